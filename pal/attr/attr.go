@@ -1,0 +1,86 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Package attr is the contract between the device plugin and the placer: the
+// names of the device attributes that one publishes and the other reads, and
+// the text form of the values that do not fit one number.
+//
+// Nomad shares attributes between all instances of a device group, so what is
+// known of one GPU is published as lists of instance ids. Lists start with
+// "unique." (else they would give every node a computed class of its own) and
+// every list has a companion count that does not: device feasibility is cached
+// per computed class and constraints inside a device block never escape that
+// cache, so a node whose list is empty must differ in class from one whose
+// list is not.
+package attr
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// Device group identity, as nomad-device-nvidia publishes it; the group's
+// name is the GPU model.
+const (
+	Vendor = "nvidia"
+	Type   = "gpu"
+)
+
+// Attributes of a device group beside nomad-device-nvidia's own nine.
+const (
+	// Count and HealthyCount (Int) are the number of instances in the group
+	// and of those that are healthy.
+	Count        = "count"
+	HealthyCount = "healthy_count"
+	// Raw (String) holds every accepted measurement: see [FormatMeasurements].
+	Raw = "unique.variability_raw"
+	// Scores (String) holds PM scores in the same form, where a profile is known.
+	Scores = "unique.variability_scores"
+	// Reference (String) says what scores are relative to: "profile" (the
+	// cluster's), "node" (the median of this node's own GPUs) or "none".
+	Reference = "variability_reference"
+	// ProfileVersion (Int) is the version of the profile in force; absent
+	// without one.
+	ProfileVersion = "variability_profile_version"
+	// FabricClique (String) is "<cluster uuid>.<clique id>" on multi-node NVLink.
+	FabricClique = "fabric_clique"
+)
+
+// List is the name of the attribute that lists the instances whose variability
+// class for the application class is at most k (1 is the fastest).
+func List(c pal.AppClass, k int) string {
+	return fmt.Sprintf("unique.variability_%s_le_%d", strings.ToLower(string(c)), k)
+}
+
+// ListCount is the name of the Int attribute with the number of healthy
+// instances in [List] of the same arguments.
+func ListCount(c pal.AppClass, k int) string {
+	return fmt.Sprintf("variability_%s_le_%d_count", strings.ToLower(string(c)), k)
+}
+
+// NUMA is the name of the attribute that lists the instances of NUMA node n;
+// NUMACount the one with their number.
+func NUMA(n int) string { return fmt.Sprintf("unique.numa_%d", n) }
+
+// NUMACount is the companion of [NUMA].
+func NUMACount(n int) string { return fmt.Sprintf("numa_%d_count", n) }
+
+// Island is the name of the attribute that lists the instances of NVLink or
+// NVSwitch island n; IslandCount the one with their number.
+func Island(n int) string { return fmt.Sprintf("unique.nvlink_island_%d", n) }
+
+// IslandCount is the companion of [Island].
+func IslandCount(n int) string { return fmt.Sprintf("nvlink_island_%d_count", n) }
+
+// JoinIDs writes a list attribute: ids joined by commas, in the order given.
+func JoinIDs(ids []string) string { return strings.Join(ids, ",") }
+
+// SplitIDs reads a list attribute; the empty string is the empty list.
+func SplitIDs(s string) []string {
+	if s == "" {
+		return nil
+	}
+	return strings.Split(s, ",")
+}

@@ -1,0 +1,18 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Package pal decides which GPUs a gang gets. It is the pure core that the
+// placer, the CLI and the simulator share: a [Cluster] holds what is, a [Gang]
+// says what is wanted, [Place] returns a [Decision] with its reasons. No I/O,
+// no clock, no logging, no randomness that is not passed in: the same input
+// gives the same decision, byte for byte.
+//
+// The words are those of PAL (SC'24, arXiv 2408.11919) and of Nomad:
+//
+//   - application class: how sensitive a job is to differences between GPUs;
+//   - PM score: time on one GPU relative to the median GPU of its model;
+//   - variability class: a bin of PM scores, 1 the fastest;
+//   - locality tier: how far apart the GPUs of a gang are, each with a penalty;
+//   - LV matrix: penalty × bin value, walked from the cheapest entry;
+//   - cost: PM score of the slowest member × locality penalty.
+package pal
