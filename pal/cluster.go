@@ -1,0 +1,285 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package pal
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Cluster is what is: nodes, GPUs, who is free, in a form that placement reads
+// fast. Per device group, application class and bin it keeps the number of
+// available GPUs up to that bin, so that a decision reads a few small numbers
+// per group and looks at single GPUs only in the groups it takes.
+//
+// Nodes, groups and GPUs keep the order in which they were given; ties are
+// broken by that order. A Cluster is not safe for concurrent use.
+type Cluster struct {
+	locality Locality
+	nodes    []nodeState
+	groups   []groupState
+	gpus     []gpuState
+	models   []modelState
+	byID     map[string]int32
+	racks    domains
+	dcs      domains
+	// upTo[class][group.counts+bin] is the number of available GPUs of the
+	// group whose bin is at most that.
+	upTo  [NumClasses][]uint16
+	ranks [NumClasses][]uint16 // bin of each GPU, 0 the fastest
+	free  int                  // available GPUs
+}
+
+type nodeState struct {
+	Node
+	free          Resources
+	firstGroup    int32
+	groups        int32
+	rack, dc      int32
+	availableGPUs int32
+}
+
+type groupState struct {
+	node, model  int32
+	first, n     int32             // GPUs
+	counts       [NumClasses]int32 // offset into upTo
+	hasSubdomain bool              // some GPU knows its island or NUMA node
+}
+
+type gpuState struct {
+	GPU
+	group     int32
+	taken     bool
+	available bool
+}
+
+type modelState struct {
+	name   string
+	values [NumClasses][]PMScore // bin values, ascending
+}
+
+// domains are the racks or the datacenters.
+type domains struct {
+	names  []string
+	groups [][]int32 // device groups of each, ascending
+}
+
+// NewCluster builds the state from nodes in tie-breaking order. Every GPU id
+// must be there once, every score be a number ≥ 0.
+func NewCluster(nodes []Node, l Locality) (*Cluster, error) {
+	if err := l.Validate(); err != nil {
+		return nil, err
+	}
+	c := &Cluster{locality: l, byID: map[string]int32{}}
+	models := map[string]int32{}
+	racks, dcs := map[string]int32{}, map[string]int32{}
+	for _, n := range nodes {
+		ns := nodeState{Node: n, free: n.Free, firstGroup: int32(len(c.groups)), groups: int32(len(n.Groups))}
+		rack := n.Datacenter + "\x00" + n.Rack
+		if n.Rack == "" {
+			rack = n.Datacenter + "\x00\x00" + n.ID
+		}
+		ns.rack, ns.dc = c.racks.index(racks, rack), c.dcs.index(dcs, n.Datacenter)
+		for _, g := range n.Groups {
+			if err := c.addGroup(&ns, g, models); err != nil {
+				return nil, fmt.Errorf("node %q: device group %q: %w", n.Name, g.Name, err)
+			}
+		}
+		c.nodes = append(c.nodes, ns)
+	}
+	c.bin()
+	return c, nil
+}
+
+func (d *domains) index(seen map[string]int32, name string) int32 {
+	i, ok := seen[name]
+	if !ok {
+		i = int32(len(d.names))
+		seen[name] = i
+		d.names = append(d.names, name)
+		d.groups = append(d.groups, nil)
+	}
+	return i
+}
+
+func (c *Cluster) addGroup(n *nodeState, g DeviceGroup, models map[string]int32) error {
+	m, ok := models[g.Name]
+	if !ok {
+		m = int32(len(c.models))
+		models[g.Name] = m
+		c.models = append(c.models, modelState{name: g.Name})
+	}
+	gi := int32(len(c.groups))
+	gs := groupState{node: int32(len(c.nodes)), model: m, first: int32(len(c.gpus)), n: int32(len(g.GPUs))}
+	for _, u := range g.GPUs {
+		if err := checkGPU(u); err != nil {
+			return err
+		}
+		if _, dup := c.byID[u.ID]; dup {
+			return fmt.Errorf("GPU %q is there twice", u.ID)
+		}
+		c.byID[u.ID] = int32(len(c.gpus))
+		gs.hasSubdomain = gs.hasSubdomain || u.NUMA != 0 || u.Island != 0
+		c.gpus = append(c.gpus, gpuState{GPU: u, group: gi})
+	}
+	c.groups = append(c.groups, gs)
+	c.racks.groups[n.rack] = append(c.racks.groups[n.rack], gi)
+	c.dcs.groups[n.dc] = append(c.dcs.groups[n.dc], gi)
+	return nil
+}
+
+func checkGPU(u GPU) error {
+	for i := range NumClasses {
+		if !(u.Scores[i] >= 0) || !(u.Binned[i] >= 0) {
+			return fmt.Errorf("GPU %q: PM score %v of class %s is not a number ≥ 0", u.ID, u.Scores[i], AppClasses()[i])
+		}
+	}
+	return nil
+}
+
+// bin ranks each GPU's bin among the distinct values of its model, then counts.
+func (c *Cluster) bin() {
+	for k := range NumClasses {
+		for i := range c.gpus {
+			m := &c.models[c.groups[c.gpus[i].group].model]
+			m.values[k] = append(m.values[k], binValue(&c.gpus[i].GPU, k))
+		}
+		for m := range c.models {
+			vs := c.models[m].values[k]
+			slices.Sort(vs)
+			c.models[m].values[k] = slices.Clip(slices.Compact(vs))
+		}
+		c.ranks[k] = make([]uint16, len(c.gpus))
+		size := int32(0)
+		for g := range c.groups {
+			c.groups[g].counts[k] = size
+			size += int32(len(c.models[c.groups[g].model].values[k]))
+		}
+		c.upTo[k] = make([]uint16, size)
+		for i := range c.gpus {
+			vs := c.models[c.groups[c.gpus[i].group].model].values[k]
+			r, _ := slices.BinarySearch(vs, binValue(&c.gpus[i].GPU, k))
+			c.ranks[k][i] = uint16(r)
+		}
+	}
+	for i := range c.gpus {
+		c.refresh(i)
+	}
+}
+
+func binValue(u *GPU, class int) PMScore {
+	if u.Binned[class] == 0 {
+		return 1
+	}
+	return u.Binned[class]
+}
+
+// refresh recomputes whether GPU i is available and the counts that follow.
+func (c *Cluster) refresh(i int) {
+	u := &c.gpus[i]
+	now := !u.taken && !u.Unhealthy && !u.Quarantined
+	if now == u.available {
+		return
+	}
+	u.available = now
+	d := uint16(1)
+	if !now {
+		d = ^uint16(0) // −1
+	}
+	g := &c.groups[u.group]
+	for k := range NumClasses {
+		counts := c.upTo[k][g.counts[k]:][:len(c.models[g.model].values[k])]
+		for b := c.ranks[k][i]; int(b) < len(counts); b++ {
+			counts[b] += d
+		}
+	}
+	c.free += int(int16(d))
+	c.nodes[g.node].availableGPUs += int32(int16(d))
+}
+
+// Take marks the GPUs of a placement as busy and takes the members' resources
+// from their nodes.
+func (c *Cluster) Take(g Gang, p Placement) { c.move(g, p, true) }
+
+// Release undoes [Cluster.Take].
+func (c *Cluster) Release(g Gang, p Placement) { c.move(g, p, false) }
+
+func (c *Cluster) move(g Gang, p Placement, taken bool) {
+	times := -1
+	if taken {
+		times = 1
+	}
+	for _, m := range p.Members {
+		for _, u := range m.GPUs {
+			if c.gpus[u].taken == taken {
+				panic(fmt.Sprintf("pal: gang %q: GPU %q is already taken=%v", g.ID, c.gpus[u].ID, taken))
+			}
+			c.gpus[u].taken = taken
+			c.refresh(u)
+		}
+		n := &c.nodes[c.groups[m.Group].node]
+		n.free = n.free.minus(g.Shapes[m.Shape].Need, times)
+	}
+}
+
+// SetTaken marks one GPU as busy or free, for allocations that are not gangs of
+// ours.
+func (c *Cluster) SetTaken(gpu int, taken bool) {
+	c.gpus[gpu].taken = taken
+	c.refresh(gpu)
+}
+
+// SetHealth marks one GPU as healthy or not, and as quarantined or not.
+func (c *Cluster) SetHealth(gpu int, unhealthy, quarantined bool) {
+	c.gpus[gpu].Unhealthy, c.gpus[gpu].Quarantined = unhealthy, quarantined
+	c.refresh(gpu)
+}
+
+// SetFree replaces the unallocated resources of a node.
+func (c *Cluster) SetFree(node int, r Resources) { c.nodes[node].free = r }
+
+// FreeGPUs is the number of GPUs that are healthy, not quarantined and not taken.
+func (c *Cluster) FreeGPUs() int { return c.free }
+
+// NumGPUs is the number of GPUs, in whatever state.
+func (c *Cluster) NumGPUs() int { return len(c.gpus) }
+
+// GPU describes GPU i, 0 ≤ i < NumGPUs.
+func (c *Cluster) GPU(i int) GPU { return c.gpus[i].GPU }
+
+// Find is the index of the GPU with the instance id, -1 if there is none.
+func (c *Cluster) Find(id string) int {
+	if i, ok := c.byID[id]; ok {
+		return int(i)
+	}
+	return -1
+}
+
+// Available says whether GPU i can be chosen.
+func (c *Cluster) Available(i int) bool { return c.gpus[i].available }
+
+// GroupOf is the index of the device group of GPU i.
+func (c *Cluster) GroupOf(i int) int { return int(c.gpus[i].group) }
+
+// Groups is the number of device groups; Shape.Eligible is indexed by them.
+func (c *Cluster) Groups() int { return len(c.groups) }
+
+// Group names device group i: its node's index and vendor/type/name.
+func (c *Cluster) Group(i int) (node int, name string) {
+	return int(c.groups[i].node), c.models[c.groups[i].model].name
+}
+
+// GroupGPUs is the range of GPU indices of device group i.
+func (c *Cluster) GroupGPUs(i int) (first, n int) {
+	return int(c.groups[i].first), int(c.groups[i].n)
+}
+
+// NumNodes is the number of nodes.
+func (c *Cluster) NumNodes() int { return len(c.nodes) }
+
+// Node describes node i as it was given.
+func (c *Cluster) Node(i int) Node { return c.nodes[i].Node }
+
+// Locality is the penalties in use.
+func (c *Cluster) Locality() Locality { return c.locality }

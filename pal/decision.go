@@ -1,0 +1,101 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package pal
+
+// Placement is where a gang runs. GPUs are indices into the cluster (see
+// [Cluster.GPU]).
+type Placement struct {
+	Members []Member
+	// Tier is the smallest tier in use that holds all GPUs.
+	Tier Tier
+	// PMScore is that of the slowest GPU; a GPU never measured counts as 1.
+	PMScore PMScore
+	// Penalty is the locality penalty of Tier for the gang's class.
+	Penalty float64
+}
+
+// Cost is the predicted slowdown: PM score of the slowest member × locality
+// penalty (PAL eq. 1).
+func (p Placement) Cost() float64 { return float64(p.PMScore) * p.Penalty }
+
+// GPUs are the indices of all GPUs, member by member.
+func (p Placement) GPUs() []int {
+	var all []int
+	for _, m := range p.Members {
+		all = append(all, m.GPUs...)
+	}
+	return all
+}
+
+// Member is one allocation of a gang.
+type Member struct {
+	Shape int   // index into Gang.Shapes
+	Group int   // index of the device group
+	GPUs  []int // ascending
+}
+
+// Decision is the answer for one gang on one cluster, with its reasons. It is
+// what `nomad-pal explain` shows, so it names things instead of indexing them.
+type Decision struct {
+	Gang   string   `json:"gang"`
+	Class  AppClass `json:"class"`
+	Policy string   `json:"policy"`
+	Demand int      `json:"gpus"`
+	// Placed says whether the gang fits now; where not, Reason says why.
+	Placed bool   `json:"placed"`
+	Reason string `json:"reason,omitempty"`
+
+	Chosen *Choice `json:"chosen,omitempty"`
+	// Packed is what the packed policy would choose on the same snapshot.
+	Packed *Choice `json:"packed,omitempty"`
+
+	Candidates Candidates `json:"candidates"`
+	Walk       []Entry    `json:"walk,omitempty"`
+}
+
+// Choice is a placement by name.
+type Choice struct {
+	Members []ChosenMember `json:"members"`
+	Nodes   int            `json:"nodes"`
+	Tier    Tier           `json:"tier"`
+	PMScore PMScore        `json:"pm_score"`
+	Penalty float64        `json:"locality_penalty"`
+	Cost    float64        `json:"cost"`
+}
+
+// ChosenMember is one allocation of a choice.
+type ChosenMember struct {
+	Group  string      `json:"group"` // task group
+	Node   string      `json:"node"`
+	NodeID string      `json:"node_id"`
+	Device string      `json:"device"` // device group
+	GPUs   []ChosenGPU `json:"gpus"`
+}
+
+// ChosenGPU is one GPU of a choice, with what is known of it for the gang's
+// application class.
+type ChosenGPU struct {
+	ID      string  `json:"id"`
+	PMScore PMScore `json:"pm_score"`
+	Class   uint8   `json:"class"`
+}
+
+// Candidates counts the cluster's GPUs by why they could not be chosen.
+type Candidates struct {
+	Total       int `json:"total"`
+	Ineligible  int `json:"ineligible"` // model, constraints, node not ready
+	Unhealthy   int `json:"unhealthy"`
+	Quarantined int `json:"quarantined"`
+	Busy        int `json:"busy"`
+	Free        int `json:"free"`
+}
+
+// Entry is one entry of the LV matrix, in the order walked.
+type Entry struct {
+	Bin     PMScore `json:"bin"` // value of the bin: GPUs up to it count
+	Tier    Tier    `json:"tier"`
+	Product float64 `json:"product"` // bin × penalty
+	Free    int     `json:"free"`    // eligible free GPUs up to the bin
+	Taken   bool    `json:"taken"`
+}

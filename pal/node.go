@@ -1,0 +1,61 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package pal
+
+// GPU is one instance of a device group: a GPU or a MIG instance.
+type GPU struct {
+	ID string
+	// Scores are the raw PM scores per application class, indexed by
+	// [AppClass.Index]. They predict how long a job takes. 0: not measured.
+	Scores [NumClasses]PMScore
+	// Binned are the PM scores of the GPU's variability classes: one value for
+	// all GPUs of a bin. They only choose, they never predict (PAL §3.3).
+	// 0: all GPUs of the model form one bin of value 1.
+	Binned [NumClasses]PMScore
+	// Classes are the variability classes as published, 1 the fastest; 0: none.
+	Classes [NumClasses]uint8
+	// Unhealthy and Quarantined GPUs are never chosen.
+	Unhealthy   bool
+	Quarantined bool
+	// NUMA and Island are the NUMA node and the NVLink island within the node,
+	// counted from 1; 0: unknown.
+	NUMA, Island uint16
+}
+
+// DeviceGroup is a Nomad device group of one node: instances of one model. A
+// device request is met from one group only.
+type DeviceGroup struct {
+	Name string // vendor/type/name: "nvidia/gpu/NVIDIA H200"
+	GPUs []GPU
+}
+
+// Node is a Nomad client with its device groups.
+type Node struct {
+	ID, Name   string
+	Rack       string // "" is a rack of its own
+	Datacenter string
+	Free       Resources // not yet allocated
+	Groups     []DeviceGroup
+}
+
+// Resources are what a member of a gang needs beside its GPUs.
+type Resources struct {
+	CPU      int // MHz
+	MemoryMB int
+	DiskMB   int
+}
+
+func (r Resources) minus(o Resources, times int) Resources {
+	return Resources{r.CPU - times*o.CPU, r.MemoryMB - times*o.MemoryMB, r.DiskMB - times*o.DiskMB}
+}
+
+// holds is how many times r holds need; limit bounds the answer.
+func (r Resources) holds(need Resources, limit int) int {
+	for _, d := range [3][2]int{{r.CPU, need.CPU}, {r.MemoryMB, need.MemoryMB}, {r.DiskMB, need.DiskMB}} {
+		if d[1] > 0 {
+			limit = min(limit, max(0, d[0]/d[1]))
+		}
+	}
+	return limit
+}

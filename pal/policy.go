@@ -1,0 +1,51 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package pal
+
+import "fmt"
+
+// Policy chooses GPUs for a gang.
+type Policy struct {
+	Name PolicyName
+	// Sample draws k of n for [Random]: distinct numbers in 0…n-1. It must be
+	// deterministic; the caller seeds it.
+	Sample func(n, k int) []int
+	// NodeOrder breaks ties between device groups with equally many free GPUs
+	// where PAL takes the one with most: it gets the counts, in cluster order,
+	// and returns their indices, most first. nil: stable. The simulator's
+	// faithful mode sets it to what numpy does.
+	NodeOrder func(counts []int) []int
+}
+
+// PolicyName names a placement policy.
+type PolicyName string
+
+// The placement policies. Packed, Spread and Random are the baselines.
+const (
+	PAL     PolicyName = "pal"      // walks the LV matrix (PAL alg. 2)
+	PMFirst PolicyName = "pm-first" // lowest bins first, wherever (PAL alg. 1)
+	Packed  PolicyName = "packed"   // fewest nodes, blind to variability
+	Spread  PolicyName = "spread"   // most nodes, blind to variability
+	Random  PolicyName = "random"
+)
+
+// ParsePolicy reads a placement policy's name.
+func ParsePolicy(s string) (PolicyName, error) {
+	switch p := PolicyName(s); p {
+	case PAL, PMFirst, Packed, Spread, Random:
+		return p, nil
+	}
+	return "", fmt.Errorf("placement policy %q is unknown (one of pal, pm-first, packed, spread, random)", s)
+}
+
+// Place chooses GPUs for the gang among those available. ok is false where the
+// gang does not fit now; [Explain] says why. The cluster is left as it is.
+func Place(c *Cluster, g Gang, p Policy) (pl Placement, ok bool) {
+	return Placement{}, false
+}
+
+// Explain is [Place] with its reasons.
+func Explain(c *Cluster, g Gang, p Policy) Decision {
+	return Decision{}
+}
