@@ -42,9 +42,11 @@ type Decision struct {
 	Class  AppClass `json:"class"`
 	Policy string   `json:"policy"`
 	Demand int      `json:"gpus"`
-	// Placed says whether the gang fits now; where not, Reason says why.
-	Placed bool   `json:"placed"`
-	Reason string `json:"reason,omitempty"`
+	// Placed says whether the gang fits now; where not, Reason says why, and
+	// Impossible that it would not fit even if all GPUs were free and healthy.
+	Placed     bool   `json:"placed"`
+	Impossible bool   `json:"impossible,omitempty"`
+	Reason     string `json:"reason,omitempty"`
 
 	Chosen *Choice `json:"chosen,omitempty"`
 	// Packed is what the packed policy would choose on the same snapshot.

@@ -77,6 +77,14 @@ func (l Locality) Tiers() []Tier {
 
 func (l Locality) uses(t Tier) bool { return l[t][0] != 0 }
 
+// penalty is that of the tier, or of the next wider one in use.
+func (l Locality) penalty(t Tier, class int) float64 {
+	for !l.uses(t) {
+		t++
+	}
+	return l[t][class]
+}
+
 // Validate checks that penalties are at least 1 and grow with distance.
 func (l Locality) Validate() error {
 	if !l.uses(TierCluster) {

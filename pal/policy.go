@@ -12,9 +12,9 @@ type Policy struct {
 	// deterministic; the caller seeds it.
 	Sample func(n, k int) []int
 	// NodeOrder breaks ties between device groups with equally many free GPUs
-	// where PAL takes the one with most: it gets the counts, in cluster order,
-	// and returns their indices, most first. nil: stable. The simulator's
-	// faithful mode sets it to what numpy does.
+	// where PAL takes the one with most: it gets the non-zero counts, in
+	// cluster order, and returns their indices, most first. nil: stable. The
+	// simulator's faithful mode sets it to what numpy does.
 	NodeOrder func(counts []int) []int
 }
 
@@ -37,15 +37,4 @@ func ParsePolicy(s string) (PolicyName, error) {
 		return p, nil
 	}
 	return "", fmt.Errorf("placement policy %q is unknown (one of pal, pm-first, packed, spread, random)", s)
-}
-
-// Place chooses GPUs for the gang among those available. ok is false where the
-// gang does not fit now; [Explain] says why. The cluster is left as it is.
-func Place(c *Cluster, g Gang, p Policy) (pl Placement, ok bool) {
-	return Placement{}, false
-}
-
-// Explain is [Place] with its reasons.
-func Explain(c *Cluster, g Gang, p Policy) Decision {
-	return Decision{}
 }

@@ -1,0 +1,139 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package pal
+
+import "fmt"
+
+// Explain is [Place] with its reasons: what was to choose from, the entries of
+// the LV matrix that were walked, what was chosen and what packed placement
+// would have chosen; or why the gang does not fit.
+func Explain(c *Cluster, g Gang, p Policy) Decision {
+	d := Decision{Gang: g.ID, Class: g.Class, Policy: string(p.Name), Demand: g.GPUs(), Candidates: candidates(c, g)}
+	pl, s := place(c, g, p)
+	if s == nil {
+		d.Impossible, d.Reason = whyNot(c, g, d.Candidates)
+		s = newSearch(c, g, p, modelsFor(c, g)[0])
+		if p.Name == PAL && g.GPUs() > 0 {
+			s.walk()
+		}
+		d.Walk = s.entries()
+		return d
+	}
+	d.Placed = true
+	d.Chosen = Describe(c, g, pl)
+	d.Walk = s.entries()
+	if packed, ok := Place(c, g, Policy{Name: Packed}); ok {
+		d.Packed = Describe(c, g, packed)
+	}
+	return d
+}
+
+// Describe names what a placement holds.
+func Describe(c *Cluster, g Gang, pl Placement) *Choice {
+	ch := &Choice{Tier: pl.Tier, PMScore: pl.PMScore, Penalty: pl.Penalty, Cost: pl.Cost()}
+	k := g.Class.Index()
+	nodes := map[int32]bool{}
+	for _, m := range pl.Members {
+		gs := c.groups[m.Group]
+		n := &c.nodes[gs.node]
+		nodes[gs.node] = true
+		cm := ChosenMember{Group: g.Shapes[m.Shape].Name, Node: n.Name, NodeID: n.ID, Device: c.models[gs.model].name}
+		for _, u := range m.GPUs {
+			cm.GPUs = append(cm.GPUs, ChosenGPU{c.gpus[u].ID, c.gpus[u].Scores[k], c.gpus[u].Classes[k]})
+		}
+		ch.Members = append(ch.Members, cm)
+	}
+	ch.Nodes = len(nodes)
+	return ch
+}
+
+// entries are the walked entries with the GPUs that each had to choose from.
+func (s *search) entries() []Entry {
+	for i := range s.walked {
+		e := &s.walked[i]
+		for v, value := range s.values {
+			if value == e.Bin {
+				e.Free = s.freeUpTo(v)
+			}
+		}
+	}
+	return s.walked
+}
+
+// freeUpTo counts available GPUs up to a bin that may serve some shape.
+func (s *search) freeUpTo(v int) int {
+	n := 0
+	for gi := range s.c.groups {
+		for i := range s.g.Shapes {
+			if s.eligible(i, int32(gi)) {
+				n += s.upTo(int32(gi), v)
+				break
+			}
+		}
+	}
+	return n
+}
+
+func eligibleForAny(g Gang, group int32) bool {
+	for _, sh := range g.Shapes {
+		if sh.Eligible == nil || sh.Eligible[group] {
+			return true
+		}
+	}
+	return false
+}
+
+func candidates(c *Cluster, g Gang) Candidates {
+	n := Candidates{Total: len(c.gpus)}
+	for i := range c.gpus {
+		u := &c.gpus[i]
+		switch {
+		case !eligibleForAny(g, u.group):
+			n.Ineligible++
+		case u.Unhealthy:
+			n.Unhealthy++
+		case u.Quarantined:
+			n.Quarantined++
+		case u.taken:
+			n.Busy++
+		default:
+			n.Free++
+		}
+	}
+	return n
+}
+
+// whyNot is the one dominant reason.
+func whyNot(c *Cluster, g Gang, n Candidates) (impossible bool, reason string) {
+	match := n.Total - n.Ineligible
+	demand := g.GPUs()
+	for _, sh := range g.Shapes {
+		if room := ifAllFree(c, sh); room < sh.Members {
+			return true, fmt.Sprintf("group %q needs %d × %d GPUs on one node each; the cluster has %d GPUs that match and room for %d such allocations even when idle", sh.Name, sh.Members, sh.GPUs, match, room)
+		}
+	}
+	switch {
+	case demand == 0:
+		return true, "the job asks for no GPUs"
+	case match < demand:
+		return true, fmt.Sprintf("needs %d GPUs, the cluster has %d that match", demand, match)
+	case n.Free < demand:
+		return false, fmt.Sprintf("needs %d GPUs, %d of the %d that match are free (%d busy, %d unhealthy, %d quarantined)", demand, n.Free, match, n.Busy, n.Unhealthy, n.Quarantined)
+	case g.MaxTier != 0:
+		return false, fmt.Sprintf("needs %d GPUs within one %s; %d that match are free, but not so close together", demand, g.MaxTier, n.Free)
+	}
+	return false, fmt.Sprintf("needs %d GPUs, %d that match are free, but their nodes lack GPUs side by side, CPU, memory or disk for it", demand, n.Free)
+}
+
+// ifAllFree is how many members of the shape an idle, healthy cluster holds, as
+// far as GPUs go.
+func ifAllFree(c *Cluster, sh Shape) int {
+	room := 0
+	for gi, g := range c.groups {
+		if sh.GPUs > 0 && (sh.Eligible == nil || sh.Eligible[gi]) {
+			room += int(g.n) / sh.GPUs
+		}
+	}
+	return room
+}

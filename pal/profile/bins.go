@@ -1,0 +1,157 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package profile
+
+import "sort"
+
+// Method says how scores are put into bins.
+type Method string
+
+// The methods of binning.
+const (
+	// Edges puts scores between fixed edges; a GPU keeps its class until it is
+	// beyond an edge by the hysteresis in two sessions.
+	Edges Method = "edges"
+	// KMeans is what the PAL artifact effectively does: K = 2 + number of
+	// outliers, fitted on all GPUs.
+	KMeans Method = "kmeans"
+	// KMeansSilhouette is what the PAL paper says: K, from 2 to 10, by the best
+	// mean silhouette of the GPUs that are not outliers, plus the outliers.
+	KMeansSilhouette Method = "kmeans-silhouette"
+)
+
+// maxSilhouetteK is the most clusters that KMeansSilhouette tries.
+const maxSilhouetteK = 10
+
+// Binning is a set of scores put into bins.
+type Binning struct {
+	Rank   []int     // per score in input order: its bin, 0 the fastest
+	Values []float64 // per bin: the PM score that stands for it, ascending
+	// Centers are the k-means centroids in the unit of the scores, ascending;
+	// nil for fixed edges.
+	Centers []float64
+}
+
+// Bins puts the scores of one application class into bins. With [Edges] there
+// is a bin for every score range that edges leave, whether or not a score lies
+// in it, and its value is the median of its members (of an empty one, a
+// nominal value in its range). With k-means a bin's value is its centroid over
+// the median centroid, as PAL has it, so that no score need be 1.0.
+//
+// No scores give no bins.
+func Bins(scores []float64, method Method, edges []float64) Binning {
+	if len(scores) == 0 {
+		return Binning{}
+	}
+	switch method {
+	case KMeans:
+		return kmeansBins(scores, 2+len(outliers(scores)))
+	case KMeansSilhouette:
+		return kmeansBins(scores, silhouetteK(scores))
+	default:
+		return edgeBins(scores, edges)
+	}
+}
+
+func kmeansBins(scores []float64, k int) Binning {
+	c := KMeans1D(scores, k)
+	b := Binning{Rank: c.Rank, Centers: c.Centroids, Values: make([]float64, len(c.Centroids))}
+	m := median(c.Centroids)
+	for i, v := range c.Centroids {
+		b.Values[i] = v / m
+	}
+	return b
+}
+
+// outliers are the indices of scores above mean + 3 standard deviations
+// (PAL's rule: one-sided, one degree of freedom taken).
+func outliers(scores []float64) []int {
+	mean, std := meanStd(scores)
+	var out []int
+	for i, x := range scores {
+		if x > mean+3*std {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// silhouetteK is the number of clusters with the best silhouette, the smaller
+// on ties, plus the outliers.
+func silhouetteK(scores []float64) int {
+	out := outliers(scores)
+	rest := without(scores, out)
+	bestK, best := 2, -2.0
+	for k := 2; k <= min(maxSilhouetteK, len(rest)-1); k++ {
+		if s := Silhouette(rest, KMeans1D(rest, k)); s > best {
+			bestK, best = k, s
+		}
+	}
+	return bestK + len(out)
+}
+
+func without(xs []float64, drop []int) []float64 {
+	var kept []float64
+	for i, x := range xs {
+		if len(drop) > 0 && drop[0] == i {
+			drop = drop[1:]
+			continue
+		}
+		kept = append(kept, x)
+	}
+	return kept
+}
+
+func edgeBins(scores, edges []float64) Binning {
+	rank := make([]int, len(scores))
+	for i, s := range scores {
+		rank[i] = edgeRank(s, edges)
+	}
+	return Binning{Rank: rank, Values: binMedians(scores, rank, edges)}
+}
+
+// edgeRank is the 0-based range of a score: a score on an edge is in the
+// faster one.
+func edgeRank(score float64, edges []float64) int {
+	return sort.SearchFloat64s(edges, score)
+}
+
+// binMedians gives every range its members' median, the nominal value where
+// it has none, and keeps values ascending where hysteresis has put members
+// across an edge.
+func binMedians(scores []float64, rank []int, edges []float64) []float64 {
+	members := make([][]float64, len(edges)+1)
+	for i, r := range rank {
+		members[r] = append(members[r], scores[i])
+	}
+	values := make([]float64, len(members))
+	for r := range values {
+		values[r] = nominalValue(r, edges)
+		if len(members[r]) > 0 {
+			values[r] = median(members[r])
+		}
+		if r > 0 && values[r] < values[r-1] {
+			values[r] = values[r-1]
+		}
+	}
+	return values
+}
+
+// nominalValue stands for an empty range: the middle, or for the outer two
+// half of the neighbouring range beyond the edge.
+func nominalValue(r int, edges []float64) float64 {
+	n := len(edges)
+	switch {
+	case n == 0:
+		return 1
+	case n == 1:
+		return edges[0] + float64(2*r-1)*0.01
+	case r == 0:
+		return edges[0] - (edges[1]-edges[0])/2
+	case r == n:
+		return edges[n-1] + (edges[n-1]-edges[n-2])/2
+	default:
+		return (edges[r-1] + edges[r]) / 2
+	}
+}

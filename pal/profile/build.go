@@ -1,0 +1,227 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package profile
+
+import (
+	"fmt"
+	"math"
+	"sort"
+	"strings"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+const (
+	// dropSigmas is how far from the median, in robust standard deviations, a
+	// GPU may be to count in the reference.
+	dropSigmas = 5
+	// minSpread and noiseSpread bound what counts as a spread: below 1 % or six
+	// times the noise, a group is one class. singleSlack keeps a group that is
+	// near the bound from changing over and back.
+	minSpread   = 0.01
+	noiseSpread = 6
+	singleSlack = 0.2
+	// immediate is the score at which the last class needs no second session.
+	immediate = 1.10
+	// provisionalMax is the last class that a provisional reference can give to
+	// a GPU that is no outlier.
+	provisionalMax = 3
+)
+
+// Build calibrates the samples. prev is the profile in force, nil for none: it
+// gives the version to follow, the classes that hysteresis holds on to, and
+// with equal content it is returned itself. Errors name the sample's GPU.
+//
+// Phases: repetitions to one time per GPU and application; per group the
+// reference (median, without those beyond 5 robust standard deviations, once);
+// scores; bins; per GPU the class, given the previous one.
+func Build(samples []Sample, o Options, prev *Profile) (*Profile, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	groups, err := collect(samples)
+	if err != nil {
+		return nil, err
+	}
+	p := &Profile{Format: Format, Version: 1, Created: o.Created, Options: o, Groups: []Group{}, GPUs: []GPU{}}
+	p.Options.Edges = append([]float64(nil), o.Edges...)
+	p.Options.Created, p.Options.Known = "", nil
+	gpus := map[string]*GPU{}
+	for _, g := range groups {
+		p.addGroup(g, prev, gpus)
+	}
+	for id, model := range o.Known {
+		if gpus[id] == nil {
+			gpus[id] = &GPU{ID: id, Model: model}
+		}
+	}
+	for _, g := range gpus {
+		p.GPUs = append(p.GPUs, *g)
+	}
+	sort.Slice(p.GPUs, func(i, j int) bool { return p.GPUs[i].ID < p.GPUs[j].ID })
+	p.index()
+	return p.follow(prev), nil
+}
+
+// follow numbers the profile after prev, or returns prev where nothing differs.
+func (p *Profile) follow(prev *Profile) *Profile {
+	if prev == nil {
+		return p
+	}
+	same := *p
+	same.Version, same.Created = prev.Version, prev.Created
+	if string(same.Encode()) == string(prev.Encode()) {
+		return prev
+	}
+	p.Version = prev.Version + 1
+	return p
+}
+
+// reading is one GPU's repetitions brought to one time.
+type reading struct {
+	gpu         string
+	time, noise float64
+}
+
+type collected struct {
+	id       groupID
+	readings []reading // by GPU
+}
+
+// collect checks the samples and sorts them into groups.
+func collect(samples []Sample) ([]collected, error) {
+	type gpuApp struct {
+		gpu string
+		app pal.AppClass
+	}
+	first := map[gpuApp]Sample{}
+	reps := map[gpuApp][]Sample{}
+	models := map[string]string{}
+	for i, s := range samples {
+		if err := s.check(); err != nil {
+			return nil, fmt.Errorf("sample %d (GPU %q, application %q): %w", i+1, s.GPU, s.App, err)
+		}
+		if m, ok := models[s.GPU]; ok && m != s.Model {
+			return nil, fmt.Errorf("sample %d: GPU %q is a %q here and a %q before", i+1, s.GPU, s.Model, m)
+		}
+		models[s.GPU] = s.Model
+		k := gpuApp{s.GPU, s.App}
+		if f, ok := first[k]; ok && f.Key != s.Key {
+			return nil, fmt.Errorf("sample %d: GPU %q has application %q under the keys %q and %q, which cannot be compared",
+				i+1, s.GPU, s.App, f.Key, s.Key)
+		}
+		if _, ok := first[k]; !ok {
+			first[k] = s
+		}
+		reps[k] = append(reps[k], s)
+	}
+	byGroup := map[groupID][]reading{}
+	for k, s := range first {
+		id := groupID{s.Model, s.App, s.Key}
+		byGroup[id] = append(byGroup[id], combine(k.gpu, reps[k]))
+	}
+	groups := make([]collected, 0, len(byGroup))
+	for id, rs := range byGroup {
+		sort.Slice(rs, func(i, j int) bool { return rs[i].gpu < rs[j].gpu })
+		groups = append(groups, collected{id, rs})
+	}
+	sort.Slice(groups, func(i, j int) bool { return groups[i].id.less(groups[j].id) })
+	return groups, nil
+}
+
+func (s Sample) check() error {
+	switch {
+	case s.GPU == "":
+		return fmt.Errorf("no GPU id")
+	case s.Model == "":
+		return fmt.Errorf("no model")
+	case s.App == "" || strings.ContainsAny(string(s.App), " =;,"):
+		return fmt.Errorf("application name %q is empty or holds a space, '=', ';' or ','", s.App)
+	case !positive(s.Time):
+		return fmt.Errorf("time %v is not a positive number", s.Time)
+	case !(s.Noise >= 0) || math.IsInf(s.Noise, 0):
+		return fmt.Errorf("noise %v is not a number from 0 up", s.Noise)
+	}
+	return nil
+}
+
+// combine takes the median of repetitions; from three on they say the noise
+// themselves, below that the largest stated one counts.
+func combine(gpu string, reps []Sample) reading {
+	times := make([]float64, len(reps))
+	r := reading{gpu: gpu}
+	for i, s := range reps {
+		times[i] = s.Time
+		r.noise = math.Max(r.noise, s.Noise)
+	}
+	r.time = median(times)
+	if len(reps) >= 3 {
+		r.noise = robustSigma(times, r.time) / r.time
+	}
+	return r
+}
+
+// reference is the median time without the GPUs that are far off, and how many
+// those were. Below minGPUs it is the lower median, so that of two GPUs a slow
+// one does not move the reference half way to itself.
+func reference(rs []reading, minGPUs int) (ref float64, dropped int) {
+	times := make([]float64, len(rs))
+	for i, r := range rs {
+		times[i] = r.time
+	}
+	asc := sorted(times)
+	if len(asc) < minGPUs {
+		return asc[(len(asc)-1)/2], 0
+	}
+	m := median(asc)
+	limit := dropSigmas * robustSigma(asc, m)
+	var kept []float64
+	for _, t := range asc {
+		if limit == 0 || math.Abs(t-m) <= limit {
+			kept = append(kept, t)
+		}
+	}
+	return median(kept), len(asc) - len(kept)
+}
+
+// addGroup calibrates one group and adds its entries to gpus.
+func (p *Profile) addGroup(c collected, prev *Profile, gpus map[string]*GPU) {
+	g := Group{Model: c.id.model, App: c.id.app, Key: c.id.key, Measured: len(c.readings)}
+	g.Reference, g.Dropped = reference(c.readings, p.Options.MinGPUs)
+	g.Provisional = g.Measured < p.Options.MinGPUs
+	scores := make([]float64, g.Measured)
+	noise := make([]float64, g.Measured)
+	for i, r := range c.readings {
+		scores[i], noise[i] = r.time/g.Reference, r.noise
+	}
+	asc := sorted(scores)
+	g.Noise, g.Spread = median(noise), Quantile(asc, 0.99)-Quantile(asc, 0.01)
+	g.SingleClass = g.single(prev)
+	entries := p.classify(&g, c.readings, scores, prev)
+	p.Groups = append(p.Groups, g)
+	for i, r := range c.readings {
+		if gpus[r.gpu] == nil {
+			gpus[r.gpu] = &GPU{ID: r.gpu, Model: g.Model}
+		}
+		// Groups come sorted by app, so entries are.
+		gpus[r.gpu].Entries = append(gpus[r.gpu].Entries, entries[i])
+	}
+}
+
+// guard is the spread below which the group's scores mean nothing.
+func (g *Group) guard() float64 { return math.Max(minSpread, noiseSpread*g.Noise) }
+
+func (g *Group) single(prev *Profile) bool {
+	bound := g.guard()
+	if prev != nil {
+		if i, ok := prev.byGroup[g.id()]; ok {
+			if prev.Groups[i].SingleClass {
+				bound *= 1 + singleSlack
+			} else {
+				bound *= 1 - singleSlack
+			}
+		}
+	}
+	return g.Spread < bound
+}

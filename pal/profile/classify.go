@@ -1,0 +1,142 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package profile
+
+import "github.com/nomad-pal/nomad-pal/pal"
+
+// classify bins the scores of a group, sets its bin values, and gives each
+// reading its entry.
+func (p *Profile) classify(g *Group, rs []reading, scores []float64, prev *Profile) []Entry {
+	entries := make([]Entry, len(rs))
+	for i, r := range rs {
+		entries[i] = Entry{App: g.App, Key: g.Key, Time: r.time, Score: pal.PMScore(scores[i]), Provisional: g.Provisional}
+		entries[i].Outlier = scores[i] >= p.Options.Outlier
+	}
+	if p.Options.Method == Edges || g.SingleClass || g.Provisional {
+		p.classifyByEdges(g, entries, rs, prev)
+	} else {
+		p.classifyByClusters(g, entries, scores)
+	}
+	return entries
+}
+
+// classifyByEdges is the default; it also serves the groups that no clustering
+// can say anything about.
+func (p *Profile) classifyByEdges(g *Group, entries []Entry, rs []reading, prev *Profile) {
+	scores := make([]float64, len(entries))
+	rank := make([]int, len(entries))
+	for i := range entries {
+		e := &entries[i]
+		e.Class, e.Pending = p.edgeClass(g, float64(e.Score), prev.held(rs[i].gpu, g, rs[i].time, p.Options))
+		e.Bin = e.Class
+		scores[i], rank[i] = float64(e.Score), e.Class-1
+	}
+	g.Values = binMedians(scores, rank, p.classEdges())
+	for i := range entries {
+		entries[i].Value = pal.PMScore(g.Values[entries[i].Bin-1])
+	}
+}
+
+// classEdges are the edges, padded so that the last class is MaxClass.
+func (p *Profile) classEdges() []float64 {
+	edges := append([]float64(nil), p.Options.Edges...)
+	for len(edges) < MaxClass-1 {
+		edges = append(edges, p.Options.Outlier*(1+0.1*float64(len(edges)-len(p.Options.Edges))))
+	}
+	return edges
+}
+
+// classifyByClusters gives outliers, by PAL's rule, the last class, whatever
+// the rank of their bin.
+func (p *Profile) classifyByClusters(g *Group, entries []Entry, scores []float64) {
+	b := Bins(scores, p.Options.Method, nil)
+	g.Values, g.Centers = b.Values, b.Centers
+	for i := range entries {
+		e := &entries[i]
+		e.Bin = b.Rank[i] + 1
+		e.Class = min(e.Bin, MaxClass)
+		e.Value = pal.PMScore(b.Values[b.Rank[i]])
+	}
+	for _, i := range outliers(scores) {
+		entries[i].Outlier = true
+	}
+	for i := range entries {
+		if entries[i].Outlier {
+			entries[i].Class = MaxClass
+		}
+	}
+}
+
+// held is a GPU's class before this session: what hysteresis holds on to.
+type held struct {
+	class, pending int
+	// again: the time is the one that gave that class, so this is no new session.
+	again bool
+}
+
+// held gives the zero value where there is nothing to hold on to: no previous
+// profile, another method or other edges, a group that was or is one class, or
+// a GPU it does not have.
+func (p *Profile) held(gpu string, g *Group, time float64, o Options) held {
+	if p == nil || p.Options.Method != o.Method || !equal(p.Options.Edges, o.Edges) {
+		return held{}
+	}
+	e, ok := p.Lookup(gpu, g.App)
+	if !ok {
+		return held{}
+	}
+	if i, ok := p.byGroup[groupID{g.Model, g.App, e.Key}]; !ok || p.Groups[i].SingleClass != g.SingleClass || p.Groups[i].Provisional != g.Provisional {
+		return held{}
+	}
+	return held{class: e.Class, pending: e.Pending, again: e.Time == time && e.Key == g.Key}
+}
+
+// edgeClass is the class of a score in the group and, where one session points
+// to another class than the one held, that pending class.
+func (p *Profile) edgeClass(g *Group, score float64, h held) (class, pending int) {
+	o := p.Options
+	raw := edgeRank(score, o.Edges) + 1
+	switch {
+	case score >= o.Outlier:
+		return MaxClass, 0
+	case g.SingleClass && score <= 1+g.guard():
+		return 1, 0
+	case g.Provisional:
+		raw = min(raw, provisionalMax)
+	case score > immediate && raw == len(o.Edges)+1:
+		return raw, 0
+	}
+	switch {
+	case h.class == 0 || raw == h.class:
+		return raw, 0
+	case h.again:
+		return h.class, h.pending
+	case !beyond(score, h.class, o):
+		return h.class, 0
+	case h.pending != 0 && (raw > h.class) == (h.pending > h.class):
+		return raw, 0
+	default:
+		return h.class, raw
+	}
+}
+
+// beyond reports whether the score is outside the class by the hysteresis.
+func beyond(score float64, class int, o Options) bool {
+	if class >= 2 && class-2 < len(o.Edges) && score < o.Edges[class-2]-o.Hysteresis {
+		return true
+	}
+	return class-1 < len(o.Edges) && score > o.Edges[class-1]+o.Hysteresis
+}
+
+func equal(a, b []float64) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,119 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package profile
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"sort"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// Encode writes the profile as indented JSON with a final newline. The same
+// profile gives the same bytes, and Parse of them the same profile.
+func (p *Profile) Encode() []byte {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetIndent("", " ")
+	// A Profile holds finite numbers and strings only: this cannot fail.
+	if err := enc.Encode(p); err != nil {
+		panic(err)
+	}
+	return b.Bytes()
+}
+
+// Parse reads what [Profile.Encode] wrote, and checks it: a half-written or
+// wrong profile must not get into force. Errors name the group or the GPU.
+func Parse(data []byte) (*Profile, error) {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	p := &Profile{}
+	if err := dec.Decode(p); err != nil {
+		return nil, fmt.Errorf("profile: byte %d: %w", dec.InputOffset(), err)
+	}
+	if dec.More() {
+		return nil, fmt.Errorf("profile: byte %d: more data after the profile", dec.InputOffset())
+	}
+	if p.Format != Format {
+		return nil, fmt.Errorf("profile: format is %q, want %q", p.Format, Format)
+	}
+	if p.Version < 1 {
+		return nil, fmt.Errorf("profile: version: %d is less than 1", p.Version)
+	}
+	if err := p.Options.check(); err != nil {
+		return nil, fmt.Errorf("profile: options: %w", err)
+	}
+	if err := p.checkGroups(); err != nil {
+		return nil, fmt.Errorf("profile: %w", err)
+	}
+	p.index()
+	if err := p.checkGPUs(); err != nil {
+		return nil, fmt.Errorf("profile: %w", err)
+	}
+	return p, nil
+}
+
+func (p *Profile) checkGroups() error {
+	for i := range p.Groups {
+		g := &p.Groups[i]
+		name := fmt.Sprintf("group %d (model %q, app %q, key %q)", i+1, g.Model, g.App, g.Key)
+		if i > 0 && !p.Groups[i-1].id().less(g.id()) {
+			return fmt.Errorf("%s: out of order or twice", name)
+		}
+		if !positive(g.Reference) {
+			return fmt.Errorf("%s: reference %v is not a positive number", name, g.Reference)
+		}
+		if len(g.Values) == 0 || !sort.Float64sAreSorted(g.Values) || !positive(g.Values[0]) {
+			return fmt.Errorf("%s: values %v are not positive and ascending", name, g.Values)
+		}
+		if len(g.Centers) == 0 && len(g.Values) != MaxClass {
+			return fmt.Errorf("%s: %d values, want %d", name, len(g.Values), MaxClass)
+		}
+		if len(g.Centers) > 0 && len(g.Centers) != len(g.Values) {
+			return fmt.Errorf("%s: %d centers for %d values", name, len(g.Centers), len(g.Values))
+		}
+	}
+	return nil
+}
+
+func (p *Profile) checkGPUs() error {
+	for i := range p.GPUs {
+		gpu := &p.GPUs[i]
+		if gpu.ID == "" || i > 0 && p.GPUs[i-1].ID >= gpu.ID {
+			return fmt.Errorf("gpu %d (%q): out of order, twice or without id", i+1, gpu.ID)
+		}
+		for j := range gpu.Entries {
+			e := &gpu.Entries[j]
+			if j > 0 && gpu.Entries[j-1].App >= e.App {
+				return fmt.Errorf("gpu %q: app %q: out of order or twice", gpu.ID, e.App)
+			}
+			if err := p.checkEntry(gpu.Model, e); err != nil {
+				return fmt.Errorf("gpu %q: app %q: %w", gpu.ID, e.App, err)
+			}
+		}
+	}
+	return nil
+}
+
+// checkEntry also sets what the JSON form leaves to the group.
+func (p *Profile) checkEntry(model string, e *Entry) error {
+	g, ok := p.Group(model, e.App, e.Key)
+	switch {
+	case !ok:
+		return fmt.Errorf("no group for model %q, key %q", model, e.Key)
+	case !positive(e.Time) || !positive(float64(e.Score)):
+		return fmt.Errorf("time %v or score %v is not a positive number", e.Time, e.Score)
+	case e.Class < 1 || e.Class > MaxClass:
+		return fmt.Errorf("class %d is not in 1…%d", e.Class, MaxClass)
+	case e.Bin < 1 || e.Bin > len(g.Values):
+		return fmt.Errorf("bin %d is not in 1…%d", e.Bin, len(g.Values))
+	case e.Pending < 0 || e.Pending > MaxClass:
+		return fmt.Errorf("pending class %d is not in 0…%d", e.Pending, MaxClass)
+	case e.Value != pal.PMScore(g.Values[e.Bin-1]):
+		return fmt.Errorf("value %v is not the %v of bin %d", e.Value, g.Values[e.Bin-1], e.Bin)
+	}
+	e.Provisional = g.Provisional
+	return nil
+}

@@ -1,0 +1,109 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package profile
+
+import (
+	"math"
+	"sort"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
+)
+
+// Lookup gives the entry of a GPU for an application class or a timed
+// application. Where the profile holds none, ok is false and the entry is the
+// one of an unmeasured GPU: no score, the last class.
+func (p *Profile) Lookup(gpu string, app pal.AppClass) (e Entry, ok bool) {
+	if i, found := p.byID[gpu]; found {
+		entries := p.GPUs[i].Entries
+		j := sort.Search(len(entries), func(j int) bool { return entries[j].App >= app })
+		if j < len(entries) && entries[j].App == app {
+			return entries[j], true
+		}
+	}
+	return unmeasured(app), false
+}
+
+// LookupApp prefers the timings of the application itself to those of its
+// class, as a user's own measurements say more than our kernels. An empty name
+// is a job whose application is not known.
+func (p *Profile) LookupApp(gpu, name string, class pal.AppClass) (e Entry, ok bool) {
+	if name != "" {
+		if e, ok := p.Lookup(gpu, pal.AppClass(name)); ok {
+			return e, true
+		}
+	}
+	return p.Lookup(gpu, class)
+}
+
+func unmeasured(app pal.AppClass) Entry {
+	return Entry{App: app, Class: MaxClass, Bin: MaxClass, Unmeasured: true}
+}
+
+// Group gives the group of a model, application and key.
+func (p *Profile) Group(model string, app pal.AppClass, key string) (g Group, ok bool) {
+	i, ok := p.byGroup[groupID{model, app, key}]
+	if !ok {
+		return Group{}, false
+	}
+	return p.Groups[i], true
+}
+
+// Unmeasured lists the GPUs, by id, that have no entry for the application.
+func (p *Profile) Unmeasured(app pal.AppClass) []string {
+	var ids []string
+	for _, g := range p.GPUs {
+		if _, ok := p.Lookup(g.ID, app); !ok {
+			ids = append(ids, g.ID)
+		}
+	}
+	return ids
+}
+
+// Score rates raw times against the profile, by application: for GPUs measured
+// after it was built, or again. A time is comparable only under the same model
+// and key; without such a group the entry is an unmeasured one. A GPU that the
+// profile holds keeps its class by the same hysteresis as in [Build], without
+// a class change of its own making: the pending class says where one points.
+func (p *Profile) Score(model string, m attr.Measurement) map[pal.AppClass]Entry {
+	out := make(map[pal.AppClass]Entry, len(m.Times))
+	for app, time := range m.Times {
+		out[app] = p.score(groupID{model, app, m.Key}, m.GPU, time)
+	}
+	return out
+}
+
+func (p *Profile) score(id groupID, gpu string, time float64) Entry {
+	i, ok := p.byGroup[id]
+	if !ok || !positive(time) {
+		return unmeasured(id.app)
+	}
+	g := &p.Groups[i]
+	score := time / g.Reference
+	e := Entry{App: id.app, Key: id.key, Time: time, Score: pal.PMScore(score), Provisional: g.Provisional}
+	e.Outlier = score >= p.Options.Outlier
+	if len(g.Centers) > 0 {
+		e.Bin = nearest(g.Centers, score) + 1
+		e.Class = min(e.Bin, MaxClass)
+		if e.Outlier {
+			e.Class = MaxClass
+		}
+	} else {
+		e.Class, e.Pending = p.edgeClass(g, score, p.held(gpu, g, time, p.Options))
+		e.Bin = e.Class
+	}
+	e.Value = pal.PMScore(g.Values[e.Bin-1])
+	return e
+}
+
+// nearest is the index of the center nearest to x, the lower on ties.
+func nearest(centers []float64, x float64) int {
+	best := 0
+	for i, c := range centers {
+		if math.Abs(c-x) < math.Abs(centers[best]-x) {
+			best = i
+		}
+	}
+	return best
+}

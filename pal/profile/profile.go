@@ -1,0 +1,218 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package profile
+
+import (
+	"fmt"
+	"math"
+	"sort"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
+)
+
+const (
+	// MaxClass is the last variability class. Bins beyond it (k-means with many
+	// outliers) share it, and unmeasured GPUs are in it, so that the list of
+	// class ≤ MaxClass holds every GPU.
+	MaxClass = 5
+	// Format names the JSON form of a [Profile].
+	Format = "nomad-pal/profile/1"
+)
+
+// Sample is one measured time of one GPU. Several samples of a GPU for one
+// application are repetitions: their median counts.
+type Sample struct {
+	GPU   string // instance id
+	Model string // device group name; times of different models are never mixed
+	// Key is the comparability key: kernel, power limit, ECC mode, driver
+	// branch. Times of different keys are never mixed.
+	Key string
+	// App is the application class, or the name of an application that was
+	// timed itself ("resnet50"), which makes a series of its own.
+	App pal.AppClass
+	// Time per fixed piece of work, in any unit that is the same for the key
+	// and App; larger is slower.
+	Time float64
+	// Noise is the relative run-to-run standard deviation of Time, 0 if not known.
+	Noise float64
+}
+
+// SamplesOf gives the samples of published raw values (see [attr.Raw]) of GPUs
+// of one model.
+func SamplesOf(model string, ms []attr.Measurement) []Sample {
+	var out []Sample
+	for _, m := range ms {
+		for _, app := range sortedApps(m.Times) {
+			out = append(out, Sample{GPU: m.GPU, Model: model, Key: m.Key, App: app, Time: m.Times[app]})
+		}
+	}
+	return out
+}
+
+// Options are the rules of a calibration. They are part of the profile: scores
+// of GPUs measured later are binned by the same rules.
+type Options struct {
+	Method Method `json:"method"`
+	// Edges are the upper ends of all classes but the last, ascending; at most
+	// MaxClass−1.
+	Edges []float64 `json:"edges"`
+	// Hysteresis is how far beyond its class's edge a score must be, in two
+	// sessions, before the GPU changes class.
+	Hysteresis float64 `json:"hysteresis"`
+	// Outlier is the score from which a GPU is an outlier at once.
+	Outlier float64 `json:"outlier"`
+	// MinGPUs is the number of GPUs below which a reference is only provisional.
+	MinGPUs int `json:"min_gpus"`
+	// Created is the time of the calibration, RFC 3339, stored as it is.
+	Created string `json:"-"`
+	// Known lists GPUs that exist, id to model; those without a sample get the
+	// last class, and the profile says so.
+	Known map[string]string `json:"-"`
+}
+
+// DefaultOptions are five classes by fixed edges, hysteresis 0.5 %, outliers
+// from 1.5, references from 8 GPUs.
+func DefaultOptions() Options {
+	return Options{
+		Method: Edges, Edges: []float64{0.99, 1.01, 1.03, 1.06},
+		Hysteresis: 0.005, Outlier: 1.5, MinGPUs: 8,
+	}
+}
+
+func (o Options) check() error {
+	switch o.Method {
+	case Edges, KMeans, KMeansSilhouette:
+	default:
+		return fmt.Errorf("method %q is unknown (one of %s, %s, %s)", o.Method, Edges, KMeans, KMeansSilhouette)
+	}
+	if len(o.Edges) == 0 || len(o.Edges) >= MaxClass {
+		return fmt.Errorf("edges: %d given, want 1 to %d", len(o.Edges), MaxClass-1)
+	}
+	for i, e := range o.Edges {
+		if !positive(e) || i > 0 && e <= o.Edges[i-1] {
+			return fmt.Errorf("edges: %v are not positive and ascending", o.Edges)
+		}
+	}
+	if !(o.Hysteresis >= 0 && o.Hysteresis < 0.1) {
+		return fmt.Errorf("hysteresis: %v is not in 0…0.1", o.Hysteresis)
+	}
+	if !(o.Outlier > o.Edges[len(o.Edges)-1]) || math.IsInf(o.Outlier, 0) {
+		return fmt.Errorf("outlier: %v is not above the last edge %v", o.Outlier, o.Edges[len(o.Edges)-1])
+	}
+	if o.MinGPUs < 1 {
+		return fmt.Errorf("min_gpus: %d is less than 1", o.MinGPUs)
+	}
+	return nil
+}
+
+// Profile is a calibrated population of GPUs. Treat it as read-only.
+type Profile struct {
+	Format  string  `json:"format"`
+	Version int     `json:"version"` // 1 for the first; grows by one with each change
+	Created string  `json:"created,omitempty"`
+	Options Options `json:"options"`
+	Groups  []Group `json:"groups"` // by model, app, key
+	GPUs    []GPU   `json:"gpus"`   // by id
+	// byID and byGroup index the two lists; set by Build and Parse.
+	byID    map[string]int
+	byGroup map[groupID]int
+}
+
+// Group is what the GPUs of one model, application and comparability key share.
+type Group struct {
+	Model string       `json:"model"`
+	App   pal.AppClass `json:"app"`
+	Key   string       `json:"key,omitempty"`
+	// Reference is the time of the median GPU, in the unit of the samples.
+	Reference float64 `json:"reference"`
+	// Measured is the number of GPUs in the group, Dropped how many of them
+	// were too far off to count in the reference.
+	Measured int `json:"measured"`
+	Dropped  int `json:"dropped,omitempty"`
+	// Provisional: fewer GPUs than Options.MinGPUs. Classes 4 and 5 are then
+	// left to outliers.
+	Provisional bool `json:"provisional,omitempty"`
+	// SingleClass: the spread (99th less 1st percentile of the scores) is
+	// within the noise, so scores mean nothing and all GPUs share class 1, but
+	// for those above the spread itself.
+	SingleClass bool    `json:"single_class,omitempty"`
+	Spread      float64 `json:"spread"`
+	Noise       float64 `json:"noise,omitempty"` // median relative noise of the GPUs
+	// Values are the PM scores that stand for the bins, fastest first; Centers
+	// the k-means centroids as scores.
+	Values  []float64 `json:"values"`
+	Centers []float64 `json:"centers,omitempty"`
+}
+
+// GPU is one GPU's entries, by application name.
+type GPU struct {
+	ID      string  `json:"id"`
+	Model   string  `json:"model"`
+	Entries []Entry `json:"entries,omitempty"` // by app; none for a GPU never measured
+}
+
+// Entry is what is known of one GPU for one application.
+type Entry struct {
+	App   pal.AppClass `json:"app"`
+	Key   string       `json:"key,omitempty"`
+	Time  float64      `json:"time"` // the median of the samples
+	Score pal.PMScore  `json:"score"`
+	// Class is the variability class, 1 (fastest) to MaxClass; Bin the rank of
+	// the bin, 1 to len(Group.Values), the same unless there are more bins.
+	Class int `json:"class"`
+	Bin   int `json:"bin"`
+	// Value is the PM score that stands for the bin.
+	Value pal.PMScore `json:"value"`
+	// Outlier: at least Options.Outlier times slower than the median, or an
+	// outlier by PAL's rule where the method is k-means.
+	Outlier bool `json:"outlier,omitempty"`
+	// Pending is the class that one session has pointed to beyond the
+	// hysteresis; a second one makes it the class. 0 for none.
+	Pending int `json:"pending,omitempty"`
+	// Unmeasured: nothing is known; Score is 0 and Class is MaxClass.
+	Unmeasured bool `json:"-"`
+	// Provisional is that of the group.
+	Provisional bool `json:"-"`
+}
+
+type groupID struct {
+	model string
+	app   pal.AppClass
+	key   string
+}
+
+func (g *Group) id() groupID { return groupID{g.Model, g.App, g.Key} }
+
+func (a groupID) less(b groupID) bool {
+	if a.model != b.model {
+		return a.model < b.model
+	}
+	if a.app != b.app {
+		return a.app < b.app
+	}
+	return a.key < b.key
+}
+
+func (p *Profile) index() {
+	p.byID = make(map[string]int, len(p.GPUs))
+	for i, g := range p.GPUs {
+		p.byID[g.ID] = i
+	}
+	p.byGroup = make(map[groupID]int, len(p.Groups))
+	for i := range p.Groups {
+		p.byGroup[p.Groups[i].id()] = i
+	}
+}
+
+func positive(x float64) bool { return x > 0 && !math.IsInf(x, 0) }
+
+func sortedApps(m map[pal.AppClass]float64) []pal.AppClass {
+	apps := make([]pal.AppClass, 0, len(m))
+	for a := range m {
+		apps = append(apps, a)
+	}
+	sort.Slice(apps, func(i, j int) bool { return apps[i] < apps[j] })
+	return apps
+}

@@ -1,0 +1,64 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package profile
+
+import (
+	"math"
+	"sort"
+)
+
+// madSigma scales a median absolute deviation to the standard deviation of a
+// normal distribution.
+const madSigma = 1.4826
+
+// median of the values (mean of the middle two for an even number), NaN for
+// none. The input is not changed.
+func median(xs []float64) float64 { return Quantile(sorted(xs), 0.5) }
+
+// Quantile of ascending values by linear interpolation, NaN for none. p is
+// clamped to 0…1.
+func Quantile(asc []float64, p float64) float64 {
+	if len(asc) == 0 {
+		return math.NaN()
+	}
+	pos := math.Max(0, math.Min(1, p)) * float64(len(asc)-1)
+	i := int(pos)
+	if i == len(asc)-1 {
+		return asc[i]
+	}
+	return asc[i] + (pos-float64(i))*(asc[i+1]-asc[i])
+}
+
+// robustSigma is the standard deviation estimated from the median absolute
+// deviation around center.
+func robustSigma(xs []float64, center float64) float64 {
+	dev := make([]float64, len(xs))
+	for i, x := range xs {
+		dev[i] = math.Abs(x - center)
+	}
+	return madSigma * median(dev)
+}
+
+func sorted(xs []float64) []float64 {
+	s := append([]float64(nil), xs...)
+	sort.Float64s(s)
+	return s
+}
+
+// meanStd is the mean and the standard deviation with one degree of freedom
+// taken, as pandas computes them; std is 0 for fewer than two values.
+func meanStd(xs []float64) (mean, std float64) {
+	for _, x := range xs {
+		mean += x
+	}
+	mean /= float64(len(xs))
+	if len(xs) < 2 {
+		return mean, 0
+	}
+	var ss float64
+	for _, x := range xs {
+		ss += (x - mean) * (x - mean)
+	}
+	return mean, math.Sqrt(ss / float64(len(xs)-1))
+}
