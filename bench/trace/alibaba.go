@@ -1,0 +1,104 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package trace
+
+import (
+	"bufio"
+	"io"
+	"math"
+	"strings"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// paiColumns are those of pai_task_table.csv, which has no header.
+func paiColumns() []string {
+	return []string{"job_name", "task_name", "inst_num", "status", "start_time", "end_time",
+		"plan_cpu", "plan_mem", "plan_gpu", "gpu_type"}
+}
+
+// ReadAlibaba reads one of Alibaba's GPU traces: pai_task_table.csv of
+// cluster-trace-gpu-v2020 (no header; plan_gpu in hundredths of a GPU; the
+// table has no time of submission, so the start stands for it), or
+// openb_pod_list.csv of cluster-trace-gpu-v2023 (header with creation_time).
+// Shares of a GPU are rounded up to whole ones. Tasks without GPU and tasks
+// that did not end are skipped.
+func ReadAlibaba(name string, r io.Reader) (Trace, error) {
+	b := bufio.NewReader(r)
+	head, _ := b.Peek(4096) // an error shows up again when the table is read
+	first, _, _ := strings.Cut(string(head), "\n")
+	t := Trace{Name: name}
+	row, required := t.addPAI, []string{"inst_num", "start_time", "end_time", "plan_gpu"}
+	header := paiColumns()
+	if strings.Contains(first, "creation_time") {
+		header = nil
+		row, required = t.addPod, []string{"name", "num_gpu", "creation_time", "deletion_time"}
+	} else if strings.Contains(first, "plan_gpu") {
+		header = nil
+	}
+	tb, err := openTable(name, b, header, required...)
+	if err != nil {
+		return Trace{}, err
+	}
+	for {
+		if err := tb.next(); err == io.EOF {
+			t.rebase()
+			return t, nil
+		} else if err != nil {
+			return Trace{}, err
+		}
+		if err := row(tb); err != nil {
+			return Trace{}, err
+		}
+	}
+}
+
+func (t *Trace) addPAI(tb *table) error {
+	if tb.text("plan_gpu") == "" || tb.text("start_time") == "" || tb.text("end_time") == "" {
+		t.skip("no GPU or no end")
+		return nil
+	}
+	share, err := tb.float("plan_gpu", 0)
+	if err != nil {
+		return err
+	}
+	instances, err := tb.float("inst_num", 0)
+	if err != nil {
+		return err
+	}
+	j := Job{ID: tb.text("job_name") + "/" + tb.text("task_name"), Name: tb.text("task_name"),
+		GPUs: int(instances * math.Ceil(share/100))}
+	return t.addSpan(tb, j, "start_time", "end_time")
+}
+
+func (t *Trace) addPod(tb *table) error {
+	if tb.text("deletion_time") == "" {
+		t.skip("no GPU or no end")
+		return nil
+	}
+	gpus, err := tb.int("num_gpu", 0)
+	if err != nil {
+		return err
+	}
+	return t.addSpan(tb, Job{ID: tb.text("name"), Name: tb.text("qos"), GPUs: gpus}, "creation_time", "deletion_time")
+}
+
+// addSpan adds a job that lasted from one column to the other.
+func (t *Trace) addSpan(tb *table, j Job, from, to string) error {
+	start, err := tb.float(from, 0)
+	if err != nil {
+		return err
+	}
+	end, err := tb.float(to, 0)
+	if err != nil {
+		return err
+	}
+	if j.GPUs == 0 || end <= start {
+		t.skip("no GPU or no end")
+		return nil
+	}
+	j.Class, j.SubmitS, j.Iterations, j.IterTimeS = pal.ClassA, start, end-start, 1
+	t.Jobs = append(t.Jobs, j)
+	return nil
+}

@@ -1,0 +1,163 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package trace
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// Shape says what kind of workload to generate.
+type Shape struct {
+	Jobs int
+	// RatePerHour is the mean rate of arrivals (Poisson). 0: 32, which brings
+	// 160 jobs in 5 hours, as the Sia-Philly workloads do.
+	RatePerHour float64
+	// MaxGPUs bounds the size of a job; 0: 48.
+	MaxGPUs int
+	// LongShare is the share of 4-GPU jobs and wider ones whose work is drawn
+	// from the long tail (1,000 s … 3 days at score 1); 0: 0.15.
+	LongShare float64
+}
+
+// mix is one row of what the generator draws from: how often a model comes in
+// which sizes and how long it runs. The weights follow what the Sia paper
+// (SOSP'23) and the Philly study (ATC'19) publish: most jobs small and short,
+// few of them wide and long, which hold most of the GPU time.
+type mix struct {
+	model   string
+	weight  float64
+	sizes   []int
+	shortS  [2]float64 // log-uniform
+	longS   [2]float64
+	longPct float64
+}
+
+func mixes() []mix {
+	return []mix{
+		{"vgg19", 0.42, []int{1}, [2]float64{18, 1000}, [2]float64{18, 1000}, 0},
+		{"PointNet", 0.34, []int{6, 6, 8, 8, 12, 12, 16}, [2]float64{17, 850}, [2]float64{17, 850}, 0},
+		{"DCGAN", 0.07, []int{6, 8, 12}, [2]float64{120, 1400}, [2]float64{120, 1400}, 0},
+		{"BERT", 0.05, []int{6, 8, 12, 16}, [2]float64{140, 3000}, [2]float64{140, 3000}, 0},
+		{"GPT2", 0.025, []int{6, 8, 12, 16}, [2]float64{9000, 40000}, [2]float64{40000, 120000}, 0.25},
+		{"resnet50", 0.07, []int{4}, [2]float64{1000, 15000}, [2]float64{15000, 35000}, 0.35},
+		{"resnet50", 0.025, []int{24, 32, 32, 48}, [2]float64{13000, 60000}, [2]float64{60000, 250000}, 0.4},
+	}
+}
+
+// SiaPhilly generates a workload like the Sia-Philly ones: the same sizes (1,
+// 4, 6, 8, 12, 16, 24, 32, 48), models and Poisson arrivals. Same seed and
+// shape, same workload.
+func SiaPhilly(seed uint64, s Shape) Trace {
+	r := rand.New(rand.NewPCG(seed, 0x5a1a))
+	if s.RatePerHour == 0 {
+		s.RatePerHour = 32
+	}
+	if s.MaxGPUs == 0 {
+		s.MaxGPUs = 48
+	}
+	t := Trace{Name: fmt.Sprintf("sia-philly seed %d", seed)}
+	models, ms := modelsByName(), mixes()
+	at := 0.0
+	for i := range s.Jobs {
+		at += r.ExpFloat64() / s.RatePerHour * 3600
+		m := pick(r, ms)
+		work := m.draw(r, s.LongShare)
+		model := models[m.model]
+		t.Jobs = append(t.Jobs, Job{
+			ID: fmt.Sprint(i), Name: m.model, Class: model.Class,
+			GPUs:    min(m.sizes[r.IntN(len(m.sizes))], s.MaxGPUs),
+			SubmitS: math.Floor(at), Iterations: math.Ceil(work / model.IterTimeS), IterTimeS: model.IterTimeS,
+		})
+	}
+	return t
+}
+
+func modelsByName() map[string]Model {
+	models := map[string]Model{}
+	for _, m := range SiaModels() {
+		models[m.Name] = m
+	}
+	return models
+}
+
+func pick(r *rand.Rand, ms []mix) mix {
+	total := 0.0
+	for _, m := range ms {
+		total += m.weight
+	}
+	u := r.Float64() * total
+	for _, m := range ms {
+		if u -= m.weight; u < 0 {
+			return m
+		}
+	}
+	return ms[len(ms)-1]
+}
+
+// draw is the work in seconds; longShare 0 leaves the row's own share.
+func (m mix) draw(r *rand.Rand, longShare float64) float64 {
+	span, p := m.shortS, m.longPct
+	if longShare > 0 && p > 0 {
+		p = longShare
+	}
+	if r.Float64() < p {
+		span = m.longS
+	}
+	return logUniform(r, span[0], span[1])
+}
+
+func logUniform(r *rand.Rand, low, high float64) float64 {
+	return low * math.Pow(high/low, r.Float64())
+}
+
+// HeavyTail generates jobs as a large shared cluster sees them (Philly, Helios:
+// sizes are powers of two, most jobs one GPU, work lognormal with a heavy
+// tail) so that the cluster's GPUs are busy at the given load (0…1 and above).
+// Jobs belong to tenants and repeat names of their tenant.
+func HeavyTail(seed uint64, jobs, clusterGPUs int, load float64) Trace {
+	r := rand.New(rand.NewPCG(seed, 0x4ea7))
+	t := Trace{Name: fmt.Sprintf("heavy-tail seed %d", seed), Jobs: make([]Job, 0, jobs)}
+	classes, work := pal.AppClasses(), 0.0
+	for i := range jobs {
+		tenant := r.IntN(40)
+		name := r.IntN(25)
+		// A name's median is its own, its runs vary by a factor of e.
+		median := 300 * math.Exp(1.5*stable(uint64(tenant*1000+name)))
+		j := Job{
+			ID: fmt.Sprint(i), Name: fmt.Sprintf("job-%d-%d", tenant, name), Tenant: fmt.Sprintf("team-%d", tenant),
+			Class: classes[(tenant+name)%len(classes)], GPUs: min(gangSize(r), clusterGPUs),
+			Iterations: math.Ceil(median * math.Exp(r.NormFloat64())), IterTimeS: 1,
+		}
+		work += j.WorkS() * float64(j.GPUs)
+		t.Jobs = append(t.Jobs, j)
+	}
+	span := work / (float64(clusterGPUs) * load)
+	at := 0.0
+	for i := range t.Jobs {
+		at += r.ExpFloat64() * span / float64(jobs)
+		t.Jobs[i].SubmitS = at
+	}
+	return t
+}
+
+// gangSize draws a power of two as Helios reports them: half of the jobs one
+// GPU, few above 8.
+func gangSize(r *rand.Rand) int {
+	u := r.Float64()
+	for i, p := range []float64{0.55, 0.65, 0.78, 0.94, 0.97, 0.985, 0.995} {
+		if u < p {
+			return 1 << i
+		}
+	}
+	return 128
+}
+
+// stable is a standard normal number that belongs to a key.
+func stable(key uint64) float64 {
+	return rand.New(rand.NewPCG(key, 0x57ab)).NormFloat64()
+}

@@ -1,0 +1,85 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package trace
+
+import (
+	"io"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// Model is what the Sia traces know of a model: seconds per iteration and
+// application class (PAL artifact, workload.py:427-452).
+type Model struct {
+	Name      string
+	IterTimeS float64
+	Class     pal.AppClass
+}
+
+// SiaModels are the models of the Sia traces.
+func SiaModels() []Model {
+	return []Model{
+		{"resnet50", 0.17540429367763434, pal.ClassA},
+		{"BERT", 0.179, pal.ClassB},
+		{"GPT2", 3.5714, pal.ClassB},
+		{"DCGAN", 0.0469266931, pal.ClassB},
+		{"vgg19", 0.300610341, pal.ClassC},
+		{"PointNet", 0.28125, pal.ClassD},
+	}
+}
+
+// ReadSia reads a Sia trace as the PAL artifact does: columns job_id,
+// num_gpus, submit_time (s), duration (a number of iterations) and model. An
+// optional column estimate gives the user's estimate of the work in seconds.
+func ReadSia(name string, r io.Reader) (Trace, error) {
+	models := map[string]Model{}
+	for _, m := range SiaModels() {
+		models[m.Name] = m
+	}
+	t, err := openTable(name, r, nil, "job_id", "num_gpus", "submit_time", "duration", "model")
+	if err != nil {
+		return Trace{}, err
+	}
+	tr := Trace{Name: name}
+	for {
+		if err := t.next(); err == io.EOF {
+			return tr, nil
+		} else if err != nil {
+			return Trace{}, err
+		}
+		j, err := siaJob(t, models)
+		if err != nil {
+			return Trace{}, err
+		}
+		if n := len(tr.Jobs); n > 0 && j.SubmitS < tr.Jobs[n-1].SubmitS {
+			return Trace{}, t.errorf("column %q: %v is before %v of the line above", "submit_time", j.SubmitS, tr.Jobs[n-1].SubmitS)
+		}
+		tr.Jobs = append(tr.Jobs, j)
+	}
+}
+
+func siaJob(t *table, models map[string]Model) (Job, error) {
+	m, ok := models[t.text("model")]
+	if !ok {
+		return Job{}, t.errorf("column %q: model %q is unknown", "model", t.text("model"))
+	}
+	gpus, err := t.int("num_gpus", 1)
+	if err != nil {
+		return Job{}, err
+	}
+	submit, err := t.float("submit_time", 0)
+	if err != nil {
+		return Job{}, err
+	}
+	iterations, err := t.float("duration", 0)
+	if err != nil {
+		return Job{}, err
+	}
+	j := Job{ID: t.text("job_id"), Name: m.Name, Class: m.Class, GPUs: gpus, SubmitS: submit,
+		Iterations: iterations, IterTimeS: m.IterTimeS}
+	if t.text("estimate") != "" {
+		j.EstimateS, err = t.float("estimate", 0)
+	}
+	return j, err
+}

@@ -1,0 +1,102 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package trace
+
+import (
+	"encoding/csv"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+)
+
+// table reads CSV rows by column name and knows the line it is on.
+type table struct {
+	name string
+	csv  *csv.Reader
+	col  map[string]int
+	row  []string
+	line int
+}
+
+// openTable takes the column names from the first line, or from header if the
+// file has none of its own.
+func openTable(name string, r io.Reader, header []string, required ...string) (*table, error) {
+	t := &table{name: name, csv: csv.NewReader(r), col: map[string]int{}}
+	t.csv.ReuseRecord = true
+	if header == nil {
+		row, err := t.csv.Read()
+		if err != nil {
+			return nil, fmt.Errorf("%s:1: read header: %w", name, err)
+		}
+		header = append([]string(nil), row...)
+	}
+	for i, h := range header {
+		t.col[h] = i
+	}
+	for _, c := range required {
+		if _, ok := t.col[c]; !ok {
+			return nil, fmt.Errorf("%s:1: column %q is missing", name, c)
+		}
+	}
+	return t, nil
+}
+
+// next reads a row; io.EOF ends the table.
+func (t *table) next() error {
+	row, err := t.csv.Read()
+	if err == io.EOF {
+		return err
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", t.name, err)
+	}
+	t.row = row
+	t.line, _ = t.csv.FieldPos(0)
+	return nil
+}
+
+// text is the value of a column, "" where the table has none.
+func (t *table) text(col string) string {
+	i, ok := t.col[col]
+	if !ok || i >= len(t.row) {
+		return ""
+	}
+	return t.row[i]
+}
+
+func (t *table) float(col string, low float64) (float64, error) {
+	v, err := strconv.ParseFloat(t.text(col), 64)
+	if err == nil {
+		err = number(v, low)
+	}
+	if err != nil {
+		return 0, t.errorf("column %q: %w", col, err)
+	}
+	return v, nil
+}
+
+func (t *table) int(col string, low int) (int, error) {
+	v, err := strconv.Atoi(t.text(col))
+	if err != nil {
+		return 0, t.errorf("column %q: %w", col, err)
+	}
+	if v < low {
+		return 0, t.errorf("column %q: %d is less than %d", col, v, low)
+	}
+	return v, nil
+}
+
+// timeS reads "2006-01-02 15:04:05" as seconds.
+func (t *table) timeS(col string) (float64, error) {
+	v, err := time.Parse(time.DateTime, t.text(col))
+	if err != nil {
+		return 0, t.errorf("column %q: %w", col, err)
+	}
+	return float64(v.Unix()), nil
+}
+
+func (t *table) errorf(format string, args ...any) error {
+	return fmt.Errorf("%s:%d: %w", t.name, t.line, fmt.Errorf(format, args...))
+}

@@ -1,0 +1,131 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Package trace turns published job traces into jobs for the simulator, and
+// generates workloads of its own from a seed.
+//
+// Four formats are read: Sia (the CSV of the PAL artifact), Philly (the public
+// JSON), Helios (CSV) and Alibaba (both its CSV forms). [Read] tells them
+// apart by their first bytes. What cannot be a job is an error that names file
+// and line; where a format is known to hold such rows (jobs killed before they
+// ran, CPU-only jobs) they are counted in [Trace.Skipped] by reason instead.
+//
+//	t, err := trace.ReadFile("workload-1.csv")
+//	for _, j := range t.Jobs { … }
+//
+// Jobs are in order of submission.
+package trace
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"sort"
+	"strings"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// Job is one job of a trace.
+type Job struct {
+	ID     string
+	Name   string // what runs: the model, or the job's name; the key of its history
+	Tenant string // user or virtual cluster
+	Class  pal.AppClass
+	GPUs   int
+	// SubmitS is the time of submission in seconds since the trace began.
+	SubmitS float64
+	// Iterations × IterTimeS is the work: seconds on GPUs of PM score 1 that
+	// are close together.
+	Iterations, IterTimeS float64
+	// EstimateS is the user's estimate of the work in seconds; 0: none.
+	EstimateS float64
+}
+
+// WorkS is how long the job runs, in seconds, on GPUs of PM score 1 that are
+// close together.
+func (j Job) WorkS() float64 { return j.Iterations * j.IterTimeS }
+
+// Trace is a list of jobs in order of submission.
+type Trace struct {
+	Name string
+	Jobs []Job
+	// Skipped counts the rows that are no GPU jobs, by reason.
+	Skipped map[string]int
+}
+
+// Summary tells in one line what was read and skipped.
+func (t Trace) Summary() string {
+	s := fmt.Sprintf("%s: %d jobs", t.Name, len(t.Jobs))
+	reasons := make([]string, 0, len(t.Skipped))
+	for r := range t.Skipped {
+		reasons = append(reasons, r)
+	}
+	sort.Strings(reasons)
+	for _, r := range reasons {
+		s += fmt.Sprintf(", %d skipped (%s)", t.Skipped[r], r)
+	}
+	return s
+}
+
+func (t *Trace) skip(reason string) {
+	if t.Skipped == nil {
+		t.Skipped = map[string]int{}
+	}
+	t.Skipped[reason]++
+}
+
+// ReadFile reads a trace in any of the formats.
+func ReadFile(path string) (Trace, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return Trace{}, fmt.Errorf("open trace: %w", err)
+	}
+	defer f.Close()
+	return Read(path, f)
+}
+
+// Read reads a trace in any of the formats; name is what errors call it.
+func Read(name string, r io.Reader) (Trace, error) {
+	b := bufio.NewReaderSize(r, 1<<16)
+	head, err := b.Peek(4096)
+	if err != nil && err != io.EOF {
+		return Trace{}, fmt.Errorf("read trace %q: %w", name, err)
+	}
+	first := strings.TrimSpace(string(bytes.SplitN(head, []byte("\n"), 2)[0]))
+	switch {
+	case strings.HasPrefix(first, "[") || strings.HasPrefix(first, "{"):
+		return ReadPhilly(name, b)
+	case strings.Contains(first, "num_gpus"):
+		return ReadSia(name, b)
+	case strings.Contains(first, "gpu_num"):
+		return ReadHelios(name, b)
+	case strings.Contains(first, "creation_time") || strings.Count(first, ",") == 9:
+		return ReadAlibaba(name, b)
+	}
+	return Trace{}, fmt.Errorf("%s:1: unknown trace format: neither Sia (job_id,num_gpus,…), Philly (JSON), Helios (job_id,…,gpu_num,…) nor Alibaba", name)
+}
+
+// number checks that v is a finite number of at least low.
+func number(v, low float64) error {
+	if math.IsNaN(v) || math.IsInf(v, 0) || v < low {
+		return fmt.Errorf("%v is not a number of at least %v", v, low)
+	}
+	return nil
+}
+
+// rebase sorts the jobs by submission, keeping the order of equal times, and
+// makes the first submission time 0.
+func (t *Trace) rebase() {
+	sort.SliceStable(t.Jobs, func(a, b int) bool { return t.Jobs[a].SubmitS < t.Jobs[b].SubmitS })
+	if len(t.Jobs) == 0 {
+		return
+	}
+	start := t.Jobs[0].SubmitS
+	for i := range t.Jobs {
+		t.Jobs[i].SubmitS -= start
+	}
+}
