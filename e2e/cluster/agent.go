@@ -1,0 +1,238 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// Agent is one Nomad agent process, server or client, which may be stopped and started again. Its ports, node id and
+// data outlive the process.
+type Agent struct {
+	// Name is the agent's and, for a client, the node's name.
+	Name string
+	// Dir holds config/, data/, plugins/ and agent.log.
+	Dir string
+
+	cluster *Cluster
+	client  *Client // nil for a server
+	ports   ports
+	api     *api.Client
+
+	mu  sync.Mutex
+	run *running // nil before the first launch
+}
+
+// running is one process of an agent.
+type running struct {
+	process *os.Process
+	exited  chan struct{} // closed once the process is reaped
+}
+
+func (r *running) alive() bool {
+	select {
+	case <-r.exited:
+		return false
+	default:
+		return true
+	}
+}
+
+// HTTPAddr is the agent's API address, as NOMAD_ADDR wants it.
+func (a *Agent) HTTPAddr() string {
+	scheme := "http"
+	if a.cluster.options.TLS {
+		scheme = "https"
+	}
+	return fmt.Sprintf("%s://127.0.0.1:%d", scheme, a.ports.http)
+}
+
+// RPCAddr is a server's address for Nomad's own RPC, host:port.
+func (a *Agent) RPCAddr() string { return fmt.Sprintf("127.0.0.1:%d", a.ports.rpc) }
+
+// API is a client for this agent's HTTP API, with the cluster's token and certificate.
+func (a *Agent) API() *api.Client { return a.api }
+
+// LogPath is the file that all processes of this agent write to, one after the other.
+func (a *Agent) LogPath() string { return filepath.Join(a.Dir, "agent.log") }
+
+// PID is the process id of the running agent, 0 when it does not run.
+func (a *Agent) PID() int {
+	if r := a.current(); r != nil && r.alive() {
+		return r.process.Pid
+	}
+	return 0
+}
+
+func (a *Agent) current() *running {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.run
+}
+
+// Stop ends the agent as an operator's SIGTERM does and waits for it. A client's tasks run on: that is Nomad's promise.
+func (a *Agent) Stop(ctx context.Context) error { return a.end(ctx, syscall.SIGTERM) }
+
+// Kill ends the agent with SIGKILL and waits for it. Its plugins and tasks run on.
+func (a *Agent) Kill(ctx context.Context) error { return a.end(ctx, syscall.SIGKILL) }
+
+func (a *Agent) end(ctx context.Context, sig syscall.Signal) error {
+	r := a.current()
+	if r == nil || !r.alive() {
+		return nil
+	}
+	if err := r.process.Signal(sig); err != nil && r.alive() {
+		return fmt.Errorf("send %v to %s: %w", sig, a.Name, err)
+	}
+	select {
+	case <-r.exited:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for %s to end: %w", a.Name, context.Cause(ctx))
+	}
+}
+
+// Pause stops the agent with SIGSTOP: it holds its connections and says nothing, like a machine that hangs.
+func (a *Agent) Pause() error { return a.signal(syscall.SIGSTOP) }
+
+// Resume lets a paused agent go on.
+func (a *Agent) Resume() error { return a.signal(syscall.SIGCONT) }
+
+func (a *Agent) signal(sig syscall.Signal) error {
+	r := a.current()
+	if r == nil || !r.alive() {
+		return fmt.Errorf("send %v to %s: it does not run", sig, a.Name)
+	}
+	return r.process.Signal(sig)
+}
+
+// Start starts an agent that was stopped or killed, with the same ports and data, and waits until it is ready: a
+// server answers, a client's node is ready.
+func (a *Agent) Start(ctx context.Context) error {
+	if a.PID() != 0 {
+		return fmt.Errorf("start %s: it runs already", a.Name)
+	}
+	if err := a.launch(ctx, false); err != nil {
+		return err
+	}
+	return a.ready(ctx)
+}
+
+// launch starts a process and waits until its API answers. When another process has taken one of the ports, it
+// tries again: with other ports when fresh, with the same ones otherwise, because others know the agent by them.
+func (a *Agent) launch(ctx context.Context, fresh bool) error {
+	for try := 0; ; try++ {
+		if fresh {
+			if err := a.renumber(); err != nil {
+				return err
+			}
+		}
+		from := a.logSize()
+		if err := a.spawn(); err != nil {
+			return err
+		}
+		err := Until(ctx, a.Name+" answers", a.answers)
+		if err == nil {
+			return nil
+		}
+		log := a.logFrom(from)
+		if try < 10 && ctx.Err() == nil && portTaken(log) {
+			continue
+		}
+		return fmt.Errorf("start %s: %w; the end of its log:\n%s", a.Name, err, tail(log, 15))
+	}
+}
+
+// renumber gives the agent new ports and writes its configuration for them.
+func (a *Agent) renumber() error {
+	var err error
+	if a.ports, err = freePorts(); err != nil {
+		return err
+	}
+	if a.api, err = a.cluster.newAPI(a.HTTPAddr()); err != nil {
+		return err
+	}
+	return a.configure(a.cluster)
+}
+
+func (a *Agent) spawn() error {
+	log, err := os.OpenFile(a.LogPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(a.cluster.options.Nomad, "agent", "-config", filepath.Join(a.Dir, "config"))
+	cmd.Dir, cmd.Stdout, cmd.Stderr = a.Dir, log, log
+	cmd.Env = a.cluster.environment()
+	// Its own group: the terminal's Ctrl-C goes to the owner alone, who ends things in order.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", a.Name, err)
+	}
+	r := &running{process: cmd.Process, exited: make(chan struct{})}
+	a.cluster.reapers.Go(func() {
+		defer close(r.exited)
+		_ = cmd.Wait() // how it ended is in its log
+	})
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.run = r
+	return nil
+}
+
+// answers is the condition that the agent's HTTP API works; it fails for good once the process has ended.
+func (a *Agent) answers(ctx context.Context) (string, error) {
+	if !a.current().alive() {
+		return "", Fatal(fmt.Errorf("the process ended"))
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	// Health answers without a token, on servers without a leader too (then with status 500).
+	_, err := a.api.Raw().Query("/v1/agent/health", &struct{}{}, (&api.QueryOptions{}).WithContext(ctx))
+	if err != nil && !strings.Contains(err.Error(), "Unexpected response code") {
+		return err.Error(), nil
+	}
+	return "", ctx.Err()
+}
+
+func (a *Agent) logSize() int64 {
+	st, err := os.Stat(a.LogPath())
+	if err != nil {
+		return 0
+	}
+	return st.Size()
+}
+
+// logFrom is the log from a position on; what cannot be read is empty.
+func (a *Agent) logFrom(offset int64) string {
+	f, err := os.Open(a.LogPath())
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	if _, err := f.Seek(offset, io.SeekStart); err != nil {
+		return ""
+	}
+	text, _ := io.ReadAll(f)
+	return string(text)
+}
+
+// LogTail is the last n lines of the agent's log.
+func (a *Agent) LogTail(n int) string { return tail(a.logFrom(0), n) }
+
+func tail(text string, n int) string {
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}

@@ -1,0 +1,327 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// Cluster is a running Nomad cluster. One goroutine at a time may start, stop or add agents.
+type Cluster struct {
+	// Dir is the cluster's own directory, which Close removes.
+	Dir string
+	// Token is the management token of a cluster with ACL, empty without.
+	Token string
+
+	options Options
+	tls     *certificates // nil without TLS
+	guard   *guard
+	servers []*Agent
+	clients []*Agent
+	reapers sync.WaitGroup
+
+	closing sync.Once
+	closed  error
+}
+
+// Start starts a cluster and returns when the servers have a leader and every client's node is ready. When it
+// returns an error, or when ctx ends meanwhile, nothing is left behind. Later, ctx means nothing: call Close.
+func Start(ctx context.Context, options Options) (*Cluster, error) {
+	options, err := options.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(options.Dir, "pal-")
+	if err != nil {
+		return nil, fmt.Errorf("make the cluster's directory: %w", err)
+	}
+	if dir, err = filepath.EvalSymlinks(dir); err != nil { // mounts are listed by real paths
+		return nil, err
+	}
+	c := &Cluster{Dir: dir, options: options}
+	if c.guard, err = startGuard(dir, options.KeepDir); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	if err := c.start(ctx); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+func (c *Cluster) start(ctx context.Context) error {
+	if c.options.TLS {
+		var err error
+		if c.tls, err = makeCertificates(c.Dir); err != nil {
+			return fmt.Errorf("make certificates: %w", err)
+		}
+	}
+	if err := c.startServers(ctx); err != nil {
+		return err
+	}
+	if c.options.ACL {
+		if err := c.bootstrapACL(ctx); err != nil {
+			return fmt.Errorf("bootstrap ACL: %w", err)
+		}
+	}
+	return c.AddClients(ctx, c.options.Clients...)
+}
+
+// startServers starts the servers. Several must know each other's ports, so all numbers are given out first; a lone
+// server may change its own when another process is faster.
+func (c *Cluster) startServers(ctx context.Context) error {
+	c.options.Progress(fmt.Sprintf("starting %d Nomad server(s)", c.options.Servers))
+	for i := range c.options.Servers {
+		a, err := c.newAgent(fmt.Sprintf("s%d", i), nil)
+		if err != nil {
+			return err
+		}
+		if err := a.renumber(); err != nil {
+			return err
+		}
+		c.servers = append(c.servers, a)
+	}
+	alone := len(c.servers) == 1
+	for _, a := range c.servers {
+		if err := a.configure(c); err != nil {
+			return err
+		}
+		if err := a.launch(ctx, alone); err != nil {
+			return err
+		}
+	}
+	for _, a := range c.servers {
+		if err := a.ready(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) bootstrapACL(ctx context.Context) error {
+	return Until(ctx, "access control is set up", func(ctx context.Context) (string, error) {
+		token, _, err := c.API().ACLTokens().Bootstrap((&api.WriteOptions{}).WithContext(ctx))
+		if err != nil {
+			return "", err
+		}
+		c.Token = token.SecretID
+		for _, a := range c.servers {
+			a.api.SetSecretID(c.Token)
+		}
+		return "", nil
+	})
+}
+
+// AddClients starts further clients, a few at a time, and returns when all their nodes are ready.
+func (c *Cluster) AddClients(ctx context.Context, clients ...Client) error {
+	clients, err := completeClients(clients, len(c.clients))
+	if err != nil || len(clients) == 0 {
+		return err
+	}
+	agents := make([]*Agent, len(clients))
+	for i := range clients {
+		if agents[i], err = c.newAgent(clients[i].Name, &clients[i]); err != nil {
+			return err
+		}
+	}
+	c.clients = append(c.clients, agents...)
+	return c.startAll(ctx, agents)
+}
+
+// startAll launches agents side by side and stops at the first that does not come up.
+func (c *Cluster) startAll(ctx context.Context, agents []*Agent) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	slots := c.options.ClientStarts
+	if slots <= 0 {
+		slots = runtime.NumCPU()
+	}
+	next := make(chan *Agent)
+	var workers sync.WaitGroup
+	var done progressCount
+	for range slots {
+		workers.Go(func() {
+			for a := range next {
+				err := a.launch(ctx, true)
+				if err == nil {
+					err = a.ready(ctx)
+				}
+				if err != nil {
+					cancel(err)
+					continue // drain, so that the sender never blocks
+				}
+				c.options.Progress(fmt.Sprintf("client %s is ready (%d of %d)", a.Name, done.add(), len(agents)))
+			}
+		})
+	}
+	for _, a := range agents {
+		next <- a
+	}
+	close(next)
+	workers.Wait()
+	return context.Cause(ctx)
+}
+
+// progressCount counts from several goroutines.
+type progressCount struct {
+	mu sync.Mutex
+	n  int
+}
+
+func (p *progressCount) add() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.n++
+	return p.n
+}
+
+func (c *Cluster) newAgent(name string, client *Client) (*Agent, error) {
+	a := &Agent{Name: name, Dir: filepath.Join(c.Dir, name), cluster: c, client: client}
+	if err := os.Mkdir(a.Dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make the directory of %s: %w", name, err)
+	}
+	return a, nil
+}
+
+// ready waits until a server follows a leader, or a client's node is ready.
+func (a *Agent) ready(ctx context.Context) error {
+	if a.client == nil {
+		return Until(ctx, a.Name+" has a leader", a.hasLeader)
+	}
+	return Until(ctx, "node "+a.Name+" is ready", a.nodeReady)
+}
+
+// nodeReady looks at the servers' view of the node. A new client reports its first heartbeat after a random time of
+// up to 10 s (client.go, initialHeartbeatStagger), but at once when some RPC of it succeeds (rpc.go,
+// fireRpcRetryWatcher): so we make it forward a harmless request.
+func (a *Agent) nodeReady(ctx context.Context) (string, error) {
+	if !a.current().alive() {
+		return "", Fatal(fmt.Errorf("%s ended; the end of its log:\n%s", a.Name, a.LogTail(15)))
+	}
+	node, err := a.cluster.node(ctx, a.Name)
+	if err != nil || node == nil {
+		return "not registered", err
+	}
+	if node.Status == api.NodeStatusReady {
+		return "", nil
+	}
+	_, err = a.hasLeader(ctx)
+	return "status " + node.Status, err
+}
+
+func (a *Agent) hasLeader(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	var leader string
+	_, err := a.api.Raw().Query("/v1/status/leader", &leader, (&api.QueryOptions{}).WithContext(ctx))
+	if err != nil || leader == "" {
+		return "no leader", err
+	}
+	return "", nil
+}
+
+// node is the servers' entry for the node of that name, nil when there is none.
+func (c *Cluster) node(ctx context.Context, name string) (*api.NodeListStub, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	nodes, _, err := c.API().Nodes().List((&api.QueryOptions{}).WithContext(ctx))
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range nodes {
+		if n.Name == name {
+			return n, nil
+		}
+	}
+	return nil, nil
+}
+
+// NodeID is the node id of the client of that name.
+func (c *Cluster) NodeID(ctx context.Context, name string) (string, error) {
+	n, err := c.node(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	if n == nil {
+		return "", fmt.Errorf("node %q is not registered", name)
+	}
+	return n.ID, nil
+}
+
+// Servers are the server agents, s0 first.
+func (c *Cluster) Servers() []*Agent { return c.servers }
+
+// Clients are the client agents, in the order they were given.
+func (c *Cluster) Clients() []*Agent { return c.clients }
+
+// API is a client for the first server's HTTP API.
+func (c *Cluster) API() *api.Client { return c.servers[0].api }
+
+func (c *Cluster) newAPI(address string) (*api.Client, error) {
+	config := &api.Config{Address: address, SecretID: c.Token}
+	if c.tls != nil {
+		config.TLSConfig = c.tls.apiConfig()
+	}
+	client, err := api.NewClient(config)
+	if err != nil {
+		return nil, fmt.Errorf("API client for %s: %w", address, err)
+	}
+	return client, nil
+}
+
+// Env is the environment in which Nomad's CLI, and ours, reaches this cluster with all rights. It includes the mark
+// by which Close finds the cluster's processes: what is started with it does not outlive the cluster.
+func (c *Cluster) Env() []string {
+	env := []string{mark(c.Dir), "NOMAD_ADDR=" + c.servers[0].HTTPAddr()}
+	if c.Token != "" {
+		env = append(env, "NOMAD_TOKEN="+c.Token)
+	}
+	if c.tls != nil {
+		env = append(env, c.tls.env()...)
+	}
+	return env
+}
+
+// environment is that of an agent: nothing of the owner's that could change what Nomad does, and the mark by which
+// the agent's whole offspring is known (a raw_exec task inherits it).
+func (c *Cluster) environment() []string {
+	env := []string{mark(c.Dir), "TMPDIR=" + c.Dir, "HOME=" + c.Dir}
+	for _, kv := range os.Environ() {
+		name, _, _ := strings.Cut(kv, "=")
+		switch {
+		case name == "TMPDIR", name == "HOME", name == markName:
+		case strings.HasPrefix(name, "NOMAD_"), strings.HasPrefix(name, "CONSUL_"), strings.HasPrefix(name, "VAULT_"):
+		default:
+			env = append(env, kv)
+		}
+	}
+	return env
+}
+
+// Close ends every process of the cluster, tasks included, and removes what it made. It is safe to call twice and
+// from another goroutine; the second call returns what the first did.
+func (c *Cluster) Close() error {
+	c.closing.Do(func() {
+		c.options.Progress("stopping the cluster")
+		c.closed = cleanUp(c.Dir, c.options.KeepDir)
+		c.reapers.Wait()
+		c.guard.release()
+		for _, a := range slices.Concat(c.servers, c.clients) {
+			if a.api != nil {
+				a.api.Close()
+			}
+		}
+	})
+	return c.closed
+}

@@ -1,0 +1,97 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package cluster_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
+)
+
+func TestClientsAreReadyWithWhatTheyWereGiven(t *testing.T) {
+	t.Parallel()
+	c := clustertest.Start(t, cluster.Options{Clients: []cluster.Client{
+		{},
+		{Name: "gpu-box", Datacenter: "dc7", NodePool: "gpus", NodeClass: "big", Meta: map[string]string{"rack": "r1"}},
+	}})
+	nodes, _, err := c.API().Nodes().List(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, n := range nodes {
+		full, _, err := c.API().Nodes().Info(n.ID, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[n.Name] = fmt.Sprintf("%s %s %s class=%q rack=%q", n.Status, n.Datacenter, n.NodePool, n.NodeClass, full.Meta["rack"])
+	}
+	want := map[string]string{
+		"c00":     `ready dc1 default class="" rack=""`,
+		"gpu-box": `ready dc7 gpus class="big" rack="r1"`,
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("nodes are %v, want %v", got, want)
+	}
+}
+
+// sleeper is a batch job of raw_exec tasks that run until they are stopped.
+func sleeper(id string, count int) *api.Job {
+	job := api.NewBatchJob(id, id, "global", 50)
+	task := api.NewTask("sleep", "raw_exec").SetConfig("command", "/bin/sleep").SetConfig("args", []string{"86399"})
+	task.Resources = &api.Resources{CPU: ptr(10), MemoryMB: ptr(10)}
+	return job.AddTaskGroup(api.NewTaskGroup("g", count).AddTask(task))
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// mustRun registers a job and waits until all its allocations run.
+func mustRun(t *testing.T, c *cluster.Cluster, job *api.Job, count int) {
+	t.Helper()
+	if _, _, err := c.API().Jobs().Register(job, nil); err != nil {
+		t.Fatal(err)
+	}
+	clustertest.Until(t, patience, *job.ID+" runs", running(c, *job.ID, count))
+}
+
+func procMounts(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestCloseLeavesNothing(t *testing.T) {
+	t.Parallel()
+	c := clustertest.Start(t, cluster.Options{Clients: []cluster.Client{{}}})
+	mustRun(t, c, sleeper("left-behind", 2), 2)
+	if n := len(sleepers(t, c.Dir)); n != 2 {
+		t.Fatalf("%d tasks run, want 2: the test would prove nothing", n)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	assertNothingLeft(t, c.Dir)
+}
+
+func assertNothingLeft(t *testing.T, dir string) {
+	t.Helper()
+	if pids := sleepers(t, dir); len(pids) > 0 {
+		t.Errorf("tasks %v still run", pids)
+	}
+	if strings.Contains(procMounts(t), dir) {
+		t.Errorf("mounts below %s are left", dir)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("%s is still there (%v)", dir, err)
+	}
+}

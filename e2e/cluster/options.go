@@ -1,0 +1,149 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+)
+
+// Options says what cluster to start. The zero value is one server without clients.
+type Options struct {
+	// Nomad is the path of the nomad binary; empty means what FindNomad finds.
+	Nomad string
+	// Dir is where the cluster's own directory is made; empty means os.TempDir(). Keep it short: Nomad puts unix
+	// sockets deep below it, and their paths are limited to 108 bytes.
+	Dir string
+	// Servers is the number of servers, 1 (also when 0), 3 or 5.
+	Servers int
+	// Clients are started after the servers have a leader, in this order, a few at a time.
+	Clients []Client
+	// ACL switches access control on. Cluster.Token is then the bootstrap management token.
+	ACL bool
+	// TLS makes HTTP and RPC mutually authenticated with certificates made for this cluster (Cluster.TLS).
+	TLS bool
+	// HeartbeatTTL is how often clients report; a silent client is down after twice this. 0 means 10 s, which keeps
+	// an overloaded machine from losing nodes. Tests of lost nodes want 1 s.
+	HeartbeatTTL time.Duration
+	// ServerHCL is agent configuration added to each server.
+	ServerHCL string
+	// KeepDir leaves configuration, data and logs in place on Close, for a look afterwards.
+	KeepDir bool
+	// Progress receives one line for each step; nil means silence. It may be called from several goroutines.
+	Progress func(line string)
+	// ClientStarts bounds how many clients start at once; 0 means the number of cores.
+	ClientStarts int
+}
+
+// Client describes one client agent.
+type Client struct {
+	// Name is the node name; empty means c00, c01 and so on.
+	Name string
+	// Datacenter is empty for dc1.
+	Datacenter string
+	// NodePool is empty for Nomad's default pool; a new name makes the pool.
+	NodePool string
+	// NodeClass is Nomad's node_class.
+	NodeClass string
+	// Meta is the node's static meta.
+	Meta map[string]string
+	// Plugins are the external plugins that this client loads.
+	Plugins []Plugin
+	// CPUMHz and MemoryMB are what the node says it has; 0 means 64,000 and 65,536. Nothing is held to them.
+	CPUMHz, MemoryMB int
+	// HCL is agent configuration added to this client.
+	HCL string
+}
+
+// Plugin is an external Nomad plugin of a client.
+type Plugin struct {
+	// Path is the executable.
+	Path string
+	// Name is the label of the plugin block; empty means the executable's file name.
+	Name string
+	// Config is the HCL inside the plugin's config block.
+	Config string
+}
+
+func (p Plugin) name() string {
+	if p.Name != "" {
+		return p.Name
+	}
+	return filepath.Base(p.Path)
+}
+
+// withDefaults checks o and returns a copy in which every default is filled in.
+func (o Options) withDefaults() (Options, error) {
+	if o.Nomad == "" {
+		path, err := FindNomad()
+		if err != nil {
+			return o, err
+		}
+		o.Nomad = path
+	}
+	if o.Servers == 0 {
+		o.Servers = 1
+	}
+	if o.Servers < 0 || o.Servers%2 == 0 {
+		return o, fmt.Errorf("%d servers: a cluster needs an odd number of them", o.Servers)
+	}
+	if o.HeartbeatTTL == 0 {
+		o.HeartbeatTTL = 10 * time.Second
+	}
+	if o.Progress == nil {
+		o.Progress = func(string) {}
+	}
+	return o, nil
+}
+
+// completeClients gives names and defaults to clients, which follow on the first `before` of their cluster.
+func completeClients(clients []Client, before int) ([]Client, error) {
+	out := make([]Client, len(clients))
+	for i, c := range clients {
+		if c.Name == "" {
+			c.Name = fmt.Sprintf("c%02d", before+i)
+		}
+		if c.Name != filepath.Base(c.Name) {
+			return nil, fmt.Errorf("client name %q: a node name is also a directory name here", c.Name)
+		}
+		if c.Datacenter == "" {
+			c.Datacenter = "dc1"
+		}
+		if c.CPUMHz == 0 {
+			c.CPUMHz = 64_000
+		}
+		if c.MemoryMB == 0 {
+			c.MemoryMB = 65_536
+		}
+		out[i] = c
+	}
+	return out, nil
+}
+
+// ErrNoNomad is what FindNomad returns, wrapped, where there is none.
+var ErrNoNomad = errors.New("no nomad binary: run `make nomad` and set NOMAD_BIN to the path it prints")
+
+// FindNomad returns the path of the Nomad to run: $NOMAD_BIN, a nomad on PATH, or the newest that e2e/nomad/build.sh
+// left in the cache. It does not check the version; build.sh does.
+func FindNomad() (string, error) {
+	if path := os.Getenv("NOMAD_BIN"); path != "" {
+		return filepath.Abs(path)
+	}
+	if path, err := exec.LookPath("nomad"); err == nil {
+		return filepath.Abs(path)
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("%w (%v)", ErrNoNomad, err)
+	}
+	built, err := filepath.Glob(filepath.Join(cache, "nomad-pal", "nomad-*[0-9]"))
+	if err != nil || len(built) == 0 {
+		return "", ErrNoNomad
+	}
+	return built[len(built)-1], nil
+}
