@@ -1,0 +1,126 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package rewrite
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// Hints are what an author says about a job in its meta, keys `pal_*`. Zero
+// values mean that nothing was said.
+type Hints struct {
+	Class     pal.AppClass  // pal_class: A…D
+	App       string        // pal_app: the application's name, mapped to a class by the placer
+	Pin       Mode          // pal_pin: gpu, class, prefer
+	Locality  pal.Tier      // pal_locality: hard limit on how far apart the GPUs may be
+	Wait      time.Duration // pal_wait: how long to wait for locality before relaxing
+	Duration  time.Duration // pal_duration: expected run time
+	Preempt   bool          // pal_preempt: may be stopped and started anew
+	Migrate   bool          // pal_migrate: may be moved
+	OnFailure FailureAction // pal_on_failure
+}
+
+// FailureAction is what is re-placed after a member was lost.
+type FailureAction string
+
+// The failure actions.
+const (
+	ReplaceGang   FailureAction = "gang"
+	ReplaceMember FailureAction = "member"
+)
+
+const hintPrefix = "pal_"
+
+// ParseHints reads the hints of the job's meta and of its groups' meta. Groups
+// may repeat hints; where two places disagree, that is an error. Errors name
+// the key, the value and where it stands.
+func ParseHints(job *api.Job) (Hints, error) {
+	var h Hints
+	seen := map[string]string{} // key → value
+	if err := h.read(job.Meta, "the job", seen); err != nil {
+		return Hints{}, err
+	}
+	for _, g := range job.TaskGroups {
+		if err := h.read(g.Meta, fmt.Sprintf("group %q", *g.Name), seen); err != nil {
+			return Hints{}, err
+		}
+	}
+	return h, nil
+}
+
+func (h *Hints) read(meta map[string]string, where string, seen map[string]string) error {
+	for _, k := range slices.Sorted(maps.Keys(meta)) {
+		if !strings.HasPrefix(k, hintPrefix) {
+			continue
+		}
+		v := meta[k]
+		if other, ok := seen[k]; ok && other != v {
+			return fmt.Errorf("meta %s = %q of %s contradicts %q elsewhere in the job", k, v, where, other)
+		}
+		seen[k] = v
+		if err := h.set(k, v); err != nil {
+			return fmt.Errorf("meta %s = %q of %s: %w", k, v, where, err)
+		}
+	}
+	return nil
+}
+
+func (h *Hints) set(key, value string) (err error) {
+	switch key {
+	case "pal_class":
+		h.Class, err = pal.ParseAppClass(value)
+	case "pal_app":
+		h.App = value
+	case "pal_pin":
+		h.Pin, err = ParseMode(value)
+	case "pal_locality":
+		h.Locality, err = pal.ParseTier(value)
+	case "pal_wait":
+		h.Wait, err = parseSpan(value)
+	case "pal_duration":
+		h.Duration, err = parseSpan(value)
+	case "pal_preempt":
+		h.Preempt, err = parseBool(value)
+	case "pal_migrate":
+		h.Migrate, err = parseBool(value)
+	case "pal_on_failure":
+		h.OnFailure, err = parseFailureAction(value)
+	default:
+		err = fmt.Errorf("no such hint (one of pal_app, pal_class, pal_duration, pal_locality, pal_migrate, pal_on_failure, pal_pin, pal_preempt, pal_wait)")
+	}
+	return err
+}
+
+func parseSpan(s string) (time.Duration, error) {
+	d, err := time.ParseDuration(s)
+	if err != nil || d <= 0 {
+		return 0, fmt.Errorf("not a positive duration such as 90m or 2h30m")
+	}
+	return d, nil
+}
+
+func parseBool(s string) (bool, error) {
+	b, err := strconv.ParseBool(s)
+	if err != nil {
+		return false, fmt.Errorf("neither true nor false")
+	}
+	return b, nil
+}
+
+func parseFailureAction(s string) (FailureAction, error) {
+	switch a := FailureAction(s); a {
+	case ReplaceGang, ReplaceMember:
+		return a, nil
+	}
+	return "", fmt.Errorf("unknown action (one of gang, member)")
+}

@@ -1,0 +1,206 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package rewrite
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
+)
+
+// Mark is the first element of each list of ours; [ModeClass] appends
+// "/class" to it. It is no id, so it selects nothing.
+const Mark = "nomad-pal"
+
+const (
+	nodeTarget = "${node.unique.id}"
+	idsTarget  = "${device.ids}"
+	anyOf      = "set_contains_any"
+)
+
+// Mode is how tightly a job is tied to the GPUs chosen for it (`pal_pin`).
+type Mode string
+
+// The pin modes.
+const (
+	// ModeGPU pins to exactly the chosen GPUs; for gangs.
+	ModeGPU Mode = "gpu"
+	// ModeClass pins to nodes and to a ceiling of the variability class, so
+	// that Nomad can reschedule by itself; for services.
+	ModeClass Mode = "class"
+	// ModePrefer writes affinities only and never keeps a job from running.
+	ModePrefer Mode = "prefer"
+)
+
+// ParseMode reads a pin mode.
+func ParseMode(s string) (Mode, error) {
+	switch m := Mode(s); m {
+	case ModeGPU, ModeClass, ModePrefer:
+		return m, nil
+	}
+	return "", fmt.Errorf("pin mode %q is unknown (one of gpu, class, prefer)", s)
+}
+
+// Pins tie a job to GPUs.
+type Pins struct {
+	Mode Mode
+	// Class and Ceiling are the application class and the highest variability
+	// class allowed (1 the fastest); ModeClass only.
+	Class   pal.AppClass `json:",omitempty"`
+	Ceiling int          `json:",omitempty"`
+	// Groups are sorted by name.
+	Groups []GroupPins
+}
+
+// GroupPins are the pins of one task group: the union over its allocations,
+// exact because demand equals supply on every node.
+type GroupPins struct {
+	Group string
+	Nodes []string // node ids, sorted
+	GPUs  []string `json:",omitempty"` // instance ids, sorted; nil with ModeClass
+}
+
+// GPUs are the instance ids of all groups, sorted.
+func (p Pins) GPUs() []string {
+	var all []string
+	for _, g := range p.Groups {
+		all = append(all, g.GPUs...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// Of are the pins of one group.
+func (p Pins) Of(group string) (GroupPins, bool) {
+	for _, g := range p.Groups {
+		if g.Group == group {
+			return g, true
+		}
+	}
+	return GroupPins{}, false
+}
+
+// Pin is the author's form of the job with exactly these pins, gate removed.
+// Every group with pins must be in the job, and every group of the job that
+// asks for GPUs must have pins.
+func Pin(job *api.Job, p Pins) (*api.Job, error) {
+	out := Author(job)
+	seen := 0
+	var err error
+	out.TaskGroups = mapGroups(out.TaskGroups, func(g *api.TaskGroup) {
+		gp, ok := p.Of(*g.Name)
+		switch asks := slices.ContainsFunc(g.Tasks, asksGPU); {
+		case ok && asks:
+			seen++
+			pinGroup(g, p, gp)
+		case ok != asks && err == nil:
+			err = fmt.Errorf("pinning job %q: group %q asks for GPUs: %v, has pins: %v", *job.ID, *g.Name, asks, ok)
+		}
+	})
+	if err == nil && seen != len(p.Groups) {
+		err = fmt.Errorf("pinning job %q: %d of %d pinned groups are in the job", *job.ID, seen, len(p.Groups))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func pinGroup(g *api.TaskGroup, p Pins, gp GroupPins) {
+	mark := Mark
+	if p.Mode == ModeClass {
+		mark += "/class"
+	}
+	if p.Mode == ModePrefer {
+		g.Affinities = append(slices.Clone(g.Affinities), affinity(nodeTarget, list(mark, gp.Nodes)))
+	} else {
+		g.Constraints = append(slices.Clone(g.Constraints), constraint(nodeTarget, list(mark, gp.Nodes)))
+	}
+	eachDevice(g, func(d *api.RequestedDevice) {
+		switch p.Mode {
+		case ModeGPU:
+			d.Constraints = append(slices.Clone(d.Constraints), constraint(idsTarget, list(mark, gp.GPUs)))
+		case ModeClass:
+			// Reversed, so that it is not what an author copies from the docs.
+			d.Constraints = append(slices.Clone(d.Constraints), constraint(classTarget(p.Class, p.Ceiling), idsTarget))
+		case ModePrefer:
+			d.Affinities = append(slices.Clone(d.Affinities), affinity(idsTarget, list(mark, gp.GPUs)))
+		}
+	})
+}
+
+func classTarget(c pal.AppClass, ceiling int) string {
+	return "${device.attr." + attr.List(c, ceiling) + "}"
+}
+
+func list(mark string, ids []string) string {
+	return mark + "," + strings.Join(ids, ",")
+}
+
+func constraint(l, r string) *api.Constraint {
+	return &api.Constraint{LTarget: l, RTarget: r, Operand: anyOf}
+}
+
+func affinity(l, r string) *api.Affinity {
+	weight := int8(100)
+	return &api.Affinity{LTarget: l, RTarget: r, Operand: anyOf, Weight: &weight}
+}
+
+// eachDevice calls f with a copy of each GPU request of the group, which then
+// takes the request's place.
+func eachDevice(g *api.TaskGroup, f func(*api.RequestedDevice)) {
+	tasks := slices.Clone(g.Tasks)
+	for i, t := range tasks {
+		if !asksGPU(t) {
+			continue
+		}
+		task, res := *t, *t.Resources
+		res.Devices = slices.Clone(res.Devices)
+		for k, d := range res.Devices {
+			if IsGPU(d.Name) {
+				dev := *d
+				f(&dev)
+				res.Devices[k] = &dev
+			}
+		}
+		task.Resources = &res
+		tasks[i] = &task
+	}
+	g.Tasks = tasks
+}
+
+func asksGPU(t *api.Task) bool { return len(GPURequests(t)) > 0 }
+
+// GPURequests are the task's requests for GPUs.
+func GPURequests(t *api.Task) []*api.RequestedDevice {
+	if t.Resources == nil {
+		return nil
+	}
+	var ds []*api.RequestedDevice
+	for _, d := range t.Resources.Devices {
+		if IsGPU(d.Name) {
+			ds = append(ds, d)
+		}
+	}
+	return ds
+}
+
+// IsGPU says whether a device request can be met by the GPUs that the placer
+// manages: "gpu", "nvidia/gpu" or "nvidia/gpu/<model>".
+func IsGPU(request string) bool {
+	vendor := attr.Vendor + "/" + attr.Type
+	return request == attr.Type || request == vendor || strings.HasPrefix(request, vendor+"/")
+}
+
+// AsksGPUs says whether any task of the job asks for GPUs.
+func AsksGPUs(job *api.Job) bool {
+	return slices.ContainsFunc(job.TaskGroups, func(g *api.TaskGroup) bool {
+		return slices.ContainsFunc(g.Tasks, asksGPU)
+	})
+}

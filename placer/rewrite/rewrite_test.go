@@ -1,0 +1,244 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package rewrite_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/nomad/api"
+	"github.com/hashicorp/nomad/jobspec2"
+	"pgregory.net/rapid"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// TestStories: `job` reads a jobspec; the other commands print what the
+// rewritten job has (+) and lacks (-) against the author's, as JSON leaves.
+func TestStories(t *testing.T) {
+	stories := 0
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		stories++
+		var author, last *api.Job
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			switch d.Cmd {
+			case "job":
+				job, err := jobspec2.Parse(d.Pos, strings.NewReader(d.Input))
+				if err != nil {
+					return "error: " + err.Error() + "\n"
+				}
+				job.Canonicalize()
+				author, last = rewrite.Author(job), job
+				return diff(author, job)
+			case "hints":
+				h, err := rewrite.ParseHints(last)
+				if err != nil {
+					return "error: " + err.Error() + "\n"
+				}
+				return fmt.Sprintf("%+v\n", h)
+			case "gate":
+				last = rewrite.Gate(last)
+			case "open":
+				last = rewrite.Open(last)
+			case "author":
+				last = rewrite.Author(last)
+			case "pin":
+				job, err := rewrite.Pin(last, pinsOf(d))
+				if err != nil {
+					return "error: " + err.Error() + "\n"
+				}
+				last = job
+			default:
+				d.Fatalf(t, "no command %q", d.Cmd)
+			}
+			return fmt.Sprintf("gated=%v\n%s", rewrite.Gated(last), diff(author, last))
+		})
+	})
+	if stories == 0 {
+		t.Fatal("no stories in testdata")
+	}
+}
+
+// pinsOf reads `pin mode=gpu group=(name, node+node, gpu+gpu) …`.
+func pinsOf(d *datadriven.TestData) rewrite.Pins {
+	p := rewrite.Pins{Mode: rewrite.ModeGPU}
+	for _, a := range d.CmdArgs {
+		switch a.Key {
+		case "mode":
+			p.Mode = rewrite.Mode(a.Vals[0])
+		case "ceiling":
+			fmt.Sscanf(a.Vals[0], "%d", &p.Ceiling)
+			p.Class = pal.ClassA
+		case "group":
+			g := rewrite.GroupPins{Group: a.Vals[0], Nodes: strings.Split(a.Vals[1], "+")}
+			if len(a.Vals) > 2 {
+				g.GPUs = strings.Split(a.Vals[2], "+")
+			}
+			p.Groups = append(p.Groups, g)
+		}
+	}
+	return p
+}
+
+func diff(from, to *api.Job) string {
+	a, b := leaves(from), leaves(to)
+	var out []string
+	for l := range b {
+		if !a[l] {
+			out = append(out, "+ "+l+"\n")
+		}
+	}
+	for l := range a {
+		if !b[l] {
+			out = append(out, "- "+l+"\n")
+		}
+	}
+	if len(out) == 0 {
+		return "as the author wrote it\n"
+	}
+	slices.SortFunc(out, func(x, y string) int { return strings.Compare(x[2:], y[2:]) })
+	return strings.Join(out, "")
+}
+
+// leaves flattens a job to "path = value" lines; a constraint is one leaf.
+func leaves(j *api.Job) map[string]bool {
+	b, err := json.Marshal(j)
+	if err != nil {
+		panic(err)
+	}
+	var v any
+	if err := json.Unmarshal(b, &v); err != nil {
+		panic(err)
+	}
+	out := map[string]bool{}
+	flatten("job", v, out)
+	return out
+}
+
+func flatten(path string, v any, out map[string]bool) {
+	switch v := v.(type) {
+	case map[string]any:
+		if l, ok := v["LTarget"]; ok {
+			out[fmt.Sprintf("%s = %v %v %v", path, l, v["Operand"], v["RTarget"])] = true
+			return
+		}
+		for _, k := range slices.Sorted(maps.Keys(v)) {
+			flatten(path+"."+k, v[k], out)
+		}
+	case []any:
+		for i, e := range v {
+			flatten(fmt.Sprintf("%s[%d]", path, i), e, out)
+		}
+	default:
+		out[fmt.Sprintf("%s = %v", path, v)] = true
+	}
+}
+
+// TestUndo: whatever is done to a job, Author gives back what was written, Pin
+// and Gate are idempotent, the pins can be read back, and the job that was
+// passed in stays as it was.
+func TestUndo(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		job := drawJob(t)
+		before := mustJSON(job)
+		pins := drawPins(t, job)
+		pinned, err := rewrite.Pin(rewrite.Gate(job), pins)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, "the input", string(before), string(mustJSON(job)))
+		same(t, "undo after pin", job, rewrite.Author(pinned))
+		same(t, "undo after gate", job, rewrite.Author(rewrite.Gate(job)))
+		same(t, "undo after gate over pins", job, rewrite.Author(rewrite.Gate(pinned)))
+		same(t, "open after gate over pins", pinned, rewrite.Open(rewrite.Gate(pinned)))
+		again, err := rewrite.Pin(pinned, pins)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, "pin twice", pinned, again)
+		same(t, "gate twice", rewrite.Gate(job), rewrite.Gate(rewrite.Gate(job)))
+		read, ok := rewrite.Pinned(pinned)
+		if !ok {
+			t.Fatal("the pins are not seen")
+		}
+		same(t, "the pins", pins, read)
+		if rewrite.Gated(pinned) || !rewrite.Gated(rewrite.Gate(pinned)) {
+			t.Fatal("the gate is not where it should be")
+		}
+	})
+}
+
+func same(t *rapid.T, what string, want, got any) {
+	t.Helper()
+	if d := cmp.Diff(want, got); d != "" {
+		t.Fatalf("%s differs (-want +got):\n%s", what, d)
+	}
+}
+
+func mustJSON(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// drawJob draws a job with constraints of its own, some of which look like
+// ours but are not.
+func drawJob(t *rapid.T) *api.Job {
+	own := rapid.SampledFrom([]*api.Constraint{
+		{LTarget: "${attr.kernel.name}", RTarget: "linux", Operand: "="},
+		{LTarget: "${node.unique.id}", RTarget: "n1,n2", Operand: "set_contains_any"},
+		{LTarget: "${device.ids}", RTarget: "g1", Operand: "set_contains_any"},
+		{LTarget: "${device.attr.unique.variability_a_le_2}", RTarget: "${device.ids}", Operand: "set_contains_any"},
+		{LTarget: "${device.ids}", RTarget: "${device.attr.unique.variability_a_le_2}", Operand: "set_contains_any"},
+	})
+	constraints := func(name string) []*api.Constraint {
+		cs := rapid.SliceOfN(own, 0, 3).Draw(t, name)
+		if len(cs) == 0 {
+			return nil
+		}
+		return cs
+	}
+	id := "train"
+	job := &api.Job{ID: &id, Constraints: constraints("job"), Meta: map[string]string{"k": "v"}}
+	for i := range rapid.IntRange(1, 3).Draw(t, "groups") {
+		name := fmt.Sprintf("g%d", i)
+		g := &api.TaskGroup{Name: &name, Constraints: constraints(name)}
+		for k := range rapid.IntRange(1, 2).Draw(t, "tasks") {
+			count := uint64(1)
+			task := &api.Task{Name: fmt.Sprintf("t%d", k), Resources: &api.Resources{}}
+			if k == 0 || rapid.Bool().Draw(t, "gpu") {
+				task.Resources.Devices = []*api.RequestedDevice{
+					{Name: "nvidia/gpu", Count: &count, Constraints: constraints("device")},
+				}
+			}
+			g.Tasks = append(g.Tasks, task)
+		}
+		job.TaskGroups = append(job.TaskGroups, g)
+	}
+	return job
+}
+
+func drawPins(t *rapid.T, job *api.Job) rewrite.Pins {
+	p := rewrite.Pins{Mode: rapid.SampledFrom([]rewrite.Mode{rewrite.ModeGPU, rewrite.ModeClass, rewrite.ModePrefer}).Draw(t, "mode")}
+	if p.Mode == rewrite.ModeClass {
+		p.Class, p.Ceiling = rapid.SampledFrom(pal.AppClasses()).Draw(t, "class"), rapid.IntRange(1, 12).Draw(t, "ceiling")
+	}
+	for _, g := range job.TaskGroups {
+		gp := rewrite.GroupPins{Group: *g.Name, Nodes: []string{"n1", "n3"}}
+		if p.Mode != rewrite.ModeClass {
+			gp.GPUs = []string{"g1", "g7"}
+		}
+		p.Groups = append(p.Groups, gp)
+	}
+	return p
+}

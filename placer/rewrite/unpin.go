@@ -1,0 +1,152 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package rewrite
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// Pinned are the pins that the job carries, if it carries any.
+func Pinned(job *api.Job) (Pins, bool) {
+	var p Pins
+	for _, g := range job.TaskGroups {
+		if mode, nodes, ok := groupPin(g); ok {
+			p.Mode = mode
+			gp := GroupPins{Group: *g.Name, Nodes: nodes}
+			for _, t := range g.Tasks {
+				for _, d := range GPURequests(t) {
+					readDevice(d, &p, &gp)
+				}
+			}
+			p.Groups = append(p.Groups, gp)
+		}
+	}
+	slices.SortFunc(p.Groups, func(a, b GroupPins) int { return strings.Compare(a.Group, b.Group) })
+	return p, len(p.Groups) > 0
+}
+
+// groupPin finds the pin of the group itself.
+func groupPin(g *api.TaskGroup) (Mode, []string, bool) {
+	for _, c := range g.Constraints {
+		if mark, nodes, ok := marked(c.LTarget, c.Operand, c.RTarget, nodeTarget); ok {
+			if mark == Mark+"/class" {
+				return ModeClass, nodes, true
+			}
+			return ModeGPU, nodes, true
+		}
+	}
+	for _, a := range g.Affinities {
+		if _, nodes, ok := marked(a.LTarget, a.Operand, a.RTarget, nodeTarget); ok {
+			return ModePrefer, nodes, true
+		}
+	}
+	return "", nil, false
+}
+
+func readDevice(d *api.RequestedDevice, p *Pins, gp *GroupPins) {
+	switch p.Mode {
+	case ModeGPU:
+		for _, c := range d.Constraints {
+			if _, ids, ok := marked(c.LTarget, c.Operand, c.RTarget, idsTarget); ok {
+				gp.GPUs = ids
+			}
+		}
+	case ModePrefer:
+		for _, a := range d.Affinities {
+			if _, ids, ok := marked(a.LTarget, a.Operand, a.RTarget, idsTarget); ok {
+				gp.GPUs = ids
+			}
+		}
+	case ModeClass:
+		for _, c := range d.Constraints {
+			if class, ceiling, ok := ceilingOf(c); ok {
+				p.Class, p.Ceiling = class, ceiling
+			}
+		}
+	}
+}
+
+// marked splits a list of ours off a constraint or an affinity.
+func marked(l, operand, r, target string) (mark string, ids []string, ok bool) {
+	if l != target || operand != anyOf {
+		return "", nil, false
+	}
+	all := strings.Split(r, ",")
+	if all[0] != Mark && all[0] != Mark+"/class" {
+		return "", nil, false
+	}
+	return all[0], all[1:], true
+}
+
+// ceilingOf reads a class ceiling.
+func ceilingOf(c *api.Constraint) (pal.AppClass, int, bool) {
+	if c.RTarget != idsTarget || c.Operand != anyOf {
+		return "", 0, false
+	}
+	for _, class := range pal.AppClasses() {
+		prefix, suffix, _ := strings.Cut(classTarget(class, 0), "0}")
+		number, ok := strings.CutPrefix(c.LTarget, prefix)
+		if !ok {
+			continue
+		}
+		k, err := strconv.Atoi(strings.TrimSuffix(number, "}"+suffix))
+		return class, k, err == nil
+	}
+	return "", 0, false
+}
+
+func unpin(job *api.Job) *api.Job {
+	if _, ok := Pinned(job); !ok {
+		return job
+	}
+	out := *job
+	out.TaskGroups = mapGroups(job.TaskGroups, unpinGroup)
+	return &out
+}
+
+func unpinGroup(g *api.TaskGroup) {
+	mode, _, ok := groupPin(g)
+	if !ok {
+		return
+	}
+	ours := func(target string) func(*api.Constraint) bool {
+		return func(c *api.Constraint) bool {
+			_, _, ok := marked(c.LTarget, c.Operand, c.RTarget, target)
+			return ok
+		}
+	}
+	preferred := func(target string) func(*api.Affinity) bool {
+		return func(a *api.Affinity) bool {
+			_, _, ok := marked(a.LTarget, a.Operand, a.RTarget, target)
+			return ok
+		}
+	}
+	g.Constraints = without(g.Constraints, ours(nodeTarget))
+	g.Affinities = without(g.Affinities, preferred(nodeTarget))
+	eachDevice(g, func(d *api.RequestedDevice) {
+		d.Constraints = without(d.Constraints, ours(idsTarget))
+		d.Affinities = without(d.Affinities, preferred(idsTarget))
+		if mode == ModeClass {
+			d.Constraints = withoutLastCeiling(d.Constraints)
+		}
+	})
+}
+
+// withoutLastCeiling drops our ceiling: the last one, since an author may have
+// written the same and ours is appended.
+func withoutLastCeiling(cs []*api.Constraint) []*api.Constraint {
+	for i := len(cs) - 1; i >= 0; i-- {
+		if _, _, ok := ceilingOf(cs[i]); ok {
+			last := cs[i]
+			return without(cs, func(c *api.Constraint) bool { return c == last })
+		}
+	}
+	return cs
+}
