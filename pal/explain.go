@@ -3,7 +3,10 @@
 
 package pal
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Explain is [Place] with its reasons: what was to choose from, the entries of
 // the LV matrix that were walked, what was chosen and what packed placement
@@ -108,16 +111,13 @@ func candidates(c *Cluster, g Gang) Candidates {
 func whyNot(c *Cluster, g Gang, n Candidates) (impossible bool, reason string) {
 	match := n.Total - n.Ineligible
 	demand := g.GPUs()
-	for _, sh := range g.Shapes {
-		if room := ifAllFree(c, sh); room < sh.Members {
-			return true, fmt.Sprintf("group %q needs %d × %d GPUs on one node each; the cluster has %d GPUs that match and room for %d such allocations even when idle", sh.Name, sh.Members, sh.GPUs, match, room)
-		}
-	}
 	switch {
 	case demand == 0:
 		return true, "the job asks for no GPUs"
 	case match < demand:
 		return true, fmt.Sprintf("needs %d GPUs, the cluster has %d that match", demand, match)
+	case tooWide(c, g) != "":
+		return true, tooWide(c, g)
 	case n.Free < demand:
 		return false, fmt.Sprintf("needs %d GPUs, %d of the %d that match are free (%d busy, %d unhealthy, %d quarantined)", demand, n.Free, match, n.Busy, n.Unhealthy, n.Quarantined)
 	case g.MaxTier != 0:
@@ -126,14 +126,19 @@ func whyNot(c *Cluster, g Gang, n Candidates) (impossible bool, reason string) {
 	return false, fmt.Sprintf("needs %d GPUs, %d that match are free, but their nodes lack GPUs side by side, CPU, memory or disk for it", demand, n.Free)
 }
 
-// ifAllFree is how many members of the shape an idle, healthy cluster holds, as
-// far as GPUs go.
-func ifAllFree(c *Cluster, sh Shape) int {
-	room := 0
-	for gi, g := range c.groups {
-		if sh.GPUs > 0 && (sh.Eligible == nil || sh.Eligible[gi]) {
-			room += int(g.n) / sh.GPUs
+// tooWide says which shape would not fit even an idle, healthy cluster, as far
+// as GPUs go; "" if all would.
+func tooWide(c *Cluster, g Gang) string {
+	for _, sh := range g.Shapes {
+		room := make([]int, len(c.models))
+		for gi, gs := range c.groups {
+			if sh.GPUs > 0 && (sh.Eligible == nil || sh.Eligible[gi]) {
+				room[gs.model] += int(gs.n) / sh.GPUs
+			}
+		}
+		if most := slices.Max(room); most < sh.Members {
+			return fmt.Sprintf("group %q needs %d × %d GPUs of one model, each %d on one node; an idle cluster has room for %d", sh.Name, sh.Members, sh.GPUs, sh.GPUs, most)
 		}
 	}
-	return room
+	return ""
 }

@@ -171,7 +171,7 @@ func (s *search) upTo(group int32, v int) int {
 	n := 0
 	to := s.toValue[s.c.groups[group].model]
 	for b, count := range s.counts(group) {
-		if to[b] > v {
+		if b >= len(to) || to[b] > v { // no bins: a model that is not searched
 			break
 		}
 		n = int(count)

@@ -48,6 +48,28 @@ const (
 	FabricClique = "fabric_clique"
 )
 
+// What else is published of a model, for constraints in jobs.
+const (
+	Architecture    = "architecture" // String: "hopper"
+	ComputeMajor    = "compute_major"
+	ComputeMinor    = "compute_minor"
+	SMCount         = "sm_count"
+	CUDADriverMajor = "cuda_driver_major" // newest CUDA that the driver supports
+	CUDADriverMinor = "cuda_driver_minor"
+	MIGProfile      = "mig_profile"  // String: "3g.20gb"
+	P2P             = "p2p"          // String: "nvswitch", "nvlink", "pcie" or "none"
+	NVLinkLinks     = "nvlink_links" // Int: active links a GPU
+	ECC             = "ecc"          // Bool
+	// Degraded (String) lists the instances that work, but not as they should
+	// (slowed by heat, a link down); DegradedCount (Int) is their number.
+	Degraded      = "unique.degraded"
+	DegradedCount = "degraded_count"
+	// RemapPending (String) lists the instances that wait for a reset to remap
+	// memory rows; RemapPendingCount (Int) is their number.
+	RemapPending      = "unique.remap_pending"
+	RemapPendingCount = "remap_pending_count"
+)
+
 // List is the name of the attribute that lists the instances whose variability
 // class for the application class is at most k (1 is the fastest).
 func List(c pal.AppClass, k int) string {
@@ -59,6 +81,13 @@ func List(c pal.AppClass, k int) string {
 func ListCount(c pal.AppClass, k int) string {
 	return fmt.Sprintf("variability_%s_le_%d_count", strings.ToLower(string(c)), k)
 }
+
+// DefaultList is the name of the attribute with the same content as [List] for
+// the node's default application class; DefaultListCount that of [ListCount].
+func DefaultList(k int) string { return fmt.Sprintf("unique.variability_le_%d", k) }
+
+// DefaultListCount is the companion of [DefaultList].
+func DefaultListCount(k int) string { return fmt.Sprintf("variability_le_%d_count", k) }
 
 // NUMA is the name of the attribute that lists the instances of NUMA node n;
 // NUMACount the one with their number.
@@ -73,6 +102,13 @@ func Island(n int) string { return fmt.Sprintf("unique.nvlink_island_%d", n) }
 
 // IslandCount is the companion of [Island].
 func IslandCount(n int) string { return fmt.Sprintf("nvlink_island_%d_count", n) }
+
+// PCIeSwitch is the name of the attribute that lists the instances below PCIe
+// switch n of the node; PCIeSwitchCount the one with their number.
+func PCIeSwitch(n int) string { return fmt.Sprintf("unique.pcie_switch_%d", n) }
+
+// PCIeSwitchCount is the companion of [PCIeSwitch].
+func PCIeSwitchCount(n int) string { return fmt.Sprintf("pcie_switch_%d_count", n) }
 
 // JoinIDs writes a list attribute: ids joined by commas, in the order given.
 func JoinIDs(ids []string) string { return strings.Join(ids, ",") }

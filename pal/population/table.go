@@ -1,0 +1,151 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package population
+
+import (
+	"fmt"
+	"math"
+	"sort"
+)
+
+// OutlierFrom is the time, relative to the median GPU, from which a run counts
+// as an outlier and not as part of the spread.
+const OutlierFrom = 1.5
+
+// Table is how the GPUs of one cluster differ in one application.
+type Table struct {
+	Cluster string // "longhorn", "frontera" or "lonestar6"
+	App     string // "sgemm", "resnet50", "bert" or "pagerank"
+	GPUs    int    // GPUs measured
+	Runs    int    // runs of all of them
+	// MedianTime is the median GPU's time in the unit of the source, which does
+	// not say it (milliseconds, by their size).
+	MedianTime float64
+	// Quantiles are those of the GPUs' median times over MedianTime, without
+	// outliers, at [Probabilities] or, with another length, at even steps.
+	Quantiles []float64
+	// Noise is the median over GPUs of the relative run-to-run standard
+	// deviation (robust, GPUs with 3 runs or more); 0 where there was one run.
+	Noise float64
+	// OutlierShare is the share of runs of at least OutlierFrom times the
+	// median, OutlierQuantiles their times over MedianTime at even steps.
+	OutlierShare     float64
+	OutlierQuantiles []float64
+}
+
+// Probabilities are where the tables that come with the product hold quantiles.
+func Probabilities() []float64 {
+	return []float64{0, .01, .025, .05, .1, .15, .2, .3, .4, .5, .6, .7, .8, .85, .9, .95, .975, .99, 1}
+}
+
+// Quantile is the score at probability u, 0…1, by linear interpolation.
+func (t Table) Quantile(u float64) float64 {
+	probs := Probabilities()
+	if len(t.Quantiles) != len(probs) {
+		return even(t.Quantiles, u)
+	}
+	u = math.Max(0, math.Min(1, u))
+	i := sort.SearchFloat64s(probs, u)
+	if i == 0 {
+		return t.Quantiles[0]
+	}
+	f := (u - probs[i-1]) / (probs[i] - probs[i-1])
+	return t.Quantiles[i-1] + f*(t.Quantiles[i]-t.Quantiles[i-1])
+}
+
+// even is the quantile u of ascending values at even steps.
+func even(asc []float64, u float64) float64 {
+	pos := math.Max(0, math.Min(1, u)) * float64(len(asc)-1)
+	i := int(pos)
+	if i >= len(asc)-1 {
+		return asc[len(asc)-1]
+	}
+	return asc[i] + (pos-float64(i))*(asc[i+1]-asc[i])
+}
+
+// Run is one measured run of an application on one GPU.
+type Run struct {
+	GPU  string
+	Time float64 // any unit
+}
+
+// NewTable computes the full table of measured runs: every GPU is a quantile.
+func NewTable(cluster, app string, runs []Run) (Table, error) {
+	byGPU := map[string][]float64{}
+	for i, r := range runs {
+		if r.GPU == "" || !(r.Time > 0) || math.IsInf(r.Time, 0) {
+			return Table{}, fmt.Errorf("run %d of %s on %s: GPU %q with time %v", i+1, app, cluster, r.GPU, r.Time)
+		}
+		byGPU[r.GPU] = append(byGPU[r.GPU], r.Time)
+	}
+	if len(byGPU) == 0 {
+		return Table{}, fmt.Errorf("%s on %s: no runs", app, cluster)
+	}
+	var medians, noise []float64
+	for _, times := range byGPU {
+		sort.Float64s(times)
+		m := even(times, 0.5)
+		medians = append(medians, m)
+		if len(times) >= 3 {
+			noise = append(noise, 1.4826*medianDistance(times, m)/m)
+		}
+	}
+	sort.Float64s(medians)
+	t := Table{Cluster: cluster, App: app, GPUs: len(byGPU), Runs: len(runs), MedianTime: even(medians, 0.5)}
+	for _, m := range medians {
+		if s := m / t.MedianTime; s < OutlierFrom {
+			t.Quantiles = append(t.Quantiles, s)
+		}
+	}
+	for _, r := range runs {
+		if s := r.Time / t.MedianTime; s >= OutlierFrom {
+			t.OutlierQuantiles = append(t.OutlierQuantiles, s)
+		}
+	}
+	sort.Float64s(t.OutlierQuantiles)
+	t.OutlierShare = float64(len(t.OutlierQuantiles)) / float64(len(runs))
+	if len(noise) > 0 {
+		sort.Float64s(noise)
+		t.Noise = even(noise, 0.5)
+	}
+	return t, nil
+}
+
+func medianDistance(xs []float64, m float64) float64 {
+	d := make([]float64, len(xs))
+	for i, x := range xs {
+		d[i] = math.Abs(x - m)
+	}
+	sort.Float64s(d)
+	return even(d, 0.5)
+}
+
+// Compact is the table with quantiles at [Probabilities] and at most 7 of the
+// outliers, rounded: the form that comes with the product.
+func (t Table) Compact() Table {
+	c := t
+	c.Quantiles, c.OutlierQuantiles = nil, nil
+	for _, p := range Probabilities() {
+		c.Quantiles = append(c.Quantiles, round(even(t.Quantiles, p), 4))
+	}
+	if n := len(t.OutlierQuantiles); n > 0 {
+		for i := range min(n, 7) {
+			c.OutlierQuantiles = append(c.OutlierQuantiles, round(even(t.OutlierQuantiles, float64(i)/6), 2))
+		}
+	}
+	c.Noise, c.OutlierShare = round(t.Noise, 5), round(t.OutlierShare, 4)
+	c.MedianTime = roundDigits(t.MedianTime, 5)
+	return c
+}
+
+func round(x float64, decimals int) float64 {
+	f := math.Pow10(decimals)
+	return math.Round(x*f) / f
+}
+
+// roundDigits rounds to significant digits.
+func roundDigits(x float64, digits int) float64 {
+	f := math.Pow10(digits - 1 - int(math.Floor(math.Log10(x))))
+	return math.Round(x*f) / f
+}

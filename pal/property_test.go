@@ -1,0 +1,246 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package pal
+
+import (
+	"fmt"
+	"math/rand"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+// drawn is a random small cluster and a gang for it.
+type drawn struct {
+	nodes []Node
+	l     Locality
+	busy  []int
+	gang  Gang
+}
+
+func draw(t *rapid.T) drawn {
+	d := drawn{l: TwoTier(rapid.SampledFrom([]float64{1, 1.05, 1.2, 1.7, 3}).Draw(t, "across"))}
+	if rapid.Bool().Draw(t, "racks") {
+		for k := range NumClasses {
+			d.l[TierRack][k] = 1 + (d.l[TierCluster][k]-1)/2
+			d.l[TierNUMA][k] = 1
+		}
+	}
+	scores := rapid.SampledFrom([]PMScore{0.9, 1, 1.02, 1.1, 1.3, 2.8})
+	id := 0
+	for n := range rapid.IntRange(1, 3).Draw(t, "nodes") {
+		node := Node{ID: fmt.Sprint(n), Name: fmt.Sprint(n), Rack: rapid.SampledFrom([]string{"", "r0", "r1"}).Draw(t, "rack"), Free: Resources{MemoryMB: rapid.IntRange(1, 5).Draw(t, "mem")}}
+		g := DeviceGroup{Name: "gpu"}
+		for range rapid.IntRange(1, 4).Draw(t, "gpus") {
+			u := GPU{ID: fmt.Sprint(id), NUMA: uint16(rapid.IntRange(0, 2).Draw(t, "numa")), Unhealthy: rapid.IntRange(0, 9).Draw(t, "sick") == 0}
+			for k := range NumClasses {
+				u.Scores[k] = scores.Draw(t, "score")
+				u.Binned[k] = u.Scores[k]
+			}
+			if rapid.Bool().Draw(t, "busy") {
+				d.busy = append(d.busy, id)
+			}
+			g.GPUs = append(g.GPUs, u)
+			id++
+		}
+		node.Groups = []DeviceGroup{g}
+		d.nodes = append(d.nodes, node)
+	}
+	d.gang = Gang{ID: "job", Class: rapid.SampledFrom(AppClasses()).Draw(t, "class")}
+	for i := range rapid.IntRange(1, 2).Draw(t, "shapes") {
+		d.gang.Shapes = append(d.gang.Shapes, Shape{
+			Name: fmt.Sprint("g", i), Members: rapid.IntRange(1, 3).Draw(t, "members"), GPUs: rapid.IntRange(1, 3).Draw(t, "each"),
+			Need: Resources{MemoryMB: rapid.IntRange(0, 1).Draw(t, "need")},
+		})
+	}
+	return d
+}
+
+func (d drawn) cluster(t *rapid.T) *Cluster {
+	c, err := NewCluster(d.nodes, d.l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range d.busy {
+		c.SetTaken(i, true)
+	}
+	return c
+}
+
+func policy(name PolicyName) Policy {
+	r := rand.New(rand.NewSource(1))
+	return Policy{Name: name, Sample: func(n, k int) []int { return r.Perm(n)[:k] }}
+}
+
+var policies = []PolicyName{PAL, PMFirst, Packed, Spread, Random}
+
+// Whatever the policy: only available GPUs, all or nothing, every member on one
+// device group with the GPUs and memory it needs, the cluster left as it was,
+// the same answer twice.
+func TestPlacementIsSound(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := draw(t)
+		c, before := d.cluster(t), d.cluster(t)
+		name := rapid.SampledFrom(policies).Draw(t, "policy")
+		pl, ok := Place(c, d.gang, policy(name))
+		if diff := cmp.Diff(before, c, cmp.AllowUnexported(Cluster{}, nodeState{}, groupState{}, gpuState{}, modelState{}, domains{})); diff != "" {
+			t.Fatalf("place changed the cluster: %s", diff)
+		}
+		again, okAgain := Place(c, d.gang, policy(name))
+		if ok != okAgain || !cmp.Equal(pl, again) {
+			t.Fatalf("not deterministic: %v %v", pl, again)
+		}
+		if ok {
+			checkSound(t, c, d.gang, pl)
+		}
+	})
+}
+
+func checkSound(t *rapid.T, c *Cluster, g Gang, pl Placement) {
+	used := map[int]bool{}
+	members := make([]int, len(g.Shapes))
+	memory := map[int]int{}
+	for _, m := range pl.Members {
+		members[m.Shape]++
+		if len(m.GPUs) != g.Shapes[m.Shape].GPUs {
+			t.Fatalf("member %v has not the GPUs it needs", m)
+		}
+		node, _ := c.Group(m.Group)
+		memory[node] += g.Shapes[m.Shape].Need.MemoryMB
+		for _, u := range m.GPUs {
+			if used[u] || !c.Available(u) || c.GroupOf(u) != m.Group {
+				t.Fatalf("member %v: GPU %d is given twice, not available or elsewhere", m, u)
+			}
+			used[u] = true
+		}
+	}
+	for i, sh := range g.Shapes {
+		if members[i] != sh.Members {
+			t.Fatalf("shape %d has %d members, wants %d", i, members[i], sh.Members)
+		}
+	}
+	for n, mb := range memory {
+		if mb > c.Node(n).Free.MemoryMB {
+			t.Fatalf("node %d has not the memory", n)
+		}
+	}
+}
+
+// With every GPU of its own bin, PAL's cost is the best that exhaustive search
+// finds, for gangs of one shape (PAL §3.3: the walk takes the cheapest feasible
+// entry; its product is what the placement costs at most).
+func TestPALFindsTheLowestCost(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := draw(t)
+		d.gang.Shapes = d.gang.Shapes[:1]
+		c := d.cluster(t)
+		pl, ok := Place(c, d.gang, policy(PAL))
+		best, any := exhaustive(c, d.gang)
+		if ok != any {
+			t.Fatalf("PAL placed: %v, a placement exists: %v", ok, any)
+		}
+		if ok && d.gang.GPUs() > 1 && pl.Cost() > best+1e-9 {
+			t.Fatalf("PAL costs %v, the best is %v", pl.Cost(), best)
+		}
+	})
+}
+
+// exhaustive tries all sets of members of a one-shape gang.
+func exhaustive(c *Cluster, g Gang) (best float64, ok bool) {
+	sh := g.Shapes[0]
+	var slots []Member
+	for gi := range c.Groups() {
+		first, n := c.GroupGPUs(gi)
+		for set := range 1 << n {
+			var gpus []int
+			for i := range n {
+				if set>>i&1 == 1 && c.Available(first+i) {
+					gpus = append(gpus, first+i)
+				} else if set>>i&1 == 1 {
+					gpus = nil
+					break
+				}
+			}
+			if len(gpus) == sh.GPUs {
+				slots = append(slots, Member{Group: gi, GPUs: gpus})
+			}
+		}
+	}
+	var try func(from int, members []Member)
+	try = func(from int, members []Member) {
+		if len(members) == sh.Members {
+			if p := Measure(c, g, members); !ok || p.Cost() < best {
+				best, ok = p.Cost(), true
+			}
+			return
+		}
+		for i := from; i < len(slots); i++ {
+			if disjoint(members, slots[i]) && memoryHolds(c, sh, members, slots[i]) {
+				try(i+1, append(slices.Clip(members), slots[i]))
+			}
+		}
+	}
+	try(0, nil)
+	return best, ok
+}
+
+func disjoint(members []Member, m Member) bool {
+	for _, o := range members {
+		for _, u := range o.GPUs {
+			if slices.Contains(m.GPUs, u) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func memoryHolds(c *Cluster, sh Shape, members []Member, m Member) bool {
+	n := 1
+	for _, o := range members {
+		if o.Group == m.Group {
+			n++
+		}
+	}
+	return n*sh.Need.MemoryMB <= c.Node(m.Group).Free.MemoryMB
+}
+
+// A free GPU more never makes a one-shape gang dearer under PAL.
+func TestMoreGPUsNeverCostMore(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := draw(t)
+		d.gang.Shapes = d.gang.Shapes[:1]
+		if len(d.busy) == 0 || d.gang.GPUs() == 1 {
+			return
+		}
+		before, ok := Place(d.cluster(t), d.gang, policy(PAL))
+		d.busy = d.busy[1:]
+		after, okAfter := Place(d.cluster(t), d.gang, policy(PAL))
+		if ok && (!okAfter || after.Cost() > before.Cost()+1e-9) {
+			t.Fatalf("with one more free GPU: %v %v, before %v", after.Cost(), okAfter, before.Cost())
+		}
+	})
+}
+
+// Take and Release are inverse, whatever was placed in between.
+func TestReleaseUndoesTake(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := draw(t)
+		c, before := d.cluster(t), d.cluster(t)
+		pl, ok := Place(c, d.gang, policy(PMFirst))
+		if !ok {
+			return
+		}
+		c.Take(d.gang, pl)
+		if c.FreeGPUs() != before.FreeGPUs()-d.gang.GPUs() {
+			t.Fatalf("%d free after taking %d of %d", c.FreeGPUs(), d.gang.GPUs(), before.FreeGPUs())
+		}
+		c.Release(d.gang, pl)
+		if diff := cmp.Diff(before, c, cmp.AllowUnexported(Cluster{}, nodeState{}, groupState{}, gpuState{}, modelState{}, domains{})); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+}
