@@ -29,6 +29,14 @@ type Cluster struct {
 	upTo  [NumClasses][]uint16
 	ranks [NumClasses][]uint16 // bin of each GPU, 0 the fastest
 	free  int                  // available GPUs
+
+	scratch scratch
+}
+
+// scratch is memory that searches use again; it holds nothing between them.
+type scratch struct {
+	slots       []slots
+	room, inAll []int
 }
 
 type nodeState struct {

@@ -53,12 +53,13 @@ type slots struct {
 // counted, nothing sorted: linear in the groups.
 func (s *search) pmFirstShape(shape int, groups []int32, worst int) []Member {
 	perBin := make([]int, worst+1)
-	var all []slots
+	all := s.c.scratch.slots[:0]
 	for _, g := range groups {
 		if s.eligible(shape, g) {
 			all = s.appendSlots(all, shape, g, worst)
 		}
 	}
+	s.c.scratch.slots = all
 	for _, e := range all {
 		perBin[e.v] += e.n
 	}

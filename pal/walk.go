@@ -235,7 +235,7 @@ func (s *search) bestOf(t Tier, domains [][]int32) domain {
 // lowestBinOf is the lowest bin, at most limit, up to which the groups together
 // hold the gang. One shape is counted exactly; several are tried out.
 func (s *search) lowestBinOf(groups []int32, limit int) (v, free int) {
-	slots, gpus := make([]int, len(s.values)), make([]int, len(s.values))
+	slots, gpus := zeros(&s.c.scratch.room, len(s.values)), zeros(&s.c.scratch.inAll, len(s.values))
 	for _, g := range groups {
 		s.addCapacity(g, slots, gpus)
 	}
@@ -251,6 +251,13 @@ func (s *search) lowestBinOf(groups []int32, limit int) (v, free int) {
 		}
 	}
 	return len(s.values), 0
+}
+
+// zeros is *buf cut or grown to n zeros.
+func zeros(buf *[]int, n int) []int {
+	*buf = slices.Grow((*buf)[:0], n)[:n]
+	clear(*buf)
+	return *buf
 }
 
 // addCapacity adds, per bin value, how many members of the first shape the
