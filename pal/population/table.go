@@ -130,8 +130,10 @@ func (t Table) Compact() Table {
 		c.Quantiles = append(c.Quantiles, round(even(t.Quantiles, p), 4))
 	}
 	if n := len(t.OutlierQuantiles); n > 0 {
-		for i := range min(n, 7) {
-			c.OutlierQuantiles = append(c.OutlierQuantiles, round(even(t.OutlierQuantiles, float64(i)/6), 2))
+		kept := min(n, 7)
+		for i := range kept {
+			u := float64(i) / math.Max(1, float64(kept-1))
+			c.OutlierQuantiles = append(c.OutlierQuantiles, round(even(t.OutlierQuantiles, u), 2))
 		}
 	}
 	c.Noise, c.OutlierShare = round(t.Noise, 5), round(t.OutlierShare, 4)

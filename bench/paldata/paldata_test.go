@@ -1,0 +1,48 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package paldata
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nomad-pal/nomad-pal/pal/population"
+)
+
+// The tables that come with the product are what the measurements give.
+func TestShippedTables(t *testing.T) {
+	if Dir() == "" {
+		t.Skip("PAL_DATA is not set: the tables of pal/population are not compared with the measurements")
+	}
+	full, err := Tables(Dir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []population.Table
+	for _, f := range full {
+		want = append(want, f.Compact())
+	}
+	if diff := cmp.Diff(want, population.Tables()); diff != "" {
+		t.Errorf("(-measurements +shipped)\n%s", diff)
+	}
+}
+
+func TestParseVariability(t *testing.T) {
+	rows, err := parseVariability(strings.NewReader("perf,uuid\n2.5,GPU-1\n3,GPU-2\n"))
+	if diff := cmp.Diff([]Row{{GPU: "GPU-1", Time: 2.5}, {GPU: "GPU-2", Time: 3}}, rows); diff != "" || err != nil {
+		t.Errorf("%v (-want +got)\n%s", err, diff)
+	}
+	for in, want := range map[string]string{
+		"":                      "header: EOF",
+		"uuid,time\n":           "line 1: columns",
+		"uuid,perf\nGPU-1,-3\n": `line 2: perf: "-3" is not a positive number`,
+		"uuid,perf\nGPU-1\n":    "record on line 2: wrong number of fields",
+	} {
+		if _, err := parseVariability(strings.NewReader(in)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want %q", in, err, want)
+		}
+	}
+}

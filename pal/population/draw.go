@@ -1,0 +1,223 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package population
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// Outliers says which GPUs of a drawn cluster are outliers in application
+// class A. The zero value is none.
+type Outliers struct {
+	measured bool
+	count    int
+}
+
+// AsMeasured makes each GPU an outlier with the measured share of outlier runs.
+func AsMeasured() Outliers { return Outliers{measured: true} }
+
+// Exactly makes k of the GPUs outliers.
+func Exactly(k int) Outliers { return Outliers{count: k} }
+
+// Spec says what cluster to draw.
+type Spec struct {
+	Cluster            string // whose measurements: "longhorn", "frontera", "lonestar6"
+	Nodes, GPUsPerNode int
+	// Apps are the applications that stand for classes A, B, C and D; "" for
+	// the default: resnet50, bert, bert and pagerank, as in PAL (C has no data
+	// of its own). An application not measured on Cluster is Longhorn's.
+	Apps     [pal.NumClasses]string
+	Outliers Outliers
+	// Correlation of a GPU's ranks in two classes, 0…1 (Gaussian copula). The
+	// sources name GPUs differently per application, so the true one is not
+	// known; 0, as in PAL, draws classes independently.
+	Correlation float64
+	// IslandGPUs is the number of GPUs joined by NVLink; 0: all of a node.
+	IslandGPUs int
+	// Tables replace [Tables], to draw from measured GPUs themselves.
+	Tables []Table
+}
+
+// GPU is one drawn GPU.
+type GPU struct {
+	ID        string // "GPU-" and a UUID
+	Node      int    // from 0
+	Index     int    // on its node, from 0
+	Model     string // as NVML names it
+	MemoryMiB int
+	PowerW    int    // enforced limit
+	BusID     string // "0000:1a:00.0"
+	NUMA      int    // two NUMA nodes a node
+	Island    int    // NVLink island, from 0 on each node
+	// Key is the comparability key of Times: "<cluster>/emulated".
+	Key string
+	// Scores are the true times over the median GPU's, per class A…D; Times
+	// the times in the source's unit, Noise their relative run-to-run standard
+	// deviation.
+	Scores, Times, Noise [pal.NumClasses]float64
+	Outlier              bool // in class A
+}
+
+// hardware is what the sources' GPUs are.
+type hardware struct {
+	model             string
+	memoryMiB, powerW int
+}
+
+func hardwareOf(cluster string) (hardware, bool) {
+	switch cluster {
+	case "longhorn":
+		return hardware{"Tesla V100-SXM2-16GB", 16384, 300}, true
+	case "frontera":
+		return hardware{"Quadro RTX 5000", 16384, 230}, true
+	case "lonestar6":
+		return hardware{"NVIDIA A100-PCIE-40GB", 40960, 250}, true
+	}
+	return hardware{}, false
+}
+
+// Draw makes the cluster, GPUs by node and index. The same spec and the same
+// random source give the same GPUs; ids and all scores of GPUs that are no
+// outliers stay the same when only Outliers differs.
+func Draw(s Spec, rng *rand.Rand) ([]GPU, error) {
+	hw, ok := hardwareOf(s.Cluster)
+	if !ok {
+		return nil, fmt.Errorf("population: cluster %q is unknown (one of longhorn, frontera, lonestar6)", s.Cluster)
+	}
+	if err := s.check(); err != nil {
+		return nil, fmt.Errorf("population: %w", err)
+	}
+	tables, err := s.classTables()
+	if err != nil {
+		return nil, fmt.Errorf("population: %w", err)
+	}
+	gpus := make([]GPU, 0, s.Nodes*s.GPUsPerNode)
+	for node := range s.Nodes {
+		for i := range s.GPUsPerNode {
+			g := GPU{ID: gpuID(rng), Node: node, Index: i, Model: hw.model, MemoryMiB: hw.memoryMiB, PowerW: hw.powerW,
+				BusID: fmt.Sprintf("0000:%02x:00.0", 0x10+i), NUMA: 2 * i / s.GPUsPerNode, Key: s.Cluster + "/emulated"}
+			if s.IslandGPUs > 0 {
+				g.Island = i / s.IslandGPUs
+			}
+			s.drawScores(&g, tables, rng)
+			gpus = append(gpus, g)
+		}
+	}
+	s.drawOutliers(gpus, rng)
+	for i := range gpus {
+		for c, t := range tables {
+			gpus[i].Times[c] = gpus[i].Scores[c] * t.MedianTime
+			gpus[i].Noise[c] = t.Noise
+		}
+	}
+	return gpus, nil
+}
+
+func (s Spec) check() error {
+	switch {
+	case s.Nodes < 1 || s.GPUsPerNode < 1:
+		return fmt.Errorf("%d nodes of %d GPUs, want at least one of each", s.Nodes, s.GPUsPerNode)
+	case s.GPUsPerNode > 0xf0:
+		return fmt.Errorf("%d GPUs per node, want at most %d", s.GPUsPerNode, 0xf0)
+	case !(s.Correlation >= 0 && s.Correlation <= 1):
+		return fmt.Errorf("correlation %v is not in 0…1", s.Correlation)
+	case s.Outliers.count < 0 || s.Outliers.count > s.Nodes*s.GPUsPerNode:
+		return fmt.Errorf("%d outliers among %d GPUs", s.Outliers.count, s.Nodes*s.GPUsPerNode)
+	case s.IslandGPUs < 0:
+		return fmt.Errorf("%d GPUs per NVLink island", s.IslandGPUs)
+	}
+	return nil
+}
+
+// classTables gives the table of each class.
+func (s Spec) classTables() ([pal.NumClasses]Table, error) {
+	all := s.Tables
+	if all == nil {
+		all = Tables()
+	}
+	var out [pal.NumClasses]Table
+	for c, standard := range [pal.NumClasses]string{"resnet50", "bert", "bert", "pagerank"} {
+		app := s.Apps[c]
+		if app == "" {
+			app = standard
+		}
+		t, ok := find(all, s.Cluster, app)
+		if !ok {
+			t, ok = find(all, "longhorn", app)
+		}
+		if !ok || len(t.Quantiles) == 0 {
+			return out, fmt.Errorf("application %q was not measured on %q, nor on longhorn", app, s.Cluster)
+		}
+		out[c] = t
+	}
+	return out, nil
+}
+
+func find(tables []Table, cluster, app string) (Table, bool) {
+	for _, t := range tables {
+		if t.Cluster == cluster && t.App == app {
+			return t, true
+		}
+	}
+	return Table{}, false
+}
+
+// drawScores takes the same number of draws whatever the spec says.
+func (s Spec) drawScores(g *GPU, tables [pal.NumClasses]Table, rng *rand.Rand) {
+	common := normal(rng.Float64())
+	for c := range tables {
+		u := rng.Float64()
+		if s.Correlation > 0 {
+			z := math.Sqrt(s.Correlation)*common + math.Sqrt(1-s.Correlation)*normal(u)
+			u = (1 + math.Erf(z/math.Sqrt2)) / 2
+		}
+		g.Scores[c] = tables[c].Quantile(u)
+	}
+}
+
+// normal is the standard normal quantile of u, bounded so that u = 0 is finite.
+func normal(u float64) float64 {
+	return math.Sqrt2 * math.Erfinv(2*math.Max(u, 1e-12)-1)
+}
+
+// drawOutliers comes after all else, so that it changes nothing else. Clusters
+// without outliers of their own have Longhorn's.
+func (s Spec) drawOutliers(gpus []GPU, rng *rand.Rand) {
+	all := s.Tables
+	if all == nil {
+		all = Tables()
+	}
+	own, _ := find(all, s.Cluster, "resnet50")
+	tail := own
+	if len(tail.OutlierQuantiles) == 0 {
+		tail, _ = find(Tables(), "longhorn", "resnet50")
+	}
+	hit := func(i int) {
+		gpus[i].Outlier = true
+		gpus[i].Scores[0] = even(tail.OutlierQuantiles, rng.Float64())
+	}
+	if s.Outliers.measured {
+		for i := range gpus {
+			if rng.Float64() < own.OutlierShare {
+				hit(i)
+			}
+		}
+		return
+	}
+	for _, i := range rng.Perm(len(gpus))[:s.Outliers.count] {
+		hit(i)
+	}
+}
+
+// gpuID is a random UUID (version 4) as NVML writes them.
+func gpuID(rng *rand.Rand) string {
+	hi, lo := rng.Uint64(), rng.Uint64()
+	hi = hi&^0xf000 | 0x4000
+	lo = lo&^(3<<62) | 2<<62
+	return fmt.Sprintf("GPU-%08x-%04x-%04x-%04x-%012x", hi>>32, hi>>16&0xffff, hi&0xffff, lo>>48, lo&0xffffffffffff)
+}

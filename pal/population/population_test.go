@@ -1,0 +1,182 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package population
+
+import (
+	"math"
+	"math/rand/v2"
+	"regexp"
+	"sort"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func draw(t *testing.T, s Spec, seed uint64) []GPU {
+	t.Helper()
+	gpus, err := Draw(s, rand.New(rand.NewPCG(seed, 0)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return gpus
+}
+
+func TestTablesAreWellFormed(t *testing.T) {
+	if n := len(Tables()); n != 8 {
+		t.Fatalf("%d tables, want 8", n)
+	}
+	for _, tb := range Tables() {
+		if len(tb.Quantiles) != len(Probabilities()) || !sort.Float64sAreSorted(tb.Quantiles) {
+			t.Errorf("%s/%s: %d quantiles, want %d ascending", tb.Cluster, tb.App, len(tb.Quantiles), len(Probabilities()))
+		}
+		if m := tb.Quantile(0.5); math.Abs(m-1) > 0.001 || tb.Quantile(1) >= OutlierFrom {
+			t.Errorf("%s/%s: median %v, largest %v", tb.Cluster, tb.App, m, tb.Quantile(1))
+		}
+		if (tb.OutlierShare > 0) != (len(tb.OutlierQuantiles) > 0) {
+			t.Errorf("%s/%s: outlier share %v with %d quantiles", tb.Cluster, tb.App, tb.OutlierShare, len(tb.OutlierQuantiles))
+		}
+	}
+}
+
+func TestDrawIsStable(t *testing.T) {
+	s := Spec{Cluster: "longhorn", Nodes: 16, GPUsPerNode: 4, Outliers: Exactly(1)}
+	if diff := cmp.Diff(draw(t, s, 42), draw(t, s, 42)); diff != "" {
+		t.Fatalf("the same seed draws another cluster:\n%s", diff)
+	}
+	if cmp.Equal(draw(t, s, 42), draw(t, s, 43)) {
+		t.Error("another seed draws the same cluster")
+	}
+	with, without := draw(t, s, 42), draw(t, Spec{Cluster: "longhorn", Nodes: 16, GPUsPerNode: 4}, 42)
+	bad := 0
+	for i := range with {
+		if with[i].Outlier {
+			bad++
+			if with[i].Scores[0] < OutlierFrom || without[i].Scores[0] >= OutlierFrom {
+				t.Errorf("outlier with score %v, %v without", with[i].Scores[0], without[i].Scores[0])
+			}
+			with[i].Outlier, with[i].Scores[0], with[i].Times[0] = false, without[i].Scores[0], without[i].Times[0]
+		}
+	}
+	if bad != 1 {
+		t.Errorf("%d outliers, want 1", bad)
+	}
+	if diff := cmp.Diff(without, with); diff != "" {
+		t.Errorf("an outlier changes other GPUs:\n%s", diff)
+	}
+}
+
+func TestDrawFollowsTheTables(t *testing.T) {
+	s := Spec{Cluster: "longhorn", Nodes: 2000, GPUsPerNode: 4, Outliers: AsMeasured()}
+	gpus := draw(t, s, 1)
+	ids := map[string]bool{}
+	var a []float64
+	outliers := 0
+	uuid := regexp.MustCompile(`^GPU-[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
+	for _, g := range gpus {
+		ids[g.ID] = true
+		if !uuid.MatchString(g.ID) {
+			t.Fatalf("id %q", g.ID)
+		}
+		if g.Outlier {
+			outliers++
+		} else {
+			a = append(a, g.Scores[0])
+		}
+	}
+	if len(ids) != 8000 {
+		t.Errorf("%d different ids, want 8000", len(ids))
+	}
+	sort.Float64s(a)
+	table, _ := find(Tables(), "longhorn", "resnet50")
+	for _, p := range []float64{.05, .25, .5, .75, .95} {
+		if got, want := even(a, p), table.Quantile(p); math.Abs(got-want) > 0.004 {
+			t.Errorf("quantile %v of class A is %.4f, the table has %.4f", p, got, want)
+		}
+	}
+	if share := float64(outliers) / 8000; math.Abs(share-0.0142) > 0.004 {
+		t.Errorf("share of outliers %v, measured 0.0142", share)
+	}
+}
+
+func TestCorrelation(t *testing.T) {
+	for _, tc := range []struct{ correlation, from, to float64 }{{0, -0.05, 0.05}, {0.7, 0.55, 0.8}, {1, 0.999, 1}} {
+		gpus := draw(t, Spec{Cluster: "frontera", Nodes: 1000, GPUsPerNode: 4, Correlation: tc.correlation}, 7)
+		var a, b []float64
+		for _, g := range gpus {
+			a, b = append(a, g.Scores[0]), append(b, g.Scores[1])
+		}
+		if r := spearman(a, b); r < tc.from || r > tc.to+1e-9 {
+			t.Errorf("correlation %v: rank correlation of A and B is %.3f, want %v…%v", tc.correlation, r, tc.from, tc.to)
+		}
+	}
+}
+
+func spearman(a, b []float64) float64 {
+	ra, rb := ranks(a), ranks(b)
+	mean := float64(len(a)-1) / 2
+	var ab, aa, bb float64
+	for i := range ra {
+		ab += (ra[i] - mean) * (rb[i] - mean)
+		aa += (ra[i] - mean) * (ra[i] - mean)
+		bb += (rb[i] - mean) * (rb[i] - mean)
+	}
+	return ab / math.Sqrt(aa*bb)
+}
+
+func ranks(xs []float64) []float64 {
+	order := make([]int, len(xs))
+	for i := range order {
+		order[i] = i
+	}
+	sort.SliceStable(order, func(i, j int) bool { return xs[order[i]] < xs[order[j]] })
+	r := make([]float64, len(xs))
+	for rank, i := range order {
+		r[i] = float64(rank)
+	}
+	return r
+}
+
+func TestDrawLayout(t *testing.T) {
+	gpus := draw(t, Spec{Cluster: "longhorn", Nodes: 2, GPUsPerNode: 4, IslandGPUs: 2}, 1)
+	g := gpus[6]
+	if g.Node != 1 || g.Index != 2 || g.BusID != "0000:12:00.0" || g.NUMA != 1 || g.Island != 1 {
+		t.Errorf("third GPU of the second node: %+v", g)
+	}
+	// Lonestar6 has ResNet-50 only: the other classes are Longhorn's.
+	gpus = draw(t, Spec{Cluster: "lonestar6", Nodes: 1, GPUsPerNode: 1}, 1)
+	if got := gpus[0].Times[3]; got < 60000 || got > 70000 {
+		t.Errorf("class D on lonestar6 takes %v, want Longhorn's about 66046", got)
+	}
+}
+
+func TestDrawErrors(t *testing.T) {
+	for want, s := range map[string]Spec{
+		`cluster "x" is unknown`:            {Cluster: "x", Nodes: 1, GPUsPerNode: 1},
+		"0 nodes of 4 GPUs":                 {Cluster: "longhorn", GPUsPerNode: 4},
+		"3 outliers among 2 GPUs":           {Cluster: "longhorn", Nodes: 1, GPUsPerNode: 2, Outliers: Exactly(3)},
+		"correlation 2 is not in 0…1":       {Cluster: "longhorn", Nodes: 1, GPUsPerNode: 2, Correlation: 2},
+		`application "doom" was not measur`: {Cluster: "longhorn", Nodes: 1, GPUsPerNode: 2, Apps: [4]string{"doom"}},
+	} {
+		if _, err := Draw(s, rand.New(rand.NewPCG(1, 0))); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+}
+
+func TestNewTable(t *testing.T) {
+	runs := []Run{{"a", 10}, {"a", 11}, {"a", 10.5}, {"b", 20}, {"b", 21}, {"b", 19}, {"c", 21}, {"c", 100}, {"c", 22}}
+	tb, err := NewTable("x", "y", runs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Table{Cluster: "x", App: "y", GPUs: 3, Runs: 9, MedianTime: 20, Quantiles: []float64{0.525, 1, 1.1},
+		Noise: 1.4826 * 0.5 / 10.5, OutlierShare: 1.0 / 9, OutlierQuantiles: []float64{5}}
+	if diff := cmp.Diff(want, tb); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if _, err := NewTable("x", "y", []Run{{"a", -1}}); err == nil || !strings.Contains(err.Error(), `run 1 of y on x: GPU "a" with time -1`) {
+		t.Errorf("negative time: %v", err)
+	}
+}
