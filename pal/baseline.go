@@ -113,8 +113,8 @@ func (s *search) randomShape(shape int) []Member {
 		if !s.eligible(shape, g) {
 			continue
 		}
-		room := s.c.nodes[s.c.groups[gi].node].free.holds(sh.Need, sh.Members)
 		gpus := s.firstFree(g, int(s.c.groups[gi].n))
+		room := s.c.nodes[s.c.groups[gi].node].free.holds(sh.Need, len(gpus))
 		for i := 0; i < min(room, len(gpus)/sh.GPUs); i++ {
 			pool = append(pool, Member{Shape: shape, Group: gi, GPUs: gpus[i*sh.GPUs:][:sh.GPUs:sh.GPUs]})
 		}
