@@ -1,0 +1,270 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package deviceplugin
+
+import (
+	"slices"
+	"sort"
+
+	"github.com/hashicorp/nomad/plugins/device"
+	"github.com/hashicorp/nomad/plugins/shared/structs"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+)
+
+// The attributes that nomad-device-nvidia publishes, with its names and units.
+const (
+	attrMemory          = "memory"
+	attrPower           = "power"
+	attrBAR1            = "bar1"
+	attrDriverVersion   = "driver_version"
+	attrCoresClock      = "cores_clock"
+	attrMemoryClock     = "memory_clock"
+	attrPCIBandwidth    = "pci_bandwidth"
+	attrDisplayState    = "display_state"
+	attrPersistenceMode = "persistence_mode"
+)
+
+// notAvailable is nomad-device-nvidia's word for what it does not know.
+const notAvailable = "N/A"
+
+// view is all that the messages to Nomad are made of.
+type view struct {
+	inv      gpu.Inventory
+	verdicts map[string]verdict
+	rating   rating
+	cfg      VariabilityConfig
+}
+
+// groups builds the fingerprint: one group per model, groups and instances
+// sorted, because Nomad compares them in order.
+func (v *view) groups() []*device.DeviceGroup {
+	byModel := map[string][]gpu.Device{}
+	for _, d := range v.inv.Devices {
+		byModel[modelOf(d)] = append(byModel[modelOf(d)], d)
+	}
+	models := make([]string, 0, len(byModel))
+	for m := range byModel {
+		models = append(models, m)
+	}
+	sort.Strings(models)
+	out := make([]*device.DeviceGroup, 0, len(models))
+	for _, m := range models {
+		out = append(out, v.group(m, byModel[m]))
+	}
+	return out
+}
+
+func modelOf(d gpu.Device) string {
+	if d.Model == "" {
+		return notAvailable
+	}
+	return d.Model
+}
+
+func (v *view) group(model string, devices []gpu.Device) *device.DeviceGroup {
+	g := &device.DeviceGroup{Vendor: attr.Vendor, Type: attr.Type, Name: model}
+	for _, d := range devices {
+		verdict := v.verdicts[d.ID]
+		g.Devices = append(g.Devices, &device.Device{
+			ID: d.ID, Healthy: verdict.healthy, HealthDesc: verdict.reason,
+			HwLocality: &device.DeviceLocality{PciBusID: d.BusID},
+		})
+	}
+	set := attributes{}
+	set.hardware(v.inv, devices)
+	set.platform(v.inv, devices)
+	v.membership(set, devices)
+	v.topology(set, devices)
+	v.variability(set, devices)
+	g.Attributes = set
+	return g
+}
+
+// attributes collects a group's attributes; absent values are left out.
+type attributes map[string]*structs.Attribute
+
+func (a attributes) integer(name string, v *int64, unit string) {
+	if v != nil {
+		a[name] = structs.NewIntAttribute(*v, unit)
+	}
+}
+
+func (a attributes) number(name string, v int) { a[name] = structs.NewIntAttribute(int64(v), "") }
+
+func (a attributes) text(name, v string) {
+	if v != "" {
+		a[name] = structs.NewStringAttribute(v)
+	}
+}
+
+// list publishes ids and how many of them count.
+func (a attributes) list(name string, ids []string, countName string, count int) {
+	a[name] = structs.NewStringAttribute(attr.JoinIDs(ids))
+	a.number(countName, count)
+}
+
+// hardware sets the incumbent's nine. Attributes are shared by the group: the
+// first device that knows a value speaks for it, as a lost GPU knows none.
+func (a attributes) hardware(inv gpu.Inventory, ds []gpu.Device) {
+	a.integer(attrMemory, first(ds, func(d *gpu.Device) *int64 { return d.MemoryMiB }), structs.UnitMiB)
+	a.integer(attrPower, first(ds, func(d *gpu.Device) *int64 { return d.PowerLimitW }), structs.UnitW)
+	a.integer(attrBAR1, first(ds, func(d *gpu.Device) *int64 { return d.BAR1MiB }), structs.UnitMiB)
+	a.integer(attrCoresClock, first(ds, func(d *gpu.Device) *int64 { return d.CoresClockMHz }), structs.UnitMHz)
+	a.integer(attrMemoryClock, first(ds, func(d *gpu.Device) *int64 { return d.MemoryClockMHz }), structs.UnitMHz)
+	a.integer(attrPCIBandwidth, first(ds, func(d *gpu.Device) *int64 { return d.PCIBandwidthMBPerS }), structs.UnitMBPerS)
+	a.text(attrDriverVersion, inv.DriverVersion)
+	a.text(attrDisplayState, firstText(ds, func(d *gpu.Device) string { return d.DisplayState }))
+	a.text(attrPersistenceMode, firstText(ds, func(d *gpu.Device) string { return d.PersistenceMode }))
+}
+
+// platform sets what else is constant for a model.
+func (a attributes) platform(inv gpu.Inventory, ds []gpu.Device) {
+	a.text(attr.Architecture, firstText(ds, func(d *gpu.Device) string { return d.Architecture }))
+	for i := range ds {
+		if d := &ds[i]; d.ComputeMajor > 0 {
+			a.number(attr.ComputeMajor, d.ComputeMajor)
+			a.number(attr.ComputeMinor, d.ComputeMinor)
+			break
+		}
+	}
+	if n := first(ds, func(d *gpu.Device) *int64 { return positive(d.SMCount) }); n != nil {
+		a.integer(attr.SMCount, n, "")
+	}
+	if inv.CUDAMajor > 0 {
+		a.number(attr.CUDADriverMajor, inv.CUDAMajor)
+		a.number(attr.CUDADriverMinor, inv.CUDAMinor)
+	}
+	a.text(attr.MIGProfile, firstText(ds, func(d *gpu.Device) string { return d.MIGProfile }))
+	a.text(attr.P2P, firstText(ds, func(d *gpu.Device) string { return d.P2P }))
+	a.text(attr.FabricClique, firstText(ds, func(d *gpu.Device) string { return d.Clique }))
+	a.integer(attr.NVLinkLinks, first(ds, func(d *gpu.Device) *int64 { return positive(d.Links) }), "")
+	for i := range ds {
+		if ds[i].ECC != nil {
+			a[attr.ECC] = structs.NewBoolAttribute(*ds[i].ECC)
+			break
+		}
+	}
+}
+
+// membership sets how many instances there are, and which are unwell.
+func (v *view) membership(a attributes, ds []gpu.Device) {
+	var degraded, remap []string
+	for _, d := range ds {
+		if len(v.verdicts[d.ID].degraded) > 0 {
+			degraded = append(degraded, d.ID)
+		}
+		if d.Signals.RemapPending {
+			remap = append(remap, d.ID)
+		}
+	}
+	a.number(attr.Count, len(ds))
+	a.number(attr.HealthyCount, v.healthy(ids(ds)))
+	a.list(attr.Degraded, degraded, attr.DegradedCount, len(degraded))
+	a.list(attr.RemapPending, remap, attr.RemapPendingCount, len(remap))
+}
+
+// topology lists who is near whom.
+func (v *view) topology(a attributes, ds []gpu.Device) {
+	a.lists(ds, func(d *gpu.Device) int { return d.NUMANode }, attr.NUMA, attr.NUMACount)
+	a.lists(ds, func(d *gpu.Device) int { return d.Island }, attr.Island, attr.IslandCount)
+	a.lists(ds, func(d *gpu.Device) int { return d.PCIeSwitch }, attr.PCIeSwitch, attr.PCIeSwitchCount)
+}
+
+// lists publishes one list per number that a device can have; -1 is none.
+func (a attributes) lists(ds []gpu.Device, number func(*gpu.Device) int, name, count func(int) string) {
+	members := map[int][]string{}
+	for i := range ds {
+		if n := number(&ds[i]); n >= 0 {
+			members[n] = append(members[n], ds[i].ID)
+		}
+	}
+	for n, ids := range members {
+		a.list(name(n), ids, count(n), len(ids))
+	}
+}
+
+// variability publishes classes, scores and raw times. Every list is there even
+// when empty: Nomad's scheduler cannot take an absent one.
+func (v *view) variability(a attributes, ds []gpu.Device) {
+	for k := 1; k <= profile.MaxClass; k++ {
+		for _, c := range v.cfg.AppClasses {
+			members := v.members(ds, c, k)
+			a.list(attr.List(c, k), members, attr.ListCount(c, k), v.healthy(members))
+		}
+		members := v.members(ds, v.cfg.Default, k)
+		a.list(attr.DefaultList(k), members, attr.DefaultListCount(k), v.healthy(members))
+	}
+	group := ids(ds)
+	var measured []attr.Measurement
+	for _, m := range v.rating.measured {
+		if slices.Contains(group, m.GPU) {
+			measured = append(measured, m)
+		}
+	}
+	a.text(attr.Raw, attr.FormatMeasurements(measured))
+	a.text(attr.Scores, attr.FormatMeasurements(v.rating.scores(group)))
+	a.text(attr.Reference, v.rating.reference)
+	if v.rating.version > 0 {
+		a.number(attr.ProfileVersion, v.rating.version)
+	}
+}
+
+// members are the devices of class at most k.
+func (v *view) members(ds []gpu.Device, c pal.AppClass, k int) []string {
+	var out []string
+	for _, d := range ds {
+		if v.rating.class(d.ID, c, len(v.verdicts[d.ID].degraded) > 0) <= k {
+			out = append(out, d.ID)
+		}
+	}
+	return out
+}
+
+// healthy counts the healthy devices among ids.
+func (v *view) healthy(ids []string) int {
+	n := 0
+	for _, id := range ids {
+		if v.verdicts[id].healthy {
+			n++
+		}
+	}
+	return n
+}
+
+func ids(ds []gpu.Device) []string {
+	out := make([]string, len(ds))
+	for i := range ds {
+		out[i] = ds[i].ID
+	}
+	return out
+}
+
+func first(ds []gpu.Device, get func(*gpu.Device) *int64) *int64 {
+	for i := range ds {
+		if v := get(&ds[i]); v != nil {
+			return v
+		}
+	}
+	return nil
+}
+
+func firstText(ds []gpu.Device, get func(*gpu.Device) string) string {
+	for i := range ds {
+		if v := get(&ds[i]); v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+func positive(n int) *int64 {
+	if n <= 0 {
+		return nil
+	}
+	return gpu.Ptr(int64(n))
+}

@@ -1,0 +1,84 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+
+	"github.com/hashicorp/cli"
+
+	deviceplugin "github.com/nomad-pal/nomad-pal/device-plugin"
+)
+
+// command is one subcommand: it parses its own flags.
+type command struct {
+	synopsis string
+	help     string
+	run      func(args []string) int
+}
+
+func (c *command) Synopsis() string      { return c.synopsis }
+func (c *command) Help() string          { return strings.TrimSpace(c.help) }
+func (c *command) Run(args []string) int { return c.run(args) }
+
+// commands are the subcommands.
+func commands(ui cli.Ui) map[string]cli.CommandFactory {
+	all := map[string]*command{
+		"fingerprint": fingerprintCommand(ui),
+		"version":     versionCommand(ui),
+	}
+	out := make(map[string]cli.CommandFactory, len(all))
+	for name, c := range all {
+		out[name] = func() (cli.Command, error) { return c, nil }
+	}
+	return out
+}
+
+func versionCommand(ui cli.Ui) *command {
+	return &command{
+		synopsis: "Print the version",
+		help:     "Usage: nomad-device-pal version\n\n  Prints the version.",
+		run: func([]string) int {
+			ui.Output("nomad-device-pal v" + deviceplugin.Version)
+			return 0
+		},
+	}
+}
+
+const introduction = `nomad-device-pal is a Nomad device plugin: Nomad's client starts it.
+
+  To install it, put this file into the client's plugin_dir and add to the
+  client's configuration
+
+      plugin "nomad-device-pal" {
+        config {}
+      }
+
+  then restart the client. The label is the file's name. As a replacement of
+  nomad-device-nvidia, rename this file to that and keep the block.
+
+Usage: nomad-device-pal <command> [options]
+
+Commands:`
+
+// help is what a start by hand shows.
+func help(commands map[string]cli.CommandFactory) string {
+	names := make([]string, 0, len(commands))
+	for name := range commands {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	var b strings.Builder
+	b.WriteString(introduction + "\n")
+	for _, name := range names {
+		c, err := commands[name]()
+		if err != nil {
+			continue
+		}
+		fmt.Fprintf(&b, "    %-12s %s\n", name, c.Synopsis())
+	}
+	return strings.TrimRight(b.String(), "\n")
+}

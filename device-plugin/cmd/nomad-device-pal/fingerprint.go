@@ -1,0 +1,205 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"sort"
+	"time"
+
+	"github.com/hashicorp/cli"
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/nomad/plugins/device"
+	"github.com/hashicorp/nomad/plugins/shared/structs"
+	"github.com/ryanuber/columnize"
+
+	deviceplugin "github.com/nomad-pal/nomad-pal/device-plugin"
+)
+
+// source is the flags that say where GPUs come from.
+type source struct {
+	inventory, library, profile string
+	json                        bool
+}
+
+const sourceHelp = `
+  -inventory=FILE  Take the GPUs from an inventory file instead of NVML.
+  -nvml=LIBRARY    NVML library (default libnvidia-ml.so.1).
+  -profile=FILE    Calibrated profile to take classes from.
+  -json            Print JSON.
+`
+
+// parse reads the flags; ok is false when the command must end with code.
+func (s *source) parse(ui cli.Ui, name string, args []string, more func(*flag.FlagSet)) (code int, ok bool) {
+	fs := flag.NewFlagSet(name, flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	fs.StringVar(&s.inventory, "inventory", "", "")
+	fs.StringVar(&s.library, "nvml", "libnvidia-ml.so.1", "")
+	fs.StringVar(&s.profile, "profile", "", "")
+	fs.BoolVar(&s.json, "json", false, "")
+	if more != nil {
+		more(fs)
+	}
+	switch err := fs.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return cli.RunResultHelp, false
+	case err != nil:
+		ui.Error(fmt.Sprintf("%s: %v", name, err))
+		return 2, false
+	case fs.NArg() > 0:
+		ui.Error(fmt.Sprintf("%s: argument %q is not wanted", name, fs.Arg(0)))
+		return 2, false
+	}
+	return 0, true
+}
+
+// config is the plugin's configuration that the flags ask for.
+func (s *source) config() deviceplugin.Config {
+	cfg := deviceplugin.DefaultConfig()
+	cfg.NVMLLibrary, cfg.ProfilePath, cfg.Watchdog = s.library, s.profile, 0
+	if s.inventory != "" {
+		cfg.Backend, cfg.Inventory = "emulated", s.inventory
+	}
+	return cfg
+}
+
+// plugin starts the plugin inside this process; warnings go to the terminal.
+func (s *source) plugin() *deviceplugin.Plugin {
+	log := hclog.New(&hclog.LoggerOptions{Name: "nomad-device-pal", Level: hclog.Warn, Output: os.Stderr, DisableTime: true})
+	p := deviceplugin.New(deviceplugin.Options{Log: log, Open: open, Exit: func(int) {}})
+	p.Configure(s.config())
+	return p
+}
+
+func fingerprintCommand(ui cli.Ui) *command {
+	return &command{
+		synopsis: "Print what Nomad is told about this node's GPUs",
+		help:     "Usage: nomad-device-pal fingerprint [options]\n\n  Prints the device groups, instances and attributes that the plugin would publish.\n" + sourceHelp,
+		run: func(args []string) int {
+			var s source
+			if code, ok := s.parse(ui, "fingerprint", args, nil); !ok {
+				return code
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+			defer cancel()
+			groups, err := firstFingerprint(ctx, s.plugin())
+			if err != nil {
+				ui.Error("fingerprint: " + err.Error())
+				return 1
+			}
+			return printGroups(ui, groups, s.json)
+		},
+	}
+}
+
+// firstFingerprint is the plugin's first message.
+func firstFingerprint(ctx context.Context, p *deviceplugin.Plugin) ([]*device.DeviceGroup, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := p.Fingerprint(ctx)
+	if err != nil {
+		return nil, err
+	}
+	msg, ok := <-stream
+	if !ok {
+		return nil, fmt.Errorf("no answer: %w", ctx.Err())
+	}
+	return msg.Devices, nil
+}
+
+func printGroups(ui cli.Ui, groups []*device.DeviceGroup, asJSON bool) int {
+	if asJSON {
+		data, err := json.MarshalIndent(groupsJSON(groups), "", "  ")
+		if err != nil {
+			ui.Error("fingerprint: " + err.Error())
+			return 1
+		}
+		ui.Output(string(data))
+		return 0
+	}
+	if len(groups) == 0 {
+		ui.Output("no GPUs")
+		return 1
+	}
+	for _, g := range groups {
+		ui.Output(fmt.Sprintf("%s/%s/%s", g.Vendor, g.Type, g.Name))
+		rows := []string{"  Instance | Bus id | Health"}
+		for _, d := range g.Devices {
+			health := "healthy"
+			if !d.Healthy {
+				health = "unhealthy: " + d.HealthDesc
+			}
+			rows = append(rows, fmt.Sprintf("  %s | %s | %s", d.ID, d.HwLocality.PciBusID, health))
+		}
+		ui.Output(columnize.Format(rows, &columnize.Config{NoTrim: true, Delim: "|", Glue: "  "}))
+		rows = []string{"  Attribute | Value"}
+		for _, name := range sortedNames(g.Attributes) {
+			rows = append(rows, fmt.Sprintf("  %s | %s", name, attributeText(g.Attributes[name])))
+		}
+		ui.Output("\n" + columnize.Format(rows, &columnize.Config{NoTrim: true, Delim: "|", Glue: "  "}) + "\n")
+	}
+	return 0
+}
+
+func sortedNames[V any](m map[string]V) []string {
+	names := make([]string, 0, len(m))
+	for n := range m {
+		names = append(names, n)
+	}
+	sort.Strings(names)
+	return names
+}
+
+// attributeText is the value as a person writes it.
+func attributeText(a *structs.Attribute) string {
+	text := ""
+	switch {
+	case a.String != nil:
+		return *a.String
+	case a.Int != nil:
+		text = fmt.Sprint(*a.Int)
+	case a.Float != nil:
+		text = fmt.Sprint(*a.Float)
+	case a.Bool != nil:
+		text = fmt.Sprint(*a.Bool)
+	}
+	if a.Unit != "" {
+		text += " " + a.Unit
+	}
+	return text
+}
+
+// instanceJSON and groupJSON are the documented form of fingerprint -json.
+type instanceJSON struct {
+	ID           string `json:"id"`
+	Healthy      bool   `json:"healthy"`
+	HealthReason string `json:"health_reason,omitempty"`
+	BusID        string `json:"bus_id,omitempty"`
+}
+
+type groupJSON struct {
+	Vendor     string                        `json:"vendor"`
+	Type       string                        `json:"type"`
+	Name       string                        `json:"name"`
+	Instances  []instanceJSON                `json:"instances"`
+	Attributes map[string]*structs.Attribute `json:"attributes"`
+}
+
+func groupsJSON(groups []*device.DeviceGroup) []groupJSON {
+	out := make([]groupJSON, 0, len(groups))
+	for _, g := range groups {
+		j := groupJSON{Vendor: g.Vendor, Type: g.Type, Name: g.Name, Attributes: g.Attributes}
+		for _, d := range g.Devices {
+			j.Instances = append(j.Instances, instanceJSON{d.ID, d.Healthy, d.HealthDesc, d.HwLocality.PciBusID})
+		}
+		out = append(out, j)
+	}
+	return out
+}

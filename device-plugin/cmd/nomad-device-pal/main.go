@@ -1,0 +1,49 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Command nomad-device-pal is a Nomad device plugin for NVIDIA GPUs, and the
+// tools that go with it: started by Nomad it serves, started by hand it
+// explains itself.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/hashicorp/cli"
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/nomad/plugins/base"
+	"github.com/hashicorp/nomad/plugins/device"
+
+	deviceplugin "github.com/nomad-pal/nomad-pal/device-plugin"
+)
+
+func main() {
+	if len(os.Args) == 1 && os.Getenv(base.Handshake.MagicCookieKey) == base.Handshake.MagicCookieValue {
+		serve()
+		return
+	}
+	os.Exit(run(os.Args[1:]))
+}
+
+// serve speaks to Nomad until it is told to stop.
+func serve() {
+	log := hclog.New(&hclog.LoggerOptions{Name: deviceplugin.Name, Level: hclog.Trace, JSONFormat: true, Output: os.Stderr})
+	device.Serve(deviceplugin.New(deviceplugin.Options{Log: log, Open: open, Exit: os.Exit}), log)
+}
+
+// run is the command line for people.
+func run(args []string) int {
+	ui := &cli.BasicUi{Reader: os.Stdin, Writer: os.Stdout, ErrorWriter: os.Stderr}
+	c := cli.NewCLI("nomad-device-pal", deviceplugin.Version)
+	c.Args = args
+	c.Commands = commands(ui)
+	c.HelpFunc = help
+	c.HelpWriter, c.ErrorWriter = os.Stdout, os.Stderr
+	code, err := c.Run()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}

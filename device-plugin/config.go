@@ -1,0 +1,266 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package deviceplugin
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/nomad/plugins/base"
+	"github.com/hashicorp/nomad/plugins/shared/hclspec"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// Config is the plugin's configuration, checked and with defaults filled in.
+type Config struct {
+	Enabled           bool          // default true
+	IgnoredGPUIDs     []string      // UUIDs; a GPU's UUID covers its MIG instances
+	FingerprintPeriod time.Duration // default 1m, at least 100ms
+	Backend           string        // "nvml" (default) or "emulated"
+	Inventory         string        // the emulated backend's file
+	NVMLLibrary       string        // default libnvidia-ml.so.1
+	ProfilePath       string        // calibrated profile; "" for none
+	StateDir          string        // latched faults survive a restart here; "" keeps them in memory
+	CDI               bool          // Reserve adds CDI device names
+	Watchdog          time.Duration // default 2m: a driver call that takes longer ends the process; 0 never
+	Reserve           ReserveConfig
+	Stats             StatsConfig
+	Health            HealthConfig
+	Variability       VariabilityConfig
+}
+
+// ReserveConfig says what a task gets beside NVIDIA_VISIBLE_DEVICES.
+type ReserveConfig struct {
+	CUDAVisibleDevices bool // default true
+	DeviceNodes        bool // /dev/nvidia* for the exec driver; default false
+	AllowUnhealthy     bool // default false: reserving an unhealthy GPU is an error, which reschedules at once
+}
+
+// StatsConfig says how statistics are taken.
+type StatsConfig struct {
+	GPM         bool          // profiling metrics on Hopper and later; default true
+	MinInterval time.Duration // default 1s: GPUs are read at most this often
+}
+
+// HealthConfig overrides verdicts.
+type HealthConfig struct {
+	Enabled             bool     // default true; false: every GPU that exists is healthy
+	IgnoreXids          []int    // never make a GPU unhealthy
+	FatalXids           []int    // always do
+	Ignore              []string // reasons that never make a GPU unhealthy, for example "row-remap-failure"
+	DegradedIsUnhealthy bool     // default false
+	RecoverPolls        int      // default 2: good readings in a row before a GPU is healthy again
+}
+
+// VariabilityConfig says which classes are published.
+type VariabilityConfig struct {
+	AppClasses []pal.AppClass // default all
+	Default    pal.AppClass   // the class of unique.variability_le_<k>; default A
+}
+
+// raw is the configuration as Nomad sends it. nil blocks were not given.
+type raw struct {
+	Enabled           bool     `codec:"enabled"`
+	IgnoredGPUIDs     []string `codec:"ignored_gpu_ids"`
+	FingerprintPeriod string   `codec:"fingerprint_period"`
+	Backend           string   `codec:"backend"`
+	Inventory         string   `codec:"inventory"`
+	NVMLLibrary       string   `codec:"nvml_library"`
+	Profile           string   `codec:"profile"`
+	StateDir          string   `codec:"state_dir"`
+	CDI               bool     `codec:"cdi"`
+	Watchdog          string   `codec:"watchdog"`
+	Reserve           *struct {
+		CUDAVisibleDevices bool   `codec:"cuda_visible_devices"`
+		DeviceNodes        bool   `codec:"device_nodes"`
+		Unhealthy          string `codec:"unhealthy"`
+	} `codec:"reserve"`
+	Stats *struct {
+		GPM         string `codec:"gpm"`
+		MinInterval string `codec:"min_interval"`
+	} `codec:"stats"`
+	Health *struct {
+		Enabled             bool     `codec:"enabled"`
+		IgnoreXids          []int    `codec:"ignore_xids"`
+		FatalXids           []int    `codec:"fatal_xids"`
+		Ignore              []string `codec:"ignore"`
+		DegradedIsUnhealthy bool     `codec:"degraded_is_unhealthy"`
+		RecoverPolls        int      `codec:"recover_polls"`
+	} `codec:"health"`
+	Variability *struct {
+		AppClasses []string `codec:"app_classes"`
+		Default    string   `codec:"default_app_class"`
+	} `codec:"variability"`
+}
+
+// configSchema is what Nomad checks the plugin's config block against: unknown
+// keys and wrong types are refused there, with the key's name.
+func configSchema() *hclspec.Spec {
+	attr := func(name, kind, fallback string) *hclspec.Spec {
+		return hclspec.NewDefault(hclspec.NewAttr(name, kind, false), hclspec.NewLiteral(fallback))
+	}
+	block := func(name string, body map[string]*hclspec.Spec) *hclspec.Spec {
+		return hclspec.NewBlock(name, false, hclspec.NewObject(body))
+	}
+	return hclspec.NewObject(map[string]*hclspec.Spec{
+		"enabled":            attr("enabled", "bool", "true"),
+		"ignored_gpu_ids":    attr("ignored_gpu_ids", "list(string)", "[]"),
+		"fingerprint_period": attr("fingerprint_period", "string", `"1m"`),
+		"backend":            attr("backend", "string", `"nvml"`),
+		"inventory":          attr("inventory", "string", `""`),
+		"nvml_library":       attr("nvml_library", "string", `"libnvidia-ml.so.1"`),
+		"profile":            attr("profile", "string", `""`),
+		"state_dir":          attr("state_dir", "string", `""`),
+		"cdi":                attr("cdi", "bool", "false"),
+		"watchdog":           attr("watchdog", "string", `"2m"`),
+		"reserve": block("reserve", map[string]*hclspec.Spec{
+			"cuda_visible_devices": attr("cuda_visible_devices", "bool", "true"),
+			"device_nodes":         attr("device_nodes", "bool", "false"),
+			"unhealthy":            attr("unhealthy", "string", `"deny"`),
+		}),
+		"stats": block("stats", map[string]*hclspec.Spec{
+			"gpm":          attr("gpm", "string", `"auto"`),
+			"min_interval": attr("min_interval", "string", `"1s"`),
+		}),
+		"health": block("health", map[string]*hclspec.Spec{
+			"enabled":               attr("enabled", "bool", "true"),
+			"ignore_xids":           attr("ignore_xids", "list(number)", "[]"),
+			"fatal_xids":            attr("fatal_xids", "list(number)", "[]"),
+			"ignore":                attr("ignore", "list(string)", "[]"),
+			"degraded_is_unhealthy": attr("degraded_is_unhealthy", "bool", "false"),
+			"recover_polls":         attr("recover_polls", "number", "2"),
+		}),
+		"variability": block("variability", map[string]*hclspec.Spec{
+			"app_classes":       attr("app_classes", "list(string)", `["a", "b", "c", "d"]`),
+			"default_app_class": attr("default_app_class", "string", `"a"`),
+		}),
+	})
+}
+
+// DefaultConfig is what an empty config block means.
+func DefaultConfig() Config {
+	return Config{
+		Enabled:           true,
+		FingerprintPeriod: time.Minute,
+		Backend:           "nvml",
+		NVMLLibrary:       "libnvidia-ml.so.1",
+		Watchdog:          2 * time.Minute,
+		Reserve:           ReserveConfig{CUDAVisibleDevices: true},
+		Stats:             StatsConfig{GPM: true, MinInterval: time.Second},
+		Health:            HealthConfig{Enabled: true, RecoverPolls: 2},
+		Variability:       VariabilityConfig{AppClasses: pal.AppClasses(), Default: pal.ClassA},
+	}
+}
+
+// decodeConfig reads what SetConfig got. Errors name the key.
+func decodeConfig(msgpack []byte) (Config, error) {
+	if len(msgpack) == 0 {
+		return DefaultConfig(), nil
+	}
+	var r raw
+	if err := base.MsgPackDecode(msgpack, &r); err != nil {
+		return Config{}, fmt.Errorf("decoding the plugin's config: %w", err)
+	}
+	c := DefaultConfig()
+	c.Enabled, c.IgnoredGPUIDs, c.Inventory = r.Enabled, r.IgnoredGPUIDs, r.Inventory
+	c.ProfilePath, c.StateDir, c.CDI = r.Profile, r.StateDir, r.CDI
+	var err error
+	if c.FingerprintPeriod, err = duration("fingerprint_period", r.FingerprintPeriod, c.FingerprintPeriod, 100*time.Millisecond); err != nil {
+		return Config{}, err
+	}
+	if c.Watchdog, err = duration("watchdog", r.Watchdog, c.Watchdog, 0); err != nil {
+		return Config{}, err
+	}
+	if c.Backend, err = oneOf("backend", r.Backend, "nvml", "emulated"); err != nil {
+		return Config{}, err
+	}
+	if r.NVMLLibrary != "" {
+		c.NVMLLibrary = r.NVMLLibrary
+	}
+	if c.Backend == "emulated" && c.Inventory == "" {
+		return Config{}, fmt.Errorf("config key %q: backend \"emulated\" needs the path of an inventory file", "inventory")
+	}
+	return r.blocks(c)
+}
+
+// blocks adds the nested blocks to c.
+func (r *raw) blocks(c Config) (Config, error) {
+	if b := r.Reserve; b != nil {
+		unhealthy, err := oneOf("reserve.unhealthy", b.Unhealthy, "deny", "allow")
+		if err != nil {
+			return Config{}, err
+		}
+		c.Reserve = ReserveConfig{b.CUDAVisibleDevices, b.DeviceNodes, unhealthy == "allow"}
+	}
+	if b := r.Stats; b != nil {
+		gpm, err := oneOf("stats.gpm", b.GPM, "auto", "off")
+		if err != nil {
+			return Config{}, err
+		}
+		c.Stats.GPM = gpm == "auto"
+		if c.Stats.MinInterval, err = duration("stats.min_interval", b.MinInterval, c.Stats.MinInterval, 100*time.Millisecond); err != nil {
+			return Config{}, err
+		}
+	}
+	if b := r.Health; b != nil {
+		if b.RecoverPolls < 1 {
+			return Config{}, fmt.Errorf("config key %q: %d is below 1", "health.recover_polls", b.RecoverPolls)
+		}
+		c.Health = HealthConfig{b.Enabled, b.IgnoreXids, b.FatalXids, b.Ignore, b.DegradedIsUnhealthy, b.RecoverPolls}
+		if err := checkReasons(b.Ignore); err != nil {
+			return Config{}, err
+		}
+	}
+	return r.variability(c)
+}
+
+func (r *raw) variability(c Config) (Config, error) {
+	b := r.Variability
+	if b == nil {
+		return c, nil
+	}
+	var err error
+	c.Variability.AppClasses = nil
+	for _, s := range b.AppClasses {
+		class, err := pal.ParseAppClass(s)
+		if err != nil {
+			return Config{}, fmt.Errorf("config key %q: %w", "variability.app_classes", err)
+		}
+		c.Variability.AppClasses = append(c.Variability.AppClasses, class)
+	}
+	if c.Variability.Default, err = pal.ParseAppClass(b.Default); err != nil {
+		return Config{}, fmt.Errorf("config key %q: %w", "variability.default_app_class", err)
+	}
+	return c, nil
+}
+
+// duration reads a Go duration; "" means the default.
+func duration(key, value string, fallback, least time.Duration) (time.Duration, error) {
+	if value == "" {
+		return fallback, nil
+	}
+	d, err := time.ParseDuration(value)
+	if err != nil {
+		return 0, fmt.Errorf("config key %q: %q is not a duration like 30s or 1m", key, value)
+	}
+	if d < least {
+		return 0, fmt.Errorf("config key %q: %s is below the least value %s", key, d, least)
+	}
+	return d, nil
+}
+
+// oneOf checks a word; "" means the first.
+func oneOf(key, value string, words ...string) (string, error) {
+	if value == "" {
+		return words[0], nil
+	}
+	for _, w := range words {
+		if value == w {
+			return value, nil
+		}
+	}
+	return "", fmt.Errorf("config key %q: %q is not one of %s", key, value, strings.Join(words, ", "))
+}

@@ -1,0 +1,192 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package emulated
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+)
+
+// pollInterval is how often the inventory file is looked at for changes.
+const pollInterval = 200 * time.Millisecond
+
+// Backend serves the GPUs of an inventory file.
+type Backend struct {
+	path string
+
+	mu    sync.Mutex
+	stamp stamp
+	inv   *inventory // last good one; nil before the first
+	err   error      // of the last read
+	done  chan struct{}
+	once  sync.Once
+}
+
+// stamp tells whether a file changed. Size and inode are in it because a file
+// can be replaced twice within the clock's resolution.
+type stamp struct {
+	mod  time.Time
+	size int64
+}
+
+// Open checks that a path is given; the file itself may appear later.
+func Open(path string) (*Backend, error) {
+	if path == "" {
+		return nil, fmt.Errorf("backend \"emulated\" needs the key inventory: the path of an inventory file")
+	}
+	return &Backend{path: path, done: make(chan struct{})}, nil
+}
+
+// Close ends calls that hang on purpose.
+func (b *Backend) Close() { b.once.Do(func() { close(b.done) }) }
+
+// Scan returns the inventory. A file that became unreadable or bad leaves the
+// last good one in force, with a warning; without one there is no driver.
+func (b *Backend) Scan() (gpu.Inventory, error) {
+	inv, err := b.load()
+	for inv != nil && inv.hang {
+		select {
+		case <-b.done:
+			return gpu.Inventory{}, &gpu.Unavailable{What: "closed"}
+		case <-time.After(pollInterval):
+			inv, err = b.load()
+		}
+	}
+	if inv == nil {
+		return gpu.Inventory{}, &gpu.Unavailable{What: "no usable inventory file", Err: err}
+	}
+	if inv.unavailable != "" {
+		return gpu.Inventory{}, &gpu.Unavailable{What: inv.unavailable}
+	}
+	out := inv.devices
+	out.Devices = append([]gpu.Device(nil), inv.devices.Devices...)
+	if err != nil {
+		out.Warnings = []string{fmt.Sprintf("%v; the previous inventory stays in force", err)}
+	}
+	return out, nil
+}
+
+// load reads the file if it changed.
+func (b *Backend) load() (*inventory, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now, err := stampOf(b.path)
+	if err != nil {
+		b.stamp, b.err = stamp{}, fmt.Errorf("reading inventory: %w", err)
+		return b.inv, b.err
+	}
+	if now == b.stamp {
+		return b.inv, b.err
+	}
+	b.stamp = now
+	inv, err := read(b.path)
+	b.err = err
+	if err == nil {
+		b.inv = inv
+	}
+	return b.inv, b.err
+}
+
+func stampOf(path string) (stamp, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return stamp{}, err
+	}
+	return stamp{st.ModTime(), st.Size()}, nil
+}
+
+// Events sends an event for every change of the file, and the Xids that the
+// file newly names, until ctx ends.
+func (b *Backend) Events(ctx context.Context, out chan<- gpu.Event) {
+	known := map[string]int{}
+	last, _ := stampOf(b.path)
+	b.announce(ctx, known, out)
+	tick := time.NewTicker(pollInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		now, _ := stampOf(b.path)
+		if now == last {
+			continue
+		}
+		last = now
+		b.announce(ctx, known, out)
+		send(ctx, out, gpu.Event{})
+	}
+}
+
+// announce sends the Xids that differ from the known ones.
+func (b *Backend) announce(ctx context.Context, known map[string]int, out chan<- gpu.Event) {
+	inv, _ := b.load()
+	if inv == nil {
+		return
+	}
+	for _, d := range inv.devices.Devices {
+		xid := inv.xids[d.ID]
+		if xid != 0 && known[d.ID] != xid {
+			send(ctx, out, gpu.Event{GPU: d.ID, Xid: xid})
+		}
+		known[d.ID] = xid
+	}
+}
+
+func send(ctx context.Context, out chan<- gpu.Event, e gpu.Event) {
+	select {
+	case out <- e:
+	case <-ctx.Done():
+	}
+}
+
+// Sample makes up a reading from the file's fields: an idle GPU unless the file
+// says otherwise.
+func (b *Backend) Sample(ids []string) map[string]gpu.Sample {
+	inv, _ := b.load()
+	out := make(map[string]gpu.Sample, len(ids))
+	for _, id := range ids {
+		if inv == nil {
+			break
+		}
+		f, ok := inv.samples[id]
+		switch fault := or(f.Fault, ""); {
+		case !ok || inv.hang:
+		case fault == FaultLost || fault == FaultHang:
+			out[id] = gpu.Sample{NoSampleReason: fault}
+		default:
+			out[id] = sample(f)
+		}
+	}
+	return out
+}
+
+func sample(f fields) gpu.Sample {
+	util := or(f.UtilPercent, 0)
+	clock := or(f.CoresClockMHz, 1980)
+	if util == 0 {
+		clock = 345 // what an idle H200 shows
+	}
+	throttle := "none"
+	switch or(f.Fault, "") {
+	case FaultThermal:
+		throttle = "hw-thermal"
+	case FaultBrake:
+		throttle = "power-brake"
+	}
+	return gpu.Sample{
+		PowerW: gpu.Ptr(or(f.PowerW, 75)), PowerLimitW: gpu.Ptr(or(f.PowerLimitW, 700)),
+		GPUPercent: gpu.Ptr(util), MemoryPercent: gpu.Ptr(util / 2), EncoderPercent: gpu.Ptr[int64](0), DecoderPercent: gpu.Ptr[int64](0),
+		TemperatureC: gpu.Ptr(or(f.TemperatureC, 30)), MemoryUsedMiB: gpu.Ptr[int64](0), MemoryTotalMiB: gpu.Ptr(or(f.MemoryMiB, 143771)),
+		BAR1UsedMiB: gpu.Ptr[int64](1), BAR1TotalMiB: gpu.Ptr(or(f.BAR1MiB, 262144)),
+		ECCL1: gpu.Ptr[int64](0), ECCL2: gpu.Ptr[int64](0), ECCMemory: gpu.Ptr[int64](0), ECCUncorrected: gpu.Ptr[int64](0),
+		SMClockMHz: gpu.Ptr(clock), MemoryClockMHz: gpu.Ptr(or(f.MemoryClockMHz, 3201)), Throttle: &throttle,
+	}
+}

@@ -1,0 +1,213 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Package emulated gives GPUs from an inventory file: for machines without
+// GPUs, for tests and for demonstrations. The file is HCL (or JSON, by its
+// suffix .json), is read again whenever it changes, and holds per GPU what NVML
+// would say, faults included:
+//
+//	driver_version = "580.159.04"
+//	defaults {
+//	  model         = "NVIDIA H200"
+//	  memory_mib    = 143771
+//	  power_limit_w = 700
+//	}
+//	gpu "GPU-11111111-…" {
+//	  bus_id = "0000:1a:00.0"
+//	  numa   = 0
+//	  island = 0
+//	  times  = { A = 1.012, B = 0.998, C = 1.0, D = 1.001 }
+//	}
+package emulated
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sort"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/gohcl"
+	"github.com/hashicorp/hcl/v2/hclparse"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// file is the inventory file's top level.
+type file struct {
+	DriverVersion string   `hcl:"driver_version,optional"`
+	CUDAVersion   string   `hcl:"cuda_version,optional"`
+	DriverLoad    string   `hcl:"driver_load,optional"`        // changes when the driver is reloaded
+	Unavailable   string   `hcl:"driver_unavailable,optional"` // as if there were no driver, with this reason
+	Remain        hcl.Body `hcl:",remain"`
+}
+
+// fields are the keys of a gpu block and of the defaults block. nil means not
+// given: the default, then the built-in value, counts.
+type fields struct {
+	Model          *string            `hcl:"model,optional"`
+	Architecture   *string            `hcl:"architecture,optional"`
+	MemoryMiB      *int64             `hcl:"memory_mib,optional"`
+	PowerLimitW    *int64             `hcl:"power_limit_w,optional"`
+	BAR1MiB        *int64             `hcl:"bar1_mib,optional"`
+	CoresClockMHz  *int64             `hcl:"cores_clock_mhz,optional"`
+	MemoryClockMHz *int64             `hcl:"memory_clock_mhz,optional"`
+	PCIMBPerS      *int64             `hcl:"pci_bandwidth_mb_s,optional"`
+	SMCount        *int               `hcl:"sm_count,optional"`
+	ComputeMajor   *int               `hcl:"compute_major,optional"`
+	ComputeMinor   *int               `hcl:"compute_minor,optional"`
+	BusID          *string            `hcl:"bus_id,optional"`
+	NUMA           *int               `hcl:"numa,optional"`
+	Island         *int               `hcl:"island,optional"`
+	PCIeSwitch     *int               `hcl:"pcie_switch,optional"`
+	Clique         *string            `hcl:"fabric_clique,optional"`
+	MIGProfile     *string            `hcl:"mig_profile,optional"`
+	Parent         *string            `hcl:"mig_parent,optional"`
+	Healthy        *bool              `hcl:"healthy,optional"`
+	HealthReason   *string            `hcl:"health_reason,optional"`
+	Fault          *string            `hcl:"fault,optional"`
+	Xid            *int               `hcl:"xid,optional"`
+	Recovery       *int               `hcl:"recovery_action,optional"`
+	Key            *string            `hcl:"key,optional"`
+	Times          map[string]float64 `hcl:"times,optional"`
+	UtilPercent    *int64             `hcl:"utilization_percent,optional"`
+	PowerW         *float64           `hcl:"power_w,optional"`
+	TemperatureC   *int64             `hcl:"temperature_c,optional"`
+}
+
+// inventory is a file read and checked.
+type inventory struct {
+	devices     gpu.Inventory
+	unavailable string
+	xids        map[string]int    // by GPU
+	samples     map[string]fields // by GPU, for Sample
+	hang        bool              // a GPU with fault = "hang-driver": scans do not return
+	faults      map[string]string // by GPU
+}
+
+// read parses and checks the inventory file at path. Errors name file and line.
+func read(path string) (*inventory, error) {
+	src, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading inventory: %w", err)
+	}
+	parser := hclparse.NewParser()
+	parse := parser.ParseHCL
+	if filepath.Ext(path) == ".json" {
+		parse = parser.ParseJSON
+	}
+	f, diags := parse(src, path)
+	if diags.HasErrors() {
+		return nil, fmt.Errorf("parsing inventory: %w", diags)
+	}
+	inv, diags := decode(f.Body)
+	if diags.HasErrors() {
+		return nil, fmt.Errorf("inventory: %w", diags)
+	}
+	return inv, nil
+}
+
+func decode(body hcl.Body) (*inventory, hcl.Diagnostics) {
+	var top file
+	if diags := gohcl.DecodeBody(body, nil, &top); diags.HasErrors() {
+		return nil, diags
+	}
+	content, diags := top.Remain.Content(&hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{
+		{Type: "defaults"}, {Type: "gpu", LabelNames: []string{"uuid"}},
+	}})
+	if diags.HasErrors() {
+		return nil, diags
+	}
+	var defaults fields
+	for _, block := range content.Blocks.OfType("defaults") {
+		if diags := gohcl.DecodeBody(block.Body, nil, &defaults); diags.HasErrors() {
+			return nil, diags
+		}
+	}
+	inv := &inventory{
+		unavailable: top.Unavailable,
+		xids:        map[string]int{},
+		samples:     map[string]fields{},
+		faults:      map[string]string{},
+	}
+	inv.devices.DriverVersion = stringOr(top.DriverVersion, "580.159.04")
+	inv.devices.DriverLoad = top.DriverLoad
+	inv.devices.CUDAMajor, inv.devices.CUDAMinor = 13, 0
+	if top.CUDAVersion != "" {
+		if _, err := fmt.Sscanf(top.CUDAVersion, "%d.%d", &inv.devices.CUDAMajor, &inv.devices.CUDAMinor); err != nil {
+			return nil, problem(nil, "cuda_version", fmt.Sprintf("%q is not a version like 13.0", top.CUDAVersion))
+		}
+	}
+	for _, block := range content.Blocks.OfType("gpu") {
+		if diags := inv.add(block, defaults); diags.HasErrors() {
+			return nil, diags
+		}
+	}
+	sort.Slice(inv.devices.Devices, func(i, j int) bool { return inv.devices.Devices[i].ID < inv.devices.Devices[j].ID })
+	return inv, nil
+}
+
+// add decodes one gpu block over the defaults.
+func (inv *inventory) add(block *hcl.Block, defaults fields) hcl.Diagnostics {
+	id, at := block.Labels[0], &block.DefRange
+	f := defaults
+	if diags := gohcl.DecodeBody(block.Body, nil, &f); diags.HasErrors() {
+		return diags
+	}
+	if id == "" {
+		return problem(at, "gpu", "the label is empty; it is the GPU's UUID")
+	}
+	if _, dup := inv.samples[id]; dup {
+		return problem(at, "gpu", fmt.Sprintf("GPU %q is listed twice", id))
+	}
+	d, why := device(id, f, len(inv.devices.Devices))
+	if why != "" {
+		return problem(at, "gpu "+id, why)
+	}
+	inv.devices.Devices = append(inv.devices.Devices, d)
+	inv.samples[id] = f
+	inv.faults[id] = or(f.Fault, "")
+	inv.hang = inv.hang || or(f.Fault, "") == FaultHangDriver
+	if f.Xid != nil && *f.Xid != 0 {
+		inv.xids[id] = *f.Xid
+	}
+	return nil
+}
+
+func problem(at *hcl.Range, what, why string) hcl.Diagnostics {
+	return hcl.Diagnostics{{Severity: hcl.DiagError, Summary: what, Detail: why, Subject: at}}
+}
+
+func or[T any](p *T, fallback T) T {
+	if p == nil {
+		return fallback
+	}
+	return *p
+}
+
+func stringOr(s, fallback string) string {
+	if s == "" {
+		return fallback
+	}
+	return s
+}
+
+// times checks the measured times of a GPU.
+func times(in map[string]float64) (map[pal.AppClass]float64, string) {
+	if len(in) == 0 {
+		return nil, ""
+	}
+	out := make(map[pal.AppClass]float64, len(in))
+	for name, v := range in {
+		c, err := pal.ParseAppClass(name)
+		if err != nil {
+			return nil, "times: " + err.Error()
+		}
+		if !(v > 0) || v > 1e300 {
+			return nil, fmt.Sprintf("times: %s = %v is not a positive number", name, v)
+		}
+		out[c] = v
+	}
+	return out, ""
+}

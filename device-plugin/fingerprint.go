@@ -1,0 +1,209 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package deviceplugin
+
+import (
+	"context"
+	"reflect"
+	"time"
+
+	"github.com/hashicorp/nomad/plugins/device"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+)
+
+const (
+	// firstWithin is when the first message goes out, scanned or not: Nomad's
+	// client waits for it when it starts.
+	firstWithin = 800 * time.Millisecond
+	// lookInterval is how often files and the watchdog are looked at.
+	lookInterval = 500 * time.Millisecond
+	// hangAfter is how long a scan may take before its GPUs are called unhealthy.
+	hangAfter = 10 * time.Second
+	// recoverScan is the longest time between scans while a GPU recovers.
+	recoverScan = 5 * time.Second
+	// hungExit is the exit status of a process whose driver hangs.
+	hungExit = 70
+)
+
+// Fingerprint sends the devices at once and whenever anything about them
+// changes, until ctx ends.
+func (p *Plugin) Fingerprint(ctx context.Context) (<-chan *device.FingerprintResponse, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.cfg.Enabled {
+		return nil, device.ErrPluginDisabled
+	}
+	if err := p.ready(); err != nil {
+		return nil, err
+	}
+	s := &stream{
+		p: p, backend: p.backend, scans: p.scans, cfg: p.cfg,
+		out: make(chan *device.FingerprintResponse), events: make(chan gpu.Event),
+		opened: time.Now(),
+	}
+	go s.run(ctx)
+	return s.out, nil
+}
+
+// stream is one fingerprint stream.
+type stream struct {
+	p       *Plugin
+	backend Backend
+	scans   *scanner
+	cfg     Config
+	out     chan *device.FingerprintResponse
+	events  chan gpu.Event
+	opened  time.Time
+
+	pending <-chan scanResult // of the scan that runs, nil for none
+	again   bool              // something happened since it began
+	sent    []*device.DeviceGroup
+	any     bool // a message was sent
+	hung    bool // the GPUs were called unhealthy because a scan hangs
+}
+
+// run owns the stream: it starts and ends the event source and closes out.
+func (s *stream) run(ctx context.Context) {
+	defer close(s.out)
+	ctx, cancel := context.WithCancel(ctx)
+	listening := make(chan struct{})
+	go func() {
+		defer close(listening)
+		s.backend.Events(ctx, s.events)
+	}()
+	// The channel is closed before the event source has ended: NVML's wait for
+	// events takes up to its own timeout to notice.
+	defer cancel()
+	s.loop(ctx)
+	cancel()
+	<-listening
+}
+
+// loop is the stream's life: scan, publish, wait for a reason to do it again.
+func (s *stream) loop(ctx context.Context) {
+	first := time.NewTimer(firstWithin)
+	defer first.Stop()
+	next := time.NewTimer(0)
+	defer next.Stop()
+	look := time.NewTicker(lookInterval)
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-next.C:
+			s.scan()
+		case r := <-s.pending:
+			next.Reset(s.settle(r))
+			s.publish(ctx)
+		case e := <-s.events:
+			s.take(e)
+			s.publish(ctx)
+		case <-first.C:
+			s.publish(ctx)
+		case <-look.C:
+			if s.look() {
+				s.publish(ctx)
+			}
+		}
+	}
+}
+
+// scan begins a scan unless one runs.
+func (s *stream) scan() {
+	if s.pending != nil {
+		s.again = true
+		return
+	}
+	s.pending = s.scans.start()
+}
+
+// settle takes a scan's result and returns when the next one is due.
+func (s *stream) settle(r scanResult) time.Duration {
+	s.pending, s.hung = nil, false
+	s.p.mu.Lock()
+	defer s.p.mu.Unlock()
+	s.p.observe(time.Now(), r)
+	wait := s.cfg.FingerprintPeriod
+	for _, v := range s.p.view.verdicts {
+		if v.recovering {
+			wait = min(wait, recoverScan)
+		}
+	}
+	if s.again {
+		s.again, wait = false, 0
+	}
+	return wait
+}
+
+// take applies an event at once and has the GPUs scanned.
+func (s *stream) take(e gpu.Event) {
+	s.p.mu.Lock()
+	defer s.p.mu.Unlock()
+	if e.Xid != 0 {
+		s.p.event(time.Now(), e)
+	}
+	s.scan()
+}
+
+// look does what needs no driver: the profile's file, the operator's orders to
+// clear a fault, the watchdog. It says whether anything may have changed.
+func (s *stream) look() bool {
+	s.p.mu.Lock()
+	defer s.p.mu.Unlock()
+	changed, problem := s.p.profile.refresh()
+	if problem != "" {
+		s.p.log.Warn("profile is unusable, the previous one stays in force", "error", problem)
+	}
+	if changed {
+		s.p.log.Info("profile is in force", "version", s.p.profile.current.Version)
+		s.p.rate()
+	}
+	for _, id := range s.p.store.cleared() {
+		s.p.health.clear(id)
+		s.p.log.Info("latched faults are cleared by the operator", "gpu", id)
+		s.scan()
+	}
+	return s.watch() || changed
+}
+
+// watch looks after a scan that takes too long.
+func (s *stream) watch() (changed bool) {
+	running := s.scans.running()
+	if limit := s.cfg.Watchdog; limit > 0 && running > limit {
+		s.p.log.Error("the driver does not answer, ending the process so that Nomad starts it again", "for", running.Round(time.Second))
+		s.p.exit(hungExit)
+	}
+	if running < hangAfter || s.hung {
+		return false
+	}
+	s.hung = true
+	s.p.log.Warn("the driver does not answer", "for", running.Round(time.Second))
+	for i := range s.p.view.inv.Devices {
+		s.p.view.inv.Devices[i].Signals = gpu.Signals{Unanswered: true}
+	}
+	s.p.judge()
+	return true
+}
+
+// publish sends the present view if it differs from what was sent last. Before
+// the first scan has ended there is nothing to say, but for the deadline of the
+// first message.
+func (s *stream) publish(ctx context.Context) {
+	s.p.mu.Lock()
+	known, groups := s.p.scanned, s.p.view.groups()
+	s.p.mu.Unlock()
+	if !s.any && !known && time.Since(s.opened) < firstWithin {
+		return
+	}
+	if s.any && reflect.DeepEqual(groups, s.sent) {
+		return
+	}
+	select {
+	case s.out <- device.NewFingerprint(groups...):
+		s.sent, s.any = groups, true
+	case <-ctx.Done():
+	}
+}

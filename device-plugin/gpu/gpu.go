@@ -1,0 +1,161 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Package gpu holds what the backends (NVML, emulated inventory) tell the
+// device plugin about GPUs: plain values with units in their names. No NVML
+// type leaves the NVML adapter. A nil pointer means that the device does not
+// support the value: it is then absent from what Nomad sees, never zero.
+package gpu
+
+import (
+	"fmt"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// Inventory is what one scan of a backend found.
+type Inventory struct {
+	DriverVersion string
+	// CUDAMajor and CUDAMinor are the newest CUDA version that the driver
+	// supports; both 0 when unknown.
+	CUDAMajor, CUDAMinor int
+	// Boot identifies the boot of the machine and DriverLoad the load of the
+	// driver's kernel module: faults latched before either changed are void.
+	Boot, DriverLoad string
+	Devices          []Device // sorted by ID, ids unique
+	// Warnings say what the scan could not read, one sentence each, sorted.
+	Warnings []string
+}
+
+// Device is one schedulable instance: a GPU or a MIG instance.
+type Device struct {
+	ID         string // NVML UUID: GPU-… or MIG-…
+	Parent     string // UUID of the physical GPU of a MIG instance, else ""
+	Model      string // the device group's name; a MIG instance's includes its profile
+	MIGProfile string // for example "3g.20gb"; "" for a whole GPU
+
+	// GPUInstance and ComputeInstance are NVML's numbers of a MIG instance.
+	GPUInstance, ComputeInstance int
+
+	Architecture               string // "hopper"; "" unknown
+	ComputeMajor, ComputeMinor int    // 0.0 unknown
+	SMCount                    int    // 0 unknown
+
+	Minor      int    // N of /dev/nvidiaN; -1 unknown
+	BusID      string // as sysfs spells it: 0000:1a:00.0
+	NUMANode   int    // -1 unknown
+	PCIeSwitch int    // number of the PCIe switch above it; -1 none or unknown
+	Island     int    // number of the NVLink or NVSwitch island; -1 none
+	Links      int    // active NVLinks
+	P2P        string // "nvswitch", "nvlink", "pcie", "none"; "" unknown
+	Clique     string // "<cluster uuid>.<clique id>" on multi-node NVLink
+
+	MemoryMiB          *int64
+	PowerLimitW        *int64 // enforced limit
+	BAR1MiB            *int64
+	CoresClockMHz      *int64 // maximum
+	MemoryClockMHz     *int64 // maximum
+	PCIBandwidthMBPerS *int64 // maximum link width × per-lane rate
+	DisplayState       string // "Enabled" or "Disabled"; "" unknown
+	PersistenceMode    string
+	ECC                *bool
+
+	Signals Signals
+
+	// Key and Times are measured times per fixed work unit that came with the
+	// inventory (see attr.Measurement); empty where the backend has none.
+	Key   string
+	Times map[pal.AppClass]float64
+}
+
+// Physical is the UUID of the GPU that holds the device.
+func (d *Device) Physical() string {
+	if d.Parent != "" {
+		return d.Parent
+	}
+	return d.ID
+}
+
+// Signals are the readings that decide a device's health (device.md 2.2).
+type Signals struct {
+	Lost          bool // fallen off the bus, or the driver lost it
+	ResetRequired bool
+	Unanswered    bool // a driver call for it did not return in time
+	// Recovery is the action the driver asks for: 0 none, 1 reset, 2 reboot, 3
+	// drain P2P, 4 drain and reset, 5 recover IMEX. nil before R570.
+	Recovery     *int
+	RemapFailed  bool // a row remap failed: the card is for return
+	RemapPending bool // remapped at the next reset; no harm until then
+	RetiredPages int  // before Ampere
+	SRAMFault    bool // uncorrectable SRAM errors past the driver's threshold
+	// NVLinkDown: a link is down that GPUs of the same model have up.
+	NVLinkDown bool
+	// FabricNotReady: on an NVSwitch system, CUDA cannot start.
+	FabricNotReady bool
+	FabricDegraded bool
+	PCIeDegraded   bool // narrower than half its width, or replays past the threshold
+	// Uncorrected counts ECC errors since the driver was loaded; nil without ECC.
+	Uncorrected *int64
+	// ThermalSlowdown and PowerBrake hold at this moment.
+	ThermalSlowdown, PowerBrake bool
+	// Reported is a fault that the backend itself decided on: a short stable
+	// code, "" for none.
+	Reported string
+}
+
+// Event is something the driver reported between two scans.
+type Event struct {
+	// GPU is the UUID of the physical GPU or of one MIG instance; "" means that
+	// the inventory should be read again.
+	GPU string
+	// Xid is NVIDIA's error number; 0 when the event carries none.
+	Xid int
+}
+
+// Sample is one reading of a device's statistics.
+type Sample struct {
+	PowerW                                 *float64
+	PowerLimitW                            *int64
+	GPUPercent, MemoryPercent              *int64
+	EncoderPercent, DecoderPercent         *int64
+	TemperatureC, MemoryTemperatureC       *int64
+	MemoryUsedMiB, MemoryTotalMiB          *int64
+	BAR1UsedMiB, BAR1TotalMiB              *int64
+	ECCL1, ECCL2, ECCMemory                *int64 // corrected, since the driver was loaded
+	ECCUncorrected                         *int64 // since the driver was loaded
+	SMClockMHz, MemoryClockMHz             *int64
+	Throttle                               *string // comma-joined reasons, "none"
+	PowerCapPercent, ThermalCapPercent     *float64
+	EnergyJ                                *float64
+	PCIeRxMBPerS, PCIeTxMBPerS             *float64
+	NVLinkRxMBPerS, NVLinkTxMBPerS         *float64
+	PCIeReplays                            *int64
+	RemapCorrectable, RemapUncorrectable   *int64
+	RemapPending, RemapFailed              *bool
+	SMActivePercent, SMOccupancyPercent    *float64
+	TensorActivePercent, DRAMActivePercent *float64
+	XidLast, XidCount                      *int64
+	// ParentPowerAndTemperature: a MIG instance shows its GPU's.
+	ParentPowerAndTemperature bool
+	NoSampleReason            string // why nothing could be read; "" when it could
+}
+
+// Unavailable is the error of a scan that found no usable driver: the plugin
+// stays alive without devices and tries again.
+type Unavailable struct {
+	What string // what is missing, for people
+	Err  error
+}
+
+func (u *Unavailable) Error() string {
+	if u.Err == nil {
+		return u.What
+	}
+	return fmt.Sprintf("%s: %v", u.What, u.Err)
+}
+
+// Unwrap returns the cause.
+func (u *Unavailable) Unwrap() error { return u.Err }
+
+// Ptr returns a pointer to v, for optional fields.
+func Ptr[T any](v T) *T { return &v }

@@ -1,0 +1,310 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package deviceplugin
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+)
+
+// Reasons, as Nomad's health description shows them. They are stable codes:
+// every change of a description registers the node again.
+const (
+	reasonLost       = "gpu-lost"
+	reasonUnanswered = "driver-not-answering"
+	reasonReset      = "reset-required"
+	reasonRecovery   = "recovery-action" // followed by ":" and the action
+	reasonRemap      = "row-remap-failure"
+	reasonRetired    = "page-retirement"
+	reasonSRAM       = "sram-ecc-threshold"
+	reasonFabric     = "fabric-not-ready"
+	reasonNVLink     = "nvlink-down"
+	reasonDegraded   = "degraded" // followed by ":" and the first degradation
+	reasonXid        = "xid"      // followed by ":" and the number
+
+	degradedThermal = "thermal-slowdown"
+	degradedBrake   = "power-brake"
+	degradedPCIe    = "pcie"
+	degradedFabric  = "fabric"
+	degradedRetired = "pages-retired"
+)
+
+// checkReasons checks the key health.ignore.
+func checkReasons(reasons []string) error {
+	known := []string{reasonLost, reasonUnanswered, reasonReset, reasonRecovery, reasonRemap, reasonRetired,
+		reasonSRAM, reasonFabric, reasonNVLink, degradedThermal, degradedBrake, degradedPCIe, degradedFabric, degradedRetired}
+	for _, r := range reasons {
+		if !slices.Contains(known, r) {
+			return fmt.Errorf("config key %q: %q is not one of %s", "health.ignore", r, strings.Join(known, ", "))
+		}
+	}
+	return nil
+}
+
+const (
+	// retiredLimit and retiredWatch are DCGM's limits on retired pages.
+	retiredLimit, retiredWatch = 63, 15
+	// slowWindow readings are looked back on for slowdowns; more than slowShare
+	// of at least slowLeast of them make a GPU degraded.
+	slowWindow, slowLeast = 10, 6
+	slowShare             = 0.6
+	// clearAfter readings in a row without a recovery action end a latch.
+	clearAfter = 2
+	// containedWithin is how far apart Xid 48 and 94 of one error may come.
+	containedWithin = 10 * time.Second
+)
+
+// verdict is the outcome for one device.
+type verdict struct {
+	healthy bool
+	reason  string // "" when healthy
+	// degraded holds what is wrong but not bad enough, sorted.
+	degraded []string
+	// recovering: good readings are being counted.
+	recovering bool
+}
+
+// latch is a fatal Xid that holds until something clears it.
+type latch struct {
+	Xid  int    `json:"xid"`
+	Boot string `json:"boot,omitempty"` // boot of the machine and load of the
+	Load string `json:"load,omitempty"` // driver that it was seen under
+	good int    // readings of "no recovery action" since
+}
+
+// record is what is remembered of one device.
+type record struct {
+	latches   []latch // sorted by Xid
+	reason    string  // why it is unhealthy; "" healthy
+	good      int     // good readings since
+	fresh     bool    // the last reading has not been counted yet
+	lost      bool
+	nvlinkXid bool
+	doubleBit time.Time // of the last Xid 48
+	contained time.Time // of the last Xid 94
+	slow      []slowReading
+	xidLast   int
+	xidCount  int
+}
+
+type slowReading struct {
+	at             time.Time
+	thermal, brake bool
+}
+
+// health turns readings and events into verdicts. It does no I/O; whoever owns
+// it stores the latches.
+type health struct {
+	records    map[string]*record
+	boot, load string // of the last scan
+	changed    bool   // latches differ from what was stored
+}
+
+func newHealth() *health { return &health{records: map[string]*record{}} }
+
+func (h *health) record(id string) *record {
+	r := h.records[id]
+	if r == nil {
+		r = &record{}
+		h.records[id] = r
+	}
+	return r
+}
+
+// event takes an Xid of one device.
+func (h *health) event(now time.Time, id string, xid int, cfg HealthConfig) {
+	r := h.record(id)
+	r.xidLast, r.xidCount = xid, r.xidCount+1
+	switch judgeXid(xid, cfg) {
+	case xidReset, xidHost:
+		h.latch(r, xid)
+	case xidDoubleBit:
+		r.doubleBit = now
+		if now.Sub(r.contained) > containedWithin {
+			h.latch(r, xid)
+		}
+	case xidContained:
+		r.contained = now
+		if now.Sub(r.doubleBit) <= containedWithin {
+			h.unlatch(r, func(l latch) bool { return l.Xid == 48 })
+		}
+	case xidNVLink:
+		r.nvlinkXid = true
+	}
+}
+
+func (h *health) latch(r *record, xid int) {
+	h.changed = true
+	l := latch{Xid: xid, Boot: h.boot, Load: h.load}
+	if i := slices.IndexFunc(r.latches, func(o latch) bool { return o.Xid == xid }); i >= 0 {
+		r.latches[i] = l
+		return
+	}
+	r.latches = append(r.latches, l)
+	sort.Slice(r.latches, func(i, j int) bool { return r.latches[i].Xid < r.latches[j].Xid })
+}
+
+func (h *health) unlatch(r *record, drop func(latch) bool) {
+	before := len(r.latches)
+	r.latches = slices.DeleteFunc(r.latches, drop)
+	h.changed = h.changed || len(r.latches) != before
+}
+
+// clear forgets the latches of one device, for the operator's command.
+func (h *health) clear(id string) {
+	if r := h.records[id]; r != nil {
+		h.unlatch(r, func(latch) bool { return true })
+		r.nvlinkXid = false
+	}
+}
+
+// observe takes one scan's readings. spacing is the time between scans that
+// counts as one reading for slowdowns.
+func (h *health) observe(now time.Time, inv gpu.Inventory, spacing time.Duration) {
+	h.boot, h.load = inv.Boot, inv.DriverLoad
+	for i := range inv.Devices {
+		d := &inv.Devices[i]
+		r := h.record(d.ID)
+		h.expire(r, d)
+		r.sampleSlow(now, d.Signals, spacing)
+		r.fresh = true
+	}
+}
+
+// verdicts judges every device by its last readings and what is remembered.
+func (h *health) verdicts(inv gpu.Inventory, cfg HealthConfig) map[string]verdict {
+	out := make(map[string]verdict, len(inv.Devices))
+	for i := range inv.Devices {
+		d := &inv.Devices[i]
+		out[d.ID] = h.record(d.ID).judge(d.Signals, cfg)
+	}
+	return out
+}
+
+// expire drops the latches that a reset of any kind made void.
+func (h *health) expire(r *record, d *gpu.Device) {
+	back := r.lost && !d.Signals.Lost
+	r.lost = d.Signals.Lost
+	if back {
+		r.nvlinkXid = false
+	}
+	for i := range r.latches {
+		if d.Signals.Recovery != nil && *d.Signals.Recovery == 0 {
+			r.latches[i].good++
+		} else {
+			r.latches[i].good = 0
+		}
+	}
+	h.unlatch(r, func(l latch) bool {
+		return back || l.good >= clearAfter || differs(l.Boot, h.boot) || differs(l.Load, h.load)
+	})
+}
+
+func differs(then, now string) bool { return then != "" && now != "" && then != now }
+
+// sampleSlow keeps the readings of the window.
+func (r *record) sampleSlow(now time.Time, s gpu.Signals, spacing time.Duration) {
+	if n := len(r.slow); n > 0 && now.Sub(r.slow[n-1].at) < spacing/2 {
+		return
+	}
+	r.slow = append(r.slow, slowReading{now, s.ThermalSlowdown, s.PowerBrake})
+	r.slow = slices.DeleteFunc(r.slow, func(s slowReading) bool { return now.Sub(s.at) > slowWindow*spacing })
+}
+
+func (r *record) slowed(is func(slowReading) bool) bool {
+	n := 0
+	for _, s := range r.slow {
+		if is(s) {
+			n++
+		}
+	}
+	return len(r.slow) >= slowLeast && float64(n) > slowShare*float64(len(r.slow))
+}
+
+// judge weighs the current readings and what is remembered.
+func (r *record) judge(s gpu.Signals, cfg HealthConfig) verdict {
+	v := verdict{degraded: r.degradations(s, cfg)}
+	reason := r.fault(s, cfg)
+	if reason == "" && cfg.DegradedIsUnhealthy && len(v.degraded) > 0 {
+		reason = reasonDegraded + ":" + v.degraded[0]
+	}
+	switch {
+	case !cfg.Enabled:
+		reason, r.reason = "", ""
+	case reason != "":
+		r.reason, r.good = reason, 0
+	case r.reason != "" && r.fresh:
+		r.good++
+		if r.good >= cfg.RecoverPolls {
+			r.reason = ""
+		}
+	}
+	r.fresh = false
+	v.reason, v.healthy = r.reason, r.reason == ""
+	v.recovering = reason == "" && !v.healthy
+	return v
+}
+
+// fault is the first reason to call the device unhealthy, "" for none.
+func (r *record) fault(s gpu.Signals, cfg HealthConfig) string {
+	bad := func(holds bool, reason string) bool { return holds && !slices.Contains(cfg.Ignore, reason) }
+	if s.Reported != "" {
+		return s.Reported
+	}
+	switch {
+	case bad(s.Lost, reasonLost):
+		return reasonLost
+	case bad(s.Unanswered, reasonUnanswered):
+		return reasonUnanswered
+	case bad(s.ResetRequired, reasonReset):
+		return reasonReset
+	case len(r.latches) > 0:
+		return fmt.Sprintf("%s:%d", reasonXid, r.latches[0].Xid)
+	case bad(s.Recovery != nil && *s.Recovery != 0, reasonRecovery):
+		return reasonRecovery + ":" + recoveryAction(*s.Recovery)
+	case bad(s.RemapFailed, reasonRemap):
+		return reasonRemap
+	case bad(s.RetiredPages >= retiredLimit, reasonRetired):
+		return reasonRetired
+	case bad(s.SRAMFault, reasonSRAM):
+		return reasonSRAM
+	case bad(s.FabricNotReady, reasonFabric):
+		return reasonFabric
+	case bad(s.NVLinkDown && r.nvlinkXid, reasonNVLink):
+		return reasonNVLink
+	}
+	return ""
+}
+
+// recoveryAction names the driver's recovery action.
+func recoveryAction(n int) string {
+	names := [...]string{"none", "gpu-reset", "node-reboot", "drain-p2p", "drain-and-reset", "recover-imex"}
+	if n < 0 || n >= len(names) {
+		return fmt.Sprint(n)
+	}
+	return names[n]
+}
+
+// degradations lists what is wrong without making the device unhealthy.
+func (r *record) degradations(s gpu.Signals, cfg HealthConfig) []string {
+	var out []string
+	add := func(holds bool, what string) {
+		if holds && !slices.Contains(cfg.Ignore, what) {
+			out = append(out, what)
+		}
+	}
+	add(s.FabricDegraded, degradedFabric)
+	add(s.NVLinkDown, reasonNVLink)
+	add(s.RetiredPages > retiredWatch, degradedRetired)
+	add(s.PCIeDegraded, degradedPCIe)
+	add(r.slowed(func(s slowReading) bool { return s.brake }), degradedBrake)
+	add(r.slowed(func(s slowReading) bool { return s.thermal }), degradedThermal)
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,15 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Package nvml gives GPUs through NVIDIA's management library, loaded at run
+// time. Built without cgo it says plainly that it has none.
+package nvml
+
+import "github.com/hashicorp/go-hclog"
+
+// Options of the backend.
+type Options struct {
+	Library string // path or name of libnvidia-ml.so.1
+	GPM     bool   // take profiling metrics where the GPU has them
+	Log     hclog.Logger
+}

@@ -1,0 +1,30 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nvml
+
+import (
+	"context"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+)
+
+// Backend of a build without NVML: it never finds a GPU and says why.
+type Backend struct{}
+
+// Open returns the backend.
+func Open(Options) *Backend { return &Backend{} }
+
+// Scan says that there is no NVML.
+func (*Backend) Scan() (gpu.Inventory, error) {
+	return gpu.Inventory{}, &gpu.Unavailable{What: "this nomad-device-pal was built without cgo and has no NVML: use a build with CGO_ENABLED=1 on Linux"}
+}
+
+// Sample returns nothing.
+func (*Backend) Sample([]string) map[string]gpu.Sample { return nil }
+
+// Events waits until ctx ends.
+func (*Backend) Events(ctx context.Context, _ chan<- gpu.Event) { <-ctx.Done() }
+
+// Close does nothing.
+func (*Backend) Close() {}

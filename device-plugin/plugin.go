@@ -1,0 +1,248 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package deviceplugin
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/nomad/plugins/base"
+	"github.com/hashicorp/nomad/plugins/device"
+	"github.com/hashicorp/nomad/plugins/shared/hclspec"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+)
+
+const (
+	// Name is the internal name of nomad-device-nvidia: Nomad's loader keeps the
+	// higher version of one name, so the two never run side by side.
+	Name = "nvidia-gpu"
+	// Version is above every version of nomad-device-nvidia.
+	Version = "2.0.0"
+)
+
+// Backend is where GPUs come from. Scan and Sample may hang with the driver:
+// the plugin calls each of them at most once at a time, and never under a lock.
+type Backend interface {
+	// Scan reads the inventory and every GPU's condition. A missing driver is a
+	// *gpu.Unavailable.
+	Scan() (gpu.Inventory, error)
+	// Sample reads statistics. A device that could not be read is left out, or
+	// says why.
+	Sample(ids []string) map[string]gpu.Sample
+	// Events sends what happens between scans until ctx ends.
+	Events(ctx context.Context, out chan<- gpu.Event)
+	// Close releases the driver.
+	Close()
+}
+
+// Options are what the plugin's main passes in.
+type Options struct {
+	Log hclog.Logger
+	// Open makes the backend that the configuration names. It does not touch the
+	// driver: that comes with the first scan.
+	Open func(Config, hclog.Logger) (Backend, error)
+	// Exit ends the process when the driver hangs for good.
+	Exit func(code int)
+}
+
+// Plugin implements Nomad's device.DevicePlugin.
+type Plugin struct {
+	log  hclog.Logger
+	open func(Config, hclog.Logger) (Backend, error)
+	exit func(int)
+
+	mu       sync.Mutex
+	cfg      Config
+	backend  Backend // nil until the first stream after SetConfig
+	scans    *scanner
+	samples  *sampler
+	health   *health
+	store    *store
+	profile  profileFile
+	nodeOnly *profile.Profile // of this node's GPUs alone, for hysteresis
+	view     view             // last one
+	scanned  bool             // a scan has ended, well or not
+	missing  string           // why there is no driver, as logged last
+	warned   map[string]bool
+}
+
+// New returns a plugin with the default configuration. It does no more than
+// that: Nomad starts a plugin several times only to ask its name.
+func New(o Options) *Plugin {
+	p := &Plugin{log: o.Log, open: o.Open, exit: o.Exit, warned: map[string]bool{}}
+	p.configure(DefaultConfig())
+	return p
+}
+
+// PluginInfo says what this plugin is.
+func (p *Plugin) PluginInfo() (*base.PluginInfoResponse, error) {
+	return &base.PluginInfoResponse{
+		Type:              base.PluginTypeDevice,
+		PluginApiVersions: []string{device.ApiVersion010},
+		PluginVersion:     Version,
+		Name:              Name,
+	}, nil
+}
+
+// ConfigSchema is the form of the plugin's config block.
+func (p *Plugin) ConfigSchema() (*hclspec.Spec, error) { return configSchema(), nil }
+
+// SetConfig takes a configuration. A bad one is refused and the previous stays
+// in force.
+func (p *Plugin) SetConfig(c *base.Config) error {
+	cfg, err := decodeConfig(c.PluginConfig)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.configure(cfg)
+	return nil
+}
+
+// configure puts cfg in force; what depends on it is made anew when next used.
+func (p *Plugin) configure(cfg Config) {
+	if p.backend != nil {
+		p.backend.Close()
+	}
+	p.cfg = cfg
+	p.backend, p.scans, p.samples = nil, nil, nil
+	p.health, p.store = newHealth(), nil
+	p.profile = profileFile{path: cfg.ProfilePath}
+	p.nodeOnly = nil
+	p.warned = map[string]bool{}
+}
+
+// Configure is SetConfig for a configuration that is already checked.
+func (p *Plugin) Configure(cfg Config) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.configure(cfg)
+}
+
+// ready opens the backend and reads the stored latches, once a configuration.
+// Callers hold mu.
+func (p *Plugin) ready() error {
+	if p.backend != nil {
+		return nil
+	}
+	b, err := p.open(p.cfg, p.log)
+	if err != nil {
+		return fmt.Errorf("opening backend %q: %w", p.cfg.Backend, err)
+	}
+	p.backend, p.scans, p.samples = b, newScanner(b), newSampler(b)
+	p.store = openStore(p.cfg.StateDir)
+	kept, err := p.store.load()
+	if err != nil {
+		p.log.Warn("stored faults are lost", "error", err)
+	}
+	p.health.restore(kept)
+	if _, problem := p.profile.refresh(); problem != "" {
+		p.log.Warn("no usable profile", "error", problem)
+	}
+	return nil
+}
+
+// observe takes the outcome of a scan. Callers hold mu.
+func (p *Plugin) observe(now time.Time, r scanResult) {
+	p.scanned = true
+	inv := r.inv
+	if r.err != nil {
+		inv = gpu.Inventory{}
+		if msg := r.err.Error(); msg != p.missing {
+			p.missing = msg
+			p.log.Warn("no GPUs can be published, trying again", "reason", msg)
+		}
+	} else if p.missing != "" {
+		p.log.Info("GPUs are back", "driver", inv.DriverVersion, "gpus", len(inv.Devices))
+		p.missing = ""
+	}
+	for _, w := range inv.Warnings {
+		p.warnOnce(w)
+	}
+	inv.Devices = p.unignored(inv.Devices, r.err == nil)
+	p.view.inv = inv
+	p.health.observe(now, inv, min(p.cfg.FingerprintPeriod, time.Minute))
+	p.judge()
+}
+
+// judge makes the view's verdicts and ratings from its inventory. Callers hold mu.
+func (p *Plugin) judge() {
+	verdicts := p.health.verdicts(p.view.inv, p.cfg.Health)
+	for _, d := range p.view.inv.Devices {
+		p.logVerdict(d, p.view.verdicts, verdicts[d.ID])
+	}
+	p.view.verdicts, p.view.cfg = verdicts, p.cfg.Variability
+	p.rate()
+	if p.health.changed {
+		p.health.changed = false
+		if err := p.store.save(p.health.latches()); err != nil {
+			p.log.Warn("faults cannot be stored: they are forgotten when the plugin restarts", "error", err)
+		}
+	}
+}
+
+// rate makes the view's ratings. Callers hold mu.
+func (p *Plugin) rate() {
+	var err error
+	p.view.rating, p.nodeOnly, err = rate(p.view.inv.Devices, p.profile.current, p.nodeOnly)
+	if err != nil {
+		p.warnOnce(err.Error())
+	}
+}
+
+// logVerdict says once that a device's health changed.
+func (p *Plugin) logVerdict(d gpu.Device, before map[string]verdict, now verdict) {
+	was, known := before[d.ID]
+	switch {
+	case !now.healthy && (!known || was.reason != now.reason):
+		p.log.Warn("GPU is unhealthy", "gpu", d.ID, "reason", now.reason)
+	case now.healthy && known && !was.healthy:
+		p.log.Info("GPU is healthy again", "gpu", d.ID, "was", was.reason)
+	}
+	if len(now.degraded) > 0 && fmt.Sprint(now.degraded) != fmt.Sprint(was.degraded) {
+		p.log.Warn("GPU is degraded", "gpu", d.ID, "reasons", now.degraded)
+	}
+}
+
+// unignored leaves out the devices whose id, or whose GPU's id, is ignored, and
+// says which ignored ids match nothing. Callers hold mu.
+func (p *Plugin) unignored(ds []gpu.Device, complete bool) []gpu.Device {
+	ignore := map[string]bool{} // id → matched
+	for _, id := range p.cfg.IgnoredGPUIDs {
+		ignore[id] = false
+	}
+	var out []gpu.Device
+	for _, d := range ds {
+		_, self := ignore[d.ID]
+		_, parent := ignore[d.Parent]
+		switch {
+		case self:
+			ignore[d.ID] = true
+		case parent:
+			ignore[d.Parent] = true
+		default:
+			out = append(out, d)
+		}
+	}
+	for _, id := range p.cfg.IgnoredGPUIDs {
+		if complete && !ignore[id] {
+			p.warnOnce(fmt.Sprintf("config key \"ignored_gpu_ids\": no GPU has the id %q", id))
+		}
+	}
+	return out
+}
+
+// warnOnce logs a message that has not been logged since SetConfig.
+func (p *Plugin) warnOnce(msg string) {
+	if !p.warned[msg] {
+		p.warned[msg] = true
+		p.log.Warn(msg)
+	}
+}

@@ -1,0 +1,102 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package deviceplugin
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/hashicorp/nomad/plugins/device"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+)
+
+// Environment variables that a task gets.
+const (
+	// envNVIDIA makes Nomad's docker driver use the nvidia runtime; it is never
+	// left out, and never empty.
+	envNVIDIA = "NVIDIA_VISIBLE_DEVICES"
+	envCUDA   = "CUDA_VISIBLE_DEVICES"
+	// cdiKind is the vendor and class of NVIDIA's CDI specifications.
+	cdiKind = "nvidia.com/gpu"
+)
+
+// Reserve says how a task gets the devices. It answers from the last scan and
+// never waits for the driver.
+func (p *Plugin) Reserve(deviceIDs []string) (*device.ContainerReservation, error) {
+	if len(deviceIDs) == 0 {
+		return &device.ContainerReservation{}, nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.cfg.Enabled {
+		return nil, device.ErrPluginDisabled
+	}
+	chosen, err := p.find(deviceIDs)
+	if err != nil {
+		return nil, err
+	}
+	list := strings.Join(deviceIDs, ",")
+	res := &device.ContainerReservation{Envs: map[string]string{envNVIDIA: list}}
+	if p.cfg.Reserve.CUDAVisibleDevices {
+		res.Envs[envCUDA] = list
+	}
+	if p.cfg.Reserve.DeviceNodes {
+		res.Devices = deviceNodes(chosen)
+	}
+	if p.cfg.CDI {
+		for _, id := range deviceIDs {
+			name := cdiKind + "=" + id
+			res.Devices = append(res.Devices, &device.DeviceSpec{TaskPath: name, HostPath: name, CgroupPerms: "rwm"})
+		}
+	}
+	return res, nil
+}
+
+// find looks the ids up in the last scan; the error names all that are unknown,
+// or all that are unhealthy. Callers hold mu.
+func (p *Plugin) find(deviceIDs []string) ([]gpu.Device, error) {
+	known := make(map[string]gpu.Device, len(p.view.inv.Devices))
+	for _, d := range p.view.inv.Devices {
+		known[d.ID] = d
+	}
+	var chosen []gpu.Device
+	var unknown, unhealthy []string
+	for _, id := range deviceIDs {
+		d, ok := known[id]
+		if !ok {
+			unknown = append(unknown, id)
+			continue
+		}
+		chosen = append(chosen, d)
+		if v := p.view.verdicts[id]; !v.healthy {
+			unhealthy = append(unhealthy, id+" ("+v.reason+")")
+		}
+	}
+	if len(unknown) > 0 {
+		return nil, fmt.Errorf("unknown device IDs: %s", strings.Join(unknown, ","))
+	}
+	if len(unhealthy) > 0 && !p.cfg.Reserve.AllowUnhealthy {
+		return nil, fmt.Errorf("unhealthy device IDs: %s", strings.Join(unhealthy, ","))
+	}
+	return chosen, nil
+}
+
+// deviceNodes are the files that the exec driver must let a task have.
+func deviceNodes(ds []gpu.Device) []*device.DeviceSpec {
+	paths := []string{"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"}
+	seen := map[string]bool{}
+	for _, d := range ds {
+		path := fmt.Sprintf("/dev/nvidia%d", d.Minor)
+		if d.Minor >= 0 && !seen[path] {
+			seen[path] = true
+			paths = append(paths, path)
+		}
+	}
+	out := make([]*device.DeviceSpec, len(paths))
+	for i, path := range paths {
+		out[i] = &device.DeviceSpec{TaskPath: path, HostPath: path, CgroupPerms: "rw"}
+	}
+	return out
+}

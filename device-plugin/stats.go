@@ -1,0 +1,247 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package deviceplugin
+
+import (
+	"context"
+	"time"
+
+	"github.com/hashicorp/nomad/plugins/device"
+	"github.com/hashicorp/nomad/plugins/shared/structs"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
+)
+
+// sampleWait is how long a reading may take before the previous one is sent.
+const sampleWait = 2 * time.Second
+
+// Stats sends statistics every interval until ctx ends. GPUs are not read more
+// often than the configured stats.min_interval.
+func (p *Plugin) Stats(ctx context.Context, interval time.Duration) (<-chan *device.StatsResponse, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.cfg.Enabled {
+		return nil, device.ErrPluginDisabled
+	}
+	if err := p.ready(); err != nil {
+		return nil, err
+	}
+	if interval <= 0 {
+		interval = time.Second
+	}
+	out := make(chan *device.StatsResponse)
+	go p.sendStats(ctx, interval, out)
+	return out, nil
+}
+
+func (p *Plugin) sendStats(ctx context.Context, interval time.Duration, out chan<- *device.StatsResponse) {
+	defer close(out)
+	tick := time.NewTimer(0)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			tick.Reset(interval)
+		}
+		groups := p.stats()
+		if groups == nil {
+			continue // nothing is known yet: no message rather than an empty one
+		}
+		select {
+		case out <- &device.StatsResponse{Groups: groups}:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// stats takes one reading; nil when there are no devices.
+func (p *Plugin) stats() []*device.DeviceGroupStats {
+	p.mu.Lock()
+	v, samples, least := p.view, p.samples, p.cfg.Stats.MinInterval
+	xids := map[string][2]int64{}
+	for id, r := range p.health.records {
+		xids[id] = [2]int64{int64(r.xidLast), int64(r.xidCount)}
+	}
+	p.mu.Unlock()
+	if len(v.inv.Devices) == 0 {
+		return nil
+	}
+	readings, taken := samples.sample(ids(v.inv.Devices), least-least/10, sampleWait)
+	byModel := map[string]*device.DeviceGroupStats{}
+	var out []*device.DeviceGroupStats
+	for _, d := range v.inv.Devices {
+		g := byModel[modelOf(d)]
+		if g == nil {
+			g = &device.DeviceGroupStats{Vendor: attr.Vendor, Type: attr.Type, Name: modelOf(d), InstanceStats: map[string]*device.DeviceStats{}}
+			byModel[modelOf(d)] = g
+			out = append(out, g)
+		}
+		s := readings[d.ID]
+		if x := xids[d.ID]; x[1] > 0 {
+			s.XidLast, s.XidCount = gpu.Ptr(x[0]), gpu.Ptr(x[1])
+		}
+		g.InstanceStats[d.ID] = v.instance(d.ID, s, taken)
+	}
+	return out
+}
+
+// instance builds one device's statistics.
+func (v *view) instance(id string, s gpu.Sample, taken time.Time) *device.DeviceStats {
+	set := statistics{}
+	set.incumbent(s)
+	set.clocks(s)
+	set.errors(s)
+	set.traffic(s)
+	set.profiling(s)
+	v.speed(set, id)
+	return &device.DeviceStats{
+		Summary:   set[statMemoryState],
+		Stats:     &structs.StatObject{Attributes: set},
+		Timestamp: taken,
+	}
+}
+
+// nomad-device-nvidia's statistics, with its names, units and shapes.
+const (
+	statPower       = "Power usage"
+	statGPU         = "GPU utilization"
+	statMemory      = "Memory utilization"
+	statEncoder     = "Encoder utilization"
+	statDecoder     = "Decoder utilization"
+	statTemperature = "Temperature"
+	statMemoryState = "Memory state"
+	statBAR1State   = "BAR1 buffer state"
+	statECCL1       = "ECC L1 errors"
+	statECCL2       = "ECC L2 errors"
+	statECCMemory   = "ECC memory errors"
+)
+
+// statistics collects one device's values.
+type statistics map[string]*structs.StatValue
+
+// incumbent sets the eleven that dashboards know: what is not known is "N/A",
+// as there.
+func (st statistics) incumbent(s gpu.Sample) {
+	var watts *int64
+	if s.PowerW != nil {
+		watts = gpu.Ptr(int64(*s.PowerW + 0.5))
+	}
+	st.legacyRatio(statPower, watts, s.PowerLimitW, "W", "Power drawn now and the enforced limit")
+	st.legacy(statGPU, s.GPUPercent, "%", "Share of time that a kernel was running")
+	st.legacy(statMemory, s.MemoryPercent, "%", "Share of time that memory was being read or written")
+	st.legacy(statEncoder, s.EncoderPercent, "%", "Share of time that the video encoder was busy")
+	st.legacy(statDecoder, s.DecoderPercent, "%", "Share of time that the video decoder was busy")
+	st.legacy(statTemperature, s.TemperatureC, "C", "Temperature of the GPU")
+	st.legacyRatio(statMemoryState, s.MemoryUsedMiB, s.MemoryTotalMiB, "MiB", "Memory used and its size")
+	st.legacyRatio(statBAR1State, s.BAR1UsedMiB, s.BAR1TotalMiB, "MiB", "BAR1 address space used and its size")
+	st.legacy(statECCL1, s.ECCL1, "#", "Corrected L1 cache errors since the driver was loaded")
+	st.legacy(statECCL2, s.ECCL2, "#", "Corrected L2 cache errors since the driver was loaded")
+	st.legacy(statECCMemory, s.ECCMemory, "#", "Corrected memory errors since the driver was loaded")
+}
+
+func (st statistics) legacy(name string, v *int64, unit, desc string) {
+	st[name] = &structs.StatValue{Unit: unit, Desc: desc, IntNumeratorVal: v}
+	if v == nil {
+		st[name] = missing(unit, desc)
+	}
+}
+
+func (st statistics) legacyRatio(name string, v, of *int64, unit, desc string) {
+	st[name] = &structs.StatValue{Unit: unit, Desc: desc, IntNumeratorVal: v, IntDenominatorVal: of}
+	if v == nil || of == nil {
+		st[name] = missing(unit, desc)
+	}
+}
+
+func missing(unit, desc string) *structs.StatValue {
+	return &structs.StatValue{Unit: unit, Desc: desc, StringVal: gpu.Ptr(notAvailable)}
+}
+
+func (st statistics) integer(name string, v *int64, unit, desc string) {
+	if v != nil {
+		st[name] = &structs.StatValue{IntNumeratorVal: v, Unit: unit, Desc: desc}
+	}
+}
+
+func (st statistics) number(name string, v *float64, unit, desc string) {
+	if v != nil {
+		st[name] = &structs.StatValue{FloatNumeratorVal: v, Unit: unit, Desc: desc}
+	}
+}
+
+func (st statistics) text(name string, v *string, desc string) {
+	if v != nil {
+		st[name] = &structs.StatValue{StringVal: v, Desc: desc}
+	}
+}
+
+func (st statistics) truth(name string, v *bool, desc string) {
+	if v != nil {
+		st[name] = &structs.StatValue{BoolVal: v, Desc: desc}
+	}
+}
+
+func (st statistics) clocks(s gpu.Sample) {
+	st.integer("SM clock", s.SMClockMHz, "MHz", "Current clock of the streaming multiprocessors")
+	st.integer("Memory clock", s.MemoryClockMHz, "MHz", "Current clock of the memory")
+	st.text("Throttle reasons", s.Throttle, "What holds the clocks down at this moment")
+	st.number("Power cap time", s.PowerCapPercent, "%", "Share of time since the last reading that the power limit held clocks down")
+	st.number("Thermal cap time", s.ThermalCapPercent, "%", "Share of time since the last reading that heat held clocks down")
+	st.number("Energy", s.EnergyJ, "J", "Energy used since the driver was loaded")
+	st.integer("Memory temperature", s.MemoryTemperatureC, "C", "Temperature of the memory")
+	if s.ParentPowerAndTemperature {
+		st.text("Power and temperature of", gpu.Ptr("parent GPU"), "A MIG instance has none of its own")
+	}
+	if s.NoSampleReason != "" {
+		st.text("Not readable", &s.NoSampleReason, "Why statistics of this GPU are missing")
+	}
+}
+
+func (st statistics) errors(s gpu.Sample) {
+	st.integer("ECC uncorrected", s.ECCUncorrected, "#", "Uncorrectable memory errors since the driver was loaded")
+	st.integer("Remapped rows correctable", s.RemapCorrectable, "#", "Memory rows remapped after correctable errors")
+	st.integer("Remapped rows uncorrectable", s.RemapUncorrectable, "#", "Memory rows remapped after uncorrectable errors")
+	st.truth("Row remap pending", s.RemapPending, "A row will be remapped at the next GPU reset")
+	st.truth("Row remap failed", s.RemapFailed, "A row could not be remapped: the card is to be replaced")
+	st.integer("PCIe replays", s.PCIeReplays, "#", "PCIe packets sent again since the driver was loaded")
+	st.integer("Xid last", s.XidLast, "", "Number of the last error that the driver reported")
+	st.integer("Xid count", s.XidCount, "#", "Errors that the driver reported since the plugin started")
+}
+
+func (st statistics) traffic(s gpu.Sample) {
+	st.number("PCIe RX", s.PCIeRxMBPerS, "MB/s", "PCIe traffic into the GPU")
+	st.number("PCIe TX", s.PCIeTxMBPerS, "MB/s", "PCIe traffic out of the GPU")
+	st.number("NVLink RX", s.NVLinkRxMBPerS, "MB/s", "NVLink traffic into the GPU, all links")
+	st.number("NVLink TX", s.NVLinkTxMBPerS, "MB/s", "NVLink traffic out of the GPU, all links")
+}
+
+func (st statistics) profiling(s gpu.Sample) {
+	st.number("SM active", s.SMActivePercent, "%", "Share of time that multiprocessors had work")
+	st.number("SM occupancy", s.SMOccupancyPercent, "%", "Warps in flight relative to the most possible")
+	st.number("Tensor active", s.TensorActivePercent, "%", "Share of time that tensor cores were busy")
+	st.number("DRAM active", s.DRAMActivePercent, "%", "Memory bandwidth used relative to the most possible")
+}
+
+// speed adds class and PM score per application class, and health.
+func (v *view) speed(st statistics, id string) {
+	for _, c := range v.cfg.AppClasses {
+		e, ok := v.rating.entries[id][c]
+		if !ok || e.Unmeasured {
+			continue
+		}
+		class := int64(v.rating.class(id, c, len(v.verdicts[id].degraded) > 0))
+		score := float64(e.Score)
+		st.integer("Variability class "+string(c), &class, "", "1 is the fastest class for applications of this class")
+		st.number("Variability score "+string(c), &score, "", "Time relative to the median GPU of the model")
+	}
+	health := "healthy"
+	if r := v.verdicts[id].reason; r != "" {
+		health = r
+	}
+	st.text("Health", &health, "Why the GPU is unhealthy")
+}
