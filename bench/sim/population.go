@@ -1,0 +1,97 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package sim
+
+import (
+	"fmt"
+
+	"github.com/nomad-pal/nomad-pal/bench/pyrandom"
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+)
+
+// Population is the GPUs of a simulated cluster: per GPU the raw PM scores per
+// application class, node by node.
+type Population struct {
+	Nodes, GPUsPerNode int
+	Scores             [][pal.NumClasses]pal.PMScore
+	// RackNodes is the number of nodes a rack holds; 0: racks are unknown.
+	RackNodes int
+}
+
+// Rows are the normalised measurements that one application class is drawn
+// from, in file order.
+type Rows [pal.NumClasses][]float64
+
+// DrawRows is the artifact's cluster (cluster_state.py:64-107): for every GPU
+// and class a measurement is drawn with replacement. It returns the generator
+// too, since the random policies go on drawing from it.
+func DrawRows(nodes, gpusPerNode int, rows Rows, seed uint32) (Population, *pyrandom.Rand, error) {
+	p := Population{Nodes: nodes, GPUsPerNode: gpusPerNode}
+	for k, class := range pal.AppClasses() {
+		if len(rows[k]) == 0 {
+			return p, nil, fmt.Errorf("class %s has no measurements to draw from", class)
+		}
+	}
+	r := pyrandom.New(seed)
+	for range nodes * gpusPerNode {
+		var s [pal.NumClasses]pal.PMScore
+		for k := range s {
+			s[k] = pal.PMScore(rows[k][r.Below(len(rows[k]))])
+		}
+		p.Scores = append(p.Scores, s)
+	}
+	return p, r, nil
+}
+
+// Cap is the population with scores above the limit cut to it: the same
+// cluster without its outliers.
+func (p Population) Cap(limit pal.PMScore) Population {
+	capped := p
+	capped.Scores = append([][pal.NumClasses]pal.PMScore(nil), p.Scores...)
+	for i := range capped.Scores {
+		for k, s := range capped.Scores[i] {
+			capped.Scores[i][k] = min(s, limit)
+		}
+	}
+	return capped
+}
+
+// Cluster builds the core's cluster: scores binned per class by k-means as the
+// artifact does (K = 2 + outliers, exact), one device group a node.
+func (p Population) Cluster(l pal.Locality) (*pal.Cluster, error) {
+	if len(p.Scores) != p.Nodes*p.GPUsPerNode || len(p.Scores) == 0 {
+		return nil, fmt.Errorf("build cluster: %d scores for %d nodes of %d GPUs", len(p.Scores), p.Nodes, p.GPUsPerNode)
+	}
+	gpus := make([]pal.GPU, len(p.Scores))
+	raw := make([]float64, len(gpus))
+	for k := range pal.NumClasses {
+		for i, s := range p.Scores {
+			raw[i] = float64(s[k])
+		}
+		b := profile.Bins(raw, profile.KMeans, nil)
+		for i := range gpus {
+			gpus[i].Scores[k] = p.Scores[i][k]
+			gpus[i].Binned[k] = pal.PMScore(b.Values[b.Rank[i]])
+		}
+	}
+	nodes := make([]pal.Node, p.Nodes)
+	for n := range nodes {
+		first := n * p.GPUsPerNode
+		group := gpus[first : first+p.GPUsPerNode]
+		for i := range group {
+			group[i].ID = fmt.Sprintf("gpu-%d", first+i)
+		}
+		nodes[n] = pal.Node{ID: fmt.Sprintf("node-%d", n), Name: fmt.Sprintf("node-%d", n), Datacenter: "dc1",
+			Groups: []pal.DeviceGroup{{Name: "nvidia/gpu/sim", GPUs: group}}}
+		if p.RackNodes > 0 {
+			nodes[n].Rack = fmt.Sprintf("rack-%d", n/p.RackNodes)
+		}
+	}
+	c, err := pal.NewCluster(nodes, l)
+	if err != nil {
+		return nil, fmt.Errorf("build cluster: %w", err)
+	}
+	return c, nil
+}

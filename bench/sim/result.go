@@ -1,0 +1,54 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Package sim simulates a GPU cluster under a queue and placement policy. It
+// runs the production core, pal.Place and pal/queue, under simulated time.
+//
+// [Faithful] repeats the PAL artifact's simulator, quirks included, so that
+// its published results can be checked job by job. [Config] is the honest
+// mode: event-driven, with restart costs, failures, wrong estimates, and what
+// Nomad does today among the baselines.
+package sim
+
+import (
+	"math"
+)
+
+// Result is what a run comes to.
+type Result struct {
+	Jobs []JobResult
+	// Utilisation is GPU time allocated, from 0 to the last finish of a
+	// tracked job, over the cluster's GPU time.
+	Utilisation float64
+	// Rounds, of the faithful mode.
+	Rounds int
+}
+
+// JobResult is what became of one job. Times are seconds since the trace began;
+// -1: never.
+type JobResult struct {
+	ID      string
+	GPUs    int
+	Submit  float64
+	Start   float64 // first start
+	Finish  float64
+	Wait    float64
+	Tracked bool
+}
+
+// JCT is the job completion time.
+func (j JobResult) JCT() float64 { return j.Finish - j.Submit }
+
+func (r *rounds) result() Result {
+	res := Result{Rounds: int(math.Round(r.t / r.RoundS))}
+	end := 0.0
+	for _, j := range r.jobs[:min(len(r.Jobs), len(r.jobs))] {
+		res.Jobs = append(res.Jobs, JobResult{ID: j.ID, GPUs: j.GPUs, Submit: j.SubmitS, Start: j.firstStart,
+			Finish: j.finish, Wait: j.waitS, Tracked: true})
+		end = max(end, j.finish)
+	}
+	if end > 0 {
+		res.Utilisation = r.busyS / (float64(r.Cluster.NumGPUs()) * end)
+	}
+	return res
+}
