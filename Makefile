@@ -1,0 +1,94 @@
+# Copyright (c) The nomad-pal Authors
+# SPDX-License-Identifier: MPL-2.0
+
+SHELL       := /usr/bin/env bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+BIN         := build/bin
+VERSION     := github.com/nomad-pal/nomad-pal/internal/version
+REVISION    := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
+LDFLAGS     := -s -w -X $(VERSION).Revision=$(REVISION)
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@2026.2.2
+NESTED      := $(patsubst %/go.mod,%,$(shell git ls-files '*/go.mod'))
+UNIT         = $(shell go list ./... | grep -v '/e2e$$')
+
+##@ Use
+
+.PHONY: demo
+demo: build nomad ## The main job end to end: real Nomad, emulated GPUs with measured variability, plain Nomad against the placer
+	$(BIN)/demo -nomad $$(cat build/nomad.path) -bin $(BIN)
+
+.PHONY: build
+build: ## The binaries, into build/bin
+	@echo "building binaries into $(BIN)"
+	@mkdir -p $(BIN)
+	go build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./device-plugin/cmd/... ./placer/cmd/... ./bench/cmd/...
+
+.PHONY: nomad
+nomad: ## A Nomad for demo and tests: the one on PATH if supported, else built once into the user's cache
+	@mkdir -p build
+	@e2e/nomad/build.sh > build/nomad.path.tmp
+	@tail -n 1 build/nomad.path.tmp > build/nomad.path && rm build/nomad.path.tmp
+
+##@ Check
+
+.PHONY: test
+test: fmt-check tidy-check lint race rewrites e2e ## Everything that must pass
+
+.PHONY: unit
+unit: ## Unit, property and golden tests, the fast way
+	go test -shuffle=on $(UNIT)
+
+.PHONY: race
+race: ## The same with the race detector
+	@echo "unit, property and golden tests with the race detector (a few minutes)"
+	@[ -n "$${PAL_DATA:-}" ] || echo "PAL_DATA is not set: parity with the PAL artifact is not checked"
+	go test -race -shuffle=on -timeout 20m $(UNIT)
+
+.PHONY: rewrites
+rewrites: ## Every kind of rewrite through Nomad's own scheduler, in process
+	@echo "rewrites through Nomad's scheduler"
+	cd e2e/scheduler && go test ./...
+
+.PHONY: e2e
+e2e: build nomad ## End-to-end tests on real Nomad clusters
+	@echo "end-to-end tests on real Nomad clusters (several minutes)"
+	E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) go test -count=1 -timeout 40m ./e2e
+
+.PHONY: lint
+lint: ## go vet and staticcheck, nested modules included
+	go vet ./...
+	go run $(STATICCHECK) ./...
+	for m in $(NESTED); do (cd $$m && go vet ./...); done
+
+.PHONY: fmt
+fmt: ## gofmt, go mod tidy
+	gofmt -l -w $$(git ls-files '*.go')
+	go mod tidy
+	for m in $(NESTED); do (cd $$m && go mod tidy); done
+
+.PHONY: fmt-check
+fmt-check:
+	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
+
+.PHONY: tidy-check
+tidy-check:
+	@echo "go mod tidy changes nothing"
+	@for m in . $(NESTED); do (cd $$m && go mod tidy -diff) || { echo "go mod tidy would change $$m"; exit 1; }; done
+
+.PHONY: bench
+bench: ## Benchmarks of the core: decisions at 10,000 nodes
+	go test -run xxx -bench . -benchtime 20x ./pal
+
+##@ More
+
+.PHONY: clean
+clean: ## Remove build/
+	rm -rf build
+
+.PHONY: help
+help: ## This text
+	@awk 'BEGIN {FS = ":.*##"} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-zA-Z0-9_-]+:.*?##/ {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+-include bench/bench.mk device-plugin/plugin.mk device-plugin/measure/measure.mk pal/profile/profile.mk placer/placer.mk

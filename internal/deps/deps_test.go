@@ -1,0 +1,140 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Package deps holds the import rules of the house as a test.
+package deps
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/nomad-pal/nomad-pal/"
+
+// pkg is one package of ours with what its non-test files import.
+type pkg struct {
+	path    string // within the module
+	dir     string
+	files   []string
+	imports []string // direct
+	deps    []string // all
+}
+
+func packages(t *testing.T) []pkg {
+	t.Helper()
+	const format = `{{.ImportPath}}|{{.Dir}}|{{join .GoFiles ","}}|{{join .Imports ","}}|{{join .Deps ","}}`
+	cmd := exec.Command("go", "list", "-f", format, "./...")
+	cmd.Dir = filepath.Join("..", "..")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var ps []pkg
+	for _, line := range strings.Split(strings.TrimSpace(string(out)), "\n") {
+		f := strings.Split(line, "|")
+		ps = append(ps, pkg{strings.TrimPrefix(f[0], module), f[1], split(f[2]), split(f[3]), split(f[4])})
+	}
+	if len(ps) < 5 {
+		t.Fatalf("only %d packages found", len(ps))
+	}
+	return ps
+}
+
+func split(s string) []string {
+	if s == "" {
+		return nil
+	}
+	return strings.Split(s, ",")
+}
+
+func under(path, folder string) bool { return path == folder || strings.HasPrefix(path, folder+"/") }
+
+// The core is pure: the standard library and itself, without the parts of it
+// that reach the world or hide state.
+func TestCoreIsPure(t *testing.T) {
+	banned := []string{"os", "net", "log", "context", "sync", "io/ioutil", "os/exec", "net/http", "log/slog", "testing", "unsafe"}
+	for _, p := range packages(t) {
+		if !under(p.path, "pal") {
+			continue
+		}
+		for _, i := range p.imports {
+			own := strings.HasPrefix(i, module+"pal")
+			if slices.Contains(banned, i) || !own && strings.Contains(i, ".") {
+				t.Errorf("%s imports %s", p.path, i)
+			}
+		}
+		for _, f := range p.files {
+			checkNoClock(t, filepath.Join(p.dir, f))
+		}
+	}
+}
+
+// checkNoClock refuses time.Now and its relatives: instants come in as
+// arguments.
+func checkNoClock(t *testing.T, file string) {
+	f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		sel, ok := n.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		x, ok := sel.X.(*ast.Ident)
+		if ok && x.Name == "time" && slices.Contains([]string{"Now", "Since", "Until", "After", "Sleep", "NewTimer", "NewTicker", "Tick"}, sel.Sel.Name) {
+			t.Errorf("%s calls time.%s", file, sel.Sel.Name)
+		}
+		return true
+	})
+}
+
+// The plugin and the placer meet in pal/attr and nowhere else.
+func TestPluginAndPlacerAreStrangers(t *testing.T) {
+	for _, p := range packages(t) {
+		for _, d := range p.deps {
+			d = strings.TrimPrefix(d, module)
+			if under(p.path, "placer") && under(d, "device-plugin") || under(p.path, "device-plugin") && under(d, "placer") {
+				t.Errorf("%s depends on %s", p.path, d)
+			}
+		}
+	}
+}
+
+// What we ship imports from Nomad only its API, its plugin protocol and its
+// jobspec parser: MPL, or needed by these.
+func TestNoBusinessSourceLicence(t *testing.T) {
+	const nomad = "github.com/hashicorp/nomad/"
+	allowed := []string{"api", "jobspec2", "plugins/base", "plugins/device", "plugins/shared"}
+	never := []string{"nomad/structs", "scheduler", "helper/pool", "nomad", "client", "command"}
+	for _, p := range packages(t) {
+		for _, i := range p.imports {
+			if sub, ok := strings.CutPrefix(i, nomad); ok && !slices.ContainsFunc(allowed, func(a string) bool { return under(sub, a) }) {
+				t.Errorf("%s imports %s", p.path, i)
+			}
+		}
+		for _, d := range p.deps {
+			sub, ok := strings.CutPrefix(d, nomad)
+			if ok && (slices.Contains(never, sub) || under(sub, "scheduler") || under(sub, "nomad/structs")) {
+				t.Errorf("%s depends on %s", p.path, d)
+			}
+		}
+	}
+}
+
+// End-to-end tests are black box: they run binaries and talk to HTTP APIs.
+func TestEndToEndIsBlackBox(t *testing.T) {
+	for _, p := range packages(t) {
+		for _, d := range p.deps {
+			if under(p.path, "e2e") && strings.HasPrefix(d, module) && !under(strings.TrimPrefix(d, module), "e2e") {
+				t.Errorf("%s depends on %s", p.path, d)
+			}
+		}
+	}
+}
