@@ -24,6 +24,9 @@ const (
 	singleSlack = 0.2
 	// immediate is the score at which the last class needs no second session.
 	immediate = 1.10
+	// medianError is the standard error of a median of normal values over that
+	// of their mean.
+	medianError = 1.2533
 	// provisionalMax is the last class that a provisional reference can give to
 	// a GPU that is no outlier.
 	provisionalMax = 3
@@ -146,8 +149,8 @@ func (s Sample) check() error {
 	return nil
 }
 
-// combine takes the median of repetitions; from three on they say the noise
-// themselves, below that the largest stated one counts.
+// combine takes the median of repetitions; from three on they say themselves
+// how well it would repeat, below that the largest stated noise counts.
 func combine(gpu string, reps []Sample) reading {
 	times := make([]float64, len(reps))
 	r := reading{gpu: gpu}
@@ -157,7 +160,7 @@ func combine(gpu string, reps []Sample) reading {
 	}
 	r.time = median(times)
 	if len(reps) >= 3 {
-		r.noise = robustSigma(times, r.time) / r.time
+		r.noise = medianError * repetitionSigma(times, r.time) / math.Sqrt(float64(len(times))) / r.time
 	}
 	return r
 }
@@ -191,12 +194,11 @@ func (p *Profile) addGroup(c collected, prev *Profile, gpus map[string]*GPU) {
 	g.Reference, g.Dropped = reference(c.readings, p.Options.MinGPUs)
 	g.Provisional = g.Measured < p.Options.MinGPUs
 	scores := make([]float64, g.Measured)
-	noise := make([]float64, g.Measured)
 	for i, r := range c.readings {
-		scores[i], noise[i] = r.time/g.Reference, r.noise
+		scores[i] = r.time / g.Reference
 	}
 	asc := sorted(scores)
-	g.Noise, g.Spread = median(noise), Quantile(asc, 0.99)-Quantile(asc, 0.01)
+	g.Noise, g.Spread = groupNoise(c, prev), Quantile(asc, 0.99)-Quantile(asc, 0.01)
 	g.SingleClass = g.single(prev)
 	entries := p.classify(&g, c.readings, scores, prev)
 	p.Groups = append(p.Groups, g)
@@ -207,6 +209,26 @@ func (p *Profile) addGroup(c collected, prev *Profile, gpus map[string]*GPU) {
 		// Groups come sorted by app, so entries are.
 		gpus[r.gpu].Entries = append(gpus[r.gpu].Entries, entries[i])
 	}
+}
+
+// groupNoise is the median over the GPUs whose noise is known; where none is,
+// it is what it was before.
+func groupNoise(c collected, prev *Profile) float64 {
+	var known []float64
+	for _, r := range c.readings {
+		if r.noise > 0 {
+			known = append(known, r.noise)
+		}
+	}
+	if len(known) > 0 {
+		return median(known)
+	}
+	if prev != nil {
+		if i, ok := prev.byGroup[c.id]; ok {
+			return prev.Groups[i].Noise
+		}
+	}
+	return 0
 }
 
 // guard is the spread below which the group's scores mean nothing.

@@ -35,7 +35,8 @@ type Sample struct {
 	// Time per fixed piece of work, in any unit that is the same for the key
 	// and App; larger is slower.
 	Time float64
-	// Noise is the relative run-to-run standard deviation of Time, 0 if not known.
+	// Noise is the relative standard deviation of Time, were it measured again;
+	// 0 if not known.
 	Noise float64
 }
 

@@ -40,6 +40,18 @@ func robustSigma(xs []float64, center float64) float64 {
 	return madSigma * median(dev)
 }
 
+// repetitionSigma is robustSigma for the few repetitions of one measurement,
+// of which the median absolute deviation says too little on average: it is
+// corrected by the factors of Croux and Rousseeuw (1992) for up to 9 values.
+func repetitionSigma(xs []float64, center float64) float64 {
+	n := len(xs)
+	factor := float64(n) / (float64(n) - 0.8)
+	if small := [...]float64{2: 1.196, 3: 1.495, 4: 1.363, 5: 1.206, 6: 1.200, 7: 1.140, 8: 1.129, 9: 1.107}; n < len(small) {
+		factor = small[n]
+	}
+	return factor * robustSigma(xs, center)
+}
+
 func sorted(xs []float64) []float64 {
 	s := append([]float64(nil), xs...)
 	sort.Float64s(s)

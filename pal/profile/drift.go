@@ -1,0 +1,120 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package profile
+
+import "math"
+
+const (
+	// minSigma is the least session-to-session standard deviation that drift
+	// detection believes in: quieter GPUs would alarm at nothing.
+	minSigma = 0.0015
+	// ewmaWeight and ewmaLimit: a moving average of session scores, alarm
+	// beyond 3 of its own standard deviations. It sees steps early.
+	ewmaWeight = 0.3
+	ewmaLimit  = 3
+	// cusumSlack and cusumLimit, in standard deviations: the sum of what
+	// exceeds the slack, alarm beyond the limit. It sees slow creep.
+	cusumSlack = 0.5
+	cusumLimit = 5
+	// confirmations is how many sessions after the one that raised the alarm
+	// must show the change; one is enough for a change of largeStep, as noise
+	// that far off twice in a row is rarer than noise thrice.
+	confirmations = 2
+	largeStep     = 0.01
+	// confirmSigmas is how far a session must be off the baseline, on the side
+	// of the alarm, to confirm it.
+	confirmSigmas = 1.5
+	// Degraded is the relative slowdown against the baseline from which a
+	// confirmed drift makes a GPU degraded.
+	Degraded = 0.03
+)
+
+// Drift watches one GPU's score of one application over its sessions for a
+// change that is no noise. Start with [NewDrift], call [Drift.Observe] once
+// per session, and keep it, as JSON, between sessions.
+//
+// Two detectors, EWMA and CUSUM, raise an alarm; the next sessions confirm or
+// clear it. A confirmed change sets the baseline anew.
+type Drift struct {
+	Baseline float64 `json:"baseline"` // the score to be expected
+	Sigma    float64 `json:"sigma"`    // relative session-to-session standard deviation
+	EWMA     float64 `json:"ewma"`     // moving average of relative deviations
+	High     float64 `json:"high"`     // CUSUM upward, relative
+	Low      float64 `json:"low"`      // CUSUM downward, relative
+	// Alarm is +1 or −1 while sessions slower or faster than the baseline wait
+	// for confirmation; Seen sums the deviations since then, Sessions counts them.
+	Alarm    int     `json:"alarm,omitempty"`
+	Seen     float64 `json:"seen,omitempty"`
+	Sessions int     `json:"sessions,omitempty"`
+}
+
+// DriftState is what a session did.
+type DriftState string
+
+// The states after a session.
+const (
+	Steady    DriftState = "steady"
+	Alarmed   DriftState = "alarm"     // something changed, or noise: measure again soon
+	Cleared   DriftState = "cleared"   // the alarm was noise
+	Confirmed DriftState = "confirmed" // the GPU has another speed now
+)
+
+// DriftEvent is the outcome of a session. From and To are the baselines before
+// and after; they differ where State is Confirmed only.
+type DriftEvent struct {
+	State    DriftState `json:"state"`
+	From     float64    `json:"from"`
+	To       float64    `json:"to"`
+	Degraded bool       `json:"degraded,omitempty"` // confirmed, and at least [Degraded] slower
+}
+
+// NewDrift watches from this score on. sigma is the GPU's own relative
+// session-to-session standard deviation, 0 where it is not known.
+func NewDrift(score, sigma float64) Drift {
+	return Drift{Baseline: score, Sigma: math.Max(minSigma, sigma)}
+}
+
+// Observe takes the score of the next session.
+func (d *Drift) Observe(score float64) DriftEvent {
+	dev := score/d.Baseline - 1
+	if d.Alarm != 0 {
+		return d.confirm(dev)
+	}
+	d.EWMA += ewmaWeight * (dev - d.EWMA)
+	d.High = math.Max(0, d.High+dev-cusumSlack*d.Sigma)
+	d.Low = math.Max(0, d.Low-dev-cusumSlack*d.Sigma)
+	limit := ewmaLimit * d.Sigma * math.Sqrt(ewmaWeight/(2-ewmaWeight))
+	switch {
+	case d.EWMA > limit || d.High > cusumLimit*d.Sigma:
+		d.Alarm = 1
+	case d.EWMA < -limit || d.Low > cusumLimit*d.Sigma:
+		d.Alarm = -1
+	default:
+		return DriftEvent{State: Steady, From: d.Baseline, To: d.Baseline}
+	}
+	d.Seen, d.Sessions = dev, 1
+	return DriftEvent{State: Alarmed, From: d.Baseline, To: d.Baseline}
+}
+
+// confirm takes a session after an alarm.
+func (d *Drift) confirm(dev float64) DriftEvent {
+	from := d.Baseline
+	side := float64(d.Alarm)
+	if side*dev < confirmSigmas*d.Sigma {
+		*d = Drift{Baseline: d.Baseline, Sigma: d.Sigma}
+		return DriftEvent{State: Cleared, From: from, To: from}
+	}
+	d.Seen += dev
+	d.Sessions++
+	mean := d.Seen / float64(d.Sessions)
+	need := 1 + confirmations
+	if side*mean >= largeStep && side*dev >= largeStep {
+		need = 2
+	}
+	if d.Sessions < need {
+		return DriftEvent{State: Alarmed, From: from, To: from}
+	}
+	*d = Drift{Baseline: from * (1 + mean), Sigma: d.Sigma}
+	return DriftEvent{State: Confirmed, From: from, To: d.Baseline, Degraded: mean >= Degraded}
+}
