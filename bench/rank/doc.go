@@ -1,0 +1,88 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Package rank is a gang that trains nothing but behaves like one that does:
+// as many processes as the job has allocations, which find each other at a
+// rendezvous, run their iterations at the speed of their GPUs, wait for each
+// other after every one, pay the locality penalty when they span nodes, save
+// their progress, and give up when the gang does not come together in time.
+//
+// A [Rendezvous] (the role of torchrun's store) keeps the gangs of a run; each
+// process runs [Run]. They speak JSON lines over TCP.
+package rank
+
+import "time"
+
+// Gang is one job as its author wrote it.
+type Gang struct {
+	Job        string
+	Ranks      int // processes: one per allocation
+	Iterations int
+	// Iteration is the time of one iteration on median GPUs of one node.
+	Iteration time.Duration
+	Class     string // application class: which of a GPU's speeds counts
+	// Penalty is the slowdown of every iteration when the gang spans nodes.
+	Penalty float64
+	// Restart is the time that loading a checkpoint takes. Progress is saved
+	// after every iteration.
+	Restart time.Duration
+}
+
+// Speeds are the true PM scores: GPU id → application class → score.
+type Speeds map[string]map[string]float64
+
+// Exit codes of a rank.
+const (
+	ExitDone    = 0
+	ExitGaveUp  = 75 // the gang did not come together in time
+	ExitLost    = 76 // another rank of the gang went away
+	ExitRefused = 77 // the rendezvous does not know the job
+)
+
+// hello is the first message of a rank.
+type hello struct {
+	Job   string   `json:"job"`
+	Alloc string   `json:"alloc"`
+	Group string   `json:"group"`
+	Index int      `json:"index"`
+	Node  string   `json:"node"`
+	GPUs  []string `json:"gpus"`
+}
+
+// order is what the rendezvous says: the gang is complete and each iteration
+// takes Iteration × Score of the rank's slowest GPU; or one more iteration; or
+// the end.
+type order struct {
+	Do        string        `json:"do"` // "start", "iterate", "exit"
+	Iteration time.Duration `json:"iteration,omitempty"`
+	Restart   time.Duration `json:"restart,omitempty"`
+	Class     string        `json:"class,omitempty"`
+	Code      int           `json:"code,omitempty"`
+}
+
+// done is a rank's answer to "iterate".
+type done struct {
+	Took time.Duration `json:"took"`
+}
+
+// Attempt is one try of a gang to run: all its ranks were there from Start to
+// End.
+type Attempt struct {
+	Start, End time.Time
+	Iterations int                 // done in this attempt
+	GPUs       map[string][]string // node → GPU ids
+	Finished   bool
+}
+
+// Report is what a gang did.
+type Report struct {
+	Gang
+	Attempts []Attempt
+	// GaveUp counts ranks that waited in vain, Waited the GPU time they held
+	// while waiting.
+	GaveUp int
+	Waited time.Duration
+	// Finished is when the last iteration ended; zero if it did not.
+	Finished time.Time
+	Progress int // iterations
+}

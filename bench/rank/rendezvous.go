@@ -1,0 +1,250 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package rank
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Rendezvous is where the ranks of all gangs meet. Close it to end all ranks.
+type Rendezvous struct {
+	listener net.Listener
+	wait     time.Duration
+	group    sync.WaitGroup
+
+	mu    sync.Mutex
+	gangs map[string]*gang
+	conns map[net.Conn]bool
+}
+
+// gang is one gang's state; guarded by Rendezvous.mu.
+type gang struct {
+	Report
+	members []*member
+	changed chan struct{} // closed and replaced when finished changes
+}
+
+type member struct {
+	hello
+	conn    net.Conn
+	arrived time.Time
+	answers chan done // closed when the rank goes away
+	left    bool
+}
+
+// Listen opens a rendezvous on a free loopback port. A rank gives up after
+// waiting that long for the rest of its gang.
+func Listen(wait time.Duration) (*Rendezvous, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("open rendezvous: %w", err)
+	}
+	r := &Rendezvous{listener: l, wait: wait, gangs: map[string]*gang{}, conns: map[net.Conn]bool{}}
+	r.group.Add(1)
+	go r.accept()
+	return r, nil
+}
+
+// Addr is where ranks connect.
+func (r *Rendezvous) Addr() string { return r.listener.Addr().String() }
+
+// Close ends all ranks and waits for them.
+func (r *Rendezvous) Close() error {
+	err := r.listener.Close()
+	r.mu.Lock()
+	for c := range r.conns {
+		c.Close()
+	}
+	r.mu.Unlock()
+	r.group.Wait()
+	return err
+}
+
+// Expect announces a gang; ranks of unknown jobs are refused.
+func (r *Rendezvous) Expect(g Gang) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.gangs[g.Job] = &gang{Report: Report{Gang: g}, changed: make(chan struct{})}
+}
+
+// Report is what the gang did so far.
+func (r *Rendezvous) Report(job string) Report {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rep := r.gangs[job].Report
+	rep.Attempts = slices.Clone(rep.Attempts)
+	return rep
+}
+
+// Finished is closed when the gang's last iteration has ended.
+func (r *Rendezvous) Finished(job string) <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.gangs[job].changed
+}
+
+func (r *Rendezvous) accept() {
+	defer r.group.Done()
+	for {
+		c, err := r.listener.Accept()
+		if err != nil {
+			return // closed
+		}
+		r.mu.Lock()
+		r.conns[c] = true
+		r.mu.Unlock()
+		r.group.Add(1)
+		go r.serve(c)
+	}
+}
+
+// serve reads from one rank until it goes away.
+func (r *Rendezvous) serve(c net.Conn) {
+	defer r.group.Done()
+	defer func() {
+		c.Close()
+		r.mu.Lock()
+		delete(r.conns, c)
+		r.mu.Unlock()
+	}()
+	in := json.NewDecoder(bufio.NewReader(c))
+	m := &member{conn: c, arrived: time.Now(), answers: make(chan done, 1)}
+	if err := in.Decode(&m.hello); err != nil {
+		return
+	}
+	if !r.join(m) {
+		_ = m.say(order{Do: "exit", Code: ExitRefused})
+		return
+	}
+	give := time.AfterFunc(r.wait, func() { r.giveUp(m) })
+	defer give.Stop()
+	defer r.leave(m)
+	for {
+		var d done
+		if err := in.Decode(&d); err != nil {
+			return
+		}
+		m.answers <- d
+	}
+}
+
+func (m *member) say(o order) error { return json.NewEncoder(m.conn).Encode(o) }
+
+// join adds a rank and starts the gang when it is complete. A rank that comes
+// back (same group and index) replaces the one before.
+func (r *Rendezvous) join(m *member) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	g, ok := r.gangs[m.Job]
+	if !ok {
+		return false
+	}
+	g.members = append(slices.DeleteFunc(g.members, func(o *member) bool { return o.Group == m.Group && o.Index == m.Index }), m)
+	if !g.Finished.IsZero() {
+		_ = m.say(order{Do: "exit", Code: ExitDone})
+		return true
+	}
+	if len(g.members) == g.Ranks {
+		now := time.Now()
+		for _, o := range g.members {
+			g.Waited += now.Sub(o.arrived) * time.Duration(max(1, len(o.GPUs)))
+		}
+		r.group.Add(1)
+		go r.drive(g, slices.Clone(g.members))
+	}
+	return true
+}
+
+func (r *Rendezvous) leave(m *member) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m.left = true
+	close(m.answers)
+	g := r.gangs[m.Job]
+	g.members = slices.DeleteFunc(g.members, func(o *member) bool { return o == m })
+}
+
+// giveUp tells a rank to go if its gang never came together.
+func (r *Rendezvous) giveUp(m *member) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	g := r.gangs[m.Job]
+	if m.left || len(g.members) >= g.Ranks || !slices.Contains(g.members, m) {
+		return
+	}
+	g.GaveUp++
+	g.Waited += time.Since(m.arrived) * time.Duration(max(1, len(m.GPUs)))
+	g.members = slices.DeleteFunc(g.members, func(o *member) bool { return o == m })
+	_ = m.say(order{Do: "exit", Code: ExitGaveUp})
+}
+
+// drive runs the iterations of a complete gang until they are done or a rank
+// goes away.
+func (r *Rendezvous) drive(g *gang, members []*member) {
+	defer r.group.Done()
+	a := Attempt{Start: time.Now(), GPUs: map[string][]string{}}
+	for _, m := range members {
+		a.GPUs[m.Node] = append(a.GPUs[m.Node], m.GPUs...)
+	}
+	iteration := g.Iteration
+	if len(a.GPUs) > 1 {
+		iteration = time.Duration(float64(iteration) * g.Penalty)
+	}
+	r.mu.Lock()
+	left := g.Iterations - g.Progress
+	first := order{Do: "start", Iteration: iteration, Class: g.Class}
+	if g.Progress > 0 {
+		first.Restart = g.Restart
+	}
+	r.mu.Unlock()
+	err := barrier(members, first)
+	for ; left > 0 && err == nil; left-- {
+		if err = barrier(members, order{Do: "iterate"}); err == nil {
+			a.Iterations++
+		}
+	}
+	r.end(g, a, members)
+}
+
+var errLost = errors.New("a rank went away")
+
+// barrier gives all ranks the order and waits until all have carried it out.
+func barrier(members []*member, o order) error {
+	for _, m := range members {
+		if err := m.say(o); err != nil {
+			return errLost
+		}
+	}
+	for _, m := range members {
+		if _, ok := <-m.answers; !ok {
+			return errLost
+		}
+	}
+	return nil
+}
+
+func (r *Rendezvous) end(g *gang, a Attempt, members []*member) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a.End = time.Now()
+	g.Progress += a.Iterations
+	a.Finished = g.Progress == g.Iterations
+	g.Attempts = append(g.Attempts, a)
+	code := ExitLost
+	if a.Finished {
+		code = ExitDone
+		g.Finished = a.End
+		close(g.changed)
+	}
+	for _, m := range members {
+		_ = m.say(order{Do: "exit", Code: code})
+	}
+}
