@@ -199,8 +199,8 @@ func (a *Agent) answers(ctx context.Context) (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	// Health answers without a token, on servers without a leader too (then with status 500).
-	_, err := a.api.Raw().Query("/v1/agent/health", &struct{}{}, (&api.QueryOptions{}).WithContext(ctx))
+	// Any status is an answer: 403 without a token. Unlike agent/health, this one waits for no leader.
+	_, err := a.api.Raw().Query("/v1/agent/self", &struct{}{}, (&api.QueryOptions{}).WithContext(ctx))
 	if err != nil && !strings.Contains(err.Error(), "Unexpected response code") {
 		return err.Error(), nil
 	}

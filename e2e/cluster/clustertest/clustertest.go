@@ -14,7 +14,7 @@ import (
 )
 
 // startLimit is far above what a cluster of 16 takes on two busy cores; it turns a hang into a message.
-const startLimit = 5 * time.Minute
+const startLimit = 2 * time.Minute
 
 // Start starts a cluster that ends with the test. It skips the test where there is no Nomad to run, and in -short
 // mode. When the test fails, the end of every agent's log is in its output.
