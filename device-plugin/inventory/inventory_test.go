@@ -1,0 +1,86 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package inventory
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/emulated"
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// What the command writes, the emulated backend reads.
+func TestWrittenInventoryIsServed(t *testing.T) {
+	dir := t.TempDir()
+	var out, errs bytes.Buffer
+	if code := Run([]string{"-nodes=2", "-gpus=4", "-seed=7", "-outliers=1", "-island=2", "-data=", "-out=" + dir}, &out, &errs); code != 0 {
+		t.Fatalf("exit code %d: %s", code, &errs)
+	}
+	paths := strings.Fields(out.String())
+	if len(paths) != 2 || paths[1] != filepath.Join(dir, "node-01.hcl") {
+		t.Fatalf("files %q", paths)
+	}
+	slow := 0
+	for _, path := range paths {
+		b, err := emulated.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		inv, err := b.Scan()
+		if err != nil || len(inv.Devices) != 4 {
+			t.Fatalf("%s: %d devices, %v", path, len(inv.Devices), err)
+		}
+		for _, d := range inv.Devices {
+			if d.Model != "Tesla V100-SXM2-16GB" || d.Key != "longhorn/emulated" || len(d.Times) != pal.NumClasses {
+				t.Errorf("%s: %+v", path, d)
+			}
+			if d.Times[pal.ClassA] > 1.5*117.81 {
+				slow++
+			}
+		}
+	}
+	if slow != 1 {
+		t.Errorf("%d outliers, want 1", slow)
+	}
+}
+
+func TestRunErrors(t *testing.T) {
+	dir := t.TempDir()
+	for _, tc := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"-colour"}, 2, "-colour"},
+		{[]string{"x"}, 2, `argument "x" is not wanted`},
+		{[]string{"-data=", "-nodes=2"}, 1, "2 nodes need -out=DIR"},
+		{[]string{"-data=", "-outliers=some"}, 1, `-outliers "some" is not none, measured or a number`},
+		{[]string{"-data=", "-cluster=x"}, 1, `cluster "x" is unknown`},
+		{[]string{"-data=" + dir}, 1, "var_longhorn_sgemm.csv"},
+	} {
+		var out, errs bytes.Buffer
+		if code := Run(tc.args, &out, &errs); code != tc.code || !strings.Contains(errs.String(), tc.want) {
+			t.Errorf("%v: exit code %d, %q; want %d, %q", tc.args, code, &errs, tc.code, tc.want)
+		}
+	}
+}
+
+// The tables and the original measurements give clusters of one kind.
+func TestOriginalMeasurements(t *testing.T) {
+	if os.Getenv("PAL_DATA") == "" {
+		t.Skip("PAL_DATA is not set: no original measurements to draw from")
+	}
+	var own, original, errs bytes.Buffer
+	if Run([]string{"-data=", "-seed=3"}, &own, &errs) != 0 || Run([]string{"-seed=3"}, &original, &errs) != 0 {
+		t.Fatal(errs.String())
+	}
+	if own.String() == original.String() || strings.Count(own.String(), "gpu ") != strings.Count(original.String(), "gpu ") {
+		t.Errorf("from the tables:\n%s\nfrom the originals:\n%s", &own, &original)
+	}
+}

@@ -1,0 +1,64 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package population
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// Inventory is the inventory file, in HCL, that makes the device plugin's
+// emulated backend serve the drawn GPUs of one node.
+func Inventory(gpus []GPU) string {
+	var b strings.Builder
+	for i, g := range gpus {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		fmt.Fprintf(&b, "gpu %q {\n", g.ID)
+		arch, major, minor, sms := architecture(g.Model)
+		for _, line := range [][2]string{
+			{"model", strconv.Quote(g.Model)},
+			{"architecture", strconv.Quote(arch)},
+			{"compute_major", strconv.Itoa(major)},
+			{"compute_minor", strconv.Itoa(minor)},
+			{"sm_count", strconv.Itoa(sms)},
+			{"memory_mib", strconv.Itoa(g.MemoryMiB)},
+			{"power_limit_w", strconv.Itoa(g.PowerW)},
+			{"bus_id", strconv.Quote(g.BusID)},
+			{"numa", strconv.Itoa(g.NUMA)},
+			{"island", strconv.Itoa(g.Island)},
+			{"key", strconv.Quote(g.Key)},
+			{"times", hclTimes(g.Times)},
+		} {
+			fmt.Fprintf(&b, "  %-13s = %s\n", line[0], line[1])
+		}
+		b.WriteString("}\n")
+	}
+	return b.String()
+}
+
+// hclTimes keeps 9 digits: more than a score needs to be told from another.
+func hclTimes(times [pal.NumClasses]float64) string {
+	parts := make([]string, 0, len(times))
+	for i, c := range pal.AppClasses() {
+		parts = append(parts, fmt.Sprintf("%s = %s", c, strconv.FormatFloat(times[i], 'g', 9, 64)))
+	}
+	return "{ " + strings.Join(parts, ", ") + " }"
+}
+
+// architecture is what the vendor publishes of the sources' models.
+func architecture(model string) (name string, major, minor, sms int) {
+	switch {
+	case strings.Contains(model, "V100"):
+		return "volta", 7, 0, 80
+	case strings.Contains(model, "RTX 5000"):
+		return "turing", 7, 5, 48
+	default:
+		return "ampere", 8, 0, 108
+	}
+}
