@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -29,6 +30,7 @@ type Rendezvous struct {
 type gang struct {
 	Report
 	members []*member
+	running bool
 	changed chan struct{} // closed and replaced when finished changes
 }
 
@@ -89,6 +91,26 @@ func (r *Rendezvous) Finished(job string) <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.gangs[job].changed
+}
+
+// State is what a gang does right now.
+type State struct {
+	Job            string
+	Present, Ranks int
+	Running        bool // complete, and in an attempt
+	Finished       bool
+}
+
+// States are those of all gangs, by job.
+func (r *Rendezvous) States() []State {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []State
+	for job, g := range r.gangs {
+		all = append(all, State{job, len(g.members), g.Ranks, g.running, !g.Finished.IsZero()})
+	}
+	slices.SortFunc(all, func(a, b State) int { return strings.Compare(a.Job, b.Job) })
+	return all
 }
 
 func (r *Rendezvous) accept() {
@@ -157,6 +179,7 @@ func (r *Rendezvous) join(m *member) bool {
 		for _, o := range g.members {
 			g.Waited += now.Sub(o.arrived) * time.Duration(max(1, len(o.GPUs)))
 		}
+		g.running = true
 		r.group.Add(1)
 		go r.drive(g, slices.Clone(g.members))
 	}
@@ -235,6 +258,7 @@ func (r *Rendezvous) end(g *gang, a Attempt, members []*member) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	a.End = time.Now()
+	g.running = false
 	g.Progress += a.Iterations
 	a.Finished = g.Progress == g.Iterations
 	g.Attempts = append(g.Attempts, a)

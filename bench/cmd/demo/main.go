@@ -1,0 +1,136 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Command demo is `make demo`: one job mix on one real Nomad cluster with
+// emulated GPUs, first under plain Nomad, then under the placer, and what came
+// of it side by side.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/bench/paldata"
+	"github.com/nomad-pal/nomad-pal/bench/replay"
+	"github.com/nomad-pal/nomad-pal/bench/trace"
+	"github.com/nomad-pal/nomad-pal/pal/population"
+)
+
+// options are the flags.
+type options struct {
+	nomad, bin  string
+	nodes, jobs int
+	seed        uint64
+	outliers    int
+	bound       time.Duration
+	explain     string
+	json        string
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.nomad, "nomad", "", "nomad binary")
+	flag.StringVar(&o.bin, "bin", "build/bin", "folder of our binaries")
+	flag.IntVar(&o.nodes, "nodes", 12, "clients, of 4 GPUs each (at least 4)")
+	flag.IntVar(&o.jobs, "jobs", 14, "jobs")
+	flag.Uint64Var(&o.seed, "seed", 7, "seed of GPUs and jobs")
+	flag.IntVar(&o.outliers, "outliers", 1, "GPUs that are 2.5 times slower or worse")
+	flag.DurationVar(&o.bound, "bound", 75*time.Second, "time after which a run is ended, finished or not")
+	flag.StringVar(&o.json, "json", "", "also write the results to this file")
+	flag.Parse()
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := demo(ctx, o)
+	cancel()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1)
+	}
+}
+
+const gpusPerNode = 4
+
+func demo(ctx context.Context, o options) (err error) {
+	if o.nodes < 4 {
+		return fmt.Errorf("-nodes %d: at least 4", o.nodes)
+	}
+	gpus, source, err := drawGPUs(o)
+	if err != nil {
+		return err
+	}
+	jobs := drawJobs(o)
+	s := newStage(os.Stdout, gpus)
+	s.introduce(source, o, jobs)
+	bed, err := replay.Start(ctx, replay.Setup{
+		Nomad: o.nomad, Bin: o.bin, GPUs: gpus, Penalty: penalty, Restart: time.Second,
+		GiveUp: 20 * time.Second, Progress: s.progress,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if e := bed.Close(); err == nil {
+			err = e
+		}
+	}()
+	plain, err := bed.Run(ctx, replay.Mode{Name: "plain Nomad", Algorithm: "binpack"}, jobs, o.bound)
+	if err != nil {
+		return err
+	}
+	placed, err := bed.Run(ctx, replay.Mode{Name: "nomad-pal", Algorithm: "binpack", Placer: replay.PlacerConfig(penalty, "pal")}, jobs, o.bound)
+	if err != nil {
+		return fmt.Errorf("%w\nthe placer's log ends:\n%s", err, tail(bed.PlacerLog(), 2000))
+	}
+	s.compare(plain, placed)
+	if err := s.explain(ctx, bed, placed); err != nil {
+		return err
+	}
+	if o.json != "" {
+		if err := writeJSON(o.json, o, plain, placed); err != nil {
+			return err
+		}
+	}
+	return s.verify(placed)
+}
+
+// penalty is PAL's locality penalty across nodes.
+const penalty = 1.7
+
+// drawGPUs gives the cluster's GPUs: drawn from the quantiles of Longhorn's
+// measurements, or from the measurements themselves where PAL_DATA names them.
+func drawGPUs(o options) (g *replay.GPUs, source string, err error) {
+	spec := population.Spec{Cluster: "longhorn", Nodes: o.nodes, GPUsPerNode: gpusPerNode, Outliers: population.Exactly(o.outliers)}
+	source = "quantiles of the measurements on TACC Longhorn (V100), outliers included"
+	if dir := os.Getenv("PAL_DATA"); dir != "" {
+		if spec.Tables, err = paldata.Tables(dir); err != nil {
+			return nil, "", err
+		}
+		source = "the measurements on TACC Longhorn (V100) in " + dir
+	}
+	all, err := population.Draw(spec, rand.New(rand.NewPCG(o.seed, 1)))
+	if err != nil {
+		return nil, "", err
+	}
+	g, err = replay.NewGPUs(all)
+	return g, source, err
+}
+
+// drawJobs is a mix with the sizes, models and arrivals of the Sia-Philly
+// workloads. Their work spans four orders of magnitude; here it is bounded.
+func drawJobs(o options) []replay.Job {
+	t := trace.SiaPhilly(o.seed, trace.Shape{Jobs: o.jobs, MaxGPUs: o.nodes * gpusPerNode})
+	return replay.FromTrace(t, replay.Compression{
+		Arrivals: 100, Work: 100, Shortest: 3 * time.Second, Longest: 12 * time.Second,
+		Iteration: 250 * time.Millisecond, MaxGPUs: o.nodes * gpusPerNode, GPUsPerNode: gpusPerNode, OneGPUUpTo: 4,
+	})
+}
+
+func tail(s string, n int) string { return s[max(0, len(s)-n):] }
+
+var errMismatch = errors.New("a gang ran on other GPUs than explain names")

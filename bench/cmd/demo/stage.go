@@ -1,0 +1,173 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"sort"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/bench/replay"
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// stage prints what happens.
+type stage struct {
+	out   io.Writer
+	gpus  *replay.GPUs
+	start time.Time
+}
+
+func newStage(out io.Writer, gpus *replay.GPUs) *stage { return &stage{out, gpus, time.Now()} }
+
+// progress prints a line with the time since the start; it may be called from
+// several goroutines, each line is one write.
+func (s *stage) progress(line string) {
+	fmt.Fprintf(s.out, "[%4.0f s] %s\n", time.Since(s.start).Seconds(), line)
+}
+
+func (s *stage) introduce(source string, o options, jobs []replay.Job) {
+	fmt.Fprintf(s.out, "%d nodes × %d emulated GPUs; their speeds come from %s.\n", o.nodes, gpusPerNode, source)
+	var worst []string
+	for _, u := range s.gpus.All {
+		if u.Scores[0] >= 1.5 {
+			worst = append(worst, fmt.Sprintf("node gpu-%02d has one GPU that takes %.2f× as long on compute-bound work", u.Node, u.Scores[0]))
+		}
+	}
+	fmt.Fprintf(s.out, "GPUs by variability class (1 fastest … 5 slowest): %s\n", s.histogram())
+	for _, w := range worst {
+		fmt.Fprintln(s.out, " ", w)
+	}
+	sizes := map[int]int{}
+	for _, j := range jobs {
+		sizes[j.GPUs()]++
+	}
+	fmt.Fprintf(s.out, "%d jobs of the Sia-Philly mix, GPUs: %s; every gang waits for its slowest rank, pays ×%.1f across nodes, and gives up after 20 s if it does not come together.\n\n", len(jobs), counts(sizes), penalty)
+}
+
+func (s *stage) histogram() string {
+	var parts []string
+	for _, c := range pal.AppClasses() {
+		var n [6]int
+		for _, u := range s.gpus.All {
+			n[s.gpus.Class(u.ID, c)]++
+		}
+		parts = append(parts, fmt.Sprintf("%s %v", c, n[1:]))
+	}
+	return strings.Join(parts, "  ")
+}
+
+func counts(m map[int]int) string {
+	var keys []int
+	for k := range m {
+		keys = append(keys, k)
+	}
+	sort.Ints(keys)
+	var parts []string
+	for _, k := range keys {
+		parts = append(parts, fmt.Sprintf("%d×%d", m[k], k))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (s *stage) compare(plain, placed *replay.Result) {
+	fmt.Fprintf(s.out, "\n%-14s %4s │ %-38s │ %s\n", "", "", "plain Nomad (bin packing)", "nomad-pal (pal)")
+	w := tabwriter.NewWriter(s.out, 2, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "JOB\tCLASS\tGPUS\t│\tNODES\tGPU CLASSES\tSLOWEST\tTRIES\tRUN\tDONE AFTER\t│\tNODES\tGPU CLASSES\tSLOWEST\tPREDICTED\tRUN\tDONE AFTER")
+	for i := range plain.Jobs {
+		p, q := plain.Jobs[i], placed.Jobs[i]
+		fmt.Fprintf(w, "%s\t%s\t%d\t│\t%s\t%d\t%s\t%s\t│\t%s\t%s\t%s\t%s\n", p.ID, p.Class, p.GPUs(),
+			s.where(p), max(p.Attempts, 1)+p.GaveUp/p.Allocations, seconds(p.RunTime), completion(p),
+			s.where(q), seconds(time.Duration(q.Predicted*float64(q.Work()))), seconds(q.RunTime), completion(q))
+	}
+	w.Flush()
+	n := len(s.gpus.All)
+	fmt.Fprintln(s.out)
+	for _, r := range []*replay.Result{plain, placed} {
+		sum := r.Summarise(n)
+		fmt.Fprintf(s.out, "%-12s %d of %d jobs finished; completion time average %s, geomean %s; makespan %s; useful GPU time %.0f %%; gangs half placed for %s in sum, of which %s with no gang running at all.\n",
+			r.Mode+":", sum.Finished, sum.Jobs, seconds(sum.AvgJCT), seconds(sum.GeomeanJCT), seconds(sum.Makespan), 100*sum.Useful, seconds(r.HalfPlaced), seconds(r.Deadlocked))
+	}
+	if plain.Bounded {
+		fmt.Fprintln(s.out, "Plain Nomad was cut off: its averages leave out the jobs that did not finish.")
+	}
+}
+
+func (s *stage) where(j replay.JobResult) string {
+	if len(j.GPUIDs) == 0 {
+		return "-\t-\t-"
+	}
+	byClass := map[int]int{}
+	worst := 0.0
+	for _, ids := range j.GPUIDs {
+		for _, id := range ids {
+			byClass[s.gpus.Class(id, j.Class)]++
+			worst = max(worst, s.gpus.Score(id, j.Class))
+		}
+	}
+	var parts []string
+	for c := 1; c <= 5; c++ {
+		if byClass[c] > 0 {
+			parts = append(parts, fmt.Sprintf("%d:%d", c, byClass[c]))
+		}
+	}
+	return fmt.Sprintf("%d\t%s\t%.2f", len(j.GPUIDs), strings.Join(parts, " "), worst)
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
+
+func completion(j replay.JobResult) string {
+	if j.FinishedAt.IsZero() {
+		return "not finished"
+	}
+	return seconds(j.JCT())
+}
+
+// explain shows the placer's reasons for one job, as its users would ask.
+func (s *stage) explain(ctx context.Context, bed *replay.Bed, r *replay.Result) error {
+	pick := r.Jobs[0]
+	for _, j := range r.Jobs {
+		if j.Class == pal.ClassA && j.GPUs() == 4 {
+			pick = j
+			break
+		}
+	}
+	out, err := bed.Command(ctx, "explain", pick.ID)
+	if err != nil {
+		return fmt.Errorf("explain %q: %w", pick.ID, err)
+	}
+	fmt.Fprintf(s.out, "\n$ nomad-pal explain %s\n%s\n", pick.ID, out)
+	return nil
+}
+
+// verify holds the placer to its word.
+func (s *stage) verify(r *replay.Result) error {
+	checked := 0
+	for _, j := range r.Jobs {
+		if j.FinishedAt.IsZero() {
+			return fmt.Errorf("job %q did not finish under the placer", j.ID)
+		}
+		if !slices.Equal(j.Allocated, j.Explained) || len(j.Allocated) != j.GPUs() {
+			return fmt.Errorf("%w: job %q was allocated %v, explained %v", errMismatch, j.ID, j.Allocated, j.Explained)
+		}
+		checked += len(j.Allocated)
+	}
+	fmt.Fprintf(s.out, "Checked: all %d gangs ran on exactly the %d GPUs that explain names.\n", len(r.Jobs), checked)
+	return nil
+}
+
+func writeJSON(path string, o options, runs ...*replay.Result) error {
+	text, err := json.MarshalIndent(map[string]any{"seed": o.seed, "nodes": o.nodes, "runs": runs}, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, text, 0o644)
+}

@@ -1,0 +1,98 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package replay
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/nomad-pal/nomad-pal/bench/rank"
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/population"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+)
+
+// GPUs are the emulated GPUs of a run.
+type GPUs struct {
+	All     []population.GPU
+	profile *profile.Profile
+	byID    map[string]int
+}
+
+// NewGPUs calibrates a drawn population.
+func NewGPUs(all []population.GPU) (*GPUs, error) {
+	g := &GPUs{All: all, byID: map[string]int{}}
+	var samples []profile.Sample
+	for i, u := range all {
+		g.byID[u.ID] = i
+		for k, c := range pal.AppClasses() {
+			samples = append(samples, profile.Sample{GPU: u.ID, Model: u.Model, Key: u.Key, App: c, Time: u.Times[k], Noise: u.Noise[k]})
+		}
+	}
+	p, err := profile.Build(samples, profile.DefaultOptions(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("calibrate the emulated GPUs: %w", err)
+	}
+	g.profile = p
+	return g, nil
+}
+
+// Score is the true PM score of a GPU.
+func (g *GPUs) Score(id string, c pal.AppClass) float64 {
+	i, ok := g.byID[id]
+	if !ok {
+		return 0
+	}
+	return g.All[i].Scores[c.Index()]
+}
+
+// Class is the variability class of a GPU, 1 the fastest.
+func (g *GPUs) Class(id string, c pal.AppClass) int {
+	e, _ := g.profile.Lookup(id, c)
+	return e.Class
+}
+
+// Speeds are the true scores as the ranks read them.
+func (g *GPUs) Speeds() rank.Speeds {
+	s := rank.Speeds{}
+	for _, u := range g.All {
+		s[u.ID] = map[string]float64{}
+		for k, c := range pal.AppClasses() {
+			s[u.ID][string(c)] = u.Scores[k]
+		}
+	}
+	return s
+}
+
+// write leaves an inventory per node, the profile and the speeds in dir.
+func (g *GPUs) write(dir string) error {
+	nodes := map[int]*strings.Builder{}
+	for _, u := range g.All {
+		if nodes[u.Node] == nil {
+			nodes[u.Node] = &strings.Builder{}
+		}
+		fmt.Fprintf(nodes[u.Node], "gpu %q {\n  model = %q\n  memory_mib = %d\n  power_limit_w = %d\n  bus_id = %q\n  numa = %d\n  island = %d\n  key = %q\n  times = { A = %v, B = %v, C = %v, D = %v }\n}\n",
+			u.ID, u.Model, u.MemoryMiB, u.PowerW, u.BusID, u.NUMA, u.Island, u.Key, u.Times[0], u.Times[1], u.Times[2], u.Times[3])
+	}
+	for n, text := range nodes {
+		if err := os.WriteFile(inventoryPath(dir, n), []byte(text.String()), 0o644); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "profile.json"), g.profile.Encode(), 0o644); err != nil {
+		return err
+	}
+	text, err := json.Marshal(g.Speeds())
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "speeds.json"), text, 0o644)
+}
+
+func inventoryPath(dir string, node int) string {
+	return filepath.Join(dir, fmt.Sprintf("inventory-%02d.hcl", node))
+}

@@ -1,0 +1,132 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package replay
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"text/template"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/bench/trace"
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// Job is one job of a run.
+type Job struct {
+	ID          string
+	Model       string // what it stands for
+	Class       pal.AppClass
+	Allocations int
+	GPUsEach    int
+	Submit      time.Duration // after the start of the run
+	Iterations  int
+	Iteration   time.Duration // on median GPUs of one node
+	Preempt     bool          // may be stopped and started again
+}
+
+// GPUs is the size of the gang.
+func (j Job) GPUs() int { return j.Allocations * j.GPUsEach }
+
+// Work is the run time on median GPUs of one node.
+func (j Job) Work() time.Duration { return time.Duration(j.Iterations) * j.Iteration }
+
+// Compression maps a trace to what a run has time for.
+type Compression struct {
+	Arrivals float64 // submission times are divided by this
+	Work     float64 // so is the work
+	// Shortest and Longest bound the work after that. The traces span four
+	// orders of magnitude; a run that bounds them says so.
+	Shortest, Longest time.Duration
+	Iteration         time.Duration
+	MaxGPUs           int // wider jobs are cut
+	GPUsPerNode       int
+	// OneGPUUpTo: gangs up to that size are allocations of one GPU each, wider
+	// ones take whole nodes where their size allows.
+	OneGPUUpTo int
+}
+
+// FromTrace makes jobs of a trace.
+func FromTrace(t trace.Trace, c Compression) []Job {
+	var jobs []Job
+	for _, j := range t.Jobs {
+		work := time.Duration(j.WorkS() / c.Work * float64(time.Second))
+		work = min(max(work, c.Shortest), c.Longest)
+		n := min(j.GPUs, c.MaxGPUs)
+		each := c.each(n)
+		jobs = append(jobs, Job{
+			ID: fmt.Sprintf("%s-%s", strings.ToLower(j.Name), j.ID), Model: j.Name, Class: j.Class,
+			Allocations: n / each, GPUsEach: each,
+			Submit:     time.Duration(j.SubmitS / c.Arrivals * float64(time.Second)),
+			Iterations: int(math.Ceil(float64(work) / float64(c.Iteration))), Iteration: c.Iteration,
+		})
+	}
+	return jobs
+}
+
+// each is the number of GPUs of one allocation of a gang of n.
+func (c Compression) each(n int) int {
+	if n <= c.OneGPUUpTo {
+		return 1
+	}
+	for k := c.GPUsPerNode; k > 1; k-- {
+		if n%k == 0 {
+			return k
+		}
+	}
+	return 1
+}
+
+// jobspec is what a user would write.
+var jobspec = template.Must(template.New("job").Parse(`job "{{.Job.ID}}" {
+  type = "batch"
+  meta {
+    pal_class = "{{.Job.Class}}"
+    pal_app   = "{{.Job.Model}}"
+{{- if .Job.Preempt}}
+    pal_preempt = "true"
+{{- end}}
+  }
+  group "ranks" {
+    count = {{.Job.Allocations}}
+    restart {
+      attempts = 0
+      mode     = "fail"
+    }
+    reschedule {
+      delay          = "5s"
+      delay_function = "constant"
+      unlimited      = true
+    }
+    disconnect {
+      lost_after = "1h"
+    }
+    ephemeral_disk {
+      size = 10
+    }
+    task "rank" {
+      driver       = "raw_exec"
+      kill_timeout = "2s"
+      config {
+        command = "{{.Rank}}"
+        args    = ["-rendezvous", "{{.Rendezvous}}", "-speeds", "{{.Speeds}}"]
+      }
+      env {
+        PAL_NODE = "${node.unique.name}"
+      }
+      logs {
+        disabled = true
+      }
+      resources {
+        cpu    = 50
+        memory = 32
+        device "nvidia/gpu" {
+          count = {{.Job.GPUsEach}}
+        }
+      }
+    }
+  }
+}
+`))

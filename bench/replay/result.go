@@ -1,0 +1,212 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package replay
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/bench/rank"
+)
+
+// Result is what happened in one run.
+type Result struct {
+	Mode string      `json:"scheduler"`
+	Jobs []JobResult `json:"jobs"`
+	// Bounded: the time of the run was over before all jobs had finished.
+	Bounded bool `json:"bounded"`
+	// HalfPlaced is the time summed over gangs that some but not all ranks of a
+	// gang held GPUs; Deadlocked the time in which gangs did so and none ran.
+	HalfPlaced time.Duration `json:"half_placed_ns"`
+	Deadlocked time.Duration `json:"deadlocked_ns"`
+}
+
+// JobResult is what happened to one job.
+type JobResult struct {
+	Job
+	SubmittedAt time.Time           `json:"submitted_at"`
+	StartedAt   time.Time           `json:"started_at"`  // all ranks there, first time
+	FinishedAt  time.Time           `json:"finished_at"` // zero: it did not finish
+	Attempts    int                 `json:"attempts"`
+	GaveUp      int                 `json:"ranks_gave_up"`
+	WaitedGPU   time.Duration       `json:"waited_gpu_ns"` // GPU time held while waiting for the gang
+	RunTime     time.Duration       `json:"run_ns"`        // of the attempts
+	GPUIDs      map[string][]string `json:"gpu_ids"`       // node → ids, last attempt
+	// Allocated are the ids that Nomad's allocations of the job name.
+	Allocated []string `json:"allocated"`
+	// Predicted is the placer's cost of the placement, 0 under plain Nomad;
+	// Explained the ids that its decision names.
+	Predicted float64  `json:"predicted_cost,omitempty"`
+	Explained []string `json:"explained,omitempty"`
+}
+
+// JCT is the job completion time; 0 if the job did not finish.
+func (j JobResult) JCT() time.Duration {
+	if j.FinishedAt.IsZero() {
+		return 0
+	}
+	return j.FinishedAt.Sub(j.SubmittedAt)
+}
+
+// sample adds the time since the last one.
+func (r *Result) sample(states []rank.State, d time.Duration) {
+	half, running := 0, false
+	for _, s := range states {
+		running = running || s.Running
+		if !s.Running && !s.Finished && s.Present > 0 && s.Present < s.Ranks {
+			half++
+		}
+	}
+	r.HalfPlaced += time.Duration(half) * d
+	if half > 0 && !running {
+		r.Deadlocked += d
+	}
+}
+
+func (r *Result) line(states []rank.State, at time.Duration) string {
+	var running, half, finished int
+	for _, s := range states {
+		switch {
+		case s.Finished:
+			finished++
+		case s.Running:
+			running++
+		case s.Present > 0:
+			half++
+		}
+	}
+	return fmt.Sprintf("%s: %3.0f s, %d of %d jobs finished, %d running, %d half placed", r.Mode, at.Seconds(), finished, len(states), running, half)
+}
+
+func (r *run) collect(ctx context.Context, submitted []time.Time) error {
+	for i, j := range r.jobs {
+		rep := r.rendezvous.Report(j.ID)
+		jr := JobResult{Job: j, SubmittedAt: submitted[i], FinishedAt: rep.Finished, Attempts: len(rep.Attempts), GaveUp: rep.GaveUp, WaitedGPU: rep.Waited}
+		for k, a := range rep.Attempts {
+			if k == 0 {
+				jr.StartedAt = a.Start
+			}
+			jr.RunTime += a.End.Sub(a.Start)
+			jr.GPUIDs = a.GPUs
+		}
+		if err := r.allocated(ctx, &jr); err != nil {
+			return err
+		}
+		if r.mode.Placer != "" {
+			if err := r.explained(ctx, &jr); err != nil {
+				return err
+			}
+		}
+		r.result.Jobs = append(r.result.Jobs, jr)
+	}
+	return nil
+}
+
+// allocated reads the device ids of the allocations that ran last.
+func (r *run) allocated(ctx context.Context, jr *JobResult) error {
+	q := (&api.QueryOptions{Params: map[string]string{"resources": "true"}}).WithContext(ctx)
+	allocs, _, err := r.Cluster.API().Jobs().Allocations(jr.ID, true, q)
+	if err != nil {
+		return fmt.Errorf("read allocations of %q: %w", jr.ID, err)
+	}
+	for _, stub := range allocs {
+		if stub.ClientStatus != api.AllocClientStatusRunning && stub.ClientStatus != api.AllocClientStatusComplete {
+			continue
+		}
+		a, _, err := r.Cluster.API().Allocations().Info(stub.ID, (&api.QueryOptions{}).WithContext(ctx))
+		if err != nil {
+			return fmt.Errorf("read allocation %q: %w", stub.ID, err)
+		}
+		for _, t := range a.AllocatedResources.Tasks {
+			for _, d := range t.Devices {
+				jr.Allocated = append(jr.Allocated, d.DeviceIDs...)
+			}
+		}
+	}
+	slices.Sort(jr.Allocated)
+	return nil
+}
+
+// explained reads the placer's decision, as a user would.
+func (r *run) explained(ctx context.Context, jr *JobResult) error {
+	out, err := r.Command(ctx, "explain", "-json", jr.ID)
+	if err != nil {
+		return fmt.Errorf("explain %q: %w", jr.ID, err)
+	}
+	var d struct {
+		Decision struct {
+			Chosen *struct {
+				Cost    float64 `json:"cost"`
+				Members []struct {
+					GPUs []struct {
+						ID string `json:"id"`
+					} `json:"gpus"`
+				} `json:"members"`
+			} `json:"chosen"`
+		} `json:"decision"`
+	}
+	if err := json.Unmarshal(out, &d); err != nil {
+		return fmt.Errorf("read explanation of %q: %w", jr.ID, err)
+	}
+	if d.Decision.Chosen == nil {
+		return nil
+	}
+	jr.Predicted = d.Decision.Chosen.Cost
+	for _, m := range d.Decision.Chosen.Members {
+		for _, u := range m.GPUs {
+			jr.Explained = append(jr.Explained, u.ID)
+		}
+	}
+	slices.Sort(jr.Explained)
+	return nil
+}
+
+// Summary are the figures of one run over its finished jobs.
+type Summary struct {
+	Finished, Jobs     int
+	AvgJCT, GeomeanJCT time.Duration
+	Makespan           time.Duration
+	// Utilisation is the share of GPU time from the first submission to the
+	// last finish in which gangs ran; Useful the share that the work would have
+	// taken on median GPUs of one node.
+	Utilisation, Useful float64
+}
+
+// Summarise computes the figures.
+func (r *Result) Summarise(gpus int) Summary {
+	s := Summary{Jobs: len(r.Jobs)}
+	var first, last time.Time
+	var logs, ran, useful float64
+	for _, j := range r.Jobs {
+		if first.IsZero() || j.SubmittedAt.Before(first) {
+			first = j.SubmittedAt
+		}
+		if j.FinishedAt.IsZero() {
+			continue
+		}
+		s.Finished++
+		s.AvgJCT += j.JCT()
+		logs += math.Log(j.JCT().Seconds())
+		ran += j.RunTime.Seconds() * float64(j.GPUs())
+		useful += j.Work().Seconds() * float64(j.GPUs())
+		if j.FinishedAt.After(last) {
+			last = j.FinishedAt
+		}
+	}
+	if s.Finished == 0 {
+		return s
+	}
+	s.AvgJCT /= time.Duration(s.Finished)
+	s.GeomeanJCT = time.Duration(math.Exp(logs/float64(s.Finished)) * float64(time.Second))
+	s.Makespan = last.Sub(first)
+	s.Utilisation = ran / (s.Makespan.Seconds() * float64(gpus))
+	s.Useful = useful / (s.Makespan.Seconds() * float64(gpus))
+	return s
+}

@@ -1,0 +1,242 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package replay
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/bench/rank"
+	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+)
+
+// Mode is who places the jobs.
+type Mode struct {
+	Name string
+	// Algorithm is Nomad's scheduler algorithm: "binpack" or "spread".
+	Algorithm string
+	// Placer runs nomad-pal with this agent configuration (HCL); "" is plain
+	// Nomad.
+	Placer string
+}
+
+// Run submits the jobs at their times and watches until all have finished or
+// the bound is over. It leaves the cluster empty.
+func (b *Bed) Run(ctx context.Context, m Mode, jobs []Job, bound time.Duration) (*Result, error) {
+	if _, _, err := b.Cluster.API().Operator().SchedulerSetConfiguration(&api.SchedulerConfiguration{SchedulerAlgorithm: api.SchedulerAlgorithm(m.Algorithm)}, nil); err != nil {
+		return nil, fmt.Errorf("set the scheduler algorithm: %w", err)
+	}
+	r, err := rank.Listen(b.GiveUp)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	if m.Placer != "" {
+		stop, err := b.startPlacer(ctx, m.Placer)
+		if err != nil {
+			return nil, err
+		}
+		defer stop()
+	}
+	run := &run{Bed: b, mode: m, jobs: jobs, rendezvous: r, start: time.Now(), result: &Result{Mode: m.Name}}
+	err = run.all(ctx, bound)
+	if errClear := b.clear(context.WithoutCancel(ctx), jobs); err == nil {
+		err = errClear
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", m.Name, err)
+	}
+	return run.result, nil
+}
+
+// run is one run in progress.
+type run struct {
+	*Bed
+	mode       Mode
+	jobs       []Job
+	rendezvous *rank.Rendezvous
+	start      time.Time
+	result     *Result
+}
+
+func (r *run) all(ctx context.Context, bound time.Duration) error {
+	for _, j := range r.jobs {
+		r.rendezvous.Expect(rank.Gang{Job: j.ID, Ranks: j.Allocations, Iterations: j.Iterations, Iteration: j.Iteration, Class: string(j.Class), Penalty: r.Penalty, Restart: r.Restart})
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, bound, errBound)
+	defer cancel()
+	var submitting sync.WaitGroup
+	var submitErr error
+	submitted := make([]time.Time, len(r.jobs))
+	submitting.Go(func() { submitErr = r.submitAll(ctx, submitted, cancel) })
+	err := r.watch(ctx)
+	submitting.Wait()
+	if submitErr != nil && !errors.Is(submitErr, context.Canceled) && !errors.Is(submitErr, context.DeadlineExceeded) {
+		return submitErr
+	}
+	if err != nil && !errors.Is(context.Cause(ctx), errBound) {
+		return err
+	}
+	r.result.Bounded = errors.Is(context.Cause(ctx), errBound)
+	return r.collect(context.WithoutCancel(ctx), submitted)
+}
+
+var errBound = errors.New("the run's time is over")
+
+func (r *run) submitAll(ctx context.Context, submitted []time.Time, cancel context.CancelFunc) error {
+	for i, j := range r.jobs {
+		if err := sleepUntil(ctx, r.start.Add(j.Submit)); err != nil {
+			return err
+		}
+		path, err := r.render(j, r.rendezvous)
+		if err != nil {
+			cancel()
+			return fmt.Errorf("write jobspec of %q: %w", j.ID, err)
+		}
+		submitted[i] = time.Now()
+		if err := r.submit(ctx, path); err != nil {
+			cancel()
+			return fmt.Errorf("submit %q: %w", j.ID, err)
+		}
+	}
+	return nil
+}
+
+func sleepUntil(ctx context.Context, at time.Time) error {
+	t := time.NewTimer(time.Until(at))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// submit runs the command that a user would.
+func (r *run) submit(ctx context.Context, path string) error {
+	args := []string{r.Nomad, "job", "run", "-detach", path}
+	if r.mode.Placer != "" {
+		args = []string{filepath.Join(r.Bin, "nomad-pal"), "run", "-detach", path}
+	}
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Env = append(os.Environ(), r.Cluster.Env()...)
+	out, err := cmd.CombinedOutput()
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+	return ctx.Err()
+}
+
+// watch samples what the gangs do until all have finished.
+func (r *run) watch(ctx context.Context) error {
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	last, next := time.Now(), time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		states := r.rendezvous.States()
+		now := time.Now()
+		r.result.sample(states, now.Sub(last))
+		last = now
+		if now.After(next) {
+			r.Progress(r.result.line(states, now.Sub(r.start)))
+			next = now.Add(5 * time.Second)
+		}
+		if !slices.ContainsFunc(states, func(s rank.State) bool { return !s.Finished }) {
+			return nil
+		}
+	}
+}
+
+// startPlacer runs `nomad-pal agent` and returns what stops it.
+func (b *Bed) startPlacer(ctx context.Context, config string) (stop func(), err error) {
+	path := filepath.Join(b.dir, "placer.hcl")
+	if err := os.WriteFile(path, []byte(config), 0o644); err != nil {
+		return nil, err
+	}
+	log, err := os.Create(filepath.Join(b.dir, "placer.log"))
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, filepath.Join(b.Bin, "nomad-pal"), "agent", "-config", path)
+	cmd.Env = append(os.Environ(), b.Cluster.Env()...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
+	if err := cmd.Start(); err != nil {
+		log.Close()
+		return nil, fmt.Errorf("start the placer: %w", err)
+	}
+	return func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+		log.Close()
+	}, nil
+}
+
+// PlacerLog is what the last placer logged.
+func (b *Bed) PlacerLog() string {
+	text, err := os.ReadFile(filepath.Join(b.dir, "placer.log"))
+	if err != nil {
+		return err.Error()
+	}
+	return string(bytes.TrimSpace(text))
+}
+
+// Command runs one of our commands against the cluster and returns its output.
+func (b *Bed) Command(ctx context.Context, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(b.Bin, "nomad-pal"), args...)
+	cmd.Env = append(os.Environ(), b.Cluster.Env()...)
+	return cmd.Output()
+}
+
+// clear stops and purges the jobs and waits until nothing of them runs.
+func (b *Bed) clear(ctx context.Context, jobs []Job) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	b.Progress("clearing the cluster")
+	for _, j := range jobs {
+		_, _, err := b.Cluster.API().Jobs().Deregister(j.ID, true, (&api.WriteOptions{}).WithContext(ctx))
+		if err != nil && !strings.Contains(err.Error(), "404") {
+			return fmt.Errorf("stop job %q: %w", j.ID, err)
+		}
+	}
+	err := cluster.Until(ctx, "no allocation running", func(ctx context.Context) (string, error) {
+		allocs, _, err := b.Cluster.API().Allocations().List((&api.QueryOptions{}).WithContext(ctx))
+		if err != nil {
+			return err.Error(), nil
+		}
+		n := 0
+		for _, a := range allocs {
+			if a.ClientStatus == api.AllocClientStatusRunning || a.ClientStatus == api.AllocClientStatusPending && a.DesiredStatus == api.AllocDesiredStatusRun {
+				n++
+			}
+		}
+		if n > 0 {
+			return fmt.Sprintf("%d still do", n), nil
+		}
+		return "", nil
+	})
+	if err != nil {
+		return err
+	}
+	return b.Cluster.API().System().GarbageCollect()
+}
