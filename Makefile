@@ -13,6 +13,9 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@2026.2.2
 NESTED      := $(patsubst %/go.mod,%,$(shell git ls-files '*/go.mod'))
 UNIT         = $(shell go list ./... | grep -v '/e2e$$')
 
+# go-nvml binds everything that NVML ever had; gcc would warn of each deprecated function.
+export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
+
 ##@ Use
 
 .PHONY: demo

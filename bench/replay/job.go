@@ -99,6 +99,8 @@ var jobspec = template.Must(template.New("job").Parse(`job "{{.Job.ID}}" {
       delay          = "5s"
       delay_function = "constant"
       unlimited      = true
+      attempts       = 0
+      interval       = "0s"
     }
     disconnect {
       lost_after = "1h"
@@ -117,7 +119,9 @@ var jobspec = template.Must(template.New("job").Parse(`job "{{.Job.ID}}" {
         PAL_NODE = "${node.unique.name}"
       }
       logs {
-        disabled = true
+        disabled      = true
+        max_files     = 1
+        max_file_size = 1
       }
       resources {
         cpu    = 50

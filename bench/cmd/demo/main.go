@@ -38,7 +38,7 @@ func main() {
 	var o options
 	flag.StringVar(&o.nomad, "nomad", "", "nomad binary")
 	flag.StringVar(&o.bin, "bin", "build/bin", "folder of our binaries")
-	flag.IntVar(&o.nodes, "nodes", 12, "clients, of 4 GPUs each (at least 4)")
+	flag.IntVar(&o.nodes, "nodes", 16, "clients, of 4 GPUs each (at least 4)")
 	flag.IntVar(&o.jobs, "jobs", 14, "jobs")
 	flag.Uint64Var(&o.seed, "seed", 7, "seed of GPUs and jobs")
 	flag.IntVar(&o.outliers, "outliers", 1, "GPUs that are 2.5 times slower or worse")
