@@ -1,0 +1,253 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package sim
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/bench/trace"
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+)
+
+// Config is one run of the honest mode.
+type Config struct {
+	Jobs    []trace.Job
+	Cluster *pal.Cluster
+	Queue   queue.Options
+	// RestartS is the run time a gang loses each time it is preempted, moved or
+	// restarted after a failure. 0 < RestartS lets the queue preempt and move.
+	RestartS    float64
+	Preemptible bool
+	// Gang makes the gang of a job; nil: one-GPU members that may lie anywhere.
+	Gang func(trace.Job) pal.Gang
+	// Estimate is what the queue is told of a job's work; nil: nothing.
+	Estimate func(i int, j trace.Job) time.Duration
+	Failures Failures
+	Seed     uint64
+	// OnProgress hears of simulated time and jobs done now and then; nil: nobody.
+	OnProgress func(now time.Duration, finished, total int)
+	// Observe sees every change of what runs; nil: nobody.
+	Observe func(now time.Duration, job int, kind string, p pal.Placement)
+}
+
+// simJob is a job in the engine's books.
+type simJob struct {
+	gang      pal.Gang
+	left      float64 // seconds of work at cost 1
+	placement pal.Placement
+	since     time.Duration // when work goes on: start plus restart cost
+	started   time.Duration // of the present run
+	cost      float64
+	first     time.Duration
+	finish    time.Duration
+	waiting   time.Duration // since when it waits
+	waited    time.Duration
+	lostS     float64 // GPU seconds lost to restarts
+	ranS      float64 // GPU seconds it held
+	runs      int
+	event     int64 // number of its end event; others are stale
+	running   bool
+}
+
+type engine struct {
+	Config
+	line     *queue.Line
+	jobs     []simJob
+	index    map[string]int
+	now      time.Duration
+	next     int // next arrival
+	events   events
+	eventSeq int64
+	finished int
+	wakeAt   time.Duration
+	use      usage
+	faults   faults
+}
+
+// Run simulates until every job has finished.
+func (c Config) Run() (Outcome, error) {
+	e, err := c.engine()
+	if err != nil {
+		return Outcome{}, err
+	}
+	for e.finished < len(e.jobs) {
+		at, ok := e.nextTime()
+		if !ok {
+			return Outcome{}, fmt.Errorf("simulate: at %v %d of %d jobs wait and nothing will happen any more", e.now, len(e.jobs)-e.finished, len(e.jobs))
+		}
+		e.advance(at)
+		e.decide()
+	}
+	return e.outcome(), nil
+}
+
+func (c Config) engine() (*engine, error) {
+	c.Queue.Exclusive = true
+	line, err := queue.New(c.Queue)
+	if err != nil {
+		return nil, err
+	}
+	if c.Gang == nil {
+		c.Gang = func(j trace.Job) pal.Gang { return pal.SingleGPUs(j.ID, j.Class, j.GPUs) }
+	}
+	e := &engine{Config: c, line: line, jobs: make([]simJob, len(c.Jobs)), index: make(map[string]int, len(c.Jobs))}
+	for i, j := range c.Jobs {
+		if j.GPUs > c.Cluster.NumGPUs() {
+			return nil, fmt.Errorf("job %q needs %d GPUs, the cluster has %d", j.ID, j.GPUs, c.Cluster.NumGPUs())
+		}
+		if _, dup := e.index[j.ID]; dup {
+			return nil, fmt.Errorf("job %q is there twice", j.ID)
+		}
+		e.index[j.ID] = i
+		e.jobs[i] = simJob{gang: c.Gang(j), left: j.WorkS(), first: -1, finish: -1}
+	}
+	e.faults = e.newFaults()
+	e.use = newUsage(c.Cluster.NumGPUs())
+	return e, nil
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// nextTime is when something happens next.
+func (e *engine) nextTime() (time.Duration, bool) {
+	at, ok := e.events.nextAt()
+	if e.next < len(e.jobs) {
+		if t := seconds(e.Jobs[e.next].SubmitS); !ok || t < at {
+			at, ok = t, true
+		}
+	}
+	if e.wakeAt > e.now && (!ok || e.wakeAt < at) {
+		at, ok = e.wakeAt, true
+	}
+	return at, ok
+}
+
+// advance goes to the time and lets happen what happens then.
+func (e *engine) advance(at time.Duration) {
+	e.use.add(e.now, at)
+	e.now = at
+	for {
+		ev, ok := e.events.popUntil(at)
+		if !ok {
+			break
+		}
+		switch {
+		case ev.gpu >= 0:
+			e.fault(ev)
+		case e.jobs[ev.job].running && e.jobs[ev.job].event == ev.seq:
+			e.end(ev.job)
+		}
+	}
+	for e.next < len(e.jobs) && seconds(e.Jobs[e.next].SubmitS) <= at {
+		e.arrive(e.next)
+		e.next++
+	}
+}
+
+func (e *engine) arrive(i int) {
+	j := e.Jobs[i]
+	q := queue.Job{ID: j.ID, Name: j.Name, Tenant: j.Tenant, Gang: e.jobs[i].gang, Submitted: e.now,
+		Preemptible: e.Preemptible, Migratable: e.Queue.Migrate, RestartCost: seconds(e.RestartS)}
+	if e.Estimate != nil {
+		q.Estimate = e.Estimate(i, j)
+	}
+	e.jobs[i].waiting = e.now
+	if err := e.line.Submit(e.now, q); err != nil {
+		panic(err) // ids, sizes and classes were checked before
+	}
+	e.use.wait(1, j.GPUs)
+}
+
+// decide carries out what the queue says until it says nothing more.
+func (e *engine) decide() {
+	for {
+		actions := e.line.Decide(e.now, e.Cluster)
+		if len(actions) == 0 {
+			break
+		}
+		again := false
+		for _, a := range actions {
+			i := e.index[a.Job]
+			switch a.Kind {
+			case queue.Start:
+				e.start(i, a.Placement)
+			case queue.Preempt:
+				e.stop(i, "preempt")
+				e.line.Stopped(e.now, a.Job)
+				again = true
+			case queue.Migrate:
+				e.stop(i, "")
+				e.start(i, a.Placement)
+				again = true
+			}
+		}
+		if !again {
+			break
+		}
+	}
+	e.wakeAt = 0
+	if at, ok := e.line.Wake(e.now); ok {
+		e.wakeAt = at
+	}
+}
+
+// start runs job i on the placement.
+func (e *engine) start(i int, p pal.Placement) {
+	j := &e.jobs[i]
+	e.Cluster.Take(j.gang, p)
+	kind := "start"
+	j.running, j.placement, j.cost, j.since, j.started = true, p, p.Cost(), e.now, e.now
+	if j.first < 0 {
+		j.first = e.now
+	}
+	if j.runs++; j.runs > 1 {
+		kind = "resume"
+		j.since += seconds(e.RestartS)
+	}
+	j.waited += e.now - j.waiting
+	e.line.Started(e.now, e.Jobs[i].ID, p)
+	e.use.wait(-1, -e.Jobs[i].GPUs)
+	e.use.run(e.Jobs[i].GPUs, j.cost)
+	e.eventSeq++
+	j.event = e.eventSeq
+	e.events.push(event{at: j.since + seconds(j.left*j.cost), seq: j.event, job: i, gpu: -1})
+	e.observe(i, kind, p)
+}
+
+func (e *engine) observe(i int, kind string, p pal.Placement) {
+	if e.Observe != nil && kind != "" {
+		e.Observe(e.now, i, kind, p)
+	}
+}
+
+// stop takes the GPUs away from job i and books what it has done.
+func (e *engine) stop(i int, kind string) {
+	j := &e.jobs[i]
+	e.Cluster.Release(j.gang, j.placement)
+	gpus := float64(e.Jobs[i].GPUs)
+	held := (e.now - j.started).Seconds()
+	useful := max(0, (e.now - j.since).Seconds())
+	j.left = max(0, j.left-useful/j.cost)
+	j.lostS += (held - useful) * gpus
+	j.ranS += held * gpus
+	j.running, j.waiting = false, e.now
+	e.use.run(-e.Jobs[i].GPUs, j.cost)
+	e.use.wait(1, e.Jobs[i].GPUs)
+	e.observe(i, kind, j.placement)
+}
+
+// end is the end of job i.
+func (e *engine) end(i int) {
+	e.stop(i, "finish")
+	e.use.wait(-1, -e.Jobs[i].GPUs)
+	j := &e.jobs[i]
+	j.left, j.finish = 0, e.now
+	e.finished++
+	e.line.Finished(e.now, e.Jobs[i].ID)
+	if e.OnProgress != nil && (e.finished%1000 == 0 || e.finished == len(e.jobs)) {
+		e.OnProgress(e.now, e.finished, len(e.jobs))
+	}
+}

@@ -1,0 +1,116 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package sim
+
+import (
+	"container/heap"
+	"math/rand/v2"
+	"time"
+)
+
+// event is the end of a job's run, or (gpu ≥ 0) a failure or repair.
+type event struct {
+	at  time.Duration
+	seq int64
+	job int
+	gpu int
+}
+
+// events is a heap of events in order of time, then of making.
+type events []event
+
+func (h events) Len() int { return len(h) }
+func (h events) Less(a, b int) bool {
+	if h[a].at != h[b].at {
+		return h[a].at < h[b].at
+	}
+	return h[a].seq < h[b].seq
+}
+func (h events) Swap(a, b int) { h[a], h[b] = h[b], h[a] }
+func (h *events) Push(x any)   { *h = append(*h, x.(event)) }
+func (h *events) Pop() any {
+	last := (*h)[len(*h)-1]
+	*h = (*h)[:len(*h)-1]
+	return last
+}
+
+func (h *events) push(e event) { heap.Push(h, e) }
+
+func (h *events) nextAt() (time.Duration, bool) {
+	if len(*h) == 0 {
+		return 0, false
+	}
+	return (*h)[0].at, true
+}
+
+func (h *events) popUntil(at time.Duration) (event, bool) {
+	if len(*h) == 0 || (*h)[0].at > at {
+		return event{}, false
+	}
+	return heap.Pop(h).(event), true
+}
+
+// Failures are the rates at which GPUs fail; zero: they never do.
+type Failures struct {
+	// MTBFH is the mean time between failures of one GPU in hours.
+	MTBFH float64
+	// RepairH is the mean time until it is back.
+	RepairH float64
+}
+
+type faults struct {
+	rand *rand.Rand
+	down map[int]bool
+}
+
+// newFaults draws the first failure.
+func (e *engine) newFaults() faults {
+	f := faults{rand: rand.New(rand.NewPCG(e.Seed, 0xfa17)), down: map[int]bool{}}
+	e.faults = f
+	if e.Failures.MTBFH > 0 {
+		e.nextFailure()
+	}
+	return f
+}
+
+func (e *engine) nextFailure() {
+	n := e.Cluster.NumGPUs()
+	gap := e.faults.rand.ExpFloat64() * e.Failures.MTBFH * 3600 / float64(n)
+	e.eventSeq++
+	e.events.push(event{at: e.now + seconds(gap), seq: e.eventSeq, gpu: e.faults.rand.IntN(n)})
+}
+
+// fault takes a GPU down, with the gang on it, or brings it back.
+func (e *engine) fault(ev event) {
+	if e.faults.down[ev.gpu] {
+		delete(e.faults.down, ev.gpu)
+		e.Cluster.SetHealth(ev.gpu, false, false)
+		e.line.Changed()
+		return
+	}
+	e.faults.down[ev.gpu] = true
+	for i := range e.jobs {
+		if e.jobs[i].running && onGPU(&e.jobs[i], ev.gpu) {
+			e.stop(i, "fail")
+			e.line.Stopped(e.now, e.Jobs[i].ID)
+			break
+		}
+	}
+	e.Cluster.SetHealth(ev.gpu, true, false)
+	e.line.Changed()
+	e.eventSeq++
+	e.events.push(event{at: e.now + seconds(e.faults.rand.ExpFloat64()*e.Failures.RepairH*3600), seq: e.eventSeq, gpu: ev.gpu})
+	e.nextFailure()
+}
+
+func onGPU(j *simJob, gpu int) bool {
+	for _, m := range j.placement.Members {
+		for _, u := range m.GPUs {
+			if u == gpu {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,116 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package sim
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// Outcome is what a run of the honest mode comes to.
+type Outcome struct {
+	Jobs        []JobResult
+	Utilisation float64 // GPU time held by gangs, until the last finish
+	Useful      float64 // GPU time that a cluster of score-1 GPUs would have needed
+	LostGPUh    float64 // GPU hours lost to restarts
+	Preemptions int     // runs beyond the first of each job
+	Samples     []Sample
+	MakespanS   float64
+}
+
+// Sample is the state at one time.
+type Sample struct {
+	AtS         float64
+	BusyGPUs    int
+	WaitingJobs int
+	WaitingGPUs int
+}
+
+// usage integrates what is busy and samples it.
+type usage struct {
+	gpus        int
+	busy        int
+	effective   float64 // GPUs in use, each at the speed of a score-1 GPU
+	busyS       float64
+	usefulS     float64
+	waitingJobs int
+	waitingGPUs int
+	samples     []Sample
+	every       time.Duration
+	nextSample  time.Duration
+}
+
+// maxSamples bounds the samples kept; when reached, every other one goes.
+const maxSamples = 2000
+
+func newUsage(gpus int) usage { return usage{gpus: gpus, every: time.Minute} }
+
+func (u *usage) wait(jobs, gpus int) { u.waitingJobs += jobs; u.waitingGPUs += gpus }
+
+func (u *usage) run(gpus int, cost float64) {
+	u.busy += gpus
+	u.effective += float64(gpus) / cost
+}
+
+func (u *usage) add(from, to time.Duration) {
+	u.busyS += float64(u.busy) * (to - from).Seconds()
+	u.usefulS += u.effective * (to - from).Seconds()
+	for ; u.nextSample <= to; u.nextSample += u.every {
+		u.samples = append(u.samples, Sample{u.nextSample.Seconds(), u.busy, u.waitingJobs, u.waitingGPUs})
+		if len(u.samples) == maxSamples {
+			for i := 1; i < maxSamples/2; i++ {
+				u.samples[i] = u.samples[2*i]
+			}
+			u.samples = u.samples[:maxSamples/2]
+			u.every *= 2
+		}
+	}
+}
+
+func (e *engine) outcome() Outcome {
+	o := Outcome{Samples: e.use.samples}
+	first, last := math.Inf(1), 0.0
+	for i := range e.jobs {
+		j := &e.jobs[i]
+		r := JobResult{ID: e.Jobs[i].ID, GPUs: e.Jobs[i].GPUs, Submit: e.Jobs[i].SubmitS, Start: j.first.Seconds(),
+			Finish: j.finish.Seconds(), Wait: j.waited.Seconds(), Tracked: true}
+		o.Jobs = append(o.Jobs, r)
+		o.LostGPUh += j.lostS / 3600
+		o.Preemptions += j.runs - 1
+		first, last = min(first, r.Submit), max(last, r.Finish)
+	}
+	o.MakespanS = last - first
+	o.Utilisation = e.use.busyS / (float64(e.use.gpus) * last)
+	o.Useful = e.use.usefulS / (float64(e.use.gpus) * last)
+	return o
+}
+
+// Figures are the usual numbers over the tracked jobs.
+type Figures struct {
+	AvgJCT, GeoJCT, P50, P90, P99, MaxJCT, Makespan float64
+}
+
+// FiguresOf computes them.
+func FiguresOf(jobs []JobResult) Figures {
+	var f Figures
+	jcts := make([]float64, 0, len(jobs))
+	first, last := math.Inf(1), 0.0
+	for _, j := range jobs {
+		f.AvgJCT += j.JCT()
+		f.GeoJCT += math.Log(j.JCT())
+		jcts = append(jcts, j.JCT())
+		first, last = min(first, j.Submit), max(last, j.Finish)
+	}
+	if len(jobs) == 0 {
+		return f
+	}
+	slices.Sort(jcts)
+	at := func(p float64) float64 { return jcts[min(len(jcts)-1, int(p*float64(len(jcts))))] }
+	f.AvgJCT /= float64(len(jobs))
+	f.GeoJCT = math.Exp(f.GeoJCT / float64(len(jobs)))
+	f.P50, f.P90, f.P99, f.MaxJCT = at(0.5), at(0.9), at(0.99), jcts[len(jcts)-1]
+	f.Makespan = last - first
+	return f
+}

@@ -1,0 +1,198 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// heap is a binary heap of entries that know their position, so that any of
+// them can leave.
+type heap struct {
+	less func(a, b *entry) bool
+	pos  func(e *entry) *int
+	es   []*entry
+}
+
+func (h *heap) push(e *entry) {
+	h.es = append(h.es, e)
+	h.up(len(h.es) - 1)
+}
+
+func (h *heap) remove(e *entry) {
+	i, last := *h.pos(e), len(h.es)-1
+	if i != last {
+		h.es[i] = h.es[last]
+		*h.pos(h.es[i]) = i
+	}
+	h.es[last] = nil
+	h.es = h.es[:last]
+	if i != last {
+		h.down(h.up(i))
+	}
+}
+
+func (h *heap) up(i int) int {
+	e := h.es[i]
+	for i > 0 {
+		parent := (i - 1) / 2
+		if !h.less(e, h.es[parent]) {
+			break
+		}
+		h.es[i] = h.es[parent]
+		*h.pos(h.es[i]) = i
+		i = parent
+	}
+	h.es[i] = e
+	*h.pos(e) = i
+	return i
+}
+
+func (h *heap) down(i int) {
+	e := h.es[i]
+	for {
+		child := 2*i + 1
+		if child >= len(h.es) {
+			break
+		}
+		if child+1 < len(h.es) && h.less(h.es[child+1], h.es[child]) {
+			child++
+		}
+		if !h.less(h.es[child], e) {
+			break
+		}
+		h.es[i] = h.es[child]
+		*h.pos(h.es[i]) = i
+		i = child
+	}
+	h.es[i] = e
+	*h.pos(e) = i
+}
+
+// signature is what two waiting gangs share if one fits exactly where the
+// other does, under the same rules: where the first of them does not fit, the
+// others need not be tried.
+type signature struct {
+	class   pal.AppClass
+	maxTier pal.Tier
+	shapes  string
+	tenant  string
+	overdue bool
+}
+
+// shapesOf writes a gang's shapes; eligible device groups count as equal where
+// the caller shares the slice.
+func shapesOf(g pal.Gang) string {
+	var b strings.Builder
+	for _, s := range g.Shapes {
+		var eligible *bool
+		if len(s.Eligible) > 0 {
+			eligible = &s.Eligible[0]
+		}
+		fmt.Fprintf(&b, "%d×%d %v %p;", s.Members, s.GPUs, s.Need, eligible)
+	}
+	return b.String()
+}
+
+// bucket holds the waiting gangs of one signature.
+type bucket struct {
+	heap
+	sig     signature
+	gpus    int
+	livePos int
+	// failedAt is the Line's version at which the first of the bucket did not
+	// fit, and could not be made room for; used where the cluster is exclusive.
+	failedAt uint64
+	failed   bool
+	// everFits is whether its gangs fit the cluster without anything of ours,
+	// found at version checkedAt-1; 0: not looked yet. Where it is exclusive.
+	everFits  bool
+	checkedAt uint64
+}
+
+// enqueue puts a waiting entry into its bucket.
+func (l *Line) enqueue(e *entry) {
+	e.state = waiting
+	sig := signature{class: e.job.Gang.Class, maxTier: e.job.Gang.MaxTier, shapes: l.shapes(e.job.Gang), overdue: e.overdue}
+	if l.opt.FairShare || len(l.opt.Tenants) > 0 {
+		sig.tenant = e.job.Tenant
+	}
+	b := l.buckets[sig]
+	if b == nil {
+		b = &bucket{sig: sig, gpus: e.gpus, livePos: -1}
+		b.less = func(a, c *entry) bool { return a.key.compare(c.key) < 0 }
+		b.pos = func(e *entry) *int { return &e.pos }
+		l.buckets[sig] = b
+	}
+	e.bucket, e.key = b, l.keyOf(e)
+	b.push(e)
+	if b.livePos < 0 {
+		b.livePos = len(l.live)
+		l.live = append(l.live, b)
+	}
+	if !e.overdue {
+		l.ages.push(e)
+	}
+}
+
+// shapes is shapesOf without its cost for the common gang of one-GPU members.
+func (l *Line) shapes(g pal.Gang) string {
+	if len(g.Shapes) == 1 && g.Shapes[0].Eligible == nil && g.Shapes[0].Need == (pal.Resources{}) && g.Shapes[0].GPUs == 1 {
+		for len(l.singles) <= g.Shapes[0].Members {
+			l.singles = append(l.singles, fmt.Sprint(len(l.singles)))
+		}
+		return l.singles[g.Shapes[0].Members]
+	}
+	return shapesOf(g)
+}
+
+// dequeue takes a waiting entry out of its bucket.
+func (l *Line) dequeue(e *entry) {
+	b := e.bucket
+	b.remove(e)
+	e.bucket = nil
+	if !e.overdue {
+		l.ages.remove(e)
+	}
+	if len(b.es) == 0 {
+		last := l.live[len(l.live)-1]
+		l.live[b.livePos], last.livePos = last, b.livePos
+		l.live = l.live[:len(l.live)-1]
+		delete(l.buckets, b.sig)
+	}
+}
+
+// age moves gangs that have waited longer than Pass to the front.
+func (l *Line) age(now time.Duration) {
+	for len(l.ages.es) > 0 && l.ages.es[0].waitingSince+l.opt.Pass <= now {
+		e := l.ages.es[0]
+		l.dequeue(e)
+		e.overdue = true
+		l.enqueue(e)
+	}
+}
+
+// resort sorts the waiting gangs anew whose names have taught something.
+func (l *Line) resort() {
+	if len(l.learned) == 0 {
+		return
+	}
+	if l.opt.Order == SRTF || l.opt.Order == Adaptive {
+		for _, b := range l.live {
+			for _, e := range b.es {
+				if _, ok := l.learned[e.job.Name]; ok {
+					e.key = l.keyOf(e)
+				}
+			}
+			for i := len(b.es)/2 - 1; i >= 0; i-- {
+				b.down(i)
+			}
+		}
+	}
+	clear(l.learned)
+}

@@ -1,0 +1,234 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"slices"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// claim is a gang's right to the GPUs that preemption frees for it.
+type claim struct {
+	by        *entry
+	placement pal.Placement
+	victims   []*entry // not yet stopped
+}
+
+func (l *Line) dropClaims(drop func(*claim) bool) {
+	l.claims = slices.DeleteFunc(l.claims, drop)
+}
+
+// pass is one run of Decide. The cluster is its what-if: everything taken,
+// released or held is put back at the end.
+type pass struct {
+	*Line
+	c       *pal.Cluster
+	now     time.Duration
+	actions []Action
+	undo    []func()
+	head    *entry // the first that did not fit
+	reserve *reservation
+}
+
+// Decide says what to do now. It leaves the cluster as it is; what it decided
+// stays decided until it is reported back.
+func (l *Line) Decide(now time.Duration, c *pal.Cluster) []Action {
+	l.age(now)
+	l.resort()
+	p := &pass{Line: l, c: c, now: now}
+	p.holdPending()
+	p.claims()
+	p.walk()
+	if l.opt.Migrate {
+		p.migrate()
+	}
+	for i := len(p.undo) - 1; i >= 0; i-- {
+		p.undo[i]()
+	}
+	return p.actions
+}
+
+// take marks a placement as used for the rest of the pass.
+func (p *pass) take(g pal.Gang, pl pal.Placement) {
+	p.c.Take(g, pl)
+	p.undo = append(p.undo, func() { p.c.Release(g, pl) })
+}
+
+// release is the opposite.
+func (p *pass) release(g pal.Gang, pl pal.Placement) {
+	p.c.Release(g, pl)
+	p.undo = append(p.undo, func() { p.c.Take(g, pl) })
+}
+
+// hold keeps the free GPUs of a placement from being chosen; it returns what
+// lets them go again.
+func (p *pass) hold(pl pal.Placement) (free func()) {
+	var held []int
+	for _, m := range pl.Members {
+		for _, u := range m.GPUs {
+			if p.c.Available(u) {
+				p.c.SetTaken(u, true)
+				held = append(held, u)
+			}
+		}
+	}
+	return func() {
+		for _, u := range held {
+			p.c.SetTaken(u, false)
+		}
+	}
+}
+
+// holdPending holds the GPUs of starts and moves that were decided earlier and
+// are not reported yet.
+func (p *pass) holdPending() {
+	for _, e := range p.pending {
+		if e.state == moving {
+			p.undo = append(p.undo, p.hold(e.target))
+		} else {
+			p.undo = append(p.undo, p.hold(e.placement))
+		}
+	}
+}
+
+// claims starts the gangs whose victims have all stopped, and holds the freed
+// GPUs of the others.
+func (p *pass) claims() {
+	p.Line.claims = slices.DeleteFunc(p.Line.claims, func(c *claim) bool {
+		if c.by.state != waiting {
+			return true
+		}
+		if len(c.victims) > 0 {
+			p.undo = append(p.undo, p.hold(c.placement))
+			return false
+		}
+		if p.allFree(c.placement) {
+			p.start(c.by, c.placement)
+		}
+		return true
+	})
+}
+
+func (p *pass) allFree(pl pal.Placement) bool {
+	for _, m := range pl.Members {
+		for _, u := range m.GPUs {
+			if !p.c.Available(u) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (p *pass) claimed(e *entry) bool {
+	return slices.ContainsFunc(p.Line.claims, func(c *claim) bool { return c.by == e })
+}
+
+// start decides that a waiting gang starts on the placement.
+func (p *pass) start(e *entry, pl pal.Placement) {
+	p.dequeue(e)
+	e.state, e.placement = starting, pl
+	p.usage[e.job.Tenant] += e.gpus
+	p.pending = append(p.pending, e)
+	p.take(e.job.Gang, pl)
+	p.actions = append(p.actions, Action{Kind: Start, Job: e.job.ID, Placement: pl})
+}
+
+// walk goes through the line, first to last. A bucket whose first gang neither
+// fits nor finds victims is done with; of a bucket that may only backfill, the
+// gangs behind the first may be shorter and are tried too.
+func (p *pass) walk() {
+	done := map[*bucket]bool{}
+	for {
+		b := p.first(done)
+		if b == nil {
+			return
+		}
+		e := b.es[0]
+		if p.overQuota(e) || p.claimed(e) {
+			done[b] = true
+			continue
+		}
+		if pl, ok := p.fits(b, e); ok {
+			p.start(e, pl)
+			continue
+		}
+		if p.preemptFor(e) {
+			done[b] = true // decided: its place in the line is taken
+			continue
+		}
+		done[b] = true
+		if p.head == nil && p.possible(b, e) {
+			p.head = e
+			if !p.opt.Backfill {
+				return
+			}
+		}
+	}
+}
+
+// possible says whether the gang could run at all, with what is healthy now:
+// one that cannot holds nobody up.
+func (p *pass) possible(b *bucket, e *entry) bool {
+	if !p.opt.Exclusive {
+		return p.everFits(e)
+	}
+	if b.checkedAt == 0 || b.checkedAt <= p.changedAt {
+		b.everFits, b.checkedAt = p.everFits(e), p.version+1
+	}
+	return b.everFits
+}
+
+// first is the bucket whose first gang goes first, nil if none is left.
+func (p *pass) first(done map[*bucket]bool) *bucket {
+	var best *bucket
+	for _, b := range p.live {
+		if !done[b] && (best == nil || p.before(b, best)) {
+			best = b
+		}
+	}
+	return best
+}
+
+func (p *pass) before(a, b *bucket) bool {
+	ka, kb := a.es[0].key, b.es[0].key
+	if p.opt.FairShare && !ka.overdue && !kb.overdue {
+		if sa, sb := p.share(a.sig.tenant), p.share(b.sig.tenant); sa != sb {
+			return sa < sb
+		}
+	}
+	return ka.compare(kb) < 0
+}
+
+// share is a tenant's running GPUs for its weight.
+func (p *pass) share(tenant string) float64 {
+	w := p.opt.Tenants[tenant].Weight
+	if w == 0 {
+		w = 1
+	}
+	return float64(p.usage[tenant]) / w
+}
+
+func (p *pass) overQuota(e *entry) bool {
+	q := p.opt.Tenants[e.job.Tenant].GPUs
+	return q > 0 && p.usage[e.job.Tenant]+e.gpus > q
+}
+
+// fits looks for a placement now, under the rules of backfilling if somebody
+// ahead is waiting for GPUs.
+func (p *pass) fits(b *bucket, e *entry) (pal.Placement, bool) {
+	if e.gpus > p.c.FreeGPUs() || p.opt.Exclusive && b.failed && b.failedAt == p.version {
+		return pal.Placement{}, false
+	}
+	if p.head != nil {
+		return p.backfill(e)
+	}
+	pl, ok := pal.Place(p.c, e.job.Gang, p.opt.Placement)
+	if !ok {
+		b.failed, b.failedAt = true, p.version
+	}
+	return pl, ok
+}

@@ -1,0 +1,114 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"slices"
+	"time"
+)
+
+// expect foretells when waiting gangs start: the line is played forward by
+// counting GPUs, once as if everything ended when expected and gangs behind a
+// large one passed it, and once as if everything took twice as long and nobody
+// passed. Only where the run time of everybody ahead can be foretold.
+func (p *pass) expect(queue []*entry, ws []Wait) {
+	early, late := p.timeline(1), p.timeline(2)
+	if early == nil {
+		return
+	}
+	order := p.now
+	for i, e := range queue {
+		if e.state != waiting || ws[i].Reason == ReasonTooLarge {
+			continue
+		}
+		run, ok := p.foretell(e)
+		from, to := early.start(p.now, e.gpus, run), late.start(order, e.gpus, 2*run)
+		ws[i].From, ws[i].To = from, max(from, to)
+		if !ok {
+			return
+		}
+		order = to
+	}
+}
+
+// foretell is the expected run time of a waiting gang; ok is false where it is
+// only a guess.
+func (p *pass) foretell(e *entry) (time.Duration, bool) {
+	known := e.job.Estimate > e.work(p.now) || len(p.history[e.job.Name]) > 0
+	return p.remaining(e, p.now), known
+}
+
+// timeline is how many GPUs are free from when on, ascending in time.
+type timeline struct{ steps []step }
+
+type step struct {
+	at   time.Duration
+	free int
+}
+
+// timeline is nil where the end of a running gang can only be guessed.
+func (p *pass) timeline(stretch float64) *timeline {
+	t := &timeline{steps: []step{{p.now, p.c.FreeGPUs()}}}
+	var ends []step
+	for _, e := range p.running {
+		left, ok := p.foretell(e)
+		if !ok {
+			return nil
+		}
+		ends = append(ends, step{p.now + time.Duration(stretch*float64(left)*e.placement.Cost()), e.gpus})
+	}
+	slices.SortFunc(ends, func(a, b step) int { return int(a.at - b.at) })
+	for _, s := range ends {
+		t.steps = append(t.steps, step{s.at, t.steps[len(t.steps)-1].free + s.free})
+	}
+	return t
+}
+
+// start is the first time from which on n GPUs stay free for run, and books
+// them.
+func (t *timeline) start(from time.Duration, n int, run time.Duration) time.Duration {
+	for i := 0; i < len(t.steps); i++ {
+		at := max(from, t.steps[i].at)
+		if t.fits(at, at+run, n) {
+			t.book(at, at+run, n)
+			return at
+		}
+	}
+	return max(from, t.steps[len(t.steps)-1].at)
+}
+
+// fits says whether n GPUs are free from…to.
+func (t *timeline) fits(from, to time.Duration, n int) bool {
+	for i, s := range t.steps {
+		ends := i+1 < len(t.steps) && t.steps[i+1].at <= from
+		if !ends && s.at < to && s.free < n {
+			return false
+		}
+	}
+	return true
+}
+
+// book takes n GPUs from…to.
+func (t *timeline) book(from, to time.Duration, n int) {
+	t.cut(from)
+	t.cut(to)
+	for i := range t.steps {
+		if s := &t.steps[i]; s.at >= from && s.at < to {
+			s.free -= n
+		}
+	}
+}
+
+// cut makes a step begin at the time.
+func (t *timeline) cut(at time.Duration) {
+	for i := len(t.steps) - 1; i >= 0; i-- {
+		if t.steps[i].at == at {
+			return
+		}
+		if t.steps[i].at < at {
+			t.steps = slices.Insert(t.steps, i+1, step{at, t.steps[i].free})
+			return
+		}
+	}
+}

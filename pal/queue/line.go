@@ -1,0 +1,285 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+type state uint8
+
+const (
+	waiting  state = iota
+	starting       // decided, not yet reported
+	running
+	stopping // to be preempted, not yet reported
+	moving   // to be migrated, not yet reported
+)
+
+// entry is a job in the line.
+type entry struct {
+	job   Job
+	gpus  int
+	seq   int64
+	state state
+
+	bucket  *bucket // while waiting
+	pos     int     // in bucket
+	agePos  int     // in Line.ages, while waiting and not overdue
+	key     key
+	overdue bool
+
+	waitingSince time.Duration
+	startedAt    time.Duration
+	before       time.Duration // attained before startedAt
+	doneBefore   time.Duration // work done before startedAt, at cost 1
+	placement    pal.Placement // where it runs, or is about to
+	target       pal.Placement // where it moves to
+	expectedEnd  time.Duration // as foreseen when it started
+	runPos       int           // in Line.running
+	endPos       int
+}
+
+// attained is how long the gang has run in all.
+func (e *entry) attained(now time.Duration) time.Duration {
+	if e.state == waiting || e.state == starting {
+		return e.before
+	}
+	return e.before + max(0, now-e.startedAt)
+}
+
+// work is how much it has done, in time at cost 1.
+func (e *entry) work(now time.Duration) time.Duration {
+	if e.state == waiting || e.state == starting {
+		return e.doneBefore
+	}
+	return e.doneBefore + time.Duration(float64(max(0, now-e.startedAt))/e.placement.Cost())
+}
+
+// Line is the waiting line and what runs. It is not safe for concurrent use.
+type Line struct {
+	opt     Options
+	entries map[string]*entry
+	seq     int64
+	buckets map[signature]*bucket
+	live    []*bucket // those that hold gangs
+	ages    heap      // waiting gangs that are not overdue, by how long they wait
+	running []*entry  // in order of start
+	claims  []*claim  // GPUs that preemption frees, and for whom
+	pending []*entry  // starting or moving: decided, not reported
+	usage   map[string]int
+	history map[string][]sample
+	learned map[string]struct{} // names whose gangs must be sorted anew
+	singles []string            // shapes by number of members
+	version uint64              // grows when GPUs may have come free
+	// changedAt is the version of the last call of Changed.
+	changedAt uint64
+}
+
+// New makes an empty line.
+func New(o Options) (*Line, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	l := &Line{opt: o, entries: map[string]*entry{}, buckets: map[signature]*bucket{}, usage: map[string]int{},
+		history: map[string][]sample{}, learned: map[string]struct{}{}}
+	l.ages.less = func(a, b *entry) bool {
+		if a.waitingSince != b.waitingSince {
+			return a.waitingSince < b.waitingSince
+		}
+		return a.seq < b.seq
+	}
+	l.ages.pos = func(e *entry) *int { return &e.agePos }
+	return l, nil
+}
+
+// Submit puts a job at its place in the line.
+func (l *Line) Submit(now time.Duration, j Job) error {
+	e, err := l.newEntry(j)
+	if err != nil {
+		return err
+	}
+	e.waitingSince = now
+	l.enqueue(e)
+	return nil
+}
+
+// Restore tells of a gang that already runs since started on the placement.
+func (l *Line) Restore(j Job, p pal.Placement, started time.Duration) error {
+	e, err := l.newEntry(j)
+	if err != nil {
+		return err
+	}
+	l.run(e, p, started)
+	return nil
+}
+
+func (l *Line) newEntry(j Job) (*entry, error) {
+	e := &entry{job: j, gpus: j.Gang.GPUs(), seq: l.seq, before: j.Attained, doneBefore: j.Attained}
+	switch {
+	case l.entries[j.ID] != nil:
+		return nil, fmt.Errorf("queue: job %q is there already", j.ID)
+	case e.gpus <= 0:
+		return nil, fmt.Errorf("queue: job %q asks for no GPU", j.ID)
+	case j.Gang.Class.Index() < 0:
+		return nil, fmt.Errorf("queue: job %q: application class %q is unknown", j.ID, j.Gang.Class)
+	}
+	l.seq++
+	l.entries[j.ID] = e
+	return e, nil
+}
+
+// Started reports that a gang runs on the placement: one that Decide started
+// or migrated, or a waiting one that somebody else started.
+func (l *Line) Started(now time.Duration, id string, p pal.Placement) {
+	e := l.entries[id]
+	if e == nil {
+		return
+	}
+	l.leave(now, e)
+	l.run(e, p, now)
+}
+
+func (l *Line) run(e *entry, p pal.Placement, at time.Duration) {
+	e.state, e.placement, e.startedAt, e.overdue = running, p, at, false
+	e.expectedEnd = at + time.Duration(float64(l.remaining(e, at))*p.Cost())
+	l.usage[e.job.Tenant] += e.gpus
+	e.runPos = len(l.running)
+	l.running = append(l.running, e)
+}
+
+// Requeue reports that a decided start did not come about: the gang waits on,
+// at its place.
+func (l *Line) Requeue(now time.Duration, id string) {
+	if e := l.entries[id]; e != nil && e.state == starting {
+		l.leave(now, e)
+		l.enqueue(e)
+	}
+}
+
+// Stopped reports that a running gang was stopped, its GPUs are free, and it is
+// to start again: it waits.
+func (l *Line) Stopped(now time.Duration, id string) {
+	if e := l.entries[id]; e != nil && e.state >= running {
+		l.leave(now, e)
+		e.waitingSince = now
+		l.enqueue(e)
+	}
+}
+
+// Kept reports that a gang to be preempted or migrated runs on as it was.
+func (l *Line) Kept(id string) {
+	e := l.entries[id]
+	if e == nil || e.state != stopping && e.state != moving {
+		return
+	}
+	l.forget(e)
+	e.state = running
+	l.dropClaims(func(c *claim) bool { return slices.Contains(c.victims, e) })
+}
+
+// Finished reports that a job has ended by itself.
+func (l *Line) Finished(now time.Duration, id string) {
+	if e := l.entries[id]; e != nil {
+		l.learn(e.job.Name, sample{e.work(now), e.gpus})
+		l.Removed(now, id)
+	}
+}
+
+// Removed reports that a job is gone for another reason.
+func (l *Line) Removed(now time.Duration, id string) {
+	e := l.entries[id]
+	if e == nil {
+		return
+	}
+	l.leave(now, e)
+	delete(l.entries, id)
+	l.dropClaims(func(c *claim) bool { return c.by == e })
+}
+
+// leave takes the entry out of wherever it is: afterwards it is waiting, in no
+// bucket, with what it attained up to now.
+func (l *Line) leave(now time.Duration, e *entry) {
+	switch e.state {
+	case waiting:
+		l.dequeue(e)
+		return
+	case starting:
+		l.forget(e)
+		l.version++
+	default:
+		e.before, e.doneBefore = e.attained(now), e.work(now)
+		l.forget(e)
+		l.stop(e)
+	}
+	e.state = waiting
+}
+
+// stop takes a running entry off the running list.
+func (l *Line) stop(e *entry) {
+	l.version++
+	l.usage[e.job.Tenant] -= e.gpus
+	last := l.running[len(l.running)-1]
+	l.running[e.runPos], last.runPos = last, e.runPos
+	l.running = l.running[:len(l.running)-1]
+	for _, c := range l.claims {
+		if i := slices.Index(c.victims, e); i >= 0 {
+			c.victims = slices.Delete(c.victims, i, i+1)
+		}
+	}
+}
+
+// forget drops the entry from the actions not yet reported.
+func (l *Line) forget(e *entry) {
+	if e.state != starting && e.state != moving {
+		return
+	}
+	if e.state == starting {
+		l.usage[e.job.Tenant] -= e.gpus
+	}
+	if i := slices.Index(l.pending, e); i >= 0 {
+		l.pending = slices.Delete(l.pending, i, i+1)
+	}
+}
+
+// Rebase is called after the cluster was built anew: f gives every job its gang
+// and, if it runs, its placement in the numbers of the new cluster.
+func (l *Line) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang, pal.Placement)) {
+	var queued []*entry
+	for _, e := range l.sorted() {
+		if e.state == waiting {
+			l.dequeue(e)
+			queued = append(queued, e)
+		}
+		e.job.Gang, e.placement = f(e.job.ID, e.job.Gang, e.placement)
+		e.gpus = e.job.Gang.GPUs()
+	}
+	for _, e := range queued {
+		l.enqueue(e)
+	}
+	l.claims = nil // of the old numbers; what they were for is decided anew
+	l.version++
+}
+
+// sorted lists all entries in order of submission to the line.
+func (l *Line) sorted() []*entry {
+	all := make([]*entry, 0, len(l.entries))
+	for _, e := range l.entries {
+		all = append(all, e)
+	}
+	slices.SortFunc(all, func(a, b *entry) int { return int(a.seq - b.seq) })
+	return all
+}
+
+// Changed tells an exclusive Line that GPUs came or went in another way: one
+// failed or was repaired, a node joined.
+func (l *Line) Changed() {
+	l.version++
+	l.changedAt = l.version
+}

@@ -1,0 +1,254 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// world drives a Line from a story: it carries out what the Line decides.
+type world struct {
+	line    *Line
+	cluster *pal.Cluster
+	now     time.Duration
+	gangs   map[string]pal.Gang
+	places  map[string]pal.Placement
+	manual  bool // actions are not reported until told
+}
+
+// TestStories runs the stories in testdata: one file a rule of the queue.
+func TestStories(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		w := &world{}
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			out, err := w.do(t, d)
+			if err != nil {
+				return "error: " + err.Error() + "\n"
+			}
+			return out
+		})
+	})
+}
+
+func (w *world) do(t *testing.T, d *datadriven.TestData) (string, error) {
+	var at int
+	if d.HasArg("at") {
+		d.ScanArgs(t, "at", &at)
+		w.now = time.Duration(at) * time.Minute
+	}
+	switch d.Cmd {
+	case "line":
+		return "", w.open(t, d)
+	case "submit":
+		for _, s := range strings.Split(strings.TrimSpace(d.Input), "\n") {
+			if err := w.submit(s); err != nil {
+				return "", err
+			}
+		}
+		return w.decide(), nil
+	case "end", "remove", "stopped", "kept", "requeue", "started":
+		for _, id := range strings.Fields(d.Input) {
+			w.report(d.Cmd, id)
+		}
+		return w.decide(), nil
+	case "wait":
+		return w.decide(), nil
+	case "queue":
+		var b strings.Builder
+		for _, x := range w.line.Waiting(w.now, w.cluster) {
+			fmt.Fprintln(&b, x)
+		}
+		return b.String(), nil
+	case "wake":
+		at, ok := w.line.Wake(w.now)
+		if !ok {
+			return "never\n", nil
+		}
+		return fmt.Sprintf("%v\n", at), nil
+	}
+	return "", fmt.Errorf("command %q", d.Cmd)
+}
+
+// open makes a cluster of nodes of four GPUs, the first GPU of class-A score
+// as given, and a line.
+func (w *world) open(t *testing.T, d *datadriven.TestData) error {
+	nodes, order, pass, slow := 2, "fifo", 720, ""
+	o := Options{Placement: pal.Policy{Name: pal.PAL}}
+	for _, a := range d.CmdArgs {
+		switch a.Key {
+		case "nodes":
+			d.ScanArgs(t, "nodes", &nodes)
+		case "order":
+			d.ScanArgs(t, "order", &order)
+		case "pass":
+			d.ScanArgs(t, "pass", &pass)
+		case "slow":
+			d.ScanArgs(t, "slow", &slow)
+		case "backfill":
+			o.Backfill = true
+		case "passing":
+			o.Passing = true
+		case "preempt":
+			o.Preempt = true
+		case "migrate":
+			o.Migrate = true
+		case "fair":
+			o.FairShare = true
+		case "quota":
+			var gpus int
+			d.ScanArgs(t, "quota", &gpus)
+			o.Tenants = map[string]Tenant{"a": {GPUs: gpus}}
+		case "manual":
+		default:
+			return fmt.Errorf("argument %q", a.Key)
+		}
+	}
+	o.Order, o.Pass = Order(order), time.Duration(pass)*time.Minute
+	line, err := New(o)
+	if err != nil {
+		return err
+	}
+	w.cluster, err = pal.NewCluster(testNodes(nodes, slow), pal.TwoTier(1.7))
+	w.line, w.now, w.manual = line, 0, d.HasArg("manual")
+	w.gangs, w.places = map[string]pal.Gang{}, map[string]pal.Placement{}
+	return err
+}
+
+func testNodes(n int, slow string) []pal.Node {
+	var nodes []pal.Node
+	for i := range n {
+		var gpus []pal.GPU
+		for j := range 4 {
+			u := pal.GPU{ID: fmt.Sprint(4*i + j)}
+			if slow == u.ID {
+				u.Scores[0], u.Binned[0] = 2, 2
+			}
+			gpus = append(gpus, u)
+		}
+		nodes = append(nodes, pal.Node{ID: fmt.Sprint(i), Datacenter: "dc", Groups: []pal.DeviceGroup{{Name: "g", GPUs: gpus}}})
+	}
+	return nodes
+}
+
+// submit reads "id gpus [key=value …]".
+func (w *world) submit(s string) error {
+	f := strings.Fields(s)
+	var gpus int
+	if _, err := fmt.Sscan(f[1], &gpus); err != nil {
+		return err
+	}
+	j := Job{ID: f[0], Gang: pal.SingleGPUs(f[0], pal.ClassA, gpus), Submitted: w.now}
+	for _, kv := range f[2:] {
+		k, v, _ := strings.Cut(kv, "=")
+		var n int
+		_, _ = fmt.Sscan(v, &n)
+		switch k {
+		case "est":
+			j.Estimate = time.Duration(n) * time.Minute
+		case "prio":
+			j.Priority = n
+		case "tenant":
+			j.Tenant = v
+		case "name":
+			j.Name = v
+		case "pre":
+			j.Preemptible, j.RestartCost = true, time.Minute
+		case "mig":
+			j.Migratable, j.RestartCost = true, time.Minute
+		default:
+			return fmt.Errorf("job attribute %q", kv)
+		}
+	}
+	w.gangs[j.ID] = j.Gang
+	return w.line.Submit(w.now, j)
+}
+
+func (w *world) release(id string) {
+	if p, ok := w.places[id]; ok {
+		w.cluster.Release(w.gangs[id], p)
+		delete(w.places, id)
+	}
+}
+
+func (w *world) report(what, id string) {
+	switch what {
+	case "end":
+		w.release(id)
+		w.line.Finished(w.now, id)
+	case "remove":
+		w.release(id)
+		w.line.Removed(w.now, id)
+	case "stopped":
+		w.release(id)
+		w.line.Stopped(w.now, id)
+	case "kept":
+		w.line.Kept(id)
+	case "requeue":
+		w.line.Requeue(w.now, id)
+	case "started":
+		p := w.line.entries[id].placement
+		w.cluster.Take(w.gangs[id], p)
+		w.places[id] = p
+		w.line.Started(w.now, id, p)
+	}
+}
+
+// decide asks until nothing more is decided, and carries it out.
+func (w *world) decide() string {
+	var b strings.Builder
+	for {
+		free := w.cluster.FreeGPUs()
+		actions := w.line.Decide(w.now, w.cluster)
+		if w.cluster.FreeGPUs() != free {
+			return "Decide changed the cluster\n"
+		}
+		for _, a := range actions {
+			fmt.Fprint(&b, a.Kind, " ", a.Job)
+			if a.Kind != Preempt {
+				fmt.Fprint(&b, " on ", w.names(a.Placement))
+			} else {
+				fmt.Fprint(&b, " for ", a.For)
+			}
+			fmt.Fprintln(&b)
+			if !w.manual {
+				w.carryOut(a)
+			}
+		}
+		if len(actions) == 0 || w.manual {
+			break
+		}
+	}
+	if b.Len() == 0 {
+		return "nothing\n"
+	}
+	return b.String()
+}
+
+func (w *world) carryOut(a Action) {
+	if a.Kind != Start {
+		w.release(a.Job)
+	}
+	if a.Kind == Preempt {
+		w.line.Stopped(w.now, a.Job)
+		return
+	}
+	w.cluster.Take(w.gangs[a.Job], a.Placement)
+	w.places[a.Job] = a.Placement
+	w.line.Started(w.now, a.Job, a.Placement)
+}
+
+func (w *world) names(p pal.Placement) string {
+	var ids []string
+	for _, u := range p.GPUs() {
+		ids = append(ids, w.cluster.GPU(u).ID)
+	}
+	return strings.Join(ids, ",")
+}

@@ -1,0 +1,137 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// preemptFor stops running gangs of worse levels so that a waiting one can
+// start, if that is enough: the worst level first, within a level the one that
+// started last. Those whose GPUs the gang would not take are spared.
+func (p *pass) preemptFor(e *entry) bool {
+	if !p.opt.Preempt {
+		return false
+	}
+	victims := p.victims(e)
+	gone := 0
+	var pl pal.Placement
+	ok := false
+	for ; gone < len(victims) && !ok; gone++ {
+		p.c.Release(victims[gone].job.Gang, victims[gone].placement)
+		if p.c.FreeGPUs() >= e.gpus {
+			pl, ok = pal.Place(p.c, e.job.Gang, p.opt.Placement)
+		}
+	}
+	for _, v := range victims[:gone] {
+		p.c.Take(v.job.Gang, v.placement)
+	}
+	if !ok {
+		return false
+	}
+	p.claim(e, pl, victims[:gone])
+	return true
+}
+
+// victims lists who may be stopped for a gang, first to go first.
+func (p *pass) victims(e *entry) []*entry {
+	level := p.level(e, p.now)
+	type candidate struct {
+		*entry
+		level int
+	}
+	var cs []candidate
+	for _, v := range p.running {
+		if v.state != running || !v.job.Preemptible {
+			continue
+		}
+		if l := p.level(v, p.now); e.overdue || l > level && p.settled(v) {
+			cs = append(cs, candidate{v, l})
+		}
+	}
+	slices.SortFunc(cs, func(a, b candidate) int {
+		if c := cmp.Compare(b.level, a.level); c != 0 {
+			return c
+		}
+		if c := cmp.Compare(b.startedAt, a.startedAt); c != 0 {
+			return c
+		}
+		return int(b.seq - a.seq)
+	})
+	vs := make([]*entry, len(cs))
+	for i, c := range cs {
+		vs[i] = c.entry
+	}
+	return vs
+}
+
+// settled says whether a gang has run long enough for its restart cost to be
+// well spent.
+func (p *pass) settled(v *entry) bool {
+	return p.now-v.startedAt >= minRuns*v.job.RestartCost
+}
+
+// minRuns is how many times its restart cost a gang runs before it is stopped:
+// no more than a tenth of its time is lost.
+const minRuns = 10
+
+// claim decides the preemption: those of the victims stop whose GPUs are
+// taken, and nobody else gets what they free.
+func (p *pass) claim(e *entry, pl pal.Placement, victims []*entry) {
+	c := &claim{by: e, placement: pl}
+	wanted := map[int]bool{}
+	for _, u := range pl.GPUs() {
+		wanted[u] = true
+	}
+	for _, v := range victims {
+		if slices.ContainsFunc(v.placement.GPUs(), func(u int) bool { return wanted[u] }) {
+			v.state = stopping
+			c.victims = append(c.victims, v)
+			p.actions = append(p.actions, Action{Kind: Preempt, Job: v.job.ID, For: e.job.ID})
+		}
+	}
+	p.Line.claims = append(p.Line.claims, c)
+	p.undo = append(p.undo, p.hold(pl))
+}
+
+// migrate moves gangs whose expected gain is more than twice what the move
+// costs, the largest gain first, while there are GPUs for it. Nothing moves
+// while somebody waits for GPUs that it would take.
+func (p *pass) migrate() {
+	if p.head != nil || p.c.FreeGPUs() == 0 {
+		return
+	}
+	for _, e := range slices.Clone(p.running) {
+		if e.state != running || !e.job.Migratable || !p.settled(e) || e.placement.Cost() <= 1 {
+			continue
+		}
+		if pl, ok := p.better(e); ok {
+			p.moveTo(e, pl)
+		}
+	}
+}
+
+// better looks for a placement that pays the move.
+func (p *pass) better(e *entry) (pal.Placement, bool) {
+	p.c.Release(e.job.Gang, e.placement)
+	pl, ok := pal.Place(p.c, e.job.Gang, p.opt.Placement)
+	p.c.Take(e.job.Gang, e.placement)
+	if !ok || pl.Cost() >= e.placement.Cost() {
+		return pl, false
+	}
+	left := float64(p.remaining(e, p.now))
+	gain := time.Duration(left * (e.placement.Cost() - pl.Cost()))
+	return pl, gain > 2*e.job.RestartCost
+}
+
+func (p *pass) moveTo(e *entry, pl pal.Placement) {
+	e.state, e.target = moving, pl
+	p.pending = append(p.pending, e)
+	p.undo = append(p.undo, p.hold(pl))
+	p.actions = append(p.actions, Action{Kind: Migrate, Job: e.job.ID, Placement: pl})
+}

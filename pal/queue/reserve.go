@@ -1,0 +1,71 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// reservation is when and where the head is expected to start.
+type reservation struct {
+	at        time.Duration
+	placement pal.Placement
+	known     bool // false: not even all running gangs' end makes room
+}
+
+// backfill looks for a placement that does not delay the head: one that ends
+// before the head's GPUs are free, or that lies elsewhere. While the head is
+// not overdue, gangs whose run time nobody can foretell may pass it too.
+func (p *pass) backfill(e *entry) (pal.Placement, bool) {
+	if !p.head.overdue && p.opt.Passing {
+		return pal.Place(p.c, e.job.Gang, p.opt.Placement)
+	}
+	if p.reserve == nil {
+		p.reserve = p.reserveFor(p.head)
+	}
+	if !p.reserve.known {
+		return pal.Placement{}, false
+	}
+	pl, ok := pal.Place(p.c, e.job.Gang, p.opt.Placement)
+	if ok && p.now+time.Duration(float64(p.remaining(e, p.now))*pl.Cost()) <= p.reserve.at {
+		return pl, true
+	}
+	free := p.hold(p.reserve.placement)
+	defer free()
+	return pal.Place(p.c, e.job.Gang, p.opt.Placement)
+}
+
+// reserveFor foresees where the head starts: running gangs end one after the
+// other as expected (overdue ones now) until it fits.
+func (p *pass) reserveFor(head *entry) *reservation {
+	ends := slices.Clone(p.running)
+	slices.SortFunc(ends, func(a, b *entry) int {
+		if c := cmp.Compare(a.expectedEnd, b.expectedEnd); c != 0 {
+			return c
+		}
+		return int(a.seq - b.seq)
+	})
+	r, done := &reservation{}, 0
+	defer func() {
+		for _, e := range ends[:done] {
+			p.c.Take(e.job.Gang, e.placement)
+		}
+	}()
+	next := 1
+	for done < len(ends) {
+		for ; done < len(ends) && (p.c.FreeGPUs() < head.gpus || next > 0); done++ {
+			p.c.Release(ends[done].job.Gang, ends[done].placement)
+			next--
+		}
+		if pl, ok := pal.Place(p.c, head.job.Gang, p.opt.Placement); ok {
+			return &reservation{at: max(p.now, ends[done-1].expectedEnd), placement: pl, known: true}
+		}
+		next = 1 + done // fragmented: try again with twice as many gone
+	}
+	return r
+}

@@ -1,0 +1,159 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// Reason says what a waiting gang waits for.
+type Reason string
+
+// The reasons.
+const (
+	ReasonStarting  Reason = "starting"   // decided, on its way
+	ReasonStopping  Reason = "stopping"   // gangs are being stopped for it
+	ReasonTooLarge  Reason = "too-large"  // could not run on the empty cluster
+	ReasonQuota     Reason = "quota"      // its tenant's quota is used up
+	ReasonGPUs      Reason = "gpus"       // too few GPUs are free
+	ReasonScattered Reason = "scattered"  // enough are free, but not where it could use them
+	ReasonReserved  Reason = "reserved"   // those it could use are kept for a gang ahead
+	ReasonNext      Reason = "next-round" // it fits: the next decision starts it
+)
+
+// Wait is a waiting gang and why it waits.
+type Wait struct {
+	Job      string
+	Position int // in the line, from 1
+	Reason   Reason
+	Overdue  bool
+	GPUs     int    // it needs
+	Free     int    // free now
+	Ahead    string // the gang that goes first, "" for that one itself
+	// AheadGPUs is what those ahead need in all.
+	AheadGPUs int
+	Stopping  []string // gangs being stopped for it
+	// From and To are between when it is expected to start, where the run times
+	// of those running and ahead can be foretold; both 0 where not.
+	From, To time.Duration
+}
+
+// String is the wait as one line for people.
+func (w Wait) String() string {
+	s := fmt.Sprintf("#%d %s: ", w.Position, w.Job)
+	switch w.Reason {
+	case ReasonStarting:
+		return s + "is starting"
+	case ReasonStopping:
+		return s + fmt.Sprintf("waits until %v have stopped for it", w.Stopping)
+	case ReasonTooLarge:
+		return s + fmt.Sprintf("can never start: it needs %d GPUs of a kind and place that the cluster does not have", w.GPUs)
+	case ReasonQuota:
+		return s + "waits: its tenant's quota is used up"
+	case ReasonScattered:
+		return s + fmt.Sprintf("waits: %d GPUs are free, but not where its %d could run", w.Free, w.GPUs)
+	case ReasonReserved:
+		return s + fmt.Sprintf("waits: the %d free GPUs are kept for %s, which goes first", w.Free, w.Ahead)
+	case ReasonNext:
+		return s + "starts with the next decision"
+	}
+	return s + fmt.Sprintf("waits: it needs %d GPUs, %d are free", w.GPUs, w.Free)
+}
+
+// Waiting lists the waiting gangs in their order, each with what it waits for.
+// It decides nothing and leaves the cluster as it is.
+func (l *Line) Waiting(now time.Duration, c *pal.Cluster) []Wait {
+	p := &pass{Line: l, c: c, now: now}
+	p.holdPending()
+	for _, cl := range l.claims {
+		p.undo = append(p.undo, p.hold(cl.placement))
+	}
+	ws := make([]Wait, 0, len(l.entries))
+	ahead, aheadGPUs := "", 0
+	queue := p.inOrder()
+	for i, e := range queue {
+		w := Wait{Job: e.job.ID, Position: i + 1, GPUs: e.gpus, Free: c.FreeGPUs(), Overdue: e.overdue,
+			Ahead: ahead, AheadGPUs: aheadGPUs}
+		w.Reason, w.Stopping = p.reason(e, ahead)
+		if e.state == waiting && w.Reason != ReasonTooLarge {
+			if ahead == "" {
+				ahead = e.job.ID
+			}
+			aheadGPUs += e.gpus
+		}
+		ws = append(ws, w)
+	}
+	p.expect(queue, ws)
+	for i := len(p.undo) - 1; i >= 0; i-- {
+		p.undo[i]()
+	}
+	return ws
+}
+
+// inOrder lists starting gangs, then the waiting ones in order.
+func (p *pass) inOrder() []*entry {
+	var es []*entry
+	for _, e := range p.pending {
+		if e.state == starting {
+			es = append(es, e)
+		}
+	}
+	first := len(es)
+	for _, b := range p.live {
+		es = append(es, b.es...)
+	}
+	slices.SortFunc(es[first:], func(a, b *entry) int { return a.key.compare(b.key) })
+	return es
+}
+
+func (p *pass) reason(e *entry, ahead string) (Reason, []string) {
+	if e.state == starting {
+		return ReasonStarting, nil
+	}
+	for _, cl := range p.Line.claims {
+		if cl.by == e {
+			var ids []string
+			for _, v := range cl.victims {
+				ids = append(ids, v.job.ID)
+			}
+			return ReasonStopping, ids
+		}
+	}
+	switch {
+	case !p.everFits(e):
+		return ReasonTooLarge, nil
+	case p.overQuota(e):
+		return ReasonQuota, nil
+	case e.gpus > p.c.FreeGPUs():
+		return ReasonGPUs, nil
+	}
+	if _, ok := pal.Place(p.c, e.job.Gang, p.opt.Placement); !ok {
+		return ReasonScattered, nil
+	}
+	if ahead != "" {
+		return ReasonReserved, nil
+	}
+	return ReasonNext, nil
+}
+
+// everFits says whether the gang would fit if nothing of ours ran.
+func (p *pass) everFits(e *entry) bool {
+	if e.gpus <= p.c.FreeGPUs() {
+		if _, ok := pal.Place(p.c, e.job.Gang, p.opt.Placement); ok {
+			return true
+		}
+	}
+	for _, r := range p.running {
+		p.c.Release(r.job.Gang, r.placement)
+	}
+	_, ok := pal.Place(p.c, e.job.Gang, p.opt.Placement)
+	for _, r := range p.running {
+		p.c.Take(r.job.Gang, r.placement)
+	}
+	return ok
+}

@@ -1,0 +1,57 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"math"
+	"time"
+)
+
+// Wake is when to call Decide again if nothing happens until then: somebody
+// becomes overdue, or preemption or migration may pay by then. ok is false
+// where only an event can change anything.
+func (l *Line) Wake(now time.Duration) (at time.Duration, ok bool) {
+	at = math.MaxInt64
+	soon := func(t time.Duration) {
+		if t > now {
+			at = min(at, t)
+		}
+	}
+	if len(l.ages.es) > 0 {
+		soon(l.ages.es[0].waitingSince + l.opt.Pass)
+	}
+	if l.opt.Preempt && len(l.live) > 0 {
+		for _, e := range l.running {
+			if e.job.Preemptible {
+				soon(e.startedAt + minRuns*e.job.RestartCost)
+				soon(l.nextLevel(e, now))
+			}
+		}
+	}
+	if l.opt.Migrate && len(l.live) == 0 {
+		for _, e := range l.running {
+			if e.job.Migratable && e.placement.Cost() > 1 {
+				soon(now + l.opt.Quantum)
+				break
+			}
+		}
+	}
+	return at, at < math.MaxInt64
+}
+
+// nextLevel is when a running gang's level next grows.
+func (l *Line) nextLevel(e *entry, now time.Duration) time.Duration {
+	switch l.opt.Order {
+	case LAS:
+		attained := e.attained(now)
+		edge := l.opt.Quantum
+		for edge <= attained*time.Duration(e.gpus) {
+			edge *= 4
+		}
+		return now + (edge-attained*time.Duration(e.gpus))/time.Duration(e.gpus) + time.Nanosecond
+	case SRTF, Adaptive:
+		return now + l.opt.Quantum/4
+	}
+	return now
+}
