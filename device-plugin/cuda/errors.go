@@ -1,0 +1,92 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"unsafe"
+)
+
+// Codes of the driver that callers tell apart.
+const (
+	OutOfMemory       = 2
+	NoDevice          = 100
+	DeviceUnavailable = 46
+	NoBinaryForGPU    = 209
+	ECCUncorrectable  = 214
+	InvalidPTX        = 218
+	UnsupportedPTX    = 222
+	NotReady          = 600
+	SystemNotReady    = 802
+)
+
+// Error is a failed driver call.
+type Error struct {
+	Op   string // what was being done
+	Code int
+	Name string // CUDA_ERROR_…
+	Log  string // the JIT compiler's, where there is one
+}
+
+func (e *Error) Error() string {
+	msg := fmt.Sprintf("%s: %s (%d)%s", e.Op, e.Name, e.Code, e.hint())
+	if e.Log != "" {
+		msg += ": " + e.Log
+	}
+	return msg
+}
+
+func (e *Error) hint() string {
+	switch e.Code {
+	case OutOfMemory:
+		return ", the GPU's memory is in use or too small"
+	case NoDevice:
+		return ", the driver shows no GPU to this process"
+	case DeviceUnavailable:
+		return ", the GPU is in exclusive mode and in use, or must be reset"
+	case SystemNotReady:
+		return ", the NVSwitch fabric is not ready (is the fabric manager running?)"
+	case NoBinaryForGPU, UnsupportedPTX:
+		return ", the GPU or the driver is too old for this kernel"
+	}
+	return ""
+}
+
+// CodeOf is the driver's code in err, 0 where there is none.
+func CodeOf(err error) int {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return 0
+}
+
+// Sticky reports whether the context is lost after err: an uncorrectable
+// memory error, a kernel that failed, a GPU that is gone.
+func Sticky(err error) bool {
+	c := CodeOf(err)
+	return c == ECCUncorrectable || c == DeviceUnavailable || c >= 700
+}
+
+// pointer is a kernel argument's address.
+type pointer = unsafe.Pointer
+
+func (d *Driver) fail(op string, code int32) error {
+	e := &Error{Op: op, Code: int(code), Name: "CUDA error"}
+	var name *byte
+	if d.errorName(code, &name) == 0 && name != nil {
+		e.Name = cString(unsafe.Slice(name, cLength(name)))
+	}
+	return e
+}
+
+// cLength is the length of a C string, at most 256.
+func cLength(s *byte) int {
+	n := 0
+	for n < 256 && *(*byte)(unsafe.Add(unsafe.Pointer(s), n)) != 0 {
+		n++
+	}
+	return n
+}

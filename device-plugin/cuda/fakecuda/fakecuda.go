@@ -1,0 +1,49 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Package fakecuda builds a CUDA driver library without a GPU behind it, for
+// tests and for trying things out: see src/libcuda.c for what it can be told to do.
+package fakecuda
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// ErrNoCompiler: there is no C compiler to build the library with.
+var ErrNoCompiler = errors.New("no C compiler (gcc or cc) on PATH")
+
+// Env names the file that tells the library what to do.
+const Env = "FAKECUDA"
+
+//go:embed src/libcuda.c
+var source []byte
+
+// Build makes libcuda.so.1 in the directory and returns its path.
+func Build(dir string) (string, error) {
+	compiler, err := exec.LookPath("gcc")
+	if err != nil {
+		if compiler, err = exec.LookPath("cc"); err != nil {
+			return "", ErrNoCompiler
+		}
+	}
+	src := filepath.Join(dir, "libcuda.c")
+	if err := os.WriteFile(src, source, 0o644); err != nil {
+		return "", fmt.Errorf("building the fake CUDA driver: %w", err)
+	}
+	lib := filepath.Join(dir, "libcuda.so.1")
+	if out, err := exec.Command(compiler, "-shared", "-fPIC", "-O1", "-o", lib, src).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building the fake CUDA driver: %w\n%s", err, out)
+	}
+	return lib, nil
+}
+
+// UUID is the id of the library's GPU number i, from 0.
+func UUID(i int) string {
+	b := i + 1
+	return fmt.Sprintf("GPU-%02[1]x%02[1]x%02[1]x%02[1]x-%02[1]x%02[1]x-%02[1]x%02[1]x-%02[1]x%02[1]x-%02[1]x%02[1]x%02[1]x%02[1]x%02[1]x%02[1]x", b)
+}

@@ -1,0 +1,182 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+//
+// A CUDA driver without a GPU: every kernel takes the time that its work takes
+// on a nominal GPU, times the GPU's slowness. Sleeping is scaled down, so tests
+// are short. What it does is read from the file that FAKECUDA names, line by
+// line "key=value", again for each call that asks:
+//
+//   gpus=4              GPUs (default 2); GPU i has the uuid 0i0i0i0i-…
+//   arch=90             70, 80, 89 or 90 (default)
+//   slow.1=1.8          GPU 1 takes 1.8 times as long
+//   noise=0.002         relative noise of a launch
+//   scale=0.001         real seconds per simulated second
+//   fail=oom|hang|lost|corrupt|jit|too-new|no-binary|busy|no-device|not-ready
+//   fail.gpu=1          only on GPU 1 (default all)
+//   fail.after=20       from the 20th launch of a process on (lost, hang, corrupt)
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef int R;
+enum { OOM = 2, BUSY = 46, NO_DEVICE = 100, NO_BINARY = 209, INVALID_PTX = 218, PTX_TOO_NEW = 222, LOST = 719, NOT_READY = 802 };
+
+static int visible[64], nvisible, current, launches;
+static double clock_ms;      // simulated time
+static double slept_ms;      // simulated time that was slept for
+static uint64_t rng = 88172645463325252ULL;
+struct block { char *p; size_t size; };
+struct function { char name[32]; };
+
+static const char *setting(const char *key) {
+  static char line[256];
+  const char *path = getenv("FAKECUDA");
+  FILE *f = path ? fopen(path, "r") : NULL;
+  size_t n = strlen(key);
+  if (!f) return NULL;
+  while (fgets(line, sizeof line, f)) {
+    line[strcspn(line, "\n")] = 0;
+    if (!strncmp(line, key, n) && line[n] == '=') { fclose(f); return line + n + 1; }
+  }
+  fclose(f);
+  return NULL;
+}
+static double number(const char *key, double otherwise) { const char *v = setting(key); return v ? atof(v) : otherwise; }
+static int failing(const char *how) {
+  const char *v = setting("fail");
+  if (!v || strcmp(v, how)) return 0;
+  int gpu = (int)number("fail.gpu", -1);
+  return (gpu < 0 || gpu == current) && launches >= (int)number("fail.after", 0);
+}
+static int arch(void) { return (int)number("arch", 90); }
+
+static void uuid_of(int gpu, unsigned char *u) { memset(u, gpu + 1, 16); }
+static void list_visible(void) {
+  int n = (int)number("gpus", 2);
+  const char *only = getenv("CUDA_VISIBLE_DEVICES");
+  nvisible = 0;
+  for (int i = 0; i < n && i < 64; i++) {
+    char id[64];
+    int b = i + 1;
+    snprintf(id, sizeof id, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b, b, b, b, b, b, b, b, b, b, b, b, b, b, b, b);
+    if (!only || strstr(only, id)) visible[nvisible++] = i;
+  }
+}
+
+R cuInit(unsigned f) { list_visible(); if (nvisible == 1) current = visible[0]; return failing("no-device") ? NO_DEVICE : failing("not-ready") ? NOT_READY : 0; }
+R cuDriverGetVersion(int *v) { *v = 13000; return 0; }
+R cuGetErrorName(int code, const char **name) {
+  switch (code) {
+  case OOM: *name = "CUDA_ERROR_OUT_OF_MEMORY"; break;
+  case BUSY: *name = "CUDA_ERROR_DEVICE_UNAVAILABLE"; break;
+  case NO_DEVICE: *name = "CUDA_ERROR_NO_DEVICE"; break;
+  case NO_BINARY: *name = "CUDA_ERROR_NO_BINARY_FOR_GPU"; break;
+  case INVALID_PTX: *name = "CUDA_ERROR_INVALID_PTX"; break;
+  case PTX_TOO_NEW: *name = "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"; break;
+  case LOST: *name = "CUDA_ERROR_LAUNCH_FAILED"; break;
+  case NOT_READY: *name = "CUDA_ERROR_SYSTEM_NOT_READY"; break;
+  default: return 1;
+  }
+  return 0;
+}
+R cuDeviceGetCount(int *n) { *n = nvisible; return 0; }
+R cuDeviceGet(int *d, int i) { *d = visible[i]; return 0; }
+R cuDeviceGetName(char *b, int n, int d) {
+  snprintf(b, n, "%s", arch() == 90 ? "NVIDIA H200" : arch() == 89 ? "NVIDIA L40S" : arch() == 80 ? "NVIDIA A100-SXM4-80GB" : "Tesla V100-SXM2-16GB");
+  return 0;
+}
+R cuDeviceGetUuid_v2(unsigned char *u, int d) { uuid_of(d, u); return 0; }
+R cuDeviceTotalMem_v2(uint64_t *n, int d) { *n = (arch() == 90 ? 140ULL : arch() == 80 ? 80ULL : 16ULL) << 30; return 0; }
+R cuDeviceGetAttribute(int *v, int a, int d) {
+  int h = arch() == 90, ampere = arch() == 80, l40 = arch() == 89;
+  switch (a) {
+  case 13: *v = h ? 1980000 : ampere ? 1410000 : l40 ? 2520000 : 1530000; break;
+  case 16: *v = h ? 132 : ampere ? 108 : l40 ? 142 : 80; break;
+  case 36: *v = h ? 3201000 : ampere ? 1593000 : l40 ? 9001000 : 877000; break;
+  case 37: *v = h ? 6144 : ampere ? 5120 : l40 ? 384 : 4096; break;
+  case 38: *v = h ? 60 << 20 : ampere ? 40 << 20 : l40 ? 96 << 20 : 6 << 20; break;
+  case 75: *v = arch() / 10; break;
+  case 76: *v = arch() % 10; break;
+  default: *v = 0;
+  }
+  return 0;
+}
+R cuDevicePrimaryCtxRetain(void **c, int d) { current = d; *c = &current; return failing("busy") ? BUSY : 0; }
+R cuDevicePrimaryCtxRelease_v2(int d) { return 0; }
+R cuCtxSetCurrent(void *c) { return 0; }
+R cuMemGetInfo_v2(uint64_t *free, uint64_t *total) { cuDeviceTotalMem_v2(total, 0); *free = *total; return 0; }
+R cuModuleLoadDataEx(void **m, const void *img, unsigned n, int *options, void **values) {
+  for (unsigned i = 0; i < n; i++)
+    if (options[i] == 5 && failing("jit")) snprintf((char *)values[i], 100, "ptxas: line 7;\n fatal: syntax error");
+  if (failing("jit")) return INVALID_PTX;
+  if (failing("too-new")) return PTX_TOO_NEW;
+  if (failing("no-binary")) return NO_BINARY;
+  const char *t = strstr(img, ".target sm_");
+  if (!t) return INVALID_PTX;
+  int need = atoi(t + 11);
+  if (need > arch() || (need == 90 && t[13] == 'a' && arch() != 90)) return NO_BINARY;
+  *m = strdup(img);
+  return 0;
+}
+R cuModuleGetFunction(void **f, void *m, const char *name) {
+  if (!strstr(m, name)) return 500;
+  struct function *fn = calloc(1, sizeof *fn);
+  snprintf(fn->name, sizeof fn->name, "%s", name);
+  *f = fn;
+  return 0;
+}
+// Memory is the host's; large pieces are never touched and so never taken.
+R cuMemAlloc_v2(uint64_t *p, uint64_t n) {
+  if (failing("oom") && n > 1 << 20) return OOM;
+  *p = (uint64_t)calloc(1, n < 64 << 20 ? n : 64);
+  return *p ? 0 : OOM;
+}
+R cuMemFree_v2(uint64_t p) { free((void *)p); return 0; }
+R cuMemsetD32_v2(uint64_t p, unsigned v, uint64_t n) { return 0; }
+R cuMemcpyHtoD_v2(uint64_t d, const void *s, uint64_t n) { return 0; }
+R cuMemcpyDtoH_v2(void *d, uint64_t s, uint64_t n) { memcpy(d, (void *)s, n); return failing("lost") ? LOST : 0; }
+
+static double rate(const char *kernel) {
+  int h = arch() == 90, ampere = arch() == 80, l40 = arch() == 89;
+  if (!strcmp(kernel, "pal_wgmma")) return 780e12;
+  if (!strcmp(kernel, "pal_mma")) return h ? 600e12 : ampere ? 280e12 : 330e12;
+  if (!strcmp(kernel, "pal_ffma")) return h ? 60e12 : ampere ? 18e12 : l40 ? 80e12 : 14.5e12;
+  if (!strcmp(kernel, "pal_triad")) return h ? 4.3e12 : ampere ? 1.8e12 : 0.8e12;
+  return (h ? 4.3e12 : ampere ? 1.8e12 : 0.8e12) / 32 * 0.3;  // gather, loads
+}
+static double work(const char *kernel, unsigned grid, unsigned block, void **a) {
+  double threads = (double)grid * block;
+  if (!strcmp(kernel, "pal_wgmma")) return threads / 128 * *(unsigned *)a[1] * 4194304;
+  if (!strcmp(kernel, "pal_mma")) return threads / 32 * *(unsigned *)a[1] * 65536;
+  if (!strcmp(kernel, "pal_ffma")) return threads * *(unsigned *)a[1] * 256;
+  if (!strcmp(kernel, "pal_triad")) return 48.0 * *(uint64_t *)a[3];
+  return threads * *(unsigned *)a[3] * 8;
+}
+R cuLaunchKernel(struct function *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned sh, void *st, void **a, void **e) {
+  launches++;
+  if (failing("lost")) return LOST;
+  char key[16];
+  snprintf(key, sizeof key, "slow.%d", current);
+  rng ^= rng << 13; rng ^= rng >> 7; rng ^= rng << 17;
+  double u = (double)(rng >> 11) / 9007199254740992.0 - 0.5;
+  clock_ms += 1e3 * work(f->name, gx, bx, a) / rate(f->name) * number(key, 1) * (1 + number("noise", 0.001) * 3.46 * u);
+  if (failing("corrupt") && strcmp(f->name, "pal_triad")) (*(char **)a[0])[launches % 64]++;
+  return 0;
+}
+R cuEventCreate(double **ev, unsigned flags) { *ev = calloc(1, sizeof(double)); return 0; }
+R cuEventRecord(double *ev, void *stream) { *ev = clock_ms; return 0; }
+R cuEventSynchronize(double *ev) {
+  if (failing("hang")) for (;;) pause();
+  if (failing("lost")) return LOST;
+  double s = (*ev - slept_ms) / 1e3 * number("scale", 0.001);
+  if (s > 0) {
+    struct timespec t = {(time_t)s, (long)((s - (time_t)s) * 1e9)};
+    nanosleep(&t, NULL);
+    slept_ms = *ev;
+  }
+  return 0;
+}
+R cuEventElapsedTime(float *ms, double *a, double *b) { *ms = (float)(*b - *a); return 0; }
