@@ -1,0 +1,55 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Package jobspecs holds jobs to copy; its test holds them to what they say.
+package jobspecs
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/hashicorp/nomad/api"
+	"github.com/hashicorp/nomad/jobspec2"
+
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// Every file parses as Nomad parses it, its hints are hints that the placer
+// knows, and it is gated unless it is made for life without the placer or is
+// the placer.
+func TestJobspecs(t *testing.T) {
+	files, err := filepath.Glob("*.nomad.hcl")
+	if err != nil || len(files) < 5 {
+		t.Fatalf("found %d jobspecs: %v", len(files), err)
+	}
+	ungated := map[string]bool{"native-class.nomad.hcl": true, "nomad-pal.nomad.hcl": true}
+	for _, name := range files {
+		t.Run(name, func(t *testing.T) {
+			job := parse(t, name)
+			if _, err := rewrite.ParseHints(job); err != nil {
+				t.Error(err)
+			}
+			if gated := rewrite.Gated(job); gated == ungated[name] {
+				t.Errorf("gated: %v", gated)
+			}
+			if name != "nomad-pal.nomad.hcl" && *job.ID+".nomad.hcl" != name {
+				t.Errorf("job %q lies in %s", *job.ID, name)
+			}
+		})
+	}
+}
+
+func parse(t *testing.T, name string) *api.Job {
+	t.Helper()
+	body, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	job, err := jobspec2.ParseWithConfig(&jobspec2.ParseConfig{Path: name, Body: body, Strict: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	job.Canonicalize()
+	return job
+}

@@ -1,0 +1,41 @@
+# Without the placer: plain Nomad and the classes that the device plugin
+# publishes. Two GPUs of variability class 1 or 2 for compute-bound work.
+#
+# Both constraints are needed: the first picks the GPUs, the second keeps Nomad
+# from skipping good nodes that look like one without such GPUs.
+job "native-class" {
+  type = "batch"
+
+  group "train" {
+    task "train" {
+      driver = "docker"
+
+      config {
+        image   = "nvcr.io/nvidia/pytorch:25.10-py3"
+        command = "python"
+        args    = ["train.py"]
+      }
+
+      resources {
+        cpu    = 8000
+        memory = 32768
+
+        device "nvidia/gpu" {
+          count = 2
+
+          constraint {
+            attribute = "${device.ids}"
+            operator  = "set_contains_any"
+            value     = "${device.attr.unique.variability_a_le_2}"
+          }
+
+          constraint {
+            attribute = "${device.attr.variability_a_le_2_count}"
+            operator  = ">="
+            value     = "2"
+          }
+        }
+      }
+    }
+  }
+}

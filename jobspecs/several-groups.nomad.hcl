@@ -1,0 +1,61 @@
+# A gang of two groups: learners with eight GPUs each, actors with one. It
+# starts when all of them have a place, and not before.
+job "several-groups" {
+  type = "batch"
+
+  constraint {
+    attribute = "${meta.pal_gate}"
+    value     = "open"
+  }
+
+  meta {
+    pal_class    = "B"
+    pal_locality = "rack" # never across racks, however long it waits
+  }
+
+  group "learner" {
+    count = 2
+
+    task "learn" {
+      driver = "docker"
+
+      config {
+        image   = "nvcr.io/nvidia/pytorch:25.10-py3"
+        command = "python"
+        args    = ["learn.py"]
+      }
+
+      resources {
+        cpu    = 32000
+        memory = 131072
+
+        device "nvidia/gpu" {
+          count = 8
+        }
+      }
+    }
+  }
+
+  group "actor" {
+    count = 4
+
+    task "act" {
+      driver = "docker"
+
+      config {
+        image   = "nvcr.io/nvidia/pytorch:25.10-py3"
+        command = "python"
+        args    = ["act.py"]
+      }
+
+      resources {
+        cpu    = 4000
+        memory = 8192
+
+        device "nvidia/gpu" {
+          count = 1
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,38 @@
+# One GPU for a batch job, the best that is free.
+#
+#   nomad-pal run single-gpu.nomad.hcl       # adds the gate for you
+#   nomad job run single-gpu.nomad.hcl       # works too: the gate is below
+job "single-gpu" {
+  type = "batch"
+
+  # The gate: no node satisfies it, so the job waits until the placer has chosen.
+  constraint {
+    attribute = "${meta.pal_gate}"
+    value     = "open"
+  }
+
+  meta {
+    pal_class = "A" # compute-bound: differences between GPUs hurt most
+  }
+
+  group "train" {
+    task "train" {
+      driver = "docker"
+
+      config {
+        image   = "nvcr.io/nvidia/pytorch:25.10-py3"
+        command = "python"
+        args    = ["train.py"]
+      }
+
+      resources {
+        cpu    = 4000
+        memory = 16384
+
+        device "nvidia/gpu" {
+          count = 1
+        }
+      }
+    }
+  }
+}
