@@ -23,8 +23,9 @@ const (
 	hangAfter = 10 * time.Second
 	// recoverScan is the longest time between scans while a GPU recovers.
 	recoverScan = 5 * time.Second
-	// hungExit is the exit status of a process whose driver hangs.
-	hungExit = 70
+	// hungExit and restartExit are exit statuses: the driver hangs; the driver
+	// was replaced.
+	hungExit, restartExit = 70, 71
 )
 
 // Fingerprint sends the devices at once and whenever anything about them
@@ -172,7 +173,7 @@ func (s *stream) look() bool {
 // watch looks after a scan that takes too long.
 func (s *stream) watch() (changed bool) {
 	running := s.scans.running()
-	if limit := s.cfg.Watchdog; limit > 0 && running > limit {
+	if limit := s.cfg.Watchdog; limit > 0 && running > limit && time.Since(s.p.started) >= min(limit, leastUptime) {
 		s.p.log.Error("the driver does not answer, ending the process so that Nomad starts it again", "for", running.Round(time.Second))
 		s.p.exit(hungExit)
 	}

@@ -5,6 +5,7 @@ package deviceplugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -56,6 +57,8 @@ type Plugin struct {
 	log  hclog.Logger
 	open func(Config, hclog.Logger) (Backend, error)
 	exit func(int)
+	// started is when the process began, for all that matters here.
+	started time.Time
 
 	mu       sync.Mutex
 	cfg      Config
@@ -75,7 +78,7 @@ type Plugin struct {
 // New returns a plugin with the default configuration. It does no more than
 // that: Nomad starts a plugin several times only to ask its name.
 func New(o Options) *Plugin {
-	p := &Plugin{log: o.Log, open: o.Open, exit: o.Exit, warned: map[string]bool{}}
+	p := &Plugin{log: o.Log, open: o.Open, exit: o.Exit, started: time.Now(), warned: map[string]bool{}}
 	p.configure(DefaultConfig())
 	return p
 }
@@ -159,6 +162,7 @@ func (p *Plugin) observe(now time.Time, r scanResult) {
 			p.missing = msg
 			p.log.Warn("no GPUs can be published, trying again", "reason", msg)
 		}
+		p.restartFor(r.err)
 	} else if p.missing != "" {
 		p.log.Info("GPUs are back", "driver", inv.DriverVersion, "gpus", len(inv.Devices))
 		p.missing = ""
@@ -170,6 +174,19 @@ func (p *Plugin) observe(now time.Time, r scanResult) {
 	p.view.inv = inv
 	p.health.observe(now, inv, min(p.cfg.FingerprintPeriod, time.Minute))
 	p.judge()
+}
+
+// leastUptime is how long the process lives before it ends itself: Nomad starts
+// a plugin again at once, without backing off.
+const leastUptime = time.Minute
+
+// restartFor ends the process when only a new one can find the driver again.
+func (p *Plugin) restartFor(err error) {
+	var u *gpu.Unavailable
+	if errors.As(err, &u) && u.Restart && time.Since(p.started) >= leastUptime {
+		p.log.Warn("ending the process so that Nomad starts one that loads the new driver's library")
+		p.exit(restartExit)
+	}
 }
 
 // judge makes the view's verdicts and ratings from its inventory. Callers hold mu.

@@ -145,6 +145,8 @@ type Sample struct {
 type Unavailable struct {
 	What string // what is missing, for people
 	Err  error
+	// Restart: only a new process can find the driver again.
+	Restart bool
 }
 
 func (u *Unavailable) Error() string {

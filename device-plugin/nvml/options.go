@@ -12,4 +12,13 @@ type Options struct {
 	Library string // path or name of libnvidia-ml.so.1
 	GPM     bool   // take profiling metrics where the GPU has them
 	Log     hclog.Logger
+	// Root is where /proc and /sys are found; "" is "/".
+	Root string
+}
+
+func (o Options) root() string {
+	if o.Root == "" {
+		return "/"
+	}
+	return o.Root
 }

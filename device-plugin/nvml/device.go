@@ -1,0 +1,217 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+//go:build cgo && linux
+
+package nvml
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+)
+
+// readGPU reads the physical GPU of one index with its MIG instances.
+func (b *Backend) readGPU(index int) found {
+	r := &reader{sym: b.symbols}
+	what := fmt.Sprintf("GPU %d", index)
+	dev, ret := answer(r, "nvmlDeviceGetHandleByIndex_v2|nvmlDeviceGetHandleByIndex", func() (nvml.Device, nvml.Return) {
+		return b.lib.DeviceGetHandleByIndex(index)
+	})
+	if ret != nvml.SUCCESS {
+		return found{err: r.unreadable(what+": no handle", ret)}
+	}
+	uuid, ret := answer(r, "nvmlDeviceGetUUID", dev.GetUUID)
+	if ret != nvml.SUCCESS {
+		return found{err: r.unreadable(what+": no UUID", ret)}
+	}
+	f := found{uuid: uuid, dev: dev, handles: map[string]handle{}}
+	d, ret := b.physicalGPU(r, dev, uuid)
+	if ret != nvml.SUCCESS {
+		return found{err: r.unreadable(what+": no name", ret), uuid: ""}
+	}
+	f.links = readLinks(r, dev)
+	d.Links = f.links.active
+	d.Signals = b.signals(r, dev, uuid)
+	d.Signals.Lost, d.Signals.ResetRequired = r.lost, r.reset
+	switch mig, err := b.migInstances(r, dev, d); {
+	case err != nil:
+		f.warnings = append(f.warnings, fmt.Sprintf("%s: %v", what, err))
+		fallthrough
+	case mig == nil:
+		f.devices = []gpu.Device{d}
+		f.handles[uuid] = handle{dev: dev, physical: uuid}
+	default:
+		for _, m := range mig {
+			f.devices = append(f.devices, m.device)
+			f.handles[m.device.ID] = m.handle
+		}
+	}
+	return f
+}
+
+// unreadable explains a failed call.
+func (r *reader) unreadable(what string, ret nvml.Return) error {
+	if gone(ret) {
+		return fmt.Errorf("%w: %w", errDriverGone, errUnexpected(what, ret))
+	}
+	s := gpu.Signals{Lost: r.lost, ResetRequired: r.reset}
+	if !r.lost && !r.reset {
+		s.Unanswered = true
+	}
+	return &unreadable{what: what, signals: s, err: code(ret)}
+}
+
+// physicalGPU reads what is published of a GPU.
+func (b *Backend) physicalGPU(r *reader, dev nvml.Device, uuid string) (gpu.Device, nvml.Return) {
+	name, ret := answer(r, "nvmlDeviceGetName", dev.GetName)
+	if ret != nvml.SUCCESS && !r.reset {
+		return gpu.Device{}, ret
+	}
+	d := gpu.Device{
+		ID: uuid, Model: name,
+		Minor: -1, NUMANode: -1, PCIeSwitch: -1, Island: -1,
+		DisplayState:    state(r, "nvmlDeviceGetDisplayMode", dev.GetDisplayMode),
+		PersistenceMode: state(r, "nvmlDeviceGetPersistenceMode", dev.GetPersistenceMode),
+	}
+	if m, ok := value(r, "nvmlDeviceGetMinorNumber", dev.GetMinorNumber); ok {
+		d.Minor = m
+	}
+	b.platform(r, dev, &d)
+	b.sizes(r, dev, &d)
+	return d, nvml.SUCCESS
+}
+
+// platform reads architecture and place.
+func (b *Backend) platform(r *reader, dev nvml.Device, d *gpu.Device) {
+	if a, ok := value(r, "nvmlDeviceGetArchitecture", dev.GetArchitecture); ok {
+		d.Architecture = architecture(a)
+	}
+	type capability struct{ major, minor int }
+	if c, ok := value(r, "nvmlDeviceGetCudaComputeCapability", func() (capability, nvml.Return) {
+		major, minor, ret := dev.GetCudaComputeCapability()
+		return capability{major, minor}, ret
+	}); ok {
+		d.ComputeMajor, d.ComputeMinor = c.major, c.minor
+	}
+	if cores, ok := value(r, "nvmlDeviceGetNumGpuCores", dev.GetNumGpuCores); ok {
+		d.SMCount = cores / coresPerSM(d.ComputeMajor, d.ComputeMinor)
+	}
+	if pci, ok := value(r, "nvmlDeviceGetPciInfo_v3|nvmlDeviceGetPciInfo_v2|nvmlDeviceGetPciInfo", dev.GetPciInfo); ok {
+		d.BusID = busID(pci)
+		d.NUMANode = b.numaNode(d.BusID)
+	}
+	if f, ok := readFabric(r, dev); ok && f.state == nvml.GPU_FABRIC_STATE_COMPLETED {
+		d.Clique = f.clique
+	}
+	type mode struct{ current nvml.EnableState }
+	if e, ok := value(r, "nvmlDeviceGetEccMode", func() (mode, nvml.Return) {
+		current, _, ret := dev.GetEccMode()
+		return mode{current}, ret
+	}); ok {
+		d.ECC = gpu.Ptr(e.current == nvml.FEATURE_ENABLED)
+	}
+}
+
+// sizes reads what has a unit.
+func (b *Backend) sizes(r *reader, dev nvml.Device, d *gpu.Device) {
+	if m, ret := answer(r, "nvmlDeviceGetMemoryInfo", dev.GetMemoryInfo); ret == nvml.SUCCESS {
+		d.MemoryMiB = gpu.Ptr(int64(m.Total >> 20))
+	} else if ret == nvml.ERROR_NOT_SUPPORTED {
+		d.MemoryMiB = b.systemMemoryMiB() // unified memory (GH200, GB10)
+	}
+	d.PowerLimitW = number(r, "nvmlDeviceGetEnforcedPowerLimit", 1000, dev.GetEnforcedPowerLimit)
+	if d.PowerLimitW == nil {
+		d.PowerLimitW = number(r, "nvmlDeviceGetPowerManagementLimit", 1000, dev.GetPowerManagementLimit)
+	}
+	if m, ok := value(r, "nvmlDeviceGetBAR1MemoryInfo", dev.GetBAR1MemoryInfo); ok {
+		d.BAR1MiB = gpu.Ptr(int64(m.Bar1Total >> 20))
+	}
+	d.CoresClockMHz = number(r, "nvmlDeviceGetMaxClockInfo", 1, func() (uint32, nvml.Return) { return dev.GetMaxClockInfo(nvml.CLOCK_GRAPHICS) })
+	d.MemoryClockMHz = number(r, "nvmlDeviceGetMaxClockInfo", 1, func() (uint32, nvml.Return) { return dev.GetMaxClockInfo(nvml.CLOCK_MEM) })
+	width, okWidth := value(r, "nvmlDeviceGetMaxPcieLinkWidth", dev.GetMaxPcieLinkWidth)
+	gen, okGen := value(r, "nvmlDeviceGetMaxPcieLinkGeneration", dev.GetMaxPcieLinkGeneration)
+	if lane := laneMBPerS(gen); okWidth && okGen && lane > 0 {
+		d.PCIBandwidthMBPerS = gpu.Ptr(int64(width) * lane)
+	}
+}
+
+// laneMBPerS is the rate of one PCIe lane after line coding; 0 for an unknown
+// generation.
+func laneMBPerS(generation int) int64 {
+	rates := [...]int64{0, 250, 500, 985, 1969, 3938, 7563}
+	if generation < 0 || generation >= len(rates) {
+		return 0
+	}
+	return rates[generation]
+}
+
+// coresPerSM is fixed per compute capability.
+func coresPerSM(major, minor int) int {
+	switch {
+	case major == 7, major == 8 && minor == 0:
+		return 64
+	case major == 6 && minor == 0:
+		return 64
+	}
+	return 128
+}
+
+func architecture(a nvml.DeviceArchitecture) string {
+	names := map[nvml.DeviceArchitecture]string{
+		nvml.DEVICE_ARCH_KEPLER: "kepler", nvml.DEVICE_ARCH_MAXWELL: "maxwell", nvml.DEVICE_ARCH_PASCAL: "pascal",
+		nvml.DEVICE_ARCH_VOLTA: "volta", nvml.DEVICE_ARCH_TURING: "turing", nvml.DEVICE_ARCH_AMPERE: "ampere",
+		nvml.DEVICE_ARCH_ADA: "ada", nvml.DEVICE_ARCH_HOPPER: "hopper", nvml.DEVICE_ARCH_BLACKWELL: "blackwell",
+	}
+	return names[a]
+}
+
+func state(r *reader, symbol string, ask func() (nvml.EnableState, nvml.Return)) string {
+	switch v, ok := value(r, symbol, ask); {
+	case !ok:
+		return ""
+	case v == nvml.FEATURE_ENABLED:
+		return "Enabled"
+	default:
+		return "Disabled"
+	}
+}
+
+// busID is the address as sysfs spells it, with which Nomad's NUMA matching
+// compares it.
+func busID(p nvml.PciInfo) string {
+	return fmt.Sprintf("%04x:%02x:%02x.0", p.Domain, p.Bus, p.Device)
+}
+
+// numaNode reads the node from sysfs; NVML knows it only where the GPU is a
+// NUMA node itself. -1 is unknown.
+func (b *Backend) numaNode(bus string) int {
+	data, err := os.ReadFile(filepath.Join(b.opts.root(), "sys/bus/pci/devices", bus, "numa_node"))
+	if err != nil {
+		return -1
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+// systemMemoryMiB is the machine's memory, for GPUs that share it.
+func (b *Backend) systemMemoryMiB() *int64 {
+	data, err := os.ReadFile(filepath.Join(b.opts.root(), "proc/meminfo"))
+	if err != nil {
+		return nil
+	}
+	var kib int64
+	if _, err := fmt.Sscanf(string(data), "MemTotal: %d kB", &kib); err != nil {
+		return nil
+	}
+	return gpu.Ptr(kib >> 10)
+}

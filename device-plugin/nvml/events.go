@@ -1,0 +1,184 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+//go:build cgo && linux
+
+package nvml
+
+import (
+	"context"
+	"runtime"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+)
+
+const (
+	// waitMS is how long NVML waits for an event at a time; the stream's end is
+	// noticed after that.
+	waitMS = 1000
+	// retryAfter is the pause after a failed wait or registration.
+	retryAfter = time.Second
+	// wholeGPU is the instance number of an event that concerns all of a GPU.
+	wholeGPU = 0xFFFFFFFF
+	// wanted are the events that say something about health.
+	wanted = nvml.EventTypeXidCriticalError | nvml.EventTypeDoubleBitEccError | nvml.EventTypeGpuRecoveryAction |
+		nvml.EventTypeGpuUnavailableError | nvml.EventTypeDramRetirementFailure | nvml.EventTypeFatalPoisonError
+)
+
+// Events waits for NVML events until ctx ends. It keeps an operating system
+// thread of its own, because NVML's wait blocks it.
+func (b *Backend) Events(ctx context.Context, out chan<- gpu.Event) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var w watch
+	defer func() { b.free(&w) }()
+	for ctx.Err() == nil {
+		e, ok, pause := b.wait(&w)
+		if ok {
+			select {
+			case out <- e:
+			case <-ctx.Done():
+			}
+		}
+		if pause > 0 {
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
+// watch is one event set and the GPUs registered with it.
+type watch struct {
+	set  nvml.EventSet
+	gpus string // the UUIDs, joined
+	load string
+}
+
+// wait waits once. ok says that there is an event; pause is how long to leave
+// the driver alone first.
+func (b *Backend) wait(w *watch) (e gpu.Event, ok bool, pause time.Duration) {
+	b.conn.RLock()
+	defer b.conn.RUnlock()
+	gpus := b.registered()
+	if !b.up || len(gpus) == 0 || !b.symbols.has("nvmlEventSetCreate") || !b.symbols.has("nvmlEventSetWait_v2", "nvmlEventSetWait") {
+		w.set = nil
+		return gpu.Event{}, false, retryAfter
+	}
+	if w.set == nil || w.gpus != joined(gpus) || w.load != b.load {
+		if !b.register(w, gpus) {
+			return gpu.Event{}, false, retryAfter
+		}
+	}
+	data, ret := w.set.Wait(waitMS)
+	switch ret {
+	case nvml.SUCCESS:
+		return b.event(data, gpus), true, 0
+	case nvml.ERROR_TIMEOUT:
+		return gpu.Event{}, false, 0
+	default: // a lost GPU, or the driver went away: have it scanned, and go easy
+		w.set = nil
+		return gpu.Event{}, true, retryAfter
+	}
+}
+
+// registered are the physical GPUs of the last scan.
+func (b *Backend) registered() map[string]nvml.Device {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := make(map[string]nvml.Device, len(b.physical))
+	for id, d := range b.physical {
+		out[id] = d
+	}
+	return out
+}
+
+func joined(gpus map[string]nvml.Device) string {
+	ids := make([]string, 0, len(gpus))
+	for id := range gpus {
+		ids = append(ids, id)
+	}
+	sort.Strings(ids)
+	return strings.Join(ids, ",")
+}
+
+// register makes an event set for the GPUs. One that takes no events, or is
+// lost, is left out. Callers hold conn.
+func (b *Backend) register(w *watch, gpus map[string]nvml.Device) bool {
+	if w.set != nil && w.load == b.load {
+		w.set.Free()
+	}
+	w.set = nil
+	set, ret := b.lib.EventSetCreate()
+	if ret != nvml.SUCCESS {
+		return false
+	}
+	any := false
+	for _, dev := range gpus {
+		r := &reader{sym: b.symbols}
+		mask, ok := value(r, "nvmlDeviceGetSupportedEventTypes", dev.GetSupportedEventTypes)
+		if !ok || mask&wanted == 0 || !b.symbols.has("nvmlDeviceRegisterEvents") {
+			continue
+		}
+		any = dev.RegisterEvents(mask&wanted, set) == nvml.SUCCESS || any
+	}
+	if !any {
+		set.Free()
+		return false
+	}
+	w.set, w.gpus, w.load = set, joined(gpus), b.load
+	return true
+}
+
+// event translates what NVML reported. A kind without an Xid only asks for a
+// scan, which reads what changed.
+func (b *Backend) event(data nvml.EventData, gpus map[string]nvml.Device) gpu.Event {
+	id := ""
+	for uuid, dev := range gpus {
+		if dev == data.Device {
+			id = uuid
+		}
+	}
+	if id == "" && b.symbols.has("nvmlDeviceGetUUID") && data.Device != nil {
+		id, _ = data.Device.GetUUID()
+	}
+	e := gpu.Event{GPU: id}
+	if data.EventType == nvml.EventTypeXidCriticalError {
+		e.Xid = int(data.EventData)
+	}
+	if data.EventType == nvml.EventTypeDoubleBitEccError {
+		e.Xid = 48
+	}
+	if data.GpuInstanceId != wholeGPU {
+		e.GPU = b.instance(id, int(data.GpuInstanceId), data.ComputeInstanceId)
+	}
+	return e
+}
+
+// instance finds a MIG instance by its numbers; the whole GPU when there is none.
+func (b *Backend) instance(physical string, gi int, ci uint32) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	found := physical
+	for id, h := range b.handles {
+		if h.physical == physical && h.parent != nil && h.gi == gi && (ci == wholeGPU || h.ci == int(ci)) {
+			found = id
+		}
+	}
+	return found
+}
+
+// free releases the event set, if the driver that it belongs to is still there.
+func (b *Backend) free(w *watch) {
+	b.conn.RLock()
+	defer b.conn.RUnlock()
+	if w.set != nil && b.up && w.load == b.load {
+		w.set.Free()
+	}
+}

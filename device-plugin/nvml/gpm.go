@@ -1,0 +1,153 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+//go:build cgo && linux
+
+package nvml
+
+import (
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+)
+
+// gpmState is what is kept of a GPU between two samples. Whoever claimed the
+// GPU owns it.
+type gpmState struct {
+	busy  bool
+	asked bool // whether the GPU has GPM is known
+	has   bool
+	last  map[string]nvml.GpmSample // by device id
+	caps  map[string]capTime        // by device id
+}
+
+// capTime is how long clocks have been held down, ever, in nanoseconds.
+type capTime struct {
+	at             time.Time
+	power, thermal float64
+}
+
+// capTimes turns the driver's counters into shares of the time since the last
+// sample. They are the cause of variability, seen directly.
+func (b *Backend) capTimes(r *reader, dev nvml.Device, id string, s *gpu.Sample) {
+	power, okPower := field(r, dev, nvml.FI_DEV_PERF_POLICY_POWER)
+	thermal, okThermal := field(r, dev, nvml.FI_DEV_PERF_POLICY_THERMAL)
+	if !okPower && !okThermal {
+		return
+	}
+	g := b.state(id)
+	now := capTime{time.Now(), power, thermal}
+	last, seen := g.caps[id]
+	g.caps[id] = now
+	ns := float64(now.at.Sub(last.at).Nanoseconds())
+	if !seen || ns <= 0 {
+		return
+	}
+	share := func(now, last float64) *float64 { return gpu.Ptr(min(100, max(0, 100*(now-last)/ns))) }
+	if okPower {
+		s.PowerCapPercent = share(now.power, last.power)
+	}
+	if okThermal {
+		s.ThermalCapPercent = share(now.thermal, last.thermal)
+	}
+}
+
+// state is the kept state of the GPU that a device belongs to.
+func (b *Backend) state(id string) *gpmState {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	g := b.gpm[b.handles[id].physical]
+	if g == nil {
+		g = &gpmState{}
+		b.gpm[b.handles[id].physical] = g
+	}
+	if g.caps == nil {
+		g.caps, g.last = map[string]capTime{}, map[string]nvml.GpmSample{}
+	}
+	return g
+}
+
+// profile reads the profiling metrics of Hopper and later: what happened
+// between the last sample and this one.
+func (b *Backend) profile(r *reader, id string, h handle, s *gpu.Sample) {
+	g := b.state(id)
+	if !b.supportsGPM(r, g, h) {
+		return
+	}
+	sample, ret := b.lib.GpmSampleAlloc()
+	if ret != nvml.SUCCESS {
+		return
+	}
+	if h.parent == nil {
+		ret = h.dev.GpmSampleGet(sample)
+	} else {
+		ret = h.parent.GpmMigSampleGet(h.gi, sample)
+	}
+	if ret != nvml.SUCCESS {
+		sample.Free()
+		return
+	}
+	last := g.last[id]
+	g.last[id] = sample
+	if last == nil {
+		return
+	}
+	b.metrics(last, sample, s)
+	last.Free()
+}
+
+func (b *Backend) supportsGPM(r *reader, g *gpmState, h handle) bool {
+	if g.asked {
+		return g.has
+	}
+	dev := h.dev
+	if h.parent != nil {
+		dev = h.parent
+	}
+	g.asked = true
+	for _, symbol := range []string{"nvmlGpmSampleAlloc", "nvmlGpmSampleGet", "nvmlGpmSampleFree", "nvmlGpmMetricsGet"} {
+		if !b.symbols.has(symbol) {
+			return false
+		}
+	}
+	if h.parent != nil && !b.symbols.has("nvmlGpmMigSampleGet") {
+		return false
+	}
+	support, ok := value(r, "nvmlGpmQueryDeviceSupport", dev.GpmQueryDeviceSupport)
+	g.has = ok && support.IsSupportedDevice != 0
+	return g.has
+}
+
+// metrics computes the values between two samples. PCIe and NVLink rates come
+// in MiB/s.
+func (b *Backend) metrics(last, now nvml.GpmSample, s *gpu.Sample) {
+	const mibToMB = 1.048576
+	wants := []struct {
+		id    nvml.GpmMetricId
+		into  **float64
+		scale float64
+	}{
+		{nvml.GPM_METRIC_SM_UTIL, &s.SMActivePercent, 1},
+		{nvml.GPM_METRIC_SM_OCCUPANCY, &s.SMOccupancyPercent, 1},
+		{nvml.GPM_METRIC_ANY_TENSOR_UTIL, &s.TensorActivePercent, 1},
+		{nvml.GPM_METRIC_DRAM_BW_UTIL, &s.DRAMActivePercent, 1},
+		{nvml.GPM_METRIC_PCIE_RX_PER_SEC, &s.PCIeRxMBPerS, mibToMB},
+		{nvml.GPM_METRIC_PCIE_TX_PER_SEC, &s.PCIeTxMBPerS, mibToMB},
+		{nvml.GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC, &s.NVLinkRxMBPerS, mibToMB},
+		{nvml.GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC, &s.NVLinkTxMBPerS, mibToMB},
+	}
+	get := nvml.GpmMetricsGetType{NumMetrics: uint32(len(wants)), Sample1: last, Sample2: now}
+	for i, w := range wants {
+		get.Metrics[i].MetricId = uint32(w.id)
+	}
+	if b.lib.GpmMetricsGet(&get) != nvml.SUCCESS {
+		return
+	}
+	for i, w := range wants {
+		if nvml.Return(get.Metrics[i].NvmlReturn) == nvml.SUCCESS {
+			*w.into = gpu.Ptr(get.Metrics[i].Value * w.scale)
+		}
+	}
+}

@@ -1,0 +1,251 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+//go:build cgo && linux
+
+package nvml
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+)
+
+// Backend reads GPUs through NVML. The library is loaded with the first scan,
+// and again with every scan until it works.
+type Backend struct {
+	opts Options
+	lib  nvml.Interface
+	// lookup says whether the library has a symbol. Calling one that it lacks
+	// would end the process (device.md U19).
+	lookup func(symbol string) error
+
+	// conn is held for reading around every use of the library, for writing
+	// while it is initialised or shut down.
+	conn    sync.RWMutex
+	up      bool
+	wasUp   bool // it worked once in this process
+	load    string
+	symbols *symbols
+
+	// mu guards what scans leave for samples and events.
+	mu       sync.Mutex
+	slots    []*slot
+	handles  map[string]handle // by device id
+	physical map[string]nvml.Device
+	pairs    topologyCache
+	gpm      map[string]*gpmState
+	counters map[string]counters
+}
+
+// handle is how a device id is asked for.
+type handle struct {
+	dev      nvml.Device // the device itself
+	parent   nvml.Device // of a MIG instance, else nil
+	physical string      // UUID of the physical GPU
+	gi, ci   int         // of a MIG instance
+}
+
+// Open returns the backend. It does not touch the library.
+func Open(o Options) *Backend {
+	lib := nvml.New(nvml.WithLibraryPath(o.Library))
+	return newBackend(o, lib, lib.Extensions().LookupSymbol)
+}
+
+func newBackend(o Options, lib nvml.Interface, lookup func(string) error) *Backend {
+	return &Backend{
+		opts: o, lib: lib, lookup: lookup,
+		handles: map[string]handle{}, physical: map[string]nvml.Device{},
+		gpm: map[string]*gpmState{}, counters: map[string]counters{},
+	}
+}
+
+// Close shuts NVML down.
+func (b *Backend) Close() { b.disconnect() }
+
+// connect initialises NVML unless it is up. A driver that was loaded anew needs
+// that as well.
+func (b *Backend) connect() error {
+	load := b.driverLoad()
+	b.conn.Lock()
+	defer b.conn.Unlock()
+	if b.up && load == b.load {
+		return nil
+	}
+	b.shutdown()
+	if ret := b.lib.Init(); ret != nvml.SUCCESS {
+		return b.unavailable(ret)
+	}
+	b.up, b.wasUp, b.load = true, true, load
+	b.symbols = newSymbols(b.lookup)
+	b.mu.Lock()
+	b.gpm = map[string]*gpmState{} // samples of an earlier load are not valid
+	b.mu.Unlock()
+	return nil
+}
+
+func (b *Backend) disconnect() {
+	b.conn.Lock()
+	defer b.conn.Unlock()
+	b.shutdown()
+}
+
+// shutdown ends the connection. Callers hold conn for writing.
+func (b *Backend) shutdown() {
+	if b.up {
+		b.up = false
+		b.lib.Shutdown()
+	}
+}
+
+// unavailable explains a failed initialisation to people. After an upgrade of
+// the library this process still holds the old one, and always will: the
+// dynamic linker never unloads it. Only a new process gets the new library.
+func (b *Backend) unavailable(ret nvml.Return) error {
+	u := &gpu.Unavailable{Err: code(ret)}
+	switch ret {
+	case nvml.ERROR_LIBRARY_NOT_FOUND:
+		u.What = fmt.Sprintf("NVML library %q is not there: is the NVIDIA driver installed? (config key nvml_library)", b.opts.Library)
+	case nvml.ERROR_DRIVER_NOT_LOADED, nvml.ERROR_UNINITIALIZED:
+		u.What = "the NVIDIA driver is not loaded (modprobe nvidia)"
+	case nvml.ERROR_LIB_RM_VERSION_MISMATCH:
+		u.What = "NVML library and loaded driver are of different versions: reload the driver or reboot"
+		u.Restart = b.wasUp
+	case nvml.ERROR_NO_PERMISSION:
+		u.What = "no permission to use the NVIDIA driver (run Nomad's client as root)"
+	default:
+		u.What = "NVML cannot be initialised"
+	}
+	return u
+}
+
+// gone tells whether a return code means that the driver is not there any more.
+func gone(ret nvml.Return) bool {
+	switch ret {
+	case nvml.ERROR_UNINITIALIZED, nvml.ERROR_DRIVER_NOT_LOADED, nvml.ERROR_LIB_RM_VERSION_MISMATCH, nvml.ERROR_LIBRARY_NOT_FOUND:
+		return true
+	}
+	return false
+}
+
+// code makes an error of a return code without asking the library for words.
+func code(ret nvml.Return) error {
+	name := strings.TrimPrefix(fmt.Sprint(nvmlName(ret)), "ERROR_")
+	return fmt.Errorf("NVML error %d (%s)", int(ret), strings.ToLower(strings.ReplaceAll(name, "_", " ")))
+}
+
+// nvmlName names the return codes that people meet.
+func nvmlName(ret nvml.Return) string {
+	names := map[nvml.Return]string{
+		nvml.ERROR_UNINITIALIZED: "UNINITIALIZED", nvml.ERROR_NOT_SUPPORTED: "NOT_SUPPORTED",
+		nvml.ERROR_NO_PERMISSION: "NO_PERMISSION", nvml.ERROR_DRIVER_NOT_LOADED: "DRIVER_NOT_LOADED",
+		nvml.ERROR_TIMEOUT: "TIMEOUT", nvml.ERROR_LIBRARY_NOT_FOUND: "LIBRARY_NOT_FOUND",
+		nvml.ERROR_FUNCTION_NOT_FOUND: "FUNCTION_NOT_FOUND", nvml.ERROR_GPU_IS_LOST: "GPU_IS_LOST",
+		nvml.ERROR_RESET_REQUIRED: "RESET_REQUIRED", nvml.ERROR_LIB_RM_VERSION_MISMATCH: "LIB_RM_VERSION_MISMATCH",
+		nvml.ERROR_UNKNOWN: "UNKNOWN", nvml.ERROR_INVALID_ARGUMENT: "INVALID_ARGUMENT", nvml.ERROR_NOT_FOUND: "NOT_FOUND",
+	}
+	if n, ok := names[ret]; ok {
+		return n
+	}
+	return "see nvmlReturn_t"
+}
+
+// driverLoad identifies the present load of the kernel module.
+func (b *Backend) driverLoad() string {
+	st, err := os.Stat(filepath.Join(b.opts.root(), "sys/module/nvidia"))
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprint(st.ModTime().UnixNano())
+}
+
+// bootID identifies the boot of the machine.
+func (b *Backend) bootID() string {
+	data, err := os.ReadFile(filepath.Join(b.opts.root(), "proc/sys/kernel/random/boot_id"))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(data))
+}
+
+// symbols remembers which functions the loaded library has.
+type symbols struct {
+	lookup func(string) error
+	mu     sync.Mutex
+	known  map[string]bool
+}
+
+func newSymbols(lookup func(string) error) *symbols {
+	return &symbols{lookup: lookup, known: map[string]bool{}}
+}
+
+// has says whether one of the names is there: versions of one function.
+func (s *symbols) has(names ...string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, n := range names {
+		found, asked := s.known[n]
+		if !asked {
+			found = s.lookup(n) == nil
+			s.known[n] = found
+		}
+		if found {
+			return true
+		}
+	}
+	return false
+}
+
+// reader asks one GPU, and notes what the answers say about it.
+type reader struct {
+	sym         *symbols
+	lost, reset bool
+}
+
+// value asks for one value. ok is false when the library or the GPU has it not.
+func value[T any](r *reader, symbol string, ask func() (T, nvml.Return)) (v T, ok bool) {
+	v, ret := answer(r, symbol, ask)
+	return v, ret == nvml.SUCCESS
+}
+
+// answer is value with the return code.
+func answer[T any](r *reader, symbol string, ask func() (T, nvml.Return)) (T, nvml.Return) {
+	var zero T
+	if r.lost || !r.sym.has(strings.Split(symbol, "|")...) {
+		return zero, nvml.ERROR_FUNCTION_NOT_FOUND
+	}
+	v, ret := ask()
+	r.note(ret)
+	if ret != nvml.SUCCESS {
+		return zero, ret
+	}
+	return v, ret
+}
+
+func (r *reader) note(ret nvml.Return) {
+	r.lost = r.lost || ret == nvml.ERROR_GPU_IS_LOST
+	r.reset = r.reset || ret == nvml.ERROR_RESET_REQUIRED
+}
+
+// number asks for an integer and scales it down.
+func number[T ~int | ~uint32 | ~uint64](r *reader, symbol string, divide int64, ask func() (T, nvml.Return)) *int64 {
+	v, ok := value(r, symbol, ask)
+	if !ok {
+		return nil
+	}
+	n := int64(v) / divide
+	return &n
+}
+
+// errUnexpected wraps a return code with what was asked.
+func errUnexpected(what string, ret nvml.Return) error { return fmt.Errorf("%s: %w", what, code(ret)) }
+
+// errDriverGone marks that a scan met a driver that went away.
+var errDriverGone = errors.New("the driver went away")

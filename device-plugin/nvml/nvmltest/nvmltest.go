@@ -1,0 +1,136 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Package nvmltest builds a libnvidia-ml.so.1 without a driver, for tests of the
+// real NVML path: dlopen, missing symbols, error codes, lost GPUs, calls that
+// hang, MIG, events. The library answers from a file that the test rewrites;
+// testdata/fakenvml.c documents its form.
+package nvmltest
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sort"
+	"strings"
+)
+
+//go:embed testdata/fakenvml.c
+var source []byte
+
+// EnvState is the environment variable with the path of the state file.
+const EnvState = "FAKE_NVML"
+
+// ErrNoCompiler says that the library cannot be built here: skip the test.
+var ErrNoCompiler = fmt.Errorf("gcc is not installed")
+
+// Build compiles the library into dir and returns its path. The functions named
+// in hide are left out, as in an old driver.
+func Build(dir string, hide ...string) (string, error) {
+	gcc, err := exec.LookPath("gcc")
+	if err != nil {
+		return "", ErrNoCompiler
+	}
+	code := filepath.Join(dir, "fakenvml.c")
+	if err := os.WriteFile(code, source, 0o644); err != nil {
+		return "", err
+	}
+	lib := filepath.Join(dir, "libnvidia-ml.so.1")
+	args := []string{"-O1", "-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1", "-o", lib, code, "-lpthread"}
+	if len(hide) > 0 {
+		script := filepath.Join(dir, "hide.map")
+		if err := os.WriteFile(script, []byte("{ local: "+strings.Join(hide, "; ")+"; };\n"), 0o644); err != nil {
+			return "", err
+		}
+		args = append(args, "-Wl,--version-script="+script)
+	}
+	if out, err := exec.Command(gcc, args...).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("compiling the fake NVML: %w\n%s", err, out)
+	}
+	return lib, nil
+}
+
+// State is the content of the state file: what the library answers, by scope
+// ("sys", "gpu0", "mig0.1") and key.
+type State map[string]map[string]string
+
+// Set sets a value; an empty one takes it away.
+func (s State) Set(scope, key, value string) {
+	if value == "" {
+		delete(s[scope], key)
+		return
+	}
+	if s[scope] == nil {
+		s[scope] = map[string]string{}
+	}
+	s[scope][key] = value
+}
+
+// Write replaces the state file in one step.
+func (s State) Write(path string) error {
+	var lines []string
+	for scope, keys := range s {
+		for key, value := range keys {
+			lines = append(lines, scope+" "+key+" "+value)
+		}
+	}
+	sort.Strings(lines)
+	var b bytes.Buffer
+	for _, l := range lines {
+		b.WriteString(l + "\n")
+	}
+	if err := os.WriteFile(path+".new", b.Bytes(), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// UUID is the id of GPU i in [H200] states; MIGUUID that of a MIG instance.
+func UUID(i int) string { return fmt.Sprintf("GPU-%08d-0000-0000-0000-000000000000", i) }
+
+// MIGUUID is the id of MIG instance j of GPU i.
+func MIGUUID(i, j int) string { return fmt.Sprintf("MIG-%08d-%04d-0000-0000-000000000000", i, j) }
+
+// H200 is the state of a machine with n idle H200s behind NVSwitches.
+func H200(n int) State {
+	s := State{}
+	s.Set("sys", "driver", "580.159.04")
+	s.Set("sys", "cuda", "13000")
+	for i := range n {
+		scope := fmt.Sprintf("gpu%d", i)
+		for _, kv := range strings.Fields(idle) {
+			k, v, _ := strings.Cut(kv, "=")
+			s.Set(scope, k, v)
+		}
+		s.Set(scope, "uuid", UUID(i))
+		s.Set(scope, "name", "NVIDIA H200")
+		s.Set(scope, "bus", fmt.Sprint(0x1a+i))
+		s.Set(scope, "minor", fmt.Sprint(i))
+		s.Set(scope, "switch", fmt.Sprint(i/2))
+	}
+	return s
+}
+
+// idle is what an idle H200 answers.
+const idle = `memory_mib=143771 bar1_mib=262144 limit_mw=700000 power_mw=75300 max_sm_mhz=1980 max_mem_mhz=3201 sm_mhz=345 mem_mhz=3201
+ pcie_width=16 pcie_gen=5 pcie_width_now=16 display=0 persistence=1 architecture=9 cores=16896 capability=90 ecc=1 mig=0 mig_max=7
+ utilization=0 encoder=0 decoder=0 temperature=31 reasons=1 energy_mj=123456 replays=0 remap=0 ecc_uncorrected=0 ecc_corrected=0
+ ecc_l1=0 ecc_l2=0 ecc_memory=0 events=8 nvlinks=18 nvlinks_max=18 nvlink_to=switch fabric_state=3 field.230=0 field.74=0 field.75=0 field.82=36
+ gpm=1 gpm.2=0 gpm.3=0 gpm.5=0 gpm.10=0.5 gpm.20=1 gpm.21=2 gpm.60=0 gpm.61=0`
+
+// Split puts GPU i into MIG mode with n instances of 1g.18gb.
+func (s State) Split(i, n int) {
+	s.Set(fmt.Sprintf("gpu%d", i), "mig", "1")
+	for j := range n {
+		scope := fmt.Sprintf("mig%d.%d", i, j)
+		s.Set(scope, "uuid", MIGUUID(i, j))
+		s.Set(scope, "name", "NVIDIA H200 MIG 1g.18gb")
+		s.Set(scope, "memory_mib", "16384")
+		s.Set(scope, "sm", "16")
+		s.Set(scope, "gi", fmt.Sprint(j+7))
+		s.Set(scope, "ci", "0")
+	}
+}

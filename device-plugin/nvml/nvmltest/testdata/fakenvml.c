@@ -1,0 +1,314 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+//
+// A libnvidia-ml.so.1 without a driver, for tests. It answers from the text file
+// that FAKE_NVML names and reads that file again whenever it changes. Lines:
+//
+//   SCOPE KEY VALUE
+//
+// SCOPE is "sys", "gpu0".. or "mig0.1" (second MIG instance of the first GPU);
+// a GPU exists when it has a uuid. A value that is absent is NOT_SUPPORTED.
+// "ret.<function>" in any scope makes that function return a code; "lost 1"
+// makes all calls for a GPU return GPU_IS_LOST, "hang 1" makes them wait until
+// the line is gone. "sys event.<n> GPU TYPE DATA GI" are events, delivered in
+// the order of n, each once; "sys init CODE" fails initialisation, and with it
+// every call.
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TIMEOUT = 10, LOST = 15 };
+enum { GPUS = 32, MIGS = 8, LINES = 4096 };
+typedef unsigned long long u64;
+typedef struct { int gpu, mig; } dev; // mig -1: the GPU itself
+
+static dev devices[GPUS][MIGS + 1];
+static struct { char scope[16], key[64], value[96]; } lines[LINES];
+static int nlines, inits;
+static struct timespec stamp;
+static off_t size_;
+static ino_t inode;
+static int delivered;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void load(void) {
+	const char *path = getenv("FAKE_NVML");
+	struct stat st;
+	if (!path || stat(path, &st) != 0) return;
+	if (st.st_mtim.tv_sec == stamp.tv_sec && st.st_mtim.tv_nsec == stamp.tv_nsec && st.st_size == size_ && st.st_ino == inode) return;
+	FILE *f = fopen(path, "r");
+	if (!f) return;
+	stamp = st.st_mtim; size_ = st.st_size; inode = st.st_ino; nlines = 0;
+	char line[256];
+	while (nlines < LINES && fgets(line, sizeof line, f))
+		if (sscanf(line, "%15s %63s %95[^\n]", lines[nlines].scope, lines[nlines].key, lines[nlines].value) == 3) nlines++;
+	fclose(f);
+}
+
+// find copies the value of a key; 0 when there is none.
+static int find(const char *scope, const char *key, char *out, size_t n) {
+	int hit = 0;
+	pthread_mutex_lock(&lock);
+	load();
+	for (int i = 0; i < nlines && !hit; i++)
+		if (!strcmp(lines[i].scope, scope) && !strcmp(lines[i].key, key)) { snprintf(out, n, "%s", lines[i].value); hit = 1; }
+	pthread_mutex_unlock(&lock);
+	return hit;
+}
+
+static void scope_of(const dev *d, char *out, size_t n) {
+	if (d->mig < 0) snprintf(out, n, "gpu%d", d->gpu);
+	else snprintf(out, n, "mig%d.%d", d->gpu, d->mig);
+}
+
+static int num(const char *scope, const char *key, u64 *v) {
+	char s[96];
+	if (!find(scope, key, s, sizeof s)) return NOT_SUPPORTED;
+	*v = strtoull(s, 0, 0);
+	return SUCCESS;
+}
+
+// gate is asked first by every function: what the file says it returns.
+static int gate(const char *function, const dev *d) {
+	u64 v; char scope[16], key[96], gpu[16];
+	if (inits == 0) return UNINITIALIZED;
+	if (num("sys", "init", &v) == SUCCESS && v) return (int)v;
+	snprintf(key, sizeof key, "ret.%s", function);
+	if (num("sys", key, &v) == SUCCESS) return (int)v;
+	while (num("sys", "hang", &v) == SUCCESS && v) usleep(20000);
+	if (!d) return SUCCESS;
+	snprintf(gpu, sizeof gpu, "gpu%d", d->gpu);
+	while (num(gpu, "hang", &v) == SUCCESS && v) usleep(20000);
+	if (num(gpu, "lost", &v) == SUCCESS && v) return LOST;
+	scope_of(d, scope, sizeof scope);
+	if (num(scope, key, &v) == SUCCESS) return (int)v;
+	return SUCCESS;
+}
+#define GATE(d) do { int r_ = gate(__func__, d); if (r_) return r_; } while (0)
+
+static int text(const char *function, const dev *d, const char *key, char *out, unsigned n) {
+	char scope[16], v[96];
+	int r = gate(function, d);
+	if (r) return r;
+	scope_of(d, scope, sizeof scope);
+	if (!find(scope, key, v, sizeof v)) return NOT_SUPPORTED;
+	snprintf(out, n, "%s", v);
+	return SUCCESS;
+}
+
+static int value(const char *function, const dev *d, const char *key, u64 *v) {
+	char scope[16];
+	int r = gate(function, d);
+	if (r) return r;
+	scope_of(d, scope, sizeof scope);
+	return num(scope, key, v);
+}
+#define UINT(name, key) int name(dev *d, unsigned *out) { u64 v = 0; int r = value(__func__, d, key, &v); if (!r) *out = (unsigned)v; return r; }
+#define ULL(name, key) int name(dev *d, u64 *out) { return value(__func__, d, key, out); }
+
+int nvmlInit_v2(void) {
+	u64 v;
+	if (num("sys", "init", &v) == SUCCESS && v) return (int)v;
+	while (num("sys", "hang", &v) == SUCCESS && v) usleep(20000);
+	inits++;
+	for (int g = 0; g < GPUS; g++) for (int m = 0; m <= MIGS; m++) { devices[g][m].gpu = g; devices[g][m].mig = m - 1; }
+	return SUCCESS;
+}
+int nvmlInitWithFlags(unsigned f) { (void)f; return nvmlInit_v2(); }
+int nvmlShutdown(void) { if (inits) inits--; return SUCCESS; }
+const char *nvmlErrorString(int r) { return r ? "fake error" : "Success"; }
+int nvmlSystemGetDriverVersion(char *b, unsigned n) { GATE(0); return find("sys", "driver", b, n) ? SUCCESS : NOT_SUPPORTED; }
+int nvmlSystemGetCudaDriverVersion(int *v) { u64 x; GATE(0); int r = num("sys", "cuda", &x); if (!r) *v = (int)x; return r; }
+
+static int exists(int g) {
+	char scope[16], v[96];
+	snprintf(scope, sizeof scope, "gpu%d", g);
+	return find(scope, "uuid", v, sizeof v);
+}
+int nvmlDeviceGetCount_v2(unsigned *n) { GATE(0); for (*n = 0; *n < GPUS && exists((int)*n); (*n)++); return SUCCESS; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned i, dev **d) {
+	if (i >= GPUS || !exists((int)i)) return INVALID;
+	GATE(&devices[i][0]);
+	*d = &devices[i][0];
+	return SUCCESS;
+}
+int nvmlDeviceGetUUID(dev *d, char *b, unsigned n) { return text(__func__, d, "uuid", b, n); }
+int nvmlDeviceGetName(dev *d, char *b, unsigned n) { return text(__func__, d, "name", b, n); }
+
+typedef struct { u64 total, free, used; } memory; // the same order in both structures
+int nvmlDeviceGetMemoryInfo(dev *d, memory *m) {
+	u64 t, u = 0; char scope[16];
+	int r = value(__func__, d, "memory_mib", &t);
+	if (r) return r;
+	scope_of(d, scope, sizeof scope);
+	num(scope, "used_mib", &u);
+	m->total = t << 20; m->used = u << 20; m->free = m->total - m->used;
+	return SUCCESS;
+}
+int nvmlDeviceGetBAR1MemoryInfo(dev *d, memory *m) {
+	u64 t; int r = value(__func__, d, "bar1_mib", &t);
+	if (r) return r;
+	m->total = t << 20; m->free = t << 20; m->used = 1 << 20;
+	return SUCCESS;
+}
+UINT(nvmlDeviceGetEnforcedPowerLimit, "limit_mw")
+UINT(nvmlDeviceGetPowerManagementLimit, "limit_mw")
+UINT(nvmlDeviceGetPowerUsage, "power_mw")
+UINT(nvmlDeviceGetMaxPcieLinkWidth, "pcie_width")
+UINT(nvmlDeviceGetMaxPcieLinkGeneration, "pcie_gen")
+UINT(nvmlDeviceGetCurrPcieLinkWidth, "pcie_width_now")
+UINT(nvmlDeviceGetCurrPcieLinkGeneration, "pcie_gen")
+UINT(nvmlDeviceGetDisplayMode, "display")
+UINT(nvmlDeviceGetPersistenceMode, "persistence")
+UINT(nvmlDeviceGetArchitecture, "architecture")
+UINT(nvmlDeviceGetNumGpuCores, "cores")
+UINT(nvmlDeviceGetMinorNumber, "minor")
+UINT(nvmlDeviceGetMaxMigDeviceCount, "mig_max")
+UINT(nvmlDeviceGetGpuInstanceId, "gi")
+UINT(nvmlDeviceGetComputeInstanceId, "ci")
+UINT(nvmlDeviceGetPcieReplayCounter, "replays")
+ULL(nvmlDeviceGetCurrentClocksEventReasons, "reasons")
+ULL(nvmlDeviceGetTotalEnergyConsumption, "energy_mj")
+ULL(nvmlDeviceGetSupportedEventTypes, "events")
+int nvmlDeviceGetMaxClockInfo(dev *d, int t, unsigned *c) { u64 v; int r = value(__func__, d, t == 2 ? "max_mem_mhz" : "max_sm_mhz", &v); if (!r) *c = (unsigned)v; return r; }
+int nvmlDeviceGetClockInfo(dev *d, int t, unsigned *c) { u64 v; int r = value(__func__, d, t == 2 ? "mem_mhz" : "sm_mhz", &v); if (!r) *c = (unsigned)v; return r; }
+int nvmlDeviceGetTemperature(dev *d, int t, unsigned *c) { u64 v; (void)t; int r = value(__func__, d, "temperature", &v); if (!r) *c = (unsigned)v; return r; }
+int nvmlDeviceGetEccMode(dev *d, unsigned *now, unsigned *pending) { u64 v; int r = value(__func__, d, "ecc", &v); if (!r) *now = *pending = (unsigned)v; return r; }
+int nvmlDeviceGetMigMode(dev *d, unsigned *now, unsigned *pending) { u64 v; int r = value(__func__, d, "mig", &v); if (!r) *now = *pending = (unsigned)v; return r; }
+int nvmlDeviceGetCudaComputeCapability(dev *d, int *major, int *minor) { u64 v; int r = value(__func__, d, "capability", &v); if (!r) { *major = (int)v / 10; *minor = (int)v % 10; } return r; }
+int nvmlDeviceGetTotalEccErrors(dev *d, int kind, int counter, u64 *n) { (void)counter; return value(__func__, d, kind == 1 ? "ecc_uncorrected" : "ecc_corrected", n); }
+int nvmlDeviceGetMemoryErrorCounter(dev *d, int kind, int counter, int where, u64 *n) { (void)kind; (void)counter; return value(__func__, d, where == 0 ? "ecc_l1" : where == 1 ? "ecc_l2" : "ecc_memory", n); }
+int nvmlDeviceGetEncoderUtilization(dev *d, unsigned *u, unsigned *period) { u64 v; int r = value(__func__, d, "encoder", &v); if (!r) { *u = (unsigned)v; *period = 1; } return r; }
+int nvmlDeviceGetDecoderUtilization(dev *d, unsigned *u, unsigned *period) { u64 v; int r = value(__func__, d, "decoder", &v); if (!r) { *u = (unsigned)v; *period = 1; } return r; }
+int nvmlDeviceGetPcieThroughput(dev *d, int counter, unsigned *kb) { u64 v; int r = value(__func__, d, counter ? "pcie_rx_kb" : "pcie_tx_kb", &v); if (!r) *kb = (unsigned)v; return r; }
+typedef struct { unsigned gpu, memory; } utilization;
+int nvmlDeviceGetUtilizationRates(dev *d, utilization *u) { u64 v; int r = value(__func__, d, "utilization", &v); if (!r) u->gpu = (unsigned)v, u->memory = (unsigned)v / 2; return r; }
+int nvmlDeviceGetRemappedRows(dev *d, unsigned *c, unsigned *u, unsigned *pending, unsigned *failed) {
+	u64 v; int r = value(__func__, d, "remap", &v); // 0 fine, 1 pending, 2 failed
+	if (r) return r;
+	*c = 0; *u = v != 0; *pending = v == 1; *failed = v == 2;
+	return SUCCESS;
+}
+
+typedef struct { char legacy[16]; unsigned domain, bus, device, id, subsystem; char busId[32]; } pci;
+static void fill(pci *p, unsigned bus) {
+	memset(p, 0, sizeof *p);
+	p->bus = bus;
+	snprintf(p->legacy, sizeof p->legacy, "0000:%02X:00.0", bus);
+	snprintf(p->busId, sizeof p->busId, "00000000:%02X:00.0", bus);
+}
+int nvmlDeviceGetPciInfo_v3(dev *d, pci *p) { u64 v; int r = value(__func__, d, "bus", &v); if (!r) fill(p, (unsigned)v); return r; }
+
+int nvmlDeviceGetMigDeviceHandleByIndex(dev *d, unsigned i, dev **out) {
+	char scope[16], v[96];
+	GATE(d);
+	snprintf(scope, sizeof scope, "mig%d.%u", d->gpu, i);
+	if (i >= MIGS || !find(scope, "uuid", v, sizeof v)) return NOT_FOUND;
+	*out = &devices[d->gpu][i + 1];
+	return SUCCESS;
+}
+typedef struct { unsigned sm, rest[7]; u64 memoryMB; } attributes;
+int nvmlDeviceGetAttributes_v2(dev *d, attributes *a) { u64 v; int r = value(__func__, d, "sm", &v); if (!r) { memset(a, 0, sizeof *a); a->sm = (unsigned)v; } return r; }
+
+typedef struct { unsigned field, scope; long long at, took; unsigned type, ret; union { u64 ull; } v; } fieldvalue;
+int nvmlDeviceGetFieldValues(dev *d, int n, fieldvalue *f) {
+	char scope[16], key[32];
+	GATE(d);
+	scope_of(d, scope, sizeof scope);
+	for (int i = 0; i < n; i++) {
+		snprintf(key, sizeof key, "field.%u", f[i].field);
+		f[i].type = 3;
+		f[i].ret = (unsigned)num(scope, key, &f[i].v.ull);
+	}
+	return SUCCESS;
+}
+
+// "nvlinks N" links are up of "nvlinks_max"; "nvlink_to" is "switch" or a bus number.
+int nvmlDeviceGetNvLinkState(dev *d, unsigned link, unsigned *on) {
+	u64 most, up = 0; char scope[16];
+	int r = value(__func__, d, "nvlinks_max", &most);
+	if (r) return r;
+	if (link >= most) return INVALID;
+	scope_of(d, scope, sizeof scope);
+	num(scope, "nvlinks", &up);
+	*on = link < up;
+	return SUCCESS;
+}
+int nvmlDeviceGetNvLinkRemoteDeviceType(dev *d, unsigned link, int *type) {
+	char v[96]; (void)link;
+	int r = text(__func__, d, "nvlink_to", v, sizeof v);
+	if (!r) *type = strcmp(v, "switch") == 0 ? 2 : 0;
+	return r;
+}
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(dev *d, unsigned link, pci *p) {
+	char v[96]; (void)link;
+	int r = text(__func__, d, "nvlink_to", v, sizeof v);
+	if (!r) fill(p, (unsigned)strtoul(v, 0, 0));
+	return r;
+}
+typedef struct { unsigned version; unsigned char cluster[16]; unsigned status, clique; unsigned char state; unsigned health; } fabric;
+int nvmlDeviceGetGpuFabricInfoV(dev *d, fabric *f) {
+	u64 v; char scope[16];
+	int r = value(__func__, d, "fabric_state", &v);
+	if (r) return r;
+	scope_of(d, scope, sizeof scope);
+	memset(f->cluster, 0, 16); f->status = 0; f->clique = 7; f->state = (unsigned char)v; f->health = 0;
+	if (num(scope, "fabric_health", &v) == SUCCESS) f->health = (unsigned)v;
+	if (num(scope, "fabric_cluster", &v) == SUCCESS) f->cluster[15] = (unsigned char)v;
+	return SUCCESS;
+}
+int nvmlDeviceGetTopologyCommonAncestor(dev *a, dev *b, int *level) {
+	u64 x = 0, y = 0;
+	int r = value(__func__, a, "switch", &x);
+	if (r || (r = value(__func__, b, "switch", &y))) return r;
+	*level = x == y ? 10 : 50;
+	return SUCCESS;
+}
+
+// Events.
+static int set;
+typedef struct { dev *device; u64 type, data; unsigned gi, ci; } event;
+int nvmlEventSetCreate(int **s) { GATE(0); *s = &set; return SUCCESS; }
+int nvmlEventSetFree(int *s) { (void)s; return SUCCESS; }
+int nvmlDeviceRegisterEvents(dev *d, u64 mask, int *s) { (void)mask; (void)s; GATE(d); return SUCCESS; }
+int nvmlEventSetWait_v2(int *s, event *e, unsigned ms) {
+	(void)s;
+	for (unsigned waited = 0;; waited += 20) {
+		u64 v; char key[32], line[96];
+		if (num("sys", "init", &v) == SUCCESS && v) return (int)v;
+		snprintf(key, sizeof key, "event.%d", delivered + 1);
+		if (find("sys", key, line, sizeof line)) {
+			int g = 0, gi = -1; u64 type = 8, data = 0;
+			sscanf(line, "%d %llu %llu %d", &g, &type, &data, &gi);
+			delivered++;
+			e->device = &devices[g][0]; e->type = type; e->data = data; e->gi = (unsigned)gi; e->ci = 0xFFFFFFFFu;
+			return SUCCESS;
+		}
+		if (waited >= ms) return TIMEOUT;
+		usleep(20000);
+	}
+}
+
+// GPM: the metrics are the keys gpm.<id>.
+typedef struct { unsigned version, supported; } gpmsupport;
+typedef struct { unsigned id, ret; double value; const char *names[3]; } gpmmetric;
+typedef struct { unsigned version, n; void *a, *b; gpmmetric m[333]; } gpmget;
+int nvmlGpmQueryDeviceSupport(dev *d, gpmsupport *s) { u64 v = 0; int r = value(__func__, d, "gpm", &v); s->supported = (unsigned)v; return r; }
+int nvmlGpmSampleAlloc(void **s) { *s = malloc(sizeof(dev)); return *s ? SUCCESS : INVALID; }
+int nvmlGpmSampleFree(void *s) { free(s); return SUCCESS; }
+int nvmlGpmSampleGet(dev *d, dev *s) { GATE(d); *s = *d; return SUCCESS; }
+int nvmlGpmMigSampleGet(dev *d, unsigned gi, dev *s) { (void)gi; GATE(d); *s = *d; return SUCCESS; }
+int nvmlGpmMetricsGet(gpmget *g) {
+	char scope[16], key[32], v[96];
+	scope_of((dev *)g->b, scope, sizeof scope);
+	for (unsigned i = 0; i < g->n; i++) {
+		snprintf(key, sizeof key, "gpm.%u", g->m[i].id);
+		g->m[i].ret = NOT_SUPPORTED;
+		if (find(scope, key, v, sizeof v)) { g->m[i].value = strtod(v, 0); g->m[i].ret = SUCCESS; }
+	}
+	return SUCCESS;
+}

@@ -1,0 +1,262 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+//go:build cgo && linux
+
+package nvml
+
+import (
+	"errors"
+	"fmt"
+	"sort"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+)
+
+// answerWithin is how long the calls for one GPU may take in a scan. A call that
+// hangs cannot be cancelled: the GPU is not asked again until it returns.
+const answerWithin = 5 * time.Second
+
+// slot is one physical GPU by NVML's index. Its goroutine is the only one that
+// asks the GPU in scans.
+type slot struct {
+	index int
+	busy  chan struct{} // closed when the read that runs has ended
+	found found         // the last read that told who the GPU is
+	known bool
+}
+
+// found is what one read of a physical GPU gave.
+type found struct {
+	uuid     string
+	devices  []gpu.Device
+	handles  map[string]handle
+	dev      nvml.Device
+	links    links
+	warnings []string
+	err      error
+}
+
+// Scan reads all GPUs, one goroutine each, so that one that does not answer
+// holds up no other.
+func (b *Backend) Scan() (gpu.Inventory, error) {
+	if err := b.connect(); err != nil {
+		return gpu.Inventory{}, err
+	}
+	inv, err := b.scan()
+	if errors.Is(err, errDriverGone) {
+		b.disconnect()
+	}
+	return inv, err
+}
+
+func (b *Backend) scan() (gpu.Inventory, error) {
+	inv := gpu.Inventory{Boot: b.bootID(), DriverLoad: b.driverLoad()}
+	count, err := b.system(&inv)
+	if err != nil {
+		return gpu.Inventory{}, err
+	}
+	reads := b.readAll(count)
+	var fs []found
+	seen := map[string]bool{}
+	for _, f := range reads {
+		if errors.Is(f.err, errDriverGone) {
+			return gpu.Inventory{}, &gpu.Unavailable{What: "the NVIDIA driver went away", Err: f.err}
+		}
+		inv.Warnings = append(inv.Warnings, f.warnings...)
+		if f.err != nil && f.uuid == "" {
+			inv.Warnings = append(inv.Warnings, f.err.Error())
+			continue
+		}
+		if !seen[f.uuid] {
+			seen[f.uuid] = true
+			fs = append(fs, f)
+		}
+	}
+	fs = append(fs, b.vanished(seen)...)
+	b.compareLinks(fs)
+	b.topology(fs)
+	b.remember(fs)
+	for _, f := range fs {
+		inv.Devices = append(inv.Devices, f.devices...)
+	}
+	sort.Slice(inv.Devices, func(i, j int) bool { return inv.Devices[i].ID < inv.Devices[j].ID })
+	sort.Strings(inv.Warnings)
+	return inv, nil
+}
+
+// system reads what belongs to the driver and the number of GPUs.
+func (b *Backend) system(inv *gpu.Inventory) (int, error) {
+	b.conn.RLock()
+	defer b.conn.RUnlock()
+	if !b.up {
+		return 0, &gpu.Unavailable{What: "NVML is shut down"}
+	}
+	r := &reader{sym: b.symbols}
+	inv.DriverVersion, _ = value(r, "nvmlSystemGetDriverVersion", b.lib.SystemGetDriverVersion)
+	if v, ok := value(r, "nvmlSystemGetCudaDriverVersion_v2|nvmlSystemGetCudaDriverVersion", b.lib.SystemGetCudaDriverVersion); ok {
+		inv.CUDAMajor, inv.CUDAMinor = v/1000, v%1000/10
+	}
+	count, ret := answer(r, "nvmlDeviceGetCount_v2|nvmlDeviceGetCount", b.lib.DeviceGetCount)
+	if gone(ret) {
+		return 0, &gpu.Unavailable{What: "the NVIDIA driver went away", Err: fmt.Errorf("%w: %w", errDriverGone, code(ret)), Restart: ret == nvml.ERROR_LIB_RM_VERSION_MISMATCH}
+	}
+	if ret != nvml.SUCCESS {
+		return 0, &gpu.Unavailable{What: "NVML does not say how many GPUs there are", Err: code(ret)}
+	}
+	return count, nil
+}
+
+// readAll reads the GPUs with indexes below count, all at once.
+func (b *Backend) readAll(count int) []found {
+	b.mu.Lock()
+	for len(b.slots) < count {
+		b.slots = append(b.slots, &slot{index: len(b.slots)})
+	}
+	slots := b.slots[:count]
+	b.mu.Unlock()
+	results := make([]chan found, count)
+	for i, s := range slots {
+		results[i] = b.start(s)
+	}
+	timeout := time.NewTimer(answerWithin)
+	defer timeout.Stop()
+	out := make([]found, 0, count)
+	expired := false
+	for i, s := range slots {
+		f, ok := await(results[i], timeout, &expired)
+		if !ok {
+			f = s.unanswered()
+		}
+		out = append(out, b.settle(s, f))
+	}
+	return out
+}
+
+// await waits for one result, until the time for all is up.
+func await(c chan found, timeout *time.Timer, expired *bool) (found, bool) {
+	if *expired || c == nil {
+		select {
+		case f := <-c:
+			return f, true
+		default:
+			return found{}, false
+		}
+	}
+	select {
+	case f := <-c:
+		return f, true
+	case <-timeout.C:
+		*expired = true
+		return found{}, false
+	}
+}
+
+// start reads one GPU in a goroutine of its own; nil while an earlier read hangs.
+func (b *Backend) start(s *slot) chan found {
+	if s.busy != nil {
+		select {
+		case <-s.busy:
+		default:
+			return nil
+		}
+	}
+	busy, out := make(chan struct{}), make(chan found, 1)
+	s.busy = busy
+	go func() {
+		defer close(busy)
+		b.conn.RLock()
+		defer b.conn.RUnlock()
+		if !b.up {
+			out <- found{err: errDriverGone}
+			return
+		}
+		out <- b.readGPU(s.index)
+	}()
+	return out
+}
+
+// settle keeps a good read, and completes a bad one from the last good one.
+func (b *Backend) settle(s *slot, f found) found {
+	if f.err == nil {
+		s.found, s.known = f, true
+		return f
+	}
+	var unread *unreadable
+	if !s.known || !errors.As(f.err, &unread) {
+		return f
+	}
+	last := s.found.withSignals(unread.signals)
+	last.err, last.warnings = f.err, f.warnings
+	return last
+}
+
+// unanswered is the outcome for a GPU whose calls hang.
+func (s *slot) unanswered() found {
+	return found{err: &unreadable{
+		what:    fmt.Sprintf("GPU %d does not answer", s.index),
+		signals: gpu.Signals{Unanswered: true},
+	}}
+}
+
+// unreadable says that a GPU is there but cannot be read, and what that means.
+type unreadable struct {
+	what    string
+	signals gpu.Signals
+	err     error
+}
+
+func (u *unreadable) Error() string {
+	if u.err == nil {
+		return u.what
+	}
+	return u.what + ": " + u.err.Error()
+}
+
+func (u *unreadable) Unwrap() error { return u.err }
+
+// withSignals is f with the same signals for all its devices.
+func (f found) withSignals(s gpu.Signals) found {
+	ds := make([]gpu.Device, len(f.devices))
+	copy(ds, f.devices)
+	for i := range ds {
+		ds[i].Signals = s
+	}
+	f.devices = ds
+	return f
+}
+
+// vanished are the GPUs that an earlier scan found and that the driver does not
+// list any more: they fell off the bus. They stay listed, as lost, until the
+// plugin starts anew.
+func (b *Backend) vanished(seen map[string]bool) []found {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var out []found
+	for _, s := range b.slots {
+		if s.known && !seen[s.found.uuid] {
+			seen[s.found.uuid] = true
+			out = append(out, s.found.withSignals(gpu.Signals{Lost: true}))
+		}
+	}
+	return out
+}
+
+// remember keeps the handles for samples and events.
+func (b *Backend) remember(fs []found) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.handles, b.physical = map[string]handle{}, map[string]nvml.Device{}
+	for _, f := range fs {
+		if f.dev == nil {
+			continue
+		}
+		b.physical[f.uuid] = f.dev
+		for id, h := range f.handles {
+			b.handles[id] = h
+		}
+	}
+}

@@ -1,0 +1,182 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+//go:build cgo && linux
+
+package nvml
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+)
+
+// counters are readings that only their growth says something about.
+type counters struct {
+	at      time.Time
+	replays int
+}
+
+// signals reads what decides about health. What a GPU does not answer says
+// nothing against it.
+func (b *Backend) signals(r *reader, dev nvml.Device, uuid string) gpu.Signals {
+	var s gpu.Signals
+	if v, ok := field(r, dev, nvml.FI_DEV_GET_GPU_RECOVERY_ACTION); ok {
+		s.Recovery = gpu.Ptr(int(v))
+	}
+	type remap struct{ pending, failed bool }
+	if m, ok := value(r, "nvmlDeviceGetRemappedRows", func() (remap, nvml.Return) {
+		_, _, pending, failed, ret := dev.GetRemappedRows()
+		return remap{pending, failed}, ret
+	}); ok {
+		s.RemapPending, s.RemapFailed = m.pending, m.failed
+	} else {
+		s.RetiredPages = retiredPages(r, dev)
+	}
+	if e, ok := value(r, "nvmlDeviceGetSramEccErrorStatus", dev.GetSramEccErrorStatus); ok {
+		s.SRAMFault = e.BThresholdExceeded != 0
+	}
+	if n, ok := value(r, "nvmlDeviceGetTotalEccErrors", func() (uint64, nvml.Return) {
+		return dev.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC)
+	}); ok {
+		s.Uncorrected = gpu.Ptr(int64(n))
+	}
+	reasons, _ := throttleReasons(r, dev)
+	s.ThermalSlowdown = reasons&(hwThermal) != 0 || reasons&hwSlowdown != 0 && reasons&hwBrake == 0
+	s.PowerBrake = reasons&hwBrake != 0
+	s.FabricNotReady, s.FabricDegraded = fabricState(r, dev)
+	s.PCIeDegraded = b.pcieDegraded(r, dev, uuid)
+	return s
+}
+
+// Bits of the clocks event reasons.
+const (
+	gpuIdle     = 0x1
+	appClocks   = 0x2
+	swPowerCap  = 0x4
+	hwSlowdown  = 0x8
+	syncBoost   = 0x10
+	swThermal   = 0x20
+	hwThermal   = 0x40
+	hwBrake     = 0x80
+	displayClok = 0x100
+)
+
+func throttleReasons(r *reader, dev nvml.Device) (uint64, bool) {
+	if v, ok := value(r, "nvmlDeviceGetCurrentClocksEventReasons", dev.GetCurrentClocksEventReasons); ok {
+		return v, true
+	}
+	return value(r, "nvmlDeviceGetCurrentClocksThrottleReasons", dev.GetCurrentClocksThrottleReasons)
+}
+
+// retiredPages counts the pages retired before Ampere.
+func retiredPages(r *reader, dev nvml.Device) int {
+	n := 0
+	for _, cause := range []nvml.PageRetirementCause{nvml.PAGE_RETIREMENT_CAUSE_MULTIPLE_SINGLE_BIT_ECC_ERRORS, nvml.PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR} {
+		pages, _ := value(r, "nvmlDeviceGetRetiredPages", func() ([]uint64, nvml.Return) { return dev.GetRetiredPages(cause) })
+		n += len(pages)
+	}
+	return n
+}
+
+// field asks for one field value. Ids from 251 on were renumbered between
+// driver branches and are never asked for.
+func field(r *reader, dev nvml.Device, id uint32) (float64, bool) {
+	fv, ok := value(r, "nvmlDeviceGetFieldValues", func() (nvml.FieldValue, nvml.Return) {
+		values := []nvml.FieldValue{{FieldId: id}}
+		ret := dev.GetFieldValues(values)
+		return values[0], ret
+	})
+	if !ok || nvml.Return(fv.NvmlReturn) != nvml.SUCCESS {
+		return 0, false
+	}
+	return fieldNumber(fv), true
+}
+
+func fieldNumber(fv nvml.FieldValue) float64 {
+	raw := binary.LittleEndian.Uint64(fv.Value[:])
+	switch nvml.ValueType(fv.ValueType) {
+	case nvml.VALUE_TYPE_DOUBLE:
+		return math.Float64frombits(raw)
+	case nvml.VALUE_TYPE_UNSIGNED_INT:
+		return float64(uint32(raw))
+	case nvml.VALUE_TYPE_SIGNED_INT:
+		return float64(int32(raw))
+	case nvml.VALUE_TYPE_SIGNED_LONG_LONG:
+		return float64(int64(raw))
+	case nvml.VALUE_TYPE_UNSIGNED_SHORT:
+		return float64(uint16(raw))
+	}
+	return float64(raw)
+}
+
+// fabric is the state of multi-GPU NVLink as far as it concerns one GPU.
+type fabric struct {
+	state, health uint32
+	clique        string
+}
+
+func readFabric(r *reader, dev nvml.Device) (fabric, bool) {
+	if f, ok := value(r, "nvmlDeviceGetGpuFabricInfoV", func() (fabric, nvml.Return) {
+		info, ret := dev.GetGpuFabricInfoV().V2()
+		return fabric{uint32(info.State), info.HealthMask, clique(info.ClusterUuid, info.CliqueId)}, ret
+	}); ok {
+		return f, true
+	}
+	return value(r, "nvmlDeviceGetGpuFabricInfo", func() (fabric, nvml.Return) {
+		info, ret := dev.GetGpuFabricInfo()
+		return fabric{uint32(info.State), 0, clique(info.ClusterUuid, info.CliqueId)}, ret
+	})
+}
+
+// clique names a multi-node NVLink domain; "" where there is none.
+func clique(cluster [16]uint8, id uint32) string {
+	if cluster == [16]uint8{} {
+		return ""
+	}
+	return fmt.Sprintf("%x-%x-%x-%x-%x.%d", cluster[:4], cluster[4:6], cluster[6:8], cluster[8:10], cluster[10:], id)
+}
+
+// fabricState reads whether CUDA can start on an NVSwitch system, and whether
+// the fabric is fully there. The health mask holds two bits a question, 1 for
+// yes.
+func fabricState(r *reader, dev nvml.Device) (notReady, degraded bool) {
+	f, ok := readFabric(r, dev)
+	if !ok || f.state == nvml.GPU_FABRIC_STATE_NOT_SUPPORTED {
+		return false, false
+	}
+	const degradedBandwidth, routeUnhealthy = 0, 4
+	yes := func(shift uint) bool { return f.health>>shift&3 == 1 }
+	return f.state != nvml.GPU_FABRIC_STATE_COMPLETED, yes(degradedBandwidth) || yes(routeUnhealthy)
+}
+
+// pcieDegraded: less than half of the lanes, or more packets sent again a
+// minute and lane than a bit error rate of 1e-12 explains (DCGM's limits).
+func (b *Backend) pcieDegraded(r *reader, dev nvml.Device, uuid string) bool {
+	width, okWidth := value(r, "nvmlDeviceGetCurrPcieLinkWidth", dev.GetCurrPcieLinkWidth)
+	most, okMost := value(r, "nvmlDeviceGetMaxPcieLinkWidth", dev.GetMaxPcieLinkWidth)
+	narrow := okWidth && okMost && 2*width < most
+	replays, ok := value(r, "nvmlDeviceGetPcieReplayCounter", dev.GetPcieReplayCounter)
+	if !ok {
+		return narrow
+	}
+	gen, _ := value(r, "nvmlDeviceGetCurrPcieLinkGeneration", dev.GetCurrPcieLinkGeneration)
+	now := counters{time.Now(), replays}
+	b.mu.Lock()
+	last, seen := b.counters[uuid]
+	if !seen || now.at.Sub(last.at) >= 30*time.Second {
+		b.counters[uuid] = now
+	}
+	b.mu.Unlock()
+	limits := [...]float64{0, 0.15, 0.3, 0.48, 0.96, 1.92, 3.84}
+	minutes := now.at.Sub(last.at).Minutes()
+	if !seen || minutes < 0.5 || gen < 1 || gen >= len(limits) || width < 1 {
+		return narrow
+	}
+	return narrow || float64(replays-last.replays)/minutes/float64(width) > limits[gen]
+}

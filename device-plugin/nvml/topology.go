@@ -1,0 +1,225 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+//go:build cgo && linux
+
+package nvml
+
+import (
+	"sort"
+	"strings"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+)
+
+// links are the NVLinks of one GPU.
+type links struct {
+	active int
+	toward map[string]bool // bus ids of GPUs at the other end
+	toSW   bool            // an NVSwitch is at the other end
+	known  bool
+}
+
+// readLinks reads the state of all links. Headers disagree about their number:
+// the driver says where they end.
+func readLinks(r *reader, dev nvml.Device) links {
+	l := links{toward: map[string]bool{}}
+	for i := range nvml.NVLINK_MAX_LINKS {
+		on, ret := answer(r, "nvmlDeviceGetNvLinkState", func() (nvml.EnableState, nvml.Return) { return dev.GetNvLinkState(i) })
+		if ret != nvml.SUCCESS {
+			break
+		}
+		l.known = true
+		if on != nvml.FEATURE_ENABLED {
+			continue
+		}
+		l.active++
+		kind, ok := value(r, "nvmlDeviceGetNvLinkRemoteDeviceType", func() (nvml.IntNvLinkDeviceType, nvml.Return) {
+			return dev.GetNvLinkRemoteDeviceType(i)
+		})
+		if ok && kind == nvml.NVLINK_DEVICE_TYPE_SWITCH {
+			l.toSW = true
+			continue
+		}
+		if pci, ok := value(r, "nvmlDeviceGetNvLinkRemotePciInfo_v2|nvmlDeviceGetNvLinkRemotePciInfo", func() (nvml.PciInfo, nvml.Return) {
+			return dev.GetNvLinkRemotePciInfo(i)
+		}); ok {
+			l.toward[busID(pci)] = true
+		}
+	}
+	return l
+}
+
+// compareLinks finds links that are down: fewer of them than other GPUs of the
+// same model have up.
+func (b *Backend) compareLinks(fs []found) {
+	most := map[string]int{}
+	for _, f := range fs {
+		if len(f.devices) > 0 && f.devices[0].Parent == "" {
+			most[f.devices[0].Model] = max(most[f.devices[0].Model], f.links.active)
+		}
+	}
+	for _, f := range fs {
+		for i := range f.devices {
+			d := &f.devices[i]
+			if d.Parent == "" && f.links.known && f.links.active < most[d.Model] {
+				d.Signals.NVLinkDown = true
+			}
+		}
+	}
+}
+
+// topologyCache holds the numbers of islands and switches for one set of GPUs:
+// they do not change while the set does not, and asking for all pairs is slow.
+type topologyCache struct {
+	set    string
+	sw     map[string]int // PCIe switch by physical UUID
+	island map[string]int
+	p2p    map[string]string
+}
+
+// topology numbers NVLink islands and PCIe switches.
+func (b *Backend) topology(fs []found) {
+	uuids := make([]string, len(fs))
+	for i, f := range fs {
+		uuids[i] = f.uuid
+	}
+	sort.Strings(uuids)
+	set := strings.Join(uuids, ",")
+	b.mu.Lock()
+	cache := b.pairs
+	b.mu.Unlock()
+	if cache.set != set || cache.sw == nil {
+		cache = b.survey(set, fs)
+		b.mu.Lock()
+		b.pairs = cache
+		b.mu.Unlock()
+	}
+	for _, f := range fs {
+		for i := range f.devices {
+			d := &f.devices[i]
+			d.PCIeSwitch, d.P2P = cache.sw[f.uuid], cache.p2p[f.uuid]
+			if d.Parent != "" { // MIG instances have no NVLink
+				d.Island, d.Links, d.P2P = -1, 0, "none"
+				continue
+			}
+			d.Island = cache.island[f.uuid]
+		}
+	}
+}
+
+// survey asks for every pair of GPUs.
+func (b *Backend) survey(set string, fs []found) topologyCache {
+	byBus := map[string]int{}
+	for i, f := range fs {
+		if len(f.devices) > 0 {
+			byBus[f.devices[0].BusID] = i
+		}
+	}
+	islands, switches := newUnion(len(fs)), newUnion(len(fs))
+	firstSW := -1
+	for i, f := range fs {
+		for bus := range f.links.toward {
+			if j, ok := byBus[bus]; ok {
+				islands.join(i, j)
+			}
+		}
+		if f.links.toSW {
+			if firstSW < 0 {
+				firstSW = i
+			}
+			islands.join(firstSW, i)
+		}
+	}
+	b.joinSwitches(fs, switches)
+	c := topologyCache{set: set, sw: map[string]int{}, island: map[string]int{}, p2p: map[string]string{}}
+	numberSets(islands, fs, c.island)
+	numberSets(switches, fs, c.sw)
+	for i, f := range fs {
+		c.p2p[f.uuid] = "pcie"
+		switch {
+		case f.links.toSW:
+			c.p2p[f.uuid] = "nvswitch"
+		case islands.size(i) > 1:
+			c.p2p[f.uuid] = "nvlink"
+		case len(fs) == 1:
+			c.p2p[f.uuid] = "none"
+		}
+	}
+	return c
+}
+
+// joinSwitches joins the GPUs that traffic reaches without the host bridge.
+func (b *Backend) joinSwitches(fs []found, u union) {
+	b.conn.RLock()
+	defer b.conn.RUnlock()
+	if !b.up {
+		return
+	}
+	for i := range fs {
+		for j := i + 1; j < len(fs); j++ {
+			if fs[i].dev == nil || fs[j].dev == nil || fs[i].err != nil || fs[j].err != nil {
+				continue
+			}
+			r := &reader{sym: b.symbols}
+			level, ok := value(r, "nvmlDeviceGetTopologyCommonAncestor", func() (nvml.GpuTopologyLevel, nvml.Return) {
+				return fs[i].dev.GetTopologyCommonAncestor(fs[j].dev)
+			})
+			if ok && level <= nvml.TOPOLOGY_MULTIPLE {
+				u.join(i, j)
+			}
+		}
+	}
+}
+
+// numberSets gives the sets with more than one member numbers in the order of their
+// first member's UUID; a GPU alone gets -1.
+func numberSets(u union, fs []found, out map[string]int) {
+	order := make([]int, len(fs))
+	for i := range order {
+		order[i] = i
+	}
+	sort.Slice(order, func(i, j int) bool { return fs[order[i]].uuid < fs[order[j]].uuid })
+	numbers := map[int]int{}
+	for _, i := range order {
+		root := u.find(i)
+		if u.size(i) < 2 {
+			out[fs[i].uuid] = -1
+			continue
+		}
+		if _, ok := numbers[root]; !ok {
+			numbers[root] = len(numbers)
+		}
+		out[fs[i].uuid] = numbers[root]
+	}
+}
+
+// union is a partition of the first n integers.
+type union []int
+
+func newUnion(n int) union {
+	u := make(union, n)
+	for i := range u {
+		u[i] = i
+	}
+	return u
+}
+
+func (u union) find(i int) int {
+	for u[i] != i {
+		i = u[i]
+	}
+	return i
+}
+
+func (u union) join(i, j int) { u[u.find(i)] = u.find(j) }
+
+func (u union) size(i int) int {
+	n := 0
+	for j := range u {
+		if u.find(j) == u.find(i) {
+			n++
+		}
+	}
+	return n
+}
