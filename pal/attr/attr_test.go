@@ -1,0 +1,95 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package attr
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// What is published reads back as it was, in whatever order it was written.
+func TestMeasurementsRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var ms []Measurement
+		for i := range rapid.IntRange(0, 4).Draw(t, "gpus") {
+			m := Measurement{GPU: fmt.Sprintf("GPU-%d", i), Key: rapid.StringMatching(`[a-z0-9/.]{0,9}`).Draw(t, "key"), Times: map[pal.AppClass]float64{}}
+			for _, c := range rapid.SliceOfDistinct(rapid.SampledFrom(pal.AppClasses()), rapid.ID[pal.AppClass]).Draw(t, "classes") {
+				m.Times[c] = float64(rapid.IntRange(1, 999999).Draw(t, "time")) / 1000
+			}
+			ms = append(ms, m)
+		}
+		text := FormatMeasurements(ms)
+		got, err := ParseMeasurements(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(ms, got); diff != "" {
+			t.Fatal(diff)
+		}
+		for i, j := 0, len(ms)-1; i < j; i, j = i+1, j-1 {
+			ms[i], ms[j] = ms[j], ms[i]
+		}
+		if FormatMeasurements(ms) != text {
+			t.Fatal("order of measurements shows in the text")
+		}
+	})
+}
+
+// Bad text names the entry and the field.
+func TestBadMeasurements(t *testing.T) {
+	for text, want := range map[string]string{
+		"GPU-1 A=1;;GPU-2 A=1": "no GPU id",
+		"GPU-1 A":              `field "A" has no '='`,
+		"GPU-1 A=0":            `field "A=0" is not a positive number`,
+		"GPU-1 A=-1":           "not a positive number",
+		"GPU-1 A=NaN":          "not a positive number",
+		"GPU-1 A=+Inf":         "not a positive number",
+		"GPU-1 A=fast":         "not a positive number",
+	} {
+		if _, err := ParseMeasurements(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+func FuzzParseMeasurements(f *testing.F) {
+	f.Add("GPU-1 key=k A=1.5 B=2;GPU-2 A=3")
+	f.Add("")
+	f.Fuzz(func(t *testing.T, s string) {
+		ms, err := ParseMeasurements(s)
+		if err != nil {
+			return
+		}
+		again, err := ParseMeasurements(FormatMeasurements(ms))
+		if err != nil || len(again) != len(ms) {
+			t.Fatalf("%q parses, its canonical form does not: %v", s, err)
+		}
+	})
+}
+
+// The names are a contract: jobs constrain on them.
+func TestNames(t *testing.T) {
+	got := []string{List(pal.ClassA, 2), ListCount(pal.ClassA, 2), NUMA(1), NUMACount(1), Island(0), IslandCount(0)}
+	want := []string{
+		"unique.variability_a_le_2", "variability_a_le_2_count",
+		"unique.numa_1", "numa_1_count", "unique.nvlink_island_0", "nvlink_island_0_count",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestIDs(t *testing.T) {
+	for _, ids := range [][]string{nil, {"a"}, {"a", "b"}} {
+		if diff := cmp.Diff(ids, SplitIDs(JoinIDs(ids))); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
