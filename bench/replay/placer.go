@@ -3,10 +3,21 @@
 
 package replay
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
-// PlacerConfig is the placer's configuration of a run: its locality penalty and
-// placement policy.
-func PlacerConfig(penalty float64, placement string) string {
-	return fmt.Sprintf("placement = %q\nlocality {\n  cluster = %v\n}\n", placement, penalty)
+// PlacerConfig is the placer's configuration of a run: its locality penalty,
+// placement policy and queue order; "" leaves the default.
+func PlacerConfig(penalty float64, placement, order string) string {
+	var b strings.Builder
+	if placement != "" {
+		fmt.Fprintf(&b, "placement = %q\n", placement)
+	}
+	if order != "" {
+		fmt.Fprintf(&b, "queue {\n  order = %q\n}\n", order)
+	}
+	fmt.Fprintf(&b, "locality {\n  cluster = %v\n}\n", penalty)
+	return b.String()
 }

@@ -1,0 +1,197 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Command replay is `make replay`: one workload on a real Nomad cluster of 16
+// clients × 4 emulated GPUs, again and again under different schedulers, on
+// the same GPUs and with the same arrivals. It writes what it measured to a
+// JSON file and prints a table.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/bench/paldata"
+	"github.com/nomad-pal/nomad-pal/bench/replay"
+	"github.com/nomad-pal/nomad-pal/bench/trace"
+	"github.com/nomad-pal/nomad-pal/pal/population"
+)
+
+type options struct {
+	nomad, bin, workload, modes, json string
+	nodes, jobs, outliers, reps       int
+	seed                              uint64
+	compress                          float64
+	longest, bound                    time.Duration
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.nomad, "nomad", "", "nomad binary")
+	flag.StringVar(&o.bin, "bin", "build/bin", "folder of our binaries")
+	flag.StringVar(&o.workload, "workload", "", "trace file in any format that simulate reads; empty: generated with the statistics of Sia-Philly")
+	flag.StringVar(&o.modes, "modes", "", "comma-separated schedulers to run; empty: all")
+	flag.StringVar(&o.json, "json", "bench/results/replay.json", "result file")
+	flag.IntVar(&o.nodes, "nodes", 16, "clients, of 4 GPUs each")
+	flag.IntVar(&o.jobs, "jobs", 60, "jobs: the first of the workload")
+	flag.IntVar(&o.outliers, "outliers", 1, "GPUs that are outliers")
+	flag.IntVar(&o.reps, "repetitions", 3, "runs of each scheduler")
+	flag.Uint64Var(&o.seed, "seed", 1, "seed of GPUs and of a generated workload")
+	flag.Float64Var(&o.compress, "compress", 120, "how many times faster than the trace")
+	flag.DurationVar(&o.longest, "longest", 90*time.Second, "longest work of a job, after compression; longer ones are cut")
+	flag.DurationVar(&o.bound, "bound", 15*time.Minute, "time after which a run is ended, finished or not")
+	flag.Parse()
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, o)
+	cancel()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "replay:", err)
+		os.Exit(1)
+	}
+}
+
+// scheduler is one line of the comparison.
+type scheduler struct {
+	name      string
+	algorithm string
+	placer    string        // agent configuration; "" is plain Nomad
+	giveUp    time.Duration // uncompressed: how long a rank waits for its gang
+	preempt   bool          // jobs allow it
+}
+
+// penalty is PAL's locality penalty across nodes.
+const penalty = 1.7
+
+// restart is what loading a checkpoint costs, uncompressed.
+const restart = 60 * time.Second
+
+// schedulers are what is compared. Under the placer a gang comes together or
+// does not start; its ranks wait as long as those of plain Nomad's longer give-up.
+func schedulers() []scheduler {
+	return []scheduler{
+		{name: "nomad-binpack", algorithm: "binpack", giveUp: 24 * time.Hour},
+		{name: "nomad-binpack-retry10m", algorithm: "binpack", giveUp: 10 * time.Minute},
+		{name: "nomad-binpack-retry30m", algorithm: "binpack", giveUp: 30 * time.Minute},
+		{name: "nomad-spread-retry30m", algorithm: "spread", giveUp: 30 * time.Minute},
+		{name: "pal-packed-fifo", algorithm: "binpack", giveUp: 30 * time.Minute, placer: replay.PlacerConfig(penalty, "packed", "fifo")},
+		{name: "pal-pal-fifo", algorithm: "binpack", giveUp: 30 * time.Minute, placer: replay.PlacerConfig(penalty, "pal", "fifo")},
+		{name: "pal-default", algorithm: "binpack", giveUp: 30 * time.Minute, placer: replay.PlacerConfig(penalty, "", "")},
+		{name: "pal-default", algorithm: "binpack", giveUp: 30 * time.Minute, placer: replay.PlacerConfig(penalty, "", ""), preempt: true},
+	}
+}
+
+func (o options) chosen() ([]scheduler, error) {
+	all := schedulers()
+	if o.modes == "" {
+		return all, nil
+	}
+	var out []scheduler
+	for _, name := range strings.Split(o.modes, ",") {
+		n := len(out)
+		for _, s := range all {
+			if s.name == name {
+				out = append(out, s)
+			}
+		}
+		if len(out) == n {
+			return nil, fmt.Errorf("-modes: no scheduler %q", name)
+		}
+	}
+	return out, nil
+}
+
+func run(ctx context.Context, o options) error {
+	chosen, err := o.chosen()
+	if err != nil {
+		return err
+	}
+	gpus, err := o.gpus()
+	if err != nil {
+		return err
+	}
+	jobs, err := o.workloadJobs()
+	if err != nil {
+		return err
+	}
+	out := newReport(o, gpus, jobs)
+	for rep := range o.reps {
+		for _, s := range chosen {
+			r, err := o.once(ctx, s, gpus, jobs, fmt.Sprintf("%s, run %d of %d", s.name, rep+1, o.reps))
+			if err != nil {
+				return fmt.Errorf("%s: %w", s.name, err)
+			}
+			out.add(s, r)
+			if err := out.write(o.json); err != nil {
+				return err
+			}
+		}
+	}
+	out.print(os.Stdout)
+	return nil
+}
+
+// once runs the workload on a cluster of its own, so that no run inherits
+// anything from the one before.
+func (o options) once(ctx context.Context, s scheduler, gpus *replay.GPUs, jobs []replay.Job, title string) (r *replay.Result, err error) {
+	fmt.Fprintln(os.Stderr, title)
+	b, err := replay.Start(ctx, replay.Setup{
+		Nomad: o.nomad, Bin: o.bin, GPUs: gpus, Penalty: penalty,
+		Restart: o.compressed(restart), GiveUp: o.compressed(s.giveUp),
+		Progress: func(line string) { fmt.Fprintln(os.Stderr, " ", line) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if e := b.Close(); err == nil {
+			err = e
+		}
+	}()
+	jobs = slices.Clone(jobs)
+	for i := range jobs {
+		jobs[i].Preempt = s.preempt
+	}
+	return b.Run(ctx, replay.Mode{Name: s.name, Algorithm: s.algorithm, Placer: s.placer}, jobs, o.bound)
+}
+
+func (o options) compressed(d time.Duration) time.Duration {
+	return time.Duration(float64(d) / o.compress)
+}
+
+func (o options) gpus() (*replay.GPUs, error) {
+	spec := population.Spec{Cluster: "longhorn", Nodes: o.nodes, GPUsPerNode: 4, Outliers: population.Exactly(o.outliers)}
+	if dir := paldata.Dir(); dir != "" {
+		var err error
+		if spec.Tables, err = paldata.Tables(dir); err != nil {
+			return nil, err
+		}
+	}
+	all, err := population.Draw(spec, rand.New(rand.NewPCG(o.seed, 1)))
+	if err != nil {
+		return nil, err
+	}
+	return replay.NewGPUs(all)
+}
+
+func (o options) workloadJobs() ([]replay.Job, error) {
+	t := trace.SiaPhilly(o.seed, trace.Shape{Jobs: o.jobs})
+	if o.workload != "" {
+		var err error
+		if t, err = trace.ReadFile(o.workload); err != nil {
+			return nil, err
+		}
+	}
+	t.Jobs = t.Jobs[:min(o.jobs, len(t.Jobs))]
+	return replay.FromTrace(t, replay.Compression{
+		Arrivals: o.compress, Work: o.compress, Shortest: time.Second, Longest: o.longest,
+		Iteration: 250 * time.Millisecond, MaxGPUs: o.nodes * 4, GPUsPerNode: 4, OneGPUUpTo: 4,
+	}), nil
+}
