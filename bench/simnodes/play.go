@@ -1,0 +1,180 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/nomad/helper/pool"
+	"github.com/hashicorp/nomad/nomad/structs"
+	"github.com/hashicorp/yamux"
+)
+
+const (
+	// registrations is how many nodes register at once: more only queue in the server.
+	registrations = 64
+	// nodesPerConn keeps a burst of all nodes' queries below the 256 new streams that a server's yamux takes at once
+	// from one connection; it resets what comes beyond.
+	nodesPerConn = 128
+)
+
+// wire is a set of connections to the server that the nodes share.
+type wire struct {
+	region string
+	addr   net.Addr
+	pools  []*pool.ConnPool
+}
+
+func dial(o options, nodes int) (*wire, error) {
+	addr, err := net.ResolveTCPAddr("tcp", o.server)
+	if err != nil {
+		return nil, fmt.Errorf("address of the server %q: %w", o.server, err)
+	}
+	w := &wire{region: o.region, addr: addr}
+	conf := yamux.DefaultConfig()
+	conf.StreamOpenTimeout = 0
+	conf.ConnectionWriteTimeout = time.Minute
+	conns := o.conns
+	if conns == 0 {
+		conns = (nodes + nodesPerConn - 1) / nodesPerConn
+	}
+	for range conns {
+		quiet := hclog.New(&hclog.LoggerOptions{Output: io.Discard})
+		w.pools = append(w.pools, pool.NewPool(quiet, time.Hour, 256, nil, conf))
+	}
+	return w, nil
+}
+
+// call makes an RPC on the connection of the i-th node.
+func (w *wire) call(i int, method string, args, reply any) error {
+	return w.pools[i%len(w.pools)].RPC(w.region, w.addr, method, args, reply)
+}
+
+func (w *wire) close() {
+	for _, p := range w.pools {
+		_ = p.Shutdown()
+	}
+}
+
+// play registers the nodes and plays them until ctx ends.
+func play(ctx context.Context, o options, nodes []*structs.Node, stdout io.Writer) error {
+	w, err := dial(o, len(nodes))
+	if err != nil {
+		return err
+	}
+	var counts counts
+	reporter := startReporter(stdout, &counts, len(nodes))
+	players, err := register(ctx, w, nodes, &counts)
+	if err != nil {
+		reporter.stop("failed")
+		w.close()
+		return err
+	}
+	reporter.phase("playing")
+	var all sync.WaitGroup
+	for _, p := range players {
+		all.Go(func() { p.heartbeat(ctx) })
+		all.Go(func() { p.watch(ctx) })
+	}
+	<-ctx.Done()
+	w.close() // ends the blocking queries
+	all.Wait()
+	reporter.stop("ended")
+	return nil
+}
+
+// register registers all nodes and returns one player for each. The nodes are not kept: 10,000 of them are large.
+func register(ctx context.Context, w *wire, nodes []*structs.Node, counts *counts) ([]*player, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	players := make([]*player, len(nodes))
+	next := make(chan int)
+	var workers sync.WaitGroup
+	for range min(registrations, len(nodes)) {
+		workers.Go(func() {
+			for i := range next {
+				p, err := newPlayer(w, i, nodes[i], counts)
+				if err != nil {
+					cancel(fmt.Errorf("registering node %q: %w", nodes[i].Name, err))
+				}
+				players[i], nodes[i] = p, nil
+			}
+		})
+	}
+feed:
+	for i := range nodes {
+		select {
+		case next <- i:
+		case <-ctx.Done():
+			break feed
+		}
+	}
+	close(next)
+	workers.Wait()
+	return players, context.Cause(ctx)
+}
+
+func newPlayer(w *wire, i int, n *structs.Node, counts *counts) (*player, error) {
+	req := structs.NodeRegisterRequest{Node: n, WriteRequest: structs.WriteRequest{Region: w.region}}
+	var resp structs.NodeUpdateResponse
+	if err := w.call(i, "Node.Register", &req, &resp); err != nil {
+		return nil, err
+	}
+	p := &player{wire: w, index: i, id: n.ID, secret: n.SecretID, counts: counts, ttl: resp.HeartbeatTTL, tasks: map[string]*playedAlloc{}}
+	// A node that an earlier simnodes left is perhaps down; only a heartbeat makes it ready.
+	if err := p.beat(); err != nil {
+		return nil, err
+	}
+	counts.registered.Add(1)
+	return p, nil
+}
+
+// beat reports the node ready and learns when to do so again.
+func (p *player) beat() error {
+	req := structs.NodeUpdateStatusRequest{
+		NodeID: p.id, Status: structs.NodeStatusReady,
+		WriteRequest: structs.WriteRequest{Region: p.wire.region, AuthToken: p.secret},
+	}
+	var resp structs.NodeUpdateResponse
+	if err := p.wire.call(p.index, "Node.UpdateStatus", &req, &resp); err != nil {
+		return err
+	}
+	if resp.HeartbeatTTL <= 0 {
+		return errors.New("the server set no heartbeat time")
+	}
+	p.ttl = resp.HeartbeatTTL
+	p.counts.heartbeats.Add(1)
+	return nil
+}
+
+// heartbeat beats until ctx ends, well before the server's time is up.
+func (p *player) heartbeat(ctx context.Context) {
+	for sleep(ctx, p.ttl*2/3) {
+		for p.beat() != nil {
+			p.counts.errors.Add(1)
+			if !sleep(ctx, time.Second) {
+				return
+			}
+		}
+	}
+}
+
+// sleep waits for d and says whether ctx still lives.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

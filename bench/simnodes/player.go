@@ -1,0 +1,232 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/nomad/nomad/structs"
+)
+
+// secondsKey is the meta key that says how long an allocation runs, in seconds.
+const secondsKey = "sim_seconds"
+
+// player plays one client.
+type player struct {
+	wire       *wire
+	index      int // chooses the connection
+	id, secret string
+	counts     *counts
+	ttl        time.Duration // used by register, then by heartbeat alone
+
+	// tasks are the allocations that run, by id. Only watch touches it.
+	tasks map[string]*playedAlloc
+}
+
+// playedAlloc is a running allocation.
+type playedAlloc struct {
+	alloc *structs.Allocation
+	done  *time.Timer // nil when it runs until stopped
+}
+
+// queryTime is how long the server holds a query that has no news, as with real clients.
+const queryTime = 5 * time.Minute
+
+// watch follows the allocations that the server gives this node until ctx ends.
+func (p *player) watch(ctx context.Context) {
+	finished := make(chan string)
+	news := make(chan map[string]uint64)
+	var query sync.WaitGroup
+	query.Go(func() { p.query(ctx, news) })
+	defer query.Wait()
+	defer p.drop()
+	known := map[string]uint64{}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case id := <-finished:
+			p.finish(id, "complete")
+		case now := <-news:
+			var changed []string
+			for id, index := range now {
+				if known[id] != index {
+					changed = append(changed, id)
+				}
+			}
+			if err := p.apply(ctx, changed, finished); err != nil {
+				p.counts.errors.Add(1)
+				continue // known stays, so the next answer brings them again
+			}
+			known = now
+		}
+	}
+}
+
+// query asks for the node's allocations again and again and sends each answer on.
+func (p *player) query(ctx context.Context, news chan<- map[string]uint64) {
+	req := structs.NodeSpecificRequest{NodeID: p.id, SecretID: p.secret, QueryOptions: structs.QueryOptions{
+		Region: p.wire.region, AllowStale: true, AuthToken: p.secret, MaxQueryTime: queryTime,
+	}}
+	for ctx.Err() == nil {
+		var resp structs.NodeClientAllocsResponse
+		if err := p.wire.call(p.index, "Node.GetClientAllocs", &req, &resp); err != nil {
+			if ctx.Err() == nil {
+				p.counts.errors.Add(1)
+			}
+			sleep(ctx, time.Second)
+			continue
+		}
+		req.MinQueryIndex = resp.Index
+		select {
+		case news <- resp.Allocs:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// apply fetches allocations and starts or stops what they ask for.
+func (p *player) apply(ctx context.Context, ids []string, finished chan<- string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	req := structs.AllocsGetRequest{AllocIDs: ids, QueryOptions: structs.QueryOptions{
+		Region: p.wire.region, AllowStale: true, AuthToken: p.secret,
+	}}
+	var resp structs.AllocsGetResponse
+	if err := p.wire.call(p.index, "Alloc.GetAllocs", &req, &resp); err != nil {
+		return err
+	}
+	var updates []*structs.Allocation
+	for _, a := range resp.Allocs {
+		_, runs := p.tasks[a.ID]
+		switch {
+		case a.ClientTerminalStatus():
+		case a.ServerTerminalStatus():
+			if runs {
+				p.forget(a.ID)
+				p.counts.stopped.Add(1)
+			}
+			updates = append(updates, state(a, structs.AllocClientStatusComplete, "stopped"))
+		case runs && a.ClientStatus == structs.AllocClientStatusRunning:
+		case !runs:
+			if err := p.start(ctx, a, finished); err != nil {
+				updates = append(updates, state(a, structs.AllocClientStatusFailed, err.Error()))
+				continue
+			}
+			fallthrough
+		default: // it runs, and an earlier report of that got lost
+			updates = append(updates, state(a, structs.AllocClientStatusRunning, "simulated"))
+		}
+	}
+	return p.update(updates)
+}
+
+// start makes the allocation run, for as long as its job says.
+func (p *player) start(ctx context.Context, a *structs.Allocation, finished chan<- string) error {
+	t := &playedAlloc{alloc: a}
+	d, limited, err := duration(a)
+	if err != nil {
+		return err
+	}
+	if limited {
+		t.done = time.AfterFunc(d, func() {
+			select {
+			case finished <- a.ID:
+			case <-ctx.Done():
+			}
+		})
+	}
+	p.tasks[a.ID] = t
+	p.counts.running.Add(1)
+	p.counts.started.Add(1)
+	return nil
+}
+
+// duration is how long an allocation runs; limited is false when it runs until it is stopped.
+func duration(a *structs.Allocation) (d time.Duration, limited bool, err error) {
+	text, ok := "", false
+	if g := a.Job.LookupTaskGroup(a.TaskGroup); g != nil {
+		text, ok = g.Meta[secondsKey]
+	}
+	if !ok {
+		text, ok = a.Job.Meta[secondsKey]
+	}
+	if !ok {
+		return 0, false, nil
+	}
+	s, err := strconv.ParseFloat(text, 64)
+	if err != nil || s < 0 {
+		return 0, false, fmt.Errorf("meta %s = %q is not a number of seconds", secondsKey, text)
+	}
+	return time.Duration(s * float64(time.Second)), true, nil
+}
+
+// finish reports a running allocation complete; one that was stopped meanwhile is none.
+func (p *player) finish(id, why string) {
+	t, ok := p.tasks[id]
+	if !ok {
+		return
+	}
+	if err := p.update([]*structs.Allocation{state(t.alloc, structs.AllocClientStatusComplete, why)}); err != nil {
+		p.counts.errors.Add(1)
+		t.done.Reset(time.Second)
+		return
+	}
+	p.forget(id)
+	p.counts.completed.Add(1)
+}
+
+func (p *player) forget(id string) {
+	t, ok := p.tasks[id]
+	if !ok {
+		return
+	}
+	if t.done != nil {
+		t.done.Stop()
+	}
+	delete(p.tasks, id)
+	p.counts.running.Add(-1)
+}
+
+// drop stops all timers.
+func (p *player) drop() {
+	for id := range p.tasks {
+		p.forget(id)
+	}
+}
+
+func (p *player) update(allocs []*structs.Allocation) error {
+	if len(allocs) == 0 {
+		return nil
+	}
+	req := structs.AllocUpdateRequest{Alloc: allocs, WriteRequest: structs.WriteRequest{Region: p.wire.region, AuthToken: p.secret}}
+	return p.wire.call(p.index, "Node.UpdateAlloc", &req, &structs.GenericResponse{})
+}
+
+// state is what a client reports of an allocation: a stub with the status and the state of each task.
+func state(a *structs.Allocation, status, why string) *structs.Allocation {
+	now := time.Now()
+	out := &structs.Allocation{
+		ID: a.ID, NodeID: a.NodeID, Namespace: a.Namespace, JobID: a.JobID, TaskGroup: a.TaskGroup,
+		ClientStatus: status, ClientDescription: why, TaskStates: map[string]*structs.TaskState{},
+	}
+	g := a.Job.LookupTaskGroup(a.TaskGroup)
+	if g == nil {
+		return out
+	}
+	for _, task := range g.Tasks {
+		s := &structs.TaskState{State: structs.TaskStateRunning, StartedAt: now}
+		if status != structs.AllocClientStatusRunning {
+			s.State, s.FinishedAt = structs.TaskStateDead, now
+			s.Failed = status == structs.AllocClientStatusFailed
+		}
+		out.TaskStates[task.Name] = s
+	}
+	return out
+}
