@@ -42,7 +42,8 @@ func (b *Backend) readGPU(index int) found {
 	d.Signals.Lost, d.Signals.ResetRequired = r.lost, r.reset
 	switch mig, err := b.migInstances(r, dev, d); {
 	case err != nil:
-		f.warnings = append(f.warnings, fmt.Sprintf("%s: %v", what, err))
+		f.warnings = append(f.warnings, fmt.Sprintf("%s: %v; what was known before stays", what, err))
+		f.migUnknown = true
 		fallthrough
 	case mig == nil:
 		f.devices = []gpu.Device{d}

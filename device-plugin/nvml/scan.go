@@ -37,7 +37,9 @@ type found struct {
 	dev      nvml.Device
 	links    links
 	warnings []string
-	err      error
+	// migUnknown: nobody can tell whether the GPU is split.
+	migUnknown bool
+	err        error
 }
 
 // Scan reads all GPUs, one goroutine each, so that one that does not answer
@@ -182,6 +184,9 @@ func (b *Backend) start(s *slot) chan found {
 // settle keeps a good read, and completes a bad one from the last good one.
 func (b *Backend) settle(s *slot, f found) found {
 	if f.err == nil {
+		if f.migUnknown && s.known && s.found.uuid == f.uuid {
+			f.devices, f.handles = s.found.withSignals(f.devices[0].Signals).devices, s.found.handles
+		}
 		s.found, s.known = f, true
 		return f
 	}

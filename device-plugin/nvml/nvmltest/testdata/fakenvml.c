@@ -72,9 +72,19 @@ static int num(const char *scope, const char *key, u64 *v) {
 	return SUCCESS;
 }
 
+// count appends the function's name to the file that FAKE_NVML_CALLS names.
+static void count(const char *function) {
+	const char *path = getenv("FAKE_NVML_CALLS");
+	FILE *f = path ? fopen(path, "a") : 0;
+	if (!f) return;
+	fprintf(f, "%s\n", function);
+	fclose(f);
+}
+
 // gate is asked first by every function: what the file says it returns.
 static int gate(const char *function, const dev *d) {
 	u64 v; char scope[16], key[96], gpu[16];
+	count(function);
 	if (inits == 0) return UNINITIALIZED;
 	if (num("sys", "init", &v) == SUCCESS && v) return (int)v;
 	snprintf(key, sizeof key, "ret.%s", function);
@@ -211,6 +221,9 @@ int nvmlDeviceGetMigDeviceHandleByIndex(dev *d, unsigned i, dev **out) {
 	*out = &devices[d->gpu][i + 1];
 	return SUCCESS;
 }
+// What a driver answers for a GPU that is no MIG instance.
+int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(dev *d, dev **out) { GATE(d); if (d->mig < 0) return NOT_SUPPORTED; *out = &devices[d->gpu][0]; return SUCCESS; }
+int nvmlDeviceIsMigDeviceHandle(dev *d, unsigned *is) { GATE(d); *is = d->mig >= 0; return SUCCESS; }
 typedef struct { unsigned sm, rest[7]; u64 memoryMB; } attributes;
 int nvmlDeviceGetAttributes_v2(dev *d, attributes *a) { u64 v; int r = value(__func__, d, "sm", &v); if (!r) { memset(a, 0, sizeof *a); a->sm = (unsigned)v; } return r; }
 

@@ -1,0 +1,311 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package conformance_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/plugins/device"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
+)
+
+// reason waits for a GPU to be unhealthy for a reason.
+func reason(id, want string) func([]*device.DeviceGroup) bool {
+	return func(gs []*device.DeviceGroup) bool {
+		d := instance(gs, id)
+		return d != nil && !d.Healthy && d.HealthDesc == want
+	}
+}
+
+func TestPolledFaultsAndRecovery(t *testing.T) {
+	ours(t)
+	for _, tc := range []struct{ key, bad, good, want string }{
+		{"lost", "1", "", "gpu-lost"},
+		{"ret.nvmlDeviceGetUtilizationRates", "16", "", ""}, // only statistics ask
+		{"ret.nvmlDeviceGetMinorNumber", "16", "", "reset-required"},
+		{"remap", "2", "0", "row-remap-failure"},
+		{"field.230", "2", "0", "recovery-action:node-reboot"},
+		{"fabric_state", "1", "3", "fabric-not-ready"},
+	} {
+		t.Run(tc.key, func(t *testing.T) {
+			w := start(t, nvmltest.H200(4), fast)
+			s := w.fingerprint()
+			s.until("four GPUs", listed(4))
+			w.set("gpu2", tc.key, tc.bad)
+			if tc.want == "" {
+				s.quiet(time.Second)
+				return
+			}
+			got := s.until(tc.want, reason(nvmltest.UUID(2), tc.want))
+			if attribute(got[0], "healthy_count") != "int 3 " || attribute(got[0], "count") != "int 4 " {
+				t.Errorf("count %s, healthy_count %s; want 4 and 3", attribute(got[0], "count"), attribute(got[0], "healthy_count"))
+			}
+			w.set("gpu2", tc.key, tc.good)
+			s.until("recovery", healthy(nvmltest.UUID(2)))
+		})
+	}
+}
+
+func TestFatalXidIsReportedAtOnce(t *testing.T) {
+	w := start(t, nvmltest.H200(2), `fingerprint_period = "1h"`)
+	s := w.fingerprint()
+	s.until("two GPUs", listed(2))
+	w.state.Set("gpu1", "field.230", "1")
+	w.set("sys", "event.1", "1 8 79 -1")
+	begin := time.Now()
+	got := s.until("a GPU fallen off the bus", unhealthy(nvmltest.UUID(1)))
+	if took := time.Since(begin); took > 3*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	if d := instance(got, nvmltest.UUID(1)); !strings.Contains(d.HealthDesc, "79") {
+		t.Errorf("reason %q does not name the Xid", d.HealthDesc)
+	}
+}
+
+// What an application did wrong never makes a GPU sick.
+func TestApplicationXidsAreCountedOnly(t *testing.T) {
+	ours(t)
+	w := start(t, nvmltest.H200(1), fast)
+	s := w.fingerprint()
+	s.until("a GPU", listed(1))
+	for i, xid := range []int{13, 31, 43, 45, 68, 94} {
+		w.set("sys", fmt.Sprintf("event.%d", i+1), fmt.Sprintf("0 8 %d -1", xid))
+	}
+	w.statistics(func(all map[string]*device.DeviceStats) bool {
+		return statValue(all[nvmltest.UUID(0)].Stats.Attributes["Xid count"]) == "int 6 #"
+	})
+	s.quiet(500 * time.Millisecond)
+}
+
+func TestXidVerdictsAreOverridable(t *testing.T) {
+	ours(t)
+	w := start(t, nvmltest.H200(2), fast+"\nhealth {\n ignore_xids = [79]\n fatal_xids = [13]\n}")
+	s := w.fingerprint()
+	s.until("two GPUs", listed(2))
+	w.state.Set("sys", "event.1", "0 8 79 -1")
+	w.set("sys", "event.2", "1 8 13 -1")
+	got := s.until("Xid 13 to count", reason(nvmltest.UUID(1), "xid:13"))
+	if !instance(got, nvmltest.UUID(0)).Healthy {
+		t.Error("an ignored Xid made a GPU unhealthy")
+	}
+}
+
+// A latched fault is not forgotten by a restart, and ends on the operator's word.
+func TestLatchedXidSurvivesARestartUntilCleared(t *testing.T) {
+	ours(t)
+	state := nvmltest.H200(1)
+	state.Set("gpu0", "field.230", "") // a driver that does not know recovery actions
+	dir := t.TempDir()
+	config := fast + "\nstate_dir = \"" + dir + "\""
+	w := start(t, state, config)
+	s := w.fingerprint()
+	s.until("a GPU", listed(1))
+	w.set("sys", "event.1", "0 8 95 -1")
+	s.until("the Xid", reason(nvmltest.UUID(0), "xid:95"))
+	w.Stop()
+	w.state.Set("sys", "event.1", "")
+	w.write()
+	w.launch()
+	if err := w.Configure(config); err != nil {
+		t.Fatal(err)
+	}
+	s = w.fingerprint()
+	s.until("the Xid after a restart", reason(nvmltest.UUID(0), "xid:95"))
+	run(t, binary, "clear", "-state-dir", dir, nvmltest.UUID(0))
+	s.until("the GPU cleared", healthy(nvmltest.UUID(0)))
+}
+
+func TestXidOfOneMIGInstance(t *testing.T) {
+	ours(t)
+	state := nvmltest.H200(1)
+	state.Split(0, 3)
+	w := start(t, state, fast)
+	s := w.fingerprint()
+	s.until("three MIG instances", listed(3))
+	w.set("sys", "event.1", "0 8 95 8")
+	got := s.until("one bad instance", unhealthy(nvmltest.MIGUUID(0, 1)))
+	if !instance(got, nvmltest.MIGUUID(0, 0)).Healthy || !instance(got, nvmltest.MIGUUID(0, 2)).Healthy {
+		t.Errorf("got %s, want only the second bad", describe(got))
+	}
+	w.set("sys", "event.2", "0 8 119 -1")
+	s.until("all instances of a bad GPU", func(gs []*device.DeviceGroup) bool {
+		return unhealthy(nvmltest.MIGUUID(0, 0))(gs) && unhealthy(nvmltest.MIGUUID(0, 2))(gs)
+	})
+}
+
+func TestDriverUnloadedAndLoadedAgain(t *testing.T) {
+	w := start(t, nvmltest.H200(2), fast)
+	s := w.fingerprint()
+	s.until("two GPUs", listed(2))
+	w.set("sys", "init", "9")
+	s.until("no GPUs", listed(0))
+	w.set("sys", "init", "")
+	s.until("two GPUs", listed(2))
+}
+
+func TestHungGPULeavesTheOthersAlone(t *testing.T) {
+	ours(t)
+	w := start(t, nvmltest.H200(4), fast)
+	s := w.fingerprint()
+	s.until("four GPUs", listed(4))
+	w.set("gpu1", "hang", "1")
+	got := s.until("a GPU that does not answer", reason(nvmltest.UUID(1), "driver-not-answering"))
+	if !instance(got, nvmltest.UUID(0)).Healthy || devices(got) != 4 {
+		t.Errorf("got %s", describe(got))
+	}
+	begin := time.Now()
+	if _, err := w.Device.Reserve([]string{nvmltest.UUID(0)}); err != nil || time.Since(begin) > time.Second {
+		t.Errorf("Reserve of a good GPU: %v after %s", err, time.Since(begin))
+	}
+	w.statistics(func(all map[string]*device.DeviceStats) bool { return all[nvmltest.UUID(0)] != nil })
+	w.set("gpu2", "remap", "2") // still watched
+	s.until("another fault", unhealthy(nvmltest.UUID(2)))
+	w.set("gpu1", "hang", "")
+	s.until("the GPU back", healthy(nvmltest.UUID(1)))
+}
+
+// A driver that answers nothing: the first message still comes in time, and the
+// process ends itself rather than the stream.
+func TestHungDriverEndsTheProcess(t *testing.T) {
+	ours(t)
+	state := nvmltest.H200(1)
+	state.Set("sys", "hang", "1")
+	w := start(t, state, fast+"\nwatchdog = \"2s\"")
+	begin := time.Now()
+	s := w.fingerprint()
+	if got := s.next(); devices(got) != 0 || time.Since(begin) > time.Second {
+		t.Errorf("got %s after %s, want nothing within a second", describe(got), time.Since(begin))
+	}
+	if _, err := w.Device.Reserve([]string{"GPU-x"}); err == nil {
+		t.Error("reserved an unknown GPU")
+	}
+	deadline, look := time.After(patience), time.NewTicker(20*time.Millisecond)
+	defer look.Stop()
+	for !w.Exited() {
+		select {
+		case <-deadline:
+			t.Fatal("the watchdog did not end the process")
+		case <-look.C:
+		}
+	}
+}
+
+func TestMIGLayoutChangesAreFollowed(t *testing.T) {
+	w := start(t, nvmltest.H200(2), fast)
+	s := w.fingerprint()
+	s.until("two GPUs", listed(2))
+	w.state.Split(1, 7)
+	w.write()
+	s.until("seven instances and a GPU", listed(8))
+	w.set("mig1.6", "uuid", "")
+	s.until("six instances and a GPU", listed(7))
+	w.set("gpu1", "mig", "0")
+	s.until("two GPUs", listed(2))
+}
+
+func TestSixteenGPUs(t *testing.T) {
+	w := start(t, nvmltest.H200(16), fast)
+	w.fingerprint().until("sixteen GPUs", listed(16))
+}
+
+func TestSevenMIGInstancesOnEightGPUs(t *testing.T) {
+	state := nvmltest.H200(8)
+	for i := range 8 {
+		state.Split(i, 7)
+	}
+	w := start(t, state, fast)
+	got := w.fingerprint().until("56 instances", listed(56))
+	if got, want := got[0].Name, "NVIDIA H200 MIG 1g.18gb"; got != want {
+		t.Errorf("group %q, want %q", got, want)
+	}
+	w.statistics(func(all map[string]*device.DeviceStats) bool { return len(all) == 56 })
+}
+
+func TestReserveRefusesUnhealthyGPUs(t *testing.T) {
+	ours(t)
+	w := start(t, nvmltest.H200(2), fast)
+	s := w.fingerprint()
+	s.until("two GPUs", listed(2))
+	w.set("gpu1", "remap", "2")
+	s.until("an unhealthy GPU", unhealthy(nvmltest.UUID(1)))
+	_, err := w.Device.Reserve([]string{nvmltest.UUID(0), nvmltest.UUID(1)})
+	want := "unhealthy device IDs: " + nvmltest.UUID(1) + " (row-remap-failure)"
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("error %v, want %q", err, want)
+	}
+}
+
+func TestCDINames(t *testing.T) {
+	ours(t)
+	w := start(t, nvmltest.H200(1), fast+"\ncdi = true")
+	w.fingerprint().until("a GPU", listed(1))
+	res, err := w.Device.Reserve([]string{nvmltest.UUID(0)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(res.Devices) != 1 || res.Devices[0].HostPath != "nvidia.com/gpu="+nvmltest.UUID(0) {
+		t.Errorf("devices %+v, want the CDI name", res.Devices)
+	}
+}
+
+func TestNewStatistics(t *testing.T) {
+	ours(t)
+	w := start(t, nvmltest.H200(1), fast)
+	w.fingerprint().until("a GPU", listed(1))
+	got := w.statistics(func(all map[string]*device.DeviceStats) bool {
+		s := all[nvmltest.UUID(0)]
+		return s != nil && s.Stats.Attributes["DRAM active"] != nil
+	})[nvmltest.UUID(0)].Stats.Attributes
+	for name, want := range map[string]string{
+		"SM clock": "int 345 MHz", "Memory clock": "int 3201 MHz", "Throttle reasons": "string idle ", "Memory temperature": "int 36 C",
+		"Energy": "float 123.456 J", "Power cap time": "float 0 %", "ECC uncorrected": "int 0 #", "Row remap pending": "bool false",
+		"PCIe replays": "int 0 #", "DRAM active": "float 0.5 %", "NVLink RX": "float 0 MB/s", "Health": "string healthy ",
+	} {
+		if got := statValue(got[name]); got != want {
+			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+	}
+	w.set("gpu0", "gpm", "0")
+	w2 := start2(t, w)
+	got = w2.statistics(func(all map[string]*device.DeviceStats) bool { return all[nvmltest.UUID(0)] != nil })[nvmltest.UUID(0)].Stats.Attributes
+	if v := got["DRAM active"]; v != nil {
+		t.Errorf("DRAM active of a GPU without GPM: %s, want it absent", statValue(v))
+	}
+}
+
+func TestTopologyIsPublished(t *testing.T) {
+	ours(t)
+	state := nvmltest.H200(4)
+	for i, toward := range []string{"27", "26", "29", "28"} { // two bridged pairs: 1a-1b, 1c-1d
+		state.Set(fmt.Sprintf("gpu%d", i), "nvlink_to", toward)
+	}
+	w := start(t, state, fast)
+	g := w.fingerprint().until("four GPUs", listed(4))[0]
+	for name, want := range map[string]string{
+		"unique.nvlink_island_0": "string " + nvmltest.UUID(0) + "," + nvmltest.UUID(1), "nvlink_island_1_count": "int 2 ",
+		"unique.pcie_switch_1": "string " + nvmltest.UUID(2) + "," + nvmltest.UUID(3), "p2p": "string nvlink", "nvlink_links": "int 18 ",
+	} {
+		if got := attribute(g, name); got != want {
+			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+	}
+}
+
+func TestNVLinkDownIsADegradation(t *testing.T) {
+	ours(t)
+	w := start(t, nvmltest.H200(4), fast)
+	s := w.fingerprint()
+	s.until("four GPUs", listed(4))
+	w.set("gpu1", "nvlinks", "17")
+	got := s.until("a degraded GPU", func(gs []*device.DeviceGroup) bool { return attribute(gs[0], "degraded_count") != "int 0 " })
+	if d := instance(got, nvmltest.UUID(1)); !d.Healthy || attribute(got[0], "unique.degraded") != "string "+d.ID {
+		t.Errorf("got %s, degraded %s; want it healthy and listed as degraded", describe(got), attribute(got[0], "unique.degraded"))
+	}
+	w.set("sys", "event.1", "1 8 74 -1") // the driver says that NVLink failed, too
+	s.until("a failed NVLink", reason(nvmltest.UUID(1), "nvlink-down"))
+}

@@ -1,0 +1,379 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package conformance_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/plugins/device"
+	"github.com/hashicorp/nomad/plugins/shared/structs"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/conformance"
+	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
+)
+
+// The plugin under test, and the fake NVML library for it.
+var (
+	pluginFlag = flag.String("plugin", os.Getenv("PLUGIN"), "plugin binary to test; empty builds nomad-device-pal")
+	binary     string
+	library    string // directory of libnvidia-ml.so.1; "" without gcc
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code, err := prepare(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "conformance:", err)
+		os.Exit(1)
+	}
+	os.Exit(code)
+}
+
+func prepare(m *testing.M) (int, error) {
+	dir, err := os.MkdirTemp("", "conformance")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	binary = *pluginFlag
+	if binary == "" {
+		binary = filepath.Join(dir, "nomad-device-pal")
+		out, err := exec.Command("go", "build", "-o", binary, "github.com/nomad-pal/nomad-pal/device-plugin/cmd/nomad-device-pal").CombinedOutput()
+		if err != nil {
+			return 0, fmt.Errorf("building the plugin: %w\n%s", err, out)
+		}
+	}
+	if binary, err = filepath.Abs(binary); err != nil {
+		return 0, err
+	}
+	lib, err := nvmltest.Build(dir)
+	switch {
+	case errors.Is(err, nvmltest.ErrNoCompiler):
+	case err != nil:
+		return 0, err
+	default:
+		library = filepath.Dir(lib)
+	}
+	return m.Run(), nil
+}
+
+// ours says whether the plugin under test is our own, which promises more than
+// the contract.
+func ours(t *testing.T) {
+	t.Helper()
+	if *pluginFlag != "" && os.Getenv("PLUGIN_IS_OURS") == "" {
+		t.Skip("a promise of nomad-device-pal, not of the contract")
+	}
+}
+
+// world is one plugin process and the driver that it sees.
+type world struct {
+	t     *testing.T
+	state nvmltest.State
+	path  string // of the state file
+	env   []string
+	log   *buffer
+	*conformance.Process
+}
+
+// driverless is a world whose plugin has not been started; state nil means that
+// there is no NVML library at all.
+func driverless(t *testing.T, state nvmltest.State) *world {
+	t.Helper()
+	t.Parallel()
+	if library == "" {
+		t.Skip("gcc is not installed: no fake NVML library")
+	}
+	dir := t.TempDir()
+	w := &world{t: t, state: state, path: filepath.Join(dir, "state"), log: &buffer{}}
+	w.env = []string{nvmltest.EnvState + "=" + w.path, "LD_LIBRARY_PATH=" + library}
+	if state == nil {
+		w.env[1] = "LD_LIBRARY_PATH="
+	} else {
+		w.write()
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("plugin log:\n%s", w.log)
+		}
+	})
+	return w
+}
+
+// start runs the plugin with a config block's text.
+func start(t *testing.T, state nvmltest.State, config string) *world {
+	t.Helper()
+	w := driverless(t, state)
+	w.launch()
+	if err := w.Configure(config); err != nil {
+		t.Fatalf("setting the config: %v", err)
+	}
+	return w
+}
+
+// launch starts the process.
+func (w *world) launch() {
+	w.t.Helper()
+	p, err := conformance.Start(binary, w.env, w.log)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.Process = p
+	w.t.Cleanup(p.Stop)
+}
+
+// write makes the driver answer what the state says.
+func (w *world) write() {
+	w.t.Helper()
+	if err := w.state.Write(w.path); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// set changes one value that the driver answers.
+func (w *world) set(scope, key, value string) {
+	w.t.Helper()
+	w.state.Set(scope, key, value)
+	w.write()
+}
+
+// stream is a fingerprint stream that keeps what it got.
+type stream struct {
+	t      *testing.T
+	c      <-chan *device.FingerprintResponse
+	cancel context.CancelFunc
+	last   []*device.DeviceGroup
+	count  int
+}
+
+func (w *world) fingerprint() *stream {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	w.t.Cleanup(cancel)
+	c, err := w.Device.Fingerprint(ctx)
+	if err != nil {
+		w.t.Fatalf("fingerprint: %v", err)
+	}
+	return &stream{t: w.t, c: c, cancel: cancel}
+}
+
+const patience = 15 * time.Second
+
+// next waits for a message. An error or the end of the stream fails the test:
+// Nomad would drop all devices until the agent restarts.
+func (s *stream) next() []*device.DeviceGroup {
+	s.t.Helper()
+	select {
+	case m, ok := <-s.c:
+		if !ok {
+			s.t.Fatal("the fingerprint stream ended")
+		}
+		if m.Error != nil {
+			s.t.Fatalf("the fingerprint stream carried an error: %v", m.Error)
+		}
+		s.last, s.count = m.Devices, s.count+1
+		return m.Devices
+	case <-time.After(patience):
+		s.t.Fatalf("no fingerprint within %s; the last was %s", patience, describe(s.last))
+	}
+	return nil
+}
+
+// until waits for a message that satisfies ok.
+func (s *stream) until(what string, ok func([]*device.DeviceGroup) bool) []*device.DeviceGroup {
+	s.t.Helper()
+	deadline := time.Now().Add(patience)
+	for s.count == 0 || !ok(s.last) {
+		if time.Now().After(deadline) {
+			s.t.Fatalf("%s: not within %s; the last was %s", what, patience, describe(s.last))
+		}
+		s.next()
+	}
+	return s.last
+}
+
+// quiet fails when a message or the end of the stream comes within d.
+func (s *stream) quiet(d time.Duration) {
+	s.t.Helper()
+	select {
+	case m, ok := <-s.c:
+		s.t.Fatalf("unexpected message (open: %v): %+v", ok, m)
+	case <-time.After(d):
+	}
+}
+
+func describe(gs []*device.DeviceGroup) string {
+	out := fmt.Sprintf("%d groups", len(gs))
+	for _, g := range gs {
+		out += "; " + g.Name
+		for _, d := range g.Devices {
+			out += fmt.Sprintf(" %s=%v(%s)", d.ID, d.Healthy, d.HealthDesc)
+		}
+	}
+	return out
+}
+
+// instance finds a device by id; nil when it is not listed.
+func instance(gs []*device.DeviceGroup, id string) *device.Device {
+	for _, g := range gs {
+		for _, d := range g.Devices {
+			if d.ID == id {
+				return d
+			}
+		}
+	}
+	return nil
+}
+
+// unhealthy waits for exactly this GPU to be unhealthy.
+func unhealthy(id string) func([]*device.DeviceGroup) bool {
+	return func(gs []*device.DeviceGroup) bool {
+		d := instance(gs, id)
+		return d != nil && !d.Healthy
+	}
+}
+
+func healthy(id string) func([]*device.DeviceGroup) bool {
+	return func(gs []*device.DeviceGroup) bool {
+		d := instance(gs, id)
+		return d != nil && d.Healthy
+	}
+}
+
+// devices says how many instances there are in all groups.
+func devices(gs []*device.DeviceGroup) int {
+	n := 0
+	for _, g := range gs {
+		n += len(g.Devices)
+	}
+	return n
+}
+
+func listed(n int) func([]*device.DeviceGroup) bool {
+	return func(gs []*device.DeviceGroup) bool { return devices(gs) == n }
+}
+
+// attribute is the text of a group's attribute, "absent" without one.
+func attribute(g *device.DeviceGroup, name string) string {
+	a := g.Attributes[name]
+	switch {
+	case a == nil:
+		return "absent"
+	case a.String != nil:
+		return "string " + *a.String
+	case a.Int != nil:
+		return fmt.Sprintf("int %d %s", *a.Int, a.Unit)
+	case a.Bool != nil:
+		return fmt.Sprintf("bool %v", *a.Bool)
+	}
+	return fmt.Sprintf("%+v", *a)
+}
+
+// statistics waits for one statistics message that satisfies ok.
+func (w *world) statistics(ok func(map[string]*device.DeviceStats) bool) map[string]*device.DeviceStats {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	c, err := w.Device.Stats(ctx, 200*time.Millisecond)
+	if err != nil {
+		w.t.Fatalf("stats: %v", err)
+	}
+	var last map[string]*device.DeviceStats
+	for m := range c {
+		if m.Error != nil {
+			w.t.Fatalf("the stats stream carried an error: %v (last %s)", m.Error, statText(last))
+		}
+		last = map[string]*device.DeviceStats{}
+		for _, g := range m.Groups {
+			for id, s := range g.InstanceStats {
+				last[id] = s
+			}
+		}
+		if ok(last) {
+			return last
+		}
+	}
+	w.t.Fatalf("no fitting statistics within %s; the last: %s", patience, statText(last))
+	return nil
+}
+
+func statText(all map[string]*device.DeviceStats) string {
+	out := ""
+	for id, s := range all {
+		out += "\n" + id
+		for name, v := range s.Stats.Attributes {
+			out += "\n  " + name + " = " + statValue(v)
+		}
+	}
+	return out
+}
+
+// statValue is a statistic as one line.
+func statValue(v *structs.StatValue) string {
+	switch {
+	case v == nil:
+		return "absent"
+	case v.StringVal != nil:
+		return "string " + *v.StringVal + " " + v.Unit
+	case v.IntNumeratorVal != nil && v.IntDenominatorVal != nil:
+		return fmt.Sprintf("int %d/%d %s", *v.IntNumeratorVal, *v.IntDenominatorVal, v.Unit)
+	case v.IntNumeratorVal != nil:
+		return fmt.Sprintf("int %d %s", *v.IntNumeratorVal, v.Unit)
+	case v.FloatNumeratorVal != nil:
+		return fmt.Sprintf("float %g %s", *v.FloatNumeratorVal, v.Unit)
+	case v.BoolVal != nil:
+		return fmt.Sprintf("bool %v", *v.BoolVal)
+	}
+	return "empty"
+}
+
+// buffer is a log that several goroutines write.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// start2 runs another process over the same driver as w.
+func start2(t *testing.T, w *world) *world {
+	t.Helper()
+	again := *w
+	again.launch()
+	if err := again.Configure(fast); err != nil {
+		t.Fatal(err)
+	}
+	again.fingerprint().next()
+	return &again
+}
+
+// run runs a command that must succeed.
+func run(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %v: %v\n%s", name, args, err, out)
+	}
+	return string(out)
+}
