@@ -1,0 +1,119 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+)
+
+// Agent is a placer with its HTTP API.
+type Agent struct {
+	log   hclog.Logger
+	hooks placer.Hooks
+	// current is the placer at work, nil between two and while this agent is
+	// not the leader.
+	current atomic.Pointer[placer.Placer]
+	leads   atomic.Bool
+}
+
+// New makes an agent.
+func New(log hclog.Logger, hooks placer.Hooks) *Agent {
+	return &Agent{log: log, hooks: hooks}
+}
+
+// Run serves with the configuration in paths until ctx ends. Each value that
+// comes from reload makes it read the configuration anew; one that cannot be
+// used is logged and leaves the present one in force.
+func (a *Agent) Run(ctx context.Context, paths []string, reload <-chan os.Signal) error {
+	file, err := Load(paths)
+	if err != nil {
+		return err
+	}
+	if _, err := file.Rules(); err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		next, err := a.runUntilReload(ctx, file, paths, reload)
+		if err != nil {
+			return err
+		}
+		file = next
+	}
+	return nil
+}
+
+// runUntilReload runs one configuration and returns the next.
+func (a *Agent) runUntilReload(ctx context.Context, file File, paths []string, reload <-chan os.Signal) (File, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	api, err := a.listen(file.HTTP)
+	if err != nil {
+		return file, err
+	}
+	if api != nil {
+		wg.Go(func() { api.serve(ctx) })
+	}
+	done := make(chan error, 1)
+	wg.Go(func() { done <- a.serve(ctx, file) })
+	for {
+		select {
+		case err := <-done:
+			if errors.Is(err, context.Canceled) {
+				err = nil
+			}
+			return file, err
+		case <-reload:
+			next, err := Load(paths)
+			if err == nil {
+				_, err = next.Rules()
+			}
+			if err != nil {
+				a.log.Error("the new configuration is not used", "error", err)
+				continue
+			}
+			a.log.Info("configuration read anew")
+			return next, nil
+		}
+	}
+}
+
+// serve runs the placer, if need be after having been elected.
+func (a *Agent) serve(ctx context.Context, file File) error {
+	rules, err := file.Rules()
+	if err != nil {
+		return err
+	}
+	client, err := file.Nomad.Connect()
+	if err != nil {
+		return err
+	}
+	lead := func(ctx context.Context) error {
+		p, err := placer.New(client, rules, a.log, a.hooks)
+		if err != nil {
+			return fmt.Errorf("starting the placer: %w", err)
+		}
+		a.current.Store(p)
+		a.leads.Store(true)
+		defer a.current.Store(nil)
+		defer a.leads.Store(false)
+		a.log.Info("placing", "placement", rules.Placement, "queue", rules.Queue.Order)
+		return p.Run(ctx)
+	}
+	if file.HA == nil || !file.HA.Enabled {
+		return lead(ctx)
+	}
+	return a.elect(ctx, client, *file.HA, lead)
+}

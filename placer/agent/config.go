@@ -1,0 +1,314 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package agent
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/gohcl"
+	"github.com/hashicorp/hcl/v2/hclparse"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer"
+)
+
+// File is the configuration as written. docs/placer/config.md says what each
+// key does, its unit and its default.
+type File struct {
+	LogLevel     string       `hcl:"log_level,optional"`
+	LogJSON      bool         `hcl:"log_json,optional"`
+	Placement    string       `hcl:"placement,optional"`
+	DefaultClass string       `hcl:"default_class,optional"`
+	RackMeta     string       `hcl:"rack_meta,optional"`
+	Grace        string       `hcl:"grace,optional"`
+	Resync       string       `hcl:"resync,optional"`
+	Locality     *Locality    `hcl:"locality,block"`
+	Queue        *Queue       `hcl:"queue,block"`
+	Tenants      []Tenant     `hcl:"tenant,block"`
+	Apps         []App        `hcl:"app,block"`
+	Calibration  *Calibration `hcl:"calibration,block"`
+	Nomad        *Nomad       `hcl:"nomad,block"`
+	HTTP         *HTTP        `hcl:"http,block"`
+	HA           *HA          `hcl:"high_availability,block"`
+}
+
+// Locality are locality penalties: slowdown factors of a gang that is spread
+// that far, at least 1. Tiers that are not given are not told apart.
+type Locality struct {
+	Island     float64         `hcl:"island,optional"`
+	NUMA       float64         `hcl:"numa,optional"`
+	Node       float64         `hcl:"node,optional"`
+	Rack       float64         `hcl:"rack,optional"`
+	Datacenter float64         `hcl:"datacenter,optional"`
+	Cluster    float64         `hcl:"cluster,optional"`
+	Classes    []LocalityClass `hcl:"class,block"`
+}
+
+// LocalityClass are the penalties of one application class where they differ.
+type LocalityClass struct {
+	Name       string  `hcl:"name,label"`
+	Island     float64 `hcl:"island,optional"`
+	NUMA       float64 `hcl:"numa,optional"`
+	Node       float64 `hcl:"node,optional"`
+	Rack       float64 `hcl:"rack,optional"`
+	Datacenter float64 `hcl:"datacenter,optional"`
+	Cluster    float64 `hcl:"cluster,optional"`
+}
+
+// Queue says who goes first.
+type Queue struct {
+	Order     string `hcl:"order,optional"`
+	Backfill  *bool  `hcl:"backfill,optional"`
+	Passing   *bool  `hcl:"passing,optional"`
+	Pass      string `hcl:"pass,optional"`
+	Preempt   *bool  `hcl:"preempt,optional"`
+	Migrate   *bool  `hcl:"migrate,optional"`
+	Quantum   string `hcl:"quantum,optional"`
+	FairShare bool   `hcl:"fair_share,optional"`
+}
+
+// Tenant limits a namespace.
+type Tenant struct {
+	Namespace string  `hcl:"namespace,label"`
+	GPUs      int     `hcl:"gpus,optional"`
+	Weight    float64 `hcl:"weight,optional"`
+}
+
+// App maps a `pal_app` to an application class.
+type App struct {
+	Name  string `hcl:"name,label"`
+	Class string `hcl:"class"`
+}
+
+// Calibration says how measured times become classes.
+type Calibration struct {
+	Method     string    `hcl:"method,optional"`
+	Edges      []float64 `hcl:"edges,optional"`
+	Hysteresis *float64  `hcl:"hysteresis,optional"`
+	Outlier    *float64  `hcl:"outlier,optional"`
+	MinGPUs    *int      `hcl:"min_gpus,optional"`
+}
+
+// Nomad says where Nomad is. What is not given comes from Nomad's environment
+// variables.
+type Nomad struct {
+	Address       string `hcl:"address,optional"`
+	Region        string `hcl:"region,optional"`
+	Namespace     string `hcl:"namespace,optional"`
+	Token         string `hcl:"token,optional"`
+	TokenFile     string `hcl:"token_file,optional"`
+	HTTPAuth      string `hcl:"http_auth,optional"`
+	CACert        string `hcl:"ca_cert,optional"`
+	CAPath        string `hcl:"ca_path,optional"`
+	ClientCert    string `hcl:"client_cert,optional"`
+	ClientKey     string `hcl:"client_key,optional"`
+	TLSServerName string `hcl:"tls_server_name,optional"`
+	SkipVerify    bool   `hcl:"skip_verify,optional"`
+	// RPCAddress is a server's RPC address, host:port, for dispatched and
+	// periodic children; "" leaves those to themselves.
+	RPCAddress string `hcl:"rpc_address,optional"`
+}
+
+// HTTP is the agent's own API.
+type HTTP struct {
+	BindAddress string `hcl:"bind_address,optional"`
+	BindPort    *int   `hcl:"bind_port,optional"`
+	CertFile    string `hcl:"cert_file,optional"`
+	KeyFile     string `hcl:"key_file,optional"`
+	ClientCA    string `hcl:"client_ca_file,optional"`
+	// Admission switches the admission endpoint on.
+	Admission bool `hcl:"admission,optional"`
+}
+
+// HA elects one active placer among several.
+type HA struct {
+	Enabled   bool   `hcl:"enabled,optional"`
+	LockPath  string `hcl:"lock_path,optional"`
+	LockTTL   string `hcl:"lock_ttl,optional"`
+	LockDelay string `hcl:"lock_delay,optional"`
+}
+
+// Load reads configuration files, and the *.hcl and *.json files of
+// directories in lexical order, as one. Errors name file and line.
+func Load(paths []string) (File, error) {
+	var f File
+	parser := hclparse.NewParser()
+	var files []*hcl.File
+	names, err := list(paths)
+	if err != nil {
+		return f, err
+	}
+	for _, name := range names {
+		parse := parser.ParseHCLFile
+		if filepath.Ext(name) == ".json" {
+			parse = parser.ParseJSONFile
+		}
+		file, diags := parse(name)
+		if diags.HasErrors() {
+			return f, fmt.Errorf("reading configuration: %w", diags)
+		}
+		files = append(files, file)
+	}
+	if diags := gohcl.DecodeBody(hcl.MergeFiles(files), nil, &f); diags.HasErrors() {
+		return f, fmt.Errorf("reading configuration: %w", diags)
+	}
+	return f, nil
+}
+
+func list(paths []string) ([]string, error) {
+	var names []string
+	for _, p := range paths {
+		st, err := os.Stat(p)
+		if err != nil {
+			return nil, fmt.Errorf("reading configuration: %w", err)
+		}
+		if !st.IsDir() {
+			names = append(names, p)
+			continue
+		}
+		entries, err := os.ReadDir(p)
+		if err != nil {
+			return nil, fmt.Errorf("reading configuration: %w", err)
+		}
+		for _, e := range entries {
+			if ext := filepath.Ext(e.Name()); !e.IsDir() && (ext == ".hcl" || ext == ".json") {
+				names = append(names, filepath.Join(p, e.Name()))
+			}
+		}
+	}
+	return names, nil
+}
+
+// Rules are the placer's rules that the file states, the defaults elsewhere.
+func (f File) Rules() (placer.Config, error) {
+	c := placer.DefaultConfig()
+	if f.Placement != "" {
+		c.Placement = pal.PolicyName(f.Placement)
+	}
+	if f.RackMeta != "" {
+		c.RackMeta = f.RackMeta
+	}
+	var err error
+	if f.DefaultClass != "" {
+		if c.DefaultClass, err = pal.ParseAppClass(f.DefaultClass); err != nil {
+			return c, fmt.Errorf("default_class: %w", err)
+		}
+	}
+	for _, a := range f.Apps {
+		if c.Apps[a.Name], err = pal.ParseAppClass(a.Class); err != nil {
+			return c, fmt.Errorf("app %q: %w", a.Name, err)
+		}
+	}
+	for _, d := range []struct {
+		key, value string
+		to         *time.Duration
+	}{{"grace", f.Grace, &c.Grace}, {"resync", f.Resync, &c.Resync}} {
+		if err := duration(d.key, d.value, d.to); err != nil {
+			return c, err
+		}
+	}
+	if err := f.Locality.apply(&c.Locality); err != nil {
+		return c, err
+	}
+	if err := f.Queue.apply(&c.Queue); err != nil {
+		return c, err
+	}
+	for _, t := range f.Tenants {
+		if c.Queue.Tenants == nil {
+			c.Queue.Tenants = map[string]queue.Tenant{}
+		}
+		c.Queue.Tenants[t.Namespace] = queue.Tenant{GPUs: t.GPUs, Weight: t.Weight}
+	}
+	f.Calibration.apply(&c.Calibration)
+	return c, c.Validate()
+}
+
+func duration(key, value string, to *time.Duration) error {
+	if value == "" {
+		return nil
+	}
+	d, err := time.ParseDuration(value)
+	if err != nil || d <= 0 {
+		return fmt.Errorf("%s = %q is not a positive duration such as 30s or 12h", key, value)
+	}
+	*to = d
+	return nil
+}
+
+func (l *Locality) apply(to *pal.Locality) error {
+	if l == nil {
+		return nil
+	}
+	set := func(class int, tiers [6]float64) {
+		for i, p := range tiers {
+			if p != 0 {
+				to[int(pal.TierIsland)+i][class] = p
+			}
+		}
+	}
+	for class := range pal.NumClasses {
+		set(class, [6]float64{l.Island, l.NUMA, l.Node, l.Rack, l.Datacenter, l.Cluster})
+	}
+	for _, c := range l.Classes {
+		class, err := pal.ParseAppClass(c.Name)
+		if err != nil {
+			return fmt.Errorf("locality: %w", err)
+		}
+		set(class.Index(), [6]float64{c.Island, c.NUMA, c.Node, c.Rack, c.Datacenter, c.Cluster})
+	}
+	return nil
+}
+
+func (q *Queue) apply(to *queue.Options) error {
+	if q == nil {
+		return nil
+	}
+	if q.Order != "" {
+		order, err := queue.ParseOrder(q.Order)
+		if err != nil {
+			return err
+		}
+		to.Order = order
+	}
+	for _, b := range []struct {
+		from *bool
+		to   *bool
+	}{{q.Backfill, &to.Backfill}, {q.Passing, &to.Passing}, {q.Preempt, &to.Preempt}, {q.Migrate, &to.Migrate}} {
+		if b.from != nil {
+			*b.to = *b.from
+		}
+	}
+	to.FairShare = q.FairShare
+	if err := duration("queue: pass", q.Pass, &to.Pass); err != nil {
+		return err
+	}
+	return duration("queue: quantum", q.Quantum, &to.Quantum)
+}
+
+func (c *Calibration) apply(to *profile.Options) {
+	if c == nil {
+		return
+	}
+	if c.Method != "" {
+		to.Method = profile.Method(c.Method)
+	}
+	if c.Edges != nil {
+		to.Edges = c.Edges
+	}
+	if c.Hysteresis != nil {
+		to.Hysteresis = *c.Hysteresis
+	}
+	if c.Outlier != nil {
+		to.Outlier = *c.Outlier
+	}
+	if c.MinGPUs != nil {
+		to.MinGPUs = *c.MinGPUs
+	}
+}

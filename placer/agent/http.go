@@ -1,0 +1,115 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// Defaults of the http block.
+const (
+	defaultAddress = "127.0.0.1"
+	defaultPort    = 8090
+)
+
+type server struct {
+	http     *http.Server
+	listener net.Listener
+	log      func(msg string, args ...any)
+}
+
+// listen opens the API. Where no port was asked for and the default one is
+// taken, as by a second agent on the machine, the agent goes without.
+func (a *Agent) listen(h *HTTP) (*server, error) {
+	if h == nil {
+		h = &HTTP{}
+	}
+	address, port := h.BindAddress, defaultPort
+	if address == "" {
+		address = defaultAddress
+	}
+	if h.BindPort != nil {
+		port = *h.BindPort
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(port)))
+	if err != nil && h.BindPort == nil {
+		a.log.Warn("the default port is taken: going without the HTTP API; set http { bind_port }", "error", err)
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("opening the HTTP API: %w", err)
+	}
+	a.log.Info("HTTP API", "address", l.Addr())
+	return &server{
+		http:     &http.Server{Handler: a.handler(), ReadHeaderTimeout: 10 * time.Second},
+		listener: l, log: a.log.Error,
+	}, nil
+}
+
+// serve answers until ctx ends.
+func (s *server) serve(ctx context.Context) {
+	stop := context.AfterFunc(ctx, func() {
+		grace, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if err := s.http.Shutdown(grace); err != nil {
+			s.http.Close()
+		}
+	})
+	defer stop()
+	if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+		s.log("the HTTP API ended", "error", err)
+	}
+}
+
+func (a *Agent) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/health", a.health)
+	mux.HandleFunc("GET /v1/queue", func(w http.ResponseWriter, _ *http.Request) {
+		p := a.current.Load()
+		if p == nil {
+			http.Error(w, "this agent does not lead", http.StatusServiceUnavailable)
+			return
+		}
+		writeJSON(w, http.StatusOK, p.Status())
+	})
+	return mux
+}
+
+// Health is what /v1/health answers.
+type Health struct {
+	// Leader: this agent places; Ready: it knows the cluster.
+	Leader bool      `json:"leader"`
+	Ready  bool      `json:"ready"`
+	At     time.Time `json:"last_cycle,omitzero"`
+}
+
+func (a *Agent) health(w http.ResponseWriter, _ *http.Request) {
+	h := Health{Leader: a.leads.Load()}
+	if p := a.current.Load(); p != nil {
+		h.At = p.Status().At
+		h.Ready = !h.At.IsZero()
+	}
+	status := http.StatusOK
+	if h.Leader && !h.Ready {
+		status = http.StatusServiceUnavailable
+	}
+	writeJSON(w, status, h)
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(v); err != nil {
+		return // the client is gone
+	}
+}

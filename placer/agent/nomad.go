@@ -1,0 +1,52 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package agent
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// Connect makes a client from the nomad block; what it does not say comes from
+// Nomad's environment variables.
+func (n *Nomad) Connect() (*nomad.Client, error) {
+	cfg := api.DefaultConfig()
+	if n == nil {
+		n = &Nomad{}
+	}
+	for _, s := range []struct {
+		from string
+		to   *string
+	}{
+		{n.Address, &cfg.Address}, {n.Region, &cfg.Region}, {n.Token, &cfg.SecretID},
+		{n.CACert, &cfg.TLSConfig.CACert}, {n.CAPath, &cfg.TLSConfig.CAPath},
+		{n.ClientCert, &cfg.TLSConfig.ClientCert}, {n.ClientKey, &cfg.TLSConfig.ClientKey},
+		{n.TLSServerName, &cfg.TLSConfig.TLSServerName},
+	} {
+		if s.from != "" {
+			*s.to = s.from
+		}
+	}
+	if n.SkipVerify {
+		cfg.TLSConfig.Insecure = true
+	}
+	if n.TokenFile != "" {
+		token, err := os.ReadFile(n.TokenFile)
+		if err != nil {
+			return nil, fmt.Errorf("nomad: token_file: %w", err)
+		}
+		cfg.SecretID = strings.TrimSpace(string(token))
+	}
+	if n.HTTPAuth != "" {
+		user, password, _ := strings.Cut(n.HTTPAuth, ":")
+		cfg.HttpAuth = &api.HttpBasicAuth{Username: user, Password: password}
+	}
+	cfg.Namespace = "" // every request names its own
+	return nomad.NewClient(cfg, n.Namespace)
+}

@@ -1,0 +1,179 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/template"
+
+	"github.com/hashicorp/nomad/api"
+	"github.com/ryanuber/columnize"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// streams are what a command reads and writes.
+type streams struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// base is what all commands share: Nomad's own flags and forms of output.
+type base struct {
+	ctx context.Context
+	io  streams
+
+	address, region, namespace, token        string
+	caCert, caPath, clientCert, clientKey    string
+	tlsServerName, storage                   string
+	tlsSkipVerify, noColor, forceColor, json bool
+	template                                 string
+}
+
+const generalOptions = `
+General Options:
+
+  -address=<addr>          The address of the Nomad server, NOMAD_ADDR or http://127.0.0.1:4646 by default.
+  -region=<region>         The region to forward to, NOMAD_REGION by default.
+  -namespace=<namespace>   The namespace of jobs, NOMAD_NAMESPACE or "default" by default.
+  -token=<token>           The ACL token, NOMAD_TOKEN by default.
+  -ca-cert=<path>          NOMAD_CACERT; likewise -ca-path, -client-cert, -client-key, -tls-server-name,
+                           -tls-skip-verify.
+  -no-color, -force-color  Accepted as by nomad; there is no color.
+  -pal-namespace=<ns>      The namespace of the placer's variables, "default" by default.
+`
+
+const outputOptions = `
+Output Options:
+
+  -json                    Print JSON.
+  -t=<template>            Print through a Go template.
+`
+
+// flags makes a flag set with the general options, and those for output if the
+// command has any.
+func (b *base) flags(name string) *flag.FlagSet {
+	fs := flag.NewFlagSet(name, flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	for flagName, to := range map[string]*string{
+		"address": &b.address, "region": &b.region, "namespace": &b.namespace, "token": &b.token,
+		"ca-cert": &b.caCert, "ca-path": &b.caPath, "client-cert": &b.clientCert, "client-key": &b.clientKey,
+		"tls-server-name": &b.tlsServerName, "pal-namespace": &b.storage, "t": &b.template,
+	} {
+		fs.StringVar(to, flagName, "", "")
+	}
+	for flagName, to := range map[string]*bool{
+		"tls-skip-verify": &b.tlsSkipVerify, "no-color": &b.noColor, "force-color": &b.forceColor, "json": &b.json,
+	} {
+		fs.BoolVar(to, flagName, false, "")
+	}
+	return fs
+}
+
+// parse parses the arguments; ok is false where it has already said what is
+// wrong. want is the number of arguments beside flags, -1 for any.
+func (b *base) parse(fs *flag.FlagSet, args []string, want int) (rest []string, ok bool) {
+	if err := fs.Parse(args); err != nil {
+		return nil, b.fail(fmt.Errorf("%w; see nomad-pal %s -help", err, fs.Name())) == 0
+	}
+	if want >= 0 && fs.NArg() != want {
+		return nil, b.fail(fmt.Errorf("nomad-pal %s takes %d arguments, got %d; see -help", fs.Name(), want, fs.NArg())) == 0
+	}
+	return fs.Args(), true
+}
+
+// fail prints an error and returns the exit code for it.
+func (b *base) fail(err error) int {
+	fmt.Fprintln(b.io.err, "Error:", err)
+	return 1
+}
+
+// client connects to Nomad.
+func (b *base) client() (*nomad.Client, error) {
+	cfg := api.DefaultConfig()
+	for _, s := range []struct {
+		from string
+		to   *string
+	}{
+		{b.address, &cfg.Address}, {b.region, &cfg.Region}, {b.namespace, &cfg.Namespace}, {b.token, &cfg.SecretID},
+		{b.caCert, &cfg.TLSConfig.CACert}, {b.caPath, &cfg.TLSConfig.CAPath},
+		{b.clientCert, &cfg.TLSConfig.ClientCert}, {b.clientKey, &cfg.TLSConfig.ClientKey},
+		{b.tlsServerName, &cfg.TLSConfig.TLSServerName},
+	} {
+		if s.from != "" {
+			*s.to = s.from
+		}
+	}
+	if b.tlsSkipVerify {
+		cfg.TLSConfig.Insecure = true
+	}
+	if b.namespace == "" {
+		b.namespace = cfg.Namespace
+	}
+	if b.namespace == "" {
+		b.namespace = "default"
+	}
+	cfg.Namespace = ""
+	return nomad.NewClient(cfg, b.storage)
+}
+
+// structured prints v as JSON or through the template where that was asked
+// for, and says whether it was.
+func (b *base) structured(v any) (done bool, code int) {
+	switch {
+	case b.template != "":
+		t, err := template.New("t").Parse(b.template)
+		if err != nil {
+			return true, b.fail(fmt.Errorf("parsing the template of -t: %w", err))
+		}
+		if err := t.Execute(b.io.out, v); err != nil {
+			return true, b.fail(fmt.Errorf("executing the template of -t: %w", err))
+		}
+		fmt.Fprintln(b.io.out)
+		return true, 0
+	case b.json:
+		enc := json.NewEncoder(b.io.out)
+		enc.SetIndent("", "    ")
+		if err := enc.Encode(v); err != nil {
+			return true, b.fail(err)
+		}
+		return true, 0
+	}
+	return false, 0
+}
+
+// table prints rows whose cells are separated by "|", the first row being the
+// head.
+func (b *base) table(rows []string) {
+	cfg := columnize.DefaultConfig()
+	cfg.Empty = "-"
+	fmt.Fprintln(b.io.out, columnize.Format(rows, cfg))
+}
+
+// pairs prints "key|value" rows with "=" between.
+func (b *base) pairs(rows []string) {
+	cfg := columnize.DefaultConfig()
+	cfg.Glue, cfg.Empty = " = ", "-"
+	fmt.Fprintln(b.io.out, columnize.Format(rows, cfg))
+}
+
+func (b *base) printf(format string, args ...any) { fmt.Fprintf(b.io.out, format, args...) }
+
+// readFile reads a file, standard input for "-".
+func (b *base) readFile(path string) ([]byte, error) {
+	if path == "-" {
+		return io.ReadAll(b.io.in)
+	}
+	return os.ReadFile(path)
+}
+
+func help(usage, text string, options ...string) string {
+	return strings.TrimSpace("Usage: nomad-pal " + usage + "\n\n" + strings.TrimSpace(text) + "\n" + strings.Join(options, ""))
+}

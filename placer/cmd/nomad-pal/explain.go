@@ -1,0 +1,182 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer"
+)
+
+type explainCommand struct{ base }
+
+func (c *explainCommand) Synopsis() string {
+	return "Say why a job runs where it runs, or why it waits"
+}
+
+func (c *explainCommand) Help() string {
+	return help("explain [options] <job>", `
+Says which GPUs a job got and why: what was to choose from, the entries of the
+L×V matrix in the order they were tried, the GPUs with PM scores and variability
+classes, the predicted slowdown, and the same for packed placement. For a job
+that waits: what for, and who is ahead.
+`, outputOptions, generalOptions)
+}
+
+func (c *explainCommand) Run(args []string) int {
+	rest, ok := c.parse(c.flags("explain"), args, 1)
+	if !ok {
+		return 1
+	}
+	client, err := c.client()
+	if err != nil {
+		return c.fail(err)
+	}
+	s, err := placer.Observe(c.ctx, client)
+	if err != nil {
+		return c.fail(err)
+	}
+	k, err := s.Find(c.namespace, rest[0])
+	if err != nil {
+		return c.fail(err)
+	}
+	e, err := s.Explain(c.ctx, k)
+	if err != nil {
+		return c.fail(err)
+	}
+	if done, code := c.structured(e); done {
+		return code
+	}
+	printExplanation(&c.base, e)
+	return 0
+}
+
+func printExplanation(b *base, e *placer.Explanation) {
+	rows := []string{
+		"Job|" + e.Job, "Namespace|" + e.Namespace, "Phase|" + string(e.Phase), "Reason|" + oneLine(e.Reason),
+	}
+	if e.Mode != "" {
+		rows = append(rows, "Pins|"+e.Mode)
+	}
+	if !e.Decided.IsZero() {
+		rows = append(rows, "Decided|"+e.Decided.Local().Format(time.DateTime))
+	}
+	if !e.Confirmed.IsZero() {
+		rows = append(rows, "Confirmed|"+e.Confirmed.Local().Format(time.DateTime))
+	}
+	if e.Note != "" {
+		rows = append(rows, "Note|"+oneLine(e.Note))
+	}
+	if d := e.Decision; d != nil {
+		rows = append(rows,
+			fmt.Sprintf("Demand|%d GPUs, application class %s", d.Demand, d.Class),
+			"Policy|"+d.Policy,
+			"Candidates|"+candidates(d.Candidates))
+	}
+	b.pairs(rows)
+	if e.Wait != nil {
+		printWait(b, e)
+	}
+	if e.Decision != nil {
+		printDecision(b, e.Decision)
+	}
+	if len(e.Allocations) > 0 {
+		b.printf("\nAllocations\n")
+		rows := []string{"ID|Group|Node|Status|GPUs"}
+		for _, a := range e.Allocations {
+			rows = append(rows, fmt.Sprintf("%s|%s|%s|%s|%s", short(a.ID), a.Group, a.Node, a.Status, strings.Join(a.GPUs, " ")))
+		}
+		b.table(rows)
+	}
+}
+
+func candidates(c pal.Candidates) string {
+	if c.Total == 0 {
+		return "not recorded"
+	}
+	parts := []string{fmt.Sprintf("%d free of %d", c.Free, c.Total)}
+	for _, x := range []struct {
+		n    int
+		what string
+	}{{c.Ineligible, "not eligible"}, {c.Unhealthy, "unhealthy"}, {c.Quarantined, "quarantined"}, {c.Busy, "busy"}} {
+		if x.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", x.n, x.what))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func printWait(b *base, e *placer.Explanation) {
+	b.printf("\nQueue\n")
+	w := e.Wait
+	rows := []string{fmt.Sprintf("Position|%d", w.Position), "Waits for|" + oneLine(w.String())}
+	if w.Ahead != "" {
+		rows = append(rows, fmt.Sprintf("Ahead|%s goes first; those ahead need %d GPUs", w.Ahead, w.AheadGPUs))
+	}
+	if w.To > 0 {
+		rows = append(rows, fmt.Sprintf("Expected start|between %s and %s", clock(w.From), clock(w.To)))
+	}
+	b.pairs(rows)
+}
+
+func clock(d time.Duration) string { return time.Unix(0, int64(d)).Local().Format(time.DateTime) }
+
+func printDecision(b *base, d *pal.Decision) {
+	if len(d.Walk) > 0 {
+		b.printf("\nL×V matrix, in the order tried\n")
+		rows := []string{"Locality|Bin up to|Penalty × bin|Free GPUs|Result"}
+		for _, w := range d.Walk {
+			result := "does not hold the gang"
+			if w.Taken {
+				result = "chosen"
+			}
+			rows = append(rows, fmt.Sprintf("%s|%.3f|%.3f|%d|%s", w.Tier, w.Bin, w.Product, w.Free, result))
+		}
+		b.table(rows)
+	}
+	if d.Chosen != nil {
+		b.printf("\nChosen GPUs\n")
+		rows := []string{"Group|Node|GPU|PM score|Class"}
+		for _, m := range d.Chosen.Members {
+			for _, u := range m.GPUs {
+				rows = append(rows, fmt.Sprintf("%s|%s|%s|%s|%s", m.Group, m.Node, u.ID, score(u.PMScore), class(u.Class)))
+			}
+		}
+		b.table(rows)
+		b.printf("\nPredicted slowdown\n")
+		rows = []string{"Placement|Nodes|Locality|Penalty|Slowest PM score|Slowdown", choice("chosen", d.Chosen)}
+		if d.Packed != nil {
+			rows = append(rows, choice("packed", d.Packed))
+		}
+		b.table(rows)
+	}
+}
+
+func choice(name string, c *pal.Choice) string {
+	return fmt.Sprintf("%s|%d|%s|%.2f|%.3f|%.3f", name, c.Nodes, c.Tier, c.Penalty, c.PMScore, c.Cost)
+}
+
+func score(s pal.PMScore) string {
+	if s == 0 {
+		return "not measured"
+	}
+	return fmt.Sprintf("%.3f", s)
+}
+
+func class(c uint8) string {
+	if c == 0 {
+		return "-"
+	}
+	return fmt.Sprint(c)
+}
+
+// oneLine keeps columnize's separator and line ends out of a cell.
+func oneLine(s string) string {
+	return strings.NewReplacer("|", "/", "\n", " ").Replace(s)
+}
+
+func short(id string) string { return id[:min(8, len(id))] }

@@ -1,0 +1,11 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+//go:build !faultpoints
+
+package main
+
+import "github.com/nomad-pal/nomad-pal/placer"
+
+// hooks are none in the product; see fault_on.go.
+func hooks() placer.Hooks { return placer.Hooks{} }

@@ -1,0 +1,31 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+//go:build faultpoints
+
+package main
+
+import (
+	"os"
+	"syscall"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// hooks kill the process, as kill -9 does, at the point that
+// NOMAD_PAL_FAULT names: before-commit or after-commit. Only in binaries built
+// with the tag faultpoints, for the end-to-end tests.
+func hooks() placer.Hooks {
+	die := func(nomad.JobKey) {
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {} // the signal is on its way
+	}
+	switch os.Getenv("NOMAD_PAL_FAULT") {
+	case "before-commit":
+		return placer.Hooks{BeforeCommit: die}
+	case "after-commit":
+		return placer.Hooks{AfterCommit: die}
+	}
+	return placer.Hooks{}
+}

@@ -1,0 +1,57 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"fmt"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer"
+)
+
+type gpusCommand struct{ base }
+
+func (c *gpusCommand) Synopsis() string { return "Show every GPU: classes, health, who uses it" }
+
+func (c *gpusCommand) Help() string {
+	return help("gpus [options]", `
+Shows every GPU with its variability class per application class (1 is the
+fastest), its PM score for class A, whether it is healthy, and the job that
+holds it.
+`, outputOptions, generalOptions)
+}
+
+func (c *gpusCommand) Run(args []string) int {
+	if _, ok := c.parse(c.flags("gpus"), args, 0); !ok {
+		return 1
+	}
+	client, err := c.client()
+	if err != nil {
+		return c.fail(err)
+	}
+	s, err := placer.Observe(c.ctx, client)
+	if err != nil {
+		return c.fail(err)
+	}
+	gpus := s.GPUs()
+	if done, code := c.structured(gpus); done {
+		return code
+	}
+	if len(gpus) == 0 {
+		c.printf("No GPUs. Is the device plugin installed on the clients?\n")
+		return 0
+	}
+	rows := []string{"GPU|Node|Device|A|B|C|D|Score A|Health|Job"}
+	for _, g := range gpus {
+		health := "healthy"
+		if !g.Healthy {
+			health = "unhealthy"
+		}
+		rows = append(rows, fmt.Sprintf("%s|%s|%s|%s|%s|%s|%s|%s|%s|%s", g.ID, g.Node, g.Device,
+			class(g.Classes[pal.ClassA]), class(g.Classes[pal.ClassB]), class(g.Classes[pal.ClassC]), class(g.Classes[pal.ClassD]),
+			score(g.PMScores[pal.ClassA]), health, g.Job))
+	}
+	c.table(rows)
+	return 0
+}

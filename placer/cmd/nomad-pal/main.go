@@ -1,0 +1,57 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Command nomad-pal is the placer: its agent, and the commands of those who
+// use and run it.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/hashicorp/cli"
+
+	"github.com/nomad-pal/nomad-pal/internal/version"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], streams{os.Stdin, os.Stdout, os.Stderr})
+	stop()
+	os.Exit(code)
+}
+
+func run(ctx context.Context, args []string, io streams) int {
+	c := cli.NewCLI("nomad-pal", version.Human())
+	c.Args = args
+	c.HelpWriter, c.ErrorWriter = io.out, io.err
+	c.Commands = commands(ctx, io)
+	code, err := c.Run()
+	if err != nil {
+		fmt.Fprintln(io.err, err)
+		return 1
+	}
+	return code
+}
+
+// commands are all commands, one file each.
+func commands(ctx context.Context, io streams) map[string]cli.CommandFactory {
+	b := base{ctx: ctx, io: io}
+	make := func(c cli.Command) cli.CommandFactory {
+		return func() (cli.Command, error) { return c, nil }
+	}
+	return map[string]cli.CommandFactory{
+		"agent":   make(&agentCommand{base: b}),
+		"run":     make(&runCommand{base: b}),
+		"plan":    make(&planCommand{base: b}),
+		"explain": make(&explainCommand{base: b}),
+		"status":  make(&statusCommand{base: b}),
+		"queue":   make(&queueCommand{base: b}),
+		"gpus":    make(&gpusCommand{base: b}),
+		"release": make(&releaseCommand{base: b}),
+		"version": make(&versionCommand{base: b}),
+	}
+}

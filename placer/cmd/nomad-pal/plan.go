@@ -1,0 +1,66 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"github.com/nomad-pal/nomad-pal/placer"
+)
+
+type planCommand struct{ base }
+
+func (c *planCommand) Synopsis() string { return "Say what would happen to a job, without running it" }
+
+func (c *planCommand) Help() string {
+	return help("plan [options] <jobspec>", `
+Says whether the job would start now if it were run, on which GPUs and why, or
+what it would wait for, on the queue and the cluster as they are.
+
+Exit codes: 1 the job would start now; 0 it would wait, or could not be served;
+255 an error. (As with nomad job plan, 1 means that allocations would be made.)
+`, jobOptions, outputOptions, generalOptions)
+}
+
+func (c *planCommand) Run(args []string) int {
+	const trouble = 255
+	fs := c.flags("plan")
+	var f jobFlags
+	fs.Var(&f.vars, "var", "")
+	fs.Var(&f.varFiles, "var-file", "")
+	fs.BoolVar(&f.isJSON, "json-job", false, "")
+	rest, ok := c.parse(fs, args, 1)
+	if !ok {
+		return trouble
+	}
+	client, err := c.client()
+	if err != nil {
+		c.fail(err)
+		return trouble
+	}
+	job, _, err := c.readJob(rest[0], f)
+	if err != nil {
+		c.fail(err)
+		return trouble
+	}
+	s, err := placer.Observe(c.ctx, client)
+	if err != nil {
+		c.fail(err)
+		return trouble
+	}
+	e, err := s.Plan(job)
+	if err != nil {
+		c.fail(err)
+		return trouble
+	}
+	if done, code := c.structured(e); done {
+		if code != 0 {
+			return trouble
+		}
+	} else {
+		printExplanation(&c.base, e)
+	}
+	if e.Phase == placer.Starting {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,50 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+)
+
+type queueCommand struct{ base }
+
+func (c *queueCommand) Synopsis() string { return "Show who waits, in order, and for what" }
+
+func (c *queueCommand) Help() string {
+	return help("queue [options]", `
+Shows the waiting gangs in the order in which they will be served, each with what
+it waits for. Jobs that cannot be served come last, with the reason.
+`, outputOptions, generalOptions)
+}
+
+func (c *queueCommand) Run(args []string) int {
+	if _, ok := c.parse(c.flags("queue"), args, 0); !ok {
+		return 1
+	}
+	client, err := c.client()
+	if err != nil {
+		return c.fail(err)
+	}
+	s, err := placer.Observe(c.ctx, client)
+	if err != nil {
+		return c.fail(err)
+	}
+	jobs := slices.DeleteFunc(s.Jobs(), func(j placer.JobStatus) bool { return j.Phase != placer.Waiting })
+	const last = 1 << 30
+	slices.SortStableFunc(jobs, func(a, b placer.JobStatus) int {
+		return cmp.Compare(cmp.Or(a.Position, last), cmp.Or(b.Position, last))
+	})
+	if done, code := c.structured(jobs); done {
+		return code
+	}
+	if len(jobs) == 0 {
+		c.printf("Nobody waits.\n")
+		return 0
+	}
+	c.printJobs(jobs)
+	return 0
+}

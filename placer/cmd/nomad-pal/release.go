@@ -1,0 +1,78 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"fmt"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+type releaseCommand struct{ base }
+
+func (c *releaseCommand) Synopsis() string { return "Give a job back to plain Nomad" }
+
+func (c *releaseCommand) Help() string {
+	return help("release [options] <job> | -all", `
+Restores a job as its author wrote it, without gate and pins, and leaves it to
+Nomad. A running batch gang whose pins are taken off is restarted by Nomad
+where its device blocks change; add -gate-only to leave the pins of running jobs.
+
+Release Options:
+
+  -all                     All jobs that carry a gate or pins.
+  -gate-only               Only open gates.
+`, outputOptions, generalOptions)
+}
+
+func (c *releaseCommand) Run(args []string) int {
+	fs := c.flags("release")
+	all := fs.Bool("all", false, "")
+	gateOnly := fs.Bool("gate-only", false, "")
+	rest, ok := c.parse(fs, args, -1)
+	if !ok {
+		return 1
+	}
+	if *all == (len(rest) == 1) {
+		return c.fail(fmt.Errorf("say one job, or -all"))
+	}
+	client, err := c.client()
+	if err != nil {
+		return c.fail(err)
+	}
+	state, err := client.Resync(c.ctx, nil)
+	if err != nil {
+		return c.fail(err)
+	}
+	released := []string{}
+	for _, k := range state.SortedJobs() {
+		job := state.Jobs[k]
+		if !*all && (k.ID != rest[0] || k.Namespace != c.namespace) {
+			continue
+		}
+		_, pinned := rewrite.Pinned(job)
+		if nomad.Ended(job) || !rewrite.Gated(job) && (!pinned || *gateOnly) {
+			continue
+		}
+		out := rewrite.Author(job)
+		if *gateOnly {
+			out = rewrite.Open(job)
+		}
+		if _, err := client.Register(c.ctx, out, *job.JobModifyIndex); err != nil {
+			return c.fail(err)
+		}
+		released = append(released, k.String())
+	}
+	if done, code := c.structured(released); done {
+		return code
+	}
+	if len(released) == 0 {
+		c.printf("Nothing to release.\n")
+	}
+	for _, r := range released {
+		c.printf("Released %s\n", r)
+	}
+	return 0
+}

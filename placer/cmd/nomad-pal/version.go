@@ -1,0 +1,32 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"runtime"
+
+	"github.com/nomad-pal/nomad-pal/internal/version"
+)
+
+type versionCommand struct{ base }
+
+func (c *versionCommand) Synopsis() string { return "Print the version" }
+
+func (c *versionCommand) Help() string {
+	return help("version [options]", "Prints version and revision.", outputOptions)
+}
+
+func (c *versionCommand) Run(args []string) int {
+	if _, ok := c.parse(c.flags("version"), args, 0); !ok {
+		return 1
+	}
+	v := struct {
+		Version, Revision, Go string
+	}{version.Number, version.Revision, runtime.Version()}
+	if done, code := c.structured(v); done {
+		return code
+	}
+	c.printf("Nomad PAL v%s\nRevision %s\n", v.Version, v.Revision)
+	return 0
+}

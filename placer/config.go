@@ -1,0 +1,77 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+)
+
+// Config are the rules that a placer works by.
+type Config struct {
+	// Placement chooses GPUs for a gang.
+	Placement pal.PolicyName
+	// Queue says who goes first; its Placement is that of the field above.
+	Queue    queue.Options
+	Locality pal.Locality
+	// Apps maps `pal_app` to application classes; DefaultClass is for jobs that
+	// say nothing.
+	Apps         map[string]pal.AppClass
+	DefaultClass pal.AppClass
+	// RackMeta is the node meta key with a node's rack.
+	RackMeta string
+	// Calibration are the rules for PM scores and variability classes.
+	Calibration profile.Options
+	// Grace is how long a committed gang may be incomplete, without an
+	// evaluation of Nomad's under way, before it is taken back into the queue.
+	Grace time.Duration
+	// Resync is the time between full reads; events carry the changes between.
+	Resync time.Duration
+}
+
+// DefaultConfig are the rules of an agent that is told nothing else.
+func DefaultConfig() Config {
+	return Config{
+		Placement: pal.PAL,
+		Queue:     queue.Options{Order: queue.FIFO, Backfill: true},
+		Locality:  pal.TwoTier(pal.DefaultPenalty),
+		Apps: map[string]pal.AppClass{
+			"resnet50": pal.ClassA, "sgemm": pal.ClassA,
+			"bert": pal.ClassB, "gpt2": pal.ClassB, "dcgan": pal.ClassB,
+			"vgg19":    pal.ClassC,
+			"pagerank": pal.ClassD, "pointnet": pal.ClassD,
+		},
+		DefaultClass: pal.ClassB,
+		RackMeta:     "rack",
+		Calibration:  profile.DefaultOptions(),
+		Grace:        5 * time.Second,
+		Resync:       5 * time.Minute,
+	}
+}
+
+// Validate checks what the types do not.
+func (c Config) Validate() error {
+	if _, err := pal.ParsePolicy(string(c.Placement)); err != nil {
+		return err
+	}
+	if err := c.Locality.Validate(); err != nil {
+		return err
+	}
+	if c.DefaultClass.Index() < 0 {
+		return fmt.Errorf("default class %q is unknown (one of A, B, C, D)", c.DefaultClass)
+	}
+	for app, class := range c.Apps {
+		if class.Index() < 0 {
+			return fmt.Errorf("app %q: class %q is unknown (one of A, B, C, D)", app, class)
+		}
+	}
+	if c.Grace <= 0 || c.Resync <= 0 {
+		return fmt.Errorf("grace %v and resync %v must be above 0", c.Grace, c.Resync)
+	}
+	return nil
+}

@@ -1,0 +1,173 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// cycle does everything that is due now. An error means that Nomad could not
+// be reached; what concerns one job only is logged and kept for explain.
+func (p *Placer) cycle(ctx context.Context) error {
+	if err := p.calibrate(ctx); err != nil {
+		return err
+	}
+	if err := p.look(); err != nil {
+		return err
+	}
+	now := time.Now()
+	p.track()
+	for _, t := range p.sorted() {
+		if err := p.settle(ctx, t, now); err != nil {
+			return err
+		}
+	}
+	p.syncLine(now)
+	if err := p.decide(ctx, now); err != nil {
+		return err
+	}
+	p.publish(now)
+	return nil
+}
+
+func (p *Placer) sorted() []*tracked {
+	var ts []*tracked
+	for _, k := range slices.SortedFunc(maps.Keys(p.jobs), nomad.JobKey.Compare) {
+		ts = append(ts, p.jobs[k])
+	}
+	return ts
+}
+
+// viewOptions are the rules of the view as they are now.
+func (p *Placer) viewOptions() nomad.ViewOptions {
+	held := map[nomad.JobKey][]string{}
+	for k, t := range p.jobs {
+		if len(t.held) > 0 {
+			held[k] = t.held
+		}
+	}
+	return p.cfg.viewOptions(p.profile, held)
+}
+
+func (c Config) viewOptions(prof *profile.Profile, held map[nomad.JobKey][]string) nomad.ViewOptions {
+	return nomad.ViewOptions{
+		Locality: c.Locality, Profile: prof, RackMeta: c.RackMeta,
+		Apps: c.Apps, DefaultClass: c.DefaultClass, Held: held,
+	}
+}
+
+// look brings the view up to date, or builds it anew and tells the line.
+func (p *Placer) look() error {
+	if p.view != nil && p.view.Update(p.state, p.viewOptions()) {
+		return nil
+	}
+	v, err := p.state.View(p.viewOptions())
+	if err != nil {
+		return err
+	}
+	p.view = v
+	p.rebase()
+	return nil
+}
+
+// track brings the tracked jobs up to date with the state.
+func (p *Placer) track() {
+	for k := range p.jobs {
+		if _, there := p.state.Jobs[k]; !there {
+			p.drop(k)
+		}
+	}
+	for _, k := range p.state.SortedJobs() {
+		job := p.state.Jobs[k]
+		st := StandingOf(p.state, job)
+		if st.Phase == Native || st.Phase == Template || st.Phase == Ended {
+			p.drop(k)
+			continue
+		}
+		t := p.jobs[k]
+		if t == nil {
+			t = &tracked{}
+			p.jobs[k] = t
+		}
+		if t.Job != nil && *t.Job.JobModifyIndex != *job.JobModifyIndex && st.Phase == Waiting {
+			t.failures, t.retryAt, t.lastFail, t.edited = 0, time.Time{}, "", t.queued
+		}
+		t.Standing = st
+		t.request, t.refused = p.view.Request(job)
+		if st.Phase == Running || st.Phase == Waiting {
+			t.held = nil
+		}
+	}
+}
+
+// drop forgets a job that is not ours to place, or not any more.
+func (p *Placer) drop(k nomad.JobKey) {
+	t := p.jobs[k]
+	if t == nil {
+		return
+	}
+	job := p.state.Jobs[k]
+	if t.queued && t.running && job != nil && nomad.Ended(job) && (job.Stop == nil || !*job.Stop) {
+		p.line.Finished(since(time.Now()), k.String())
+	} else if t.queued {
+		p.line.Removed(since(time.Now()), k.String())
+	}
+	delete(p.jobs, k)
+}
+
+// calibrate turns what the nodes publish into a profile and stores it when it
+// changes.
+func (p *Placer) calibrate(ctx context.Context) error {
+	if p.profile == nil {
+		stored, err := p.nomad.ReadProfile(ctx)
+		if err != nil {
+			p.log.Warn("the stored profile cannot be read; building one from what the nodes publish", "error", err)
+		}
+		p.profile = stored
+	}
+	built, err := p.buildProfile()
+	if err != nil {
+		p.log.Warn("some measurements cannot be read", "error", err)
+	}
+	if built == nil || (p.profile != nil && built == p.profile) {
+		return nil
+	}
+	for _, e := range profile.Diff(p.profile, built) {
+		p.log.Debug("GPU profile", "gpu", e.GPU, "event", e.String())
+	}
+	p.profile = built
+	p.log.Info("profile in force", "version", built.Version, "gpus", len(built.GPUs))
+	return p.nomad.WriteProfile(ctx, built)
+}
+
+// buildProfile returns the profile in force itself where nothing changed.
+func (p *Placer) buildProfile() (*profile.Profile, error) {
+	if p.view != nil && p.builtFrom == p.state.NodeGeneration() {
+		return p.profile, nil
+	}
+	samples, known, readErr := p.state.Measurements()
+	p.builtFrom = p.state.NodeGeneration()
+	if len(samples) == 0 {
+		return p.profile, readErr
+	}
+	o := p.cfg.Calibration
+	o.Known, o.Created = known, time.Now().UTC().Format(time.RFC3339)
+	built, err := profile.Build(samples, o, p.profile)
+	if err != nil {
+		return p.profile, err
+	}
+	return built, readErr
+}
+
+// policy is the placement policy.
+func (c Config) policy() pal.Policy { return pal.Policy{Name: c.Placement} }
+
+func since(t time.Time) time.Duration { return time.Duration(t.UnixNano()) }

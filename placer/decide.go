@@ -1,0 +1,197 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// commits bounds how many decisions are written at a time; Nomad's raft log is
+// the limit beyond a few.
+const commits = 8
+
+// start is a decision to be committed.
+type start struct {
+	t         *tracked
+	placement pal.Placement
+	pins      rewrite.Pins
+	record    Record
+	committed *api.Job
+	err       error
+}
+
+// decide asks the line what to do and does it.
+func (p *Placer) decide(ctx context.Context, now time.Time) error {
+	var starts []*start
+	var undo []func()
+	for _, a := range p.line.Decide(since(now), p.view.Cluster) {
+		t := p.byID(a.Job)
+		switch {
+		case t == nil:
+			p.line.Removed(since(now), a.Job)
+		case a.Kind == queue.Start:
+			s := p.prepare(t, a.Placement, now)
+			p.view.Cluster.Take(t.request.Gang, a.Placement)
+			undo = append(undo, func() { p.view.Cluster.Release(t.request.Gang, a.Placement) })
+			starts = append(starts, s)
+		case a.Kind == queue.Preempt:
+			p.preempt(ctx, t, a.For)
+		case a.Kind == queue.Migrate:
+			p.line.Kept(a.Job)
+		}
+	}
+	for i := len(undo) - 1; i >= 0; i-- {
+		undo[i]() // the next cycle sees them as claims of the committed jobs
+	}
+	p.commitAll(ctx, starts)
+	for _, s := range starts {
+		p.committed(ctx, s, now)
+	}
+	return ctx.Err()
+}
+
+func (p *Placer) byID(id string) *tracked {
+	for k, t := range p.jobs {
+		if k.String() == id {
+			return t
+		}
+	}
+	return nil
+}
+
+// prepare works out the reasons, on the cluster as it is at this point of the
+// pass, and the pins.
+func (p *Placer) prepare(t *tracked, pl pal.Placement, now time.Time) *start {
+	g := t.request.Gang
+	d := pal.Explain(p.view.Cluster, g, p.cfg.policy())
+	d.Placed, d.Reason = true, ""
+	d.Chosen = pal.Describe(p.view.Cluster, g, pl)
+	return &start{
+		t: t, placement: pl, pins: p.view.Pins(t.request, pl),
+		record: Record{
+			Namespace: t.Key.Namespace, Job: t.Key.ID, Submitted: t.submitted(), Decided: now,
+			Mode: t.request.Mode, Decision: d,
+		},
+	}
+}
+
+// commitAll writes the decisions, a few at a time.
+func (p *Placer) commitAll(ctx context.Context, starts []*start) {
+	var workers sync.WaitGroup
+	slots := make(chan struct{}, commits)
+	for _, s := range starts {
+		slots <- struct{}{}
+		workers.Go(func() {
+			defer func() { <-slots }()
+			s.err = p.commit(ctx, s)
+		})
+	}
+	workers.Wait()
+}
+
+// commit is the atomic step, and what must not be separated from it.
+func (p *Placer) commit(ctx context.Context, s *start) error {
+	job, err := rewrite.Pin(s.t.Job, s.pins)
+	if err != nil {
+		return err
+	}
+	if !s.t.request.Modelled || s.t.failures > 0 {
+		if err := p.dryRun(ctx, job); err != nil {
+			return err
+		}
+	}
+	if p.hooks.BeforeCommit != nil {
+		p.hooks.BeforeCommit(s.t.Key)
+	}
+	resp, err := p.nomad.Register(ctx, job, *s.t.Job.JobModifyIndex)
+	if err != nil {
+		return err
+	}
+	if p.hooks.AfterCommit != nil {
+		p.hooks.AfterCommit(s.t.Key)
+	}
+	s.committed = registered(job, resp.JobModifyIndex)
+	s.record.JobModifyIndex = resp.JobModifyIndex
+	if err := WriteRecord(ctx, p.nomad, s.record); err != nil {
+		p.log.Warn("the decision stands but is not recorded", "job", s.t.Key.ID, "namespace", s.t.Key.Namespace, "error", err)
+	}
+	return nil
+}
+
+// registered is the job as Nomad has it after registering it.
+func registered(job *api.Job, index uint64) *api.Job {
+	out := *job
+	now, pending := time.Now().UnixNano(), "pending"
+	version := *job.Version + 1
+	out.JobModifyIndex, out.ModifyIndex, out.Version = &index, &index, &version
+	out.SubmitTime, out.Status = &now, &pending
+	return &out
+}
+
+// dryRun asks Nomad about what the view does not model.
+func (p *Placer) dryRun(ctx context.Context, job *api.Job) error {
+	resp, err := p.nomad.DryRun(ctx, job)
+	if err != nil {
+		return err
+	}
+	for group, m := range resp.FailedTGAllocs {
+		return fmt.Errorf("nomad's dry run refuses group %q on the chosen nodes: %s", group, nomad.Refusal(m))
+	}
+	return nil
+}
+
+// committed takes in how a commit went.
+func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
+	t, id := s.t, s.t.Key.String()
+	log := p.log.With("job", t.Key.ID, "namespace", t.Key.Namespace)
+	switch {
+	case s.err == nil:
+		p.state.PutJob(s.committed)
+		t.Job, t.record, t.running, t.stopping = s.committed, &s.record, true, false
+		t.Phase, t.Pins = Starting, s.pins
+		if s.pins.Mode != rewrite.ModeGPU {
+			t.held = gpuIDs(p.view, s.placement)
+		}
+		t.holds = len(s.placement.GPUs())
+		p.line.Started(since(now), id, s.placement)
+		c := s.record.Decision.Chosen
+		log.Info("placed", "gpus", t.holds, "nodes", c.Nodes, "app_class", t.request.Gang.Class, "pm_score", c.PMScore, "cost", c.Cost)
+	case errors.Is(s.err, nomad.ErrConflict):
+		log.Debug("lost a race, reading the job again")
+		p.line.Requeue(since(now), id)
+		if job, err := p.nomad.Job(ctx, t.Key); err == nil && job != nil {
+			p.state.PutJob(job)
+		}
+	default:
+		p.line.Requeue(since(now), id)
+		t.fail(now, s.err.Error())
+		log.Warn("could not place", "error", s.err, "retry_in", t.retryAt.Sub(now))
+	}
+}
+
+// fail makes the job wait before it is tried again: 2 s, 4 s, … 5 min.
+func (t *tracked) fail(now time.Time, why string) {
+	t.failures++
+	t.retryAt = now.Add(min(time.Second<<min(t.failures, 10), 5*time.Minute))
+	t.lastFail = why
+}
+
+func gpuIDs(v *nomad.View, pl pal.Placement) []string {
+	var ids []string
+	for _, u := range pl.GPUs() {
+		ids = append(ids, v.Cluster.GPU(u).ID)
+	}
+	return ids
+}

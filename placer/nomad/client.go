@@ -1,0 +1,172 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomad
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// Client talks to one Nomad cluster. Its methods are safe for concurrent use.
+type Client struct {
+	api *api.Client
+	// namespace holds our variables.
+	namespace string
+}
+
+// NewClient returns a client that keeps its variables in the given namespace
+// ("" is "default").
+func NewClient(cfg *api.Config, namespace string) (*Client, error) {
+	c, err := api.NewClient(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to Nomad at %q: %w", cfg.Address, err)
+	}
+	if namespace == "" {
+		namespace = "default"
+	}
+	return &Client{api: c, namespace: namespace}, nil
+}
+
+// API is Nomad's own client.
+func (c *Client) API() *api.Client { return c.api }
+
+// ErrConflict is a lost race: the job was changed by somebody else.
+var ErrConflict = errors.New("the job changed meanwhile")
+
+// Register writes a job that was read with the given JobModifyIndex, or fails
+// with [ErrConflict]. The author's source, if Nomad has it, is kept.
+func (c *Client) Register(ctx context.Context, job *api.Job, index uint64) (*api.JobRegisterResponse, error) {
+	opts := &api.RegisterOptions{EnforceIndex: true, ModifyIndex: index, Submission: c.submission(ctx, job)}
+	w := (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(ctx)
+	resp, _, err := c.api.Jobs().RegisterOpts(job, opts, w)
+	switch {
+	case err != nil && strings.Contains(err.Error(), api.RegisterEnforceIndexErrPrefix):
+		return nil, fmt.Errorf("registering job %q: %w", *job.ID, ErrConflict)
+	case err != nil:
+		return nil, fmt.Errorf("registering job %q: %w", *job.ID, Explain(err))
+	}
+	return resp, nil
+}
+
+// submission is the source of the job's version, nil where Nomad has none.
+func (c *Client) submission(ctx context.Context, job *api.Job) *api.JobSubmission {
+	if job.Version == nil {
+		return nil
+	}
+	q := (&api.QueryOptions{Namespace: *job.Namespace}).WithContext(ctx)
+	s, _, err := c.api.Jobs().Submission(*job.ID, int(*job.Version), q)
+	if err != nil {
+		return nil // none is kept: placing matters more than the source
+	}
+	return s
+}
+
+// Job reads a job; nil where there is none.
+func (c *Client) Job(ctx context.Context, k JobKey) (*api.Job, error) {
+	job, _, err := c.api.Jobs().Info(k.ID, (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx))
+	if notFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading job %q: %w", k.ID, Explain(err))
+	}
+	return job, nil
+}
+
+// Versions reads the versions of a job that Nomad keeps.
+func (c *Client) Versions(ctx context.Context, k JobKey) (map[uint64]*api.Job, error) {
+	jobs, _, _, err := c.api.Jobs().Versions(k.ID, false, (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx))
+	if err != nil && !notFound(err) {
+		return nil, fmt.Errorf("reading the versions of job %q: %w", k.ID, Explain(err))
+	}
+	out := map[uint64]*api.Job{}
+	for _, j := range jobs {
+		out[*j.Version] = j
+	}
+	return out, nil
+}
+
+// JobAllocs reads the allocations of one job, with the job version of each.
+func (c *Client) JobAllocs(ctx context.Context, k JobKey) ([]*api.AllocationListStub, error) {
+	q := (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx)
+	as, _, err := c.api.Jobs().Allocations(k.ID, false, q)
+	if err != nil && !notFound(err) {
+		return nil, fmt.Errorf("reading the allocations of job %q: %w", k.ID, Explain(err))
+	}
+	return as, nil
+}
+
+// StopAlloc stops an allocation; Nomad then looks for a replacement.
+func (c *Client) StopAlloc(ctx context.Context, k JobKey, id string) error {
+	q := (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx)
+	_, err := c.api.Allocations().Stop(&api.Allocation{ID: id, Namespace: k.Namespace}, q)
+	if err != nil {
+		return fmt.Errorf("stopping allocation %q of job %q: %w", id, k.ID, Explain(err))
+	}
+	return nil
+}
+
+// DryRun asks Nomad's scheduler whether all of the job could be placed, and
+// where not, why.
+func (c *Client) DryRun(ctx context.Context, job *api.Job) (*api.JobPlanResponse, error) {
+	w := (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(ctx)
+	resp, _, err := c.api.Jobs().PlanOpts(job, &api.PlanOptions{Diff: false}, w)
+	if err != nil {
+		return nil, fmt.Errorf("planning job %q: %w", *job.ID, Explain(err))
+	}
+	return resp, nil
+}
+
+func notFound(err error) bool { return status(err) == http.StatusNotFound }
+
+func status(err error) int {
+	var unexpected api.UnexpectedResponseError
+	if errors.As(err, &unexpected) {
+		return unexpected.StatusCode()
+	}
+	return 0
+}
+
+// Explain adds to Nomad's "Permission denied" what may be missing.
+func Explain(err error) error {
+	if status(err) == http.StatusForbidden {
+		return fmt.Errorf("%w\nThe token lacks a capability: see jobspecs/nomad-pal-policy.hcl for the smallest policy that suffices", err)
+	}
+	return err
+}
+
+// Evaluations reads the evaluations of a job.
+func (c *Client) Evaluations(ctx context.Context, k JobKey) ([]*api.Evaluation, error) {
+	es, _, err := c.api.Jobs().Evaluations(k.ID, (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx))
+	if err != nil && !notFound(err) {
+		return nil, fmt.Errorf("reading the evaluations of job %q: %w", k.ID, Explain(err))
+	}
+	return es, nil
+}
+
+// Refusal is Nomad's reason for not placing a group, as one line.
+func Refusal(m *api.AllocationMetric) string {
+	var parts []string
+	add := func(counts map[string]int) {
+		for _, what := range slices.Sorted(maps.Keys(counts)) {
+			parts = append(parts, fmt.Sprintf("%s (%d nodes)", what, counts[what]))
+		}
+	}
+	add(m.ConstraintFiltered)
+	add(m.DimensionExhausted)
+	if len(parts) == 0 {
+		return fmt.Sprintf("%d nodes evaluated, %d filtered, %d exhausted", m.NodesEvaluated, m.NodesFiltered, m.NodesExhausted)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Namespace is the namespace of our variables.
+func (c *Client) Namespace() string { return c.namespace }

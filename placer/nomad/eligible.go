@@ -1,0 +1,130 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomad
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/nomad/api"
+	"github.com/ryanuber/go-glob"
+
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// poolAll is the built-in node pool that every node is in.
+const poolAll = "all"
+
+// nodeReady says whether Nomad places anything new on the node.
+func nodeReady(n *api.Node) bool {
+	return n.Status == api.NodeStatusReady && n.SchedulingEligibility == api.NodeSchedulingEligible && !n.Drain
+}
+
+// nodeServes says whether Nomad may place an allocation of the group on the
+// node, GPUs and free resources apart. Author's form of the job: our own
+// constraints are not looked at.
+func nodeServes(job *api.Job, g *api.TaskGroup, n *api.Node) bool {
+	if !nodeReady(n) || !inDatacenters(job.Datacenters, n.Datacenter) {
+		return false
+	}
+	if p := pool(job); p != poolAll && p != n.NodePool {
+		return false
+	}
+	meets := func(cs []*api.Constraint) bool {
+		return !slices.ContainsFunc(cs, func(c *api.Constraint) bool { return !nodeMeets(c, n) })
+	}
+	if !meets(job.Constraints) || !meets(g.Constraints) {
+		return false
+	}
+	for _, t := range g.Tasks {
+		if !meets(t.Constraints) || !hasDriver(n, t.Driver) {
+			return false
+		}
+	}
+	return true
+}
+
+func pool(job *api.Job) string {
+	if job.NodePool == nil || *job.NodePool == "" {
+		return "default"
+	}
+	return *job.NodePool
+}
+
+func inDatacenters(patterns []string, dc string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return glob.Glob(p, dc) })
+}
+
+func hasDriver(n *api.Node, name string) bool {
+	if d, ok := n.Drivers[name]; ok {
+		return d.Detected && d.Healthy
+	}
+	v := n.Attributes["driver."+name]
+	return v == "1" || v == "true"
+}
+
+// requestMatches says whether a device request's name fits the device group:
+// type, vendor/type or vendor/type/name.
+func requestMatches(request string, d *api.NodeDeviceResource) bool {
+	switch parts := strings.SplitN(request, "/", 3); len(parts) {
+	case 1:
+		return parts[0] == d.Type
+	case 2:
+		return parts[0] == d.Vendor && parts[1] == d.Type
+	default:
+		return parts[0] == d.Vendor && parts[1] == d.Type && parts[2] == d.Name
+	}
+}
+
+// deviceServes says whether the device group may meet the request. Constraints
+// that leave out single instances leave out the group, where they leave out
+// any: the core chooses among all instances of a group.
+func deviceServes(r *api.RequestedDevice, d *api.NodeDeviceResource) bool {
+	if !requestMatches(r.Name, d) {
+		return false
+	}
+	return !slices.ContainsFunc(r.Constraints, func(c *api.Constraint) bool { return !deviceMeets(c, d) })
+}
+
+// ask is what one allocation of a task group wants of one device group.
+type ask struct {
+	group    *api.TaskGroup
+	requests []*api.RequestedDevice
+	gpus     int
+}
+
+// askOf reads a group's requests for GPUs; gpus is 0 where it has none. The
+// error says why the placer cannot serve the group.
+func askOf(g *api.TaskGroup) (ask, error) {
+	a := ask{group: g}
+	for _, t := range g.Tasks {
+		rs := rewrite.GPURequests(t)
+		if len(rs) > 1 {
+			return a, fmt.Errorf("task %q of group %q has %d GPU device blocks: Nomad gives the task the last one's GPUs only; use one block with a larger count", t.Name, *g.Name, len(rs))
+		}
+		for _, r := range rs {
+			if len(a.requests) > 0 && a.requests[0].Name != r.Name {
+				return a, fmt.Errorf("group %q asks for %q and for %q: all GPU tasks of a group must ask for the same device", *g.Name, a.requests[0].Name, r.Name)
+			}
+			n := 1
+			if r.Count != nil {
+				n = int(*r.Count)
+			}
+			a.requests = append(a.requests, r)
+			a.gpus += n
+		}
+	}
+	return a, nil
+}
+
+// serves says whether the device group may serve the ask.
+func (a ask) serves(d *api.NodeDeviceResource) bool {
+	for _, r := range a.requests {
+		if !deviceServes(r, d) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,264 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomad
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// Request is a job as the core sees it.
+type Request struct {
+	Key   JobKey
+	Job   *api.Job // as Nomad has it
+	Gang  pal.Gang
+	Hints rewrite.Hints
+	Mode  rewrite.Mode
+	// Modelled is false where the job uses something that only Nomad's dry run
+	// can judge.
+	Modelled bool
+}
+
+// Template says whether the job never runs itself but makes jobs that do:
+// parameterized and periodic ones.
+func Template(job *api.Job) bool { return job.IsParameterized() || job.IsPeriodic() }
+
+// Request reads what the job wants. The error is the reason why the placer
+// cannot serve it, for its author.
+func (v *View) Request(job *api.Job) (Request, error) {
+	r := Request{Key: KeyOf(job), Job: job, Modelled: modelled(job)}
+	if err := servable(job); err != nil {
+		return r, err
+	}
+	var err error
+	if r.Hints, err = rewrite.ParseHints(job); err != nil {
+		return r, err
+	}
+	class, err := v.classOf(r.Hints)
+	if err != nil {
+		return r, err
+	}
+	r.Mode = modeOf(job, r.Hints)
+	r.Gang = pal.Gang{ID: r.Key.String(), Class: class, MaxTier: r.Hints.Locality}
+	author, asked := rewrite.Author(job), 0
+	for _, g := range author.TaskGroups {
+		a, err := askOf(g)
+		if err != nil {
+			return r, err
+		}
+		if a.gpus == 0 {
+			continue
+		}
+		asked += *g.Count * a.gpus
+		// A group whose members have all finished stays, so that a shape keeps
+		// its number.
+		r.Gang.Shapes = append(r.Gang.Shapes, pal.Shape{
+			Name: *g.Name, Members: max(0, *g.Count-v.finished(job, *g.Name)), GPUs: a.gpus,
+			Need: needOf(g), Eligible: v.eligible(author, a),
+		})
+	}
+	if asked == 0 {
+		return r, fmt.Errorf("the job asks for no GPUs: every group that does has count 0")
+	}
+	return r, nil
+}
+
+func servable(job *api.Job) error {
+	switch t := *job.Type; {
+	case t == api.JobTypeSystem || t == api.JobTypeSysbatch:
+		return fmt.Errorf("a %s job runs on every node: there is nothing to choose", t)
+	case job.IsMultiregion():
+		return fmt.Errorf("multiregion jobs are not supported: gate the job of each region by itself")
+	case !rewrite.AsksGPUs(job):
+		return fmt.Errorf(`the job asks for no GPUs: no task has a device block "gpu", "nvidia/gpu" or "nvidia/gpu/<model>"`)
+	}
+	for _, g := range rewrite.Author(job).TaskGroups {
+		for _, t := range g.Tasks {
+			for _, d := range rewrite.GPURequests(t) {
+				for _, c := range d.Constraints {
+					if c.LTarget == "${device.ids}" || c.RTarget == "${device.ids}" {
+						return fmt.Errorf("task %q of group %q constrains ${device.ids} itself: choosing instances is the placer's part; drop that constraint, or the gate", t.Name, *g.Name)
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (v *View) classOf(h rewrite.Hints) (pal.AppClass, error) {
+	if h.Class != "" {
+		return h.Class, nil
+	}
+	if h.App != "" {
+		if c, ok := v.opts.Apps[h.App]; ok {
+			return c, nil
+		}
+		known := slices.Sorted(maps.Keys(v.opts.Apps))
+		return "", fmt.Errorf("meta pal_app = %q: no such application is configured (known: %s); say pal_class instead", h.App, strings.Join(known, ", "))
+	}
+	return v.opts.DefaultClass, nil
+}
+
+func modeOf(job *api.Job, h rewrite.Hints) rewrite.Mode {
+	switch {
+	case h.Pin != "":
+		return h.Pin
+	case *job.Type == api.JobTypeService:
+		return rewrite.ModeClass
+	}
+	return rewrite.ModeGPU
+}
+
+// finished counts the group's allocations that did their work: a batch job
+// does not run them again.
+func (v *View) finished(job *api.Job, group string) int {
+	n := 0
+	for _, a := range v.state.byJob[KeyOf(job)] {
+		if a.Group == group && a.FinishedIn(job) {
+			n++
+		}
+	}
+	return n
+}
+
+// eligible says for each device group whether Nomad may use it for the ask.
+func (v *View) eligible(job *api.Job, a ask) []bool {
+	key := eligibilityKey(job, a)
+	if out, ok := v.eligibility[key]; ok {
+		return out
+	}
+	out := make([]bool, len(v.devices))
+	for i, d := range v.devices {
+		node, _ := v.Cluster.Group(i)
+		out[i] = a.serves(d) && nodeServes(job, a.group, v.nodes[node])
+	}
+	v.eligibility[key] = out
+	return out
+}
+
+// eligibilityKey is all that eligibility depends on, as text.
+func eligibilityKey(job *api.Job, a ask) string {
+	var b strings.Builder
+	write := func(cs []*api.Constraint) {
+		for _, c := range cs {
+			fmt.Fprintf(&b, "%q %q %q;", c.LTarget, c.Operand, c.RTarget)
+		}
+		b.WriteByte('|')
+	}
+	fmt.Fprintf(&b, "%q %q|", job.Datacenters, pool(job))
+	write(job.Constraints)
+	write(a.group.Constraints)
+	for _, t := range a.group.Tasks {
+		fmt.Fprintf(&b, "%q", t.Driver)
+		write(t.Constraints)
+	}
+	for _, r := range a.requests {
+		fmt.Fprintf(&b, "%q", r.Name)
+		write(r.Constraints)
+	}
+	return b.String()
+}
+
+// needOf is what one allocation of the group takes beside GPUs: tasks that run
+// together, or those that run before, whichever is more.
+func needOf(g *api.TaskGroup) pal.Resources {
+	var main, before pal.Resources
+	for _, t := range g.Tasks {
+		to := &main
+		if l := t.Lifecycle; l != nil && !l.Sidecar && l.Hook == api.TaskLifecycleHookPrestart {
+			to = &before
+		}
+		if r := t.Resources; r != nil {
+			to.CPU += value(r.CPU)
+			to.MemoryMB += value(r.MemoryMB)
+		}
+	}
+	need := pal.Resources{CPU: max(main.CPU, before.CPU), MemoryMB: max(main.MemoryMB, before.MemoryMB)}
+	if g.EphemeralDisk != nil {
+		need.DiskMB = value(g.EphemeralDisk.SizeMB)
+	}
+	return need
+}
+
+func value(i *int) int {
+	if i == nil {
+		return 0
+	}
+	return *i
+}
+
+// modelled says whether the view knows everything that decides where the job
+// may run.
+func modelled(job *api.Job) bool {
+	distinct := func(cs []*api.Constraint) bool {
+		return slices.ContainsFunc(cs, func(c *api.Constraint) bool {
+			return c.Operand == api.ConstraintDistinctHosts || c.Operand == api.ConstraintDistinctProperty
+		})
+	}
+	if distinct(job.Constraints) {
+		return false
+	}
+	for _, g := range job.TaskGroups {
+		if distinct(g.Constraints) || len(g.Volumes) > 0 {
+			return false
+		}
+		for _, n := range g.Networks {
+			if len(n.ReservedPorts) > 0 || n.Mode != "host" && n.Mode != "" {
+				return false
+			}
+		}
+		for _, t := range g.Tasks {
+			if distinct(t.Constraints) || (t.Resources != nil && (value(t.Resources.Cores) > 0 || t.Resources.NUMA != nil)) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Pins are the pins that put the request where the placement says.
+func (v *View) Pins(r Request, p pal.Placement) rewrite.Pins {
+	pins := rewrite.Pins{Mode: r.Mode}
+	groups := map[string]*rewrite.GroupPins{}
+	for _, m := range p.Members {
+		name := r.Gang.Shapes[m.Shape].Name
+		g := groups[name]
+		if g == nil {
+			g = &rewrite.GroupPins{Group: name}
+			groups[name] = g
+		}
+		node, _ := v.Cluster.Group(m.Group)
+		g.Nodes = append(g.Nodes, v.nodes[node].ID)
+		for _, u := range m.GPUs {
+			gpu := v.Cluster.GPU(u)
+			g.GPUs = append(g.GPUs, gpu.ID)
+			pins.Ceiling = max(pins.Ceiling, int(gpu.Classes[r.Gang.Class.Index()]))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(groups)) {
+		g := groups[name]
+		slices.Sort(g.Nodes)
+		g.Nodes = slices.Compact(g.Nodes)
+		slices.Sort(g.GPUs)
+		if r.Mode == rewrite.ModeClass {
+			g.GPUs = nil
+		}
+		pins.Groups = append(pins.Groups, *g)
+	}
+	if r.Mode == rewrite.ModeClass {
+		pins.Class = r.Gang.Class
+		pins.Ceiling = max(pins.Ceiling, 1)
+	} else {
+		pins.Ceiling = 0
+	}
+	return pins
+}

@@ -1,0 +1,137 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomad
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// parallelReads bounds the requests under way while reading nodes and jobs one
+// by one; Nomad allows 100 connections per client by default.
+const parallelReads = 16
+
+// Resync reads everything anew. Nodes and jobs that have not changed since old
+// are taken from there instead of being read again; old may be nil.
+func (c *Client) Resync(ctx context.Context, old *State) (*State, error) {
+	if old == nil {
+		old = NewState()
+	}
+	s := NewState()
+	s.nodeGeneration = old.nodeGeneration
+	if err := c.readNodes(ctx, s, old); err != nil {
+		return nil, fmt.Errorf("reading nodes: %w", Explain(err))
+	}
+	if err := c.readJobs(ctx, s, old); err != nil {
+		return nil, fmt.Errorf("reading jobs: %w", Explain(err))
+	}
+	if err := c.readAllocs(ctx, s); err != nil {
+		return nil, fmt.Errorf("reading allocations: %w", Explain(err))
+	}
+	return s, nil
+}
+
+func everywhere(ctx context.Context) *api.QueryOptions {
+	return (&api.QueryOptions{Namespace: api.AllNamespacesNamespace}).WithContext(ctx)
+}
+
+func (c *Client) readNodes(ctx context.Context, s, old *State) error {
+	stubs, meta, err := c.api.Nodes().List((&api.QueryOptions{}).WithContext(ctx))
+	if err != nil {
+		return err
+	}
+	s.nodesAt = meta.LastIndex
+	nodes := make([]*api.Node, len(stubs))
+	err = parallel(ctx, len(stubs), func(ctx context.Context, i int) error {
+		if n, ok := old.Nodes[stubs[i].ID]; ok && n.ModifyIndex == stubs[i].ModifyIndex {
+			nodes[i] = n
+			return nil
+		}
+		n, _, err := c.api.Nodes().Info(stubs[i].ID, (&api.QueryOptions{}).WithContext(ctx))
+		if notFound(err) {
+			return nil
+		}
+		nodes[i] = n
+		return err
+	})
+	for _, n := range nodes {
+		if n != nil {
+			s.Nodes[n.ID] = n
+		}
+	}
+	if !maps.Equal(s.Nodes, old.Nodes) {
+		s.nodeGeneration++
+	}
+	return err
+}
+
+func (c *Client) readJobs(ctx context.Context, s, old *State) error {
+	stubs, meta, err := c.api.Jobs().List(everywhere(ctx))
+	if err != nil {
+		return err
+	}
+	s.jobsAt = meta.LastIndex
+	jobs := make([]*api.Job, len(stubs))
+	err = parallel(ctx, len(stubs), func(ctx context.Context, i int) error {
+		k := JobKey{stubs[i].Namespace, stubs[i].ID}
+		if j, ok := old.Jobs[k]; ok && *j.ModifyIndex == stubs[i].ModifyIndex {
+			jobs[i] = j
+			return nil
+		}
+		var err error
+		jobs[i], err = c.Job(ctx, k)
+		return err
+	})
+	for _, j := range jobs {
+		if j != nil {
+			s.PutJob(j)
+		}
+	}
+	return err
+}
+
+func (c *Client) readAllocs(ctx context.Context, s *State) error {
+	q := everywhere(ctx)
+	q.Params = map[string]string{"resources": "true"}
+	var ps []*allocPayload
+	meta, err := c.api.Raw().Query("/v1/allocations", &ps, q)
+	if err != nil {
+		return err
+	}
+	s.allocsAt = meta.LastIndex
+	for _, p := range ps {
+		s.putAlloc(p.alloc())
+	}
+	return nil
+}
+
+// parallel calls f for 0…n-1, a few at a time, until one fails.
+func parallel(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	next := make(chan int)
+	var workers sync.WaitGroup
+	for range min(n, parallelReads) {
+		workers.Go(func() {
+			for i := range next {
+				if err := f(ctx, i); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	for i := 0; i < n && ctx.Err() == nil; i++ {
+		select {
+		case next <- i:
+		case <-ctx.Done():
+		}
+	}
+	close(next)
+	workers.Wait()
+	return context.Cause(ctx)
+}

@@ -1,0 +1,182 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomad
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// JobKey names a job.
+type JobKey struct{ Namespace, ID string }
+
+func (k JobKey) String() string { return k.Namespace + "/" + k.ID }
+
+// Compare orders keys by namespace, then id.
+func (k JobKey) Compare(o JobKey) int {
+	return cmp.Or(cmp.Compare(k.Namespace, o.Namespace), cmp.Compare(k.ID, o.ID))
+}
+
+// Alloc is what the placer needs to know of an allocation.
+type Alloc struct {
+	ID      string
+	Job     JobKey
+	Group   string
+	Name    string // job.group[index]
+	Node    string // id
+	Desired string // run, stop, evict
+	Client  string // pending, running, complete, failed, lost, unknown
+	GPUs    []string
+	Used    pal.Resources
+	Tasks   map[string]*api.TaskState
+	Next    string // id of the allocation that replaces it, if any
+	// CreateTime and ModifyTime are Unix nanoseconds.
+	CreateTime, ModifyTime   int64
+	CreateIndex, ModifyIndex uint64
+}
+
+// Live says whether the allocation holds its resources: it does until the
+// client says that its tasks are gone, whatever is desired.
+func (a *Alloc) Live() bool {
+	switch a.Client {
+	case api.AllocClientStatusComplete, api.AllocClientStatusFailed, api.AllocClientStatusLost:
+		return false
+	}
+	return true
+}
+
+// Member says whether the allocation runs, or is about to, and is to go on.
+func (a *Alloc) Member() bool { return a.Live() && a.Desired == api.AllocDesiredStatusRun }
+
+// FinishedIn says whether the allocation did its work for the job's present
+// version. Nomad runs the allocations of a batch job anew that finished before
+// the job was registered last, so those do not count. Events do not tell an
+// allocation's version, its indexes do.
+func (a *Alloc) FinishedIn(job *api.Job) bool {
+	return a.Client == api.AllocClientStatusComplete && a.Desired == api.AllocDesiredStatusRun &&
+		*job.Type == api.JobTypeBatch && a.ModifyIndex > *job.JobModifyIndex
+}
+
+// PlacedFor says whether the allocation was made for the job as it is now.
+func (a *Alloc) PlacedFor(job *api.Job) bool { return a.CreateIndex > *job.JobModifyIndex }
+
+// State is the placer's copy of the nodes, allocations and jobs. Jobs are those
+// that ask for GPUs. It is not safe for concurrent use; the objects in it are
+// never changed, only replaced.
+type State struct {
+	Nodes  map[string]*api.Node
+	Allocs map[string]*Alloc
+	Jobs   map[JobKey]*api.Job
+
+	byJob map[JobKey]map[string]*Alloc
+	// Events up to these indexes are already in the lists.
+	nodesAt, allocsAt, jobsAt uint64
+	// nodeGeneration grows with each change of a node.
+	nodeGeneration uint64
+}
+
+// NewState returns an empty state.
+func NewState() *State {
+	return &State{
+		Nodes: map[string]*api.Node{}, Allocs: map[string]*Alloc{}, Jobs: map[JobKey]*api.Job{},
+		byJob: map[JobKey]map[string]*Alloc{},
+	}
+}
+
+// AllocsOf are the job's allocations, oldest first.
+func (s *State) AllocsOf(k JobKey) []*Alloc {
+	as := slices.Collect(maps.Values(s.byJob[k]))
+	slices.SortFunc(as, func(a, b *Alloc) int {
+		return cmp.Or(cmp.Compare(a.CreateIndex, b.CreateIndex), cmp.Compare(a.ID, b.ID))
+	})
+	return as
+}
+
+// SortedJobs are the keys of the jobs in order.
+func (s *State) SortedJobs() []JobKey {
+	return slices.SortedFunc(maps.Keys(s.Jobs), JobKey.Compare)
+}
+
+// PutJob replaces a job unless a newer form of it is there. A job without GPUs
+// is forgotten.
+func (s *State) PutJob(job *api.Job) {
+	k := KeyOf(job)
+	if old, ok := s.Jobs[k]; ok && *old.ModifyIndex > *job.ModifyIndex {
+		return
+	}
+	if !rewrite.AsksGPUs(job) {
+		delete(s.Jobs, k)
+		return
+	}
+	s.Jobs[k] = job
+}
+
+// NodeGeneration grows with each change of a node.
+func (s *State) NodeGeneration() uint64 { return s.nodeGeneration }
+
+// KeyOf is the key of a job as Nomad returns it.
+func KeyOf(job *api.Job) JobKey { return JobKey{*job.Namespace, *job.ID} }
+
+func (s *State) putAlloc(a *Alloc) {
+	if old, ok := s.Allocs[a.ID]; ok && old.ModifyIndex > a.ModifyIndex {
+		return
+	}
+	s.Allocs[a.ID] = a
+	if s.byJob[a.Job] == nil {
+		s.byJob[a.Job] = map[string]*Alloc{}
+	}
+	s.byJob[a.Job][a.ID] = a
+}
+
+func (s *State) putNode(n *api.Node) {
+	if old, ok := s.Nodes[n.ID]; ok && old.ModifyIndex > n.ModifyIndex {
+		return
+	}
+	s.Nodes[n.ID] = n
+	s.nodeGeneration++
+}
+
+func (s *State) dropNode(id string) {
+	delete(s.Nodes, id)
+	s.nodeGeneration++
+}
+
+// allocPayload is an allocation as lists and events carry it.
+type allocPayload struct {
+	ID, Namespace, JobID, TaskGroup, NodeID, Name string
+	DesiredStatus, ClientStatus, NextAllocation   string
+	AllocatedResources                            *api.AllocatedResources
+	TaskStates                                    map[string]*api.TaskState
+	CreateTime, ModifyTime                        int64
+	CreateIndex, ModifyIndex                      uint64
+}
+
+func (p *allocPayload) alloc() *Alloc {
+	a := &Alloc{
+		ID: p.ID, Job: JobKey{p.Namespace, p.JobID}, Group: p.TaskGroup, Name: p.Name, Node: p.NodeID,
+		Desired: p.DesiredStatus, Client: p.ClientStatus, Tasks: p.TaskStates, Next: p.NextAllocation,
+		CreateTime: p.CreateTime, ModifyTime: p.ModifyTime, CreateIndex: p.CreateIndex, ModifyIndex: p.ModifyIndex,
+	}
+	if r := p.AllocatedResources; r != nil {
+		a.Used.DiskMB = int(r.Shared.DiskMB)
+		for _, t := range r.Tasks {
+			a.Used.CPU += int(t.Cpu.CpuShares)
+			a.Used.MemoryMB += int(t.Memory.MemoryMB)
+			for _, d := range t.Devices {
+				if d.Vendor == attr.Vendor && d.Type == attr.Type {
+					a.GPUs = append(a.GPUs, d.DeviceIDs...)
+				}
+			}
+		}
+		slices.Sort(a.GPUs)
+	}
+	return a
+}

@@ -1,0 +1,212 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomad
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+)
+
+// ViewOptions say how Nomad's state becomes a cluster.
+type ViewOptions struct {
+	Locality pal.Locality
+	// Profile gives the PM scores; nil: nothing is measured.
+	Profile *profile.Profile
+	// RackMeta is the node meta key that names a node's rack.
+	RackMeta string
+	// Quarantined GPUs, by instance id, are not chosen.
+	Quarantined map[string]bool
+	// Apps maps `pal_app` to application classes; DefaultClass is for jobs that
+	// say nothing.
+	Apps         map[string]pal.AppClass
+	DefaultClass pal.AppClass
+	// Held are GPUs that a decision under way has given out, by job.
+	Held map[JobKey][]string
+}
+
+// View is the cluster as the core sees it, kept up to date with [View.Update].
+type View struct {
+	Cluster *pal.Cluster
+	opts    ViewOptions
+	state   *State
+	without []JobKey
+	nodes   []*api.Node               // as in Cluster
+	devices []*api.NodeDeviceResource // as the cluster's device groups
+	nodeOf  map[string]int            // node id → index
+	owner   []JobKey                  // per GPU: who holds it, or is promised it
+	// eligibility caches which device groups may serve an ask, by its text.
+	eligibility map[string][]bool
+}
+
+// View builds the cluster from the state: nodes by name, then id; instances by
+// id. GPUs of live allocations and those promised to pinned jobs are taken.
+// Allocations and pins of the jobs in without count as if they were not there.
+func (s *State) View(o ViewOptions, without ...JobKey) (*View, error) {
+	v := &View{opts: o, state: s, without: without, nodeOf: map[string]int{}, eligibility: map[string][]bool{}}
+	v.nodes = s.gpuNodes()
+	ns := make([]pal.Node, len(v.nodes))
+	for i, n := range v.nodes {
+		v.nodeOf[n.ID] = i
+		ns[i] = v.node(n)
+	}
+	c, err := pal.NewCluster(ns, o.Locality)
+	if err != nil {
+		return nil, fmt.Errorf("reading the cluster's GPUs: %w", err)
+	}
+	v.Cluster = c
+	v.owner = make([]JobKey, c.NumGPUs())
+	v.refresh()
+	return v, nil
+}
+
+// Update brings the view up to date with the state. It returns false where
+// that takes a new view: the GPUs themselves, what is known of them, or the
+// options changed.
+func (v *View) Update(s *State, o ViewOptions) bool {
+	nodes := s.gpuNodes()
+	if len(nodes) != len(v.nodes) || o.Profile != v.opts.Profile || o.Locality != v.opts.Locality {
+		return false
+	}
+	changed := false
+	for i, n := range nodes {
+		if n == v.nodes[i] {
+			continue
+		}
+		if !sameInventory(n, v.nodes[i], o.RackMeta) {
+			return false
+		}
+		v.nodes[i] = n
+		changed = true
+	}
+	if changed {
+		clear(v.eligibility)
+		v.devices = v.devices[:0]
+		for _, n := range v.nodes {
+			v.devices = append(v.devices, gpuDevices(n)...)
+		}
+	}
+	v.state, v.opts = s, o
+	v.refresh()
+	return true
+}
+
+// gpuNodes are the nodes with GPUs, in the view's order.
+func (s *State) gpuNodes() []*api.Node {
+	var nodes []*api.Node
+	for _, n := range s.Nodes {
+		if len(gpuDevices(n)) > 0 {
+			nodes = append(nodes, n)
+		}
+	}
+	slices.SortFunc(nodes, func(a, b *api.Node) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
+	})
+	return nodes
+}
+
+// sameInventory says whether two forms of a node differ at most in status,
+// health, and what the core does not see.
+func sameInventory(a, b *api.Node, rackMeta string) bool {
+	da, db := gpuDevices(a), gpuDevices(b)
+	if a.ID != b.ID || a.Name != b.Name || a.Datacenter != b.Datacenter || a.Meta[rackMeta] != b.Meta[rackMeta] || len(da) != len(db) {
+		return false
+	}
+	for i := range da {
+		ids := func(d *api.NodeDeviceResource) []string {
+			var out []string
+			for _, in := range d.Instances {
+				out = append(out, in.ID)
+			}
+			slices.Sort(out)
+			return out
+		}
+		same := da[i].Name == db[i].Name && slices.Equal(ids(da[i]), ids(db[i])) &&
+			maps.Equal(domains(da[i], numaPrefix), domains(db[i], numaPrefix)) &&
+			maps.Equal(domains(da[i], islandPrefix), domains(db[i], islandPrefix))
+		if !same {
+			return false
+		}
+	}
+	return true
+}
+
+func gpuDevices(n *api.Node) []*api.NodeDeviceResource {
+	if n.NodeResources == nil {
+		return nil
+	}
+	var ds []*api.NodeDeviceResource
+	for _, d := range n.NodeResources.Devices {
+		if d.Vendor == attr.Vendor && d.Type == attr.Type {
+			ds = append(ds, d)
+		}
+	}
+	slices.SortFunc(ds, func(a, b *api.NodeDeviceResource) int { return strings.Compare(a.Name, b.Name) })
+	return ds
+}
+
+func deviceName(d *api.NodeDeviceResource) string {
+	return d.Vendor + "/" + d.Type + "/" + d.Name
+}
+
+func (v *View) node(n *api.Node) pal.Node {
+	out := pal.Node{ID: n.ID, Name: n.Name, Rack: n.Meta[v.opts.RackMeta], Datacenter: n.Datacenter}
+	for _, d := range gpuDevices(n) {
+		v.devices = append(v.devices, d)
+		out.Groups = append(out.Groups, v.deviceGroup(d))
+	}
+	return out
+}
+
+func (v *View) deviceGroup(d *api.NodeDeviceResource) pal.DeviceGroup {
+	numa, island := domains(d, numaPrefix), domains(d, islandPrefix)
+	g := pal.DeviceGroup{Name: deviceName(d)}
+	for _, in := range d.Instances {
+		u := pal.GPU{
+			ID: in.ID, Unhealthy: !in.Healthy, Quarantined: v.opts.Quarantined[in.ID],
+			NUMA: numa[in.ID], Island: island[in.ID],
+		}
+		if p := v.opts.Profile; p != nil {
+			for i, class := range pal.AppClasses() {
+				if e, ok := p.Lookup(in.ID, class); ok {
+					u.Scores[i], u.Binned[i], u.Classes[i] = e.Score, e.Value, uint8(e.Class)
+				}
+			}
+		}
+		g.GPUs = append(g.GPUs, u)
+	}
+	slices.SortFunc(g.GPUs, func(a, b pal.GPU) int { return strings.Compare(a.ID, b.ID) })
+	return g
+}
+
+const (
+	numaPrefix   = "unique.numa_"
+	islandPrefix = "unique.nvlink_island_"
+)
+
+// domains reads list attributes whose names end in a number: instance id →
+// number + 1.
+func domains(d *api.NodeDeviceResource, prefix string) map[string]uint16 {
+	m := map[string]uint16{}
+	for name, a := range d.Attributes {
+		number, ok := strings.CutPrefix(name, prefix)
+		n, err := strconv.ParseUint(number, 10, 15)
+		if !ok || err != nil || a == nil || a.StringVal == nil {
+			continue
+		}
+		for _, id := range attr.SplitIDs(*a.StringVal) {
+			m[id] = uint16(n) + 1
+		}
+	}
+	return m
+}

@@ -1,0 +1,304 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// Survey is the cluster and the queue as they are now, seen through the rules
+// of the agent in charge. It is what the commands ask; it changes nothing.
+type Survey struct {
+	p   *Placer
+	now time.Time
+}
+
+// Observe reads everything from Nomad once.
+func Observe(ctx context.Context, c *nomad.Client) (*Survey, error) {
+	cfg, err := ReadRules(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	p, err := New(c, cfg, hclog.NewNullLogger(), Hooks{})
+	if err != nil {
+		return nil, err
+	}
+	if p.state, err = c.Resync(ctx, nil); err != nil {
+		return nil, err
+	}
+	if p.profile, err = c.ReadProfile(ctx); err != nil {
+		return nil, err
+	}
+	if p.profile == nil {
+		if p.profile, err = p.buildProfile(); err != nil && p.profile == nil {
+			return nil, err
+		}
+	}
+	if err := p.look(); err != nil {
+		return nil, err
+	}
+	p.track()
+	for _, t := range p.sorted() {
+		if err := p.recall(ctx, t); err != nil {
+			return nil, err
+		}
+	}
+	s := &Survey{p: p, now: time.Now()}
+	p.syncLine(s.now)
+	return s, nil
+}
+
+// Explanation is why a job runs where it runs, or why it does not.
+type Explanation struct {
+	Namespace string `json:"namespace"`
+	Job       string `json:"job"`
+	Phase     Phase  `json:"phase"`
+	// Reason is the one sentence.
+	Reason string      `json:"reason"`
+	Wait   *queue.Wait `json:"wait,omitempty"`
+	// Decision is the one in force, or what would be decided now.
+	Decision *pal.Decision `json:"decision,omitempty"`
+	// Decided and Confirmed are the times of the decision in force.
+	Decided   time.Time `json:"decided,omitzero"`
+	Confirmed time.Time `json:"confirmed,omitzero"`
+	Mode      string    `json:"mode,omitempty"`
+	Note      string    `json:"note,omitempty"`
+	// Allocations are the job's live members.
+	Allocations []Allocation `json:"allocations,omitempty"`
+}
+
+// Allocation is a live member and the GPUs that Nomad gave it.
+type Allocation struct {
+	ID     string   `json:"id"`
+	Group  string   `json:"group"`
+	Node   string   `json:"node"`
+	Status string   `json:"status"`
+	GPUs   []string `json:"gpus"`
+}
+
+// Explain says why.
+func (s *Survey) Explain(ctx context.Context, k nomad.JobKey) (*Explanation, error) {
+	job, ok := s.p.state.Jobs[k]
+	if !ok {
+		return s.unknown(ctx, k)
+	}
+	st := StandingOf(s.p.state, job)
+	e := &Explanation{Namespace: k.Namespace, Job: k.ID, Phase: st.Phase, Allocations: s.allocations(st)}
+	switch st.Phase {
+	case Native:
+		e.Reason = "placed by Nomad alone: the job has no gate, so the placer leaves it be"
+	case Template:
+		e.Reason = "a parameterized or periodic job does not run itself: ask for one of its children"
+	case Waiting:
+		s.explainWaiting(e, s.p.jobs[k])
+		return e, nil
+	default:
+		e.Reason = fmt.Sprintf("%d of %d members are running or done", st.Have, st.Want)
+	}
+	return e, s.addRecord(ctx, e, k)
+}
+
+func (s *Survey) unknown(ctx context.Context, k nomad.JobKey) (*Explanation, error) {
+	job, err := s.p.nomad.Job(ctx, k)
+	if err != nil {
+		return nil, err
+	}
+	if job == nil {
+		return nil, fmt.Errorf("no job %q in namespace %q", k.ID, k.Namespace)
+	}
+	return &Explanation{
+		Namespace: k.Namespace, Job: k.ID, Phase: Native,
+		Reason: "the job asks for no GPUs: the placer leaves it to Nomad",
+	}, nil
+}
+
+func (s *Survey) addRecord(ctx context.Context, e *Explanation, k nomad.JobKey) error {
+	r, err := ReadRecord(ctx, s.p.nomad, k)
+	if err != nil || r == nil {
+		return err
+	}
+	e.Decision, e.Decided, e.Confirmed, e.Mode, e.Note = &r.Decision, r.Decided, r.Confirmed, string(r.Mode), r.Note
+	return nil
+}
+
+func (s *Survey) explainWaiting(e *Explanation, t *tracked) {
+	if t.refused != nil {
+		e.Reason = "cannot be served, and stays gated: " + t.refused.Error()
+		return
+	}
+	d := pal.Explain(s.p.view.Cluster, t.request.Gang, s.p.cfg.policy())
+	e.Decision, e.Mode = &d, string(t.request.Mode)
+	e.Reason = d.Reason
+	for _, w := range s.p.line.Waiting(since(s.now), s.p.view.Cluster) {
+		if w.Job == t.Key.String() {
+			e.Wait = &w
+			e.Reason = cmp.Or(d.Reason, w.String())
+		}
+	}
+}
+
+func (s *Survey) allocations(st Standing) []Allocation {
+	var as []Allocation
+	for _, a := range st.Members {
+		node := a.Node
+		if n := s.p.state.Nodes[a.Node]; n != nil {
+			node = n.Name
+		}
+		as = append(as, Allocation{ID: a.ID, Group: a.Group, Node: node, Status: a.Client, GPUs: a.GPUs})
+	}
+	return as
+}
+
+// Jobs lists every job with GPUs that has not ended.
+func (s *Survey) Jobs() []JobStatus {
+	var js []JobStatus
+	waits := map[string]queue.Wait{}
+	for _, w := range s.p.line.Waiting(since(s.now), s.p.view.Cluster) {
+		waits[w.Job] = w
+	}
+	for _, k := range s.p.state.SortedJobs() {
+		job := s.p.state.Jobs[k]
+		st := StandingOf(s.p.state, job)
+		if st.Phase == Ended {
+			continue
+		}
+		j := JobStatus{Namespace: k.Namespace, Job: k.ID, Phase: st.Phase, Submitted: time.Unix(0, *job.SubmitTime)}
+		if t := s.p.jobs[k]; t != nil {
+			j.GPUs, j.Class, j.Submitted = t.request.Gang.GPUs(), string(t.request.Gang.Class), t.submitted()
+			if t.refused != nil {
+				j.Reason = "cannot be served: " + t.refused.Error()
+			}
+		}
+		if w, ok := waits[k.String()]; ok {
+			j.Position, j.Reason = w.Position, w.String()
+		}
+		js = append(js, j)
+	}
+	return js
+}
+
+// Plan says what would happen to a job if it were registered with a gate now:
+// whether it would start, where, or what it would wait for.
+func (s *Survey) Plan(job *api.Job) (*Explanation, error) {
+	k := nomad.KeyOf(job)
+	now := s.now.UnixNano()
+	planned := *job
+	planned.SubmitTime = &now
+	zero := uint64(0)
+	if planned.JobModifyIndex == nil {
+		planned.JobModifyIndex = &zero
+	}
+	e := &Explanation{Namespace: k.Namespace, Job: k.ID, Phase: Waiting}
+	v, err := s.p.state.View(s.p.viewOptions(), k)
+	if err != nil {
+		return nil, err
+	}
+	r, err := v.Request(&planned)
+	if err != nil {
+		e.Reason = "cannot be served: " + err.Error()
+		return e, nil
+	}
+	e.Mode = string(r.Mode)
+	d := pal.Explain(v.Cluster, r.Gang, s.p.cfg.policy())
+	e.Decision = &d
+	t := &tracked{Standing: Standing{Key: k, Job: &planned, Phase: Waiting}, request: r}
+	s.p.line.Removed(since(s.now), k.String())
+	s.p.jobs[k] = t
+	s.p.submit(t)
+	starts := map[string]queue.Action{}
+	for _, a := range s.p.line.Decide(since(s.now), v.Cluster) {
+		if a.Kind == queue.Start {
+			starts[a.Job] = a
+		}
+	}
+	if a, ok := starts[k.String()]; ok {
+		e.Phase, e.Reason = Starting, "would start now"
+		d.Placed, d.Reason, d.Chosen = true, "", pal.Describe(v.Cluster, r.Gang, a.Placement)
+		return e, nil
+	}
+	for _, w := range s.p.line.Waiting(since(s.now), v.Cluster) {
+		if w.Job == k.String() {
+			e.Wait = &w
+			e.Reason = "would wait: " + cmp.Or(d.Reason, w.String())
+		}
+	}
+	return e, nil
+}
+
+// GPU is one GPU as commands show it.
+type GPU struct {
+	ID        string                       `json:"id"`
+	Node      string                       `json:"node"`
+	Device    string                       `json:"device"`
+	Healthy   bool                         `json:"healthy"`
+	Job       string                       `json:"job,omitempty"`
+	PMScores  map[pal.AppClass]pal.PMScore `json:"pm_scores,omitempty"`
+	Classes   map[pal.AppClass]uint8       `json:"classes,omitempty"`
+	Available bool                         `json:"available"`
+}
+
+// GPUs lists the cluster's GPUs.
+func (s *Survey) GPUs() []GPU {
+	c := s.p.view.Cluster
+	out := make([]GPU, c.NumGPUs())
+	for i := range out {
+		u := c.GPU(i)
+		node, device := c.Group(c.GroupOf(i))
+		g := GPU{
+			ID: u.ID, Node: c.Node(node).Name, Device: device, Healthy: !u.Unhealthy, Available: c.Available(i),
+			PMScores: map[pal.AppClass]pal.PMScore{}, Classes: map[pal.AppClass]uint8{},
+		}
+		if o := s.p.view.Owner(i); o != (nomad.JobKey{}) {
+			g.Job = o.String()
+		}
+		for k, class := range pal.AppClasses() {
+			if u.Classes[k] != 0 {
+				g.PMScores[class], g.Classes[class] = u.Scores[k], u.Classes[k]
+			}
+		}
+		out[i] = g
+	}
+	return out
+}
+
+// Profile is the profile in force; nil where nothing is measured.
+func (s *Survey) Profile() *profile.Profile { return s.p.profile }
+
+// Find finds a job by id or unique prefix in a namespace ("*": all).
+func (s *Survey) Find(namespace, id string) (nomad.JobKey, error) {
+	var found []nomad.JobKey
+	for _, k := range s.p.state.SortedJobs() {
+		if namespace != "*" && namespace != k.Namespace {
+			continue
+		}
+		if k.ID == id {
+			return k, nil
+		}
+		if len(id) > 0 && len(k.ID) > len(id) && k.ID[:len(id)] == id {
+			found = append(found, k)
+		}
+	}
+	if len(found) == 1 {
+		return found[0], nil
+	}
+	if len(found) > 1 {
+		return nomad.JobKey{}, fmt.Errorf("job prefix %q is not unique: %v", id, slices.Clip(found))
+	}
+	if namespace == "*" {
+		namespace = "default"
+	}
+	return nomad.JobKey{Namespace: namespace, ID: id}, nil
+}

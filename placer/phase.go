@@ -1,0 +1,108 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"slices"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// Phase is where a job with GPUs stands. It follows from the job and its
+// allocations alone:
+//
+//	            gate, no members        Waiting ──commit──▶ Starting ──▶ Running
+//	            gate over members:         ▲                   │            │
+//	              placed past the gate  Native                 │ repair     │ preempt
+//	              pins too              Stopping ◀─────────────┴────────────┘
+//	              no pins               Rerun ──same pins──▶ Starting
+//	no gate, no pins                    Native
+type Phase string
+
+// The phases.
+const (
+	// Waiting: gated, nothing runs: the job is in the queue.
+	Waiting Phase = "waiting"
+	// Starting: pinned; not all members are there yet.
+	Starting Phase = "starting"
+	// Running: pinned, all members are there or have finished.
+	Running Phase = "running"
+	// Stopping: gated over its pins and members: the gang is being stopped to
+	// wait again.
+	Stopping Phase = "stopping"
+	// Rerun: gated again by its author while it runs.
+	Rerun Phase = "rerun"
+	// Native: placed by Nomad alone: without a gate, or past an opened one.
+	Native Phase = "native"
+	// Template: parameterized or periodic; its children are placed.
+	Template Phase = "template"
+	// Ended: stopped or done.
+	Ended Phase = "ended"
+)
+
+// Standing is a job's phase and what it was derived from.
+type Standing struct {
+	Key     nomad.JobKey
+	Job     *api.Job
+	Phase   Phase
+	Pins    rewrite.Pins
+	Members []*nomad.Alloc // live and to go on
+	// Want and Have are members that the groups with GPUs want, and have or had.
+	Want, Have int
+	// Astray is set where a member runs on a GPU that its pins do not name.
+	Astray bool
+}
+
+// StandingOf works out where a job stands.
+func StandingOf(s *nomad.State, job *api.Job) Standing {
+	st := Standing{Key: nomad.KeyOf(job), Job: job}
+	pins, pinned := rewrite.Pinned(job)
+	st.Pins = pins
+	byGroup := map[string]int{}
+	for _, a := range s.AllocsOf(st.Key) {
+		if a.Member() {
+			st.Members = append(st.Members, a)
+		}
+		if a.Member() || a.FinishedIn(job) {
+			byGroup[a.Group]++
+		}
+		if gp, ok := pins.Of(a.Group); ok && a.Member() && pins.Mode == rewrite.ModeGPU {
+			st.Astray = st.Astray || slices.ContainsFunc(a.GPUs, func(id string) bool { return !slices.Contains(gp.GPUs, id) })
+		}
+	}
+	for _, g := range job.TaskGroups {
+		if slices.ContainsFunc(g.Tasks, func(t *api.Task) bool { return len(rewrite.GPURequests(t)) > 0 }) {
+			st.Want += *g.Count
+			st.Have += min(*g.Count, byGroup[*g.Name])
+		}
+	}
+	st.Phase = st.phase(pinned, rewrite.Gated(job))
+	return st
+}
+
+func (st *Standing) phase(pinned, gated bool) Phase {
+	pastGate := slices.ContainsFunc(st.Members, func(a *nomad.Alloc) bool { return a.PlacedFor(st.Job) })
+	switch {
+	case nomad.Ended(st.Job):
+		return Ended
+	case nomad.Template(st.Job):
+		return Template
+	case gated && len(st.Members) == 0:
+		return Waiting
+	case gated && pastGate:
+		return Native
+	case gated && pinned:
+		return Stopping
+	case gated:
+		return Rerun
+	case !pinned:
+		return Native
+	case st.Have < st.Want:
+		return Starting
+	}
+	return Running
+}

@@ -1,0 +1,201 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// Placer serves gated jobs. Create it with [New], let it work with
+// [Placer.Run]; one Run at a time.
+type Placer struct {
+	nomad *nomad.Client
+	cfg   Config
+	log   hclog.Logger
+	hooks Hooks
+
+	state   *nomad.State
+	view    *nomad.View
+	profile *profile.Profile
+	// builtFrom is the node generation that the profile was last built from.
+	builtFrom uint64
+	line      *queue.Line
+	jobs      map[nomad.JobKey]*tracked
+
+	mu     sync.Mutex // guards what follows
+	status Status
+}
+
+// Hooks are called around the commit of a decision; nil ones are not. They
+// exist for the tests that kill the placer there.
+type Hooks struct {
+	BeforeCommit, AfterCommit func(nomad.JobKey)
+}
+
+// tracked is a job that the placer deals with.
+type tracked struct {
+	Standing
+	request nomad.Request
+	refused error // why the job cannot be served
+	queued  bool  // known to the line
+	running bool  // and running, as the line knows
+	edited  bool  // by its author, since it was queued
+	holds   int   // GPUs that the line believes it holds
+	// stopping: its members are being stopped for another gang.
+	stopping bool
+	record   *Record
+	// held are GPUs given out that no allocation holds yet and no pin names.
+	held []string
+	// failures counts commits that came to nothing; no other try before retryAt.
+	failures int
+	retryAt  time.Time
+	lastFail string
+	wait     string // why it waits, as of the last cycle
+}
+
+// New makes a placer. Logs go to log.
+func New(c *nomad.Client, cfg Config, log hclog.Logger, hooks Hooks) (*Placer, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("placer configuration: %w", err)
+	}
+	line, err := queue.New(cfg.lineOptions())
+	if err != nil {
+		return nil, fmt.Errorf("placer configuration: %w", err)
+	}
+	return &Placer{nomad: c, cfg: cfg, log: log, hooks: hooks, line: line, jobs: map[nomad.JobKey]*tracked{}}, nil
+}
+
+// Run serves until ctx ends. It returns ctx's error only: trouble with Nomad is
+// logged and tried again, at growing intervals.
+func (p *Placer) Run(ctx context.Context) error {
+	const slowest = 15 * time.Second
+	pause := 100 * time.Millisecond
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := p.session(ctx)
+		if ctx.Err() != nil {
+			break
+		}
+		if time.Since(began) > slowest {
+			pause = 100 * time.Millisecond
+		}
+		p.log.Warn("lost touch with Nomad, reading everything anew", "error", err, "in", pause)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+		pause = min(2*pause, slowest)
+	}
+	return ctx.Err()
+}
+
+// session works from one subscription: subscribe, read everything, follow the
+// events. Reading after subscribing leaves no gap.
+func (p *Placer) session(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := p.nomad.Subscribe(ctx)
+	if err != nil {
+		return err
+	}
+	events := make(chan []nomad.Event, 64)
+	ended := make(chan error, 1)
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		ended <- stream.Run(func(es []nomad.Event) error {
+			select {
+			case events <- es:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+	})
+	defer reader.Wait()
+	defer stream.Close()
+	defer cancel()
+	if err := p.resync(ctx); err != nil {
+		return err
+	}
+	if err := p.publishRules(ctx); err != nil {
+		return err
+	}
+	return p.follow(ctx, events, ended)
+}
+
+// follow runs a cycle after each batch of events, and by time.
+func (p *Placer) follow(ctx context.Context, events <-chan []nomad.Event, ended <-chan error) error {
+	resync := time.NewTicker(p.cfg.Resync)
+	defer resync.Stop()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	due := true
+	for {
+		if due {
+			if err := p.cycle(ctx); err != nil {
+				return err
+			}
+		}
+		due = false
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case err := <-ended:
+			return err
+		case es := <-events:
+			due = p.apply(es)
+			for more := true; more; { // whatever else has come meanwhile
+				select {
+				case es := <-events:
+					due = p.apply(es) || due
+				default:
+					more = false
+				}
+			}
+		case <-tick.C:
+			due = p.unsettled()
+		case <-resync.C:
+			if err := p.resync(ctx); err != nil {
+				return err
+			}
+			due = true
+		}
+	}
+}
+
+func (p *Placer) apply(es []nomad.Event) bool {
+	changed := false
+	for _, e := range es {
+		changed = p.state.Apply(e) || changed
+	}
+	return changed
+}
+
+func (p *Placer) resync(ctx context.Context) error {
+	s, err := p.nomad.Resync(ctx, p.state)
+	if err != nil {
+		return err
+	}
+	p.state = s
+	return p.prune(ctx)
+}
+
+// unsettled says whether something may become due without an event.
+func (p *Placer) unsettled() bool {
+	for _, t := range p.jobs {
+		if t.Phase == Starting || t.Phase == Stopping || t.Phase == Waiting {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,76 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"context"
+	"strings"
+	"time"
+)
+
+// Status is what the agent shows of the placer's work.
+type Status struct {
+	At   time.Time   `json:"at"`
+	Jobs []JobStatus `json:"jobs"`
+	GPUs int         `json:"gpus"`
+	Free int         `json:"free"`
+}
+
+// JobStatus is one job of the placer's.
+type JobStatus struct {
+	Namespace string `json:"namespace"`
+	Job       string `json:"job"`
+	Phase     Phase  `json:"phase"`
+	// Position in the queue, from 1; 0 where it does not wait.
+	Position int    `json:"position,omitempty"`
+	GPUs     int    `json:"gpus"`
+	Class    string `json:"class,omitempty"`
+	// Reason is why it waits, or cannot be served.
+	Reason    string    `json:"reason,omitempty"`
+	Submitted time.Time `json:"submitted"`
+}
+
+// Status is the state as of the last cycle.
+func (p *Placer) Status() Status {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.status
+}
+
+func (p *Placer) publish(now time.Time) {
+	s := Status{At: now, GPUs: p.view.Cluster.NumGPUs(), Free: p.view.Cluster.FreeGPUs()}
+	for _, t := range p.sorted() {
+		j := JobStatus{
+			Namespace: t.Key.Namespace, Job: t.Key.ID, Phase: t.Phase, GPUs: t.request.Gang.GPUs(),
+			Class: string(t.request.Gang.Class), Submitted: t.submitted(), Reason: t.lastFail,
+		}
+		if t.refused != nil {
+			j.Reason = t.refused.Error()
+		}
+		s.Jobs = append(s.Jobs, j)
+	}
+	p.mu.Lock()
+	p.status = s
+	p.mu.Unlock()
+}
+
+// prune removes the records of jobs that Nomad does not know any more.
+func (p *Placer) prune(ctx context.Context) error {
+	vars, err := p.nomad.ListVariables(ctx, decisionsPath+"/")
+	if err != nil {
+		return err
+	}
+	keep := map[string]bool{}
+	for k := range p.state.Jobs {
+		keep[recordPath(k)] = true
+	}
+	for _, v := range vars {
+		if !keep[v.Path] && strings.HasPrefix(v.Path, decisionsPath+"/") {
+			if err := p.nomad.DeleteVariable(ctx, v.Path); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,106 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// Record is what is kept of the last decision on a job, in one Nomad Variable.
+type Record struct {
+	Namespace string `json:"namespace"`
+	Job       string `json:"job"`
+	// Submitted is when the author registered the job; it is the job's place in
+	// the queue, which our own registering must not change.
+	Submitted time.Time `json:"submitted"`
+	Decided   time.Time `json:"decided"`
+	// Confirmed is when all members were seen on their GPUs; zero before.
+	Confirmed time.Time `json:"confirmed,omitzero"`
+	// JobModifyIndex is that of the job as it was committed.
+	JobModifyIndex uint64       `json:"job_modify_index"`
+	Mode           rewrite.Mode `json:"mode"`
+	Decision       pal.Decision `json:"decision"`
+	// Note is what happened besides: a re-run, a repair.
+	Note string `json:"note,omitempty"`
+	// MembersOmitted counts members left out of the decision for size.
+	MembersOmitted int `json:"members_omitted,omitempty"`
+}
+
+const (
+	decisionsPath = "nomad-pal/decisions"
+	// recordBytes leaves room in the 64 KiB that a variable may hold.
+	recordBytes = 56 << 10
+)
+
+// recordPath is where a job's record is. Paths allow few characters and 128 of
+// them; other names are hashed.
+func recordPath(k nomad.JobKey) string {
+	plain := regexp.MustCompile(`^[A-Za-z0-9_~-]+$`)
+	path := decisionsPath + "/" + k.Namespace + "/" + k.ID
+	if plain.MatchString(k.Namespace) && plain.MatchString(k.ID) && len(path) <= 128 {
+		return path
+	}
+	sum := sha256.Sum256([]byte(k.Namespace + "\x00" + k.ID))
+	return decisionsPath + "/~/" + hex.EncodeToString(sum[:16])
+}
+
+// encode is the record as JSON that fits a variable: members are left out from
+// the end, the packed alternative first.
+func (r Record) encode() (string, error) {
+	for {
+		b, err := json.Marshal(r)
+		if err != nil {
+			return "", fmt.Errorf("encoding the decision on job %q: %w", r.Job, err)
+		}
+		if len(b) <= recordBytes {
+			return string(b), nil
+		}
+		switch d := &r.Decision; {
+		case d.Packed != nil && len(d.Packed.Members) > 0:
+			packed := *d.Packed
+			packed.Members = nil
+			d.Packed = &packed
+		case d.Chosen != nil && len(d.Chosen.Members) > 0:
+			chosen := *d.Chosen
+			keep := len(chosen.Members) / 2
+			r.MembersOmitted += len(chosen.Members) - keep
+			chosen.Members = chosen.Members[:keep]
+			d.Chosen = &chosen
+		default:
+			return "", fmt.Errorf("the decision on job %q takes %d bytes", r.Job, len(b))
+		}
+	}
+}
+
+// ReadRecord reads what was recorded for a job; nil where nothing was.
+func ReadRecord(ctx context.Context, c *nomad.Client, k nomad.JobKey) (*Record, error) {
+	items, err := c.ReadVariable(ctx, recordPath(k))
+	if err != nil || items == nil {
+		return nil, err
+	}
+	var r Record
+	if err := json.Unmarshal([]byte(items["decision"]), &r); err != nil {
+		return nil, fmt.Errorf("reading variable %q: %w", recordPath(k), err)
+	}
+	return &r, nil
+}
+
+// WriteRecord records a decision.
+func WriteRecord(ctx context.Context, c *nomad.Client, r Record) error {
+	text, err := r.encode()
+	if err != nil {
+		return err
+	}
+	return c.WriteVariable(ctx, recordPath(nomad.JobKey{Namespace: r.Namespace, ID: r.Job}), map[string]string{"decision": text})
+}

@@ -1,0 +1,291 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// settle moves one job on from whatever phase it was found in, deciding
+// nothing about GPUs.
+func (p *Placer) settle(ctx context.Context, t *tracked, now time.Time) error {
+	if err := p.recall(ctx, t); err != nil {
+		return err
+	}
+	switch t.Phase {
+	case Rerun:
+		return p.heal(t, now, p.reapply(ctx, t))
+	case Stopping:
+		return p.heal(t, now, p.finishStopping(ctx, t))
+	case Starting:
+		return p.heal(t, now, p.repair(ctx, t, now))
+	case Running:
+		return p.heal(t, now, p.confirm(ctx, t, now))
+	}
+	return nil
+}
+
+// heal keeps the trouble of one job from the others.
+func (p *Placer) heal(t *tracked, now time.Time, err error) error {
+	switch {
+	case err == nil:
+	case errors.Is(err, nomad.ErrConflict), errors.Is(err, context.Canceled):
+		p.log.Debug("lost a race", "job", t.Key.ID, "namespace", t.Key.Namespace, "phase", t.Phase)
+	default:
+		p.log.Warn("could not settle a job", "job", t.Key.ID, "namespace", t.Key.Namespace, "phase", t.Phase, "error", err)
+		t.fail(now, err.Error())
+	}
+	return nil
+}
+
+// recall reads the record of a job that was placed before this placer started.
+func (p *Placer) recall(ctx context.Context, t *tracked) error {
+	if t.record != nil || len(t.Pins.Groups) == 0 {
+		return nil
+	}
+	r, err := ReadRecord(ctx, p.nomad, t.Key)
+	if err != nil {
+		return err
+	}
+	if r == nil {
+		r = &Record{Namespace: t.Key.Namespace, Job: t.Key.ID, Submitted: time.Unix(0, *t.Job.SubmitTime)}
+	}
+	t.record = r
+	return nil
+}
+
+// register commits a rewriting that chooses no GPUs.
+func (p *Placer) register(ctx context.Context, t *tracked, job *api.Job) error {
+	resp, err := p.nomad.Register(ctx, job, *t.Job.JobModifyIndex)
+	if errors.Is(err, nomad.ErrConflict) {
+		if job, err := p.nomad.Job(ctx, t.Key); err == nil && job != nil {
+			p.state.PutJob(job)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	job = registered(job, resp.JobModifyIndex)
+	p.state.PutJob(job)
+	t.Standing = StandingOf(p.state, job)
+	if t.record != nil {
+		t.record.JobModifyIndex = resp.JobModifyIndex
+	}
+	return nil
+}
+
+// reapply serves a job whose author ran the same file again, gate and all,
+// while its gang runs: it gets the pins it had, so that what runs stays. A
+// gang of another size is placed anew as a whole, which Nomad turns into one
+// update.
+func (p *Placer) reapply(ctx context.Context, t *tracked) error {
+	had, err := p.before(ctx, t)
+	if err != nil || had == nil {
+		return err
+	}
+	pins, pinned := rewrite.Pinned(had)
+	log := p.log.With("job", t.Key.ID, "namespace", t.Key.Namespace)
+	if !pinned {
+		log.Info("gated while it runs unpinned: left to Nomad")
+		return p.register(ctx, t, rewrite.Open(t.Job))
+	}
+	if sameAsks(had, t.Job) {
+		job, err := rewrite.Pin(t.Job, pins)
+		if err != nil {
+			return err
+		}
+		log.Info("run again: its gang keeps its GPUs")
+		return p.register(ctx, t, job)
+	}
+	return p.replaceWhole(ctx, t)
+}
+
+// before is the version of the job that its newest member runs; nil where
+// Nomad does not know any more.
+func (p *Placer) before(ctx context.Context, t *tracked) (*api.Job, error) {
+	as, err := p.nomad.JobAllocs(ctx, t.Key)
+	if err != nil {
+		return nil, err
+	}
+	versions, err := p.nomad.Versions(ctx, t.Key)
+	if err != nil {
+		return nil, err
+	}
+	var newest *api.Job
+	for _, a := range as {
+		live := slices.ContainsFunc(t.Members, func(m *nomad.Alloc) bool { return m.ID == a.ID })
+		if v := versions[a.JobVersion]; live && v != nil && (newest == nil || *v.Version > *newest.Version) {
+			newest = v
+		}
+	}
+	if newest == nil {
+		return nil, fmt.Errorf("none of the job's versions that Nomad keeps is what its allocations run")
+	}
+	return newest, nil
+}
+
+// sameAsks says whether two versions want the same members with the same GPUs.
+func sameAsks(a, b *api.Job) bool { return slices.Equal(asks(a), asks(b)) }
+
+func asks(job *api.Job) []string {
+	var out []string
+	for _, g := range rewrite.Author(job).TaskGroups {
+		for _, t := range g.Tasks {
+			for _, d := range rewrite.GPURequests(t) {
+				out = append(out, fmt.Sprintf("%s %d %s %s %d", *g.Name, *g.Count, t.Name, d.Name, *d.Count))
+			}
+		}
+	}
+	return out
+}
+
+// replaceWhole places a running gang that changed its size, on a view in which
+// what it holds is free.
+func (p *Placer) replaceWhole(ctx context.Context, t *tracked) error {
+	v, err := p.state.View(p.viewOptions(), t.Key)
+	if err != nil {
+		return err
+	}
+	r, err := v.Request(t.Job)
+	if err != nil {
+		return err
+	}
+	d := pal.Explain(v.Cluster, r.Gang, p.cfg.policy())
+	pl, ok := pal.Place(v.Cluster, r.Gang, p.cfg.policy())
+	if !ok {
+		t.wait = "the new size does not fit, the old gang runs on: " + d.Reason
+		return nil
+	}
+	job, err := rewrite.Pin(t.Job, v.Pins(r, pl))
+	if err != nil {
+		return err
+	}
+	if err := p.register(ctx, t, job); err != nil {
+		return err
+	}
+	rec := Record{
+		Namespace: t.Key.Namespace, Job: t.Key.ID, Submitted: t.submitted(), Decided: time.Now(),
+		JobModifyIndex: *t.Job.JobModifyIndex, Mode: r.Mode, Decision: d, Note: "changed its size while running",
+	}
+	t.record = &rec
+	return WriteRecord(ctx, p.nomad, rec)
+}
+
+// finishStopping ends what a preemption or a repair began: the gate is on, the
+// members still run.
+func (p *Placer) finishStopping(ctx context.Context, t *tracked) error {
+	if !t.stopping {
+		// A placer died between gate and stop. Nothing was lost: open again.
+		p.log.Info("a preemption was cut short: the gang runs on", "job", t.Key.ID, "namespace", t.Key.Namespace)
+		return p.register(ctx, t, rewrite.Open(t.Job))
+	}
+	return p.stopMembers(ctx, t)
+}
+
+func (p *Placer) stopMembers(ctx context.Context, t *tracked) error {
+	for _, a := range t.Members {
+		if err := p.nomad.StopAlloc(ctx, t.Key, a.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// preempt stops a gang for another one: gate first, so that a placer that dies
+// in between loses nothing, then its members.
+func (p *Placer) preempt(ctx context.Context, t *tracked, forJob string) {
+	p.log.Info("preempting", "job", t.Key.ID, "namespace", t.Key.Namespace, "for", forJob)
+	if err := p.takeBack(ctx, t); err != nil {
+		p.log.Warn("could not preempt", "job", t.Key.ID, "namespace", t.Key.Namespace, "error", err)
+		p.line.Kept(t.Key.String())
+	}
+}
+
+// takeBack puts a committed gang back into the queue.
+func (p *Placer) takeBack(ctx context.Context, t *tracked) error {
+	members := t.Members
+	if err := p.register(ctx, t, rewrite.Gate(t.Job)); err != nil {
+		return err
+	}
+	t.stopping, t.Members = true, members
+	return p.stopMembers(ctx, t)
+}
+
+// repair takes a gang back that is still not whole after the grace, once Nomad
+// has nothing under way for it: some constraint that was not foreseen, or a GPU
+// that somebody else took, keeps part of it out.
+func (p *Placer) repair(ctx context.Context, t *tracked, now time.Time) error {
+	if now.Sub(time.Unix(0, *t.Job.SubmitTime)) < p.cfg.Grace || now.Before(t.retryAt) {
+		return nil
+	}
+	evals, err := p.nomad.Evaluations(ctx, t.Key)
+	if err != nil {
+		return err
+	}
+	blocked := ""
+	for _, e := range evals {
+		switch {
+		case e.JobModifyIndex < *t.Job.JobModifyIndex && e.Status != api.EvalStatusPending:
+		case e.Status == api.EvalStatusPending:
+			return nil
+		case e.Status == api.EvalStatusBlocked:
+			blocked = refusal(e)
+		}
+	}
+	if blocked == "" {
+		return nil
+	}
+	why := fmt.Sprintf("Nomad placed %d of %d members: %s", t.Have, t.Want, blocked)
+	p.log.Warn("gang is not whole, taking it back", "job", t.Key.ID, "namespace", t.Key.Namespace, "reason", why)
+	t.fail(now, why)
+	return p.takeBack(ctx, t)
+}
+
+func refusal(e *api.Evaluation) string {
+	for group, m := range e.FailedTGAllocs {
+		return fmt.Sprintf("group %q: %s", group, nomad.Refusal(m))
+	}
+	return "no reason given"
+}
+
+// confirm records once that all members run where they should.
+func (p *Placer) confirm(ctx context.Context, t *tracked, now time.Time) error {
+	if t.Astray {
+		t.wait = "runs on GPUs that its pins do not name"
+		return nil
+	}
+	r := t.record
+	if r == nil || (!r.Confirmed.IsZero() && r.JobModifyIndex == *t.Job.JobModifyIndex) {
+		return nil
+	}
+	if r.Decision.Gang == "" {
+		p.reconstruct(t)
+	}
+	r.Confirmed, r.JobModifyIndex = now, *t.Job.JobModifyIndex
+	t.failures, t.lastFail = 0, ""
+	return WriteRecord(ctx, p.nomad, *r)
+}
+
+// reconstruct makes a record for a gang whose placer died before it wrote one.
+func (p *Placer) reconstruct(t *tracked) {
+	g := t.request.Gang
+	pl := p.view.Running(t.request, p.view.Holds(t.Key))
+	r := t.record
+	r.Mode, r.Decided = t.Pins.Mode, time.Unix(0, *t.Job.SubmitTime)
+	r.Decision = pal.Decision{
+		Gang: g.ID, Class: g.Class, Policy: string(p.cfg.Placement), Demand: g.GPUs(), Placed: true,
+		Chosen: pal.Describe(p.view.Cluster, g, pl),
+	}
+	r.Note = "the placer was restarted between commit and record: what was chosen is read back from Nomad, the alternatives are lost"
+}
