@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/nomad/plugins/shared/hclspec"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/internal/version"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
@@ -24,7 +25,7 @@ const (
 	// higher version of one name, so the two never run side by side.
 	Name = "nvidia-gpu"
 	// Version is above every version of nomad-device-nvidia.
-	Version = "2.0.0"
+	Version = version.Number
 )
 
 // Backend is where GPUs come from. Scan and Sample may hang with the driver:

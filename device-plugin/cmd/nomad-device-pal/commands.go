@@ -5,12 +5,14 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"sort"
 	"strings"
 
 	"github.com/hashicorp/cli"
 
-	deviceplugin "github.com/nomad-pal/nomad-pal/device-plugin"
+	"github.com/nomad-pal/nomad-pal/device-plugin/inventory"
+	"github.com/nomad-pal/nomad-pal/internal/version"
 )
 
 // command is one subcommand: it parses its own flags.
@@ -27,7 +29,11 @@ func (c *command) Run(args []string) int { return c.run(args) }
 // commands are the subcommands.
 func commands(ui cli.Ui) map[string]cli.CommandFactory {
 	all := map[string]*command{
+		"clear":       clearCommand(ui),
+		"doctor":      doctorCommand(ui),
 		"fingerprint": fingerprintCommand(ui),
+		"inventory":   inventoryCommand(),
+		"stats":       statsCommand(ui),
 		"version":     versionCommand(ui),
 	}
 	out := make(map[string]cli.CommandFactory, len(all))
@@ -37,12 +43,20 @@ func commands(ui cli.Ui) map[string]cli.CommandFactory {
 	return out
 }
 
+func inventoryCommand() *command {
+	return &command{
+		synopsis: inventory.Synopsis,
+		help:     inventory.Help,
+		run:      func(args []string) int { return inventory.Run(args, os.Stdout, os.Stderr) },
+	}
+}
+
 func versionCommand(ui cli.Ui) *command {
 	return &command{
 		synopsis: "Print the version",
 		help:     "Usage: nomad-device-pal version\n\n  Prints the version.",
 		run: func([]string) int {
-			ui.Output("nomad-device-pal v" + deviceplugin.Version)
+			ui.Output("nomad-device-pal " + version.Human())
 			return 0
 		},
 	}

@@ -70,10 +70,14 @@ func (s *source) config() deviceplugin.Config {
 	return cfg
 }
 
-// plugin starts the plugin inside this process; warnings go to the terminal.
+// quiet logs warnings to the terminal.
+func quiet() hclog.Logger {
+	return hclog.New(&hclog.LoggerOptions{Name: "nomad-device-pal", Level: hclog.Warn, Output: os.Stderr, DisableTime: true})
+}
+
+// plugin starts the plugin inside this process.
 func (s *source) plugin() *deviceplugin.Plugin {
-	log := hclog.New(&hclog.LoggerOptions{Name: "nomad-device-pal", Level: hclog.Warn, Output: os.Stderr, DisableTime: true})
-	p := deviceplugin.New(deviceplugin.Options{Log: log, Open: open, Exit: func(int) {}})
+	p := deviceplugin.New(deviceplugin.Options{Log: quiet(), Open: open, Exit: func(int) {}})
 	p.Configure(s.config())
 	return p
 }

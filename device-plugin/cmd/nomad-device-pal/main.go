@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/nomad/plugins/device"
 
 	deviceplugin "github.com/nomad-pal/nomad-pal/device-plugin"
+	"github.com/nomad-pal/nomad-pal/internal/version"
 )
 
 func main() {
@@ -35,7 +36,7 @@ func serve() {
 // run is the command line for people.
 func run(args []string) int {
 	ui := &cli.BasicUi{Reader: os.Stdin, Writer: os.Stdout, ErrorWriter: os.Stderr}
-	c := cli.NewCLI("nomad-device-pal", deviceplugin.Version)
+	c := cli.NewCLI("nomad-device-pal", version.Human())
 	c.Args = args
 	c.Commands = commands(ui)
 	c.HelpFunc = help

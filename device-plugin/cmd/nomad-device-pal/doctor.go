@@ -1,0 +1,288 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/cli"
+	"github.com/hashicorp/nomad/plugins/device"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+)
+
+// finding is the outcome of one check.
+type finding struct {
+	Check   string `json:"check"`
+	Status  string `json:"status"` // "ok", "warn" or "fail"
+	Message string `json:"message"`
+	Fix     string `json:"fix,omitempty"` // what to do about it
+}
+
+const (
+	statusOK   = "ok"
+	statusWarn = "warn"
+	statusFail = "fail"
+)
+
+// diagnosis runs the checks in order; later ones use what earlier ones found.
+type diagnosis struct {
+	source
+	nomadConfig string
+	self        string // this binary
+	groups      []*device.DeviceGroup
+	findings    []finding
+}
+
+func doctorCommand(ui cli.Ui) *command {
+	return &command{
+		synopsis: "Check driver, GPUs and installation, and say how to fix what is wrong",
+		help: `Usage: nomad-device-pal doctor [options]
+
+  Checks the driver, NVML, permissions, the GPUs, where this plugin is installed
+  and the profile. Exits with 1 when something does not work.
+` + sourceHelp + `  -nomad-config=PATH  Nomad's configuration file or directory (default /etc/nomad.d).
+`,
+		run: func(args []string) int {
+			d := diagnosis{}
+			code, ok := d.parse(ui, "doctor", args, func(fs *flag.FlagSet) { fs.StringVar(&d.nomadConfig, "nomad-config", "/etc/nomad.d", "") })
+			if !ok {
+				return code
+			}
+			var err error
+			if d.self, err = os.Executable(); err != nil {
+				ui.Error("doctor: " + err.Error())
+				return 1
+			}
+			d.run()
+			return d.print(ui)
+		},
+	}
+}
+
+func (d *diagnosis) run() {
+	if d.inventory == "" {
+		d.driver()
+		d.permissions()
+	}
+	d.devices()
+	d.placement()
+	d.calibration()
+}
+
+func (d *diagnosis) add(status, check, message, fix string) {
+	d.findings = append(d.findings, finding{check, status, message, fix})
+}
+
+// driver looks at what the kernel says, apart from NVML.
+func (d *diagnosis) driver() {
+	data, err := os.ReadFile("/proc/driver/nvidia/version")
+	if err != nil {
+		d.add(statusFail, "driver", "the NVIDIA kernel driver is not loaded", "install the driver for this kernel, then: modprobe nvidia")
+		return
+	}
+	first, _, _ := strings.Cut(string(data), "\n")
+	d.add(statusOK, "driver", first, "")
+}
+
+// permissions looks at the device files.
+func (d *diagnosis) permissions() {
+	for _, path := range []string{"/dev/nvidiactl", "/dev/nvidia-uvm"} {
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			d.add(statusWarn, "permissions", path+" does not exist", "nvidia-modprobe -u -c=0 makes it; nvidia-persistenced does so at boot")
+		case err != nil:
+			d.add(statusFail, "permissions", err.Error(), "run Nomad's client as root, as Nomad asks for")
+		default:
+			f.Close()
+			d.add(statusOK, "permissions", path+" can be opened", "")
+		}
+	}
+}
+
+// devices asks for the first fingerprint, as Nomad would.
+func (d *diagnosis) devices() {
+	cfg := d.config()
+	b, err := open(cfg, quiet())
+	if err != nil {
+		d.add(statusFail, "gpus", err.Error(), "")
+		return
+	}
+	defer b.Close()
+	inv, err := b.Scan()
+	if err != nil {
+		d.add(statusFail, "gpus", err.Error(), "nvidia-smi must work first; "+d.library+" comes with the driver")
+		return
+	}
+	for _, w := range inv.Warnings {
+		d.add(statusWarn, "gpus", w, "")
+	}
+	if len(inv.Devices) == 0 {
+		d.add(statusFail, "gpus", "the driver works and lists no GPU", "lspci -d 10de: shows what the machine has")
+		return
+	}
+	for _, g := range inv.Devices {
+		if g.PersistenceMode == "Disabled" {
+			d.add(statusWarn, "persistence", g.ID+" has persistence mode off: every first job waits for the driver, and NVML calls are slow", "systemctl enable --now nvidia-persistenced")
+			break
+		}
+	}
+	d.health()
+}
+
+// health asks the plugin itself what it would publish.
+func (d *diagnosis) health() {
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	defer cancel()
+	groups, err := firstFingerprint(ctx, d.plugin())
+	if err != nil {
+		d.add(statusFail, "gpus", err.Error(), "")
+		return
+	}
+	d.groups = groups
+	for _, g := range groups {
+		sick := 0
+		for _, dev := range g.Devices {
+			if !dev.Healthy {
+				sick++
+				d.add(statusFail, "health", dev.ID+" is unhealthy: "+dev.HealthDesc, remedy(dev.HealthDesc))
+			}
+		}
+		d.add(statusOK, "gpus", fmt.Sprintf("%d × %s, %d healthy", len(g.Devices), g.Name, len(g.Devices)-sick), "")
+	}
+}
+
+// remedy is what to do about a health reason.
+func remedy(reason string) string {
+	switch {
+	case strings.HasPrefix(reason, "gpu-lost"), strings.HasPrefix(reason, "xid:79"):
+		return "reboot; if it comes again, have power and PCIe seating checked"
+	case strings.HasPrefix(reason, "row-remap-failure"), strings.HasPrefix(reason, "page-retirement"):
+		return "the card is for return"
+	case strings.HasPrefix(reason, "fabric-not-ready"):
+		return "systemctl status nvidia-fabricmanager"
+	case strings.HasPrefix(reason, "driver-not-answering"):
+		return "look for hung processes on the GPU (nvidia-smi, dmesg); reboot if they cannot be ended"
+	}
+	return "drain the node, then: nvidia-smi --gpu-reset -i UUID"
+}
+
+// placement checks that Nomad can find this binary under the right name.
+func (d *diagnosis) placement() {
+	if d.self != "" && runtime.GOOS == "linux" {
+		if st, err := os.Stat(d.self); err == nil && st.Mode()&0o111 == 0 {
+			d.add(statusFail, "placement", d.self+" is not executable", "chmod +x "+d.self)
+		}
+	}
+	c, err := readNomadConfig(d.nomadConfig)
+	if err != nil {
+		d.add(statusWarn, "placement", fmt.Sprintf("Nomad's configuration cannot be read: %v; plugin_dir is unknown", err), "say where it is with -nomad-config")
+		return
+	}
+	for _, w := range c.unreadable {
+		d.add(statusWarn, "placement", w, "")
+	}
+	dir := c.pluginDir
+	if dir == "" && c.dataDir != "" {
+		dir = filepath.Join(c.dataDir, "plugins")
+	}
+	name := filepath.Base(d.self)
+	switch {
+	case dir == "":
+		d.add(statusFail, "placement", "neither plugin_dir nor data_dir is set in "+d.nomadConfig, "set plugin_dir and put "+name+" there")
+	case filepath.Clean(dir) != filepath.Dir(d.self):
+		d.add(statusWarn, "placement", fmt.Sprintf("plugin_dir is %s, this binary is %s", dir, d.self), "install "+d.self+" "+filepath.Join(dir, name))
+	default:
+		d.add(statusOK, "placement", "this binary is in plugin_dir "+dir, "")
+	}
+	d.label(c, strings.TrimSuffix(name, filepath.Ext(name)))
+}
+
+// label checks the plugin block: Nomad loads an external plugin only when there
+// is a block whose label is the file's name.
+func (d *diagnosis) label(c nomadConfig, want string) {
+	for _, l := range c.labels {
+		if l == want {
+			d.add(statusOK, "placement", fmt.Sprintf("there is a block plugin %q", l), "")
+			return
+		}
+	}
+	d.add(statusFail, "placement", fmt.Sprintf("no block plugin %q in %s (found: %s)", want, d.nomadConfig, orNone(c.labels)),
+		fmt.Sprintf("add: plugin %q { config {} }  — the label is the file's name, not \"nvidia\"", want))
+}
+
+func orNone(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}
+
+// calibration checks the profile.
+func (d *diagnosis) calibration() {
+	if d.profile == "" {
+		d.add(statusOK, "profile", "none given: GPUs are compared with this node's others", "")
+		return
+	}
+	data, err := os.ReadFile(d.profile)
+	if err != nil {
+		d.add(statusFail, "profile", err.Error(), "nomad-pal profile writes it")
+		return
+	}
+	p, err := profile.Parse(data)
+	if err != nil {
+		d.add(statusFail, "profile", d.profile+": "+err.Error(), "write it anew; until then the plugin keeps the previous one")
+		return
+	}
+	unknown := 0
+	for _, g := range d.groups {
+		for _, dev := range g.Devices {
+			if _, ok := p.Lookup(dev.ID, pal.ClassA); !ok {
+				unknown++
+			}
+		}
+	}
+	if unknown > 0 {
+		d.add(statusWarn, "profile", fmt.Sprintf("version %d does not know %d of this node's GPUs: they are in the last class", p.Version, unknown), "measure them and calibrate again")
+		return
+	}
+	d.add(statusOK, "profile", fmt.Sprintf("version %d", p.Version), "")
+}
+
+func (d *diagnosis) print(ui cli.Ui) int {
+	code := 0
+	for _, f := range d.findings {
+		if f.Status == statusFail {
+			code = 1
+		}
+	}
+	if d.json {
+		data, err := json.MarshalIndent(d.findings, "", "  ")
+		if err != nil {
+			ui.Error("doctor: " + err.Error())
+			return 1
+		}
+		ui.Output(string(data))
+		return code
+	}
+	for _, f := range d.findings {
+		ui.Output(fmt.Sprintf("%-4s  %-11s  %s", f.Status, f.Check, f.Message))
+		if f.Fix != "" {
+			ui.Output("                   → " + f.Fix)
+		}
+	}
+	return code
+}

@@ -1,0 +1,82 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/hashicorp/hcl"
+)
+
+// nomadConfig is what matters here of the configuration of Nomad's agent.
+type nomadConfig struct {
+	pluginDir, dataDir string
+	labels             []string // of plugin blocks
+	unreadable         []string // files that could not be read, with the reason
+}
+
+// readNomadConfig reads a file, or all .hcl and .json files of a directory.
+func readNomadConfig(path string) (nomadConfig, error) {
+	var c nomadConfig
+	st, err := os.Stat(path)
+	if err != nil {
+		return c, err
+	}
+	files := []string{path}
+	if st.IsDir() {
+		files = nil
+		entries, err := os.ReadDir(path)
+		if err != nil {
+			return c, err
+		}
+		for _, e := range entries {
+			if ext := filepath.Ext(e.Name()); ext == ".hcl" || ext == ".json" {
+				files = append(files, filepath.Join(path, e.Name()))
+			}
+		}
+	}
+	if len(files) == 0 {
+		return c, fmt.Errorf("%s holds no .hcl or .json file", path)
+	}
+	for _, f := range files {
+		if err := c.read(f); err != nil {
+			c.unreadable = append(c.unreadable, fmt.Sprintf("%s: %v", f, err))
+		}
+	}
+	return c, nil
+}
+
+// agentFile is the part of a configuration file that matters. Nomad reads these
+// files as HCL 1, which allows keys that HCL 2 does not.
+type agentFile struct {
+	PluginDir string `hcl:"plugin_dir"`
+	DataDir   string `hcl:"data_dir"`
+	Plugins   []struct {
+		Name string `hcl:",key"`
+	} `hcl:"plugin"`
+}
+
+// read adds one file; later ones win, as with Nomad.
+func (c *nomadConfig) read(path string) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	var f agentFile
+	if err := hcl.Decode(&f, string(data)); err != nil {
+		return err
+	}
+	if f.PluginDir != "" {
+		c.pluginDir = f.PluginDir
+	}
+	if f.DataDir != "" {
+		c.dataDir = f.DataDir
+	}
+	for _, p := range f.Plugins {
+		c.labels = append(c.labels, p.Name)
+	}
+	return nil
+}

@@ -1,0 +1,124 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/cli"
+	"github.com/hashicorp/nomad/plugins/device"
+	"github.com/hashicorp/nomad/plugins/shared/structs"
+	"github.com/ryanuber/columnize"
+)
+
+func statsCommand(ui cli.Ui) *command {
+	return &command{
+		synopsis: "Print the statistics of this node's GPUs",
+		help: `Usage: nomad-device-pal stats [options]
+
+  Prints what the plugin would send as statistics. Rates and profiling metrics
+  cover the interval.
+` + sourceHelp + `  -interval=1s     Time to measure over.
+`,
+		run: func(args []string) int {
+			var s source
+			var interval time.Duration
+			code, ok := s.parse(ui, "stats", args, func(fs *flag.FlagSet) { fs.DurationVar(&interval, "interval", time.Second, "") })
+			if !ok {
+				return code
+			}
+			if interval < 100*time.Millisecond {
+				ui.Error("stats: -interval is below 100ms")
+				return 2
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), interval+15*time.Second)
+			defer cancel()
+			groups, err := s.statistics(ctx, interval)
+			if err != nil {
+				ui.Error("stats: " + err.Error())
+				return 1
+			}
+			return printStats(ui, groups, s.json)
+		},
+	}
+}
+
+// statistics takes two readings and returns the second: only it has rates.
+func (s *source) statistics(ctx context.Context, interval time.Duration) ([]*device.DeviceGroupStats, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	p := s.plugin()
+	devices, err := p.Fingerprint(ctx) // the stream stays open: statistics need its scans
+	if err != nil {
+		return nil, err
+	}
+	if m := <-devices; m == nil || len(m.Devices) == 0 {
+		return nil, fmt.Errorf("no GPUs")
+	}
+	stream, err := p.Stats(ctx, interval)
+	if err != nil {
+		return nil, err
+	}
+	<-stream
+	m, ok := <-stream
+	if !ok {
+		return nil, fmt.Errorf("no statistics: %w", ctx.Err())
+	}
+	return m.Groups, nil
+}
+
+func printStats(ui cli.Ui, groups []*device.DeviceGroupStats, asJSON bool) int {
+	if asJSON {
+		out := map[string]map[string]*structs.StatValue{}
+		for _, g := range groups {
+			for id, s := range g.InstanceStats {
+				out[id] = s.Stats.Attributes
+			}
+		}
+		data, err := json.MarshalIndent(out, "", "  ")
+		if err != nil {
+			ui.Error("stats: " + err.Error())
+			return 1
+		}
+		ui.Output(string(data))
+		return 0
+	}
+	for _, g := range groups {
+		for _, id := range sortedNames(g.InstanceStats) {
+			ui.Output(fmt.Sprintf("%s/%s/%s[%s]", g.Vendor, g.Type, g.Name, id))
+			var rows []string
+			set := g.InstanceStats[id].Stats.Attributes
+			for _, name := range sortedNames(set) {
+				rows = append(rows, "  "+name+" | "+statText(set[name]))
+			}
+			ui.Output(columnize.Format(rows, &columnize.Config{NoTrim: true, Delim: "|", Glue: "  "}) + "\n")
+		}
+	}
+	return 0
+}
+
+// statText is a statistic as a person writes it.
+func statText(v *structs.StatValue) string {
+	text := ""
+	switch {
+	case v.StringVal != nil:
+		return *v.StringVal
+	case v.BoolVal != nil:
+		return fmt.Sprint(*v.BoolVal)
+	case v.IntNumeratorVal != nil && v.IntDenominatorVal != nil:
+		text = fmt.Sprintf("%d / %d", *v.IntNumeratorVal, *v.IntDenominatorVal)
+	case v.IntNumeratorVal != nil:
+		text = fmt.Sprint(*v.IntNumeratorVal)
+	case v.FloatNumeratorVal != nil:
+		text = fmt.Sprintf("%.4g", *v.FloatNumeratorVal)
+	}
+	if v.Unit != "" {
+		text += " " + v.Unit
+	}
+	return text
+}
