@@ -1,0 +1,399 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
+)
+
+// bed is a real Nomad cluster with emulated GPUs, and the placer's binaries.
+type bed struct {
+	*cluster.Cluster
+	t      *testing.T
+	bin    string
+	dir    string
+	config string
+	agent  *exec.Cmd
+}
+
+// scores are the times of each node's GPUs, relative to the median GPU. GPU k
+// of node n is "GPU-n-k".
+var placerScores = [][]float64{
+	{1.00, 1.00, 1.05, 1.50},
+	{0.97, 0.98, 1.00, 1.00},
+	{1.00, 1.02, 1.00, 0.98},
+	{1.00, 1.00, 1.20, 1.00},
+}
+
+func gpu(node, k int) string { return fmt.Sprintf("GPU-%d-%d", node, k) }
+
+// binaries is the folder with the binaries under test.
+func binaries(t *testing.T) string {
+	t.Helper()
+	bin := os.Getenv("E2E_BIN")
+	if bin == "" {
+		t.Skip("E2E_BIN names no folder with the binaries: run make e2e")
+	}
+	return bin
+}
+
+// newBed starts a cluster whose nodes have one GPU per score.
+func newBed(t *testing.T, scores [][]float64, options cluster.Options) *bed {
+	t.Helper()
+	b := &bed{t: t, bin: binaries(t), dir: t.TempDir()}
+	for n, times := range scores {
+		path := filepath.Join(b.dir, fmt.Sprintf("gpus-%d.hcl", n))
+		b.writeInventory(path, n, times, nil)
+		options.Clients = append(options.Clients, cluster.Client{
+			Name: fmt.Sprintf("node-%d", n),
+			Meta: map[string]string{"rack": fmt.Sprintf("r%d", n/2)},
+			Plugins: []cluster.Plugin{{
+				Path: filepath.Join(b.bin, "nomad-device-pal"),
+				Config: fmt.Sprintf("backend = \"emulated\"\ninventory = %q\nfingerprint_period = \"1s\"\nstate_dir = %q\n",
+					path, filepath.Join(b.dir, fmt.Sprintf("state-%d", n))),
+			}},
+		})
+	}
+	b.Cluster = clustertest.Start(t, options)
+	b.until("GPUs are published", func() string {
+		gpus := 0
+		nodes, _, err := b.API().Nodes().List(&api.QueryOptions{Params: map[string]string{"resources": "true"}})
+		if err != nil {
+			return err.Error()
+		}
+		for _, n := range nodes {
+			for _, d := range n.NodeResources.Devices {
+				gpus += len(d.Instances)
+			}
+		}
+		if want := len(slices.Concat(scores...)); gpus < want {
+			return fmt.Sprintf("%d of %d", gpus, want)
+		}
+		return ""
+	})
+	return b
+}
+
+// writeInventory writes a node's inventory; sick GPUs are unhealthy.
+func (b *bed) writeInventory(path string, node int, times []float64, sick map[int]bool) {
+	b.t.Helper()
+	var s strings.Builder
+	for k, x := range times {
+		fmt.Fprintf(&s, "gpu %q {\n  model = \"NVIDIA H200\"\n  healthy = %v\n  key = \"k\"\n  times = { A = %v, B = %v, C = %v, D = %v }\n}\n",
+			gpu(node, k), !sick[k], x, x, x, x)
+	}
+	if err := os.WriteFile(path, []byte(s.String()), 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// inventory rewrites the inventory of a running node.
+func (b *bed) inventory(node int, times []float64, sick map[int]bool) {
+	b.writeInventory(filepath.Join(b.dir, fmt.Sprintf("gpus-%d.hcl", node)), node, times, sick)
+}
+
+// startAgent starts the placer; binary is "nomad-pal" or the one with fault
+// points.
+func (b *bed) startAgent(binary string, env ...string) {
+	b.t.Helper()
+	path := filepath.Join(b.dir, "agent.hcl")
+	config := "http {\n  bind_port = 0\n}\ngrace = \"2s\"\ndefault_class = \"A\"\n" + b.config
+	if err := os.WriteFile(path, []byte(config), 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+	log, err := os.OpenFile(filepath.Join(b.dir, "agent.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	cmd := exec.Command(filepath.Join(b.bin, binary), "agent", "-config", path, "-log-level", "debug")
+	cmd.Env = append(append(os.Environ(), b.Env()...), env...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		b.t.Fatal(err)
+	}
+	log.Close()
+	b.agent = cmd
+	b.t.Cleanup(func() {
+		b.stopAgent()
+		if b.t.Failed() {
+			text, _ := os.ReadFile(filepath.Join(b.dir, "agent.log"))
+			b.t.Logf("log of the agent:\n%s", text)
+		}
+	})
+}
+
+// stopAgent ends the placer and waits for it.
+func (b *bed) stopAgent() {
+	if b.agent != nil {
+		_ = b.agent.Process.Signal(syscall.SIGTERM)
+		_ = b.agent.Wait()
+		b.agent = nil
+	}
+}
+
+// waitDead waits until the placer has killed itself.
+func (b *bed) waitDead() {
+	b.t.Helper()
+	done := make(chan struct{})
+	go func() { _ = b.agent.Wait(); close(done) }()
+	select {
+	case <-done:
+		b.agent = nil
+	case <-time.After(30 * time.Second):
+		b.t.Fatal("the placer did not reach its fault point")
+	}
+}
+
+// pal runs one of our commands and returns output and exit code.
+func (b *bed) pal(args ...string) (string, int) {
+	b.t.Helper()
+	cmd := exec.Command(filepath.Join(b.bin, "nomad-pal"), args...)
+	cmd.Env = append(os.Environ(), b.Env()...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+		b.t.Fatal(err)
+	}
+	return out.String(), cmd.ProcessState.ExitCode()
+}
+
+// palJob runs a command on a jobspec.
+func (b *bed) palJob(command, hcl string, args ...string) (string, int) {
+	b.t.Helper()
+	path := filepath.Join(b.t.TempDir(), "job.nomad.hcl")
+	if err := os.WriteFile(path, []byte(hcl), 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+	return b.pal(append(append([]string{command}, args...), path)...)
+}
+
+// run registers a job with `nomad-pal run -detach`.
+func (b *bed) run(hcl string) {
+	b.t.Helper()
+	if out, code := b.palJob("run", hcl, "-detach"); code != 0 {
+		b.t.Fatalf("nomad-pal run: exit code %d: %s", code, out)
+	}
+}
+
+type jobStub = api.JobListStub
+
+// job is a jobspec: groups of count × gpus that sleep.
+type job struct {
+	id, kind, meta, extra string
+	groups                []group
+	seconds               int
+}
+
+type group struct {
+	name        string
+	count, gpus int
+	extra       string
+}
+
+func (j job) hcl() string {
+	if j.kind == "" {
+		j.kind = "batch"
+	}
+	if j.seconds == 0 {
+		j.seconds = 3600
+	}
+	var s strings.Builder
+	fmt.Fprintf(&s, "job %q {\n  type = %q\n  %s\n  meta {\n    %s\n  }\n", j.id, j.kind, j.extra, j.meta)
+	for _, g := range j.groups {
+		fmt.Fprintf(&s, `
+  group %q {
+    count = %d
+    %s
+    ephemeral_disk {
+      size = 110
+    }
+    task "main" {
+      driver = "raw_exec"
+      config {
+        command = "/bin/sleep"
+        args    = ["%d"]
+      }
+      kill_timeout = "1s"
+      resources {
+        cpu    = 10
+        memory = 10
+        device "nvidia/gpu" {
+          count = %d
+        }
+      }
+    }
+  }
+`, g.name, g.count, g.extra, j.seconds, g.gpus)
+	}
+	s.WriteString("}\n")
+	return s.String()
+}
+
+func gang(id string, count, gpus int) job {
+	return job{id: id, groups: []group{{name: "workers", count: count, gpus: gpus}}}
+}
+
+// member is a running allocation.
+type member struct {
+	ID, Group string
+	GPUs      []string
+	Version   uint64
+}
+
+// members are the job's running allocations, by group.
+func (b *bed) members(id string) []member {
+	b.t.Helper()
+	stubs, _, err := b.API().Jobs().Allocations(id, true, nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var ms []member
+	for _, s := range stubs {
+		if s.ClientStatus != "running" && !(s.ClientStatus == "pending" && s.DesiredStatus == "run") {
+			continue
+		}
+		a, _, err := b.API().Allocations().Info(s.ID, nil)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		m := member{ID: s.ID, Group: s.TaskGroup, Version: s.JobVersion}
+		for _, t := range a.AllocatedResources.Tasks {
+			for _, d := range t.Devices {
+				m.GPUs = append(m.GPUs, d.DeviceIDs...)
+			}
+		}
+		slices.Sort(m.GPUs)
+		ms = append(ms, m)
+	}
+	slices.SortFunc(ms, func(a, b member) int {
+		return strings.Compare(a.Group+strings.Join(a.GPUs, ","), b.Group+strings.Join(b.GPUs, ","))
+	})
+	return ms
+}
+
+// gpusOf are the GPUs of the job's running allocations, sorted.
+func (b *bed) gpusOf(id string) []string {
+	b.t.Helper()
+	var ids []string
+	for _, m := range b.members(id) {
+		ids = append(ids, m.GPUs...)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// untilGPUs waits until the job runs on n GPUs and returns them.
+func (b *bed) untilGPUs(id string, n int) []string {
+	b.t.Helper()
+	var ids []string
+	b.until(fmt.Sprintf("job %q on %d GPUs", id, n), func() string {
+		if ids = b.gpusOf(id); len(ids) != n {
+			return fmt.Sprintf("it runs on %v: %s", ids, b.explain(id).Reason)
+		}
+		return ""
+	})
+	return ids
+}
+
+// explanation is what the tests read of `nomad-pal explain -json`.
+type explanation struct {
+	Phase, Reason, Note string
+	Decision            struct {
+		Chosen *struct {
+			Cost    float64
+			Members []struct {
+				Group string
+				GPUs  []struct{ ID string } `json:"gpus"`
+			}
+		}
+	}
+}
+
+func (b *bed) explain(id string) explanation {
+	b.t.Helper()
+	out, code := b.pal("explain", "-json", id)
+	var e explanation
+	if code != 0 {
+		e.Reason = out
+		return e
+	}
+	if err := json.Unmarshal([]byte(out), &e); err != nil {
+		b.t.Fatalf("explain: %v\n%s", err, out)
+	}
+	return e
+}
+
+// explained are the GPUs that explain names, sorted.
+func (b *bed) explained(id string) []string {
+	b.t.Helper()
+	var ids []string
+	if c := b.explain(id).Decision.Chosen; c != nil {
+		for _, m := range c.Members {
+			for _, u := range m.GPUs {
+				ids = append(ids, u.ID)
+			}
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// purge stops jobs and waits until nothing of them runs.
+func (b *bed) purge(ids ...string) {
+	b.t.Helper()
+	for _, id := range ids {
+		if _, _, err := b.API().Jobs().Deregister(id, true, nil); err != nil && !strings.Contains(err.Error(), "404") {
+			b.t.Fatal(err)
+		}
+	}
+	b.until("the jobs are gone", func() string {
+		allocs, _, err := b.API().Allocations().List(nil)
+		if err != nil {
+			return err.Error()
+		}
+		for _, a := range allocs {
+			if slices.Contains(ids, a.JobID) && a.ClientStatus != "complete" && a.ClientStatus != "failed" && a.ClientStatus != "lost" {
+				return a.Name + " is " + a.ClientStatus
+			}
+		}
+		return ""
+	})
+}
+
+// until polls until missing is "".
+func (b *bed) until(what string, missing func() string) {
+	b.t.Helper()
+	clustertest.Until(b.t, 60*time.Second, what, func(context.Context) (string, error) { return missing(), nil })
+}
+
+// holds checks that something stays true for a while.
+func (b *bed) holds(what string, wrong func() string) {
+	b.t.Helper()
+	end := time.Now().Add(4 * time.Second)
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	for time.Now().Before(end) {
+		if w := wrong(); w != "" {
+			b.t.Fatalf("%s: %s", what, w)
+		}
+		<-tick.C
+	}
+}

@@ -1,0 +1,260 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package e2e_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+)
+
+// TestPlacer: the main job. One cluster of 4 nodes × 4 GPUs serves all
+// subtests; each leaves it empty.
+func TestPlacer(t *testing.T) {
+	b := newBed(t, placerScores, cluster.Options{})
+	for _, c := range []struct {
+		name string
+		test func(*testing.T, *bed)
+	}{
+		{"single GPU", testSingle},
+		{"gang in one node", testOneNode},
+		{"gang across nodes", testAcrossNodes},
+		{"several groups", testSeveralGroups},
+		{"waits and holds nothing", testWaits},
+		{"run again", testRunAgain},
+		{"stopped while waiting", testStoppedWhileWaiting},
+		{"two want the same", testTwoWantTheSame},
+		{"bad input", testBadInput},
+		{"plan", testPlan},
+		{"release", testRelease},
+		{"killed before commit", func(t *testing.T, b *bed) { testKilled(t, b, "before-commit") }},
+		{"killed after commit", func(t *testing.T, b *bed) { testKilled(t, b, "after-commit") }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			sub := *b
+			sub.t = t
+			if !strings.HasPrefix(c.name, "killed") {
+				sub.startAgent("nomad-pal")
+			}
+			c.test(t, &sub)
+		})
+	}
+}
+
+func same(t *testing.T, what string, want, got any) {
+	t.Helper()
+	if d := cmp.Diff(want, got); d != "" {
+		t.Fatalf("%s (-want +got):\n%s", what, d)
+	}
+}
+
+func testSingle(t *testing.T, b *bed) {
+	b.run(gang("single", 1, 1).hcl())
+	got := b.untilGPUs("single", 1)
+	same(t, "the fastest GPU", []string{gpu(1, 0)}, got)
+	b.until("confirmed", func() string {
+		if d := cmp.Diff(got, b.explained("single")); d != "" {
+			return d
+		}
+		return ""
+	})
+	out, _ := b.pal("explain", "single")
+	for _, want := range []string{"L×V matrix", "Chosen GPUs", "packed", gpu(1, 0)} {
+		if !strings.Contains(out, want) {
+			t.Errorf("explain says nothing of %q:\n%s", want, out)
+		}
+	}
+	t.Log(out)
+	b.purge("single")
+}
+
+func testOneNode(t *testing.T, b *bed) {
+	b.run(gang("node", 1, 4).hcl())
+	same(t, "all of the best node", []string{gpu(1, 0), gpu(1, 1), gpu(1, 2), gpu(1, 3)}, b.untilGPUs("node", 4))
+	b.purge("node")
+}
+
+// Six members cannot share a node; the outliers GPU-0-3 and GPU-3-2 are left
+// out although their nodes are needed.
+func testAcrossNodes(t *testing.T, b *bed) {
+	b.run(gang("across", 14, 1).hcl())
+	got := b.untilGPUs("across", 14)
+	if slices.Contains(got, gpu(0, 3)) || slices.Contains(got, gpu(3, 2)) {
+		t.Fatalf("an outlier is in the gang: %v", got)
+	}
+	same(t, "explained", got, b.explained("across"))
+	b.purge("across")
+}
+
+func testSeveralGroups(t *testing.T, b *bed) {
+	j := job{id: "groups", groups: []group{{name: "actors", count: 2, gpus: 1}, {name: "learner", count: 1, gpus: 2}}}
+	b.run(j.hcl())
+	got := b.untilGPUs("groups", 4)
+	same(t, "explained", got, b.explained("groups"))
+	same(t, "all in the best node", []string{gpu(1, 0), gpu(1, 1), gpu(1, 2), gpu(1, 3)}, got)
+	b.purge("groups")
+}
+
+// A gang larger than what is free holds no GPU, and starts when GPUs free up.
+func testWaits(t *testing.T, b *bed) {
+	b.run(gang("first", 3, 4).hcl())
+	b.untilGPUs("first", 12)
+	b.run(gang("second", 2, 4).hcl())
+	b.until("the second waits with a reason", func() string {
+		if e := b.explain("second"); e.Phase != "waiting" || !strings.Contains(e.Reason, "8 GPUs") {
+			return e.Phase + ": " + e.Reason
+		}
+		return ""
+	})
+	b.holds("the second holds nothing", func() string {
+		if got := b.gpusOf("second"); len(got) > 0 {
+			return strings.Join(got, " ")
+		}
+		return ""
+	})
+	b.purge("first")
+	b.untilGPUs("second", 8)
+	b.purge("second")
+}
+
+// Running the same file again adds the gate to a placed job; nothing restarts.
+func testRunAgain(t *testing.T, b *bed) {
+	j := gang("again", 2, 2)
+	b.run(j.hcl())
+	b.untilGPUs("again", 4)
+	before := b.members("again")
+	for range 2 {
+		b.run(j.hcl())
+		b.until("the gate is off again", func() string {
+			info, _, err := b.API().Jobs().Info("again", nil)
+			if err != nil {
+				return err.Error()
+			}
+			if len(info.Constraints) > 0 || *info.Version%2 == 0 {
+				return fmt.Sprintf("version %d with %d constraints", *info.Version, len(info.Constraints))
+			}
+			return ""
+		})
+	}
+	b.holds("the same allocations run", func() string {
+		after := b.members("again")
+		for i := range after {
+			after[i].Version = before[0].Version
+		}
+		return cmp.Diff(before, after)
+	})
+	if e := b.explain("again"); e.Phase != "running" {
+		t.Fatalf("phase %q: %s", e.Phase, e.Reason)
+	}
+	b.purge("again")
+}
+
+func testStoppedWhileWaiting(t *testing.T, b *bed) {
+	b.run(gang("blocker", 4, 4).hcl())
+	b.untilGPUs("blocker", 16)
+	b.run(gang("quitter", 1, 1).hcl())
+	b.run(gang("patient", 1, 1).hcl())
+	b.until("both wait", func() string {
+		if out, _ := b.pal("queue"); !strings.Contains(out, "quitter") || !strings.Contains(out, "patient") {
+			return out
+		}
+		return ""
+	})
+	if _, _, err := b.API().Jobs().Deregister("quitter", false, nil); err != nil {
+		t.Fatal(err)
+	}
+	b.purge("blocker")
+	b.untilGPUs("patient", 1)
+	b.holds("the stopped one does not start", func() string { return strings.Join(b.gpusOf("quitter"), " ") })
+	b.purge("patient", "quitter")
+}
+
+// Two gangs of 3 nodes each want the same 4 nodes: one runs whole, the other
+// holds nothing.
+func testTwoWantTheSame(t *testing.T, b *bed) {
+	b.run(gang("left", 3, 4).hcl())
+	b.run(gang("right", 3, 4).hcl())
+	b.untilGPUs("left", 12)
+	b.holds("the other holds nothing", func() string { return strings.Join(b.gpusOf("right"), " ") })
+	b.purge("left")
+	b.untilGPUs("right", 12)
+	b.purge("right")
+}
+
+func testBadInput(t *testing.T, b *bed) {
+	bad := gang("bad-class", 1, 1)
+	bad.meta = `pal_class = "Z"`
+	out, code := b.palJob("run", bad.hcl(), "-detach")
+	if code == 0 || !strings.Contains(out, `pal_class = "Z"`) {
+		t.Errorf("run of a bad class: exit code %d: %s", code, out)
+	}
+	b.run(gang("too-large", 5, 4).hcl())
+	b.until("too large for the cluster", func() string {
+		if e := b.explain("too-large"); !strings.Contains(e.Reason, "needs 20 GPUs, the cluster has 16") {
+			return e.Reason
+		}
+		return ""
+	})
+	// It does not stand in others' way.
+	b.run(gang("small", 1, 1).hcl())
+	b.untilGPUs("small", 1)
+	b.purge("too-large", "small")
+}
+
+func testPlan(t *testing.T, b *bed) {
+	out, code := b.palJob("plan", gang("planned", 1, 2).hcl())
+	if code != 1 || !strings.Contains(out, "would start now") || !strings.Contains(out, gpu(1, 0)) {
+		t.Errorf("plan of what fits: exit code %d: %s", code, out)
+	}
+	out, code = b.palJob("plan", gang("planned", 5, 4).hcl())
+	if code != 0 || !strings.Contains(out, "needs 20 GPUs") {
+		t.Errorf("plan of what does not fit: exit code %d: %s", code, out)
+	}
+	if jobs, _, err := b.API().Jobs().List(nil); err != nil || slices.ContainsFunc(jobs, func(j *jobStub) bool { return j.ID == "planned" }) {
+		t.Errorf("plan registered the job: %v", err)
+	}
+}
+
+// Released, a job is as its author wrote it, but for the gate of `run`.
+func testRelease(t *testing.T, b *bed) {
+	b.run(gang("free", 1, 1).hcl())
+	b.untilGPUs("free", 1)
+	if out, code := b.pal("release", "free"); code != 0 {
+		t.Fatalf("release: %s", out)
+	}
+	info, _, err := b.API().Jobs().Info("free", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := info.TaskGroups[0]
+	if len(info.Constraints) > 0 || len(g.Constraints) > 0 || len(g.Tasks[0].Resources.Devices[0].Constraints) > 0 {
+		t.Errorf("constraints are left: %v %v", info.Constraints, g.Constraints)
+	}
+	b.untilGPUs("free", 1)
+	b.purge("free")
+}
+
+// The placer dies by SIGKILL; the next one finishes the job, and gives no GPU
+// twice.
+func testKilled(t *testing.T, b *bed, at string) {
+	b.startAgent("nomad-pal-fault", "NOMAD_PAL_FAULT="+at)
+	b.run(gang("victim", 2, 2).hcl())
+	b.waitDead()
+	b.run(gang("other", 2, 2).hcl())
+	b.startAgent("nomad-pal")
+	victim, other := b.untilGPUs("victim", 4), b.untilGPUs("other", 4)
+	for _, id := range other {
+		if slices.Contains(victim, id) {
+			t.Fatalf("GPU %s was given twice", id)
+		}
+	}
+	b.until("explain names the GPUs", func() string { return cmp.Diff(victim, b.explained("victim")) })
+	b.holds("one version, one gang", func() string { return cmp.Diff(victim, b.gpusOf("victim")) })
+	b.purge("victim", "other")
+}
