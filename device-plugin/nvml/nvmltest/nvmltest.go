@@ -21,7 +21,8 @@ import (
 //go:embed testdata/fakenvml.c
 var source []byte
 
-// EnvState is the environment variable with the path of the state file.
+// EnvState is the environment variable with the path of the state file. Without
+// it the file is the library's, with ".state" added to the name.
 const EnvState = "FAKE_NVML"
 
 // ErrNoCompiler says that the library cannot be built here: skip the test.
@@ -39,7 +40,7 @@ func Build(dir string, hide ...string) (string, error) {
 		return "", err
 	}
 	lib := filepath.Join(dir, "libnvidia-ml.so.1")
-	args := []string{"-O1", "-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1", "-o", lib, code, "-lpthread"}
+	args := []string{"-O1", "-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1", "-o", lib, code, "-lpthread", "-ldl"}
 	if len(hide) > 0 {
 		script := filepath.Join(dir, "hide.map")
 		if err := os.WriteFile(script, []byte("{ local: "+strings.Join(hide, "; ")+"; };\n"), 0o644); err != nil {
