@@ -131,7 +131,7 @@ R cuModuleGetFunction(void **f, void *m, const char *name) {
 // Memory is the host's; large pieces are never touched and so never taken.
 R cuMemAlloc_v2(uint64_t *p, uint64_t n) {
   if (failing("oom") && n > 1 << 20) return OOM;
-  *p = (uint64_t)calloc(1, n < 64 << 20 ? n : 64);
+  *p = (uint64_t)calloc(1, n < 64 << 20 ? n : 1 << 20);
   return *p ? 0 : OOM;
 }
 R cuMemFree_v2(uint64_t p) { free((void *)p); return 0; }

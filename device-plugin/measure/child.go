@@ -1,0 +1,272 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package measure
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/cuda"
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// The child process holds the CUDA context: a driver that hangs, a kernel that
+// never ends or a GPU that falls off the bus takes the child with it and
+// nothing else, and killing it frees the GPU at once. It reads orders, one a
+// line ("run A", "stop"), runs windows of the class ordered until the next
+// order comes, and writes messages, one JSON object a line. End of input ends
+// it.
+
+// ChildCommand is the hidden subcommand that [Child] is.
+const ChildCommand = "measure-child"
+
+// message is one line from the child; one field is set.
+type message struct {
+	Device  *childDevice  `json:"device,omitempty"`
+	Ready   *childReady   `json:"ready,omitempty"`
+	Window  *childWindow  `json:"window,omitempty"`
+	Stopped bool          `json:"stopped,omitempty"`
+	Failed  *childFailure `json:"failed,omitempty"`
+}
+
+// childDevice says what GPU the child has.
+type childDevice struct {
+	UUID    string                  `json:"uuid"`
+	Name    string                  `json:"name"`
+	Compute string                  `json:"compute"` // capability, "9.0"
+	CUDA    string                  `json:"cuda"`    // the driver's, "13.0"
+	Work    map[pal.AppClass]string `json:"work"`    // see describe
+	Skipped []string                `json:"skipped,omitempty"`
+}
+
+// childReady says that a class's kernels are compiled and its memory is taken.
+type childReady struct {
+	Class  pal.AppClass `json:"class"`
+	Kernel string       `json:"kernel"`
+	// Work of one unit, in Unit·seconds; Peak the rate, in Unit, that the
+	// hardware cannot exceed at ClockMHz, 0 if not known; Expected what a sound
+	// GPU reaches at least.
+	Work     float64 `json:"work,omitempty"`
+	Unit     string  `json:"unit,omitempty"`
+	Peak     float64 `json:"peak,omitempty"`
+	Expected float64 `json:"expected,omitempty"`
+	ClockMHz int     `json:"clock_mhz"`
+	// ClockBound: Peak goes with the SM clock.
+	ClockBound bool `json:"clock_bound"`
+}
+
+// childWindow is one measured window.
+type childWindow struct {
+	Class pal.AppClass `json:"class"`
+	Units int          `json:"units"`
+	Ms    float64      `json:"ms"` // per unit, by the GPU's clock
+	Sum   string       `json:"sum"`
+}
+
+// childFailure is the child's last message.
+type childFailure struct {
+	Text string `json:"text"`
+	Code int    `json:"code,omitempty"` // the driver's
+}
+
+// Child runs the child's side: GPU uuid of the driver library, windows of
+// about windowMs, orders from in, messages to out. It returns the exit code.
+func Child(library, uuid string, windowMs float64, in io.Reader, out io.Writer) int {
+	// The CUDA context belongs to this thread.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	enc := json.NewEncoder(out)
+	c := &child{uuid: uuid, windowMs: windowMs, send: func(m message) error { return enc.Encode(m) }}
+	err := c.serve(library, orders(in))
+	if err == nil || errors.Is(err, io.ErrClosedPipe) {
+		return 0
+	}
+	if err := c.send(message{Failed: &childFailure{Text: err.Error(), Code: cuda.CodeOf(err)}}); err != nil {
+		return 2
+	}
+	return 1
+}
+
+// orders reads lines until the end of input, which closes the channel. The
+// goroutine ends with the process: reading cannot be cancelled.
+func orders(in io.Reader) <-chan string {
+	out := make(chan string, 16)
+	go func() {
+		defer close(out)
+		for s := bufio.NewScanner(in); s.Scan(); {
+			out <- strings.TrimSpace(s.Text())
+		}
+	}()
+	return out
+}
+
+type child struct {
+	uuid     string
+	windowMs float64
+	send     func(message) error
+	bench    *bench
+}
+
+func (c *child) serve(library string, orders <-chan string) error {
+	ctx, err := c.open(library)
+	if err != nil {
+		return err
+	}
+	err = c.obey(orders)
+	if cuda.Sticky(err) {
+		return err // the context is lost: closing it may hang
+	}
+	return errors.Join(err, ctx.Close())
+}
+
+// open finds the GPU and says so.
+func (c *child) open(library string) (*cuda.Context, error) {
+	d, err := cuda.Open(library)
+	if err != nil {
+		return nil, err
+	}
+	major, minor, err := d.Version()
+	if err != nil {
+		return nil, err
+	}
+	devices, err := d.Devices()
+	if err != nil {
+		return nil, err
+	}
+	for _, dev := range devices {
+		if dev.UUID != c.uuid {
+			continue
+		}
+		ctx, err := d.Context(dev)
+		if err != nil {
+			return nil, err
+		}
+		if c.bench, err = newBench(ctx, dev); err != nil {
+			return nil, errors.Join(err, ctx.Close())
+		}
+		work := map[pal.AppClass]string{}
+		for _, class := range pal.AppClasses() {
+			work[class] = describe(dev, class, c.bench.compute)
+		}
+		return ctx, c.send(message{Device: &childDevice{UUID: dev.UUID, Name: dev.Name, Work: work, Skipped: c.bench.skipped,
+			Compute: fmt.Sprintf("%d.%d", dev.Major, dev.Minor), CUDA: fmt.Sprintf("%d.%d", major, minor)}})
+	}
+	return nil, fmt.Errorf("the CUDA driver has no GPU %q (a MIG GPU cannot be measured as a whole)", c.uuid)
+}
+
+// obey takes orders until there are no more.
+func (c *child) obey(orders <-chan string) error {
+	order, open := <-orders
+	for open {
+		class, ok := strings.CutPrefix(order, "run ")
+		if !ok {
+			order, open = <-orders // nothing runs that could be stopped
+			continue
+		}
+		var err error
+		if order, open, err = c.run(pal.AppClass(class), orders); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run measures windows of one class until the next order, which it returns.
+func (c *child) run(class pal.AppClass, orders <-chan string) (next string, open bool, err error) {
+	u, err := c.bench.prepare(class)
+	if err != nil {
+		return "", false, fmt.Errorf("preparing application class %s: %w", class, err)
+	}
+	if err := c.send(message{Ready: c.bench.ready(u)}); err != nil {
+		return "", false, err
+	}
+	w, err := newWatch(c.bench.ctx)
+	if err != nil {
+		return "", false, err
+	}
+	units := 1
+	for {
+		select {
+		case next, open = <-orders:
+			if err := c.bench.release(u); err != nil {
+				return "", false, err
+			}
+			return next, open, c.send(message{Stopped: true})
+		default:
+		}
+		ms, err := w.time(u, units)
+		if err != nil {
+			return "", false, fmt.Errorf("running application class %s: %w", class, err)
+		}
+		sum, err := c.bench.sum(u)
+		if err != nil {
+			return "", false, err
+		}
+		if err := c.send(message{Window: &childWindow{Class: class, Units: units, Ms: ms, Sum: sum}}); err != nil {
+			return "", false, err
+		}
+		units = max(1, int(c.windowMs/ms+0.5))
+	}
+}
+
+// ready describes a prepared unit.
+func (b *bench) ready(u *unit) *childReady {
+	r := &childReady{Class: u.class, Kernel: u.kernel.id, ClockMHz: b.dev.ClockMHz}
+	if u.class == pal.ClassB {
+		r.Kernel = "mix1:" + u.kernel.id + "+" + idTriad
+		return r
+	}
+	k := u.kernel
+	r.Work, r.Unit = u.work/k.scale, k.unit
+	r.Peak = k.peak(b.dev, float64(b.dev.ClockMHz)) / k.scale
+	r.Expected = r.Peak * k.expected
+	r.ClockBound = u.class == pal.ClassA
+	return r
+}
+
+// watch times units by the GPU's own clock.
+type watch struct {
+	ctx      *cuda.Context
+	from, to cuda.Event
+}
+
+func newWatch(ctx *cuda.Context) (*watch, error) {
+	from, err := ctx.Event()
+	if err != nil {
+		return nil, err
+	}
+	to, err := ctx.Event()
+	return &watch{ctx, from, to}, err
+}
+
+// time is the time of one unit, in milliseconds, over n of them.
+func (w *watch) time(u *unit, n int) (float64, error) {
+	if err := w.ctx.Record(w.from); err != nil {
+		return 0, err
+	}
+	for range n {
+		if err := u.launch(); err != nil {
+			return 0, err
+		}
+	}
+	if err := w.ctx.Record(w.to); err != nil {
+		return 0, err
+	}
+	if err := w.ctx.Wait(w.to); err != nil {
+		return 0, err
+	}
+	ms, err := w.ctx.Milliseconds(w.from, w.to)
+	if err != nil {
+		return 0, err
+	}
+	if ms <= 0 {
+		return 0, fmt.Errorf("the GPU's clock says %v ms for %d units", ms, n)
+	}
+	return ms / float64(n), nil
+}

@@ -1,0 +1,347 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package measure
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/cuda"
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// Synopsis and Help describe the subcommand.
+const (
+	Synopsis = "Measure how fast each GPU of this node is"
+	Help     = `Usage: nomad-device-pal measure [options] [GPU...]
+
+  Measures GPUs (all of the node, or those named by UUID) with kernels for the
+  application classes A (compute), B (mixed), C (memory bandwidth) and D
+  (irregular access), or with a program of your own. Takes about two minutes;
+  needs the NVIDIA driver and nothing else. A GPU that is in use is refused.
+
+  -classes=A,B,C,D    Application classes.
+  -ci=PERCENT         Measure until the median is known this well (default 0.3).
+  -limit=DURATION     At most this long per GPU (default 2m).
+  -warmup=DURATION    At most this long until the clock is steady (default 45s).
+  -window=DURATION    Length of one repetition (default 500ms).
+  -one-by-one         One GPU after the other. Default: all at once, as jobs share
+                      the node's cooling and power (with -command, one by one).
+  -force              Measure GPUs that are in use too.
+  -out=FILE           Write the report, with every repetition, to this file.
+  -json               Print the report instead of a table.
+  -nvml=LIBRARY       NVML library (default libnvidia-ml.so.1).
+  -cuda=LIBRARY       CUDA driver library (default libcuda.so.1).
+
+  -command='PROGRAM'  Time this program instead, run by sh, per GPU. It sees one GPU.
+  -app=NAME           The application's name (with -command).
+  -repeat=N           Runs per GPU (default 3).
+  -pattern=REGEXP     Take the time from the program's output: the first group of the
+                      last match. Default: wall-clock time of the whole program.
+  -timeout=DURATION   At most this long per run (default 30m).
+
+  Exit code 0: all measured; 1: some GPU only in part, or not; 2: bad arguments.
+`
+)
+
+// Backend tells what GPUs there are and how they do.
+type Backend interface {
+	Scan() (gpu.Inventory, error)
+	Sample(ids []string) map[string]gpu.Sample
+	Close()
+}
+
+// Command is the subcommand, as the plugin's main sets it up.
+type Command struct {
+	// Self is the command that runs [ChildMain].
+	Self []string
+	// Open opens NVML.
+	Open func(library string) (Backend, error)
+	// Terminal: stderr is a terminal.
+	Terminal       bool
+	Stdout, Stderr io.Writer
+}
+
+// options are the parsed flags.
+type options struct {
+	plan                Plan
+	own                 *Own
+	oneByOne, force     bool
+	json                bool
+	out, nvml, cudaPath string
+	gpus                []string
+}
+
+// Run is the subcommand; it returns the exit code. SIGINT and SIGTERM end it
+// with what has been measured.
+func (c Command) Run(args []string) int {
+	o, err := parseOptions(args)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprint(c.Stdout, Help)
+		return 0
+	}
+	if err != nil {
+		fmt.Fprintf(c.Stderr, "measure: %v\n", err)
+		return 2
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	report, err := c.measure(ctx, o)
+	if err != nil {
+		fmt.Fprintf(c.Stderr, "measure: %v\n", err)
+		return 1
+	}
+	if err := c.deliver(o, report); err != nil {
+		fmt.Fprintf(c.Stderr, "measure: %v\n", err)
+		return 1
+	}
+	for _, r := range report.Results {
+		if r.Partial {
+			return 1
+		}
+	}
+	return 0
+}
+
+func parseOptions(args []string) (options, error) {
+	o := options{plan: DefaultPlan()}
+	own := Own{}
+	fs := flag.NewFlagSet("measure", flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	classes := fs.String("classes", "A,B,C,D", "")
+	percent := fs.Float64("ci", 100*o.plan.CI, "")
+	fs.DurationVar(&o.plan.Limit, "limit", o.plan.Limit, "")
+	fs.DurationVar(&o.plan.Warmup, "warmup", o.plan.Warmup, "")
+	fs.DurationVar(&o.plan.Window, "window", o.plan.Window, "")
+	fs.BoolVar(&o.oneByOne, "one-by-one", false, "")
+	fs.BoolVar(&o.force, "force", false, "")
+	fs.BoolVar(&o.json, "json", false, "")
+	fs.StringVar(&o.out, "out", "", "")
+	fs.StringVar(&o.nvml, "nvml", "libnvidia-ml.so.1", "")
+	fs.StringVar(&o.cudaPath, "cuda", cuda.Library, "")
+	fs.StringVar(&own.Command, "command", "", "")
+	fs.StringVar(&own.App, "app", "", "")
+	fs.IntVar(&own.Repeat, "repeat", 3, "")
+	fs.DurationVar(&own.Timeout, "timeout", 30*time.Minute, "")
+	pattern := fs.String("pattern", "", "")
+	if err := fs.Parse(args); err != nil {
+		return o, err
+	}
+	o.gpus = fs.Args()
+	o.plan.CI = *percent / 100
+	o.plan.Settle = min(o.plan.Settle, o.plan.Warmup)
+	o.plan.Classes = nil
+	for _, s := range strings.Split(*classes, ",") {
+		class, err := pal.ParseAppClass(strings.TrimSpace(s))
+		if err != nil {
+			return o, fmt.Errorf("-classes: %w", err)
+		}
+		o.plan.Classes = append(o.plan.Classes, class)
+	}
+	if !(o.plan.CI > 0) || o.plan.Limit <= 0 || o.plan.Warmup < 0 || o.plan.Window <= 0 {
+		return o, errors.New("-ci, -limit and -window must be positive, -warmup not negative")
+	}
+	return o, o.setOwn(own, *pattern)
+}
+
+func (o *options) setOwn(own Own, pattern string) error {
+	if own.Command == "" {
+		if own.App != "" || pattern != "" {
+			return errors.New("-app and -pattern need -command")
+		}
+		return nil
+	}
+	switch {
+	case own.App == "" || strings.ContainsAny(own.App, " =;,"):
+		return fmt.Errorf("-app %q: an application needs a name, without space, '=', ';' or ','", own.App)
+	case own.Repeat < 1:
+		return fmt.Errorf("-repeat %d is less than 1", own.Repeat)
+	case own.Timeout <= 0:
+		return fmt.Errorf("-timeout %s is not positive", own.Timeout)
+	}
+	if pattern != "" {
+		re, err := regexp.Compile(pattern)
+		if err != nil {
+			return fmt.Errorf("-pattern: %w", err)
+		}
+		if re.NumSubexp() < 1 {
+			return fmt.Errorf("-pattern %q has no group around the time", pattern)
+		}
+		own.Pattern = re
+	}
+	o.own, o.oneByOne = &own, true
+	return nil
+}
+
+// measure runs the sessions.
+func (c Command) measure(ctx context.Context, o options) (Report, error) {
+	report := Report{Format: Format, Started: time.Now().UTC().Truncate(time.Second), Results: []Result{}}
+	report.Node, _ = os.Hostname() // a name is a help, not a need
+	run := Runner{Self: c.Self, Library: o.cudaPath}
+	b, err := c.Open(o.nvml)
+	if err != nil {
+		return report, err
+	}
+	defer b.Close()
+	targets, err := c.targets(ctx, o, b, &run)
+	if err != nil {
+		return report, err
+	}
+	progress := newBoard(c.Stderr, c.Terminal)
+	defer progress.end()
+	report.Results = make([]Result, len(targets))
+	session := func(i int) {
+		if o.own != nil {
+			report.Results[i] = o.own.Session(ctx, targets[i], progress.show)
+			return
+		}
+		report.Results[i] = run.Session(ctx, targets[i], o.plan, progress.show)
+	}
+	var wg sync.WaitGroup
+	for i := range targets {
+		if o.oneByOne {
+			session(i)
+			continue
+		}
+		wg.Go(func() { session(i) })
+	}
+	wg.Wait()
+	return report, nil
+}
+
+// targets are the GPUs to measure. What NVML says of them goes into their keys;
+// without NVML the CUDA driver at least lists them.
+func (c Command) targets(ctx context.Context, o options, b Backend, run *Runner) ([]Target, error) {
+	inv, err := b.Scan()
+	if err != nil {
+		fmt.Fprintf(c.Stderr, "no NVML (%v): power limit, ECC mode and what limits a GPU will not be known\n", err)
+		if inv.Devices, err = run.list(ctx); err != nil {
+			return nil, err
+		}
+	} else {
+		run.Sample = b.Sample
+	}
+	var targets []Target
+	var known []string
+	for _, d := range inv.Devices {
+		known = append(known, d.ID)
+		if len(o.gpus) == 0 && d.MIGProfile == "" || slices.Contains(o.gpus, d.ID) {
+			targets = append(targets, Target{Device: d, Driver: inv.DriverVersion})
+		}
+	}
+	for _, id := range o.gpus {
+		if !slices.Contains(known, id) {
+			return nil, fmt.Errorf("this node has no GPU %q (it has %s)", id, strings.Join(known, ", "))
+		}
+	}
+	if len(targets) == 0 {
+		return nil, errors.New("no GPU to measure on this node (MIG instances are not measured)")
+	}
+	if run.Sample != nil && !o.force {
+		if err := refuseBusy(run.Sample, targets); err != nil {
+			return nil, err
+		}
+	}
+	for i := range targets {
+		targets[i].Solo = len(targets) < len(inv.Devices) || o.oneByOne && len(targets) > 1
+	}
+	return targets, nil
+}
+
+// refuseBusy names the GPUs that something uses.
+func refuseBusy(sample func([]string) map[string]gpu.Sample, targets []Target) error {
+	var busy []string
+	for _, t := range targets {
+		if why := busyBy(sample([]string{t.Device.ID})[t.Device.ID]); why != "" {
+			busy = append(busy, t.Device.ID+" ("+why+")")
+		}
+	}
+	if len(busy) > 0 {
+		return fmt.Errorf("in use: %s; measuring would disturb what runs there (-force measures all the same)", strings.Join(busy, ", "))
+	}
+	return nil
+}
+
+// idleMemoryMiB is what an idle GPU uses at most, for the driver itself.
+const idleMemoryMiB = 1024
+
+// busyBy says by what a GPU seems to be in use, "" when it seems idle.
+func busyBy(s gpu.Sample) string {
+	switch {
+	case s.GPUPercent != nil && *s.GPUPercent > 0:
+		return fmt.Sprintf("utilisation %d %%", *s.GPUPercent)
+	case s.MemoryUsedMiB != nil && *s.MemoryUsedMiB > idleMemoryMiB:
+		return fmt.Sprintf("%d MiB of its memory", *s.MemoryUsedMiB)
+	}
+	return ""
+}
+
+// deliver writes the report where it was asked for.
+func (c Command) deliver(o options, r Report) error {
+	data, err := r.Encode()
+	if err != nil {
+		return err
+	}
+	if o.out != "" {
+		if err := writeFile(o.out, data); err != nil {
+			return err
+		}
+		fmt.Fprintf(c.Stderr, "report written to %s\n", o.out)
+	}
+	if o.json {
+		_, err := c.Stdout.Write(data)
+		return err
+	}
+	return writeTable(c.Stdout, r)
+}
+
+// ChildMain is the hidden subcommand [ChildCommand].
+func ChildMain(args []string, in io.Reader, out, stderr io.Writer) int {
+	fs := flag.NewFlagSet(ChildCommand, flag.ContinueOnError)
+	fs.SetOutput(stderr)
+	id := fs.String("gpu", "", "")
+	library := fs.String("library", "", "")
+	window := fs.Duration("window", 500*time.Millisecond, "")
+	list := fs.Bool("list", false, "")
+	if err := fs.Parse(args); err != nil {
+		return 2
+	}
+	if *list {
+		return childList(*library, out)
+	}
+	return Child(*library, *id, float64(*window)/float64(time.Millisecond), in, out)
+}
+
+// childList prints the driver's GPUs.
+func childList(library string, out io.Writer) int {
+	enc := json.NewEncoder(out)
+	d, err := cuda.Open(library)
+	var devices []cuda.Device
+	if err == nil {
+		devices, err = d.Devices()
+	}
+	if err != nil {
+		_ = enc.Encode(message{Failed: &childFailure{Text: err.Error(), Code: cuda.CodeOf(err)}})
+		return 1
+	}
+	for _, dev := range devices {
+		if err := enc.Encode(message{Device: &childDevice{UUID: dev.UUID, Name: dev.Name}}); err != nil {
+			return 2
+		}
+	}
+	return 0
+}

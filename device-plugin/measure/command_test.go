@@ -1,0 +1,229 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package measure
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/cuda/fakecuda"
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+)
+
+// machine is NVML without a GPU: an inventory and what each GPU is doing.
+type machine struct {
+	inv     gpu.Inventory
+	err     error
+	samples map[string]gpu.Sample
+}
+
+func (m machine) Scan() (gpu.Inventory, error)              { return m.inv, m.err }
+func (m machine) Sample(ids []string) map[string]gpu.Sample { return m.samples }
+func (m machine) Close()                                    {}
+
+func twoGPUs() machine {
+	idle := gpu.Sample{GPUPercent: gpu.Ptr[int64](0), MemoryUsedMiB: gpu.Ptr[int64](4), Throttle: gpu.Ptr("power-cap"),
+		PowerW: gpu.Ptr(698.0), SMClockMHz: gpu.Ptr[int64](1500), TemperatureC: gpu.Ptr[int64](60)}
+	return machine{
+		inv:     gpu.Inventory{DriverVersion: "580.159.04", Devices: []gpu.Device{target(0).Device, target(1).Device}},
+		samples: map[string]gpu.Sample{fakecuda.UUID(0): idle, fakecuda.UUID(1): idle},
+	}
+}
+
+// run is the subcommand on that machine.
+func run(f fake, m machine, args ...string) (code int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	c := Command{Self: f.Self, Open: func(string) (Backend, error) { return m, nil }, Stdout: &out, Stderr: &errs}
+	code = c.Run(append([]string{"-cuda=" + f.Library, "-warmup=20ms"}, args...))
+	return code, out.String(), errs.String()
+}
+
+func TestMeasureCommand(t *testing.T) {
+	f := newFake(t, "slow.1=1.2")
+	file := filepath.Join(t.TempDir(), "report.json")
+	code, out, errs := run(f, twoGPUs(), "-out="+file)
+	if code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, out, errs)
+	}
+	for _, want := range []string{
+		fakecuda.UUID(0) + "  NVIDIA H200  A      ", "TFLOP/s", "GB/s", "Gload/s", "power",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the table lacks %q:\n%s", want, out)
+		}
+	}
+	if !strings.Contains(errs, fakecuda.UUID(1)+": class C (") || !strings.Contains(errs, "report written to "+file) {
+		t.Errorf("progress:\n%s", errs)
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := ParseReport(data)
+	if err != nil || len(r.Results) != 2 {
+		t.Fatalf("%d results, %v", len(r.Results), err)
+	}
+	again, err := r.Encode()
+	if err != nil || !bytes.Equal(again, data) {
+		t.Errorf("reading and writing a report changes it (%v):\n%s", err, cmp.Diff(string(data), string(again)))
+	}
+	p, err := profile.Build(r.Samples(), profile.DefaultOptions(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e, ok := p.Lookup(fakecuda.UUID(1), "A"); !ok || e.Score < 1.19 || e.Score > 1.21 {
+		t.Errorf("calibrated, the slower GPU is %+v", e)
+	}
+}
+
+func TestMeasureOneOfTwoAsJSON(t *testing.T) {
+	code, out, errs := run(newFake(t), twoGPUs(), "-json", "-classes=c", fakecuda.UUID(1))
+	if code != 0 {
+		t.Fatalf("exit code %d: %s", code, errs)
+	}
+	r, err := ParseReport([]byte(out))
+	if err != nil || len(r.Results) != 1 || r.Results[0].GPU != fakecuda.UUID(1) || !r.Results[0].Solo || len(r.Results[0].Apps) != 1 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// Without NVML the CUDA driver lists the GPUs.
+func TestMeasureWithoutNVML(t *testing.T) {
+	m := machine{err: errors.New("library not found")}
+	code, out, errs := run(newFake(t, "gpus=1"), m, "-classes=A")
+	if code != 0 || !strings.Contains(errs, "no NVML (library not found)") || !strings.Contains(out, "unknown") {
+		t.Errorf("exit code %d\n%s%s", code, out, errs)
+	}
+	f := newFake(t)
+	f.Library = "libnone.so.1"
+	code, _, errs = run(f, m)
+	if code != 1 || !strings.Contains(errs, `"libnone.so.1" (is the NVIDIA driver installed?)`) {
+		t.Errorf("no driver at all: exit code %d: %s", code, errs)
+	}
+}
+
+func TestMeasurePartly(t *testing.T) {
+	code, out, _ := run(newFake(t, "fail=lost", "fail.gpu=1", "fail.after=3"), twoGPUs(), "-classes=A")
+	if code != 1 || !strings.Contains(out, fakecuda.UUID(1)+": partial: ") || !strings.Contains(out, "CUDA_ERROR_LAUNCH_FAILED") ||
+		!strings.Contains(out, fakecuda.UUID(0)+"  NVIDIA H200  A  ") {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+}
+
+func TestMeasureRefuses(t *testing.T) {
+	busy := twoGPUs()
+	busy.samples[fakecuda.UUID(1)] = gpu.Sample{MemoryUsedMiB: gpu.Ptr[int64](50000)}
+	mig := machine{inv: gpu.Inventory{Devices: []gpu.Device{{ID: "MIG-1", MIGProfile: "3g.71gb"}}}}
+	f := newFake(t)
+	for _, tc := range []struct {
+		name string
+		m    machine
+		args []string
+		code int
+		want string
+	}{
+		{"GPU in use", busy, nil, 1, "in use: " + fakecuda.UUID(1) + " (50000 MiB of its memory)"},
+		{"MIG", mig, nil, 1, "no GPU to measure on this node (MIG instances are not measured)"},
+		{"no such GPU", twoGPUs(), []string{"GPU-x"}, 1, `this node has no GPU "GPU-x" (it has ` + fakecuda.UUID(0)},
+		{"class", twoGPUs(), []string{"-classes=Z"}, 2, `-classes: application class "Z" is unknown`},
+		{"flag", twoGPUs(), []string{"-colour"}, 2, "-colour"},
+		{"ci", twoGPUs(), []string{"-ci=0"}, 2, "-ci, -limit and -window must be positive"},
+		{"app without command", twoGPUs(), []string{"-app=x"}, 2, "-app and -pattern need -command"},
+		{"command without app", twoGPUs(), []string{"-command=x"}, 2, "an application needs a name"},
+		{"pattern without group", twoGPUs(), []string{"-command=x", "-app=a", "-pattern=x"}, 2, `-pattern "x" has no group around the time`},
+	} {
+		code, _, errs := run(f, tc.m, tc.args...)
+		if code != tc.code || !strings.Contains(errs, tc.want) {
+			t.Errorf("%s: exit code %d, %q, want %d, %q", tc.name, code, errs, tc.code, tc.want)
+		}
+	}
+	if code, out, _ := run(f, twoGPUs(), "-h"); code != 0 || out != Help {
+		t.Errorf("help: exit code %d, %q", code, out)
+	}
+}
+
+func TestMeasureOwnProgram(t *testing.T) {
+	f := newFake(t)
+	// Each GPU's "step" takes as many seconds as the last digit of its UUID.
+	program := `echo warm-up 99; echo "step took ${CUDA_VISIBLE_DEVICES##*-0}" | tail -c 2 | sed 's/^/step took /'`
+	code, out, errs := run(f, twoGPUs(), "-json", "-command="+program, "-app=resnet50", "-repeat=4", `-pattern=step took ([0-9.]+)`)
+	if code != 0 {
+		t.Fatalf("exit code %d: %s", code, errs)
+	}
+	r, err := ParseReport([]byte(out))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []float64{1000, 2000} {
+		a := r.Results[i].Apps[0]
+		if a.App != "resnet50" || a.Ms != want || len(a.Windows) != 4 || !strings.HasPrefix(r.Results[i].Key, "own:resnet50/700W/ecc/r580/") {
+			t.Errorf("GPU %d: key %q, %+v", i, r.Results[i].Key, a)
+		}
+	}
+	if !strings.Contains(errs, "resnet50, run 4 of 4") {
+		t.Errorf("progress:\n%s", errs)
+	}
+}
+
+func TestOwnProgramFailures(t *testing.T) {
+	number := regexp.MustCompile(`time=(\S+)`)
+	count := filepath.Join(t.TempDir(), "count")
+	for _, tc := range []struct {
+		name string
+		own  Own
+		want string
+		runs int
+	}{
+		{"fails", Own{Command: "echo no data; exit 3"}, `run 1 of 3: command "echo no data; exit 3": exit status 3 (its last line: "no data")`, 0},
+		{"fails later", Own{Command: "echo x >> " + count + "; test $(wc -l < " + count + ") -lt 3"}, "run 3 of 3: command", 2},
+		{"prints no time", Own{Command: "echo done", Pattern: number}, `prints no time: nothing in its output matches "time=(\\S+)" (its last line: "done")`, 0},
+		{"negative time", Own{Command: "echo time=-2", Pattern: number}, `prints the time "-2", which is not a positive number`, 0},
+		{"not a number", Own{Command: "echo time=soon", Pattern: number}, `prints the time "soon"`, 0},
+		{"takes too long", Own{Command: "sleep 60", Timeout: 50 * time.Millisecond}, `took more than 50ms`, 0},
+	} {
+		tc.own.App, tc.own.Repeat = "x", 3
+		r := tc.own.Session(context.Background(), target(0), nil)
+		if !r.Partial || !strings.Contains(r.Problem, tc.want) {
+			t.Errorf("%s: partial %v, %q, want %q", tc.name, r.Partial, r.Problem, tc.want)
+		}
+		if runs := len(r.Apps); runs > 1 || runs == 1 && len(r.Apps[0].Windows) != tc.runs || runs == 0 && tc.runs > 0 {
+			t.Errorf("%s: %+v, want %d runs kept", tc.name, r.Apps, tc.runs)
+		}
+	}
+}
+
+func TestParseReportErrors(t *testing.T) {
+	for in, want := range map[string]string{
+		"{":              "unexpected EOF",
+		`{"format":"x"}`: `format is "x", want "nomad-pal/measurement/1"`,
+		`{"format":"nomad-pal/measurement/1","results":[{"gpu":"g","apps":[{"app":"A","ms":-1}]}]}`: `result 1 (GPU "g"), application "A": time -1 is not`,
+	} {
+		if _, err := ParseReport([]byte(in)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", in, err, want)
+		}
+	}
+}
+
+func TestBoard(t *testing.T) {
+	var b strings.Builder
+	board := newBoard(&b, true)
+	board.show(Progress{GPU: "GPU-01010101-0101", Doing: "warming up", Done: 30 * time.Second, Limit: 2 * time.Minute})
+	board.show(Progress{GPU: "GPU-02020202-0202", Doing: "class A", Done: 60 * time.Second, Limit: 2 * time.Minute})
+	board.end()
+	want := "\r[######..................] 30s  GPU-01010101 warming up" +
+		"\r[######..................] 30s  GPU-01010101 warming up, GPU-02020202 class A\n"
+	if diff := cmp.Diff(want, b.String()); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}

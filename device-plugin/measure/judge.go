@@ -1,0 +1,110 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package measure
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// finish turns the windows of a class into its entry of the result.
+func (s *session) finish(r *childReady, ws []Window, rs []reading) {
+	a := App{App: r.Class, Kernel: r.Kernel, Work: s.work[r.Class], Windows: ws, LimitedBy: limitedBy(rs)}
+	times := s.usable(r.Class, ws, &a)
+	if len(times) == 0 {
+		s.warn("class %s: no window can be used", r.Class)
+		return
+	}
+	sum := summarise(times)
+	a.Ms, a.Sigma, a.CI = sum.Median, sum.Sigma, math.Min(1, sum.CI)
+	a.Converged = len(times) >= s.plan.MinWindows && a.CI <= s.plan.CI
+	if !a.Converged {
+		s.warn("class %s: the median is known to %.2f %% only, from %d windows", r.Class, 100*a.CI, len(times))
+	}
+	if r.Work > 0 {
+		a.Rate, a.Unit = r.Work/(a.Ms/1e3), r.Unit
+		if problem := a.judge(r, clockOf(ws)); problem != "" {
+			s.warn("class %s: %s", r.Class, problem)
+			if !a.Slow {
+				return // not to be believed
+			}
+		}
+	}
+	if r.Class == pal.ClassA && a.LimitedBy == LimitNone {
+		s.warn("class A: %s did not reach the power cap: it says little about a workload that does", r.Kernel)
+	}
+	s.result.Apps = append(s.result.Apps, a)
+}
+
+func (s *session) warn(format string, args ...any) {
+	s.result.Warnings = append(s.result.Warnings, fmt.Sprintf(format, args...))
+}
+
+// usable are the times that count. Where most windows were dropped for heat,
+// heat is what this GPU has: all of them count.
+func (s *session) usable(c pal.AppClass, ws []Window, a *App) []float64 {
+	wrong, hot := 0, 0
+	for _, w := range ws {
+		switch w.Dropped {
+		case "":
+		case sdcDropped:
+			wrong++
+		default:
+			hot++
+		}
+	}
+	if wrong > 0 {
+		s.warn("class %s: %d of %d windows gave a wrong result: the GPU computes wrongly (silent data corruption)", c, wrong, len(ws))
+	}
+	if 2*hot > len(ws) {
+		a.LimitedBy = LimitThermal
+		for i := range a.Windows {
+			if a.Windows[i].Dropped != sdcDropped {
+				a.Windows[i].Dropped = ""
+			}
+		}
+		s.warn("class %s: held down by heat or the power supply in %d of %d windows", c, hot, len(ws))
+	}
+	return kept(a.Windows)
+}
+
+// clockOf is the mean SM clock of the windows, 0 if not known.
+func clockOf(ws []Window) float64 {
+	var sum float64
+	n := 0
+	for _, w := range ws {
+		if w.ClockMHz != nil {
+			sum += *w.ClockMHz
+			n++
+		}
+	}
+	if n == 0 {
+		return 0
+	}
+	return sum / float64(n)
+}
+
+// judge sets the rate's share of what the hardware can do, and says what is
+// wrong with it: faster than possible is not to be believed, far slower than
+// any sound GPU is an outlier.
+func (a *App) judge(r *childReady, clockMHz float64) (problem string) {
+	if r.Peak == 0 {
+		return ""
+	}
+	peak := r.Peak
+	if r.ClockBound && clockMHz > 0 {
+		peak *= clockMHz / float64(r.ClockMHz)
+	}
+	a.Share = a.Rate / peak
+	switch {
+	case a.Rate > r.Peak*overPeak:
+		return fmt.Sprintf("%.4g %s is not plausible: the hardware cannot exceed %.4g", a.Rate, a.Unit, r.Peak)
+	case a.Rate < r.Expected/slowFactor:
+		a.Slow = true
+		return fmt.Sprintf("%.4g %s is far below the %.4g that a sound GPU of this model reaches: an outlier", a.Rate, a.Unit, r.Expected)
+	}
+	return ""
+}

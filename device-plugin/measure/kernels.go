@@ -1,0 +1,232 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package measure
+
+import (
+	_ "embed"
+	"fmt"
+	"math"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/cuda"
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+//go:embed ptx/wgmma.ptx
+var ptxWGMMA []byte
+
+//go:embed ptx/mma.ptx
+var ptxMMA []byte
+
+//go:embed ptx/ffma.ptx
+var ptxFFMA []byte
+
+//go:embed ptx/triad.ptx
+var ptxTriad []byte
+
+//go:embed ptx/gather.ptx
+var ptxGather []byte
+
+// kernel is one of our PTX kernels. The version in its id changes with
+// anything that changes its time.
+type kernel struct {
+	id, entry string
+	ptx       []byte
+	// suits says whether the GPU can run it; the driver has the last word.
+	suits func(cuda.Device) bool
+	// peak is the most work a second that the hardware can do, in FLOP, bytes
+	// or loads, at this SM clock; 0 where it is not known.
+	peak func(d cuda.Device, clockMHz float64) float64
+	unit string // of a rate, after dividing by scale
+	// scale turns work into unit.
+	scale float64
+	// expected is the share of peak at the largest clock that a sound GPU
+	// reaches; below expected/[slowFactor] a GPU is slow beyond doubt.
+	expected float64
+}
+
+// The kernels' ids.
+const (
+	idWGMMA  = "wgmma1"
+	idMMA    = "mma1"
+	idFFMA   = "ffma1"
+	idTriad  = "triad1"
+	idGather = "gather1"
+)
+
+// computeKernels are the kernels of class A, the strongest first: what does
+// not reach the power cap measures nothing, so the first that runs is taken.
+func computeKernels() []kernel {
+	return []kernel{
+		{id: idWGMMA, entry: "pal_wgmma", ptx: ptxWGMMA, unit: "TFLOP/s", scale: 1e12, expected: 0.7,
+			suits: func(d cuda.Device) bool { return d.Major == 9 && d.Minor == 0 }, peak: tensorPeak},
+		{id: idMMA, entry: "pal_mma", ptx: ptxMMA, unit: "TFLOP/s", scale: 1e12, expected: 0.5,
+			suits: func(d cuda.Device) bool { return d.Major >= 8 }, peak: tensorPeak},
+		{id: idFFMA, entry: "pal_ffma", ptx: ptxFFMA, unit: "TFLOP/s", scale: 1e12, expected: 0.8,
+			suits: func(d cuda.Device) bool { return d.Major >= 7 }, peak: fp32Peak},
+	}
+}
+
+func triadKernel() kernel {
+	return kernel{id: idTriad, entry: "pal_triad", ptx: ptxTriad, unit: "GB/s", scale: 1e9, expected: 0.8,
+		suits: func(d cuda.Device) bool { return d.Major >= 7 }, peak: memoryPeak}
+}
+
+func gatherKernel() kernel {
+	return kernel{id: idGather, entry: "pal_gather", ptx: ptxGather, unit: "Gload/s", scale: 1e9, expected: 0.1,
+		suits: func(d cuda.Device) bool { return d.Major >= 7 },
+		peak:  func(d cuda.Device, clock float64) float64 { return memoryPeak(d, clock) / sectorBytes }}
+}
+
+// sectorBytes is what one scattered load moves at least.
+const sectorBytes = 32
+
+// tensorPeak is the dense bf16 rate with fp32 accumulation. FLOP per clock and
+// SM by architecture, from the vendor's published peaks: A100 312 TFLOP/s at
+// 1410 MHz on 108 SMs, L40S 362 at 2520 on 142, H100 SXM 989 at 1830 on 132.
+func tensorPeak(d cuda.Device, clockMHz float64) float64 {
+	perClock := 0.0
+	switch {
+	case d.Major == 8 && d.Minor == 0:
+		perClock = 2048
+	case d.Major == 8:
+		perClock = 1024
+	case d.Major == 9:
+		perClock = 4096
+	}
+	return perClock * float64(d.SMs) * clockMHz * 1e6
+}
+
+// fp32Peak is two FLOP a lane and clock: 64 lanes an SM on compute capability
+// 7.x and 8.0, 128 else.
+func fp32Peak(d cuda.Device, clockMHz float64) float64 {
+	lanes := 128.0
+	if d.Major == 7 || d.Major == 8 && d.Minor == 0 {
+		lanes = 64
+	}
+	return 2 * lanes * float64(d.SMs) * clockMHz * 1e6
+}
+
+// memoryPeak is two transfers a memory clock and bit, in bytes a second; the
+// SM clock has no part in it.
+func memoryPeak(d cuda.Device, _ float64) float64 {
+	return 2 * float64(d.MemClockMHz) * 1e6 * float64(d.BusBits) / 8
+}
+
+// Amounts of work. A unit of work takes about unitMs on a sound GPU: short
+// enough to stop quickly, long enough that its launch does not count.
+const (
+	unitMs        = 80.0
+	mixPartMs     = 5.0 // each half of a pair of the mixed class
+	mixPairs      = 8
+	triadBytes    = 2 << 30 // each of three buffers
+	gatherBytes   = 4 << 30
+	iterFLOPMMA   = 65536   // FLOP of one warp and iteration
+	iterFLOPWG    = 4194304 // FLOP of one warpgroup and iteration
+	iterFLOPFFMA  = 256     // FLOP of one thread and iteration
+	loadsPerIter  = 8
+	warp          = 32
+	warpgroup     = 128
+	triadThreads  = 512
+	triadUnroll   = 4
+	computeThread = 256
+)
+
+// grid is the launch shape of a kernel on a GPU.
+func (k kernel) grid(d cuda.Device) cuda.Grid {
+	sms := uint32(d.SMs)
+	switch k.id {
+	case idWGMMA:
+		return cuda.Grid{Blocks: sms, Threads: computeThread, SharedBytes: 49152}
+	case idMMA:
+		return cuda.Grid{Blocks: 2 * sms, Threads: computeThread}
+	case idFFMA:
+		return cuda.Grid{Blocks: 4 * sms, Threads: computeThread}
+	case idTriad:
+		return cuda.Grid{Blocks: 4 * sms, Threads: triadThreads}
+	default:
+		return cuda.Grid{Blocks: 8 * sms, Threads: computeThread}
+	}
+}
+
+// workPerIteration is the work of one iteration of all threads of a launch;
+// for triad, the bytes of 16-byte step n16 = 1.
+func (k kernel) workPerIteration(d cuda.Device) float64 {
+	g := k.grid(d)
+	threads := float64(g.Blocks) * float64(g.Threads)
+	switch k.id {
+	case idWGMMA:
+		return threads / warpgroup * iterFLOPWG
+	case idMMA:
+		return threads / warp * iterFLOPMMA
+	case idFFMA:
+		return threads * iterFLOPFFMA
+	case idTriad:
+		return 3 * 16
+	default:
+		return threads * loadsPerIter
+	}
+}
+
+// iterations is how many make a launch of about ms milliseconds on a sound GPU
+// of this model. It follows from the model alone and is rounded to two digits,
+// so that all GPUs of a model do the same work.
+func (k kernel) iterations(d cuda.Device, ms float64) uint32 {
+	rate := k.peak(d, float64(d.ClockMHz)) * k.expected
+	if rate == 0 {
+		rate = fp32Peak(d, float64(d.ClockMHz)) // a tensor core is faster still
+	}
+	n := rate * ms / 1e3 / k.workPerIteration(d)
+	return uint32(math.Max(1, twoDigits(n)))
+}
+
+func twoDigits(x float64) float64 {
+	if x < 1 {
+		return 1
+	}
+	f := math.Pow10(int(math.Floor(math.Log10(x))) - 1)
+	return math.Round(x/f) * f
+}
+
+// bufferBytes is the size of a buffer: want, or on small GPUs the power of two
+// that is at most a share of the memory.
+func bufferBytes(d cuda.Device, want, share uint64) uint64 {
+	for want > d.MemoryBytes/share {
+		want /= 2
+	}
+	return want
+}
+
+// triadSteps is n16 of the triad kernel: 16-byte elements of one buffer, a
+// multiple of what one round of all threads takes.
+func triadSteps(d cuda.Device) uint64 {
+	g := triadKernel().grid(d)
+	round := uint64(g.Blocks) * uint64(g.Threads) * triadUnroll
+	n := bufferBytes(d, triadBytes, 12) / 16
+	return n / round * round
+}
+
+// triadLaunches is the number of launches that take about ms milliseconds.
+func triadLaunches(d cuda.Device, ms float64) int {
+	k := triadKernel()
+	bytes := k.workPerIteration(d) * float64(triadSteps(d))
+	rate := k.peak(d, 0) * k.expected
+	return max(1, int(math.Round(rate*ms/1e3/bytes)))
+}
+
+// describe says in words what one unit of the class is on a GPU of this kind:
+// the part of the comparability key that the kernels make. Two GPUs with equal
+// text do equal work.
+func describe(d cuda.Device, class pal.AppClass, compute kernel) string {
+	switch class {
+	case pal.ClassA:
+		return fmt.Sprintf("%s*%d", compute.id, compute.iterations(d, unitMs))
+	case pal.ClassB:
+		return fmt.Sprintf("%d*(%s*%d,%s*%d*%d)", mixPairs, compute.id, compute.iterations(d, mixPartMs),
+			idTriad, triadSteps(d), triadLaunches(d, mixPartMs))
+	case pal.ClassC:
+		return fmt.Sprintf("%s*%d*%d", idTriad, triadSteps(d), triadLaunches(d, unitMs))
+	default:
+		return fmt.Sprintf("%s*%d/%d", idGather, gatherKernel().iterations(d, unitMs), bufferBytes(d, gatherBytes, 8))
+	}
+}

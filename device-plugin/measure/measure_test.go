@@ -1,0 +1,253 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package measure
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/cuda"
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+func TestSummarise(t *testing.T) {
+	near := cmpopts.EquateApprox(0, 1e-9)
+	s := summarise([]float64{10, 12, 10, 12, 10, 12, 10, 12, 11})
+	want := summary{Median: 11, Sigma: 1.4826 / 11, CI: 1.96 * 1.2533 * 1.4826 / 11 / 3}
+	if diff := cmp.Diff(want, s, near); diff != "" {
+		t.Errorf("alternating values (-want +got)\n%s", diff)
+	}
+	// Neighbours that are alike count for less: the same values sorted.
+	if sorted := summarise([]float64{10, 10, 10, 10, 11, 12, 12, 12, 12}); sorted.CI < 2*s.CI || sorted.Median != 11 {
+		t.Errorf("values that drift: %+v, alternating: %+v", sorted, s)
+	}
+	if s := summarise([]float64{5, 5}); !math.IsInf(s.CI, 1) || s.Median != 5 {
+		t.Errorf("two windows: %+v", s)
+	}
+	if s := summarise([]float64{5, 5, 5, 5}); s.CI != 0 || s.Sigma != 0 {
+		t.Errorf("constant values: %+v", s)
+	}
+}
+
+func TestSteady(t *testing.T) {
+	for _, tc := range []struct {
+		xs   []float64
+		want bool
+	}{{nil, false}, {[]float64{1}, false}, {[]float64{100, 100, 100.1, 100.1}, true}, {[]float64{90, 95, 98, 100}, false}} {
+		if got := steady(tc.xs, 0.002); got != tc.want {
+			t.Errorf("%v: %v, want %v", tc.xs, got, tc.want)
+		}
+	}
+}
+
+func readings(throttle ...string) []reading {
+	var rs []reading
+	for i, s := range throttle {
+		c, p := 1500+10*float64(i), 690.0
+		rs = append(rs, reading{throttle: s, clock: &c, power: &p})
+	}
+	return rs
+}
+
+func TestLimitedBy(t *testing.T) {
+	half := 50.0
+	for _, tc := range []struct {
+		name string
+		rs   []reading
+		want Limit
+	}{
+		{"nothing known", nil, LimitUnknown},
+		{"never", readings("none", "idle", "none"), LimitNone},
+		{"power in 1 of 5", readings("none", "power-cap", "none", "none", "none"), LimitPower},
+		{"power in 1 of 6", readings("none", "power-cap", "none", "none", "none", "none"), LimitNone},
+		{"heat counts more", readings("power-cap", "power-cap,sw-thermal", "power-cap"), LimitThermal},
+		{"the driver counted", []reading{{powerPart: &half}}, LimitPower},
+	} {
+		if got := limitedBy(tc.rs); got != tc.want {
+			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
+		}
+	}
+}
+
+func TestWindowIsAnnotated(t *testing.T) {
+	w := Window{Ms: 80}
+	w.annotate(readings("power-cap", "none", "power-cap,hw-thermal"))
+	if *w.ClockMHz != 1510 || *w.PowerW != 690 || w.TempC != nil || w.Throttle != "power-cap,hw-thermal" || w.Dropped != "hw-thermal" {
+		t.Errorf("%+v", w)
+	}
+	w = Window{Ms: 80}
+	w.annotate(readings("power-cap"))
+	if w.Dropped != "" {
+		t.Errorf("a window at the power cap is dropped: %q", w.Dropped)
+	}
+}
+
+// A GPU that is held down by heat all the time has that speed.
+func TestMostlyHotWindowsCount(t *testing.T) {
+	ready := &childReady{Class: pal.ClassA, Kernel: "wgmma1"}
+	s := session{plan: DefaultPlan()}
+	s.finish(ready, []Window{{Ms: 90, Dropped: "hw-thermal"}, {Ms: 92, Dropped: "hw-thermal"}, {Ms: 80}}, nil)
+	a := s.result.Apps[0]
+	if a.Ms != 90 || a.LimitedBy != LimitThermal {
+		t.Errorf("%+v", a)
+	}
+	s = session{plan: DefaultPlan()}
+	s.finish(ready, []Window{{Ms: 90, Dropped: "hw-thermal"}, {Ms: 80}, {Ms: 80}}, nil)
+	if a := s.result.Apps[0]; a.Ms != 80 || a.LimitedBy != LimitUnknown {
+		t.Errorf("%+v", a)
+	}
+	s = session{plan: DefaultPlan()}
+	s.finish(ready, []Window{{Ms: 90, Dropped: sdcDropped}}, nil)
+	if len(s.result.Apps) != 0 {
+		t.Errorf("a wrong result counts: %+v", s.result.Apps)
+	}
+}
+
+// h200, a100, v100 and rtx5000 are what the drivers say of them.
+func devices() map[string]cuda.Device {
+	return map[string]cuda.Device{
+		"h200":    {Major: 9, SMs: 132, ClockMHz: 1980, MemClockMHz: 3201, BusBits: 6144, MemoryBytes: 140 << 30},
+		"a100":    {Major: 8, SMs: 108, ClockMHz: 1410, MemClockMHz: 1593, BusBits: 5120, MemoryBytes: 80 << 30},
+		"v100":    {Major: 7, SMs: 80, ClockMHz: 1530, MemClockMHz: 877, BusBits: 4096, MemoryBytes: 16 << 30},
+		"rtx5000": {Major: 7, Minor: 5, SMs: 48, ClockMHz: 1815, MemClockMHz: 7001, BusBits: 256, MemoryBytes: 16 << 30},
+		"b200":    {Major: 10, SMs: 148, ClockMHz: 1965, MemClockMHz: 3996, BusBits: 8192, MemoryBytes: 180 << 30},
+	}
+}
+
+// The work that a key stands for. Changing any of it makes all measured times
+// incomparable: give the kernel a new version, and only then change this.
+func TestWorkIsFixedPerModel(t *testing.T) {
+	want := map[string]string{
+		"h200 A": "wgmma1*54000", "h200 B": "8*(wgmma1*3400,triad1*134086656*3)", "h200 C": "triad1*134086656*49", "h200 D": "gather1*570/4294967296",
+		"a100 A": "mma1*110000", "a100 B": "8*(mma1*6900,triad1*133595136*1)", "a100 C": "triad1*133595136*20", "a100 D": "gather1*290/4294967296",
+		"v100 A": "ffma1*48000", "v100 B": "8*(ffma1*3000,triad1*66846720*1)", "v100 C": "triad1*66846720*18", "v100 D": "gather1*170/2147483648",
+	}
+	got := map[string]string{}
+	for _, name := range []string{"h200", "a100", "v100"} {
+		dev := devices()[name]
+		for _, class := range pal.AppClasses() {
+			got[name+" "+string(class)] = describe(dev, class, strongest(dev))
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+func strongest(d cuda.Device) kernel {
+	for _, k := range computeKernels() {
+		if k.suits(d) {
+			return k
+		}
+	}
+	return kernel{}
+}
+
+// Peaks against what the vendor publishes, in TFLOP/s and GB/s.
+func TestPeaks(t *testing.T) {
+	for _, tc := range []struct {
+		device                string
+		clock                 float64
+		tensor, fp32, memoryG float64
+	}{
+		{"h200", 1830, 989, 61.8, 4917}, {"a100", 1410, 312, 19.5, 2039}, {"v100", 1530, 0, 15.7, 898}, {"rtx5000", 1815, 0, 11.15, 448},
+	} {
+		d := devices()[tc.device]
+		for what, v := range map[string][2]float64{
+			"tensor": {tensorPeak(d, tc.clock) / 1e12, tc.tensor}, "fp32": {fp32Peak(d, tc.clock) / 1e12, tc.fp32},
+			"memory": {memoryPeak(d, 0) / 1e9, tc.memoryG},
+		} {
+			if math.Abs(v[0]-v[1]) > 0.01*v[1] {
+				t.Errorf("%s %s: %.4g, published %.4g", tc.device, what, v[0], v[1])
+			}
+		}
+	}
+}
+
+// A unit fits the memory and takes some 80 ms wherever the peak is known.
+func TestUnitsFitEveryModel(t *testing.T) {
+	for name, d := range devices() {
+		k := strongest(d)
+		if n := triadSteps(d); 3*16*n > d.MemoryBytes/2 || n%(4*4*uint64(d.SMs)*512) != 0 {
+			t.Errorf("%s: triad of %d steps", name, n)
+		}
+		if k.peak(d, 1) == 0 {
+			continue
+		}
+		ms := 1e3 * float64(k.iterations(d, unitMs)) * k.workPerIteration(d) / (k.peak(d, float64(d.ClockMHz)) * k.expected)
+		if ms < 75 || ms > 85 {
+			t.Errorf("%s: a unit of %s takes %.1f ms on a sound GPU", name, k.id, ms)
+		}
+	}
+}
+
+// The embedded PTX has the kernels and parameters that bench.go launches, and
+// assembles where there is an assembler (ptxas on PATH).
+func TestPTX(t *testing.T) {
+	params := regexp.MustCompile(`\.visible \.entry (\w+)\(([^)]*)\)`)
+	want := map[string]string{
+		"pal_wgmma": "u64 u32 u32", "pal_mma": "u64 u32 u32", "pal_ffma": "u64 u32 f32 f32",
+		"pal_triad": "u64 u64 u64 u64 f32", "pal_gather": "u64 u64 u64 u32 u32",
+	}
+	ptxas, _ := exec.LookPath("ptxas")
+	for _, k := range append(computeKernels(), triadKernel(), gatherKernel()) {
+		m := params.FindSubmatch(k.ptx)
+		if m == nil || string(m[1]) != k.entry {
+			t.Errorf("%s: no entry %s", k.id, k.entry)
+			continue
+		}
+		var types []string
+		for _, p := range strings.Split(string(m[2]), ",") {
+			types = append(types, strings.TrimPrefix(strings.Fields(p)[1], "."))
+		}
+		if got := strings.Join(types, " "); got != want[k.entry] {
+			t.Errorf("%s: parameters %s, want %s", k.entry, got, want[k.entry])
+		}
+		if threads := fmt.Sprintf(".maxntid %d,1,1", k.grid(devices()["h200"]).Threads); !strings.Contains(string(k.ptx), threads) {
+			t.Errorf("%s: no %q", k.entry, threads)
+		}
+		if ptxas != "" {
+			assemble(t, ptxas, k)
+		}
+	}
+	if ptxas == "" {
+		t.Log("no ptxas on PATH: the PTX is not assembled here")
+	}
+}
+
+func assemble(t *testing.T, ptxas string, k kernel) {
+	t.Helper()
+	arch := regexp.MustCompile(`\.target (sm_\w+)`).FindSubmatch(k.ptx)
+	file := filepath.Join(t.TempDir(), k.id+".ptx")
+	if err := os.WriteFile(file, k.ptx, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(ptxas, "-arch="+string(arch[1]), "-v", "-o", os.DevNull, file).CombinedOutput(); err != nil {
+		t.Errorf("%s: %v\n%s", k.id, err, out)
+	}
+}
+
+func TestTelemetryIsPutToItsWindow(t *testing.T) {
+	start := time.Now()
+	tel := &telemetry{}
+	for i, clock := range []int64{1000, 1100, 1200, 1300} {
+		tel.add(newReading(start.Add(time.Duration(i)*time.Second), gpu.Sample{SMClockMHz: gpu.Ptr(clock), Throttle: gpu.Ptr("none")}))
+	}
+	w := Window{}
+	w.annotate(tel.between(start.Add(time.Second), start.Add(2*time.Second)))
+	if *w.ClockMHz != 1150 || w.PowerW != nil {
+		t.Errorf("%+v", w)
+	}
+}

@@ -1,0 +1,118 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package measure
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// Own is a user's own program as a measurement: what it does is the unit of
+// work, and its application name takes the place of a class.
+type Own struct {
+	App     string
+	Command string // for sh -c
+	Repeat  int
+	// Pattern finds the time in the program's output: the first group of its
+	// last match, a number. nil: the wall-clock time of the whole program.
+	Pattern *regexp.Regexp
+	Timeout time.Duration // of one run; 0 for none
+}
+
+// Session runs the program on one GPU, alone visible to it, Repeat times. A
+// failing run ends it with what the runs before gave, marked partial.
+func (o Own) Session(ctx context.Context, t Target, progress func(Progress)) Result {
+	started := time.Now()
+	s := session{target: t, started: started, progress: progress}
+	s.plan.Limit = time.Duration(o.Repeat) * o.Timeout
+	s.result = Result{GPU: t.Device.ID, Model: t.Device.Model, Driver: t.Driver, ECC: t.Device.ECC,
+		Started: started.UTC().Truncate(time.Second), Solo: t.Solo, Apps: []App{}}
+	if t.Device.PowerLimitW != nil {
+		s.result.PowerW = *t.Device.PowerLimitW
+	}
+	s.work = map[pal.AppClass]string{pal.ClassA: "own:" + o.App + "*" + o.Command}
+	s.result.Key = s.key()
+	var ws []Window
+	for i := range o.Repeat {
+		s.tell(fmt.Sprintf("%s, run %d of %d", o.App, i+1, o.Repeat))
+		seconds, err := o.once(ctx, t.Device.ID)
+		if err != nil {
+			s.result.Partial, s.result.Problem = true, fmt.Sprintf("run %d of %d: %v", i+1, o.Repeat, err)
+			break
+		}
+		ws = append(ws, Window{Ms: 1000 * seconds, Units: 1})
+	}
+	if len(ws) > 0 {
+		sum := summarise(kept(ws))
+		s.result.Apps = append(s.result.Apps, App{App: pal.AppClass(o.App), Kernel: "command", Work: o.Command, Windows: ws,
+			Ms: sum.Median, Sigma: sum.Sigma, CI: math.Min(1, sum.CI), LimitedBy: LimitUnknown, Converged: sum.CI <= 0.01})
+	}
+	s.result.Seconds = math.Round(10*time.Since(started).Seconds()) / 10
+	return s.result
+}
+
+// once is one run, in seconds.
+func (o Own) once(ctx context.Context, gpu string) (float64, error) {
+	if o.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, o.Timeout)
+		defer cancel()
+	}
+	cmd := exec.CommandContext(ctx, "sh", "-c", o.Command)
+	cmd.Env = append(os.Environ(), "CUDA_VISIBLE_DEVICES="+gpu, "NVIDIA_VISIBLE_DEVICES="+gpu)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 2 * time.Second
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	start := time.Now()
+	err := cmd.Run()
+	wall := time.Since(start).Seconds()
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return 0, fmt.Errorf("command %q took more than %s", o.Command, o.Timeout)
+	case ctx.Err() != nil:
+		return 0, errors.New("interrupted")
+	case err != nil:
+		return 0, fmt.Errorf("command %q: %w%s", o.Command, err, lastLine(out.String()))
+	case o.Pattern == nil:
+		return wall, nil
+	}
+	return o.find(out.String())
+}
+
+// find takes the time from the program's output.
+func (o Own) find(out string) (float64, error) {
+	all := o.Pattern.FindAllStringSubmatch(out, -1)
+	if len(all) == 0 {
+		return 0, fmt.Errorf("command %q prints no time: nothing in its output matches %q%s", o.Command, o.Pattern, lastLine(out))
+	}
+	text := all[len(all)-1][1]
+	x, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(x > 0) || math.IsInf(x, 0) {
+		return 0, fmt.Errorf("command %q prints the time %q, which is not a positive number", o.Command, text)
+	}
+	return x, nil
+}
+
+// lastLine is the end of an output, for an error message.
+func lastLine(out string) string {
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	if last := lines[len(lines)-1]; last != "" {
+		return fmt.Sprintf(" (its last line: %q)", last)
+	}
+	return ""
+}

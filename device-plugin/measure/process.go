@@ -1,0 +1,155 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package measure
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+)
+
+// errStalled: the child said nothing for too long.
+var errStalled = errors.New("the GPU did not answer: a kernel or the driver hangs")
+
+// process is a running child, seen from its parent.
+type process struct {
+	cmd      *exec.Cmd
+	stdin    io.WriteCloser
+	messages chan message // closed when the child's output ends
+	stderr   *errorText
+	stall    time.Duration
+}
+
+// start runs the child for one GPU. It sees only that GPU, is in a process
+// group of its own, and dies with this process.
+func (r Runner) start(ctx context.Context, id string, p Plan) (*process, error) {
+	args := append(append([]string(nil), r.Self[1:]...), "-gpu", id, "-window", p.Window.String(), "-library", r.Library)
+	cmd := exec.CommandContext(ctx, r.Self[0], args...)
+	cmd.Env = append(os.Environ(), "CUDA_VISIBLE_DEVICES="+id, "CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_CACHE_DISABLE=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 2 * time.Second
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("starting the measuring process: %w", err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("starting the measuring process: %w", err)
+	}
+	c := &process{cmd: cmd, stdin: stdin, messages: make(chan message, 64), stderr: &errorText{}, stall: p.Stall}
+	cmd.Stderr = c.stderr
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting the measuring process: %w", err)
+	}
+	go c.read(stdout)
+	return c, nil
+}
+
+// read passes messages on until the output ends; close waits for it.
+func (c *process) read(stdout io.Reader) {
+	defer close(c.messages)
+	s := bufio.NewScanner(stdout)
+	s.Buffer(nil, 1<<20)
+	for s.Scan() {
+		var m message
+		if err := json.Unmarshal(s.Bytes(), &m); err != nil {
+			m = message{Failed: &childFailure{Text: fmt.Sprintf("measuring process wrote %q: %v", s.Text(), err)}}
+		}
+		c.messages <- m
+	}
+}
+
+// order sends one line; that the child is gone shows when reading.
+func (c *process) order(line string) { _, _ = io.WriteString(c.stdin, line+"\n") }
+
+// next is the child's next message. A failure of the child is an error, as is
+// its silence, its end, and that of ctx.
+func (c *process) next(ctx context.Context) (message, error) {
+	timer := time.NewTimer(c.stall)
+	defer timer.Stop()
+	select {
+	case m, ok := <-c.messages:
+		switch {
+		case !ok && ctx.Err() != nil:
+			return m, ctx.Err()
+		case !ok:
+			return m, fmt.Errorf("the measuring process ended%s", c.stderr.said())
+		case m.Failed != nil:
+			return m, errors.New(m.Failed.Text)
+		}
+		return m, nil
+	case <-timer.C:
+		return message{}, errStalled
+	case <-ctx.Done():
+		return message{}, ctx.Err()
+	}
+}
+
+// close ends the child and waits for it: kindly where it still listens, by
+// SIGKILL where kill says so or it does not end in time.
+func (c *process) close(kill bool) {
+	_ = c.stdin.Close()
+	grace := time.AfterFunc(2*time.Second, func() { _ = c.cmd.Cancel() })
+	if kill {
+		_ = c.cmd.Cancel()
+	}
+	for range c.messages { // until read is done, as Wait closes what it reads
+	}
+	_ = c.cmd.Wait() // how it ended is in its messages
+	grace.Stop()
+}
+
+// errorText keeps the start of what the child wrote to its standard error: its
+// first line says what happened, for a crash as for a message.
+type errorText struct{ text strings.Builder }
+
+// Write never fails; it keeps at most 4 KiB.
+func (t *errorText) Write(p []byte) (int, error) {
+	if t.text.Len() < 4096 {
+		t.text.Write(p)
+	}
+	return len(p), nil
+}
+
+// said is what was written, for an error message.
+func (t *errorText) said() string {
+	first, _, _ := strings.Cut(strings.TrimSpace(t.text.String()), "\n")
+	if first == "" {
+		return ""
+	}
+	return ": " + first
+}
+
+// list asks the CUDA driver for its GPUs, in a child as always.
+func (r Runner) list(ctx context.Context) ([]gpu.Device, error) {
+	cmd := exec.CommandContext(ctx, r.Self[0], append(append([]string(nil), r.Self[1:]...), "-list", "-library", r.Library)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.Output()
+	var devices []gpu.Device
+	for line := range strings.Lines(string(out)) {
+		var m message
+		if err := json.Unmarshal([]byte(line), &m); err != nil {
+			return nil, fmt.Errorf("listing GPUs: the measuring process wrote %q", line)
+		}
+		if m.Failed != nil {
+			return nil, errors.New(m.Failed.Text)
+		}
+		devices = append(devices, gpu.Device{ID: m.Device.UUID, Model: m.Device.Name})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listing GPUs: %w", err)
+	}
+	return devices, nil
+}

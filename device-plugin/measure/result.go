@@ -1,0 +1,171 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package measure
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+)
+
+// Format names the JSON form of a [Report].
+const Format = "nomad-pal/measurement/1"
+
+// Report is what one call of measure found; a file of it can be imported.
+type Report struct {
+	Format  string    `json:"format"`
+	Node    string    `json:"node,omitempty"` // host name
+	Started time.Time `json:"started"`
+	Results []Result  `json:"results"` // by GPU
+}
+
+// Limit says what held a GPU's clocks down while it was measured.
+type Limit string
+
+// The limits.
+const (
+	LimitPower   Limit = "power"   // the power cap: what variability comes from
+	LimitThermal Limit = "thermal" // temperature
+	LimitNone    Limit = "none"    // nothing: a compute kernel measures little then
+	LimitUnknown Limit = "unknown" // no telemetry
+)
+
+// Result is one GPU's session.
+type Result struct {
+	GPU   string `json:"gpu"`
+	Model string `json:"model"`
+	// Key is the comparability key: times of different keys are not comparable.
+	Key     string    `json:"key"`
+	Driver  string    `json:"driver,omitempty"`
+	CUDA    string    `json:"cuda,omitempty"`
+	PowerW  int64     `json:"power_limit_w,omitempty"` // enforced
+	ECC     *bool     `json:"ecc,omitempty"`
+	Started time.Time `json:"started"`
+	Seconds float64   `json:"seconds"`
+	Warmup  *Warmup   `json:"warmup,omitempty"`
+	// Apps are the application classes, or the user's application, in the order
+	// in which they were measured.
+	Apps []App `json:"apps"`
+	// Partial: the session ended early, Problem says why; what Apps holds is good.
+	Partial bool   `json:"partial,omitempty"`
+	Problem string `json:"problem,omitempty"`
+	// Warnings are what a person should know.
+	Warnings []string `json:"warnings,omitempty"`
+	// Solo: other GPUs of the node were not measured at the same time.
+	Solo bool `json:"solo,omitempty"`
+}
+
+// Warmup is the time before measuring.
+type Warmup struct {
+	Seconds float64 `json:"seconds"`
+	Steady  bool    `json:"steady"` // the clock had settled at the end
+}
+
+// App is one application class, or application, of a session.
+type App struct {
+	App    pal.AppClass `json:"app"`
+	Kernel string       `json:"kernel,omitempty"`
+	Work   string       `json:"work,omitempty"` // what one unit is
+	// Ms is the median time of a unit of work, CI the relative half width of
+	// its 95 % confidence interval, Sigma the relative standard deviation of a
+	// window.
+	Ms    float64 `json:"ms"`
+	CI    float64 `json:"ci"`
+	Sigma float64 `json:"sigma"`
+	// Rate of work in Unit; Share of what the hardware can do at the clock it
+	// had. 0 where it is not known.
+	Rate      float64 `json:"rate,omitempty"`
+	Unit      string  `json:"unit,omitempty"`
+	Share     float64 `json:"share_of_peak,omitempty"`
+	LimitedBy Limit   `json:"limited_by"`
+	// Slow: far below what any sound GPU of the model reaches: an outlier, even
+	// without others to compare it with.
+	Slow bool `json:"slow,omitempty"`
+	// Converged: CI is within the bound asked for.
+	Converged bool     `json:"converged"`
+	Windows   []Window `json:"windows"`
+}
+
+// Window is one repetition, kept or dropped.
+type Window struct {
+	Ms    float64 `json:"ms"` // per unit
+	Units int     `json:"units"`
+	// Means of the telemetry during the window; nil where there was none.
+	ClockMHz *float64 `json:"sm_clock_mhz,omitempty"`
+	PowerW   *float64 `json:"power_w,omitempty"`
+	TempC    *float64 `json:"temperature_c,omitempty"`
+	Throttle string   `json:"throttle,omitempty"` // reasons, comma-joined
+	// Dropped says why the window does not count; "" for one that does.
+	Dropped string `json:"dropped,omitempty"`
+}
+
+// Measurement is the result in the form that the plugin publishes; ok is false
+// when it holds no time.
+func (r Result) Measurement() (m attr.Measurement, ok bool) {
+	m = attr.Measurement{GPU: r.GPU, Key: r.Key, Times: map[pal.AppClass]float64{}}
+	for _, a := range r.Apps {
+		m.Times[a.App] = a.Ms
+	}
+	return m, len(m.Times) > 0
+}
+
+// Samples are the report's times for calibration.
+func (r Report) Samples() []profile.Sample {
+	var out []profile.Sample
+	for _, res := range r.Results {
+		for _, a := range res.Apps {
+			// CI is 1.96 standard errors of the median.
+			out = append(out, profile.Sample{GPU: res.GPU, Model: res.Model, Key: res.Key, App: a.App, Time: a.Ms, Noise: a.CI / 1.96})
+		}
+	}
+	return out
+}
+
+// Encode writes the report as indented JSON.
+func (r Report) Encode() ([]byte, error) {
+	r.Format = Format
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("encoding the report: %w", err)
+	}
+	return append(data, '\n'), nil
+}
+
+// ParseReport reads what [Report.Encode] wrote.
+func ParseReport(data []byte) (Report, error) {
+	var r Report
+	if err := json.NewDecoder(bytes.NewReader(data)).Decode(&r); err != nil {
+		return Report{}, fmt.Errorf("measurement report: %w", err)
+	}
+	if r.Format != Format {
+		return Report{}, fmt.Errorf("measurement report: format is %q, want %q", r.Format, Format)
+	}
+	for i, res := range r.Results {
+		for _, a := range res.Apps {
+			if res.GPU == "" || !(a.Ms > 0) {
+				return Report{}, fmt.Errorf("measurement report: result %d (GPU %q), application %q: time %v is not a positive number", i+1, res.GPU, a.App, a.Ms)
+			}
+		}
+	}
+	return r, nil
+}
+
+// writeFile replaces a file in one step.
+func writeFile(path string, data []byte) error {
+	tmp := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
+	if err := os.WriteFile(tmp, data, 0o644); err != nil {
+		return fmt.Errorf("writing %q: %w", path, err)
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return fmt.Errorf("writing %q: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,319 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package measure
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// Plan says how long and how well to measure.
+type Plan struct {
+	Classes    []pal.AppClass
+	Window     time.Duration // of one repetition
+	CI         float64       // relative half width of the median's confidence interval to reach
+	MinWindows int           // a class has at least this many
+	Limit      time.Duration // of a GPU's whole session, from its start
+	Warmup     time.Duration // at most, before measuring
+	Settle     time.Duration // warm when nothing has changed for so long
+	Stall      time.Duration // silence after which a GPU counts as hung
+}
+
+// DefaultPlan is about two minutes a GPU.
+func DefaultPlan() Plan {
+	return Plan{Classes: pal.AppClasses(), Window: 500 * time.Millisecond, CI: 0.003, MinWindows: 10,
+		Limit: 2 * time.Minute, Warmup: 45 * time.Second, Settle: 10 * time.Second, Stall: 20 * time.Second}
+}
+
+// weight of a class when time is divided: what is noisier needs more.
+func weight(c pal.AppClass) float64 {
+	switch c {
+	case pal.ClassA:
+		return 30
+	case pal.ClassB:
+		return 15
+	default:
+		return 6
+	}
+}
+
+// slowFactor: a GPU that is this much slower than what any sound one of its
+// model reaches is an outlier, without others to compare it with.
+const slowFactor = 1.5
+
+// overPeak is how far above the hardware's limit a rate may seem, clocks being
+// read a few times a second.
+const overPeak = 1.03
+
+// Runner measures GPUs through child processes.
+type Runner struct {
+	// Self is the command that runs [Child], without its flags.
+	Self []string
+	// Library is the CUDA driver library.
+	Library string
+	// Sample reads telemetry; nil without.
+	Sample func(ids []string) map[string]gpu.Sample
+}
+
+// Target is a GPU to measure.
+type Target struct {
+	Device gpu.Device
+	Driver string // version
+	Solo   bool
+}
+
+// Progress is told to whoever watches a session.
+type Progress struct {
+	GPU   string
+	Doing string        // "warming up", "class A", …
+	Done  time.Duration // of the session
+	Limit time.Duration // at which it ends
+}
+
+// session is one GPU's measuring, in progress.
+type session struct {
+	Runner
+	plan     Plan
+	target   Target
+	child    *process
+	watch    *telemetry
+	started  time.Time
+	progress func(Progress)
+	work     map[pal.AppClass]string // what the child does
+	sums     map[pal.AppClass]string // first checksum of each class
+	result   Result
+}
+
+// Session measures one GPU. It ends early, with a partial result, when ctx
+// does: the child is killed before it returns. progress may be nil.
+func (r Runner) Session(ctx context.Context, t Target, p Plan, progress func(Progress)) Result {
+	s := &session{Runner: r, plan: p, target: t, started: time.Now(), progress: progress, sums: map[pal.AppClass]string{}}
+	d := t.Device
+	s.result = Result{GPU: d.ID, Model: d.Model, Driver: t.Driver, ECC: d.ECC, Started: s.started.UTC().Truncate(time.Second), Solo: t.Solo, Apps: []App{}}
+	if d.PowerLimitW != nil {
+		s.result.PowerW = *d.PowerLimitW
+	}
+	if d.MIGProfile != "" {
+		s.result.Partial, s.result.Problem = true, "a MIG instance is not measured: its speed is that of its slice"
+		return s.result
+	}
+	if err := s.run(ctx); err != nil {
+		s.result.Partial = true
+		s.result.Problem = err.Error()
+		if errors.Is(err, context.Canceled) {
+			s.result.Problem = "interrupted"
+		}
+	}
+	s.result.Seconds = math.Round(10*time.Since(s.started).Seconds()) / 10
+	return s.result
+}
+
+func (s *session) run(ctx context.Context) error {
+	child, err := s.start(ctx, s.target.Device.ID, s.plan)
+	if err != nil {
+		return err
+	}
+	s.child = child
+	s.watch = watchTelemetry(ctx, s.target.Device.ID, s.Sample)
+	err = s.measure(ctx)
+	s.watch.close()
+	child.close(err != nil)
+	return err
+}
+
+// measure is the session: warm-up, then class by class.
+func (s *session) measure(ctx context.Context) error {
+	m, err := s.child.next(ctx)
+	if err != nil {
+		return err
+	}
+	if m.Device == nil {
+		return fmt.Errorf("the measuring process did not begin with its GPU")
+	}
+	s.work = m.Device.Work
+	s.result.CUDA = m.Device.CUDA
+	s.result.Warnings = append(s.result.Warnings, m.Device.Skipped...)
+	if s.result.Model == "" {
+		s.result.Model = m.Device.Name
+	}
+	s.result.Key = s.key()
+	if err := s.warmUp(ctx); err != nil {
+		return fmt.Errorf("warming up: %w", err)
+	}
+	var left float64
+	for _, c := range s.plan.Classes {
+		left += weight(c)
+	}
+	for _, c := range s.plan.Classes {
+		share := time.Duration(float64(s.remaining()) * weight(c) / left)
+		left -= weight(c)
+		if err := s.class(ctx, c, share); err != nil {
+			return fmt.Errorf("class %s: %w", c, err)
+		}
+	}
+	return nil
+}
+
+func (s *session) remaining() time.Duration { return s.plan.Limit - time.Since(s.started) }
+
+// key is the comparability key: kernels and their work, power limit, ECC and
+// driver branch. What is not known is "?".
+func (s *session) key() string {
+	var work strings.Builder
+	for _, c := range pal.AppClasses() {
+		fmt.Fprintf(&work, "%s\n", s.work[c])
+	}
+	sum := sha256.Sum256([]byte(work.String()))
+	kernel, _, _ := strings.Cut(s.work[pal.ClassA], "*")
+	power, ecc, driver := "?W", "ecc?", "r?"
+	if s.result.PowerW > 0 {
+		power = fmt.Sprintf("%dW", s.result.PowerW)
+	}
+	if e := s.result.ECC; e != nil {
+		ecc = map[bool]string{true: "ecc", false: "noecc"}[*e]
+	}
+	if branch, _, _ := strings.Cut(s.result.Driver, "."); branch != "" {
+		driver = "r" + branch
+	}
+	return strings.Join([]string{kernel, power, ecc, driver, hex.EncodeToString(sum[:2])}, "/")
+}
+
+func (s *session) tell(doing string) {
+	if s.progress != nil {
+		s.progress(Progress{GPU: s.target.Device.ID, Doing: doing, Done: time.Since(s.started), Limit: s.plan.Limit})
+	}
+}
+
+// warmUp runs class A until the unit's time, and the temperature where it is
+// known, have settled.
+func (s *session) warmUp(ctx context.Context) error {
+	from := time.Now()
+	w := Warmup{}
+	type point struct {
+		at time.Time
+		ms float64
+	}
+	var seen []point
+	_, err := s.windows(ctx, pal.ClassA, func(cw childWindow) bool {
+		now := time.Now()
+		seen = append(seen, point{now, cw.Ms})
+		s.tell("warming up")
+		var recent []float64
+		for _, p := range seen {
+			if now.Sub(p.at) <= s.plan.Settle {
+				recent = append(recent, p.ms)
+			}
+		}
+		if now.Sub(seen[0].at) >= s.plan.Settle && len(recent) >= 4 && steady(recent, settleBound) && s.warm(now) {
+			w.Steady = true
+		}
+		return w.Steady || now.Sub(from) >= s.plan.Warmup
+	})
+	w.Seconds = math.Round(10*time.Since(from).Seconds()) / 10
+	s.result.Warmup = &w
+	return err
+}
+
+// settleBound is the relative change of a unit's time, settleC that of the
+// temperature, that a settled GPU stays below.
+const (
+	settleBound = 0.002
+	settleC     = 1.0
+)
+
+// warm reports whether the temperature has settled; without telemetry, yes.
+func (s *session) warm(now time.Time) bool {
+	half := s.plan.Settle / 2
+	temp := func(r reading) *float64 { return r.tempC }
+	a, b := mean(s.watch.between(now.Add(-2*half), now.Add(-half)), temp), mean(s.watch.between(now.Add(-half), now), temp)
+	return a == nil || b == nil || math.Abs(*b-*a) < settleC
+}
+
+// windows runs a class until done says so, and returns what it is.
+func (s *session) windows(ctx context.Context, c pal.AppClass, done func(childWindow) bool) (*childReady, error) {
+	s.child.order("run " + string(c))
+	m, err := s.child.next(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ready := m.Ready
+	for stopped := false; ; {
+		m, err := s.child.next(ctx)
+		switch {
+		case err != nil:
+			return ready, err
+		case m.Stopped:
+			return ready, nil
+		case stopped || m.Window == nil:
+			continue // a window that was under way
+		case done(*m.Window):
+			s.child.order("stop")
+			stopped = true
+		}
+	}
+}
+
+// class measures one class and adds it to the result.
+func (s *session) class(ctx context.Context, c pal.AppClass, share time.Duration) error {
+	from := time.Now()
+	first := true
+	var ws []Window
+	ready, err := s.windows(ctx, c, func(cw childWindow) bool {
+		s.tell("class " + string(c))
+		if first { // it measured how long a unit takes
+			first = false
+			return false
+		}
+		w := Window{Ms: cw.Ms, Units: cw.Units}
+		now := time.Now()
+		took := time.Duration(cw.Ms * float64(cw.Units) * float64(time.Millisecond))
+		w.annotate(s.watch.between(now.Add(-took), now))
+		if wrong := s.wrongSum(cw); wrong != "" {
+			w.Dropped = wrong
+		}
+		ws = append(ws, w)
+		good := kept(ws)
+		return now.Sub(from) >= share || len(good) >= s.plan.MinWindows && summarise(good).CI <= s.plan.CI
+	})
+	if ready != nil && len(ws) > 0 {
+		s.finish(ready, ws, s.watch.between(from, time.Now()))
+	}
+	return err
+}
+
+// sdcDropped marks windows whose result was wrong.
+const sdcDropped = "wrong-result"
+
+// wrongSum says so when a class's result is not what it was before.
+func (s *session) wrongSum(w childWindow) string {
+	first, ok := s.sums[w.Class]
+	if !ok {
+		s.sums[w.Class] = w.Sum
+		return ""
+	}
+	if first != w.Sum {
+		return sdcDropped
+	}
+	return ""
+}
+
+// kept are the times of the windows that count.
+func kept(ws []Window) []float64 {
+	var out []float64
+	for _, w := range ws {
+		if w.Dropped == "" {
+			out = append(out, w.Ms)
+		}
+	}
+	return out
+}

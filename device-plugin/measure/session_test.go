@@ -1,0 +1,301 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package measure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/cuda/fakecuda"
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// libraryEnv names the directory of the fake driver that TestMain built.
+const libraryEnv = "MEASURE_TEST_LIBRARY"
+
+// The test binary is its own measuring process.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == ChildCommand {
+		os.Exit(ChildMain(os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
+	}
+	os.Exit(withDriver(m))
+}
+
+func withDriver(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "fakecuda")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	switch lib, err := fakecuda.Build(dir); {
+	case err == nil:
+		os.Setenv(libraryEnv, lib)
+	case !errors.Is(err, fakecuda.ErrNoCompiler):
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// fake is a machine with the fake CUDA driver.
+type fake struct {
+	Runner
+	settings string // file
+}
+
+func newFake(t *testing.T, settings ...string) fake {
+	t.Helper()
+	lib := os.Getenv(libraryEnv)
+	if lib == "" {
+		t.Skip(fakecuda.ErrNoCompiler)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := fake{Runner{Self: []string{self, ChildCommand}, Library: lib}, filepath.Join(t.TempDir(), "settings")}
+	f.tell(t, settings...)
+	t.Setenv(fakecuda.Env, f.settings)
+	return f
+}
+
+func (f fake) tell(t *testing.T, settings ...string) {
+	t.Helper()
+	if err := os.WriteFile(f.settings, []byte(strings.Join(settings, "\n")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// quick is a plan for a driver that sleeps a thousandth of what it simulates.
+func quick() Plan {
+	p := DefaultPlan()
+	p.Settle, p.Warmup, p.Stall, p.Limit = 5*time.Millisecond, 2*time.Second, 5*time.Second, 20*time.Second
+	return p
+}
+
+func target(i int) Target {
+	return Target{Driver: "580.159.04", Device: gpu.Device{ID: fakecuda.UUID(i), Model: "NVIDIA H200", PowerLimitW: gpu.Ptr[int64](700), ECC: gpu.Ptr(true)}}
+}
+
+func TestSession(t *testing.T) {
+	f := newFake(t, "slow.1=1.3")
+	var said []string
+	a := f.Session(context.Background(), target(0), quick(), func(p Progress) {
+		if len(said) == 0 || said[len(said)-1] != p.Doing {
+			said = append(said, p.Doing)
+		}
+	})
+	if a.Partial {
+		t.Fatalf("partial: %s", a.Problem)
+	}
+	if diff := cmp.Diff([]string{"warming up", "class A", "class B", "class C", "class D"}, said); diff != "" {
+		t.Errorf("progress (-want +got)\n%s", diff)
+	}
+	if !strings.HasPrefix(a.Key, "wgmma1/700W/ecc/r580/") || a.CUDA != "13.0" || !a.Warmup.Steady {
+		t.Errorf("key %q, CUDA %q, warm-up %+v", a.Key, a.CUDA, a.Warmup)
+	}
+	b := f.Session(context.Background(), target(1), quick(), nil)
+	if b.Partial || b.Key != a.Key || len(b.Apps) != 4 {
+		t.Fatalf("the slower GPU: %+v", b)
+	}
+	for i, app := range a.Apps {
+		if !app.Converged || app.CI > 0.003 || len(app.Windows) < 10 || app.LimitedBy != LimitUnknown || app.Slow {
+			t.Errorf("class %s: converged %v, CI %v, %d windows, limited by %s, slow %v", app.App, app.Converged, app.CI, len(app.Windows), app.LimitedBy, app.Slow)
+		}
+		if ratio := b.Apps[i].Ms / app.Ms; math.Abs(ratio-1.3) > 0.006 {
+			t.Errorf("class %s: the slower GPU takes %.4f times as long, want 1.3", app.App, ratio)
+		}
+		if app.App != pal.ClassB && (app.Share <= 0.2 || app.Share > 1) {
+			t.Errorf("class %s: %v %s is %v of the peak", app.App, app.Rate, app.Unit, app.Share)
+		}
+		if app.Ms < 20 || app.Ms > 200 {
+			t.Errorf("class %s: a unit takes %v ms, want about 80", app.App, app.Ms)
+		}
+	}
+	m, ok := a.Measurement()
+	if !ok || m.Key != a.Key || m.Times[pal.ClassC] != a.Apps[2].Ms {
+		t.Errorf("measurement %+v, %v", m, ok)
+	}
+}
+
+// A GPU 1.5 times slow or worse is an outlier at once, with nothing to compare.
+func TestSlowGPUIsSeenInItsFirstSession(t *testing.T) {
+	f := newFake(t, "slow.0=2.2")
+	r := f.Session(context.Background(), target(0), quick(), nil)
+	if r.Partial || !r.Apps[0].Slow || !strings.Contains(strings.Join(r.Warnings, "\n"), "class A: ") ||
+		!strings.Contains(strings.Join(r.Warnings, "\n"), "a sound GPU of this model reaches: an outlier") {
+		t.Errorf("partial %v, slow %v, warnings %q", r.Problem, r.Apps[0].Slow, r.Warnings)
+	}
+}
+
+func TestImplausiblyFastIsRefused(t *testing.T) {
+	f := newFake(t, "slow.0=0.3")
+	r := f.Session(context.Background(), target(0), quick(), nil)
+	for _, a := range r.Apps {
+		if a.App == pal.ClassA || a.App == pal.ClassC {
+			t.Errorf("class %s at %v %s is believed", a.App, a.Rate, a.Unit)
+		}
+	}
+	if !strings.Contains(strings.Join(r.Warnings, "\n"), "is not plausible: the hardware cannot exceed 1071") {
+		t.Errorf("warnings %q", r.Warnings)
+	}
+}
+
+func TestKernelFallsBack(t *testing.T) {
+	for _, tc := range []struct{ arch, kernel string }{{"80", "mma1"}, {"89", "mma1"}, {"70", "ffma1"}} {
+		f := newFake(t, "arch="+tc.arch)
+		tg := target(0)
+		tg.Device.PowerLimitW, tg.Device.ECC, tg.Driver = nil, nil, ""
+		r := f.Session(context.Background(), tg, quick(), nil)
+		if r.Partial || !strings.HasPrefix(r.Key, tc.kernel+"/?W/ecc?/r?/") || len(r.Apps) != 4 {
+			t.Errorf("architecture %s: key %q, %d classes, %s", tc.arch, r.Key, len(r.Apps), r.Problem)
+		}
+	}
+}
+
+func TestSessionFailures(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		settings []string
+		want     string
+		apps     int // that are kept
+	}{
+		{"out of memory", []string{"fail=oom"}, "preparing application class B: taking", 1},
+		{"kernel hangs", []string{"fail=hang", "fail.after=100"}, "the GPU did not answer: a kernel or the driver hangs", 0},
+		{"device lost", []string{"fail=lost", "fail.after=3"}, "CUDA_ERROR_LAUNCH_FAILED (719)", 0},
+		{"device lost in the middle", []string{"fail=lost", "fail.after=2500"}, "CUDA_ERROR_LAUNCH_FAILED (719)", 1},
+		{"driver too old for the PTX", []string{"fail=too-new"}, "no kernel runs on GPU", 0},
+		{"PTX does not compile", []string{"fail=jit"}, "ptxas: line 7; fatal: syntax error", 0},
+		{"architecture too old", []string{"arch=60"}, "compute capability 6.0: 7.0 is the least", 0},
+		{"in exclusive use", []string{"fail=busy"}, "the GPU is in exclusive mode and in use", 0},
+		{"fabric not ready", []string{"fail=not-ready"}, "is the fabric manager running?", 0},
+		{"no device", []string{"fail=no-device"}, "the driver shows no GPU to this process", 0},
+		{"another GPU", []string{"gpus=0"}, `the CUDA driver has no GPU "GPU-01010101-`, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := newFake(t, tc.settings...)
+			p := quick()
+			p.Stall = 500 * time.Millisecond
+			r := f.Session(context.Background(), target(0), p, nil)
+			if !r.Partial || !strings.Contains(r.Problem, tc.want) {
+				t.Errorf("partial %v, problem %q, want %q", r.Partial, r.Problem, tc.want)
+			}
+			if len(r.Apps) < tc.apps {
+				t.Errorf("%d classes kept, want at least %d", len(r.Apps), tc.apps)
+			}
+		})
+	}
+}
+
+func TestNoDriver(t *testing.T) {
+	f := newFake(t)
+	f.Library = "libnone.so.1"
+	r := f.Session(context.Background(), target(0), quick(), nil)
+	if !r.Partial || !strings.Contains(r.Problem, `"libnone.so.1" (is the NVIDIA driver installed?)`) {
+		t.Errorf("problem %q", r.Problem)
+	}
+}
+
+func TestWrongResultsAreDropped(t *testing.T) {
+	f := newFake(t, "fail=corrupt", "fail.after=60")
+	p := quick()
+	p.Limit = 2 * time.Second
+	r := f.Session(context.Background(), target(0), p, nil)
+	if !strings.Contains(strings.Join(r.Warnings, "\n"), "the GPU computes wrongly (silent data corruption)") {
+		t.Errorf("warnings %q", r.Warnings)
+	}
+	for _, a := range r.Apps {
+		if a.App == pal.ClassA && !slices.ContainsFunc(a.Windows, func(w Window) bool { return w.Dropped == sdcDropped }) {
+			t.Errorf("no window of class A is marked: %+v", a.Windows)
+		}
+	}
+}
+
+// Reserve must get the GPU at once: cancelling kills the process, and it is
+// gone when Session returns, hung or not.
+func TestCancelKillsTheProcess(t *testing.T) {
+	for _, settings := range [][]string{{"scale=1"}, {"fail=hang"}} {
+		f := newFake(t, settings...)
+		ctx, cancel := context.WithCancel(context.Background())
+		begun := make(chan struct{})
+		go func() {
+			defer cancel()
+			<-begun
+		}()
+		if settings[0] == "fail=hang" {
+			close(begun) // no window will ever come
+		}
+		var once bool
+		start := time.Now()
+		r := f.Session(ctx, target(0), DefaultPlan(), func(Progress) {
+			if !once && settings[0] != "fail=hang" {
+				once = true
+				start = time.Now()
+				close(begun)
+			}
+		})
+		if took := time.Since(start); took > 2*time.Second {
+			t.Errorf("%v: gone after %s", settings, took)
+		}
+		if !r.Partial || r.Problem == "" || len(r.Apps) > 0 {
+			t.Errorf("%v: %+v", settings, r)
+		}
+		if pids := children(t); len(pids) > 0 {
+			t.Errorf("%v: processes %v are left", settings, pids)
+		}
+	}
+}
+
+// children are this process's living children.
+func children(t *testing.T) []string {
+	t.Helper()
+	tasks, err := filepath.Glob("/proc/self/task/*/children")
+	if err != nil || len(tasks) == 0 {
+		t.Skip("the kernel does not list children")
+	}
+	var pids []string
+	for _, path := range tasks {
+		data, err := os.ReadFile(path)
+		if err == nil {
+			pids = append(pids, strings.Fields(string(data))...)
+		}
+	}
+	return pids
+}
+
+// The child dies with a parent that cannot clean up.
+func TestChildDoesNotOutliveItsInput(t *testing.T) {
+	f := newFake(t)
+	c, err := f.start(context.Background(), fakecuda.UUID(0), quick())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err := c.next(context.Background()); err != nil || m.Device == nil {
+		t.Fatalf("first message %+v, %v", m, err)
+	}
+	c.order("nonsense")
+	c.order("run A")
+	for range 3 {
+		if _, err := c.next(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.close(false)
+	if state := c.cmd.ProcessState; !state.Success() {
+		t.Errorf("the child ended with %s (%v)", state, state.Sys().(syscall.WaitStatus).Signal())
+	}
+}

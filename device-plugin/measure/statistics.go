@@ -1,0 +1,76 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package measure
+
+import (
+	"math"
+	"sort"
+)
+
+// summary is what a series of window times says.
+type summary struct {
+	Median float64
+	Sigma  float64 // robust standard deviation, relative to the median
+	// CI is the half width of the 95 % confidence interval of the median,
+	// relative to it; +Inf below 3 windows.
+	CI float64
+}
+
+// summarise reads the times in the order in which they were measured: windows
+// that follow each other are alike, and count for less than independent ones.
+func summarise(times []float64) summary {
+	s := summary{Median: median(times), CI: math.Inf(1)}
+	if len(times) < 3 {
+		return s
+	}
+	dev := make([]float64, len(times))
+	for i, x := range times {
+		dev[i] = math.Abs(x - s.Median)
+	}
+	s.Sigma = 1.4826 * median(dev) / s.Median
+	rho := math.Max(0, math.Min(0.95, autocorrelation(times, s.Median)))
+	n := float64(len(times)) * (1 - rho) / (1 + rho)
+	// 1.2533 is the standard error of a median over that of a mean.
+	s.CI = 1.96 * 1.2533 * s.Sigma / math.Sqrt(math.Max(1, n))
+	return s
+}
+
+// autocorrelation of neighbours around the centre; 0 for constant values.
+func autocorrelation(xs []float64, center float64) float64 {
+	var num, den float64
+	for i, x := range xs {
+		den += (x - center) * (x - center)
+		if i > 0 {
+			num += (x - center) * (xs[i-1] - center)
+		}
+	}
+	if den == 0 {
+		return 0
+	}
+	return num / den
+}
+
+func median(xs []float64) float64 {
+	if len(xs) == 0 {
+		return math.NaN()
+	}
+	s := append([]float64(nil), xs...)
+	sort.Float64s(s)
+	n := len(s)
+	if n%2 == 1 {
+		return s[n/2]
+	}
+	return (s[n/2-1] + s[n/2]) / 2
+}
+
+// steady reports whether the later half of the values differs from the earlier
+// by less than the relative bound.
+func steady(xs []float64, bound float64) bool {
+	h := len(xs) / 2
+	if h == 0 {
+		return false
+	}
+	a, b := median(xs[:h]), median(xs[h:])
+	return math.Abs(b-a) <= bound*math.Abs(a)
+}

@@ -1,0 +1,191 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package measure
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+)
+
+// reading is one look at a GPU's telemetry.
+type reading struct {
+	at                    time.Time
+	clock, power, tempC   *float64
+	throttle              string // reasons, comma-joined; "" when not known
+	powerPart, thermoPart *float64
+}
+
+// telemetry looks at a GPU five times a second while a session runs.
+type telemetry struct {
+	mu       sync.Mutex
+	readings []reading
+
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+// telemetryPeriod is how often a GPU is looked at.
+const telemetryPeriod = 200 * time.Millisecond
+
+// watchTelemetry starts looking; close ends it. A nil sample looks at nothing.
+func watchTelemetry(ctx context.Context, id string, sample func([]string) map[string]gpu.Sample) *telemetry {
+	ctx, cancel := context.WithCancel(ctx)
+	t := &telemetry{stop: cancel, done: make(chan struct{})}
+	if sample == nil {
+		close(t.done)
+		return t
+	}
+	go func() {
+		defer close(t.done)
+		tick := time.NewTicker(telemetryPeriod)
+		defer tick.Stop()
+		for {
+			s, ok := sample([]string{id})[id]
+			if ok && s.NoSampleReason == "" {
+				t.add(newReading(time.Now(), s))
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+		}
+	}()
+	return t
+}
+
+func (t *telemetry) close() {
+	t.stop()
+	<-t.done
+}
+
+func (t *telemetry) add(r reading) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.readings = append(t.readings, r)
+}
+
+func newReading(now time.Time, s gpu.Sample) reading {
+	r := reading{at: now, power: s.PowerW, clock: float(s.SMClockMHz), tempC: float(s.TemperatureC),
+		powerPart: s.PowerCapPercent, thermoPart: s.ThermalCapPercent}
+	if s.Throttle != nil {
+		r.throttle = *s.Throttle
+	}
+	return r
+}
+
+func float(p *int64) *float64 {
+	if p == nil {
+		return nil
+	}
+	v := float64(*p)
+	return &v
+}
+
+// between is a copy of the readings taken from one time to another.
+func (t *telemetry) between(from, to time.Time) []reading {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var out []reading
+	for _, r := range t.readings {
+		if !r.at.Before(from) && !r.at.After(to) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// Throttle reasons as the NVML adapter names them.
+const (
+	throttlePower      = "power-cap"
+	throttleSWThermal  = "sw-thermal"
+	throttleHWThermal  = "hw-thermal"
+	throttleHWSlowdown = "hw-slowdown"
+	throttleBrake      = "power-brake"
+)
+
+// annotate puts what the readings say into a window, and drops it where the
+// hardware, not the workload, held it down.
+func (w *Window) annotate(rs []reading) {
+	w.ClockMHz = mean(rs, func(r reading) *float64 { return r.clock })
+	w.PowerW = mean(rs, func(r reading) *float64 { return r.power })
+	w.TempC = mean(rs, func(r reading) *float64 { return r.tempC })
+	seen := map[string]bool{}
+	var reasons []string
+	for _, r := range rs {
+		for _, reason := range strings.Split(r.throttle, ",") {
+			if reason != "" && reason != "none" && !seen[reason] {
+				seen[reason] = true
+				reasons = append(reasons, reason)
+			}
+		}
+	}
+	w.Throttle = strings.Join(reasons, ",")
+	for _, reason := range []string{throttleHWThermal, throttleBrake, throttleHWSlowdown} {
+		if seen[reason] {
+			w.Dropped = reason
+			return
+		}
+	}
+}
+
+func mean(rs []reading, of func(reading) *float64) *float64 {
+	var sum float64
+	n := 0
+	for _, r := range rs {
+		if v := of(r); v != nil {
+			sum += *v
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	sum /= float64(n)
+	return &sum
+}
+
+// limitShare is the share of readings from which a limit counts.
+const limitShare = 0.2
+
+// limitedBy says what held the clocks down during the readings. Where the
+// driver counts the time under a cap, that decides; else the momentary reasons.
+func limitedBy(rs []reading) Limit {
+	known, power, thermal := 0, 0, 0
+	for _, r := range rs {
+		if r.throttle == "" && r.powerPart == nil {
+			continue
+		}
+		known++
+		if strings.Contains(r.throttle, throttlePower) || r.powerPart != nil && *r.powerPart >= 100*limitShare {
+			power++
+		}
+		if r.throttle != "" && containsAny(r.throttle, throttleSWThermal, throttleHWThermal) || r.thermoPart != nil && *r.thermoPart >= 100*limitShare {
+			thermal++
+		}
+	}
+	bound := limitShare * float64(known)
+	switch {
+	case known == 0:
+		return LimitUnknown
+	case float64(thermal) >= bound && thermal > 0:
+		return LimitThermal
+	case float64(power) >= bound && power > 0:
+		return LimitPower
+	}
+	return LimitNone
+}
+
+func containsAny(s string, parts ...string) bool {
+	for _, p := range parts {
+		if strings.Contains(s, p) {
+			return true
+		}
+	}
+	return false
+}
