@@ -1,0 +1,309 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package deviceplugin
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/nomad/plugins/device"
+	"pgregory.net/rapid"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+)
+
+// stage is a backend whose answers the test sets.
+type stage struct {
+	mu     sync.Mutex
+	inv    gpu.Inventory
+	err    error
+	hang   chan struct{} // while not nil, scans wait for it
+	events chan gpu.Event
+}
+
+func (s *stage) Scan() (gpu.Inventory, error) {
+	s.mu.Lock()
+	hang := s.hang
+	s.mu.Unlock()
+	if hang != nil {
+		<-hang
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	inv := s.inv
+	inv.Devices = append([]gpu.Device(nil), s.inv.Devices...)
+	return inv, s.err
+}
+
+func (s *stage) Sample(ids []string) map[string]gpu.Sample {
+	out := map[string]gpu.Sample{}
+	for _, id := range ids {
+		out[id] = gpu.Sample{TemperatureC: gpu.Ptr[int64](40)}
+	}
+	return out
+}
+
+func (s *stage) Events(ctx context.Context, out chan<- gpu.Event) {
+	for {
+		select {
+		case e := <-s.events:
+			select {
+			case out <- e:
+			case <-ctx.Done():
+				return
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *stage) Close() {}
+
+func (s *stage) set(change func(*stage)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(s)
+}
+
+// onStage is a plugin over a stage with n GPUs; exit collects exit codes.
+func onStage(n int, cfg Config) (p *Plugin, s *stage, log *bytes.Buffer, exits *[]int) {
+	s = &stage{events: make(chan gpu.Event)}
+	for i := range n {
+		s.inv.Devices = append(s.inv.Devices, gpu.Device{ID: fmt.Sprintf("GPU-%d", i), Model: "M", NUMANode: -1, Island: -1, PCIeSwitch: -1})
+	}
+	log, exits = &bytes.Buffer{}, &[]int{}
+	p = New(Options{
+		Log:  hclog.New(&hclog.LoggerOptions{Output: log, Level: hclog.Debug}),
+		Open: func(Config, hclog.Logger) (Backend, error) { return s, nil },
+		Exit: func(code int) { *exits = append(*exits, code) },
+	})
+	p.Configure(cfg)
+	return p, s, log, exits
+}
+
+func next(t *testing.T, c <-chan *device.FingerprintResponse) []*device.DeviceGroup {
+	t.Helper()
+	m, ok := <-c
+	if !ok || m.Error != nil {
+		t.Fatalf("message %+v, open %v", m, ok)
+	}
+	return m.Devices
+}
+
+// U16: a stream that nobody reads any more ends with its context, goroutines
+// included: synctest fails when one is left.
+func TestU16CancelledStreamsLeaveNothingBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, _, _, _ := onStage(2, DefaultConfig())
+		for range 20 {
+			ctx, cancel := context.WithCancel(t.Context())
+			c, err := p.Fingerprint(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			stats, err := p.Stats(ctx, time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait() // both are stuck in their first send, or wait for data
+			cancel()
+			for range c {
+			}
+			for range stats {
+			}
+		}
+	})
+}
+
+func TestHangingScanIsWatched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, s, log, exits := onStage(2, DefaultConfig())
+		ctx, cancel := context.WithCancel(t.Context())
+		c, err := p.Fingerprint(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := next(t, c); !got[0].Devices[0].Healthy {
+			t.Fatal("unhealthy at first")
+		}
+		hang := make(chan struct{})
+		s.set(func(s *stage) { s.hang = hang })
+		begin := time.Now()
+		got := next(t, c)
+		if d := got[0].Devices[1]; d.Healthy || d.HealthDesc != "driver-not-answering" || len(got[0].Devices) != 2 {
+			t.Errorf("device %+v, want it listed and unhealthy", d)
+		}
+		if took := time.Since(begin); took > 75*time.Second { // a period, and the patience with a scan
+			t.Errorf("it took %s", took)
+		}
+		if _, err := p.Reserve([]string{"GPU-0"}); err == nil || !strings.Contains(err.Error(), "driver-not-answering") {
+			t.Errorf("Reserve: %v", err)
+		}
+		time.Sleep(3 * time.Minute) // of synctest's clock
+		if len(*exits) == 0 || (*exits)[0] != hungExit {
+			t.Errorf("exits %v, want %d: the watchdog did not bite", *exits, hungExit)
+		}
+		close(hang)
+		s.set(func(s *stage) { s.hang = nil })
+		for got = next(t, c); !got[0].Devices[0].Healthy; got = next(t, c) {
+		}
+		cancel()
+		for range c {
+		}
+		if !strings.Contains(log.String(), "the driver does not answer") {
+			t.Errorf("log:\n%s", log)
+		}
+	})
+}
+
+// An incompatible library stays in the process for ever: only a new process gets
+// the new one. A young process waits, as Nomad restarts without backing off.
+func TestReplacedDriverRestartsTheProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, s, _, exits := onStage(1, DefaultConfig())
+		ctx, cancel := context.WithCancel(t.Context())
+		c, err := p.Fingerprint(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next(t, c)
+		s.set(func(s *stage) { s.err = &gpu.Unavailable{What: "versions differ", Restart: true} })
+		if got := next(t, c); len(got) != 0 {
+			t.Errorf("got %d groups", len(got))
+		}
+		time.Sleep(2 * time.Minute)
+		if len(*exits) == 0 || (*exits)[0] != restartExit {
+			t.Errorf("exits %v, want %d", *exits, restartExit)
+		}
+		cancel()
+		for range c {
+		}
+	})
+}
+
+const someProfile = `{"format": "nomad-pal/profile/1", "version": %d,
+ "options": {"method": "edges", "edges": [0.99, 1.01, 1.03, 1.06], "hysteresis": 0, "outlier": 1.5, "min_gpus": 8},
+ "groups": [{"model": "M", "app": "A", "key": "k", "reference": 1, "measured": 64, "spread": 0.1, "values": [0.97, 1, 1.02, 1.045, 1.2]}],
+ "gpus": [{"id": "GPU-0", "model": "M", "entries": [{"app": "A", "key": "k", "time": 0.95, "score": 0.95, "class": 1, "bin": 1, "value": 0.97}]}]}`
+
+// A new profile is in force at once; a bad or half-written one leaves the
+// previous in force, and the log names key and file.
+func TestProfileIsWatched(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "profile.json")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(fmt.Sprintf(someProfile, 7))
+	if _, err := profile.Parse([]byte(fmt.Sprintf(someProfile, 7))); err != nil {
+		t.Fatalf("the test's profile is bad: %v", err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		cfg := DefaultConfig()
+		cfg.ProfilePath, cfg.FingerprintPeriod = path, time.Hour
+		p, _, log, _ := onStage(2, cfg)
+		ctx, cancel := context.WithCancel(t.Context())
+		c, err := p.Fingerprint(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := next(t, c)[0].Attributes
+		if got := *a[attr.List(pal.ClassA, 1)].String; got != "GPU-0" || *a[attr.ProfileVersion].Int != 7 || *a[attr.Reference].String != "profile" {
+			t.Errorf("class 1 is %q, version %d, reference %s", got, *a[attr.ProfileVersion].Int, *a[attr.Reference].String)
+		}
+		write(fmt.Sprintf(someProfile, 8)[:100]) // half-written
+		time.Sleep(5 * time.Second)
+		select {
+		case m := <-c:
+			t.Errorf("a half-written profile changed the message: %+v", m)
+		default:
+		}
+		if !strings.Contains(log.String(), "config key \\\"profile\\\"") && !strings.Contains(log.String(), "config key \"profile\"") {
+			t.Errorf("the log does not name the key:\n%s", log)
+		}
+		write(fmt.Sprintf(someProfile, 9))
+		if got := *next(t, c)[0].Attributes[attr.ProfileVersion].Int; got != 9 {
+			t.Errorf("version %d, want 9", got)
+		}
+		cancel()
+		for range c {
+		}
+	})
+}
+
+func TestUnknownIgnoredIDIsSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := DefaultConfig()
+		cfg.IgnoredGPUIDs = []string{"GPU-0", "GPU-typo"}
+		p, _, log, _ := onStage(2, cfg)
+		ctx, cancel := context.WithCancel(t.Context())
+		c, err := p.Fingerprint(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next(t, c)
+		cancel()
+		for range c {
+		}
+		if s := log.String(); strings.Count(s, "GPU-typo") != 1 || strings.Contains(s, "\"GPU-0\"") {
+			t.Errorf("log:\n%s\nwant one line that names GPU-typo", s)
+		}
+	})
+}
+
+// Lists and counts agree for every population: lists grow with the class, the
+// last one holds every GPU, counts are of the healthy members.
+func TestListsAndCountsAgree(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		v := view{cfg: DefaultConfig().Variability, verdicts: map[string]verdict{}}
+		for i := range rapid.IntRange(1, 12).Draw(t, "gpus") {
+			id := fmt.Sprintf("GPU-%02d", i)
+			d := gpu.Device{ID: id, Model: "M", NUMANode: i % 2, Island: -1, PCIeSwitch: -1, Key: "k"}
+			if rapid.Bool().Draw(t, "measured") {
+				d.Times = map[pal.AppClass]float64{pal.ClassA: rapid.Float64Range(0.9, 1.6).Draw(t, "time")}
+			}
+			v.inv.Devices = append(v.inv.Devices, d)
+			v.verdicts[id] = verdict{healthy: rapid.Bool().Draw(t, "healthy")}
+		}
+		var err error
+		if v.rating, _, err = rate(v.inv.Devices, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		g := v.groups()[0]
+		if err := g.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range pal.AppClasses() {
+			before := 0
+			for k := 1; k <= profile.MaxClass; k++ {
+				ids := attr.SplitIDs(*g.Attributes[attr.List(c, k)].String)
+				if len(ids) < before {
+					t.Fatalf("class %s: le_%d has %d, le_%d has %d", c, k-1, before, k, len(ids))
+				}
+				before = len(ids)
+				if got, want := *g.Attributes[attr.ListCount(c, k)].Int, int64(v.healthy(ids)); got != want {
+					t.Fatalf("%s: %d, want %d", attr.ListCount(c, k), got, want)
+				}
+			}
+			if before != len(v.inv.Devices) {
+				t.Fatalf("class %s: the last list has %d of %d GPUs", c, before, len(v.inv.Devices))
+			}
+		}
+	})
+}
