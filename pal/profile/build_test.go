@@ -87,8 +87,8 @@ func TestBuildBadGPU(t *testing.T) {
 		t.Errorf("%d GPUs dropped from the reference, want the bad one", g.Dropped)
 	}
 	e := classOf(t, p, "GPU-20")
-	if !e.Outlier || e.Class != MaxClass || e.Score < 2.7 {
-		t.Errorf("the bad GPU is %+v", e)
+	if !e.Outlier || e.Class != MaxClass || e.Score < 2.7 || e.Value != e.Score {
+		t.Errorf("the bad GPU is %+v, want an outlier in a bin of its own", e)
 	}
 	// Two GPUs, one of them bad: still found, though the reference is provisional.
 	p = mustBuild(t, fleet(1, 3), DefaultOptions(), nil)

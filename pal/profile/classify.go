@@ -22,19 +22,31 @@ func (p *Profile) classify(g *Group, rs []reading, scores []float64, prev *Profi
 }
 
 // classifyByEdges is the default; it also serves the groups that no clustering
-// can say anything about.
+// can say anything about. Outliers share the last class but no bin: as in PAL,
+// each stands for itself, so that a gang is kept off a GPU that takes three
+// times as long and not off all of the last class.
 func (p *Profile) classifyByEdges(g *Group, entries []Entry, rs []reading, prev *Profile) {
-	scores := make([]float64, len(entries))
-	rank := make([]int, len(entries))
+	var scores []float64
+	var rank []int
 	for i := range entries {
 		e := &entries[i]
 		e.Class, e.Pending = p.edgeClass(g, float64(e.Score), prev.held(rs[i].gpu, g, rs[i].time, p.Options))
 		e.Bin = e.Class
-		scores[i], rank[i] = float64(e.Score), e.Class-1
+		if !e.Outlier {
+			scores, rank = append(scores, float64(e.Score)), append(rank, e.Class-1)
+		}
 	}
 	g.Values = binMedians(scores, rank, p.classEdges())
 	for i := range entries {
-		entries[i].Value = pal.PMScore(g.Values[entries[i].Bin-1])
+		entries[i].setValue(g)
+	}
+}
+
+// setValue sets the value of an entry whose class comes from edges.
+func (e *Entry) setValue(g *Group) {
+	e.Value = pal.PMScore(g.Values[e.Bin-1])
+	if e.Outlier {
+		e.Value = max(e.Value, e.Score)
 	}
 }
 

@@ -111,7 +111,7 @@ func (p *Profile) checkEntry(model string, e *Entry) error {
 		return fmt.Errorf("bin %d is not in 1…%d", e.Bin, len(g.Values))
 	case e.Pending < 0 || e.Pending > MaxClass:
 		return fmt.Errorf("pending class %d is not in 0…%d", e.Pending, MaxClass)
-	case e.Value != pal.PMScore(g.Values[e.Bin-1]):
+	case e.Value != pal.PMScore(g.Values[e.Bin-1]) && !(e.Outlier && e.Value == e.Score):
 		return fmt.Errorf("value %v is not the %v of bin %d", e.Value, g.Values[e.Bin-1], e.Bin)
 	}
 	e.Provisional = g.Provisional

@@ -89,11 +89,12 @@ func (p *Profile) score(id groupID, gpu string, time float64) Entry {
 		if e.Outlier {
 			e.Class = MaxClass
 		}
+		e.Value = pal.PMScore(g.Values[e.Bin-1])
 	} else {
 		e.Class, e.Pending = p.edgeClass(g, score, p.held(gpu, g, time, p.Options))
 		e.Bin = e.Class
+		e.setValue(g)
 	}
-	e.Value = pal.PMScore(g.Values[e.Bin-1])
 	return e
 }
 

@@ -164,7 +164,8 @@ type Entry struct {
 	// the bin, 1 to len(Group.Values), the same unless there are more bins.
 	Class int `json:"class"`
 	Bin   int `json:"bin"`
-	// Value is the PM score that stands for the bin.
+	// Value is the PM score that stands for the bin; an outlier's own score
+	// where classes come from edges.
 	Value pal.PMScore `json:"value"`
 	// Outlier: at least Options.Outlier times slower than the median, or an
 	// outlier by PAL's rule where the method is k-means.
