@@ -85,7 +85,7 @@ func (o Own) once(ctx context.Context, gpu string) (float64, error) {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return 0, fmt.Errorf("command %q took more than %s", o.Command, o.Timeout)
 	case ctx.Err() != nil:
-		return 0, errors.New("interrupted")
+		return 0, errors.New(interrupted)
 	case err != nil:
 		return 0, fmt.Errorf("command %q: %w%s", o.Command, err, lastLine(out.String()))
 	case o.Pattern == nil:

@@ -111,7 +111,7 @@ func (r Runner) Session(ctx context.Context, t Target, p Plan, progress func(Pro
 		s.result.Partial = true
 		s.result.Problem = err.Error()
 		if errors.Is(err, context.Canceled) {
-			s.result.Problem = "interrupted"
+			s.result.Problem = interrupted
 		}
 	}
 	s.result.Seconds = math.Round(10*time.Since(s.started).Seconds()) / 10

@@ -1,0 +1,225 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package measure
+
+import (
+	"hash/fnv"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+)
+
+// Mode says when the plugin measures by itself.
+type Mode string
+
+// The modes.
+const (
+	// Off never measures, and does not publish what was measured before.
+	Off Mode = "off"
+	// Manual measures what an order asks for: see [Order].
+	Manual Mode = "manual"
+	// Idle measures GPUs at first sight and every interval, when they are idle.
+	Idle Mode = "idle"
+)
+
+// Schedule is the plugin's measure configuration.
+type Schedule struct {
+	Mode     Mode
+	Interval time.Duration // between sessions of a GPU
+	IdleFor  time.Duration // a GPU must have been idle for so long
+	// Gap is the least time between two sessions of a GPU; Retry the time after
+	// one that was interrupted, or raised a drift alarm.
+	Gap, Retry time.Duration
+	// Hold is how long a reserved GPU counts as in use although no process of
+	// the task shows: images may be pulled first.
+	Hold time.Duration
+	// OneByOne measures one GPU at a time; else all that are due and idle.
+	OneByOne bool
+	// StateDir keeps results across restarts; "" keeps them in memory.
+	StateDir string
+	Plan     Plan
+	// Tick is how often the schedule is looked at.
+	Tick time.Duration
+}
+
+// DefaultSchedule measures weekly.
+func DefaultSchedule() Schedule {
+	return Schedule{Mode: Idle, Interval: 168 * time.Hour, IdleFor: time.Minute, Gap: time.Hour, Retry: 10 * time.Minute,
+		Hold: 15 * time.Minute, Plan: DefaultPlan(), Tick: 5 * time.Second}
+}
+
+// identity is what a result depends on beside the kernels: another driver,
+// power limit or ECC mode makes it void.
+type identity struct {
+	Model  string `json:"model"`
+	Driver string `json:"driver"`
+	PowerW int64  `json:"power_limit_w,omitempty"`
+	ECC    bool   `json:"ecc,omitempty"`
+	VBIOS  string `json:"vbios,omitempty"`
+}
+
+func identityOf(d gpu.Device, driver string) identity {
+	id := identity{Model: d.Model, Driver: driver}
+	if d.PowerLimitW != nil {
+		id.PowerW = *d.PowerLimitW
+	}
+	if d.ECC != nil {
+		id.ECC = *d.ECC
+	}
+	return id
+}
+
+// record is what is known of one GPU, kept across restarts.
+type record struct {
+	Identity identity `json:"identity"`
+	// Key and Times are those of the last whole session; Measured its start,
+	// zero for none.
+	Key      string                   `json:"key,omitempty"`
+	Times    map[pal.AppClass]float64 `json:"times,omitempty"`
+	Measured time.Time                `json:"measured,omitzero"`
+	Solo     bool                     `json:"solo,omitempty"`
+	Slow     bool                     `json:"slow,omitempty"`
+	// Drift watches each class's time against its own past.
+	Drift map[pal.AppClass]profile.Drift `json:"drift,omitempty"`
+	Alarm bool                           `json:"alarm,omitempty"` // a drift waits for confirmation
+	// Tried is the start of the last session, whole or not; Problem why it was
+	// not whole; Failures how many in a row failed for reasons other than being
+	// interrupted.
+	Tried    time.Time `json:"tried,omitzero"`
+	Problem  string    `json:"problem,omitempty"`
+	Failures int       `json:"failures,omitempty"`
+	// Sessions are the last ones, oldest first.
+	Sessions []pastSession `json:"sessions,omitempty"`
+}
+
+// pastSession is one line of a GPU's history.
+type pastSession struct {
+	At    time.Time                `json:"at"`
+	Key   string                   `json:"key"`
+	Times map[pal.AppClass]float64 `json:"times"`
+}
+
+// keptSessions is the length of a GPU's history.
+const keptSessions = 50
+
+// condition is what is seen of a GPU at the moment.
+type condition struct {
+	healthy   bool
+	idleSince time.Time // zero when in use
+	ordered   bool
+}
+
+// due is why a GPU's next session may not begin now; "" when it may.
+func (s Schedule) due(now time.Time, r record, id identity, c condition) (wait string) {
+	switch {
+	case s.Mode == Off || s.Mode == Manual && !c.ordered:
+		return "not asked for"
+	case !c.healthy:
+		return "unhealthy"
+	case c.idleSince.IsZero():
+		return "in use"
+	case now.Sub(c.idleSince) < s.IdleFor:
+		return "idle for too short"
+	case c.ordered:
+		return ""
+	case !r.Measured.IsZero() && r.Problem == "" && r.Identity != id:
+		return "" // what is known is not true any more
+	case !r.Tried.IsZero() && now.Sub(r.Tried) < s.pause(r):
+		return "tried a short while ago"
+	case r.Measured.IsZero() || r.Identity != id || r.Alarm:
+		return ""
+	case now.Sub(r.Measured) < s.Interval+jitter(s.Interval, r.Measured):
+		return "measured"
+	}
+	return ""
+}
+
+// pause is the least time after a session before the next: longer after
+// failures, up to a day, shorter after an interruption or an alarm.
+func (s Schedule) pause(r record) time.Duration {
+	switch {
+	case r.Failures > 0:
+		return min(24*time.Hour, s.Gap<<min(r.Failures-1, 10))
+	case r.Problem != "" || r.Alarm:
+		return s.Retry
+	default:
+		return s.Gap
+	}
+}
+
+// jitter spreads sessions over a tenth of the interval, so that a cluster that
+// was started at once is not measured at once.
+func jitter(interval time.Duration, measured time.Time) time.Duration {
+	if interval < 10 {
+		return 0
+	}
+	h := fnv.New64a()
+	h.Write([]byte(measured.UTC().Format(time.RFC3339)))
+	return time.Duration(h.Sum64() % uint64(interval/10))
+}
+
+// accept takes the outcome of a session into the record. It returns the drift
+// events, by class, that people should see.
+func (r *record) accept(res Result, id identity) map[pal.AppClass]profile.DriftEvent {
+	r.Tried = res.Started
+	r.Problem = res.Problem
+	m, ok := res.Measurement()
+	if res.Partial || !ok {
+		if res.Problem == interrupted {
+			return nil
+		}
+		r.Failures++
+		if !ok && r.Problem == "" {
+			r.Problem = "no class could be measured"
+		}
+		return nil
+	}
+	if r.Identity != id || r.Key != m.Key {
+		r.Drift = nil // another ruler
+	}
+	r.Identity, r.Key, r.Times, r.Measured, r.Failures, r.Solo = id, m.Key, m.Times, res.Started, 0, res.Solo
+	r.Slow = false
+	events := map[pal.AppClass]profile.DriftEvent{}
+	r.Alarm = false
+	for _, a := range res.Apps {
+		r.Slow = r.Slow || a.Slow
+		e, known := r.observe(a)
+		if known {
+			events[a.App] = e
+		}
+		r.Alarm = r.Alarm || e.State == profile.Alarmed
+	}
+	r.Sessions = append(r.Sessions, pastSession{res.Started, m.Key, m.Times})
+	if n := len(r.Sessions); n > keptSessions {
+		r.Sessions = r.Sessions[n-keptSessions:]
+	}
+	return events
+}
+
+// observe puts a time to the GPU's own past; known is false for the first.
+func (r *record) observe(a App) (e profile.DriftEvent, known bool) {
+	d, known := r.Drift[a.App]
+	if !known {
+		if r.Drift == nil {
+			r.Drift = map[pal.AppClass]profile.Drift{}
+		}
+		r.Drift[a.App] = profile.NewDrift(a.Ms, a.CI/1.96)
+		return e, false
+	}
+	e = d.Observe(a.Ms)
+	r.Drift[a.App] = d
+	return e, true
+}
+
+// measurement is what is to be published of a GPU, if what was measured is
+// still true of it.
+func (r record) measurement(gpuID string, id identity) (attr.Measurement, bool) {
+	if r.Measured.IsZero() || r.Identity != id {
+		return attr.Measurement{}, false
+	}
+	return attr.Measurement{GPU: gpuID, Key: r.Key, Times: r.Times}, true
+}

@@ -1,0 +1,283 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package measure
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+)
+
+// interrupted is the problem of a session that Reserve, or the end of the
+// plugin, cut short.
+const interrupted = "interrupted"
+
+// Scheduler measures the GPUs of a node inside the plugin: those that nothing
+// uses, at first sight and on a schedule. [Scheduler.Reserve] takes a GPU away
+// from it at once.
+type Scheduler struct {
+	cfg  Schedule
+	run  Runner
+	log  hclog.Logger
+	proc string // /proc
+	// changed has a value when there is a new result to publish.
+	changed chan struct{}
+
+	mu        sync.Mutex
+	inv       gpu.Inventory
+	unhealthy map[string]bool
+	records   map[string]record
+	idleSince map[string]time.Time
+	reserved  map[string]reservation
+	running   map[string]*running
+}
+
+// reservation is a GPU that Nomad gave to a task. There is no call for giving
+// it back: a task's processes show in /proc, and when they have come and gone
+// it is free again.
+type reservation struct {
+	at   time.Time
+	seen bool // a process of the task has shown
+}
+
+// running is a session in progress.
+type running struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// NewScheduler reads the stored results. A state file that cannot be read is an
+// error to tell; the scheduler works without.
+func NewScheduler(cfg Schedule, run Runner, log hclog.Logger) (*Scheduler, error) {
+	s := &Scheduler{cfg: cfg, run: run, log: log, proc: "/proc", changed: make(chan struct{}, 1),
+		unhealthy: map[string]bool{}, records: map[string]record{}, idleSince: map[string]time.Time{},
+		reserved: map[string]reservation{}, running: map[string]*running{}}
+	records, err := loadRecords(cfg.StateDir)
+	if records != nil {
+		s.records = records
+	}
+	return s, err
+}
+
+// Changed has a value each time there is something new to publish.
+func (s *Scheduler) Changed() <-chan struct{} { return s.changed }
+
+// Observe takes a scan of the node and the GPUs that are unhealthy, and fills
+// in the times of devices that were measured: those still true of the device.
+func (s *Scheduler) Observe(inv *gpu.Inventory, unhealthy map[string]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.inv, s.unhealthy = *inv, unhealthy
+	if s.cfg.Mode == Off {
+		return
+	}
+	for i := range inv.Devices {
+		d := &inv.Devices[i]
+		if len(d.Times) > 0 {
+			continue // the backend knows better
+		}
+		if m, ok := s.records[d.ID].measurement(d.ID, identityOf(*d, inv.DriverVersion)); ok {
+			d.Key, d.Times = m.Key, m.Times
+		}
+	}
+}
+
+// reserveWait is how long Reserve waits for a killed session to be gone.
+const reserveWait = 2 * time.Second
+
+// Reserve ends the sessions of these GPUs and marks them as in use. The error
+// names a GPU whose session would not end in time.
+func (s *Scheduler) Reserve(ids []string) error {
+	s.mu.Lock()
+	var ending []*running
+	for _, id := range ids {
+		s.reserved[id] = reservation{at: time.Now()}
+		delete(s.idleSince, id)
+		if r := s.running[id]; r != nil {
+			r.cancel()
+			ending = append(ending, r)
+		}
+	}
+	s.mu.Unlock()
+	timeout := time.After(reserveWait)
+	for _, r := range ending {
+		select {
+		case <-r.done:
+		case <-timeout:
+			return fmt.Errorf("a measurement on one of the GPUs %v was killed but has not ended after %s", ids, reserveWait)
+		}
+	}
+	return nil
+}
+
+// Run looks at the schedule until ctx ends, and then ends the sessions.
+func (s *Scheduler) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	if s.cfg.Mode == Off {
+		return
+	}
+	tick := time.NewTicker(s.cfg.Tick)
+	defer tick.Stop()
+	for {
+		s.look(time.Now())
+		for _, t := range s.next(time.Now()) {
+			sctx, cancel := context.WithCancel(ctx)
+			r := &running{cancel: cancel, done: make(chan struct{})}
+			s.mu.Lock()
+			s.running[t.Device.ID] = r
+			if _, taken := s.reserved[t.Device.ID]; taken {
+				cancel() // Reserve was faster
+			}
+			s.mu.Unlock()
+			wg.Go(func() { s.session(sctx, t, r) })
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// session runs one and takes its outcome.
+func (s *Scheduler) session(ctx context.Context, t Target, r *running) {
+	defer r.cancel()
+	id := t.Device.ID
+	s.log.Info("measuring GPU", "gpu", id)
+	res := s.run.Session(ctx, t, s.cfg.Plan, nil)
+	close(r.done) // the GPU is free, whatever follows
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.running, id)
+	rec := s.records[id]
+	events := rec.accept(res, identityOf(t.Device, t.Driver))
+	s.records[id] = rec
+	s.report(res, events)
+	if err := saveRecords(s.cfg.StateDir, s.records); err != nil {
+		s.log.Warn("measurements cannot be stored: they are lost when the plugin restarts", "error", err)
+	}
+	if err := removeOrder(s.cfg.StateDir, id); err != nil && !res.Partial {
+		s.log.Warn("order to measure cannot be removed", "gpu", id, "error", err)
+	}
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// report logs what a person should know of a session.
+func (s *Scheduler) report(res Result, events map[pal.AppClass]profile.DriftEvent) {
+	switch {
+	case res.Problem == interrupted:
+		s.log.Debug("measuring interrupted", "gpu", res.GPU)
+	case res.Partial:
+		s.log.Warn("GPU cannot be measured", "gpu", res.GPU, "reason", res.Problem)
+	default:
+		s.log.Info("GPU measured", "gpu", res.GPU, "key", res.Key, "seconds", res.Seconds)
+	}
+	for _, w := range res.Warnings {
+		s.log.Warn("measurement", "gpu", res.GPU, "warning", w)
+	}
+	for _, c := range pal.AppClasses() {
+		switch e := events[c]; e.State {
+		case profile.Alarmed:
+			s.log.Info("GPU may have changed its speed, measuring again soon", "gpu", res.GPU, "app_class", c)
+		case profile.Confirmed:
+			s.log.Warn("GPU has changed its speed", "gpu", res.GPU, "app_class", c,
+				"change_percent", 100*(e.To/e.From-1), "degraded", e.Degraded)
+		}
+	}
+}
+
+// next are the GPUs whose session begins now.
+func (s *Scheduler) next(now time.Time) []Target {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := s.dueNow(now, s.cfg)
+	if len(out) > 0 && !s.cfg.OneByOne {
+		// GPUs share the node's cooling and power: those that are due before long
+		// are measured at the same time.
+		early := s.cfg
+		early.Interval = early.Interval * 4 / 5
+		out = s.dueNow(now, early)
+	}
+	for i := range out {
+		out[i].Solo = len(out)+len(s.running) < len(s.inv.Devices)
+	}
+	return out
+}
+
+// dueNow are the GPUs that are due by these rules. Callers hold mu.
+func (s *Scheduler) dueNow(now time.Time, rules Schedule) []Target {
+	var out []Target
+	for _, d := range s.inv.Devices {
+		if d.MIGProfile != "" || s.running[d.ID] != nil || rules.OneByOne && len(s.running)+len(out) > 0 {
+			continue
+		}
+		id := identityOf(d, s.inv.DriverVersion)
+		c := condition{healthy: !s.unhealthy[d.ID], idleSince: s.idleSince[d.ID], ordered: ordered(s.cfg.StateDir, d.ID)}
+		if rules.due(now, s.records[d.ID], id, c) == "" {
+			out = append(out, Target{Device: d, Driver: s.inv.DriverVersion})
+		}
+	}
+	return out
+}
+
+// look finds out which GPUs are in use: by a task of Nomad's, by what the
+// driver says, or by our own session.
+func (s *Scheduler) look(now time.Time) {
+	s.mu.Lock()
+	var ids []string
+	for _, d := range s.inv.Devices {
+		if s.running[d.ID] == nil {
+			ids = append(ids, d.ID)
+		}
+	}
+	s.mu.Unlock()
+	if len(ids) == 0 {
+		return
+	}
+	tasks := visibleTo(s.proc, ids)
+	var samples map[string]gpu.Sample
+	if s.run.Sample != nil {
+		samples = s.run.Sample(ids)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range ids {
+		busy := s.held(now, id, tasks[id]) || tasks[id] || busyBy(samples[id]) != ""
+		switch {
+		case busy || s.running[id] != nil:
+			delete(s.idleSince, id)
+		case s.idleSince[id].IsZero():
+			s.idleSince[id] = now
+		}
+	}
+}
+
+// held reports whether a reservation still keeps the GPU; it ends when the
+// task's processes have gone, or none has come in a long time. Callers hold mu.
+func (s *Scheduler) held(now time.Time, id string, task bool) bool {
+	r, ok := s.reserved[id]
+	switch {
+	case !ok:
+		return false
+	case task:
+		r.seen = true
+		s.reserved[id] = r
+		return true
+	case r.seen || now.Sub(r.at) >= s.cfg.Hold:
+		delete(s.reserved, id)
+		return false
+	}
+	return true
+}

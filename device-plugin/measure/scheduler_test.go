@@ -1,0 +1,322 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package measure
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/cuda/fakecuda"
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+)
+
+func TestDue(t *testing.T) {
+	now := time.Date(2026, 1, 20, 12, 0, 0, 0, time.UTC)
+	id := identity{Model: "H200", Driver: "580.1"}
+	idle := condition{healthy: true, idleSince: now.Add(-time.Hour)}
+	ago := func(d time.Duration) record { return record{Identity: id, Measured: now.Add(-d), Tried: now.Add(-d)} }
+	week := 168 * time.Hour
+	with := func(r record, f func(*record)) record { f(&r); return r }
+	for _, tc := range []struct {
+		name string
+		mode Mode
+		r    record
+		c    condition
+		want string
+	}{
+		{"first sight", Idle, record{}, idle, ""},
+		{"in use", Idle, record{}, condition{healthy: true}, "in use"},
+		{"just idle", Idle, record{}, condition{healthy: true, idleSince: now.Add(-time.Second)}, "idle for too short"},
+		{"unhealthy", Idle, record{}, condition{idleSince: idle.idleSince}, "unhealthy"},
+		{"measured yesterday", Idle, ago(24 * time.Hour), idle, "measured"},
+		{"measured long ago", Idle, ago(week * 12 / 10), idle, ""},
+		{"measured with another driver", Idle, with(ago(24*time.Hour), func(r *record) { r.Identity.Driver = "570.1" }), idle, ""},
+		{"drift alarm a minute ago", Idle, with(ago(time.Minute), func(r *record) { r.Alarm = true }), idle, "tried a short while ago"},
+		{"drift alarm 11 minutes ago", Idle, with(ago(11*time.Minute), func(r *record) { r.Alarm = true }), idle, ""},
+		{"interrupted 11 minutes ago", Idle, record{Tried: now.Add(-11 * time.Minute), Problem: interrupted}, idle, ""},
+		{"failed 50 minutes ago", Idle, record{Tried: now.Add(-50 * time.Minute), Problem: "x", Failures: 1}, idle, "tried a short while ago"},
+		{"failed 3 times, 3 hours ago", Idle, record{Tried: now.Add(-3 * time.Hour), Problem: "x", Failures: 3}, idle, "tried a short while ago"},
+		{"failed 99 times, a day ago", Idle, record{Tried: now.Add(-24 * time.Hour), Problem: "x", Failures: 99}, idle, ""},
+		{"off", Off, record{}, condition{healthy: true, idleSince: idle.idleSince, ordered: true}, "not asked for"},
+		{"manual", Manual, record{}, idle, "not asked for"},
+		{"manual, ordered, just measured", Manual, ago(time.Minute), condition{healthy: true, idleSince: idle.idleSince, ordered: true}, ""},
+		{"ordered while in use", Manual, record{}, condition{healthy: true, ordered: true}, "in use"},
+	} {
+		s := DefaultSchedule()
+		s.Mode = tc.mode
+		if got := s.due(now, tc.r, id, tc.c); got != tc.want {
+			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
+		}
+	}
+}
+
+func TestAccept(t *testing.T) {
+	at := time.Date(2026, 1, 20, 12, 0, 0, 0, time.UTC)
+	id := identity{Model: "H200", Driver: "580.1"}
+	session := func(ms float64) Result {
+		at = at.Add(time.Hour)
+		return Result{GPU: "g", Key: "k", Started: at, Apps: []App{{App: pal.ClassA, Ms: ms, CI: 0.002}}}
+	}
+	var r record
+	if events := r.accept(session(80), id); len(events) != 0 || r.Times[pal.ClassA] != 80 {
+		t.Fatalf("first session: %v, %+v", events, r)
+	}
+	steps := []struct {
+		ms    float64
+		state profile.DriftState
+		alarm bool
+	}{{80.1, profile.Steady, false}, {82, profile.Alarmed, true}, {82, profile.Confirmed, false}, {82, profile.Steady, false}}
+	for _, s := range steps {
+		events := r.accept(session(s.ms), id)
+		if events[pal.ClassA].State != s.state || r.Alarm != s.alarm || r.Times[pal.ClassA] != s.ms {
+			t.Errorf("session of %v ms: %+v, alarm %v, want %s, %v", s.ms, events, r.Alarm, s.state, s.alarm)
+		}
+	}
+	broken := session(99)
+	broken.Partial, broken.Problem = true, "lost"
+	r.accept(broken, id)
+	cut := session(99)
+	cut.Partial, cut.Problem = true, interrupted
+	r.accept(cut, id)
+	if r.Failures != 1 || r.Problem != interrupted || r.Times[pal.ClassA] != 82 || len(r.Sessions) != 5 {
+		t.Errorf("after a partial session: %+v", r)
+	}
+	// Another driver is another ruler: no drift is seen in it.
+	other := identity{Model: "H200", Driver: "590.1"}
+	if events := r.accept(session(70), other); len(events) != 0 || r.Failures != 0 {
+		t.Errorf("another driver: %v, %+v", events, r)
+	}
+	if _, ok := r.measurement("g", id); ok {
+		t.Error("a result of another driver is published")
+	}
+	for range 2 * keptSessions {
+		r.accept(session(70), other)
+	}
+	if len(r.Sessions) != keptSessions {
+		t.Errorf("%d sessions kept", len(r.Sessions))
+	}
+}
+
+// node is a scheduler on a machine with the fake driver and a /proc of its own.
+type node struct {
+	*Scheduler
+	t    *testing.T
+	inv  gpu.Inventory
+	proc string
+	stop func()
+}
+
+func newNode(t *testing.T, f fake, change func(*Schedule)) *node {
+	t.Helper()
+	cfg := DefaultSchedule()
+	cfg.Plan, cfg.Tick, cfg.IdleFor, cfg.StateDir = quick(), 5*time.Millisecond, 10*time.Millisecond, t.TempDir()
+	if change != nil {
+		change(&cfg)
+	}
+	s, err := NewScheduler(cfg, f.Runner, hclog.NewNullLogger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &node{Scheduler: s, t: t, inv: twoGPUs().inv, proc: t.TempDir()}
+	s.proc = n.proc
+	n.observe()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); s.Run(ctx) }()
+	n.stop = func() { cancel(); <-done }
+	t.Cleanup(n.stop)
+	return n
+}
+
+// observe is a scan; it returns the devices with the times filled in.
+func (n *node) observe() []gpu.Device {
+	inv := n.inv
+	inv.Devices = append([]gpu.Device(nil), n.inv.Devices...)
+	n.Observe(&inv, nil)
+	return inv.Devices
+}
+
+func (n *node) until(what string, ok func() bool) {
+	n.t.Helper()
+	deadline := time.After(20 * time.Second)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-deadline:
+			n.t.Fatalf("not within 20 s: %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+func (n *node) measured(i int) bool { return len(n.observe()[i].Times) == pal.NumClasses }
+
+// busy says whether a session of the GPU is running.
+func (n *node) busy(i int) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.running[fakecuda.UUID(i)] != nil
+}
+
+func TestSchedulerMeasuresAtFirstSightAndRemembers(t *testing.T) {
+	f := newFake(t, "slow.1=1.2")
+	n := newNode(t, f, nil)
+	n.until("both GPUs measured", func() bool { return n.measured(0) && n.measured(1) })
+	select {
+	case <-n.Changed():
+	case <-time.After(5 * time.Second):
+		t.Error("no word of the new results")
+	}
+	before := n.observe()
+	if r := before[1].Times[pal.ClassA] / before[0].Times[pal.ClassA]; r < 1.19 || r > 1.21 || before[0].Key != before[1].Key {
+		t.Errorf("the slower GPU takes %.3f times as long (keys %q and %q)", r, before[0].Key, before[1].Key)
+	}
+	n.stop()
+
+	// A restart of the plugin, on a machine where measuring would fail.
+	f.tell(t, "fail=no-device")
+	again := newNode(t, f, func(s *Schedule) { s.StateDir = n.cfg.StateDir })
+	if diff := cmp.Diff(before, again.observe()); diff != "" {
+		t.Errorf("after a restart (-before +after)\n%s", diff)
+	}
+	// Another driver: nothing of it is true any more.
+	again.inv.DriverVersion = "590.10.01"
+	if got := again.observe(); len(got[0].Times) != 0 || got[0].Key != "" {
+		t.Errorf("with another driver: %+v", got[0])
+	}
+	again.until("an attempt with the new driver", func() bool {
+		again.mu.Lock()
+		defer again.mu.Unlock()
+		return again.records[fakecuda.UUID(0)].Failures > 0
+	})
+}
+
+// The backend's own times, as an emulated inventory has them, are left alone.
+func TestSchedulerKeepsTheBackendsTimes(t *testing.T) {
+	n := newNode(t, newFake(t), nil)
+	n.until("measured", func() bool { return n.measured(0) })
+	inv := n.inv
+	inv.Devices = append([]gpu.Device(nil), n.inv.Devices...)
+	inv.Devices[0].Key, inv.Devices[0].Times = "x", map[pal.AppClass]float64{pal.ClassA: 1}
+	n.Observe(&inv, nil)
+	if d := inv.Devices[0]; d.Key != "x" || d.Times[pal.ClassA] != 1 {
+		t.Errorf("%+v", d)
+	}
+}
+
+func TestReserveEndsMeasuring(t *testing.T) {
+	f := newFake(t, "scale=1")
+	n := newNode(t, f, func(s *Schedule) { s.Retry, s.Hold = 0, time.Hour })
+	n.until("sessions begun", func() bool { return n.busy(0) && n.busy(1) })
+	start := time.Now()
+	if err := n.Reserve([]string{fakecuda.UUID(0)}); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(start); took > reserveWait {
+		t.Errorf("Reserve took %s", took)
+	}
+	n.until("the session's end", func() bool { return !n.busy(0) })
+	if !n.busy(1) {
+		t.Error("the other GPU's session has ended too")
+	}
+	// The task shows, and then has gone: only now is the GPU free again.
+	task := filepath.Join(n.proc, "4711")
+	env := "PATH=/bin\x00NVIDIA_VISIBLE_DEVICES=GPU-x," + fakecuda.UUID(0) + "\x00"
+	if err := os.MkdirAll(task, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(task, "environ"), []byte(env), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	n.until("the task seen", func() bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return n.reserved[fakecuda.UUID(0)].seen
+	})
+	if n.busy(0) {
+		t.Error("measuring a GPU in use")
+	}
+	f.tell(t, "scale=0.001")
+	if err := os.RemoveAll(task); err != nil {
+		t.Fatal(err)
+	}
+	n.until("measured after the task", func() bool { return n.measured(0) })
+}
+
+// A GPU that is reserved, or that the driver says is in use, or that is
+// unhealthy, is never measured.
+func TestSchedulerLeavesGPUsInUseAlone(t *testing.T) {
+	f := newFake(t)
+	busy := twoGPUs()
+	busy.samples[fakecuda.UUID(1)] = gpu.Sample{GPUPercent: gpu.Ptr[int64](3)}
+	f.Sample = busy.Sample
+	n := newNode(t, f, nil)
+	n.until("the idle GPU measured", func() bool { return n.measured(0) })
+	now := time.Now()
+	n.look(now)
+	if got := n.next(now.Add(time.Hour)); len(got) != 0 {
+		t.Errorf("sessions would begin on %+v", got)
+	}
+	busy.samples[fakecuda.UUID(1)] = gpu.Sample{}
+	n.look(now)
+	n.mu.Lock()
+	n.unhealthy = map[string]bool{fakecuda.UUID(1): true}
+	n.mu.Unlock()
+	if got := n.next(now.Add(time.Hour)); len(got) != 0 {
+		t.Errorf("sessions would begin on an unhealthy GPU: %+v", got)
+	}
+}
+
+func TestManualMode(t *testing.T) {
+	n := newNode(t, newFake(t), func(s *Schedule) { s.Mode = Manual })
+	if err := Order(n.cfg.StateDir, fakecuda.UUID(1)); err != nil {
+		t.Fatal(err)
+	}
+	n.until("the ordered GPU measured, its order gone", func() bool {
+		return n.measured(1) && !ordered(n.cfg.StateDir, fakecuda.UUID(1))
+	})
+	if n.measured(0) {
+		t.Error("a GPU was measured that nobody asked for")
+	}
+	if err := Order(n.cfg.StateDir, "../x"); err == nil {
+		t.Error("an order outside the directory was written")
+	}
+}
+
+func TestOffPublishesNothing(t *testing.T) {
+	n := newNode(t, newFake(t), nil)
+	n.until("measured", func() bool { return n.measured(0) && n.measured(1) })
+	n.stop()
+	off := newNode(t, newFake(t), func(s *Schedule) { s.Mode, s.StateDir = Off, n.cfg.StateDir })
+	if got := off.observe(); len(got[0].Times) != 0 {
+		t.Errorf("%+v", got[0])
+	}
+}
+
+func TestBadStateFile(t *testing.T) {
+	cfg := DefaultSchedule()
+	cfg.StateDir = t.TempDir()
+	for content, want := range map[string]string{
+		"{":              "unexpected end of JSON input",
+		`{"format":"x"}`: `format is "x"`,
+	} {
+		if err := os.WriteFile(filepath.Join(cfg.StateDir, recordsFile), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		s, err := NewScheduler(cfg, Runner{}, hclog.NewNullLogger())
+		if s == nil || err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, %v", content, s != nil, err)
+		}
+	}
+}
