@@ -54,6 +54,9 @@ const (
 	// of at least slowLeast of them make a GPU degraded.
 	slowWindow, slowLeast = 10, 6
 	slowShare             = 0.6
+	// slowEnd is the share below which a degraded GPU is well again: a GPU at
+	// the limit must not come and go.
+	slowEnd = 0.3
 	// clearAfter readings in a row without a recovery action end a latch.
 	clearAfter = 2
 	// containedWithin is how far apart Xid 48 and 94 of one error may come.
@@ -89,6 +92,8 @@ type record struct {
 	doubleBit time.Time // of the last Xid 48
 	contained time.Time // of the last Xid 94
 	slow      []slowReading
+	thermal   bool // degraded by heat, by power brake, as of the last scan
+	brake     bool
 	xidLast   int
 	xidCount  int
 }
@@ -215,16 +220,24 @@ func (r *record) sampleSlow(now time.Time, s gpu.Signals, spacing time.Duration)
 	}
 	r.slow = append(r.slow, slowReading{now, s.ThermalSlowdown, s.PowerBrake})
 	r.slow = slices.DeleteFunc(r.slow, func(s slowReading) bool { return now.Sub(s.at) > slowWindow*spacing })
+	r.thermal = r.slowed(r.thermal, func(s slowReading) bool { return s.thermal })
+	r.brake = r.slowed(r.brake, func(s slowReading) bool { return s.brake })
 }
 
-func (r *record) slowed(is func(slowReading) bool) bool {
+// slowed says whether a slowdown held in too many of the readings; was is what
+// it said before.
+func (r *record) slowed(was bool, is func(slowReading) bool) bool {
 	n := 0
 	for _, s := range r.slow {
 		if is(s) {
 			n++
 		}
 	}
-	return len(r.slow) >= slowLeast && float64(n) > slowShare*float64(len(r.slow))
+	share := float64(n) / float64(len(r.slow))
+	if was {
+		return share >= slowEnd
+	}
+	return len(r.slow) >= slowLeast && share > slowShare
 }
 
 // judge weighs the current readings and what is remembered.
@@ -303,8 +316,8 @@ func (r *record) degradations(s gpu.Signals, cfg HealthConfig) []string {
 	add(s.NVLinkDown, reasonNVLink)
 	add(s.RetiredPages > retiredWatch, degradedRetired)
 	add(s.PCIeDegraded, degradedPCIe)
-	add(r.slowed(func(s slowReading) bool { return s.brake }), degradedBrake)
-	add(r.slowed(func(s slowReading) bool { return s.thermal }), degradedThermal)
+	add(r.brake, degradedBrake)
+	add(r.thermal, degradedThermal)
 	slices.Sort(out)
 	return out
 }

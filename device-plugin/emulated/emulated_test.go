@@ -1,0 +1,169 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package emulated
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// fileNamed writes an inventory file.
+func fileNamed(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestInventory(t *testing.T) {
+	const hclText = `
+driver_version = "570.1.2"
+cuda_version   = "12.8"
+defaults {
+  model      = "NVIDIA H100 80GB HBM3"
+  memory_mib = 81559
+}
+gpu "GPU-b" {
+  bus_id = "0000:1B:00.0"
+  numa   = 1
+  island = 0
+  times  = { A = 1.5, d = 2 }
+}
+gpu "GPU-a" {
+  healthy       = false
+  health_reason = "xid:79"
+  memory_mib    = 40000
+}
+`
+	const jsonText = `{
+  "driver_version": "570.1.2", "cuda_version": "12.8",
+  "defaults": {"model": "NVIDIA H100 80GB HBM3", "memory_mib": 81559},
+  "gpu": {
+    "GPU-b": {"bus_id": "0000:1B:00.0", "numa": 1, "island": 0, "times": {"A": 1.5, "d": 2}},
+    "GPU-a": {"healthy": false, "health_reason": "xid:79", "memory_mib": 40000}
+  }
+}`
+	var scans []gpu.Inventory
+	for name, text := range map[string]string{"gpus.hcl": hclText, "gpus.json": jsonText} {
+		b, err := Open(fileNamed(t, name, text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		inv, err := b.Scan()
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		for i := range inv.Devices {
+			inv.Devices[i].Minor = 0 // the order in the file
+			inv.Devices[i].BusID = strings.TrimPrefix(inv.Devices[i].BusID, "0000:")
+		}
+		scans = append(scans, inv)
+	}
+	got := scans[0]
+	if got.DriverVersion != "570.1.2" || got.CUDAMajor != 12 || got.CUDAMinor != 8 || len(got.Devices) != 2 {
+		t.Fatalf("got %+v", got)
+	}
+	a, b := got.Devices[0], got.Devices[1]
+	if a.ID != "GPU-a" || *a.MemoryMiB != 40000 || a.Signals.Reported != "xid:79" || a.NUMANode != -1 {
+		t.Errorf("GPU-a: %+v", a)
+	}
+	if b.BusID != "1b:00.0" || *b.MemoryMiB != 81559 || b.Model != "NVIDIA H100 80GB HBM3" || b.Signals.Reported != "" {
+		t.Errorf("GPU-b: %+v", b)
+	}
+	if diff := cmp.Diff(map[pal.AppClass]float64{"A": 1.5, "D": 2}, b.Times); diff != "" {
+		t.Errorf("times (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(scans[1].Devices[1], b); diff != "" {
+		t.Errorf("HCL and JSON differ:\n%s", diff)
+	}
+}
+
+func TestBadInventoryNamesFileAndLine(t *testing.T) {
+	for name, tc := range map[string]struct{ text, want string }{
+		"syntax":       {"gpu \"a\" {\n  model = \n}\n", "gpus.hcl:2,11"},
+		"unknown key":  {"gpu \"a\" {\n  modell = \"x\"\n}\n", "gpus.hcl:2,3"},
+		"unknown":      {"\nfleet {}\n", "gpus.hcl:2,1"},
+		"twice":        {"gpu \"a\" {}\ngpu \"a\" {}\n", `gpus.hcl:2,1-8: gpu; GPU "a" is listed twice`},
+		"no label":     {"gpu {}\n", "gpus.hcl:1"},
+		"class":        {"gpu \"a\" {\n  times = { Z = 1 }\n}\n", `gpus.hcl:1,1-8: gpu a; times: application class "Z" is unknown`},
+		"time":         {"gpu \"a\" {\n  times = { A = -1 }\n}\n", "times: A = -1 is not a positive number"},
+		"number":       {"gpu \"a\" {\n  memory_mib = \"lots\"\n}\n", "gpus.hcl:2"},
+		"fault":        {"gpu \"a\" {\n  fault = \"fire\"\n}\n", `fault "fire" is unknown`},
+		"key":          {"gpu \"a\" {\n  key = \"a b\"\n}\n", `key "a b" holds a space`},
+		"id":           {"gpu \"a,b\" {}\n", "the id holds"},
+		"cuda version": {"cuda_version = \"new\"\n", `"new" is not a version`},
+	} {
+		_, err := read(fileNamed(t, "gpus.hcl", tc.text))
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: error %v, want one with %q", name, err, tc.want)
+		}
+	}
+}
+
+func TestBadFileLeavesThePreviousInForce(t *testing.T) {
+	path := fileNamed(t, "gpus.hcl", "gpu \"a\" {}\n")
+	b, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Scan(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("gpu \"a\" {}\ngpu \"b\" {"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	inv, err := b.Scan()
+	if err != nil || len(inv.Devices) != 1 || len(inv.Warnings) != 1 || !strings.Contains(inv.Warnings[0], "gpus.hcl:2") {
+		t.Errorf("got %+v, %v; want the previous inventory and a warning with the line", inv, err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if inv, err = b.Scan(); err != nil || len(inv.Devices) != 1 {
+		t.Errorf("got %+v, %v; want the previous inventory", inv, err)
+	}
+}
+
+func TestMissingFileIsAMissingDriver(t *testing.T) {
+	b, err := Open(filepath.Join(t.TempDir(), "none.hcl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Scan(); err == nil || !strings.Contains(err.Error(), "none.hcl") {
+		t.Errorf("error %v, want one that names the file", err)
+	}
+}
+
+// A change of the file is an event, and so is an Xid that it newly names.
+func TestEvents(t *testing.T) {
+	path := fileNamed(t, "gpus.hcl", "gpu \"a\" {}\n")
+	synctest.Test(t, func(t *testing.T) {
+		b, err := Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := make(chan gpu.Event)
+		go b.Events(t.Context(), out)
+		synctest.Wait()
+		if err := os.WriteFile(path, []byte("gpu \"a\" {\n  xid = 79\n}\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := <-out, (gpu.Event{GPU: "a", Xid: 79}); got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+		if got, want := <-out, (gpu.Event{}); got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	})
+}
