@@ -26,6 +26,8 @@ type Result struct {
 	// gang held GPUs; Deadlocked the time in which gangs did so and none ran.
 	HalfPlaced time.Duration `json:"half_placed_ns"`
 	Deadlocked time.Duration `json:"deadlocked_ns"`
+	// Explanation is what `nomad-pal explain` printed for Mode.Explain.
+	Explanation string `json:"-"`
 }
 
 // JobResult is what happened to one job.
@@ -154,6 +156,13 @@ func (r *run) explained(ctx context.Context, jr *JobResult) error {
 	}
 	if err := json.Unmarshal(out, &d); err != nil {
 		return fmt.Errorf("read explanation of %q: %w", jr.ID, err)
+	}
+	if jr.ID == r.mode.Explain {
+		text, err := r.Command(ctx, "explain", jr.ID)
+		if err != nil {
+			return fmt.Errorf("explain %q: %w", jr.ID, err)
+		}
+		r.result.Explanation = string(text)
 	}
 	if d.Decision.Chosen == nil {
 		return nil

@@ -31,6 +31,8 @@ type Mode struct {
 	// Placer runs nomad-pal with this agent configuration (HCL); "" is plain
 	// Nomad.
 	Placer string
+	// Explain is a job whose explanation, as a user would read it, is kept.
+	Explain string
 }
 
 // Run submits the jobs at their times and watches until all have finished or

@@ -4,7 +4,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -129,23 +128,6 @@ func completion(j replay.JobResult) string {
 		return "not finished"
 	}
 	return seconds(j.JCT())
-}
-
-// explain shows the placer's reasons for one job, as its users would ask.
-func (s *stage) explain(ctx context.Context, bed *replay.Bed, r *replay.Result) error {
-	pick := r.Jobs[0]
-	for _, j := range r.Jobs {
-		if j.Class == pal.ClassA && j.GPUs() == 4 {
-			pick = j
-			break
-		}
-	}
-	out, err := bed.Command(ctx, "explain", pick.ID)
-	if err != nil {
-		return fmt.Errorf("explain %q: %w", pick.ID, err)
-	}
-	fmt.Fprintf(s.out, "\n$ nomad-pal explain %s\n%s\n", pick.ID, out)
-	return nil
 }
 
 // verify holds the placer to its word.
