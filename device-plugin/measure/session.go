@@ -209,14 +209,12 @@ func (s *session) warmUp(ctx context.Context) error {
 		seen = append(seen, point{now, cw.Ms})
 		s.tell("warming up")
 		var recent []float64
-		for _, p := range seen {
-			if now.Sub(p.at) <= s.plan.Settle {
+		for i, p := range seen {
+			if now.Sub(p.at) <= s.plan.Settle || i >= len(seen)-settleWindows {
 				recent = append(recent, p.ms)
 			}
 		}
-		if now.Sub(seen[0].at) >= s.plan.Settle && len(recent) >= 4 && steady(recent, settleBound) && s.warm(now) {
-			w.Steady = true
-		}
+		w.Steady = now.Sub(seen[0].at) >= s.plan.Settle && len(recent) >= settleWindows && steady(recent, settleBound) && s.warm(now)
 		return w.Steady || now.Sub(from) >= s.plan.Warmup
 	})
 	w.Seconds = math.Round(10*time.Since(from).Seconds()) / 10
@@ -225,10 +223,12 @@ func (s *session) warmUp(ctx context.Context) error {
 }
 
 // settleBound is the relative change of a unit's time, settleC that of the
-// temperature, that a settled GPU stays below.
+// temperature, that a settled GPU stays below; settleWindows is how many
+// windows it takes at least to say so.
 const (
-	settleBound = 0.002
-	settleC     = 1.0
+	settleWindows = 4
+	settleBound   = 0.002
+	settleC       = 1.0
 )
 
 // warm reports whether the temperature has settled; without telemetry, yes.

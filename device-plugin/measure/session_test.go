@@ -177,7 +177,7 @@ func TestSessionFailures(t *testing.T) {
 		{"out of memory", []string{"fail=oom"}, "preparing application class B: taking", 1},
 		{"kernel hangs", []string{"fail=hang", "fail.after=100"}, "the GPU did not answer: a kernel or the driver hangs", 0},
 		{"device lost", []string{"fail=lost", "fail.after=3"}, "CUDA_ERROR_LAUNCH_FAILED (719)", 0},
-		{"device lost in the middle", []string{"fail=lost", "fail.after=2500"}, "CUDA_ERROR_LAUNCH_FAILED (719)", 1},
+		{"device lost in the middle", []string{"fail=lost", "fail.kernel=pal_gather"}, "class D: running application class D: launching a kernel: CUDA_ERROR_LAUNCH_FAILED (719)", 3},
 		{"driver too old for the PTX", []string{"fail=too-new"}, "no kernel runs on GPU", 0},
 		{"PTX does not compile", []string{"fail=jit"}, "ptxas: line 7; fatal: syntax error", 0},
 		{"architecture too old", []string{"arch=60"}, "compute capability 6.0: 7.0 is the least", 0},
@@ -211,16 +211,16 @@ func TestNoDriver(t *testing.T) {
 }
 
 func TestWrongResultsAreDropped(t *testing.T) {
-	f := newFake(t, "fail=corrupt", "fail.after=60")
+	f := newFake(t, "fail=corrupt", "fail.kernel=pal_gather")
 	p := quick()
-	p.Limit = 2 * time.Second
+	p.Limit, p.Classes = 3*time.Second, []pal.AppClass{pal.ClassA, pal.ClassD}
 	r := f.Session(context.Background(), target(0), p, nil)
 	if !strings.Contains(strings.Join(r.Warnings, "\n"), "the GPU computes wrongly (silent data corruption)") {
 		t.Errorf("warnings %q", r.Warnings)
 	}
 	for _, a := range r.Apps {
-		if a.App == pal.ClassA && !slices.ContainsFunc(a.Windows, func(w Window) bool { return w.Dropped == sdcDropped }) {
-			t.Errorf("no window of class A is marked: %+v", a.Windows)
+		if wrong := a.App == pal.ClassD; wrong != slices.ContainsFunc(a.Windows, func(w Window) bool { return w.Dropped == sdcDropped }) {
+			t.Errorf("class %s: windows dropped: %v, want %v", a.App, !wrong, wrong)
 		}
 	}
 }

@@ -13,11 +13,13 @@
 //   scale=0.001         real seconds per simulated second
 //   fail=oom|hang|lost|corrupt|jit|too-new|no-binary|busy|no-device|not-ready
 //   fail.gpu=1          only on GPU 1 (default all)
-//   fail.after=20       from the 20th launch of a process on (lost, hang, corrupt)
+//   fail.after=20       only from the 20th launch of a process on
+//   fail.kernel=pal_mma only once this kernel has been launched
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -25,23 +27,34 @@ typedef int R;
 enum { OOM = 2, BUSY = 46, NO_DEVICE = 100, NO_BINARY = 209, INVALID_PTX = 218, PTX_TOO_NEW = 222, LOST = 719, NOT_READY = 802 };
 
 static int visible[64], nvisible, current, launches;
+static char launched[256];   // kernels so far
 static double clock_ms;      // simulated time
 static double slept_ms;      // simulated time that was slept for
 static uint64_t rng = 88172645463325252ULL;
 struct block { char *p; size_t size; };
 struct function { char name[32]; };
 
+static char text[4096];      // the settings, read again when the file changes
+static struct stat read_at;
+
 static const char *setting(const char *key) {
-  static char line[256];
+  static char value[256];
   const char *path = getenv("FAKECUDA");
-  FILE *f = path ? fopen(path, "r") : NULL;
+  struct stat now;
   size_t n = strlen(key);
-  if (!f) return NULL;
-  while (fgets(line, sizeof line, f)) {
-    line[strcspn(line, "\n")] = 0;
-    if (!strncmp(line, key, n) && line[n] == '=') { fclose(f); return line + n + 1; }
+  if (!path || stat(path, &now)) return NULL;
+  if (now.st_mtim.tv_nsec != read_at.st_mtim.tv_nsec || now.st_mtim.tv_sec != read_at.st_mtim.tv_sec || now.st_size != read_at.st_size) {
+    FILE *f = fopen(path, "r");
+    if (!f) return NULL;
+    text[fread(text, 1, sizeof text - 1, f)] = 0;
+    fclose(f);
+    read_at = now;
   }
-  fclose(f);
+  for (const char *line = text; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
+    if (!strncmp(line, key, n) && line[n] == '=') {
+      snprintf(value, sizeof value, "%.*s", (int)strcspn(line + n + 1, "\n"), line + n + 1);
+      return value;
+    }
   return NULL;
 }
 static double number(const char *key, double otherwise) { const char *v = setting(key); return v ? atof(v) : otherwise; }
@@ -49,7 +62,10 @@ static int failing(const char *how) {
   const char *v = setting("fail");
   if (!v || strcmp(v, how)) return 0;
   int gpu = (int)number("fail.gpu", -1);
-  return (gpu < 0 || gpu == current) && launches >= (int)number("fail.after", 0);
+  if (gpu >= 0 && gpu != current) return 0;
+  v = setting("fail.kernel");
+  if (v && !strstr(launched, v)) return 0;
+  return launches >= (int)number("fail.after", 0);
 }
 static int arch(void) { return (int)number("arch", 90); }
 
@@ -157,6 +173,7 @@ static double work(const char *kernel, unsigned grid, unsigned block, void **a) 
 }
 R cuLaunchKernel(struct function *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned sh, void *st, void **a, void **e) {
   launches++;
+  if (!strstr(launched, f->name)) strcat(launched, f->name);
   if (failing("lost")) return LOST;
   char key[16];
   snprintf(key, sizeof key, "slow.%d", current);
