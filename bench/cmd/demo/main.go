@@ -48,7 +48,12 @@ func main() {
 	flag.Parse()
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := demo(ctx, o)
+	interrupted := ctx.Err() != nil
 	cancel()
+	if interrupted {
+		fmt.Fprintln(os.Stderr, "demo: interrupted; everything it started has been stopped")
+		os.Exit(130)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)

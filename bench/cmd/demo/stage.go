@@ -80,11 +80,11 @@ func counts(m map[int]int) string {
 func (s *stage) compare(plain, placed *replay.Result) {
 	fmt.Fprintf(s.out, "\n%-14s %4s │ %-38s │ %s\n", "", "", "plain Nomad (bin packing)", "nomad-pal (pal)")
 	w := tabwriter.NewWriter(s.out, 2, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "JOB\tCLASS\tGPUS\t│\tNODES\tGPU CLASSES\tSLOWEST\tTRIES\tRUN\tDONE AFTER\t│\tNODES\tGPU CLASSES\tSLOWEST\tPREDICTED\tRUN\tDONE AFTER")
+	fmt.Fprintln(w, "JOB\tCLASS\tGPUS\t│\tNODES\tGPU CLASSES\tSLOWEST\tGAVE UP\tRUN\tDONE AFTER\t│\tNODES\tGPU CLASSES\tSLOWEST\tPREDICTED\tRUN\tDONE AFTER")
 	for i := range plain.Jobs {
 		p, q := plain.Jobs[i], placed.Jobs[i]
 		fmt.Fprintf(w, "%s\t%s\t%d\t│\t%s\t%d\t%s\t%s\t│\t%s\t%s\t%s\t%s\n", p.ID, p.Class, p.GPUs(),
-			s.where(p), max(p.Attempts, 1)+p.GaveUp/p.Allocations, seconds(p.RunTime), completion(p),
+			s.where(p), p.GaveUp, seconds(p.RunTime), completion(p),
 			s.where(q), seconds(time.Duration(q.Predicted*float64(q.Work()))), seconds(q.RunTime), completion(q))
 	}
 	w.Flush()

@@ -51,7 +51,12 @@ func main() {
 	flag.Parse()
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, o)
+	interrupted := ctx.Err() != nil
 	cancel()
+	if interrupted {
+		fmt.Fprintln(os.Stderr, "replay: interrupted; everything it started has been stopped")
+		os.Exit(130)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "replay:", err)
 		os.Exit(1)
