@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/nomad/plugins/base"
 	"github.com/hashicorp/nomad/plugins/shared/hclspec"
 
+	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
@@ -30,6 +31,15 @@ type Config struct {
 	Stats             StatsConfig
 	Health            HealthConfig
 	Variability       VariabilityConfig
+	Measure           MeasureConfig
+}
+
+// MeasureConfig says when the plugin measures GPUs by itself.
+type MeasureConfig struct {
+	Mode        measure.Mode  // default measure.Idle
+	Interval    time.Duration // default 168h: between two sessions of one GPU
+	OneByOne    bool          // default false: all idle GPUs at once, as jobs share cooling and power
+	CUDALibrary string        // default libcuda.so.1
 }
 
 // ReserveConfig says what a task gets beside NVIDIA_VISIBLE_DEVICES.
@@ -94,6 +104,12 @@ type raw struct {
 		AppClasses []string `codec:"app_classes"`
 		Default    string   `codec:"default_app_class"`
 	} `codec:"variability"`
+	Measure *struct {
+		Mode        string `codec:"mode"`
+		Interval    string `codec:"interval"`
+		OneByOne    bool   `codec:"one_by_one"`
+		CUDALibrary string `codec:"cuda_library"`
+	} `codec:"measure"`
 }
 
 // configSchema is what Nomad checks the plugin's config block against: unknown
@@ -137,6 +153,12 @@ func configSchema() *hclspec.Spec {
 			"app_classes":       attr("app_classes", "list(string)", `["a", "b", "c", "d"]`),
 			"default_app_class": attr("default_app_class", "string", `"a"`),
 		}),
+		"measure": block("measure", map[string]*hclspec.Spec{
+			"mode":         attr("mode", "string", `"idle"`),
+			"interval":     attr("interval", "string", `"168h"`),
+			"one_by_one":   attr("one_by_one", "bool", "false"),
+			"cuda_library": attr("cuda_library", "string", `"libcuda.so.1"`),
+		}),
 	})
 }
 
@@ -152,6 +174,7 @@ func DefaultConfig() Config {
 		Stats:             StatsConfig{GPM: true, MinInterval: time.Second},
 		Health:            HealthConfig{Enabled: true, RecoverPolls: 2},
 		Variability:       VariabilityConfig{AppClasses: pal.AppClasses(), Default: pal.ClassA},
+		Measure:           MeasureConfig{Mode: measure.Idle, Interval: 168 * time.Hour, CUDALibrary: "libcuda.so.1"},
 	}
 }
 
@@ -188,53 +211,82 @@ func decodeConfig(msgpack []byte) (Config, error) {
 
 // blocks adds the nested blocks to c.
 func (r *raw) blocks(c Config) (Config, error) {
-	if b := r.Reserve; b != nil {
-		unhealthy, err := oneOf("reserve.unhealthy", b.Unhealthy, "deny", "allow")
-		if err != nil {
-			return Config{}, err
-		}
-		c.Reserve = ReserveConfig{b.CUDAVisibleDevices, b.DeviceNodes, unhealthy == "allow"}
-	}
-	if b := r.Stats; b != nil {
-		gpm, err := oneOf("stats.gpm", b.GPM, "auto", "off")
-		if err != nil {
-			return Config{}, err
-		}
-		c.Stats.GPM = gpm == "auto"
-		if c.Stats.MinInterval, err = duration("stats.min_interval", b.MinInterval, c.Stats.MinInterval, 100*time.Millisecond); err != nil {
+	for _, add := range []func(*Config) error{r.reserve, r.stats, r.health, r.variability, r.measure} {
+		if err := add(&c); err != nil {
 			return Config{}, err
 		}
 	}
-	if b := r.Health; b != nil {
-		if b.RecoverPolls < 1 {
-			return Config{}, fmt.Errorf("config key %q: %d is below 1", "health.recover_polls", b.RecoverPolls)
-		}
-		c.Health = HealthConfig{b.Enabled, b.IgnoreXids, b.FatalXids, b.Ignore, b.DegradedIsUnhealthy, b.RecoverPolls}
-		if err := checkReasons(b.Ignore); err != nil {
-			return Config{}, err
-		}
-	}
-	return r.variability(c)
+	return c, nil
 }
 
-func (r *raw) variability(c Config) (Config, error) {
+func (r *raw) reserve(c *Config) error {
+	b := r.Reserve
+	if b == nil {
+		return nil
+	}
+	unhealthy, err := oneOf("reserve.unhealthy", b.Unhealthy, "deny", "allow")
+	c.Reserve = ReserveConfig{b.CUDAVisibleDevices, b.DeviceNodes, unhealthy == "allow"}
+	return err
+}
+
+func (r *raw) stats(c *Config) error {
+	b := r.Stats
+	if b == nil {
+		return nil
+	}
+	gpm, err := oneOf("stats.gpm", b.GPM, "auto", "off")
+	if err != nil {
+		return err
+	}
+	c.Stats.GPM = gpm == "auto"
+	c.Stats.MinInterval, err = duration("stats.min_interval", b.MinInterval, c.Stats.MinInterval, 100*time.Millisecond)
+	return err
+}
+
+func (r *raw) health(c *Config) error {
+	b := r.Health
+	if b == nil {
+		return nil
+	}
+	if b.RecoverPolls < 1 {
+		return fmt.Errorf("config key %q: %d is below 1", "health.recover_polls", b.RecoverPolls)
+	}
+	c.Health = HealthConfig{b.Enabled, b.IgnoreXids, b.FatalXids, b.Ignore, b.DegradedIsUnhealthy, b.RecoverPolls}
+	return checkReasons(b.Ignore)
+}
+
+func (r *raw) variability(c *Config) error {
 	b := r.Variability
 	if b == nil {
-		return c, nil
+		return nil
 	}
-	var err error
 	c.Variability.AppClasses = nil
 	for _, s := range b.AppClasses {
 		class, err := pal.ParseAppClass(s)
 		if err != nil {
-			return Config{}, fmt.Errorf("config key %q: %w", "variability.app_classes", err)
+			return fmt.Errorf("config key %q: %w", "variability.app_classes", err)
 		}
 		c.Variability.AppClasses = append(c.Variability.AppClasses, class)
 	}
+	var err error
 	if c.Variability.Default, err = pal.ParseAppClass(b.Default); err != nil {
-		return Config{}, fmt.Errorf("config key %q: %w", "variability.default_app_class", err)
+		return fmt.Errorf("config key %q: %w", "variability.default_app_class", err)
 	}
-	return c, nil
+	return nil
+}
+
+func (r *raw) measure(c *Config) error {
+	b := r.Measure
+	if b == nil {
+		return nil
+	}
+	mode, err := oneOf("measure.mode", b.Mode, string(measure.Idle), string(measure.Manual), string(measure.Off))
+	if err != nil {
+		return err
+	}
+	c.Measure.Mode, c.Measure.OneByOne, c.Measure.CUDALibrary = measure.Mode(mode), b.OneByOne, b.CUDALibrary
+	c.Measure.Interval, err = duration("measure.interval", b.Interval, c.Measure.Interval, time.Hour)
+	return err
 }
 
 // duration reads a Go duration; "" means the default.

@@ -6,11 +6,13 @@ package deviceplugin
 import (
 	"context"
 	"reflect"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/nomad/plugins/device"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
 )
 
 const (
@@ -44,6 +46,9 @@ func (p *Plugin) Fingerprint(ctx context.Context) (<-chan *device.FingerprintRes
 		out: make(chan *device.FingerprintResponse), events: make(chan gpu.Event),
 		opened: time.Now(),
 	}
+	if p.measures != nil && p.running != p.measures { // by one stream only
+		p.running, s.measures, s.changed = p.measures, p.measures, p.measures.Changed()
+	}
 	go s.run(ctx)
 	return s.out, nil
 }
@@ -57,6 +62,10 @@ type stream struct {
 	out     chan *device.FingerprintResponse
 	events  chan gpu.Event
 	opened  time.Time
+	// measures is nil unless this stream runs it; changed has a value when there
+	// is a new result.
+	measures *measure.Scheduler
+	changed  <-chan struct{}
 
 	pending <-chan scanResult // of the scan that runs, nil for none
 	again   bool              // something happened since it began
@@ -69,17 +78,20 @@ type stream struct {
 func (s *stream) run(ctx context.Context) {
 	defer close(s.out)
 	ctx, cancel := context.WithCancel(ctx)
-	listening := make(chan struct{})
-	go func() {
-		defer close(listening)
-		s.backend.Events(ctx, s.events)
-	}()
-	// The channel is closed before the event source has ended: NVML's wait for
-	// events takes up to its own timeout to notice.
 	defer cancel()
+	var helpers sync.WaitGroup
+	helpers.Go(func() { s.backend.Events(ctx, s.events) })
+	if s.measures != nil {
+		helpers.Go(func() { s.measures.Run(ctx) })
+	}
 	s.loop(ctx)
 	cancel()
-	<-listening
+	helpers.Wait()
+	s.p.mu.Lock()
+	defer s.p.mu.Unlock()
+	if s.p.running == s.measures {
+		s.p.running = nil
+	}
 }
 
 // loop is the stream's life: scan, publish, wait for a reason to do it again.
@@ -102,6 +114,8 @@ func (s *stream) loop(ctx context.Context) {
 		case e := <-s.events:
 			s.take(e)
 			s.publish(ctx)
+		case <-s.changed:
+			s.scan()
 		case <-first.C:
 			s.publish(ctx)
 		case <-look.C:

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/hashicorp/nomad/plugins/shared/hclspec"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
 	"github.com/nomad-pal/nomad-pal/internal/version"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
@@ -51,6 +53,8 @@ type Options struct {
 	Open func(Config, hclog.Logger) (Backend, error)
 	// Exit ends the process when the driver hangs for good.
 	Exit func(code int)
+	// Self is the command that runs measure.ChildMain; nil switches measuring off.
+	Self []string
 }
 
 // Plugin implements Nomad's device.DevicePlugin.
@@ -58,6 +62,7 @@ type Plugin struct {
 	log  hclog.Logger
 	open func(Config, hclog.Logger) (Backend, error)
 	exit func(int)
+	self []string
 	// started is when the process began, for all that matters here.
 	started time.Time
 
@@ -67,6 +72,8 @@ type Plugin struct {
 	scans    *scanner
 	samples  *sampler
 	health   *health
+	measures *measure.Scheduler // nil where nothing is measured
+	running  *measure.Scheduler // the one that a stream runs
 	store    *store
 	profile  profileFile
 	nodeOnly *profile.Profile // of this node's GPUs alone, for hysteresis
@@ -79,7 +86,7 @@ type Plugin struct {
 // New returns a plugin with the default configuration. It does no more than
 // that: Nomad starts a plugin several times only to ask its name.
 func New(o Options) *Plugin {
-	p := &Plugin{log: o.Log, open: o.Open, exit: o.Exit, started: time.Now(), warned: map[string]bool{}}
+	p := &Plugin{log: o.Log, open: o.Open, exit: o.Exit, self: o.Self, started: time.Now(), warned: map[string]bool{}}
 	p.configure(DefaultConfig())
 	return p
 }
@@ -116,7 +123,7 @@ func (p *Plugin) configure(cfg Config) {
 		p.backend.Close()
 	}
 	p.cfg = cfg
-	p.backend, p.scans, p.samples = nil, nil, nil
+	p.backend, p.scans, p.samples, p.measures = nil, nil, nil, nil
 	p.health, p.store = newHealth(), nil
 	p.profile = profileFile{path: cfg.ProfilePath}
 	p.nodeOnly = nil
@@ -150,8 +157,35 @@ func (p *Plugin) ready() error {
 	if _, problem := p.profile.refresh(); problem != "" {
 		p.log.Warn("no usable profile", "error", problem)
 	}
+	p.measures = p.scheduler()
 	return nil
 }
+
+// scheduler makes what measures GPUs; nil where they are not real. Callers hold mu.
+func (p *Plugin) scheduler() *measure.Scheduler {
+	if len(p.self) == 0 || p.cfg.Backend != "nvml" {
+		return nil
+	}
+	rules := measure.DefaultSchedule()
+	rules.Mode, rules.Interval, rules.OneByOne = p.cfg.Measure.Mode, p.cfg.Measure.Interval, p.cfg.Measure.OneByOne
+	rules.StateDir = p.cfg.StateDir
+	samples := p.samples
+	s, err := measure.NewScheduler(rules, measure.Runner{
+		Self:    p.self,
+		Library: p.cfg.Measure.CUDALibrary,
+		Sample: func(ids []string) map[string]gpu.Sample {
+			readings, _ := samples.sample(ids, measureSampleAge, sampleWait)
+			return readings
+		},
+	}, p.log)
+	if err != nil {
+		p.log.Warn("stored measurements are lost", "error", err)
+	}
+	return s
+}
+
+// measureSampleAge is how old telemetry of a measurement may be.
+const measureSampleAge = 100 * time.Millisecond
 
 // observe takes the outcome of a scan. Callers hold mu.
 func (p *Plugin) observe(now time.Time, r scanResult) {
@@ -172,9 +206,26 @@ func (p *Plugin) observe(now time.Time, r scanResult) {
 		p.warnOnce(w)
 	}
 	inv.Devices = p.unignored(inv.Devices, r.err == nil)
-	p.view.inv = inv
 	p.health.observe(now, inv, min(p.cfg.FingerprintPeriod, time.Minute))
+	p.view.inv = p.withMeasurements(inv)
 	p.judge()
+}
+
+// withMeasurements tells the scheduler about the scan and adds the times that it
+// knows. Callers hold mu.
+func (p *Plugin) withMeasurements(inv gpu.Inventory) gpu.Inventory {
+	if p.measures == nil {
+		return inv
+	}
+	unhealthy := map[string]bool{}
+	for id, v := range p.health.verdicts(inv, p.cfg.Health) {
+		unhealthy[id] = !v.healthy
+	}
+	theirs := inv
+	theirs.Devices = slices.Clone(inv.Devices)
+	p.measures.Observe(&theirs, unhealthy)
+	inv.Devices = slices.Clone(theirs.Devices)
+	return inv
 }
 
 // leastUptime is how long the process lives before it ends itself: Nomad starts

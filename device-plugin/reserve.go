@@ -29,23 +29,26 @@ func (p *Plugin) Reserve(deviceIDs []string) (*device.ContainerReservation, erro
 		return &device.ContainerReservation{}, nil
 	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.cfg.Enabled {
-		return nil, device.ErrPluginDisabled
-	}
+	cfg, measures := p.cfg, p.measures
 	chosen, err := p.find(deviceIDs)
+	p.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
+	if measures != nil { // without the lock: ending a measurement takes a moment
+		if err := measures.Reserve(deviceIDs); err != nil {
+			return nil, err
+		}
+	}
 	list := strings.Join(deviceIDs, ",")
 	res := &device.ContainerReservation{Envs: map[string]string{envNVIDIA: list}}
-	if p.cfg.Reserve.CUDAVisibleDevices {
+	if cfg.Reserve.CUDAVisibleDevices {
 		res.Envs[envCUDA] = list
 	}
-	if p.cfg.Reserve.DeviceNodes {
+	if cfg.Reserve.DeviceNodes {
 		res.Devices = deviceNodes(chosen)
 	}
-	if p.cfg.CDI {
+	if cfg.CDI {
 		for _, id := range deviceIDs {
 			name := cdiKind + "=" + id
 			res.Devices = append(res.Devices, &device.DeviceSpec{TaskPath: name, HostPath: name, CgroupPerms: "rwm"})
@@ -57,6 +60,9 @@ func (p *Plugin) Reserve(deviceIDs []string) (*device.ContainerReservation, erro
 // find looks the ids up in the last scan; the error names all that are unknown,
 // or all that are unhealthy. Callers hold mu.
 func (p *Plugin) find(deviceIDs []string) ([]gpu.Device, error) {
+	if !p.cfg.Enabled {
+		return nil, device.ErrPluginDisabled
+	}
 	known := make(map[string]gpu.Device, len(p.view.inv.Devices))
 	for _, d := range p.view.inv.Devices {
 		known[d.ID] = d

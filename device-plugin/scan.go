@@ -4,6 +4,7 @@
 package deviceplugin
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -63,24 +64,26 @@ func (s *scanner) running() time.Duration {
 	return time.Since(s.started)
 }
 
-// sampler reads statistics, at most once an interval, and apart from its caller
-// for the same reason as scanner.
+// sampler reads statistics, one reading at a time for all who ask, and apart
+// from its caller for the same reason as scanner.
 type sampler struct {
 	backend Backend
 
 	mu      sync.Mutex
 	running bool
-	taken   time.Time
-	last    map[string]gpu.Sample
+	// last and taken are never changed, but replaced: callers hold on to them.
+	last  map[string]gpu.Sample
+	taken map[string]time.Time
 }
 
 func newSampler(b Backend) *sampler { return &sampler{backend: b} }
 
-// sample returns a reading not older than minAge, or the last one when the
-// driver does not answer within wait.
-func (s *sampler) sample(ids []string, minAge, wait time.Duration) (map[string]gpu.Sample, time.Time) {
+// sample returns readings of the devices not older than maxAge, or what was
+// read last when the driver does not answer within wait. A device that could
+// not be read is not in it.
+func (s *sampler) sample(ids []string, maxAge, wait time.Duration) (map[string]gpu.Sample, map[string]time.Time) {
 	s.mu.Lock()
-	if s.running || (!s.taken.IsZero() && time.Since(s.taken) < minAge) {
+	if s.running || s.fresh(ids, maxAge) {
 		defer s.mu.Unlock()
 		return s.last, s.taken
 	}
@@ -90,10 +93,7 @@ func (s *sampler) sample(ids []string, minAge, wait time.Duration) (map[string]g
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		reading := s.backend.Sample(ids)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.last, s.taken, s.running = reading, time.Now(), false
+		s.take(ids, s.backend.Sample(ids))
 	}()
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -104,4 +104,32 @@ func (s *sampler) sample(ids []string, minAge, wait time.Duration) (map[string]g
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.last, s.taken
+}
+
+// fresh says whether all devices were asked within maxAge. Callers hold mu.
+func (s *sampler) fresh(ids []string, maxAge time.Duration) bool {
+	for _, id := range ids {
+		if at, ok := s.taken[id]; !ok || time.Since(at) >= maxAge {
+			return false
+		}
+	}
+	return true
+}
+
+// take replaces what is known of the devices.
+func (s *sampler) take(ids []string, reading map[string]gpu.Sample) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last, taken := maps.Clone(s.last), maps.Clone(s.taken)
+	if last == nil {
+		last, taken = map[string]gpu.Sample{}, map[string]time.Time{}
+	}
+	for _, id := range ids {
+		delete(last, id)
+		taken[id] = time.Now()
+		if r, ok := reading[id]; ok {
+			last[id] = r
+		}
+	}
+	s.last, s.taken, s.running = last, taken, false
 }

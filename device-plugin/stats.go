@@ -85,7 +85,7 @@ func (p *Plugin) stats() []*device.DeviceGroupStats {
 		if x := xids[d.ID]; x[1] > 0 {
 			s.XidLast, s.XidCount = gpu.Ptr(x[0]), gpu.Ptr(x[1])
 		}
-		g.InstanceStats[d.ID] = v.instance(d.ID, s, taken)
+		g.InstanceStats[d.ID] = v.instance(d.ID, s, taken[d.ID])
 	}
 	return out
 }

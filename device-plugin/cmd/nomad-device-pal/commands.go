@@ -33,6 +33,8 @@ func commands(ui cli.Ui) map[string]cli.CommandFactory {
 		"doctor":      doctorCommand(ui),
 		"fingerprint": fingerprintCommand(ui),
 		"inventory":   inventoryCommand(),
+		"measure":     measureCommand(),
+		"remeasure":   remeasureCommand(ui),
 		"stats":       statsCommand(ui),
 		"version":     versionCommand(ui),
 	}

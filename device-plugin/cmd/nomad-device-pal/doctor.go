@@ -189,7 +189,8 @@ func (d *diagnosis) placement() {
 	}
 	c, err := readNomadConfig(d.nomadConfig)
 	if err != nil {
-		d.add(statusWarn, "placement", fmt.Sprintf("Nomad's configuration cannot be read: %v; plugin_dir is unknown", err), "say where it is with -nomad-config")
+		d.add(statusWarn, "placement", fmt.Sprintf("Nomad's configuration cannot be read: %v; plugin_dir is unknown", err),
+			"say where it is with -nomad-config; this file belongs into plugin_dir, and its block is plugin \"nomad-device-pal\" { config {} }")
 		return
 	}
 	for _, w := range c.unreadable {

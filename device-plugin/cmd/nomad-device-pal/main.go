@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/nomad/plugins/device"
 
 	deviceplugin "github.com/nomad-pal/nomad-pal/device-plugin"
+	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
 	"github.com/nomad-pal/nomad-pal/internal/version"
 )
 
@@ -24,13 +25,26 @@ func main() {
 		serve()
 		return
 	}
+	if len(os.Args) > 1 && os.Args[1] == measure.ChildCommand {
+		os.Exit(measure.ChildMain(os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
+	}
 	os.Exit(run(os.Args[1:]))
+}
+
+// childCommand starts this binary as the process that holds a CUDA context; nil
+// when it cannot find itself.
+func childCommand() []string {
+	self, err := os.Executable()
+	if err != nil {
+		return nil
+	}
+	return []string{self, measure.ChildCommand}
 }
 
 // serve speaks to Nomad until it is told to stop.
 func serve() {
 	log := hclog.New(&hclog.LoggerOptions{Name: deviceplugin.Name, Level: hclog.Trace, JSONFormat: true, Output: os.Stderr})
-	device.Serve(deviceplugin.New(deviceplugin.Options{Log: log, Open: open, Exit: os.Exit}), log)
+	device.Serve(deviceplugin.New(deviceplugin.Options{Log: log, Open: open, Exit: os.Exit, Self: childCommand()}), log)
 }
 
 // run is the command line for people.

@@ -1,0 +1,74 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"errors"
+	"flag"
+	"io"
+	"os"
+
+	"github.com/hashicorp/cli"
+	"github.com/mattn/go-isatty"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
+	"github.com/nomad-pal/nomad-pal/device-plugin/nvml"
+)
+
+func measureCommand() *command {
+	return &command{
+		synopsis: measure.Synopsis,
+		help:     measure.Help,
+		run: func(args []string) int {
+			return measure.Command{
+				Self: childCommand(),
+				Open: func(library string) (measure.Backend, error) {
+					return nvml.Open(nvml.Options{Library: library, Log: quiet()}), nil
+				},
+				Terminal: isatty.IsTerminal(os.Stderr.Fd()),
+				Stdout:   os.Stdout,
+				Stderr:   os.Stderr,
+			}.Run(args)
+		},
+	}
+}
+
+func remeasureCommand(ui cli.Ui) *command {
+	return &command{
+		synopsis: "Have the running plugin measure a GPU as soon as it is idle",
+		help: `Usage: nomad-device-pal remeasure -state-dir=DIR UUID
+
+  The running plugin measures the GPU once nothing uses it, with measure mode
+  "manual" or "idle".
+
+  -state-dir=DIR   The plugin's state_dir.
+`,
+		run: func(args []string) int {
+			return order(ui, "remeasure", args, measure.Order, "The plugin will measure ")
+		},
+	}
+}
+
+// order is a subcommand that leaves an order for the running plugin.
+func order(ui cli.Ui, name string, args []string, leave func(dir, id string) error, done string) int {
+	fs := flag.NewFlagSet(name, flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	dir := fs.String("state-dir", "", "")
+	switch err := fs.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return cli.RunResultHelp
+	case err != nil:
+		ui.Error(name + ": " + err.Error())
+		return 2
+	case *dir == "" || fs.NArg() != 1:
+		ui.Error(name + ": -state-dir and one UUID are needed")
+		return 2
+	}
+	if err := leave(*dir, fs.Arg(0)); err != nil {
+		ui.Error(name + ": " + err.Error())
+		return 1
+	}
+	ui.Output(done + fs.Arg(0) + ".")
+	return 0
+}
