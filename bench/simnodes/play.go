@@ -101,7 +101,7 @@ func register(ctx context.Context, w *wire, nodes []*structs.Node, counts *count
 	for range min(registrations, len(nodes)) {
 		workers.Go(func() {
 			for i := range next {
-				p, err := newPlayer(w, i, nodes[i], counts)
+				p, err := patiently(ctx, func() (*player, error) { return newPlayer(w, i, nodes[i], counts) })
 				if err != nil {
 					cancel(fmt.Errorf("registering node %q: %w", nodes[i].Name, err))
 				}
@@ -120,6 +120,17 @@ feed:
 	close(next)
 	workers.Wait()
 	return players, context.Cause(ctx)
+}
+
+// patiently tries for some time: a server that has just started refuses nodes until it has a leader and a root key.
+func patiently(ctx context.Context, try func() (*player, error)) (*player, error) {
+	const tries = 40
+	for n := 1; ; n++ {
+		p, err := try()
+		if err == nil || n == tries || !sleep(ctx, 250*time.Millisecond) {
+			return p, err
+		}
+	}
 }
 
 func newPlayer(w *wire, i int, n *structs.Node, counts *counts) (*player, error) {
@@ -158,8 +169,12 @@ func (p *player) beat() error {
 // heartbeat beats until ctx ends, well before the server's time is up.
 func (p *player) heartbeat(ctx context.Context) {
 	for sleep(ctx, p.ttl*2/3) {
-		for p.beat() != nil {
-			p.counts.errors.Add(1)
+		for {
+			err := p.beat()
+			if err == nil {
+				break
+			}
+			p.counts.failed(err)
 			if !sleep(ctx, time.Second) {
 				return
 			}

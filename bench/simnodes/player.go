@@ -60,7 +60,7 @@ func (p *player) watch(ctx context.Context) {
 				}
 			}
 			if err := p.apply(ctx, changed, finished); err != nil {
-				p.counts.errors.Add(1)
+				p.counts.failed(err)
 				continue // known stays, so the next answer brings them again
 			}
 			known = now
@@ -77,7 +77,7 @@ func (p *player) query(ctx context.Context, news chan<- map[string]uint64) {
 		var resp structs.NodeClientAllocsResponse
 		if err := p.wire.call(p.index, "Node.GetClientAllocs", &req, &resp); err != nil {
 			if ctx.Err() == nil {
-				p.counts.errors.Add(1)
+				p.counts.failed(err)
 			}
 			sleep(ctx, time.Second)
 			continue
@@ -108,10 +108,8 @@ func (p *player) apply(ctx context.Context, ids []string, finished chan<- string
 		switch {
 		case a.ClientTerminalStatus():
 		case a.ServerTerminalStatus():
-			if runs {
-				p.forget(a.ID)
-				p.counts.stopped.Add(1)
-			}
+			p.forget(a.ID)
+			p.counts.stopped.Add(1)
 			updates = append(updates, state(a, structs.AllocClientStatusComplete, "stopped"))
 		case runs && a.ClientStatus == structs.AllocClientStatusRunning:
 		case !runs:
@@ -174,7 +172,7 @@ func (p *player) finish(id, why string) {
 		return
 	}
 	if err := p.update([]*structs.Allocation{state(t.alloc, structs.AllocClientStatusComplete, why)}); err != nil {
-		p.counts.errors.Add(1)
+		p.counts.failed(err)
 		t.done.Reset(time.Second)
 		return
 	}

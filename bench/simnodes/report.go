@@ -14,6 +14,14 @@ import (
 // counts are what all players did so far.
 type counts struct {
 	registered, heartbeats, running, started, completed, stopped, errors atomic.Int64
+
+	lastError atomic.Value // string
+}
+
+// failed counts an error and keeps its text.
+func (c *counts) failed(err error) {
+	c.errors.Add(1)
+	c.lastError.Store(err.Error())
 }
 
 // line is one line of progress. Times are seconds since the start.
@@ -28,6 +36,7 @@ type line struct {
 	Stopped    int64   `json:"stopped"`
 	Heartbeats int64   `json:"heartbeats"`
 	Errors     int64   `json:"errors"`
+	LastError  string  `json:"last_error,omitempty"`
 }
 
 // reporter writes a line each second, and one whenever the phase changes.
@@ -68,10 +77,11 @@ func (r *reporter) phase(name string) {
 		r.now = name
 	}
 	c := r.counts
+	lastError, _ := c.lastError.Load().(string)
 	_ = r.sink.Encode(line{ // nobody listens any more: play on
 		Phase: r.now, Seconds: float64(time.Since(r.start).Milliseconds()) / 1000, Nodes: r.nodes,
 		Registered: c.registered.Load(), Running: c.running.Load(), Started: c.started.Load(), Completed: c.completed.Load(),
-		Stopped: c.stopped.Load(), Heartbeats: c.heartbeats.Load(), Errors: c.errors.Load(),
+		Stopped: c.stopped.Load(), Heartbeats: c.heartbeats.Load(), Errors: c.errors.Load(), LastError: lastError,
 	})
 }
 

@@ -197,7 +197,10 @@ func (c *Cluster) newAgent(name string, client *Client) (*Agent, error) {
 // ready waits until a server follows a leader, or a client's node is ready.
 func (a *Agent) ready(ctx context.Context) error {
 	if a.client == nil {
-		return Until(ctx, a.Name+" has a leader", a.hasLeader)
+		if err := Until(ctx, a.Name+" has a leader", a.hasLeader); err != nil {
+			return err
+		}
+		return Until(ctx, a.Name+" has the root key", a.hasKey)
 	}
 	return Until(ctx, "node "+a.Name+" is ready", a.nodeReady)
 }
@@ -227,6 +230,19 @@ func (a *Agent) hasLeader(ctx context.Context) (string, error) {
 	_, err := a.api.Raw().Query("/v1/status/leader", &leader, (&api.QueryOptions{}).WithContext(ctx))
 	if err != nil || leader == "" {
 		return "no leader", err
+	}
+	return "", nil
+}
+
+// hasKey tells when the leader has made the root key and this server can read it. Until then clients cannot register
+// ("keyring has not been initialized yet") and would try again only after 15 to 30 s, and Variables cannot be written.
+func (a *Agent) hasKey(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	var set struct{ Keys []struct{} }
+	_, err := a.api.Raw().Query("/.well-known/jwks.json", &set, (&api.QueryOptions{}).WithContext(ctx))
+	if err != nil || len(set.Keys) == 0 {
+		return "no key", err
 	}
 	return "", nil
 }
