@@ -17,7 +17,7 @@ import (
 )
 
 // Format names the JSON form of a [Report].
-const Format = "nomad-pal/measurement/1"
+const Format = profile.MeasurementFormat
 
 // Report is what one call of measure found; a file of it can be imported.
 type Report struct {
