@@ -174,7 +174,7 @@ func (p *player) heartbeat(ctx context.Context) {
 			if err == nil {
 				break
 			}
-			p.counts.failed(err)
+			p.counts.failed(ctx, err)
 			if !sleep(ctx, time.Second) {
 				return
 			}

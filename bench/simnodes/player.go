@@ -51,7 +51,7 @@ func (p *player) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case id := <-finished:
-			p.finish(id, "complete")
+			p.finish(ctx, id)
 		case now := <-news:
 			var changed []string
 			for id, index := range now {
@@ -60,7 +60,7 @@ func (p *player) watch(ctx context.Context) {
 				}
 			}
 			if err := p.apply(ctx, changed, finished); err != nil {
-				p.counts.failed(err)
+				p.counts.failed(ctx, err)
 				continue // known stays, so the next answer brings them again
 			}
 			known = now
@@ -76,9 +76,7 @@ func (p *player) query(ctx context.Context, news chan<- map[string]uint64) {
 	for ctx.Err() == nil {
 		var resp structs.NodeClientAllocsResponse
 		if err := p.wire.call(p.index, "Node.GetClientAllocs", &req, &resp); err != nil {
-			if ctx.Err() == nil {
-				p.counts.failed(err)
-			}
+			p.counts.failed(ctx, err)
 			sleep(ctx, time.Second)
 			continue
 		}
@@ -166,13 +164,13 @@ func duration(a *structs.Allocation) (d time.Duration, limited bool, err error) 
 }
 
 // finish reports a running allocation complete; one that was stopped meanwhile is none.
-func (p *player) finish(id, why string) {
+func (p *player) finish(ctx context.Context, id string) {
 	t, ok := p.tasks[id]
 	if !ok {
 		return
 	}
-	if err := p.update([]*structs.Allocation{state(t.alloc, structs.AllocClientStatusComplete, why)}); err != nil {
-		p.counts.failed(err)
+	if err := p.update([]*structs.Allocation{state(t.alloc, structs.AllocClientStatusComplete, "time is up")}); err != nil {
+		p.counts.failed(ctx, err)
 		t.done.Reset(time.Second)
 		return
 	}

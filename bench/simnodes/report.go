@@ -4,6 +4,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"sync"
@@ -18,8 +19,11 @@ type counts struct {
 	lastError atomic.Value // string
 }
 
-// failed counts an error and keeps its text.
-func (c *counts) failed(err error) {
+// failed counts an error and keeps its text. At the end, when the connections close, errors mean nothing.
+func (c *counts) failed(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
 	c.errors.Add(1)
 	c.lastError.Store(err.Error())
 }
