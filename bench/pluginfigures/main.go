@@ -1,0 +1,243 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Command pluginfigures measures what a device plugin costs and how fast it is,
+// over its real handshake and a library without a driver that plays 8 H200s:
+//
+//	make plugin-figures [PLUGINS=path,path]
+//
+// With a Nomad at hand it also measures how long a fault takes to reach Nomad's
+// server. Several binaries are put side by side.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/nomad/plugins/device"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/conformance"
+	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
+	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+)
+
+// gpus is the size of the node that is played.
+const gpus = 8
+
+// config is the same for all plugins: keys that all of them know.
+const config = `fingerprint_period = "1s"`
+
+func main() {
+	plugins := flag.String("plugins", "", "plugin binaries, separated by commas")
+	idle := flag.Duration("idle", 30*time.Second, "how long to watch the idle plugin")
+	nomad := flag.Bool("nomad", true, "measure up to Nomad's server as well")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if *plugins == "" {
+		fmt.Fprintln(os.Stderr, "pluginfigures: -plugins is needed")
+		os.Exit(2)
+	}
+	fmt.Printf("%d emulated H200s behind a libnvidia-ml.so.1 without a driver; statistics every second; fingerprint_period 1s\n\n", gpus)
+	for _, path := range strings.Split(*plugins, ",") {
+		if err := figures(ctx, path, *idle, *nomad); err != nil {
+			fmt.Fprintf(os.Stderr, "pluginfigures: %s: %v\n", path, err)
+			os.Exit(1)
+		}
+	}
+}
+
+// figures prints the figures of one plugin.
+func figures(ctx context.Context, path string, idle time.Duration, nomad bool) error {
+	dir, err := os.MkdirTemp("", "figures")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	lib, err := nvmltest.Build(dir)
+	if err != nil {
+		return err
+	}
+	st, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	fmt.Println(filepath.Base(path))
+	fmt.Printf("  binary size                                   %8.1f MB\n", float64(st.Size())/1e6)
+	w := &world{dir: dir, state: nvmltest.H200(gpus), path: lib + ".state", binary: path}
+	if err := w.measure(ctx, idle); err != nil {
+		return err
+	}
+	if nomad {
+		err := w.throughNomad(ctx)
+		if errors.Is(err, cluster.ErrNoNomad) {
+			fmt.Println("  from fault to Nomad's server                  not measured: no Nomad here (make nomad)")
+			return nil
+		}
+		return err
+	}
+	return nil
+}
+
+// world is one plugin and the driver that it sees.
+type world struct {
+	dir, path, binary string
+	state             nvmltest.State
+	*conformance.Process
+	stream <-chan *device.FingerprintResponse
+}
+
+func (w *world) set(scope, key, value string) error {
+	w.state.Set(scope, key, value)
+	return w.state.Write(w.path)
+}
+
+// measure drives the plugin by itself.
+func (w *world) measure(ctx context.Context, idle time.Duration) error {
+	if err := w.state.Write(w.path); err != nil {
+		return err
+	}
+	begin := time.Now()
+	p, err := conformance.Start(w.binary, []string{"LD_LIBRARY_PATH=" + w.dir}, io.Discard)
+	if err != nil {
+		return err
+	}
+	defer p.Stop()
+	w.Process = p
+	if err := p.Configure(config); err != nil {
+		return err
+	}
+	fmt.Printf("  start, handshake and config                   %8.0f ms\n", ms(time.Since(begin)))
+	begin = time.Now()
+	if w.stream, err = p.Device.Fingerprint(ctx); err != nil {
+		return err
+	}
+	if _, err := w.next(ctx); err != nil {
+		return err
+	}
+	fmt.Printf("  first fingerprint                             %8.1f ms\n", ms(time.Since(begin)))
+	if err := w.reserve(); err != nil {
+		return err
+	}
+	if err := w.faults(ctx); err != nil {
+		return err
+	}
+	return w.idle(ctx, idle)
+}
+
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// next is the next fingerprint; the end of the stream is an error here as it is
+// for Nomad.
+func (w *world) next(ctx context.Context) ([]*device.DeviceGroup, error) {
+	select {
+	case m, ok := <-w.stream:
+		if !ok {
+			return nil, errors.New("the fingerprint stream ended: Nomad would drop all devices until its agent restarts")
+		}
+		return m.Devices, m.Error
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(20 * time.Second):
+		return nil, errors.New("no fingerprint within 20 s")
+	}
+}
+
+// reserve times reservations.
+func (w *world) reserve() error {
+	const n = 1000
+	took := make([]time.Duration, n)
+	for i := range took {
+		begin := time.Now()
+		if _, err := w.Device.Reserve([]string{nvmltest.UUID(i % gpus)}); err != nil {
+			return err
+		}
+		took[i] = time.Since(begin)
+	}
+	slices.Sort(took)
+	fmt.Printf("  Reserve, median and 99th percentile           %8.2f ms, %.2f ms\n", ms(took[n/2]), ms(took[n*99/100]))
+	return nil
+}
+
+// faults times how long until the plugin says that a GPU is unhealthy.
+func (w *world) faults(ctx context.Context) error {
+	for _, f := range []struct{ name, scope, key, value, end string }{
+		{"GPU lost (polled)", "gpu1", "lost", "1", ""},
+		{"Xid 79 (event)", "sys", "event.1", "2 8 79 -1", "1"},
+	} {
+		begin := time.Now()
+		if err := w.set(f.scope, f.key, f.value); err != nil {
+			return err
+		}
+		took, err := w.untilSick(ctx, begin)
+		if err != nil {
+			fmt.Printf("  fault to message: %-27s never: %v\n", f.name, err)
+			return nil
+		}
+		fmt.Printf("  fault to message: %-27s %8.0f ms\n", f.name, ms(took))
+	}
+	return w.set("gpu1", "lost", "")
+}
+
+func (w *world) untilSick(ctx context.Context, begin time.Time) (time.Duration, error) {
+	before := -1
+	for {
+		groups, err := w.next(ctx)
+		if err != nil {
+			return 0, err
+		}
+		sick := 0
+		for _, g := range groups {
+			for _, d := range g.Devices {
+				if !d.Healthy {
+					sick++
+				}
+			}
+		}
+		if sick > max(before, 0) {
+			return time.Since(begin), nil
+		}
+		before = sick
+	}
+}
+
+// idle watches what the plugin takes while statistics are sent every second.
+func (w *world) idle(ctx context.Context, d time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	stats, err := w.Device.Stats(ctx, time.Second)
+	if err != nil {
+		return err
+	}
+	before, err := cpuTime(w.PID())
+	if err != nil {
+		return err
+	}
+	begin, n := time.Now(), 0
+	for m := range stats {
+		if m.Error != nil && ctx.Err() == nil {
+			return m.Error
+		}
+		n++
+	}
+	after, err := cpuTime(w.PID())
+	if err != nil {
+		return err
+	}
+	rss, err := residentMB(w.PID())
+	if err != nil {
+		return err
+	}
+	fmt.Printf("  idle, %3d statistics in %2.0f s: CPU              %8.2f %% of a core\n", n, time.Since(begin).Seconds(), 100*(after-before).Seconds()/time.Since(begin).Seconds())
+	fmt.Printf("  idle: memory (RSS)                            %8.1f MB\n", rss)
+	return nil
+}
