@@ -18,6 +18,6 @@ func PlacerConfig(penalty float64, placement, order string) string {
 	if order != "" {
 		fmt.Fprintf(&b, "queue {\n  order = %q\n}\n", order)
 	}
-	fmt.Fprintf(&b, "locality {\n  cluster = %v\n}\n", penalty)
+	fmt.Fprintf(&b, "locality {\n  cluster = %v\n}\nhttp {\n  bind_port = 0\n}\n", penalty)
 	return b.String()
 }

@@ -1,0 +1,124 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// extremes are single runs at 1,000 nodes × 8 GPUs.
+type extremes struct {
+	// WideGPUs is the size of one gang, WideMS how long it took to place.
+	WideGPUs int     `json:"wide_gang_gpus"`
+	WideMS   float64 `json:"wide_gang_ms"`
+	// Queued jobs are submitted at once while nothing is free but Slots places;
+	// the placer is restarted in the middle.
+	Queued        int     `json:"queued_jobs"`
+	QueuedRSS     float64 `json:"placer_rss_mb"`
+	RestartMS     float64 `json:"first_placement_after_restart_ms"`
+	DrainGangsPer float64 `json:"drain_gangs_per_s"`
+}
+
+func (o options) extremes(ctx context.Context) (e *extremes, err error) {
+	fmt.Fprintln(os.Stderr, "extremes at 1000 nodes")
+	b, err := o.start(ctx, 1000)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if x := b.close(); err == nil {
+			err = x
+		}
+	}()
+	pid, stop, err := b.startPlacer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { stop() }()
+	w, err := b.watch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer w.stop()
+	e = &extremes{WideGPUs: 1000, Queued: 10000}
+	began, err := b.submit(ctx, gang("wide", true, 125, 8))
+	if err != nil {
+		return nil, err
+	}
+	at, err := w.placed(ctx, "wide", 125)
+	if err != nil {
+		return nil, err
+	}
+	e.WideMS = at.Sub(began).Seconds() * 1000
+	if err := b.stopJob(ctx, "wide"); err != nil {
+		return nil, err
+	}
+	return e, b.queueMany(ctx, w, e, pid, &stop)
+}
+
+// queueMany fills the cluster with one gang, queues thousands of one-GPU jobs
+// behind it, restarts the placer, frees the cluster and watches the line drain.
+func (b *bed) queueMany(ctx context.Context, w *watcher, e *extremes, pid int, stop *func()) error {
+	if _, err := b.submit(ctx, gang("all", true, 1000, 8)); err != nil {
+		return err
+	}
+	if _, err := w.placed(ctx, "all", 1000); err != nil {
+		return err
+	}
+	if err := b.submitAll(ctx, e.Queued, func(i int) *api.Job { return gang(fmt.Sprintf("q-%d", i), true, 1, 1) }); err != nil {
+		return err
+	}
+	say(fmt.Sprintf("%d jobs queued", e.Queued))
+	if err := settle(ctx, pid); err != nil {
+		return err
+	}
+	e.QueuedRSS = rss(pid)
+	(*stop)()
+	var err error
+	if _, *stop, err = b.startPlacer(ctx); err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := b.stopJob(ctx, "all"); err != nil {
+		return err
+	}
+	const drained = 1000
+	var first, last time.Time
+	for i := range drained {
+		at, err := w.placed(ctx, fmt.Sprintf("q-%d", i), 1)
+		if err != nil {
+			return err
+		}
+		if first.IsZero() || at.Before(first) {
+			first = at
+		}
+		if at.After(last) {
+			last = at
+		}
+	}
+	e.RestartMS = first.Sub(began).Seconds() * 1000
+	e.DrainGangsPer = drained / last.Sub(first).Seconds()
+	return nil
+}
+
+// settle waits until the process is hardly busy any more.
+func settle(ctx context.Context, pid int) error {
+	for before := cpuSeconds(pid); ; {
+		select {
+		case <-time.After(2 * time.Second):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		now := cpuSeconds(pid)
+		if now-before < 0.5 {
+			return nil
+		}
+		before = now
+	}
+}

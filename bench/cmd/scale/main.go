@@ -1,0 +1,181 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Command scale is `make scale`: one real Nomad server with thousands of
+// simulated nodes of 8 GPUs (bench/simnodes), gangs placed by plain Nomad and
+// by the placer, and what both cost. It writes a JSON file and prints a table.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+)
+
+type options struct {
+	nomad, bin, json, sizes string
+	gangs, paced            int
+	extra                   bool
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.nomad, "nomad", "", "nomad binary")
+	flag.StringVar(&o.bin, "bin", "build/bin", "folder of our binaries and of simnodes")
+	flag.StringVar(&o.json, "json", "bench/results/scale.json", "result file")
+	flag.StringVar(&o.sizes, "nodes", "100,1000,5000,10000", "numbers of nodes")
+	flag.IntVar(&o.gangs, "gangs", 200, "gangs of the burst, of 2 × 4 GPUs each; as many as half the cluster holds at most")
+	flag.IntVar(&o.paced, "paced", 40, "gangs submitted one after the other, for latencies")
+	flag.BoolVar(&o.extra, "extra", true, "also a gang of 1,000 GPUs, 10,000 queued jobs and a restart of the placer in the middle, at 1,000 nodes")
+	flag.Parse()
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, o)
+	interrupted := ctx.Err() != nil
+	cancel()
+	switch {
+	case interrupted:
+		fmt.Fprintln(os.Stderr, "scale: interrupted; everything it started has been stopped")
+		os.Exit(130)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "scale:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options) error {
+	rep := newReport()
+	for _, text := range strings.Split(o.sizes, ",") {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			return fmt.Errorf("-nodes: %q is not a number of nodes", text)
+		}
+		p, err := o.point(ctx, n)
+		if err != nil {
+			return fmt.Errorf("%d nodes: %w", n, err)
+		}
+		rep.Points = append(rep.Points, p)
+		if err := rep.write(o.json); err != nil {
+			return err
+		}
+	}
+	if o.extra {
+		e, err := o.extremes(ctx)
+		if err != nil {
+			return fmt.Errorf("extremes: %w", err)
+		}
+		rep.Extremes = e
+		if err := rep.write(o.json); err != nil {
+			return err
+		}
+	}
+	rep.print(os.Stdout)
+	return nil
+}
+
+// bed is a server with simulated nodes.
+type bed struct {
+	*cluster.Cluster
+	o     options
+	nodes int
+	sim   *exec.Cmd
+	dir   string
+}
+
+func (o options) start(ctx context.Context, nodes int) (b *bed, err error) {
+	dir, err := os.MkdirTemp("", "pal")
+	if err != nil {
+		return nil, err
+	}
+	b = &bed{o: o, nodes: nodes, dir: dir}
+	b.Cluster, err = cluster.Start(ctx, cluster.Options{Nomad: o.nomad, Dir: dir, HeartbeatTTL: time.Hour, Progress: say})
+	if err != nil {
+		return nil, err
+	}
+	if err := b.simulate(ctx); err != nil {
+		return nil, errors.Join(err, b.close())
+	}
+	return b, nil
+}
+
+func say(line string) { fmt.Fprintln(os.Stderr, " ", line) }
+
+// simulate starts the nodes and waits until all are registered.
+func (b *bed) simulate(ctx context.Context) error {
+	b.sim = exec.CommandContext(ctx, filepath.Join(b.o.bin, "simnodes"), "-server", b.Servers()[0].RPCAddr(), "-nodes", strconv.Itoa(b.nodes), "-gpus", "8")
+	b.sim.Env = append(os.Environ(), b.Env()...)
+	b.sim.Cancel = func() error { return b.sim.Process.Signal(syscall.SIGTERM) }
+	b.sim.WaitDelay = 10 * time.Second
+	b.sim.Stderr = os.Stderr
+	out, err := b.sim.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := b.sim.Start(); err != nil {
+		return fmt.Errorf("start simnodes: %w", err)
+	}
+	began := time.Now()
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		var l struct {
+			Phase      string
+			Registered int
+		}
+		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
+			return fmt.Errorf("read simnodes: %w", err)
+		}
+		if l.Registered >= b.nodes {
+			say(fmt.Sprintf("%d nodes registered in %.1f s", b.nodes, time.Since(began).Seconds()))
+			go func() { // until simnodes ends: close kills and waits for it
+				for lines.Scan() {
+				}
+			}()
+			return nil
+		}
+	}
+	return fmt.Errorf("simnodes ended: %w", b.sim.Wait())
+}
+
+func (b *bed) close() error {
+	if b.sim != nil && b.sim.Process != nil {
+		_ = b.sim.Process.Kill()
+		_ = b.sim.Wait()
+	}
+	return errors.Join(b.Close(), os.RemoveAll(b.dir))
+}
+
+// startPlacer runs the agent; stop ends it.
+func (b *bed) startPlacer(ctx context.Context) (pid int, stop func(), err error) {
+	path := filepath.Join(b.dir, "placer.hcl")
+	if err := os.WriteFile(path, []byte("http {\n  bind_port = 0\n}\n"), 0o644); err != nil {
+		return 0, nil, err
+	}
+	log, err := os.OpenFile(filepath.Join(b.dir, "placer.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return 0, nil, err
+	}
+	cmd := exec.CommandContext(ctx, filepath.Join(b.o.bin, "nomad-pal"), "agent", "-config", path)
+	cmd.Env = append(os.Environ(), b.Env()...)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		log.Close()
+		return 0, nil, fmt.Errorf("start the placer: %w", err)
+	}
+	return cmd.Process.Pid, func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+		log.Close()
+	}, nil
+}
