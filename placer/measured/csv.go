@@ -1,0 +1,188 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package measured
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+)
+
+// Row is one measured time and where it stands.
+type Row struct {
+	profile.Sample
+	// At is "file:line", or what comes closest to it.
+	At string
+}
+
+// Defaults stand in for what a file does not say. A row without an
+// application is an error; one without a model is the caller's to complete.
+type Defaults struct{ App, Model, Key string }
+
+const (
+	columnGPU   = "gpu"
+	columnApp   = "app"
+	columnTime  = "time"
+	columnModel = "model"
+	columnKey   = "key"
+	columnNoise = "noise"
+)
+
+func columns() []string {
+	return []string{columnGPU, columnApp, columnTime, columnModel, columnKey, columnNoise}
+}
+
+// ReadCSV reads a table with a head. name is what errors call the file.
+func ReadCSV(name string, r io.Reader, d Defaults) ([]Row, error) {
+	in := csv.NewReader(r)
+	in.TrimLeadingSpace = true
+	in.Comment = '#'
+	head, err := in.Read()
+	if errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s:1: the file is empty", name)
+	}
+	if err != nil {
+		return nil, csvError(name, err)
+	}
+	at, err := readHead(head, d)
+	if err != nil {
+		return nil, fmt.Errorf("%s:1: %w", name, err)
+	}
+	var rows []Row
+	for {
+		cells, err := in.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, csvError(name, err)
+		}
+		line, _ := in.FieldPos(0)
+		where := fmt.Sprintf("%s:%d", name, line)
+		cell := func(column string) string {
+			if i, ok := at[column]; ok {
+				return strings.TrimSpace(cells[i])
+			}
+			return ""
+		}
+		row, err := newRow(cell, d)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", where, err)
+		}
+		row.At = where
+		rows = append(rows, row)
+	}
+	if len(rows) == 0 {
+		return nil, fmt.Errorf("%s: the file holds no measurements", name)
+	}
+	return rows, nil
+}
+
+// csvError is the parser's error as file:line.
+func csvError(name string, err error) error {
+	var p *csv.ParseError
+	if errors.As(err, &p) {
+		return fmt.Errorf("%s:%d: %w", name, p.Line, p.Err)
+	}
+	return fmt.Errorf("reading %q: %w", name, err)
+}
+
+// readHead says in which place each column stands.
+func readHead(head []string, d Defaults) (map[string]int, error) {
+	at := map[string]int{}
+	for i, h := range head {
+		h = strings.ToLower(strings.TrimSpace(strings.TrimPrefix(h, "\ufeff")))
+		if !slices.Contains(columns(), h) {
+			return nil, fmt.Errorf("column %q is unknown (one of %s)", h, strings.Join(columns(), ", "))
+		}
+		if _, twice := at[h]; twice {
+			return nil, fmt.Errorf("column %q is there twice", h)
+		}
+		at[h] = i
+	}
+	for _, need := range []string{columnGPU, columnApp, columnTime} {
+		if _, ok := at[need]; !ok && (need != columnApp || d.App == "") {
+			return nil, fmt.Errorf("the head has no column %q (gpu, app and time are needed)", need)
+		}
+	}
+	return at, nil
+}
+
+func newRow(cell func(column string) string, d Defaults) (Row, error) {
+	or := func(column, fallback string) string {
+		if v := cell(column); v != "" {
+			return v
+		}
+		return fallback
+	}
+	row := Row{Sample: profile.Sample{
+		GPU: cell(columnGPU), App: pal.AppClass(or(columnApp, d.App)),
+		Model: or(columnModel, d.Model), Key: or(columnKey, d.Key),
+	}}
+	var err error
+	if row.Time, err = number(columnTime, cell(columnTime)); err != nil {
+		return row, err
+	}
+	if text := cell(columnNoise); text != "" {
+		if row.Noise, err = number(columnNoise, text); err != nil {
+			return row, err
+		}
+	}
+	return row, row.check()
+}
+
+func number(column, text string) (float64, error) {
+	x, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%s %q is not a number", column, text)
+	}
+	return x, nil
+}
+
+func (r Row) check() error {
+	switch {
+	case r.GPU == "":
+		return fmt.Errorf("no GPU id")
+	case strings.ContainsAny(r.GPU, " ;=,"):
+		return fmt.Errorf("GPU id %q holds a space, ',', ';' or '='", r.GPU)
+	case r.App == "":
+		return fmt.Errorf("no application")
+	case strings.ContainsAny(string(r.App), " ;=,"):
+		return fmt.Errorf("application %q holds a space, ',', ';' or '='", r.App)
+	case strings.ContainsAny(r.Key, " ;="):
+		return fmt.Errorf("key %q holds a space, ';' or '='", r.Key)
+	case !(r.Time > 0) || math.IsInf(r.Time, 0):
+		return fmt.Errorf("time %v is not a positive number", r.Time)
+	case !(r.Noise >= 0) || math.IsInf(r.Noise, 0):
+		return fmt.Errorf("noise %v is not a number from 0 up", r.Noise)
+	}
+	return nil
+}
+
+// WriteCSV writes samples in the form that [ReadCSV] reads.
+func WriteCSV(w io.Writer, samples []profile.Sample) error {
+	out := csv.NewWriter(w)
+	if err := out.Write(columns()); err != nil {
+		return err
+	}
+	for _, s := range samples {
+		cells := []string{
+			s.GPU, string(s.App), strconv.FormatFloat(s.Time, 'g', -1, 64), s.Model, s.Key,
+			strconv.FormatFloat(s.Noise, 'g', -1, 64),
+		}
+		if err := out.Write(cells); err != nil {
+			return err
+		}
+	}
+	out.Flush()
+	return out.Error()
+}

@@ -1,0 +1,183 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package measured
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+)
+
+// reportFormat is the format of the device plugin's own files.
+const reportFormat = "nomad-pal/measurement/1"
+
+// Read reads a file in any form: a table, an array, a report, or a profile,
+// whose times are as good as those that it was built from.
+func Read(name string, data []byte, d Defaults) ([]Row, error) {
+	text := bytes.TrimSpace(data)
+	switch {
+	case bytes.HasPrefix(text, []byte("[")):
+		return readArray(name, data, d)
+	case bytes.HasPrefix(text, []byte("{")):
+		return readObject(name, data, d)
+	}
+	return ReadCSV(name, bytes.NewReader(data), d)
+}
+
+// record is one time in JSON.
+type record struct {
+	GPU   string  `json:"gpu"`
+	App   string  `json:"app"`
+	Time  float64 `json:"time"`
+	Model string  `json:"model"`
+	Key   string  `json:"key"`
+	Noise float64 `json:"noise"`
+}
+
+func (r record) row(at string, d Defaults) (Row, error) {
+	or := func(v, fallback string) string {
+		if v != "" {
+			return v
+		}
+		return fallback
+	}
+	row := Row{At: at, Sample: profile.Sample{
+		GPU: r.GPU, App: pal.AppClass(or(r.App, d.App)), Time: r.Time, Model: or(r.Model, d.Model), Key: or(r.Key, d.Key), Noise: r.Noise,
+	}}
+	if err := row.check(); err != nil {
+		return row, fmt.Errorf("%s: %w", at, err)
+	}
+	return row, nil
+}
+
+func readArray(name string, data []byte, d Defaults) ([]Row, error) {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if _, err := dec.Token(); err != nil {
+		return nil, jsonError(name, data, dec.InputOffset(), err)
+	}
+	var rows []Row
+	for dec.More() {
+		at := fmt.Sprintf("%s:%d", name, line(data, start(data, dec.InputOffset())))
+		var r record
+		if err := dec.Decode(&r); err != nil {
+			return nil, jsonError(name, data, dec.InputOffset(), err)
+		}
+		row, err := r.row(at, d)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, row)
+	}
+	if _, err := dec.Token(); err != nil {
+		return nil, jsonError(name, data, dec.InputOffset(), err)
+	}
+	if len(rows) == 0 {
+		return nil, fmt.Errorf("%s: the file holds no measurements", name)
+	}
+	return rows, nil
+}
+
+// report is as much of the device plugin's report as calibration needs.
+type report struct {
+	Format  string `json:"format"`
+	Results []struct {
+		GPU   string `json:"gpu"`
+		Model string `json:"model"`
+		Key   string `json:"key"`
+		Apps  []struct {
+			App string  `json:"app"`
+			Ms  float64 `json:"ms"`
+			CI  float64 `json:"ci"`
+		} `json:"apps"`
+	} `json:"results"`
+}
+
+func readObject(name string, data []byte, d Defaults) ([]Row, error) {
+	var r report
+	if err := json.Unmarshal(data, &r); err != nil {
+		return nil, jsonError(name, data, 0, err)
+	}
+	switch r.Format {
+	case profile.Format:
+		p, err := profile.Parse(data)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		return ofProfile(name, p), nil
+	case reportFormat:
+		return r.rows(name, d)
+	}
+	return nil, fmt.Errorf("%s: format %q is unknown (one of %q, %q, an array or a table)", name, r.Format, reportFormat, profile.Format)
+}
+
+func (r report) rows(name string, d Defaults) ([]Row, error) {
+	var rows []Row
+	for i, res := range r.Results {
+		for k, a := range res.Apps {
+			at := fmt.Sprintf("%s: results[%d].apps[%d]", name, i, k)
+			// ci is 1.96 standard errors of the median.
+			row, err := record{GPU: res.GPU, Model: res.Model, Key: res.Key, App: a.App, Time: a.Ms, Noise: a.CI / 1.96}.row(at, d)
+			if err != nil {
+				return nil, err
+			}
+			rows = append(rows, row)
+		}
+	}
+	if len(rows) == 0 {
+		return nil, fmt.Errorf("%s: the report holds no measurements", name)
+	}
+	return rows, nil
+}
+
+func ofProfile(name string, p *profile.Profile) []Row {
+	var rows []Row
+	for _, s := range Samples(p) {
+		rows = append(rows, Row{Sample: s, At: fmt.Sprintf("%s: gpu %q", name, s.GPU)})
+	}
+	return rows
+}
+
+// Samples are the times that a profile holds, by GPU and application.
+func Samples(p *profile.Profile) []profile.Sample {
+	var out []profile.Sample
+	for _, g := range p.GPUs {
+		for _, e := range g.Entries {
+			out = append(out, profile.Sample{GPU: g.ID, Model: g.Model, Key: e.Key, App: e.App, Time: e.Time})
+		}
+	}
+	return out
+}
+
+// jsonError names the line of a JSON error.
+func jsonError(name string, data []byte, offset int64, err error) error {
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &syntax):
+		offset = max(offset, syntax.Offset)
+	case errors.As(err, &kind):
+		err = fmt.Errorf("field %q is a %s, want a %s", kind.Field, kind.Value, kind.Type)
+	}
+	text := strings.TrimPrefix(err.Error(), "json: ")
+	return fmt.Errorf("%s:%d: %s", name, line(data, int(offset)), text)
+}
+
+// start is where the next value begins after offset.
+func start(data []byte, offset int64) int {
+	i := int(offset)
+	for i < len(data) && strings.ContainsRune(" \t\r\n,", rune(data[i])) {
+		i++
+	}
+	return i
+}
+
+func line(data []byte, offset int) int {
+	return 1 + bytes.Count(data[:min(offset, len(data))], []byte("\n"))
+}
