@@ -8,9 +8,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -37,8 +40,8 @@ type bed struct {
 // of node n is "GPU-n-k".
 var placerScores = [][]float64{
 	{1.00, 1.00, 1.05, 1.50},
-	{0.97, 0.98, 1.00, 1.00},
-	{1.00, 1.02, 1.00, 0.98},
+	{0.97, 1.00, 1.00, 1.00},
+	{1.00, 1.02, 1.00, 1.00},
 	{1.00, 1.00, 1.20, 1.00},
 }
 
@@ -132,12 +135,38 @@ func (b *bed) startAgent(binary string, env ...string) {
 	log.Close()
 	b.agent = cmd
 	b.t.Cleanup(func() {
+		if b.t.Failed() {
+			b.t.Logf("the agent's queue: %s", b.http("/v1/queue"))
+		}
 		b.stopAgent()
 		if b.t.Failed() {
 			text, _ := os.ReadFile(filepath.Join(b.dir, "agent.log"))
-			b.t.Logf("log of the agent:\n%s", text)
+			b.t.Logf("end of the log of the agent:\n%s", text[max(0, len(text)-4000):])
 		}
 	})
+}
+
+// http asks the agent's own API.
+func (b *bed) http(path string) string {
+	b.t.Helper()
+	log, err := os.ReadFile(filepath.Join(b.dir, "agent.log"))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	all := regexp.MustCompile(`HTTP API: address=(\S+)`).FindAllSubmatch(log, -1)
+	if len(all) == 0 {
+		return ""
+	}
+	resp, err := http.Get("http://" + string(all[len(all)-1][1]) + path)
+	if err != nil {
+		return err.Error()
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err.Error()
+	}
+	return string(body)
 }
 
 // stopAgent ends the placer and waits for it.
@@ -191,6 +220,12 @@ func (b *bed) run(hcl string) {
 	if out, code := b.palJob("run", hcl, "-detach"); code != 0 {
 		b.t.Fatalf("nomad-pal run: exit code %d: %s", code, out)
 	}
+	id := strings.Split(hcl, `"`)[1]
+	b.t.Cleanup(func() { // for the tests that follow a failed one
+		if b.t.Failed() {
+			_, _, _ = b.API().Jobs().Deregister(id, true, nil)
+		}
+	})
 }
 
 type jobStub = api.JobListStub
@@ -381,7 +416,7 @@ func (b *bed) purge(ids ...string) {
 // until polls until missing is "".
 func (b *bed) until(what string, missing func() string) {
 	b.t.Helper()
-	clustertest.Until(b.t, 60*time.Second, what, func(context.Context) (string, error) { return missing(), nil })
+	clustertest.Until(b.t, 30*time.Second, what, func(context.Context) (string, error) { return missing(), nil })
 }
 
 // holds checks that something stays true for a while.

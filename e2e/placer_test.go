@@ -54,6 +54,15 @@ func same(t *testing.T, what string, want, got any) {
 	}
 }
 
+func mentions(t *testing.T, text string, words ...string) {
+	t.Helper()
+	for _, w := range words {
+		if !strings.Contains(text, w) {
+			t.Errorf("nothing of %q in:\n%s", w, text)
+		}
+	}
+}
+
 func testSingle(t *testing.T, b *bed) {
 	b.run(gang("single", 1, 1).hcl())
 	got := b.untilGPUs("single", 1)
@@ -65,12 +74,7 @@ func testSingle(t *testing.T, b *bed) {
 		return ""
 	})
 	out, _ := b.pal("explain", "single")
-	for _, want := range []string{"L×V matrix", "Chosen GPUs", "packed", gpu(1, 0)} {
-		if !strings.Contains(out, want) {
-			t.Errorf("explain says nothing of %q:\n%s", want, out)
-		}
-	}
-	t.Log(out)
+	mentions(t, out, "Chosen GPUs", "packed", gpu(1, 0))
 	b.purge("single")
 }
 
@@ -89,6 +93,8 @@ func testAcrossNodes(t *testing.T, b *bed) {
 		t.Fatalf("an outlier is in the gang: %v", got)
 	}
 	same(t, "explained", got, b.explained("across"))
+	out, _ := b.pal("explain", "across")
+	mentions(t, out, "L×V matrix", "Chosen GPUs", "packed")
 	b.purge("across")
 }
 

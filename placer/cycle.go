@@ -17,6 +17,9 @@ import (
 // cycle does everything that is due now. An error means that Nomad could not
 // be reached; what concerns one job only is logged and kept for explain.
 func (p *Placer) cycle(ctx context.Context) error {
+	if err := p.nomad.ReadOrphans(ctx, p.state); err != nil {
+		return err
+	}
 	if err := p.calibrate(ctx); err != nil {
 		return err
 	}
@@ -141,7 +144,11 @@ func (p *Placer) calibrate(ctx context.Context) error {
 		return nil
 	}
 	for _, e := range profile.Diff(p.profile, built) {
-		p.log.Debug("GPU profile", "gpu", e.GPU, "event", e.String())
+		if e.Kind == profile.Added {
+			p.log.Trace("profile", "event", e.String())
+		} else {
+			p.log.Info("profile", "event", e.String())
+		}
 	}
 	p.profile = built
 	p.log.Info("profile in force", "version", built.Version, "gpus", len(built.GPUs))
@@ -155,6 +162,7 @@ func (p *Placer) buildProfile() (*profile.Profile, error) {
 	}
 	samples, known, readErr := p.state.Measurements()
 	p.builtFrom = p.state.NodeGeneration()
+	samples = nomad.MergeSamples(samples, p.imported, known)
 	if len(samples) == 0 {
 		return p.profile, readErr
 	}

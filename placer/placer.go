@@ -27,6 +27,7 @@ type Placer struct {
 	state   *nomad.State
 	view    *nomad.View
 	profile *profile.Profile
+	imported []profile.Sample // measured elsewhere, see nomad.MergeSamples
 	// builtFrom is the node generation that the profile was last built from.
 	builtFrom uint64
 	line      *queue.Line
@@ -176,7 +177,9 @@ func (p *Placer) follow(ctx context.Context, events <-chan []nomad.Event, ended 
 func (p *Placer) apply(es []nomad.Event) bool {
 	changed := false
 	for _, e := range es {
-		changed = p.state.Apply(e) || changed
+		applied := p.state.Apply(e)
+		p.log.Trace("event", "topic", e.Topic, "type", e.Type, "key", e.Key, "index", e.Index, "applied", applied)
+		changed = applied || changed
 	}
 	return changed
 }
@@ -187,6 +190,9 @@ func (p *Placer) resync(ctx context.Context) error {
 		return err
 	}
 	p.state = s
+	if err := p.readImported(ctx); err != nil {
+		return err
+	}
 	return p.prune(ctx)
 }
 
@@ -197,5 +203,5 @@ func (p *Placer) unsettled() bool {
 			return true
 		}
 	}
-	return false
+	return len(p.state.Orphans()) > 0
 }

@@ -4,9 +4,12 @@
 package placer
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal/queue"
 )
 
 // Status is what the agent shows of the placer's work.
@@ -40,10 +43,17 @@ func (p *Placer) Status() Status {
 
 func (p *Placer) publish(now time.Time) {
 	s := Status{At: now, GPUs: p.view.Cluster.NumGPUs(), Free: p.view.Cluster.FreeGPUs()}
+	waits := map[string]queue.Wait{}
+	for _, w := range p.line.Waiting(since(now), p.view.Cluster) {
+		waits[w.Job] = w
+	}
 	for _, t := range p.sorted() {
 		j := JobStatus{
 			Namespace: t.Key.Namespace, Job: t.Key.ID, Phase: t.Phase, GPUs: t.request.Gang.GPUs(),
 			Class: string(t.request.Gang.Class), Submitted: t.submitted(), Reason: t.lastFail,
+		}
+		if w, ok := waits[t.Key.String()]; ok {
+			j.Position, j.Reason = w.Position, cmp.Or(t.lastFail, w.String())
 		}
 		if t.refused != nil {
 			j.Reason = t.refused.Error()

@@ -146,3 +146,12 @@ func MergeSamples(published, imported []profile.Sample, known map[string]string)
 	}
 	return out
 }
+
+// ReadNodes reads the nodes only.
+func (c *Client) ReadNodes(ctx context.Context) (*State, error) {
+	s := NewState()
+	if err := c.readNodes(ctx, s, s); err != nil {
+		return nil, fmt.Errorf("reading nodes: %w", Explain(err))
+	}
+	return s, nil
+}

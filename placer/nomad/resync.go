@@ -6,7 +6,6 @@ package nomad
 import (
 	"context"
 	"fmt"
-	"maps"
 	"sync"
 
 	"github.com/hashicorp/nomad/api"
@@ -62,9 +61,12 @@ func (c *Client) readNodes(ctx context.Context, s, old *State) error {
 	for _, n := range nodes {
 		if n != nil {
 			s.Nodes[n.ID] = n
+			if !sameMeasurements(old.Nodes[n.ID], n) {
+				s.nodeGeneration++
+			}
 		}
 	}
-	if !maps.Equal(s.Nodes, old.Nodes) {
+	if len(s.Nodes) != len(old.Nodes) {
 		s.nodeGeneration++
 	}
 	return err
@@ -106,6 +108,23 @@ func (c *Client) readAllocs(ctx context.Context, s *State) error {
 	s.allocsAt = meta.LastIndex
 	for _, p := range ps {
 		s.putAlloc(p.alloc())
+	}
+	return nil
+}
+
+// ReadOrphans brings the allocations of jobs that are gone up to date.
+func (c *Client) ReadOrphans(ctx context.Context, s *State) error {
+	for _, a := range s.Orphans() {
+		var p allocPayload
+		_, err := c.api.Raw().Query("/v1/allocation/"+a.ID, &p, everywhere(ctx))
+		switch {
+		case notFound(err):
+			s.dropAlloc(a)
+		case err != nil:
+			return fmt.Errorf("reading allocation %q: %w", a.ID, Explain(err))
+		default:
+			s.putAlloc(p.alloc())
+		}
 	}
 	return nil
 }

@@ -79,7 +79,7 @@ type State struct {
 	byJob map[JobKey]map[string]*Alloc
 	// Events up to these indexes are already in the lists.
 	nodesAt, allocsAt, jobsAt uint64
-	// nodeGeneration grows with each change of a node.
+	// nodeGeneration grows with each change of the GPUs or their measurements.
 	nodeGeneration uint64
 }
 
@@ -119,7 +119,7 @@ func (s *State) PutJob(job *api.Job) {
 	s.Jobs[k] = job
 }
 
-// NodeGeneration grows with each change of a node.
+// NodeGeneration grows with each change of the GPUs and their measurements.
 func (s *State) NodeGeneration() uint64 { return s.nodeGeneration }
 
 // KeyOf is the key of a job as Nomad returns it.
@@ -140,8 +140,69 @@ func (s *State) putNode(n *api.Node) {
 	if old, ok := s.Nodes[n.ID]; ok && old.ModifyIndex > n.ModifyIndex {
 		return
 	}
+	if !sameMeasurements(s.Nodes[n.ID], n) {
+		s.nodeGeneration++
+	}
 	s.Nodes[n.ID] = n
-	s.nodeGeneration++
+}
+
+// sameMeasurements says whether two forms of a node, the first of which may be
+// nil, have the same GPUs with the same raw measurements. Nomad sends a node
+// anew with every change of one of its allocations.
+func sameMeasurements(a, b *api.Node) bool {
+	if a == nil {
+		return len(gpuDevices(b)) == 0
+	}
+	da, db := gpuDevices(a), gpuDevices(b)
+	if len(da) != len(db) {
+		return false
+	}
+	for i := range da {
+		if da[i].Name != db[i].Name || rawOf(da[i]) != rawOf(db[i]) || !slices.Equal(instanceIDs(da[i]), instanceIDs(db[i])) {
+			return false
+		}
+	}
+	return true
+}
+
+func rawOf(d *api.NodeDeviceResource) string {
+	if a := d.Attributes[attr.Raw]; a != nil && a.StringVal != nil {
+		return *a.StringVal
+	}
+	return ""
+}
+
+func instanceIDs(d *api.NodeDeviceResource) []string {
+	ids := make([]string, len(d.Instances))
+	for i, in := range d.Instances {
+		ids[i] = in.ID
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// Orphans are live allocations with GPUs whose job is gone. Nomad sends no
+// events for the allocations of a purged job (seen on 1.11.3), so they must be
+// read one by one: see [Client.ReadOrphans].
+func (s *State) Orphans() []*Alloc {
+	var as []*Alloc
+	for k, allocs := range s.byJob {
+		if s.Jobs[k] != nil {
+			continue
+		}
+		for _, a := range allocs {
+			if a.Live() && len(a.GPUs) > 0 {
+				as = append(as, a)
+			}
+		}
+	}
+	slices.SortFunc(as, func(a, b *Alloc) int { return cmp.Compare(a.ID, b.ID) })
+	return as
+}
+
+func (s *State) dropAlloc(a *Alloc) {
+	delete(s.Allocs, a.ID)
+	delete(s.byJob[a.Job], a.ID)
 }
 
 func (s *State) dropNode(id string) {

@@ -123,15 +123,7 @@ func sameInventory(a, b *api.Node, rackMeta string) bool {
 		return false
 	}
 	for i := range da {
-		ids := func(d *api.NodeDeviceResource) []string {
-			var out []string
-			for _, in := range d.Instances {
-				out = append(out, in.ID)
-			}
-			slices.Sort(out)
-			return out
-		}
-		same := da[i].Name == db[i].Name && slices.Equal(ids(da[i]), ids(db[i])) &&
+		same := da[i].Name == db[i].Name && slices.Equal(instanceIDs(da[i]), instanceIDs(db[i])) &&
 			maps.Equal(domains(da[i], numaPrefix), domains(db[i], numaPrefix)) &&
 			maps.Equal(domains(da[i], islandPrefix), domains(db[i], islandPrefix))
 		if !same {

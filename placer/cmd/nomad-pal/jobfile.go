@@ -56,6 +56,9 @@ func (b *base) readJob(path string, f jobFlags) (*api.Job, *api.JobSubmission, e
 		job.Namespace = &b.namespace
 	}
 	job.Canonicalize()
+	if len(job.Datacenters) == 0 {
+		job.Datacenters = []string{"*"} // as Nomad's server does
+	}
 	return job, submission, nil
 }
 

@@ -1,0 +1,75 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// readImported reads the measurements that were made elsewhere. New ones make
+// the next cycle build the profile anew. What cannot be read is left out: it
+// must not stop the queue.
+func (p *Placer) readImported(ctx context.Context) error {
+	samples, err := p.nomad.ReadImported(ctx)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		p.log.Warn("the imported measurements cannot be read; those read last count", "error", err)
+		return nil
+	}
+	if !slices.Equal(samples, p.imported) {
+		p.log.Info("imported measurements", "samples", len(samples))
+		p.imported, p.builtFrom = samples, math.MaxUint64
+	}
+	return nil
+}
+
+// Calibration is what a calibration of the cluster as it is now rests on.
+type Calibration struct {
+	// Published are the nodes' own measurements, Imported those of `profile import`.
+	Published, Imported []profile.Sample
+	// Known are the GPUs that exist, id to model.
+	Known map[string]string
+	// Profile is the one in force; nil for none.
+	Profile *profile.Profile
+}
+
+// ReadCalibration reads it from Nomad. Nodes whose measurements cannot be read
+// are left out and named in problem.
+func ReadCalibration(ctx context.Context, c *nomad.Client) (cal *Calibration, problem, err error) {
+	nodes, err := c.ReadNodes(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	cal = &Calibration{}
+	cal.Published, cal.Known, problem = nodes.Measurements()
+	if cal.Imported, err = c.ReadImported(ctx); err != nil {
+		return nil, nil, err
+	}
+	cal.Profile, err = c.ReadProfile(ctx)
+	return cal, problem, err
+}
+
+// Build calibrates. samples are measurements to be imported besides.
+func (cal *Calibration) Build(o profile.Options, samples ...profile.Sample) (*profile.Profile, error) {
+	imported := append(slices.Clone(cal.Imported), samples...)
+	o.Known = cal.Known
+	merged := nomad.MergeSamples(cal.Published, imported, cal.Known)
+	if len(merged) == 0 {
+		return nil, errors.New("nothing is measured: no node publishes measurements and none were imported")
+	}
+	p, err := profile.Build(merged, o, cal.Profile)
+	if err != nil {
+		return nil, fmt.Errorf("calibrating: %w", err)
+	}
+	return p, nil
+}
