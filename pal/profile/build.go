@@ -197,8 +197,7 @@ func (p *Profile) addGroup(c collected, prev *Profile, gpus map[string]*GPU) {
 	for i, r := range c.readings {
 		scores[i] = r.time / g.Reference
 	}
-	asc := sorted(scores)
-	g.Noise, g.Spread = groupNoise(c, prev), Quantile(asc, 0.99)-Quantile(asc, 0.01)
+	g.Noise, g.Spread = groupNoise(c, prev), spread(scores, p.Options.Outlier)
 	g.SingleClass = g.single(prev)
 	entries := p.classify(&g, c.readings, scores, prev)
 	p.Groups = append(p.Groups, g)
@@ -209,6 +208,21 @@ func (p *Profile) addGroup(c collected, prev *Profile, gpus map[string]*GPU) {
 		// Groups come sorted by app, so entries are.
 		gpus[r.gpu].Entries = append(gpus[r.gpu].Entries, entries[i])
 	}
+}
+
+// spread is the distance from the 1st to the 99th percentile of the scores that
+// are no outliers: one bad GPU must not make classes out of noise.
+func spread(scores []float64, outlier float64) float64 {
+	var asc []float64
+	for _, s := range sorted(scores) {
+		if s < outlier {
+			asc = append(asc, s)
+		}
+	}
+	if len(asc) == 0 {
+		return 0
+	}
+	return Quantile(asc, 0.99) - Quantile(asc, 0.01)
 }
 
 // groupNoise is the median over the GPUs whose noise is known; where none is,

@@ -128,6 +128,11 @@ func TestBuildSpreadWithinNoiseIsOneClass(t *testing.T) {
 	if e := classOf(t, p, "GPU-200"); e.Class != MaxClass {
 		t.Errorf("the one GPU off the others is %+v, want class %d", e, MaxClass)
 	}
+	// One bad GPU among few does not make classes out of the noise of the others.
+	p = mustBuild(t, fleet(1, 1.001, 1.002, 1.0005, 0.9995, 1.003, 0.999, 1.0015, 2.9), DefaultOptions(), nil)
+	if e := classOf(t, p, "GPU-02"); e.Class != 1 || classOf(t, p, "GPU-08").Class != MaxClass {
+		t.Errorf("beside an outlier: %+v, want class 1", e)
+	}
 	noisy := fleet(twenty()...)
 	for i := range noisy {
 		noisy[i].Noise = 0.03

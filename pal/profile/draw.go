@@ -112,7 +112,8 @@ func (p *Profile) Text(columns int) string {
 		d := p.distribution(g)
 		fmt.Fprintf(&b, "%s\n", g.title())
 		for _, r := range d.bars {
-			fmt.Fprintf(&b, "  %.3f %s%s\n", r.from, r.digits(max(10, columns-16), d.most), count(r.total()))
+			bar := r.digits(max(10, columns-16), d.most) + count(r.total())
+			fmt.Fprintln(&b, strings.TrimRight(fmt.Sprintf("  %.3f %s", r.from, bar), " "))
 		}
 		for _, e := range d.outliers {
 			fmt.Fprintf(&b, "  %.3f %d  outlier\n", e.Score, e.Class)
@@ -120,7 +121,7 @@ func (p *Profile) Text(columns int) string {
 		fmt.Fprintf(&b, "  classes:%s\n\n", d.classes())
 	}
 	if n := p.neverMeasured(); n > 0 {
-		fmt.Fprintf(&b, "%d GPUs were never measured: they count as class %d.\n", n, MaxClass)
+		fmt.Fprintf(&b, "GPUs never measured: %d. They count as class %d.\n", n, MaxClass)
 	}
 	return b.String()
 }

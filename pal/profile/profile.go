@@ -135,9 +135,9 @@ type Group struct {
 	// Provisional: fewer GPUs than Options.MinGPUs. Classes 4 and 5 are then
 	// left to outliers.
 	Provisional bool `json:"provisional,omitempty"`
-	// SingleClass: the spread (99th less 1st percentile of the scores) is
-	// within the noise, so scores mean nothing and all GPUs share class 1, but
-	// for those above the spread itself.
+	// SingleClass: Spread, the 99th less the 1st percentile of the scores that
+	// are no outliers, is within the noise, so scores mean nothing and all GPUs
+	// share class 1, but for those above the spread itself.
 	SingleClass bool    `json:"single_class,omitempty"`
 	Spread      float64 `json:"spread"`
 	Noise       float64 `json:"noise,omitempty"` // median relative noise of the GPUs

@@ -1,0 +1,143 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Package classify says which application class a job belongs to, from what its
+// GPUs did while it ran: how much of the time the power cap held their clocks
+// down (which is what makes GPUs of one model differ), how much power they
+// drew, and, where the GPU tells, how busy tensor cores and memory were.
+//
+// [Summarise] brings the readings of a job's GPUs to [Features], [ByThresholds]
+// judges one job by itself, and [Learn] groups the jobs of a cluster's history
+// as PAL does, once there are enough of them.
+package classify
+
+import (
+	"fmt"
+	"math"
+	"sort"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// Reading is one look at one GPU of a job. nil is not known; shares are 0 to 1.
+type Reading struct {
+	Utilisation *float64 // share of time that any kernel ran
+	PowerCap    *float64 // share of time that the power cap held the clocks down
+	Power       *float64 // power drawn over the enforced limit
+	Compute     *float64 // busiest of tensor cores and floating-point units
+	Memory      *float64 // memory bandwidth used
+}
+
+// Features are a job's medians over the readings in which its GPUs worked.
+type Features struct {
+	Readings int // that were used
+	// PowerCap, Power, Compute and Memory are as in [Reading]; NaN is not known.
+	PowerCap, Power, Compute, Memory float64
+}
+
+const (
+	// active is the utilisation from which a reading counts: a job that waits
+	// for data says nothing about its kernels.
+	active = 0.05
+	// enough is the number of readings that a verdict needs.
+	enough = 10
+)
+
+// Summarise takes the medians. Readings of idle GPUs do not count.
+func Summarise(rs []Reading) Features {
+	var kept []Reading
+	for _, r := range rs {
+		if r.Utilisation != nil && *r.Utilisation > active {
+			kept = append(kept, r)
+		}
+	}
+	return Features{
+		Readings: len(kept),
+		PowerCap: medianOf(kept, func(r Reading) *float64 { return r.PowerCap }),
+		Power:    medianOf(kept, func(r Reading) *float64 { return r.Power }),
+		Compute:  medianOf(kept, func(r Reading) *float64 { return r.Compute }),
+		Memory:   medianOf(kept, func(r Reading) *float64 { return r.Memory }),
+	}
+}
+
+func medianOf(rs []Reading, of func(Reading) *float64) float64 {
+	var xs []float64
+	for _, r := range rs {
+		if v := of(r); v != nil {
+			xs = append(xs, *v)
+		}
+	}
+	if len(xs) == 0 {
+		return math.NaN()
+	}
+	sort.Float64s(xs)
+	n := len(xs)
+	return (xs[(n-1)/2] + xs[n/2]) / 2
+}
+
+// Verdict is the class of a job, and why.
+type Verdict struct {
+	Class pal.AppClass `json:"class"`
+	// Reason is one sentence with the numbers that decided.
+	Reason string `json:"reason"`
+	// Sure is false where the numbers are near a threshold, or where too little
+	// is known to tell neighbouring classes apart.
+	Sure bool `json:"sure"`
+}
+
+// Thresholds, from measurements on V100 (SGEMM drew 0.99 of its limit, ResNet-50
+// 0.60 with peaks at the cap, BERT 0.51, PageRank 0.27). On Hopper they are a
+// start, not a finding: nothing has been measured there.
+const (
+	capBound     = 0.10 // of time at the power cap: compute-bound
+	capNever     = 0.01
+	powerHigh    = 0.60 // of the limit: compute-bound
+	powerLow     = 0.40 // memory-bound or waiting
+	computeHigh  = 0.50
+	computeLow   = 0.20
+	memoryHigh   = 0.60
+	nearBoundary = 0.1 // relative
+)
+
+// ByThresholds judges one job. ok is false where too little was seen; the
+// reason says what is missing.
+func ByThresholds(f Features) (v Verdict, ok bool) {
+	known := func(x float64) bool { return !math.IsNaN(x) }
+	switch {
+	case f.Readings < enough:
+		return Verdict{Reason: fmt.Sprintf("%d readings of working GPUs, want at least %d", f.Readings, enough)}, false
+	case known(f.PowerCap) && f.PowerCap >= capBound:
+		return verdict(pal.ClassA, f.PowerCap, capBound, "the power cap held clocks down for %.0f %% of the time", 100*f.PowerCap), true
+	case known(f.Compute) && known(f.Memory) && f.Memory >= memoryHigh && f.Compute < computeLow:
+		return verdict(pal.ClassC, f.Memory, memoryHigh, "%.0f %% of the memory bandwidth and %.0f %% of the compute units used", 100*f.Memory, 100*f.Compute), true
+	case known(f.Compute) && known(f.Memory) && f.Compute >= computeHigh && f.Compute > f.Memory:
+		return verdict(pal.ClassA, f.Compute, computeHigh, "%.0f %% of the compute units used, %.0f %% of the memory bandwidth", 100*f.Compute, 100*f.Memory), true
+	case known(f.Power) && f.Power >= powerHigh:
+		return verdict(pal.ClassA, f.Power, powerHigh, "%.0f %% of the power limit drawn", 100*f.Power), true
+	case known(f.Power) && f.Power <= powerLow && (!known(f.PowerCap) || f.PowerCap < capNever):
+		return lowPower(f), true
+	case known(f.Power):
+		v := verdict(pal.ClassB, f.Power, powerHigh, "%.0f %% of the power limit drawn, neither much nor little", 100*f.Power)
+		v.Sure = v.Sure && math.Abs(f.Power-powerLow) > nearBoundary*powerLow
+		return v, true
+	}
+	return Verdict{Reason: "neither power nor its cap are known"}, false
+}
+
+// lowPower tells streaming from scattered memory access, which takes the
+// memory's own counters.
+func lowPower(f Features) Verdict {
+	if math.IsNaN(f.Memory) {
+		return Verdict{Class: pal.ClassD, Reason: fmt.Sprintf(
+			"%.0f %% of the power limit drawn, never at the cap: memory-bound, and without memory counters C and D cannot be told apart", 100*f.Power)}
+	}
+	if f.Memory >= memoryHigh {
+		return verdict(pal.ClassC, f.Memory, memoryHigh, "%.0f %% of the power limit drawn and %.0f %% of the memory bandwidth used", 100*f.Power, 100*f.Memory)
+	}
+	return verdict(pal.ClassD, f.Memory, memoryHigh, "%.0f %% of the power limit drawn and only %.0f %% of the memory bandwidth used", 100*f.Power, 100*f.Memory)
+}
+
+// verdict is sure unless the value that decided is near its threshold.
+func verdict(c pal.AppClass, value, threshold float64, format string, args ...any) Verdict {
+	return Verdict{Class: c, Reason: fmt.Sprintf(format, args...), Sure: math.Abs(value-threshold) > nearBoundary*threshold}
+}

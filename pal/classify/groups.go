@@ -1,0 +1,161 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package classify
+
+import (
+	"fmt"
+	"math"
+	"sort"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// Groups is what a cluster's history taught: three groups of jobs, compute,
+// mixed and memory (K-means with K = 3, as PAL and its successors do).
+type Groups struct {
+	// Counters: the plane is compute against memory activity; else it is the
+	// share of time at the power cap against the power drawn.
+	Counters bool
+	Centers  [3][2]float64 // by class: A, B, C
+}
+
+// MinHistory is the number of jobs that grouping needs.
+const MinHistory = 20
+
+// Learn groups the jobs of the history. It uses the compute and memory counters
+// where all jobs with enough readings have them, else the power. Fewer than
+// [MinHistory] such jobs are an error: their thresholds serve better.
+//
+// The same jobs in any order give the same groups: K-means starts from the job
+// that is least compute-bound and those farthest from the ones already taken.
+func Learn(history []Features) (Groups, error) {
+	var fs []Features
+	counters := true
+	for _, f := range history {
+		if f.Readings < enough || math.IsNaN(f.Power) && (math.IsNaN(f.Compute) || math.IsNaN(f.Memory)) {
+			continue
+		}
+		fs = append(fs, f)
+		counters = counters && !math.IsNaN(f.Compute) && !math.IsNaN(f.Memory)
+	}
+	if len(fs) < MinHistory {
+		return Groups{}, fmt.Errorf("%d jobs with enough readings, want at least %d", len(fs), MinHistory)
+	}
+	g := Groups{Counters: counters}
+	var points [][2]float64
+	for _, f := range fs {
+		p, ok := g.point(f)
+		if ok {
+			points = append(points, p)
+		}
+	}
+	if len(points) < MinHistory {
+		return Groups{}, fmt.Errorf("%d jobs with comparable readings, want at least %d", len(points), MinHistory)
+	}
+	sort.Slice(points, func(i, j int) bool { return less(points[i], points[j]) })
+	centers := kmeans(points, farthest(points))
+	sort.Slice(centers[:], func(i, j int) bool { return bound(centers[i]) > bound(centers[j]) })
+	g.Centers = centers
+	return g, nil
+}
+
+// point puts a job on the plane; ok is false where a coordinate is not known.
+func (g Groups) point(f Features) (p [2]float64, ok bool) {
+	if g.Counters {
+		p = [2]float64{f.Compute, f.Memory}
+	} else {
+		capped := f.PowerCap
+		if math.IsNaN(capped) {
+			capped = 0 // old drivers do not count it
+		}
+		p = [2]float64{f.Power, -capped}
+	}
+	return p, !math.IsNaN(p[0]) && !math.IsNaN(p[1])
+}
+
+// bound is how compute-bound a point is: up with the first coordinate, down
+// with the second, in both planes.
+func bound(p [2]float64) float64 { return p[0] - p[1] }
+
+func less(a, b [2]float64) bool {
+	if bound(a) != bound(b) {
+		return bound(a) < bound(b)
+	}
+	return a[0] < b[0]
+}
+
+// farthest takes the first point and twice the one farthest from those taken.
+func farthest(points [][2]float64) (centers [3][2]float64) {
+	centers[0] = points[0]
+	for k := 1; k < len(centers); k++ {
+		best := -1.0
+		for _, p := range points {
+			if _, d := nearest(centers[:k], p); d > best {
+				best, centers[k] = d, p
+			}
+		}
+	}
+	return centers
+}
+
+// nearest is the index of the nearest center, the lower on ties, and the
+// squared distance to it.
+func nearest(centers [][2]float64, p [2]float64) (int, float64) {
+	at, best := 0, math.Inf(1)
+	for i, c := range centers {
+		dx, dy := p[0]-c[0], p[1]-c[1]
+		if d := dx*dx + dy*dy; d < best {
+			at, best = i, d
+		}
+	}
+	return at, best
+}
+
+// kmeans is Lloyd's algorithm; an empty group keeps its center.
+func kmeans(points [][2]float64, centers [3][2]float64) [3][2]float64 {
+	for range 100 {
+		var sum [3][2]float64
+		var n [3]float64
+		for _, p := range points {
+			k, _ := nearest(centers[:], p)
+			sum[k][0] += p[0]
+			sum[k][1] += p[1]
+			n[k]++
+		}
+		next := centers
+		for k := range next {
+			if n[k] > 0 {
+				next[k] = [2]float64{sum[k][0] / n[k], sum[k][1] / n[k]}
+			}
+		}
+		if next == centers {
+			break
+		}
+		centers = next
+	}
+	return centers
+}
+
+// Judge puts a job into the nearest group. ok is false where the job has too
+// few readings, or none of the kind that the groups were learned from.
+func (g Groups) Judge(f Features) (v Verdict, ok bool) {
+	p, known := g.point(f)
+	if !known || f.Readings < enough {
+		return Verdict{Reason: fmt.Sprintf("%d readings of working GPUs, want at least %d of the kind of the history", f.Readings, enough)}, false
+	}
+	k, d := nearest(g.Centers[:], p)
+	class := pal.AppClasses()[k]
+	second := math.Inf(1)
+	for i, c := range g.Centers {
+		if i != k {
+			_, e := nearest([][2]float64{c}, p)
+			second = math.Min(second, e)
+		}
+	}
+	what := fmt.Sprintf("power %.0f %%, at its cap %.0f %% of the time", 100*p[0], -100*p[1])
+	if g.Counters {
+		what = fmt.Sprintf("compute units %.0f %%, memory bandwidth %.0f %%", 100*p[0], 100*p[1])
+	}
+	return Verdict{Class: class, Reason: what + ": nearest to the jobs of class " + string(class), Sure: d < second/4}, true
+}
