@@ -8,21 +8,31 @@
 # built into the cache, a new build of the version that go.mod here pins. Progress goes to stderr. The last line on
 # stdout is the binary's absolute path. With OUT, a symbolic link to it is left there.
 #
+# NOMAD_RELEASE=1.10 asks for another release line than the newest: the module in v1.10 pins that, and a nomad on PATH
+# counts only when it is of that line.
+#
 # The cache is ${XDG_CACHE_HOME:-$HOME/.cache}/nomad-pal, outside the repository: a second checkout finds it.
 # Nomad is built here and run as a separate program; its BUSL licence stays out of what we ship.
 set -euo pipefail
 
 oldest=1.8.0 # the first release line we support
+release=${NOMAD_RELEASE:-}
 
 module_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+if [ -d "$module_dir/v$release" ]; then module_dir=$module_dir/v$release; fi
 
 say() { echo "nomad: $*" >&2; }
 
 # version_of prints the version of the nomad binary $1, without the v; empty when it does not answer.
 version_of() { "$1" version 2>/dev/null | sed -n '1s/^Nomad v\([0-9][^ ]*\).*/\1/p' || true; }
 
-# supported says whether the version $1 is at least $oldest.
-supported() { [ -n "$1" ] && [ "$(printf '%s\n%s\n' "$oldest" "${1%%[-+]*}" | sort -V | head -n1)" = "$oldest" ]; }
+# supported says whether the version $1 is at least $oldest, and of the line asked for.
+supported() {
+  [ -n "$1" ] && [ "$(printf '%s\n%s\n' "$oldest" "${1%%[-+]*}" | sort -V | head -n1)" = "$oldest" ] || return 1
+  case $1. in "${release:+$release.}"*) return 0 ;; esac
+  return 1
+}
+wanted="${release:-$oldest or newer}"
 
 # deliver ends the script with the binary $1, linked from $2 when given.
 deliver() {
@@ -39,7 +49,7 @@ out=${1:-}
 
 if [ -n "${NOMAD_BIN:-}" ]; then
   found=$(version_of "$NOMAD_BIN")
-  supported "$found" || { say "NOMAD_BIN=$NOMAD_BIN is version ${found:-unknown}, at least $oldest is needed"; exit 1; }
+  supported "$found" || { say "NOMAD_BIN=$NOMAD_BIN is version ${found:-unknown}, wanted is $wanted"; exit 1; }
   say "using $found from NOMAD_BIN"
   deliver "$(realpath -- "$NOMAD_BIN")" "$out"
 fi
@@ -50,12 +60,13 @@ if on_path=$(command -v nomad); then
     say "using $found from PATH ($on_path)"
     deliver "$(realpath -- "$on_path")" "$out"
   fi
-  say "ignoring $on_path: version ${found:-unknown}, at least $oldest is needed"
+  say "ignoring $on_path: version ${found:-unknown}, wanted is $wanted"
 fi
 
 cd "$module_dir"
 version=$(go list -m -f '{{.Version}}' github.com/hashicorp/nomad)
 version=${version#v}
+supported "$version" || { say "nothing here builds release $release"; exit 1; }
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/nomad-pal
 binary=$cache/nomad-$version
 
