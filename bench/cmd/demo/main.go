@@ -14,6 +14,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -70,7 +71,10 @@ func demo(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	jobs := drawJobs(o)
+	jobs, err := drawJobs(o)
+	if err != nil {
+		return err
+	}
 	s := newStage(os.Stdout, gpus)
 	s.introduce(source, o, jobs)
 	bed, err := replay.Start(ctx, replay.Setup{
@@ -100,7 +104,10 @@ func demo(ctx context.Context, o options) (err error) {
 			return err
 		}
 	}
-	return s.verify(placed)
+	if err := s.verify(placed); err != nil {
+		return fmt.Errorf("%w\nthe placer's log ends:\n%s", err, tail(bed.PlacerLog(), 4000))
+	}
+	return nil
 }
 
 // worthExplaining is the job whose explanation the demo shows: a sensitive one
@@ -122,7 +129,7 @@ const penalty = 1.7
 func drawGPUs(o options) (g *replay.GPUs, source string, err error) {
 	spec := population.Spec{Cluster: "longhorn", Nodes: o.nodes, GPUsPerNode: gpusPerNode, Outliers: population.Exactly(o.outliers)}
 	source = "quantiles of the measurements on TACC Longhorn (V100), outliers included"
-	if dir := os.Getenv("PAL_DATA"); dir != "" {
+	if dir := paldata.Dir(); dir != "" {
 		if spec.Tables, err = paldata.Tables(dir); err != nil {
 			return nil, "", err
 		}
@@ -137,13 +144,21 @@ func drawGPUs(o options) (g *replay.GPUs, source string, err error) {
 }
 
 // drawJobs is a mix with the sizes, models and arrivals of the Sia-Philly
-// workloads. Their work spans four orders of magnitude; here it is bounded.
-func drawJobs(o options) []replay.Job {
+// workloads, or the first jobs of workload 1 itself where PAL_DATA names it.
+// Their work spans four orders of magnitude; here it is bounded.
+func drawJobs(o options) ([]replay.Job, error) {
 	t := trace.SiaPhilly(o.seed, trace.Shape{Jobs: o.jobs, MaxGPUs: o.nodes * gpusPerNode})
+	if dir := paldata.Dir(); dir != "" {
+		var err error
+		if t, err = trace.ReadFile(filepath.Join(dir, "sia_workload_1.csv")); err != nil {
+			return nil, err
+		}
+		t.Jobs = t.Jobs[:min(o.jobs, len(t.Jobs))]
+	}
 	return replay.FromTrace(t, replay.Compression{
 		Arrivals: 200, Work: 100, Shortest: 3 * time.Second, Longest: 9 * time.Second,
 		Iteration: 250 * time.Millisecond, MaxGPUs: o.nodes * gpusPerNode, GPUsPerNode: gpusPerNode, OneGPUUpTo: 4,
-	})
+	}), nil
 }
 
 func tail(s string, n int) string { return s[max(0, len(s)-n):] }
