@@ -6,6 +6,7 @@ package profile
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 	"strings"
 
@@ -52,7 +53,9 @@ func Build(samples []Sample, o Options, prev *Profile) (*Profile, error) {
 	p.Options.Created, p.Options.Known = "", nil
 	gpus := map[string]*GPU{}
 	for _, g := range groups {
-		p.addGroup(g, prev, gpus)
+		if err := p.addGroup(g, prev, gpus); err != nil {
+			return nil, err
+		}
 	}
 	for id, model := range o.Known {
 		if gpus[id] == nil {
@@ -72,13 +75,20 @@ func (p *Profile) follow(prev *Profile) *Profile {
 	if prev == nil {
 		return p
 	}
-	same := *p
-	same.Version, same.Created = prev.Version, prev.Created
-	if string(same.Encode()) == string(prev.Encode()) {
+	if p.sameAs(prev) {
 		return prev
 	}
 	p.Version = prev.Version + 1
 	return p
+}
+
+// sameAs compares all but version and creation.
+func (p *Profile) sameAs(q *Profile) bool {
+	return p.Options.equal(q.Options) &&
+		slices.EqualFunc(p.Groups, q.Groups, Group.equal) &&
+		slices.EqualFunc(p.GPUs, q.GPUs, func(a, b GPU) bool {
+			return a.ID == b.ID && a.Model == b.Model && slices.Equal(a.Entries, b.Entries)
+		})
 }
 
 // reading is one GPU's repetitions brought to one time.
@@ -94,38 +104,25 @@ type collected struct {
 
 // collect checks the samples and sorts them into groups.
 func collect(samples []Sample) ([]collected, error) {
-	type gpuApp struct {
-		gpu string
-		app pal.AppClass
-	}
-	first := map[gpuApp]Sample{}
-	reps := map[gpuApp][]Sample{}
-	models := map[string]string{}
+	reps := map[groupID]map[string][]Sample{}
 	for i, s := range samples {
 		if err := s.check(); err != nil {
 			return nil, fmt.Errorf("sample %d (GPU %q, application %q): %w", i+1, s.GPU, s.App, err)
 		}
-		if m, ok := models[s.GPU]; ok && m != s.Model {
-			return nil, fmt.Errorf("sample %d: GPU %q is a %q here and a %q before", i+1, s.GPU, s.Model, m)
-		}
-		models[s.GPU] = s.Model
-		k := gpuApp{s.GPU, s.App}
-		if f, ok := first[k]; ok && f.Key != s.Key {
-			return nil, fmt.Errorf("sample %d: GPU %q has application %q under the keys %q and %q, which cannot be compared",
-				i+1, s.GPU, s.App, f.Key, s.Key)
-		}
-		if _, ok := first[k]; !ok {
-			first[k] = s
-		}
-		reps[k] = append(reps[k], s)
-	}
-	byGroup := map[groupID][]reading{}
-	for k, s := range first {
 		id := groupID{s.Model, s.App, s.Key}
-		byGroup[id] = append(byGroup[id], combine(k.gpu, reps[k]))
+		byGPU := reps[id]
+		if byGPU == nil {
+			byGPU = map[string][]Sample{}
+			reps[id] = byGPU
+		}
+		byGPU[s.GPU] = append(byGPU[s.GPU], s)
 	}
-	groups := make([]collected, 0, len(byGroup))
-	for id, rs := range byGroup {
+	groups := make([]collected, 0, len(reps))
+	for id, byGPU := range reps {
+		rs := make([]reading, 0, len(byGPU))
+		for gpu, ss := range byGPU {
+			rs = append(rs, combine(gpu, ss))
+		}
 		sort.Slice(rs, func(i, j int) bool { return rs[i].gpu < rs[j].gpu })
 		groups = append(groups, collected{id, rs})
 	}
@@ -189,26 +186,40 @@ func reference(rs []reading, minGPUs int) (ref float64, dropped int) {
 }
 
 // addGroup calibrates one group and adds its entries to gpus.
-func (p *Profile) addGroup(c collected, prev *Profile, gpus map[string]*GPU) {
+func (p *Profile) addGroup(c collected, prev *Profile, gpus map[string]*GPU) error {
 	g := Group{Model: c.id.model, App: c.id.app, Key: c.id.key, Measured: len(c.readings)}
 	g.Reference, g.Dropped = reference(c.readings, p.Options.MinGPUs)
 	g.Provisional = g.Measured < p.Options.MinGPUs
 	scores := make([]float64, g.Measured)
 	for i, r := range c.readings {
-		scores[i] = r.time / g.Reference
+		scores[i] = pmScore(r.time, g.Reference)
 	}
 	g.Noise, g.Spread = groupNoise(c, prev), spread(scores, p.Options.Outlier)
 	g.SingleClass = g.single(prev)
 	entries := p.classify(&g, c.readings, scores, prev)
 	p.Groups = append(p.Groups, g)
 	for i, r := range c.readings {
-		if gpus[r.gpu] == nil {
-			gpus[r.gpu] = &GPU{ID: r.gpu, Model: g.Model}
+		gpu := gpus[r.gpu]
+		if gpu == nil {
+			gpu = &GPU{ID: r.gpu, Model: g.Model, Entries: make([]Entry, 0, pal.NumClasses)}
+			gpus[r.gpu] = gpu
+		}
+		if gpu.Model != g.Model {
+			return fmt.Errorf("GPU %q has samples as a %q and as a %q", r.gpu, gpu.Model, g.Model)
 		}
 		// Groups come sorted by app, so entries are.
-		gpus[r.gpu].Entries = append(gpus[r.gpu].Entries, entries[i])
+		if n := len(gpu.Entries); n > 0 && gpu.Entries[n-1].App == g.App {
+			return fmt.Errorf("GPU %q has application %q under the keys %q and %q, which cannot be compared",
+				r.gpu, g.App, gpu.Entries[n-1].Key, g.Key)
+		}
+		gpu.Entries = append(gpu.Entries, entries[i])
 	}
+	return nil
 }
+
+// pmScore is the time relative to the reference, to six decimals: far below any
+// noise, and short when written.
+func pmScore(time, reference float64) float64 { return math.Round(1e6*time/reference) / 1e6 }
 
 // spread is the distance from the 1st to the 99th percentile of the scores that
 // are no outliers: one bad GPU must not make classes out of noise.

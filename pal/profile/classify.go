@@ -3,7 +3,11 @@
 
 package profile
 
-import "github.com/nomad-pal/nomad-pal/pal"
+import (
+	"slices"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
 
 // classify bins the scores of a group, sets its bin values, and gives each
 // reading its entry.
@@ -91,7 +95,7 @@ type held struct {
 // profile, another method or other edges, a group that was or is one class, or
 // a GPU it does not have.
 func (p *Profile) held(gpu string, g *Group, time float64, o Options) held {
-	if p == nil || p.Options.Method != o.Method || !equal(p.Options.Edges, o.Edges) {
+	if p == nil || p.Options.Method != o.Method || !slices.Equal(p.Options.Edges, o.Edges) {
 		return held{}
 	}
 	e, ok := p.Lookup(gpu, g.App)
@@ -139,16 +143,4 @@ func beyond(score float64, class int, o Options) bool {
 		return true
 	}
 	return class-1 < len(o.Edges) && score > o.Edges[class-1]+o.Hysteresis
-}
-
-func equal(a, b []float64) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i] != b[i] {
-			return false
-		}
-	}
-	return true
 }

@@ -80,7 +80,7 @@ func (p *Profile) score(id groupID, gpu string, time float64) Entry {
 		return unmeasured(id.app)
 	}
 	g := &p.Groups[i]
-	score := time / g.Reference
+	score := pmScore(time, g.Reference)
 	e := Entry{App: id.app, Key: id.key, Time: time, Score: pal.PMScore(score), Provisional: g.Provisional}
 	e.Outlier = score >= p.Options.Outlier
 	if len(g.Centers) > 0 {

