@@ -105,7 +105,7 @@ func (p *Placer) track() {
 		}
 		t.Standing = st
 		t.request, t.refused = p.view.Request(job)
-		if st.Phase == Running || st.Phase == Waiting {
+		if st.Phase == Running || st.Phase == Waiting && !t.stopping {
 			t.held = nil
 		}
 	}

@@ -18,7 +18,7 @@ import (
 // the next cycle build the profile anew. What cannot be read is left out: it
 // must not stop the queue.
 func (p *Placer) readImported(ctx context.Context) error {
-	samples, err := p.nomad.ReadImported(ctx)
+	samples, err := p.nomad.ReadImported(ctx, "")
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -43,16 +43,17 @@ type Calibration struct {
 	Profile *profile.Profile
 }
 
-// ReadCalibration reads it from Nomad. Nodes whose measurements cannot be read
-// are left out and named in problem.
-func ReadCalibration(ctx context.Context, c *nomad.Client) (cal *Calibration, problem, err error) {
+// ReadCalibration reads it from Nomad, without the imported measurements of one
+// source ("": with all). Nodes whose measurements cannot be read are left out
+// and named in problem.
+func ReadCalibration(ctx context.Context, c *nomad.Client, but string) (cal *Calibration, problem, err error) {
 	nodes, err := c.ReadNodes(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	cal = &Calibration{}
 	cal.Published, cal.Known, problem = nodes.Measurements()
-	if cal.Imported, err = c.ReadImported(ctx); err != nil {
+	if cal.Imported, err = c.ReadImported(ctx, but); err != nil {
 		return nil, nil, err
 	}
 	cal.Profile, err = c.ReadProfile(ctx)

@@ -24,9 +24,9 @@ type Placer struct {
 	log   hclog.Logger
 	hooks Hooks
 
-	state   *nomad.State
-	view    *nomad.View
-	profile *profile.Profile
+	state    *nomad.State
+	view     *nomad.View
+	profile  *profile.Profile
 	imported []profile.Sample // measured elsewhere, see nomad.MergeSamples
 	// builtFrom is the node generation that the profile was last built from.
 	builtFrom uint64
@@ -51,7 +51,7 @@ type tracked struct {
 	queued  bool  // known to the line
 	running bool  // and running, as the line knows
 	edited  bool  // by its author, since it was queued
-	holds   int   // GPUs that the line believes it holds
+	holds   []int // GPUs that the line believes it runs on, ascending
 	// stopping: its members are being stopped for another gang.
 	stopping bool
 	record   *Record

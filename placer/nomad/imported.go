@@ -22,15 +22,18 @@ const importedPath = "nomad-pal/measurements"
 // shardItem is the item that holds a shard's rows, as a table with a head.
 const shardItem = "csv"
 
-// ReadImported reads the imported measurements of all sources. Sources are in
-// the order of their names; later ones repeat, they do not replace.
-func (c *Client) ReadImported(ctx context.Context) ([]profile.Sample, error) {
+// ReadImported reads the imported measurements of all sources but one ("":
+// all), in the order of their names; several times of one GPU are repetitions.
+func (c *Client) ReadImported(ctx context.Context, but string) ([]profile.Sample, error) {
 	vars, err := c.ListVariables(ctx, importedPath+"/")
 	if err != nil {
 		return nil, err
 	}
 	var samples []profile.Sample
 	for _, v := range vars {
+		if but != "" && strings.HasPrefix(v.Path, importedPath+"/"+but+"/") {
+			continue
+		}
 		items, err := c.ReadVariable(ctx, v.Path)
 		if err != nil {
 			return nil, err
@@ -150,7 +153,7 @@ func MergeSamples(published, imported []profile.Sample, known map[string]string)
 // ReadNodes reads the nodes only.
 func (c *Client) ReadNodes(ctx context.Context) (*State, error) {
 	s := NewState()
-	if err := c.readNodes(ctx, s, s); err != nil {
+	if err := c.readNodes(ctx, s, NewState()); err != nil {
 		return nil, fmt.Errorf("reading nodes: %w", Explain(err))
 	}
 	return s, nil

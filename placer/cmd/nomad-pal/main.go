@@ -44,14 +44,18 @@ func commands(ctx context.Context, io streams) map[string]cli.CommandFactory {
 		return func() (cli.Command, error) { return c, nil }
 	}
 	return map[string]cli.CommandFactory{
-		"agent":   make(&agentCommand{base: b}),
-		"run":     make(&runCommand{base: b}),
-		"plan":    make(&planCommand{base: b}),
-		"explain": make(&explainCommand{base: b}),
-		"status":  make(&statusCommand{base: b}),
-		"queue":   make(&queueCommand{base: b}),
-		"gpus":    make(&gpusCommand{base: b}),
-		"release": make(&releaseCommand{base: b}),
-		"version": make(&versionCommand{base: b}),
+		"agent":          make(&agentCommand{base: b}),
+		"run":            make(&runCommand{base: b}),
+		"plan":           make(&planCommand{base: b}),
+		"explain":        make(&explainCommand{base: b}),
+		"status":         make(&statusCommand{base: b}),
+		"queue":          make(&queueCommand{base: b}),
+		"gpus":           make(&gpusCommand{base: b}),
+		"release":        make(&releaseCommand{base: b}),
+		"profile build":  make(&profileBuildCommand{base: b}),
+		"profile show":   make(&profileShowCommand{base: b}),
+		"profile import": make(&profileImportCommand{base: b}),
+		"profile export": make(&profileExportCommand{base: b}),
+		"version":        make(&versionCommand{base: b}),
 	}
 }

@@ -1,0 +1,136 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/placer/measured"
+)
+
+const fileOptions = `
+File Options:
+
+  -app=<name>              The application of rows that name none.
+  -model=<name>            The GPU model of rows that name none.
+  -key=<key>               The comparability key of rows that name none: what must be equal for
+                           two times to be compared (batch size, power limit, driver branch).
+
+Files are tables (CSV) with a head and the columns gpu, app, time and, if
+wanted, model, key and noise; JSON arrays of objects with these names; reports
+of nomad-device-pal measure; or profiles. "-" is standard input.
+`
+
+const calibrationOptions = `
+Calibration Options:
+
+  -method=<method>         edges (default), kmeans or kmeans-silhouette.
+  -min-gpus=<n>            GPUs below which a reference is provisional, 8 by default.
+  -outlier=<score>         The PM score from which a GPU is an outlier, 1.5 by default.
+`
+
+// fileFlags adds the flags of fileOptions.
+func fileFlags(fs *flag.FlagSet, d *measured.Defaults) {
+	fs.StringVar(&d.App, "app", "", "")
+	fs.StringVar(&d.Model, "model", "", "")
+	fs.StringVar(&d.Key, "key", "", "")
+}
+
+// calibrationFlags adds the flags of calibrationOptions.
+func calibrationFlags(fs *flag.FlagSet, o *profile.Options) {
+	*o = profile.DefaultOptions()
+	fs.Func("method", "", func(s string) error { o.Method = profile.Method(s); return nil })
+	fs.IntVar(&o.MinGPUs, "min-gpus", o.MinGPUs, "")
+	fs.Float64Var(&o.Outlier, "outlier", o.Outlier, "")
+}
+
+// readRows reads files of measurements.
+func (b *base) readRows(files []string, d measured.Defaults) ([]measured.Row, error) {
+	var rows []measured.Row
+	for _, f := range files {
+		data, err := b.readFile(f)
+		if err != nil {
+			return nil, fmt.Errorf("reading measurements: %w", err)
+		}
+		name := f
+		if f == "-" {
+			name = "standard input"
+		}
+		more, err := measured.Read(name, data, d)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, more...)
+	}
+	return rows, nil
+}
+
+// samplesOf completes the models of rows from the cluster's GPUs. strangers
+// are GPUs that are not in known, by the place where they stand first.
+func samplesOf(rows []measured.Row, known map[string]string) (samples []profile.Sample, strangers map[string]string, err error) {
+	strangers = map[string]string{}
+	for _, r := range rows {
+		model, here := known[r.GPU]
+		switch {
+		case here && r.Model != "" && r.Model != model:
+			return nil, nil, fmt.Errorf("%s: GPU %q is a %q in the cluster, not a %q", r.At, r.GPU, model, r.Model)
+		case here:
+			r.Model = model
+		case r.Model == "":
+			return nil, nil, fmt.Errorf("%s: no model is given for GPU %q: add a column model, or say -model", r.At, r.GPU)
+		}
+		if _, seen := strangers[r.GPU]; !here && !seen {
+			strangers[r.GPU] = r.At
+		}
+		samples = append(samples, r.Sample)
+	}
+	return samples, strangers, nil
+}
+
+// strange is an error that names GPUs and where they stand.
+func strange(strangers map[string]string) error {
+	ids := slices.Sorted(maps.Keys(strangers))
+	const few = 5
+	var lines []string
+	for _, id := range ids[:min(few, len(ids))] {
+		lines = append(lines, fmt.Sprintf("  %s: GPU %q", strangers[id], id))
+	}
+	if len(ids) > few {
+		lines = append(lines, fmt.Sprintf("  and %d more", len(ids)-few))
+	}
+	return fmt.Errorf("%d GPUs are not in the cluster:\n%s\nCheck the ids with nomad-pal gpus, or say -allow-unknown", len(ids), strings.Join(lines, "\n"))
+}
+
+// now is the time of a calibration as profiles hold it.
+func now() string { return time.Now().UTC().Format(time.RFC3339) }
+
+// writeTo writes data to a file at once, or to standard output for "" and "-".
+func (b *base) writeTo(path string, data []byte) error {
+	if path == "" || path == "-" {
+		_, err := b.io.out.Write(data)
+		return err
+	}
+	tmp := path + ".tmp"
+	if err := os.WriteFile(tmp, data, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(tmp, path) // readers, as the plugin, see all or nothing
+}
+
+// writeWith writes what f writes, as writeTo does.
+func (b *base) writeWith(path string, f func(io.Writer) error) error {
+	var s strings.Builder
+	if err := f(&s); err != nil {
+		return err
+	}
+	return b.writeTo(path, []byte(s.String()))
+}

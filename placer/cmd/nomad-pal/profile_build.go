@@ -1,0 +1,107 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"fmt"
+
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/measured"
+)
+
+type profileBuildCommand struct{ base }
+
+func (c *profileBuildCommand) Synopsis() string { return "Calibrate measurements into a profile file" }
+
+func (c *profileBuildCommand) Help() string {
+	return help("profile build [options] [<file>...]", `
+Turns measured times into a profile: how fast every GPU is for every
+application, relative to the median GPU of its kind, and its variability class.
+The profile is printed, or written to a file that the device plugin can read
+(plugin config "profile"). Nothing in the cluster changes; see profile import.
+
+Build Options:
+
+  -cluster                 Take in what the cluster's nodes publish, and what was imported before.
+  -o=<file>                Write the profile there, and what it says to standard output.
+  -previous=<file>         The profile before this one: it gives the version to follow, and
+                           classes change only beyond the hysteresis.
+`, fileOptions, calibrationOptions, outputOptions, generalOptions)
+}
+
+func (c *profileBuildCommand) Run(args []string) int {
+	fs := c.flags("profile build")
+	var defaults measured.Defaults
+	var options profile.Options
+	fileFlags(fs, &defaults)
+	calibrationFlags(fs, &options)
+	cluster := fs.Bool("cluster", false, "")
+	out := fs.String("o", "", "")
+	previous := fs.String("previous", "", "")
+	files, ok := c.parse(fs, args, -1)
+	if !ok {
+		return 1
+	}
+	if len(files) == 0 && !*cluster {
+		return c.fail(fmt.Errorf("nothing to build from: name files, or say -cluster; see nomad-pal profile build -help"))
+	}
+	rows, err := c.readRows(files, defaults)
+	if err != nil {
+		return c.fail(err)
+	}
+	cal, err := c.calibration(*cluster, *previous)
+	if err != nil {
+		return c.fail(err)
+	}
+	samples, _, err := samplesOf(rows, cal.Known)
+	if err != nil {
+		return c.fail(err)
+	}
+	options.Created = now()
+	p, err := cal.Build(options, samples...)
+	if err != nil {
+		return c.fail(err)
+	}
+	if err := c.writeTo(*out, p.Encode()); err != nil {
+		return c.fail(fmt.Errorf("writing the profile: %w", err))
+	}
+	if *out == "" || *out == "-" {
+		return 0
+	}
+	if done, code := c.structured(summarise(p, "")); done {
+		return code
+	}
+	c.printProfile(p, "", false)
+	return 0
+}
+
+// calibration is what to start from: the cluster, or nothing, and the profile
+// to follow.
+func (c *profileBuildCommand) calibration(cluster bool, previous string) (*placer.Calibration, error) {
+	cal := &placer.Calibration{}
+	if cluster {
+		client, err := c.client()
+		if err != nil {
+			return nil, err
+		}
+		var problem error
+		if cal, problem, err = placer.ReadCalibration(c.ctx, client, ""); err != nil {
+			return nil, err
+		}
+		if problem != nil {
+			fmt.Fprintln(c.io.err, "Warning: left out:", problem)
+		}
+	}
+	if previous != "" {
+		data, err := c.readFile(previous)
+		if err != nil {
+			return nil, fmt.Errorf("reading the previous profile: %w", err)
+		}
+		if cal.Profile, err = profile.Parse(data); err != nil {
+			return nil, fmt.Errorf("%s: %w", previous, err)
+		}
+	}
+	return cal, nil
+}

@@ -1,0 +1,59 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/nomad-pal/nomad-pal/placer/measured"
+)
+
+type profileExportCommand struct{ base }
+
+func (c *profileExportCommand) Synopsis() string { return "Write the profile in force to a file" }
+
+func (c *profileExportCommand) Help() string {
+	return help("profile export [options]", `
+Writes the profile that the agent keeps in Nomad's variables: as it is, for the
+device plugin, another cluster or safekeeping; or the times in it as a table.
+
+Export Options:
+
+  -o=<file>                Where to, standard output by default.
+  -csv                     The times as a table, as profile build and import read it.
+`, generalOptions)
+}
+
+func (c *profileExportCommand) Run(args []string) int {
+	fs := c.flags("profile export")
+	out := fs.String("o", "", "")
+	table := fs.Bool("csv", false, "")
+	if _, ok := c.parse(fs, args, 0); !ok {
+		return 1
+	}
+	client, err := c.client()
+	if err != nil {
+		return c.fail(err)
+	}
+	p, err := client.ReadProfile(c.ctx)
+	if err == nil && p == nil {
+		err = errNoProfile
+	}
+	if err != nil {
+		return c.fail(err)
+	}
+	if *table {
+		err = c.writeWith(*out, func(w io.Writer) error { return measured.WriteCSV(w, measured.Samples(p)) })
+	} else {
+		err = c.writeTo(*out, p.Encode())
+	}
+	if err != nil {
+		return c.fail(fmt.Errorf("writing the profile: %w", err))
+	}
+	if *out != "" && *out != "-" {
+		c.printf("Wrote profile version %d, %d GPUs, to %s\n", p.Version, len(p.GPUs), *out)
+	}
+	return 0
+}

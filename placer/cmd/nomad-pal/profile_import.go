@@ -1,0 +1,166 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/measured"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+type profileImportCommand struct{ base }
+
+func (c *profileImportCommand) Synopsis() string {
+	return "Give the placer measurements made elsewhere"
+}
+
+func (c *profileImportCommand) Help() string {
+	return help("profile import [options] <file>...", `
+Stores measured times in Nomad's variables. The agent takes them in at its next
+full read (resync, 5 minutes by default) or at once on SIGHUP, and calibrates
+anew. For the GPUs and applications that they name, they count instead of what
+the nodes publish. Importing under the same name again replaces what was there.
+
+Import Options:
+
+  -name=<name>             What to keep them under; by default the first file's name.
+  -allow-unknown           Keep GPUs that the cluster does not have at the moment.
+  -dry-run                 Say what would change, and change nothing.
+  -delete                  Delete what was imported under -name.
+`, fileOptions, outputOptions, generalOptions)
+}
+
+// imported is what profile import says.
+type imported struct {
+	Source  string          `json:"source"`
+	Samples int             `json:"samples"`
+	GPUs    int             `json:"gpus"`
+	Unknown int             `json:"unknown_gpus"`
+	Changes []profile.Event `json:"changes"`
+	DryRun  bool            `json:"dry_run"`
+}
+
+func (c *profileImportCommand) Run(args []string) int {
+	fs := c.flags("profile import")
+	var defaults measured.Defaults
+	fileFlags(fs, &defaults)
+	source := fs.String("name", "", "")
+	allow := fs.Bool("allow-unknown", false, "")
+	dry := fs.Bool("dry-run", false, "")
+	drop := fs.Bool("delete", false, "")
+	files, ok := c.parse(fs, args, -1)
+	if !ok {
+		return 1
+	}
+	if *drop != (len(files) == 0) || *drop && *source == "" {
+		return c.fail(fmt.Errorf("say files to import, or -delete and -name; see nomad-pal profile import -help"))
+	}
+	if *source == "" {
+		*source = sourceName(files[0])
+	}
+	if err := nomad.CheckSource(*source); err != nil {
+		return c.fail(fmt.Errorf("-name: %w", err))
+	}
+	rows, err := c.readRows(files, defaults)
+	if err != nil {
+		return c.fail(err)
+	}
+	client, err := c.client()
+	if err != nil {
+		return c.fail(err)
+	}
+	if *drop {
+		return c.drop(client, *source)
+	}
+	return c.store(client, imported{Source: *source, DryRun: *dry}, rows, *allow)
+}
+
+func (c *profileImportCommand) drop(client *nomad.Client, source string) int {
+	if err := client.WriteImported(c.ctx, source, nil); err != nil {
+		return c.fail(err)
+	}
+	if done, code := c.structured(imported{Source: source}); done {
+		return code
+	}
+	c.printf("Nothing is imported under %q any more.\n", source)
+	return 0
+}
+
+// store checks that the agent will be able to calibrate with the new rows
+// before it writes them.
+func (c *profileImportCommand) store(client *nomad.Client, im imported, rows []measured.Row, allow bool) int {
+	cal, problem, err := placer.ReadCalibration(c.ctx, client, im.Source)
+	if err != nil {
+		return c.fail(err)
+	}
+	if problem != nil {
+		fmt.Fprintln(c.io.err, "Warning: left out:", problem)
+	}
+	samples, strangers, err := samplesOf(rows, cal.Known)
+	if err == nil && len(strangers) > 0 && !allow {
+		err = strange(strangers)
+	}
+	if err != nil {
+		return c.fail(err)
+	}
+	options := profile.DefaultOptions()
+	if cal.Profile != nil {
+		options = cal.Profile.Options
+	}
+	p, err := cal.Build(options, samples...)
+	if err != nil {
+		return c.fail(err)
+	}
+	im.Samples, im.Unknown, im.Changes = len(samples), len(strangers), profile.Diff(cal.Profile, p)
+	gpus := map[string]bool{}
+	for _, s := range samples {
+		gpus[s.GPU] = true
+	}
+	im.GPUs = len(gpus)
+	if !im.DryRun {
+		if err := client.WriteImported(c.ctx, im.Source, samples); err != nil {
+			return c.fail(err)
+		}
+	}
+	if done, code := c.structured(im); done {
+		return code
+	}
+	c.printImported(im)
+	return 0
+}
+
+func (c *profileImportCommand) printImported(im imported) {
+	verb := "Imported"
+	if im.DryRun {
+		verb = "Would import"
+	}
+	c.printf("%s %d measurements of %d GPUs as %q", verb, im.Samples, im.GPUs, im.Source)
+	if im.Unknown > 0 {
+		c.printf(", %d of which the cluster does not have now", im.Unknown)
+	}
+	c.printf(".\n")
+	const few = 20
+	for _, e := range im.Changes[:min(few, len(im.Changes))] {
+		c.printf("  %s\n", e)
+	}
+	if len(im.Changes) > few {
+		c.printf("  and %d more changes\n", len(im.Changes)-few)
+	}
+	if !im.DryRun {
+		c.printf("The agent takes them in at its next full read, or at once on SIGHUP.\n")
+	}
+}
+
+// sourceName makes a name from that of a file.
+func sourceName(file string) string {
+	base := strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
+	name := regexp.MustCompile(`[^a-zA-Z0-9_-]+`).ReplaceAllString(base, "-")
+	return name[:min(64, len(name))]
+}

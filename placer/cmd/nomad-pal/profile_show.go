@@ -1,0 +1,191 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+)
+
+var errNoProfile = errors.New("there is no profile yet: the agent makes one when the nodes publish measurements, or see nomad-pal profile import")
+
+type profileShowCommand struct{ base }
+
+func (c *profileShowCommand) Synopsis() string { return "Show how fast the GPUs are" }
+
+func (c *profileShowCommand) Help() string {
+	return help("profile show [options] [<file>]", `
+Shows, for each GPU model and application, how PM scores (time relative to the
+median GPU) are distributed over the variability classes, and names the
+outliers. Without a file it shows the profile in force.
+
+Show Options:
+
+  -app=<name>              Only this application class or application.
+  -svg=<file>              Draw the distributions.
+  -verbose                 List every GPU.
+`, outputOptions, generalOptions)
+}
+
+func (c *profileShowCommand) Run(args []string) int {
+	fs := c.flags("profile show")
+	app := fs.String("app", "", "")
+	svg := fs.String("svg", "", "")
+	verbose := fs.Bool("verbose", false, "")
+	rest, ok := c.parse(fs, args, -1)
+	if !ok {
+		return 1
+	}
+	p, err := c.read(rest)
+	if err != nil {
+		return c.fail(err)
+	}
+	groups := summarise(p, *app)
+	if len(groups) == 0 {
+		return c.fail(fmt.Errorf("the profile holds nothing for application %q", *app))
+	}
+	if *svg != "" {
+		text, err := drawProfile(p.Version, groups)
+		if err == nil {
+			err = c.writeTo(*svg, text)
+		}
+		if err != nil {
+			return c.fail(fmt.Errorf("drawing the profile: %w", err))
+		}
+		if *svg == "-" {
+			return 0
+		}
+	}
+	if done, code := c.structured(groups); done {
+		return code
+	}
+	c.printProfile(p, *app, *verbose)
+	return 0
+}
+
+func (c *profileShowCommand) read(files []string) (*profile.Profile, error) {
+	switch len(files) {
+	case 0:
+		client, err := c.client()
+		if err != nil {
+			return nil, err
+		}
+		p, err := client.ReadProfile(c.ctx)
+		if err == nil && p == nil {
+			err = errNoProfile
+		}
+		return p, err
+	case 1:
+		data, err := c.readFile(files[0])
+		if err != nil {
+			return nil, fmt.Errorf("reading the profile: %w", err)
+		}
+		p, err := profile.Parse(data)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", files[0], err)
+		}
+		return p, nil
+	}
+	return nil, fmt.Errorf("nomad-pal profile show takes one file, got %d", len(files))
+}
+
+// groupSummary is how the GPUs of one model, application and key compare.
+type groupSummary struct {
+	profile.Group
+	Classes []classSummary `json:"classes"`
+	// Members are the GPUs, fastest first.
+	Members []memberSummary `json:"gpus"`
+}
+
+// classSummary is one variability class; Min and Max are PM scores.
+type classSummary struct {
+	Class int         `json:"class"`
+	GPUs  int         `json:"gpus"`
+	Min   pal.PMScore `json:"min,omitempty"`
+	Max   pal.PMScore `json:"max,omitempty"`
+}
+
+type memberSummary struct {
+	ID      string      `json:"id"`
+	Score   pal.PMScore `json:"pm_score"`
+	Class   int         `json:"class"`
+	Outlier bool        `json:"outlier,omitempty"`
+	Pending int         `json:"pending_class,omitempty"`
+}
+
+// bars are as long as this for the fullest class.
+const barWidth = 40
+
+func (b *base) printProfile(p *profile.Profile, app string, verbose bool) {
+	rows := []string{fmt.Sprintf("Profile|version %d, %s", p.Version, p.Options.Method)}
+	if t, err := time.Parse(time.RFC3339, p.Created); err == nil {
+		rows = append(rows, "Built|"+t.Local().Format(time.DateTime))
+	}
+	unmeasured := 0
+	for _, g := range p.GPUs {
+		if len(g.Entries) == 0 {
+			unmeasured++
+		}
+	}
+	b.pairs(append(rows, fmt.Sprintf("GPUs|%d, %d of them unmeasured (last class)", len(p.GPUs), unmeasured)))
+	for _, g := range summarise(p, app) {
+		b.printGroup(g, verbose)
+	}
+}
+
+func (b *base) printGroup(g groupSummary, verbose bool) {
+	key := ""
+	if g.Key != "" {
+		key = ", key " + g.Key
+	}
+	b.printf("\n%s, application %s%s\n", g.Model, g.App, key)
+	remarks := fmt.Sprintf("%d GPUs, median time %.6g, spread %.1f %%", g.Measured, g.Reference, 100*g.Spread)
+	if g.Provisional {
+		remarks += ", provisional: too few GPUs to be sure of the median"
+	}
+	if g.SingleClass {
+		remarks += ", one class: the spread is within the noise"
+	}
+	b.printf("%s\n", remarks)
+	most := 1
+	for _, c := range g.Classes {
+		most = max(most, c.GPUs)
+	}
+	rows := []string{"Class|GPUs|PM scores|Share"}
+	for _, c := range g.Classes {
+		span := "-"
+		if c.GPUs > 0 {
+			span = fmt.Sprintf("%.3f … %.3f", c.Min, c.Max)
+		}
+		bar := strings.Repeat("█", (c.GPUs*barWidth+most-1)/most)
+		rows = append(rows, fmt.Sprintf("%d|%d|%s|%s", c.Class, c.GPUs, span, bar))
+	}
+	b.table(rows)
+	b.printMembers(g, verbose)
+}
+
+// printMembers names the outliers, or all GPUs.
+func (b *base) printMembers(g groupSummary, verbose bool) {
+	rows := []string{"GPU|PM score|Class|Remark"}
+	for _, m := range g.Members {
+		remark := ""
+		switch {
+		case m.Outlier:
+			remark = "outlier"
+		case m.Pending > 0:
+			remark = fmt.Sprintf("one session points to class %d", m.Pending)
+		}
+		if verbose || m.Outlier {
+			rows = append(rows, fmt.Sprintf("%s|%.3f|%d|%s", m.ID, m.Score, m.Class, remark))
+		}
+	}
+	if len(rows) > 1 {
+		b.table(rows)
+	}
+}
