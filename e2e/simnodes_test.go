@@ -24,14 +24,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
 )
 
-// buildSimnodes builds bench/simnodes, a module of its own; Go's cache makes it quick after the first time.
+// buildSimnodes builds bench/simnodes, a module of its own. The tag is that of e2e/nomad/build.sh, so that both share
+// what Go has compiled.
 func buildSimnodes(t *testing.T) string {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("builds and plays a Nomad cluster: not in -short mode")
 	}
 	binary := filepath.Join(t.TempDir(), "simnodes")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".")
+	build := exec.CommandContext(t.Context(), "go", "build", "-tags", "hashicorpmetrics", "-o", binary, ".")
 	build.Dir = filepath.Join("..", "bench", "simnodes")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build simnodes: %v\n%s", err, out)

@@ -50,6 +50,13 @@ func sleeper(id string, count int) *api.Job {
 	return job.AddTaskGroup(api.NewTaskGroup("g", count).AddTask(task))
 }
 
+// bare is a sleeper whose tasks have dropped their environment, and with it the mark.
+func bare(id string, count int) *api.Job {
+	job := sleeper(id, count)
+	job.TaskGroups[0].Tasks[0].SetConfig("command", "/usr/bin/env").SetConfig("args", []string{"-i", "/bin/sleep", "86399"})
+	return job
+}
+
 func ptr[T any](v T) *T { return &v }
 
 // mustRun registers a job and waits until all its allocations run.
@@ -74,8 +81,9 @@ func TestCloseLeavesNothing(t *testing.T) {
 	t.Parallel()
 	c := clustertest.Start(t, cluster.Options{Clients: []cluster.Client{{}}})
 	mustRun(t, c, sleeper("left-behind", 2), 2)
-	if n := len(sleepers(t, c.Dir)); n != 2 {
-		t.Fatalf("%d tasks run, want 2: the test would prove nothing", n)
+	mustRun(t, c, bare("left-bare", 1), 1)
+	if n := len(sleepers(t, c.Dir)); n != 3 {
+		t.Fatalf("%d tasks run, want 3: the test would prove nothing", n)
 	}
 	if err := c.Close(); err != nil {
 		t.Fatal(err)

@@ -25,9 +25,18 @@ type guard struct {
 const guardScript = `
 dir=$1 mark=$2 keep=$3
 read -r word && [ "$word" = done ] && exit 0
+ours() {
+  grep -slzxF -e "$mark" /proc/[0-9]*/environ | sed 's|/proc/||; s|/environ||'
+  for p in /proc/[0-9]*; do
+    case $(readlink "$p/cwd" 2>/dev/null) in "$dir"/*) ;; *) continue ;; esac
+    read -r stat 2>/dev/null <"$p/stat" || continue
+    set -- ${stat##*) }
+    [ "$5" = 0 ] && echo "${p#/proc/}"
+  done
+}
 tries=0
 while [ $tries -lt 200 ]; do
-  pids=$(grep -slzxF -e "$mark" /proc/[0-9]*/environ | sed 's|/proc/||; s|/environ||')
+  pids=$(ours 2>/dev/null)
   [ -z "$pids" ] && break
   kill -9 $pids 2>/dev/null
   sleep 0.1

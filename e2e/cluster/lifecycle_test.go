@@ -248,7 +248,7 @@ func ownForever() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	job := sleeper("orphan", 1)
+	job := bare("orphan", 1)
 	if _, _, err := c.API().Jobs().Register(job, nil); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

@@ -46,36 +46,32 @@ func marked(pid int, dir string) bool {
 	return slices.Contains(strings.Split(string(env), "\x00"), mark(dir))
 }
 
+// worksIn says whether a process without terminal works in the directory. One with a terminal is somebody's shell who
+// looks at the logs.
 func worksIn(pid int, dir string) bool {
 	cwd, _ := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid))
-	return strings.HasPrefix(cwd+"/", dir+"/") && !isOwner(pid)
+	return strings.HasPrefix(cwd+"/", dir+"/") && stat(pid, ttyField) == 0
 }
 
-// isOwner keeps a shell or test that merely looks into the directory alive: what descends from an agent carries the
-// mark unless it dropped its environment, and then it is no ancestor of ours.
-func isOwner(pid int) bool {
-	for p := os.Getpid(); p > 1; p = parent(p) {
-		if p == pid {
-			return true
-		}
-	}
-	return false
-}
+// Fields of /proc/<pid>/stat, counted from 0 after the name.
+const (
+	parentField = 1
+	ttyField    = 4
+)
 
-// parent is the parent's process id, 0 when unknown.
-func parent(pid int) int {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+// stat is a field of a process's status, 0 when it is gone.
+func stat(pid, field int) int {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0
 	}
-	// The second field is the name in parentheses, which may contain anything.
-	after := stat[strings.LastIndexByte(string(stat), ')')+1:]
-	fields := strings.Fields(string(after))
-	if len(fields) < 2 {
+	// The name stands in parentheses and may contain anything.
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	if len(fields) <= field {
 		return 0
 	}
-	ppid, _ := strconv.Atoi(fields[1])
-	return ppid
+	n, _ := strconv.Atoi(fields[field])
+	return n
 }
 
 // PluginPIDs lists the running processes of a client's plugin of that name, those that the agent started itself.
@@ -89,7 +85,7 @@ func (a *Agent) PluginPIDs(name string) ([]int, error) {
 	for _, pid := range all {
 		cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		argv0, _, _ := strings.Cut(string(cmdline), "\x00")
-		if argv0 == binary && parent(pid) == a.PID() {
+		if argv0 == binary && stat(pid, parentField) == a.PID() {
 			pids = append(pids, pid)
 		}
 	}
