@@ -39,7 +39,7 @@ func report(w io.Writer, dir string) error {
 
 func reportStability(w io.Writer, dir string) error {
 	fmt.Fprintln(w, "Class of a GPU from the first half of its runs against the second half (edges 0.99, 1.01, 1.03, 1.06):")
-	fmt.Fprintf(w, "  %-10s %-9s %5s %7s %7s %8s %9s %10s\n", "cluster", "app", "GPUs", "same", "held", "within 1", "rank corr", "noise only")
+	fmt.Fprintf(w, "  %-10s %-9s %5s %7s %7s %8s %9s %10s  %s\n", "cluster", "app", "GPUs", "same", "held", "within 1", "rank corr", "noise only", "halves of one class")
 	for _, s := range paldata.AllSeries() {
 		data, err := readSeries(dir, s)
 		if err != nil {
@@ -53,8 +53,8 @@ func reportStability(w io.Writer, dir string) error {
 			fmt.Fprintf(w, "  %-10s %-9s one run a GPU\n", s.Cluster, s.App)
 			continue
 		}
-		fmt.Fprintf(w, "  %-10s %-9s %5d %6.1f%% %6.1f%% %7.1f%% %9.3f %9.1f%%\n", s.Cluster, s.App, st.GPUs,
-			100*st.Same, 100*st.Held, 100*st.Within1, st.Rank, 100*st.Ceiling)
+		fmt.Fprintf(w, "  %-10s %-9s %5d %6.1f%% %6.1f%% %7.1f%% %9.3f %9.1f%%  %d\n", s.Cluster, s.App, st.GPUs,
+			100*st.Same, 100*st.Held, 100*st.Within1, st.Rank, 100*st.Ceiling, st.OneClass)
 	}
 	return nil
 }

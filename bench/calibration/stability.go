@@ -77,7 +77,10 @@ type stability struct {
 	// profile, with hysteresis; Within1 at most one class apart without.
 	Same, Held, Within1 float64
 	Rank                float64 // Spearman's correlation of the scores
-	Ceiling             float64 // classes that two calibrations from shuffled halves share
+	// OneClass is how many of the two halves' calibrations are one class, as the
+	// spread is within the noise: halves that disagree in that share few classes.
+	OneClass int
+	Ceiling  float64 // classes that two calibrations from shuffled halves share
 }
 
 // halves gives stability of GPUs with at least 2·minRuns runs.
@@ -109,6 +112,11 @@ func (s series) halves(minRuns int, seed uint64) (stability, error) {
 	st.Same, st.Within1 = agreement(a, b, st.GPUs)
 	st.Held, _ = agreement(a, held, st.GPUs)
 	st.Rank = spearman(scoresOf(a, st.GPUs), scoresOf(b, st.GPUs))
+	for _, p := range []*profile.Profile{a, b} {
+		if p.Groups[0].SingleClass {
+			st.OneClass++
+		}
+	}
 	st.Ceiling, err = shuffledAgreement(first, second, seed)
 	return st, err
 }

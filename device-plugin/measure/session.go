@@ -31,7 +31,7 @@ type Plan struct {
 
 // DefaultPlan is about two minutes a GPU.
 func DefaultPlan() Plan {
-	return Plan{Classes: pal.AppClasses(), Window: 500 * time.Millisecond, CI: 0.003, MinWindows: 10,
+	return Plan{Classes: pal.AppClasses(), Window: 500 * time.Millisecond, CI: 0.003, MinWindows: 20,
 		Limit: 2 * time.Minute, Warmup: 45 * time.Second, Settle: 10 * time.Second, Stall: 20 * time.Second}
 }
 

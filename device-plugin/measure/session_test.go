@@ -113,7 +113,7 @@ func TestSession(t *testing.T) {
 		t.Fatalf("the slower GPU: %+v", b)
 	}
 	for i, app := range a.Apps {
-		if !app.Converged || app.CI > 0.003 || len(app.Windows) < 10 || app.LimitedBy != LimitUnknown || app.Slow {
+		if !app.Converged || app.CI > 0.003 || len(app.Windows) < 20 || app.LimitedBy != LimitUnknown || app.Slow {
 			t.Errorf("class %s: converged %v, CI %v, %d windows, limited by %s, slow %v", app.App, app.Converged, app.CI, len(app.Windows), app.LimitedBy, app.Slow)
 		}
 		if ratio := b.Apps[i].Ms / app.Ms; math.Abs(ratio-1.3) > 0.006 {

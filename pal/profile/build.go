@@ -22,6 +22,7 @@ const (
 	// near the bound from changing over and back.
 	minSpread   = 0.01
 	noiseSpread = 6
+	noiseSigmas = 2
 	singleSlack = 0.2
 	// immediate is the score at which the last class needs no second session.
 	immediate = 1.10
@@ -195,7 +196,7 @@ func (p *Profile) addGroup(c collected, prev *Profile, gpus map[string]*GPU) err
 		scores[i] = pmScore(r.time, g.Reference)
 	}
 	g.Noise, g.Spread = groupNoise(c, prev), spread(scores, p.Options.Outlier)
-	g.SingleClass = g.single(prev)
+	g.SingleClass = g.single(robustSigma(scores, 1), prev)
 	entries := p.classify(&g, c.readings, scores, prev)
 	p.Groups = append(p.Groups, g)
 	for i, r := range c.readings {
@@ -259,16 +260,18 @@ func groupNoise(c collected, prev *Profile) float64 {
 // guard is the spread below which the group's scores mean nothing.
 func (g *Group) guard() float64 { return math.Max(minSpread, noiseSpread*g.Noise) }
 
-func (g *Group) single(prev *Profile) bool {
-	bound := g.guard()
+// single reports whether the group is one class: the spread is within the
+// guard, or the middle of the GPUs, whose scores have this robust standard
+// deviation, differs by little more than each would from itself and there are
+// no real tails either.
+func (g *Group) single(sigma float64, prev *Profile) bool {
+	slack := 1.0
 	if prev != nil {
 		if i, ok := prev.byGroup[g.id()]; ok {
-			if prev.Groups[i].SingleClass {
-				bound *= 1 + singleSlack
-			} else {
-				bound *= 1 - singleSlack
+			if slack = 1 - singleSlack; prev.Groups[i].SingleClass {
+				slack = 1 + singleSlack
 			}
 		}
 	}
-	return g.Spread < bound
+	return g.Spread < slack*g.guard() || sigma < slack*noiseSigmas*g.Noise && g.Spread < slack*2*noiseSpread*g.Noise
 }

@@ -5,6 +5,7 @@ package profile
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -140,6 +141,33 @@ func TestBuildSpreadWithinNoiseIsOneClass(t *testing.T) {
 	p = mustBuild(t, noisy, DefaultOptions(), nil)
 	if g, _ := p.Group(model, pal.ClassA, "k"); !g.SingleClass || g.Noise != 0.03 {
 		t.Errorf("9 %% of spread at 3 %% of noise: %+v, want a single class", g)
+	}
+}
+
+// Scores that differ by little more than each GPU would from itself are one
+// class, though their spread is beyond six times the noise; real tails are not.
+func TestBuildScoresOfNoiseAreOneClass(t *testing.T) {
+	for _, tc := range []struct {
+		noise  float64
+		tail   int // GPUs at 1.12
+		single bool
+	}{{0.007, 0, true}, {0.003, 0, false}, {0.007, 4, false}} {
+		var times []float64
+		for i := range 60 {
+			z := math.Sqrt2 * math.Erfinv(2*(float64(i)+0.5)/60-1)
+			times = append(times, 1+0.01*z)
+		}
+		for i := range tc.tail {
+			times[59-i] = 1.12
+		}
+		samples := fleet(times...)
+		for i := range samples {
+			samples[i].Noise = tc.noise
+		}
+		p := mustBuild(t, samples, DefaultOptions(), nil)
+		if g, _ := p.Group(model, pal.ClassA, "k"); g.SingleClass != tc.single {
+			t.Errorf("noise %v, %d GPUs in the tail: single class %v (spread %.4f), want %v", tc.noise, tc.tail, g.SingleClass, g.Spread, tc.single)
+		}
 	}
 }
 

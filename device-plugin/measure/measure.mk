@@ -1,0 +1,14 @@
+# Measuring: without a GPU, a CUDA driver of our own stands in for one.
+
+FAKECUDA := build/fakecuda
+
+.PHONY: measure-demo measure-gpu
+measure-demo: build ## nomad-device-pal measure on four GPUs that a fake CUDA driver plays, one of them slow
+	@mkdir -p $(FAKECUDA)
+	@printf 'gpus=4\nslow.2=1.7\nnoise=0.002\nscale=0.02\n' > $(FAKECUDA)/settings
+	FAKECUDA=$(FAKECUDA)/settings $(BIN)/nomad-device-pal measure -cuda=$$(go run ./device-plugin/cuda/fakecuda/mkfakecuda $(CURDIR)/$(FAKECUDA)) \
+	  -nvml=none -warmup=5s -out=$(FAKECUDA)/report.json
+
+measure-gpu: build ## Measure this machine's GPUs twice and keep the reports: repeatability and rates against the physical limits
+	$(BIN)/nomad-device-pal measure -out=build/measure-1.json
+	$(BIN)/nomad-device-pal measure -out=build/measure-2.json
