@@ -32,7 +32,6 @@ type options struct {
 	seed        uint64
 	outliers    int
 	bound       time.Duration
-	explain     string
 	json        string
 }
 
