@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,25 +36,19 @@ type start struct {
 // decide asks the line what to do and does it.
 func (p *Placer) decide(ctx context.Context, now time.Time) error {
 	var starts []*start
-	var undo []func()
 	for _, a := range p.line.Decide(since(now), p.view.Cluster) {
 		t := p.byID(a.Job)
 		switch {
 		case t == nil:
 			p.line.Removed(since(now), a.Job)
 		case a.Kind == queue.Start:
-			s := p.prepare(t, a.Placement, now)
+			starts = append(starts, p.prepare(t, a.Placement, now))
 			p.view.Cluster.Take(t.request.Gang, a.Placement)
-			undo = append(undo, func() { p.view.Cluster.Release(t.request.Gang, a.Placement) })
-			starts = append(starts, s)
 		case a.Kind == queue.Preempt:
 			p.preempt(ctx, t, a.For)
 		case a.Kind == queue.Migrate:
 			p.line.Kept(a.Job)
 		}
-	}
-	for i := len(undo) - 1; i >= 0; i-- {
-		undo[i]() // the next cycle sees them as claims of the committed jobs
 	}
 	p.commitAll(ctx, starts)
 	for _, s := range starts {
@@ -162,19 +157,22 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 		t.Job, t.record, t.running, t.stopping = s.committed, &s.record, true, false
 		t.Phase, t.Pins = Starting, s.pins
 		if s.pins.Mode != rewrite.ModeGPU {
-			t.held = gpuIDs(p.view, s.placement)
+			t.held = gpuIDs(p.view, s.placement.GPUs())
 		}
-		t.holds = len(s.placement.GPUs())
+		t.holds = s.placement.GPUs()
+		slices.Sort(t.holds)
 		p.line.Started(since(now), id, s.placement)
 		c := s.record.Decision.Chosen
-		log.Info("placed", "gpus", t.holds, "nodes", c.Nodes, "app_class", t.request.Gang.Class, "pm_score", c.PMScore, "cost", c.Cost)
+		log.Info("placed", "gpus", len(t.holds), "nodes", c.Nodes, "app_class", t.request.Gang.Class, "pm_score", c.PMScore, "cost", c.Cost)
 	case errors.Is(s.err, nomad.ErrConflict):
+		p.view.Cluster.Release(t.request.Gang, s.placement)
 		log.Debug("lost a race, reading the job again")
 		p.line.Requeue(since(now), id)
 		if job, err := p.nomad.Job(ctx, t.Key); err == nil && job != nil {
 			p.state.PutJob(job)
 		}
 	default:
+		p.view.Cluster.Release(t.request.Gang, s.placement)
 		p.line.Requeue(since(now), id)
 		t.fail(now, s.err.Error())
 		log.Warn("could not place", "error", s.err, "retry_in", t.retryAt.Sub(now))
@@ -188,9 +186,9 @@ func (t *tracked) fail(now time.Time, why string) {
 	t.lastFail = why
 }
 
-func gpuIDs(v *nomad.View, pl pal.Placement) []string {
+func gpuIDs(v *nomad.View, gpus []int) []string {
 	var ids []string
-	for _, u := range pl.GPUs() {
+	for _, u := range gpus {
 		ids = append(ids, v.Cluster.GPU(u).ID)
 	}
 	return ids

@@ -4,10 +4,12 @@
 package placer
 
 import (
+	"slices"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
 func (c Config) lineOptions() queue.Options {
@@ -35,21 +37,26 @@ func (t *tracked) submitted() time.Time {
 	return time.Unix(0, *t.Job.SubmitTime)
 }
 
-// syncLine tells the line what happened since the last cycle.
+// syncLine tells the line what happened since the last cycle. Afterwards every
+// GPU that the line believes a gang to run on is held by that gang in the view:
+// the line relies on it.
 func (p *Placer) syncLine(now time.Time) {
 	for _, t := range p.sorted() {
 		id := t.Key.String()
 		switch {
-		case t.refused != nil || now.Before(t.retryAt):
-			if t.queued && !t.running {
+		case t.refused != nil || now.Before(t.retryAt) && t.Phase == Waiting:
+			if t.queued {
 				p.line.Removed(since(now), id)
-				t.queued = false
+				t.queued, t.running = false, false
 			}
 		case t.Phase == Waiting && !t.queued:
 			p.submit(t)
 		case t.Phase == Waiting && t.running:
+			if p.dying(t) {
+				break // its GPUs are not free yet
+			}
 			p.line.Stopped(since(now), id)
-			t.running, t.stopping = false, false
+			t.running, t.stopping, t.held = false, false, nil
 		case t.Phase == Waiting && t.edited:
 			p.line.Removed(since(now), id)
 			p.submit(t)
@@ -58,6 +65,11 @@ func (p *Placer) syncLine(now time.Time) {
 		}
 		t.edited = false
 	}
+}
+
+// dying says whether allocations of the job still hold resources.
+func (p *Placer) dying(t *tracked) bool {
+	return slices.ContainsFunc(p.state.AllocsOf(t.Key), (*nomad.Alloc).Live)
 }
 
 func (p *Placer) submit(t *tracked) {
@@ -72,22 +84,16 @@ func (p *Placer) submit(t *tracked) {
 // seenRunning makes sure that the line knows that the job runs, and on what.
 func (p *Placer) seenRunning(t *tracked, now time.Time) {
 	held := p.view.Holds(t.Key)
-	if len(held) == 0 {
+	if t.queued && t.running && slices.Equal(t.holds, held) {
 		return
 	}
 	pl := p.view.Running(t.request, held)
-	switch {
-	case !t.queued:
-		started := t.startedAt(now)
-		if err := p.line.Restore(t.lineJob(), pl, since(started)); err != nil {
-			return
-		}
-	case !t.running || t.holds != len(held):
+	if t.queued {
 		p.line.Started(since(now), t.Key.String(), pl)
-	default:
+	} else if err := p.line.Restore(t.lineJob(), pl, since(t.startedAt(now))); err != nil {
 		return
 	}
-	t.queued, t.running, t.holds = true, true, len(held)
+	t.queued, t.running, t.holds = true, true, slices.Clone(held)
 }
 
 // startedAt is when the job's oldest member was made.
@@ -116,7 +122,8 @@ func (p *Placer) rebase() {
 			if err != nil {
 				break
 			}
-			return r.Gang, p.view.Running(r, p.view.Holds(t.Key))
+			t.holds = slices.Clone(p.view.Holds(t.Key))
+			return r.Gang, p.view.Running(r, t.holds)
 		}
 		return g, pal.Placement{Penalty: 1, PMScore: 1}
 	})

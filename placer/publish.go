@@ -41,7 +41,12 @@ func (p *Placer) Status() Status {
 	return p.status
 }
 
+// publish makes the state of this cycle visible. What the waiting ones wait for
+// takes a look at everything, so it is worked out once a second at most.
 func (p *Placer) publish(now time.Time) {
+	if now.Sub(p.status.At) < time.Second {
+		return
+	}
 	s := Status{At: now, GPUs: p.view.Cluster.NumGPUs(), Free: p.view.Cluster.FreeGPUs()}
 	waits := map[string]queue.Wait{}
 	for _, w := range p.line.Waiting(since(now), p.view.Cluster) {

@@ -218,7 +218,9 @@ func (p *Placer) takeBack(ctx context.Context, t *tracked) error {
 	if err := p.register(ctx, t, rewrite.Gate(t.Job)); err != nil {
 		return err
 	}
-	t.stopping, t.Members = true, members
+	// Until all of it has stopped, all its GPUs are its own: the line waits for
+	// them together.
+	t.stopping, t.Members, t.held = true, members, gpuIDs(p.view, p.view.Holds(t.Key))
 	return p.stopMembers(ctx, t)
 }
 

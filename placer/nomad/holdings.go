@@ -35,8 +35,12 @@ func (v *View) refresh() {
 			v.hold(k, v.opts.Held[k])
 		}
 	}
+	clear(v.holds)
 	for i, k := range v.owner {
 		v.Cluster.SetTaken(i, k != JobKey{})
+		if k != (JobKey{}) {
+			v.holds[k] = append(v.holds[k], i)
+		}
 	}
 	for i, f := range free {
 		v.Cluster.SetFree(i, f)
@@ -146,15 +150,7 @@ func Ended(job *api.Job) bool {
 }
 
 // Holds lists the GPUs that the job holds, ascending.
-func (v *View) Holds(k JobKey) []int {
-	var is []int
-	for i, o := range v.owner {
-		if o == k {
-			is = append(is, i)
-		}
-	}
-	return is
-}
+func (v *View) Holds(k JobKey) []int { return v.holds[k] }
 
 // Owner is who holds GPU i; the zero key where nobody does.
 func (v *View) Owner(i int) JobKey { return v.owner[i] }

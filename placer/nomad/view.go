@@ -45,6 +45,7 @@ type View struct {
 	devices []*api.NodeDeviceResource // as the cluster's device groups
 	nodeOf  map[string]int            // node id → index
 	owner   []JobKey                  // per GPU: who holds it, or is promised it
+	holds   map[JobKey][]int          // the same by owner, ascending
 	// eligibility caches which device groups may serve an ask, by its text.
 	eligibility map[string][]bool
 }
@@ -53,7 +54,7 @@ type View struct {
 // id. GPUs of live allocations and those promised to pinned jobs are taken.
 // Allocations and pins of the jobs in without count as if they were not there.
 func (s *State) View(o ViewOptions, without ...JobKey) (*View, error) {
-	v := &View{opts: o, state: s, without: without, nodeOf: map[string]int{}, eligibility: map[string][]bool{}}
+	v := &View{opts: o, state: s, without: without, nodeOf: map[string]int{}, holds: map[JobKey][]int{}, eligibility: map[string][]bool{}}
 	v.nodes = s.gpuNodes()
 	ns := make([]pal.Node, len(v.nodes))
 	for i, n := range v.nodes {

@@ -1,0 +1,48 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomad
+
+import (
+	"context"
+	"errors"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// ErrPayload is why a job that was dispatched with a payload is not placed.
+var ErrPayload = errors.New("the job was dispatched with a payload, and Nomad loses payloads of jobs that are rewritten: " +
+	"it stays gated and its payload untouched. Stop it, take the gate off the parameterized job, and give that a native class constraint instead")
+
+// ErrNoRPC is why children are not placed by an agent that has no RPC address.
+var ErrNoRPC = errors.New("dispatched and periodic jobs can be placed through the servers' RPC port only: " +
+	"set nomad { rpc_address } in the configuration of the agent")
+
+// Child says whether the job was made by a parameterized or periodic one.
+func Child(job *api.Job) bool { return job.ParentID != nil && *job.ParentID != "" }
+
+// hasPayload says whether the job carries a payload. Events show payloads as
+// servers keep them, compressed: nothing is one zero byte there.
+func hasPayload(job *api.Job) bool {
+	return len(job.Payload) > 1 || len(job.Payload) == 1 && job.Payload[0] != 0
+}
+
+// Children registers a dispatched or periodic job that was read with the given
+// index and returns the new one.
+type Children func(ctx context.Context, job *api.Job, index uint64) (uint64, error)
+
+// ServeChildren makes the client register children through f. Call it before
+// the client is used.
+func (c *Client) ServeChildren(f Children) { c.children = f }
+
+// registerChild registers a job that Nomad's HTTP API does not update.
+func (c *Client) registerChild(ctx context.Context, job *api.Job, index uint64) (*api.JobRegisterResponse, error) {
+	if c.children == nil {
+		return nil, ErrNoRPC
+	}
+	at, err := c.children(ctx, job, index)
+	if err != nil {
+		return nil, err
+	}
+	return &api.JobRegisterResponse{JobModifyIndex: at}, nil
+}

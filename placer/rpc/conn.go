@@ -1,0 +1,107 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package rpc
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/rpc"
+	"reflect"
+	"time"
+
+	"github.com/hashicorp/go-msgpack/v2/codec"
+	msgpackrpc "github.com/hashicorp/net-rpc-msgpackrpc/v2"
+)
+
+// First bytes of a connection, by which a server knows what is to follow.
+const (
+	kindNomad = 0x01
+	kindTLS   = 0x04
+)
+
+// callLimit is how long a server may take, leader elections included.
+const callLimit = 30 * time.Second
+
+// conn is a connection to one server; one call at a time.
+type conn struct {
+	net.Conn
+	codec *msgpackrpc.MsgpackCodec
+}
+
+// dial connects to the first server that answers.
+func (s *Servers) dial(ctx context.Context) (*conn, error) {
+	var errs []error
+	for _, address := range s.Addresses {
+		c, err := s.dialOne(ctx, address)
+		if err == nil {
+			return c, nil
+		}
+		errs = append(errs, fmt.Errorf("connecting to the RPC port of Nomad server %q: %w", address, err))
+	}
+	return nil, errors.Join(errs...)
+}
+
+func (s *Servers) dialOne(ctx context.Context, address string) (*conn, error) {
+	dialer := net.Dialer{Timeout: 5 * time.Second}
+	plain, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	if err := plain.SetDeadline(time.Now().Add(callLimit)); err != nil {
+		plain.Close()
+		return nil, err
+	}
+	c := plain
+	if s.TLS != nil {
+		if c, err = handshake(ctx, plain, s.TLS); err != nil {
+			plain.Close()
+			return nil, err
+		}
+	}
+	if _, err := c.Write([]byte{kindNomad}); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return &conn{Conn: c, codec: msgpackrpc.NewCodecFromHandle(true, true, c, handle())}, nil
+}
+
+func handshake(ctx context.Context, plain net.Conn, config *tls.Config) (net.Conn, error) {
+	if _, err := plain.Write([]byte{kindTLS}); err != nil {
+		return nil, err
+	}
+	secure := tls.Client(plain, config)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		return nil, err
+	}
+	return secure, nil
+}
+
+// handle makes strings of raw bytes and maps with string keys, as a job that is
+// sent back must have.
+func handle() *codec.MsgpackHandle {
+	h := &codec.MsgpackHandle{WriteExt: true}
+	h.RawToString = true
+	h.MapType = reflect.TypeFor[map[string]any]()
+	return h
+}
+
+// call calls a server's method and reads its answer into resp.
+func (c *conn) call(ctx context.Context, method string, args, resp any) error {
+	stop := context.AfterFunc(ctx, func() { c.Close() })
+	defer stop()
+	err := msgpackrpc.CallWithCodec(c.codec, method, args, resp)
+	var refused rpc.ServerError
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.As(err, &refused):
+		return fmt.Errorf("nomad server: %w", err)
+	case err != nil:
+		return fmt.Errorf("calling %s: %w", method, err)
+	}
+	return nil
+}

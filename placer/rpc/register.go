@@ -1,0 +1,126 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package rpc
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"strings"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// Servers are the RPC ports of a region's servers.
+type Servers struct {
+	// Addresses, host:port, are tried in order.
+	Addresses []string
+	// Region is "" for the region of the servers.
+	Region string
+	Token  string
+	// TLS is nil where the servers take connections without; ServerName must be
+	// server.<region>.nomad unless the certificates say otherwise.
+	TLS *tls.Config
+}
+
+// request is what all calls carry; names are those of Nomad's own structs.
+type request struct {
+	Region, Namespace, AuthToken string
+}
+
+type getJob struct {
+	JobID string
+	request
+}
+
+type registerJob struct {
+	Job            map[string]any
+	EnforceIndex   bool
+	JobModifyIndex uint64
+	request
+}
+
+// Register writes the constraints and affinities of job, which was read with
+// the given JobModifyIndex, into the job that the servers have. It returns the
+// new index, or [nomad.ErrConflict] where the job has changed.
+func (s *Servers) Register(ctx context.Context, job *api.Job, index uint64) (uint64, error) {
+	newIndex, err := s.register(ctx, job, index)
+	switch {
+	case err != nil && strings.Contains(err.Error(), api.RegisterEnforceIndexErrPrefix):
+		return 0, fmt.Errorf("registering job %q: %w", *job.ID, nomad.ErrConflict)
+	case err != nil:
+		return 0, fmt.Errorf("registering job %q: %w", *job.ID, err)
+	}
+	return newIndex, nil
+}
+
+func (s *Servers) register(ctx context.Context, job *api.Job, index uint64) (uint64, error) {
+	c, err := s.dial(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	common := request{Region: s.region(job), Namespace: *job.Namespace, AuthToken: s.Token}
+	var got struct{ Job map[string]any }
+	if err := c.call(ctx, "Job.GetJob", getJob{JobID: *job.ID, request: common}, &got); err != nil {
+		return 0, err
+	}
+	if got.Job == nil {
+		return 0, nomad.ErrConflict // purged meanwhile
+	}
+	if at, ok := number(got.Job["JobModifyIndex"]); !ok || at != index {
+		return 0, nomad.ErrConflict
+	}
+	if err := dropEmptyPayload(got.Job); err != nil {
+		return 0, err
+	}
+	if err := transfer(got.Job, job); err != nil {
+		return 0, err
+	}
+	var done struct{ JobModifyIndex uint64 }
+	args := registerJob{Job: got.Job, EnforceIndex: true, JobModifyIndex: index, request: common}
+	if err := c.call(ctx, "Job.Register", args, &done); err != nil {
+		return 0, err
+	}
+	return done.JobModifyIndex, nil
+}
+
+func (s *Servers) region(job *api.Job) string {
+	if s.Region == "" && job.Region != nil {
+		return *job.Region
+	}
+	return s.Region
+}
+
+// dropEmptyPayload makes a payload of nothing nil, as a registration must have
+// it. Servers keep payloads compressed; nothing is one zero byte then.
+func dropEmptyPayload(job map[string]any) error {
+	switch payload := job["Payload"].(type) {
+	case nil:
+	case string:
+		if payload != "" && payload != "\x00" {
+			return nomad.ErrPayload
+		}
+	case []byte:
+		if s := string(payload); s != "" && s != "\x00" {
+			return nomad.ErrPayload
+		}
+	default:
+		return fmt.Errorf("the job's payload is a %T: %w", payload, nomad.ErrPayload)
+	}
+	job["Payload"] = nil
+	return nil
+}
+
+func number(v any) (uint64, bool) {
+	switch n := v.(type) {
+	case uint64:
+		return n, true
+	case int64:
+		return uint64(n), n >= 0
+	}
+	return 0, false
+}
