@@ -17,7 +17,6 @@ import (
 	"github.com/hashicorp/nomad/command/agent"
 	"github.com/hashicorp/nomad/jobspec2"
 	"github.com/hashicorp/nomad/nomad/structs"
-	"github.com/hashicorp/nomad/scheduler/tests"
 )
 
 // TestPlacements runs the stories in testdata. Their commands:
@@ -123,7 +122,7 @@ func (w *world) place(t *testing.T, job *structs.Job) string {
 
 func (w *world) evaluate(t *testing.T, job *structs.Job, i int) string {
 	t.Helper()
-	h := tests.NewHarness(t)
+	h := newHarness(t)
 	w.store(t, h, job)
 	eval := &structs.Evaluation{
 		ID: fmt.Sprintf("00000000-0000-0000-0000-%012d", i), Namespace: job.Namespace, Priority: job.Priority,
@@ -133,14 +132,14 @@ func (w *world) evaluate(t *testing.T, job *structs.Job, i int) string {
 	if err := h.State.UpsertEvals(structs.MsgTypeTestSetup, index, []*structs.Evaluation{eval}); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.Process(factory(job), eval); err != nil {
+	if err := process(h, job, eval); err != nil {
 		t.Fatal(err)
 	}
 	return w.outcome(h)
 }
 
 // outcome is what the scheduler planned, group by group, and what it did not place with Nomad's own reasons.
-func (w *world) outcome(h *tests.Harness) string {
+func (w *world) outcome(h *harness) string {
 	var lines []string
 	for _, plan := range h.Plans {
 		for _, allocs := range plan.NodeAllocation {

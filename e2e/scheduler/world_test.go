@@ -14,20 +14,10 @@ import (
 	"github.com/hashicorp/nomad/nomad/mock"
 	"github.com/hashicorp/nomad/nomad/structs"
 	psstructs "github.com/hashicorp/nomad/plugins/shared/structs"
-	"github.com/hashicorp/nomad/scheduler"
-	sstructs "github.com/hashicorp/nomad/scheduler/structs"
-	"github.com/hashicorp/nomad/scheduler/tests"
 )
 
 // classes is the number of variability classes.
 const classes = 5
-
-func factory(job *structs.Job) sstructs.Factory {
-	if job.Type == structs.JobTypeBatch {
-		return scheduler.NewBatchScheduler
-	}
-	return scheduler.NewServiceScheduler
-}
 
 // reset reads the cluster and answers with the nodes by computed class.
 func (w *world) reset(t *testing.T, d *datadriven.TestData) string {
@@ -125,7 +115,7 @@ func (w *world) hold(t *testing.T, d *datadriven.TestData) string {
 }
 
 // store puts the world and the job into a fresh state.
-func (w *world) store(t *testing.T, h *tests.Harness, job *structs.Job) {
+func (w *world) store(t *testing.T, h *harness, job *structs.Job) {
 	t.Helper()
 	for _, n := range w.nodes {
 		if err := h.State.UpsertNode(structs.MsgTypeTestSetup, h.NextIndex(), n.Copy()); err != nil {
