@@ -6,18 +6,65 @@ package replay
 import (
 	"fmt"
 	"strings"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer"
 )
 
-// PlacerConfig is the placer's configuration of a run: its locality penalty,
-// placement policy and queue order; "" leaves the default.
-func PlacerConfig(penalty float64, placement, order string) string {
+// Rules are what a run changes of the placer's default configuration.
+type Rules struct {
+	Penalty   float64        // across nodes
+	Placement pal.PolicyName // "": the default
+	Order     queue.Order    // "": the default
+	// Compress divides the queue's time constants; 0 leaves them.
+	Compress float64
+}
+
+// config is the placer's configuration under the rules.
+func (r Rules) config() placer.Config {
+	c := placer.DefaultConfig()
+	if r.Placement != "" {
+		c.Placement = r.Placement
+	}
+	if r.Order != "" {
+		c.Queue = queue.Options{Order: r.Order}
+	}
+	if r.Compress > 0 {
+		c.Queue.Pass = compress(c.Queue.Pass, queue.DefaultPass, r.Compress)
+		c.Queue.Quantum = compress(c.Queue.Quantum, queue.DefaultQuantum, r.Compress)
+	}
+	return c
+}
+
+func compress(d, fallback time.Duration, by float64) time.Duration {
+	if d == 0 {
+		d = fallback
+	}
+	return time.Duration(float64(d) / by)
+}
+
+// Queue is the queue's policy under the rules, as the simulator takes it.
+func (r Rules) Queue() queue.Options {
+	c := r.config()
+	o := c.Queue
+	o.Placement = pal.Policy{Name: c.Placement}
+	return o
+}
+
+// HCL is the agent's configuration.
+func (r Rules) HCL() string {
 	var b strings.Builder
-	if placement != "" {
-		fmt.Fprintf(&b, "placement = %q\n", placement)
+	c := r.config()
+	fmt.Fprintf(&b, "placement = %q\nlocality {\n  cluster = %v\n}\nhttp {\n  bind_port = 0\n}\n", c.Placement, r.Penalty)
+	b.WriteString("queue {\n")
+	if r.Order != "" {
+		fmt.Fprintf(&b, "  order    = %q\n  backfill = false\n", r.Order)
 	}
-	if order != "" {
-		fmt.Fprintf(&b, "queue {\n  order = %q\n}\n", order)
+	if r.Compress > 0 {
+		fmt.Fprintf(&b, "  pass    = %q\n  quantum = %q\n", c.Queue.Pass, c.Queue.Quantum)
 	}
-	fmt.Fprintf(&b, "locality {\n  cluster = %v\n}\nhttp {\n  bind_port = 0\n}\n", penalty)
+	b.WriteString("}\n")
 	return b.String()
 }

@@ -26,6 +26,8 @@ type Result struct {
 	// gang held GPUs; Deadlocked the time in which gangs did so and none ran.
 	HalfPlaced time.Duration `json:"half_placed_ns"`
 	Deadlocked time.Duration `json:"deadlocked_ns"`
+	// Predicted is what the simulator says about the same run.
+	Predicted *Prediction `json:"predicted,omitempty"`
 	// Explanation is what `nomad-pal explain` printed for Mode.Explain.
 	Explanation string `json:"-"`
 }

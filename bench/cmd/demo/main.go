@@ -92,7 +92,7 @@ func demo(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	placed, err := bed.Run(ctx, replay.Mode{Name: "nomad-pal", Algorithm: "binpack", Placer: replay.PlacerConfig(penalty, "pal", ""), Explain: worthExplaining(jobs)}, jobs, o.bound)
+	placed, err := bed.Run(ctx, replay.Mode{Name: "nomad-pal", Algorithm: "binpack", Placer: replay.Rules{Penalty: penalty}.HCL(), Explain: worthExplaining(jobs)}, jobs, o.bound)
 	if err != nil {
 		return fmt.Errorf("%w\nthe placer's log ends:\n%s", err, tail(bed.PlacerLog(), 2000))
 	}

@@ -22,7 +22,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/bench/paldata"
 	"github.com/nomad-pal/nomad-pal/bench/replay"
 	"github.com/nomad-pal/nomad-pal/bench/trace"
+	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/population"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
 )
 
 type options struct {
@@ -67,7 +69,7 @@ func main() {
 type scheduler struct {
 	name      string
 	algorithm string
-	placer    string        // agent configuration; "" is plain Nomad
+	rules     *replay.Rules // of the placer; nil is plain Nomad
 	giveUp    time.Duration // uncompressed: how long a rank waits for its gang
 	preempt   bool          // jobs allow it
 }
@@ -80,21 +82,25 @@ const restart = 60 * time.Second
 
 // schedulers are what is compared. Under the placer a gang comes together or
 // does not start; its ranks wait as long as those of plain Nomad's longer give-up.
-func schedulers() []scheduler {
+func (o options) schedulers() []scheduler {
+	const patient = 30 * time.Minute
+	rules := func(placement pal.PolicyName, order queue.Order) *replay.Rules {
+		return &replay.Rules{Penalty: penalty, Placement: placement, Order: order, Compress: o.compress}
+	}
 	return []scheduler{
 		{name: "nomad-binpack", algorithm: "binpack", giveUp: 24 * time.Hour},
 		{name: "nomad-binpack-retry10m", algorithm: "binpack", giveUp: 10 * time.Minute},
-		{name: "nomad-binpack-retry30m", algorithm: "binpack", giveUp: 30 * time.Minute},
-		{name: "nomad-spread-retry30m", algorithm: "spread", giveUp: 30 * time.Minute},
-		{name: "pal-packed-fifo", algorithm: "binpack", giveUp: 30 * time.Minute, placer: replay.PlacerConfig(penalty, "packed", "fifo")},
-		{name: "pal-pal-fifo", algorithm: "binpack", giveUp: 30 * time.Minute, placer: replay.PlacerConfig(penalty, "pal", "fifo")},
-		{name: "pal-default", algorithm: "binpack", giveUp: 30 * time.Minute, placer: replay.PlacerConfig(penalty, "", "")},
-		{name: "pal-default", algorithm: "binpack", giveUp: 30 * time.Minute, placer: replay.PlacerConfig(penalty, "", ""), preempt: true},
+		{name: "nomad-binpack-retry30m", algorithm: "binpack", giveUp: patient},
+		{name: "nomad-spread-retry30m", algorithm: "spread", giveUp: patient},
+		{name: "pal-packed-fifo", algorithm: "binpack", giveUp: patient, rules: rules(pal.Packed, queue.FIFO)},
+		{name: "pal-pal-fifo", algorithm: "binpack", giveUp: patient, rules: rules(pal.PAL, queue.FIFO)},
+		{name: "pal-default", algorithm: "binpack", giveUp: patient, rules: rules("", "")},
+		{name: "pal-default", algorithm: "binpack", giveUp: patient, rules: rules("", ""), preempt: true},
 	}
 }
 
 func (o options) chosen() ([]scheduler, error) {
-	all := schedulers()
+	all := o.schedulers()
 	if o.modes == "" {
 		return all, nil
 	}
@@ -164,7 +170,21 @@ func (o options) once(ctx context.Context, s scheduler, gpus *replay.GPUs, jobs 
 	for i := range jobs {
 		jobs[i].Preempt = s.preempt
 	}
-	return b.Run(ctx, replay.Mode{Name: s.name, Algorithm: s.algorithm, Placer: s.placer}, jobs, o.bound)
+	m := replay.Mode{Name: s.name, Algorithm: s.algorithm}
+	if s.rules == nil {
+		return b.Run(ctx, m, jobs, o.bound)
+	}
+	m.Placer = s.rules.HCL()
+	r, err = b.Run(ctx, m, jobs, o.bound)
+	if err != nil {
+		return nil, err
+	}
+	p, err := replay.Predict(jobs, gpus, penalty, s.rules.Queue(), o.compressed(restart), r.Overhead())
+	if err != nil {
+		return nil, err
+	}
+	r.Predicted = &p
+	return r, nil
 }
 
 func (o options) compressed(d time.Duration) time.Duration {

@@ -45,8 +45,10 @@ type line struct {
 	GeomeanJCT  float64 `json:"geomean_jct_s"`
 	AvgJCT      float64 `json:"avg_jct_s"`
 	// AvgJCTLow and AvgJCTHigh are the least and the most of the repetitions.
-	AvgJCTLow  float64          `json:"avg_jct_low_s"`
-	AvgJCTHigh float64          `json:"avg_jct_high_s"`
+	AvgJCTLow  float64 `json:"avg_jct_low_s"`
+	AvgJCTHigh float64 `json:"avg_jct_high_s"`
+	// SimAvgJCT is what the simulator says of the same runs; 0 under plain Nomad.
+	SimAvgJCT  float64          `json:"simulated_avg_jct_s,omitempty"`
 	P50        float64          `json:"p50_jct_s"`
 	P99        float64          `json:"p99_jct_s"`
 	Makespan   float64          `json:"makespan_s"`
@@ -103,6 +105,12 @@ func (l *line) summarise() {
 	l.P99 = median(func(r *replay.Result, _ replay.Summary) float64 { return percentile(r, 0.99) })
 	l.HalfPlaced = median(func(r *replay.Result, _ replay.Summary) float64 { return r.HalfPlaced.Seconds() })
 	l.Deadlocked = median(func(r *replay.Result, _ replay.Summary) float64 { return r.Deadlocked.Seconds() })
+	l.SimAvgJCT = median(func(r *replay.Result, _ replay.Summary) float64 {
+		if r.Predicted == nil {
+			return 0
+		}
+		return r.Predicted.AvgJCTS
+	})
 	l.AvgJCTLow, l.AvgJCTHigh = math.Inf(1), 0
 	for _, r := range l.Raw {
 		avg := r.Summarise(l.gpus).AvgJCT.Seconds()
@@ -138,10 +146,10 @@ func (r *report) write(path string) error {
 func (r *report) print(out io.Writer) {
 	fmt.Fprintf(out, "%s, %d jobs, %d GPUs of which %d outliers, %v× compressed; compressed seconds, medians\n", r.Workload, r.Jobs, r.GPUs, r.Outliers, r.Compress)
 	w := tabwriter.NewWriter(out, 2, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "SCHEDULER\tPREEMPTION\tRUNS\tFINISHED\tAVG JCT\tLOW…HIGH\tGEOMEAN\tP99\tMAKESPAN\tUSEFUL\tHALF PLACED\tDEADLOCKED")
+	fmt.Fprintln(w, "SCHEDULER\tPREEMPTION\tRUNS\tFINISHED\tAVG JCT\tLOW…HIGH\tSIMULATED\tGEOMEAN\tP99\tMAKESPAN\tUSEFUL\tHALF PLACED\tDEADLOCKED")
 	for _, l := range r.Runs {
-		fmt.Fprintf(w, "%s\t%v\t%d\t%v/%d\t%.1f\t%.1f…%.1f\t%.1f\t%.1f\t%.1f\t%.1f %%\t%.1f\t%.1f\n", l.Scheduler, l.Preemption, l.Repetitions, l.Finished, r.Jobs,
-			l.AvgJCT, l.AvgJCTLow, l.AvgJCTHigh, l.GeomeanJCT, l.P99, l.Makespan, 100*l.Useful, l.HalfPlaced, l.Deadlocked)
+		fmt.Fprintf(w, "%s\t%v\t%d\t%v/%d\t%.1f\t%.1f…%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f %%\t%.1f\t%.1f\n", l.Scheduler, l.Preemption, l.Repetitions, l.Finished, r.Jobs,
+			l.AvgJCT, l.AvgJCTLow, l.AvgJCTHigh, l.SimAvgJCT, l.GeomeanJCT, l.P99, l.Makespan, 100*l.Useful, l.HalfPlaced, l.Deadlocked)
 	}
 	w.Flush()
 }
