@@ -27,6 +27,8 @@ type Config struct {
 	RackMeta string
 	// Calibration are the rules for PM scores and variability classes.
 	Calibration profile.Options
+	// Children: there is a way to register dispatched and periodic jobs.
+	Children bool
 	// Grace is how long a committed gang may be incomplete, without an
 	// evaluation of Nomad's under way, before it is taken back into the queue.
 	Grace time.Duration

@@ -63,7 +63,7 @@ func (p *Placer) viewOptions() nomad.ViewOptions {
 func (c Config) viewOptions(prof *profile.Profile, held map[nomad.JobKey][]string) nomad.ViewOptions {
 	return nomad.ViewOptions{
 		Locality: c.Locality, Profile: prof, RackMeta: c.RackMeta,
-		Apps: c.Apps, DefaultClass: c.DefaultClass, Held: held,
+		Apps: c.Apps, DefaultClass: c.DefaultClass, Held: held, Children: c.Children,
 	}
 }
 

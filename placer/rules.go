@@ -26,6 +26,7 @@ type rules struct {
 	Apps         map[string]pal.AppClass `json:"apps"`
 	DefaultClass pal.AppClass            `json:"default_class"`
 	RackMeta     string                  `json:"rack_meta"`
+	Children     bool                    `json:"children"`
 }
 
 type queueRules struct {
@@ -39,7 +40,7 @@ func (p *Placer) publishRules(ctx context.Context) error {
 	q := p.cfg.Queue
 	b, err := json.Marshal(rules{
 		Placement: p.cfg.Placement, Order: q.Order, Locality: p.cfg.Locality, Apps: p.cfg.Apps,
-		DefaultClass: p.cfg.DefaultClass, RackMeta: p.cfg.RackMeta,
+		DefaultClass: p.cfg.DefaultClass, RackMeta: p.cfg.RackMeta, Children: p.cfg.Children,
 		Queue: queueRules{
 			q.Backfill, q.Passing, q.Preempt, q.Migrate, q.FairShare, int64(q.Pass), int64(q.Quantum), q.Tenants,
 		},
@@ -63,7 +64,7 @@ func ReadRules(ctx context.Context, c *nomad.Client) (Config, error) {
 		return cfg, fmt.Errorf("reading variable %q: %w", rulesPath, err)
 	}
 	cfg.Placement, cfg.Locality, cfg.Apps = r.Placement, r.Locality, r.Apps
-	cfg.DefaultClass, cfg.RackMeta = r.DefaultClass, r.RackMeta
+	cfg.DefaultClass, cfg.RackMeta, cfg.Children = r.DefaultClass, r.RackMeta, r.Children
 	q := r.Queue
 	cfg.Queue = queue.Options{
 		Order: r.Order, Backfill: q.Backfill, Passing: q.Passing, Preempt: q.Preempt, Migrate: q.Migrate,

@@ -100,6 +100,9 @@ func (a *Agent) serve(ctx context.Context, file File) error {
 	if err != nil {
 		return err
 	}
+	if err := file.Nomad.serveChildren(client); err != nil {
+		return err
+	}
 	lead := func(ctx context.Context) error {
 		p, err := placer.New(client, rules, a.log, a.hooks)
 		if err != nil {

@@ -227,6 +227,7 @@ func (f File) Rules() (placer.Config, error) {
 		c.Queue.Tenants[t.Namespace] = queue.Tenant{GPUs: t.GPUs, Weight: t.Weight}
 	}
 	f.Calibration.apply(&c.Calibration)
+	c.Children = f.Nomad != nil && f.Nomad.RPCAddress != ""
 	return c, c.Validate()
 }
 

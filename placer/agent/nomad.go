@@ -16,6 +16,19 @@ import (
 // Connect makes a client from the nomad block; what it does not say comes from
 // Nomad's environment variables.
 func (n *Nomad) Connect() (*nomad.Client, error) {
+	cfg, err := n.config()
+	if err != nil {
+		return nil, err
+	}
+	namespace := ""
+	if n != nil {
+		namespace = n.Namespace
+	}
+	return nomad.NewClient(cfg, namespace)
+}
+
+// config is the nomad block as Nomad's own client takes it.
+func (n *Nomad) config() (*api.Config, error) {
 	cfg := api.DefaultConfig()
 	if n == nil {
 		n = &Nomad{}
@@ -48,5 +61,5 @@ func (n *Nomad) Connect() (*nomad.Client, error) {
 		cfg.HttpAuth = &api.HttpBasicAuth{Username: user, Password: password}
 	}
 	cfg.Namespace = "" // every request names its own
-	return nomad.NewClient(cfg, n.Namespace)
+	return cfg, nil
 }

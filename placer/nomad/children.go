@@ -46,3 +46,16 @@ func (c *Client) registerChild(ctx context.Context, job *api.Job, index uint64) 
 	}
 	return &api.JobRegisterResponse{JobModifyIndex: at}, nil
 }
+
+// servesChild says why a child cannot be served, if that is so.
+func (v *View) servesChild(job *api.Job) error {
+	switch {
+	case !Child(job):
+		return nil
+	case hasPayload(job):
+		return ErrPayload
+	case !v.opts.Children:
+		return ErrNoRPC
+	}
+	return nil
+}

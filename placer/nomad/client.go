@@ -20,6 +20,8 @@ type Client struct {
 	api *api.Client
 	// namespace holds our variables.
 	namespace string
+	// children registers what HTTP cannot; nil: nothing does.
+	children Children
 }
 
 // NewClient returns a client that keeps its variables in the given namespace
@@ -44,6 +46,9 @@ var ErrConflict = errors.New("the job changed meanwhile")
 // Register writes a job that was read with the given JobModifyIndex, or fails
 // with [ErrConflict]. The author's source, if Nomad has it, is kept.
 func (c *Client) Register(ctx context.Context, job *api.Job, index uint64) (*api.JobRegisterResponse, error) {
+	if Child(job) {
+		return c.registerChild(ctx, job, index)
+	}
 	opts := &api.RegisterOptions{EnforceIndex: true, ModifyIndex: index, Submission: c.submission(ctx, job)}
 	w := (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(ctx)
 	resp, _, err := c.api.Jobs().RegisterOpts(job, opts, w)

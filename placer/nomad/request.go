@@ -38,6 +38,9 @@ func (v *View) Request(job *api.Job) (Request, error) {
 	if err := servable(job); err != nil {
 		return r, err
 	}
+	if err := v.servesChild(job); err != nil {
+		return r, err
+	}
 	var err error
 	if r.Hints, err = rewrite.ParseHints(job); err != nil {
 		return r, err

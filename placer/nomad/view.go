@@ -31,6 +31,8 @@ type ViewOptions struct {
 	// say nothing.
 	Apps         map[string]pal.AppClass
 	DefaultClass pal.AppClass
+	// Children: dispatched and periodic jobs can be registered.
+	Children bool
 	// Held are GPUs that a decision under way has given out, by job.
 	Held map[JobKey][]string
 }
