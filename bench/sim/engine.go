@@ -27,6 +27,12 @@ type Config struct {
 	Estimate func(i int, j trace.Job) time.Duration
 	Failures Failures
 	Seed     uint64
+	// RoundS lets things happen only every so many seconds, as the PAL artifact
+	// does; 0: when they happen.
+	RoundS float64
+	// More feeds untracked jobs after the trace, as the artifact does, until all
+	// jobs of the trace have finished; nil: none.
+	More func() trace.Job
 	// OnProgress hears of simulated time and jobs done now and then; nil: nobody.
 	OnProgress func(now time.Duration, finished, total int)
 	// Observe sees every change of what runs; nil: nobody.
@@ -61,7 +67,8 @@ type engine struct {
 	next     int // next arrival
 	events   events
 	eventSeq int64
-	finished int
+	tracked  int // jobs of the trace
+	finished int // of those
 	wakeAt   time.Duration
 	use      usage
 	faults   faults
@@ -73,10 +80,10 @@ func (c Config) Run() (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	for e.finished < len(e.jobs) {
+	for e.finished < e.tracked {
 		at, ok := e.nextTime()
 		if !ok {
-			return Outcome{}, fmt.Errorf("simulate: at %v %d of %d jobs wait and nothing will happen any more", e.now, len(e.jobs)-e.finished, len(e.jobs))
+			return Outcome{}, fmt.Errorf("simulate: at %v %d of %d jobs wait and nothing will happen any more", e.now, e.tracked-e.finished, e.tracked)
 		}
 		e.advance(at)
 		e.decide()
@@ -93,20 +100,29 @@ func (c Config) engine() (*engine, error) {
 	if c.Gang == nil {
 		c.Gang = func(j trace.Job) pal.Gang { return pal.SingleGPUs(j.ID, j.Class, j.GPUs) }
 	}
-	e := &engine{Config: c, line: line, jobs: make([]simJob, len(c.Jobs)), index: make(map[string]int, len(c.Jobs))}
-	for i, j := range c.Jobs {
-		if j.GPUs > c.Cluster.NumGPUs() {
-			return nil, fmt.Errorf("job %q needs %d GPUs, the cluster has %d", j.ID, j.GPUs, c.Cluster.NumGPUs())
+	e := &engine{Config: c, line: line, tracked: len(c.Jobs), index: make(map[string]int, len(c.Jobs))}
+	e.jobs = make([]simJob, 0, len(c.Jobs))
+	for _, j := range c.Jobs {
+		if err := e.add(j); err != nil {
+			return nil, err
 		}
-		if _, dup := e.index[j.ID]; dup {
-			return nil, fmt.Errorf("job %q is there twice", j.ID)
-		}
-		e.index[j.ID] = i
-		e.jobs[i] = simJob{gang: c.Gang(j), left: j.WorkS(), first: -1, finish: -1}
 	}
 	e.faults = e.newFaults()
 	e.use = newUsage(c.Cluster.NumGPUs())
 	return e, nil
+}
+
+// add makes room for a job that is to arrive.
+func (e *engine) add(j trace.Job) error {
+	if j.GPUs > e.Cluster.NumGPUs() {
+		return fmt.Errorf("job %q needs %d GPUs, the cluster has %d", j.ID, j.GPUs, e.Cluster.NumGPUs())
+	}
+	if _, dup := e.index[j.ID]; dup {
+		return fmt.Errorf("job %q is there twice", j.ID)
+	}
+	e.index[j.ID] = len(e.jobs)
+	e.jobs = append(e.jobs, simJob{gang: e.Gang(j), left: j.WorkS(), first: -1, finish: -1})
+	return nil
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
@@ -121,6 +137,9 @@ func (e *engine) nextTime() (time.Duration, bool) {
 	}
 	if e.wakeAt > e.now && (!ok || e.wakeAt < at) {
 		at, ok = e.wakeAt, true
+	}
+	if r := seconds(e.RoundS); r > 0 {
+		at = (at + r - 1) / r * r
 	}
 	return at, ok
 }
@@ -144,6 +163,12 @@ func (e *engine) advance(at time.Duration) {
 	for e.next < len(e.jobs) && seconds(e.Jobs[e.next].SubmitS) <= at {
 		e.arrive(e.next)
 		e.next++
+		if e.next == len(e.jobs) && e.More != nil {
+			e.Jobs = append(e.Jobs[:e.next:e.next], e.More())
+			if err := e.add(e.Jobs[e.next]); err != nil {
+				panic(err) // a job of the trace under a new id
+			}
+		}
 	}
 }
 
@@ -198,6 +223,7 @@ func (e *engine) decide() {
 func (e *engine) start(i int, p pal.Placement) {
 	j := &e.jobs[i]
 	e.Cluster.Take(j.gang, p)
+	e.faults.occupy(i, p, true)
 	kind := "start"
 	j.running, j.placement, j.cost, j.since, j.started = true, p, p.Cost(), e.now, e.now
 	if j.first < 0 {
@@ -227,6 +253,7 @@ func (e *engine) observe(i int, kind string, p pal.Placement) {
 func (e *engine) stop(i int, kind string) {
 	j := &e.jobs[i]
 	e.Cluster.Release(j.gang, j.placement)
+	e.faults.occupy(i, j.placement, false)
 	gpus := float64(e.Jobs[i].GPUs)
 	held := (e.now - j.started).Seconds()
 	useful := max(0, (e.now - j.since).Seconds())
@@ -245,9 +272,12 @@ func (e *engine) end(i int) {
 	e.use.wait(-1, -e.Jobs[i].GPUs)
 	j := &e.jobs[i]
 	j.left, j.finish = 0, e.now
-	e.finished++
 	e.line.Finished(e.now, e.Jobs[i].ID)
-	if e.OnProgress != nil && (e.finished%1000 == 0 || e.finished == len(e.jobs)) {
-		e.OnProgress(e.now, e.finished, len(e.jobs))
+	if i >= e.tracked {
+		return
+	}
+	e.finished++
+	if e.OnProgress != nil && (e.finished%1000 == 0 || e.finished == e.tracked) {
+		e.OnProgress(e.now, e.finished, e.tracked)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"container/heap"
 	"math/rand/v2"
 	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
 )
 
 // event is the end of a job's run, or (gpu ≥ 0) a failure or repair.
@@ -62,6 +64,7 @@ type Failures struct {
 type faults struct {
 	rand *rand.Rand
 	down map[int]bool
+	on   map[int]int // which job is on which GPU; nil where nothing fails
 }
 
 // newFaults draws the first failure.
@@ -69,9 +72,24 @@ func (e *engine) newFaults() faults {
 	f := faults{rand: rand.New(rand.NewPCG(e.Seed, 0xfa17)), down: map[int]bool{}}
 	e.faults = f
 	if e.Failures.MTBFH > 0 {
+		e.faults.on = map[int]int{}
 		e.nextFailure()
 	}
-	return f
+	return e.faults
+}
+
+// occupy books who is on which GPU.
+func (f *faults) occupy(job int, p pal.Placement, on bool) {
+	if f.on == nil {
+		return
+	}
+	for _, u := range p.GPUs() {
+		if on {
+			f.on[u] = job
+		} else {
+			delete(f.on, u)
+		}
+	}
 }
 
 func (e *engine) nextFailure() {
@@ -90,27 +108,13 @@ func (e *engine) fault(ev event) {
 		return
 	}
 	e.faults.down[ev.gpu] = true
-	for i := range e.jobs {
-		if e.jobs[i].running && onGPU(&e.jobs[i], ev.gpu) {
-			e.stop(i, "fail")
-			e.line.Stopped(e.now, e.Jobs[i].ID)
-			break
-		}
+	if i, ok := e.faults.on[ev.gpu]; ok {
+		e.stop(i, "fail")
+		e.line.Stopped(e.now, e.Jobs[i].ID)
 	}
 	e.Cluster.SetHealth(ev.gpu, true, false)
 	e.line.Changed()
 	e.eventSeq++
 	e.events.push(event{at: e.now + seconds(e.faults.rand.ExpFloat64()*e.Failures.RepairH*3600), seq: e.eventSeq, gpu: ev.gpu})
 	e.nextFailure()
-}
-
-func onGPU(j *simJob, gpu int) bool {
-	for _, m := range j.placement.Members {
-		for _, u := range m.GPUs {
-			if u == gpu {
-				return true
-			}
-		}
-	}
-	return false
 }

@@ -18,6 +18,9 @@ type Outcome struct {
 	Preemptions int     // runs beyond the first of each job
 	Samples     []Sample
 	MakespanS   float64
+	// Stuck is the number of jobs that never finish: under plain Nomad, gangs
+	// that hold GPUs and wait for each other.
+	Stuck int
 }
 
 // Sample is the state at one time.
@@ -71,20 +74,32 @@ func (u *usage) add(from, to time.Duration) {
 
 func (e *engine) outcome() Outcome {
 	o := Outcome{Samples: e.use.samples}
-	first, last := math.Inf(1), 0.0
-	for i := range e.jobs {
+	for i := range e.jobs[:e.tracked] {
 		j := &e.jobs[i]
-		r := JobResult{ID: e.Jobs[i].ID, GPUs: e.Jobs[i].GPUs, Submit: e.Jobs[i].SubmitS, Start: j.first.Seconds(),
-			Finish: j.finish.Seconds(), Wait: j.waited.Seconds(), Tracked: true}
+		t := e.Jobs[i]
+		r := JobResult{ID: t.ID, Class: t.Class, GPUs: t.GPUs, WorkS: t.WorkS(), Submit: t.SubmitS, Start: j.first.Seconds(),
+			Finish: j.finish.Seconds(), Wait: j.waited.Seconds(), HeldS: j.ranS / float64(t.GPUs), Runs: j.runs,
+			Tier: j.placement.Tier, Tracked: true}
 		o.Jobs = append(o.Jobs, r)
 		o.LostGPUh += j.lostS / 3600
 		o.Preemptions += j.runs - 1
-		first, last = min(first, r.Submit), max(last, r.Finish)
+	}
+	o.totals(&e.use)
+	return o
+}
+
+// totals works out what is the same for every engine.
+func (o *Outcome) totals(u *usage) {
+	first, last := math.Inf(1), 0.0
+	for _, j := range o.Jobs {
+		first, last = min(first, j.Submit), max(last, j.Finish)
+	}
+	if last <= 0 {
+		return
 	}
 	o.MakespanS = last - first
-	o.Utilisation = e.use.busyS / (float64(e.use.gpus) * last)
-	o.Useful = e.use.usefulS / (float64(e.use.gpus) * last)
-	return o
+	o.Utilisation = u.busyS / (float64(u.gpus) * last)
+	o.Useful = u.usefulS / (float64(u.gpus) * last)
 }
 
 // Figures are the usual numbers over the tracked jobs.

@@ -12,6 +12,8 @@ package sim
 
 import (
 	"math"
+
+	"github.com/nomad-pal/nomad-pal/pal"
 )
 
 // Result is what a run comes to.
@@ -28,13 +30,21 @@ type Result struct {
 // -1: never.
 type JobResult struct {
 	ID      string
+	Class   pal.AppClass
 	GPUs    int
+	WorkS   float64
 	Submit  float64
 	Start   float64 // first start
 	Finish  float64
 	Wait    float64
+	HeldS   float64  // how long it held its GPUs in all
+	Runs    int      // starts, the first included; 0: not counted in this mode
+	Tier    pal.Tier // how far apart its GPUs were when it ended; 0: never ran
 	Tracked bool
 }
+
+// Slowdown is the time that the job held its GPUs over its work at cost 1.
+func (j JobResult) Slowdown() float64 { return j.HeldS / j.WorkS }
 
 // JCT is the job completion time.
 func (j JobResult) JCT() float64 { return j.Finish - j.Submit }
@@ -43,8 +53,8 @@ func (r *rounds) result() Result {
 	res := Result{Rounds: int(math.Round(r.t / r.RoundS))}
 	end := 0.0
 	for _, j := range r.jobs[:min(len(r.Jobs), len(r.jobs))] {
-		res.Jobs = append(res.Jobs, JobResult{ID: j.ID, GPUs: j.GPUs, Submit: j.SubmitS, Start: j.firstStart,
-			Finish: j.finish, Wait: j.waitS, Tracked: true})
+		res.Jobs = append(res.Jobs, JobResult{ID: j.ID, Class: j.Class, GPUs: j.GPUs, WorkS: j.WorkS(), Submit: j.SubmitS,
+			Start: j.firstStart, Finish: j.finish, Wait: j.waitS, HeldS: j.attained, Tier: j.placement.Tier, Tracked: true})
 		end = max(end, j.finish)
 	}
 	if end > 0 {

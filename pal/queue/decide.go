@@ -153,7 +153,11 @@ func (p *pass) walk() {
 			continue
 		}
 		if pl, ok := p.fits(b, e); ok {
-			p.start(e, pl)
+			if p.waitsForNear(e, pl) {
+				done[b] = true
+			} else {
+				p.start(e, pl)
+			}
 			continue
 		}
 		if p.preemptFor(e) {
@@ -226,7 +230,7 @@ func (p *pass) fits(b *bucket, e *entry) (pal.Placement, bool) {
 	if p.head != nil {
 		return p.backfill(e)
 	}
-	pl, ok := pal.Place(p.c, e.job.Gang, p.opt.Placement)
+	pl, ok := p.place(e)
 	if !ok {
 		b.failed, b.failedAt = true, p.version
 	}

@@ -4,7 +4,6 @@
 package queue
 
 import (
-	"math"
 	"slices"
 	"time"
 )
@@ -62,5 +61,9 @@ func (l *Line) remaining(e *entry, now time.Duration) time.Duration {
 // likeness weighs a run by how near its size is: 1 for the same, a quarter
 // where one is twice the other.
 func likeness(a, b int) float64 {
-	return math.Pow(4, -math.Abs(math.Log2(float64(a)/float64(b))))
+	if a > b {
+		a, b = b, a
+	}
+	r := float64(a) / float64(b)
+	return r * r
 }

@@ -28,6 +28,9 @@ type Job struct {
 	// be moved. RestartCost is the run time lost each time.
 	Preemptible, Migratable bool
 	RestartCost             time.Duration
+	// NearWait is how long it waits for GPUs closer together; 0: as
+	// [Options.Near] says.
+	NearWait time.Duration
 }
 
 // Order sorts the waiting line.
@@ -43,15 +46,17 @@ const (
 	// and the history of names foretell, and where nothing is known, what a gang
 	// has attained so far (the longer it ran, the longer it will).
 	Adaptive Order = "adaptive"
+	// RoundRobin gives everybody a time slice of a quantum in turn (Gandiva).
+	RoundRobin Order = "round-robin"
 )
 
 // ParseOrder reads an order's name.
 func ParseOrder(s string) (Order, error) {
 	switch o := Order(s); o {
-	case FIFO, Priority, LAS, SRTF, Adaptive:
+	case FIFO, Priority, LAS, SRTF, Adaptive, RoundRobin:
 		return o, nil
 	}
-	return "", fmt.Errorf("queue order %q is unknown (one of fifo, priority, las, srtf, adaptive)", s)
+	return "", fmt.Errorf("queue order %q is unknown (one of fifo, priority, las, srtf, adaptive, round-robin)", s)
 }
 
 // Options are the queue's policy.
@@ -62,7 +67,8 @@ type Options struct {
 	// says; without it the order is strict.
 	Backfill bool
 	// Passing lets a gang behind a head that is not overdue start wherever it
-	// fits, whatever it may do to the head.
+	// fits, whatever that does to the head: for lines where nobody can foretell
+	// run times, or where the head can take what it needs by preemption.
 	Passing bool
 	// Pass is how long a gang may wait before nothing passes it any more;
 	// 0: [DefaultPass].
@@ -71,8 +77,16 @@ type Options struct {
 	Preempt bool
 	// Migrate moves migratable gangs where that saves more than it costs.
 	Migrate bool
-	// Quantum is the attained GPU time of the first level of LAS, and the least
-	// run time before a gang is preempted; 0: [DefaultQuantum].
+	// Near lets a gang that would run much slower than it could, because its GPUs
+	// would lie too far apart, wait for closer ones: at most as long as the wait
+	// is expected to save, a quarter of that where gangs may be moved later. And
+	// it lets gangs move closer together while others wait.
+	Near bool
+	// Avoid keeps gangs off GPUs whose PM score for their class is above it,
+	// unless they could never run on the others; 0: no GPU is avoided.
+	Avoid float64
+	// Quantum is the attained GPU time of the first level of LAS and the time
+	// slice of RoundRobin; 0: [DefaultQuantum].
 	Quantum time.Duration
 	// Tenants limits and weighs tenants; those not listed have no quota and
 	// weight 1.
@@ -94,9 +108,19 @@ type Tenant struct {
 
 // Defaults of [Options].
 const (
-	DefaultPass    = 12 * time.Hour
+	DefaultPass    = 24 * time.Hour
 	DefaultQuantum = time.Hour
+	// DefaultAvoid is the PM score above which a GPU is an outlier.
+	DefaultAvoid = 1.5
 )
+
+// Default is the policy that won in the simulator on average, tail and
+// makespan at once (bench/README.md), for gangs that may be stopped and moved
+// or for gangs that may not.
+func Default(preempt bool) Options {
+	return Options{Order: Adaptive, Placement: pal.Policy{Name: pal.PAL}, Backfill: true, Passing: preempt,
+		Preempt: preempt, Migrate: preempt, Near: true, Avoid: DefaultAvoid}
+}
 
 func (o Options) withDefaults() (Options, error) {
 	if _, err := ParseOrder(string(o.Order)); err != nil {

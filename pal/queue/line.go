@@ -78,7 +78,10 @@ type Line struct {
 	singles []string            // shapes by number of members
 	version uint64              // grows when GPUs may have come free
 	// changedAt is the version of the last call of Changed.
-	changedAt uint64
+	changedAt  uint64
+	nearUntil  time.Duration // when the first gang stops waiting for GPUs closer together
+	leastCosts map[signature]float64
+	avoided    outliers
 }
 
 // New makes an empty line.
@@ -88,7 +91,7 @@ func New(o Options) (*Line, error) {
 		return nil, err
 	}
 	l := &Line{opt: o, entries: map[string]*entry{}, buckets: map[signature]*bucket{}, usage: map[string]int{},
-		history: map[string][]sample{}, learned: map[string]struct{}{}}
+		history: map[string][]sample{}, learned: map[string]struct{}{}, leastCosts: map[signature]float64{}}
 	l.ages.less = func(a, b *entry) bool {
 		if a.waitingSince != b.waitingSince {
 			return a.waitingSince < b.waitingSince
@@ -264,6 +267,8 @@ func (l *Line) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang, 
 		l.enqueue(e)
 	}
 	l.claims = nil // of the old numbers; what they were for is decided anew
+	l.avoided = outliers{}
+	clear(l.leastCosts)
 	l.version++
 }
 
@@ -282,4 +287,5 @@ func (l *Line) sorted() []*entry {
 func (l *Line) Changed() {
 	l.version++
 	l.changedAt = l.version
+	clear(l.leastCosts)
 }

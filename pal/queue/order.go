@@ -35,13 +35,14 @@ func (a key) compare(b key) int {
 
 // keyOf is the key of a gang that waits.
 func (l *Line) keyOf(e *entry) key {
-	if e.overdue {
-		return key{overdue: true, since: e.waitingSince, seq: e.seq}
+	if e.overdue || l.opt.Order == RoundRobin {
+		return key{overdue: e.overdue, since: e.waitingSince, seq: e.seq}
 	}
 	return key{rank: l.rank(e, e.waitingSince), since: e.job.Submitted, seq: e.seq}
 }
 
-// rank is what the order sorts by: it does not change while a gang waits.
+// rank is what the order sorts by: it does not change while a gang waits,
+// except by what its name teaches.
 func (l *Line) rank(e *entry, now time.Duration) float64 {
 	switch l.opt.Order {
 	case Priority:
@@ -51,10 +52,27 @@ func (l *Line) rank(e *entry, now time.Duration) float64 {
 	case SRTF:
 		return l.remaining(e, now).Seconds()
 	case Adaptive:
-		return l.remaining(e, now).Seconds() * float64(e.gpus)
+		if l.opt.Preempt && l.level(e, now) == topLevel {
+			// The long ones take turns no more: the widest first, which leaves
+			// room that the narrow ones fill.
+			return longest - float64(e.gpus)
+		}
+		return l.area(e, now)
 	}
 	return 0
 }
+
+// area is the GPU seconds that a gang is expected to hold at cost 1.
+func (l *Line) area(e *entry, now time.Duration) float64 {
+	return l.remaining(e, now).Seconds() * float64(e.gpus)
+}
+
+// topLevel is the level above which Adaptive makes no difference: gangs
+// expected to hold more than 4.5 GPU hours do not stop each other.
+const topLevel = 8
+
+// longest is more GPU seconds than any gang holds.
+const longest = 1e15
 
 // level is how preemption sees a gang: it may stop gangs of a greater level.
 // LAS levels are powers of 4 of attained GPU time over the quantum; those of
@@ -65,20 +83,23 @@ func (l *Line) level(e *entry, now time.Duration) int {
 	case Priority:
 		return -e.job.Priority
 	case LAS:
-		return powerOf4(e.attained(now).Seconds()*float64(e.gpus), l.opt.Quantum.Seconds())
+		return powerOf4(e.attained(now).Seconds() * float64(e.gpus) / l.opt.Quantum.Seconds())
 	case SRTF:
-		return powerOf4(l.remaining(e, now).Seconds(), 1)
+		return powerOf4(l.remaining(e, now).Seconds())
 	case Adaptive:
-		return powerOf4(l.remaining(e, now).Seconds()*float64(e.gpus), 1)
+		return min(topLevel, powerOf4(l.area(e, now)))
+	case RoundRobin:
+		if e.state >= running && now-e.startedAt >= l.opt.Quantum {
+			return 1
+		}
 	}
 	return 0
 }
 
-// powerOf4 counts how often 4 goes into x/unit: 0 below the unit, 1 from there
-// to 4 times it, and so on.
-func powerOf4(x, unit float64) int {
-	if x < unit {
+// powerOf4 counts how often 4 goes into x: 0 below 1, 1 from 1 to 4, and so on.
+func powerOf4(x float64) int {
+	if x < 1 {
 		return 0
 	}
-	return 1 + int(math.Log2(x/unit)/2)
+	return 1 + int(math.Log2(x)/2)
 }

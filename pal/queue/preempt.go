@@ -18,24 +18,61 @@ func (p *pass) preemptFor(e *entry) bool {
 	if !p.opt.Preempt {
 		return false
 	}
-	victims := p.victims(e)
+	return p.stopEnough(e, p.victims(e)) || p.opt.Order == Adaptive && p.stopEnough(e, p.narrower(e))
+}
+
+// stopEnough stops as many of the victims as it takes for the gang to start,
+// first to last; none if all are not enough.
+func (p *pass) stopEnough(e *entry, victims []*entry) bool {
 	gone := 0
 	var pl pal.Placement
 	ok := false
 	for ; gone < len(victims) && !ok; gone++ {
 		p.c.Release(victims[gone].job.Gang, victims[gone].placement)
 		if p.c.FreeGPUs() >= e.gpus {
-			pl, ok = pal.Place(p.c, e.job.Gang, p.opt.Placement)
+			pl, ok = p.place(e)
 		}
 	}
 	for _, v := range victims[:gone] {
 		p.c.Take(v.job.Gang, v.placement)
 	}
-	if !ok {
-		return false
+	if ok {
+		p.claim(e, pl, victims[:gone])
 	}
-	p.claim(e, pl, victims[:gone])
-	return true
+	return ok
+}
+
+// narrower picks gangs that are no better than a waiting wide one and whose
+// GPUs, at most half as many as it has, are all that it lacks: stopping them
+// puts more GPUs to work. Two wide gangs would otherwise wait for each other's
+// small companions while GPUs idle. Nobody can be stopped for the same reason
+// in turn, since each time more GPUs work.
+func (p *pass) narrower(e *entry) []*entry {
+	level := p.level(e, p.now)
+	var vs []*entry
+	for _, v := range p.running {
+		if v.state == running && v.job.Preemptible && p.settled(v) && p.level(v, p.now) >= level && 3*v.gpus <= e.gpus {
+			vs = append(vs, v)
+		}
+	}
+	slices.SortFunc(vs, func(a, b *entry) int {
+		if c := cmp.Compare(a.gpus, b.gpus); c != 0 {
+			return c
+		}
+		return cmp.Compare(b.startedAt, a.startedAt)
+	})
+	lack, stopped := e.gpus-p.c.FreeGPUs(), 0
+	var chosen []*entry
+	for lack > stopped && len(vs) > 0 {
+		i, _ := slices.BinarySearchFunc(vs, lack-stopped, func(v *entry, n int) int { return v.gpus - n })
+		i = min(i, len(vs)-1) // the narrowest that is enough, or the widest
+		chosen, stopped = append(chosen, vs[i]), stopped+vs[i].gpus
+		vs = slices.Delete(vs, i, i+1)
+	}
+	if lack > stopped || minGain*stopped > e.gpus {
+		return nil
+	}
+	return chosen
 }
 
 // victims lists who may be stopped for a gang, first to go first.
@@ -76,9 +113,8 @@ func (p *pass) settled(v *entry) bool {
 	return p.now-v.startedAt >= minRuns*v.job.RestartCost
 }
 
-// minRuns is how many times its restart cost a gang runs before it is stopped:
-// no more than a tenth of its time is lost.
-const minRuns = 10
+// minRuns is how many times its restart cost a gang runs before it is stopped.
+const minRuns = 2
 
 // claim decides the preemption: those of the victims stop whose GPUs are
 // taken, and nobody else gets what they free.
@@ -100,10 +136,11 @@ func (p *pass) claim(e *entry, pl pal.Placement, victims []*entry) {
 }
 
 // migrate moves gangs whose expected gain is more than twice what the move
-// costs, the largest gain first, while there are GPUs for it. Nothing moves
-// while somebody waits for GPUs that it would take.
+// costs, in the order in which they started, while there are GPUs for it.
+// A move frees as many GPUs as it takes, so only placement suffers while
+// somebody waits.
 func (p *pass) migrate() {
-	if p.head != nil || p.c.FreeGPUs() == 0 {
+	if p.head != nil && !p.opt.Near || p.c.FreeGPUs() == 0 {
 		return
 	}
 	for _, e := range slices.Clone(p.running) {
@@ -119,7 +156,7 @@ func (p *pass) migrate() {
 // better looks for a placement that pays the move.
 func (p *pass) better(e *entry) (pal.Placement, bool) {
 	p.c.Release(e.job.Gang, e.placement)
-	pl, ok := pal.Place(p.c, e.job.Gang, p.opt.Placement)
+	pl, ok := p.place(e)
 	p.c.Take(e.job.Gang, e.placement)
 	if !ok || pl.Cost() >= e.placement.Cost() {
 		return pl, false

@@ -19,11 +19,14 @@ type reservation struct {
 }
 
 // backfill looks for a placement that does not delay the head: one that ends
-// before the head's GPUs are free, or that lies elsewhere. While the head is
-// not overdue, gangs whose run time nobody can foretell may pass it too.
+// before the head's GPUs are free, or that lies elsewhere; with Passing, any.
+// Nothing passes an overdue head.
 func (p *pass) backfill(e *entry) (pal.Placement, bool) {
-	if !p.head.overdue && p.opt.Passing {
-		return pal.Place(p.c, e.job.Gang, p.opt.Placement)
+	if p.head.overdue {
+		return pal.Placement{}, false
+	}
+	if p.opt.Passing {
+		return p.place(e)
 	}
 	if p.reserve == nil {
 		p.reserve = p.reserveFor(p.head)
@@ -31,13 +34,13 @@ func (p *pass) backfill(e *entry) (pal.Placement, bool) {
 	if !p.reserve.known {
 		return pal.Placement{}, false
 	}
-	pl, ok := pal.Place(p.c, e.job.Gang, p.opt.Placement)
+	pl, ok := p.place(e)
 	if ok && p.now+time.Duration(float64(p.remaining(e, p.now))*pl.Cost()) <= p.reserve.at {
 		return pl, true
 	}
 	free := p.hold(p.reserve.placement)
 	defer free()
-	return pal.Place(p.c, e.job.Gang, p.opt.Placement)
+	return p.place(e)
 }
 
 // reserveFor foresees where the head starts: running gangs end one after the
@@ -62,7 +65,7 @@ func (p *pass) reserveFor(head *entry) *reservation {
 			p.c.Release(ends[done].job.Gang, ends[done].placement)
 			next--
 		}
-		if pl, ok := pal.Place(p.c, head.job.Gang, p.opt.Placement); ok {
+		if pl, ok := p.place(head); ok {
 			return &reservation{at: max(p.now, ends[done-1].expectedEnd), placement: pl, known: true}
 		}
 		next = 1 + done // fragmented: try again with twice as many gone

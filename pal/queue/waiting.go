@@ -23,6 +23,7 @@ const (
 	ReasonGPUs      Reason = "gpus"       // too few GPUs are free
 	ReasonScattered Reason = "scattered"  // enough are free, but not where it could use them
 	ReasonReserved  Reason = "reserved"   // those it could use are kept for a gang ahead
+	ReasonNear      Reason = "near"       // it fits, but hopes for GPUs closer together
 	ReasonNext      Reason = "next-round" // it fits: the next decision starts it
 )
 
@@ -59,6 +60,8 @@ func (w Wait) String() string {
 		return s + fmt.Sprintf("waits: %d GPUs are free, but not where its %d could run", w.Free, w.GPUs)
 	case ReasonReserved:
 		return s + fmt.Sprintf("waits: the %d free GPUs are kept for %s, which goes first", w.Free, w.Ahead)
+	case ReasonNear:
+		return s + "waits for a while for GPUs closer together"
 	case ReasonNext:
 		return s + "starts with the next decision"
 	}
@@ -132,11 +135,14 @@ func (p *pass) reason(e *entry, ahead string) (Reason, []string) {
 	case e.gpus > p.c.FreeGPUs():
 		return ReasonGPUs, nil
 	}
-	if _, ok := pal.Place(p.c, e.job.Gang, p.opt.Placement); !ok {
+	pl, ok := p.place(e)
+	switch {
+	case !ok:
 		return ReasonScattered, nil
-	}
-	if ahead != "" {
+	case ahead != "":
 		return ReasonReserved, nil
+	case p.waitsForNear(e, pl):
+		return ReasonNear, nil
 	}
 	return ReasonNext, nil
 }
@@ -144,16 +150,11 @@ func (p *pass) reason(e *entry, ahead string) (Reason, []string) {
 // everFits says whether the gang would fit if nothing of ours ran.
 func (p *pass) everFits(e *entry) bool {
 	if e.gpus <= p.c.FreeGPUs() {
-		if _, ok := pal.Place(p.c, e.job.Gang, p.opt.Placement); ok {
+		if _, ok := p.place(e); ok {
 			return true
 		}
 	}
-	for _, r := range p.running {
-		p.c.Release(r.job.Gang, r.placement)
-	}
-	_, ok := pal.Place(p.c, e.job.Gang, p.opt.Placement)
-	for _, r := range p.running {
-		p.c.Take(r.job.Gang, r.placement)
-	}
-	return ok
+	fits := false
+	p.withoutRunning(func() { _, fits = p.place(e) })
+	return fits
 }

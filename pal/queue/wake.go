@@ -21,6 +21,7 @@ func (l *Line) Wake(now time.Duration) (at time.Duration, ok bool) {
 	if len(l.ages.es) > 0 {
 		soon(l.ages.es[0].waitingSince + l.opt.Pass)
 	}
+	soon(l.nearUntil)
 	if l.opt.Preempt && len(l.live) > 0 {
 		for _, e := range l.running {
 			if e.job.Preemptible {
@@ -50,6 +51,8 @@ func (l *Line) nextLevel(e *entry, now time.Duration) time.Duration {
 			edge *= 4
 		}
 		return now + (edge-attained*time.Duration(e.gpus))/time.Duration(e.gpus) + time.Nanosecond
+	case RoundRobin:
+		return e.startedAt + l.opt.Quantum
 	case SRTF, Adaptive:
 		return now + l.opt.Quantum/4
 	}

@@ -1,0 +1,256 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package sim
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/bench/trace"
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// Nomad is a run under plain Nomad as it behaves without a placer: every
+// allocation is placed as soon as it fits, on a random GPU of the node with the
+// best score for CPU and memory (Nomad does not see GPUs when it scores); what
+// does not fit stays in a blocked evaluation, and when something comes free all
+// blocked evaluations are tried in no order. A gang starts to work once all
+// its allocations run; until then those that do hold their GPUs.
+type Nomad struct {
+	Jobs    []trace.Job
+	Cluster *pal.Cluster
+	// Spread is Nomad's spread algorithm instead of bin packing.
+	Spread bool
+	// RendezvousS is how long an incomplete gang holds its GPUs before its
+	// program gives up and all its allocations start anew; 0: for ever.
+	RendezvousS float64
+	Seed        uint64
+}
+
+// nomadCandidates is how many feasible nodes Nomad compares for an allocation
+// of a batch job (scheduler: limit iterator, batch).
+const nomadCandidates = 2
+
+// nomadJob is a job in Nomad's books.
+type nomadJob struct {
+	gang    pal.Gang
+	members []pal.Member
+	round   int // attempts at a rendezvous
+	first   time.Duration
+	finish  time.Duration
+	done    bool
+	tier    pal.Tier
+	cost    float64
+}
+
+type nomadEngine struct {
+	Nomad
+	rand     *rand.Rand
+	jobs     []nomadJob
+	blocked  []int
+	used     []int // GPUs in use per device group
+	events   events
+	seq      int64
+	now      time.Duration
+	finished int
+	use      usage
+}
+
+// Run simulates until every job has finished, or nothing can happen any more:
+// then Outcome.Stuck counts the jobs that hold or wait for GPUs for ever.
+func (n Nomad) Run() (Outcome, error) {
+	e := &nomadEngine{Nomad: n, rand: rand.New(rand.NewPCG(n.Seed, 0x40ad)), jobs: make([]nomadJob, len(n.Jobs)),
+		used: make([]int, n.Cluster.Groups()), use: newUsage(n.Cluster.NumGPUs())}
+	for i, j := range n.Jobs {
+		if j.GPUs > n.Cluster.NumGPUs() {
+			return Outcome{}, fmt.Errorf("job %q needs %d GPUs, the cluster has %d", j.ID, j.GPUs, n.Cluster.NumGPUs())
+		}
+		e.jobs[i] = nomadJob{gang: pal.SingleGPUs(j.ID, j.Class, j.GPUs), first: -1, finish: -1}
+	}
+	next := 0
+	for e.finished < len(e.jobs) {
+		at, ok := e.events.nextAt()
+		if next < len(e.jobs) {
+			if t := seconds(n.Jobs[next].SubmitS); !ok || t <= at {
+				e.step(t)
+				e.use.wait(1, n.Jobs[next].GPUs)
+				e.evaluate(next)
+				next++
+				continue
+			}
+		}
+		if !ok {
+			break
+		}
+		e.step(at)
+		ev, _ := e.events.popUntil(at)
+		e.happen(ev)
+	}
+	return e.outcome(), nil
+}
+
+func (e *nomadEngine) step(at time.Duration) {
+	e.use.add(e.now, at)
+	e.now = at
+}
+
+// Events carry the attempt in gpu: an end has -1, a rendezvous its number.
+func (e *nomadEngine) happen(ev event) {
+	j := &e.jobs[ev.job]
+	switch {
+	case ev.gpu < 0:
+		j.done, j.finish = true, e.now
+		e.finished++
+		e.use.run(-j.gang.GPUs(), j.cost)
+		e.free(j)
+		e.unblock(-1)
+	case ev.gpu == j.round && !e.complete(j) && len(j.members) > 0:
+		e.free(j)
+		j.round++
+		e.unblock(ev.job)
+	}
+}
+
+func (e *nomadEngine) complete(j *nomadJob) bool { return len(j.members) == j.gang.GPUs() }
+
+func (e *nomadEngine) free(j *nomadJob) {
+	for _, m := range j.members {
+		e.Cluster.SetTaken(m.GPUs[0], false)
+		e.used[m.Group]--
+	}
+	j.members = nil
+}
+
+// unblock tries every blocked evaluation, in no order; again, if it is a job,
+// is tried after the others.
+func (e *nomadEngine) unblock(again int) {
+	waiting := e.blocked
+	e.blocked = nil
+	e.rand.Shuffle(len(waiting), func(a, b int) { waiting[a], waiting[b] = waiting[b], waiting[a] })
+	held := false
+	for _, i := range waiting {
+		held = held || i == again
+		if i != again {
+			e.evaluate(i)
+		}
+	}
+	if held {
+		e.evaluate(again)
+	}
+}
+
+// evaluate places what fits of a job; the rest blocks.
+func (e *nomadEngine) evaluate(i int) {
+	j := &e.jobs[i]
+	before := len(j.members)
+	order := e.rand.Perm(e.Cluster.Groups())
+	for !e.complete(j) {
+		g := e.bestNode(j, order)
+		if g < 0 {
+			break
+		}
+		e.place(j, g)
+	}
+	if e.complete(j) {
+		e.begin(i)
+		return
+	}
+	e.blocked = append(e.blocked, i)
+	if before == 0 && len(j.members) > 0 && e.RendezvousS > 0 {
+		e.push(e.now+seconds(e.RendezvousS), i, j.round)
+	}
+}
+
+func (e *nomadEngine) push(at time.Duration, job, gpu int) {
+	e.seq++
+	e.events.push(event{at: at, seq: e.seq, job: job, gpu: gpu})
+}
+
+func (e *nomadEngine) begin(i int) {
+	j := &e.jobs[i]
+	p := pal.Measure(e.Cluster, j.gang, j.members)
+	j.first, j.tier, j.cost = e.now, p.Tier, p.Cost()
+	e.use.wait(-1, -j.gang.GPUs())
+	e.use.run(j.gang.GPUs(), j.cost)
+	e.push(e.now+seconds(e.Jobs[i].WorkS()*j.cost), i, -1)
+}
+
+// bestNode is the better of the first feasible nodes in the evaluation's
+// random order, -1 if there is none.
+func (e *nomadEngine) bestNode(j *nomadJob, order []int) int {
+	best, bestScore, seen := -1, math.Inf(-1), 0
+	for _, g := range order {
+		if _, n := e.Cluster.GroupGPUs(g); e.used[g] == n {
+			continue
+		}
+		if s := e.score(j, g); s > bestScore {
+			best, bestScore = g, s
+		}
+		if seen++; seen == nomadCandidates {
+			break
+		}
+	}
+	return best
+}
+
+// score is Nomad's for the node after the allocation: the mean of fit (0…1,
+// structs.ScoreFitBinPack or ScoreFitSpread over 18) and, where the node runs
+// allocations of the job already, the job anti-affinity. An allocation is
+// taken to need the CPU and memory of its share of the node's GPUs.
+func (e *nomadEngine) score(j *nomadJob, g int) float64 {
+	_, n := e.Cluster.GroupGPUs(g)
+	free := 1 - float64(e.used[g]+1)/float64(n)
+	fit := (20 - 2*math.Pow(10, free)) / 18
+	if e.Spread {
+		fit = (2*math.Pow(10, free) - 2) / 18
+	}
+	same := 0
+	for _, m := range j.members {
+		if m.Group == g {
+			same++
+		}
+	}
+	if same == 0 {
+		return fit
+	}
+	return (fit - float64(same+1)/float64(j.gang.GPUs())) / 2
+}
+
+// place puts one allocation on a random free GPU of the device group.
+func (e *nomadEngine) place(j *nomadJob, g int) {
+	first, n := e.Cluster.GroupGPUs(g)
+	pick := e.rand.IntN(n - e.used[g])
+	for u := first; u < first+n; u++ {
+		if !e.Cluster.Available(u) {
+			continue
+		}
+		if pick == 0 {
+			e.Cluster.SetTaken(u, true)
+			e.used[g]++
+			j.members = append(j.members, pal.Member{Group: g, GPUs: []int{u}})
+			return
+		}
+		pick--
+	}
+}
+
+func (e *nomadEngine) outcome() Outcome {
+	o := Outcome{Samples: e.use.samples}
+	for i := range e.jobs {
+		j, t := &e.jobs[i], e.Jobs[i]
+		r := JobResult{ID: t.ID, Class: t.Class, GPUs: t.GPUs, WorkS: t.WorkS(), Submit: t.SubmitS,
+			Start: -1, Finish: -1, Wait: -1, Runs: j.round + 1, Tracked: j.done}
+		if j.done {
+			r.Start, r.Finish = j.first.Seconds(), j.finish.Seconds()
+			r.Wait, r.HeldS, r.Tier = r.Start-r.Submit, r.Finish-r.Start, j.tier
+		} else {
+			o.Stuck++
+		}
+		o.Jobs = append(o.Jobs, r)
+	}
+	o.totals(&e.use)
+	return o
+}
