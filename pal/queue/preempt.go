@@ -42,16 +42,21 @@ func (p *pass) stopEnough(e *entry, victims []*entry) bool {
 	return ok
 }
 
-// narrower picks gangs that are no better than a waiting wide one and whose
-// GPUs, at most half as many as it has, are all that it lacks: stopping them
-// puts more GPUs to work. Two wide gangs would otherwise wait for each other's
-// small companions while GPUs idle. Nobody can be stopped for the same reason
-// in turn, since each time more GPUs work.
+// minGain is how many times the GPUs of those stopped a wide gang must have to
+// stop gangs of its own level.
+const minGain = 3
+
+// narrower picks, for a wide gang of the top level, gangs of that level whose
+// few GPUs are all that it lacks: stopping them puts more GPUs to work. A wide
+// gang would otherwise wait for its small equals while GPUs idle. Nobody can be
+// stopped for the same reason in turn, since each time more GPUs work.
 func (p *pass) narrower(e *entry) []*entry {
-	level := p.level(e, p.now)
+	if p.level(e, p.now) < topLevel {
+		return nil
+	}
 	var vs []*entry
 	for _, v := range p.running {
-		if v.state == running && v.job.Preemptible && p.settled(v) && p.level(v, p.now) >= level && 3*v.gpus <= e.gpus {
+		if v.state == running && v.job.Preemptible && p.settled(v) && p.level(v, p.now) == topLevel && minGain*v.gpus <= e.gpus {
 			vs = append(vs, v)
 		}
 	}
