@@ -1,0 +1,142 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package rpc
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// onServer is a job as a server sends it, with a field that nobody knows.
+const onServer = `{
+  "ID": "train/dispatch-1", "ParentID": "train", "Dispatched": true, "Payload": "\u0000", "Future": {"x": [1]},
+  "Constraints": [{"LTarget": "${meta.pal_gate}", "RTarget": "open", "Operand": "="}],
+  "TaskGroups": [{
+    "Name": "g", "Count": 1, "Constraints": null, "Unknown": 7,
+    "Tasks": [
+      {"Name": "side", "Resources": {"CPU": 10, "Devices": null}},
+      {"Name": "main", "Resources": {"CPU": 10, "Devices": [{"Name": "nvidia/gpu", "Count": 2, "Constraints": null}]}}
+    ]
+  }]
+}`
+
+func serverJob(t *testing.T) map[string]any {
+	t.Helper()
+	var m map[string]any
+	if err := json.Unmarshal([]byte(onServer), &m); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func pinned() *api.Job {
+	pin := func(l, r string) []*api.Constraint {
+		return []*api.Constraint{{LTarget: l, RTarget: r, Operand: "set_contains_any"}}
+	}
+	id, name, count := "train/dispatch-1", "g", uint64(2)
+	return &api.Job{ID: &id, TaskGroups: []*api.TaskGroup{{
+		Name: &name, Constraints: pin("${node.unique.id}", "nomad-pal,n1"),
+		Tasks: []*api.Task{
+			{Name: "side", Resources: &api.Resources{}},
+			{Name: "main", Resources: &api.Resources{Devices: []*api.RequestedDevice{
+				{Name: "nvidia/gpu", Count: &count, Constraints: pin("${device.ids}", "nomad-pal,G1,G2")},
+			}}},
+		},
+	}}}
+}
+
+func TestTransfer(t *testing.T) {
+	got := serverJob(t)
+	if err := transfer(got, pinned()); err != nil {
+		t.Fatal(err)
+	}
+	pin := func(l, r string) []any {
+		return []any{map[string]any{"LTarget": l, "RTarget": r, "Operand": "set_contains_any"}}
+	}
+	want := serverJob(t)
+	want["Constraints"] = nil
+	group := want["TaskGroups"].([]any)[0].(map[string]any)
+	group["Constraints"], group["Affinities"] = pin("${node.unique.id}", "nomad-pal,n1"), nil
+	task := group["Tasks"].([]any)[1].(map[string]any)
+	device := task["Resources"].(map[string]any)["Devices"].([]any)[0].(map[string]any)
+	device["Constraints"], device["Affinities"] = pin("${device.ids}", "nomad-pal,G1,G2"), nil
+	if d := cmp.Diff(want, plain(t, got)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// plain is m with types as JSON has them.
+func plain(t *testing.T, m map[string]any) map[string]any {
+	t.Helper()
+	b, err := json.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out map[string]any
+	if err := json.Unmarshal(b, &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func TestTransferRefuses(t *testing.T) {
+	for _, c := range []struct {
+		name, want string
+		change     func(server map[string]any)
+	}{
+		{"another group", `group "g" is h on the server`, func(m map[string]any) {
+			m["TaskGroups"].([]any)[0].(map[string]any)["Name"] = "h"
+		}},
+		{"no groups", "has 0 TaskGroups, want 1", func(m map[string]any) { m["TaskGroups"] = nil }},
+		{"a task less", "has 1 Tasks, want 2", func(m map[string]any) {
+			g := m["TaskGroups"].([]any)[0].(map[string]any)
+			g["Tasks"] = g["Tasks"].([]any)[1:]
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := serverJob(t)
+			c.change(m)
+			if err := transfer(m, pinned()); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestDropEmptyPayload(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		payload any
+		refused bool
+	}{
+		{"none", nil, false},
+		{"empty", "", false},
+		{"nothing, compressed", "\x00", false},
+		{"as bytes", []byte{0}, false},
+		{"something", "\x05\x10hello", true},
+		{"something as bytes", []byte("\x01\x00x"), true},
+		{"of a strange kind", 7, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			job := map[string]any{"Payload": c.payload}
+			err := dropEmptyPayload(job)
+			if errors.Is(err, nomad.ErrPayload) != c.refused {
+				t.Errorf("error %v", err)
+			}
+			if !c.refused && job["Payload"] != nil {
+				t.Errorf("payload %q is left", job["Payload"])
+			}
+			if c.refused && job["Payload"] == nil {
+				t.Error("the payload is gone")
+			}
+		})
+	}
+}
