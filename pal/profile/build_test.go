@@ -171,6 +171,24 @@ func TestBuildScoresOfNoiseAreOneClass(t *testing.T) {
 	}
 }
 
+// A group whose spread is at the bound does not change over and back.
+func TestBuildSingleClassHasHysteresis(t *testing.T) {
+	var p *Profile
+	for i, step := range []struct {
+		width  float64 // of the scores, by which the spread is nearly it
+		single bool
+	}{{0.0095, true}, {0.0110, true}, {0.0130, false}, {0.0095, false}, {0.0070, true}} {
+		var times []float64
+		for k := range 101 {
+			times = append(times, 1+step.width*(float64(k)/100-0.5))
+		}
+		p = mustBuild(t, fleet(times...), DefaultOptions(), p)
+		if g, _ := p.Group(model, pal.ClassA, "k"); g.SingleClass != step.single {
+			t.Errorf("step %d, spread %.5f: single class %v, want %v", i+1, g.Spread, g.SingleClass, step.single)
+		}
+	}
+}
+
 func TestBuildHysteresis(t *testing.T) {
 	// Eleven GPUs at the median hold it still.
 	base := []float64{0.96, 0.97, 0.98, 1.02, 1.03, 1.04, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}

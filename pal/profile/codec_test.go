@@ -4,6 +4,7 @@
 package profile
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -92,7 +93,7 @@ func TestJoinErrors(t *testing.T) {
 		want   string
 	}{
 		{"none", nil, "no shards"},
-		{"one missing", ps[1:], "profile version 1: "},
+		{"one missing", ps[1:], fmt.Sprintf("profile version 1: %d of %d shards", len(ps)-1, len(ps))},
 		{"twice the same", append([]Shard{ps[1]}, ps[1:]...), "out of range or twice"},
 		{"mixed versions", append([]Shard{qs[0]}, ps[1:]...), "mixed"},
 		{"changed", append([]Shard{ps[0], broken}, ps[2:]...), "checksum is wrong"},

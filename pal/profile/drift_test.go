@@ -61,6 +61,21 @@ func TestDriftFindsCreep(t *testing.T) {
 	t.Error("creep of 1 % in 20 sessions not confirmed")
 }
 
+// A lasting shift of one standard deviation is below what the moving average
+// can see: the sum sees it.
+func TestDriftSumsUpSmallShifts(t *testing.T) {
+	d := NewDrift(1, 0)
+	for s := 1; s <= 15; s++ {
+		if d.Observe(1+minSigma).State == Alarmed {
+			if s < 8 {
+				t.Errorf("alarm after %d sessions already", s)
+			}
+			return
+		}
+	}
+	t.Error("no alarm in 15 sessions")
+}
+
 // Bounds on normal noise of the size measured on Longhorn (median GPU 0.11 %,
 // noisiest tenth from 0.25 %): bench/calibration has them on the measured
 // noise itself.
