@@ -18,6 +18,7 @@ import (
 // artifact-v1.4) with its rounds and its quirks. Placement is pal.Place.
 type Faithful struct {
 	Jobs     []trace.Job
+	From, To int // the run ends when these jobs have finished; 0, 0: all of the trace
 	Cluster  *pal.Cluster
 	Policy   string // pal, pm-first, packed-sticky, packed-nonsticky, random-sticky, random-nonsticky
 	Order    string // fifo, las, srtf
@@ -94,7 +95,10 @@ type rounds struct {
 
 // Run simulates until every job of the trace has finished.
 func (f Faithful) Run() (Result, error) {
-	r := &rounds{Faithful: f, tracked: len(f.Jobs)}
+	if f.To == 0 {
+		f.To = len(f.Jobs) - 1
+	}
+	r := &rounds{Faithful: f, tracked: f.To - f.From + 1}
 	if err := r.check(); err != nil {
 		return Result{}, err
 	}
@@ -174,11 +178,13 @@ func (r *rounds) finish(j *roundJob) {
 	r.Cluster.Release(j.gang, j.placement)
 	j.running, j.finish = false, r.t
 	r.emit(j, "finish", nil)
-	if j.index < len(r.Jobs) {
+	if r.follows(j) {
 		r.tracked--
 	}
 	r.lastRun = nil
 }
+
+func (r *rounds) follows(j *roundJob) bool { return j.index >= r.From && j.index <= r.To }
 
 func (r *rounds) emit(j *roundJob, kind string, gpus []int) {
 	if r.OnEvent != nil {

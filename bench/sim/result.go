@@ -52,7 +52,10 @@ func (j JobResult) JCT() float64 { return j.Finish - j.Submit }
 func (r *rounds) result() Result {
 	res := Result{Rounds: int(math.Round(r.t / r.RoundS))}
 	end := 0.0
-	for _, j := range r.jobs[:min(len(r.Jobs), len(r.jobs))] {
+	for _, j := range r.jobs {
+		if !r.follows(j) {
+			continue
+		}
 		res.Jobs = append(res.Jobs, JobResult{ID: j.ID, Class: j.Class, GPUs: j.GPUs, WorkS: j.WorkS(), Submit: j.SubmitS,
 			Start: j.firstStart, Finish: j.finish, Wait: j.waitS, HeldS: j.attained, Tier: j.placement.Tier, Tracked: true})
 		end = max(end, j.finish)

@@ -1,0 +1,199 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Package simulate is `nomad-pal simulate`: it plays a trace, a generated
+// workload or the history of a Nomad cluster under a policy and reports what
+// would become of the jobs, as a table, JSON, CSV or an HTML page with plots.
+package simulate
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// options are the command line.
+type options struct {
+	faithful    bool
+	trace       string
+	generate    string
+	jobs        int
+	load        float64
+	fromNomad   bool
+	profile     profiles
+	nodes       int
+	gpusPerNode int
+	rackNodes   int
+	cluster     string
+	outliers    int
+	locality    localityFlag
+	policy      string
+	order       string
+	backfill    bool
+	preempt     bool
+	migrate     bool
+	passing     bool
+	near        bool
+	avoid       float64
+	pass        time.Duration
+	restart     time.Duration
+	mtbf        time.Duration
+	repair      time.Duration
+	estimates   string
+	rendezvous  time.Duration
+	track       string
+	seed        uint64
+	json        bool
+	csv         string
+	html        string
+	quiet       bool
+	set         map[string]bool // flags given on the command line
+}
+
+// profiles are the measurement files per application class.
+type profiles map[pal.AppClass]string
+
+func (p profiles) String() string { return "" }
+
+func (p profiles) Set(s string) error {
+	for _, kv := range strings.Split(s, ",") {
+		k, file, ok := strings.Cut(kv, "=")
+		if !ok || file == "" {
+			return fmt.Errorf("%q is not CLASS=FILE", kv)
+		}
+		c, err := pal.ParseAppClass(k)
+		if err != nil {
+			return err
+		}
+		p[c] = file
+	}
+	return nil
+}
+
+// localityFlag is one penalty across nodes, or TIER=PENALTY,….
+type localityFlag struct {
+	text string
+	pal.Locality
+}
+
+func (l *localityFlag) String() string { return l.text }
+
+func (l *localityFlag) Set(s string) error {
+	var loc pal.Locality
+	if !strings.Contains(s, "=") {
+		s = "node=1,cluster=" + s
+	}
+	for _, kv := range strings.Split(s, ",") {
+		name, v, _ := strings.Cut(kv, "=")
+		t, err := pal.ParseTier(name)
+		if err != nil {
+			return err
+		}
+		var p float64
+		if _, err := fmt.Sscanf(v, "%g", &p); err != nil || t == 0 {
+			return fmt.Errorf("%q is not TIER=PENALTY", kv)
+		}
+		for c := range pal.NumClasses {
+			loc[t][c] = p
+		}
+	}
+	if err := loc.Validate(); err != nil {
+		return err
+	}
+	l.text, l.Locality = s, loc
+	return nil
+}
+
+// parse reads the command line; flag.ErrHelp where help was asked for.
+func parse(args []string, stderr io.Writer) (*options, error) {
+	o := &options{profile: profiles{}, set: map[string]bool{}}
+	o.locality = localityFlag{"1.7", pal.TwoTier(pal.DefaultPenalty)}
+	f := flag.NewFlagSet("simulate", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.Usage = func() {
+		fmt.Fprint(stderr, usage)
+		f.PrintDefaults()
+	}
+	o.inputFlags(f)
+	o.policyFlags(f)
+	f.Uint64Var(&o.seed, "seed", 42, "seed of everything that is drawn; the same seed repeats a run to the byte")
+	f.BoolVar(&o.json, "json", false, "print the report as JSON")
+	f.StringVar(&o.csv, "csv", "", "write one line a job to `FILE`")
+	f.StringVar(&o.html, "html", "", "write a report with plots to `FILE`, readable offline")
+	f.BoolVar(&o.quiet, "quiet", false, "no progress on standard error")
+	if err := f.Parse(args); err != nil {
+		return nil, err
+	}
+	if f.NArg() > 0 {
+		return nil, fmt.Errorf("argument %q is not a flag", f.Arg(0))
+	}
+	f.Visit(func(f *flag.Flag) { o.set[f.Name] = true })
+	return o, o.check()
+}
+
+func (o *options) inputFlags(f *flag.FlagSet) {
+	f.StringVar(&o.trace, "trace", "", "read jobs from `FILE` (Sia CSV, Philly JSON, Helios CSV or Alibaba CSV)")
+	f.StringVar(&o.generate, "generate", "sia", "without -trace: generate jobs as sia (Sia-Philly-like) or heavy (large shared cluster)")
+	f.IntVar(&o.jobs, "jobs", 160, "how many jobs to generate")
+	f.Float64Var(&o.load, "load", 1, "scale of the arrival rate: 2 lets jobs come twice as fast")
+	f.BoolVar(&o.fromNomad, "from-nomad", false, "replay the cluster and the job history of NOMAD_ADDR")
+	f.Var(o.profile, "profile", "measurements to draw the GPUs from: `A=FILE,B=FILE,…` (CSV with columns uuid and perf)")
+	f.IntVar(&o.nodes, "nodes", 16, "nodes of the cluster")
+	f.IntVar(&o.gpusPerNode, "gpus-per-node", 4, "GPUs of a node")
+	f.IntVar(&o.rackNodes, "rack-nodes", 0, "nodes of a rack; 0: racks are unknown")
+	f.StringVar(&o.cluster, "cluster", "longhorn", "without -profile: whose published variability (longhorn, frontera, lonestar6)")
+	f.IntVar(&o.outliers, "outliers", -1, "without -profile: how many GPUs are outliers; -1: as many as measured")
+	f.Var(&o.locality, "locality", "slowdown of a gang across nodes, or `TIER=PENALTY,…` (island, numa, node, rack, datacenter, cluster)")
+	f.DurationVar(&o.mtbf, "mtbf", 0, "mean time between failures of one GPU; 0: none fail")
+	f.DurationVar(&o.repair, "repair", 12*time.Hour, "mean time to repair a GPU")
+}
+
+func (o *options) policyFlags(f *flag.FlagSet) {
+	f.BoolVar(&o.faithful, "faithful", false, "repeat the PAL artifact's simulator, rounds and quirks included")
+	f.StringVar(&o.policy, "policy", "pal", "placement: pal, pm-first, packed, spread, random; baselines: nomad, nomad-spread, tiresias, gandiva; with -faithful: pal, pm-first, packed-sticky, packed-nonsticky, random-sticky, random-nonsticky")
+	f.StringVar(&o.order, "order", "", "queue: fifo, priority, las, srtf, adaptive (default adaptive; with -faithful fifo)")
+	f.BoolVar(&o.backfill, "backfill", true, "let gangs pass a head that does not fit, within the bound of -pass")
+	f.BoolVar(&o.preempt, "preempt", false, "stop running gangs for others (they checkpoint and restart)")
+	f.BoolVar(&o.migrate, "migrate", false, "move running gangs where that pays (default: as -preempt with order adaptive)")
+	f.BoolVar(&o.passing, "passing", false, "let gangs pass the head wherever they fit (default: as -preempt with order adaptive)")
+	f.BoolVar(&o.near, "near", false, "let gangs wait a while for GPUs closer together (default: true with order adaptive)")
+	f.Float64Var(&o.avoid, "avoid", 0, "keep gangs off GPUs with a PM score above this; 0: none (default: 1.5 with order adaptive)")
+	f.DurationVar(&o.pass, "pass", 0, "how long a gang may be passed before nothing starts ahead of it; 0: the default")
+	f.DurationVar(&o.restart, "restart-cost", time.Minute, "run time that a gang loses when it is stopped or moved")
+	f.StringVar(&o.estimates, "estimates", "none", "what users say of run times: none, exact, or wrong:F (off by a factor of up to F either way)")
+	f.DurationVar(&o.rendezvous, "rendezvous", 0, "of policy nomad: when an incomplete gang gives up and starts anew; 0: never")
+	f.StringVar(&o.track, "track", "", "with -faithful: follow jobs `FROM-TO` only (default: all of the trace)")
+}
+
+const usage = `Usage: nomad-pal simulate [options]
+
+  Plays a workload under a policy and reports what would become of the jobs.
+
+`
+
+func (o *options) check() error {
+	switch {
+	case o.nodes <= 0 || o.gpusPerNode <= 0:
+		return errors.New("-nodes and -gpus-per-node must be positive")
+	case !(o.load > 0):
+		return fmt.Errorf("-load %v must be positive", o.load)
+	case o.jobs <= 0:
+		return fmt.Errorf("-jobs %d must be positive", o.jobs)
+	case o.fromNomad && (o.trace != "" || o.faithful):
+		return errors.New("-from-nomad goes with neither -trace nor -faithful")
+	case o.seed > 1<<32-1:
+		return fmt.Errorf("-seed %d is above %d", o.seed, uint32(1<<32-1))
+	}
+	if o.order == "" {
+		o.order = "adaptive"
+		if o.faithful {
+			o.order = "fifo"
+		}
+	}
+	return nil
+}
