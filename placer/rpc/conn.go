@@ -23,6 +23,14 @@ const (
 	kindTLS   = 0x04
 )
 
+// Servers hang up without a word on whom they do not trust: with TLS 1.3 only
+// after the handshake (nomad/rpc.go, validateServer).
+const (
+	tlsHint = "\nServers with verify_server_hostname take only certificates made out to client.<region>.nomad or " +
+		"server.<region>.nomad (nomad tls cert create -client)"
+	noTLSHint = "\nServers with tls { rpc = true } take only TLS connections: set ca_cert, client_cert and client_key"
+)
+
 // callLimit is how long a server may take, leader elections included.
 const callLimit = 30 * time.Second
 
@@ -30,6 +38,7 @@ const callLimit = 30 * time.Second
 type conn struct {
 	net.Conn
 	codec *msgpackrpc.MsgpackCodec
+	hint  string // what to think of when calls break off
 }
 
 // dial connects to the first server that answers.
@@ -55,8 +64,9 @@ func (s *Servers) dialOne(ctx context.Context, address string) (*conn, error) {
 		plain.Close()
 		return nil, err
 	}
-	c := plain
+	c, hint := plain, noTLSHint
 	if s.TLS != nil {
+		hint = tlsHint
 		if c, err = handshake(ctx, plain, s.TLS); err != nil {
 			plain.Close()
 			return nil, err
@@ -66,7 +76,7 @@ func (s *Servers) dialOne(ctx context.Context, address string) (*conn, error) {
 		c.Close()
 		return nil, err
 	}
-	return &conn{Conn: c, codec: msgpackrpc.NewCodecFromHandle(true, true, c, handle())}, nil
+	return &conn{Conn: c, codec: msgpackrpc.NewCodecFromHandle(true, true, c, handle()), hint: hint}, nil
 }
 
 func handshake(ctx context.Context, plain net.Conn, config *tls.Config) (net.Conn, error) {
@@ -101,7 +111,7 @@ func (c *conn) call(ctx context.Context, method string, args, resp any) error {
 	case errors.As(err, &refused):
 		return fmt.Errorf("nomad server: %w", err)
 	case err != nil:
-		return fmt.Errorf("calling %s: %w", method, err)
+		return fmt.Errorf("calling %s: %w%s", method, err, c.hint)
 	}
 	return nil
 }

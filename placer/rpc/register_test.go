@@ -101,7 +101,9 @@ func TestRegister(t *testing.T) {
 		{"placed", func(*server) {}, ""},
 		{"changed meanwhile", func(s *server) { s.job["JobModifyIndex"] = 8 }, nomad.ErrConflict.Error()},
 		{"purged meanwhile", func(s *server) { s.job = nil }, nomad.ErrConflict.Error()},
-		{"changed between read and write", func(s *server) { s.refuse = "Enforcing job modify index 7: job exists with conflicting job modify index: 8" }, nomad.ErrConflict.Error()},
+		{"changed between read and write", func(s *server) {
+			s.refuse = "Enforcing job modify index 7: job exists with conflicting job modify index: 8"
+		}, nomad.ErrConflict.Error()},
 		{"refused", func(s *server) { s.refuse = "Permission denied" }, `registering job "train/dispatch-1": nomad server: Permission denied`},
 		{"payload", func(s *server) { s.job["Payload"] = "\x05\x10hello" }, nomad.ErrPayload.Error()},
 	} {

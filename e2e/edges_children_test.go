@@ -1,0 +1,177 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package e2e_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+)
+
+// TestChildren: dispatched and periodic jobs, placed through the servers' RPC
+// port; with TLS the port asks for a certificate.
+func TestChildren(t *testing.T) {
+	for _, tls := range []bool{false, true} {
+		t.Run(fmt.Sprintf("tls=%v", tls), func(t *testing.T) {
+			b := newBed(t, placerScores[:2], cluster.Options{TLS: tls})
+			for _, c := range []struct {
+				name string
+				test func(*testing.T, *bed)
+			}{
+				{"dispatched", testDispatched},
+				{"dispatched with a payload", testPayload},
+				{"periodic", testPeriodic},
+				{"payload required", testPayloadRequired},
+				{"no RPC address", testNoRPC},
+			} {
+				if tls && c.name != "dispatched" {
+					continue // the transport is what differs
+				}
+				t.Run(c.name, func(t *testing.T) {
+					sub := *b
+					sub.t = t
+					if c.name != "no RPC address" {
+						sub.config = b.nomadBlock()
+					}
+					sub.startAgent("nomad-pal")
+					c.test(t, &sub)
+				})
+			}
+		})
+	}
+}
+
+// nomadBlock tells the agent how to reach the servers' RPC port. Servers that
+// check names take the certificates of clients there, not those of the CLI.
+func (b *bed) nomadBlock() string {
+	lines := fmt.Sprintf("  rpc_address = %q\n", b.Servers()[0].RPCAddr())
+	if tls := b.TLS(); tls.CA != "" {
+		dir := filepath.Dir(tls.CA)
+		lines += fmt.Sprintf("  ca_cert     = %q\n  client_cert = %q\n  client_key  = %q\n",
+			tls.CA, filepath.Join(dir, "client.pem"), filepath.Join(dir, "client-key.pem"))
+	}
+	return "nomad {\n" + lines + "}\n"
+}
+
+func parameterized(id, payload string) job {
+	j := gang(id, 1, 2)
+	j.extra = fmt.Sprintf("parameterized {\n    payload       = %q\n    meta_optional = [\"seed\"]\n  }", payload)
+	return j
+}
+
+// dispatch makes a child and returns its id.
+func (b *bed) dispatch(parent string, payload []byte) string {
+	b.t.Helper()
+	r, _, err := b.API().Jobs().Dispatch(parent, map[string]string{"seed": "1"}, payload, "", nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return r.DispatchedJobID
+}
+
+func (b *bed) info(id string) *api.Job {
+	b.t.Helper()
+	job, _, err := b.API().Jobs().Info(id, nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return job
+}
+
+func testDispatched(t *testing.T, b *bed) {
+	b.run(parameterized("disp", "optional").hcl())
+	first, second := b.dispatch("disp", nil), b.dispatch("disp", nil)
+	one, two := b.untilGPUs(first, 2), b.untilGPUs(second, 2)
+	for _, id := range one {
+		if slices.Contains(two, id) {
+			t.Errorf("GPU %s was given to both children", id)
+		}
+	}
+	if slices.Contains(append(one, two...), gpu(0, 3)) {
+		t.Errorf("an outlier was chosen: %v %v", one, two)
+	}
+	child := b.info(first)
+	if !child.Dispatched || *child.ParentID != "disp" || child.Meta["seed"] != "1" {
+		t.Errorf("the child lost what it was: dispatched %v, parent %q, meta %v", child.Dispatched, *child.ParentID, child.Meta)
+	}
+	same(t, "explained", one, b.explained(first))
+	// The parent stays gated, so that children to come are.
+	if e := b.explain("disp"); !strings.Contains(e.Reason, "children") {
+		t.Errorf("explain of the parent: %q", e.Reason)
+	}
+	b.purge(first, second, "disp")
+}
+
+// A child with a payload is refused with the reason, and its payload stays.
+func testPayload(t *testing.T, b *bed) {
+	b.run(parameterized("withpay", "optional").hcl())
+	child := b.dispatch("withpay", []byte("the user's data"))
+	b.until("the child is refused", func() string {
+		if e := b.explain(child); !strings.Contains(e.Reason, "dispatched with a payload") {
+			return e.Reason
+		}
+		return ""
+	})
+	b.holds("it is left alone", func() string {
+		job := b.info(child)
+		if string(job.Payload) != "the user's data" || *job.Version != 0 || len(b.gpusOf(child)) > 0 {
+			return fmt.Sprintf("payload %q, version %d, GPUs %v", job.Payload, *job.Version, b.gpusOf(child))
+		}
+		return ""
+	})
+	// It does not stand in others' way.
+	other := b.dispatch("withpay", nil)
+	b.untilGPUs(other, 2)
+	b.purge(child, other, "withpay")
+}
+
+func testPeriodic(t *testing.T, b *bed) {
+	j := gang("nightly", 1, 1)
+	j.extra = "periodic {\n    crons = [\"0 0 1 1 *\"]\n  }"
+	b.run(j.hcl())
+	if _, _, err := b.API().Jobs().PeriodicForce("nightly", nil); err != nil {
+		t.Fatal(err)
+	}
+	var child string
+	b.until("the periodic job has a child", func() string {
+		jobs, _, err := b.API().Jobs().List(&api.QueryOptions{Prefix: "nightly/"})
+		if err != nil || len(jobs) == 0 {
+			return fmt.Sprintf("%d children, %v", len(jobs), err)
+		}
+		child = jobs[0].ID
+		return ""
+	})
+	same(t, "the fastest GPU", []string{gpu(1, 0)}, b.untilGPUs(child, 1))
+	if job := b.info(child); job.ParentID == nil || *job.ParentID != "nightly" {
+		t.Errorf("the child lost its parent: %v", job.ParentID)
+	}
+	b.purge(child, "nightly")
+}
+
+func testPayloadRequired(t *testing.T, b *bed) {
+	out, code := b.palJob("run", parameterized("needs", "required").hcl(), "-detach")
+	if code == 0 || !strings.Contains(out, "payload") {
+		t.Errorf("run: exit code %d: %s", code, out)
+	}
+}
+
+// Without an RPC address, explain says what is missing.
+func testNoRPC(t *testing.T, b *bed) {
+	b.run(parameterized("stuck", "optional").hcl())
+	child := b.dispatch("stuck", nil)
+	b.until("the child waits for an RPC address", func() string {
+		if e := b.explain(child); !strings.Contains(e.Reason, "rpc_address") {
+			return e.Reason
+		}
+		return ""
+	})
+	b.holds("nothing runs", func() string { return strings.Join(b.gpusOf(child), " ") })
+	b.purge(child, "stuck")
+}
