@@ -121,9 +121,22 @@ func TestU16CancelledStreamsLeaveNothingBehind(t *testing.T) {
 			}
 			synctest.Wait() // both are stuck in their first send, or wait for data
 			cancel()
-			for range c {
+			synctest.Wait()
+			select {
+			case _, open := <-c:
+				if open {
+					t.Fatal("a cancelled fingerprint stream still sends")
+				}
+			default:
+				t.Fatal("a cancelled fingerprint stream is not closed")
 			}
-			for range stats {
+			select {
+			case _, open := <-stats:
+				if open {
+					t.Fatal("a cancelled stats stream still sends")
+				}
+			default:
+				t.Fatal("a cancelled stats stream is not closed")
 			}
 		}
 	})

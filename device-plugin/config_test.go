@@ -1,0 +1,83 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package deviceplugin
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/nomad/plugins/shared/hclspec"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/emulated"
+)
+
+// Every key of the schema is in the README's table, and nothing else is.
+func TestEveryConfigKeyIsDocumented(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(readme), "## Configuration")
+	table, _, _ = strings.Cut(table, "\n## ")
+	documented := map[string]bool{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(table, -1) {
+		documented[m[1]] = true
+	}
+	if len(documented) == 0 {
+		t.Fatal("the README has no table of keys")
+	}
+	for _, key := range schemaKeys(configSchema()) {
+		if !documented[key] {
+			t.Errorf("%s is not in the README", key)
+		}
+		delete(documented, key)
+	}
+	for key := range documented {
+		t.Errorf("the README documents %s, which does not exist", key)
+	}
+}
+
+// schemaKeys lists keys as the README writes them: "key" or "block { key }".
+func schemaKeys(s *hclspec.Spec) []string {
+	var out []string
+	for name, child := range s.GetObject().GetAttributes() {
+		if b := child.GetBlockValue(); b != nil {
+			for inner := range b.GetNested().GetObject().GetAttributes() {
+				out = append(out, name+" { "+inner+" }")
+			}
+			continue
+		}
+		out = append(out, name)
+	}
+	return out
+}
+
+// The README's inventory is one that the backend takes.
+func TestInventoryOfTheReadme(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, ok := strings.Cut(string(readme), "## Emulated inventory")
+	if !ok {
+		t.Fatal("the README has no section on the emulated inventory")
+	}
+	_, text, _ = strings.Cut(text, "```hcl\n")
+	text, _, _ = strings.Cut(text, "```")
+	path := filepath.Join(t.TempDir(), "gpus.hcl")
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	b, err := emulated.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inv, err := b.Scan()
+	if err != nil || len(inv.Devices) != 2 || len(inv.Warnings) != 0 {
+		t.Errorf("got %d GPUs, warnings %v, error %v", len(inv.Devices), inv.Warnings, err)
+	}
+}
