@@ -278,6 +278,31 @@ func TestSchedulerLeavesGPUsInUseAlone(t *testing.T) {
 	}
 }
 
+// Reserve between looking and choosing: the GPU was idle a moment ago.
+func TestReserveJustBeforeASessionBegins(t *testing.T) {
+	cfg := DefaultSchedule()
+	s, err := NewScheduler(cfg, Runner{}, hclog.NewNullLogger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.proc = t.TempDir()
+	inv := twoGPUs().inv
+	s.Observe(&inv, nil)
+	now := time.Now()
+	s.look(now)
+	later := now.Add(2 * cfg.IdleFor)
+	if got := s.next(later); len(got) != 2 {
+		t.Fatalf("%d sessions would begin, want 2", len(got))
+	}
+	if err := s.Reserve([]string{fakecuda.UUID(0)}); err != nil {
+		t.Fatal(err)
+	}
+	got := s.next(later)
+	if len(got) != 1 || got[0].Device.ID != fakecuda.UUID(1) || !got[0].Solo {
+		t.Errorf("after Reserve, sessions would begin on %+v", got)
+	}
+}
+
 func TestManualMode(t *testing.T) {
 	n := newNode(t, newFake(t), func(s *Schedule) { s.Mode = Manual })
 	if err := Order(n.cfg.StateDir, fakecuda.UUID(1)); err != nil {

@@ -155,6 +155,21 @@ func TestImplausiblyFastIsRefused(t *testing.T) {
 	}
 }
 
+// A GPU too noisy for the bound is measured until its time is up, and says so.
+func TestTimeLimitEndsANoisySession(t *testing.T) {
+	f := newFake(t, "noise=0.3")
+	p := quick()
+	p.Limit, p.Warmup, p.Classes = 2*time.Second, 20*time.Millisecond, []pal.AppClass{pal.ClassA}
+	start := time.Now()
+	r := f.Session(context.Background(), target(0), p, nil)
+	if took := time.Since(start); took > 4*p.Limit {
+		t.Errorf("a session of at most %s took %s", p.Limit, took)
+	}
+	if r.Partial || r.Apps[0].Converged || !strings.Contains(strings.Join(r.Warnings, "\n"), "class A: the median is known to ") {
+		t.Errorf("converged %v, partial %q, warnings %q", r.Apps[0].Converged, r.Problem, r.Warnings)
+	}
+}
+
 func TestKernelFallsBack(t *testing.T) {
 	for _, tc := range []struct{ arch, kernel string }{{"80", "mma1"}, {"89", "mma1"}, {"70", "ffma1"}} {
 		f := newFake(t, "arch="+tc.arch)
