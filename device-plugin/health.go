@@ -33,12 +33,13 @@ const (
 	degradedPCIe    = "pcie"
 	degradedFabric  = "fabric"
 	degradedRetired = "pages-retired"
+	degradedSlow    = "slow"
 )
 
 // checkReasons checks the key health.ignore.
 func checkReasons(reasons []string) error {
 	known := []string{reasonLost, reasonUnanswered, reasonReset, reasonRecovery, reasonRemap, reasonRetired,
-		reasonSRAM, reasonFabric, reasonNVLink, degradedThermal, degradedBrake, degradedPCIe, degradedFabric, degradedRetired}
+		reasonSRAM, reasonFabric, reasonNVLink, degradedThermal, degradedBrake, degradedPCIe, degradedFabric, degradedRetired, degradedSlow}
 	for _, r := range reasons {
 		if !slices.Contains(known, r) {
 			return fmt.Errorf("config key %q: %q is not one of %s", "health.ignore", r, strings.Join(known, ", "))
@@ -316,6 +317,7 @@ func (r *record) degradations(s gpu.Signals, cfg HealthConfig) []string {
 	add(s.NVLinkDown, reasonNVLink)
 	add(s.RetiredPages > retiredWatch, degradedRetired)
 	add(s.PCIeDegraded, degradedPCIe)
+	add(s.Slow, degradedSlow)
 	add(r.brake, degradedBrake)
 	add(r.thermal, degradedThermal)
 	slices.Sort(out)

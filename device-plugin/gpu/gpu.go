@@ -94,6 +94,8 @@ type Signals struct {
 	FabricNotReady bool
 	FabricDegraded bool
 	PCIeDegraded   bool // narrower than half its width, or replays past the threshold
+	// Slow: measured far below what any sound GPU of the model reaches.
+	Slow bool
 	// Uncorrected counts ECC errors since the driver was loaded; nil without ECC.
 	Uncorrected *int64
 	// ThermalSlowdown and PowerBrake hold at this moment.

@@ -71,7 +71,8 @@ func NewScheduler(cfg Schedule, run Runner, log hclog.Logger) (*Scheduler, error
 func (s *Scheduler) Changed() <-chan struct{} { return s.changed }
 
 // Observe takes a scan of the node and the GPUs that are unhealthy, and fills
-// in the times of devices that were measured: those still true of the device.
+// in the times of devices that were measured, and which of them are slow beyond
+// doubt: what is still true of the device.
 func (s *Scheduler) Observe(inv *gpu.Inventory, unhealthy map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,8 +85,9 @@ func (s *Scheduler) Observe(inv *gpu.Inventory, unhealthy map[string]bool) {
 		if len(d.Times) > 0 {
 			continue // the backend knows better
 		}
-		if m, ok := s.records[d.ID].measurement(d.ID, identityOf(*d, inv.DriverVersion)); ok {
-			d.Key, d.Times = m.Key, m.Times
+		r := s.records[d.ID]
+		if m, ok := r.measurement(d.ID, identityOf(*d, inv.DriverVersion)); ok {
+			d.Key, d.Times, d.Signals.Slow = m.Key, m.Times, r.Slow
 		}
 	}
 }

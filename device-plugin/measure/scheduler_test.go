@@ -202,6 +202,15 @@ func TestSchedulerMeasuresAtFirstSightAndRemembers(t *testing.T) {
 	})
 }
 
+// A GPU slow beyond doubt is said to be, calibrated or not.
+func TestSchedulerTellsSlowGPUs(t *testing.T) {
+	n := newNode(t, newFake(t, "slow.1=2"), nil)
+	n.until("both GPUs measured", func() bool { return n.measured(0) && n.measured(1) })
+	if ds := n.observe(); ds[0].Signals.Slow || !ds[1].Signals.Slow {
+		t.Errorf("slow: %v and %v, want the second", ds[0].Signals.Slow, ds[1].Signals.Slow)
+	}
+}
+
 // The backend's own times, as an emulated inventory has them, are left alone.
 func TestSchedulerKeepsTheBackendsTimes(t *testing.T) {
 	n := newNode(t, newFake(t), nil)
