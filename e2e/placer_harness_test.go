@@ -34,6 +34,7 @@ type bed struct {
 	dir    string
 	config string
 	agent  *exec.Cmd
+	log    string // path of the agent's log
 }
 
 // scores are the times of each node's GPUs, relative to the median GPU. GPU k
@@ -116,12 +117,14 @@ func (b *bed) inventory(node int, times []float64, sick map[int]bool) {
 // points.
 func (b *bed) startAgent(binary string, env ...string) {
 	b.t.Helper()
-	path := filepath.Join(b.dir, "agent.hcl")
+	dir := b.t.TempDir()
+	b.log = filepath.Join(dir, "agent.log")
+	path := filepath.Join(dir, "agent.hcl")
 	config := "http {\n  bind_port = 0\n}\ngrace = \"2s\"\ndefault_class = \"A\"\n" + b.config
 	if err := os.WriteFile(path, []byte(config), 0o644); err != nil {
 		b.t.Fatal(err)
 	}
-	log, err := os.OpenFile(filepath.Join(b.dir, "agent.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	log, err := os.Create(b.log)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -134,13 +137,16 @@ func (b *bed) startAgent(binary string, env ...string) {
 	}
 	log.Close()
 	b.agent = cmd
+	logPath := b.log
 	b.t.Cleanup(func() {
-		if b.t.Failed() {
+		if b.t.Failed() && b.agent == cmd {
 			b.t.Logf("the agent's queue: %s", b.http("/v1/queue"))
 		}
-		b.stopAgent()
+		if b.agent == cmd {
+			b.stopAgent()
+		}
 		if b.t.Failed() {
-			text, _ := os.ReadFile(filepath.Join(b.dir, "agent.log"))
+			text, _ := os.ReadFile(logPath)
 			b.t.Logf("end of the log of the agent:\n%s", text[max(0, len(text)-4000):])
 		}
 	})
@@ -149,7 +155,7 @@ func (b *bed) startAgent(binary string, env ...string) {
 // http asks the agent's own API.
 func (b *bed) http(path string) string {
 	b.t.Helper()
-	log, err := os.ReadFile(filepath.Join(b.dir, "agent.log"))
+	log, err := os.ReadFile(b.log)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -226,6 +232,16 @@ func (b *bed) run(hcl string) {
 			_, _, _ = b.API().Jobs().Deregister(id, true, nil)
 		}
 	})
+}
+
+// parse parses a jobspec as plain Nomad's users do, through its server.
+func (b *bed) parse(hcl string) *api.Job {
+	b.t.Helper()
+	job, err := b.API().Jobs().ParseHCL(hcl, true)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return job
 }
 
 type jobStub = api.JobListStub

@@ -43,20 +43,19 @@ func (t *tracked) submitted() time.Time {
 func (p *Placer) syncLine(now time.Time) {
 	for _, t := range p.sorted() {
 		id := t.Key.String()
+		if t.Phase == Waiting && t.stopping && !p.dying(t) {
+			p.stopped(t, now)
+		}
 		switch {
-		case t.refused != nil || now.Before(t.retryAt) && t.Phase == Waiting:
+		case t.refused != nil || t.Phase == Waiting && !t.stopping && now.Before(t.retryAt):
 			if t.queued {
 				p.line.Removed(since(now), id)
 				t.queued, t.running = false, false
 			}
 		case t.Phase == Waiting && !t.queued:
 			p.submit(t)
-		case t.Phase == Waiting && t.running:
-			if p.dying(t) {
-				break // its GPUs are not free yet
-			}
-			p.line.Stopped(since(now), id)
-			t.running, t.stopping, t.held = false, false, nil
+		case t.Phase == Waiting && t.running && !p.dying(t):
+			p.stopped(t, now)
 		case t.Phase == Waiting && t.edited:
 			p.line.Removed(since(now), id)
 			p.submit(t)
@@ -65,6 +64,15 @@ func (p *Placer) syncLine(now time.Time) {
 		}
 		t.edited = false
 	}
+}
+
+// stopped takes in that all of a gang that was being stopped has stopped.
+func (p *Placer) stopped(t *tracked, now time.Time) {
+	if t.running {
+		p.line.Stopped(since(now), t.Key.String())
+	}
+	t.running, t.stopping, t.held = false, false, nil
+	p.again = true // the view does not know yet that its GPUs are free
 }
 
 // dying says whether allocations of the job still hold resources.

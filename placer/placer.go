@@ -30,6 +30,7 @@ type Placer struct {
 	imported []profile.Sample // measured elsewhere, see nomad.MergeSamples
 	// builtFrom is the node generation that the profile was last built from.
 	builtFrom uint64
+	again     bool // the cycle left something that is due at once
 	line      *queue.Line
 	jobs      map[nomad.JobKey]*tracked
 
@@ -142,12 +143,13 @@ func (p *Placer) follow(ctx context.Context, events <-chan []nomad.Event, ended 
 	defer tick.Stop()
 	due := true
 	for {
-		if due {
+		for due && ctx.Err() == nil {
+			p.again = false
 			if err := p.cycle(ctx); err != nil {
 				return err
 			}
+			due = p.again
 		}
-		due = false
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

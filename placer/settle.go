@@ -224,34 +224,67 @@ func (p *Placer) takeBack(ctx context.Context, t *tracked) error {
 	return p.stopMembers(ctx, t)
 }
 
-// repair takes a gang back that is still not whole after the grace, once Nomad
-// has nothing under way for it: some constraint that was not foreseen, or a GPU
-// that somebody else took, keeps part of it out.
+// repair heals a job that is still not whole after the grace, once Nomad has
+// nothing under way for it: some constraint that was not foreseen, a GPU that
+// somebody else took or that fell sick, or a node that went down keeps part of
+// it out. A gang goes back into the queue as a whole; a service, whose members
+// do not wait for each other, gets further nodes.
 func (p *Placer) repair(ctx context.Context, t *tracked, now time.Time) error {
 	if now.Sub(time.Unix(0, *t.Job.SubmitTime)) < p.cfg.Grace || now.Before(t.retryAt) {
 		return nil
 	}
+	blocked, err := p.blocked(ctx, t)
+	if err != nil || blocked == "" {
+		return err
+	}
+	why := fmt.Sprintf("Nomad placed %d of %d members: %s", t.Have, t.Want, blocked)
+	log := p.log.With("job", t.Key.ID, "namespace", t.Key.Namespace)
+	t.fail(now, why)
+	if t.Pins.Mode == rewrite.ModeClass && t.Have > 0 {
+		log.Info("service has too little room", "reason", why)
+		return p.extend(ctx, t)
+	}
+	log.Warn("gang is not whole, taking it back", "reason", why)
+	return p.takeBack(ctx, t)
+}
+
+// blocked is why Nomad cannot place the rest of the job; "" where it does not
+// say so, or has not had its last word.
+func (p *Placer) blocked(ctx context.Context, t *tracked) (string, error) {
 	evals, err := p.nomad.Evaluations(ctx, t.Key)
+	if err != nil {
+		return "", err
+	}
+	why := ""
+	for _, e := range evals {
+		switch {
+		case e.Status == api.EvalStatusPending:
+			return "", nil
+		case e.Status == api.EvalStatusBlocked && e.CreateIndex > *t.Job.JobModifyIndex:
+			why = refusal(e)
+		}
+	}
+	return why, nil
+}
+
+// extend adds nodes to the pins of a service for the members that it lacks.
+// Only a group constraint changes, so that those that run are left alone,
+// unless the new members need a higher class ceiling.
+func (p *Placer) extend(ctx context.Context, t *tracked) error {
+	r, err := p.view.Missing(t.Job)
 	if err != nil {
 		return err
 	}
-	blocked := ""
-	for _, e := range evals {
-		switch {
-		case e.JobModifyIndex < *t.Job.JobModifyIndex && e.Status != api.EvalStatusPending:
-		case e.Status == api.EvalStatusPending:
-			return nil
-		case e.Status == api.EvalStatusBlocked:
-			blocked = refusal(e)
-		}
-	}
-	if blocked == "" {
+	pl, ok := pal.Place(p.view.Cluster, r.Gang, p.cfg.policy())
+	if !ok {
+		t.lastFail = "no room for the missing members: " + pal.Explain(p.view.Cluster, r.Gang, p.cfg.policy()).Reason
 		return nil
 	}
-	why := fmt.Sprintf("Nomad placed %d of %d members: %s", t.Have, t.Want, blocked)
-	p.log.Warn("gang is not whole, taking it back", "job", t.Key.ID, "namespace", t.Key.Namespace, "reason", why)
-	t.fail(now, why)
-	return p.takeBack(ctx, t)
+	job, err := rewrite.Pin(t.Job, t.Pins.Union(p.view.Pins(r, pl)))
+	if err != nil {
+		return err
+	}
+	return p.register(ctx, t, job)
 }
 
 func refusal(e *api.Evaluation) string {

@@ -8,6 +8,8 @@ import (
 	"errors"
 
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // ErrPayload is why a job that was dispatched with a payload is not placed.
@@ -58,4 +60,25 @@ func (v *View) servesChild(job *api.Job) error {
 		return ErrNoRPC
 	}
 	return nil
+}
+
+// Servable says why no placer could serve the job, whatever the cluster; nil
+// where one could.
+func Servable(job *api.Job) error { return servable(job) }
+
+// ChoosesInstances says whether the author names device instances, or lists of
+// them: the job is for plain Nomad then.
+func ChoosesInstances(job *api.Job) bool {
+	for _, g := range rewrite.Author(job).TaskGroups {
+		for _, t := range g.Tasks {
+			for _, d := range rewrite.GPURequests(t) {
+				for _, c := range d.Constraints {
+					if c.LTarget == "${device.ids}" || c.RTarget == "${device.ids}" {
+						return true
+					}
+				}
+			}
+		}
+	}
+	return false
 }

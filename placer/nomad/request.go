@@ -74,6 +74,23 @@ func (v *View) Request(job *api.Job) (Request, error) {
 	return r, nil
 }
 
+// Missing is the request for the members that a running job lacks.
+func (v *View) Missing(job *api.Job) (Request, error) {
+	r, err := v.Request(job)
+	if err != nil {
+		return r, err
+	}
+	for i := range r.Gang.Shapes {
+		s := &r.Gang.Shapes[i]
+		for _, a := range v.state.byJob[r.Key] {
+			if a.Group == s.Name && a.Member() && s.Members > 0 {
+				s.Members--
+			}
+		}
+	}
+	return r, nil
+}
+
 func servable(job *api.Job) error {
 	switch t := *job.Type; {
 	case t == api.JobTypeSystem || t == api.JobTypeSysbatch:

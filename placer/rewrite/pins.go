@@ -86,6 +86,30 @@ func (p Pins) Of(group string) (GroupPins, bool) {
 	return GroupPins{}, false
 }
 
+// Union are pins of the same job that allow what either allows.
+func (p Pins) Union(o Pins) Pins {
+	p.Ceiling = max(p.Ceiling, o.Ceiling)
+	groups := make([]GroupPins, len(p.Groups))
+	for i, g := range p.Groups {
+		if more, ok := o.Of(g.Group); ok {
+			g.Nodes, g.GPUs = union(g.Nodes, more.Nodes), union(g.GPUs, more.GPUs)
+		}
+		groups[i] = g
+	}
+	p.Groups = groups
+	return p
+}
+
+// union is sorted, nil where both are.
+func union(a, b []string) []string {
+	if a == nil && b == nil {
+		return nil
+	}
+	all := slices.Concat(a, b)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
 // Pin is the author's form of the job with exactly these pins, gate removed.
 // Every group with pins must be in the job, and every group of the job that
 // asks for GPUs must have pins.

@@ -1,0 +1,339 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package e2e_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+)
+
+// TestPlacerLife: what happens to jobs besides being placed. One cluster of 4
+// nodes × 4 GPUs.
+func TestPlacerLife(t *testing.T) {
+	b := newBed(t, placerScores, cluster.Options{HeartbeatTTL: 2 * time.Second})
+	const preempting = "queue {\n  order = \"priority\"\n  preempt = true\n  quantum = \"1s\"\n}\n"
+	for _, c := range []struct {
+		name, config string
+		test         func(*testing.T, *bed)
+	}{
+		{"priority preempts", preempting, testPreempt},
+		{"placer dies while preempting", preempting, testDiesPreempting},
+		{"service", "", testService},
+		{"taken by a job without a gate", "", testBypass},
+		{"GPU sick before the start", "", testSick},
+		{"edited while waiting", "", testEditedWhileWaiting},
+		{"gang grows", "", testGrows},
+		{"failover", "high_availability {\n  enabled = true\n  lock_ttl = \"10s\"\n  lock_delay = \"1s\"\n}\n", testFailover},
+		{"server restarts", "", testServerRestarts},
+		{"node goes down", "", testNodeDown},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			sub := *b
+			sub.t, sub.config = t, c.config
+			sub.startAgent("nomad-pal")
+			c.test(t, &sub)
+		})
+	}
+}
+
+// A gang of higher priority stops one that allows it; that one starts again
+// when there is room.
+func testPreempt(t *testing.T, b *bed) {
+	low := gang("low", 4, 4)
+	low.meta, low.extra = `pal_preempt = "true"`, "priority = 20"
+	b.run(low.hcl())
+	b.untilGPUs("low", 16)
+	high := gang("high", 2, 4)
+	high.extra = "priority = 80"
+	b.run(high.hcl())
+	b.untilGPUs("high", 8)
+	b.until("the other waits, holding nothing", func() string {
+		if e, g := b.explain("low"), b.gpusOf("low"); e.Phase != "waiting" || len(g) > 0 {
+			return fmt.Sprintf("%s on %v", e.Phase, g)
+		}
+		return ""
+	})
+	b.purge("high")
+	b.untilGPUs("low", 16)
+	b.purge("low")
+}
+
+// Gate on, members running, and no placer that knows why: nothing is lost, and
+// the next placer finds its way.
+func testDiesPreempting(t *testing.T, b *bed) {
+	low := gang("halfway", 4, 4)
+	low.meta = `pal_preempt = "true"`
+	b.run(low.hcl())
+	b.untilGPUs("halfway", 16)
+	before := b.members("halfway")
+	b.stopAgent()
+	info, _, err := b.API().Jobs().Info("halfway", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info.Constraints = append(info.Constraints, &api.Constraint{LTarget: "${meta.pal_gate}", RTarget: "open", Operand: "="})
+	if _, _, err := b.API().Jobs().Register(info, nil); err != nil {
+		t.Fatal(err)
+	}
+	b.startAgent("nomad-pal")
+	b.until("the gate is off again", func() string { return b.constraints("halfway") })
+	b.holds("the same allocations run", func() string {
+		after := b.members("halfway")
+		for i := range after {
+			after[i].Version = before[0].Version
+		}
+		return cmp.Diff(before, after)
+	})
+	b.purge("halfway")
+}
+
+// constraints names the job's own constraints, "" for none.
+func (b *bed) constraints(id string) string {
+	info, _, err := b.API().Jobs().Info(id, nil)
+	if err != nil {
+		return err.Error()
+	}
+	if len(info.Constraints) > 0 {
+		return fmt.Sprint(*info.Constraints[0])
+	}
+	return ""
+}
+
+// A service is pinned to nodes and a class ceiling: it is scaled, updated and
+// reverted by Nomad's own means without the placer in the way.
+func testService(t *testing.T, b *bed) {
+	j := gang("web", 2, 1)
+	j.kind = "service"
+	j.groups[0].extra = "update {\n max_parallel = 1\n min_healthy_time = \"100ms\"\n healthy_deadline = \"30s\"\n progress_deadline = \"1m\"\n}\n"
+	b.run(j.hcl())
+	b.untilGPUs("web", 2)
+	before := b.members("web")
+	b.untilDeployed("web")
+	// Scaled up beyond the node it was pinned to.
+	if _, _, err := b.API().Jobs().Scale("web", "workers", ptr(6), "", false, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	b.untilGPUs("web", 6)
+	b.untilDeployed("web")
+	for _, m := range before {
+		if !slices.ContainsFunc(b.members("web"), func(n member) bool { return n.ID == m.ID }) {
+			t.Errorf("scaling restarted allocation %s", m.ID)
+		}
+	}
+	if _, _, err := b.API().Jobs().Scale("web", "workers", ptr(1), "", false, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	b.untilGPUs("web", 1)
+	b.untilDeployed("web")
+	// An update through the gate: rolled out, still pinned.
+	j.groups[0].count, j.seconds = 1, 4000
+	b.run(j.hcl())
+	b.until("the new version runs", func() string {
+		if c := b.constraints("web"); c != "" {
+			return c
+		}
+		for _, m := range b.members("web") {
+			a, _, err := b.API().Allocations().Info(m.ID, nil)
+			if err != nil {
+				return err.Error()
+			}
+			if args := a.Job.TaskGroups[0].Tasks[0].Config["args"]; !strings.Contains(fmt.Sprint(args), "4000") {
+				return fmt.Sprintf("it runs with %v", args)
+			}
+		}
+		return ""
+	})
+	b.untilGPUs("web", 1)
+	b.purge("web")
+}
+
+// untilDeployed waits until the job's last deployment has succeeded.
+func (b *bed) untilDeployed(id string) {
+	b.t.Helper()
+	b.until("deployment of "+id, func() string {
+		d, _, err := b.API().Jobs().LatestDeployment(id, nil)
+		if err != nil {
+			return err.Error()
+		}
+		if d != nil && d.Status != "successful" {
+			return d.Status + ": " + d.StatusDescription
+		}
+		return ""
+	})
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// Somebody registers a job without a gate that takes a GPU which the placer has
+// promised: no gang stays half placed, and none holds GPUs while it waits.
+func testBypass(t *testing.T, b *bed) {
+	b.run(gang("full", 4, 4).hcl())
+	b.untilGPUs("full", 16)
+	native := gang("native", 1, 1)
+	job := b.parse(native.hcl())
+	if _, _, err := b.API().Jobs().Register(job, nil); err != nil {
+		t.Fatal(err)
+	}
+	b.run(gang("whole", 4, 4).hcl())
+	b.purge("full") // now native and whole race for the GPUs; either may win
+	winner, loser := "", ""
+	b.until("all or nothing", func() string {
+		n, w := b.gpusOf("native"), b.gpusOf("whole")
+		switch {
+		case len(n) == 1 && len(w) == 0 && b.explain("whole").Phase == "waiting":
+			winner, loser = "native", "whole"
+		case len(n) == 0 && len(w) == 16:
+			winner, loser = "whole", "native"
+		default:
+			return fmt.Sprintf("native on %v, whole on %v", n, w)
+		}
+		return ""
+	})
+	t.Logf("%s won", winner)
+	if winner == "native" {
+		b.holds("the gang holds nothing", func() string {
+			if e := b.explain("whole"); e.Phase == "waiting" && len(b.gpusOf("whole")) > 0 {
+				return fmt.Sprint(b.gpusOf("whole"))
+			}
+			return ""
+		})
+	}
+	b.purge(winner)
+	b.untilGPUs(loser, map[string]int{"native": 1, "whole": 16}[loser])
+	b.purge(loser)
+}
+
+// A GPU that is sick is not chosen; its node's others are.
+func testSick(t *testing.T, b *bed) {
+	b.inventory(1, placerScores[1], map[int]bool{0: true})
+	b.until("the GPU is known to be sick", func() string {
+		if out, _ := b.pal("status"); !strings.Contains(out, "1 unhealthy") {
+			return out
+		}
+		return ""
+	})
+	b.run(gang("most", 15, 1).hcl())
+	if got := b.untilGPUs("most", 15); slices.Contains(got, gpu(1, 0)) {
+		t.Errorf("the sick GPU was chosen: %v", got)
+	}
+	b.run(gang("last", 1, 1).hcl())
+	b.until("nothing is left", func() string {
+		if e := b.explain("last"); !strings.Contains(e.Reason, "1 unhealthy") {
+			return e.Reason
+		}
+		return ""
+	})
+	b.inventory(1, placerScores[1], nil)
+	same(t, "healthy again", []string{gpu(1, 0)}, b.untilGPUs("last", 1))
+	b.purge("most", "last")
+}
+
+func testEditedWhileWaiting(t *testing.T, b *bed) {
+	b.run(gang("first", 4, 4).hcl())
+	b.untilGPUs("first", 16)
+	b.run(gang("edited", 4, 4).hcl())
+	b.until("it waits", func() string {
+		if e := b.explain("edited"); e.Phase != "waiting" {
+			return e.Phase
+		}
+		return ""
+	})
+	b.run(gang("edited", 1, 3).hcl())
+	b.purge("first")
+	b.untilGPUs("edited", 3)
+	b.holds("as it was edited", func() string {
+		if g := b.gpusOf("edited"); len(g) != 3 {
+			return fmt.Sprint(g)
+		}
+		return ""
+	})
+	b.purge("edited")
+}
+
+// A running gang that its author makes larger is placed anew as a whole, and
+// runs on as it was while that does not fit.
+func testGrows(t *testing.T, b *bed) {
+	b.run(gang("grower", 1, 2).hcl())
+	b.untilGPUs("grower", 2)
+	b.run(gang("grower", 3, 2).hcl())
+	got := b.untilGPUs("grower", 6)
+	b.until("explained", func() string { return cmp.Diff(got, b.explained("grower")) })
+	b.run(gang("grower", 9, 2).hcl())
+	b.holds("the old size runs on", func() string { return cmp.Diff(got, b.gpusOf("grower")) })
+	b.purge("grower")
+}
+
+// Two agents: one leads. It dies, the other serves.
+func testFailover(t *testing.T, b *bed) {
+	leader := *b
+	b.until("one leads", func() string {
+		if h := b.http("/v1/health"); !strings.Contains(h, `"leader": true`) {
+			return h
+		}
+		return ""
+	})
+	other := *b
+	other.dir = t.TempDir()
+	other.startAgent("nomad-pal")
+	b.run(gang("one", 1, 2).hcl())
+	b.untilGPUs("one", 2)
+	if h := other.http("/v1/health"); strings.Contains(h, `"leader": true`) {
+		t.Errorf("two lead: %s", h)
+	}
+	_ = leader.agent.Process.Kill()
+	_ = leader.agent.Wait()
+	b.run(gang("two", 1, 2).hcl())
+	b.untilGPUs("two", 2)
+	if h := other.http("/v1/health"); !strings.Contains(h, `"leader": true`) {
+		t.Errorf("the second does not lead: %s", h)
+	}
+	b.purge("one", "two")
+}
+
+// The server is killed and comes back: the stream breaks, the placer goes on.
+func testServerRestarts(t *testing.T, b *bed) {
+	b.run(gang("before", 1, 2).hcl())
+	b.untilGPUs("before", 2)
+	s := b.Servers()[0]
+	if err := s.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.run(gang("after", 1, 2).hcl())
+	b.untilGPUs("after", 2)
+	same(t, "what ran before", 2, len(b.gpusOf("before")))
+	b.purge("before", "after")
+}
+
+// A node that goes down takes a member with it: the gang is placed anew as a
+// whole on other nodes.
+func testNodeDown(t *testing.T, b *bed) {
+	b.run(gang("mobile", 1, 4).hcl())
+	same(t, "the best node", []string{gpu(1, 0), gpu(1, 1), gpu(1, 2), gpu(1, 3)}, b.untilGPUs("mobile", 4))
+	n := b.Clients()[1]
+	if err := n.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.until("it runs elsewhere", func() string {
+		g := b.gpusOf("mobile")
+		if len(g) != 4 || slices.Contains(g, gpu(1, 0)) {
+			return fmt.Sprintf("%v: %s", g, b.explain("mobile").Reason)
+		}
+		return ""
+	})
+	if err := n.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.purge("mobile")
+}
