@@ -59,7 +59,7 @@ func (a *Agent) runUntilReload(ctx context.Context, file File, paths []string, r
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	api, err := a.listen(file.HTTP)
+	api, err := a.listen(file)
 	if err != nil {
 		return file, err
 	}

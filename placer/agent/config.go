@@ -28,6 +28,7 @@ type File struct {
 	DefaultClass string       `hcl:"default_class,optional"`
 	RackMeta     string       `hcl:"rack_meta,optional"`
 	Grace        string       `hcl:"grace,optional"`
+	Retries      *int         `hcl:"retries,optional"`
 	Resync       string       `hcl:"resync,optional"`
 	Locality     *Locality    `hcl:"locality,block"`
 	Queue        *Queue       `hcl:"queue,block"`
@@ -37,6 +38,7 @@ type File struct {
 	Nomad        *Nomad       `hcl:"nomad,block"`
 	HTTP         *HTTP        `hcl:"http,block"`
 	HA           *HA          `hcl:"high_availability,block"`
+	Admission    *Admission   `hcl:"admission,block"`
 }
 
 // Locality are locality penalties: slowdown factors of a gang that is spread
@@ -192,6 +194,9 @@ func (f File) Rules() (placer.Config, error) {
 	if f.Placement != "" {
 		c.Placement = pal.PolicyName(f.Placement)
 	}
+	if f.Retries != nil {
+		c.Retries = *f.Retries
+	}
 	if f.RackMeta != "" {
 		c.RackMeta = f.RackMeta
 	}
@@ -228,6 +233,9 @@ func (f File) Rules() (placer.Config, error) {
 	}
 	f.Calibration.apply(&c.Calibration)
 	c.Children = f.Nomad != nil && f.Nomad.RPCAddress != ""
+	if err := f.checkEdges(); err != nil {
+		return c, err
+	}
 	return c, c.Validate()
 }
 

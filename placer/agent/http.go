@@ -28,7 +28,12 @@ type server struct {
 
 // listen opens the API. Where no port was asked for and the default one is
 // taken, as by a second agent on the machine, the agent goes without.
-func (a *Agent) listen(h *HTTP) (*server, error) {
+func (a *Agent) listen(file File) (*server, error) {
+	site, err := a.newSite(file)
+	if err != nil {
+		return nil, err
+	}
+	h := file.HTTP
 	if h == nil {
 		h = &HTTP{}
 	}
@@ -47,9 +52,14 @@ func (a *Agent) listen(h *HTTP) (*server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the HTTP API: %w", err)
 	}
-	a.log.Info("HTTP API", "address", l.Addr())
+	plain := l
+	if l, err = h.secure(plain); err != nil {
+		plain.Close()
+		return nil, err
+	}
+	a.log.Info("HTTP API", "address", l.Addr(), "tls", h.CertFile != "")
 	return &server{
-		http:     &http.Server{Handler: a.handler(), ReadHeaderTimeout: 10 * time.Second},
+		http:     &http.Server{Handler: site.handler(), ReadHeaderTimeout: 10 * time.Second},
 		listener: l, log: a.log.Error,
 	}, nil
 }
@@ -67,20 +77,6 @@ func (s *server) serve(ctx context.Context) {
 	if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
 		s.log("the HTTP API ended", "error", err)
 	}
-}
-
-func (a *Agent) handler() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/health", a.health)
-	mux.HandleFunc("GET /v1/queue", func(w http.ResponseWriter, _ *http.Request) {
-		p := a.current.Load()
-		if p == nil {
-			http.Error(w, "this agent does not lead", http.StatusServiceUnavailable)
-			return
-		}
-		writeJSON(w, http.StatusOK, p.Status())
-	})
-	return mux
 }
 
 // Health is what /v1/health answers.

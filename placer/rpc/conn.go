@@ -24,7 +24,7 @@ const (
 )
 
 // Servers hang up without a word on whom they do not trust: with TLS 1.3 only
-// after the handshake (nomad/rpc.go, validateServer).
+// after the handshake (nomad/server.go, "invalid role or region for certificate").
 const (
 	tlsHint = "\nServers with verify_server_hostname take only certificates made out to client.<region>.nomad or " +
 		"server.<region>.nomad (nomad tls cert create -client)"

@@ -1,0 +1,230 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package agent
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// Admission says which jobs the endpoint /v1/admission holds for the placer.
+type Admission struct {
+	// Types are the job types that get a gate, batch by default. A job of
+	// another type gets one where it has a `pal_*` hint.
+	Types []string `hcl:"types,optional"`
+	// Meta are hints, `pal_*`, for gated jobs that do not say otherwise.
+	Meta map[string]string `hcl:"meta,optional"`
+	// Namespaces are those whose jobs get a gate; all by default.
+	Namespaces []string `hcl:"namespaces,optional"`
+}
+
+// Validate checks types and hints.
+func (a *Admission) Validate() error {
+	if a == nil {
+		return nil
+	}
+	for _, t := range a.Types {
+		if t != api.JobTypeBatch && t != api.JobTypeService {
+			return fmt.Errorf("admission: types: %q is not batch or service", t)
+		}
+	}
+	if _, err := rewrite.ParseHints(&api.Job{Meta: a.Meta}); err != nil {
+		return fmt.Errorf("admission: %w", err)
+	}
+	for _, k := range slices.Sorted(maps.Keys(a.Meta)) {
+		if !strings.HasPrefix(k, "pal_") {
+			return fmt.Errorf("admission: meta %s is no hint: hints begin with pal_", k)
+		}
+	}
+	return nil
+}
+
+// Review is the answer to an admission request, as the json_patch_webhook and
+// the webhook of the Nomad Admission Control Proxy take it: what to change,
+// what the author should know, and why the job is refused.
+type Review struct {
+	Patch    []Patch  `json:"patch"`
+	Warnings []string `json:"warnings"`
+	Errors   []string `json:"errors"`
+}
+
+// Patch is one operation of a JSON patch (RFC 6902).
+type Patch struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value,omitempty"`
+}
+
+// Review says what to do with a job that somebody is about to register.
+// children: dispatched and periodic jobs can be served.
+func (a *Admission) Review(job *api.Job, children bool) Review {
+	r := Review{Patch: []Patch{}, Warnings: []string{}, Errors: []string{}}
+	full, err := canonical(job)
+	switch {
+	case err != nil:
+		r.Errors = append(r.Errors, err.Error())
+		return r
+	case !rewrite.AsksGPUs(full):
+		return r
+	}
+	wanted := a.wants(full)
+	if _, pinned := rewrite.Pinned(full); pinned || !wanted {
+		return r // placed already, or for plain Nomad
+	}
+	if err := refusal(full, children); err != nil {
+		r.Errors = append(r.Errors, "nomad-pal: "+err.Error())
+		return r
+	}
+	a.patch(&r, job)
+	r.Warnings = append(r.Warnings, fmt.Sprintf("nomad-pal chooses the GPUs of this job: it is pending until then; see nomad-pal explain %s", *full.ID))
+	return r
+}
+
+// canonical is a copy of the job with Nomad's defaults filled in: what comes
+// from authors has holes.
+func canonical(job *api.Job) (*api.Job, error) {
+	if job == nil || job.ID == nil || *job.ID == "" {
+		return nil, fmt.Errorf("nomad-pal: the request holds no job with an ID")
+	}
+	text, err := json.Marshal(job)
+	if err != nil {
+		return nil, err
+	}
+	var out api.Job
+	if err := json.Unmarshal(text, &out); err != nil {
+		return nil, err
+	}
+	for i, g := range out.TaskGroups {
+		if g == nil || g.Name == nil {
+			return nil, fmt.Errorf("nomad-pal: group %d of job %q has no name", i, *job.ID)
+		}
+	}
+	if out.Name == nil {
+		out.Name = out.ID
+	}
+	out.Canonicalize()
+	return &out, nil
+}
+
+// wants says whether a job with GPUs is for the placer.
+func (a *Admission) wants(job *api.Job) bool {
+	types := []string{api.JobTypeBatch}
+	if a != nil {
+		if len(a.Types) > 0 {
+			types = a.Types
+		}
+		if len(a.Namespaces) > 0 && !slices.Contains(a.Namespaces, *job.Namespace) {
+			return false
+		}
+	}
+	switch {
+	case rewrite.Gated(job):
+		return true
+	case *job.Type == api.JobTypeSystem || *job.Type == api.JobTypeSysbatch || job.IsMultiregion():
+		return false
+	case nomad.ChoosesInstances(job):
+		return false // a class constraint of Nomad's own, or pins by hand
+	}
+	return slices.Contains(types, *job.Type) || hinted(job)
+}
+
+// hinted says whether the author addresses the placer.
+func hinted(job *api.Job) bool {
+	has := func(meta map[string]string) bool {
+		for k := range meta {
+			if strings.HasPrefix(k, "pal_") {
+				return true
+			}
+		}
+		return false
+	}
+	return has(job.Meta) || slices.ContainsFunc(job.TaskGroups, func(g *api.TaskGroup) bool { return has(g.Meta) })
+}
+
+// refusal is why a job for the placer could never run.
+func refusal(job *api.Job, children bool) error {
+	if _, err := rewrite.ParseHints(job); err != nil {
+		return err
+	}
+	if err := nomad.Servable(job); err != nil {
+		return err
+	}
+	p := job.ParameterizedJob
+	switch {
+	case p != nil && p.Payload == "required":
+		return fmt.Errorf("job %q takes a payload, and Nomad loses payloads of jobs that are rewritten: "+
+			"make the payload optional and use meta, or constrain the device to a variability class yourself", *job.ID)
+	case nomad.Template(job) && !children:
+		return nomad.ErrNoRPC
+	}
+	return nil
+}
+
+// patch adds the gate and the hints that are missing.
+func (a *Admission) patch(r *Review, job *api.Job) {
+	if !rewrite.FullyGated(job) {
+		gated := rewrite.Gate(job)
+		gate := gated.Constraints[len(gated.Constraints)-1]
+		if job.Constraints == nil {
+			r.Patch = append(r.Patch, Patch{"add", "/Constraints", []*api.Constraint{gate}})
+		} else {
+			r.Patch = append(r.Patch, Patch{"add", "/Constraints/-", gate})
+		}
+	}
+	if a == nil {
+		return
+	}
+	missing := map[string]string{}
+	for k, v := range a.Meta {
+		if !says(job, k) {
+			missing[k] = v
+		}
+	}
+	switch {
+	case len(missing) == 0:
+	case job.Meta == nil:
+		r.Patch = append(r.Patch, Patch{"add", "/Meta", missing})
+	default:
+		for _, k := range slices.Sorted(maps.Keys(missing)) {
+			r.Patch = append(r.Patch, Patch{"add", "/Meta/" + k, missing[k]})
+		}
+	}
+}
+
+// says whether the author says something under a key. An application stands
+// for its class, and the other way round.
+func says(job *api.Job, key string) bool {
+	same := map[string]string{"pal_class": "pal_app", "pal_app": "pal_class"}
+	keys := []string{key, cmp.Or(same[key], key)}
+	has := func(meta map[string]string) bool {
+		return slices.ContainsFunc(keys, func(k string) bool { _, ok := meta[k]; return ok })
+	}
+	return has(job.Meta) || slices.ContainsFunc(job.TaskGroups, func(g *api.TaskGroup) bool { return has(g.Meta) })
+}
+
+// admissionBytes bounds a request; Nomad itself takes jobs of 1 MB.
+const admissionBytes = 8 << 20
+
+// serveAdmission answers admission requests. It needs no token: the answer
+// follows from the request and the configuration alone.
+func (s *site) serveAdmission(w http.ResponseWriter, r *http.Request) {
+	var request struct {
+		Job *api.Job `json:"job"`
+	}
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, admissionBytes)).Decode(&request); err != nil {
+		http.Error(w, fmt.Sprintf("reading the admission request: %v", err), http.StatusBadRequest)
+		return
+	}
+	writeJSON(w, http.StatusOK, s.file.Admission.Review(request.Job, s.rules.Children))
+}

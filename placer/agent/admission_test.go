@@ -1,0 +1,117 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+	"github.com/hashicorp/nomad/api"
+	"github.com/hashicorp/nomad/jobspec2"
+)
+
+// TestAdmission: `config` gives the admission block as JSON, `review` asks for
+// a job in HCL, `review-json` for one in JSON.
+func TestAdmission(t *testing.T) {
+	var a *Admission
+	datadriven.RunTest(t, "testdata/admission", func(t *testing.T, d *datadriven.TestData) string {
+		var job *api.Job
+		switch d.Cmd {
+		case "config":
+			a = &Admission{}
+			if err := json.Unmarshal([]byte(d.Input), a); err != nil {
+				t.Fatal(err)
+			}
+			if err := a.Validate(); err != nil {
+				return "error: " + err.Error() + "\n"
+			}
+			return ""
+		case "review":
+			parsed, err := jobspec2.Parse(d.Pos, strings.NewReader(d.Input))
+			if err != nil {
+				t.Fatal(err)
+			}
+			job = parsed
+		case "review-json":
+			if err := json.Unmarshal([]byte(d.Input), &job); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return show(t, a.Review(job, !d.HasArg("no-rpc")))
+	})
+}
+
+// show is a review as text: one line each for operations, errors, warnings.
+func show(t *testing.T, r Review) string {
+	t.Helper()
+	var b strings.Builder
+	for _, p := range r.Patch {
+		value, err := json.Marshal(p.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&b, "%s %s %s\n", p.Op, p.Path, value)
+	}
+	for _, e := range r.Errors {
+		fmt.Fprintf(&b, "error: %s\n", e)
+	}
+	for _, w := range r.Warnings {
+		fmt.Fprintf(&b, "warning: %s\n", w)
+	}
+	if b.Len() == 0 {
+		return "left alone\n"
+	}
+	return b.String()
+}
+
+// The endpoint speaks the proxy's protocol: lists are never null.
+func TestServeAdmission(t *testing.T) {
+	s := &site{agent: &Agent{}, file: File{HTTP: &HTTP{Admission: true}}}
+	ask := func(body string) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		s.handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/admission", strings.NewReader(body)))
+		return w
+	}
+	for _, c := range []struct {
+		name, body, want string
+		status           int
+	}{
+		{"no GPUs", `{"job": {"ID": "web", "TaskGroups": [{"Name": "g", "Tasks": [{"Name": "t"}]}]}, "context": {"clientIP": "192.0.2.1"}}`,
+			`{"patch":[],"warnings":[],"errors":[]}`, http.StatusOK},
+		{"no job", `{}`, `{"patch":[],"warnings":[],"errors":["nomad-pal: the request holds no job with an ID"]}`, http.StatusOK},
+		{"no name", `{"job": {"ID": "web", "TaskGroups": [{}]}}`, `{"patch":[],"warnings":[],"errors":["nomad-pal: group 0 of job \"web\" has no name"]}`, http.StatusOK},
+		{"no JSON", `job "x" {}`, "", http.StatusBadRequest},
+		{"too large", `{"job": {"ID": "` + strings.Repeat("x", admissionBytes) + `"}}`, "", http.StatusBadRequest},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := ask(c.body)
+			if w.Code != c.status {
+				t.Fatalf("status %d, want %d: %s", w.Code, c.status, w.Body)
+			}
+			if c.status != http.StatusOK {
+				return
+			}
+			var v any
+			if err := json.Unmarshal(w.Body.Bytes(), &v); err != nil {
+				t.Fatal(err)
+			}
+			var want any
+			if err := json.Unmarshal([]byte(c.want), &want); err != nil {
+				t.Fatal(err)
+			}
+			if got, wanted := fmt.Sprint(v), fmt.Sprint(want); got != wanted {
+				t.Errorf("got %s, want %s", got, wanted)
+			}
+		})
+	}
+	s.file.HTTP.Admission = false
+	if w := ask(`{}`); w.Code != http.StatusNotFound {
+		t.Errorf("the endpoint answers %d though it is off", w.Code)
+	}
+}

@@ -1,0 +1,136 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// caller is whoever sent a request. The agent sees everything in Nomad; what it
+// may tell is what Nomad itself would tell the caller's token, so Nomad is asked
+// each time: nothing is cached that a revoked token could live on.
+type caller struct{ nomad *api.Client }
+
+// caller reads the token from the headers in which Nomad's own API takes it.
+func (s *site) caller(r *http.Request) (*caller, error) {
+	cfg, err := s.file.Nomad.config()
+	if err != nil {
+		return nil, err
+	}
+	bearer, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	cfg.SecretID = cmp.Or(r.Header.Get("X-Nomad-Token"), strings.TrimSpace(bearer))
+	client, err := api.NewClient(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to Nomad at %q: %w", cfg.Address, err)
+	}
+	return &caller{client}, nil
+}
+
+// errDenied is a request that Nomad would refuse the caller, too.
+var errDenied = errors.New("permission denied")
+
+func denied(err error) bool { return errors.Is(err, errDenied) }
+
+// needs turns Nomad's refusal into one that names the capability.
+func needs(err error, capability string) error {
+	var unexpected api.UnexpectedResponseError
+	if !errors.As(err, &unexpected) {
+		return err
+	}
+	switch unexpected.StatusCode() {
+	case http.StatusForbidden:
+		return fmt.Errorf("%w: the token lacks %s", errDenied, capability)
+	case http.StatusInternalServerError:
+		// A token that Nomad does not know, before 1.8 or on some routes.
+		if strings.Contains(unexpected.Body(), "ACL token not found") {
+			return fmt.Errorf("%w: Nomad does not know the token", errDenied)
+		}
+	}
+	return err
+}
+
+func one(ctx context.Context, namespace string) *api.QueryOptions {
+	return (&api.QueryOptions{Namespace: namespace, PerPage: 1}).WithContext(ctx)
+}
+
+// visible are those of the jobs whose namespaces the caller can list. It is
+// denied where there is none that it can.
+func (c *caller) visible(ctx context.Context, jobs []placer.JobStatus) ([]placer.JobStatus, error) {
+	// With the wildcard, Nomad refuses only who cannot list anything.
+	if _, _, err := c.nomad.Jobs().List(one(ctx, api.AllNamespacesNamespace)); err != nil {
+		return nil, needs(err, `the capability "list-jobs" in every namespace`)
+	}
+	can := map[string]bool{}
+	out := []placer.JobStatus{}
+	for _, j := range jobs {
+		allowed, asked := can[j.Namespace]
+		if !asked {
+			_, _, err := c.nomad.Jobs().List(one(ctx, j.Namespace))
+			if err = needs(err, "list-jobs"); err != nil && !denied(err) {
+				return nil, err
+			}
+			allowed = err == nil
+			can[j.Namespace] = allowed
+		}
+		if allowed {
+			out = append(out, j)
+		}
+	}
+	return out, nil
+}
+
+// readsJob fails where the caller cannot read the job. It does not tell a job
+// that is not there from one that the caller may not know of.
+func (c *caller) readsJob(ctx context.Context, k nomad.JobKey) error {
+	_, _, err := c.nomad.Jobs().Info(k.ID, (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx))
+	var unexpected api.UnexpectedResponseError
+	if errors.As(err, &unexpected) && unexpected.StatusCode() == http.StatusNotFound {
+		return fmt.Errorf("%w %q in namespace %q", errNoJob, k.ID, k.Namespace)
+	}
+	return needs(err, fmt.Sprintf("the capability %q in namespace %q", "read-job", k.Namespace))
+}
+
+var errNoJob = errors.New("no job")
+
+func (c *caller) readsNodes(ctx context.Context) error {
+	_, _, err := c.nomad.Nodes().List(one(ctx, ""))
+	return needs(err, `node { policy = "read" }`)
+}
+
+// submits fails where the caller could not register jobs in the namespace.
+// Nomad has no call that asks just that; parsing a job needs the same right.
+func (c *caller) submits(ctx context.Context, namespace string) error {
+	body := map[string]any{"JobHCL": "job \"x\" {}"}
+	w := (&api.WriteOptions{Namespace: namespace}).WithContext(ctx)
+	_, err := c.nomad.Raw().Write("/v1/jobs/parse", body, nil, w)
+	return needs(err, fmt.Sprintf("the capability %q in namespace %q", "parse-job", namespace))
+}
+
+// refuse answers with the status that fits the error.
+func refuse(w http.ResponseWriter, err error) {
+	status := http.StatusBadGateway // Nomad did not answer as it should
+	switch {
+	case denied(err):
+		status = http.StatusForbidden
+	case errors.Is(err, errNoJob):
+		status = http.StatusNotFound
+	}
+	http.Error(w, err.Error(), status)
+}
+
+// explained is the job id of the path <id>/explain.
+func explained(path string) (id string, ok bool) {
+	id, ok = strings.CutSuffix(path, "/explain")
+	return id, ok && id != ""
+}

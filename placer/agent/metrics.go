@@ -1,0 +1,92 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package agent
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+)
+
+// Metrics is what /v1/metrics answers: numbers only, no names, so it needs no
+// token.
+type Metrics struct {
+	// Leader is 1 on the agent that places, 0 on those that wait.
+	Leader int `json:"leader"`
+	// GPUs and Free count all GPUs and those that a job could get now.
+	GPUs int `json:"gpus"`
+	Free int `json:"gpus_free"`
+	// Jobs counts jobs by phase, and the refused among the waiting ones.
+	Jobs    map[placer.Phase]int `json:"jobs"`
+	Refused int                  `json:"jobs_refused"`
+	// Demand is the number of GPUs that waiting jobs want.
+	Demand int `json:"gpus_wanted"`
+	// CycleAge is the time since the last cycle, in seconds; -1 before the first.
+	CycleAge float64 `json:"cycle_age_seconds"`
+}
+
+func phases() []placer.Phase {
+	return []placer.Phase{placer.Waiting, placer.Starting, placer.Running, placer.Stopping, placer.Rerun}
+}
+
+func (s *site) metrics(now time.Time) Metrics {
+	m := Metrics{Jobs: map[placer.Phase]int{}, CycleAge: -1}
+	for _, p := range phases() {
+		m.Jobs[p] = 0
+	}
+	if s.agent.leads.Load() {
+		m.Leader = 1
+	}
+	p := s.agent.current.Load()
+	if p == nil {
+		return m
+	}
+	st := p.Status()
+	if !st.At.IsZero() {
+		m.CycleAge = now.Sub(st.At).Seconds()
+	}
+	m.GPUs, m.Free = st.GPUs, st.Free
+	for _, j := range st.Jobs {
+		m.Jobs[j.Phase]++
+		if j.Phase == placer.Waiting {
+			m.Demand += j.GPUs
+			if j.GPUs == 0 {
+				m.Refused++
+			}
+		}
+	}
+	return m
+}
+
+func (s *site) serveMetrics(w http.ResponseWriter, r *http.Request) {
+	m := s.metrics(time.Now())
+	if r.URL.Query().Get("format") != "prometheus" {
+		writeJSON(w, http.StatusOK, m)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	fmt.Fprint(w, m.prometheus())
+}
+
+// prometheus is the text form of the metrics.
+func (m Metrics) prometheus() string {
+	var b strings.Builder
+	gauge := func(name, help string, value float64) {
+		fmt.Fprintf(&b, "# HELP nomad_pal_%s %s\n# TYPE nomad_pal_%s gauge\nnomad_pal_%s %g\n", name, help, name, name, value)
+	}
+	gauge("leader", "1 on the agent that places, 0 on those that wait.", float64(m.Leader))
+	gauge("gpus", "GPUs in the cluster.", float64(m.GPUs))
+	gauge("gpus_free", "GPUs that a job could get now.", float64(m.Free))
+	gauge("gpus_wanted", "GPUs that waiting jobs want.", float64(m.Demand))
+	gauge("jobs_refused", "Waiting jobs that cannot be served.", float64(m.Refused))
+	gauge("cycle_age_seconds", "Time since the last cycle, -1 before the first.", m.CycleAge)
+	fmt.Fprint(&b, "# HELP nomad_pal_jobs Jobs with GPUs by phase.\n# TYPE nomad_pal_jobs gauge\n")
+	for _, p := range phases() {
+		fmt.Fprintf(&b, "nomad_pal_jobs{phase=%q} %d\n", p, m.Jobs[p])
+	}
+	return b.String()
+}
