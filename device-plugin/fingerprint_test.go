@@ -97,11 +97,16 @@ func onStage(n int, cfg Config) (p *Plugin, s *stage, log *bytes.Buffer, exits *
 
 func next(t *testing.T, c <-chan *device.FingerprintResponse) []*device.DeviceGroup {
 	t.Helper()
-	m, ok := <-c
-	if !ok || m.Error != nil {
-		t.Fatalf("message %+v, open %v", m, ok)
+	select {
+	case m, ok := <-c:
+		if !ok || m.Error != nil {
+			t.Fatalf("message %+v, open %v", m, ok)
+		}
+		return m.Devices
+	case <-time.After(time.Hour): // of synctest's clock
+		t.Fatal("no message")
 	}
-	return m.Devices
+	return nil
 }
 
 // U16: a stream that nobody reads any more ends with its context, goroutines
@@ -230,7 +235,7 @@ func TestProfileIsWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := DefaultConfig()
 		cfg.ProfilePath, cfg.FingerprintPeriod = path, time.Hour
-		p, _, log, _ := onStage(2, cfg)
+		p, s, log, _ := onStage(2, cfg)
 		ctx, cancel := context.WithCancel(t.Context())
 		c, err := p.Fingerprint(ctx)
 		if err != nil {
@@ -241,6 +246,8 @@ func TestProfileIsWatched(t *testing.T) {
 			t.Errorf("class 1 is %q, version %d, reference %s", got, *a[attr.ProfileVersion].Int, *a[attr.Reference].String)
 		}
 		write(fmt.Sprintf(someProfile, 8)[:100]) // half-written
+		time.Sleep(5 * time.Second)
+		s.events <- gpu.Event{} // everything is looked at anew
 		time.Sleep(5 * time.Second)
 		select {
 		case m := <-c:
@@ -310,7 +317,13 @@ func TestListsAndCountsAgree(t *testing.T) {
 					t.Fatalf("class %s: le_%d has %d, le_%d has %d", c, k-1, before, k, len(ids))
 				}
 				before = len(ids)
-				if got, want := *g.Attributes[attr.ListCount(c, k)].Int, int64(v.healthy(ids)); got != want {
+				want := int64(0)
+				for _, id := range ids {
+					if v.verdicts[id].healthy {
+						want++
+					}
+				}
+				if got := *g.Attributes[attr.ListCount(c, k)].Int; got != want {
 					t.Fatalf("%s: %d, want %d", attr.ListCount(c, k), got, want)
 				}
 			}

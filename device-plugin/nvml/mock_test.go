@@ -1,0 +1,202 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+//go:build cgo && linux
+
+package nvml
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxa100"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+)
+
+// mocked is the backend over go-nvml's DGX A100. That mock panics in what it
+// does not model; to the backend, those functions are missing symbols.
+func mocked(t *testing.T) (*Backend, *dgxa100.Server) {
+	t.Helper()
+	s := dgxa100.New()
+	set := map[string]bool{}
+	for _, v := range []any{&s.Interface, &s.Devices[0].(*dgxa100.Device).Device} {
+		fields := reflect.ValueOf(v).Elem()
+		for i := range fields.NumField() {
+			name := fields.Type().Field(i).Name
+			if f := fields.Field(i); strings.HasSuffix(name, "Func") && f.Kind() == reflect.Func && !f.IsNil() {
+				set[strings.TrimSuffix(name, "Func")] = true
+			}
+		}
+	}
+	if !set["GetUUID"] || !set["SystemGetDriverVersion"] {
+		t.Fatalf("the mock sets %v: it has changed", set)
+	}
+	lookup := func(symbol string) error {
+		name := strings.TrimPrefix(symbol, "nvml")
+		for _, suffix := range []string{"_v2", "_v3"} {
+			name = strings.TrimSuffix(name, suffix)
+		}
+		if set[name] || set[strings.TrimPrefix(name, "Device")] {
+			return nil
+		}
+		return errors.New("not modelled")
+	}
+	return newBackend(Options{Root: sysRoot(t)}, s, lookup), s
+}
+
+// sysRoot is a /sys in which the GPU at 0000:07:00.0 is on NUMA node 3.
+func sysRoot(t *testing.T) string {
+	t.Helper()
+	root := t.TempDir()
+	for path, text := range map[string]string{
+		"sys/bus/pci/devices/0000:07:00.0/numa_node": "3\n",
+		"sys/bus/pci/devices/0000:0f:00.0/numa_node": "-1\n",
+		"proc/sys/kernel/random/boot_id":             "boot-1\n",
+		"sys/module/nvidia/version":                  "550\n",
+	} {
+		full := filepath.Join(root, path)
+		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(full, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+func TestDGXA100(t *testing.T) {
+	b, s := mocked(t)
+	s.Devices[0].(*dgxa100.Device).PciBusID = "0000:07:00.0"
+	inv, err := b.Scan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(inv.Devices) != 8 || inv.DriverVersion != s.DriverVersion || inv.Boot != "boot-1" || inv.DriverLoad == "" {
+		t.Fatalf("got %d GPUs, driver %q, boot %q, load %q", len(inv.Devices), inv.DriverVersion, inv.Boot, inv.DriverLoad)
+	}
+	if got, want := fmt.Sprintf("%d.%d", inv.CUDAMajor, inv.CUDAMinor), "12.4"; got != want {
+		t.Errorf("CUDA %s, want %s", got, want)
+	}
+	for i, d := range inv.Devices {
+		if i > 0 && d.ID <= inv.Devices[i-1].ID {
+			t.Errorf("%s is not after %s", d.ID, inv.Devices[i-1].ID)
+		}
+		if d.Model != "Mock NVIDIA A100-SXM4-40GB" || d.Architecture != "ampere" || d.ComputeMajor != 8 || *d.MemoryMiB != 40960 {
+			t.Errorf("device %+v", d)
+		}
+		if d.PowerLimitW != nil || d.BAR1MiB != nil || d.ECC != nil || d.DisplayState != "" {
+			t.Errorf("%s has values that the driver did not give: %+v", d.ID, d)
+		}
+		if diff := cmp.Diff(gpu.Signals{}, d.Signals); diff != "" {
+			t.Errorf("%s is not well:\n%s", d.ID, diff)
+		}
+	}
+}
+
+// MIG instances take the place of their GPU; one that is gone is gone.
+func TestDGXA100InMIGMode(t *testing.T) {
+	b, s := mocked(t)
+	dev := s.Devices[2].(*dgxa100.Device)
+	children := map[int]nvml.Device{}
+	for i := range 2 {
+		child := dgxa100.NewDevice(i)
+		child.UUID = fmt.Sprintf("MIG-%d", i)
+		child.Name = "Mock NVIDIA A100-SXM4-40GB MIG 3g.20gb"
+		child.MemoryInfo = nvml.Memory{Total: 20 << 30}
+		children[i] = child
+	}
+	dev.MigMode = nvml.DEVICE_MIG_ENABLE
+	for _, d := range s.Devices {
+		d := d.(*dgxa100.Device)
+		d.GetMaxMigDeviceCountFunc = func() (int, nvml.Return) { return 7, nvml.SUCCESS }
+		d.GetMigDeviceHandleByIndexFunc = func(i int) (nvml.Device, nvml.Return) {
+			if c, ok := children[i]; ok && d == dev {
+				return c, nvml.SUCCESS
+			}
+			return nil, nvml.ERROR_NOT_FOUND
+		}
+	}
+	known := b.lookup
+	b.lookup = func(symbol string) error {
+		if strings.Contains(symbol, "MigDeviceCount") || strings.Contains(symbol, "MigDeviceHandleByIndex") {
+			return nil
+		}
+		return known(symbol)
+	}
+	inv, err := b.Scan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(inv.Devices) != 9 {
+		t.Fatalf("got %d devices, want 7 GPUs and 2 MIG instances", len(inv.Devices))
+	}
+	last := inv.Devices[8]
+	if last.ID != "MIG-1" || last.Parent != dev.UUID || last.MIGProfile != "3g.20gb" || *last.MemoryMiB != 20480 || last.Island != -1 {
+		t.Errorf("got %+v", last)
+	}
+	for _, d := range inv.Devices {
+		if d.ID == dev.UUID {
+			t.Error("the split GPU is still listed")
+		}
+	}
+	delete(children, 0)
+	if inv, err = b.Scan(); err != nil || len(inv.Devices) != 8 {
+		t.Errorf("got %d devices, %v; want 8", len(inv.Devices), err)
+	}
+}
+
+// Field ids from 251 on mean other things in other driver branches.
+func TestNoUnstableFieldIDs(t *testing.T) {
+	for _, id := range []int{nvml.FI_DEV_GET_GPU_RECOVERY_ACTION, nvml.FI_DEV_PERF_POLICY_POWER, nvml.FI_DEV_PERF_POLICY_THERMAL, nvml.FI_DEV_MEMORY_TEMP} {
+		if id > 250 || id == 199 || id == 200 {
+			t.Errorf("field id %d is not stable", id)
+		}
+	}
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	uses := 0
+	for _, f := range files {
+		src, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(f, "_test.go") {
+			continue
+		}
+		for _, m := range regexp.MustCompile(`nvml\.FI_([A-Z_0-9]+)`).FindAllStringSubmatch(string(src), -1) {
+			uses++
+			switch m[1] {
+			case "DEV_GET_GPU_RECOVERY_ACTION", "DEV_PERF_POLICY_POWER", "DEV_PERF_POLICY_THERMAL", "DEV_MEMORY_TEMP":
+			default:
+				t.Errorf("%s uses the field FI_%s, which this test does not know to be stable", f, m[1])
+			}
+		}
+	}
+	if uses == 0 {
+		t.Error("no field is used: the test looks in the wrong place")
+	}
+}
+
+func TestUnionOfIslands(t *testing.T) {
+	fs := []found{{uuid: "c"}, {uuid: "a"}, {uuid: "d"}, {uuid: "b"}, {uuid: "e"}}
+	u := newUnion(5)
+	u.join(0, 2) // c d
+	u.join(1, 3) // a b
+	got := map[string]int{}
+	numberSets(u, fs, got)
+	if diff := cmp.Diff(map[string]int{"a": 0, "b": 0, "c": 1, "d": 1, "e": -1}, got); diff != "" {
+		t.Error(diff)
+	}
+}
