@@ -3,10 +3,12 @@
 //
 // A CUDA driver without a GPU: every kernel takes the time that its work takes
 // on a nominal GPU, times the GPU's slowness. Sleeping is scaled down, so tests
-// are short. What it does is read from the file that FAKECUDA names, line by
-// line "key=value", again for each call that asks:
+// are short. What it does is read from the file that FAKECUDA names, or else the
+// one beside the library with ".settings" added to its name, line by line
+// "key=value", again for each call that asks:
 //
-//   gpus=4              GPUs (default 2); GPU i has the uuid 0i0i0i0i-…
+//   gpus=4              GPUs (default 2)
+//   uuid.1=GPU-…        GPU 1's uuid (default 02020202-…, of GPU 0 01010101-…)
 //   arch=90             70, 80, 89 or 90 (default)
 //   slow.1=1.8          GPU 1 takes 1.8 times as long
 //   noise=0.002         relative noise of a launch
@@ -15,6 +17,8 @@
 //   fail.gpu=1          only on GPU 1 (default all)
 //   fail.after=20       only from the 20th launch of a process on
 //   fail.kernel=pal_mma only once this kernel has been launched
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +44,13 @@ static struct stat read_at;
 static const char *setting(const char *key) {
   static char value[256];
   const char *path = getenv("FAKECUDA");
+  static char beside[4096];
+  Dl_info me;
   struct stat now;
+  if (!path && dladdr(&launches, &me)) {
+    snprintf(beside, sizeof beside, "%s.settings", me.dli_fname);
+    path = beside;
+  }
   size_t n = strlen(key);
   if (!path || stat(path, &now)) return NULL;
   if (now.st_mtim.tv_nsec != read_at.st_mtim.tv_nsec || now.st_mtim.tv_sec != read_at.st_mtim.tv_sec || now.st_size != read_at.st_size) {
@@ -69,15 +79,30 @@ static int failing(const char *how) {
 }
 static int arch(void) { return (int)number("arch", 90); }
 
-static void uuid_of(int gpu, unsigned char *u) { memset(u, gpu + 1, 16); }
+static void uuid_of(int gpu, unsigned char *u) {
+  char key[16];
+  const char *v;
+  int n = 0;
+  memset(u, gpu + 1, 16);
+  snprintf(key, sizeof key, "uuid.%d", gpu);
+  if (!(v = setting(key))) return;
+  for (v += 4; *v && n < 16; v++)
+    if (*v != '-') {
+      char hex[3] = {v[0], v[1], 0};
+      u[n++] = (unsigned char)strtol(hex, NULL, 16);
+      v++;
+    }
+}
 static void list_visible(void) {
   int n = (int)number("gpus", 2);
   const char *only = getenv("CUDA_VISIBLE_DEVICES");
   nvisible = 0;
   for (int i = 0; i < n && i < 64; i++) {
     char id[64];
-    int b = i + 1;
-    snprintf(id, sizeof id, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b, b, b, b, b, b, b, b, b, b, b, b, b, b, b, b);
+    unsigned char b[16];
+    uuid_of(i, b);
+    snprintf(id, sizeof id, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1], b[2], b[3], b[4], b[5], b[6],
+             b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
     if (!only || strstr(only, id)) visible[nvisible++] = i;
   }
 }
