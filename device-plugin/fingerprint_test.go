@@ -172,6 +172,7 @@ func TestHangingScanIsWatched(t *testing.T) {
 			t.Errorf("Reserve: %v", err)
 		}
 		time.Sleep(3 * time.Minute) // of synctest's clock
+		synctest.Wait()
 		if len(*exits) == 0 || (*exits)[0] != hungExit {
 			t.Errorf("exits %v, want %d: the watchdog did not bite", *exits, hungExit)
 		}
@@ -204,6 +205,7 @@ func TestReplacedDriverRestartsTheProcess(t *testing.T) {
 			t.Errorf("got %d groups", len(got))
 		}
 		time.Sleep(2 * time.Minute)
+		synctest.Wait()
 		if len(*exits) == 0 || (*exits)[0] != restartExit {
 			t.Errorf("exits %v, want %d", *exits, restartExit)
 		}
@@ -254,6 +256,7 @@ func TestProfileIsWatched(t *testing.T) {
 			t.Errorf("a half-written profile changed the message: %+v", m)
 		default:
 		}
+		synctest.Wait()
 		if !strings.Contains(log.String(), "config key \\\"profile\\\"") && !strings.Contains(log.String(), "config key \"profile\"") {
 			t.Errorf("the log does not name the key:\n%s", log)
 		}

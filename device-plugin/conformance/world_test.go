@@ -49,7 +49,7 @@ func prepare(m *testing.M) (int, error) {
 	binary = *pluginFlag
 	if binary == "" {
 		binary = filepath.Join(dir, "nomad-device-pal")
-		out, err := exec.Command("go", "build", "-o", binary, "github.com/nomad-pal/nomad-pal/device-plugin/cmd/nomad-device-pal").CombinedOutput()
+		out, err := exec.Command("go", "build", fmt.Sprintf("-race=%v", raceDetector), "-o", binary, "github.com/nomad-pal/nomad-pal/device-plugin/cmd/nomad-device-pal").CombinedOutput()
 		if err != nil {
 			return 0, fmt.Errorf("building the plugin: %w\n%s", err, out)
 		}

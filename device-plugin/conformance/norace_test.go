@@ -1,0 +1,9 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+//go:build !race
+
+package conformance_test
+
+// raceDetector is off, as in this test binary.
+const raceDetector = false
