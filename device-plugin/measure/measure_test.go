@@ -4,13 +4,7 @@
 package measure
 
 import (
-	"fmt"
 	"math"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"regexp"
-	"strings"
 	"testing"
 	"time"
 
@@ -190,52 +184,6 @@ func TestUnitsFitEveryModel(t *testing.T) {
 		if ms < 75 || ms > 85 {
 			t.Errorf("%s: a unit of %s takes %.1f ms on a sound GPU", name, k.id, ms)
 		}
-	}
-}
-
-// The embedded PTX has the kernels and parameters that bench.go launches, and
-// assembles where there is an assembler (ptxas on PATH).
-func TestPTX(t *testing.T) {
-	params := regexp.MustCompile(`\.visible \.entry (\w+)\(([^)]*)\)`)
-	want := map[string]string{
-		"pal_wgmma": "u64 u32 u32", "pal_mma": "u64 u32 u32", "pal_ffma": "u64 u32 f32 f32",
-		"pal_triad": "u64 u64 u64 u64 f32", "pal_gather": "u64 u64 u64 u32 u32",
-	}
-	ptxas, _ := exec.LookPath("ptxas")
-	for _, k := range append(computeKernels(), triadKernel(), gatherKernel()) {
-		m := params.FindSubmatch(k.ptx)
-		if m == nil || string(m[1]) != k.entry {
-			t.Errorf("%s: no entry %s", k.id, k.entry)
-			continue
-		}
-		var types []string
-		for _, p := range strings.Split(string(m[2]), ",") {
-			types = append(types, strings.TrimPrefix(strings.Fields(p)[1], "."))
-		}
-		if got := strings.Join(types, " "); got != want[k.entry] {
-			t.Errorf("%s: parameters %s, want %s", k.entry, got, want[k.entry])
-		}
-		if threads := fmt.Sprintf(".maxntid %d,1,1", k.grid(devices()["h200"]).Threads); !strings.Contains(string(k.ptx), threads) {
-			t.Errorf("%s: no %q", k.entry, threads)
-		}
-		if ptxas != "" {
-			assemble(t, ptxas, k)
-		}
-	}
-	if ptxas == "" {
-		t.Log("no ptxas on PATH: the PTX is not assembled here")
-	}
-}
-
-func assemble(t *testing.T, ptxas string, k kernel) {
-	t.Helper()
-	arch := regexp.MustCompile(`\.target (sm_\w+)`).FindSubmatch(k.ptx)
-	file := filepath.Join(t.TempDir(), k.id+".ptx")
-	if err := os.WriteFile(file, k.ptx, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command(ptxas, "-arch="+string(arch[1]), "-v", "-o", os.DevNull, file).CombinedOutput(); err != nil {
-		t.Errorf("%s: %v\n%s", k.id, err, out)
 	}
 }
 
