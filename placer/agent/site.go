@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
@@ -50,6 +49,8 @@ func (s *site) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/health", s.agent.health)
 	mux.HandleFunc("GET /v1/metrics", s.serveMetrics)
+	mux.HandleFunc("GET /ui/", servePage)
+	mux.Handle("GET /{$}", http.RedirectHandler("/ui/", http.StatusSeeOther))
 	mux.HandleFunc("GET /v1/queue", s.serveQueue)
 	mux.HandleFunc("GET /v1/gpus", s.serveGPUs)
 	mux.HandleFunc("GET /v1/job/{id...}", s.serveExplain) // …/explain; ids may hold slashes
@@ -124,9 +125,12 @@ func (s *site) serveGPUs(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	gpus := survey.GPUs()
 	s.mu.Unlock()
+	named := map[string]bool{"": true}
+	for _, j := range jobs {
+		named[j.Namespace+"/"+j.Job] = true
+	}
 	for i, g := range gpus {
-		named := slices.ContainsFunc(jobs, func(j placer.JobStatus) bool { return j.Namespace+"/"+j.Job == g.Job })
-		if g.Job != "" && !named {
+		if !named[g.Job] {
 			gpus[i].Job = "(a job that the token cannot see)"
 		}
 	}
