@@ -9,7 +9,7 @@ BIN         := build/bin
 VERSION     := github.com/nomad-pal/nomad-pal/internal/version
 REVISION    := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 LDFLAGS     := -s -w -X $(VERSION).Revision=$(REVISION)
-STATICCHECK := honnef.co/go/tools/cmd/staticcheck@2026.2.2
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 NESTED      := $(patsubst %/go.mod,%,$(shell git ls-files '*/go.mod'))
 UNIT         = $(shell go list ./... | grep -v '/e2e$$')
 
