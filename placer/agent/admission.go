@@ -50,9 +50,11 @@ func (a *Admission) Validate() error {
 	return nil
 }
 
-// Review is the answer to an admission request, as the json_patch_webhook and
-// the webhook of the Nomad Admission Control Proxy take it: what to change,
-// what the author should know, and why the job is refused.
+// Review is the answer to an admission request, as the json_patch_webhook
+// mutator and the webhook validator of the Nomad Admission Control Proxy take
+// it: what to change, what the author should know, and why the job is refused.
+// Mutators before version 0.12 take no notice of errors, so the endpoint should
+// be both.
 type Review struct {
 	Patch    []Patch  `json:"patch"`
 	Warnings []string `json:"warnings"`
@@ -87,7 +89,9 @@ func (a *Admission) Review(job *api.Job, children bool) Review {
 		return r
 	}
 	a.patch(&r, job)
-	r.Warnings = append(r.Warnings, fmt.Sprintf("nomad-pal chooses the GPUs of this job: it is pending until then; see nomad-pal explain %s", *full.ID))
+	if len(r.Patch) > 0 { // said once, where the endpoint is asked as mutator and as validator
+		r.Warnings = append(r.Warnings, fmt.Sprintf("nomad-pal chooses the GPUs of this job: it is pending until then; see nomad-pal explain %s", *full.ID))
+	}
 	return r
 }
 

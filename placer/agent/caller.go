@@ -49,7 +49,7 @@ func needs(err error, capability string) error {
 		return err
 	}
 	switch unexpected.StatusCode() {
-	case http.StatusForbidden:
+	case http.StatusForbidden, http.StatusUnauthorized:
 		return fmt.Errorf("%w: the token lacks %s", errDenied, capability)
 	case http.StatusInternalServerError:
 		// A token that Nomad does not know, before 1.8 or on some routes.

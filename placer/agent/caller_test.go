@@ -1,0 +1,179 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package agent
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// fakeNomad knows tokens and the namespaces in which they may list and read
+// jobs; "*" may do everything, nodes included.
+func fakeNomad(t *testing.T, rights map[string][]string) *site {
+	t.Helper()
+	t.Setenv("NOMAD_TOKEN", "the-agents-own") // must never be used for a caller
+	may := func(token, namespace string) bool {
+		for _, ns := range rights[token] {
+			if ns == namespace || ns == "*" {
+				return true
+			}
+		}
+		return false
+	}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		token, namespace := r.Header.Get("X-Nomad-Token"), r.URL.Query().Get("namespace")
+		allowed := may(token, namespace)
+		if r.URL.Path == "/v1/jobs" && namespace == "*" {
+			allowed = len(rights[token]) > 0
+		}
+		switch {
+		case !allowed:
+			http.Error(w, "Permission denied", http.StatusForbidden)
+		case strings.HasPrefix(r.URL.Path, "/v1/job/") && r.URL.Path != "/v1/job/train":
+			http.Error(w, "job not found", http.StatusNotFound)
+		case strings.HasPrefix(r.URL.Path, "/v1/job/"), r.URL.Path == "/v1/jobs/parse":
+			w.Write([]byte(`{}`))
+		default:
+			w.Write([]byte(`[]`))
+		}
+	}))
+	t.Cleanup(srv.Close)
+	return &site{agent: &Agent{}, file: File{Nomad: &Nomad{Address: srv.URL}}}
+}
+
+func callerWith(t *testing.T, s *site, header, value string) *caller {
+	t.Helper()
+	r := httptest.NewRequest(http.MethodGet, "/v1/queue", nil)
+	if header != "" {
+		r.Header.Set(header, value)
+	}
+	c, err := s.caller(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestVisible(t *testing.T) {
+	s := fakeNomad(t, map[string][]string{"alice": {"research"}, "root": {"*"}, "the-agents-own": {"*"}})
+	jobs := []placer.JobStatus{
+		{Namespace: "default", Job: "a"}, {Namespace: "research", Job: "b"}, {Namespace: "default", Job: "c"}, {Namespace: "research", Job: "d"},
+	}
+	for _, c := range []struct {
+		name, header, value string
+		want                []string
+		denied              bool
+	}{
+		{"everything", "X-Nomad-Token", "root", []string{"a", "b", "c", "d"}, false},
+		{"one namespace", "X-Nomad-Token", "alice", []string{"b", "d"}, false},
+		{"as bearer", "Authorization", "Bearer alice", []string{"b", "d"}, false},
+		{"no token", "", "", nil, true},
+		{"an unknown token", "X-Nomad-Token", "mallory", nil, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			seen, err := callerWith(t, s, c.header, c.value).visible(t.Context(), jobs)
+			if denied(err) != c.denied || err != nil && !c.denied {
+				t.Fatalf("error %v", err)
+			}
+			if c.denied && !strings.Contains(err.Error(), `"list-jobs"`) {
+				t.Errorf("the error does not name the capability: %v", err)
+			}
+			var names []string
+			for _, j := range seen {
+				names = append(names, j.Job)
+			}
+			if d := cmp.Diff(c.want, names); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+func TestReadsJob(t *testing.T) {
+	s := fakeNomad(t, map[string][]string{"alice": {"research"}})
+	alice := callerWith(t, s, "X-Nomad-Token", "alice")
+	for _, c := range []struct {
+		name   string
+		key    nomad.JobKey
+		status int
+		want   string
+	}{
+		{"her own", nomad.JobKey{Namespace: "research", ID: "train"}, http.StatusOK, ""},
+		{"not there", nomad.JobKey{Namespace: "research", ID: "gone"}, http.StatusNotFound, `no job "gone" in namespace "research"`},
+		{"another's", nomad.JobKey{Namespace: "default", ID: "train"}, http.StatusForbidden, `permission denied: the token lacks the capability "read-job" in namespace "default"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			err := alice.readsJob(t.Context(), c.key)
+			if c.status == http.StatusOK {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			w := httptest.NewRecorder()
+			refuse(w, err)
+			if w.Code != c.status || strings.TrimSpace(w.Body.String()) != c.want {
+				t.Errorf("status %d: %s", w.Code, w.Body)
+			}
+		})
+	}
+	if err := alice.readsNodes(t.Context()); !denied(err) || !strings.Contains(err.Error(), `node { policy = "read" }`) {
+		t.Errorf("nodes: %v", err)
+	}
+	if err := alice.submits(t.Context(), "default"); !denied(err) {
+		t.Errorf("plan in another namespace: %v", err)
+	}
+	if err := alice.submits(t.Context(), "research"); err != nil {
+		t.Errorf("plan in her own namespace: %v", err)
+	}
+}
+
+// Nomad that is down is not a refusal.
+func TestNomadDown(t *testing.T) {
+	s := &site{agent: &Agent{}, file: File{Nomad: &Nomad{Address: "http://127.0.0.1:1"}}}
+	err := callerWith(t, s, "", "").readsNodes(t.Context())
+	w := httptest.NewRecorder()
+	refuse(w, err)
+	if w.Code != http.StatusBadGateway || denied(err) {
+		t.Errorf("status %d: %v", w.Code, err)
+	}
+}
+
+func TestExplained(t *testing.T) {
+	for path, want := range map[string]string{
+		"train/explain": "train", "train/dispatch-1/explain": "train/dispatch-1", "train": "", "/explain": "", "explain": "", "train/plan": "",
+	} {
+		if got, ok := explained(path); got != want && ok {
+			t.Errorf("%q: job %q", path, got)
+		} else if ok != (want != "") {
+			t.Errorf("%q: %v", path, ok)
+		}
+	}
+}
+
+func TestPrometheus(t *testing.T) {
+	m := Metrics{Leader: 1, GPUs: 64, Free: 3, Demand: 8, CycleAge: 0.5, Jobs: map[placer.Phase]int{placer.Waiting: 2, placer.Running: 7}}
+	got := m.prometheus()
+	for _, want := range []string{
+		"# TYPE nomad_pal_gpus gauge\nnomad_pal_gpus 64\n", "nomad_pal_gpus_free 3\n", "nomad_pal_gpus_wanted 8\n",
+		"nomad_pal_cycle_age_seconds 0.5\n", `nomad_pal_jobs{phase="waiting"} 2` + "\n", `nomad_pal_jobs{phase="running"} 7` + "\n",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is missing:\n%s", want, got)
+		}
+	}
+	s := &site{agent: &Agent{}}
+	w := httptest.NewRecorder()
+	s.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/metrics", nil))
+	if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `"cycle_age_seconds": -1`) {
+		t.Errorf("status %d: %s", w.Code, w.Body)
+	}
+}
