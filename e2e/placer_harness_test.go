@@ -5,6 +5,7 @@ package e2e_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -229,9 +230,27 @@ func (b *bed) run(hcl string) {
 	id := strings.Split(hcl, `"`)[1]
 	b.t.Cleanup(func() { // for the tests that follow a failed one
 		if b.t.Failed() {
+			b.logAllocs(id)
 			_, _, _ = b.API().Jobs().Deregister(id, true, nil)
 		}
 	})
+}
+
+// logAllocs logs what became of a job's allocations.
+func (b *bed) logAllocs(id string) {
+	stubs, _, err := b.API().Jobs().Allocations(id, true, nil)
+	if err != nil {
+		return
+	}
+	for _, s := range stubs {
+		for task, state := range s.TaskStates {
+			var events []string
+			for _, e := range state.Events {
+				events = append(events, e.Type+" "+e.DisplayMessage)
+			}
+			b.t.Logf("%s v%d %s/%s %s: %s", s.Name, s.JobVersion, s.DesiredStatus, s.ClientStatus, task, strings.Join(events, "; "))
+		}
+	}
 }
 
 // parse parses a jobspec as plain Nomad's users do, through its server.
@@ -251,6 +270,7 @@ type job struct {
 	id, kind, meta, extra string
 	groups                []group
 	seconds               int
+	script                string // instead of sleeping
 }
 
 type group struct {
@@ -279,8 +299,8 @@ func (j job) hcl() string {
     task "main" {
       driver = "raw_exec"
       config {
-        command = "/bin/sleep"
-        args    = ["%d"]
+        command = "/bin/sh"
+        args    = ["-c", %q]
       }
       kill_timeout = "1s"
       resources {
@@ -292,7 +312,7 @@ func (j job) hcl() string {
       }
     }
   }
-`, g.name, g.count, g.extra, j.seconds, g.gpus)
+`, g.name, g.count, g.extra, cmp.Or(j.script, fmt.Sprintf("exec sleep %d", j.seconds)), g.gpus)
 	}
 	s.WriteString("}\n")
 	return s.String()

@@ -32,6 +32,9 @@ type Config struct {
 	// Grace is how long a committed gang may be incomplete, without an
 	// evaluation of Nomad's under way, before it is taken back into the queue.
 	Grace time.Duration
+	// Retries is how often a gang that fails by its own fault is tried on other
+	// GPUs before it is given up.
+	Retries int
 	// Resync is the time between full reads; events carry the changes between.
 	Resync time.Duration
 }
@@ -52,6 +55,7 @@ func DefaultConfig() Config {
 		RackMeta:     "rack",
 		Calibration:  profile.DefaultOptions(),
 		Grace:        5 * time.Second,
+		Retries:      2,
 		Resync:       5 * time.Minute,
 	}
 }
@@ -74,6 +78,9 @@ func (c Config) Validate() error {
 	}
 	if c.Grace <= 0 || c.Resync <= 0 {
 		return fmt.Errorf("grace %v and resync %v must be above 0", c.Grace, c.Resync)
+	}
+	if c.Retries < 0 {
+		return fmt.Errorf("retries %d must not be negative", c.Retries)
 	}
 	return nil
 }

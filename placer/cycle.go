@@ -23,10 +23,13 @@ func (p *Placer) cycle(ctx context.Context) error {
 	if err := p.calibrate(ctx); err != nil {
 		return err
 	}
-	if err := p.look(); err != nil {
+	now := time.Now()
+	if err := p.noteFailures(ctx, now); err != nil {
 		return err
 	}
-	now := time.Now()
+	if err := p.look(now); err != nil {
+		return err
+	}
 	p.track()
 	for _, t := range p.sorted() {
 		if err := p.settle(ctx, t, now); err != nil {
@@ -50,14 +53,16 @@ func (p *Placer) sorted() []*tracked {
 }
 
 // viewOptions are the rules of the view as they are now.
-func (p *Placer) viewOptions() nomad.ViewOptions {
+func (p *Placer) viewOptions(now time.Time) nomad.ViewOptions {
 	held := map[nomad.JobKey][]string{}
 	for k, t := range p.jobs {
 		if len(t.held) > 0 {
 			held[k] = t.held
 		}
 	}
-	return p.cfg.viewOptions(p.profile, held)
+	o := p.cfg.viewOptions(p.profile, held)
+	o.Quarantined = quarantined(p.history.quarantine, now)
+	return o
 }
 
 func (c Config) viewOptions(prof *profile.Profile, held map[nomad.JobKey][]string) nomad.ViewOptions {
@@ -68,11 +73,11 @@ func (c Config) viewOptions(prof *profile.Profile, held map[nomad.JobKey][]strin
 }
 
 // look brings the view up to date, or builds it anew and tells the line.
-func (p *Placer) look() error {
-	if p.view != nil && p.view.Update(p.state, p.viewOptions()) {
+func (p *Placer) look(now time.Time) error {
+	if p.view != nil && p.view.Update(p.state, p.viewOptions(now)) {
 		return nil
 	}
-	v, err := p.state.View(p.viewOptions())
+	v, err := p.state.View(p.viewOptions(now))
 	if err != nil {
 		return err
 	}
@@ -91,6 +96,9 @@ func (p *Placer) track() {
 	for _, k := range p.state.SortedJobs() {
 		job := p.state.Jobs[k]
 		st := StandingOf(p.state, job)
+		if st.Phase == Ended && p.lost(st) {
+			st.Phase = Lost
+		}
 		if st.Phase == Native || st.Phase == Template || st.Phase == Ended {
 			p.drop(k)
 			continue

@@ -73,11 +73,15 @@ func (p *Placer) prepare(t *tracked, pl pal.Placement, now time.Time) *start {
 	d := pal.Explain(p.view.Cluster, g, p.cfg.policy())
 	d.Placed, d.Reason = true, ""
 	d.Chosen = pal.Describe(p.view.Cluster, g, pl)
+	failures, revived := 0, 0
+	if t.record != nil && len(t.Pins.Groups) > 0 {
+		failures, revived = t.record.UserFailures, t.record.Revived
+	}
 	return &start{
 		t: t, placement: pl, pins: p.view.Pins(t.request, pl),
 		record: Record{
 			Namespace: t.Key.Namespace, Job: t.Key.ID, Submitted: t.submitted(), Decided: now,
-			Mode: t.request.Mode, Decision: d,
+			Mode: t.request.Mode, Decision: d, UserFailures: failures, Revived: revived,
 		},
 	}
 }

@@ -6,6 +6,7 @@ package placer
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -47,7 +48,11 @@ func Observe(ctx context.Context, c *nomad.Client) (*Survey, error) {
 			return nil, err
 		}
 	}
-	if err := p.look(); err != nil {
+	if err := p.history.recall(ctx, c); err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	if err := p.look(now); err != nil {
 		return nil, err
 	}
 	p.track()
@@ -56,7 +61,7 @@ func Observe(ctx context.Context, c *nomad.Client) (*Survey, error) {
 			return nil, err
 		}
 	}
-	s := &Survey{p: p, now: time.Now()}
+	s := &Survey{p: p, now: now}
 	p.syncLine(s.now)
 	return s, nil
 }
@@ -135,6 +140,9 @@ func (s *Survey) addRecord(ctx context.Context, e *Explanation, k nomad.JobKey) 
 }
 
 func (s *Survey) explainWaiting(e *Explanation, t *tracked) {
+	if t.refused == nil && t.record != nil && t.record.GivenUp != "" && len(t.Pins.Groups) > 0 {
+		t.refused = errors.New(t.record.GivenUp)
+	}
 	if t.refused != nil {
 		e.Reason = "cannot be served, and stays gated: " + t.refused.Error()
 		return
@@ -202,7 +210,7 @@ func (s *Survey) Plan(job *api.Job) (*Explanation, error) {
 		planned.JobModifyIndex = &zero
 	}
 	e := &Explanation{Namespace: k.Namespace, Job: k.ID, Phase: Waiting}
-	v, err := s.p.state.View(s.p.viewOptions(), k)
+	v, err := s.p.state.View(s.p.viewOptions(s.now), k)
 	if err != nil {
 		return nil, err
 	}
@@ -248,6 +256,8 @@ type GPU struct {
 	PMScores  map[pal.AppClass]pal.PMScore `json:"pm_scores,omitempty"`
 	Classes   map[pal.AppClass]uint8       `json:"classes,omitempty"`
 	Available bool                         `json:"available"`
+	// Quarantine says why the GPU is kept out, and until when.
+	Quarantine *Quarantine `json:"quarantine,omitempty"`
 }
 
 // GPUs lists the cluster's GPUs.
@@ -260,6 +270,9 @@ func (s *Survey) GPUs() []GPU {
 		g := GPU{
 			ID: u.ID, Node: c.Node(node).Name, Device: device, Healthy: !u.Unhealthy, Available: c.Available(i),
 			PMScores: map[pal.AppClass]pal.PMScore{}, Classes: map[pal.AppClass]uint8{},
+		}
+		if q, ok := s.p.history.quarantine[u.ID]; ok && s.now.Before(q.Until) {
+			g.Quarantine = &q
 		}
 		if o := s.p.view.Owner(i); o != (nomad.JobKey{}) {
 			g.Job = o.String()

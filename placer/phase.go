@@ -40,6 +40,9 @@ const (
 	Native Phase = "native"
 	// Template: parameterized or periodic; its children are placed.
 	Template Phase = "template"
+	// Lost: ended before its members had finished, by no fault of its own: it is
+	// taken back into the queue.
+	Lost Phase = "lost"
 	// Ended: stopped or done.
 	Ended Phase = "ended"
 )

@@ -30,6 +30,7 @@ type Placer struct {
 	imported []profile.Sample // measured elsewhere, see nomad.MergeSamples
 	// builtFrom is the node generation that the profile was last built from.
 	builtFrom uint64
+	history   history
 	again     bool // the cycle left something that is due at once
 	line      *queue.Line
 	jobs      map[nomad.JobKey]*tracked

@@ -31,6 +31,12 @@ type Record struct {
 	JobModifyIndex uint64       `json:"job_modify_index"`
 	Mode           rewrite.Mode `json:"mode"`
 	Decision       pal.Decision `json:"decision"`
+	// UserFailures counts how often the gang was tried anew after it had failed
+	// by its own fault; GivenUp is why it is not tried any more.
+	UserFailures int    `json:"user_failures,omitempty"`
+	GivenUp      string `json:"given_up,omitempty"`
+	// Revived counts how often the gang was lost to the infrastructure.
+	Revived int `json:"revived,omitempty"`
 	// Note is what happened besides: a re-run, a repair.
 	Note string `json:"note,omitempty"`
 	// MembersOmitted counts members left out of the decision for size.

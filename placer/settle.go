@@ -24,6 +24,12 @@ func (p *Placer) settle(ctx context.Context, t *tracked, now time.Time) error {
 		return err
 	}
 	switch t.Phase {
+	case Waiting:
+		if t.record != nil && t.record.GivenUp != "" && len(t.Pins.Groups) > 0 {
+			t.refused = errors.New(t.record.GivenUp)
+		}
+	case Lost:
+		return p.heal(t, now, p.revive(ctx, t))
 	case Rerun:
 		return p.heal(t, now, p.reapply(ctx, t))
 	case Stopping:
@@ -153,7 +159,7 @@ func asks(job *api.Job) []string {
 // replaceWhole places a running gang that changed its size, on a view in which
 // what it holds is free.
 func (p *Placer) replaceWhole(ctx context.Context, t *tracked) error {
-	v, err := p.state.View(p.viewOptions(), t.Key)
+	v, err := p.state.View(p.viewOptions(time.Now()), t.Key)
 	if err != nil {
 		return err
 	}
@@ -233,24 +239,34 @@ func (p *Placer) repair(ctx context.Context, t *tracked, now time.Time) error {
 	if now.Sub(time.Unix(0, *t.Job.SubmitTime)) < p.cfg.Grace || now.Before(t.retryAt) {
 		return nil
 	}
-	blocked, err := p.blocked(ctx, t)
-	if err != nil || blocked == "" {
+	why, err := p.stuck(ctx, t)
+	if err != nil || why == "" {
 		return err
 	}
-	why := fmt.Sprintf("Nomad placed %d of %d members: %s", t.Have, t.Want, blocked)
+	why = fmt.Sprintf("%d of %d members are there: %s", t.Have, t.Want, why)
 	log := p.log.With("job", t.Key.ID, "namespace", t.Key.Namespace)
 	t.fail(now, why)
 	if t.Pins.Mode == rewrite.ModeClass && t.Have > 0 {
 		log.Info("service has too little room", "reason", why)
 		return p.extend(ctx, t)
 	}
+	if f, ok := p.userFailure(t); ok {
+		t.record.UserFailures++
+		if t.record.UserFailures > p.cfg.Retries {
+			t.record.GivenUp = fmt.Sprintf("given up after %d tries on different GPUs: %s. Mend it and run it again", t.record.UserFailures, f.Reason)
+			log.Warn("giving up", "reason", t.record.GivenUp)
+		}
+		if err := WriteRecord(ctx, p.nomad, *t.record); err != nil {
+			return err
+		}
+	}
 	log.Warn("gang is not whole, taking it back", "reason", why)
 	return p.takeBack(ctx, t)
 }
 
-// blocked is why Nomad cannot place the rest of the job; "" where it does not
-// say so, or has not had its last word.
-func (p *Placer) blocked(ctx context.Context, t *tracked) (string, error) {
+// stuck is why the rest of the job does not come: "" where it is not known to
+// be stuck, or Nomad has not had its last word.
+func (p *Placer) stuck(ctx context.Context, t *tracked) (string, error) {
 	evals, err := p.nomad.Evaluations(ctx, t.Key)
 	if err != nil {
 		return "", err
@@ -264,7 +280,56 @@ func (p *Placer) blocked(ctx context.Context, t *tracked) (string, error) {
 			why = refusal(e)
 		}
 	}
+	if f := p.lastFailure(t); why == "" && f != nil {
+		why = "a member failed, and Nomad does not try it again: " + f.Reason
+	}
 	return why, nil
+}
+
+// lost says whether a gang of ours ended because the infrastructure failed, and
+// Nomad will not try it again.
+func (p *Placer) lost(st Standing) bool {
+	stopped := st.Job.Stop != nil && *st.Job.Stop
+	if stopped || len(st.Pins.Groups) == 0 || rewrite.Gated(st.Job) || st.Have >= st.Want || *st.Job.Type != api.JobTypeBatch {
+		return false
+	}
+	f := p.lastFailure(&tracked{Standing: st})
+	return f != nil && f.Cause == Infrastructure
+}
+
+// revive takes a lost gang back into the queue, so often and no more.
+func (p *Placer) revive(ctx context.Context, t *tracked) error {
+	if t.record.Revived >= revivals {
+		return nil
+	}
+	t.record.Revived++
+	if err := WriteRecord(ctx, p.nomad, *t.record); err != nil {
+		return err
+	}
+	p.log.Warn("gang was lost, taking it back", "job", t.Key.ID, "namespace", t.Key.Namespace, "reason", p.lastFailure(t).Reason)
+	return p.takeBack(ctx, t)
+}
+
+// revivals bounds how often the infrastructure may fail a gang before it is
+// left as it is.
+const revivals = 5
+
+// lastFailure is the last failure of the gang as it is committed, nil for none.
+func (p *Placer) lastFailure(t *tracked) *Failure {
+	for i := len(p.history.failures) - 1; i >= 0; i-- {
+		f := &p.history.failures[i]
+		a := p.state.Allocs[f.Alloc]
+		if a != nil && a.Job == t.Key && a.Next == "" && a.ModifyIndex > *t.Job.JobModifyIndex {
+			return f
+		}
+	}
+	return nil
+}
+
+// userFailure is the failure by its own fault that the gang is stuck for.
+func (p *Placer) userFailure(t *tracked) (*Failure, bool) {
+	f := p.lastFailure(t)
+	return f, f != nil && f.Cause == User && t.record != nil
 }
 
 // extend adds nodes to the pins of a service for the members that it lacks.

@@ -200,6 +200,42 @@ func (s *State) Orphans() []*Alloc {
 	return as
 }
 
+// Failed are the allocations with GPUs that failed or were lost, by id.
+func (s *State) Failed() []*Alloc {
+	var as []*Alloc
+	for _, a := range s.Allocs {
+		bad := a.Client == api.AllocClientStatusFailed || a.Client == api.AllocClientStatusLost
+		if bad && len(a.GPUs) > 0 {
+			as = append(as, a)
+		}
+	}
+	slices.SortFunc(as, func(a, b *Alloc) int { return cmp.Compare(a.ID, b.ID) })
+	return as
+}
+
+// Sick are the unhealthy GPUs, instance id to what their plugin says.
+func (s *State) Sick() map[string]string {
+	sick := map[string]string{}
+	for _, n := range s.Nodes {
+		for _, d := range gpuDevices(n) {
+			for _, in := range d.Instances {
+				if !in.Healthy {
+					sick[in.ID] = in.HealthDescription
+				}
+			}
+		}
+	}
+	return sick
+}
+
+// NodeName is the name of a node, its id where it is not known.
+func (s *State) NodeName(id string) string {
+	if n := s.Nodes[id]; n != nil {
+		return n.Name
+	}
+	return id
+}
+
 func (s *State) dropAlloc(a *Alloc) {
 	delete(s.Allocs, a.ID)
 	delete(s.byJob[a.Job], a.ID)

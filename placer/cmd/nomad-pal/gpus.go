@@ -47,6 +47,8 @@ func (c *gpusCommand) Run(args []string) int {
 		health := "healthy"
 		if !g.Healthy {
 			health = "unhealthy"
+		} else if g.Quarantine != nil {
+			health = "quarantined"
 		}
 		rows = append(rows, fmt.Sprintf("%s|%s|%s|%s|%s|%s|%s|%s|%s|%s", g.ID, g.Node, g.Device,
 			class(g.Classes[pal.ClassA]), class(g.Classes[pal.ClassB]), class(g.Classes[pal.ClassC]), class(g.Classes[pal.ClassD]),

@@ -51,6 +51,7 @@ func commands(ctx context.Context, io streams) map[string]cli.CommandFactory {
 		"status":         make(&statusCommand{base: b}),
 		"queue":          make(&queueCommand{base: b}),
 		"gpus":           make(&gpusCommand{base: b}),
+		"failures":       make(&failuresCommand{base: b}),
 		"release":        make(&releaseCommand{base: b}),
 		"profile build":  make(&profileBuildCommand{base: b}),
 		"profile show":   make(&profileShowCommand{base: b}),

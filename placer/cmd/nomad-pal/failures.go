@@ -1,0 +1,97 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+)
+
+type failuresCommand struct{ base }
+
+func (c *failuresCommand) Synopsis() string {
+	return "Show what failed, by cause, and GPUs in quarantine"
+}
+
+func (c *failuresCommand) Help() string {
+	return help("failures [options]", `
+Shows the last allocations with GPUs that failed or were lost: by cause, with the
+GPU hours that were lost; each of them; and the GPUs that are kept out of new
+placements for it.
+`, outputOptions, generalOptions)
+}
+
+// failureReport is what failures prints.
+type failureReport struct {
+	Causes     map[placer.Cause]causeSum    `json:"causes"`
+	Failures   []placer.Failure             `json:"failures"`
+	Quarantine map[string]placer.Quarantine `json:"quarantine"`
+}
+
+type causeSum struct {
+	Failures int     `json:"failures"`
+	GPUHours float64 `json:"gpu_hours"`
+}
+
+func (c *failuresCommand) Run(args []string) int {
+	if _, ok := c.parse(c.flags("failures"), args, 0); !ok {
+		return 1
+	}
+	client, err := c.client()
+	if err != nil {
+		return c.fail(err)
+	}
+	r := failureReport{Causes: map[placer.Cause]causeSum{}}
+	if r.Failures, err = placer.ReadFailures(c.ctx, client); err != nil {
+		return c.fail(err)
+	}
+	if r.Quarantine, err = placer.ReadQuarantine(c.ctx, client); err != nil {
+		return c.fail(err)
+	}
+	maps.DeleteFunc(r.Quarantine, func(_ string, q placer.Quarantine) bool { return time.Now().After(q.Until) })
+	for _, f := range r.Failures {
+		sum := r.Causes[f.Cause]
+		sum.Failures++
+		sum.GPUHours += f.GPUHours
+		r.Causes[f.Cause] = sum
+	}
+	if done, code := c.structured(r); done {
+		return code
+	}
+	c.print(r)
+	return 0
+}
+
+func (c *failuresCommand) print(r failureReport) {
+	if len(r.Failures) == 0 {
+		c.printf("Nothing failed.\n")
+	} else {
+		rows := []string{"Cause|Failures|GPU hours lost"}
+		for _, cause := range slices.Sorted(maps.Keys(r.Causes)) {
+			rows = append(rows, fmt.Sprintf("%s|%d|%.2f", cause, r.Causes[cause].Failures, r.Causes[cause].GPUHours))
+		}
+		c.table(rows)
+		c.printf("\n")
+		rows = []string{"Time|Job|Allocation|Node|Cause|Reason|GPUs"}
+		for _, f := range r.Failures {
+			rows = append(rows, fmt.Sprintf("%s|%s|%s|%s|%s|%s|%s", f.At.Local().Format(time.DateTime), f.Job, short(f.Alloc),
+				f.Node, f.Cause, oneLine(f.Reason), strings.Join(f.GPUs, " ")))
+		}
+		c.table(rows)
+	}
+	if len(r.Quarantine) > 0 {
+		c.printf("\nQuarantine\n")
+		rows := []string{"GPU|Until|Strikes|Reason"}
+		for _, id := range slices.Sorted(maps.Keys(r.Quarantine)) {
+			q := r.Quarantine[id]
+			rows = append(rows, fmt.Sprintf("%s|%s|%d|%s", id, q.Until.Local().Format(time.DateTime), q.Strikes, oneLine(q.Reason)))
+		}
+		c.table(rows)
+	}
+}

@@ -1,0 +1,200 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// Cause is who is to blame for a failed allocation.
+type Cause string
+
+// The causes.
+const (
+	// Infrastructure: a GPU, a node, a driver. The job is tried elsewhere.
+	Infrastructure Cause = "infrastructure"
+	// User: the program itself. Trying elsewhere seldom helps.
+	User Cause = "user"
+	// Unknown: nothing says which.
+	Unknown Cause = "unknown"
+)
+
+// Failure is one allocation with GPUs that failed or was lost.
+type Failure struct {
+	At        time.Time `json:"at"`
+	Namespace string    `json:"namespace"`
+	Job       string    `json:"job"`
+	Alloc     string    `json:"alloc"`
+	Node      string    `json:"node"`
+	GPUs      []string  `json:"gpus"`
+	Cause     Cause     `json:"cause"`
+	Reason    string    `json:"reason"`
+	ExitCode  int       `json:"exit_code,omitempty"`
+	// GPUHours is the work that was lost: since the allocation was made.
+	GPUHours float64 `json:"gpu_hours"`
+}
+
+// diagnose finds the cause of a failed or lost allocation. sick are the GPUs
+// that are unhealthy now, with what the plugin says of them.
+func diagnose(a *nomad.Alloc, node string, sick map[string]string) Failure {
+	f := Failure{
+		At: time.Unix(0, a.ModifyTime).UTC(), Namespace: a.Job.Namespace, Job: a.Job.ID, Alloc: a.ID, Node: node, GPUs: a.GPUs,
+		GPUHours: time.Duration(a.ModifyTime-a.CreateTime).Hours() * float64(len(a.GPUs)),
+		Cause:    Unknown, Reason: "nothing says why",
+	}
+	for _, id := range a.GPUs {
+		if why, ok := sick[id]; ok {
+			f.Cause, f.Reason = Infrastructure, fmt.Sprintf("GPU %s is unhealthy: %s", id, why)
+			return f
+		}
+	}
+	if a.Client == api.AllocClientStatusLost {
+		f.Cause, f.Reason = Infrastructure, nodeDown
+		return f
+	}
+	for _, task := range slices.Sorted(maps.Keys(a.Tasks)) {
+		for _, e := range a.Tasks[task].Events {
+			if f.judge(task, e) {
+				return f
+			}
+		}
+	}
+	return f
+}
+
+// judge takes one task event into account and says whether it settles the case.
+func (f *Failure) judge(task string, e *api.TaskEvent) bool {
+	switch e.Type {
+	case api.TaskDriverFailure, api.TaskSetupFailure, api.TaskFailedValidation:
+		f.Cause, f.Reason = Infrastructure, fmt.Sprintf("task %q: %s: %s", task, e.Type, e.DisplayMessage)
+		if e.Type == api.TaskFailedValidation {
+			f.Cause = User
+		}
+		return true
+	case api.TaskTerminated:
+		code, err := strconv.Atoi(cmp.Or(e.Details["exit_code"], strconv.Itoa(e.ExitCode)))
+		switch {
+		case e.Details["oom_killed"] == "true":
+			f.Cause, f.Reason, f.ExitCode = User, fmt.Sprintf("task %q ran out of memory", task), code
+		case err == nil && code != 0:
+			f.Cause, f.Reason, f.ExitCode = User, fmt.Sprintf("task %q ended with exit code %d", task, code), code
+		default:
+			return false
+		}
+		return true
+	}
+	return false
+}
+
+// nodeDown is the reason of a lost allocation.
+const nodeDown = "the node went down"
+
+const (
+	failuresPath   = "nomad-pal/failures"
+	quarantinePath = "nomad-pal/quarantine"
+	// failuresKept bounds what is kept: about 300 bytes each, in one variable.
+	failuresKept = 120
+)
+
+// history is what is remembered of failures.
+type history struct {
+	loaded     bool
+	failures   []Failure // oldest first
+	quarantine map[string]Quarantine
+}
+
+// ReadFailures reads the failures that are kept, oldest first.
+func ReadFailures(ctx context.Context, c *nomad.Client) ([]Failure, error) {
+	var fs []Failure
+	return fs, readJSON(ctx, c, failuresPath, &fs)
+}
+
+// ReadQuarantine reads which GPUs are kept out.
+func ReadQuarantine(ctx context.Context, c *nomad.Client) (map[string]Quarantine, error) {
+	q := map[string]Quarantine{}
+	return q, readJSON(ctx, c, quarantinePath, &q)
+}
+
+func readJSON(ctx context.Context, c *nomad.Client, path string, to any) error {
+	items, err := c.ReadVariable(ctx, path)
+	if err != nil || items == nil {
+		return err
+	}
+	if err := json.Unmarshal([]byte(items["json"]), to); err != nil {
+		return fmt.Errorf("reading variable %q: %w", path, err)
+	}
+	return nil
+}
+
+func writeJSON(ctx context.Context, c *nomad.Client, path string, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encoding variable %q: %w", path, err)
+	}
+	return c.WriteVariable(ctx, path, map[string]string{"json": string(b)})
+}
+
+// recall reads what earlier placers remembered.
+func (h *history) recall(ctx context.Context, c *nomad.Client) (err error) {
+	if h.loaded {
+		return nil
+	}
+	if h.failures, err = ReadFailures(ctx, c); err != nil {
+		return err
+	}
+	if h.quarantine, err = ReadQuarantine(ctx, c); err != nil {
+		return err
+	}
+	h.loaded = true
+	return nil
+}
+
+func (h *history) knows(alloc string) bool {
+	return slices.ContainsFunc(h.failures, func(f Failure) bool { return f.Alloc == alloc })
+}
+
+// noteFailures looks for allocations that failed since the last cycle, and
+// draws the consequences for their GPUs.
+func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
+	if err := p.history.recall(ctx, p.nomad); err != nil {
+		return err
+	}
+	var found []Failure
+	sick := p.state.Sick()
+	oldest := time.Time{}
+	if len(p.history.failures) >= failuresKept {
+		oldest = p.history.failures[0].At
+	}
+	for _, a := range p.state.Failed() {
+		if !p.history.knows(a.ID) && time.Unix(0, a.ModifyTime).After(oldest) {
+			found = append(found, diagnose(a, p.state.NodeName(a.Node), sick))
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	slices.SortFunc(found, func(a, b Failure) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Alloc, b.Alloc)) })
+	h := &p.history
+	for _, f := range found {
+		p.log.Warn("allocation failed", "job", f.Job, "namespace", f.Namespace, "node", f.Node, "cause", f.Cause, "reason", f.Reason)
+		h.failures = append(h.failures, f)
+		h.suspect(f, now)
+	}
+	h.failures = h.failures[max(0, len(h.failures)-failuresKept):]
+	if err := writeJSON(ctx, p.nomad, failuresPath, h.failures); err != nil {
+		return err
+	}
+	return writeJSON(ctx, p.nomad, quarantinePath, h.quarantine)
+}

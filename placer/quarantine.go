@@ -1,0 +1,90 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// Quarantine keeps a GPU out of new placements for a while.
+type Quarantine struct {
+	Until   time.Time `json:"until"`
+	Strikes int       `json:"strikes"`
+	Last    time.Time `json:"last"`
+	Reason  string    `json:"reason"`
+}
+
+const (
+	// The first strike keeps a GPU out for quarantineBase, each further one
+	// doubles that, up to quarantineMost; a quarantineMost without a strike
+	// takes one off.
+	quarantineBase = 10 * time.Minute
+	quarantineMost = 24 * time.Hour
+	// suspectJobs different jobs that fail by their own fault on one GPU within
+	// suspectWindow make the GPU the suspect.
+	suspectJobs   = 3
+	suspectWindow = 24 * time.Hour
+)
+
+// suspect gives strikes for a failure: to the GPUs of one that the
+// infrastructure caused, and to a GPU on which many jobs fail "by themselves".
+// A node that went down is no fault of its GPUs.
+func (h *history) suspect(f Failure, now time.Time) {
+	switch {
+	case f.Cause == Infrastructure && f.Reason != nodeDown:
+		for _, id := range f.GPUs {
+			h.strike(id, f.Reason, now)
+		}
+	case f.Cause == User:
+		for _, id := range f.GPUs {
+			if n := h.jobsFailedOn(id, now); n >= suspectJobs {
+				h.strike(id, fmt.Sprintf("%d different jobs failed on it within a day", n), now)
+			}
+		}
+	}
+}
+
+func (h *history) strike(gpu, reason string, now time.Time) {
+	if h.quarantine == nil {
+		h.quarantine = map[string]Quarantine{}
+	}
+	q := h.quarantine[gpu]
+	if !q.Last.IsZero() {
+		q.Strikes = max(0, q.Strikes-int(now.Sub(q.Last)/quarantineMost))
+	}
+	q.Strikes++
+	q.Last, q.Reason = now.UTC(), reason
+	q.Until = now.Add(min(quarantineBase<<min(q.Strikes-1, 10), quarantineMost)).UTC()
+	h.quarantine[gpu] = q
+}
+
+// jobsFailedOn counts the jobs that failed by their own fault on the GPU.
+func (h *history) jobsFailedOn(gpu string, now time.Time) int {
+	jobs := map[nomad.JobKey]bool{}
+	for _, f := range h.failures {
+		if f.Cause != User || now.Sub(f.At) > suspectWindow {
+			continue
+		}
+		for _, id := range f.GPUs {
+			if id == gpu {
+				jobs[nomad.JobKey{Namespace: f.Namespace, ID: f.Job}] = true
+			}
+		}
+	}
+	return len(jobs)
+}
+
+// quarantined are the GPUs that are kept out now.
+func quarantined(qs map[string]Quarantine, now time.Time) map[string]bool {
+	out := map[string]bool{}
+	for id, q := range qs {
+		if now.Before(q.Until) {
+			out[id] = true
+		}
+	}
+	return out
+}
