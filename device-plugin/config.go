@@ -38,6 +38,9 @@ type Config struct {
 type MeasureConfig struct {
 	Mode        measure.Mode  // default measure.Idle
 	Interval    time.Duration // default 168h: between two sessions of one GPU
+	IdleFor     time.Duration // default 1m: a GPU must have been idle for so long
+	Warmup      time.Duration // default 45s: at most, before measuring
+	Limit       time.Duration // default 2m: of one GPU's session
 	OneByOne    bool          // default false: all idle GPUs at once, as jobs share cooling and power
 	CUDALibrary string        // default libcuda.so.1
 }
@@ -107,6 +110,9 @@ type raw struct {
 	Measure *struct {
 		Mode        string `codec:"mode"`
 		Interval    string `codec:"interval"`
+		IdleFor     string `codec:"idle_for"`
+		Warmup      string `codec:"warmup"`
+		Limit       string `codec:"limit"`
 		OneByOne    bool   `codec:"one_by_one"`
 		CUDALibrary string `codec:"cuda_library"`
 	} `codec:"measure"`
@@ -156,6 +162,9 @@ func configSchema() *hclspec.Spec {
 		"measure": block("measure", map[string]*hclspec.Spec{
 			"mode":         attr("mode", "string", `"idle"`),
 			"interval":     attr("interval", "string", `"168h"`),
+			"idle_for":     attr("idle_for", "string", `"1m"`),
+			"warmup":       attr("warmup", "string", `"45s"`),
+			"limit":        attr("limit", "string", `"2m"`),
 			"one_by_one":   attr("one_by_one", "bool", "false"),
 			"cuda_library": attr("cuda_library", "string", `"libcuda.so.1"`),
 		}),
@@ -174,7 +183,8 @@ func DefaultConfig() Config {
 		Stats:             StatsConfig{GPM: true, MinInterval: time.Second},
 		Health:            HealthConfig{Enabled: true, RecoverPolls: 2},
 		Variability:       VariabilityConfig{AppClasses: pal.AppClasses(), Default: pal.ClassA},
-		Measure:           MeasureConfig{Mode: measure.Idle, Interval: 168 * time.Hour, CUDALibrary: "libcuda.so.1"},
+		Measure: MeasureConfig{Mode: measure.Idle, Interval: 168 * time.Hour, IdleFor: time.Minute,
+			Warmup: 45 * time.Second, Limit: 2 * time.Minute, CUDALibrary: "libcuda.so.1"},
 	}
 }
 
@@ -285,8 +295,21 @@ func (r *raw) measure(c *Config) error {
 		return err
 	}
 	c.Measure.Mode, c.Measure.OneByOne, c.Measure.CUDALibrary = measure.Mode(mode), b.OneByOne, b.CUDALibrary
-	c.Measure.Interval, err = duration("measure.interval", b.Interval, c.Measure.Interval, time.Hour)
-	return err
+	for _, d := range []struct {
+		key, value string
+		into       *time.Duration
+		least      time.Duration
+	}{
+		{"measure.interval", b.Interval, &c.Measure.Interval, time.Hour},
+		{"measure.idle_for", b.IdleFor, &c.Measure.IdleFor, time.Second},
+		{"measure.warmup", b.Warmup, &c.Measure.Warmup, 0},
+		{"measure.limit", b.Limit, &c.Measure.Limit, 10 * time.Second},
+	} {
+		if *d.into, err = duration(d.key, d.value, *d.into, d.least); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // duration reads a Go duration; "" means the default.

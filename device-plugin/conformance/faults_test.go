@@ -184,15 +184,7 @@ func TestHungDriverEndsTheProcess(t *testing.T) {
 	if _, err := w.Device.Reserve([]string{"GPU-x"}); err == nil {
 		t.Error("reserved an unknown GPU")
 	}
-	deadline, look := time.After(patience), time.NewTicker(20*time.Millisecond)
-	defer look.Stop()
-	for !w.Exited() {
-		select {
-		case <-deadline:
-			t.Fatal("the watchdog did not end the process")
-		case <-look.C:
-		}
-	}
+	eventually(t, "the watchdog to end the process", w.Exited)
 }
 
 func TestMIGLayoutChangesAreFollowed(t *testing.T) {

@@ -174,6 +174,11 @@ const patience = 15 * time.Second
 // Nomad would drop all devices until the agent restarts.
 func (s *stream) next() []*device.DeviceGroup {
 	s.t.Helper()
+	return s.nextWithin(patience)
+}
+
+func (s *stream) nextWithin(limit time.Duration) []*device.DeviceGroup {
+	s.t.Helper()
 	select {
 	case m, ok := <-s.c:
 		if !ok {
@@ -184,8 +189,8 @@ func (s *stream) next() []*device.DeviceGroup {
 		}
 		s.last, s.count = m.Devices, s.count+1
 		return m.Devices
-	case <-time.After(patience):
-		s.t.Fatalf("no fingerprint within %s; the last was %s", patience, describe(s.last))
+	case <-time.After(limit):
+		s.t.Fatalf("no fingerprint within %s; the last was %s", limit, describe(s.last))
 	}
 	return nil
 }
@@ -193,12 +198,18 @@ func (s *stream) next() []*device.DeviceGroup {
 // until waits for a message that satisfies ok.
 func (s *stream) until(what string, ok func([]*device.DeviceGroup) bool) []*device.DeviceGroup {
 	s.t.Helper()
-	deadline := time.Now().Add(patience)
+	return s.untilWithin(patience, what, ok)
+}
+
+func (s *stream) untilWithin(limit time.Duration, what string, ok func([]*device.DeviceGroup) bool) []*device.DeviceGroup {
+	s.t.Helper()
+	deadline := time.Now().Add(limit)
 	for s.count == 0 || !ok(s.last) {
-		if time.Now().After(deadline) {
-			s.t.Fatalf("%s: not within %s; the last was %s", what, patience, describe(s.last))
+		left := time.Until(deadline)
+		if left <= 0 {
+			s.t.Fatalf("%s: not within %s; the last was %s", what, limit, describe(s.last))
 		}
-		s.next()
+		s.nextWithin(left)
 	}
 	return s.last
 }

@@ -6,8 +6,8 @@
 package nvml
 
 import (
+	"maps"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -18,60 +18,67 @@ import (
 // Sample reads statistics, one goroutine a GPU: one that hangs is left out, and
 // not asked again while it does.
 func (b *Backend) Sample(ids []string) map[string]gpu.Sample {
-	b.mu.Lock()
-	byGPU := map[string][]string{}
-	handles := make(map[string]handle, len(ids))
-	for _, id := range ids {
-		if h, ok := b.handles[id]; ok {
-			handles[id] = h
-			byGPU[h.physical] = append(byGPU[h.physical], id)
-		}
-	}
-	b.mu.Unlock()
-	out := map[string]gpu.Sample{}
-	var mu sync.Mutex
-	done := make(chan struct{}, len(byGPU))
-	waiting := 0
-	for physical, members := range byGPU {
-		claimed := b.claim(physical)
-		if claimed == nil {
-			continue // still being asked
-		}
-		waiting++
+	byGPU := b.askable(ids)
+	results := make(chan map[string]gpu.Sample, len(byGPU))
+	for _, a := range byGPU {
 		go func() {
-			defer func() { b.release(claimed); done <- struct{}{} }()
-			for _, id := range members {
-				s, ok := b.sample(id, handles[id])
-				if ok {
-					mu.Lock()
+			defer b.release(a.claimed)
+			out := map[string]gpu.Sample{}
+			for id, h := range a.handles {
+				if s, ok := b.sample(id, h); ok {
 					out[id] = s
-					mu.Unlock()
 				}
 			}
+			results <- out
 		}()
 	}
 	timeout := time.NewTimer(answerWithin)
 	defer timeout.Stop()
-	for ; waiting > 0; waiting-- {
+	all := map[string]gpu.Sample{}
+	for range byGPU {
 		select {
-		case <-done:
+		case out := <-results:
+			maps.Copy(all, out)
 		case <-timeout.C:
-			waiting = 1
+			return all
 		}
 	}
-	mu.Lock()
-	defer mu.Unlock()
-	complete := make(map[string]gpu.Sample, len(out))
-	for id, s := range out {
-		complete[id] = s
-	}
-	return complete
+	return all
 }
 
-// claim takes the right to ask a GPU for a sample; nil while someone else has it.
-func (b *Backend) claim(physical string) *gpmState {
+// asked is a GPU that is being asked, with its devices.
+type asked struct {
+	claimed *gpmState
+	handles map[string]handle
+}
+
+// askable claims the GPUs of the devices; those that are still being asked are
+// left out.
+func (b *Backend) askable(ids []string) map[string]asked {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	out := map[string]asked{}
+	for _, id := range ids {
+		h, ok := b.handles[id]
+		if !ok {
+			continue
+		}
+		a, ok := out[h.physical]
+		if !ok {
+			a = asked{claimed: b.claim(h.physical), handles: map[string]handle{}}
+			if a.claimed == nil {
+				continue
+			}
+			out[h.physical] = a
+		}
+		a.handles[id] = h
+	}
+	return out
+}
+
+// claim takes the right to ask a GPU for a sample; nil while someone else has
+// it. Callers hold mu.
+func (b *Backend) claim(physical string) *gpmState {
 	g := b.gpm[physical]
 	if g == nil {
 		g = &gpmState{}

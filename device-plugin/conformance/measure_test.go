@@ -1,0 +1,125 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package conformance_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/plugins/device"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/cuda/fakecuda"
+	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
+)
+
+// idleNode is a node whose two GPUs NVML and CUDA play together; the second is
+// slow. scale is the length of a simulated second.
+func idleNode(t *testing.T, scale string) (nvmltest.State, string) {
+	t.Helper()
+	dir := t.TempDir()
+	lib, err := fakecuda.Build(dir)
+	if errors.Is(err, fakecuda.ErrNoCompiler) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(lib+".settings", []byte("gpus=2\nslow.1=1.04\nscale="+scale+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	state := nvmltest.H200(2)
+	for i := range 2 {
+		state.Set(fmt.Sprintf("gpu%d", i), "uuid", fakecuda.UUID(i))
+	}
+	return state, fast + fmt.Sprintf("\nstate_dir = %q\nmeasure {\n cuda_library = %q\n idle_for = \"1s\"\n warmup = \"0s\"\n limit = \"10s\"\n}", dir, lib)
+}
+
+// Idle GPUs are measured without being asked, and the results are published.
+func TestIdleGPUsAreMeasuredAndPublished(t *testing.T) {
+	ours(t)
+	state, config := idleNode(t, "0.001")
+	w := start(t, state, config)
+	s := w.fingerprint()
+	got := s.untilWithin(time.Minute, "times of both GPUs", func(gs []*device.DeviceGroup) bool {
+		raw := attribute(gs[0], "unique.variability_raw")
+		return strings.Contains(raw, fakecuda.UUID(0)) && strings.Contains(raw, fakecuda.UUID(1))
+	})
+	if got, want := attribute(got[0], "variability_reference"), "string node"; got != want {
+		t.Errorf("reference %q, want %q", got, want)
+	}
+	slow, all := attribute(got[0], "unique.variability_a_le_2"), attribute(got[0], "unique.variability_a_le_5")
+	if strings.Contains(slow, fakecuda.UUID(1)) || !strings.Contains(slow, fakecuda.UUID(0)) || !strings.Contains(all, fakecuda.UUID(1)) {
+		t.Errorf("class ≤ 2: %s; class ≤ 5: %s; want the slow GPU only in the second", slow, all)
+	}
+}
+
+// Reserve does not wait for a measurement, and no process of it is left.
+func TestReserveEndsAMeasurement(t *testing.T) {
+	ours(t)
+	state, config := idleNode(t, "1") // sessions take as long as on a GPU
+	w := start(t, state, config)
+	w.fingerprint().until("two GPUs", listed(2))
+	eventually(t, "measuring begins", func() bool { return len(children(t, w.PID())) == 2 })
+	begin := time.Now()
+	if _, err := w.Device.Reserve([]string{fakecuda.UUID(0)}); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(begin); took > 2*time.Second {
+		t.Errorf("Reserve took %s", took)
+	}
+	if got := children(t, w.PID()); len(got) != 1 {
+		t.Errorf("measuring processes %v after Reserve, want that of the other GPU", got)
+	}
+	measuring := children(t, w.PID())
+	w.Stop()
+	eventually(t, "the processes to end with the plugin", func() bool {
+		for _, pid := range measuring {
+			if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err == nil {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// children are the processes that a process started.
+func children(t *testing.T, pid int) []int {
+	t.Helper()
+	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []int
+	for _, task := range tasks { // each thread has its own
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", pid, task.Name()))
+		if err != nil {
+			continue // the thread has ended
+		}
+		for _, f := range strings.Fields(string(data)) {
+			var child int
+			if _, err := fmt.Sscan(f, &child); err == nil {
+				out = append(out, child)
+			}
+		}
+	}
+	return out
+}
+
+// eventually polls a condition.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline, look := time.After(time.Minute), time.NewTicker(20*time.Millisecond)
+	defer look.Stop()
+	for !ok() {
+		select {
+		case <-deadline:
+			t.Fatalf("%s: not within a minute", what)
+		case <-look.C:
+		}
+	}
+}
