@@ -37,6 +37,7 @@ type Device struct {
 	// GPUInstance and ComputeInstance are NVML's numbers of a MIG instance.
 	GPUInstance, ComputeInstance int
 
+	VBIOS                      string // version; "" unknown
 	Architecture               string // "hopper"; "" unknown
 	ComputeMajor, ComputeMinor int    // 0.0 unknown
 	SMCount                    int    // 0 unknown

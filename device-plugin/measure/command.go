@@ -252,7 +252,7 @@ func (c Command) targets(ctx context.Context, o options, b Backend, run *Runner)
 		return nil, errors.New("no GPU to measure on this node (MIG instances are not measured)")
 	}
 	if run.Sample != nil && !o.force {
-		if err := refuseBusy(run.Sample, targets); err != nil {
+		if err := refuseBusy(run.Sample, visibleTo("/proc", known), targets); err != nil {
 			return nil, err
 		}
 	}
@@ -262,11 +262,15 @@ func (c Command) targets(ctx context.Context, o options, b Backend, run *Runner)
 	return targets, nil
 }
 
-// refuseBusy names the GPUs that something uses.
-func refuseBusy(sample func([]string) map[string]gpu.Sample, targets []Target) error {
+// refuseBusy names the GPUs that something uses, or that a task was given.
+func refuseBusy(sample func([]string) map[string]gpu.Sample, tasks map[string]bool, targets []Target) error {
 	var busy []string
 	for _, t := range targets {
-		if why := busyBy(sample([]string{t.Device.ID})[t.Device.ID]); why != "" {
+		why := busyBy(sample([]string{t.Device.ID})[t.Device.ID])
+		if why == "" && tasks[t.Device.ID] {
+			why = "a task was given it"
+		}
+		if why != "" {
 			busy = append(busy, t.Device.ID+" ("+why+")")
 		}
 	}

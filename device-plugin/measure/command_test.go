@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -153,6 +154,24 @@ func TestMeasureRefuses(t *testing.T) {
 	}
 	if code, out, _ := run(f, twoGPUs(), "-h"); code != 0 || out != Help {
 		t.Errorf("help: exit code %d, %q", code, out)
+	}
+}
+
+// A task that does not use its GPU at the moment has it all the same.
+func TestMeasureRefusesReservedGPUs(t *testing.T) {
+	f := newFake(t)
+	task := exec.Command("sleep", "60")
+	task.Env = []string{"NVIDIA_VISIBLE_DEVICES=" + fakecuda.UUID(0)}
+	if err := task.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = task.Process.Kill(), task.Wait() }()
+	code, _, errs := run(f, twoGPUs(), "-classes=A")
+	if want := "in use: " + fakecuda.UUID(0) + " (a task was given it);"; code != 1 || !strings.Contains(errs, want) {
+		t.Errorf("exit code %d, %q, want %q", code, errs, want)
+	}
+	if code, _, errs := run(f, twoGPUs(), "-classes=A", "-force"); code != 0 {
+		t.Errorf("forced: exit code %d: %s", code, errs)
 	}
 }
 

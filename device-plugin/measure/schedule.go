@@ -53,7 +53,7 @@ func DefaultSchedule() Schedule {
 }
 
 // identity is what a result depends on beside the kernels: another driver,
-// power limit or ECC mode makes it void.
+// power limit, ECC mode or VBIOS makes it void.
 type identity struct {
 	Model  string `json:"model"`
 	Driver string `json:"driver"`
@@ -63,7 +63,7 @@ type identity struct {
 }
 
 func identityOf(d gpu.Device, driver string) identity {
-	id := identity{Model: d.Model, Driver: driver}
+	id := identity{Model: d.Model, Driver: driver, VBIOS: d.VBIOS}
 	if d.PowerLimitW != nil {
 		id.PowerW = *d.PowerLimitW
 	}

@@ -190,7 +190,13 @@ func TestSchedulerMeasuresAtFirstSightAndRemembers(t *testing.T) {
 	if diff := cmp.Diff(before, again.observe()); diff != "" {
 		t.Errorf("after a restart (-before +after)\n%s", diff)
 	}
-	// Another driver: nothing of it is true any more.
+	// Another VBIOS, another driver: nothing of it is true any more.
+	for i := range again.inv.Devices {
+		again.inv.Devices[i].VBIOS = "96.00.99"
+	}
+	if got := again.observe(); len(got[0].Times) != 0 {
+		t.Errorf("with another VBIOS: %+v", got[0])
+	}
 	again.inv.DriverVersion = "590.10.01"
 	if got := again.observe(); len(got[0].Times) != 0 || got[0].Key != "" {
 		t.Errorf("with another driver: %+v", got[0])

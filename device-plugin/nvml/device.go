@@ -94,6 +94,7 @@ func (b *Backend) platform(r *reader, dev nvml.Device, d *gpu.Device) {
 	if a, ok := value(r, "nvmlDeviceGetArchitecture", dev.GetArchitecture); ok {
 		d.Architecture = architecture(a)
 	}
+	d.VBIOS, _ = value(r, "nvmlDeviceGetVbiosVersion", dev.GetVbiosVersion)
 	type capability struct{ major, minor int }
 	if c, ok := value(r, "nvmlDeviceGetCudaComputeCapability", func() (capability, nvml.Return) {
 		major, minor, ret := dev.GetCudaComputeCapability()
