@@ -5,9 +5,11 @@ package nomad
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -17,7 +19,8 @@ import (
 
 // Measurements are the raw measurements that the nodes publish and the GPUs
 // that exist, id to model, measured or not. A node whose attribute cannot be
-// read is left out and named in the error.
+// read, and a GPU of which nodes say different things, is left out and named in
+// the error.
 func (s *State) Measurements() (samples []profile.Sample, known map[string]string, err error) {
 	known = map[string]string{}
 	for _, id := range slices.Sorted(maps.Keys(s.Nodes)) {
@@ -37,6 +40,10 @@ func (s *State) Measurements() (samples []profile.Sample, known map[string]strin
 			}
 			samples = append(samples, profile.SamplesOf(d.Name, ms)...)
 		}
+	}
+	samples, problems := profile.Consistent(samples)
+	if len(problems) > 0 {
+		err = errors.Join(err, errors.New(strings.Join(problems, "; ")))
 	}
 	return samples, known, err
 }
@@ -108,7 +115,7 @@ func (c *Client) ListVariables(ctx context.Context, prefix string) ([]*api.Varia
 	q := (&api.QueryOptions{Namespace: c.namespace, Prefix: prefix}).WithContext(ctx)
 	vars, _, err := c.api.Variables().List(q)
 	if err != nil {
-		return nil, fmt.Errorf("listing variables %q: %w", prefix, Explain(err))
+		return nil, fmt.Errorf("listing variables %q: %w", prefix, Denied(err, ListVariables))
 	}
 	return vars, nil
 }
@@ -117,7 +124,7 @@ func (c *Client) ListVariables(ctx context.Context, prefix string) ([]*api.Varia
 func (c *Client) ReadVariable(ctx context.Context, path string) (map[string]string, error) {
 	v, _, err := c.api.Variables().Peek(path, (&api.QueryOptions{Namespace: c.namespace}).WithContext(ctx))
 	if err != nil {
-		return nil, fmt.Errorf("reading variable %q: %w", path, Explain(err))
+		return nil, fmt.Errorf("reading variable %q: %w", path, Denied(err, ReadVariables))
 	}
 	if v == nil {
 		return nil, nil
@@ -130,7 +137,7 @@ func (c *Client) WriteVariable(ctx context.Context, path string, items map[strin
 	v := &api.Variable{Namespace: c.namespace, Path: path, Items: items}
 	_, _, err := c.api.Variables().Update(v, (&api.WriteOptions{Namespace: c.namespace}).WithContext(ctx))
 	if err != nil {
-		return fmt.Errorf("writing variable %q: %w", path, Explain(err))
+		return fmt.Errorf("writing variable %q: %w", path, Denied(err, WriteVariables))
 	}
 	return nil
 }
@@ -139,7 +146,7 @@ func (c *Client) WriteVariable(ctx context.Context, path string, items map[strin
 func (c *Client) DeleteVariable(ctx context.Context, path string) error {
 	_, err := c.api.Variables().Delete(path, (&api.WriteOptions{Namespace: c.namespace}).WithContext(ctx))
 	if err != nil {
-		return fmt.Errorf("deleting variable %q: %w", path, Explain(err))
+		return fmt.Errorf("deleting variable %q: %w", path, Denied(err, DeleteVariables))
 	}
 	return nil
 }

@@ -1,0 +1,53 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package profile
+
+import (
+	"fmt"
+	"sort"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// Consistent leaves out what [Build] would refuse: samples that say nothing, and
+// all samples of a GPU that contradict each other, as when a card was moved and
+// the node that had it still says so. One such GPU must not keep a cluster from
+// being calibrated. problems names what was left out, by GPU.
+func Consistent(samples []Sample) (kept []Sample, problems []string) {
+	type seen struct {
+		model string
+		keys  map[pal.AppClass]string
+	}
+	gpus := map[string]seen{}
+	bad := map[string]string{}
+	for _, s := range samples {
+		if err := s.check(); err != nil {
+			bad[s.GPU] = fmt.Sprintf("application %q: %v", s.App, err)
+			continue
+		}
+		g, ok := gpus[s.GPU]
+		if !ok {
+			g = seen{s.Model, make(map[pal.AppClass]string, pal.NumClasses)}
+			gpus[s.GPU] = g
+		}
+		key, ok := g.keys[s.App]
+		switch {
+		case g.model != s.Model:
+			bad[s.GPU] = fmt.Sprintf("it is a %q and a %q", g.model, s.Model)
+		case ok && key != s.Key:
+			bad[s.GPU] = fmt.Sprintf("application %q has the keys %q and %q", s.App, key, s.Key)
+		}
+		g.keys[s.App] = s.Key
+	}
+	for _, s := range samples {
+		if _, drop := bad[s.GPU]; !drop {
+			kept = append(kept, s)
+		}
+	}
+	for gpu, why := range bad {
+		problems = append(problems, fmt.Sprintf("GPU %q: %s", gpu, why))
+	}
+	sort.Strings(problems)
+	return kept, problems
+}

@@ -1,0 +1,50 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package profile
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+func TestConsistent(t *testing.T) {
+	good := []Sample{{GPU: "a", Model: "m", Key: "k", App: "A", Time: 1}, {GPU: "a", Model: "m", Key: "k", App: "A", Time: 1.1}, {GPU: "b", Model: "n", App: "A", Time: 1}}
+	kept, problems := Consistent(append([]Sample{
+		{GPU: "moved", Model: "m", Key: "k", App: "A", Time: 1}, {GPU: "moved", Model: "m", Key: "l", App: "A", Time: 1}, {GPU: "moved", Model: "m", Key: "k", App: "B", Time: 1},
+		{GPU: "odd", Model: "m", App: "A", Time: 1}, {GPU: "odd", Model: "n", App: "B", Time: 1},
+		{GPU: "zero", Model: "m", App: "A"},
+	}, good...))
+	if diff := cmp.Diff(good, kept); diff != "" {
+		t.Errorf("kept (-want +got)\n%s", diff)
+	}
+	want := []string{
+		`GPU "moved": application "A" has the keys "k" and "l"`,
+		`GPU "odd": it is a "m" and a "n"`,
+		`GPU "zero": application "A": time 0 is not a positive number`,
+	}
+	if diff := cmp.Diff(want, problems); diff != "" {
+		t.Errorf("problems (-want +got)\n%s", diff)
+	}
+}
+
+// What is kept, Build takes; and where nothing is left out, Build takes all.
+func TestConsistentIsWhatBuildTakes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		pick := func(name string, from ...string) string { return rapid.SampledFrom(from).Draw(t, name) }
+		var samples []Sample
+		for range rapid.IntRange(0, 12).Draw(t, "n") {
+			samples = append(samples, Sample{GPU: pick("gpu", "1", "2", "3"), Model: pick("model", "m", "m", "m", "n"), Key: pick("key", "k", "k", "k", "l"),
+				App: "A", Time: rapid.SampledFrom([]float64{1, 2, 0}).Draw(t, "time")})
+		}
+		kept, problems := Consistent(samples)
+		if _, err := Build(kept, DefaultOptions(), nil); err != nil {
+			t.Fatalf("what is kept is refused: %v", err)
+		}
+		if _, err := Build(samples, DefaultOptions(), nil); (err == nil) != (len(problems) == 0) {
+			t.Fatalf("Build says %v, Consistent %q", err, problems)
+		}
+	})
+}
