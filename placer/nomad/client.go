@@ -56,7 +56,7 @@ func (c *Client) Register(ctx context.Context, job *api.Job, index uint64) (*api
 	case err != nil && strings.Contains(err.Error(), api.RegisterEnforceIndexErrPrefix):
 		return nil, fmt.Errorf("registering job %q: %w", *job.ID, ErrConflict)
 	case err != nil:
-		return nil, fmt.Errorf("registering job %q: %w", *job.ID, Explain(err))
+		return nil, fmt.Errorf("registering job %q: %w", *job.ID, Denied(err, SubmitJob))
 	}
 	return resp, nil
 }
@@ -81,7 +81,7 @@ func (c *Client) Job(ctx context.Context, k JobKey) (*api.Job, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading job %q: %w", k.ID, Explain(err))
+		return nil, fmt.Errorf("reading job %q: %w", k.ID, Denied(err, ReadJob))
 	}
 	return job, nil
 }
@@ -90,7 +90,7 @@ func (c *Client) Job(ctx context.Context, k JobKey) (*api.Job, error) {
 func (c *Client) Versions(ctx context.Context, k JobKey) (map[uint64]*api.Job, error) {
 	jobs, _, _, err := c.api.Jobs().Versions(k.ID, false, (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx))
 	if err != nil && !notFound(err) {
-		return nil, fmt.Errorf("reading the versions of job %q: %w", k.ID, Explain(err))
+		return nil, fmt.Errorf("reading the versions of job %q: %w", k.ID, Denied(err, ReadJob))
 	}
 	out := map[uint64]*api.Job{}
 	for _, j := range jobs {
@@ -104,7 +104,7 @@ func (c *Client) JobAllocs(ctx context.Context, k JobKey) ([]*api.AllocationList
 	q := (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx)
 	as, _, err := c.api.Jobs().Allocations(k.ID, false, q)
 	if err != nil && !notFound(err) {
-		return nil, fmt.Errorf("reading the allocations of job %q: %w", k.ID, Explain(err))
+		return nil, fmt.Errorf("reading the allocations of job %q: %w", k.ID, Denied(err, ReadJob))
 	}
 	return as, nil
 }
@@ -114,7 +114,7 @@ func (c *Client) StopAlloc(ctx context.Context, k JobKey, id string) error {
 	q := (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx)
 	_, err := c.api.Allocations().Stop(&api.Allocation{ID: id, Namespace: k.Namespace}, q)
 	if err != nil {
-		return fmt.Errorf("stopping allocation %q of job %q: %w", id, k.ID, Explain(err))
+		return fmt.Errorf("stopping allocation %q of job %q: %w", id, k.ID, Denied(err, AllocLifecycle))
 	}
 	return nil
 }
@@ -125,7 +125,7 @@ func (c *Client) DryRun(ctx context.Context, job *api.Job) (*api.JobPlanResponse
 	w := (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(ctx)
 	resp, _, err := c.api.Jobs().PlanOpts(job, &api.PlanOptions{Diff: false}, w)
 	if err != nil {
-		return nil, fmt.Errorf("planning job %q: %w", *job.ID, Explain(err))
+		return nil, fmt.Errorf("planning job %q: %w", *job.ID, Denied(err, SubmitJob))
 	}
 	return resp, nil
 }
@@ -140,19 +140,11 @@ func status(err error) int {
 	return 0
 }
 
-// Explain adds to Nomad's "Permission denied" what may be missing.
-func Explain(err error) error {
-	if status(err) == http.StatusForbidden {
-		return fmt.Errorf("%w\nThe token lacks a capability: see jobspecs/nomad-pal-policy.hcl for the smallest policy that suffices", err)
-	}
-	return err
-}
-
 // Evaluations reads the evaluations of a job.
 func (c *Client) Evaluations(ctx context.Context, k JobKey) ([]*api.Evaluation, error) {
 	es, _, err := c.api.Jobs().Evaluations(k.ID, (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx))
 	if err != nil && !notFound(err) {
-		return nil, fmt.Errorf("reading the evaluations of job %q: %w", k.ID, Explain(err))
+		return nil, fmt.Errorf("reading the evaluations of job %q: %w", k.ID, Denied(err, ReadJob))
 	}
 	return es, nil
 }

@@ -154,7 +154,7 @@ func MergeSamples(published, imported []profile.Sample, known map[string]string)
 func (c *Client) ReadNodes(ctx context.Context) (*State, error) {
 	s := NewState()
 	if err := c.readNodes(ctx, s, NewState()); err != nil {
-		return nil, fmt.Errorf("reading nodes: %w", Explain(err))
+		return nil, fmt.Errorf("reading nodes: %w", Denied(err, ReadNodes))
 	}
 	return s, nil
 }

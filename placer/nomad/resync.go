@@ -24,13 +24,13 @@ func (c *Client) Resync(ctx context.Context, old *State) (*State, error) {
 	s := NewState()
 	s.nodeGeneration = old.nodeGeneration
 	if err := c.readNodes(ctx, s, old); err != nil {
-		return nil, fmt.Errorf("reading nodes: %w", Explain(err))
+		return nil, fmt.Errorf("reading nodes: %w", Denied(err, ReadNodes))
 	}
 	if err := c.readJobs(ctx, s, old); err != nil {
-		return nil, fmt.Errorf("reading jobs: %w", Explain(err))
+		return nil, fmt.Errorf("reading jobs: %w", Denied(err, ListJobs))
 	}
 	if err := c.readAllocs(ctx, s); err != nil {
-		return nil, fmt.Errorf("reading allocations: %w", Explain(err))
+		return nil, fmt.Errorf("reading allocations: %w", Denied(err, ReadJob))
 	}
 	return s, nil
 }
@@ -121,7 +121,7 @@ func (c *Client) ReadOrphans(ctx context.Context, s *State) error {
 		case notFound(err):
 			s.dropAlloc(a)
 		case err != nil:
-			return fmt.Errorf("reading allocation %q: %w", a.ID, Explain(err))
+			return fmt.Errorf("reading allocation %q: %w", a.ID, Denied(err, ReadJob))
 		default:
 			s.putAlloc(p.alloc())
 		}

@@ -54,7 +54,7 @@ func (c *Client) Subscribe(ctx context.Context) (*Stream, error) {
 	body, err := c.api.Raw().Response("/v1/event/stream?"+v.Encode(), q)
 	if err != nil {
 		cancel()
-		return nil, fmt.Errorf("subscribing to Nomad's events: %w", Explain(err))
+		return nil, fmt.Errorf("subscribing to Nomad's events: %w", Denied(err, Events))
 	}
 	return &Stream{body: body, cancel: cancel}, nil
 }

@@ -63,7 +63,7 @@ func (c *runCommand) Run(args []string) int {
 	w := (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(c.ctx)
 	resp, _, err := client.API().Jobs().RegisterOpts(gated, opts, w)
 	if err != nil {
-		return c.fail(fmt.Errorf("registering job %q: %w", *job.ID, nomad.Explain(err)))
+		return c.fail(fmt.Errorf("registering job %q: %w", *job.ID, nomad.Denied(err, nomad.SubmitJob)))
 	}
 	if *detach || !rewrite.AsksGPUs(gated) || nomad.Template(gated) {
 		return c.registered(gated, resp)
