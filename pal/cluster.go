@@ -29,6 +29,9 @@ type Cluster struct {
 	upTo  [NumClasses][]uint16
 	ranks [NumClasses][]uint16 // bin of each GPU, 0 the fastest
 	free  int                  // available GPUs
+	// open has a bit per device group: whether it has an available GPU. On a
+	// busy cluster few do, and placement looks at those only.
+	open []uint64
 
 	scratch scratch
 }
@@ -171,6 +174,7 @@ func (c *Cluster) bin() {
 			c.ranks[k][i] = uint16(r)
 		}
 	}
+	c.open = make([]uint64, (len(c.groups)+63)/64)
 	for i := range c.gpus {
 		c.refresh(i)
 	}
@@ -201,6 +205,12 @@ func (c *Cluster) refresh(i int) {
 		for b := c.ranks[k][i]; int(b) < len(counts); b++ {
 			counts[b] += d
 		}
+	}
+	bit := uint64(1) << (u.group % 64)
+	if last := len(c.models[g.model].values[0]) - 1; c.upTo[0][int(g.counts[0])+last] > 0 {
+		c.open[u.group/64] |= bit
+	} else {
+		c.open[u.group/64] &^= bit
 	}
 	c.free += int(int16(d))
 	c.nodes[g.node].availableGPUs += int32(int16(d))

@@ -5,6 +5,7 @@ package pal
 
 import (
 	"fmt"
+	"math/bits"
 	"slices"
 )
 
@@ -89,6 +90,7 @@ type search struct {
 	n       int // GPUs in demand
 	model   int
 	all     []int32 // every device group
+	open    []int32 // those with an available GPU
 	values  []PMScore
 	toValue [][]int // model → bin → index into values
 	walked  []Entry // what pal walked, for Explain
@@ -129,7 +131,7 @@ func (s *search) place() []Member {
 	case PAL:
 		return s.walk()
 	case PMFirst:
-		return s.pmFirst(s.everywhere(), worst)
+		return s.pmFirst(s.openGroups(), worst)
 	case Packed:
 		return s.packed()
 	case Spread:
@@ -187,6 +189,20 @@ func (s *search) everywhere() []int32 {
 		}
 	}
 	return s.all
+}
+
+// openGroups are the device groups with an available GPU, in order: no other
+// can serve anybody.
+func (s *search) openGroups() []int32 {
+	if s.open == nil {
+		s.open = make([]int32, 0, min(len(s.c.groups), s.c.free))
+		for w, word := range s.c.open {
+			for ; word != 0; word &= word - 1 {
+				s.open = append(s.open, int32(64*w+bits.TrailingZeros64(word)))
+			}
+		}
+	}
+	return s.open
 }
 
 // holdsAll says whether the group's node has the resources for the whole gang.

@@ -62,7 +62,7 @@ func (s *search) tiers() []Tier {
 // bin are taken; in wider domains PM-First chooses among them.
 func (s *search) walk() []Member {
 	if s.n == 1 {
-		return s.pmFirst(s.everywhere(), len(s.values)-1)
+		return s.pmFirst(s.openGroups(), len(s.values)-1)
 	}
 	var found [TierCluster + 1]*domain
 	for _, e := range s.matrix() {
@@ -106,7 +106,7 @@ func (s *search) bestDomain(t Tier) domain {
 	case TierDatacenter:
 		return s.bestOf(t, s.c.dcs.groups)
 	}
-	return s.bestOf(t, [][]int32{s.everywhere()})
+	return s.bestOf(t, [][]int32{s.openGroups()})
 }
 
 // better says whether a domain beats the best so far.
@@ -119,8 +119,7 @@ func (s *search) none(t Tier) domain { return domain{v: len(s.values), tier: t} 
 // bestNode looks for one device group that holds the whole gang.
 func (s *search) bestNode() domain {
 	best := s.none(TierNode)
-	for gi := range s.c.groups {
-		g := int32(gi)
+	for _, g := range s.openGroups() {
 		v, free := s.lowestBin(g)
 		d := domain{v: v, free: free, group: g, tier: TierNode}
 		if d.better(best) && s.eligibleForAll(g) && s.holdsAll(g) {

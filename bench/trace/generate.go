@@ -131,7 +131,7 @@ func HeavyTail(seed uint64, jobs, clusterGPUs int, load float64) Trace {
 		j := Job{
 			ID: fmt.Sprint(i), Name: fmt.Sprintf("job-%d-%d", tenant, name), Tenant: fmt.Sprintf("team-%d", tenant),
 			Class: classes[(tenant+name)%len(classes)], GPUs: min(gangSize(r), clusterGPUs),
-			Iterations: math.Ceil(median * math.Exp(r.NormFloat64())), IterTimeS: 1,
+			Iterations: math.Ceil(min(maxWorkS, median*math.Exp(r.NormFloat64()))), IterTimeS: 1,
 		}
 		work += j.WorkS() * float64(j.GPUs)
 		t.Jobs = append(t.Jobs, j)
@@ -144,6 +144,9 @@ func HeavyTail(seed uint64, jobs, clusterGPUs int, load float64) Trace {
 	}
 	return t
 }
+
+// maxWorkS bounds the work of a generated job: 3 days.
+const maxWorkS = 3 * 86400
 
 // gangSize draws a power of two as Helios reports them: half of the jobs one
 // GPU, few above 8.

@@ -105,14 +105,22 @@ type bucket struct {
 	sig     signature
 	gpus    int
 	livePos int
-	// failedAt is the Line's version at which the first of the bucket did not
-	// fit, and could not be made room for; used where the cluster is exclusive.
-	failedAt uint64
-	failed   bool
-	// everFits is whether its gangs fit the cluster without anything of ours,
-	// found at version checkedAt-1; 0: not looked yet. Where it is exclusive.
-	everFits  bool
-	checkedAt uint64
+	failed  attempt // the last that failed
+	done    uint64  // the pass that is done with it
+}
+
+// attempt is what decides whether the first gang of a bucket fits.
+type attempt struct {
+	version uint64 // of the Line
+	head    *entry
+	first   *entry // of the bucket, where there is a head
+}
+
+// kind is the signature by which gangs fit or not, whoever's they are.
+func (e *entry) kind() signature {
+	k := e.bucket.sig
+	k.overdue, k.tenant = false, ""
+	return k
 }
 
 // enqueue puts a waiting entry into its bucket.

@@ -38,6 +38,7 @@ type pass struct {
 func (l *Line) Decide(now time.Duration, c *pal.Cluster) []Action {
 	l.age(now)
 	l.resort()
+	l.passes++
 	p := &pass{Line: l, c: c, now: now}
 	p.holdPending()
 	p.claims()
@@ -141,31 +142,30 @@ func (p *pass) start(e *entry, pl pal.Placement) {
 // fits nor finds victims is done with; of a bucket that may only backfill, the
 // gangs behind the first may be shorter and are tried too.
 func (p *pass) walk() {
-	done := map[*bucket]bool{}
 	for {
-		b := p.first(done)
+		b := p.first()
 		if b == nil {
 			return
 		}
 		e := b.es[0]
 		if p.overQuota(e) || p.claimed(e) {
-			done[b] = true
+			b.done = p.passes
 			continue
 		}
 		if pl, ok := p.fits(b, e); ok {
 			if p.waitsForNear(e, pl) {
-				done[b] = true
+				b.done = p.passes
 			} else {
 				p.start(e, pl)
 			}
 			continue
 		}
 		if p.preemptFor(e) {
-			done[b] = true // decided: its place in the line is taken
+			b.done = p.passes // decided: its place in the line is taken
 			continue
 		}
-		done[b] = true
-		if p.head == nil && p.possible(b, e) {
+		b.done = p.passes
+		if p.head == nil && p.possible(e) {
 			p.head = e
 			if !p.opt.Backfill {
 				return
@@ -175,22 +175,26 @@ func (p *pass) walk() {
 }
 
 // possible says whether the gang could run at all, with what is healthy now:
-// one that cannot holds nobody up.
-func (p *pass) possible(b *bucket, e *entry) bool {
+// one that cannot holds nobody up. Where the cluster is exclusive the answer
+// stays until Changed.
+func (p *pass) possible(e *entry) bool {
 	if !p.opt.Exclusive {
 		return p.everFits(e)
 	}
-	if b.checkedAt == 0 || b.checkedAt <= p.changedAt {
-		b.everFits, b.checkedAt = p.everFits(e), p.version+1
+	kind := e.kind()
+	ok, known := p.everFitting[kind]
+	if !known {
+		ok = p.everFits(e)
+		p.everFitting[kind] = ok
 	}
-	return b.everFits
+	return ok
 }
 
 // first is the bucket whose first gang goes first, nil if none is left.
-func (p *pass) first(done map[*bucket]bool) *bucket {
+func (p *pass) first() *bucket {
 	var best *bucket
 	for _, b := range p.live {
-		if !done[b] && (best == nil || p.before(b, best)) {
+		if b.done != p.passes && (best == nil || p.before(b, best)) {
 			best = b
 		}
 	}
@@ -222,17 +226,25 @@ func (p *pass) overQuota(e *entry) bool {
 }
 
 // fits looks for a placement now, under the rules of backfilling if somebody
-// ahead is waiting for GPUs.
+// ahead is waiting for GPUs. Where the cluster is exclusive, what failed is not
+// tried again before GPUs come free.
 func (p *pass) fits(b *bucket, e *entry) (pal.Placement, bool) {
-	if e.gpus > p.c.FreeGPUs() || p.opt.Exclusive && b.failed && b.failedAt == p.version {
+	try := attempt{version: p.version, head: p.head}
+	if p.head != nil {
+		try.first = e // how long it runs matters too
+	}
+	if e.gpus > p.c.FreeGPUs() || p.opt.Exclusive && b.failed == try {
 		return pal.Placement{}, false
 	}
+	var pl pal.Placement
+	var ok bool
 	if p.head != nil {
-		return p.backfill(e)
+		pl, ok = p.backfill(e)
+	} else {
+		pl, ok = p.place(e)
 	}
-	pl, ok := p.place(e)
 	if !ok {
-		b.failed, b.failedAt = true, p.version
+		b.failed = try
 	}
 	return pl, ok
 }

@@ -42,7 +42,6 @@ type entry struct {
 	target       pal.Placement // where it moves to
 	expectedEnd  time.Duration // as foreseen when it started
 	runPos       int           // in Line.running
-	endPos       int
 }
 
 // attained is how long the gang has run in all.
@@ -69,7 +68,8 @@ type Line struct {
 	buckets map[signature]*bucket
 	live    []*bucket // those that hold gangs
 	ages    heap      // waiting gangs that are not overdue, by how long they wait
-	running []*entry  // in order of start
+	running []*entry  // in no order
+	byEnd   []*entry  // the running ones by expected end
 	claims  []*claim  // GPUs that preemption frees, and for whom
 	pending []*entry  // starting or moving: decided, not reported
 	usage   map[string]int
@@ -77,11 +77,12 @@ type Line struct {
 	learned map[string]struct{} // names whose gangs must be sorted anew
 	singles []string            // shapes by number of members
 	version uint64              // grows when GPUs may have come free
-	// changedAt is the version of the last call of Changed.
-	changedAt  uint64
-	nearUntil  time.Duration // when the first gang stops waiting for GPUs closer together
-	leastCosts map[signature]float64
-	avoided    outliers
+	passes  uint64              // calls of Decide
+	// everFitting and leastCosts are by kind of gang, until Changed.
+	everFitting map[signature]bool
+	nearUntil   time.Duration // when the first gang stops waiting for GPUs closer together
+	leastCosts  map[signature]float64
+	avoided     outliers
 }
 
 // New makes an empty line.
@@ -91,7 +92,7 @@ func New(o Options) (*Line, error) {
 		return nil, err
 	}
 	l := &Line{opt: o, entries: map[string]*entry{}, buckets: map[signature]*bucket{}, usage: map[string]int{},
-		history: map[string][]sample{}, learned: map[string]struct{}{}, leastCosts: map[signature]float64{}}
+		history: map[string][]sample{}, learned: map[string]struct{}{}, everFitting: map[signature]bool{}, leastCosts: map[signature]float64{}, version: 1}
 	l.ages.less = func(a, b *entry) bool {
 		if a.waitingSince != b.waitingSince {
 			return a.waitingSince < b.waitingSince
@@ -155,6 +156,8 @@ func (l *Line) run(e *entry, p pal.Placement, at time.Duration) {
 	l.usage[e.job.Tenant] += e.gpus
 	e.runPos = len(l.running)
 	l.running = append(l.running, e)
+	i, _ := slices.BinarySearchFunc(l.byEnd, e, byEnd)
+	l.byEnd = slices.Insert(l.byEnd, i, e)
 }
 
 // Requeue reports that a decided start did not come about: the gang waits on,
@@ -231,6 +234,9 @@ func (l *Line) stop(e *entry) {
 	last := l.running[len(l.running)-1]
 	l.running[e.runPos], last.runPos = last, e.runPos
 	l.running = l.running[:len(l.running)-1]
+	if i, ok := slices.BinarySearchFunc(l.byEnd, e, byEnd); ok {
+		l.byEnd = slices.Delete(l.byEnd, i, i+1)
+	}
 	for _, c := range l.claims {
 		if i := slices.Index(c.victims, e); i >= 0 {
 			c.victims = slices.Delete(c.victims, i, i+1)
@@ -268,6 +274,7 @@ func (l *Line) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang, 
 	}
 	l.claims = nil // of the old numbers; what they were for is decided anew
 	l.avoided = outliers{}
+	clear(l.everFitting)
 	clear(l.leastCosts)
 	l.version++
 }
@@ -286,6 +293,6 @@ func (l *Line) sorted() []*entry {
 // failed or was repaired, a node joined.
 func (l *Line) Changed() {
 	l.version++
-	l.changedAt = l.version
+	clear(l.everFitting)
 	clear(l.leastCosts)
 }

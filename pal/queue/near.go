@@ -84,8 +84,7 @@ func (p *pass) waitsForNear(e *entry, pl pal.Placement) bool {
 // leastCost is the cost that the gang would have if nothing of ours ran; it is
 // worked out once per kind of gang.
 func (p *pass) leastCost(e *entry) float64 {
-	kind := e.bucket.sig
-	kind.overdue, kind.tenant = false, ""
+	kind := e.kind()
 	c, ok := p.leastCosts[kind]
 	if !ok {
 		p.withoutRunning(func() {

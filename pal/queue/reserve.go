@@ -5,7 +5,6 @@ package queue
 
 import (
 	"cmp"
-	"slices"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -43,16 +42,18 @@ func (p *pass) backfill(e *entry) (pal.Placement, bool) {
 	return p.place(e)
 }
 
+// byEnd sorts running gangs by when they are expected to end.
+func byEnd(a, b *entry) int {
+	if c := cmp.Compare(a.expectedEnd, b.expectedEnd); c != 0 {
+		return c
+	}
+	return cmp.Compare(a.seq, b.seq)
+}
+
 // reserveFor foresees where the head starts: running gangs end one after the
 // other as expected (overdue ones now) until it fits.
 func (p *pass) reserveFor(head *entry) *reservation {
-	ends := slices.Clone(p.running)
-	slices.SortFunc(ends, func(a, b *entry) int {
-		if c := cmp.Compare(a.expectedEnd, b.expectedEnd); c != 0 {
-			return c
-		}
-		return int(a.seq - b.seq)
-	})
+	ends := p.byEnd
 	r, done := &reservation{}, 0
 	defer func() {
 		for _, e := range ends[:done] {

@@ -1,0 +1,80 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/bench/pyrandom"
+	"github.com/nomad-pal/nomad-pal/bench/trace"
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+)
+
+// synthetic is a cluster whose class-A scores spread over 5 % with some 0.5 %
+// outliers.
+func synthetic(tb testing.TB, nodes, gpusPerNode int) *pal.Cluster {
+	tb.Helper()
+	r := rand.New(rand.NewPCG(1, 2))
+	var ns []pal.Node
+	for n := range nodes {
+		var us []pal.GPU
+		for i := range gpusPerNode {
+			u := pal.GPU{ID: fmt.Sprintf("%d-%d", n, i)}
+			for k := range u.Scores {
+				bin := r.IntN(5)
+				u.Scores[k], u.Binned[k] = pal.PMScore(0.96+0.02*float64(bin)+0.02*r.Float64()), pal.PMScore(0.97+0.02*float64(bin))
+			}
+			if r.IntN(200) == 0 {
+				u.Scores[0], u.Binned[0] = 2.5, 2.5
+			}
+			us = append(us, u)
+		}
+		ns = append(ns, pal.Node{ID: fmt.Sprint(n), Datacenter: "dc", Groups: []pal.DeviceGroup{{Name: "gpu", GPUs: us}}})
+	}
+	c, err := pal.NewCluster(ns, pal.TwoTier(pal.DefaultPenalty))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return c
+}
+
+// BenchmarkJobs is the cost of a simulated job against jobs and GPUs; the
+// largest is the million jobs on 100,000 GPUs of `make sim-million`.
+func BenchmarkJobs(b *testing.B) {
+	for _, size := range []struct{ jobs, nodes int }{{10_000, 125}, {20_000, 1250}, {50_000, 1250}, {100_000, 12_500}, {1_000_000, 12_500}} {
+		b.Run(fmt.Sprintf("jobs=%d/gpus=%d", size.jobs, 8*size.nodes), func(b *testing.B) {
+			for b.Loop() {
+				b.StopTimer()
+				t := trace.HeavyTail(1, size.jobs, 8*size.nodes, 0.9)
+				c := synthetic(b, size.nodes, 8)
+				b.StartTimer()
+				start := time.Now()
+				out, err := Config{Jobs: t.Jobs, Cluster: c, Queue: queue.Options{Order: queue.Adaptive, Backfill: true,
+					Placement: pal.Policy{Name: pal.PAL}}}.Run()
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.ReportMetric(float64(time.Since(start).Microseconds())/float64(size.jobs), "µs/job")
+				b.ReportMetric(out.Utilisation, "utilisation")
+			}
+		})
+	}
+}
+
+// BenchmarkFaithful is the artifact's workload as far as it can be had without
+// its data: a generated one under PAL, rounds and all.
+func BenchmarkFaithful(b *testing.B) {
+	t := trace.SiaPhilly(1, trace.Shape{Jobs: 160})
+	for b.Loop() {
+		c := synthetic(b, 16, 4)
+		if _, err := (Faithful{Jobs: t.Jobs, Cluster: c, Policy: "pal", Order: "fifo", RoundS: 360, LoadPerH: 2,
+			Fillers: true, Arrivals: pyrandom.New(1)}).Run(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
