@@ -20,6 +20,9 @@ const (
 	MaxClass = 5
 	// Format names the JSON form of a [Profile].
 	Format = "nomad-pal/profile/1"
+	// MeasurementFormat names the report that nomad-device-pal measure writes
+	// and nomad-pal profile reads.
+	MeasurementFormat = "nomad-pal/measurement/1"
 )
 
 // Sample is one measured time of one GPU. Several samples of a GPU for one

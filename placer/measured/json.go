@@ -15,7 +15,7 @@ import (
 )
 
 // reportFormat is the format of the device plugin's own files.
-const reportFormat = "nomad-pal/measurement/1"
+const reportFormat = profile.MeasurementFormat
 
 // Read reads a file in any form: a table, an array, a report, or a profile,
 // whose times are as good as those that it was built from.
