@@ -30,7 +30,7 @@ func NewGPUs(all []population.GPU) (*GPUs, error) {
 	for i, u := range all {
 		g.byID[u.ID] = i
 		for k, c := range pal.AppClasses() {
-			samples = append(samples, profile.Sample{GPU: u.ID, Model: u.Model, Key: u.Key, App: c, Time: u.Times[k], Noise: u.Noise[k]})
+			samples = append(samples, profile.Sample{GPU: u.ID, Model: u.Model, Key: u.Key, App: c, Time: u.Times[k]})
 		}
 	}
 	p, err := profile.Build(samples, profile.DefaultOptions(), nil)
