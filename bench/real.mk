@@ -1,0 +1,17 @@
+# Copyright (c) The nomad-pal Authors
+# SPDX-License-Identifier: MPL-2.0
+
+##@ Proof on a real Nomad
+
+.PHONY: replay
+replay: build nomad ## One workload on a real cluster under plain Nomad and the placer (REPLAY_ARGS='-repetitions 1'); writes bench/results/replay.json
+	$(BIN)/replay -nomad $$(cat build/nomad.path) -bin $(BIN) $(REPLAY_ARGS)
+
+.PHONY: scale
+scale: build nomad $(BIN)/simnodes ## A real server with 100 to 10,000 simulated nodes (SCALE_ARGS='-nodes 100'); writes bench/results/scale.json
+	$(BIN)/scale -nomad $$(cat build/nomad.path) -bin $(BIN) $(SCALE_ARGS)
+
+.PHONY: $(BIN)/simnodes
+$(BIN)/simnodes:
+	@mkdir -p $(BIN)
+	cd bench/simnodes && go build -o $(CURDIR)/$(BIN)/simnodes .
