@@ -1,0 +1,285 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// player drives a Line at random and checks what must always hold: cluster.Take
+// panics where a GPU is given twice.
+type player struct {
+	t       *rapid.T
+	line    *Line
+	c       *pal.Cluster
+	now     time.Duration
+	opt     Options
+	jobs    map[string]Job
+	places  map[string]pal.Placement // running
+	ends    map[string]time.Duration
+	waiting map[string]time.Duration // since when
+	n       int
+}
+
+func newPlayer(t *rapid.T) *player {
+	p := &player{t: t, jobs: map[string]Job{}, places: map[string]pal.Placement{}, ends: map[string]time.Duration{},
+		waiting: map[string]time.Duration{}}
+	p.opt = Options{
+		Order:    rapid.SampledFrom([]Order{FIFO, Priority, LAS, SRTF, Adaptive, RoundRobin}).Draw(t, "order"),
+		Backfill: rapid.Bool().Draw(t, "backfill"), Passing: rapid.Bool().Draw(t, "passing"),
+		Preempt: rapid.Bool().Draw(t, "preempt"), Migrate: rapid.Bool().Draw(t, "migrate"),
+		Near: rapid.Bool().Draw(t, "near"), FairShare: rapid.Bool().Draw(t, "fair"), Exclusive: rapid.Bool().Draw(t, "exclusive"),
+		Pass: 2 * time.Hour, Quantum: 10 * time.Minute, Avoid: 1.5, Placement: pal.Policy{Name: pal.PAL},
+	}
+	line, err := New(p.opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := pal.NewCluster(testNodes(3, "5"), pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.line, p.c = line, c
+	return p
+}
+
+func (p *player) submit() {
+	p.n++
+	id := fmt.Sprint(p.n)
+	j := Job{ID: id, Name: rapid.SampledFrom([]string{"", "a", "b"}).Draw(p.t, "name"),
+		Tenant: rapid.SampledFrom([]string{"x", "y"}).Draw(p.t, "tenant"), Priority: rapid.IntRange(0, 3).Draw(p.t, "priority"),
+		Gang:      pal.SingleGPUs(id, rapid.SampledFrom(pal.AppClasses()).Draw(p.t, "class"), rapid.IntRange(1, 12).Draw(p.t, "gpus")),
+		Submitted: p.now, Preemptible: rapid.Bool().Draw(p.t, "preemptible"), Migratable: rapid.Bool().Draw(p.t, "migratable"),
+		RestartCost: time.Minute, Estimate: time.Duration(rapid.IntRange(0, 100).Draw(p.t, "estimate")) * time.Minute}
+	if err := p.line.Submit(p.now, j); err != nil {
+		p.t.Fatal(err)
+	}
+	p.jobs[id], p.waiting[id] = j, p.now
+}
+
+// act carries out what the Line says until it says nothing more; a Line that
+// never does is broken.
+func (p *player) act() {
+	for range 1000 {
+		free := p.c.FreeGPUs()
+		actions := p.line.Decide(p.now, p.c)
+		if p.c.FreeGPUs() != free {
+			p.t.Fatalf("Decide left %d free GPUs, there were %d", p.c.FreeGPUs(), free)
+		}
+		if len(actions) == 0 {
+			return
+		}
+		for _, a := range actions {
+			p.carryOut(a)
+		}
+	}
+	p.t.Fatal("Decide never ends")
+}
+
+func (p *player) carryOut(a Action) {
+	j, ok := p.jobs[a.Job]
+	if !ok {
+		p.t.Fatalf("%s of %q, which is gone", a.Kind, a.Job)
+	}
+	if a.Kind == Preempt && !j.Preemptible || a.Kind == Migrate && !j.Migratable {
+		p.t.Fatalf("%s of %q, which does not allow it", a.Kind, a.Job)
+	}
+	if a.Kind != Start {
+		p.c.Release(j.Gang, p.places[a.Job])
+		delete(p.places, a.Job)
+	}
+	if a.Kind == Preempt {
+		p.line.Stopped(p.now, a.Job)
+		p.waiting[a.Job] = p.now
+		return
+	}
+	if a.Kind == Start {
+		if _, waits := p.waiting[a.Job]; !waits {
+			p.t.Fatalf("%q starts twice", a.Job)
+		}
+		delete(p.waiting, a.Job)
+		run := time.Duration(rapid.IntRange(1, 200).Draw(p.t, "run")) * time.Minute
+		p.ends[a.Job] = p.now + run
+	}
+	p.c.Take(j.Gang, a.Placement)
+	p.places[a.Job] = a.Placement
+	p.line.Started(p.now, a.Job, a.Placement)
+}
+
+// until lets time pass, with the ends and wake-ups in it.
+func (p *player) until(at time.Duration) {
+	for {
+		next, id := at, ""
+		for _, k := range sortedKeys(p.places) {
+			if p.ends[k] < next || p.ends[k] == next && id == "" {
+				next, id = p.ends[k], k
+			}
+		}
+		if wake, ok := p.line.Wake(p.now); ok && wake < next {
+			next, id = wake, ""
+		}
+		p.now = max(p.now, next)
+		if id != "" {
+			p.c.Release(p.jobs[id].Gang, p.places[id])
+			delete(p.places, id)
+			p.line.Finished(p.now, id)
+			delete(p.jobs, id)
+		}
+		p.act()
+		if p.now >= at && id == "" {
+			return
+		}
+	}
+}
+
+func sortedKeys(m map[string]pal.Placement) []string {
+	var ks []string
+	for k := range m {
+		ks = append(ks, k)
+	}
+	slices.Sort(ks)
+	return ks
+}
+
+// TestNobodyStarves is the bound of the package comment: under an endless
+// stream of small gangs, whatever the order, a gang as large as the cluster
+// starts at the latest Pass after it came, plus what was running then.
+func TestNobodyStarves(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := newPlayer(t)
+		big := Job{ID: "big", Gang: pal.SingleGPUs("big", pal.ClassB, 12), Estimate: 1000 * time.Hour, Priority: -1}
+		p.submit()
+		p.act()
+		if err := p.line.Submit(p.now, big); err != nil {
+			t.Fatal(err)
+		}
+		p.jobs["big"], p.waiting["big"] = big, p.now
+		const longest = 200 * time.Minute // no run drawn is longer
+		// Of the small gangs, those that came before the big one was overdue may
+		// be overdue before it only if they began to wait earlier: one here.
+		bound := p.opt.Pass + 2*longest
+		for p.now < bound {
+			p.submit()
+			p.act()
+			p.until(p.now + 15*time.Minute)
+			if _, waits := p.waiting["big"]; !waits {
+				return
+			}
+		}
+		t.Errorf("the gang still waits after %v", bound)
+	})
+}
+
+// TestEverybodyEnds: once nobody comes any more, all run to their end.
+func TestEverybodyEnds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := newPlayer(t)
+		for range rapid.IntRange(1, 25).Draw(t, "steps") {
+			p.submit()
+			p.act()
+			p.until(p.now + time.Duration(rapid.IntRange(0, 60).Draw(t, "gap"))*time.Minute)
+		}
+		p.until(p.now + p.opt.Pass + time.Duration(p.n+1)*200*time.Minute)
+		for id := range p.waiting {
+			t.Errorf("job %q of %d GPUs never starts", id, p.jobs[id].Gang.GPUs())
+		}
+	})
+}
+
+// TestRepeatable: the same calls give the same actions.
+func TestRepeatable(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a := newPlayer(t)
+		b := *a
+		var err error
+		if b.line, err = New(a.opt); err != nil {
+			t.Fatal(err)
+		}
+		if b.c, err = pal.NewCluster(testNodes(3, "5"), pal.TwoTier(1.7)); err != nil {
+			t.Fatal(err)
+		}
+		for i := range rapid.IntRange(1, 20).Draw(t, "steps") {
+			a.submit()
+			if err := b.line.Submit(a.now, a.jobs[fmt.Sprint(i+1)]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		x, y := fmt.Sprint(a.line.Decide(a.now, a.c)), fmt.Sprint(b.line.Decide(a.now, b.c))
+		if x != y {
+			t.Errorf("decided\n%s\nthen\n%s", x, y)
+		}
+		if x, y := fmt.Sprint(a.line.Waiting(a.now, a.c)), fmt.Sprint(b.line.Waiting(a.now, b.c)); x != y {
+			t.Errorf("explained\n%s\nthen\n%s", x, y)
+		}
+	})
+}
+
+func TestNewRefuses(t *testing.T) {
+	good := Default(false)
+	for name, tc := range map[string]struct {
+		spoil func(*Options)
+		want  string
+	}{
+		"order":     {func(o *Options) { o.Order = "best" }, `queue order "best" is unknown (one of fifo, priority, las, srtf, adaptive, round-robin)`},
+		"placement": {func(o *Options) { o.Placement.Name = "best" }, `placement policy "best" is unknown (one of pal, pm-first, packed, spread, random)`},
+		"pass":      {func(o *Options) { o.Pass = -1 }, `queue: pass -1ns and quantum 0s must not be negative`},
+		"quota":     {func(o *Options) { o.Tenants = map[string]Tenant{"a": {GPUs: -1}} }, `queue: tenant "a": quota -1 and weight 0 must not be negative`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := good
+			tc.spoil(&o)
+			if _, err := New(o); err == nil || err.Error() != tc.want {
+				t.Errorf("got %v, want %q", err, tc.want)
+			}
+		})
+	}
+}
+
+// BenchmarkDecide is a queue of 1,000 gangs in one pass over 10,000 nodes of 8
+// GPUs, half of them busy.
+func BenchmarkDecide(b *testing.B) {
+	var nodes []pal.Node
+	for n := range 10_000 {
+		var us []pal.GPU
+		for i := range 8 {
+			u := pal.GPU{ID: fmt.Sprintf("%d-%d", n, i)}
+			for k := range u.Scores {
+				bin := (n*7 + i*3 + k) % 5
+				u.Scores[k], u.Binned[k] = 0.96+0.02*pal.PMScore(bin), 0.96+0.02*pal.PMScore(bin)
+			}
+			us = append(us, u)
+		}
+		nodes = append(nodes, pal.Node{ID: fmt.Sprint(n), Datacenter: "dc", Groups: []pal.DeviceGroup{{Name: "gpu", GPUs: us}}})
+	}
+	c, err := pal.NewCluster(nodes, pal.TwoTier(1.7))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for u := 0; u < c.NumGPUs(); u += 2 {
+		c.SetTaken(u, true)
+	}
+	for b.Loop() {
+		l, err := New(Default(false))
+		if err != nil {
+			b.Fatal(err)
+		}
+		for i := range 1000 {
+			id := fmt.Sprint(i)
+			j := Job{ID: id, Gang: pal.SingleGPUs(id, pal.AppClasses()[i%4], 1+i%16)}
+			if err := l.Submit(0, j); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if n := len(l.Decide(0, c)); n == 0 {
+			b.Fatal("nothing decided")
+		}
+	}
+}
