@@ -51,6 +51,8 @@ func (s *Servers) Register(ctx context.Context, job *api.Job, index uint64) (uin
 	switch {
 	case err != nil && strings.Contains(err.Error(), api.RegisterEnforceIndexErrPrefix):
 		return 0, fmt.Errorf("registering job %q: %w", *job.ID, nomad.ErrConflict)
+	case err != nil && strings.Contains(err.Error(), "Permission denied"):
+		return 0, fmt.Errorf("registering job %q: %w\nThe token lacks %s, or %s", *job.ID, err, nomad.ReadJob, nomad.SubmitJob)
 	case err != nil:
 		return 0, fmt.Errorf("registering job %q: %w", *job.ID, err)
 	}

@@ -104,7 +104,7 @@ func TestRegister(t *testing.T) {
 		{"changed between read and write", func(s *server) {
 			s.refuse = "Enforcing job modify index 7: job exists with conflicting job modify index: 8"
 		}, nomad.ErrConflict.Error()},
-		{"refused", func(s *server) { s.refuse = "Permission denied" }, `registering job "train/dispatch-1": nomad server: Permission denied`},
+		{"refused", func(s *server) { s.refuse = "Permission denied" }, `the capability "submit-job"`},
 		{"payload", func(s *server) { s.job["Payload"] = "\x05\x10hello" }, nomad.ErrPayload.Error()},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -1,0 +1,203 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package e2e_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+)
+
+// TestACL: with access control, the policies that we ship suffice, each right
+// that is missing is named, and nobody sees another namespace's jobs.
+func TestACL(t *testing.T) {
+	b := newBed(t, placerScores[:2], cluster.Options{ACL: true})
+	if _, err := b.API().Namespaces().Register(&api.Namespace{Name: "research"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	agentToken := b.token("agent", policyFile(t, "nomad-pal.policy.hcl"))
+	userToken := b.token("user", policyFile(t, "user.policy.hcl"))
+	for _, c := range []struct {
+		name string
+		test func(*testing.T, *bed)
+	}{
+		{"agent and user with the shipped policies", func(t *testing.T, b *bed) { testShippedPolicies(t, b, agentToken, userToken) }},
+		{"what is missing is named", testMissingRights},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			sub := *b
+			sub.t = t
+			c.test(t, &sub)
+		})
+	}
+}
+
+func policyFile(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "placer", "deploy", "acl", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// token makes a policy and a token with it.
+func (b *bed) token(name, rules string) string {
+	b.t.Helper()
+	if _, err := b.API().ACLPolicies().Upsert(&api.ACLPolicy{Name: name, Rules: rules}, nil); err != nil {
+		b.t.Fatalf("policy %q: %v", name, err)
+	}
+	token, _, err := b.API().ACLTokens().Create(&api.ACLToken{Name: name, Type: "client", Policies: []string{name}}, nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return token.SecretID
+}
+
+// envAs is the environment of somebody with a token ("": none).
+func (b *bed) envAs(token string, more ...string) []string {
+	env := []string{"NOMAD_ADDR=" + b.Servers()[0].HTTPAddr(), "PATH=" + os.Getenv("PATH"), "HOME=" + b.dir}
+	if token != "" {
+		env = append(env, "NOMAD_TOKEN="+token)
+	}
+	return append(env, more...)
+}
+
+const edgeConfig = "grace = \"2s\"\ndefault_class = \"A\"\nhttp {\n  bind_port = 0\n}\n"
+
+func testShippedPolicies(t *testing.T, b *bed, agentToken, userToken string) {
+	agent := b.startPal(t, edgeConfig, b.envAs(agentToken))
+	b.untilReady(agent)
+
+	// The user runs a job in her namespace; the operator one in another.
+	path := filepath.Join(t.TempDir(), "job.hcl")
+	mine := gang("mine", 1, 2)
+	mine.extra = `namespace = "research"`
+	if err := os.WriteFile(path, []byte(mine.hcl()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	user := b.envAs(userToken, "NOMAD_NAMESPACE=research")
+	if out, code := b.palAs(user, "run", "-detach", path); code != 0 {
+		t.Fatalf("run by the user: exit code %d: %s", code, out)
+	}
+	b.run(gang("secret", 1, 2).hcl())
+	b.untilGPUs("secret", 2)
+	b.until("the user's job runs", func() string {
+		out, code := b.palAs(user, "explain", "mine")
+		if code != 0 || !strings.Contains(out, "running") || !strings.Contains(out, "Chosen GPUs") {
+			return fmt.Sprintf("exit code %d: %s", code, out)
+		}
+		return ""
+	})
+
+	testCommandsHide(t, b, user)
+	testAPIHides(t, b, agent, userToken)
+	if _, _, err := b.API().Jobs().Deregister("mine", true, &api.WriteOptions{Namespace: "research"}); err != nil {
+		t.Fatal(err)
+	}
+	b.purge("secret")
+}
+
+// testCommandsHide: no command shows the user a job of another namespace.
+func testCommandsHide(t *testing.T, b *bed, user []string) {
+	for _, args := range [][]string{
+		{"status"}, {"status", "-json"}, {"queue"}, {"queue", "-json"}, {"gpus"}, {"gpus", "-json"}, {"status", "-namespace", "*"},
+	} {
+		out, code := b.palAs(user, args...)
+		if code != 0 {
+			t.Errorf("%v: exit code %d: %s", args, code, out)
+		}
+		if strings.Contains(out, "secret") {
+			t.Errorf("%v shows the other namespace's job:\n%s", args, out)
+		}
+	}
+	out, code := b.palAs(user, "explain", "-namespace", "default", "secret")
+	if code == 0 || !strings.Contains(out, `the capability "read-job"`) {
+		t.Errorf("explain of the other namespace's job: exit code %d: %s", code, out)
+	}
+	// Without a token there is nothing.
+	if out, code := b.palAs(b.envAs(""), "status"); code == 0 || !strings.Contains(out, `of the variables "nomad-pal/*"`) {
+		t.Errorf("status without a token: exit code %d: %s", code, out)
+	}
+}
+
+// testAPIHides: the agent, which sees everything, tells no more than Nomad.
+func testAPIHides(t *testing.T, b *bed, agent *palAgent, userToken string) {
+	for _, c := range []struct {
+		path, token string
+		status      int
+		has, lacks  string
+	}{
+		{"/v1/queue", userToken, http.StatusOK, "mine", "secret"},
+		{"/v1/queue", b.Token, http.StatusOK, "secret", ""},
+		{"/v1/queue", "", http.StatusForbidden, `"list-jobs"`, "mine"},
+		{"/v1/queue", "00000000-0000-0000-0000-000000000000", http.StatusForbidden, "", "mine"},
+		{"/v1/gpus", userToken, http.StatusOK, "research/mine", "secret"},
+		{"/v1/gpus", b.Token, http.StatusOK, "default/secret", ""},
+		{"/v1/gpus", "", http.StatusForbidden, "node", "GPU-"},
+		{"/v1/job/mine/explain?namespace=research", userToken, http.StatusOK, `"chosen"`, "secret"},
+		{"/v1/job/secret/explain", userToken, http.StatusForbidden, `"read-job"`, "GPU-"},
+		{"/v1/job/secret/explain", b.Token, http.StatusOK, `"chosen"`, ""},
+		{"/v1/job/none/explain?namespace=research", userToken, http.StatusNotFound, "no job", ""},
+		{"/v1/metrics?format=prometheus", "", http.StatusOK, "nomad_pal_gpus 8", "secret"},
+		{"/v1/health", "", http.StatusOK, `"leader": true`, "secret"},
+		{"/v1/admission", "", http.StatusNotFound, "", ""}, // off by default
+	} {
+		status, body := agent.ask(c.path, c.token)
+		if status != c.status || !strings.Contains(body, c.has) || c.lacks != "" && strings.Contains(body, c.lacks) {
+			t.Errorf("%s as %q: status %d, want %d with %q without %q:\n%.600s", c.path, c.token, status, c.status, c.has, c.lacks, body)
+		}
+	}
+	var gpus []struct{ Job string }
+	_, body := agent.ask("/v1/gpus", userToken)
+	if err := json.Unmarshal([]byte(body), &gpus); err != nil || len(gpus) != 8 {
+		t.Errorf("%d GPUs: %v", len(gpus), err)
+	}
+}
+
+// testMissingRights takes the rights away one by one: the agent's log names
+// the one that is missing.
+func testMissingRights(t *testing.T, b *bed) {
+	full := policyFile(t, "nomad-pal.policy.hcl")
+	b.run(gang("waits", 1, 1).hcl())
+	for _, c := range []struct {
+		name, without, with string
+		want                string
+	}{
+		// The records of jobs that are gone are to be pruned.
+		{"variables destroy", `["list", "read", "write", "destroy"]`, `["list", "read", "write"]`, `the capability "destroy" of the variables`},
+		{"list-jobs", `"list-jobs",`, ``, `the capability "list-jobs"`},
+		{"read-job", `"read-job",`, ``, `the capability "read-job"`},
+		{"submit-job", `"submit-job",`, ``, `the capability "submit-job"`},
+		{"node", `policy = "read"`, `policy = "deny"`, `node { policy = "read" }`},
+		{"variables write", `["list", "read", "write", "destroy"]`, `["list", "read"]`, `the capability "write" of the variables`},
+		{"variables read", `["list", "read", "write", "destroy"]`, `["list", "write", "destroy"]`, `the capability "read" of the variables`},
+		{"variables list", `["list", "read", "write", "destroy"]`, `["deny"]`, `of the variables "nomad-pal/*"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			rules := strings.ReplaceAll(full, c.without, c.with)
+			if rules == full {
+				t.Fatalf("the policy has no %q", c.without)
+			}
+			agent := b.startPal(t, edgeConfig, b.envAs(b.token("partial", rules)))
+			sub := *b
+			sub.t = t
+			sub.until("the agent says what is missing", func() string {
+				if text := agent.text(); !strings.Contains(text, c.want) {
+					return "the log ends with: " + text[max(0, len(text)-300):]
+				}
+				return ""
+			})
+		})
+	}
+	b.purge("waits")
+}

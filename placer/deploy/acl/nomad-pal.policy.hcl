@@ -1,0 +1,37 @@
+# What the agent of nomad-pal needs, and no more. With a token:
+#
+#   nomad acl policy apply -description "nomad-pal agent" nomad-pal nomad-pal.policy.hcl
+#   nomad acl token create -name nomad-pal -policy nomad-pal
+#
+# Or, where the agent runs as a Nomad job, for its workload identity:
+#
+#   nomad acl policy apply -namespace default -job nomad-pal nomad-pal nomad-pal.policy.hcl
+#
+# To let it serve some namespaces only, write one block for each of them instead
+# of the one for "*", and keep the variables in the namespace that the agent's
+# configuration names, nomad { namespace = "default" }.
+
+namespace "*" {
+  capabilities = [
+    "list-jobs",       # see which jobs there are
+    "read-job",        # read them, their allocations and their events
+    "submit-job",      # write the pins, after a dry run
+    "alloc-lifecycle", # stop members: preemption, repair of partial gangs
+  ]
+}
+
+namespace "default" {
+  capabilities = ["list-jobs", "read-job", "submit-job", "alloc-lifecycle"]
+
+  variables {
+    # Decisions, profile, rules, imported measurements, the lock of the leader.
+    path "nomad-pal/*" {
+      capabilities = ["list", "read", "write", "destroy"]
+    }
+  }
+}
+
+# GPUs, their attributes, what is free.
+node {
+  policy = "read"
+}

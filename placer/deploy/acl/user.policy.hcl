@@ -1,0 +1,47 @@
+# What somebody needs who runs jobs through nomad-pal in one namespace, here
+# "research":
+#
+#   nomad acl policy apply -description "research, with nomad-pal" research user.policy.hcl
+#
+# Commands then show the jobs of this namespace and nothing of others. Plans and
+# waiting times are worked out from what the token can see: GPUs held by jobs of
+# other namespaces look free to it. The agent's own API knows better and tells
+# no more than the token may know.
+
+namespace "research" {
+  capabilities = [
+    "list-jobs",
+    "read-job",
+    "submit-job",
+    "parse-job", # for plans through the agent's API
+    "read-logs",
+  ]
+}
+
+# The agent's variables lie in this namespace.
+namespace "default" {
+  variables {
+    path "nomad-pal/rules" {
+      capabilities = ["read"]
+    }
+
+    # GPUs that are kept out. Not nomad-pal/failures: that names jobs of all
+    # namespaces, and is for operators.
+    path "nomad-pal/quarantine" {
+      capabilities = ["read"]
+    }
+
+    path "nomad-pal/profile/*" {
+      capabilities = ["list", "read"]
+    }
+
+    # The decisions on the jobs of this namespace.
+    path "nomad-pal/decisions/research/*" {
+      capabilities = ["read"]
+    }
+  }
+}
+
+node {
+  policy = "read"
+}

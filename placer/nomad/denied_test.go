@@ -1,0 +1,61 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomad
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// Every request that Nomad may refuse names the right that it needs.
+func TestDenied(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "Permission denied", http.StatusForbidden)
+	}))
+	t.Cleanup(srv.Close)
+	c, err := NewClient(&api.Config{Address: srv.URL}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, id := JobKey{"default", "train"}, "train"
+	job := &api.Job{ID: &id, Namespace: &k.Namespace}
+	ctx := t.Context()
+	for _, r := range []struct {
+		name  string
+		right Right
+		ask   func() error
+	}{
+		{"register", SubmitJob, func() error { _, err := c.Register(ctx, job, 1); return err }},
+		{"dry run", SubmitJob, func() error { _, err := c.DryRun(ctx, job); return err }},
+		{"job", ReadJob, func() error { _, err := c.Job(ctx, k); return err }},
+		{"versions", ReadJob, func() error { _, err := c.Versions(ctx, k); return err }},
+		{"allocations", ReadJob, func() error { _, err := c.JobAllocs(ctx, k); return err }},
+		{"evaluations", ReadJob, func() error { _, err := c.Evaluations(ctx, k); return err }},
+		{"stop", AllocLifecycle, func() error { return c.StopAlloc(ctx, k, "a1") }},
+		{"nodes", ReadNodes, func() error { _, err := c.ReadNodes(ctx); return err }},
+		{"events", Events, func() error { _, err := c.Subscribe(ctx); return err }},
+		{"list variables", ListVariables, func() error { _, err := c.ListVariables(ctx, "nomad-pal/"); return err }},
+		{"read variable", ReadVariables, func() error { _, err := c.ReadVariable(ctx, "nomad-pal/rules"); return err }},
+		{"write variable", WriteVariables, func() error { return c.WriteVariable(ctx, "nomad-pal/rules", nil) }},
+		{"delete variable", DeleteVariables, func() error { return c.DeleteVariable(ctx, "nomad-pal/rules") }},
+	} {
+		t.Run(r.name, func(t *testing.T) {
+			err := r.ask()
+			if err == nil || !strings.Contains(err.Error(), string(r.right)) {
+				t.Errorf("got %v, want it to name %s", err, r.right)
+			}
+			if status(err) != http.StatusForbidden {
+				t.Errorf("the cause is lost: %v", err)
+			}
+		})
+	}
+	if other := errors.New("x"); Denied(other, ReadJob) != other {
+		t.Error("another error was changed")
+	}
+}
