@@ -22,7 +22,7 @@ import (
 // nodes × 4 GPUs.
 func TestPlacerLife(t *testing.T) {
 	b := newBed(t, placerScores, cluster.Options{HeartbeatTTL: 2 * time.Second})
-	const preempting = "queue {\n  order = \"priority\"\n  preempt = true\n  quantum = \"1s\"\n}\n"
+	const preempting = "queue {\n  order = \"priority\"\n  preempt = true\n  quantum = \"1s\"\n  restart_cost = \"1s\"\n}\n"
 	for _, c := range []struct {
 		name, config string
 		test         func(*testing.T, *bed)
@@ -32,14 +32,16 @@ func TestPlacerLife(t *testing.T) {
 		{"fails by its own fault", "retries = 1\n", testUserFailure},
 		{"fails by a GPU's fault", "", testGPUFailure},
 		{"all of it fails by a GPU's fault", "", testGPUFailureOfAll},
+		{"moved to better GPUs", "queue {\n  migrate = true\n  near = false\n  restart_cost = \"1s\"\n}\n", testMoved},
 		{"service", "", testService},
 		{"taken by a job without a gate", "", testBypass},
 		{"GPU sick before the start", "", testSick},
 		{"edited while waiting", "", testEditedWhileWaiting},
 		{"gang grows", "", testGrows},
 		{"failover", "high_availability {\n  enabled = true\n  lock_ttl = \"10s\"\n  lock_delay = \"1s\"\n}\n", testFailover},
-		{"server restarts", "", testServerRestarts},
 		{"node goes down", "", testNodeDown},
+		// Last: a new leader gives nodes five minutes before it calls them down.
+		{"server restarts", "", testServerRestarts},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			sub := *b
@@ -481,6 +483,32 @@ func (b *bed) untilRunning(id string, n int) {
 		}
 		return ""
 	})
+}
+
+// A gang that had to start across nodes is moved into one when there is room, if
+// it allows that.
+func testMoved(t *testing.T, b *bed) {
+	for n := range 4 { // one GPU left on each node
+		j := gang(fmt.Sprintf("blocker-%d", n), 1, 3)
+		b.run(j.hcl())
+		b.untilGPUs(j.id, 3)
+	}
+	j := gang("mover", 4, 1)
+	j.meta = "pal_migrate = \"true\"\n    pal_duration = \"2h\""
+	b.run(j.hcl())
+	spread := b.untilGPUs("mover", 4)
+	b.purge("blocker-0", "blocker-1", "blocker-2", "blocker-3")
+	b.until("it runs within one node", func() string {
+		g := b.gpusOf("mover")
+		if len(g) != 4 || g[0][:5] != g[3][:5] {
+			return fmt.Sprintf("%v, from %v", g, spread)
+		}
+		return ""
+	})
+	if e := b.explain("mover"); !strings.Contains(e.Note, "moved") {
+		t.Errorf("explain says nothing of the move: %+v", e)
+	}
+	b.purge("mover")
 }
 
 // forget removes a variable, for the tests that follow. The agent of this test

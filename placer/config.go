@@ -35,6 +35,11 @@ type Config struct {
 	// Retries is how often a gang that fails by its own fault is tried on other
 	// GPUs before it is given up.
 	Retries int
+	// RestartCost is the run time that a gang loses when it is stopped and
+	// started anew.
+	RestartCost time.Duration
+	// MovesPerHour bounds how many gangs are moved to better GPUs.
+	MovesPerHour int
 	// Resync is the time between full reads; events carry the changes between.
 	Resync time.Duration
 }
@@ -43,7 +48,7 @@ type Config struct {
 func DefaultConfig() Config {
 	return Config{
 		Placement: pal.PAL,
-		Queue:     queue.Options{Order: queue.FIFO, Backfill: true},
+		Queue:     defaultQueue(),
 		Locality:  pal.TwoTier(pal.DefaultPenalty),
 		Apps: map[string]pal.AppClass{
 			"resnet50": pal.ClassA, "sgemm": pal.ClassA,
@@ -56,8 +61,19 @@ func DefaultConfig() Config {
 		Calibration:  profile.DefaultOptions(),
 		Grace:        5 * time.Second,
 		Retries:      2,
+		RestartCost:  time.Minute,
+		MovesPerHour: 12,
 		Resync:       5 * time.Minute,
 	}
+}
+
+// defaultQueue is the policy that won in the simulator for gangs that may not be
+// stopped, which is what jobs are unless they say pal_preempt; those that do,
+// are. Moving gangs is left to operators to switch on.
+func defaultQueue() queue.Options {
+	o := queue.Default(false)
+	o.Preempt = true
+	return o
 }
 
 // Validate checks what the types do not.
@@ -79,8 +95,8 @@ func (c Config) Validate() error {
 	if c.Grace <= 0 || c.Resync <= 0 {
 		return fmt.Errorf("grace %v and resync %v must be above 0", c.Grace, c.Resync)
 	}
-	if c.Retries < 0 {
-		return fmt.Errorf("retries %d must not be negative", c.Retries)
+	if c.Retries < 0 || c.MovesPerHour < 0 || c.RestartCost < 0 {
+		return fmt.Errorf("retries %d, moves_per_hour %d and restart_cost %v must not be negative", c.Retries, c.MovesPerHour, c.RestartCost)
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ type start struct {
 
 // decide asks the line what to do and does it.
 func (p *Placer) decide(ctx context.Context, now time.Time) error {
-	var starts []*start
+	starts := p.arrived(now)
 	for _, a := range p.line.Decide(since(now), p.view.Cluster) {
 		t := p.byID(a.Job)
 		switch {
@@ -47,7 +47,7 @@ func (p *Placer) decide(ctx context.Context, now time.Time) error {
 		case a.Kind == queue.Preempt:
 			p.preempt(ctx, t, a.For)
 		case a.Kind == queue.Migrate:
-			p.line.Kept(a.Job)
+			p.migrate(ctx, t, a.Placement, now)
 		}
 	}
 	p.commitAll(ctx, starts)
@@ -73,17 +73,14 @@ func (p *Placer) prepare(t *tracked, pl pal.Placement, now time.Time) *start {
 	d := pal.Explain(p.view.Cluster, g, p.cfg.policy())
 	d.Placed, d.Reason = true, ""
 	d.Chosen = pal.Describe(p.view.Cluster, g, pl)
-	failures, revived := 0, 0
+	r := Record{
+		Namespace: t.Key.Namespace, Job: t.Key.ID, Submitted: t.submitted(), Decided: now,
+		Mode: t.request.Mode, Decision: d,
+	}
 	if t.record != nil && len(t.Pins.Groups) > 0 {
-		failures, revived = t.record.UserFailures, t.record.Revived
+		r.UserFailures, r.Revived, r.Attained = t.record.UserFailures, t.record.Revived, t.record.Attained
 	}
-	return &start{
-		t: t, placement: pl, pins: p.view.Pins(t.request, pl),
-		record: Record{
-			Namespace: t.Key.Namespace, Job: t.Key.ID, Submitted: t.submitted(), Decided: now,
-			Mode: t.request.Mode, Decision: d, UserFailures: failures, Revived: revived,
-		},
-	}
+	return &start{t: t, placement: pl, pins: p.view.Pins(t.request, pl), record: r}
 }
 
 // commitAll writes the decisions, a few at a time.
@@ -171,16 +168,26 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 	case errors.Is(s.err, nomad.ErrConflict):
 		p.view.Cluster.Release(t.request.Gang, s.placement)
 		log.Debug("lost a race, reading the job again")
-		p.line.Requeue(since(now), id)
+		p.requeue(t, now)
 		if job, err := p.nomad.Job(ctx, t.Key); err == nil && job != nil {
 			p.state.PutJob(job)
 		}
 	default:
 		p.view.Cluster.Release(t.request.Gang, s.placement)
-		p.line.Requeue(since(now), id)
+		p.requeue(t, now)
 		t.fail(now, s.err.Error())
 		log.Warn("could not place", "error", s.err, "retry_in", t.retryAt.Sub(now))
 	}
+}
+
+// requeue tells the line that a start, or a move's, did not come about.
+func (p *Placer) requeue(t *tracked, now time.Time) {
+	if t.running {
+		p.line.Stopped(since(now), t.Key.String())
+		t.running = false
+		return
+	}
+	p.line.Requeue(since(now), t.Key.String())
 }
 
 // fail makes the job wait before it is tried again: 2 s, 4 s, … 5 min.

@@ -19,12 +19,21 @@ func (c Config) lineOptions() queue.Options {
 }
 
 // lineJob is the job as the queue sees it.
-func (t *tracked) lineJob() queue.Job {
+func (p *Placer) lineJob(t *tracked) queue.Job {
 	h := t.request.Hints
+	name := *t.Job.Name
+	if nomad.Child(t.Job) {
+		name = *t.Job.ParentID // runs of one template are alike
+	}
+	var attained time.Duration
+	if t.record != nil && len(t.Pins.Groups) > 0 {
+		attained = t.record.Attained
+	}
 	return queue.Job{
-		ID: t.Key.String(), Name: *t.Job.Name, Tenant: t.Key.Namespace, Gang: t.request.Gang,
+		ID: t.Key.String(), Name: name, Tenant: t.Key.Namespace, Gang: t.request.Gang,
 		Priority: *t.Job.Priority, Submitted: since(t.submitted()), Estimate: h.Duration,
 		Preemptible: h.Preempt && !t.Astray, Migratable: h.Migrate && !t.Astray,
+		Attained: attained, RestartCost: p.cfg.RestartCost, NearWait: h.Wait,
 	}
 }
 
@@ -54,7 +63,7 @@ func (p *Placer) syncLine(now time.Time) {
 			}
 		case t.Phase == Waiting && !t.queued:
 			p.submit(t)
-		case t.Phase == Waiting && t.running && !p.dying(t):
+		case t.Phase == Waiting && t.running && t.move == nil && !p.dying(t):
 			p.stopped(t, now)
 		case t.Phase == Waiting && t.edited:
 			p.line.Removed(since(now), id)
@@ -68,10 +77,14 @@ func (p *Placer) syncLine(now time.Time) {
 
 // stopped takes in that all of a gang that was being stopped has stopped.
 func (p *Placer) stopped(t *tracked, now time.Time) {
-	if t.running {
+	switch {
+	case t.move != nil:
+		p.moves = append(p.moves, t)
+	case t.running:
 		p.line.Stopped(since(now), t.Key.String())
+		t.running = false
 	}
-	t.running, t.stopping, t.held = false, false, nil
+	t.stopping, t.held = false, nil
 	p.again = true // the view does not know yet that its GPUs are free
 }
 
@@ -81,7 +94,7 @@ func (p *Placer) dying(t *tracked) bool {
 }
 
 func (p *Placer) submit(t *tracked) {
-	j := t.lineJob()
+	j := p.lineJob(t)
 	if err := p.line.Submit(j.Submitted, j); err != nil {
 		t.refused = err
 		return
@@ -98,7 +111,7 @@ func (p *Placer) seenRunning(t *tracked, now time.Time) {
 	pl := p.view.Running(t.request, held)
 	if t.queued {
 		p.line.Started(since(now), t.Key.String(), pl)
-	} else if err := p.line.Restore(t.lineJob(), pl, since(t.startedAt(now))); err != nil {
+	} else if err := p.line.Restore(p.lineJob(t), pl, since(t.startedAt(now))); err != nil {
 		return
 	}
 	t.queued, t.running, t.holds = true, true, slices.Clone(held)
@@ -117,6 +130,9 @@ func (t *tracked) startedAt(now time.Time) time.Time {
 
 // rebase tells the line the numbers of a new cluster.
 func (p *Placer) rebase() {
+	for _, t := range p.jobs {
+		t.move = nil // in numbers that mean nothing any more: it waits in line
+	}
 	p.line.Rebase(func(id string, g pal.Gang, pl pal.Placement) (pal.Gang, pal.Placement) {
 		for _, t := range p.jobs {
 			if t.Key.String() != id {

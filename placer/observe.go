@@ -29,10 +29,15 @@ type Survey struct {
 
 // Observe reads everything from Nomad once.
 func Observe(ctx context.Context, c *nomad.Client) (*Survey, error) {
+	return observe(ctx, c, func(*Config) {})
+}
+
+func observe(ctx context.Context, c *nomad.Client, change func(*Config)) (*Survey, error) {
 	cfg, err := ReadRules(ctx, c)
 	if err != nil {
 		return nil, err
 	}
+	change(&cfg)
 	p, err := New(c, cfg, hclog.NewNullLogger(), Hooks{})
 	if err != nil {
 		return nil, err
@@ -48,7 +53,9 @@ func Observe(ctx context.Context, c *nomad.Client) (*Survey, error) {
 			return nil, err
 		}
 	}
-	if err := p.history.recall(ctx, c); err != nil {
+	// The failures themselves are not for everybody's eyes: they name jobs of
+	// all namespaces.
+	if p.history.quarantine, err = ReadQuarantine(ctx, c); err != nil {
 		return nil, err
 	}
 	now := time.Now()
@@ -244,6 +251,34 @@ func (s *Survey) Plan(job *api.Job) (*Explanation, error) {
 		}
 	}
 	return e, nil
+}
+
+// Move is a gang that would run better elsewhere.
+type Move struct {
+	Namespace string      `json:"namespace"`
+	Job       string      `json:"job"`
+	From      *pal.Choice `json:"from"`
+	To        *pal.Choice `json:"to"`
+}
+
+// Moves are the moves that would be made now if moving gangs were switched on.
+func Moves(ctx context.Context, c *nomad.Client) ([]Move, error) {
+	s, err := observe(ctx, c, func(cfg *Config) { cfg.Queue.Migrate = true })
+	if err != nil {
+		return nil, err
+	}
+	moves := []Move{}
+	for _, a := range s.p.line.Decide(since(s.now), s.p.view.Cluster) {
+		if t := s.p.byID(a.Job); a.Kind == queue.Migrate && t != nil {
+			g := t.request.Gang
+			moves = append(moves, Move{
+				Namespace: t.Key.Namespace, Job: t.Key.ID,
+				From: pal.Describe(s.p.view.Cluster, g, s.p.view.Running(t.request, t.holds)),
+				To:   pal.Describe(s.p.view.Cluster, g, a.Placement),
+			})
+		}
+	}
+	return moves, nil
 }
 
 // GPU is one GPU as commands show it.

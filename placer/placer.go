@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -31,7 +32,10 @@ type Placer struct {
 	// builtFrom is the node generation that the profile was last built from.
 	builtFrom uint64
 	history   history
-	again     bool // the cycle left something that is due at once
+	moves     []*tracked  // gangs that have stopped, to be moved when the view knows
+	ready     []*tracked  // those of which it knows
+	moved     []time.Time // when gangs were moved, within the last hour
+	again     bool        // the cycle left something that is due at once
 	line      *queue.Line
 	jobs      map[nomad.JobKey]*tracked
 
@@ -56,7 +60,9 @@ type tracked struct {
 	holds   []int // GPUs that the line believes it runs on, ascending
 	// stopping: its members are being stopped for another gang.
 	stopping bool
-	record   *Record
+	// move is where it goes when it has stopped, nil where it is not moved.
+	move   *pal.Placement
+	record *Record
 	// held are GPUs given out that no allocation holds yet and no pin names.
 	held []string
 	// failures counts commits that came to nothing; no other try before retryAt.

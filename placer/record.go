@@ -37,6 +37,8 @@ type Record struct {
 	GivenUp      string `json:"given_up,omitempty"`
 	// Revived counts how often the gang was lost to the infrastructure.
 	Revived int `json:"revived,omitempty"`
+	// Attained is how long the gang ran before it was last stopped.
+	Attained time.Duration `json:"attained,omitempty"`
 	// Note is what happened besides: a re-run, a repair.
 	Note string `json:"note,omitempty"`
 	// MembersOmitted counts members left out of the decision for size.

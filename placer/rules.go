@@ -30,9 +30,10 @@ type rules struct {
 }
 
 type queueRules struct {
-	Backfill, Passing, Preempt, Migrate, FairShare bool
-	Pass, Quantum                                  int64 // nanoseconds
-	Tenants                                        map[string]queue.Tenant
+	Backfill, Passing, Preempt, Migrate, FairShare, Near bool
+	Avoid                                                float64
+	Pass, Quantum, RestartCost                           time.Duration
+	Tenants                                              map[string]queue.Tenant
 }
 
 // publishRules tells the commands which rules are in force.
@@ -42,7 +43,7 @@ func (p *Placer) publishRules(ctx context.Context) error {
 		Placement: p.cfg.Placement, Order: q.Order, Locality: p.cfg.Locality, Apps: p.cfg.Apps,
 		DefaultClass: p.cfg.DefaultClass, RackMeta: p.cfg.RackMeta, Children: p.cfg.Children,
 		Queue: queueRules{
-			q.Backfill, q.Passing, q.Preempt, q.Migrate, q.FairShare, int64(q.Pass), int64(q.Quantum), q.Tenants,
+			q.Backfill, q.Passing, q.Preempt, q.Migrate, q.FairShare, q.Near, q.Avoid, q.Pass, q.Quantum, p.cfg.RestartCost, q.Tenants,
 		},
 	})
 	if err != nil {
@@ -68,7 +69,8 @@ func ReadRules(ctx context.Context, c *nomad.Client) (Config, error) {
 	q := r.Queue
 	cfg.Queue = queue.Options{
 		Order: r.Order, Backfill: q.Backfill, Passing: q.Passing, Preempt: q.Preempt, Migrate: q.Migrate,
-		FairShare: q.FairShare, Pass: time.Duration(q.Pass), Quantum: time.Duration(q.Quantum), Tenants: q.Tenants,
+		FairShare: q.FairShare, Near: q.Near, Avoid: q.Avoid, Pass: q.Pass, Quantum: q.Quantum, Tenants: q.Tenants,
 	}
+	cfg.RestartCost = q.RestartCost
 	return cfg, nil
 }

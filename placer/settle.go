@@ -221,6 +221,13 @@ func (p *Placer) preempt(ctx context.Context, t *tracked, forJob string) {
 // takeBack puts a committed gang back into the queue.
 func (p *Placer) takeBack(ctx context.Context, t *tracked) error {
 	members := t.Members
+	if t.record != nil && len(members) > 0 {
+		now := time.Now()
+		t.record.Attained += now.Sub(t.startedAt(now))
+		if err := WriteRecord(ctx, p.nomad, *t.record); err != nil {
+			return err
+		}
+	}
 	if err := p.register(ctx, t, rewrite.Gate(t.Job)); err != nil {
 		return err
 	}

@@ -74,6 +74,12 @@ type Queue struct {
 	Migrate   *bool  `hcl:"migrate,optional"`
 	Quantum   string `hcl:"quantum,optional"`
 	FairShare bool   `hcl:"fair_share,optional"`
+	// Near lets gangs wait for GPUs closer together where that pays.
+	Near *bool `hcl:"near,optional"`
+	// Avoid is the PM score above which GPUs are left to those that need them; 0: none.
+	Avoid        *float64 `hcl:"avoid,optional"`
+	RestartCost  string   `hcl:"restart_cost,optional"`
+	MovesPerHour *int     `hcl:"moves_per_hour,optional"`
 }
 
 // Tenant limits a namespace.
@@ -225,6 +231,14 @@ func (f File) Rules() (placer.Config, error) {
 	if err := f.Queue.apply(&c.Queue); err != nil {
 		return c, err
 	}
+	if q := f.Queue; q != nil {
+		if err := duration("queue: restart_cost", q.RestartCost, &c.RestartCost); err != nil {
+			return c, err
+		}
+		if q.MovesPerHour != nil {
+			c.MovesPerHour = *q.MovesPerHour
+		}
+	}
 	for _, t := range f.Tenants {
 		if c.Queue.Tenants == nil {
 			c.Queue.Tenants = map[string]queue.Tenant{}
@@ -289,12 +303,15 @@ func (q *Queue) apply(to *queue.Options) error {
 	for _, b := range []struct {
 		from *bool
 		to   *bool
-	}{{q.Backfill, &to.Backfill}, {q.Passing, &to.Passing}, {q.Preempt, &to.Preempt}, {q.Migrate, &to.Migrate}} {
+	}{{q.Backfill, &to.Backfill}, {q.Passing, &to.Passing}, {q.Preempt, &to.Preempt}, {q.Migrate, &to.Migrate}, {q.Near, &to.Near}} {
 		if b.from != nil {
 			*b.to = *b.from
 		}
 	}
 	to.FairShare = q.FairShare
+	if q.Avoid != nil {
+		to.Avoid = *q.Avoid
+	}
 	if err := duration("queue: pass", q.Pass, &to.Pass); err != nil {
 		return err
 	}
