@@ -1,0 +1,49 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package e2e_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/nomad/api"
+	"github.com/hashicorp/nomad/jobspec2"
+
+	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+)
+
+// TestWorkloadIdentity: the agent as a Nomad job, with nothing but the identity
+// that Nomad gives it, on a cluster with access control.
+func TestWorkloadIdentity(t *testing.T) {
+	b := newBed(t, placerScores[:2], cluster.Options{ACL: true})
+	path := filepath.Join("..", "jobspecs", "nomad-pal.nomad.hcl")
+	body, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	job, err := jobspec2.ParseWithConfig(&jobspec2.ParseConfig{
+		Path: path, Body: body, Strict: true, ArgVars: []string{
+			"driver=raw_exec", "command=" + filepath.Join(b.bin, "nomad-pal"), `config=default_class = "A"`,
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := b.API().Jobs().Register(job, nil); err != nil {
+		t.Fatal(err)
+	}
+	b.run(gang("train", 1, 2).hcl())
+	b.holds("without the policy, nothing is placed", func() string { return strings.Join(b.gpusOf("train"), " ") })
+
+	policy := &api.ACLPolicy{
+		Name: "nomad-pal", Rules: policyFile(t, "nomad-pal.policy.hcl"), JobACL: &api.JobACL{Namespace: "default", JobID: "nomad-pal"},
+	}
+	if _, err := b.API().ACLPolicies().Upsert(policy, nil); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "the best pair", []string{gpu(1, 0), gpu(1, 1)}, b.untilGPUs("train", 2))
+	b.purge("train", "nomad-pal")
+}

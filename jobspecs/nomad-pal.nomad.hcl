@@ -1,0 +1,108 @@
+# The placer itself, as a Nomad job: two agents, one of which is at work. They
+# talk to Nomad through the Task API with the job's own identity; no address, no
+# token and no certificate is configured. Where Nomad has access control, the
+# identity needs the agent's policy first:
+#
+#   nomad acl policy apply -namespace default -job nomad-pal nomad-pal placer/deploy/acl/nomad-pal.policy.hcl
+#   nomad job run jobspecs/nomad-pal.nomad.hcl
+#
+# With raw_exec, or another driver that can run a binary that is on the node:
+#
+#   nomad job run -var driver=raw_exec -var command=/usr/local/bin/nomad-pal jobspecs/nomad-pal.nomad.hcl
+
+variable "driver" {
+  type        = string
+  default     = "exec"
+  description = "exec, raw_exec or another driver that takes command and args."
+}
+
+variable "command" {
+  type        = string
+  default     = "/usr/bin/nomad-pal"
+  description = "Where the binary is on the nodes."
+}
+
+variable "count" {
+  type        = number
+  default     = 2
+  description = "Agents. One places, the others stand by."
+}
+
+variable "config" {
+  type        = string
+  default     = ""
+  description = "More configuration of the agent; see placer/README.md."
+}
+
+job "nomad-pal" {
+  type     = "service"
+  priority = 90 # the queue stands still without it
+
+  group "agent" {
+    count = var.count
+
+    network {
+      port "http" {}
+    }
+
+    service {
+      name     = "nomad-pal"
+      port     = "http"
+      provider = "nomad"
+
+      check {
+        type     = "http"
+        path     = "/v1/health"
+        interval = "10s"
+        timeout  = "2s"
+      }
+    }
+
+    # A node that is lost must not keep the agent from coming back elsewhere.
+    reschedule {
+      delay          = "5s"
+      delay_function = "exponential"
+      max_delay      = "1m"
+      unlimited      = true
+    }
+
+    task "agent" {
+      driver = var.driver
+
+      config {
+        command = var.command
+        args    = ["agent", "-config", "${NOMAD_TASK_DIR}/agent.hcl"]
+      }
+
+      # NOMAD_TOKEN of the job's identity, which Nomad renews.
+      identity {
+        env         = true
+        change_mode = "restart"
+      }
+
+      env {
+        NOMAD_ADDR = "unix://${NOMAD_SECRETS_DIR}/api.sock"
+      }
+
+      template {
+        destination = "local/agent.hcl"
+        change_mode = "restart"
+        data        = <<-EOT
+          http {
+            bind_address = "{{ env "NOMAD_IP_http" }}"
+            bind_port    = {{ env "NOMAD_PORT_http" }}
+          }
+          high_availability {
+            enabled = true
+          }
+          ${var.config}
+        EOT
+      }
+
+      resources {
+        cpu    = 200
+        memory = 512 # enough for 1,000 nodes; 1 GB for 10,000
+      }
+    }
+  }
+}
