@@ -85,15 +85,15 @@ func samplesOf(rows []measured.Row, known map[string]string) (samples []profile.
 			return nil, nil, fmt.Errorf("%s: GPU %q is a %q in the cluster, not a %q", r.At, r.GPU, model, r.Model)
 		case here:
 			r.Model = model
-		case r.Model == "":
-			return nil, nil, fmt.Errorf("%s: no model is given for GPU %q: add a column model, or say -model", r.At, r.GPU)
+		case r.Model == "" && err == nil: // strangers are the caller's to judge first
+			err = fmt.Errorf("%s: no model is given for GPU %q: add a column model, or say -model", r.At, r.GPU)
 		}
 		if _, seen := strangers[r.GPU]; !here && !seen {
 			strangers[r.GPU] = r.At
 		}
 		samples = append(samples, r.Sample)
 	}
-	return samples, strangers, nil
+	return samples, strangers, err
 }
 
 // strange is an error that names GPUs and where they stand.

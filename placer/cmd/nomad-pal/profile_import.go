@@ -104,7 +104,7 @@ func (c *profileImportCommand) store(client *nomad.Client, im imported, rows []m
 		fmt.Fprintln(c.io.err, "Warning: left out:", problem)
 	}
 	samples, strangers, err := samplesOf(rows, cal.Known)
-	if err == nil && len(strangers) > 0 && !allow {
+	if len(strangers) > 0 && !allow {
 		err = strange(strangers)
 	}
 	if err != nil {

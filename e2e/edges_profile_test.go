@@ -1,0 +1,96 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package e2e_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+)
+
+// TestProfiles: measurements made elsewhere change what is chosen, and can be
+// taken back; profiles come out of the cluster as files.
+func TestProfiles(t *testing.T) {
+	b := newBed(t, placerScores[:2], cluster.Options{})
+	agent := b.startPal(t, edgeConfig, b.Env())
+	b.untilReady(agent)
+	b.untilProfile("GPU-0-3", "1.500")
+	write := func(name, text string) string {
+		path := filepath.Join(b.dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	do := func(want string, args ...string) string {
+		t.Helper()
+		out, code := b.pal(args...)
+		if code != 0 || !strings.Contains(out, want) {
+			t.Fatalf("%v: exit code %d, want %q: %s", args, code, want, out)
+		}
+		return out
+	}
+
+	// The fastest GPU of node 1 turns out to be slow for application class A.
+	times := write("times.csv", "gpu,app,time,key\nGPU-1-0,A,2.0,lab\nGPU-1-1,A,1.0,lab\nGPU-1-2,A,1.0,lab\nGPU-1-3,A,1.0,lab\n")
+	do("outlier, PM score 2.000", "profile", "import", "-dry-run", times)
+	do("version 1", "profile", "show")
+	do(`Imported 4 measurements of 4 GPUs as "times"`, "profile", "import", times)
+	if err := agent.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	b.untilProfile("GPU-1-0", "2.000")
+	b.run(gang("three", 1, 3).hcl())
+	same(t, "without the slow one", []string{gpu(1, 1), gpu(1, 2), gpu(1, 3)}, b.untilGPUs("three", 3))
+	b.purge("three")
+
+	// Out of the cluster and into a file, a table and a drawing.
+	file, table, svg := filepath.Join(b.dir, "p.json"), filepath.Join(b.dir, "p.csv"), filepath.Join(b.dir, "p.svg")
+	do("8 GPUs", "profile", "export", "-o", file)
+	do("8 GPUs", "profile", "export", "-csv", "-o", table)
+	do("GPU-1-0", "profile", "show", "-svg", svg, file)
+	do("GPU-1-0", "profile", "build", "-o", filepath.Join(b.dir, "q.json"), table)
+	do("GPU-1-0", "profile", "build", "-cluster", "-o", filepath.Join(b.dir, "r.json"))
+
+	// What cannot be is refused before anything is written.
+	for _, c := range []struct{ text, want string }{
+		{"gpu,app,time\nGPU-9-9,A,1\n", `bad.csv:2: GPU "GPU-9-9"`},
+		{"gpu,app,time\nGPU-1-0,A,-1\n", "bad.csv:2: time -1"},
+		{"gpu,app,time,model\nGPU-1-0,A,1,NVIDIA B200\n", `bad.csv:2: GPU "GPU-1-0" is a "NVIDIA H200" in the cluster, not a "NVIDIA B200"`},
+	} {
+		out, code := b.pal("profile", "import", write("bad.csv", c.text))
+		if code == 0 || !strings.Contains(out, c.want) {
+			t.Errorf("exit code %d, want %q: %s", code, c.want, out)
+		}
+	}
+
+	// Taken back, what the nodes publish counts again.
+	do("Nothing is imported", "profile", "import", "-delete", "-name", "times")
+	if err := agent.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	b.run(gang("one", 1, 1).hcl())
+	b.until("the fastest GPU is the fastest again", func() string {
+		if out, _ := b.pal("profile", "show", "-verbose", "-app", "A"); !strings.Contains(out, "GPU-1-0  0.970") {
+			return out
+		}
+		return ""
+	})
+	b.purge("one")
+}
+
+// untilProfile waits until the profile in force has a GPU's score.
+func (b *bed) untilProfile(gpu, score string) {
+	b.t.Helper()
+	b.until("the profile has "+gpu+" at "+score, func() string {
+		if out, _ := b.pal("profile", "show"); !strings.Contains(out, gpu+"  "+score) {
+			return out
+		}
+		return ""
+	})
+}

@@ -1,0 +1,84 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package e2e_test
+
+import (
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+)
+
+// TestTLS: Nomad wants certificates of everybody, and the agent's own API
+// speaks TLS.
+func TestTLS(t *testing.T) {
+	b := newBed(t, placerScores[:2], cluster.Options{TLS: true})
+	files := b.TLS()
+	nomad := fmt.Sprintf("nomad {\n  address     = %q\n  ca_cert     = %q\n  client_cert = %q\n  client_key  = %q\n}\n",
+		b.Servers()[0].HTTPAddr(), files.CA, files.Cert, files.Key)
+	nothing := []string{"HOME=" + b.dir} // all comes from the file
+	agent := b.startPal(t, fmt.Sprintf("grace = \"2s\"\ndefault_class = \"A\"\nhttp {\n  bind_port = 0\n  cert_file = %q\n  key_file  = %q\n}\n%s",
+		files.Cert, files.Key, nomad), nothing)
+	agent.trust(files.CA)
+	b.untilReady(agent)
+
+	t.Run("places", func(t *testing.T) {
+		sub := *b
+		sub.t = t
+		sub.run(gang("safe", 1, 2).hcl())
+		got := sub.untilGPUs("safe", 2)
+		same(t, "explained", got, sub.explained("safe"))
+		sub.purge("safe")
+	})
+	t.Run("own API", func(t *testing.T) {
+		if status, body := agent.ask("/v1/queue", ""); status != http.StatusOK {
+			t.Errorf("status %d: %s", status, body)
+		}
+		plain := *agent
+		plain.http = &http.Client{}
+		if status, body := plain.ask("/v1/health", ""); status == http.StatusOK {
+			t.Errorf("it answers without TLS: %s", body)
+		}
+	})
+	t.Run("own API asks for certificates", func(t *testing.T) {
+		strict := b.startPal(t, fmt.Sprintf("http {\n  bind_port = 0\n  cert_file = %q\n  key_file = %q\n  client_ca_file = %q\n}\n%s",
+			files.Cert, files.Key, files.CA, nomad), nothing)
+		strict.trust(files.CA)
+		sub := *b
+		sub.t = t
+		sub.until("the API is up", func() string {
+			if strict.address() == "" {
+				return "no address in the log yet"
+			}
+			return ""
+		})
+		if status, body := strict.ask("/v1/health", ""); status == http.StatusOK || !strings.Contains(body, "certificate") {
+			t.Errorf("it answers a caller without a certificate: status %d: %s", status, body)
+		}
+	})
+	t.Run("commands", func(t *testing.T) {
+		out, code := b.palAs(nothing, "status", "-address", b.Servers()[0].HTTPAddr(), "-ca-cert", files.CA, "-client-cert", files.Cert, "-client-key", files.Key)
+		if code != 0 || !strings.Contains(out, "8 free") {
+			t.Errorf("with flags: exit code %d: %s", code, out)
+		}
+		if out, code := b.palAs(nothing, "status", "-address", b.Servers()[0].HTTPAddr(), "-ca-cert", files.CA); code == 0 {
+			t.Errorf("without a certificate: %s", out)
+		}
+	})
+	t.Run("a wrong authority", func(t *testing.T) {
+		other := strings.Replace(nomad, files.CA, filepath.Join(filepath.Dir(files.CA), "cli.pem"), 1)
+		wrong := b.startPal(t, "http {\n  bind_port = 0\n}\n"+other, nothing)
+		sub := *b
+		sub.t = t
+		sub.until("the agent says so", func() string {
+			if text := wrong.text(); !strings.Contains(text, "certificate signed by unknown authority") {
+				return "the log: " + text
+			}
+			return ""
+		})
+	})
+}
