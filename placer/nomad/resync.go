@@ -107,7 +107,7 @@ func (c *Client) readAllocs(ctx context.Context, s *State) error {
 	}
 	s.allocsAt = meta.LastIndex
 	for _, p := range ps {
-		s.putAlloc(p.alloc())
+		s.PutAlloc(p.alloc())
 	}
 	return nil
 }
@@ -123,7 +123,7 @@ func (c *Client) ReadOrphans(ctx context.Context, s *State) error {
 		case err != nil:
 			return fmt.Errorf("reading allocation %q: %w", a.ID, Denied(err, ReadJob))
 		default:
-			s.putAlloc(p.alloc())
+			s.PutAlloc(p.alloc())
 		}
 	}
 	return nil

@@ -125,7 +125,8 @@ func (s *State) NodeGeneration() uint64 { return s.nodeGeneration }
 // KeyOf is the key of a job as Nomad returns it.
 func KeyOf(job *api.Job) JobKey { return JobKey{*job.Namespace, *job.ID} }
 
-func (s *State) putAlloc(a *Alloc) {
+// PutAlloc replaces an allocation unless a newer form of it is there.
+func (s *State) PutAlloc(a *Alloc) {
 	if old, ok := s.Allocs[a.ID]; ok && old.ModifyIndex > a.ModifyIndex {
 		return
 	}

@@ -98,7 +98,7 @@ func (s *State) Apply(e Event) bool {
 	case e.Topic == "Node" && e.Index > s.nodesAt && p.Node != nil:
 		s.putNode(p.Node)
 	case e.Topic == "Allocation" && e.Index > s.allocsAt && p.Allocation != nil:
-		s.putAlloc(p.Allocation.alloc())
+		s.PutAlloc(p.Allocation.alloc())
 	case e.Topic == "Job" && e.Index > s.jobsAt && p.Job != nil && p.Deleted:
 		delete(s.Jobs, KeyOf(p.Job))
 	case e.Topic == "Job" && e.Index > s.jobsAt && p.Job != nil:

@@ -1,0 +1,100 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+func TestDiagnose(t *testing.T) {
+	ended := func(details map[string]string) map[string]*api.TaskState {
+		return map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{
+			{Type: api.TaskStarted}, {Type: api.TaskTerminated, Details: details},
+		}}}
+	}
+	for _, c := range []struct {
+		name   string
+		alloc  nomad.Alloc
+		sick   map[string]string
+		cause  Cause
+		reason string
+	}{
+		{"exit code", nomad.Alloc{Client: "failed", Tasks: ended(map[string]string{"exit_code": "3"})}, nil, User, `task "t" ended with exit code 3`},
+		{"out of memory", nomad.Alloc{Client: "failed", Tasks: ended(map[string]string{"exit_code": "137", "oom_killed": "true"})}, nil, User, `task "t" ran out of memory`},
+		{"node", nomad.Alloc{Client: "lost", Tasks: ended(map[string]string{"exit_code": "3"})}, nil, Infrastructure, nodeDown},
+		{
+			"sick GPU", nomad.Alloc{Client: "failed", Tasks: ended(map[string]string{"exit_code": "3"})}, map[string]string{"g1": "xid:79"},
+			Infrastructure, "GPU g1 is unhealthy: xid:79",
+		},
+		{"another GPU is sick", nomad.Alloc{Client: "failed", Tasks: ended(map[string]string{"exit_code": "3"})}, map[string]string{"g2": "xid:79"}, User, `task "t" ended with exit code 3`},
+		{
+			"driver", nomad.Alloc{Client: "failed", Tasks: map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{
+				{Type: api.TaskDriverFailure, DisplayMessage: "no docker"},
+			}}}}, nil, Infrastructure, `task "t": Driver Failure: no docker`,
+		},
+		{"nothing known", nomad.Alloc{Client: "failed"}, nil, Unknown, "nothing says why"},
+	} {
+		c.alloc.GPUs = []string{"g1"}
+		c.alloc.CreateTime, c.alloc.ModifyTime = 0, int64(90*time.Minute)
+		f := diagnose(&c.alloc, "node", c.sick)
+		if f.Cause != c.cause || f.Reason != c.reason || f.GPUHours != 1.5 {
+			t.Errorf("%s: %s: %s, %v GPU hours", c.name, f.Cause, f.Reason, f.GPUHours)
+		}
+	}
+}
+
+// Strikes double the quarantine, and are forgotten after good days.
+func TestQuarantine(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	h := history{}
+	bad := Failure{Cause: Infrastructure, Reason: "xid:79", GPUs: []string{"g1"}}
+	var waits []time.Duration
+	for range 3 {
+		h.suspect(bad, now)
+		waits = append(waits, h.quarantine["g1"].Until.Sub(now))
+		now = h.quarantine["g1"].Until
+	}
+	now = now.Add(5 * quarantineMost)
+	h.suspect(bad, now)
+	waits = append(waits, h.quarantine["g1"].Until.Sub(now))
+	for range 12 {
+		h.suspect(bad, now)
+	}
+	waits = append(waits, h.quarantine["g1"].Until.Sub(now))
+	want := []time.Duration{10 * time.Minute, 20 * time.Minute, 40 * time.Minute, 10 * time.Minute, 24 * time.Hour}
+	if d := cmp.Diff(want, waits); d != "" {
+		t.Errorf("quarantines (-want +got):\n%s", d)
+	}
+	if !quarantined(h.quarantine, now)["g1"] || quarantined(h.quarantine, now.Add(25*time.Hour))["g1"] {
+		t.Error("kept out too short or too long")
+	}
+	h.suspect(Failure{Cause: Infrastructure, Reason: nodeDown, GPUs: []string{"g2"}}, now)
+	if _, ok := h.quarantine["g2"]; ok {
+		t.Error("a GPU is blamed for its node")
+	}
+}
+
+// One job that fails on a GPU says little of the GPU; three do.
+func TestSuspectByJobs(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	h := history{}
+	for i, job := range []string{"a", "a", "a", "b", "c"} {
+		f := Failure{At: now, Job: job, Cause: User, GPUs: []string{"g1", fmt.Sprint("other", i)}}
+		h.failures = append(h.failures, f)
+		h.suspect(f, now)
+		if got, want := len(h.quarantine) > 0, job == "c"; got != want {
+			t.Fatalf("after job %d: quarantine %v", i, h.quarantine)
+		}
+	}
+	if _, ok := h.quarantine["g1"]; !ok || len(h.quarantine) != 1 {
+		t.Errorf("quarantine: %v", h.quarantine)
+	}
+}

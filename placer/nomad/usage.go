@@ -1,0 +1,160 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomad
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/classify"
+)
+
+// JobGPUs are the GPUs of a job's running allocations, by node id; ids sorted.
+func (c *Client) JobGPUs(ctx context.Context, k JobKey) (map[string][]string, error) {
+	stubs, err := c.JobAllocs(ctx, k)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string][]string{}
+	for _, s := range stubs {
+		if s.ClientStatus != api.AllocClientStatusRunning {
+			continue
+		}
+		a, _, err := c.api.Allocations().Info(s.ID, (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx))
+		if err != nil {
+			return nil, fmt.Errorf("reading allocation %q: %w", s.ID, err)
+		}
+		if a.AllocatedResources == nil {
+			continue
+		}
+		for _, t := range a.AllocatedResources.Tasks {
+			for _, d := range t.Devices {
+				if d.Type == "gpu" {
+					out[a.NodeID] = append(out[a.NodeID], d.DeviceIDs...)
+				}
+			}
+		}
+	}
+	for _, ids := range out {
+		sort.Strings(ids)
+	}
+	return out, nil
+}
+
+// GPUReading is what the device plugin's statistics said of a GPU at a time.
+type GPUReading struct {
+	GPU string
+	At  time.Time
+	classify.Reading
+}
+
+// GPUReadings are the last statistics of these GPUs of a node, in the order of
+// the ids. A GPU without statistics is left out.
+func (c *Client) GPUReadings(ctx context.Context, node string, gpus []string) ([]GPUReading, error) {
+	stats, err := c.api.Nodes().Stats(node, (&api.QueryOptions{}).WithContext(ctx))
+	if err != nil {
+		return nil, fmt.Errorf("reading the statistics of node %q: %w", node, err)
+	}
+	var out []GPUReading
+	for _, id := range gpus {
+		for _, g := range stats.DeviceStats {
+			if s := g.InstanceStats[id]; s != nil && s.Stats != nil {
+				out = append(out, GPUReading{id, s.Timestamp, readingOf(s.Stats.Attributes)})
+			}
+		}
+	}
+	return out, nil
+}
+
+// readingOf reads the plugin's statistics by name; a name that is missing, or
+// "N/A", is not known.
+func readingOf(attributes map[string]*api.StatValue) classify.Reading {
+	percent := func(name string) *float64 { return scaled(attributes[name], 100) }
+	r := classify.Reading{
+		Utilisation: percent("GPU utilization"),
+		PowerCap:    percent("Power cap time"),
+		Compute:     percent("Tensor active"),
+		Memory:      percent("DRAM active"),
+	}
+	if v := attributes["Power usage"]; v != nil && v.IntDenominatorVal != nil && *v.IntDenominatorVal > 0 {
+		r.Power = scaled(v, float64(*v.IntDenominatorVal))
+	}
+	return r
+}
+
+// scaled is a statistic's number over the scale; nil where it has none.
+func scaled(v *api.StatValue, scale float64) *float64 {
+	var x float64
+	switch {
+	case v == nil:
+		return nil
+	case v.FloatNumeratorVal != nil:
+		x = *v.FloatNumeratorVal
+	case v.IntNumeratorVal != nil:
+		x = float64(*v.IntNumeratorVal)
+	default:
+		return nil
+	}
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return nil
+	}
+	x /= scale
+	return &x
+}
+
+// classesPath is where learned classes lie, one variable per job.
+const classesPath = "nomad-pal/classes"
+
+// WriteClass remembers a job's application class and why.
+func (c *Client) WriteClass(ctx context.Context, k JobKey, v classify.Verdict) error {
+	return c.WriteVariable(ctx, classesPath+"/"+k.Namespace+"/"+variablePart(k.ID), map[string]string{
+		"namespace": k.Namespace, "job": k.ID, "class": string(v.Class), "reason": v.Reason,
+	})
+}
+
+// ReadClass gives a job's remembered class; ok is false where there is none.
+func (c *Client) ReadClass(ctx context.Context, k JobKey) (v classify.Verdict, ok bool, err error) {
+	items, err := c.ReadVariable(ctx, classesPath+"/"+k.Namespace+"/"+variablePart(k.ID))
+	if err != nil || items == nil {
+		return v, false, err
+	}
+	class, err := pal.ParseAppClass(items["class"])
+	if err != nil {
+		return v, false, fmt.Errorf("the remembered class of job %q: %w", k.ID, err)
+	}
+	return classify.Verdict{Class: class, Reason: items["reason"]}, true, nil
+}
+
+// longestPart is the length from which an id is cut: a variable's path has 128
+// characters at most.
+const longestPart = 60
+
+// variablePart makes a job id part of a variable's path, which holds letters,
+// digits and few signs only. Different ids give different parts.
+func variablePart(id string) string {
+	safe := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || slices.Contains([]rune("-_"), r)
+	}
+	out := make([]byte, 0, len(id))
+	for _, r := range id {
+		if safe(r) {
+			out = append(out, string(r)...)
+			continue
+		}
+		out = append(out, fmt.Sprintf("~%x~", r)...)
+	}
+	if len(out) > longestPart {
+		sum := sha256.Sum256([]byte(id))
+		return fmt.Sprintf("%s~~%x", out[:longestPart-20], sum[:8])
+	}
+	return string(out)
+}

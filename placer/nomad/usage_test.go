@@ -1,0 +1,120 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomad
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal/classify"
+)
+
+// answering is a Nomad that knows these paths; what is put is there to be got.
+func answering(t *testing.T, answers map[string]string) *Client {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPut {
+			body, _ := io.ReadAll(r.Body)
+			answers[r.URL.Path] = string(body)
+		}
+		answer, ok := answers[r.URL.Path]
+		if !ok {
+			http.Error(w, "not found: "+r.URL.Path, http.StatusNotFound)
+			return
+		}
+		_, _ = io.WriteString(w, answer)
+	}))
+	t.Cleanup(server.Close)
+	c, err := NewClient(&api.Config{Address: server.URL}, "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestGPUReadings(t *testing.T) {
+	stats := `{"DeviceStats": [{"Vendor": "nvidia", "Type": "gpu", "Name": "H200", "InstanceStats": {
+		"GPU-1": {"Timestamp": "2026-01-20T12:00:00Z", "Stats": {"Attributes": {
+			"GPU utilization": {"IntNumeratorVal": 97}, "Power usage": {"IntNumeratorVal": 630, "IntDenominatorVal": 700},
+			"Power cap time": {"FloatNumeratorVal": 42.0}, "Tensor active": {"FloatNumeratorVal": 80}, "DRAM active": {"StringVal": "N/A"}}}},
+		"GPU-2": {"Stats": {"Attributes": {"GPU utilization": {"StringVal": "N/A"}, "Power usage": {"StringVal": "N/A"}}}}}}]}`
+	node := "f7476465-4d6e-c0de-26d0-e383c49be941"
+	c := answering(t, map[string]string{
+		"/v1/node/" + node: `{"ID": "` + node + `", "HTTPAddr": "127.0.0.1:1"}`,
+		"/v1/client/stats": stats,
+	})
+	got, err := c.GPUReadings(context.Background(), node, []string{"GPU-2", "GPU-1", "GPU-none"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := func(x float64) *float64 { return &x }
+	want := []GPUReading{{GPU: "GPU-2"}, {"GPU-1", time.Date(2026, 1, 20, 12, 0, 0, 0, time.UTC),
+		classify.Reading{Utilisation: v(0.97), Power: v(0.9), PowerCap: v(0.42), Compute: v(0.8)}}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+func TestJobGPUs(t *testing.T) {
+	c := answering(t, map[string]string{
+		"/v1/job/train/allocations": `[{"ID": "a1", "ClientStatus": "running"}, {"ID": "a2", "ClientStatus": "complete"}]`,
+		"/v1/allocation/a1": `{"ID": "a1", "NodeID": "n1", "AllocatedResources": {"Tasks": {"t": {"Devices": [
+			{"Vendor": "nvidia", "Type": "gpu", "Name": "H200", "DeviceIDs": ["GPU-2", "GPU-1"]}, {"Type": "fpga", "DeviceIDs": ["x"]}]}}}}`,
+	})
+	got, err := c.JobGPUs(context.Background(), JobKey{Namespace: "default", ID: "train"})
+	if diff := cmp.Diff(map[string][]string{"n1": {"GPU-1", "GPU-2"}}, got); diff != "" || err != nil {
+		t.Errorf("%v (-want +got)\n%s", err, diff)
+	}
+}
+
+func TestRememberedClass(t *testing.T) {
+	answers := map[string]string{}
+	c := answering(t, answers)
+	k := JobKey{Namespace: "ml", ID: "train/nightly ü"}
+	if _, ok, err := c.ReadClass(context.Background(), k); ok || err != nil {
+		t.Fatalf("before: %v, %v", ok, err)
+	}
+	want := classify.Verdict{Class: "C", Reason: "85 % of the memory bandwidth"}
+	if err := c.WriteClass(context.Background(), k, want); err != nil {
+		t.Fatal(err)
+	}
+	path := "/v1/var/nomad-pal/classes/ml/train~2f~nightly~20~~fc~"
+	if answers[path] == "" {
+		t.Fatalf("written to %v, want %s", answers, path)
+	}
+	if got, ok, err := c.ReadClass(context.Background(), k); got != want || !ok || err != nil {
+		t.Errorf("%+v, %v, %v", got, ok, err)
+	}
+	var broken api.Variable
+	if err := json.Unmarshal([]byte(answers[path]), &broken); err != nil {
+		t.Fatal(err)
+	}
+	broken.Items["class"] = "Z"
+	data, err := json.Marshal(broken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers[path] = string(data)
+	if _, _, err := c.ReadClass(context.Background(), k); err == nil || !strings.Contains(err.Error(), `application class "Z" is unknown`) {
+		t.Errorf("a class that there is not: %v", err)
+	}
+}
+
+// Paths of variables are short, and no two jobs share one.
+func TestVariablePart(t *testing.T) {
+	long := strings.Repeat("job/", 50)
+	a, b := variablePart(long+"1"), variablePart(long+"2")
+	if a == b || len(a) > longestPart || strings.ContainsAny(a, "/ ") {
+		t.Errorf("%q and %q", a, b)
+	}
+}

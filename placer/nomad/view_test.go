@@ -1,0 +1,264 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomad
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/nomad/api"
+	"github.com/hashicorp/nomad/jobspec2"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// world is a state of nodes with four GPUs each, "n<node>-<k>".
+func world(nodes int) *State {
+	s := NewState()
+	for n := range nodes {
+		d := &api.NodeDeviceResource{Vendor: "nvidia", Type: "gpu", Name: "H200", Attributes: map[string]*api.Attribute{}}
+		for k := range 4 {
+			d.Instances = append(d.Instances, &api.NodeDevice{ID: fmt.Sprintf("n%d-%d", n, k), Healthy: true})
+		}
+		d.Attributes["unique.numa_0"] = text(fmt.Sprintf("n%d-0,n%d-1", n, n))
+		d.Attributes["unique.numa_1"] = text(fmt.Sprintf("n%d-2,n%d-3", n, n))
+		s.putNode(&api.Node{
+			ID: fmt.Sprintf("id-%d", n), Name: fmt.Sprintf("node-%d", n), Datacenter: "dc1", NodePool: "default",
+			Status: "ready", SchedulingEligibility: "eligible", Meta: map[string]string{"rack": fmt.Sprintf("r%d", n/2)},
+			Drivers: map[string]*api.DriverInfo{"raw_exec": {Detected: true, Healthy: true}},
+			NodeResources: &api.NodeResources{
+				Cpu: api.NodeCpuResources{CpuShares: 1000}, Memory: api.NodeMemoryResources{MemoryMB: 1000},
+				Disk: api.NodeDiskResources{DiskMB: 1000}, Devices: []*api.NodeDeviceResource{d},
+			},
+			ModifyIndex: 1,
+		})
+	}
+	return s
+}
+
+// addJob parses a jobspec and puts it into the state as Nomad would return it.
+func addJob(t *testing.T, s *State, hcl string, index uint64) *api.Job {
+	t.Helper()
+	job, err := jobspec2.Parse("job.hcl", strings.NewReader(hcl))
+	if err != nil {
+		t.Fatal(err)
+	}
+	job.Canonicalize()
+	job.Datacenters = []string{"*"}
+	job.ModifyIndex, job.JobModifyIndex = &index, &index
+	version, submitted := uint64(0), int64(index)
+	job.Version, job.SubmitTime = &version, &submitted
+	s.PutJob(job)
+	return job
+}
+
+func jobspec(id string, count, gpus int, extra string) string {
+	return fmt.Sprintf(`job %q {
+  type = "batch"
+  %s
+  group "g" {
+    count = %d
+    ephemeral_disk { size = 110 }
+    task "t" {
+      driver = "raw_exec"
+      resources {
+        cpu    = 100
+        memory = 100
+        device "nvidia/gpu" {
+          count = %d
+        }
+      }
+    }
+  }
+}`, id, extra, count, gpus)
+}
+
+func view(t *testing.T, s *State, without ...JobKey) *View {
+	t.Helper()
+	v, err := s.View(options(), without...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func options() ViewOptions {
+	return ViewOptions{Locality: pal.TwoTier(1.7), RackMeta: "rack", DefaultClass: pal.ClassB, Apps: map[string]pal.AppClass{"bert": pal.ClassB}}
+}
+
+func free(v *View) (ids []string) {
+	for i := range v.Cluster.NumGPUs() {
+		if v.Cluster.Available(i) {
+			ids = append(ids, v.Cluster.GPU(i).ID)
+		}
+	}
+	return ids
+}
+
+func alloc(id string, job JobKey, node int, client string, index uint64, gpus ...string) *Alloc {
+	return &Alloc{
+		ID: id, Job: job, Group: "g", Node: fmt.Sprintf("id-%d", node), Desired: "run", Client: client, GPUs: gpus,
+		Used: pal.Resources{CPU: 100, MemoryMB: 100, DiskMB: 110}, CreateIndex: index, ModifyIndex: index,
+	}
+}
+
+// GPUs are taken by live allocations and by what pins promise and no
+// allocation holds yet; a finished member gives its GPU back.
+func TestViewTaken(t *testing.T) {
+	s := world(2)
+	k := JobKey{"default", "j"}
+	job := addJob(t, s, jobspec("j", 2, 1, ""), 10)
+	if got := len(free(view(t, s))); got != 8 {
+		t.Fatalf("%d GPUs are free of 8", got)
+	}
+	pinned, err := rewrite.Pin(job, rewrite.Pins{Mode: rewrite.ModeGPU, Groups: []rewrite.GroupPins{
+		{Group: "g", Nodes: []string{"id-0"}, GPUs: []string{"n0-1", "n0-2"}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.PutJob(pinned)
+	others := []string{"n0-0", "n0-3", "n1-0", "n1-1", "n1-2", "n1-3"}
+	expect := func(what string, want []string) {
+		t.Helper()
+		if d := cmp.Diff(want, free(view(t, s))); d != "" {
+			t.Errorf("%s (-want +got):\n%s", what, d)
+		}
+	}
+	expect("promised", others)
+	if n := view(t, s).Cluster; n.FreeGPUs() != 6 {
+		t.Errorf("free GPUs: %d", n.FreeGPUs())
+	}
+	s.PutAlloc(alloc("a1", k, 0, "running", 11, "n0-1"))
+	expect("one runs, one is promised", others)
+	s.PutAlloc(alloc("a2", k, 0, "running", 12, "n0-2"))
+	expect("both run", others)
+	s.PutAlloc(alloc("a1", k, 0, "complete", 13, "n0-1"))
+	expect("one has finished", []string{"n0-0", "n0-1", "n0-3", "n1-0", "n1-1", "n1-2", "n1-3"})
+	if d := cmp.Diff(8, len(free(view(t, s, k)))); d != "" {
+		t.Errorf("without the job: %s", d)
+	}
+	s.PutJob(rewrite.Gate(pinned))
+	s.PutAlloc(alloc("a2", k, 0, "complete", 14, "n0-2"))
+	expect("gated again, its pins promise nothing", free(view(t, world(2))))
+}
+
+// An updated view is the same as a new one.
+func TestViewUpdate(t *testing.T) {
+	s := world(3)
+	v := view(t, s)
+	s.PutAlloc(alloc("a1", JobKey{"default", "x"}, 1, "running", 5, "n1-0", "n1-3"))
+	sick := *s.Nodes["id-2"]
+	res, dev := *sick.NodeResources, *sick.NodeResources.Devices[0]
+	dev.Instances = append([]*api.NodeDevice{{ID: "n2-0", Healthy: false}}, dev.Instances[1:]...)
+	res.Devices = []*api.NodeDeviceResource{&dev}
+	sick.NodeResources, sick.ModifyIndex = &res, 6
+	s.putNode(&sick)
+	if !v.Update(s, options()) {
+		t.Fatal("a new view is asked for where none is needed")
+	}
+	if d := cmp.Diff(free(view(t, s)), free(v)); d != "" {
+		t.Errorf("updated and new differ (-new +updated):\n%s", d)
+	}
+	if d := cmp.Diff([]string{"n0-0", "n0-1", "n0-2", "n0-3", "n1-1", "n1-2", "n2-1", "n2-2", "n2-3"}, free(v)); d != "" {
+		t.Error(d)
+	}
+	s.dropNode("id-0")
+	if v.Update(s, options()) {
+		t.Error("a node is gone, and the view says it is up to date")
+	}
+}
+
+// What keeps a job from being served is said so that its author can mend it.
+func TestRequestRefusals(t *testing.T) {
+	for _, c := range []struct{ name, hcl, want string }{
+		{"bad hint", jobspec("j", 1, 1, `meta { pal_class = "Z" }`), `meta pal_class = "Z" of the job: application class "Z" is unknown`},
+		{"unknown app", jobspec("j", 1, 1, `meta { pal_app = "doom" }`), `meta pal_app = "doom": no such application is configured (known: bert)`},
+		{"no GPUs wanted", jobspec("j", 0, 1, ""), "every group that does has count 0"},
+		{"system", strings.Replace(jobspec("j", 1, 1, ""), `"batch"`, `"system"`, 1), "a system job runs on every node"},
+		{"own ids", strings.Replace(jobspec("j", 1, 1, ""), "          count = 1\n", `          constraint {
+            attribute = "${device.ids}"
+            operator  = "set_contains_any"
+            value     = "n0-0"
+          }
+`, 1), "constrains ${device.ids} itself"},
+		{"two blocks", strings.Replace(jobspec("j", 1, 1, ""), `device "nvidia/gpu" {`, "device \"gpu\" {}\n        device \"nvidia/gpu\" {", 1), "has 2 GPU device blocks"},
+	} {
+		s := world(1)
+		_, err := view(t, s).Request(addJob(t, s, c.hcl, 1))
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+// Where a gang may run follows Nomad's rules.
+func TestRequestEligible(t *testing.T) {
+	for _, c := range []struct {
+		name, extra string
+		change      func(*api.Node)
+		want        []bool // of nodes 0, 1, 2
+	}{
+		{"anywhere", "", nil, []bool{true, true, true}},
+		{"rack", `constraint {
+  attribute = "${meta.rack}"
+  value     = "r0"
+}`, nil, []bool{true, true, false}},
+		{"pool", `node_pool = "other"`, nil, []bool{false, false, false}},
+		{"every pool", `node_pool = "all"`, func(n *api.Node) { n.NodePool = "other" }, []bool{true, true, true}},
+		{"draining", "", func(n *api.Node) { n.Drain = true }, []bool{false, true, true}},
+		{"ineligible", "", func(n *api.Node) { n.SchedulingEligibility = "ineligible" }, []bool{false, true, true}},
+		{"down", "", func(n *api.Node) { n.Status = "down" }, []bool{false, true, true}},
+		{"no driver", "", func(n *api.Node) { n.Drivers = nil }, []bool{false, true, true}},
+	} {
+		s := world(3)
+		if c.change != nil {
+			c.change(s.Nodes["id-0"])
+		}
+		r, err := view(t, s).Request(addJob(t, s, jobspec("j", 1, 1, c.extra), 1))
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		if d := cmp.Diff(c.want, r.Gang.Shapes[0].Eligible); d != "" {
+			t.Errorf("%s: %s", c.name, d)
+		}
+	}
+}
+
+// Pins name exactly the GPUs of the placement, and a pinned job's placement is
+// read back from them.
+func TestPinsRoundTrip(t *testing.T) {
+	s := world(2)
+	job := addJob(t, s, jobspec("j", 3, 2, `meta { pal_class = "A" }`), 1)
+	v := view(t, s)
+	r, err := v.Request(job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pl, ok := pal.Place(v.Cluster, r.Gang, pal.Policy{Name: pal.PAL})
+	if !ok {
+		t.Fatal("it does not fit")
+	}
+	pins := v.Pins(r, pl)
+	if len(pins.GPUs()) != 6 || pins.Mode != rewrite.ModeGPU {
+		t.Fatalf("pins: %+v", pins)
+	}
+	pinned, err := rewrite.Pin(job, pins)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.PutJob(pinned)
+	v = view(t, s)
+	if r, err = v.Request(pinned); err != nil {
+		t.Fatal(err)
+	}
+	back := v.Running(r, v.Holds(r.Key))
+	if back.Cost() != pl.Cost() || back.Tier != pl.Tier || len(back.Members) != 3 {
+		t.Errorf("read back: %+v, placed: %+v", back, pl)
+	}
+}

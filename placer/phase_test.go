@@ -1,0 +1,119 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// TestPhases: each line of a story makes a job and its allocations, and prints
+// where the job stands.
+//
+//	job [gated] [pinned=g1+g2] [count=n] [index=n] [stopped] [dead] [type=service] [periodic]
+//	<client status> [desired] [gpu=g] [created=n] [modified=n], one line per allocation
+func TestPhases(t *testing.T) {
+	datadriven.RunTest(t, "testdata/phases.txt", func(t *testing.T, d *datadriven.TestData) string {
+		job := storyJob(t, d)
+		s := nomad.NewState()
+		s.PutJob(job)
+		for i, line := range strings.Split(strings.TrimSpace(d.Input), "\n") {
+			if line != "" {
+				s.PutAlloc(storyAlloc(t, nomad.KeyOf(job), i, line))
+			}
+		}
+		st := StandingOf(s, job)
+		out := fmt.Sprintf("%s: %d of %d members", st.Phase, st.Have, st.Want)
+		if st.Astray {
+			out += ", astray"
+		}
+		return out + "\n"
+	})
+}
+
+func storyJob(t *testing.T, d *datadriven.TestData) *api.Job {
+	t.Helper()
+	id, ns, kind, group, count, index := "j", "default", "batch", "g", 2, uint64(100)
+	gpus, version, status, stop := uint64(1), uint64(1), "running", false
+	var pins []string
+	gated := false
+	for _, a := range d.CmdArgs {
+		switch a.Key {
+		case "gated":
+			gated = true
+		case "pinned":
+			pins = strings.Split(a.Vals[0], "+")
+		case "count":
+			a.Scan(t, 0, &count)
+		case "index":
+			a.Scan(t, 0, &index)
+		case "stopped":
+			stop = true
+		case "dead":
+			status = "dead"
+		case "type":
+			kind = a.Vals[0]
+		case "periodic":
+		default:
+			d.Fatalf(t, "no argument %q", a.Key)
+		}
+	}
+	job := &api.Job{
+		ID: &id, Namespace: &ns, Type: &kind, Status: &status, Stop: &stop, Version: &version,
+		ModifyIndex: &index, JobModifyIndex: &index,
+		TaskGroups: []*api.TaskGroup{{Name: &group, Count: &count, Tasks: []*api.Task{{
+			Name: "t", Resources: &api.Resources{Devices: []*api.RequestedDevice{{Name: "nvidia/gpu", Count: &gpus}}},
+		}}}},
+	}
+	if d.HasArg("periodic") {
+		job.Periodic = &api.PeriodicConfig{}
+	}
+	if pins != nil {
+		var err error
+		job, err = rewrite.Pin(job, rewrite.Pins{Mode: rewrite.ModeGPU, Groups: []rewrite.GroupPins{{Group: "g", Nodes: []string{"n"}, GPUs: pins}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if gated {
+		job = rewrite.Gate(job)
+	}
+	return job
+}
+
+func storyAlloc(t *testing.T, k nomad.JobKey, i int, line string) *nomad.Alloc {
+	t.Helper()
+	words := strings.Fields(line)
+	a := &nomad.Alloc{
+		ID: fmt.Sprint("a", i), Job: k, Group: "g", Client: words[0], Desired: "run",
+		CreateIndex: 101, ModifyIndex: 102,
+	}
+	for _, w := range words[1:] {
+		key, value, _ := strings.Cut(w, "=")
+		var err error
+		switch key {
+		case "stop":
+			a.Desired = "stop"
+		case "gpu":
+			a.GPUs = strings.Split(value, "+")
+		case "created":
+			_, err = fmt.Sscan(value, &a.CreateIndex)
+		case "modified":
+			_, err = fmt.Sscan(value, &a.ModifyIndex)
+		default:
+			t.Fatalf("no word %q", w)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return a
+}
