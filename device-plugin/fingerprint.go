@@ -74,9 +74,10 @@ type stream struct {
 	hung    bool // the GPUs were called unhealthy because a scan hangs
 }
 
-// run owns the stream: it starts and ends the event source and closes out.
+// run owns the stream: it starts and ends the event source and closes out. The
+// event source may take a moment to end, or hang with the driver: the stream
+// does not wait for it.
 func (s *stream) run(ctx context.Context) {
-	defer close(s.out)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var helpers sync.WaitGroup
@@ -85,6 +86,7 @@ func (s *stream) run(ctx context.Context) {
 		helpers.Go(func() { s.measures.Run(ctx) })
 	}
 	s.loop(ctx)
+	close(s.out)
 	cancel()
 	helpers.Wait()
 	s.p.mu.Lock()

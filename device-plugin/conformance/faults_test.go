@@ -163,8 +163,11 @@ func TestHungGPULeavesTheOthersAlone(t *testing.T) {
 		t.Errorf("Reserve of a good GPU: %v after %s", err, time.Since(begin))
 	}
 	w.statistics(func(all map[string]*device.DeviceStats) bool { return all[nvmltest.UUID(0)] != nil })
-	w.set("gpu2", "remap", "2") // still watched
-	s.until("another fault", unhealthy(nvmltest.UUID(2)))
+	w.set("gpu2", "remap", "2") // still watched, scan after scan
+	got = s.until("another fault", reason(nvmltest.UUID(2), "row-remap-failure"))
+	if !instance(got, nvmltest.UUID(0)).Healthy || !instance(got, nvmltest.UUID(3)).Healthy {
+		t.Errorf("got %s", describe(got))
+	}
 	w.set("gpu1", "hang", "")
 	s.until("the GPU back", healthy(nvmltest.UUID(1)))
 }
@@ -300,4 +303,31 @@ func TestNVLinkDownIsADegradation(t *testing.T) {
 	}
 	w.set("sys", "event.1", "1 8 74 -1") // the driver says that NVLink failed, too
 	s.until("a failed NVLink", reason(nvmltest.UUID(1), "nvlink-down"))
+}
+
+// A GPU that hangs before its events are registered does not keep the others'
+// from coming, nor the stream from ending.
+func TestEventsOfOthersWhileAGPUHangs(t *testing.T) {
+	ours(t)
+	state := nvmltest.H200(3)
+	w := start(t, state, fast)
+	s := w.fingerprint()
+	s.until("three GPUs", listed(3))
+	w.set("gpu1", "hang", "1") // events are registered about a second after the first scan
+	s.until("a GPU that does not answer", unhealthy(nvmltest.UUID(1)))
+	w.state.Set("gpu2", "field.230", "1")
+	w.set("sys", "event.1", "2 8 79 -1")
+	s.until("the Xid of another", reason(nvmltest.UUID(2), "xid:79"))
+	s.cancel()
+	deadline := time.After(patience)
+	for {
+		select {
+		case _, open := <-s.c:
+			if !open {
+				return
+			}
+		case <-deadline:
+			t.Fatal("the cancelled stream does not end")
+		}
+	}
 }

@@ -88,7 +88,7 @@ func (b *Backend) wait(w *watch) (e gpu.Event, ok bool, pause time.Duration) {
 	}
 }
 
-// registered are the physical GPUs of the last scan.
+// registered are the physical GPUs of the last scan that answer.
 func (b *Backend) registered() map[string]nvml.Device {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -108,8 +108,8 @@ func joined(gpus map[string]nvml.Device) string {
 	return strings.Join(ids, ",")
 }
 
-// register makes an event set for the GPUs. One that takes no events, or is
-// lost, is left out. Callers hold conn.
+// register makes an event set for the GPUs. One that takes no events, is lost or
+// does not answer is left out. Callers hold conn.
 func (b *Backend) register(w *watch, gpus map[string]nvml.Device) bool {
 	if w.set != nil && w.load == b.load {
 		w.set.Free()
@@ -119,14 +119,23 @@ func (b *Backend) register(w *watch, gpus map[string]nvml.Device) bool {
 	if ret != nvml.SUCCESS {
 		return false
 	}
-	any := false
+	taken := make(chan bool, len(gpus))
 	for _, dev := range gpus {
-		r := &reader{sym: b.symbols}
-		mask, ok := value(r, "nvmlDeviceGetSupportedEventTypes", dev.GetSupportedEventTypes)
-		if !ok || mask&wanted == 0 || !b.symbols.has("nvmlDeviceRegisterEvents") {
-			continue
+		go func() { taken <- b.registerGPU(dev, set) }()
+	}
+	timeout := time.NewTimer(answerWithin)
+	defer timeout.Stop()
+	any := false
+	for range gpus {
+		select {
+		case ok := <-taken:
+			any = any || ok
+		case <-timeout.C:
+			// Whoever hangs will be missing from the next scan's GPUs, which makes a
+			// new set; this one is not freed, since a call may still use it.
+			w.set, w.gpus, w.load = set, joined(gpus), b.load
+			return any
 		}
-		any = dev.RegisterEvents(mask&wanted, set) == nvml.SUCCESS || any
 	}
 	if !any {
 		set.Free()
@@ -134,6 +143,16 @@ func (b *Backend) register(w *watch, gpus map[string]nvml.Device) bool {
 	}
 	w.set, w.gpus, w.load = set, joined(gpus), b.load
 	return true
+}
+
+// registerGPU has one GPU's events delivered to the set.
+func (b *Backend) registerGPU(dev nvml.Device, set nvml.EventSet) bool {
+	r := &reader{sym: b.symbols}
+	mask, ok := value(r, "nvmlDeviceGetSupportedEventTypes", dev.GetSupportedEventTypes)
+	if !ok || mask&wanted == 0 || !b.symbols.has("nvmlDeviceRegisterEvents") {
+		return false
+	}
+	return dev.RegisterEvents(mask&wanted, set) == nvml.SUCCESS
 }
 
 // event translates what NVML reported. A kind without an Xid only asks for a

@@ -74,11 +74,11 @@ func (b *Backend) Close() { b.disconnect() }
 // that as well.
 func (b *Backend) connect() error {
 	load := b.driverLoad()
-	b.conn.Lock()
-	defer b.conn.Unlock()
-	if b.up && load == b.load {
+	if b.connected(load) {
 		return nil
 	}
+	b.conn.Lock()
+	defer b.conn.Unlock()
 	b.shutdown()
 	if ret := b.lib.Init(); ret != nvml.SUCCESS {
 		return b.unavailable(ret)
@@ -89,6 +89,13 @@ func (b *Backend) connect() error {
 	b.gpm = map[string]*gpmState{} // samples of an earlier load are not valid
 	b.mu.Unlock()
 	return nil
+}
+
+// connected does not wait for calls that run, or hang, as a writer would.
+func (b *Backend) connected(load string) bool {
+	b.conn.RLock()
+	defer b.conn.RUnlock()
+	return b.up && load == b.load
 }
 
 func (b *Backend) disconnect() {

@@ -250,13 +250,13 @@ func (b *Backend) vanished(seen map[string]bool) []found {
 	return out
 }
 
-// remember keeps the handles for samples and events.
+// remember keeps the handles for samples and events, of GPUs that answer.
 func (b *Backend) remember(fs []found) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.handles, b.physical = map[string]handle{}, map[string]nvml.Device{}
 	for _, f := range fs {
-		if f.dev == nil {
+		if f.dev == nil || len(f.devices) > 0 && f.devices[0].Signals.Unanswered {
 			continue
 		}
 		b.physical[f.uuid] = f.dev
