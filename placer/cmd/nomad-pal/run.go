@@ -29,6 +29,8 @@ Run Options:
 
   -detach                  Do not wait for the placer.
   -check-index=<index>     Only register if the job's modify index is this; 0: if it is new.
+  -learned                 Where the job says no pal_class and no pal_app, say the class that
+                           nomad-pal classify -save remembered.
 `, jobOptions, outputOptions, generalOptions)
 }
 
@@ -40,6 +42,7 @@ func (c *runCommand) Run(args []string) int {
 	fs.BoolVar(&f.isJSON, "json-job", false, "")
 	detach := fs.Bool("detach", false, "")
 	checkIndex := fs.Int64("check-index", -1, "")
+	learned := fs.Bool("learned", false, "")
 	rest, ok := c.parse(fs, args, 1)
 	if !ok {
 		return 1
@@ -51,6 +54,11 @@ func (c *runCommand) Run(args []string) int {
 	job, submission, err := c.readJob(rest[0], f)
 	if err != nil {
 		return c.fail(err)
+	}
+	if *learned {
+		if err := c.useLearned(client, job); err != nil {
+			return c.fail(err)
+		}
 	}
 	gated, err := gateForRun(job)
 	if err != nil {
@@ -69,6 +77,22 @@ func (c *runCommand) Run(args []string) int {
 		return c.registered(gated, resp)
 	}
 	return c.watch(client, nomad.JobKey{Namespace: *job.Namespace, ID: *job.ID})
+}
+
+// useLearned gives the job the class that was remembered for its name, where
+// its author says none.
+func (c *runCommand) useLearned(client *nomad.Client, job *api.Job) error {
+	h, err := rewrite.ParseHints(job)
+	if err != nil || h.Class != "" || h.App != "" {
+		return err
+	}
+	v, ok, err := client.ReadClass(c.ctx, nomad.JobKey{Namespace: *job.Namespace, ID: *job.ID})
+	if err != nil || !ok {
+		return err
+	}
+	job.SetMeta("pal_class", string(v.Class))
+	fmt.Fprintf(c.io.err, "Application class %s, as remembered: %s\n", v.Class, v.Reason)
+	return nil
 }
 
 // gateForRun adds the gate, or says why the job must not have one.

@@ -1,0 +1,175 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal/classify"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+type classifyCommand struct{ base }
+
+func (c *classifyCommand) Synopsis() string {
+	return "Say which application class a running job belongs to, from what its GPUs do"
+}
+
+func (c *classifyCommand) Help() string {
+	return help("classify [options] <job>", `
+Watches the GPUs of a running job through the device plugin's statistics and
+says which application class it belongs to, and why: A is held down by the power
+cap or keeps the compute units busy, B is in between, C streams memory, D
+accesses it at random. Watch it when it is past its start, where it works as it
+mostly does.
+
+Classify Options:
+
+  -for=<duration>          How long to watch, 1m by default.
+  -every=<duration>        Time between readings, 5s by default; the client's telemetry
+                           collection_interval bounds what is new.
+  -save                    Remember the class in the cluster, for the job's next runs.
+`, outputOptions, generalOptions)
+}
+
+// classified is the command's JSON.
+type classified struct {
+	Namespace string              `json:"namespace"`
+	Job       string              `json:"job"`
+	GPUs      []string            `json:"gpus"`
+	Readings  int                 `json:"readings"` // of working GPUs
+	Verdict   *classify.Verdict   `json:"verdict,omitempty"`
+	Missing   string              `json:"missing,omitempty"` // why there is no verdict
+	Medians   map[string]*float64 `json:"medians"`           // null: not known
+}
+
+func (c *classifyCommand) Run(args []string) int {
+	fs := c.flags("classify")
+	length := fs.Duration("for", time.Minute, "")
+	every := fs.Duration("every", 5*time.Second, "")
+	save := fs.Bool("save", false, "")
+	rest, ok := c.parse(fs, args, 1)
+	if !ok {
+		return 1
+	}
+	if *every <= 0 || *length < *every {
+		return c.fail(fmt.Errorf("-every %s must be positive and at most -for %s", *every, *length))
+	}
+	client, err := c.client()
+	if err != nil {
+		return c.fail(err)
+	}
+	k := nomad.JobKey{Namespace: c.namespace, ID: rest[0]}
+	out := classified{Namespace: k.Namespace, Job: k.ID}
+	readings, err := c.watch(client, k, *length, *every, &out)
+	if err != nil {
+		return c.fail(err)
+	}
+	f := classify.Summarise(readings)
+	out.Readings = f.Readings
+	out.Medians = map[string]*float64{"power_cap": known(f.PowerCap), "power": known(f.Power), "compute": known(f.Compute), "memory": known(f.Memory)}
+	v, sure := classify.ByThresholds(f)
+	if sure {
+		out.Verdict = &v
+	} else {
+		out.Missing = v.Reason
+	}
+	if sure && *save {
+		if err := client.WriteClass(c.ctx, k, v); err != nil {
+			return c.fail(err)
+		}
+	}
+	return c.show(out, *save)
+}
+
+// watch takes readings until the time is up, each of the plugin's once, and none
+// from before. The job's GPUs are looked up each time, as it may be moved.
+func (c *classifyCommand) watch(client *nomad.Client, k nomad.JobKey, length, every time.Duration, out *classified) ([]classify.Reading, error) {
+	var readings []classify.Reading
+	seen := map[string]time.Time{} // GPU to its last reading
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for end := time.Now().Add(length); ; {
+		gpus, err := client.JobGPUs(c.ctx, k)
+		if err != nil {
+			return nil, err
+		}
+		if len(gpus) == 0 && len(seen) == 0 {
+			return nil, fmt.Errorf("job %q in namespace %q has no running allocation with GPUs", k.ID, k.Namespace)
+		}
+		for _, node := range slices.Sorted(maps.Keys(gpus)) {
+			rs, err := client.GPUReadings(c.ctx, node, gpus[node])
+			if err != nil {
+				return nil, err
+			}
+			for _, r := range rs {
+				if last, ok := seen[r.GPU]; ok && !r.At.Equal(last) {
+					readings = append(readings, r.Reading)
+				}
+				seen[r.GPU] = r.At
+			}
+		}
+		if left := time.Until(end); left < every {
+			out.GPUs = slices.Sorted(maps.Keys(seen))
+			return readings, nil
+		}
+		fmt.Fprintf(c.io.err, "%d readings, %s left\n", len(readings), time.Until(end).Round(time.Second))
+		select {
+		case <-tick.C:
+		case <-c.ctx.Done():
+			return nil, c.ctx.Err()
+		}
+	}
+}
+
+// known is nil for what is not.
+func known(x float64) *float64 {
+	if math.IsNaN(x) {
+		return nil
+	}
+	return &x
+}
+
+func (c *classifyCommand) show(out classified, saved bool) int {
+	code := 0
+	if out.Verdict == nil {
+		code = 1
+	}
+	if done, failed := c.structured(out); done {
+		return cmp.Or(failed, code)
+	}
+	rows := []string{
+		"Job|" + out.Job, "GPUs|" + fmt.Sprint(len(out.GPUs)), "Readings|" + fmt.Sprint(out.Readings),
+		"At the power cap|" + share(out.Medians["power_cap"]), "Power of the limit|" + share(out.Medians["power"]),
+		"Tensor cores|" + share(out.Medians["compute"]), "Memory bandwidth|" + share(out.Medians["memory"]),
+	}
+	if out.Verdict == nil {
+		c.pairs(append(rows, "Application class|not known: "+out.Missing))
+		return code
+	}
+	sure := "clear"
+	if !out.Verdict.Sure {
+		sure = "near a boundary, or too little is known: watch longer, or decide yourself"
+	}
+	c.pairs(append(rows, "Application class|"+string(out.Verdict.Class), "Because|"+out.Verdict.Reason, "How sure|"+sure))
+	if saved {
+		c.printf("\nRemembered for the next runs of %q.\n", out.Job)
+	} else {
+		c.printf("\nTo use it: meta { pal_class = %q }\n", out.Verdict.Class)
+	}
+	return code
+}
+
+// share is a share in percent.
+func share(x *float64) string {
+	if x == nil {
+		return "not known"
+	}
+	return fmt.Sprintf("%.0f %%", 100**x)
+}
