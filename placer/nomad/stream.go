@@ -89,6 +89,13 @@ func (s *Stream) Run(f func([]Event) error) error {
 	}
 }
 
+// purged says whether the event's job is gone. Nomad says so from 1.11 on; before, a purge is told from a stop only by
+// the job, which a stop marks as stopped.
+func (e Event) purged() bool {
+	p := e.Payload
+	return p.Deleted || e.Type == "JobDeregistered" && p.Job.Stop != nil && !*p.Job.Stop
+}
+
 // Apply takes an event unless the lists already hold it, and says whether
 // anything that matters for GPUs changed.
 func (s *State) Apply(e Event) bool {
@@ -96,10 +103,10 @@ func (s *State) Apply(e Event) bool {
 	case e.Topic == "Node" && e.Index > s.nodesAt && e.Type == "NodeDeregistration":
 		s.dropNode(e.Key)
 	case e.Topic == "Node" && e.Index > s.nodesAt && p.Node != nil:
-		s.putNode(p.Node)
+		return s.putNode(p.Node)
 	case e.Topic == "Allocation" && e.Index > s.allocsAt && p.Allocation != nil:
 		s.PutAlloc(p.Allocation.alloc())
-	case e.Topic == "Job" && e.Index > s.jobsAt && p.Job != nil && p.Deleted:
+	case e.Topic == "Job" && e.Index > s.jobsAt && p.Job != nil && e.purged():
 		delete(s.Jobs, KeyOf(p.Job))
 	case e.Topic == "Job" && e.Index > s.jobsAt && p.Job != nil:
 		s.PutJob(p.Job)
