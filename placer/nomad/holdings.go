@@ -13,8 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// refresh works out anew who holds which GPU, what is left of the nodes, and
-// which GPUs are sick.
+// refresh works out anew who holds which GPU, and what is left of the nodes.
 func (v *View) refresh() {
 	clear(v.owner)
 	free := make([]pal.Resources, len(v.nodes))
@@ -45,6 +44,10 @@ func (v *View) refresh() {
 	for i, f := range free {
 		v.Cluster.SetFree(i, f)
 	}
+}
+
+// refreshHealth takes over which GPUs are sick or in quarantine.
+func (v *View) refreshHealth() {
 	for _, d := range v.devices {
 		for _, in := range d.Instances {
 			v.Cluster.SetHealth(v.Cluster.Find(in.ID), !in.Healthy, v.opts.Quarantined[in.ID])

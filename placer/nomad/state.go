@@ -6,6 +6,7 @@ package nomad
 import (
 	"cmp"
 	"maps"
+	"reflect"
 	"slices"
 
 	"github.com/hashicorp/nomad/api"
@@ -81,6 +82,8 @@ type State struct {
 	nodesAt, allocsAt, jobsAt uint64
 	// nodeGeneration grows with each change of the GPUs or their measurements.
 	nodeGeneration uint64
+	// sorted are the nodes with GPUs, in the view's order; nil after a change.
+	sorted []*api.Node
 }
 
 // NewState returns an empty state.
@@ -137,14 +140,45 @@ func (s *State) PutAlloc(a *Alloc) {
 	s.byJob[a.Job][a.ID] = a
 }
 
-func (s *State) putNode(n *api.Node) {
-	if old, ok := s.Nodes[n.ID]; ok && old.ModifyIndex > n.ModifyIndex {
-		return
+// putNode replaces a node unless a newer form of it is there, and says whether
+// anything changed that matters. Nomad sends a node anew with every change of
+// one of its allocations: then the old form stays.
+func (s *State) putNode(n *api.Node) bool {
+	old := s.Nodes[n.ID]
+	if old != nil && (old.ModifyIndex > n.ModifyIndex || sameNode(old, n)) {
+		return false
 	}
-	if !sameMeasurements(s.Nodes[n.ID], n) {
+	if !sameMeasurements(old, n) {
 		s.nodeGeneration++
 	}
-	s.Nodes[n.ID] = n
+	s.Nodes[n.ID], s.sorted = n, nil
+	return true
+}
+
+// sameNode says whether two forms of a node differ in nothing that placing
+// looks at.
+func sameNode(a, b *api.Node) bool {
+	same := a.Status == b.Status && a.SchedulingEligibility == b.SchedulingEligibility && a.Drain == b.Drain &&
+		a.Name == b.Name && a.Datacenter == b.Datacenter && a.NodePool == b.NodePool && a.NodeClass == b.NodeClass &&
+		maps.Equal(a.Attributes, b.Attributes) && maps.Equal(a.Meta, b.Meta) && sameMeasurements(a, b)
+	if !same || (a.NodeResources == nil) != (b.NodeResources == nil) || len(a.Drivers) != len(b.Drivers) {
+		return false
+	}
+	for name, d := range a.Drivers {
+		if o := b.Drivers[name]; o == nil || o.Detected != d.Detected || o.Healthy != d.Healthy {
+			return false
+		}
+	}
+	if a.NodeResources == nil {
+		return true
+	}
+	return total(a) == total(b) && slices.EqualFunc(gpuDevices(a), gpuDevices(b), sameDevice)
+}
+
+func sameDevice(a, b *api.NodeDeviceResource) bool {
+	return slices.EqualFunc(a.Instances, b.Instances, func(x, y *api.NodeDevice) bool {
+		return x.ID == y.ID && x.Healthy == y.Healthy && x.HealthDescription == y.HealthDescription
+	}) && maps.EqualFunc(a.Attributes, b.Attributes, func(x, y *api.Attribute) bool { return reflect.DeepEqual(x, y) })
 }
 
 // sameMeasurements says whether two forms of a node, the first of which may be
@@ -245,6 +279,7 @@ func (s *State) dropAlloc(a *Alloc) {
 func (s *State) dropNode(id string) {
 	delete(s.Nodes, id)
 	s.nodeGeneration++
+	s.sorted = nil
 }
 
 // allocPayload is an allocation as lists and events carry it.

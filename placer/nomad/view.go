@@ -57,7 +57,7 @@ type View struct {
 // Allocations and pins of the jobs in without count as if they were not there.
 func (s *State) View(o ViewOptions, without ...JobKey) (*View, error) {
 	v := &View{opts: o, state: s, without: without, nodeOf: map[string]int{}, holds: map[JobKey][]int{}, eligibility: map[string][]bool{}}
-	v.nodes = s.gpuNodes()
+	v.nodes = slices.Clone(s.gpuNodes())
 	ns := make([]pal.Node, len(v.nodes))
 	for i, n := range v.nodes {
 		v.nodeOf[n.ID] = i
@@ -82,7 +82,7 @@ func (v *View) Update(s *State, o ViewOptions) bool {
 		return false
 	}
 	changed := false
-	for i, n := range nodes {
+	for i, n := range nodes { // a few pointers to compare, where nothing changed
 		if n == v.nodes[i] {
 			continue
 		}
@@ -99,14 +99,21 @@ func (v *View) Update(s *State, o ViewOptions) bool {
 			v.devices = append(v.devices, gpuDevices(n)...)
 		}
 	}
+	sick := changed || !maps.Equal(o.Quarantined, v.opts.Quarantined)
 	v.state, v.opts = s, o
 	v.refresh()
+	if sick {
+		v.refreshHealth()
+	}
 	return true
 }
 
 // gpuNodes are the nodes with GPUs, in the view's order.
 func (s *State) gpuNodes() []*api.Node {
-	var nodes []*api.Node
+	if s.sorted != nil {
+		return s.sorted
+	}
+	nodes := []*api.Node{}
 	for _, n := range s.Nodes {
 		if len(gpuDevices(n)) > 0 {
 			nodes = append(nodes, n)
@@ -115,6 +122,7 @@ func (s *State) gpuNodes() []*api.Node {
 	slices.SortFunc(nodes, func(a, b *api.Node) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
 	})
+	s.sorted = nodes
 	return nodes
 }
 
