@@ -19,7 +19,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer"
 )
 
-// File is the configuration as written. docs/placer/config.md says what each
+// File is the configuration as written. placer/README.md says what each
 // key does, its unit and its default.
 type File struct {
 	LogLevel     string       `hcl:"log_level,optional"`
@@ -247,10 +247,10 @@ func (f File) Rules() (placer.Config, error) {
 	}
 	f.Calibration.apply(&c.Calibration)
 	c.Children = f.Nomad != nil && f.Nomad.RPCAddress != ""
-	if err := f.checkEdges(); err != nil {
+	if err := c.Validate(); err != nil {
 		return c, err
 	}
-	return c, c.Validate()
+	return c, f.checkEdges(c)
 }
 
 func duration(key, value string, to *time.Duration) error {

@@ -17,11 +17,8 @@ import (
 // that is lost ends lead; check-and-set commits make the moment in which two
 // agents believe to lead harmless.
 func (a *Agent) elect(ctx context.Context, c *nomad.Client, ha HA, lead func(context.Context) error) error {
-	ttl, delay := 15*time.Second, 5*time.Second
-	if err := duration("high_availability: lock_ttl", ha.LockTTL, &ttl); err != nil {
-		return err
-	}
-	if err := duration("high_availability: lock_delay", ha.LockDelay, &delay); err != nil {
+	ttl, delay, err := ha.times()
+	if err != nil {
 		return err
 	}
 	path := ha.LockPath
@@ -47,4 +44,17 @@ func (a *Agent) elect(ctx context.Context, c *nomad.Client, ha HA, lead func(con
 		}
 	}
 	return ctx.Err()
+}
+
+// times are how long a lock lasts that nobody renews, and how long nobody gets
+// it after that.
+func (ha *HA) times() (ttl, delay time.Duration, err error) {
+	ttl, delay = 15*time.Second, 5*time.Second
+	if ha == nil {
+		return ttl, delay, nil
+	}
+	if err := duration("high_availability: lock_ttl", ha.LockTTL, &ttl); err != nil {
+		return 0, 0, err
+	}
+	return ttl, delay, duration("high_availability: lock_delay", ha.LockDelay, &delay)
 }

@@ -15,8 +15,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
@@ -250,14 +253,17 @@ func (h *HTTP) tls() (*tls.Config, error) {
 	return config, nil
 }
 
-// checkEdges checks what is not a rule of the placer: addresses, certificates,
-// admission.
-func (f File) checkEdges() error {
+// checkEdges checks what the placer's own rules do not: addresses,
+// certificates, admission, and what only shows when something is made of it.
+func (f File) checkEdges(rules placer.Config) error {
 	if err := f.Admission.Validate(); err != nil {
 		return err
 	}
 	if f.Admission != nil && (f.HTTP == nil || !f.HTTP.Admission) {
 		return fmt.Errorf("admission: the endpoint is off; set http { admission = true }")
+	}
+	if h := f.HTTP; h != nil && h.BindPort != nil && (*h.BindPort < 0 || *h.BindPort > 65535) {
+		return fmt.Errorf("http: bind_port: %d is not in 0…65535", *h.BindPort)
 	}
 	if _, err := f.HTTP.tls(); err != nil {
 		return err
@@ -267,5 +273,15 @@ func (f File) checkEdges() error {
 			return err
 		}
 	}
-	return nil
+	if _, _, err := f.HA.times(); err != nil {
+		return err
+	}
+	if rules.Placement == pal.Random {
+		return fmt.Errorf("placement %q is for the simulator", pal.Random)
+	}
+	if _, err := profile.Build(nil, rules.Calibration, nil); err != nil {
+		return fmt.Errorf("calibration: %w", err)
+	}
+	_, err := placer.New(nil, rules, hclog.NewNullLogger(), placer.Hooks{})
+	return err
 }

@@ -1,0 +1,44 @@
+# /etc/nomad-pal.d/nomad-pal.hcl: an example. placer/README.md has every key,
+# its unit and its default.
+
+nomad {
+  address = "http://127.0.0.1:4646"
+
+  # With access control; see placer/deploy/acl. Or NOMAD_TOKEN in nomad-pal.env.
+  # token_file = "/etc/nomad-pal.d/token"
+
+  # With TLS. The certificate is one of a Nomad client (nomad tls cert create -client).
+  # ca_cert     = "/etc/nomad.d/tls/nomad-agent-ca.pem"
+  # client_cert = "/etc/nomad.d/tls/global-client-nomad.pem"
+  # client_key  = "/etc/nomad.d/tls/global-client-nomad-key.pem"
+
+  # For dispatched and periodic jobs: the servers' RPC port.
+  # rpc_address = "10.0.0.1:4647,10.0.0.2:4647,10.0.0.3:4647"
+}
+
+http {
+  bind_address = "127.0.0.1"
+  bind_port    = 8090
+}
+
+# Several agents, one at work.
+high_availability {
+  enabled = true
+}
+
+# Jobs that say nothing of their class.
+default_class = "B"
+
+# Measured on your own fabric; these are PAL's two tiers.
+locality {
+  node    = 1
+  cluster = 1.7
+}
+
+app "llama-7b" {
+  class = "A"
+}
+
+# tenant "research" {
+#   gpus = 32
+# }
