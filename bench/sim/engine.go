@@ -98,7 +98,7 @@ func (c Config) engine() (*engine, error) {
 		return nil, err
 	}
 	if c.Gang == nil {
-		c.Gang = func(j trace.Job) pal.Gang { return pal.SingleGPUs(j.ID, j.Class, j.GPUs) }
+		c.Gang = gangOf
 	}
 	e := &engine{Config: c, line: line, tracked: len(c.Jobs), index: make(map[string]int, len(c.Jobs))}
 	e.jobs = make([]simJob, 0, len(c.Jobs))
@@ -110,6 +110,14 @@ func (c Config) engine() (*engine, error) {
 	e.faults = e.newFaults()
 	e.use = newUsage(c.Cluster.NumGPUs())
 	return e, nil
+}
+
+// gangOf is a job's gang: members of as many GPUs as belong together.
+func gangOf(j trace.Job) pal.Gang {
+	if j.MemberGPUs <= 1 {
+		return pal.SingleGPUs(j.ID, j.Class, j.GPUs)
+	}
+	return pal.Gang{ID: j.ID, Class: j.Class, Shapes: []pal.Shape{{Members: j.GPUs / j.MemberGPUs, GPUs: j.MemberGPUs}}}
 }
 
 // add makes room for a job that is to arrive.

@@ -58,9 +58,22 @@ func (p Population) Cap(limit pal.PMScore) Population {
 	return capped
 }
 
-// Cluster builds the core's cluster: scores binned per class by k-means as the
-// artifact does (K = 2 + outliers, exact), one device group a node.
+// Cluster builds the core's cluster.
 func (p Population) Cluster(l pal.Locality) (*pal.Cluster, error) {
+	nodes, err := p.PalNodes()
+	if err != nil {
+		return nil, err
+	}
+	c, err := pal.NewCluster(nodes, l)
+	if err != nil {
+		return nil, fmt.Errorf("build cluster: %w", err)
+	}
+	return c, nil
+}
+
+// PalNodes are the nodes for the core: scores binned per class by k-means as
+// the artifact does (K = 2 + outliers, exact), one device group a node.
+func (p Population) PalNodes() ([]pal.Node, error) {
 	if len(p.Scores) != p.Nodes*p.GPUsPerNode || len(p.Scores) == 0 {
 		return nil, fmt.Errorf("build cluster: %d scores for %d nodes of %d GPUs", len(p.Scores), p.Nodes, p.GPUsPerNode)
 	}
@@ -89,9 +102,5 @@ func (p Population) Cluster(l pal.Locality) (*pal.Cluster, error) {
 			nodes[n].Rack = fmt.Sprintf("rack-%d", n/p.RackNodes)
 		}
 	}
-	c, err := pal.NewCluster(nodes, l)
-	if err != nil {
-		return nil, fmt.Errorf("build cluster: %w", err)
-	}
-	return c, nil
+	return nodes, nil
 }

@@ -55,7 +55,7 @@ func (r *report) plots() []plot {
 	}
 	if len(r.samples) > 1 {
 		var busy, queue [][2]float64
-		gpus := float64(r.Nodes * r.GPUsPerNode)
+		gpus := float64(r.GPUs)
 		for _, s := range r.samples {
 			busy = append(busy, [2]float64{s.AtS / 3600, 100 * float64(s.BusyGPUs) / gpus})
 			queue = append(queue, [2]float64{s.AtS / 3600, float64(s.WaitingJobs)})

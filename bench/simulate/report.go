@@ -27,7 +27,8 @@ type report struct {
 	Order       string         `json:"order"`
 	Seed        uint64         `json:"seed"`
 	Nodes       int            `json:"nodes"`
-	GPUsPerNode int            `json:"gpus_per_node"`
+	GPUsPerNode int            `json:"gpus_per_node,omitempty"` // 0: not the same everywhere
+	GPUs        int            `json:"gpus"`
 	Locality    string         `json:"locality"`
 
 	AvgJCT      float64 `json:"avg_jct_s"`
@@ -84,6 +85,9 @@ func newReport(o *options, t trace.Trace) *report {
 	if o.faithful {
 		r.Mode = "faithful"
 	}
+	if o.fromNomad {
+		r.GPUsPerNode = 0
+	}
 	if o.html != "" {
 		r.heat = newHeat()
 	}
@@ -92,6 +96,7 @@ func newReport(o *options, t trace.Trace) *report {
 
 // fill works out the figures.
 func (r *report) fill(out sim.Outcome, c *pal.Cluster) {
+	r.Nodes, r.GPUs = c.NumNodes(), c.NumGPUs()
 	done := make([]sim.JobResult, 0, len(out.Jobs))
 	for _, j := range out.Jobs {
 		line := jobLine{ID: j.ID, Class: string(j.Class), GPUs: j.GPUs, Submit: j.Submit, Start: j.Start, Finish: j.Finish,
@@ -177,7 +182,7 @@ func (r *report) writeJSON(w io.Writer) error {
 
 func (r *report) writeTable(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "%s mode: %s, policy %s, order %s, %d nodes of %d GPUs, seed %d\n", r.Mode, r.Trace, r.Policy, r.Order, r.Nodes, r.GPUsPerNode, r.Seed)
+	fmt.Fprintf(w, "%s mode: %s, policy %s, order %s, %d GPUs on %d nodes, seed %d\n", r.Mode, r.Trace, r.Policy, r.Order, r.GPUs, r.Nodes, r.Seed)
 	for _, reason := range slices.Sorted(maps.Keys(r.Skipped)) {
 		fmt.Fprintf(w, "skipped\t%d rows: %s\n", r.Skipped[reason], reason)
 	}

@@ -38,11 +38,11 @@ func Run(args []string, stdout, stderr io.Writer) int {
 }
 
 func (o *options) run(stdout, stderr io.Writer) error {
-	t, pop, err := o.inputs()
+	t, nodes, err := o.inputs()
 	if err != nil {
 		return err
 	}
-	rep, err := o.simulate(t, pop, stderr)
+	rep, err := o.simulate(t, nodes, stderr)
 	if err != nil {
 		return err
 	}
@@ -75,10 +75,10 @@ func writeFile(path string, write func(io.Writer) error) error {
 }
 
 // inputs are the jobs and, outside the faithful mode, the cluster.
-func (o *options) inputs() (t trace.Trace, p sim.Population, err error) {
+func (o *options) inputs() (t trace.Trace, nodes []pal.Node, err error) {
 	switch {
 	case o.fromNomad:
-		return o.readNomad()
+		t, nodes, err = o.readNomad()
 	case o.trace != "":
 		t, err = trace.ReadFile(o.trace)
 	case o.generate == "sia":
@@ -89,29 +89,34 @@ func (o *options) inputs() (t trace.Trace, p sim.Population, err error) {
 		err = fmt.Errorf("-generate %q is unknown (one of sia, heavy)", o.generate)
 	}
 	if err != nil {
-		return t, p, err
+		return t, nil, err
 	}
 	if len(t.Jobs) == 0 {
-		return t, p, fmt.Errorf("trace %q holds no job", t.Name)
+		return t, nil, fmt.Errorf("trace %q holds no job", t.Name)
 	}
 	for i := range t.Jobs {
 		t.Jobs[i].SubmitS /= o.load
 	}
-	if !o.faithful {
-		p, err = o.population()
+	if o.faithful || o.fromNomad {
+		return t, nodes, nil
 	}
-	return t, p, err
+	p, err := o.population()
+	if err != nil {
+		return t, nil, err
+	}
+	nodes, err = p.PalNodes()
+	return t, nodes, err
 }
 
-func (o *options) simulate(t trace.Trace, p sim.Population, stderr io.Writer) (*report, error) {
+func (o *options) simulate(t trace.Trace, nodes []pal.Node, stderr io.Writer) (*report, error) {
 	rep := newReport(o, t)
 	switch {
 	case o.faithful:
 		return rep, o.runFaithful(t, rep)
 	case o.policy == "nomad" || o.policy == "nomad-spread":
-		return rep, o.runNomad(t, p, rep)
+		return rep, o.runNomad(t, nodes, rep)
 	}
-	return rep, o.runHonest(t, p, rep, stderr)
+	return rep, o.runHonest(t, nodes, rep, stderr)
 }
 
 // tracked is the range of jobs that -track follows, the whole trace if it is
@@ -182,8 +187,8 @@ func (o *options) runRounds(t trace.Trace, c *pal.Cluster, arrivals *pyrandom.Ra
 	return nil
 }
 
-func (o *options) runNomad(t trace.Trace, p sim.Population, rep *report) error {
-	c, err := p.Cluster(o.locality.Locality)
+func (o *options) runNomad(t trace.Trace, nodes []pal.Node, rep *report) error {
+	c, err := pal.NewCluster(nodes, o.locality.Locality)
 	if err != nil {
 		return err
 	}
@@ -196,8 +201,8 @@ func (o *options) runNomad(t trace.Trace, p sim.Population, rep *report) error {
 	return nil
 }
 
-func (o *options) runHonest(t trace.Trace, p sim.Population, rep *report, stderr io.Writer) error {
-	c, err := p.Cluster(o.locality.Locality)
+func (o *options) runHonest(t trace.Trace, nodes []pal.Node, rep *report, stderr io.Writer) error {
+	c, err := pal.NewCluster(nodes, o.locality.Locality)
 	if err != nil {
 		return err
 	}

@@ -43,7 +43,7 @@ func ReadAlibaba(name string, r io.Reader) (Trace, error) {
 	}
 	for {
 		if err := tb.next(); err == io.EOF {
-			t.rebase()
+			t.Rebase()
 			return t, nil
 		} else if err != nil {
 			return Trace{}, err
@@ -56,7 +56,7 @@ func ReadAlibaba(name string, r io.Reader) (Trace, error) {
 
 func (t *Trace) addPAI(tb *table) error {
 	if tb.text("plan_gpu") == "" || tb.text("start_time") == "" || tb.text("end_time") == "" {
-		t.skip("no GPU or no end")
+		t.Skip("no GPU or no end")
 		return nil
 	}
 	share, err := tb.float("plan_gpu", 0)
@@ -74,7 +74,7 @@ func (t *Trace) addPAI(tb *table) error {
 
 func (t *Trace) addPod(tb *table) error {
 	if tb.text("deletion_time") == "" {
-		t.skip("no GPU or no end")
+		t.Skip("no GPU or no end")
 		return nil
 	}
 	gpus, err := tb.int("num_gpu", 0)
@@ -95,7 +95,7 @@ func (t *Trace) addSpan(tb *table, j Job, from, to string) error {
 		return err
 	}
 	if j.GPUs == 0 || end <= start {
-		t.skip("no GPU or no end")
+		t.Skip("no GPU or no end")
 		return nil
 	}
 	j.Class, j.SubmitS, j.Iterations, j.IterTimeS = pal.ClassA, start, end-start, 1

@@ -22,7 +22,7 @@ func ReadHelios(name string, r io.Reader) (Trace, error) {
 	t := Trace{Name: name}
 	for {
 		if err := tb.next(); err == io.EOF {
-			t.rebase()
+			t.Rebase()
 			return t, nil
 		} else if err != nil {
 			return Trace{}, err
@@ -48,9 +48,9 @@ func (t *Trace) addHelios(tb *table) error {
 	}
 	switch {
 	case gpus == 0:
-		t.skip("no GPU")
+		t.Skip("no GPU")
 	case duration == 0:
-		t.skip("never ran")
+		t.Skip("never ran")
 	default:
 		t.Jobs = append(t.Jobs, Job{ID: tb.text("job_id"), Name: nameOf(tb.text("jobname"), tb.text("user")),
 			Tenant: nameOf(tb.text("vc"), tb.text("user")), Class: pal.ClassA, GPUs: gpus, SubmitS: submit,

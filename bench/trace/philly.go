@@ -75,7 +75,7 @@ func ReadPhilly(name string, r io.Reader) (Trace, error) {
 			}
 		}
 		if j.GPUs == 0 {
-			t.skip("never ran on a GPU")
+			t.Skip("never ran on a GPU")
 			continue
 		}
 		t.Jobs = append(t.Jobs, j)
@@ -83,7 +83,7 @@ func ReadPhilly(name string, r io.Reader) (Trace, error) {
 	if _, err := d.json.Token(); err != nil {
 		return Trace{}, fmt.Errorf("%s:%d: the list of jobs does not end: %w", name, d.line(), err)
 	}
-	t.rebase()
+	t.Rebase()
 	return t, nil
 }
 

@@ -36,6 +36,9 @@ type Job struct {
 	Tenant string // user or virtual cluster
 	Class  pal.AppClass
 	GPUs   int
+	// MemberGPUs is the number of GPUs that belong together on one node; 0: any
+	// GPU may lie anywhere, as PAL sees jobs.
+	MemberGPUs int
 	// SubmitS is the time of submission in seconds since the trace began.
 	SubmitS float64
 	// Iterations × IterTimeS is the work: seconds on GPUs of PM score 1 that
@@ -71,7 +74,8 @@ func (t Trace) Summary() string {
 	return s
 }
 
-func (t *Trace) skip(reason string) {
+// Skip counts a row that is no job.
+func (t *Trace) Skip(reason string) {
 	if t.Skipped == nil {
 		t.Skipped = map[string]int{}
 	}
@@ -117,9 +121,9 @@ func number(v, low float64) error {
 	return nil
 }
 
-// rebase sorts the jobs by submission, keeping the order of equal times, and
+// Rebase sorts the jobs by submission, keeping the order of equal times, and
 // makes the first submission time 0.
-func (t *Trace) rebase() {
+func (t *Trace) Rebase() {
 	sort.SliceStable(t.Jobs, func(a, b int) bool { return t.Jobs[a].SubmitS < t.Jobs[b].SubmitS })
 	if len(t.Jobs) == 0 {
 		return

@@ -1,0 +1,244 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package simulate
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// simulate runs the command and returns what it printed.
+func simulate(t *testing.T, want int, args ...string) (stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	if code := Run(args, &out, &errs); code != want {
+		t.Fatalf("simulate %s: exit code %d, want %d\n%s%s", strings.Join(args, " "), code, want, out.String(), errs.String())
+	}
+	return out.String(), errs.String()
+}
+
+func TestBadInput(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	header := "job_id,num_gpus,submit_time,duration,model\n"
+	good := write("good.csv", header+"0,1,5,10,vgg19\n")
+	for name, tc := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no such file":      {[]string{"-trace", dir + "/none.csv"}, "no such file"},
+		"unknown format":    {[]string{"-trace", write("x.csv", "a,b\n1,2\n")}, "x.csv:1: unknown trace format"},
+		"empty":             {[]string{"-trace", write("e.csv", header)}, "holds no job"},
+		"unknown model":     {[]string{"-trace", write("m.csv", header+"0,1,5,10,llama\n")}, `m.csv:2: column "model": model "llama" is unknown`},
+		"negative duration": {[]string{"-trace", write("d.csv", header+"0,1,5,-10,vgg19\n")}, `d.csv:2: column "duration": -10 is not a number of at least 0`},
+		"NaN duration":      {[]string{"-trace", write("n.csv", header+"0,1,5,NaN,vgg19\n")}, `n.csv:2: column "duration": NaN is not a number of at least 0`},
+		"unsorted":          {[]string{"-trace", write("u.csv", header+"0,1,5,10,vgg19\n1,1,4,10,vgg19\n")}, `u.csv:3: column "submit_time": 4 is before 5`},
+		"no GPU":            {[]string{"-trace", write("g.csv", header+"0,0,5,10,vgg19\n")}, `g.csv:2: column "num_gpus": 0 is less than 1`},
+		"too large":         {[]string{"-trace", write("l.csv", header+"0,65,5,10,vgg19\n")}, `job "0" needs 65 GPUs, the cluster has 64`},
+		"twice":             {[]string{"-trace", write("t.csv", header+"0,1,5,10,vgg19\n0,1,6,10,vgg19\n")}, `job "0" is there twice`},
+		"missing column":    {[]string{"-trace", write("c.csv", "job_id,num_gpus,submit_time,model\n")}, `c.csv:1: column "duration" is missing`},
+		"policy":            {[]string{"-trace", good, "-policy", "best"}, `placement policy "best" is unknown`},
+		"order":             {[]string{"-trace", good, "-order", "best"}, `queue order "best" is unknown`},
+		"faithful policy":   {[]string{"-trace", good, "-faithful", "-policy", "spread", "-profile", profilesIn(t, dir)}, `policy "spread" is unknown in faithful mode`},
+		"profile":           {[]string{"-trace", good, "-profile", strings.Split(profilesIn(t, dir), ",")[0]}, `-profile names no file for class B`},
+		"estimates":         {[]string{"-trace", good, "-estimates", "wrong:0.5"}, `-estimates "wrong:0.5" is not`},
+		"locality":          {[]string{"-locality", "0.5"}, "is below 1"},
+		"argument":          {[]string{"extra"}, `argument "extra" is not a flag`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, stderr := simulate(t, 1, tc.args...); !strings.Contains(stderr, tc.want) {
+				t.Errorf("got %q, want it to say %q", stderr, tc.want)
+			}
+		})
+	}
+}
+
+// profilesIn writes small measurement files and returns the -profile value.
+func profilesIn(t *testing.T, dir string) string {
+	t.Helper()
+	var flags []string
+	for i, class := range []string{"A", "B", "C", "D"} {
+		path := filepath.Join(dir, class+".prof.csv")
+		rows := "uuid,perf\n"
+		for g := range 20 {
+			rows += "gpu-" + strconv.Itoa(g) + "," + strconv.Itoa(100+(g*7+i)%9) + "\n"
+		}
+		if err := os.WriteFile(path, []byte(rows), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		flags = append(flags, class+"="+path)
+	}
+	return strings.Join(flags, ",")
+}
+
+// TestRepeatable: the same seed gives the same bytes in every form, another
+// seed does not.
+func TestRepeatable(t *testing.T) {
+	dir := t.TempDir()
+	all := func(seed string) string {
+		html, table := filepath.Join(dir, "r.html"), filepath.Join(dir, "r.csv")
+		out, _ := simulate(t, 0, "-quiet", "-jobs", "60", "-seed", seed, "-preempt", "-mtbf", "2000h", "-estimates", "wrong:3",
+			"-json", "-html", html, "-csv", table)
+		for _, f := range []string{html, table} {
+			b, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out += string(b)
+		}
+		return out
+	}
+	one, again, other := all("7"), all("7"), all("8")
+	if d := cmp.Diff(one, again); d != "" {
+		t.Errorf("seed 7 twice:\n%.2000s", d)
+	}
+	if one == other {
+		t.Error("seeds 7 and 8 give the same")
+	}
+	for _, want := range []string{"<svg", "GPUs over time", `"avg_jct_s"`, "id,class,gpus"} {
+		if !strings.Contains(one, want) {
+			t.Errorf("the reports do not hold %q", want)
+		}
+	}
+	if strings.Contains(one, "http://") || strings.Contains(one, "https://") || strings.Contains(one, "<script") {
+		t.Error("the page needs something that is not in it")
+	}
+}
+
+// TestEveryPolicyEnds runs every policy on a small generated workload.
+func TestEveryPolicyEnds(t *testing.T) {
+	for _, policy := range []string{"pal", "pm-first", "packed", "spread", "random", "packed-sticky", "tiresias", "gandiva"} {
+		for _, order := range []string{"fifo", "priority", "las", "srtf", "adaptive", "round-robin"} {
+			out, _ := simulate(t, 0, "-quiet", "-jobs", "40", "-policy", policy, "-order", order, "-json")
+			var r struct {
+				AvgJCT float64 `json:"avg_jct_s"`
+				Jobs   []struct {
+					JCT float64 `json:"jct_s"`
+				} `json:"jobs"`
+			}
+			if err := json.Unmarshal([]byte(out), &r); err != nil {
+				t.Fatal(err)
+			}
+			if len(r.Jobs) != 40 || !(r.AvgJCT > 0) {
+				t.Errorf("%s, %s: %d jobs, average JCT %v", policy, order, len(r.Jobs), r.AvgJCT)
+			}
+		}
+	}
+	if out, _ := simulate(t, 0, "-jobs", "160", "-policy", "nomad"); !strings.Contains(out, "deadlocked") {
+		t.Errorf("plain Nomad should deadlock on gangs:\n%s", out)
+	}
+	if out, _ := simulate(t, 0, "-jobs", "160", "-policy", "nomad", "-rendezvous", "10m"); strings.Contains(out, "deadlocked") {
+		t.Errorf("with a rendezvous timeout plain Nomad should finish:\n%s", out)
+	}
+}
+
+// TestFaithfulCommand: with the issue's flags alone the artifact's own figures.
+func TestFaithfulCommand(t *testing.T) {
+	dir := os.Getenv("PAL_DATA")
+	if dir == "" {
+		t.Skip("PAL_DATA is not set: parity with the artifact's own results is not checked")
+	}
+	f, err := os.Open(filepath.Join(dir, "golden", "results.csv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	rows, err := csv.NewReader(f).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	profile := "A=" + dir + "/var_longhorn_resnet.csv,B=" + dir + "/var_longhorn_bert.csv,C=" + dir +
+		"/var_longhorn_bert.csv,D=" + dir + "/var_longhorn_pagerank.csv"
+	policies := map[string]string{"PAL": "pal", "PMFirst": "pm-first", "Default-Packed-S": "packed-sticky",
+		"Default-Packed-NS": "packed-nonsticky", "Default-Random-S": "random-sticky", "Default-Random-NS": "random-nonsticky"}
+	checked := 0
+	for _, r := range rows[1:] {
+		if r[12] == "" { // runs without utilisation repeat others
+			continue
+		}
+		trace := filepath.Join(dir, "sia_"+strings.Replace(r[0], "-", "_", 1))
+		out, _ := simulate(t, 0, "-faithful", "-trace", trace, "-profile", profile, "-policy", policies[r[2]],
+			"-order", strings.ToLower(r[3]), "-locality", r[4], "-json")
+		var got struct {
+			Avg  float64 `json:"avg_jct_s"`
+			Geo  float64 `json:"geomean_jct_s"`
+			Make float64 `json:"makespan_s"`
+			Util float64 `json:"utilisation"`
+		}
+		if err := json.Unmarshal([]byte(out), &got); err != nil {
+			t.Fatal(err)
+		}
+		for i, v := range map[int]float64{6: got.Avg, 7: got.Geo, 10: got.Make, 12: got.Util} {
+			want, _ := strconv.ParseFloat(r[i], 64)
+			if math.Abs(v-want) > 1e-5*want {
+				t.Errorf("%s %s %s: %s = %v, the artifact has %v", r[0], r[2], r[3], rows[0][i], v, want)
+			}
+		}
+		checked++
+	}
+	if checked < 24 {
+		t.Errorf("only %d runs in the artifact's results", checked)
+	}
+}
+
+// TestFromNomad replays a small history served as Nomad serves it.
+func TestFromNomad(t *testing.T) {
+	answers := map[string]string{
+		"/v1/nodes": `[{"ID":"n1","Name":"one","Datacenter":"dc1","NodeResources":{"Devices":[{"Vendor":"nvidia","Type":"gpu","Name":"H200",
+			"Instances":[{"ID":"GPU-1"},{"ID":"GPU-2"}]}]}},{"ID":"n2","Name":"cpu","NodeResources":{}}]`,
+		"/v1/jobs": `[{"ID":"train","Namespace":"default","SubmitTime":1000000000000000000,"Meta":{"pal_class":"B"}}]`,
+		"/v1/allocations": `[
+			{"ID":"a1","Namespace":"default","JobID":"train","JobType":"batch","JobVersion":0,"ClientStatus":"complete","CreateTime":1000000010000000000,
+			 "AllocatedResources":{"Tasks":{"t":{"Devices":[{"DeviceIDs":["GPU-1","GPU-2"]}]}}},
+			 "TaskStates":{"t":{"StartedAt":"2020-01-01T00:00:00Z","FinishedAt":"2020-01-01T00:10:00Z"}}},
+			{"ID":"a2","Namespace":"default","JobID":"web","JobType":"service","ClientStatus":"running","CreateTime":1000000020000000000,
+			 "AllocatedResources":{"Tasks":{"t":{"Devices":[{"DeviceIDs":["GPU-1"]}]}}}},
+			{"ID":"a3","Namespace":"default","JobID":"cpu","JobType":"batch","ClientStatus":"complete","CreateTime":1000000030000000000}]`,
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write([]byte(answers[r.URL.Path]))
+	}))
+	defer server.Close()
+	t.Setenv("NOMAD_ADDR", server.URL)
+	out, _ := simulate(t, 0, "-quiet", "-from-nomad", "-json")
+	var got struct {
+		GPUs    int            `json:"gpus"`
+		Skipped map[string]int `json:"skipped"`
+		Jobs    []struct {
+			ID    string  `json:"id"`
+			Class string  `json:"class"`
+			GPUs  int     `json:"gpus"`
+			JCT   float64 `json:"jct_s"`
+		} `json:"jobs"`
+	}
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.GPUs != 2 || len(got.Jobs) != 1 {
+		t.Fatalf("%d GPUs and %d jobs, want 2 and 1", got.GPUs, len(got.Jobs))
+	}
+	if j := got.Jobs[0]; j.ID != "default/train@0" || j.Class != "B" || j.GPUs != 2 || j.JCT != 600 {
+		t.Errorf("the job is %+v", j)
+	}
+	if d := cmp.Diff(map[string]int{"no GPU": 1, "not a batch job": 1}, got.Skipped); d != "" {
+		t.Errorf("skipped (-want +got):\n%s", d)
+	}
+}
