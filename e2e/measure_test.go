@@ -22,8 +22,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
 )
 
-// measurePatience: a GPU must be idle for a minute before it is measured, and
-// its clock steady for ten seconds.
+// measurePatience: a GPU must be idle for two seconds before it is measured, and
+// its clock steady for ten.
 const measurePatience = 4 * time.Minute
 
 // measuringBox is a client with n GPUs that drivers of our own play, the NVML
@@ -47,7 +47,7 @@ func newMeasuringBox(t *testing.T, n int, settings ...string) *measuringBox {
 		settings = append(settings, fmt.Sprintf("uuid.%d=%s", i, nvmltest.UUID(i)))
 	}
 	b.tell(t, append(settings, fmt.Sprintf("gpus=%d", n))...)
-	b.gpuBox = newGPUBox(t, nvmltest.H200(n), fmt.Sprintf("state_dir = %q\nmeasure {\n  cuda_library = %q\n}\n", b.stateDir, lib))
+	b.gpuBox = newGPUBox(t, nvmltest.H200(n), fmt.Sprintf("state_dir = %q\nmeasure {\n  cuda_library = %q\n  idle_for = \"2s\"\n}\n", b.stateDir, lib))
 	return b
 }
 
