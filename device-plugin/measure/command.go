@@ -143,7 +143,6 @@ func parseOptions(args []string) (options, error) {
 	}
 	o.gpus = fs.Args()
 	o.plan.CI = *percent / 100
-	o.plan.Settle = min(o.plan.Settle, o.plan.Warmup)
 	o.plan.Classes = nil
 	for _, s := range strings.Split(*classes, ",") {
 		class, err := pal.ParseAppClass(strings.TrimSpace(s))

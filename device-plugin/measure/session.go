@@ -97,6 +97,7 @@ type session struct {
 // Session measures one GPU. It ends early, with a partial result, when ctx
 // does: the child is killed before it returns. progress may be nil.
 func (r Runner) Session(ctx context.Context, t Target, p Plan, progress func(Progress)) Result {
+	p.Settle = min(p.Settle, p.Warmup)
 	s := &session{Runner: r, plan: p, target: t, started: time.Now(), progress: progress, sums: map[pal.AppClass]string{}}
 	d := t.Device
 	s.result = Result{GPU: d.ID, Model: d.Model, Driver: t.Driver, ECC: d.ECC, Started: s.started.UTC().Truncate(time.Second), Solo: t.Solo, Apps: []App{}}
