@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/nomad-pal/nomad-pal/bench/paldata"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
@@ -49,6 +51,35 @@ func TestDriftBounds(t *testing.T) {
 		if f.StepFound[0.02] < 0.97 || f.StepMedianSessions[0.02] > 2 {
 			t.Errorf("seed %d: %.1f %% of 2 %% steps found within 2 sessions, median %v", seed, 100*f.StepFound[0.02], f.StepMedianSessions[0.02])
 		}
+	}
+}
+
+// Classes of all series: those of SGEMM were found before by other means; what
+// is noise (see TestClassesAreStable) is one class; the six bad GPUs of
+// Lonestar6 are outliers.
+func TestClassesOfTheClusters(t *testing.T) {
+	want := map[string][profile.MaxClass]int{
+		"longhorn sgemm": {115, 171, 92, 11, 3}, "longhorn resnet50": {336}, "longhorn bert": {136}, "longhorn pagerank": {28, 144},
+		"frontera resnet50": {9, 243, 21, 6, 17}, "frontera bert": {0, 267, 1, 7, 1}, "frontera pagerank": {248},
+		"lonestar6 resnet50": {63, 83, 46, 19, 8},
+	}
+	got := map[string][profile.MaxClass]int{}
+	for _, s := range paldata.AllSeries() {
+		data, err := readSeries(palData(t), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		byClass, outliers, err := data.classes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[s.Cluster+" "+s.App] = byClass
+		if bad := s.Cluster == "lonestar6"; bad != (outliers == 6) || !bad && outliers > 0 {
+			t.Errorf("%s %s: %d outliers", s.Cluster, s.App, outliers)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
 

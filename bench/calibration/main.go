@@ -28,6 +28,9 @@ func main() {
 }
 
 func report(w io.Writer, dir string) error {
+	if err := reportClasses(w, dir); err != nil {
+		return err
+	}
 	if err := reportStability(w, dir); err != nil {
 		return err
 	}
@@ -35,6 +38,23 @@ func report(w io.Writer, dir string) error {
 		return err
 	}
 	return reportDrift(w, dir)
+}
+
+func reportClasses(w io.Writer, dir string) error {
+	fmt.Fprintln(w, "GPUs per class, all runs taken together:")
+	for _, s := range paldata.AllSeries() {
+		data, err := readSeries(dir, s)
+		if err != nil {
+			return err
+		}
+		byClass, outliers, err := data.classes()
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "  %-10s %-9s %v, %d outliers\n", s.Cluster, s.App, byClass, outliers)
+	}
+	fmt.Fprintln(w)
+	return nil
 }
 
 func reportStability(w io.Writer, dir string) error {

@@ -121,6 +121,23 @@ func (s series) halves(minRuns int, seed uint64) (stability, error) {
 	return st, err
 }
 
+// classes counts the GPUs per class, all runs taken together, and those that
+// are outliers.
+func (s series) classes() (byClass [profile.MaxClass]int, outliers int, err error) {
+	p, err := calibrate(s.runs, nil)
+	if err != nil {
+		return byClass, 0, err
+	}
+	for i := range s.runs {
+		e, _ := p.Lookup(gpuName(i), "A")
+		byClass[e.Class-1]++
+		if e.Outlier {
+			outliers++
+		}
+	}
+	return byClass, outliers, nil
+}
+
 // quarters splits every GPU's runs in two sessions.
 func quarters(runs [][]float64) [2][][]float64 {
 	var out [2][][]float64
