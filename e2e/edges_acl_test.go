@@ -80,7 +80,7 @@ func testShippedPolicies(t *testing.T, b *bed, agentToken, userToken string) {
 
 	// The user runs a job in her namespace; the operator one in another.
 	path := filepath.Join(t.TempDir(), "job.hcl")
-	mine := gang("mine", 1, 2)
+	mine := gang("mine.v2", 1, 2) // a name that no path can have
 	mine.extra = `namespace = "research"`
 	if err := os.WriteFile(path, []byte(mine.hcl()), 0o644); err != nil {
 		t.Fatal(err)
@@ -92,7 +92,7 @@ func testShippedPolicies(t *testing.T, b *bed, agentToken, userToken string) {
 	b.run(gang("secret", 1, 2).hcl())
 	b.untilGPUs("secret", 2)
 	b.until("the user's job runs", func() string {
-		out, code := b.palAs(user, "explain", "mine")
+		out, code := b.palAs(user, "explain", "mine.v2")
 		if code != 0 || !strings.Contains(out, "running") || !strings.Contains(out, "Chosen GPUs") {
 			return fmt.Sprintf("exit code %d: %s", code, out)
 		}
@@ -101,7 +101,7 @@ func testShippedPolicies(t *testing.T, b *bed, agentToken, userToken string) {
 
 	testCommandsHide(t, b, user)
 	testAPIHides(t, b, agent, userToken)
-	if _, _, err := b.API().Jobs().Deregister("mine", true, &api.WriteOptions{Namespace: "research"}); err != nil {
+	if _, _, err := b.API().Jobs().Deregister("mine.v2", true, &api.WriteOptions{Namespace: "research"}); err != nil {
 		t.Fatal(err)
 	}
 	b.purge("secret")
@@ -141,10 +141,10 @@ func testAPIHides(t *testing.T, b *bed, agent *palAgent, userToken string) {
 		{"/v1/queue", b.Token, http.StatusOK, "secret", ""},
 		{"/v1/queue", "", http.StatusForbidden, `"list-jobs"`, "mine"},
 		{"/v1/queue", "00000000-0000-0000-0000-000000000000", http.StatusForbidden, "", "mine"},
-		{"/v1/gpus", userToken, http.StatusOK, "research/mine", "secret"},
+		{"/v1/gpus", userToken, http.StatusOK, "research/mine.v2", "secret"},
 		{"/v1/gpus", b.Token, http.StatusOK, "default/secret", ""},
 		{"/v1/gpus", "", http.StatusForbidden, "node", "GPU-"},
-		{"/v1/job/mine/explain?namespace=research", userToken, http.StatusOK, `"chosen"`, "secret"},
+		{"/v1/job/mine.v2/explain?namespace=research", userToken, http.StatusOK, `"chosen"`, "secret"},
 		{"/v1/job/secret/explain", userToken, http.StatusForbidden, `"read-job"`, "GPU-"},
 		{"/v1/job/secret/explain", b.Token, http.StatusOK, `"chosen"`, ""},
 		{"/v1/job/none/explain?namespace=research", userToken, http.StatusNotFound, "no job", ""},

@@ -52,7 +52,8 @@ const (
 )
 
 // recordPath is where a job's record is. Paths allow few characters and 128 of
-// them; other names are hashed.
+// them; other names are hashed, below the namespace as far as it goes, so that
+// a policy can let a namespace's people read the records of their jobs.
 func recordPath(k nomad.JobKey) string {
 	plain := regexp.MustCompile(`^[A-Za-z0-9_~-]+$`)
 	path := decisionsPath + "/" + k.Namespace + "/" + k.ID
@@ -60,7 +61,11 @@ func recordPath(k nomad.JobKey) string {
 		return path
 	}
 	sum := sha256.Sum256([]byte(k.Namespace + "\x00" + k.ID))
-	return decisionsPath + "/~/" + hex.EncodeToString(sum[:16])
+	hash := hex.EncodeToString(sum[:16])
+	if path = decisionsPath + "/" + k.Namespace + "/~" + hash; plain.MatchString(k.Namespace) && len(path) <= 128 {
+		return path
+	}
+	return decisionsPath + "/~/" + hash
 }
 
 // encode is the record as JSON that fits a variable: members are left out from
@@ -111,4 +116,41 @@ func WriteRecord(ctx context.Context, c *nomad.Client, r Record) error {
 		return err
 	}
 	return c.WriteVariable(ctx, recordPath(nomad.JobKey{Namespace: r.Namespace, ID: r.Job}), map[string]string{"decision": text})
+}
+
+// saveAfter is how long a decision may go unrecorded while its members come up.
+const saveAfter = time.Second
+
+// write records the job's decision as it stands.
+func (p *Placer) write(ctx context.Context, t *tracked) error {
+	if err := WriteRecord(ctx, p.nomad, *t.record); err != nil {
+		return err
+	}
+	t.unsaved = false
+	return nil
+}
+
+// save records decisions on jobs that have ended meanwhile.
+func (p *Placer) save(ctx context.Context) error {
+	for len(p.unsaved) > 0 {
+		if err := WriteRecord(ctx, p.nomad, p.unsaved[0]); err != nil {
+			return err
+		}
+		p.unsaved = p.unsaved[1:]
+	}
+	return nil
+}
+
+// saveAll records what is left when the placer ends.
+func (p *Placer) saveAll() {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	for _, t := range p.sorted() {
+		if t.unsaved && t.record != nil {
+			p.unsaved = append(p.unsaved, *t.record)
+		}
+	}
+	if err := p.save(ctx); err != nil {
+		p.log.Warn("some decisions are not recorded", "error", err)
+	}
 }

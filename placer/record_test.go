@@ -59,4 +59,10 @@ func TestRecordPath(t *testing.T) {
 	if got := recordPath(nomad.JobKey{Namespace: "team", ID: "train"}); got != "nomad-pal/decisions/team/train" {
 		t.Errorf("a plain name is not readable: %q", got)
 	}
+	if got := recordPath(nomad.JobKey{Namespace: "team", ID: "train.v2"}); !strings.HasPrefix(got, "nomad-pal/decisions/team/~") {
+		t.Errorf("a hashed name is not below its namespace: %q", got)
+	}
+	if got := recordPath(nomad.JobKey{Namespace: strings.Repeat("n", 120), ID: "train"}); !allowed.MatchString(got) {
+		t.Errorf("a long namespace: path %q", got)
+	}
 }
