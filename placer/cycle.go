@@ -42,7 +42,7 @@ func (p *Placer) cycle(ctx context.Context) error {
 		return err
 	}
 	p.publish(now)
-	return nil
+	return p.save(ctx)
 }
 
 func (p *Placer) sorted() []*tracked {
@@ -125,6 +125,9 @@ func (p *Placer) drop(k nomad.JobKey) {
 	t := p.jobs[k]
 	if t == nil {
 		return
+	}
+	if t.unsaved && t.record != nil && p.state.Jobs[k] != nil {
+		p.unsaved = append(p.unsaved, *t.record)
 	}
 	job := p.state.Jobs[k]
 	if t.queued && t.running && job != nil && nomad.Ended(job) && (job.Stop == nil || !*job.Stop) {

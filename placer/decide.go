@@ -97,7 +97,9 @@ func (p *Placer) commitAll(ctx context.Context, starts []*start) {
 	workers.Wait()
 }
 
-// commit is the atomic step, and what must not be separated from it.
+// commit is the atomic step. The record is written when the members are seen:
+// one write for a decision, and a placer that dies before reads back from Nomad
+// what was chosen.
 func (p *Placer) commit(ctx context.Context, s *start) error {
 	job, err := rewrite.Pin(s.t.Job, s.pins)
 	if err != nil {
@@ -120,9 +122,6 @@ func (p *Placer) commit(ctx context.Context, s *start) error {
 	}
 	s.committed = registered(job, resp.JobModifyIndex)
 	s.record.JobModifyIndex = resp.JobModifyIndex
-	if err := WriteRecord(ctx, p.nomad, s.record); err != nil {
-		p.log.Warn("the decision stands but is not recorded", "job", s.t.Key.ID, "namespace", s.t.Key.Namespace, "error", err)
-	}
 	return nil
 }
 
@@ -156,6 +155,7 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 	case s.err == nil:
 		p.state.PutJob(s.committed)
 		t.Job, t.record, t.running, t.stopping = s.committed, &s.record, true, false
+		t.unsaved = true
 		t.Phase, t.Pins = Starting, s.pins
 		if s.pins.Mode != rewrite.ModeGPU {
 			t.held = gpuIDs(p.view, s.placement.GPUs())

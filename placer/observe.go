@@ -113,7 +113,7 @@ func (s *Survey) Explain(ctx context.Context, k nomad.JobKey) (*Explanation, err
 	case Native:
 		e.Reason = "placed by Nomad alone: the job has no gate, so the placer leaves it be"
 	case Template:
-		e.Reason = "a parameterized or periodic job does not run itself: ask for one of its children"
+		e.Reason = nomad.TemplateReason(job, s.p.cfg.Children)
 	case Waiting:
 		s.explainWaiting(e, s.p.jobs[k])
 		return e, nil

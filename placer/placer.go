@@ -33,6 +33,7 @@ type Placer struct {
 	builtFrom uint64
 	history   history
 	moves     []*tracked  // gangs that have stopped, to be moved when the view knows
+	unsaved   []Record    // of jobs that ended before they were confirmed
 	ready     []*tracked  // those of which it knows
 	moved     []time.Time // when gangs were moved, within the last hour
 	again     bool        // the cycle left something that is due at once
@@ -61,8 +62,9 @@ type tracked struct {
 	// stopping: its members are being stopped for another gang.
 	stopping bool
 	// move is where it goes when it has stopped, nil where it is not moved.
-	move   *pal.Placement
-	record *Record
+	move    *pal.Placement
+	record  *Record
+	unsaved bool // the record of a decision is written when it is confirmed
 	// held are GPUs given out that no allocation holds yet and no pin names.
 	held []string
 	// failures counts commits that came to nothing; no other try before retryAt.
@@ -93,6 +95,7 @@ func (p *Placer) Run(ctx context.Context) error {
 		began := time.Now()
 		err := p.session(ctx)
 		if ctx.Err() != nil {
+			p.saveAll()
 			break
 		}
 		if time.Since(began) > slowest {

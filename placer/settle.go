@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -35,6 +34,11 @@ func (p *Placer) settle(ctx context.Context, t *tracked, now time.Time) error {
 	case Stopping:
 		return p.heal(t, now, p.finishStopping(ctx, t))
 	case Starting:
+		if t.unsaved && now.Sub(t.record.Decided) > saveAfter {
+			if err := p.write(ctx, t); err != nil {
+				return err
+			}
+		}
 		return p.heal(t, now, p.repair(ctx, t, now))
 	case Running:
 		return p.heal(t, now, p.confirm(ctx, t, now))
@@ -91,103 +95,6 @@ func (p *Placer) register(ctx context.Context, t *tracked, job *api.Job) error {
 	return nil
 }
 
-// reapply serves a job whose author ran the same file again, gate and all,
-// while its gang runs: it gets the pins it had, so that what runs stays. A
-// gang of another size is placed anew as a whole, which Nomad turns into one
-// update.
-func (p *Placer) reapply(ctx context.Context, t *tracked) error {
-	had, err := p.before(ctx, t)
-	if err != nil || had == nil {
-		return err
-	}
-	pins, pinned := rewrite.Pinned(had)
-	log := p.log.With("job", t.Key.ID, "namespace", t.Key.Namespace)
-	if !pinned {
-		log.Info("gated while it runs unpinned: left to Nomad")
-		return p.register(ctx, t, rewrite.Open(t.Job))
-	}
-	if sameAsks(had, t.Job) {
-		job, err := rewrite.Pin(t.Job, pins)
-		if err != nil {
-			return err
-		}
-		log.Info("run again: its gang keeps its GPUs")
-		return p.register(ctx, t, job)
-	}
-	return p.replaceWhole(ctx, t)
-}
-
-// before is the version of the job that its newest member runs; nil where
-// Nomad does not know any more.
-func (p *Placer) before(ctx context.Context, t *tracked) (*api.Job, error) {
-	as, err := p.nomad.JobAllocs(ctx, t.Key)
-	if err != nil {
-		return nil, err
-	}
-	versions, err := p.nomad.Versions(ctx, t.Key)
-	if err != nil {
-		return nil, err
-	}
-	var newest *api.Job
-	for _, a := range as {
-		live := slices.ContainsFunc(t.Members, func(m *nomad.Alloc) bool { return m.ID == a.ID })
-		if v := versions[a.JobVersion]; live && v != nil && (newest == nil || *v.Version > *newest.Version) {
-			newest = v
-		}
-	}
-	if newest == nil {
-		return nil, fmt.Errorf("none of the job's versions that Nomad keeps is what its allocations run")
-	}
-	return newest, nil
-}
-
-// sameAsks says whether two versions want the same members with the same GPUs.
-func sameAsks(a, b *api.Job) bool { return slices.Equal(asks(a), asks(b)) }
-
-func asks(job *api.Job) []string {
-	var out []string
-	for _, g := range rewrite.Author(job).TaskGroups {
-		for _, t := range g.Tasks {
-			for _, d := range rewrite.GPURequests(t) {
-				out = append(out, fmt.Sprintf("%s %d %s %s %d", *g.Name, *g.Count, t.Name, d.Name, *d.Count))
-			}
-		}
-	}
-	return out
-}
-
-// replaceWhole places a running gang that changed its size, on a view in which
-// what it holds is free.
-func (p *Placer) replaceWhole(ctx context.Context, t *tracked) error {
-	v, err := p.state.View(p.viewOptions(time.Now()), t.Key)
-	if err != nil {
-		return err
-	}
-	r, err := v.Request(t.Job)
-	if err != nil {
-		return err
-	}
-	d := pal.Explain(v.Cluster, r.Gang, p.cfg.policy())
-	pl, ok := pal.Place(v.Cluster, r.Gang, p.cfg.policy())
-	if !ok {
-		t.wait = "the new size does not fit, the old gang runs on: " + d.Reason
-		return nil
-	}
-	job, err := rewrite.Pin(t.Job, v.Pins(r, pl))
-	if err != nil {
-		return err
-	}
-	if err := p.register(ctx, t, job); err != nil {
-		return err
-	}
-	rec := Record{
-		Namespace: t.Key.Namespace, Job: t.Key.ID, Submitted: t.submitted(), Decided: time.Now(),
-		JobModifyIndex: *t.Job.JobModifyIndex, Mode: r.Mode, Decision: d, Note: "changed its size while running",
-	}
-	t.record = &rec
-	return WriteRecord(ctx, p.nomad, rec)
-}
-
 // finishStopping ends what a preemption or a repair began: the gate is on, the
 // members still run.
 func (p *Placer) finishStopping(ctx context.Context, t *tracked) error {
@@ -224,7 +131,7 @@ func (p *Placer) takeBack(ctx context.Context, t *tracked) error {
 	if t.record != nil && len(members) > 0 {
 		now := time.Now()
 		t.record.Attained += now.Sub(t.startedAt(now))
-		if err := WriteRecord(ctx, p.nomad, *t.record); err != nil {
+		if err := p.write(ctx, t); err != nil {
 			return err
 		}
 	}
@@ -263,7 +170,7 @@ func (p *Placer) repair(ctx context.Context, t *tracked, now time.Time) error {
 			t.record.GivenUp = fmt.Sprintf("given up after %d tries on different GPUs: %s. Mend it and run it again", t.record.UserFailures, f.Reason)
 			log.Warn("giving up", "reason", t.record.GivenUp)
 		}
-		if err := WriteRecord(ctx, p.nomad, *t.record); err != nil {
+		if err := p.write(ctx, t); err != nil {
 			return err
 		}
 	}
@@ -310,7 +217,7 @@ func (p *Placer) revive(ctx context.Context, t *tracked) error {
 		return nil
 	}
 	t.record.Revived++
-	if err := WriteRecord(ctx, p.nomad, *t.record); err != nil {
+	if err := p.write(ctx, t); err != nil {
 		return err
 	}
 	p.log.Warn("gang was lost, taking it back", "job", t.Key.ID, "namespace", t.Key.Namespace, "reason", p.lastFailure(t).Reason)
@@ -381,7 +288,7 @@ func (p *Placer) confirm(ctx context.Context, t *tracked, now time.Time) error {
 	}
 	r.Confirmed, r.JobModifyIndex = now, *t.Job.JobModifyIndex
 	t.failures, t.lastFail = 0, ""
-	return WriteRecord(ctx, p.nomad, *r)
+	return p.write(ctx, t)
 }
 
 // reconstruct makes a record for a gang whose placer died before it wrote one.
