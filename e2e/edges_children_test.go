@@ -164,7 +164,12 @@ func testPayloadRequired(t *testing.T, b *bed) {
 
 // Without an RPC address, explain says what is missing.
 func testNoRPC(t *testing.T, b *bed) {
-	b.run(parameterized("stuck", "optional").hcl())
+	b.until("run says that children need an RPC address", func() string {
+		if out, code := b.palJob("run", parameterized("stuck", "optional").hcl(), "-detach"); code != 0 || !strings.Contains(out, "rpc_address") {
+			return fmt.Sprintf("exit code %d: %s", code, out) // the rules of the agent before may still stand
+		}
+		return ""
+	})
 	child := b.dispatch("stuck", nil)
 	b.until("the child waits for an RPC address", func() string {
 		if e := b.explain(child); !strings.Contains(e.Reason, "rpc_address") {

@@ -82,3 +82,21 @@ func ChoosesInstances(job *api.Job) bool {
 	}
 	return false
 }
+
+// TemplateReason says what becomes of the children of a parameterized or
+// periodic job. children: they can be registered.
+func TemplateReason(job *api.Job, children bool) string {
+	reason := "a parameterized or periodic job does not run itself: ask for one of its children"
+	if !rewrite.Gated(job) {
+		return reason + ". They carry no gate, so Nomad places them alone"
+	}
+	switch p := job.ParameterizedJob; {
+	case p != nil && p.Payload == "required":
+		return reason + ". None of them will be placed: " + ErrPayload.Error()
+	case !children:
+		return reason + ". None of them will be placed: " + ErrNoRPC.Error()
+	case p != nil && p.Payload == "optional":
+		return reason + ". Those without a payload are placed; those with one stay gated"
+	}
+	return reason
+}

@@ -74,7 +74,7 @@ func (c *runCommand) Run(args []string) int {
 		return c.fail(fmt.Errorf("registering job %q: %w", *job.ID, nomad.Denied(err, nomad.SubmitJob)))
 	}
 	if *detach || !rewrite.AsksGPUs(gated) || nomad.Template(gated) {
-		return c.registered(gated, resp)
+		return c.registered(client, gated, resp)
 	}
 	return c.watch(client, nomad.JobKey{Namespace: *job.Namespace, ID: *job.ID})
 }
@@ -90,8 +90,8 @@ func (c *runCommand) useLearned(client *nomad.Client, job *api.Job) error {
 	if err != nil || !ok {
 		return err
 	}
-	job.SetMeta("pal_class", string(v.Class))
-	fmt.Fprintf(c.io.err, "Application class %s, as remembered: %s\n", v.Class, v.Reason)
+	job.SetMeta("pal_class", string(v.Verdict.Class))
+	fmt.Fprintf(c.io.err, "Application class %s, as remembered: %s\n", v.Verdict.Class, v.Verdict.Reason)
 	return nil
 }
 
@@ -112,13 +112,18 @@ func gateForRun(job *api.Job) (*api.Job, error) {
 	return rewrite.Gate(job), nil
 }
 
-func (c *runCommand) registered(job *api.Job, resp *api.JobRegisterResponse) int {
+func (c *runCommand) registered(client *nomad.Client, job *api.Job, resp *api.JobRegisterResponse) int {
 	v := map[string]any{"job": *job.ID, "namespace": *job.Namespace, "gated": rewrite.Gated(job), "evaluation": resp.EvalID}
 	if done, code := c.structured(v); done {
 		return code
 	}
 	c.printf("Job %q registered", *job.ID)
-	if rewrite.Gated(job) {
+	switch {
+	case nomad.Template(job):
+		if rules, err := placer.ReadRules(c.ctx, client); err == nil {
+			c.printf(": %s", nomad.TemplateReason(job, rules.Children))
+		}
+	case rewrite.Gated(job):
 		c.printf(", waiting for the placer: see nomad-pal explain %s", *job.ID)
 	}
 	c.printf("\n")
