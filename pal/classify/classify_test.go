@@ -137,3 +137,14 @@ func TestLearnNeedsHistory(t *testing.T) {
 		t.Error("nothing taught something")
 	}
 }
+
+// Jobs that are all alike are not split by chance.
+func TestLearnRefusesOneGroup(t *testing.T) {
+	var fs []Features
+	for range 3 {
+		fs = append(fs, history(true)[:10]...)
+	}
+	if g, err := Learn(fs); err == nil || !strings.HasPrefix(err.Error(), "the 30 jobs do not form three groups: two are only 0.0") {
+		t.Errorf("%+v, %v", g, err)
+	}
+}

@@ -25,7 +25,8 @@ const MinHistory = 20
 
 // Learn groups the jobs of the history. It uses the compute and memory counters
 // where all jobs with enough readings have them, else the power. Fewer than
-// [MinHistory] such jobs are an error: their thresholds serve better.
+// [MinHistory] such jobs, and jobs that form no three groups, are an error:
+// thresholds serve better.
 //
 // The same jobs in any order give the same groups: K-means starts from the job
 // that is least compute-bound and those farthest from the ones already taken.
@@ -55,9 +56,26 @@ func Learn(history []Features) (Groups, error) {
 	}
 	sort.Slice(points, func(i, j int) bool { return less(points[i], points[j]) })
 	centers := kmeans(points, farthest(points))
+	if d := closest(centers); d < leastDistance {
+		return Groups{}, fmt.Errorf("the %d jobs do not form three groups: two are only %.2f apart, want %.2f", len(points), d, leastDistance)
+	}
 	sort.Slice(centers[:], func(i, j int) bool { return bound(centers[i]) > bound(centers[j]) })
 	g.Centers = centers
 	return g, nil
+}
+
+// leastDistance is how far apart groups must be, in shares of what the GPU can
+// do: jobs that are all alike would be split by chance.
+const leastDistance = 0.15
+
+// closest is the distance of the two centers that are nearest to each other.
+func closest(centers [3][2]float64) float64 {
+	least := math.Inf(1)
+	for i := range centers {
+		_, d := nearest(centers[:i], centers[i])
+		least = math.Min(least, d)
+	}
+	return math.Sqrt(least)
 }
 
 // point puts a job on the plane; ok is false where a coordinate is not known.

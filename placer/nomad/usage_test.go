@@ -5,8 +5,8 @@ package nomad
 
 import (
 	"context"
-	"encoding/json"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/classify"
@@ -84,29 +85,27 @@ func TestRememberedClass(t *testing.T) {
 	if _, ok, err := c.ReadClass(context.Background(), k); ok || err != nil {
 		t.Fatalf("before: %v, %v", ok, err)
 	}
-	want := classify.Verdict{Class: "C", Reason: "85 % of the memory bandwidth"}
-	if err := c.WriteClass(context.Background(), k, want); err != nil {
+	want := Classified{k, classify.Verdict{Class: "C", Reason: "85 % of the memory bandwidth"},
+		classify.Features{Readings: 22, Power: 0.55, PowerCap: math.NaN(), Compute: 0.03, Memory: 0.85}}
+	if err := c.WriteClass(context.Background(), want); err != nil {
 		t.Fatal(err)
 	}
 	path := "/v1/var/nomad-pal/classes/ml/train~2f~nightly~20~~fc~"
 	if answers[path] == "" {
 		t.Fatalf("written to %v, want %s", answers, path)
 	}
-	if got, ok, err := c.ReadClass(context.Background(), k); got != want || !ok || err != nil {
-		t.Errorf("%+v, %v, %v", got, ok, err)
+	got, ok, err := c.ReadClass(context.Background(), k)
+	if diff := cmp.Diff(want, got, cmpopts.EquateNaNs()); diff != "" || !ok || err != nil {
+		t.Errorf("%v, %v (-want +got)\n%s", ok, err, diff)
 	}
-	var broken api.Variable
-	if err := json.Unmarshal([]byte(answers[path]), &broken); err != nil {
-		t.Fatal(err)
+	answers["/v1/vars"] = `[{"Path": "nomad-pal/classes/ml/train~2f~nightly~20~~fc~"}, {"Path": "nomad-pal/classes/ml/gone"}, {"Path": "nomad-pal/classes/ml/odd"}]`
+	answers["/v1/var/nomad-pal/classes/ml/odd"] = `{"Items": {"job": "odd", "class": "Z"}}`
+	all, err := c.ReadClasses(context.Background())
+	if diff := cmp.Diff([]Classified{want}, all, cmpopts.EquateNaNs()); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
 	}
-	broken.Items["class"] = "Z"
-	data, err := json.Marshal(broken)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answers[path] = string(data)
-	if _, _, err := c.ReadClass(context.Background(), k); err == nil || !strings.Contains(err.Error(), `application class "Z" is unknown`) {
-		t.Errorf("a class that there is not: %v", err)
+	if want := `variable "nomad-pal/classes/ml/odd": the remembered class of job "odd": application class "Z" is unknown`; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("error %v, want %q", err, want)
 	}
 }
 

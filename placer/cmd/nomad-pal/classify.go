@@ -26,7 +26,8 @@ func (c *classifyCommand) Help() string {
 Watches the GPUs of a running job through the device plugin's statistics and
 says which application class it belongs to, and why: A is held down by the power
 cap or keeps the compute units busy, B is in between, C streams memory, D
-accesses it at random. Watch it when it is past its start, where it works as it
+accesses it at random. Once 20 jobs are remembered, a job is put to the nearest
+of the three groups that they form; before, fixed thresholds decide. Watch it when it is past its start, where it works as it
 mostly does.
 
 Classify Options:
@@ -34,7 +35,8 @@ Classify Options:
   -for=<duration>          How long to watch, 1m by default.
   -every=<duration>        Time between readings, 5s by default; the client's telemetry
                            collection_interval bounds what is new.
-  -save                    Remember the class in the cluster, for the job's next runs.
+  -save                    Remember the class and the readings in the cluster: for the job's
+                           next runs (nomad-pal run -learned), and to judge other jobs by.
 `, outputOptions, generalOptions)
 }
 
@@ -45,6 +47,7 @@ type classified struct {
 	GPUs      []string            `json:"gpus"`
 	Readings  int                 `json:"readings"` // of working GPUs
 	Verdict   *classify.Verdict   `json:"verdict,omitempty"`
+	JudgedBy  string              `json:"judged_by"`         // "thresholds", or "groups of <n> jobs"
 	Missing   string              `json:"missing,omitempty"` // why there is no verdict
 	Medians   map[string]*float64 `json:"medians"`           // null: not known
 }
@@ -74,18 +77,39 @@ func (c *classifyCommand) Run(args []string) int {
 	f := classify.Summarise(readings)
 	out.Readings = f.Readings
 	out.Medians = map[string]*float64{"power_cap": known(f.PowerCap), "power": known(f.Power), "compute": known(f.Compute), "memory": known(f.Memory)}
-	v, sure := classify.ByThresholds(f)
-	if sure {
+	v, ok := c.judge(client, f, &out)
+	if ok {
 		out.Verdict = &v
 	} else {
 		out.Missing = v.Reason
 	}
-	if sure && *save {
-		if err := client.WriteClass(c.ctx, k, v); err != nil {
+	if ok && *save {
+		if err := client.WriteClass(c.ctx, nomad.Classified{Job: k, Verdict: v, Features: f}); err != nil {
 			return c.fail(err)
 		}
 	}
 	return c.show(out, *save)
+}
+
+// judge puts the job to the groups of the cluster's history where there are
+// enough jobs in it, else to the thresholds.
+func (c *classifyCommand) judge(client *nomad.Client, f classify.Features, out *classified) (classify.Verdict, bool) {
+	known, err := client.ReadClasses(c.ctx)
+	if err != nil {
+		fmt.Fprintf(c.io.err, "The history of classified jobs is not, or not fully, used: %v\n", err)
+	}
+	var history []classify.Features
+	for _, k := range known {
+		history = append(history, k.Features)
+	}
+	if groups, err := classify.Learn(history); err == nil {
+		if v, ok := groups.Judge(f); ok {
+			out.JudgedBy = fmt.Sprintf("groups of %d jobs", len(history))
+			return v, true
+		}
+	}
+	out.JudgedBy = "thresholds"
+	return classify.ByThresholds(f)
 }
 
 // watch takes readings until the time is up, each of the plugin's once, and none
@@ -157,7 +181,7 @@ func (c *classifyCommand) show(out classified, saved bool) int {
 	if !out.Verdict.Sure {
 		sure = "near a boundary, or too little is known: watch longer, or decide yourself"
 	}
-	c.pairs(append(rows, "Application class|"+string(out.Verdict.Class), "Because|"+out.Verdict.Reason, "How sure|"+sure))
+	c.pairs(append(rows, "Application class|"+string(out.Verdict.Class), "Because|"+out.Verdict.Reason, "Judged by|"+out.JudgedBy, "How sure|"+sure))
 	if saved {
 		c.printf("\nRemembered for the next runs of %q.\n", out.Job)
 	} else {
