@@ -5,7 +5,12 @@ package sim
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -76,5 +81,41 @@ func BenchmarkFaithful(b *testing.B) {
 			Fillers: true, Arrivals: pyrandom.New(1)}).Run(); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// BenchmarkArtifact runs what the artifact ran and compares the time with what
+// the artifact took (golden/results.csv; its README says on what machine): the
+// unmodified artifact, and the same logic driven in one process without its
+// logging.
+func BenchmarkArtifact(b *testing.B) {
+	dir := os.Getenv("PAL_DATA")
+	if dir == "" {
+		b.Skip("PAL_DATA is not set: the artifact's times are not there to compare with")
+	}
+	rows := longhorn(b, dir)
+	for _, unmodified := range []bool{true, false} {
+		name := map[bool]string{true: "unmodified", false: "one-process"}[unmodified]
+		b.Run(name, func(b *testing.B) {
+			theirs, ours, least := 0.0, 0.0, math.Inf(1)
+			for b.Loop() {
+				for _, r := range csvRows(b, filepath.Join(dir, "golden", "results.csv")) {
+					if strings.HasPrefix(r["driver"], "original") != unmodified {
+						continue
+					}
+					wall, err := strconv.ParseFloat(r["wall_s"], 64)
+					if err != nil {
+						b.Fatal(err)
+					}
+					start := time.Now()
+					workload := strings.TrimSuffix(strings.TrimPrefix(r["trace"], "workload-"), ".csv")
+					runArtifact(b, rows, dir, run{workload, r["policy"], r["scheduler"]}, nil)
+					t := time.Since(start).Seconds()
+					theirs, ours, least = theirs+wall, ours+t, min(least, wall/t)
+				}
+			}
+			b.ReportMetric(theirs/ours, "times-faster")
+			b.ReportMetric(least, "least-times-faster")
+		})
 	}
 }

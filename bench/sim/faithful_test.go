@@ -27,7 +27,7 @@ var artifactNames = map[string]string{
 	"Default-Random-S": "random-sticky", "Default-Random-NS": "random-nonsticky",
 }
 
-func palData(t *testing.T) string {
+func palData(t testing.TB) string {
 	t.Helper()
 	dir := os.Getenv("PAL_DATA")
 	if dir == "" {
@@ -37,7 +37,7 @@ func palData(t *testing.T) string {
 }
 
 // csvRows reads a CSV file as maps from column to value.
-func csvRows(t *testing.T, path string) []map[string]string {
+func csvRows(t testing.TB, path string) []map[string]string {
 	t.Helper()
 	f, err := os.Open(path)
 	if err != nil {
@@ -60,7 +60,7 @@ func csvRows(t *testing.T, path string) []map[string]string {
 }
 
 // longhorn are the measurements that the artifact draws its cluster from.
-func longhorn(t *testing.T, dir string) Rows {
+func longhorn(t testing.TB, dir string) Rows {
 	t.Helper()
 	var rows Rows
 	for k, name := range []string{"resnet", "bert", "bert", "pagerank"} {
@@ -107,7 +107,7 @@ type run struct {
 func (r run) String() string { return r.workload + "/" + r.policy + "/" + r.order }
 
 // runArtifact runs the faithful mode as the artifact's Sia script does.
-func runArtifact(t *testing.T, rows Rows, dir string, r run, onEvent func(Event)) Result {
+func runArtifact(t testing.TB, rows Rows, dir string, r run, onEvent func(Event)) Result {
 	t.Helper()
 	tr, err := trace.ReadFile(filepath.Join(dir, "sia_workload_"+r.workload+".csv"))
 	if err != nil {

@@ -1,0 +1,24 @@
+# Copyright (c) The nomad-pal Authors
+# SPDX-License-Identifier: MPL-2.0
+
+##@ Simulator (bench/README.md)
+
+.PHONY: sim-parity
+sim-parity: ## The faithful mode against the PAL artifact's own results, job by job and event by event (needs PAL_DATA)
+	@[ -n "$${PAL_DATA:-}" ] || { echo "PAL_DATA is not set: it names the directory with the artifact's traces and results"; exit 1; }
+	go test -count=1 -v -run 'Parity|WorkedExample|FaithfulCommand' ./bench/sim ./bench/simulate | grep -E '^(---|ok|FAIL|\s+\S+_test)'
+
+.PHONY: sim-policies
+sim-policies: ## Every policy tried, over populations, loads, penalties and estimates; writes bench/results/{policies,gain}.json (needs PAL_DATA)
+	go run ./bench/policies -o bench/results/policies.json -gain bench/results/gain.json
+	go run ./bench/policies/table bench/results/policies.json bench/results/gain.json
+
+.PHONY: sim-bench
+sim-bench: ## Speed of the simulator and the queue, against jobs and GPUs; with PAL_DATA also against the artifact
+	go test -run xxx -bench 'Artifact|Faithful' -benchtime 5x ./bench/sim
+	go test -run xxx -bench 'Jobs/jobs=(10000|20000|100000)/' -benchtime 1x -timeout 30m ./bench/sim
+	go test -run xxx -bench Decide -benchtime 5x ./pal/queue
+
+.PHONY: sim-million
+sim-million: ## A million jobs on 100,000 GPUs (minutes, 2 GB)
+	go test -run xxx -bench 'Jobs/jobs=1000000/' -benchtime 1x -timeout 60m ./bench/sim
