@@ -92,6 +92,9 @@ func (p *Plugin) stats() []*device.DeviceGroupStats {
 
 // instance builds one device's statistics.
 func (v *view) instance(id string, s gpu.Sample, taken time.Time) *device.DeviceStats {
+	if taken.IsZero() {
+		taken = time.Now() // it was asked for now and has not answered
+	}
 	set := statistics{}
 	set.incumbent(s)
 	set.clocks(s)

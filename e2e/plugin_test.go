@@ -170,6 +170,7 @@ func TestPluginManyGPUs(t *testing.T) {
 		split.Split(i, 7)
 	}
 	sixteen, mig := newGPUBox(t, nvmltest.H200(16), ""), newGPUBox(t, split, "")
+	sixteen.Client.Plugins[0].Name = "nomad-device-nvidia" // installed under the incumbent's name
 	c := clustertest.Start(t, cluster.Options{Clients: []cluster.Client{sixteen.Client, mig.Client}})
 	untilGPUs(t, c, c.Clients()[0].Name, "sixteen GPUs", count(16))
 	untilGPUs(t, c, c.Clients()[1].Name, "56 MIG instances", count(56))

@@ -187,6 +187,11 @@ func (s *stream) nextWithin(limit time.Duration) []*device.DeviceGroup {
 		if m.Error != nil {
 			s.t.Fatalf("the fingerprint stream carried an error: %v", m.Error)
 		}
+		for _, g := range m.Devices {
+			if err := g.Validate(); err != nil { // Nomad would kill the plugin
+				s.t.Fatalf("group %q is invalid: %v", g.Name, err)
+			}
+		}
 		s.last, s.count = m.Devices, s.count+1
 		return m.Devices
 	case <-time.After(limit):

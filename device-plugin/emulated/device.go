@@ -49,6 +49,9 @@ func device(id string, f fields, index int) (d gpu.Device, why string) {
 	if d.Times, why = times(f.Times); why != "" {
 		return d, why
 	}
+	if d.Model == "" {
+		return d, "the model is empty"
+	}
 	if strings.ContainsAny(d.Key, " ;=") {
 		return d, fmt.Sprintf("key %q holds a space, ';' or '='", d.Key)
 	}

@@ -101,6 +101,7 @@ func TestBadInventoryNamesFileAndLine(t *testing.T) {
 		"number":       {"gpu \"a\" {\n  memory_mib = \"lots\"\n}\n", "gpus.hcl:2"},
 		"fault":        {"gpu \"a\" {\n  fault = \"fire\"\n}\n", `fault "fire" is unknown`},
 		"key":          {"gpu \"a\" {\n  key = \"a b\"\n}\n", `key "a b" holds a space`},
+		"model":        {"gpu \"a\" {\n  model = \"\"\n}\n", "the model is empty"},
 		"id":           {"gpu \"a,b\" {}\n", "the id holds"},
 		"cuda version": {"cuda_version = \"new\"\n", `"new" is not a version`},
 	} {
@@ -164,6 +165,32 @@ func TestEvents(t *testing.T) {
 		}
 		if got, want := <-out, (gpu.Event{}); got != want {
 			t.Errorf("got %+v, want %+v", got, want)
+		}
+	})
+}
+
+// No text makes the reader panic, and what it takes is complete.
+func FuzzInventory(f *testing.F) {
+	for _, seed := range []string{
+		"gpu \"a\" {}\n", "defaults {\n  numa = 1\n}\ngpu \"a\" {\n  times = { A = 1e3 }\n  fault = \"lost\"\n}\n",
+		"gpu \"a\" {\n  times = { A = null }\n}", "gpu \"${x}\" {}", "cuda_version = \"1.\"", "driver_unavailable = \"why\"",
+	} {
+		f.Add(seed)
+	}
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, text string) {
+		path := filepath.Join(dir, "gpus.hcl")
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		inv, err := read(path)
+		if err != nil {
+			return
+		}
+		for _, d := range inv.devices.Devices {
+			if d.ID == "" || d.Model == "" || d.MemoryMiB == nil {
+				t.Errorf("%q gives %+v", text, d)
+			}
 		}
 	})
 }

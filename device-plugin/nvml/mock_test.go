@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxa100"
@@ -152,6 +153,102 @@ func TestDGXA100InMIGMode(t *testing.T) {
 	delete(children, 0)
 	if inv, err = b.Scan(); err != nil || len(inv.Devices) != 8 {
 		t.Errorf("got %d devices, %v; want 8", len(inv.Devices), err)
+	}
+}
+
+// A GPU that the driver does not list any more fell off the bus, whatever index
+// the others have now. It is listed as lost until it is back.
+func TestGPUThatIsNotListedAnyMore(t *testing.T) {
+	b, s := mocked(t)
+	before, err := b.Scan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := s.Devices[3].(*dgxa100.Device).UUID
+	all := s.Devices
+	s.DeviceGetCountFunc = func() (int, nvml.Return) { return 7, nvml.SUCCESS }
+	s.DeviceGetHandleByIndexFunc = func(i int) (nvml.Device, nvml.Return) {
+		if i >= 3 {
+			i++
+		}
+		return all[i], nvml.SUCCESS
+	}
+	for range 2 {
+		after, err := b.Scan()
+		if err != nil || len(after.Devices) != 8 {
+			t.Fatalf("got %d GPUs, %v; want all eight", len(after.Devices), err)
+		}
+		for i, d := range after.Devices {
+			if d.ID != before.Devices[i].ID || d.Signals.Lost != (d.ID == gone) {
+				t.Errorf("%s lost %v, want only %s lost", d.ID, d.Signals.Lost, gone)
+			}
+		}
+	}
+	s.DeviceGetCountFunc = func() (int, nvml.Return) { return 8, nvml.SUCCESS }
+	s.DeviceGetHandleByIndexFunc = func(i int) (nvml.Device, nvml.Return) { return all[i], nvml.SUCCESS }
+	after, err := b.Scan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range after.Devices {
+		if d.Signals.Lost {
+			t.Errorf("%s is still lost", d.ID)
+		}
+	}
+}
+
+// A driver that was loaded anew needs NVML initialised anew.
+func TestReloadedDriverIsInitialisedAgain(t *testing.T) {
+	b, s := mocked(t)
+	inits, shutdowns := 0, 0
+	s.InitFunc = func() nvml.Return { inits++; return nvml.SUCCESS }
+	s.ShutdownFunc = func() nvml.Return { shutdowns++; return nvml.SUCCESS }
+	first, err := b.Scan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Scan(); err != nil || inits != 1 {
+		t.Fatalf("%d initialisations in two scans, %v; want 1", inits, err)
+	}
+	module := filepath.Join(b.opts.Root, "sys/module/nvidia")
+	if err := os.Chtimes(module, time.Unix(1, 0), time.Unix(2, 0)); err != nil {
+		t.Fatal(err)
+	}
+	second, err := b.Scan()
+	if err != nil || inits != 2 || shutdowns != 1 {
+		t.Errorf("%d initialisations, %d shutdowns, %v; want 2 and 1", inits, shutdowns, err)
+	}
+	if first.DriverLoad == second.DriverLoad {
+		t.Error("the loads of the driver cannot be told apart: latched faults would stay")
+	}
+}
+
+// What stops NVML is said in words, and a replaced library asks for a new process.
+func TestUnavailableDriver(t *testing.T) {
+	for ret, want := range map[nvml.Return]string{
+		nvml.ERROR_LIBRARY_NOT_FOUND:       "is not there",
+		nvml.ERROR_DRIVER_NOT_LOADED:       "not loaded",
+		nvml.ERROR_LIB_RM_VERSION_MISMATCH: "different versions",
+		nvml.ERROR_NO_PERMISSION:           "no permission",
+		nvml.ERROR_UNKNOWN:                 "cannot be initialised",
+	} {
+		b, s := mocked(t)
+		s.InitFunc = func() nvml.Return { return ret }
+		_, err := b.Scan()
+		var u *gpu.Unavailable
+		if !errors.As(err, &u) || !strings.Contains(err.Error(), want) || u.Restart {
+			t.Errorf("%d: error %v, want one with %q and no restart", ret, err, want)
+		}
+	}
+	b, s := mocked(t)
+	if _, err := b.Scan(); err != nil {
+		t.Fatal(err)
+	}
+	s.DeviceGetCountFunc = func() (int, nvml.Return) { return 0, nvml.ERROR_LIB_RM_VERSION_MISMATCH }
+	_, err := b.Scan()
+	var u *gpu.Unavailable
+	if !errors.As(err, &u) || !u.Restart {
+		t.Errorf("error %v, want one that asks for a new process", err)
 	}
 }
 

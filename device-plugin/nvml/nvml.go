@@ -38,6 +38,7 @@ type Backend struct {
 	// mu guards what scans leave for samples and events.
 	mu       sync.Mutex
 	slots    []*slot
+	known    map[string]found  // by UUID: indexes move when a GPU falls off the bus
 	handles  map[string]handle // by device id
 	physical map[string]nvml.Device
 	pairs    topologyCache
@@ -62,7 +63,7 @@ func Open(o Options) *Backend {
 func newBackend(o Options, lib nvml.Interface, lookup func(string) error) *Backend {
 	return &Backend{
 		opts: o, lib: lib, lookup: lookup,
-		handles: map[string]handle{}, physical: map[string]nvml.Device{},
+		known: map[string]found{}, handles: map[string]handle{}, physical: map[string]nvml.Device{},
 		gpm: map[string]*gpmState{}, counters: map[string]counters{},
 	}
 }

@@ -188,6 +188,9 @@ func (b *Backend) settle(s *slot, f found) found {
 			f.devices, f.handles = s.found.withSignals(f.devices[0].Signals).devices, s.found.handles
 		}
 		s.found, s.known = f, true
+		b.mu.Lock()
+		b.known[f.uuid] = f
+		b.mu.Unlock()
 		return f
 	}
 	var unread *unreadable
@@ -241,12 +244,13 @@ func (b *Backend) vanished(seen map[string]bool) []found {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var out []found
-	for _, s := range b.slots {
-		if s.known && !seen[s.found.uuid] {
-			seen[s.found.uuid] = true
-			out = append(out, s.found.withSignals(gpu.Signals{Lost: true}))
+	for uuid, f := range b.known {
+		if !seen[uuid] {
+			f.dev = nil
+			out = append(out, f.withSignals(gpu.Signals{Lost: true}))
 		}
 	}
+	sort.Slice(out, func(i, j int) bool { return out[i].uuid < out[j].uuid })
 	return out
 }
 
