@@ -108,3 +108,38 @@ func BenchmarkCycle(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkPublish is what making the queue visible costs, once a second at
+// most.
+func BenchmarkPublish(b *testing.B) {
+	const nodes, waiting = 10000, 1000
+	s, prof, err := benchState(nodes, waiting)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for n := range nodes { // the rest is busy, too: all wait
+		id := fmt.Sprintf("GPU-%05d-", n)
+		s.PutAlloc(&nomad.Alloc{
+			ID: fmt.Sprint("b", n), Job: nomad.JobKey{Namespace: "default", ID: fmt.Sprint("more", n)}, Group: "g",
+			Node: fmt.Sprintf("node-id-%05d", n), Desired: "run", Client: "running", GPUs: []string{id + "4", id + "5"},
+		})
+	}
+	p, err := New(nil, DefaultConfig(), hclog.NewNullLogger(), Hooks{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	p.state, p.profile = s, prof
+	now := time.Now()
+	if err := p.look(now); err != nil {
+		b.Fatal(err)
+	}
+	p.track()
+	p.syncLine(now)
+	if n := len(p.line.Decide(since(now), p.view.Cluster)); n > 0 {
+		b.Fatalf("%d started", n)
+	}
+	for b.Loop() {
+		p.status.At = time.Time{}
+		p.publish(now)
+	}
+}

@@ -198,7 +198,7 @@ func (s *Survey) Jobs() []JobStatus {
 			}
 		}
 		if w, ok := waits[k.String()]; ok {
-			j.Position, j.Reason = w.Position, w.String()
+			j.wait(w)
 		}
 		js = append(js, j)
 	}

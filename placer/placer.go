@@ -6,6 +6,7 @@ package placer
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -39,6 +40,8 @@ type Placer struct {
 	again     bool        // the cycle left something that is due at once
 	line      *queue.Line
 	jobs      map[nomad.JobKey]*tracked
+
+	publishing time.Duration // what the last publish took
 
 	mu     sync.Mutex // guards what follows
 	status Status
@@ -93,7 +96,7 @@ func (p *Placer) Run(ctx context.Context) error {
 	pause := 100 * time.Millisecond
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := p.session(ctx)
+		err := p.safely(ctx)
 		if ctx.Err() != nil {
 			p.saveAll()
 			break
@@ -109,6 +112,24 @@ func (p *Placer) Run(ctx context.Context) error {
 		pause = min(2*pause, slowest)
 	}
 	return ctx.Err()
+}
+
+// safely is a session that survives a broken invariant: everything is derived
+// from Nomad, so a placer that lost its way forgets all and starts anew.
+func (p *Placer) safely(ctx context.Context) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			p.log.Error("broken invariant, starting anew", "panic", r, "stack", string(debug.Stack()))
+			err = fmt.Errorf("broken invariant: %v", r)
+			line, lineErr := queue.New(p.cfg.lineOptions())
+			if lineErr != nil {
+				panic(lineErr) // it was valid before
+			}
+			p.line, p.jobs, p.view, p.state = line, map[nomad.JobKey]*tracked{}, nil, nil
+			p.moves, p.ready = nil, nil
+		}
+	}()
+	return p.session(ctx)
 }
 
 // session works from one subscription: subscribe, read everything, follow the

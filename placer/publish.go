@@ -32,6 +32,18 @@ type JobStatus struct {
 	// Reason is why it waits, or cannot be served.
 	Reason    string    `json:"reason,omitempty"`
 	Submitted time.Time `json:"submitted"`
+	// StartFrom and StartTo are between when it is expected to start, where that
+	// can be foretold.
+	StartFrom time.Time `json:"start_from,omitzero"`
+	StartTo   time.Time `json:"start_to,omitzero"`
+}
+
+// wait takes over what the queue says of a waiting job.
+func (j *JobStatus) wait(w queue.Wait) {
+	j.Position, j.Reason = w.Position, w.String()
+	if w.To > 0 {
+		j.StartFrom, j.StartTo = time.Unix(0, int64(w.From)), time.Unix(0, int64(w.To))
+	}
 }
 
 // Status is the state as of the last cycle.
@@ -42,11 +54,14 @@ func (p *Placer) Status() Status {
 }
 
 // publish makes the state of this cycle visible. What the waiting ones wait for
-// takes a look at everything, so it is worked out once a second at most.
+// takes a look at everything, so it is worked out once a second at most, and
+// takes a twentieth of the time at most.
 func (p *Placer) publish(now time.Time) {
-	if now.Sub(p.status.At) < time.Second {
+	if now.Sub(p.status.At) < max(time.Second, 20*p.publishing) {
 		return
 	}
+	began := time.Now()
+	defer func() { p.publishing = time.Since(began) }()
 	s := Status{At: now, GPUs: p.view.Cluster.NumGPUs(), Free: p.view.Cluster.FreeGPUs()}
 	waits := map[string]queue.Wait{}
 	for _, w := range p.line.Waiting(since(now), p.view.Cluster) {
@@ -58,7 +73,8 @@ func (p *Placer) publish(now time.Time) {
 			Class: string(t.request.Gang.Class), Submitted: t.submitted(), Reason: t.lastFail,
 		}
 		if w, ok := waits[t.Key.String()]; ok {
-			j.Position, j.Reason = w.Position, cmp.Or(t.lastFail, w.String())
+			j.wait(w)
+			j.Reason = cmp.Or(t.lastFail, j.Reason)
 		}
 		if t.refused != nil {
 			j.Reason = t.refused.Error()

@@ -73,10 +73,14 @@ func (c *statusCommand) Run(args []string) int {
 }
 
 func (b *base) printJobs(jobs []placer.JobStatus) {
-	rows := []string{"Job|Namespace|Phase|GPUs|Class|Submitted|Reason"}
+	rows := []string{"Job|Namespace|Phase|GPUs|Class|Submitted|Expected start|Reason"}
 	for _, j := range jobs {
-		rows = append(rows, fmt.Sprintf("%s|%s|%s|%d|%s|%s|%s", j.Job, j.Namespace, j.Phase, j.GPUs, j.Class,
-			j.Submitted.Local().Format(time.DateTime), oneLine(j.Reason)))
+		expected := ""
+		if !j.StartTo.IsZero() {
+			expected = j.StartFrom.Local().Format(time.TimeOnly) + "–" + j.StartTo.Local().Format(time.TimeOnly)
+		}
+		rows = append(rows, fmt.Sprintf("%s|%s|%s|%d|%s|%s|%s|%s", j.Job, j.Namespace, j.Phase, j.GPUs, j.Class,
+			j.Submitted.Local().Format(time.DateTime), expected, oneLine(j.Reason)))
 	}
 	b.table(rows)
 }
