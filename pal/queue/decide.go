@@ -58,10 +58,27 @@ func (p *pass) take(g pal.Gang, pl pal.Placement) {
 	p.undo = append(p.undo, func() { p.c.Release(g, pl) })
 }
 
-// release is the opposite.
-func (p *pass) release(g pal.Gang, pl pal.Placement) {
-	p.c.Release(g, pl)
-	p.undo = append(p.undo, func() { p.c.Take(g, pl) })
+// vacate frees the GPUs of a running gang in the what-if; it returns what
+// takes them again. A member whose GPUs the cluster does not hold taken is left
+// out: it has ended, or a GPU of it failed, and the Line is yet to be told.
+func (p *pass) vacate(e *entry) (back func()) {
+	pl := e.placement
+	if !p.opt.Exclusive {
+		pl.Members = slices.DeleteFunc(slices.Clone(pl.Members), func(m pal.Member) bool {
+			return slices.ContainsFunc(m.GPUs, func(u int) bool { return !p.taken(u) })
+		})
+	}
+	p.c.Release(e.job.Gang, pl)
+	return func() { p.c.Take(e.job.Gang, pl) }
+}
+
+// taken says whether a GPU that could be chosen otherwise is in use.
+func (p *pass) taken(u int) bool {
+	if p.c.Available(u) {
+		return false
+	}
+	gpu := p.c.GPU(u)
+	return !gpu.Unhealthy && !gpu.Quarantined
 }
 
 // hold keeps the free GPUs of a placement from being chosen; it returns what

@@ -252,3 +252,40 @@ func (w *world) names(p pal.Placement) string {
 	}
 	return strings.Join(ids, ",")
 }
+
+// TestStaleCluster: a cluster that already knows of an end, or of a failed GPU,
+// before the Line does must not break a decision.
+func TestStaleCluster(t *testing.T) {
+	for _, what := range []string{"ended", "failed"} {
+		w := &world{gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
+		line, err := New(Options{Order: Priority, Backfill: true, Preempt: true, Migrate: true, Near: true, Avoid: 1.5,
+			Placement: pal.Policy{Name: pal.PAL}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.line = line
+		if w.cluster, err = pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7)); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range []string{"a 4 prio=1 pre=1", "b 4 prio=1 pre=1"} {
+			if err := w.submit(s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.decide()
+		if what == "ended" {
+			w.cluster.Release(w.gangs["a"], w.places["a"])
+		} else {
+			w.cluster.SetHealth(w.places["a"].GPUs()[0], true, false)
+		}
+		w.now, w.manual = time.Hour, true
+		if err := w.submit("c 8 prio=9"); err != nil {
+			t.Fatal(err)
+		}
+		got := w.decide() // must not panic
+		if want := map[string]string{"ended": "preempt b for c\n", "failed": "nothing\n"}[what]; got != want {
+			t.Errorf("%s: %q, want %q", what, got, want)
+		}
+		w.line.Waiting(w.now, w.cluster)
+	}
+}

@@ -99,10 +99,7 @@ func (p *pass) leastCost(e *entry) float64 {
 // withoutRunning calls f while the GPUs of everything that runs are free.
 func (p *pass) withoutRunning(f func()) {
 	for _, r := range p.running {
-		p.c.Release(r.job.Gang, r.placement)
+		defer p.vacate(r)()
 	}
 	f()
-	for _, r := range p.running {
-		p.c.Take(r.job.Gang, r.placement)
-	}
 }

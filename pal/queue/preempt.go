@@ -26,15 +26,16 @@ func (p *pass) preemptFor(e *entry) bool {
 func (p *pass) stopEnough(e *entry, victims []*entry) bool {
 	gone := 0
 	var pl pal.Placement
+	var back []func()
 	ok := false
 	for ; gone < len(victims) && !ok; gone++ {
-		p.c.Release(victims[gone].job.Gang, victims[gone].placement)
+		back = append(back, p.vacate(victims[gone]))
 		if p.c.FreeGPUs() >= e.gpus {
 			pl, ok = p.place(e)
 		}
 	}
-	for _, v := range victims[:gone] {
-		p.c.Take(v.job.Gang, v.placement)
+	for _, b := range back {
+		b()
 	}
 	if ok {
 		p.claim(e, pl, victims[:gone])
@@ -160,9 +161,9 @@ func (p *pass) migrate() {
 
 // better looks for a placement that pays the move.
 func (p *pass) better(e *entry) (pal.Placement, bool) {
-	p.c.Release(e.job.Gang, e.placement)
+	back := p.vacate(e)
 	pl, ok := p.place(e)
-	p.c.Take(e.job.Gang, e.placement)
+	back()
 	if !ok || pl.Cost() >= e.placement.Cost() {
 		return pl, false
 	}

@@ -55,15 +55,16 @@ func byEnd(a, b *entry) int {
 func (p *pass) reserveFor(head *entry) *reservation {
 	ends := p.byEnd
 	r, done := &reservation{}, 0
+	var back []func()
 	defer func() {
-		for _, e := range ends[:done] {
-			p.c.Take(e.job.Gang, e.placement)
+		for _, b := range back {
+			b()
 		}
 	}()
 	next := 1
 	for done < len(ends) {
 		for ; done < len(ends) && (p.c.FreeGPUs() < head.gpus || next > 0); done++ {
-			p.c.Release(ends[done].job.Gang, ends[done].placement)
+			back = append(back, p.vacate(ends[done]))
 			next--
 		}
 		if pl, ok := p.place(head); ok {
