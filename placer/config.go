@@ -23,6 +23,9 @@ type Config struct {
 	// say nothing.
 	Apps         map[string]pal.AppClass
 	DefaultClass pal.AppClass
+	// Learner gives the classes that were learned for jobs that say nothing; nil
+	// for none.
+	Learner *Learner
 	// RackMeta is the node meta key with a node's rack.
 	RackMeta string
 	// Calibration are the rules for PM scores and variability classes.

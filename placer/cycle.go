@@ -67,10 +67,14 @@ func (p *Placer) viewOptions(now time.Time) nomad.ViewOptions {
 }
 
 func (c Config) viewOptions(prof *profile.Profile, held map[nomad.JobKey][]string) nomad.ViewOptions {
-	return nomad.ViewOptions{
+	o := nomad.ViewOptions{
 		Locality: c.Locality, Profile: prof, RackMeta: c.RackMeta,
 		Apps: c.Apps, DefaultClass: c.DefaultClass, Held: held, Children: c.Children,
 	}
+	if c.Learner != nil {
+		o.Learned = c.Learner.Class
+	}
+	return o
 }
 
 // look brings the view up to date, or builds it anew and tells the line.

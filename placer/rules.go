@@ -27,6 +27,7 @@ type rules struct {
 	DefaultClass pal.AppClass            `json:"default_class"`
 	RackMeta     string                  `json:"rack_meta"`
 	Children     bool                    `json:"children"`
+	Learn        bool                    `json:"learn"`
 }
 
 type queueRules struct {
@@ -42,6 +43,7 @@ func (p *Placer) publishRules(ctx context.Context) error {
 	b, err := json.Marshal(rules{
 		Placement: p.cfg.Placement, Order: q.Order, Locality: p.cfg.Locality, Apps: p.cfg.Apps,
 		DefaultClass: p.cfg.DefaultClass, RackMeta: p.cfg.RackMeta, Children: p.cfg.Children,
+		Learn: p.cfg.Learner != nil,
 		Queue: queueRules{
 			q.Backfill, q.Passing, q.Preempt, q.Migrate, q.FairShare, q.Near, q.Avoid, q.Pass, q.Quantum, p.cfg.RestartCost, q.Tenants,
 		},
@@ -72,5 +74,8 @@ func ReadRules(ctx context.Context, c *nomad.Client) (Config, error) {
 		FairShare: q.FairShare, Near: q.Near, Avoid: q.Avoid, Pass: q.Pass, Quantum: q.Quantum, Tenants: q.Tenants,
 	}
 	cfg.RestartCost = q.RestartCost
+	if r.Learn {
+		cfg.Learner = Recall(ctx, c)
+	}
 	return cfg, nil
 }

@@ -148,3 +148,13 @@ func TestLearnRefusesOneGroup(t *testing.T) {
 		t.Errorf("%+v, %v", g, err)
 	}
 }
+
+func TestJudge(t *testing.T) {
+	job := features(0.8, 0.95, 0.85, 0.2)
+	if v, by, ok := Judge(history(true), job); !ok || by != "groups of 30 jobs" || v.Class != pal.ClassA {
+		t.Errorf("with a history: %+v by %s, %v", v, by, ok)
+	}
+	if v, by, ok := Judge(history(true)[:5], job); !ok || by != "thresholds" || v.Class != pal.ClassA {
+		t.Errorf("without: %+v by %s, %v", v, by, ok)
+	}
+}

@@ -177,3 +177,15 @@ func (g Groups) Judge(f Features) (v Verdict, ok bool) {
 	}
 	return Verdict{Class: class, Reason: what + ": nearest to the jobs of class " + string(class), Sure: d < second/4}, true
 }
+
+// Judge puts a job to the groups of the history where it forms any, else to the
+// thresholds; by says which.
+func Judge(history []Features, f Features) (v Verdict, by string, ok bool) {
+	if g, err := Learn(history); err == nil {
+		if v, ok := g.Judge(f); ok {
+			return v, fmt.Sprintf("groups of %d jobs", len(history)), true
+		}
+	}
+	v, ok = ByThresholds(f)
+	return v, "thresholds", ok
+}

@@ -104,6 +104,18 @@ func (a *Agent) serve(ctx context.Context, file File) error {
 		return err
 	}
 	lead := func(ctx context.Context) error {
+		ctx, cancel := context.WithCancel(ctx)
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		defer cancel()
+		if file.Learn != nil {
+			every, err := file.Learn.period()
+			if err != nil {
+				return err
+			}
+			rules.Learner = placer.NewLearner(client, every, a.log.Named("learn"))
+			wg.Go(func() { rules.Learner.Run(ctx) })
+		}
 		p, err := placer.New(client, rules, a.log, a.hooks)
 		if err != nil {
 			return fmt.Errorf("starting the placer: %w", err)

@@ -35,10 +35,28 @@ type File struct {
 	Tenants      []Tenant     `hcl:"tenant,block"`
 	Apps         []App        `hcl:"app,block"`
 	Calibration  *Calibration `hcl:"calibration,block"`
+	Learn        *Learn       `hcl:"learn,block"`
 	Nomad        *Nomad       `hcl:"nomad,block"`
 	HTTP         *HTTP        `hcl:"http,block"`
 	HA           *HA          `hcl:"high_availability,block"`
 	Admission    *Admission   `hcl:"admission,block"`
+}
+
+// Learn switches on the learning of application classes, by job name, for jobs
+// that say none.
+type Learn struct {
+	Every string `hcl:"every,optional"` // between readings of a job's GPUs, default 15s
+}
+
+// period is the time between readings.
+func (l *Learn) period() (time.Duration, error) {
+	d := 15 * time.Second
+	if l != nil {
+		if err := duration("learn: every", l.Every, &d); err != nil {
+			return d, err
+		}
+	}
+	return d, nil
 }
 
 // Locality are locality penalties: slowdown factors of a gang that is spread
@@ -246,6 +264,9 @@ func (f File) Rules() (placer.Config, error) {
 		c.Queue.Tenants[t.Namespace] = queue.Tenant{GPUs: t.GPUs, Weight: t.Weight}
 	}
 	f.Calibration.apply(&c.Calibration)
+	if _, err := f.Learn.period(); err != nil {
+		return c, err
+	}
 	c.Children = f.Nomad != nil && f.Nomad.RPCAddress != ""
 	if err := c.Validate(); err != nil {
 		return c, err

@@ -45,7 +45,7 @@ func (v *View) Request(job *api.Job) (Request, error) {
 	if r.Hints, err = rewrite.ParseHints(job); err != nil {
 		return r, err
 	}
-	class, err := v.classOf(r.Hints)
+	class, err := v.classOf(job, r.Hints)
 	if err != nil {
 		return r, err
 	}
@@ -114,7 +114,7 @@ func servable(job *api.Job) error {
 	return nil
 }
 
-func (v *View) classOf(h rewrite.Hints) (pal.AppClass, error) {
+func (v *View) classOf(job *api.Job, h rewrite.Hints) (pal.AppClass, error) {
 	if h.Class != "" {
 		return h.Class, nil
 	}
@@ -124,6 +124,11 @@ func (v *View) classOf(h rewrite.Hints) (pal.AppClass, error) {
 		}
 		known := slices.Sorted(maps.Keys(v.opts.Apps))
 		return "", fmt.Errorf("meta pal_app = %q: no such application is configured (known: %s); say pal_class instead", h.App, strings.Join(known, ", "))
+	}
+	if v.opts.Learned != nil {
+		if c, ok := v.opts.Learned(job); ok {
+			return c, nil
+		}
 	}
 	return v.opts.DefaultClass, nil
 }

@@ -180,6 +180,15 @@ func (c *Client) ReadClasses(ctx context.Context) ([]Classified, error) {
 	return out, errors.Join(bad...)
 }
 
+// History is what jobs are judged by.
+func History(known []Classified) []classify.Features {
+	out := make([]classify.Features, len(known))
+	for i, k := range known {
+		out[i] = k.Features
+	}
+	return out
+}
+
 func parseClassified(items map[string]string) (Classified, error) {
 	class, err := pal.ParseAppClass(items["class"])
 	if err != nil {

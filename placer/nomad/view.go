@@ -31,6 +31,9 @@ type ViewOptions struct {
 	// say nothing.
 	Apps         map[string]pal.AppClass
 	DefaultClass pal.AppClass
+	// Learned gives the class that was learned for jobs that say nothing; nil:
+	// nothing is.
+	Learned func(*api.Job) (pal.AppClass, bool)
 	// Children: dispatched and periodic jobs can be registered.
 	Children bool
 	// Held are GPUs that a decision under way has given out, by job.

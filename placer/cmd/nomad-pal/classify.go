@@ -98,18 +98,9 @@ func (c *classifyCommand) judge(client *nomad.Client, f classify.Features, out *
 	if err != nil {
 		fmt.Fprintf(c.io.err, "The history of classified jobs is not, or not fully, used: %v\n", err)
 	}
-	var history []classify.Features
-	for _, k := range known {
-		history = append(history, k.Features)
-	}
-	if groups, err := classify.Learn(history); err == nil {
-		if v, ok := groups.Judge(f); ok {
-			out.JudgedBy = fmt.Sprintf("groups of %d jobs", len(history))
-			return v, true
-		}
-	}
-	out.JudgedBy = "thresholds"
-	return classify.ByThresholds(f)
+	v, by, ok := classify.Judge(nomad.History(known), f)
+	out.JudgedBy = by
+	return v, ok
 }
 
 // watch takes readings until the time is up, each of the plugin's once, and none

@@ -1,0 +1,223 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/classify"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+const (
+	// surveyEvery is the number of readings after which the learner looks for
+	// jobs anew.
+	surveyEvery = 20
+	// learnFrom is the number of readings of working GPUs that a class is
+	// learned from.
+	learnFrom = 40
+	// learnSkip is the number of a job's first readings that do not count: jobs
+	// read their data first.
+	learnSkip = 10
+	// learnAtOnce bounds the jobs that are watched at a time, and with them the
+	// calls to clients.
+	learnAtOnce = 20
+)
+
+// Learner watches running jobs that say no application class and remembers, by
+// job name, the class that their GPUs' statistics show, for their next runs.
+// Dispatched and periodic jobs count under their parent's name.
+type Learner struct {
+	nomad *nomad.Client
+	log   hclog.Logger
+	every time.Duration
+
+	mu      sync.Mutex
+	classes map[nomad.JobKey]pal.AppClass
+}
+
+// NewLearner makes a learner that takes a reading in each period.
+func NewLearner(c *nomad.Client, every time.Duration, log hclog.Logger) *Learner {
+	return &Learner{nomad: c, log: log, every: every, classes: map[nomad.JobKey]pal.AppClass{}}
+}
+
+// Recall is a learner that knows what is remembered, for one look. What cannot
+// be read is not known to it.
+func Recall(ctx context.Context, c *nomad.Client) *Learner {
+	l := NewLearner(c, time.Minute, hclog.NewNullLogger())
+	l.recall(ctx)
+	return l
+}
+
+// Class is what is remembered of a job's name.
+func (l *Learner) Class(job *api.Job) (pal.AppClass, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c, ok := l.classes[nameOf(job)]
+	return c, ok
+}
+
+// nameOf is the name under which a job's class is remembered.
+func nameOf(job *api.Job) nomad.JobKey {
+	k := nomad.KeyOf(job)
+	if nomad.Child(job) {
+		k.ID = *job.ParentID
+	}
+	return k
+}
+
+// Run learns until ctx ends. What fails is logged and tried again.
+func (l *Learner) Run(ctx context.Context) {
+	l.recall(ctx)
+	watched := map[nomad.JobKey]*study{}
+	tick := time.NewTicker(l.every)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		if n%surveyEvery == 0 {
+			if err := l.survey(ctx, watched); err != nil && ctx.Err() == nil {
+				l.log.Warn("jobs cannot be watched for their application class", "error", err)
+			}
+		}
+		for _, k := range slices.SortedFunc(maps.Keys(watched), nomad.JobKey.Compare) {
+			l.read(ctx, k, watched[k])
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// recall reads what was remembered before.
+func (l *Learner) recall(ctx context.Context) {
+	known, err := l.nomad.ReadClasses(ctx)
+	if err != nil {
+		l.log.Warn("remembered application classes cannot all be read", "error", err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, k := range known {
+		l.classes[k.Job] = k.Verdict.Class
+	}
+}
+
+// study is a job that is being watched.
+type study struct {
+	gpus     map[string][]string // by node
+	seen     map[string]time.Time
+	rounds   int
+	readings []classify.Reading
+	done     bool // its class was learned from this run
+}
+
+// survey brings the watched jobs up to date: those that run, complete, and say
+// no class.
+func (l *Learner) survey(ctx context.Context, watched map[nomad.JobKey]*study) error {
+	state, err := l.nomad.Resync(ctx, nil)
+	if err != nil {
+		return err
+	}
+	running := map[nomad.JobKey]map[string][]string{}
+	for _, k := range state.SortedJobs() {
+		job := state.Jobs[k]
+		h, err := rewrite.ParseHints(job)
+		if err != nil || h.Class != "" || h.App != "" || StandingOf(state, job).Phase != Running {
+			continue
+		}
+		gpus := map[string][]string{}
+		for _, a := range state.AllocsOf(k) {
+			if a.Client == api.AllocClientStatusRunning {
+				gpus[a.Node] = append(gpus[a.Node], a.GPUs...)
+			}
+		}
+		running[nameOf(job)] = gpus
+	}
+	for k := range watched {
+		if running[k] == nil {
+			delete(watched, k)
+		}
+	}
+	active := 0
+	for _, s := range watched {
+		if !s.done {
+			active++
+		}
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(running), nomad.JobKey.Compare) {
+		s := watched[k]
+		if s == nil && active >= learnAtOnce {
+			continue
+		}
+		if s == nil {
+			s = &study{seen: map[string]time.Time{}}
+			watched[k] = s
+			active++
+		}
+		s.gpus = running[k]
+	}
+	return nil
+}
+
+// read takes one reading of a job, and its class where that makes enough.
+func (l *Learner) read(ctx context.Context, k nomad.JobKey, s *study) {
+	if s.done {
+		return
+	}
+	s.rounds++
+	for _, node := range slices.Sorted(maps.Keys(s.gpus)) {
+		rs, err := l.nomad.GPUReadings(ctx, node, s.gpus[node])
+		if err != nil {
+			l.log.Debug("statistics cannot be read", "node", node, "error", err)
+			continue
+		}
+		for _, r := range rs {
+			if r.At.Equal(s.seen[r.GPU]) {
+				continue
+			}
+			s.seen[r.GPU] = r.At
+			if s.rounds > learnSkip {
+				s.readings = append(s.readings, r.Reading)
+			}
+		}
+	}
+	f := classify.Summarise(s.readings)
+	if f.Readings < learnFrom {
+		return
+	}
+	s.done, s.readings = true, nil
+	l.conclude(ctx, k, f)
+}
+
+// conclude remembers a job's class.
+func (l *Learner) conclude(ctx context.Context, k nomad.JobKey, f classify.Features) {
+	known, err := l.nomad.ReadClasses(ctx)
+	if err != nil {
+		l.log.Debug("the history is not, or not fully, used", "error", err)
+	}
+	v, _, ok := classify.Judge(nomad.History(known), f)
+	if !ok {
+		l.log.Debug("application class not learned", "job", k.ID, "namespace", k.Namespace, "reason", v.Reason)
+		return
+	}
+	if err := l.nomad.WriteClass(ctx, nomad.Classified{Job: k, Verdict: v, Features: f}); err != nil {
+		l.log.Warn("a learned application class cannot be remembered", "job", k.ID, "namespace", k.Namespace, "error", err)
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.classes[k] != v.Class {
+		l.log.Info("application class learned", "job", k.ID, "namespace", k.Namespace, "app_class", v.Class, "reason", v.Reason)
+	}
+	l.classes[k] = v.Class
+}
