@@ -56,7 +56,9 @@ type Standing struct {
 	Members []*nomad.Alloc // live and to go on
 	// Want and Have are members that the groups with GPUs want, and have or had.
 	Want, Have int
-	// Astray is set where a member runs on a GPU that its pins do not name.
+	// Astray is set where a member runs on a GPU that its pins do not name, or on
+	// fewer than it asked for (Nomad before 1.11.1 does that,
+	// hashicorp/nomad#18364).
 	Astray bool
 }
 
@@ -65,7 +67,7 @@ func StandingOf(s *nomad.State, job *api.Job) Standing {
 	st := Standing{Key: nomad.KeyOf(job), Job: job}
 	pins, pinned := rewrite.Pinned(job)
 	st.Pins = pins
-	byGroup := map[string]int{}
+	byGroup, wanted := map[string]int{}, wantedGPUs(job)
 	for _, a := range s.AllocsOf(st.Key) {
 		if a.Member() {
 			st.Members = append(st.Members, a)
@@ -74,7 +76,7 @@ func StandingOf(s *nomad.State, job *api.Job) Standing {
 			byGroup[a.Group]++
 		}
 		if gp, ok := pins.Of(a.Group); ok && a.Member() && pins.Mode == rewrite.ModeGPU {
-			st.Astray = st.Astray || slices.ContainsFunc(a.GPUs, func(id string) bool { return !slices.Contains(gp.GPUs, id) })
+			st.Astray = st.Astray || len(a.GPUs) != wanted[a.Group] || slices.ContainsFunc(a.GPUs, func(id string) bool { return !slices.Contains(gp.GPUs, id) })
 		}
 	}
 	for _, g := range job.TaskGroups {
@@ -85,6 +87,23 @@ func StandingOf(s *nomad.State, job *api.Job) Standing {
 	}
 	st.Phase = st.phase(pinned, rewrite.Gated(job))
 	return st
+}
+
+// wantedGPUs are the GPUs of one member of each group.
+func wantedGPUs(job *api.Job) map[string]int {
+	n := map[string]int{}
+	for _, g := range job.TaskGroups {
+		for _, t := range g.Tasks {
+			for _, r := range rewrite.GPURequests(t) {
+				if r.Count == nil {
+					n[*g.Name]++
+				} else {
+					n[*g.Name] += int(*r.Count)
+				}
+			}
+		}
+	}
+	return n
 }
 
 func (st *Standing) phase(pinned, gated bool) Phase {

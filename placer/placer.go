@@ -74,7 +74,6 @@ type tracked struct {
 	failures int
 	retryAt  time.Time
 	lastFail string
-	wait     string // why it waits, as of the last cycle
 }
 
 // New makes a placer. Logs go to log.

@@ -95,7 +95,7 @@ func (p *Placer) replaceWhole(ctx context.Context, t *tracked) error {
 	d := pal.Explain(v.Cluster, r.Gang, p.cfg.policy())
 	pl, ok := pal.Place(v.Cluster, r.Gang, p.cfg.policy())
 	if !ok {
-		t.wait = "the new size does not fit, the old gang runs on: " + d.Reason
+		t.lastFail = "the new size does not fit, the old gang runs on: " + d.Reason
 		return nil
 	}
 	job, err := rewrite.Pin(t.Job, v.Pins(r, pl))

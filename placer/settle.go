@@ -276,8 +276,7 @@ func refusal(e *api.Evaluation) string {
 // confirm records once that all members run where they should.
 func (p *Placer) confirm(ctx context.Context, t *tracked, now time.Time) error {
 	if t.Astray {
-		t.wait = "runs on GPUs that its pins do not name"
-		return nil
+		return p.gather(ctx, t, now)
 	}
 	r := t.record
 	if r == nil || (!r.Confirmed.IsZero() && r.JobModifyIndex == *t.Job.JobModifyIndex) {
@@ -289,6 +288,17 @@ func (p *Placer) confirm(ctx context.Context, t *tracked, now time.Time) error {
 	r.Confirmed, r.JobModifyIndex = now, *t.Job.JobModifyIndex
 	t.failures, t.lastFail = 0, ""
 	return p.write(ctx, t)
+}
+
+// gather takes a gang back that runs on other GPUs than it was given, once that
+// has lasted.
+func (p *Placer) gather(ctx context.Context, t *tracked, now time.Time) error {
+	if now.Sub(time.Unix(0, *t.Job.SubmitTime)) < p.cfg.Grace || now.Before(t.retryAt) {
+		return nil
+	}
+	t.fail(now, "Nomad gave it other GPUs than it was pinned to, or fewer (before 1.11.1: hashicorp/nomad#18364)")
+	p.log.Warn("gang is astray, taking it back", "job", t.Key.ID, "namespace", t.Key.Namespace)
+	return p.takeBack(ctx, t)
 }
 
 // reconstruct makes a record for a gang whose placer died before it wrote one.
