@@ -33,6 +33,11 @@ func TestPlacerLife(t *testing.T) {
 		{"fails by a GPU's fault", "", testGPUFailure},
 		{"all of it fails by a GPU's fault", "", testGPUFailureOfAll},
 		{"moved to better GPUs", "queue {\n  migrate = true\n  near = false\n  restart_cost = \"1s\"\n}\n", testMoved},
+		{"quota of a namespace", "tenant \"default\" {\n  gpus = 4\n}\n", testQuota},
+		{"two GPU tasks in a group", "", testTwoTasks},
+		{"hard locality", "locality {\n  node = 1\n  rack = 1.3\n  cluster = 1.7\n}\n", testLocality},
+		{"all released", "", testReleaseAll},
+		{"system job", "", testSystem},
 		{"service", "", testService},
 		{"taken by a job without a gate", "", testBypass},
 		{"GPU sick before the start", "", testSick},
@@ -519,4 +524,96 @@ func (b *bed) forget(path string) {
 	if _, err := b.API().Variables().Delete(path, nil); err != nil {
 		b.t.Fatal(err)
 	}
+}
+
+// A namespace with a quota runs no more GPUs than that at a time.
+func testQuota(t *testing.T, b *bed) {
+	b.run(gang("within", 1, 4).hcl())
+	b.untilGPUs("within", 4)
+	b.run(gang("beyond", 1, 1).hcl())
+	b.until("the quota is the reason", func() string {
+		if e := b.explain("beyond"); e.Phase != "waiting" || !strings.Contains(e.Reason, "quota") {
+			return e.Phase + ": " + e.Reason
+		}
+		return ""
+	})
+	b.holds("it waits", func() string { return strings.Join(b.gpusOf("beyond"), " ") })
+	b.purge("within")
+	b.untilGPUs("beyond", 1)
+	b.purge("beyond")
+}
+
+// Two GPU tasks in a group, next to one without, in every member.
+func testTwoTasks(t *testing.T, b *bed) {
+	j := gang("pair", 2, 1)
+	hcl := j.hcl()
+	second := strings.Replace(hcl[strings.Index(hcl, `task "main"`):strings.LastIndex(hcl, "  }\n}")], `"main"`, `"second"`, 1)
+	b.run(hcl[:strings.LastIndex(hcl, "  }\n}")] + second + "  }\n}\n")
+	got := b.untilGPUs("pair", 4)
+	same(t, "explained", got, b.explained("pair"))
+	same(t, "each GPU once", 4, len(slices.Compact(slices.Clone(got))))
+	b.purge("pair")
+}
+
+// pal_locality is a hard limit: six members do not fit a node of four GPUs, and
+// never will.
+func testLocality(t *testing.T, b *bed) {
+	j := gang("close", 6, 1)
+	j.meta = `pal_locality = "node"`
+	b.run(j.hcl())
+	b.until("it waits and says why", func() string {
+		if e := b.explain("close"); e.Phase != "waiting" || !strings.Contains(e.Reason, "node") {
+			return e.Phase + ": " + e.Reason
+		}
+		return ""
+	})
+	b.holds("it holds nothing", func() string { return strings.Join(b.gpusOf("close"), " ") })
+	b.purge("close")
+	j = gang("rack", 8, 1) // a rack has two nodes
+	j.meta = `pal_locality = "rack"`
+	b.run(j.hcl())
+	got := b.untilGPUs("rack", 8)
+	racks := map[bool]bool{}
+	for _, id := range got {
+		racks[id[4] < '2'] = true
+	}
+	same(t, "racks", 1, len(racks))
+	b.purge("rack")
+}
+
+// All that carries our constraints is given back at once, and runs on.
+func testReleaseAll(t *testing.T, b *bed) {
+	b.run(gang("placed", 1, 2).hcl())
+	b.untilGPUs("placed", 2)
+	b.run(gang("held", 5, 4).hcl()) // larger than the cluster
+	b.stopAgent()
+	if out, code := b.pal("release", "-all", "-gate-only"); code != 0 || !strings.Contains(out, "held") || strings.Contains(out, "placed") {
+		t.Errorf("release -all -gate-only: exit code %d: %s", code, out)
+	}
+	if out, code := b.pal("release", "-all"); code != 0 || !strings.Contains(out, "placed") {
+		t.Errorf("release -all: exit code %d: %s", code, out)
+	}
+	if out, _ := b.pal("release", "-all"); !strings.Contains(out, "Nothing to release") {
+		t.Errorf("released twice: %s", out)
+	}
+	b.untilRunning("placed", 1)
+	b.purge("placed", "held")
+}
+
+// A system job has nothing to choose; the placer says so and leaves it gated.
+func testSystem(t *testing.T, b *bed) {
+	j := gang("everywhere", 1, 1)
+	j.kind = "system"
+	job := b.parse(j.hcl())
+	job.Constraints = append(job.Constraints, &api.Constraint{LTarget: "${meta.pal_gate}", RTarget: "open", Operand: "="})
+	if _, _, err := b.API().Jobs().Register(job, nil); err != nil {
+		t.Fatal(err)
+	}
+	b.until("it says why", func() string {
+		if e := b.explain("everywhere"); !strings.Contains(e.Reason, "nothing to choose") {
+			return e.Reason
+		}
+		return ""
+	})
+	b.purge("everywhere")
 }
