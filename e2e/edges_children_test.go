@@ -5,6 +5,7 @@ package e2e_test
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -27,6 +28,7 @@ func TestChildren(t *testing.T) {
 			}{
 				{"dispatched", testDispatched},
 				{"dispatched with a payload", testPayload},
+				{"dispatched with a volume", testChildDryRun},
 				{"periodic", testPeriodic},
 				{"payload required", testPayloadRequired},
 				{"no RPC address", testNoRPC},
@@ -130,6 +132,33 @@ func testPayload(t *testing.T, b *bed) {
 	other := b.dispatch("withpay", nil)
 	b.untilGPUs(other, 2)
 	b.purge(child, other, "withpay")
+}
+
+// What only Nomad knows, here a volume that no node has, is asked by a dry run
+// of the child, as a child, before it is written.
+func testChildDryRun(t *testing.T, b *bed) {
+	j := parameterized("volume", "optional")
+	j.groups[0].extra = `
+    volume "data" {
+      type   = "host"
+      source = "nowhere"
+    }`
+	b.run(j.hcl())
+	child := b.dispatch("volume", nil)
+	b.until("the dry run refuses", func() string {
+		text, err := os.ReadFile(b.log)
+		if err != nil {
+			return err.Error()
+		}
+		if !strings.Contains(string(text), "nomad's dry run refuses group") {
+			return "no refusal in the agent's log yet"
+		}
+		return ""
+	})
+	if job := b.info(child); *job.Version != 0 || len(b.gpusOf(child)) > 0 {
+		t.Errorf("written all the same: version %d, GPUs %v", *job.Version, b.gpusOf(child))
+	}
+	b.purge(child, "volume")
 }
 
 func testPeriodic(t *testing.T, b *bed) {

@@ -36,7 +36,7 @@ func (n *Nomad) serveChildren(c *nomad.Client) error {
 	if s.TLS, err = rpcTLS(cfg); err != nil {
 		return err
 	}
-	c.ServeChildren(s.Register)
+	c.ServeChildren(nomad.Children{Register: s.Register, Plan: s.Plan})
 	return nil
 }
 

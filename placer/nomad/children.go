@@ -29,20 +29,25 @@ func hasPayload(job *api.Job) bool {
 	return len(job.Payload) > 1 || len(job.Payload) == 1 && job.Payload[0] != 0
 }
 
-// Children registers a dispatched or periodic job that was read with the given
-// index and returns the new one.
-type Children func(ctx context.Context, job *api.Job, index uint64) (uint64, error)
+// Children is a way to write dispatched and periodic jobs.
+type Children struct {
+	// Register registers a job that was read with the given index and returns
+	// the new one.
+	Register func(ctx context.Context, job *api.Job, index uint64) (uint64, error)
+	// Plan is a dry run of a job.
+	Plan func(ctx context.Context, job *api.Job) (*api.JobPlanResponse, error)
+}
 
-// ServeChildren makes the client register children through f. Call it before
-// the client is used.
-func (c *Client) ServeChildren(f Children) { c.children = f }
+// ServeChildren makes the client write children that way. Call it before the
+// client is used.
+func (c *Client) ServeChildren(way Children) { c.children = &way }
 
 // registerChild registers a job that Nomad's HTTP API does not update.
 func (c *Client) registerChild(ctx context.Context, job *api.Job, index uint64) (*api.JobRegisterResponse, error) {
 	if c.children == nil {
 		return nil, ErrNoRPC
 	}
-	at, err := c.children(ctx, job, index)
+	at, err := c.children.Register(ctx, job, index)
 	if err != nil {
 		return nil, err
 	}

@@ -54,12 +54,22 @@ func TestRegisterChild(t *testing.T) {
 	if _, err := c.Register(t.Context(), child(nil), 7); !errors.Is(err, ErrNoRPC) {
 		t.Errorf("without an RPC address: %v", err)
 	}
-	c.ServeChildren(func(_ context.Context, job *api.Job, index uint64) (uint64, error) {
-		if *job.ID != "train/dispatch-1" || index != 7 {
-			t.Errorf("job %q at %d", *job.ID, index)
-		}
-		return 8, nil
+	planned := false
+	c.ServeChildren(Children{
+		Register: func(_ context.Context, job *api.Job, index uint64) (uint64, error) {
+			if *job.ID != "train/dispatch-1" || index != 7 {
+				t.Errorf("job %q at %d", *job.ID, index)
+			}
+			return 8, nil
+		},
+		Plan: func(context.Context, *api.Job) (*api.JobPlanResponse, error) {
+			planned = true
+			return &api.JobPlanResponse{}, nil
+		},
 	})
+	if _, err := c.DryRun(t.Context(), child(nil)); err != nil || !planned {
+		t.Errorf("dry run over RPC: %v, %v", planned, err)
+	}
 	if resp, err := c.Register(t.Context(), child(nil), 7); err != nil || resp.JobModifyIndex != 8 {
 		t.Errorf("over RPC: %+v, %v", resp, err)
 	}

@@ -20,8 +20,8 @@ type Client struct {
 	api *api.Client
 	// namespace holds our variables.
 	namespace string
-	// children registers what HTTP cannot; nil: nothing does.
-	children Children
+	// children writes what HTTP cannot; nil: nothing does.
+	children *Children
 }
 
 // NewClient returns a client that keeps its variables in the given namespace
@@ -122,6 +122,9 @@ func (c *Client) StopAlloc(ctx context.Context, k JobKey, id string) error {
 // DryRun asks Nomad's scheduler whether all of the job could be placed, and
 // where not, why.
 func (c *Client) DryRun(ctx context.Context, job *api.Job) (*api.JobPlanResponse, error) {
+	if Child(job) && c.children != nil {
+		return c.children.Plan(ctx, job)
+	}
 	w := (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(ctx)
 	resp, _, err := c.api.Jobs().PlanOpts(job, &api.PlanOptions{Diff: false}, w)
 	if err != nil {

@@ -65,29 +65,38 @@ func (s *Servers) register(ctx context.Context, job *api.Job, index uint64) (uin
 		return 0, err
 	}
 	defer c.Close()
-	common := request{Region: s.region(job), Namespace: *job.Namespace, AuthToken: s.Token}
-	var got struct{ Job map[string]any }
-	if err := c.call(ctx, "Job.GetJob", getJob{JobID: *job.ID, request: common}, &got); err != nil {
-		return 0, err
-	}
-	if got.Job == nil {
-		return 0, nomad.ErrConflict // purged meanwhile
-	}
-	if at, ok := number(got.Job["JobModifyIndex"]); !ok || at != index {
-		return 0, nomad.ErrConflict
-	}
-	if err := dropEmptyPayload(got.Job); err != nil {
-		return 0, err
-	}
-	if err := transfer(got.Job, job); err != nil {
+	full, err := s.rewritten(ctx, c, job, index)
+	if err != nil {
 		return 0, err
 	}
 	var done struct{ JobModifyIndex uint64 }
-	args := registerJob{Job: got.Job, EnforceIndex: true, JobModifyIndex: index, request: common}
+	args := registerJob{Job: full, EnforceIndex: true, JobModifyIndex: index, request: s.common(job)}
 	if err := c.call(ctx, "Job.Register", args, &done); err != nil {
 		return 0, err
 	}
 	return done.JobModifyIndex, nil
+}
+
+// rewritten is the servers' job with our constraints in it.
+func (s *Servers) rewritten(ctx context.Context, c *conn, job *api.Job, index uint64) (map[string]any, error) {
+	var got struct{ Job map[string]any }
+	if err := c.call(ctx, "Job.GetJob", getJob{JobID: *job.ID, request: s.common(job)}, &got); err != nil {
+		return nil, err
+	}
+	if got.Job == nil {
+		return nil, nomad.ErrConflict // purged meanwhile
+	}
+	if at, ok := number(got.Job["JobModifyIndex"]); !ok || at != index {
+		return nil, nomad.ErrConflict
+	}
+	if err := dropEmptyPayload(got.Job); err != nil {
+		return nil, err
+	}
+	return got.Job, transfer(got.Job, job)
+}
+
+func (s *Servers) common(job *api.Job) request {
+	return request{Region: s.region(job), Namespace: *job.Namespace, AuthToken: s.Token}
 }
 
 func (s *Servers) region(job *api.Job) string {

@@ -25,6 +25,7 @@ type server struct {
 	refuse  string // what it answers to registrations
 	token   string // of the last call
 	written map[string]any
+	failed  map[string]refusal // what it answers to plans
 }
 
 // startServer serves connections until the test ends.
@@ -90,6 +91,35 @@ func (m *jobMethods) Register(args *JobArgs, reply *JobReply) error {
 	}
 	m.s.written, reply.JobModifyIndex = args.Job, args.JobModifyIndex+1
 	return nil
+}
+
+// PlanReply is a plan as Nomad answers it, shortened.
+type PlanReply struct{ FailedTGAllocs map[string]refusal }
+
+func (m *jobMethods) Plan(args *JobArgs, reply *PlanReply) error {
+	m.s.written = args.Job
+	reply.FailedTGAllocs = m.s.failed
+	return nil
+}
+
+// A dry run sends the job that would be registered, dispatched as it is.
+func TestPlan(t *testing.T) {
+	s := startServer(t, &server{job: serverJob(t), failed: map[string]refusal{
+		"g": {NodesEvaluated: 2, ConstraintFiltered: map[string]int{"missing host volume": 2}},
+	}})
+	s.job["JobModifyIndex"] = 7
+	job, namespace, index := pinned(), "default", uint64(7)
+	job.Namespace, job.JobModifyIndex = &namespace, &index
+	resp, err := (&Servers{Addresses: []string{s.address}}).Plan(t.Context(), job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := resp.FailedTGAllocs["g"]; m == nil || nomad.Refusal(m) != "missing host volume (2 nodes)" {
+		t.Errorf("refusals %+v", resp.FailedTGAllocs)
+	}
+	if s.written["Dispatched"] != true || s.written["Constraints"] != nil {
+		t.Errorf("planned was %v", s.written)
+	}
 }
 
 func TestRegister(t *testing.T) {
