@@ -25,7 +25,7 @@ func bigCluster(tb testing.TB, n int, busy float64) *Cluster {
 			}
 			g.GPUs = append(g.GPUs, u)
 		}
-		nodes[i] = Node{ID: fmt.Sprint(i), Name: fmt.Sprint(i), Rack: fmt.Sprint(i / 16), Free: Resources{1 << 20, 1 << 20, 1 << 20}, Groups: []DeviceGroup{g}}
+		nodes[i] = Node{ID: fmt.Sprint(i), Name: fmt.Sprint(i), Rack: fmt.Sprint(i / 16), Free: Resources{CPU: 1 << 20, MemoryMB: 1 << 20, DiskMB: 1 << 20}, Groups: []DeviceGroup{g}}
 	}
 	l := TwoTier(1.7)
 	l[TierRack] = [NumClasses]float64{1.2, 1.2, 1.2, 1.2}

@@ -44,14 +44,20 @@ type Resources struct {
 	CPU      int // MHz
 	MemoryMB int
 	DiskMB   int
+	// PerNode is how many members may share a node (Nomad's distinct_hosts: 1);
+	// 0: as many as fit. It means nothing for what a node has free.
+	PerNode int
 }
 
 func (r Resources) minus(o Resources, times int) Resources {
-	return Resources{r.CPU - times*o.CPU, r.MemoryMB - times*o.MemoryMB, r.DiskMB - times*o.DiskMB}
+	return Resources{CPU: r.CPU - times*o.CPU, MemoryMB: r.MemoryMB - times*o.MemoryMB, DiskMB: r.DiskMB - times*o.DiskMB}
 }
 
 // holds is how many times r holds need; limit bounds the answer.
 func (r Resources) holds(need Resources, limit int) int {
+	if need.PerNode > 0 {
+		limit = min(limit, need.PerNode)
+	}
 	for _, d := range [3][2]int{{r.CPU, need.CPU}, {r.MemoryMB, need.MemoryMB}, {r.DiskMB, need.DiskMB}} {
 		if d[1] > 0 {
 			limit = min(limit, max(0, d[0]/d[1]))

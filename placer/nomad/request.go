@@ -65,7 +65,7 @@ func (v *View) Request(job *api.Job) (Request, error) {
 		// its number.
 		r.Gang.Shapes = append(r.Gang.Shapes, pal.Shape{
 			Name: *g.Name, Members: max(0, *g.Count-v.finished(job, *g.Name)), GPUs: a.gpus,
-			Need: needOf(g), Eligible: v.eligible(author, a),
+			Need: needWithin(author, g), Eligible: v.eligible(author, a),
 		})
 	}
 	if asked == 0 {
@@ -193,6 +193,21 @@ func eligibilityKey(job *api.Job, a ask) string {
 	return b.String()
 }
 
+// needWithin is needOf with distinct_hosts taken into account.
+func needWithin(job *api.Job, g *api.TaskGroup) pal.Resources {
+	need := needOf(g)
+	if distinctHosts(job.Constraints) || distinctHosts(g.Constraints) {
+		need.PerNode = 1
+	}
+	return need
+}
+
+func distinctHosts(cs []*api.Constraint) bool {
+	return slices.ContainsFunc(cs, func(c *api.Constraint) bool {
+		return c.Operand == api.ConstraintDistinctHosts && c.RTarget != "false"
+	})
+}
+
 // needOf is what one allocation of the group takes beside GPUs: tasks that run
 // together, or those that run before, whichever is more.
 func needOf(g *api.TaskGroup) pal.Resources {
@@ -224,9 +239,9 @@ func value(i *int) int {
 // modelled says whether the view knows everything that decides where the job
 // may run.
 func modelled(job *api.Job) bool {
-	distinct := func(cs []*api.Constraint) bool {
-		return slices.ContainsFunc(cs, func(c *api.Constraint) bool {
-			return c.Operand == api.ConstraintDistinctHosts || c.Operand == api.ConstraintDistinctProperty
+	distinct := func(cs []*api.Constraint) bool { // distinct_hosts: between groups only by the dry run
+		return distinctHosts(cs) || slices.ContainsFunc(cs, func(c *api.Constraint) bool {
+			return c.Operand == api.ConstraintDistinctProperty
 		})
 	}
 	if distinct(job.Constraints) {

@@ -262,3 +262,28 @@ func TestPinsRoundTrip(t *testing.T) {
 		t.Errorf("read back: %+v, placed: %+v", back, pl)
 	}
 }
+
+// distinct_hosts: one member a node, though all would fit one.
+func TestDistinctHosts(t *testing.T) {
+	s := world(4)
+	for extra, nodes := range map[string]int{"": 1, "constraint {\n  distinct_hosts = true\n}": 3} {
+		v := view(t, s)
+		r, err := v.Request(addJob(t, s, jobspec("j", 3, 1, extra), 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, policy := range []pal.PolicyName{pal.PAL, pal.PMFirst, pal.Packed, pal.Spread} {
+			pl, ok := pal.Place(v.Cluster, r.Gang, pal.Policy{Name: policy})
+			if !ok {
+				t.Fatalf("%s: it does not fit", policy)
+			}
+			want := nodes
+			if policy == pal.Spread {
+				want = 3
+			}
+			if got := pal.Describe(v.Cluster, r.Gang, pl).Nodes; got != want && policy != pal.PMFirst || got < nodes {
+				t.Errorf("%s %q: %d nodes", policy, extra, got)
+			}
+		}
+	}
+}
