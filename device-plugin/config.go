@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/nomad/plugins/shared/hclspec"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
+	"github.com/nomad-pal/nomad-pal/device-plugin/nomad"
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
@@ -32,6 +33,13 @@ type Config struct {
 	Health            HealthConfig
 	Variability       VariabilityConfig
 	Measure           MeasureConfig
+	ProfileFromNomad  *NomadProfileConfig // nil: not asked for, or ProfilePath is given
+}
+
+// NomadProfileConfig says how to read the profile from Nomad Variables.
+type NomadProfileConfig struct {
+	nomad.Options
+	Period time.Duration // default 1m, between two looks
 }
 
 // MeasureConfig says when the plugin measures GPUs by itself.
@@ -107,6 +115,15 @@ type raw struct {
 		AppClasses []string `codec:"app_classes"`
 		Default    string   `codec:"default_app_class"`
 	} `codec:"variability"`
+	ProfileFromNomad *struct {
+		Address    string `codec:"address"`
+		Namespace  string `codec:"namespace"`
+		TokenFile  string `codec:"token_file"`
+		CACert     string `codec:"ca_cert"`
+		ClientCert string `codec:"client_cert"`
+		ClientKey  string `codec:"client_key"`
+		Period     string `codec:"period"`
+	} `codec:"profile_from_nomad"`
 	Measure *struct {
 		Mode        string `codec:"mode"`
 		Interval    string `codec:"interval"`
@@ -158,6 +175,15 @@ func configSchema() *hclspec.Spec {
 		"variability": block("variability", map[string]*hclspec.Spec{
 			"app_classes":       attr("app_classes", "list(string)", `["a", "b", "c", "d"]`),
 			"default_app_class": attr("default_app_class", "string", `"a"`),
+		}),
+		"profile_from_nomad": block("profile_from_nomad", map[string]*hclspec.Spec{
+			"address":     attr("address", "string", `""`),
+			"namespace":   attr("namespace", "string", `""`),
+			"token_file":  attr("token_file", "string", `""`),
+			"ca_cert":     attr("ca_cert", "string", `""`),
+			"client_cert": attr("client_cert", "string", `""`),
+			"client_key":  attr("client_key", "string", `""`),
+			"period":      attr("period", "string", `"1m"`),
 		}),
 		"measure": block("measure", map[string]*hclspec.Spec{
 			"mode":         attr("mode", "string", `"idle"`),
@@ -221,7 +247,7 @@ func decodeConfig(msgpack []byte) (Config, error) {
 
 // blocks adds the nested blocks to c.
 func (r *raw) blocks(c Config) (Config, error) {
-	for _, add := range []func(*Config) error{r.reserve, r.stats, r.health, r.variability, r.measure} {
+	for _, add := range []func(*Config) error{r.reserve, r.stats, r.health, r.variability, r.measure, r.profileFromNomad} {
 		if err := add(&c); err != nil {
 			return Config{}, err
 		}
@@ -283,6 +309,18 @@ func (r *raw) variability(c *Config) error {
 		return fmt.Errorf("config key %q: %w", "variability.default_app_class", err)
 	}
 	return nil
+}
+
+func (r *raw) profileFromNomad(c *Config) error {
+	b := r.ProfileFromNomad
+	if b == nil || c.ProfilePath != "" {
+		return nil
+	}
+	period, err := duration("profile_from_nomad.period", b.Period, time.Minute, time.Second)
+	c.ProfileFromNomad = &NomadProfileConfig{Period: period, Options: nomad.Options{
+		Address: b.Address, Namespace: b.Namespace, TokenFile: b.TokenFile, CACert: b.CACert, ClientCert: b.ClientCert, ClientKey: b.ClientKey,
+	}}
+	return err
 }
 
 func (r *raw) measure(c *Config) error {

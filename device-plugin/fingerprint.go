@@ -13,6 +13,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
 const (
@@ -44,7 +45,7 @@ func (p *Plugin) Fingerprint(ctx context.Context) (<-chan *device.FingerprintRes
 	s := &stream{
 		p: p, backend: p.backend, scans: p.scans, cfg: p.cfg,
 		out: make(chan *device.FingerprintResponse), events: make(chan gpu.Event),
-		opened: time.Now(),
+		profiles: make(chan *profile.Profile), opened: time.Now(),
 	}
 	if p.measures != nil && p.running != p.measures { // by one stream only
 		p.running, s.measures, s.changed = p.measures, p.measures, p.measures.Changed()
@@ -66,6 +67,7 @@ type stream struct {
 	// is a new result.
 	measures *measure.Scheduler
 	changed  <-chan struct{}
+	profiles chan *profile.Profile // from Nomad
 
 	pending <-chan scanResult // of the scan that runs, nil for none
 	again   bool              // something happened since it began
@@ -84,6 +86,9 @@ func (s *stream) run(ctx context.Context) {
 	helpers.Go(func() { s.backend.Events(ctx, s.events) })
 	if s.measures != nil {
 		helpers.Go(func() { s.measures.Run(ctx) })
+	}
+	if s.cfg.ProfileFromNomad != nil {
+		helpers.Go(func() { s.followNomad(ctx) })
 	}
 	s.loop(ctx)
 	close(s.out)
@@ -118,6 +123,9 @@ func (s *stream) loop(ctx context.Context) {
 			s.publish(ctx)
 		case <-s.changed:
 			s.scan()
+		case p := <-s.profiles:
+			s.adopt(p)
+			s.publish(ctx)
 		case <-first.C:
 			s.publish(ctx)
 		case <-look.C:

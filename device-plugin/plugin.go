@@ -157,6 +157,11 @@ func (p *Plugin) ready() error {
 	if _, problem := p.profile.refresh(); problem != "" {
 		p.log.Warn("no usable profile", "error", problem)
 	}
+	if p.cfg.ProfileFromNomad != nil {
+		if p.profile.current, err = p.store.loadCopy(); err != nil {
+			p.log.Warn("stored profile is lost", "error", err)
+		}
+	}
 	p.measures = p.scheduler()
 	return nil
 }

@@ -62,15 +62,20 @@ func (s *store) save(latches map[string][]latch) error {
 	if s.dir == "" {
 		return nil
 	}
-	if err := os.MkdirAll(s.dir, 0o755); err != nil {
-		return fmt.Errorf("writing state: %w", err)
-	}
 	data, err := json.MarshalIndent(stored{storeVersion, latches}, "", "  ")
 	if err != nil {
 		return fmt.Errorf("writing state: %w", err)
 	}
-	path := filepath.Join(s.dir, storeFile)
-	if err := os.WriteFile(path+".new", append(data, '\n'), 0o644); err != nil {
+	return s.replace(storeFile, append(data, '\n'))
+}
+
+// replace writes a file of the directory in one step.
+func (s *store) replace(name string, data []byte) error {
+	if err := os.MkdirAll(s.dir, 0o755); err != nil {
+		return fmt.Errorf("writing state: %w", err)
+	}
+	path := filepath.Join(s.dir, name)
+	if err := os.WriteFile(path+".new", data, 0o644); err != nil {
 		return fmt.Errorf("writing state: %w", err)
 	}
 	return os.Rename(path+".new", path)

@@ -5,8 +5,6 @@ package deviceplugin
 
 import (
 	"fmt"
-	"os"
-	"time"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -101,53 +99,4 @@ func (r rating) scores(ids []string) []attr.Measurement {
 		}
 	}
 	return out
-}
-
-// profileFile is a profile that is read again when its file changes. A file
-// that is missing, half-written or bad leaves the previous profile in force.
-type profileFile struct {
-	path    string
-	mod     time.Time
-	size    int64
-	current *profile.Profile
-	problem string // last one reported, "" when all is well
-}
-
-// refresh looks at the file. changed says that another profile is in force;
-// problem is a new message for the log, "" for none.
-func (f *profileFile) refresh() (changed bool, problem string) {
-	if f.path == "" {
-		return false, ""
-	}
-	st, err := os.Stat(f.path)
-	if err != nil {
-		f.mod, f.size = time.Time{}, 0
-		return false, f.report(err)
-	}
-	if st.ModTime().Equal(f.mod) && st.Size() == f.size {
-		return false, ""
-	}
-	f.mod, f.size = st.ModTime(), st.Size()
-	data, err := os.ReadFile(f.path)
-	if err != nil {
-		return false, f.report(err)
-	}
-	p, err := profile.Parse(data)
-	if err != nil {
-		return false, f.report(err)
-	}
-	f.problem = ""
-	changed = f.current == nil || string(f.current.Encode()) != string(p.Encode())
-	f.current = p
-	return changed, ""
-}
-
-// report returns the message for err unless it is the one reported last.
-func (f *profileFile) report(err error) string {
-	msg := fmt.Sprintf("config key \"profile\": reading profile %q: %v", f.path, err)
-	if msg == f.problem {
-		return ""
-	}
-	f.problem = msg
-	return msg
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
 // One node through what happens to GPU nodes: its plugin killed, a GPU lost while
@@ -208,24 +209,101 @@ func TestPluginClassConstraintWithoutPlacer(t *testing.T) {
 	stop(t, c, "picky")
 }
 
+// calibrated is a profile whose median is 1.
+const calibrated = `{"format": "nomad-pal/profile/1", "version": 3,
+  "options": {"method": "edges", "edges": [0.99, 1.01, 1.03, 1.06], "hysteresis": 0, "outlier": 1.5, "min_gpus": 8},
+  "groups": [{"model": "NVIDIA H200", "app": "A", "key": "k", "reference": 1, "measured": 64, "spread": 0.1, "values": [0.97, 1, 1.02, 1.045, 1.2]}],
+  "gpus": []}`
+
 // emulatedClient has one GPU per time, and a profile whose median is 1.
 func emulatedClient(t *testing.T, times ...string) cluster.Client {
 	t.Helper()
 	dir := t.TempDir()
-	inventory, profile := filepath.Join(dir, "gpus.hcl"), filepath.Join(dir, "profile.json")
+	inventory, profilePath := filepath.Join(dir, "gpus.hcl"), filepath.Join(dir, "profile.json")
 	var gpus strings.Builder
 	for _, time := range times {
 		fmt.Fprintf(&gpus, "gpu \"GPU-%s\" {\n  key   = \"k\"\n  times = { A = %s }\n}\n", time, time)
 	}
-	const calibrated = `{"format": "nomad-pal/profile/1", "version": 3,
-  "options": {"method": "edges", "edges": [0.99, 1.01, 1.03, 1.06], "hysteresis": 0, "outlier": 1.5, "min_gpus": 8},
-  "groups": [{"model": "NVIDIA H200", "app": "A", "key": "k", "reference": 1, "measured": 64, "spread": 0.1, "values": [0.97, 1, 1.02, 1.045, 1.2]}],
-  "gpus": []}`
-	for path, text := range map[string]string{inventory: gpus.String(), profile: calibrated} {
+	for path, text := range map[string]string{inventory: gpus.String(), profilePath: calibrated} {
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return cluster.Client{Plugins: []cluster.Plugin{{Path: devicePlugin(t), Config: fmt.Sprintf(
-		"backend = \"emulated\"\ninventory = %q\nprofile = %q", inventory, profile)}}}
+		"backend = \"emulated\"\ninventory = %q\nprofile = %q", inventory, profilePath)}}}
+}
+
+// The placer's calibration comes back to the plugin through Nomad Variables, with
+// a token that may read them and nothing else.
+func TestPluginProfileFromNomad(t *testing.T) {
+	t.Parallel()
+	c := clustertest.Start(t, cluster.Options{ACL: true})
+	_, err := c.API().ACLPolicies().Upsert(&api.ACLPolicy{Name: "profile", Rules: `namespace "default" {
+  variables {
+    path "nomad-pal/profile/*" { capabilities = ["list", "read"] }
+  }
+}`}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, _, err := c.API().ACLTokens().Create(&api.ACLToken{Name: "plugin", Type: "client", Policies: []string{"profile"}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	tokenFile, inventory := filepath.Join(dir, "token"), filepath.Join(dir, "gpus.hcl")
+	const gpus = "gpu \"GPU-fast\" {\n  key = \"k\"\n  times = { A = 0.97 }\n}\ngpu \"GPU-slow\" {\n  key = \"k\"\n  times = { A = 1.2 }\n}\n"
+	for path, text := range map[string]string{tokenFile: token.SecretID + "\n", inventory: gpus} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err = c.AddClients(t.Context(), cluster.Client{Plugins: []cluster.Plugin{{Path: devicePlugin(t), Config: fmt.Sprintf(
+		"backend = \"emulated\"\ninventory = %q\nprofile_from_nomad {\n  address = %q\n  token_file = %q\n  period = \"1s\"\n}",
+		inventory, c.Servers()[0].HTTPAddr(), tokenFile)}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := c.Clients()[0].Name
+	untilAttribute(t, c, node, "NVIDIA H200 variability_reference", "node")
+	for _, version := range []int{3, 4} {
+		writeProfile(t, c, version)
+		untilAttribute(t, c, node, "NVIDIA H200 variability_profile_version", fmt.Sprint(version))
+	}
+	untilAttribute(t, c, node, "NVIDIA H200 unique.variability_a_le_1", "GPU-fast")
+	untilAttribute(t, c, node, "NVIDIA H200 unique.variability_a_le_4", "GPU-fast")
+	untilAttribute(t, c, node, "NVIDIA H200 unique.variability_a_le_5", "GPU-fast,GPU-slow")
+}
+
+// writeProfile puts a profile whose median is 1 into Nomad's variables.
+func writeProfile(t *testing.T, c *cluster.Cluster, version int) {
+	t.Helper()
+	p, err := profile.Parse([]byte(strings.Replace(calibrated, `"version": 3`, fmt.Sprintf(`"version": %d`, version), 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shards, err := p.Shards(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range shards {
+		v := &api.Variable{Namespace: "default", Path: fmt.Sprintf("nomad-pal/profile/%04d", i), Items: api.VariableItems(s)}
+		if _, _, err := c.API().Variables().Update(v, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func untilAttribute(t *testing.T, c *cluster.Cluster, node, name, want string) {
+	t.Helper()
+	clustertest.Until(t, pluginPatience, name+" is "+want, func(ctx context.Context) (string, error) {
+		_, attributes, err := gpusOf(ctx, c, node)
+		if err != nil {
+			return "", err
+		}
+		if a := attributes[name]; a == nil || a.String() != want {
+			return fmt.Sprint(a), nil
+		}
+		return "", nil
+	})
 }

@@ -1,0 +1,109 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Package nomad reads the calibrated profile from the Nomad Variables in which
+// the placer's leader keeps it.
+package nomad
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+)
+
+// Prefix is where the profile's shards are.
+const Prefix = "nomad-pal/profile/"
+
+// Options say which Nomad to ask. What is empty comes from Nomad's own
+// environment variables (NOMAD_ADDR, NOMAD_TOKEN, NOMAD_CACERT …), then from
+// its defaults.
+type Options struct {
+	Address   string
+	Namespace string
+	// TokenFile is read before each request, so that tokens can be replaced.
+	TokenFile                     string
+	CACert, ClientCert, ClientKey string // paths
+}
+
+// Source is the profile in Nomad.
+type Source struct {
+	opts Options
+	api  *api.Client
+	seen string // the shards and their indexes when last read
+}
+
+// Open makes a source; it does not connect.
+func Open(o Options) (*Source, error) {
+	cfg := api.DefaultConfig()
+	if o.Address != "" {
+		cfg.Address = o.Address
+	}
+	if o.Namespace != "" {
+		cfg.Namespace = o.Namespace
+	}
+	for from, into := range map[string]*string{o.CACert: &cfg.TLSConfig.CACert, o.ClientCert: &cfg.TLSConfig.ClientCert, o.ClientKey: &cfg.TLSConfig.ClientKey} {
+		if from != "" {
+			*into = from
+		}
+	}
+	client, err := api.NewClient(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to Nomad at %q: %w", cfg.Address, err)
+	}
+	return &Source{opts: o, api: client}, nil
+}
+
+// Read returns the profile if it is another one than the last that was read,
+// nil if it is the same. An error leaves what was read before as it is.
+func (s *Source) Read(ctx context.Context) (*profile.Profile, error) {
+	if err := s.authenticate(); err != nil {
+		return nil, err
+	}
+	// A server that is not the leader may answer: a profile is not urgent.
+	stale := (&api.QueryOptions{AllowStale: true}).WithContext(ctx)
+	list, _, err := s.api.Variables().PrefixList(Prefix, stale)
+	if err != nil {
+		return nil, fmt.Errorf("listing Nomad Variables %q: %w", Prefix, err)
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("there is no profile in Nomad Variables %q, or the token may not list them", Prefix)
+	}
+	seen := ""
+	for _, v := range list {
+		seen += fmt.Sprintf("%s@%d ", v.Path, v.ModifyIndex)
+	}
+	if seen == s.seen {
+		return nil, nil
+	}
+	shards := make([]profile.Shard, 0, len(list))
+	for _, v := range list {
+		full, _, err := s.api.Variables().Read(v.Path, stale)
+		if err != nil {
+			return nil, fmt.Errorf("reading Nomad Variable %q: %w", v.Path, err)
+		}
+		shards = append(shards, profile.Shard(full.Items))
+	}
+	p, err := profile.Join(shards)
+	if err != nil { // perhaps it is being written at this moment
+		return nil, fmt.Errorf("reading Nomad Variables %q: %w", Prefix, err)
+	}
+	s.seen = seen
+	return p, nil
+}
+
+func (s *Source) authenticate() error {
+	if s.opts.TokenFile == "" {
+		return nil
+	}
+	token, err := os.ReadFile(s.opts.TokenFile)
+	if err != nil {
+		return fmt.Errorf("reading the Nomad token: %w", err)
+	}
+	s.api.SetSecretID(strings.TrimSpace(string(token)))
+	return nil
+}

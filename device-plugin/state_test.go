@@ -1,0 +1,85 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package deviceplugin
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/nomad"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+)
+
+// The last profile from Nomad is in force from the first message on, although
+// Nomad cannot be reached.
+func TestProfileFromNomadSurvivesARestart(t *testing.T) {
+	dir := t.TempDir()
+	p, err := profile.Parse([]byte(fmt.Sprintf(someProfile, 5)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := openStore(dir).saveCopy(p); err != nil {
+		t.Fatal(err)
+	}
+	cfg := DefaultConfig()
+	cfg.StateDir = dir
+	cfg.ProfileFromNomad = &NomadProfileConfig{Period: time.Hour, Options: nomad.Options{TokenFile: filepath.Join(dir, "none")}}
+	synctest.Test(t, func(t *testing.T) {
+		plugin, _, log, _ := onStage(2, cfg)
+		ctx, cancel := context.WithCancel(t.Context())
+		c, err := plugin.Fingerprint(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := next(t, c)[0].Attributes[attr.ProfileVersion]; got == nil || *got.Int != 5 {
+			t.Errorf("profile version %v, want 5", got)
+		}
+		synctest.Wait() // Nomad has been asked
+		cancel()
+		for range c {
+		}
+		synctest.Wait()
+		if !strings.Contains(log.String(), "no profile from Nomad, what was known before stays in force") {
+			t.Errorf("log:\n%s", log)
+		}
+	})
+}
+
+// A state file that cannot be read is said, and does not keep the plugin from
+// working.
+func TestBadStateFile(t *testing.T) {
+	for name, text := range map[string]string{"half-written": `{"version": 1, "latch`, "other version": `{"version": 99}`} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, storeFile), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		cfg := DefaultConfig()
+		cfg.StateDir = dir
+		synctest.Test(t, func(t *testing.T) {
+			p, _, log, _ := onStage(1, cfg)
+			ctx, cancel := context.WithCancel(t.Context())
+			c, err := p.Fingerprint(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := next(t, c); len(got) != 1 {
+				t.Errorf("%s: %d groups", name, len(got))
+			}
+			cancel()
+			for range c {
+			}
+			synctest.Wait()
+			if !strings.Contains(log.String(), storeFile) {
+				t.Errorf("%s: the log does not name the file:\n%s", name, log)
+			}
+		})
+	}
+}
