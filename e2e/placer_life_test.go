@@ -36,6 +36,7 @@ func TestPlacerLife(t *testing.T) {
 		{"quota of a namespace", "tenant \"default\" {\n  gpus = 4\n}\n", testQuota},
 		{"two GPU tasks in a group", "", testTwoTasks},
 		{"hard locality", "locality {\n  node = 1\n  rack = 1.3\n  cluster = 1.7\n}\n", testLocality},
+		{"distinct hosts", "", testDistinctHosts},
 		{"all released", "", testReleaseAll},
 		{"system job", "", testSystem},
 		{"service", "", testService},
@@ -579,6 +580,18 @@ func testLocality(t *testing.T, b *bed) {
 	}
 	same(t, "racks", 1, len(racks))
 	b.purge("rack")
+}
+
+func testDistinctHosts(t *testing.T, b *bed) {
+	j := gang("apart", 4, 1)
+	j.groups[0].extra = "constraint {\n  distinct_hosts = true\n}\n"
+	b.run(j.hcl())
+	nodes := map[byte]bool{}
+	for _, id := range b.untilGPUs("apart", 4) {
+		nodes[id[4]] = true
+	}
+	same(t, "nodes", 4, len(nodes))
+	b.purge("apart")
 }
 
 // All that carries our constraints is given back at once, and runs on.
