@@ -22,3 +22,8 @@ sim-bench: ## Speed of the simulator and the queue, against jobs and GPUs; with 
 .PHONY: sim-million
 sim-million: ## A million jobs on 100,000 GPUs (minutes, 2 GB)
 	go test -run xxx -bench 'Jobs/jobs=1000000/' -benchtime 1x -timeout 60m ./bench/sim
+
+.PHONY: sim-nomad
+sim-nomad: ## Nomad's own scheduler against the record that the simulator's model of plain Nomad is checked with
+	cd bench/nomadcheck && go test -count=1 .
+	go test -count=1 -run NomadModel ./bench/sim

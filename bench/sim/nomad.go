@@ -146,9 +146,9 @@ func (e *nomadEngine) unblock(again int) {
 func (e *nomadEngine) evaluate(i int) {
 	j := &e.jobs[i]
 	before := len(j.members)
-	order := e.rand.Perm(e.Cluster.Groups())
+	around := &circle{order: e.rand.Perm(e.Cluster.Groups())}
 	for !e.complete(j) {
-		g := e.bestNode(j, order)
+		g := e.bestNode(j, around)
 		if g < 0 {
 			break
 		}
@@ -178,19 +178,40 @@ func (e *nomadEngine) begin(i int) {
 	e.push(e.now+seconds(e.Jobs[i].WorkS()*j.cost), i, -1)
 }
 
-// bestNode is the better of the first feasible nodes in the evaluation's
-// random order, -1 if there is none.
-func (e *nomadEngine) bestNode(j *nomadJob, order []int) int {
-	best, bestScore, seen := -1, math.Inf(-1), 0
-	for _, g := range order {
-		if _, n := e.Cluster.GroupGPUs(g); e.used[g] == n {
+// circle is an evaluation's random order of nodes. Each allocation goes on
+// where the one before stopped looking (scheduler: StaticIterator).
+type circle struct {
+	order  []int
+	offset int
+}
+
+// nomadSkips is how many nodes with a score of at most 0 are put aside in the
+// hope of better ones (scheduler: LimitIterator).
+const nomadSkips = 3
+
+// bestNode is the best of the first feasible nodes, -1 if there is none. Of
+// equals the first.
+func (e *nomadEngine) bestNode(j *nomadJob, around *circle) int {
+	var looked, skipped []int
+	for n := len(around.order); n > 0 && len(looked) < nomadCandidates; n-- {
+		g := around.order[around.offset%len(around.order)]
+		around.offset++
+		if _, gpus := e.Cluster.GroupGPUs(g); e.used[g] == gpus {
 			continue
 		}
+		if len(skipped) < nomadSkips && e.score(j, g) <= 0 {
+			skipped = append(skipped, g)
+			continue
+		}
+		looked = append(looked, g)
+	}
+	for len(looked) < nomadCandidates && len(skipped) > 0 {
+		looked, skipped = append(looked, skipped[0]), skipped[1:]
+	}
+	best, bestScore := -1, math.Inf(-1)
+	for _, g := range looked {
 		if s := e.score(j, g); s > bestScore {
 			best, bestScore = g, s
-		}
-		if seen++; seen == nomadCandidates {
-			break
 		}
 	}
 	return best

@@ -1,0 +1,84 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package sim
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/nomad-pal/nomad-pal/bench/trace"
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// TestNomadModel compares the model of plain Nomad with what Nomad's scheduler
+// does on small clusters: ../nomadcheck records the file and checks it.
+func TestNomadModel(t *testing.T) {
+	b, err := os.ReadFile("testdata/nomad.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cases []struct {
+		Name   string
+		GPUs   int
+		Busy   []int
+		Count  int
+		Spread bool
+		Placed map[string]float64
+	}
+	if err := json.Unmarshal(b, &cases); err != nil {
+		t.Fatal(err)
+	}
+	if len(cases) == 0 {
+		t.Fatal("no cases")
+	}
+	const runs, tolerance = 2000, 0.08
+	for _, c := range cases {
+		t.Run(c.Name, func(t *testing.T) {
+			got := map[string]float64{}
+			for seed := range uint64(runs) {
+				got[placedByModel(t, c.GPUs, c.Busy, c.Count, c.Spread, seed)] += 1.0 / runs
+			}
+			for k := range c.Placed {
+				got[k] += 0 // what the model never does counts too
+			}
+			for k, v := range got {
+				if math.Abs(v-c.Placed[k]) > tolerance {
+					t.Errorf("%q in %.3f of the runs, Nomad in %.3f", k, v, c.Placed[k])
+				}
+			}
+		})
+	}
+}
+
+func placedByModel(t *testing.T, gpus int, busy []int, count int, spread bool, seed uint64) string {
+	t.Helper()
+	p := Population{Nodes: len(busy), GPUsPerNode: gpus, Scores: make([][pal.NumClasses]pal.PMScore, len(busy)*gpus)}
+	for i := range p.Scores {
+		p.Scores[i] = [pal.NumClasses]pal.PMScore{1, 1, 1, 1}
+	}
+	c, err := p.Cluster(pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &nomadEngine{Nomad: Nomad{Jobs: []trace.Job{job("j", "A", count, 0, 1)}, Cluster: c, Spread: spread},
+		rand: rand.New(rand.NewPCG(seed, 1)), jobs: []nomadJob{{gang: pal.SingleGPUs("j", "A", count)}}, used: make([]int, c.Groups())}
+	for g, n := range busy {
+		first, _ := c.GroupGPUs(g)
+		for u := range n {
+			c.SetTaken(first+u, true)
+			e.used[g]++
+		}
+	}
+	e.evaluate(0)
+	counts := make([]int, len(busy))
+	for _, m := range e.jobs[0].members {
+		counts[m.Group]++
+	}
+	return strings.Trim(fmt.Sprint(counts), "[]")
+}
