@@ -44,15 +44,15 @@ unit: ## Unit, property and golden tests, the fast way
 	go test -shuffle=on $(UNIT)
 
 .PHONY: race
-race: ## The same with the race detector
+race: nomad ## The same with the race detector
 	@echo "unit, property and golden tests with the race detector (a few minutes)"
 	@[ -n "$${PAL_DATA:-}" ] || echo "PAL_DATA is not set: parity with the PAL artifact is not checked"
-	go test -race -shuffle=on -timeout 20m $(UNIT)
+	NOMAD_BIN=$$(cat build/nomad.path) go test -race -shuffle=on -timeout 20m $(UNIT)
 
 .PHONY: rewrites
-rewrites: ## Every kind of rewrite through Nomad's own scheduler, in process
+rewrites: nomad ## Every kind of rewrite through Nomad's own scheduler, in process
 	@echo "rewrites through Nomad's scheduler"
-	cd e2e/scheduler && go test ./...
+	cd e2e/scheduler && go test -tags hashicorpmetrics .
 
 .PHONY: e2e
 e2e: build nomad ## End-to-end tests on real Nomad clusters
