@@ -4,29 +4,39 @@
 package e2e_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
 )
 
-// palCommand is the nomad-pal of make build, or one built here, as a command
-// on the cluster.
+// palBinary is the nomad-pal of make build, or one built here.
+func palBinary(t *testing.T) string {
+	t.Helper()
+	if dir := os.Getenv("E2E_BIN"); dir != "" {
+		return filepath.Join(dir, "nomad-pal")
+	}
+	path := filepath.Join(t.TempDir(), "nomad-pal")
+	if out, err := exec.Command("go", "build", "-o", path, "../placer/cmd/nomad-pal").CombinedOutput(); err != nil {
+		t.Fatalf("building nomad-pal: %v\n%s", err, out)
+	}
+	return path
+}
+
+// palCommand is nomad-pal as a command on the cluster.
 func palCommand(t *testing.T, c *cluster.Cluster) func(args ...string) (out string, code int) {
 	t.Helper()
-	path := filepath.Join(os.Getenv("E2E_BIN"), "nomad-pal")
-	if os.Getenv("E2E_BIN") == "" {
-		path = filepath.Join(t.TempDir(), "nomad-pal")
-		if out, err := exec.Command("go", "build", "-o", path, "../placer/cmd/nomad-pal").CombinedOutput(); err != nil {
-			t.Fatalf("building nomad-pal: %v\n%s", err, out)
-		}
-	}
+	path := palBinary(t)
 	return func(args ...string) (string, int) {
 		t.Helper()
 		cmd := exec.Command(path, args...)
@@ -100,4 +110,103 @@ func TestClassify(t *testing.T) {
 		t.Errorf("the job says %v (%v), want pal_class = C", job.Meta, err)
 	}
 	stop(t, c, "train")
+}
+
+// An agent that may learn remembers what a job that says no class showed, and
+// decides by it when the job comes again.
+func TestAgentLearnsClasses(t *testing.T) {
+	t.Parallel()
+	box := newGPUBox(t, nvmltest.H200(1), "")
+	box.Client.HCL = `telemetry { collection_interval = "500ms" }`
+	c := clustertest.Start(t, cluster.Options{Clients: []cluster.Client{box.Client}})
+	untilGPUs(t, c, c.Clients()[0].Name, "one GPU", count(1))
+	pal := palCommand(t, c)
+	startLearningAgent(t, c)
+	spec := filepath.Join(t.TempDir(), "train.nomad.hcl")
+	if err := os.WriteFile(spec, []byte(`job "train" {
+  type = "batch"
+  group "g" {
+    task "t" {
+      driver = "raw_exec"
+      config {
+        command = "/bin/sleep"
+        args    = ["600"]
+      }
+      resources {
+        device "nvidia/gpu" {}
+      }
+    }
+  }
+}
+`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for k, v := range map[string]string{"utilization": "99", "power_mw": "680000", "gpm.5": "75", "gpm.10": "20"} {
+		box.set("gpu0", k, v)
+	}
+	if out, code := pal("run", "-detach", spec); code != 0 {
+		t.Fatalf("exit code %d\n%s", code, out)
+	}
+	running(t, c, "train")
+	if out, _ := pal("explain", "train"); !strings.Contains(out, "application class B") {
+		t.Errorf("the first time, the default class decides:\n%s", out)
+	}
+	clustertest.Until(t, measurePatience, "the class is remembered", func(ctx context.Context) (string, error) {
+		v, _, err := c.API().Variables().Peek("nomad-pal/classes/default/train", (&api.QueryOptions{}).WithContext(ctx))
+		if err != nil || v == nil {
+			return "nothing yet", err
+		}
+		if v.Items["class"] != "A" {
+			return "", fmt.Errorf("class %q: %s", v.Items["class"], v.Items["reason"])
+		}
+		return "", nil
+	})
+	stop(t, c, "train")
+	clustertest.Until(t, pluginPatience, "the job is gone", func(ctx context.Context) (string, error) {
+		_, _, err := c.API().Jobs().Info("train", (&api.QueryOptions{}).WithContext(ctx))
+		if err == nil {
+			return "still there", nil
+		}
+		return "", nil
+	})
+	// As of nomad job plan, 1 says that something would be placed.
+	if out, code := pal("plan", spec); code != 1 || !strings.Contains(out, "application class A") {
+		t.Errorf("plan: exit code %d\n%s", code, out)
+	}
+	if out, code := pal("run", "-detach", spec); code != 0 {
+		t.Fatalf("exit code %d\n%s", code, out)
+	}
+	running(t, c, "train")
+	if out, _ := pal("explain", "train"); !strings.Contains(out, "application class A") {
+		t.Errorf("the second time, what was learned decides:\n%s", out)
+	}
+	stop(t, c, "train")
+}
+
+// startLearningAgent starts nomad-pal agent with learning on; it ends with the test.
+func startLearningAgent(t *testing.T, c *cluster.Cluster) {
+	t.Helper()
+	dir := t.TempDir()
+	config := filepath.Join(dir, "agent.hcl")
+	if err := os.WriteFile(config, []byte("learn {\n  every = \"500ms\"\n}\nhttp {\n  bind_port = 0\n}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	log, err := os.Create(filepath.Join(dir, "agent.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent := exec.Command(palBinary(t), "agent", "-config", config)
+	agent.Env, agent.Stdout, agent.Stderr = c.Env(), log, log
+	agent.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := agent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = agent.Process.Signal(syscall.SIGTERM)
+		_ = agent.Wait()
+		if text, err := os.ReadFile(log.Name()); t.Failed() && err == nil {
+			t.Logf("log of the agent:\n%s", text)
+		}
+		_ = log.Close()
+	})
 }
