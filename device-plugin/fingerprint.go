@@ -127,6 +127,7 @@ func (s *stream) loop(ctx context.Context) {
 			s.adopt(p)
 			s.publish(ctx)
 		case <-first.C:
+			s.unscanned()
 			s.publish(ctx)
 		case <-look.C:
 			if s.look() {
@@ -161,6 +162,22 @@ func (s *stream) settle(r scanResult) time.Duration {
 		s.again, wait = false, 0
 	}
 	return wait
+}
+
+// unscanned stands in for a first scan that takes too long: the GPUs that were
+// there before are published as not answering.
+func (s *stream) unscanned() {
+	s.p.mu.Lock()
+	defer s.p.mu.Unlock()
+	if s.p.scanned {
+		return
+	}
+	inv, err := s.p.store.loadInventory()
+	if err != nil {
+		s.p.log.Warn("the stored list of GPUs is lost", "error", err)
+	}
+	s.p.view.inv = inv
+	s.p.judge()
 }
 
 // take applies an event at once and has the GPUs scanned.

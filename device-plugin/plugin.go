@@ -212,6 +212,11 @@ func (p *Plugin) observe(now time.Time, r scanResult) {
 		p.warnOnce(w)
 	}
 	inv.Devices = p.unignored(inv.Devices, r.err == nil)
+	if r.err == nil {
+		if err := p.store.saveInventory(inv); err != nil {
+			p.warnOnce("the list of GPUs cannot be stored: " + err.Error())
+		}
+	}
 	p.health.observe(now, inv, min(p.cfg.FingerprintPeriod, time.Minute))
 	p.view.inv = p.withMeasurements(inv)
 	p.judge()

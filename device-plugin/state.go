@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"time"
 
@@ -18,7 +19,10 @@ import (
 
 // store keeps latched faults in state_dir, so that a restart of the plugin does
 // not make a broken GPU healthy. Without a directory it keeps nothing.
-type store struct{ dir string }
+type store struct {
+	dir       string
+	inventory string // as saved last
+}
 
 // stored is the form of the state file.
 type stored struct {
@@ -30,6 +34,9 @@ const (
 	storeVersion = 1
 	storeFile    = "state.json"
 	clearDir     = "clear"
+	// inventoryFile holds the GPUs of the last scan: should the driver hang when
+	// the plugin starts, they are published as unhealthy rather than not at all.
+	inventoryFile = "inventory.json"
 )
 
 func openStore(dir string) *store { return &store{dir: dir} }
@@ -79,6 +86,52 @@ func (s *store) replace(name string, data []byte) error {
 		return fmt.Errorf("writing state: %w", err)
 	}
 	return os.Rename(path+".new", path)
+}
+
+// saveInventory keeps what GPUs there are, without their condition, if that is
+// news.
+func (s *store) saveInventory(inv gpu.Inventory) error {
+	if s.dir == "" {
+		return nil
+	}
+	inv.Warnings, inv.Boot, inv.DriverLoad = nil, "", ""
+	inv.Devices = slices.Clone(inv.Devices)
+	for i := range inv.Devices {
+		d := &inv.Devices[i]
+		d.Signals, d.Key, d.Times = gpu.Signals{}, "", nil
+	}
+	data, err := json.MarshalIndent(inv, "", "  ")
+	if err != nil {
+		return fmt.Errorf("writing state: %w", err)
+	}
+	if string(data) == s.inventory {
+		return nil
+	}
+	s.inventory = string(data)
+	return s.replace(inventoryFile, data)
+}
+
+// loadInventory returns the GPUs that were there last, all as not answering.
+func (s *store) loadInventory() (gpu.Inventory, error) {
+	var inv gpu.Inventory
+	if s.dir == "" {
+		return inv, nil
+	}
+	path := filepath.Join(s.dir, inventoryFile)
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return inv, nil
+	}
+	if err != nil {
+		return inv, fmt.Errorf("reading state: %w", err)
+	}
+	if err := json.Unmarshal(data, &inv); err != nil {
+		return gpu.Inventory{}, fmt.Errorf("reading state %q: %w", path, err)
+	}
+	for i := range inv.Devices {
+		inv.Devices[i].Signals = gpu.Signals{Unanswered: true}
+	}
+	return inv, nil
 }
 
 // cleared returns the ids that the operator asked to clear, sorted, and takes

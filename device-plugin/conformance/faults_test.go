@@ -331,3 +331,29 @@ func TestEventsOfOthersWhileAGPUHangs(t *testing.T) {
 		}
 	}
 }
+
+// With a state directory, a driver that hangs when the plugin starts does not
+// make the GPUs vanish from Nomad.
+func TestHungDriverAtAStartKeepsGPUsListed(t *testing.T) {
+	ours(t)
+	config := fast + fmt.Sprintf("\nstate_dir = %q", t.TempDir())
+	w := start(t, nvmltest.H200(2), config)
+	w.fingerprint().until("two GPUs", listed(2))
+	w.Stop()
+	w.set("sys", "hang", "1")
+	w.launch()
+	if err := w.Configure(config); err != nil {
+		t.Fatal(err)
+	}
+	s := w.fingerprint()
+	if got := s.next(); !reason(nvmltest.UUID(1), "driver-not-answering")(got) || devices(got) != 2 {
+		t.Errorf("got %s, want both GPUs as not answering", describe(got))
+	}
+	if got := attribute(s.last[0], "memory"); got != "int 143771 MiB" {
+		t.Errorf("memory: got %q", got)
+	}
+	w.set("sys", "hang", "")
+	s.until("both GPUs well", func(gs []*device.DeviceGroup) bool {
+		return healthy(nvmltest.UUID(0))(gs) && healthy(nvmltest.UUID(1))(gs)
+	})
+}
