@@ -135,13 +135,16 @@ func (l *Learner) survey(ctx context.Context, watched map[nomad.JobKey]*study) e
 		if err != nil || h.Class != "" || h.App != "" || StandingOf(state, job).Phase != Running {
 			continue
 		}
-		gpus := map[string][]string{}
+		gpus := running[nameOf(job)] // of a parent's other children
+		if gpus == nil {
+			gpus = map[string][]string{}
+			running[nameOf(job)] = gpus
+		}
 		for _, a := range state.AllocsOf(k) {
 			if a.Client == api.AllocClientStatusRunning {
 				gpus[a.Node] = append(gpus[a.Node], a.GPUs...)
 			}
 		}
-		running[nameOf(job)] = gpus
 	}
 	for k := range watched {
 		if running[k] == nil {

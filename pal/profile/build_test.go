@@ -278,19 +278,21 @@ func TestUnmeasuredGPUsAreInTheLastClass(t *testing.T) {
 	}
 }
 
-func TestLookupAppPrefersTheApplicationsOwnTimes(t *testing.T) {
+// An application that was timed itself is a series of its own beside the classes.
+func TestApplicationsOfTheirOwn(t *testing.T) {
 	own := fleet(twenty()...)[:10]
 	for i := range own {
 		own[i].App, own[i].Time = "resnet50", float64(100+i)
 	}
 	p := mustBuild(t, append(fleet(twenty()...), own...), DefaultOptions(), nil)
-	if e, ok := p.LookupApp("GPU-00", "resnet50", pal.ClassA); !ok || e.App != "resnet50" || e.Time != 100 {
+	if e, ok := p.Lookup("GPU-00", "resnet50"); !ok || e.App != "resnet50" || e.Time != 100 {
 		t.Errorf("timed application: %+v, %v", e, ok)
 	}
-	for gpu, name := range map[string]string{"GPU-15": "resnet50", "GPU-00": "bert"} {
-		if e, ok := p.LookupApp(gpu, name, pal.ClassA); !ok || e.App != pal.ClassA {
-			t.Errorf("%s on %s: %+v, %v, want the class's", name, gpu, e, ok)
-		}
+	if e, ok := p.Lookup("GPU-15", "resnet50"); ok || !e.Unmeasured {
+		t.Errorf("a GPU on which it was not timed: %+v, %v", e, ok)
+	}
+	if e := classOf(t, p, "GPU-00"); e.App != pal.ClassA {
+		t.Errorf("its class: %+v", e)
 	}
 }
 

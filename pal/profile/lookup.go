@@ -25,18 +25,6 @@ func (p *Profile) Lookup(gpu string, app pal.AppClass) (e Entry, ok bool) {
 	return unmeasured(app), false
 }
 
-// LookupApp prefers the timings of the application itself to those of its
-// class, as a user's own measurements say more than our kernels. An empty name
-// is a job whose application is not known.
-func (p *Profile) LookupApp(gpu, name string, class pal.AppClass) (e Entry, ok bool) {
-	if name != "" {
-		if e, ok := p.Lookup(gpu, pal.AppClass(name)); ok {
-			return e, true
-		}
-	}
-	return p.Lookup(gpu, class)
-}
-
 func unmeasured(app pal.AppClass) Entry {
 	return Entry{App: app, Class: MaxClass, Bin: MaxClass, Unmeasured: true}
 }
