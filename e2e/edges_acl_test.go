@@ -75,7 +75,7 @@ func (b *bed) envAs(token string, more ...string) []string {
 const edgeConfig = "grace = \"2s\"\ndefault_class = \"A\"\nhttp {\n  bind_port = 0\n}\n"
 
 func testShippedPolicies(t *testing.T, b *bed, agentToken, userToken string) {
-	agent := b.startPal(t, edgeConfig, b.envAs(agentToken))
+	agent := b.startPal(t, edgeConfig+"queue {\n  near = false\n}\n", b.envAs(agentToken))
 	b.untilReady(agent)
 
 	// The user runs a job in her namespace; the operator one in another.
@@ -157,10 +157,38 @@ func testAPIHides(t *testing.T, b *bed, agent *palAgent, userToken string) {
 			t.Errorf("%s as %q: status %d, want %d with %q without %q:\n%.600s", c.path, c.token, status, c.status, c.has, c.lacks, body)
 		}
 	}
+	testAPIPlans(t, agent, userToken)
 	var gpus []struct{ Job string }
 	_, body := agent.ask("/v1/gpus", userToken)
 	if err := json.Unmarshal([]byte(body), &gpus); err != nil || len(gpus) != 8 {
 		t.Errorf("%d GPUs: %v", len(gpus), err)
+	}
+}
+
+// testAPIPlans: a plan tells which GPUs are free, so it takes the right to
+// write jobs in the namespace; it knows the jobs that the caller cannot see.
+func testAPIPlans(t *testing.T, agent *palAgent, userToken string) {
+	body := func(namespace string, members int) string {
+		return fmt.Sprintf(`{"Job": {"ID": "planned", "Namespace": %q, "Type": "batch", "TaskGroups": [{"Name": "g", "Count": %d,
+			"Tasks": [{"Name": "t", "Driver": "raw_exec", "Resources": {"Devices": [{"Name": "nvidia/gpu", "Count": 1}]}}]}]}}`, namespace, members)
+	}
+	for _, c := range []struct {
+		name, namespace, token string
+		members, status        int
+		want                   string
+	}{
+		{"fits", "research", userToken, 4, http.StatusOK, "would start now"},
+		{"does not fit beside the other namespace's job", "research", userToken, 5, http.StatusOK, "would wait"},
+		{"another namespace", "default", userToken, 1, http.StatusForbidden, `"parse-job"`},
+		{"no token", "research", "", 1, http.StatusForbidden, `"parse-job"`},
+	} {
+		status, text := agent.send(http.MethodPost, "/v1/plan", c.token, body(c.namespace, c.members))
+		if status != c.status || !strings.Contains(text, c.want) || strings.Contains(text, "secret") {
+			t.Errorf("plan, %s: status %d, want %d with %q:\n%.500s", c.name, status, c.status, c.want, text)
+		}
+	}
+	if status, text := agent.send(http.MethodPost, "/v1/plan", userToken, `{"Job": {}}`); status != http.StatusBadRequest {
+		t.Errorf("plan of no job: status %d: %s", status, text)
 	}
 }
 

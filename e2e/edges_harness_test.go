@@ -101,13 +101,18 @@ func (a *palAgent) trust(ca string) {
 // ask sends a GET with a token and returns status and body.
 func (a *palAgent) ask(path, token string) (int, string) {
 	a.t.Helper()
+	return a.send(http.MethodGet, path, token, "")
+}
+
+func (a *palAgent) send(method, path, token, body string) (int, string) {
+	a.t.Helper()
 	ctx, cancel := context.WithTimeout(a.t.Context(), 10*time.Second)
 	defer cancel()
 	scheme := "http"
 	if a.http.Transport != nil {
 		scheme = "https"
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("%s://%s%s", scheme, a.address(), path), nil)
+	req, err := http.NewRequestWithContext(ctx, method, fmt.Sprintf("%s://%s%s", scheme, a.address(), path), strings.NewReader(body))
 	if err != nil {
 		return 0, err.Error()
 	}
@@ -119,11 +124,11 @@ func (a *palAgent) ask(path, token string) (int, string) {
 		return 0, err.Error()
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
+	text, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return 0, err.Error()
 	}
-	return resp.StatusCode, string(body)
+	return resp.StatusCode, string(text)
 }
 
 // untilReady waits until the agent places.

@@ -117,7 +117,7 @@ func canonical(job *api.Job) (*api.Job, error) {
 	if out.Name == nil {
 		out.Name = out.ID
 	}
-	out.Canonicalize()
+	nomad.Canonicalize(&out)
 	return &out, nil
 }
 

@@ -105,3 +105,12 @@ func TemplateReason(job *api.Job, children bool) string {
 	}
 	return reason
 }
+
+// Canonicalize fills in Nomad's defaults: those of its API package, and one that
+// only its servers know.
+func Canonicalize(job *api.Job) {
+	job.Canonicalize()
+	if len(job.Datacenters) == 0 {
+		job.Datacenters = []string{"*"}
+	}
+}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 	"github.com/hashicorp/nomad/jobspec2"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
 // jobFlags are the flags of commands that read a jobspec.
@@ -55,7 +57,7 @@ func (b *base) readJob(path string, f jobFlags) (*api.Job, *api.JobSubmission, e
 	if job.Namespace == nil {
 		job.Namespace = &b.namespace
 	}
-	job.Canonicalize()
+	nomad.Canonicalize(job)
 	if len(job.Datacenters) == 0 {
 		job.Datacenters = []string{"*"} // as Nomad's server does
 	}
