@@ -1,0 +1,83 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// busyNode is a Nomad whose one GPU draws this much of its 700 W, with a new
+// reading at every second question.
+func busyNode(t *testing.T, watts int) (*nomad.Client, map[string]string) {
+	t.Helper()
+	const id = "f7476465-4d6e-c0de-26d0-e383c49be941"
+	written := map[string]string{}
+	questions := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method == http.MethodPut:
+			body, _ := io.ReadAll(r.Body)
+			written[r.URL.Path] = string(body)
+			_, _ = w.Write(body)
+		case r.URL.Path == "/v1/vars":
+			_, _ = io.WriteString(w, "[]")
+		case r.URL.Path == "/v1/node/"+id:
+			fmt.Fprintf(w, `{"ID": %q, "HTTPAddr": "127.0.0.1:1"}`, id)
+		case r.URL.Path == "/v1/client/stats":
+			at := time.Unix(int64(questions/2), 0).UTC().Format(time.RFC3339)
+			questions++
+			fmt.Fprintf(w, `{"DeviceStats": [{"InstanceStats": {"GPU-1": {"Timestamp": %q, "Stats": {"Attributes": {
+				"GPU utilization": {"IntNumeratorVal": 99}, "Power usage": {"IntNumeratorVal": %d, "IntDenominatorVal": 700}}}}}}]}`, at, watts)
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	t.Cleanup(server.Close)
+	c, err := nomad.NewClient(&api.Config{Address: server.URL}, "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, written
+}
+
+func TestLearnerTakesEachReadingOnceAndSkipsTheStart(t *testing.T) {
+	c, written := busyNode(t, 690)
+	l := NewLearner(c, time.Second, hclog.NewNullLogger())
+	k := nomad.JobKey{Namespace: "default", ID: "train"}
+	s := &study{gpus: map[string][]string{"f7476465-4d6e-c0de-26d0-e383c49be941": {"GPU-1"}}, seen: map[string]time.Time{}}
+	rounds := 0
+	for !s.done && rounds < 1000 {
+		l.read(context.Background(), k, s)
+		rounds++
+	}
+	// Two rounds give one new reading.
+	if want := learnSkip + 2*learnFrom; rounds < want-1 || rounds > want+1 {
+		t.Errorf("learned after %d rounds, want about %d", rounds, want)
+	}
+	if path := "/v1/var/nomad-pal/classes/default/train"; !strings.Contains(written[path], `"class":"A"`) {
+		t.Errorf("written: %v", written)
+	}
+	name, parent, namespace := "train/dispatch-1", "train", "default"
+	child := &api.Job{ID: &name, ParentID: &parent, Namespace: &namespace}
+	if class, ok := l.Class(child); !ok || class != pal.ClassA {
+		t.Errorf("a dispatched job of that name has class %q, %v", class, ok)
+	}
+	l.read(context.Background(), k, s)
+	if s.rounds != rounds {
+		t.Error("a job is watched on although its class is learned")
+	}
+}
