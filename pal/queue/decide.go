@@ -31,6 +31,9 @@ type pass struct {
 	undo    []func()
 	head    *entry // the first that did not fit
 	reserve *reservation
+	started []*entry           // in this pass
+	kept    []int              // GPUs held until its end
+	ever    map[signature]bool // of Waiting: what would fit the empty cluster
 }
 
 // Decide says what to do now. It leaves the cluster as it is; what it decided
@@ -81,10 +84,16 @@ func (p *pass) taken(u int) bool {
 	return !gpu.Unhealthy && !gpu.Quarantined
 }
 
-// hold keeps the free GPUs of a placement from being chosen; it returns what
-// lets them go again.
-func (p *pass) hold(pl pal.Placement) (free func()) {
-	var held []int
+// keep holds the free GPUs of a placement until the end of the pass.
+func (p *pass) keep(pl pal.Placement) {
+	held, free := p.hold(pl)
+	p.kept = append(p.kept, held...)
+	p.undo = append(p.undo, free)
+}
+
+// hold keeps the free GPUs of a placement from being chosen; free lets them go
+// again.
+func (p *pass) hold(pl pal.Placement) (held []int, free func()) {
 	for _, m := range pl.Members {
 		for _, u := range m.GPUs {
 			if p.c.Available(u) {
@@ -93,7 +102,7 @@ func (p *pass) hold(pl pal.Placement) (free func()) {
 			}
 		}
 	}
-	return func() {
+	return held, func() {
 		for _, u := range held {
 			p.c.SetTaken(u, false)
 		}
@@ -105,9 +114,9 @@ func (p *pass) hold(pl pal.Placement) (free func()) {
 func (p *pass) holdPending() {
 	for _, e := range p.pending {
 		if e.state == moving {
-			p.undo = append(p.undo, p.hold(e.target))
+			p.keep(e.target)
 		} else {
-			p.undo = append(p.undo, p.hold(e.placement))
+			p.keep(e.placement)
 		}
 	}
 }
@@ -120,7 +129,7 @@ func (p *pass) claims() {
 			return true
 		}
 		if len(c.victims) > 0 {
-			p.undo = append(p.undo, p.hold(c.placement))
+			p.keep(c.placement)
 			return false
 		}
 		if p.allFree(c.placement) {
@@ -151,6 +160,7 @@ func (p *pass) start(e *entry, pl pal.Placement) {
 	e.state, e.placement = starting, pl
 	p.usage[e.job.Tenant] += e.gpus
 	p.pending = append(p.pending, e)
+	p.started = append(p.started, e)
 	p.take(e.job.Gang, pl)
 	p.actions = append(p.actions, Action{Kind: Start, Job: e.job.ID, Placement: pl})
 }

@@ -68,25 +68,18 @@ func (p *pass) timeline(stretch float64) *timeline {
 // start is the first time from which on n GPUs stay free for run, and books
 // them.
 func (t *timeline) start(from time.Duration, n int, run time.Duration) time.Duration {
-	for i := 0; i < len(t.steps); i++ {
-		at := max(from, t.steps[i].at)
-		if t.fits(at, at+run, n) {
-			t.book(at, at+run, n)
-			return at
-		}
-	}
-	return max(from, t.steps[len(t.steps)-1].at)
-}
-
-// fits says whether n GPUs are free from…to.
-func (t *timeline) fits(from, to time.Duration, n int) bool {
+	at := from
 	for i, s := range t.steps {
-		ends := i+1 < len(t.steps) && t.steps[i+1].at <= from
-		if !ends && s.at < to && s.free < n {
-			return false
+		if s.at >= at+run {
+			break
+		}
+		last := i+1 == len(t.steps)
+		if s.free < n && !last && t.steps[i+1].at > at {
+			at = t.steps[i+1].at
 		}
 	}
-	return true
+	t.book(at, at+run, n)
+	return at
 }
 
 // book takes n GPUs from…to.

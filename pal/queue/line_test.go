@@ -67,6 +67,12 @@ func (w *world) do(t *testing.T, d *datadriven.TestData) (string, error) {
 			fmt.Fprintln(&b, x)
 		}
 		return b.String(), nil
+	case "expect":
+		var b strings.Builder
+		for _, x := range w.line.Waiting(w.now, w.cluster) {
+			fmt.Fprintf(&b, "%s between %v and %v, behind %q with %d GPUs ahead\n", x.Job, x.From, x.To, x.Ahead, x.AheadGPUs)
+		}
+		return b.String(), nil
 	case "wake":
 		at, ok := w.line.Wake(w.now)
 		if !ok {

@@ -96,10 +96,17 @@ func (p *pass) leastCost(e *entry) float64 {
 	return c
 }
 
-// withoutRunning calls f while the GPUs of everything that runs are free.
+// withoutRunning calls f while the GPUs of everything that runs, or was decided
+// to, are free.
 func (p *pass) withoutRunning(f func()) {
-	for _, r := range p.running {
-		defer p.vacate(r)()
+	for _, es := range [][]*entry{p.running, p.started} {
+		for _, e := range es {
+			defer p.vacate(e)()
+		}
+	}
+	for _, u := range p.kept {
+		p.c.SetTaken(u, false)
+		defer p.c.SetTaken(u, true)
 	}
 	f()
 }

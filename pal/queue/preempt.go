@@ -138,7 +138,7 @@ func (p *pass) claim(e *entry, pl pal.Placement, victims []*entry) {
 		}
 	}
 	p.Line.claims = append(p.Line.claims, c)
-	p.undo = append(p.undo, p.hold(pl))
+	p.keep(pl)
 }
 
 // migrate moves gangs whose expected gain is more than twice what the move
@@ -175,6 +175,6 @@ func (p *pass) better(e *entry) (pal.Placement, bool) {
 func (p *pass) moveTo(e *entry, pl pal.Placement) {
 	e.state, e.target = moving, pl
 	p.pending = append(p.pending, e)
-	p.undo = append(p.undo, p.hold(pl))
+	p.keep(pl)
 	p.actions = append(p.actions, Action{Kind: Migrate, Job: e.job.ID, Placement: pl})
 }

@@ -37,7 +37,7 @@ func (p *pass) backfill(e *entry) (pal.Placement, bool) {
 	if ok && p.now+time.Duration(float64(p.remaining(e, p.now))*pl.Cost()) <= p.reserve.at {
 		return pl, true
 	}
-	free := p.hold(p.reserve.placement)
+	_, free := p.hold(p.reserve.placement)
 	defer free()
 	return p.place(e)
 }

@@ -71,10 +71,10 @@ func (w Wait) String() string {
 // Waiting lists the waiting gangs in their order, each with what it waits for.
 // It decides nothing and leaves the cluster as it is.
 func (l *Line) Waiting(now time.Duration, c *pal.Cluster) []Wait {
-	p := &pass{Line: l, c: c, now: now}
+	p := &pass{Line: l, c: c, now: now, ever: map[signature]bool{}}
 	p.holdPending()
 	for _, cl := range l.claims {
-		p.undo = append(p.undo, p.hold(cl.placement))
+		p.keep(cl.placement)
 	}
 	ws := make([]Wait, 0, len(l.entries))
 	ahead, aheadGPUs := "", 0
@@ -127,8 +127,13 @@ func (p *pass) reason(e *entry, ahead string) (Reason, []string) {
 			return ReasonStopping, ids
 		}
 	}
+	ever, known := p.ever[e.kind()]
+	if !known {
+		ever = p.everFits(e)
+		p.ever[e.kind()] = ever
+	}
 	switch {
-	case !p.everFits(e):
+	case !ever:
 		return ReasonTooLarge, nil
 	case p.overQuota(e):
 		return ReasonQuota, nil
