@@ -4,23 +4,22 @@
 package conformance_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/nomad/plugins/device"
-	"github.com/hashicorp/nomad/plugins/shared/structs"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/conformance"
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
+	"github.com/nomad-pal/nomad-pal/internal/version"
 )
 
 // The plugin under test, and the fake NVML library for it.
@@ -28,6 +27,7 @@ var (
 	pluginFlag = flag.String("plugin", os.Getenv("PLUGIN"), "plugin binary to test; empty builds nomad-device-pal")
 	binary     string
 	library    string // directory of libnvidia-ml.so.1; "" without gcc
+	isOurs     bool   // the plugin says that it is this version of ours
 )
 
 func TestMain(m *testing.M) {
@@ -65,14 +65,31 @@ func prepare(m *testing.M) (int, error) {
 	default:
 		library = filepath.Dir(lib)
 	}
+	if isOurs, err = introduces(binary); err != nil {
+		return 0, err
+	}
 	return m.Run(), nil
+}
+
+// introduces says whether a plugin introduces itself as ours.
+func introduces(binary string) (bool, error) {
+	p, err := conformance.Start(binary, nil, io.Discard)
+	if err != nil {
+		return false, err
+	}
+	defer p.Stop()
+	info, err := p.Base.PluginInfo()
+	if err != nil {
+		return false, err
+	}
+	return info.Name == "nvidia-gpu" && info.PluginVersion == version.Number, nil
 }
 
 // ours says whether the plugin under test is our own, which promises more than
 // the contract.
 func ours(t *testing.T) {
 	t.Helper()
-	if *pluginFlag != "" && os.Getenv("PLUGIN_IS_OURS") == "" {
+	if !isOurs {
 		t.Skip("a promise of nomad-device-pal, not of the contract")
 	}
 }
@@ -229,17 +246,6 @@ func (s *stream) quiet(d time.Duration) {
 	}
 }
 
-func describe(gs []*device.DeviceGroup) string {
-	out := fmt.Sprintf("%d groups", len(gs))
-	for _, g := range gs {
-		out += "; " + g.Name
-		for _, d := range g.Devices {
-			out += fmt.Sprintf(" %s=%v(%s)", d.ID, d.Healthy, d.HealthDesc)
-		}
-	}
-	return out
-}
-
 // instance finds a device by id; nil when it is not listed.
 func instance(gs []*device.DeviceGroup, id string) *device.Device {
 	for _, g := range gs {
@@ -280,22 +286,6 @@ func listed(n int) func([]*device.DeviceGroup) bool {
 	return func(gs []*device.DeviceGroup) bool { return devices(gs) == n }
 }
 
-// attribute is the text of a group's attribute, "absent" without one.
-func attribute(g *device.DeviceGroup, name string) string {
-	a := g.Attributes[name]
-	switch {
-	case a == nil:
-		return "absent"
-	case a.String != nil:
-		return "string " + *a.String
-	case a.Int != nil:
-		return fmt.Sprintf("int %d %s", *a.Int, a.Unit)
-	case a.Bool != nil:
-		return fmt.Sprintf("bool %v", *a.Bool)
-	}
-	return fmt.Sprintf("%+v", *a)
-}
-
 // statistics waits for one statistics message that satisfies ok.
 func (w *world) statistics(ok func(map[string]*device.DeviceStats) bool) map[string]*device.DeviceStats {
 	w.t.Helper()
@@ -322,54 +312,6 @@ func (w *world) statistics(ok func(map[string]*device.DeviceStats) bool) map[str
 	}
 	w.t.Fatalf("no fitting statistics within %s; the last: %s", patience, statText(last))
 	return nil
-}
-
-func statText(all map[string]*device.DeviceStats) string {
-	out := ""
-	for id, s := range all {
-		out += "\n" + id
-		for name, v := range s.Stats.Attributes {
-			out += "\n  " + name + " = " + statValue(v)
-		}
-	}
-	return out
-}
-
-// statValue is a statistic as one line.
-func statValue(v *structs.StatValue) string {
-	switch {
-	case v == nil:
-		return "absent"
-	case v.StringVal != nil:
-		return "string " + *v.StringVal + " " + v.Unit
-	case v.IntNumeratorVal != nil && v.IntDenominatorVal != nil:
-		return fmt.Sprintf("int %d/%d %s", *v.IntNumeratorVal, *v.IntDenominatorVal, v.Unit)
-	case v.IntNumeratorVal != nil:
-		return fmt.Sprintf("int %d %s", *v.IntNumeratorVal, v.Unit)
-	case v.FloatNumeratorVal != nil:
-		return fmt.Sprintf("float %g %s", *v.FloatNumeratorVal, v.Unit)
-	case v.BoolVal != nil:
-		return fmt.Sprintf("bool %v", *v.BoolVal)
-	}
-	return "empty"
-}
-
-// buffer is a log that several goroutines write.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 // start2 runs another process over the same driver as w.

@@ -1,0 +1,88 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package conformance_test
+
+import (
+	"bytes"
+	"fmt"
+	"sync"
+
+	"github.com/hashicorp/nomad/plugins/device"
+	"github.com/hashicorp/nomad/plugins/shared/structs"
+)
+
+func describe(gs []*device.DeviceGroup) string {
+	out := fmt.Sprintf("%d groups", len(gs))
+	for _, g := range gs {
+		out += "; " + g.Name
+		for _, d := range g.Devices {
+			out += fmt.Sprintf(" %s=%v(%s)", d.ID, d.Healthy, d.HealthDesc)
+		}
+	}
+	return out
+}
+
+// attribute is the text of a group's attribute, "absent" without one.
+func attribute(g *device.DeviceGroup, name string) string {
+	a := g.Attributes[name]
+	switch {
+	case a == nil:
+		return "absent"
+	case a.String != nil:
+		return "string " + *a.String
+	case a.Int != nil:
+		return fmt.Sprintf("int %d %s", *a.Int, a.Unit)
+	case a.Bool != nil:
+		return fmt.Sprintf("bool %v", *a.Bool)
+	}
+	return fmt.Sprintf("%+v", *a)
+}
+
+func statText(all map[string]*device.DeviceStats) string {
+	out := ""
+	for id, s := range all {
+		out += "\n" + id
+		for name, v := range s.Stats.Attributes {
+			out += "\n  " + name + " = " + statValue(v)
+		}
+	}
+	return out
+}
+
+// statValue is a statistic as one line.
+func statValue(v *structs.StatValue) string {
+	switch {
+	case v == nil:
+		return "absent"
+	case v.StringVal != nil:
+		return "string " + *v.StringVal + " " + v.Unit
+	case v.IntNumeratorVal != nil && v.IntDenominatorVal != nil:
+		return fmt.Sprintf("int %d/%d %s", *v.IntNumeratorVal, *v.IntDenominatorVal, v.Unit)
+	case v.IntNumeratorVal != nil:
+		return fmt.Sprintf("int %d %s", *v.IntNumeratorVal, v.Unit)
+	case v.FloatNumeratorVal != nil:
+		return fmt.Sprintf("float %g %s", *v.FloatNumeratorVal, v.Unit)
+	case v.BoolVal != nil:
+		return fmt.Sprintf("bool %v", *v.BoolVal)
+	}
+	return "empty"
+}
+
+// buffer is a log that several goroutines write.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
