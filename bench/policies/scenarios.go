@@ -15,6 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/bench/sim"
 	"github.com/nomad-pal/nomad-pal/bench/trace"
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/population"
 )
 
 // scenario is a set of workloads on a kind of cluster.
@@ -25,6 +26,7 @@ type scenario struct {
 	cap       pal.PMScore // scores above are cut; 0: none
 	load      float64
 	across    float64
+	whole     bool    // whole GPUs from published quantiles, not rows of measurements
 	wrong     float64 // users' estimates are off by up to this; 0: none are given
 }
 
@@ -94,6 +96,9 @@ func (in *inputs) scenarios() []scenario {
 		add(fmt.Sprintf("GPUs of seed %d", seed), func(s *scenario) { s.seed = seed })
 		add(fmt.Sprintf("GPUs of seed %d without outliers", seed), func(s *scenario) { s.seed, s.cap = seed, noOutliers })
 	}
+	for seed := range uint32(5) {
+		add(fmt.Sprintf("whole GPUs of seed %d", seed), func(s *scenario) { s.seed, s.whole = seed, true })
+	}
 	for _, load := range []float64{0.5, 0.75, 1.25, 1.5} {
 		add(fmt.Sprintf("load %g", load), func(s *scenario) { s.load = load })
 	}
@@ -107,6 +112,10 @@ func (in *inputs) scenarios() []scenario {
 }
 
 func (in *inputs) cluster(s scenario, workload int) (*pal.Cluster, *pyrandom.Rand, error) {
+	if s.whole {
+		c, err := wholeGPUs(s)
+		return c, pyrandom.New(s.seed), err
+	}
 	seed, limit := s.seed, s.cap
 	if s.set == "tuning" { // every workload on GPUs of its own, half of them without outliers
 		seed = uint32(workload)
@@ -123,6 +132,24 @@ func (in *inputs) cluster(s scenario, workload int) (*pal.Cluster, *pyrandom.Ran
 	}
 	c, err := p.Cluster(pal.TwoTier(s.across))
 	return c, r, err
+}
+
+// wholeGPUs draws a cluster as the honest mode does by default.
+func wholeGPUs(s scenario) (*pal.Cluster, error) {
+	p := sim.Population{Nodes: 16, GPUsPerNode: 4}
+	gpus, err := population.Draw(population.Spec{Cluster: "longhorn", Nodes: p.Nodes, GPUsPerNode: p.GPUsPerNode,
+		Outliers: population.AsMeasured()}, rand.New(rand.NewPCG(uint64(s.seed), 0x6b5)))
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range gpus {
+		var scores [pal.NumClasses]pal.PMScore
+		for k, v := range g.Scores {
+			scores[k] = pal.PMScore(v)
+		}
+		p.Scores = append(p.Scores, scores)
+	}
+	return p.Cluster(pal.TwoTier(s.across))
 }
 
 func (s scenario) jobs(workload int) []trace.Job {

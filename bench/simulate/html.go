@@ -73,7 +73,7 @@ func (r *report) plots() []plot {
 const (
 	plotW, plotH   = 460.0, 220.0
 	plotX, plotY   = 46.0, 10.0
-	axisW, axisH   = plotW - plotX - 10, plotH - plotY - 26
+	axisW, axisH   = plotW - plotX - 24, plotH - plotY - 26
 	plotTicks      = 4
 	maxCurvePoints = 400
 )
@@ -112,6 +112,9 @@ func number(v float64) string {
 		return fmt.Sprintf("%.3gM", v/1e6)
 	case v >= 1e4:
 		return fmt.Sprintf("%.3gk", v/1e3)
+	}
+	if v >= 100 {
+		return fmt.Sprintf("%.0f", v)
 	}
 	return fmt.Sprintf("%.3g", v)
 }
@@ -179,7 +182,7 @@ func (r *report) heatMap() template.HTML {
 		return ""
 	}
 	w, h := 7.0, 5.0
-	s := newSVG(plotX+w*heatSlots+10, h*float64(len(r.heat.cells))+24)
+	s := newSVG(plotX+w*heatSlots+24, h*float64(len(r.heat.cells))+28)
 	for u, cells := range r.heat.cells {
 		for i, c := range cells {
 			if c.busy < 0.005 {
@@ -187,15 +190,15 @@ func (r *report) heatMap() template.HTML {
 			}
 			slow := min(1, max(0, (c.slow/c.busy-0.95)/0.35))
 			fmt.Fprintf(s, `<rect x="%.0f" y="%.0f" width="%.0f" height="%.0f" fill="rgb(%.0f,%.0f,%.0f)" fill-opacity="%.2f"/>`,
-				plotX+w*float64(i), h*float64(u), w, h, 40+190*slow, 110-60*slow, 190-150*slow, min(1, c.busy))
+				plotX+w*float64(i), h*float64(u)+4, w, h, 40+190*slow, 110-60*slow, 190-150*slow, min(1, c.busy))
 		}
 		if u%max(1, len(r.heat.cells)/16) == 0 {
-			s.label(plotX-5, h*float64(u)+6, "end", fmt.Sprint(u))
+			s.label(plotX-5, h*float64(u)+10, "end", fmt.Sprint(u))
 		}
 	}
 	for i := 0; i <= heatSlots; i += heatSlots / 6 {
 		hour := r.heat.last.Hours() * float64(i) / heatSlots
-		s.label(plotX+w*float64(i), h*float64(len(r.heat.cells))+16, "middle", number(hour)+" h")
+		s.label(plotX+w*float64(i), h*float64(len(r.heat.cells))+20, "middle", number(hour)+" h")
 	}
 	return s.end()
 }

@@ -77,7 +77,7 @@ func variants(rs []result) {
 // ranges gives the spread of the defaults over each kind of scenario.
 func ranges(rs []result) {
 	fmt.Println("\n| | without preemption: avg JCT | makespan | with preemption: avg JCT | makespan |\n|---|---|---|---|---|")
-	for _, kind := range []string{"GPUs of seed", "load", "locality penalty", "estimates"} {
+	for _, kind := range []string{"GPUs of seed", "whole GPUs", "load", "locality penalty", "estimates"} {
 		fmt.Printf("| %s |", kind)
 		for _, v := range []string{"ours without preemption", "ours with preemption"} {
 			low, high := result{AvgJCT: math.Inf(1), Makespan: math.Inf(1)}, result{}
