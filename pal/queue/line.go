@@ -103,13 +103,17 @@ func New(o Options) (*Line, error) {
 	return l, nil
 }
 
-// Submit puts a job at its place in the line.
+// Submit puts a job at its place in the line. One that never ran has waited
+// since it was submitted, also where the placer started anew in between.
 func (l *Line) Submit(now time.Duration, j Job) error {
 	e, err := l.newEntry(j)
 	if err != nil {
 		return err
 	}
 	e.waitingSince = now
+	if j.Attained == 0 {
+		e.waitingSince = min(now, j.Submitted)
+	}
 	l.enqueue(e)
 	return nil
 }

@@ -295,3 +295,32 @@ func TestStaleCluster(t *testing.T) {
 		w.line.Waiting(w.now, w.cluster)
 	}
 }
+
+// TestWaitingSurvivesRestart: a placer that starts anew knows who is overdue.
+func TestWaitingSurvivesRestart(t *testing.T) {
+	l, err := New(Options{Order: SRTF, Backfill: true, Passing: true, Pass: time.Hour, Placement: pal.Policy{Name: pal.PAL}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := pal.NewCluster(testNodes(1, ""), pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	gang := func(id string, n int) pal.Gang { return pal.SingleGPUs(id, pal.ClassA, n) }
+	if err := l.Restore(Job{ID: "runs", Gang: gang("runs", 1)}, pal.Placement{Members: []pal.Member{{GPUs: []int{0}}}, PMScore: 1, Penalty: 1}, 0); err != nil {
+		t.Fatal(err)
+	}
+	c.SetTaken(0, true)
+	now := 10 * time.Hour
+	for id, submitted := range map[string]time.Duration{"old": now - 2*time.Hour, "new": now} {
+		if err := l.Submit(now, Job{ID: id, Gang: gang(id, map[string]int{"old": 4, "new": 1}[id]), Submitted: submitted}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := l.Decide(now, c); len(got) != 0 {
+		t.Errorf("decided %v past a gang that has waited for 2 hours", got)
+	}
+	if ws := l.Waiting(now, c); len(ws) != 2 || ws[0].Job != "old" || !ws[0].Overdue {
+		t.Errorf("waiting: %v", ws)
+	}
+}
