@@ -97,8 +97,6 @@ type Signals struct {
 	PCIeDegraded   bool // narrower than half its width, or replays past the threshold
 	// Slow: measured far below what any sound GPU of the model reaches.
 	Slow bool
-	// Uncorrected counts ECC errors since the driver was loaded; nil without ECC.
-	Uncorrected *int64
 	// ThermalSlowdown and PowerBrake hold at this moment.
 	ThermalSlowdown, PowerBrake bool
 	// Reported is a fault that the backend itself decided on: a short stable

@@ -41,11 +41,6 @@ func (b *Backend) signals(r *reader, dev nvml.Device, uuid string) gpu.Signals {
 	if e, ok := value(r, "nvmlDeviceGetSramEccErrorStatus", dev.GetSramEccErrorStatus); ok {
 		s.SRAMFault = e.BThresholdExceeded != 0
 	}
-	if n, ok := value(r, "nvmlDeviceGetTotalEccErrors", func() (uint64, nvml.Return) {
-		return dev.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC)
-	}); ok {
-		s.Uncorrected = gpu.Ptr(int64(n))
-	}
 	reasons, _ := throttleReasons(r, dev)
 	s.ThermalSlowdown = reasons&(hwThermal) != 0 || reasons&hwSlowdown != 0 && reasons&hwBrake == 0
 	s.PowerBrake = reasons&hwBrake != 0
