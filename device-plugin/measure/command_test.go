@@ -51,6 +51,7 @@ func run(f fake, m machine, args ...string) (code int, stdout, stderr string) {
 }
 
 func TestMeasureCommand(t *testing.T) {
+	t.Parallel()
 	f := newFake(t, "slow.1=1.2")
 	file := filepath.Join(t.TempDir(), "report.json")
 	code, out, errs := run(f, twoGPUs(), "-out="+file)
@@ -89,6 +90,7 @@ func TestMeasureCommand(t *testing.T) {
 }
 
 func TestMeasureOneOfTwoAsJSON(t *testing.T) {
+	t.Parallel()
 	code, out, errs := run(newFake(t), twoGPUs(), "-json", "-classes=c", fakecuda.UUID(1))
 	if code != 0 {
 		t.Fatalf("exit code %d: %s", code, errs)
@@ -101,6 +103,7 @@ func TestMeasureOneOfTwoAsJSON(t *testing.T) {
 
 // Without NVML the CUDA driver lists the GPUs.
 func TestMeasureWithoutNVML(t *testing.T) {
+	t.Parallel()
 	m := machine{err: errors.New("library not found")}
 	code, out, errs := run(newFake(t, "gpus=1"), m, "-classes=A")
 	if code != 0 || !strings.Contains(errs, "no NVML (library not found)") || !strings.Contains(out, "unknown") {
@@ -115,6 +118,7 @@ func TestMeasureWithoutNVML(t *testing.T) {
 }
 
 func TestMeasurePartly(t *testing.T) {
+	t.Parallel()
 	code, out, _ := run(newFake(t, "fail=lost", "fail.gpu=1", "fail.after=3"), twoGPUs(), "-classes=A")
 	if code != 1 || !strings.Contains(out, fakecuda.UUID(1)+": partial: ") || !strings.Contains(out, "CUDA_ERROR_LAUNCH_FAILED") ||
 		!strings.Contains(out, fakecuda.UUID(0)+"  NVIDIA H200  A  ") {
@@ -123,6 +127,7 @@ func TestMeasurePartly(t *testing.T) {
 }
 
 func TestMeasureRefuses(t *testing.T) {
+	t.Parallel()
 	busy := twoGPUs()
 	busy.samples[fakecuda.UUID(1)] = gpu.Sample{MemoryUsedMiB: gpu.Ptr[int64](50000)}
 	mig := machine{inv: gpu.Inventory{Devices: []gpu.Device{{ID: "MIG-1", MIGProfile: "3g.71gb"}}}}
@@ -156,23 +161,30 @@ func TestMeasureRefuses(t *testing.T) {
 
 // A task that does not use its GPU at the moment has it all the same.
 func TestMeasureRefusesReservedGPUs(t *testing.T) {
-	f := newFake(t)
+	t.Parallel()
+	const mine = "GPU-0badcafe-0000-0000-0000-000000000000" // no other test's
+	f := newFake(t, "gpus=1", "uuid.0="+mine)
+	m := twoGPUs()
+	m.inv.Devices = m.inv.Devices[:1]
+	m.inv.Devices[0].ID = mine
+	m.samples[mine] = m.samples[fakecuda.UUID(0)]
 	task := exec.Command("sleep", "60")
-	task.Env = []string{"NVIDIA_VISIBLE_DEVICES=" + fakecuda.UUID(0)}
+	task.Env = []string{"NVIDIA_VISIBLE_DEVICES=" + mine}
 	if err := task.Start(); err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _, _ = task.Process.Kill(), task.Wait() }()
-	code, _, errs := run(f, twoGPUs(), "-classes=A")
-	if want := "in use: " + fakecuda.UUID(0) + " (a task was given it);"; code != 1 || !strings.Contains(errs, want) {
+	code, _, errs := run(f, m, "-classes=A")
+	if want := "in use: " + mine + " (a task was given it);"; code != 1 || !strings.Contains(errs, want) {
 		t.Errorf("exit code %d, %q, want %q", code, errs, want)
 	}
-	if code, _, errs := run(f, twoGPUs(), "-classes=A", "-force"); code != 0 {
+	if code, _, errs := run(f, m, "-classes=A", "-force"); code != 0 {
 		t.Errorf("forced: exit code %d: %s", code, errs)
 	}
 }
 
 func TestMeasureOwnProgram(t *testing.T) {
+	t.Parallel()
 	f := newFake(t)
 	// Each GPU's "step" takes as many seconds as the last digit of its UUID.
 	program := `echo warm-up 99; echo "step took ${CUDA_VISIBLE_DEVICES##*-0}" | tail -c 2 | sed 's/^/step took /'`

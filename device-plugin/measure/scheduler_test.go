@@ -170,6 +170,7 @@ func (n *node) busy(i int) bool {
 }
 
 func TestSchedulerMeasuresAtFirstSightAndRemembers(t *testing.T) {
+	t.Parallel()
 	f := newFake(t, "slow.1=1.2")
 	n := newNode(t, f, nil)
 	n.until("both GPUs measured", func() bool { return n.measured(0) && n.measured(1) })
@@ -210,6 +211,7 @@ func TestSchedulerMeasuresAtFirstSightAndRemembers(t *testing.T) {
 
 // A GPU slow beyond doubt is said to be, calibrated or not.
 func TestSchedulerTellsSlowGPUs(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, newFake(t, "slow.1=2"), nil)
 	n.until("both GPUs measured", func() bool { return n.measured(0) && n.measured(1) })
 	if ds := n.observe(); ds[0].Signals.Slow || !ds[1].Signals.Slow {
@@ -219,6 +221,7 @@ func TestSchedulerTellsSlowGPUs(t *testing.T) {
 
 // The backend's own times, as an emulated inventory has them, are left alone.
 func TestSchedulerKeepsTheBackendsTimes(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, newFake(t), nil)
 	n.until("measured", func() bool { return n.measured(0) })
 	inv := n.inv
@@ -231,6 +234,7 @@ func TestSchedulerKeepsTheBackendsTimes(t *testing.T) {
 }
 
 func TestReserveEndsMeasuring(t *testing.T) {
+	t.Parallel()
 	f := newFake(t, "scale=1")
 	n := newNode(t, f, func(s *Schedule) { s.Retry, s.Hold = 0, time.Hour })
 	n.until("sessions begun", func() bool { return n.busy(0) && n.busy(1) })
@@ -272,6 +276,7 @@ func TestReserveEndsMeasuring(t *testing.T) {
 // A GPU that is reserved, or that the driver says is in use, or that is
 // unhealthy, is never measured.
 func TestSchedulerLeavesGPUsInUseAlone(t *testing.T) {
+	t.Parallel()
 	f := newFake(t)
 	busy := twoGPUs()
 	busy.samples[fakecuda.UUID(1)] = gpu.Sample{GPUPercent: gpu.Ptr[int64](3)}
@@ -319,6 +324,7 @@ func TestReserveJustBeforeASessionBegins(t *testing.T) {
 }
 
 func TestManualMode(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, newFake(t), func(s *Schedule) { s.Mode = Manual })
 	if err := Order(n.cfg.StateDir, fakecuda.UUID(1)); err != nil {
 		t.Fatal(err)
@@ -335,6 +341,7 @@ func TestManualMode(t *testing.T) {
 }
 
 func TestOffPublishesNothing(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, newFake(t), nil)
 	n.until("measured", func() bool { return n.measured(0) && n.measured(1) })
 	n.stop()

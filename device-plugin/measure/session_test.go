@@ -67,9 +67,13 @@ func newFake(t *testing.T, settings ...string) fake {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := fake{Runner{Self: []string{self, ChildCommand}, Library: lib}, filepath.Join(t.TempDir(), "settings")}
+	// A name of its own gives each test settings of its own.
+	own := filepath.Join(t.TempDir(), "libcuda.so.1")
+	if err := os.Symlink(lib, own); err != nil {
+		t.Fatal(err)
+	}
+	f := fake{Runner{Self: []string{self, ChildCommand}, Library: own}, own + ".settings"}
 	f.tell(t, settings...)
-	t.Setenv(fakecuda.Env, f.settings)
 	return f
 }
 
@@ -92,6 +96,7 @@ func target(i int) Target {
 }
 
 func TestSession(t *testing.T) {
+	t.Parallel()
 	f := newFake(t, "slow.1=1.3")
 	var said []string
 	a := f.Session(context.Background(), target(0), quick(), func(p Progress) {
@@ -134,6 +139,7 @@ func TestSession(t *testing.T) {
 
 // A GPU 1.5 times slow or worse is an outlier at once, with nothing to compare.
 func TestSlowGPUIsSeenInItsFirstSession(t *testing.T) {
+	t.Parallel()
 	f := newFake(t, "slow.0=2.2")
 	r := f.Session(context.Background(), target(0), quick(), nil)
 	if r.Partial || !r.Apps[0].Slow || !strings.Contains(strings.Join(r.Warnings, "\n"), "class A: ") ||
@@ -143,6 +149,7 @@ func TestSlowGPUIsSeenInItsFirstSession(t *testing.T) {
 }
 
 func TestImplausiblyFastIsRefused(t *testing.T) {
+	t.Parallel()
 	f := newFake(t, "slow.0=0.3")
 	r := f.Session(context.Background(), target(0), quick(), nil)
 	for _, a := range r.Apps {
@@ -157,6 +164,7 @@ func TestImplausiblyFastIsRefused(t *testing.T) {
 
 // A GPU too noisy for the bound is measured until its time is up, and says so.
 func TestTimeLimitEndsANoisySession(t *testing.T) {
+	t.Parallel()
 	f := newFake(t, "noise=0.3")
 	p := quick()
 	p.Limit, p.Warmup, p.Classes = 2*time.Second, 20*time.Millisecond, []pal.AppClass{pal.ClassA}
@@ -171,6 +179,7 @@ func TestTimeLimitEndsANoisySession(t *testing.T) {
 }
 
 func TestKernelFallsBack(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct{ arch, kernel string }{{"80", "mma1"}, {"89", "mma1"}, {"70", "ffma1"}} {
 		f := newFake(t, "arch="+tc.arch)
 		tg := target(0)
@@ -183,6 +192,7 @@ func TestKernelFallsBack(t *testing.T) {
 }
 
 func TestSessionFailures(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name     string
 		settings []string
@@ -202,9 +212,12 @@ func TestSessionFailures(t *testing.T) {
 		{"another GPU", []string{"gpus=0"}, `the CUDA driver has no GPU "GPU-01010101-`, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			f := newFake(t, tc.settings...)
 			p := quick()
-			p.Stall = 500 * time.Millisecond
+			if tc.settings[0] == "fail=hang" {
+				p.Stall = 500 * time.Millisecond
+			}
 			r := f.Session(context.Background(), target(0), p, nil)
 			if !r.Partial || !strings.Contains(r.Problem, tc.want) {
 				t.Errorf("partial %v, problem %q, want %q", r.Partial, r.Problem, tc.want)
@@ -217,6 +230,7 @@ func TestSessionFailures(t *testing.T) {
 }
 
 func TestNoDriver(t *testing.T) {
+	t.Parallel()
 	f := newFake(t)
 	f.Library = "libnone.so.1"
 	r := f.Session(context.Background(), target(0), quick(), nil)
@@ -226,6 +240,7 @@ func TestNoDriver(t *testing.T) {
 }
 
 func TestWrongResultsAreDropped(t *testing.T) {
+	t.Parallel()
 	f := newFake(t, "fail=corrupt", "fail.kernel=pal_gather")
 	p := quick()
 	p.Limit, p.Classes = 3*time.Second, []pal.AppClass{pal.ClassA, pal.ClassD}
@@ -285,6 +300,7 @@ func children(t *testing.T) []string {
 
 // The child dies with a parent that cannot clean up.
 func TestChildDoesNotOutliveItsInput(t *testing.T) {
+	t.Parallel()
 	f := newFake(t)
 	c, err := f.start(context.Background(), fakecuda.UUID(0), quick())
 	if err != nil {
