@@ -91,6 +91,11 @@ func (o *options) inputs() (t trace.Trace, nodes []pal.Node, err error) {
 	if err != nil {
 		return t, nil, err
 	}
+	if !o.fromNomad {
+		if err := t.Fit(o.nodes * o.gpusPerNode); err != nil {
+			return t, nil, err
+		}
+	}
 	if len(t.Jobs) == 0 {
 		return t, nil, fmt.Errorf("trace %q holds no job", t.Name)
 	}

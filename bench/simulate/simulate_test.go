@@ -52,7 +52,7 @@ func TestBadInput(t *testing.T) {
 		"NaN duration":      {[]string{"-trace", write("n.csv", header+"0,1,5,NaN,vgg19\n")}, `n.csv:2: column "duration": NaN is not a number of at least 0`},
 		"unsorted":          {[]string{"-trace", write("u.csv", header+"0,1,5,10,vgg19\n1,1,4,10,vgg19\n")}, `u.csv:3: column "submit_time": 4 is before 5`},
 		"no GPU":            {[]string{"-trace", write("g.csv", header+"0,0,5,10,vgg19\n")}, `g.csv:2: column "num_gpus": 0 is less than 1`},
-		"too large":         {[]string{"-trace", write("l.csv", header+"0,65,5,10,vgg19\n")}, `job "0" needs 65 GPUs, the cluster has 64`},
+		"too large":         {[]string{"-trace", write("l.csv", header+"0,65,5,10,vgg19\n")}, `l.csv:2: job "0" needs 65 GPUs, the cluster has 64`},
 		"twice":             {[]string{"-trace", write("t.csv", header+"0,1,5,10,vgg19\n0,1,6,10,vgg19\n")}, `job "0" is there twice`},
 		"missing column":    {[]string{"-trace", write("c.csv", "job_id,num_gpus,submit_time,model\n")}, `c.csv:1: column "duration" is missing`},
 		"policy":            {[]string{"-trace", good, "-policy", "best"}, `placement policy "best" is unknown`},

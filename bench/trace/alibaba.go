@@ -28,7 +28,7 @@ func ReadAlibaba(name string, r io.Reader) (Trace, error) {
 	b := bufio.NewReader(r)
 	head, _ := b.Peek(4096) // an error shows up again when the table is read
 	first, _, _ := strings.Cut(string(head), "\n")
-	t := Trace{Name: name}
+	t := Trace{Name: name, Format: "alibaba"}
 	row, required := t.addPAI, []string{"inst_num", "start_time", "end_time", "plan_gpu"}
 	header := paiColumns()
 	if strings.Contains(first, "creation_time") {
@@ -98,6 +98,7 @@ func (t *Trace) addSpan(tb *table, j Job, from, to string) error {
 		t.Skip("no GPU or no end")
 		return nil
 	}
+	j.Line = tb.line
 	j.Class, j.SubmitS, j.Iterations, j.IterTimeS = pal.ClassA, start, end-start, 1
 	t.Jobs = append(t.Jobs, j)
 	return nil

@@ -19,7 +19,7 @@ func ReadHelios(name string, r io.Reader) (Trace, error) {
 	if err != nil {
 		return Trace{}, err
 	}
-	t := Trace{Name: name}
+	t := Trace{Name: name, Format: "helios"}
 	for {
 		if err := tb.next(); err == io.EOF {
 			t.Rebase()
@@ -52,7 +52,7 @@ func (t *Trace) addHelios(tb *table) error {
 	case duration == 0:
 		t.Skip("never ran")
 	default:
-		t.Jobs = append(t.Jobs, Job{ID: tb.text("job_id"), Name: nameOf(tb.text("jobname"), tb.text("user")),
+		t.Jobs = append(t.Jobs, Job{ID: tb.text("job_id"), Line: tb.line, Name: nameOf(tb.text("jobname"), tb.text("user")),
 			Tenant: nameOf(tb.text("vc"), tb.text("user")), Class: pal.ClassA, GPUs: gpus, SubmitS: submit,
 			Iterations: duration, IterTimeS: 1})
 	}

@@ -57,7 +57,7 @@ func ReadPhilly(name string, r io.Reader) (Trace, error) {
 	if tok, err := d.json.Token(); err != nil || tok != json.Delim('[') {
 		return Trace{}, fmt.Errorf("%s:1: not a list of jobs", name)
 	}
-	t := Trace{Name: name}
+	t := Trace{Name: name, Format: "philly"}
 	for d.json.More() {
 		var p phillyJob
 		if err := d.json.Decode(&p); err != nil {
@@ -67,7 +67,7 @@ func ReadPhilly(name string, r io.Reader) (Trace, error) {
 		if err != nil {
 			return Trace{}, fmt.Errorf("%s:%d: job %q: submitted_time: %w", name, d.line(), p.ID, err)
 		}
-		j := Job{ID: p.ID, Name: p.User, Tenant: p.VC, Class: pal.ClassA, SubmitS: float64(submit.Unix()), IterTimeS: 1}
+		j := Job{ID: p.ID, Line: d.line(), Name: p.User, Tenant: p.VC, Class: pal.ClassA, SubmitS: float64(submit.Unix()), IterTimeS: 1}
 		for _, a := range p.Attempts {
 			if s, n := a.durationS(), a.gpus(); s > 0 && n > 0 {
 				j.Iterations += s

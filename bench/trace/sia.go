@@ -41,7 +41,7 @@ func ReadSia(name string, r io.Reader) (Trace, error) {
 	if err != nil {
 		return Trace{}, err
 	}
-	tr := Trace{Name: name}
+	tr := Trace{Name: name, Format: "sia"}
 	for {
 		if err := t.next(); err == io.EOF {
 			return tr, nil
@@ -76,7 +76,7 @@ func siaJob(t *table, models map[string]Model) (Job, error) {
 	if err != nil {
 		return Job{}, err
 	}
-	j := Job{ID: t.text("job_id"), Name: m.Name, Class: m.Class, GPUs: gpus, SubmitS: submit,
+	j := Job{ID: t.text("job_id"), Line: t.line, Name: m.Name, Class: m.Class, GPUs: gpus, SubmitS: submit,
 		Iterations: iterations, IterTimeS: m.IterTimeS}
 	if t.text("estimate") != "" {
 		j.EstimateS, err = t.float("estimate", 0)

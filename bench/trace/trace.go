@@ -32,6 +32,7 @@ import (
 // Job is one job of a trace.
 type Job struct {
 	ID     string
+	Line   int    // of the file; 0: it comes from none
 	Name   string // what runs: the model, or the job's name; the key of its history
 	Tenant string // user or virtual cluster
 	Class  pal.AppClass
@@ -54,8 +55,9 @@ func (j Job) WorkS() float64 { return j.Iterations * j.IterTimeS }
 
 // Trace is a list of jobs in order of submission.
 type Trace struct {
-	Name string
-	Jobs []Job
+	Name   string
+	Format string // sia, philly, helios or alibaba; "": not read from a file
+	Jobs   []Job
 	// Skipped counts the rows that are no GPU jobs, by reason.
 	Skipped map[string]int
 }
@@ -118,6 +120,25 @@ func number(v, low float64) error {
 	if math.IsNaN(v) || math.IsInf(v, 0) || v < low {
 		return fmt.Errorf("%v is not a number of at least %v", v, low)
 	}
+	return nil
+}
+
+// Fit checks that every job fits a cluster of so many GPUs. In a Sia trace one
+// that does not is an error; in the logs of other, larger clusters it is usual,
+// and is counted and left out.
+func (t *Trace) Fit(gpus int) error {
+	kept := t.Jobs[:0]
+	for _, j := range t.Jobs {
+		switch {
+		case j.GPUs <= gpus:
+			kept = append(kept, j)
+		case t.Format == "sia":
+			return fmt.Errorf("%s:%d: job %q needs %d GPUs, the cluster has %d", t.Name, j.Line, j.ID, j.GPUs, gpus)
+		default:
+			t.Skip("larger than the cluster")
+		}
+	}
+	t.Jobs = kept
 	return nil
 }
 
