@@ -242,6 +242,13 @@ func (b *bed) logAllocs(id string) {
 	if err != nil {
 		return
 	}
+	evals, _, err := b.API().Jobs().Evaluations(id, nil)
+	if err != nil {
+		return
+	}
+	for _, e := range evals {
+		b.t.Logf("%s: evaluation %s by %s: %s %v", id, e.Status, e.TriggeredBy, e.StatusDescription, e.FailedTGAllocs)
+	}
 	for _, s := range stubs {
 		for task, state := range s.TaskStates {
 			var events []string

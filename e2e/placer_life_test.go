@@ -40,6 +40,8 @@ func TestPlacerLife(t *testing.T) {
 		{"all released", "", testReleaseAll},
 		{"system job", "", testSystem},
 		{"service", "", testService},
+		{"reverted", "", testReverted},
+		{"node drained", "", testDrained},
 		{"taken by a job without a gate", "", testBypass},
 		{"GPU sick before the start", "", testSick},
 		{"edited while waiting", "", testEditedWhileWaiting},
@@ -580,6 +582,68 @@ func testLocality(t *testing.T, b *bed) {
 	}
 	same(t, "racks", 1, len(racks))
 	b.purge("rack")
+}
+
+// nomad job revert brings back a version that was pinned, or one that was gated:
+// both end up pinned, and running.
+func testReverted(t *testing.T, b *bed) {
+	j := gang("back", 1, 2)
+	j.kind = "service"
+	b.run(j.hcl())
+	b.untilRunning("back", 1)
+	b.untilDeployed("back")
+	j.seconds = 4000
+	b.run(j.hcl())
+	for _, version := range []uint64{0, 1} { // gated, pinned
+		b.until("the job is settled", func() string {
+			if e := b.explain("back"); e.Phase != "running" {
+				return e.Phase
+			}
+			return ""
+		})
+		b.untilDeployed("back")
+		if _, _, err := b.API().Jobs().Revert("back", version, nil, nil, "", ""); err != nil {
+			t.Fatal(err)
+		}
+		b.until("no gate is left", func() string { return b.constraints("back") })
+		b.untilGPUs("back", 2)
+	}
+	b.purge("back")
+}
+
+// A drained node's gang goes elsewhere as a whole; a service gets another node.
+func testDrained(t *testing.T, b *bed) {
+	b.run(gang("drainee", 1, 4).hcl())
+	same(t, "the best node", []string{gpu(1, 0), gpu(1, 1), gpu(1, 2), gpu(1, 3)}, b.untilGPUs("drainee", 4))
+	service := gang("server", 1, 4)
+	service.kind = "service"
+	b.run(service.hcl())
+	home := b.untilGPUs("server", 4)[0][:5]
+	nodes, _, err := b.API().Nodes().List(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	drain := func(spec *api.DrainSpec) {
+		for _, n := range nodes {
+			if n.Name == "node-1" || n.Name == "node-"+home[4:] {
+				if _, err := b.API().Nodes().UpdateDrain(n.ID, spec, spec == nil, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	drain(&api.DrainSpec{Deadline: -1}) // at once
+	for _, id := range []string{"drainee", "server"} {
+		b.until(id+" runs elsewhere", func() string {
+			g := b.gpusOf(id)
+			if len(g) != 4 || slices.ContainsFunc(g, func(u string) bool { return u[:5] == "GPU-1" || u[:5] == home }) {
+				return fmt.Sprintf("%v: %s", g, b.explain(id).Reason)
+			}
+			return ""
+		})
+	}
+	drain(nil)
+	b.purge("drainee", "server")
 }
 
 func testDistinctHosts(t *testing.T, b *bed) {

@@ -23,6 +23,7 @@ func TestPlacer(t *testing.T) {
 		test func(*testing.T, *bed)
 	}{
 		{"single GPU", testSingle},
+		{"run watches", testRunWatches},
 		{"gang in one node", testOneNode},
 		{"gang across nodes", testAcrossNodes},
 		{"several groups", testSeveralGroups},
@@ -76,6 +77,16 @@ func testSingle(t *testing.T, b *bed) {
 	out, _ := b.pal("explain", "single")
 	mentions(t, out, "Chosen GPUs", "packed", gpu(1, 0))
 	b.purge("single")
+}
+
+// Without -detach, run waits until the gang is there and shows it.
+func testRunWatches(t *testing.T, b *bed) {
+	out, code := b.palJob("run", gang("watched", 2, 1).hcl())
+	if code != 0 {
+		t.Fatalf("exit code %d: %s", code, out)
+	}
+	mentions(t, out, "running: 2 of 2 members", "Chosen GPUs", "Allocations")
+	b.purge("watched")
 }
 
 func testOneNode(t *testing.T, b *bed) {

@@ -186,11 +186,11 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 		return nil
 	}
 	slices.SortFunc(found, func(a, b Failure) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Alloc, b.Alloc)) })
-	h := &p.history
+	h, succeeded := &p.history, p.state.Succeeded()
 	for _, f := range found {
 		p.log.Warn("allocation failed", "job", f.Job, "namespace", f.Namespace, "node", f.Node, "cause", f.Cause, "reason", f.Reason)
 		h.failures = append(h.failures, f)
-		h.suspect(f, now)
+		h.suspect(f, succeeded, now)
 	}
 	h.failures = h.failures[max(0, len(h.failures)-failuresKept):]
 	if err := writeJSON(ctx, p.nomad, failuresPath, h.failures); err != nil {

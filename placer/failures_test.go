@@ -58,15 +58,15 @@ func TestQuarantine(t *testing.T) {
 	bad := Failure{Cause: Infrastructure, Reason: "xid:79", GPUs: []string{"g1"}}
 	var waits []time.Duration
 	for range 3 {
-		h.suspect(bad, now)
+		h.suspect(bad, nil, now)
 		waits = append(waits, h.quarantine["g1"].Until.Sub(now))
 		now = h.quarantine["g1"].Until
 	}
 	now = now.Add(5 * quarantineMost)
-	h.suspect(bad, now)
+	h.suspect(bad, nil, now)
 	waits = append(waits, h.quarantine["g1"].Until.Sub(now))
 	for range 12 {
-		h.suspect(bad, now)
+		h.suspect(bad, nil, now)
 	}
 	waits = append(waits, h.quarantine["g1"].Until.Sub(now))
 	want := []time.Duration{10 * time.Minute, 20 * time.Minute, 40 * time.Minute, 10 * time.Minute, 24 * time.Hour}
@@ -76,9 +76,28 @@ func TestQuarantine(t *testing.T) {
 	if !quarantined(h.quarantine, now)["g1"] || quarantined(h.quarantine, now.Add(25*time.Hour))["g1"] {
 		t.Error("kept out too short or too long")
 	}
-	h.suspect(Failure{Cause: Infrastructure, Reason: nodeDown, GPUs: []string{"g2"}}, now)
+	h.suspect(Failure{Cause: Infrastructure, Reason: nodeDown, GPUs: []string{"g2"}}, nil, now)
 	if _, ok := h.quarantine["g2"]; ok {
 		t.Error("a GPU is blamed for its node")
+	}
+}
+
+// A success between them clears the GPU.
+func TestSuspectInARow(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	h := history{}
+	for i, job := range []string{"a", "b", "c", "d", "e"} {
+		now = now.Add(time.Minute)
+		f := Failure{At: now, Job: job, Cause: User, GPUs: []string{"g1"}}
+		h.failures = append(h.failures, f)
+		ok := map[string]time.Time{"g1": now.Add(-90 * time.Second)} // one failure before this one counts
+		if i == 4 {
+			ok = nil
+		}
+		h.suspect(f, ok, now)
+		if got, want := len(h.quarantine) > 0, i == 4; got != want {
+			t.Fatalf("after job %s: quarantine %v", job, h.quarantine)
+		}
 	}
 }
 
@@ -89,7 +108,7 @@ func TestSuspectByJobs(t *testing.T) {
 	for i, job := range []string{"a", "a", "a", "b", "c"} {
 		f := Failure{At: now, Job: job, Cause: User, GPUs: []string{"g1", fmt.Sprint("other", i)}}
 		h.failures = append(h.failures, f)
-		h.suspect(f, now)
+		h.suspect(f, nil, now)
 		if got, want := len(h.quarantine) > 0, job == "c"; got != want {
 			t.Fatalf("after job %d: quarantine %v", i, h.quarantine)
 		}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hashicorp/nomad/api"
+
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -29,11 +31,15 @@ func (p *Placer) lineJob(t *tracked) queue.Job {
 	if t.record != nil && len(t.Pins.Groups) > 0 {
 		attained = t.record.Attained
 	}
+	near := h.Wait
+	if near == 0 && *t.Job.Type != api.JobTypeBatch {
+		near = 1 // a service is there to serve: it does not wait for better GPUs unless told to
+	}
 	return queue.Job{
 		ID: t.Key.String(), Name: name, Tenant: t.Key.Namespace, Gang: t.request.Gang,
 		Priority: *t.Job.Priority, Submitted: since(t.submitted()), Estimate: h.Duration,
 		Preemptible: h.Preempt && !t.Astray, Migratable: h.Migrate && !t.Astray,
-		Attained: attained, RestartCost: p.cfg.RestartCost, NearWait: h.Wait,
+		Attained: attained, RestartCost: p.cfg.RestartCost, NearWait: near,
 	}
 }
 

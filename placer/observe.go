@@ -29,10 +29,15 @@ type Survey struct {
 
 // Observe reads everything from Nomad once.
 func Observe(ctx context.Context, c *nomad.Client) (*Survey, error) {
-	return observe(ctx, c, func(*Config) {})
+	return observe(ctx, c, nil, func(*Config) {})
 }
 
-func observe(ctx context.Context, c *nomad.Client, change func(*Config)) (*Survey, error) {
+// Again observes anew, reading only what has changed.
+func (s *Survey) Again(ctx context.Context) (*Survey, error) {
+	return observe(ctx, s.p.nomad, s.p.state, func(*Config) {})
+}
+
+func observe(ctx context.Context, c *nomad.Client, last *nomad.State, change func(*Config)) (*Survey, error) {
 	cfg, err := ReadRules(ctx, c)
 	if err != nil {
 		return nil, err
@@ -42,7 +47,7 @@ func observe(ctx context.Context, c *nomad.Client, change func(*Config)) (*Surve
 	if err != nil {
 		return nil, err
 	}
-	if p.state, err = c.Resync(ctx, nil); err != nil {
+	if p.state, err = c.Resync(ctx, last); err != nil {
 		return nil, err
 	}
 	if p.profile, err = c.ReadProfile(ctx); err != nil {
@@ -263,7 +268,7 @@ type Move struct {
 
 // Moves are the moves that would be made now if moving gangs were switched on.
 func Moves(ctx context.Context, c *nomad.Client) ([]Move, error) {
-	s, err := observe(ctx, c, func(cfg *Config) { cfg.Queue.Migrate = true })
+	s, err := observe(ctx, c, nil, func(cfg *Config) { cfg.Queue.Migrate = true })
 	if err != nil {
 		return nil, err
 	}

@@ -24,8 +24,9 @@ const (
 	// takes one off.
 	quarantineBase = 10 * time.Minute
 	quarantineMost = 24 * time.Hour
-	// suspectJobs different jobs that fail by their own fault on one GPU within
-	// suspectWindow make the GPU the suspect.
+	// suspectJobs different jobs in a row that fail by their own fault on one GPU
+	// within suspectWindow make the GPU the suspect. In a row: the best GPUs are
+	// chosen most and so see most failures, but successes between them.
 	suspectJobs   = 3
 	suspectWindow = 24 * time.Hour
 )
@@ -33,7 +34,9 @@ const (
 // suspect gives strikes for a failure: to the GPUs of one that the
 // infrastructure caused, and to a GPU on which many jobs fail "by themselves".
 // A node that went down is no fault of its GPUs.
-func (h *history) suspect(f Failure, now time.Time) {
+//
+// succeeded is when an allocation last did its work, by GPU.
+func (h *history) suspect(f Failure, succeeded map[string]time.Time, now time.Time) {
 	switch {
 	case f.Cause == Infrastructure && f.Reason != nodeDown:
 		for _, id := range f.GPUs {
@@ -41,8 +44,8 @@ func (h *history) suspect(f Failure, now time.Time) {
 		}
 	case f.Cause == User:
 		for _, id := range f.GPUs {
-			if n := h.jobsFailedOn(id, now); n >= suspectJobs {
-				h.strike(id, fmt.Sprintf("%d different jobs failed on it within a day", n), now)
+			if n := h.jobsFailedOn(id, succeeded[id], now); n >= suspectJobs {
+				h.strike(id, fmt.Sprintf("%d different jobs in a row failed on it", n), now)
 			}
 		}
 	}
@@ -62,11 +65,12 @@ func (h *history) strike(gpu, reason string, now time.Time) {
 	h.quarantine[gpu] = q
 }
 
-// jobsFailedOn counts the jobs that failed by their own fault on the GPU.
-func (h *history) jobsFailedOn(gpu string, now time.Time) int {
+// jobsFailedOn counts the jobs that failed by their own fault on the GPU since
+// the last that did not.
+func (h *history) jobsFailedOn(gpu string, succeeded, now time.Time) int {
 	jobs := map[nomad.JobKey]bool{}
 	for _, f := range h.failures {
-		if f.Cause != User || now.Sub(f.At) > suspectWindow {
+		if f.Cause != User || now.Sub(f.At) > suspectWindow || f.At.Before(succeeded) {
 			continue
 		}
 		for _, id := range f.GPUs {

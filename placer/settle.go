@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -207,8 +208,13 @@ func (p *Placer) lost(st Standing) bool {
 	if stopped || len(st.Pins.Groups) == 0 || rewrite.Gated(st.Job) || st.Have >= st.Want || *st.Job.Type != api.JobTypeBatch {
 		return false
 	}
-	f := p.lastFailure(&tracked{Standing: st})
-	return f != nil && f.Cause == Infrastructure
+	if f := p.lastFailure(&tracked{Standing: st}); f != nil {
+		return f.Cause == Infrastructure
+	}
+	// Nomad does not run a batch allocation anew that a drain stopped at once.
+	return slices.ContainsFunc(p.state.AllocsOf(st.Key), func(a *nomad.Alloc) bool {
+		return !a.Live() && a.Desired == api.AllocDesiredStatusStop && a.ModifyIndex > *st.Job.JobModifyIndex
+	})
 }
 
 // revive takes a lost gang back into the queue, so often and no more.
@@ -220,7 +226,11 @@ func (p *Placer) revive(ctx context.Context, t *tracked) error {
 	if err := p.write(ctx, t); err != nil {
 		return err
 	}
-	p.log.Warn("gang was lost, taking it back", "job", t.Key.ID, "namespace", t.Key.Namespace, "reason", p.lastFailure(t).Reason)
+	reason := "its node was drained"
+	if f := p.lastFailure(t); f != nil {
+		reason = f.Reason
+	}
+	p.log.Warn("gang was lost, taking it back", "job", t.Key.ID, "namespace", t.Key.Namespace, "reason", reason)
 	return p.takeBack(ctx, t)
 }
 

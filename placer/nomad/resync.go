@@ -6,6 +6,7 @@ package nomad
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/hashicorp/nomad/api"
@@ -40,11 +41,13 @@ func everywhere(ctx context.Context) *api.QueryOptions {
 }
 
 func (c *Client) readNodes(ctx context.Context, s, old *State) error {
-	stubs, meta, err := c.api.Nodes().List((&api.QueryOptions{}).WithContext(ctx))
+	q := (&api.QueryOptions{Params: map[string]string{"resources": "true"}}).WithContext(ctx)
+	stubs, meta, err := c.api.Nodes().List(q)
 	if err != nil {
 		return err
 	}
 	s.nodesAt = meta.LastIndex
+	stubs = slices.DeleteFunc(stubs, func(n *api.NodeListStub) bool { return !hasGPUs(n.NodeResources) })
 	nodes := make([]*api.Node, len(stubs))
 	err = parallel(ctx, len(stubs), func(ctx context.Context, i int) error {
 		if n, ok := old.Nodes[stubs[i].ID]; ok && n.ModifyIndex == stubs[i].ModifyIndex {

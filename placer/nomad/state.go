@@ -8,6 +8,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -73,7 +74,7 @@ func (a *Alloc) PlacedFor(job *api.Job) bool { return a.CreateIndex > *job.JobMo
 // that ask for GPUs. It is not safe for concurrent use; the objects in it are
 // never changed, only replaced.
 type State struct {
-	Nodes  map[string]*api.Node
+	Nodes  map[string]*api.Node // with GPUs
 	Allocs map[string]*Alloc
 	Jobs   map[JobKey]*api.Job
 
@@ -145,6 +146,9 @@ func (s *State) PutAlloc(a *Alloc) {
 // one of its allocations: then the old form stays.
 func (s *State) putNode(n *api.Node) bool {
 	old := s.Nodes[n.ID]
+	if old == nil && !hasGPUs(n.NodeResources) {
+		return false
+	}
 	if old != nil && (old.ModifyIndex > n.ModifyIndex || sameNode(old, n)) {
 		return false
 	}
@@ -246,6 +250,22 @@ func (s *State) Failed() []*Alloc {
 	}
 	slices.SortFunc(as, func(a, b *Alloc) int { return cmp.Compare(a.ID, b.ID) })
 	return as
+}
+
+// Succeeded is when an allocation last did its work on each GPU.
+func (s *State) Succeeded() map[string]time.Time {
+	at := map[string]time.Time{}
+	for _, a := range s.Allocs {
+		if a.Client != api.AllocClientStatusComplete || a.Desired != api.AllocDesiredStatusRun {
+			continue
+		}
+		for _, id := range a.GPUs {
+			if t := time.Unix(0, a.ModifyTime); t.After(at[id]) {
+				at[id] = t
+			}
+		}
+	}
+	return at
 }
 
 // Sick are the unhealthy GPUs, instance id to what their plugin says.

@@ -147,6 +147,12 @@ func sameInventory(a, b *api.Node, rackMeta string) bool {
 	return true
 }
 
+func hasGPUs(r *api.NodeResources) bool {
+	return r != nil && slices.ContainsFunc(r.Devices, func(d *api.NodeDeviceResource) bool {
+		return d.Vendor == attr.Vendor && d.Type == attr.Type
+	})
+}
+
 func gpuDevices(n *api.Node) []*api.NodeDeviceResource {
 	if n.NodeResources == nil {
 		return nil

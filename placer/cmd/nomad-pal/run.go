@@ -137,8 +137,9 @@ func (c *runCommand) registered(client *nomad.Client, job *api.Job, resp *api.Jo
 // word on it.
 func (c *runCommand) watch(client *nomad.Client, k nomad.JobKey) int {
 	last := ""
+	var s *placer.Survey
 	for {
-		e, err := c.look(client, k)
+		e, err := c.look(client, &s, k)
 		switch {
 		case c.ctx.Err() != nil:
 			c.printf("Detached. The job stays registered: see nomad-pal explain %s\n", k.ID)
@@ -167,12 +168,19 @@ func (c *runCommand) watch(client *nomad.Client, k nomad.JobKey) int {
 	}
 }
 
-func (c *runCommand) look(client *nomad.Client, k nomad.JobKey) (*placer.Explanation, error) {
-	ctx, cancel := context.WithTimeout(c.ctx, 30*time.Second)
+// look observes, and leaves what it saw in s for the next look.
+func (c *runCommand) look(client *nomad.Client, s **placer.Survey, k nomad.JobKey) (*placer.Explanation, error) {
+	ctx, cancel := context.WithTimeout(c.ctx, time.Minute)
 	defer cancel()
-	s, err := placer.Observe(ctx, client)
+	next, err := (*placer.Survey)(nil), error(nil)
+	if *s == nil {
+		next, err = placer.Observe(ctx, client)
+	} else {
+		next, err = (*s).Again(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}
-	return s.Explain(ctx, k)
+	*s = next
+	return next.Explain(ctx, k)
 }
