@@ -3,7 +3,11 @@
 
 package pal
 
-import "slices"
+import (
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+)
 
 // packed is the artifact's packing, blind to variability: a node with exactly
 // the GPUs needed, else the fullest that holds the gang, else the emptiest
@@ -105,6 +109,17 @@ func (s *search) random() []Member {
 	return s.eachShape(order, s.randomShape)
 }
 
+// sample draws as the policy says, else by the gang's name: the same gang draws
+// the same on the same cluster, as Nomad shuffles nodes by evaluation id.
+func (s *search) sample(shape, n, k int) []int {
+	if s.p.Sample != nil {
+		return s.p.Sample(n, k)
+	}
+	h := fnv.New64a()
+	h.Write([]byte(s.g.ID))
+	return rand.New(rand.NewPCG(h.Sum64(), uint64(shape))).Perm(n)[:k]
+}
+
 func (s *search) randomShape(shape int) []Member {
 	sh := s.g.Shapes[shape]
 	var pool []Member
@@ -123,7 +138,7 @@ func (s *search) randomShape(shape int) []Member {
 		return nil
 	}
 	ms := make([]Member, 0, sh.Members)
-	for _, i := range s.p.Sample(len(pool), sh.Members) {
+	for _, i := range s.sample(shape, len(pool), sh.Members) {
 		ms = append(ms, pool[i])
 	}
 	return ms

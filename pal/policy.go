@@ -9,7 +9,7 @@ import "fmt"
 type Policy struct {
 	Name PolicyName
 	// Sample draws k of n for [Random]: distinct numbers in 0…n-1. It must be
-	// deterministic; the caller seeds it.
+	// deterministic; the caller seeds it. nil: drawn by the gang's id.
 	Sample func(n, k int) []int
 	// NodeOrder breaks ties between device groups with equally many free GPUs
 	// where PAL takes the one with most: it gets the non-zero counts, in

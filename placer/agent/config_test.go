@@ -123,7 +123,6 @@ func TestConfigErrors(t *testing.T) {
 		{"wrong kind", "log_json = \"maybe\"", "agent.hcl:1"},
 		{"duration", "grace = \"soon\"", `grace = "soon" is not a positive duration such as 30s or 12h`},
 		{"placement", "placement = \"best\"", `placement policy "best" is unknown`},
-		{"simulator only", "placement = \"random\"", `placement "random" is for the simulator`},
 		{"class", "default_class = \"Z\"", `default_class: application class "Z" is unknown (one of A, B, C, D)`},
 		{"app", "app \"x\" {\n  class = \"E\"\n}", `app "x": application class "E" is unknown`},
 		{"order", "queue {\n  order = \"nice\"\n}", `queue order "nice" is unknown`},

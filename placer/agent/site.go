@@ -18,7 +18,6 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -275,9 +274,6 @@ func (f File) checkEdges(rules placer.Config) error {
 	}
 	if _, _, err := f.HA.times(); err != nil {
 		return err
-	}
-	if rules.Placement == pal.Random {
-		return fmt.Errorf("placement %q is for the simulator", pal.Random)
 	}
 	if _, err := profile.Build(nil, rules.Calibration, nil); err != nil {
 		return fmt.Errorf("calibration: %w", err)
