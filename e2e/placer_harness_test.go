@@ -459,7 +459,7 @@ func (b *bed) purge(ids ...string) {
 // until polls until missing is "".
 func (b *bed) until(what string, missing func() string) {
 	b.t.Helper()
-	clustertest.Until(b.t, 30*time.Second, what, func(context.Context) (string, error) { return missing(), nil })
+	clustertest.Until(b.t, 90*time.Second, what, func(context.Context) (string, error) { return missing(), nil })
 }
 
 // holds checks that something stays true for a while.

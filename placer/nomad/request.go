@@ -12,6 +12,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -269,6 +271,7 @@ func modelled(job *api.Job) bool {
 func (v *View) Pins(r Request, p pal.Placement) rewrite.Pins {
 	pins := rewrite.Pins{Mode: r.Mode}
 	groups := map[string]*rewrite.GroupPins{}
+	open := false // some GPU has no published class: no ceiling then
 	for _, m := range p.Members {
 		name := r.Gang.Shapes[m.Shape].Name
 		g := groups[name]
@@ -281,7 +284,9 @@ func (v *View) Pins(r Request, p pal.Placement) rewrite.Pins {
 		for _, u := range m.GPUs {
 			gpu := v.Cluster.GPU(u)
 			g.GPUs = append(g.GPUs, gpu.ID)
-			pins.Ceiling = max(pins.Ceiling, int(gpu.Classes[r.Gang.Class.Index()]))
+			class := v.publishedClass(m.Group, gpu.ID, r.Gang.Class)
+			open = open || class == 0
+			pins.Ceiling = max(pins.Ceiling, class)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(groups)) {
@@ -294,11 +299,23 @@ func (v *View) Pins(r Request, p pal.Placement) rewrite.Pins {
 		}
 		pins.Groups = append(pins.Groups, *g)
 	}
-	if r.Mode == rewrite.ModeClass {
+	if r.Mode == rewrite.ModeClass && !open {
 		pins.Class = r.Gang.Class
-		pins.Ceiling = max(pins.Ceiling, 1)
 	} else {
 		pins.Ceiling = 0
 	}
 	return pins
+}
+
+// publishedClass is the variability class that the node itself publishes of a
+// GPU, 0 for none. It is what a class ceiling is checked against, and may differ
+// from the profile's until the node has read that.
+func (v *View) publishedClass(group int, gpu string, class pal.AppClass) int {
+	for k := 1; k <= profile.MaxClass; k++ {
+		a := v.devices[group].Attributes[attr.List(class, k)]
+		if a != nil && a.StringVal != nil && slices.Contains(attr.SplitIDs(*a.StringVal), gpu) {
+			return k
+		}
+	}
+	return 0
 }

@@ -287,3 +287,32 @@ func TestDistinctHosts(t *testing.T) {
 		}
 	}
 }
+
+// Class pins go by what nodes publish: a GPU that they say nothing of gets no
+// ceiling, only its node.
+func TestClassPins(t *testing.T) {
+	s := world(1)
+	service := strings.Replace(jobspec("j", 1, 1, `meta { pal_class = "A" }`), `"batch"`, `"service"`, 1)
+	pinsOf := func() rewrite.Pins {
+		v := view(t, s)
+		r, err := v.Request(addJob(t, s, service, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pl, ok := pal.Place(v.Cluster, r.Gang, pal.Policy{Name: pal.PAL})
+		if !ok {
+			t.Fatal("it does not fit")
+		}
+		return v.Pins(r, pl)
+	}
+	nodes := []rewrite.GroupPins{{Group: "g", Nodes: []string{"id-0"}}}
+	if d := cmp.Diff(rewrite.Pins{Mode: rewrite.ModeClass, Groups: nodes}, pinsOf()); d != "" {
+		t.Errorf("nothing published: %s", d)
+	}
+	attrs := s.Nodes["id-0"].NodeResources.Devices[0].Attributes
+	attrs["unique.variability_a_le_1"] = text("")
+	attrs["unique.variability_a_le_2"] = text("n0-0,n0-1,n0-2,n0-3")
+	if d := cmp.Diff(rewrite.Pins{Mode: rewrite.ModeClass, Class: "A", Ceiling: 2, Groups: nodes}, pinsOf()); d != "" {
+		t.Errorf("published: %s", d)
+	}
+}

@@ -30,7 +30,10 @@ type Hints struct {
 	OnFailure FailureAction // pal_on_failure
 }
 
-// FailureAction is what is re-placed after a member was lost.
+// FailureAction is what is re-placed after a member was lost. Pins to single
+// GPUs cannot change under running members (a change of a device block restarts
+// them), so there it is always the gang; with pal_pin = "class" it is always the
+// member.
 type FailureAction string
 
 // The failure actions.

@@ -14,9 +14,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// Mark is the first element of each list of ours; [ModeClass] appends
-// "/class" to it. It is no id, so it selects nothing.
+// Mark is the first element of each list of ours. It is no id, so it selects
+// nothing.
 const Mark = "nomad-pal"
+
+// Marks of [ModeClass], with a class ceiling and without.
+const (
+	markClass = Mark + "/class"
+	markNodes = Mark + "/nodes"
+)
 
 const (
 	nodeTarget = "${node.unique.id}"
@@ -51,7 +57,7 @@ func ParseMode(s string) (Mode, error) {
 type Pins struct {
 	Mode Mode
 	// Class and Ceiling are the application class and the highest variability
-	// class allowed (1 the fastest); ModeClass only.
+	// class allowed (1 the fastest, 0: any); ModeClass only.
 	Class   pal.AppClass `json:",omitempty"`
 	Ceiling int          `json:",omitempty"`
 	// Groups are sorted by name.
@@ -139,7 +145,10 @@ func Pin(job *api.Job, p Pins) (*api.Job, error) {
 func pinGroup(g *api.TaskGroup, p Pins, gp GroupPins) {
 	mark := Mark
 	if p.Mode == ModeClass {
-		mark += "/class"
+		mark = markClass
+		if p.Ceiling == 0 {
+			mark = markNodes
+		}
 	}
 	if p.Mode == ModePrefer {
 		g.Affinities = append(slices.Clone(g.Affinities), affinity(nodeTarget, list(mark, gp.Nodes)))
@@ -151,6 +160,9 @@ func pinGroup(g *api.TaskGroup, p Pins, gp GroupPins) {
 		case ModeGPU:
 			d.Constraints = append(slices.Clone(d.Constraints), constraint(idsTarget, list(mark, gp.GPUs)))
 		case ModeClass:
+			if p.Ceiling == 0 {
+				return
+			}
 			// Reversed, so that it is not what an author copies from the docs.
 			d.Constraints = append(slices.Clone(d.Constraints), constraint(classTarget(p.Class, p.Ceiling), idsTarget))
 		case ModePrefer:

@@ -231,7 +231,10 @@ func drawJob(t *rapid.T) *api.Job {
 func drawPins(t *rapid.T, job *api.Job) rewrite.Pins {
 	p := rewrite.Pins{Mode: rapid.SampledFrom([]rewrite.Mode{rewrite.ModeGPU, rewrite.ModeClass, rewrite.ModePrefer}).Draw(t, "mode")}
 	if p.Mode == rewrite.ModeClass {
-		p.Class, p.Ceiling = rapid.SampledFrom(pal.AppClasses()).Draw(t, "class"), rapid.IntRange(1, 12).Draw(t, "ceiling")
+		p.Class, p.Ceiling = rapid.SampledFrom(pal.AppClasses()).Draw(t, "class"), rapid.IntRange(0, 12).Draw(t, "ceiling")
+		if p.Ceiling == 0 {
+			p.Class = "" // nothing of it is written
+		}
 	}
 	for _, g := range job.TaskGroups {
 		gp := rewrite.GroupPins{Group: *g.Name, Nodes: []string{"n1", "n3"}}

@@ -17,12 +17,12 @@ import (
 func Pinned(job *api.Job) (Pins, bool) {
 	var p Pins
 	for _, g := range job.TaskGroups {
-		if mode, nodes, ok := groupPin(g); ok {
-			p.Mode = mode
+		if mark, nodes, ok := groupPin(g); ok {
+			p.Mode = modeOf(g, mark)
 			gp := GroupPins{Group: *g.Name, Nodes: nodes}
 			for _, t := range g.Tasks {
 				for _, d := range GPURequests(t) {
-					readDevice(d, &p, &gp)
+					readDevice(d, mark, &p, &gp)
 				}
 			}
 			p.Groups = append(p.Groups, gp)
@@ -33,24 +33,34 @@ func Pinned(job *api.Job) (Pins, bool) {
 }
 
 // groupPin finds the pin of the group itself.
-func groupPin(g *api.TaskGroup) (Mode, []string, bool) {
+func groupPin(g *api.TaskGroup) (mark string, nodes []string, ok bool) {
 	for _, c := range g.Constraints {
 		if mark, nodes, ok := marked(c.LTarget, c.Operand, c.RTarget, nodeTarget); ok {
-			if mark == Mark+"/class" {
-				return ModeClass, nodes, true
-			}
-			return ModeGPU, nodes, true
+			return mark, nodes, true
 		}
 	}
 	for _, a := range g.Affinities {
-		if _, nodes, ok := marked(a.LTarget, a.Operand, a.RTarget, nodeTarget); ok {
-			return ModePrefer, nodes, true
+		if mark, nodes, ok := marked(a.LTarget, a.Operand, a.RTarget, nodeTarget); ok {
+			return mark, nodes, true
 		}
 	}
 	return "", nil, false
 }
 
-func readDevice(d *api.RequestedDevice, p *Pins, gp *GroupPins) {
+// modeOf is the mode of a group that is pinned with the mark.
+func modeOf(g *api.TaskGroup, mark string) Mode {
+	if mark != Mark {
+		return ModeClass
+	}
+	for _, c := range g.Constraints {
+		if _, _, ok := marked(c.LTarget, c.Operand, c.RTarget, nodeTarget); ok {
+			return ModeGPU
+		}
+	}
+	return ModePrefer
+}
+
+func readDevice(d *api.RequestedDevice, mark string, p *Pins, gp *GroupPins) {
 	switch p.Mode {
 	case ModeGPU:
 		for _, c := range d.Constraints {
@@ -66,6 +76,9 @@ func readDevice(d *api.RequestedDevice, p *Pins, gp *GroupPins) {
 		}
 	case ModeClass:
 		for _, c := range d.Constraints {
+			if mark != markClass {
+				break
+			}
 			if class, ceiling, ok := ceilingOf(c); ok {
 				p.Class, p.Ceiling = class, ceiling
 			}
@@ -79,7 +92,7 @@ func marked(l, operand, r, target string) (mark string, ids []string, ok bool) {
 		return "", nil, false
 	}
 	all := strings.Split(r, ",")
-	if all[0] != Mark && all[0] != Mark+"/class" {
+	if all[0] != Mark && all[0] != markClass && all[0] != markNodes {
 		return "", nil, false
 	}
 	return all[0], all[1:], true
@@ -112,7 +125,7 @@ func unpin(job *api.Job) *api.Job {
 }
 
 func unpinGroup(g *api.TaskGroup) {
-	mode, _, ok := groupPin(g)
+	mark, _, ok := groupPin(g)
 	if !ok {
 		return
 	}
@@ -133,7 +146,7 @@ func unpinGroup(g *api.TaskGroup) {
 	eachDevice(g, func(d *api.RequestedDevice) {
 		d.Constraints = without(d.Constraints, ours(idsTarget))
 		d.Affinities = without(d.Affinities, preferred(idsTarget))
-		if mode == ModeClass {
+		if mark == markClass {
 			d.Constraints = withoutLastCeiling(d.Constraints)
 		}
 	})
