@@ -14,8 +14,10 @@ import (
 // preemptFor stops running gangs of worse levels so that a waiting one can
 // start, if that is enough: the worst level first, within a level the one that
 // started last. Those whose GPUs the gang would not take are spared.
+// Behind an overdue head nobody is stopped for anybody: what is freed is the
+// head's.
 func (p *pass) preemptFor(e *entry) bool {
-	if !p.opt.Preempt {
+	if !p.opt.Preempt || p.head != nil && p.head.overdue {
 		return false
 	}
 	return p.stopEnough(e, p.victims(e)) || p.opt.Order == Adaptive && p.stopEnough(e, p.narrower(e))
@@ -37,10 +39,7 @@ func (p *pass) stopEnough(e *entry, victims []*entry) bool {
 	for _, b := range back {
 		b()
 	}
-	if ok {
-		p.claim(e, pl, victims[:gone])
-	}
-	return ok
+	return ok && p.claim(e, pl, victims[:gone])
 }
 
 // minGain is how many times the GPUs of those stopped a wide gang must have to
@@ -123,13 +122,13 @@ func (p *pass) settled(v *entry) bool {
 const minRuns = 2
 
 // claim decides the preemption: those of the victims stop whose GPUs are
-// taken, and nobody else gets what they free.
-func (p *pass) claim(e *entry, pl pal.Placement, victims []*entry) {
-	c := &claim{by: e, placement: pl}
+// taken, and nobody else gets what they free. It is false where none would be.
+func (p *pass) claim(e *entry, pl pal.Placement, victims []*entry) bool {
 	wanted := map[int]bool{}
 	for _, u := range pl.GPUs() {
 		wanted[u] = true
 	}
+	c := &claim{by: e, placement: pl}
 	for _, v := range victims {
 		if slices.ContainsFunc(v.placement.GPUs(), func(u int) bool { return wanted[u] }) {
 			v.state = stopping
@@ -137,8 +136,12 @@ func (p *pass) claim(e *entry, pl pal.Placement, victims []*entry) {
 			p.actions = append(p.actions, Action{Kind: Preempt, Job: v.job.ID, For: e.job.ID})
 		}
 	}
+	if len(c.victims) == 0 {
+		return false
+	}
 	p.Line.claims = append(p.Line.claims, c)
 	p.keep(pl)
+	return true
 }
 
 // migrate moves gangs whose expected gain is more than twice what the move
@@ -146,7 +149,7 @@ func (p *pass) claim(e *entry, pl pal.Placement, victims []*entry) {
 // A move frees as many GPUs as it takes, so only placement suffers while
 // somebody waits.
 func (p *pass) migrate() {
-	if p.head != nil && !p.opt.Near || p.c.FreeGPUs() == 0 {
+	if p.head != nil && (p.head.overdue || !p.opt.Near) || p.c.FreeGPUs() == 0 {
 		return
 	}
 	for _, e := range slices.Clone(p.running) {
