@@ -71,16 +71,32 @@ func (p *Placer) byID(id string) *tracked {
 func (p *Placer) prepare(t *tracked, pl pal.Placement, now time.Time) *start {
 	g := t.request.Gang
 	d := pal.Explain(p.view.Cluster, g, p.cfg.policy())
-	d.Placed, d.Reason = true, ""
-	d.Chosen = pal.Describe(p.view.Cluster, g, pl)
+	chosen := pal.Describe(p.view.Cluster, g, pl)
+	note := ""
+	if d.Chosen == nil || !slices.Equal(chosenGPUs(d.Chosen), chosenGPUs(chosen)) {
+		note = "the queue kept some of the free GPUs from it: for a gang that goes first, or because they are outliers that it can do without"
+	}
+	d.Placed, d.Reason, d.Chosen = true, "", chosen
 	r := Record{
 		Namespace: t.Key.Namespace, Job: t.Key.ID, Submitted: t.submitted(), Decided: now,
-		Mode: t.request.Mode, Decision: d,
+		Mode: t.request.Mode, Decision: d, Note: note,
 	}
 	if t.record != nil && len(t.Pins.Groups) > 0 {
 		r.UserFailures, r.Revived, r.Attained = t.record.UserFailures, t.record.Revived, t.record.Attained
 	}
 	return &start{t: t, placement: pl, pins: p.view.Pins(t.request, pl), record: r}
+}
+
+// chosenGPUs are the ids of a choice, sorted.
+func chosenGPUs(c *pal.Choice) []string {
+	var ids []string
+	for _, m := range c.Members {
+		for _, u := range m.GPUs {
+			ids = append(ids, u.ID)
+		}
+	}
+	slices.Sort(ids)
+	return ids
 }
 
 // commitAll writes the decisions, a few at a time.
