@@ -95,7 +95,7 @@ func draw(ps []point) string {
 		py := y.at(math.Pow(10, e))
 		fmt.Fprintf(&b, `<path d="M%.1f %.1fH%.1f" stroke="#e3e8ec"/><text x="%.1f" y="%.1f" text-anchor="end">%g</text>`+"\n", left, py, width-right, left-6, py+4, math.Pow(10, e))
 	}
-	fmt.Fprintf(&b, `<text x="%.1f" y="%.1f" text-anchor="middle">GPUs</text><text x="14" y="%.1f">µs a job</text>`+"\n", (left+width-right)/2, height-6, top-6)
+	fmt.Fprintf(&b, `<text x="%.1f" y="%.1f" text-anchor="middle">GPUs</text><text x="14" y="%.1f">CPU µs a job</text>`+"\n", (left+width-right)/2, height-6, top-6)
 	for i := 0; i < len(ps); {
 		n := i
 		for ; n < len(ps) && ps[n].jobs == ps[i].jobs; n++ {
