@@ -18,6 +18,10 @@ import (
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxa100"
+	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxb200"
+	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxh100"
+	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxh200"
+	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/server"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
@@ -25,11 +29,16 @@ import (
 
 // mocked is the backend over go-nvml's DGX A100. That mock panics in what it
 // does not model; to the backend, those functions are missing symbols.
-func mocked(t *testing.T) (*Backend, *dgxa100.Server) {
+func mocked(t *testing.T) (*Backend, *server.Server) {
 	t.Helper()
-	s := dgxa100.New()
+	return over(t, dgxa100.New())
+}
+
+// over is the backend over one of go-nvml's machines.
+func over(t *testing.T, s *server.Server) (*Backend, *server.Server) {
+	t.Helper()
 	set := map[string]bool{}
-	for _, v := range []any{&s.Interface, &s.Devices[0].(*dgxa100.Device).Device} {
+	for _, v := range []any{&s.Interface, &s.Devices[0].(*server.Device).Device} {
 		fields := reflect.ValueOf(v).Elem()
 		for i := range fields.NumField() {
 			name := fields.Type().Field(i).Name
@@ -77,7 +86,7 @@ func sysRoot(t *testing.T) string {
 
 func TestDGXA100(t *testing.T) {
 	b, s := mocked(t)
-	s.Devices[0].(*dgxa100.Device).PciBusID = "0000:07:00.0"
+	s.Devices[0].(*server.Device).PciBusID = "0000:07:00.0"
 	inv, err := b.Scan()
 	if err != nil {
 		t.Fatal(err)
@@ -107,18 +116,18 @@ func TestDGXA100(t *testing.T) {
 // MIG instances take the place of their GPU; one that is gone is gone.
 func TestDGXA100InMIGMode(t *testing.T) {
 	b, s := mocked(t)
-	dev := s.Devices[2].(*dgxa100.Device)
+	dev := s.Devices[2].(*server.Device)
 	children := map[int]nvml.Device{}
 	for i := range 2 {
 		child := dgxa100.NewDevice(i)
 		child.UUID = fmt.Sprintf("MIG-%d", i)
-		child.Name = "Mock NVIDIA A100-SXM4-40GB MIG 3g.20gb"
-		child.MemoryInfo = nvml.Memory{Total: 20 << 30}
+		child.GetNameFunc = func() (string, nvml.Return) { return "Mock NVIDIA A100-SXM4-40GB MIG 3g.20gb", nvml.SUCCESS }
+		child.GetMemoryInfoFunc = func() (nvml.Memory, nvml.Return) { return nvml.Memory{Total: 20 << 30}, nvml.SUCCESS }
 		children[i] = child
 	}
 	dev.MigMode = nvml.DEVICE_MIG_ENABLE
 	for _, d := range s.Devices {
-		d := d.(*dgxa100.Device)
+		d := d.(*server.Device)
 		d.GetMaxMigDeviceCountFunc = func() (int, nvml.Return) { return 7, nvml.SUCCESS }
 		d.GetMigDeviceHandleByIndexFunc = func(i int) (nvml.Device, nvml.Return) {
 			if c, ok := children[i]; ok && d == dev {
@@ -164,7 +173,7 @@ func TestGPUThatIsNotListedAnyMore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gone := s.Devices[3].(*dgxa100.Device).UUID
+	gone := s.Devices[3].(*server.Device).UUID
 	all := s.Devices
 	s.DeviceGetCountFunc = func() (int, nvml.Return) { return 7, nvml.SUCCESS }
 	s.DeviceGetHandleByIndexFunc = func(i int) (nvml.Device, nvml.Return) {
@@ -295,5 +304,29 @@ func TestUnionOfIslands(t *testing.T) {
 	numberSets(u, fs, got)
 	if diff := cmp.Diff(map[string]int{"a": 0, "b": 0, "c": 1, "d": 1, "e": -1}, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// Every machine that go-nvml models is read whole.
+func TestMockedMachines(t *testing.T) {
+	for _, tc := range []struct {
+		server              *server.Server
+		model, architecture string
+		memoryMiB           int64
+	}{
+		{dgxa100.New(), "Mock NVIDIA A100-SXM4-40GB", "ampere", 40960},
+		{dgxh100.New(), "NVIDIA H100 80GB HBM3", "hopper", 81920},
+		{dgxh200.New(), "NVIDIA H200 141GB HBM3e", "hopper", 144384},
+		{dgxb200.New(), "NVIDIA B200 180GB HBM3e", "blackwell", 184320},
+	} {
+		b, _ := over(t, tc.server)
+		inv, err := b.Scan()
+		if err != nil || len(inv.Devices) != 8 || len(inv.Warnings) != 0 {
+			t.Fatalf("%s: %d GPUs, warnings %v, error %v", tc.architecture, len(inv.Devices), inv.Warnings, err)
+		}
+		d := inv.Devices[0]
+		if d.Model != tc.model || d.Architecture != tc.architecture || *d.MemoryMiB != tc.memoryMiB {
+			t.Errorf("got %s, %s, %d MiB; want %s, %s, %d", d.Model, d.Architecture, *d.MemoryMiB, tc.model, tc.architecture, tc.memoryMiB)
+		}
 	}
 }
