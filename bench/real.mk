@@ -11,6 +11,10 @@ replay: build nomad ## One workload on a real cluster under plain Nomad and the 
 scale: build nomad $(BIN)/simnodes ## A real server with 100 to 10,000 simulated nodes (SCALE_ARGS='-nodes 100'); writes bench/results/scale.json
 	$(BIN)/scale -nomad $$(cat build/nomad.path) -bin $(BIN) $(SCALE_ARGS)
 
+.PHONY: soak
+soak: build nomad ## Two hours of traffic with churn on a real cluster: no drift, nothing grows (SOAK_ARGS='-duration 8m -look 15s -churn 40s'); writes bench/results/soak.json
+	$(BIN)/soak -nomad $$(cat build/nomad.path) -bin $(BIN) $(SOAK_ARGS)
+
 .PHONY: $(BIN)/simnodes
 $(BIN)/simnodes:
 	@mkdir -p $(BIN)

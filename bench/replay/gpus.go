@@ -70,16 +70,13 @@ func (g *GPUs) Speeds() rank.Speeds {
 
 // write leaves an inventory per node, the profile and the speeds in dir.
 func (g *GPUs) write(dir string) error {
-	nodes := map[int]*strings.Builder{}
+	seen := map[int]bool{}
 	for _, u := range g.All {
-		if nodes[u.Node] == nil {
-			nodes[u.Node] = &strings.Builder{}
+		if seen[u.Node] {
+			continue
 		}
-		fmt.Fprintf(nodes[u.Node], "gpu %q {\n  model = %q\n  memory_mib = %d\n  power_limit_w = %d\n  bus_id = %q\n  numa = %d\n  island = %d\n  key = %q\n  times = { A = %v, B = %v, C = %v, D = %v }\n}\n",
-			u.ID, u.Model, u.MemoryMiB, u.PowerW, u.BusID, u.NUMA, u.Island, u.Key, u.Times[0], u.Times[1], u.Times[2], u.Times[3])
-	}
-	for n, text := range nodes {
-		if err := os.WriteFile(inventoryPath(dir, n), []byte(text.String()), 0o644); err != nil {
+		seen[u.Node] = true
+		if err := g.writeNode(dir, u.Node, ""); err != nil {
 			return err
 		}
 	}
@@ -92,6 +89,31 @@ func (g *GPUs) write(dir string) error {
 	}
 	return os.WriteFile(filepath.Join(dir, "speeds.json"), text, 0o644)
 }
+
+// writeNode leaves the inventory of one node in dir, with one GPU unhealthy.
+func (g *GPUs) writeNode(dir string, node int, unhealthy string) error {
+	var text strings.Builder
+	for _, u := range g.All {
+		if u.Node != node {
+			continue
+		}
+		fmt.Fprintf(&text, "gpu %q {\n  model = %q\n  memory_mib = %d\n  power_limit_w = %d\n  bus_id = %q\n  numa = %d\n  island = %d\n  key = %q\n  times = { A = %v, B = %v, C = %v, D = %v }\n",
+			u.ID, u.Model, u.MemoryMiB, u.PowerW, u.BusID, u.NUMA, u.Island, u.Key, u.Times[0], u.Times[1], u.Times[2], u.Times[3])
+		if u.ID == unhealthy {
+			text.WriteString("  healthy = false\n")
+		}
+		text.WriteString("}\n")
+	}
+	path := inventoryPath(dir, node)
+	if err := os.WriteFile(path+".new", []byte(text.String()), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path) // a reader sees all of it or nothing
+}
+
+// Sicken makes one GPU of a node unhealthy and heals all others of it; "" heals
+// all.
+func (b *Bed) Sicken(node int, gpu string) error { return b.GPUs.writeNode(b.dir, node, gpu) }
 
 func inventoryPath(dir string, node int) string {
 	return filepath.Join(dir, fmt.Sprintf("inventory-%02d.hcl", node))

@@ -4,7 +4,6 @@
 package replay
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -47,11 +45,11 @@ func (b *Bed) Run(ctx context.Context, m Mode, jobs []Job, bound time.Duration) 
 	}
 	defer r.Close()
 	if m.Placer != "" {
-		stop, err := b.startPlacer(ctx, m.Placer)
+		p, err := b.StartPlacer(ctx, m.Placer)
 		if err != nil {
 			return nil, err
 		}
-		defer stop()
+		defer p.Stop()
 	}
 	run := &run{Bed: b, mode: m, jobs: jobs, rendezvous: r, start: time.Now(), result: &Result{Mode: m.Name}}
 	err = run.all(ctx, bound)
@@ -103,15 +101,10 @@ func (r *run) submitAll(ctx context.Context, submitted []time.Time, cancel conte
 		if err := sleepUntil(ctx, r.start.Add(j.Submit)); err != nil {
 			return err
 		}
-		path, err := r.render(j, r.rendezvous)
-		if err != nil {
-			cancel()
-			return fmt.Errorf("write jobspec of %q: %w", j.ID, err)
-		}
 		submitted[i] = time.Now()
-		if err := r.submit(ctx, path); err != nil {
+		if err := r.Submit(ctx, j, r.rendezvous, r.mode.Placer != ""); err != nil {
 			cancel()
-			return fmt.Errorf("submit %q: %w", j.ID, err)
+			return err
 		}
 	}
 	return nil
@@ -128,17 +121,22 @@ func sleepUntil(ctx context.Context, at time.Time) error {
 	}
 }
 
-// submit runs the command that a user would.
-func (r *run) submit(ctx context.Context, path string) error {
-	args := []string{r.Nomad, "job", "run", "-detach", path}
-	if r.mode.Placer != "" {
-		args = []string{filepath.Join(r.Bin, "nomad-pal"), "run", "-detach", path}
+// Submit writes the jobspec of one job and runs the command that a user would,
+// `nomad-pal run` where it is gated.
+func (b *Bed) Submit(ctx context.Context, j Job, r *rank.Rendezvous, gated bool) error {
+	path, err := b.render(j, r)
+	if err != nil {
+		return fmt.Errorf("write jobspec of %q: %w", j.ID, err)
+	}
+	args := []string{b.Nomad, "job", "run", "-detach", path}
+	if gated {
+		args = []string{filepath.Join(b.Bin, "nomad-pal"), "run", "-detach", path}
 	}
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	cmd.Env = append(os.Environ(), r.Cluster.Env()...)
+	cmd.Env = append(os.Environ(), b.Cluster.Env()...)
 	out, err := cmd.CombinedOutput()
 	if err != nil && ctx.Err() == nil {
-		return fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, out)
+		return fmt.Errorf("submit %q: %s: %w\n%s", j.ID, strings.Join(args, " "), err, out)
 	}
 	return ctx.Err()
 }
@@ -166,41 +164,6 @@ func (r *run) watch(ctx context.Context) error {
 			return nil
 		}
 	}
-}
-
-// startPlacer runs `nomad-pal agent` and returns what stops it.
-func (b *Bed) startPlacer(ctx context.Context, config string) (stop func(), err error) {
-	path := filepath.Join(b.dir, "placer.hcl")
-	if err := os.WriteFile(path, []byte(config), 0o644); err != nil {
-		return nil, err
-	}
-	log, err := os.Create(filepath.Join(b.dir, "placer.log"))
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(ctx, filepath.Join(b.Bin, "nomad-pal"), "agent", "-config", path)
-	cmd.Env = append(os.Environ(), b.Cluster.Env()...)
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 10 * time.Second
-	if err := cmd.Start(); err != nil {
-		log.Close()
-		return nil, fmt.Errorf("start the placer: %w", err)
-	}
-	return func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait()
-		log.Close()
-	}, nil
-}
-
-// PlacerLog is what the last placer logged.
-func (b *Bed) PlacerLog() string {
-	text, err := os.ReadFile(filepath.Join(b.dir, "placer.log"))
-	if err != nil {
-		return err.Error()
-	}
-	return string(bytes.TrimSpace(text))
 }
 
 // Command runs one of our commands against the cluster and returns its output.

@@ -1,0 +1,145 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+)
+
+// placerConfig is the default but for the port, which is a free one.
+const placerConfig = "http {\n  bind_port = 0\n}\n"
+
+// Times that something stays down.
+const (
+	clientDown = 15 * time.Second
+	placerDown = 5 * time.Second
+)
+
+// startPlacer starts an agent and waits until it leads.
+func (s *soak) startPlacer(ctx context.Context) error {
+	p, err := s.StartPlacer(ctx, placerConfig)
+	if err != nil {
+		return err
+	}
+	s.placer = p
+	if s.url, err = p.URL(ctx); err != nil {
+		return fmt.Errorf("%w\n%s", err, s.PlacerLog())
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	return cluster.Until(ctx, "the placer leads", func(ctx context.Context) (string, error) {
+		var m metrics
+		if err := read(ctx, s.url+"/v1/metrics", &m); err != nil || m.Leader == 0 {
+			return "it does not", err
+		}
+		return "", nil
+	})
+}
+
+// disturb kills a client, kills the placer and makes a GPU ill, in turn. The
+// placer is left alone in the second half, so that what it uses can be followed.
+// What was begun is carried to its end: the cluster is whole when it drains.
+func (s *soak) disturb(ctx, timed context.Context) error {
+	r := rand.New(rand.NewPCG(s.seed, 2))
+	for k := 1; ; k++ {
+		at := time.Duration(k) * s.churn
+		if err := pause(timed, time.Until(s.start.Add(at))); err != nil {
+			return err
+		}
+		kind := k % 3
+		if kind == 2 && at > s.duration/2 {
+			kind = 1
+		}
+		var err error
+		switch kind {
+		case 1:
+			err = s.killClient(ctx, r.IntN(s.nodes))
+		case 2:
+			err = s.killPlacer(ctx)
+		default:
+			err = s.sicken(ctx, r.IntN(len(s.GPUs.All)))
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (s *soak) note(format string, args ...any) {
+	e := event{time.Since(s.start).Seconds(), fmt.Sprintf(format, args...)}
+	s.report.event(e)
+	say(fmt.Sprintf("%4.0f s: %s", e.AtS, e.What))
+}
+
+func (s *soak) killClient(ctx context.Context, n int) error {
+	a := s.Cluster.Clients()[n]
+	s.note("client %s killed", a.Name)
+	if err := a.Kill(ctx); err != nil {
+		return err
+	}
+	if err := pause(ctx, clientDown); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	if err := a.Start(ctx); err != nil {
+		return err
+	}
+	s.note("client %s is back", a.Name)
+	return nil
+}
+
+func (s *soak) killPlacer(ctx context.Context) error {
+	s.whole.Lock()
+	defer s.whole.Unlock()
+	s.note("placer killed")
+	s.placer.Kill()
+	if err := pause(ctx, placerDown); err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := s.startPlacer(ctx); err != nil {
+		return err
+	}
+	s.note("placer leads again, %.1f s after its start", time.Since(began).Seconds())
+	return nil
+}
+
+// sicken makes a GPU unhealthy, waits until the placer knows, and heals it.
+func (s *soak) sicken(ctx context.Context, gpu int) error {
+	u := s.GPUs.All[gpu]
+	s.note("GPU %s of gpu-%02d falls ill", u.ID, u.Node)
+	if err := s.Sicken(u.Node, u.ID); err != nil {
+		return err
+	}
+	began := time.Now()
+	limit, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	err := cluster.Until(limit, "the placer knows that "+u.ID+" is ill", func(ctx context.Context) (string, error) {
+		s.whole.Lock()
+		w, _, err := believed(ctx, s.url)
+		s.whole.Unlock()
+		if err == nil && !w.sick[u.ID] {
+			return "it does not", pause(ctx, time.Second)
+		}
+		if err != nil {
+			return "", err
+		}
+		return "", nil
+	})
+	if err != nil {
+		return err
+	}
+	s.note("the placer knows it after %.1f s", time.Since(began).Seconds())
+	if err := pause(ctx, s.churn/4); err != nil {
+		return err
+	}
+	s.note("GPU %s heals", u.ID)
+	return s.Sicken(u.Node, "")
+}

@@ -1,0 +1,228 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// world is who holds which GPU and where each job stands, in the words of one
+// side.
+type world struct {
+	holder map[string]string // GPU → job
+	phase  map[string]string // job → "waiting" or "running"; the placer has more
+	sick   map[string]bool   // GPUs that the placer takes for unhealthy
+	twice  []string          // GPUs that two allocations hold
+}
+
+func newWorld() world {
+	return world{holder: map[string]string{}, phase: map[string]string{}, sick: map[string]bool{}}
+}
+
+// waiting is the number of jobs that wait.
+func (w world) waiting() int {
+	n := 0
+	for _, p := range w.phase {
+		if p == "waiting" {
+			n++
+		}
+	}
+	return n
+}
+
+// believed is what the placer says.
+func believed(ctx context.Context, url string) (world, metrics, error) {
+	w := newWorld()
+	var gpus []struct {
+		ID, Job string
+		Healthy bool
+	}
+	var jobs []struct{ Namespace, Job, Phase string }
+	var m metrics
+	for path, into := range map[string]any{"/v1/gpus": &gpus, "/v1/queue": &jobs, "/v1/metrics": &m} {
+		if err := read(ctx, url+path, into); err != nil {
+			return w, m, err
+		}
+	}
+	for _, g := range gpus {
+		if g.Job != "" {
+			w.holder[g.ID] = g.Job
+		}
+		w.sick[g.ID] = !g.Healthy
+	}
+	for _, j := range jobs {
+		w.phase[j.Namespace+"/"+j.Job] = j.Phase
+	}
+	return w, m, nil
+}
+
+// metrics are what /v1/metrics says of the agent's own state, which is not the
+// fresh look that /v1/gpus and /v1/queue take.
+type metrics struct {
+	Leader     int            `json:"leader"`
+	Jobs       map[string]int `json:"jobs"`
+	Goroutines int            `json:"go_goroutines"` // 0 where the placer does not say
+}
+
+func read(ctx context.Context, url string, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("read %q: %s", url, answer.Status)
+	}
+	return json.NewDecoder(answer.Body).Decode(into)
+}
+
+// actual is what Nomad says: an allocation holds its GPUs until its client
+// reports its end.
+func actual(ctx context.Context, c *api.Client) (world, error) {
+	w := newWorld()
+	jobs, _, err := c.Jobs().List((&api.QueryOptions{}).WithContext(ctx))
+	if err != nil {
+		return w, fmt.Errorf("list jobs: %w", err)
+	}
+	for _, j := range jobs {
+		if !j.Stop && j.Status != "dead" {
+			w.phase["default/"+j.ID] = "waiting"
+		}
+	}
+	q := &api.QueryOptions{Params: map[string]string{"resources": "true"}}
+	allocs, _, err := c.Allocations().List(q.WithContext(ctx))
+	if err != nil {
+		return w, fmt.Errorf("list allocations: %w", err)
+	}
+	for _, a := range allocs {
+		switch a.ClientStatus {
+		case api.AllocClientStatusComplete, api.AllocClientStatusFailed, api.AllocClientStatusLost:
+			continue
+		}
+		job := "default/" + a.JobID
+		if w.phase[job] != "" {
+			w.phase[job] = "running"
+		}
+		w.hold(job, a)
+	}
+	return w, nil
+}
+
+func (w *world) hold(job string, a *api.AllocationListStub) {
+	if a.AllocatedResources == nil {
+		return
+	}
+	for _, t := range a.AllocatedResources.Tasks {
+		for _, d := range t.Devices {
+			for _, id := range d.DeviceIDs {
+				if w.holder[id] != "" {
+					w.twice = append(w.twice, id)
+				}
+				w.holder[id] = job
+			}
+		}
+	}
+}
+
+// differences are what two sides disagree on: subject → how.
+func differences(placer, nomad world, m metrics) map[string]string {
+	out := map[string]string{}
+	for gpu := range keys(placer.holder, nomad.holder) {
+		if p, n := placer.holder[gpu], nomad.holder[gpu]; p != n {
+			out["gpu "+gpu] = fmt.Sprintf("placer: %q, Nomad: %q", p, n)
+		}
+	}
+	for job := range keys(placer.phase, nomad.phase) {
+		p, n := placer.phase[job], nomad.phase[job]
+		if p != n && (p == "" || n == "" || p == "waiting" || p == "running") {
+			out["job "+job] = fmt.Sprintf("placer: %q, Nomad: %q", p, n)
+		}
+	}
+	if got, want := m.Jobs["waiting"], nomad.waiting(); got != want {
+		out["metrics"] = fmt.Sprintf("the placer counts %d waiting jobs, Nomad %d", got, want)
+	}
+	return out
+}
+
+func keys(a, b map[string]string) map[string]bool {
+	all := map[string]bool{}
+	for k := range a {
+		all[k] = true
+	}
+	for k := range b {
+		all[k] = true
+	}
+	return all
+}
+
+// settle is how long the two sides may disagree on a subject while allocations
+// come and go.
+const settle = 20 * time.Second
+
+// compare looks until the sides have agreed on every subject at least once, and
+// returns what they never agreed on, with GPUs that Nomad gave away twice.
+func compare(ctx context.Context, url string, c *api.Client) (drift map[string]string, seen world, m metrics, err error) {
+	end := time.Now().Add(settle)
+	for first := true; ; first = false {
+		var placer, nomad world
+		placer, m, err = believed(ctx, url)
+		if err == nil {
+			nomad, err = actual(ctx, c)
+		}
+		if err != nil {
+			return nil, seen, m, err
+		}
+		d := differences(placer, nomad, m)
+		for _, id := range nomad.twice {
+			d["twice "+id] = "two allocations hold it"
+		}
+		if first {
+			drift = d
+		}
+		maps.DeleteFunc(drift, func(subject, _ string) bool { return d[subject] == "" })
+		seen = nomad
+		if len(drift) == 0 || time.Now().After(end) {
+			return drift, seen, m, nil
+		}
+		if err := pause(ctx, time.Second); err != nil {
+			return drift, seen, m, err
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// both are the subjects of a that b has, too, in order.
+func both(a, b map[string]string) []string {
+	var out []string
+	for _, subject := range slices.Sorted(maps.Keys(a)) {
+		if b[subject] != "" {
+			out = append(out, subject+": "+a[subject])
+		}
+	}
+	return out
+}

@@ -1,0 +1,149 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Command soak is `make soak`: compressed traffic on a real cluster under the
+// placer's default configuration, for hours, while clients are killed and
+// started again, the placer is killed, and GPUs fall ill and heal. Every look
+// compares what the placer says with Nomad's allocations and records what the
+// processes use. It fails when they disagree in two looks in a row, when a GPU
+// is given away twice, when memory, threads or files grow steadily, or when a
+// job does not finish. It writes a JSON file and prints a summary.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/bench/rank"
+	"github.com/nomad-pal/nomad-pal/bench/replay"
+	"github.com/nomad-pal/nomad-pal/pal/population"
+)
+
+type options struct {
+	nomad, bin, json             string
+	nodes, queue                 int
+	seed                         uint64
+	load                         float64
+	duration, look, churn, drain time.Duration
+	longest                      time.Duration
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.nomad, "nomad", "", "nomad binary")
+	flag.StringVar(&o.bin, "bin", "build/bin", "folder of our binaries")
+	flag.StringVar(&o.json, "json", "bench/results/soak.json", "result file")
+	flag.IntVar(&o.nodes, "nodes", 8, "clients, of 4 GPUs each")
+	flag.IntVar(&o.queue, "queue", 60, "unfinished jobs at which submitting pauses")
+	flag.Uint64Var(&o.seed, "seed", 1, "seed of GPUs, workload and churn")
+	flag.Float64Var(&o.load, "load", 0.8, "offered work over what the GPUs could do")
+	flag.DurationVar(&o.duration, "duration", 2*time.Hour, "time of traffic and churn")
+	flag.DurationVar(&o.look, "look", time.Minute, "time between two looks")
+	flag.DurationVar(&o.churn, "churn", 4*time.Minute, "time between two disturbances")
+	flag.DurationVar(&o.drain, "drain", 10*time.Minute, "time after the end in which every job must finish")
+	flag.DurationVar(&o.longest, "longest", 30*time.Second, "longest work of a job; the workload is Sia-Philly's, 120 times faster")
+	flag.Parse()
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, o)
+	interrupted := ctx.Err() != nil
+	cancel()
+	switch {
+	case interrupted:
+		fmt.Fprintln(os.Stderr, "soak: interrupted; everything it started has been stopped")
+		os.Exit(130)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "soak:", err)
+		os.Exit(1)
+	}
+}
+
+// soak is a run in progress.
+type soak struct {
+	options
+	*replay.Bed
+	rendezvous *rank.Rendezvous
+	start      time.Time
+	report     *report
+
+	placer *replay.Placer // guarded by whole while churn replaces it
+	url    string
+	whole  sync.Mutex // held while the placer is down
+}
+
+func say(line string) { fmt.Fprintln(os.Stderr, " ", line) }
+
+func run(ctx context.Context, o options) (err error) {
+	all, err := population.Draw(population.Spec{Cluster: "longhorn", Nodes: o.nodes, GPUsPerNode: gpusPerNode, Outliers: population.Exactly(1)}, rand.New(rand.NewPCG(o.seed, 1)))
+	if err != nil {
+		return err
+	}
+	gpus, err := replay.NewGPUs(all)
+	if err != nil {
+		return err
+	}
+	bed, err := replay.Start(ctx, replay.Setup{
+		Nomad: o.nomad, Bin: o.bin, GPUs: gpus, Penalty: 1.7, Restart: 500 * time.Millisecond, GiveUp: time.Minute, Progress: say,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, bed.Close()) }()
+	meeting, err := rank.Listen(bed.GiveUp)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, meeting.Close()) }()
+	s := &soak{options: o, Bed: bed, rendezvous: meeting, start: time.Now(), report: newReport(o)}
+	if err := s.startPlacer(ctx); err != nil {
+		return err
+	}
+	defer func() { s.placer.Stop() }()
+	return s.all(ctx)
+}
+
+// all runs traffic and churn beside the looks until the time is over, then lets
+// the cluster drain.
+func (s *soak) all(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	timed, stop := context.WithTimeoutCause(ctx, s.duration, errOver)
+	defer stop()
+	var sides sync.WaitGroup
+	for _, side := range []func(ctx, timed context.Context) error{s.traffic, s.disturb} {
+		sides.Go(func() {
+			if err := side(ctx, timed); err != nil && !over(timed) {
+				cancel(err)
+			}
+		})
+	}
+	err := s.looks(timed)
+	if over(timed) {
+		err = nil
+	}
+	stop()
+	sides.Wait()
+	if err != nil || ctx.Err() != nil {
+		return errors.Join(err, context.Cause(ctx))
+	}
+	if err := s.drained(ctx); err != nil {
+		return err
+	}
+	s.report.judge()
+	if err := s.report.write(s.json); err != nil {
+		return err
+	}
+	return s.report.print(os.Stdout)
+}
+
+var errOver = errors.New("the time is over")
+
+// over says whether ctx ended because the soak's time is over.
+func over(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errOver) }

@@ -1,0 +1,153 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/internal/version"
+)
+
+// report is the result file.
+type report struct {
+	Command   []string   `json:"command"`
+	Commit    string     `json:"commit"`
+	Go        string     `json:"go"`
+	CPUs      int        `json:"cpus"`
+	Date      string     `json:"date"`
+	Seed      uint64     `json:"seed"`
+	Nodes     int        `json:"nodes"`
+	GPUs      int        `json:"gpus"`
+	DurationS float64    `json:"duration_s"` // with the drain
+	Submitted int        `json:"jobs_submitted"`
+	Finished  int        `json:"jobs_finished"`
+	HeldBackS int        `json:"submitting_paused_s"` // too many jobs unfinished
+	Passed    bool       `json:"passed"`
+	Failures  []string   `json:"failures"`
+	Looks     []look     `json:"looks"`
+	Events    []event    `json:"events"`
+	mu        sync.Mutex // guards Events and the counts
+}
+
+// event is a disturbance or its end.
+type event struct {
+	AtS  float64 `json:"at_s"`
+	What string  `json:"what"`
+}
+
+// look is what one look saw.
+type look struct {
+	AtS        float64 `json:"at_s"`
+	GPUsHeld   int     `json:"gpus_held"` // as Nomad says
+	Waiting    int     `json:"jobs_waiting"`
+	Unfinished int     `json:"jobs_unfinished"`
+	// Drift is what the placer and Nomad did not agree on within [settle].
+	Drift     []string `json:"drift,omitempty"`
+	PlacerPID int      `json:"placer_pid"`
+	Placer    process  `json:"placer"`
+	// Goroutines of the placer, where its metrics say.
+	Goroutines int `json:"placer_goroutines,omitempty"`
+	// Plugins is the number of device plugin processes, PluginRSSMB the mean of
+	// their memory, PluginFiles the sum of their open files.
+	Plugins     int     `json:"plugins"`
+	PluginRSSMB float64 `json:"plugin_rss_mb"`
+	PluginFiles int     `json:"plugin_open_files"`
+}
+
+func (l look) String() string {
+	return fmt.Sprintf("%4.0f s: %d GPUs held, %d jobs waiting, %d unfinished; placer %.1f MB, %d threads, %d files; %d plugins of %.1f MB; %d differences",
+		l.AtS, l.GPUsHeld, l.Waiting, l.Unfinished, l.Placer.RSSMB, l.Placer.Threads, l.Placer.Files, l.Plugins, l.PluginRSSMB, len(l.Drift))
+}
+
+func newReport(o options) *report {
+	return &report{
+		Command: append([]string{"soak"}, os.Args[1:]...), Commit: version.Revision, Go: runtime.Version(), CPUs: runtime.NumCPU(),
+		Date: time.Now().UTC().Format(time.DateOnly), Seed: o.seed, Nodes: o.nodes, GPUs: o.nodes * gpusPerNode, Failures: []string{},
+	}
+}
+
+func (r *report) event(e event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.Events = append(r.Events, e)
+}
+
+// count adds one.
+func (r *report) count(n *int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	*n++
+}
+
+func (r *report) fail(format string, args ...any) {
+	r.Failures = append(r.Failures, fmt.Sprintf(format, args...))
+}
+
+// judge adds what the looks show together. Of the placer it follows the last
+// process: the ones before were killed. Only looks under traffic count, which
+// leaves out the last.
+func (r *report) judge() {
+	if len(r.Looks) > 0 {
+		looks := r.Looks[:len(r.Looks)-1]
+		last := r.Looks[len(r.Looks)-1].PlacerPID
+		for _, s := range []struct {
+			what   string
+			placer bool
+			value  func(look) float64
+		}{
+			{"the placer's memory (MB)", true, func(l look) float64 { return l.Placer.RSSMB }},
+			{"the placer's threads", true, func(l look) float64 { return float64(l.Placer.Threads) }},
+			{"the placer's goroutines", true, func(l look) float64 { return float64(l.Goroutines) }},
+			{"the placer's open files", true, func(l look) float64 { return float64(l.Placer.Files) }},
+			{"the plugins' memory (MB)", false, func(l look) float64 { return l.PluginRSSMB }},
+			{"the plugins' open files", false, func(l look) float64 { return float64(l.PluginFiles) }},
+		} {
+			var ys []float64
+			for _, l := range looks {
+				if !s.placer || l.PlacerPID == last {
+					ys = append(ys, s.value(l))
+				}
+			}
+			if how := steady(s.what, ys); how != "" {
+				r.fail("%s", how)
+			}
+		}
+	}
+	r.Passed = len(r.Failures) == 0
+}
+
+func (r *report) write(path string) error {
+	r.mu.Lock()
+	text, err := json.MarshalIndent(r, "", " ")
+	r.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("encode results: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(text, '\n'), 0o644)
+}
+
+// print sums up; its error is what failed.
+func (r *report) print(out io.Writer) error {
+	first, last := r.Looks[0], r.Looks[len(r.Looks)-1]
+	fmt.Fprintf(out, "%.0f s on %d nodes: %d jobs submitted, %d finished, %d looks, %d disturbances and recoveries; placer %.1f MB at first, %.1f MB at the end\n",
+		r.DurationS, r.Nodes, r.Submitted, r.Finished, len(r.Looks), len(r.Events), first.Placer.RSSMB, last.Placer.RSSMB)
+	for _, f := range r.Failures {
+		fmt.Fprintln(out, "FAILED:", f)
+	}
+	if !r.Passed {
+		return fmt.Errorf("%d failures", len(r.Failures))
+	}
+	fmt.Fprintln(out, "passed")
+	return nil
+}

@@ -1,0 +1,80 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/bench/rank"
+	"github.com/nomad-pal/nomad-pal/bench/replay"
+	"github.com/nomad-pal/nomad-pal/bench/trace"
+)
+
+const (
+	gpusPerNode = 4
+	compression = 120
+	// locality is what gangs lose across nodes, on average: the load counts it.
+	locality = 1.3
+)
+
+// workload is one of Sia-Philly's statistics that offers load × gpus of work
+// over the time. Every other job may be stopped and started again.
+func (o options) workload() []replay.Job {
+	const sample = 2000
+	work := 0.0
+	for _, j := range o.generate(sample) {
+		work += j.Work().Seconds() * float64(j.GPUs()) * locality / sample
+	}
+	n := max(1, int(o.load*float64(o.nodes*gpusPerNode)*o.duration.Seconds()/work))
+	jobs := o.generate(n)
+	last := jobs[n-1].Submit
+	for i := range jobs {
+		jobs[i].Submit = time.Duration(float64(jobs[i].Submit) / float64(last) * float64(o.duration))
+		jobs[i].Preempt = i%2 == 0
+	}
+	return jobs
+}
+
+func (o options) generate(n int) []replay.Job {
+	gpus := o.nodes * gpusPerNode
+	return replay.FromTrace(trace.SiaPhilly(o.seed, trace.Shape{Jobs: n, MaxGPUs: gpus}), replay.Compression{
+		Arrivals: compression, Work: compression, Shortest: time.Second, Longest: o.longest,
+		Iteration: 250 * time.Millisecond, MaxGPUs: gpus, GPUsPerNode: gpusPerNode, OneGPUUpTo: 4,
+	})
+}
+
+// traffic submits the workload. It pauses while too many jobs are unfinished:
+// a queue that grows without bound would hide what else grows. timed ends with
+// the time of the soak, ctx when it is given up.
+func (s *soak) traffic(ctx, timed context.Context) error {
+	for _, j := range s.workload() {
+		if err := pause(timed, time.Until(s.start.Add(j.Submit))); err != nil {
+			return err
+		}
+		for s.unfinished() >= s.queue {
+			s.report.count(&s.report.HeldBackS)
+			if err := pause(timed, time.Second); err != nil {
+				return err
+			}
+		}
+		s.rendezvous.Expect(rank.Gang{Job: j.ID, Ranks: j.Allocations, Iterations: j.Iterations, Iteration: j.Iteration,
+			Class: string(j.Class), Penalty: s.Penalty, Restart: s.Restart})
+		if err := s.Submit(ctx, j, s.rendezvous, true); err != nil {
+			return err
+		}
+		s.report.count(&s.report.Submitted)
+	}
+	return nil
+}
+
+func (s *soak) unfinished() int {
+	n := 0
+	for _, g := range s.rendezvous.States() {
+		if !g.Finished {
+			n++
+		}
+	}
+	return n
+}

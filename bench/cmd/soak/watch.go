@@ -1,0 +1,113 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+)
+
+// collectEvery is the number of looks between two garbage collections, which
+// Nomad does after hours: the traffic is compressed, so is this.
+const collectEvery = 5
+
+// looks looks at the cluster again and again.
+func (s *soak) looks(ctx context.Context) error {
+	var before map[string]string
+	for k := 1; ; k++ {
+		if err := pause(ctx, time.Until(s.start.Add(time.Duration(k)*s.look))); err != nil {
+			return err
+		}
+		l, drift, err := s.lookOnce(ctx)
+		if err != nil {
+			return err
+		}
+		for _, d := range both(drift, before) {
+			s.report.fail("drift in two looks in a row, %.0f s: %s", l.AtS, d)
+		}
+		before = drift
+		s.report.Looks = append(s.report.Looks, l)
+		if err := s.report.write(s.json); err != nil {
+			return err
+		}
+		say(l.String())
+		if k%collectEvery == 0 {
+			if err := s.Cluster.API().System().GarbageCollect(); err != nil {
+				return fmt.Errorf("collect garbage: %w", err)
+			}
+		}
+	}
+}
+
+func (s *soak) lookOnce(ctx context.Context) (look, map[string]string, error) {
+	s.whole.Lock()
+	defer s.whole.Unlock()
+	if err := ctx.Err(); err != nil {
+		return look{}, nil, err
+	}
+	drift, nomad, m, err := compare(ctx, s.url, s.Cluster.API())
+	if err != nil {
+		return look{}, nil, fmt.Errorf("%w\n%s", err, s.PlacerLog())
+	}
+	l := look{AtS: time.Since(s.start).Seconds(), PlacerPID: s.placer.PID(), GPUsHeld: len(nomad.holder),
+		Waiting: nomad.waiting(), Unfinished: s.unfinished(), Goroutines: m.Goroutines, Drift: both(drift, drift)}
+	if l.Placer, err = measure(l.PlacerPID); err != nil {
+		return l, drift, err
+	}
+	for _, a := range s.Cluster.Clients() {
+		pids, err := a.PluginPIDs("nomad-device-pal")
+		if err != nil {
+			return l, drift, err
+		}
+		for _, pid := range pids {
+			p, err := measure(pid)
+			if err != nil {
+				continue // killed meanwhile, with its client
+			}
+			l.Plugins++
+			l.PluginRSSMB += p.RSSMB
+			l.PluginFiles += p.Files
+		}
+	}
+	if l.Plugins > 0 {
+		l.PluginRSSMB /= float64(l.Plugins)
+	}
+	return l, drift, nil
+}
+
+// drained waits until every job has finished and looks once more.
+func (s *soak) drained(ctx context.Context) error {
+	say("no more traffic: waiting for the jobs")
+	limit, cancel := context.WithTimeout(ctx, s.drain)
+	defer cancel()
+	err := cluster.Until(limit, "every job has finished", func(ctx context.Context) (string, error) {
+		if n := s.unfinished(); n > 0 {
+			return fmt.Sprintf("%d have not", n), pause(ctx, time.Second)
+		}
+		return "", nil
+	})
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	for _, g := range s.rendezvous.States() {
+		if g.Finished {
+			s.report.Finished++
+		} else if err != nil {
+			s.report.fail("%s: job %q did not finish", s.drain, g.Job)
+		}
+	}
+	s.report.DurationS = time.Since(s.start).Seconds()
+	l, drift, err := s.lookOnce(ctx)
+	if err != nil {
+		return err
+	}
+	for _, d := range both(drift, drift) {
+		s.report.fail("drift after the end: %s", d)
+	}
+	s.report.Looks = append(s.report.Looks, l)
+	return nil
+}
