@@ -130,7 +130,8 @@ func testService(t *testing.T, b *bed) {
 	j.kind = "service"
 	j.groups[0].extra = "update {\n max_parallel = 1\n min_healthy_time = \"100ms\"\n healthy_deadline = \"30s\"\n progress_deadline = \"1m\"\n}\n"
 	b.run(j.hcl())
-	b.untilGPUs("web", 2)
+	got := b.untilGPUs("web", 2)
+	b.until("explain names the GPUs that Nomad chose", func() string { return cmp.Diff(got, b.explained("web")) })
 	before := b.members("web")
 	b.untilDeployed("web")
 	// Scaled up beyond the node it was pinned to.

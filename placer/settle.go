@@ -295,6 +295,11 @@ func (p *Placer) confirm(ctx context.Context, t *tracked, now time.Time) error {
 	if r.Decision.Gang == "" {
 		p.reconstruct(t)
 	}
+	if t.Pins.Mode != rewrite.ModeGPU {
+		// Nomad chose among those that the pins allow.
+		held := p.view.Running(t.request, p.view.Holds(t.Key))
+		r.Decision.Chosen = pal.Describe(p.view.Cluster, t.request.Gang, held)
+	}
 	r.Confirmed, r.JobModifyIndex = now, *t.Job.JobModifyIndex
 	t.failures, t.lastFail = 0, ""
 	return p.write(ctx, t)
