@@ -23,6 +23,8 @@ import (
 type caller struct{ nomad *api.Client }
 
 // caller reads the token from the headers in which Nomad's own API takes it.
+// Its connections end with the request: Nomad allows one address 100 by default
+// (limits { http_max_conns_per_client }), and idle ones would stay for 90 s.
 func (s *site) caller(r *http.Request) (*caller, error) {
 	cfg, err := s.file.Nomad.config()
 	if err != nil {
@@ -34,6 +36,7 @@ func (s *site) caller(r *http.Request) (*caller, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to Nomad at %q: %w", cfg.Address, err)
 	}
+	context.AfterFunc(r.Context(), client.Close)
 	return &caller{client}, nil
 }
 

@@ -84,6 +84,7 @@ func (s *site) fresh(ctx context.Context) (*placer.Survey, error) {
 	if err != nil {
 		return nil, err
 	}
+	context.AfterFunc(ctx, client.API().Close) // see caller
 	return placer.Observe(ctx, client)
 }
 
