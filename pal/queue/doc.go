@@ -40,17 +40,20 @@
 // [Options.Order] sorts the line. A gang that does not fit becomes the head:
 // without [Options.Backfill] nothing behind it starts. With it, a gang behind
 // the head starts if it is expected to end before the head's GPUs are free, or
-// leaves the head's reserved GPUs alone; and also, for as long as the head has
-// waited less than [Options.Pass], if it just fits. With [Options.Preempt] a
-// gang may stop preemptible gangs of a worse level; levels are powers, so that
-// equals never stop each other.
+// leaves the head's reserved GPUs alone; with [Options.Passing], wherever it
+// fits. With [Options.Preempt] a gang may stop preemptible gangs of a worse
+// level; levels are powers, so that equals never stop each other. A gang that
+// could not run even if nothing else did, or whose tenant's quota is used up,
+// holds nobody up. [Default] is what won in the simulator.
 //
 // # No starvation
 //
 // A gang that has waited longer than [Options.Pass] is overdue: the overdue
-// come first in any order, oldest first, nothing passes them, and where
-// preemption is on they may stop any preemptible gang. So a gang that fits the
-// cluster starts at the latest Pass after it began to wait, plus the time that
-// the gangs overdue before it and those then running still run (with
-// preemption: plus the time the preemptible ones take to stop).
+// come first in any order, oldest first; behind an overdue head nothing starts,
+// is stopped for another or moves; and where preemption is on an overdue gang
+// may stop any preemptible one. So a gang that could run starts at the latest
+// Pass after it began to wait, plus the time that the gangs overdue before it
+// and those then running still run (with preemption: plus the time the
+// preemptible ones take to stop). Quotas and fair shares do not change that,
+// except that a quota is never exceeded.
 package queue
