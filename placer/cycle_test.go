@@ -1,0 +1,118 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// pass is a cycle without its talk to Nomad: it returns what the line decides.
+func pass(t *testing.T, p *Placer, s *nomad.State, now time.Time) []queue.Action {
+	t.Helper()
+	p.state = s
+	if err := p.look(now); err != nil {
+		t.Fatal(err)
+	}
+	p.track()
+	p.syncLine(now)
+	return p.line.Decide(since(now), p.view.Cluster)
+}
+
+func newPlacer(t *testing.T) *Placer {
+	t.Helper()
+	p, err := New(nil, DefaultConfig(), hclog.NewNullLogger(), Hooks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// No GPUs at all, or none that match: the job waits, with the reason.
+func TestEmptyCluster(t *testing.T) {
+	p, s := newPlacer(t), nomad.NewState()
+	s.PutJob(rewrite.Gate(benchJob("lonely", 1)))
+	if as := pass(t, p, s, time.Now()); len(as) != 0 {
+		t.Fatalf("started on nothing: %v", as)
+	}
+	p.publish(time.Now())
+	if js := p.Status().Jobs; len(js) != 1 || js[0].Phase != Waiting || js[0].Reason == "" {
+		t.Errorf("status: %+v", js)
+	}
+	e := Explanation{}
+	(&Survey{p: p, now: time.Now()}).explainWaiting(&e, p.jobs[nomad.JobKey{Namespace: "default", ID: "lonely"}])
+	if !strings.Contains(e.Reason, "needs 8 GPUs, the cluster has 0 that match") {
+		t.Errorf("reason: %s", e.Reason)
+	}
+}
+
+// A gang's whole life through the line: it is started, its members finish one
+// by one, and each GPU serves the next as soon as it is free. A new cluster in
+// between changes nothing.
+func TestLineFollowsNomad(t *testing.T) {
+	s, prof, err := benchState(2, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newPlacer(t)
+	p.profile = prof
+	now := time.Now()
+	as := pass(t, p, s, now)
+	if len(as) != 1 {
+		t.Fatalf("2 nodes with 4 free GPUs each start %d gangs of 2 × 4", len(as))
+	}
+	first := p.byID(as[0].Job)
+	pins := p.view.Pins(first.request, as[0].Placement)
+	pinned, err := rewrite.Pin(first.Job, pins)
+	if err != nil {
+		t.Fatal(err)
+	}
+	committed := registered(pinned, 1000)
+	s.PutJob(committed)
+	first.running = true
+	p.line.Started(since(now), as[0].Job, as[0].Placement)
+	for step, clients := range [][]string{{}, {"running", "running"}, {"complete", "running"}} {
+		for i, client := range clients {
+			s.PutAlloc(&nomad.Alloc{
+				ID: pins.GPUs()[4*i], Job: first.Key, Group: "g", Node: pins.Groups[0].Nodes[i], Desired: "run", Client: client,
+				GPUs: pins.GPUs()[4*i : 4*i+4], CreateIndex: 1001, ModifyIndex: 1002 + uint64(step),
+			})
+		}
+		if step == 1 {
+			p.view = nil // as after a change of the GPUs
+		}
+		if as := pass(t, p, s, now.Add(time.Minute)); len(as) != 0 {
+			t.Fatalf("step %d: %v", step, as)
+		}
+	}
+	done := *committed
+	dead, at := "dead", uint64(2000)
+	done.Status, done.ModifyIndex = &dead, &at
+	s.PutJob(&done)
+	s.PutAlloc(&nomad.Alloc{
+		ID: pins.GPUs()[4], Job: first.Key, Group: "g", Node: pins.Groups[0].Nodes[1], Desired: "run", Client: "complete",
+		GPUs: pins.GPUs()[4:], CreateIndex: 1001, ModifyIndex: 2000,
+	})
+	if as := pass(t, p, s, now.Add(2*time.Minute)); len(as) != 1 || as[0].Job == first.Key.String() {
+		t.Fatalf("the second does not start: %v", as)
+	}
+}
+
+// A broken invariant costs a session, not the placer.
+func TestSafely(t *testing.T) {
+	p := newPlacer(t) // no client: the first call panics
+	if err := p.safely(t.Context()); err == nil || !strings.Contains(err.Error(), "broken invariant") {
+		t.Errorf("error: %v", err)
+	}
+	if p.view != nil || p.state != nil || len(p.jobs) != 0 {
+		t.Error("something of the old picture is left")
+	}
+}
