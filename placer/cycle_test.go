@@ -104,6 +104,9 @@ func TestLineFollowsNomad(t *testing.T) {
 	if as := pass(t, p, s, now.Add(2*time.Minute)); len(as) != 1 || as[0].Job == first.Key.String() {
 		t.Fatalf("the second does not start: %v", as)
 	}
+	if err := p.line.Submit(since(now.Add(2*time.Minute)), p.lineJob(first)); err != nil {
+		t.Errorf("the line still knows the first: %v", err)
+	}
 }
 
 // A broken invariant costs a session, not the placer.
