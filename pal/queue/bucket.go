@@ -37,6 +37,9 @@ func (h *heap) remove(e *entry) {
 	}
 }
 
+// fix moves an entry to its place after its key has changed.
+func (h *heap) fix(e *entry) { h.down(h.up(*h.pos(e))) }
+
 func (h *heap) up(i int) int {
 	e := h.es[i]
 	for i > 0 {
@@ -139,6 +142,7 @@ func (l *Line) enqueue(e *entry) {
 	}
 	e.bucket, e.key = b, l.keyOf(e)
 	b.push(e)
+	l.name(e)
 	if b.livePos < 0 {
 		b.livePos = len(l.live)
 		l.live = append(l.live, b)
@@ -163,6 +167,7 @@ func (l *Line) shapes(g pal.Gang) string {
 func (l *Line) dequeue(e *entry) {
 	b := e.bucket
 	b.remove(e)
+	l.unname(e)
 	e.bucket = nil
 	if !e.overdue {
 		l.ages.remove(e)
@@ -185,22 +190,35 @@ func (l *Line) age(now time.Duration) {
 	}
 }
 
-// resort sorts the waiting gangs anew whose names have taught something.
+// resort puts the waiting gangs whose names have taught something at their new
+// places.
 func (l *Line) resort() {
-	if len(l.learned) == 0 {
-		return
-	}
-	if l.opt.Order == SRTF || l.opt.Order == Adaptive {
-		for _, b := range l.live {
-			for _, e := range b.es {
-				if _, ok := l.learned[e.job.Name]; ok {
-					e.key = l.keyOf(e)
-				}
-			}
-			for i := len(b.es)/2 - 1; i >= 0; i-- {
-				b.down(i)
-			}
+	for name := range l.learned {
+		for _, e := range l.named[name] {
+			e.key = l.keyOf(e)
+			e.bucket.fix(e)
 		}
 	}
 	clear(l.learned)
+}
+
+// name and unname keep the list of waiting gangs by name, where the order asks
+// for it.
+func (l *Line) name(e *entry) {
+	if e.job.Name == "" || l.opt.Order != SRTF && l.opt.Order != Adaptive {
+		return
+	}
+	e.namePos = len(l.named[e.job.Name])
+	l.named[e.job.Name] = append(l.named[e.job.Name], e)
+}
+
+func (l *Line) unname(e *entry) {
+	es := l.named[e.job.Name]
+	if len(es) == 0 {
+		return
+	}
+	last := es[len(es)-1]
+	es[e.namePos], last.namePos = last, e.namePos
+	es[len(es)-1] = nil
+	l.named[e.job.Name] = es[:len(es)-1]
 }

@@ -31,6 +31,7 @@ type entry struct {
 	bucket  *bucket // while waiting
 	pos     int     // in bucket
 	agePos  int     // in Line.ages, while waiting and not overdue
+	namePos int     // in Line.named, while waiting
 	key     key
 	overdue bool
 
@@ -75,6 +76,7 @@ type Line struct {
 	usage   map[string]int
 	history map[string][]sample
 	learned map[string]struct{} // names whose gangs must be sorted anew
+	named   map[string][]*entry // waiting gangs by name
 	singles []string            // shapes by number of members
 	version uint64              // grows when GPUs may have come free
 	passes  uint64              // calls of Decide
@@ -92,7 +94,7 @@ func New(o Options) (*Line, error) {
 		return nil, err
 	}
 	l := &Line{opt: o, entries: map[string]*entry{}, buckets: map[signature]*bucket{}, usage: map[string]int{},
-		history: map[string][]sample{}, learned: map[string]struct{}{}, everFitting: map[signature]bool{}, leastCosts: map[signature]float64{}, version: 1}
+		history: map[string][]sample{}, learned: map[string]struct{}{}, named: map[string][]*entry{}, everFitting: map[signature]bool{}, leastCosts: map[signature]float64{}, version: 1}
 	l.ages.less = func(a, b *entry) bool {
 		if a.waitingSince != b.waitingSince {
 			return a.waitingSince < b.waitingSince
