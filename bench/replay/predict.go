@@ -38,6 +38,25 @@ func (g *GPUs) Cluster(penalty float64) (*pal.Cluster, error) {
 type Prediction struct {
 	AvgJCTS   float64 `json:"avg_jct_s"`
 	MakespanS float64 `json:"makespan_s"`
+	// JCTS are the jobs' completion times (s), by job.
+	JCTS map[string]float64 `json:"jct_by_job_s,omitempty"`
+}
+
+// AvgJCTOf is the simulated average over the jobs that finished in the run:
+// what a run's own average compares with. Results without times by job have the
+// average over all jobs only.
+func (p *Prediction) AvgJCTOf(r *Result) float64 {
+	sum, n := 0.0, 0
+	for _, j := range r.Jobs {
+		if s, ok := p.JCTS[j.ID]; ok && j.JCT() > 0 {
+			sum += s
+			n++
+		}
+	}
+	if n == 0 {
+		return p.AvgJCTS
+	}
+	return sum / float64(n)
 }
 
 // Predict simulates a run under the placer. Overhead is what starting and ending
@@ -66,9 +85,10 @@ func Predict(jobs []Job, g *GPUs, penalty float64, o queue.Options, restart, ove
 	if err != nil {
 		return Prediction{}, fmt.Errorf("simulate the replay: %w", err)
 	}
-	p := Prediction{MakespanS: out.MakespanS}
+	p := Prediction{MakespanS: out.MakespanS, JCTS: map[string]float64{}}
 	for _, j := range out.Jobs {
 		p.AvgJCTS += j.JCT() / float64(len(out.Jobs))
+		p.JCTS[j.ID] = j.JCT()
 	}
 	return p, nil
 }

@@ -4,7 +4,7 @@
 // Command replay is `make replay`: one workload on a real Nomad cluster of 16
 // clients × 4 emulated GPUs, again and again under different schedulers, on
 // the same GPUs and with the same arrivals. It writes what it measured to a
-// JSON file and prints a table.
+// JSON file and prints a table; -html writes a report with plots.
 package main
 
 import (
@@ -29,9 +29,11 @@ import (
 
 type options struct {
 	nomad, bin, workload, modes, json string
+	from, html, svg                   string
 	nodes, jobs, outliers, reps       int
 	seed                              uint64
 	compress                          float64
+	predict                           bool
 	longest, bound                    time.Duration
 }
 
@@ -42,6 +44,10 @@ func main() {
 	flag.StringVar(&o.workload, "workload", "", "trace file in any format that simulate reads; empty: generated with the statistics of Sia-Philly")
 	flag.StringVar(&o.modes, "modes", "", "comma-separated schedulers to run; empty: all")
 	flag.StringVar(&o.json, "json", "bench/results/replay.json", "result file")
+	flag.StringVar(&o.from, "from", "", "result file of an earlier run to report on, without a new run; it is written anew only where -json names it")
+	flag.BoolVar(&o.predict, "predict", false, "with -from: simulate the runs anew (with the PAL_DATA that the run had, or none)")
+	flag.StringVar(&o.html, "html", "", "report with plots to write, one page that opens offline")
+	flag.StringVar(&o.svg, "svg", "", "folder for the plots as SVG files")
 	flag.IntVar(&o.nodes, "nodes", 16, "clients, of 4 GPUs each")
 	flag.IntVar(&o.jobs, "jobs", 60, "jobs: the first of the workload")
 	flag.IntVar(&o.outliers, "outliers", 1, "GPUs that are outliers")
@@ -120,6 +126,9 @@ func (o options) chosen() ([]scheduler, error) {
 }
 
 func run(ctx context.Context, o options) error {
+	if o.from != "" {
+		return o.reshow()
+	}
 	chosen, err := o.chosen()
 	if err != nil {
 		return err
@@ -145,8 +154,7 @@ func run(ctx context.Context, o options) error {
 			}
 		}
 	}
-	out.print(os.Stdout)
-	return nil
+	return o.show(out)
 }
 
 // once runs the workload on a cluster of its own, so that no run inherits
@@ -179,12 +187,16 @@ func (o options) once(ctx context.Context, s scheduler, gpus *replay.GPUs, jobs 
 	if err != nil {
 		return nil, err
 	}
+	return r, o.predictRun(s, gpus, jobs, r)
+}
+
+func (o options) predictRun(s scheduler, gpus *replay.GPUs, jobs []replay.Job, r *replay.Result) error {
 	p, err := replay.Predict(jobs, gpus, penalty, s.rules.Queue(), o.compressed(restart), r.Overhead())
 	if err != nil {
-		return nil, err
+		return err
 	}
 	r.Predicted = &p
-	return r, nil
+	return nil
 }
 
 func (o options) compressed(d time.Duration) time.Duration {

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -44,20 +43,30 @@ type line struct {
 	Finished    float64 `json:"finished_jobs"`
 	GeomeanJCT  float64 `json:"geomean_jct_s"`
 	AvgJCT      float64 `json:"avg_jct_s"`
+	// AvgJCTAll counts jobs that did not finish until the end of their run; a
+	// lower bound.
+	AvgJCTAll float64 `json:"avg_jct_all_at_least_s"`
 	// AvgJCTLow and AvgJCTHigh are the least and the most of the repetitions.
 	AvgJCTLow  float64 `json:"avg_jct_low_s"`
 	AvgJCTHigh float64 `json:"avg_jct_high_s"`
-	// SimAvgJCT is what the simulator says of the same runs; 0 under plain Nomad.
-	SimAvgJCT  float64          `json:"simulated_avg_jct_s,omitempty"`
-	P50        float64          `json:"p50_jct_s"`
-	P99        float64          `json:"p99_jct_s"`
-	Makespan   float64          `json:"makespan_s"`
-	Useful     float64          `json:"useful_utilisation"`
-	Busy       float64          `json:"utilisation"`
-	HalfPlaced float64          `json:"half_placed_s"`
-	Deadlocked float64          `json:"deadlocked_s"`
-	Raw        []*replay.Result `json:"raw"`
-	gpus       int
+	// AvgJCTCILow and AvgJCTCIHigh are the 95 % confidence interval of the mean
+	// of the repetitions' averages; absent with one repetition.
+	AvgJCTCILow  *float64 `json:"avg_jct_ci_low_s,omitempty"`
+	AvgJCTCIHigh *float64 `json:"avg_jct_ci_high_s,omitempty"`
+	// SimAvgJCT is what the simulator says of the jobs that finished in the same
+	// runs; 0 under plain Nomad.
+	SimAvgJCT  float64 `json:"simulated_avg_jct_s,omitempty"`
+	P50        float64 `json:"p50_jct_s"`
+	P99        float64 `json:"p99_jct_s"`
+	Makespan   float64 `json:"makespan_s"`
+	Useful     float64 `json:"useful_utilisation"`
+	Busy       float64 `json:"utilisation"`
+	HalfPlaced float64 `json:"half_placed_s"`
+	// HalvedShare is the share of the gangs that were half placed.
+	HalvedShare float64          `json:"half_placed_gangs"`
+	Deadlocked  float64          `json:"deadlocked_s"`
+	Raw         []*replay.Result `json:"raw"`
+	gpus        int
 }
 
 func newReport(o options, g *replay.GPUs, jobs []replay.Job) *report {
@@ -68,7 +77,7 @@ func newReport(o options, g *replay.GPUs, jobs []replay.Job) *report {
 		name = filepath.Base(name)
 	}
 	return &report{
-		Command: append([]string{"replay"}, os.Args[1:]...), Commit: version.Revision, Go: runtime.Version(), CPUs: runtime.NumCPU(),
+		Command: replay.Invocation("replay"), Commit: version.Revision, Go: runtime.Version(), CPUs: runtime.NumCPU(),
 		Date: time.Now().UTC().Format(time.DateOnly), Seed: o.seed, Workload: name, Compress: o.compress,
 		LongestS: o.longest.Seconds(), GPUs: len(g.All), Outliers: o.outliers, Jobs: len(jobs),
 	}
@@ -87,17 +96,11 @@ func (r *report) add(s scheduler, res *replay.Result) {
 // summarise takes medians over the repetitions.
 func (l *line) summarise() {
 	l.Repetitions = len(l.Raw)
-	median := func(f func(*replay.Result, replay.Summary) float64) float64 {
-		var xs []float64
-		for _, r := range l.Raw {
-			xs = append(xs, f(r, r.Summarise(l.gpus)))
-		}
-		slices.Sort(xs)
-		return xs[len(xs)/2]/2 + xs[(len(xs)-1)/2]/2
-	}
+	median := func(f func(*replay.Result, replay.Summary) float64) float64 { return replay.Median(l.each(f)) }
 	l.Finished = median(func(_ *replay.Result, s replay.Summary) float64 { return float64(s.Finished) })
 	l.GeomeanJCT = median(func(_ *replay.Result, s replay.Summary) float64 { return s.GeomeanJCT.Seconds() })
 	l.AvgJCT = median(func(_ *replay.Result, s replay.Summary) float64 { return s.AvgJCT.Seconds() })
+	l.AvgJCTAll = median(func(r *replay.Result, _ replay.Summary) float64 { return r.AvgJCTAtLeast().Seconds() })
 	l.Makespan = median(func(_ *replay.Result, s replay.Summary) float64 { return s.Makespan.Seconds() })
 	l.Useful = median(func(_ *replay.Result, s replay.Summary) float64 { return s.Useful })
 	l.Busy = median(func(_ *replay.Result, s replay.Summary) float64 { return s.Utilisation })
@@ -109,13 +112,32 @@ func (l *line) summarise() {
 		if r.Predicted == nil {
 			return 0
 		}
-		return r.Predicted.AvgJCTS
+		return r.Predicted.AvgJCTOf(r)
 	})
-	l.AvgJCTLow, l.AvgJCTHigh = math.Inf(1), 0
-	for _, r := range l.Raw {
-		avg := r.Summarise(l.gpus).AvgJCT.Seconds()
-		l.AvgJCTLow, l.AvgJCTHigh = min(l.AvgJCTLow, avg), max(l.AvgJCTHigh, avg)
+	l.HalvedShare = median(func(r *replay.Result, _ replay.Summary) float64 { return r.HalvedShare() })
+	avgs := l.each(func(_ *replay.Result, s replay.Summary) float64 { return s.AvgJCT.Seconds() })
+	l.AvgJCTLow, l.AvgJCTHigh = slices.Min(avgs), slices.Max(avgs)
+	l.AvgJCTCILow, l.AvgJCTCIHigh = nil, nil
+	if low, high, ok := replay.Confidence(avgs); ok {
+		l.AvgJCTCILow, l.AvgJCTCIHigh = &low, &high
 	}
+}
+
+// each is a figure of every repetition.
+func (l *line) each(f func(*replay.Result, replay.Summary) float64) []float64 {
+	var xs []float64
+	for _, r := range l.Raw {
+		xs = append(xs, f(r, r.Summarise(l.gpus)))
+	}
+	return xs
+}
+
+// interval is the confidence interval in words.
+func (l *line) interval() string {
+	if l.AvgJCTCILow == nil {
+		return "–"
+	}
+	return fmt.Sprintf("%.1f…%.1f", *l.AvgJCTCILow, *l.AvgJCTCIHigh)
 }
 
 func percentile(r *replay.Result, p float64) float64 {
@@ -146,10 +168,10 @@ func (r *report) write(path string) error {
 func (r *report) print(out io.Writer) {
 	fmt.Fprintf(out, "%s, %d jobs, %d GPUs of which %d outliers, %v× compressed; compressed seconds, medians\n", r.Workload, r.Jobs, r.GPUs, r.Outliers, r.Compress)
 	w := tabwriter.NewWriter(out, 2, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "SCHEDULER\tPREEMPTION\tRUNS\tFINISHED\tAVG JCT\tLOW…HIGH\tSIMULATED\tGEOMEAN\tP99\tMAKESPAN\tUSEFUL\tHALF PLACED\tDEADLOCKED")
+	fmt.Fprintln(w, "SCHEDULER\tPREEMPTION\tRUNS\tFINISHED\tAVG JCT\t95 %\tLOW…HIGH\tSIMULATED\tGEOMEAN\tP99\tMAKESPAN\tUSEFUL\tHALF PLACED\tDEADLOCKED")
 	for _, l := range r.Runs {
-		fmt.Fprintf(w, "%s\t%v\t%d\t%v/%d\t%.1f\t%.1f…%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f %%\t%.1f\t%.1f\n", l.Scheduler, l.Preemption, l.Repetitions, l.Finished, r.Jobs,
-			l.AvgJCT, l.AvgJCTLow, l.AvgJCTHigh, l.SimAvgJCT, l.GeomeanJCT, l.P99, l.Makespan, 100*l.Useful, l.HalfPlaced, l.Deadlocked)
+		fmt.Fprintf(w, "%s\t%v\t%d\t%v/%d\t%.1f\t%s\t%.1f…%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f %%\t%.1f\t%.1f\n", l.Scheduler, l.Preemption, l.Repetitions, l.Finished, r.Jobs,
+			l.AvgJCT, l.interval(), l.AvgJCTLow, l.AvgJCTHigh, l.SimAvgJCT, l.GeomeanJCT, l.P99, l.Makespan, 100*l.Useful, l.HalfPlaced, l.Deadlocked)
 	}
 	w.Flush()
 }

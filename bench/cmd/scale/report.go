@@ -13,6 +13,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/bench/replay"
 	"github.com/nomad-pal/nomad-pal/internal/version"
 )
 
@@ -28,7 +29,7 @@ type report struct {
 
 func newReport() *report {
 	return &report{
-		Command: append([]string{"scale"}, os.Args[1:]...), Commit: version.Revision,
+		Command: replay.Invocation("scale"), Commit: version.Revision,
 		Go: runtime.Version(), CPUs: runtime.NumCPU(), Date: time.Now().UTC().Format(time.DateOnly),
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/bench/replay"
 	"github.com/nomad-pal/nomad-pal/internal/version"
 )
 
@@ -69,7 +70,7 @@ func (l look) String() string {
 
 func newReport(o options) *report {
 	return &report{
-		Command: append([]string{"soak"}, os.Args[1:]...), Commit: version.Revision, Go: runtime.Version(), CPUs: runtime.NumCPU(),
+		Command: replay.Invocation("soak"), Commit: version.Revision, Go: runtime.Version(), CPUs: runtime.NumCPU(),
 		Date: time.Now().UTC().Format(time.DateOnly), Seed: o.seed, Nodes: o.nodes, GPUs: o.nodes * gpusPerNode, Failures: []string{},
 	}
 }

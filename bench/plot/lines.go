@@ -1,0 +1,141 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package plot
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Point is a place in a plot, in the axes' units.
+type Point struct{ X, Y float64 }
+
+// Series is one line.
+type Series struct {
+	Name   string
+	Colour int
+	Dashed bool
+	Points []Point // by X
+}
+
+// Lines is a plot of series over one pair of axes.
+type Lines struct {
+	Name, Title string
+	X, Y        Axis
+	Series      []Series
+	Steps       bool // a value holds until the next one
+	Marks       bool // a dot at every point
+}
+
+// Distribution is the share of all values, in percent, that are at most so
+// large. Values that are missing from the all count as larger than any other.
+func Distribution(values []float64, all int) []Point {
+	asc := slices.Sorted(slices.Values(values))
+	points := make([]Point, len(asc))
+	for i, v := range asc {
+		points[i] = Point{v, 100 * float64(i+1) / float64(max(all, 1))}
+	}
+	return points
+}
+
+// The area of a plot in a figure.
+const (
+	figureWidth = 720.0
+	areaLeft    = 64.0
+	areaTop     = 36.0
+	areaWidth   = figureWidth - areaLeft - 24
+	areaHeight  = 280.0
+	legendTop   = areaTop + areaHeight + 62
+	legendRow   = 20.0
+	legendWide  = 224.0
+)
+
+// Figure draws the plot.
+func (l Lines) Figure() Figure {
+	var xs, ys []float64
+	for _, s := range l.Series {
+		for _, p := range s.Points {
+			if l.X.shows(p.X) && l.Y.shows(p.Y) {
+				xs, ys = append(xs, p.X), append(ys, p.Y)
+			}
+		}
+	}
+	var c canvas
+	c.title(l.Title)
+	if len(xs) == 0 {
+		c.text(figureWidth/2, areaTop+areaHeight/2, "middle", "soft", "no values")
+		return Figure{l.Name, figureWidth, areaTop + areaHeight, c.String()}
+	}
+	x, y := newScale(l.X, xs), newScale(l.Y, ys)
+	c.axes(x, y)
+	for _, s := range l.Series {
+		l.draw(&c, s, x, y)
+	}
+	rows := c.legend(l.Series)
+	return Figure{l.Name, figureWidth, legendTop + legendRow*float64(rows), c.String()}
+}
+
+func (c *canvas) axes(x, y scale) {
+	for _, v := range y.ticks {
+		at := areaTop + areaHeight*(1-y.at(v))
+		c.line("grid", areaLeft, at, areaLeft+areaWidth, at)
+		c.text(areaLeft-6, at+4, "end", "soft", Number(v))
+	}
+	for _, v := range x.ticks {
+		at := areaLeft + areaWidth*x.at(v)
+		c.line("grid", at, areaTop, at, areaTop+areaHeight)
+		c.text(at, areaTop+areaHeight+16, "middle", "soft", Number(v))
+	}
+	c.text(areaLeft+areaWidth/2, areaTop+areaHeight+36, "middle", "", x.axis.Label)
+	fmt.Fprintf(c, `<g transform="translate(14 %.1f) rotate(-90)">`, areaTop+areaHeight/2)
+	c.text(0, 0, "middle", "", y.axis.Label)
+	c.WriteString("</g>")
+}
+
+func (l Lines) draw(c *canvas, s Series, x, y scale) {
+	fmt.Fprintf(c, `<path class="line" stroke="%s"%s d="`, hue(s.Colour), dash(s.Dashed))
+	begun, before := false, 0.0
+	for _, p := range s.Points {
+		if !l.X.shows(p.X) || !l.Y.shows(p.Y) {
+			continue
+		}
+		px, py := areaLeft+areaWidth*x.at(p.X), areaTop+areaHeight*(1-y.at(p.Y))
+		switch {
+		case !begun:
+			fmt.Fprintf(c, "M%.1f %.1f", px, py)
+		case l.Steps:
+			fmt.Fprintf(c, "L%.1f %.1fL%.1f %.1f", px, before, px, py)
+		default:
+			fmt.Fprintf(c, "L%.1f %.1f", px, py)
+		}
+		begun, before = true, py
+	}
+	c.WriteString(`"/>`)
+	if !l.Marks {
+		return
+	}
+	for _, p := range s.Points {
+		if l.X.shows(p.X) && l.Y.shows(p.Y) {
+			fmt.Fprintf(c, `<circle cx="%.1f" cy="%.1f" r="3.5" fill="%s"/>`, areaLeft+areaWidth*x.at(p.X), areaTop+areaHeight*(1-y.at(p.Y)), hue(s.Colour))
+		}
+	}
+}
+
+func dash(dashed bool) string {
+	if dashed {
+		return ` stroke-dasharray="6 3"`
+	}
+	return ""
+}
+
+// legend names the series below the plot and returns its number of rows.
+func (c *canvas) legend(series []Series) int {
+	const columns = 3
+	for i, s := range series {
+		x, y := areaLeft+float64(i%columns)*legendWide, legendTop+legendRow*float64(i/columns)-4
+		fmt.Fprintf(c, `<line class="line" stroke="%s"%s x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f"/>`, hue(s.Colour), dash(s.Dashed), x, y, x+24, y)
+		c.text(x+30, y+4, "start", "", s.Name)
+	}
+	return (len(series) + columns - 1) / columns
+}

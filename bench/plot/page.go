@@ -1,0 +1,73 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package plot
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// Page is a report: one file with everything in it, no script.
+type Page struct {
+	Title    string
+	Lead     []string // paragraphs
+	Sections []Section
+}
+
+// Section is a part of a page.
+type Section struct {
+	Title   string
+	Notes   []string // paragraphs
+	Table   *Table   // nil: none
+	Figures []Figure
+}
+
+// Table has a heading over columns; the first column is left-aligned, the others
+// are numbers.
+type Table struct {
+	Head []string
+	Rows [][]string
+}
+
+//go:embed page.html.tmpl
+var page string
+
+// Write writes the page.
+func (p Page) Write(w io.Writer) error {
+	t, err := template.New("page").Parse(page)
+	if err != nil {
+		return fmt.Errorf("read page: %w", err)
+	}
+	return t.Execute(w, map[string]any{"Page": p, "Style": template.CSS(style)})
+}
+
+// WriteFile writes the page to a file.
+func (p Page) WriteFile(path string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	if err := p.Write(f); err != nil {
+		f.Close()
+		return fmt.Errorf("write %q: %w", path, err)
+	}
+	return f.Close()
+}
+
+// WriteFigures writes each drawing to a file of its own in dir.
+func WriteFigures(dir string, figures ...Figure) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, f := range figures {
+		if err := os.WriteFile(filepath.Join(dir, f.Name+".svg"), []byte(f.File()), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}

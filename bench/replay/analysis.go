@@ -1,0 +1,161 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package replay
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// Confidence is the 95 % confidence interval of the mean of independent values,
+// by Student's t distribution; ok is false for fewer than two.
+func Confidence(xs []float64) (low, high float64, ok bool) {
+	n := float64(len(xs))
+	if n < 2 {
+		return 0, 0, false
+	}
+	mean, squares := 0.0, 0.0
+	for _, x := range xs {
+		mean += x / n
+	}
+	for _, x := range xs {
+		squares += (x - mean) * (x - mean)
+	}
+	half := student(len(xs)-1) * math.Sqrt(squares/(n-1)/n)
+	return mean - half, mean + half, true
+}
+
+// student is the 97.5 % point of Student's t distribution. Beyond the table it
+// takes the normal distribution's with the first term of its expansion in 1/df,
+// which is off by less than 0.01.
+func student(df int) float64 {
+	table := []float64{12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086}
+	if df <= len(table) {
+		return table[df-1]
+	}
+	const z = 1.959964
+	return z + (z*z*z+z)/4/float64(df)
+}
+
+// Median is the middle of the values, or of the two in the middle; 0 without
+// values.
+func Median(xs []float64) float64 {
+	if len(xs) == 0 {
+		return 0
+	}
+	xs = slices.Sorted(slices.Values(xs))
+	return xs[len(xs)/2]/2 + xs[(len(xs)-1)/2]/2
+}
+
+// HalfPlacedFor is the mean time per GPU that a gang waited for its missing
+// ranks above which it counts as half placed. Ranks of one gang start within
+// less.
+const HalfPlacedFor = 5 * time.Second
+
+// Halved says whether some ranks of a gang held GPUs in vain: for longer than
+// [HalfPlacedFor] per GPU, or until the end of the run.
+func (j JobResult) Halved() bool {
+	if j.Allocations < 2 {
+		return false
+	}
+	never := j.StartedAt.IsZero() && (len(j.Allocated) > 0 || j.GaveUp > 0)
+	return never || j.WaitedGPU/time.Duration(j.GPUs()) > HalfPlacedFor
+}
+
+// HalvedShare is the share of the run's gangs of several allocations that were
+// half placed.
+func (r *Result) HalvedShare() float64 {
+	gangs, halved := 0, 0
+	for _, j := range r.Jobs {
+		if j.Allocations < 2 || j.SubmittedAt.IsZero() {
+			continue
+		}
+		gangs++
+		if j.Halved() {
+			halved++
+		}
+	}
+	return float64(halved) / float64(max(gangs, 1))
+}
+
+// end is the last moment that the run's jobs show.
+func (r *Result) end() time.Time {
+	var last time.Time
+	for _, j := range r.Jobs {
+		for _, t := range []time.Time{j.SubmittedAt, j.StartedAt, j.FinishedAt} {
+			if t.After(last) {
+				last = t
+			}
+		}
+	}
+	return last
+}
+
+// AvgJCTAtLeast is the average completion time of all submitted jobs, of which
+// those that did not finish count until the end of the run: the
+// true one, which nobody waited for, is no less.
+func (r *Result) AvgJCTAtLeast() time.Duration {
+	end, n := r.end(), 0
+	var sum time.Duration
+	for _, j := range r.Jobs {
+		if j.SubmittedAt.IsZero() {
+			continue
+		}
+		n++
+		if j.FinishedAt.IsZero() {
+			sum += end.Sub(j.SubmittedAt)
+		} else {
+			sum += j.JCT()
+		}
+	}
+	return sum / time.Duration(max(n, 1))
+}
+
+// Queueing is the time from submission to the moment when all ranks were there,
+// by the number of GPUs. A gang that never started counts until the end of the
+// run: it waited at least so long.
+func (r *Result) Queueing() map[int][]time.Duration {
+	end := r.end()
+	out := map[int][]time.Duration{}
+	for _, j := range r.Jobs {
+		if j.SubmittedAt.IsZero() {
+			continue
+		}
+		start := j.StartedAt
+		if start.IsZero() {
+			start = end
+		}
+		out[j.GPUs()] = append(out[j.GPUs()], start.Sub(j.SubmittedAt))
+	}
+	return out
+}
+
+// Starts is the time from submission to the moment when all ranks were there, of
+// the jobs for which there were GPUs: nothing waited when they were submitted,
+// and enough of the GPUs were free.
+func (r *Result) Starts(gpus int) []time.Duration {
+	var out []time.Duration
+	for i, j := range r.Jobs {
+		if j.SubmittedAt.IsZero() || j.StartedAt.IsZero() {
+			continue
+		}
+		busy, waits := 0, false
+		for k, o := range r.Jobs {
+			if k == i || o.SubmittedAt.IsZero() || !o.SubmittedAt.Before(j.SubmittedAt) {
+				continue
+			}
+			started := !o.StartedAt.IsZero() && !o.StartedAt.After(j.SubmittedAt)
+			waits = waits || !started
+			if o.FinishedAt.IsZero() || o.FinishedAt.After(j.SubmittedAt) {
+				busy += o.GPUs()
+			}
+		}
+		if !waits && busy+j.GPUs() <= gpus {
+			out = append(out, j.StartedAt.Sub(j.SubmittedAt))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
