@@ -77,32 +77,31 @@ func BenchmarkCycle(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
+			p, err := New(nil, DefaultConfig(), hclog.NewNullLogger(), Hooks{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			p.state, p.profile = s, prof
+			now := time.Now()
+			if err := p.look(now); err != nil { // the first builds everything
+				b.Fatal(err)
+			}
 			b.ReportAllocs()
 			for b.Loop() {
-				b.StopTimer()
-				p, err := New(nil, DefaultConfig(), hclog.NewNullLogger(), Hooks{})
-				if err != nil {
-					b.Fatal(err)
-				}
-				p.state, p.profile = s, prof
-				now := time.Now()
-				if err := p.look(now); err != nil { // the first builds everything
-					b.Fatal(err)
-				}
-				p.track()
-				b.StartTimer()
 				if err := p.look(now); err != nil {
 					b.Fatal(err)
 				}
 				p.track()
 				p.syncLine(now)
-				started := 0
-				for _, a := range p.line.Decide(since(now), p.view.Cluster) {
+				actions := p.line.Decide(since(now), p.view.Cluster)
+				for _, a := range actions {
 					p.prepare(p.byID(a.Job), a.Placement, now)
-					started++
 				}
-				if started != size.waiting {
-					b.Fatalf("%d of %d started", started, size.waiting)
+				if len(actions) != size.waiting {
+					b.Fatalf("%d of %d started", len(actions), size.waiting)
+				}
+				for _, a := range actions { // as if the commit had failed
+					p.line.Requeue(since(now), a.Job)
 				}
 			}
 		})

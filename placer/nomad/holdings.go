@@ -58,8 +58,8 @@ func (v *View) refreshHealth() {
 // holdAllocs gives live allocations their GPUs and resources. Oldest first, so
 // that an answer does not depend on map order should two claim one GPU.
 func (v *View) holdAllocs(free []pal.Resources) {
-	for _, a := range v.state.Allocs {
-		if !a.Live() || slices.Contains(v.without, a.Job) {
+	for _, a := range v.state.live {
+		if slices.Contains(v.without, a.Job) {
 			continue
 		}
 		if i, ok := v.nodeOf[a.Node]; ok {

@@ -79,6 +79,8 @@ type State struct {
 	Jobs   map[JobKey]*api.Job
 
 	byJob map[JobKey]map[string]*Alloc
+	live  map[string]*Alloc // those that hold resources
+	bad   map[string]*Alloc // with GPUs, failed or lost
 	// Events up to these indexes are already in the lists.
 	nodesAt, allocsAt, jobsAt uint64
 	// nodeGeneration grows with each change of the GPUs or their measurements.
@@ -91,7 +93,7 @@ type State struct {
 func NewState() *State {
 	return &State{
 		Nodes: map[string]*api.Node{}, Allocs: map[string]*Alloc{}, Jobs: map[JobKey]*api.Job{},
-		byJob: map[JobKey]map[string]*Alloc{},
+		byJob: map[JobKey]map[string]*Alloc{}, live: map[string]*Alloc{}, bad: map[string]*Alloc{},
 	}
 }
 
@@ -139,6 +141,9 @@ func (s *State) PutAlloc(a *Alloc) {
 		s.byJob[a.Job] = map[string]*Alloc{}
 	}
 	s.byJob[a.Job][a.ID] = a
+	keep(s.live, a, a.Live())
+	failed := a.Client == api.AllocClientStatusFailed || a.Client == api.AllocClientStatusLost
+	keep(s.bad, a, failed && len(a.GPUs) > 0)
 }
 
 // putNode replaces a node unless a newer form of it is there, and says whether
@@ -241,13 +246,7 @@ func (s *State) Orphans() []*Alloc {
 
 // Failed are the allocations with GPUs that failed or were lost, by id.
 func (s *State) Failed() []*Alloc {
-	var as []*Alloc
-	for _, a := range s.Allocs {
-		bad := a.Client == api.AllocClientStatusFailed || a.Client == api.AllocClientStatusLost
-		if bad && len(a.GPUs) > 0 {
-			as = append(as, a)
-		}
-	}
+	as := slices.Collect(maps.Values(s.bad))
 	slices.SortFunc(as, func(a, b *Alloc) int { return cmp.Compare(a.ID, b.ID) })
 	return as
 }
@@ -294,6 +293,17 @@ func (s *State) NodeName(id string) string {
 func (s *State) dropAlloc(a *Alloc) {
 	delete(s.Allocs, a.ID)
 	delete(s.byJob[a.Job], a.ID)
+	delete(s.live, a.ID)
+	delete(s.bad, a.ID)
+}
+
+// keep has the allocation in m or not.
+func keep(m map[string]*Alloc, a *Alloc, in bool) {
+	if in {
+		m[a.ID] = a
+	} else {
+		delete(m, a.ID)
+	}
 }
 
 func (s *State) dropNode(id string) {
