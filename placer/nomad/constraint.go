@@ -270,24 +270,6 @@ func deviceMeets(c *api.Constraint, d *api.NodeDeviceResource) bool {
 	return ok1 && ok2 && matches(c.Operand, ls, rs)
 }
 
-// instanceMeets says whether the constraint, if it is on instance ids, leaves
-// the instance in.
-func instanceMeets(c *api.Constraint, id string, d *api.NodeDeviceResource) bool {
-	other := c.RTarget
-	if c.LTarget != "${device.ids}" {
-		if c.RTarget != "${device.ids}" {
-			return true
-		}
-		other = c.LTarget
-	}
-	t := deviceTarget(other, d)
-	if !t.ok {
-		return false
-	}
-	s, ok := asText(t.value)
-	return ok && matches(c.Operand, s, id)
-}
-
 // asText is the text of a string attribute; versions may also be plain numbers.
 func asText(a *structs.Attribute) (string, bool) {
 	if s, ok := a.GetString(); ok {
