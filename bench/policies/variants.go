@@ -75,6 +75,7 @@ func dropped() []drop {
 		{"packed", func(o *queue.Options) { o.Placement.Name = pal.Packed }},
 		{"pm-first", func(o *queue.Options) { o.Placement.Name = pal.PMFirst }},
 		{"pass 6 h", func(o *queue.Options) { o.Pass = 6 * time.Hour }},
+		{"pass 24 h", func(o *queue.Options) { o.Pass = 24 * time.Hour }},
 		{"pass 48 h", func(o *queue.Options) { o.Pass = 48 * time.Hour }},
 	}
 }

@@ -180,9 +180,9 @@ func (l *Line) dequeue(e *entry) {
 	}
 }
 
-// age moves gangs that have waited longer than Pass to the front.
+// age moves gangs that have waited longer than Pass, in all, to the front.
 func (l *Line) age(now time.Duration) {
-	for len(l.ages.es) > 0 && l.ages.es[0].waitingSince+l.opt.Pass <= now {
+	for len(l.ages.es) > 0 && l.ages.es[0].waitingSince-l.ages.es[0].waited+l.opt.Pass <= now {
 		e := l.ages.es[0]
 		l.dequeue(e)
 		e.overdue = true

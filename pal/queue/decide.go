@@ -157,6 +157,8 @@ func (p *pass) claimed(e *entry) bool {
 // start decides that a waiting gang starts on the placement.
 func (p *pass) start(e *entry, pl pal.Placement) {
 	p.dequeue(e)
+	e.waited += p.now - e.waitingSince
+	e.waitingSince = p.now
 	e.state, e.placement = starting, pl
 	p.usage[e.job.Tenant] += e.gpus
 	p.pending = append(p.pending, e)

@@ -48,12 +48,14 @@
 //
 // # No starvation
 //
-// A gang that has waited longer than [Options.Pass] is overdue: the overdue
-// come first in any order, oldest first; behind an overdue head nothing starts,
-// is stopped for another or moves; and where preemption is on an overdue gang
-// may stop any preemptible one. So a gang that could run starts at the latest
-// Pass after it began to wait, plus the time that the gangs overdue before it
-// and those then running still run (with preemption: plus the time the
-// preemptible ones take to stop). Quotas and fair shares do not change that,
-// except that a quota is never exceeded.
+// A gang that has waited longer than [Options.Pass] in all is overdue, for
+// good: the overdue come first in any order, oldest first; behind an overdue
+// head nothing starts, is stopped for another or moves; where preemption is on
+// an overdue gang may stop any preemptible one, and only an older overdue gang
+// may stop it. So a gang that could run starts at the latest when it has waited
+// Pass, plus the time that the older overdue gangs and those then running still
+// run (with preemption: plus the time the preemptible ones take to stop), and
+// also where more work comes than the cluster can ever do, it runs to its end.
+// Quotas and fair shares do not change that, except that a quota is never
+// exceeded.
 package queue

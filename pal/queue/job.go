@@ -70,8 +70,8 @@ type Options struct {
 	// fits, whatever that does to the head: for lines where nobody can foretell
 	// run times, or where the head can take what it needs by preemption.
 	Passing bool
-	// Pass is how long a gang may wait before nothing passes it any more;
-	// 0: [DefaultPass].
+	// Pass is how long a gang may wait in all before nothing passes it any more
+	// and only its elders may stop it; 0: [DefaultPass].
 	Pass time.Duration
 	// Preempt stops preemptible gangs of worse levels for better ones.
 	Preempt bool
@@ -108,7 +108,7 @@ type Tenant struct {
 
 // Defaults of [Options].
 const (
-	DefaultPass    = 24 * time.Hour
+	DefaultPass    = 36 * time.Hour
 	DefaultQuantum = time.Hour
 	// DefaultAvoid is the PM score above which a GPU is an outlier.
 	DefaultAvoid = 1.5

@@ -36,6 +36,8 @@ type entry struct {
 	overdue bool
 
 	waitingSince time.Duration
+	waited       time.Duration // before waitingSince, in all
+	safeUntil    time.Duration // not stopped before
 	startedAt    time.Duration
 	before       time.Duration // attained before startedAt
 	doneBefore   time.Duration // work done before startedAt, at cost 1
@@ -96,8 +98,8 @@ func New(o Options) (*Line, error) {
 	l := &Line{opt: o, entries: map[string]*entry{}, buckets: map[signature]*bucket{}, usage: map[string]int{},
 		history: map[string][]sample{}, learned: map[string]struct{}{}, named: map[string][]*entry{}, everFitting: map[signature]bool{}, leastCosts: map[signature]float64{}, version: 1}
 	l.ages.less = func(a, b *entry) bool {
-		if a.waitingSince != b.waitingSince {
-			return a.waitingSince < b.waitingSince
+		if a.waitingSince-a.waited != b.waitingSince-b.waited {
+			return a.waitingSince-a.waited < b.waitingSince-b.waited
 		}
 		return a.seq < b.seq
 	}
@@ -157,7 +159,8 @@ func (l *Line) Started(now time.Duration, id string, p pal.Placement) {
 }
 
 func (l *Line) run(e *entry, p pal.Placement, at time.Duration) {
-	e.state, e.placement, e.startedAt, e.overdue = running, p, at, false
+	e.safeUntil = at + minRuns*e.job.RestartCost
+	e.state, e.placement, e.startedAt = running, p, at
 	e.expectedEnd = at + time.Duration(float64(l.remaining(e, at))*p.Cost())
 	l.usage[e.job.Tenant] += e.gpus
 	e.runPos = len(l.running)
@@ -221,6 +224,7 @@ func (l *Line) leave(now time.Duration, e *entry) {
 	switch e.state {
 	case waiting:
 		l.dequeue(e)
+		e.waited += max(0, now-e.waitingSince)
 		return
 	case starting:
 		l.forget(e)

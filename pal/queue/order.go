@@ -13,7 +13,7 @@ import (
 type key struct {
 	overdue bool
 	rank    float64
-	since   time.Duration // submission; of the overdue, when they began to wait
+	since   time.Duration // submission; in turns, when they began to wait
 	seq     int64
 }
 
@@ -35,8 +35,11 @@ func (a key) compare(b key) int {
 
 // keyOf is the key of a gang that waits.
 func (l *Line) keyOf(e *entry) key {
-	if e.overdue || l.opt.Order == RoundRobin {
-		return key{overdue: e.overdue, since: e.waitingSince, seq: e.seq}
+	if e.overdue {
+		return key{overdue: true, since: e.job.Submitted, seq: e.seq}
+	}
+	if l.opt.Order == RoundRobin {
+		return key{since: e.waitingSince, seq: e.seq}
 	}
 	return key{rank: l.rank(e, e.waitingSince), since: e.job.Submitted, seq: e.seq}
 }

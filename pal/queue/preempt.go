@@ -56,7 +56,7 @@ func (p *pass) narrower(e *entry) []*entry {
 	}
 	var vs []*entry
 	for _, v := range p.running {
-		if v.state == running && v.job.Preemptible && p.settled(v) && p.level(v, p.now) == topLevel && minGain*v.gpus <= e.gpus {
+		if v.state == running && v.job.Preemptible && !v.overdue && p.settled(v) && p.level(v, p.now) == topLevel && minGain*v.gpus <= e.gpus {
 			vs = append(vs, v)
 		}
 	}
@@ -92,7 +92,10 @@ func (p *pass) victims(e *entry) []*entry {
 		if v.state != running || !v.job.Preemptible {
 			continue
 		}
-		if l := p.level(v, p.now); e.overdue || l > level && p.settled(v) {
+		if v.overdue && !(e.overdue && e.job.Submitted < v.job.Submitted) {
+			continue // it has waited enough
+		}
+		if l := p.level(v, p.now); p.settled(v) && (e.overdue || l > level) {
 			cs = append(cs, candidate{v, l})
 		}
 	}
@@ -112,11 +115,8 @@ func (p *pass) victims(e *entry) []*entry {
 	return vs
 }
 
-// settled says whether a gang has run long enough for its restart cost to be
-// well spent.
-func (p *pass) settled(v *entry) bool {
-	return p.now-v.startedAt >= minRuns*v.job.RestartCost
-}
+// settled says whether a gang has run long enough to be stopped or moved.
+func (p *pass) settled(v *entry) bool { return p.now >= v.safeUntil }
 
 // minRuns is how many times its restart cost a gang runs before it is stopped.
 const minRuns = 2

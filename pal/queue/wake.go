@@ -19,13 +19,13 @@ func (l *Line) Wake(now time.Duration) (at time.Duration, ok bool) {
 		}
 	}
 	if len(l.ages.es) > 0 {
-		soon(l.ages.es[0].waitingSince + l.opt.Pass)
+		soon(l.ages.es[0].waitingSince - l.ages.es[0].waited + l.opt.Pass)
 	}
 	soon(l.nearUntil)
 	if l.opt.Preempt && len(l.live) > 0 {
 		for _, e := range l.running {
 			if e.job.Preemptible {
-				soon(e.startedAt + minRuns*e.job.RestartCost)
+				soon(e.safeUntil)
 				soon(l.nextLevel(e, now))
 			}
 		}
