@@ -57,18 +57,18 @@ func (s scale) at(v float64) float64 {
 	return min(1, max(0, (v-lo)/(hi-lo)))
 }
 
-// linearTicks are multiples of 1, 2 or 5 times a power of ten, about five of
-// them, of which the ends enclose lo and hi.
+// linearTicks are multiples of 1, 2 or 5 times a power of ten, eight of them at
+// most, of which the ends enclose lo and hi.
 func linearTicks(lo, hi float64) (first, last float64, ticks []float64) {
 	if hi <= lo {
 		hi = lo + 1
 	}
-	rough := (hi - lo) / 5
-	step := math.Pow(10, math.Floor(math.Log10(rough)))
+	least := (hi - lo) / 6.25
+	power := math.Pow(10, math.Floor(math.Log10(least)))
+	step := 10 * power
 	for _, m := range []float64{5, 2} {
-		if rough > step*m*0.999 {
-			step *= m
-			break
+		if m*power >= least {
+			step = m * power
 		}
 	}
 	from, to := math.Floor(lo/step+1e-9), math.Ceil(hi/step-1e-9)

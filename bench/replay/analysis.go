@@ -28,15 +28,16 @@ func Confidence(xs []float64) (low, high float64, ok bool) {
 }
 
 // student is the 97.5 % point of Student's t distribution. Beyond the table it
-// takes the normal distribution's with the first term of its expansion in 1/df,
-// which is off by less than 0.01.
+// takes the normal distribution's with two terms of its expansion in 1/df, which
+// is off by less than 0.001.
 func student(df int) float64 {
 	table := []float64{12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086}
 	if df <= len(table) {
 		return table[df-1]
 	}
 	const z = 1.959964
-	return z + (z*z*z+z)/4/float64(df)
+	n := float64(df)
+	return z + (z*z*z+z)/(4*n) + (5*z*z*z*z*z+16*z*z*z+3*z)/(96*n*n)
 }
 
 // Median is the middle of the values, or of the two in the middle; 0 without

@@ -24,6 +24,9 @@ func readReport(path string) (*report, error) {
 	if err := json.Unmarshal(text, r); err != nil {
 		return nil, fmt.Errorf("read results %q: %w", path, err)
 	}
+	if len(r.Command) > 0 {
+		r.Command = replay.Invocation("replay", r.Command[1:])
+	}
 	for _, l := range r.Runs {
 		if len(l.Raw) == 0 {
 			return nil, fmt.Errorf("read results %q: scheduler %q has no raw results", path, l.Scheduler)

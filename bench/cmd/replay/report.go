@@ -77,7 +77,7 @@ func newReport(o options, g *replay.GPUs, jobs []replay.Job) *report {
 		name = filepath.Base(name)
 	}
 	return &report{
-		Command: replay.Invocation("replay"), Commit: version.Revision, Go: runtime.Version(), CPUs: runtime.NumCPU(),
+		Command: replay.Invocation("replay", os.Args[1:]), Commit: version.Revision, Go: runtime.Version(), CPUs: runtime.NumCPU(),
 		Date: time.Now().UTC().Format(time.DateOnly), Seed: o.seed, Workload: name, Compress: o.compress,
 		LongestS: o.longest.Seconds(), GPUs: len(g.All), Outliers: o.outliers, Jobs: len(jobs),
 	}

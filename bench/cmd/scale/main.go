@@ -3,7 +3,7 @@
 
 // Command scale is `make scale`: one real Nomad server with thousands of
 // simulated nodes of 8 GPUs (bench/simnodes), gangs placed by plain Nomad and
-// by the placer, and what both cost. It writes a JSON file and prints a table.
+// by the placer, and what both cost. It writes a JSON file and prints a table; -html writes a report with plots.
 package main
 
 import (
@@ -27,6 +27,7 @@ import (
 
 type options struct {
 	nomad, bin, json, sizes string
+	from, html, svg         string
 	gangs, paced            int
 	extra                   bool
 }
@@ -36,6 +37,9 @@ func main() {
 	flag.StringVar(&o.nomad, "nomad", "", "nomad binary")
 	flag.StringVar(&o.bin, "bin", "build/bin", "folder of our binaries and of simnodes")
 	flag.StringVar(&o.json, "json", "bench/results/scale.json", "result file")
+	flag.StringVar(&o.from, "from", "", "result file of an earlier run to report on, without a new run; it is written anew only where -json names it")
+	flag.StringVar(&o.html, "html", "", "report with plots to write, one page that opens offline")
+	flag.StringVar(&o.svg, "svg", "", "folder for the plots as SVG files")
 	flag.StringVar(&o.sizes, "nodes", "100,1000,5000,10000", "numbers of nodes")
 	flag.IntVar(&o.gangs, "gangs", 200, "gangs of the burst, of 2 × 4 GPUs each; as many as half the cluster holds at most")
 	flag.IntVar(&o.paced, "paced", 40, "gangs submitted one after the other, for latencies")
@@ -56,6 +60,9 @@ func main() {
 }
 
 func run(ctx context.Context, o options) error {
+	if o.from != "" {
+		return o.reshow()
+	}
 	rep := newReport()
 	for _, text := range strings.Split(o.sizes, ",") {
 		n, err := strconv.Atoi(text)
@@ -81,8 +88,7 @@ func run(ctx context.Context, o options) error {
 			return err
 		}
 	}
-	rep.print(os.Stdout)
-	return nil
+	return o.show(rep)
 }
 
 // bed is a server with simulated nodes.

@@ -29,7 +29,7 @@ type report struct {
 
 func newReport() *report {
 	return &report{
-		Command: replay.Invocation("scale"), Commit: version.Revision,
+		Command: replay.Invocation("scale", os.Args[1:]), Commit: version.Revision,
 		Go: runtime.Version(), CPUs: runtime.NumCPU(), Date: time.Now().UTC().Format(time.DateOnly),
 	}
 }

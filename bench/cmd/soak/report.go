@@ -70,7 +70,7 @@ func (l look) String() string {
 
 func newReport(o options) *report {
 	return &report{
-		Command: replay.Invocation("soak"), Commit: version.Revision, Go: runtime.Version(), CPUs: runtime.NumCPU(),
+		Command: replay.Invocation("soak", os.Args[1:]), Commit: version.Revision, Go: runtime.Version(), CPUs: runtime.NumCPU(),
 		Date: time.Now().UTC().Format(time.DateOnly), Seed: o.seed, Nodes: o.nodes, GPUs: o.nodes * gpusPerNode, Failures: []string{},
 	}
 }

@@ -1,0 +1,138 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/nomad-pal/nomad-pal/bench/plot"
+	"github.com/nomad-pal/nomad-pal/bench/replay"
+)
+
+func readReport(path string) (*report, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	r := &report{}
+	if err := json.Unmarshal(text, r); err != nil {
+		return nil, fmt.Errorf("read results %q: %w", path, err)
+	}
+	if len(r.Command) > 0 {
+		r.Command = replay.Invocation("scale", r.Command[1:])
+	}
+	return r, nil
+}
+
+// reshow shows an earlier run; its file is written anew only where -json names
+// it.
+func (o options) reshow() error {
+	r, err := readReport(o.from)
+	if err != nil {
+		return err
+	}
+	named := false
+	flag.Visit(func(f *flag.Flag) { named = named || f.Name == "json" })
+	if named {
+		if err := r.write(o.json); err != nil {
+			return err
+		}
+	}
+	return o.show(r)
+}
+
+// show prints the table and writes what people look at.
+func (o options) show(r *report) error {
+	r.print(os.Stdout)
+	if o.html != "" {
+		if err := r.page().WriteFile(o.html); err != nil {
+			return fmt.Errorf("write the report: %w", err)
+		}
+	}
+	if o.svg != "" {
+		if err := plot.WriteFigures(o.svg, r.figures()...); err != nil {
+			return fmt.Errorf("write the plots: %w", err)
+		}
+	}
+	return nil
+}
+
+// The colours of the two that are compared.
+const (
+	plainColour  = 1
+	placerColour = plot.Ours + 1
+)
+
+// growth draws values against the number of nodes.
+func (r *report) growth(name, title, unit string, log bool, series map[string]func(point) float64) plot.Figure {
+	f := plot.Lines{Name: name, Title: title, Marks: true, X: plot.Axis{Label: "nodes of 8 GPUs", Log: true}, Y: plot.Axis{Label: unit, Log: log}}
+	for _, p := range r.Points {
+		f.X.Ticks = append(f.X.Ticks, float64(p.Nodes))
+	}
+	for _, s := range []plot.Series{
+		{Name: "placer", Colour: placerColour}, {Name: "placer, p99", Colour: plot.Ours, Dashed: true}, {Name: "Nomad's server under it", Colour: plot.Ours + 2},
+		{Name: "plain Nomad", Colour: plainColour}, {Name: "plain Nomad, p99", Colour: plainColour + 1, Dashed: true}, {Name: "Nomad's server alone", Colour: plainColour},
+	} {
+		value := series[s.Name]
+		if value == nil {
+			continue
+		}
+		for _, p := range r.Points {
+			s.Points = append(s.Points, plot.Point{X: float64(p.Nodes), Y: value(p)})
+		}
+		f.Series = append(f.Series, s)
+	}
+	return f.Figure()
+}
+
+func (r *report) figures() []plot.Figure {
+	return []plot.Figure{
+		r.growth("scale-latency", "From a job's registration until its gang of 2 × 4 GPUs has its allocations", "ms", true, map[string]func(point) float64{
+			"placer": func(p point) float64 { return p.P50 }, "placer, p99": func(p point) float64 { return p.P99 },
+			"plain Nomad": func(p point) float64 { return p.PlainP50 }, "plain Nomad, p99": func(p point) float64 { return p.PlainP99 }}),
+		r.growth("scale-rate", "Gangs placed per second of a burst", "gangs/s", false, map[string]func(point) float64{
+			"placer": func(p point) float64 { return p.GangsPerS }, "plain Nomad": func(p point) float64 { return p.PlainGangsPerS }}),
+		r.growth("scale-memory", "Resident memory after the burst", "MB", true, map[string]func(point) float64{
+			"placer": func(p point) float64 { return p.PlacerRSS }, "Nomad's server under it": func(p point) float64 { return p.ServerRSS }}),
+		r.growth("scale-cpu", "Processor time per gang of the burst", "ms", true, map[string]func(point) float64{
+			"placer":                  func(p point) float64 { return 1000 * p.PlacerCPU / float64(max(p.Burst, 1)) },
+			"Nomad's server under it": func(p point) float64 { return 1000 * p.ServerCPU / float64(max(p.Burst, 1)) },
+			"Nomad's server alone":    func(p point) float64 { return 1000 * p.PlainServerCPU / float64(max(p.Burst, 1)) }}),
+	}
+}
+
+// page is the report for people.
+func (r *report) page() plot.Page {
+	t := &plot.Table{Head: []string{"nodes", "GPUs", "burst", "gangs/s", "plain", "p50 ms", "plain", "p99 ms", "plain", "placer MB", "placer idle CPU %", "placer CPU s", "server CPU s", "plain"}}
+	for _, p := range r.Points {
+		t.Rows = append(t.Rows, []string{fmt.Sprint(p.Nodes), fmt.Sprint(p.GPUs), fmt.Sprint(p.Burst), fmt.Sprintf("%.1f", p.GangsPerS), fmt.Sprintf("%.1f", p.PlainGangsPerS),
+			fmt.Sprintf("%.0f", p.P50), fmt.Sprintf("%.0f", p.PlainP50), fmt.Sprintf("%.0f", p.P99), fmt.Sprintf("%.0f", p.PlainP99), fmt.Sprintf("%.0f", p.PlacerRSS),
+			fmt.Sprintf("%.1f", p.PlacerIdle), fmt.Sprintf("%.1f", p.PlacerCPU), fmt.Sprintf("%.1f", p.ServerCPU), fmt.Sprintf("%.1f", p.PlainServerCPU)})
+	}
+	p := plot.Page{
+		Title: "Placing on a large cluster",
+		Lead: []string{
+			"One real Nomad server with simulated nodes of 8 GPUs. Latencies are from a job's registration until all its allocations exist, jobs one after the other; rates are of a burst submitted from eight sides at once. Plain Nomad places the same jobs without gate or gang.",
+			fmt.Sprintf("%s, commit %s, %s, %d cores. Command: %s.", r.Date, r.Commit, r.Go, r.CPUs, strings.Join(r.Command, " ")),
+		},
+		Sections: []plot.Section{{Title: "Growth", Table: t, Figures: r.figures()}},
+	}
+	if r.Extremes != nil {
+		p.Sections = append(p.Sections, plot.Section{Title: "Extremes, at 1,000 nodes", Table: r.Extremes.table()})
+	}
+	return p
+}
+
+func (e *extremes) table() *plot.Table {
+	return &plot.Table{Head: []string{"", ""}, Rows: [][]string{
+		{fmt.Sprintf("one gang of %d GPUs placed", e.WideGPUs), fmt.Sprintf("%.0f ms", e.WideMS)},
+		{fmt.Sprintf("placer's memory with %d jobs queued", e.Queued), fmt.Sprintf("%.0f MB", e.QueuedRSS)},
+		{"first placement after a restart of the placer with that queue", fmt.Sprintf("%.0f ms", e.RestartMS)},
+		{"gangs placed per second while the queue drains", fmt.Sprintf("%.1f", e.DrainGangsPer)},
+	}}
+}
