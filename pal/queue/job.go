@@ -22,8 +22,9 @@ type Job struct {
 	Submitted time.Duration
 	// Estimate is how long the user says it runs at cost 1; 0: unknown.
 	Estimate time.Duration
-	// Attained is how long it ran before it was submitted or restored here.
-	Attained time.Duration
+	// Attained is how long it ran, Waited how long it waited between runs, before
+	// it was submitted or restored here.
+	Attained, Waited time.Duration
 	// Preemptible gangs may be stopped and started again later, Migratable ones
 	// be moved. RestartCost is the run time lost each time.
 	Preemptible, Migratable bool

@@ -133,7 +133,7 @@ func (l *Line) Restore(j Job, p pal.Placement, started time.Duration) error {
 }
 
 func (l *Line) newEntry(j Job) (*entry, error) {
-	e := &entry{job: j, gpus: j.Gang.GPUs(), seq: l.seq, before: j.Attained, doneBefore: j.Attained}
+	e := &entry{job: j, gpus: j.Gang.GPUs(), seq: l.seq, before: j.Attained, doneBefore: j.Attained, waited: j.Waited}
 	switch {
 	case l.entries[j.ID] != nil:
 		return nil, fmt.Errorf("queue: job %q is there already", j.ID)
