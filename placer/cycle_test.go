@@ -4,11 +4,13 @@
 package placer
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -106,6 +108,20 @@ func TestLineFollowsNomad(t *testing.T) {
 	}
 	if err := p.line.Submit(since(now.Add(2*time.Minute)), p.lineJob(first)); err != nil {
 		t.Errorf("the line still knows the first: %v", err)
+	}
+}
+
+// The lowest version among the nodes counts; what is no version does not.
+func TestOldest(t *testing.T) {
+	s := nomad.NewState()
+	if v := oldest(s); v != nil {
+		t.Errorf("no nodes: %v", v)
+	}
+	for i, v := range []string{"1.11.3", "1.9.7", "dev", "1.10.0"} {
+		s.Nodes[v] = &api.Node{ID: fmt.Sprint(i), Attributes: map[string]string{"nomad.version": v}}
+	}
+	if v := oldest(s); v.String() != "1.9.7" {
+		t.Errorf("oldest: %v", v)
 	}
 }
 

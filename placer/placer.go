@@ -37,6 +37,7 @@ type Placer struct {
 	unsaved   []Record    // of jobs that ended before they were confirmed
 	ready     []*tracked  // those of which it knows
 	moved     []time.Time // when gangs were moved, within the last hour
+	warned    bool        // of an old Nomad
 	again     bool        // the cycle left something that is due at once
 	line      *queue.Line
 	jobs      map[nomad.JobKey]*tracked
@@ -222,6 +223,7 @@ func (p *Placer) resync(ctx context.Context) error {
 		return err
 	}
 	p.state = s
+	p.warnOfOldNomad()
 	if err := p.readImported(ctx); err != nil {
 		return err
 	}

@@ -1,0 +1,37 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"github.com/hashicorp/go-version"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// exactPins is the first Nomad that never starts an allocation with fewer GPUs
+// than it asks for where single instances are named (hashicorp/nomad#18364).
+const exactPins = "1.11.1"
+
+// oldest is the lowest Nomad version among the nodes, nil where none says it.
+func oldest(s *nomad.State) *version.Version {
+	var low *version.Version
+	for _, n := range s.Nodes {
+		v, err := version.NewVersion(n.Attributes["nomad.version"])
+		if err == nil && (low == nil || v.LessThan(low)) {
+			low = v
+		}
+	}
+	return low
+}
+
+// warnOfOldNomad says once what an old Nomad does to gangs.
+func (p *Placer) warnOfOldNomad() {
+	low := oldest(p.state)
+	if p.warned || low == nil || !low.LessThan(version.Must(version.NewVersion(exactPins))) {
+		return
+	}
+	p.warned = true
+	p.log.Warn("this Nomad may start members with fewer GPUs than they ask for (hashicorp/nomad#18364); such gangs are taken back and tried again",
+		"version", low, "mended_in", exactPins)
+}
