@@ -39,9 +39,12 @@ type Failure struct {
 	Alloc     string    `json:"alloc"`
 	Node      string    `json:"node"`
 	GPUs      []string  `json:"gpus"`
-	Cause     Cause     `json:"cause"`
-	Reason    string    `json:"reason"`
-	ExitCode  int       `json:"exit_code,omitempty"`
+	// Sick are those of them that were unhealthy; where there are any, the others
+	// are not to blame.
+	Sick     []string `json:"sick,omitempty"`
+	Cause    Cause    `json:"cause"`
+	Reason   string   `json:"reason"`
+	ExitCode int      `json:"exit_code,omitempty"`
 	// GPUHours is the work that was lost: since the allocation was made.
 	GPUHours float64 `json:"gpu_hours"`
 }
@@ -56,9 +59,14 @@ func diagnose(a *nomad.Alloc, node string, sick map[string]string) Failure {
 	}
 	for _, id := range a.GPUs {
 		if why, ok := sick[id]; ok {
-			f.Cause, f.Reason = Infrastructure, fmt.Sprintf("GPU %s is unhealthy: %s", id, why)
-			return f
+			if f.Sick == nil {
+				f.Cause, f.Reason = Infrastructure, fmt.Sprintf("GPU %s is unhealthy: %s", id, why)
+			}
+			f.Sick = append(f.Sick, id)
 		}
+	}
+	if f.Sick != nil {
+		return f
 	}
 	if a.Client == api.AllocClientStatusLost {
 		f.Cause, f.Reason = Infrastructure, nodeDown

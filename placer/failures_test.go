@@ -82,6 +82,18 @@ func TestQuarantine(t *testing.T) {
 	}
 }
 
+// The neighbours of a sick GPU in the same allocation are not to blame.
+func TestQuarantineOfTheSickAlone(t *testing.T) {
+	a := &nomad.Alloc{Client: "failed", GPUs: []string{"g1", "g2", "g3", "g4"}}
+	h := history{}
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	h.suspect(diagnose(a, "node", map[string]string{"g2": "lost", "g3": "lost", "g9": "lost"}), nil, now)
+	want := map[string]bool{"g2": true, "g3": true}
+	if d := cmp.Diff(want, quarantined(h.quarantine, now)); d != "" {
+		t.Errorf("kept out (-want +got):\n%s", d)
+	}
+}
+
 // A success between them clears the GPU.
 func TestSuspectInARow(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -31,15 +31,19 @@ const (
 	suspectWindow = 24 * time.Hour
 )
 
-// suspect gives strikes for a failure: to the GPUs of one that the
-// infrastructure caused, and to a GPU on which many jobs fail "by themselves".
+// suspect gives strikes for a failure: to the unhealthy GPUs of one that
+// the infrastructure caused, to all its GPUs where none is, and to a GPU on which many jobs fail "by themselves".
 // A node that went down is no fault of its GPUs.
 //
 // succeeded is when an allocation last did its work, by GPU.
 func (h *history) suspect(f Failure, succeeded map[string]time.Time, now time.Time) {
 	switch {
 	case f.Cause == Infrastructure && f.Reason != nodeDown:
-		for _, id := range f.GPUs {
+		blamed := f.Sick
+		if blamed == nil {
+			blamed = f.GPUs
+		}
+		for _, id := range blamed {
 			h.strike(id, f.Reason, now)
 		}
 	case f.Cause == User:

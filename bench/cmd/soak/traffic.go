@@ -37,8 +37,10 @@ func (o options) workload() []replay.Job {
 	return jobs
 }
 
+// generate makes no gang that needs the whole cluster: with a GPU ill it would
+// wait, and the soak with it.
 func (o options) generate(n int) []replay.Job {
-	gpus := o.nodes * gpusPerNode
+	gpus := max(1, o.nodes-1) * gpusPerNode
 	return replay.FromTrace(trace.SiaPhilly(o.seed, trace.Shape{Jobs: n, MaxGPUs: gpus}), replay.Compression{
 		Arrivals: compression, Work: compression, Shortest: time.Second, Longest: o.longest,
 		Iteration: 250 * time.Millisecond, MaxGPUs: gpus, GPUsPerNode: gpusPerNode, OneGPUUpTo: 4,
