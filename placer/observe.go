@@ -92,7 +92,9 @@ type Explanation struct {
 	Decided   time.Time `json:"decided,omitzero"`
 	Confirmed time.Time `json:"confirmed,omitzero"`
 	Mode      string    `json:"mode,omitempty"`
-	Note      string    `json:"note,omitempty"`
+	// ClassFrom says where the application class comes from.
+	ClassFrom string `json:"class_from,omitempty"`
+	Note      string `json:"note,omitempty"`
 	// Allocations are the job's live members.
 	Allocations []Allocation `json:"allocations,omitempty"`
 }
@@ -113,7 +115,7 @@ func (s *Survey) Explain(ctx context.Context, k nomad.JobKey) (*Explanation, err
 		return s.unknown(ctx, k)
 	}
 	st := StandingOf(s.p.state, job)
-	e := &Explanation{Namespace: k.Namespace, Job: k.ID, Phase: st.Phase, Allocations: s.allocations(st)}
+	e := &Explanation{Namespace: k.Namespace, Job: k.ID, Phase: st.Phase, Allocations: s.allocations(st), ClassFrom: s.p.view.ClassFrom(job)}
 	switch st.Phase {
 	case Native:
 		e.Reason = "placed by Nomad alone: the job has no gate, so the placer leaves it be"
@@ -231,7 +233,7 @@ func (s *Survey) Plan(job *api.Job) (*Explanation, error) {
 		e.Reason = "cannot be served: " + err.Error()
 		return e, nil
 	}
-	e.Mode = string(r.Mode)
+	e.Mode, e.ClassFrom = string(r.Mode), v.ClassFrom(&planned)
 	d := pal.Explain(v.Cluster, r.Gang, s.p.cfg.policy())
 	e.Decision = &d
 	t := &tracked{Standing: Standing{Key: k, Job: &planned, Phase: Waiting}, request: r}

@@ -47,7 +47,7 @@ func (v *View) Request(job *api.Job) (Request, error) {
 	if r.Hints, err = rewrite.ParseHints(job); err != nil {
 		return r, err
 	}
-	class, err := v.classOf(job, r.Hints)
+	class, _, err := v.classOf(job, r.Hints)
 	if err != nil {
 		return r, err
 	}
@@ -65,10 +65,13 @@ func (v *View) Request(job *api.Job) (Request, error) {
 		asked += *g.Count * a.gpus
 		// A group whose members have all finished stays, so that a shape keeps
 		// its number.
-		r.Gang.Shapes = append(r.Gang.Shapes, pal.Shape{
-			Name: *g.Name, Members: max(0, *g.Count-v.finished(job, *g.Name)), GPUs: a.gpus,
-			Need: needWithin(author, g), Eligible: v.eligible(author, a),
-		})
+		shape := pal.Shape{
+			Name: *g.Name, Members: max(0, *g.Count-v.finished(job, *g.Name)), GPUs: a.gpus, Need: needWithin(author, g),
+		}
+		if shape.Members > 0 { // the others must not limit them
+			shape.Eligible = v.eligible(author, a)
+		}
+		r.Gang.Shapes = append(r.Gang.Shapes, shape)
 	}
 	if asked == 0 {
 		return r, fmt.Errorf("the job asks for no GPUs: every group that does has count 0")
@@ -88,6 +91,9 @@ func (v *View) Missing(job *api.Job) (Request, error) {
 			if a.Group == s.Name && a.Member() && s.Members > 0 {
 				s.Members--
 			}
+		}
+		if s.Members == 0 {
+			s.Eligible = nil
 		}
 	}
 	return r, nil
@@ -116,23 +122,38 @@ func servable(job *api.Job) error {
 	return nil
 }
 
-func (v *View) classOf(job *api.Job, h rewrite.Hints) (pal.AppClass, error) {
+// ClassFrom says where the application class of the job comes from, in words;
+// "" where it has none.
+func (v *View) ClassFrom(job *api.Job) string {
+	h, err := rewrite.ParseHints(job)
+	if err != nil {
+		return ""
+	}
+	_, from, err := v.classOf(job, h)
+	if err != nil {
+		return ""
+	}
+	return from
+}
+
+// classOf is the job's application class and where it comes from.
+func (v *View) classOf(job *api.Job, h rewrite.Hints) (class pal.AppClass, from string, err error) {
 	if h.Class != "" {
-		return h.Class, nil
+		return h.Class, "the job says so (pal_class)", nil
 	}
 	if h.App != "" {
 		if c, ok := v.opts.Apps[h.App]; ok {
-			return c, nil
+			return c, fmt.Sprintf("that of application %q (pal_app)", h.App), nil
 		}
 		known := slices.Sorted(maps.Keys(v.opts.Apps))
-		return "", fmt.Errorf("meta pal_app = %q: no such application is configured (known: %s); say pal_class instead", h.App, strings.Join(known, ", "))
+		return "", "", fmt.Errorf("meta pal_app = %q: no such application is configured (known: %s); say pal_class instead", h.App, strings.Join(known, ", "))
 	}
 	if v.opts.Learned != nil {
 		if c, ok := v.opts.Learned(job); ok {
-			return c, nil
+			return c, "learned from earlier runs of this job", nil
 		}
 	}
-	return v.opts.DefaultClass, nil
+	return v.opts.DefaultClass, "the job says nothing: the default", nil
 }
 
 func modeOf(job *api.Job, h rewrite.Hints) rewrite.Mode {

@@ -73,7 +73,7 @@ func printExplanation(b *base, e *placer.Explanation) {
 	}
 	if d := e.Decision; d != nil {
 		rows = append(rows,
-			fmt.Sprintf("Demand|%d GPUs, application class %s", d.Demand, d.Class),
+			fmt.Sprintf("Demand|%d GPUs, application class %s%s", d.Demand, d.Class, because(e.ClassFrom)),
 			"Policy|"+d.Policy,
 			"Candidates|"+candidates(d.Candidates))
 	}
@@ -92,6 +92,13 @@ func printExplanation(b *base, e *placer.Explanation) {
 		}
 		b.table(rows)
 	}
+}
+
+func because(from string) string {
+	if from == "" {
+		return ""
+	}
+	return ": " + from
 }
 
 func candidates(c pal.Candidates) string {
