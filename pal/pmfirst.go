@@ -27,6 +27,9 @@ func (s *search) eachShape(order []int, place func(shape int) []Member) []Member
 	var all []Member
 	defer func() { s.c.Release(s.g, Placement{Members: all}) }()
 	for _, shape := range order {
+		if s.g.Shapes[shape].Members == 0 { // all of it has finished, or its count is 0
+			continue
+		}
 		ms := place(shape)
 		if ms == nil {
 			return nil

@@ -23,6 +23,9 @@ func (p *Placer) settle(ctx context.Context, t *tracked, now time.Time) error {
 	if err := p.recall(ctx, t); err != nil {
 		return err
 	}
+	if now.Before(t.retryAt) && t.Phase != Running && t.Phase != Waiting {
+		return nil
+	}
 	switch t.Phase {
 	case Waiting:
 		if t.record != nil && t.record.GivenUp != "" && len(t.Pins.Groups) > 0 {

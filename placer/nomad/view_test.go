@@ -316,3 +316,38 @@ func TestClassPins(t *testing.T) {
 		t.Errorf("published: %s", d)
 	}
 }
+
+// A group that is scaled to nothing needs no pins; the others get theirs.
+func TestPinsWithEmptyGroup(t *testing.T) {
+	s := world(1)
+	two := strings.Replace(jobspec("j", 1, 1, ""), `  group "g" {`, `  group "idle" {
+    count = 0
+    task "t" {
+      driver = "raw_exec"
+      resources {
+        device "nvidia/gpu" {}
+      }
+    }
+  }
+  group "g" {`, 1)
+	job := addJob(t, s, two, 1)
+	v := view(t, s)
+	r, err := v.Request(job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pl pal.Placement
+	for _, policy := range []pal.PolicyName{pal.Packed, pal.Spread, pal.PMFirst, pal.PAL} {
+		var ok bool
+		if pl, ok = pal.Place(v.Cluster, r.Gang, pal.Policy{Name: policy}); !ok {
+			t.Fatalf("%s: it does not fit", policy)
+		}
+	}
+	pinned, err := rewrite.Pin(job, v.Pins(r, pl))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, _ := rewrite.Pinned(pinned); len(p.Groups) != 1 || p.Groups[0].Group != "g" {
+		t.Errorf("pins: %+v", p)
+	}
+}

@@ -118,7 +118,7 @@ func union(a, b []string) []string {
 
 // Pin is the author's form of the job with exactly these pins, gate removed.
 // Every group with pins must be in the job, and every group of the job that
-// asks for GPUs must have pins.
+// asks for GPUs and has a count must have pins.
 func Pin(job *api.Job, p Pins) (*api.Job, error) {
 	out := Author(job)
 	seen := 0
@@ -129,6 +129,8 @@ func Pin(job *api.Job, p Pins) (*api.Job, error) {
 		case ok && asks:
 			seen++
 			pinGroup(g, p, gp)
+		case !ok && g.Count != nil && *g.Count == 0:
+			// Nothing of it is to be placed.
 		case ok != asks && err == nil:
 			err = fmt.Errorf("pinning job %q: group %q asks for GPUs: %v, has pins: %v", *job.ID, *g.Name, asks, ok)
 		}
