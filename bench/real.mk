@@ -7,9 +7,17 @@
 replay: build nomad ## One workload on a real cluster under plain Nomad and the placer (REPLAY_ARGS='-repetitions 1'); writes bench/results/replay.json
 	$(BIN)/replay -nomad $$(cat build/nomad.path) -bin $(BIN) $(REPLAY_ARGS)
 
+.PHONY: replay-report
+replay-report: ## bench/results/replay.json as a page with plots (build/replay.html) and as SVG (build/plots)
+	go run ./bench/cmd/replay -from bench/results/replay.json -html build/replay.html -svg build/plots
+
 .PHONY: scale
 scale: build nomad $(BIN)/simnodes ## A real server with 100 to 10,000 simulated nodes (SCALE_ARGS='-nodes 100'); writes bench/results/scale.json
 	$(BIN)/scale -nomad $$(cat build/nomad.path) -bin $(BIN) $(SCALE_ARGS)
+
+.PHONY: scale-report
+scale-report: ## bench/results/scale.json as a page with plots (build/scale.html) and as SVG (build/plots)
+	go run ./bench/cmd/scale -from bench/results/scale.json -html build/scale.html -svg build/plots
 
 .PHONY: soak
 soak: build nomad ## Two hours of traffic with churn on a real cluster: no drift, nothing grows (SOAK_ARGS='-duration 8m -look 15s -churn 40s'); writes bench/results/soak.json

@@ -1,0 +1,149 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nomad-pal/nomad-pal/bench/plot"
+	"github.com/nomad-pal/nomad-pal/bench/replay"
+)
+
+// result is a run of two gangs of 2 × 2 GPUs: the first takes so many seconds,
+// the second finishes 10 s after it, or never where half of it waits in vain.
+func result(first float64, predicted *replay.Prediction) *replay.Result {
+	at := func(s float64) time.Time { return time.Unix(1_000_000, 0).Add(time.Duration(s * float64(time.Second))) }
+	job := func(id string) replay.Job {
+		return replay.Job{ID: id, Class: "A", Allocations: 2, GPUsEach: 2, Iterations: 8, Iteration: 250 * time.Millisecond}
+	}
+	a := replay.JobResult{Job: job("a"), SubmittedAt: at(0), StartedAt: at(1), FinishedAt: at(first)}
+	b := replay.JobResult{Job: job("b"), SubmittedAt: at(2), StartedAt: at(first + 1), FinishedAt: at(first + 10)}
+	if predicted == nil {
+		b = replay.JobResult{Job: job("b"), SubmittedAt: at(2), Allocated: []string{"g1", "g2"}}
+	}
+	return &replay.Result{Mode: "m", Jobs: []replay.JobResult{a, b}, Predicted: predicted}
+}
+
+// sample has three runs of plain Nomad, whose second gang never comes together,
+// and two of the placer.
+func sample() *report {
+	r := &report{Command: []string{"replay", "-json", "/somewhere", "-seed", "1"}, Workload: "w", GPUs: 8, Jobs: 2, Compress: 120}
+	plain, ours := scheduler{name: "nomad-binpack"}, scheduler{name: "pal-default", preempt: true}
+	for i := range 3 {
+		r.add(plain, result(20+float64(i), nil))
+	}
+	for i := range 2 {
+		r.add(ours, result(10+float64(i), &replay.Prediction{AvgJCTS: 99, JCTS: map[string]float64{"a": 10, "b": 21}}))
+	}
+	return r
+}
+
+func TestSummary(t *testing.T) {
+	t.Parallel()
+	r := sample()
+	plain, ours := r.Runs[0], r.Runs[1]
+	for _, c := range []struct {
+		what      string
+		got, want float64
+	}{
+		{"finished", plain.Finished, 1}, {"avg", plain.AvgJCT, 21}, {"low", plain.AvgJCTLow, 20}, {"high", plain.AvgJCTHigh, 22},
+		{"interval", *plain.AvgJCTCIHigh - *plain.AvgJCTCILow, 2 * 4.303 / math.Sqrt(3)},
+		{"all", plain.AvgJCTAll, (21 + 19) / 2.0}, {"halved", plain.HalvedShare, 0.5},
+		{"ours", ours.AvgJCT, (10 + 18 + 11 + 19) / 4.0}, {"simulated", ours.SimAvgJCT, 15.5}, {"makespan", ours.Makespan, 20.5}, {"ours halved", ours.HalvedShare, 0},
+	} {
+		if math.Abs(c.got-c.want) > 1e-9 {
+			t.Errorf("%s: %v, want %v", c.what, c.got, c.want)
+		}
+	}
+	one := &report{GPUs: 8, Jobs: 2}
+	one.add(scheduler{name: "nomad-binpack"}, result(20, nil))
+	if l := one.Runs[0]; l.AvgJCTCILow != nil || l.interval() != "–" {
+		t.Errorf("one repetition has the interval %s", l.interval())
+	}
+}
+
+// A report that is read again says the same, without this machine's files.
+func TestReportIsReadAgain(t *testing.T) {
+	t.Parallel()
+	r := sample()
+	path := filepath.Join(t.TempDir(), "r.json")
+	if err := r.write(path); err != nil {
+		t.Fatal(err)
+	}
+	again, err := readReport(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"replay", "-seed", "1"}; !cmp.Equal(again.Command, want) {
+		t.Errorf("command %q, want %q", again.Command, want)
+	}
+	r.Command = again.Command
+	var a, b bytes.Buffer
+	for out, rep := range map[*bytes.Buffer]*report{&a: r, &b: again} {
+		rep.print(out)
+		if err := rep.page().Write(out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d := cmp.Diff(a.String(), b.String()); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestReadReportRefuses(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{"{": "read results", `{"runs":[{"scheduler":"x"}]}`: `scheduler "x" has no raw results`} {
+		path := filepath.Join(t.TempDir(), "r.json")
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := readReport(path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
+
+func TestPage(t *testing.T) {
+	t.Parallel()
+	r := sample()
+	p := r.page()
+	tables := map[string]*plot.Table{}
+	for _, s := range p.Sections {
+		tables[s.Title] = s.Table
+	}
+	for title, want := range map[string][]string{
+		"Gangs half placed":         {"nomad-binpack", "50 %", "0 s", "0 s"},
+		"Against plain Nomad":       {"pal-default, preemption", "nomad-binpack", "1/2", change(math.Sqrt(11*19)/21, math.Sqrt(10*18)/21), "-31 %", "+105 %", "-2 %"},
+		"Simulated beside measured": {"pal-default, preemption", "14.5 s", "15.5 s", "+6.9 %"},
+		"Queueing by gang size":     {"nomad-binpack", "9.5 s"}, // of 1 s three times, 18 s, 19 s and 20 s
+		"Overhead":                  {"nomad-binpack", "3", "1s", "1s"},
+	} {
+		if got := tables[title].Rows[0]; !cmp.Equal(got, want) {
+			t.Errorf("%s: %s", title, cmp.Diff(want, got))
+		}
+	}
+	if n := len(r.figures()); n != 5 {
+		t.Errorf("%d figures", n)
+	}
+}
+
+// change is the table's form of the mean of two ratios.
+func change(a, b float64) string { return fmt.Sprintf("%+.0f %%", 100*((a+b)/2-1)) }
+
+// Plain Nomad and the placer never share a colour.
+func TestColours(t *testing.T) {
+	t.Parallel()
+	if got, want := sample().colours(), []int{0, plot.Ours}; !cmp.Equal(got, want) {
+		t.Error(cmp.Diff(want, got))
+	}
+}
