@@ -27,7 +27,7 @@ type Bars struct {
 // The rows of bars in a figure.
 const (
 	namesWidth = 220.0
-	barsWidth  = figureWidth - namesWidth - 130
+	barsWidth  = figureWidth - namesWidth - 170 // room for value and note
 	barRow     = 26.0
 	barHeight  = 16.0
 )

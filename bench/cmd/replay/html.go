@@ -5,6 +5,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/nomad-pal/nomad-pal/bench/plot"
@@ -28,8 +29,9 @@ func (r *report) page() plot.Page {
 	}
 }
 
+// details are the further sections, without those that have nothing to say.
 func (r *report) details() []plot.Section {
-	return []plot.Section{
+	return slices.DeleteFunc([]plot.Section{
 		{Title: "Against plain Nomad", Notes: []string{"Change of the median; negative is less. Where plain Nomad did not finish all jobs, its JCTs and makespan miss those jobs."}, Table: r.margins()},
 		{Title: "Queueing by gang size", Notes: []string{"Median time from submission to the moment when all ranks are there. A gang that never started counts until the end of its run: it waited at least so long."},
 			Table: r.queueingTable(), Figures: []plot.Figure{r.queueingPlot()}},
@@ -37,7 +39,7 @@ func (r *report) details() []plot.Section {
 			Table: r.halved()},
 		{Title: "Overhead", Notes: []string{"Submission until all ranks are there, for jobs before which nothing waited and for which enough GPUs were free: starting the tasks, and under the placer its decision on top."}, Table: r.overhead()},
 		{Title: "Simulated beside measured", Notes: []string{"The simulator on the same jobs, arrivals and GPUs; it is told what starting a gang takes and nothing else of the run. Both over the jobs that finished in the run."}, Table: r.simulated()},
-	}
+	}, func(s plot.Section) bool { return len(s.Table.Rows) == 0 })
 }
 
 func (r *report) results() *plot.Table {
