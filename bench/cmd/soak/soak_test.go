@@ -97,11 +97,14 @@ func TestBoth(t *testing.T) {
 	}
 }
 
-// serve answers paths with JSON.
+// serve answers paths with JSON; what a func returns may change.
 func serve(t *testing.T, answers map[string]any) string {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a, ok := answers[r.URL.Path]
+		if f, changes := a.(func() any); changes {
+			a = f()
+		}
 		if !ok {
 			http.NotFound(w, r)
 			return
@@ -149,6 +152,28 @@ func TestCompare(t *testing.T) {
 	}
 	if len(seen.holder) != 2 || seen.waiting() != 1 {
 		t.Errorf("saw %+v", seen)
+	}
+}
+
+// What the sides agree on at the second glance is no drift.
+func TestCompareSettles(t *testing.T) {
+	t.Parallel()
+	glances := 0
+	placer := serve(t, map[string]any{
+		"/v1/gpus": func() any {
+			if glances++; glances == 1 {
+				return []map[string]any{{"id": "g", "job": "default/a"}}
+			}
+			return []map[string]any{{"id": "g"}}
+		},
+		"/v1/queue": []any{}, "/v1/metrics": map[string]any{},
+	})
+	client, err := api.NewClient(&api.Config{Address: serve(t, map[string]any{"/v1/jobs": []any{}, "/v1/allocations": []any{}})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if drift, _, _, err := compare(t.Context(), placer, client); err != nil || len(drift) > 0 || glances != 2 {
+		t.Errorf("drift %v after %d glances, %v", drift, glances, err)
 	}
 }
 
