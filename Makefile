@@ -52,9 +52,10 @@ race: nomad ## The same with the race detector
 	NOMAD_BIN=$$(cat build/nomad.path) go test -race -shuffle=on -timeout 20m $(UNIT)
 
 .PHONY: rewrites
-rewrites: nomad ## Every kind of rewrite through Nomad's own scheduler, in process
+rewrites: nomad ## Every kind of rewrite, and the simulator's plain Nomad, against Nomad's own scheduler in process
 	@echo "rewrites through Nomad's scheduler"
 	cd e2e/scheduler && go test -tags hashicorpmetrics .
+	cd bench/nomadcheck && go test -tags hashicorpmetrics .
 
 .PHONY: e2e
 e2e: build nomad ## End-to-end tests on real Nomad clusters
