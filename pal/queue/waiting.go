@@ -53,7 +53,7 @@ func (w Wait) String() string {
 	case ReasonStopping:
 		return s + fmt.Sprintf("waits until %v have stopped for it", w.Stopping)
 	case ReasonTooLarge:
-		return s + fmt.Sprintf("can never start: it needs %d GPUs of a kind and place that the cluster does not have", w.GPUs)
+		return s + fmt.Sprintf("cannot start: it needs %d GPUs of a kind and place that the cluster does not have (ill GPUs and those in quarantine do not count)", w.GPUs)
 	case ReasonQuota:
 		return s + "waits: its tenant's quota is used up"
 	case ReasonScattered:
