@@ -6,6 +6,7 @@ package agent
 import (
 	"fmt"
 	"net/http"
+	"runtime"
 	"strings"
 	"time"
 
@@ -27,6 +28,8 @@ type Metrics struct {
 	Demand int `json:"gpus_wanted"`
 	// CycleAge is the time since the last cycle, in seconds; -1 before the first.
 	CycleAge float64 `json:"cycle_age_seconds"`
+	// Goroutines of the process: more and more of them is a leak.
+	Goroutines int `json:"go_goroutines"`
 }
 
 func phases() []placer.Phase {
@@ -34,7 +37,7 @@ func phases() []placer.Phase {
 }
 
 func (s *site) metrics(now time.Time) Metrics {
-	m := Metrics{Jobs: map[placer.Phase]int{}, CycleAge: -1}
+	m := Metrics{Jobs: map[placer.Phase]int{}, CycleAge: -1, Goroutines: runtime.NumGoroutine()}
 	for _, p := range phases() {
 		m.Jobs[p] = 0
 	}
@@ -88,5 +91,6 @@ func (m Metrics) prometheus() string {
 	for _, p := range phases() {
 		fmt.Fprintf(&b, "nomad_pal_jobs{phase=%q} %d\n", p, m.Jobs[p])
 	}
+	fmt.Fprintf(&b, "# HELP go_goroutines Number of goroutines that currently exist.\n# TYPE go_goroutines gauge\ngo_goroutines %d\n", m.Goroutines)
 	return b.String()
 }
