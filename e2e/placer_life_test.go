@@ -36,6 +36,7 @@ func TestPlacerLife(t *testing.T) {
 		{"quota of a namespace", "tenant \"default\" {\n  gpus = 4\n}\n", testQuota},
 		{"two GPU tasks in a group", "", testTwoTasks},
 		{"hard locality", "locality {\n  node = 1\n  rack = 1.3\n  cluster = 1.7\n}\n", testLocality},
+		{"a group of none", "", testGroupOfNone},
 		{"distinct hosts", "", testDistinctHosts},
 		{"all released", "", testReleaseAll},
 		{"system job", "", testSystem},
@@ -293,7 +294,7 @@ func testFailover(t *testing.T, b *bed) {
 	leader := *b
 	b.until("one leads", func() string {
 		if h := b.http("/v1/health"); !strings.Contains(h, `"leader": true`) {
-			return h
+			return "health: " + h
 		}
 		return ""
 	})
@@ -645,6 +646,15 @@ func testDrained(t *testing.T, b *bed) {
 	}
 	drain(nil)
 	b.purge("drainee", "server")
+}
+
+// A GPU group with count 0 beside one that runs.
+func testGroupOfNone(t *testing.T, b *bed) {
+	j := gang("some", 2, 1)
+	j.groups = append(j.groups, group{name: "none", count: 0, gpus: 2})
+	b.run(j.hcl())
+	same(t, "explained", b.untilGPUs("some", 2), b.explained("some"))
+	b.purge("some")
 }
 
 func testDistinctHosts(t *testing.T, b *bed) {

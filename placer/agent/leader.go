@@ -13,9 +13,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// elect runs lead whenever this agent holds the lock, until ctx ends. A lock
-// that is lost ends lead; check-and-set commits make the moment in which two
-// agents believe to lead harmless.
+// elect runs lead whenever this agent holds the lock, until ctx ends. lead ends
+// before the lock can be anybody else's; check-and-set commits would make even
+// two that lead at once harmless.
+//
+// Nomad's own LockLeaser is not used: it goes on with what it protects after
+// the lock was lost, and panics when both end at the same time.
 func (a *Agent) elect(ctx context.Context, c *nomad.Client, ha HA, lead func(context.Context) error) error {
 	ttl, delay, err := ha.times()
 	if err != nil {
@@ -34,16 +37,70 @@ func (a *Agent) elect(ctx context.Context, c *nomad.Client, ha HA, lead func(con
 		if err != nil {
 			return err
 		}
-		err = c.API().NewLockLeaser(locks).Start(ctx, lead)
-		if ctx.Err() == nil && err != nil && !errors.Is(err, context.Canceled) {
-			a.log.Warn("leadership ended", "error", err)
-			select {
-			case <-time.After(time.Second):
-			case <-ctx.Done():
-			}
+		if err := a.term(ctx, locks, ttl, lead); err != nil && ctx.Err() == nil {
+			return err
 		}
+		pause(ctx, ttl/5)
 	}
 	return ctx.Err()
+}
+
+// term tries to get the lock, and if it does, leads until the lock or ctx is
+// lost. An error is lead's own.
+func (a *Agent) term(ctx context.Context, locks *api.Locks, ttl time.Duration, lead func(context.Context) error) error {
+	call := func(f func(context.Context) error) error {
+		short, cancel := context.WithTimeout(ctx, ttl/3)
+		defer cancel()
+		return f(short)
+	}
+	acquired := time.Now()
+	err := call(func(ctx context.Context) error { _, err := locks.Acquire(ctx); return err })
+	if err != nil {
+		if !errors.Is(err, api.ErrLockConflict) {
+			a.log.Debug("the lock cannot be had", "error", err)
+		}
+		return nil
+	}
+	leading, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- lead(leading) }()
+	for held := acquired; leading.Err() == nil; pause(leading, ttl/5) {
+		now := time.Now()
+		switch err := call(locks.Renew); {
+		case err == nil:
+			held = now
+		case errors.Is(err, api.ErrLockConflict) || time.Since(held) > ttl/2:
+			a.log.Warn("lost the lock, another may lead", "error", err)
+			cancel()
+		}
+		select {
+		case err := <-ended: // by itself
+			cancel()
+			ended <- err
+		default:
+		}
+	}
+	cancel()
+	err = <-ended
+	release, stop := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer stop()
+	if releaseErr := locks.Release(release); releaseErr != nil {
+		a.log.Debug("the lock was not released", "error", releaseErr)
+	}
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// pause waits unless ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
 }
 
 // times are how long a lock lasts that nobody renews, and how long nobody gets
