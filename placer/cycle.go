@@ -24,6 +24,7 @@ func (p *Placer) cycle(ctx context.Context) error {
 		return err
 	}
 	now := time.Now()
+	p.lastCycle = now
 	p.ready, p.moves = append(p.ready, p.moves...), nil
 	if err := p.noteFailures(ctx, now); err != nil {
 		return err

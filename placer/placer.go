@@ -37,8 +37,9 @@ type Placer struct {
 	unsaved   []Record    // of jobs that ended before they were confirmed
 	ready     []*tracked  // those of which it knows
 	moved     []time.Time // when gangs were moved, within the last hour
-	warned    bool        // of an old Nomad
-	again     bool        // the cycle left something that is due at once
+	lastCycle time.Time
+	warned    bool // of an old Nomad
+	again     bool // the cycle left something that is due at once
 	line      *queue.Line
 	jobs      map[nomad.JobKey]*tracked
 
@@ -237,5 +238,22 @@ func (p *Placer) unsettled() bool {
 			return true
 		}
 	}
-	return len(p.state.Orphans()) > 0
+	return len(p.state.Orphans()) > 0 || p.mayMove()
+}
+
+// lookForMoves is how often gangs are looked at that could be moved, if nothing
+// else gives cause to.
+const lookForMoves = 5 * time.Second
+
+// mayMove says whether it is time to look for moves that pay.
+func (p *Placer) mayMove() bool {
+	if !p.cfg.Queue.Migrate || time.Since(p.lastCycle) < lookForMoves {
+		return false
+	}
+	for _, t := range p.jobs {
+		if t.Phase == Running && t.request.Hints.Migrate {
+			return true
+		}
+	}
+	return false
 }
