@@ -37,10 +37,10 @@ func (o options) workload() []replay.Job {
 	return jobs
 }
 
-// generate makes no gang that needs the whole cluster: with a GPU ill it would
-// wait, and the soak with it.
+// generate makes no gang that needs more than half the cluster: with a client
+// away or a GPU ill the widest would wait for minutes, and the soak with them.
 func (o options) generate(n int) []replay.Job {
-	gpus := max(1, o.nodes-1) * gpusPerNode
+	gpus := max(1, o.nodes/2) * gpusPerNode
 	return replay.FromTrace(trace.SiaPhilly(o.seed, trace.Shape{Jobs: n, MaxGPUs: gpus}), replay.Compression{
 		Arrivals: compression, Work: compression, Shortest: time.Second, Longest: o.longest,
 		Iteration: 250 * time.Millisecond, MaxGPUs: gpus, GPUsPerNode: gpusPerNode, OneGPUUpTo: 4,
