@@ -29,6 +29,7 @@ func TestTicks(t *testing.T) {
 		{"beyond the highest", linearTicks, 0, 64.8, []float64{0, 20, 40, 60, 80}},
 		{"below zero", linearTicks, -3, 4, []float64{-4, -2, 0, 2, 4}},
 		{"one value", linearTicks, 0, 0, []float64{0, 0.2, 0.4, 0.6, 0.8, 1}},
+		{"nearly one value", linearTicks, 1, math.Nextafter(1, 2), []float64{1, 1.0000002, 1.0000004, 1.0000006, 1.0000008, 1.000001}},
 		{"two decades", logTicks, 1, 80, []float64{1, 2, 5, 10, 20, 50, 100}},
 		{"inside a decade", logTicks, 3, 4, []float64{2, 5}},
 		{"four decades", logTicks, 0.02, 300, []float64{0.01, 0.1, 1, 10, 100, 1000}},

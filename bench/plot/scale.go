@@ -63,6 +63,8 @@ func linearTicks(lo, hi float64) (first, last float64, ticks []float64) {
 	if hi <= lo {
 		hi = lo + 1
 	}
+	// Ticks closer than a number's precision would never end.
+	hi = max(hi, lo+1e-6*max(math.Abs(lo), math.Abs(hi)))
 	least := (hi - lo) / 6.25
 	power := math.Pow(10, math.Floor(math.Log10(least)))
 	step := 10 * power
@@ -72,8 +74,8 @@ func linearTicks(lo, hi float64) (first, last float64, ticks []float64) {
 		}
 	}
 	from, to := math.Floor(lo/step+1e-9), math.Ceil(hi/step-1e-9)
-	for k := from; k <= to; k++ {
-		ticks = append(ticks, k*step)
+	for k := range int(to-from) + 1 {
+		ticks = append(ticks, (from+float64(k))*step)
 	}
 	return from * step, to * step, ticks
 }
