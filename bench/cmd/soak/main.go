@@ -131,7 +131,9 @@ func (s *soak) all(ctx context.Context) error {
 	stop()
 	sides.Wait()
 	if err != nil || ctx.Err() != nil {
-		return errors.Join(err, context.Cause(ctx))
+		err = errors.Join(err, context.Cause(ctx))
+		s.report.fail("broke off after %.0f s: %v", time.Since(s.start).Seconds(), err)
+		return errors.Join(err, s.report.write(s.json))
 	}
 	if err := s.drained(ctx); err != nil {
 		return err
