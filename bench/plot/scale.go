@@ -60,8 +60,8 @@ func (s scale) at(v float64) float64 {
 // linearTicks are multiples of 1, 2 or 5 times a power of ten, eight of them at
 // most, of which the ends enclose lo and hi.
 func linearTicks(lo, hi float64) (first, last float64, ticks []float64) {
-	if hi-lo <= 1e-9*math.Abs(hi) { // one value, as far as a picture can tell
-		hi = lo + max(1, math.Abs(lo)/10)
+	if hi <= lo {
+		hi = lo + 1
 	}
 	// Ticks closer than a number's precision would never end.
 	hi = max(hi, lo+1e-6*max(math.Abs(lo), math.Abs(hi)))
