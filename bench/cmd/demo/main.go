@@ -43,7 +43,7 @@ func main() {
 	flag.IntVar(&o.jobs, "jobs", 24, "jobs")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of GPUs and jobs")
 	flag.IntVar(&o.outliers, "outliers", 1, "GPUs that are 2.5 times slower or worse")
-	flag.DurationVar(&o.bound, "bound", 60*time.Second, "time after which a run is ended, finished or not")
+	flag.DurationVar(&o.bound, "bound", 60*time.Second, "time after which the run under plain Nomad is ended, finished or not; the placer's run must finish in twice that")
 	flag.StringVar(&o.json, "json", "", "also write the results to this file")
 	flag.Parse()
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -92,7 +92,7 @@ func demo(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	placed, err := bed.Run(ctx, replay.Mode{Name: "nomad-pal", Algorithm: "binpack", Placer: replay.Rules{Penalty: penalty}.HCL(), Explain: worthExplaining(jobs)}, jobs, o.bound)
+	placed, err := bed.Run(ctx, replay.Mode{Name: "nomad-pal", Algorithm: "binpack", Placer: replay.Rules{Penalty: penalty}.HCL(), Explain: worthExplaining(jobs)}, jobs, 2*o.bound)
 	if err != nil {
 		return fmt.Errorf("%w\nthe placer's log ends:\n%s", err, tail(bed.PlacerLog(), 2000))
 	}
