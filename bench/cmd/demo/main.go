@@ -13,11 +13,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/bench/command"
 	"github.com/nomad-pal/nomad-pal/bench/paldata"
 	"github.com/nomad-pal/nomad-pal/bench/replay"
 	"github.com/nomad-pal/nomad-pal/bench/trace"
@@ -42,22 +41,11 @@ func main() {
 	flag.IntVar(&o.nodes, "nodes", 16, "clients, of 4 GPUs each (at least 4)")
 	flag.IntVar(&o.jobs, "jobs", 24, "jobs")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of GPUs and jobs")
-	flag.IntVar(&o.outliers, "outliers", 1, "GPUs that are 2.5 times slower or worse")
+	flag.IntVar(&o.outliers, "outliers", 1, "GPUs that are outliers, drawn from the measured tail")
 	flag.DurationVar(&o.bound, "bound", 60*time.Second, "time after which the run under plain Nomad is ended, finished or not; the placer's run must finish in twice that")
 	flag.StringVar(&o.json, "json", "", "also write the results to this file")
 	flag.Parse()
-	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := demo(ctx, o)
-	interrupted := ctx.Err() != nil
-	cancel()
-	if interrupted {
-		fmt.Fprintln(os.Stderr, "demo: interrupted; everything it started has been stopped")
-		os.Exit(130)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "demo:", err)
-		os.Exit(1)
-	}
+	command.Main("demo", func(ctx context.Context) error { return demo(ctx, o) })
 }
 
 const gpusPerNode = 4

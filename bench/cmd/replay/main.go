@@ -13,12 +13,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/bench/command"
 	"github.com/nomad-pal/nomad-pal/bench/paldata"
 	"github.com/nomad-pal/nomad-pal/bench/replay"
 	"github.com/nomad-pal/nomad-pal/bench/trace"
@@ -57,18 +56,7 @@ func main() {
 	flag.DurationVar(&o.longest, "longest", 90*time.Second, "longest work of a job, after compression; longer ones are cut")
 	flag.DurationVar(&o.bound, "bound", 15*time.Minute, "time after which a run is ended, finished or not")
 	flag.Parse()
-	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, o)
-	interrupted := ctx.Err() != nil
-	cancel()
-	if interrupted {
-		fmt.Fprintln(os.Stderr, "replay: interrupted; everything it started has been stopped")
-		os.Exit(130)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "replay:", err)
-		os.Exit(1)
-	}
+	command.Main("replay", func(ctx context.Context) error { return run(ctx, o) })
 }
 
 // scheduler is one line of the comparison.

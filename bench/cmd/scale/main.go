@@ -15,13 +15,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/bench/command"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
@@ -45,18 +45,7 @@ func main() {
 	flag.IntVar(&o.paced, "paced", 40, "gangs submitted one after the other, for latencies")
 	flag.BoolVar(&o.extra, "extra", true, "also a gang of 1,000 GPUs, 10,000 queued jobs and a restart of the placer in the middle, at 1,000 nodes")
 	flag.Parse()
-	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, o)
-	interrupted := ctx.Err() != nil
-	cancel()
-	switch {
-	case interrupted:
-		fmt.Fprintln(os.Stderr, "scale: interrupted; everything it started has been stopped")
-		os.Exit(130)
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "scale:", err)
-		os.Exit(1)
-	}
+	command.Main("scale", func(ctx context.Context) error { return run(ctx, o) })
 }
 
 func run(ctx context.Context, o options) error {

@@ -17,11 +17,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/signal"
 	"sync"
-	"syscall"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/bench/command"
 	"github.com/nomad-pal/nomad-pal/bench/rank"
 	"github.com/nomad-pal/nomad-pal/bench/replay"
 	"github.com/nomad-pal/nomad-pal/pal/population"
@@ -51,18 +50,7 @@ func main() {
 	flag.DurationVar(&o.drain, "drain", 10*time.Minute, "time after the end in which every job must finish")
 	flag.DurationVar(&o.longest, "longest", 30*time.Second, "longest work of a job; the workload is Sia-Philly's, 120 times faster")
 	flag.Parse()
-	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, o)
-	interrupted := ctx.Err() != nil
-	cancel()
-	switch {
-	case interrupted:
-		fmt.Fprintln(os.Stderr, "soak: interrupted; everything it started has been stopped")
-		os.Exit(130)
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "soak:", err)
-		os.Exit(1)
-	}
+	command.Main("soak", func(ctx context.Context) error { return run(ctx, o) })
 }
 
 // soak is a run in progress.
