@@ -1,0 +1,219 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package e2e_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Two agents: one leads. It dies, the other serves.
+func testFailover(t *testing.T, b *bed) {
+	leader := *b
+	b.until("one leads", func() string {
+		if h := b.http("/v1/health"); !strings.Contains(h, `"leader": true`) {
+			return "health: " + h
+		}
+		return ""
+	})
+	other := *b
+	other.dir = t.TempDir()
+	other.startAgent("nomad-pal")
+	b.run(gang("one", 1, 2).hcl())
+	b.untilGPUs("one", 2)
+	if h := other.http("/v1/health"); strings.Contains(h, `"leader": true`) {
+		t.Errorf("two lead: %s", h)
+	}
+	_ = leader.agent.Process.Kill()
+	_ = leader.agent.Wait()
+	b.run(gang("two", 1, 2).hcl())
+	b.untilGPUs("two", 2)
+	if h := other.http("/v1/health"); !strings.Contains(h, `"leader": true`) {
+		t.Errorf("the second does not lead: %s", h)
+	}
+	b.purge("one", "two")
+}
+
+// The server is killed and comes back: the stream breaks, the placer goes on.
+func testServerRestarts(t *testing.T, b *bed) {
+	b.run(gang("before", 1, 2).hcl())
+	b.untilGPUs("before", 2)
+	s := b.Servers()[0]
+	if err := s.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.run(gang("after", 1, 2).hcl())
+	b.untilGPUs("after", 2)
+	same(t, "what ran before", 2, len(b.gpusOf("before")))
+	b.purge("before", "after")
+}
+
+// A node that goes down takes a member with it: the gang is placed anew as a
+// whole on other nodes.
+func testNodeDown(t *testing.T, b *bed) {
+	b.run(gang("mobile", 1, 4).hcl())
+	same(t, "the best node", []string{gpu(1, 0), gpu(1, 1), gpu(1, 2), gpu(1, 3)}, b.untilGPUs("mobile", 4))
+	n := b.Clients()[1]
+	if err := n.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.until("it runs elsewhere", func() string {
+		g := b.gpusOf("mobile")
+		if len(g) != 4 || slices.Contains(g, gpu(1, 0)) {
+			return fmt.Sprintf("%v: %s", g, b.explain("mobile").Reason)
+		}
+		return ""
+	})
+	if err := n.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.purge("mobile")
+}
+
+// once makes Nomad try nothing again by itself.
+const once = "restart {\n attempts = 0\n mode = \"fail\"\n}\nreschedule {\n attempts = 0\n unlimited = false\n}\n"
+
+// One member of a gang ends with exit code 3 whatever GPU it gets: the gang is
+// tried once more and then given up; it holds no GPUs then.
+func testUserFailure(t *testing.T, b *bed) {
+	j := gang("broken", 2, 2)
+	j.groups[0].extra = once
+	j.script = "if [ $NOMAD_ALLOC_INDEX = 0 ]; then exit 3; fi; exec sleep 3600"
+	b.run(j.hcl())
+	b.until("given up", func() string {
+		e := b.explain("broken")
+		if g := b.gpusOf("broken"); e.Phase != "waiting" || !strings.Contains(e.Reason, "given up after 2 tries") || len(g) > 0 {
+			return fmt.Sprintf("%s on %v: %s", e.Phase, g, e.Reason)
+		}
+		return ""
+	})
+	out, _ := b.pal("failures")
+	mentions(t, out, "user", "exit code 3", "broken")
+	// Mended and run again, it runs.
+	j.script = ""
+	b.run(j.hcl())
+	b.untilGPUs("broken", 4)
+	b.purge("broken")
+}
+
+// A GPU falls sick under a running gang and its member dies: the gang is placed
+// anew as a whole elsewhere, and the GPU is kept out even when it is well again.
+func testGPUFailure(t *testing.T, b *bed) {
+	j := gang("unlucky", 2, 2)
+	j.groups[0].extra = once
+	flag := filepath.Join(b.dir, "die")
+	j.script = "while sleep 0.2; do if [ -e " + flag + " ] && [ $NOMAD_ALLOC_INDEX = 0 ]; then exit 1; fi; done"
+	b.run(j.hcl())
+	same(t, "the best node", []string{gpu(1, 0), gpu(1, 1), gpu(1, 2), gpu(1, 3)}, b.untilGPUs("unlucky", 4))
+	b.untilRunning("unlucky", 2)
+	all := map[int]bool{0: true, 1: true, 2: true, 3: true}
+	b.inventory(1, placerScores[1], all)
+	b.until("the GPUs are known to be sick", func() string {
+		if out, _ := b.pal("status"); !strings.Contains(out, "4 unhealthy") {
+			return out
+		}
+		return ""
+	})
+	if err := os.WriteFile(flag, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	b.until("the failure is seen", func() string {
+		if out, _ := b.pal("failures"); !strings.Contains(out, "unlucky") {
+			return out
+		}
+		return ""
+	})
+	if err := os.Remove(flag); err != nil {
+		t.Fatal(err)
+	}
+	b.until("it runs elsewhere", func() string {
+		g := b.gpusOf("unlucky")
+		if len(g) != 4 || slices.ContainsFunc(g, func(id string) bool { return strings.HasPrefix(id, "GPU-1-") }) {
+			return fmt.Sprintf("%v: %s", g, b.explain("unlucky").Reason)
+		}
+		return ""
+	})
+	out, _ := b.pal("failures")
+	mentions(t, out, "infrastructure", "Quarantine", "is unhealthy")
+	b.purge("unlucky")
+	b.inventory(1, placerScores[1], nil)
+	b.until("well again, but for the quarantine", func() string {
+		if out, _ := b.pal("gpus"); !strings.Contains(out, "quarantined") {
+			return out
+		}
+		return ""
+	})
+	b.forget("nomad-pal/quarantine")
+}
+
+// The whole gang dies of sick GPUs, and its author does not let Nomad try again:
+// the placer does, elsewhere.
+func testGPUFailureOfAll(t *testing.T, b *bed) {
+	j := gang("doomed", 1, 4)
+	j.groups[0].extra = once
+	flag := filepath.Join(b.dir, "die-all")
+	j.script = "while sleep 0.2; do if [ -e " + flag + " ]; then exit 1; fi; done"
+	b.run(j.hcl())
+	b.untilRunning("doomed", 1)
+	b.inventory(1, placerScores[1], map[int]bool{0: true})
+	b.until("the GPU is known to be sick", func() string {
+		if out, _ := b.pal("status"); !strings.Contains(out, "1 unhealthy") {
+			return out
+		}
+		return ""
+	})
+	if err := os.WriteFile(flag, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	b.until("the failure is seen", func() string {
+		if out, _ := b.pal("failures"); !strings.Contains(out, "doomed") {
+			return out
+		}
+		return ""
+	})
+	if err := os.Remove(flag); err != nil {
+		t.Fatal(err)
+	}
+	b.untilRunning("doomed", 1)
+	if g := b.gpusOf("doomed"); slices.Contains(g, gpu(1, 0)) {
+		t.Errorf("on the sick GPU again: %v", g)
+	}
+	b.purge("doomed")
+	b.inventory(1, placerScores[1], nil)
+	b.until("well again", func() string {
+		if out, _ := b.pal("status"); !strings.Contains(out, "0 unhealthy") {
+			return out
+		}
+		return ""
+	})
+	b.forget("nomad-pal/quarantine")
+}
+
+// untilRunning waits until n allocations of the job run.
+func (b *bed) untilRunning(id string, n int) {
+	b.t.Helper()
+	b.until(fmt.Sprintf("%d allocations of %s run", n, id), func() string {
+		stubs, _, err := b.API().Jobs().Allocations(id, true, nil)
+		if err != nil {
+			return err.Error()
+		}
+		running := 0
+		for _, s := range stubs {
+			if s.ClientStatus == "running" && s.DesiredStatus == "run" {
+				running++
+			}
+		}
+		if running != n {
+			return fmt.Sprintf("%d run: %s", running, b.explain(id).Reason)
+		}
+		return ""
+	})
+}

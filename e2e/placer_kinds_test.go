@@ -1,0 +1,224 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package e2e_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// A gang that had to start across nodes is moved into one when there is room, if
+// it allows that.
+func testMoved(t *testing.T, b *bed) {
+	for n := range 4 { // one GPU left on each node
+		j := gang(fmt.Sprintf("blocker-%d", n), 1, 3)
+		b.run(j.hcl())
+		b.untilGPUs(j.id, 3)
+	}
+	j := gang("mover", 4, 1)
+	j.meta = "pal_migrate = \"true\"\n    pal_duration = \"2h\""
+	b.run(j.hcl())
+	spread := b.untilGPUs("mover", 4)
+	b.purge("blocker-0", "blocker-1", "blocker-2", "blocker-3")
+	b.until("it runs within one node", func() string {
+		g := b.gpusOf("mover")
+		if len(g) != 4 || g[0][:5] != g[3][:5] {
+			return fmt.Sprintf("%v, from %v", g, spread)
+		}
+		return ""
+	})
+	if e := b.explain("mover"); !strings.Contains(e.Note, "moved") {
+		t.Errorf("explain says nothing of the move: %+v", e)
+	}
+	b.purge("mover")
+}
+
+// forget removes a variable, for the tests that follow. The agent of this test
+// has it in memory; the next reads it anew.
+func (b *bed) forget(path string) {
+	b.t.Helper()
+	b.stopAgent()
+	if _, err := b.API().Variables().Delete(path, nil); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// A namespace with a quota runs no more GPUs than that at a time.
+func testQuota(t *testing.T, b *bed) {
+	b.run(gang("within", 1, 4).hcl())
+	b.untilGPUs("within", 4)
+	b.run(gang("beyond", 1, 1).hcl())
+	b.until("the quota is the reason", func() string {
+		if e := b.explain("beyond"); e.Phase != "waiting" || !strings.Contains(e.Reason, "quota") {
+			return e.Phase + ": " + e.Reason
+		}
+		return ""
+	})
+	b.holds("it waits", func() string { return strings.Join(b.gpusOf("beyond"), " ") })
+	b.purge("within")
+	b.untilGPUs("beyond", 1)
+	b.purge("beyond")
+}
+
+// Two GPU tasks in a group, next to one without, in every member.
+func testTwoTasks(t *testing.T, b *bed) {
+	j := gang("pair", 2, 1)
+	hcl := j.hcl()
+	second := strings.Replace(hcl[strings.Index(hcl, `task "main"`):strings.LastIndex(hcl, "  }\n}")], `"main"`, `"second"`, 1)
+	b.run(hcl[:strings.LastIndex(hcl, "  }\n}")] + second + "  }\n}\n")
+	got := b.untilGPUs("pair", 4)
+	same(t, "explained", got, b.explained("pair"))
+	same(t, "each GPU once", 4, len(slices.Compact(slices.Clone(got))))
+	b.purge("pair")
+}
+
+// pal_locality is a hard limit: six members do not fit a node of four GPUs, and
+// never will.
+func testLocality(t *testing.T, b *bed) {
+	j := gang("close", 6, 1)
+	j.meta = `pal_locality = "node"`
+	b.run(j.hcl())
+	b.until("it waits and says why", func() string {
+		if e := b.explain("close"); e.Phase != "waiting" || !strings.Contains(e.Reason, "node") {
+			return e.Phase + ": " + e.Reason
+		}
+		return ""
+	})
+	b.holds("it holds nothing", func() string { return strings.Join(b.gpusOf("close"), " ") })
+	b.purge("close")
+	j = gang("rack", 8, 1) // a rack has two nodes
+	j.meta = `pal_locality = "rack"`
+	b.run(j.hcl())
+	got := b.untilGPUs("rack", 8)
+	racks := map[bool]bool{}
+	for _, id := range got {
+		racks[id[4] < '2'] = true
+	}
+	same(t, "racks", 1, len(racks))
+	b.purge("rack")
+}
+
+// nomad job revert brings back a version that was pinned, or one that was gated:
+// both end up pinned, and running.
+func testReverted(t *testing.T, b *bed) {
+	j := gang("back", 1, 2)
+	j.kind = "service"
+	b.run(j.hcl())
+	b.untilRunning("back", 1)
+	b.untilDeployed("back")
+	j.seconds = 4000
+	b.run(j.hcl())
+	for _, version := range []uint64{0, 1} { // gated, pinned
+		b.until("the job is settled", func() string {
+			if e := b.explain("back"); e.Phase != "running" {
+				return e.Phase
+			}
+			return ""
+		})
+		b.untilDeployed("back")
+		if _, _, err := b.API().Jobs().Revert("back", version, nil, nil, "", ""); err != nil {
+			t.Fatal(err)
+		}
+		b.until("no gate is left", func() string { return b.constraints("back") })
+		b.untilGPUs("back", 2)
+	}
+	b.purge("back")
+}
+
+// A drained node's gang goes elsewhere as a whole; a service gets another node.
+func testDrained(t *testing.T, b *bed) {
+	b.run(gang("drainee", 1, 4).hcl())
+	same(t, "the best node", []string{gpu(1, 0), gpu(1, 1), gpu(1, 2), gpu(1, 3)}, b.untilGPUs("drainee", 4))
+	service := gang("server", 1, 4)
+	service.kind = "service"
+	b.run(service.hcl())
+	home := b.untilGPUs("server", 4)[0][:5]
+	nodes, _, err := b.API().Nodes().List(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	drain := func(spec *api.DrainSpec) {
+		for _, n := range nodes {
+			if n.Name == "node-1" || n.Name == "node-"+home[4:] {
+				if _, err := b.API().Nodes().UpdateDrain(n.ID, spec, spec == nil, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	drain(&api.DrainSpec{Deadline: -1}) // at once
+	for _, id := range []string{"drainee", "server"} {
+		b.until(id+" runs elsewhere", func() string {
+			g := b.gpusOf(id)
+			if len(g) != 4 || slices.ContainsFunc(g, func(u string) bool { return u[:5] == "GPU-1" || u[:5] == home }) {
+				return fmt.Sprintf("%v: %s", g, b.explain(id).Reason)
+			}
+			return ""
+		})
+	}
+	drain(nil)
+	b.purge("drainee", "server")
+}
+
+// A GPU group with count 0 beside one that runs.
+func testGroupOfNone(t *testing.T, b *bed) {
+	j := gang("some", 2, 1)
+	j.groups = append(j.groups, group{name: "none", count: 0, gpus: 2})
+	b.run(j.hcl())
+	same(t, "explained", b.untilGPUs("some", 2), b.explained("some"))
+	b.purge("some")
+}
+
+func testDistinctHosts(t *testing.T, b *bed) {
+	j := gang("apart", 4, 1)
+	j.groups[0].extra = "constraint {\n  distinct_hosts = true\n}\n"
+	b.run(j.hcl())
+	nodes := map[byte]bool{}
+	for _, id := range b.untilGPUs("apart", 4) {
+		nodes[id[4]] = true
+	}
+	same(t, "nodes", 4, len(nodes))
+	b.purge("apart")
+}
+
+// All that carries our constraints is given back at once, and runs on.
+func testReleaseAll(t *testing.T, b *bed) {
+	b.run(gang("placed", 1, 2).hcl())
+	b.untilGPUs("placed", 2)
+	b.run(gang("held", 5, 4).hcl()) // larger than the cluster
+	b.stopAgent()
+	if out, code := b.pal("release", "-all", "-gate-only"); code != 0 || !strings.Contains(out, "held") || strings.Contains(out, "placed") {
+		t.Errorf("release -all -gate-only: exit code %d: %s", code, out)
+	}
+	if out, code := b.pal("release", "-all"); code != 0 || !strings.Contains(out, "placed") {
+		t.Errorf("release -all: exit code %d: %s", code, out)
+	}
+	if out, _ := b.pal("release", "-all"); !strings.Contains(out, "Nothing to release") {
+		t.Errorf("released twice: %s", out)
+	}
+	b.untilRunning("placed", 1)
+	b.purge("placed", "held")
+}
+
+// A system job has nothing to choose; the placer says so and leaves it gated.
+func testSystem(t *testing.T, b *bed) {
+	j := gang("everywhere", 1, 1)
+	j.kind = "system"
+	job := b.parse(j.hcl())
+	job.Constraints = append(job.Constraints, &api.Constraint{LTarget: "${meta.pal_gate}", RTarget: "open", Operand: "="})
+	if _, _, err := b.API().Jobs().Register(job, nil); err != nil {
+		t.Fatal(err)
+	}
+	b.until("it says why", func() string {
+		if e := b.explain("everywhere"); !strings.Contains(e.Reason, "nothing to choose") {
+			return e.Reason
+		}
+		return ""
+	})
+	b.purge("everywhere")
+}
