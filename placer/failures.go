@@ -11,6 +11,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -47,6 +48,9 @@ type Failure struct {
 	ExitCode int      `json:"exit_code,omitempty"`
 	// GPUHours is the work that was lost: since the allocation was made.
 	GPUHours float64 `json:"gpu_hours"`
+
+	// elsewhere: the infrastructure failed, but not the GPUs.
+	elsewhere bool
 }
 
 // diagnose finds the cause of a failed or lost allocation. sick are the GPUs
@@ -69,11 +73,12 @@ func diagnose(a *nomad.Alloc, node string, sick map[string]string) Failure {
 		return f
 	}
 	if a.Client == api.AllocClientStatusLost {
-		f.Cause, f.Reason = Infrastructure, nodeDown
+		f.Cause, f.Reason, f.elsewhere = Infrastructure, nodeDown, true
 		return f
 	}
-	for _, task := range slices.Sorted(maps.Keys(a.Tasks)) {
-		for _, e := range a.Tasks[task].Events {
+	for _, task := range suspects(a.Tasks) {
+		// The last word counts: what came before it, Nomad has tried again.
+		for _, e := range slices.Backward(a.Tasks[task].Events) {
 			if f.judge(task, e) {
 				return f
 			}
@@ -82,9 +87,46 @@ func diagnose(a *nomad.Alloc, node string, sick map[string]string) Failure {
 	return f
 }
 
+// suspects are the tasks by name, those that failed before those that were
+// killed with them.
+func suspects(tasks map[string]*api.TaskState) []string {
+	names := slices.Sorted(maps.Keys(tasks))
+	slices.SortStableFunc(names, func(a, b string) int {
+		switch fa, fb := tasks[a].Failed, tasks[b].Failed; {
+		case fa == fb:
+			return 0
+		case fa:
+			return -1
+		}
+		return 1
+	})
+	return names
+}
+
+// Events that nomad/api has no names for.
+const (
+	taskHookFailed    = "Task hook failed"
+	taskRestoreFailed = "Failed Restoring Task"
+	// devicesHook begins the message of a hook that failed to reserve devices:
+	// the device plugin refuses GPUs that fell sick before Nomad knew.
+	devicesHook = "devices: "
+)
+
 // judge takes one task event into account and says whether it settles the case.
 func (f *Failure) judge(task string, e *api.TaskEvent) bool {
 	switch e.Type {
+	case taskHookFailed:
+		said := cmp.Or(e.Message, e.DisplayMessage)
+		f.Cause, f.Reason, f.elsewhere = Infrastructure, fmt.Sprintf("task %q: %s", task, said), !strings.HasPrefix(said, devicesHook)
+		for _, id := range f.GPUs {
+			if !f.elsewhere && strings.Contains(said, id) {
+				f.Sick = append(f.Sick, id)
+			}
+		}
+		return true
+	case taskRestoreFailed, api.TaskArtifactDownloadFailed:
+		f.Cause, f.Reason, f.elsewhere = Infrastructure, fmt.Sprintf("task %q: %s: %s", task, e.Type, e.DisplayMessage), true
+		return true
 	case api.TaskDriverFailure, api.TaskSetupFailure, api.TaskFailedValidation:
 		f.Cause, f.Reason = Infrastructure, fmt.Sprintf("task %q: %s: %s", task, e.Type, e.DisplayMessage)
 		if e.Type == api.TaskFailedValidation {

@@ -40,6 +40,29 @@ func TestDiagnose(t *testing.T) {
 				{Type: api.TaskDriverFailure, DisplayMessage: "no docker"},
 			}}}}, nil, Infrastructure, `task "t": Driver Failure: no docker`,
 		},
+		{
+			"device reserved in vain", nomad.Alloc{Client: "failed", Tasks: map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{
+				{Type: "Task hook failed", Message: "devices: failed to reserve device nvidia/gpu/H200: unhealthy device IDs: g1 (xid:79)"},
+				{Type: api.TaskNotRestarting, DisplayMessage: "Error was unrecoverable"},
+			}}}}, nil, Infrastructure, `task "t": devices: failed to reserve device nvidia/gpu/H200: unhealthy device IDs: g1 (xid:79)`,
+		},
+		{
+			"another hook", nomad.Alloc{Client: "failed", Tasks: map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{
+				{Type: "Task hook failed", Message: "logmon: no g1"},
+			}}}}, nil, Infrastructure, `task "t": logmon: no g1`,
+		},
+		{
+			"the last word", nomad.Alloc{Client: "failed", Tasks: map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{
+				{Type: api.TaskTerminated, Details: map[string]string{"exit_code": "3"}}, {Type: api.TaskRestarting},
+				{Type: api.TaskDriverFailure, DisplayMessage: "no docker"},
+			}}}}, nil, Infrastructure, `task "t": Driver Failure: no docker`,
+		},
+		{
+			"killed with another task", nomad.Alloc{Client: "failed", Tasks: map[string]*api.TaskState{
+				"a": {Events: []*api.TaskEvent{{Type: api.TaskTerminated, Details: map[string]string{"exit_code": "143"}}}},
+				"t": {Failed: true, Events: []*api.TaskEvent{{Type: api.TaskDriverFailure, DisplayMessage: "no docker"}}},
+			}}, nil, Infrastructure, `task "t": Driver Failure: no docker`,
+		},
 		{"nothing known", nomad.Alloc{Client: "failed"}, nil, Unknown, "nothing says why"},
 	} {
 		c.alloc.GPUs = []string{"g1"}
@@ -76,7 +99,7 @@ func TestQuarantine(t *testing.T) {
 	if !quarantined(h.quarantine, now)["g1"] || quarantined(h.quarantine, now.Add(25*time.Hour))["g1"] {
 		t.Error("kept out too short or too long")
 	}
-	h.suspect(Failure{Cause: Infrastructure, Reason: nodeDown, GPUs: []string{"g2"}}, nil, now)
+	h.suspect(diagnose(&nomad.Alloc{Client: "lost", GPUs: []string{"g2"}}, "node", nil), nil, now)
 	if _, ok := h.quarantine["g2"]; ok {
 		t.Error("a GPU is blamed for its node")
 	}
@@ -90,6 +113,21 @@ func TestQuarantineOfTheSickAlone(t *testing.T) {
 	h.suspect(diagnose(a, "node", map[string]string{"g2": "lost", "g3": "lost", "g9": "lost"}), nil, now)
 	want := map[string]bool{"g2": true, "g3": true}
 	if d := cmp.Diff(want, quarantined(h.quarantine, now)); d != "" {
+		t.Errorf("kept out (-want +got):\n%s", d)
+	}
+}
+
+// A device plugin that refuses a sick GPU names it; of other hooks no GPU is
+// guilty.
+func TestQuarantineOfTheRefused(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	h := history{}
+	for _, said := range []string{"devices: unhealthy device IDs: g2 (lost)", "logmon: g3 is not it"} {
+		events := []*api.TaskEvent{{Type: "Task hook failed", Message: said}}
+		a := &nomad.Alloc{Client: "failed", GPUs: []string{"g1", "g2", "g3"}, Tasks: map[string]*api.TaskState{"t": {Events: events}}}
+		h.suspect(diagnose(a, "node", nil), nil, now)
+	}
+	if d := cmp.Diff(map[string]bool{"g2": true}, quarantined(h.quarantine, now)); d != "" {
 		t.Errorf("kept out (-want +got):\n%s", d)
 	}
 }

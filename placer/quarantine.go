@@ -33,12 +33,12 @@ const (
 
 // suspect gives strikes for a failure: to the unhealthy GPUs of one that
 // the infrastructure caused, to all its GPUs where none is, and to a GPU on which many jobs fail "by themselves".
-// A node that went down is no fault of its GPUs.
+// A node that went down, or a download that failed, is no fault of its GPUs.
 //
 // succeeded is when an allocation last did its work, by GPU.
 func (h *history) suspect(f Failure, succeeded map[string]time.Time, now time.Time) {
 	switch {
-	case f.Cause == Infrastructure && f.Reason != nodeDown:
+	case f.Cause == Infrastructure && !f.elsewhere:
 		blamed := f.Sick
 		if blamed == nil {
 			blamed = f.GPUs
