@@ -5,6 +5,7 @@ package profile
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"sort"
@@ -32,6 +33,10 @@ const (
 	// provisionalMax is the last class that a provisional reference can give to
 	// a GPU that is no outlier.
 	provisionalMax = 3
+	// absurd is how many times faster or slower than its group's median no GPU
+	// is: such a time is a mistake of whoever measured or wrote it. Scores have
+	// six decimals, so that within it none is 0.
+	absurd = 1000
 )
 
 // Build calibrates the samples. prev is the profile in force, nil for none: it
@@ -54,6 +59,10 @@ func Build(samples []Sample, o Options, prev *Profile) (*Profile, error) {
 	p.Options.Created, p.Options.Known = "", nil
 	gpus := map[string]*GPU{}
 	for _, g := range groups {
+		far := g.far()
+		for _, gpu := range slices.Sorted(maps.Keys(far)) {
+			return nil, fmt.Errorf("GPU %q: %w", gpu, far[gpu])
+		}
 		if err := p.addGroup(g, prev, gpus); err != nil {
 			return nil, err
 		}
@@ -129,6 +138,32 @@ func collect(samples []Sample) ([]collected, error) {
 	}
 	sort.Slice(groups, func(i, j int) bool { return groups[i].id.less(groups[j].id) })
 	return groups, nil
+}
+
+// far finds the readings that no GPU of the group can have, in words by GPU. Of
+// two that are far apart nobody can say which is wrong.
+func (c collected) far() map[string]error {
+	times := make([]float64, len(c.readings))
+	for i, r := range c.readings {
+		times[i] = r.time
+	}
+	asc := sorted(times)
+	low, high := asc[(len(asc)-1)/2], asc[len(asc)/2]
+	var out map[string]error
+	for _, r := range c.readings {
+		m := low
+		if r.time <= low {
+			m = high
+		}
+		if r.time >= high/absurd && r.time <= low*absurd {
+			continue
+		}
+		if out == nil {
+			out = map[string]error{}
+		}
+		out[r.gpu] = fmt.Errorf("application %q: time %v is not within %d times the median %v of its kind", c.id.app, r.time, absurd, m)
+	}
+	return out
 }
 
 func (s Sample) check() error {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -372,4 +373,33 @@ func checkOrder(t *rapid.T, p *Profile, samples []Sample) {
 			}
 		}
 	}
+}
+
+// A time far off all others is refused when a profile is built, not when it is
+// read back; and what is built can be read back, however far its times spread.
+func TestAbsurdTimes(t *testing.T) {
+	sample := func(gpu string, time float64) Sample {
+		return Sample{GPU: gpu, Model: "m", Key: "k", App: "A", Time: time}
+	}
+	usual := []Sample{sample("a", 1), sample("b", 1.01), sample("c", 0.99)}
+	for _, time := range []float64{1e-9, 9e-4, 1100, 1e300} {
+		_, err := Build(append(slices.Clone(usual), sample("odd", time)), DefaultOptions(), nil)
+		if err == nil || !strings.Contains(err.Error(), `GPU "odd": application "A": time`) {
+			t.Errorf("time %v: error %v", time, err)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		var samples []Sample
+		for i := range rapid.IntRange(1, 12).Draw(t, "gpus") {
+			samples = append(samples, sample(fmt.Sprint(i), math.Pow(10, rapid.Float64Range(-300, 300).Draw(t, "exponent")/rapid.SampledFrom([]float64{1, 60, 100}).Draw(t, "range"))))
+		}
+		kept, _ := Consistent(samples)
+		p, err := Build(kept, DefaultOptions(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Parse(p.Encode()); err != nil {
+			t.Fatalf("what was built cannot be read: %v", err)
+		}
+	})
 }

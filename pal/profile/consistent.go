@@ -10,9 +10,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Consistent leaves out what [Build] would refuse: samples that say nothing, and
-// all samples of a GPU that contradict each other, as when a card was moved and
-// the node that had it still says so. One such GPU must not keep a cluster from
+// Consistent leaves out what [Build] would refuse: samples that say nothing, all
+// samples of a GPU that contradict each other, as when a card was moved and the
+// node that had it still says so, and those of a GPU with a time that no GPU has. One such GPU must not keep a cluster from
 // being calibrated. problems names what was left out, by GPU.
 func Consistent(samples []Sample) (kept []Sample, problems []string) {
 	type seen struct {
@@ -40,9 +40,17 @@ func Consistent(samples []Sample) (kept []Sample, problems []string) {
 		}
 		g.keys[s.App] = s.Key
 	}
-	for _, s := range samples {
-		if _, drop := bad[s.GPU]; !drop {
-			kept = append(kept, s)
+	kept = leftOut(samples, bad)
+	for more := true; more; kept = leftOut(kept, bad) { // without one, another may stand out
+		more = false
+		groups, err := collect(kept)
+		if err != nil {
+			break // each was checked above
+		}
+		for _, g := range groups {
+			for gpu, why := range g.far() {
+				bad[gpu], more = why.Error(), true
+			}
 		}
 	}
 	for gpu, why := range bad {
@@ -50,4 +58,13 @@ func Consistent(samples []Sample) (kept []Sample, problems []string) {
 	}
 	sort.Strings(problems)
 	return kept, problems
+}
+
+func leftOut(samples []Sample, bad map[string]string) (kept []Sample) {
+	for _, s := range samples {
+		if _, drop := bad[s.GPU]; !drop {
+			kept = append(kept, s)
+		}
+	}
+	return kept
 }

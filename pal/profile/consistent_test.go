@@ -11,11 +11,11 @@ import (
 )
 
 func TestConsistent(t *testing.T) {
-	good := []Sample{{GPU: "a", Model: "m", Key: "k", App: "A", Time: 1}, {GPU: "a", Model: "m", Key: "k", App: "A", Time: 1.1}, {GPU: "b", Model: "n", App: "A", Time: 1}}
+	good := []Sample{{GPU: "a", Model: "m", Key: "k", App: "A", Time: 1}, {GPU: "a", Model: "m", Key: "k", App: "A", Time: 1.1}, {GPU: "b", Model: "n", App: "A", Time: 1}, {GPU: "c", Model: "m", Key: "k", App: "A", Time: 1}}
 	kept, problems := Consistent(append([]Sample{
 		{GPU: "moved", Model: "m", Key: "k", App: "A", Time: 1}, {GPU: "moved", Model: "m", Key: "l", App: "A", Time: 1}, {GPU: "moved", Model: "m", Key: "k", App: "B", Time: 1},
 		{GPU: "odd", Model: "m", App: "A", Time: 1}, {GPU: "odd", Model: "n", App: "B", Time: 1},
-		{GPU: "zero", Model: "m", App: "A"},
+		{GPU: "zero", Model: "m", App: "A"}, {GPU: "tiny", Model: "m", Key: "k", App: "A", Time: 1e-9},
 	}, good...))
 	if diff := cmp.Diff(good, kept); diff != "" {
 		t.Errorf("kept (-want +got)\n%s", diff)
@@ -23,6 +23,7 @@ func TestConsistent(t *testing.T) {
 	want := []string{
 		`GPU "moved": application "A" has the keys "k" and "l"`,
 		`GPU "odd": it is a "m" and a "n"`,
+		`GPU "tiny": application "A": time 1e-09 is not within 1000 times the median 1 of its kind`,
 		`GPU "zero": application "A": time 0 is not a positive number`,
 	}
 	if diff := cmp.Diff(want, problems); diff != "" {
@@ -37,7 +38,7 @@ func TestConsistentIsWhatBuildTakes(t *testing.T) {
 		var samples []Sample
 		for range rapid.IntRange(0, 12).Draw(t, "n") {
 			samples = append(samples, Sample{GPU: pick("gpu", "1", "2", "3"), Model: pick("model", "m", "m", "m", "n"), Key: pick("key", "k", "k", "k", "l"),
-				App: "A", Time: rapid.SampledFrom([]float64{1, 2, 0}).Draw(t, "time")})
+				App: "A", Time: rapid.SampledFrom([]float64{1, 2, 2, 0, 1500, 3e-4, 1e-9, 1e12}).Draw(t, "time")})
 		}
 		kept, problems := Consistent(samples)
 		if _, err := Build(kept, DefaultOptions(), nil); err != nil {
