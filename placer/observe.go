@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -86,6 +87,10 @@ type Explanation struct {
 	// Reason is the one sentence.
 	Reason string      `json:"reason"`
 	Wait   *queue.Wait `json:"wait,omitempty"`
+	// StartFrom and StartTo are between when it is expected to start, where that
+	// can be foretold.
+	StartFrom time.Time `json:"start_from,omitzero"`
+	StartTo   time.Time `json:"start_to,omitzero"`
 	// Decision is the one in force, or what would be decided now.
 	Decision *pal.Decision `json:"decision,omitempty"`
 	// Decided and Confirmed are the times of the decision in force.
@@ -106,6 +111,14 @@ type Allocation struct {
 	Node   string   `json:"node"`
 	Status string   `json:"status"`
 	GPUs   []string `json:"gpus"`
+}
+
+// waits takes over what the queue says of a waiting job.
+func (e *Explanation) waits(w queue.Wait) {
+	e.Wait = &w
+	if w.To > 0 {
+		e.StartFrom, e.StartTo = time.Unix(0, int64(w.From)), time.Unix(0, int64(w.To))
+	}
 }
 
 // Explain says why.
@@ -166,8 +179,8 @@ func (s *Survey) explainWaiting(e *Explanation, t *tracked) {
 	e.Reason = d.Reason
 	for _, w := range s.p.line.Waiting(since(s.now), s.p.view.Cluster) {
 		if w.Job == t.Key.String() {
-			e.Wait = &w
-			e.Reason = cmp.Or(d.Reason, w.String())
+			e.waits(w)
+			e.Reason = cmp.Or(d.Reason, w.Why())
 		}
 	}
 }
@@ -253,8 +266,8 @@ func (s *Survey) Plan(job *api.Job) (*Explanation, error) {
 	}
 	for _, w := range s.p.line.Waiting(since(s.now), v.Cluster) {
 		if w.Job == k.String() {
-			e.Wait = &w
-			e.Reason = "would wait: " + cmp.Or(d.Reason, w.String())
+			e.waits(w)
+			e.Reason = "would wait: " + cmp.Or(d.Reason, strings.TrimPrefix(w.Why(), "waits: "))
 		}
 	}
 	return e, nil

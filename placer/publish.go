@@ -40,7 +40,7 @@ type JobStatus struct {
 
 // wait takes over what the queue says of a waiting job.
 func (j *JobStatus) wait(w queue.Wait) {
-	j.Position, j.Reason = w.Position, w.String()
+	j.Position, j.Reason = w.Position, w.Why()
 	if w.To > 0 {
 		j.StartFrom, j.StartTo = time.Unix(0, int64(w.From)), time.Unix(0, int64(w.To))
 	}

@@ -6,6 +6,7 @@ package queue
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -29,43 +30,57 @@ const (
 
 // Wait is a waiting gang and why it waits.
 type Wait struct {
-	Job      string
-	Position int // in the line, from 1
-	Reason   Reason
-	Overdue  bool
-	GPUs     int    // it needs
-	Free     int    // free now
-	Ahead    string // the gang that goes first, "" for that one itself
+	Job      string `json:"job"`
+	Position int    `json:"position"` // in the line, from 1
+	Reason   Reason `json:"reason"`
+	Overdue  bool   `json:"overdue,omitempty"`
+	GPUs     int    `json:"gpus"`            // it needs
+	Free     int    `json:"free"`            // free now
+	Ahead    string `json:"ahead,omitempty"` // the gang that goes first, "" for that one itself
 	// AheadGPUs is what those ahead need in all.
-	AheadGPUs int
-	Stopping  []string // gangs being stopped for it
-	// From and To are between when it is expected to start, where the run times
-	// of those running and ahead can be foretold; both 0 where not.
-	From, To time.Duration
+	AheadGPUs int      `json:"ahead_gpus,omitempty"`
+	Stopping  []string `json:"stopping,omitempty"` // gangs being stopped for it
+	// From and To are between when it is expected to start, since the caller's
+	// epoch, where the run times of those running and ahead can be foretold; both
+	// 0 where not.
+	From, To time.Duration `json:"-"`
 }
 
 // String is the wait as one line for people.
 func (w Wait) String() string {
-	s := fmt.Sprintf("#%d %s: ", w.Position, w.Job)
+	return fmt.Sprintf("#%d %s: %s", w.Position, w.Job, w.Why())
+}
+
+// Why is what the gang waits for, as a sentence without its subject: position
+// and name stand beside it where it is shown.
+func (w Wait) Why() string {
 	switch w.Reason {
 	case ReasonStarting:
-		return s + "is starting"
+		return "is starting"
 	case ReasonStopping:
-		return s + fmt.Sprintf("waits until %v have stopped for it", w.Stopping)
+		return fmt.Sprintf("waits until %s stopped for it", have(w.Stopping))
 	case ReasonTooLarge:
-		return s + fmt.Sprintf("cannot start: it needs %d GPUs of a kind and place that the cluster does not have (ill GPUs and those in quarantine do not count)", w.GPUs)
+		return fmt.Sprintf("cannot start: it needs %d GPUs of a kind and place that the cluster does not have (ill GPUs and those in quarantine do not count)", w.GPUs)
 	case ReasonQuota:
-		return s + "waits: its tenant's quota is used up"
+		return "waits: its tenant's quota is used up"
 	case ReasonScattered:
-		return s + fmt.Sprintf("waits: %d GPUs are free, but not where its %d could run", w.Free, w.GPUs)
+		return fmt.Sprintf("waits: %d GPUs are free, but not where its %d could run", w.Free, w.GPUs)
 	case ReasonReserved:
-		return s + fmt.Sprintf("waits: the %d free GPUs are kept for %s, which goes first", w.Free, w.Ahead)
+		return fmt.Sprintf("waits: the %d free GPUs are kept for %s, which goes first", w.Free, w.Ahead)
 	case ReasonNear:
-		return s + "waits for a while for GPUs closer together"
+		return "waits for a while for GPUs closer together"
 	case ReasonNext:
-		return s + "starts with the next decision"
+		return "starts with the next decision"
 	}
-	return s + fmt.Sprintf("waits: it needs %d GPUs, %d are free", w.GPUs, w.Free)
+	return fmt.Sprintf("waits: it needs %d GPUs, %d are free", w.GPUs, w.Free)
+}
+
+// have lists gangs with the verb.
+func have(ids []string) string {
+	if len(ids) == 1 {
+		return ids[0] + " has"
+	}
+	return strings.Join(ids, ", ") + " have"
 }
 
 // Waiting lists the waiting gangs in their order, each with what it waits for.

@@ -120,17 +120,17 @@ func candidates(c pal.Candidates) string {
 func printWait(b *base, e *placer.Explanation) {
 	b.printf("\nQueue\n")
 	w := e.Wait
-	rows := []string{fmt.Sprintf("Position|%d", w.Position), "Waits for|" + oneLine(w.String())}
+	rows := []string{fmt.Sprintf("Position|%d", w.Position), "Waits for|" + oneLine(strings.TrimPrefix(w.Why(), "waits: "))}
 	if w.Ahead != "" {
 		rows = append(rows, fmt.Sprintf("Ahead|%s goes first; those ahead need %d GPUs", w.Ahead, w.AheadGPUs))
 	}
-	if w.To > 0 {
-		rows = append(rows, fmt.Sprintf("Expected start|between %s and %s", clock(w.From), clock(w.To)))
+	if !e.StartTo.IsZero() {
+		rows = append(rows, fmt.Sprintf("Expected start|between %s and %s", clock(e.StartFrom), clock(e.StartTo)))
 	}
 	b.pairs(rows)
 }
 
-func clock(d time.Duration) string { return time.Unix(0, int64(d)).Local().Format(time.DateTime) }
+func clock(t time.Time) string { return t.Local().Format(time.DateTime) }
 
 func printDecision(b *base, d *pal.Decision) {
 	if len(d.Walk) > 0 {
