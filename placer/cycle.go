@@ -135,7 +135,7 @@ func (p *Placer) drop(k nomad.JobKey) {
 		p.unsaved = append(p.unsaved, *t.record)
 	}
 	job := p.state.Jobs[k]
-	if t.queued && t.running && job != nil && nomad.Ended(job) && (job.Stop == nil || !*job.Stop) {
+	if t.queued && t.running && job != nil && (job.Stop == nil || !*job.Stop) && StandingOf(p.state, job).Phase == Ended {
 		p.line.Finished(since(time.Now()), k.String())
 	} else if t.queued {
 		p.line.Removed(since(time.Now()), k.String())

@@ -43,7 +43,9 @@ const (
 	// Lost: ended before its members had finished, by no fault of its own: it is
 	// taken back into the queue.
 	Lost Phase = "lost"
-	// Ended: stopped or done.
+	// Ended: stopped or done. Nomad may call a job whose members have all done
+	// their work pending still: after a node was disconnected, until an
+	// evaluation of type max-disconnect-timeout is due (seen on 1.11.3).
 	Ended Phase = "ended"
 )
 
@@ -67,7 +69,7 @@ func StandingOf(s *nomad.State, job *api.Job) Standing {
 	st := Standing{Key: nomad.KeyOf(job), Job: job}
 	pins, pinned := rewrite.Pinned(job)
 	st.Pins = pins
-	byGroup, wanted := map[string]int{}, wantedGPUs(job)
+	byGroup, wanted, live := map[string]int{}, wantedGPUs(job), false
 	for _, a := range s.AllocsOf(st.Key) {
 		if a.Member() {
 			st.Members = append(st.Members, a)
@@ -75,6 +77,7 @@ func StandingOf(s *nomad.State, job *api.Job) Standing {
 		if a.Member() || a.FinishedIn(job) {
 			byGroup[a.Group]++
 		}
+		live = live || a.Live()
 		if gp, ok := pins.Of(a.Group); ok && a.Member() && pins.Mode == rewrite.ModeGPU {
 			st.Astray = st.Astray || len(a.GPUs) != wanted[a.Group] || slices.ContainsFunc(a.GPUs, func(id string) bool { return !slices.Contains(gp.GPUs, id) })
 		}
@@ -85,7 +88,9 @@ func StandingOf(s *nomad.State, job *api.Job) Standing {
 			st.Have += min(*g.Count, byGroup[*g.Name])
 		}
 	}
-	st.Phase = st.phase(pinned, rewrite.Gated(job))
+	if st.Phase = st.phase(pinned, rewrite.Gated(job)); st.Phase == Running && !live {
+		st.Phase = Ended
+	}
 	return st
 }
 

@@ -100,7 +100,7 @@ func actual(ctx context.Context, c *api.Client) (world, error) {
 		return w, fmt.Errorf("list jobs: %w", err)
 	}
 	for _, j := range jobs {
-		if !j.Stop && j.Status != "dead" {
+		if !j.Stop && j.Status != "dead" && wanted(j) {
 			w.phase["default/"+j.ID] = "waiting"
 		}
 	}
@@ -121,6 +121,21 @@ func actual(ctx context.Context, c *api.Client) (world, error) {
 		w.hold(job, a)
 	}
 	return w, nil
+}
+
+// wanted says whether Nomad still has members of the job to place or running. A
+// job is pending, too, while an evaluation for it is due later: after a node was
+// disconnected, until the time that it had to come back in has passed.
+func wanted(j *api.JobListStub) bool {
+	if j.JobSummary == nil {
+		return true
+	}
+	for _, g := range j.JobSummary.Summary {
+		if g.Queued+g.Starting+g.Running+g.Unknown > 0 || g.Complete+g.Failed+g.Lost == 0 {
+			return true
+		}
+	}
+	return false
 }
 
 func (w *world) hold(job string, a *api.AllocationListStub) {
