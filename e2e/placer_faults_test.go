@@ -78,6 +78,39 @@ func testNodeDown(t *testing.T, b *bed) {
 	b.purge("mobile")
 }
 
+// A node is away while its member ends, as the job allows. When it is back, all
+// have done their work: the gang has ended, though Nomad calls the job pending
+// until lost_after has passed.
+func testDoneWhileDisconnected(t *testing.T, b *bed) {
+	j := gang("away", 2, 4)
+	j.groups[0].extra = "disconnect {\n lost_after = \"1h\"\n replace = false\n}\n"
+	flag := filepath.Join(b.dir, "end")
+	j.script = "while sleep 0.2; do if [ -e " + flag + " ]; then exit 0; fi; done"
+	b.run(j.hcl())
+	b.untilRunning("away", 2)
+	n := b.Clients()[1]
+	if err := n.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.untilRunning("away", 1)
+	if err := os.WriteFile(flag, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.until("the gang has ended", func() string {
+		if e := b.explain("away"); e.Phase != "ended" {
+			return e.Phase + ": " + e.Reason
+		}
+		return ""
+	})
+	if out, _ := b.pal("queue"); strings.Contains(out, "away") {
+		t.Errorf("it is in the queue still:\n%s", out)
+	}
+	b.purge("away")
+}
+
 // once makes Nomad try nothing again by itself.
 const once = "restart {\n attempts = 0\n mode = \"fail\"\n}\nreschedule {\n attempts = 0\n unlimited = false\n}\n"
 
