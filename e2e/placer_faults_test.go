@@ -83,7 +83,7 @@ func testNodeDown(t *testing.T, b *bed) {
 // until lost_after has passed.
 func testDoneWhileDisconnected(t *testing.T, b *bed) {
 	j := gang("away", 2, 4)
-	j.groups[0].extra = "disconnect {\n lost_after = \"1h\"\n replace = false\n}\n"
+	j.groups[0].extra = "disconnect {\n lost_after = \"1h\"\n}\n"
 	flag := filepath.Join(b.dir, "end")
 	j.script = "while sleep 0.2; do if [ -e " + flag + " ]; then exit 0; fi; done"
 	b.run(j.hcl())
