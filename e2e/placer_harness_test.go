@@ -62,10 +62,22 @@ func binaries(t *testing.T) string {
 // newBed starts a cluster whose nodes have one GPU per score.
 func newBed(t *testing.T, scores [][]float64, options cluster.Options) *bed {
 	t.Helper()
-	b := &bed{t: t, bin: binaries(t), dir: t.TempDir()}
+	inventories := make([]string, len(scores))
 	for n, times := range scores {
+		inventories[n] = inventoryOf(n, times, nil)
+	}
+	return newBedOf(t, inventories, options)
+}
+
+// newBedOf starts a cluster with a node per inventory.
+func newBedOf(t *testing.T, inventories []string, options cluster.Options) *bed {
+	t.Helper()
+	b := &bed{t: t, bin: binaries(t), dir: t.TempDir()}
+	for n, text := range inventories {
 		path := filepath.Join(b.dir, fmt.Sprintf("gpus-%d.hcl", n))
-		b.writeInventory(path, n, times, nil)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
 		options.Clients = append(options.Clients, cluster.Client{
 			Name: fmt.Sprintf("node-%d", n),
 			Meta: map[string]string{"rack": fmt.Sprintf("r%d", n/2)},
@@ -88,7 +100,7 @@ func newBed(t *testing.T, scores [][]float64, options cluster.Options) *bed {
 				gpus += len(d.Instances)
 			}
 		}
-		if want := len(slices.Concat(scores...)); gpus < want {
+		if want := strings.Count(strings.Join(inventories, ""), "gpu \""); gpus < want {
 			return fmt.Sprintf("%d of %d", gpus, want)
 		}
 		return ""
@@ -96,22 +108,23 @@ func newBed(t *testing.T, scores [][]float64, options cluster.Options) *bed {
 	return b
 }
 
-// writeInventory writes a node's inventory; sick GPUs are unhealthy.
-func (b *bed) writeInventory(path string, node int, times []float64, sick map[int]bool) {
-	b.t.Helper()
+// inventoryOf is a node's inventory; sick GPUs are unhealthy.
+func inventoryOf(node int, times []float64, sick map[int]bool) string {
 	var s strings.Builder
 	for k, x := range times {
 		fmt.Fprintf(&s, "gpu %q {\n  model = \"NVIDIA H200\"\n  healthy = %v\n  key = \"k\"\n  times = { A = %v, B = %v, C = %v, D = %v }\n}\n",
 			gpu(node, k), !sick[k], x, x, x, x)
 	}
-	if err := os.WriteFile(path, []byte(s.String()), 0o644); err != nil {
-		b.t.Fatal(err)
-	}
+	return s.String()
 }
 
 // inventory rewrites the inventory of a running node.
 func (b *bed) inventory(node int, times []float64, sick map[int]bool) {
-	b.writeInventory(filepath.Join(b.dir, fmt.Sprintf("gpus-%d.hcl", node)), node, times, sick)
+	b.t.Helper()
+	path := filepath.Join(b.dir, fmt.Sprintf("gpus-%d.hcl", node))
+	if err := os.WriteFile(path, []byte(inventoryOf(node, times, sick)), 0o644); err != nil {
+		b.t.Fatal(err)
+	}
 }
 
 // startAgent starts the placer; binary is "nomad-pal" or the one with fault
@@ -284,6 +297,8 @@ type group struct {
 	name        string
 	count, gpus int
 	extra       string
+	device      string // "nvidia/gpu" where empty
+	wants       string // in the device block
 }
 
 func (j job) hcl() string {
@@ -313,13 +328,14 @@ func (j job) hcl() string {
       resources {
         cpu    = 10
         memory = 10
-        device "nvidia/gpu" {
+        device %q {
           count = %d
+          %s
         }
       }
     }
   }
-`, g.name, g.count, g.extra, cmp.Or(j.script, fmt.Sprintf("exec sleep %d", j.seconds)), g.gpus)
+`, g.name, g.count, g.extra, cmp.Or(j.script, fmt.Sprintf("exec sleep %d", j.seconds)), cmp.Or(g.device, "nvidia/gpu"), g.gpus, g.wants)
 	}
 	s.WriteString("}\n")
 	return s.String()

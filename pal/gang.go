@@ -22,6 +22,9 @@ type Shape struct {
 	// Eligible says for each device group of the cluster (see
 	// [Cluster.Groups]) whether it may serve a member; nil: all may.
 	Eligible []bool
+	// Prefer are narrower forms of Eligible that are tried before it, in this
+	// order: what the user would rather have.
+	Prefer [][]bool
 }
 
 // GPUs is the number of GPUs that the gang needs.

@@ -16,7 +16,11 @@ import (
 // several models would do, each is tried and the lowest cost wins, on ties the
 // model that comes first in the cluster.
 //
-// Cost: a few passes over the device groups, plus the GPUs of those chosen.
+// What the shapes prefer comes before any cost: the first preference that holds
+// the whole gang wins.
+//
+// Cost: a few passes over the device groups, plus the GPUs of those chosen, for
+// each preference tried.
 func Place(c *Cluster, g Gang, p Policy) (pl Placement, ok bool) {
 	pl, s := place(c, g, p)
 	return pl, s != nil
@@ -27,6 +31,16 @@ func place(c *Cluster, g Gang, p Policy) (best Placement, by *search) {
 	if g.GPUs() == 0 || g.GPUs() > c.free {
 		return Placement{}, nil
 	}
+	for i := range g.preferences() {
+		if best, by = placeWithin(c, g.preferring(i), p); by != nil {
+			return best, by
+		}
+	}
+	return placeWithin(c, g, p)
+}
+
+// placeWithin knows no preferences.
+func placeWithin(c *Cluster, g Gang, p Policy) (best Placement, by *search) {
 	for _, m := range modelsFor(c, g) {
 		s := newSearch(c, g, p, m)
 		members := s.place()
@@ -38,6 +52,27 @@ func place(c *Cluster, g Gang, p Policy) (best Placement, by *search) {
 		}
 	}
 	return best, by
+}
+
+// preferences is how many preferences there are to try.
+func (g Gang) preferences() int {
+	n := 0
+	for i := range g.Shapes {
+		n = max(n, len(g.Shapes[i].Prefer))
+	}
+	return n
+}
+
+// preferring is the gang with the i-th preference of each shape, the last where
+// a shape has fewer, as all that is eligible.
+func (g Gang) preferring(i int) Gang {
+	g.Shapes = slices.Clone(g.Shapes)
+	for k := range g.Shapes {
+		if s := &g.Shapes[k]; len(s.Prefer) > 0 {
+			s.Eligible = s.Prefer[min(i, len(s.Prefer)-1)]
+		}
+	}
+	return g
 }
 
 // Measure is the placement that results from running the gang's members on the

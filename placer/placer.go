@@ -76,6 +76,9 @@ type tracked struct {
 	failures int
 	retryAt  time.Time
 	lastFail string
+	// canariesLack and canariesDone are JobModifyIndexes of the job for which its
+	// canaries are known to lack room, or not to.
+	canariesLack, canariesDone uint64
 }
 
 // New makes a placer. Logs go to log.
@@ -234,7 +237,7 @@ func (p *Placer) resync(ctx context.Context) error {
 // unsettled says whether something may become due without an event.
 func (p *Placer) unsettled() bool {
 	for _, t := range p.jobs {
-		if t.Phase == Starting || t.Phase == Stopping || t.Phase == Waiting {
+		if t.Phase == Starting || t.Phase == Stopping || t.Phase == Waiting || t.Phase == Running && t.canariesDone != *t.Job.JobModifyIndex && wantsCanaries(t.Standing) {
 			return true
 		}
 	}

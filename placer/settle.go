@@ -45,6 +45,9 @@ func (p *Placer) settle(ctx context.Context, t *tracked, now time.Time) error {
 		}
 		return p.heal(t, now, p.repair(ctx, t, now))
 	case Running:
+		if err := p.heal(t, now, p.canaries(ctx, t, now)); err != nil {
+			return err
+		}
 		return p.heal(t, now, p.confirm(ctx, t, now))
 	}
 	return nil

@@ -43,6 +43,9 @@ func device(id string, f fields, index int) (d gpu.Device, why string) {
 		DisplayState:       "Disabled", PersistenceMode: "Enabled", ECC: gpu.Ptr(true),
 		Key: or(f.Key, ""),
 	}
+	if d.MIGProfile != "" && !strings.Contains(d.Model, " MIG ") {
+		d.Model += " MIG " + d.MIGProfile // as NVML names instances
+	}
 	if d.Island >= 0 {
 		d.P2P, d.Links = "nvswitch", 18
 	}

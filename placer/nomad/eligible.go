@@ -26,7 +26,12 @@ func nodeReady(n *api.Node) bool {
 // node, GPUs and free resources apart. Author's form of the job: our own
 // constraints are not looked at.
 func nodeServes(job *api.Job, g *api.TaskGroup, n *api.Node) bool {
-	if !nodeReady(n) || !inDatacenters(job.Datacenters, n.Datacenter) {
+	return nodeReady(n) && nodeFits(job, g, n)
+}
+
+// nodeFits is nodeServes for a node that may not be ready now.
+func nodeFits(job *api.Job, g *api.TaskGroup, n *api.Node) bool {
+	if !inDatacenters(job.Datacenters, n.Datacenter) {
 		return false
 	}
 	if p := pool(job); p != poolAll && p != n.NodePool {

@@ -69,7 +69,7 @@ func (v *View) Request(job *api.Job) (Request, error) {
 			Name: *g.Name, Members: max(0, *g.Count-v.finished(job, *g.Name)), GPUs: a.gpus, Need: needWithin(author, g),
 		}
 		if shape.Members > 0 { // the others must not limit them
-			shape.Eligible = v.eligible(author, a)
+			shape.Eligible, shape.Prefer = v.eligible(author, a)
 		}
 		r.Gang.Shapes = append(r.Gang.Shapes, shape)
 	}
@@ -97,6 +97,54 @@ func (v *View) Missing(job *api.Job) (Request, error) {
 		}
 	}
 	return r, nil
+}
+
+// Canaries is the request for the canaries that the present version of a
+// running service lacks.
+func (v *View) Canaries(job *api.Job) (Request, error) {
+	r, err := v.Request(job)
+	if err != nil {
+		return r, err
+	}
+	for i := range r.Gang.Shapes {
+		s := &r.Gang.Shapes[i]
+		g := job.LookupTaskGroup(s.Name)
+		s.Members = CanariesOf(g)
+		for _, a := range v.state.byJob[r.Key] {
+			if a.Group == s.Name && a.Member() && a.PlacedFor(job) && s.Members > 0 {
+				s.Members--
+			}
+		}
+		if s.Members == 0 {
+			s.Eligible = nil
+		}
+	}
+	return r, nil
+}
+
+// CanariesOf is how many canaries an update of the group starts.
+func CanariesOf(g *api.TaskGroup) int {
+	if g.Update == nil || g.Count == nil {
+		return 0
+	}
+	return min(value(g.Update.Canary), *g.Count)
+}
+
+// HeldPins are pins to what the job's members run on.
+func (v *View) HeldPins(job *api.Job) rewrite.Pins {
+	pins, _ := rewrite.Pinned(job)
+	held := pins
+	held.Groups = nil
+	for _, g := range pins.Groups {
+		var nodes, gpus []string
+		for _, a := range v.state.AllocsOf(KeyOf(job)) {
+			if a.Group == g.Group && a.Member() {
+				nodes, gpus = append(nodes, a.Node), append(gpus, a.GPUs...)
+			}
+		}
+		held.Groups = append(held.Groups, rewrite.GroupPins{Group: g.Group, Nodes: nodes, GPUs: gpus})
+	}
+	return held
 }
 
 func servable(job *api.Job) error {
@@ -178,19 +226,42 @@ func (v *View) finished(job *api.Job, group string) int {
 	return n
 }
 
-// eligible says for each device group whether Nomad may use it for the ask.
-func (v *View) eligible(job *api.Job, a ask) []bool {
+// eligibility is which device groups may serve an ask, and which of them are
+// preferred.
+type eligibility struct {
+	may    []bool
+	prefer [][]bool
+}
+
+// eligible says for each device group whether it may serve the ask: Nomad may
+// use it, and it is a whole GPU where the ask leaves that open and whole GPUs
+// could serve it, busy or not.
+func (v *View) eligible(job *api.Job, a ask) (may []bool, prefer [][]bool) {
 	key := eligibilityKey(job, a)
-	if out, ok := v.eligibility[key]; ok {
-		return out
+	if e, ok := v.eligibility[key]; ok {
+		return e.may, e.prefer
 	}
-	out := make([]bool, len(v.devices))
+	e := eligibility{may: make([]bool, len(v.devices))}
+	sliced := a.leavesModelOpen() && v.wholeGPU(job, a)
 	for i, d := range v.devices {
 		node, _ := v.Cluster.Group(i)
-		out[i] = a.serves(d) && nodeServes(job, a.group, v.nodes[node])
+		e.may[i] = a.serves(d) && nodeServes(job, a.group, v.nodes[node]) && !(sliced && isMIG(d))
 	}
-	v.eligibility[key] = out
-	return out
+	e.prefer = v.preferred(job, a, e.may)
+	v.eligibility[key] = e
+	return e.may, e.prefer
+}
+
+// wholeGPU says whether some whole GPU could serve the ask if its node were
+// ready.
+func (v *View) wholeGPU(job *api.Job, a ask) bool {
+	for i, d := range v.devices {
+		node, _ := v.Cluster.Group(i)
+		if !isMIG(d) && a.serves(d) && nodeFits(job, a.group, v.nodes[node]) {
+			return true
+		}
+	}
+	return false
 }
 
 // eligibilityKey is all that eligibility depends on, as text.
@@ -202,16 +273,26 @@ func eligibilityKey(job *api.Job, a ask) string {
 		}
 		b.WriteByte('|')
 	}
+	like := func(as []*api.Affinity) {
+		for _, a := range as {
+			fmt.Fprintf(&b, "%q %q %q %d;", a.LTarget, a.Operand, a.RTarget, weight(a))
+		}
+		b.WriteByte('|')
+	}
 	fmt.Fprintf(&b, "%q %q|", job.Datacenters, pool(job))
 	write(job.Constraints)
+	like(job.Affinities)
 	write(a.group.Constraints)
+	like(a.group.Affinities)
 	for _, t := range a.group.Tasks {
 		fmt.Fprintf(&b, "%q", t.Driver)
 		write(t.Constraints)
+		like(t.Affinities)
 	}
 	for _, r := range a.requests {
 		fmt.Fprintf(&b, "%q", r.Name)
 		write(r.Constraints)
+		like(r.Affinities)
 	}
 	return b.String()
 }

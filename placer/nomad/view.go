@@ -52,14 +52,14 @@ type View struct {
 	owner   []JobKey                  // per GPU: who holds it, or is promised it
 	holds   map[JobKey][]int          // the same by owner, ascending
 	// eligibility caches which device groups may serve an ask, by its text.
-	eligibility map[string][]bool
+	eligibility map[string]eligibility
 }
 
 // View builds the cluster from the state: nodes by name, then id; instances by
 // id. GPUs of live allocations and those promised to pinned jobs are taken.
 // Allocations and pins of the jobs in without count as if they were not there.
 func (s *State) View(o ViewOptions, without ...JobKey) (*View, error) {
-	v := &View{opts: o, state: s, without: without, nodeOf: map[string]int{}, holds: map[JobKey][]int{}, eligibility: map[string][]bool{}}
+	v := &View{opts: o, state: s, without: without, nodeOf: map[string]int{}, holds: map[JobKey][]int{}, eligibility: map[string]eligibility{}}
 	v.nodes = slices.Clone(s.gpuNodes())
 	ns := make([]pal.Node, len(v.nodes))
 	for i, n := range v.nodes {

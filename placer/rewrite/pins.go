@@ -236,6 +236,9 @@ func IsGPU(request string) bool {
 	return request == attr.Type || request == vendor || strings.HasPrefix(request, vendor+"/")
 }
 
+// NamesModel says whether a device request names a model.
+func NamesModel(request string) bool { return strings.Count(request, "/") >= 2 }
+
 // AsksGPUs says whether any task of the job asks for GPUs.
 func AsksGPUs(job *api.Job) bool {
 	return slices.ContainsFunc(job.TaskGroups, func(g *api.TaskGroup) bool {

@@ -1,0 +1,235 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package e2e_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+)
+
+// TestPlacerCanaries: services whose new versions start beside the old ones.
+func TestPlacerCanaries(t *testing.T) {
+	b := newBed(t, [][]float64{{1, 1, 1, 1}, {1, 1, 1, 1}}, cluster.Options{})
+	for _, c := range []struct {
+		name string
+		test func(*testing.T, *bed)
+	}{
+		{"promoted by hand", testCanaryByHand},
+		{"promoted by itself", testCanaryAuto},
+		{"pinned to GPUs", testCanaryPinnedToGPUs},
+		{"no room for the canary", testCanaryWithoutRoom},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			sub := *b
+			sub.t = t
+			sub.startAgent("nomad-pal")
+			c.test(t, &sub)
+		})
+	}
+}
+
+// canaried is a service whose updates start one canary.
+func canaried(id string, count, gpus int, auto bool) job {
+	j := gang(id, count, gpus)
+	j.kind = "service"
+	j.groups[0].extra = fmt.Sprintf("update {\n canary = 1\n auto_promote = %v\n max_parallel = 1\n min_healthy_time = \"100ms\"\n healthy_deadline = \"30s\"\n progress_deadline = \"1m\"\n}\n", auto)
+	return j
+}
+
+// once checks that no GPU is given twice, within the job and across jobs.
+func (b *bed) once(ids ...string) []string {
+	b.t.Helper()
+	var all []string
+	for _, id := range ids {
+		all = append(all, b.gpusOf(id)...)
+	}
+	slices.Sort(all)
+	if n := len(slices.Compact(slices.Clone(all))); n != len(all) {
+		b.t.Fatalf("a GPU is given twice: %v", all)
+	}
+	return all
+}
+
+// untilCanary waits until a canary runs beside the n old members, healthy, and
+// returns the members.
+func (b *bed) untilCanary(id string, n int) []member {
+	b.t.Helper()
+	var ms []member
+	b.until("a canary beside the old members", func() string {
+		ms = b.members(id)
+		if len(ms) != n+1 {
+			return fmt.Sprintf("%d members, %s", len(ms), b.explain(id).Reason)
+		}
+		d, _, err := b.API().Jobs().LatestDeployment(id, nil)
+		if err != nil || d == nil {
+			return fmt.Sprint("no deployment: ", err)
+		}
+		if s := d.TaskGroups["workers"]; s == nil || len(s.PlacedCanaries) != 1 || s.HealthyAllocs != 1 {
+			return fmt.Sprintf("%s: %s", d.Status, d.StatusDescription)
+		}
+		return ""
+	})
+	b.once(id)
+	return ms
+}
+
+func kept(before, after []member) int {
+	n := 0
+	for _, m := range before {
+		if slices.ContainsFunc(after, func(a member) bool { return a.ID == m.ID }) {
+			n++
+		}
+	}
+	return n
+}
+
+// A new version with a gate: the canary runs beside the old members, promotion
+// replaces those, and nomad job revert brings the old version back the same way.
+func testCanaryByHand(t *testing.T, b *bed) {
+	j := canaried("web", 2, 1, false)
+	b.run(j.hcl())
+	b.untilGPUs("web", 2)
+	b.untilDeployed("web")
+	before := b.members("web")
+	j.seconds = 4000
+	b.run(j.hcl())
+	ms := b.untilCanary("web", 2)
+	same(t, "old members that run on", 2, kept(before, ms))
+	b.holds("nobody is promoted by itself", func() string {
+		if got := b.members("web"); len(got) != 3 {
+			return fmt.Sprint(got)
+		}
+		return b.constraints("web")
+	})
+	b.promote("web")
+	b.untilVersion("web", 2, "4000")
+	b.untilDeployed("web")
+	b.once("web")
+	now := b.members("web")
+	same(t, "the canary stays", 1, kept(ms, now))
+	b.revertTo("web", "3600")
+	ms = b.untilCanary("web", 2)
+	same(t, "members that run on while reverting", 2, kept(now, ms))
+	b.promote("web")
+	b.untilVersion("web", 2, "3600")
+	b.untilDeployed("web")
+	b.once("web")
+	b.purge("web")
+}
+
+// revertTo reverts the job to its newest pinned version that sleeps so long.
+func (b *bed) revertTo(id, seconds string) {
+	b.t.Helper()
+	versions, _, _, err := b.API().Jobs().Versions(id, false, nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, v := range versions {
+		if len(v.Constraints) == 0 && fmt.Sprint(v.TaskGroups[0].Tasks[0].Config["args"]) == "[-c exec sleep "+seconds+"]" {
+			if _, _, err := b.API().Jobs().Revert(id, *v.Version, nil, nil, "", ""); err != nil {
+				b.t.Fatal(err)
+			}
+			return
+		}
+	}
+	b.t.Fatalf("no version of %s sleeps %s", id, seconds)
+}
+
+// promote promotes the job's deployment.
+func (b *bed) promote(id string) {
+	b.t.Helper()
+	d, _, err := b.API().Jobs().LatestDeployment(id, nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if _, _, err := b.API().Deployments().PromoteAll(d.ID, nil); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// untilVersion waits until n members run and all of them sleep so long.
+func (b *bed) untilVersion(id string, n int, seconds string) {
+	b.t.Helper()
+	b.until(fmt.Sprintf("%d members of %s that sleep %s", n, id, seconds), func() string {
+		ms := b.members(id)
+		if len(ms) != n {
+			return fmt.Sprintf("%d members: %s", len(ms), b.explain(id).Reason)
+		}
+		for _, m := range ms {
+			a, _, err := b.API().Allocations().Info(m.ID, nil)
+			if err != nil {
+				return err.Error()
+			}
+			if args := fmt.Sprint(a.Job.TaskGroups[0].Tasks[0].Config["args"]); args != "[-c exec sleep "+seconds+"]" {
+				return "it runs with " + args
+			}
+		}
+		return ""
+	})
+}
+
+// auto_promote: the same without anybody's hand.
+func testCanaryAuto(t *testing.T, b *bed) {
+	j := canaried("auto", 3, 1, true)
+	b.run(j.hcl())
+	b.untilGPUs("auto", 3)
+	b.untilDeployed("auto")
+	j.seconds = 4000
+	b.run(j.hcl())
+	b.untilVersion("auto", 3, "4000")
+	b.untilDeployed("auto")
+	b.once("auto")
+	if e := b.explain("auto"); e.Phase != "running" {
+		t.Errorf("phase %s: %s", e.Phase, e.Reason)
+	}
+	b.purge("auto")
+}
+
+// A service pinned to single GPUs: the pins grow by the canary's.
+func testCanaryPinnedToGPUs(t *testing.T, b *bed) {
+	j := canaried("exact", 2, 2, false)
+	j.meta = `pal_pin = "gpu"`
+	b.run(j.hcl())
+	b.untilGPUs("exact", 4)
+	b.untilDeployed("exact")
+	before := b.members("exact")
+	j.seconds = 4000
+	b.run(j.hcl())
+	ms := b.untilCanary("exact", 2)
+	same(t, "old members that run on", 2, kept(before, ms))
+	b.promote("exact")
+	b.untilVersion("exact", 2, "4000")
+	b.untilDeployed("exact")
+	b.once("exact")
+	b.purge("exact")
+}
+
+// With every GPU taken the canary waits, and what runs runs on; when there is
+// room it starts.
+func testCanaryWithoutRoom(t *testing.T, b *bed) {
+	j := canaried("tight", 2, 2, true)
+	b.run(j.hcl())
+	b.untilGPUs("tight", 4)
+	b.untilDeployed("tight")
+	b.run(gang("filler", 1, 4).hcl())
+	b.untilGPUs("filler", 4)
+	before := b.members("tight")
+	j.seconds = 4000
+	b.run(j.hcl())
+	b.holds("the old members run on", func() string {
+		if n := kept(before, b.members("tight")); n != 2 {
+			return fmt.Sprintf("%d of 2 run on", n)
+		}
+		return ""
+	})
+	b.once("tight", "filler")
+	b.purge("filler")
+	b.untilVersion("tight", 2, "4000")
+	b.untilDeployed("tight")
+	b.once("tight")
+	b.purge("tight")
+}

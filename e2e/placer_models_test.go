@@ -1,0 +1,194 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package e2e_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+)
+
+const (
+	modelH200 = "NVIDIA H200"
+	modelA100 = "NVIDIA A100-SXM4-40GB"
+	sliceA100 = modelA100 + " MIG 1g.5gb" // as nomad-device-nvidia names it
+)
+
+// mixedCluster: node 0 has A100s, node 1 H200s, node 2 one A100 cut into seven
+// instances and one that is whole. Times are relative to each model's own
+// median: the A100s take three times as long as the H200s, and the best A100 is
+// better among its kind than any H200.
+func mixedCluster() []string {
+	return []string{
+		modelInventory(modelA100, 40960, map[string]float64{"GPU-a-0": 3.0, "GPU-a-1": 2.85, "GPU-a-2": 3.0, "GPU-a-3": 3.6}),
+		modelInventory(modelH200, 143771, map[string]float64{"GPU-h-0": 1.0, "GPU-h-1": 1.0, "GPU-h-2": 1.2, "GPU-h-3": 1.0}),
+		modelInventory(modelA100, 40960, map[string]float64{"GPU-m-0": 3.0}) + slices1g("GPU-m-1", 7),
+	}
+}
+
+func modelInventory(model string, memory int, times map[string]float64) string {
+	var s strings.Builder
+	for id, x := range times {
+		fmt.Fprintf(&s, "gpu %q {\n  model = %q\n  memory_mib = %d\n  key = \"k\"\n  times = { A = %v, B = %v, C = %v, D = %v }\n}\n", id, model, memory, x, x, x, x)
+	}
+	return s.String()
+}
+
+// slices1g are the MIG instances of an A100.
+func slices1g(parent string, n int) string {
+	var s strings.Builder
+	for i := range n {
+		fmt.Fprintf(&s, "gpu \"MIG-%d\" {\n  model = %q\n  mig_profile = \"1g.5gb\"\n  mig_parent = %q\n  memory_mib = 4864\n}\n", i, modelA100, parent)
+	}
+	return s.String()
+}
+
+// TestPlacerModels: a cluster with two models and MIG instances.
+func TestPlacerModels(t *testing.T) {
+	b := newBedOf(t, mixedCluster(), cluster.Options{})
+	for _, c := range []struct {
+		name string
+		test func(*testing.T, *bed)
+	}{
+		{"a model by name", testNamedModel},
+		{"any model", testAnyModel},
+		{"memory at least", testMemory},
+		{"an affinity", testAffinity},
+		{"MIG instances", testMIG},
+		{"MIG by constraint", testMIGByConstraint},
+		{"no model has room", testNoModelHasRoom},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			sub := *b
+			sub.t = t
+			sub.startAgent("nomad-pal")
+			c.test(t, &sub)
+		})
+	}
+}
+
+// asks is a gang whose device block names a device and says more.
+func asks(id string, count, gpus int, device, wants string) job {
+	j := gang(id, count, gpus)
+	j.groups[0].device, j.groups[0].wants = device, wants
+	return j
+}
+
+// A job that names a model gets the best of that model: the classes are those
+// of the model.
+func testNamedModel(t *testing.T, b *bed) {
+	b.run(asks("named", 1, 1, "nvidia/gpu/"+modelA100, "").hcl())
+	same(t, "the best A100", []string{"GPU-a-1"}, b.untilGPUs("named", 1))
+	b.run(asks("four", 4, 1, "nvidia/gpu/"+modelH200, "").hcl())
+	same(t, "all of the other model", []string{"GPU-h-0", "GPU-h-1", "GPU-h-2", "GPU-h-3"}, b.untilGPUs("four", 4))
+	b.purge("named", "four")
+}
+
+// A job that leaves the model open runs on one model, and never on MIG
+// instances where whole GPUs could serve it.
+func testAnyModel(t *testing.T, b *bed) {
+	b.run(asks("open", 4, 1, "nvidia/gpu", "").hcl())
+	first := b.untilGPUs("open", 4)
+	b.run(asks("open2", 1, 4, "gpu", "").hcl())
+	second := b.untilGPUs("open2", 4)
+	for _, ids := range [][]string{first, second} {
+		if ids[0][:5] != ids[3][:5] || strings.HasPrefix(ids[0], "MIG") {
+			t.Errorf("a gang on %v", ids)
+		}
+	}
+	b.run(asks("open3", 1, 1, "nvidia/gpu", "").hcl())
+	same(t, "the last whole GPU", []string{"GPU-m-0"}, b.untilGPUs("open3", 1))
+	b.run(asks("open4", 1, 1, "nvidia/gpu", "").hcl())
+	b.until("it waits, though instances are free", func() string {
+		if e := b.explain("open4"); e.Phase != "waiting" {
+			return e.Phase
+		}
+		return ""
+	})
+	b.holds("it waits for a whole GPU", func() string { return strings.Join(b.gpusOf("open4"), " ") })
+	b.purge("open", "open2", "open3", "open4")
+}
+
+// A device constraint with a unit is understood as Nomad understands it.
+func testMemory(t *testing.T, b *bed) {
+	const atLeast = "constraint {\n  attribute = \"${device.attr.memory}\"\n  operator = \">=\"\n  value = \"80 GiB\"\n}\n"
+	b.run(asks("large", 1, 3, "nvidia/gpu", atLeast).hcl())
+	same(t, "those with memory, best first", []string{"GPU-h-0", "GPU-h-1", "GPU-h-3"}, b.untilGPUs("large", 3))
+	b.run(asks("larger", 1, 3, "nvidia/gpu", atLeast).hcl())
+	b.until("it waits: the others are too small", func() string {
+		if e := b.explain("larger"); e.Phase != "waiting" {
+			return e.Phase
+		}
+		return ""
+	})
+	b.holds("it holds nothing", func() string { return strings.Join(b.gpusOf("larger"), " ") })
+	b.purge("large", "larger")
+}
+
+// An affinity decides between models as long as what it prefers is free, and
+// keeps nobody from running.
+func testAffinity(t *testing.T, b *bed) {
+	for _, model := range []string{modelH200, modelA100} {
+		wants := fmt.Sprintf("affinity {\n  attribute = \"${device.model}\"\n  value = %q\n  weight = 50\n}\n", model)
+		first := model[7:8] // H or A
+		b.run(asks("liked", 1, 4, "nvidia/gpu", wants).hcl())
+		if got := b.untilGPUs("liked", 4); !strings.EqualFold(got[0][4:5], first) {
+			t.Errorf("it prefers %s and runs on %v", model, got)
+		}
+		b.run(asks("second", 1, 4, "nvidia/gpu", wants).hcl())
+		if got := b.untilGPUs("second", 4); strings.EqualFold(got[0][4:5], first) {
+			t.Errorf("both on %v", got)
+		}
+		b.purge("liked", "second")
+	}
+}
+
+// A job that names MIG instances is pinned to them, each given once.
+func testMIG(t *testing.T, b *bed) {
+	b.run(asks("sliced", 5, 1, "nvidia/gpu/"+sliceA100, "").hcl())
+	got := b.untilGPUs("sliced", 5)
+	same(t, "explained", got, b.explained("sliced"))
+	same(t, "each once", 5, len(slices.Compact(slices.Clone(got))))
+	b.run(asks("rest", 2, 1, "nvidia/gpu/"+sliceA100, "").hcl())
+	rest := b.untilGPUs("rest", 2)
+	all := append(slices.Clone(got), rest...)
+	slices.Sort(all)
+	same(t, "all instances", []string{"MIG-0", "MIG-1", "MIG-2", "MIG-3", "MIG-4", "MIG-5", "MIG-6"}, all)
+	b.run(asks("none", 1, 1, "nvidia/gpu/"+sliceA100, "").hcl())
+	b.until("nothing is left", func() string {
+		if e := b.explain("none"); e.Phase != "waiting" {
+			return e.Phase
+		}
+		return ""
+	})
+	b.purge("sliced", "rest", "none")
+}
+
+// A job that can only mean MIG instances need not name the device.
+func testMIGByConstraint(t *testing.T, b *bed) {
+	b.run(asks("small", 2, 1, "nvidia/gpu", "constraint {\n  attribute = \"${device.attr.mig_profile}\"\n  value = \"1g.5gb\"\n}\n").hcl())
+	for _, id := range b.untilGPUs("small", 2) {
+		if !strings.HasPrefix(id, "MIG-") {
+			t.Errorf("it runs on %s", id)
+		}
+	}
+	b.purge("small")
+}
+
+// A gang runs on one model; one larger than every model says so.
+func testNoModelHasRoom(t *testing.T, b *bed) {
+	b.run(asks("mixed", 8, 1, "nvidia/gpu", "").hcl())
+	b.until("it waits and says why", func() string {
+		if e := b.explain("mixed"); e.Phase != "waiting" || e.Reason == "" {
+			return e.Phase + ": " + e.Reason
+		}
+		return ""
+	})
+	t.Log(b.explain("mixed").Reason)
+	b.holds("it holds nothing", func() string { return strings.Join(b.gpusOf("mixed"), " ") })
+	b.purge("mixed")
+}
