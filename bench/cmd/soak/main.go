@@ -6,8 +6,9 @@
 // started again, the placer is killed, and GPUs fall ill and heal. Every look
 // compares what the placer says with Nomad's allocations and records what the
 // processes use. It fails when they disagree in two looks in a row, when a GPU
-// is given away twice, when memory, threads or files grow steadily, or when a
-// job does not finish. It writes a JSON file and prints a summary.
+// is given away twice for a second, when memory, threads, goroutines, files or
+// variables grow steadily, when an allocation fails and nothing says why, or
+// when a job does not finish. It writes a JSON file and prints a summary.
 package main
 
 import (
@@ -105,7 +106,7 @@ func (s *soak) all(ctx context.Context) error {
 	timed, stop := context.WithTimeoutCause(ctx, s.duration, errOver)
 	defer stop()
 	var sides sync.WaitGroup
-	for _, side := range []func(ctx, timed context.Context) error{s.traffic, s.disturb} {
+	for _, side := range []func(ctx, timed context.Context) error{s.traffic, s.disturb, s.guard} {
 		sides.Go(func() {
 			if err := side(ctx, timed); err != nil && !over(timed) {
 				cancel(err)

@@ -19,23 +19,25 @@ import (
 
 // report is the result file.
 type report struct {
-	Command   []string   `json:"command"`
-	Commit    string     `json:"commit"`
-	Go        string     `json:"go"`
-	CPUs      int        `json:"cpus"`
-	Date      string     `json:"date"`
-	Seed      uint64     `json:"seed"`
-	Nodes     int        `json:"nodes"`
-	GPUs      int        `json:"gpus"`
-	DurationS float64    `json:"duration_s"` // with the drain
-	Submitted int        `json:"jobs_submitted"`
-	Finished  int        `json:"jobs_finished"`
-	HeldBackS int        `json:"submitting_paused_s"` // too many jobs unfinished
-	Passed    bool       `json:"passed"`
-	Failures  []string   `json:"failures"`
-	Looks     []look     `json:"looks"`
-	Events    []event    `json:"events"`
-	mu        sync.Mutex // guards Events and the counts
+	Command   []string `json:"command"`
+	Commit    string   `json:"commit"`
+	Go        string   `json:"go"`
+	CPUs      int      `json:"cpus"`
+	Date      string   `json:"date"`
+	Seed      uint64   `json:"seed"`
+	Nodes     int      `json:"nodes"`
+	GPUs      int      `json:"gpus"`
+	DurationS float64  `json:"duration_s"` // with the drain
+	Submitted int      `json:"jobs_submitted"`
+	Finished  int      `json:"jobs_finished"`
+	HeldBackS int      `json:"submitting_paused_s"` // too many jobs unfinished
+	Passed    bool     `json:"passed"`
+	Failures  []string `json:"failures"`
+	Looks     []look   `json:"looks"`
+	Events    []event  `json:"events"`
+	// Causes are the last failures that the placer remembers, by cause.
+	Causes map[string]int `json:"causes,omitempty"`
+	mu     sync.Mutex     // guards Events, Failures and the counts
 }
 
 // event is a disturbance or its end.
@@ -61,11 +63,15 @@ type look struct {
 	Plugins     int     `json:"plugins"`
 	PluginRSSMB float64 `json:"plugin_rss_mb"`
 	PluginFiles int     `json:"plugin_open_files"`
+	// PluginThreads is the sum of their threads.
+	PluginThreads int `json:"plugin_threads"`
+	// Variables is the number of the placer's variables in Nomad.
+	Variables int `json:"variables"`
 }
 
 func (l look) String() string {
-	return fmt.Sprintf("%4.0f s: %d GPUs held, %d jobs waiting, %d unfinished; placer %.1f MB, %d threads, %d files; %d plugins of %.1f MB; %d differences",
-		l.AtS, l.GPUsHeld, l.Waiting, l.Unfinished, l.Placer.RSSMB, l.Placer.Threads, l.Placer.Files, l.Plugins, l.PluginRSSMB, len(l.Drift))
+	return fmt.Sprintf("%4.0f s: %d GPUs held, %d jobs waiting, %d unfinished; placer %.1f MB, %d threads, %d goroutines, %d files, %d variables; %d plugins of %.1f MB; %d differences",
+		l.AtS, l.GPUsHeld, l.Waiting, l.Unfinished, l.Placer.RSSMB, l.Placer.Threads, l.Goroutines, l.Placer.Files, l.Variables, l.Plugins, l.PluginRSSMB, len(l.Drift))
 }
 
 func newReport(o options) *report {
@@ -89,6 +95,8 @@ func (r *report) count(n *int) {
 }
 
 func (r *report) fail(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.Failures = append(r.Failures, fmt.Sprintf(format, args...))
 }
 
@@ -110,6 +118,8 @@ func (r *report) judge() {
 			{"the placer's open files", true, func(l look) float64 { return float64(l.Placer.Files) }},
 			{"the plugins' memory (MB)", false, func(l look) float64 { return l.PluginRSSMB }},
 			{"the plugins' open files", false, func(l look) float64 { return float64(l.PluginFiles) }},
+			{"the plugins' threads", false, func(l look) float64 { return float64(l.PluginThreads) }},
+			{"the placer's variables", false, func(l look) float64 { return float64(l.Variables) }},
 		} {
 			var ys []float64
 			for _, l := range looks {

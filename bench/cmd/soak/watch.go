@@ -5,8 +5,15 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
@@ -71,13 +78,60 @@ func (s *soak) lookOnce(ctx context.Context) (look, map[string]string, error) {
 			l.Plugins++
 			l.PluginRSSMB += p.RSSMB
 			l.PluginFiles += p.Files
+			l.PluginThreads += p.Threads
 		}
 	}
 	if l.Plugins > 0 {
 		l.PluginRSSMB /= float64(l.Plugins)
 	}
+	vars, _, err := s.Cluster.API().Variables().PrefixList("nomad-pal/", (&api.QueryOptions{}).WithContext(ctx))
+	if err != nil {
+		return l, drift, fmt.Errorf("list variables: %w", err)
+	}
+	l.Variables = len(vars)
 	return l, drift, nil
 }
+
+// guard looks every second whether a GPU is given away twice, which may pass
+// between two looks.
+func (s *soak) guard(ctx, timed context.Context) error {
+	known := map[string]bool{}
+	for {
+		if err := pause(timed, time.Second); err != nil {
+			return err
+		}
+		w, err := actual(ctx, s.Cluster.API())
+		if err != nil {
+			return err
+		}
+		for _, id := range w.twice {
+			if !known[id] {
+				s.report.fail("%.0f s: two allocations hold GPU %s", time.Since(s.start).Seconds(), id)
+			}
+			known[id] = true
+		}
+	}
+}
+
+// causes counts the failures that the placer remembers, the last 120, by cause
+// and reason.
+func (s *soak) causes(ctx context.Context) (map[string]int, error) {
+	v, _, err := s.Cluster.API().Variables().Peek("nomad-pal/failures", (&api.QueryOptions{}).WithContext(ctx))
+	if err != nil || v == nil {
+		return nil, err
+	}
+	var failures []struct{ Cause, Reason string }
+	if err := json.Unmarshal([]byte(v.Items["json"]), &failures); err != nil {
+		return nil, fmt.Errorf("read the placer's failures: %w", err)
+	}
+	n := map[string]int{}
+	for _, f := range failures {
+		n[f.Cause+": "+gpuID.ReplaceAllString(f.Reason, "GPU …")]++
+	}
+	return n, nil
+}
+
+var gpuID = regexp.MustCompile(`GPU[- ][-0-9A-Za-z]+`)
 
 // drained waits until every job has finished and looks once more.
 func (s *soak) drained(ctx context.Context) error {
@@ -101,6 +155,15 @@ func (s *soak) drained(ctx context.Context) error {
 		}
 	}
 	s.report.DurationS = time.Since(s.start).Seconds()
+	var failed error
+	if s.report.Causes, failed = s.causes(ctx); failed != nil {
+		return failed
+	}
+	for _, c := range slices.Sorted(maps.Keys(s.report.Causes)) {
+		if strings.HasPrefix(c, "unknown") {
+			s.report.fail("the placer does not know why %d allocations failed: %s", s.report.Causes[c], c)
+		}
+	}
 	l, drift, err := s.lookOnce(ctx)
 	if err != nil {
 		return err
