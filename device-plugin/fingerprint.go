@@ -13,6 +13,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
+	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
@@ -203,7 +204,7 @@ func (s *stream) look() bool {
 		s.p.log.Info("profile is in force", "version", s.p.profile.current.Version)
 		s.p.rate()
 	}
-	for _, id := range s.p.store.cleared() {
+	for _, id := range statedir.Clear.Take(s.p.store.Dir) {
 		s.p.health.clear(id)
 		s.p.log.Info("latched faults are cleared by the operator", "gpu", id)
 		s.scan()

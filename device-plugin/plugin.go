@@ -174,7 +174,7 @@ func (p *Plugin) scheduler() *measure.Scheduler {
 	rules := measure.DefaultSchedule()
 	rules.Mode, rules.Interval, rules.OneByOne = p.cfg.Measure.Mode, p.cfg.Measure.Interval, p.cfg.Measure.OneByOne
 	rules.IdleFor, rules.Plan.Warmup, rules.Plan.Limit = p.cfg.Measure.IdleFor, p.cfg.Measure.Warmup, p.cfg.Measure.Limit
-	rules.StateDir = p.cfg.StateDir
+	rules.StateDir = p.store.Dir
 	samples := p.samples
 	s, err := measure.NewScheduler(rules, measure.Runner{
 		Self:    p.self,

@@ -80,10 +80,10 @@ const profileCopy = "profile.json"
 
 // loadCopy reads the copy; nil when there is none.
 func (s *store) loadCopy() (*profile.Profile, error) {
-	if s.dir == "" {
+	if s.Dir == "" {
 		return nil, nil
 	}
-	p, err := readProfile(filepath.Join(s.dir, profileCopy))
+	p, err := readProfile(filepath.Join(string(s.Dir), profileCopy))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -94,10 +94,7 @@ func (s *store) loadCopy() (*profile.Profile, error) {
 }
 
 func (s *store) saveCopy(p *profile.Profile) error {
-	if s.dir == "" {
-		return nil
-	}
-	return s.replace(profileCopy, p.Encode())
+	return s.Replace(profileCopy, p.Encode())
 }
 
 // followNomad sends every new profile from Nomad's Variables until ctx ends.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/cuda"
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
@@ -300,7 +301,7 @@ func (c Command) deliver(o options, r Report) error {
 		return err
 	}
 	if o.out != "" {
-		if err := writeFile(o.out, data); err != nil {
+		if err := statedir.ReplaceFile(o.out, data); err != nil {
 			return err
 		}
 		fmt.Fprintf(c.Stderr, "report written to %s\n", o.out)

@@ -7,8 +7,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -156,16 +154,4 @@ func ParseReport(data []byte) (Report, error) {
 		}
 	}
 	return r, nil
-}
-
-// writeFile replaces a file in one step.
-func writeFile(path string, data []byte) error {
-	tmp := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
-	if err := os.WriteFile(tmp, data, 0o644); err != nil {
-		return fmt.Errorf("writing %q: %w", path, err)
-	}
-	if err := os.Rename(tmp, path); err != nil {
-		return fmt.Errorf("writing %q: %w", path, err)
-	}
-	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
@@ -40,7 +41,7 @@ type Schedule struct {
 	// OneByOne measures one GPU at a time; else all that are due and idle.
 	OneByOne bool
 	// StateDir keeps results across restarts; "" keeps them in memory.
-	StateDir string
+	StateDir statedir.Dir
 	Plan     Plan
 	// Tick is how often the schedule is looked at.
 	Tick time.Duration

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
@@ -167,7 +168,7 @@ func (s *Scheduler) session(ctx context.Context, t Target, r *running) {
 	if err := saveRecords(s.cfg.StateDir, s.records); err != nil {
 		s.log.Warn("measurements cannot be stored: they are lost when the plugin restarts", "error", err)
 	}
-	if err := removeOrder(s.cfg.StateDir, id); err != nil && !res.Partial {
+	if err := statedir.Measure.Done(s.cfg.StateDir, id); err != nil && !res.Partial {
 		s.log.Warn("order to measure cannot be removed", "gpu", id, "error", err)
 	}
 	select {
@@ -226,7 +227,7 @@ func (s *Scheduler) dueNow(now time.Time, rules Schedule) []Target {
 			continue
 		}
 		id := identityOf(d, s.inv.DriverVersion)
-		c := condition{healthy: !s.unhealthy[d.ID], idleSince: s.idleSince[d.ID], ordered: ordered(s.cfg.StateDir, d.ID)}
+		c := condition{healthy: !s.unhealthy[d.ID], idleSince: s.idleSince[d.ID], ordered: statedir.Measure.Given(s.cfg.StateDir, d.ID)}
 		if rules.due(now, s.records[d.ID], id, c) == "" {
 			out = append(out, Target{Device: d, Driver: s.inv.DriverVersion})
 		}

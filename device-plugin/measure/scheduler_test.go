@@ -16,6 +16,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/cuda/fakecuda"
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
@@ -119,7 +120,7 @@ type node struct {
 func newNode(t *testing.T, f fake, change func(*Schedule)) *node {
 	t.Helper()
 	cfg := DefaultSchedule()
-	cfg.Plan, cfg.Tick, cfg.IdleFor, cfg.StateDir = quick(), 5*time.Millisecond, 10*time.Millisecond, t.TempDir()
+	cfg.Plan, cfg.Tick, cfg.IdleFor, cfg.StateDir = quick(), 5*time.Millisecond, 10*time.Millisecond, statedir.Dir(t.TempDir())
 	if change != nil {
 		change(&cfg)
 	}
@@ -326,16 +327,16 @@ func TestReserveJustBeforeASessionBegins(t *testing.T) {
 func TestManualMode(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, newFake(t), func(s *Schedule) { s.Mode = Manual })
-	if err := Order(n.cfg.StateDir, fakecuda.UUID(1)); err != nil {
+	if err := statedir.Measure.Give(n.cfg.StateDir, fakecuda.UUID(1)); err != nil {
 		t.Fatal(err)
 	}
 	n.until("the ordered GPU measured, its order gone", func() bool {
-		return n.measured(1) && !ordered(n.cfg.StateDir, fakecuda.UUID(1))
+		return n.measured(1) && !statedir.Measure.Given(n.cfg.StateDir, fakecuda.UUID(1))
 	})
 	if n.measured(0) {
 		t.Error("a GPU was measured that nobody asked for")
 	}
-	if err := Order(n.cfg.StateDir, "../x"); err == nil {
+	if err := statedir.Measure.Give(n.cfg.StateDir, "../x"); err == nil {
 		t.Error("an order outside the directory was written")
 	}
 }
@@ -353,12 +354,12 @@ func TestOffPublishesNothing(t *testing.T) {
 
 func TestBadStateFile(t *testing.T) {
 	cfg := DefaultSchedule()
-	cfg.StateDir = t.TempDir()
+	cfg.StateDir = statedir.Dir(t.TempDir())
 	for content, want := range map[string]string{
 		"{":              "unexpected end of JSON input",
 		`{"format":"x"}`: `format is "x"`,
 	} {
-		if err := os.WriteFile(filepath.Join(cfg.StateDir, recordsFile), []byte(content), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(string(cfg.StateDir), recordsFile), []byte(content), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		s, err := NewScheduler(cfg, Runner{}, hclog.NewNullLogger())

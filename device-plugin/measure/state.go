@@ -5,19 +5,16 @@ package measure
 
 import (
 	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 )
 
-// Files in the state directory.
 const (
-	recordsFile   = "measurements.json"
-	ordersDir     = "measure" // a file named after a GPU orders a session of it
+	recordsFile   = "measurements.json" // in the state directory
 	recordsFormat = "nomad-pal/measurements/1"
 )
 
@@ -28,70 +25,19 @@ type recordsForm struct {
 }
 
 // loadRecords is nil without a directory or a file in it.
-func loadRecords(dir string) (map[string]record, error) {
-	if dir == "" {
-		return nil, nil
-	}
-	path := filepath.Join(dir, recordsFile)
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading measurements: %w", err)
-	}
+func loadRecords(d statedir.Dir) (map[string]record, error) {
 	var f recordsForm
-	if err := json.Unmarshal(data, &f); err != nil {
-		return nil, fmt.Errorf("reading measurements %q: %w", path, err)
+	if found, err := d.Read(recordsFile, &f); !found || err != nil {
+		return nil, err
 	}
 	if f.Format != recordsFormat {
-		return nil, fmt.Errorf("reading measurements %q: format is %q, want %q", path, f.Format, recordsFormat)
+		return nil, fmt.Errorf("reading state %q: format is %q, want %q", recordsFile, f.Format, recordsFormat)
 	}
 	return f.GPUs, nil
 }
 
-func saveRecords(dir string, records map[string]record) error {
-	if dir == "" {
-		return nil
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("storing measurements: %w", err)
-	}
-	data, err := json.MarshalIndent(recordsForm{recordsFormat, records}, "", " ")
-	if err != nil {
-		return fmt.Errorf("storing measurements: %w", err)
-	}
-	return writeFile(filepath.Join(dir, recordsFile), append(data, '\n'))
-}
-
-// Order asks the plugin that uses dir as its state directory to measure a GPU
-// as soon as it is idle.
-func Order(dir, gpu string) error {
-	if gpu == "" || filepath.Base(gpu) != gpu {
-		return fmt.Errorf("device id %q is not a UUID", gpu)
-	}
-	if err := os.MkdirAll(filepath.Join(dir, ordersDir), 0o755); err != nil {
-		return fmt.Errorf("ordering to measure %q: %w", gpu, err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, ordersDir, gpu), nil, 0o644); err != nil {
-		return fmt.Errorf("ordering to measure %q: %w", gpu, err)
-	}
-	return nil
-}
-
-func ordered(dir, gpu string) bool {
-	if dir == "" {
-		return false
-	}
-	_, err := os.Stat(filepath.Join(dir, ordersDir, gpu))
-	return err == nil
-}
-
-func removeOrder(dir, gpu string) error {
-	if !ordered(dir, gpu) {
-		return nil
-	}
-	return os.Remove(filepath.Join(dir, ordersDir, gpu))
+func saveRecords(d statedir.Dir, records map[string]record) error {
+	return d.Write(recordsFile, recordsForm{recordsFormat, records})
 }
 
 // visibleDevices is the variable that Nomad's device plugins give a task.

@@ -6,7 +6,7 @@ package main
 import (
 	"github.com/hashicorp/cli"
 
-	deviceplugin "github.com/nomad-pal/nomad-pal/device-plugin"
+	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 )
 
 func clearCommand(ui cli.Ui) *command {
@@ -21,7 +21,7 @@ func clearCommand(ui cli.Ui) *command {
   -state-dir=DIR   The plugin's state_dir.
 `,
 		run: func(args []string) int {
-			return order(ui, "clear", args, deviceplugin.OrderClear, "The plugin will forget the faults of ")
+			return order(ui, "clear", args, statedir.Clear, "The plugin will forget the faults of ")
 		},
 	}
 }

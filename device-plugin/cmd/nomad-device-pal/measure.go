@@ -14,6 +14,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml"
+	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 )
 
 func measureCommand() *command {
@@ -45,13 +46,13 @@ func remeasureCommand(ui cli.Ui) *command {
   -state-dir=DIR   The plugin's state_dir.
 `,
 		run: func(args []string) int {
-			return order(ui, "remeasure", args, measure.Order, "The plugin will measure ")
+			return order(ui, "remeasure", args, statedir.Measure, "The plugin will measure ")
 		},
 	}
 }
 
 // order is a subcommand that leaves an order for the running plugin.
-func order(ui cli.Ui, name string, args []string, leave func(dir, id string) error, done string) int {
+func order(ui cli.Ui, name string, args []string, kind statedir.Orders, done string) int {
 	fs := flag.NewFlagSet(name, flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	dir := fs.String("state-dir", "", "")
@@ -65,7 +66,7 @@ func order(ui cli.Ui, name string, args []string, leave func(dir, id string) err
 		ui.Error(name + ": -state-dir and one UUID are needed")
 		return 2
 	}
-	if err := leave(*dir, fs.Arg(0)); err != nil {
+	if err := kind.Give(statedir.Dir(*dir), fs.Arg(0)); err != nil {
 		ui.Error(name + ": " + err.Error())
 		return 1
 	}
