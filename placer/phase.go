@@ -70,9 +70,11 @@ func StandingOf(s *nomad.State, job *api.Job) Standing {
 	pins, pinned := rewrite.Pinned(job)
 	st.Pins = pins
 	byGroup, wanted, live := map[string]int{}, wantedGPUs(job), false
+	gated, past := rewrite.Gated(job), false
 	for _, a := range s.AllocsOf(st.Key) {
 		if a.Member() {
 			st.Members = append(st.Members, a)
+			past = past || a.PlacedFor(job) && (!pinned || s.GateOpen(a.Node))
 		}
 		if a.Member() || a.FinishedIn(job) {
 			byGroup[a.Group]++
@@ -88,7 +90,7 @@ func StandingOf(s *nomad.State, job *api.Job) Standing {
 			st.Have += min(*g.Count, byGroup[*g.Name])
 		}
 	}
-	if st.Phase = st.phase(pinned, rewrite.Gated(job)); st.Phase == Running && !live {
+	if st.Phase = st.phase(pinned, gated, past); st.Phase == Running && !live {
 		st.Phase = Ended
 	}
 	return st
@@ -111,8 +113,10 @@ func wantedGPUs(job *api.Job) map[string]int {
 	return n
 }
 
-func (st *Standing) phase(pinned, gated bool) Phase {
-	pastGate := slices.ContainsFunc(st.Members, func(a *nomad.Alloc) bool { return a.PlacedFor(st.Job) })
+// phase is the phase by the job's constraints. pastGate: Nomad has placed a
+// member past the gate. Where the job is pinned, too, the gate must stand open:
+// a member that Nomad was about to place when the gate came is one to stop.
+func (st *Standing) phase(pinned, gated, pastGate bool) Phase {
 	switch {
 	case nomad.Ended(st.Job):
 		return Ended

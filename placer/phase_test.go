@@ -19,11 +19,12 @@ import (
 // where the job stands.
 //
 //	job [gated] [pinned=g1+g2] [count=n] [index=n] [stopped] [dead] [type=service] [periodic]
-//	<client status> [desired] [gpu=g] [created=n] [modified=n], one line per allocation
+//	<client status> [desired] [gpu=g] [node=open] [created=n] [modified=n], one line per allocation
 func TestPhases(t *testing.T) {
 	datadriven.RunTest(t, "testdata/phases.txt", func(t *testing.T, d *datadriven.TestData) string {
 		job := storyJob(t, d)
 		s := nomad.NewState()
+		s.Nodes["open"] = &api.Node{ID: "open", Meta: map[string]string{"pal_gate": "open"}}
 		s.PutJob(job)
 		for i, line := range strings.Split(strings.TrimSpace(d.Input), "\n") {
 			if line != "" {
@@ -104,6 +105,8 @@ func storyAlloc(t *testing.T, k nomad.JobKey, i int, line string) *nomad.Alloc {
 			a.Desired = "stop"
 		case "gpu":
 			a.GPUs = strings.Split(value, "+")
+		case "node":
+			a.Node = value
 		case "created":
 			_, err = fmt.Sscan(value, &a.CreateIndex)
 		case "modified":

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -288,6 +289,12 @@ func (s *State) NodeName(id string) string {
 		return n.Name
 	}
 	return id
+}
+
+// GateOpen says whether an operator has opened the gate on a node.
+func (s *State) GateOpen(node string) bool {
+	n := s.Nodes[node]
+	return n != nil && n.Meta[strings.TrimSuffix(strings.TrimPrefix(rewrite.GateTarget, "${meta."), "}")] == rewrite.GateValue
 }
 
 func (s *State) dropAlloc(a *Alloc) {
