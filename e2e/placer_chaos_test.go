@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -20,31 +20,29 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
-// TestPlacerChaos runs jobs of mixed sizes and kinds while the placer, plugins,
-// clients and the server are killed at random. Every job must finish, or fail
-// by its own fault; no GPU may be given twice; no gang may be partly there for
-// longer than the repair takes.
+// TestPlacerChaos runs jobs of mixed kinds under two placers, one of which
+// leads, while placers, plugins, clients and the server are killed, nodes hang,
+// go down or are drained and GPUs fall sick, at random. Every job must end as
+// its kind does; no GPU may be given twice; no gang may be partly there for
+// longer than [repairTime]; nothing may be left at the end.
 //
 // PLACER_CHAOS_JOBS is the number of jobs (40 without), PLACER_CHAOS_SEED the
-// seed.
+// seed, PLACER_CHAOS_KEEP a folder for the placers' logs.
 func TestPlacerChaos(t *testing.T) {
 	jobs, seed := number("PLACER_CHAOS_JOBS", 40), uint64(number("PLACER_CHAOS_SEED", 1))
 	t.Logf("%d jobs, seed %d", jobs, seed)
-	b := newBed(t, placerScores, cluster.Options{})
-	c := &chaos{bed: b, rng: rand.New(rand.NewPCG(seed, 0)), failing: map[string]bool{}, submitted: map[string]int{}}
-	b.config = "queue {\n  preempt = true\n  migrate = true\n  restart_cost = \"1s\"\n}\n"
-	b.startAgent("nomad-pal")
+	c := newChaos(t, seed)
 	ctx, cancel := context.WithCancel(t.Context())
 	var watching sync.WaitGroup
 	watching.Go(func() { c.watch(ctx) })
+	defer watching.Wait()
+	defer cancel()
 	c.play(jobs)
-	c.finish(10 * time.Minute)
-	cancel()
-	watching.Wait()
-	for _, w := range c.wrong {
+	c.leftovers()
+	t.Logf("ended: %v; faults: %v; longest that a gang was partly there: %v", c.ended, c.faults, c.eyes.longest.Round(time.Second))
+	for _, w := range c.eyes.wrongs() {
 		t.Error(w)
 	}
-	t.Logf("faults: %v", c.faults)
 }
 
 func number(name string, otherwise int) int {
@@ -54,260 +52,294 @@ func number(name string, otherwise int) int {
 	return otherwise
 }
 
-// chaos is one run. rng, failing and submitted belong to the test's goroutine,
-// what mu guards to both.
+// What the clock of a run goes by.
+const (
+	chaosHeartbeat = 5 * time.Second // a silent node is down after twice this
+	// stalled is how long no job may end before the run is given up.
+	stalled = 4 * time.Minute
+	// openJobs is how many jobs are under way at a time.
+	openJobs = 14
+)
+
+// chaosConfig is the placers' configuration: what takes minutes takes seconds.
+const chaosConfig = `retries = 1
+resync = "20s"
+queue {
+  preempt      = true
+  migrate      = true
+  restart_cost = "1s"
+}
+high_availability {
+  enabled    = true
+  lock_ttl   = "10s"
+  lock_delay = "1s"
+}
+`
+
+// chaosServer makes Nomad forget what has ended after minutes, and a new leader
+// look after its nodes at once.
+const chaosServer = `server {
+  failover_heartbeat_ttl  = "20s"
+  job_gc_interval         = "30s"
+  job_gc_threshold        = "2m"
+  eval_gc_threshold       = "2m"
+  batch_eval_gc_threshold = "2m"
+  deployment_gc_threshold = "2m"
+}
+`
+
+// chaos is one run. All but eyes belongs to the test's goroutine.
 type chaos struct {
 	*bed
-	rng       *rand.Rand
-	failing   map[string]bool // jobs that fail by their own fault
-	submitted map[string]int  // members
-	faults    map[string]int
+	rng     *rand.Rand
+	placers [2]*bed // one cluster, two agents
+	stories []*story
+	ended   map[string]int // by kind and end
+	faults  map[string]int
+	mend    func() // ends the lasting fault, nil where there is none
+	mendAt  time.Time
+	files   []string // those of the plugins, at the beginning
+	claimed map[string]bool
 
-	mu    sync.Mutex
-	wrong []string
+	eyes *eyes
 }
 
-func (c *chaos) note(format string, args ...any) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.wrong) < 20 {
-		c.wrong = append(c.wrong, fmt.Sprintf(format, args...))
+func newChaos(t *testing.T, seed uint64) *chaos {
+	b := newBed(t, placerScores, cluster.Options{HeartbeatTTL: chaosHeartbeat, ServerHCL: chaosServer})
+	b.config = b.nomadBlock() + chaosConfig
+	c := &chaos{bed: b, rng: rand.New(rand.NewPCG(seed, 0)), ended: map[string]int{}, faults: map[string]int{}, claimed: map[string]bool{}, eyes: newEyes()}
+	for k := range c.placers {
+		p := *b
+		c.placers[k] = &p
+		p.startAgent("nomad-pal")
+	}
+	c.files = c.pluginFiles()
+	if keep := os.Getenv("PLACER_CHAOS_KEEP"); keep != "" {
+		t.Cleanup(func() { c.keep(keep) })
+	}
+	return c
+}
+
+// keep copies the placers' logs.
+func (c *chaos) keep(dir string) {
+	logs, _ := filepath.Glob(filepath.Join(filepath.Dir(c.t.TempDir()), "*", "agent.log"))
+	for _, path := range logs {
+		text, err := os.ReadFile(path)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, "placer-"+filepath.Base(filepath.Dir(path))+".log"), text, 0o644)
+		}
+		if err != nil {
+			c.t.Log(err)
+		}
 	}
 }
 
-// play submits jobs, a few at a time, with a fault now and then.
+// play submits jobs, a few at a time, with a fault now and then, and follows
+// each to its end.
 func (c *chaos) play(jobs int) {
 	c.t.Helper()
-	c.faults = map[string]int{}
-	for i := range jobs {
-		c.submit(i)
-		if i%8 == 7 {
-			c.fault()
+	c.parents()
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	last, total := time.Now(), jobs
+	for jobs > 0 || len(c.stories) > 0 {
+		<-tick.C
+		if c.mend != nil && time.Now().After(c.mendAt) {
+			c.mend()
+			c.mend = nil
 		}
-		c.until("room in the queue", func() string {
-			if n := c.unfinished(); n > 12 {
-				return fmt.Sprintf("%d jobs are unfinished", n)
+		if c.follow() > 0 {
+			last = time.Now()
+		}
+		if jobs > 0 && len(c.stories) < openJobs {
+			c.submit(total - jobs)
+			if jobs--; jobs%6 == 0 {
+				c.fault()
 			}
-			return ""
-		})
+			if jobs%50 == 0 {
+				c.t.Logf("%d jobs submitted; ended: %v; faults: %v", total-jobs, c.ended, c.faults)
+			}
+		}
+		if time.Since(last) > stalled {
+			c.giveUp()
+			break
+		}
+	}
+	if c.mend != nil {
+		c.mend()
 	}
 }
 
-func (c *chaos) submit(i int) {
-	sizes := [][2]int{{1, 1}, {1, 1}, {2, 1}, {1, 2}, {4, 1}, {2, 2}, {1, 4}, {6, 1}, {3, 4}}
-	size := sizes[c.rng.IntN(len(sizes))]
-	j := gang(fmt.Sprintf("chaos-%04d", i), size[0], size[1])
-	j.meta = fmt.Sprintf("pal_class = %q\n    pal_preempt = \"%v\"\n    pal_migrate = \"%v\"", []string{"A", "B", "C", "D"}[c.rng.IntN(4)], c.rng.IntN(3) == 0, c.rng.IntN(3) == 0)
-	j.extra = fmt.Sprintf("priority = %d", 20+c.rng.IntN(60))
-	j.groups[0].extra = "restart {\n attempts = 1\n delay = \"1s\"\n interval = \"1h\"\n mode = \"fail\"\n}\nreschedule {\n attempts = 1\n interval = \"1h\"\n delay = \"5s\"\n delay_function = \"constant\"\n unlimited = false\n}\n"
-	j.script = fmt.Sprintf("sleep 0.%d", c.rng.IntN(10))
-	if c.rng.IntN(20) == 0 {
-		j.script = "exit 7"
-		c.failing[j.id] = true
+// follow takes each job one step further and returns how many have ended.
+func (c *chaos) follow() int {
+	n := len(c.stories)
+	c.stories = slices.DeleteFunc(c.stories, func(s *story) bool {
+		end := s.step()
+		if end == "" {
+			return false
+		}
+		c.ended[s.kind+" "+end]++
+		if !slices.Contains(s.ends, end) {
+			c.eyes.wrong("job %s (%s) %s", s.id, s.kind, end)
+			c.logAllocs(s.id)
+		}
+		c.eyes.forget(s.id)
+		return true
+	})
+	return n - len(c.stories)
+}
+
+// giveUp says of each job that has not ended why.
+func (c *chaos) giveUp() {
+	c.t.Helper()
+	for _, s := range c.stories {
+		c.eyes.wrong("job %s (%s, step %d) did not end: %+v", s.id, s.kind, s.at, c.explain(s.id))
+		c.logAllocs(s.id)
 	}
-	c.submitted[j.id] = size[0]
-	job := c.parse(j.hcl())
-	if c.rng.IntN(12) > 0 { // the others go past the placer
-		job.Constraints = append(job.Constraints, &api.Constraint{LTarget: "${meta.pal_gate}", RTarget: "open", Operand: "="})
-	} else {
-		job.TaskGroups[0].Count = ptr(1)
-		c.submitted[j.id] = 1
-	}
-	c.until("the job is registered", func() string {
-		if _, _, err := c.API().Jobs().Register(job, nil); err != nil {
+}
+
+// try does something with Nomad until it works: the server may be down.
+func (c *chaos) try(what string, do func() error) {
+	c.t.Helper()
+	c.until(what, func() string {
+		if err := do(); err != nil {
 			return err.Error()
 		}
 		return ""
 	})
 }
 
-// fault kills something and brings it back.
+func (c *chaos) register(job *api.Job) {
+	c.t.Helper()
+	c.try("job "+*job.ID+" is registered", func() error {
+		_, _, err := c.API().Jobs().Register(job, nil)
+		return err
+	})
+}
+
+// stop is what an author does who does not want the job any more.
+func (c *chaos) stop(id string) {
+	c.t.Helper()
+	c.try("job "+id+" is stopped", func() error {
+		_, _, err := c.API().Jobs().Deregister(id, false, nil)
+		return err
+	})
+}
+
+// fault breaks something: what is killed comes back at once, the rest lasts for
+// some seconds.
 func (c *chaos) fault() {
 	c.t.Helper()
-	switch n := c.rng.IntN(10); {
-	case n < 4:
-		c.faults["placer"]++
-		_ = c.agent.Process.Kill()
-		_ = c.agent.Wait()
-		c.startAgent("nomad-pal")
-	case n < 7:
-		c.faults["plugin"]++
-		client := c.Clients()[c.rng.IntN(len(c.Clients()))]
-		pids, err := client.PluginPIDs("nomad-device-pal")
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		for _, pid := range pids {
-			if p, err := os.FindProcess(pid); err == nil {
-				_ = p.Kill()
-			}
-		}
-	case n < 9:
-		c.faults["client"]++
-		c.bounce(c.Clients()[c.rng.IntN(len(c.Clients()))])
-	default:
-		c.faults["server"]++
+	n := c.rng.IntN(len(c.Clients()))
+	client := c.Clients()[n]
+	f := []string{"placer", "retires", "retires", "plugin", "plugin", "client", "server", "down", "down", "hangs", "drain", "sick", "sick"}[c.rng.IntN(13)]
+	if c.mend != nil && slices.Index([]string{"down", "hangs", "drain", "sick"}, f) >= 0 {
+		f = "retires"
+	}
+	if c.mend != nil && f == "client" {
+		f = "plugin" // the client may be down
+	}
+	c.faults[f]++
+	seconds := 2 + c.rng.IntN(25)
+	c.t.Logf("fault: %s, node %d, %d s", f, n, seconds)
+	switch f {
+	case "placer":
+		c.killPlacer(c.placers[c.rng.IntN(2)])
+	case "retires":
+		p := c.placers[c.rng.IntN(2)]
+		p.stopAgent()
+		p.startAgent("nomad-pal")
+	case "plugin":
+		c.killPlugin(client)
+	case "client":
+		c.bounce(client)
+	case "server":
 		c.bounce(c.Servers()[0])
+	default:
+		c.mendAt = time.Now().Add(time.Duration(seconds) * time.Second)
+		c.mend = map[string]func(int) func(){"down": c.down, "hangs": c.hangs, "drain": c.drain, "sick": c.sicken}[f](n)
+	}
+}
+
+func (c *chaos) killPlacer(p *bed) {
+	c.t.Helper()
+	_ = p.agent.Process.Kill()
+	_ = p.agent.Wait()
+	p.startAgent("nomad-pal")
+}
+
+func (c *chaos) killPlugin(client *cluster.Agent) {
+	c.t.Helper()
+	pids, err := client.PluginPIDs("nomad-device-pal")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, pid := range pids {
+		if p, err := os.FindProcess(pid); err == nil {
+			_ = p.Kill()
+		}
 	}
 }
 
 func (c *chaos) bounce(a *cluster.Agent) {
 	c.t.Helper()
+	c.kill(a)
+	c.start(a)
+}
+
+func (c *chaos) kill(a *cluster.Agent) {
+	c.t.Helper()
 	if err := a.Kill(c.t.Context()); err != nil {
 		c.t.Fatal(err)
 	}
-	if err := a.Start(c.t.Context()); err != nil {
+}
+
+func (c *chaos) start(a *cluster.Agent) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeoutCause(c.t.Context(), 2*time.Minute, fmt.Errorf("%s did not come back", a.Name))
+	defer cancel()
+	if err := a.Start(ctx); err != nil {
 		c.t.Fatal(err)
 	}
 }
 
-// outcome of a job: "" while it goes on.
-func (c *chaos) outcome(id string) string {
-	job, _, err := c.API().Jobs().Info(id, nil)
-	if err != nil {
-		return ""
-	}
-	if *job.Status == "dead" {
-		allocs, _, err := c.API().Jobs().Allocations(id, false, nil)
-		if err != nil {
-			return ""
-		}
-		done := 0
-		for _, a := range allocs {
-			if a.ClientStatus == "complete" && a.DesiredStatus == "run" {
-				done++
-			}
-		}
-		if done >= c.submitted[id] {
-			return "finished"
-		}
-		return "failed"
-	}
-	if *job.Status == "pending" && len(job.Constraints) > 0 && c.failing[id] {
-		if e := c.explain(id); strings.Contains(e.Reason, "given up") {
-			return "failed"
-		}
-	}
-	return ""
-}
-
-func (c *chaos) unfinished() int {
-	jobs, _, err := c.API().Jobs().List(nil)
-	if err != nil {
-		return 1 << 20
-	}
-	n := 0
-	for _, j := range jobs {
-		if j.Status != "dead" && !(c.failing[j.ID] && j.Status == "pending") {
-			n++
-		}
-	}
-	return n
-}
-
-// finish waits for every job and judges it.
-func (c *chaos) finish(limit time.Duration) {
+// down takes a node away for good seconds: its client dies, its tasks run on.
+func (c *chaos) down(n int) func() {
 	c.t.Helper()
-	end := time.Now().Add(limit)
-	for _, id := range slices.Sorted(mapsKeys(c.submitted)) {
-		out := c.outcome(id)
-		for tick := time.NewTicker(500 * time.Millisecond); out == "" && time.Now().Before(end); out = c.outcome(id) {
-			<-tick.C
-		}
-		switch {
-		case out == "":
-			c.note("job %s did not end: %+v", id, c.explain(id))
-		case out == "failed" && !c.failing[id]:
-			c.note("job %s failed, not by its own fault: %s", id, c.explain(id).Reason)
-			c.logAllocs(id)
-		}
-	}
-	if agent := c.agent; agent.ProcessState != nil {
-		c.note("the placer has ended: %v", agent.ProcessState)
-	}
+	a := c.Clients()[n]
+	c.kill(a)
+	return func() { c.start(a) }
 }
 
-func mapsKeys[V any](m map[string]V) func(func(string) bool) {
-	return func(yield func(string) bool) {
-		for k := range m {
-			if !yield(k) {
-				return
-			}
+func (c *chaos) hangs(n int) func() {
+	c.t.Helper()
+	a := c.Clients()[n]
+	if err := a.Pause(); err != nil {
+		c.t.Fatal(err)
+	}
+	return func() {
+		if err := a.Resume(); err != nil {
+			c.t.Fatal(err)
 		}
 	}
 }
 
-// watch holds the cluster to the invariants all the time.
-func (c *chaos) watch(ctx context.Context) {
-	const repairTime = time.Minute
-	partly := map[string]time.Time{}
-	tick := time.NewTicker(300 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		allocs, _, err := c.API().Allocations().List((&api.QueryOptions{Params: map[string]string{"resources": "true"}}).WithContext(ctx))
-		if err != nil {
-			continue // the server is down
-		}
-		c.checkOwners(allocs)
-		for job, missing := range missingMembers(allocs) {
-			if !missing {
-				delete(partly, job)
-			} else if since, ok := partly[job]; !ok {
-				partly[job] = time.Now()
-			} else if time.Since(since) > repairTime {
-				c.note("gang %s was partly there for %v", job, time.Since(since).Round(time.Second))
-				partly[job] = time.Now()
+func (c *chaos) drain(n int) func() {
+	c.t.Helper()
+	set := func(spec *api.DrainSpec) {
+		c.try("a drain", func() error {
+			id, err := c.NodeID(c.t.Context(), c.Clients()[n].Name)
+			if err == nil {
+				_, err = c.API().Nodes().UpdateDrain(id, spec, spec == nil, nil)
 			}
-		}
+			return err
+		})
 	}
+	set(&api.DrainSpec{Deadline: 3 * time.Second})
+	return func() { set(nil) }
 }
 
-// checkOwners notes GPUs that two running allocations have.
-func (c *chaos) checkOwners(allocs []*api.AllocationListStub) {
-	owner := map[string]string{}
-	for _, a := range allocs {
-		if a.ClientStatus != "running" || a.AllocatedResources == nil {
-			continue
-		}
-		for _, t := range a.AllocatedResources.Tasks {
-			for _, d := range t.Devices {
-				for _, id := range d.DeviceIDs {
-					if other, taken := owner[id]; taken {
-						c.note("GPU %s was given to %s and to %s", id, other, a.Name)
-					}
-					owner[id] = a.Name
-				}
-			}
-		}
-	}
-}
-
-// missingMembers says for each job with running allocations whether others of
-// the newest version are neither running nor done. Names tell members apart.
-func missingMembers(allocs []*api.AllocationListStub) map[string]bool {
-	type member struct{ job, name string }
-	live, there := map[string]bool{}, map[member]bool{}
-	for _, a := range allocs {
-		m := member{a.JobID, a.Name}
-		switch a.ClientStatus {
-		case "running", "pending":
-			if a.DesiredStatus == "run" {
-				live[a.JobID], there[m] = true, true
-			}
-		case "complete":
-			there[m] = true
-		}
-	}
-	out := map[string]bool{}
-	for _, a := range allocs {
-		if live[a.JobID] {
-			out[a.JobID] = out[a.JobID] || !there[member{a.JobID, a.Name}]
-		}
-	}
-	return out
+func (c *chaos) sicken(n int) func() {
+	c.inventory(n, placerScores[n], map[int]bool{c.rng.IntN(4): true})
+	return func() { c.inventory(n, placerScores[n], nil) }
 }
