@@ -1,0 +1,113 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package e2e_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/nomad/api"
+)
+
+// seen is a listed allocation.
+func seen(job string, index int, client string, modified uint64, gpus ...string) *api.AllocationListStub {
+	return &api.AllocationListStub{
+		ID: fmt.Sprintf("%s-%d-%d", job, index, modified), JobID: job, Name: fmt.Sprintf("%s.workers[%d]", job, index),
+		DesiredStatus: "run", ClientStatus: client, ModifyIndex: modified,
+		AllocatedResources: &api.AllocatedResources{Tasks: map[string]*api.AllocatedTaskResources{"main": {Devices: []*api.AllocatedDeviceResource{{DeviceIDs: gpus}}}}},
+	}
+}
+
+// What the chaos run watches for is seen where it happens, and not elsewhere.
+func TestChaosEyes(t *testing.T) {
+	t.Parallel()
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	jobs := []*api.JobListStub{{ID: "a", JobModifyIndex: 10}, {ID: "b", JobModifyIndex: 10}}
+	for _, c := range []struct {
+		name   string
+		allocs []*api.AllocationListStub
+		want   []string // beginnings, without the time
+	}{
+		{"whole", []*api.AllocationListStub{seen("a", 0, "running", 11, "g1"), seen("a", 1, "running", 11, "g2")}, nil},
+		{"one done", []*api.AllocationListStub{seen("a", 0, "complete", 12, "g1"), seen("a", 1, "running", 11, "g1")}, nil},
+		{"done before", []*api.AllocationListStub{seen("a", 0, "complete", 9, "g1"), seen("a", 1, "running", 11, "g2")}, []string{"gang a: 1 of 2 members run"}},
+		{"one lost", []*api.AllocationListStub{seen("a", 0, "lost", 12, "g1"), seen("a", 1, "running", 11, "g2")}, []string{"gang a: 1 of 2 members run"}},
+		{"one not started", []*api.AllocationListStub{seen("a", 0, "pending", 12, "g1"), seen("a", 1, "running", 11, "g2")}, []string{"gang a: 1 of 2 members run"}},
+		{"none", []*api.AllocationListStub{seen("a", 0, "lost", 12, "g1"), seen("a", 1, "failed", 11, "g2")}, nil},
+		{
+			"twice", []*api.AllocationListStub{seen("b", 0, "running", 11, "g1"), seen("a", 0, "pending", 12, "g2", "g1"), seen("a", 1, "running", 13, "g3")},
+			[]string{"GPU g1 was given to b.workers[0]", "GPU g1 was given to b.workers[0]", "gang a: 1 of 2 members run"},
+		},
+	} {
+		e := newEyes()
+		e.expect("a", 2)
+		e.look(start, jobs, c.allocs)
+		e.look(start.Add(repairTime+time.Second), jobs, c.allocs)
+		var got []string
+		for i, w := range e.wrongs() {
+			w = w[len("15:04:05 "):]
+			if i < len(c.want) && strings.HasPrefix(w, c.want[i]) {
+				w = c.want[i]
+			}
+			got = append(got, w)
+		}
+		if d := cmp.Diff(c.want, got); d != "" {
+			t.Errorf("%s (-want +got):\n%s", c.name, d)
+		}
+	}
+}
+
+// A gang that is whole again in between has a new minute; one that its author
+// stopped is none.
+func TestChaosEyesForget(t *testing.T) {
+	t.Parallel()
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	half := []*api.AllocationListStub{seen("a", 0, "running", 11, "g1")}
+	whole := append([]*api.AllocationListStub{seen("a", 1, "running", 11, "g2")}, half...)
+	e := newEyes()
+	e.expect("a", 2)
+	for i, step := range []struct {
+		allocs []*api.AllocationListStub
+		stop   bool
+	}{{half, false}, {whole, false}, {half, false}, {half, true}, {half, true}} {
+		e.look(start.Add(time.Duration(i)*(repairTime-time.Second)), []*api.JobListStub{{ID: "a", JobModifyIndex: 10, Stop: step.stop}}, step.allocs)
+	}
+	if len(e.wrongs()) > 0 {
+		t.Error(e.wrongs())
+	}
+}
+
+func TestChaosRecords(t *testing.T) {
+	t.Parallel()
+	got := records([]string{"nomad-pal/failures", "nomad-pal/decisions/default/a", "nomad-pal/lock", "nomad-pal/profile"})
+	if d := cmp.Diff([]string{"nomad-pal/decisions/default/a"}, got); d != "" {
+		t.Errorf("left over (-want +got):\n%s", d)
+	}
+}
+
+// A process with the mark is a stray unless it is known.
+func TestChaosStrays(t *testing.T) {
+	t.Parallel()
+	mark := fmt.Sprintf("CHAOS_STRAYS=%d", os.Getpid())
+	cmd := exec.Command("sleep", "60")
+	cmd.Env = []string{mark}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	if got := strays("/nowhere", mark, nil); len(got) != 1 || !strings.Contains(got[0], "sleep 60") {
+		t.Errorf("strays %q", got)
+	}
+	if got := strays("/nowhere", mark, map[int]bool{cmd.Process.Pid: true}); len(got) > 0 {
+		t.Errorf("strays %q", got)
+	}
+}

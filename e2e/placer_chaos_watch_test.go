@@ -1,0 +1,364 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package e2e_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/nomad/api"
+)
+
+// repairTime is how long a gang may be partly there, as placer/README.md states
+// it: until Nomad has noticed (two heartbeats, and 20 s where the server is a
+// new leader), has tried again where the job allows it (1 s and 5 s), the grace
+// (2 s) and the killing (1 s) are over, and a standby has taken over from a
+// placer that was killed (23 s): 61 s, and half of that for a busy machine.
+const repairTime = 90 * time.Second
+
+// eyes watch the cluster all the time and hold it to what must always be true.
+type eyes struct {
+	mu      sync.Mutex
+	problem []string
+	members map[string]int // of the gangs to watch
+	partly  map[string]time.Time
+	longest time.Duration
+	listed  map[string]*api.JobListStub
+	allocs  map[string][]*api.AllocationListStub // by job
+}
+
+func newEyes() *eyes { return &eyes{members: map[string]int{}, partly: map[string]time.Time{}} }
+
+func (e *eyes) wrong(format string, args ...any) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.note(format, args...)
+}
+
+// note is wrong under the lock.
+func (e *eyes) note(format string, args ...any) {
+	if len(e.problem) < 40 {
+		e.problem = append(e.problem, time.Now().Format("15:04:05 ")+fmt.Sprintf(format, args...))
+	}
+}
+
+func (e *eyes) wrongs() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.problem)
+}
+
+// expect has a gang watched.
+func (e *eyes) expect(id string, members int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.members[id] = members
+}
+
+func (e *eyes) forget(id string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.members, id)
+}
+
+func (e *eyes) jobs() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Sorted(maps.Keys(e.listed))
+}
+
+// of is a job, nil where Nomad lists none, with how many members have finished
+// and how many run.
+func (e *eyes) of(id string) (job *api.JobListStub, done, live int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	job = e.listed[id]
+	if job != nil {
+		done, live = standing(job, e.allocs[id])
+	}
+	return job, done, live
+}
+
+// liveSince are the members that run a version or a later one.
+func (e *eyes) liveSince(id string, version uint64) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	n := 0
+	for _, a := range e.allocs[id] {
+		if a.ClientStatus == "running" && a.DesiredStatus == "run" && a.JobVersion >= version {
+			n++
+		}
+	}
+	return n
+}
+
+// standing counts members that have done their work since the job was last
+// registered, and members that run.
+func standing(job *api.JobListStub, allocs []*api.AllocationListStub) (done, live int) {
+	did, runs := map[string]bool{}, map[string]bool{}
+	for _, a := range allocs {
+		if a.DesiredStatus != "run" {
+			continue
+		}
+		did[a.Name] = did[a.Name] || a.ClientStatus == "complete" && a.ModifyIndex > job.JobModifyIndex
+		runs[a.Name] = runs[a.Name] || a.ClientStatus == "running"
+	}
+	for name := range did {
+		switch {
+		case did[name]:
+			done++
+		case runs[name]:
+			live++
+		}
+	}
+	return done, live
+}
+
+// watch looks again and again until ctx ends.
+func (c *chaos) watch(ctx context.Context) {
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		allocs, _, err := c.API().Allocations().List((&api.QueryOptions{Params: map[string]string{"resources": "true"}}).WithContext(ctx))
+		if err != nil {
+			continue // the server is down
+		}
+		jobs, _, err := c.API().Jobs().List((&api.QueryOptions{}).WithContext(ctx))
+		if err != nil {
+			continue
+		}
+		c.eyes.look(time.Now(), jobs, allocs)
+	}
+}
+
+// look takes in what Nomad says at a moment.
+func (e *eyes) look(now time.Time, jobs []*api.JobListStub, allocs []*api.AllocationListStub) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.listed, e.allocs = map[string]*api.JobListStub{}, map[string][]*api.AllocationListStub{}
+	for _, j := range jobs {
+		e.listed[j.ID] = j
+	}
+	for _, a := range allocs {
+		e.allocs[a.JobID] = append(e.allocs[a.JobID], a)
+	}
+	for _, twice := range owners(allocs) {
+		e.note("%s", twice)
+	}
+	for id, members := range e.members {
+		job := e.listed[id]
+		if job == nil || job.Stop {
+			delete(e.partly, id)
+			continue
+		}
+		done, live := standing(job, e.allocs[id])
+		since, was := e.partly[id]
+		switch {
+		case live == 0 || done+live >= members:
+			delete(e.partly, id)
+		case !was:
+			e.partly[id] = now
+		case now.Sub(since) > repairTime:
+			e.note("gang %s: %d of %d members run, %d have finished, for %v", id, live, members, done, now.Sub(since).Round(time.Second))
+			e.partly[id] = now
+			e.longest = max(e.longest, now.Sub(since))
+		default:
+			e.longest = max(e.longest, now.Sub(since))
+		}
+	}
+}
+
+// owners says which GPUs two allocations have. An allocation has its GPUs until
+// its client says that it has ended, or its node is down.
+func owners(allocs []*api.AllocationListStub) []string {
+	var twice []string
+	owner := map[string]string{}
+	for _, a := range allocs {
+		if a.AllocatedResources == nil || a.ClientStatus != "running" && a.ClientStatus != "pending" {
+			continue
+		}
+		for _, t := range a.AllocatedResources.Tasks {
+			for _, d := range t.Devices {
+				for _, id := range d.DeviceIDs {
+					me := fmt.Sprintf("%s (%s, %s)", a.Name, a.ID[:min(8, len(a.ID))], a.ClientStatus)
+					if other, taken := owner[id]; taken {
+						twice = append(twice, fmt.Sprintf("GPU %s was given to %s and to %s", id, other, me))
+					}
+					owner[id] = me
+				}
+			}
+		}
+	}
+	return twice
+}
+
+// leftovers checks, when all is over, that nothing is left but what ran at the
+// beginning.
+func (c *chaos) leftovers() {
+	c.t.Helper()
+	c.stop("chaos-dispatch")
+	c.stop("chaos-cron")
+	for _, s := range c.stories {
+		c.stop(s.id)
+	}
+	end := time.Now().Add(2 * time.Minute)
+	left := c.left()
+	for tick := time.NewTicker(time.Second); len(left) > 0 && time.Now().Before(end); left = c.left() {
+		<-tick.C
+	}
+	for _, l := range left {
+		c.eyes.wrong("left over: %s", l)
+	}
+	for k, p := range c.placers {
+		p.stopAgent()
+		if state := p.agent; state != nil {
+			c.eyes.wrong("placer %d still runs", k)
+		}
+	}
+	if v, _, err := c.API().Variables().Peek("nomad-pal/lock", nil); err == nil && v != nil && v.Lock != nil && v.Lock.ID != "" {
+		c.eyes.wrong("left over: the lock is held")
+	}
+}
+
+// left names what is there and should not be.
+func (c *chaos) left() []string {
+	if err := c.API().System().GarbageCollect(); err != nil {
+		return []string{err.Error()}
+	}
+	vars, _, err := c.API().Variables().PrefixList("nomad-pal/", nil)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	var paths []string
+	for _, v := range vars {
+		paths = append(paths, v.Path)
+	}
+	left := append(records(paths), c.held()...)
+	left = append(left, strays(c.Dir, c.Env()[0], c.known())...)
+	if d := cmp.Diff(c.files, c.pluginFiles()); d != "" {
+		left = append(left, "files of the plugins: "+d)
+	}
+	for _, p := range c.placers {
+		if n := openFiles(p.agent.Process.Pid); n > 40 {
+			left = append(left, fmt.Sprintf("the placer has %d open files", n))
+		}
+	}
+	return left
+}
+
+// records are the variables that should be gone with their jobs.
+func records(paths []string) []string {
+	return slices.DeleteFunc(slices.Clone(paths), func(p string) bool {
+		return slices.Contains([]string{"failures", "quarantine", "rules", "profile", "lock", "classes"}, strings.TrimPrefix(p, "nomad-pal/"))
+	})
+}
+
+// held are the GPUs that the leading placer still gives to jobs, and its
+// goroutines where there are too many.
+func (c *chaos) held() []string {
+	for _, p := range c.placers {
+		var m struct {
+			Leader     int
+			Jobs       map[string]int
+			Goroutines int `json:"go_goroutines"`
+		}
+		var gpus []struct{ ID, Job string }
+		if json.Unmarshal([]byte(p.http("/v1/metrics")), &m) != nil || m.Leader == 0 {
+			continue
+		}
+		if err := json.Unmarshal([]byte(p.http("/v1/gpus")), &gpus); err != nil {
+			return []string{err.Error()}
+		}
+		var out []string
+		for _, g := range gpus {
+			if g.Job != "" {
+				out = append(out, fmt.Sprintf("GPU %s of %s", g.ID, g.Job))
+			}
+		}
+		for phase, n := range m.Jobs {
+			if n > 0 {
+				out = append(out, fmt.Sprintf("%d jobs %s", n, phase))
+			}
+		}
+		if m.Goroutines > 60 {
+			out = append(out, fmt.Sprintf("%d goroutines", m.Goroutines))
+		}
+		return out
+	}
+	return []string{"no placer leads"}
+}
+
+// known are the processes that run from beginning to end.
+func (c *chaos) known() map[int]bool {
+	known := map[int]bool{os.Getpid(): true}
+	for _, a := range slices.Concat(c.Servers(), c.Clients()) {
+		known[a.PID()] = true
+		pids, err := a.PluginPIDs("nomad-device-pal")
+		if err == nil && len(pids) == 1 {
+			known[pids[0]] = true
+		}
+	}
+	for _, p := range c.placers {
+		known[p.agent.Process.Pid] = true
+	}
+	return known
+}
+
+// strays are processes that carry the cluster's mark, or work in its folder,
+// and are not known.
+func strays(dir, mark string, known map[int]bool) []string {
+	var out []string
+	procs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, p := range procs {
+		pid := pidOf(p)
+		env, _ := os.ReadFile(p + "/environ")
+		cwd, _ := os.Readlink(p + "/cwd")
+		ours := slices.Contains(strings.Split(string(env), "\x00"), mark) || strings.HasPrefix(cwd, dir+"/")
+		if cmdline, _ := os.ReadFile(p + "/cmdline"); ours && !known[pid] && len(cmdline) > 0 {
+			out = append(out, fmt.Sprintf("process %d: %.120s", pid, strings.ReplaceAll(string(cmdline), "\x00", " ")))
+		}
+	}
+	return out
+}
+
+func pidOf(proc string) int {
+	pid, _ := strconv.Atoi(filepath.Base(proc))
+	return pid
+}
+
+func openFiles(pid int) int {
+	fds, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	return len(fds)
+}
+
+// pluginFiles are the files in the folders of the plugins' state.
+func (c *chaos) pluginFiles() []string {
+	var out []string
+	for n := range c.Clients() {
+		dir := fmt.Sprintf("state-%d", n)
+		_ = fs.WalkDir(os.DirFS(c.dir), dir, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && !d.IsDir() {
+				out = append(out, path)
+			}
+			return nil
+		})
+	}
+	return out
+}
