@@ -105,6 +105,9 @@ func (p *Placer) register(ctx context.Context, t *tracked, job *api.Job) error {
 // finishStopping ends what a preemption or a repair began: the gate is on, the
 // members still run.
 func (p *Placer) finishStopping(ctx context.Context, t *tracked) error {
+	if t.record != nil && t.record.GivenUp != "" {
+		return p.stopMembers(ctx, t)
+	}
 	if !t.stopping {
 		// A placer died between gate and stop. Nothing was lost: open again.
 		p.log.Info("a preemption was cut short: the gang runs on", "job", t.Key.ID, "namespace", t.Key.Namespace)
