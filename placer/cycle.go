@@ -117,6 +117,7 @@ func (p *Placer) track() {
 		if t.Job != nil && *t.Job.JobModifyIndex != *job.JobModifyIndex && st.Phase == Waiting {
 			t.failures, t.retryAt, t.lastFail, t.edited = 0, time.Time{}, "", t.queued
 		}
+		t.replaced = t.replaced || t.overwrote(job)
 		t.Standing = st
 		t.request, t.refused = p.view.Request(job)
 		if st.Phase == Running || st.Phase == Waiting && !t.stopping {

@@ -82,7 +82,11 @@ func (p *Placer) prepare(t *tracked, pl pal.Placement, now time.Time) *start {
 		Mode: t.request.Mode, Decision: d, Note: note,
 	}
 	if t.record != nil && len(t.Pins.Groups) > 0 {
-		r.UserFailures, r.Revived, r.Attained = t.record.UserFailures, t.record.Revived, t.record.Attained
+		r.UserFailures, r.Revived = t.record.UserFailures, t.record.Revived
+	}
+	r.Waited = max(0, now.Sub(t.waitsSince()))
+	if had := t.ran(); had != nil && had.Attained > 0 {
+		r.Attained, r.Done, r.Waited = had.Attained, had.Done, r.Waited+had.Waited
 	}
 	return &start{t: t, placement: pl, pins: p.view.Pins(t.request, pl), record: r}
 }

@@ -27,9 +27,9 @@ func (p *Placer) lineJob(t *tracked) queue.Job {
 	if nomad.Child(t.Job) {
 		name = *t.Job.ParentID // runs of one template are alike
 	}
-	var attained time.Duration
-	if t.record != nil && len(t.Pins.Groups) > 0 {
-		attained = t.record.Attained
+	var attained, done, waited time.Duration
+	if r := t.ran(); r != nil && r.Attained > 0 {
+		attained, done, waited = r.Attained, r.Done, r.Waited
 	}
 	near := h.Wait
 	if near == 0 && *t.Job.Type != api.JobTypeBatch {
@@ -39,7 +39,7 @@ func (p *Placer) lineJob(t *tracked) queue.Job {
 		ID: t.Key.String(), Name: name, Tenant: t.Key.Namespace, Gang: t.request.Gang,
 		Priority: *t.Job.Priority, Submitted: since(t.submitted()), Estimate: h.Duration,
 		Preemptible: h.Preempt && !t.Astray, Migratable: h.Migrate && !t.Astray,
-		Attained: attained, RestartCost: p.cfg.RestartCost, NearWait: near,
+		Attained: attained, Done: done, Waited: waited, RestartCost: p.cfg.RestartCost, NearWait: near,
 	}
 }
 
@@ -49,7 +49,30 @@ func (t *tracked) submitted() time.Time {
 	if t.record != nil && len(t.Pins.Groups) > 0 {
 		return t.record.Submitted
 	}
+	if t.place.index == *t.Job.JobModifyIndex {
+		return t.place.since
+	}
 	return time.Unix(0, *t.Job.SubmitTime)
+}
+
+// ran is the record with what the gang has run and waited so far, nil where it
+// never was placed.
+func (t *tracked) ran() *Record {
+	if len(t.Pins.Groups) > 0 {
+		return t.record
+	}
+	if t.place.index == *t.Job.JobModifyIndex {
+		return t.place.record
+	}
+	return nil
+}
+
+// waitsSince is when the gang began to wait, this time.
+func (t *tracked) waitsSince() time.Time {
+	if r := t.ran(); r != nil && r.Attained > 0 && !r.Stopped.IsZero() {
+		return r.Stopped
+	}
+	return t.submitted()
 }
 
 // syncLine tells the line what happened since the last cycle. Afterwards every
@@ -101,7 +124,7 @@ func (p *Placer) dying(t *tracked) bool {
 
 func (p *Placer) submit(t *tracked) {
 	j := p.lineJob(t)
-	if err := p.line.Submit(j.Submitted, j); err != nil {
+	if err := p.line.Submit(since(t.waitsSince()), j); err != nil {
 		t.refused = err
 		return
 	}

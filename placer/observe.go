@@ -64,6 +64,11 @@ func observe(ctx context.Context, c *nomad.Client, last *nomad.State, change fun
 	if p.history.quarantine, err = ReadQuarantine(ctx, c); err != nil {
 		return nil, err
 	}
+	// What runs took is not for everybody's eyes either: who cannot read it gets
+	// the order that the jobs' own hints give.
+	if history, _, err := readPast(ctx, c); err == nil {
+		p.line.Remember(history)
+	}
 	now := time.Now()
 	if err := p.look(now); err != nil {
 		return nil, err

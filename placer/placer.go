@@ -33,6 +33,7 @@ type Placer struct {
 	// builtFrom is the node generation that the profile was last built from.
 	builtFrom uint64
 	history   history
+	past      pasts
 	moves     []*tracked  // gangs that have stopped, to be moved when the view knows
 	unsaved   []Record    // of jobs that ended before they were confirmed
 	ready     []*tracked  // those of which it knows
@@ -60,10 +61,13 @@ type tracked struct {
 	Standing
 	request nomad.Request
 	refused error // why the job cannot be served
-	queued  bool  // known to the line
-	running bool  // and running, as the line knows
-	edited  bool  // by its author, since it was queued
-	holds   []int // GPUs that the line believes it runs on, ascending
+	// replaced: what we registered last replaced what we had not seen.
+	replaced bool
+	place    seniority
+	queued   bool  // known to the line
+	running  bool  // and running, as the line knows
+	edited   bool  // by its author, since it was queued
+	holds    []int // GPUs that the line believes it runs on, ascending
 	// stopping: its members are being stopped for another gang.
 	stopping bool
 	// move is where it goes when it has stopped, nil where it is not moved.
@@ -130,7 +134,7 @@ func (p *Placer) safely(ctx context.Context) (err error) {
 				panic(lineErr) // it was valid before
 			}
 			p.line, p.jobs, p.view, p.state = line, map[nomad.JobKey]*tracked{}, nil, nil
-			p.moves, p.ready = nil, nil
+			p.moves, p.ready, p.past = nil, nil, pasts{}
 		}
 	}()
 	return p.session(ctx)
@@ -165,6 +169,9 @@ func (p *Placer) session(ctx context.Context) error {
 		return err
 	}
 	if err := p.publishRules(ctx); err != nil {
+		return err
+	}
+	if err := p.recallPast(ctx); err != nil {
 		return err
 	}
 	return p.follow(ctx, events, ended)

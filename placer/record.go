@@ -37,12 +37,26 @@ type Record struct {
 	GivenUp      string `json:"given_up,omitempty"`
 	// Revived counts how often the gang was lost to the infrastructure.
 	Revived int `json:"revived,omitempty"`
-	// Attained is how long the gang ran before it was last stopped.
+	// Attained is how long the gang ran before it was last stopped, Done how much
+	// of its work that did, in time at cost 1, and Waited how long it waited in
+	// all before it was last started. Stopped is when that was.
 	Attained time.Duration `json:"attained,omitempty"`
+	Done     time.Duration `json:"done,omitempty"`
+	Waited   time.Duration `json:"waited,omitempty"`
+	Stopped  time.Time     `json:"stopped,omitzero"`
 	// Note is what happened besides: a re-run, a repair.
 	Note string `json:"note,omitempty"`
 	// MembersOmitted counts members left out of the decision for size.
 	MembersOmitted int `json:"members_omitted,omitempty"`
+}
+
+// stop takes in that the gang was stopped after it ran so long.
+func (r *Record) stop(now time.Time, ran time.Duration) {
+	cost := 1.0
+	if c := r.Decision.Chosen; c != nil && c.Cost > 0 {
+		cost = c.Cost
+	}
+	r.Attained, r.Done, r.Stopped = r.Attained+ran, r.Done+time.Duration(float64(ran)/cost), now
 }
 
 const (
@@ -138,7 +152,7 @@ func (p *Placer) save(ctx context.Context) error {
 		}
 		p.unsaved = p.unsaved[1:]
 	}
-	return nil
+	return p.savePast(ctx, time.Now(), false)
 }
 
 // saveAll records what is left when the placer ends.
@@ -152,5 +166,8 @@ func (p *Placer) saveAll() {
 	}
 	if err := p.save(ctx); err != nil {
 		p.log.Warn("some decisions are not recorded", "error", err)
+	}
+	if err := p.savePast(ctx, time.Now(), true); err != nil {
+		p.log.Warn("what was learned of run times since the last minute is lost", "error", err)
 	}
 }

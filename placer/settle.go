@@ -23,6 +23,11 @@ func (p *Placer) settle(ctx context.Context, t *tracked, now time.Time) error {
 	if err := p.recall(ctx, t); err != nil {
 		return err
 	}
+	if t.replaced && !now.Before(t.retryAt) {
+		err := p.giveBack(ctx, t)
+		t.replaced = err != nil && !errors.Is(err, nomad.ErrConflict)
+		return p.heal(t, now, err)
+	}
 	if now.Before(t.retryAt) && t.Phase != Running && t.Phase != Waiting {
 		return nil
 	}
@@ -68,6 +73,9 @@ func (p *Placer) heal(t *tracked, now time.Time, err error) error {
 
 // recall reads the record of a job that was placed before this placer started.
 func (p *Placer) recall(ctx context.Context, t *tracked) error {
+	if err := p.seek(ctx, t); err != nil {
+		return err
+	}
 	if t.record != nil || len(t.Pins.Groups) == 0 {
 		return nil
 	}
@@ -140,7 +148,7 @@ func (p *Placer) takeBack(ctx context.Context, t *tracked) error {
 	members := t.Members
 	if t.record != nil && len(members) > 0 {
 		now := time.Now()
-		t.record.Attained += now.Sub(t.startedAt(now))
+		t.record.stop(now, now.Sub(t.startedAt(now)))
 		if err := p.write(ctx, t); err != nil {
 			return err
 		}

@@ -4,12 +4,17 @@
 package queue
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
 
-// maxSamples bounds what is remembered of a name; the oldest goes first.
-const maxSamples = 64
+// maxSamples bounds what is remembered of a name, the oldest goes first; and
+// maxNames the names, where that goes first which taught nothing for longest.
+const (
+	maxSamples = 64
+	maxNames   = 200
+)
 
 // firstGuess is what a gang of an unknown name is expected to run when it
 // starts. It only matters against gangs of known names.
@@ -21,17 +26,97 @@ type sample struct {
 	gpus int
 }
 
+// past is what is remembered of a name.
+type past struct {
+	samples []sample // oldest first
+	last    int64    // number of the lesson that came last
+}
+
 // learn remembers a finished run.
 func (l *Line) learn(name string, s sample) {
 	if name == "" || s.work <= 0 {
 		return
 	}
-	h := append(l.history[name], s)
-	if len(h) > maxSamples {
-		h = slices.Delete(h, 0, 1)
+	l.lessons++
+	h := l.history[name]
+	if h == nil {
+		l.makeRoom()
+		h = &past{}
+		l.history[name] = h
 	}
-	l.history[name] = h
+	h.last = l.lessons
+	h.samples = append(h.samples, s)
+	if len(h.samples) > maxSamples {
+		h.samples = slices.Delete(h.samples, 0, 1)
+	}
 	l.learned[name] = struct{}{}
+}
+
+// makeRoom forgets a name where there are as many as may be.
+func (l *Line) makeRoom() {
+	if len(l.history) < maxNames {
+		return
+	}
+	oldest := ""
+	for name, h := range l.history {
+		if oldest == "" || h.last < l.history[oldest].last {
+			oldest = name
+		}
+	}
+	delete(l.history, oldest)
+	l.learned[oldest] = struct{}{}
+}
+
+// Past is what is remembered of the runs of a name, to be kept while there is
+// no Line.
+type Past struct {
+	Name string `json:"name"`
+	// Last grows with each lesson of the Line: names with the smallest are
+	// forgotten first.
+	Last int64 `json:"last"`
+	// Runs are the finished ones, oldest first: work at cost 1 in nanoseconds, and
+	// GPUs.
+	Runs [][2]int64 `json:"runs"`
+}
+
+// History is all that is remembered, by name.
+func (l *Line) History() []Past {
+	out := make([]Past, 0, len(l.history))
+	for name, h := range l.history {
+		p := Past{Name: name, Last: h.last, Runs: make([][2]int64, len(h.samples))}
+		for i, s := range h.samples {
+			p.Runs[i] = [2]int64{int64(s.work), int64(s.gpus)}
+		}
+		out = append(out, p)
+	}
+	slices.SortFunc(out, func(a, b Past) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+// Lessons counts the runs taken in: the history is as it was while it stays.
+func (l *Line) Lessons() int64 { return l.lessons }
+
+// Remember replaces what is remembered by what an earlier Line knew. Runs that
+// make no sense are left out.
+func (l *Line) Remember(history []Past) {
+	for name := range l.history {
+		l.learned[name] = struct{}{}
+	}
+	l.history, l.lessons = map[string]*past{}, 0
+	history = slices.Clone(history)
+	slices.SortFunc(history, func(a, b Past) int { return cmp.Compare(b.Last, a.Last) })
+	for _, p := range history[:min(len(history), maxNames)] {
+		h := &past{last: p.Last}
+		for _, r := range p.Runs[max(0, len(p.Runs)-maxSamples):] {
+			if r[0] > 0 && r[1] > 0 {
+				h.samples = append(h.samples, sample{time.Duration(r[0]), int(r[1])})
+			}
+		}
+		if p.Name != "" && len(h.samples) > 0 {
+			l.history[p.Name], l.lessons = h, max(l.lessons, p.Last)
+			l.learned[p.Name] = struct{}{}
+		}
+	}
 }
 
 // remaining is how long a gang is expected to run on, at cost 1: by its user's
@@ -46,7 +131,7 @@ func (l *Line) remaining(e *entry, now time.Duration) time.Duration {
 		return lindy
 	}
 	var weight, sum float64
-	for _, s := range l.history[e.job.Name] {
+	for _, s := range l.samples(e.job.Name) {
 		if s.work > done {
 			w := likeness(s.gpus, e.gpus)
 			weight += w
@@ -56,6 +141,13 @@ func (l *Line) remaining(e *entry, now time.Duration) time.Duration {
 	// What is not known counts as much as one run of the same size.
 	mean := (sum + lindy.Seconds()) / (weight + 1)
 	return time.Duration(mean * float64(time.Second))
+}
+
+func (l *Line) samples(name string) []sample {
+	if h := l.history[name]; h != nil {
+		return h.samples
+	}
+	return nil
 }
 
 // likeness weighs a run by how near its size is: 1 for the same, a quarter

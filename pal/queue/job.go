@@ -25,6 +25,8 @@ type Job struct {
 	// Attained is how long it ran, Waited how long it waited between runs, before
 	// it was submitted or restored here.
 	Attained, Waited time.Duration
+	// Done is how much work it did in Attained, in time at cost 1; 0: as much.
+	Done time.Duration
 	// Preemptible gangs may be stopped and started again later, Migratable ones
 	// be moved. RestartCost is the run time lost each time.
 	Preemptible, Migratable bool

@@ -76,7 +76,8 @@ type Line struct {
 	claims  []*claim  // GPUs that preemption frees, and for whom
 	pending []*entry  // starting or moving: decided, not reported
 	usage   map[string]int
-	history map[string][]sample
+	history map[string]*past
+	lessons int64               // taken in so far
 	learned map[string]struct{} // names whose gangs must be sorted anew
 	named   map[string][]*entry // waiting gangs by name
 	singles []string            // shapes by number of members
@@ -96,7 +97,7 @@ func New(o Options) (*Line, error) {
 		return nil, err
 	}
 	l := &Line{opt: o, entries: map[string]*entry{}, buckets: map[signature]*bucket{}, usage: map[string]int{},
-		history: map[string][]sample{}, learned: map[string]struct{}{}, named: map[string][]*entry{}, everFitting: map[signature]bool{}, leastCosts: map[signature]float64{}, version: 1}
+		history: map[string]*past{}, learned: map[string]struct{}{}, named: map[string][]*entry{}, everFitting: map[signature]bool{}, leastCosts: map[signature]float64{}, version: 1}
 	l.ages.less = func(a, b *entry) bool {
 		if a.waitingSince-a.waited != b.waitingSince-b.waited {
 			return a.waitingSince-a.waited < b.waitingSince-b.waited
@@ -107,8 +108,9 @@ func New(o Options) (*Line, error) {
 	return l, nil
 }
 
-// Submit puts a job at its place in the line. One that never ran has waited
-// since it was submitted, also where the placer started anew in between.
+// Submit puts a job at its place in the line; now is when it began to wait. One
+// that never ran has waited since it was submitted, also where the placer
+// started anew in between.
 func (l *Line) Submit(now time.Duration, j Job) error {
 	e, err := l.newEntry(j)
 	if err != nil {
@@ -133,7 +135,10 @@ func (l *Line) Restore(j Job, p pal.Placement, started time.Duration) error {
 }
 
 func (l *Line) newEntry(j Job) (*entry, error) {
-	e := &entry{job: j, gpus: j.Gang.GPUs(), seq: l.seq, before: j.Attained, doneBefore: j.Attained, waited: j.Waited}
+	e := &entry{job: j, gpus: j.Gang.GPUs(), seq: l.seq, before: j.Attained, doneBefore: j.Done, waited: j.Waited}
+	if j.Done == 0 {
+		e.doneBefore = j.Attained
+	}
 	switch {
 	case l.entries[j.ID] != nil:
 		return nil, fmt.Errorf("queue: job %q is there already", j.ID)

@@ -107,6 +107,9 @@ func (s *State) Apply(e Event) bool {
 	case e.Topic == "Allocation" && e.Index > s.allocsAt && p.Allocation != nil:
 		s.PutAlloc(p.Allocation.alloc())
 	case e.Topic == "Job" && e.Index > s.jobsAt && p.Job != nil && e.purged():
+		if now := s.Jobs[KeyOf(p.Job)]; now != nil && *now.ModifyIndex > e.Index {
+			return false // registered again since
+		}
 		delete(s.Jobs, KeyOf(p.Job))
 	case e.Topic == "Job" && e.Index > s.jobsAt && p.Job != nil:
 		s.PutJob(p.Job)

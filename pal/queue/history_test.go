@@ -1,0 +1,101 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+func newLine(t interface{ Fatal(...any) }) *Line {
+	l, err := New(Options{Order: Adaptive, Placement: pal.Policy{Name: pal.PAL}, Backfill: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// A line that is told what another had learned, through JSON, expects the same
+// of every gang, and goes on to forget the same.
+func TestHistoryIsKept(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		name := rapid.Custom(func(t *rapid.T) string { return fmt.Sprint(rapid.IntRange(0, 2*maxNames).Draw(t, "name")) })
+		teach := func(t *rapid.T, ls ...*Line) {
+			for range rapid.IntRange(0, 600).Draw(t, "runs") {
+				n := name.Draw(t, "of")
+				s := sample{time.Duration(rapid.Int64Range(1, int64(time.Hour)).Draw(t, "work")), rapid.IntRange(1, 64).Draw(t, "gpus")}
+				for _, l := range ls {
+					l.learn(n, s)
+				}
+			}
+		}
+		a, b := newLine(t), newLine(t)
+		teach(t, a)
+		data, err := json.Marshal(a.History())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var history []Past
+		if err := json.Unmarshal(data, &history); err != nil {
+			t.Fatal(err)
+		}
+		b.Remember(history)
+		teach(t, a, b)
+		if d := cmp.Diff(a.History(), b.History()); d != "" {
+			t.Fatalf("history (-before +after)\n%s", d)
+		}
+		if len(a.history) > maxNames {
+			t.Fatalf("%d names", len(a.history))
+		}
+		e := &entry{job: Job{Name: name.Draw(t, "asked")}, gpus: rapid.IntRange(1, 64).Draw(t, "asked gpus")}
+		if x, y := a.remaining(e, 0), b.remaining(e, 0); x != y {
+			t.Fatalf("%v before, %v after", x, y)
+		}
+	})
+}
+
+// The gang that is known to be short goes first, for the next line too, and a
+// gang that waits already is sorted anew when the line is told.
+func TestRememberedOrder(t *testing.T) {
+	l := newLine(t)
+	for range 3 {
+		l.learn("quick", sample{time.Second, 1})
+	}
+	next := newLine(t)
+	for i, id := range []string{"slow", "quick"} {
+		j := Job{ID: id, Name: id, Gang: pal.SingleGPUs(id, pal.ClassA, 1), Submitted: time.Duration(i)}
+		if err := next.Submit(j.Submitted, j); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next.Remember(append(l.History(), Past{Name: "broken", Runs: [][2]int64{{-1, 0}}}))
+	c, err := pal.NewCluster([]pal.Node{{ID: "n", Name: "n", Groups: []pal.DeviceGroup{{Name: "g", GPUs: []pal.GPU{{ID: "u"}}}}}}, pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if as := next.Decide(time.Second, c); len(as) != 1 || as[0].Job != "quick" {
+		t.Errorf("decided %v", as)
+	}
+	if len(next.history) != 1 {
+		t.Errorf("remembers %v", next.History())
+	}
+}
+
+// A wait as JSON is written like all else, times apart, which are the caller's.
+func TestWaitJSON(t *testing.T) {
+	b, err := json.Marshal(Wait{Job: "ns/j", Position: 1, Reason: ReasonGPUs, GPUs: 4, Free: 2, Ahead: "ns/k", AheadGPUs: 8, From: 1, To: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := string(b), `{"job":"ns/j","position":1,"reason":"gpus","gpus":4,"free":2,"ahead":"ns/k","ahead_gpus":8}`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}

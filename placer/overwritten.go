@@ -1,0 +1,52 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// overwrote says whether what we registered replaced something that we had not
+// seen. Nomad compares the index that it is to enforce before it writes, not
+// while it does (seen on 1.11.3): a job that is stopped, purged or edited in the
+// milliseconds between comes back as it was. The version tells: registering
+// makes the next one.
+func (t *tracked) overwrote(now *api.Job) bool {
+	if t.Job == nil || *t.Job.JobModifyIndex != *now.JobModifyIndex {
+		return false
+	}
+	if now.CreateIndex == nil || t.Job.CreateIndex == nil {
+		return false
+	}
+	return *now.CreateIndex > *t.Job.CreateIndex || *now.CreateIndex == *t.Job.CreateIndex && *now.Version > *t.Job.Version
+}
+
+// giveBack undoes a registering that replaced somebody's else: a purged job is
+// purged, a stopped one stopped, and an edited one is as its author edited it.
+func (p *Placer) giveBack(ctx context.Context, t *tracked) error {
+	log := p.log.With("job", t.Key.ID, "namespace", t.Key.Namespace)
+	if *t.Job.Version == 0 {
+		log.Warn("the job was purged while it was being placed, purging it again")
+		return p.nomad.Deregister(ctx, t.Key, true)
+	}
+	versions, err := p.nomad.Versions(ctx, t.Key)
+	if err != nil {
+		return err
+	}
+	lost := versions[*t.Job.Version-1]
+	switch {
+	case lost == nil:
+		return fmt.Errorf("version %d of the job, which was replaced while it was being placed, is not to be had", *t.Job.Version-1)
+	case nomad.Ended(lost) && lost.Stop != nil && *lost.Stop:
+		log.Warn("the job was stopped while it was being placed, stopping it again")
+		return p.nomad.Deregister(ctx, t.Key, false)
+	}
+	log.Warn("the job was edited while it was being placed, taking over the edit")
+	return p.register(ctx, t, lost)
+}

@@ -1,0 +1,110 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// A job that is purged, stopped or edited while it is being placed is what its
+// author made of it: Nomad's answers are played, as recorded from 1.11.3.
+func TestReplacedWhilePlaced(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		version uint64 // of the job that our registering made
+		create  uint64
+		lost    func(*api.Job) // makes the version that it replaced
+		want    []string
+	}{
+		{name: "nothing", version: 2, create: 1},
+		{name: "purged", version: 0, create: 100, want: []string{"DELETE /v1/job/j?namespace=default&purge=true"}},
+		{name: "stopped", version: 3, create: 1, lost: func(j *api.Job) { yes := true; j.Stop = &yes },
+			want: []string{"GET /v1/job/j/versions?diffs=false&namespace=default", "DELETE /v1/job/j?namespace=default&purge=false"}},
+		{name: "edited", version: 3, create: 1, lost: func(j *api.Job) { p := 77; j.Priority = &p },
+			want: []string{"GET /v1/job/j/versions?diffs=false&namespace=default", "PUT /v1/jobs?namespace=default priority 77"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var asked []string
+			gated := rewrite.Gate(benchJob("j", 1))
+			first := uint64(1)
+			gated.CreateIndex = &first
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				switch {
+				case r.Method == "PUT":
+					body, _ := io.ReadAll(r.Body)
+					var req api.JobRegisterRequest
+					if err := json.Unmarshal(body, &req); err != nil {
+						t.Error(err)
+					}
+					asked = append(asked, fmt.Sprintf("PUT %s priority %d", r.URL, *req.Job.Priority))
+					fmt.Fprint(w, `{"JobModifyIndex": 200}`)
+				case r.URL.Path == "/v1/job/j/versions":
+					asked = append(asked, "GET "+r.URL.String())
+					lost, version := *gated, tc.version-1
+					lost.Version = &version
+					tc.lost(&lost)
+					_ = json.NewEncoder(w).Encode(map[string]any{"Versions": []*api.Job{&lost}})
+				case r.Method == "DELETE":
+					asked = append(asked, "DELETE "+r.URL.String())
+					fmt.Fprint(w, `{}`)
+				default:
+					http.NotFound(w, r)
+				}
+			}))
+			defer server.Close()
+			client, err := nomad.NewClient(&api.Config{Address: server.URL}, "default")
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := newPlacer(t)
+			p.nomad = client
+			s, prof, err := benchState(2, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.profile = prof
+			s.PutJob(gated)
+			now := time.Now()
+			actions := pass(t, p, s, now)
+			job := p.byID(actions[0].Job)
+			pinned, err := rewrite.Pin(job.Job, p.view.Pins(job.request, actions[0].Placement))
+			if err != nil {
+				t.Fatal(err)
+			}
+			committed := registered(pinned, 100)
+			s.PutJob(committed)
+			job.Job = committed
+			// What really happened, as the event stream tells.
+			real := *committed
+			real.Version, real.CreateIndex = &tc.version, &tc.create
+			if tc.version == 0 {
+				e := nomad.Event{Topic: "Job", Type: "JobDeregistered", Key: "j", Index: 99}
+				e.Payload.Job, e.Payload.Deleted = gated, true
+				s.Apply(e)
+			}
+			e := nomad.Event{Topic: "Job", Type: "JobRegistered", Key: "j", Index: 100}
+			e.Payload.Job = &real
+			s.Apply(e)
+			p.track()
+			if err := p.settle(t.Context(), p.jobs[nomad.KeyOf(gated)], now); err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(tc.want, asked); d != "" {
+				t.Errorf("asked of Nomad (-want +got):\n%s", d)
+			}
+		})
+	}
+}

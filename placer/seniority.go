@@ -1,0 +1,94 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"context"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// A job's place in the line is when its author first asked for it. Registering
+// it again while it waits does not send it to the end, unless it then asks for
+// more GPUs than before. Nomad keeps the versions of a job, so that an agent
+// that starts anew finds the same place.
+
+// seniority is the place of a waiting job without pins of its own.
+type seniority struct {
+	index uint64 // JobModifyIndex of the job for which it was worked out
+	since time.Time
+	gpus  int
+	// record is that of the gang that was taken back before its author edited it.
+	record *Record
+}
+
+// seek works out the place of a job that its author may have registered before.
+func (p *Placer) seek(ctx context.Context, t *tracked) error {
+	index := *t.Job.JobModifyIndex
+	if t.Phase != Waiting || len(t.Pins.Groups) > 0 || t.place.index == index {
+		return nil
+	}
+	had := t.place
+	t.place = seniority{index: index, since: time.Unix(0, *t.Job.SubmitTime), gpus: askedGPUs(t.Job)}
+	if *t.Job.Version == 0 {
+		return nil
+	}
+	versions, err := p.nomad.Versions(ctx, t.Key)
+	if err != nil {
+		t.place = had
+		return err
+	}
+	since, taken := firstAsked(t.Job, versions)
+	t.place.since = since
+	if taken {
+		r, err := ReadRecord(ctx, p.nomad, t.Key)
+		if err != nil {
+			t.place = had
+			return err
+		}
+		if r != nil {
+			t.place.since, t.place.record = r.Submitted, r
+		}
+	}
+	// Nomad keeps some versions only; this placer may remember more.
+	if had.index != 0 && !had.since.IsZero() && t.place.gpus <= had.gpus && had.since.Before(t.place.since) {
+		t.place.since = had.since
+		t.place.record = had.record
+	}
+	return nil
+}
+
+// firstAsked is when the author first asked for what now waits: the oldest of
+// the versions before it, without a gap, that waited too and asked for no fewer
+// GPUs than the next. taken says that the walk ended at a gang that had been
+// taken back into the line.
+func firstAsked(job *api.Job, versions map[uint64]*api.Job) (since time.Time, taken bool) {
+	since = time.Unix(0, *job.SubmitTime)
+	gpus := askedGPUs(job)
+	for v := *job.Version; v > 0; v-- {
+		o := versions[v-1]
+		if o == nil || (o.Stop != nil && *o.Stop) || !rewrite.Gated(o) || askedGPUs(o) < gpus {
+			break
+		}
+		if _, pinned := rewrite.Pinned(o); pinned {
+			return since, true
+		}
+		since, gpus = time.Unix(0, *o.SubmitTime), askedGPUs(o)
+	}
+	return since, false
+}
+
+// askedGPUs are the GPUs of all groups.
+func askedGPUs(job *api.Job) int {
+	n, each := 0, wantedGPUs(job)
+	for _, g := range job.TaskGroups {
+		if g.Count != nil {
+			n += *g.Count * each[*g.Name]
+		}
+	}
+	return n
+}
