@@ -33,9 +33,10 @@ func Observe(ctx context.Context, c *nomad.Client) (*Survey, error) {
 	return observe(ctx, c, nil, func(*Config) {})
 }
 
-// Again observes anew, reading only what has changed.
-func (s *Survey) Again(ctx context.Context) (*Survey, error) {
-	return observe(ctx, s.p.nomad, s.p.state, func(*Config) {})
+// Again observes anew through c, reading only what has changed of nodes and jobs.
+// The survey itself stays as it is.
+func (s *Survey) Again(ctx context.Context, c *nomad.Client) (*Survey, error) {
+	return observe(ctx, c, s.p.state, func(*Config) {})
 }
 
 func observe(ctx context.Context, c *nomad.Client, last *nomad.State, change func(*Config)) (*Survey, error) {

@@ -35,8 +35,8 @@ type site struct {
 	made   time.Time
 }
 
-// surveyAge is how old a survey may be that is shown: making one reads all of
-// Nomad's nodes, jobs and allocations.
+// surveyAge is how old a survey may be that is shown: making one reads the lists
+// of all nodes, jobs and allocations.
 const surveyAge = 2 * time.Second
 
 func (a *Agent) newSite(file File) (*site, error) {
@@ -79,13 +79,17 @@ func (s *site) observe(ctx context.Context) (*placer.Survey, error) {
 	return survey, nil
 }
 
+// fresh reads what has changed since the last survey. Callers hold mu.
 func (s *site) fresh(ctx context.Context) (*placer.Survey, error) {
 	client, err := s.file.Nomad.Connect()
 	if err != nil {
 		return nil, err
 	}
 	context.AfterFunc(ctx, client.API().Close) // see caller
-	return placer.Observe(ctx, client)
+	if s.survey == nil {
+		return placer.Observe(ctx, client)
+	}
+	return s.survey.Again(ctx, client)
 }
 
 // serveQueue lists the jobs that the caller may see.
@@ -189,7 +193,9 @@ func (s *site) servePlan(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
-	survey, err := s.fresh(r.Context()) // planning changes it
+	s.mu.Lock()
+	survey, err := s.fresh(r.Context()) // of its own: planning changes it
+	s.mu.Unlock()
 	if err != nil {
 		refuse(w, err)
 		return

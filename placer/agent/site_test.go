@@ -4,6 +4,7 @@
 package agent
 
 import (
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -50,5 +51,43 @@ func TestQuestionsLeaveNoConnections(t *testing.T) {
 		}
 		tick := time.NewTimer(10 * time.Millisecond)
 		<-tick.C
+	}
+}
+
+// A survey after the first reads only the nodes that have changed: a page that
+// asks every few seconds must not make Nomad serve every node each time.
+func TestSurveysReadChangedNodesOnly(t *testing.T) {
+	t.Parallel()
+	var index, read atomic.Int64
+	index.Store(7)
+	device := `{"Vendor": "nvidia", "Type": "gpu", "Name": "X", "Instances": [{"ID": "GPU-1", "Healthy": true}]}`
+	node := func() string {
+		return fmt.Sprintf(`{"ID": "n1", "Name": "one", "Status": "ready", "SchedulingEligibility": "eligible", "ModifyIndex": %d,
+			"NodeResources": {"Devices": [%s]}}`, index.Load(), device)
+	}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/v1/nodes":
+			fmt.Fprintf(w, "[%s]", node())
+		case "/v1/node/n1":
+			read.Add(1)
+			fmt.Fprint(w, node())
+		case "/v1/jobs", "/v1/allocations", "/v1/vars":
+			fmt.Fprint(w, "[]")
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	t.Cleanup(srv.Close)
+	s := &site{agent: &Agent{}, file: File{Nomad: &Nomad{Address: srv.URL}}}
+	for _, look := range []struct{ index, read int64 }{{7, 1}, {7, 1}, {8, 2}} {
+		index.Store(look.index)
+		s.made = time.Time{} // long ago
+		if _, err := s.observe(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := read.Load(); got != look.read {
+			t.Errorf("node at index %d: read %d times so far, want %d", look.index, got, look.read)
+		}
 	}
 }

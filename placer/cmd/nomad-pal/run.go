@@ -139,6 +139,7 @@ func (c *runCommand) watch(client *nomad.Client, k nomad.JobKey) int {
 	last := ""
 	var s *placer.Survey
 	for {
+		began := time.Now()
 		e, err := c.look(client, &s, k)
 		switch {
 		case c.ctx.Err() != nil:
@@ -162,7 +163,7 @@ func (c *runCommand) watch(client *nomad.Client, k nomad.JobKey) int {
 			return 0
 		}
 		select {
-		case <-time.After(500 * time.Millisecond):
+		case <-time.After(max(500*time.Millisecond, 10*time.Since(began))): // a look at a large cluster costs its servers
 		case <-c.ctx.Done():
 		}
 	}
@@ -176,7 +177,7 @@ func (c *runCommand) look(client *nomad.Client, s **placer.Survey, k nomad.JobKe
 	if *s == nil {
 		next, err = placer.Observe(ctx, client)
 	} else {
-		next, err = (*s).Again(ctx)
+		next, err = (*s).Again(ctx, client)
 	}
 	if err != nil {
 		return nil, err
