@@ -27,7 +27,15 @@ type Client struct {
 // NewClient returns a client that keeps its variables in the given namespace
 // ("" is "default").
 func NewClient(cfg *api.Config, namespace string) (*Client, error) {
-	c, err := api.NewClient(cfg)
+	own := *cfg
+	if own.HttpClient == nil {
+		c, err := httpClient(cfg)
+		if err != nil {
+			return nil, err
+		}
+		own.HttpClient = c
+	}
+	c, err := api.NewClient(&own)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to Nomad at %q: %w", cfg.Address, err)
 	}
