@@ -53,29 +53,34 @@ func Describe(c *Cluster, g Gang, pl Placement) *Choice {
 
 // entries are the walked entries with the GPUs that each had to choose from.
 func (s *search) entries() []Entry {
+	free := s.freeUpTo()
 	for i := range s.walked {
 		e := &s.walked[i]
-		for v, value := range s.values {
-			if value == e.Bin {
-				e.Free = s.freeUpTo(v)
-			}
+		if v, ok := slices.BinarySearch(s.values, e.Bin); ok {
+			e.Free = free[v]
 		}
 	}
 	return s.walked
 }
 
-// freeUpTo counts available GPUs up to a bin that may serve some shape.
-func (s *search) freeUpTo(v int) int {
-	n := 0
-	for gi := range s.c.groups {
-		for i := range s.g.Shapes {
-			if s.eligible(i, int32(gi)) {
-				n += s.upTo(int32(gi), v)
-				break
+// freeUpTo counts, for each bin value, the available GPUs up to it that may
+// serve some shape.
+func (s *search) freeUpTo() []int {
+	free := make([]int, len(s.values))
+	for _, g := range s.openGroups() {
+		to := s.toValue[s.c.groups[g].model]
+		if len(to) == 0 || !slices.ContainsFunc(s.g.Shapes, func(sh Shape) bool { return sh.Eligible == nil || sh.Eligible[g] }) {
+			continue
+		}
+		counts, b, n := s.counts(g), 0, 0
+		for v := range free {
+			for ; b < len(counts) && to[b] <= v; b++ {
+				n = int(counts[b])
 			}
+			free[v] += n
 		}
 	}
-	return n
+	return free
 }
 
 func eligibleForAny(g Gang, group int32) bool {
@@ -89,11 +94,28 @@ func eligibleForAny(g Gang, group int32) bool {
 
 func candidates(c *Cluster, g Gang) Candidates {
 	n := Candidates{Total: len(c.gpus)}
-	for i := range c.gpus {
-		u := &c.gpus[i]
+	for gi := range c.groups {
+		gs := &c.groups[gi]
+		if gs.n == 0 {
+			continue
+		}
+		counts := c.upTo[0][gs.counts[0]:][:len(c.models[gs.model].values[0])]
 		switch {
-		case !eligibleForAny(g, u.group):
-			n.Ineligible++
+		case !eligibleForAny(g, int32(gi)):
+			n.Ineligible += int(gs.n)
+		case counts[len(counts)-1] == uint16(gs.n):
+			n.Free += int(gs.n)
+		default:
+			n.add(c.gpus[gs.first : gs.first+gs.n])
+		}
+	}
+	return n
+}
+
+// add counts GPUs that the gang could use.
+func (n *Candidates) add(gpus []gpuState) {
+	for i := range gpus {
+		switch u := &gpus[i]; {
 		case u.Unhealthy:
 			n.Unhealthy++
 		case u.Quarantined:
@@ -104,7 +126,6 @@ func candidates(c *Cluster, g Gang) Candidates {
 			n.Free++
 		}
 	}
-	return n
 }
 
 // whyNot is the one dominant reason.
