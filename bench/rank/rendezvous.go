@@ -31,6 +31,7 @@ type gang struct {
 	Report
 	members []*member
 	running bool
+	lost    int           // ranks whose gang lost another one
 	changed chan struct{} // closed and replaced when finished changes
 }
 
@@ -97,8 +98,11 @@ func (r *Rendezvous) Finished(job string) <-chan struct{} {
 type State struct {
 	Job            string
 	Present, Ranks int
+	GPUs           int  // held by the ranks that are there
 	Running        bool // complete, and in an attempt
 	Finished       bool
+	// Ended counts the ranks that gave up or lost their gang so far.
+	Ended int
 }
 
 // States are those of all gangs, by job.
@@ -107,7 +111,11 @@ func (r *Rendezvous) States() []State {
 	defer r.mu.Unlock()
 	var all []State
 	for job, g := range r.gangs {
-		all = append(all, State{job, len(g.members), g.Ranks, g.running, !g.Finished.IsZero()})
+		s := State{Job: job, Present: len(g.members), Ranks: g.Ranks, Running: g.running, Finished: !g.Finished.IsZero(), Ended: g.GaveUp + g.lost}
+		for _, m := range g.members {
+			s.GPUs += len(m.GPUs)
+		}
+		all = append(all, s)
 	}
 	slices.SortFunc(all, func(a, b State) int { return strings.Compare(a.Job, b.Job) })
 	return all
@@ -174,16 +182,23 @@ func (r *Rendezvous) join(m *member) bool {
 		_ = m.say(order{Do: "exit", Code: ExitDone})
 		return true
 	}
-	if len(g.members) == g.Ranks {
-		now := time.Now()
-		for _, o := range g.members {
-			g.Waited += now.Sub(o.arrived) * time.Duration(max(1, len(o.GPUs)))
-		}
-		g.running = true
-		r.group.Add(1)
-		go r.drive(g, slices.Clone(g.members))
-	}
+	r.begin(g)
 	return true
+}
+
+// begin starts a gang that is complete. One that still runs, because nobody
+// noticed yet that a rank was replaced, begins when that attempt has ended.
+func (r *Rendezvous) begin(g *gang) {
+	if g.running || len(g.members) < g.Ranks {
+		return
+	}
+	now := time.Now()
+	for _, o := range g.members {
+		g.Waited += now.Sub(o.arrived) * time.Duration(max(1, len(o.GPUs)))
+	}
+	g.running = true
+	r.group.Add(1)
+	go r.drive(g, slices.Clone(g.members))
 }
 
 func (r *Rendezvous) leave(m *member) {
@@ -269,6 +284,14 @@ func (r *Rendezvous) end(g *gang, a Attempt, members []*member) {
 		close(g.changed)
 	}
 	for _, m := range members {
-		_ = m.say(order{Do: "exit", Code: code})
+		if err := m.say(order{Do: "exit", Code: code}); err == nil && code == ExitLost {
+			g.lost++
+		}
+	}
+	// Who was told to go is no part of the next attempt, though it may not have
+	// gone yet.
+	g.members = slices.DeleteFunc(g.members, func(m *member) bool { return slices.Contains(members, m) })
+	if !a.Finished {
+		r.begin(g)
 	}
 }

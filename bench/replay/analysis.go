@@ -27,6 +27,19 @@ func Confidence(xs []float64) (low, high float64, ok bool) {
 	return mean - half, mean + half, true
 }
 
+// Ratio is the geometric mean of ratios and its 95 % confidence interval, by
+// Student's t distribution of their logarithms; ok is false for fewer than two,
+// which have no interval.
+func Ratio(xs []float64) (mean, low, high float64, ok bool) {
+	logs, sum := make([]float64, len(xs)), 0.0
+	for i, x := range xs {
+		logs[i] = math.Log(x)
+		sum += logs[i]
+	}
+	low, high, ok = Confidence(logs)
+	return math.Exp(sum / float64(max(len(xs), 1))), math.Exp(low), math.Exp(high), ok
+}
+
 // student is the 97.5 % point of Student's t distribution. Beyond the table it
 // takes the normal distribution's with two terms of its expansion in 1/df, which
 // is off by less than 0.001.
@@ -81,15 +94,21 @@ func (r *Result) HalvedShare() float64 {
 	return float64(halved) / float64(max(gangs, 1))
 }
 
-// end is the last moment that the run's jobs show.
+// end is the end of the run, or the last moment that its jobs show.
 func (r *Result) end() time.Time {
-	var last time.Time
+	var first, last time.Time
 	for _, j := range r.Jobs {
+		if !j.SubmittedAt.IsZero() && (first.IsZero() || j.SubmittedAt.Before(first)) {
+			first = j.SubmittedAt
+		}
 		for _, t := range []time.Time{j.SubmittedAt, j.StartedAt, j.FinishedAt} {
 			if t.After(last) {
 				last = t
 			}
 		}
+	}
+	if t := first.Add(r.Took); t.After(last) {
+		return t
 	}
 	return last
 }
@@ -97,21 +116,37 @@ func (r *Result) end() time.Time {
 // AvgJCTAtLeast is the average completion time of all submitted jobs, of which
 // those that did not finish count until the end of the run: the
 // true one, which nobody waited for, is no less.
-func (r *Result) AvgJCTAtLeast() time.Duration {
-	end, n := r.end(), 0
-	var sum time.Duration
-	for _, j := range r.Jobs {
-		if j.SubmittedAt.IsZero() {
-			continue
-		}
-		n++
-		if j.FinishedAt.IsZero() {
-			sum += end.Sub(j.SubmittedAt)
-		} else {
-			sum += j.JCT()
+func (r *Result) AvgJCTAtLeast() time.Duration { return r.AtLeast(1).AvgJCT }
+
+// AtLeast are the figures over all submitted jobs, where those that did not
+// finish count until the end of the run: the true JCTs and makespan are no less.
+// The utilisation is that of the finished jobs until the end of the run.
+func (r *Result) AtLeast(gpus int) Summary {
+	all := *r
+	all.Jobs = slices.Clone(r.Jobs)
+	all.Jobs = slices.DeleteFunc(all.Jobs, func(j JobResult) bool { return j.SubmittedAt.IsZero() })
+	s, end := r.Summarise(gpus), r.end()
+	if s.Finished == len(all.Jobs) {
+		return s
+	}
+	for i := range all.Jobs {
+		if all.Jobs[i].FinishedAt.IsZero() {
+			all.Jobs[i].FinishedAt = end
 		}
 	}
-	return sum / time.Duration(max(n, 1))
+	least := all.Summarise(gpus)
+	least.Finished, least.Jobs = s.Finished, s.Jobs
+	scale := s.Makespan.Seconds() / least.Makespan.Seconds()
+	least.Utilisation, least.Useful = s.Utilisation*scale, s.Useful*scale
+	return least
+}
+
+// HeldShare is the share of the run's GPU time that ranks held in vain.
+func (r *Result) HeldShare(gpus int) float64 {
+	if r.Took <= 0 {
+		return 0
+	}
+	return r.HeldInVain.Seconds() / (r.Took.Seconds() * float64(gpus))
 }
 
 // Queueing is the time from submission to the moment when all ranks were there,

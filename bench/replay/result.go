@@ -18,14 +18,25 @@ import (
 
 // Result is what happened in one run.
 type Result struct {
-	Mode string      `json:"scheduler"`
+	Mode string `json:"scheduler"`
+	// Seed is of the workload and of the GPUs: runs of one seed are pairs.
+	Seed uint64      `json:"seed"`
 	Jobs []JobResult `json:"jobs"`
 	// Bounded: the time of the run was over before all jobs had finished.
 	Bounded bool `json:"bounded"`
+	// Stuck: the run was ended early because nothing could happen any more:
+	// all jobs were submitted, ranks held GPUs, and for long nothing ran.
+	Stuck bool `json:"deadlocked"`
+	// Took is the time from the first submission to the end of the run.
+	Took time.Duration `json:"took_ns"`
 	// HalfPlaced is the time summed over gangs that some but not all ranks of a
 	// gang held GPUs; Deadlocked the time in which gangs did so and none ran.
 	HalfPlaced time.Duration `json:"half_placed_ns"`
 	Deadlocked time.Duration `json:"deadlocked_ns"`
+	// HeldInVain is the GPU time in which ranks held GPUs and waited for the
+	// rest of their gang; Timeline is when.
+	HeldInVain time.Duration `json:"held_in_vain_gpu_ns"`
+	Timeline   []Moment      `json:"timeline,omitempty"`
 	// Predicted is what the simulator says about the same run.
 	Predicted *Prediction `json:"predicted,omitempty"`
 	// Explanation is what `nomad-pal explain` printed for Mode.Explain.
@@ -44,11 +55,26 @@ type JobResult struct {
 	RunTime     time.Duration       `json:"run_ns"`        // of the attempts
 	GPUIDs      map[string][]string `json:"gpu_ids"`       // node → ids, last attempt
 	// Allocated are the ids that Nomad's allocations of the job name.
-	Allocated []string `json:"allocated"`
+	Allocated []string `json:"allocated,omitempty"`
 	// Predicted is the placer's cost of the placement, 0 under plain Nomad;
 	// Explained the ids that its decision names.
 	Predicted float64  `json:"predicted_cost,omitempty"`
 	Explained []string `json:"explained,omitempty"`
+}
+
+// Trim drops the lists of GPUs that say the same as GPUIDs.
+func (j *JobResult) Trim() {
+	var ran []string
+	for _, ids := range j.GPUIDs {
+		ran = append(ran, ids...)
+	}
+	slices.Sort(ran)
+	if slices.Equal(j.Allocated, ran) {
+		j.Allocated = nil
+	}
+	if slices.Equal(j.Explained, ran) {
+		j.Explained = nil
+	}
 }
 
 // JCT is the job completion time; 0 if the job did not finish.
@@ -57,21 +83,6 @@ func (j JobResult) JCT() time.Duration {
 		return 0
 	}
 	return j.FinishedAt.Sub(j.SubmittedAt)
-}
-
-// sample adds the time since the last one.
-func (r *Result) sample(states []rank.State, d time.Duration) {
-	half, running := 0, false
-	for _, s := range states {
-		running = running || s.Running
-		if !s.Running && !s.Finished && s.Present > 0 && s.Present < s.Ranks {
-			half++
-		}
-	}
-	r.HalfPlaced += time.Duration(half) * d
-	if half > 0 && !running {
-		r.Deadlocked += d
-	}
 }
 
 func (r *Result) line(states []rank.State, at time.Duration) string {
@@ -196,7 +207,7 @@ func (r *Result) Summarise(gpus int) Summary {
 	var first, last time.Time
 	var logs, ran, useful float64
 	for _, j := range r.Jobs {
-		if first.IsZero() || j.SubmittedAt.Before(first) {
+		if !j.SubmittedAt.IsZero() && (first.IsZero() || j.SubmittedAt.Before(first)) {
 			first = j.SubmittedAt
 		}
 		if j.FinishedAt.IsZero() {

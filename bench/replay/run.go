@@ -80,9 +80,12 @@ func (r *run) all(ctx context.Context, bound time.Duration) error {
 	defer cancel()
 	var submitting sync.WaitGroup
 	var submitErr error
-	submitted := make([]time.Time, len(r.jobs))
-	submitting.Go(func() { submitErr = r.submitAll(ctx, submitted, cancel) })
-	err := r.watch(ctx)
+	submitted, all := make([]time.Time, len(r.jobs)), make(chan struct{})
+	submitting.Go(func() {
+		defer close(all)
+		submitErr = r.submitAll(ctx, submitted, cancel)
+	})
+	err := r.watch(ctx, all)
 	submitting.Wait()
 	if submitErr != nil && !errors.Is(submitErr, context.Canceled) && !errors.Is(submitErr, context.DeadlineExceeded) {
 		return submitErr
@@ -91,6 +94,7 @@ func (r *run) all(ctx context.Context, bound time.Duration) error {
 		return err
 	}
 	r.result.Bounded = errors.Is(context.Cause(ctx), errBound)
+	r.result.Took = time.Since(r.start.Add(r.jobs[0].Submit))
 	return r.collect(context.WithoutCancel(ctx), submitted)
 }
 
@@ -141,11 +145,13 @@ func (b *Bed) Submit(ctx context.Context, j Job, r *rank.Rendezvous, gated bool)
 	return ctx.Err()
 }
 
-// watch samples what the gangs do until all have finished.
-func (r *run) watch(ctx context.Context) error {
+// watch samples what the gangs do until all have finished, or none ever will.
+func (r *run) watch(ctx context.Context, submitted <-chan struct{}) error {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
 	last, next := time.Now(), time.Now()
+	var still stillness
+	again := retries{}
 	for {
 		select {
 		case <-ctx.Done():
@@ -154,7 +160,7 @@ func (r *run) watch(ctx context.Context) error {
 		}
 		states := r.rendezvous.States()
 		now := time.Now()
-		r.result.sample(states, now.Sub(last))
+		r.result.sample(states, now.Sub(r.start), now.Sub(last))
 		last = now
 		if now.After(next) {
 			r.Progress(r.result.line(states, now.Sub(r.start)))
@@ -163,6 +169,24 @@ func (r *run) watch(ctx context.Context) error {
 		if !slices.ContainsFunc(states, func(s rank.State) bool { return !s.Finished }) {
 			return nil
 		}
+		if still.over(now, states) && closed(submitted) {
+			r.result.Stuck = true
+			return nil
+		}
+		if r.mode.Placer == "" {
+			if err := again.push(ctx, r.Cluster.API(), now, states); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 

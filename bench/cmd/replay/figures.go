@@ -31,11 +31,43 @@ func readReport(path string) (*report, error) {
 		if len(l.Raw) == 0 {
 			return nil, fmt.Errorf("read results %q: scheduler %q has no raw results", path, l.Scheduler)
 		}
+		if l.Population == "" {
+			return nil, fmt.Errorf("read results %q: scheduler %q has no population: the file was written by an older version", path, l.Scheduler)
+		}
 		l.gpus = r.GPUs
 		l.summarise()
 	}
+	r.Margins = r.margins()
 	return r, nil
 }
+
+// view is what a report says of one population.
+type view struct {
+	*report
+	outliers int
+	lines    []*line
+	suffix   string // of the names of figures: "" for the first population
+}
+
+// views are those of the populations, in their order.
+func (r *report) views() []view {
+	var out []view
+	for _, l := range r.Runs {
+		if n := len(out); n > 0 && out[n-1].outliers == l.Outliers {
+			out[n-1].lines = append(out[n-1].lines, l)
+			continue
+		}
+		v := view{report: r, outliers: l.Outliers, lines: []*line{l}}
+		if len(out) > 0 {
+			v.suffix = fmt.Sprintf("-outliers%d", l.Outliers)
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+// title is a figure's title with the population.
+func (v view) title(text string) string { return text + " (" + populationName(v.outliers) + ")" }
 
 func (l *line) plain() bool { return l.Raw[0].Predicted == nil }
 
@@ -48,10 +80,10 @@ func (l *line) title() string {
 
 // colours gives plain Nomad's lines the colours of what is compared with and the
 // placer's those of ours.
-func (r *report) colours() []int {
-	out := make([]int, len(r.Runs))
+func (v view) colours() []int {
+	out := make([]int, len(v.lines))
 	theirs, ours := 0, plot.Ours
-	for i, l := range r.Runs {
+	for i, l := range v.lines {
 		if l.plain() {
 			out[i] = theirs % plot.Ours
 			theirs++
@@ -64,26 +96,26 @@ func (r *report) colours() []int {
 }
 
 // bars draws one figure of every line; spread gives the ends of its range.
-func (r *report) bars(name, title, label string, value func(*line) float64, each func(*replay.Result, replay.Summary) float64) plot.Bars {
-	b := plot.Bars{Name: name, Title: title, Label: label}
-	colours := r.colours()
-	for i, l := range r.Runs {
+func (v view) bars(name, title, label string, value func(*line) float64, each func(*replay.Result, replay.Summary) float64) plot.Bars {
+	b := plot.Bars{Name: name + v.suffix, Title: v.title(title), Label: label}
+	colours := v.colours()
+	for i, l := range v.lines {
 		bar := plot.Bar{Name: l.title(), Colour: colours[i], Value: value(l)}
 		if vs := l.each(each); len(vs) > 1 {
 			bar.Low, bar.High = slices.Min(vs), slices.Max(vs)
 		}
-		if l.Finished < float64(r.Jobs) {
-			bar.Note = fmt.Sprintf("(%v of %d finished)", l.Finished, r.Jobs)
+		if l.Finished < float64(v.Jobs) {
+			bar.Note = fmt.Sprintf("(%v of %d finished)", l.Finished, v.Jobs)
 		}
 		b.Bars = append(b.Bars, bar)
 	}
 	return b
 }
 
-func (r *report) avgJCT() plot.Figure {
-	b := r.bars("replay-avg-jct", "Average job completion time of the finished jobs", "compressed seconds; line: least to most of the repetitions",
+func (v view) avgJCT() plot.Figure {
+	b := v.bars("replay-avg-jct", "Average job completion time of the finished jobs", "compressed seconds; line: least to most of the repetitions",
 		func(l *line) float64 { return l.AvgJCT }, func(_ *replay.Result, s replay.Summary) float64 { return s.AvgJCT.Seconds() })
-	for i, l := range r.Runs {
+	for i, l := range v.lines {
 		b.Bars[i].Beside = l.SimAvgJCT
 		if l.SimAvgJCT > 0 {
 			b.Beside = "what the simulator says of the same run"
@@ -92,22 +124,22 @@ func (r *report) avgJCT() plot.Figure {
 	return b.Figure()
 }
 
-func (r *report) makespan() plot.Figure {
-	return r.bars("replay-makespan", "Makespan: first submission to last finish", "compressed seconds; line: least to most of the repetitions",
+func (v view) makespan() plot.Figure {
+	return v.bars("replay-makespan", "Makespan: first submission to last finish", "compressed seconds; line: least to most of the repetitions",
 		func(l *line) float64 { return l.Makespan }, func(_ *replay.Result, s replay.Summary) float64 { return s.Makespan.Seconds() }).Figure()
 }
 
-func (r *report) useful() plot.Figure {
-	return r.bars("replay-useful", "Utilisation by useful work until the last finish", "% of GPU time; line: least to most of the repetitions",
+func (v view) useful() plot.Figure {
+	return v.bars("replay-useful", "Utilisation by useful work until the last finish", "% of GPU time; line: least to most of the repetitions",
 		func(l *line) float64 { return 100 * l.Useful }, func(_ *replay.Result, s replay.Summary) float64 { return 100 * s.Useful }).Figure()
 }
 
 // jctDistribution pools the repetitions; what did not finish is missing above.
-func (r *report) jctDistribution() plot.Figure {
-	f := plot.Lines{Name: "replay-jct", Title: "Jobs finished within a time after their submission", Steps: true,
+func (v view) jctDistribution() plot.Figure {
+	f := plot.Lines{Name: "replay-jct" + v.suffix, Title: v.title("Jobs finished within a time after their submission"), Steps: true,
 		X: plot.Axis{Label: "job completion time, compressed seconds", Log: true}, Y: plot.Axis{Label: "% of all jobs", Ticks: []float64{0, 20, 40, 60, 80, 100}}}
-	colours := r.colours()
-	for i, l := range r.Runs {
+	colours := v.colours()
+	for i, l := range v.lines {
 		var jcts []float64
 		jobs := 0
 		for _, raw := range l.Raw {
@@ -141,9 +173,9 @@ func (l *line) queueing() map[int]float64 {
 }
 
 // sizes are the numbers of GPUs of the jobs, ascending.
-func (r *report) sizes() []int {
+func (v view) sizes() []int {
 	var out []int
-	for _, l := range r.Runs {
+	for _, l := range v.lines {
 		for size := range l.queueing() {
 			out = append(out, size)
 		}
@@ -152,14 +184,14 @@ func (r *report) sizes() []int {
 	return slices.Compact(out)
 }
 
-func (r *report) queueingPlot() plot.Figure {
-	f := plot.Lines{Name: "replay-queueing", Title: "Queueing by gang size: submission to the moment when all ranks are there", Marks: true,
+func (v view) queueingPlot() plot.Figure {
+	f := plot.Lines{Name: "replay-queueing" + v.suffix, Title: v.title("Queueing by gang size: submission to the moment when all ranks are there"), Marks: true,
 		X: plot.Axis{Label: "GPUs of the gang", Log: true}, Y: plot.Axis{Label: "median, compressed seconds", Log: true}}
-	sizes, colours := r.sizes(), r.colours()
+	sizes, colours := v.sizes(), v.colours()
 	for _, size := range sizes {
 		f.X.Ticks = append(f.X.Ticks, float64(size))
 	}
-	for i, l := range r.Runs {
+	for i, l := range v.lines {
 		s, q := plot.Series{Name: l.title(), Colour: colours[i], Dashed: l.plain()}, l.queueing()
 		for _, size := range sizes {
 			if v, ok := q[size]; ok {
@@ -171,8 +203,21 @@ func (r *report) queueingPlot() plot.Figure {
 	return f.Figure()
 }
 
+func (v view) figures() []plot.Figure {
+	fs := []plot.Figure{v.avgJCT(), v.jctDistribution(), v.makespan(), v.useful(), v.queueingPlot()}
+	if f, ok := v.held(); ok {
+		fs = append(fs, f)
+	}
+	return fs
+}
+
+// figures are those of all populations.
 func (r *report) figures() []plot.Figure {
-	return []plot.Figure{r.avgJCT(), r.jctDistribution(), r.makespan(), r.useful(), r.queueingPlot()}
+	var out []plot.Figure
+	for _, v := range r.views() {
+		out = append(out, v.figures()...)
+	}
+	return out
 }
 
 // starts are the times that jobs took to start for which there were GPUs, in

@@ -14,72 +14,78 @@ import (
 
 // page is the report for people.
 func (r *report) page() plot.Page {
-	return plot.Page{
+	p := plot.Page{
 		Title: "Replay on a real Nomad cluster",
 		Lead: []string{
-			fmt.Sprintf("%d jobs (%s) on %d emulated GPUs, %d of them outliers, %v times faster than the trace; the work of a job is cut at %.0f s. Every time below is compressed. The same jobs, arrivals and GPUs under each scheduler.",
-				r.Jobs, r.Workload, r.GPUs, r.Outliers, r.Compress, r.LongestS),
-			fmt.Sprintf("%s, commit %s, %s, %d cores. Command: %s.", r.Date, r.Commit, r.Go, r.CPUs, strings.Join(r.Command, " ")),
-			"Lines named nomad are plain Nomad, the others the placer. Plain Nomad leaves jobs unfinished when gangs hold GPUs that other gangs wait for; averages are over the jobs that finished, which favours whoever leaves the long and wide ones.",
+			fmt.Sprintf("%d jobs (%s) on %d emulated GPUs, %v times faster than the trace; the work of a job is cut at %.0f s. Every time below is compressed. Each repetition has jobs and GPUs of its own (seeds from %d on), the same for every scheduler.",
+				r.Jobs, r.Workload, r.GPUs, r.Compress, r.LongestS, r.Seed),
+			fmt.Sprintf("%s, commit %s, %s, %d cores, %d runs at a time, each on a cluster of its own. Command: %s.", r.Date, r.Commit, r.Go, r.CPUs, r.Parallel, strings.Join(r.Command, " ")),
+			"Lines named nomad are plain Nomad, the others the placer. Gangs of nomad-binpack wait for ever for their missing ranks; those of …-retry10m and …-retry30m give up after 10 and 30 minutes of the trace's time and are placed again at once (Nomad itself would wait 5 s more, which in compressed time were many minutes). Where plain Nomad leaves jobs unfinished, averages over the finished ones favour it.",
 		},
-		Sections: append([]plot.Section{
-			{Title: "Results", Notes: []string{"Medians over the repetitions; the interval is the 95 % confidence interval of the average JCT (t distribution). “All jobs” counts those that did not finish until the end of their run."}, Table: r.results(),
-				Figures: []plot.Figure{r.avgJCT(), r.jctDistribution(), r.makespan(), r.useful()}},
-		}, r.details()...),
+		Sections: []plot.Section{{Title: "Against plain Nomad", Notes: []string{
+			fmt.Sprintf("Geometric mean over the repetitions of the ratio to plain Nomad on the same jobs and GPUs, as change in percent, with its 95 %% confidence interval. Targets met: geomean JCT (−42 %%), useful utilisation (+28 %%), makespan (−47 %%), PAL's margins over its baselines; “yes” where the whole interval is beyond, “on average” where the mean is. Repetitions in which plain Nomad deadlocked have no ratio; “at least”: jobs that plain Nomad did not finish count until the end of the run (%.0f s at most).", r.BoundS)},
+			Table: r.marginTable()}},
 	}
+	for _, v := range r.views() {
+		p.Sections = append(p.Sections, v.sections()...)
+	}
+	return p
 }
 
-// details are the further sections, without those that have nothing to say.
-func (r *report) details() []plot.Section {
+func (r *report) marginTable() *plot.Table {
+	t := &plot.Table{Head: []string{"scheduler", "population", "against", "pairs", "geomean JCT", "useful utilisation", "makespan", "targets met"}}
+	for _, m := range r.Margins {
+		c := m.cells()
+		t.Rows = append(t.Rows, append([]string{c[0], m.Population}, c[1:]...))
+	}
+	return t
+}
+
+// sections are those of one population, without those that have nothing to say.
+func (v view) sections() []plot.Section {
+	held := plot.Section{Title: v.title("Gangs half placed"), Notes: []string{fmt.Sprintf("Share of the gangs of several allocations of which some ranks held GPUs in vain: more than %v per GPU, or until the end of the run. Held in vain: GPU time of ranks that waited for the rest of their gang. Never finished: jobs, over all repetitions, of runs that were ended because nothing could happen any more (deadlocked) or after %.0f s.", replay.HalfPlacedFor, v.BoundS)},
+		Table: v.halved()}
+	if f, ok := v.held(); ok {
+		held.Figures = []plot.Figure{f}
+	}
 	return slices.DeleteFunc([]plot.Section{
-		{Title: "Against plain Nomad", Notes: []string{"Change of the median; negative is less. Where plain Nomad did not finish all jobs, its JCTs and makespan miss those jobs."}, Table: r.margins()},
-		{Title: "Queueing by gang size", Notes: []string{"Median time from submission to the moment when all ranks are there. A gang that never started counts until the end of its run: it waited at least so long."},
-			Table: r.queueingTable(), Figures: []plot.Figure{r.queueingPlot()}},
-		{Title: "Gangs half placed", Notes: []string{fmt.Sprintf("Share of the gangs of several allocations of which some ranks held GPUs in vain: more than %v per GPU, or until the end of the run. Half placed is the time summed over such moments of all gangs, deadlocked the time in which gangs held GPUs so and none ran.", replay.HalfPlacedFor)},
-			Table: r.halved()},
-		{Title: "Overhead", Notes: []string{"Submission until all ranks are there, for jobs before which nothing waited and for which enough GPUs were free: starting the tasks, and under the placer its decision on top."}, Table: r.overhead()},
-		{Title: "Simulated beside measured", Notes: []string{"The simulator on the same jobs, arrivals and GPUs; it is told what starting a gang takes and nothing else of the run. Both over the jobs that finished in the run."}, Table: r.simulated()},
+		{Title: v.title("Results"), Notes: []string{"Medians over the repetitions, and 95 % confidence intervals of the mean (t distribution), which are wide because every repetition has another workload: the table above compares pairs. “All jobs” counts those that did not finish until the end of their run."},
+			Table: v.results(), Figures: []plot.Figure{v.avgJCT(), v.jctDistribution(), v.makespan(), v.useful()}},
+		held,
+		{Title: v.title("Queueing by gang size"), Notes: []string{"Median time from submission to the moment when all ranks are there. A gang that never started counts until the end of its run: it waited at least so long."},
+			Table: v.queueingTable(), Figures: []plot.Figure{v.queueingPlot()}},
+		{Title: v.title("Overhead"), Notes: []string{"Submission until all ranks are there, for jobs before which nothing waited and for which enough GPUs were free: starting the tasks, and under the placer its decision on top."}, Table: v.overhead()},
+		{Title: v.title("Simulated beside measured"), Notes: []string{"The simulator on the same jobs, arrivals and GPUs; it is told what starting a gang takes and nothing else of the run. Both over the jobs that finished in the run."}, Table: v.simulated()},
 	}, func(s plot.Section) bool { return len(s.Table.Rows) == 0 })
 }
 
-func (r *report) results() *plot.Table {
-	t := &plot.Table{Head: []string{"scheduler", "runs", "finished", "avg JCT", "95 % interval", "low…high", "avg, all jobs", "geomean JCT", "p50", "p99", "makespan", "useful", "busy"}}
-	for _, l := range r.Runs {
-		t.Rows = append(t.Rows, []string{l.title(), fmt.Sprint(l.Repetitions), fmt.Sprintf("%v/%d", l.Finished, r.Jobs), fmt.Sprintf("%.1f s", l.AvgJCT), l.interval(),
-			fmt.Sprintf("%.1f…%.1f", l.AvgJCTLow, l.AvgJCTHigh), fmt.Sprintf("≥ %.1f s", l.AvgJCTAll), fmt.Sprintf("%.1f s", l.GeomeanJCT), fmt.Sprintf("%.1f s", l.P50), fmt.Sprintf("%.1f s", l.P99),
-			fmt.Sprintf("%.0f s", l.Makespan), fmt.Sprintf("%.1f %%", 100*l.Useful), fmt.Sprintf("%.1f %%", 100*l.Busy)})
-	}
-	return t
-}
-
-// margins compares every line of the placer with every one of plain Nomad.
-func (r *report) margins() *plot.Table {
-	t := &plot.Table{Head: []string{"scheduler", "against", "its finished jobs", "geomean JCT", "avg JCT", "useful utilisation", "makespan"}}
-	change := func(a, b float64) string {
-		if b == 0 {
-			return "–"
-		}
-		return fmt.Sprintf("%+.0f %%", 100*(a/b-1))
-	}
-	for _, l := range r.Runs {
-		for _, o := range r.Runs {
-			if !l.plain() && o.plain() {
-				t.Rows = append(t.Rows, []string{l.title(), o.title(), fmt.Sprintf("%v/%d", o.Finished, r.Jobs), change(l.GeomeanJCT, o.GeomeanJCT),
-					change(l.AvgJCT, o.AvgJCT), change(l.Useful, o.Useful), change(l.Makespan, o.Makespan)})
+func (v view) results() *plot.Table {
+	t := &plot.Table{Head: []string{"scheduler", "runs", "finished", "avg JCT", "95 %", "avg, all jobs", "geomean JCT", "95 %", "p50", "p99", "makespan", "95 %", "useful", "95 %", "busy"}}
+	for _, l := range v.lines {
+		ci := func(ends func(*intervals) [2]float64, scale float64, format string) string {
+			if l.CI == nil {
+				return "–"
 			}
+			e := ends(l.CI)
+			return fmt.Sprintf(format+"…"+format, scale*e[0], scale*e[1])
 		}
+		t.Rows = append(t.Rows, []string{l.title(), fmt.Sprint(l.Repetitions), fmt.Sprintf("%v/%d", l.Finished, v.Jobs),
+			fmt.Sprintf("%.1f s", l.AvgJCT), ci(func(c *intervals) [2]float64 { return c.AvgJCT }, 1, "%.1f"), fmt.Sprintf("≥ %.1f s", l.AvgJCTAll),
+			fmt.Sprintf("%.1f s", l.GeomeanJCT), ci(func(c *intervals) [2]float64 { return c.GeomeanJCT }, 1, "%.1f"), fmt.Sprintf("%.1f s", l.P50), fmt.Sprintf("%.1f s", l.P99),
+			fmt.Sprintf("%.0f s", l.Makespan), ci(func(c *intervals) [2]float64 { return c.Makespan }, 1, "%.0f"),
+			fmt.Sprintf("%.1f %%", 100*l.Useful), ci(func(c *intervals) [2]float64 { return c.Useful }, 100, "%.1f"), fmt.Sprintf("%.1f %%", 100*l.Busy)})
 	}
 	return t
 }
 
-func (r *report) queueingTable() *plot.Table {
+func (v view) queueingTable() *plot.Table {
 	t := &plot.Table{Head: []string{"scheduler"}}
-	for _, size := range r.sizes() {
+	for _, size := range v.sizes() {
 		t.Head = append(t.Head, fmt.Sprintf("%d GPUs", size))
 	}
-	for _, l := range r.Runs {
+	for _, l := range v.lines {
 		row, q := []string{l.title()}, l.queueing()
-		for _, size := range r.sizes() {
+		for _, size := range v.sizes() {
 			if v, ok := q[size]; ok {
 				row = append(row, fmt.Sprintf("%.1f s", v))
 			} else {
@@ -91,17 +97,18 @@ func (r *report) queueingTable() *plot.Table {
 	return t
 }
 
-func (r *report) halved() *plot.Table {
-	t := &plot.Table{Head: []string{"scheduler", "gangs half placed", "half placed", "deadlocked"}}
-	for _, l := range r.Runs {
-		t.Rows = append(t.Rows, []string{l.title(), fmt.Sprintf("%.0f %%", 100*l.HalvedShare), fmt.Sprintf("%.0f s", l.HalfPlaced), fmt.Sprintf("%.0f s", l.Deadlocked)})
+func (v view) halved() *plot.Table {
+	t := &plot.Table{Head: []string{"scheduler", "gangs half placed", "held in vain", "of all GPU time", "nothing ran", "deadlocked runs", "never finished"}}
+	for _, l := range v.lines {
+		t.Rows = append(t.Rows, []string{l.title(), fmt.Sprintf("%.0f %%", 100*l.HalvedShare), fmt.Sprintf("%.0f GPU s", l.HeldGPU), fmt.Sprintf("%.1f %%", 100*l.HeldShare),
+			fmt.Sprintf("%.0f s", l.Deadlocked), fmt.Sprintf("%d of %d", l.DeadlockedRuns, l.Repetitions), fmt.Sprintf("%d of %d", l.Unfinished, l.Repetitions*v.Jobs)})
 	}
 	return t
 }
 
-func (r *report) overhead() *plot.Table {
+func (v view) overhead() *plot.Table {
 	t := &plot.Table{Head: []string{"scheduler", "jobs", "median", "p95"}}
-	for _, l := range r.Runs {
+	for _, l := range v.lines {
 		row := []string{l.title(), "0", "–", "–"}
 		if xs := l.starts(); len(xs) > 0 {
 			row = []string{l.title(), fmt.Sprint(len(xs)), seconds(replay.Median(xs)), seconds(xs[min(len(xs)-1, len(xs)*95/100)])}
@@ -111,9 +118,9 @@ func (r *report) overhead() *plot.Table {
 	return t
 }
 
-func (r *report) simulated() *plot.Table {
+func (v view) simulated() *plot.Table {
 	t := &plot.Table{Head: []string{"scheduler", "measured avg JCT", "simulated", "difference"}}
-	for _, l := range r.Runs {
+	for _, l := range v.lines {
 		if l.SimAvgJCT > 0 {
 			t.Rows = append(t.Rows, []string{l.title(), fmt.Sprintf("%.1f s", l.AvgJCT), fmt.Sprintf("%.1f s", l.SimAvgJCT), fmt.Sprintf("%+.1f %%", 100*(l.SimAvgJCT/l.AvgJCT-1))})
 		}

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -20,48 +22,64 @@ import (
 
 // report is the result file.
 type report struct {
-	Command  []string `json:"command"`
-	Commit   string   `json:"commit"`
-	Go       string   `json:"go"`
-	CPUs     int      `json:"cpus"`
-	Date     string   `json:"date"`
-	Seed     uint64   `json:"seed"`
-	Workload string   `json:"workload"`
-	Compress float64  `json:"compress"`
-	LongestS float64  `json:"longest_s"` // work of a job is cut there
-	GPUs     int      `json:"gpus"`
-	Outliers int      `json:"outliers"`
-	Jobs     int      `json:"jobs"`
-	Runs     []*line  `json:"runs"`
+	Command     []string  `json:"command"`
+	Commit      string    `json:"commit"`
+	Go          string    `json:"go"`
+	CPUs        int       `json:"cpus"`
+	Date        string    `json:"date"`
+	Seed        uint64    `json:"seed"` // of the first repetition
+	Workload    string    `json:"workload"`
+	Compress    float64   `json:"compress"`
+	LongestS    float64   `json:"longest_s"` // work of a job is cut there
+	BoundS      float64   `json:"bound_s"`   // a run is ended there
+	GPUs        int       `json:"gpus"`
+	Jobs        int       `json:"jobs"`
+	Repetitions int       `json:"repetitions"` // planned
+	Parallel    int       `json:"parallel"`    // runs at a time
+	Margins     []*margin `json:"margins"`
+	Runs        []*line   `json:"runs"`
 }
 
-// line is one scheduler: medians over its repetitions, in compressed seconds.
+// line is one scheduler on one population: medians over its repetitions, in
+// compressed seconds.
 type line struct {
-	Scheduler   string  `json:"scheduler"`
-	Preemption  bool    `json:"preemption"`
-	Repetitions int     `json:"repetitions"`
-	Finished    float64 `json:"finished_jobs"`
-	GeomeanJCT  float64 `json:"geomean_jct_s"`
-	AvgJCT      float64 `json:"avg_jct_s"`
+	Scheduler   string `json:"scheduler"`
+	Preemption  bool   `json:"preemption"`
+	Population  string `json:"population"`
+	Outliers    int    `json:"outliers"`
+	Repetitions int    `json:"repetitions"`
+	// Finished are the jobs that finished, Unfinished those of all repetitions
+	// that did not.
+	Finished   float64 `json:"finished_jobs"`
+	Unfinished int     `json:"unfinished_jobs_in_all"`
+	// DeadlockedRuns ended because nothing could happen any more, BoundedRuns
+	// because their time was over.
+	DeadlockedRuns int     `json:"deadlocked_runs"`
+	BoundedRuns    int     `json:"bounded_runs"`
+	GeomeanJCT     float64 `json:"geomean_jct_s"`
+	AvgJCT         float64 `json:"avg_jct_s"`
 	// AvgJCTAll counts jobs that did not finish until the end of their run; a
 	// lower bound.
 	AvgJCTAll float64 `json:"avg_jct_all_at_least_s"`
 	// AvgJCTLow and AvgJCTHigh are the least and the most of the repetitions.
 	AvgJCTLow  float64 `json:"avg_jct_low_s"`
 	AvgJCTHigh float64 `json:"avg_jct_high_s"`
-	// AvgJCTCILow and AvgJCTCIHigh are the 95 % confidence interval of the mean
-	// of the repetitions' averages; absent with one repetition.
-	AvgJCTCILow  *float64 `json:"avg_jct_ci_low_s,omitempty"`
-	AvgJCTCIHigh *float64 `json:"avg_jct_ci_high_s,omitempty"`
+	// CI are 95 % confidence intervals of the mean over the repetitions, whose
+	// workloads differ; absent with one repetition.
+	CI *intervals `json:"ci,omitempty"`
 	// SimAvgJCT is what the simulator says of the jobs that finished in the same
 	// runs; 0 under plain Nomad.
-	SimAvgJCT  float64 `json:"simulated_avg_jct_s,omitempty"`
-	P50        float64 `json:"p50_jct_s"`
-	P99        float64 `json:"p99_jct_s"`
-	Makespan   float64 `json:"makespan_s"`
-	Useful     float64 `json:"useful_utilisation"`
-	Busy       float64 `json:"utilisation"`
+	SimAvgJCT float64 `json:"simulated_avg_jct_s,omitempty"`
+	P50       float64 `json:"p50_jct_s"`
+	P99       float64 `json:"p99_jct_s"`
+	Makespan  float64 `json:"makespan_s"`
+	Useful    float64 `json:"useful_utilisation"`
+	Busy      float64 `json:"utilisation"`
+	// HalfPlaced is summed over gangs, HeldGPU over GPUs; HeldShare is of all GPU
+	// time of the run.
 	HalfPlaced float64 `json:"half_placed_s"`
+	HeldGPU    float64 `json:"held_in_vain_gpu_s"`
+	HeldShare  float64 `json:"held_in_vain"`
 	// HalvedShare is the share of the gangs that were half placed.
 	HalvedShare float64          `json:"half_placed_gangs"`
 	Deadlocked  float64          `json:"deadlocked_s"`
@@ -69,28 +87,96 @@ type line struct {
 	gpus        int
 }
 
-func newReport(o options, g *replay.GPUs, jobs []replay.Job) *report {
-	name := o.workload
-	if name == "" {
-		name = fmt.Sprintf("generated, seed %d", o.seed)
-	} else {
-		name = filepath.Base(name)
+// intervals are the ends of a line's confidence intervals.
+type intervals struct {
+	AvgJCT     [2]float64 `json:"avg_jct_s"`
+	GeomeanJCT [2]float64 `json:"geomean_jct_s"`
+	Makespan   [2]float64 `json:"makespan_s"`
+	Useful     [2]float64 `json:"useful_utilisation"`
+}
+
+func newReport(o options) *report {
+	name := "generated"
+	if o.workload != "" {
+		name = filepath.Base(o.workload)
 	}
 	return &report{
 		Command: replay.Invocation("replay", os.Args[1:]), Commit: version.Revision, Go: runtime.Version(), CPUs: runtime.NumCPU(),
 		Date: time.Now().UTC().Format(time.DateOnly), Seed: o.seed, Workload: name, Compress: o.compress,
-		LongestS: o.longest.Seconds(), GPUs: len(g.All), Outliers: o.outliers, Jobs: len(jobs),
+		LongestS: o.longest.Seconds(), BoundS: o.bound.Seconds(), Repetitions: o.reps, Parallel: o.parallel,
 	}
 }
 
-func (r *report) add(s scheduler, res *replay.Result) {
-	i := slices.IndexFunc(r.Runs, func(l *line) bool { return l.Scheduler == s.name && l.Preemption == s.preempt })
-	if i < 0 {
-		i = len(r.Runs)
-		r.Runs = append(r.Runs, &line{Scheduler: s.name, Preemption: s.preempt, gpus: r.GPUs})
+// populationName says what GPUs a line runs on.
+func populationName(outliers int) string {
+	switch outliers {
+	case 0:
+		return "no outlier"
+	case 1:
+		return "1 outlier"
 	}
-	r.Runs[i].Raw = append(r.Runs[i].Raw, res)
-	r.Runs[i].summarise()
+	return fmt.Sprintf("%d outliers", outliers)
+}
+
+// sameAs says whether the runs of another report may stand beside ours.
+func (r *report) sameAs(o *report) error {
+	for _, v := range []struct {
+		name      string
+		ours, its any
+	}{
+		{"seed", r.Seed, o.Seed}, {"workload", r.Workload, o.Workload}, {"compress", r.Compress, o.Compress}, {"longest", r.LongestS, o.LongestS},
+		{"bound", r.BoundS, o.BoundS}, {"GPUs", r.GPUs, o.GPUs}, {"jobs", r.Jobs, o.Jobs}, {"processors", r.CPUs, o.CPUs},
+	} {
+		if v.ours != v.its {
+			return fmt.Errorf("its %s is %v, now %v", v.name, v.its, v.ours)
+		}
+	}
+	return nil
+}
+
+func (r *report) line(s scheduler, outliers int) *line {
+	i := slices.IndexFunc(r.Runs, func(l *line) bool {
+		return l.Scheduler == s.name && l.Preemption == s.preempt && l.Outliers == outliers
+	})
+	if i < 0 {
+		return nil
+	}
+	return r.Runs[i]
+}
+
+func (r *report) has(t task) bool {
+	l := r.line(t.scheduler, t.outliers)
+	return l != nil && l.of(t.seed) != nil
+}
+
+// add adds a run; lines and repetitions stay in their order.
+func (r *report) add(t task, res *replay.Result) {
+	res.Seed = t.seed
+	for i := range res.Jobs {
+		res.Jobs[i].Trim()
+	}
+	l := r.line(t.scheduler, t.outliers)
+	if l == nil {
+		l = &line{Scheduler: t.name, Preemption: t.preempt, Outliers: t.outliers, Population: populationName(t.outliers), gpus: r.GPUs}
+		r.Runs = append(r.Runs, l)
+		slices.SortFunc(r.Runs, func(a, b *line) int {
+			return cmp.Or(cmp.Compare(b.Outliers, a.Outliers), cmp.Compare(place(a.Scheduler, a.Preemption), place(b.Scheduler, b.Preemption)))
+		})
+	}
+	l.Raw = append(l.Raw, res)
+	slices.SortFunc(l.Raw, func(a, b *replay.Result) int { return cmp.Compare(a.Seed, b.Seed) })
+	l.summarise()
+	r.Margins = r.margins()
+}
+
+// of is the repetition with that seed; nil: there is none.
+func (l *line) of(seed uint64) *replay.Result {
+	for _, raw := range l.Raw {
+		if raw.Seed == seed {
+			return raw
+		}
+	}
+	return nil
 }
 
 // summarise takes medians over the repetitions.
@@ -98,29 +184,51 @@ func (l *line) summarise() {
 	l.Repetitions = len(l.Raw)
 	median := func(f func(*replay.Result, replay.Summary) float64) float64 { return replay.Median(l.each(f)) }
 	l.Finished = median(func(_ *replay.Result, s replay.Summary) float64 { return float64(s.Finished) })
-	l.GeomeanJCT = median(func(_ *replay.Result, s replay.Summary) float64 { return s.GeomeanJCT.Seconds() })
-	l.AvgJCT = median(func(_ *replay.Result, s replay.Summary) float64 { return s.AvgJCT.Seconds() })
+	l.GeomeanJCT, l.AvgJCT, l.Makespan, l.Useful = median(geomeanJCT), median(avgJCT), median(makespan), median(useful)
 	l.AvgJCTAll = median(func(r *replay.Result, _ replay.Summary) float64 { return r.AvgJCTAtLeast().Seconds() })
-	l.Makespan = median(func(_ *replay.Result, s replay.Summary) float64 { return s.Makespan.Seconds() })
-	l.Useful = median(func(_ *replay.Result, s replay.Summary) float64 { return s.Useful })
 	l.Busy = median(func(_ *replay.Result, s replay.Summary) float64 { return s.Utilisation })
 	l.P50 = median(func(r *replay.Result, _ replay.Summary) float64 { return percentile(r, 0.5) })
 	l.P99 = median(func(r *replay.Result, _ replay.Summary) float64 { return percentile(r, 0.99) })
 	l.HalfPlaced = median(func(r *replay.Result, _ replay.Summary) float64 { return r.HalfPlaced.Seconds() })
+	l.HeldGPU = median(func(r *replay.Result, _ replay.Summary) float64 { return r.HeldInVain.Seconds() })
+	l.HeldShare = median(func(r *replay.Result, _ replay.Summary) float64 { return r.HeldShare(l.gpus) })
 	l.Deadlocked = median(func(r *replay.Result, _ replay.Summary) float64 { return r.Deadlocked.Seconds() })
-	l.SimAvgJCT = median(func(r *replay.Result, _ replay.Summary) float64 {
-		if r.Predicted == nil {
-			return 0
-		}
-		return r.Predicted.AvgJCTOf(r)
-	})
+	l.SimAvgJCT = median(func(r *replay.Result, _ replay.Summary) float64 { return simulatedJCT(r) })
 	l.HalvedShare = median(func(r *replay.Result, _ replay.Summary) float64 { return r.HalvedShare() })
-	avgs := l.each(func(_ *replay.Result, s replay.Summary) float64 { return s.AvgJCT.Seconds() })
+	l.count()
+	avgs := l.each(avgJCT)
 	l.AvgJCTLow, l.AvgJCTHigh = slices.Min(avgs), slices.Max(avgs)
-	l.AvgJCTCILow, l.AvgJCTCIHigh = nil, nil
-	if low, high, ok := replay.Confidence(avgs); ok {
-		l.AvgJCTCILow, l.AvgJCTCIHigh = &low, &high
+	l.CI = nil
+	if len(l.Raw) > 1 {
+		l.CI = &intervals{AvgJCT: l.interval(avgJCT), GeomeanJCT: l.interval(geomeanJCT), Makespan: l.interval(makespan), Useful: l.interval(useful)}
 	}
+}
+
+// count counts how the runs ended.
+func (l *line) count() {
+	l.Unfinished, l.DeadlockedRuns, l.BoundedRuns = 0, 0, 0
+	for _, r := range l.Raw {
+		s := r.Summarise(l.gpus)
+		l.Unfinished += s.Jobs - s.Finished
+		if r.Stuck {
+			l.DeadlockedRuns++
+		}
+		if r.Bounded {
+			l.BoundedRuns++
+		}
+	}
+}
+
+func avgJCT(_ *replay.Result, s replay.Summary) float64     { return s.AvgJCT.Seconds() }
+func geomeanJCT(_ *replay.Result, s replay.Summary) float64 { return s.GeomeanJCT.Seconds() }
+func makespan(_ *replay.Result, s replay.Summary) float64   { return s.Makespan.Seconds() }
+func useful(_ *replay.Result, s replay.Summary) float64     { return s.Useful }
+
+func simulatedJCT(r *replay.Result) float64 {
+	if r.Predicted == nil {
+		return 0
+	}
+	return r.Predicted.AvgJCTOf(r)
 }
 
 // each is a figure of every repetition.
@@ -132,12 +240,10 @@ func (l *line) each(f func(*replay.Result, replay.Summary) float64) []float64 {
 	return xs
 }
 
-// interval is the confidence interval in words.
-func (l *line) interval() string {
-	if l.AvgJCTCILow == nil {
-		return "–"
-	}
-	return fmt.Sprintf("%.1f…%.1f", *l.AvgJCTCILow, *l.AvgJCTCIHigh)
+// interval is the confidence interval of a figure.
+func (l *line) interval(f func(*replay.Result, replay.Summary) float64) [2]float64 {
+	low, high, _ := replay.Confidence(l.each(f))
+	return [2]float64{low, high}
 }
 
 func percentile(r *replay.Result, p float64) float64 {
@@ -154,24 +260,41 @@ func percentile(r *replay.Result, p float64) float64 {
 	return xs[int(p*float64(len(xs)-1))]
 }
 
+// write replaces the file as a whole: whoever breaks us off leaves the one
+// before.
 func (r *report) write(path string) error {
-	text, err := json.MarshalIndent(r, "", " ")
+	text, err := json.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("encode results: %w", err)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(path, text, 0o644)
+	if err := os.WriteFile(path+".new", spread(text, fileDepth), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
 }
 
+// fileDepth puts a raw result on a line of its own.
+const fileDepth = 4
+
 func (r *report) print(out io.Writer) {
-	fmt.Fprintf(out, "%s, %d jobs, %d GPUs of which %d outliers, %v× compressed; compressed seconds, medians\n", r.Workload, r.Jobs, r.GPUs, r.Outliers, r.Compress)
+	fmt.Fprintf(out, "%s, %d jobs, %d GPUs, %v× compressed; compressed seconds, medians\n", r.Workload, r.Jobs, r.GPUs, r.Compress)
 	w := tabwriter.NewWriter(out, 2, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "SCHEDULER\tPREEMPTION\tRUNS\tFINISHED\tAVG JCT\t95 %\tLOW…HIGH\tSIMULATED\tGEOMEAN\tP99\tMAKESPAN\tUSEFUL\tHALF PLACED\tDEADLOCKED")
+	fmt.Fprintln(w, "POPULATION\tSCHEDULER\tRUNS\tFINISHED\tDEADLOCKED\tAVG JCT\tLOW…HIGH\tSIMULATED\tGEOMEAN\tP99\tMAKESPAN\tUSEFUL\tHELD IN VAIN\tHALF PLACED")
 	for _, l := range r.Runs {
-		fmt.Fprintf(w, "%s\t%v\t%d\t%v/%d\t%.1f\t%s\t%.1f…%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f %%\t%.1f\t%.1f\n", l.Scheduler, l.Preemption, l.Repetitions, l.Finished, r.Jobs,
-			l.AvgJCT, l.interval(), l.AvgJCTLow, l.AvgJCTHigh, l.SimAvgJCT, l.GeomeanJCT, l.P99, l.Makespan, 100*l.Useful, l.HalfPlaced, l.Deadlocked)
+		fmt.Fprintf(w, "%s\t%s\t%d\t%v/%d\t%d\t%.1f\t%.1f…%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f %%\t%.1f %%\t%.0f %%\n", l.Population, l.title(), l.Repetitions, l.Finished, r.Jobs, l.DeadlockedRuns,
+			l.AvgJCT, l.AvgJCTLow, l.AvgJCTHigh, l.SimAvgJCT, l.GeomeanJCT, l.P99, l.Makespan, 100*l.Useful, 100*l.HeldShare, 100*l.HalvedShare)
+	}
+	w.Flush()
+	if len(r.Margins) == 0 {
+		return
+	}
+	fmt.Fprintln(out, "\nAgainst plain Nomad, pairs of one seed: geometric mean of the ratios (95 % interval)")
+	fmt.Fprintln(w, "POPULATION\tSCHEDULER\tAGAINST\tPAIRS\tGEOMEAN JCT\tUSEFUL\tMAKESPAN\tTARGETS MET")
+	for _, m := range r.Margins {
+		fmt.Fprintln(w, strings.Join(append([]string{m.Population}, m.cells()...), "\t"))
 	}
 	w.Flush()
 }

@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"slices"
 
 	"github.com/nomad-pal/nomad-pal/bench/plot"
 	"github.com/nomad-pal/nomad-pal/bench/replay"
@@ -52,14 +51,10 @@ func (o options) reshow() error {
 
 // predictAnew simulates the runs of an earlier report.
 func (o options) predictAnew(r *report) error {
-	o.seed, o.outliers, o.nodes, o.compress = r.Seed, r.Outliers, r.GPUs/4, r.Compress
-	gpus, err := o.gpus()
-	if err != nil {
-		return err
-	}
-	all := o.schedulers()
+	o.nodes, o.compress = r.GPUs/4, r.Compress
+	all := schedulers(r.Compress)
 	for _, l := range r.Runs {
-		i := slices.IndexFunc(all, func(s scheduler) bool { return s.name == l.Scheduler && s.preempt == l.Preemption })
+		i := place(l.Scheduler, l.Preemption)
 		if i < 0 {
 			return fmt.Errorf("simulate %q anew: no such scheduler", l.Scheduler)
 		}
@@ -67,6 +62,10 @@ func (o options) predictAnew(r *report) error {
 			continue
 		}
 		for _, raw := range l.Raw {
+			gpus, err := o.gpus(l.Outliers, raw.Seed)
+			if err != nil {
+				return err
+			}
 			var jobs []replay.Job
 			for _, j := range raw.Jobs {
 				jobs = append(jobs, j.Job)

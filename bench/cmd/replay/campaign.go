@@ -1,0 +1,219 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/bench/replay"
+)
+
+// campaign is all runs, some of them at a time.
+type campaign struct {
+	options
+	tasks []task
+	// once does one run; tests put another one in.
+	once func(context.Context, task) (*replay.Result, error)
+	// starting is held while a cluster comes up, which would slow down two
+	// that do it at a time, and the runs beside them.
+	starting chan struct{}
+	progress io.Writer
+
+	mu     sync.Mutex
+	report *report // guarded by mu
+	done   int     // guarded by mu
+}
+
+// task is one run.
+type task struct {
+	scheduler
+	outliers int
+	seed     uint64
+	gpus     *replay.GPUs
+	jobs     []replay.Job
+}
+
+func (t task) String() string {
+	name := t.name
+	if t.preempt {
+		name += ", preemption"
+	}
+	return fmt.Sprintf("%s, %s, seed %d", name, populationName(t.outliers), t.seed)
+}
+
+// campaign plans the runs: all schedulers and populations of one repetition
+// before the next one.
+func (o options) campaign() (*campaign, error) {
+	chosen, err := o.chosen()
+	if err != nil {
+		return nil, err
+	}
+	populations, err := o.populations()
+	if err != nil {
+		return nil, err
+	}
+	if o.reps < 1 || o.parallel < 1 {
+		return nil, fmt.Errorf("-repetitions %d and -parallel %d must be at least 1", o.reps, o.parallel)
+	}
+	c := &campaign{options: o, report: newReport(o), starting: make(chan struct{}, 1), progress: os.Stderr}
+	c.once = c.onCluster
+	for rep := range o.reps {
+		seed := o.seed + uint64(rep)
+		jobs, err := o.workloadJobs(seed)
+		if err != nil {
+			return nil, err
+		}
+		c.report.Jobs, c.report.GPUs = len(jobs), 4*o.nodes
+		for _, n := range populations {
+			gpus, err := o.gpus(n, seed)
+			if err != nil {
+				return nil, err
+			}
+			for _, s := range chosen {
+				c.tasks = append(c.tasks, task{scheduler: s, outliers: n, seed: seed, gpus: gpus, jobs: jobs})
+			}
+		}
+	}
+	return c, c.takeUp()
+}
+
+// takeUp reads the result file of a campaign that was broken off.
+func (c *campaign) takeUp() error {
+	if !c.resume {
+		return nil
+	}
+	before, err := readReport(c.json)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := c.report.sameAs(before); err != nil {
+		return fmt.Errorf("resume %q: %w", c.json, err)
+	}
+	if before.Commit != c.report.Commit {
+		c.report.Commit = before.Commit + ", " + c.report.Commit
+	}
+	c.report.Runs = before.Runs
+	all := len(c.tasks)
+	c.tasks = slices.DeleteFunc(c.tasks, func(t task) bool { return c.report.has(t) })
+	c.say("", fmt.Sprintf("%d of %d runs are in %q", all-len(c.tasks), all, c.json))
+	return nil
+}
+
+// run does the runs. The first that fails ends the others.
+func (c *campaign) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	next := make(chan task)
+	var workers sync.WaitGroup
+	for range min(c.parallel, len(c.tasks)) {
+		workers.Go(func() {
+			for t := range next {
+				if err := c.do(ctx, t); err != nil {
+					cancel(fmt.Errorf("%v: %w", t, err))
+				}
+			}
+		})
+	}
+	for _, t := range c.tasks {
+		select {
+		case next <- t:
+			continue
+		case <-ctx.Done():
+		}
+		break
+	}
+	close(next)
+	workers.Wait()
+	return context.Cause(ctx)
+}
+
+// do does one run and writes what is known then.
+func (c *campaign) do(ctx context.Context, t task) error {
+	begin := time.Now()
+	r, err := c.once(ctx, t)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.report.add(t, r)
+	c.done++
+	s := r.Summarise(c.report.GPUs)
+	c.say("", fmt.Sprintf("%d of %d: %v: %d of %d jobs, avg JCT %.1f s, makespan %.0f s, useful %.1f %%; %.0f s in all",
+		c.done, len(c.tasks), t, s.Finished, s.Jobs, s.AvgJCT.Seconds(), s.Makespan.Seconds(), 100*s.Useful, time.Since(begin).Seconds()))
+	return c.report.write(c.json)
+}
+
+func (c *campaign) say(who, line string) {
+	if who != "" {
+		line = "  [" + who + "] " + line
+	}
+	fmt.Fprintln(c.progress, line)
+}
+
+// onCluster runs the workload on a cluster of its own, so that no run inherits
+// anything from another one.
+func (c *campaign) onCluster(ctx context.Context, t task) (r *replay.Result, err error) {
+	b, err := c.start(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if e := b.Close(); err == nil {
+			err = e
+		}
+	}()
+	jobs := slices.Clone(t.jobs)
+	for i := range jobs {
+		jobs[i].Preempt = t.preempt
+	}
+	m := replay.Mode{Name: t.name, Algorithm: t.algorithm}
+	if t.rules == nil {
+		return b.Run(ctx, m, jobs, c.bound)
+	}
+	m.Placer = t.rules.HCL()
+	r, err = b.Run(ctx, m, jobs, c.bound)
+	if err != nil {
+		return nil, err
+	}
+	return r, c.predictRun(t.scheduler, t.gpus, jobs, r)
+}
+
+func (c *campaign) start(ctx context.Context, t task) (*replay.Bed, error) {
+	select {
+	case c.starting <- struct{}{}:
+		defer func() { <-c.starting }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	return replay.Start(ctx, replay.Setup{
+		Nomad: c.nomad, Bin: c.bin, GPUs: t.gpus, Penalty: penalty,
+		Restart: c.compressed(restart), GiveUp: c.compressed(t.giveUp),
+		Progress: func(line string) { c.say(t.String(), line) },
+	})
+}
+
+func (o options) predictRun(s scheduler, gpus *replay.GPUs, jobs []replay.Job, r *replay.Result) error {
+	p, err := replay.Predict(jobs, gpus, penalty, s.rules.Queue(), o.compressed(restart), r.Overhead())
+	if err != nil {
+		return err
+	}
+	r.Predicted = &p
+	return nil
+}
+
+func (o options) compressed(d time.Duration) time.Duration {
+	return time.Duration(float64(d) / o.compress)
+}

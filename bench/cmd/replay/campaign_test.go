@@ -1,0 +1,168 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nomad-pal/nomad-pal/bench/replay"
+)
+
+// plan is a campaign whose runs are played; it counts them by name.
+func plan(t *testing.T, o options) (*campaign, *runs) {
+	t.Helper()
+	o.nodes, o.jobs, o.compress = 2, 3, 240
+	if o.modes == "" {
+		o.modes = "nomad-binpack,pal-default"
+	}
+	c, err := o.campaign()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.progress = io.Discard
+	rs := &runs{did: map[string]int{}}
+	c.once = func(_ context.Context, t task) (*replay.Result, error) {
+		rs.add(t.String())
+		if t.rules == nil {
+			return result(20+float64(t.seed), nil), nil
+		}
+		return result(10, &replay.Prediction{AvgJCTS: 10}), nil
+	}
+	return c, rs
+}
+
+type runs struct {
+	mu  sync.Mutex
+	did map[string]int
+}
+
+func (r *runs) add(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.did[name]++
+}
+
+// However many run at a time, the result is the same.
+func TestCampaignIsDeterministic(t *testing.T) {
+	t.Parallel()
+	var files []string
+	for _, parallel := range []int{1, 4} {
+		c, _ := plan(t, options{outliers: "1,0", reps: 3, parallel: parallel, json: filepath.Join(t.TempDir(), "r.json")})
+		if err := c.run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c.report.Parallel = 0
+		if err := c.report.write(c.json); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(c.json)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, string(text))
+	}
+	if d := cmp.Diff(files[0], files[1]); d != "" {
+		t.Error(d)
+	}
+	if !json.Valid([]byte(files[0])) {
+		t.Error("the result file is not JSON")
+	}
+	var order []string
+	r := &report{}
+	if err := json.Unmarshal([]byte(files[0]), r); err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range r.Runs {
+		order = append(order, fmt.Sprintf("%s, %s, %d", l.Population, l.title(), l.Repetitions))
+	}
+	want := []string{"1 outlier, nomad-binpack, 3", "1 outlier, pal-default, 3", "1 outlier, pal-default, preemption, 3",
+		"no outlier, nomad-binpack, 3", "no outlier, pal-default, 3", "no outlier, pal-default, preemption, 3"}
+	if !cmp.Equal(order, want) {
+		t.Error(cmp.Diff(want, order))
+	}
+}
+
+// The first failure ends the campaign; what was done before is in the file, and
+// is not done again.
+func TestCampaignResumes(t *testing.T) {
+	t.Parallel()
+	o := options{outliers: "1", reps: 2, parallel: 2, json: filepath.Join(t.TempDir(), "r.json")}
+	c, _ := plan(t, o)
+	broken := errors.New("broken")
+	played := c.once
+	c.once = func(ctx context.Context, t task) (*replay.Result, error) {
+		if t.seed == 1 && t.preempt {
+			return nil, broken
+		}
+		if t.seed == 1 && t.rules == nil {
+			<-ctx.Done() // it is told to end
+			return nil, ctx.Err()
+		}
+		return played(ctx, t)
+	}
+	if err := c.run(t.Context()); !errors.Is(err, broken) || !strings.Contains(err.Error(), "pal-default, preemption, 1 outlier, seed 1") {
+		t.Fatalf("error %v", err)
+	}
+	o.resume = true
+	again, rs := plan(t, o)
+	if err := again.run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]int{"nomad-binpack, 1 outlier, seed 1": 1, "pal-default, preemption, 1 outlier, seed 1": 1}
+	if !cmp.Equal(rs.did, want) {
+		t.Error(cmp.Diff(want, rs.did))
+	}
+	for _, l := range again.report.Runs {
+		if l.Repetitions != 2 {
+			t.Errorf("%s has %d repetitions", l.title(), l.Repetitions)
+		}
+	}
+	o.seed = 7 // another campaign
+	o.nodes, o.jobs, o.compress = 2, 3, 240
+	if _, err := o.campaign(); err == nil || !strings.Contains(err.Error(), "its seed is 0, now 7") {
+		t.Errorf("another campaign: %v", err)
+	}
+}
+
+func TestCampaignRefuses(t *testing.T) {
+	t.Parallel()
+	good := options{nodes: 2, jobs: 3, compress: 240, outliers: "1", reps: 1, parallel: 1}
+	for want, change := range map[string]func(*options){
+		`-outliers: "9"`:       func(o *options) { o.outliers = "9" },
+		`-outliers: "x"`:       func(o *options) { o.outliers = "1,x" },
+		`no scheduler "slurm"`: func(o *options) { o.modes = "slurm" },
+		"-repetitions 0":       func(o *options) { o.reps = 0 },
+		"has no jobs":          func(o *options) { o.jobs = 0 },
+		"-parallel 0 must be":  func(o *options) { o.reps, o.parallel = 1, 0 },
+	} {
+		o := good
+		change(&o)
+		if _, err := o.campaign(); err == nil || !strings.Contains(err.Error(), want) && !strings.Contains(err.Error(), "-parallel 0") {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	if _, err := good.campaign(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSpread(t *testing.T) {
+	t.Parallel()
+	got := string(spread([]byte(`{"a":[{"b":[1,2],"c":"x,\"{"}],"d":1}`), 2))
+	want := "{\n \"a\":[\n  {\"b\":[1,2],\"c\":\"x,\\\"{\"}\n ],\n \"d\":1\n}\n"
+	if got != want {
+		t.Error(cmp.Diff(want, got))
+	}
+}

@@ -1,0 +1,67 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"fmt"
+
+	"github.com/nomad-pal/nomad-pal/bench/plot"
+	"github.com/nomad-pal/nomad-pal/bench/replay"
+)
+
+// held draws what the GPUs did in one run under plain Nomad and, below, in one
+// of ours on the same jobs and GPUs: the first repetition in which plain Nomad
+// deadlocked, or else the first. ok is false without two such runs.
+func (v view) held() (f plot.Figure, ok bool) {
+	var theirs, ours *line
+	for _, l := range v.lines {
+		if l.plain() && theirs == nil {
+			theirs = l
+		}
+		if !l.plain() && !l.Preemption {
+			ours = l // the last is the default
+		}
+	}
+	if theirs == nil || ours == nil {
+		return f, false
+	}
+	a := theirs.Raw[0]
+	for _, raw := range theirs.Raw {
+		if raw.Stuck && ours.of(raw.Seed) != nil {
+			a = raw
+			break
+		}
+	}
+	b := ours.of(a.Seed)
+	if b == nil || len(a.Timeline) == 0 || len(b.Timeline) == 0 {
+		return f, false
+	}
+	return plot.Areas{
+		Name: "replay-held" + v.suffix, Title: v.title("What the GPUs do"), X: plot.Axis{Label: "seconds after the first submission, compressed"},
+		Y: plot.Axis{Label: "GPUs", Ticks: quarters(v.GPUs)}, Bands: []plot.Band{{Name: "run a gang", Colour: plot.Good}, {Name: "held in vain: ranks wait for the rest of their gang", Colour: plot.Bad}},
+		Panels: []plot.Panel{v.panel(theirs, a), v.panel(ours, b)},
+	}.Figure(), true
+}
+
+func quarters(gpus int) []float64 {
+	n := float64(gpus)
+	return []float64{0, n / 4, n / 2, 3 * n / 4, n}
+}
+
+func (v view) panel(l *line, r *replay.Result) plot.Panel {
+	s := r.Summarise(v.GPUs)
+	p := plot.Panel{Title: fmt.Sprintf("%s: all %d jobs done after %.0f s", l.title(), s.Jobs, s.Makespan.Seconds())}
+	if s.Finished < s.Jobs {
+		p.Title = fmt.Sprintf("%s: %d of %d jobs never finish", l.title(), s.Jobs-s.Finished, s.Jobs)
+	}
+	if s.Finished < s.Jobs && !r.Stuck {
+		p.Title = fmt.Sprintf("%s: %d of %d jobs not finished after %.0f s", l.title(), s.Jobs-s.Finished, s.Jobs, r.Took.Seconds())
+	}
+	for _, m := range r.Timeline {
+		p.At = append(p.At, m.At.Seconds())
+		p.Values = append(p.Values, []float64{float64(m.Busy), float64(m.Held)})
+	}
+	p.End = r.Took.Seconds()
+	return p
+}

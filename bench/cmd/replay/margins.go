@@ -1,0 +1,161 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"fmt"
+
+	"github.com/nomad-pal/nomad-pal/bench/replay"
+)
+
+// The targets are the margins that PAL reports over its baselines: 42 % lower
+// geomean JCT, 28 % more useful work in the same GPU time, 47 % shorter makespan.
+const (
+	geomeanTarget  = 1 - 0.42
+	usefulTarget   = 1 + 0.28
+	makespanTarget = 1 - 0.47
+)
+
+// margin is one line of the placer against one of plain Nomad: ratios of runs
+// of the same jobs on the same GPUs.
+type margin struct {
+	Population string `json:"population"`
+	Scheduler  string `json:"scheduler"`
+	Preemption bool   `json:"preemption"`
+	Against    string `json:"against"`
+	// Pairs are the repetitions compared. Left out are those in which plain
+	// Nomad deadlocked, which no ratio tells, and those that ours did not
+	// finish.
+	Pairs      int `json:"pairs"`
+	Deadlocked int `json:"deadlocked"`
+	Unfinished int `json:"unfinished"`
+	// AtLeast: plain Nomad did not finish all jobs of all pairs; what it did not
+	// finish counts until the end of its run, so the true margins are larger.
+	AtLeast    bool   `json:"at_least"`
+	GeomeanJCT *ratio `json:"geomean_jct,omitempty"`
+	AvgJCT     *ratio `json:"avg_jct,omitempty"`
+	Useful     *ratio `json:"useful_utilisation,omitempty"`
+	Makespan   *ratio `json:"makespan,omitempty"`
+	title      string
+}
+
+// ratio is ours to plain Nomad's: the geometric mean over the pairs and its 95 %
+// confidence interval, which one pair does not have.
+type ratio struct {
+	Mean float64 `json:"mean"`
+	Low  float64 `json:"low,omitempty"`
+	High float64 `json:"high,omitempty"`
+	// Target is what it is to be at most (JCT, makespan) or at least
+	// (utilisation); 0: none. Met says whether the mean is, Surely whether the
+	// whole interval is.
+	Target float64 `json:"target,omitempty"`
+	Met    bool    `json:"met"`
+	Surely bool    `json:"surely_met"`
+}
+
+// margins compares every line of the placer with every one of plain Nomad on
+// the same population.
+func (r *report) margins() []*margin {
+	var out []*margin
+	for _, l := range r.Runs {
+		for _, o := range r.Runs {
+			if !l.plain() && o.plain() && l.Outliers == o.Outliers {
+				out = append(out, l.against(o))
+			}
+		}
+	}
+	return out
+}
+
+func (l *line) against(o *line) *margin {
+	m := &margin{Population: l.Population, Scheduler: l.Scheduler, Preemption: l.Preemption, Against: o.Scheduler, title: l.title()}
+	var geomean, avg, useful, makespan []float64
+	for _, ours := range l.Raw {
+		its := o.of(ours.Seed)
+		if its == nil {
+			continue
+		}
+		a, b := ours.AtLeast(l.gpus), its.AtLeast(o.gpus)
+		switch {
+		case its.Stuck:
+			m.Deadlocked++
+			continue
+		case a.Finished < a.Jobs || b.Finished == 0:
+			m.Unfinished++
+			continue
+		}
+		m.Pairs++
+		m.AtLeast = m.AtLeast || b.Finished < b.Jobs
+		geomean = append(geomean, float64(a.GeomeanJCT)/float64(b.GeomeanJCT))
+		avg = append(avg, float64(a.AvgJCT)/float64(b.AvgJCT))
+		useful = append(useful, a.Useful/b.Useful)
+		makespan = append(makespan, float64(a.Makespan)/float64(b.Makespan))
+	}
+	m.GeomeanJCT, m.AvgJCT = newRatio(geomean, geomeanTarget), newRatio(avg, 0)
+	m.Useful, m.Makespan = newRatio(useful, usefulTarget), newRatio(makespan, makespanTarget)
+	return m
+}
+
+// newRatio takes a target above 1 as the least to reach, one below as the most.
+func newRatio(xs []float64, target float64) *ratio {
+	if len(xs) == 0 {
+		return nil
+	}
+	mean, low, high, ok := replay.Ratio(xs)
+	r := &ratio{Mean: mean, Target: target}
+	if ok {
+		r.Low, r.High = low, high
+	}
+	switch {
+	case target > 1:
+		r.Met, r.Surely = mean >= target, ok && low >= target
+	case target > 0:
+		r.Met, r.Surely = mean <= target, ok && high <= target
+	}
+	return r
+}
+
+// String is the change in percent.
+func (r *ratio) String() string {
+	if r == nil {
+		return "–"
+	}
+	change := func(v float64) string { return fmt.Sprintf("%+.0f", 100*(v-1)) }
+	if r.High == 0 {
+		return change(r.Mean) + " %"
+	}
+	return fmt.Sprintf("%s %% (%s…%s)", change(r.Mean), change(r.Low), change(r.High))
+}
+
+// verdict says which of the three targets are met.
+func (m *margin) verdict() string {
+	if m.Pairs == 0 {
+		return "–"
+	}
+	word := func(r *ratio) string {
+		switch {
+		case r.Surely:
+			return "yes"
+		case r.Met:
+			return "on average"
+		}
+		return "no"
+	}
+	return fmt.Sprintf("%s / %s / %s", word(m.GeomeanJCT), word(m.Useful), word(m.Makespan))
+}
+
+// cells are the margin's row in a table, without the population.
+func (m *margin) cells() []string {
+	pairs := fmt.Sprint(m.Pairs)
+	if m.Deadlocked > 0 {
+		pairs += fmt.Sprintf(", %d deadlocked", m.Deadlocked)
+	}
+	if m.Unfinished > 0 {
+		pairs += fmt.Sprintf(", %d unfinished", m.Unfinished)
+	}
+	if m.AtLeast {
+		pairs += ", at least"
+	}
+	return []string{m.title, m.Against, pairs, m.GeomeanJCT.String(), m.Useful.String(), m.Makespan.String(), m.verdict()}
+}

@@ -1,0 +1,77 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/bench/replay"
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+)
+
+// scheduler is one line of the comparison.
+type scheduler struct {
+	name      string
+	algorithm string
+	rules     *replay.Rules // of the placer; nil is plain Nomad
+	giveUp    time.Duration // uncompressed: how long a rank waits for its gang
+	preempt   bool          // jobs allow it
+}
+
+// penalty is PAL's locality penalty across nodes.
+const penalty = 1.7
+
+// restart is what loading a checkpoint costs, uncompressed.
+const restart = 60 * time.Second
+
+// schedulers are what is compared. Under the placer a gang comes together or
+// does not start; its ranks wait as long as those of plain Nomad's longer give-up.
+func schedulers(compress float64) []scheduler {
+	const hurried, patient, never = 10 * time.Minute, 30 * time.Minute, 1000 * time.Hour
+	rules := func(placement pal.PolicyName, order queue.Order) *replay.Rules {
+		return &replay.Rules{Penalty: penalty, Placement: placement, Order: order, Compress: compress}
+	}
+	return []scheduler{
+		{name: "nomad-binpack", algorithm: "binpack", giveUp: never},
+		{name: "nomad-binpack-retry10m", algorithm: "binpack", giveUp: hurried},
+		{name: "nomad-binpack-retry30m", algorithm: "binpack", giveUp: patient},
+		{name: "nomad-spread-retry10m", algorithm: "spread", giveUp: hurried},
+		{name: "nomad-spread-retry30m", algorithm: "spread", giveUp: patient},
+		{name: "pal-packed-fifo", algorithm: "binpack", giveUp: patient, rules: rules(pal.Packed, queue.FIFO)},
+		{name: "pal-pal-fifo", algorithm: "binpack", giveUp: patient, rules: rules(pal.PAL, queue.FIFO)},
+		{name: "pal-packed", algorithm: "binpack", giveUp: patient, rules: rules(pal.Packed, "")},
+		{name: "pal-default", algorithm: "binpack", giveUp: patient, rules: rules("", "")},
+		{name: "pal-default", algorithm: "binpack", giveUp: patient, rules: rules("", ""), preempt: true},
+	}
+}
+
+// place is where a scheduler stands in the comparison.
+func place(name string, preempt bool) int {
+	return slices.IndexFunc(schedulers(1), func(s scheduler) bool { return s.name == name && s.preempt == preempt })
+}
+
+// chosen are those that -modes names.
+func (o options) chosen() ([]scheduler, error) {
+	all := schedulers(o.compress)
+	if o.modes == "" {
+		return all, nil
+	}
+	var out []scheduler
+	for _, name := range strings.Split(o.modes, ",") {
+		n := len(out)
+		for _, s := range all {
+			if s.name == name {
+				out = append(out, s)
+			}
+		}
+		if len(out) == n {
+			return nil, fmt.Errorf("-modes: no scheduler %q", name)
+		}
+	}
+	return out, nil
+}

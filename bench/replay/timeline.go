@@ -1,0 +1,87 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package replay
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/bench/rank"
+)
+
+// Moment is what the GPUs do from then until the next moment. In JSON it is
+// [seconds, busy, held].
+type Moment struct {
+	At   time.Duration // since the start of the run
+	Busy int           // GPUs of gangs that run
+	Held int           // GPUs of ranks that wait for the rest of their gang
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (m Moment) MarshalJSON() ([]byte, error) {
+	return fmt.Appendf(nil, "[%.2f,%d,%d]", m.At.Seconds(), m.Busy, m.Held), nil
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (m *Moment) UnmarshalJSON(text []byte) error {
+	var v [3]float64
+	if err := json.Unmarshal(text, &v); err != nil {
+		return fmt.Errorf("read moment %s: %w", text, err)
+	}
+	*m = Moment{time.Duration(v[0] * float64(time.Second)), int(v[1]), int(v[2])}
+	return nil
+}
+
+// sample adds the time since the last one, which was d before at.
+func (r *Result) sample(states []rank.State, at, d time.Duration) {
+	half, m := 0, Moment{At: at}
+	for _, s := range states {
+		switch {
+		case s.Finished:
+		case s.Running:
+			m.Busy += s.GPUs
+		default:
+			m.Held += s.GPUs
+			if s.Present > 0 && s.Present < s.Ranks {
+				half++
+			}
+		}
+	}
+	r.HalfPlaced += time.Duration(half) * d
+	r.HeldInVain += time.Duration(m.Held) * d
+	if half > 0 && m.Busy == 0 {
+		r.Deadlocked += d
+	}
+	if n := len(r.Timeline); n == 0 || r.Timeline[n-1].Busy != m.Busy || r.Timeline[n-1].Held != m.Held {
+		r.Timeline = append(r.Timeline, m)
+	}
+}
+
+// stuckAfter is for how long nothing may happen while ranks wait for each other
+// before a run counts as deadlocked. Ranks that give up do so earlier.
+const stuckAfter = 30 * time.Second
+
+// stillness watches for deadlock.
+type stillness struct {
+	since  time.Time
+	before []rank.State
+}
+
+// over says whether for stuckAfter at least no gang ran, nothing changed, and
+// some ranks held GPUs.
+func (s *stillness) over(now time.Time, states []rank.State) bool {
+	still, held := len(s.before) == len(states), 0
+	for i, g := range states {
+		still = still && !g.Running && s.before[i] == g
+		if !g.Finished {
+			held += g.GPUs
+		}
+	}
+	s.before = states
+	if !still || held == 0 {
+		s.since = now
+	}
+	return now.Sub(s.since) >= stuckAfter
+}
