@@ -6,9 +6,7 @@ SHELL       := /usr/bin/env bash
 .DEFAULT_GOAL := help
 
 BIN         := build/bin
-VERSION     := github.com/nomad-pal/nomad-pal/internal/version
-REVISION    := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
-LDFLAGS     := -s -w -X $(VERSION).Revision=$(REVISION)
+LDFLAGS     := -s -w
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 NESTED      := $(patsubst %/go.mod,%,$(shell git ls-files '*/go.mod'))
 # Nested modules that CI vets: those with code of ours, on the Nomad that is built anyway.
@@ -28,7 +26,7 @@ demo: build nomad ## The main job end to end: real Nomad, emulated GPUs with mea
 build: ## The binaries, into build/bin
 	@echo "building binaries into $(BIN)"
 	@mkdir -p $(BIN)
-	go build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./device-plugin/cmd/... ./placer/cmd/... ./bench/cmd/...
+	go build -buildvcs=auto -ldflags '$(LDFLAGS)' -o $(BIN)/ ./device-plugin/cmd/... ./placer/cmd/... ./bench/cmd/...
 
 .PHONY: nomad
 nomad: ## A Nomad for demo and tests: the one on PATH if supported, else built once into the user's cache

@@ -56,6 +56,7 @@ func commands(ctx context.Context, io streams) map[string]cli.CommandFactory {
 		"classify":       make(&classifyCommand{base: b}),
 		"simulate":       make(&simulateCommand{base: b}),
 		"release":        make(&releaseCommand{base: b}),
+		"profile":        make(&profileCommand{base: b}),
 		"profile build":  make(&profileBuildCommand{base: b}),
 		"profile show":   make(&profileShowCommand{base: b}),
 		"profile import": make(&profileImportCommand{base: b}),

@@ -13,9 +13,22 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hashicorp/cli"
+
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/placer/measured"
 )
+
+// profileCommand only says which commands there are below it.
+type profileCommand struct{ base }
+
+func (c *profileCommand) Synopsis() string { return "Build, show, import and export profiles" }
+
+func (c *profileCommand) Help() string {
+	return help("profile <command>", "A profile says how fast each GPU is, per application class.")
+}
+
+func (c *profileCommand) Run([]string) int { return cli.RunResultHelp }
 
 const fileOptions = `
 File Options:

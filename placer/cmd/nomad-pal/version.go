@@ -22,11 +22,13 @@ func (c *versionCommand) Run(args []string) int {
 		return 1
 	}
 	v := struct {
-		Version, Revision, Go string
+		Version  string `json:"version"`
+		Revision string `json:"revision"`
+		Go       string `json:"go"`
 	}{version.Number, version.Revision, runtime.Version()}
 	if done, code := c.structured(v); done {
 		return code
 	}
-	c.printf("Nomad PAL v%s\nRevision %s\n", v.Version, v.Revision)
+	c.printf("nomad-pal v%s\nRevision %s\n", v.Version, v.Revision)
 	return 0
 }
