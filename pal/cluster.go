@@ -257,6 +257,9 @@ func (c *Cluster) SetHealth(gpu int, unhealthy, quarantined bool) {
 // SetFree replaces the unallocated resources of a node.
 func (c *Cluster) SetFree(node int, r Resources) { c.nodes[node].free = r }
 
+// Free are the unallocated resources of a node.
+func (c *Cluster) Free(node int) Resources { return c.nodes[node].free }
+
 // FreeGPUs is the number of GPUs that are healthy, not quarantined and not taken.
 func (c *Cluster) FreeGPUs() int { return c.free }
 

@@ -55,7 +55,7 @@ func (p *Placer) canaries(ctx context.Context, t *tracked, now time.Time) error 
 		return err
 	}
 	p.log.Info("making room for canaries", "job", t.Key.ID, "namespace", t.Key.Namespace, "gpus", r.Gang.GPUs())
-	p.view.Cluster.Take(r.Gang, pl)
+	p.view.Take(r.Gang, pl)
 	t.lastFail = ""
 	t.fail(now, "")
 	return p.register(ctx, t, job)

@@ -43,7 +43,7 @@ func (p *Placer) decide(ctx context.Context, now time.Time) error {
 			p.line.Removed(since(now), a.Job)
 		case a.Kind == queue.Start:
 			starts = append(starts, p.prepare(t, a.Placement, now))
-			p.view.Cluster.Take(t.request.Gang, a.Placement)
+			p.view.Take(t.request.Gang, a.Placement)
 		case a.Kind == queue.Preempt:
 			p.preempt(ctx, t, a.For)
 		case a.Kind == queue.Migrate:
@@ -186,14 +186,14 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 		c := s.record.Decision.Chosen
 		log.Info("placed", "gpus", len(t.holds), "nodes", c.Nodes, "app_class", t.request.Gang.Class, "pm_score", c.PMScore, "cost", c.Cost)
 	case errors.Is(s.err, nomad.ErrConflict):
-		p.view.Cluster.Release(t.request.Gang, s.placement)
+		p.view.Release(t.request.Gang, s.placement)
 		log.Debug("lost a race, reading the job again")
 		p.requeue(t, now)
 		if job, err := p.nomad.Job(ctx, t.Key); err == nil && job != nil {
 			p.state.PutJob(job)
 		}
 	default:
-		p.view.Cluster.Release(t.request.Gang, s.placement)
+		p.view.Release(t.request.Gang, s.placement)
 		p.requeue(t, now)
 		t.fail(now, s.err.Error())
 		log.Warn("could not place", "error", s.err, "retry_in", t.retryAt.Sub(now))

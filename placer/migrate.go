@@ -49,7 +49,7 @@ func (p *Placer) arrived(now time.Time) []*start {
 		}
 		s := p.prepare(t, to, now)
 		s.record.Note = "moved to better GPUs"
-		p.view.Cluster.Take(t.request.Gang, to)
+		p.view.Take(t.request.Gang, to)
 		// At once: its old GPUs are free, and the line must not count on them.
 		p.line.Started(since(now), t.Key.String(), to)
 		t.holds = slices.Sorted(slices.Values(to.GPUs()))

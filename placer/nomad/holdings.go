@@ -13,38 +13,211 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
+// holding is what one job has, or is promised: GPUs, ascending, and resources
+// of nodes.
+type holding struct {
+	gpus []int
+	uses []use
+}
+
+type use struct {
+	node int
+	pal.Resources
+}
+
 // refresh works out anew who holds which GPU, and what is left of the nodes.
 func (v *View) refresh() {
+	_, v.seen, _ = v.state.Touched(Mark{})
+	v.moved = nil
 	clear(v.owner)
-	free := make([]pal.Resources, len(v.nodes))
+	v.holds, v.wants, v.rivals = map[JobKey][]int{}, map[JobKey]holding{}, map[int][]JobKey{}
+	v.free = make([]pal.Resources, len(v.nodes))
 	for i, n := range v.nodes {
-		free[i] = total(n)
+		v.free[i] = total(n)
 	}
-	v.holdAllocs(free)
-	for _, k := range slices.SortedFunc(maps.Keys(v.state.Jobs), JobKey.Compare) {
-		if slices.Contains(v.without, k) {
-			continue
-		}
-		for _, c := range v.state.claims(v.state.Jobs[k]) {
-			v.holdClaim(k, c, free)
-		}
+	keys := map[JobKey]bool{}
+	for k := range v.state.byJob {
+		keys[k] = true
 	}
-	for _, k := range slices.SortedFunc(maps.Keys(v.opts.Held), JobKey.Compare) {
-		if !slices.Contains(v.without, k) {
-			v.hold(k, v.opts.Held[k])
-		}
+	for k := range v.state.Jobs {
+		keys[k] = true
 	}
-	clear(v.holds)
+	for k := range v.opts.Held {
+		keys[k] = true
+	}
+	for k := range keys {
+		v.replace(k, v.holdingOf(k))
+	}
 	for i, k := range v.owner {
 		v.Cluster.SetTaken(i, k != JobKey{})
 		if k != (JobKey{}) {
 			v.holds[k] = append(v.holds[k], i)
 		}
 	}
-	for i, f := range free {
+	for i, f := range v.free {
 		v.Cluster.SetFree(i, f)
 	}
 }
+
+// follow is refresh where only these jobs have changed, and what was held for
+// jobs.
+func (v *View) follow(keys []JobKey, held map[JobKey][]string) {
+	changed := map[JobKey]bool{}
+	for _, k := range keys {
+		changed[k] = true
+	}
+	for _, m := range []map[JobKey][]string{held, v.opts.Held} {
+		for k := range m {
+			if !slices.Equal(held[k], v.opts.Held[k]) {
+				changed[k] = true
+			}
+		}
+	}
+	gpus, nodes := map[int]bool{}, map[int]bool{}
+	for _, pl := range v.moved {
+		for _, u := range pl.GPUs() {
+			gpus[u] = true
+			node, _ := v.Cluster.Group(v.Cluster.GroupOf(u))
+			nodes[node] = true
+		}
+	}
+	v.moved = nil
+	for k := range changed {
+		h := v.holdingOf(k)
+		for _, h := range []holding{v.wants[k], h} {
+			for _, u := range h.gpus {
+				gpus[u] = true
+			}
+			for _, u := range h.uses {
+				nodes[u.node] = true
+			}
+		}
+		v.replace(k, h)
+	}
+	for u := range gpus {
+		for _, k := range v.rivals[u] {
+			changed[k] = true
+		}
+		changed[v.owner[u]] = true // of the last that is left
+		v.Cluster.SetTaken(u, v.owner[u] != JobKey{})
+	}
+	for k := range changed {
+		v.own(k)
+	}
+	for n := range nodes {
+		v.Cluster.SetFree(n, v.free[n])
+	}
+}
+
+// own works out which GPUs a job holds.
+func (v *View) own(k JobKey) {
+	var mine []int
+	for _, u := range v.wants[k].gpus {
+		if v.owner[u] == k {
+			mine = append(mine, u)
+		}
+	}
+	if mine == nil {
+		delete(v.holds, k)
+	} else {
+		v.holds[k] = mine
+	}
+}
+
+// replace puts a new holding in place of the job's old one.
+func (v *View) replace(k JobKey, h holding) {
+	old := v.wants[k]
+	for _, u := range old.gpus {
+		v.leave(u, k)
+	}
+	for _, u := range old.uses {
+		v.free[u.node] = minus(v.free[u.node], u.Resources, -1)
+	}
+	for _, u := range h.gpus {
+		v.enter(u, k)
+	}
+	for _, u := range h.uses {
+		v.free[u.node] = minus(v.free[u.node], u.Resources, 1)
+	}
+	if len(h.gpus) == 0 && len(h.uses) == 0 {
+		delete(v.wants, k)
+	} else {
+		v.wants[k] = h
+	}
+}
+
+// enter makes a job the owner of a GPU; where several want it, the first by key
+// is its owner.
+func (v *View) enter(u int, k JobKey) {
+	switch owner := v.owner[u]; {
+	case owner == JobKey{}:
+		v.owner[u] = k
+	default:
+		if v.rivals[u] == nil {
+			v.rivals[u] = []JobKey{owner}
+		}
+		v.rivals[u] = append(v.rivals[u], k)
+		v.owner[u] = slices.MinFunc(v.rivals[u], JobKey.Compare)
+	}
+}
+
+func (v *View) leave(u int, k JobKey) {
+	rest := slices.DeleteFunc(v.rivals[u], func(o JobKey) bool { return o == k })
+	switch len(rest) {
+	case 0:
+		v.owner[u] = JobKey{}
+	default:
+		v.owner[u] = slices.MinFunc(rest, JobKey.Compare)
+	}
+	if len(rest) < 2 {
+		delete(v.rivals, u)
+		return
+	}
+	v.rivals[u] = rest
+}
+
+// holdingOf works out what the job has: its live allocations, the rest of what
+// its pins promise, and what is held for it.
+func (v *View) holdingOf(k JobKey) holding {
+	var h holding
+	if slices.Contains(v.without, k) {
+		return h
+	}
+	for _, a := range v.state.byJob[k] {
+		if !a.Live() {
+			continue
+		}
+		if i, ok := v.nodeOf[a.Node]; ok {
+			h.uses = append(h.uses, use{i, a.Used})
+		}
+		v.hold(&h, a.GPUs)
+	}
+	if job := v.state.Jobs[k]; job != nil {
+		for _, c := range v.state.claims(job) {
+			v.holdClaim(&h, c)
+		}
+	}
+	v.hold(&h, v.opts.Held[k])
+	slices.Sort(h.gpus)
+	h.gpus = slices.Compact(h.gpus)
+	return h
+}
+
+// Take takes a placement in the cluster until the state says what became of it;
+// Release undoes it.
+func (v *View) Take(g pal.Gang, p pal.Placement) {
+	v.Cluster.Take(g, p)
+	v.moved = append(v.moved, p)
+}
+
+// Release undoes [View.Take].
+func (v *View) Release(g pal.Gang, p pal.Placement) {
+	v.Cluster.Release(g, p)
+	v.moved = append(v.moved, p)
+}
+
+// Epoch grows when other nodes than before may serve a job.
+func (v *View) Epoch() uint64 { return v.epoch }
 
 // refreshHealth takes over which GPUs are sick or in quarantine.
 func (v *View) refreshHealth() {
@@ -55,32 +228,16 @@ func (v *View) refreshHealth() {
 	}
 }
 
-// holdAllocs gives live allocations their GPUs and resources. Oldest first, so
-// that an answer does not depend on map order should two claim one GPU.
-func (v *View) holdAllocs(free []pal.Resources) {
-	for _, a := range v.state.live {
-		if slices.Contains(v.without, a.Job) {
-			continue
-		}
-		if i, ok := v.nodeOf[a.Node]; ok {
-			free[i] = minus(free[i], a.Used, 1)
-		}
-		v.hold(a.Job, a.GPUs)
-	}
-}
-
-// hold makes a job the owner of GPUs; where two hold one GPU, the first by key
-// is its owner.
-func (v *View) hold(k JobKey, ids []string) {
+func (v *View) hold(h *holding, ids []string) {
 	for _, id := range ids {
-		if i := v.Cluster.Find(id); i >= 0 && (v.owner[i] == JobKey{} || k.Compare(v.owner[i]) < 0) {
-			v.owner[i] = k
+		if i := v.Cluster.Find(id); i >= 0 {
+			h.gpus = append(h.gpus, i)
 		}
 	}
 }
 
-func (v *View) holdClaim(k JobKey, c claim, free []pal.Resources) {
-	v.hold(k, c.gpus)
+func (v *View) holdClaim(h *holding, c claim) {
+	v.hold(h, c.gpus)
 	perNode := map[int]int{}
 	for _, id := range c.gpus {
 		if i := v.Cluster.Find(id); i >= 0 {
@@ -89,7 +246,7 @@ func (v *View) holdClaim(k JobKey, c claim, free []pal.Resources) {
 		}
 	}
 	for node, gpus := range perNode {
-		free[node] = minus(free[node], c.need, gpus/max(1, c.per))
+		h.uses = append(h.uses, use{node, minus(pal.Resources{}, c.need, -gpus/max(1, c.per))})
 	}
 }
 

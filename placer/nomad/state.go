@@ -80,7 +80,6 @@ type State struct {
 	Jobs   map[JobKey]*api.Job
 
 	byJob map[JobKey]map[string]*Alloc
-	live  map[string]*Alloc // those that hold resources
 	bad   map[string]*Alloc // with GPUs, failed or lost
 	// Events up to these indexes are already in the lists.
 	nodesAt, allocsAt, jobsAt uint64
@@ -88,13 +87,51 @@ type State struct {
 	nodeGeneration uint64
 	// sorted are the nodes with GPUs, in the view's order; nil after a change.
 	sorted []*api.Node
+	// touched are jobs in the order in which they, or allocations of theirs,
+	// changed; before are those that are left out at its beginning.
+	touched []JobKey
+	before  int
+}
+
+// Mark is a point in the history of one State; the zero Mark lies before all.
+type Mark struct {
+	state *State
+	at    int
+}
+
+// touchesKept bounds how many changes are remembered.
+const touchesKept = 1 << 15
+
+func (s *State) touch(k JobKey) {
+	if n := len(s.touched); n > 0 && s.touched[n-1] == k {
+		return
+	}
+	if len(s.touched) == touchesKept {
+		s.before += touchesKept / 2
+		s.touched = slices.Delete(s.touched, 0, touchesKept/2)
+	}
+	s.touched = append(s.touched, k)
+}
+
+// Touched are the jobs that have changed, or allocations of theirs, since the
+// mark, and a mark for now. known is false where the mark is of another State or
+// too old to tell.
+func (s *State) Touched(since Mark) (keys []JobKey, now Mark, known bool) {
+	now = Mark{s, s.before + len(s.touched)}
+	if since.state != s || since.at < s.before {
+		return nil, now, false
+	}
+	// The last one may have been touched again since: touch does not say it twice.
+	keys = slices.Clone(s.touched[max(0, since.at-s.before-1):])
+	slices.SortFunc(keys, JobKey.Compare)
+	return slices.Compact(keys), now, true
 }
 
 // NewState returns an empty state.
 func NewState() *State {
 	return &State{
 		Nodes: map[string]*api.Node{}, Allocs: map[string]*Alloc{}, Jobs: map[JobKey]*api.Job{},
-		byJob: map[JobKey]map[string]*Alloc{}, live: map[string]*Alloc{}, bad: map[string]*Alloc{},
+		byJob: map[JobKey]map[string]*Alloc{}, bad: map[string]*Alloc{},
 	}
 }
 
@@ -120,10 +157,18 @@ func (s *State) PutJob(job *api.Job) {
 		return
 	}
 	if !rewrite.AsksGPUs(job) {
-		delete(s.Jobs, k)
+		s.dropJob(k)
 		return
 	}
 	s.Jobs[k] = job
+	s.touch(k)
+}
+
+func (s *State) dropJob(k JobKey) {
+	if s.Jobs[k] != nil {
+		delete(s.Jobs, k)
+		s.touch(k)
+	}
 }
 
 // NodeGeneration grows with each change of the GPUs and their measurements.
@@ -138,11 +183,11 @@ func (s *State) PutAlloc(a *Alloc) {
 		return
 	}
 	s.Allocs[a.ID] = a
+	s.touch(a.Job)
 	if s.byJob[a.Job] == nil {
 		s.byJob[a.Job] = map[string]*Alloc{}
 	}
 	s.byJob[a.Job][a.ID] = a
-	keep(s.live, a, a.Live())
 	failed := a.Client == api.AllocClientStatusFailed || a.Client == api.AllocClientStatusLost
 	keep(s.bad, a, failed && len(a.GPUs) > 0)
 }
@@ -298,9 +343,9 @@ func (s *State) GateOpen(node string) bool {
 }
 
 func (s *State) dropAlloc(a *Alloc) {
+	s.touch(a.Job)
 	delete(s.Allocs, a.ID)
 	delete(s.byJob[a.Job], a.ID)
-	delete(s.live, a.ID)
 	delete(s.bad, a.ID)
 }
 

@@ -110,7 +110,7 @@ func (s *State) Apply(e Event) bool {
 		if now := s.Jobs[KeyOf(p.Job)]; now != nil && *now.ModifyIndex > e.Index {
 			return false // registered again since
 		}
-		delete(s.Jobs, KeyOf(p.Job))
+		s.dropJob(KeyOf(p.Job))
 	case e.Topic == "Job" && e.Index > s.jobsAt && p.Job != nil:
 		s.PutJob(p.Job)
 	default:

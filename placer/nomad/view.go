@@ -51,6 +51,12 @@ type View struct {
 	nodeOf  map[string]int            // node id → index
 	owner   []JobKey                  // per GPU: who holds it, or is promised it
 	holds   map[JobKey][]int          // the same by owner, ascending
+	wants   map[JobKey]holding        // all that count for something
+	rivals  map[int][]JobKey          // where several want one GPU
+	free    []pal.Resources           // per node
+	seen    Mark                      // the state's changes up to here are in
+	moved   []pal.Placement           // taken or released in Cluster since
+	epoch   uint64                    // grows when eligibility changes
 	// eligibility caches which device groups may serve an ask, by its text.
 	eligibility map[string]eligibility
 }
@@ -97,14 +103,21 @@ func (v *View) Update(s *State, o ViewOptions) bool {
 	}
 	if changed {
 		clear(v.eligibility)
+		v.epoch++
 		v.devices = v.devices[:0]
 		for _, n := range v.nodes {
 			v.devices = append(v.devices, gpuDevices(n)...)
 		}
 	}
 	sick := changed || !maps.Equal(o.Quarantined, v.opts.Quarantined)
+	held := v.opts.Held
 	v.state, v.opts = s, o
-	v.refresh()
+	if keys, now, known := s.Touched(v.seen); known && !changed {
+		v.seen = now
+		v.follow(keys, held)
+	} else {
+		v.refresh()
+	}
 	if sick {
 		v.refreshHealth()
 	}
