@@ -24,6 +24,11 @@ func seen(job string, index int, client string, modified uint64, gpus ...string)
 	}
 }
 
+func stopping(a *api.AllocationListStub) *api.AllocationListStub {
+	a.DesiredStatus = "stop"
+	return a
+}
+
 // What the chaos run watches for is seen where it happens, and not elsewhere.
 func TestChaosEyes(t *testing.T) {
 	t.Parallel()
@@ -43,6 +48,11 @@ func TestChaosEyes(t *testing.T) {
 		{
 			"twice", []*api.AllocationListStub{seen("b", 0, "running", 11, "g1"), seen("a", 0, "pending", 12, "g2", "g1"), seen("a", 1, "running", 13, "g3")},
 			[]string{"GPU g1 was given to b.workers[0]", "GPU g1 was given to b.workers[0]", "gang a: 1 of 2 members run"},
+		},
+		{"updated", []*api.AllocationListStub{seen("a", 0, "running", 11, "g1"), seen("a", 1, "running", 11, "g2"), stopping(seen("a", 0, "running", 9, "g1"))}, nil},
+		{
+			"taken from one that stops", []*api.AllocationListStub{stopping(seen("b", 0, "running", 11, "g1")), seen("a", 0, "running", 12, "g1"), seen("a", 1, "running", 12, "g2")},
+			[]string{"GPU g1 was given to b.workers[0]", "GPU g1 was given to b.workers[0]"},
 		},
 	} {
 		e := newEyes()
@@ -85,7 +95,7 @@ func TestChaosEyesForget(t *testing.T) {
 
 func TestChaosRecords(t *testing.T) {
 	t.Parallel()
-	got := records([]string{"nomad-pal/failures", "nomad-pal/decisions/default/a", "nomad-pal/lock", "nomad-pal/profile"})
+	got := records([]string{"nomad-pal/failures", "nomad-pal/decisions/default/a", "nomad-pal/lock", "nomad-pal/profile/0000"})
 	if d := cmp.Diff([]string{"nomad-pal/decisions/default/a"}, got); d != "" {
 		t.Errorf("left over (-want +got):\n%s", d)
 	}

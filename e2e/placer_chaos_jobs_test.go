@@ -89,7 +89,7 @@ func (c *chaos) submit(i int) {
 
 // random is a gang of random size that works for a random time.
 func (c *chaos) random(s *story) job {
-	sizes := [][2]int{{1, 1}, {1, 1}, {2, 1}, {1, 2}, {4, 1}, {2, 2}, {1, 4}, {6, 1}, {3, 4}}
+	sizes := [][2]int{{1, 1}, {1, 1}, {2, 1}, {1, 2}, {4, 1}, {2, 2}, {1, 4}, {6, 1}, {2, 4}}
 	size := sizes[c.rng.IntN(len(sizes))]
 	j := gang(s.id, size[0], size[1])
 	s.members = size[0]

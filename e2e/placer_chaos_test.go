@@ -58,7 +58,7 @@ const (
 	// stalled is how long no job may end before the run is given up.
 	stalled = 4 * time.Minute
 	// openJobs is how many jobs are under way at a time.
-	openJobs = 14
+	openJobs = 18
 )
 
 // chaosConfig is the placers' configuration: what takes minutes takes seconds.
@@ -153,7 +153,7 @@ func (c *chaos) play(jobs int) {
 		}
 		if jobs > 0 && len(c.stories) < openJobs {
 			c.submit(total - jobs)
-			if jobs--; jobs%6 == 0 {
+			if jobs--; jobs%8 == 0 {
 				c.fault()
 			}
 			if jobs%50 == 0 {
@@ -232,7 +232,7 @@ func (c *chaos) fault() {
 	c.t.Helper()
 	n := c.rng.IntN(len(c.Clients()))
 	client := c.Clients()[n]
-	f := []string{"placer", "retires", "retires", "plugin", "plugin", "client", "server", "down", "down", "hangs", "drain", "sick", "sick"}[c.rng.IntN(13)]
+	f := []string{"placer", "retires", "plugin", "plugin", "client", "client", "server", "down", "hangs", "drain", "sick"}[c.rng.IntN(11)]
 	if c.mend != nil && slices.Index([]string{"down", "hangs", "drain", "sick"}, f) >= 0 {
 		f = "retires"
 	}
@@ -240,15 +240,13 @@ func (c *chaos) fault() {
 		f = "plugin" // the client may be down
 	}
 	c.faults[f]++
-	seconds := 2 + c.rng.IntN(25)
+	seconds := 2 + c.rng.IntN(20)
 	c.t.Logf("fault: %s, node %d, %d s", f, n, seconds)
 	switch f {
 	case "placer":
 		c.killPlacer(c.placers[c.rng.IntN(2)])
 	case "retires":
-		p := c.placers[c.rng.IntN(2)]
-		p.stopAgent()
-		p.startAgent("nomad-pal")
+		c.pardon()
 	case "plugin":
 		c.killPlugin(client)
 	case "client":
@@ -266,6 +264,23 @@ func (c *chaos) killPlacer(p *bed) {
 	_ = p.agent.Process.Kill()
 	_ = p.agent.Wait()
 	p.startAgent("nomad-pal")
+}
+
+// pardon is an operator's: both placers are stopped in order, GPUs in quarantine
+// given free, both started again. Without, wide gangs would wait for GPUs in
+// quarantine longer than the run has time for.
+func (c *chaos) pardon() {
+	c.t.Helper()
+	for _, p := range c.placers {
+		p.stopAgent()
+	}
+	c.try("the quarantine is lifted", func() error {
+		_, err := c.API().Variables().Delete("nomad-pal/quarantine", nil)
+		return err
+	})
+	for _, p := range c.placers {
+		p.startAgent("nomad-pal")
+	}
 }
 
 func (c *chaos) killPlugin(client *cluster.Agent) {
@@ -341,5 +356,8 @@ func (c *chaos) drain(n int) func() {
 
 func (c *chaos) sicken(n int) func() {
 	c.inventory(n, placerScores[n], map[int]bool{c.rng.IntN(4): true})
-	return func() { c.inventory(n, placerScores[n], nil) }
+	return func() {
+		c.inventory(n, placerScores[n], nil)
+		c.pardon()
+	}
 }

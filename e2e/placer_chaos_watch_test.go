@@ -186,10 +186,15 @@ func (e *eyes) look(now time.Time, jobs []*api.JobListStub, allocs []*api.Alloca
 }
 
 // owners says which GPUs two allocations have. An allocation has its GPUs until
-// its client says that it has ended, or its node is down.
+// its client says that it has ended, or its node is down. What Nomad does within
+// one job does not count: when a service is updated, the next allocation is
+// given the GPUs of one that is told to stop, and waits for it.
 func owners(allocs []*api.AllocationListStub) []string {
 	var twice []string
-	owner := map[string]string{}
+	owner := map[string]*api.AllocationListStub{}
+	name := func(a *api.AllocationListStub) string {
+		return fmt.Sprintf("%s (%s, %s, %s)", a.Name, a.ID[:min(8, len(a.ID))], a.DesiredStatus, a.ClientStatus)
+	}
 	for _, a := range allocs {
 		if a.AllocatedResources == nil || a.ClientStatus != "running" && a.ClientStatus != "pending" {
 			continue
@@ -197,11 +202,12 @@ func owners(allocs []*api.AllocationListStub) []string {
 		for _, t := range a.AllocatedResources.Tasks {
 			for _, d := range t.Devices {
 				for _, id := range d.DeviceIDs {
-					me := fmt.Sprintf("%s (%s, %s)", a.Name, a.ID[:min(8, len(a.ID))], a.ClientStatus)
-					if other, taken := owner[id]; taken {
-						twice = append(twice, fmt.Sprintf("GPU %s was given to %s and to %s", id, other, me))
+					other := owner[id]
+					update := other != nil && other.JobID == a.JobID && (a.DesiredStatus != "run" || other.DesiredStatus != "run")
+					if other != nil && !update {
+						twice = append(twice, fmt.Sprintf("GPU %s was given to %s and to %s", id, name(other), name(a)))
 					}
-					owner[id] = me
+					owner[id] = a
 				}
 			}
 		}
@@ -266,7 +272,8 @@ func (c *chaos) left() []string {
 // records are the variables that should be gone with their jobs.
 func records(paths []string) []string {
 	return slices.DeleteFunc(slices.Clone(paths), func(p string) bool {
-		return slices.Contains([]string{"failures", "quarantine", "rules", "profile", "lock", "classes"}, strings.TrimPrefix(p, "nomad-pal/"))
+		first, _, _ := strings.Cut(strings.TrimPrefix(p, "nomad-pal/"), "/")
+		return slices.Contains([]string{"failures", "quarantine", "rules", "profile", "lock", "classes", "history"}, first)
 	})
 }
 
