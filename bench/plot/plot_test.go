@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"slices"
@@ -148,5 +149,33 @@ func TestPage(t *testing.T) {
 	}
 	if strings.Contains(text, "src=") || strings.Contains(text, "href=") {
 		t.Error("the page needs other files")
+	}
+}
+
+// Panels stack their bands, share their axes, and end where they say.
+func TestAreas(t *testing.T) {
+	t.Parallel()
+	f := Areas{Name: "a", Title: "t", X: Axis{Label: "s"}, Y: Axis{Label: "GPUs", Ticks: []float64{0, 4, 8}},
+		Bands: []Band{{"run", Good}, {"held <", Bad}},
+		Panels: []Panel{
+			{Title: "first", At: []float64{0, 5}, Values: [][]float64{{2, 6}, {8, 0}}, End: 10},
+			{Title: "second", At: []float64{1}, Values: [][]float64{{4, 0}}, End: 4},
+		}}.Figure()
+	text := f.File()
+	if err := xml.Unmarshal([]byte(text), new(struct{})); err != nil {
+		t.Fatal(err)
+	}
+	top := areaTop + 18
+	full, quarter := fmt.Sprintf("%.1f", top), fmt.Sprintf("%.1f", top+panelHeight*0.75)
+	for _, want := range []string{
+		"V" + full,    // 2 + 6 fill the scale
+		"V" + quarter, // the lower band alone
+		fmt.Sprintf("H%.1fV%.1fZ", areaLeft+areaWidth, top+panelHeight),
+		fmt.Sprintf("M%.1f", areaLeft+areaWidth/10), // the second begins later
+		"first", "second", "held &lt;",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in %s", want, text)
+		}
 	}
 }

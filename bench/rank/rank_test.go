@@ -106,3 +106,41 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("unknown speed: %v", codes)
 	}
 }
+
+// A rank that comes back before the attempt it was lost from has ended waits for
+// the next one; it never is in two.
+func TestAGangRunsOnceAtATime(t *testing.T) {
+	r := listen(t, time.Minute)
+	r.Expect(Gang{Job: "j", Ranks: 2, Iterations: 2, Iteration: 50 * time.Millisecond, Class: "A", Penalty: 1})
+	var wg sync.WaitGroup
+	wg.Go(func() { launch(t.Context(), r, 0, 1) })
+	until(t, func() bool { return r.States()[0].Running })
+	if s := r.States()[0]; s.GPUs != 2 || s.Present != 2 {
+		t.Errorf("%+v while both run", s)
+	}
+	wg.Go(func() { launch(t.Context(), r, 1) }) // takes the place of the one before
+	wg.Wait()
+	rep := r.Report("j")
+	for i := 1; i < len(rep.Attempts); i++ {
+		if rep.Attempts[i].Start.Before(rep.Attempts[i-1].End) {
+			t.Errorf("two attempts at a time: %+v", rep.Attempts)
+		}
+	}
+	if rep.Progress != 2 {
+		t.Errorf("progress %d of 2", rep.Progress)
+	}
+}
+
+func until(t *testing.T, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(10 * time.Second)
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatal("it did not happen")
+		}
+	}
+}

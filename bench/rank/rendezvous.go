@@ -293,5 +293,9 @@ func (r *Rendezvous) end(g *gang, a Attempt, members []*member) {
 	g.members = slices.DeleteFunc(g.members, func(m *member) bool { return slices.Contains(members, m) })
 	if !a.Finished {
 		r.begin(g)
+		return
+	}
+	for _, m := range g.members { // came back too late
+		_ = m.say(order{Do: "exit", Code: ExitDone})
 	}
 }

@@ -25,6 +25,48 @@ func TestConfidence(t *testing.T) {
 	}
 }
 
+// Ratios of a half and of two cancel out; the interval is that of the
+// logarithms ±ln 2: mean 0, deviation √2·ln 2, t 12.706.
+func TestRatio(t *testing.T) {
+	t.Parallel()
+	mean, low, high, ok := Ratio([]float64{0.5, 2})
+	half := 12.706 * math.Ln2
+	if !ok || math.Abs(mean-1) > 1e-9 || math.Abs(math.Log(low)+half) > 1e-9 || math.Abs(math.Log(high)-half) > 1e-9 {
+		t.Errorf("mean %v, interval %v…%v (%v), want 1 × e^±%v", mean, low, high, ok, half)
+	}
+	if mean, _, _, ok := Ratio([]float64{3}); ok || math.Abs(mean-3) > 1e-9 {
+		t.Errorf("one ratio: %v, an interval: %v", mean, ok)
+	}
+}
+
+// What did not finish counts until the end of the run, which may be later than
+// anything that its jobs show.
+func TestAtLeast(t *testing.T) {
+	t.Parallel()
+	r := Result{Took: 40 * time.Second, Jobs: []JobResult{job("a", 2, 0, 2, 20), job("b", 2, 10, -1, -1), job("never submitted", 2, -1, -1, -1)}}
+	r.Jobs[0].Iterations, r.Jobs[0].Iteration = 10, time.Second
+	got := r.AtLeast(8)
+	if got.Finished != 1 || got.Jobs != 3 || got.AvgJCT != 25*time.Second || got.Makespan != 40*time.Second {
+		t.Errorf("%+v", got)
+	}
+	if want := 10.0 * 4 / (40 * 8); math.Abs(got.Useful-want) > 1e-9 {
+		t.Errorf("useful %v, want %v: 10 s of work on 4 of 8 GPUs in 40 s", got.Useful, want)
+	}
+	if want := math.Sqrt(20 * 30); math.Abs(got.GeomeanJCT.Seconds()-want) > 1e-6 {
+		t.Errorf("geomean %v, want %v s", got.GeomeanJCT, want)
+	}
+}
+
+// Lists that say the same as the GPUs that ran are dropped, others stay.
+func TestTrim(t *testing.T) {
+	t.Parallel()
+	j := JobResult{GPUIDs: map[string][]string{"n1": {"c", "a"}, "n0": {"b"}}, Allocated: []string{"a", "b", "c"}, Explained: []string{"a", "b"}}
+	j.Trim()
+	if j.Allocated != nil || len(j.Explained) != 2 {
+		t.Errorf("allocated %v, explained %v", j.Allocated, j.Explained)
+	}
+}
+
 // student's points leave 2.5 % above them, by integrating the density.
 func TestStudent(t *testing.T) {
 	t.Parallel()
