@@ -174,6 +174,7 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 	switch {
 	case s.err == nil:
 		p.state.PutJob(s.committed)
+		t.guess = s.committed
 		t.Job, t.record, t.running, t.stopping = s.committed, &s.record, true, false
 		t.unsaved = true
 		t.Phase, t.Pins = Starting, s.pins

@@ -351,6 +351,9 @@ func (s *Survey) GPUs() []GPU {
 // Profile is the profile in force; nil where nothing is measured.
 func (s *Survey) Profile() *profile.Profile { return s.p.profile }
 
+// Warnings are about Nomad itself, for operators.
+func (s *Survey) Warnings() []string { return s.p.state.Queues.Warnings() }
+
 // Find finds a job by id or unique prefix in a namespace ("*": all).
 func (s *Survey) Find(namespace, id string) (nomad.JobKey, error) {
 	var found []nomad.JobKey

@@ -27,6 +27,28 @@ func (t *tracked) overwrote(now *api.Job) bool {
 	return *now.CreateIndex > *t.Job.CreateIndex || *now.CreateIndex == *t.Job.CreateIndex && *now.Version > *t.Job.Version
 }
 
+// checkLast looks after what was registered last and no event has told of yet,
+// before the placer ends.
+func (p *Placer) checkLast(ctx context.Context) error {
+	for _, t := range p.sorted() {
+		if t.guess == nil || t.guess != t.Job {
+			continue
+		}
+		job, err := p.nomad.Job(ctx, t.Key)
+		if err != nil {
+			return err
+		}
+		if job == nil || !t.overwrote(job) {
+			continue
+		}
+		t.Job = job
+		if err := p.giveBack(ctx, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // giveBack undoes a registering that replaced somebody's else: a purged job is
 // purged, a stopped one stopped, and an edited one is as its author edited it.
 func (p *Placer) giveBack(ctx context.Context, t *tracked) error {

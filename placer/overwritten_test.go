@@ -36,75 +36,92 @@ func TestReplacedWhilePlaced(t *testing.T) {
 		{name: "edited", version: 3, create: 1, lost: func(j *api.Job) { p := 77; j.Priority = &p },
 			want: []string{"GET /v1/job/j/versions?diffs=false&namespace=default", "PUT /v1/jobs?namespace=default priority 77"}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			var asked []string
-			gated := rewrite.Gate(benchJob("j", 1))
-			first := uint64(1)
-			gated.CreateIndex = &first
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				switch {
-				case r.Method == "PUT":
-					body, _ := io.ReadAll(r.Body)
-					var req api.JobRegisterRequest
-					if err := json.Unmarshal(body, &req); err != nil {
-						t.Error(err)
+		for _, ends := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, placer ends: %v", tc.name, ends), func(t *testing.T) {
+				var asked []string
+				var real api.Job
+				gated := rewrite.Gate(benchJob("j", 1))
+				first := uint64(1)
+				gated.CreateIndex = &first
+				server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					switch {
+					case r.Method == "PUT":
+						body, _ := io.ReadAll(r.Body)
+						var req api.JobRegisterRequest
+						if err := json.Unmarshal(body, &req); err != nil {
+							t.Error(err)
+						}
+						asked = append(asked, fmt.Sprintf("PUT %s priority %d", r.URL, *req.Job.Priority))
+						fmt.Fprint(w, `{"JobModifyIndex": 200}`)
+					case r.URL.Path == "/v1/job/j/versions":
+						asked = append(asked, "GET "+r.URL.String())
+						lost, version := *gated, tc.version-1
+						lost.Version = &version
+						tc.lost(&lost)
+						_ = json.NewEncoder(w).Encode(map[string]any{"Versions": []*api.Job{&lost}})
+					case r.URL.Path == "/v1/job/j" && r.Method == "GET":
+						_ = json.NewEncoder(w).Encode(real)
+					case r.Method == "DELETE":
+						asked = append(asked, "DELETE "+r.URL.String())
+						fmt.Fprint(w, `{}`)
+					default:
+						http.NotFound(w, r)
 					}
-					asked = append(asked, fmt.Sprintf("PUT %s priority %d", r.URL, *req.Job.Priority))
-					fmt.Fprint(w, `{"JobModifyIndex": 200}`)
-				case r.URL.Path == "/v1/job/j/versions":
-					asked = append(asked, "GET "+r.URL.String())
-					lost, version := *gated, tc.version-1
-					lost.Version = &version
-					tc.lost(&lost)
-					_ = json.NewEncoder(w).Encode(map[string]any{"Versions": []*api.Job{&lost}})
-				case r.Method == "DELETE":
-					asked = append(asked, "DELETE "+r.URL.String())
-					fmt.Fprint(w, `{}`)
-				default:
-					http.NotFound(w, r)
+				}))
+				defer server.Close()
+				client, err := nomad.NewClient(&api.Config{Address: server.URL}, "default")
+				if err != nil {
+					t.Fatal(err)
 				}
-			}))
-			defer server.Close()
-			client, err := nomad.NewClient(&api.Config{Address: server.URL}, "default")
-			if err != nil {
-				t.Fatal(err)
-			}
-			p := newPlacer(t)
-			p.nomad = client
-			s, prof, err := benchState(2, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			p.profile = prof
-			s.PutJob(gated)
-			now := time.Now()
-			actions := pass(t, p, s, now)
-			job := p.byID(actions[0].Job)
-			pinned, err := rewrite.Pin(job.Job, p.view.Pins(job.request, actions[0].Placement))
-			if err != nil {
-				t.Fatal(err)
-			}
-			committed := registered(pinned, 100)
-			s.PutJob(committed)
-			job.Job = committed
-			// What really happened, as the event stream tells.
-			real := *committed
-			real.Version, real.CreateIndex = &tc.version, &tc.create
-			if tc.version == 0 {
-				e := nomad.Event{Topic: "Job", Type: "JobDeregistered", Key: "j", Index: 99}
-				e.Payload.Job, e.Payload.Deleted = gated, true
-				s.Apply(e)
-			}
-			e := nomad.Event{Topic: "Job", Type: "JobRegistered", Key: "j", Index: 100}
-			e.Payload.Job = &real
-			s.Apply(e)
-			p.track()
-			if err := p.settle(t.Context(), p.jobs[nomad.KeyOf(gated)], now); err != nil {
-				t.Fatal(err)
-			}
-			if d := cmp.Diff(tc.want, asked); d != "" {
-				t.Errorf("asked of Nomad (-want +got):\n%s", d)
-			}
-		})
+				p := newPlacer(t)
+				p.nomad = client
+				s, prof, err := benchState(2, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				p.profile = prof
+				s.PutJob(gated)
+				now := time.Now()
+				actions := pass(t, p, s, now)
+				job := p.byID(actions[0].Job)
+				pinned, err := rewrite.Pin(job.Job, p.view.Pins(job.request, actions[0].Placement))
+				if err != nil {
+					t.Fatal(err)
+				}
+				committed := registered(pinned, 100)
+				s.PutJob(committed)
+				job.Job = committed
+				// What really happened, as the event stream tells.
+				real = *committed
+				real.Version, real.CreateIndex = &tc.version, &tc.create
+				if ends {
+					job.guess = committed
+					if err := p.checkLast(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				} else {
+					tell(s, gated, &real)
+					p.track()
+					if err := p.settle(t.Context(), p.jobs[nomad.KeyOf(gated)], now); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if d := cmp.Diff(tc.want, asked); d != "" {
+					t.Errorf("asked of Nomad (-want +got):\n%s", d)
+				}
+			})
+		}
 	}
+}
+
+// tell plays the events of what really happened.
+func tell(s *nomad.State, was, is *api.Job) {
+	if *is.Version == 0 {
+		e := nomad.Event{Topic: "Job", Type: "JobDeregistered", Key: "j", Index: 99}
+		e.Payload.Job, e.Payload.Deleted = was, true
+		s.Apply(e)
+	}
+	e := nomad.Event{Topic: "Job", Type: "JobRegistered", Key: "j", Index: 100}
+	e.Payload.Job = is
+	s.Apply(e)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
@@ -40,6 +41,7 @@ type Placer struct {
 	moved     []time.Time // when gangs were moved, within the last hour
 	lastCycle time.Time
 	warned    bool // of an old Nomad
+	warnings  []string
 	again     bool // the cycle left something that is due at once
 	line      *queue.Line
 	jobs      map[nomad.JobKey]*tracked
@@ -61,7 +63,9 @@ type tracked struct {
 	Standing
 	request nomad.Request
 	refused error // why the job cannot be served
-	// replaced: what we registered last replaced what we had not seen.
+	// guess is the job as we registered it last, until Nomad tells what it made of
+	// it; replaced: that was made of something that we had not seen.
+	guess    *api.Job
 	replaced bool
 	place    seniority
 	queued   bool  // known to the line
@@ -235,6 +239,7 @@ func (p *Placer) resync(ctx context.Context) error {
 	}
 	p.state = s
 	p.warnOfOldNomad()
+	p.warnOfQueues()
 	if err := p.readImported(ctx); err != nil {
 		return err
 	}

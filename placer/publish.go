@@ -18,6 +18,8 @@ type Status struct {
 	Jobs []JobStatus `json:"jobs"`
 	GPUs int         `json:"gpus"`
 	Free int         `json:"free"`
+	// Warnings are about Nomad itself, for operators.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // JobStatus is one job of the placer's.
@@ -62,7 +64,7 @@ func (p *Placer) publish(now time.Time) {
 	}
 	began := time.Now()
 	defer func() { p.publishing = time.Since(began) }()
-	s := Status{At: now, GPUs: p.view.Cluster.NumGPUs(), Free: p.view.Cluster.FreeGPUs()}
+	s := Status{At: now, GPUs: p.view.Cluster.NumGPUs(), Free: p.view.Cluster.FreeGPUs(), Warnings: p.warnings}
 	waits := map[string]queue.Wait{}
 	for _, w := range p.line.Waiting(since(now), p.view.Cluster) {
 		waits[w.Job] = w

@@ -159,6 +159,9 @@ func (p *Placer) save(ctx context.Context) error {
 func (p *Placer) saveAll() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
+	if err := p.checkLast(ctx); err != nil {
+		p.log.Warn("what was registered last is not checked", "error", err)
+	}
 	for _, t := range p.sorted() {
 		if t.unsaved && t.record != nil {
 			p.unsaved = append(p.unsaved, *t.record)

@@ -103,6 +103,7 @@ func (p *Placer) register(ctx context.Context, t *tracked, job *api.Job) error {
 	}
 	job = registered(job, resp.JobModifyIndex)
 	p.state.PutJob(job)
+	t.guess = job
 	t.Standing = StandingOf(p.state, job)
 	if t.record != nil {
 		t.record.JobModifyIndex = resp.JobModifyIndex
@@ -179,8 +180,15 @@ func (p *Placer) repair(ctx context.Context, t *tracked, now time.Time) error {
 	log := p.log.With("job", t.Key.ID, "namespace", t.Key.Namespace)
 	t.fail(now, why)
 	if t.Pins.Mode == rewrite.ModeClass && t.Have > 0 {
-		log.Info("service has too little room", "reason", why)
-		return p.extend(ctx, t)
+		blocked, _, err := p.blocked(ctx, t)
+		if err != nil {
+			return err
+		}
+		// A batch job that Nomad does not try again has nothing to gain by room.
+		if blocked || *t.Job.Type == api.JobTypeService {
+			log.Info("members lack room", "reason", why)
+			return p.extend(ctx, t)
+		}
 	}
 	if f, ok := p.userFailure(t); ok {
 		t.record.UserFailures++
@@ -286,7 +294,12 @@ func (p *Placer) extend(ctx context.Context, t *tracked) error {
 		t.lastFail = "no room for the missing members: " + pal.Explain(p.view.Cluster, r.Gang, p.cfg.policy()).Reason
 		return nil
 	}
-	job, err := rewrite.Pin(t.Job, t.Pins.Union(p.view.Pins(r, pl)))
+	pins := t.Pins.Union(p.view.Pins(r, pl))
+	if pins.Ceiling != t.Pins.Ceiling && t.request.Hints.OnFailure == rewrite.ReplaceMember {
+		t.lastFail = fmt.Sprintf("the missing members wait for GPUs of class %d or better: slower ones would restart the others", t.Pins.Ceiling)
+		return nil
+	}
+	job, err := rewrite.Pin(t.Job, pins)
 	if err != nil {
 		return err
 	}

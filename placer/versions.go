@@ -4,6 +4,8 @@
 package placer
 
 import (
+	"slices"
+
 	"github.com/hashicorp/go-version"
 
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -23,6 +25,21 @@ func oldest(s *nomad.State) *version.Version {
 		}
 	}
 	return low
+}
+
+// warnOfQueues says once which queues of Nomad's own are in the way.
+func (p *Placer) warnOfQueues() {
+	warnings := p.state.Queues.Warnings()
+	if slices.Equal(warnings, p.warnings) {
+		return
+	}
+	p.warnings = warnings
+	for _, w := range warnings {
+		p.log.Warn(w)
+	}
+	if len(warnings) == 0 {
+		p.log.Info("no batch queue of Nomad's own is in the way any more")
+	}
 }
 
 // warnOfOldNomad says once what an old Nomad does to gangs.

@@ -85,12 +85,15 @@ type Health struct {
 	Leader bool      `json:"leader"`
 	Ready  bool      `json:"ready"`
 	At     time.Time `json:"last_cycle,omitzero"`
+	// Warnings are about Nomad itself: what in it keeps jobs from being served.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 func (a *Agent) health(w http.ResponseWriter, _ *http.Request) {
 	h := Health{Leader: a.leads.Load()}
 	if p := a.current.Load(); p != nil {
-		h.At = p.Status().At
+		s := p.Status()
+		h.At, h.Warnings = s.At, s.Warnings
 		h.Ready = !h.At.IsZero()
 	}
 	status := http.StatusOK

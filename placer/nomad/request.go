@@ -40,6 +40,9 @@ func (v *View) Request(job *api.Job) (Request, error) {
 	if err := servable(job); err != nil {
 		return r, err
 	}
+	if err := v.state.Queues.refusal(job); err != nil {
+		return r, err
+	}
 	if err := v.servesChild(job); err != nil {
 		return r, err
 	}
@@ -208,7 +211,7 @@ func modeOf(job *api.Job, h rewrite.Hints) rewrite.Mode {
 	switch {
 	case h.Pin != "":
 		return h.Pin
-	case *job.Type == api.JobTypeService:
+	case *job.Type == api.JobTypeService, h.OnFailure == rewrite.ReplaceMember:
 		return rewrite.ModeClass
 	}
 	return rewrite.ModeGPU

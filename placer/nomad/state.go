@@ -78,6 +78,8 @@ type State struct {
 	Nodes  map[string]*api.Node // with GPUs
 	Allocs map[string]*Alloc
 	Jobs   map[JobKey]*api.Job
+	// Queues are Nomad's own, which the placer keeps out of.
+	Queues BatchQueues
 
 	byJob map[JobKey]map[string]*Alloc
 	bad   map[string]*Alloc // with GPUs, failed or lost

@@ -31,9 +31,10 @@ type Hints struct {
 }
 
 // FailureAction is what is re-placed after a member was lost. Pins to single
-// GPUs cannot change under running members (a change of a device block restarts
-// them), so there it is always the gang; with pal_pin = "class" it is always the
-// member.
+// GPUs cannot change under running members: Nomad replaces every member whose
+// device block differs from the job's. So "member" goes with [ModeClass], whose
+// pins widen by a node constraint, which runs on; it is the mode of jobs that
+// ask for it.
 type FailureAction string
 
 // The failure actions.
@@ -57,6 +58,9 @@ func ParseHints(job *api.Job) (Hints, error) {
 		if err := h.read(g.Meta, fmt.Sprintf("group %q", *g.Name), seen); err != nil {
 			return Hints{}, err
 		}
+	}
+	if h.OnFailure == ReplaceMember && h.Pin == ModeGPU {
+		return Hints{}, fmt.Errorf(`meta pal_on_failure = "member" contradicts pal_pin = "gpu": pins to single GPUs cannot change while other members run; leave pal_pin out, or say "class"`)
 	}
 	return h, nil
 }

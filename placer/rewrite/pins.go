@@ -94,7 +94,11 @@ func (p Pins) Of(group string) (GroupPins, bool) {
 
 // Union are pins of the same job that allow what either allows.
 func (p Pins) Union(o Pins) Pins {
-	p.Ceiling = max(p.Ceiling, o.Ceiling)
+	if p.Ceiling == 0 || o.Ceiling == 0 { // any class
+		p.Class, p.Ceiling = "", 0
+	} else {
+		p.Ceiling = max(p.Ceiling, o.Ceiling)
+	}
 	groups := make([]GroupPins, len(p.Groups))
 	for i, g := range p.Groups {
 		if more, ok := o.Of(g.Group); ok {

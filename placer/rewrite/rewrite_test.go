@@ -245,3 +245,31 @@ func drawPins(t *rapid.T, job *api.Job) rewrite.Pins {
 	}
 	return p
 }
+
+// pal_on_failure = "member" and pins to single GPUs exclude each other.
+func TestMemberNeedsClassPins(t *testing.T) {
+	name := "g"
+	for _, tc := range []struct {
+		pin, on string
+		ok      bool
+	}{{"gpu", "member", false}, {"gpu", "gang", true}, {"class", "member", true}, {"", "member", true}} {
+		job := &api.Job{Meta: map[string]string{"pal_on_failure": tc.on}, TaskGroups: []*api.TaskGroup{{Name: &name}}}
+		if tc.pin != "" {
+			job.Meta["pal_pin"] = tc.pin
+		}
+		_, err := rewrite.ParseHints(job)
+		if ok := err == nil; ok != tc.ok || !ok && !strings.Contains(err.Error(), `"member" contradicts pal_pin = "gpu"`) {
+			t.Errorf("pal_pin %q, pal_on_failure %q: %v", tc.pin, tc.on, err)
+		}
+	}
+}
+
+// What allows any class, together with what does not, allows any.
+func TestUnionOfCeilings(t *testing.T) {
+	for _, tc := range [][3]int{{1, 3, 3}, {3, 1, 3}, {0, 2, 0}, {2, 0, 0}} {
+		a, b := rewrite.Pins{Mode: rewrite.ModeClass, Class: "A", Ceiling: tc[0]}, rewrite.Pins{Mode: rewrite.ModeClass, Class: "A", Ceiling: tc[1]}
+		if got := a.Union(b).Ceiling; got != tc[2] {
+			t.Errorf("%d and %d: %d, want %d", tc[0], tc[1], got, tc[2])
+		}
+	}
+}

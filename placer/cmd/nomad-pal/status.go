@@ -27,6 +27,7 @@ type overview struct {
 	Free      int                `json:"free"`
 	Unhealthy int                `json:"unhealthy"`
 	Profile   int                `json:"profile_version,omitempty"`
+	Warnings  []string           `json:"warnings,omitempty"`
 	Jobs      []placer.JobStatus `json:"jobs"`
 }
 
@@ -42,7 +43,7 @@ func (c *statusCommand) Run(args []string) int {
 	if err != nil {
 		return c.fail(err)
 	}
-	o := overview{Jobs: s.Jobs()}
+	o := overview{Jobs: s.Jobs(), Warnings: s.Warnings()}
 	if p := s.Profile(); p != nil {
 		o.Profile = p.Version
 	}
@@ -62,7 +63,11 @@ func (c *statusCommand) Run(args []string) int {
 	if o.Profile > 0 {
 		profile = fmt.Sprintf("version %d", o.Profile)
 	}
-	c.pairs([]string{fmt.Sprintf("GPUs|%d, %d free, %d unhealthy", o.GPUs, o.Free, o.Unhealthy), "Profile|" + profile})
+	rows := []string{fmt.Sprintf("GPUs|%d, %d free, %d unhealthy", o.GPUs, o.Free, o.Unhealthy), "Profile|" + profile}
+	for _, w := range o.Warnings {
+		rows = append(rows, "Warning|"+oneLine(w))
+	}
+	c.pairs(rows)
 	if len(o.Jobs) == 0 {
 		c.printf("\nNo jobs with GPUs.\n")
 		return 0

@@ -1,0 +1,245 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package e2e_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+)
+
+// TestPlacerQueue: what the placer remembers of jobs, and what becomes of those
+// that change under its hands.
+func TestPlacerQueue(t *testing.T) {
+	b := newBed(t, placerScores, cluster.Options{})
+	const fifo = "queue {\n  order = \"fifo\"\n}\n"
+	for _, c := range []struct {
+		name, config string
+		test         func(*testing.T, *bed)
+	}{
+		{"an edit keeps its place", fifo, testEditKeepsPlace},
+		{"more GPUs go to the end", fifo, testMoreGoToTheEnd},
+		{"run times outlive the placer", "", testRunTimesSurvive},
+		{"purged while it is placed", "", testPurgedWhilePlaced},
+		{"only the lost member is replaced", "", testMemberReplaced},
+		{"reasons are said once", "", testReasons},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			sub := *b
+			sub.t, sub.config = t, c.config
+			sub.startAgent("nomad-pal")
+			c.test(t, &sub)
+		})
+	}
+}
+
+// untilWaits waits until the job stands in line.
+func (b *bed) untilWaits(id string) {
+	b.t.Helper()
+	b.until(id+" waits", func() string {
+		if e := b.explain(id); e.Phase != "waiting" {
+			return e.Phase
+		}
+		return ""
+	})
+}
+
+// killAgent ends the placer without giving it a chance.
+func (b *bed) killAgent() {
+	b.t.Helper()
+	if err := b.agent.Process.Kill(); err != nil {
+		b.t.Fatal(err)
+	}
+	_ = b.agent.Wait()
+	b.agent = nil
+}
+
+// A waiting job that is registered again goes before one that came after it,
+// also for a placer that was not there when that happened.
+func testEditKeepsPlace(t *testing.T, b *bed) {
+	b.run(gang("full", 4, 4).hcl())
+	b.untilGPUs("full", 16)
+	early := gang("early", 4, 4)
+	b.run(early.hcl())
+	b.untilWaits("early")
+	b.run(gang("late", 4, 4).hcl())
+	b.untilWaits("late")
+	early.seconds = 4000
+	b.run(early.hcl())
+	b.killAgent()
+	early.seconds, early.groups[0].count = 4001, 3
+	b.run(early.hcl())
+	b.startAgent("nomad-pal")
+	b.purge("full")
+	b.untilGPUs("early", 12)
+	b.holds("the other waits", func() string { return strings.Join(b.gpusOf("late"), " ") })
+	b.purge("early")
+	b.untilGPUs("late", 16)
+	b.purge("late")
+}
+
+// One that asks for more than before waits as if it were new.
+func testMoreGoToTheEnd(t *testing.T, b *bed) {
+	b.run(gang("full", 4, 4).hcl())
+	b.untilGPUs("full", 16)
+	b.run(gang("greedy", 3, 4).hcl())
+	b.untilWaits("greedy")
+	b.run(gang("patient", 4, 4).hcl())
+	b.untilWaits("patient")
+	b.run(gang("greedy", 4, 4).hcl())
+	b.purge("full")
+	b.untilGPUs("patient", 16)
+	b.holds("the other waits", func() string { return strings.Join(b.gpusOf("greedy"), " ") })
+	b.purge("patient", "greedy")
+}
+
+// The placer learns how long jobs of a name run, and the next one knows: of two
+// that wait, the one that is known to be short goes first.
+func testRunTimesSurvive(t *testing.T, b *bed) {
+	quick := gang("quick", 4, 4)
+	quick.script = "exec sleep 1"
+	b.run(quick.hcl())
+	b.until("it has run, and that is written down", func() string {
+		vars, _, err := b.API().Variables().PrefixList("nomad-pal/history/", nil)
+		if err != nil {
+			return err.Error()
+		}
+		for _, meta := range vars {
+			v, _, err := b.API().Variables().Read(meta.Path, nil)
+			if err == nil && strings.Contains(v.Items["runs"], `"name":"quick"`) {
+				return ""
+			}
+		}
+		return fmt.Sprintf("%d variables", len(vars))
+	})
+	b.killAgent()
+	b.purge("quick")
+	b.startAgent("nomad-pal")
+	b.run(gang("full", 4, 4).hcl())
+	b.untilGPUs("full", 16)
+	b.run(gang("unknown", 4, 4).hcl())
+	b.untilWaits("unknown")
+	quick.script = "" // this time it takes long, but nobody knows
+	b.run(quick.hcl())
+	b.untilWaits("quick")
+	b.purge("full")
+	b.untilGPUs("quick", 16)
+	b.holds("the other waits", func() string { return strings.Join(b.gpusOf("unknown"), " ") })
+	b.purge("quick", "unknown")
+}
+
+// A job that is purged, or stopped, in the moment that GPUs come free for it
+// does not come back.
+func testPurgedWhilePlaced(t *testing.T, b *bed) {
+	for i := range 8 {
+		full, next := fmt.Sprintf("full-%d", i), fmt.Sprintf("next-%d", i)
+		b.run(gang(full, 4, 4).hcl())
+		b.untilGPUs(full, 16)
+		b.run(gang(next, 4, 4).hcl())
+		b.untilWaits(next)
+		if _, _, err := b.API().Jobs().Deregister(full, true, nil); err != nil {
+			t.Fatal(err)
+		}
+		b.until("its GPUs are free, or taken", func() string {
+			if g := b.gpusOf(full); len(g) > 0 {
+				return fmt.Sprint(g)
+			}
+			return ""
+		})
+		purge := i%2 == 0
+		if _, _, err := b.API().Jobs().Deregister(next, purge, nil); err != nil {
+			t.Fatal(err)
+		}
+		b.until(next+" is gone", func() string {
+			if info, _, err := b.API().Jobs().Info(next, nil); err == nil && !*info.Stop {
+				return *info.Status
+			}
+			return strings.Join(b.gpusOf(next), " ")
+		})
+		b.purge(full, next)
+	}
+}
+
+// pal_on_failure = "member": the others run on as they are, and the lost one
+// gets a GPU of another node.
+func testMemberReplaced(t *testing.T, b *bed) {
+	j := gang("elastic", 4, 1)
+	j.meta = `pal_on_failure = "member"`
+	flag := filepath.Join(b.dir, "die-elastic")
+	j.script = "while sleep 0.2; do if [ -e " + flag + " ] && [ $NOMAD_ALLOC_INDEX = 0 ]; then exit 1; fi; done"
+	j.groups[0].extra = "restart {\n attempts = 0\n mode = \"fail\"\n}\nreschedule {\n attempts = 5\n interval = \"1h\"\n delay = \"5s\"\n delay_function = \"constant\"\n unlimited = false\n}\n"
+	b.run(j.hcl())
+	home := b.untilGPUs("elastic", 4)
+	b.untilRunning("elastic", 4)
+	before := b.members("elastic")
+	stubs, _, err := b.API().Jobs().Allocations("elastic", true, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	victim := ""
+	for _, s := range stubs {
+		if strings.HasSuffix(s.Name, "[0]") {
+			victim = s.ID
+		}
+	}
+	lost := ""
+	for _, m := range before {
+		if m.ID == victim {
+			lost = m.GPUs[0]
+		}
+	}
+	node, k := int(lost[4]-'0'), int(lost[6]-'0')
+	b.inventory(node, placerScores[node], map[int]bool{k: true})
+	b.until("the GPU is known to be sick", func() string {
+		if out, _ := b.pal("status"); !strings.Contains(out, "1 unhealthy") {
+			return out
+		}
+		return ""
+	})
+	if err := os.WriteFile(flag, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	b.until("the member is gone", func() string {
+		if slices.Contains(b.gpusOf("elastic"), lost) {
+			return "not yet"
+		}
+		return ""
+	})
+	if err := os.Remove(flag); err != nil {
+		t.Fatal(err)
+	}
+	got := b.untilGPUs("elastic", 4)
+	if slices.Contains(got, lost) || slices.Equal(got, home) {
+		t.Errorf("it ran on %v, lost %s, and runs on %v", home, lost, got)
+	}
+	same(t, "members that run on", 3, kept(before, b.members("elastic")))
+	b.purge("elastic")
+	b.inventory(node, placerScores[node], nil)
+	b.forget("nomad-pal/quarantine")
+}
+
+// Why a job waits is one sentence, in the API and in the commands.
+func testReasons(t *testing.T, b *bed) {
+	b.run(gang("full", 4, 4).hcl())
+	b.untilGPUs("full", 16)
+	b.run(gang("waits", 1, 4).hcl())
+	b.untilWaits("waits")
+	b.until("the API says why", func() string {
+		if q := b.http("/v1/queue"); !strings.Contains(q, `"reason": "waits: it needs 4 GPUs, 0 are free"`) {
+			return q
+		}
+		return ""
+	})
+	out, _ := b.pal("explain", "-json", "waits")
+	mentions(t, out, `"position": 1`, `"wait": {`, `"reason": "gpus"`)
+	if strings.Contains(out, "#1 ") || strings.Contains(out, `"Position"`) {
+		t.Errorf("explain: %s", out)
+	}
+	b.purge("full", "waits")
+}

@@ -1,0 +1,87 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+)
+
+// queuedNomad plays a Nomad with a GPU node in a node pool that has a batch
+// queue.
+func queuedNomad(t *testing.T) *httptest.Server {
+	const node = `{"ID":"n","Name":"n","Status":"ready","SchedulingEligibility":"eligible","NodePool":"gpu","ModifyIndex":1,
+		"NodeResources":{"Devices":[{"Vendor":"nvidia","Type":"gpu","Name":"H200","Instances":[{"ID":"u","Healthy":true}]}]}}`
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Nomad-Index", "1")
+		switch path := r.URL.Path; {
+		case path == "/v1/event/stream":
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		case path == "/v1/nodes":
+			fmt.Fprintf(w, "[%s]", node)
+		case path == "/v1/node/n":
+			fmt.Fprint(w, node)
+		case path == "/v1/node/pools":
+			fmt.Fprint(w, `[{"Name":"gpu","BatchQueue":{"Type":"fifo"}}]`)
+		case strings.HasPrefix(path, "/v1/var/") && r.Method == http.MethodPut:
+			fmt.Fprint(w, `{}`)
+		case strings.HasPrefix(path, "/v1/var/"):
+			http.NotFound(w, r)
+		case path == "/v1/operator/scheduler/configuration":
+			fmt.Fprint(w, `{"SchedulerConfig":{}}`)
+		default:
+			fmt.Fprint(w, `[]`)
+		}
+	}))
+	t.Cleanup(server.CloseClientConnections)
+	return server
+}
+
+// A batch queue of Nomad's own is in the agent's log and in its health.
+func TestHealthWarnsOfBatchQueues(t *testing.T) {
+	server := queuedNomad(t)
+	var mu sync.Mutex
+	var log bytes.Buffer
+	a := New(hclog.New(&hclog.LoggerOptions{Output: &log, Mutex: &mu}), placer.Hooks{})
+	ctx, cancel := context.WithCancel(t.Context())
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = a.serve(ctx, File{Nomad: &Nomad{Address: server.URL}}) })
+	defer serving.Wait()
+	defer cancel()
+	const want = `node pool "gpu" has Nomad's own batch queue (fifo)`
+	var h Health
+	for deadline := time.Now().Add(20 * time.Second); len(h.Warnings) == 0; {
+		if time.Now().After(deadline) {
+			t.Fatal("health has no warnings")
+		}
+		answer := httptest.NewRecorder()
+		a.health(answer, nil)
+		if err := json.Unmarshal(answer.Body.Bytes(), &h); err != nil {
+			t.Fatal(err)
+		}
+		tick := time.NewTimer(10 * time.Millisecond)
+		<-tick.C
+	}
+	if !strings.Contains(h.Warnings[0], want) {
+		t.Errorf("health: %+v", h)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if n := strings.Count(log.String(), want); n != 1 {
+		t.Errorf("the log says it %d times: %s", n, log.String())
+	}
+}

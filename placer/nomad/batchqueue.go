@@ -1,0 +1,143 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomad
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// BatchQueues are the node pools whose batch jobs Nomad itself queues, and how:
+// pool to the queue's type ("fifo", "dynamic_priority"). Nomad has that after
+// 2.0.6; it sends the registration of one batch job at a time to its scheduler
+// and waits until all of it is placed.
+type BatchQueues map[string]string
+
+// passthrough is the type of no queue.
+const passthrough = "passthrough"
+
+// BatchQueues finds the queues of the given node pools: in the scheduler's
+// configuration, in the pools, and, where the token may see neither, by asking
+// for the queues themselves. Nomad's API module does not know the fields yet, so
+// they are looked for by name.
+func (c *Client) BatchQueues(ctx context.Context, pools []string) (BatchQueues, error) {
+	out := BatchQueues{}
+	q := (&api.QueryOptions{}).WithContext(ctx)
+	var scheduler struct{ SchedulerConfig map[string]any }
+	_, err := c.api.Raw().Query("/v1/operator/scheduler/configuration", &scheduler, q)
+	hidden := forbidden(err)
+	if err != nil && !hidden {
+		return nil, fmt.Errorf("reading the scheduler's configuration: %w", err)
+	}
+	if kind := queueType(scheduler.SchedulerConfig); kind != "" {
+		for _, pool := range pools {
+			if pool != poolAll {
+				out[pool] = kind
+			}
+		}
+	}
+	var all []map[string]any
+	_, err = c.api.Raw().Query("/v1/node/pools", &all, q)
+	hidden = hidden || forbidden(err)
+	if err != nil && !forbidden(err) && !notFound(err) { // pools came with Nomad 1.6
+		return nil, fmt.Errorf("reading the node pools: %w", err)
+	}
+	for _, p := range all {
+		name, _ := p["Name"].(string)
+		if kind := queueType(p); kind != "" && name != poolAll {
+			out[name] = kind
+		}
+	}
+	if !hidden {
+		return out, nil
+	}
+	return out, c.askQueues(ctx, pools, out)
+}
+
+// askQueues asks for the queue of each pool. Nomad without queues does not know
+// the question.
+func (c *Client) askQueues(ctx context.Context, pools []string, out BatchQueues) error {
+	for _, pool := range pools {
+		q := everywhere(ctx)
+		q.Params = map[string]string{"node_pool": pool, "per_page": "1"}
+		var answer struct{ Type string }
+		switch _, err := c.api.Raw().Query("/v1/queue/jobs", &answer, q); {
+		case notFound(err) || forbidden(err):
+			return nil
+		case err != nil:
+			return fmt.Errorf("asking for the batch queue of node pool %q: %w", pool, err)
+		}
+		if answer.Type != "" && answer.Type != passthrough && pool != poolAll {
+			out[pool] = answer.Type
+		}
+	}
+	return nil
+}
+
+func forbidden(err error) bool {
+	code := status(err)
+	return code == http.StatusForbidden || code == http.StatusUnauthorized
+}
+
+// queueType finds the type of a batch queue in a configuration: in its field
+// BatchQueue, or in that of a scheduler configuration within it, however they
+// are spelt; "" where there is none.
+func queueType(config map[string]any) string {
+	for _, key := range slices.Sorted(maps.Keys(config)) {
+		inner, ok := config[key].(map[string]any)
+		if !ok {
+			continue
+		}
+		switch plain(key) {
+		case "batchqueue", "batchjobqueue":
+			for _, k := range slices.Sorted(maps.Keys(inner)) {
+				if kind, ok := inner[k].(string); ok && plain(k) == "type" && kind != passthrough {
+					return kind
+				}
+			}
+		case "schedulerconfig", "schedulerconfiguration":
+			if kind := queueType(inner); kind != "" {
+				return kind
+			}
+		}
+	}
+	return ""
+}
+
+// plain is a field's name in whatever style it was written.
+func plain(key string) string { return strings.ToLower(strings.ReplaceAll(key, "_", "")) }
+
+// Warnings says of each queue what it means for gated jobs, by pool.
+func (q BatchQueues) Warnings() []string {
+	var out []string
+	for _, pool := range slices.Sorted(maps.Keys(q)) {
+		out = append(out, fmt.Sprintf("node pool %q has Nomad's own batch queue (%s): batch jobs of that pool are not served; their gate would hold the queue up", pool, q[pool]))
+	}
+	return out
+}
+
+// refusal is why a job is not served because of a queue; nil where none is in
+// the way.
+func (q BatchQueues) refusal(job *api.Job) error {
+	kind := q[pool(job)]
+	if kind == "" || *job.Type != api.JobTypeBatch {
+		return nil
+	}
+	return fmt.Errorf("node pool %q has Nomad's own batch queue (%s), which waits until the job at its head is placed: a gated job there holds up all behind it, and the placer cannot go before them. Take the gate out of the job, or batch_queue out of the node pool", pool(job), kind)
+}
+
+// pools are the node pools of the nodes with GPUs, sorted.
+func (s *State) pools() []string {
+	seen := map[string]bool{}
+	for _, n := range s.Nodes {
+		seen[n.NodePool] = true
+	}
+	return slices.Sorted(maps.Keys(seen))
+}
