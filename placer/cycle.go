@@ -46,13 +46,53 @@ func (p *Placer) cycle(ctx context.Context) error {
 	return p.save(ctx)
 }
 
+// sorted are the jobs by key; not to be changed.
 func (p *Placer) sorted() []*tracked {
-	var ts []*tracked
-	for _, k := range slices.SortedFunc(maps.Keys(p.jobs), nomad.JobKey.Compare) {
-		ts = append(ts, p.jobs[k])
+	if len(p.order) != len(p.jobs) {
+		p.order = make([]*tracked, 0, len(p.jobs))
+		for _, k := range slices.SortedFunc(maps.Keys(p.jobs), nomad.JobKey.Compare) {
+			p.order = append(p.order, p.jobs[k])
+		}
 	}
-	return ts
+	return p.order
 }
+
+func byKey(t *tracked, k nomad.JobKey) int { return t.Key.Compare(k) }
+
+// add begins to track a job.
+func (p *Placer) add(k nomad.JobKey) *tracked {
+	t := &tracked{Standing: Standing{Key: k}}
+	if len(p.order) == len(p.jobs) {
+		i, _ := slices.BinarySearchFunc(p.order, k, byKey)
+		p.order = slices.Insert(p.order, i, t)
+	} else {
+		p.order = nil
+	}
+	p.jobs[k] = t
+	return t
+}
+
+// forget ends that.
+func (p *Placer) forget(k nomad.JobKey) {
+	if i, ok := slices.BinarySearchFunc(p.order, k, byKey); ok && len(p.order) == len(p.jobs) {
+		p.order = slices.Delete(p.order, i, i+1)
+	} else {
+		p.order = nil
+	}
+	delete(p.jobs, k)
+}
+
+// followed is what the tracked jobs were brought up to date with.
+type followed struct {
+	mark  nomad.Mark
+	view  *nomad.View
+	epoch uint64
+	all   time.Time // when all of them were
+}
+
+// followAll is how often all jobs are looked at, whether they changed or not:
+// what was learned of running jobs says something about those that wait.
+const followAll = 10 * time.Second
 
 // viewOptions are the rules of the view as they are now.
 func (p *Placer) viewOptions(now time.Time) nomad.ViewOptions {
@@ -94,35 +134,48 @@ func (p *Placer) look(now time.Time) error {
 
 // track brings the tracked jobs up to date with the state.
 func (p *Placer) track() {
-	for k := range p.jobs {
-		if _, there := p.state.Jobs[k]; !there {
-			p.drop(k)
+	keys, mark, known := p.state.Touched(p.followed.mark)
+	now := followed{mark: mark, view: p.view, epoch: p.view.Epoch(), all: p.followed.all}
+	if !known || now.view != p.followed.view || now.epoch != p.followed.epoch || time.Since(now.all) > followAll {
+		keys, now.all = p.state.SortedJobs(), time.Now()
+		for k := range p.jobs {
+			if p.state.Jobs[k] == nil {
+				p.drop(k)
+			}
 		}
 	}
-	for _, k := range p.state.SortedJobs() {
-		job := p.state.Jobs[k]
-		st := StandingOf(p.state, job)
-		if st.Phase == Ended && p.lost(st) {
-			st.Phase = Lost
-		}
-		if st.Phase == Native || st.Phase == Template || st.Phase == Ended {
-			p.drop(k)
-			continue
-		}
-		t := p.jobs[k]
-		if t == nil {
-			t = &tracked{}
-			p.jobs[k] = t
-		}
-		if t.Job != nil && *t.Job.JobModifyIndex != *job.JobModifyIndex && st.Phase == Waiting {
-			t.failures, t.retryAt, t.lastFail, t.edited = 0, time.Time{}, "", t.queued
-		}
-		t.replaced = t.replaced || t.overwrote(job)
-		t.Standing = st
-		t.request, t.refused = p.view.Request(job)
-		if st.Phase == Running || st.Phase == Waiting && !t.stopping {
-			t.held = nil
-		}
+	p.followed = now
+	for _, k := range keys {
+		p.trackJob(k)
+	}
+}
+
+func (p *Placer) trackJob(k nomad.JobKey) {
+	job := p.state.Jobs[k]
+	if job == nil {
+		p.drop(k)
+		return
+	}
+	st := StandingOf(p.state, job)
+	if st.Phase == Ended && p.lost(st) {
+		st.Phase = Lost
+	}
+	if st.Phase == Native || st.Phase == Template || st.Phase == Ended {
+		p.drop(k)
+		return
+	}
+	t := p.jobs[k]
+	if t == nil {
+		t = p.add(k)
+	}
+	if t.Job != nil && *t.Job.JobModifyIndex != *job.JobModifyIndex && st.Phase == Waiting {
+		t.failures, t.retryAt, t.lastFail, t.edited = 0, time.Time{}, "", t.queued
+	}
+	t.replaced = t.replaced || t.overwrote(job)
+	t.Standing = st
+	t.request, t.refused = p.view.Request(job)
+	if st.Phase == Running || st.Phase == Waiting && !t.stopping {
+		t.held = nil
 	}
 }
 
@@ -141,7 +194,7 @@ func (p *Placer) drop(k nomad.JobKey) {
 	} else if t.queued {
 		p.line.Removed(since(time.Now()), k.String())
 	}
-	delete(p.jobs, k)
+	p.forget(k)
 }
 
 // calibrate turns what the nodes publish into a profile and stores it when it

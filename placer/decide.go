@@ -8,7 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -18,10 +18,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
-
-// commits bounds how many decisions are written at a time; Nomad's raft log is
-// the limit beyond a few.
-const commits = 8
 
 // start is a decision to be committed.
 type start struct {
@@ -58,12 +54,8 @@ func (p *Placer) decide(ctx context.Context, now time.Time) error {
 }
 
 func (p *Placer) byID(id string) *tracked {
-	for k, t := range p.jobs {
-		if k.String() == id {
-			return t
-		}
-	}
-	return nil
+	namespace, name, _ := strings.Cut(id, "/") // no namespace has a slash
+	return p.jobs[nomad.JobKey{Namespace: namespace, ID: name}]
 }
 
 // prepare works out the reasons, on the cluster as it is at this point of the
@@ -103,18 +95,17 @@ func chosenGPUs(c *pal.Choice) []string {
 	return ids
 }
 
-// commitAll writes the decisions, a few at a time.
+// commitAll writes the decisions, and what there is to record, some at a time.
 func (p *Placer) commitAll(ctx context.Context, starts []*start) {
-	var workers sync.WaitGroup
-	slots := make(chan struct{}, commits)
+	var calls []func()
 	for _, s := range starts {
-		slots <- struct{}{}
-		workers.Go(func() {
-			defer func() { <-slots }()
-			s.err = p.commit(ctx, s)
-		})
+		calls = append(calls, func() { s.err = p.commit(ctx, s) })
 	}
-	workers.Wait()
+	records, done := p.flushing(ctx)
+	together(append(calls, records...))
+	if err := done(); err != nil {
+		p.log.Debug("some decisions are not recorded yet", "error", err)
+	}
 }
 
 // commit is the atomic step. The record is written when the members are seen:

@@ -80,14 +80,13 @@ func (t *tracked) waitsSince() time.Time {
 // the line relies on it.
 func (p *Placer) syncLine(now time.Time) {
 	for _, t := range p.sorted() {
-		id := t.Key.String()
 		if t.Phase == Waiting && t.stopping && !p.dying(t) {
 			p.stopped(t, now)
 		}
 		switch {
 		case t.refused != nil || t.Phase == Waiting && !t.stopping && now.Before(t.retryAt):
 			if t.queued {
-				p.line.Removed(since(now), id)
+				p.line.Removed(since(now), t.Key.String())
 				t.queued, t.running = false, false
 			}
 		case t.Phase == Waiting && !t.queued:
@@ -95,7 +94,7 @@ func (p *Placer) syncLine(now time.Time) {
 		case t.Phase == Waiting && t.running && t.move == nil && !p.dying(t):
 			p.stopped(t, now)
 		case t.Phase == Waiting && t.edited:
-			p.line.Removed(since(now), id)
+			p.line.Removed(since(now), t.Key.String())
 			p.submit(t)
 		case t.Phase == Starting || t.Phase == Running:
 			p.seenRunning(t, now)
@@ -163,21 +162,16 @@ func (p *Placer) rebase() {
 		t.move = nil // in numbers that mean nothing any more: it waits in line
 	}
 	p.line.Rebase(func(id string, g pal.Gang, pl pal.Placement) (pal.Gang, pal.Placement) {
-		for _, t := range p.jobs {
-			if t.Key.String() != id {
-				continue
-			}
-			job := p.state.Jobs[t.Key]
-			if job == nil {
-				break
-			}
-			r, err := p.view.Request(job)
-			if err != nil {
-				break
-			}
-			t.holds = slices.Clone(p.view.Holds(t.Key))
-			return r.Gang, p.view.Running(r, t.holds)
+		unknown := pal.Placement{Penalty: 1, PMScore: 1}
+		t := p.byID(id)
+		if t == nil || p.state.Jobs[t.Key] == nil {
+			return g, unknown
 		}
-		return g, pal.Placement{Penalty: 1, PMScore: 1}
+		r, err := p.view.Request(p.state.Jobs[t.Key])
+		if err != nil {
+			return g, unknown
+		}
+		t.holds = slices.Clone(p.view.Holds(t.Key))
+		return r.Gang, p.view.Running(r, t.holds)
 	})
 }

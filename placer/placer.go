@@ -45,6 +45,8 @@ type Placer struct {
 	again     bool // the cycle left something that is due at once
 	line      *queue.Line
 	jobs      map[nomad.JobKey]*tracked
+	order     []*tracked // the jobs by key; rebuilt where it has not as many
+	followed  followed
 
 	publishing time.Duration // what the last publish took
 
@@ -137,7 +139,7 @@ func (p *Placer) safely(ctx context.Context) (err error) {
 			if lineErr != nil {
 				panic(lineErr) // it was valid before
 			}
-			p.line, p.jobs, p.view, p.state = line, map[nomad.JobKey]*tracked{}, nil, nil
+			p.line, p.jobs, p.order, p.view, p.state = line, map[nomad.JobKey]*tracked{}, nil, nil, nil
 			p.moves, p.ready, p.past = nil, nil, pasts{}
 		}
 	}()

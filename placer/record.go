@@ -140,17 +140,17 @@ func (p *Placer) write(ctx context.Context, t *tracked) error {
 	if err := WriteRecord(ctx, p.nomad, *t.record); err != nil {
 		return err
 	}
+	p.forgetUnsaved(t)
 	t.unsaved = false
 	return nil
 }
 
 // save records decisions on jobs that have ended meanwhile.
 func (p *Placer) save(ctx context.Context) error {
-	for len(p.unsaved) > 0 {
-		if err := WriteRecord(ctx, p.nomad, p.unsaved[0]); err != nil {
-			return err
-		}
-		p.unsaved = p.unsaved[1:]
+	calls, done := p.flushing(ctx)
+	together(calls)
+	if err := done(); err != nil {
+		return err
 	}
 	return p.savePast(ctx, time.Now(), false)
 }

@@ -44,9 +44,7 @@ func (p *Placer) settle(ctx context.Context, t *tracked, now time.Time) error {
 		return p.heal(t, now, p.finishStopping(ctx, t))
 	case Starting:
 		if t.unsaved && now.Sub(t.record.Decided) > saveAfter {
-			if err := p.write(ctx, t); err != nil {
-				return err
-			}
+			p.writeLater(t)
 		}
 		return p.heal(t, now, p.repair(ctx, t, now))
 	case Running:
@@ -332,7 +330,8 @@ func (p *Placer) confirm(ctx context.Context, t *tracked, now time.Time) error {
 	}
 	r.Confirmed, r.JobModifyIndex = now, *t.Job.JobModifyIndex
 	t.failures, t.lastFail = 0, ""
-	return p.write(ctx, t)
+	p.writeLater(t)
+	return nil
 }
 
 // gather takes a gang back that runs on other GPUs than it was given, once that
