@@ -14,6 +14,6 @@ placer-bench: ## What a cycle of the placer costs at 10,000 nodes, beside talkin
 	go test -run xxx -bench . -benchtime 5x ./placer
 
 .PHONY: chaos
-chaos: build nomad fault-points ## 1,000 jobs on a real cluster under random faults (a quarter of an hour)
+chaos: build nomad fault-points ## 1,000 jobs on a real cluster under random faults (half an hour)
 	PLACER_CHAOS_JOBS=$${PLACER_CHAOS_JOBS:-1000} E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) \
 		go test -count=1 -timeout 120m -v -run TestPlacerChaos ./e2e
