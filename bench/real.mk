@@ -4,7 +4,7 @@
 ##@ Proof on a real Nomad
 
 .PHONY: replay
-replay: build nomad ## One workload on a real cluster under plain Nomad and the placer (REPLAY_ARGS='-repetitions 1'); writes bench/results/replay.json
+replay: build nomad ## Workloads on real clusters under plain Nomad and the placer, 54 runs, about an hour (REPLAY_ARGS='-resume', or '-repetitions 1 -outliers 1' for 10 minutes); writes bench/results/replay.json
 	$(BIN)/replay -nomad $$(cat build/nomad.path) -bin $(BIN) $(REPLAY_ARGS)
 
 .PHONY: replay-report

@@ -29,6 +29,9 @@ type Setup struct {
 	// GiveUp is how long a rank waits for the rest of its gang.
 	GiveUp   time.Duration
 	Progress func(string)
+	// Submitted is called when a run has submitted its last job; nil: nobody
+	// hears of it.
+	Submitted func()
 }
 
 // Bed is a running cluster for runs, one after the other. Close it.

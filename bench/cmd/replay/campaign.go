@@ -23,9 +23,9 @@ type campaign struct {
 	tasks []task
 	// once does one run; tests put another one in.
 	once func(context.Context, task) (*replay.Result, error)
-	// starting is held while a cluster comes up, which would slow down two
-	// that do it at a time, and the runs beside them.
-	starting chan struct{}
+	// busy is held while a cluster comes up and while its jobs are submitted: two
+	// that do it at a time would slow down each other.
+	busy     chan struct{}
 	progress io.Writer
 
 	mu     sync.Mutex
@@ -64,7 +64,7 @@ func (o options) campaign() (*campaign, error) {
 	if o.reps < 1 || o.parallel < 1 {
 		return nil, fmt.Errorf("-repetitions %d and -parallel %d must be at least 1", o.reps, o.parallel)
 	}
-	c := &campaign{options: o, report: newReport(o), starting: make(chan struct{}, 1), progress: os.Stderr}
+	c := &campaign{options: o, report: newReport(o), busy: make(chan struct{}, 1), progress: os.Stderr}
 	c.once = c.onCluster
 	for rep := range o.reps {
 		seed := o.seed + uint64(rep)
@@ -166,7 +166,16 @@ func (c *campaign) say(who, line string) {
 // onCluster runs the workload on a cluster of its own, so that no run inherits
 // anything from another one.
 func (c *campaign) onCluster(ctx context.Context, t task) (r *replay.Result, err error) {
-	b, err := c.start(ctx, t)
+	done, err := c.turn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	b, err := replay.Start(ctx, replay.Setup{
+		Nomad: c.nomad, Bin: c.bin, GPUs: t.gpus, Penalty: penalty,
+		Restart: c.compressed(restart), GiveUp: c.compressed(t.giveUp),
+		Progress: func(line string) { c.say(t.String(), line) }, Submitted: done,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -191,18 +200,14 @@ func (c *campaign) onCluster(ctx context.Context, t task) (r *replay.Result, err
 	return r, c.predictRun(t.scheduler, t.gpus, jobs, r)
 }
 
-func (c *campaign) start(ctx context.Context, t task) (*replay.Bed, error) {
+// turn waits until nobody else is busy; done ends it and may be called again.
+func (c *campaign) turn(ctx context.Context) (done func(), err error) {
 	select {
-	case c.starting <- struct{}{}:
-		defer func() { <-c.starting }()
+	case c.busy <- struct{}{}:
+		return sync.OnceFunc(func() { <-c.busy }), nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	return replay.Start(ctx, replay.Setup{
-		Nomad: c.nomad, Bin: c.bin, GPUs: t.gpus, Penalty: penalty,
-		Restart: c.compressed(restart), GiveUp: c.compressed(t.giveUp),
-		Progress: func(line string) { c.say(t.String(), line) },
-	})
 }
 
 func (o options) predictRun(s scheduler, gpus *replay.GPUs, jobs []replay.Job, r *replay.Result) error {

@@ -158,6 +158,29 @@ func TestCampaignRefuses(t *testing.T) {
 	}
 }
 
+// Only one is busy at a time, and who waits in vain goes.
+func TestTurn(t *testing.T) {
+	t.Parallel()
+	c, _ := plan(t, options{outliers: "1", reps: 1, parallel: 2})
+	done, err := c.turn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	enough := errors.New("enough")
+	cancel(enough)
+	if _, err := c.turn(ctx); !errors.Is(err, enough) {
+		t.Errorf("a second turn: %v", err)
+	}
+	done()
+	done()
+	again, err := c.turn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	again()
+}
+
 func TestSpread(t *testing.T) {
 	t.Parallel()
 	got := string(spread([]byte(`{"a":[{"b":[1,2],"c":"x,\"{"}],"d":1}`), 2))

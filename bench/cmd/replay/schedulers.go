@@ -40,7 +40,6 @@ func schedulers(compress float64) []scheduler {
 		{name: "nomad-binpack", algorithm: "binpack", giveUp: never},
 		{name: "nomad-binpack-retry10m", algorithm: "binpack", giveUp: hurried},
 		{name: "nomad-binpack-retry30m", algorithm: "binpack", giveUp: patient},
-		{name: "nomad-spread-retry10m", algorithm: "spread", giveUp: hurried},
 		{name: "nomad-spread-retry30m", algorithm: "spread", giveUp: patient},
 		{name: "pal-packed-fifo", algorithm: "binpack", giveUp: patient, rules: rules(pal.Packed, queue.FIFO)},
 		{name: "pal-pal-fifo", algorithm: "binpack", giveUp: patient, rules: rules(pal.PAL, queue.FIFO)},
