@@ -6,7 +6,10 @@ package e2e_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
+
+	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
@@ -74,7 +77,27 @@ func (b *bed) untilCanary(id string, n int) []member {
 		return ""
 	})
 	b.once(id)
+	b.pinned(id)
 	return ms
+}
+
+// pinned checks that the job is tied to nodes by the placer, and has no gate.
+func (b *bed) pinned(id string) {
+	b.t.Helper()
+	info, _, err := b.API().Jobs().Info(id, nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, g := range info.TaskGroups {
+		if !slices.ContainsFunc(g.Constraints, func(c *api.Constraint) bool {
+			return c.LTarget == "${node.unique.id}" && strings.HasPrefix(c.RTarget, "nomad-pal")
+		}) {
+			b.t.Errorf("group %q of %s has no pins: %v", *g.Name, id, g.Constraints)
+		}
+	}
+	if len(info.Constraints) > 0 {
+		b.t.Errorf("%s has constraints: %v", id, info.Constraints)
+	}
 }
 
 func kept(before, after []member) int {
@@ -183,6 +206,7 @@ func testCanaryAuto(t *testing.T, b *bed) {
 	b.untilVersion("auto", 3, "4000")
 	b.untilDeployed("auto")
 	b.once("auto")
+	b.pinned("auto")
 	if e := b.explain("auto"); e.Phase != "running" {
 		t.Errorf("phase %s: %s", e.Phase, e.Reason)
 	}

@@ -1,0 +1,67 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"encoding"
+	"encoding/json"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/agent"
+)
+
+var (
+	snakeCase = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
+	marshals  = []reflect.Type{reflect.TypeFor[json.Marshaler](), reflect.TypeFor[encoding.TextMarshaler]()}
+)
+
+// TestJSONNames: all that the commands print with -json and the API answers has
+// names in snake_case, at any depth.
+func TestJSONNames(t *testing.T) {
+	for _, v := range []any{
+		overview{}, failureReport{}, imported{}, groupSummary{}, classified{},
+		placer.JobStatus{}, placer.GPU{}, placer.Explanation{}, placer.Move{}, placer.Status{}, placer.Record{},
+		agent.Health{}, agent.Metrics{},
+	} {
+		checkNames(t, reflect.TypeOf(v), reflect.TypeOf(v).String(), map[reflect.Type]bool{})
+	}
+}
+
+func checkNames(t *testing.T, typ reflect.Type, at string, seen map[reflect.Type]bool) {
+	for _, m := range marshals {
+		if typ.Implements(m) || reflect.PointerTo(typ).Implements(m) {
+			return
+		}
+	}
+	switch typ.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
+		checkNames(t, typ.Elem(), at, seen)
+		return
+	case reflect.Struct:
+	default:
+		return
+	}
+	if seen[typ] {
+		return
+	}
+	seen[typ] = true
+	for i := range typ.NumField() {
+		f := typ.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case name == "-" || !f.IsExported():
+			continue
+		case f.Anonymous && name == "":
+			checkNames(t, f.Type, at, seen)
+			continue
+		case !snakeCase.MatchString(name):
+			t.Errorf("%s.%s is written %q", at, f.Name, name)
+		}
+		checkNames(t, f.Type, at+"."+f.Name, seen)
+	}
+}
