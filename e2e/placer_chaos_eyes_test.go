@@ -55,7 +55,7 @@ func TestChaosEyes(t *testing.T) {
 			[]string{"GPU g1 was given to b.workers[0]", "GPU g1 was given to b.workers[0]"},
 		},
 	} {
-		e := newEyes()
+		e := newEyes(func(...any) {})
 		e.expect("a", 2)
 		e.look(start, jobs, c.allocs)
 		e.look(start.Add(repairTime+time.Second), jobs, c.allocs)
@@ -80,7 +80,7 @@ func TestChaosEyesForget(t *testing.T) {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	half := []*api.AllocationListStub{seen("a", 0, "running", 11, "g1")}
 	whole := append([]*api.AllocationListStub{seen("a", 1, "running", 11, "g2")}, half...)
-	e := newEyes()
+	e := newEyes(func(...any) {})
 	e.expect("a", 2)
 	for i, step := range []struct {
 		allocs []*api.AllocationListStub

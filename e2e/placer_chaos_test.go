@@ -107,7 +107,7 @@ type chaos struct {
 func newChaos(t *testing.T, seed uint64) *chaos {
 	b := newBed(t, placerScores, cluster.Options{HeartbeatTTL: chaosHeartbeat, ServerHCL: chaosServer})
 	b.config = b.nomadBlock() + chaosConfig
-	c := &chaos{bed: b, rng: rand.New(rand.NewPCG(seed, 0)), ended: map[string]int{}, faults: map[string]int{}, claimed: map[string]bool{}, eyes: newEyes()}
+	c := &chaos{bed: b, rng: rand.New(rand.NewPCG(seed, 0)), ended: map[string]int{}, faults: map[string]int{}, claimed: map[string]bool{}, eyes: newEyes(t.Log)}
 	for k := range c.placers {
 		p := *b
 		c.placers[k] = &p

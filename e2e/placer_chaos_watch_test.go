@@ -30,6 +30,8 @@ const repairTime = 90 * time.Second
 
 // eyes watch the cluster all the time and hold it to what must always be true.
 type eyes struct {
+	say func(args ...any) // each problem when it is seen
+
 	mu      sync.Mutex
 	problem []string
 	members map[string]int // of the gangs to watch
@@ -39,7 +41,9 @@ type eyes struct {
 	allocs  map[string][]*api.AllocationListStub // by job
 }
 
-func newEyes() *eyes { return &eyes{members: map[string]int{}, partly: map[string]time.Time{}} }
+func newEyes(say func(args ...any)) *eyes {
+	return &eyes{say: say, members: map[string]int{}, partly: map[string]time.Time{}}
+}
 
 func (e *eyes) wrong(format string, args ...any) {
 	e.mu.Lock()
@@ -51,6 +55,7 @@ func (e *eyes) wrong(format string, args ...any) {
 func (e *eyes) note(format string, args ...any) {
 	if len(e.problem) < 40 {
 		e.problem = append(e.problem, time.Now().Format("15:04:05 ")+fmt.Sprintf(format, args...))
+		e.say("WRONG:", e.problem[len(e.problem)-1])
 	}
 }
 
