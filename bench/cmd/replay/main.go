@@ -13,6 +13,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -30,7 +31,7 @@ type options struct {
 	nodes, jobs, reps, parallel       int
 	seed                              uint64
 	compress                          float64
-	predict, resume                   bool
+	predict, resume, foresee          bool
 	longest, bound                    time.Duration
 }
 
@@ -44,6 +45,7 @@ func main() {
 	flag.BoolVar(&o.resume, "resume", false, "go on with the result file: runs that it has are not run again")
 	flag.StringVar(&o.from, "from", "", "result file of an earlier run to report on, without a new run; it is written anew only where -json names it")
 	flag.BoolVar(&o.predict, "predict", false, "with -from: simulate the runs anew (with the PAL_DATA that the run had, or none)")
+	flag.BoolVar(&o.foresee, "foresee", false, "print what the simulator says of these runs, without any")
 	flag.StringVar(&o.html, "html", "", "report with plots to write, one page that opens offline")
 	flag.StringVar(&o.svg, "svg", "", "folder for the plots as SVG files")
 	flag.IntVar(&o.nodes, "nodes", 16, "clients, of 4 GPUs each")
@@ -62,6 +64,9 @@ func main() {
 func run(ctx context.Context, o options) error {
 	if o.from != "" {
 		return o.reshow()
+	}
+	if o.foresee {
+		return o.foreseeAll(os.Stdout)
 	}
 	c, err := o.campaign()
 	if err != nil {

@@ -29,10 +29,13 @@ const penalty = 1.7
 // restart is what loading a checkpoint costs, uncompressed.
 const restart = 60 * time.Second
 
+// never is the give-up of gangs that wait for ever.
+const never = 1000 * time.Hour
+
 // schedulers are what is compared. Under the placer a gang comes together or
 // does not start; its ranks wait as long as those of plain Nomad's longer give-up.
 func schedulers(compress float64) []scheduler {
-	const hurried, patient, never = 10 * time.Minute, 30 * time.Minute, 1000 * time.Hour
+	const hurried, patient = 10 * time.Minute, 30 * time.Minute
 	rules := func(placement pal.PolicyName, order queue.Order) *replay.Rules {
 		return &replay.Rules{Penalty: penalty, Placement: placement, Order: order, Compress: compress}
 	}

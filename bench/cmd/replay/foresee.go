@@ -1,0 +1,154 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/bench/replay"
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+)
+
+// usualOverhead is what starting a gang takes on a cluster that is not busy.
+const usualOverhead = 400 * time.Millisecond
+
+// play simulates a run: average and geomean JCT, makespan (s; 0: not known) and
+// the jobs that never finish.
+type play func(g *replay.GPUs, jobs []replay.Job, seed uint64) (avg, geomean, makespan float64, never int, err error)
+
+// foreseen is what the simulator says of one line: geometric means over the
+// repetitions.
+type foreseen struct {
+	name                   string
+	avg, geomean, makespan float64
+	never, runs            int
+	jobs                   play
+}
+
+// foreseeAll prints what the simulator says of the campaign's lines, of variants of
+// the default queue, and the least makespan that is possible.
+func (o options) foreseeAll(out io.Writer) error {
+	populations, err := o.populations()
+	if err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(out, 2, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "POPULATION\tLINE\tAVG JCT\tGEOMEAN\tMAKESPAN\tNEVER FINISH")
+	for _, n := range populations {
+		lines := o.foreseeable()
+		for rep := range o.reps {
+			if err := o.foreseeRun(lines, n, o.seed+uint64(rep)); err != nil {
+				return err
+			}
+		}
+		for _, f := range lines {
+			mean := func(sum float64) string {
+				if sum == 0 {
+					return "–"
+				}
+				return fmt.Sprintf("%.2f", math.Exp(sum/float64(f.runs)))
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\n", populationName(n), f.name, mean(f.avg), mean(f.geomean), mean(f.makespan), f.never)
+		}
+	}
+	return w.Flush()
+}
+
+func (o options) foreseeRun(lines []*foreseen, outliers int, seed uint64) error {
+	gpus, err := o.gpus(outliers, seed)
+	if err != nil {
+		return err
+	}
+	jobs, err := o.workloadJobs(seed)
+	if err != nil {
+		return err
+	}
+	for _, f := range lines {
+		avg, geomean, makespan, never, err := f.jobs(gpus, slices.Clone(jobs), seed)
+		if err != nil {
+			return fmt.Errorf("%s, seed %d: %w", f.name, seed, err)
+		}
+		f.runs++
+		f.never += never
+		for _, v := range []struct {
+			to   *float64
+			from float64
+		}{{&f.avg, avg}, {&f.geomean, geomean}, {&f.makespan, makespan}} {
+			if v.from > 0 {
+				*v.to += math.Log(v.from)
+			}
+		}
+	}
+	return nil
+}
+
+// foreseeable are the floor, the campaign's lines and the variants.
+func (o options) foreseeable() []*foreseen {
+	all := []*foreseen{{name: "floor", jobs: func(g *replay.GPUs, jobs []replay.Job, _ uint64) (float64, float64, float64, int, error) {
+		return 0, 0, g.Floor(jobs, penalty, usualOverhead).Seconds(), 0, nil
+	}}}
+	for _, s := range schedulers(o.compress) {
+		if s.rules == nil {
+			all = append(all, &foreseen{name: s.name, jobs: o.plainly(s)})
+			continue
+		}
+		name := s.name
+		if s.preempt {
+			name += ", preemption"
+		}
+		all = append(all, &foreseen{name: name, jobs: o.under(s.rules.Queue(), s.preempt)})
+	}
+	for _, v := range []struct {
+		name   string
+		change func(*queue.Options)
+	}{
+		{"no outlier avoided", func(q *queue.Options) { q.Avoid = 0 }},
+		{"not near", func(q *queue.Options) { q.Near = false }},
+		{"not near, no outlier avoided", func(q *queue.Options) { q.Near, q.Avoid = false, 0 }},
+		{"packed, not near, no outlier avoided", func(q *queue.Options) { q.Near, q.Avoid, q.Placement = false, 0, pal.Policy{Name: pal.Packed} }},
+		{"waits 1 h at most", func(q *queue.Options) { q.Pass = o.compressed(time.Hour) }},
+		{"waits 2 h at most", func(q *queue.Options) { q.Pass = o.compressed(2 * time.Hour) }},
+	} {
+		for _, preempt := range []bool{false, true} {
+			q := replay.Rules{Penalty: penalty, Compress: o.compress}.Queue()
+			v.change(&q)
+			name := "pal-default, " + v.name
+			if preempt {
+				name += ", preemption"
+			}
+			all = append(all, &foreseen{name: name, jobs: o.under(q, preempt)})
+		}
+	}
+	return all
+}
+
+func (o options) under(q queue.Options, preempt bool) play {
+	return func(g *replay.GPUs, jobs []replay.Job, _ uint64) (avg, geomean, makespan float64, never int, err error) {
+		for i := range jobs {
+			jobs[i].Preempt = preempt
+		}
+		p, err := replay.Predict(jobs, g, penalty, q, o.compressed(restart), usualOverhead)
+		for _, j := range jobs {
+			geomean += math.Log(p.JCTS[j.ID]) / float64(len(jobs))
+		}
+		return p.AvgJCTS, math.Exp(geomean), p.MakespanS, 0, err
+	}
+}
+
+func (o options) plainly(s scheduler) play {
+	giveUp := o.compressed(s.giveUp)
+	if s.giveUp == never {
+		giveUp = 0
+	}
+	return func(g *replay.GPUs, jobs []replay.Job, seed uint64) (avg, geomean, makespan float64, never int, err error) {
+		f, never, err := replay.PredictPlain(jobs, g, penalty, s.algorithm == "spread", giveUp, usualOverhead, seed)
+		return f.AvgJCT, f.GeoJCT, f.Makespan, never, err
+	}
+}

@@ -1,0 +1,73 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package replay
+
+import (
+	"math"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/bench/sim"
+	"github.com/nomad-pal/nomad-pal/bench/trace"
+)
+
+// slow is the PM score above which a GPU is of no use to a wide gang.
+const slow = 1.5
+
+// Floor is a makespan that no scheduler can come below on GPUs of score 1: each
+// job takes its work, times the penalty where it needs more than one node, plus
+// the overhead. All of that fills the GPUs at best without gaps; of gangs of
+// which no two fit beside each other on the GPUs that are not outliers, one runs
+// after the other; and the last job to come has to run.
+func (g *GPUs) Floor(jobs []Job, penalty float64, overhead time.Duration) time.Duration {
+	sound, perNode := 0, map[int]int{}
+	for _, u := range g.All {
+		perNode[u.Node]++
+		if u.Scores[0] <= slow {
+			sound++
+		}
+	}
+	var area, serial, longest time.Duration
+	first, wide := time.Duration(math.MaxInt64), time.Duration(math.MaxInt64)
+	for _, j := range jobs {
+		d := j.Work()
+		if j.GPUs() > perNode[0] {
+			d = time.Duration(float64(d) * penalty)
+		}
+		d += overhead
+		first = min(first, j.Submit)
+		area += d * time.Duration(j.GPUs()) / time.Duration(len(g.All))
+		longest = max(longest, j.Submit+d)
+		if 2*j.GPUs() > sound {
+			serial += d
+			wide = min(wide, j.Submit)
+		}
+	}
+	if serial > 0 {
+		serial += wide
+	}
+	return max(first+area, serial, longest) - first
+}
+
+// PredictPlain simulates a run under plain Nomad, whose gangs are taken to be
+// ranks of one GPU each. never is the number of jobs that never finish; the
+// figures are over the others.
+func PredictPlain(jobs []Job, g *GPUs, penalty float64, spread bool, giveUp, overhead time.Duration, seed uint64) (f sim.Figures, never int, err error) {
+	c, err := g.Cluster(penalty)
+	if err != nil {
+		return f, 0, err
+	}
+	var traced []trace.Job
+	for _, j := range jobs {
+		traced = append(traced, trace.Job{ID: j.ID, Name: j.ID, Class: j.Class, GPUs: j.GPUs(), SubmitS: j.Submit.Seconds(),
+			Iterations: 1, IterTimeS: (j.Work() + overhead).Seconds()})
+	}
+	out, err := sim.Nomad{Jobs: traced, Cluster: c, Spread: spread, RendezvousS: giveUp.Seconds(), Seed: seed}.Run()
+	var done []sim.JobResult
+	for _, j := range out.Jobs {
+		if j.Finish >= 0 {
+			done = append(done, j)
+		}
+	}
+	return sim.FiguresOf(done), out.Stuck, err
+}
