@@ -47,6 +47,7 @@ type Placer struct {
 	jobs      map[nomad.JobKey]*tracked
 	order     []*tracked // the jobs by key; rebuilt where it has not as many
 	followed  followed
+	asking    asking
 
 	publishing time.Duration // what the last publish took
 
@@ -85,6 +86,7 @@ type tracked struct {
 	// failures counts commits that came to nothing; no other try before retryAt.
 	failures int
 	retryAt  time.Time
+	asked    asked
 	lastFail string
 	// canariesLack and canariesDone are JobModifyIndexes of the job for which its
 	// canaries are known to lack room, or not to.

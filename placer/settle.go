@@ -167,7 +167,7 @@ func (p *Placer) takeBack(ctx context.Context, t *tracked) error {
 // it out. A gang goes back into the queue as a whole; a service, whose members
 // do not wait for each other, gets further nodes.
 func (p *Placer) repair(ctx context.Context, t *tracked, now time.Time) error {
-	if now.Sub(time.Unix(0, *t.Job.SubmitTime)) < p.cfg.Grace || now.Before(t.retryAt) {
+	if now.Sub(time.Unix(0, *t.Job.SubmitTime)) < p.cfg.Grace || now.Before(t.retryAt) || !p.mayAsk(t, now) {
 		return nil
 	}
 	why, err := p.stuck(ctx, t)

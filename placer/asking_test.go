@@ -1,0 +1,51 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// TestMayAsk counts how often Nomad is asked about gangs that are late.
+func TestMayAsk(t *testing.T) {
+	p, start := &Placer{}, time.Unix(1000, 0)
+	var ts []*tracked
+	for i := range 100 {
+		ts = append(ts, &tracked{Standing: Standing{Job: benchJob(fmt.Sprint(i), 1)}})
+	}
+	asks := map[*tracked]int{}
+	for ms := range 60000 / 50 {
+		now, n := start.Add(time.Duration(ms)*50*time.Millisecond), 0
+		for _, x := range ts {
+			if p.mayAsk(x, now) {
+				asks[x]++
+				n++
+			}
+		}
+		if n > asksPerSecond {
+			t.Fatalf("%d asks in one cycle", n)
+		}
+	}
+	total := 0
+	for i, x := range ts {
+		total += asks[x]
+		if asks[x] == 0 {
+			t.Errorf("nothing was asked about %d", i)
+		}
+	}
+	if total > 60*asksPerSecond || total < 600 {
+		t.Errorf("%d asks within a minute", total)
+	}
+	alone := &tracked{Standing: Standing{Job: benchJob("alone", 1)}}
+	now := start.Add(time.Hour)
+	if !p.mayAsk(alone, now) || p.mayAsk(alone, now.Add(999*time.Millisecond)) || !p.mayAsk(alone, now.Add(time.Second)) || p.mayAsk(alone, now.Add(2*time.Second)) {
+		t.Error("not asked at once and after 1 and 2 s")
+	}
+	alone.Job = benchJob("alone", 2)
+	if !p.mayAsk(alone, now.Add(2*time.Second)) {
+		t.Error("not asked at once about a new commit")
+	}
+}
