@@ -89,7 +89,7 @@ func (c *chaos) submit(i int) {
 
 // random is a gang of random size that works for a random time.
 func (c *chaos) random(s *story) job {
-	sizes := [][2]int{{1, 1}, {1, 1}, {2, 1}, {1, 2}, {4, 1}, {2, 2}, {1, 4}, {6, 1}, {2, 4}}
+	sizes := [][2]int{{1, 1}, {1, 1}, {1, 1}, {1, 1}, {2, 1}, {2, 1}, {1, 2}, {1, 2}, {4, 1}, {2, 2}, {1, 4}, {6, 1}, {2, 4}}
 	size := sizes[c.rng.IntN(len(sizes))]
 	j := gang(s.id, size[0], size[1])
 	s.members = size[0]
@@ -243,7 +243,7 @@ func (c *chaos) service(s *story) {
 	c.t.Helper()
 	j := c.random(s)
 	j.kind, j.script = "service", "exec sleep 3600"
-	j.groups = []group{{name: "workers", count: 2, gpus: 1 + c.rng.IntN(2), extra: "update {\n max_parallel = 0\n}\n"}}
+	j.groups = []group{{name: "workers", count: 2, gpus: 1, extra: "update {\n max_parallel = 0\n}\n"}}
 	s.ends, s.members = []string{"stopped"}, 0
 	c.register(c.gated(j))
 	version := uint64(0)

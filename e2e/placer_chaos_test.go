@@ -27,7 +27,8 @@ import (
 // longer than [repairTime]; nothing may be left at the end.
 //
 // PLACER_CHAOS_JOBS is the number of jobs (40 without), PLACER_CHAOS_SEED the
-// seed, PLACER_CHAOS_KEEP a folder for the placers' logs.
+// seed, PLACER_CHAOS_MINUTES the time after which no more are submitted,
+// PLACER_CHAOS_KEEP a folder for the placers' logs.
 func TestPlacerChaos(t *testing.T) {
 	jobs, seed := number("PLACER_CHAOS_JOBS", 40), uint64(number("PLACER_CHAOS_SEED", 1))
 	t.Logf("%d jobs, seed %d", jobs, seed)
@@ -58,7 +59,7 @@ const (
 	// stalled is how long no job may end before the run is given up.
 	stalled = 4 * time.Minute
 	// openJobs is how many jobs are under way at a time.
-	openJobs = 18
+	openJobs = 20
 )
 
 // chaosConfig is the placers' configuration: what takes minutes takes seconds.
@@ -142,6 +143,7 @@ func (c *chaos) play(jobs int) {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	last, total := time.Now(), jobs
+	end := last.Add(time.Duration(number("PLACER_CHAOS_MINUTES", 24*60)) * time.Minute)
 	for jobs > 0 || len(c.stories) > 0 {
 		<-tick.C
 		if c.mend != nil && time.Now().After(c.mendAt) {
@@ -150,6 +152,10 @@ func (c *chaos) play(jobs int) {
 		}
 		if c.follow() > 0 {
 			last = time.Now()
+		}
+		if jobs > 0 && time.Now().After(end) {
+			c.t.Logf("the time is over: %d jobs are not submitted", jobs)
+			jobs = 0
 		}
 		if jobs > 0 && len(c.stories) < openJobs {
 			c.submit(total - jobs)
