@@ -5,9 +5,7 @@ package e2e_test
 
 import (
 	"bytes"
-	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -285,66 +283,6 @@ func (b *bed) parse(hcl string) *api.Job {
 
 type jobStub = api.JobListStub
 
-// job is a jobspec: groups of count × gpus that sleep.
-type job struct {
-	id, kind, meta, extra string
-	groups                []group
-	seconds               int
-	script                string // instead of sleeping
-}
-
-type group struct {
-	name        string
-	count, gpus int
-	extra       string
-	device      string // "nvidia/gpu" where empty
-	wants       string // in the device block
-}
-
-func (j job) hcl() string {
-	if j.kind == "" {
-		j.kind = "batch"
-	}
-	if j.seconds == 0 {
-		j.seconds = 3600
-	}
-	var s strings.Builder
-	fmt.Fprintf(&s, "job %q {\n  type = %q\n  %s\n  meta {\n    %s\n  }\n", j.id, j.kind, j.extra, j.meta)
-	for _, g := range j.groups {
-		fmt.Fprintf(&s, `
-  group %q {
-    count = %d
-    %s
-    ephemeral_disk {
-      size = 110
-    }
-    task "main" {
-      driver = "raw_exec"
-      config {
-        command = "/bin/sh"
-        args    = ["-c", %q]
-      }
-      kill_timeout = "1s"
-      resources {
-        cpu    = 10
-        memory = 10
-        device %q {
-          count = %d
-          %s
-        }
-      }
-    }
-  }
-`, g.name, g.count, g.extra, cmp.Or(j.script, fmt.Sprintf("exec sleep %d", j.seconds)), cmp.Or(g.device, "nvidia/gpu"), g.gpus, g.wants)
-	}
-	s.WriteString("}\n")
-	return s.String()
-}
-
-func gang(id string, count, gpus int) job {
-	return job{id: id, groups: []group{{name: "workers", count: count, gpus: gpus}}}
-}
-
 // member is a running allocation.
 type member struct {
 	ID, Group string
@@ -404,49 +342,6 @@ func (b *bed) untilGPUs(id string, n int) []string {
 		}
 		return ""
 	})
-	return ids
-}
-
-// explanation is what the tests read of `nomad-pal explain -json`.
-type explanation struct {
-	Phase, Reason, Note string
-	Decision            struct {
-		Chosen *struct {
-			Cost    float64
-			Members []struct {
-				Group string
-				GPUs  []struct{ ID string } `json:"gpus"`
-			}
-		}
-	}
-}
-
-func (b *bed) explain(id string) explanation {
-	b.t.Helper()
-	out, code := b.pal("explain", "-json", id)
-	var e explanation
-	if code != 0 {
-		e.Reason = out
-		return e
-	}
-	if err := json.Unmarshal([]byte(out), &e); err != nil {
-		b.t.Fatalf("explain: %v\n%s", err, out)
-	}
-	return e
-}
-
-// explained are the GPUs that explain names, sorted.
-func (b *bed) explained(id string) []string {
-	b.t.Helper()
-	var ids []string
-	if c := b.explain(id).Decision.Chosen; c != nil {
-		for _, m := range c.Members {
-			for _, u := range m.GPUs {
-				ids = append(ids, u.ID)
-			}
-		}
-	}
-	slices.Sort(ids)
 	return ids
 }
 

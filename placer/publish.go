@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
 // Status is what the agent shows of the placer's work.
@@ -20,6 +21,8 @@ type Status struct {
 	Free int         `json:"free"`
 	// Warnings are about Nomad itself, for operators.
 	Warnings []string `json:"warnings,omitempty"`
+	// Queues are Nomad's own that are in the way.
+	Queues nomad.BatchQueues `json:"batch_queues,omitempty"`
 }
 
 // JobStatus is one job of the placer's.
@@ -64,7 +67,7 @@ func (p *Placer) publish(now time.Time) {
 	}
 	began := time.Now()
 	defer func() { p.publishing = time.Since(began) }()
-	s := Status{At: now, GPUs: p.view.Cluster.NumGPUs(), Free: p.view.Cluster.FreeGPUs(), Warnings: p.warnings}
+	s := Status{At: now, GPUs: p.view.Cluster.NumGPUs(), Free: p.view.Cluster.FreeGPUs(), Warnings: p.warnings, Queues: p.state.Queues}
 	waits := map[string]queue.Wait{}
 	for _, w := range p.line.Waiting(since(now), p.view.Cluster) {
 		waits[w.Job] = w

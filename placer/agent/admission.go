@@ -230,5 +230,27 @@ func (s *site) serveAdmission(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("reading the admission request: %v", err), http.StatusBadRequest)
 		return
 	}
+	if p := s.agent.current.Load(); p != nil {
+		if r, ok := queued(request.Job, p.Status().Queues); ok {
+			writeJSON(w, http.StatusOK, r)
+			return
+		}
+	}
 	writeJSON(w, http.StatusOK, s.file.Admission.Review(request.Job, s.rules.Children))
+}
+
+// queued is the answer for a job that Nomad's own batch queue takes: it gets no
+// gate, and is refused where it has one. ok is false for others.
+func queued(job *api.Job, queues nomad.BatchQueues) (r Review, ok bool) {
+	full, err := canonical(job)
+	if err != nil || !rewrite.AsksGPUs(full) || queues.Refusal(full) == nil {
+		return r, false
+	}
+	r = Review{Patch: []Patch{}, Warnings: []string{}, Errors: []string{}}
+	if why := "nomad-pal: " + queues.Refusal(full).Error(); rewrite.Gated(full) {
+		r.Errors = append(r.Errors, why)
+	} else {
+		r.Warnings = append(r.Warnings, "nomad-pal leaves this job to Nomad's own batch queue")
+	}
+	return r, true
 }

@@ -16,8 +16,11 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // queuedNomad plays a Nomad with a GPU node in a node pool that has a batch
@@ -83,5 +86,24 @@ func TestHealthWarnsOfBatchQueues(t *testing.T) {
 	defer mu.Unlock()
 	if n := strings.Count(log.String(), want); n != 1 {
 		t.Errorf("the log says it %d times: %s", n, log.String())
+	}
+}
+
+// A job for a queued pool gets no gate, and is refused with one.
+func TestAdmissionKeepsOutOfQueues(t *testing.T) {
+	var job api.Job
+	if err := json.Unmarshal([]byte(`{"ID":"j","Type":"batch","NodePool":"gpu","TaskGroups":[{"Name":"g","Tasks":[{"Name":"t","Driver":"raw_exec",
+		"Resources":{"Devices":[{"Name":"nvidia/gpu"}]}}]}]}`), &job); err != nil {
+		t.Fatal(err)
+	}
+	queues := nomad.BatchQueues{"gpu": "fifo"}
+	if r, ok := queued(&job, queues); !ok || len(r.Patch)+len(r.Errors) > 0 || len(r.Warnings) != 1 {
+		t.Errorf("without a gate: %+v, %v", r, ok)
+	}
+	if r, ok := queued(rewrite.Gate(&job), queues); !ok || len(r.Errors) != 1 {
+		t.Errorf("with a gate: %+v, %v", r, ok)
+	}
+	if r, ok := queued(&job, nomad.BatchQueues{"other": "fifo"}); ok {
+		t.Errorf("of another pool: %+v", r)
 	}
 }

@@ -123,14 +123,19 @@ func (q BatchQueues) Warnings() []string {
 	return out
 }
 
-// refusal is why a job is not served because of a queue; nil where none is in
-// the way.
-func (q BatchQueues) refusal(job *api.Job) error {
+// Refusal is why a job is not served because of a queue; nil where none is in
+// the way. The job must have its type.
+func (q BatchQueues) Refusal(job *api.Job) error {
 	kind := q[pool(job)]
 	if kind == "" || *job.Type != api.JobTypeBatch {
 		return nil
 	}
 	return fmt.Errorf("node pool %q has Nomad's own batch queue (%s), which waits until the job at its head is placed: a gated job there holds up all behind it, and the placer cannot go before them. Take the gate out of the job, or batch_queue out of the node pool", pool(job), kind)
+}
+
+// QueueFor finds the queue that is in a job's way.
+func (c *Client) QueueFor(ctx context.Context, job *api.Job) (BatchQueues, error) {
+	return c.BatchQueues(ctx, []string{pool(job)})
 }
 
 // pools are the node pools of the nodes with GPUs, sorted.

@@ -40,7 +40,7 @@ func (v *View) Request(job *api.Job) (Request, error) {
 	if err := servable(job); err != nil {
 		return r, err
 	}
-	if err := v.state.Queues.refusal(job); err != nil {
+	if err := v.state.Queues.Refusal(job); err != nil {
 		return r, err
 	}
 	if err := v.servesChild(job); err != nil {
@@ -100,54 +100,6 @@ func (v *View) Missing(job *api.Job) (Request, error) {
 		}
 	}
 	return r, nil
-}
-
-// Canaries is the request for the canaries that the present version of a
-// running service lacks.
-func (v *View) Canaries(job *api.Job) (Request, error) {
-	r, err := v.Request(job)
-	if err != nil {
-		return r, err
-	}
-	for i := range r.Gang.Shapes {
-		s := &r.Gang.Shapes[i]
-		g := job.LookupTaskGroup(s.Name)
-		s.Members = CanariesOf(g)
-		for _, a := range v.state.byJob[r.Key] {
-			if a.Group == s.Name && a.Member() && a.PlacedFor(job) && s.Members > 0 {
-				s.Members--
-			}
-		}
-		if s.Members == 0 {
-			s.Eligible = nil
-		}
-	}
-	return r, nil
-}
-
-// CanariesOf is how many canaries an update of the group starts.
-func CanariesOf(g *api.TaskGroup) int {
-	if g.Update == nil || g.Count == nil {
-		return 0
-	}
-	return min(value(g.Update.Canary), *g.Count)
-}
-
-// HeldPins are pins to what the job's members run on.
-func (v *View) HeldPins(job *api.Job) rewrite.Pins {
-	pins, _ := rewrite.Pinned(job)
-	held := pins
-	held.Groups = nil
-	for _, g := range pins.Groups {
-		var nodes, gpus []string
-		for _, a := range v.state.AllocsOf(KeyOf(job)) {
-			if a.Group == g.Group && a.Member() {
-				nodes, gpus = append(nodes, a.Node), append(gpus, a.GPUs...)
-			}
-		}
-		held.Groups = append(held.Groups, rewrite.GroupPins{Group: g.Group, Nodes: nodes, GPUs: gpus})
-	}
-	return held
 }
 
 func servable(job *api.Job) error {

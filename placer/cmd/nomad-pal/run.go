@@ -64,6 +64,12 @@ func (c *runCommand) Run(args []string) int {
 	if err != nil {
 		return c.fail(err)
 	}
+	if rewrite.Gated(gated) {
+		// Where the queues cannot be read, the placer will say so.
+		if q, err := client.QueueFor(c.ctx, gated); err == nil && q.Refusal(gated) != nil {
+			return c.fail(fmt.Errorf("job %q: %w", *job.ID, q.Refusal(gated)))
+		}
+	}
 	opts := &api.RegisterOptions{Submission: submission}
 	if *checkIndex >= 0 {
 		opts.EnforceIndex, opts.ModifyIndex = true, uint64(*checkIndex)

@@ -1,0 +1,52 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package e2e_test
+
+import (
+	"encoding/json"
+	"slices"
+)
+
+// explanation is what the tests read of `nomad-pal explain -json`.
+type explanation struct {
+	Phase, Reason, Note string
+	Decision            struct {
+		Chosen *struct {
+			Cost    float64
+			Members []struct {
+				Group string
+				GPUs  []struct{ ID string } `json:"gpus"`
+			}
+		}
+	}
+}
+
+func (b *bed) explain(id string) explanation {
+	b.t.Helper()
+	out, code := b.pal("explain", "-json", id)
+	var e explanation
+	if code != 0 {
+		e.Reason = out
+		return e
+	}
+	if err := json.Unmarshal([]byte(out), &e); err != nil {
+		b.t.Fatalf("explain: %v\n%s", err, out)
+	}
+	return e
+}
+
+// explained are the GPUs that explain names, sorted.
+func (b *bed) explained(id string) []string {
+	b.t.Helper()
+	var ids []string
+	if c := b.explain(id).Decision.Chosen; c != nil {
+		for _, m := range c.Members {
+			for _, u := range m.GPUs {
+				ids = append(ids, u.ID)
+			}
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
