@@ -17,9 +17,12 @@ import (
 type Rules struct {
 	Penalty   float64        // across nodes
 	Placement pal.PolicyName // "": the default
-	Order     queue.Order    // "": the default
+	Order     queue.Order    // and nothing but this order; "": the default queue
 	// Compress divides the queue's time constants; 0 leaves them.
 	Compress float64
+	// Restart is the run time that a gang loses when it is stopped and started
+	// again; 0: the default.
+	Restart time.Duration
 }
 
 // config is the placer's configuration under the rules.
@@ -60,10 +63,13 @@ func (r Rules) HCL() string {
 	fmt.Fprintf(&b, "placement = %q\nlocality {\n  cluster = %v\n}\nhttp {\n  bind_port = 0\n}\n", c.Placement, r.Penalty)
 	b.WriteString("queue {\n")
 	if r.Order != "" {
-		fmt.Fprintf(&b, "  order    = %q\n  backfill = false\n", r.Order)
+		fmt.Fprintf(&b, "  order = %q\n  backfill = false\n  preempt = false\n  near = false\n  avoid = 0\n", r.Order)
 	}
 	if r.Compress > 0 {
 		fmt.Fprintf(&b, "  pass    = %q\n  quantum = %q\n", c.Queue.Pass, c.Queue.Quantum)
+	}
+	if r.Restart > 0 {
+		fmt.Fprintf(&b, "  restart_cost = %q\n", r.Restart)
 	}
 	b.WriteString("}\n")
 	return b.String()

@@ -37,7 +37,8 @@ const never = 1000 * time.Hour
 func schedulers(compress float64) []scheduler {
 	const hurried, patient = 10 * time.Minute, 30 * time.Minute
 	rules := func(placement pal.PolicyName, order queue.Order) *replay.Rules {
-		return &replay.Rules{Penalty: penalty, Placement: placement, Order: order, Compress: compress}
+		return &replay.Rules{Penalty: penalty, Placement: placement, Order: order, Compress: compress,
+			Restart: time.Duration(float64(restart)/compress) + usualOverhead}
 	}
 	return []scheduler{
 		{name: "nomad-binpack", algorithm: "binpack", giveUp: never},

@@ -1,0 +1,59 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nomad-pal/nomad-pal/placer/agent"
+)
+
+// The agent reads the same policy from its configuration as the simulator is
+// given, and times are compressed in both.
+func TestAgentAndSimulatorHaveTheSamePolicy(t *testing.T) {
+	t.Parallel()
+	for _, s := range schedulers(240) {
+		if s.rules == nil {
+			continue
+		}
+		path := filepath.Join(t.TempDir(), "placer.hcl")
+		if err := os.WriteFile(path, []byte(s.rules.HCL()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		f, err := agent.Load([]string{path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := f.Rules()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, want := c.Queue, s.rules.Queue()
+		got.Placement = want.Placement
+		if !cmp.Equal(got, want) || c.Placement != want.Placement.Name {
+			t.Errorf("%s: %s%s", s.name, c.Placement, cmp.Diff(want, got))
+		}
+		if got, want := c.RestartCost, 650*time.Millisecond; got != want {
+			t.Errorf("%s: a restart costs %v, want %v", s.name, got, want)
+		}
+		if got, want := c.Queue.Pass, 9*time.Minute; got != want {
+			t.Errorf("%s: waits for %v at most, want %v", s.name, got, want)
+		}
+	}
+}
+
+// Names with their preemption are what results are kept by.
+func TestSchedulersDiffer(t *testing.T) {
+	t.Parallel()
+	for i, s := range schedulers(1) {
+		if got := place(s.name, s.preempt); got != i {
+			t.Errorf("%s, preemption %v is line %d, found at %d", s.name, s.preempt, i, got)
+		}
+	}
+}
