@@ -62,16 +62,19 @@ func (o options) extremes(ctx context.Context) (e *extremes, err error) {
 	return e, b.queueMany(ctx, w, e, pid, &stop)
 }
 
-// queueMany fills the cluster with one gang, queues thousands of one-GPU jobs
-// behind it, restarts the placer, frees the cluster and watches the line drain.
+// queueMany fills the cluster with wide gangs, queues thousands of one-GPU jobs
+// behind them, restarts the placer, frees the cluster and watches the line drain.
 func (b *bed) queueMany(ctx context.Context, w *watcher, e *extremes, pid int, stop *func()) error {
-	if _, err := b.submit(ctx, gang("all", true, 1000, 8)); err != nil {
+	const fillers = 8
+	if _, err := b.submitAll(ctx, fillers, func(i int) *api.Job { return gang(fmt.Sprintf("all-%d", i), true, 125, 8) }); err != nil {
 		return err
 	}
-	if _, err := w.placed(ctx, "all", 1000); err != nil {
-		return err
+	for i := range fillers {
+		if _, err := w.placed(ctx, fmt.Sprintf("all-%d", i), 125); err != nil {
+			return err
+		}
 	}
-	if err := b.submitAll(ctx, e.Queued, func(i int) *api.Job { return gang(fmt.Sprintf("q-%d", i), true, 1, 1) }); err != nil {
+	if _, err := b.submitAll(ctx, e.Queued, func(i int) *api.Job { return gang(fmt.Sprintf("q-%d", i), true, 1, 1) }); err != nil {
 		return err
 	}
 	say(fmt.Sprintf("%d jobs queued", e.Queued))
@@ -85,7 +88,7 @@ func (b *bed) queueMany(ctx context.Context, w *watcher, e *extremes, pid int, s
 		return err
 	}
 	began := time.Now()
-	if err := b.stopJob(ctx, "all"); err != nil {
+	if err := b.stopAll(ctx, "all", fillers); err != nil {
 		return err
 	}
 	const drained = 1000
@@ -107,9 +110,11 @@ func (b *bed) queueMany(ctx context.Context, w *watcher, e *extremes, pid int, s
 	return nil
 }
 
-// settle waits until the process is hardly busy any more.
+// settle waits until the process is hardly busy any more, for half a minute at
+// most.
 func settle(ctx context.Context, pid int) error {
-	for before := cpuSeconds(pid); ; {
+	before := cpuSeconds(pid)
+	for range 15 {
 		select {
 		case <-time.After(2 * time.Second):
 		case <-ctx.Done():
@@ -121,4 +126,5 @@ func settle(ctx context.Context, pid int) error {
 		}
 		before = now
 	}
+	return nil
 }

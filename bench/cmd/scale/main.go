@@ -21,13 +21,17 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/hashicorp/nomad/api"
+
 	"github.com/nomad-pal/nomad-pal/bench/command"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
 type options struct {
 	nomad, bin, json, sizes string
 	from, html, svg         string
+	profiles                string
 	gangs, paced            int
 	extra                   bool
 }
@@ -40,10 +44,11 @@ func main() {
 	flag.StringVar(&o.from, "from", "", "result file of an earlier run to report on, without a new run; it is written anew only where -json names it")
 	flag.StringVar(&o.html, "html", "", "report with plots to write, one page that opens offline")
 	flag.StringVar(&o.svg, "svg", "", "folder for the plots as SVG files")
-	flag.StringVar(&o.sizes, "nodes", "100,1000,5000,10000", "numbers of nodes")
+	flag.StringVar(&o.sizes, "nodes", "100,1000,5000,10000", "numbers of nodes; empty: only what -extra says")
 	flag.IntVar(&o.gangs, "gangs", 200, "gangs of the burst, of 2 × 4 GPUs each; as many as half the cluster holds at most")
 	flag.IntVar(&o.paced, "paced", 40, "gangs submitted one after the other, for latencies")
 	flag.BoolVar(&o.extra, "extra", true, "also a gang of 1,000 GPUs, 10,000 queued jobs and a restart of the placer in the middle, at 1,000 nodes")
+	flag.StringVar(&o.profiles, "profiles", "", "folder for processor profiles of Nomad's server during the bursts, for go tool pprof")
 	flag.Parse()
 	command.Main("scale", func(ctx context.Context) error { return run(ctx, o) })
 }
@@ -53,7 +58,7 @@ func run(ctx context.Context, o options) error {
 		return o.reshow()
 	}
 	rep := newReport()
-	for _, text := range strings.Split(o.sizes, ",") {
+	for _, text := range strings.FieldsFunc(o.sizes, func(r rune) bool { return r == ',' }) {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 {
 			return fmt.Errorf("-nodes: %q is not a number of nodes", text)
@@ -83,6 +88,7 @@ func run(ctx context.Context, o options) error {
 // bed is a server with simulated nodes.
 type bed struct {
 	*cluster.Cluster
+	api   *api.Client
 	o     options
 	nodes int
 	sim   *exec.Cmd
@@ -95,10 +101,20 @@ func (o options) start(ctx context.Context, nodes int) (b *bed, err error) {
 		return nil, err
 	}
 	b = &bed{o: o, nodes: nodes, dir: dir}
-	b.Cluster, err = cluster.Start(ctx, cluster.Options{Nomad: o.nomad, Dir: dir, HeartbeatTTL: time.Hour, Progress: say})
+	debug := ""
+	if o.profiles != "" {
+		debug = "enable_debug = true"
+	}
+	b.Cluster, err = cluster.Start(ctx, cluster.Options{Nomad: o.nomad, Dir: dir, HeartbeatTTL: time.Hour, ServerHCL: debug, Progress: say})
 	if err != nil {
 		return nil, err
 	}
+	// The placer's client asks for no compression, which would take a good part of the server's time.
+	c, err := nomad.NewClient(&api.Config{Address: b.Servers()[0].HTTPAddr()}, "")
+	if err != nil {
+		return nil, errors.Join(err, b.close())
+	}
+	b.api = c.API()
 	if err := b.simulate(ctx); err != nil {
 		return nil, errors.Join(err, b.close())
 	}

@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -17,7 +18,7 @@ import (
 )
 
 // point is what was measured at one size. Latencies are from the job's
-// registration until all its allocations exist.
+// registration until all its allocations exist, or run.
 type point struct {
 	Nodes int `json:"nodes"`
 	GPUs  int `json:"gpus"`
@@ -35,6 +36,32 @@ type point struct {
 	ServerCPU      float64 `json:"server_cpu_s"` // over the placer's burst
 	PlainServerCPU float64 `json:"plain_server_cpu_s"`
 	ServerRSS      float64 `json:"server_rss_mb"`
+	// SimCPU and BenchCPU are what the simulated nodes and this program took of
+	// the machine over the placer's burst.
+	SimCPU   float64 `json:"simnodes_cpu_s"`
+	BenchCPU float64 `json:"bench_cpu_s"`
+	Crowds   []crowd `json:"crowds,omitempty"`
+}
+
+// crowd is so many jobs of one GPU submitted at once: the median time from the
+// registration of one until it runs.
+type crowd struct {
+	Jobs     int     `json:"jobs"`
+	P50      float64 `json:"run_p50_ms"`
+	PlainP50 float64 `json:"plain_run_p50_ms"`
+	Ratio    float64 `json:"ratio"`
+}
+
+// crowds are the sizes of crowds; those that leave no GPU free are left out, and
+// larger clusters see the first only.
+func (o options) crowds(nodes int) []int {
+	switch {
+	case nodes < 250:
+		return []int{1, 100}
+	case nodes <= 1000:
+		return []int{1, 100, 1000}
+	}
+	return []int{1}
 }
 
 func (o options) point(ctx context.Context, nodes int) (p point, err error) {
@@ -49,7 +76,7 @@ func (o options) point(ctx context.Context, nodes int) (p point, err error) {
 		}
 	}()
 	p = point{Nodes: nodes, GPUs: nodes * 8, Burst: min(o.gangs, nodes/2)}
-	server := b.Servers()[0].PID()
+	server, sim := b.Servers()[0].PID(), b.sim.Process.Pid
 	plain, err := b.measure(ctx, "plain", false, p.Burst, o.paced, server)
 	if err != nil {
 		return p, fmt.Errorf("plain Nomad: %w", err)
@@ -65,13 +92,17 @@ func (o options) point(ctx context.Context, nodes int) (p point, err error) {
 	if p.PlacerIdle, err = idle(ctx, pid); err != nil {
 		return p, err
 	}
-	placed, err := b.measure(ctx, "placed", true, p.Burst, o.paced, server, pid)
+	placed, err := b.measure(ctx, "placed", true, p.Burst, o.paced, server, pid, sim, os.Getpid())
 	if err != nil {
 		return p, fmt.Errorf("placer: %w", err)
 	}
 	p.PlainGangsPerS, p.PlainP50, p.PlainP99, p.PlainServerCPU = plain.rate, plain.p50, plain.p99, plain.cpu[0]
 	p.GangsPerS, p.P50, p.P99, p.ServerCPU, p.PlacerCPU = placed.rate, placed.p50, placed.p99, placed.cpu[0], placed.cpu[1]
+	p.SimCPU, p.BenchCPU = placed.cpu[2], placed.cpu[3]
 	p.PlacerRSS, p.ServerRSS = rss(pid), rss(server)
+	for i, n := range o.crowds(nodes) {
+		p.Crowds = append(p.Crowds, crowd{Jobs: n, P50: placed.crowds[i], PlainP50: plain.crowds[i], Ratio: placed.crowds[i] / plain.crowds[i]})
+	}
 	return p, nil
 }
 
@@ -90,55 +121,104 @@ func idle(ctx context.Context, pid int) (percent float64, err error) {
 type figures struct {
 	rate, p50, p99 float64
 	cpu            []float64 // of the processes, over the burst
+	crowds         []float64 // median until running, ms
 }
 
 // measure submits gangs one after the other, each when the one before is
-// placed, then a burst; it stops all of them at the end.
+// placed, then a burst, then crowds; it stops all of them at the end.
 func (b *bed) measure(ctx context.Context, name string, gated bool, burst, paced int, pids ...int) (f figures, err error) {
 	w, err := b.watch(ctx)
 	if err != nil {
 		return f, err
 	}
 	defer w.stop()
-	var latencies []float64
-	for i := range min(paced, burst) {
-		id := fmt.Sprintf("%s-paced-%d", name, i)
-		began, err := b.submit(ctx, gang(id, gated, 2, 4))
-		if err != nil {
-			return f, err
-		}
-		at, err := w.placed(ctx, id, 2)
-		if err != nil {
-			return f, err
-		}
-		latencies = append(latencies, at.Sub(began).Seconds()*1000)
-		if err := b.stopJob(ctx, id); err != nil {
-			return f, err
-		}
+	placed, err := b.oneByOne(ctx, w, name, min(paced, burst), func(id string) *api.Job { return gang(id, gated, 2, 4) }, w.placed)
+	if err != nil {
+		return f, err
 	}
-	f.p50, f.p99 = percentile(latencies, 0.5), percentile(latencies, 0.99)
+	f.p50, f.p99 = percentile(placed, 0.5), percentile(placed, 0.99)
 	for _, pid := range pids {
 		f.cpu = append(f.cpu, -cpuSeconds(pid))
 	}
+	stop := b.profile(ctx, name)
 	f.rate, err = b.burst(ctx, w, name, gated, burst)
 	for i, pid := range pids {
 		f.cpu[i] += cpuSeconds(pid)
 	}
+	if e := stop(); err == nil {
+		err = e
+	}
 	if err != nil {
 		return f, err
 	}
-	for i := range burst {
-		if err := b.stopJob(ctx, fmt.Sprintf("%s-burst-%d", name, i)); err != nil {
+	if err := b.stopAll(ctx, name+"-burst", burst); err != nil {
+		return f, err
+	}
+	if paced == 1 { // only to warm up
+		return f, nil
+	}
+	for _, n := range b.o.crowds(b.nodes) {
+		if err := settle(ctx, pids[0]); err != nil {
 			return f, err
 		}
+		p50, err := b.crowd(ctx, w, name, gated, n)
+		if err != nil {
+			return f, fmt.Errorf("%d jobs at once: %w", n, err)
+		}
+		f.crowds = append(f.crowds, p50)
 	}
-	return f, nil
+	return f, settle(ctx, pids[0])
+}
+
+// oneByOne submits jobs of two members, each when the one before is there, and
+// returns how long each took in ms.
+func (b *bed) oneByOne(ctx context.Context, w *watcher, name string, n int, job func(id string) *api.Job, there func(context.Context, string, int) (time.Time, error)) ([]float64, error) {
+	var latencies []float64
+	for i := range n {
+		j := job(fmt.Sprintf("%s-paced-%d", name, i))
+		began, err := b.submit(ctx, j)
+		if err != nil {
+			return nil, err
+		}
+		at, err := there(ctx, *j.ID, *j.TaskGroups[0].Count)
+		if err != nil {
+			return nil, err
+		}
+		latencies = append(latencies, at.Sub(began).Seconds()*1000)
+		if err := b.stopJob(ctx, *j.ID); err != nil {
+			return nil, err
+		}
+	}
+	return latencies, nil
+}
+
+// crowd submits n jobs of one GPU at once, or 20 one after the other for a crowd
+// of one, and returns the median time until one runs, in ms.
+func (b *bed) crowd(ctx context.Context, w *watcher, name string, gated bool, n int) (p50 float64, err error) {
+	if n == 1 {
+		latencies, err := b.oneByOne(ctx, w, name+"-alone", 20, func(id string) *api.Job { return gang(id, gated, 1, 1) }, w.runs)
+		return percentile(latencies, 0.5), err
+	}
+	id := func(i int) string { return fmt.Sprintf("%s-crowd-%d-%d", name, n, i) }
+	began, err := b.submitAll(ctx, n, func(i int) *api.Job { return gang(id(i), gated, 1, 1) })
+	if err != nil {
+		return 0, err
+	}
+	var latencies []float64
+	for i := range n {
+		at, err := w.runs(ctx, id(i), 1)
+		if err != nil {
+			return 0, err
+		}
+		latencies = append(latencies, at.Sub(began[i]).Seconds()*1000)
+	}
+	return percentile(latencies, 0.5), b.stopAll(ctx, fmt.Sprintf("%s-crowd-%d", name, n), n)
 }
 
 // burst submits from eight sides at once and returns gangs placed per second.
 func (b *bed) burst(ctx context.Context, w *watcher, name string, gated bool, n int) (rate float64, err error) {
 	began := time.Now()
-	if err := b.submitAll(ctx, n, func(i int) *api.Job { return gang(fmt.Sprintf("%s-burst-%d", name, i), gated, 2, 4) }); err != nil {
+	if _, err := b.submitAll(ctx, n, func(i int) *api.Job { return gang(fmt.Sprintf("%s-burst-%d", name, i), gated, 2, 4) }); err != nil {
 		return 0, err
 	}
 	last := began
@@ -154,29 +234,41 @@ func (b *bed) burst(ctx context.Context, w *watcher, name string, gated bool, n 
 	return float64(n) / last.Sub(began).Seconds(), nil
 }
 
-func (b *bed) submitAll(ctx context.Context, n int, job func(int) *api.Job) error {
-	const sides = 8
+// sides is how many submit or stop jobs at the same time.
+const sides = 8
+
+// fromAllSides calls f for 0…n-1.
+func fromAllSides(n int, f func(i int) error) error {
 	var wg sync.WaitGroup
 	errs := make([]error, sides)
 	for s := range sides {
 		wg.Go(func() {
 			for i := s; i < n && errs[s] == nil; i += sides {
-				_, errs[s] = b.submit(ctx, job(i))
+				errs[s] = f(i)
 			}
 		})
 	}
 	wg.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return errors.Join(errs...)
+}
+
+// submitAll returns when each was submitted.
+func (b *bed) submitAll(ctx context.Context, n int, job func(int) *api.Job) ([]time.Time, error) {
+	began := make([]time.Time, n)
+	return began, fromAllSides(n, func(i int) (err error) {
+		began[i], err = b.submit(ctx, job(i))
+		return err
+	})
+}
+
+// stopAll stops name-0 … name-(n-1).
+func (b *bed) stopAll(ctx context.Context, name string, n int) error {
+	return fromAllSides(n, func(i int) error { return b.stopJob(ctx, fmt.Sprintf("%s-%d", name, i)) })
 }
 
 func (b *bed) submit(ctx context.Context, j *api.Job) (time.Time, error) {
 	began := time.Now()
-	_, _, err := b.API().Jobs().Register(j, (&api.WriteOptions{}).WithContext(ctx))
+	_, _, err := b.api.Jobs().Register(j, (&api.WriteOptions{}).WithContext(ctx))
 	if err != nil {
 		return began, fmt.Errorf("register %q: %w", *j.ID, err)
 	}
@@ -184,7 +276,7 @@ func (b *bed) submit(ctx context.Context, j *api.Job) (time.Time, error) {
 }
 
 func (b *bed) stopJob(ctx context.Context, id string) error {
-	if _, _, err := b.API().Jobs().Deregister(id, false, (&api.WriteOptions{}).WithContext(ctx)); err != nil {
+	if _, _, err := b.api.Jobs().Deregister(id, false, (&api.WriteOptions{}).WithContext(ctx)); err != nil {
 		return fmt.Errorf("stop %q: %w", id, err)
 	}
 	return nil
@@ -202,90 +294,6 @@ func gang(id string, gated bool, members, gpus int) *api.Job {
 	task.Resources = &api.Resources{CPU: &cpu, MemoryMB: &mem, Devices: []*api.RequestedDevice{{Name: "nvidia/gpu", Count: &n}}}
 	g := api.NewTaskGroup("ranks", members).AddTask(task)
 	return j.SetMeta("pal_class", "A").AddTaskGroup(g)
-}
-
-// watcher follows allocations through the event stream.
-type watcher struct {
-	cancel context.CancelFunc
-	done   chan struct{}
-	mu     sync.Mutex
-	seen   map[string]map[string]time.Time // job → allocation → when seen
-	grew   chan struct{}
-	err    error
-}
-
-func (b *bed) watch(ctx context.Context) (*watcher, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	events, err := b.API().EventStream().Stream(ctx, map[api.Topic][]string{api.TopicAllocation: {"*"}}, 0, nil)
-	if err != nil {
-		cancel()
-		return nil, fmt.Errorf("follow allocations: %w", err)
-	}
-	w := &watcher{cancel: cancel, done: make(chan struct{}), seen: map[string]map[string]time.Time{}, grew: make(chan struct{})}
-	go w.follow(events)
-	return w, nil
-}
-
-func (w *watcher) stop() {
-	w.cancel()
-	<-w.done
-}
-
-func (w *watcher) follow(events <-chan *api.Events) {
-	defer close(w.done)
-	for es := range events {
-		now := time.Now()
-		w.mu.Lock()
-		if es.Err != nil {
-			w.err = es.Err
-		}
-		for _, e := range es.Events {
-			a, err := e.Allocation()
-			if err != nil || a == nil {
-				continue
-			}
-			if w.seen[a.JobID] == nil {
-				w.seen[a.JobID] = map[string]time.Time{}
-			}
-			if _, ok := w.seen[a.JobID][a.ID]; !ok {
-				w.seen[a.JobID][a.ID] = now
-			}
-		}
-		close(w.grew)
-		w.grew = make(chan struct{})
-		w.mu.Unlock()
-	}
-}
-
-// placed waits until the job has n allocations and returns when the last came.
-func (w *watcher) placed(ctx context.Context, job string, n int) (time.Time, error) {
-	limit := time.NewTimer(5 * time.Minute)
-	defer limit.Stop()
-	for {
-		w.mu.Lock()
-		got, grew, err := w.seen[job], w.grew, w.err
-		var last time.Time
-		for _, at := range got {
-			if at.After(last) {
-				last = at
-			}
-		}
-		have := len(got)
-		w.mu.Unlock()
-		switch {
-		case err != nil:
-			return last, fmt.Errorf("follow allocations: %w", err)
-		case have >= n:
-			return last, nil
-		}
-		select {
-		case <-grew:
-		case <-ctx.Done():
-			return last, ctx.Err()
-		case <-limit.C:
-			return last, fmt.Errorf("job %q has %d of %d allocations after 5 minutes", job, have, n)
-		}
-	}
 }
 
 func percentile(xs []float64, p float64) float64 {

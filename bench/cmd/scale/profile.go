@@ -14,7 +14,7 @@ import (
 )
 
 // profileSeconds is what is looked at of a burst.
-const profileSeconds = "60"
+const profileSeconds = "25"
 
 // profile writes a processor profile of Nomad's server over the seconds that
 // follow, where profiles are asked for; stop waits for its end.
@@ -29,7 +29,7 @@ func (b *bed) profile(ctx context.Context, name string) (stop func() error) {
 
 func (b *bed) writeProfile(ctx context.Context, name string) error {
 	q := (&api.QueryOptions{Params: map[string]string{"seconds": profileSeconds}}).WithContext(ctx)
-	body, err := b.API().Raw().Response("/v1/agent/pprof/profile", q)
+	body, err := b.api.Raw().Response("/v1/agent/pprof/profile", q)
 	if err != nil {
 		return fmt.Errorf("profile Nomad's server: %w", err)
 	}

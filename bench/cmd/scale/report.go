@@ -53,6 +53,11 @@ func (r *report) print(out io.Writer) {
 			p.Nodes, p.GPUs, p.GangsPerS, p.PlainGangsPerS, p.P50, p.PlainP50, p.P99, p.PlainP99, p.PlacerRSS, p.PlacerCPU, p.PlacerIdle, p.ServerCPU, p.PlainServerCPU)
 	}
 	w.Flush()
+	for _, p := range r.Points {
+		for _, c := range p.Crowds {
+			fmt.Fprintf(out, "%d nodes, %d jobs at once: one runs after %.0f ms (median), by plain Nomad after %.0f ms: %.2f times\n", p.Nodes, c.Jobs, c.P50, c.PlainP50, c.Ratio)
+		}
+	}
 	if e := r.Extremes; e != nil {
 		fmt.Fprintf(out, "one gang of %d GPUs: %.0f ms; %d jobs queued: %.0f MB; first placement %.0f ms after a restart of the placer; draining at %.1f gangs/s\n",
 			e.WideGPUs, e.WideMS, e.Queued, e.QueuedRSS, e.RestartMS, e.DrainGangsPer)

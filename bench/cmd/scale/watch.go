@@ -1,0 +1,117 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// watcher follows allocations through the event stream.
+type watcher struct {
+	cancel  context.CancelFunc
+	done    chan struct{}
+	mu      sync.Mutex
+	exist   map[string]map[string]time.Time // job → allocation → when first seen
+	running map[string]map[string]time.Time // the same, when first seen running
+	grew    chan struct{}
+	err     error
+}
+
+func (b *bed) watch(ctx context.Context) (*watcher, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	events, err := b.api.EventStream().Stream(ctx, map[api.Topic][]string{api.TopicAllocation: {"*"}}, 0, nil)
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("follow allocations: %w", err)
+	}
+	w := &watcher{
+		cancel: cancel, done: make(chan struct{}), grew: make(chan struct{}),
+		exist: map[string]map[string]time.Time{}, running: map[string]map[string]time.Time{},
+	}
+	go w.follow(events)
+	return w, nil
+}
+
+func (w *watcher) stop() {
+	w.cancel()
+	<-w.done
+}
+
+func (w *watcher) follow(events <-chan *api.Events) {
+	defer close(w.done)
+	for es := range events {
+		now := time.Now()
+		w.mu.Lock()
+		if es.Err != nil {
+			w.err = es.Err
+		}
+		for _, e := range es.Events {
+			a, err := e.Allocation()
+			if err != nil || a == nil {
+				continue
+			}
+			note(w.exist, a, now)
+			if a.ClientStatus == api.AllocClientStatusRunning {
+				note(w.running, a, now)
+			}
+		}
+		close(w.grew)
+		w.grew = make(chan struct{})
+		w.mu.Unlock()
+	}
+}
+
+func note(in map[string]map[string]time.Time, a *api.Allocation, now time.Time) {
+	if in[a.JobID] == nil {
+		in[a.JobID] = map[string]time.Time{}
+	}
+	if _, ok := in[a.JobID][a.ID]; !ok {
+		in[a.JobID][a.ID] = now
+	}
+}
+
+// placed waits until the job has n allocations and returns when the last came.
+func (w *watcher) placed(ctx context.Context, job string, n int) (time.Time, error) {
+	return w.wait(ctx, w.exist, job, n)
+}
+
+// runs waits until n allocations of the job run, or ran, and returns when the
+// last began to.
+func (w *watcher) runs(ctx context.Context, job string, n int) (time.Time, error) {
+	return w.wait(ctx, w.running, job, n)
+}
+
+func (w *watcher) wait(ctx context.Context, in map[string]map[string]time.Time, job string, n int) (time.Time, error) {
+	limit := time.NewTimer(5 * time.Minute)
+	defer limit.Stop()
+	for {
+		w.mu.Lock()
+		grew, err, have := w.grew, w.err, len(in[job])
+		var last time.Time
+		for _, at := range in[job] {
+			if at.After(last) {
+				last = at
+			}
+		}
+		w.mu.Unlock()
+		switch {
+		case err != nil:
+			return last, fmt.Errorf("follow allocations: %w", err)
+		case have >= n:
+			return last, nil
+		}
+		select {
+		case <-grew:
+		case <-ctx.Done():
+			return last, ctx.Err()
+		case <-limit.C:
+			return last, fmt.Errorf("job %q has %d of %d allocations after 5 minutes", job, have, n)
+		}
+	}
+}
