@@ -42,9 +42,9 @@ func (p *Placer) seek(ctx context.Context, t *tracked) error {
 		t.place = had
 		return err
 	}
-	since, taken := firstAsked(t.Job, versions)
-	t.place.since = since
-	if taken {
+	w := firstAsked(t.Job, versions)
+	t.place.since = w.since
+	if w.taken {
 		r, err := ReadRecord(ctx, p.nomad, t.Key)
 		if err != nil {
 			t.place = had
@@ -55,31 +55,38 @@ func (p *Placer) seek(ctx context.Context, t *tracked) error {
 		}
 	}
 	// Nomad keeps some versions only; this placer may remember more.
-	if had.index != 0 && !had.since.IsZero() && t.place.gpus <= had.gpus && had.since.Before(t.place.since) {
-		t.place.since = had.since
-		t.place.record = had.record
+	if w.cut && had.index != 0 && t.place.gpus <= had.gpus && had.since.Before(t.place.since) {
+		t.place.since, t.place.record = had.since, had.record
 	}
 	return nil
 }
 
+// walk is how far back a job's versions have waited.
+type walk struct {
+	since time.Time // when the author asked for the oldest of them
+	taken bool      // it ended at a gang that had been taken back into the line
+	cut   bool      // or at a version that Nomad does not keep any more
+}
+
 // firstAsked is when the author first asked for what now waits: the oldest of
 // the versions before it, without a gap, that waited too and asked for no fewer
-// GPUs than the next. taken says that the walk ended at a gang that had been
-// taken back into the line.
-func firstAsked(job *api.Job, versions map[uint64]*api.Job) (since time.Time, taken bool) {
-	since = time.Unix(0, *job.SubmitTime)
-	gpus := askedGPUs(job)
+// GPUs than the next.
+func firstAsked(job *api.Job, versions map[uint64]*api.Job) walk {
+	since, gpus := time.Unix(0, *job.SubmitTime), askedGPUs(job)
 	for v := *job.Version; v > 0; v-- {
 		o := versions[v-1]
-		if o == nil || (o.Stop != nil && *o.Stop) || !rewrite.Gated(o) || askedGPUs(o) < gpus {
+		if o == nil {
+			return walk{since: since, cut: true}
+		}
+		if (o.Stop != nil && *o.Stop) || !rewrite.Gated(o) || askedGPUs(o) < gpus {
 			break
 		}
 		if _, pinned := rewrite.Pinned(o); pinned {
-			return since, true
+			return walk{since: since, taken: true}
 		}
 		since, gpus = time.Unix(0, *o.SubmitTime), askedGPUs(o)
 	}
-	return since, false
+	return walk{since: since}
 }
 
 // askedGPUs are the GPUs of all groups.

@@ -4,7 +4,10 @@
 package placer
 
 import (
+	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +15,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -56,6 +60,7 @@ func TestFirstAsked(t *testing.T) {
 		versions string
 		since    int64
 		taken    bool
+		cut      bool
 	}{
 		{versions: "g2", since: 0},
 		{versions: "g2 g2", since: 0},
@@ -64,15 +69,15 @@ func TestFirstAsked(t *testing.T) {
 		{versions: "g4 g2 g3 g3", since: 2},
 		{versions: "g2 p2 g2", since: 2}, // it ran in between
 		{versions: "g2 s2 g2 g2", since: 2},
-		{versions: "g2 - g2 g2", since: 2}, // too long ago for Nomad
+		{versions: "g2 - g2 g2", since: 2, cut: true}, // too long ago for Nomad
 		{versions: "g2 p2 t2 g2", since: 3, taken: true},
 		{versions: "g2 p2 t2 g3", since: 3}, // taken back, then made larger
 	} {
 		t.Run(tc.versions, func(t *testing.T) {
 			vs := versionsOf(t, tc.versions)
-			since, taken := firstAsked(vs[uint64(len(strings.Fields(tc.versions))-1)], vs)
-			if since.UnixNano() != tc.since || taken != tc.taken {
-				t.Errorf("since %d, taken %v; want %d, %v", since.UnixNano(), taken, tc.since, tc.taken)
+			w := firstAsked(vs[uint64(len(strings.Fields(tc.versions))-1)], vs)
+			if w.since.UnixNano() != tc.since || w.taken != tc.taken || w.cut != tc.cut {
+				t.Errorf("since %d, taken %v, cut %v; want %d, %v, %v", w.since.UnixNano(), w.taken, w.cut, tc.since, tc.taken, tc.cut)
 			}
 		})
 	}
@@ -124,5 +129,41 @@ func TestPastFits(t *testing.T) {
 	}
 	if text, err := encodePast(long); err != nil || len(text) > pastBytes {
 		t.Errorf("%d bytes, %v", len(text), err)
+	}
+}
+
+// A placer remembers a place for longer than Nomad keeps versions; but a job
+// that was stopped in between is new, also where nobody saw it stopped.
+func TestSeekRemembers(t *testing.T) {
+	for _, tc := range []struct {
+		versions string
+		since    int64
+	}{{"- - g2 g2", 0}, {"g2 s2 g2 g2", 2}, {"- g3 g3 g3", 1}} {
+		t.Run(tc.versions, func(t *testing.T) {
+			vs := versionsOf(t, tc.versions)
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				var list []*api.Job
+				for _, v := range vs {
+					list = append(list, v)
+				}
+				_ = json.NewEncoder(w).Encode(map[string]any{"Versions": list})
+			}))
+			defer server.Close()
+			p := newPlacer(t)
+			var err error
+			if p.nomad, err = nomad.NewClient(&api.Config{Address: server.URL}, ""); err != nil {
+				t.Fatal(err)
+			}
+			now := vs[3]
+			index := uint64(30)
+			now.JobModifyIndex = &index
+			tr := &tracked{Standing: Standing{Job: now, Phase: Waiting}, place: seniority{index: 20, since: time.Unix(0, 0), gpus: 8}}
+			if err := p.seek(t.Context(), tr); err != nil {
+				t.Fatal(err)
+			}
+			if got := tr.submitted().UnixNano(); got != tc.since {
+				t.Errorf("since %d, want %d", got, tc.since)
+			}
+		})
 	}
 }
