@@ -23,7 +23,7 @@ func (r *report) page() plot.Page {
 			"Lines named nomad are plain Nomad, the others the placer. Gangs of nomad-binpack wait for ever for their missing ranks; those of …-retry10m and …-retry30m give up after 10 and 30 minutes of the trace's time and are placed again at once (Nomad itself would wait 5 s more, which in compressed time were many minutes). Where plain Nomad leaves jobs unfinished, averages over the finished ones favour it.",
 		},
 		Sections: []plot.Section{{Title: "Against plain Nomad", Notes: []string{
-			fmt.Sprintf("Geometric mean over the repetitions of the ratio to plain Nomad on the same jobs and GPUs, as change in percent, with its 95 %% confidence interval. Targets met: geomean JCT (−42 %%), useful utilisation (+28 %%), makespan (−47 %%), PAL's margins over its baselines; “yes” where the whole interval is beyond, “on average” where the mean is. Repetitions in which plain Nomad deadlocked have no ratio; “at least”: jobs that plain Nomad did not finish count until the end of the run (%.0f s at most).", r.BoundS)},
+			fmt.Sprintf("Geometric mean over the repetitions of the ratio to plain Nomad on the same jobs and GPUs, as change in percent, with its 95 %% confidence interval. Targets met: geomean JCT (−42 %%), useful utilisation (+28 %%), makespan (−47 %%), PAL's margins over its baselines; “yes” where the whole interval is beyond, “mean” where only the mean is. Repetitions in which plain Nomad deadlocked have no ratio; “at least”: jobs that plain Nomad did not finish count until the end of the run (%.0f s at most).", r.BoundS)},
 			Table: r.marginTable()}},
 	}
 	for _, v := range r.views() {
@@ -49,7 +49,7 @@ func (v view) sections() []plot.Section {
 		held.Figures = []plot.Figure{f}
 	}
 	return slices.DeleteFunc([]plot.Section{
-		{Title: v.title("Results"), Notes: []string{"Medians over the repetitions, and 95 % confidence intervals of the mean (t distribution), which are wide because every repetition has another workload: the table above compares pairs. “All jobs” counts those that did not finish until the end of their run."},
+		{Title: v.title("Results"), Notes: []string{"Medians over the repetitions and, in parentheses, 95 % confidence intervals of the mean (t distribution), which are wide because every repetition has another workload: the table above compares pairs. “All jobs” counts those that did not finish until the end of their run."},
 			Table: v.results(), Figures: []plot.Figure{v.avgJCT(), v.jctDistribution(), v.makespan(), v.useful()}},
 		held,
 		{Title: v.title("Queueing by gang size"), Notes: []string{"Median time from submission to the moment when all ranks are there. A gang that never started counts until the end of its run: it waited at least so long."},
@@ -60,22 +60,23 @@ func (v view) sections() []plot.Section {
 }
 
 func (v view) results() *plot.Table {
-	t := &plot.Table{Head: []string{"scheduler", "runs", "finished", "avg JCT", "95 %", "avg, all jobs", "geomean JCT", "95 %", "p50", "p99", "makespan", "95 %", "useful", "95 %", "busy"}}
+	t := &plot.Table{Head: []string{"scheduler", "runs", "finished", "avg JCT", "all jobs", "geomean JCT", "p50", "p99", "makespan", "useful", "busy"}}
 	for _, l := range v.lines {
-		ci := func(ends func(*intervals) [2]float64, scale float64, format string) string {
-			if l.CI == nil {
-				return "–"
-			}
-			e := ends(l.CI)
-			return fmt.Sprintf(format+"…"+format, scale*e[0], scale*e[1])
+		ends := [4]string{}
+		if c := l.CI; c != nil {
+			ends = [4]string{interval(c.AvgJCT, 1, 1), interval(c.GeomeanJCT, 1, 1), interval(c.Makespan, 1, 0), interval(c.Useful, 100, 1)}
 		}
 		t.Rows = append(t.Rows, []string{l.title(), fmt.Sprint(l.Repetitions), fmt.Sprintf("%v/%d", l.Finished, v.Jobs),
-			fmt.Sprintf("%.1f s", l.AvgJCT), ci(func(c *intervals) [2]float64 { return c.AvgJCT }, 1, "%.1f"), fmt.Sprintf("≥ %.1f s", l.AvgJCTAll),
-			fmt.Sprintf("%.1f s", l.GeomeanJCT), ci(func(c *intervals) [2]float64 { return c.GeomeanJCT }, 1, "%.1f"), fmt.Sprintf("%.1f s", l.P50), fmt.Sprintf("%.1f s", l.P99),
-			fmt.Sprintf("%.0f s", l.Makespan), ci(func(c *intervals) [2]float64 { return c.Makespan }, 1, "%.0f"),
-			fmt.Sprintf("%.1f %%", 100*l.Useful), ci(func(c *intervals) [2]float64 { return c.Useful }, 100, "%.1f"), fmt.Sprintf("%.1f %%", 100*l.Busy)})
+			fmt.Sprintf("%.1f s", l.AvgJCT) + ends[0], fmt.Sprintf("≥ %.1f s", l.AvgJCTAll), fmt.Sprintf("%.1f s", l.GeomeanJCT) + ends[1],
+			fmt.Sprintf("%.1f s", l.P50), fmt.Sprintf("%.1f s", l.P99), fmt.Sprintf("%.0f s", l.Makespan) + ends[2],
+			fmt.Sprintf("%.1f %%", 100*l.Useful) + ends[3], fmt.Sprintf("%.1f %%", 100*l.Busy)})
 	}
 	return t
+}
+
+// interval follows a value in its cell.
+func interval(ends [2]float64, scale float64, digits int) string {
+	return fmt.Sprintf(" (%.*f…%.*f)", digits, scale*ends[0], digits, scale*ends[1])
 }
 
 func (v view) queueingTable() *plot.Table {

@@ -138,7 +138,7 @@ func (m *margin) verdict() string {
 		case r.Surely:
 			return "yes"
 		case r.Met:
-			return "on average"
+			return "mean"
 		}
 		return "no"
 	}

@@ -61,7 +61,7 @@ func TestMarginsLeaveOut(t *testing.T) {
 	if m.GeomeanJCT.High != 0 || m.GeomeanJCT.Surely {
 		t.Errorf("one pair has an interval: %+v", m.GeomeanJCT)
 	}
-	want := []string{"pal-default", "nomad-binpack", "1, 1 deadlocked, 1 unfinished", m.GeomeanJCT.String(), "+50 %", "-33 %", "on average / on average / no"}
+	want := []string{"pal-default", "nomad-binpack", "1, 1 deadlocked, 1 unfinished", m.GeomeanJCT.String(), "+50 %", "-33 %", "mean / mean / no"}
 	if got := m.cells(); !cmp.Equal(got, want) {
 		t.Error(cmp.Diff(want, got))
 	}
