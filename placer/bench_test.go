@@ -5,6 +5,8 @@ package placer
 
 import (
 	"fmt"
+	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -68,44 +70,138 @@ func benchJob(id string, index uint64) *api.Job {
 	}
 }
 
-// BenchmarkCycle is the work of one cycle beside talking to Nomad: bring the
-// view and the line up to date and decide.
-func BenchmarkCycle(b *testing.B) {
-	for _, size := range []struct{ nodes, waiting int }{{1000, 1}, {10000, 1}, {10000, 1000}} {
-		b.Run(fmt.Sprintf("nodes=%d/waiting=%d", size.nodes, size.waiting), func(b *testing.B) {
-			s, prof, err := benchState(size.nodes, size.waiting)
-			if err != nil {
-				b.Fatal(err)
-			}
-			p, err := New(nil, DefaultConfig(), hclog.NewNullLogger(), Hooks{})
-			if err != nil {
-				b.Fatal(err)
-			}
-			p.state, p.profile = s, prof
-			now := time.Now()
-			if err := p.look(now); err != nil { // the first builds everything
-				b.Fatal(err)
-			}
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := p.look(now); err != nil {
-					b.Fatal(err)
-				}
-				p.track()
-				p.syncLine(now)
-				actions := p.line.Decide(since(now), p.view.Cluster)
-				for _, a := range actions {
-					p.prepare(p.byID(a.Job), a.Placement, now)
-				}
-				if len(actions) != size.waiting {
-					b.Fatalf("%d of %d started", len(actions), size.waiting)
-				}
-				for _, a := range actions { // as if the commit had failed
-					p.line.Requeue(since(now), a.Job)
-				}
-			}
+// benchPlacer is a placer that knows the state and talks to nobody.
+func benchPlacer(b *testing.B, s *nomad.State, prof *profile.Profile) *Placer {
+	p, err := New(nil, DefaultConfig(), hclog.NewNullLogger(), Hooks{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	p.state, p.profile = s, prof
+	if err := p.look(time.Now()); err != nil { // the first builds everything
+		b.Fatal(err)
+	}
+	return p
+}
+
+// fill makes the nodes from…to-1 of benchState fully busy.
+func fill(s *nomad.State, from, to int) {
+	for n := from; n < to; n++ {
+		var ids []string
+		for k := 4; k < 8; k++ {
+			ids = append(ids, fmt.Sprintf("GPU-%05d-%d", n, k))
+		}
+		s.PutAlloc(&nomad.Alloc{
+			ID: fmt.Sprint("b", n), Job: nomad.JobKey{Namespace: "default", ID: fmt.Sprint("more", n)}, Group: "g",
+			Node: fmt.Sprintf("node-id-%05d", n), Desired: "run", Client: "running", GPUs: ids,
 		})
 	}
+}
+
+// pass is the work of one cycle beside talking to Nomad, after an event about
+// one allocation: bring the view and the line up to date, decide, work out
+// reasons and pins. Nothing is committed: the line is as before.
+func (p *Placer) pass(b *testing.B, want int) {
+	now := time.Now()
+	for _, a := range p.state.AllocsOf(nomad.JobKey{Namespace: "default", ID: "busy7"}) {
+		p.state.PutAlloc(a)
+	}
+	if err := p.look(now); err != nil {
+		b.Fatal(err)
+	}
+	p.track()
+	p.syncLine(now)
+	actions := p.line.Decide(since(now), p.view.Cluster)
+	for _, a := range actions {
+		p.prepare(p.byID(a.Job), a.Placement, now)
+	}
+	if len(actions) != want {
+		b.Fatalf("%d of %d started", len(actions), want)
+	}
+	for _, a := range actions { // as if the commit had failed
+		p.line.Requeue(since(now), a.Job)
+	}
+}
+
+// report makes p50, p99 and the time for each of n decisions figures of the
+// benchmark.
+func report(b *testing.B, took []time.Duration, n int) {
+	slices.Sort(took)
+	ms := func(d time.Duration) float64 { return d.Seconds() * 1000 }
+	b.ReportMetric(ms(took[len(took)/2]), "p50-ms")
+	b.ReportMetric(ms(took[len(took)*99/100]), "p99-ms")
+	b.ReportMetric(ms(took[len(took)/2])/float64(n), "ms/decision")
+	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkDecide is a pass at 10,000 nodes × 8 GPUs, half of them busy: one
+// gang of 2 × 4 GPUs, and a queue of 1,000.
+func BenchmarkDecide(b *testing.B) {
+	for _, waiting := range []int{1, 1000} {
+		b.Run(fmt.Sprintf("gangs=%d", waiting), func(b *testing.B) {
+			s, prof, err := benchState(10000, waiting)
+			if err != nil {
+				b.Fatal(err)
+			}
+			p := benchPlacer(b, s, prof)
+			p.pass(b, waiting) // reads the jobs
+			var took []time.Duration
+			b.ReportAllocs()
+			for b.Loop() {
+				began := time.Now()
+				p.pass(b, waiting)
+				took = append(took, time.Since(began))
+			}
+			report(b, took, waiting)
+			runtime.GC()
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			b.ReportMetric(float64(m.HeapAlloc)/1e6, "heap-MB")
+			runtime.KeepAlive(p)
+		})
+	}
+}
+
+// BenchmarkFree is one decision at 10,000 nodes against the number of free GPUs.
+func BenchmarkFree(b *testing.B) {
+	for _, nodes := range []int{100, 1000, 2500, 5000, 10000} {
+		b.Run(fmt.Sprintf("free=%d", 4*nodes), func(b *testing.B) {
+			s, prof, err := benchState(10000, 1)
+			if err != nil {
+				b.Fatal(err)
+			}
+			fill(s, nodes, 10000)
+			p := benchPlacer(b, s, prof)
+			p.pass(b, 1)
+			var took []time.Duration
+			b.ReportAllocs()
+			for b.Loop() {
+				began := time.Now()
+				p.pass(b, 1)
+				took = append(took, time.Since(began))
+			}
+			report(b, took, 1)
+		})
+	}
+}
+
+// BenchmarkEvent is a cycle after an event with nothing to decide, while 10,000
+// gangs wait: what a busy queue costs.
+func BenchmarkEvent(b *testing.B) {
+	s, prof, err := benchState(10000, 10000)
+	if err != nil {
+		b.Fatal(err)
+	}
+	fill(s, 0, 10000)
+	p := benchPlacer(b, s, prof)
+	p.pass(b, 0)
+	var took []time.Duration
+	b.ReportAllocs()
+	for b.Loop() {
+		began := time.Now()
+		p.pass(b, 0)
+		took = append(took, time.Since(began))
+	}
+	report(b, took, 1)
 }
 
 // BenchmarkPublish is what making the queue visible costs, once a second at
@@ -116,22 +212,9 @@ func BenchmarkPublish(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for n := range nodes { // the rest is busy, too: all wait
-		id := fmt.Sprintf("GPU-%05d-", n)
-		s.PutAlloc(&nomad.Alloc{
-			ID: fmt.Sprint("b", n), Job: nomad.JobKey{Namespace: "default", ID: fmt.Sprint("more", n)}, Group: "g",
-			Node: fmt.Sprintf("node-id-%05d", n), Desired: "run", Client: "running", GPUs: []string{id + "4", id + "5"},
-		})
-	}
-	p, err := New(nil, DefaultConfig(), hclog.NewNullLogger(), Hooks{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	p.state, p.profile = s, prof
+	fill(s, 0, nodes) // all wait
+	p := benchPlacer(b, s, prof)
 	now := time.Now()
-	if err := p.look(now); err != nil {
-		b.Fatal(err)
-	}
 	p.track()
 	p.syncLine(now)
 	if n := len(p.line.Decide(since(now), p.view.Cluster)); n > 0 {

@@ -10,8 +10,9 @@ fault-points:
 e2e: fault-points
 
 .PHONY: placer-bench
-placer-bench: ## What a cycle of the placer costs at 10,000 nodes, beside talking to Nomad
-	go test -run xxx -bench . -benchtime 5x ./placer
+placer-bench: ## A decision, a queue of 1,000, cost against free GPUs, memory, at 10,000 nodes of 8 GPUs (1-2 minutes)
+	go test -run xxx -bench 'Decide/gangs=1$$$$|Free' -benchtime 200x ./placer | grep -E '^Benchmark'
+	go test -run xxx -bench 'Decide/gangs=1000|Event|Publish' -benchtime 5x ./placer | grep -E '^Benchmark'
 
 .PHONY: chaos
 chaos: build nomad fault-points ## 1,000 jobs on a real cluster under random faults (half an hour)
