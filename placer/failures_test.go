@@ -89,12 +89,19 @@ func TestQuarantine(t *testing.T) {
 	h.suspect(bad, nil, now)
 	waits = append(waits, h.quarantine["g1"].Until.Sub(now))
 	for range 12 {
+		now = h.quarantine["g1"].Until
 		h.suspect(bad, nil, now)
 	}
 	waits = append(waits, h.quarantine["g1"].Until.Sub(now))
 	want := []time.Duration{10 * time.Minute, 20 * time.Minute, 40 * time.Minute, 10 * time.Minute, 24 * time.Hour}
 	if d := cmp.Diff(want, waits); d != "" {
 		t.Errorf("quarantines (-want +got):\n%s", d)
+	}
+	// Others that fail meanwhile had been placed before: one trouble, one strike.
+	before := h.quarantine["g1"]
+	h.suspect(bad, nil, now.Add(time.Minute))
+	if d := cmp.Diff(before, h.quarantine["g1"]); d != "" {
+		t.Errorf("struck twice (-before +after):\n%s", d)
 	}
 	if !quarantined(h.quarantine, now)["g1"] || quarantined(h.quarantine, now.Add(25*time.Hour))["g1"] {
 		t.Error("kept out too short or too long")

@@ -60,6 +60,9 @@ func (h *history) strike(gpu, reason string, now time.Time) {
 		h.quarantine = map[string]Quarantine{}
 	}
 	q := h.quarantine[gpu]
+	if now.Before(q.Until) {
+		return // of the same trouble: since, nothing was placed on it
+	}
 	if !q.Last.IsZero() {
 		q.Strikes = max(0, q.Strikes-int(now.Sub(q.Last)/quarantineMost))
 	}
