@@ -55,6 +55,7 @@ type groupState struct {
 	node, model  int32
 	first, n     int32             // GPUs
 	counts       [NumClasses]int32 // offset into upTo
+	ill          int32             // GPUs that are unhealthy or quarantined
 	hasSubdomain bool              // some GPU knows its island or NUMA node
 }
 
@@ -176,6 +177,8 @@ func (c *Cluster) bin() {
 	}
 	c.open = make([]uint64, (len(c.groups)+63)/64)
 	for i := range c.gpus {
+		u := &c.gpus[i]
+		c.groups[u.group].ill += ill(u.Unhealthy, u.Quarantined)
 		c.refresh(i)
 	}
 }
@@ -250,8 +253,17 @@ func (c *Cluster) SetTaken(gpu int, taken bool) {
 
 // SetHealth marks one GPU as healthy or not, and as quarantined or not.
 func (c *Cluster) SetHealth(gpu int, unhealthy, quarantined bool) {
-	c.gpus[gpu].Unhealthy, c.gpus[gpu].Quarantined = unhealthy, quarantined
+	u := &c.gpus[gpu]
+	c.groups[u.group].ill += ill(unhealthy, quarantined) - ill(u.Unhealthy, u.Quarantined)
+	u.Unhealthy, u.Quarantined = unhealthy, quarantined
 	c.refresh(gpu)
+}
+
+func ill(unhealthy, quarantined bool) int32 {
+	if unhealthy || quarantined {
+		return 1
+	}
+	return 0
 }
 
 // SetFree replaces the unallocated resources of a node.

@@ -103,8 +103,10 @@ func candidates(c *Cluster, g Gang) Candidates {
 		switch {
 		case !eligibleForAny(g, int32(gi)):
 			n.Ineligible += int(gs.n)
-		case counts[len(counts)-1] == uint16(gs.n):
-			n.Free += int(gs.n)
+		case gs.ill == 0:
+			free := int(counts[len(counts)-1])
+			n.Free += free
+			n.Busy += int(gs.n) - free
 		default:
 			n.add(c.gpus[gs.first : gs.first+gs.n])
 		}

@@ -1,0 +1,42 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package pal
+
+import (
+	"math/rand"
+	"testing"
+)
+
+// TestCandidates counts GPUs by state one by one, as decisions state them.
+func TestCandidates(t *testing.T) {
+	r := rand.New(rand.NewSource(1))
+	c := bigCluster(t, 20, 0.5)
+	g := Gang{ID: "g", Class: ClassA, Shapes: []Shape{{Members: 1, GPUs: 1, Eligible: make([]bool, c.Groups())}}}
+	for range 200 {
+		for range 5 {
+			u := r.Intn(c.NumGPUs())
+			c.SetTaken(u, r.Intn(2) == 0)
+			c.SetHealth(r.Intn(c.NumGPUs()), r.Intn(3) == 0, r.Intn(3) == 0)
+			g.Shapes[0].Eligible[r.Intn(c.Groups())] = r.Intn(4) > 0
+		}
+		want := Candidates{Total: c.NumGPUs()}
+		for u := range c.NumGPUs() {
+			switch gpu := c.GPU(u); {
+			case !g.Shapes[0].Eligible[c.GroupOf(u)]:
+				want.Ineligible++
+			case gpu.Unhealthy:
+				want.Unhealthy++
+			case gpu.Quarantined:
+				want.Quarantined++
+			case c.Available(u):
+				want.Free++
+			default:
+				want.Busy++
+			}
+		}
+		if got := candidates(c, g); got != want {
+			t.Fatalf("got %+v, want %+v", got, want)
+		}
+	}
+}
