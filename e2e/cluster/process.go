@@ -137,7 +137,11 @@ func unmountAll(dir string) error {
 	slices.Reverse(below) // the innermost comes last in the list
 	var errs []error
 	for _, m := range below {
-		if err := syscall.Unmount(m, syscall.MNT_DETACH); err != nil {
+		err := syscall.Unmount(m, syscall.MNT_DETACH)
+		if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOENT) {
+			continue // no mount any more: the guard or a dying client was faster
+		}
+		if err != nil {
 			errs = append(errs, fmt.Errorf("unmount %q: %w", m, err))
 		}
 	}

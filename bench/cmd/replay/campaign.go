@@ -111,7 +111,7 @@ func (c *campaign) takeUp() error {
 	return nil
 }
 
-// run does the runs. The first that fails ends the others.
+// run does the runs. The first that fails twice ends the others.
 func (c *campaign) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -143,6 +143,10 @@ func (c *campaign) run(ctx context.Context) error {
 func (c *campaign) do(ctx context.Context, t task) error {
 	begin := time.Now()
 	r, err := c.once(ctx, t)
+	if err != nil && ctx.Err() == nil { // once more, on a new cluster
+		c.say(t.String(), fmt.Sprintf("failed, is run again: %v", err))
+		r, err = c.once(ctx, t)
+	}
 	if err != nil {
 		return err
 	}
@@ -165,7 +169,7 @@ func (c *campaign) say(who, line string) {
 
 // onCluster runs the workload on a cluster of its own, so that no run inherits
 // anything from another one.
-func (c *campaign) onCluster(ctx context.Context, t task) (r *replay.Result, err error) {
+func (c *campaign) onCluster(ctx context.Context, t task) (*replay.Result, error) {
 	done, err := c.turn(ctx)
 	if err != nil {
 		return nil, err
@@ -180,8 +184,8 @@ func (c *campaign) onCluster(ctx context.Context, t task) (r *replay.Result, err
 		return nil, err
 	}
 	defer func() {
-		if e := b.Close(); err == nil {
-			err = e
+		if e := b.Close(); e != nil { // the run is over: what it measured stands
+			c.say(t.String(), fmt.Sprintf("stopping the cluster: %v", e))
 		}
 	}()
 	jobs := slices.Clone(t.jobs)
@@ -193,7 +197,7 @@ func (c *campaign) onCluster(ctx context.Context, t task) (r *replay.Result, err
 		return b.Run(ctx, m, jobs, c.bound)
 	}
 	m.Placer = t.rules.HCL()
-	r, err = b.Run(ctx, m, jobs, c.bound)
+	r, err := b.Run(ctx, m, jobs, c.bound)
 	if err != nil {
 		return nil, err
 	}

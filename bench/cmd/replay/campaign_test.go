@@ -94,7 +94,7 @@ func TestCampaignIsDeterministic(t *testing.T) {
 	}
 }
 
-// The first failure ends the campaign; what was done before is in the file, and
+// What fails twice ends the campaign; what was done before is in the file, and
 // is not done again.
 func TestCampaignResumes(t *testing.T) {
 	t.Parallel()
@@ -155,6 +155,26 @@ func TestCampaignRefuses(t *testing.T) {
 	}
 	if _, err := good.campaign(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A run that fails once is run again.
+func TestCampaignTriesAgain(t *testing.T) {
+	t.Parallel()
+	c, rs := plan(t, options{outliers: "1", reps: 1, parallel: 1, modes: "nomad-binpack", json: filepath.Join(t.TempDir(), "r.json")})
+	played := c.once
+	c.once = func(ctx context.Context, t task) (*replay.Result, error) {
+		r, err := played(ctx, t)
+		if rs.did[t.String()] == 1 {
+			return nil, errors.New("a hiccup")
+		}
+		return r, err
+	}
+	if err := c.run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if want := map[string]int{"nomad-binpack, 1 outlier, seed 0": 2}; !cmp.Equal(rs.did, want) {
+		t.Error(cmp.Diff(want, rs.did))
 	}
 }
 
