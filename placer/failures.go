@@ -117,12 +117,13 @@ func (f *Failure) judge(task string, e *api.TaskEvent) bool {
 	switch e.Type {
 	case taskHookFailed:
 		said := cmp.Or(e.Message, e.DisplayMessage)
-		f.Cause, f.Reason, f.elsewhere = Infrastructure, fmt.Sprintf("task %q: %s", task, said), !strings.HasPrefix(said, devicesHook)
+		f.Cause, f.Reason = Infrastructure, fmt.Sprintf("task %q: %s", task, said)
 		for _, id := range f.GPUs {
-			if !f.elsewhere && strings.Contains(said, id) {
+			if strings.HasPrefix(said, devicesHook) && strings.Contains(said, id) {
 				f.Sick = append(f.Sick, id)
 			}
 		}
+		f.elsewhere = f.Sick == nil // the plugin was being started anew, say
 		return true
 	case taskRestoreFailed, api.TaskArtifactDownloadFailed:
 		f.Cause, f.Reason, f.elsewhere = Infrastructure, fmt.Sprintf("task %q: %s: %s", task, e.Type, e.DisplayMessage), true

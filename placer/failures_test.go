@@ -129,7 +129,7 @@ func TestQuarantineOfTheSickAlone(t *testing.T) {
 func TestQuarantineOfTheRefused(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	h := history{}
-	for _, said := range []string{"devices: unhealthy device IDs: g2 (lost)", "logmon: g3 is not it"} {
+	for _, said := range []string{"devices: unhealthy device IDs: g2 (lost)", "devices: plugin is shut down", "logmon: g3 is not it"} {
 		events := []*api.TaskEvent{{Type: "Task hook failed", Message: said}}
 		a := &nomad.Alloc{Client: "failed", GPUs: []string{"g1", "g2", "g3"}, Tasks: map[string]*api.TaskState{"t": {Events: events}}}
 		h.suspect(diagnose(a, "node", nil), nil, now)
