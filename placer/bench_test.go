@@ -15,6 +15,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -74,6 +75,11 @@ func benchJob(id string, index uint64) *api.Job {
 func benchPlacer(b *testing.B, s *nomad.State, prof *profile.Profile) *Placer {
 	p, err := New(nil, DefaultConfig(), hclog.NewNullLogger(), Hooks{})
 	if err != nil {
+		b.Fatal(err)
+	}
+	o := p.cfg.lineOptions()
+	o.Starts = 0 // all in one pass
+	if p.line, err = queue.New(o); err != nil {
 		b.Fatal(err)
 	}
 	p.state, p.profile = s, prof

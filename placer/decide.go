@@ -46,6 +46,7 @@ func (p *Placer) decide(ctx context.Context, now time.Time) error {
 			p.migrate(ctx, t, a.Placement, now)
 		}
 	}
+	p.again = p.again || len(starts) >= startsPerCycle
 	p.commitAll(ctx, starts)
 	for _, s := range starts {
 		p.committed(ctx, s, now)

@@ -17,8 +17,13 @@ import (
 func (c Config) lineOptions() queue.Options {
 	o := c.Queue
 	o.Placement = c.policy()
+	o.Starts = startsPerCycle
 	return o
 }
+
+// startsPerCycle bounds a cycle: what happens meanwhile must not wait until
+// thousands of gangs are committed.
+const startsPerCycle = 256
 
 // lineJob is the job as the queue sees it.
 func (p *Placer) lineJob(t *tracked) queue.Job {

@@ -198,7 +198,7 @@ func (p *Placer) follow(ctx context.Context, events <-chan []nomad.Event, ended 
 			if err := p.cycle(ctx); err != nil {
 				return err
 			}
-			due = p.again
+			due = p.applyAll(events) || p.again
 		}
 		select {
 		case <-ctx.Done():
@@ -207,14 +207,7 @@ func (p *Placer) follow(ctx context.Context, events <-chan []nomad.Event, ended 
 			return err
 		case es := <-events:
 			due = p.apply(es)
-			for more := true; more; { // whatever else has come meanwhile
-				select {
-				case es := <-events:
-					due = p.apply(es) || due
-				default:
-					more = false
-				}
-			}
+			due = p.applyAll(events) || due
 		case <-tick.C:
 			due = p.unsettled()
 		case <-resync.C:
@@ -222,6 +215,18 @@ func (p *Placer) follow(ctx context.Context, events <-chan []nomad.Event, ended 
 				return err
 			}
 			due = true
+		}
+	}
+}
+
+// applyAll takes in the events that have come meanwhile.
+func (p *Placer) applyAll(events <-chan []nomad.Event) (changed bool) {
+	for {
+		select {
+		case es := <-events:
+			changed = p.apply(es) || changed
+		default:
+			return changed
 		}
 	}
 }

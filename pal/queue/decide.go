@@ -46,7 +46,7 @@ func (l *Line) Decide(now time.Duration, c *pal.Cluster) []Action {
 	p.holdPending()
 	p.claims()
 	p.walk()
-	if l.opt.Migrate {
+	if l.opt.Migrate && !p.full() {
 		p.migrate()
 	}
 	for i := len(p.undo) - 1; i >= 0; i-- {
@@ -173,7 +173,7 @@ func (p *pass) start(e *entry, pl pal.Placement) {
 func (p *pass) walk() {
 	for {
 		b := p.first()
-		if b == nil {
+		if b == nil || p.full() {
 			return
 		}
 		e := b.es[0]
@@ -202,6 +202,9 @@ func (p *pass) walk() {
 		}
 	}
 }
+
+// full says whether the pass has started all that it may.
+func (p *pass) full() bool { return p.opt.Starts > 0 && len(p.started) >= p.opt.Starts }
 
 // possible says whether the gang could run at all, with what is healthy now:
 // one that cannot holds nobody up. Where the cluster is exclusive the answer

@@ -97,6 +97,9 @@ type Options struct {
 	// FairShare lets the tenant with the fewest running GPUs for its weight go
 	// first, before Order is asked.
 	FairShare bool
+	// Starts is how many gangs a pass starts at most; 0: as many as fit. The next
+	// pass goes on with the others.
+	Starts int
 	// Exclusive promises that GPUs of the cluster come free only through calls
 	// to this Line, so that what did not fit is not tried again until one was
 	// made. The simulator's clusters are exclusive, a daemon's never.

@@ -80,12 +80,13 @@ func (s *Stream) Run(f func([]Event) error) error {
 			}
 			return fmt.Errorf("reading Nomad's events: %w", err)
 		}
-		watch.Reset(heartbeat)
 		if len(batch.Events) > 0 {
+			watch.Stop() // it is not the server that is silent while f takes its time
 			if err := f(batch.Events); err != nil {
 				return err
 			}
 		}
+		watch.Reset(heartbeat)
 	}
 }
 

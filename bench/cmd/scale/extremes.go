@@ -92,21 +92,12 @@ func (b *bed) queueMany(ctx context.Context, w *watcher, e *extremes, pid int, s
 		return err
 	}
 	const drained = 1000
-	var first, last time.Time
-	for i := range drained {
-		at, err := w.placed(ctx, fmt.Sprintf("q-%d", i), 1)
-		if err != nil {
-			return err
-		}
-		if first.IsZero() || at.Before(first) {
-			first = at
-		}
-		if at.After(last) {
-			last = at
-		}
+	at, err := w.first(ctx, "q-", drained)
+	if err != nil {
+		return err
 	}
-	e.RestartMS = first.Sub(began).Seconds() * 1000
-	e.DrainGangsPer = drained / last.Sub(first).Seconds()
+	e.RestartMS = at[0].Sub(began).Seconds() * 1000
+	e.DrainGangsPer = drained / at[drained-1].Sub(at[0]).Seconds()
 	return nil
 }
 

@@ -6,6 +6,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -85,6 +88,38 @@ func (w *watcher) placed(ctx context.Context, job string, n int) (time.Time, err
 // last began to.
 func (w *watcher) runs(ctx context.Context, job string, n int) (time.Time, error) {
 	return w.wait(ctx, w.running, job, n)
+}
+
+// first waits until n jobs whose names begin so have an allocation, and returns
+// when each first one came, in order.
+func (w *watcher) first(ctx context.Context, prefix string, n int) ([]time.Time, error) {
+	limit := time.NewTimer(5 * time.Minute)
+	defer limit.Stop()
+	for {
+		var at []time.Time
+		w.mu.Lock()
+		grew, err := w.grew, w.err
+		for job, allocs := range w.exist {
+			if strings.HasPrefix(job, prefix) {
+				at = append(at, slices.MinFunc(slices.Collect(maps.Values(allocs)), time.Time.Compare))
+			}
+		}
+		w.mu.Unlock()
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("follow allocations: %w", err)
+		case len(at) >= n:
+			slices.SortFunc(at, time.Time.Compare)
+			return at[:n], nil
+		}
+		select {
+		case <-grew:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-limit.C:
+			return nil, fmt.Errorf("%d of %d jobs %s… have an allocation after 5 minutes", len(at), n, prefix)
+		}
+	}
 }
 
 func (w *watcher) wait(ctx context.Context, in map[string]map[string]time.Time, job string, n int) (time.Time, error) {

@@ -1,0 +1,47 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// TestStarts: a bound on the starts of a pass changes nothing but how many
+// passes it takes.
+func TestStarts(t *testing.T) {
+	decide := func(starts, passes int) (per []int, all string) {
+		w := &world{gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
+		line, err := New(Options{Order: FIFO, Backfill: true, Migrate: true, Starts: starts, Placement: pal.Policy{Name: pal.PAL}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.line = line
+		if w.cluster, err = pal.NewCluster(testNodes(3, ""), pal.TwoTier(1.7)); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 5 {
+			if err := w.submit(fmt.Sprintf("j%d 2", i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range passes {
+			actions := w.line.Decide(w.now, w.cluster)
+			per = append(per, len(actions))
+			for _, a := range actions {
+				all += fmt.Sprintln(a.Job, a.Placement.GPUs())
+				w.cluster.Take(w.gangs[a.Job], a.Placement)
+				w.line.Started(w.now, a.Job, a.Placement)
+			}
+		}
+		return per, all
+	}
+	_, want := decide(0, 1)
+	per, got := decide(2, 3)
+	if fmt.Sprint(per) != "[2 2 1]" || got != want {
+		t.Errorf("%v:\n%swant:\n%s", per, got, want)
+	}
+}

@@ -1,0 +1,41 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomad
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestSilent ends a stream that nothing comes from, but not one whose events are
+// taken in slowly.
+func TestSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, w := io.Pipe()
+		s := &Stream{body: r, cancel: func() {}}
+		ended := make(chan error)
+		batches := 0
+		go func() {
+			ended <- s.Run(func([]Event) error {
+				batches++
+				time.Sleep(3 * heartbeat)
+				return nil
+			})
+		}()
+		for range 2 {
+			fmt.Fprintln(w, `{"Index": 1, "Events": [{"Topic": "Job"}]}`)
+		}
+		began := time.Now()
+		if err := <-ended; !errors.Is(err, ErrSilent) {
+			t.Errorf("ended with %v, want %v", err, ErrSilent)
+		}
+		if took := time.Since(began); batches != 2 || took < 4*heartbeat {
+			t.Errorf("ended after %d batches and %v", batches, took)
+		}
+	})
+}
