@@ -320,6 +320,10 @@ func (p *Placer) confirm(ctx context.Context, t *tracked, now time.Time) error {
 	if r == nil || (!r.Confirmed.IsZero() && r.JobModifyIndex == *t.Job.JobModifyIndex) {
 		return nil
 	}
+	if p.view.Promised(t.Key) {
+		p.again = true // the view counts what the decision gave out, beside what Nomad chose
+		return nil
+	}
 	if r.Decision.Gang == "" {
 		p.reconstruct(t)
 	}

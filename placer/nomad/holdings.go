@@ -312,6 +312,10 @@ func Ended(job *api.Job) bool {
 // Holds lists the GPUs that the job holds, ascending.
 func (v *View) Holds(k JobKey) []int { return v.holds[k] }
 
+// Promised says whether GPUs count as the job's only because a decision gave them
+// out.
+func (v *View) Promised(k JobKey) bool { return len(v.opts.Held[k]) > 0 }
+
 // Owner is who holds GPU i; the zero key where nobody does.
 func (v *View) Owner(i int) JobKey { return v.owner[i] }
 
