@@ -125,7 +125,7 @@ func (p *Placer) commit(ctx context.Context, s *start) error {
 	if p.hooks.BeforeCommit != nil {
 		p.hooks.BeforeCommit(s.t.Key)
 	}
-	resp, err := p.nomad.Register(ctx, job, *s.t.Job.JobModifyIndex)
+	resp, err := p.registerWhole(ctx, job, *s.t.Job.JobModifyIndex)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ package placer
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -31,14 +32,14 @@ func (t *tracked) overwrote(now *api.Job) bool {
 // before the placer ends.
 func (p *Placer) checkLast(ctx context.Context) error {
 	for _, t := range p.sorted() {
-		if t.guess == nil || t.guess != t.Job {
+		if guessed := t.guess != nil && t.guess == t.Job; !guessed && !t.replaced {
 			continue
 		}
 		job, err := p.nomad.Job(ctx, t.Key)
 		if err != nil {
 			return err
 		}
-		if job == nil || !t.overwrote(job) {
+		if job == nil || !t.replaced && !t.overwrote(job) {
 			continue
 		}
 		t.Job = job
@@ -47,6 +48,23 @@ func (p *Placer) checkLast(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// registerTimeout is how long a placer that is to end waits for Nomad's answer
+// to a registering that is under way.
+const registerTimeout = 5 * time.Second
+
+// registerWhole registers the job and waits for the answer even where ctx ends:
+// what became of it must be known.
+func (p *Placer) registerWhole(ctx context.Context, job *api.Job, index uint64) (*api.JobRegisterResponse, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	whole, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(registerTimeout, cancel) })
+	defer stop()
+	return p.nomad.Register(whole, job, index)
 }
 
 // giveBack undoes a registering that replaced somebody's else: a purged job is

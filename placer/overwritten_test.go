@@ -4,6 +4,7 @@
 package placer
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -124,4 +125,30 @@ func tell(s *nomad.State, was, is *api.Job) {
 	e := nomad.Event{Topic: "Job", Type: "JobRegistered", Key: "j", Index: 100}
 	e.Payload.Job = is
 	s.Apply(e)
+}
+
+// A placer that is told to end while Nomad registers a job waits for the answer.
+func TestRegisterWhole(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != "PUT" {
+			http.NotFound(w, r)
+			return
+		}
+		cancel()
+		fmt.Fprint(w, `{"JobModifyIndex": 200}`)
+	}))
+	defer server.Close()
+	p := newPlacer(t)
+	var err error
+	if p.nomad, err = nomad.NewClient(&api.Config{Address: server.URL}, ""); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := p.registerWhole(ctx, benchJob("j", 1), 1)
+	if err != nil || resp.JobModifyIndex != 200 {
+		t.Errorf("%+v, %v", resp, err)
+	}
+	if _, err := p.registerWhole(ctx, benchJob("j", 1), 1); err == nil {
+		t.Error("registered after the end")
+	}
 }

@@ -90,7 +90,7 @@ func (p *Placer) recall(ctx context.Context, t *tracked) error {
 
 // register commits a rewriting that chooses no GPUs.
 func (p *Placer) register(ctx context.Context, t *tracked, job *api.Job) error {
-	resp, err := p.nomad.Register(ctx, job, *t.Job.JobModifyIndex)
+	resp, err := p.registerWhole(ctx, job, *t.Job.JobModifyIndex)
 	if errors.Is(err, nomad.ErrConflict) {
 		if job, err := p.nomad.Job(ctx, t.Key); err == nil && job != nil {
 			p.state.PutJob(job)
