@@ -29,6 +29,11 @@ func stopping(a *api.AllocationListStub) *api.AllocationListStub {
 	return a
 }
 
+func lost(a *api.AllocationListStub) *api.AllocationListStub {
+	a.DesiredDescription = lostWithNode
+	return stopping(a)
+}
+
 // What the chaos run watches for is seen where it happens, and not elsewhere.
 func TestChaosEyes(t *testing.T) {
 	t.Parallel()
@@ -50,6 +55,7 @@ func TestChaosEyes(t *testing.T) {
 			[]string{"GPU g1 was given to b.workers[0]", "GPU g1 was given to b.workers[0]", "gang a: 1 of 2 members run"},
 		},
 		{"updated", []*api.AllocationListStub{seen("a", 0, "running", 11, "g1"), seen("a", 1, "running", 11, "g2"), stopping(seen("a", 0, "running", 9, "g1"))}, nil},
+		{"came back with its node", []*api.AllocationListStub{lost(seen("b", 0, "running", 11, "g1")), seen("a", 0, "running", 12, "g1"), seen("a", 1, "running", 12, "g2")}, nil},
 		{
 			"taken from one that stops", []*api.AllocationListStub{stopping(seen("b", 0, "running", 11, "g1")), seen("a", 0, "running", 12, "g1"), seen("a", 1, "running", 12, "g2")},
 			[]string{"GPU g1 was given to b.workers[0]", "GPU g1 was given to b.workers[0]"},

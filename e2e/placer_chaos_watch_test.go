@@ -193,7 +193,9 @@ func (e *eyes) look(now time.Time, jobs []*api.JobListStub, allocs []*api.Alloca
 // owners says which GPUs two allocations have. An allocation has its GPUs until
 // its client says that it has ended, or its node is down. What Nomad does within
 // one job does not count: when a service is updated, the next allocation is
-// given the GPUs of one that is told to stop, and waits for it.
+// given the GPUs of one that is told to stop, and waits for it. Nor does what a
+// node still runs that was taken for down and came back: Nomad calls its GPUs
+// free, and placer/README.md says so.
 func owners(allocs []*api.AllocationListStub) []string {
 	var twice []string
 	owner := map[string]*api.AllocationListStub{}
@@ -201,7 +203,8 @@ func owners(allocs []*api.AllocationListStub) []string {
 		return fmt.Sprintf("%s (%s, %s, %s)", a.Name, a.ID[:min(8, len(a.ID))], a.DesiredStatus, a.ClientStatus)
 	}
 	for _, a := range allocs {
-		if a.AllocatedResources == nil || a.ClientStatus != "running" && a.ClientStatus != "pending" {
+		cameBack := a.DesiredStatus == "stop" && a.DesiredDescription == lostWithNode
+		if a.AllocatedResources == nil || a.ClientStatus != "running" && a.ClientStatus != "pending" || cameBack {
 			continue
 		}
 		for _, t := range a.AllocatedResources.Tasks {
@@ -219,6 +222,9 @@ func owners(allocs []*api.AllocationListStub) []string {
 	}
 	return twice
 }
+
+// lostWithNode is what Nomad says of an allocation whose node went down.
+const lostWithNode = "alloc is lost since its node is down"
 
 // leftovers checks, when all is over, that nothing is left but what ran at the
 // beginning.
