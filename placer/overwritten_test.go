@@ -136,7 +136,11 @@ func TestRegisterWhole(t *testing.T) {
 			return
 		}
 		cancel()
-		fmt.Fprint(w, `{"JobModifyIndex": 200}`)
+		select {
+		case <-r.Context().Done(): // nobody waits
+		case <-time.After(300 * time.Millisecond):
+			fmt.Fprint(w, `{"JobModifyIndex": 200}`)
+		}
 	}))
 	defer server.Close()
 	p := newPlacer(t)
