@@ -29,6 +29,7 @@ type options struct {
 	nomad, bin, workload, modes, json string
 	from, html, svg, outliers         string
 	nodes, jobs, reps, parallel       int
+	single                            int
 	seed                              uint64
 	compress                          float64
 	predict, resume, foresee          bool
@@ -50,6 +51,7 @@ func main() {
 	flag.StringVar(&o.svg, "svg", "", "folder for the plots as SVG files")
 	flag.IntVar(&o.nodes, "nodes", 16, "clients, of 4 GPUs each")
 	flag.IntVar(&o.jobs, "jobs", 60, "jobs: the first of the workload")
+	flag.IntVar(&o.single, "single", 4, "gangs of up to so many GPUs are made of ranks of one GPU, wider ones of whole nodes where their size allows")
 	flag.StringVar(&o.outliers, "outliers", "1,0", "populations: comma-separated numbers of GPUs that are outliers")
 	flag.IntVar(&o.reps, "repetitions", 3, "runs of each scheduler on each population, each with a seed of its own")
 	flag.IntVar(&o.parallel, "parallel", 3, "runs at a time, each on a cluster of its own")
@@ -122,6 +124,6 @@ func (o options) workloadJobs(seed uint64) ([]replay.Job, error) {
 	}
 	return replay.FromTrace(t, replay.Compression{
 		Arrivals: o.compress, Work: o.compress, Shortest: time.Second, Longest: o.longest,
-		Iteration: 250 * time.Millisecond, MaxGPUs: o.nodes * 4, GPUsPerNode: 4, OneGPUUpTo: 4,
+		Iteration: 250 * time.Millisecond, MaxGPUs: o.nodes * 4, GPUsPerNode: 4, OneGPUUpTo: o.single,
 	}), nil
 }

@@ -32,6 +32,7 @@ type report struct {
 	Compress    float64   `json:"compress"`
 	LongestS    float64   `json:"longest_s"` // work of a job is cut there
 	BoundS      float64   `json:"bound_s"`   // a run is ended there
+	Single      int       `json:"single"`    // gangs of up to so many GPUs have ranks of one
 	GPUs        int       `json:"gpus"`
 	Jobs        int       `json:"jobs"`
 	Repetitions int       `json:"repetitions"` // planned
@@ -103,7 +104,7 @@ func newReport(o options) *report {
 	return &report{
 		Command: replay.Invocation("replay", os.Args[1:]), Commit: version.Revision, Go: runtime.Version(), CPUs: runtime.NumCPU(),
 		Date: time.Now().UTC().Format(time.DateOnly), Seed: o.seed, Workload: name, Compress: o.compress,
-		LongestS: o.longest.Seconds(), BoundS: o.bound.Seconds(), Repetitions: o.reps, Parallel: o.parallel,
+		LongestS: o.longest.Seconds(), BoundS: o.bound.Seconds(), Single: o.single, Repetitions: o.reps, Parallel: o.parallel,
 	}
 }
 
@@ -125,7 +126,7 @@ func (r *report) sameAs(o *report) error {
 		ours, its any
 	}{
 		{"seed", r.Seed, o.Seed}, {"workload", r.Workload, o.Workload}, {"compress", r.Compress, o.Compress}, {"longest", r.LongestS, o.LongestS},
-		{"bound", r.BoundS, o.BoundS}, {"GPUs", r.GPUs, o.GPUs}, {"jobs", r.Jobs, o.Jobs}, {"processors", r.CPUs, o.CPUs},
+		{"bound", r.BoundS, o.BoundS}, {"single", r.Single, o.Single}, {"GPUs", r.GPUs, o.GPUs}, {"jobs", r.Jobs, o.Jobs}, {"processors", r.CPUs, o.CPUs},
 	} {
 		if v.ours != v.its {
 			return fmt.Errorf("its %s is %v, now %v", v.name, v.its, v.ours)
