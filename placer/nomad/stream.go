@@ -90,11 +90,12 @@ func (s *Stream) Run(f func([]Event) error) error {
 	}
 }
 
-// purged says whether the event's job is gone. Nomad says so from 1.11 on; before, a purge is told from a stop only by
-// the job, which a stop marks as stopped.
+// purged says whether the event's job is gone. Nomad says so from 1.11 on;
+// before, a purge is told from a stop by the job alone, which a stop changes and
+// a purge does not.
 func (e Event) purged() bool {
 	p := e.Payload
-	return p.Deleted || e.Type == "JobDeregistered" && p.Job.Stop != nil && !*p.Job.Stop
+	return p.Deleted || e.Type == "JobDeregistered" && p.Job.ModifyIndex != nil && *p.Job.ModifyIndex < e.Index
 }
 
 // Apply takes an event unless the lists already hold it, and says whether
