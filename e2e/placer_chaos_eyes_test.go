@@ -55,7 +55,11 @@ func TestChaosEyes(t *testing.T) {
 			[]string{"GPU g1 was given to b.workers[0]", "GPU g1 was given to b.workers[0]", "gang a: 1 of 2 members run"},
 		},
 		{"updated", []*api.AllocationListStub{seen("a", 0, "running", 11, "g1"), seen("a", 1, "running", 11, "g2"), stopping(seen("a", 0, "running", 9, "g1"))}, nil},
-		{"came back with its node", []*api.AllocationListStub{lost(seen("b", 0, "running", 11, "g1")), seen("a", 0, "running", 12, "g1"), seen("a", 1, "running", 12, "g2")}, nil},
+		{
+			"came back with its node", []*api.AllocationListStub{lost(seen("b", 0, "running", 11, "g1")), seen("a", 0, "running", 12, "g1"), seen("a", 1, "running", 12, "g2")},
+			[]string{"GPU g1 was given to b.workers[0]", "GPU g1 was given to b.workers[0]"},
+		},
+		{"came back under a job without a gate", []*api.AllocationListStub{lost(seen("b", 0, "running", 11, "g1")), seen("chaos-0003-native", 0, "running", 12, "g1")}, nil},
 		{
 			"taken from one that stops", []*api.AllocationListStub{stopping(seen("b", 0, "running", 11, "g1")), seen("a", 0, "running", 12, "g1"), seen("a", 1, "running", 12, "g2")},
 			[]string{"GPU g1 was given to b.workers[0]", "GPU g1 was given to b.workers[0]"},

@@ -193,9 +193,9 @@ func (e *eyes) look(now time.Time, jobs []*api.JobListStub, allocs []*api.Alloca
 // owners says which GPUs two allocations have. An allocation has its GPUs until
 // its client says that it has ended, or its node is down. What Nomad does within
 // one job does not count: when a service is updated, the next allocation is
-// given the GPUs of one that is told to stop, and waits for it. Nor does what a
-// node still runs that was taken for down and came back: Nomad calls its GPUs
-// free, and placer/README.md says so.
+// given the GPUs of one that is told to stop, and waits for it. Nor does it count
+// that Nomad places a job without a gate where a node that came back still runs
+// what was lost with it: placer/README.md says so.
 func owners(allocs []*api.AllocationListStub) []string {
 	var twice []string
 	owner := map[string]*api.AllocationListStub{}
@@ -203,8 +203,7 @@ func owners(allocs []*api.AllocationListStub) []string {
 		return fmt.Sprintf("%s (%s, %s, %s)", a.Name, a.ID[:min(8, len(a.ID))], a.DesiredStatus, a.ClientStatus)
 	}
 	for _, a := range allocs {
-		cameBack := a.DesiredStatus == "stop" && a.DesiredDescription == lostWithNode
-		if a.AllocatedResources == nil || a.ClientStatus != "running" && a.ClientStatus != "pending" || cameBack {
+		if a.AllocatedResources == nil || a.ClientStatus != "running" && a.ClientStatus != "pending" {
 			continue
 		}
 		for _, t := range a.AllocatedResources.Tasks {
@@ -212,7 +211,7 @@ func owners(allocs []*api.AllocationListStub) []string {
 				for _, id := range d.DeviceIDs {
 					other := owner[id]
 					update := other != nil && other.JobID == a.JobID && (a.DesiredStatus != "run" || other.DesiredStatus != "run")
-					if other != nil && !update {
+					if other != nil && !update && !bypassed(a, other) && !bypassed(other, a) {
 						twice = append(twice, fmt.Sprintf("GPU %s was given to %s and to %s", id, name(other), name(a)))
 					}
 					owner[id] = a
@@ -221,6 +220,11 @@ func owners(allocs []*api.AllocationListStub) []string {
 		}
 	}
 	return twice
+}
+
+// bypassed says whether Nomad alone placed a beside one that was lost with its node.
+func bypassed(a, lost *api.AllocationListStub) bool {
+	return strings.HasSuffix(a.JobID, "-native") && lost.DesiredStatus == "stop" && lost.DesiredDescription == lostWithNode
 }
 
 // lostWithNode is what Nomad says of an allocation whose node went down.

@@ -104,6 +104,7 @@ func (p *Placer) viewOptions(now time.Time) nomad.ViewOptions {
 	}
 	o := p.cfg.viewOptions(p.profile, held)
 	o.Quarantined = quarantined(p.history.quarantine, now)
+	maps.Copy(o.Quarantined, p.state.Returning(now))
 	return o
 }
 

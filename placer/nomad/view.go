@@ -25,7 +25,8 @@ type ViewOptions struct {
 	Profile *profile.Profile
 	// RackMeta is the node meta key that names a node's rack.
 	RackMeta string
-	// Quarantined GPUs, by instance id, are not chosen.
+	// Quarantined GPUs, by instance id, are not chosen: those in quarantine, and
+	// those that a node which has just come back may still use.
 	Quarantined map[string]bool
 	// Apps maps `pal_app` to application classes; DefaultClass is for jobs that
 	// say nothing.

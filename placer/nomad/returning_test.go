@@ -1,0 +1,78 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomad
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// A node that is back may still run what was lost with it, until its client
+// reports or some seconds have passed.
+func TestReturning(t *testing.T) {
+	up := time.Unix(1000, 0)
+	lost := &Alloc{ID: "a", Job: JobKey{"default", "j"}, Node: "id-0", Client: "lost", Desired: "stop", GPUs: []string{"n0-1"}}
+	reported, ended, elsewhere := *lost, *lost, *lost
+	reported.Client, ended.Client, elsewhere.Node = "running", "complete", "id-1"
+	for _, c := range []struct {
+		name   string
+		status string
+		alloc  *Alloc
+		after  time.Duration
+		want   bool
+	}{
+		{"just back", "ready", lost, 2 * time.Second, true},
+		{"the server's clock is ahead", "ready", lost, -2 * time.Second, true},
+		{"back for long", "ready", lost, 10 * time.Second, false},
+		{"still down", "down", lost, 2 * time.Second, false},
+		{"the client says that it runs", "ready", &reported, 2 * time.Second, false}, // and holds its GPUs as any other
+		{"the client says that it ended", "ready", &ended, 2 * time.Second, false},
+		{"of another node", "ready", &elsewhere, 2 * time.Second, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := world(2)
+			for id, at := range map[string]int64{"id-0": up.Unix(), "id-1": 0} {
+				n := *s.Nodes[id]
+				n.StatusUpdatedAt, n.ModifyIndex = at, 2
+				if id == "id-0" {
+					n.Status = c.status
+				}
+				s.Nodes[id] = &n
+			}
+			s.PutAlloc(c.alloc)
+			now := up.Add(c.after)
+			if got := s.Returning(now)["n0-1"]; got != c.want {
+				t.Errorf("GPU is returning: %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+// A gang does not get such a GPU.
+func TestReturningGPUIsNotChosen(t *testing.T) {
+	s := world(1)
+	n := *s.Nodes["id-0"]
+	n.StatusUpdatedAt = time.Now().Unix()
+	s.Nodes["id-0"] = &n
+	s.PutAlloc(&Alloc{ID: "a", Job: JobKey{"default", "j"}, Node: "id-0", Client: api.AllocClientStatusLost, GPUs: []string{"n0-1"}})
+	v, err := s.View(ViewOptions{Locality: pal.TwoTier(1.7), Quarantined: s.Returning(time.Now())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var free []string
+	for i := range v.Cluster.NumGPUs() {
+		if v.Cluster.Available(i) {
+			free = append(free, v.Cluster.GPU(i).ID)
+		}
+	}
+	slices.Sort(free)
+	if !slices.Equal(free, []string{"n0-0", "n0-2", "n0-3"}) {
+		t.Errorf("free: %v", free)
+	}
+}
