@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strconv"
 	"sync"
 	"time"
@@ -24,14 +25,18 @@ type player struct {
 	counts     *counts
 	ttl        time.Duration // used by register, then by heartbeat alone
 
-	// tasks are the allocations that run, by id. Only watch touches it.
+	outbox outbox
+
+	// tasks are the allocations that run, or have ended without the server's
+	// knowing yet, by id. Only watch touches it.
 	tasks map[string]*playedAlloc
 }
 
-// playedAlloc is a running allocation.
+// playedAlloc is an allocation that runs, or did.
 type playedAlloc struct {
 	alloc *structs.Allocation
 	done  *time.Timer // nil when it runs until stopped
+	ended bool
 }
 
 // queryTime is how long the server holds a query that has no news, as with real clients.
@@ -44,6 +49,7 @@ func (p *player) watch(ctx context.Context) {
 	var query sync.WaitGroup
 	query.Go(func() { p.query(ctx, news) })
 	defer query.Wait()
+	defer p.outbox.senders.Wait()
 	defer p.drop()
 	known := map[string]uint64{}
 	for {
@@ -64,6 +70,7 @@ func (p *player) watch(ctx context.Context) {
 				continue // known stays, so the next answer brings them again
 			}
 			known = now
+			maps.DeleteFunc(p.tasks, func(id string, t *playedAlloc) bool { _, there := now[id]; return t.ended && !there })
 		}
 	}
 }
@@ -102,25 +109,28 @@ func (p *player) apply(ctx context.Context, ids []string, finished chan<- string
 	}
 	var updates []*structs.Allocation
 	for _, a := range resp.Allocs {
-		_, runs := p.tasks[a.ID]
+		t := p.tasks[a.ID]
 		switch {
 		case a.ClientTerminalStatus():
+			p.end(a.ID)
+			delete(p.tasks, a.ID)
+		case t != nil && t.ended: // the report of that is on its way
 		case a.ServerTerminalStatus():
-			p.forget(a.ID)
+			p.end(a.ID)
+			p.tasks[a.ID] = &playedAlloc{alloc: a, ended: true}
 			p.counts.stopped.Add(1)
 			updates = append(updates, state(a, structs.AllocClientStatusComplete, "stopped"))
-		case runs && a.ClientStatus == structs.AllocClientStatusRunning:
-		case !runs:
+		case t != nil:
+		default:
 			if err := p.start(ctx, a, finished); err != nil {
 				updates = append(updates, state(a, structs.AllocClientStatusFailed, err.Error()))
 				continue
 			}
-			fallthrough
-		default: // it runs, and an earlier report of that got lost
 			updates = append(updates, state(a, structs.AllocClientStatusRunning, "simulated"))
 		}
 	}
-	return p.update(updates)
+	p.report(ctx, updates...)
+	return nil
 }
 
 // start makes the allocation run, for as long as its job says.
@@ -165,44 +175,33 @@ func duration(a *structs.Allocation) (d time.Duration, limited bool, err error) 
 
 // finish reports a running allocation complete; one that was stopped meanwhile is none.
 func (p *player) finish(ctx context.Context, id string) {
-	t, ok := p.tasks[id]
-	if !ok {
+	t := p.tasks[id]
+	if t == nil || t.ended {
 		return
 	}
-	if err := p.update([]*structs.Allocation{state(t.alloc, structs.AllocClientStatusComplete, "time is up")}); err != nil {
-		p.counts.failed(ctx, err)
-		t.done.Reset(time.Second)
-		return
-	}
-	p.forget(id)
+	p.report(ctx, state(t.alloc, structs.AllocClientStatusComplete, "time is up"))
+	p.end(id)
 	p.counts.completed.Add(1)
 }
 
-func (p *player) forget(id string) {
-	t, ok := p.tasks[id]
-	if !ok {
+// end ends an allocation that runs.
+func (p *player) end(id string) {
+	t := p.tasks[id]
+	if t == nil || t.ended {
 		return
 	}
 	if t.done != nil {
 		t.done.Stop()
 	}
-	delete(p.tasks, id)
+	t.ended = true
 	p.counts.running.Add(-1)
 }
 
 // drop stops all timers.
 func (p *player) drop() {
 	for id := range p.tasks {
-		p.forget(id)
+		p.end(id)
 	}
-}
-
-func (p *player) update(allocs []*structs.Allocation) error {
-	if len(allocs) == 0 {
-		return nil
-	}
-	req := structs.AllocUpdateRequest{Alloc: allocs, WriteRequest: structs.WriteRequest{Region: p.wire.region, AuthToken: p.secret}}
-	return p.wire.call(p.index, "Node.UpdateAlloc", &req, &structs.GenericResponse{})
 }
 
 // state is what a client reports of an allocation: a stub with the status and the state of each task.

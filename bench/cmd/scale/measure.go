@@ -170,8 +170,10 @@ func (b *bed) measure(ctx context.Context, name string, gated bool, burst, paced
 	return f, settle(ctx, pids[0])
 }
 
-// oneByOne submits jobs of two members, each when the one before is there, and
-// returns how long each took in ms.
+// oneByOne submits jobs, each when the one before is there, and returns how long
+// each took in ms. They are stopped at the end only: a client reports one batch
+// of changes after the other, and the end of a job would delay the next one's
+// start on the same node.
 func (b *bed) oneByOne(ctx context.Context, w *watcher, name string, n int, job func(id string) *api.Job, there func(context.Context, string, int) (time.Time, error)) ([]float64, error) {
 	var latencies []float64
 	for i := range n {
@@ -185,11 +187,8 @@ func (b *bed) oneByOne(ctx context.Context, w *watcher, name string, n int, job 
 			return nil, err
 		}
 		latencies = append(latencies, at.Sub(began).Seconds()*1000)
-		if err := b.stopJob(ctx, *j.ID); err != nil {
-			return nil, err
-		}
 	}
-	return latencies, nil
+	return latencies, b.stopAll(ctx, name+"-paced", n)
 }
 
 // crowd submits n jobs of one GPU at once, or 20 one after the other for a crowd

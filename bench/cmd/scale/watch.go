@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -28,17 +29,53 @@ type watcher struct {
 
 func (b *bed) watch(ctx context.Context) (*watcher, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	events, err := b.api.EventStream().Stream(ctx, map[api.Topic][]string{api.TopicAllocation: {"*"}}, 0, nil)
+	events, err := b.allocations(ctx, 0)
 	if err != nil {
 		cancel()
-		return nil, fmt.Errorf("follow allocations: %w", err)
+		return nil, err
 	}
 	w := &watcher{
 		cancel: cancel, done: make(chan struct{}), grew: make(chan struct{}),
 		exist: map[string]map[string]time.Time{}, running: map[string]map[string]time.Time{},
 	}
-	go w.follow(events)
+	go func() {
+		defer close(w.done)
+		last := w.follow(events)
+		for tries := 0; ctx.Err() == nil && tries < resubscriptions; tries++ {
+			// Nomad ends a stream whose reader falls behind, and says so by ending it.
+			events, err := b.allocations(ctx, last+1)
+			if err != nil {
+				w.fail(err)
+				return
+			}
+			last = max(last, w.follow(events))
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		w.fail(errors.New("follow allocations: Nomad ended the stream again and again"))
+	}()
 	return w, nil
+}
+
+// resubscriptions bounds how often a stream that Nomad ended is opened anew.
+const resubscriptions = 20
+
+// allocations streams allocations' events from an index on; 0 is from now on.
+func (b *bed) allocations(ctx context.Context, from uint64) (<-chan *api.Events, error) {
+	events, err := b.api.EventStream().Stream(ctx, map[api.Topic][]string{api.TopicAllocation: {"*"}}, from, nil)
+	if err != nil {
+		return nil, fmt.Errorf("follow allocations: %w", err)
+	}
+	return events, nil
+}
+
+func (w *watcher) fail(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.err = err
+	close(w.grew)
+	w.grew = make(chan struct{})
 }
 
 func (w *watcher) stop() {
@@ -46,14 +83,12 @@ func (w *watcher) stop() {
 	<-w.done
 }
 
-func (w *watcher) follow(events <-chan *api.Events) {
-	defer close(w.done)
+// follow notes what comes until the stream ends, and returns the last index.
+func (w *watcher) follow(events <-chan *api.Events) (last uint64) {
 	for es := range events {
 		now := time.Now()
+		last = max(last, es.Index)
 		w.mu.Lock()
-		if es.Err != nil {
-			w.err = es.Err
-		}
 		for _, e := range es.Events {
 			a, err := e.Allocation()
 			if err != nil || a == nil {
@@ -67,7 +102,11 @@ func (w *watcher) follow(events <-chan *api.Events) {
 		close(w.grew)
 		w.grew = make(chan struct{})
 		w.mu.Unlock()
+		if es.Err != nil {
+			return last
+		}
 	}
+	return last
 }
 
 func note(in map[string]map[string]time.Time, a *api.Allocation, now time.Time) {
@@ -107,7 +146,7 @@ func (w *watcher) first(ctx context.Context, prefix string, n int) ([]time.Time,
 		w.mu.Unlock()
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("follow allocations: %w", err)
+			return nil, err
 		case len(at) >= n:
 			slices.SortFunc(at, time.Time.Compare)
 			return at[:n], nil
@@ -137,7 +176,7 @@ func (w *watcher) wait(ctx context.Context, in map[string]map[string]time.Time, 
 		w.mu.Unlock()
 		switch {
 		case err != nil:
-			return last, fmt.Errorf("follow allocations: %w", err)
+			return last, err
 		case have >= n:
 			return last, nil
 		}
