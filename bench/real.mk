@@ -4,7 +4,7 @@
 ##@ Proof on a real Nomad
 
 .PHONY: replay
-replay: build nomad ## Workloads on real clusters under plain Nomad and the placer, 54 runs, about an hour (REPLAY_ARGS='-resume', or '-repetitions 1 -outliers 1' for 10 minutes); writes bench/results/replay.json
+replay: build nomad $(BIN)/rank-driver ## Workloads on real clusters under plain Nomad and the placer, 54 runs, about an hour (REPLAY_ARGS='-resume', or '-jobs 60 -repetitions 1 -outliers 1' for 8 minutes); writes bench/results/replay.json
 	$(BIN)/replay -nomad $$(cat build/nomad.path) -bin $(BIN) $(REPLAY_ARGS)
 
 .PHONY: replay-report
@@ -22,6 +22,11 @@ scale-report: ## bench/results/scale.json as a page with plots (build/scale.html
 .PHONY: soak
 soak: build nomad ## Two hours of traffic with churn on a real cluster: no drift, nothing grows (SOAK_ARGS='-duration 8m -look 15s -churn 40s'); writes bench/results/soak.json
 	$(BIN)/soak -nomad $$(cat build/nomad.path) -bin $(BIN) $(SOAK_ARGS)
+
+.PHONY: $(BIN)/rank-driver
+$(BIN)/rank-driver:
+	@mkdir -p $(BIN)
+	cd bench/rankdriver && go build -tags hashicorpmetrics -o $(CURDIR)/$(BIN)/rank-driver .
 
 .PHONY: $(BIN)/simnodes
 $(BIN)/simnodes:

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -27,11 +28,11 @@ type Setup struct {
 	// Restart is what loading a checkpoint costs a gang.
 	Restart time.Duration
 	// GiveUp is how long a rank waits for the rest of its gang.
-	GiveUp   time.Duration
-	Progress func(string)
-	// Submitted is called when a run has submitted its last job; nil: nobody
-	// hears of it.
-	Submitted func()
+	GiveUp time.Duration
+	// LightTasks has tasks run by rank-driver instead of Nomad's raw_exec, which
+	// costs 0.3 s of CPU to start one. They do not outlive their client.
+	LightTasks bool
+	Progress   func(string)
 }
 
 // Bed is a running cluster for runs, one after the other. Close it.
@@ -72,9 +73,13 @@ func (b *Bed) Close() error {
 }
 
 func (b *Bed) clients() []cluster.Client {
-	plugin, err := filepath.Abs(filepath.Join(b.Bin, "nomad-device-pal"))
+	bin, err := filepath.Abs(b.Bin)
 	if err != nil {
-		plugin = filepath.Join(b.Bin, "nomad-device-pal")
+		bin = b.Bin
+	}
+	var plugins []cluster.Plugin
+	if b.LightTasks {
+		plugins = append(plugins, cluster.Plugin{Path: filepath.Join(bin, "rank-driver")})
 	}
 	last := 0
 	for _, u := range b.GPUs.All {
@@ -84,7 +89,7 @@ func (b *Bed) clients() []cluster.Client {
 	for n := range last + 1 {
 		config := fmt.Sprintf("backend = \"emulated\"\ninventory = %q\nprofile = %q\nstate_dir = %q\n",
 			inventoryPath(b.dir, n), filepath.Join(b.dir, "profile.json"), filepath.Join(b.dir, fmt.Sprintf("state-%02d", n)))
-		cs = append(cs, cluster.Client{Name: fmt.Sprintf("gpu-%02d", n), Plugins: []cluster.Plugin{{Path: plugin, Config: config}}})
+		cs = append(cs, cluster.Client{Name: fmt.Sprintf("gpu-%02d", n), Plugins: append(slices.Clip(plugins), cluster.Plugin{Path: filepath.Join(bin, "nomad-device-pal"), Config: config})})
 	}
 	return cs
 }
@@ -126,7 +131,11 @@ func (b *Bed) render(j Job, r *rank.Rendezvous) (string, error) {
 		return "", err
 	}
 	defer f.Close()
+	driver := "raw_exec"
+	if b.LightTasks {
+		driver = "rank"
+	}
 	return path, jobspec.Execute(f, map[string]any{
-		"Job": j, "Rank": binary, "Rendezvous": r.Addr(), "Speeds": filepath.Join(b.dir, "speeds.json"),
+		"Job": j, "Driver": driver, "Rank": binary, "Rendezvous": r.Addr(), "Speeds": filepath.Join(b.dir, "speeds.json"),
 	})
 }

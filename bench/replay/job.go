@@ -109,7 +109,7 @@ var jobspec = template.Must(template.New("job").Parse(`job "{{.Job.ID}}" {
       size = 10
     }
     task "rank" {
-      driver       = "raw_exec"
+      driver       = "{{.Driver}}"
       kill_timeout = "2s"
       config {
         command = "{{.Rank}}"

@@ -84,9 +84,6 @@ func (r *run) all(ctx context.Context, bound time.Duration) error {
 	submitting.Go(func() {
 		defer close(all)
 		submitErr = r.submitAll(ctx, submitted, cancel)
-		if r.Submitted != nil {
-			r.Submitted()
-		}
 	})
 	err := r.watch(ctx, all)
 	submitting.Wait()

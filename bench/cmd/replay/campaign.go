@@ -23,8 +23,8 @@ type campaign struct {
 	tasks []task
 	// once does one run; tests put another one in.
 	once func(context.Context, task) (*replay.Result, error)
-	// busy is held while a cluster comes up and while its jobs are submitted: two
-	// that do it at a time would slow down each other.
+	// busy is held while a cluster comes up: two that do it at a time would slow
+	// down each other.
 	busy     chan struct{}
 	progress io.Writer
 
@@ -174,12 +174,13 @@ func (c *campaign) onCluster(ctx context.Context, t task) (*replay.Result, error
 	if err != nil {
 		return nil, err
 	}
-	defer done()
 	b, err := replay.Start(ctx, replay.Setup{
-		Nomad: c.nomad, Bin: c.bin, GPUs: t.gpus, Penalty: penalty,
+		LightTasks: true,
+		Nomad:      c.nomad, Bin: c.bin, GPUs: t.gpus, Penalty: penalty,
 		Restart: c.compressed(restart), GiveUp: c.compressed(t.giveUp),
-		Progress: func(line string) { c.say(t.String(), line) }, Submitted: done,
+		Progress: func(line string) { c.say(t.String(), line) },
 	})
+	done()
 	if err != nil {
 		return nil, err
 	}
