@@ -29,7 +29,7 @@ func TestReturning(t *testing.T) {
 	}{
 		{"just back", "ready", lost, 2 * time.Second, true},
 		{"the server's clock is ahead", "ready", lost, -2 * time.Second, true},
-		{"back for long", "ready", lost, 10 * time.Second, false},
+		{"back for long", "ready", lost, 30 * time.Second, false},
 		{"still down", "down", lost, 2 * time.Second, false},
 		{"the client says that it runs", "ready", &reported, 2 * time.Second, false}, // and holds its GPUs as any other
 		{"the client says that it ended", "ready", &ended, 2 * time.Second, false},

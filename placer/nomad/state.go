@@ -331,7 +331,7 @@ func (s *State) Sick() map[string]string {
 }
 
 // settling is how long a node that is back may take to say what it still runs.
-const settling = 10 * time.Second
+const settling = 30 * time.Second
 
 // Returning are the GPUs of lost allocations on nodes that have just come back,
 // by instance id. Such a node, after a hang say, goes on running what it ran
