@@ -30,6 +30,10 @@ type Options struct {
 	// HeartbeatTTL is how often clients report; a silent client is down after twice this. 0 means 10 s, which keeps
 	// an overloaded machine from losing nodes. Tests of lost nodes want 1 s.
 	HeartbeatTTL time.Duration
+
+	// KeptAllocs is how many allocations, dead ones included, a client keeps; 0 means 100. Each has two mounts, and
+	// every mount of every client reads the whole machine's mount table.
+	KeptAllocs int
 	// ServerHCL is agent configuration added to each server.
 	ServerHCL string
 	// KeepDir leaves configuration, data and logs in place on Close, for a look afterwards.
@@ -94,6 +98,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.HeartbeatTTL == 0 {
 		o.HeartbeatTTL = 10 * time.Second
+	}
+	if o.KeptAllocs == 0 {
+		o.KeptAllocs = 100
 	}
 	if o.Progress == nil {
 		o.Progress = func(string) {}
