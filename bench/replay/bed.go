@@ -52,11 +52,7 @@ func Start(ctx context.Context, s Setup) (*Bed, error) {
 	if err := s.GPUs.write(dir); err != nil {
 		return nil, fmt.Errorf("write the inventories: %w", err)
 	}
-	o := cluster.Options{Nomad: s.Nomad, Dir: dir, Clients: b.clients(), Progress: s.Progress}
-	if s.LightTasks {
-		o.KeptAllocs = 8 // of up to 4 that live: retries leave thousands
-	}
-	b.Cluster, err = cluster.Start(ctx, o)
+	b.Cluster, err = cluster.Start(ctx, cluster.Options{Nomad: s.Nomad, Dir: dir, Clients: b.clients(), OwnMounts: s.LightTasks, Progress: s.Progress})
 	if err != nil {
 		os.RemoveAll(dir)
 		return nil, err

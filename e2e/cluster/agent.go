@@ -178,6 +178,9 @@ func (a *Agent) spawn() error {
 	cmd.Env = a.cluster.environment()
 	// Its own group: the terminal's Ctrl-C goes to the owner alone, who ends things in order.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if a.cluster.options.OwnMounts && os.Geteuid() == 0 {
+		cmd.SysProcAttr.Unshareflags = syscall.CLONE_NEWNS
+	}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", a.Name, err)
 	}

@@ -114,7 +114,7 @@ func (a *Agent) clientBlock(c *Cluster) object {
 		"disk_free_mb":             900_000,
 		"gc_disk_usage_threshold":  99,
 		"gc_inode_usage_threshold": 99,
-		"gc_max_allocs":            a.cluster.options.KeptAllocs,
+		"gc_max_allocs":            100,
 		"options": object{
 			// The cloud ones wait for a metadata service that is not there.
 			"fingerprint.denylist": "env_aws,env_gce,env_azure,env_digitalocean,consul,vault,cni,plugins_cni,landlock",
