@@ -1,0 +1,40 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomad
+
+import (
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// settling is how long a node that is back may take to say what it still runs.
+const settling = 30 * time.Second
+
+// Returning are the GPUs of lost allocations on nodes that have just come back,
+// by instance id. Such a node, after a hang say, goes on running what it ran
+// until its client has been told to stop it, while Nomad counts its GPUs as free
+// from the moment it is ready. Once the client reports, the allocation is live or
+// has ended, and this ends for its GPUs; a client that has forgotten it never
+// reports, so it also ends by time.
+func (s *State) Returning(now time.Time) map[string]bool {
+	back := map[string]bool{}
+	for id, n := range s.Nodes {
+		if n.Status == api.NodeStatusReady && now.Sub(time.Unix(n.StatusUpdatedAt, 0)) < settling {
+			back[id] = true
+		}
+	}
+	gpus := map[string]bool{}
+	if len(back) == 0 {
+		return gpus
+	}
+	for _, a := range s.bad {
+		if a.Client == api.AllocClientStatusLost && back[a.Node] {
+			for _, id := range a.GPUs {
+				gpus[id] = true
+			}
+		}
+	}
+	return gpus
+}
