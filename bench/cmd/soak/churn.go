@@ -12,8 +12,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
-// placerConfig is the default but for the port, which is a free one.
-const placerConfig = "http {\n  bind_port = 0\n}\n"
+// placerConfig is the default but for the port, which is a free one, and the
+// time between full reads, at which records of jobs that are gone are removed:
+// the traffic is compressed, so is this.
+const placerConfig = "resync = \"30s\"\nhttp {\n  bind_port = 0\n}\n"
 
 // Times that something stays down.
 const (
