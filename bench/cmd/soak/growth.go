@@ -10,11 +10,9 @@ import (
 
 // A series grows steadily where a straight line through it rises by more than
 // growthShare of its mean over the time looked at, and by more than
-// growthErrors standard errors of the line's slope, and by growthLeast: threads
-// and files are few and come in ones and twos. Fewer than growthLooks values
-// show nothing.
+// growthErrors standard errors of the line's slope. Fewer than growthLooks
+// values show nothing.
 const (
-	growthLeast  = 3.0
 	growthShare  = 0.15
 	growthErrors = 4.0
 	growthLooks  = 10
@@ -64,7 +62,7 @@ func steady(what string, ys []float64) string {
 		mean += y / float64(len(ys))
 	}
 	rise, errors := growth(ys)
-	if rise < growthLeast || rise <= growthShare*mean || errors <= growthErrors {
+	if rise <= growthShare*mean || errors <= growthErrors {
 		return ""
 	}
 	return fmt.Sprintf("%s grew by %.1f over %d looks, mean %.1f", what, rise, len(ys), mean)
