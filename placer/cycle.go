@@ -39,6 +39,7 @@ func (p *Placer) cycle(ctx context.Context) error {
 		}
 	}
 	p.syncLine(now)
+	p.join(now)
 	if err := p.decide(ctx, now); err != nil {
 		return err
 	}
@@ -105,6 +106,7 @@ func (p *Placer) viewOptions(now time.Time) nomad.ViewOptions {
 	o := p.cfg.viewOptions(p.profile, held)
 	o.Quarantined = quarantined(p.history.quarantine, now)
 	maps.Copy(o.Quarantined, p.state.Returning(now))
+	o.Ending = p.state.Ending(now)
 	return o
 }
 

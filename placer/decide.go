@@ -27,6 +27,10 @@ type start struct {
 	record    Record
 	committed *api.Job
 	err       error
+	// submitted answers its author, where the job has come from him; refused: err
+	// is that answer.
+	submitted submitted
+	refused   bool
 }
 
 // decide asks the line what to do and does it.
@@ -47,7 +51,7 @@ func (p *Placer) decide(ctx context.Context, now time.Time) error {
 		}
 	}
 	p.again = p.again || len(starts) >= startsPerCycle
-	p.commitAll(ctx, starts)
+	p.commitAll(ctx, starts, now)
 	for _, s := range starts {
 		p.committed(ctx, s, now)
 	}
@@ -96,14 +100,17 @@ func chosenGPUs(c *pal.Choice) []string {
 	return ids
 }
 
-// commitAll writes the decisions, and what there is to record, some at a time.
-func (p *Placer) commitAll(ctx context.Context, starts []*start) {
+// commitAll writes the decisions, the jobs that have come and wait, and what
+// there is to record, some at a time.
+func (p *Placer) commitAll(ctx context.Context, starts []*start, now time.Time) {
 	var calls []func()
 	for _, s := range starts {
 		calls = append(calls, func() { s.err = p.commit(ctx, s) })
 	}
+	waiting, answer := p.waitingSubmissions(ctx, starts)
 	records, done := p.flushing(ctx)
-	together(append(calls, records...))
+	together(slices.Concat(calls, waiting, records))
+	answer(now)
 	if err := done(); err != nil {
 		p.log.Debug("some decisions are not recorded yet", "error", err)
 	}
@@ -125,7 +132,7 @@ func (p *Placer) commit(ctx context.Context, s *start) error {
 	if p.hooks.BeforeCommit != nil {
 		p.hooks.BeforeCommit(s.t.Key)
 	}
-	resp, err := p.registerWhole(ctx, job, *s.t.Job.JobModifyIndex)
+	resp, err := p.registerStart(ctx, s, job)
 	if err != nil {
 		return err
 	}
@@ -137,11 +144,25 @@ func (p *Placer) commit(ctx context.Context, s *start) error {
 	return nil
 }
 
+// registerStart registers the pinned job: in the placer's name, or in its
+// author's where that is who has it registered.
+func (p *Placer) registerStart(ctx context.Context, s *start, job *api.Job) (*api.JobRegisterResponse, error) {
+	if s.t.submission == nil {
+		return p.registerWhole(ctx, job, *s.t.Job.JobModifyIndex)
+	}
+	r := p.registerAs(ctx, s.t.submission, job, true)
+	s.submitted, s.refused = r, r.err != nil && !errors.Is(r.err, nomad.ErrConflict)
+	return r.response, r.err
+}
+
 // registered is the job as Nomad has it after registering it.
 func registered(job *api.Job, index uint64) *api.Job {
 	out := *job
 	now, pending := time.Now().UnixNano(), "pending"
 	version := *job.Version + 1
+	if *job.JobModifyIndex == 0 { // Nomad did not have it before
+		version, out.CreateIndex = 0, &index
+	}
 	out.JobModifyIndex, out.ModifyIndex, out.Version = &index, &index, &version
 	out.SubmitTime, out.Status = &now, &pending
 	return &out
@@ -166,6 +187,10 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 	switch {
 	case s.err == nil:
 		p.state.PutJob(s.committed)
+		if t.submission != nil {
+			p.answer(t.submission, s.submitted)
+			t.submission = nil
+		}
 		t.guess = s.committed
 		t.Job, t.record, t.running, t.stopping = s.committed, &s.record, true, false
 		t.unsaved = true
@@ -178,6 +203,8 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 		p.line.Started(since(now), id, s.placement)
 		c := s.record.Decision.Chosen
 		log.Info("placed", "gpus", len(t.holds), "nodes", c.Nodes, "app_class", t.request.Gang.Class, "pm_score", c.PMScore, "cost", c.Cost)
+	case t.submission != nil:
+		p.turnedAway(ctx, s, now)
 	case errors.Is(s.err, nomad.ErrConflict):
 		p.view.Release(t.request.Gang, s.placement)
 		log.Debug("lost a race, reading the job again")

@@ -25,7 +25,7 @@ func (t *tracked) overwrote(now *api.Job) bool {
 	if now.CreateIndex == nil || t.Job.CreateIndex == nil {
 		return false
 	}
-	return *now.CreateIndex > *t.Job.CreateIndex || *now.CreateIndex == *t.Job.CreateIndex && *now.Version > *t.Job.Version
+	return *now.CreateIndex != *t.Job.CreateIndex || *now.Version > *t.Job.Version
 }
 
 // checkLast looks after what was registered last and no event has told of yet,
@@ -60,11 +60,16 @@ func (p *Placer) registerWhole(ctx context.Context, job *api.Job, index uint64) 
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	whole, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ctx, cancel := whole(ctx)
 	defer cancel()
+	return p.nomad.Register(ctx, job, index)
+}
+
+// whole is a context that ends registerTimeout after ctx.
+func whole(ctx context.Context) (context.Context, context.CancelFunc) {
+	out, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(registerTimeout, cancel) })
-	defer stop()
-	return p.nomad.Register(whole, job, index)
+	return out, func() { stop(); cancel() }
 }
 
 // giveBack undoes a registering that replaced somebody's else: a purged job is

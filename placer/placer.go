@@ -49,6 +49,10 @@ type Placer struct {
 	followed  followed
 	asking    asking
 
+	submissions chan *submission
+	arriving    []*submission // not taken in yet
+	joined      []*submission // not answered yet
+
 	publishing time.Duration // what the last publish took
 
 	mu     sync.Mutex // guards what follows
@@ -66,6 +70,8 @@ type tracked struct {
 	Standing
 	request nomad.Request
 	refused error // why the job cannot be served
+	// submission is whom to answer, where Nomad does not have the job yet.
+	submission *submission
 	// guess is the job as we registered it last, until Nomad tells what it made of
 	// it; replaced: that was made of something that we had not seen.
 	guess    *api.Job
@@ -102,7 +108,7 @@ func New(c *nomad.Client, cfg Config, log hclog.Logger, hooks Hooks) (*Placer, e
 	if err != nil {
 		return nil, fmt.Errorf("placer configuration: %w", err)
 	}
-	return &Placer{nomad: c, cfg: cfg, log: log, hooks: hooks, line: line, jobs: map[nomad.JobKey]*tracked{}}, nil
+	return &Placer{nomad: c, cfg: cfg, log: log, hooks: hooks, line: line, jobs: map[nomad.JobKey]*tracked{}, submissions: make(chan *submission)}, nil
 }
 
 // Run serves until ctx ends. It returns ctx's error only: trouble with Nomad is
@@ -133,6 +139,7 @@ func (p *Placer) Run(ctx context.Context) error {
 // safely is a session that survives a broken invariant: everything is derived
 // from Nomad, so a placer that lost its way forgets all and starts anew.
 func (p *Placer) safely(ctx context.Context) (err error) {
+	defer p.letGo()
 	defer func() {
 		if r := recover(); r != nil {
 			p.log.Error("broken invariant, starting anew", "panic", r, "stack", string(debug.Stack()))
@@ -199,6 +206,7 @@ func (p *Placer) follow(ctx context.Context, events <-chan []nomad.Event, ended 
 				return err
 			}
 			due = p.applyAll(events) || p.again
+			due = p.takeSubmissions() || due
 		}
 		select {
 		case <-ctx.Done():
@@ -208,6 +216,10 @@ func (p *Placer) follow(ctx context.Context, events <-chan []nomad.Event, ended 
 		case es := <-events:
 			due = p.apply(es)
 			due = p.applyAll(events) || due
+		case s := <-p.submissions:
+			p.arriving = append(p.arriving, s)
+			p.takeSubmissions()
+			due = true
 		case <-tick.C:
 			due = p.unsettled()
 		case <-resync.C:

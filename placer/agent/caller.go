@@ -30,14 +30,19 @@ func (s *site) caller(r *http.Request) (*caller, error) {
 	if err != nil {
 		return nil, err
 	}
-	bearer, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	cfg.SecretID = cmp.Or(r.Header.Get("X-Nomad-Token"), strings.TrimSpace(bearer))
+	cfg.SecretID = tokenOf(r)
 	client, err := api.NewClient(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to Nomad at %q: %w", cfg.Address, err)
 	}
 	context.AfterFunc(r.Context(), client.Close)
 	return &caller{client}, nil
+}
+
+// tokenOf is the request's token, "" where it has none.
+func tokenOf(r *http.Request) string {
+	bearer, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	return cmp.Or(r.Header.Get("X-Nomad-Token"), strings.TrimSpace(bearer))
 }
 
 // errDenied is a request that Nomad would refuse the caller, too.

@@ -151,6 +151,9 @@ type HTTP struct {
 	ClientCA    string `hcl:"client_ca_file,optional"`
 	// Admission switches the admission endpoint on.
 	Admission bool `hcl:"admission,optional"`
+	// Register switches the endpoint on that registers jobs in their authors'
+	// names.
+	Register bool `hcl:"register,optional"`
 }
 
 // HA elects one active placer among several.

@@ -29,6 +29,8 @@ type site struct {
 	agent *Agent
 	file  File
 	rules placer.Config
+	// authors is a connection without a token: each request brings its author's.
+	authors *api.Client
 
 	mu     sync.Mutex // guards what follows, and lets one survey be made at a time
 	survey *placer.Survey
@@ -44,7 +46,13 @@ func (a *Agent) newSite(file File) (*site, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &site{agent: a, file: file, rules: rules}, nil
+	s := &site{agent: a, file: file, rules: rules}
+	if file.HTTP != nil && file.HTTP.Register {
+		if s.authors, err = file.Nomad.connectAuthors(); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
 }
 
 func (s *site) handler() http.Handler {
@@ -60,6 +68,10 @@ func (s *site) handler() http.Handler {
 	if s.file.HTTP != nil && s.file.HTTP.Admission {
 		mux.HandleFunc("POST /v1/admission", s.serveAdmission)
 		mux.HandleFunc("PUT /v1/admission", s.serveAdmission)
+	}
+	if s.authors != nil {
+		mux.HandleFunc("POST /v1/jobs", s.serveRegister)
+		mux.HandleFunc("PUT /v1/jobs", s.serveRegister)
 	}
 	return mux
 }

@@ -97,6 +97,12 @@ func (b *base) fail(err error) int {
 
 // client connects to Nomad.
 func (b *base) client() (*nomad.Client, error) {
+	return nomad.NewClient(b.config(), b.storage)
+}
+
+// config is how to connect, by the options and Nomad's environment variables. The
+// namespace in it is put into b.
+func (b *base) config() *api.Config {
 	cfg := api.DefaultConfig()
 	for _, s := range []struct {
 		from string
@@ -121,7 +127,7 @@ func (b *base) client() (*nomad.Client, error) {
 		b.namespace = "default"
 	}
 	cfg.Namespace = ""
-	return nomad.NewClient(cfg, b.storage)
+	return cfg
 }
 
 // structured prints v as JSON or through the template where that was asked

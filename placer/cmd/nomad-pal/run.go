@@ -5,7 +5,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
+	"os"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -29,6 +32,10 @@ Run Options:
 
   -detach                  Do not wait for the placer.
   -check-index=<index>     Only register if the job's modify index is this; 0: if it is new.
+  -pal-address=<addr>      The HTTP API of the placer's agent, NOMAD_PAL_ADDR by default. If its
+                           http { register = true }, a job that can start at once is registered with
+                           its GPUs chosen: half the work for Nomad. Where the agent cannot take
+                           the job in, it is registered at Nomad with its gate, as without it.
   -learned                 Where the job says no pal_class and no pal_app, say the class that
                            nomad-pal classify -save remembered.
 `, jobOptions, outputOptions, generalOptions)
@@ -43,6 +50,7 @@ func (c *runCommand) Run(args []string) int {
 	detach := fs.Bool("detach", false, "")
 	checkIndex := fs.Int64("check-index", -1, "")
 	learned := fs.Bool("learned", false, "")
+	agent := fs.String("pal-address", os.Getenv("NOMAD_PAL_ADDR"), "")
 	rest, ok := c.parse(fs, args, 1)
 	if !ok {
 		return 1
@@ -74,8 +82,7 @@ func (c *runCommand) Run(args []string) int {
 	if *checkIndex >= 0 {
 		opts.EnforceIndex, opts.ModifyIndex = true, uint64(*checkIndex)
 	}
-	w := (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(c.ctx)
-	resp, _, err := client.API().Jobs().RegisterOpts(gated, opts, w)
+	resp, err := c.register(client, *agent, gated, opts)
 	if err != nil {
 		return c.fail(fmt.Errorf("registering job %q: %w", *job.ID, nomad.Denied(err, nomad.SubmitJob)))
 	}
@@ -83,6 +90,48 @@ func (c *runCommand) Run(args []string) int {
 		return c.registered(client, gated, resp)
 	}
 	return c.watch(client, nomad.JobKey{Namespace: *job.Namespace, ID: *job.ID})
+}
+
+// register registers at the agent where there is one for the job, else at Nomad.
+func (c *runCommand) register(client *nomad.Client, agent string, job *api.Job, opts *api.RegisterOptions) (*api.JobRegisterResponse, error) {
+	w := (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(c.ctx)
+	if agent != "" && rewrite.Gated(job) {
+		resp, err := c.registerAtAgent(agent, job, opts, w)
+		if err == nil || c.ctx.Err() != nil || !elsewhere(err) {
+			return resp, err
+		}
+		fmt.Fprintf(c.io.err, "The agent at %s did not take the job in (%v): registering it at Nomad\n", agent, err)
+	}
+	resp, _, err := client.API().Jobs().RegisterOpts(job, opts, w)
+	return resp, err
+}
+
+func (c *runCommand) registerAtAgent(agent string, job *api.Job, opts *api.RegisterOptions, w *api.WriteOptions) (*api.JobRegisterResponse, error) {
+	cfg := c.config()
+	cfg.Address, cfg.TLSConfig.TLSServerName = agent, ""
+	at, err := api.NewClient(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the agent at %q: %w", agent, err)
+	}
+	defer at.Close()
+	resp, _, err := at.Jobs().RegisterOpts(job, opts, w)
+	return resp, err
+}
+
+// elsewhere says whether the job is to be registered at Nomad: the agent has
+// done nothing, has no such endpoint, or cannot be reached. It may have
+// registered the job in the last case: registering it again with its gate
+// changes nothing then.
+func elsewhere(err error) bool {
+	var unexpected api.UnexpectedResponseError
+	if !errors.As(err, &unexpected) {
+		return true
+	}
+	switch unexpected.StatusCode() {
+	case 0, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusServiceUnavailable:
+		return true
+	}
+	return false
 }
 
 // useLearned gives the job the class that was remembered for its name, where

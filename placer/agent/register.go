@@ -1,0 +1,101 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// submitTimeout is how long an author waits for the placer to look at a job.
+const submitTimeout = 5 * time.Second
+
+// serveRegister registers a gated job, as PUT /v1/jobs of Nomad does, with the
+// GPUs chosen where it can start at once. The request and the answer are
+// Nomad's own, and so is the decision whether the caller may: the job is
+// registered with the caller's token. 503 means that nothing was done.
+func (s *site) serveRegister(w http.ResponseWriter, r *http.Request) {
+	var request api.JobRegisterRequest
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, admissionBytes)).Decode(&request); err != nil {
+		http.Error(w, fmt.Sprintf("reading the job: %v", err), http.StatusBadRequest)
+		return
+	}
+	job, err := canonical(request.Job)
+	if err == nil && !rewrite.Gated(job) {
+		err = fmt.Errorf("job %q has no gate: it is for Nomad to register", *job.ID)
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	p := s.agent.current.Load()
+	if p == nil {
+		http.Error(w, "this agent is not the active one", http.StatusServiceUnavailable)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), submitTimeout)
+	defer cancel()
+	resp, err := p.Submit(ctx, job, s.author(r).register(request))
+	if err != nil {
+		refuseAs(w, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, resp)
+}
+
+// author registers in the name of whoever sent a request.
+type author struct {
+	nomad *api.Client
+	token string
+}
+
+func (s *site) author(r *http.Request) author { return author{s.authors, tokenOf(r)} }
+
+// register is how the author wants the job registered. An index that is to be
+// enforced and is not 0 is that of a job that Nomad has, so that isNew comes to
+// nothing.
+func (a author) register(request api.JobRegisterRequest) placer.Register {
+	return func(ctx context.Context, job *api.Job, isNew bool) (*api.JobRegisterResponse, error) {
+		opts := &api.RegisterOptions{
+			EnforceIndex: request.EnforceIndex, ModifyIndex: request.JobModifyIndex,
+			PolicyOverride: request.PolicyOverride, PreserveCounts: request.PreserveCounts,
+			PreserveResources: request.PreserveResources, EvalPriority: request.EvalPriority,
+			Submission: request.Submission,
+		}
+		if isNew && opts.EnforceIndex && opts.ModifyIndex != 0 {
+			return nil, nomad.ErrConflict
+		}
+		opts.EnforceIndex = opts.EnforceIndex || isNew
+		w := (&api.WriteOptions{Namespace: *job.Namespace, AuthToken: a.token}).WithContext(ctx)
+		resp, _, err := a.nomad.Jobs().RegisterOpts(job, opts, w)
+		if isNew && err != nil && strings.Contains(err.Error(), api.RegisterEnforceIndexErrPrefix) {
+			return nil, fmt.Errorf("registering job %q: %w", *job.ID, nomad.ErrConflict)
+		}
+		return resp, err
+	}
+}
+
+// refuseAs answers with what Nomad answered.
+func refuseAs(w http.ResponseWriter, err error) {
+	var unexpected api.UnexpectedResponseError
+	switch {
+	case errors.Is(err, placer.ErrNotSubmitted):
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	case errors.As(err, &unexpected) && unexpected.StatusCode() != 0:
+		http.Error(w, unexpected.Body(), unexpected.StatusCode())
+	default:
+		http.Error(w, err.Error(), http.StatusBadGateway)
+	}
+}

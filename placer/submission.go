@@ -1,0 +1,205 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// A job may come to the placer before Nomad knows it. Where it can start at
+// once, it is registered with its pins, so that one registration and one
+// evaluation of Nomad's do what takes two of each for a job that comes with its
+// gate. The line decides as for any other; what has to wait is registered with
+// its gate, as if it had come that way.
+
+// Register registers a job in its author's name, at Nomad. isNew: only if Nomad
+// has no job of that id, failing with [nomad.ErrConflict] where it has.
+type Register func(ctx context.Context, job *api.Job, isNew bool) (*api.JobRegisterResponse, error)
+
+// ErrNotSubmitted is a submission of which the placer has done nothing.
+var ErrNotSubmitted = errors.New("the placer did not take the job in")
+
+// submission is a job that has come that way.
+type submission struct {
+	job      *api.Job
+	register Register
+	// taken is set by whoever comes first: the placer that takes it in, or the
+	// author who does not wait any longer.
+	taken  atomic.Bool
+	answer chan submitted // holds one
+}
+
+// submitted is what became of it.
+type submitted struct {
+	response *api.JobRegisterResponse
+	err      error
+}
+
+// Submit has a job registered, by register: pinned where it starts now, as it is
+// where it waits. The job has its gate and Nomad's defaults filled in. Errors
+// are register's, but for [ErrNotSubmitted]: then register was not called, and
+// will not be.
+func (p *Placer) Submit(ctx context.Context, job *api.Job, register Register) (*api.JobRegisterResponse, error) {
+	s := &submission{job: job, register: register, answer: make(chan submitted, 1)}
+	select {
+	case p.submissions <- s:
+	case <-ctx.Done():
+		return nil, ErrNotSubmitted
+	}
+	select {
+	case a := <-s.answer:
+		return a.response, a.err
+	case <-ctx.Done():
+		if s.taken.CompareAndSwap(false, true) {
+			return nil, ErrNotSubmitted
+		}
+	}
+	a := <-s.answer // the placer answers what it has taken in
+	return a.response, a.err
+}
+
+// takeSubmissions takes in what has come, without waiting.
+func (p *Placer) takeSubmissions() (some bool) {
+	for {
+		select {
+		case s := <-p.submissions:
+			p.arriving = append(p.arriving, s)
+			some = true
+		default:
+			return some
+		}
+	}
+}
+
+// join puts the jobs that have come into the line, as Nomad would show them if
+// they had been registered with their gates. Those that cannot start, whatever
+// the line says, are not in it: Nomad has a job of that id, or they cannot be
+// served.
+func (p *Placer) join(now time.Time) {
+	came := p.arriving
+	p.arriving = nil
+	for _, s := range came {
+		if !s.taken.CompareAndSwap(false, true) {
+			continue
+		}
+		p.joined = append(p.joined, s)
+		k := nomad.KeyOf(s.job)
+		if p.state.Jobs[k] != nil || p.jobs[k] != nil || nomad.Template(s.job) || p.state.Queues.Refusal(s.job) != nil {
+			continue
+		}
+		job := unregistered(s.job, now)
+		request, err := p.view.Request(job)
+		if err != nil {
+			continue
+		}
+		t := p.add(k)
+		t.Standing, t.request, t.submission = StandingOf(p.state, job), request, s
+		p.submit(t)
+	}
+}
+
+// unregistered is the job as it would be if it had just been registered, with
+// indexes of 0.
+func unregistered(job *api.Job, now time.Time) *api.Job {
+	out := *job
+	at, pending, zero := now.UnixNano(), "pending", uint64(0)
+	out.SubmitTime, out.Status, out.Version = &at, &pending, &zero
+	out.CreateIndex, out.ModifyIndex, out.JobModifyIndex = &zero, &zero, &zero
+	return &out
+}
+
+// waitingSubmissions are calls that register those that do not start; done, after
+// them, answers the authors.
+func (p *Placer) waitingSubmissions(ctx context.Context, starts []*start) (calls []func(), done func(now time.Time)) {
+	var waiting []*submission
+	for _, s := range p.joined {
+		if !slices.ContainsFunc(starts, func(o *start) bool { return o.t.submission == s }) {
+			waiting = append(waiting, s)
+		}
+	}
+	results := make([]submitted, len(waiting))
+	for i, s := range waiting {
+		calls = append(calls, func() { results[i] = p.registerAs(ctx, s, s.job, false) })
+	}
+	return calls, func(now time.Time) {
+		for i, s := range waiting {
+			p.waits(s, results[i], now)
+		}
+	}
+}
+
+// registerAs registers in the author's name.
+func (p *Placer) registerAs(ctx context.Context, s *submission, job *api.Job, isNew bool) (r submitted) {
+	if ctx.Err() != nil {
+		return submitted{err: ErrNotSubmitted}
+	}
+	ctx, cancel := whole(ctx)
+	defer cancel()
+	r.response, r.err = s.register(ctx, job, isNew)
+	return r
+}
+
+// waits takes in that a job was registered with its gate, or was not.
+func (p *Placer) waits(s *submission, r submitted, now time.Time) {
+	t := p.jobs[nomad.KeyOf(s.job)]
+	if t != nil && t.submission == s {
+		t.submission = nil
+		if r.err == nil {
+			job := registered(t.Job, r.response.JobModifyIndex)
+			job.CreateIndex = nil // somebody else may have been first
+			p.state.PutJob(job)
+			t.Job = job
+		} else {
+			p.line.Removed(since(now), t.Key.String())
+			p.forget(t.Key)
+		}
+	}
+	p.answer(s, r)
+}
+
+// turnedAway takes in that a job could not be registered with its pins. Where it
+// is not Nomad that refused the author, it is registered with its gate.
+func (p *Placer) turnedAway(ctx context.Context, s *start, now time.Time) {
+	sub := s.t.submission
+	p.view.Release(s.t.request.Gang, s.placement)
+	p.line.Requeue(since(now), s.t.Key.String())
+	if s.refused {
+		p.waits(sub, submitted{err: s.err}, now)
+		return
+	}
+	p.log.Debug("registering with the gate what could not be placed at once", "job", s.t.Key.ID, "namespace", s.t.Key.Namespace, "error", s.err)
+	p.waits(sub, p.registerAs(ctx, sub, sub.job, false), now)
+}
+
+// answer answers the author.
+func (p *Placer) answer(s *submission, r submitted) {
+	s.answer <- r
+	p.joined = slices.DeleteFunc(p.joined, func(o *submission) bool { return o == s })
+}
+
+// errInterrupted answers who cannot be told what became of a job.
+var errInterrupted = errors.New("the placer was interrupted: whether the job is registered is not known")
+
+// letGo answers those that were taken in when the session ended, and has the
+// authors of the rest try elsewhere.
+func (p *Placer) letGo() {
+	for _, s := range slices.Clone(p.joined) {
+		p.answer(s, submitted{err: errInterrupted})
+	}
+	p.takeSubmissions()
+	for _, s := range p.arriving {
+		if s.taken.CompareAndSwap(false, true) {
+			s.answer <- submitted{err: ErrNotSubmitted}
+		}
+	}
+	p.arriving = nil
+}
