@@ -42,8 +42,10 @@ func (v *View) refresh() {
 	for k := range v.state.Jobs {
 		keys[k] = true
 	}
-	for k := range v.opts.Held {
-		keys[k] = true
+	for _, m := range []map[JobKey][]string{v.opts.Held, v.opts.Ending} {
+		for k := range m {
+			keys[k] = true
+		}
 	}
 	for k := range keys {
 		v.replace(k, v.holdingOf(k))
@@ -60,15 +62,15 @@ func (v *View) refresh() {
 }
 
 // follow is refresh where only these jobs have changed, and what was held for
-// jobs.
-func (v *View) follow(keys []JobKey, held map[JobKey][]string) {
+// jobs or by those that end.
+func (v *View) follow(keys []JobKey, before ViewOptions) {
 	changed := map[JobKey]bool{}
 	for _, k := range keys {
 		changed[k] = true
 	}
-	for _, m := range []map[JobKey][]string{held, v.opts.Held} {
+	for _, m := range []map[JobKey][]string{before.Held, v.opts.Held, before.Ending, v.opts.Ending} {
 		for k := range m {
-			if !slices.Equal(held[k], v.opts.Held[k]) {
+			if !slices.Equal(before.Held[k], v.opts.Held[k]) || !slices.Equal(before.Ending[k], v.opts.Ending[k]) {
 				changed[k] = true
 			}
 		}
@@ -198,6 +200,7 @@ func (v *View) holdingOf(k JobKey) holding {
 		}
 	}
 	v.hold(&h, v.opts.Held[k])
+	v.hold(&h, v.opts.Ending[k])
 	slices.Sort(h.gpus)
 	h.gpus = slices.Compact(h.gpus)
 	return h

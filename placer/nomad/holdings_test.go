@@ -80,7 +80,7 @@ func TestViewFollows(t *testing.T) {
 		for index := uint64(1); index < 40; index++ {
 			id := job.Draw(t, "job")
 			k := JobKey{"default", id}
-			switch rapid.IntRange(0, 6).Draw(t, "what") {
+			switch rapid.IntRange(0, 7).Draw(t, "what") {
 			case 0:
 				s.PutJob(rewrite.Gate(holdingsJob(id, index)))
 			case 1:
@@ -110,6 +110,8 @@ func TestViewFollows(t *testing.T) {
 						}
 					}
 				}
+			case 6:
+				o.Ending = map[JobKey][]string{k: gpus.Draw(t, "ending")}
 			default:
 				continue // several changes at a time
 			}

@@ -83,6 +83,8 @@ type State struct {
 
 	byJob map[JobKey]map[string]*Alloc
 	bad   map[string]*Alloc // with GPUs, failed or lost
+	// ending are gangs some of whose members have just ended.
+	ending map[JobKey]*ending
 	// Events up to these indexes are already in the lists.
 	nodesAt, allocsAt, jobsAt uint64
 	// nodeGeneration grows with each change of the GPUs or their measurements.
@@ -133,7 +135,7 @@ func (s *State) Touched(since Mark) (keys []JobKey, now Mark, known bool) {
 func NewState() *State {
 	return &State{
 		Nodes: map[string]*api.Node{}, Allocs: map[string]*Alloc{}, Jobs: map[JobKey]*api.Job{},
-		byJob: map[JobKey]map[string]*Alloc{}, bad: map[string]*Alloc{},
+		byJob: map[JobKey]map[string]*Alloc{}, bad: map[string]*Alloc{}, ending: map[JobKey]*ending{},
 	}
 }
 
@@ -181,7 +183,8 @@ func KeyOf(job *api.Job) JobKey { return JobKey{*job.Namespace, *job.ID} }
 
 // PutAlloc replaces an allocation unless a newer form of it is there.
 func (s *State) PutAlloc(a *Alloc) {
-	if old, ok := s.Allocs[a.ID]; ok && old.ModifyIndex > a.ModifyIndex {
+	old := s.Allocs[a.ID]
+	if old != nil && old.ModifyIndex > a.ModifyIndex {
 		return
 	}
 	s.Allocs[a.ID] = a
@@ -192,6 +195,9 @@ func (s *State) PutAlloc(a *Alloc) {
 	s.byJob[a.Job][a.ID] = a
 	failed := a.Client == api.AllocClientStatusFailed || a.Client == api.AllocClientStatusLost
 	keep(s.bad, a, failed && len(a.GPUs) > 0)
+	if old != nil && old.Live() {
+		s.noteEnd(a)
+	}
 }
 
 // putNode replaces a node unless a newer form of it is there, and says whether
@@ -364,36 +370,4 @@ func (s *State) dropNode(id string) {
 	delete(s.Nodes, id)
 	s.nodeGeneration++
 	s.sorted = nil
-}
-
-// allocPayload is an allocation as lists and events carry it.
-type allocPayload struct {
-	ID, Namespace, JobID, TaskGroup, NodeID, Name string
-	DesiredStatus, ClientStatus, NextAllocation   string
-	AllocatedResources                            *api.AllocatedResources
-	TaskStates                                    map[string]*api.TaskState
-	CreateTime, ModifyTime                        int64
-	CreateIndex, ModifyIndex                      uint64
-}
-
-func (p *allocPayload) alloc() *Alloc {
-	a := &Alloc{
-		ID: p.ID, Job: JobKey{p.Namespace, p.JobID}, Group: p.TaskGroup, Name: p.Name, Node: p.NodeID,
-		Desired: p.DesiredStatus, Client: p.ClientStatus, Tasks: p.TaskStates, Next: p.NextAllocation,
-		CreateTime: p.CreateTime, ModifyTime: p.ModifyTime, CreateIndex: p.CreateIndex, ModifyIndex: p.ModifyIndex,
-	}
-	if r := p.AllocatedResources; r != nil {
-		a.Used.DiskMB = int(r.Shared.DiskMB)
-		for _, t := range r.Tasks {
-			a.Used.CPU += int(t.Cpu.CpuShares)
-			a.Used.MemoryMB += int(t.Memory.MemoryMB)
-			for _, d := range t.Devices {
-				if d.Vendor == attr.Vendor && d.Type == attr.Type {
-					a.GPUs = append(a.GPUs, d.DeviceIDs...)
-				}
-			}
-		}
-		slices.Sort(a.GPUs)
-	}
-	return a
 }

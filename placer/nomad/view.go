@@ -39,6 +39,9 @@ type ViewOptions struct {
 	Children bool
 	// Held are GPUs that a decision under way has given out, by job.
 	Held map[JobKey][]string
+	// Ending are GPUs of gangs that are about to end, by job: they come free
+	// together.
+	Ending map[JobKey][]string
 }
 
 // View is the cluster as the core sees it, kept up to date with [View.Update].
@@ -111,11 +114,11 @@ func (v *View) Update(s *State, o ViewOptions) bool {
 		}
 	}
 	sick := changed || !maps.Equal(o.Quarantined, v.opts.Quarantined)
-	held := v.opts.Held
+	before := v.opts
 	v.state, v.opts = s, o
 	if keys, now, known := s.Touched(v.seen); known && !changed {
 		v.seen = now
-		v.follow(keys, held)
+		v.follow(keys, before)
 	} else {
 		v.refresh()
 	}

@@ -1,0 +1,44 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomad
+
+import (
+	"slices"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal/attr"
+)
+
+// allocPayload is an allocation as lists and events carry it.
+type allocPayload struct {
+	ID, Namespace, JobID, TaskGroup, NodeID, Name string
+	DesiredStatus, ClientStatus, NextAllocation   string
+	AllocatedResources                            *api.AllocatedResources
+	TaskStates                                    map[string]*api.TaskState
+	CreateTime, ModifyTime                        int64
+	CreateIndex, ModifyIndex                      uint64
+}
+
+func (p *allocPayload) alloc() *Alloc {
+	a := &Alloc{
+		ID: p.ID, Job: JobKey{p.Namespace, p.JobID}, Group: p.TaskGroup, Name: p.Name, Node: p.NodeID,
+		Desired: p.DesiredStatus, Client: p.ClientStatus, Tasks: p.TaskStates, Next: p.NextAllocation,
+		CreateTime: p.CreateTime, ModifyTime: p.ModifyTime, CreateIndex: p.CreateIndex, ModifyIndex: p.ModifyIndex,
+	}
+	if r := p.AllocatedResources; r != nil {
+		a.Used.DiskMB = int(r.Shared.DiskMB)
+		for _, t := range r.Tasks {
+			a.Used.CPU += int(t.Cpu.CpuShares)
+			a.Used.MemoryMB += int(t.Memory.MemoryMB)
+			for _, d := range t.Devices {
+				if d.Vendor == attr.Vendor && d.Type == attr.Type {
+					a.GPUs = append(a.GPUs, d.DeviceIDs...)
+				}
+			}
+		}
+		slices.Sort(a.GPUs)
+	}
+	return a
+}

@@ -1,0 +1,64 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomad
+
+import (
+	"slices"
+	"time"
+)
+
+// together is for how long the GPUs of the members that end first wait for the
+// rest of their gang.
+const together = 2 * time.Second
+
+// ending are GPUs of a gang whose members have begun to do so.
+type ending struct {
+	since time.Time // zero: nobody has looked since
+	gpus  []string
+}
+
+// noteEnd notes that a member has done its work while others of its gang go on.
+// Only what follows the first end of a gang counts: members that end one by one,
+// as those of an array of tasks, do not wait for each other.
+func (s *State) noteEnd(a *Alloc) {
+	job := s.Jobs[a.Job]
+	if job == nil || !a.FinishedIn(job) || len(a.GPUs) == 0 {
+		return
+	}
+	e := s.ending[a.Job]
+	if e == nil {
+		for _, o := range s.byJob[a.Job] {
+			if o.ID != a.ID && o.FinishedIn(job) {
+				return
+			}
+		}
+		e = &ending{}
+		s.ending[a.Job] = e
+	}
+	e.gpus = append(e.gpus, a.GPUs...)
+}
+
+// Ending are the GPUs of gangs that are about to end, by job: those of members
+// that have done their work, until all have, or for [together]. The members of a
+// gang end at one time, but Nomad learns of it node by node: whoever chose among
+// the first GPUs to come free would get a worse gang than a moment later, and be
+// bound to it for all its time.
+func (s *State) Ending(now time.Time) map[JobKey][]string {
+	held := map[JobKey][]string{}
+	for k, e := range s.ending {
+		if e.since.IsZero() {
+			e.since = now
+		}
+		live := false
+		for _, a := range s.byJob[k] {
+			live = live || a.Member() && len(a.GPUs) > 0
+		}
+		if !live || now.Sub(e.since) >= together {
+			delete(s.ending, k)
+			continue
+		}
+		held[k] = slices.Clone(e.gpus)
+	}
+	return held
+}
