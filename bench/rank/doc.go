@@ -58,11 +58,17 @@ type order struct {
 	Restart   time.Duration `json:"restart,omitempty"`
 	Class     string        `json:"class,omitempty"`
 	Code      int           `json:"code,omitempty"`
+	// Late is by how much the gang is behind what its GPUs' speed makes it, for
+	// all the talking and the machine's other work: the iteration is so much
+	// shorter.
+	Late time.Duration `json:"late,omitempty"`
 }
 
-// done is a rank's answer to "iterate".
+// done is a rank's answer to "start" and "iterate".
 type done struct {
 	Took time.Duration `json:"took"`
+	// Iteration is how long one takes at the speed of the rank's GPUs.
+	Iteration time.Duration `json:"iteration"`
 }
 
 // Attempt is one try of a gang to run: all its ranks were there from Start to

@@ -243,30 +243,35 @@ func (r *Rendezvous) drive(g *gang, members []*member) {
 		first.Restart = g.Restart
 	}
 	r.mu.Unlock()
-	err := barrier(members, first)
+	slowest, err := barrier(members, first)
+	due := a.Start.Add(first.Restart)
 	for ; left > 0 && err == nil; left-- {
-		if err = barrier(members, order{Do: "iterate"}); err == nil {
+		if _, err = barrier(members, order{Do: "iterate", Late: time.Since(due)}); err == nil {
 			a.Iterations++
 		}
+		due = due.Add(slowest)
 	}
 	r.end(g, a, members)
 }
 
 var errLost = errors.New("a rank went away")
 
-// barrier gives all ranks the order and waits until all have carried it out.
-func barrier(members []*member, o order) error {
+// barrier gives all ranks the order and waits until all have carried it out. It
+// returns how long an iteration takes the slowest.
+func barrier(members []*member, o order) (slowest time.Duration, err error) {
 	for _, m := range members {
 		if err := m.say(o); err != nil {
-			return errLost
+			return 0, errLost
 		}
 	}
 	for _, m := range members {
-		if _, ok := <-m.answers; !ok {
-			return errLost
+		d, ok := <-m.answers
+		if !ok {
+			return 0, errLost
 		}
+		slowest = max(slowest, d.Iteration)
 	}
-	return nil
+	return slowest, nil
 }
 
 func (r *Rendezvous) end(g *gang, a Attempt, members []*member) {

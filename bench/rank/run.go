@@ -56,9 +56,9 @@ func (r Rank) Run(ctx context.Context) (int, error) {
 			iteration = time.Duration(float64(o.Iteration) * score)
 			pause(ctx, o.Restart)
 		case "iterate":
-			pause(ctx, iteration)
+			pause(ctx, iteration-o.Late)
 		}
-		if err := out.Encode(done{time.Since(begin)}); err != nil {
+		if err := out.Encode(done{time.Since(begin), iteration}); err != nil {
 			return ExitLost, fmt.Errorf("answer rendezvous: %w", err)
 		}
 	}
