@@ -132,7 +132,7 @@ func (b *bed) startAgent(binary string, env ...string) {
 	dir := b.t.TempDir()
 	b.log = filepath.Join(dir, "agent.log")
 	path := filepath.Join(dir, "agent.hcl")
-	config := "http {\n  bind_port = 0\n}\ngrace = \"2s\"\ndefault_class = \"A\"\n" + b.config
+	config := "http {\n  bind_port = 0\n  register = true\n}\ngrace = \"2s\"\ndefault_class = \"A\"\n" + b.config
 	if err := os.WriteFile(path, []byte(config), 0o644); err != nil {
 		b.t.Fatal(err)
 	}
@@ -164,8 +164,8 @@ func (b *bed) startAgent(binary string, env ...string) {
 	})
 }
 
-// http asks the agent's own API.
-func (b *bed) http(path string) string {
+// agentURL is where the agent's own API is; "" where it is not up.
+func (b *bed) agentURL() string {
 	b.t.Helper()
 	log, err := os.ReadFile(b.log)
 	if err != nil {
@@ -175,7 +175,17 @@ func (b *bed) http(path string) string {
 	if len(all) == 0 {
 		return ""
 	}
-	resp, err := http.Get("http://" + string(all[len(all)-1][1]) + path)
+	return "http://" + string(all[len(all)-1][1])
+}
+
+// http asks the agent's own API.
+func (b *bed) http(path string) string {
+	b.t.Helper()
+	at := b.agentURL()
+	if at == "" {
+		return ""
+	}
+	resp, err := http.Get(at + path)
 	if err != nil {
 		return err.Error()
 	}
