@@ -25,6 +25,7 @@ import (
 
 	"github.com/hashicorp/nomad/plugins/device"
 
+	"github.com/nomad-pal/nomad-pal/bench/process"
 	"github.com/nomad-pal/nomad-pal/device-plugin/conformance"
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
@@ -218,7 +219,7 @@ func (w *world) idle(ctx context.Context, d time.Duration) error {
 	if err != nil {
 		return err
 	}
-	before, err := cpuTime(w.PID())
+	before, err := process.CPU(w.PID())
 	if err != nil {
 		return err
 	}
@@ -229,15 +230,15 @@ func (w *world) idle(ctx context.Context, d time.Duration) error {
 		}
 		n++
 	}
-	after, err := cpuTime(w.PID())
+	after, err := process.CPU(w.PID())
 	if err != nil {
 		return err
 	}
-	rss, err := residentMB(w.PID())
+	used, err := process.Of(w.PID())
 	if err != nil {
 		return err
 	}
 	fmt.Printf("  idle, %3d statistics in %2.0f s: CPU              %8.2f %% of a core\n", n, time.Since(begin).Seconds(), 100*(after-before).Seconds()/time.Since(begin).Seconds())
-	fmt.Printf("  idle: memory (RSS)                            %8.1f MB\n", rss)
+	fmt.Printf("  idle: memory (RSS)                            %8.1f MB\n", used.RSSMB)
 	return nil
 }

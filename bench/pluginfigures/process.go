@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -15,35 +14,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
-
-// cpuTime is the processor time that a process has taken.
-func cpuTime(pid int) (time.Duration, error) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, err
-	}
-	_, rest, _ := strings.Cut(string(data), ") ")
-	fields := strings.Fields(rest)
-	var user, system int64
-	if _, err := fmt.Sscan(fields[11]+" "+fields[12], &user, &system); err != nil {
-		return 0, err
-	}
-	return time.Duration(user+system) * 10 * time.Millisecond, nil // ticks of 1/100 s on Linux
-}
-
-// residentMB is the memory that a process holds.
-func residentMB(pid int) (float64, error) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, err
-	}
-	_, rest, _ := strings.Cut(string(data), "VmRSS:")
-	var kib float64
-	if _, err := fmt.Sscan(rest, &kib); err != nil {
-		return 0, err
-	}
-	return kib / 1024, nil
-}
 
 // throughNomad measures from a fault to what Nomad's server says of the device.
 // Nomad's client sends changes of a node in batches, about every 5 s.

@@ -9,12 +9,12 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/bench/process"
 )
 
 // point is what was measured at one size. Latencies are from the job's
@@ -303,25 +303,14 @@ func percentile(xs []float64, p float64) float64 {
 	return xs[min(len(xs)-1, int(p*float64(len(xs))))]
 }
 
-// cpuSeconds is the processor time of a process, from /proc/PID/stat (ticks of
-// 10 ms).
+// cpuSeconds is the processor time of a process; 0 where it is gone.
 func cpuSeconds(pid int) float64 {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0
-	}
-	f := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-	user, _ := strconv.ParseFloat(f[11], 64)
-	system, _ := strconv.ParseFloat(f[12], 64)
-	return (user + system) / 100
+	d, _ := process.CPU(pid)
+	return d.Seconds()
 }
 
-// rss is the resident memory of a process in MB.
+// rss is the resident memory of a process in MB; 0 where it is gone.
 func rss(pid int) float64 {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
-	if err != nil {
-		return 0
-	}
-	pages, _ := strconv.ParseFloat(strings.Fields(string(text))[1], 64)
-	return pages * float64(os.Getpagesize()) / 1e6
+	u, _ := process.Of(pid)
+	return u.RSSMB
 }

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/bench/process"
 	"github.com/nomad-pal/nomad-pal/bench/replay"
 	"github.com/nomad-pal/nomad-pal/internal/version"
 )
@@ -53,9 +54,9 @@ type look struct {
 	Waiting    int     `json:"jobs_waiting"`
 	Unfinished int     `json:"jobs_unfinished"`
 	// Drift is what the placer and Nomad did not agree on within [settle].
-	Drift     []string `json:"drift,omitempty"`
-	PlacerPID int      `json:"placer_pid"`
-	Placer    process  `json:"placer"`
+	Drift     []string      `json:"drift,omitempty"`
+	PlacerPID int           `json:"placer_pid"`
+	Placer    process.Usage `json:"placer"`
 	// Goroutines of the placer, where its metrics say.
 	Goroutines int `json:"placer_goroutines,omitempty"`
 	// Plugins is the number of device plugin processes, PluginRSSMB the mean of

@@ -18,18 +18,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/nomad/api"
-)
 
-func TestParseStatus(t *testing.T) {
-	t.Parallel()
-	got := parseStatus("Name:\tx y\nVmRSS:\t    1000 kB\nVmSwap:\t 5 kB\nThreads:\t7\nGroups:\t\n", 3)
-	if want := (process{RSSMB: 1.024, Threads: 7, Files: 3}); got != want {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
-	if self, err := measure(os.Getpid()); err != nil || self.RSSMB < 1 || self.Threads < 1 || self.Files < 3 {
-		t.Errorf("this process: %+v, %v", self, err)
-	}
-}
+	"github.com/nomad-pal/nomad-pal/bench/process"
+)
 
 func TestGrowth(t *testing.T) {
 	t.Parallel()
@@ -201,7 +192,7 @@ func TestJudge(t *testing.T) {
 	t.Parallel()
 	var r report
 	for i := range 40 {
-		l := look{PlacerPID: 2, Placer: process{RSSMB: 30, Threads: 8, Files: 10 + i}, PluginRSSMB: 20}
+		l := look{PlacerPID: 2, Placer: process.Usage{RSSMB: 30, Threads: 8, Files: 10 + i}, PluginRSSMB: 20}
 		if i < 10 { // a process before, which was killed
 			l.PlacerPID, l.Placer.RSSMB = 1, 5
 		}

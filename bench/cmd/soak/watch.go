@@ -15,6 +15,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/bench/process"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
@@ -62,7 +63,7 @@ func (s *soak) lookOnce(ctx context.Context) (look, map[string]string, error) {
 	}
 	l := look{AtS: time.Since(s.start).Seconds(), PlacerPID: s.placer.PID(), GPUsHeld: len(nomad.holder),
 		Waiting: nomad.waiting(), Unfinished: s.unfinished(), Goroutines: m.Goroutines, Drift: both(drift, drift)}
-	if l.Placer, err = measure(l.PlacerPID); err != nil {
+	if l.Placer, err = process.Of(l.PlacerPID); err != nil {
 		return l, drift, err
 	}
 	for _, a := range s.Cluster.Clients() {
@@ -71,7 +72,7 @@ func (s *soak) lookOnce(ctx context.Context) (look, map[string]string, error) {
 			return l, drift, err
 		}
 		for _, pid := range pids {
-			p, err := measure(pid)
+			p, err := process.Of(pid)
 			if err != nil {
 				continue // killed meanwhile, with its client
 			}
