@@ -111,7 +111,7 @@ func TestChaosRecords(t *testing.T) {
 	}
 }
 
-// A process with the mark is a stray unless it is known.
+// A process with the mark is a stray unless it is known, or the very one that was forgotten.
 func TestChaosStrays(t *testing.T) {
 	t.Parallel()
 	mark := fmt.Sprintf("CHAOS_STRAYS=%d", os.Getpid())
@@ -124,10 +124,13 @@ func TestChaosStrays(t *testing.T) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	if got := strays("/nowhere", mark, nil); len(got) != 1 || !strings.Contains(got[0], "sleep 60") {
+	if got := strays("/nowhere", mark, nil, map[process]string{{cmd.Process.Pid, "of another start"}: "forgotten"}); len(got) != 1 || !strings.Contains(got[0], "sleep 60") {
 		t.Errorf("strays %q", got)
 	}
-	if got := strays("/nowhere", mark, map[int]bool{cmd.Process.Pid: true}); len(got) > 0 {
+	if got := strays("/nowhere", mark, map[int]bool{cmd.Process.Pid: true}, nil); len(got) > 0 {
+		t.Errorf("strays %q", got)
+	}
+	if got := strays("/nowhere", mark, nil, map[process]string{{cmd.Process.Pid, began(cmd.Process.Pid)}: "forgotten"}); len(got) > 0 {
 		t.Errorf("strays %q", got)
 	}
 }

@@ -24,7 +24,8 @@ import (
 // leads, while placers, plugins, clients and the server are killed, nodes hang,
 // go down or are drained and GPUs fall sick, at random. Every job must end as
 // its kind does; no GPU may be given twice; no gang may be partly there for
-// longer than [repairTime]; nothing may be left at the end.
+// longer than [repairTime]; nothing may be left at the end, but for what
+// Nomad itself forgets, see [forgotten].
 //
 // PLACER_CHAOS_JOBS is the number of jobs (40 without), PLACER_CHAOS_SEED the
 // seed, PLACER_CHAOS_MINUTES the time after which no more are submitted,
@@ -40,7 +41,8 @@ func TestPlacerChaos(t *testing.T) {
 	defer cancel()
 	c.play(jobs)
 	c.leftovers()
-	t.Logf("ended: %v; faults: %v; longest that a gang was partly there: %v", c.ended, c.faults, c.eyes.longest.Round(time.Second))
+	t.Logf("ended: %v; faults: %v; longest that a gang was partly there: %v; left over by Nomad, of %d forgotten when a client was killed: %d",
+		c.ended, c.faults, c.eyes.longest.Round(time.Second), len(c.lost), c.exempt)
 	for _, w := range c.eyes.wrongs() {
 		t.Error(w)
 	}
@@ -101,6 +103,9 @@ type chaos struct {
 	mendAt  time.Time
 	files   []string // those of the plugins, at the beginning
 	claimed map[string]bool
+	nomad   string             // the binary
+	lost    map[process]string // what clients forgot when they were killed, and when
+	exempt  int                // those of them that were left over
 
 	eyes *eyes
 }
@@ -108,7 +113,11 @@ type chaos struct {
 func newChaos(t *testing.T, seed uint64) *chaos {
 	b := newBed(t, placerScores, cluster.Options{HeartbeatTTL: chaosHeartbeat, ServerHCL: chaosServer})
 	b.config = b.nomadBlock() + chaosConfig
-	c := &chaos{bed: b, rng: rand.New(rand.NewPCG(seed, 0)), ended: map[string]int{}, faults: map[string]int{}, claimed: map[string]bool{}, eyes: newEyes(t.Log)}
+	c := &chaos{bed: b, rng: rand.New(rand.NewPCG(seed, 0)), ended: map[string]int{}, faults: map[string]int{}, claimed: map[string]bool{}, lost: map[process]string{}, eyes: newEyes(t.Log)}
+	var err error
+	if c.nomad, err = cluster.FindNomad(); err != nil {
+		t.Fatal(err)
+	}
 	for k := range c.placers {
 		p := *b
 		c.placers[k] = &p
@@ -312,6 +321,18 @@ func (c *chaos) kill(a *cluster.Agent) {
 	c.t.Helper()
 	if err := a.Kill(c.t.Context()); err != nil {
 		c.t.Fatal(err)
+	}
+	if slices.Contains(c.Servers(), a) {
+		return
+	}
+	found, err := forgotten(c.t.Context(), c.nomad, a)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, p := range found {
+		if c.lost[p] == "" {
+			c.lost[p] = fmt.Sprintf("forgotten by %s when it was killed at %s", a.Name, time.Now().Format(time.TimeOnly))
+		}
 	}
 }
 

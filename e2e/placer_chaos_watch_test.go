@@ -247,6 +247,12 @@ func (c *chaos) leftovers() {
 	for _, l := range left {
 		c.eyes.wrong("left over: %s", l)
 	}
+	for p, when := range c.lost {
+		if began(p.pid) == p.began {
+			c.exempt++
+			c.t.Logf("left over by Nomad: process %d, %s", p.pid, when)
+		}
+	}
 	for k, p := range c.placers {
 		p.stopAgent()
 		if state := p.agent; state != nil {
@@ -272,7 +278,7 @@ func (c *chaos) left() []string {
 		paths = append(paths, v.Path)
 	}
 	left := append(records(paths), c.held()...)
-	left = append(left, strays(c.Dir, c.Env()[0], c.known())...)
+	left = append(left, strays(c.Dir, c.Env()[0], c.known(), c.lost)...)
 	if d := cmp.Diff(c.files, c.pluginFiles()); d != "" {
 		left = append(left, "files of the plugins: "+d)
 	}
@@ -344,9 +350,8 @@ func (c *chaos) known() map[int]bool {
 }
 
 // strays are processes that carry the cluster's mark, or work in its folder,
-// and are not known. A logmon is Nomad's own: a client that is killed may forget
-// it (seen once in 744 jobs on 1.11.3).
-func strays(dir, mark string, known map[int]bool) []string {
+// and are not known, but for those that a client forgot when it was killed.
+func strays(dir, mark string, known map[int]bool, lost map[process]string) []string {
 	var out []string
 	procs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, p := range procs {
@@ -354,7 +359,8 @@ func strays(dir, mark string, known map[int]bool) []string {
 		env, _ := os.ReadFile(p + "/environ")
 		cwd, _ := os.Readlink(p + "/cwd")
 		ours := slices.Contains(strings.Split(string(env), "\x00"), mark) || strings.HasPrefix(cwd, dir+"/")
-		if cmdline, _ := os.ReadFile(p + "/cmdline"); ours && !known[pid] && len(cmdline) > 0 && !strings.Contains(string(cmdline), "\x00logmon") {
+		cmdline, _ := os.ReadFile(p + "/cmdline")
+		if ours && !known[pid] && len(cmdline) > 0 && lost[process{pid, began(pid)}] == "" {
 			out = append(out, fmt.Sprintf("process %d: %.120s", pid, strings.ReplaceAll(string(cmdline), "\x00", " ")))
 		}
 	}
