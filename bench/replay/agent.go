@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/bench/process"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
@@ -59,6 +60,21 @@ func (p *Placer) end(sig syscall.Signal) {
 
 // PID is the agent's process id.
 func (p *Placer) PID() int { return p.cmd.Process.Pid }
+
+// Cost is what a placer used over a run, its start included.
+type Cost struct {
+	CPUS  float64 `json:"cpu_s"`
+	RSSMB float64 `json:"rss_mb"` // at the end
+}
+
+func (p *Placer) cost() (*Cost, error) {
+	cpu, err := process.CPU(p.PID())
+	if err != nil {
+		return nil, err
+	}
+	used, err := process.Of(p.PID())
+	return &Cost{CPUS: cpu.Seconds(), RSSMB: used.RSSMB}, err
+}
 
 // URL is where the agent's HTTP API listens; it waits until the log says so.
 func (p *Placer) URL(ctx context.Context) (string, error) {

@@ -5,6 +5,7 @@ package replay
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -40,6 +41,12 @@ type Prediction struct {
 	MakespanS float64 `json:"makespan_s"`
 	// JCTS are the jobs' completion times (s), by job.
 	JCTS map[string]float64 `json:"jct_by_job_s,omitempty"`
+	// StartS is what it was told of starting a gang.
+	StartS float64 `json:"start_s,omitempty"`
+	// Jittered are the averages (s), over the jobs that finished in the run,
+	// ascending, where starts and submissions come a little earlier or later:
+	// how much hangs on chance.
+	Jittered []float64 `json:"jittered_avg_jct_s,omitempty"`
 }
 
 // AvgJCTOf is the simulated average over the jobs that finished in the run:
@@ -59,9 +66,22 @@ func (p *Prediction) AvgJCTOf(r *Result) float64 {
 	return sum / float64(n)
 }
 
-// Predict simulates a run under the placer. Overhead is what starting and ending
-// a gang on the real cluster takes, during which it holds its GPUs.
-func Predict(jobs []Job, g *GPUs, penalty float64, o queue.Options, restart, overhead time.Duration) (Prediction, error) {
+// Timing is what the simulator is told of a real cluster's times.
+type Timing struct {
+	Restart time.Duration // what a gang's ranks lose when it starts again
+	// Start is for how long a gang holds its GPUs before it runs: it ends what
+	// the one before it did until Nomad knows, is decided and started.
+	Start time.Duration
+}
+
+// Predict simulates a run under the placer.
+func Predict(jobs []Job, g *GPUs, penalty float64, o queue.Options, t Timing) (Prediction, error) {
+	p, err := predict(jobs, g, penalty, o, t, func() float64 { return t.Start.Seconds() })
+	p.StartS = t.Start.Seconds()
+	return p, err
+}
+
+func predict(jobs []Job, g *GPUs, penalty float64, o queue.Options, t Timing, start func() float64) (Prediction, error) {
 	c, err := g.Cluster(penalty)
 	if err != nil {
 		return Prediction{}, err
@@ -73,10 +93,10 @@ func Predict(jobs []Job, g *GPUs, penalty float64, o queue.Options, restart, ove
 		shapes[j.ID] = j
 		preempt = preempt || j.Preempt
 		traced = append(traced, trace.Job{ID: j.ID, Name: j.ID, Class: j.Class, GPUs: j.GPUs(), SubmitS: j.Submit.Seconds(),
-			Iterations: 1, IterTimeS: (j.Work() + overhead).Seconds()})
+			Iterations: 1, IterTimeS: j.Work().Seconds()})
 	}
 	out, err := sim.Config{
-		Jobs: traced, Cluster: c, Queue: o, RestartS: (restart + overhead).Seconds(), Preemptible: preempt,
+		Jobs: traced, Cluster: c, Queue: o, RestartS: t.Restart.Seconds(), Preemptible: preempt, StartS: start,
 		Gang: func(t trace.Job) pal.Gang {
 			j := shapes[t.ID]
 			return pal.Gang{ID: j.ID, Class: j.Class, Shapes: []pal.Shape{{Name: "ranks", Members: j.Allocations, GPUs: j.GPUsEach}}}
@@ -93,19 +113,58 @@ func Predict(jobs []Job, g *GPUs, penalty float64, o queue.Options, restart, ove
 	return p, nil
 }
 
-// Overhead is how long the gangs that found an empty cluster took from
-// submission to the moment when all ranks were there: the median of the first
-// few.
-func (r *Result) Overhead() time.Duration {
-	var ds []time.Duration
-	for _, j := range r.Jobs[:min(3, len(r.Jobs))] {
-		if !j.StartedAt.IsZero() {
-			ds = append(ds, j.StartedAt.Sub(j.SubmittedAt))
+// jitters are how often a run is simulated with jitter, and jitter how much
+// later than planned a job may be submitted.
+const (
+	jitters = 20
+	jitter  = 500 * time.Millisecond
+)
+
+// PredictRun simulates a run that was measured: its jobs, submitted when they
+// were, where each start takes what it took on average. Then again with
+// submissions up to half a second later, in the same order, and each start taking
+// what one of them took: what differs by less than those averages do is chance.
+func PredictRun(r *Result, g *GPUs, penalty float64, o queue.Options, restart time.Duration) (Prediction, error) {
+	jobs := r.submitted()
+	decided, started := r.starting()
+	t := Timing{Restart: restart, Start: time.Duration((decided + mean(started)) * float64(time.Second))}
+	p, err := Predict(jobs, g, penalty, o, t)
+	if err != nil || len(started) == 0 {
+		return p, err
+	}
+	for seed := range uint64(jitters) {
+		chance := rand.New(rand.NewPCG(seed, r.Seed))
+		late := slices.Clone(jobs)
+		for i := range late {
+			late[i].Submit += time.Duration(chance.Int64N(int64(jitter)))
+			late[i].Submit = max(late[i].Submit, late[max(i-1, 0)].Submit)
+		}
+		q, err := predict(late, g, penalty, o, t, func() float64 { return decided + started[chance.IntN(len(started))] })
+		if err != nil {
+			return p, err
+		}
+		p.Jittered = append(p.Jittered, q.AvgJCTOf(r))
+	}
+	slices.Sort(p.Jittered)
+	return p, nil
+}
+
+func mean(xs []float64) float64 {
+	sum := 0.0
+	for _, x := range xs {
+		sum += x / float64(len(xs))
+	}
+	return sum
+}
+
+// submitted are the jobs with the times at which they were submitted.
+func (r *Result) submitted() []Job {
+	var jobs []Job
+	for _, j := range r.Jobs {
+		if !j.SubmittedAt.IsZero() {
+			j.Submit = j.SubmittedAt.Sub(r.Jobs[0].SubmittedAt)
+			jobs = append(jobs, j.Job)
 		}
 	}
-	if len(ds) == 0 {
-		return 0
-	}
-	slices.Sort(ds)
-	return ds[len(ds)/2]
+	return jobs
 }

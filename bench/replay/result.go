@@ -39,6 +39,8 @@ type Result struct {
 	Timeline   []Moment      `json:"timeline,omitempty"`
 	// Predicted is what the simulator says about the same run.
 	Predicted *Prediction `json:"predicted,omitempty"`
+	// Cost is what the placer used; nil under plain Nomad.
+	Cost *Cost `json:"placer,omitempty"`
 	// Explanation is what `nomad-pal explain` printed for Mode.Explain.
 	Explanation string `json:"-"`
 }
@@ -47,8 +49,9 @@ type Result struct {
 type JobResult struct {
 	Job
 	SubmittedAt time.Time           `json:"submitted_at"`
-	StartedAt   time.Time           `json:"started_at"`  // all ranks there, first time
-	FinishedAt  time.Time           `json:"finished_at"` // zero: it did not finish
+	PlacedAt    time.Time           `json:"placed_at,omitzero"` // by Nomad, the last of the ranks that ran last
+	StartedAt   time.Time           `json:"started_at"`         // all ranks there, first time
+	FinishedAt  time.Time           `json:"finished_at"`        // zero: it did not finish
 	Attempts    int                 `json:"attempts"`
 	GaveUp      int                 `json:"ranks_gave_up"`
 	WaitedGPU   time.Duration       `json:"waited_gpu_ns"` // GPU time held while waiting for the gang
@@ -134,6 +137,9 @@ func (r *run) allocated(ctx context.Context, jr *JobResult) error {
 	for _, stub := range allocs {
 		if stub.ClientStatus != api.AllocClientStatusRunning && stub.ClientStatus != api.AllocClientStatusComplete {
 			continue
+		}
+		if at := time.Unix(0, stub.CreateTime).UTC(); at.After(jr.PlacedAt) {
+			jr.PlacedAt = at
 		}
 		a, _, err := r.Cluster.API().Allocations().Info(stub.ID, (&api.QueryOptions{}).WithContext(ctx))
 		if err != nil {

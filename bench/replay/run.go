@@ -44,14 +44,14 @@ func (b *Bed) Run(ctx context.Context, m Mode, jobs []Job, bound time.Duration) 
 		return nil, err
 	}
 	defer r.Close()
+	run := &run{Bed: b, mode: m, jobs: jobs, rendezvous: r, result: &Result{Mode: m.Name}}
 	if m.Placer != "" {
-		p, err := b.StartPlacer(ctx, m.Placer)
-		if err != nil {
+		if run.placer, err = b.StartPlacer(ctx, m.Placer); err != nil {
 			return nil, err
 		}
-		defer p.Stop()
+		defer run.placer.Stop()
 	}
-	run := &run{Bed: b, mode: m, jobs: jobs, rendezvous: r, start: time.Now(), result: &Result{Mode: m.Name}}
+	run.start = time.Now()
 	err = run.all(ctx, bound)
 	if errClear := b.clear(context.WithoutCancel(ctx), jobs); err == nil {
 		err = errClear
@@ -68,6 +68,7 @@ type run struct {
 	mode       Mode
 	jobs       []Job
 	rendezvous *rank.Rendezvous
+	placer     *Placer // nil under plain Nomad
 	start      time.Time
 	result     *Result
 }
@@ -95,6 +96,11 @@ func (r *run) all(ctx context.Context, bound time.Duration) error {
 	}
 	r.result.Bounded = errors.Is(context.Cause(ctx), errBound)
 	r.result.Took = time.Since(r.start.Add(r.jobs[0].Submit))
+	if r.placer != nil {
+		if r.result.Cost, err = r.placer.cost(); err != nil {
+			return err
+		}
+	}
 	return r.collect(context.WithoutCancel(ctx), submitted)
 }
 

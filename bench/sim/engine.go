@@ -21,6 +21,10 @@ type Config struct {
 	// restarted after a failure. 0 < RestartS lets the queue preempt and move.
 	RestartS    float64
 	Preemptible bool
+	// StartS is for how long a gang holds its GPUs each time before it runs,
+	// beside RestartS; nil: not at all. The queue takes a restart to cost
+	// RestartS.
+	StartS func() float64
 	// Gang makes the gang of a job; nil: one-GPU members that may lie anywhere.
 	Gang func(trace.Job) pal.Gang
 	// Estimate is what the queue is told of a job's work; nil: nothing.
@@ -236,6 +240,9 @@ func (e *engine) start(i int, p pal.Placement) {
 	j.running, j.placement, j.cost, j.since, j.started = true, p, p.Cost(), e.now, e.now
 	if j.first < 0 {
 		j.first = e.now
+	}
+	if e.StartS != nil {
+		j.since += seconds(e.StartS())
 	}
 	if j.runs++; j.runs > 1 {
 		kind = "resume"

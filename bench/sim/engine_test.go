@@ -60,6 +60,27 @@ func TestEngineByHand(t *testing.T) {
 	}
 }
 
+// TestStartsTakeTime: each start holds the GPUs for so long before the work,
+// whatever the GPUs' speed, and beside what a restart costs.
+func TestStartsTakeTime(t *testing.T) {
+	start := func() float64 { return 3 }
+	got := timeline(t, Config{Cluster: exampleCluster(t, 1.7), StartS: start, Queue: queue.Options{Order: queue.FIFO, Placement: pal.Policy{Name: pal.Packed}},
+		Jobs: []trace.Job{job("b", "D", 8, 0, 100), job("c", "D", 1, 20, 10)}})
+	if d := cmp.Diff([]string{
+		"0.0 b start [0 1 2 3 4 5 6 7]", "175.0 b finish [0 1 2 3 4 5 6 7]", "175.0 c start [0]", "188.0 c finish [0]"}, got); d != "" {
+		t.Errorf("fifo (-want +got):\n%s", d)
+	}
+	got = timeline(t, Config{Cluster: exampleCluster(t, 1), StartS: start, RestartS: 60, Preemptible: true,
+		Queue: queue.Options{Order: queue.LAS, Placement: pal.Policy{Name: pal.Packed}, Preempt: true, Backfill: true},
+		Jobs:  []trace.Job{job("a", "D", 8, 0, 5000), job("b", "D", 1, 6000, 100)}})
+	for _, line := range got {
+		if line == "6103.0 b finish [0]" {
+			return
+		}
+	}
+	t.Errorf("b does not finish after 103 s: %v", got)
+}
+
 // TestEngineConserves: whatever the policy, time on GPUs is work times cost
 // plus restarts, and adds up to the utilisation.
 func TestEngineConserves(t *testing.T) {

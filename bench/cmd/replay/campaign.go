@@ -91,7 +91,7 @@ func (c *campaign) takeUp() error {
 	if !c.resume {
 		return nil
 	}
-	before, err := readReport(c.json)
+	before, err := readReport(c.JSON)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -99,7 +99,7 @@ func (c *campaign) takeUp() error {
 		return err
 	}
 	if err := c.report.sameAs(before); err != nil {
-		return fmt.Errorf("resume %q: %w", c.json, err)
+		return fmt.Errorf("resume %q: %w", c.JSON, err)
 	}
 	if before.Commit != c.report.Commit {
 		c.report.Commit = before.Commit + ", " + c.report.Commit
@@ -107,7 +107,7 @@ func (c *campaign) takeUp() error {
 	c.report.Runs = before.Runs
 	all := len(c.tasks)
 	c.tasks = slices.DeleteFunc(c.tasks, func(t task) bool { return c.report.has(t) })
-	c.say("", fmt.Sprintf("%d of %d runs are in %q", all-len(c.tasks), all, c.json))
+	c.say("", fmt.Sprintf("%d of %d runs are in %q", all-len(c.tasks), all, c.JSON))
 	return nil
 }
 
@@ -157,7 +157,7 @@ func (c *campaign) do(ctx context.Context, t task) error {
 	s := r.Summarise(c.report.GPUs)
 	c.say("", fmt.Sprintf("%d of %d: %v: %d of %d jobs, avg JCT %.1f s, makespan %.0f s, useful %.1f %%; %.0f s in all",
 		c.done, len(c.tasks), t, s.Finished, s.Jobs, s.AvgJCT.Seconds(), s.Makespan.Seconds(), 100*s.Useful, time.Since(begin).Seconds()))
-	return c.report.write(c.json)
+	return c.report.write(c.JSON)
 }
 
 func (c *campaign) say(who, line string) {
@@ -202,7 +202,7 @@ func (c *campaign) onCluster(ctx context.Context, t task) (*replay.Result, error
 	if err != nil {
 		return nil, err
 	}
-	return r, c.predictRun(t.scheduler, t.gpus, jobs, r)
+	return r, c.predictRun(t.scheduler, t.gpus, r)
 }
 
 // turn waits until nobody else is busy; done ends it and may be called again.
@@ -215,8 +215,8 @@ func (c *campaign) turn(ctx context.Context) (done func(), err error) {
 	}
 }
 
-func (o options) predictRun(s scheduler, gpus *replay.GPUs, jobs []replay.Job, r *replay.Result) error {
-	p, err := replay.Predict(jobs, gpus, penalty, s.rules.Queue(), o.compressed(restart), r.Overhead())
+func (o options) predictRun(s scheduler, gpus *replay.GPUs, r *replay.Result) error {
+	p, err := replay.PredictRun(r, gpus, penalty, s.rules.Queue(), o.compressed(restart))
 	if err != nil {
 		return err
 	}

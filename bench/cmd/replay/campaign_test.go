@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nomad-pal/nomad-pal/bench/command"
 	"github.com/nomad-pal/nomad-pal/bench/replay"
 )
 
@@ -59,15 +60,15 @@ func TestCampaignIsDeterministic(t *testing.T) {
 	t.Parallel()
 	var files []string
 	for _, parallel := range []int{1, 4} {
-		c, _ := plan(t, options{outliers: "1,0", reps: 3, parallel: parallel, json: filepath.Join(t.TempDir(), "r.json")})
+		c, _ := plan(t, options{outliers: "1,0", reps: 3, parallel: parallel, Results: command.Results{JSON: filepath.Join(t.TempDir(), "r.json")}})
 		if err := c.run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		c.report.Parallel = 0
-		if err := c.report.write(c.json); err != nil {
+		if err := c.report.write(c.JSON); err != nil {
 			t.Fatal(err)
 		}
-		text, err := os.ReadFile(c.json)
+		text, err := os.ReadFile(c.JSON)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,7 +99,7 @@ func TestCampaignIsDeterministic(t *testing.T) {
 // is not done again.
 func TestCampaignResumes(t *testing.T) {
 	t.Parallel()
-	o := options{outliers: "1", reps: 2, parallel: 2, json: filepath.Join(t.TempDir(), "r.json")}
+	o := options{outliers: "1", reps: 2, parallel: 2, Results: command.Results{JSON: filepath.Join(t.TempDir(), "r.json")}}
 	c, _ := plan(t, o)
 	broken := errors.New("broken")
 	played := c.once
@@ -161,7 +162,7 @@ func TestCampaignRefuses(t *testing.T) {
 // A run that fails once is run again.
 func TestCampaignTriesAgain(t *testing.T) {
 	t.Parallel()
-	c, rs := plan(t, options{outliers: "1", reps: 1, parallel: 1, modes: "nomad-binpack", json: filepath.Join(t.TempDir(), "r.json")})
+	c, rs := plan(t, options{outliers: "1", reps: 1, parallel: 1, modes: "nomad-binpack", Results: command.Results{JSON: filepath.Join(t.TempDir(), "r.json")}})
 	played := c.once
 	c.once = func(ctx context.Context, t task) (*replay.Result, error) {
 		r, err := played(ctx, t)

@@ -4,29 +4,22 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/bench/command"
 	"github.com/nomad-pal/nomad-pal/bench/plot"
 	"github.com/nomad-pal/nomad-pal/bench/replay"
 )
 
 // readReport reads a result file and computes its figures anew.
 func readReport(path string) (*report, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
+	r := &report{}
+	if err := command.Read(path, r); err != nil {
 		return nil, err
 	}
-	r := &report{}
-	if err := json.Unmarshal(text, r); err != nil {
-		return nil, fmt.Errorf("read results %q: %w", path, err)
-	}
-	if len(r.Command) > 0 {
-		r.Command = replay.Invocation("replay", r.Command[1:])
-	}
+	r.Tidy()
 	for _, l := range r.Runs {
 		if len(l.Raw) == 0 {
 			return nil, fmt.Errorf("read results %q: scheduler %q has no raw results", path, l.Scheduler)
@@ -211,25 +204,12 @@ func (v view) figures() []plot.Figure {
 	return fs
 }
 
-// figures are those of all populations.
-func (r *report) figures() []plot.Figure {
+// Figures are those of all populations.
+func (r *report) Figures() []plot.Figure {
 	var out []plot.Figure
 	for _, v := range r.views() {
 		out = append(out, v.figures()...)
 	}
-	return out
-}
-
-// starts are the times that jobs took to start for which there were GPUs, in
-// seconds, ascending.
-func (l *line) starts() []float64 {
-	var out []float64
-	for _, raw := range l.Raw {
-		for _, d := range raw.Starts(l.gpus) {
-			out = append(out, d.Seconds())
-		}
-	}
-	slices.Sort(out)
 	return out
 }
 

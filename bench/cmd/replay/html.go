@@ -6,20 +6,19 @@ package main
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/nomad-pal/nomad-pal/bench/plot"
 	"github.com/nomad-pal/nomad-pal/bench/replay"
 )
 
-// page is the report for people.
-func (r *report) page() plot.Page {
+// Page is the report for people.
+func (r *report) Page() plot.Page {
 	p := plot.Page{
 		Title: "Replay on a real Nomad cluster",
 		Lead: []string{
 			fmt.Sprintf("%d jobs (%s) on %d emulated GPUs, %v times faster than the trace; the work of a job is cut at %.0f s. Every time below is compressed. Each repetition has jobs and GPUs of its own (seeds from %d on), the same for every scheduler.",
 				r.Jobs, r.Workload, r.GPUs, r.Compress, r.LongestS, r.Seed),
-			fmt.Sprintf("%s, commit %s, %s, %d cores, %d runs at a time, each on a cluster of its own. Command: %s.", r.Date, r.Commit, r.Go, r.CPUs, r.Parallel, strings.Join(r.Command, " ")),
+			fmt.Sprintf("%d runs at a time, each on a cluster of its own. %v", r.Parallel, r.Provenance),
 			"Lines named nomad are plain Nomad, the others the placer. Gangs of nomad-binpack wait for ever for their missing ranks; those of …-retry10m and …-retry30m give up after 10 and 30 minutes of the trace's time and are placed again at once (Nomad itself would wait 5 s more, which in compressed time were many minutes). Where plain Nomad leaves jobs unfinished, averages over the finished ones favour it.",
 		},
 		Sections: []plot.Section{{Title: "Against plain Nomad", Notes: []string{
@@ -54,8 +53,8 @@ func (v view) sections() []plot.Section {
 		held,
 		{Title: v.title("Queueing by gang size"), Notes: []string{"Median time from submission to the moment when all ranks are there. A gang that never started counts until the end of its run: it waited at least so long."},
 			Table: v.queueingTable(), Figures: []plot.Figure{v.queueingPlot()}},
-		{Title: v.title("Overhead"), Notes: []string{"Submission until all ranks are there, for jobs before which nothing waited and for which enough GPUs were free: starting the tasks, and under the placer its decision on top."}, Table: v.overhead()},
-		{Title: v.title("Simulated beside measured"), Notes: []string{"The simulator on the same jobs, arrivals and GPUs; it is told what starting a gang takes and nothing else of the run. Both over the jobs that finished in the run."}, Table: v.simulated()},
+		{Title: v.title("Overhead"), Notes: []string{"Left: submission until all ranks are there, for jobs before which nothing waited and for which enough GPUs were free: starting the tasks, and under the placer its decision on top. Then medians over all gangs that ran once: from the moment when it was submitted and its GPUs were free until Nomad had placed all of it (its wait for other gangs or better GPUs included), and from then on. Right: the agent's processor time, its start included, and its memory at the end."}, Table: v.overhead()},
+		{Title: v.title("Simulated beside measured"), Notes: []string{"The simulator on the same jobs, arrivals and GPUs; it is told what starting a gang took in the run and nothing else of it. Both over the jobs that finished in the run. With jitter: the least and the most of 20 simulations of the same run in which each job is submitted up to half a second later and each start takes what one of the run's starts took. Where the measured average lies among those, a difference is chance: a moment decides which of two gangs gets the last GPUs, and all that follow wait for it."}, Table: v.simulated()},
 	}, func(s plot.Section) bool { return len(s.Table.Rows) == 0 })
 }
 
@@ -103,28 +102,6 @@ func (v view) halved() *plot.Table {
 	for _, l := range v.lines {
 		t.Rows = append(t.Rows, []string{l.title(), fmt.Sprintf("%.0f %%", 100*l.HalvedShare), fmt.Sprintf("%.0f GPU s", l.HeldGPU), fmt.Sprintf("%.1f %%", 100*l.HeldShare),
 			fmt.Sprintf("%.0f s", l.Deadlocked), fmt.Sprintf("%d of %d", l.DeadlockedRuns, l.Repetitions), fmt.Sprintf("%d of %d", l.Unfinished, l.Repetitions*v.Jobs)})
-	}
-	return t
-}
-
-func (v view) overhead() *plot.Table {
-	t := &plot.Table{Head: []string{"scheduler", "jobs", "median", "p95"}}
-	for _, l := range v.lines {
-		row := []string{l.title(), "0", "–", "–"}
-		if xs := l.starts(); len(xs) > 0 {
-			row = []string{l.title(), fmt.Sprint(len(xs)), seconds(replay.Median(xs)), seconds(xs[min(len(xs)-1, len(xs)*95/100)])}
-		}
-		t.Rows = append(t.Rows, row)
-	}
-	return t
-}
-
-func (v view) simulated() *plot.Table {
-	t := &plot.Table{Head: []string{"scheduler", "measured avg JCT", "simulated", "difference"}}
-	for _, l := range v.lines {
-		if l.SimAvgJCT > 0 {
-			t.Rows = append(t.Rows, []string{l.title(), fmt.Sprintf("%.1f s", l.AvgJCT), fmt.Sprintf("%.1f s", l.SimAvgJCT), fmt.Sprintf("%+.1f %%", 100*(l.SimAvgJCT/l.AvgJCT-1))})
-		}
 	}
 	return t
 }

@@ -26,14 +26,13 @@ import (
 )
 
 type options struct {
-	nomad, bin, workload, modes, json string
-	from, html, svg, outliers         string
-	nodes, jobs, reps, parallel       int
-	single                            int
-	seed                              uint64
-	compress                          float64
-	predict, resume, foresee          bool
-	longest, bound                    time.Duration
+	command.Results
+	nomad, bin, workload, modes, outliers string
+	nodes, jobs, reps, parallel, single   int
+	seed                                  uint64
+	compress                              float64
+	predict, resume, foresee              bool
+	longest, bound                        time.Duration
 }
 
 func main() {
@@ -42,13 +41,10 @@ func main() {
 	flag.StringVar(&o.bin, "bin", "build/bin", "folder of our binaries")
 	flag.StringVar(&o.workload, "workload", "", "trace file in any format that simulate reads, the same in every repetition; empty: generated with the statistics of Sia-Philly")
 	flag.StringVar(&o.modes, "modes", "", "comma-separated schedulers to run; empty: all")
-	flag.StringVar(&o.json, "json", "bench/results/replay.json", "result file")
+	o.Flags("replay")
 	flag.BoolVar(&o.resume, "resume", false, "go on with the result file: runs that it has are not run again")
-	flag.StringVar(&o.from, "from", "", "result file of an earlier run to report on, without a new run; it is written anew only where -json names it")
 	flag.BoolVar(&o.predict, "predict", false, "with -from: simulate the runs anew (with the PAL_DATA that the run had, or none)")
 	flag.BoolVar(&o.foresee, "foresee", false, "print what the simulator says of these runs, without any")
-	flag.StringVar(&o.html, "html", "", "report with plots to write, one page that opens offline")
-	flag.StringVar(&o.svg, "svg", "", "folder for the plots as SVG files")
 	flag.IntVar(&o.nodes, "nodes", 16, "clients, of 4 GPUs each")
 	flag.IntVar(&o.jobs, "jobs", 100, "jobs: the first of the workload")
 	flag.IntVar(&o.single, "single", 4, "gangs of up to so many GPUs are made of ranks of one GPU, wider ones of whole nodes where their size allows")
@@ -64,7 +60,7 @@ func main() {
 }
 
 func run(ctx context.Context, o options) error {
-	if o.from != "" {
+	if o.From != "" {
 		return o.reshow()
 	}
 	if o.foresee {
@@ -77,7 +73,7 @@ func run(ctx context.Context, o options) error {
 	if err := c.run(ctx); err != nil {
 		return err
 	}
-	return o.show(c.report)
+	return o.Show(c.report)
 }
 
 // populations are the numbers of outliers to run with.

@@ -8,25 +8,19 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
 
+	"github.com/nomad-pal/nomad-pal/bench/command"
+	"github.com/nomad-pal/nomad-pal/bench/plot"
 	"github.com/nomad-pal/nomad-pal/bench/replay"
-	"github.com/nomad-pal/nomad-pal/internal/version"
 )
 
 // report is the result file.
 type report struct {
-	Command     []string  `json:"command"`
-	Commit      string    `json:"commit"`
-	Go          string    `json:"go"`
-	CPUs        int       `json:"cpus"`
-	Date        string    `json:"date"`
+	command.Provenance
 	Seed        uint64    `json:"seed"` // of the first repetition
 	Workload    string    `json:"workload"`
 	Compress    float64   `json:"compress"`
@@ -71,11 +65,16 @@ type line struct {
 	// SimAvgJCT is what the simulator says of the jobs that finished in the same
 	// runs; 0 under plain Nomad.
 	SimAvgJCT float64 `json:"simulated_avg_jct_s,omitempty"`
-	P50       float64 `json:"p50_jct_s"`
-	P99       float64 `json:"p99_jct_s"`
-	Makespan  float64 `json:"makespan_s"`
-	Useful    float64 `json:"useful_utilisation"`
-	Busy      float64 `json:"utilisation"`
+	// SimClose are the runs that the simulator comes within 5 % of, SimChance those
+	// of the others that lie among its own runs with jitter.
+	SimClose  int      `json:"simulated_within_5_percent,omitempty"`
+	SimChance int      `json:"simulated_within_chance,omitempty"`
+	Overhead  overhead `json:"overhead"`
+	P50       float64  `json:"p50_jct_s"`
+	P99       float64  `json:"p99_jct_s"`
+	Makespan  float64  `json:"makespan_s"`
+	Useful    float64  `json:"useful_utilisation"`
+	Busy      float64  `json:"utilisation"`
 	// HalfPlaced is summed over gangs, HeldGPU over GPUs; HeldShare is of all GPU
 	// time of the run.
 	HalfPlaced float64 `json:"half_placed_s"`
@@ -102,8 +101,7 @@ func newReport(o options) *report {
 		name = filepath.Base(o.workload)
 	}
 	return &report{
-		Command: replay.Invocation("replay", os.Args[1:]), Commit: version.Revision, Go: runtime.Version(), CPUs: runtime.NumCPU(),
-		Date: time.Now().UTC().Format(time.DateOnly), Seed: o.seed, Workload: name, Compress: o.compress,
+		Provenance: command.NewProvenance("replay"), Seed: o.seed, Workload: name, Compress: o.compress,
 		LongestS: o.longest.Seconds(), BoundS: o.bound.Seconds(), Single: o.single, Repetitions: o.reps, Parallel: o.parallel,
 	}
 }
@@ -194,7 +192,8 @@ func (l *line) summarise() {
 	l.HeldGPU = median(func(r *replay.Result, _ replay.Summary) float64 { return r.HeldInVain.Seconds() })
 	l.HeldShare = median(func(r *replay.Result, _ replay.Summary) float64 { return r.HeldShare(l.gpus) })
 	l.Deadlocked = median(func(r *replay.Result, _ replay.Summary) float64 { return r.Deadlocked.Seconds() })
-	l.SimAvgJCT = median(func(r *replay.Result, _ replay.Summary) float64 { return simulatedJCT(r) })
+	l.simulate()
+	l.Overhead = l.overhead()
 	l.HalvedShare = median(func(r *replay.Result, _ replay.Summary) float64 { return r.HalvedShare() })
 	l.count()
 	avgs := l.each(avgJCT)
@@ -261,26 +260,19 @@ func percentile(r *replay.Result, p float64) float64 {
 	return xs[int(p*float64(len(xs)-1))]
 }
 
-// write replaces the file as a whole: whoever breaks us off leaves the one
-// before.
 func (r *report) write(path string) error {
 	text, err := json.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("encode results: %w", err)
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	if err := os.WriteFile(path+".new", spread(text, fileDepth), 0o644); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return command.Write(path, spread(text, fileDepth))
 }
 
 // fileDepth puts a raw result on a line of its own.
 const fileDepth = 4
 
-func (r *report) print(out io.Writer) {
+// Print writes tables for a terminal.
+func (r *report) Print(out io.Writer) {
 	fmt.Fprintf(out, "%s, %d jobs, %d GPUs, %v× compressed; compressed seconds, medians\n", r.Workload, r.Jobs, r.GPUs, r.Compress)
 	w := tabwriter.NewWriter(out, 2, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "POPULATION\tSCHEDULER\tRUNS\tFINISHED\tDEADLOCKED\tAVG JCT\tLOW…HIGH\tSIMULATED\tGEOMEAN\tP99\tMAKESPAN\tUSEFUL\tHELD IN VAIN\tHALF PLACED")
@@ -289,13 +281,21 @@ func (r *report) print(out io.Writer) {
 			l.AvgJCT, l.AvgJCTLow, l.AvgJCTHigh, l.SimAvgJCT, l.GeomeanJCT, l.P99, l.Makespan, 100*l.Useful, 100*l.HeldShare, 100*l.HalvedShare)
 	}
 	w.Flush()
-	if len(r.Margins) == 0 {
-		return
+	if len(r.Margins) > 0 {
+		fmt.Fprintln(out, "\nAgainst plain Nomad, pairs of one seed: geometric mean of the ratios (95 % interval)")
+		fmt.Fprintln(w, "POPULATION\tSCHEDULER\tAGAINST\tPAIRS\tGEOMEAN JCT\tUSEFUL\tMAKESPAN\tTARGETS MET")
+		for _, m := range r.Margins {
+			fmt.Fprintln(w, strings.Join(append([]string{m.Population}, m.cells()...), "\t"))
+		}
+		w.Flush()
 	}
-	fmt.Fprintln(out, "\nAgainst plain Nomad, pairs of one seed: geometric mean of the ratios (95 % interval)")
-	fmt.Fprintln(w, "POPULATION\tSCHEDULER\tAGAINST\tPAIRS\tGEOMEAN JCT\tUSEFUL\tMAKESPAN\tTARGETS MET")
-	for _, m := range r.Margins {
-		fmt.Fprintln(w, strings.Join(append([]string{m.Population}, m.cells()...), "\t"))
+	for _, v := range r.views() {
+		for _, t := range []*plot.Table{v.simulated(), v.overhead()} {
+			fmt.Fprintln(out)
+			for _, row := range append([][]string{t.Head}, t.Rows...) {
+				fmt.Fprintln(w, v.lines[0].Population+"\t"+strings.Join(row, "\t"))
+			}
+			w.Flush()
+		}
 	}
-	w.Flush()
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nomad-pal/nomad-pal/bench/command"
 	"github.com/nomad-pal/nomad-pal/bench/plot"
 	"github.com/nomad-pal/nomad-pal/bench/replay"
 )
@@ -36,9 +37,11 @@ func result(first float64, predicted *replay.Prediction) *replay.Result {
 // sample has three runs of plain Nomad, whose second gang never comes together,
 // and two of the placer.
 func sample() *report {
-	r := &report{Command: []string{"replay", "-json", "/somewhere", "-seed", "1"}, Workload: "w", GPUs: 8, Jobs: 2, Compress: 120}
+	r := &report{Provenance: command.Provenance{Command: []string{"replay", "-json", "/somewhere", "-seed", "1"}}, Workload: "w", GPUs: 8, Jobs: 2, Compress: 120}
 	for i := range 2 {
-		r.add(run1("pal-default", true, i), result(10+float64(i), &replay.Prediction{AvgJCTS: 99, JCTS: map[string]float64{"a": 10, "b": 21}}))
+		res := result(10+float64(i), &replay.Prediction{AvgJCTS: 99, JCTS: map[string]float64{"a": 10, "b": 21}, Jittered: []float64{13.9, 15.5, 16}})
+		res.Cost = &replay.Cost{CPUS: 0.1, RSSMB: 30 + 2*float64(i)}
+		r.add(run1("pal-default", true, i), res)
 	}
 	for i := range 3 {
 		r.add(run1("nomad-binpack", false, 2-i), result(22-float64(i), nil))
@@ -64,6 +67,8 @@ func TestSummary(t *testing.T) {
 		{"unfinished", float64(plain.Unfinished), 3},
 		{"all", plain.AvgJCTAll, (21 + 19) / 2.0}, {"halved", plain.HalvedShare, 0.5},
 		{"ours", ours.AvgJCT, (10 + 18 + 11 + 19) / 4.0}, {"simulated", ours.SimAvgJCT, 15.5}, {"makespan", ours.Makespan, 20.5}, {"ours halved", ours.HalvedShare, 0},
+		{"within 5 %", float64(ours.SimClose), 1}, {"within chance", float64(ours.SimChance), 1},
+		{"CPU per job", ours.Overhead.PlacerCPU, 50}, {"memory", ours.Overhead.PlacerRSS, 31}, {"plain CPU", plain.Overhead.PlacerCPU, 0},
 	} {
 		if math.Abs(c.got-c.want) > 1e-9 {
 			t.Errorf("%s: %v, want %v", c.what, c.got, c.want)
@@ -99,8 +104,8 @@ func TestReportIsReadAgain(t *testing.T) {
 	r.Command = again.Command
 	var a, b bytes.Buffer
 	for out, rep := range map[*bytes.Buffer]*report{&a: r, &b: again} {
-		rep.print(out)
-		if err := rep.page().Write(out); err != nil {
+		rep.Print(out)
+		if err := rep.Page().Write(out); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -126,22 +131,22 @@ func TestReadReportRefuses(t *testing.T) {
 func TestPage(t *testing.T) {
 	t.Parallel()
 	r := sample()
-	p := r.page()
+	p := r.Page()
 	tables := map[string]*plot.Table{}
 	for _, s := range p.Sections {
 		tables[s.Title] = s.Table
 	}
 	for title, want := range map[string][]string{
 		"Gangs half placed (1 outlier)":         {"nomad-binpack", "50 %", "0 GPU s", "0.0 %", "0 s", "0 of 3", "3 of 6"},
-		"Simulated beside measured (1 outlier)": {"pal-default, preemption", "14.5 s", "15.5 s", "+6.9 %"},
+		"Simulated beside measured (1 outlier)": {"pal-default, preemption", "0", "14.0", "15.5", "+10.7 %", "13.9…16.0", "by chance"},
 		"Queueing by gang size (1 outlier)":     {"nomad-binpack", "9.5 s"}, // of 1 s three times, 18 s, 19 s and 20 s
-		"Overhead (1 outlier)":                  {"nomad-binpack", "3", "1s", "1s"},
+		"Overhead (1 outlier)":                  {"nomad-binpack", "3", "1s", "1s", "–", "–", "–", "–"},
 	} {
 		if got := tables[title].Rows[0]; !cmp.Equal(got, want) {
 			t.Errorf("%s: %s", title, cmp.Diff(want, got))
 		}
 	}
-	if n := len(r.figures()); n != 5 {
+	if n := len(r.Figures()); n != 5 {
 		t.Errorf("%d figures", n)
 	}
 }

@@ -4,33 +4,12 @@
 package main
 
 import (
-	"flag"
 	"fmt"
-	"os"
-
-	"github.com/nomad-pal/nomad-pal/bench/plot"
-	"github.com/nomad-pal/nomad-pal/bench/replay"
 )
-
-// show prints the table and writes what people look at.
-func (o options) show(r *report) error {
-	r.print(os.Stdout)
-	if o.html != "" {
-		if err := r.page().WriteFile(o.html); err != nil {
-			return fmt.Errorf("write the report: %w", err)
-		}
-	}
-	if o.svg != "" {
-		if err := plot.WriteFigures(o.svg, r.figures()...); err != nil {
-			return fmt.Errorf("write the plots: %w", err)
-		}
-	}
-	return nil
-}
 
 // reshow shows an earlier run.
 func (o options) reshow() error {
-	r, err := readReport(o.from)
+	r, err := readReport(o.From)
 	if err != nil {
 		return err
 	}
@@ -39,14 +18,7 @@ func (o options) reshow() error {
 			return err
 		}
 	}
-	named := false
-	flag.Visit(func(f *flag.Flag) { named = named || f.Name == "json" })
-	if named {
-		if err := r.write(o.json); err != nil {
-			return err
-		}
-	}
-	return o.show(r)
+	return o.ShowAgain(r, r.write)
 }
 
 // predictAnew simulates the runs of an earlier report.
@@ -66,11 +38,7 @@ func (o options) predictAnew(r *report) error {
 			if err != nil {
 				return err
 			}
-			var jobs []replay.Job
-			for _, j := range raw.Jobs {
-				jobs = append(jobs, j.Job)
-			}
-			if err := o.predictRun(all[i], gpus, jobs, raw); err != nil {
+			if err := o.predictRun(all[i], gpus, raw); err != nil {
 				return err
 			}
 		}

@@ -7,24 +7,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
-	"runtime"
 	"sync"
-	"time"
 
+	"github.com/nomad-pal/nomad-pal/bench/command"
 	"github.com/nomad-pal/nomad-pal/bench/process"
-	"github.com/nomad-pal/nomad-pal/bench/replay"
-	"github.com/nomad-pal/nomad-pal/internal/version"
 )
 
 // report is the result file.
 type report struct {
-	Command   []string `json:"command"`
-	Commit    string   `json:"commit"`
-	Go        string   `json:"go"`
-	CPUs      int      `json:"cpus"`
-	Date      string   `json:"date"`
+	command.Provenance
 	Seed      uint64   `json:"seed"`
 	Nodes     int      `json:"nodes"`
 	GPUs      int      `json:"gpus"`
@@ -77,8 +68,7 @@ func (l look) String() string {
 
 func newReport(o options) *report {
 	return &report{
-		Command: replay.Invocation("soak", os.Args[1:]), Commit: version.Revision, Go: runtime.Version(), CPUs: runtime.NumCPU(),
-		Date: time.Now().UTC().Format(time.DateOnly), Seed: o.seed, Nodes: o.nodes, GPUs: o.nodes * gpusPerNode, Failures: []string{},
+		Provenance: command.NewProvenance("soak"), Seed: o.seed, Nodes: o.nodes, GPUs: o.nodes * gpusPerNode, Failures: []string{},
 	}
 }
 
@@ -143,10 +133,7 @@ func (r *report) write(path string) error {
 	if err != nil {
 		return fmt.Errorf("encode results: %w", err)
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(text, '\n'), 0o644)
+	return command.Write(path, append(text, '\n'))
 }
 
 // print sums up; its error is what failed.

@@ -1,0 +1,97 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/nomad-pal/nomad-pal/bench/plot"
+	"github.com/nomad-pal/nomad-pal/bench/replay"
+)
+
+// near is how far the simulator may be from what was measured.
+const near = 0.05
+
+// beside is the average JCT (s) of one run beside the simulator's.
+type beside struct {
+	seed                uint64
+	measured, simulated float64
+	low, high           float64 // of the simulations with jitter; 0: none
+}
+
+// beside are the runs of a line under the placer.
+func (l *line) beside() []beside {
+	var out []beside
+	for _, r := range l.Raw {
+		if r.Predicted == nil {
+			continue
+		}
+		b := beside{seed: r.Seed, measured: r.Summarise(l.gpus).AvgJCT.Seconds(), simulated: r.Predicted.AvgJCTOf(r)}
+		if js := r.Predicted.Jittered; len(js) > 0 {
+			b.low, b.high = js[0], js[len(js)-1]
+		}
+		if b.measured > 0 {
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+// off is the simulator's distance from what was measured, as a share of it.
+func (b beside) off() float64 { return b.simulated/b.measured - 1 }
+
+func (b beside) close() bool { return math.Abs(b.off()) <= near }
+
+// chance says whether what was measured lies among what the simulator makes of
+// the same run with jitter.
+func (b beside) chance() bool { return b.low <= b.measured && b.measured <= b.high }
+
+// verdict says which of the two it is.
+func (b beside) verdict() string {
+	switch {
+	case b.close():
+		return "yes"
+	case b.chance():
+		return "by chance"
+	}
+	return "no"
+}
+
+func (b beside) cells() []string {
+	jittered := "–"
+	if b.high > 0 {
+		jittered = fmt.Sprintf("%.1f…%.1f", b.low, b.high)
+	}
+	return []string{fmt.Sprint(b.seed), fmt.Sprintf("%.1f", b.measured), fmt.Sprintf("%.1f", b.simulated), fmt.Sprintf("%+.1f %%", 100*b.off()), jittered, b.verdict()}
+}
+
+// simulate counts how often the simulator comes close.
+func (l *line) simulate() {
+	l.SimAvgJCT = replay.Median(l.each(func(r *replay.Result, _ replay.Summary) float64 { return simulatedJCT(r) }))
+	l.SimClose, l.SimChance = 0, 0
+	for _, b := range l.beside() {
+		switch b.verdict() {
+		case "yes":
+			l.SimClose++
+		case "by chance":
+			l.SimChance++
+		}
+	}
+}
+
+// besideHead is above the cells.
+func besideHead(scheduler string) []string {
+	return []string{scheduler, "seed", "measured avg JCT (s)", "simulated", "difference", "with jitter", "within 5 %"}
+}
+
+func (v view) simulated() *plot.Table {
+	t := &plot.Table{Head: besideHead("scheduler")}
+	for _, l := range v.lines {
+		for _, b := range l.beside() {
+			t.Rows = append(t.Rows, append([]string{l.title()}, b.cells()...))
+		}
+	}
+	return t
+}

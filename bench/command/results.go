@@ -1,0 +1,135 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package command
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/bench/plot"
+	"github.com/nomad-pal/nomad-pal/internal/version"
+)
+
+// Provenance is how a result file came about, and is embedded in it.
+type Provenance struct {
+	Command []string `json:"command"`
+	Commit  string   `json:"commit"`
+	Go      string   `json:"go"`
+	CPUs    int      `json:"cpus"`
+	Date    string   `json:"date"`
+}
+
+// NewProvenance is that of this process.
+func NewProvenance(name string) Provenance {
+	return Provenance{
+		Command: invocation(name, os.Args[1:]), Commit: version.Revision,
+		Go: runtime.Version(), CPUs: runtime.NumCPU(), Date: time.Now().UTC().Format(time.DateOnly),
+	}
+}
+
+// String is a line for people.
+func (p Provenance) String() string {
+	return fmt.Sprintf("%s, commit %s, %s, %d cores. Command: %s.", p.Date, p.Commit, p.Go, p.CPUs, strings.Join(p.Command, " "))
+}
+
+// Tidy drops from the command what names files of the machine it ran on.
+func (p *Provenance) Tidy() {
+	if len(p.Command) > 0 {
+		p.Command = invocation(p.Command[0], p.Command[1:])
+	}
+}
+
+// invocation is a command line as a result file keeps it: the program's name and
+// its flags without those that name files of this machine.
+func invocation(name string, args []string) []string {
+	out := []string{name}
+	for i := 0; i < len(args); i++ {
+		flag, _, joined := strings.Cut(strings.TrimLeft(args[i], "-"), "=")
+		if !slices.Contains([]string{"nomad", "bin", "json", "html", "svg", "workload", "from", "profiles"}, flag) {
+			out = append(out, args[i])
+		} else if !joined {
+			i++ // its value
+		}
+	}
+	return out
+}
+
+// Results says where results come from and go to.
+type Results struct{ JSON, From, HTML, SVG string }
+
+// Flags defines the flags of a command that has reports, before they are parsed.
+func (o *Results) Flags(name string) {
+	flag.StringVar(&o.JSON, "json", "bench/results/"+name+".json", "result file")
+	flag.StringVar(&o.From, "from", "", "result file of an earlier run to report on, without a new run; it is written anew only where -json names it")
+	flag.StringVar(&o.HTML, "html", "", "report with plots to write, one page that opens offline")
+	flag.StringVar(&o.SVG, "svg", "", "folder for the plots as SVG files")
+}
+
+// Report is what results tell people.
+type Report interface {
+	Print(io.Writer)
+	Page() plot.Page
+	Figures() []plot.Figure
+}
+
+// Show prints the report and writes what people look at.
+func (o Results) Show(r Report) error {
+	r.Print(os.Stdout)
+	if o.HTML != "" {
+		if err := r.Page().WriteFile(o.HTML); err != nil {
+			return fmt.Errorf("write the report: %w", err)
+		}
+	}
+	if o.SVG != "" {
+		if err := plot.WriteFigures(o.SVG, r.Figures()...); err != nil {
+			return fmt.Errorf("write the plots: %w", err)
+		}
+	}
+	return nil
+}
+
+// ShowAgain is Show for results that were read from a file. Only where -json was
+// given they are written anew.
+func (o Results) ShowAgain(r Report, write func(path string) error) error {
+	named := false
+	flag.Visit(func(f *flag.Flag) { named = named || f.Name == "json" })
+	if named {
+		if err := write(o.JSON); err != nil {
+			return err
+		}
+	}
+	return o.Show(r)
+}
+
+// Read reads a result file.
+func Read(path string, into any) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		return fmt.Errorf("read results %q: %w", path, err)
+	}
+	return nil
+}
+
+// Write replaces a result file as a whole: whoever breaks us off leaves the one
+// before.
+func Write(path string, text []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+".new", text, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}

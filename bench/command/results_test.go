@@ -1,0 +1,52 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package command
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestTidy(t *testing.T) {
+	t.Parallel()
+	p := Provenance{Command: []string{"replay", "-nomad", "/n", "--json=/x", "-seed", "3", "-bin", "b", "-extra=false", "-profiles", "/p"}}
+	p.Tidy()
+	if want := []string{"replay", "-seed", "3", "-extra=false"}; !cmp.Equal(p.Command, want) {
+		t.Error(cmp.Diff(want, p.Command))
+	}
+	var none Provenance
+	if none.Tidy(); none.Command != nil {
+		t.Errorf("a command out of nothing: %q", none.Command)
+	}
+}
+
+// A result file is there as a whole, or as it was.
+func TestWriteAndRead(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "new", "r.json")
+	for _, text := range []string{`{"commit":"a"}`, `{"commit":"b"}`} {
+		if err := Write(path, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got Provenance
+	if err := Read(path, &got); err != nil || got.Commit != "b" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if files, err := os.ReadDir(filepath.Dir(path)); err != nil || len(files) != 1 {
+		t.Errorf("%v beside it, %v", files, err)
+	}
+	if err := Write(path, []byte("{")); err != nil {
+		t.Fatal(err)
+	}
+	if err := Read(path, &got); err == nil {
+		t.Error("half a file is read")
+	}
+	if err := Read(path+"-none", &got); !os.IsNotExist(err) {
+		t.Errorf("a file that is not there: %v", err)
+	}
+}

@@ -1,0 +1,117 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package replay
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/population"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+)
+
+// handed is a run of gangs, each submitted, placed, started and finished at these
+// seconds (0: it does not say when it was placed) on these GPUs.
+func handed(jobs ...JobResult) *Result {
+	return &Result{Jobs: jobs}
+}
+
+func gang(submitted, placed, started, finished float64, gpus ...string) JobResult {
+	at := func(s float64) time.Time { return time.Unix(1_000_000, 0).Add(time.Duration(s * float64(time.Second))) }
+	j := JobResult{SubmittedAt: at(submitted), StartedAt: at(started), FinishedAt: at(finished), Attempts: 1, GPUIDs: map[string][]string{"n": gpus}}
+	if placed > 0 {
+		j.PlacedAt = at(placed)
+	}
+	return j
+}
+
+func TestHandovers(t *testing.T) {
+	t.Parallel()
+	s := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+	stopped := gang(0, 30, 31, 32, "g2")
+	stopped.Attempts = 2
+	r := handed(
+		gang(0, 0.5, 1, 10, "g1"),   // found it free
+		gang(2, 10.5, 12, 20, "g1"), // waited for the first
+		gang(1, 21, 23, 30, "g1"),   // for both, by its own choice or not
+		stopped,                     // nobody knows when it had what
+		gang(0, 0, 4, 5, "g3"),      // of an older version
+		gang(40, 39, 41, 42, "g1"),  // clocks differ
+	)
+	want := []Handover{{s(0.5), s(0.5)}, {s(0.5), s(1.5)}, {s(1), s(2)}, {0, s(4)}, {0, s(1)}}
+	if d := cmp.Diff(want, r.Handovers()); d != "" {
+		t.Error(d)
+	}
+}
+
+// The simulator is told what each start took where that is known, and the median
+// of all of it where the file does not tell the one from the other.
+func TestStarting(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name    string
+		run     *Result
+		decided float64
+		started []float64
+	}{
+		{"placed", handed(gang(0, 0.5, 1, 10, "g1"), gang(2, 10.5, 12, 20, "g1")), 0.5, []float64{0.5, 1.5}},
+		{"older", handed(gang(0, 0, 1, 10, "g1"), gang(2, 0, 12, 20, "g1"), gang(0, 0, 60, 61, "g1")), 0, []float64{1, 2, 3}},
+		{"nothing ran", handed(), 0, nil},
+	} {
+		decided, started := c.run.starting()
+		if decided != c.decided || !cmp.Equal(started, c.started) {
+			t.Errorf("%s: %v and %v, want %v and %v", c.name, decided, started, c.decided, c.started)
+		}
+	}
+}
+
+// A run of gangs that never wait is foreseen to a hair, with jitter, too; where
+// they wait for each other, jitter shows in the average.
+func TestPredictRun(t *testing.T) {
+	t.Parallel()
+	all, err := population.Draw(population.Spec{Cluster: "longhorn", Nodes: 2, GPUsPerNode: 4}, rand.New(rand.NewPCG(1, 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	gpus, err := NewGPUs(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		every  float64
+		varies float64 // of the average, at most
+	}{{100, 0}, {5, 2}} {
+		r := &Result{Seed: 3}
+		for i := range 8 {
+			at := c.every * float64(i)
+			g := gang(at, at+0.5, at+1.5, at+12, "g1")
+			g.Job = Job{ID: fmt.Sprint("j", i), Class: "A", Allocations: 1, GPUsEach: 4, Iterations: 40, Iteration: 250 * time.Millisecond}
+			r.Jobs = append(r.Jobs, g)
+		}
+		o := queue.Options{Order: queue.FIFO, Placement: pal.Policy{Name: pal.PAL}}
+		p, err := PredictRun(r, gpus, 1.7, o, time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := PredictRun(r, gpus, 1.7, o, time.Second)
+		if d := cmp.Diff(p, again); d != "" || err != nil {
+			t.Errorf("another answer the second time (%v):\n%s", err, d)
+		}
+		if len(p.Jittered) != jitters || !cmp.Equal(p.JCTS["j0"] > 11, true) {
+			t.Fatalf("every %v s: %+v", c.every, p)
+		}
+		if spread := p.Jittered[jitters-1] - p.Jittered[0]; spread > c.varies+1e-9 || c.varies > 0 && spread == 0 {
+			t.Errorf("every %v s: averages %v", c.every, p.Jittered)
+		}
+		if c.varies == 0 && math.Abs(p.AvgJCTS-p.Jittered[0]) > 1e-9 {
+			t.Errorf("every %v s: %v, with jitter %v", c.every, p.AvgJCTS, p.Jittered)
+		}
+	}
+}
