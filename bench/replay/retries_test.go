@@ -4,6 +4,7 @@
 package replay
 
 import (
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -17,48 +18,77 @@ import (
 	"github.com/nomad-pal/nomad-pal/bench/rank"
 )
 
-// Only jobs whose ranks ended a short time ago are asked for, and a job that
-// Nomad does not know any more is no error.
+// plainNomad lists these failed allocations (id → job) and notes for which jobs
+// it is asked.
+type plainNomad struct {
+	t      *testing.T
+	failed map[string]string
+	listed int
+	asked  []string
+}
+
+func (n *plainNomad) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/v1/allocations" {
+		n.listed++
+		if f := r.URL.Query().Get("filter"); !strings.Contains(f, "failed") || !strings.Contains(f, "NextAllocation") {
+			n.t.Errorf("lists %q", f)
+		}
+		var stubs []api.AllocationListStub
+		for id, job := range n.failed {
+			stubs = append(stubs, api.AllocationListStub{ID: id, JobID: job})
+		}
+		_ = json.NewEncoder(w).Encode(stubs)
+		return
+	}
+	body, _ := io.ReadAll(r.Body)
+	if !strings.Contains(string(body), `"ForceReschedule":true`) {
+		n.t.Errorf("asked for %s", body)
+	}
+	n.asked = append(n.asked, strings.TrimSuffix(strings.TrimPrefix(r.URL.Path, "/v1/job/"), "/evaluate"))
+	if strings.Contains(r.URL.Path, "gone") {
+		http.Error(w, "job not found", http.StatusNotFound)
+		return
+	}
+	io.WriteString(w, "{}")
+}
+
+// Nomad is asked for each job once per rank that it knows to have ended, however
+// often we look, and not looked at where no rank has ended for long. A job that
+// it does not know any more is no error.
 func TestRetries(t *testing.T) {
 	t.Parallel()
-	var asked []string
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		if !strings.Contains(string(body), `"ForceReschedule":true`) {
-			t.Errorf("asked for %s", body)
-		}
-		asked = append(asked, r.URL.Path)
-		if strings.Contains(r.URL.Path, "gone") {
-			http.Error(w, "job not found", http.StatusNotFound)
-			return
-		}
-		io.WriteString(w, "{}")
-	}))
+	n := &plainNomad{t: t}
+	server := httptest.NewServer(n)
 	defer server.Close()
 	nomad, err := api.NewClient(&api.Config{Address: server.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
-	rs, at := retries{}, time.Unix(1_000_000, 0)
+	at := time.Unix(1_000_000, 0)
+	var rs retries
 	for _, c := range []struct {
-		after time.Duration
-		state rank.State
-		want  []string
+		what   string
+		after  time.Duration
+		ended  int
+		failed map[string]string
+		looks  int
+		want   []string
 	}{
-		{0, rank.State{Job: "a"}, nil},
-		{time.Second, rank.State{Job: "a", Ended: 1}, []string{"/v1/job/a/evaluate"}},
-		{2 * time.Second, rank.State{Job: "a", Ended: 1}, []string{"/v1/job/a/evaluate"}},
-		{4 * time.Second, rank.State{Job: "a", Ended: 1}, nil},
-		{5 * time.Second, rank.State{Job: "a", Ended: 3}, []string{"/v1/job/a/evaluate"}},
-		{5 * time.Second, rank.State{Job: "a", Ended: 4, Finished: true}, nil},
-		{6 * time.Second, rank.State{Job: "gone", Ended: 1}, []string{"/v1/job/gone/evaluate"}},
+		{"nothing has ended", 0, 0, map[string]string{"a1": "a"}, 0, nil},
+		{"the client has not told yet", time.Second, 1, nil, 1, nil},
+		{"it has", 2 * time.Second, 1, map[string]string{"a1": "a"}, 1, []string{"a"}},
+		{"Nomad was asked", 3 * time.Second, 1, map[string]string{"a1": "a"}, 1, nil},
+		{"long ago", 4 * time.Second, 1, map[string]string{"a1": "a", "a2": "a"}, 0, nil},
+		{"several", 5 * time.Second, 4, map[string]string{"a1": "a", "a2": "a", "a3": "a", "b1": "b", "c1": "done"}, 1, []string{"a", "b"}},
+		{"gone", 6 * time.Second, 5, map[string]string{"g1": "gone"}, 1, []string{"gone"}},
 	} {
-		asked = nil
-		if err := rs.push(t.Context(), nomad, at.Add(c.after), []rank.State{c.state}); err != nil {
+		n.failed, n.listed, n.asked = c.failed, 0, nil
+		states := []rank.State{{Job: "a", Ended: c.ended}, {Job: "b"}, {Job: "gone"}, {Job: "done", Finished: true}}
+		if err := rs.push(t.Context(), nomad, at.Add(c.after), states); err != nil {
 			t.Fatal(err)
 		}
-		if !cmp.Equal(asked, c.want) {
-			t.Errorf("%v, %+v: asked for %v, want %v", c.after, c.state, asked, c.want)
+		if n.listed != c.looks || !cmp.Equal(n.asked, c.want) {
+			t.Errorf("%s: looked %d times and asked for %v, want %d and %v", c.what, n.listed, n.asked, c.looks, c.want)
 		}
 	}
 }

@@ -157,7 +157,7 @@ func (r *run) watch(ctx context.Context, submitted <-chan struct{}) error {
 	defer tick.Stop()
 	last, next := time.Now(), time.Now()
 	var still stillness
-	again := retries{}
+	var again retries
 	for {
 		select {
 		case <-ctx.Done():
