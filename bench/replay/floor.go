@@ -60,9 +60,9 @@ func PredictPlain(jobs []Job, g *GPUs, penalty float64, spread bool, giveUp, ove
 	var traced []trace.Job
 	for _, j := range jobs {
 		traced = append(traced, trace.Job{ID: j.ID, Name: j.ID, Class: j.Class, GPUs: j.GPUs(), SubmitS: j.Submit.Seconds(),
-			Iterations: 1, IterTimeS: (j.Work() + overhead).Seconds()})
+			Iterations: 1, IterTimeS: j.Work().Seconds()})
 	}
-	out, err := sim.Nomad{Jobs: traced, Cluster: c, Spread: spread, RendezvousS: giveUp.Seconds(), Seed: seed}.Run()
+	out, err := sim.Nomad{Jobs: traced, Cluster: c, Spread: spread, RendezvousS: giveUp.Seconds(), StartS: overhead.Seconds(), Seed: seed}.Run()
 	var done []sim.JobResult
 	for _, j := range out.Jobs {
 		if j.Finish >= 0 {

@@ -27,7 +27,9 @@ type Nomad struct {
 	// RendezvousS is how long an incomplete gang holds its GPUs before its
 	// program gives up and all its allocations start anew; 0: for ever.
 	RendezvousS float64
-	Seed        uint64
+	// StartS is for how long a gang that is complete holds its GPUs before it works.
+	StartS float64
+	Seed   uint64
 }
 
 // nomadCandidates is how many feasible nodes Nomad compares for an allocation
@@ -175,7 +177,7 @@ func (e *nomadEngine) begin(i int) {
 	j.first, j.tier, j.cost = e.now, p.Tier, p.Cost()
 	e.use.wait(-1, -j.gang.GPUs())
 	e.use.run(j.gang.GPUs(), j.cost)
-	e.push(e.now+seconds(e.Jobs[i].WorkS()*j.cost), i, -1)
+	e.push(e.now+seconds(e.StartS+e.Jobs[i].WorkS()*j.cost), i, -1)
 }
 
 // circle is an evaluation's random order of nodes. Each allocation goes on

@@ -82,3 +82,14 @@ func placedByModel(t *testing.T, gpus int, busy []int, count int, spread bool, s
 	}
 	return strings.Trim(fmt.Sprint(counts), "[]")
 }
+
+// A gang works for its time, whatever its start takes before.
+func TestNomadStartsTakeTime(t *testing.T) {
+	c := exampleCluster(t, 1.7)
+	for _, startS := range []float64{0, 3} {
+		out, err := Nomad{Cluster: c, StartS: startS, Jobs: []trace.Job{job("a", "D", 8, 5, 100)}}.Run()
+		if want := 5 + startS + 172.04; err != nil || math.Abs(out.Jobs[0].Finish-want) > 1e-3 {
+			t.Errorf("a start of %v s: finishes at %v, want %v (%v)", startS, out.Jobs[0].Finish, want, err)
+		}
+	}
+}
