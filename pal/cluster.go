@@ -31,20 +31,19 @@ type Cluster struct {
 	free  int                  // available GPUs
 	// open has a bit per device group: whether it has an available GPU. On a
 	// busy cluster few do, and placement looks at those only.
-	open []uint64
+	open  []uint64
+	avail []uint16    // available GPUs of each group
+	room  []Resources // not allocated of each node
+	most  int         // GPUs of the largest group
+	print uint64      // what searches depend on, see fingerprint.go
+	avoid avoid
 
+	scales  [NumClasses][]*scale // by model+1, made when first asked for
 	scratch scratch
-}
-
-// scratch is memory that searches use again; it holds nothing between them.
-type scratch struct {
-	slots       []slots
-	room, inAll []int
 }
 
 type nodeState struct {
 	Node
-	free          Resources
 	firstGroup    int32
 	groups        int32
 	rack, dc      int32
@@ -55,6 +54,7 @@ type groupState struct {
 	node, model  int32
 	first, n     int32             // GPUs
 	counts       [NumClasses]int32 // offset into upTo
+	good         [NumClasses]int32 // the same of GPUs that are not avoided
 	ill          int32             // GPUs that are unhealthy or quarantined
 	hasSubdomain bool              // some GPU knows its island or NUMA node
 }
@@ -64,17 +64,20 @@ type gpuState struct {
 	group     int32
 	taken     bool
 	available bool
+	bad       uint8 // a bit per class for which it is avoided
 }
 
 type modelState struct {
 	name   string
 	values [NumClasses][]PMScore // bin values, ascending
+	groups []uint64              // a bit per device group: whether it is of this model
 }
 
 // domains are the racks or the datacenters.
 type domains struct {
 	names  []string
 	groups [][]int32 // device groups of each, ascending
+	free   []int32   // available GPUs of each
 }
 
 // NewCluster builds the state from nodes in tie-breaking order. Every GPU id
@@ -87,7 +90,7 @@ func NewCluster(nodes []Node, l Locality) (*Cluster, error) {
 	models := map[string]int32{}
 	racks, dcs := map[string]int32{}, map[string]int32{}
 	for _, n := range nodes {
-		ns := nodeState{Node: n, free: n.Free, firstGroup: int32(len(c.groups)), groups: int32(len(n.Groups))}
+		ns := nodeState{Node: n, firstGroup: int32(len(c.groups)), groups: int32(len(n.Groups))}
 		rack := n.Datacenter + "\x00" + n.Rack
 		if n.Rack == "" {
 			rack = n.Datacenter + "\x00\x00" + n.ID
@@ -99,6 +102,7 @@ func NewCluster(nodes []Node, l Locality) (*Cluster, error) {
 			}
 		}
 		c.nodes = append(c.nodes, ns)
+		c.room = append(c.room, n.Free)
 	}
 	c.bin()
 	return c, nil
@@ -111,6 +115,7 @@ func (d *domains) index(seen map[string]int32, name string) int32 {
 		seen[name] = i
 		d.names = append(d.names, name)
 		d.groups = append(d.groups, nil)
+		d.free = append(d.free, 0)
 	}
 	return i
 }
@@ -136,6 +141,7 @@ func (c *Cluster) addGroup(n *nodeState, g DeviceGroup, models map[string]int32)
 		c.gpus = append(c.gpus, gpuState{GPU: u, group: gi})
 	}
 	c.groups = append(c.groups, gs)
+	c.most = max(c.most, len(g.GPUs))
 	c.racks.groups[n.rack] = append(c.racks.groups[n.rack], gi)
 	c.dcs.groups[n.dc] = append(c.dcs.groups[n.dc], gi)
 	return nil
@@ -175,11 +181,28 @@ func (c *Cluster) bin() {
 			c.ranks[k][i] = uint16(r)
 		}
 	}
-	c.open = make([]uint64, (len(c.groups)+63)/64)
+	c.index()
 	for i := range c.gpus {
 		u := &c.gpus[i]
 		c.groups[u.group].ill += ill(u.Unhealthy, u.Quarantined)
 		c.refresh(i)
+	}
+}
+
+// index makes what finds groups quickly; no GPU is available yet.
+func (c *Cluster) index() {
+	words := (len(c.groups) + 63) / 64
+	c.open, c.avail = make([]uint64, words), make([]uint16, len(c.groups))
+	for m := range c.models {
+		c.models[m].groups = make([]uint64, words)
+	}
+	for k := range NumClasses {
+		c.scales[k] = make([]*scale, len(c.models)+1)
+	}
+	for i := range c.groups {
+		g := &c.groups[i]
+		g.good = g.counts
+		c.models[g.model].groups[i/64] |= 1 << (i % 64)
 	}
 }
 
@@ -204,19 +227,35 @@ func (c *Cluster) refresh(i int) {
 	}
 	g := &c.groups[u.group]
 	for k := range NumClasses {
-		counts := c.upTo[k][g.counts[k]:][:len(c.models[g.model].values[k])]
-		for b := c.ranks[k][i]; int(b) < len(counts); b++ {
-			counts[b] += d
+		bins := len(c.models[g.model].values[k])
+		count(c.upTo[k][g.counts[k]:][:bins], c.ranks[k][i], d)
+		if g.good[k] != g.counts[k] && u.bad>>k&1 == 0 {
+			count(c.upTo[k][g.good[k]:][:bins], c.ranks[k][i], d)
+		}
+		if u.bad>>k&1 != 0 {
+			c.avoid.free[k] += int(int16(d))
 		}
 	}
+	c.avail[u.group] += d
 	bit := uint64(1) << (u.group % 64)
-	if last := len(c.models[g.model].values[0]) - 1; c.upTo[0][int(g.counts[0])+last] > 0 {
+	if c.avail[u.group] > 0 {
 		c.open[u.group/64] |= bit
 	} else {
 		c.open[u.group/64] &^= bit
 	}
 	c.free += int(int16(d))
-	c.nodes[g.node].availableGPUs += int32(int16(d))
+	n := &c.nodes[g.node]
+	n.availableGPUs += int32(int16(d))
+	c.racks.free[n.rack] += int32(int16(d))
+	c.dcs.free[n.dc] += int32(int16(d))
+	c.print ^= printOfGPU(i)
+}
+
+// count adds d to the counts up to each bin from the rank on.
+func count(upTo []uint16, rank, d uint16) {
+	for b := int(rank); b < len(upTo); b++ {
+		upTo[b] += d
+	}
 }
 
 // Take marks the GPUs of a placement as busy and takes the members' resources
@@ -239,8 +278,8 @@ func (c *Cluster) move(g Gang, p Placement, taken bool) {
 			c.gpus[u].taken = taken
 			c.refresh(u)
 		}
-		n := &c.nodes[c.groups[m.Group].node]
-		n.free = n.free.minus(g.Shapes[m.Shape].Need, times)
+		n := int(c.groups[m.Group].node)
+		c.SetFree(n, c.room[n].minus(g.Shapes[m.Shape].Need, times))
 	}
 }
 
@@ -267,10 +306,15 @@ func ill(unhealthy, quarantined bool) int32 {
 }
 
 // SetFree replaces the unallocated resources of a node.
-func (c *Cluster) SetFree(node int, r Resources) { c.nodes[node].free = r }
+func (c *Cluster) SetFree(node int, r Resources) {
+	if r != c.room[node] {
+		c.print ^= printOfRoom(node, c.room[node]) ^ printOfRoom(node, r)
+		c.room[node] = r
+	}
+}
 
 // Free are the unallocated resources of a node.
-func (c *Cluster) Free(node int) Resources { return c.nodes[node].free }
+func (c *Cluster) Free(node int) Resources { return c.room[node] }
 
 // FreeGPUs is the number of GPUs that are healthy, not quarantined and not taken.
 func (c *Cluster) FreeGPUs() int { return c.free }

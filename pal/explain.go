@@ -12,67 +12,119 @@ import (
 // the LV matrix that were walked, what was chosen and what packed placement
 // would have chosen; or why the gang does not fit.
 func Explain(c *Cluster, g Gang, p Policy) Decision {
+	f, ok := Find(c, g, p)
+	d := f.reasons(c, g, p, ok)
+	if ok {
+		d.Placed, d.Chosen = true, Describe(c, g, f.Placement)
+	}
+	return d
+}
+
+// ExplainFound is [Explain] for a placement that is decided: what was chosen is
+// that, whatever else the policy would have chosen; best says that it would have
+// chosen the same GPUs. It is searched for again only where the cluster, the
+// gang or the policy differ from those that the placement was found for.
+func ExplainFound(c *Cluster, g Gang, p Policy, f Found) (d Decision, best bool) {
+	if f.answers(c, g, p) {
+		d, best = f.reasons(c, g, p, true), true
+	} else {
+		again, ok := Find(c, g, p)
+		d, best = again.reasons(c, g, p, ok), ok && again.sameGPUs(f.Placement)
+	}
+	d.Placed, d.Reason, d.Chosen = true, "", Describe(c, g, f.Placement)
+	return d, best
+}
+
+// reasons is all of an explanation but what was chosen. ok is false where the
+// gang does not fit.
+func (f *Found) reasons(c *Cluster, g Gang, p Policy, ok bool) Decision {
 	d := Decision{Gang: g.ID, Class: g.Class, Policy: string(p.Name), Demand: g.GPUs(), Candidates: candidates(c, g)}
-	pl, s := place(c, g, p)
-	if s == nil {
+	if !ok {
 		d.Impossible, d.Reason = whyNot(c, g, d.Candidates)
-		s = newSearch(c, g, p, modelsFor(c, g)[0])
-		if p.Name == PAL && g.GPUs() > 0 {
-			s.walk()
+		s := newSearch(c, g, p, modelsFor(c, g)[0])
+		if p.Name == PAL && s.n > 1 {
+			d.Walk = s.entriesTo(len(s.lvMatrix()), false)
 		}
-		d.Walk = s.entries()
 		return d
 	}
-	d.Placed = true
-	d.Chosen = Describe(c, g, pl)
-	d.Walk = s.entries()
+	within := g
+	if f.prefer >= 0 {
+		within = g.preferring(f.prefer)
+	}
+	d.Walk = newSearch(c, within, p, f.model).entriesTo(f.walked, true)
 	if packed, ok := Place(c, g, Policy{Name: Packed}); ok {
 		d.Packed = Describe(c, g, packed)
 	}
 	return d
 }
 
+// same says whether the gangs are the same to a search. Lists of eligible groups
+// are where they are the same memory.
+func (g *Gang) same(o Gang) bool {
+	same := func(a, b []bool) bool {
+		return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) && (a == nil) == (b == nil)
+	}
+	return g.ID == o.ID && g.Class == o.Class && g.MaxTier == o.MaxTier && slices.EqualFunc(g.Shapes, o.Shapes, func(a, b Shape) bool {
+		return a.Members == b.Members && a.GPUs == b.GPUs && a.Need == b.Need && same(a.Eligible, b.Eligible) && slices.EqualFunc(a.Prefer, b.Prefer, same)
+	})
+}
+
+// sameGPUs says whether two placements hold the same GPUs.
+func (p Placement) sameGPUs(o Placement) bool {
+	a, b := p.GPUs(), o.GPUs()
+	slices.Sort(a)
+	slices.Sort(b)
+	return slices.Equal(a, b)
+}
+
 // Describe names what a placement holds.
 func Describe(c *Cluster, g Gang, pl Placement) *Choice {
 	ch := &Choice{Tier: pl.Tier, PMScore: pl.PMScore, Penalty: pl.Penalty, Cost: pl.Cost()}
 	k := g.Class.Index()
-	nodes := map[int32]bool{}
+	ch.Members = slices.Grow(ch.Members, len(pl.Members))
+	nodes := make([]int32, 0, len(pl.Members))
 	for _, m := range pl.Members {
-		gs := c.groups[m.Group]
+		gs := &c.groups[m.Group]
 		n := &c.nodes[gs.node]
-		nodes[gs.node] = true
-		cm := ChosenMember{Group: g.Shapes[m.Shape].Name, Node: n.Name, NodeID: n.ID, Device: c.models[gs.model].name}
+		nodes = append(nodes, gs.node)
+		cm := ChosenMember{Group: g.Shapes[m.Shape].Name, Node: n.Name, NodeID: n.ID, Device: c.models[gs.model].name, GPUs: slices.Grow([]ChosenGPU(nil), len(m.GPUs))}
 		for _, u := range m.GPUs {
 			cm.GPUs = append(cm.GPUs, ChosenGPU{c.gpus[u].ID, c.gpus[u].Scores[k], c.gpus[u].Classes[k]})
 		}
 		ch.Members = append(ch.Members, cm)
 	}
-	ch.Nodes = len(nodes)
+	slices.Sort(nodes)
+	ch.Nodes = len(slices.Compact(nodes))
 	return ch
 }
 
-// entries are the walked entries with the GPUs that each had to choose from.
-func (s *search) entries() []Entry {
-	free := s.freeUpTo()
-	for i := range s.walked {
-		e := &s.walked[i]
-		if v, ok := slices.BinarySearch(s.values, e.Bin); ok {
-			e.Free = free[v]
-		}
+// entriesTo are the first n entries of the matrix with the GPUs that each had to
+// choose from; the last may have been taken.
+func (s *search) entriesTo(n int, taken bool) []Entry {
+	if n == 0 {
+		return nil
 	}
-	return s.walked
+	free := s.freeUpTo()
+	es := make([]Entry, 0, n)
+	for i, e := range s.lvMatrix()[:n] {
+		es = append(es, Entry{Bin: s.values[e.v], Tier: e.tier, Product: e.product, Free: free[e.v], Taken: taken && i == n-1})
+	}
+	return es
 }
 
 // freeUpTo counts, for each bin value, the available GPUs up to it that may
 // serve some shape.
 func (s *search) freeUpTo() []int {
-	free := make([]int, len(s.values))
-	for _, g := range s.openGroups() {
-		to := s.toValue[s.c.groups[g].model]
-		if len(to) == 0 || !slices.ContainsFunc(s.g.Shapes, func(sh Shape) bool { return sh.Eligible == nil || sh.Eligible[g] }) {
+	free := zeros(&s.c.scratch.inAll, len(s.values))
+	for _, g := range s.groups() {
+		counts := s.counts(g)
+		if s.model != anyModel { // every bin is a value
+			for v, n := range counts {
+				free[v] += int(n)
+			}
 			continue
 		}
-		counts, b, n := s.counts(g), 0, 0
+		to, b, n := s.toValue[s.c.groups[g].model], 0, 0
 		for v := range free {
 			for ; b < len(counts) && to[b] <= v; b++ {
 				n = int(counts[b])
@@ -94,17 +146,17 @@ func eligibleForAny(g Gang, group int32) bool {
 
 func candidates(c *Cluster, g Gang) Candidates {
 	n := Candidates{Total: len(c.gpus)}
+	only := []bool(nil) // of a single shape
+	if len(g.Shapes) == 1 {
+		only = g.Shapes[0].Eligible
+	}
 	for gi := range c.groups {
 		gs := &c.groups[gi]
-		if gs.n == 0 {
-			continue
-		}
-		counts := c.upTo[0][gs.counts[0]:][:len(c.models[gs.model].values[0])]
 		switch {
-		case !eligibleForAny(g, int32(gi)):
+		case only != nil && !only[gi] || len(g.Shapes) != 1 && !eligibleForAny(g, int32(gi)):
 			n.Ineligible += int(gs.n)
 		case gs.ill == 0:
-			free := int(counts[len(counts)-1])
+			free := int(c.avail[gi])
 			n.Free += free
 			n.Busy += int(gs.n) - free
 		default:
@@ -154,7 +206,8 @@ func whyNot(c *Cluster, g Gang, n Candidates) (impossible bool, reason string) {
 func tooWide(c *Cluster, g Gang) string {
 	for _, sh := range g.Shapes {
 		room := make([]int, len(c.models))
-		for gi, gs := range c.groups {
+		for gi := range c.groups {
+			gs := &c.groups[gi]
 			if sh.GPUs > 0 && (sh.Eligible == nil || sh.Eligible[gi]) {
 				room[gs.model] += int(gs.n) / sh.GPUs
 			}

@@ -4,7 +4,6 @@
 package pal
 
 import (
-	"fmt"
 	"math/bits"
 	"slices"
 )
@@ -22,36 +21,67 @@ import (
 // Cost: a few passes over the device groups, plus the GPUs of those chosen, for
 // each preference tried.
 func Place(c *Cluster, g Gang, p Policy) (pl Placement, ok bool) {
-	pl, s := place(c, g, p)
-	return pl, s != nil
+	f, ok := Find(c, g, p)
+	return f.Placement, ok
 }
 
-// place also returns the search that found the placement, nil if none did.
-func place(c *Cluster, g Gang, p Policy) (best Placement, by *search) {
-	if g.GPUs() == 0 || g.GPUs() > c.free {
-		return Placement{}, nil
+// Found is a placement with how it was found, so that [ExplainFound] need not
+// search again.
+type Found struct {
+	Placement
+	c      *Cluster
+	print  uint64 // of the cluster
+	gang   Gang
+	policy Policy
+	prefer int // which preference held it; -1: none was needed
+	model  int
+	walked int // entries of the LV matrix
+}
+
+// Find is [Place] that remembers.
+func Find(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
+	free := c.free
+	if p.Avoid > 0 {
+		c.avoiding(p.Avoid)
+		free -= c.avoid.free[g.class()]
+	}
+	if n := g.GPUs(); n == 0 || n > free {
+		return Found{}, false
 	}
 	for i := range g.preferences() {
-		if best, by = placeWithin(c, g.preferring(i), p); by != nil {
-			return best, by
+		if f, ok = findWithin(c, g.preferring(i), p); ok {
+			f.gang, f.prefer = g, i
+			return f, true
 		}
 	}
-	return placeWithin(c, g, p)
+	return findWithin(c, g, p)
 }
 
-// placeWithin knows no preferences.
-func placeWithin(c *Cluster, g Gang, p Policy) (best Placement, by *search) {
+// findWithin knows no preferences.
+func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 	for _, m := range modelsFor(c, g) {
 		s := newSearch(c, g, p, m)
 		members := s.place()
 		if members == nil {
 			continue
 		}
-		if pl := s.measure(members); by == nil || pl.Cost() < best.Cost() {
-			best, by = pl, s
+		if pl := s.measure(members); !ok || pl.Cost() < f.Cost() {
+			f, ok = Found{pl, c, c.print, g, p, -1, m, s.walked}, true
 		}
 	}
-	return best, by
+	return f, ok
+}
+
+// answers says whether the placement is what [Find] would return now. GPUs that
+// were avoided in finding it must not be there.
+func (f *Found) answers(c *Cluster, g Gang, p Policy) bool {
+	if f.c != c || f.print != c.print || f.policy.Name != p.Name || !f.gang.same(g) {
+		return false
+	}
+	if custom := f.policy; custom.Sample != nil || custom.NodeOrder != nil || p.Sample != nil || p.NodeOrder != nil {
+		return false
+	}
+	return f.policy.Avoid == p.Avoid || p.Avoid == 0 && c.avoid.above == f.policy.Avoid && c.avoid.free[g.class()] == 0
 }
 
 // preferences is how many preferences there are to try.
@@ -86,225 +116,30 @@ const anyModel = -1
 // modelsFor lists the models to try: those that every shape accepts, or
 // anyModel where no single one does.
 func modelsFor(c *Cluster, g Gang) []int {
-	if len(c.models) == 1 {
-		return []int{0}
-	}
-	votes := make([]int, len(c.models))
-	for i := range g.Shapes {
-		accepts := make([]bool, len(c.models))
-		for gi := range c.groups {
-			if g.Shapes[i].Eligible == nil || g.Shapes[i].Eligible[gi] {
-				accepts[c.groups[gi].model] = true
-			}
-		}
-		for m, a := range accepts {
-			if a {
-				votes[m]++
-			}
-		}
-	}
-	var common []int
-	for m, v := range votes {
-		if v == len(g.Shapes) {
+	common := c.scratch.models[:0]
+	for m := range c.models {
+		if len(c.models) == 1 || !slices.ContainsFunc(g.Shapes, func(sh Shape) bool { return !c.accepts(m, sh.Eligible) }) {
 			common = append(common, m)
 		}
 	}
-	if common == nil {
-		return []int{anyModel}
+	if len(common) == 0 {
+		common = append(common, anyModel)
 	}
+	c.scratch.models = common
 	return common
 }
 
-// search is one attempt to place one gang on GPUs of one model (or of any,
-// where its shapes ask for different ones).
-type search struct {
-	c       *Cluster
-	g       Gang
-	p       Policy
-	k       int // index of the gang's class
-	n       int // GPUs in demand
-	model   int
-	all     []int32 // every device group
-	open    []int32 // those with an available GPU
-	values  []PMScore
-	toValue [][]int // model → bin → index into values
-	walked  []Entry // what pal walked, for Explain
-}
-
-func newSearch(c *Cluster, g Gang, p Policy, model int) *search {
-	k := g.Class.Index()
-	if k < 0 {
-		panic(fmt.Sprintf("pal: gang %q: application class %q", g.ID, g.Class))
+// accepts says whether a group of the model is eligible.
+func (c *Cluster) accepts(model int, eligible []bool) bool {
+	if eligible == nil {
+		return true
 	}
-	s := &search{c: c, g: g, p: p, k: k, n: g.GPUs(), model: model, toValue: make([][]int, len(c.models))}
-	for m := range c.models {
-		if model == anyModel || model == m {
-			s.values = append(s.values, c.models[m].values[k]...)
-		}
-	}
-	slices.Sort(s.values)
-	s.values = slices.Compact(s.values)
-	for m := range c.models {
-		if model != anyModel && model != m {
-			continue
-		}
-		for _, v := range c.models[m].values[k] {
-			i, _ := slices.BinarySearch(s.values, v)
-			s.toValue[m] = append(s.toValue[m], i)
-		}
-	}
-	return s
-}
-
-// place returns the members, nil where the gang does not fit.
-func (s *search) place() []Member {
-	if len(s.values) == 0 {
-		return nil
-	}
-	worst := len(s.values) - 1
-	switch s.p.Name {
-	case PAL:
-		return s.walk()
-	case PMFirst:
-		return s.pmFirst(s.openGroups(), worst)
-	case Packed:
-		return s.packed()
-	case Spread:
-		return s.greedy(spreadOut)
-	case Random:
-		return s.random()
-	}
-	panic(fmt.Sprintf("pal: placement policy %q", s.p.Name))
-}
-
-// eligible says whether the device group may serve the shape.
-func (s *search) eligible(shape int, group int32) bool {
-	if s.model != anyModel && int(s.c.groups[group].model) != s.model {
-		return false
-	}
-	e := s.g.Shapes[shape].Eligible
-	return e == nil || e[group]
-}
-
-// eligibleForAll says whether the group may serve every shape.
-func (s *search) eligibleForAll(group int32) bool {
-	for i := range s.g.Shapes {
-		if !s.eligible(i, group) {
-			return false
-		}
-	}
-	return true
-}
-
-// counts are the group's available GPUs up to each bin of its model.
-func (s *search) counts(group int32) []uint16 {
-	g := &s.c.groups[group]
-	return s.c.upTo[s.k][g.counts[s.k]:][:len(s.c.models[g.model].values[s.k])]
-}
-
-// upTo is the number of the group's available GPUs whose bin value is at most
-// values[v].
-func (s *search) upTo(group int32, v int) int {
-	n := 0
-	to := s.toValue[s.c.groups[group].model]
-	for b, count := range s.counts(group) {
-		if b >= len(to) || to[b] > v { // no bins: a model that is not searched
-			break
-		}
-		n = int(count)
-	}
-	return n
-}
-
-func (s *search) everywhere() []int32 {
-	if s.all == nil {
-		s.all = make([]int32, len(s.c.groups))
-		for i := range s.all {
-			s.all[i] = int32(i)
-		}
-	}
-	return s.all
-}
-
-// openGroups are the device groups with an available GPU, in order: no other
-// can serve anybody.
-func (s *search) openGroups() []int32 {
-	if s.open == nil {
-		s.open = make([]int32, 0, min(len(s.c.groups), s.c.free))
-		for w, word := range s.c.open {
-			for ; word != 0; word &= word - 1 {
-				s.open = append(s.open, int32(64*w+bits.TrailingZeros64(word)))
+	for w, word := range c.models[model].groups {
+		for ; word != 0; word &= word - 1 {
+			if eligible[64*w+bits.TrailingZeros64(word)] {
+				return true
 			}
 		}
 	}
-	return s.open
-}
-
-// holdsAll says whether the group's node has the resources for the whole gang.
-func (s *search) holdsAll(group int32) bool {
-	free := s.c.nodes[s.c.groups[group].node].free
-	for _, sh := range s.g.Shapes {
-		if free.holds(sh.Need, sh.Members) < sh.Members {
-			return false
-		}
-		free = free.minus(sh.Need, sh.Members)
-	}
-	return true
-}
-
-// split deals GPUs of one group out to the members, shape by shape.
-func (s *search) split(group int32, gpus []int) []Member {
-	var ms []Member
-	for i, sh := range s.g.Shapes {
-		for range sh.Members {
-			ms = append(ms, Member{Shape: i, Group: int(group), GPUs: gpus[:sh.GPUs:sh.GPUs]})
-			gpus = gpus[sh.GPUs:]
-		}
-	}
-	return ms
-}
-
-// measure works out tier, PM score and penalty of chosen members.
-func (s *search) measure(members []Member) Placement {
-	p := Placement{Members: members, Tier: s.tier(members)}
-	for _, m := range members {
-		for _, u := range m.GPUs {
-			p.PMScore = max(p.PMScore, rawScore(&s.c.gpus[u].GPU, s.k))
-		}
-	}
-	p.Penalty = s.c.locality[p.Tier][s.k]
-	return p
-}
-
-func rawScore(u *GPU, class int) PMScore {
-	if u.Scores[class] == 0 {
-		return 1
-	}
-	return u.Scores[class]
-}
-
-// tier is the smallest tier in use that holds all members.
-func (s *search) tier(members []Member) Tier {
-	c := s.c
-	first := c.gpus[members[0].GPUs[0]]
-	fg := c.groups[first.group]
-	same := [TierCluster + 1]bool{TierIsland: first.Island != 0, TierNUMA: first.NUMA != 0, TierNode: true, TierRack: true, TierDatacenter: true, TierCluster: true}
-	for _, m := range members {
-		g := c.groups[m.Group]
-		same[TierNode] = same[TierNode] && g.node == fg.node
-		same[TierRack] = same[TierRack] && c.nodes[g.node].rack == c.nodes[fg.node].rack
-		same[TierDatacenter] = same[TierDatacenter] && c.nodes[g.node].dc == c.nodes[fg.node].dc
-		for _, u := range m.GPUs {
-			same[TierIsland] = same[TierIsland] && c.gpus[u].Island == first.Island
-			same[TierNUMA] = same[TierNUMA] && c.gpus[u].NUMA == first.NUMA
-		}
-	}
-	same[TierIsland] = same[TierIsland] && same[TierNode]
-	same[TierNUMA] = same[TierNUMA] && same[TierNode]
-	for t := TierIsland; t < TierCluster; t++ {
-		if same[t] && c.locality.uses(t) {
-			return t
-		}
-	}
-	return TierCluster
+	return false
 }

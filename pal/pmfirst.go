@@ -24,6 +24,9 @@ func (s *search) pmFirst(groups []int32, v int) []Member {
 // eachShape places shape after shape, each on what the ones before left, and
 // returns the members in the gang's order. The cluster is put back.
 func (s *search) eachShape(order []int, place func(shape int) []Member) []Member {
+	if len(s.g.Shapes) == 1 {
+		return place(0)
+	}
 	var all []Member
 	defer func() { s.c.Release(s.g, Placement{Members: all}) }()
 	for _, shape := range order {
@@ -46,71 +49,76 @@ func (s *search) eachShape(order []int, place func(shape int) []Member) []Member
 // worst bin.
 type slots struct {
 	group int32
-	n     int
-	score int // |GPUs of the worst bin on the group − demand of the gang|
-	v     int // worst bin
+	v     int32  // worst bin
+	n     uint16 // members
+	worst uint16 // GPUs of the worst bin on the group
 }
 
 // pmFirstShape chooses for one shape: the slots with the lowest bin, among the
-// last bin needed those with the lowest score, then the first. Everything is
-// counted, nothing sorted: linear in the groups.
+// last bin needed those with the lowest score, |GPUs of that bin on the group −
+// demand of the gang|, then the first. Everything is counted, nothing sorted:
+// linear in the groups.
 func (s *search) pmFirstShape(shape int, groups []int32, worst int) []Member {
-	perBin := make([]int, worst+1)
+	perBin := zeros(&s.c.scratch.perBin, worst+1)
 	all := s.c.scratch.slots[:0]
 	for _, g := range groups {
-		if s.eligible(shape, g) {
+		if s.c.avail[g] > 0 && s.eligible(shape, g) {
 			all = s.appendSlots(all, shape, g, worst)
 		}
 	}
 	s.c.scratch.slots = all
-	for _, e := range all {
-		perBin[e.v] += e.n
+	for i := range all {
+		perBin[all[i].v] += int(all[i].n)
 	}
 	need := s.g.Shapes[shape].Members
 	last := cutoff(perBin, &need)
 	if last < 0 {
 		return nil
 	}
-	perScore := map[int]int{}
-	for _, e := range all {
-		if e.v == last {
-			perScore[e.score] += e.n
+	perCount := zeros(&s.c.scratch.perCount, s.c.most+1)
+	for i := range all {
+		if int(all[i].v) == last {
+			perCount[all[i].worst] += int(all[i].n)
 		}
 	}
-	lastScore := cutoffScore(perScore, &need)
-	taken := make([]slots, 0, min(len(all), s.g.Shapes[shape].Members))
+	return s.fill(shape, s.taken(all, last, s.cutoffScore(perCount, &need), need))
+}
+
+// taken keeps the slots below the last bin and score, and of those with both
+// the first that hold need members.
+func (s *search) taken(all []slots, last, lastScore, need int) []slots {
+	taken := all[:0]
 	for _, e := range all {
-		switch {
-		case e.v < last, e.v == last && e.score < lastScore:
-		case e.v == last && e.score == lastScore && need > 0:
-			e.n = min(e.n, need)
-			need -= e.n
+		switch score := abs(int(e.worst) - s.n); {
+		case int(e.v) < last, int(e.v) == last && score < lastScore:
+		case int(e.v) == last && score == lastScore && need > 0:
+			e.n = uint16(min(int(e.n), need))
+			need -= int(e.n)
 		default:
 			continue
 		}
 		taken = append(taken, e)
 	}
-	return s.fill(shape, taken)
+	return taken
 }
 
 // appendSlots adds the slots of one group, by bin. Slot j holds the GPUs j·k …
 // j·k+k−1 of the group in (bin, index) order.
 func (s *search) appendSlots(all []slots, shape int, group int32, worst int) []slots {
-	sh := &s.g.Shapes[shape]
-	g := s.c.groups[group]
+	f, g := &s.fits[shape], &s.c.groups[group]
 	to, below, done := s.toValue[g.model], 0, 0
-	limit := -1
+	most := -1
 	for b, count := range s.counts(group) {
 		if to[b] > worst {
 			break
 		}
 		n := int(count)
-		if n/sh.GPUs > done {
-			if limit < 0 {
-				limit = s.c.nodes[g.node].free.holds(sh.Need, sh.Members)
+		if up := int(f.per[n]); up > done {
+			if most < 0 {
+				most = f.holds(&s.c.room[g.node])
 			}
-			if up := min(limit, n/sh.GPUs); up > done {
-				all = append(all, slots{group, up - done, abs(n - below - s.n), to[b]})
+			if up = min(most, up); up > done {
+				all = append(all, slots{group, int32(to[b]), uint16(up - done), uint16(n - below)})
 				done = up
 			}
 		}
@@ -131,32 +139,39 @@ func cutoff(counts []int, need *int) int {
 	return -1
 }
 
-func cutoffScore(perScore map[int]int, need *int) int {
-	scores := make([]int, 0, len(perScore))
-	for s := range perScore {
-		scores = append(scores, s)
+// cutoffScore is the score up to which the members add up to need, given how
+// many have each number of GPUs of the worst bin on their group.
+func (s *search) cutoffScore(perCount []int, need *int) int {
+	most := len(perCount) - 1
+	for score := max(0, s.n-most); ; score++ {
+		n := 0
+		if c := s.n - score; c >= 0 && c <= most {
+			n += perCount[c]
+		}
+		if c := s.n + score; score > 0 && c <= most {
+			n += perCount[c]
+		}
+		if n >= *need {
+			return score
+		}
+		*need -= n
 	}
-	slices.Sort(scores)
-	counts := make([]int, len(scores))
-	for i, s := range scores {
-		counts[i] = perScore[s]
-	}
-	return scores[cutoff(counts, need)]
 }
 
 // fill turns slots into members: every group's GPUs in (bin, index) order.
 // Slots of one group come in ascending bins, so they are a prefix of them.
 func (s *search) fill(shape int, taken []slots) []Member {
-	k := s.g.Shapes[shape].GPUs
-	var ms []Member
+	k, members := s.g.Shapes[shape].GPUs, s.g.Shapes[shape].Members
+	all, ms := make([]int, 0, members*k), make([]Member, 0, members)
 	for i := 0; i < len(taken); {
 		g, n := taken[i].group, 0
 		for ; i < len(taken) && taken[i].group == g; i++ {
-			n += taken[i].n
+			n += int(taken[i].n)
 		}
-		gpus := s.byBin(g)[:n*k]
-		for ; len(gpus) > 0; gpus = gpus[k:] {
-			member := slices.Clone(gpus[:k])
+		first := len(all)
+		all = append(all, s.byBin(g)[:n*k]...)
+		for gpus := all[first:]; len(gpus) > 0; gpus = gpus[k:] {
+			member := gpus[:k:k]
 			slices.Sort(member)
 			ms = append(ms, Member{Shape: shape, Group: int(g), GPUs: member})
 		}
@@ -164,17 +179,19 @@ func (s *search) fill(shape int, taken []slots) []Member {
 	return ms
 }
 
-// byBin lists the group's available GPUs in (bin, index) order.
+// byBin lists the group's GPUs that may be chosen in (bin, index) order. The
+// list is in memory of the cluster.
 func (s *search) byBin(group int32) []int {
 	g := s.c.groups[group]
-	gpus := make([]int, 0, g.n)
+	gpus := s.c.scratch.byBin[:0]
 	for b := range s.counts(group) {
 		for i := int(g.first); i < int(g.first+g.n); i++ {
-			if s.c.gpus[i].available && int(s.c.ranks[s.k][i]) == b {
+			if int(s.c.ranks[s.k][i]) == b && s.may(i) {
 				gpus = append(gpus, i)
 			}
 		}
 	}
+	s.c.scratch.byBin = gpus
 	return gpus
 }
 

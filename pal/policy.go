@@ -16,6 +16,9 @@ type Policy struct {
 	// cluster order, and returns their indices, most first. nil: stable. The
 	// simulator's faithful mode sets it to what numpy does.
 	NodeOrder func(counts []int) []int
+	// Avoid leaves out the GPUs whose PM score for the gang's class is above it;
+	// 0: none is. Use one value for a cluster: it is counted once for each.
+	Avoid float64
 }
 
 // PolicyName names a placement policy.

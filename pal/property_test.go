@@ -72,8 +72,8 @@ func (d drawn) cluster(t *rapid.T) *Cluster {
 
 // sameCluster compares clusters to the last count.
 var sameCluster = cmp.Options{
-	cmp.AllowUnexported(Cluster{}, nodeState{}, groupState{}, gpuState{}, modelState{}, domains{}),
-	cmpopts.IgnoreFields(Cluster{}, "scratch"),
+	cmp.AllowUnexported(Cluster{}, nodeState{}, groupState{}, gpuState{}, modelState{}, domains{}, avoid{}),
+	cmpopts.IgnoreFields(Cluster{}, "scratch", "scales"),
 }
 
 func policy(name PolicyName) Policy {

@@ -3,7 +3,10 @@
 
 package pal
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // lvEntry is one entry of the LV matrix: GPUs with bin value up to values[v],
 // all within one domain of the tier.
@@ -16,11 +19,11 @@ type lvEntry struct {
 // matrix is the LV matrix in walking order: by product, on equal products the
 // closer tier, then the lower bin (PAL alg. 2, line 3; the artifact sorts
 // stably with "within" built first).
-func (s *search) matrix() []lvEntry {
-	var es []lvEntry
+func (s *scale) matrix(l Locality, class int, tiers []Tier) []lvEntry {
+	es := make([]lvEntry, 0, len(s.values)*len(tiers))
 	for v, value := range s.values {
-		for _, t := range s.tiers() {
-			es = append(es, lvEntry{v, t, float64(value) * s.c.locality.penalty(t, s.k)})
+		for _, t := range tiers {
+			es = append(es, lvEntry{v, t, float64(value) * l.penalty(t, class)})
 		}
 	}
 	slices.SortStableFunc(es, func(a, b lvEntry) int {
@@ -37,11 +40,11 @@ func (s *search) matrix() []lvEntry {
 	return es
 }
 
-// tiers are those the gang may use: the ones with a penalty, up to its limit,
-// and the limit itself.
-func (s *search) tiers() []Tier {
+// lvMatrix is the matrix for the gang: the tiers with a penalty, up to its
+// limit, and the limit itself.
+func (s *search) lvMatrix() []lvEntry {
 	if s.g.MaxTier == 0 {
-		return s.c.locality.Tiers()
+		return s.entries
 	}
 	var ts []Tier
 	for _, t := range s.c.locality.Tiers() {
@@ -49,7 +52,7 @@ func (s *search) tiers() []Tier {
 			ts = append(ts, t)
 		}
 	}
-	return append(ts, s.g.MaxTier)
+	return s.matrix(s.c.locality, s.k, append(ts, s.g.MaxTier))
 }
 
 // walk is PAL (alg. 2): take the first entry of the LV matrix that can hold the
@@ -62,18 +65,17 @@ func (s *search) tiers() []Tier {
 // bin are taken; in wider domains PM-First chooses among them.
 func (s *search) walk() []Member {
 	if s.n == 1 {
-		return s.pmFirst(s.openGroups(), len(s.values)-1)
+		return s.pmFirst(s.groups(), len(s.values)-1)
 	}
-	var found [TierCluster + 1]*domain
-	for _, e := range s.matrix() {
-		if found[e.tier] == nil {
-			d := s.bestDomain(e.tier)
-			found[e.tier] = &d
+	var found [TierCluster + 1]domain
+	var known [TierCluster + 1]bool
+	for i, e := range s.lvMatrix() {
+		d := &found[e.tier]
+		if !known[e.tier] {
+			*d, known[e.tier] = s.bestDomain(e.tier), true
 		}
-		d := found[e.tier]
-		taken := d.v <= e.v
-		s.walked = append(s.walked, Entry{Bin: s.values[e.v], Tier: e.tier, Product: e.product, Taken: taken})
-		if taken {
+		s.walked = i + 1
+		if d.v <= e.v {
 			return s.within(*d)
 		}
 	}
@@ -100,13 +102,24 @@ func (s *search) bestDomain(t Tier) domain {
 		if s.model != anyModel || len(s.g.Shapes) == 1 {
 			return s.bestNode()
 		}
-		return s.bestOf(t, s.groupsByNode())
+		return s.bestOf(t, len(s.c.nodes), s.groupsOfNode)
 	case TierRack:
-		return s.bestOf(t, s.c.racks.groups)
+		return s.bestOf(t, len(s.c.racks.groups), s.c.racks.of)
 	case TierDatacenter:
-		return s.bestOf(t, s.c.dcs.groups)
+		return s.bestOf(t, len(s.c.dcs.groups), s.c.dcs.of)
 	}
-	return s.bestOf(t, [][]int32{s.openGroups()})
+	d := s.none(t)
+	d.groups = s.groups()
+	d.v, _ = s.lowestBinOf(d.groups, d.v, s.g.Shapes[0].Members)
+	return d
+}
+
+// of is the device groups of domain i, and how many GPUs they have available.
+func (d *domains) of(i int) (groups []int32, free int) { return d.groups[i], int(d.free[i]) }
+
+func (s *search) groupsOfNode(i int) (groups []int32, free int) {
+	n := &s.c.nodes[i]
+	return s.everywhere()[n.firstGroup : n.firstGroup+n.groups], int(n.availableGPUs)
 }
 
 // better says whether a domain beats the best so far.
@@ -119,7 +132,13 @@ func (s *search) none(t Tier) domain { return domain{v: len(s.values), tier: t} 
 // bestNode looks for one device group that holds the whole gang.
 func (s *search) bestNode() domain {
 	best := s.none(TierNode)
-	for _, g := range s.openGroups() {
+	if s.n > s.c.most {
+		return best
+	}
+	for _, g := range s.groups() {
+		if int(s.c.avail[g]) < s.n {
+			continue
+		}
 		v, free := s.lowestBin(g)
 		d := domain{v: v, free: free, group: g, tier: TierNode}
 		if d.better(best) && s.eligibleForAll(g) && s.holdsAll(g) {
@@ -166,9 +185,11 @@ func (s *search) reorder(best domain) int32 {
 // bestSubdomain looks for one island or NUMA node that holds the whole gang.
 func (s *search) bestSubdomain(t Tier) domain {
 	best := s.none(t)
-	for gi := range s.c.groups {
-		g := int32(gi)
-		if !s.c.groups[gi].hasSubdomain {
+	if s.n > s.c.most {
+		return best
+	}
+	for _, g := range s.groups() {
+		if int(s.c.avail[g]) < s.n || !s.c.groups[g].hasSubdomain {
 			continue
 		}
 		if v, _ := s.lowestBin(g); v > best.v || v == len(s.values) || !s.eligibleForAll(g) || !s.holdsAll(g) {
@@ -184,7 +205,7 @@ func (s *search) bestSubdomain(t Tier) domain {
 }
 
 func (s *search) subdomains(group int32, t Tier) []uint16 {
-	var subs []uint16
+	subs := s.c.scratch.subs[:0]
 	g := s.c.groups[group]
 	for i := g.first; i < g.first+g.n; i++ {
 		if sub := subdomainOf(&s.c.gpus[i].GPU, t); sub != 0 && !slices.Contains(subs, sub) {
@@ -192,6 +213,7 @@ func (s *search) subdomains(group int32, t Tier) []uint16 {
 		}
 	}
 	slices.Sort(subs)
+	s.c.scratch.subs = subs
 	return subs
 }
 
@@ -203,10 +225,10 @@ func subdomainOf(u *GPU, t Tier) uint16 {
 }
 
 func (s *search) subdomain(group int32, t Tier, sub uint16) domain {
-	perBin := make([]int, len(s.values))
+	perBin := zeros(&s.c.scratch.perBin, len(s.values))
 	g := s.c.groups[group]
 	for i := g.first; i < g.first+g.n; i++ {
-		if u := &s.c.gpus[i]; u.available && subdomainOf(&u.GPU, t) == sub {
+		if s.may(int(i)) && subdomainOf(&s.c.gpus[i].GPU, t) == sub {
 			perBin[s.toValue[g.model][s.c.ranks[s.k][i]]]++
 		}
 	}
@@ -219,11 +241,15 @@ func (s *search) subdomain(group int32, t Tier, sub uint16) domain {
 	return s.none(t)
 }
 
-// bestOf looks for the rack or datacenter that holds the whole gang.
-func (s *search) bestOf(t Tier, domains [][]int32) domain {
+// bestOf looks for the node, rack or datacenter that holds the whole gang.
+func (s *search) bestOf(t Tier, n int, of func(i int) (groups []int32, free int)) domain {
 	best := s.none(t)
-	for _, groups := range domains {
-		v, free := s.lowestBinOf(groups, best.v)
+	for i := range n {
+		groups, free := of(i)
+		if free < s.n {
+			continue
+		}
+		v, free := s.lowestBinOf(groups, best.v, math.MaxInt)
 		if d := (domain{v: v, free: free, groups: groups, tier: t}); d.better(best) {
 			best = d
 		}
@@ -232,20 +258,28 @@ func (s *search) bestOf(t Tier, domains [][]int32) domain {
 }
 
 // lowestBinOf is the lowest bin, at most limit, up to which the groups together
-// hold the gang. One shape is counted exactly; several are tried out.
-func (s *search) lowestBinOf(groups []int32, limit int) (v, free int) {
+// hold the gang. One shape is counted exactly, and free is not all of it where
+// enough members were found to fit into the first bin; several are tried out.
+func (s *search) lowestBinOf(groups []int32, limit, enough int) (v, free int) {
 	slots, gpus := zeros(&s.c.scratch.room, len(s.values)), zeros(&s.c.scratch.inAll, len(s.values))
+	several := len(s.g.Shapes) > 1
 	for _, g := range groups {
+		if s.c.avail[g] == 0 {
+			continue
+		}
 		s.addCapacity(g, slots, gpus)
+		if !several && slots[0] >= enough {
+			return 0, gpus[0]
+		}
 	}
 	for v := range s.values {
 		if v > limit {
 			break
 		}
 		switch {
-		case len(s.g.Shapes) == 1 && slots[v] >= s.g.Shapes[0].Members:
+		case !several && slots[v] >= s.g.Shapes[0].Members:
 			return v, gpus[v]
-		case len(s.g.Shapes) > 1 && gpus[v] >= s.n && s.pmFirst(groups, v) != nil:
+		case several && gpus[v] >= s.n && s.pmFirst(groups, v) != nil:
 			return v, gpus[v]
 		}
 	}
@@ -269,13 +303,21 @@ func (s *search) addCapacity(group int32, slots, gpus []int) {
 	if !ok {
 		return
 	}
-	g := s.c.groups[group]
-	to, counts := s.toValue[g.model], s.counts(group)
+	g := &s.c.groups[group]
+	counts, f := s.counts(group), &s.fits[0]
+	most := f.holds(&s.c.room[g.node])
+	if s.model != anyModel { // every bin is a value
+		gpus, slots = gpus[:len(counts)], slots[:len(counts)]
+		for v, n := range counts {
+			gpus[v] += int(n)
+			slots[v] += min(most, int(f.per[n]))
+		}
+		return
+	}
+	to := s.toValue[g.model]
 	if len(to) == 0 {
 		return
 	}
-	sh := &s.g.Shapes[0]
-	limit := s.c.nodes[g.node].free.holds(sh.Need, sh.Members)
 	b, n := 0, 0
 	for v := to[0]; v < len(s.values); v++ {
 		if b < len(counts) && to[b] == v {
@@ -283,17 +325,8 @@ func (s *search) addCapacity(group int32, slots, gpus []int) {
 			b++
 		}
 		gpus[v] += n
-		slots[v] += min(limit, n/sh.GPUs)
+		slots[v] += min(most, int(f.per[n]))
 	}
-}
-
-func (s *search) groupsByNode() [][]int32 {
-	ds := make([][]int32, len(s.c.nodes))
-	for i := range s.c.nodes {
-		n := &s.c.nodes[i]
-		ds[i] = s.everywhere()[n.firstGroup : n.firstGroup+n.groups]
-	}
-	return ds
 }
 
 // within chooses the GPUs in a domain.
@@ -305,7 +338,7 @@ func (s *search) within(d domain) []Member {
 	gpus := make([]int, 0, s.n)
 	for i := int(g.first); i < int(g.first+g.n) && len(gpus) < s.n; i++ {
 		u := &s.c.gpus[i]
-		if u.available && s.toValue[g.model][s.c.ranks[s.k][i]] <= d.v && (d.sub == 0 || subdomainOf(&u.GPU, d.tier) == d.sub) {
+		if s.may(i) && s.toValue[g.model][s.c.ranks[s.k][i]] <= d.v && (d.sub == 0 || subdomainOf(&u.GPU, d.tier) == d.sub) {
 			gpus = append(gpus, i)
 		}
 	}

@@ -118,7 +118,7 @@ func (p *Placer) pass(b *testing.B, want int) {
 	p.syncLine(now)
 	actions := p.line.Decide(since(now), p.view.Cluster)
 	for _, a := range actions {
-		p.prepare(p.byID(a.Job), a.Placement, now)
+		p.prepare(p.byID(a.Job), a.Found, now)
 	}
 	if len(actions) != want {
 		b.Fatalf("%d of %d started", len(actions), want)

@@ -42,7 +42,7 @@ func (p *Placer) decide(ctx context.Context, now time.Time) error {
 		case t == nil:
 			p.line.Removed(since(now), a.Job)
 		case a.Kind == queue.Start:
-			starts = append(starts, p.prepare(t, a.Placement, now))
+			starts = append(starts, p.prepare(t, a.Found, now))
 			p.view.Take(t.request.Gang, a.Placement)
 		case a.Kind == queue.Preempt:
 			p.preempt(ctx, t, a.For)
@@ -65,15 +65,12 @@ func (p *Placer) byID(id string) *tracked {
 
 // prepare works out the reasons, on the cluster as it is at this point of the
 // pass, and the pins.
-func (p *Placer) prepare(t *tracked, pl pal.Placement, now time.Time) *start {
-	g := t.request.Gang
-	d := pal.Explain(p.view.Cluster, g, p.cfg.policy())
-	chosen := pal.Describe(p.view.Cluster, g, pl)
+func (p *Placer) prepare(t *tracked, f pal.Found, now time.Time) *start {
+	d, best := pal.ExplainFound(p.view.Cluster, t.request.Gang, p.cfg.policy(), f)
 	note := ""
-	if d.Chosen == nil || !slices.Equal(chosenGPUs(d.Chosen), chosenGPUs(chosen)) {
+	if !best {
 		note = "the queue kept some of the free GPUs from it: for a gang that goes first, or because they are outliers that it can do without"
 	}
-	d.Placed, d.Reason, d.Chosen = true, "", chosen
 	r := Record{
 		Namespace: t.Key.Namespace, Job: t.Key.ID, Submitted: t.submitted(), Decided: now,
 		Mode: t.request.Mode, Decision: d, Note: note,
@@ -85,19 +82,7 @@ func (p *Placer) prepare(t *tracked, pl pal.Placement, now time.Time) *start {
 	if had := t.ran(); had != nil && had.Attained > 0 {
 		r.Attained, r.Done, r.Waited = had.Attained, had.Done, r.Waited+had.Waited
 	}
-	return &start{t: t, placement: pl, pins: p.view.Pins(t.request, pl), record: r}
-}
-
-// chosenGPUs are the ids of a choice, sorted.
-func chosenGPUs(c *pal.Choice) []string {
-	var ids []string
-	for _, m := range c.Members {
-		for _, u := range m.GPUs {
-			ids = append(ids, u.ID)
-		}
-	}
-	slices.Sort(ids)
-	return ids
+	return &start{t: t, placement: f.Placement, pins: p.view.Pins(t.request, f.Placement), record: r}
 }
 
 // commitAll writes the decisions, the jobs that have come and wait, and what

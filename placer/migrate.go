@@ -47,7 +47,7 @@ func (p *Placer) arrived(now time.Time) []*start {
 			t.running = false
 			continue
 		}
-		s := p.prepare(t, to, now)
+		s := p.prepare(t, pal.Found{Placement: to}, now)
 		s.record.Note = "moved to better GPUs"
 		p.view.Take(t.request.Gang, to)
 		// At once: its old GPUs are free, and the line must not count on them.

@@ -133,7 +133,7 @@ func (p *pass) claims() {
 			return false
 		}
 		if p.allFree(c.placement) {
-			p.start(c.by, c.placement)
+			p.start(c.by, pal.Found{Placement: c.placement})
 		}
 		return true
 	})
@@ -155,16 +155,16 @@ func (p *pass) claimed(e *entry) bool {
 }
 
 // start decides that a waiting gang starts on the placement.
-func (p *pass) start(e *entry, pl pal.Placement) {
+func (p *pass) start(e *entry, f pal.Found) {
 	p.dequeue(e)
 	e.waited += p.now - e.waitingSince
 	e.waitingSince = p.now
-	e.state, e.placement = starting, pl
+	e.state, e.placement = starting, f.Placement
 	p.usage[e.job.Tenant] += e.gpus
 	p.pending = append(p.pending, e)
 	p.started = append(p.started, e)
-	p.take(e.job.Gang, pl)
-	p.actions = append(p.actions, Action{Kind: Start, Job: e.job.ID, Placement: pl})
+	p.take(e.job.Gang, f.Placement)
+	p.actions = append(p.actions, Action{Kind: Start, Job: e.job.ID, Found: f})
 }
 
 // walk goes through the line, first to last. A bucket whose first gang neither
@@ -181,11 +181,11 @@ func (p *pass) walk() {
 			b.done = p.passes
 			continue
 		}
-		if pl, ok := p.fits(b, e); ok {
-			if p.waitsForNear(e, pl) {
+		if f, ok := p.fits(b, e); ok {
+			if p.waitsForNear(e, f.Placement) {
 				b.done = p.passes
 			} else {
-				p.start(e, pl)
+				p.start(e, f)
 			}
 			continue
 		}
@@ -260,23 +260,23 @@ func (p *pass) overQuota(e *entry) bool {
 // fits looks for a placement now, under the rules of backfilling if somebody
 // ahead is waiting for GPUs. Where the cluster is exclusive, what failed is not
 // tried again before GPUs come free.
-func (p *pass) fits(b *bucket, e *entry) (pal.Placement, bool) {
+func (p *pass) fits(b *bucket, e *entry) (pal.Found, bool) {
 	try := attempt{version: p.version, head: p.head}
 	if p.head != nil {
 		try.first = e // how long it runs matters too
 	}
 	if e.gpus > p.c.FreeGPUs() || p.opt.Exclusive && b.failed == try {
-		return pal.Placement{}, false
+		return pal.Found{}, false
 	}
-	var pl pal.Placement
+	var f pal.Found
 	var ok bool
 	if p.head != nil {
-		pl, ok = p.backfill(e)
+		f, ok = p.backfill(e)
 	} else {
-		pl, ok = p.place(e)
+		f, ok = p.find(e)
 	}
 	if !ok {
 		b.failed = try
 	}
-	return pl, ok
+	return f, ok
 }

@@ -168,8 +168,17 @@ func (k Kind) String() string {
 
 // Action is one thing to do.
 type Action struct {
-	Kind      Kind
-	Job       string
-	Placement pal.Placement // where to start; of Start and Migrate
-	For       string        // who needs the GPUs; of Preempt
+	Kind Kind
+	Job  string
+	For  string // who needs the GPUs; of Preempt
+	// Found is where to start; of Start and Migrate.
+	pal.Found
+}
+
+// String is the action on one line, for logs and tests.
+func (a Action) String() string {
+	if a.Kind == Preempt {
+		return fmt.Sprintf("%s %s for %s", a.Kind, a.Job, a.For)
+	}
+	return fmt.Sprintf("%s %s on %v", a.Kind, a.Job, a.Placement)
 }

@@ -87,7 +87,6 @@ type Line struct {
 	everFitting map[signature]bool
 	nearUntil   time.Duration // when the first gang stops waiting for GPUs closer together
 	leastCosts  map[signature]float64
-	avoided     outliers
 }
 
 // New makes an empty line.
@@ -288,7 +287,6 @@ func (l *Line) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang, 
 		l.enqueue(e)
 	}
 	l.claims = nil // of the old numbers; what they were for is decided anew
-	l.avoided = outliers{}
 	clear(l.everFitting)
 	clear(l.leastCosts)
 	l.version++

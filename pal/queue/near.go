@@ -12,45 +12,20 @@ import (
 // place chooses GPUs for the gang. GPUs that are outliers for its class are
 // left out unless it could never run on the others.
 func (p *pass) place(e *entry) (pal.Placement, bool) {
-	bad := p.outliersFor(e.job.Gang.Class.Index(), p.c)
-	if len(bad) == 0 || e.gpus > p.c.NumGPUs()-len(bad) {
-		return pal.Place(p.c, e.job.Gang, p.opt.Placement)
-	}
-	var held []int
-	for _, u := range bad {
-		if p.c.Available(u) {
-			p.c.SetTaken(u, true)
-			held = append(held, u)
-		}
-	}
-	pl, ok := pal.Place(p.c, e.job.Gang, p.opt.Placement)
-	for _, u := range held {
-		p.c.SetTaken(u, false)
-	}
-	return pl, ok
+	f, ok := p.find(e)
+	return f.Placement, ok
 }
 
-// outliers are the GPUs of a cluster that gangs of each class avoid.
-type outliers struct {
-	of   *pal.Cluster
-	gpus [pal.NumClasses][]int
-}
-
-func (l *Line) outliersFor(class int, c *pal.Cluster) []int {
-	if l.opt.Avoid == 0 {
-		return nil
-	}
-	if l.avoided.of != c {
-		l.avoided = outliers{of: c}
-		for u := range c.NumGPUs() {
-			for k, score := range c.GPU(u).Scores {
-				if float64(score) > l.opt.Avoid {
-					l.avoided.gpus[k] = append(l.avoided.gpus[k], u)
-				}
-			}
+// find is place that remembers how.
+func (p *pass) find(e *entry) (pal.Found, bool) {
+	policy := p.opt.Placement
+	if p.opt.Avoid > 0 {
+		bad := p.c.Outliers(e.job.Gang.Class, p.opt.Avoid)
+		if bad > 0 && e.gpus <= p.c.NumGPUs()-bad {
+			policy.Avoid = p.opt.Avoid
 		}
 	}
-	return l.avoided.gpus[class]
+	return pal.Find(p.c, e.job.Gang, policy)
 }
 
 // muchFarther is how much worse than possible a placement's cost must be for a

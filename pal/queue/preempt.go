@@ -179,5 +179,5 @@ func (p *pass) moveTo(e *entry, pl pal.Placement) {
 	e.state, e.target = moving, pl
 	p.pending = append(p.pending, e)
 	p.keep(pl)
-	p.actions = append(p.actions, Action{Kind: Migrate, Job: e.job.ID, Placement: pl})
+	p.actions = append(p.actions, Action{Kind: Migrate, Job: e.job.ID, Found: pal.Found{Placement: pl}})
 }

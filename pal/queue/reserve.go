@@ -20,26 +20,26 @@ type reservation struct {
 // backfill looks for a placement that does not delay the head: one that ends
 // before the head's GPUs are free, or that lies elsewhere; with Passing, any.
 // Nothing passes an overdue head.
-func (p *pass) backfill(e *entry) (pal.Placement, bool) {
+func (p *pass) backfill(e *entry) (pal.Found, bool) {
 	if p.head.overdue {
-		return pal.Placement{}, false
+		return pal.Found{}, false
 	}
 	if p.opt.Passing {
-		return p.place(e)
+		return p.find(e)
 	}
 	if p.reserve == nil {
 		p.reserve = p.reserveFor(p.head)
 	}
 	if !p.reserve.known {
-		return pal.Placement{}, false
+		return pal.Found{}, false
 	}
-	pl, ok := p.place(e)
-	if ok && p.now+time.Duration(float64(p.remaining(e, p.now))*pl.Cost()) <= p.reserve.at {
-		return pl, true
+	f, ok := p.find(e)
+	if ok && p.now+time.Duration(float64(p.remaining(e, p.now))*f.Cost()) <= p.reserve.at {
+		return f, true
 	}
 	_, free := p.hold(p.reserve.placement)
 	defer free()
-	return p.place(e)
+	return p.find(e)
 }
 
 // byEnd sorts running gangs by when they are expected to end.

@@ -1,0 +1,28 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package pal
+
+// The fingerprint of a cluster is the exclusive or of a number for every
+// available GPU and one for what every node has left: all that changes and that
+// a search depends on. It costs next to nothing to keep, and what was put back
+// has the fingerprint that it had before. Two states share one by chance only:
+// once in 2^64.
+
+func printOfGPU(i int) uint64 { return mix(uint64(i) + 1) }
+
+func printOfRoom(node int, r Resources) uint64 {
+	h := mix(^uint64(node))
+	for _, d := range [...]int{r.CPU, r.MemoryMB, r.DiskMB} {
+		h = mix(h ^ uint64(d))
+	}
+	return h
+}
+
+// mix is the finalizer of SplitMix64: every bit of x changes half the bits.
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}

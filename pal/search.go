@@ -1,0 +1,336 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package pal
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"slices"
+)
+
+// search is one attempt to place one gang on GPUs of one model (or of any,
+// where its shapes ask for different ones).
+type search struct {
+	*scale
+	c      *Cluster
+	g      Gang
+	p      Policy
+	k      int // index of the gang's class
+	n      int // GPUs in demand
+	model  int
+	good   bool    // some GPUs of the cluster are avoided
+	fits   []fit   // of the shapes
+	listed []int32 // see groups
+	walked int     // entries of the matrix that pal walked
+}
+
+// scale is what searches for GPUs of one model, or of any, for one class have in
+// common.
+type scale struct {
+	values  []PMScore // of the bins, ascending
+	toValue [][]int   // model → bin → index into values; none: not searched
+	entries []lvEntry // the matrix, for gangs without a limit
+}
+
+// scratch is memory that searches use again; it holds nothing between them.
+type scratch struct {
+	models             []int
+	fits               []fit
+	listed, everywhere []int32
+	slots              []slots
+	perBin, perCount   []int
+	room, inAll        []int
+	piles              []pile
+	byBin              []int
+	subs               []uint16
+}
+
+func newSearch(c *Cluster, g Gang, p Policy, model int) *search {
+	s := &search{c: c, g: g, p: p, k: g.class(), n: g.GPUs(), model: model}
+	s.scale = c.scaleOf(s.k, model)
+	s.good = p.Avoid > 0 && c.avoid.gpus[s.k] > 0
+	return s
+}
+
+// class is the index of the gang's class.
+func (g *Gang) class() int {
+	k := g.Class.Index()
+	if k < 0 {
+		panic(fmt.Sprintf("pal: gang %q: application class %q", g.ID, g.Class))
+	}
+	return k
+}
+
+func (c *Cluster) scaleOf(class, model int) *scale {
+	kept := &c.scales[class][model+1]
+	if *kept != nil {
+		return *kept
+	}
+	s := &scale{toValue: make([][]int, len(c.models))}
+	for m := range c.models {
+		if model == anyModel || model == m {
+			s.values = append(s.values, c.models[m].values[class]...)
+		}
+	}
+	slices.Sort(s.values)
+	s.values = slices.Compact(s.values)
+	for m := range c.models {
+		if model != anyModel && model != m {
+			continue
+		}
+		for _, v := range c.models[m].values[class] {
+			i, _ := slices.BinarySearch(s.values, v)
+			s.toValue[m] = append(s.toValue[m], i)
+		}
+	}
+	s.entries = s.matrix(c.locality, class, c.locality.Tiers())
+	*kept = s
+	return s
+}
+
+// place returns the members, nil where the gang does not fit.
+func (s *search) place() []Member {
+	if len(s.values) == 0 {
+		return nil
+	}
+	s.fit()
+	worst := len(s.values) - 1
+	switch s.p.Name {
+	case PAL:
+		return s.walk()
+	case PMFirst:
+		return s.pmFirst(s.groups(), worst)
+	case Packed:
+		return s.packed()
+	case Spread:
+		return s.greedy(spreadOut)
+	case Random:
+		return s.random()
+	}
+	panic(fmt.Sprintf("pal: placement policy %q", s.p.Name))
+}
+
+// fit is what a shape needs, in the form that searches ask for it.
+type fit struct {
+	eligible []bool
+	need     Resources
+	members  int
+	most     int       // members that a node may hold at most
+	all      Resources // what so many need
+	per      []uint16  // GPUs → members that they are enough for
+}
+
+// fit prepares the shapes.
+func (s *search) fit() {
+	s.fits = s.c.scratch.fits[:0]
+	for i := range s.g.Shapes {
+		sh := &s.g.Shapes[i]
+		var per []uint16
+		if i < cap(s.fits) {
+			per = s.fits[:i+1][i].per
+		}
+		f := fit{eligible: sh.Eligible, need: sh.Need, members: sh.Members, most: sh.Members}
+		if sh.Need.PerNode > 0 {
+			f.most = min(f.most, sh.Need.PerNode)
+		}
+		f.all = Resources{CPU: times(sh.Need.CPU, f.most), MemoryMB: times(sh.Need.MemoryMB, f.most), DiskMB: times(sh.Need.DiskMB, f.most)}
+		f.per = slices.Grow(per[:0], s.c.most+1)[:s.c.most+1]
+		for n := range f.per {
+			f.per[n] = 0
+			if sh.GPUs > 0 {
+				f.per[n] = uint16(n / sh.GPUs)
+			}
+		}
+		s.fits = append(s.fits, f)
+	}
+	s.c.scratch.fits = s.fits
+}
+
+// times multiplies without overflow.
+func times(a, b int) int {
+	if a <= 0 || b <= 0 {
+		return 0
+	}
+	if a > math.MaxInt/b {
+		return math.MaxInt
+	}
+	return a * b
+}
+
+// holds is how many members a node with these resources holds.
+func (f *fit) holds(free *Resources) int {
+	if free.CPU >= f.all.CPU && free.MemoryMB >= f.all.MemoryMB && free.DiskMB >= f.all.DiskMB {
+		return f.most
+	}
+	return free.holds(f.need, f.members)
+}
+
+// eligible says whether the device group may serve the shape.
+func (s *search) eligible(shape int, group int32) bool {
+	if s.model != anyModel && int(s.c.groups[group].model) != s.model {
+		return false
+	}
+	e := s.g.Shapes[shape].Eligible
+	return e == nil || e[group]
+}
+
+// eligibleForAll says whether the group may serve every shape.
+func (s *search) eligibleForAll(group int32) bool {
+	for i := range s.g.Shapes {
+		if !s.eligible(i, group) {
+			return false
+		}
+	}
+	return true
+}
+
+// counts are the group's GPUs that may be chosen up to each bin of its model.
+func (s *search) counts(group int32) []uint16 {
+	g := &s.c.groups[group]
+	from := g.counts[s.k]
+	if s.good {
+		from = g.good[s.k]
+	}
+	return s.c.upTo[s.k][from:][:len(s.c.models[g.model].values[s.k])]
+}
+
+// free is the number of GPUs of the group that may be chosen.
+func (s *search) free(group int32) int {
+	if s.good && s.c.groups[group].good[s.k] != s.c.groups[group].counts[s.k] {
+		counts := s.counts(group)
+		return int(counts[len(counts)-1])
+	}
+	return int(s.c.avail[group])
+}
+
+// may says whether GPU i may be chosen.
+func (s *search) may(i int) bool {
+	u := &s.c.gpus[i]
+	return u.available && !(s.good && u.bad>>s.k&1 != 0)
+}
+
+// upTo is the number of the group's available GPUs whose bin value is at most
+// values[v].
+func (s *search) upTo(group int32, v int) int {
+	n := 0
+	to := s.toValue[s.c.groups[group].model]
+	for b, count := range s.counts(group) {
+		if b >= len(to) || to[b] > v { // no bins: a model that is not searched
+			break
+		}
+		n = int(count)
+	}
+	return n
+}
+
+// everywhere are all device groups.
+func (s *search) everywhere() []int32 {
+	all := &s.c.scratch.everywhere
+	for i := len(*all); i < len(s.c.groups); i++ {
+		*all = append(*all, int32(i))
+	}
+	return *all
+}
+
+// groups are the device groups, in order, that may serve some shape and have an
+// available GPU. The list is in memory of the cluster: one search at a time.
+func (s *search) groups() []int32 {
+	if s.listed != nil {
+		return s.listed
+	}
+	list := slices.Grow(s.c.scratch.listed[:0], min(len(s.c.groups), s.c.free))
+	only := []bool(nil) // of a single shape
+	if len(s.g.Shapes) == 1 {
+		only = s.g.Shapes[0].Eligible
+	}
+	for w, word := range s.c.open {
+		if s.model != anyModel {
+			word &= s.c.models[s.model].groups[w]
+		}
+		for ; word != 0; word &= word - 1 {
+			g := 64*w + bits.TrailingZeros64(word)
+			if only != nil && !only[g] || len(s.g.Shapes) > 1 && !eligibleForAny(s.g, int32(g)) {
+				continue
+			}
+			list = append(list, int32(g))
+		}
+	}
+	s.listed, s.c.scratch.listed = list, list
+	return list
+}
+
+// holdsAll says whether the group's node has the resources for the whole gang.
+func (s *search) holdsAll(group int32) bool {
+	free := s.c.room[s.c.groups[group].node]
+	for i := range s.g.Shapes {
+		sh := &s.g.Shapes[i]
+		if free.holds(sh.Need, sh.Members) < sh.Members {
+			return false
+		}
+		free = free.minus(sh.Need, sh.Members)
+	}
+	return true
+}
+
+// split deals GPUs of one group out to the members, shape by shape.
+func (s *search) split(group int32, gpus []int) []Member {
+	n := 0
+	for i := range s.g.Shapes {
+		n += s.g.Shapes[i].Members
+	}
+	ms := make([]Member, 0, n)
+	for i, sh := range s.g.Shapes {
+		for range sh.Members {
+			ms = append(ms, Member{Shape: i, Group: int(group), GPUs: gpus[:sh.GPUs:sh.GPUs]})
+			gpus = gpus[sh.GPUs:]
+		}
+	}
+	return ms
+}
+
+// measure works out tier, PM score and penalty of chosen members.
+func (s *search) measure(members []Member) Placement {
+	p := Placement{Members: members, Tier: s.tier(members)}
+	for _, m := range members {
+		for _, u := range m.GPUs {
+			p.PMScore = max(p.PMScore, rawScore(&s.c.gpus[u].GPU, s.k))
+		}
+	}
+	p.Penalty = s.c.locality[p.Tier][s.k]
+	return p
+}
+
+func rawScore(u *GPU, class int) PMScore {
+	if u.Scores[class] == 0 {
+		return 1
+	}
+	return u.Scores[class]
+}
+
+// tier is the smallest tier in use that holds all members.
+func (s *search) tier(members []Member) Tier {
+	c := s.c
+	first := c.gpus[members[0].GPUs[0]]
+	fg := c.groups[first.group]
+	same := [TierCluster + 1]bool{TierIsland: first.Island != 0, TierNUMA: first.NUMA != 0, TierNode: true, TierRack: true, TierDatacenter: true, TierCluster: true}
+	for _, m := range members {
+		g := c.groups[m.Group]
+		same[TierNode] = same[TierNode] && g.node == fg.node
+		same[TierRack] = same[TierRack] && c.nodes[g.node].rack == c.nodes[fg.node].rack
+		same[TierDatacenter] = same[TierDatacenter] && c.nodes[g.node].dc == c.nodes[fg.node].dc
+		for _, u := range m.GPUs {
+			same[TierIsland] = same[TierIsland] && c.gpus[u].Island == first.Island
+			same[TierNUMA] = same[TierNUMA] && c.gpus[u].NUMA == first.NUMA
+		}
+	}
+	same[TierIsland] = same[TierIsland] && same[TierNode]
+	same[TierNUMA] = same[TierNUMA] && same[TierNode]
+	for t := TierIsland; t < TierCluster; t++ {
+		if same[t] && c.locality.uses(t) {
+			return t
+		}
+	}
+	return TierCluster
+}
