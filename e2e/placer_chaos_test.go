@@ -5,6 +5,7 @@ package e2e_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -282,20 +283,28 @@ func (c *chaos) killPlacer(p *bed) {
 }
 
 // pardon is an operator's: both placers are stopped in order, GPUs in quarantine
-// given free, both started again. Without, wide gangs would wait for GPUs in
-// quarantine longer than the run has time for.
+// given free, both started again.
 func (c *chaos) pardon() {
 	c.t.Helper()
 	for _, p := range c.placers {
 		p.stopAgent()
 	}
-	c.try("the quarantine is lifted", func() error {
-		_, err := c.API().Variables().Delete("nomad-pal/quarantine", nil)
-		return err
-	})
+	c.lift()
 	for _, p := range c.placers {
 		p.startAgent("nomad-pal")
 	}
+}
+
+// lift gives GPUs in quarantine free while the placers work. Without, wide gangs
+// would wait for them longer than the run has time for.
+func (c *chaos) lift() {
+	c.t.Helper()
+	c.try("the quarantine is lifted", func() error {
+		if out, code := c.pal("quarantine", "-lift", "-all"); code != 0 {
+			return errors.New(out)
+		}
+		return nil
+	})
 }
 
 func (c *chaos) killPlugin(client *cluster.Agent) {
@@ -385,6 +394,6 @@ func (c *chaos) sicken(n int) func() {
 	c.inventory(n, placerScores[n], map[int]bool{c.rng.IntN(4): true})
 	return func() {
 		c.inventory(n, placerScores[n], nil)
-		c.pardon()
+		c.lift()
 	}
 }

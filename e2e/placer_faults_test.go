@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // Two agents: one leads. It dies, the other serves.
@@ -184,7 +185,39 @@ func testGPUFailure(t *testing.T, b *bed) {
 		}
 		return ""
 	})
-	b.forget("nomad-pal/quarantine")
+	testLift(t, b)
+}
+
+// An operator gives the GPUs free: the agent at work takes notice by itself.
+func testLift(t *testing.T, b *bed) {
+	b.run(gang("patient", 4, 4).hcl())
+	b.until("it waits for GPUs in quarantine", func() string {
+		if out, _ := b.pal("explain", "patient"); !strings.Contains(out, "quarantine") {
+			return out
+		}
+		return ""
+	})
+	b.holds("it waits", func() string {
+		if g := b.gpusOf("patient"); len(g) > 0 {
+			return fmt.Sprintf("it runs on %v", g)
+		}
+		return ""
+	})
+	out, _ := b.pal("quarantine")
+	mentions(t, out, "GPU-1-", "is unhealthy")
+	if out, code := b.pal("quarantine", "-lift", gpu(0, 0)); code == 0 || !strings.Contains(out, `GPU "GPU-0-0" is not in quarantine`) {
+		t.Errorf("lifting what is not there: exit code %d: %s", code, out)
+	}
+	out, _ = b.pal("quarantine", "-lift", "-all")
+	lifted := time.Now()
+	mentions(t, out, "Lifted the quarantine of GPU-1-")
+	b.untilGPUs("patient", 16)
+	if took := time.Since(lifted); took > 15*time.Second {
+		t.Errorf("it took %v from the lift to the start", took)
+	}
+	out, _ = b.pal("quarantine")
+	mentions(t, out, "No GPU is in quarantine")
+	b.purge("patient")
 }
 
 // The whole gang dies of sick GPUs, and its author does not let Nomad try again:

@@ -6,7 +6,6 @@ package placer
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -152,84 +151,16 @@ func (f *Failure) judge(task string, e *api.TaskEvent) bool {
 // nodeDown is the reason of a lost allocation.
 const nodeDown = "the node went down"
 
-const (
-	failuresPath   = "nomad-pal/failures"
-	quarantinePath = "nomad-pal/quarantine"
-	// failuresKept bounds what is kept: about 300 bytes each, in one variable.
-	failuresKept = 120
-)
-
-// history is what is remembered of failures.
-type history struct {
-	loaded     bool
-	failures   []Failure // oldest first
-	quarantine map[string]Quarantine
-}
-
-// ReadFailures reads the failures that are kept, oldest first.
-func ReadFailures(ctx context.Context, c *nomad.Client) ([]Failure, error) {
-	var fs []Failure
-	return fs, readJSON(ctx, c, failuresPath, &fs)
-}
-
-// ReadQuarantine reads which GPUs are kept out.
-func ReadQuarantine(ctx context.Context, c *nomad.Client) (map[string]Quarantine, error) {
-	q := map[string]Quarantine{}
-	return q, readJSON(ctx, c, quarantinePath, &q)
-}
-
-func readJSON(ctx context.Context, c *nomad.Client, path string, to any) error {
-	items, err := c.ReadVariable(ctx, path)
-	if err != nil || items == nil {
-		return err
-	}
-	if err := json.Unmarshal([]byte(items["json"]), to); err != nil {
-		return fmt.Errorf("reading variable %q: %w", path, err)
-	}
-	return nil
-}
-
-func writeJSON(ctx context.Context, c *nomad.Client, path string, v any) error {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Errorf("encoding variable %q: %w", path, err)
-	}
-	return c.WriteVariable(ctx, path, map[string]string{"json": string(b)})
-}
-
-// recall reads what earlier placers remembered.
-func (h *history) recall(ctx context.Context, c *nomad.Client) (err error) {
-	if h.loaded {
-		return nil
-	}
-	if h.failures, err = ReadFailures(ctx, c); err != nil {
-		return err
-	}
-	if h.quarantine, err = ReadQuarantine(ctx, c); err != nil {
-		return err
-	}
-	h.loaded = true
-	return nil
-}
-
-func (h *history) knows(alloc string) bool {
-	return slices.ContainsFunc(h.failures, func(f Failure) bool { return f.Alloc == alloc })
-}
-
 // noteFailures looks for allocations that failed since the last cycle, and
 // draws the consequences for their GPUs.
 func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
-	if err := p.history.recall(ctx, p.nomad); err != nil {
+	if err := p.history.recall(ctx, p.nomad, now); err != nil {
 		return err
 	}
 	var found []Failure
 	sick := p.state.Sick()
-	oldest := time.Time{}
-	if len(p.history.failures) >= failuresKept {
-		oldest = p.history.failures[0].At
-	}
 	for _, a := range p.state.Failed() {
-		if !p.history.knows(a.ID) && time.Unix(0, a.ModifyTime).After(oldest) {
+		if !p.history.knows(a) {
 			found = append(found, diagnose(a, p.state.NodeName(a.Node), sick))
 		}
 	}
@@ -237,15 +168,8 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 		return nil
 	}
 	slices.SortFunc(found, func(a, b Failure) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Alloc, b.Alloc)) })
-	h, succeeded := &p.history, p.state.Succeeded()
 	for _, f := range found {
 		p.log.Warn("allocation failed", "job", f.Job, "namespace", f.Namespace, "node", f.Node, "cause", f.Cause, "reason", f.Reason)
-		h.failures = append(h.failures, f)
-		h.suspect(f, succeeded, now)
 	}
-	h.failures = h.failures[max(0, len(h.failures)-failuresKept):]
-	if err := writeJSON(ctx, p.nomad, failuresPath, h.failures); err != nil {
-		return err
-	}
-	return writeJSON(ctx, p.nomad, quarantinePath, h.quarantine)
+	return p.history.note(ctx, p.nomad, found, p.state.Succeeded(), now)
 }

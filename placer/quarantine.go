@@ -4,7 +4,11 @@
 package placer
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -16,6 +20,9 @@ type Quarantine struct {
 	Strikes int       `json:"strikes"`
 	Last    time.Time `json:"last"`
 	Reason  string    `json:"reason"`
+	// Lifted is when an operator last gave the GPU free: what failed on it before
+	// is not held against it any more.
+	Lifted time.Time `json:"lifted,omitzero"`
 }
 
 const (
@@ -48,7 +55,7 @@ func (h *history) suspect(f Failure, succeeded map[string]time.Time, now time.Ti
 		}
 	case f.Cause == User:
 		for _, id := range f.GPUs {
-			if n := h.jobsFailedOn(id, succeeded[id], now); n >= suspectJobs {
+			if n := h.jobsFailedOn(id, later(succeeded[id], h.quarantine[id].Lifted), now); n >= suspectJobs {
 				h.strike(id, fmt.Sprintf("%d different jobs in a row failed on it", n), now)
 			}
 		}
@@ -72,12 +79,19 @@ func (h *history) strike(gpu, reason string, now time.Time) {
 	h.quarantine[gpu] = q
 }
 
-// jobsFailedOn counts the jobs that failed by their own fault on the GPU since
-// the last that did not.
-func (h *history) jobsFailedOn(gpu string, succeeded, now time.Time) int {
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// jobsFailedOn counts the jobs that failed by their own fault on the GPU since a
+// time: that of the last that did not, say.
+func (h *history) jobsFailedOn(gpu string, since, now time.Time) int {
 	jobs := map[nomad.JobKey]bool{}
 	for _, f := range h.failures {
-		if f.Cause != User || now.Sub(f.At) > suspectWindow || f.At.Before(succeeded) {
+		if f.Cause != User || now.Sub(f.At) > suspectWindow || f.At.Before(since) {
 			continue
 		}
 		for _, id := range f.GPUs {
@@ -98,4 +112,41 @@ func quarantined(qs map[string]Quarantine, now time.Time) map[string]bool {
 		}
 	}
 	return out
+}
+
+// LiftQuarantine ends the quarantine of GPUs, of all where none are named, and
+// returns them by id. A GPU that is not in quarantine is an error, and nothing
+// is lifted then. Agents at work take notice within quarantineReread.
+func LiftQuarantine(ctx context.Context, c *nomad.Client, gpus ...string) ([]string, error) {
+	for range writeTries {
+		h, now := history{}, time.Now()
+		if err := h.read(ctx, c, now); err != nil {
+			return nil, err
+		}
+		lifted, err := h.lift(gpus, now)
+		if err != nil || len(lifted) == 0 {
+			return nil, err
+		}
+		if err = h.writeQuarantine(ctx, c); !errors.Is(err, nomad.ErrChanged) {
+			return lifted, err
+		}
+	}
+	return nil, fmt.Errorf("lifting quarantine: %w", nomad.ErrChanged)
+}
+
+func (h *history) lift(gpus []string, now time.Time) ([]string, error) {
+	in := quarantined(h.quarantine, now)
+	if len(gpus) == 0 {
+		gpus = slices.Collect(maps.Keys(in))
+	}
+	gpus = slices.Compact(slices.Sorted(slices.Values(gpus)))
+	for _, id := range gpus {
+		if !in[id] {
+			return nil, fmt.Errorf("GPU %q is not in quarantine", id)
+		}
+	}
+	for _, id := range gpus {
+		h.quarantine[id] = Quarantine{Lifted: now.UTC()}
+	}
+	return gpus, nil
 }

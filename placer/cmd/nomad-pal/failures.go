@@ -87,11 +87,6 @@ func (c *failuresCommand) print(r failureReport) {
 	}
 	if len(r.Quarantine) > 0 {
 		c.printf("\nQuarantine\n")
-		rows := []string{"GPU|Until|Strikes|Reason"}
-		for _, id := range slices.Sorted(maps.Keys(r.Quarantine)) {
-			q := r.Quarantine[id]
-			rows = append(rows, fmt.Sprintf("%s|%s|%d|%s", id, q.Until.Local().Format(time.DateTime), q.Strikes, oneLine(q.Reason)))
-		}
-		c.table(rows)
+		c.printQuarantine(r.Quarantine)
 	}
 }

@@ -52,6 +52,7 @@ func commands(ctx context.Context, io streams) map[string]cli.CommandFactory {
 		"queue":          make(&queueCommand{base: b}),
 		"gpus":           make(&gpusCommand{base: b}),
 		"failures":       make(&failuresCommand{base: b}),
+		"quarantine":     make(&quarantineCommand{base: b}),
 		"defrag":         make(&defragCommand{base: b}),
 		"classify":       make(&classifyCommand{base: b}),
 		"simulate":       make(&simulateCommand{base: b}),

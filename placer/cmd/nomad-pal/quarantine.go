@@ -1,0 +1,99 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+)
+
+type quarantineCommand struct{ base }
+
+func (c *quarantineCommand) Synopsis() string { return "Show GPUs in quarantine, or lift it" }
+
+func (c *quarantineCommand) Help() string {
+	return help("quarantine [options] | -lift [options] <gpu>... | -lift -all", `
+Shows the GPUs that are kept out of new placements because something failed on
+them, until when and why. With -lift, gives GPUs free again before that: a
+running agent takes notice within seconds, and holds nothing against them that
+happened before. Unhealthy GPUs are kept out all the same.
+
+Quarantine Options:
+
+  -lift                    Give the named GPUs free.
+  -all                     With -lift: all GPUs in quarantine.
+`, outputOptions, generalOptions)
+}
+
+func (c *quarantineCommand) Run(args []string) int {
+	fs := c.flags("quarantine")
+	lift := fs.Bool("lift", false, "")
+	all := fs.Bool("all", false, "")
+	gpus, ok := c.parse(fs, args, -1)
+	if !ok {
+		return 1
+	}
+	switch {
+	case !*lift && (*all || len(gpus) > 0):
+		return c.fail(errors.New("GPUs and -all go with -lift; see nomad-pal quarantine -help"))
+	case *lift && *all == (len(gpus) > 0):
+		return c.fail(errors.New("say which GPUs, or -all"))
+	case *lift:
+		return c.lift(gpus)
+	}
+	client, err := c.client()
+	if err != nil {
+		return c.fail(err)
+	}
+	qs, err := placer.ReadQuarantine(c.ctx, client)
+	if err != nil {
+		return c.fail(err)
+	}
+	maps.DeleteFunc(qs, func(_ string, q placer.Quarantine) bool { return time.Now().After(q.Until) })
+	if done, code := c.structured(qs); done {
+		return code
+	}
+	if len(qs) == 0 {
+		c.printf("No GPU is in quarantine.\n")
+		return 0
+	}
+	c.printQuarantine(qs)
+	return 0
+}
+
+func (c *quarantineCommand) lift(gpus []string) int {
+	client, err := c.client()
+	if err != nil {
+		return c.fail(err)
+	}
+	lifted, err := placer.LiftQuarantine(c.ctx, client, gpus...)
+	if err != nil {
+		return c.fail(err)
+	}
+	if done, code := c.structured(append([]string{}, lifted...)); done {
+		return code
+	}
+	if len(lifted) == 0 {
+		c.printf("No GPU is in quarantine.\n")
+	}
+	for _, id := range lifted {
+		c.printf("Lifted the quarantine of %s\n", id)
+	}
+	return 0
+}
+
+// printQuarantine prints GPUs that are kept out.
+func (b *base) printQuarantine(qs map[string]placer.Quarantine) {
+	rows := []string{"GPU|Until|Strikes|Reason"}
+	for _, id := range slices.Sorted(maps.Keys(qs)) {
+		q := qs[id]
+		rows = append(rows, fmt.Sprintf("%s|%s|%d|%s", id, q.Until.Local().Format(time.DateTime), q.Strikes, oneLine(q.Reason)))
+	}
+	b.table(rows)
+}

@@ -1,0 +1,230 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// vars is a Nomad that knows variables only, and refuses what Nomad refuses.
+type vars struct {
+	mu    sync.Mutex
+	index uint64
+	m     map[string]*api.Variable
+	// racing is done once before the next checked write.
+	racing func()
+}
+
+func (v *vars) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	path := strings.TrimPrefix(r.URL.Path, "/v1/var/")
+	cas := r.URL.Query().Get("cas")
+	if race := v.racing; race != nil && cas != "" {
+		v.racing = nil
+		race()
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	have := v.m[path]
+	if r.Method == http.MethodGet {
+		if have == nil {
+			http.Error(w, "variable not found", http.StatusNotFound)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(have)
+		return
+	}
+	now := &api.Variable{}
+	if err := json.NewDecoder(r.Body).Decode(now); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	if have == nil {
+		have = &api.Variable{}
+	}
+	if cas != "" && cas != fmt.Sprint(have.ModifyIndex) {
+		w.WriteHeader(http.StatusConflict)
+		_ = json.NewEncoder(w).Encode(have)
+		return
+	}
+	size := 0
+	for k, text := range now.Items {
+		size += len(k) + len(text)
+	}
+	if size > 65536 {
+		http.Error(w, "variables are limited to 64KiB in total size", http.StatusBadRequest)
+		return
+	}
+	v.index++
+	now.ModifyIndex = v.index
+	v.m[path] = now
+	_ = json.NewEncoder(w).Encode(now)
+}
+
+func newVars(t *testing.T) (*vars, *nomad.Client) {
+	t.Helper()
+	v := &vars{m: map[string]*api.Variable{}}
+	s := httptest.NewServer(v)
+	t.Cleanup(s.Close)
+	c, err := nomad.NewClient(&api.Config{Address: s.URL}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v, c
+}
+
+// Who lifts a quarantine and who notes a failure at the same time do not undo
+// each other's work; the agent takes notice of a lift by itself.
+func TestLiftQuarantine(t *testing.T) {
+	t.Parallel()
+	v, c := newVars(t)
+	ctx, now := t.Context(), time.Now()
+	broken := func(alloc string, gpus ...string) []Failure {
+		return []Failure{{At: now, Job: "j", Alloc: alloc, Cause: Infrastructure, Reason: "lost", GPUs: gpus}}
+	}
+	out := func(h *history, at time.Time) map[string]bool { return quarantined(h.quarantine, at) }
+	agent := history{}
+	if err := agent.recall(ctx, c, now); err != nil {
+		t.Fatal(err)
+	}
+	if err := agent.note(ctx, c, broken("a1", "g1", "g2", "g3"), nil, now); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LiftQuarantine(ctx, c, "g1", "g9"); err == nil || !strings.Contains(err.Error(), `"g9" is not in quarantine`) {
+		t.Errorf("lifting what is not there: %v", err)
+	}
+	lifted, err := LiftQuarantine(ctx, c, "g1")
+	if d := cmp.Diff([]string{"g1"}, lifted); d != "" || err != nil {
+		t.Errorf("lifted (-want +got):\n%s%v", d, err)
+	}
+	// The agent notes something of what it does not know that it was lifted.
+	if err := agent.note(ctx, c, broken("a2", "g4"), nil, now); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(map[string]bool{"g2": true, "g3": true, "g4": true}, out(&agent, now)); d != "" {
+		t.Errorf("after the agent's write (-want +got):\n%s", d)
+	}
+	// And the other way round: it writes between the command's reading and writing.
+	v.racing = func() {
+		if err := agent.note(ctx, c, broken("a3", "g5"), nil, now); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := LiftQuarantine(ctx, c, "g2", "g3", "g4"); err != nil {
+		t.Fatal(err)
+	}
+	for _, after := range []time.Duration{quarantineReread / 2, quarantineReread} {
+		if err := agent.recall(ctx, c, now.Add(after)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d := cmp.Diff(map[string]bool{"g5": true}, out(&agent, now)); d != "" {
+		t.Errorf("after the command's write (-want +got):\n%s", d)
+	}
+	if lifted, err := LiftQuarantine(ctx, c); err != nil || len(lifted) != 1 {
+		t.Errorf("lifting all: %v %v", lifted, err)
+	}
+}
+
+// A GPU that was given free has its strikes forgotten, and failures of jobs from
+// before do not count.
+func TestLiftedStartsAnew(t *testing.T) {
+	t.Parallel()
+	h, now := history{}, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	fail := func(jobs ...string) {
+		for _, job := range jobs {
+			now = now.Add(time.Minute)
+			h = *h.with([]Failure{{At: now, Job: job, Alloc: job, Cause: User, GPUs: []string{"g1"}}}, nil, now)
+		}
+	}
+	h.quarantine = map[string]Quarantine{}
+	fail("a", "b", "c")
+	now = now.Add(time.Second)
+	if _, err := h.lift(nil, now); err != nil {
+		t.Fatal(err)
+	}
+	fail("d", "e")
+	if q := h.quarantine["g1"]; now.Before(q.Until) {
+		t.Errorf("two failures after the lift: %+v", q)
+	}
+	if fail("f"); !now.Before(h.quarantine["g1"].Until) || h.quarantine["g1"].Strikes != 1 {
+		t.Errorf("three failures after the lift: %+v", h.quarantine["g1"])
+	}
+}
+
+// However much fails, and however much is said of it, Nomad takes what is kept,
+// and what is not kept is not found anew.
+func TestHistoryFits(t *testing.T) {
+	t.Parallel()
+	_, c := newVars(t)
+	ctx, now := t.Context(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	h, allocs := history{}, []*nomad.Alloc{}
+	for i := range 300 {
+		at := now.Add(time.Duration(i) * time.Second)
+		a := &nomad.Alloc{ID: fmt.Sprintf("alloc-%d", i), ModifyTime: at.UnixNano(), Client: api.AllocClientStatusFailed}
+		for k := range 8 {
+			a.GPUs = append(a.GPUs, fmt.Sprintf("GPU-%08d-1234-1234-1234-%012d", i, k))
+		}
+		a.Tasks = map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{{Type: api.TaskDriverFailure, DisplayMessage: strings.Repeat("ü", 2000)}}}}
+		allocs = append(allocs, a)
+		if h.knows(a) {
+			t.Fatalf("failure %d is known before it is noted", i)
+		}
+		if err := h.note(ctx, c, []Failure{diagnose(a, "node", nil)}, nil, at); err != nil {
+			t.Fatalf("failure %d: %v", i, err)
+		}
+	}
+	again := history{}
+	if err := again.recall(ctx, c, now); err != nil {
+		t.Fatal(err)
+	}
+	for i, a := range allocs {
+		if !again.knows(a) {
+			t.Errorf("failure %d is found anew", i)
+		}
+	}
+	last := now.Add(299 * time.Second)
+	if n := len(again.failures); n < 40 || n > failuresKept || !again.failures[n-1].At.Equal(last) {
+		t.Errorf("%d failures are kept", n)
+	}
+	if n := len(quarantined(again.quarantine, last)); n < 80 || again.quarantine[allocs[299].GPUs[0]] == (Quarantine{}) {
+		t.Errorf("%d GPUs are kept out", n)
+	}
+	if r := again.failures[0].Reason; len(r) > reasonBytes || !strings.HasSuffix(r, "…") || strings.Contains(r, "\uFFFD") {
+		t.Errorf("reason %q", r)
+	}
+}
+
+// What counts no more is forgotten.
+func TestTrimQuarantine(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 10, 0, 0, 0, 0, time.UTC)
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	h := history{quarantine: map[string]Quarantine{
+		"spent":       {Until: ago(47 * time.Hour), Strikes: 2, Last: ago(49 * time.Hour)},
+		"one left":    {Until: ago(46 * time.Hour), Strikes: 3, Last: ago(49 * time.Hour)},
+		"out":         {Until: now.Add(time.Hour), Strikes: 1, Last: ago(time.Minute)},
+		"just lifted": {Lifted: ago(time.Hour)},
+		"lifted":      {Lifted: ago(suspectWindow + time.Hour)},
+	}}
+	h.trimQuarantine(now)
+	got := map[string]bool{}
+	for id := range h.quarantine {
+		got[id] = true
+	}
+	if d := cmp.Diff(map[string]bool{"one left": true, "out": true, "just lifted": true}, got); d != "" {
+		t.Errorf("kept (-want +got):\n%s", d)
+	}
+}
