@@ -50,16 +50,10 @@ func (b *bed) forget(path string) {
 
 // A namespace with a quota runs no more GPUs than that at a time.
 func testQuota(t *testing.T, b *bed) {
-	b.run(gang("within", 1, 4).hcl())
-	b.untilGPUs("within", 4)
+	b.fill("within", 1)
 	b.run(gang("beyond", 1, 1).hcl())
-	b.until("the quota is the reason", func() string {
-		if e := b.explain("beyond"); e.Phase != "waiting" || !strings.Contains(e.Reason, "quota") {
-			return e.Phase + ": " + e.Reason
-		}
-		return ""
-	})
-	b.holds("it waits", func() string { return strings.Join(b.gpusOf("beyond"), " ") })
+	b.untilWaits("beyond", "quota")
+	b.waitsOn("beyond")
 	b.purge("within")
 	b.untilGPUs("beyond", 1)
 	b.purge("beyond")
@@ -83,13 +77,8 @@ func testLocality(t *testing.T, b *bed) {
 	j := gang("close", 6, 1)
 	j.meta = `pal_locality = "node"`
 	b.run(j.hcl())
-	b.until("it waits and says why", func() string {
-		if e := b.explain("close"); e.Phase != "waiting" || !strings.Contains(e.Reason, "node") {
-			return e.Phase + ": " + e.Reason
-		}
-		return ""
-	})
-	b.holds("it holds nothing", func() string { return strings.Join(b.gpusOf("close"), " ") })
+	b.untilWaits("close", "node")
+	b.waitsOn("close")
 	b.purge("close")
 	j = gang("rack", 8, 1) // a rack has two nodes
 	j.meta = `pal_locality = "rack"`

@@ -21,10 +21,7 @@ import (
 func TestPlacerLife(t *testing.T) {
 	b := newBed(t, placerScores, cluster.Options{HeartbeatTTL: 2 * time.Second})
 	const preempting = "queue {\n  order = \"priority\"\n  preempt = true\n  quantum = \"1s\"\n  restart_cost = \"1s\"\n}\n"
-	for _, c := range []struct {
-		name, config string
-		test         func(*testing.T, *bed)
-	}{
+	b.tell([]scene{
 		{"priority preempts", preempting, testPreempt},
 		{"placer dies while preempting", preempting, testDiesPreempting},
 		{"fails by its own fault", "retries = 1\n", testUserFailure},
@@ -50,14 +47,7 @@ func TestPlacerLife(t *testing.T) {
 		{"done while its node was away", "", testDoneWhileDisconnected},
 		// Last: a new leader gives nodes five minutes before it calls them down.
 		{"server restarts", "", testServerRestarts},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			sub := *b
-			sub.t, sub.config = t, c.config
-			sub.startAgent("nomad-pal")
-			c.test(t, &sub)
-		})
-	}
+	})
 }
 
 // A gang of higher priority stops one that allows it; that one starts again
@@ -71,12 +61,7 @@ func testPreempt(t *testing.T, b *bed) {
 	high.extra = "priority = 80"
 	b.run(high.hcl())
 	b.untilGPUs("high", 8)
-	b.until("the other waits, holding nothing", func() string {
-		if e, g := b.explain("low"), b.gpusOf("low"); e.Phase != "waiting" || len(g) > 0 {
-			return fmt.Sprintf("%s on %v", e.Phase, g)
-		}
-		return ""
-	})
+	b.untilWaits("low")
 	b.purge("high")
 	b.untilGPUs("low", 16)
 	b.purge("low")
@@ -192,8 +177,7 @@ func ptr[T any](v T) *T { return &v }
 // Somebody registers a job without a gate that takes a GPU which the placer has
 // promised: no gang stays half placed, and none holds GPUs while it waits.
 func testBypass(t *testing.T, b *bed) {
-	b.run(gang("full", 4, 4).hcl())
-	b.untilGPUs("full", 16)
+	b.fill("full", 4)
 	native := gang("native", 1, 1)
 	job := b.parse(native.hcl())
 	if _, _, err := b.API().Jobs().Register(job, nil); err != nil {
@@ -254,15 +238,9 @@ func testSick(t *testing.T, b *bed) {
 }
 
 func testEditedWhileWaiting(t *testing.T, b *bed) {
-	b.run(gang("first", 4, 4).hcl())
-	b.untilGPUs("first", 16)
+	b.fill("first", 4)
 	b.run(gang("edited", 4, 4).hcl())
-	b.until("it waits", func() string {
-		if e := b.explain("edited"); e.Phase != "waiting" {
-			return e.Phase
-		}
-		return ""
-	})
+	b.untilWaits("edited")
 	b.run(gang("edited", 1, 3).hcl())
 	b.purge("first")
 	b.untilGPUs("edited", 3)

@@ -50,25 +50,15 @@ func slices1g(parent string, n int) string {
 // TestPlacerModels: a cluster with two models and MIG instances.
 func TestPlacerModels(t *testing.T) {
 	b := newBedOf(t, mixedCluster(), cluster.Options{})
-	for _, c := range []struct {
-		name string
-		test func(*testing.T, *bed)
-	}{
-		{"a model by name", testNamedModel},
-		{"any model", testAnyModel},
-		{"memory at least", testMemory},
-		{"an affinity", testAffinity},
-		{"MIG instances", testMIG},
-		{"MIG by constraint", testMIGByConstraint},
-		{"no model has room", testNoModelHasRoom},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			sub := *b
-			sub.t = t
-			sub.startAgent("nomad-pal")
-			c.test(t, &sub)
-		})
-	}
+	b.tell([]scene{
+		{"a model by name", "", testNamedModel},
+		{"any model", "", testAnyModel},
+		{"memory at least", "", testMemory},
+		{"an affinity", "", testAffinity},
+		{"MIG instances", "", testMIG},
+		{"MIG by constraint", "", testMIGByConstraint},
+		{"no model has room", "", testNoModelHasRoom},
+	})
 }
 
 // asks is a gang whose device block names a device and says more.
@@ -103,13 +93,8 @@ func testAnyModel(t *testing.T, b *bed) {
 	b.run(asks("open3", 1, 1, "nvidia/gpu", "").hcl())
 	same(t, "the last whole GPU", []string{"GPU-m-0"}, b.untilGPUs("open3", 1))
 	b.run(asks("open4", 1, 1, "nvidia/gpu", "").hcl())
-	b.until("it waits, though instances are free", func() string {
-		if e := b.explain("open4"); e.Phase != "waiting" {
-			return e.Phase
-		}
-		return ""
-	})
-	b.holds("it waits for a whole GPU", func() string { return strings.Join(b.gpusOf("open4"), " ") })
+	b.untilWaits("open4")
+	b.waitsOn("open4")
 	b.purge("open", "open2", "open3", "open4")
 }
 
@@ -119,13 +104,8 @@ func testMemory(t *testing.T, b *bed) {
 	b.run(asks("large", 1, 3, "nvidia/gpu", atLeast).hcl())
 	same(t, "those with memory, best first", []string{"GPU-h-0", "GPU-h-1", "GPU-h-3"}, b.untilGPUs("large", 3))
 	b.run(asks("larger", 1, 3, "nvidia/gpu", atLeast).hcl())
-	b.until("it waits: the others are too small", func() string {
-		if e := b.explain("larger"); e.Phase != "waiting" {
-			return e.Phase
-		}
-		return ""
-	})
-	b.holds("it holds nothing", func() string { return strings.Join(b.gpusOf("larger"), " ") })
+	b.untilWaits("larger")
+	b.waitsOn("larger")
 	b.purge("large", "larger")
 }
 
@@ -159,12 +139,7 @@ func testMIG(t *testing.T, b *bed) {
 	slices.Sort(all)
 	same(t, "all instances", []string{"MIG-0", "MIG-1", "MIG-2", "MIG-3", "MIG-4", "MIG-5", "MIG-6"}, all)
 	b.run(asks("none", 1, 1, "nvidia/gpu/"+sliceA100, "").hcl())
-	b.until("nothing is left", func() string {
-		if e := b.explain("none"); e.Phase != "waiting" {
-			return e.Phase
-		}
-		return ""
-	})
+	b.untilWaits("none")
 	b.purge("sliced", "rest", "none")
 }
 
@@ -189,6 +164,6 @@ func testNoModelHasRoom(t *testing.T, b *bed) {
 		return ""
 	})
 	t.Log(b.explain("mixed").Reason)
-	b.holds("it holds nothing", func() string { return strings.Join(b.gpusOf("mixed"), " ") })
+	b.waitsOn("mixed")
 	b.purge("mixed")
 }

@@ -19,34 +19,13 @@ import (
 func TestPlacerQueue(t *testing.T) {
 	b := newBed(t, placerScores, cluster.Options{})
 	const fifo = "queue {\n  order = \"fifo\"\n}\n"
-	for _, c := range []struct {
-		name, config string
-		test         func(*testing.T, *bed)
-	}{
+	b.tell([]scene{
 		{"an edit keeps its place", fifo, testEditKeepsPlace},
 		{"more GPUs go to the end", fifo, testMoreGoToTheEnd},
 		{"run times outlive the placer", "", testRunTimesSurvive},
 		{"purged while it is placed", "", testPurgedWhilePlaced},
 		{"only the lost member is replaced", "", testMemberReplaced},
 		{"reasons are said once", "", testReasons},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			sub := *b
-			sub.t, sub.config = t, c.config
-			sub.startAgent("nomad-pal")
-			c.test(t, &sub)
-		})
-	}
-}
-
-// untilWaits waits until the job stands in line.
-func (b *bed) untilWaits(id string) {
-	b.t.Helper()
-	b.until(id+" waits", func() string {
-		if e := b.explain(id); e.Phase != "waiting" {
-			return e.Phase
-		}
-		return ""
 	})
 }
 
@@ -63,8 +42,7 @@ func (b *bed) killAgent() {
 // A waiting job that is registered again goes before one that came after it,
 // also for a placer that was not there when that happened.
 func testEditKeepsPlace(t *testing.T, b *bed) {
-	b.run(gang("full", 4, 4).hcl())
-	b.untilGPUs("full", 16)
+	b.fill("full", 4)
 	early := gang("early", 4, 4)
 	b.run(early.hcl())
 	b.untilWaits("early")
@@ -78,7 +56,7 @@ func testEditKeepsPlace(t *testing.T, b *bed) {
 	b.startAgent("nomad-pal")
 	b.purge("full")
 	b.untilGPUs("early", 12)
-	b.holds("the other waits", func() string { return strings.Join(b.gpusOf("late"), " ") })
+	b.waitsOn("late")
 	b.purge("early")
 	b.untilGPUs("late", 16)
 	b.purge("late")
@@ -86,8 +64,7 @@ func testEditKeepsPlace(t *testing.T, b *bed) {
 
 // One that asks for more than before waits as if it were new.
 func testMoreGoToTheEnd(t *testing.T, b *bed) {
-	b.run(gang("full", 4, 4).hcl())
-	b.untilGPUs("full", 16)
+	b.fill("full", 4)
 	b.run(gang("greedy", 3, 4).hcl())
 	b.untilWaits("greedy")
 	b.run(gang("patient", 4, 4).hcl())
@@ -95,7 +72,7 @@ func testMoreGoToTheEnd(t *testing.T, b *bed) {
 	b.run(gang("greedy", 4, 4).hcl())
 	b.purge("full")
 	b.untilGPUs("patient", 16)
-	b.holds("the other waits", func() string { return strings.Join(b.gpusOf("greedy"), " ") })
+	b.waitsOn("greedy")
 	b.purge("patient", "greedy")
 }
 
@@ -121,8 +98,7 @@ func testRunTimesSurvive(t *testing.T, b *bed) {
 	b.killAgent()
 	b.purge("quick")
 	b.startAgent("nomad-pal")
-	b.run(gang("full", 4, 4).hcl())
-	b.untilGPUs("full", 16)
+	b.fill("full", 4)
 	b.run(gang("unknown", 4, 4).hcl())
 	b.untilWaits("unknown")
 	quick.script = "" // this time it takes long, but nobody knows
@@ -130,7 +106,7 @@ func testRunTimesSurvive(t *testing.T, b *bed) {
 	b.untilWaits("quick")
 	b.purge("full")
 	b.untilGPUs("quick", 16)
-	b.holds("the other waits", func() string { return strings.Join(b.gpusOf("unknown"), " ") })
+	b.waitsOn("unknown")
 	b.purge("quick", "unknown")
 }
 
@@ -139,8 +115,7 @@ func testRunTimesSurvive(t *testing.T, b *bed) {
 func testPurgedWhilePlaced(t *testing.T, b *bed) {
 	for i := range 8 {
 		full, next := fmt.Sprintf("full-%d", i), fmt.Sprintf("next-%d", i)
-		b.run(gang(full, 4, 4).hcl())
-		b.untilGPUs(full, 16)
+		b.fill(full, 4)
 		b.run(gang(next, 4, 4).hcl())
 		b.untilWaits(next)
 		if _, _, err := b.API().Jobs().Deregister(full, true, nil); err != nil {
@@ -226,8 +201,7 @@ func testMemberReplaced(t *testing.T, b *bed) {
 
 // Why a job waits is one sentence, in the API and in the commands.
 func testReasons(t *testing.T, b *bed) {
-	b.run(gang("full", 4, 4).hcl())
-	b.untilGPUs("full", 16)
+	b.fill("full", 4)
 	b.run(gang("waits", 1, 4).hcl())
 	b.untilWaits("waits")
 	b.until("the API says why", func() string {

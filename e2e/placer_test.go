@@ -120,21 +120,10 @@ func testSeveralGroups(t *testing.T, b *bed) {
 
 // A gang larger than what is free holds no GPU, and starts when GPUs free up.
 func testWaits(t *testing.T, b *bed) {
-	b.run(gang("first", 3, 4).hcl())
-	b.untilGPUs("first", 12)
+	b.fill("first", 3)
 	b.run(gang("second", 2, 4).hcl())
-	b.until("the second waits with a reason", func() string {
-		if e := b.explain("second"); e.Phase != "waiting" || !strings.Contains(e.Reason, "8 GPUs") {
-			return e.Phase + ": " + e.Reason
-		}
-		return ""
-	})
-	b.holds("the second holds nothing", func() string {
-		if got := b.gpusOf("second"); len(got) > 0 {
-			return strings.Join(got, " ")
-		}
-		return ""
-	})
+	b.untilWaits("second", "8 GPUs")
+	b.waitsOn("second")
 	b.purge("first")
 	b.untilGPUs("second", 8)
 	b.purge("second")
@@ -173,8 +162,7 @@ func testRunAgain(t *testing.T, b *bed) {
 }
 
 func testStoppedWhileWaiting(t *testing.T, b *bed) {
-	b.run(gang("blocker", 4, 4).hcl())
-	b.untilGPUs("blocker", 16)
+	b.fill("blocker", 4)
 	b.run(gang("quitter", 1, 1).hcl())
 	b.run(gang("patient", 1, 1).hcl())
 	b.until("both wait", func() string {
@@ -188,7 +176,7 @@ func testStoppedWhileWaiting(t *testing.T, b *bed) {
 	}
 	b.purge("blocker")
 	b.untilGPUs("patient", 1)
-	b.holds("the stopped one does not start", func() string { return strings.Join(b.gpusOf("quitter"), " ") })
+	b.waitsOn("quitter")
 	b.purge("patient", "quitter")
 }
 
@@ -198,7 +186,7 @@ func testTwoWantTheSame(t *testing.T, b *bed) {
 	b.run(gang("left", 3, 4).hcl())
 	b.run(gang("right", 3, 4).hcl())
 	b.untilGPUs("left", 12)
-	b.holds("the other holds nothing", func() string { return strings.Join(b.gpusOf("right"), " ") })
+	b.waitsOn("right")
 	b.purge("left")
 	b.untilGPUs("right", 12)
 	b.purge("right")

@@ -1,0 +1,60 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package e2e_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// scene is a test on a cluster that it leaves empty, under an agent of its own
+// configuration.
+type scene struct {
+	name, config string
+	test         func(*testing.T, *bed)
+}
+
+// tell runs scenes one after the other.
+func (b *bed) tell(scenes []scene) {
+	for _, s := range scenes {
+		b.t.Run(s.name, func(t *testing.T) {
+			sub := *b
+			sub.t, sub.config = t, s.config
+			sub.startAgent("nomad-pal")
+			s.test(t, &sub)
+		})
+	}
+}
+
+// fill runs a job on all of n × 4 GPUs.
+func (b *bed) fill(id string, n int) {
+	b.t.Helper()
+	b.run(gang(id, n, 4).hcl())
+	b.untilGPUs(id, 4*n)
+}
+
+// untilWaits waits until the job stands in line, holds nothing, and has a reason
+// that mentions these words.
+func (b *bed) untilWaits(id string, words ...string) {
+	b.t.Helper()
+	b.until(id+" waits, holding nothing", func() string {
+		e := b.explain(id)
+		if g := b.gpusOf(id); e.Phase != "waiting" || len(g) > 0 {
+			return fmt.Sprintf("%s on %v", e.Phase, g)
+		}
+		for _, w := range words {
+			if !strings.Contains(e.Reason, w) {
+				return e.Reason
+			}
+		}
+		return ""
+	})
+}
+
+// waitsOn checks that the job goes on waiting, holding nothing.
+func (b *bed) waitsOn(id string) {
+	b.t.Helper()
+	b.holds(id+" waits, holding nothing", func() string { return strings.Join(b.gpusOf(id), " ") })
+}
