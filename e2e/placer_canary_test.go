@@ -17,22 +17,12 @@ import (
 // TestPlacerCanaries: services whose new versions start beside the old ones.
 func TestPlacerCanaries(t *testing.T) {
 	b := newBed(t, [][]float64{{1, 1, 1, 1}, {1, 1, 1, 1}}, cluster.Options{})
-	for _, c := range []struct {
-		name string
-		test func(*testing.T, *bed)
-	}{
-		{"promoted by hand", testCanaryByHand},
-		{"promoted by itself", testCanaryAuto},
-		{"pinned to GPUs", testCanaryPinnedToGPUs},
-		{"no room for the canary", testCanaryWithoutRoom},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			sub := *b
-			sub.t = t
-			sub.startAgent("nomad-pal")
-			c.test(t, &sub)
-		})
-	}
+	b.tell([]scene{
+		{"promoted by hand", "", testCanaryByHand},
+		{"promoted by itself", "", testCanaryAuto},
+		{"pinned to GPUs", "", testCanaryPinnedToGPUs},
+		{"no room for the canary", "", testCanaryWithoutRoom},
+	})
 }
 
 // canaried is a service whose updates start one canary.
