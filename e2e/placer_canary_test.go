@@ -241,9 +241,18 @@ func testCanaryWithoutRoom(t *testing.T, b *bed) {
 		return ""
 	})
 	b.once("tight", "filler")
+	b.until("it is said that the canary lacks room", func() string {
+		if e := b.explain("tight"); e.Phase != "running" || !strings.Contains(e.Reason, "2 of 2 members are running or done; no room for the canaries of the new version: ") || !strings.Contains(e.Reason, "needs 2 GPUs") {
+			return fmt.Sprintf("%s: %s", e.Phase, e.Reason)
+		}
+		return ""
+	})
 	b.purge("filler")
 	b.untilVersion("tight", 2, "4000")
 	b.untilDeployed("tight")
 	b.once("tight")
+	if e := b.explain("tight"); e.Reason != "2 of 2 members are running or done" {
+		t.Error(e.Reason)
+	}
 	b.purge("tight")
 }

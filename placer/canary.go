@@ -43,7 +43,7 @@ func (p *Placer) canaries(ctx context.Context, t *tracked, now time.Time) error 
 	}
 	pl, ok := pal.Place(p.view.Cluster, r.Gang, p.cfg.policy())
 	if !ok {
-		t.lastFail = "no room for the canaries of the new version: " + pal.Explain(p.view.Cluster, r.Gang, p.cfg.policy()).Reason
+		t.lastFail = noCanaries + pal.Explain(p.view.Cluster, r.Gang, p.cfg.policy()).Reason
 		return nil
 	}
 	pins := t.Pins
@@ -60,6 +60,32 @@ func (p *Placer) canaries(ctx context.Context, t *tracked, now time.Time) error 
 	t.fail(now, "")
 	return p.register(ctx, t, job)
 }
+
+// canariesWait is what the canaries of a running service wait for, "" where none
+// do: Nomad has tried to place them, and said that it cannot.
+func (s *Survey) canariesWait(ctx context.Context, st Standing) (string, error) {
+	if st.Phase != Running || !wantsCanaries(st) {
+		return "", nil
+	}
+	blocked, _, err := s.p.blocked(ctx, &tracked{Standing: st})
+	if err != nil || !blocked {
+		return "", err
+	}
+	r, err := s.p.view.Canaries(st.Job)
+	if err != nil || r.Gang.GPUs() == 0 {
+		return "", err
+	}
+	if _, ok := pal.Place(s.p.view.Cluster, r.Gang, s.p.cfg.policy()); ok {
+		if st.Pins.Mode == rewrite.ModePrefer {
+			return "the canaries of the new version wait for Nomad to place them", nil
+		}
+		return "the canaries of the new version wait for the placer to make room for them beside the old one", nil
+	}
+	return noCanaries + pal.Explain(s.p.view.Cluster, r.Gang, s.p.cfg.policy()).Reason, nil
+}
+
+// noCanaries begins the reason for which canaries cannot be placed.
+const noCanaries = "no room for the canaries of the new version: "
 
 // wantsCanaries says whether the job is a service that updates by canaries, and
 // no member of its present version is there.

@@ -145,6 +145,13 @@ func (s *Survey) Explain(ctx context.Context, k nomad.JobKey) (*Explanation, err
 		return e, nil
 	default:
 		e.Reason = fmt.Sprintf("%d of %d members are running or done", st.Have, st.Want)
+		wait, err := s.canariesWait(ctx, st)
+		if err != nil {
+			return nil, err
+		}
+		if wait != "" {
+			e.Reason += "; " + wait
+		}
 	}
 	return e, s.addRecord(ctx, e, k)
 }
