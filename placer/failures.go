@@ -158,9 +158,12 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 		return err
 	}
 	var found []Failure
-	sick := p.state.Sick()
+	var sick map[string]string // looked up where there is something to explain
 	for _, a := range p.state.Failed() {
 		if !p.history.knows(a) {
+			if sick == nil {
+				sick = p.state.Sick()
+			}
 			found = append(found, diagnose(a, p.state.NodeName(a.Node), sick))
 		}
 	}

@@ -83,6 +83,8 @@ type State struct {
 
 	byJob map[JobKey]map[string]*Alloc
 	bad   map[string]*Alloc // with GPUs, failed or lost
+	// orphans are live, with GPUs, and their job is not there.
+	orphans map[string]*Alloc
 	// ending are gangs some of whose members have just ended.
 	ending map[JobKey]*ending
 	// Events up to these indexes are already in the lists.
@@ -135,7 +137,7 @@ func (s *State) Touched(since Mark) (keys []JobKey, now Mark, known bool) {
 func NewState() *State {
 	return &State{
 		Nodes: map[string]*api.Node{}, Allocs: map[string]*Alloc{}, Jobs: map[JobKey]*api.Job{},
-		byJob: map[JobKey]map[string]*Alloc{}, bad: map[string]*Alloc{}, ending: map[JobKey]*ending{},
+		byJob: map[JobKey]map[string]*Alloc{}, bad: map[string]*Alloc{}, orphans: map[string]*Alloc{}, ending: map[JobKey]*ending{},
 	}
 }
 
@@ -164,6 +166,11 @@ func (s *State) PutJob(job *api.Job) {
 		s.dropJob(k)
 		return
 	}
+	if s.Jobs[k] == nil {
+		for _, a := range s.byJob[k] {
+			delete(s.orphans, a.ID)
+		}
+	}
 	s.Jobs[k] = job
 	s.touch(k)
 }
@@ -172,6 +179,9 @@ func (s *State) dropJob(k JobKey) {
 	if s.Jobs[k] != nil {
 		delete(s.Jobs, k)
 		s.touch(k)
+		for _, a := range s.byJob[k] {
+			s.noteOrphan(a)
+		}
 	}
 }
 
@@ -193,6 +203,7 @@ func (s *State) PutAlloc(a *Alloc) {
 		s.byJob[a.Job] = map[string]*Alloc{}
 	}
 	s.byJob[a.Job][a.ID] = a
+	s.noteOrphan(a)
 	failed := a.Client == api.AllocClientStatusFailed || a.Client == api.AllocClientStatusLost
 	keep(s.bad, a, failed && len(a.GPUs) > 0)
 	if old != nil && old.Live() {
@@ -283,19 +294,13 @@ func instanceIDs(d *api.NodeDeviceResource) []string {
 // events for the allocations of a purged job (seen on 1.11.3), so they must be
 // read one by one: see [Client.ReadOrphans].
 func (s *State) Orphans() []*Alloc {
-	var as []*Alloc
-	for k, allocs := range s.byJob {
-		if s.Jobs[k] != nil {
-			continue
-		}
-		for _, a := range allocs {
-			if a.Live() && len(a.GPUs) > 0 {
-				as = append(as, a)
-			}
-		}
-	}
+	as := slices.Collect(maps.Values(s.orphans))
 	slices.SortFunc(as, func(a, b *Alloc) int { return cmp.Compare(a.ID, b.ID) })
 	return as
+}
+
+func (s *State) noteOrphan(a *Alloc) {
+	keep(s.orphans, a, s.Jobs[a.Job] == nil && a.Live() && len(a.GPUs) > 0)
 }
 
 // Failed are the allocations with GPUs that failed or were lost, by id.
@@ -354,7 +359,11 @@ func (s *State) dropAlloc(a *Alloc) {
 	s.touch(a.Job)
 	delete(s.Allocs, a.ID)
 	delete(s.byJob[a.Job], a.ID)
+	if len(s.byJob[a.Job]) == 0 {
+		delete(s.byJob, a.Job)
+	}
 	delete(s.bad, a.ID)
+	delete(s.orphans, a.ID)
 }
 
 // keep has the allocation in m or not.
