@@ -3,6 +3,8 @@
 
 package pal
 
+import "slices"
+
 // avoid is which GPUs are left out by searches whose policy says so: counted
 // once for a threshold, so that leaving them out costs a search nothing.
 type avoid struct {
@@ -25,11 +27,22 @@ func (c *Cluster) avoiding(above float64) {
 		return
 	}
 	c.avoid = avoid{above: above}
-	for g := range c.groups {
-		for k := range NumClasses {
+	for k := range NumClasses {
+		c.good[k] = slices.Clone(c.from[k])
+		c.upTo[k] = c.upTo[k][:c.counted(k)]
+		for g := range c.groups {
 			c.avoidIn(int32(g), k)
 		}
 	}
+}
+
+// counted is how many counts of all GPUs there are.
+func (c *Cluster) counted(class int) int {
+	last := len(c.groups) - 1
+	if last < 0 {
+		return 0
+	}
+	return int(c.from[class][last]) + len(c.models[c.groups[last].model].values[class])
 }
 
 func (c *Cluster) avoidIn(group int32, class int) {
@@ -47,21 +60,16 @@ func (c *Cluster) avoidIn(group int32, class int) {
 			}
 		}
 	}
-	c.avoid.gpus[class] += bad
 	if bad == 0 {
-		g.good[class] = g.counts[class]
 		return
 	}
-	bins := len(c.models[g.model].values[class])
-	if g.good[class] == g.counts[class] {
-		g.good[class] = int32(len(c.upTo[class]))
-		c.upTo[class] = append(c.upTo[class], make([]uint16, bins)...)
-	}
-	counts := c.upTo[class][g.good[class]:][:bins]
-	clear(counts)
+	c.avoid.gpus[class] += bad
+	from := len(c.upTo[class])
+	c.good[class][group] = int32(from)
+	c.upTo[class] = append(c.upTo[class], make([]uint16, len(c.models[g.model].values[class]))...)
 	for i := range gpus {
 		if gpus[i].available && gpus[i].bad&bit == 0 {
-			count(counts, c.ranks[class][int(g.first)+i], 1)
+			count(c.upTo[class][from:], c.ranks[class][int(g.first)+i], 1)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"math"
 	"math/rand/v2"
+	"slices"
 )
 
 // packed is the artifact's packing, blind to variability: a node with exactly
@@ -29,74 +30,86 @@ func (s *search) packed() []Member {
 	if best >= 0 {
 		return s.split(best, s.firstFree(best, s.n))
 	}
-	return s.greedy(fillUp)
+	return s.eachShape(s.inOrder(), s.fillUp)
 }
 
-// fill says how many members a greedy baseline puts on the group it picks.
-type fillRule int
-
-const (
-	fillUp    fillRule = iota // as many as it holds
-	spreadOut                 // one
-)
-
-// greedy repeatedly takes the group with most free GPUs, on ties the first.
-func (s *search) greedy(rule fillRule) []Member {
+// inOrder are the shapes.
+func (s *search) inOrder() []int {
 	order := make([]int, len(s.g.Shapes))
 	for i := range order {
 		order[i] = i
 	}
-	return s.eachShape(order, func(shape int) []Member { return s.greedyShape(shape, rule) })
+	return order
 }
 
-// pile is the GPUs of a group that a greedy baseline may still take, and the
-// members it has put there.
+// fillUp repeatedly fills the group with most free GPUs, on ties the first.
+func (s *search) fillUp(shape int) []Member {
+	k, left := s.g.Shapes[shape].GPUs, s.g.Shapes[shape].Members
+	groups := s.groups()
+	all, perLevel := s.simple(groups), zeros(&s.c.scratch.perCount, s.c.most+1)
+	for _, g := range groups {
+		perLevel[s.free(g)]++
+	}
+	piles := s.c.scratch.piles[:0]
+	for level := s.c.most; level >= k && left > 0; level-- {
+		if perLevel[level] == 0 {
+			continue
+		}
+		for _, g := range groups {
+			if s.free(g) != level || !all && !s.eligible(shape, g) {
+				continue
+			}
+			n := min(level/k, left, s.fits[shape].holds(&s.c.room[s.c.on[g]]))
+			if n > 0 {
+				piles, left = append(piles, pile{group: g, used: int32(n)}), left-n
+			}
+			if left == 0 {
+				break
+			}
+		}
+	}
+	s.c.scratch.piles = piles
+	if left > 0 {
+		return nil
+	}
+	slices.SortFunc(piles, func(a, b pile) int { return int(a.group - b.group) })
+	return s.fillFirst(shape, piles)
+}
+
+// pile is what a baseline does with a group: the GPUs that it may still take,
+// and the members that it has put there.
 type pile struct {
 	group      int32
 	free, used int32
 }
 
-// greedyShape takes the piles level by level: what is left of one lies on a
-// lower level.
-func (s *search) greedyShape(shape int, rule fillRule) []Member {
+// spreadOut repeatedly puts one member on the group with most free GPUs, on ties
+// the first. It goes level by level: what is left of a pile lies on a lower one.
+func (s *search) spreadOut(shape int) []Member {
 	k, left := s.g.Shapes[shape].GPUs, s.g.Shapes[shape].Members
-	piles, most := s.piles(shape)
-	for level := most; left > 0; level-- {
-		if level < k {
-			return nil
-		}
-		for i := range piles {
-			if int(piles[i].free) != level || left == 0 {
-				continue
-			}
-			p := &piles[i]
-			room := s.fits[shape].holds(&s.c.room[s.c.groups[p.group].node]) - int(p.used)
-			n := min(level/k, left, room)
-			if rule == spreadOut {
-				n = min(n, 1)
-			}
-			if n <= 0 {
-				p.free = 0
-				continue
-			}
-			p.free, p.used, left = p.free-int32(n*k), p.used+int32(n), left-n
-		}
-	}
-	return s.fillFirst(shape, piles)
-}
-
-// piles are those of the groups that may serve the shape, in order; most is how
-// many GPUs the highest has.
-func (s *search) piles(shape int) (piles []pile, most int) {
-	piles = s.c.scratch.piles[:0]
+	piles := s.c.scratch.piles[:0]
 	for _, g := range s.groups() {
 		if s.eligible(shape, g) {
-			free := s.free(g)
-			piles, most = append(piles, pile{group: g, free: int32(free)}), max(most, free)
+			piles = append(piles, pile{group: g, free: int32(s.free(g))})
 		}
 	}
 	s.c.scratch.piles = piles
-	return piles, most
+	for level := s.c.most; level >= k && left > 0; level-- {
+		for i := range piles {
+			p := &piles[i]
+			switch {
+			case int(p.free) != level || left == 0:
+			case int(p.used) == s.fits[shape].holds(&s.c.room[s.c.on[p.group]]): // of the node
+				p.free = 0
+			default:
+				p.free, p.used, left = p.free-int32(k), p.used+1, left-1
+			}
+		}
+	}
+	if left > 0 {
+		return nil
+	}
+	return s.fillFirst(shape, piles)
 }
 
 // fillFirst puts as many members as were used on each group's first free GPUs.
@@ -130,11 +143,7 @@ func (s *search) firstFree(group int32, n int) []int {
 // random draws slots of k GPUs in index order, any group; with one-GPU members
 // it draws GPUs, as the artifact does.
 func (s *search) random() []Member {
-	order := make([]int, len(s.g.Shapes))
-	for i := range order {
-		order[i] = i
-	}
-	return s.eachShape(order, s.randomShape)
+	return s.eachShape(s.inOrder(), s.randomShape)
 }
 
 // sample draws as the policy says, else by the gang's name: the same gang draws

@@ -24,15 +24,21 @@ type Cluster struct {
 	byID     map[string]int32
 	racks    domains
 	dcs      domains
-	// upTo[class][group.counts+bin] is the number of available GPUs of the
-	// group whose bin is at most that.
+	// upTo[class][from[class][group]+bin] is the number of available GPUs of
+	// the group whose bin is at most that; good is from for those that are not
+	// avoided.
 	upTo  [NumClasses][]uint16
+	from  [NumClasses][]int32
+	good  [NumClasses][]int32
 	ranks [NumClasses][]uint16 // bin of each GPU, 0 the fastest
 	free  int                  // available GPUs
 	// open has a bit per device group: whether it has an available GPU. On a
 	// busy cluster few do, and placement looks at those only.
 	open  []uint64
+	sick  []uint64    // the same of groups with an ill GPU
 	avail []uint16    // available GPUs of each group
+	size  []uint16    // GPUs of each group
+	on    []int32     // node of each group
 	room  []Resources // not allocated of each node
 	most  int         // GPUs of the largest group
 	print uint64      // what searches depend on, see fingerprint.go
@@ -52,11 +58,9 @@ type nodeState struct {
 
 type groupState struct {
 	node, model  int32
-	first, n     int32             // GPUs
-	counts       [NumClasses]int32 // offset into upTo
-	good         [NumClasses]int32 // the same of GPUs that are not avoided
-	ill          int32             // GPUs that are unhealthy or quarantined
-	hasSubdomain bool              // some GPU knows its island or NUMA node
+	first, n     int32 // GPUs
+	ill          int32 // GPUs that are unhealthy or quarantined
+	hasSubdomain bool  // some GPU knows its island or NUMA node
 }
 
 type gpuState struct {
@@ -170,11 +174,12 @@ func (c *Cluster) bin() {
 		}
 		c.ranks[k] = make([]uint16, len(c.gpus))
 		size := int32(0)
+		c.from[k] = make([]int32, len(c.groups))
 		for g := range c.groups {
-			c.groups[g].counts[k] = size
+			c.from[k][g] = size
 			size += int32(len(c.models[c.groups[g].model].values[k]))
 		}
-		c.upTo[k] = make([]uint16, size)
+		c.upTo[k], c.good[k] = make([]uint16, size), c.from[k]
 		for i := range c.gpus {
 			vs := c.models[c.groups[c.gpus[i].group].model].values[k]
 			r, _ := slices.BinarySearch(vs, binValue(&c.gpus[i].GPU, k))
@@ -184,7 +189,7 @@ func (c *Cluster) bin() {
 	c.index()
 	for i := range c.gpus {
 		u := &c.gpus[i]
-		c.groups[u.group].ill += ill(u.Unhealthy, u.Quarantined)
+		c.ail(u.group, ill(u.Unhealthy, u.Quarantined))
 		c.refresh(i)
 	}
 }
@@ -192,7 +197,8 @@ func (c *Cluster) bin() {
 // index makes what finds groups quickly; no GPU is available yet.
 func (c *Cluster) index() {
 	words := (len(c.groups) + 63) / 64
-	c.open, c.avail = make([]uint64, words), make([]uint16, len(c.groups))
+	c.open, c.sick = make([]uint64, words), make([]uint64, words)
+	c.avail, c.size, c.on = make([]uint16, len(c.groups)), make([]uint16, len(c.groups)), make([]int32, len(c.groups))
 	for m := range c.models {
 		c.models[m].groups = make([]uint64, words)
 	}
@@ -201,7 +207,7 @@ func (c *Cluster) index() {
 	}
 	for i := range c.groups {
 		g := &c.groups[i]
-		g.good = g.counts
+		c.size[i], c.on[i] = uint16(g.n), g.node
 		c.models[g.model].groups[i/64] |= 1 << (i % 64)
 	}
 }
@@ -228,9 +234,10 @@ func (c *Cluster) refresh(i int) {
 	g := &c.groups[u.group]
 	for k := range NumClasses {
 		bins := len(c.models[g.model].values[k])
-		count(c.upTo[k][g.counts[k]:][:bins], c.ranks[k][i], d)
-		if g.good[k] != g.counts[k] && u.bad>>k&1 == 0 {
-			count(c.upTo[k][g.good[k]:][:bins], c.ranks[k][i], d)
+		from, good := c.from[k][u.group], c.good[k][u.group]
+		count(c.upTo[k][from:][:bins], c.ranks[k][i], d)
+		if good != from && u.bad>>k&1 == 0 {
+			count(c.upTo[k][good:][:bins], c.ranks[k][i], d)
 		}
 		if u.bad>>k&1 != 0 {
 			c.avoid.free[k] += int(int16(d))
@@ -293,9 +300,21 @@ func (c *Cluster) SetTaken(gpu int, taken bool) {
 // SetHealth marks one GPU as healthy or not, and as quarantined or not.
 func (c *Cluster) SetHealth(gpu int, unhealthy, quarantined bool) {
 	u := &c.gpus[gpu]
-	c.groups[u.group].ill += ill(unhealthy, quarantined) - ill(u.Unhealthy, u.Quarantined)
+	c.ail(u.group, ill(unhealthy, quarantined)-ill(u.Unhealthy, u.Quarantined))
 	u.Unhealthy, u.Quarantined = unhealthy, quarantined
 	c.refresh(gpu)
+}
+
+// ail counts n more ill GPUs of a group.
+func (c *Cluster) ail(group, n int32) {
+	g := &c.groups[group]
+	g.ill += n
+	bit := uint64(1) << (group % 64)
+	if g.ill > 0 {
+		c.sick[group/64] |= bit
+	} else {
+		c.sick[group/64] &^= bit
+	}
 }
 
 func ill(unhealthy, quarantined bool) int32 {

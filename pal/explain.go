@@ -5,6 +5,7 @@ package pal
 
 import (
 	"fmt"
+	"math/bits"
 	"slices"
 )
 
@@ -51,11 +52,28 @@ func (f *Found) reasons(c *Cluster, g Gang, p Policy, ok bool) Decision {
 	if f.prefer >= 0 {
 		within = g.preferring(f.prefer)
 	}
-	d.Walk = newSearch(c, within, p, f.model).entriesTo(f.walked, true)
-	if packed, ok := Place(c, g, Policy{Name: Packed}); ok {
+	s := newSearch(c, within, p, f.model)
+	d.Walk = s.entriesTo(f.walked, true)
+	if packed, ok := s.packedInstead(g); ok {
 		d.Packed = Describe(c, g, packed)
 	}
 	return d
+}
+
+// packedInstead is where the gang would be packed. The groups that were listed
+// serve again.
+func (s *search) packedInstead(g Gang) (Placement, bool) {
+	policy := Policy{Name: Packed}
+	if g.preferences() > 0 || len(modelsFor(s.c, g)) > 1 {
+		return Place(s.c, g, policy)
+	}
+	packed := newSearch(s.c, g, policy, s.model)
+	packed.listed = s.listed
+	members := packed.place()
+	if members == nil {
+		return Placement{}, false
+	}
+	return packed.measure(members), true
 }
 
 // same says whether the gangs are the same to a search. Lists of eligible groups
@@ -119,8 +137,9 @@ func (s *search) freeUpTo() []int {
 	for _, g := range s.groups() {
 		counts := s.counts(g)
 		if s.model != anyModel { // every bin is a value
+			into := free[:len(counts)]
 			for v, n := range counts {
-				free[v] += int(n)
+				into[v] += int(n)
 			}
 			continue
 		}
@@ -146,27 +165,39 @@ func eligibleForAny(g Gang, group int32) bool {
 
 func candidates(c *Cluster, g Gang) Candidates {
 	n := Candidates{Total: len(c.gpus)}
-	only := []bool(nil) // of a single shape
-	if len(g.Shapes) == 1 {
-		only = g.Shapes[0].Eligible
-	}
-	for gi := range c.groups {
-		gs := &c.groups[gi]
-		switch {
-		case only != nil && !only[gi] || len(g.Shapes) != 1 && !eligibleForAny(g, int32(gi)):
-			n.Ineligible += int(gs.n)
-		case gs.ill == 0:
-			free := int(c.avail[gi])
-			n.Free += free
-			n.Busy += int(gs.n) - free
-		default:
-			n.add(c.gpus[gs.first : gs.first+gs.n])
+	one := len(g.Shapes) == 1
+	switch {
+	case one && g.Shapes[0].Eligible == nil:
+		n.Free = c.free
+	case one:
+		for gi, ok := range g.Shapes[0].Eligible[:len(c.size)] {
+			if ok {
+				n.Free += int(c.avail[gi])
+			} else {
+				n.Ineligible += int(c.size[gi])
+			}
+		}
+	default:
+		for gi := range c.groups {
+			if eligibleForAny(g, int32(gi)) {
+				n.Free += int(c.avail[gi])
+			} else {
+				n.Ineligible += int(c.size[gi])
+			}
 		}
 	}
+	for w, word := range c.sick {
+		for ; word != 0; word &= word - 1 {
+			if gi := int32(64*w + bits.TrailingZeros64(word)); eligibleForAny(g, gi) {
+				n.add(c.gpus[c.groups[gi].first:][:c.groups[gi].n])
+			}
+		}
+	}
+	n.Busy = n.Total - n.Ineligible - n.Free - n.Unhealthy - n.Quarantined
 	return n
 }
 
-// add counts GPUs that the gang could use.
+// add counts the ill GPUs.
 func (n *Candidates) add(gpus []gpuState) {
 	for i := range gpus {
 		switch u := &gpus[i]; {
@@ -174,10 +205,6 @@ func (n *Candidates) add(gpus []gpuState) {
 			n.Unhealthy++
 		case u.Quarantined:
 			n.Quarantined++
-		case u.taken:
-			n.Busy++
-		default:
-			n.Free++
 		}
 	}
 }

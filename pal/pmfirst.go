@@ -61,6 +61,10 @@ type slots struct {
 func (s *search) pmFirstShape(shape int, groups []int32, worst int) []Member {
 	perBin := zeros(&s.c.scratch.perBin, worst+1)
 	all := s.c.scratch.slots[:0]
+	if s.simple(groups) {
+		all = s.simpleSlots(all, worst)
+		groups = nil
+	}
 	for _, g := range groups {
 		if s.c.avail[g] > 0 && s.eligible(shape, g) {
 			all = s.appendSlots(all, shape, g, worst)
@@ -102,6 +106,27 @@ func (s *search) taken(all []slots, last, lastScore, need int) []slots {
 	return taken
 }
 
+// simpleSlots adds the slots of the groups of a simple search.
+func (s *search) simpleSlots(all []slots, worst int) []slots {
+	c, f := s.c, &s.fits[0]
+	upTo, per := c.upTo[s.k], f.per
+	for _, g := range s.listed {
+		counts := upTo[s.from[g]:][:worst+1]
+		if per[counts[worst]] == 0 {
+			continue
+		}
+		most, below, done := f.holds(&c.room[c.on[g]]), 0, 0
+		for v, n := range counts {
+			if up := min(most, int(per[n])); up > done {
+				all = append(all, slots{g, int32(v), uint16(up - done), n - uint16(below)})
+				done = up
+			}
+			below = int(n)
+		}
+	}
+	return all
+}
+
 // appendSlots adds the slots of one group, by bin. Slot j holds the GPUs j·k …
 // j·k+k−1 of the group in (bin, index) order.
 func (s *search) appendSlots(all []slots, shape int, group int32, worst int) []slots {
@@ -115,7 +140,7 @@ func (s *search) appendSlots(all []slots, shape int, group int32, worst int) []s
 		n := int(count)
 		if up := int(f.per[n]); up > done {
 			if most < 0 {
-				most = f.holds(&s.c.room[g.node])
+				most = f.holds(&s.c.room[s.c.on[group]])
 			}
 			if up = min(most, up); up > done {
 				all = append(all, slots{group, int32(to[b]), uint16(up - done), uint16(n - below)})

@@ -21,6 +21,7 @@ type search struct {
 	n      int // GPUs in demand
 	model  int
 	good   bool    // some GPUs of the cluster are avoided
+	from   []int32 // where in the cluster's counts a group's are
 	fits   []fit   // of the shapes
 	listed []int32 // see groups
 	walked int     // entries of the matrix that pal walked
@@ -50,7 +51,10 @@ type scratch struct {
 func newSearch(c *Cluster, g Gang, p Policy, model int) *search {
 	s := &search{c: c, g: g, p: p, k: g.class(), n: g.GPUs(), model: model}
 	s.scale = c.scaleOf(s.k, model)
-	s.good = p.Avoid > 0 && c.avoid.gpus[s.k] > 0
+	s.from = c.from[s.k]
+	if p.Avoid > 0 && c.avoid.gpus[s.k] > 0 {
+		s.good, s.from = true, c.good[s.k]
+	}
 	return s
 }
 
@@ -105,7 +109,7 @@ func (s *search) place() []Member {
 	case Packed:
 		return s.packed()
 	case Spread:
-		return s.greedy(spreadOut)
+		return s.eachShape(s.inOrder(), s.spreadOut)
 	case Random:
 		return s.random()
 	}
@@ -188,17 +192,16 @@ func (s *search) eligibleForAll(group int32) bool {
 
 // counts are the group's GPUs that may be chosen up to each bin of its model.
 func (s *search) counts(group int32) []uint16 {
-	g := &s.c.groups[group]
-	from := g.counts[s.k]
-	if s.good {
-		from = g.good[s.k]
+	bins := len(s.values)
+	if s.model == anyModel {
+		bins = len(s.toValue[s.c.groups[group].model])
 	}
-	return s.c.upTo[s.k][from:][:len(s.c.models[g.model].values[s.k])]
+	return s.c.upTo[s.k][s.from[group]:][:bins]
 }
 
 // free is the number of GPUs of the group that may be chosen.
 func (s *search) free(group int32) int {
-	if s.good && s.c.groups[group].good[s.k] != s.c.groups[group].counts[s.k] {
+	if s.good && s.from[group] != s.c.from[s.k][group] {
 		counts := s.counts(group)
 		return int(counts[len(counts)-1])
 	}
@@ -216,8 +219,11 @@ func (s *search) may(i int) bool {
 func (s *search) upTo(group int32, v int) int {
 	n := 0
 	to := s.toValue[s.c.groups[group].model]
+	if len(to) == 0 { // a model that is not searched
+		return 0
+	}
 	for b, count := range s.counts(group) {
-		if b >= len(to) || to[b] > v { // no bins: a model that is not searched
+		if to[b] > v {
 			break
 		}
 		n = int(count)
@@ -261,9 +267,15 @@ func (s *search) groups() []int32 {
 	return list
 }
 
+// simple says whether the groups are listed for one shape and one model: each of
+// them may serve it, and each of its bins is a value.
+func (s *search) simple(groups []int32) bool {
+	return len(s.g.Shapes) == 1 && s.model != anyModel && len(groups) > 0 && len(s.listed) > 0 && &groups[0] == &s.listed[0]
+}
+
 // holdsAll says whether the group's node has the resources for the whole gang.
 func (s *search) holdsAll(group int32) bool {
-	free := s.c.room[s.c.groups[group].node]
+	free := s.c.room[s.c.on[group]]
 	for i := range s.g.Shapes {
 		sh := &s.g.Shapes[i]
 		if free.holds(sh.Need, sh.Members) < sh.Members {

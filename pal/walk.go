@@ -3,10 +3,7 @@
 
 package pal
 
-import (
-	"math"
-	"slices"
-)
+import "slices"
 
 // lvEntry is one entry of the LV matrix: GPUs with bin value up to values[v],
 // all within one domain of the tier.
@@ -110,7 +107,11 @@ func (s *search) bestDomain(t Tier) domain {
 	}
 	d := s.none(t)
 	d.groups = s.groups()
-	d.v, _ = s.lowestBinOf(d.groups, d.v, s.g.Shapes[0].Members)
+	if s.simple(d.groups) {
+		d.v = s.lowestBinOfAll()
+	} else {
+		d.v, _ = s.lowestBinOf(d.groups, d.v)
+	}
 	return d
 }
 
@@ -249,7 +250,7 @@ func (s *search) bestOf(t Tier, n int, of func(i int) (groups []int32, free int)
 		if free < s.n {
 			continue
 		}
-		v, free := s.lowestBinOf(groups, best.v, math.MaxInt)
+		v, free := s.lowestBinOf(groups, best.v)
 		if d := (domain{v: v, free: free, groups: groups, tier: t}); d.better(best) {
 			best = d
 		}
@@ -258,9 +259,8 @@ func (s *search) bestOf(t Tier, n int, of func(i int) (groups []int32, free int)
 }
 
 // lowestBinOf is the lowest bin, at most limit, up to which the groups together
-// hold the gang. One shape is counted exactly, and free is not all of it where
-// enough members were found to fit into the first bin; several are tried out.
-func (s *search) lowestBinOf(groups []int32, limit, enough int) (v, free int) {
+// hold the gang. One shape is counted exactly; several are tried out.
+func (s *search) lowestBinOf(groups []int32, limit int) (v, free int) {
 	slots, gpus := zeros(&s.c.scratch.room, len(s.values)), zeros(&s.c.scratch.inAll, len(s.values))
 	several := len(s.g.Shapes) > 1
 	for _, g := range groups {
@@ -268,9 +268,6 @@ func (s *search) lowestBinOf(groups []int32, limit, enough int) (v, free int) {
 			continue
 		}
 		s.addCapacity(g, slots, gpus)
-		if !several && slots[0] >= enough {
-			return 0, gpus[0]
-		}
 	}
 	for v := range s.values {
 		if v > limit {
@@ -284,6 +281,34 @@ func (s *search) lowestBinOf(groups []int32, limit, enough int) (v, free int) {
 		}
 	}
 	return len(s.values), 0
+}
+
+// lowestBinOfAll is lowestBinOf the groups of a simple search.
+func (s *search) lowestBinOfAll() int {
+	c, f, slots := s.c, &s.fits[0], zeros(&s.c.scratch.room, len(s.values))
+	upTo, per := c.upTo[s.k], f.per
+	for _, g := range s.listed {
+		counts := upTo[s.from[g]:][:len(slots)]
+		most := -1
+		for v := len(counts) - 1; v >= 0; v-- {
+			n := int(per[counts[v]])
+			if n == 0 {
+				break
+			}
+			if most < 0 {
+				most = f.holds(&c.room[c.on[g]])
+			}
+			slots[v] += min(most, n)
+		}
+		if slots[0] >= f.members {
+			return 0
+		}
+	}
+	v := 0
+	for v < len(slots) && slots[v] < f.members {
+		v++
+	}
+	return v
 }
 
 // zeros is *buf cut or grown to n zeros.
@@ -305,7 +330,7 @@ func (s *search) addCapacity(group int32, slots, gpus []int) {
 	}
 	g := &s.c.groups[group]
 	counts, f := s.counts(group), &s.fits[0]
-	most := f.holds(&s.c.room[g.node])
+	most := f.holds(&s.c.room[s.c.on[group]])
 	if s.model != anyModel { // every bin is a value
 		gpus, slots = gpus[:len(counts)], slots[:len(counts)]
 		for v, n := range counts {

@@ -118,12 +118,15 @@ func (p *Placer) pass(b *testing.B, want int) {
 	p.syncLine(now)
 	actions := p.line.Decide(since(now), p.view.Cluster)
 	for _, a := range actions {
-		p.prepare(p.byID(a.Job), a.Found, now)
+		t := p.byID(a.Job)
+		p.prepare(t, a.Found, now)
+		p.view.Take(t.request.Gang, a.Placement)
 	}
 	if len(actions) != want {
 		b.Fatalf("%d of %d started", len(actions), want)
 	}
 	for _, a := range actions { // as if the commit had failed
+		p.view.Release(p.byID(a.Job).request.Gang, a.Placement)
 		p.line.Requeue(since(now), a.Job)
 	}
 }
