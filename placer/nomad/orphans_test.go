@@ -69,5 +69,6 @@ func orphanJob(k JobKey, index uint64, gpus bool) *api.Job {
 	if gpus {
 		task.Resources = &api.Resources{Devices: []*api.RequestedDevice{{Name: "nvidia/gpu"}}}
 	}
-	return &api.Job{ID: &k.ID, Namespace: &k.Namespace, ModifyIndex: &index, TaskGroups: []*api.TaskGroup{{Tasks: []*api.Task{task}}}}
+	kind, group := "batch", "g"
+	return &api.Job{ID: &k.ID, Namespace: &k.Namespace, Type: &kind, CreateIndex: &index, ModifyIndex: &index, JobModifyIndex: &index, TaskGroups: []*api.TaskGroup{{Name: &group, Tasks: []*api.Task{task}}}}
 }
