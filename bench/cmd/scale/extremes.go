@@ -47,7 +47,7 @@ func (o options) extremes(ctx context.Context) (e *extremes, err error) {
 	}
 	defer w.stop()
 	e = &extremes{WideGPUs: 1000, Queued: 10000}
-	began, err := b.submit(ctx, gang("wide", true, 125, 8))
+	began, err := b.submit(ctx, gated, gang("wide", gated, 125, 8))
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func (o options) extremes(ctx context.Context) (e *extremes, err error) {
 // behind them, restarts the placer, frees the cluster and watches the line drain.
 func (b *bed) queueMany(ctx context.Context, w *watcher, e *extremes, pid int, stop *func()) error {
 	const fillers = 8
-	if _, err := b.submitAll(ctx, fillers, func(i int) *api.Job { return gang(fmt.Sprintf("all-%d", i), true, 125, 8) }); err != nil {
+	if _, err := b.submitAll(ctx, gated, fillers, func(i int) *api.Job { return gang(fmt.Sprintf("all-%d", i), gated, 125, 8) }); err != nil {
 		return err
 	}
 	for i := range fillers {
@@ -74,7 +74,7 @@ func (b *bed) queueMany(ctx context.Context, w *watcher, e *extremes, pid int, s
 			return err
 		}
 	}
-	if _, err := b.submitAll(ctx, e.Queued, func(i int) *api.Job { return gang(fmt.Sprintf("q-%d", i), true, 1, 1) }); err != nil {
+	if _, err := b.submitAll(ctx, gated, e.Queued, func(i int) *api.Job { return gang(fmt.Sprintf("q-%d", i), gated, 1, 1) }); err != nil {
 		return err
 	}
 	say(fmt.Sprintf("%d jobs queued", e.Queued))

@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -89,6 +90,7 @@ func run(ctx context.Context, o options) error {
 type bed struct {
 	*cluster.Cluster
 	api   *api.Client
+	agent *api.Client // the placer's, as Nomad's
 	o     options
 	nodes int
 	sim   *exec.Cmd
@@ -167,10 +169,10 @@ func (b *bed) close() error {
 	return errors.Join(b.Close(), os.RemoveAll(b.dir))
 }
 
-// startPlacer runs the agent; stop ends it.
+// startPlacer runs the agent, until it knows the cluster; stop ends it.
 func (b *bed) startPlacer(ctx context.Context) (pid int, stop func(), err error) {
 	path := filepath.Join(b.dir, "placer.hcl")
-	if err := os.WriteFile(path, []byte("http {\n  bind_port = 0\n}\n"), 0o644); err != nil {
+	if err := os.WriteFile(path, []byte("http {\n  bind_port = 0\n  register = true\n}\n"), 0o644); err != nil {
 		return 0, nil, err
 	}
 	log, err := os.OpenFile(filepath.Join(b.dir, "placer.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -184,9 +186,33 @@ func (b *bed) startPlacer(ctx context.Context) (pid int, stop func(), err error)
 		log.Close()
 		return 0, nil, fmt.Errorf("start the placer: %w", err)
 	}
-	return cmd.Process.Pid, func() {
+	stop = func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		_ = cmd.Wait()
 		log.Close()
-	}, nil
+	}
+	if b.agent, err = awaitAgent(ctx, log.Name()); err != nil {
+		stop()
+		return 0, nil, err
+	}
+	return cmd.Process.Pid, stop, nil
+}
+
+// awaitAgent finds the API of the agent that was started last by its log.
+func awaitAgent(ctx context.Context, log string) (*api.Client, error) {
+	said := regexp.MustCompile(`HTTP API: address=(\S+)`)
+	for began := time.Now(); time.Since(began) < 30*time.Second && ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
+		text, err := os.ReadFile(log)
+		if err != nil {
+			return nil, err
+		}
+		if all := said.FindAllSubmatch(text, -1); len(all) > 0 {
+			c, err := nomad.NewClient(&api.Config{Address: "http://" + string(all[len(all)-1][1])}, "")
+			if err != nil {
+				return nil, err
+			}
+			return c.API(), nil
+		}
+	}
+	return nil, fmt.Errorf("the placer does not say where its API is, see %q", log)
 }

@@ -17,39 +17,45 @@ import (
 	"github.com/nomad-pal/nomad-pal/bench/process"
 )
 
-// point is what was measured at one size. Latencies are from the job's
-// registration until all its allocations exist, or run.
+// point is what was measured at one size.
 type point struct {
 	Nodes int `json:"nodes"`
 	GPUs  int `json:"gpus"`
 	Burst int `json:"burst_gangs"`
+	// Plain Nomad places the jobs without gate or gang; Gated jobs are registered
+	// at Nomad with the gate, for the placer to find; Agent: they are registered
+	// at the placer's agent, as nomad-pal run does where it knows one.
+	Plain way `json:"plain"`
+	Gated way `json:"gated"`
+	Agent way `json:"agent"`
+
+	PlacerRSS  float64 `json:"placer_rss_mb"`
+	PlacerIdle float64 `json:"placer_idle_cpu_percent"`
+	ServerRSS  float64 `json:"server_rss_mb"`
+}
+
+// way is what was measured of one way to place jobs.
+type way struct {
 	// GangsPerS are placed per second of a burst submitted at once.
-	GangsPerS      float64 `json:"gangs_per_s"`
-	PlainGangsPerS float64 `json:"plain_gangs_per_s"`
-	P50            float64 `json:"place_p50_ms"`
-	P99            float64 `json:"place_p99_ms"`
-	PlainP50       float64 `json:"plain_p50_ms"`
-	PlainP99       float64 `json:"plain_p99_ms"`
-	PlacerRSS      float64 `json:"placer_rss_mb"`
-	PlacerCPU      float64 `json:"placer_cpu_s"` // over the burst
-	PlacerIdle     float64 `json:"placer_idle_cpu_percent"`
-	ServerCPU      float64 `json:"server_cpu_s"` // over the placer's burst
-	PlainServerCPU float64 `json:"plain_server_cpu_s"`
-	ServerRSS      float64 `json:"server_rss_mb"`
-	// SimCPU and BenchCPU are what the simulated nodes and this program took of
-	// the machine over the placer's burst.
-	SimCPU   float64 `json:"simnodes_cpu_s"`
-	BenchCPU float64 `json:"bench_cpu_s"`
-	Crowds   []crowd `json:"crowds,omitempty"`
+	GangsPerS float64 `json:"gangs_per_s"`
+	// P50 and P99 are from a job's registration until all its allocations exist,
+	// jobs one after the other.
+	P50 float64 `json:"place_p50_ms"`
+	P99 float64 `json:"place_p99_ms"`
+	// Processor time over the burst: of Nomad's server, of the placer, of the
+	// simulated nodes and of this program.
+	ServerCPU float64 `json:"server_cpu_s"`
+	PlacerCPU float64 `json:"placer_cpu_s"`
+	SimCPU    float64 `json:"simnodes_cpu_s"`
+	BenchCPU  float64 `json:"bench_cpu_s"`
+	Crowds    []crowd `json:"crowds,omitempty"`
 }
 
 // crowd is so many jobs of one GPU submitted at once: the median time from the
 // registration of one until it runs.
 type crowd struct {
-	Jobs     int     `json:"jobs"`
-	P50      float64 `json:"run_p50_ms"`
-	PlainP50 float64 `json:"plain_run_p50_ms"`
-	Ratio    float64 `json:"ratio"`
+	Jobs int     `json:"jobs"`
+	P50  float64 `json:"run_p50_ms"`
 }
 
 // crowds are the sizes of crowds; those that leave no GPU free are left out, and
@@ -77,32 +83,27 @@ func (o options) point(ctx context.Context, nodes int) (p point, err error) {
 	}()
 	p = point{Nodes: nodes, GPUs: nodes * 8, Burst: min(o.gangs, nodes/2)}
 	server, sim := b.Servers()[0].PID(), b.sim.Process.Pid
-	plain, err := b.measure(ctx, "plain", false, p.Burst, o.paced, server)
-	if err != nil {
+	if p.Plain, err = b.measure(ctx, plain, p.Burst, o.paced, pids{server, 0, sim}); err != nil {
 		return p, fmt.Errorf("plain Nomad: %w", err)
 	}
-	pid, stop, err := b.startPlacer(ctx)
+	placer, stop, err := b.startPlacer(ctx)
 	if err != nil {
 		return p, err
 	}
 	defer stop()
-	if _, err := b.measure(ctx, "warm", true, 1, 1, server, pid); err != nil {
+	if _, err := b.measure(ctx, warm, 1, 1, pids{server, placer, sim}); err != nil {
 		return p, fmt.Errorf("placer: %w", err)
 	}
-	if p.PlacerIdle, err = idle(ctx, pid); err != nil {
+	if p.PlacerIdle, err = idle(ctx, placer); err != nil {
 		return p, err
 	}
-	placed, err := b.measure(ctx, "placed", true, p.Burst, o.paced, server, pid, sim, os.Getpid())
-	if err != nil {
-		return p, fmt.Errorf("placer: %w", err)
+	if p.Gated, err = b.measure(ctx, gated, p.Burst, o.paced, pids{server, placer, sim}); err != nil {
+		return p, fmt.Errorf("placer, jobs with a gate: %w", err)
 	}
-	p.PlainGangsPerS, p.PlainP50, p.PlainP99, p.PlainServerCPU = plain.rate, plain.p50, plain.p99, plain.cpu[0]
-	p.GangsPerS, p.P50, p.P99, p.ServerCPU, p.PlacerCPU = placed.rate, placed.p50, placed.p99, placed.cpu[0], placed.cpu[1]
-	p.SimCPU, p.BenchCPU = placed.cpu[2], placed.cpu[3]
-	p.PlacerRSS, p.ServerRSS = rss(pid), rss(server)
-	for i, n := range o.crowds(nodes) {
-		p.Crowds = append(p.Crowds, crowd{Jobs: n, P50: placed.crowds[i], PlainP50: plain.crowds[i], Ratio: placed.crowds[i] / plain.crowds[i]})
+	if p.Agent, err = b.measure(ctx, agent, p.Burst, o.paced, pids{server, placer, sim}); err != nil {
+		return p, fmt.Errorf("placer, jobs registered at the agent: %w", err)
 	}
+	p.PlacerRSS, p.ServerRSS = rss(placer), rss(server)
 	return p, nil
 }
 
@@ -118,67 +119,77 @@ func idle(ctx context.Context, pid int) (percent float64, err error) {
 	return 100 * (cpuSeconds(pid) - before) / span.Seconds(), nil
 }
 
-type figures struct {
-	rate, p50, p99 float64
-	cpu            []float64 // of the processes, over the burst
-	crowds         []float64 // median until running, ms
+// pids are the processes that are measured.
+type pids struct{ server, placer, sim int }
+
+// cpu are their seconds of processor time so far, and this program's.
+func (p pids) cpu() [4]float64 {
+	return [4]float64{cpuSeconds(p.server), cpuSeconds(p.placer), cpuSeconds(p.sim), cpuSeconds(os.Getpid())}
 }
+
+// how jobs are submitted; it begins the names of its jobs.
+type how string
+
+// The ways of [point], and one that is not measured.
+const (
+	plain how = "plain"
+	gated how = "gated"
+	agent how = "agent"
+	warm  how = "warm"
+)
 
 // measure submits gangs one after the other, each when the one before is
 // placed, then a burst, then crowds; it stops all of them at the end.
-func (b *bed) measure(ctx context.Context, name string, gated bool, burst, paced int, pids ...int) (f figures, err error) {
+func (b *bed) measure(ctx context.Context, h how, burst, paced int, ps pids) (f way, err error) {
 	w, err := b.watch(ctx)
 	if err != nil {
 		return f, err
 	}
 	defer w.stop()
-	placed, err := b.oneByOne(ctx, w, name, min(paced, burst), func(id string) *api.Job { return gang(id, gated, 2, 4) }, w.placed)
+	placed, err := b.oneByOne(ctx, w, h, "paced", min(paced, burst), func(id string) *api.Job { return gang(id, h, 2, 4) }, w.placed)
 	if err != nil {
 		return f, err
 	}
-	f.p50, f.p99 = percentile(placed, 0.5), percentile(placed, 0.99)
-	for _, pid := range pids {
-		f.cpu = append(f.cpu, -cpuSeconds(pid))
-	}
-	stop := b.profile(ctx, name)
-	f.rate, err = b.burst(ctx, w, name, gated, burst)
-	for i, pid := range pids {
-		f.cpu[i] += cpuSeconds(pid)
-	}
+	f.P50, f.P99 = percentile(placed, 0.5), percentile(placed, 0.99)
+	before := ps.cpu()
+	stop := b.profile(ctx, string(h))
+	f.GangsPerS, err = b.burst(ctx, w, h, burst)
+	after := ps.cpu()
+	f.ServerCPU, f.PlacerCPU, f.SimCPU, f.BenchCPU = after[0]-before[0], after[1]-before[1], after[2]-before[2], after[3]-before[3]
 	if e := stop(); err == nil {
 		err = e
 	}
 	if err != nil {
 		return f, err
 	}
-	if err := b.stopAll(ctx, name+"-burst", burst); err != nil {
+	if err := b.stopAll(ctx, string(h)+"-burst", burst); err != nil {
 		return f, err
 	}
-	if paced == 1 { // only to warm up
+	if h == warm {
 		return f, nil
 	}
 	for _, n := range b.o.crowds(b.nodes) {
-		if err := settle(ctx, pids[0]); err != nil {
+		if err := settle(ctx, ps.server); err != nil {
 			return f, err
 		}
-		p50, err := b.crowd(ctx, w, name, gated, n)
+		p50, err := b.crowd(ctx, w, h, n)
 		if err != nil {
 			return f, fmt.Errorf("%d jobs at once: %w", n, err)
 		}
-		f.crowds = append(f.crowds, p50)
+		f.Crowds = append(f.Crowds, crowd{Jobs: n, P50: p50})
 	}
-	return f, settle(ctx, pids[0])
+	return f, settle(ctx, ps.server)
 }
 
 // oneByOne submits jobs, each when the one before is there, and returns how long
 // each took in ms. They are stopped at the end only: a client reports one batch
 // of changes after the other, and the end of a job would delay the next one's
 // start on the same node.
-func (b *bed) oneByOne(ctx context.Context, w *watcher, name string, n int, job func(id string) *api.Job, there func(context.Context, string, int) (time.Time, error)) ([]float64, error) {
+func (b *bed) oneByOne(ctx context.Context, w *watcher, h how, what string, n int, job func(id string) *api.Job, there func(context.Context, string, int) (time.Time, error)) ([]float64, error) {
 	var latencies []float64
 	for i := range n {
-		j := job(fmt.Sprintf("%s-paced-%d", name, i))
-		began, err := b.submit(ctx, j)
+		j := job(fmt.Sprintf("%s-%s-%d", h, what, i))
+		began, err := b.submit(ctx, h, j)
 		if err != nil {
 			return nil, err
 		}
@@ -188,18 +199,18 @@ func (b *bed) oneByOne(ctx context.Context, w *watcher, name string, n int, job 
 		}
 		latencies = append(latencies, at.Sub(began).Seconds()*1000)
 	}
-	return latencies, b.stopAll(ctx, name+"-paced", n)
+	return latencies, b.stopAll(ctx, fmt.Sprintf("%s-%s", h, what), n)
 }
 
 // crowd submits n jobs of one GPU at once, or 20 one after the other for a crowd
 // of one, and returns the median time until one runs, in ms.
-func (b *bed) crowd(ctx context.Context, w *watcher, name string, gated bool, n int) (p50 float64, err error) {
+func (b *bed) crowd(ctx context.Context, w *watcher, h how, n int) (p50 float64, err error) {
 	if n == 1 {
-		latencies, err := b.oneByOne(ctx, w, name+"-alone", 20, func(id string) *api.Job { return gang(id, gated, 1, 1) }, w.runs)
+		latencies, err := b.oneByOne(ctx, w, h, "alone", 20, func(id string) *api.Job { return gang(id, h, 1, 1) }, w.runs)
 		return percentile(latencies, 0.5), err
 	}
-	id := func(i int) string { return fmt.Sprintf("%s-crowd-%d-%d", name, n, i) }
-	began, err := b.submitAll(ctx, n, func(i int) *api.Job { return gang(id(i), gated, 1, 1) })
+	id := func(i int) string { return fmt.Sprintf("%s-crowd-%d-%d", h, n, i) }
+	began, err := b.submitAll(ctx, h, n, func(i int) *api.Job { return gang(id(i), h, 1, 1) })
 	if err != nil {
 		return 0, err
 	}
@@ -211,18 +222,18 @@ func (b *bed) crowd(ctx context.Context, w *watcher, name string, gated bool, n 
 		}
 		latencies = append(latencies, at.Sub(began[i]).Seconds()*1000)
 	}
-	return percentile(latencies, 0.5), b.stopAll(ctx, fmt.Sprintf("%s-crowd-%d", name, n), n)
+	return percentile(latencies, 0.5), b.stopAll(ctx, fmt.Sprintf("%s-crowd-%d", h, n), n)
 }
 
 // burst submits from eight sides at once and returns gangs placed per second.
-func (b *bed) burst(ctx context.Context, w *watcher, name string, gated bool, n int) (rate float64, err error) {
+func (b *bed) burst(ctx context.Context, w *watcher, h how, n int) (rate float64, err error) {
 	began := time.Now()
-	if _, err := b.submitAll(ctx, n, func(i int) *api.Job { return gang(fmt.Sprintf("%s-burst-%d", name, i), gated, 2, 4) }); err != nil {
+	if _, err := b.submitAll(ctx, h, n, func(i int) *api.Job { return gang(fmt.Sprintf("%s-burst-%d", h, i), h, 2, 4) }); err != nil {
 		return 0, err
 	}
 	last := began
 	for i := range n {
-		at, err := w.placed(ctx, fmt.Sprintf("%s-burst-%d", name, i), 2)
+		at, err := w.placed(ctx, fmt.Sprintf("%s-burst-%d", h, i), 2)
 		if err != nil {
 			return 0, err
 		}
@@ -252,10 +263,10 @@ func fromAllSides(n int, f func(i int) error) error {
 }
 
 // submitAll returns when each was submitted.
-func (b *bed) submitAll(ctx context.Context, n int, job func(int) *api.Job) ([]time.Time, error) {
+func (b *bed) submitAll(ctx context.Context, h how, n int, job func(int) *api.Job) ([]time.Time, error) {
 	began := make([]time.Time, n)
 	return began, fromAllSides(n, func(i int) (err error) {
-		began[i], err = b.submit(ctx, job(i))
+		began[i], err = b.submit(ctx, h, job(i))
 		return err
 	})
 }
@@ -265,9 +276,13 @@ func (b *bed) stopAll(ctx context.Context, name string, n int) error {
 	return fromAllSides(n, func(i int) error { return b.stopJob(ctx, fmt.Sprintf("%s-%d", name, i)) })
 }
 
-func (b *bed) submit(ctx context.Context, j *api.Job) (time.Time, error) {
+func (b *bed) submit(ctx context.Context, h how, j *api.Job) (time.Time, error) {
+	at := b.api
+	if h == agent {
+		at = b.agent
+	}
 	began := time.Now()
-	_, _, err := b.api.Jobs().Register(j, (&api.WriteOptions{}).WithContext(ctx))
+	_, _, err := at.Jobs().Register(j, (&api.WriteOptions{}).WithContext(ctx))
 	if err != nil {
 		return began, fmt.Errorf("register %q: %w", *j.ID, err)
 	}
@@ -282,10 +297,10 @@ func (b *bed) stopJob(ctx context.Context, id string) error {
 }
 
 // gang is a batch job of members × GPUs that runs until it is stopped.
-func gang(id string, gated bool, members, gpus int) *api.Job {
+func gang(id string, h how, members, gpus int) *api.Job {
 	j := api.NewBatchJob(id, id, "global", 50)
 	j.Datacenters = []string{"*"}
-	if gated {
+	if h != plain {
 		j.Constrain(api.NewConstraint("${meta.pal_gate}", "=", "open"))
 	}
 	task := api.NewTask("rank", "raw_exec").SetConfig("command", "/bin/true")

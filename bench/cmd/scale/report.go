@@ -47,19 +47,32 @@ func (r *report) write(path string) error {
 
 func (r *report) print(out io.Writer) {
 	w := tabwriter.NewWriter(out, 2, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "NODES\tGPUS\tGANGS/S\tPLAIN\tP50 MS\tPLAIN\tP99 MS\tPLAIN\tPLACER MB\tPLACER CPU S\tIDLE CPU %\tSERVER CPU S\tPLAIN\t")
+	fmt.Fprintln(w, "NODES\tGPUS\tWAY\tGANGS/S\tP50 MS\tP99 MS\tSERVER CPU S\tPLACER CPU S\tPLACER MB\tIDLE CPU %\t")
 	for _, p := range r.Points {
-		fmt.Fprintf(w, "%d\t%d\t%.1f\t%.1f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.1f\t%.1f\t%.1f\t%.1f\t\n",
-			p.Nodes, p.GPUs, p.GangsPerS, p.PlainGangsPerS, p.P50, p.PlainP50, p.P99, p.PlainP99, p.PlacerRSS, p.PlacerCPU, p.PlacerIdle, p.ServerCPU, p.PlainServerCPU)
+		for _, x := range p.ways() {
+			fmt.Fprintf(w, "%d\t%d\t%s\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.0f\t%.1f\t\n",
+				p.Nodes, p.GPUs, x.name, x.GangsPerS, x.P50, x.P99, x.ServerCPU, x.PlacerCPU, p.PlacerRSS, p.PlacerIdle)
+		}
 	}
 	w.Flush()
 	for _, p := range r.Points {
-		for _, c := range p.Crowds {
-			fmt.Fprintf(out, "%d nodes, %d jobs at once: one runs after %.0f ms (median), by plain Nomad after %.0f ms: %.2f times\n", p.Nodes, c.Jobs, c.P50, c.PlainP50, c.Ratio)
+		for i, c := range p.Plain.Crowds {
+			fmt.Fprintf(out, "%d nodes, %d jobs at once: one runs after %.0f ms (median) by plain Nomad, %.2f times that if registered at the agent, %.2f times with a gate at Nomad\n",
+				p.Nodes, c.Jobs, c.P50, p.Agent.Crowds[i].P50/c.P50, p.Gated.Crowds[i].P50/c.P50)
 		}
 	}
 	if e := r.Extremes; e != nil {
 		fmt.Fprintf(out, "one gang of %d GPUs: %.0f ms; %d jobs queued: %.0f MB; first placement %.0f ms after a restart of the placer; draining at %.1f gangs/s\n",
 			e.WideGPUs, e.WideMS, e.Queued, e.QueuedRSS, e.RestartMS, e.DrainGangsPer)
 	}
+}
+
+// named is a way with what to call it.
+type named struct {
+	name string
+	way
+}
+
+func (p point) ways() []named {
+	return []named{{"plain", p.Plain}, {"agent", p.Agent}, {"gated", p.Gated}}
 }

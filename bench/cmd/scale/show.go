@@ -62,11 +62,21 @@ func (o options) show(r *report) error {
 	return nil
 }
 
-// The colours of the two that are compared.
+// The names in plots, and their colours.
 const (
-	plainColour  = 1
-	placerColour = plot.Ours + 1
+	atAgent  = "placer, registered at the agent"
+	withGate = "placer, with a gate"
+	byNomad  = "plain Nomad"
 )
+
+// looks are all series there are.
+func looks() []plot.Series {
+	return []plot.Series{
+		{Name: atAgent, Colour: plot.Ours + 1}, {Name: atAgent + ", p99", Colour: plot.Ours + 1, Dashed: true},
+		{Name: withGate, Colour: plot.Ours + 2}, {Name: byNomad, Colour: 1}, {Name: byNomad + ", p99", Colour: 1, Dashed: true},
+		{Name: "placer", Colour: plot.Ours + 1}, {Name: "Nomad's server under it", Colour: plot.Ours + 2}, {Name: "Nomad's server alone", Colour: 1},
+	}
+}
 
 // growth draws values against the number of nodes.
 func (r *report) growth(name, title, unit string, log bool, series map[string]func(point) float64) plot.Figure {
@@ -74,10 +84,7 @@ func (r *report) growth(name, title, unit string, log bool, series map[string]fu
 	for _, p := range r.Points {
 		f.X.Ticks = append(f.X.Ticks, float64(p.Nodes))
 	}
-	for _, s := range []plot.Series{
-		{Name: "placer", Colour: placerColour}, {Name: "placer, p99", Colour: plot.Ours, Dashed: true}, {Name: "Nomad's server under it", Colour: plot.Ours + 2},
-		{Name: "plain Nomad", Colour: plainColour}, {Name: "plain Nomad, p99", Colour: plainColour + 1, Dashed: true}, {Name: "Nomad's server alone", Colour: plainColour},
-	} {
+	for _, s := range looks() {
 		value := series[s.Name]
 		if value == nil {
 			continue
@@ -91,33 +98,38 @@ func (r *report) growth(name, title, unit string, log bool, series map[string]fu
 }
 
 func (r *report) figures() []plot.Figure {
+	each := func(seconds float64, p point) float64 { return 1000 * seconds / float64(max(p.Burst, 1)) }
 	return []plot.Figure{
 		r.growth("scale-latency", "From a job's registration until its gang of 2 × 4 GPUs has its allocations", "ms", true, map[string]func(point) float64{
-			"placer": func(p point) float64 { return p.P50 }, "placer, p99": func(p point) float64 { return p.P99 },
-			"plain Nomad": func(p point) float64 { return p.PlainP50 }, "plain Nomad, p99": func(p point) float64 { return p.PlainP99 }}),
+			atAgent: func(p point) float64 { return p.Agent.P50 }, atAgent + ", p99": func(p point) float64 { return p.Agent.P99 },
+			withGate: func(p point) float64 { return p.Gated.P50 },
+			byNomad:  func(p point) float64 { return p.Plain.P50 }, byNomad + ", p99": func(p point) float64 { return p.Plain.P99 }}),
 		r.growth("scale-rate", "Gangs placed per second of a burst", "gangs/s", false, map[string]func(point) float64{
-			"placer": func(p point) float64 { return p.GangsPerS }, "plain Nomad": func(p point) float64 { return p.PlainGangsPerS }}),
+			atAgent: func(p point) float64 { return p.Agent.GangsPerS }, withGate: func(p point) float64 { return p.Gated.GangsPerS },
+			byNomad: func(p point) float64 { return p.Plain.GangsPerS }}),
 		r.growth("scale-memory", "Resident memory after the burst", "MB", true, map[string]func(point) float64{
 			"placer": func(p point) float64 { return p.PlacerRSS }, "Nomad's server under it": func(p point) float64 { return p.ServerRSS }}),
-		r.growth("scale-cpu", "Processor time per gang of the burst", "ms", true, map[string]func(point) float64{
-			"placer":                  func(p point) float64 { return 1000 * p.PlacerCPU / float64(max(p.Burst, 1)) },
-			"Nomad's server under it": func(p point) float64 { return 1000 * p.ServerCPU / float64(max(p.Burst, 1)) },
-			"Nomad's server alone":    func(p point) float64 { return 1000 * p.PlainServerCPU / float64(max(p.Burst, 1)) }}),
+		r.growth("scale-cpu", "Processor time per gang of the burst, registered at the agent", "ms", true, map[string]func(point) float64{
+			"placer":                  func(p point) float64 { return each(p.Agent.PlacerCPU, p) },
+			"Nomad's server under it": func(p point) float64 { return each(p.Agent.ServerCPU, p) },
+			"Nomad's server alone":    func(p point) float64 { return each(p.Plain.ServerCPU, p) }}),
 	}
 }
 
 // page is the report for people.
 func (r *report) page() plot.Page {
-	t := &plot.Table{Head: []string{"nodes", "GPUs", "burst", "gangs/s", "plain", "p50 ms", "plain", "p99 ms", "plain", "placer MB", "placer idle CPU %", "placer CPU s", "server CPU s", "plain"}}
+	t := &plot.Table{Head: []string{"nodes", "GPUs", "burst", "way", "gangs/s", "p50 ms", "p99 ms", "server CPU s", "placer CPU s", "placer MB", "placer idle CPU %"}}
 	for _, p := range r.Points {
-		t.Rows = append(t.Rows, []string{fmt.Sprint(p.Nodes), fmt.Sprint(p.GPUs), fmt.Sprint(p.Burst), fmt.Sprintf("%.1f", p.GangsPerS), fmt.Sprintf("%.1f", p.PlainGangsPerS),
-			fmt.Sprintf("%.0f", p.P50), fmt.Sprintf("%.0f", p.PlainP50), fmt.Sprintf("%.0f", p.P99), fmt.Sprintf("%.0f", p.PlainP99), fmt.Sprintf("%.0f", p.PlacerRSS),
-			fmt.Sprintf("%.1f", p.PlacerIdle), fmt.Sprintf("%.1f", p.PlacerCPU), fmt.Sprintf("%.1f", p.ServerCPU), fmt.Sprintf("%.1f", p.PlainServerCPU)})
+		for _, x := range p.ways() {
+			t.Rows = append(t.Rows, []string{fmt.Sprint(p.Nodes), fmt.Sprint(p.GPUs), fmt.Sprint(p.Burst), x.name, fmt.Sprintf("%.1f", x.GangsPerS),
+				fmt.Sprintf("%.1f", x.P50), fmt.Sprintf("%.1f", x.P99), fmt.Sprintf("%.1f", x.ServerCPU), fmt.Sprintf("%.1f", x.PlacerCPU),
+				fmt.Sprintf("%.0f", p.PlacerRSS), fmt.Sprintf("%.1f", p.PlacerIdle)})
+		}
 	}
 	p := plot.Page{
 		Title: "Placing on a large cluster",
 		Lead: []string{
-			"One real Nomad server with simulated nodes of 8 GPUs. Latencies are from a job's registration until all its allocations exist, jobs one after the other; rates are of a burst submitted from eight sides at once. Plain Nomad places the same jobs without gate or gang.",
+			"One real Nomad server with simulated nodes of 8 GPUs. Latencies are from a job's registration until all its allocations exist, jobs one after the other; rates are of a burst submitted from eight sides at once. Plain Nomad places the same jobs without gate or gang; \"agent\" are jobs registered at the placer's agent, \"gated\" jobs registered at Nomad with a gate.",
 			fmt.Sprintf("%s, commit %s, %s, %d cores. Command: %s.", r.Date, r.Commit, r.Go, r.CPUs, strings.Join(r.Command, " ")),
 		},
 		Sections: []plot.Section{{Title: "Growth", Table: t, Figures: r.figures()}},
