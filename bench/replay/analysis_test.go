@@ -179,11 +179,3 @@ func TestPredictedAverage(t *testing.T) {
 		t.Errorf("without times by job %v, want the average over all", got)
 	}
 }
-
-func TestInvocation(t *testing.T) {
-	t.Parallel()
-	got := Invocation("replay", []string{"-nomad", "/n", "--json=/x", "-seed", "3", "-bin", "b", "-extra=false"})
-	if want := []string{"replay", "-seed", "3", "-extra=false"}; !cmp.Equal(got, want) {
-		t.Error(cmp.Diff(want, got))
-	}
-}

@@ -30,21 +30,17 @@ import (
 )
 
 type options struct {
-	nomad, bin, json, sizes string
-	from, html, svg         string
-	profiles                string
-	gangs, paced            int
-	extra                   bool
+	command.Results
+	nomad, bin, sizes, profiles string
+	gangs, paced                int
+	extra                       bool
 }
 
 func main() {
 	var o options
 	flag.StringVar(&o.nomad, "nomad", "", "nomad binary")
 	flag.StringVar(&o.bin, "bin", "build/bin", "folder of our binaries and of simnodes")
-	flag.StringVar(&o.json, "json", "bench/results/scale.json", "result file")
-	flag.StringVar(&o.from, "from", "", "result file of an earlier run to report on, without a new run; it is written anew only where -json names it")
-	flag.StringVar(&o.html, "html", "", "report with plots to write, one page that opens offline")
-	flag.StringVar(&o.svg, "svg", "", "folder for the plots as SVG files")
+	o.Flags("scale")
 	flag.StringVar(&o.sizes, "nodes", "100,1000,5000,10000", "numbers of nodes; empty: only what -extra says")
 	flag.IntVar(&o.gangs, "gangs", 200, "gangs of the burst, of 2 × 4 GPUs each; as many as half the cluster holds at most")
 	flag.IntVar(&o.paced, "paced", 40, "gangs submitted one after the other, for latencies")
@@ -55,10 +51,10 @@ func main() {
 }
 
 func run(ctx context.Context, o options) error {
-	if o.from != "" {
+	if o.From != "" {
 		return o.reshow()
 	}
-	rep := newReport()
+	rep := &report{Provenance: command.NewProvenance("scale")}
 	for _, text := range strings.FieldsFunc(o.sizes, func(r rune) bool { return r == ',' }) {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 {
@@ -69,7 +65,7 @@ func run(ctx context.Context, o options) error {
 			return fmt.Errorf("%d nodes: %w", n, err)
 		}
 		rep.Points = append(rep.Points, p)
-		if err := rep.write(o.json); err != nil {
+		if err := rep.write(o.JSON); err != nil {
 			return err
 		}
 	}
@@ -79,11 +75,11 @@ func run(ctx context.Context, o options) error {
 			return fmt.Errorf("extremes: %w", err)
 		}
 		rep.Extremes = e
-		if err := rep.write(o.json); err != nil {
+		if err := rep.write(o.JSON); err != nil {
 			return err
 		}
 	}
-	return o.show(rep)
+	return o.Show(rep)
 }
 
 // bed is a server with simulated nodes.

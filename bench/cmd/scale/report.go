@@ -7,45 +7,27 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
-	"runtime"
 	"text/tabwriter"
-	"time"
 
-	"github.com/nomad-pal/nomad-pal/bench/replay"
-	"github.com/nomad-pal/nomad-pal/internal/version"
+	"github.com/nomad-pal/nomad-pal/bench/command"
 )
 
 type report struct {
-	Command  []string  `json:"command"`
-	Commit   string    `json:"commit"`
-	Go       string    `json:"go"`
-	CPUs     int       `json:"cpus"`
-	Date     string    `json:"date"`
+	command.Provenance
 	Points   []point   `json:"points"`
 	Extremes *extremes `json:"extremes,omitempty"`
-}
-
-func newReport() *report {
-	return &report{
-		Command: replay.Invocation("scale", os.Args[1:]), Commit: version.Revision,
-		Go: runtime.Version(), CPUs: runtime.NumCPU(), Date: time.Now().UTC().Format(time.DateOnly),
-	}
 }
 
 func (r *report) write(path string) error {
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
-		return err
+		return fmt.Errorf("encode results: %w", err)
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(text, '\n'), 0o644)
+	return command.Write(path, append(text, '\n'))
 }
 
-func (r *report) print(out io.Writer) {
+// Print writes tables for a terminal.
+func (r *report) Print(out io.Writer) {
 	w := tabwriter.NewWriter(out, 2, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "NODES\tGPUS\tWAY\tGANGS/S\tP50 MS\tP99 MS\tSERVER CPU S\tPLACER CPU S\tPLACER MB\tIDLE CPU %\t")
 	for _, p := range r.Points {

@@ -9,13 +9,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/nomad-pal/nomad-pal/bench/command"
 )
 
 func TestReport(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	from := filepath.Join(dir, "scale.json")
-	r := &report{Command: []string{"scale", "-nomad", "/n", "-nodes", "100"}, Points: []point{
+	r := &report{Provenance: command.Provenance{Command: []string{"scale", "-nomad", "/n", "-nodes", "100"}}, Points: []point{
 		{Nodes: 100, GPUs: 800, Burst: 50, PlacerRSS: 30, ServerRSS: 150, Plain: way{GangsPerS: 70, P50: 40, P99: 80, ServerCPU: 0.4},
 			Gated: way{GangsPerS: 30, P50: 50, P99: 100}, Agent: way{GangsPerS: 60, P50: 42, P99: 90, PlacerCPU: 0.2, ServerCPU: 0.8}},
 		{Nodes: 10000, GPUs: 80000, Burst: 200, PlacerRSS: 300, ServerRSS: 1500, Plain: way{GangsPerS: 9, P50: 400, P99: 800, ServerCPU: 4},
@@ -29,7 +31,7 @@ func TestReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
-	if err := again.page().Write(&b); err != nil {
+	if err := again.Page().Write(&b); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"Command: scale -nodes 100.", "<td>one gang of 1000 GPUs placed</td><td>1234 ms</td>", "plain Nomad, p99", "Nomad&#39;s server alone"} {
@@ -37,8 +39,8 @@ func TestReport(t *testing.T) {
 			t.Errorf("the page lacks %q", want)
 		}
 	}
-	o := options{from: from, html: filepath.Join(dir, "r.html"), svg: filepath.Join(dir, "svg")}
-	if err := o.show(again); err != nil {
+	o := options{Results: command.Results{From: from, HTML: filepath.Join(dir, "r.html"), SVG: filepath.Join(dir, "svg")}}
+	if err := o.Show(again); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"r.html", "svg/scale-latency.svg", "svg/scale-rate.svg", "svg/scale-memory.svg", "svg/scale-cpu.svg"} {

@@ -4,62 +4,28 @@
 package main
 
 import (
-	"encoding/json"
-	"flag"
 	"fmt"
-	"os"
-	"strings"
 
+	"github.com/nomad-pal/nomad-pal/bench/command"
 	"github.com/nomad-pal/nomad-pal/bench/plot"
-	"github.com/nomad-pal/nomad-pal/bench/replay"
 )
 
 func readReport(path string) (*report, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
+	r := &report{}
+	if err := command.Read(path, r); err != nil {
 		return nil, err
 	}
-	r := &report{}
-	if err := json.Unmarshal(text, r); err != nil {
-		return nil, fmt.Errorf("read results %q: %w", path, err)
-	}
-	if len(r.Command) > 0 {
-		r.Command = replay.Invocation("scale", r.Command[1:])
-	}
+	r.Tidy()
 	return r, nil
 }
 
-// reshow shows an earlier run; its file is written anew only where -json names
-// it.
+// reshow shows an earlier run.
 func (o options) reshow() error {
-	r, err := readReport(o.from)
+	r, err := readReport(o.From)
 	if err != nil {
 		return err
 	}
-	named := false
-	flag.Visit(func(f *flag.Flag) { named = named || f.Name == "json" })
-	if named {
-		if err := r.write(o.json); err != nil {
-			return err
-		}
-	}
-	return o.show(r)
-}
-
-// show prints the table and writes what people look at.
-func (o options) show(r *report) error {
-	r.print(os.Stdout)
-	if o.html != "" {
-		if err := r.page().WriteFile(o.html); err != nil {
-			return fmt.Errorf("write the report: %w", err)
-		}
-	}
-	if o.svg != "" {
-		if err := plot.WriteFigures(o.svg, r.figures()...); err != nil {
-			return fmt.Errorf("write the plots: %w", err)
-		}
-	}
-	return nil
+	return o.ShowAgain(r, r.write)
 }
 
 // The names in plots, and their colours.
@@ -97,7 +63,8 @@ func (r *report) growth(name, title, unit string, log bool, series map[string]fu
 	return f.Figure()
 }
 
-func (r *report) figures() []plot.Figure {
+// Figures are all plots.
+func (r *report) Figures() []plot.Figure {
 	each := func(seconds float64, p point) float64 { return 1000 * seconds / float64(max(p.Burst, 1)) }
 	return []plot.Figure{
 		r.growth("scale-latency", "From a job's registration until its gang of 2 × 4 GPUs has its allocations", "ms", true, map[string]func(point) float64{
@@ -116,8 +83,8 @@ func (r *report) figures() []plot.Figure {
 	}
 }
 
-// page is the report for people.
-func (r *report) page() plot.Page {
+// Page is the report for people.
+func (r *report) Page() plot.Page {
 	t := &plot.Table{Head: []string{"nodes", "GPUs", "burst", "way", "gangs/s", "p50 ms", "p99 ms", "server CPU s", "placer CPU s", "placer MB", "placer idle CPU %"}}
 	for _, p := range r.Points {
 		for _, x := range p.ways() {
@@ -130,9 +97,9 @@ func (r *report) page() plot.Page {
 		Title: "Placing on a large cluster",
 		Lead: []string{
 			"One real Nomad server with simulated nodes of 8 GPUs. Latencies are from a job's registration until all its allocations exist, jobs one after the other; rates are of a burst submitted from eight sides at once. Plain Nomad places the same jobs without gate or gang; \"agent\" are jobs registered at the placer's agent, \"gated\" jobs registered at Nomad with a gate.",
-			fmt.Sprintf("%s, commit %s, %s, %d cores. Command: %s.", r.Date, r.Commit, r.Go, r.CPUs, strings.Join(r.Command, " ")),
+			r.Provenance.String(),
 		},
-		Sections: []plot.Section{{Title: "Growth", Table: t, Figures: r.figures()}},
+		Sections: []plot.Section{{Title: "Growth", Table: t, Figures: r.Figures()}},
 	}
 	if r.Extremes != nil {
 		p.Sections = append(p.Sections, plot.Section{Title: "Extremes, at 1,000 nodes", Table: r.Extremes.table()})
