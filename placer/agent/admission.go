@@ -5,6 +5,7 @@ package agent
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -230,13 +231,34 @@ func (s *site) serveAdmission(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("reading the admission request: %v", err), http.StatusBadRequest)
 		return
 	}
-	if p := s.agent.current.Load(); p != nil {
-		if r, ok := queued(request.Job, p.Status().Queues); ok {
-			writeJSON(w, http.StatusOK, r)
-			return
-		}
+	if r, ok := queued(request.Job, s.queues(r.Context(), request.Job)); ok {
+		writeJSON(w, http.StatusOK, r)
+		return
 	}
 	writeJSON(w, http.StatusOK, s.file.Admission.Review(request.Job, s.rules.Children))
+}
+
+// queues are Nomad's own: those that the placer knows or, in an agent that stands
+// by, that of the job's pool as Nomad tells of it now. Where Nomad does not tell,
+// the placer will find out.
+func (s *site) queues(ctx context.Context, job *api.Job) nomad.BatchQueues {
+	if p := s.agent.current.Load(); p != nil {
+		return p.Status().Queues
+	}
+	full, err := canonical(job)
+	if err != nil || !rewrite.AsksGPUs(full) {
+		return nil
+	}
+	client, err := s.file.Nomad.Connect()
+	if err != nil {
+		return nil
+	}
+	defer client.API().Close()
+	queues, err := client.QueueFor(ctx, full)
+	if err != nil {
+		s.agent.log.Warn("whether Nomad has a batch queue of its own is not known", "job", *full.ID, "error", err)
+	}
+	return queues
 }
 
 // queued is the answer for a job that Nomad's own batch queue takes: it gets no

@@ -107,3 +107,21 @@ func TestAdmissionKeepsOutOfQueues(t *testing.T) {
 		t.Errorf("of another pool: %+v", r)
 	}
 }
+
+// An agent that stands by, and so follows nothing, knows of queues, too.
+func TestStandbyKeepsOutOfQueues(t *testing.T) {
+	server := queuedNomad(t)
+	s, err := New(hclog.NewNullLogger(), placer.Hooks{}).newSite(File{Nomad: &Nomad{Address: server.URL}, HTTP: &HTTP{Admission: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pool, want := range map[string]string{"gpu": "Nomad's own batch queue", "other": `"/Constraints"`} {
+		body := fmt.Sprintf(`{"job": {"ID":"j","Type":"batch","NodePool":%q,"TaskGroups":[{"Name":"g","Tasks":[{"Name":"t","Driver":"raw_exec",
+			"Resources":{"Devices":[{"Name":"nvidia/gpu"}]}}]}]}}`, pool)
+		answer := httptest.NewRecorder()
+		s.handler().ServeHTTP(answer, httptest.NewRequest(http.MethodPost, "/v1/admission", strings.NewReader(body)))
+		if !strings.Contains(answer.Body.String(), want) {
+			t.Errorf("pool %s: %s", pool, answer.Body)
+		}
+	}
+}
