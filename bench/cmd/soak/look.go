@@ -73,8 +73,12 @@ type metrics struct {
 	Goroutines int            `json:"go_goroutines"` // 0 where the placer does not say
 }
 
+// patience is how long an answer may take: a machine that does other work, too,
+// has let an agent wait for more than 10 s.
+const patience = time.Minute
+
 func read(ctx context.Context, url string, into any) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
