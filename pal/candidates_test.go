@@ -40,3 +40,31 @@ func TestCandidates(t *testing.T) {
 		}
 	}
 }
+
+// TestWalkCountsFree counts what an entry of the LV matrix had to choose from
+// one by one, with few and with many groups that may not serve the gang.
+func TestWalkCountsFree(t *testing.T) {
+	r := rand.New(rand.NewSource(1))
+	c := bigCluster(t, 20, 0.5)
+	for i := range 200 {
+		for range 5 {
+			c.SetTaken(r.Intn(c.NumGPUs()), r.Intn(2) == 0)
+		}
+		g := Gang{ID: "g", Class: AppClasses()[i%4], Shapes: []Shape{{Members: 3, GPUs: 2, Eligible: make([]bool, c.Groups())}}}
+		share := r.Float64()
+		for gi := range g.Shapes[0].Eligible {
+			g.Shapes[0].Eligible[gi] = r.Float64() < share
+		}
+		for _, e := range Explain(c, g, Policy{Name: PAL}).Walk {
+			want := 0
+			for u := range c.NumGPUs() {
+				if c.Available(u) && g.Shapes[0].Eligible[c.GroupOf(u)] && c.GPU(u).Binned[i%4] <= e.Bin {
+					want++
+				}
+			}
+			if e.Free != want {
+				t.Fatalf("%+v: want %d free", e, want)
+			}
+		}
+	}
+}

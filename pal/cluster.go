@@ -75,6 +75,7 @@ type modelState struct {
 	name   string
 	values [NumClasses][]PMScore // bin values, ascending
 	groups []uint64              // a bit per device group: whether it is of this model
+	upTo   [NumClasses][]int32   // available GPUs up to each bin
 }
 
 // domains are the racks or the datacenters.
@@ -201,6 +202,9 @@ func (c *Cluster) index() {
 	c.avail, c.size, c.on = make([]uint16, len(c.groups)), make([]uint16, len(c.groups)), make([]int32, len(c.groups))
 	for m := range c.models {
 		c.models[m].groups = make([]uint64, words)
+		for k := range NumClasses {
+			c.models[m].upTo[k] = make([]int32, len(c.models[m].values[k]))
+		}
 	}
 	for k := range NumClasses {
 		c.scales[k] = make([]*scale, len(c.models)+1)
@@ -233,8 +237,9 @@ func (c *Cluster) refresh(i int) {
 	}
 	g := &c.groups[u.group]
 	for k := range NumClasses {
-		bins := len(c.models[g.model].values[k])
-		from, good := c.from[k][u.group], c.good[k][u.group]
+		ofModel := c.models[g.model].upTo[k]
+		bins, from, good := len(ofModel), c.from[k][u.group], c.good[k][u.group]
+		count(ofModel, c.ranks[k][i], int32(int16(d)))
 		count(c.upTo[k][from:][:bins], c.ranks[k][i], d)
 		if good != from && u.bad>>k&1 == 0 {
 			count(c.upTo[k][good:][:bins], c.ranks[k][i], d)
@@ -259,7 +264,7 @@ func (c *Cluster) refresh(i int) {
 }
 
 // count adds d to the counts up to each bin from the rank on.
-func count(upTo []uint16, rank, d uint16) {
+func count[N uint16 | int32](upTo []N, rank uint16, d N) {
 	for b := int(rank); b < len(upTo); b++ {
 		upTo[b] += d
 	}

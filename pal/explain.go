@@ -133,25 +133,66 @@ func (s *search) entriesTo(n int, taken bool) []Entry {
 // freeUpTo counts, for each bin value, the available GPUs up to it that may
 // serve some shape.
 func (s *search) freeUpTo() []int {
-	free := zeros(&s.c.scratch.inAll, len(s.values))
-	for _, g := range s.groups() {
-		counts := s.counts(g)
-		if s.model != anyModel { // every bin is a value
-			into := free[:len(counts)]
-			for v, n := range counts {
-				into[v] += int(n)
-			}
-			continue
+	free, groups := zeros(&s.c.scratch.inAll, len(s.values)), s.groups()
+	if s.model == anyModel {
+		for _, g := range groups {
+			s.addFree(free, g)
 		}
-		to, b, n := s.toValue[s.c.groups[g].model], 0, 0
-		for v := range free {
-			for ; b < len(counts) && to[b] <= v; b++ {
-				n = int(counts[b])
-			}
-			free[v] += n
+		return free
+	}
+	open, sign := s.c.openOf(s.model), 1
+	if left := open - len(groups); left < len(groups) && !s.good { // those not listed are fewer
+		for v, n := range s.c.models[s.model].upTo[s.k] {
+			free[v] = int(n)
+		}
+		sign, groups = -1, s.notListed(left)
+	}
+	for _, g := range groups {
+		counts := s.counts(g)
+		into := free[:len(counts)]
+		for v, n := range counts { // every bin is a value
+			into[v] += sign * int(n)
 		}
 	}
 	return free
+}
+
+// addFree adds the group's GPUs up to each bin value.
+func (s *search) addFree(free []int, group int32) {
+	counts, to, b, n := s.counts(group), s.toValue[s.c.groups[group].model], 0, 0
+	for v := range free {
+		for ; b < len(counts) && to[b] <= v; b++ {
+			n = int(counts[b])
+		}
+		free[v] += n
+	}
+}
+
+// openOf is how many groups of a model have an available GPU.
+func (c *Cluster) openOf(model int) int {
+	n := 0
+	for w, word := range c.models[model].groups {
+		n += bits.OnesCount64(word & c.open[w])
+	}
+	return n
+}
+
+// notListed are the n groups of the model with an available GPU that may serve
+// no shape.
+func (s *search) notListed(n int) []int32 {
+	groups, i := make([]int32, 0, n), 0
+	for w := 0; w < len(s.c.open) && len(groups) < n; w++ {
+		word := s.c.open[w] & s.c.models[s.model].groups[w]
+		for ; word != 0; word &= word - 1 {
+			g := int32(64*w + bits.TrailingZeros64(word))
+			if i < len(s.listed) && s.listed[i] == g {
+				i++
+				continue
+			}
+			groups = append(groups, g)
+		}
+	}
+	return groups
 }
 
 func eligibleForAny(g Gang, group int32) bool {

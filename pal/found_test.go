@@ -1,0 +1,123 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package pal
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+// change does something to the cluster that may or may not matter to a search.
+func change(t *rapid.T, c *Cluster) {
+	u := rapid.IntRange(0, c.NumGPUs()-1).Draw(t, "gpu")
+	yes := rapid.Bool().Draw(t, "yes")
+	switch rapid.IntRange(0, 2).Draw(t, "change") {
+	case 0:
+		c.SetTaken(u, yes)
+	case 1:
+		c.SetHealth(u, yes, false)
+	case 2:
+		c.SetFree(rapid.IntRange(0, c.NumNodes()-1).Draw(t, "node"), Resources{MemoryMB: rapid.IntRange(0, 5).Draw(t, "free")})
+	}
+}
+
+// An explanation of a placement that was found before is the one that a search
+// gives now, but for what was chosen, whatever happened in between.
+func TestExplainFoundIsExplain(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := draw(t)
+		c := d.cluster(t)
+		p := policy(rapid.SampledFrom(policies).Draw(t, "policy"))
+		found := p
+		found.Avoid = rapid.SampledFrom([]float64{0, 1.05, 1.5}).Draw(t, "avoid")
+		f, ok := Find(c, d.gang, found)
+		if !ok {
+			return
+		}
+		for range rapid.IntRange(0, 2).Draw(t, "changes") {
+			change(t, c)
+		}
+		want := Explain(c, d.gang, p)
+		now, fits := Place(c, d.gang, p)
+		wantBest := fits && slices.Equal(slices.Sorted(slices.Values(now.GPUs())), slices.Sorted(slices.Values(f.GPUs())))
+		want.Placed, want.Reason, want.Chosen = true, "", Describe(c, d.gang, f.Placement)
+		got, best := ExplainFound(c, d.gang, p, f)
+		if diff := cmp.Diff(want, got); diff != "" || best != wantBest {
+			t.Fatalf("best is %v, want %v; %s", best, wantBest, diff)
+		}
+	})
+}
+
+// What was found answers as long as nothing has changed that it depends on.
+func TestFoundAnswers(t *testing.T) {
+	c := bigCluster(t, 4, 0)
+	g, p := SingleGPUs("g", ClassA, 4), Policy{Name: PAL}
+	g.Shapes[0].Eligible = []bool{true, true, true, false}
+	f, _ := Find(c, g, p)
+	for _, tc := range []struct {
+		name     string
+		do, undo func()
+		gang     Gang
+		policy   Policy
+		want     bool
+	}{
+		{name: "nothing", want: true},
+		{name: "a GPU is taken", do: func() { c.SetTaken(31, true) }, undo: func() { c.SetTaken(31, false) }},
+		{name: "a node has less", do: func() { c.SetFree(3, Resources{CPU: 1}) }, undo: func() { c.SetFree(3, c.Node(3).Free) }},
+		{name: "all was put back", want: true},
+		{name: "another gang", gang: SingleGPUs("g", ClassA, 4)},
+		{name: "another policy", policy: Policy{Name: Packed}},
+	} {
+		if tc.gang.ID == "" {
+			tc.gang = g
+		}
+		if tc.policy.Name == "" {
+			tc.policy = p
+		}
+		if tc.do != nil {
+			tc.do()
+		}
+		if got := f.answers(c, tc.gang, tc.policy); got != tc.want {
+			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
+		}
+		if tc.undo != nil {
+			tc.undo()
+		}
+	}
+}
+
+// Avoiding outliers chooses as if they were taken.
+func TestAvoid(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := draw(t)
+		c, held := d.cluster(t), d.cluster(t)
+		above := rapid.SampledFrom([]float64{1.05, 1.5, 9}).Draw(t, "above")
+		p := policy(rapid.SampledFrom(policies).Draw(t, "policy"))
+		for range rapid.IntRange(0, 3).Draw(t, "rounds") { // counts follow
+			u, taken := rapid.IntRange(0, c.NumGPUs()-1).Draw(t, "gpu"), rapid.Bool().Draw(t, "taken")
+			c.Outliers(d.gang.Class, above)
+			c.SetTaken(u, taken)
+			held.SetTaken(u, taken)
+		}
+		outliers := 0
+		for u := range held.NumGPUs() {
+			if float64(held.GPU(u).Scores[d.gang.Class.Index()]) > above {
+				held.SetTaken(u, true)
+				outliers++
+			}
+		}
+		want, fits := Place(held, d.gang, p)
+		p.Avoid = above
+		got, ok := Place(c, d.gang, p)
+		if ok != fits || !cmp.Equal(got, want) {
+			t.Fatalf("%v %v, want %v %v", ok, got, fits, want)
+		}
+		if n := c.Outliers(d.gang.Class, above); n != outliers {
+			t.Fatalf("%d outliers, want %d", n, outliers)
+		}
+	})
+}
