@@ -95,3 +95,22 @@ func (p *Placer) giveBack(ctx context.Context, t *tracked) error {
 	log.Warn("the job was edited while it was being placed, taking over the edit")
 	return p.register(ctx, t, lost)
 }
+
+// lookBack looks, once, whether a job that this placer did not register was
+// replaced by an earlier one that was killed before it saw that. Jobs whose last
+// registering is recorded were seen.
+func (p *Placer) lookBack(ctx context.Context, t *tracked) error {
+	if t.lookedBack || t.replaced || t.guess != nil || len(t.Pins.Groups) == 0 || t.record == nil {
+		return nil
+	}
+	if t.record.JobModifyIndex == *t.Job.JobModifyIndex || *t.Job.Version < 2 {
+		t.lookedBack = true
+		return nil
+	}
+	versions, err := p.nomad.Versions(ctx, t.Key)
+	if err != nil {
+		return err
+	}
+	t.lookedBack, t.replaced = true, broughtBack(versions, *t.Job.Version)
+	return nil
+}

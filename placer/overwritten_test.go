@@ -91,12 +91,11 @@ func TestReplacedWhilePlaced(t *testing.T) {
 				}
 				committed := registered(pinned, 100)
 				s.PutJob(committed)
-				job.Job = committed
+				job.Job, job.guess = committed, committed
 				// What really happened, as the event stream tells.
 				real = *committed
 				real.Version, real.CreateIndex = &tc.version, &tc.create
 				if ends {
-					job.guess = committed
 					if err := p.checkLast(t.Context()); err != nil {
 						t.Fatal(err)
 					}

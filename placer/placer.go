@@ -76,11 +76,13 @@ type tracked struct {
 	// it; replaced: that was made of something that we had not seen.
 	guess    *api.Job
 	replaced bool
-	place    seniority
-	queued   bool  // known to the line
-	running  bool  // and running, as the line knows
-	edited   bool  // by its author, since it was queued
-	holds    []int // GPUs that the line believes it runs on, ascending
+	// lookedBack: whether an earlier placer did so was found out.
+	lookedBack bool
+	place      seniority
+	queued     bool  // known to the line
+	running    bool  // and running, as the line knows
+	edited     bool  // by its author, since it was queued
+	holds      []int // GPUs that the line believes it runs on, ascending
 	// stopping: its members are being stopped for another gang.
 	stopping bool
 	// move is where it goes when it has stopped, nil where it is not moved.

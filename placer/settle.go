@@ -23,6 +23,9 @@ func (p *Placer) settle(ctx context.Context, t *tracked, now time.Time) error {
 	if err := p.recall(ctx, t); err != nil {
 		return err
 	}
+	if err := p.lookBack(ctx, t); err != nil {
+		return err
+	}
 	if t.replaced && !now.Before(t.retryAt) {
 		err := p.giveBack(ctx, t)
 		t.replaced = err != nil && !errors.Is(err, nomad.ErrConflict)

@@ -1,0 +1,107 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package e2e_test
+
+import (
+	"testing"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// TestPlacerBroughtBack: a placer was killed right after its registering had
+// replaced what the author did in the milliseconds before. The next one makes it
+// what its author made of it. The first placer's part is played here: the race
+// takes luck.
+func TestPlacerBroughtBack(t *testing.T) {
+	b := newBed(t, [][]float64{{1, 1}, {1, 1}}, cluster.Options{})
+	register := func(job *api.Job) {
+		t.Helper()
+		if _, _, err := b.API().Jobs().Register(job, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop := func(id string) {
+		t.Helper()
+		if _, _, err := b.API().Jobs().Deregister(id, false, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	node, err := b.NodeID(t.Context(), "node-0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	place := func(gated *api.Job, gpus ...string) {
+		t.Helper()
+		pinned, err := rewrite.Pin(gated, rewrite.Pins{Mode: rewrite.ModeGPU, Groups: []rewrite.GroupPins{{Group: "workers", Nodes: []string{node}, GPUs: gpus}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		register(pinned)
+	}
+	parse := func(id, script string) *api.Job {
+		j := gang(id, 1, 1)
+		j.script = script
+		return rewrite.Gate(b.parse(j.hcl()))
+	}
+	const runs = "exec sleep 3600"
+
+	stopped := parse("stopped", runs)
+	register(stopped)
+	stop("stopped")
+	place(stopped, gpu(0, 0))
+
+	edited := parse("edited", runs)
+	register(edited)
+	register(parse("edited", "exec sleep 4000"))
+	place(edited, gpu(0, 1))
+
+	b.startAgent("nomad-pal")
+	b.until("what was stopped is stopped", func() string {
+		job, _, err := b.API().Jobs().Info("stopped", nil)
+		if err != nil {
+			return err.Error()
+		}
+		if job.Stop == nil || !*job.Stop {
+			return "it is " + *job.Status
+		}
+		return ""
+	})
+	b.untilVersion("edited", 1, "4000")
+	b.purge("stopped", "edited")
+
+	// Whom a person started again, that runs.
+	again := parse("again", runs)
+	register(again)
+	b.untilGPUs("again", 1)
+	b.stopAgent()
+	b.forgetRecord("again")
+	stop("again")
+	info, _, err := b.API().Jobs().Info("again", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := b.API().Jobs().Revert("again", *info.Version-1, nil, nil, "", ""); err != nil {
+		t.Fatal(err)
+	}
+	b.startAgent("nomad-pal")
+	b.untilGPUs("again", 1)
+	b.holds("it runs", func() string {
+		if e := b.explain("again"); e.Phase != "running" && e.Phase != "starting" {
+			return e.Phase + ": " + e.Reason
+		}
+		return ""
+	})
+	b.purge("again")
+}
+
+// forgetRecord removes what is recorded of a job's placement.
+func (b *bed) forgetRecord(id string) {
+	b.t.Helper()
+	if _, err := b.API().Variables().Delete("nomad-pal/decisions/default/"+id, nil); err != nil {
+		b.t.Fatal(err)
+	}
+}

@@ -1,0 +1,94 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// Of what a job's versions can be, only two are ours to mend.
+func TestBroughtBack(t *testing.T) {
+	t.Parallel()
+	author := benchJob("j", 1)
+	pin := func(job *api.Job, gpus ...string) *api.Job {
+		p := rewrite.Pins{Mode: rewrite.ModeGPU}
+		for _, g := range job.TaskGroups {
+			p.Groups = append(p.Groups, rewrite.GroupPins{Group: *g.Name, Nodes: []string{"n1"}, GPUs: gpus})
+		}
+		out, err := rewrite.Pin(job, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	with := func(job *api.Job, change func(*api.Job)) *api.Job {
+		out := *job
+		change(&out)
+		return &out
+	}
+	stop := func(job *api.Job) *api.Job { return with(job, func(j *api.Job) { yes := true; j.Stop = &yes }) }
+	edit := func(job *api.Job) *api.Job { return with(job, func(j *api.Job) { p := 77; j.Priority = &p }) }
+	late := func(job *api.Job) *api.Job {
+		return with(job, func(j *api.Job) { at := int64(2 * raceTime); j.SubmitTime = &at })
+	}
+	scaling := func(job *api.Job, index uint64) *api.Job {
+		return with(job, func(j *api.Job) {
+			j.TaskGroups = slices.Clone(j.TaskGroups)
+			g := *j.TaskGroups[0]
+			g.Scaling = &api.ScalingPolicy{ModifyIndex: index}
+			j.TaskGroups[0] = &g
+		})
+	}
+	gated, pinned, other := rewrite.Gate(author), pin(author, "g1"), pin(author, "g2")
+	for _, c := range []struct {
+		name     string
+		versions []*api.Job // oldest first, the last is in force
+		want     bool
+	}{
+		{"placed", []*api.Job{gated, pinned}, false},
+		{"placed, after an edit", []*api.Job{edit(gated), gated, pinned}, false},
+		{"stopped while it was placed", []*api.Job{gated, stop(gated), pinned}, true},
+		{"edited while it was placed", []*api.Job{gated, edit(gated), pinned}, true},
+		{"stopped long before", []*api.Job{gated, stop(gated), late(pinned)}, false},
+		{"stopped, run again, placed", []*api.Job{gated, stop(gated), gated, pinned}, false},
+		{"stopped, run again edited, placed", []*api.Job{gated, stop(gated), edit(gated), edit(pinned)}, false},
+		{"stopped while it ran, started again", []*api.Job{gated, pinned, stop(pinned), pinned}, false},
+		{"stopped while its pins were changed", []*api.Job{gated, pinned, stop(pinned), other}, true},
+		{"stopped while it was taken back", []*api.Job{gated, pinned, stop(pinned), rewrite.Gate(pinned)}, true},
+		{"stopped while it waited, reverted to what ran before", []*api.Job{pinned, gated, stop(gated), pinned}, false},
+		{"edited while it ran, keeps its pins", []*api.Job{gated, pinned, edit(gated), edit(pinned)}, false},
+		{"run again while it runs", []*api.Job{pinned, gated, pinned}, false},
+		{"scaled", []*api.Job{gated, pinned, edit(pinned)}, false},
+		{"scaled and back", []*api.Job{pinned, edit(pinned), pinned}, false},
+		{"taken back and placed anew", []*api.Job{pinned, rewrite.Gate(pinned), other}, false},
+		{"edited while it waited, placed, stopped", []*api.Job{gated, edit(gated), stop(pinned)}, false},
+		{"edited when it was stopped, reverted", []*api.Job{stop(gated), edit(gated), pinned}, false},
+		{"stopped with its scaling", []*api.Job{scaling(gated, 1), stop(gated), scaling(pinned, 3)}, true},
+		{"the base is not kept", []*api.Job{nil, stop(gated), pinned}, false},
+	} {
+		versions := map[uint64]*api.Job{}
+		for v, j := range c.versions {
+			if j != nil {
+				versions[uint64(v)] = with(j, func(j *api.Job) {
+					version := uint64(v)
+					if j.Version = &version; j.SubmitTime == nil || *j.SubmitTime != int64(2*raceTime) {
+						at := int64(time.Duration(v) * time.Millisecond)
+						j.SubmitTime = &at
+					}
+				})
+			}
+		}
+		if v := uint64(len(c.versions) - 1); v >= 2 {
+			if got := broughtBack(versions, v); got != c.want {
+				t.Errorf("%s: %v", c.name, got)
+			}
+		}
+	}
+}
