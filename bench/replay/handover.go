@@ -60,19 +60,27 @@ func (j JobResult) ran() func(yield func(string) bool) {
 	}
 }
 
-// starting is what the simulator is told of starting a gang: the median until it
-// is placed, most of which wait for nothing but that, and how long each took from
-// then on, in seconds.
-func (r *Result) starting() (decided float64, started []float64) {
-	var ds []float64
-	known := false
-	for _, h := range r.Handovers() {
-		ds, started = append(ds, h.Decided.Seconds()), append(started, h.Started.Seconds())
-		known = known || h.Decided > 0
+// choosy is how many times the median a gang must have taken until it was placed
+// to have waited for other gangs, or for better GPUs, by choice.
+const choosy = 5
+
+// starting is what the simulator is told of starting a gang: how long each took
+// that did not wait by choice, in seconds.
+func (r *Result) starting() []float64 {
+	var decided, all, out []float64
+	hs := r.Handovers()
+	for _, h := range hs {
+		decided, all = append(decided, h.Decided.Seconds()), append(all, (h.Decided+h.Started).Seconds())
 	}
-	if !known && len(started) > 0 { // an older version's, with waiting in it
-		m := Median(started)
-		return 0, []float64{0.5 * m, m, 1.5 * m}
+	most := choosy * Median(decided)
+	if most == 0 && len(all) > 0 { // an older version's, where waiting cannot be told apart
+		m := Median(all)
+		return []float64{0.5 * m, m, 1.5 * m}
 	}
-	return Median(ds), started
+	for i, d := range decided {
+		if d <= most {
+			out = append(out, all[i])
+		}
+	}
+	return out
 }

@@ -126,10 +126,10 @@ const (
 // what one of them took: what differs by less than those averages do is chance.
 func PredictRun(r *Result, g *GPUs, penalty float64, o queue.Options, restart time.Duration) (Prediction, error) {
 	jobs := r.submitted()
-	decided, started := r.starting()
-	t := Timing{Restart: restart, Start: time.Duration((decided + mean(started)) * float64(time.Second))}
+	starts := r.starting()
+	t := Timing{Restart: restart, Start: time.Duration(mean(starts) * float64(time.Second))}
 	p, err := Predict(jobs, g, penalty, o, t)
-	if err != nil || len(started) == 0 {
+	if err != nil || len(starts) == 0 {
 		return p, err
 	}
 	for seed := range uint64(jitters) {
@@ -139,7 +139,7 @@ func PredictRun(r *Result, g *GPUs, penalty float64, o queue.Options, restart ti
 			late[i].Submit += time.Duration(chance.Int64N(int64(jitter)))
 			late[i].Submit = max(late[i].Submit, late[max(i-1, 0)].Submit)
 		}
-		q, err := predict(late, g, penalty, o, t, func() float64 { return decided + started[chance.IntN(len(started))] })
+		q, err := predict(late, g, penalty, o, t, func() float64 { return starts[chance.IntN(len(starts))] })
 		if err != nil {
 			return p, err
 		}
