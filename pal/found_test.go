@@ -90,6 +90,27 @@ func TestFoundAnswers(t *testing.T) {
 	}
 }
 
+// A search that avoided outliers answers one that does not where none is free.
+func TestFoundWithoutOutliersAnswers(t *testing.T) {
+	c := bigCluster(t, 4, 0)
+	g, p := SingleGPUs("g", ClassA, 4), Policy{Name: PAL}
+	find := func() Found {
+		f, _ := Find(c, g, Policy{Name: PAL, Avoid: 1.05})
+		return f
+	}
+	if f := find(); f.answers(c, g, p) {
+		t.Error("it answers while outliers are free")
+	}
+	for u := range c.NumGPUs() {
+		if c.GPU(u).Scores[0] > 1.05 {
+			c.SetTaken(u, true)
+		}
+	}
+	if f := find(); !f.answers(c, g, p) {
+		t.Error("it does not answer while all outliers are taken")
+	}
+}
+
 // Avoiding outliers chooses as if they were taken.
 func TestAvoid(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
