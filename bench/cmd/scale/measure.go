@@ -22,12 +22,13 @@ type point struct {
 	Nodes int `json:"nodes"`
 	GPUs  int `json:"gpus"`
 	Burst int `json:"burst_gangs"`
-	// Plain Nomad places the jobs without gate or gang; Gated jobs are registered
-	// at Nomad with the gate, for the placer to find; Agent: they are registered
-	// at the placer's agent, as nomad-pal run does where it knows one.
-	Plain way `json:"plain"`
-	Gated way `json:"gated"`
-	Agent way `json:"agent"`
+	// The placer's way: jobs are registered at its agent, as nomad-pal run does
+	// where it knows one. Gated jobs are registered at Nomad with the gate, for
+	// the placer to find; plain Nomad places the jobs without gate or gang.
+	way
+	Gated    way     `json:"gated"`
+	Plain    way     `json:"plain"`
+	PlainP50 float64 `json:"plain_p50_ms"` // again, beside the placer's
 
 	PlacerRSS  float64 `json:"placer_rss_mb"`
 	PlacerIdle float64 `json:"placer_idle_cpu_percent"`
@@ -100,9 +101,10 @@ func (o options) point(ctx context.Context, nodes int) (p point, err error) {
 	if p.Gated, err = b.measure(ctx, gated, p.Burst, o.paced, pids{server, placer, sim}); err != nil {
 		return p, fmt.Errorf("placer, jobs with a gate: %w", err)
 	}
-	if p.Agent, err = b.measure(ctx, agent, p.Burst, o.paced, pids{server, placer, sim}); err != nil {
+	if p.way, err = b.measure(ctx, agent, p.Burst, o.paced, pids{server, placer, sim}); err != nil {
 		return p, fmt.Errorf("placer, jobs registered at the agent: %w", err)
 	}
+	p.PlainP50 = p.Plain.P50
 	p.PlacerRSS, p.ServerRSS = rss(placer), rss(server)
 	return p, nil
 }

@@ -40,7 +40,7 @@ func (r *report) Print(out io.Writer) {
 	for _, p := range r.Points {
 		for i, c := range p.Plain.Crowds {
 			fmt.Fprintf(out, "%d nodes, %d jobs at once: one runs after %.0f ms (median) by plain Nomad, %.2f times that if registered at the agent, %.2f times with a gate at Nomad\n",
-				p.Nodes, c.Jobs, c.P50, p.Agent.Crowds[i].P50/c.P50, p.Gated.Crowds[i].P50/c.P50)
+				p.Nodes, c.Jobs, c.P50, p.Crowds[i].P50/c.P50, p.Gated.Crowds[i].P50/c.P50)
 		}
 	}
 	if e := r.Extremes; e != nil {
@@ -56,5 +56,5 @@ type named struct {
 }
 
 func (p point) ways() []named {
-	return []named{{"plain", p.Plain}, {"agent", p.Agent}, {"gated", p.Gated}}
+	return []named{{"plain", p.Plain}, {"agent", p.way}, {"gated", p.Gated}}
 }

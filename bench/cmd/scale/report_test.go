@@ -19,9 +19,9 @@ func TestReport(t *testing.T) {
 	from := filepath.Join(dir, "scale.json")
 	r := &report{Provenance: command.Provenance{Command: []string{"scale", "-nomad", "/n", "-nodes", "100"}}, Points: []point{
 		{Nodes: 100, GPUs: 800, Burst: 50, PlacerRSS: 30, ServerRSS: 150, Plain: way{GangsPerS: 70, P50: 40, P99: 80, ServerCPU: 0.4},
-			Gated: way{GangsPerS: 30, P50: 50, P99: 100}, Agent: way{GangsPerS: 60, P50: 42, P99: 90, PlacerCPU: 0.2, ServerCPU: 0.8}},
+			Gated: way{GangsPerS: 30, P50: 50, P99: 100}, way: way{GangsPerS: 60, P50: 42, P99: 90, PlacerCPU: 0.2, ServerCPU: 0.8}},
 		{Nodes: 10000, GPUs: 80000, Burst: 200, PlacerRSS: 300, ServerRSS: 1500, Plain: way{GangsPerS: 9, P50: 400, P99: 800, ServerCPU: 4},
-			Gated: way{GangsPerS: 8, P50: 500, P99: 1000}, Agent: way{GangsPerS: 10, P50: 420, P99: 900, PlacerCPU: 2, ServerCPU: 8}},
+			Gated: way{GangsPerS: 8, P50: 500, P99: 1000}, way: way{GangsPerS: 10, P50: 420, P99: 900, PlacerCPU: 2, ServerCPU: 8}},
 	}, Extremes: &extremes{WideGPUs: 1000, WideMS: 1234}}
 	if err := r.write(from); err != nil {
 		t.Fatal(err)

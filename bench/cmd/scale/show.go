@@ -68,17 +68,17 @@ func (r *report) Figures() []plot.Figure {
 	each := func(seconds float64, p point) float64 { return 1000 * seconds / float64(max(p.Burst, 1)) }
 	return []plot.Figure{
 		r.growth("scale-latency", "From a job's registration until its gang of 2 × 4 GPUs has its allocations", "ms", true, map[string]func(point) float64{
-			atAgent: func(p point) float64 { return p.Agent.P50 }, atAgent + ", p99": func(p point) float64 { return p.Agent.P99 },
+			atAgent: func(p point) float64 { return p.P50 }, atAgent + ", p99": func(p point) float64 { return p.P99 },
 			withGate: func(p point) float64 { return p.Gated.P50 },
 			byNomad:  func(p point) float64 { return p.Plain.P50 }, byNomad + ", p99": func(p point) float64 { return p.Plain.P99 }}),
 		r.growth("scale-rate", "Gangs placed per second of a burst", "gangs/s", false, map[string]func(point) float64{
-			atAgent: func(p point) float64 { return p.Agent.GangsPerS }, withGate: func(p point) float64 { return p.Gated.GangsPerS },
+			atAgent: func(p point) float64 { return p.GangsPerS }, withGate: func(p point) float64 { return p.Gated.GangsPerS },
 			byNomad: func(p point) float64 { return p.Plain.GangsPerS }}),
 		r.growth("scale-memory", "Resident memory after the burst", "MB", true, map[string]func(point) float64{
 			"placer": func(p point) float64 { return p.PlacerRSS }, "Nomad's server under it": func(p point) float64 { return p.ServerRSS }}),
 		r.growth("scale-cpu", "Processor time per gang of the burst, registered at the agent", "ms", true, map[string]func(point) float64{
-			"placer":                  func(p point) float64 { return each(p.Agent.PlacerCPU, p) },
-			"Nomad's server under it": func(p point) float64 { return each(p.Agent.ServerCPU, p) },
+			"placer":                  func(p point) float64 { return each(p.PlacerCPU, p) },
+			"Nomad's server under it": func(p point) float64 { return each(p.ServerCPU, p) },
 			"Nomad's server alone":    func(p point) float64 { return each(p.Plain.ServerCPU, p) }}),
 	}
 }
