@@ -19,22 +19,20 @@ const settling = 30 * time.Second
 // has ended, and this ends for its GPUs; a client that has forgotten it never
 // reports, so it also ends by time.
 func (s *State) Returning(now time.Time) map[string]bool {
-	back := map[string]bool{}
-	for id, n := range s.Nodes {
-		if n.Status == api.NodeStatusReady && now.Sub(time.Unix(n.StatusUpdatedAt, 0)) < settling {
-			back[id] = true
-		}
-	}
 	gpus := map[string]bool{}
-	if len(back) == 0 {
-		return gpus
-	}
 	for _, a := range s.bad {
-		if a.Client == api.AllocClientStatusLost && back[a.Node] {
-			for _, id := range a.GPUs {
-				gpus[id] = true
-			}
+		if a.Client != api.AllocClientStatusLost || !s.back(a.Node, now) {
+			continue
+		}
+		for _, id := range a.GPUs {
+			gpus[id] = true
 		}
 	}
 	return gpus
+}
+
+// back says whether the node has just become ready.
+func (s *State) back(node string, now time.Time) bool {
+	n := s.Nodes[node]
+	return n != nil && n.Status == api.NodeStatusReady && now.Sub(time.Unix(n.StatusUpdatedAt, 0)) < settling
 }
