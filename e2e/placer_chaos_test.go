@@ -340,7 +340,11 @@ func (c *chaos) kill(a *cluster.Agent) {
 	}
 	for _, p := range found {
 		if c.lost[p] == "" {
-			c.lost[p] = fmt.Sprintf("forgotten by %s when it was killed at %s", a.Name, time.Now().Format(time.TimeOnly))
+			kind := "logmon"
+			if runs(fmt.Sprintf("/proc/%d", p.pid), "executor") {
+				kind = "executor"
+			}
+			c.lost[p] = fmt.Sprintf("%s, forgotten by %s when it was killed at %s", kind, a.Name, time.Now().Format(time.TimeOnly))
 		}
 	}
 }
