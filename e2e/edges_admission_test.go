@@ -49,7 +49,7 @@ admission {
 		sub.t = t
 		sub.register(through, gang("held", 1, 2).hcl(), "")
 		got := sub.untilGPUs("held", 2)
-		same(t, "explained", got, sub.explained("held"))
+		sub.untilExplained("held", got)
 		if info := sub.info("held"); info.Meta["pal_class"] != "A" {
 			t.Errorf("meta %v", info.Meta)
 		}

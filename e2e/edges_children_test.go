@@ -103,7 +103,7 @@ func testDispatched(t *testing.T, b *bed) {
 	if !child.Dispatched || *child.ParentID != "disp" || child.Meta["seed"] != "1" {
 		t.Errorf("the child lost what it was: dispatched %v, parent %q, meta %v", child.Dispatched, *child.ParentID, child.Meta)
 	}
-	same(t, "explained", one, b.explained(first))
+	b.untilExplained(first, one)
 	// The parent stays gated, so that children to come are.
 	if e := b.explain("disp"); !strings.Contains(e.Reason, "children") {
 		t.Errorf("explain of the parent: %q", e.Reason)

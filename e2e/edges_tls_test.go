@@ -31,7 +31,7 @@ func TestTLS(t *testing.T) {
 		sub.t = t
 		sub.run(gang("safe", 1, 2).hcl())
 		got := sub.untilGPUs("safe", 2)
-		same(t, "explained", got, sub.explained("safe"))
+		sub.untilExplained("safe", got)
 		sub.purge("safe")
 	})
 	t.Run("own API", func(t *testing.T) {

@@ -66,7 +66,7 @@ func testTwoTasks(t *testing.T, b *bed) {
 	second := strings.Replace(hcl[strings.Index(hcl, `task "main"`):strings.LastIndex(hcl, "  }\n}")], `"main"`, `"second"`, 1)
 	b.run(hcl[:strings.LastIndex(hcl, "  }\n}")] + second + "  }\n}\n")
 	got := b.untilGPUs("pair", 4)
-	same(t, "explained", got, b.explained("pair"))
+	b.untilExplained("pair", got)
 	same(t, "each GPU once", 4, len(slices.Compact(slices.Clone(got))))
 	b.purge("pair")
 }
@@ -159,7 +159,7 @@ func testGroupOfNone(t *testing.T, b *bed) {
 	j := gang("some", 2, 1)
 	j.groups = append(j.groups, group{name: "none", count: 0, gpus: 2})
 	b.run(j.hcl())
-	same(t, "explained", b.untilGPUs("some", 2), b.explained("some"))
+	b.untilExplained("some", b.untilGPUs("some", 2))
 	b.purge("some")
 }
 

@@ -116,7 +116,7 @@ func testService(t *testing.T, b *bed) {
 	j.groups[0].extra = "update {\n max_parallel = 1\n min_healthy_time = \"100ms\"\n healthy_deadline = \"30s\"\n progress_deadline = \"1m\"\n}\n"
 	b.run(j.hcl())
 	got := b.untilGPUs("web", 2)
-	b.until("explain names the GPUs that Nomad chose", func() string { return cmp.Diff(got, b.explained("web")) })
+	b.untilExplained("web", got)
 	before := b.members("web")
 	b.untilDeployed("web")
 	// Scaled up beyond the node it was pinned to.
@@ -260,7 +260,7 @@ func testGrows(t *testing.T, b *bed) {
 	b.untilGPUs("grower", 2)
 	b.run(gang("grower", 3, 2).hcl())
 	got := b.untilGPUs("grower", 6)
-	b.until("explained", func() string { return cmp.Diff(got, b.explained("grower")) })
+	b.untilExplained("grower", got)
 	b.run(gang("grower", 9, 2).hcl())
 	b.holds("the old size runs on", func() string { return cmp.Diff(got, b.gpusOf("grower")) })
 	b.purge("grower")

@@ -131,7 +131,7 @@ func testAffinity(t *testing.T, b *bed) {
 func testMIG(t *testing.T, b *bed) {
 	b.run(asks("sliced", 5, 1, "nvidia/gpu/"+sliceA100, "").hcl())
 	got := b.untilGPUs("sliced", 5)
-	same(t, "explained", got, b.explained("sliced"))
+	b.untilExplained("sliced", got)
 	same(t, "each once", 5, len(slices.Compact(slices.Clone(got))))
 	b.run(asks("rest", 2, 1, "nvidia/gpu/"+sliceA100, "").hcl())
 	rest := b.untilGPUs("rest", 2)

@@ -103,7 +103,7 @@ func testAcrossNodes(t *testing.T, b *bed) {
 	if slices.Contains(got, gpu(0, 3)) || slices.Contains(got, gpu(3, 2)) {
 		t.Fatalf("an outlier is in the gang: %v", got)
 	}
-	same(t, "explained", got, b.explained("across"))
+	b.untilExplained("across", got)
 	out, _ := b.pal("explain", "across")
 	mentions(t, out, "L×V matrix", "Chosen GPUs", "packed")
 	b.purge("across")
@@ -113,7 +113,7 @@ func testSeveralGroups(t *testing.T, b *bed) {
 	j := job{id: "groups", groups: []group{{name: "actors", count: 2, gpus: 1}, {name: "learner", count: 1, gpus: 2}}}
 	b.run(j.hcl())
 	got := b.untilGPUs("groups", 4)
-	same(t, "explained", got, b.explained("groups"))
+	b.untilExplained("groups", got)
 	same(t, "all in the best node", []string{gpu(1, 0), gpu(1, 1), gpu(1, 2), gpu(1, 3)}, got)
 	b.purge("groups")
 }
@@ -259,7 +259,7 @@ func testKilled(t *testing.T, b *bed, at string) {
 			t.Fatalf("GPU %s was given twice", id)
 		}
 	}
-	b.until("explain names the GPUs", func() string { return cmp.Diff(victim, b.explained("victim")) })
+	b.untilExplained("victim", victim)
 	b.holds("one version, one gang", func() string { return cmp.Diff(victim, b.gpusOf("victim")) })
 	b.purge("victim", "other")
 }

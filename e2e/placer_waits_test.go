@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // scene is a test on a cluster that it leaves empty, under an agent of its own
@@ -51,6 +53,13 @@ func (b *bed) untilWaits(id string, words ...string) {
 		}
 		return ""
 	})
+}
+
+// untilExplained waits until explain names these GPUs: the placer records a
+// decision when it has seen the members, a moment after they are there.
+func (b *bed) untilExplained(id string, gpus []string) {
+	b.t.Helper()
+	b.until("explain names the GPUs of "+id, func() string { return cmp.Diff(gpus, b.explained(id)) })
 }
 
 // waitsOn checks that the job goes on waiting, holding nothing.
