@@ -34,6 +34,9 @@ func (p *Placer) cycle(ctx context.Context) error {
 	}
 	p.track()
 	for _, t := range p.sorted() {
+		if t.quiet {
+			continue
+		}
 		if err := p.settle(ctx, t, now); err != nil {
 			return err
 		}
@@ -44,7 +47,7 @@ func (p *Placer) cycle(ctx context.Context) error {
 		return err
 	}
 	p.publish(now)
-	return p.save(ctx)
+	return p.save(ctx, now)
 }
 
 // sorted are the jobs by key; not to be changed.
@@ -171,6 +174,7 @@ func (p *Placer) trackJob(k nomad.JobKey) {
 	if t == nil {
 		t = p.add(k)
 	}
+	t.quiet = false
 	if t.Job != nil && *t.Job.JobModifyIndex != *job.JobModifyIndex && st.Phase == Waiting {
 		t.failures, t.retryAt, t.lastFail, t.edited = 0, time.Time{}, "", t.queued
 	}

@@ -93,7 +93,7 @@ func (p *Placer) commitAll(ctx context.Context, starts []*start, now time.Time) 
 		calls = append(calls, func() { s.err = p.commit(ctx, s) })
 	}
 	waiting, answer := p.waitingSubmissions(ctx, starts)
-	records, done := p.flushing(ctx)
+	records, done := p.flushing(ctx, p.recordsDue(now))
 	together(slices.Concat(calls, waiting, records))
 	answer(now)
 	if err := done(); err != nil {
@@ -186,6 +186,7 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 		t.holds = s.placement.GPUs()
 		slices.Sort(t.holds)
 		p.line.Started(since(now), id, s.placement)
+		p.startedOne(now)
 		c := s.record.Decision.Chosen
 		log.Info("placed", "gpus", len(t.holds), "nodes", c.Nodes, "app_class", t.request.Gang.Class, "pm_score", c.PMScore, "cost", c.Cost)
 	case t.submission != nil:

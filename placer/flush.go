@@ -8,6 +8,9 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
 // writes bounds how many registrations and records are written at a time.
@@ -45,21 +48,57 @@ func (p *Placer) forgetUnsaved(t *tracked) {
 	})
 }
 
-// flushing are calls that write the unsaved records; done takes in how they
-// went, after them. What could not be written stays for the next time.
-func (p *Placer) flushing(ctx context.Context) (calls []func(), done func() error) {
-	records := p.unsaved
+const (
+	// crowd is how many gangs start within a second where placing the next ones
+	// goes before writing down the last: jobs come in a crowd.
+	crowd = 16
+	// recordWithin is how long a record may wait for that.
+	recordWithin = 10 * time.Second
+	// recordsAtOnce bounds what is written at a time: jobs wait meanwhile.
+	recordsAtOnce = 2 * writes
+)
+
+// startedOne notes that a gang was started.
+func (p *Placer) startedOne(now time.Time) {
+	p.started = append(p.started[max(0, len(p.started)+1-crowd):], now)
+}
+
+// recordsDue is how many records are to be written now: none in a crowd, unless one
+// has waited for long.
+func (p *Placer) recordsDue(now time.Time) int {
+	if len(p.unsaved) == 0 {
+		p.unsavedSince = time.Time{}
+		return 0
+	}
+	if p.unsavedSince.IsZero() {
+		p.unsavedSince = now
+	}
+	if len(p.started) == crowd && now.Sub(p.started[0]) < time.Second && now.Sub(p.unsavedSince) < recordWithin {
+		return 0
+	}
+	return recordsAtOnce
+}
+
+// flushing are calls that write unsaved records, the oldest, so many at most;
+// done takes in how they went, after them. What could not be written stays for
+// the next time; of jobs that are gone nothing is written.
+func (p *Placer) flushing(ctx context.Context, most int) (calls []func(), done func() error) {
+	p.unsaved = slices.DeleteFunc(p.unsaved, func(r Record) bool {
+		return p.state != nil && p.state.Jobs[nomad.JobKey{Namespace: r.Namespace, ID: r.Job}] == nil
+	})
+	records := p.unsaved[:min(len(p.unsaved), most)]
 	errs := make([]error, len(records))
 	for i, r := range records {
 		calls = append(calls, func() { errs[i] = WriteRecord(ctx, p.nomad, r) })
 	}
 	return calls, func() error {
-		p.unsaved = nil
+		left := []Record{}
 		for i, r := range records {
 			if errs[i] != nil {
-				p.unsaved = append(p.unsaved, r)
+				left = append(left, r)
 			}
 		}
+		p.unsaved = append(left, p.unsaved[len(records):]...)
 		return errors.Join(errs...)
 	}
 }

@@ -85,6 +85,9 @@ func (t *tracked) waitsSince() time.Time {
 // the line relies on it.
 func (p *Placer) syncLine(now time.Time) {
 	for _, t := range p.sorted() {
+		if t.quiet {
+			continue
+		}
 		if t.Phase == Waiting && t.stopping && !p.dying(t) {
 			p.stopped(t, now)
 		}
@@ -105,7 +108,16 @@ func (p *Placer) syncLine(now time.Time) {
 			p.seenRunning(t, now)
 		}
 		t.edited = false
+		t.quiet = t.runsOn()
 	}
+}
+
+// runsOn says whether the gang runs as it should, the line knows, and it is
+// written down: most gangs are, at most times, and need no look.
+func (t *tracked) runsOn() bool {
+	return t.Phase == Running && !t.Astray && t.queued && t.running && t.move == nil && !t.replaced &&
+		t.record != nil && !t.unsaved && !t.record.Confirmed.IsZero() && t.record.JobModifyIndex == *t.Job.JobModifyIndex &&
+		(t.canariesDone == *t.Job.JobModifyIndex || !wantsCanaries(t.Standing))
 }
 
 // stopped takes in that all of a gang that was being stopped has stopped.

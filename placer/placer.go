@@ -35,19 +35,23 @@ type Placer struct {
 	builtFrom uint64
 	history   history
 	past      pasts
-	moves     []*tracked  // gangs that have stopped, to be moved when the view knows
-	unsaved   []Record    // of jobs that ended before they were confirmed
-	ready     []*tracked  // those of which it knows
-	moved     []time.Time // when gangs were moved, within the last hour
-	lastCycle time.Time
-	warned    bool // of an old Nomad
-	warnings  []string
-	again     bool // the cycle left something that is due at once
-	line      *queue.Line
-	jobs      map[nomad.JobKey]*tracked
-	order     []*tracked // the jobs by key; rebuilt where it has not as many
-	followed  followed
-	asking    asking
+	moves     []*tracked // gangs that have stopped, to be moved when the view knows
+	unsaved   []Record   // to be written, the oldest first
+	// unsavedSince is since when there have been some; started are when the last
+	// gangs were, crowd of them at most.
+	unsavedSince time.Time
+	started      []time.Time
+	ready        []*tracked  // those of which it knows
+	moved        []time.Time // when gangs were moved, within the last hour
+	lastCycle    time.Time
+	warned       bool // of an old Nomad
+	warnings     []string
+	again        bool // the cycle left something that is due at once
+	line         *queue.Line
+	jobs         map[nomad.JobKey]*tracked
+	order        []*tracked // the jobs by key; rebuilt where it has not as many
+	followed     followed
+	asking       asking
 
 	submissions chan *submission
 	arriving    []*submission // not taken in yet
@@ -79,10 +83,12 @@ type tracked struct {
 	// lookedBack: whether an earlier placer did so was found out.
 	lookedBack bool
 	place      seniority
-	queued     bool  // known to the line
-	running    bool  // and running, as the line knows
-	edited     bool  // by its author, since it was queued
-	holds      []int // GPUs that the line believes it runs on, ascending
+	// quiet: nothing is due for it until it, or an allocation of it, changes.
+	quiet   bool
+	queued  bool  // known to the line
+	running bool  // and running, as the line knows
+	edited  bool  // by its author, since it was queued
+	holds   []int // GPUs that the line believes it runs on, ascending
 	// stopping: its members are being stopped for another gang.
 	stopping bool
 	// move is where it goes when it has stopped, nil where it is not moved.
@@ -276,7 +282,7 @@ func (p *Placer) unsettled() bool {
 			return true
 		}
 	}
-	return len(p.state.Orphans()) > 0 || p.mayMove()
+	return len(p.unsaved) > 0 || len(p.state.Orphans()) > 0 || p.mayMove()
 }
 
 // lookForMoves is how often gangs are looked at that could be moved, if nothing

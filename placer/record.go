@@ -145,14 +145,21 @@ func (p *Placer) write(ctx context.Context, t *tracked) error {
 	return nil
 }
 
-// save records decisions on jobs that have ended meanwhile.
-func (p *Placer) save(ctx context.Context) error {
-	calls, done := p.flushing(ctx)
-	together(calls)
-	if err := done(); err != nil {
+// save records decisions that are due.
+func (p *Placer) save(ctx context.Context, now time.Time) error {
+	due := p.recordsDue(now)
+	if err := p.flush(ctx, due); err != nil {
 		return err
 	}
-	return p.savePast(ctx, time.Now(), false)
+	p.again = p.again || due > 0 && len(p.unsaved) > 0
+	return p.savePast(ctx, now, false)
+}
+
+// flush records so many decisions at most.
+func (p *Placer) flush(ctx context.Context, most int) error {
+	calls, done := p.flushing(ctx, most)
+	together(calls)
+	return done()
 }
 
 // saveAll records what is left when the placer ends.
@@ -167,7 +174,7 @@ func (p *Placer) saveAll() {
 			p.unsaved = append(p.unsaved, *t.record)
 		}
 	}
-	if err := p.save(ctx); err != nil {
+	if err := p.flush(ctx, len(p.unsaved)); err != nil {
 		p.log.Warn("some decisions are not recorded", "error", err)
 	}
 	if err := p.savePast(ctx, time.Now(), true); err != nil {

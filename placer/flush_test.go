@@ -1,0 +1,61 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// While jobs come in a crowd, placing goes before writing down, but not for
+// long; a cycle writes so many records and no more, and none of jobs that are
+// gone.
+func TestRecordsInACrowd(t *testing.T) {
+	stored, client := newVars(t)
+	p := newPlacer(t)
+	p.nomad, p.state = client, nomad.NewState()
+	now := time.Now()
+	put := func(n int) {
+		id := fmt.Sprintf("job-%d", n)
+		p.state.PutJob(benchJob(id, 1))
+		p.unsaved = append(p.unsaved, Record{Namespace: "default", Job: id})
+	}
+	save := func(after time.Duration, want int, again bool) {
+		t.Helper()
+		p.again = false
+		if err := p.save(t.Context(), now.Add(after)); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(stored.m); got != want || p.again != again {
+			t.Errorf("after %v: %d records written, want %d; again %v, want %v", after, got, want, p.again, again)
+		}
+	}
+	put(0)
+	save(0, 1, false) // one by one they are written at once
+	for i := range crowd {
+		p.startedOne(now)
+		put(1 + i)
+	}
+	save(0, 1, false)
+	save(999*time.Millisecond, 1, false)
+	save(time.Second, 1+crowd, false) // nothing has started for a second
+	for i := range 3 * recordsAtOnce {
+		put(100 + i)
+	}
+	for i := range 12 { // the crowd goes on
+		for range crowd {
+			p.startedOne(now.Add(time.Duration(i) * time.Second))
+		}
+		if i < 10 {
+			save(time.Duration(i)*time.Second, 1+crowd, false)
+		}
+	}
+	delete(p.state.Jobs, nomad.JobKey{Namespace: "default", ID: "job-100"})
+	save(11*time.Second, 1+crowd+recordsAtOnce, true) // one has waited too long
+	save(11*time.Second, 1+crowd+2*recordsAtOnce, true)
+	save(11*time.Second, crowd+3*recordsAtOnce, false)
+}
