@@ -9,9 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hashicorp/nomad/api"
-
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // TestPlacerCanaries: services whose new versions start beside the old ones.
@@ -78,15 +77,11 @@ func (b *bed) pinned(id string) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	for _, g := range info.TaskGroups {
-		if !slices.ContainsFunc(g.Constraints, func(c *api.Constraint) bool {
-			return c.LTarget == "${node.unique.id}" && strings.HasPrefix(c.RTarget, "nomad-pal")
-		}) {
-			b.t.Errorf("group %q of %s has no pins: %v", *g.Name, id, g.Constraints)
-		}
+	if pins, _ := rewrite.Pinned(info); len(pins.Groups) != len(info.TaskGroups) {
+		b.t.Errorf("%s has pins for %d of %d groups", id, len(pins.Groups), len(info.TaskGroups))
 	}
-	if len(info.Constraints) > 0 {
-		b.t.Errorf("%s has constraints: %v", id, info.Constraints)
+	if rewrite.Gated(info) {
+		b.t.Errorf("%s has the gate: %v", id, info.Constraints)
 	}
 }
 
@@ -116,7 +111,7 @@ func testCanaryByHand(t *testing.T, b *bed) {
 		if got := b.members("web"); len(got) != 3 {
 			return fmt.Sprint(got)
 		}
-		return b.constraints("web")
+		return b.gate("web")
 	})
 	b.promote("web")
 	b.untilVersion("web", 2, "4000")
@@ -142,7 +137,7 @@ func (b *bed) revertTo(id, seconds string) {
 		b.t.Fatal(err)
 	}
 	for _, v := range versions {
-		if len(v.Constraints) == 0 && fmt.Sprint(v.TaskGroups[0].Tasks[0].Config["args"]) == "[-c exec sleep "+seconds+"]" {
+		if !rewrite.Gated(v) && fmt.Sprint(v.TaskGroups[0].Tasks[0].Config["args"]) == "[-c exec sleep "+seconds+"]" {
 			if _, _, err := b.API().Jobs().Revert(id, *v.Version, nil, nil, "", ""); err != nil {
 				b.t.Fatal(err)
 			}

@@ -113,7 +113,7 @@ func testReverted(t *testing.T, b *bed) {
 		if _, _, err := b.API().Jobs().Revert("back", version, nil, nil, "", ""); err != nil {
 			t.Fatal(err)
 		}
-		b.until("no gate is left", func() string { return b.constraints("back") })
+		b.until("no gate is left", func() string { return b.gate("back") })
 		b.untilGPUs("back", 2)
 	}
 	b.purge("back")

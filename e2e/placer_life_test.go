@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // TestPlacerLife: what happens to jobs besides being placed. One cluster of 4
@@ -85,7 +86,7 @@ func testDiesPreempting(t *testing.T, b *bed) {
 		t.Fatal(err)
 	}
 	b.startAgent("nomad-pal")
-	b.until("the gate is off again", func() string { return b.constraints("halfway") })
+	b.until("the gate is off again", func() string { return b.gate("halfway") })
 	b.holds("the same allocations run", func() string {
 		after := b.members("halfway")
 		for i := range after {
@@ -96,14 +97,14 @@ func testDiesPreempting(t *testing.T, b *bed) {
 	b.purge("halfway")
 }
 
-// constraints names the job's own constraints, "" for none.
-func (b *bed) constraints(id string) string {
+// gate says whether the job has the gate, "" where it has none.
+func (b *bed) gate(id string) string {
 	info, _, err := b.API().Jobs().Info(id, nil)
 	if err != nil {
 		return err.Error()
 	}
-	if len(info.Constraints) > 0 {
-		return fmt.Sprint(*info.Constraints[0])
+	if rewrite.Gated(info) {
+		return "the gate is on"
 	}
 	return ""
 }
@@ -139,7 +140,7 @@ func testService(t *testing.T, b *bed) {
 	j.groups[0].count, j.seconds = 1, 4000
 	b.run(j.hcl())
 	b.until("the new version runs", func() string {
-		if c := b.constraints("web"); c != "" {
+		if c := b.gate("web"); c != "" {
 			return c
 		}
 		for _, m := range b.members("web") {

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // TestPlacerRegisters: jobs that come to the agent instead of to Nomad.
@@ -161,7 +162,7 @@ func testRegistersAgain(t *testing.T, b *bed) {
 		if err != nil {
 			return err.Error()
 		}
-		if len(info.Constraints) > 0 || *info.Version != 2 {
+		if rewrite.Gated(info) || *info.Version != 2 {
 			return fmt.Sprintf("version %d with %d constraints", *info.Version, len(info.Constraints))
 		}
 		return ""

@@ -63,15 +63,16 @@ func (w *world) pinned(t *testing.T, nodes, gpus string) *structs.Job {
 	for _, n := range w.nodes {
 		nodes = strings.ReplaceAll(nodes, n.Name, n.ID)
 	}
-	pin := func(target, ids string) string {
-		return fmt.Sprintf("constraint {\n attribute = %q\n operator = \"set_contains_any\"\n value = \"nomad-pal,%s\"\n }\n", target, ids)
+	pin := func(target, mark, ids string) string {
+		return fmt.Sprintf("constraint {\n attribute = %q\n operator = \"set_contains_any\"\n value = \"%s,%s\"\n }\n", target, mark, ids)
 	}
 	device := ""
 	if gpus != "" {
-		device = pin("${device.ids}", gpus)
+		device = pin("${device.ids}", "nomad-pal", gpus)
 	}
 	job, err := jobspec2.Parse("pinned.nomad.hcl", strings.NewReader(fmt.Sprintf(`job "gang" {
   type = "batch"
+  %s
   group "g" {
     count = 2
     %s
@@ -88,7 +89,7 @@ func (w *world) pinned(t *testing.T, nodes, gpus string) *structs.Job {
       }
     }
   }
-}`, pin("${node.unique.id}", nodes), device)))
+}`, pin("${node.unique.id}", "nomad-pal/job", nodes), pin("${node.unique.id}", "nomad-pal", nodes), device)))
 	if err != nil {
 		t.Fatal(err)
 	}

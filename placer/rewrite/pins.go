@@ -18,10 +18,12 @@ import (
 // nothing.
 const Mark = "nomad-pal"
 
-// Marks of [ModeClass], with a class ceiling and without.
+// Marks of [ModeClass], with a class ceiling and without, and of the job's own
+// constraint.
 const (
 	markClass = Mark + "/class"
 	markNodes = Mark + "/nodes"
+	markJob   = Mark + "/job"
 )
 
 const (
@@ -123,6 +125,12 @@ func union(a, b []string) []string {
 // Pin is the author's form of the job with exactly these pins, gate removed.
 // Every group with pins must be in the job, and every group of the job that
 // asks for GPUs and has a count must have pins.
+//
+// Where all groups have pins to nodes, the job has one to the nodes of all of
+// them. It says nothing new, but Nomad checks the constraints of the job first:
+// on 5,000 nodes an evaluation of a gang of two takes 29 ms instead of 100 ms (in
+// Nomad 1.11.3's scheduler alone). It cannot take the groups' place: theirs keep
+// Nomad from judging a node's devices by its computed class.
 func Pin(job *api.Job, p Pins) (*api.Job, error) {
 	out := Author(job)
 	seen := 0
@@ -145,7 +153,20 @@ func Pin(job *api.Job, p Pins) (*api.Job, error) {
 	if err != nil {
 		return nil, err
 	}
+	if seen == len(out.TaskGroups) && p.Mode != ModePrefer {
+		out.Constraints = append(slices.Clone(out.Constraints), constraint(nodeTarget, list(markJob, p.nodes())))
+	}
 	return out, nil
+}
+
+// nodes are the node ids of all groups, sorted.
+func (p Pins) nodes() []string {
+	var all []string
+	for _, g := range p.Groups {
+		all = append(all, g.Nodes...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 func pinGroup(g *api.TaskGroup, p Pins, gp GroupPins) {

@@ -116,10 +116,14 @@ func ceilingOf(c *api.Constraint) (pal.AppClass, int, bool) {
 }
 
 func unpin(job *api.Job) *api.Job {
-	if _, ok := Pinned(job); !ok {
+	rest := without(job.Constraints, func(c *api.Constraint) bool {
+		return c.LTarget == nodeTarget && c.Operand == anyOf && strings.HasPrefix(c.RTarget, markJob+",")
+	})
+	if _, ok := Pinned(job); !ok && len(rest) == len(job.Constraints) {
 		return job
 	}
 	out := *job
+	out.Constraints = rest
 	out.TaskGroups = mapGroups(job.TaskGroups, unpinGroup)
 	return &out
 }
