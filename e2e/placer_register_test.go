@@ -163,7 +163,7 @@ func testRegistersAgain(t *testing.T, b *bed) {
 			return err.Error()
 		}
 		if rewrite.Gated(info) || *info.Version != 2 {
-			return fmt.Sprintf("version %d with %d constraints", *info.Version, len(info.Constraints))
+			return fmt.Sprintf("version %d, gate on: %v", *info.Version, rewrite.Gated(info))
 		}
 		return ""
 	})

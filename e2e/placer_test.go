@@ -144,7 +144,7 @@ func testRunAgain(t *testing.T, b *bed) {
 				return err.Error()
 			}
 			if rewrite.Gated(info) || *info.Version%2 == 0 {
-				return fmt.Sprintf("version %d with %d constraints", *info.Version, len(info.Constraints))
+				return fmt.Sprintf("version %d, gate on: %v", *info.Version, rewrite.Gated(info))
 			}
 			return ""
 		})

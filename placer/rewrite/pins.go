@@ -127,10 +127,10 @@ func union(a, b []string) []string {
 // asks for GPUs and has a count must have pins.
 //
 // Where all groups have pins to nodes, the job has one to the nodes of all of
-// them. It says nothing new, but Nomad checks the constraints of the job first:
-// on 5,000 nodes an evaluation of a gang of two takes 29 ms instead of 100 ms (in
-// Nomad 1.11.3's scheduler alone). It cannot take the groups' place: theirs keep
-// Nomad from judging a node's devices by its computed class.
+// them. It says nothing new, but Nomad checks the constraints of the job first,
+// and so passes over thousands of other nodes several times as fast (see make
+// scale). It cannot take the groups' place: theirs keep Nomad from judging a
+// node's devices by its computed class.
 func Pin(job *api.Job, p Pins) (*api.Job, error) {
 	out := Author(job)
 	seen := 0
