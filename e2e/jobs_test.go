@@ -28,7 +28,7 @@ func TestSchedulerJobs(t *testing.T) {
 		if mode == rewrite.ModeClass {
 			p.Class, p.Ceiling = "A", 1
 		}
-		return func(job *api.Job) (*api.Job, error) { return rewrite.Pin(job, p) }
+		return func(job *api.Job) (*api.Job, error) { return rewrite.Pin(job, p, rewrite.Racks{}) }
 	}
 	gang := rewrite.GroupPins{Group: "g", Nodes: []string{node("n2"), node("n5")}, GPUs: []string{"b3", "b4", "e1", "e2"}}
 	for _, c := range []struct {
@@ -37,6 +37,9 @@ func TestSchedulerJobs(t *testing.T) {
 	}{
 		{"gang", "gang-gated", func(job *api.Job) (*api.Job, error) { return rewrite.Gate(job), nil }},
 		{"gang", "gang-pinned", pins(rewrite.ModeGPU, gang)},
+		{"gang", "gang-racks", func(job *api.Job) (*api.Job, error) {
+			return rewrite.Pin(job, rewrite.Pins{Mode: rewrite.ModeGPU, Groups: []rewrite.GroupPins{gang}}, rewrite.Racks{Meta: "rack", Names: []string{"r1", "r3"}})
+		}},
 		{"gang", "gang-preferred", pins(rewrite.ModePrefer, gang)},
 		{"groups", "groups-pinned", pins(rewrite.ModeGPU,
 			rewrite.GroupPins{Group: "reader", Nodes: []string{node("n1"), node("n2")}, GPUs: []string{"a1", "b1"}},

@@ -36,7 +36,7 @@ func TestPlacerBroughtBack(t *testing.T) {
 	}
 	place := func(gated *api.Job, gpus ...string) {
 		t.Helper()
-		pinned, err := rewrite.Pin(gated, rewrite.Pins{Mode: rewrite.ModeGPU, Groups: []rewrite.GroupPins{{Group: "workers", Nodes: []string{node}, GPUs: gpus}}})
+		pinned, err := rewrite.Pin(gated, rewrite.Pins{Mode: rewrite.ModeGPU, Groups: []rewrite.GroupPins{{Group: "workers", Nodes: []string{node}, GPUs: gpus}}}, rewrite.Racks{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,7 +22,7 @@ func TestBroughtBack(t *testing.T) {
 		for _, g := range job.TaskGroups {
 			p.Groups = append(p.Groups, rewrite.GroupPins{Group: *g.Name, Nodes: []string{"n1"}, GPUs: gpus})
 		}
-		out, err := rewrite.Pin(job, p)
+		out, err := rewrite.Pin(job, p, rewrite.Racks{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -73,7 +73,7 @@ func TestLineFollowsNomad(t *testing.T) {
 	}
 	first := p.byID(as[0].Job)
 	pins := p.view.Pins(first.request, as[0].Placement)
-	pinned, err := rewrite.Pin(first.Job, pins)
+	pinned, err := rewrite.Pin(first.Job, pins, rewrite.Racks{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -105,7 +105,7 @@ func (p *Placer) commitAll(ctx context.Context, starts []*start, now time.Time) 
 // one write for a decision, and a placer that dies before reads back from Nomad
 // what was chosen.
 func (p *Placer) commit(ctx context.Context, s *start) error {
-	job, err := rewrite.Pin(s.t.Job, s.pins)
+	job, err := p.view.Pin(s.t.Job, s.pins)
 	if err != nil {
 		return err
 	}

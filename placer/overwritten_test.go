@@ -85,7 +85,7 @@ func TestReplacedWhilePlaced(t *testing.T) {
 				now := time.Now()
 				actions := pass(t, p, s, now)
 				job := p.byID(actions[0].Job)
-				pinned, err := rewrite.Pin(job.Job, p.view.Pins(job.request, actions[0].Placement))
+				pinned, err := p.view.Pin(job.Job, p.view.Pins(job.request, actions[0].Placement))
 				if err != nil {
 					t.Fatal(err)
 				}

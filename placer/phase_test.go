@@ -79,7 +79,7 @@ func storyJob(t *testing.T, d *datadriven.TestData) *api.Job {
 	}
 	if pins != nil {
 		var err error
-		job, err = rewrite.Pin(job, rewrite.Pins{Mode: rewrite.ModeGPU, Groups: []rewrite.GroupPins{{Group: "g", Nodes: []string{"n"}, GPUs: pins}}})
+		job, err = rewrite.Pin(job, rewrite.Pins{Mode: rewrite.ModeGPU, Groups: []rewrite.GroupPins{{Group: "g", Nodes: []string{"n"}, GPUs: pins}}}, rewrite.Racks{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -32,7 +32,7 @@ func (p *Placer) reapply(ctx context.Context, t *tracked) error {
 		return p.register(ctx, t, rewrite.Open(t.Job))
 	}
 	if sameAsks(had, t.Job) {
-		job, err := rewrite.Pin(t.Job, pins)
+		job, err := p.view.Pin(t.Job, pins)
 		if err != nil {
 			return err
 		}
@@ -98,7 +98,7 @@ func (p *Placer) replaceWhole(ctx context.Context, t *tracked) error {
 		t.lastFail = "the new size does not fit, the old gang runs on: " + d.Reason
 		return nil
 	}
-	job, err := rewrite.Pin(t.Job, v.Pins(r, pl))
+	job, err := v.Pin(t.Job, v.Pins(r, pl))
 	if err != nil {
 		return err
 	}

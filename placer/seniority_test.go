@@ -38,7 +38,7 @@ func versionsOf(t *testing.T, words string) map[uint64]*api.Job {
 		j.TaskGroups[0].Count, j.Version, j.SubmitTime = &count, &version, &submitted
 		if w[0] == 'p' || w[0] == 't' {
 			var err error
-			if j, err = rewrite.Pin(j, rewrite.Pins{Mode: rewrite.ModeGPU, Groups: []rewrite.GroupPins{{Group: "g", Nodes: []string{"n"}, GPUs: []string{"u"}}}}); err != nil {
+			if j, err = rewrite.Pin(j, rewrite.Pins{Mode: rewrite.ModeGPU, Groups: []rewrite.GroupPins{{Group: "g", Nodes: []string{"n"}, GPUs: []string{"u"}}}}, rewrite.Racks{}); err != nil {
 				t.Fatal(err)
 			}
 		}

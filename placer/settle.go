@@ -300,7 +300,7 @@ func (p *Placer) extend(ctx context.Context, t *tracked) error {
 		t.lastFail = fmt.Sprintf("the missing members wait for GPUs of class %d or better: slower ones would restart the others", t.Pins.Ceiling)
 		return nil
 	}
-	job, err := rewrite.Pin(t.Job, pins)
+	job, err := p.view.Pin(t.Job, pins)
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ func TestFoundStopping(t *testing.T) {
 		p := newPlacer(t)
 		p.nomad, p.state = client, nomad.NewState()
 		pins := rewrite.Pins{Mode: rewrite.ModeGPU, Groups: []rewrite.GroupPins{{Group: "g", Nodes: []string{"n"}, GPUs: []string{"g1"}}}}
-		job, err := rewrite.Pin(benchJob("j", 1), pins)
+		job, err := rewrite.Pin(benchJob("j", 1), pins, rewrite.Racks{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -20,25 +20,27 @@ import (
 func TestPinsOfRunningMembers(t *testing.T) {
 	t.Setenv("NOMAD_TEST_LOG_LEVEL", "off")
 	for _, tc := range []struct {
-		name, nodes, gpus string
-		replaced          int
+		name, nodes, racks, gpus string
+		replaced                 int
 	}{
 		{name: "nothing", nodes: "n1", gpus: "a1,a2", replaced: 0},
 		{name: "a node more", nodes: "n1,n2", gpus: "a1,a2", replaced: 0},
 		{name: "a GPU more", nodes: "n1", gpus: "a1,a2,a3", replaced: 2},
 		{name: "another GPU for one", nodes: "n1,n2", gpus: "a1,b1", replaced: 2},
 		{name: "no GPU pins at all", nodes: "n1", replaced: 2},
+		{name: "the rack for the job's nodes", nodes: "n1", racks: "r1", gpus: "a1,a2", replaced: 0},
+		{name: "a node more in another rack", nodes: "n1,n2", racks: "r1,r2", gpus: "a1,a2", replaced: 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			w := world{nodes: []*structs.Node{gpuNode(t, "n1", []string{"a1", "a2", "a3"}, true), gpuNode(t, "n2", []string{"b1"}, true)}}
+			w := world{nodes: []*structs.Node{gpuNode(t, "n1", "r1", []string{"a1", "a2", "a3"}, true), gpuNode(t, "n2", "r2", []string{"b1"}, true)}}
 			h := newHarness(t)
-			w.store(t, h, w.pinned(t, "n1", "a1,a2"))
+			w.store(t, h, w.pinned(t, "n1", "", "a1,a2"))
 			w.register(t, h, 1)
 			if got := w.outcome(h); strings.Count(got, "g on n1") != 2 {
 				t.Fatalf("at first:\n%s", got)
 			}
 			before := len(h.Plans)
-			job := w.pinned(t, tc.nodes, tc.gpus)
+			job := w.pinned(t, tc.nodes, tc.racks, tc.gpus)
 			job.Version = 1
 			if err := h.State.UpsertJob(structs.MsgTypeTestSetup, h.NextIndex(), nil, job); err != nil {
 				t.Fatal(err)
@@ -57,8 +59,9 @@ func TestPinsOfRunningMembers(t *testing.T) {
 	}
 }
 
-// pinned is a gang of two with one GPU each, pinned to nodes by name, and to GPUs where there are any.
-func (w *world) pinned(t *testing.T, nodes, gpus string) *structs.Job {
+// pinned is a gang of two with one GPU each, pinned to nodes by name, to racks as a job where there are any, and to
+// GPUs where there are any.
+func (w *world) pinned(t *testing.T, nodes, racks, gpus string) *structs.Job {
 	t.Helper()
 	for _, n := range w.nodes {
 		nodes = strings.ReplaceAll(nodes, n.Name, n.ID)
@@ -66,11 +69,14 @@ func (w *world) pinned(t *testing.T, nodes, gpus string) *structs.Job {
 	pin := func(target, mark, ids string) string {
 		return fmt.Sprintf("constraint {\n attribute = %q\n operator = \"set_contains_any\"\n value = \"%s,%s\"\n }\n", target, mark, ids)
 	}
-	device := ""
+	job, device := pin("${node.unique.id}", "nomad-pal/job", nodes), ""
+	if racks != "" {
+		job = pin("${meta.rack}", "nomad-pal/job", racks)
+	}
 	if gpus != "" {
 		device = pin("${device.ids}", "nomad-pal", gpus)
 	}
-	job, err := jobspec2.Parse("pinned.nomad.hcl", strings.NewReader(fmt.Sprintf(`job "gang" {
+	parsed, err := jobspec2.Parse("pinned.nomad.hcl", strings.NewReader(fmt.Sprintf(`job "gang" {
   type = "batch"
   %s
   group "g" {
@@ -89,12 +95,12 @@ func (w *world) pinned(t *testing.T, nodes, gpus string) *structs.Job {
       }
     }
   }
-}`, pin("${node.unique.id}", "nomad-pal/job", nodes), pin("${node.unique.id}", "nomad-pal", nodes), device)))
+}`, job, pin("${node.unique.id}", "nomad-pal", nodes), device)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	job.Canonicalize()
-	out := agent.ApiJobToStructJob(job)
+	parsed.Canonicalize()
+	out := agent.ApiJobToStructJob(parsed)
 	out.Canonicalize()
 	return out
 }

@@ -25,7 +25,8 @@ func (w *world) reset(t *testing.T, d *datadriven.TestData) string {
 	*w = world{}
 	for line := range strings.Lines(d.Input) {
 		fields := strings.Fields(line)
-		n := gpuNode(t, fields[0], fields[1:], d.HasArg("companions"))
+		name, rack, _ := strings.Cut(fields[0], "/")
+		n := gpuNode(t, name, rack, fields[1:], d.HasArg("companions"))
 		w.nodes = append(w.nodes, n)
 	}
 	byClass := map[string][]string{}
@@ -40,8 +41,8 @@ func (w *world) reset(t *testing.T, d *datadriven.TestData) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// gpuNode is a node with one device group, its attributes named as in pal/attr.
-func gpuNode(t *testing.T, name string, gpus []string, companions bool) *structs.Node {
+// gpuNode is a node with one device group, its attributes named as in pal/attr, in no rack if that is "".
+func gpuNode(t *testing.T, name, rack string, gpus []string, companions bool) *structs.Node {
 	t.Helper()
 	n := mock.Node()
 	n.ID = fmt.Sprintf("%08x-0000-0000-0000-000000000000", []byte(name))
@@ -49,6 +50,9 @@ func gpuNode(t *testing.T, name string, gpus []string, companions bool) *structs
 	n.Attributes = map[string]string{"kernel.name": "linux", "nomad.version": "1.11.3", "unique.hostname": name}
 	n.Drivers = map[string]*structs.DriverInfo{"raw_exec": {Detected: true, Healthy: true}}
 	n.Meta, n.Links = nil, nil
+	if rack != "" {
+		n.Meta = map[string]string{"rack": rack}
+	}
 	n.NodeResources.Memory.MemoryMB = 1 << 20
 	group := &structs.NodeDeviceResource{
 		Vendor: "nvidia", Type: "gpu", Name: "NVIDIA H200", Attributes: map[string]*psstructs.Attribute{},

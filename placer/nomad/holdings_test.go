@@ -85,7 +85,7 @@ func TestViewFollows(t *testing.T) {
 				s.PutJob(rewrite.Gate(holdingsJob(id, index)))
 			case 1:
 				pins := rewrite.Pins{Mode: rewrite.ModeGPU, Groups: []rewrite.GroupPins{{Group: "g", Nodes: []string{"n0"}, GPUs: gpus.Draw(t, "pins")}}}
-				pinned, err := rewrite.Pin(holdingsJob(id, index), pins)
+				pinned, err := rewrite.Pin(holdingsJob(id, index), pins, rewrite.Racks{})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -364,6 +364,36 @@ func (v *View) Pins(r Request, p pal.Placement) rewrite.Pins {
 	return pins
 }
 
+// Pin is the author's form of the job with exactly these pins: see [rewrite.Pin].
+func (v *View) Pin(job *api.Job, p rewrite.Pins) (*api.Job, error) {
+	return rewrite.Pin(job, p, v.racks(p.Nodes()))
+}
+
+// racksShare of the cluster's GPU nodes is what racks may hold to be worth
+// naming in a job.
+const racksShare = 0.25
+
+// racks are the racks of the nodes, where each has one and all of them together
+// are a small part of the cluster.
+func (v *View) racks(nodes []string) rewrite.Racks {
+	in := map[string]bool{}
+	for _, id := range nodes {
+		i, ok := v.nodeOf[id]
+		if !ok || v.nodes[i].Meta[v.opts.RackMeta] == "" {
+			return rewrite.Racks{}
+		}
+		in[v.nodes[i].Meta[v.opts.RackMeta]] = true
+	}
+	held := 0
+	for name := range in {
+		held += v.inRack[name]
+	}
+	if float64(held) > racksShare*float64(len(v.nodes)) {
+		return rewrite.Racks{}
+	}
+	return rewrite.Racks{Meta: v.opts.RackMeta, Names: slices.Sorted(maps.Keys(in))}
+}
+
 // publishedClass is the variability class that the node itself publishes of a
 // GPU, 0 for none. It is what a class ceiling is checked against, and may differ
 // from the profile's until the node has read that.

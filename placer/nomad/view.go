@@ -53,6 +53,7 @@ type View struct {
 	nodes   []*api.Node               // as in Cluster
 	devices []*api.NodeDeviceResource // as the cluster's device groups
 	nodeOf  map[string]int            // node id → index
+	inRack  map[string]int            // nodes by the name of their rack
 	owner   []JobKey                  // per GPU: who holds it, or is promised it
 	holds   map[JobKey][]int          // the same by owner, ascending
 	wants   map[JobKey]holding        // all that count for something
@@ -69,11 +70,12 @@ type View struct {
 // id. GPUs of live allocations and those promised to pinned jobs are taken.
 // Allocations and pins of the jobs in without count as if they were not there.
 func (s *State) View(o ViewOptions, without ...JobKey) (*View, error) {
-	v := &View{opts: o, state: s, without: without, nodeOf: map[string]int{}, holds: map[JobKey][]int{}, eligibility: map[string]eligibility{}}
+	v := &View{opts: o, state: s, without: without, nodeOf: map[string]int{}, inRack: map[string]int{}, holds: map[JobKey][]int{}, eligibility: map[string]eligibility{}}
 	v.nodes = slices.Clone(s.gpuNodes())
 	ns := make([]pal.Node, len(v.nodes))
 	for i, n := range v.nodes {
 		v.nodeOf[n.ID] = i
+		v.inRack[n.Meta[o.RackMeta]]++
 		ns[i] = v.node(n)
 	}
 	c, err := pal.NewCluster(ns, o.Locality)

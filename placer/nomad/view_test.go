@@ -117,7 +117,7 @@ func TestViewTaken(t *testing.T) {
 	}
 	pinned, err := rewrite.Pin(job, rewrite.Pins{Mode: rewrite.ModeGPU, Groups: []rewrite.GroupPins{
 		{Group: "g", Nodes: []string{"id-0"}, GPUs: []string{"n0-1", "n0-2"}},
-	}})
+	}}, rewrite.Racks{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +248,7 @@ func TestPinsRoundTrip(t *testing.T) {
 	if len(pins.GPUs()) != 6 || pins.Mode != rewrite.ModeGPU {
 		t.Fatalf("pins: %+v", pins)
 	}
-	pinned, err := rewrite.Pin(job, pins)
+	pinned, err := rewrite.Pin(job, pins, rewrite.Racks{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -343,11 +343,38 @@ func TestPinsWithEmptyGroup(t *testing.T) {
 			t.Fatalf("%s: it does not fit", policy)
 		}
 	}
-	pinned, err := rewrite.Pin(job, v.Pins(r, pl))
+	pinned, err := v.Pin(job, v.Pins(r, pl))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if p, _ := rewrite.Pinned(pinned); len(p.Groups) != 1 || p.Groups[0].Group != "g" {
 		t.Errorf("pins: %+v", p)
+	}
+}
+
+// A job names the racks of its nodes where those are a small part of the
+// cluster, and its nodes elsewhere.
+func TestRacksOfPins(t *testing.T) {
+	s := world(8) // two to a rack
+	other := *s.Nodes["id-7"]
+	other.Meta, other.ModifyIndex = nil, 2
+	s.putNode(&other)
+	v := view(t, s)
+	for _, c := range []struct {
+		name  string
+		nodes []string
+		want  []string
+	}{
+		{"one node", []string{"id-2"}, []string{"r1"}},
+		{"a rack", []string{"id-2", "id-3"}, []string{"r1"}},
+		{"two racks of four", []string{"id-2", "id-4"}, nil},
+		{"a node in no rack", []string{"id-7"}, nil},
+		{"its rack's other node, alone there now", []string{"id-6"}, []string{"r3"}},
+		{"a node in no rack and another", []string{"id-6", "id-7"}, nil},
+		{"an unknown node", []string{"id-2", "gone"}, nil},
+	} {
+		if d := cmp.Diff(c.want, v.racks(c.nodes).Names); d != "" {
+			t.Errorf("%s (-want +got):\n%s", c.name, d)
+		}
 	}
 }

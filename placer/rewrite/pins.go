@@ -74,6 +74,12 @@ type GroupPins struct {
 	GPUs  []string `json:",omitempty"` // instance ids, sorted; nil with ModeClass
 }
 
+// Racks are where all nodes of a job's pins are.
+type Racks struct {
+	Meta  string   // the node meta key that names a node's rack
+	Names []string // sorted; none: not known, or not worth naming
+}
+
 // GPUs are the instance ids of all groups, sorted.
 func (p Pins) GPUs() []string {
 	var all []string
@@ -126,12 +132,13 @@ func union(a, b []string) []string {
 // Every group with pins must be in the job, and every group of the job that
 // asks for GPUs and has a count must have pins.
 //
-// Where all groups have pins to nodes, the job has one to the nodes of all of
-// them. It says nothing new, but Nomad checks the constraints of the job first,
-// and so passes over thousands of other nodes several times as fast (see make
-// scale). It cannot take the groups' place: theirs keep Nomad from judging a
-// node's devices by its computed class.
-func Pin(job *api.Job, p Pins) (*api.Job, error) {
+// Where all groups have pins to nodes, the job has one to the racks of these
+// nodes, or where no racks are given to the nodes of all groups. It says nothing
+// new, but Nomad checks the constraints of the job first, and those of a rack
+// once for all nodes of a computed class, and so passes over thousands of other
+// nodes many times as fast (see make scale). It cannot take the groups' place:
+// theirs keep Nomad from judging a node's devices by its computed class.
+func Pin(job *api.Job, p Pins, in Racks) (*api.Job, error) {
 	out := Author(job)
 	seen := 0
 	var err error
@@ -154,13 +161,17 @@ func Pin(job *api.Job, p Pins) (*api.Job, error) {
 		return nil, err
 	}
 	if seen == len(out.TaskGroups) && p.Mode != ModePrefer {
-		out.Constraints = append(slices.Clone(out.Constraints), constraint(nodeTarget, list(markJob, p.nodes())))
+		target, values := nodeTarget, p.Nodes()
+		if len(in.Names) > 0 {
+			target, values = "${meta."+in.Meta+"}", in.Names
+		}
+		out.Constraints = append(slices.Clone(out.Constraints), constraint(target, list(markJob, values)))
 	}
 	return out, nil
 }
 
-// nodes are the node ids of all groups, sorted.
-func (p Pins) nodes() []string {
+// Nodes are the node ids of all groups, sorted.
+func (p Pins) Nodes() []string {
 	var all []string
 	for _, g := range p.Groups {
 		all = append(all, g.Nodes...)

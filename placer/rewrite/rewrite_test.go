@@ -51,7 +51,7 @@ func TestStories(t *testing.T) {
 			case "author":
 				last = rewrite.Author(last)
 			case "pin":
-				job, err := rewrite.Pin(last, pinsOf(d))
+				job, err := rewrite.Pin(last, pinsOf(d), racksOf(d))
 				if err != nil {
 					return "error: " + err.Error() + "\n"
 				}
@@ -86,6 +86,16 @@ func pinsOf(d *datadriven.TestData) rewrite.Pins {
 		}
 	}
 	return p
+}
+
+// racksOf reads `pin … racks=(name, name)`.
+func racksOf(d *datadriven.TestData) rewrite.Racks {
+	for _, a := range d.CmdArgs {
+		if a.Key == "racks" {
+			return rewrite.Racks{Meta: "rack", Names: a.Vals}
+		}
+	}
+	return rewrite.Racks{}
 }
 
 func diff(from, to *api.Job) string {
@@ -150,7 +160,8 @@ func TestUndo(t *testing.T) {
 		job := drawJob(t)
 		before := mustJSON(job)
 		pins := drawPins(t, job)
-		pinned, err := rewrite.Pin(rewrite.Gate(job), pins)
+		racks := rewrite.Racks{Meta: "rack", Names: rapid.SliceOfN(rapid.SampledFrom([]string{"r1", "r2"}), 0, 2).Draw(t, "racks")}
+		pinned, err := rewrite.Pin(rewrite.Gate(job), pins, racks)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,7 +170,7 @@ func TestUndo(t *testing.T) {
 		same(t, "undo after gate", job, rewrite.Author(rewrite.Gate(job)))
 		same(t, "undo after gate over pins", job, rewrite.Author(rewrite.Gate(pinned)))
 		same(t, "open after gate over pins", pinned, rewrite.Open(rewrite.Gate(pinned)))
-		again, err := rewrite.Pin(pinned, pins)
+		again, err := rewrite.Pin(pinned, pins, racks)
 		if err != nil {
 			t.Fatal(err)
 		}

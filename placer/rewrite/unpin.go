@@ -117,7 +117,7 @@ func ceilingOf(c *api.Constraint) (pal.AppClass, int, bool) {
 
 func unpin(job *api.Job) *api.Job {
 	rest := without(job.Constraints, func(c *api.Constraint) bool {
-		return c.LTarget == nodeTarget && c.Operand == anyOf && strings.HasPrefix(c.RTarget, markJob+",")
+		return c.Operand == anyOf && strings.HasPrefix(c.RTarget, markJob+",")
 	})
 	if _, ok := Pinned(job); !ok && len(rest) == len(job.Constraints) {
 		return job
