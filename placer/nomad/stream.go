@@ -24,11 +24,26 @@ type Event struct {
 	Key         string
 	Namespace   string
 	Payload     struct {
-		Node       *api.Node
+		RawNode    json.RawMessage `json:"Node"`
+		Node       *api.Node       `json:"-"`
 		Job        *api.Job
 		Deleted    bool // the job was purged
 		Allocation *allocPayload
 	}
+}
+
+// readNode decodes the node, unless the event is of an allocation: with every
+// change of one Nomad sends its whole node again, in which nothing is new that
+// placing looks at (seen on 1.11.3).
+func (e *Event) readNode() error {
+	if e.Payload.RawNode == nil || e.Type == "AllocationUpdated" || e.Type == "PlanResult" {
+		return nil
+	}
+	if err := json.Unmarshal(e.Payload.RawNode, &e.Payload.Node); err != nil {
+		return fmt.Errorf("node %q: %w", e.Key, err)
+	}
+	e.Payload.RawNode = nil
+	return nil
 }
 
 // heartbeat is how long the stream may be silent; Nomad sends an empty object
@@ -79,6 +94,11 @@ func (s *Stream) Run(f func([]Event) error) error {
 				return ErrSilent
 			}
 			return fmt.Errorf("reading Nomad's events: %w", err)
+		}
+		for i := range batch.Events {
+			if err := batch.Events[i].readNode(); err != nil {
+				return fmt.Errorf("reading Nomad's events: %w", err)
+			}
 		}
 		if len(batch.Events) > 0 {
 			watch.Stop() // it is not the server that is silent while f takes its time

@@ -4,10 +4,44 @@
 package nomad
 
 import (
+	"errors"
+	"io"
+	"strings"
 	"testing"
 
 	"github.com/hashicorp/nomad/api"
 )
+
+// Nodes are read from events of their own, and not from those of allocations on
+// them; what cannot be read ends the stream.
+func TestNodesOfEvents(t *testing.T) {
+	for _, c := range []struct {
+		name, event string
+		want        string
+		fails       bool
+	}{
+		{name: "registered", event: `{"Topic": "Node", "Type": "NodeRegistration", "Payload": {"Node": {"ID": "n"}}}`, want: "n"},
+		{name: "drained", event: `{"Topic": "Node", "Type": "NodeDrain", "Payload": {"Node": {"ID": "n"}}}`, want: "n"},
+		{name: "an allocation ended", event: `{"Topic": "Node", "Type": "AllocationUpdated", "Payload": {"Node": {"ID": "n"}}}`},
+		{name: "no node", event: `{"Topic": "Node", "Type": "NodeDeregistration", "Payload": {}}`},
+		{name: "unreadable", event: `{"Topic": "Node", "Type": "NodeEvent", "Payload": {"Node": {"ID": 7}}}`, fails: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			body := io.NopCloser(strings.NewReader(`{"Index": 1, "Events": [` + c.event + `]}`))
+			got, seen := "", false
+			err := (&Stream{body: body, cancel: func() {}}).Run(func(es []Event) error {
+				seen = true
+				if n := es[0].Payload.Node; n != nil {
+					got = n.ID
+				}
+				return nil
+			})
+			if got != c.want || seen == c.fails || errors.Is(err, io.EOF) == c.fails {
+				t.Errorf("node %q, events handed on: %v, ended with %v; want node %q", got, seen, err, c.want)
+			}
+		})
+	}
+}
 
 // As recorded from Nomad 1.10.5 and 1.11.3: only the latter says that a purged job is deleted.
 func TestPurgedJobsAreForgotten(t *testing.T) {

@@ -116,14 +116,20 @@ func (o options) start(ctx context.Context, nodes int) (b *bed, err error) {
 	if err := b.simulate(ctx); err != nil {
 		return nil, errors.Join(err, b.close())
 	}
+	if err := b.use(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("an allocation on every node: %w", err), b.close())
+	}
 	return b, nil
 }
 
 func say(line string) { fmt.Fprintln(os.Stderr, " ", line) }
 
+// rack is the number of nodes of a rack.
+const rack = 16
+
 // simulate starts the nodes and waits until all are registered.
 func (b *bed) simulate(ctx context.Context) error {
-	b.sim = exec.CommandContext(ctx, filepath.Join(b.o.bin, "simnodes"), "-server", b.Servers()[0].RPCAddr(), "-nodes", strconv.Itoa(b.nodes), "-gpus", "8")
+	b.sim = exec.CommandContext(ctx, filepath.Join(b.o.bin, "simnodes"), "-server", b.Servers()[0].RPCAddr(), "-nodes", strconv.Itoa(b.nodes), "-gpus", "8", "-rack", strconv.Itoa(rack))
 	b.sim.Env = append(os.Environ(), b.Env()...)
 	b.sim.Cancel = func() error { return b.sim.Process.Signal(syscall.SIGTERM) }
 	b.sim.WaitDelay = 10 * time.Second

@@ -5,10 +5,13 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -29,7 +32,7 @@ type watcher struct {
 
 func (b *bed) watch(ctx context.Context) (*watcher, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	events, err := b.allocations(ctx, 0)
+	body, err := b.allocations(ctx, 0)
 	if err != nil {
 		cancel()
 		return nil, err
@@ -40,15 +43,15 @@ func (b *bed) watch(ctx context.Context) (*watcher, error) {
 	}
 	go func() {
 		defer close(w.done)
-		last := w.follow(events)
+		last := w.follow(body)
 		for tries := 0; ctx.Err() == nil && tries < resubscriptions; tries++ {
 			// Nomad ends a stream whose reader falls behind, and says so by ending it.
-			events, err := b.allocations(ctx, last+1)
+			body, err := b.allocations(ctx, last+1)
 			if err != nil {
 				w.fail(err)
 				return
 			}
-			last = max(last, w.follow(events))
+			last = max(last, w.follow(body))
 		}
 		if ctx.Err() != nil {
 			return
@@ -61,13 +64,26 @@ func (b *bed) watch(ctx context.Context) (*watcher, error) {
 // resubscriptions bounds how often a stream that Nomad ended is opened anew.
 const resubscriptions = 20
 
+// events are what the watcher reads of a batch of the event stream. It is much
+// less than Nomad sends, and what it takes to read more would count against
+// those who share the machine.
+type events struct {
+	Index  uint64
+	Events []struct {
+		Payload struct {
+			Allocation *struct{ ID, JobID, ClientStatus string }
+		}
+	}
+}
+
 // allocations streams allocations' events from an index on; 0 is from now on.
-func (b *bed) allocations(ctx context.Context, from uint64) (<-chan *api.Events, error) {
-	events, err := b.api.EventStream().Stream(ctx, map[api.Topic][]string{api.TopicAllocation: {"*"}}, from, nil)
+func (b *bed) allocations(ctx context.Context, from uint64) (io.ReadCloser, error) {
+	q := (&api.QueryOptions{Params: map[string]string{"topic": "Allocation:*", "index": strconv.FormatUint(from, 10)}}).WithContext(ctx)
+	body, err := b.api.Raw().Response("/v1/event/stream", q)
 	if err != nil {
 		return nil, fmt.Errorf("follow allocations: %w", err)
 	}
-	return events, nil
+	return body, nil
 }
 
 func (w *watcher) fail(err error) {
@@ -84,37 +100,38 @@ func (w *watcher) stop() {
 }
 
 // follow notes what comes until the stream ends, and returns the last index.
-func (w *watcher) follow(events <-chan *api.Events) (last uint64) {
-	for es := range events {
+func (w *watcher) follow(body io.ReadCloser) (last uint64) {
+	defer body.Close()
+	for dec := json.NewDecoder(body); ; {
+		var es events
+		if dec.Decode(&es) != nil {
+			return last
+		}
 		now := time.Now()
 		last = max(last, es.Index)
 		w.mu.Lock()
 		for _, e := range es.Events {
-			a, err := e.Allocation()
-			if err != nil || a == nil {
+			a := e.Payload.Allocation
+			if a == nil {
 				continue
 			}
-			note(w.exist, a, now)
+			note(w.exist, a.JobID, a.ID, now)
 			if a.ClientStatus == api.AllocClientStatusRunning {
-				note(w.running, a, now)
+				note(w.running, a.JobID, a.ID, now)
 			}
 		}
 		close(w.grew)
 		w.grew = make(chan struct{})
 		w.mu.Unlock()
-		if es.Err != nil {
-			return last
-		}
 	}
-	return last
 }
 
-func note(in map[string]map[string]time.Time, a *api.Allocation, now time.Time) {
-	if in[a.JobID] == nil {
-		in[a.JobID] = map[string]time.Time{}
+func note(in map[string]map[string]time.Time, job, alloc string, now time.Time) {
+	if in[job] == nil {
+		in[job] = map[string]time.Time{}
 	}
-	if _, ok := in[a.JobID][a.ID]; !ok {
-		in[a.JobID][a.ID] = now
+	if _, ok := in[job][alloc]; !ok {
+		in[job][alloc] = now
 	}
 }
 

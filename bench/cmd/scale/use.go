@@ -1,0 +1,48 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// use has every node run something for a moment, as the nodes of a cluster in
+// use have. Nomad tells a node that never had an allocation of every new one of
+// the nodes whose ids are near its own; on a fresh cluster those are all, and
+// what is measured first would pay for it.
+func (b *bed) use(ctx context.Context) error {
+	began := time.Now()
+	j := api.NewSysbatchJob("use", "use", "global", 50).SetMeta("sim_seconds", "0")
+	j.Datacenters = []string{"*"}
+	task := api.NewTask("use", "raw_exec").SetConfig("command", "/bin/true")
+	cpu, mem := 1, 10
+	task.Resources = &api.Resources{CPU: &cpu, MemoryMB: &mem}
+	j.AddTaskGroup(api.NewTaskGroup("use", 1).AddTask(task))
+	if _, err := b.submit(ctx, plain, j); err != nil {
+		return err
+	}
+	q := (&api.QueryOptions{}).WithContext(ctx)
+	for {
+		s, _, err := b.api.Jobs().Summary(*j.ID, q)
+		if err != nil {
+			return fmt.Errorf("read the summary of job %q: %w", *j.ID, err)
+		}
+		switch g := s.Summary["use"]; {
+		case g.Complete == b.nodes:
+			say(fmt.Sprintf("every node has had an allocation after %.1f s", time.Since(began).Seconds()))
+			return settle(ctx, b.Servers()[0].PID())
+		case g.Failed+g.Lost > 0:
+			return fmt.Errorf("job %q: %d failed, %d lost", *j.ID, g.Failed, g.Lost)
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
