@@ -19,14 +19,15 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// TestPlacerChaos runs jobs of mixed kinds under two placers, one of which
-// leads, while placers, plugins, clients and the server are killed, nodes hang,
-// go down or are drained and GPUs fall sick, at random. Every job must end as
-// its kind does; no GPU may be given twice; no gang may be partly there for
-// longer than [repairTime]; nothing may be left at the end, but for what
-// Nomad itself forgets, see [forgotten].
+// TestPlacerChaos runs jobs of mixed kinds, registered at Nomad or at an agent,
+// under two placers, one of which leads, while placers, plugins, clients and the
+// server are killed, nodes hang, go down or are drained and GPUs fall sick, at
+// random. Every job must end as its kind does; no GPU may be given twice; no
+// gang may be partly there for longer than [repairTime]; nothing may be left at
+// the end, but for what Nomad itself forgets, see [forgotten].
 //
 // PLACER_CHAOS_JOBS is the number of jobs (40 without), PLACER_CHAOS_SEED the
 // seed, PLACER_CHAOS_MINUTES the time after which no more are submitted,
@@ -42,8 +43,8 @@ func TestPlacerChaos(t *testing.T) {
 	defer cancel()
 	c.play(jobs)
 	c.leftovers()
-	t.Logf("ended: %v; faults: %v; longest that a gang was partly there: %v; left over by Nomad, of %d forgotten when a client was killed: %d",
-		c.ended, c.faults, c.eyes.longest.Round(time.Second), len(c.lost), c.exempt)
+	t.Logf("ended: %v; registered by agents: %d; faults: %v; longest that a gang was partly there: %v; left over by Nomad, of %d forgotten when a client was killed: %d",
+		c.ended, c.atAgents, c.faults, c.eyes.longest.Round(time.Second), len(c.lost), c.exempt)
 	for _, w := range c.eyes.wrongs() {
 		t.Error(w)
 	}
@@ -107,6 +108,8 @@ type chaos struct {
 	nomad   string             // the binary
 	lost    map[process]string // what clients forgot when they were killed, and when
 	exempt  int                // those of them that were left over
+	// atAgents counts the jobs that an agent registered.
+	atAgents int
 
 	eyes *eyes
 }
@@ -225,12 +228,34 @@ func (c *chaos) try(what string, do func() error) {
 	})
 }
 
+// register registers a job, every second one with a gate by way of one of the
+// agents, which may be down, standing by, or about to be killed.
 func (c *chaos) register(job *api.Job) {
 	c.t.Helper()
+	agent := c.placers[c.rng.IntN(len(c.placers))]
+	if rewrite.Gated(job) && c.rng.IntN(2) == 0 && c.registerAt(agent, job) {
+		c.atAgents++
+		return
+	}
 	c.try("job "+*job.ID+" is registered", func() error {
 		_, _, err := c.API().Jobs().Register(job, nil)
 		return err
 	})
+}
+
+func (c *chaos) registerAt(agent *bed, job *api.Job) bool {
+	c.t.Helper()
+	url := agent.agentURL()
+	if url == "" {
+		return false
+	}
+	at, err := api.NewClient(&api.Config{Address: url})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer at.Close()
+	_, _, err = at.Jobs().Register(job, nil)
+	return err == nil
 }
 
 // stop is what an author does who does not want the job any more.
