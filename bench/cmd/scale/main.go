@@ -32,7 +32,7 @@ import (
 type options struct {
 	command.Results
 	nomad, bin, sizes, profiles string
-	gangs, paced                int
+	gangs, paced, rounds        int
 	extra                       bool
 }
 
@@ -44,6 +44,7 @@ func main() {
 	flag.StringVar(&o.sizes, "nodes", "100,1000,5000,10000", "numbers of nodes; empty: only what -extra says")
 	flag.IntVar(&o.gangs, "gangs", 200, "gangs of the burst, of 2 × 4 GPUs each; as many as half the cluster holds at most")
 	flag.IntVar(&o.paced, "paced", 40, "gangs submitted one after the other, for latencies")
+	flag.IntVar(&o.rounds, "rounds", 3, "how often everything is measured at one size; results are medians")
 	flag.BoolVar(&o.extra, "extra", true, "also a gang of 1,000 GPUs, 10,000 queued jobs and a restart of the placer in the middle, at 1,000 nodes")
 	flag.StringVar(&o.profiles, "profiles", "", "folder for processor profiles of Nomad's server during the bursts, for go tool pprof")
 	flag.Parse()
@@ -55,6 +56,9 @@ func run(ctx context.Context, o options) error {
 		return o.reshow()
 	}
 	rep := &report{Provenance: command.NewProvenance("scale")}
+	if o.rounds < 1 {
+		return fmt.Errorf("-rounds: %d, at least 1 is needed", o.rounds)
+	}
 	for _, text := range strings.FieldsFunc(o.sizes, func(r rune) bool { return r == ',' }) {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -35,16 +36,19 @@ type point struct {
 	ServerRSS  float64 `json:"server_rss_mb"`
 }
 
-// way is what was measured of one way to place jobs.
+// way is what was measured of one way to place jobs, over all rounds.
 type way struct {
-	// GangsPerS are placed per second of a burst submitted at once.
+	// GangsPerS are placed per second of a burst submitted at once: the median
+	// of the rounds, between the least and the most.
 	GangsPerS float64 `json:"gangs_per_s"`
+	Low       float64 `json:"gangs_per_s_low"`
+	High      float64 `json:"gangs_per_s_high"`
 	// P50 and P99 are from a job's registration until all its allocations exist,
-	// jobs one after the other.
+	// jobs one after the other, those of all rounds together.
 	P50 float64 `json:"place_p50_ms"`
 	P99 float64 `json:"place_p99_ms"`
-	// Processor time over the burst: of Nomad's server, of the placer, of the
-	// simulated nodes and of this program.
+	// Processor time of a burst, the mean of the rounds: of Nomad's server, of the
+	// placer, of the simulated nodes and of this program.
 	ServerCPU float64 `json:"server_cpu_s"`
 	PlacerCPU float64 `json:"placer_cpu_s"`
 	SimCPU    float64 `json:"simnodes_cpu_s"`
@@ -53,7 +57,7 @@ type way struct {
 }
 
 // crowd is so many jobs of one GPU submitted at once: the median time from the
-// registration of one until it runs.
+// registration of one until it runs, and of the rounds.
 type crowd struct {
 	Jobs int     `json:"jobs"`
 	P50  float64 `json:"run_p50_ms"`
@@ -83,30 +87,50 @@ func (o options) point(ctx context.Context, nodes int) (p point, err error) {
 		}
 	}()
 	p = point{Nodes: nodes, GPUs: nodes * 8, Burst: min(o.gangs, nodes/2)}
+	all := map[how]*taken{plain: {}, gated: {}, agent: {}}
+	for round := range o.rounds {
+		if err := b.round(ctx, round, &p, all); err != nil {
+			return p, fmt.Errorf("round %d: %w", round, err)
+		}
+	}
+	p.way, p.Gated, p.Plain = all[agent].way(), all[gated].way(), all[plain].way()
+	p.PlainP50 = p.Plain.P50
+	return p, nil
+}
+
+// round measures each way once: plain Nomad without a placer, then the placer's
+// two, in turns which first. A machine's speed changes from minute to minute, so
+// that rounds tell more than longer bursts would.
+func (b *bed) round(ctx context.Context, round int, p *point, all map[how]*taken) error {
 	server, sim := b.Servers()[0].PID(), b.sim.Process.Pid
-	if p.Plain, err = b.measure(ctx, plain, p.Burst, o.paced, pids{server, 0, sim}); err != nil {
-		return p, fmt.Errorf("plain Nomad: %w", err)
+	if err := b.measure(ctx, plain, round, p.Burst, b.o.paced, pids{server, 0, sim}, all[plain]); err != nil {
+		return fmt.Errorf("plain Nomad: %w", err)
 	}
 	placer, stop, err := b.startPlacer(ctx)
 	if err != nil {
-		return p, err
+		return err
 	}
 	defer stop()
-	if _, err := b.measure(ctx, warm, 1, 1, pids{server, placer, sim}); err != nil {
-		return p, fmt.Errorf("placer: %w", err)
+	ps := pids{server, placer, sim}
+	if err := b.measure(ctx, warm, round, 1, 1, ps, &taken{}); err != nil {
+		return fmt.Errorf("placer: %w", err)
 	}
-	if p.PlacerIdle, err = idle(ctx, placer); err != nil {
-		return p, err
+	if round == 0 {
+		if p.PlacerIdle, err = idle(ctx, placer); err != nil {
+			return err
+		}
 	}
-	if p.Gated, err = b.measure(ctx, gated, p.Burst, o.paced, pids{server, placer, sim}); err != nil {
-		return p, fmt.Errorf("placer, jobs with a gate: %w", err)
+	ways := []how{gated, agent}
+	if round%2 == 1 {
+		slices.Reverse(ways)
 	}
-	if p.way, err = b.measure(ctx, agent, p.Burst, o.paced, pids{server, placer, sim}); err != nil {
-		return p, fmt.Errorf("placer, jobs registered at the agent: %w", err)
+	for _, h := range ways {
+		if err := b.measure(ctx, h, round, p.Burst, b.o.paced, ps, all[h]); err != nil {
+			return fmt.Errorf("placer, %s jobs: %w", h, err)
+		}
 	}
-	p.PlainP50 = p.Plain.P50
 	p.PlacerRSS, p.ServerRSS = rss(placer), rss(server)
-	return p, nil
+	return nil
 }
 
 // idle is the share of one core that a process uses while nothing happens.
@@ -140,57 +164,78 @@ const (
 	warm  how = "warm"
 )
 
+// taken is what was measured of one way so far.
+type taken struct {
+	rates  []float64 // gangs/s of the bursts
+	placed []float64 // ms, of gangs submitted one after the other
+	cpu    [4]float64
+	crowds map[int][]float64 // ms, by size
+}
+
+func (x *taken) way() way {
+	n := float64(len(x.rates))
+	w := way{
+		GangsPerS: percentile(x.rates, 0.5), Low: slices.Min(x.rates), High: slices.Max(x.rates),
+		P50: percentile(x.placed, 0.5), P99: percentile(x.placed, 0.99),
+		ServerCPU: x.cpu[0] / n, PlacerCPU: x.cpu[1] / n, SimCPU: x.cpu[2] / n, BenchCPU: x.cpu[3] / n,
+	}
+	for _, size := range slices.Sorted(maps.Keys(x.crowds)) {
+		w.Crowds = append(w.Crowds, crowd{Jobs: size, P50: percentile(x.crowds[size], 0.5)})
+	}
+	return w
+}
+
 // measure submits gangs one after the other, each when the one before is
 // placed, then a burst, then crowds; it stops all of them at the end.
-func (b *bed) measure(ctx context.Context, h how, burst, paced int, ps pids) (f way, err error) {
+func (b *bed) measure(ctx context.Context, h how, round, burst, paced int, ps pids, x *taken) error {
 	w, err := b.watch(ctx)
 	if err != nil {
-		return f, err
+		return err
 	}
 	defer w.stop()
-	placed, err := b.oneByOne(ctx, w, h, "paced", min(paced, burst), func(id string) *api.Job { return gang(id, h, 2, 4) }, w.placed)
+	name := fmt.Sprintf("%s-%d", h, round)
+	placed, err := b.oneByOne(ctx, w, h, name+"-paced", min(paced, burst), func(id string) *api.Job { return gang(id, h, 2, 4) }, w.placed)
 	if err != nil {
-		return f, err
+		return err
 	}
-	f.P50, f.P99 = percentile(placed, 0.5), percentile(placed, 0.99)
+	x.placed = append(x.placed, placed...)
 	before := ps.cpu()
-	stop := b.profile(ctx, string(h))
-	f.GangsPerS, err = b.burst(ctx, w, h, burst)
-	after := ps.cpu()
-	f.ServerCPU, f.PlacerCPU, f.SimCPU, f.BenchCPU = after[0]-before[0], after[1]-before[1], after[2]-before[2], after[3]-before[3]
-	if e := stop(); err == nil {
-		err = e
+	stop := b.profile(ctx, name)
+	rate, err := b.burst(ctx, w, h, name+"-burst", burst)
+	for i, after := range ps.cpu() {
+		x.cpu[i] += after - before[i]
 	}
-	if err != nil {
-		return f, err
+	if err := errors.Join(err, stop()); err != nil {
+		return err
 	}
-	if err := b.stopAll(ctx, string(h)+"-burst", burst); err != nil {
-		return f, err
-	}
-	if h == warm {
-		return f, nil
+	x.rates = append(x.rates, rate)
+	if err := b.stopAll(ctx, name+"-burst", burst); err != nil || h == warm {
+		return err
 	}
 	for _, n := range b.o.crowds(b.nodes) {
 		if err := settle(ctx, ps.server); err != nil {
-			return f, err
+			return err
 		}
-		p50, err := b.crowd(ctx, w, h, n)
+		p50, err := b.crowd(ctx, w, h, fmt.Sprintf("%s-crowd-%d", name, n), n)
 		if err != nil {
-			return f, fmt.Errorf("%d jobs at once: %w", n, err)
+			return fmt.Errorf("%d jobs at once: %w", n, err)
 		}
-		f.Crowds = append(f.Crowds, crowd{Jobs: n, P50: p50})
+		if x.crowds == nil {
+			x.crowds = map[int][]float64{}
+		}
+		x.crowds[n] = append(x.crowds[n], p50)
 	}
-	return f, settle(ctx, ps.server)
+	return settle(ctx, ps.server)
 }
 
 // oneByOne submits jobs, each when the one before is there, and returns how long
 // each took in ms. They are stopped at the end only: a client reports one batch
 // of changes after the other, and the end of a job would delay the next one's
 // start on the same node.
-func (b *bed) oneByOne(ctx context.Context, w *watcher, h how, what string, n int, job func(id string) *api.Job, there func(context.Context, string, int) (time.Time, error)) ([]float64, error) {
+func (b *bed) oneByOne(ctx context.Context, w *watcher, h how, name string, n int, job func(id string) *api.Job, there func(context.Context, string, int) (time.Time, error)) ([]float64, error) {
 	var latencies []float64
 	for i := range n {
-		j := job(fmt.Sprintf("%s-%s-%d", h, what, i))
+		j := job(fmt.Sprintf("%s-%d", name, i))
 		began, err := b.submit(ctx, h, j)
 		if err != nil {
 			return nil, err
@@ -201,17 +246,17 @@ func (b *bed) oneByOne(ctx context.Context, w *watcher, h how, what string, n in
 		}
 		latencies = append(latencies, at.Sub(began).Seconds()*1000)
 	}
-	return latencies, b.stopAll(ctx, fmt.Sprintf("%s-%s", h, what), n)
+	return latencies, b.stopAll(ctx, name, n)
 }
 
 // crowd submits n jobs of one GPU at once, or 20 one after the other for a crowd
 // of one, and returns the median time until one runs, in ms.
-func (b *bed) crowd(ctx context.Context, w *watcher, h how, n int) (p50 float64, err error) {
+func (b *bed) crowd(ctx context.Context, w *watcher, h how, name string, n int) (p50 float64, err error) {
 	if n == 1 {
-		latencies, err := b.oneByOne(ctx, w, h, "alone", 20, func(id string) *api.Job { return gang(id, h, 1, 1) }, w.runs)
+		latencies, err := b.oneByOne(ctx, w, h, name, 20, func(id string) *api.Job { return gang(id, h, 1, 1) }, w.runs)
 		return percentile(latencies, 0.5), err
 	}
-	id := func(i int) string { return fmt.Sprintf("%s-crowd-%d-%d", h, n, i) }
+	id := func(i int) string { return fmt.Sprintf("%s-%d", name, i) }
 	began, err := b.submitAll(ctx, h, n, func(i int) *api.Job { return gang(id(i), h, 1, 1) })
 	if err != nil {
 		return 0, err
@@ -224,18 +269,18 @@ func (b *bed) crowd(ctx context.Context, w *watcher, h how, n int) (p50 float64,
 		}
 		latencies = append(latencies, at.Sub(began[i]).Seconds()*1000)
 	}
-	return percentile(latencies, 0.5), b.stopAll(ctx, fmt.Sprintf("%s-crowd-%d", h, n), n)
+	return percentile(latencies, 0.5), b.stopAll(ctx, name, n)
 }
 
 // burst submits from eight sides at once and returns gangs placed per second.
-func (b *bed) burst(ctx context.Context, w *watcher, h how, n int) (rate float64, err error) {
+func (b *bed) burst(ctx context.Context, w *watcher, h how, name string, n int) (rate float64, err error) {
 	began := time.Now()
-	if _, err := b.submitAll(ctx, h, n, func(i int) *api.Job { return gang(fmt.Sprintf("%s-burst-%d", h, i), h, 2, 4) }); err != nil {
+	if _, err := b.submitAll(ctx, h, n, func(i int) *api.Job { return gang(fmt.Sprintf("%s-%d", name, i), h, 2, 4) }); err != nil {
 		return 0, err
 	}
 	last := began
 	for i := range n {
-		at, err := w.placed(ctx, fmt.Sprintf("%s-burst-%d", h, i), 2)
+		at, err := w.placed(ctx, fmt.Sprintf("%s-%d", name, i), 2)
 		if err != nil {
 			return 0, err
 		}

@@ -29,11 +29,11 @@ func (r *report) write(path string) error {
 // Print writes tables for a terminal.
 func (r *report) Print(out io.Writer) {
 	w := tabwriter.NewWriter(out, 2, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "NODES\tGPUS\tWAY\tGANGS/S\tP50 MS\tP99 MS\tSERVER CPU S\tPLACER CPU S\tPLACER MB\tIDLE CPU %\t")
+	fmt.Fprintln(w, "NODES\tGPUS\tWAY\tGANGS/S\tLEAST\tMOST\tP50 MS\tP99 MS\tSERVER CPU S\tPLACER CPU S\tPLACER MB\tIDLE CPU %\t")
 	for _, p := range r.Points {
 		for _, x := range p.ways() {
-			fmt.Fprintf(w, "%d\t%d\t%s\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.0f\t%.1f\t\n",
-				p.Nodes, p.GPUs, x.name, x.GangsPerS, x.P50, x.P99, x.ServerCPU, x.PlacerCPU, p.PlacerRSS, p.PlacerIdle)
+			fmt.Fprintf(w, "%d\t%d\t%s\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.0f\t%.1f\t\n",
+				p.Nodes, p.GPUs, x.name, x.GangsPerS, x.Low, x.High, x.P50, x.P99, x.ServerCPU, x.PlacerCPU, p.PlacerRSS, p.PlacerIdle)
 		}
 	}
 	w.Flush()

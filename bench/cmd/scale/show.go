@@ -85,10 +85,10 @@ func (r *report) Figures() []plot.Figure {
 
 // Page is the report for people.
 func (r *report) Page() plot.Page {
-	t := &plot.Table{Head: []string{"nodes", "GPUs", "burst", "way", "gangs/s", "p50 ms", "p99 ms", "server CPU s", "placer CPU s", "placer MB", "placer idle CPU %"}}
+	t := &plot.Table{Head: []string{"nodes", "GPUs", "burst", "way", "gangs/s", "least–most", "p50 ms", "p99 ms", "server CPU s", "placer CPU s", "placer MB", "placer idle CPU %"}}
 	for _, p := range r.Points {
 		for _, x := range p.ways() {
-			t.Rows = append(t.Rows, []string{fmt.Sprint(p.Nodes), fmt.Sprint(p.GPUs), fmt.Sprint(p.Burst), x.name, fmt.Sprintf("%.1f", x.GangsPerS),
+			t.Rows = append(t.Rows, []string{fmt.Sprint(p.Nodes), fmt.Sprint(p.GPUs), fmt.Sprint(p.Burst), x.name, fmt.Sprintf("%.1f", x.GangsPerS), fmt.Sprintf("%.1f–%.1f", x.Low, x.High),
 				fmt.Sprintf("%.1f", x.P50), fmt.Sprintf("%.1f", x.P99), fmt.Sprintf("%.1f", x.ServerCPU), fmt.Sprintf("%.1f", x.PlacerCPU),
 				fmt.Sprintf("%.0f", p.PlacerRSS), fmt.Sprintf("%.1f", p.PlacerIdle)})
 		}
@@ -96,7 +96,7 @@ func (r *report) Page() plot.Page {
 	p := plot.Page{
 		Title: "Placing on a large cluster",
 		Lead: []string{
-			"One real Nomad server with simulated nodes of 8 GPUs. Latencies are from a job's registration until all its allocations exist, jobs one after the other; rates are of a burst submitted from eight sides at once. Plain Nomad places the same jobs without gate or gang; \"agent\" are jobs registered at the placer's agent, \"gated\" jobs registered at Nomad with a gate.",
+			"One real Nomad server with simulated nodes of 8 GPUs. Latencies are from a job's registration until all its allocations exist, jobs one after the other; rates are of a burst submitted from eight sides at once, medians of the rounds. Plain Nomad places the same jobs without gate or gang; \"agent\" are jobs registered at the placer's agent, \"gated\" jobs registered at Nomad with a gate.",
 			r.Provenance.String(),
 		},
 		Sections: []plot.Section{{Title: "Growth", Table: t, Figures: r.Figures()}},
