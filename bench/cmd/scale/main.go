@@ -181,7 +181,7 @@ func (b *bed) startPlacer(ctx context.Context) (pid int, stop func(), err error)
 	if err := os.WriteFile(path, []byte("http {\n  bind_port = 0\n  register = true\n}\n"), 0o644); err != nil {
 		return 0, nil, err
 	}
-	log, err := os.OpenFile(filepath.Join(b.dir, "placer.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	log, err := os.OpenFile(filepath.Join(b.dir, "placer.log"), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o644)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -204,7 +204,7 @@ func (b *bed) startPlacer(ctx context.Context) (pid int, stop func(), err error)
 	return cmd.Process.Pid, stop, nil
 }
 
-// awaitAgent finds the API of the agent that was started last by its log.
+// awaitAgent finds the API of an agent by its log.
 func awaitAgent(ctx context.Context, log string) (*api.Client, error) {
 	said := regexp.MustCompile(`HTTP API: address=(\S+)`)
 	for began := time.Now(); time.Since(began) < 30*time.Second && ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
