@@ -32,6 +32,7 @@ func TestPlacerLife(t *testing.T) {
 		{"quota of a namespace", "tenant \"default\" {\n  gpus = 4\n}\n", testQuota},
 		{"two GPU tasks in a group", "", testTwoTasks},
 		{"hard locality", "locality {\n  node = 1\n  rack = 1.3\n  cluster = 1.7\n}\n", testLocality},
+		{"racks", "", testRacks},
 		{"a group of none", "", testGroupOfNone},
 		{"distinct hosts", "", testDistinctHosts},
 		{"all released", "", testReleaseAll},
