@@ -134,10 +134,12 @@ func union(a, b []string) []string {
 //
 // Where all groups have pins to nodes, the job has one to the racks of these
 // nodes, or where no racks are given to the nodes of all groups. It says nothing
-// new, but Nomad checks the constraints of the job first, and those of a rack
-// once for all nodes of a computed class, and so passes over thousands of other
-// nodes many times as fast (see make scale). It cannot take the groups' place:
-// theirs keep Nomad from judging a node's devices by its computed class.
+// new, but Nomad checks the constraints of the job first, and so passes over
+// thousands of other nodes several times as fast. What it knows of a rack it
+// remembers for a computed class of nodes, and need not look again for the next
+// member; what it knows of a node it forgets. The job's constraint cannot take
+// the groups' place: theirs keep Nomad from judging a node's devices by its
+// computed class.
 func Pin(job *api.Job, p Pins, in Racks) (*api.Job, error) {
 	out := Author(job)
 	seen := 0
