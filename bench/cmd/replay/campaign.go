@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -101,14 +102,21 @@ func (c *campaign) takeUp() error {
 	if err := c.report.sameAs(before); err != nil {
 		return fmt.Errorf("resume %q: %w", c.JSON, err)
 	}
-	if before.Commit != c.report.Commit {
-		c.report.Commit = before.Commit + ", " + c.report.Commit
-	}
+	c.report.Commit = commits(before.Commit, c.report.Commit)
 	c.report.Runs = before.Runs
 	all := len(c.tasks)
 	c.tasks = slices.DeleteFunc(c.tasks, func(t task) bool { return c.report.has(t) })
 	c.say("", fmt.Sprintf("%d of %d runs are in %q", all-len(c.tasks), all, c.JSON))
 	return nil
+}
+
+// commits names those that runs were made with, each once.
+func commits(before, now string) string {
+	all := strings.Split(before, ", ")
+	if !slices.Contains(all, now) {
+		all = append(all, now)
+	}
+	return strings.Join(all, ", ")
 }
 
 // run does the runs. The first that fails twice ends the others.

@@ -137,6 +137,17 @@ func TestCampaignResumes(t *testing.T) {
 	}
 }
 
+func TestCommits(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ before, now, want string }{
+		{"a", "a", "a"}, {"a", "b", "a, b"}, {"a, b", "b", "a, b"}, {"a, b", "c", "a, b, c"},
+	} {
+		if got := commits(c.before, c.now); got != c.want {
+			t.Errorf("runs of %s and now of %s: %q, want %q", c.before, c.now, got, c.want)
+		}
+	}
+}
+
 func TestCampaignRefuses(t *testing.T) {
 	t.Parallel()
 	good := options{nodes: 2, jobs: 3, compress: 240, outliers: "1", reps: 1, parallel: 1}
