@@ -119,13 +119,29 @@ func commits(before, now string) string {
 	return strings.Join(all, ", ")
 }
 
-// run does the runs. The first that fails twice ends the others.
+// run does the runs, so many at a time, and after them, one by one, those that
+// need the machine alone. The first that fails twice ends the others.
 func (c *campaign) run(ctx context.Context) error {
+	var beside, alone []task
+	for _, t := range c.tasks {
+		if t.alone {
+			alone = append(alone, t)
+		} else {
+			beside = append(beside, t)
+		}
+	}
+	if err := c.runAll(ctx, beside, c.parallel); err != nil {
+		return err
+	}
+	return c.runAll(ctx, alone, 1)
+}
+
+func (c *campaign) runAll(ctx context.Context, tasks []task, parallel int) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	next := make(chan task)
 	var workers sync.WaitGroup
-	for range min(c.parallel, len(c.tasks)) {
+	for range min(parallel, len(tasks)) {
 		workers.Go(func() {
 			for t := range next {
 				if err := c.do(ctx, t); err != nil {
@@ -134,7 +150,7 @@ func (c *campaign) run(ctx context.Context) error {
 			}
 		})
 	}
-	for _, t := range c.tasks {
+	for _, t := range tasks {
 		select {
 		case next <- t:
 			continue

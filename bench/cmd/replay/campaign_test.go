@@ -11,6 +11,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -134,6 +136,40 @@ func TestCampaignResumes(t *testing.T) {
 	o.nodes, o.jobs, o.compress = 2, 3, 240
 	if _, err := o.campaign(); err == nil || !strings.Contains(err.Error(), "its seed is 0, now 7") {
 		t.Errorf("another campaign: %v", err)
+	}
+}
+
+// Runs that need the machine alone have no others beside them, and come last.
+func TestCampaignRunsAlone(t *testing.T) {
+	t.Parallel()
+	o := options{outliers: "1", reps: 4, parallel: 4, modes: "nomad-binpack-retry10m,nomad-binpack", Results: command.Results{JSON: filepath.Join(t.TempDir(), "r.json")}}
+	c, _ := plan(t, o)
+	var mu sync.Mutex
+	var order []string
+	running := 0
+	played := c.once
+	c.once = func(ctx context.Context, k task) (*replay.Result, error) {
+		mu.Lock()
+		running++
+		if k.alone && running > 1 {
+			t.Errorf("%v runs beside %d others", k, running-1)
+		}
+		order = append(order, k.name)
+		mu.Unlock()
+		runtime.Gosched()
+		defer func() {
+			mu.Lock()
+			running--
+			mu.Unlock()
+		}()
+		return played(ctx, k)
+	}
+	if err := c.run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	beside, alone := slices.Repeat([]string{"nomad-binpack"}, 4), slices.Repeat([]string{"nomad-binpack-retry10m"}, 4)
+	if want := slices.Concat(beside, alone); !cmp.Equal(order, want) {
+		t.Error(cmp.Diff(want, order))
 	}
 }
 

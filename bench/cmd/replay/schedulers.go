@@ -21,6 +21,7 @@ type scheduler struct {
 	rules     *replay.Rules // of the placer; nil is plain Nomad
 	giveUp    time.Duration // uncompressed: how long a rank waits for its gang
 	preempt   bool          // jobs allow it
+	alone     bool          // a run of it takes all of the machine
 }
 
 // penalty is PAL's locality penalty across nodes.
@@ -42,7 +43,7 @@ func schedulers(compress float64) []scheduler {
 	}
 	return []scheduler{
 		{name: "nomad-binpack", algorithm: "binpack", giveUp: never},
-		{name: "nomad-binpack-retry10m", algorithm: "binpack", giveUp: hurried},
+		{name: "nomad-binpack-retry10m", algorithm: "binpack", giveUp: hurried, alone: true},
 		{name: "nomad-binpack-retry30m", algorithm: "binpack", giveUp: patient},
 		{name: "nomad-spread-retry30m", algorithm: "spread", giveUp: patient},
 		{name: "pal-packed-fifo", algorithm: "binpack", giveUp: patient, rules: rules(pal.Packed, queue.FIFO)},
