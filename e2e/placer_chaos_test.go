@@ -96,7 +96,8 @@ const chaosServer = `server {
 // chaos is one run. All but eyes belongs to the test's goroutine.
 type chaos struct {
 	*bed
-	rng     *rand.Rand
+	rng     *rand.Rand // of jobs and faults
+	way     *rand.Rand // of where jobs are registered
 	placers [2]*bed // one cluster, two agents
 	stories []*story
 	ended   map[string]int // by kind and end
@@ -117,7 +118,7 @@ type chaos struct {
 func newChaos(t *testing.T, seed uint64) *chaos {
 	b := newBed(t, placerScores, cluster.Options{HeartbeatTTL: chaosHeartbeat, ServerHCL: chaosServer})
 	b.config = b.nomadBlock() + chaosConfig
-	c := &chaos{bed: b, rng: rand.New(rand.NewPCG(seed, 0)), ended: map[string]int{}, faults: map[string]int{}, claimed: map[string]bool{}, lost: map[process]string{}, eyes: newEyes(t.Log)}
+	c := &chaos{bed: b, rng: rand.New(rand.NewPCG(seed, 0)), way: rand.New(rand.NewPCG(seed, 1)), ended: map[string]int{}, faults: map[string]int{}, claimed: map[string]bool{}, lost: map[process]string{}, eyes: newEyes(t.Log)}
 	var err error
 	if c.nomad, err = cluster.FindNomad(); err != nil {
 		t.Fatal(err)
@@ -232,8 +233,8 @@ func (c *chaos) try(what string, do func() error) {
 // agents, which may be down, standing by, or about to be killed.
 func (c *chaos) register(job *api.Job) {
 	c.t.Helper()
-	agent := c.placers[c.rng.IntN(len(c.placers))]
-	if rewrite.Gated(job) && c.rng.IntN(2) == 0 && c.registerAt(agent, job) {
+	agent := c.placers[c.way.IntN(len(c.placers))]
+	if rewrite.Gated(job) && c.way.IntN(2) == 0 && c.registerAt(agent, job) {
 		c.atAgents++
 		return
 	}
