@@ -98,7 +98,7 @@ type chaos struct {
 	*bed
 	rng     *rand.Rand // of jobs and faults
 	way     *rand.Rand // of where jobs are registered
-	placers [2]*bed // one cluster, two agents
+	placers [2]*bed    // one cluster, two agents
 	stories []*story
 	ended   map[string]int // by kind and end
 	faults  map[string]int
