@@ -12,9 +12,9 @@ import (
 )
 
 // use has every node run something for a moment, as the nodes of a cluster in
-// use have. Nomad tells a node that never had an allocation of every new one of
-// the nodes whose ids are near its own; on a fresh cluster those are all, and
-// what is measured first would pay for it.
+// use have. As far as profiles tell, Nomad wakes a node that never had an
+// allocation with every new one of the nodes whose ids are near its own; on a
+// fresh cluster those are all, and what is measured first would pay for it.
 func (b *bed) use(ctx context.Context) error {
 	began := time.Now()
 	j := api.NewSysbatchJob("use", "use", "global", 50).SetMeta("sim_seconds", "0")
