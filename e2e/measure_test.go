@@ -43,11 +43,11 @@ func newMeasuringBox(t *testing.T, n int, settings ...string) *measuringBox {
 		t.Fatal(err)
 	}
 	b := &measuringBox{settings: lib + ".settings", stateDir: t.TempDir()}
+	b.gpuBox = newGPUBox(t, nvmltest.H200(n), fmt.Sprintf("state_dir = %q\nmeasure {\n  cuda_library = %q\n  idle_for = \"2s\"\n}\n", b.stateDir, lib))
 	for i := range n {
-		settings = append(settings, fmt.Sprintf("uuid.%d=%s", i, nvmltest.UUID(i)))
+		settings = append(settings, fmt.Sprintf("uuid.%d=%s", i, b.uuid(i)))
 	}
 	b.tell(t, append(settings, fmt.Sprintf("gpus=%d", n))...)
-	b.gpuBox = newGPUBox(t, nvmltest.H200(n), fmt.Sprintf("state_dir = %q\nmeasure {\n  cuda_library = %q\n  idle_for = \"2s\"\n}\n", b.stateDir, lib))
 	return b
 }
 
@@ -95,7 +95,7 @@ func TestPluginMeasuresIdleGPUs(t *testing.T) {
 	c := clustertest.Start(t, cluster.Options{Clients: []cluster.Client{box.Client}})
 	node := c.Clients()[0].Name
 	untilGPUs(t, c, node, "three GPUs", count(3))
-	ids := []string{nvmltest.UUID(0), nvmltest.UUID(1), nvmltest.UUID(2)}
+	ids := []string{box.uuid(0), box.uuid(1), box.uuid(2)}
 
 	clustertest.Until(t, measurePatience, "the measurements reach the server", func(ctx context.Context) (string, error) {
 		_, attributes, err := gpusOf(ctx, c, node)

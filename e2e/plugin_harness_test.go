@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,6 +31,7 @@ const pluginPatience = time.Minute
 // plugin opens that library as it opens NVIDIA's.
 type gpuBox struct {
 	t      *testing.T
+	serial string
 	state  nvmltest.State
 	path   string // of the state file
 	Client cluster.Client
@@ -46,13 +48,23 @@ func newGPUBox(t *testing.T, state nvmltest.State, more string) *gpuBox {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &gpuBox{t: t, state: state, path: lib + ".state"}
+	b := &gpuBox{t: t, serial: fmt.Sprintf("%012x", rand.Uint64()>>16), state: state, path: lib + ".state"}
+	for i := 0; state[fmt.Sprintf("gpu%d", i)] != nil; i++ {
+		state.Set(fmt.Sprintf("gpu%d", i), "uuid", b.uuid(i))
+	}
 	b.write()
 	b.Client = cluster.Client{Plugins: []cluster.Plugin{{
 		Path:   devicePlugin(t),
 		Config: fmt.Sprintf("nvml_library = %q\nfingerprint_period = \"500ms\"\n%s", lib, more),
 	}}}
 	return b
+}
+
+// uuid is the id of GPU i. No two boxes share one, as no two machines do: plugins
+// find the tasks that hold their GPUs among all processes of this machine, those
+// of tests beside this one among them.
+func (b *gpuBox) uuid(i int) string {
+	return strings.TrimSuffix(nvmltest.UUID(i), "000000000000") + b.serial
 }
 
 func (b *gpuBox) write() {

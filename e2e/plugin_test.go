@@ -112,7 +112,7 @@ func killPlugin(t *testing.T, c *cluster.Cluster, node *cluster.Agent) {
 func loseGPU(t *testing.T, c *cluster.Cluster, box *gpuBox, node, id string) {
 	scope := ""
 	for i := range 4 {
-		if nvmltest.UUID(i) == id {
+		if box.uuid(i) == id {
 			scope = fmt.Sprintf("gpu%d", i)
 		}
 	}
@@ -141,8 +141,8 @@ func TestPluginHealthReachesNomad(t *testing.T) {
 	c := clustertest.Start(t, cluster.Options{Clients: []cluster.Client{box.Client}})
 	node := c.Clients()[0].Name
 	untilGPUs(t, c, node, "six GPUs", count(6))
-	want := map[string]string{nvmltest.UUID(0): "healthy", nvmltest.UUID(1): "xid:79", nvmltest.UUID(2): "row-remap-failure",
-		nvmltest.UUID(3): "driver-not-answering", nvmltest.UUID(4): "fabric-not-ready", nvmltest.UUID(5): "healthy"}
+	want := map[string]string{box.uuid(0): "healthy", box.uuid(1): "xid:79", box.uuid(2): "row-remap-failure",
+		box.uuid(3): "driver-not-answering", box.uuid(4): "fabric-not-ready", box.uuid(5): "healthy"}
 	box.state.Set("gpu1", "field.230", "1") // recovery action: reset
 	box.state.Set("gpu2", "remap", "2")
 	box.state.Set("gpu3", "hang", "1")
@@ -151,7 +151,7 @@ func TestPluginHealthReachesNomad(t *testing.T) {
 	box.set("sys", "event.2", "5 8 13 -1") // an application's mistake
 	untilGPUs(t, c, node, "four sick GPUs", func(got map[string]string) bool { return maps.Equal(got, want) })
 	register(t, c, gpuJob("well", 2)) // only the well ones are left
-	if got, want := deviceIDs(running(t, c, "well")), []string{nvmltest.UUID(0), nvmltest.UUID(5)}; !slices.Equal(got, want) {
+	if got, want := deviceIDs(running(t, c, "well")), []string{box.uuid(0), box.uuid(5)}; !slices.Equal(got, want) {
 		t.Errorf("the job got %v, want %v", got, want)
 	}
 	box.state.Set("gpu1", "field.230", "0")
