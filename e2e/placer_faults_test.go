@@ -11,6 +11,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // Two agents: one leads. It dies, the other serves.
@@ -110,6 +114,61 @@ func testDoneWhileDisconnected(t *testing.T, b *bed) {
 		t.Errorf("it is in the queue still:\n%s", out)
 	}
 	b.purge("away")
+}
+
+// A gang ends, and its author runs the same file again before Nomad knows: what
+// ended is the old version, which Nomad runs anew, so it is placed once more. The
+// nodes are held back and the placer is away, so that it comes in this order.
+func testRunAgainAsItEnds(t *testing.T, b *bed) {
+	j := gang("again", 2, 4)
+	j.script = "until [ -e " + filepath.Join(b.dir, "ends") + " ]; do sleep 0.1; done; touch " + filepath.Join(b.dir, "ended-") + "$NOMAD_ALLOC_ID"
+	b.run(j.hcl())
+	b.untilRunning("again", 2)
+	b.stopAgent()
+	for _, n := range b.Clients() {
+		if err := n.Pause(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(b.dir, "ends"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	b.until("the members have ended", func() string {
+		if ended, _ := filepath.Glob(filepath.Join(b.dir, "ended-*")); len(ended) < 2 {
+			return fmt.Sprint(ended)
+		}
+		return ""
+	})
+	if _, _, err := b.API().Jobs().Register(rewrite.Gate(b.parse(j.hcl())), nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range b.Clients() {
+		if err := n.Resume(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	completed := func(want int) func() string {
+		return func() string {
+			as, _, err := b.API().Jobs().Allocations("again", true, nil)
+			if err != nil {
+				return err.Error()
+			}
+			n := 0
+			for _, a := range as {
+				if a.ClientStatus == api.AllocClientStatusComplete {
+					n++
+				}
+			}
+			if n < want {
+				return fmt.Sprintf("%d of %d", n, want)
+			}
+			return ""
+		}
+	}
+	b.until("Nomad knows that they have ended", completed(2))
+	b.startAgent("nomad-pal")
+	b.until("the gang has run again", completed(4))
+	b.purge("again")
 }
 
 // once makes Nomad try nothing again by itself.

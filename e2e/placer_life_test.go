@@ -47,6 +47,7 @@ func TestPlacerLife(t *testing.T) {
 		{"failover", "high_availability {\n  enabled = true\n  lock_ttl = \"10s\"\n  lock_delay = \"1s\"\n}\n", testFailover},
 		{"node goes down", "", testNodeDown},
 		{"done while its node was away", "", testDoneWhileDisconnected},
+		{"run again as it ends", "", testRunAgainAsItEnds},
 		// Last: a new leader gives nodes five minutes before it calls them down.
 		{"server restarts", "", testServerRestarts},
 	})

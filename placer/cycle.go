@@ -17,7 +17,7 @@ import (
 // cycle does everything that is due now. An error means that Nomad could not
 // be reached; what concerns one job only is logged and kept for explain.
 func (p *Placer) cycle(ctx context.Context) error {
-	if err := p.nomad.ReadOrphans(ctx, p.state); err != nil {
+	if err := p.nomad.ReadUnsure(ctx, p.state); err != nil {
 		return err
 	}
 	if err := p.calibrate(ctx); err != nil {

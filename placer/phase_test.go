@@ -19,7 +19,7 @@ import (
 // where the job stands.
 //
 //	job [gated] [pinned=g1+g2] [count=n] [index=n] [stopped] [dead] [type=service] [periodic]
-//	<client status> [desired] [gpu=g] [node=open] [created=n] [modified=n], one line per allocation
+//	<client status> [desired] [gpu=g] [node=open] [created=n] [modified=n] [version=n], one line per allocation
 func TestPhases(t *testing.T) {
 	datadriven.RunTest(t, "testdata/phases.txt", func(t *testing.T, d *datadriven.TestData) string {
 		job := storyJob(t, d)
@@ -35,6 +35,9 @@ func TestPhases(t *testing.T) {
 		out := fmt.Sprintf("%s: %d of %d members", st.Phase, st.Have, st.Want)
 		if st.Astray {
 			out += ", astray"
+		}
+		for _, a := range s.Unversioned() {
+			out += ", of which version is " + a.ID + "?"
 		}
 		return out + "\n"
 	})
@@ -107,6 +110,9 @@ func storyAlloc(t *testing.T, k nomad.JobKey, i int, line string) *nomad.Alloc {
 			a.GPUs = strings.Split(value, "+")
 		case "node":
 			a.Node = value
+		case "version":
+			a.Version = new(uint64)
+			_, err = fmt.Sscan(value, a.Version)
 		case "created":
 			_, err = fmt.Sscan(value, &a.CreateIndex)
 		case "modified":

@@ -282,7 +282,7 @@ func (p *Placer) unsettled() bool {
 			return true
 		}
 	}
-	return len(p.unsaved) > 0 || len(p.state.Orphans()) > 0 || p.mayMove()
+	return len(p.unsaved) > 0 || len(p.state.Orphans())+len(p.state.Unversioned()) > 0 || p.mayMove()
 }
 
 // lookForMoves is how often gangs are looked at that could be moved, if nothing

@@ -11,7 +11,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// allocPayload is an allocation as lists and events carry it.
+// allocPayload is an allocation as lists and events carry it, or as it is read
+// by itself.
 type allocPayload struct {
 	ID, Namespace, JobID, TaskGroup, NodeID, Name string
 	DesiredStatus, ClientStatus, NextAllocation   string
@@ -19,6 +20,8 @@ type allocPayload struct {
 	TaskStates                                    map[string]*api.TaskState
 	CreateTime, ModifyTime                        int64
 	CreateIndex, ModifyIndex                      uint64
+	JobVersion                                    *uint64                   // in lists
+	Job                                           *struct{ Version uint64 } // read by itself
 }
 
 func (p *allocPayload) alloc() *Alloc {
@@ -26,6 +29,10 @@ func (p *allocPayload) alloc() *Alloc {
 		ID: p.ID, Job: JobKey{p.Namespace, p.JobID}, Group: p.TaskGroup, Name: p.Name, Node: p.NodeID,
 		Desired: p.DesiredStatus, Client: p.ClientStatus, Tasks: p.TaskStates, Next: p.NextAllocation,
 		CreateTime: p.CreateTime, ModifyTime: p.ModifyTime, CreateIndex: p.CreateIndex, ModifyIndex: p.ModifyIndex,
+		Version: p.JobVersion,
+	}
+	if p.Job != nil {
+		a.Version = &p.Job.Version
 	}
 	if r := p.AllocatedResources; r != nil {
 		a.Used.DiskMB = int(r.Shared.DiskMB)

@@ -120,9 +120,10 @@ func (c *Client) readAllocs(ctx context.Context, s *State) error {
 	return nil
 }
 
-// ReadOrphans brings the allocations of jobs that are gone up to date.
-func (c *Client) ReadOrphans(ctx context.Context, s *State) error {
-	for _, a := range s.Orphans() {
+// ReadUnsure reads the allocations that events do not tell enough of: those of
+// jobs that are gone, and those that may have ended for an older version.
+func (c *Client) ReadUnsure(ctx context.Context, s *State) error {
+	for _, a := range slices.Concat(s.Orphans(), s.Unversioned()) {
 		var p allocPayload
 		_, err := c.api.Raw().Query("/v1/allocation/"+a.ID, &p, everywhere(ctx))
 		switch {

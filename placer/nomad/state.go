@@ -41,6 +41,9 @@ type Alloc struct {
 	Used    pal.Resources
 	Tasks   map[string]*api.TaskState
 	Next    string // id of the allocation that replaces it, if any
+	// Version is the version of the job that it runs or ran; nil where it came in
+	// an event, which does not tell. See [State.Unversioned].
+	Version *uint64
 	// CreateTime and ModifyTime are Unix nanoseconds.
 	CreateTime, ModifyTime   int64
 	CreateIndex, ModifyIndex uint64
@@ -60,10 +63,19 @@ func (a *Alloc) Live() bool {
 func (a *Alloc) Member() bool { return a.Live() && a.Desired == api.AllocDesiredStatusRun }
 
 // FinishedIn says whether the allocation did its work for the job's present
-// version. Nomad runs the allocations of a batch job anew that finished before
-// the job was registered last, so those do not count. Events do not tell an
-// allocation's version, its indexes do.
+// version. Nomad runs the members of a batch job anew that finished in an older
+// one, also where the client told of the end after the newer one was registered.
+// An allocation whose version is not known counts if it was made since.
 func (a *Alloc) FinishedIn(job *api.Job) bool {
+	if a.Version != nil {
+		return a.endedSince(job) && *a.Version == *job.Version
+	}
+	return a.endedSince(job) && a.PlacedFor(job)
+}
+
+// endedSince says whether Nomad has learned since the job was registered last
+// that the allocation did its work, for whichever version.
+func (a *Alloc) endedSince(job *api.Job) bool {
 	return a.Client == api.AllocClientStatusComplete && a.Desired == api.AllocDesiredStatusRun &&
 		*job.Type == api.JobTypeBatch && a.ModifyIndex > *job.JobModifyIndex
 }
@@ -85,6 +97,9 @@ type State struct {
 	bad   map[string]*Alloc // with GPUs, failed or lost
 	// orphans are live, with GPUs, and their job is not there.
 	orphans map[string]*Alloc
+	// unversioned have ended since their job was registered last, and may belong
+	// to a version before.
+	unversioned map[string]*Alloc
 	// ending are gangs some of whose members have just ended.
 	ending map[JobKey]*ending
 	// Events up to these indexes are already in the lists.
@@ -137,7 +152,7 @@ func (s *State) Touched(since Mark) (keys []JobKey, now Mark, known bool) {
 func NewState() *State {
 	return &State{
 		Nodes: map[string]*api.Node{}, Allocs: map[string]*Alloc{}, Jobs: map[JobKey]*api.Job{},
-		byJob: map[JobKey]map[string]*Alloc{}, bad: map[string]*Alloc{}, orphans: map[string]*Alloc{}, ending: map[JobKey]*ending{},
+		byJob: map[JobKey]map[string]*Alloc{}, bad: map[string]*Alloc{}, orphans: map[string]*Alloc{}, unversioned: map[string]*Alloc{}, ending: map[JobKey]*ending{},
 	}
 }
 
@@ -166,22 +181,16 @@ func (s *State) PutJob(job *api.Job) {
 		s.dropJob(k)
 		return
 	}
-	if s.Jobs[k] == nil {
-		for _, a := range s.byJob[k] {
-			delete(s.orphans, a.ID)
-		}
-	}
 	s.Jobs[k] = job
 	s.touch(k)
+	s.noteUnsure(k)
 }
 
 func (s *State) dropJob(k JobKey) {
 	if s.Jobs[k] != nil {
 		delete(s.Jobs, k)
 		s.touch(k)
-		for _, a := range s.byJob[k] {
-			s.noteOrphan(a)
-		}
+		s.noteUnsure(k)
 	}
 }
 
@@ -203,7 +212,7 @@ func (s *State) PutAlloc(a *Alloc) {
 		s.byJob[a.Job] = map[string]*Alloc{}
 	}
 	s.byJob[a.Job][a.ID] = a
-	s.noteOrphan(a)
+	s.noteUnsureAlloc(a)
 	failed := a.Client == api.AllocClientStatusFailed || a.Client == api.AllocClientStatusLost
 	keep(s.bad, a, failed && len(a.GPUs) > 0)
 	if old != nil && old.Live() {
@@ -292,23 +301,36 @@ func instanceIDs(d *api.NodeDeviceResource) []string {
 
 // Orphans are live allocations with GPUs whose job is gone. Nomad sends no
 // events for the allocations of a purged job (seen on 1.11.3), so they must be
-// read one by one: see [Client.ReadOrphans].
-func (s *State) Orphans() []*Alloc {
-	as := slices.Collect(maps.Values(s.orphans))
-	slices.SortFunc(as, func(a, b *Alloc) int { return cmp.Compare(a.ID, b.ID) })
-	return as
+// read one by one: see [Client.ReadUnsure].
+func (s *State) Orphans() []*Alloc { return byID(s.orphans) }
+
+// Unversioned are allocations of which only their version, which events do not
+// tell, says whether they did their work for the job as it is now: they were
+// made before it was registered last, but ended since, and Nomad may have
+// brought them to its new version in place, or not.
+func (s *State) Unversioned() []*Alloc { return byID(s.unversioned) }
+
+// noteUnsure looks at the allocations of a job that has changed.
+func (s *State) noteUnsure(k JobKey) {
+	for _, a := range s.byJob[k] {
+		s.noteUnsureAlloc(a)
+	}
 }
 
-func (s *State) noteOrphan(a *Alloc) {
-	keep(s.orphans, a, s.Jobs[a.Job] == nil && a.Live() && len(a.GPUs) > 0)
+func (s *State) noteUnsureAlloc(a *Alloc) {
+	job := s.Jobs[a.Job]
+	keep(s.orphans, a, job == nil && a.Live() && len(a.GPUs) > 0)
+	keep(s.unversioned, a, job != nil && a.Version == nil && a.endedSince(job) && (!a.PlacedFor(job) || rewrite.Gated(job)))
+}
+
+func byID(m map[string]*Alloc) []*Alloc {
+	as := slices.Collect(maps.Values(m))
+	slices.SortFunc(as, func(a, b *Alloc) int { return cmp.Compare(a.ID, b.ID) })
+	return as
 }
 
 // Failed are the allocations with GPUs that failed or were lost, by id.
-func (s *State) Failed() []*Alloc {
-	as := slices.Collect(maps.Values(s.bad))
-	slices.SortFunc(as, func(a, b *Alloc) int { return cmp.Compare(a.ID, b.ID) })
-	return as
-}
+func (s *State) Failed() []*Alloc { return byID(s.bad) }
 
 // Succeeded is when an allocation last did its work on each GPU.
 func (s *State) Succeeded() map[string]time.Time {
@@ -364,6 +386,7 @@ func (s *State) dropAlloc(a *Alloc) {
 	}
 	delete(s.bad, a.ID)
 	delete(s.orphans, a.ID)
+	delete(s.unversioned, a.ID)
 }
 
 // keep has the allocation in m or not.

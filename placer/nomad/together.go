@@ -23,13 +23,13 @@ type ending struct {
 // as those of an array of tasks, do not wait for each other.
 func (s *State) noteEnd(a *Alloc) {
 	job := s.Jobs[a.Job]
-	if job == nil || !a.FinishedIn(job) || len(a.GPUs) == 0 {
+	if job == nil || !a.endedSince(job) || len(a.GPUs) == 0 {
 		return
 	}
 	e := s.ending[a.Job]
 	if e == nil {
 		for _, o := range s.byJob[a.Job] {
-			if o.ID != a.ID && o.FinishedIn(job) {
+			if o.ID != a.ID && o.endedSince(job) {
 				return
 			}
 		}

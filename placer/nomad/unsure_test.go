@@ -14,8 +14,9 @@ import (
 )
 
 // Whatever happens in whichever order, the orphans are the live allocations
-// with GPUs whose job is not there.
-func TestOrphans(t *testing.T) {
+// with GPUs whose job is not there, and those without a version are those that
+// have ended since their job was registered, and were made before.
+func TestUnsure(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := NewState()
 		index := uint64(0)
@@ -37,6 +38,12 @@ func TestOrphans(t *testing.T) {
 				if rapid.Bool().Draw(t, "GPUs") {
 					a.GPUs = []string{"g"}
 				}
+				if a.CreateIndex = index; s.Allocs[a.ID] != nil {
+					a.CreateIndex = s.Allocs[a.ID].CreateIndex
+				}
+				if rapid.Bool().Draw(t, "read by itself") {
+					a.Version = new(uint64)
+				}
 				s.PutAlloc(a)
 			},
 			"drop an allocation": func(t *rapid.T) {
@@ -46,18 +53,22 @@ func TestOrphans(t *testing.T) {
 				}
 			},
 			"": func(t *rapid.T) {
-				want, got := []string{}, []string{}
+				var orphans, unversioned, got []string
 				for _, a := range s.Allocs {
-					if s.Jobs[a.Job] == nil && a.Live() && len(a.GPUs) > 0 {
-						want = append(want, a.ID)
+					switch job := s.Jobs[a.Job]; {
+					case job == nil && a.Client == "running" && len(a.GPUs) > 0:
+						orphans = append(orphans, a.ID)
+					case job != nil && a.Client == "complete" && a.Version == nil && a.CreateIndex < *job.JobModifyIndex && *job.JobModifyIndex < a.ModifyIndex:
+						unversioned = append(unversioned, a.ID)
 					}
 				}
-				slices.Sort(want)
-				for _, a := range s.Orphans() {
+				slices.Sort(orphans)
+				slices.Sort(unversioned)
+				for _, a := range slices.Concat(s.Orphans(), s.Unversioned()) {
 					got = append(got, a.ID)
 				}
-				if d := cmp.Diff(want, got); d != "" {
-					t.Fatalf("orphans (-want +got):\n%s", d)
+				if d := cmp.Diff(slices.Concat(orphans, unversioned), got); d != "" {
+					t.Fatalf("orphans and those without a version (-want +got):\n%s", d)
 				}
 			},
 		})
