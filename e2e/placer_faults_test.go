@@ -159,10 +159,7 @@ func testRunAgainAsItEnds(t *testing.T, b *bed) {
 					n++
 				}
 			}
-			if n < want {
-				return fmt.Sprintf("%d of %d", n, want)
-			}
-			return ""
+			return missing(n, want)
 		}
 	}
 	b.until("Nomad knows that they have ended", completed(2))
