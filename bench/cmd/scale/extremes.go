@@ -56,7 +56,7 @@ func (o options) extremes(ctx context.Context) (e *extremes, err error) {
 		return nil, err
 	}
 	e.WideMS = at.Sub(began).Seconds() * 1000
-	if err := b.stopJob(ctx, "wide"); err != nil {
+	if err := b.deregister(ctx, "wide", false); err != nil {
 		return nil, err
 	}
 	return e, b.queueMany(ctx, w, e, pid, &stop)

@@ -225,7 +225,22 @@ func (b *bed) measure(ctx context.Context, h how, round, burst, paced int, ps pi
 		}
 		x.crowds[n] = append(x.crowds[n], p50)
 	}
-	return settle(ctx, ps.server)
+	return b.forget(ctx, name, ps.server)
+}
+
+// forget purges the jobs that begin so, once Nomad has done with them. Its server
+// counts up every job that it knows each second, so that what is measured next
+// would pay for them.
+func (b *bed) forget(ctx context.Context, name string, server int) error {
+	if err := settle(ctx, server); err != nil {
+		return err
+	}
+	jobs, _, err := b.api.Jobs().PrefixList(name + "-")
+	if err != nil {
+		return fmt.Errorf("list the jobs %s-*: %w", name, err)
+	}
+	err = fromAllSides(len(jobs), func(i int) error { return b.deregister(ctx, jobs[i].ID, true) })
+	return errors.Join(err, settle(ctx, server))
 }
 
 // oneByOne submits jobs, each when the one before is there, and returns how long
@@ -320,7 +335,7 @@ func (b *bed) submitAll(ctx context.Context, h how, n int, job func(int) *api.Jo
 
 // stopAll stops name-0 … name-(n-1).
 func (b *bed) stopAll(ctx context.Context, name string, n int) error {
-	return fromAllSides(n, func(i int) error { return b.stopJob(ctx, fmt.Sprintf("%s-%d", name, i)) })
+	return fromAllSides(n, func(i int) error { return b.deregister(ctx, fmt.Sprintf("%s-%d", name, i), false) })
 }
 
 func (b *bed) submit(ctx context.Context, h how, j *api.Job) (time.Time, error) {
@@ -336,9 +351,9 @@ func (b *bed) submit(ctx context.Context, h how, j *api.Job) (time.Time, error) 
 	return began, nil
 }
 
-func (b *bed) stopJob(ctx context.Context, id string) error {
-	if _, _, err := b.api.Jobs().Deregister(id, false, (&api.WriteOptions{}).WithContext(ctx)); err != nil {
-		return fmt.Errorf("stop %q: %w", id, err)
+func (b *bed) deregister(ctx context.Context, id string, purge bool) error {
+	if _, _, err := b.api.Jobs().Deregister(id, purge, (&api.WriteOptions{}).WithContext(ctx)); err != nil {
+		return fmt.Errorf("deregister %q: %w", id, err)
 	}
 	return nil
 }
