@@ -212,8 +212,8 @@ func awaitAgent(ctx context.Context, log string) (*api.Client, error) {
 		if err != nil {
 			return nil, err
 		}
-		if all := said.FindAllSubmatch(text, -1); len(all) > 0 {
-			c, err := nomad.NewClient(&api.Config{Address: "http://" + string(all[len(all)-1][1])}, "")
+		if at := said.FindSubmatch(text); at != nil {
+			c, err := nomad.NewClient(&api.Config{Address: "http://" + string(at[1])}, "")
 			if err != nil {
 				return nil, err
 			}
