@@ -94,11 +94,11 @@ func TestPredictRun(t *testing.T) {
 			r.Jobs = append(r.Jobs, g)
 		}
 		o := queue.Options{Order: queue.FIFO, Placement: pal.Policy{Name: pal.PAL}}
-		p, err := PredictRun(r, gpus, 1.7, o, time.Second)
+		p, err := PredictRun(r, gpus, 1.7, o, Timing{Restart: time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := PredictRun(r, gpus, 1.7, o, time.Second)
+		again, err := PredictRun(r, gpus, 1.7, o, Timing{Restart: time.Second})
 		if d := cmp.Diff(p, again); d != "" || err != nil {
 			t.Errorf("another answer the second time (%v):\n%s", err, d)
 		}

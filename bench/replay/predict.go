@@ -43,6 +43,8 @@ type Prediction struct {
 	JCTS map[string]float64 `json:"jct_by_job_s,omitempty"`
 	// StartS is what it was told of starting a gang.
 	StartS float64 `json:"start_s,omitempty"`
+	// StopS is what it was told of stopping one for another.
+	StopS float64 `json:"stop_s,omitempty"`
 	// Jittered are the averages (s), over the jobs that finished in the run,
 	// ascending, where starts and submissions come a little earlier or later:
 	// how much hangs on chance.
@@ -72,12 +74,15 @@ type Timing struct {
 	// Start is for how long a gang holds its GPUs before it runs: it ends what
 	// the one before it did until Nomad knows, is decided and started.
 	Start time.Duration
+	// Stop is for how long a gang that is stopped for another one holds its GPUs
+	// still: until Nomad knows that its ranks are gone.
+	Stop time.Duration
 }
 
 // Predict simulates a run under the placer.
 func Predict(jobs []Job, g *GPUs, penalty float64, o queue.Options, t Timing) (Prediction, error) {
 	p, err := predict(jobs, g, penalty, o, t, func() float64 { return t.Start.Seconds() })
-	p.StartS = t.Start.Seconds()
+	p.StartS, p.StopS = t.Start.Seconds(), t.Stop.Seconds()
 	return p, err
 }
 
@@ -96,7 +101,7 @@ func predict(jobs []Job, g *GPUs, penalty float64, o queue.Options, t Timing, st
 			Iterations: 1, IterTimeS: j.Work().Seconds()})
 	}
 	out, err := sim.Config{
-		Jobs: traced, Cluster: c, Queue: o, RestartS: t.Restart.Seconds(), Preemptible: preempt, StartS: start,
+		Jobs: traced, Cluster: c, Queue: o, RestartS: t.Restart.Seconds(), Preemptible: preempt, StartS: start, StopS: t.Stop.Seconds(),
 		Gang: func(t trace.Job) pal.Gang {
 			j := shapes[t.ID]
 			return pal.Gang{ID: j.ID, Class: j.Class, Shapes: []pal.Shape{{Name: "ranks", Members: j.Allocations, GPUs: j.GPUsEach}}}
@@ -124,10 +129,10 @@ const (
 // were, where each start takes what it took on average. Then again with
 // submissions up to half a second later, in the same order, and each start taking
 // what one of them took: what differs by less than those averages do is chance.
-func PredictRun(r *Result, g *GPUs, penalty float64, o queue.Options, restart time.Duration) (Prediction, error) {
+func PredictRun(r *Result, g *GPUs, penalty float64, o queue.Options, t Timing) (Prediction, error) {
 	jobs := r.submitted()
 	starts := r.starting()
-	t := Timing{Restart: restart, Start: time.Duration(mean(starts) * float64(time.Second))}
+	t.Start = time.Duration(mean(starts) * float64(time.Second))
 	p, err := Predict(jobs, g, penalty, o, t)
 	if err != nil || len(starts) == 0 {
 		return p, err

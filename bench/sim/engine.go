@@ -25,6 +25,9 @@ type Config struct {
 	// beside RestartS; nil: not at all. The queue takes a restart to cost
 	// RestartS.
 	StartS func() float64
+	// StopS is for how long a preempted gang holds its GPUs after its work has
+	// stopped.
+	StopS float64
 	// Gang makes the gang of a job; nil: one-GPU members that may lie anywhere.
 	Gang func(trace.Job) pal.Gang
 	// Estimate is what the queue is told of a job's work; nil: nothing.
@@ -58,8 +61,10 @@ type simJob struct {
 	lostS     float64 // GPU seconds lost to restarts
 	ranS      float64 // GPU seconds it held
 	runs      int
-	event     int64 // number of its end event; others are stale
+	event     int64 // number of the event that ends its run; others are stale
 	running   bool
+	stopping  bool // preempted: the event frees its GPUs
+	halted    time.Duration
 }
 
 type engine struct {
@@ -169,7 +174,11 @@ func (e *engine) advance(at time.Duration) {
 		case ev.gpu >= 0:
 			e.fault(ev)
 		case e.jobs[ev.job].running && e.jobs[ev.job].event == ev.seq:
-			e.end(ev.job)
+			if e.jobs[ev.job].stopping {
+				e.preempted(ev.job)
+			} else {
+				e.end(ev.job)
+			}
 		}
 	}
 	for e.next < len(e.jobs) && seconds(e.Jobs[e.next].SubmitS) <= at {
@@ -212,8 +221,11 @@ func (e *engine) decide() {
 			case queue.Start:
 				e.start(i, a.Placement)
 			case queue.Preempt:
-				e.stop(i, "preempt")
-				e.line.Stopped(e.now, a.Job)
+				if e.StopS > 0 {
+					e.halt(i)
+					break
+				}
+				e.preempted(i)
 				again = true
 			case queue.Migrate:
 				e.stop(i, "")
@@ -264,6 +276,20 @@ func (e *engine) observe(i int, kind string, p pal.Placement) {
 	}
 }
 
+// halt ends the work of job i, which holds its GPUs for a while still.
+func (e *engine) halt(i int) {
+	j := &e.jobs[i]
+	e.eventSeq++
+	j.stopping, j.halted, j.event = true, e.now, e.eventSeq
+	e.events.push(event{at: e.now + seconds(e.StopS), seq: j.event, job: i, gpu: -1})
+}
+
+// preempted puts job i back into the queue.
+func (e *engine) preempted(i int) {
+	e.stop(i, "preempt")
+	e.line.Stopped(e.now, e.Jobs[i].ID)
+}
+
 // stop takes the GPUs away from job i and books what it has done.
 func (e *engine) stop(i int, kind string) {
 	j := &e.jobs[i]
@@ -271,7 +297,11 @@ func (e *engine) stop(i int, kind string) {
 	e.faults.occupy(i, j.placement, false)
 	gpus := float64(e.Jobs[i].GPUs)
 	held := (e.now - j.started).Seconds()
-	useful := max(0, (e.now - j.since).Seconds())
+	worked := e.now
+	if j.stopping {
+		worked, j.stopping = j.halted, false
+	}
+	useful := max(0, (worked - j.since).Seconds())
 	j.left = max(0, j.left-useful/j.cost)
 	j.lostS += (held - useful) * gpus
 	j.ranS += held * gpus

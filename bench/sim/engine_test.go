@@ -60,6 +60,21 @@ func TestEngineByHand(t *testing.T) {
 	}
 }
 
+// TestStopsTakeTime: a gang that is stopped works no more, and what it is stopped
+// for starts when its GPUs are free.
+func TestStopsTakeTime(t *testing.T) {
+	got := timeline(t, Config{Cluster: exampleCluster(t, 1.7), RestartS: 60, StopS: 5, Preemptible: true,
+		Queue: queue.Options{Order: queue.LAS, Placement: pal.Policy{Name: pal.Packed}, Preempt: true, Backfill: true},
+		Jobs:  []trace.Job{job("a", "D", 8, 0, 5000), job("b", "D", 1, 6000, 100)}})
+	left := (5000 - 6000/(1.7*1.012)) * 1.7 * 1.012
+	if d := cmp.Diff([]string{
+		"0.0 a start [0 1 2 3 4 5 6 7]", "6005.0 a preempt [0 1 2 3 4 5 6 7]",
+		"6005.0 b start [0]", "6105.0 b finish [0]",
+		"6105.0 a resume [0 1 2 3 4 5 6 7]", fmt.Sprintf("%.1f a finish [0 1 2 3 4 5 6 7]", 6165+left)}, got); d != "" {
+		t.Errorf("las (-want +got):\n%s", d)
+	}
+}
+
 // TestStartsTakeTime: each start holds the GPUs for so long before the work,
 // whatever the GPUs' speed, and beside what a restart costs.
 func TestStartsTakeTime(t *testing.T) {
@@ -100,13 +115,14 @@ func TestEngineConserves(t *testing.T) {
 		if rapid.Bool().Draw(rt, "failures") {
 			fails = Failures{MTBFH: 20, RepairH: 0.5}
 		}
-		out, err := Config{Jobs: jobs, Cluster: exampleCluster(t, 1.7), Queue: o, RestartS: 30, Preemptible: preempt, Failures: fails, Seed: 1}.Run()
+		stop := rapid.SampledFrom([]float64{0, 20}).Draw(rt, "stop")
+		out, err := Config{Jobs: jobs, Cluster: exampleCluster(t, 1.7), Queue: o, RestartS: 30, StopS: stop, Preemptible: preempt, Failures: fails, Seed: 1}.Run()
 		if err != nil {
 			rt.Fatal(err)
 		}
 		held, last := 0.0, 0.0
 		for i, j := range out.Jobs {
-			most := j.WorkS*1.3*1.7 + 30*float64(j.Runs-1) + 1e-3
+			most := j.WorkS*1.3*1.7 + (30+stop)*float64(j.Runs-1) + 1e-3
 			if j.HeldS < j.WorkS*0.98-1e-3 || j.HeldS > most {
 				rt.Errorf("job %d held its GPUs %v s for %v s of work in %d runs", i, j.HeldS, j.WorkS, j.Runs)
 			}
