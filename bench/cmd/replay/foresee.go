@@ -20,9 +20,9 @@ import (
 const usualOverhead = 400 * time.Millisecond
 
 // usualStop is how long a gang that is stopped for another one holds its GPUs
-// still on a cluster that is not busy: what jobs that needed that waited for them,
-// 0.28 to 0.32 s. Nomad's clients report what their allocations do in batches,
-// five a second.
+// still on a cluster that is not busy: what most jobs that stopped another waited
+// in a replay. Nomad's clients report what their allocations do in batches, five a
+// second.
 const usualStop = 300 * time.Millisecond
 
 // play simulates a run: average and geomean JCT, makespan (s; 0: not known) and
