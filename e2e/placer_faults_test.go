@@ -5,6 +5,7 @@ package e2e_test
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -187,6 +188,19 @@ func testUserFailure(t *testing.T, b *bed) {
 	})
 	out, _ := b.pal("failures")
 	mentions(t, out, "user", "exit code 3", "broken")
+	stubs, _, err := b.API().Jobs().Allocations("broken", true, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	failedOn := map[string]bool{}
+	for _, s := range stubs {
+		if s.ClientStatus == "failed" {
+			failedOn[s.NodeName] = true
+		}
+	}
+	if len(failedOn) != 2 {
+		t.Errorf("tried on %v, which are not two nodes", slices.Sorted(maps.Keys(failedOn)))
+	}
 	// Mended and run again, it runs.
 	j.script = ""
 	b.run(j.hcl())

@@ -152,7 +152,8 @@ func (b *bed) startAgent(binary string, env ...string) {
 	logPath := b.log
 	b.t.Cleanup(func() {
 		if b.t.Failed() && b.agent == cmd {
-			b.t.Logf("the agent's queue: %s", b.http("/v1/queue"))
+			failures, _ := b.pal("failures")
+			b.t.Logf("the agent's queue: %s\n%s", b.http("/v1/queue"), failures)
 		}
 		if b.agent == cmd {
 			b.stopAgent()

@@ -5,12 +5,15 @@ package e2e_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
@@ -25,6 +28,7 @@ func TestPlacerLife(t *testing.T) {
 	b.tell([]scene{
 		{"priority preempts", preempting, testPreempt},
 		{"placer dies while preempting", preempting, testDiesPreempting},
+		{"done while being stopped", "", testDoneWhileStopping},
 		{"fails by its own fault", "retries = 1\n", testUserFailure},
 		{"fails by a GPU's fault", "", testGPUFailure},
 		{"all of it fails by a GPU's fault", "", testGPUFailureOfAll},
@@ -97,6 +101,51 @@ func testDiesPreempting(t *testing.T, b *bed) {
 		return cmp.Diff(before, after)
 	})
 	b.purge("halfway")
+}
+
+// A gang that does its work in the moment in which it is to be stopped for
+// another one has done it: Nomad, and a placer that looks at the job only, would
+// run it again.
+func testDoneWhileStopping(t *testing.T, b *bed) {
+	j := gang("done", 4, 4)
+	flag := filepath.Join(b.dir, "done")
+	j.script = "while sleep 0.1; do if [ -e " + flag + " ]; then exit 0; fi; done"
+	b.run(j.hcl())
+	b.untilRunning("done", 4)
+	b.stopAgent()
+	info, _, err := b.API().Jobs().Info("done", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info.Constraints = append(info.Constraints, &api.Constraint{LTarget: "${meta.pal_gate}", RTarget: "open", Operand: "="})
+	if _, _, err := b.API().Jobs().Register(info, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(flag, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	b.until("all of it has ended", func() string { return cmp.Diff([]member(nil), b.members("done"), cmpopts.EquateEmpty()) })
+	b.startAgent("nomad-pal")
+	b.until("the job is stopped", func() string {
+		if info, _, err = b.API().Jobs().Info("done", nil); err != nil {
+			return err.Error()
+		}
+		if *info.Status != "dead" || !*info.Stop {
+			return *info.Status
+		}
+		return ""
+	})
+	b.holds("nothing of it runs again", func() string {
+		as, _, err := b.API().Jobs().Allocations("done", true, nil)
+		if err != nil {
+			return err.Error()
+		}
+		if len(as) != 4 {
+			return fmt.Sprintf("%d allocations", len(as))
+		}
+		return ""
+	})
+	b.purge("done")
 }
 
 // gate says whether the job has the gate, "" where it has none.

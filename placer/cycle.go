@@ -180,10 +180,22 @@ func (p *Placer) trackJob(k nomad.JobKey) {
 	}
 	t.replaced = t.replaced || t.overwrote(job)
 	t.Standing = st
-	t.request, t.refused = p.view.Request(job)
+	t.request, t.refused = p.requestOf(st)
 	if st.Phase == Running || st.Phase == Waiting && !t.stopping {
 		t.held = nil
 	}
+}
+
+// requestOf reads what a job wants. A gang that was taken back wants other nodes
+// than those that failed it, too.
+func (p *Placer) requestOf(st Standing) (nomad.Request, error) {
+	r, err := p.view.Request(st.Job)
+	if err == nil && st.Phase == Waiting && len(st.Pins.Groups) > 0 {
+		if nodes := p.history.failedOn(st.Key, time.Now()); nodes != nil {
+			p.view.Avoid(&r, nodes)
+		}
+	}
+	return r, err
 }
 
 // drop forgets a job that is not ours to place, or not any more.

@@ -45,11 +45,12 @@ type Failure struct {
 	Cause    Cause    `json:"cause"`
 	Reason   string   `json:"reason"`
 	ExitCode int      `json:"exit_code,omitempty"`
+	// Driver: the task driver could not start a task, and named no GPU of its. It
+	// may be the image, the node or the GPUs: they are suspects, as those of a
+	// program that fails are.
+	Driver bool `json:"driver,omitempty"`
 	// GPUHours is the work that was lost: since the allocation was made.
 	GPUHours float64 `json:"gpu_hours"`
-
-	// elsewhere: the infrastructure failed, but not the GPUs.
-	elsewhere bool
 }
 
 // diagnose finds the cause of a failed or lost allocation. sick are the GPUs
@@ -72,18 +73,27 @@ func diagnose(a *nomad.Alloc, node string, sick map[string]string) Failure {
 		return f
 	}
 	if a.Client == api.AllocClientStatusLost {
-		f.Cause, f.Reason, f.elsewhere = Infrastructure, nodeDown, true
+		f.Cause, f.Reason = Infrastructure, nodeDown
 		return f
 	}
 	for _, task := range suspects(a.Tasks) {
 		// The last word counts: what came before it, Nomad has tried again.
-		for _, e := range slices.Backward(a.Tasks[task].Events) {
+		for _, e := range slices.Backward(untilKilled(a.Tasks[task].Events)) {
 			if f.judge(task, e) {
 				return f
 			}
 		}
 	}
 	return f
+}
+
+// untilKilled are a task's events before Nomad was asked to kill it: how it then
+// ended says nothing, nor does what went wrong while it was being started still.
+func untilKilled(events []*api.TaskEvent) []*api.TaskEvent {
+	if i := slices.IndexFunc(events, func(e *api.TaskEvent) bool { return e.Type == api.TaskKilling }); i >= 0 {
+		return events[:i]
+	}
+	return events
 }
 
 // suspects are the tasks by name, those that failed before those that were
@@ -106,9 +116,13 @@ func suspects(tasks map[string]*api.TaskState) []string {
 const (
 	taskHookFailed    = "Task hook failed"
 	taskRestoreFailed = "Failed Restoring Task"
-	// devicesHook begins the message of a hook that failed to reserve devices:
-	// the device plugin refuses GPUs that fell sick before Nomad knew.
+	taskMainDead      = "Main Tasks Dead"
+	// devicesHook begins the message of a hook that failed to reserve devices, and
+	// unhealthy says that the device plugin refused GPUs that fell sick before
+	// Nomad knew. Nomad's client names all GPUs that were asked for where it, or
+	// the plugin, has just started and does not know them yet.
 	devicesHook = "devices: "
+	unhealthy   = "unhealthy"
 )
 
 // judge takes one task event into account and says whether it settles the case.
@@ -117,28 +131,27 @@ func (f *Failure) judge(task string, e *api.TaskEvent) bool {
 	case taskHookFailed:
 		said := cmp.Or(e.Message, e.DisplayMessage)
 		f.Cause, f.Reason = Infrastructure, fmt.Sprintf("task %q: %s", task, said)
-		for _, id := range f.GPUs {
-			if strings.HasPrefix(said, devicesHook) && strings.Contains(said, id) {
-				f.Sick = append(f.Sick, id)
-			}
+		if strings.HasPrefix(said, devicesHook) && strings.Contains(said, unhealthy) {
+			f.Sick = f.named(said)
 		}
-		f.elsewhere = f.Sick == nil // the plugin was being started anew, say
 		return true
-	case taskRestoreFailed, api.TaskArtifactDownloadFailed:
-		f.Cause, f.Reason, f.elsewhere = Infrastructure, fmt.Sprintf("task %q: %s: %s", task, e.Type, e.DisplayMessage), true
-		return true
-	case api.TaskDriverFailure, api.TaskSetupFailure, api.TaskFailedValidation:
+	case taskRestoreFailed, api.TaskArtifactDownloadFailed, api.TaskSetupFailure:
 		f.Cause, f.Reason = Infrastructure, fmt.Sprintf("task %q: %s: %s", task, e.Type, e.DisplayMessage)
-		if e.Type == api.TaskFailedValidation {
-			f.Cause = User
-		}
+		return true
+	case api.TaskDriverFailure:
+		f.Cause, f.Reason = Infrastructure, fmt.Sprintf("task %q: %s: %s", task, e.Type, e.DisplayMessage)
+		f.Sick = f.named(e.DisplayMessage)
+		f.Driver = f.Sick == nil
+		return true
+	case api.TaskFailedValidation:
+		f.Cause, f.Reason = User, fmt.Sprintf("task %q: %s: %s", task, e.Type, e.DisplayMessage)
 		return true
 	case api.TaskTerminated:
-		code, err := strconv.Atoi(cmp.Or(e.Details["exit_code"], strconv.Itoa(e.ExitCode)))
+		code := exitCode(e)
 		switch {
 		case e.Details["oom_killed"] == "true":
 			f.Cause, f.Reason, f.ExitCode = User, fmt.Sprintf("task %q ran out of memory", task), code
-		case err == nil && code != 0:
+		case code != 0:
 			f.Cause, f.Reason, f.ExitCode = User, fmt.Sprintf("task %q ended with exit code %d", task, code), code
 		default:
 			return false
@@ -146,6 +159,44 @@ func (f *Failure) judge(task string, e *api.TaskEvent) bool {
 		return true
 	}
 	return false
+}
+
+// named are those of the failure's GPUs that a message names.
+func (f *Failure) named(message string) []string {
+	var out []string
+	for _, id := range f.GPUs {
+		if strings.Contains(message, id) {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// exitCode is that of a task that has ended.
+func exitCode(e *api.TaskEvent) int {
+	if code, err := strconv.Atoi(e.Details["exit_code"]); err == nil {
+		return code
+	}
+	return e.ExitCode
+}
+
+// avoidFor is how long a gang goes elsewhere, if it can, after a node failed it.
+const avoidFor = time.Hour
+
+// failedOn are the nodes, by name, on which members of a job failed lately. Where
+// a sick GPU was to blame that is kept out anyway, and a node that went down is
+// as good as any other when it is back.
+func (h *history) failedOn(k nomad.JobKey, now time.Time) map[string]bool {
+	var nodes map[string]bool
+	for _, f := range h.failures {
+		if f.Job == k.ID && f.Namespace == k.Namespace && f.Sick == nil && f.Reason != nodeDown && now.Sub(f.At) < avoidFor {
+			if nodes == nil {
+				nodes = map[string]bool{}
+			}
+			nodes[f.Node] = true
+		}
+	}
+	return nodes
 }
 
 // nodeDown is the reason of a lost allocation.

@@ -5,6 +5,8 @@ package placer
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -63,6 +65,11 @@ func TestDiagnose(t *testing.T) {
 				"t": {Failed: true, Events: []*api.TaskEvent{{Type: api.TaskDriverFailure, DisplayMessage: "no docker"}}},
 			}}, nil, Infrastructure, `task "t": Driver Failure: no docker`,
 		},
+		{
+			"ended as it was killed", nomad.Alloc{Client: "failed", Tasks: map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{
+				{Type: api.TaskStarted}, {Type: api.TaskKilling}, {Type: api.TaskTerminated, Details: map[string]string{"exit_code": "143"}},
+			}}}}, nil, Unknown, "nothing says why",
+		},
 		{"nothing known", nomad.Alloc{Client: "failed"}, nil, Unknown, "nothing says why"},
 	} {
 		c.alloc.GPUs = []string{"g1"}
@@ -78,7 +85,7 @@ func TestDiagnose(t *testing.T) {
 func TestQuarantine(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	h := history{}
-	bad := Failure{Cause: Infrastructure, Reason: "xid:79", GPUs: []string{"g1"}}
+	bad := Failure{Cause: Infrastructure, Reason: "xid:79", GPUs: []string{"g1"}, Sick: []string{"g1"}}
 	var waits []time.Duration
 	for range 3 {
 		h.suspect(bad, nil, now)
@@ -124,18 +131,41 @@ func TestQuarantineOfTheSickAlone(t *testing.T) {
 	}
 }
 
-// A device plugin that refuses a sick GPU names it; of other hooks no GPU is
-// guilty.
-func TestQuarantineOfTheRefused(t *testing.T) {
-	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	h := history{}
-	for _, said := range []string{"devices: unhealthy device IDs: g2 (lost)", "devices: plugin is shut down", "logmon: g3 is not it"} {
-		events := []*api.TaskEvent{{Type: "Task hook failed", Message: said}}
-		a := &nomad.Alloc{Client: "failed", GPUs: []string{"g1", "g2", "g3"}, Tasks: map[string]*api.TaskState{"t": {Events: events}}}
-		h.suspect(diagnose(a, "node", nil), nil, now)
-	}
-	if d := cmp.Diff(map[string]bool{"g2": true}, quarantined(h.quarantine, now)); d != "" {
-		t.Errorf("kept out (-want +got):\n%s", d)
+// Of what goes wrong before a task runs, a GPU is guilty where it is named as
+// unhealthy, or by the driver.
+func TestQuarantineOfTheNamed(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		events []*api.TaskEvent
+		want   []string
+	}{
+		{"refused", []*api.TaskEvent{{Type: "Task hook failed", Message: "devices: unhealthy device IDs: g2 (lost)"}}, []string{"g2"}},
+		{"plugin gone", []*api.TaskEvent{{Type: "Task hook failed", Message: "devices: plugin is shut down"}}, nil},
+		{
+			"not known yet to Nomad's client", []*api.TaskEvent{{
+				Type: "Task hook failed", Message: `devices: operation on unknown device(s) "nvidia/gpu/H200" ([g1 g2 g3]): failed to reserve devices`,
+			}}, nil,
+		},
+		{"not known yet to the plugin", []*api.TaskEvent{{Type: "Task hook failed", Message: "devices: unknown device IDs: g1,g2,g3"}}, nil},
+		{"another hook", []*api.TaskEvent{{Type: "Task hook failed", Message: "logmon: g3 is not it"}}, nil},
+		{"set-up of the allocation", []*api.TaskEvent{{Type: api.TaskSetupFailure, DisplayMessage: "failed to setup alloc: no network"}}, nil},
+		{"no image", []*api.TaskEvent{{Type: api.TaskDriverFailure, DisplayMessage: "Failed to pull image"}}, nil},
+		{"driver names it", []*api.TaskEvent{{Type: api.TaskDriverFailure, DisplayMessage: "nvidia-container-cli: device error: g3: unknown device"}}, []string{"g3"}},
+		{
+			"refused as it was killed", []*api.TaskEvent{
+				{Type: api.TaskKilling}, {Type: "Task hook failed", Message: "devices: unhealthy device IDs: g2 (lost)"},
+			}, nil,
+		},
+	} {
+		now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+		h := history{}
+		a := &nomad.Alloc{Client: "failed", GPUs: []string{"g1", "g2", "g3"}, Tasks: map[string]*api.TaskState{"t": {Events: c.events}}}
+		f := diagnose(a, "node", nil)
+		h.failures = append(h.failures, f)
+		h.suspect(f, nil, now)
+		if d := cmp.Diff(c.want, slices.Sorted(maps.Keys(quarantined(h.quarantine, now)))); d != "" {
+			t.Errorf("%s: kept out (-want +got):\n%s", c.name, d)
+		}
 	}
 }
 
@@ -158,12 +188,16 @@ func TestSuspectInARow(t *testing.T) {
 	}
 }
 
-// One job that fails on a GPU says little of the GPU; three do.
+// One job that fails on a GPU, or cannot be started there, says little of the
+// GPU; three do.
 func TestSuspectByJobs(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	h := history{}
 	for i, job := range []string{"a", "a", "a", "b", "c"} {
 		f := Failure{At: now, Job: job, Cause: User, GPUs: []string{"g1", fmt.Sprint("other", i)}}
+		if job == "b" {
+			f.Cause, f.Driver = Infrastructure, true
+		}
 		h.failures = append(h.failures, f)
 		h.suspect(f, nil, now)
 		if got, want := len(h.quarantine) > 0, job == "c"; got != want {
@@ -172,5 +206,27 @@ func TestSuspectByJobs(t *testing.T) {
 	}
 	if _, ok := h.quarantine["g1"]; !ok || len(h.quarantine) != 1 {
 		t.Errorf("quarantine: %v", h.quarantine)
+	}
+}
+
+// A gang that was taken back goes to other nodes than those that failed it, but
+// for those that were down and those whose sick GPUs are kept out anyway.
+func TestFailedOn(t *testing.T) {
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	h := history{failures: []Failure{
+		{At: now.Add(-2 * avoidFor), Namespace: "default", Job: "j", Node: "long ago", Cause: User},
+		{At: now, Namespace: "other", Job: "j", Node: "of another job", Cause: User},
+		{At: now, Namespace: "default", Job: "j", Node: "sick", Cause: Infrastructure, Sick: []string{"g1"}},
+		{At: now, Namespace: "default", Job: "j", Node: "down", Cause: Infrastructure, Reason: nodeDown},
+	}}
+	k := nomad.JobKey{Namespace: "default", ID: "j"}
+	if got := h.failedOn(k, now); got != nil {
+		t.Errorf("avoided: %v", got)
+	}
+	h.failures = append(h.failures,
+		Failure{At: now, Namespace: "default", Job: "j", Node: "no image", Cause: Infrastructure, Driver: true},
+		Failure{At: now, Namespace: "default", Job: "j", Node: "exit 1", Cause: User})
+	if d := cmp.Diff(map[string]bool{"no image": true, "exit 1": true}, h.failedOn(k, now)); d != "" {
+		t.Errorf("avoided (-want +got):\n%s", d)
 	}
 }

@@ -92,7 +92,7 @@ func TestLiftQuarantine(t *testing.T) {
 	v, c := newVars(t)
 	ctx, now := t.Context(), time.Now()
 	broken := func(alloc string, gpus ...string) []Failure {
-		return []Failure{{At: now, Job: "j", Alloc: alloc, Cause: Infrastructure, Reason: "lost", GPUs: gpus}}
+		return []Failure{{At: now, Job: "j", Alloc: alloc, Cause: Infrastructure, Reason: "lost", GPUs: gpus, Sick: gpus}}
 	}
 	out := func(h *history, at time.Time) map[string]bool { return quarantined(h.quarantine, at) }
 	agent := history{}
@@ -177,7 +177,7 @@ func TestHistoryFits(t *testing.T) {
 		for k := range 8 {
 			a.GPUs = append(a.GPUs, fmt.Sprintf("GPU-%08d-1234-1234-1234-%012d", i, k))
 		}
-		a.Tasks = map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{{Type: api.TaskDriverFailure, DisplayMessage: strings.Repeat("ü", 2000)}}}}
+		a.Tasks = map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{{Type: api.TaskDriverFailure, DisplayMessage: strings.Repeat("ü", 2000) + strings.Join(a.GPUs, " ")}}}}
 		allocs = append(allocs, a)
 		if h.knows(a) {
 			t.Fatalf("failure %d is known before it is noted", i)

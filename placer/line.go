@@ -184,7 +184,7 @@ func (p *Placer) rebase() {
 		if t == nil || p.state.Jobs[t.Key] == nil {
 			return g, unknown
 		}
-		r, err := p.view.Request(p.state.Jobs[t.Key])
+		r, err := p.requestOf(StandingOf(p.state, p.state.Jobs[t.Key]))
 		if err != nil {
 			return g, unknown
 		}

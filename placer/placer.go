@@ -91,6 +91,9 @@ type tracked struct {
 	holds   []int // GPUs that the line believes it runs on, ascending
 	// stopping: its members are being stopped for another gang.
 	stopping bool
+	// notFinished is the JobModifyIndex of the job of which it is known that not
+	// all of its members had done their work when they were stopped.
+	notFinished uint64
 	// move is where it goes when it has stopped, nil where it is not moved.
 	move    *pal.Placement
 	record  *Record

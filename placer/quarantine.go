@@ -38,29 +38,28 @@ const (
 	suspectWindow = 24 * time.Hour
 )
 
-// suspect gives strikes for a failure: to the unhealthy GPUs of one that
-// the infrastructure caused, to all its GPUs where none is, and to a GPU on which many jobs fail "by themselves".
-// A node that went down, or a download that failed, is no fault of its GPUs.
+// suspect gives strikes for a failure: to the GPUs that were unhealthy or that a
+// driver named, and to one on which many jobs fail "by themselves", or cannot be
+// started. A node that went down, a download or a hook that failed is no fault of
+// its GPUs.
 //
 // succeeded is when an allocation last did its work, by GPU.
 func (h *history) suspect(f Failure, succeeded map[string]time.Time, now time.Time) {
-	switch {
-	case f.Cause == Infrastructure && !f.elsewhere:
-		blamed := f.Sick
-		if blamed == nil {
-			blamed = f.GPUs
-		}
-		for _, id := range blamed {
-			h.strike(id, f.Reason, now)
-		}
-	case f.Cause == User:
-		for _, id := range f.GPUs {
-			if n := h.jobsFailedOn(id, later(succeeded[id], h.quarantine[id].Lifted), now); n >= suspectJobs {
-				h.strike(id, fmt.Sprintf("%d different jobs in a row failed on it", n), now)
-			}
+	for _, id := range f.Sick {
+		h.strike(id, f.Reason, now)
+	}
+	if !f.unclear() {
+		return
+	}
+	for _, id := range f.GPUs {
+		if n := h.jobsFailedOn(id, later(succeeded[id], h.quarantine[id].Lifted), now); n >= suspectJobs {
+			h.strike(id, fmt.Sprintf("%d different jobs in a row failed on it", n), now)
 		}
 	}
 }
+
+// unclear says whether the job's own fault, as it seems, may be that of its GPUs.
+func (f *Failure) unclear() bool { return f.Cause == User || f.Driver }
 
 func (h *history) strike(gpu, reason string, now time.Time) {
 	if h.quarantine == nil {
@@ -86,12 +85,12 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// jobsFailedOn counts the jobs that failed by their own fault on the GPU since a
-// time: that of the last that did not, say.
+// jobsFailedOn counts the jobs that failed on the GPU since a time, that of the
+// last that did not, say, and not clearly by another's fault.
 func (h *history) jobsFailedOn(gpu string, since, now time.Time) int {
 	jobs := map[nomad.JobKey]bool{}
 	for _, f := range h.failures {
-		if f.Cause != User || now.Sub(f.At) > suspectWindow || f.At.Before(since) {
+		if !f.unclear() || now.Sub(f.At) > suspectWindow || f.At.Before(since) {
 			continue
 		}
 		for _, id := range f.GPUs {

@@ -38,7 +38,9 @@ func (p *Placer) settle(ctx context.Context, t *tracked, now time.Time) error {
 	case Waiting:
 		if t.record != nil && t.record.GivenUp != "" && len(t.Pins.Groups) > 0 {
 			t.refused = errors.New(t.record.GivenUp)
+			return nil
 		}
+		return p.heal(t, now, p.finished(ctx, t))
 	case Lost:
 		return p.heal(t, now, p.revive(ctx, t))
 	case Rerun:
@@ -158,6 +160,7 @@ func (p *Placer) takeBack(ctx context.Context, t *tracked) error {
 	if err := p.register(ctx, t, rewrite.Gate(t.Job)); err != nil {
 		return err
 	}
+	t.request, t.refused = p.requestOf(t.Standing)
 	// Until all of it has stopped, all its GPUs are its own: the line waits for
 	// them together.
 	t.stopping, t.Members, t.held = true, members, gpuIDs(p.view, p.view.Holds(t.Key))
@@ -257,6 +260,10 @@ func (p *Placer) revive(ctx context.Context, t *tracked) error {
 		reason = f.Reason
 	}
 	p.log.Warn("gang was lost, taking it back", "job", t.Key.ID, "namespace", t.Key.Namespace, "reason", reason)
+	if t.queued { // it joins the line anew, to go elsewhere than where it failed
+		p.line.Removed(since(time.Now()), t.Key.String())
+		t.queued, t.running = false, false
+	}
 	return p.takeBack(ctx, t)
 }
 

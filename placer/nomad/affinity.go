@@ -92,3 +92,25 @@ func isMIG(d *api.NodeDeviceResource) bool {
 func (a ask) leavesModelOpen() bool {
 	return !slices.ContainsFunc(a.requests, func(r *api.RequestedDevice) bool { return rewrite.NamesModel(r.Name) })
 }
+
+// Avoid makes the gang prefer nodes other than these, by name, to what it
+// prefers otherwise; it still goes there where it fits nowhere else.
+func (v *View) Avoid(r *Request, nodes map[string]bool) {
+	for i := range r.Gang.Shapes {
+		s := &r.Gang.Shapes[i]
+		if s.Eligible == nil {
+			continue
+		}
+		all := append(slices.Clone(s.Prefer), s.Eligible)
+		s.Prefer = nil
+		for _, set := range all {
+			set = slices.Clone(set)
+			for g := range set {
+				node, _ := v.Cluster.Group(g)
+				set[g] = set[g] && !nodes[v.nodes[node].Name]
+			}
+			s.Prefer = append(s.Prefer, set)
+		}
+		s.Prefer = append(s.Prefer, all[:len(all)-1]...)
+	}
+}

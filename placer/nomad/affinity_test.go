@@ -34,6 +34,7 @@ func TestAffinitiesAndMIG(t *testing.T) {
 	for _, tc := range []struct {
 		name, replace, extra string
 		models               []string
+		avoid                []int // nodes
 		gpus                 int
 		eligible             []bool
 		on                   int // node, -1: nowhere
@@ -47,6 +48,12 @@ func TestAffinitiesAndMIG(t *testing.T) {
 			models: []string{"A100", "A100"}, gpus: 4, eligible: []bool{true, true}, on: 1},
 		{name: "likes what it may not have", replace: device("affinity {\n attribute = \"${device.model}\"\n value = \"H200\"\n }\nconstraint {\n attribute = \"${device.model}\"\n value = \"A100\"\n }\n"),
 			models: []string{"A100", "H200"}, gpus: 4, eligible: []bool{true, false}, on: 0},
+		{name: "avoids a node", models: []string{"A100", "A100"}, avoid: []int{0}, gpus: 4, eligible: []bool{true, true}, on: 1},
+		{name: "avoids all nodes", models: []string{"A100", "A100"}, avoid: []int{0, 1}, gpus: 4, eligible: []bool{true, true}, on: 0},
+		{name: "avoids what it likes", extra: "affinity {\n attribute = \"${meta.speed}\"\n value = \"high\"\n }\n",
+			models: []string{"A100", "A100", "A100"}, avoid: []int{1}, gpus: 4, eligible: []bool{true, true, true}, on: 2},
+		{name: "avoids all that it likes", extra: "affinity {\n attribute = \"${meta.speed}\"\n value = \"high\"\n }\n",
+			models: []string{"A100", "A100"}, avoid: []int{1}, gpus: 4, eligible: []bool{true, true}, on: 0},
 		{name: "no slice for who asks for any", models: []string{slice, "A100"}, gpus: 4, eligible: []bool{false, true}, on: 1},
 		{name: "slices only", models: []string{slice, slice}, gpus: 4, eligible: []bool{true, true}, on: 0},
 		{name: "a slice by name", replace: "device \"nvidia/gpu/" + slice + "\" {\n", models: []string{"A100", slice}, gpus: 4, eligible: []bool{false, true}, on: 1},
@@ -63,6 +70,13 @@ func TestAffinitiesAndMIG(t *testing.T) {
 			r, err := v.Request(addJob(t, s, hcl, 5))
 			if err != nil {
 				t.Fatal(err)
+			}
+			if tc.avoid != nil {
+				nodes := map[string]bool{}
+				for _, n := range tc.avoid {
+					nodes[s.Nodes[fmt.Sprintf("id-%d", n)].Name] = true
+				}
+				v.Avoid(&r, nodes)
 			}
 			if d := cmp.Diff(tc.eligible, r.Gang.Shapes[0].Eligible); d != "" {
 				t.Errorf("eligible (-want +got):\n%s", d)

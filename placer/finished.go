@@ -1,0 +1,96 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// finished looks whether a gang that was to be stopped, to wait again, had done
+// its work before it was. The gate made a new version of its job, and Nomad runs
+// batch jobs anew whose members finished in an older one, so that the job is
+// stopped: it would do its work a second time.
+func (p *Placer) finished(ctx context.Context, t *tracked) error {
+	if len(t.Pins.Groups) == 0 || t.notFinished == *t.Job.JobModifyIndex || !p.mayHaveFinished(t) {
+		return nil
+	}
+	as, err := p.nomad.JobAllocs(ctx, t.Key)
+	if err != nil {
+		return err
+	}
+	if !finishedBefore(t.Job, as) {
+		t.notFinished = *t.Job.JobModifyIndex
+		return nil
+	}
+	t.refused = errors.New("its members did their work while it was being stopped")
+	p.log.Info("finished while it was being stopped: its job is stopped, not queued", "job", t.Key.ID, "namespace", t.Key.Namespace)
+	if err := p.nomad.Deregister(ctx, t.Key, false); err != nil {
+		return err
+	}
+	job, err := p.nomad.Job(ctx, t.Key)
+	if err == nil && job != nil {
+		p.state.PutJob(job)
+	}
+	return err
+}
+
+// mayHaveFinished spares asking Nomad: whether as many members as the job wants
+// have ended by themselves, of whichever version.
+func (p *Placer) mayHaveFinished(t *tracked) bool {
+	if *t.Job.Type != api.JobTypeBatch {
+		return false
+	}
+	n := 0
+	for _, a := range p.state.AllocsOf(t.Key) {
+		if a.Client == api.AllocClientStatusComplete && endedByThemselves(a.Tasks) {
+			n++
+		}
+	}
+	return n >= t.Want
+}
+
+// finishedBefore says whether all members of the version before the job's
+// present one, which put the gate over its pins, had done their work, no earlier
+// than just before that: a person who reverts to such a version later means it
+// to run.
+func finishedBefore(job *api.Job, as []*api.AllocationListStub) bool {
+	gated := time.Unix(0, *job.SubmitTime)
+	done, last := map[string]int{}, time.Time{}
+	for _, a := range as {
+		if a.JobVersion+1 != *job.Version || a.ClientStatus != api.AllocClientStatusComplete || !endedByThemselves(a.TaskStates) {
+			continue
+		}
+		done[a.TaskGroup]++
+		if at := time.Unix(0, a.ModifyTime); at.After(last) {
+			last = at
+		}
+	}
+	for _, g := range job.TaskGroups {
+		if done[*g.Name] < *g.Count {
+			return false
+		}
+	}
+	return !last.Before(gated.Add(-raceTime))
+}
+
+// endedByThemselves says whether tasks ended well before anybody asked them to.
+// Nomad itself kills the others where a leader, or all main tasks, have ended.
+func endedByThemselves(tasks map[string]*api.TaskState) bool {
+	for _, s := range tasks {
+		events := untilKilled(s.Events)
+		if n := len(events); n > 0 && n < len(s.Events) && (events[n-1].Type == api.TaskLeaderDead || events[n-1].Type == taskMainDead) {
+			continue
+		}
+		i := slices.IndexFunc(events, func(e *api.TaskEvent) bool { return e.Type == api.TaskTerminated && exitCode(e) == 0 })
+		if s.Failed || i < 0 {
+			return false
+		}
+	}
+	return len(tasks) > 0
+}
