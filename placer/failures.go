@@ -78,10 +78,14 @@ func diagnose(a *nomad.Alloc, node string, sick map[string]string) Failure {
 	}
 	for _, task := range suspects(a.Tasks) {
 		// The last word counts: what came before it, Nomad has tried again.
-		for _, e := range slices.Backward(untilKilled(a.Tasks[task].Events)) {
+		events := untilKilled(a.Tasks[task].Events)
+		for _, e := range slices.Backward(events) {
 			if f.judge(task, e) {
 				return f
 			}
+		}
+		if len(events) < len(a.Tasks[task].Events) {
+			f.Reason = "it was being stopped"
 		}
 	}
 	return f

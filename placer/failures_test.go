@@ -68,7 +68,7 @@ func TestDiagnose(t *testing.T) {
 		{
 			"ended as it was killed", nomad.Alloc{Client: "failed", Tasks: map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{
 				{Type: api.TaskStarted}, {Type: api.TaskKilling}, {Type: api.TaskTerminated, Details: map[string]string{"exit_code": "143"}},
-			}}}}, nil, Unknown, "nothing says why",
+			}}}}, nil, Unknown, "it was being stopped",
 		},
 		{"nothing known", nomad.Alloc{Client: "failed"}, nil, Unknown, "nothing says why"},
 	} {
