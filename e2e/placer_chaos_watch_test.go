@@ -110,10 +110,14 @@ func (e *eyes) liveSince(id string, version uint64) int {
 }
 
 // standing counts members that have done their work since the job was last
-// registered, and members that run.
+// registered, and members that run. Where a gang did its work just as it was to
+// be stopped for another, its job is stopped, and its work was done before.
 func standing(job *api.JobListStub, allocs []*api.AllocationListStub) (done, live int) {
 	did, runs := map[string]bool{}, map[string]bool{}
 	for _, a := range allocs {
+		if job.Stop && a.ClientStatus == "complete" && !killed(a) {
+			did[a.Name] = true
+		}
 		if a.DesiredStatus != "run" {
 			continue
 		}
@@ -129,6 +133,16 @@ func standing(job *api.JobListStub, allocs []*api.AllocationListStub) (done, liv
 		}
 	}
 	return done, live
+}
+
+// killed says whether Nomad was asked to end a task of the allocation.
+func killed(a *api.AllocationListStub) bool {
+	for _, s := range a.TaskStates {
+		if slices.ContainsFunc(s.Events, func(e *api.TaskEvent) bool { return e.Type == api.TaskKilling }) {
+			return true
+		}
+	}
+	return false
 }
 
 // watch looks again and again until ctx ends.
