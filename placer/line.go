@@ -42,7 +42,7 @@ func (p *Placer) lineJob(t *tracked) queue.Job {
 	}
 	return queue.Job{
 		ID: t.Key.String(), Name: name, Tenant: t.Key.Namespace, Gang: t.request.Gang,
-		Priority: *t.Job.Priority, Submitted: since(t.submitted()), Estimate: h.Duration,
+		Priority: *t.Job.Priority, Submitted: since(t.submitted()), Estimate: h.Duration, Limit: rewrite.Limit(t.Job),
 		Preemptible: h.Preempt && !t.Astray, Migratable: h.Migrate && !t.Astray,
 		Attained: attained, Done: done, Waited: waited, RestartCost: p.cfg.RestartCost, NearWait: near,
 	}

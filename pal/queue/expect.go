@@ -23,7 +23,7 @@ func (p *pass) expect(queue []*entry, ws []Wait) {
 			continue
 		}
 		run, ok := p.foretell(e)
-		from, to := early.start(p.now, e.gpus, run), late.start(order, e.gpus, 2*run)
+		from, to := early.start(p.now, e.gpus, run), late.start(order, e.gpus, e.bounded(p.now, 2*run))
 		ws[i].From, ws[i].To = from, max(from, to)
 		if !ok {
 			return
@@ -35,7 +35,7 @@ func (p *pass) expect(queue []*entry, ws []Wait) {
 // foretell is the expected run time of a waiting gang; ok is false where it is
 // only a guess.
 func (p *pass) foretell(e *entry) (time.Duration, bool) {
-	known := e.job.Estimate > e.work(p.now) || len(p.samples(e.job.Name)) > 0
+	known := e.job.Estimate > e.work(p.now) || e.limit(p.now) > 0 || len(p.samples(e.job.Name)) > 0
 	return p.remaining(e, p.now), known
 }
 
@@ -56,7 +56,7 @@ func (p *pass) timeline(stretch float64) *timeline {
 		if !ok {
 			return nil
 		}
-		ends = append(ends, step{p.now + time.Duration(stretch*float64(left)*e.placement.Cost()), e.gpus})
+		ends = append(ends, step{p.now + time.Duration(float64(e.bounded(p.now, time.Duration(stretch*float64(left))))*e.placement.Cost()), e.gpus})
 	}
 	slices.SortFunc(ends, func(a, b step) int { return int(a.at - b.at) })
 	for _, s := range ends {

@@ -120,8 +120,34 @@ func (l *Line) Remember(history []Past) {
 }
 
 // remaining is how long a gang is expected to run on, at cost 1: by its user's
-// estimate, by the history of its name, or as long as it ran already.
+// estimate, by the history of its name, or as long as it ran already; until its
+// limit at most, which is what is expected where there is neither.
 func (l *Line) remaining(e *entry, now time.Duration) time.Duration {
+	if left := e.limit(now); left > 0 && e.job.Estimate == 0 && len(l.samples(e.job.Name)) == 0 {
+		return left
+	}
+	return e.bounded(now, l.expected(e, now))
+}
+
+// bounded is a time that the gang may run on, its limit where that is shorter.
+func (e *entry) bounded(now, d time.Duration) time.Duration {
+	if left := e.limit(now); left > 0 {
+		return min(left, d)
+	}
+	return d // no limit, or it is being ended
+}
+
+// limit is how long the gang may run on at most, at cost 1; 0 or less where
+// nothing says so, or it should have ended. Each run has the whole limit.
+func (e *entry) limit(now time.Duration) time.Duration {
+	if e.state == waiting || e.state == starting {
+		return e.job.Limit
+	}
+	return time.Duration(float64(e.job.Limit-max(0, now-e.startedAt)) / e.placement.Cost())
+}
+
+// expected is [Line.remaining] without a limit.
+func (l *Line) expected(e *entry, now time.Duration) time.Duration {
 	done := e.work(now)
 	if e.job.Estimate > 0 && done < e.job.Estimate {
 		return e.job.Estimate - done

@@ -22,6 +22,10 @@ type Job struct {
 	Submitted time.Duration
 	// Estimate is how long the user says it runs at cost 1; 0: unknown.
 	Estimate time.Duration
+	// Limit is after how long a run is ended, done or not (Nomad's
+	// max_run_duration); 0: never. It bounds what is expected of the gang, and is
+	// what is expected where nothing else is known.
+	Limit time.Duration
 	// Attained is how long it ran, Waited how long it waited between runs, before
 	// it was submitted or restored here.
 	Attained, Waited time.Duration

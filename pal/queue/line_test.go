@@ -159,6 +159,8 @@ func (w *world) submit(s string) error {
 		switch k {
 		case "est":
 			j.Estimate = time.Duration(n) * time.Minute
+		case "limit":
+			j.Limit = time.Duration(n) * time.Minute
 		case "prio":
 			j.Priority = n
 		case "tenant":

@@ -108,6 +108,22 @@ func (h *Hints) set(key, value string) (err error) {
 	return err
 }
 
+// Limit is after how long Nomad ends the job's allocations (max_run_duration of
+// its groups, Nomad 2.0.2 and later), 0 where it lets one run for ever.
+func Limit(job *api.Job) time.Duration {
+	var most time.Duration
+	for _, g := range job.TaskGroups {
+		switch {
+		case g.Count != nil && *g.Count == 0:
+		case g.MaxRunDuration == nil || *g.MaxRunDuration <= 0:
+			return 0
+		default:
+			most = max(most, *g.MaxRunDuration)
+		}
+	}
+	return most
+}
+
 func parseSpan(s string) (time.Duration, error) {
 	d, err := time.ParseDuration(s)
 	if err != nil || d <= 0 {

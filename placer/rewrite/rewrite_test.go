@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/datadriven"
 	"github.com/google/go-cmp/cmp"
@@ -281,6 +282,37 @@ func TestUnionOfCeilings(t *testing.T) {
 		a, b := rewrite.Pins{Mode: rewrite.ModeClass, Class: "A", Ceiling: tc[0]}, rewrite.Pins{Mode: rewrite.ModeClass, Class: "A", Ceiling: tc[1]}
 		if got := a.Union(b).Ceiling; got != tc[2] {
 			t.Errorf("%d and %d: %d, want %d", tc[0], tc[1], got, tc[2])
+		}
+	}
+}
+
+// How long Nomad lets a job run: as long as its last group, for ever where one
+// of them has no limit. The limit stays through what we make of a job.
+func TestLimit(t *testing.T) {
+	group := func(name, extra string) string {
+		return "group \"" + name + "\" {\n" + extra + "task \"t\" {\n driver = \"raw_exec\"\n resources {\n device \"nvidia/gpu\" {}\n }\n }\n }\n"
+	}
+	limit := func(d string) string { return "max_run_duration = \"" + d + "\"\n" }
+	for name, tc := range map[string]struct {
+		groups string
+		want   time.Duration
+	}{
+		"none":                   {group("a", ""), 0},
+		"one":                    {group("a", limit("90m")), 90 * time.Minute},
+		"the longer":             {group("a", limit("90m")) + group("b", limit("2h")), 2 * time.Hour},
+		"one group for ever":     {group("a", limit("90m")) + group("b", ""), 0},
+		"but of no members":      {group("a", limit("90m")) + group("b", "count = 0\n"), 90 * time.Minute},
+		"none, says the author":  {group("a", limit("0s")), 0},
+		"one with many members":  {group("a", "count = 4\n"+limit("1h")), time.Hour},
+		"both with many members": {group("a", "count = 4\n"+limit("1h")) + group("b", "count = 2\n"+limit("3h")), 3 * time.Hour},
+	} {
+		job, err := jobspec2.Parse(name, strings.NewReader("job \"j\" {\n type = \"batch\"\n"+tc.groups+"}\n"))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		job.Canonicalize()
+		if got := rewrite.Limit(rewrite.Gate(job)); got != tc.want {
+			t.Errorf("%s: %v, want %v", name, got, tc.want)
 		}
 	}
 }
