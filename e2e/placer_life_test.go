@@ -42,6 +42,7 @@ func TestPlacerLife(t *testing.T) {
 		{"all released", "", testReleaseAll},
 		{"system job", "", testSystem},
 		{"service", "", testService},
+		{"spread over racks", "", testSpreadOverRacks},
 		{"reverted", "", testReverted},
 		{"node drained", "", testDrained},
 		{"taken by a job without a gate", "", testBypass},
@@ -207,6 +208,29 @@ func testService(t *testing.T, b *bed) {
 	})
 	b.untilGPUs("web", 1)
 	b.purge("web")
+}
+
+// The members of a service that asks for it run in different racks, and further
+// ones where there are fewest.
+func testSpreadOverRacks(t *testing.T, b *bed) {
+	j := gang("apart", 2, 1)
+	j.kind, j.extra = "service", "spread {\n attribute = \"${meta.rack}\"\n}\n"
+	j.groups[0].extra = "update {\n max_parallel = 1\n min_healthy_time = \"100ms\"\n}\n"
+	b.run(j.hcl())
+	racks := func(n int) map[string]int {
+		in := map[string]int{}
+		for _, id := range b.untilGPUs("apart", n) {
+			in[map[byte]string{'0': "r0", '1': "r0", '2': "r1", '3': "r1"}[id[len("GPU-")]]]++
+		}
+		return in
+	}
+	same(t, "one in each rack", map[string]int{"r0": 1, "r1": 1}, racks(2))
+	b.untilDeployed("apart")
+	if _, _, err := b.API().Jobs().Scale("apart", "workers", ptr(4), "", false, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "two in each rack", map[string]int{"r0": 2, "r1": 2}, racks(4))
+	b.purge("apart")
 }
 
 // untilDeployed waits until the job's last deployment has succeeded.

@@ -25,6 +25,8 @@ type Shape struct {
 	// Prefer are narrower forms of Eligible that are tried before it, in this
 	// order: what the user would rather have.
 	Prefer [][]bool
+	// Spreads are how the members are to be spread, where that can be had.
+	Spreads []SpreadOver
 }
 
 // GPUs is the number of GPUs that the gang needs.

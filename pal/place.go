@@ -16,7 +16,7 @@ import (
 // model that comes first in the cluster.
 //
 // What the shapes prefer comes before any cost: the first preference that holds
-// the whole gang wins.
+// the whole gang wins, and within it their spreads.
 //
 // Cost: a few passes over the device groups, plus the GPUs of those chosen, for
 // each preference tried.
@@ -61,7 +61,10 @@ func Find(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 	for _, m := range modelsFor(c, g) {
 		s := newSearch(c, g, p, m)
-		members := s.place()
+		members := s.spread()
+		if members == nil {
+			members = s.place()
+		}
 		if members == nil {
 			continue
 		}

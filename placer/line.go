@@ -12,6 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 func (c Config) lineOptions() queue.Options {
@@ -37,7 +38,7 @@ func (p *Placer) lineJob(t *tracked) queue.Job {
 		attained, done, waited = r.Attained, r.Done, r.Waited
 	}
 	near := h.Wait
-	if near == 0 && *t.Job.Type != api.JobTypeBatch {
+	if near == 0 && (*t.Job.Type != api.JobTypeBatch || spreads(t.request.Gang)) {
 		near = 1 // a service is there to serve: it does not wait for better GPUs unless told to
 	}
 	return queue.Job{
@@ -46,6 +47,11 @@ func (p *Placer) lineJob(t *tracked) queue.Job {
 		Preemptible: h.Preempt && !t.Astray, Migratable: h.Migrate && !t.Astray,
 		Attained: attained, Done: done, Waited: waited, RestartCost: p.cfg.RestartCost, NearWait: near,
 	}
+}
+
+// spreads says whether some of the gang is to be apart.
+func spreads(g pal.Gang) bool {
+	return slices.ContainsFunc(g.Shapes, func(s pal.Shape) bool { return len(s.Spreads) > 0 })
 }
 
 // submitted is when the author registered the job: our own registering, which

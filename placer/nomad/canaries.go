@@ -23,10 +23,11 @@ func (v *View) Canaries(job *api.Job) (Request, error) {
 		for _, a := range v.state.byJob[r.Key] {
 			if a.Group == s.Name && a.Member() && a.PlacedFor(job) && s.Members > 0 {
 				s.Members--
+				v.haveSpread(s, a.Node)
 			}
 		}
 		if s.Members == 0 {
-			s.Eligible = nil
+			s.Eligible, s.Spreads = nil, nil
 		}
 	}
 	return r, nil

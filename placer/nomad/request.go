@@ -73,6 +73,7 @@ func (v *View) Request(job *api.Job) (Request, error) {
 		}
 		if shape.Members > 0 { // the others must not limit them
 			shape.Eligible, shape.Prefer = v.eligible(author, a)
+			shape.Spreads = v.spreads(author, a, shape.Eligible)
 		}
 		r.Gang.Shapes = append(r.Gang.Shapes, shape)
 	}
@@ -93,10 +94,11 @@ func (v *View) Missing(job *api.Job) (Request, error) {
 		for _, a := range v.state.byJob[r.Key] {
 			if a.Group == s.Name && a.Member() && s.Members > 0 {
 				s.Members--
+				v.haveSpread(s, a.Node)
 			}
 		}
 		if s.Members == 0 {
-			s.Eligible = nil
+			s.Eligible, s.Spreads = nil, nil
 		}
 	}
 	return r, nil

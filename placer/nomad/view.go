@@ -64,13 +64,15 @@ type View struct {
 	epoch   uint64                    // grows when eligibility changes
 	// eligibility caches which device groups may serve an ask, by its text.
 	eligibility map[string]eligibility
+	// values caches what spreads go over, in the same way.
+	values map[string]attributeValues
 }
 
 // View builds the cluster from the state: nodes by name, then id; instances by
 // id. GPUs of live allocations and those promised to pinned jobs are taken.
 // Allocations and pins of the jobs in without count as if they were not there.
 func (s *State) View(o ViewOptions, without ...JobKey) (*View, error) {
-	v := &View{opts: o, state: s, without: without, nodeOf: map[string]int{}, inRack: map[string]int{}, holds: map[JobKey][]int{}, eligibility: map[string]eligibility{}}
+	v := &View{opts: o, state: s, without: without, nodeOf: map[string]int{}, inRack: map[string]int{}, holds: map[JobKey][]int{}, eligibility: map[string]eligibility{}, values: map[string]attributeValues{}}
 	v.nodes = slices.Clone(s.gpuNodes())
 	ns := make([]pal.Node, len(v.nodes))
 	for i, n := range v.nodes {
@@ -109,6 +111,7 @@ func (v *View) Update(s *State, o ViewOptions) bool {
 	}
 	if changed {
 		clear(v.eligibility)
+		clear(v.values)
 		v.epoch++
 		v.devices = v.devices[:0]
 		for _, n := range v.nodes {

@@ -1,0 +1,199 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package pal
+
+import "slices"
+
+// SpreadOver is a wish to have the members of a shape spread over the values of
+// a node attribute, as Nomad's spread block: shares to come close to, not limits.
+type SpreadOver struct {
+	// Weight is what it counts beside the shape's other spreads.
+	Weight float64
+	// Values are the attribute's value of each device group's node, by number from
+	// 0; -1: it has none.
+	Values []int
+	// Targets are how many members each value is to have, Have how many it has
+	// besides those that are to be placed.
+	Targets []float64
+	Have    []int
+}
+
+// liking is how much one more member is wanted where the attribute has the
+// value: 1 at most, negative beyond the target (Nomad's spread score).
+func (o *SpreadOver) liking(value, used int) float64 {
+	if value < 0 || o.Targets[value] <= 0 {
+		return -1
+	}
+	return (o.Targets[value] - float64(o.Have[value]+used+1)) / o.Targets[value]
+}
+
+// spreadTries bounds how many places that are liked alike a member is tried at.
+const spreadTries = 8
+
+// spread places the gang member by member, each where its shape's spreads want it
+// most, and at the lowest cost there. Like Nomad it looks no further than the
+// next member. nil where no shape is to be spread, or the gang does not fit so.
+func (s *search) spread() []Member {
+	if !slices.ContainsFunc(s.g.Shapes, func(sh Shape) bool { return len(sh.Spreads) > 0 }) {
+		return nil
+	}
+	var done []taken
+	defer func() {
+		for _, t := range done {
+			s.c.Release(t.gang, t.placement)
+		}
+	}()
+	var members []Member
+	for i, sh := range s.g.Shapes {
+		steps := 1
+		areas := newAreas(s, i)
+		if len(sh.Spreads) > 0 {
+			steps, sh.Members = sh.Members, min(1, sh.Members)
+		}
+		for range steps {
+			if sh.Members == 0 {
+				continue
+			}
+			t, ok := areas.next(s, sh)
+			if !ok {
+				return nil
+			}
+			s.c.Take(t.gang, t.placement)
+			done = append(done, t)
+			for _, m := range t.placement.Members {
+				m.Shape = i
+				members = append(members, m)
+			}
+		}
+	}
+	if s.g.MaxTier > 0 && s.tier(members) > s.g.MaxTier {
+		return nil
+	}
+	return members
+}
+
+// taken is a part of a gang that has its place.
+type taken struct {
+	gang      Gang
+	placement Placement
+}
+
+// areas are the device groups whose nodes are alike to the spreads of a shape.
+type areas struct {
+	spreads []SpreadOver
+	of      []int   // by device group
+	values  [][]int // by area and spread
+	used    [][]int // members placed, by spread and value
+	onNode  map[int32]int
+}
+
+func newAreas(s *search, shape int) *areas {
+	a := &areas{spreads: s.g.Shapes[shape].Spreads, of: make([]int, len(s.c.groups)), onNode: map[int32]int{}}
+	for i := range a.spreads {
+		a.used = append(a.used, make([]int, len(a.spreads[i].Targets)))
+	}
+	known := map[uint64]int{}
+	for g := range a.of {
+		if a.of[g] = -1; !s.eligible(shape, int32(g)) {
+			continue
+		}
+		var key uint64
+		values := make([]int, len(a.spreads))
+		for i := range a.spreads {
+			values[i] = a.spreads[i].Values[g]
+			key = key*uint64(len(a.spreads[i].Targets)+1) + uint64(values[i]+1)
+		}
+		area, ok := known[key]
+		if !ok {
+			area = len(a.values)
+			known[key] = area
+			a.values = append(a.values, values)
+		}
+		a.of[g] = area
+	}
+	return a
+}
+
+// liking is how much the next member is wanted in an area.
+func (a *areas) liking(area int) float64 {
+	sum, weights := 0.0, 0.0
+	for i := range a.spreads {
+		o, v, used := &a.spreads[i], a.values[area][i], 0
+		if v >= 0 {
+			used = a.used[i][v]
+		}
+		sum, weights = sum+o.Weight*o.liking(v, used), weights+o.Weight
+	}
+	if weights == 0 {
+		return 0
+	}
+	return sum / weights
+}
+
+// next finds a place for what is left of a shape: one member where it is to be
+// spread, all of it otherwise.
+func (a *areas) next(s *search, sh Shape) (taken, bool) {
+	order := make([]int, len(a.values))
+	likings := make([]float64, len(a.values))
+	for i := range order {
+		order[i], likings[i] = i, a.liking(i)
+	}
+	slices.SortStableFunc(order, func(x, y int) int {
+		switch {
+		case likings[x] > likings[y]:
+			return -1
+		case likings[x] < likings[y]:
+			return 1
+		}
+		return 0
+	})
+	var best taken
+	found, tries := false, 0
+	for n, area := range order {
+		if n > 0 && likings[area] < likings[order[n-1]] {
+			if found {
+				break
+			}
+			tries = 0
+		}
+		if tries == spreadTries && found {
+			continue
+		}
+		tries++
+		if t, ok := a.within(s, sh, area); ok && (!found || t.placement.Cost() < best.placement.Cost()) {
+			best, found = t, true
+		}
+	}
+	if !found {
+		return taken{}, false
+	}
+	for _, m := range best.placement.Members {
+		a.onNode[s.c.groups[m.Group].node]++
+		for i := range a.spreads {
+			if v := a.spreads[i].Values[m.Group]; v >= 0 {
+				a.used[i][v]++
+			}
+		}
+	}
+	return best, true
+}
+
+// within places what is left of a shape in one area.
+func (a *areas) within(s *search, sh Shape, area int) (taken, bool) {
+	sh.Eligible, sh.Prefer = make([]bool, len(a.of)), nil
+	for g := range sh.Eligible {
+		full := sh.Need.PerNode > 0 && a.onNode[s.c.groups[g].node] >= sh.Need.PerNode
+		sh.Eligible[g] = a.of[g] == area && !full
+	}
+	part := Gang{ID: s.g.ID, Class: s.g.Class, Shapes: []Shape{sh}, MaxTier: s.g.MaxTier}
+	if free := s.c.free; part.GPUs() > free {
+		return taken{}, false
+	}
+	in := newSearch(s.c, part, s.p, s.model)
+	members := in.place()
+	if members == nil {
+		return taken{}, false
+	}
+	return taken{part, in.measure(members)}, true
+}

@@ -1,0 +1,66 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package pal
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+// A spread never keeps a gang out that fits, and is as sound as any placement;
+// what is said of it is said of the same GPUs.
+func TestSpreadIsSound(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := draw(t)
+		plain := d.gang
+		plain.Shapes = append([]Shape(nil), plain.Shapes...)
+		c, before := d.cluster(t), d.cluster(t)
+		if rapid.Bool().Draw(t, "limit") {
+			d.gang.MaxTier = rapid.SampledFrom([]Tier{TierNUMA, TierNode, TierRack}).Draw(t, "tier")
+			plain.MaxTier = d.gang.MaxTier
+		}
+		for i := range d.gang.Shapes {
+			for range rapid.IntRange(0, 2).Draw(t, "spreads") {
+				n := rapid.IntRange(1, 3).Draw(t, "values")
+				o := SpreadOver{Weight: float64(rapid.IntRange(0, 100).Draw(t, "weight")), Have: make([]int, n)}
+				for range c.Groups() {
+					o.Values = append(o.Values, rapid.IntRange(-1, n-1).Draw(t, "value"))
+				}
+				for range n {
+					o.Targets = append(o.Targets, float64(rapid.IntRange(0, 3).Draw(t, "target")))
+				}
+				d.gang.Shapes[i].Spreads = append(d.gang.Shapes[i].Spreads, o)
+			}
+		}
+		p := policy(rapid.SampledFrom(policies).Draw(t, "policy"))
+		p.Avoid = rapid.SampledFrom([]float64{0, 1.05}).Draw(t, "avoid")
+		if p.Avoid > 0 {
+			before.avoiding(p.Avoid)
+		}
+		f, ok := Find(c, d.gang, p)
+		if diff := cmp.Diff(before, c, sameCluster); diff != "" {
+			t.Fatalf("the cluster changed: %s", diff)
+		}
+		without, fits := Find(c, plain, p)
+		if fits && !ok {
+			t.Fatal("the spread keeps it out")
+		}
+		if !ok {
+			return
+		}
+		checkSound(t, c, d.gang, f.Placement)
+		if d.gang.MaxTier > 0 && f.Tier > max(d.gang.MaxTier, without.Tier) { // which may be no tier in use
+			t.Fatalf("it reaches over %v", f.Tier)
+		}
+		again, _ := Find(c, d.gang, p)
+		if !cmp.Equal(f.Placement, again.Placement) {
+			t.Fatalf("not deterministic: %v %v", f.Placement, again.Placement)
+		}
+		if e, best := ExplainFound(c, d.gang, p, f); !best || !e.Placed {
+			t.Fatalf("explained as another: %+v", e)
+		}
+	})
+}

@@ -1,0 +1,104 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomad
+
+import (
+	"slices"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// spreads are the spread blocks of the job and of one of its groups, as the core
+// takes them. may are the device groups that may serve the group: values that no
+// such node has do not count.
+//
+// As in Nomad a block without targets wants as many members on each value; what
+// targets leave of 100 % is wanted on each value that has none.
+func (v *View) spreads(job *api.Job, a ask, may []bool) []pal.SpreadOver {
+	var out []pal.SpreadOver
+	for _, sp := range slices.Concat(job.Spreads, a.group.Spreads) {
+		o := pal.SpreadOver{Weight: 50}
+		if sp.Weight != nil {
+			o.Weight = float64(*sp.Weight)
+		}
+		in := v.attributeValues(job, a, sp.Attribute, may)
+		o.Values, o.Have = in.of, make([]int, len(in.names))
+		o.Targets = spreadTargets(sp, in.names, float64(*a.group.Count))
+		out = append(out, o)
+	}
+	return out
+}
+
+// attributeValues are the values of an attribute on the nodes that may serve an
+// ask, and the value's number by device group, -1 for none.
+type attributeValues struct {
+	names []string
+	of    []int
+}
+
+func (v *View) attributeValues(job *api.Job, a ask, attribute string, may []bool) attributeValues {
+	key := attribute + " " + eligibilityKey(job, a)
+	if in, ok := v.values[key]; ok {
+		return in
+	}
+	in := attributeValues{of: make([]int, len(v.devices))}
+	numbers := map[string]int{}
+	for i := range in.of {
+		node, _ := v.Cluster.Group(i)
+		value := nodeTarget(attribute, v.nodes[node])
+		if in.of[i] = -1; !may[i] || !value.ok {
+			continue
+		}
+		n, ok := numbers[value.value]
+		if !ok {
+			n = len(in.names)
+			numbers[value.value], in.names = n, append(in.names, value.value)
+		}
+		in.of[i] = n
+	}
+	v.values[key] = in
+	return in
+}
+
+// spreadTargets are how many of count members each value is to have.
+func spreadTargets(sp *api.Spread, values []string, count float64) []float64 {
+	targets := make([]float64, len(values))
+	rest := 100.0
+	for _, t := range sp.SpreadTarget {
+		rest -= float64(t.Percent)
+	}
+	for i, value := range values {
+		at := slices.IndexFunc(sp.SpreadTarget, func(t *api.SpreadTarget) bool { return t.Value == value })
+		switch {
+		case at >= 0:
+			targets[i] = count * float64(sp.SpreadTarget[at].Percent) / 100
+		case len(sp.SpreadTarget) == 0:
+			targets[i] = count / float64(len(values))
+		default:
+			targets[i] = count * max(0, rest) / 100
+		}
+	}
+	return targets
+}
+
+// haveSpread counts a member that is there already.
+func (v *View) haveSpread(s *pal.Shape, nodeID string) {
+	node, ok := v.nodeOf[nodeID]
+	if !ok {
+		return
+	}
+	for i := range v.devices {
+		if n, _ := v.Cluster.Group(i); n != node {
+			continue
+		}
+		for k := range s.Spreads {
+			if value := s.Spreads[k].Values[i]; value >= 0 {
+				s.Spreads[k].Have[value]++
+			}
+		}
+		return
+	}
+}
