@@ -101,6 +101,9 @@ func (s *search) place() []Member {
 	}
 	s.fit()
 	worst := len(s.values) - 1
+	if s.g.MaxTier > 0 { // of which the other policies know nothing
+		return s.walk()
+	}
 	switch s.p.Name {
 	case PAL:
 		return s.walk()

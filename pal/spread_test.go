@@ -55,6 +55,7 @@ func TestSpreadIsSound(t *testing.T) {
 		if d.gang.MaxTier > 0 && f.Tier > max(d.gang.MaxTier, without.Tier) { // which may be no tier in use
 			t.Fatalf("it reaches over %v", f.Tier)
 		}
+		checkWithin(t, c, d.gang.MaxTier, f.Members)
 		again, _ := Find(c, d.gang, p)
 		if !cmp.Equal(f.Placement, again.Placement) {
 			t.Fatalf("not deterministic: %v %v", f.Placement, again.Placement)
@@ -63,4 +64,17 @@ func TestSpreadIsSound(t *testing.T) {
 			t.Fatalf("explained as another: %+v", e)
 		}
 	})
+}
+
+// checkWithin checks limits up to the node, whatever the policy.
+func checkWithin(t *rapid.T, c *Cluster, limit Tier, members []Member) {
+	if limit == 0 || limit > TierNode {
+		return
+	}
+	first, _ := c.Group(members[0].Group)
+	for _, m := range members {
+		if n, _ := c.Group(m.Group); n != first {
+			t.Fatalf("it is on nodes %d and %d, for all its limit", first, n)
+		}
+	}
 }
