@@ -28,9 +28,6 @@ func (o *SpreadOver) liking(value, used int) float64 {
 	return (o.Targets[value] - float64(o.Have[value]+used+1)) / o.Targets[value]
 }
 
-// spreadTries bounds how many places that are liked alike a member is tried at.
-const spreadTries = 8
-
 // spread places the gang member by member, each where its shape's spreads want it
 // most, and at the lowest cost there. Like Nomad it looks no further than the
 // next member. nil where no shape is to be spread, or the gang does not fit so.
@@ -132,68 +129,41 @@ func (a *areas) liking(area int) float64 {
 }
 
 // next finds a place for what is left of a shape: one member where it is to be
-// spread, all of it otherwise.
+// spread, all of it otherwise. Areas that are liked alike are searched together.
 func (a *areas) next(s *search, sh Shape) (taken, bool) {
-	order := make([]int, len(a.values))
 	likings := make([]float64, len(a.values))
-	for i := range order {
-		order[i], likings[i] = i, a.liking(i)
+	for area := range likings {
+		likings[area] = a.liking(area)
 	}
-	slices.SortStableFunc(order, func(x, y int) int {
-		switch {
-		case likings[x] > likings[y]:
-			return -1
-		case likings[x] < likings[y]:
-			return 1
+	levels := slices.Clone(likings)
+	slices.Sort(levels)
+	for _, level := range slices.Backward(slices.Compact(levels)) {
+		sh.Eligible, sh.Prefer = make([]bool, len(a.of)), nil
+		for g, area := range a.of {
+			full := sh.Need.PerNode > 0 && a.onNode[s.c.groups[g].node] >= sh.Need.PerNode
+			sh.Eligible[g] = area >= 0 && likings[area] == level && !full
 		}
-		return 0
-	})
-	var best taken
-	found, tries := false, 0
-	for n, area := range order {
-		if n > 0 && likings[area] < likings[order[n-1]] {
-			if found {
-				break
-			}
-			tries = 0
+		part := Gang{ID: s.g.ID, Class: s.g.Class, Shapes: []Shape{sh}, MaxTier: s.g.MaxTier}
+		if part.GPUs() > s.c.free {
+			return taken{}, false
 		}
-		if tries == spreadTries && found {
-			continue
-		}
-		tries++
-		if t, ok := a.within(s, sh, area); ok && (!found || t.placement.Cost() < best.placement.Cost()) {
-			best, found = t, true
+		in := newSearch(s.c, part, s.p, s.model)
+		if members := in.place(); members != nil {
+			a.count(s.c, members)
+			return taken{part, in.measure(members)}, true
 		}
 	}
-	if !found {
-		return taken{}, false
-	}
-	for _, m := range best.placement.Members {
-		a.onNode[s.c.groups[m.Group].node]++
+	return taken{}, false
+}
+
+// count takes in that members have their places.
+func (a *areas) count(c *Cluster, members []Member) {
+	for _, m := range members {
+		a.onNode[c.groups[m.Group].node]++
 		for i := range a.spreads {
 			if v := a.spreads[i].Values[m.Group]; v >= 0 {
 				a.used[i][v]++
 			}
 		}
 	}
-	return best, true
-}
-
-// within places what is left of a shape in one area.
-func (a *areas) within(s *search, sh Shape, area int) (taken, bool) {
-	sh.Eligible, sh.Prefer = make([]bool, len(a.of)), nil
-	for g := range sh.Eligible {
-		full := sh.Need.PerNode > 0 && a.onNode[s.c.groups[g].node] >= sh.Need.PerNode
-		sh.Eligible[g] = a.of[g] == area && !full
-	}
-	part := Gang{ID: s.g.ID, Class: s.g.Class, Shapes: []Shape{sh}, MaxTier: s.g.MaxTier}
-	if free := s.c.free; part.GPUs() > free {
-		return taken{}, false
-	}
-	in := newSearch(s.c, part, s.p, s.model)
-	members := in.place()
-	if members == nil {
-		return taken{}, false
-	}
-	return taken{part, in.measure(members)}, true
 }

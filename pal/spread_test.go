@@ -4,6 +4,7 @@
 package pal
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -64,6 +65,42 @@ func TestSpreadIsSound(t *testing.T) {
 			t.Fatalf("explained as another: %+v", e)
 		}
 	})
+}
+
+// Among places that are wanted alike the best GPUs are taken.
+func TestSpreadTakesTheBest(t *testing.T) {
+	var nodes []Node
+	over := SpreadOver{Weight: 1}
+	for n := range 12 {
+		g := DeviceGroup{Name: "gpu"}
+		for k := range 2 {
+			u := GPU{ID: fmt.Sprint(n, "-", k)}
+			for class := range NumClasses {
+				if u.Scores[class] = 1.5; n >= 10 {
+					u.Scores[class] = 1
+				}
+				u.Binned[class] = u.Scores[class]
+			}
+			g.GPUs = append(g.GPUs, u)
+		}
+		nodes = append(nodes, Node{ID: fmt.Sprint(n), Name: fmt.Sprint(n), Groups: []DeviceGroup{g}})
+		over.Values, over.Targets, over.Have = append(over.Values, n), append(over.Targets, 0.25), append(over.Have, 0)
+	}
+	c, err := NewCluster(nodes, TwoTier(1.5))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := SingleGPUs("g", ClassA, 3)
+	g.Shapes[0].Spreads = []SpreadOver{over}
+	pl, _ := Place(c, g, Policy{Name: PAL})
+	var on []int
+	for _, m := range pl.Members {
+		n, _ := c.Group(m.Group)
+		on = append(on, n)
+	}
+	if d := cmp.Diff([]int{10, 11, 0}, on); d != "" {
+		t.Errorf("nodes (-want +got):\n%s", d)
+	}
 }
 
 // checkWithin checks limits up to the node, whatever the policy.
