@@ -224,11 +224,20 @@ func (v *View) Epoch() uint64 { return v.epoch }
 
 // refreshHealth takes over which GPUs are sick or in quarantine.
 func (v *View) refreshHealth() {
-	for _, d := range v.devices {
+	for i, d := range v.devices {
+		node, _ := v.Cluster.Group(i)
 		for _, in := range d.Instances {
-			v.Cluster.SetHealth(v.Cluster.Find(in.ID), !in.Healthy, v.opts.Quarantined[in.ID])
+			v.Cluster.SetHealth(v.Cluster.Find(in.ID), !in.Healthy, v.keptOut(v.nodes[node], in.ID))
 		}
 	}
+}
+
+// keptOut says whether a GPU is in quarantine, or its node away: what was decided
+// when the node was there, a preemption whose victims were lost with it, say,
+// must wait, since Nomad would place the gang the moment the node is back, beside
+// what that goes on running until it is told to stop.
+func (v *View) keptOut(n *api.Node, gpu string) bool {
+	return v.opts.Quarantined[gpu] || !nodeReady(n)
 }
 
 func (v *View) hold(h *holding, ids []string) {

@@ -76,3 +76,39 @@ func TestReturningGPUIsNotChosen(t *testing.T) {
 		t.Errorf("free: %v", free)
 	}
 }
+
+// What was decided while a node was there must not be begun while it is away:
+// its GPUs are not to be had, whatever a decision knows of who may go there.
+func TestGPUsOfNodesThatAreAway(t *testing.T) {
+	for name, away := range map[string]func(n *api.Node){
+		"down":       func(n *api.Node) { n.Status = api.NodeStatusDown },
+		"draining":   func(n *api.Node) { n.Drain = true },
+		"ineligible": func(n *api.Node) { n.SchedulingEligibility = api.NodeSchedulingIneligible },
+	} {
+		s := world(2)
+		there := s.Nodes["id-0"]
+		v := view(t, s)
+		change := func(n *api.Node) {
+			s.putNode(n)
+			if !v.Update(s, options()) {
+				t.Fatalf("%s: a new view is asked for", name)
+			}
+		}
+		gone := *there
+		gone.ModifyIndex++
+		away(&gone)
+		change(&gone)
+		if v.Cluster.Available(v.Cluster.Find("n0-0")) || !v.Cluster.Available(v.Cluster.Find("n1-0")) {
+			t.Errorf("%s: its GPUs are to be had, or the other node's are not", name)
+		}
+		if v := view(t, s); v.Cluster.Available(v.Cluster.Find("n0-0")) {
+			t.Errorf("%s: its GPUs are to be had in a new view", name)
+		}
+		back := *there
+		back.ModifyIndex += 2
+		change(&back)
+		if !v.Cluster.Available(v.Cluster.Find("n0-0")) {
+			t.Errorf("%s: its GPUs are not to be had when it is back", name)
+		}
+	}
+}

@@ -197,17 +197,17 @@ func (v *View) node(n *api.Node) pal.Node {
 	out := pal.Node{ID: n.ID, Name: n.Name, Rack: n.Meta[v.opts.RackMeta], Datacenter: n.Datacenter}
 	for _, d := range gpuDevices(n) {
 		v.devices = append(v.devices, d)
-		out.Groups = append(out.Groups, v.deviceGroup(d))
+		out.Groups = append(out.Groups, v.deviceGroup(n, d))
 	}
 	return out
 }
 
-func (v *View) deviceGroup(d *api.NodeDeviceResource) pal.DeviceGroup {
+func (v *View) deviceGroup(n *api.Node, d *api.NodeDeviceResource) pal.DeviceGroup {
 	numa, island := domains(d, numaPrefix), domains(d, islandPrefix)
 	g := pal.DeviceGroup{Name: deviceName(d)}
 	for _, in := range d.Instances {
 		u := pal.GPU{
-			ID: in.ID, Unhealthy: !in.Healthy, Quarantined: v.opts.Quarantined[in.ID],
+			ID: in.ID, Unhealthy: !in.Healthy, Quarantined: v.keptOut(n, in.ID),
 			NUMA: numa[in.ID], Island: island[in.ID],
 		}
 		if p := v.opts.Profile; p != nil {
