@@ -47,6 +47,7 @@ func TestPlacerLife(t *testing.T) {
 		{"node drained", "", testDrained},
 		{"taken by a job without a gate", "", testBypass},
 		{"GPU sick before the start", "", testSick},
+		{"node eligible again", "", testEligibleAgain},
 		{"edited while waiting", "", testEditedWhileWaiting},
 		{"gang grows", "", testGrows},
 		{"failover", "high_availability {\n  enabled = true\n  lock_ttl = \"10s\"\n  lock_delay = \"1s\"\n}\n", testFailover},
@@ -311,6 +312,25 @@ func testSick(t *testing.T, b *bed) {
 	b.inventory(1, placerScores[1], nil)
 	same(t, "healthy again", []string{gpu(1, 0)}, b.untilGPUs("last", 1))
 	b.purge("most", "last")
+}
+
+// A gang that waits goes to a node that an operator takes out of maintenance.
+func testEligibleAgain(t *testing.T, b *bed) {
+	nodes, _, err := b.API().Nodes().List(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eligible := func(yes bool) {
+		if _, err := b.API().Nodes().ToggleEligibility(nodes[0].ID, yes, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eligible(false)
+	b.run(gang("whole", 4, 4).hcl())
+	b.untilWaits("whole")
+	eligible(true)
+	b.untilGPUs("whole", 16)
+	b.purge("whole")
 }
 
 func testEditedWhileWaiting(t *testing.T, b *bed) {

@@ -126,8 +126,14 @@ func (c Config) viewOptions(prof *profile.Profile, held map[nomad.JobKey][]strin
 
 // look brings the view up to date, or builds it anew and tells the line.
 func (p *Placer) look(now time.Time) error {
-	if p.view != nil && p.view.Update(p.state, p.viewOptions(now)) {
-		return nil
+	if p.view != nil {
+		epoch := p.view.Epoch()
+		if p.view.Update(p.state, p.viewOptions(now)) {
+			if p.view.Epoch() != epoch {
+				p.reconsider()
+			}
+			return nil
+		}
 	}
 	v, err := p.state.View(p.viewOptions(now))
 	if err != nil {

@@ -179,6 +179,24 @@ func (t *tracked) startedAt(now time.Time) time.Time {
 	return at
 }
 
+// reconsider tells the line which nodes may serve whom, after some came or went.
+func (p *Placer) reconsider() {
+	p.line.Reconsider(func(id string, g pal.Gang) pal.Gang {
+		t := p.byID(id)
+		if t == nil || p.state.Jobs[t.Key] == nil {
+			return g
+		}
+		r, err := p.requestOf(StandingOf(p.state, p.state.Jobs[t.Key]))
+		if err != nil || len(r.Gang.Shapes) != len(g.Shapes) {
+			return g
+		}
+		for i := range r.Gang.Shapes { // members that have finished since still count
+			r.Gang.Shapes[i].Members = g.Shapes[i].Members
+		}
+		return r.Gang
+	})
+}
+
 // rebase tells the line the numbers of a new cluster.
 func (p *Placer) rebase() {
 	for _, t := range p.jobs {

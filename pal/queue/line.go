@@ -292,6 +292,23 @@ func (l *Line) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang, 
 	l.version++
 }
 
+// Reconsider is called when other nodes than before may serve gangs: f gives
+// every job its gang, of the size that it had, anew.
+func (l *Line) Reconsider(f func(id string, g pal.Gang) pal.Gang) {
+	var queued []*entry
+	for _, e := range l.sorted() {
+		if e.state == waiting {
+			l.dequeue(e)
+			queued = append(queued, e)
+		}
+		e.job.Gang = f(e.job.ID, e.job.Gang)
+	}
+	for _, e := range queued {
+		l.enqueue(e)
+	}
+	l.Changed()
+}
+
 // sorted lists all entries in order of submission to the line.
 func (l *Line) sorted() []*entry {
 	all := make([]*entry, 0, len(l.entries))

@@ -1,0 +1,38 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"testing"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// A waiting gang goes where it may go now, not where it might when it came.
+func TestReconsider(t *testing.T) {
+	l, err := New(Options{Order: FIFO})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := pal.NewCluster([]pal.Node{{ID: "n", Name: "n", Groups: []pal.DeviceGroup{{Name: "gpu", GPUs: []pal.GPU{{ID: "g"}}}}}}, pal.TwoTier(1.5))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := pal.SingleGPUs("j", pal.ClassA, 1)
+	g.Shapes[0].Eligible = []bool{false}
+	if err := l.Submit(0, Job{ID: "j", Gang: g}); err != nil {
+		t.Fatal(err)
+	}
+	if as := l.Decide(0, c); len(as) > 0 {
+		t.Fatalf("it goes where it may not: %v", as)
+	}
+	l.Reconsider(func(id string, g pal.Gang) pal.Gang {
+		g.Shapes = []pal.Shape{g.Shapes[0]}
+		g.Shapes[0].Eligible = []bool{id == "j"}
+		return g
+	})
+	if as := l.Decide(1, c); len(as) != 1 || as[0].Kind != Start || as[0].Job != "j" {
+		t.Errorf("after the node came back: %v", as)
+	}
+}
