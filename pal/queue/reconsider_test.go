@@ -11,7 +11,7 @@ import (
 
 // A waiting gang goes where it may go now, not where it might when it came.
 func TestReconsider(t *testing.T) {
-	l, err := New(Options{Order: FIFO})
+	l, err := New(Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
 	if err != nil {
 		t.Fatal(err)
 	}
