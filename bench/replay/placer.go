@@ -37,6 +37,7 @@ func (r Rules) config() placer.Config {
 	if r.Compress > 0 {
 		c.Queue.Pass = compress(c.Queue.Pass, queue.DefaultPass, r.Compress)
 		c.Queue.Quantum = compress(c.Queue.Quantum, queue.DefaultQuantum, r.Compress)
+		c.Queue.FirstGuess = compress(c.Queue.FirstGuess, queue.DefaultFirstGuess, r.Compress)
 	}
 	return c
 }
@@ -66,7 +67,7 @@ func (r Rules) HCL() string {
 		fmt.Fprintf(&b, "  order = %q\n  backfill = false\n  preempt = false\n  near = false\n  avoid = 0\n", r.Order)
 	}
 	if r.Compress > 0 {
-		fmt.Fprintf(&b, "  pass    = %q\n  quantum = %q\n", c.Queue.Pass, c.Queue.Quantum)
+		fmt.Fprintf(&b, "  pass        = %q\n  quantum     = %q\n  first_guess = %q\n", c.Queue.Pass, c.Queue.Quantum, c.Queue.FirstGuess)
 	}
 	if r.Restart > 0 {
 		fmt.Fprintf(&b, "  restart_cost = %q\n", r.Restart)

@@ -71,6 +71,8 @@ func (p *Prediction) AvgJCTOf(r *Result) float64 {
 // Timing is what the simulator is told of a real cluster's times.
 type Timing struct {
 	Restart time.Duration // what a gang's ranks lose when it starts again
+	// RestartCost is what the queue takes that to cost; 0: as much.
+	RestartCost time.Duration
 	// Start is for how long a gang holds its GPUs before it runs: it ends what
 	// the one before it did until Nomad knows, is decided and started.
 	Start time.Duration
@@ -101,7 +103,7 @@ func predict(jobs []Job, g *GPUs, penalty float64, o queue.Options, t Timing, st
 			Iterations: 1, IterTimeS: j.Work().Seconds()})
 	}
 	out, err := sim.Config{
-		Jobs: traced, Cluster: c, Queue: o, RestartS: t.Restart.Seconds(), Preemptible: preempt, StartS: start, StopS: t.Stop.Seconds(),
+		Jobs: traced, Cluster: c, Queue: o, RestartS: t.Restart.Seconds(), RestartCostS: t.RestartCost.Seconds(), Preemptible: preempt, StartS: start, StopS: t.Stop.Seconds(),
 		Gang: func(t trace.Job) pal.Gang {
 			j := shapes[t.ID]
 			return pal.Gang{ID: j.ID, Class: j.Class, Shapes: []pal.Shape{{Name: "ranks", Members: j.Allocations, GPUs: j.GPUsEach}}}

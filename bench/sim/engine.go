@@ -4,6 +4,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -21,9 +22,10 @@ type Config struct {
 	// restarted after a failure. 0 < RestartS lets the queue preempt and move.
 	RestartS    float64
 	Preemptible bool
+	// RestartCostS is what the queue takes a restart to cost; 0: RestartS.
+	RestartCostS float64
 	// StartS is for how long a gang holds its GPUs each time before it runs,
-	// beside RestartS; nil: not at all. The queue takes a restart to cost
-	// RestartS.
+	// beside RestartS; nil: not at all.
 	StartS func() float64
 	// StopS is for how long a preempted gang holds its GPUs after its work has
 	// stopped.
@@ -196,7 +198,7 @@ func (e *engine) advance(at time.Duration) {
 func (e *engine) arrive(i int) {
 	j := e.Jobs[i]
 	q := queue.Job{ID: j.ID, Name: j.Name, Tenant: j.Tenant, Gang: e.jobs[i].gang, Submitted: e.now,
-		Preemptible: e.Preemptible, Migratable: e.Queue.Migrate, RestartCost: seconds(e.RestartS)}
+		Preemptible: e.Preemptible, Migratable: e.Queue.Migrate, RestartCost: seconds(cmp.Or(e.RestartCostS, e.RestartS))}
 	if e.Estimate != nil {
 		q.Estimate = e.Estimate(i, j)
 	}

@@ -16,9 +16,9 @@ const (
 	maxNames   = 200
 )
 
-// firstGuess is what a gang of an unknown name is expected to run when it
-// starts. It only matters against gangs of known names.
-const firstGuess = 10 * time.Minute
+// beyond is by how much of its time a run may be longer than another one of its
+// name, or than its user's estimate, before that tells nothing of it any more.
+const beyond = 0.4
 
 // sample is one finished run: its work at cost 1 and how many GPUs it had.
 type sample struct {
@@ -146,27 +146,35 @@ func (e *entry) limit(now time.Duration) time.Duration {
 	return time.Duration(float64(e.job.Limit-max(0, now-e.startedAt)) / e.placement.Cost())
 }
 
-// expected is [Line.remaining] without a limit.
+// expected is [Line.remaining] without a limit. What is not known of a gang that
+// outlasts all that is known is that it runs as long again.
 func (l *Line) expected(e *entry, now time.Duration) time.Duration {
 	done := e.work(now)
-	if e.job.Estimate > 0 && done < e.job.Estimate {
-		return e.job.Estimate - done
-	}
-	lindy := max(done, firstGuess)
-	if e.job.Estimate > 0 {
-		return lindy
-	}
+	again := max(done, l.opt.FirstGuess).Seconds()
 	var weight, sum float64
-	for _, s := range l.samples(e.job.Name) {
-		if s.work > done {
-			w := likeness(s.gpus, e.gpus)
+	if e.job.Estimate > 0 {
+		p, left := outlasting(e.job.Estimate, done)
+		weight, sum = 1, p*left+(1-p)*again
+	} else {
+		// What is not known counts as much as one run of the same size.
+		weight, sum = 1, again
+		for _, s := range l.samples(e.job.Name) {
+			p, left := outlasting(s.work, done)
+			w := p * likeness(s.gpus, e.gpus)
 			weight += w
-			sum += w * (s.work - done).Seconds()
+			sum += w * left
 		}
 	}
-	// What is not known counts as much as one run of the same size.
-	mean := (sum + lindy.Seconds()) / (weight + 1)
-	return time.Duration(mean * float64(time.Second))
+	return time.Duration(sum / weight * float64(time.Second))
+}
+
+// outlasting is how far a run of a known length still says something of one that
+// has done so much, from 1 down to 0, and how many seconds are left by it. Runs of
+// a name are never quite as long as each other: one that is about to end must not
+// look as if it had only begun.
+func outlasting(length, done time.Duration) (possible, left float64) {
+	over := float64(done-length) / (beyond * float64(length))
+	return 1 - min(1, max(0, over)), max(0, length-done).Seconds()
 }
 
 func (l *Line) samples(name string) []sample {

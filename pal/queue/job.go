@@ -95,6 +95,10 @@ type Options struct {
 	// Quantum is the attained GPU time of the first level of LAS and the time
 	// slice of RoundRobin; 0: [DefaultQuantum].
 	Quantum time.Duration
+	// FirstGuess is how long a gang of which nothing is known is expected to run
+	// when it starts; 0: [DefaultFirstGuess]. It is the scale of Adaptive: gangs
+	// expected to hold GPUs for more than 27 times as long do not stop each other.
+	FirstGuess time.Duration
 	// Tenants limits and weighs tenants; those not listed have no quota and
 	// weight 1.
 	Tenants map[string]Tenant
@@ -120,6 +124,8 @@ type Tenant struct {
 const (
 	DefaultPass    = 36 * time.Hour
 	DefaultQuantum = time.Hour
+	// DefaultFirstGuess only matters against gangs of which more is known.
+	DefaultFirstGuess = 10 * time.Minute
 	// DefaultAvoid is the PM score above which a GPU is an outlier.
 	DefaultAvoid = 1.5
 )
@@ -139,8 +145,8 @@ func (o Options) withDefaults() (Options, error) {
 	if _, err := pal.ParsePolicy(string(o.Placement.Name)); err != nil {
 		return o, err
 	}
-	if o.Pass < 0 || o.Quantum < 0 {
-		return o, fmt.Errorf("queue: pass %v and quantum %v must not be negative", o.Pass, o.Quantum)
+	if o.Pass < 0 || o.Quantum < 0 || o.FirstGuess < 0 {
+		return o, fmt.Errorf("queue: pass %v, quantum %v and first guess %v must not be negative", o.Pass, o.Quantum, o.FirstGuess)
 	}
 	for name, t := range o.Tenants {
 		if t.GPUs < 0 || !(t.Weight >= 0) {
@@ -152,6 +158,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Quantum == 0 {
 		o.Quantum = DefaultQuantum
+	}
+	if o.FirstGuess == 0 {
+		o.FirstGuess = DefaultFirstGuess
 	}
 	return o, nil
 }

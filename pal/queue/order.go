@@ -70,9 +70,14 @@ func (l *Line) area(e *entry, now time.Duration) float64 {
 	return l.remaining(e, now).Seconds() * float64(e.gpus)
 }
 
-// topLevel is the level above which Adaptive makes no difference: gangs
-// expected to hold more than 4.5 GPU hours do not stop each other.
+// topLevel is the level above which Adaptive makes no difference: by the default
+// first guess gangs expected to hold more than 4.5 GPU hours do not stop each
+// other.
 const topLevel = 8
+
+// finest is the part of the first guess that is the first level of what is
+// expected to remain.
+const finest = 1. / 600
 
 // longest is more GPU seconds than any gang holds.
 const longest = 1e15
@@ -88,9 +93,9 @@ func (l *Line) level(e *entry, now time.Duration) int {
 	case LAS:
 		return powerOf4(e.attained(now).Seconds() * float64(e.gpus) / l.opt.Quantum.Seconds())
 	case SRTF:
-		return powerOf4(l.remaining(e, now).Seconds())
+		return powerOf4(l.remaining(e, now).Seconds() / l.finest())
 	case Adaptive:
-		return min(topLevel, powerOf4(l.area(e, now)))
+		return min(topLevel, powerOf4(l.area(e, now)/l.finest()))
 	case RoundRobin:
 		if e.state >= running && now-e.startedAt >= l.opt.Quantum {
 			return 1
@@ -98,6 +103,8 @@ func (l *Line) level(e *entry, now time.Duration) int {
 	}
 	return 0
 }
+
+func (l *Line) finest() float64 { return finest * l.opt.FirstGuess.Seconds() }
 
 // powerOf4 counts how often 4 goes into x: 0 below 1, 1 from 1 to 4, and so on.
 func powerOf4(x float64) int {

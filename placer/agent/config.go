@@ -84,14 +84,16 @@ type LocalityClass struct {
 
 // Queue says who goes first.
 type Queue struct {
-	Order     string `hcl:"order,optional"`
-	Backfill  *bool  `hcl:"backfill,optional"`
-	Passing   *bool  `hcl:"passing,optional"`
-	Pass      string `hcl:"pass,optional"`
-	Preempt   *bool  `hcl:"preempt,optional"`
-	Migrate   *bool  `hcl:"migrate,optional"`
-	Quantum   string `hcl:"quantum,optional"`
-	FairShare bool   `hcl:"fair_share,optional"`
+	Order    string `hcl:"order,optional"`
+	Backfill *bool  `hcl:"backfill,optional"`
+	Passing  *bool  `hcl:"passing,optional"`
+	Pass     string `hcl:"pass,optional"`
+	Preempt  *bool  `hcl:"preempt,optional"`
+	Migrate  *bool  `hcl:"migrate,optional"`
+	Quantum  string `hcl:"quantum,optional"`
+	// FirstGuess is what a job of which nothing is known is expected to run.
+	FirstGuess string `hcl:"first_guess,optional"`
+	FairShare  bool   `hcl:"fair_share,optional"`
 	// Near lets gangs wait for GPUs closer together where that pays.
 	Near *bool `hcl:"near,optional"`
 	// Avoid is the PM score above which GPUs are left to those that need them; 0: none.
@@ -336,10 +338,15 @@ func (q *Queue) apply(to *queue.Options) error {
 	if q.Avoid != nil {
 		to.Avoid = *q.Avoid
 	}
-	if err := duration("queue: pass", q.Pass, &to.Pass); err != nil {
-		return err
+	for _, d := range []struct {
+		key, value string
+		to         *time.Duration
+	}{{"pass", q.Pass, &to.Pass}, {"quantum", q.Quantum, &to.Quantum}, {"first_guess", q.FirstGuess, &to.FirstGuess}} {
+		if err := duration("queue: "+d.key, d.value, d.to); err != nil {
+			return err
+		}
 	}
-	return duration("queue: quantum", q.Quantum, &to.Quantum)
+	return nil
 }
 
 func (c *Calibration) apply(to *profile.Options) {

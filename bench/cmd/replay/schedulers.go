@@ -30,6 +30,11 @@ const penalty = 1.7
 // restart is what loading a checkpoint costs, uncompressed.
 const restart = 60 * time.Second
 
+// restartCost is what the queue is told that a restart costs.
+func restartCost(compress float64) time.Duration {
+	return time.Duration(float64(restart)/compress) + usualOverhead
+}
+
 // never is the give-up of gangs that wait for ever.
 const never = 1000 * time.Hour
 
@@ -39,7 +44,7 @@ func schedulers(compress float64) []scheduler {
 	const hurried, patient = 10 * time.Minute, 30 * time.Minute
 	rules := func(placement pal.PolicyName, order queue.Order) *replay.Rules {
 		return &replay.Rules{Penalty: penalty, Placement: placement, Order: order, Compress: compress,
-			Restart: time.Duration(float64(restart)/compress) + usualOverhead}
+			Restart: restartCost(compress)}
 	}
 	return []scheduler{
 		{name: "nomad-binpack", algorithm: "binpack", giveUp: never},

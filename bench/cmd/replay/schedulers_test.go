@@ -42,6 +42,9 @@ func TestAgentAndSimulatorHaveTheSamePolicy(t *testing.T) {
 		if got, want := c.RestartCost, 650*time.Millisecond; got != want {
 			t.Errorf("%s: a restart costs %v, want %v", s.name, got, want)
 		}
+		if got, want := c.Queue.FirstGuess, 2500*time.Millisecond; got != want {
+			t.Errorf("%s: guesses %v, want %v", s.name, got, want)
+		}
 		if got, want := c.Queue.Pass, 9*time.Minute; got != want {
 			t.Errorf("%s: waits for %v at most, want %v", s.name, got, want)
 		}
