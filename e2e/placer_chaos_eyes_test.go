@@ -103,6 +103,38 @@ func TestChaosEyesForget(t *testing.T) {
 	}
 }
 
+// Members of a job that was stopped have done their work if they ended before they
+// were asked to.
+func TestChaosStanding(t *testing.T) {
+	t.Parallel()
+	after := func(events ...string) *api.AllocationListStub {
+		a := stopping(seen("a", 0, "complete", 9, "g1"))
+		s := &api.TaskState{}
+		for _, e := range events {
+			s.Events = append(s.Events, &api.TaskEvent{Type: e})
+		}
+		a.TaskStates = map[string]*api.TaskState{"main": s}
+		return a
+	}
+	for _, c := range []struct {
+		name string
+		a    *api.AllocationListStub
+		stop bool
+		want int
+	}{
+		{"ended", after(api.TaskStarted, api.TaskTerminated), true, 1},
+		{"ended, then asked to", after(api.TaskStarted, api.TaskTerminated, api.TaskKilling), true, 1},
+		{"asked to", after(api.TaskStarted, api.TaskKilling, api.TaskTerminated, api.TaskKilled), true, 0},
+		{"asked to before it began", after(api.TaskKilling), true, 0},
+		{"asked to in its second try", after(api.TaskStarted, api.TaskTerminated, api.TaskRestarting, api.TaskStarted, api.TaskKilling), true, 0},
+		{"of a job that goes on", after(api.TaskStarted, api.TaskTerminated), false, 0},
+	} {
+		if done, _ := standing(&api.JobListStub{ID: "a", JobModifyIndex: 10, Stop: c.stop}, []*api.AllocationListStub{c.a}); done != c.want {
+			t.Errorf("%s: %d done, want %d", c.name, done, c.want)
+		}
+	}
+}
+
 func TestChaosRecords(t *testing.T) {
 	t.Parallel()
 	got := records([]string{"nomad-pal/failures", "nomad-pal/decisions/default/a", "nomad-pal/lock", "nomad-pal/profile/0000"})

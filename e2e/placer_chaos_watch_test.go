@@ -135,10 +135,11 @@ func standing(job *api.JobListStub, allocs []*api.AllocationListStub) (done, liv
 	return done, live
 }
 
-// killed says whether Nomad was asked to end a task of the allocation.
+// killed says whether Nomad was asked to end a task of the allocation before it
+// had ended by itself.
 func killed(a *api.AllocationListStub) bool {
 	for _, s := range a.TaskStates {
-		if slices.ContainsFunc(s.Events, func(e *api.TaskEvent) bool { return e.Type == api.TaskKilling }) {
+		if i := slices.IndexFunc(s.Events, func(e *api.TaskEvent) bool { return e.Type == api.TaskKilling }); i == 0 || i > 0 && s.Events[i-1].Type != api.TaskTerminated {
 			return true
 		}
 	}

@@ -43,15 +43,13 @@ func (s *search) spread() []Member {
 	}()
 	var members []Member
 	for i, sh := range s.g.Shapes {
-		steps := 1
 		areas := newAreas(s, i)
+		each := sh.Members
 		if len(sh.Spreads) > 0 {
-			steps, sh.Members = sh.Members, min(1, sh.Members)
+			each = 1
 		}
-		for range steps {
-			if sh.Members == 0 {
-				continue
-			}
+		for left := sh.Members; left > 0; left -= each {
+			sh.Members = each
 			t, ok := areas.next(s, sh)
 			if !ok {
 				return nil

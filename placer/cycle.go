@@ -126,14 +126,8 @@ func (c Config) viewOptions(prof *profile.Profile, held map[nomad.JobKey][]strin
 
 // look brings the view up to date, or builds it anew and tells the line.
 func (p *Placer) look(now time.Time) error {
-	if p.view != nil {
-		epoch := p.view.Epoch()
-		if p.view.Update(p.state, p.viewOptions(now)) {
-			if p.view.Epoch() != epoch {
-				p.reconsider()
-			}
-			return nil
-		}
+	if p.view != nil && p.view.Update(p.state, p.viewOptions(now)) {
+		return nil
 	}
 	v, err := p.state.View(p.viewOptions(now))
 	if err != nil {
@@ -156,9 +150,13 @@ func (p *Placer) track() {
 			}
 		}
 	}
+	others := now.view == p.followed.view && now.epoch != p.followed.epoch
 	p.followed = now
 	for _, k := range keys {
 		p.trackJob(k)
+	}
+	if others {
+		p.reconsider()
 	}
 }
 

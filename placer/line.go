@@ -39,7 +39,9 @@ func (p *Placer) lineJob(t *tracked) queue.Job {
 	}
 	near := h.Wait
 	if near == 0 && (*t.Job.Type != api.JobTypeBatch || spreads(t.request.Gang)) {
-		near = 1 // a service is there to serve: it does not wait for better GPUs unless told to
+		// A service is there to serve, and members that are to be apart come no
+		// closer: neither waits for better GPUs unless told to.
+		near = 1
 	}
 	return queue.Job{
 		ID: t.Key.String(), Name: name, Tenant: t.Key.Namespace, Gang: t.request.Gang,
@@ -179,21 +181,20 @@ func (t *tracked) startedAt(now time.Time) time.Time {
 	return at
 }
 
-// reconsider tells the line which nodes may serve whom, after some came or went.
+// reconsider tells the line which nodes may serve whom, after some came or went
+// and the requests were read anew.
 func (p *Placer) reconsider() {
 	p.line.Reconsider(func(id string, g pal.Gang) pal.Gang {
 		t := p.byID(id)
-		if t == nil || p.state.Jobs[t.Key] == nil {
+		if t == nil || t.refused != nil || len(t.request.Gang.Shapes) != len(g.Shapes) {
 			return g
 		}
-		r, err := p.requestOf(StandingOf(p.state, p.state.Jobs[t.Key]))
-		if err != nil || len(r.Gang.Shapes) != len(g.Shapes) {
-			return g
+		now := t.request.Gang
+		now.Shapes = slices.Clone(now.Shapes)
+		for i := range now.Shapes { // members that have finished since still count
+			now.Shapes[i].Members = g.Shapes[i].Members
 		}
-		for i := range r.Gang.Shapes { // members that have finished since still count
-			r.Gang.Shapes[i].Members = g.Shapes[i].Members
-		}
-		return r.Gang
+		return now
 	})
 }
 

@@ -209,6 +209,8 @@ func (p *Placer) follow(ctx context.Context, events <-chan []nomad.Event, ended 
 	defer resync.Stop()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
+	wake := time.NewTimer(0)
+	defer wake.Stop()
 	due := true
 	for {
 		for due && ctx.Err() == nil {
@@ -218,6 +220,11 @@ func (p *Placer) follow(ctx context.Context, events <-chan []nomad.Event, ended 
 			}
 			due = p.applyAll(events) || p.again
 			due = p.takeSubmissions() || due
+		}
+		if d, ok := p.sleep(time.Now()); ok {
+			wake.Reset(d)
+		} else {
+			wake.Stop()
 		}
 		select {
 		case <-ctx.Done():
@@ -233,6 +240,8 @@ func (p *Placer) follow(ctx context.Context, events <-chan []nomad.Event, ended 
 			due = true
 		case <-tick.C:
 			due = p.unsettled()
+		case <-wake.C:
+			due = true
 		case <-resync.C:
 			if err := p.resync(ctx); err != nil {
 				return err
@@ -240,6 +249,17 @@ func (p *Placer) follow(ctx context.Context, events <-chan []nomad.Event, ended 
 			due = true
 		}
 	}
+}
+
+// leastSleep is how long nothing is decided at least where nothing happens.
+const leastSleep = 10 * time.Millisecond
+
+// sleep is after how long the line has something to decide though nothing happens:
+// a gang has waited long enough for GPUs that are closer together, or another one
+// run long enough to be stopped. ok is false where it has not.
+func (p *Placer) sleep(now time.Time) (d time.Duration, ok bool) {
+	at, ok := p.line.Wake(since(p.lastCycle)) // what has come since then is due
+	return max(leastSleep, at-since(now)), ok
 }
 
 // applyAll takes in the events that have come meanwhile.

@@ -104,6 +104,7 @@ func predict(jobs []Job, g *GPUs, penalty float64, o queue.Options, t Timing, st
 	}
 	out, err := sim.Config{
 		Jobs: traced, Cluster: c, Queue: o, RestartS: t.Restart.Seconds(), RestartCostS: t.RestartCost.Seconds(), Preemptible: preempt, StartS: start, StopS: t.Stop.Seconds(),
+		CheckpointS: jobs[0].Iteration.Seconds(), // ranks save after every iteration
 		Gang: func(t trace.Job) pal.Gang {
 			j := shapes[t.ID]
 			return pal.Gang{ID: j.ID, Class: j.Class, Shapes: []pal.Shape{{Name: "ranks", Members: j.Allocations, GPUs: j.GPUsEach}}}

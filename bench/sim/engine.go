@@ -6,6 +6,7 @@ package sim
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/bench/trace"
@@ -22,6 +23,9 @@ type Config struct {
 	// restarted after a failure. 0 < RestartS lets the queue preempt and move.
 	RestartS    float64
 	Preemptible bool
+	// CheckpointS is the work (s at cost 1) between two checkpoints: what a gang has
+	// done since the last one is lost when it is stopped; 0: nothing is.
+	CheckpointS float64
 	// RestartCostS is what the queue takes a restart to cost; 0: RestartS.
 	RestartCostS float64
 	// StartS is for how long a gang holds its GPUs each time before it runs,
@@ -304,13 +308,29 @@ func (e *engine) stop(i int, kind string) {
 		worked, j.stopping = j.halted, false
 	}
 	useful := max(0, (worked - j.since).Seconds())
-	j.left = max(0, j.left-useful/j.cost)
+	if left := max(0, j.left-useful/j.cost); kind == "finish" {
+		j.left = left
+	} else {
+		left = e.sinceCheckpoint(i, left)
+		useful, j.left = (j.left-left)*j.cost, left
+	}
 	j.lostS += (held - useful) * gpus
 	j.ranS += held * gpus
 	j.running, j.waiting = false, e.now
 	e.use.run(-e.Jobs[i].GPUs, j.cost)
 	e.use.wait(1, e.Jobs[i].GPUs)
 	e.observe(i, kind, j.placement)
+}
+
+// sinceCheckpoint is the work that is left of job i (s at cost 1) where so much was
+// left when it was stopped.
+func (e *engine) sinceCheckpoint(i int, left float64) float64 {
+	if e.CheckpointS <= 0 {
+		return left
+	}
+	const rounding = 1e-6 // of a checkpoint that was just reached
+	whole := e.Jobs[i].WorkS()
+	return whole - e.CheckpointS*math.Floor((whole-left)/e.CheckpointS+rounding)
 }
 
 // end is the end of job i.

@@ -60,6 +60,21 @@ func TestEngineByHand(t *testing.T) {
 	}
 }
 
+// TestCheckpoints: of 1,000 s of work every 70th is saved. When a is stopped for b
+// it has done 300 s at 1.012 times the time: 280 s are saved.
+func TestCheckpoints(t *testing.T) {
+	got := timeline(t, Config{Cluster: exampleCluster(t, 1), RestartS: 60, CheckpointS: 70, Preemptible: true,
+		Queue:    queue.Options{Order: queue.SRTF, Placement: pal.Policy{Name: pal.Packed}, Preempt: true, Backfill: true},
+		Estimate: func(_ int, j trace.Job) time.Duration { return seconds(j.WorkS()) },
+		Jobs:     []trace.Job{job("a", "D", 8, 0, 1000), job("b", "D", 1, 300, 2)}})
+	if d := cmp.Diff([]string{
+		"0.0 a start [0 1 2 3 4 5 6 7]", "300.0 a preempt [0 1 2 3 4 5 6 7]",
+		"300.0 b start [0]", "302.0 b finish [0]",
+		"302.0 a resume [0 1 2 3 4 5 6 7]", fmt.Sprintf("%.1f a finish [0 1 2 3 4 5 6 7]", 302+60+720*1.012)}, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
 // TestStopsTakeTime: a gang that is stopped works no more, and what it is stopped
 // for starts when its GPUs are free.
 func TestStopsTakeTime(t *testing.T) {
@@ -116,13 +131,14 @@ func TestEngineConserves(t *testing.T) {
 			fails = Failures{MTBFH: 20, RepairH: 0.5}
 		}
 		stop := rapid.SampledFrom([]float64{0, 20}).Draw(rt, "stop")
-		out, err := Config{Jobs: jobs, Cluster: exampleCluster(t, 1.7), Queue: o, RestartS: 30, StopS: stop, Preemptible: preempt, Failures: fails, Seed: 1}.Run()
+		checkpoint := rapid.SampledFrom([]float64{0, 50}).Draw(rt, "checkpoint")
+		out, err := Config{Jobs: jobs, Cluster: exampleCluster(t, 1.7), Queue: o, RestartS: 30, CheckpointS: checkpoint, StopS: stop, Preemptible: preempt, Failures: fails, Seed: 1}.Run()
 		if err != nil {
 			rt.Fatal(err)
 		}
 		held, last := 0.0, 0.0
 		for i, j := range out.Jobs {
-			most := j.WorkS*1.3*1.7 + (30+stop)*float64(j.Runs-1) + 1e-3
+			most := j.WorkS*1.3*1.7 + (30+stop+checkpoint*1.3*1.7)*float64(j.Runs-1) + 1e-3
 			if j.HeldS < j.WorkS*0.98-1e-3 || j.HeldS > most {
 				rt.Errorf("job %d held its GPUs %v s for %v s of work in %d runs", i, j.HeldS, j.WorkS, j.Runs)
 			}

@@ -42,6 +42,7 @@ type options struct {
 	avoid       float64
 	pass        time.Duration
 	restart     time.Duration
+	checkpoint  time.Duration
 	mtbf        time.Duration
 	repair      time.Duration
 	estimates   string
@@ -165,6 +166,7 @@ func (o *options) policyFlags(f *flag.FlagSet) {
 	f.Float64Var(&o.avoid, "avoid", 0, "keep gangs off GPUs with a PM score above this; 0: none (default: 1.5 with order adaptive)")
 	f.DurationVar(&o.pass, "pass", 0, "how long a gang may be passed before nothing starts ahead of it; 0: the default")
 	f.DurationVar(&o.restart, "restart-cost", time.Minute, "run time that a gang loses when it is stopped or moved")
+	f.DurationVar(&o.checkpoint, "checkpoint", 0, "work between two checkpoints of a gang: what it did since the last is lost when it is stopped; 0: nothing is")
 	f.StringVar(&o.estimates, "estimates", "none", "what users say of run times: none, exact, or wrong:F (off by a factor of up to F either way)")
 	f.DurationVar(&o.rendezvous, "rendezvous", 0, "of policy nomad: when an incomplete gang gives up and starts anew; 0: never")
 	f.StringVar(&o.track, "track", "", "with -faithful: follow jobs `FROM-TO` only (default: all of the trace)")
@@ -182,6 +184,8 @@ func (o *options) check() error {
 		return errors.New("-nodes and -gpus-per-node must be positive")
 	case !(o.load > 0):
 		return fmt.Errorf("-load %v must be positive", o.load)
+	case o.restart < 0 || o.checkpoint < 0:
+		return fmt.Errorf("-restart-cost %v and -checkpoint %v must not be negative", o.restart, o.checkpoint)
 	case o.jobs <= 0:
 		return fmt.Errorf("-jobs %d must be positive", o.jobs)
 	case o.fromNomad && (o.trace != "" || o.faithful):

@@ -234,7 +234,7 @@ func (o *options) runHonest(t trace.Trace, nodes []pal.Node, rep *report, stderr
 
 // config is the honest mode's run.
 func (o *options) config(t trace.Trace, c *pal.Cluster) (sim.Config, error) {
-	cfg := sim.Config{Jobs: t.Jobs, Cluster: c, RestartS: o.restart.Seconds(), Preemptible: o.preempt, Seed: o.seed,
+	cfg := sim.Config{Jobs: t.Jobs, Cluster: c, RestartS: o.restart.Seconds(), CheckpointS: o.checkpoint.Seconds(), Preemptible: o.preempt, Seed: o.seed,
 		Failures: sim.Failures{MTBFH: o.mtbf.Hours(), RepairH: o.repair.Hours()}}
 	cfg.Queue = o.queue()
 	place := o.policy

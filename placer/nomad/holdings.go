@@ -235,7 +235,7 @@ func (v *View) refreshHealth() {
 // keptOut says whether a GPU is in quarantine, or its node away: what was decided
 // when the node was there, a preemption whose victims were lost with it, say,
 // must wait, since Nomad would place the gang the moment the node is back, beside
-// what that goes on running until it is told to stop.
+// what the node goes on running until it is told to stop.
 func (v *View) keptOut(n *api.Node, gpu string) bool {
 	return v.opts.Quarantined[gpu] || !nodeReady(n)
 }

@@ -1,0 +1,35 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+)
+
+// The placer decides anew when the line asks for it, counted from its last
+// decision, and at once where that is over.
+func TestSleep(t *testing.T) {
+	t.Parallel()
+	line, err := queue.New(queue.Options{Order: queue.FIFO, Placement: pal.Policy{Name: pal.PAL}, Pass: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Unix(1000, 0)
+	p := &Placer{line: line, lastCycle: began}
+	if d, ok := p.sleep(began); ok {
+		t.Errorf("nobody waits, and it wakes after %v", d)
+	}
+	if err := line.Submit(since(began), queue.Job{ID: "a", Gang: pal.SingleGPUs("a", pal.ClassA, 1), Submitted: since(began)}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ after, want time.Duration }{{0, time.Minute}, {20 * time.Second, 40 * time.Second}, {2 * time.Minute, leastSleep}} {
+		if d, ok := p.sleep(began.Add(c.after)); !ok || d != c.want {
+			t.Errorf("after %v it sleeps for %v, %v; want %v", c.after, d, ok, c.want)
+		}
+	}
+}
