@@ -78,18 +78,19 @@ func (h *heap) down(i int) {
 }
 
 // signature is what two waiting gangs share if one fits exactly where the
-// other does, under the same rules: where the first of them does not fit, the
-// others need not be tried.
+// other does, at the same cost, under the same rules: where the first of them
+// does not fit, or waits for closer GPUs, the others need not be tried.
 type signature struct {
-	class   pal.AppClass
-	maxTier pal.Tier
-	shapes  string
-	tenant  string
-	overdue bool
+	class    pal.AppClass
+	maxTier  pal.Tier
+	shapes   string
+	tenant   string
+	overdue  bool
+	nearWait time.Duration
 }
 
-// shapesOf writes a gang's shapes; eligible device groups count as equal where
-// the caller shares the slice.
+// shapesOf writes a gang's shapes; device groups that are eligible or preferred
+// count as equal where the caller shares the slice.
 func shapesOf(g pal.Gang) string {
 	var b strings.Builder
 	for _, s := range g.Shapes {
@@ -97,7 +98,11 @@ func shapesOf(g pal.Gang) string {
 		if len(s.Eligible) > 0 {
 			eligible = &s.Eligible[0]
 		}
-		fmt.Fprintf(&b, "%d×%d %v %p;", s.Members, s.GPUs, s.Need, eligible)
+		fmt.Fprintf(&b, "%d×%d %v %p", s.Members, s.GPUs, s.Need, eligible)
+		for _, set := range s.Prefer {
+			fmt.Fprintf(&b, ">%p", &set[0])
+		}
+		b.WriteByte(';')
 	}
 	return b.String()
 }
@@ -122,14 +127,14 @@ type attempt struct {
 // kind is the signature by which gangs fit or not, whoever's they are.
 func (e *entry) kind() signature {
 	k := e.bucket.sig
-	k.overdue, k.tenant = false, ""
+	k.overdue, k.tenant, k.nearWait = false, "", 0
 	return k
 }
 
 // enqueue puts a waiting entry into its bucket.
 func (l *Line) enqueue(e *entry) {
 	e.state = waiting
-	sig := signature{class: e.job.Gang.Class, maxTier: e.job.Gang.MaxTier, shapes: l.shapes(e.job.Gang), overdue: e.overdue}
+	sig := signature{class: e.job.Gang.Class, maxTier: e.job.Gang.MaxTier, shapes: l.shapes(e.job.Gang), overdue: e.overdue, nearWait: e.job.NearWait}
 	if l.opt.FairShare || len(l.opt.Tenants) > 0 {
 		sig.tenant = e.job.Tenant
 	}
@@ -154,7 +159,7 @@ func (l *Line) enqueue(e *entry) {
 
 // shapes is shapesOf without its cost for the common gang of one-GPU members.
 func (l *Line) shapes(g pal.Gang) string {
-	if len(g.Shapes) == 1 && g.Shapes[0].Eligible == nil && g.Shapes[0].Need == (pal.Resources{}) && g.Shapes[0].GPUs == 1 {
+	if len(g.Shapes) == 1 && g.Shapes[0].Eligible == nil && g.Shapes[0].Prefer == nil && g.Shapes[0].Need == (pal.Resources{}) && g.Shapes[0].GPUs == 1 {
 		for len(l.singles) <= g.Shapes[0].Members {
 			l.singles = append(l.singles, fmt.Sprint(len(l.singles)))
 		}

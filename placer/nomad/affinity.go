@@ -4,6 +4,8 @@
 package nomad
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -96,21 +98,26 @@ func (a ask) leavesModelOpen() bool {
 // Avoid makes the gang prefer nodes other than these, by name, to what it
 // prefers otherwise; it still goes there where it fits nowhere else.
 func (v *View) Avoid(r *Request, nodes map[string]bool) {
+	names := slices.Sorted(maps.Keys(nodes))
 	for i := range r.Gang.Shapes {
 		s := &r.Gang.Shapes[i]
-		if s.Eligible == nil {
+		if len(s.Eligible) == 0 {
 			continue
 		}
-		all := append(slices.Clone(s.Prefer), s.Eligible)
-		s.Prefer = nil
-		for _, set := range all {
-			set = slices.Clone(set)
-			for g := range set {
-				node, _ := v.Cluster.Group(g)
-				set[g] = set[g] && !nodes[v.nodes[node].Name]
+		key := fmt.Sprintf("%p %q", &s.Eligible[0], names)
+		prefer, ok := v.avoiding[key]
+		if !ok {
+			for _, set := range append(slices.Clone(s.Prefer), s.Eligible) {
+				set = slices.Clone(set)
+				for g := range set {
+					node, _ := v.Cluster.Group(g)
+					set[g] = set[g] && !nodes[v.nodes[node].Name]
+				}
+				prefer = append(prefer, set)
 			}
-			s.Prefer = append(s.Prefer, set)
+			prefer = append(prefer, s.Prefer...)
+			v.avoiding[key] = prefer
 		}
-		s.Prefer = append(s.Prefer, all[:len(all)-1]...)
+		s.Prefer = prefer
 	}
 }

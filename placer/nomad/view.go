@@ -66,13 +66,16 @@ type View struct {
 	eligibility map[string]eligibility
 	// values caches what spreads go over, in the same way.
 	values map[string]attributeValues
+	// avoiding caches preferences that leave out nodes, by those and what is
+	// eligible: the queue tells kinds of gangs by their slices.
+	avoiding map[string][][]bool
 }
 
 // View builds the cluster from the state: nodes by name, then id; instances by
 // id. GPUs of live allocations and those promised to pinned jobs are taken.
 // Allocations and pins of the jobs in without count as if they were not there.
 func (s *State) View(o ViewOptions, without ...JobKey) (*View, error) {
-	v := &View{opts: o, state: s, without: without, nodeOf: map[string]int{}, inRack: map[string]int{}, holds: map[JobKey][]int{}, eligibility: map[string]eligibility{}, values: map[string]attributeValues{}}
+	v := &View{opts: o, state: s, without: without, nodeOf: map[string]int{}, inRack: map[string]int{}, holds: map[JobKey][]int{}, eligibility: map[string]eligibility{}, values: map[string]attributeValues{}, avoiding: map[string][][]bool{}}
 	v.nodes = slices.Clone(s.gpuNodes())
 	ns := make([]pal.Node, len(v.nodes))
 	for i, n := range v.nodes {
@@ -112,6 +115,7 @@ func (v *View) Update(s *State, o ViewOptions) bool {
 	if changed {
 		clear(v.eligibility)
 		clear(v.values)
+		clear(v.avoiding)
 		v.epoch++
 		v.devices = v.devices[:0]
 		for _, n := range v.nodes {

@@ -1,0 +1,68 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// A gang that prefers slow GPUs does not wait for the fast ones that others like
+// it would take, nor do those wait for it.
+func TestPreferenceIsAKindOfItsOwn(t *testing.T) {
+	l, err := New(Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, Near: true, Backfill: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var nodes []pal.Node
+	for i, score := range []pal.PMScore{1, 2} {
+		u := pal.GPU{ID: fmt.Sprint(i)}
+		for k := range u.Scores {
+			u.Scores[k], u.Binned[k] = score, score
+		}
+		nodes = append(nodes, pal.Node{ID: u.ID, Name: u.ID, Groups: []pal.DeviceGroup{{Name: "gpu", GPUs: []pal.GPU{u}}}})
+	}
+	c, err := pal.NewCluster(nodes, pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	anywhere := []bool{true, true}
+	gang := func(id string, prefer ...[]bool) pal.Gang {
+		g := pal.SingleGPUs(id, pal.ClassA, 1)
+		g.Shapes[0].Eligible, g.Shapes[0].Prefer = anywhere, prefer
+		return g
+	}
+	submit := func(g pal.Gang) {
+		if err := l.Submit(0, Job{ID: g.ID, Gang: g}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Where the first runs, the second waits: what its kind costs at best is known.
+	submit(gang("first"))
+	first := l.Decide(0, c)
+	if len(first) != 1 {
+		t.Fatalf("first: %v", first)
+	}
+	c.Take(gang("first"), first[0].Placement)
+	l.Started(0, "first", first[0].Placement)
+	submit(gang("second"))
+	if as := l.Decide(0, c); len(as) > 0 {
+		t.Fatalf("second does not wait for the fast GPU: %v", as)
+	}
+	c.Release(gang("first"), first[0].Placement)
+	l.Finished(time.Second, "first")
+	l.Removed(time.Second, "second")
+	submit(gang("slow", []bool{false, true}))
+	submit(gang("third"))
+	starts := map[string]int{}
+	for _, a := range l.Decide(2*time.Second, c) {
+		starts[a.Job] = a.Placement.GPUs()[0]
+	}
+	if len(starts) != 2 || starts["slow"] != 1 || starts["third"] != 0 {
+		t.Errorf("started on %v, want slow on 1 and third on 0", starts)
+	}
+}
