@@ -120,6 +120,6 @@ func (o options) workloadJobs(seed uint64) ([]replay.Job, error) {
 	}
 	return replay.FromTrace(t, replay.Compression{
 		Arrivals: o.compress, Work: o.compress, Shortest: time.Second, Longest: o.longest,
-		Iteration: 250 * time.Millisecond, MaxGPUs: o.nodes * 4, GPUsPerNode: 4, OneGPUUpTo: o.single,
+		Iteration: iteration, MaxGPUs: o.nodes * 4, GPUsPerNode: 4, OneGPUUpTo: o.single,
 	}), nil
 }

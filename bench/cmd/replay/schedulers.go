@@ -30,9 +30,14 @@ const penalty = 1.7
 // restart is what loading a checkpoint costs, uncompressed.
 const restart = 60 * time.Second
 
-// restartCost is what the queue is told that a restart costs.
+// iteration is how long one takes on median GPUs of one node: progress is saved
+// after each.
+const iteration = 250 * time.Millisecond
+
+// restartCost is what the queue is told that a restart costs: loading a checkpoint,
+// starting, stopping, and what was done since the last iteration.
 func restartCost(compress float64) time.Duration {
-	return time.Duration(float64(restart)/compress) + usualOverhead
+	return time.Duration(float64(restart)/compress) + usualOverhead + usualStop + iteration/2
 }
 
 // never is the give-up of gangs that wait for ever.
