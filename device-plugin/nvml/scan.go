@@ -169,16 +169,21 @@ func (b *Backend) start(s *slot) chan found {
 	busy, out := make(chan struct{}), make(chan found, 1)
 	s.busy = busy
 	go func() {
-		defer close(busy)
-		b.conn.RLock()
-		defer b.conn.RUnlock()
-		if !b.up {
-			out <- found{err: errDriverGone}
-			return
-		}
-		out <- b.readGPU(s.index)
+		f := b.readConnected(s.index)
+		close(busy) // before whoever waits for the answer scans again
+		out <- f
 	}()
 	return out
+}
+
+// readConnected reads one GPU unless the driver has gone.
+func (b *Backend) readConnected(index int) found {
+	b.conn.RLock()
+	defer b.conn.RUnlock()
+	if !b.up {
+		return found{err: errDriverGone}
+	}
+	return b.readGPU(index)
 }
 
 // settle keeps a good read, and completes a bad one from the last good one.
