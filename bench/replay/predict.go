@@ -73,6 +73,9 @@ type Timing struct {
 	Restart time.Duration // what a gang's ranks lose when it starts again
 	// RestartCost is what the queue takes that to cost; 0: as much.
 	RestartCost time.Duration
+	// Checkpoint is the work between two savings of a gang's progress; 0: it is
+	// saved at any moment.
+	Checkpoint time.Duration
 	// Start is for how long a gang holds its GPUs before it runs: it ends what
 	// the one before it did until Nomad knows, is decided and started.
 	Start time.Duration
@@ -104,7 +107,7 @@ func predict(jobs []Job, g *GPUs, penalty float64, o queue.Options, t Timing, st
 	}
 	out, err := sim.Config{
 		Jobs: traced, Cluster: c, Queue: o, RestartS: t.Restart.Seconds(), RestartCostS: t.RestartCost.Seconds(), Preemptible: preempt, StartS: start, StopS: t.Stop.Seconds(),
-		CheckpointS: jobs[0].Iteration.Seconds(), // ranks save after every iteration
+		CheckpointS: t.Checkpoint.Seconds(),
 		Gang: func(t trace.Job) pal.Gang {
 			j := shapes[t.ID]
 			return pal.Gang{ID: j.ID, Class: j.Class, Shapes: []pal.Shape{{Name: "ranks", Members: j.Allocations, GPUs: j.GPUsEach}}}

@@ -308,12 +308,12 @@ func (e *engine) stop(i int, kind string) {
 		worked, j.stopping = j.halted, false
 	}
 	useful := max(0, (worked - j.since).Seconds())
-	if left := max(0, j.left-useful/j.cost); kind == "finish" {
-		j.left = left
-	} else {
+	left := max(0, j.left-useful/j.cost)
+	if kind != "finish" {
 		left = e.sinceCheckpoint(i, left)
-		useful, j.left = (j.left-left)*j.cost, left
+		useful = (j.left - left) * j.cost
 	}
+	j.left = left
 	j.lostS += (held - useful) * gpus
 	j.ranS += held * gpus
 	j.running, j.waiting = false, e.now

@@ -240,7 +240,7 @@ func (c *campaign) turn(ctx context.Context) (done func(), err error) {
 }
 
 func (o options) predictRun(s scheduler, gpus *replay.GPUs, r *replay.Result) error {
-	p, err := replay.PredictRun(r, gpus, penalty, s.rules.Queue(), replay.Timing{Restart: o.compressed(restart), RestartCost: s.rules.Restart, Stop: usualStop})
+	p, err := replay.PredictRun(r, gpus, penalty, s.rules.Queue(), o.timing())
 	if err != nil {
 		return err
 	}

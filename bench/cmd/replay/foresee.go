@@ -140,8 +140,7 @@ func (o options) under(q queue.Options, preempt bool) play {
 		for i := range jobs {
 			jobs[i].Preempt = preempt
 		}
-		p, err := replay.Predict(jobs, g, penalty, q, replay.Timing{Restart: o.compressed(restart), RestartCost: restartCost(o.compress),
-			Start: usualOverhead, Stop: usualStop})
+		p, err := replay.Predict(jobs, g, penalty, q, o.timing())
 		for _, j := range jobs {
 			geomean += math.Log(p.JCTS[j.ID]) / float64(len(jobs))
 		}

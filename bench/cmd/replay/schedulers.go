@@ -40,6 +40,12 @@ func restartCost(compress float64) time.Duration {
 	return time.Duration(float64(restart)/compress) + usualOverhead + usualStop + iteration/2
 }
 
+// timing is what the simulator is told of a cluster that is not busy.
+func (o options) timing() replay.Timing {
+	return replay.Timing{Restart: o.compressed(restart), RestartCost: restartCost(o.compress), Checkpoint: iteration,
+		Start: usualOverhead, Stop: usualStop}
+}
+
 // never is the give-up of gangs that wait for ever.
 const never = 1000 * time.Hour
 
