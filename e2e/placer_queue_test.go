@@ -118,9 +118,7 @@ func testPurgedWhilePlaced(t *testing.T, b *bed) {
 		b.fill(full, 4)
 		b.run(gang(next, 4, 4).hcl())
 		b.untilWaits(next)
-		if _, _, err := b.API().Jobs().Deregister(full, true, nil); err != nil {
-			t.Fatal(err)
-		}
+		b.deregister(full, true)
 		b.until("its GPUs are free, or taken", func() string {
 			if g := b.gpusOf(full); len(g) > 0 {
 				return fmt.Sprint(g)
@@ -128,9 +126,7 @@ func testPurgedWhilePlaced(t *testing.T, b *bed) {
 			return ""
 		})
 		purge := i%2 == 0
-		if _, _, err := b.API().Jobs().Deregister(next, purge, nil); err != nil {
-			t.Fatal(err)
-		}
+		b.deregister(next, purge)
 		b.until(next+" is gone", func() string {
 			if info, _, err := b.API().Jobs().Info(next, nil); err == nil && !*info.Stop {
 				return *info.Status
