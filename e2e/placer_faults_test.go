@@ -173,19 +173,25 @@ func testRunAgainAsItEnds(t *testing.T, b *bed) {
 const once = "restart {\n attempts = 0\n mode = \"fail\"\n}\nreschedule {\n attempts = 0\n unlimited = false\n}\n"
 
 // One member of a gang ends with exit code 3 whatever GPU it gets: the gang is
-// tried once more and then given up; it holds no GPUs then.
+// tried once more, elsewhere, as explain says, and then given up; it holds no GPUs
+// then.
 func testUserFailure(t *testing.T, b *bed) {
 	j := gang("broken", 2, 2)
 	j.groups[0].extra = once
 	j.script = "if [ $NOMAD_ALLOC_INDEX = 0 ]; then exit 3; fi; exec sleep 3600"
 	b.run(j.hcl())
+	noted := ""
 	b.until("given up", func() string {
 		e := b.explain("broken")
+		if strings.Contains(e.Note, "nodes other than") {
+			noted = e.Note
+		}
 		if g := b.gpusOf("broken"); e.Phase != "waiting" || !strings.Contains(e.Reason, "given up after 2 tries") || len(g) > 0 {
 			return fmt.Sprintf("%s on %v: %s", e.Phase, g, e.Reason)
 		}
 		return ""
 	})
+	mentions(t, noted, "nodes other than node-")
 	out, _ := b.pal("failures")
 	mentions(t, out, "user", "exit code 3", "broken")
 	stubs, _, err := b.API().Jobs().Allocations("broken", true, nil)

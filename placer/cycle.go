@@ -194,12 +194,21 @@ func (p *Placer) trackJob(k nomad.JobKey) {
 // than those that failed it, too.
 func (p *Placer) requestOf(st Standing) (nomad.Request, error) {
 	r, err := p.view.Request(st.Job)
-	if err == nil && st.Phase == Waiting && len(st.Pins.Groups) > 0 {
-		if nodes := p.history.failedOn(st.Key, time.Now()); nodes != nil {
+	if err == nil {
+		if nodes := p.avoids(st, time.Now()); nodes != nil {
 			p.view.Avoid(&r, nodes)
 		}
 	}
 	return r, err
+}
+
+// avoids are the nodes, by name, that a gang which was taken back goes to only if
+// it fits nowhere else; nil for none.
+func (p *Placer) avoids(st Standing, now time.Time) map[string]bool {
+	if st.Phase != Waiting || len(st.Pins.Groups) == 0 {
+		return nil
+	}
+	return p.history.failedOn(st.Key, now)
 }
 
 // drop forgets a job that is not ours to place, or not any more.

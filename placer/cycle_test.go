@@ -71,16 +71,8 @@ func TestLineFollowsNomad(t *testing.T) {
 	if len(as) != 1 {
 		t.Fatalf("2 nodes with 4 free GPUs each start %d gangs of 2 × 4", len(as))
 	}
-	first := p.byID(as[0].Job)
-	pins := p.view.Pins(first.request, as[0].Placement)
-	pinned, err := rewrite.Pin(first.Job, pins, rewrite.Racks{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	committed := registered(pinned, 1000)
-	s.PutJob(committed)
-	first.running = true
-	p.line.Started(since(now), as[0].Job, as[0].Placement)
+	first, committed := commitFirst(t, p, s, as[0], now)
+	pins := first.Pins
 	for step, clients := range [][]string{{}, {"running", "running"}, {"complete", "running"}} {
 		for i, client := range clients {
 			s.PutAlloc(&nomad.Alloc{
@@ -108,6 +100,60 @@ func TestLineFollowsNomad(t *testing.T) {
 	}
 	if err := p.line.Submit(since(now.Add(2*time.Minute)), p.lineJob(first)); err != nil {
 		t.Errorf("the line still knows the first: %v", err)
+	}
+}
+
+// commitFirst starts a gang as the line said, at index 1000.
+func commitFirst(t *testing.T, p *Placer, s *nomad.State, a queue.Action, now time.Time) (*tracked, *api.Job) {
+	t.Helper()
+	first := p.byID(a.Job)
+	pins := p.view.Pins(first.request, a.Placement)
+	pinned, err := rewrite.Pin(first.Job, pins, rewrite.Racks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	committed := registered(pinned, 1000)
+	s.PutJob(committed)
+	first.Pins, first.running = pins, true
+	p.line.Started(since(now), a.Job, a.Placement)
+	return first, committed
+}
+
+// The line hears that a gang has stopped when its GPUs are free in the view: what
+// it was stopped for finds them, and nobody else is stopped in their stead.
+func TestStoppedWhenFree(t *testing.T) {
+	s, prof, err := benchState(2, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newPlacer(t)
+	p.profile = prof
+	now := time.Now()
+	as := pass(t, p, s, now)
+	if len(as) != 1 {
+		t.Fatalf("2 nodes with 4 free GPUs each start %d gangs of 2 × 4", len(as))
+	}
+	first, committed := commitFirst(t, p, s, as[0], now)
+	pins := first.Pins
+	members := func(client, desired string, index uint64) {
+		for i, node := range pins.Groups[0].Nodes {
+			s.PutAlloc(&nomad.Alloc{ID: node, Job: first.Key, Group: "g", Node: node, Desired: desired, Client: client,
+				GPUs: pins.GPUs()[4*i : 4*i+4], CreateIndex: 1001, ModifyIndex: index})
+		}
+	}
+	members("running", "run", 1002)
+	if as := pass(t, p, s, now.Add(time.Minute)); len(as) != 0 {
+		t.Fatalf("nothing is free, and still %v", as)
+	}
+	s.PutJob(registered(rewrite.Gate(committed), 2000))
+	first.stopping, first.held = true, gpuIDs(p.view, p.view.Holds(first.Key))
+	members("complete", "stop", 2001)
+	for step, want := range []int{0, 1} {
+		as := pass(t, p, s, now.Add(2*time.Minute))
+		if len(as) != want || first.running == (want > 0) || p.again != (want == 0) {
+			t.Errorf("pass %d: %v; the line is told that it runs: %v; another pass is due: %v", step+1, as, first.running, p.again)
+		}
+		p.again = false
 	}
 }
 

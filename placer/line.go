@@ -97,7 +97,7 @@ func (p *Placer) syncLine(now time.Time) {
 			continue
 		}
 		if t.Phase == Waiting && t.stopping && !p.dying(t) {
-			p.stopped(t, now)
+			p.hasStopped(t)
 		}
 		switch {
 		case t.refused != nil || t.Phase == Waiting && !t.stopping && now.Before(t.retryAt):
@@ -128,17 +128,25 @@ func (t *tracked) runsOn() bool {
 		(t.canariesDone == *t.Job.JobModifyIndex || !wantsCanaries(t.Standing))
 }
 
-// stopped takes in that all of a gang that was being stopped has stopped.
-func (p *Placer) stopped(t *tracked, now time.Time) {
-	switch {
-	case t.move != nil:
+// hasStopped takes in that all of a gang that was being stopped has stopped. The
+// view does not know yet that its GPUs are free.
+func (p *Placer) hasStopped(t *tracked) {
+	if t.move != nil {
 		p.moves = append(p.moves, t)
-	case t.running:
-		p.line.Stopped(since(now), t.Key.String())
-		t.running = false
 	}
 	t.stopping, t.held = false, nil
-	p.again = true // the view does not know yet that its GPUs are free
+	p.again = true
+}
+
+// stopped tells the line that a gang has stopped, once its GPUs are free in the
+// view: else the line would find that what it was stopped for does not fit, and
+// stop another one.
+func (p *Placer) stopped(t *tracked, now time.Time) {
+	if len(p.view.Holds(t.Key)) > 0 {
+		return
+	}
+	p.line.Stopped(since(now), t.Key.String())
+	t.running = false
 }
 
 // dying says whether allocations of the job still hold resources.

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -60,13 +61,17 @@ func observe(ctx context.Context, c *nomad.Client, last *nomad.State, change fun
 			return nil, err
 		}
 	}
-	// The failures themselves are not for everybody's eyes: they name jobs of
-	// all namespaces.
 	if p.history.quarantine, err = ReadQuarantine(ctx, c); err != nil {
 		return nil, err
 	}
-	// What runs took is not for everybody's eyes either: who cannot read it gets
-	// the order that the jobs' own hints give.
+	// The failures themselves are not for everybody's eyes, as they name jobs of all
+	// namespaces: who cannot read them is not told which nodes a gang avoids that was
+	// taken back.
+	if failures, err := ReadFailures(ctx, c); err == nil {
+		p.history.failures = failures
+	}
+	// What runs took is not either: who cannot read it gets the order that the jobs'
+	// own hints give.
 	if history, _, err := readPast(ctx, c); err == nil {
 		p.line.Remember(history)
 	}
@@ -190,6 +195,9 @@ func (s *Survey) explainWaiting(e *Explanation, t *tracked) {
 	d := pal.Explain(s.p.view.Cluster, t.request.Gang, s.p.cfg.policy())
 	e.Decision, e.Mode = &d, string(t.request.Mode)
 	e.Reason = d.Reason
+	if nodes := s.p.avoids(t.Standing, s.now); nodes != nil {
+		e.Note = fmt.Sprintf("it goes to nodes other than %s if it can: members of it failed there within the last hour", strings.Join(slices.Sorted(maps.Keys(nodes)), ", "))
+	}
 	for _, w := range s.p.line.Waiting(since(s.now), s.p.view.Cluster) {
 		if w.Job == t.Key.String() {
 			e.waits(w)

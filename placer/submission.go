@@ -34,8 +34,11 @@ type submission struct {
 	register Register
 	// taken is set by whoever comes first: the placer that takes it in, or the
 	// author who does not wait any longer.
-	taken  atomic.Bool
-	answer chan submitted // holds one
+	taken atomic.Bool
+	// answer holds one; answered is set with it, by whoever registers the job or
+	// by the placer after that.
+	answer   chan submitted
+	answered bool
 }
 
 // submitted is what became of it.
@@ -137,7 +140,8 @@ func (p *Placer) waitingSubmissions(ctx context.Context, starts []*start) (calls
 	}
 }
 
-// registerAs registers in the author's name.
+// registerAs registers in the author's name, and answers him where that is the
+// last word: he need not wait for the others of a cycle.
 func (p *Placer) registerAs(ctx context.Context, s *submission, job *api.Job, isNew bool) (r submitted) {
 	if ctx.Err() != nil {
 		return submitted{err: ErrNotSubmitted}
@@ -145,6 +149,9 @@ func (p *Placer) registerAs(ctx context.Context, s *submission, job *api.Job, is
 	ctx, cancel := whole(ctx)
 	defer cancel()
 	r.response, r.err = s.register(ctx, job, isNew)
+	if r.err == nil || !isNew {
+		s.reply(r)
+	}
 	return r
 }
 
@@ -180,9 +187,17 @@ func (p *Placer) turnedAway(ctx context.Context, s *start, now time.Time) {
 	p.waits(sub, p.registerAs(ctx, sub, sub.job, false), now)
 }
 
-// answer answers the author.
+// reply answers the author, once.
+func (s *submission) reply(r submitted) {
+	if !s.answered {
+		s.answered = true
+		s.answer <- r
+	}
+}
+
+// answer answers the author, and is done with the submission.
 func (p *Placer) answer(s *submission, r submitted) {
-	s.answer <- r
+	s.reply(r)
 	p.joined = slices.DeleteFunc(p.joined, func(o *submission) bool { return o == s })
 }
 

@@ -7,6 +7,8 @@ import "time"
 
 // Handover is how a gang came by its GPUs.
 type Handover struct {
+	// After says that another gang had them when it was submitted.
+	After bool
 	// Decided is the time from the moment when it was submitted and its GPUs were
 	// free, whichever came last, until Nomad had placed all of it; with what it
 	// chose to wait for other gangs or for better GPUs.
@@ -42,7 +44,7 @@ func (r *Result) Handovers() []Handover {
 		if j.PlacedAt.After(free) && j.PlacedAt.Before(j.StartedAt) {
 			placed = j.PlacedAt
 		}
-		out = append(out, Handover{placed.Sub(free), j.StartedAt.Sub(placed)})
+		out = append(out, Handover{free.After(j.SubmittedAt), placed.Sub(free), j.StartedAt.Sub(placed)})
 	}
 	return out
 }
@@ -65,22 +67,36 @@ func (j JobResult) ran() func(yield func(string) bool) {
 const choosy = 5
 
 // starting is what the simulator is told of starting a gang: how long each took
-// that did not wait by choice, in seconds.
+// that found its GPUs free and did not wait by choice, in seconds.
 func (r *Result) starting() []float64 {
-	var decided, all, out []float64
 	hs := r.Handovers()
+	most := choosy * decided(hs, false)
+	var out []float64
 	for _, h := range hs {
-		decided, all = append(decided, h.Decided.Seconds()), append(all, (h.Decided+h.Started).Seconds())
-	}
-	most := choosy * Median(decided)
-	if most == 0 && len(all) > 0 { // an older version's, where waiting cannot be told apart
-		m := Median(all)
-		return []float64{0.5 * m, m, 1.5 * m}
-	}
-	for i, d := range decided {
-		if d <= most {
-			out = append(out, all[i])
+		if !h.After && h.Decided.Seconds() <= most {
+			out = append(out, (h.Decided + h.Started).Seconds())
 		}
 	}
 	return out
+}
+
+// ending is what the simulator is told of a gang's end, in seconds: how much
+// longer it took to place gangs on GPUs that another one had. That one's ranks have
+// ended, but Nomad's clients report in batches, five a second, and GPUs of a gang
+// come free together.
+func (r *Result) ending() float64 {
+	hs := r.Handovers()
+	return max(0, decided(hs, true)-decided(hs, false))
+}
+
+// decided is the median time in which those were placed whose GPUs another gang
+// had, or those that found them free; 0 for none.
+func decided(hs []Handover, after bool) float64 {
+	var ds []float64
+	for _, h := range hs {
+		if h.After == after {
+			ds = append(ds, h.Decided.Seconds())
+		}
+	}
+	return Median(ds)
 }

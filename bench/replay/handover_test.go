@@ -42,30 +42,33 @@ func TestHandovers(t *testing.T) {
 		gang(2, 10.5, 12, 20, "g1"), // waited for the first
 		gang(1, 21, 23, 30, "g1"),   // for both, by its own choice or not
 		stopped,                     // nobody knows when it had what
-		gang(0, 0, 4, 5, "g3"),      // of an older version
 		gang(40, 39, 41, 42, "g1"),  // clocks differ
 	)
-	want := []Handover{{s(0.5), s(0.5)}, {s(0.5), s(1.5)}, {s(1), s(2)}, {0, s(4)}, {0, s(1)}}
+	want := []Handover{{false, s(0.5), s(0.5)}, {true, s(0.5), s(1.5)}, {true, s(1), s(2)}, {false, 0, s(1)}}
 	if d := cmp.Diff(want, r.Handovers()); d != "" {
 		t.Error(d)
 	}
 }
 
-// The simulator is told what each start took, but for those that waited by
-// choice; where the file does not tell the one from the other, the median.
-func TestStarting(t *testing.T) {
+// The simulator is told what each start took that found GPUs free, but for those
+// that waited by choice, and how much longer GPUs of another gang took.
+func TestStartingAndEnding(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		name string
-		run  *Result
-		want []float64
+		name     string
+		run      *Result
+		starting []float64
+		ending   float64
 	}{
-		{"placed", handed(gang(0, 0.5, 1, 10, "g1"), gang(2, 10.5, 12, 20, "g1"), gang(0, 50, 51, 60, "g2")), []float64{1, 2}},
-		{"older", handed(gang(0, 0, 1, 10, "g1"), gang(2, 0, 12, 20, "g1"), gang(0, 0, 60, 61, "g1")), []float64{1, 2, 3}},
-		{"nothing ran", handed(), nil},
+		{"both", handed(gang(0, 0.5, 1, 10, "g1"), gang(2, 11, 12, 20, "g1"), gang(0, 0.5, 2, 10, "g3"), gang(0, 50, 51, 60, "g2")), []float64{1, 2}, 0.5},
+		{"no end", handed(gang(0, 0.5, 1, 10, "g1")), []float64{1}, 0},
+		{"nothing ran", handed(), nil, 0},
 	} {
-		if got := c.run.starting(); !cmp.Equal(got, c.want) {
-			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		if got := c.run.starting(); !cmp.Equal(got, c.starting) {
+			t.Errorf("%s: starting %v, want %v", c.name, got, c.starting)
+		}
+		if got := c.run.ending(); got != c.ending {
+			t.Errorf("%s: ending %v, want %v", c.name, got, c.ending)
 		}
 	}
 }

@@ -43,6 +43,8 @@ type Prediction struct {
 	JCTS map[string]float64 `json:"jct_by_job_s,omitempty"`
 	// StartS is what it was told of starting a gang.
 	StartS float64 `json:"start_s,omitempty"`
+	// EndS is what it was told of a gang's end.
+	EndS float64 `json:"end_s,omitempty"`
 	// StopS is what it was told of stopping one for another.
 	StopS float64 `json:"stop_s,omitempty"`
 	// Jittered are the averages (s), over the jobs that finished in the run,
@@ -76,9 +78,12 @@ type Timing struct {
 	// Checkpoint is the work between two savings of a gang's progress; 0: it is
 	// saved at any moment.
 	Checkpoint time.Duration
-	// Start is for how long a gang holds its GPUs before it runs: it ends what
-	// the one before it did until Nomad knows, is decided and started.
+	// Start is for how long a gang holds its GPUs before it runs: until it is
+	// decided and started.
 	Start time.Duration
+	// End is for how long a gang that has done its work holds its GPUs still: until
+	// Nomad knows.
+	End time.Duration
 	// Stop is for how long a gang that is stopped for another one holds its GPUs
 	// still: until Nomad knows that its ranks are gone.
 	Stop time.Duration
@@ -87,7 +92,7 @@ type Timing struct {
 // Predict simulates a run under the placer.
 func Predict(jobs []Job, g *GPUs, penalty float64, o queue.Options, t Timing) (Prediction, error) {
 	p, err := predict(jobs, g, penalty, o, t, func() float64 { return t.Start.Seconds() })
-	p.StartS, p.StopS = t.Start.Seconds(), t.Stop.Seconds()
+	p.StartS, p.EndS, p.StopS = t.Start.Seconds(), t.End.Seconds(), t.Stop.Seconds()
 	return p, err
 }
 
@@ -106,7 +111,7 @@ func predict(jobs []Job, g *GPUs, penalty float64, o queue.Options, t Timing, st
 			Iterations: 1, IterTimeS: j.Work().Seconds()})
 	}
 	out, err := sim.Config{
-		Jobs: traced, Cluster: c, Queue: o, RestartS: t.Restart.Seconds(), RestartCostS: t.RestartCost.Seconds(), Preemptible: preempt, StartS: start, StopS: t.Stop.Seconds(),
+		Jobs: traced, Cluster: c, Queue: o, RestartS: t.Restart.Seconds(), RestartCostS: t.RestartCost.Seconds(), Preemptible: preempt, StartS: start, EndS: t.End.Seconds(), StopS: t.Stop.Seconds(),
 		CheckpointS: t.Checkpoint.Seconds(),
 		Gang: func(t trace.Job) pal.Gang {
 			j := shapes[t.ID]
@@ -132,13 +137,14 @@ const (
 )
 
 // PredictRun simulates a run that was measured: its jobs, submitted when they
-// were, where each start takes what it took on average. Then again with
+// were, where each start takes what it took on average and each end what it took
+// longer to place gangs on GPUs of another one. Then again with
 // submissions up to half a second later, in the same order, and each start taking
 // what one of them took: what differs by less than those averages do is chance.
 func PredictRun(r *Result, g *GPUs, penalty float64, o queue.Options, t Timing) (Prediction, error) {
 	jobs := r.submitted()
 	starts := r.starting()
-	t.Start = time.Duration(mean(starts) * float64(time.Second))
+	t.Start, t.End = seconds(mean(starts)), seconds(r.ending())
 	p, err := Predict(jobs, g, penalty, o, t)
 	if err != nil || len(starts) == 0 {
 		return p, err
@@ -159,6 +165,8 @@ func PredictRun(r *Result, g *GPUs, penalty float64, o queue.Options, t Timing) 
 	slices.Sort(p.Jittered)
 	return p, nil
 }
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 func mean(xs []float64) float64 {
 	sum := 0.0

@@ -34,6 +34,8 @@ type Config struct {
 	// StopS is for how long a preempted gang holds its GPUs after its work has
 	// stopped.
 	StopS float64
+	// EndS is for how long a gang that has done its work holds its GPUs still.
+	EndS float64
 	// Gang makes the gang of a job; nil: one-GPU members that may lie anywhere.
 	Gang func(trace.Job) pal.Gang
 	// Estimate is what the queue is told of a job's work; nil: nothing.
@@ -70,6 +72,7 @@ type simJob struct {
 	event     int64 // number of the event that ends its run; others are stale
 	running   bool
 	stopping  bool // preempted: the event frees its GPUs
+	done      bool // it has done its work: the event frees its GPUs
 	halted    time.Duration
 }
 
@@ -180,9 +183,12 @@ func (e *engine) advance(at time.Duration) {
 		case ev.gpu >= 0:
 			e.fault(ev)
 		case e.jobs[ev.job].running && e.jobs[ev.job].event == ev.seq:
-			if e.jobs[ev.job].stopping {
+			switch j := &e.jobs[ev.job]; {
+			case j.stopping:
 				e.preempted(ev.job)
-			} else {
+			case !j.done && e.EndS > 0:
+				e.linger(ev.job)
+			default:
 				e.end(ev.job)
 			}
 		}
@@ -223,6 +229,9 @@ func (e *engine) decide() {
 		again := false
 		for _, a := range actions {
 			i := e.index[a.Job]
+			if e.jobs[i].done {
+				continue // its GPUs come free by themselves
+			}
 			switch a.Kind {
 			case queue.Start:
 				e.start(i, a.Placement)
@@ -290,6 +299,14 @@ func (e *engine) halt(i int) {
 	e.events.push(event{at: e.now + seconds(e.StopS), seq: j.event, job: i, gpu: -1})
 }
 
+// linger is that job i has done its work, and holds its GPUs for a while still.
+func (e *engine) linger(i int) {
+	j := &e.jobs[i]
+	e.eventSeq++
+	j.done, j.finish, j.halted, j.event = true, e.now, e.now, e.eventSeq
+	e.events.push(event{at: e.now + seconds(e.EndS), seq: j.event, job: i, gpu: -1})
+}
+
 // preempted puts job i back into the queue.
 func (e *engine) preempted(i int) {
 	e.stop(i, "preempt")
@@ -304,7 +321,7 @@ func (e *engine) stop(i int, kind string) {
 	gpus := float64(e.Jobs[i].GPUs)
 	held := (e.now - j.started).Seconds()
 	worked := e.now
-	if j.stopping {
+	if j.stopping || j.done {
 		worked, j.stopping = j.halted, false
 	}
 	useful := max(0, (worked - j.since).Seconds())
@@ -333,12 +350,15 @@ func (e *engine) sinceCheckpoint(i int, left float64) float64 {
 	return whole - e.CheckpointS*math.Floor((whole-left)/e.CheckpointS+rounding)
 }
 
-// end is the end of job i.
+// end is the end of job i: its GPUs come free.
 func (e *engine) end(i int) {
 	e.stop(i, "finish")
 	e.use.wait(-1, -e.Jobs[i].GPUs)
 	j := &e.jobs[i]
-	j.left, j.finish = 0, e.now
+	if !j.done {
+		j.finish = e.now
+	}
+	j.left = 0
 	e.line.Finished(e.now, e.Jobs[i].ID)
 	if i >= e.tracked {
 		return

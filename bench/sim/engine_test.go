@@ -111,6 +111,26 @@ func TestStartsTakeTime(t *testing.T) {
 	t.Errorf("b does not finish after 103 s: %v", got)
 }
 
+// TestEndsTakeTime: a gang has finished with its work, but the next one gets its
+// GPUs later; what is to stop it meanwhile need not.
+func TestEndsTakeTime(t *testing.T) {
+	c := Config{Cluster: exampleCluster(t, 1), RestartS: 60, EndS: 5, Preemptible: true,
+		Queue:    queue.Options{Order: queue.SRTF, Placement: pal.Policy{Name: pal.Packed}, Preempt: true, Backfill: true},
+		Estimate: func(_ int, j trace.Job) time.Duration { return seconds(j.WorkS()) },
+		Jobs:     []trace.Job{job("a", "D", 8, 0, 1000), job("b", "D", 1, 1013, 2)}}
+	got := timeline(t, c)
+	if d := cmp.Diff([]string{"0.0 a start [0 1 2 3 4 5 6 7]", "1017.0 a finish [0 1 2 3 4 5 6 7]", "1017.0 b start [0]", "1024.0 b finish [0]"}, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	out, err := c.Run()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := out.Jobs[0], out.Jobs[1]; a.Runs != 1 || a.Finish != 1012 || b.Finish != 1019 {
+		t.Errorf("a finished at %v after %d runs, b at %v", a.Finish, a.Runs, b.Finish)
+	}
+}
+
 // TestEngineConserves: whatever the policy, time on GPUs is work times cost
 // plus restarts, and adds up to the utilisation.
 func TestEngineConserves(t *testing.T) {
@@ -131,19 +151,20 @@ func TestEngineConserves(t *testing.T) {
 			fails = Failures{MTBFH: 20, RepairH: 0.5}
 		}
 		stop := rapid.SampledFrom([]float64{0, 20}).Draw(rt, "stop")
+		end := rapid.SampledFrom([]float64{0, 15}).Draw(rt, "end")
 		checkpoint := rapid.SampledFrom([]float64{0, 50}).Draw(rt, "checkpoint")
-		out, err := Config{Jobs: jobs, Cluster: exampleCluster(t, 1.7), Queue: o, RestartS: 30, CheckpointS: checkpoint, StopS: stop, Preemptible: preempt, Failures: fails, Seed: 1}.Run()
+		out, err := Config{Jobs: jobs, Cluster: exampleCluster(t, 1.7), Queue: o, RestartS: 30, CheckpointS: checkpoint, StopS: stop, EndS: end, Preemptible: preempt, Failures: fails, Seed: 1}.Run()
 		if err != nil {
 			rt.Fatal(err)
 		}
 		held, last := 0.0, 0.0
 		for i, j := range out.Jobs {
-			most := j.WorkS*1.3*1.7 + (30+stop+checkpoint*1.3*1.7)*float64(j.Runs-1) + 1e-3
+			most := j.WorkS*1.3*1.7 + (30+stop+checkpoint*1.3*1.7)*float64(j.Runs-1) + end + 1e-3
 			if j.HeldS < j.WorkS*0.98-1e-3 || j.HeldS > most {
 				rt.Errorf("job %d held its GPUs %v s for %v s of work in %d runs", i, j.HeldS, j.WorkS, j.Runs)
 			}
-			if gap := j.JCT() - j.HeldS - j.Wait; math.Abs(gap) > 1e-3 {
-				rt.Errorf("job %d: completion time %v is not wait %v and run %v", i, j.JCT(), j.Wait, j.HeldS)
+			if gap := j.JCT() + end - j.HeldS - j.Wait; math.Abs(gap) > 1e-3 {
+				rt.Errorf("job %d: completion time %v and the end are not wait %v and run %v", i, j.JCT(), j.Wait, j.HeldS)
 			}
 			held, last = held+j.HeldS*float64(j.GPUs), max(last, j.Finish)
 		}

@@ -108,7 +108,9 @@ func (e *engine) fault(ev event) {
 		return
 	}
 	e.faults.down[ev.gpu] = true
-	if i, ok := e.faults.on[ev.gpu]; ok {
+	if i, ok := e.faults.on[ev.gpu]; ok && e.jobs[i].done {
+		e.end(i)
+	} else if ok {
 		e.stop(i, "fail")
 		e.line.Stopped(e.now, e.Jobs[i].ID)
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/nomad/api"
+	"github.com/tidwall/gjson"
 )
 
 // Event is a change that [State.Apply] takes.
@@ -24,26 +25,35 @@ type Event struct {
 	Key         string
 	Namespace   string
 	Payload     struct {
-		RawNode    json.RawMessage `json:"Node"`
-		Node       *api.Node       `json:"-"`
+		Node       *api.Node
 		Job        *api.Job
 		Deleted    bool // the job was purged
 		Allocation *allocPayload
 	}
 }
 
-// readNode decodes the node, unless the event is of an allocation: with every
-// change of one Nomad sends its whole node again, in which nothing is new that
-// placing looks at (seen on 1.11.3).
-func (e *Event) readNode() error {
-	if e.Payload.RawNode == nil || e.Type == "AllocationUpdated" || e.Type == "PlanResult" {
-		return nil
+// eventsIn reads a line of the stream: none where it is a heartbeat. With every
+// change of an allocation Nomad sends the whole node again, tens of kB in which
+// nothing is new that placing looks at (seen on 1.11.3); such an event is passed
+// over unread.
+func eventsIn(line []byte) (es []Event, err error) {
+	batch := gjson.ParseBytes(line)
+	if !batch.IsObject() {
+		return nil, fmt.Errorf("%.80q is no batch of events", line)
 	}
-	if err := json.Unmarshal(e.Payload.RawNode, &e.Payload.Node); err != nil {
-		return fmt.Errorf("node %q: %w", e.Key, err)
-	}
-	e.Payload.RawNode = nil
-	return nil
+	batch.Get("Events").ForEach(func(_, v gjson.Result) bool {
+		if kind := v.Get("Type").Str; v.Get("Topic").Str == "Node" && (kind == "AllocationUpdated" || kind == "PlanResult") {
+			return true
+		}
+		var e Event
+		if err = json.Unmarshal([]byte(v.Raw), &e); err != nil {
+			err = fmt.Errorf("event of %s %q: %w", v.Get("Topic").Str, v.Get("Key").Str, err)
+			return false
+		}
+		es = append(es, e)
+		return true
+	})
+	return es, err
 }
 
 // heartbeat is how long the stream may be silent; Nomad sends an empty object
@@ -86,23 +96,22 @@ func (s *Stream) Run(f func([]Event) error) error {
 	var silent atomic.Bool
 	watch := time.AfterFunc(heartbeat, func() { silent.Store(true); s.Close() })
 	defer watch.Stop()
-	dec := json.NewDecoder(bufio.NewReaderSize(s.body, 1<<16))
+	in := bufio.NewReaderSize(s.body, 1<<16)
 	for {
-		var batch struct{ Events []Event }
-		if err := dec.Decode(&batch); err != nil {
-			if silent.Load() {
-				return ErrSilent
-			}
+		line, err := in.ReadBytes('\n')
+		if silent.Load() {
+			return ErrSilent
+		}
+		var es []Event
+		if err == nil {
+			es, err = eventsIn(line)
+		}
+		if err != nil {
 			return fmt.Errorf("reading Nomad's events: %w", err)
 		}
-		for i := range batch.Events {
-			if err := batch.Events[i].readNode(); err != nil {
-				return fmt.Errorf("reading Nomad's events: %w", err)
-			}
-		}
-		if len(batch.Events) > 0 {
+		if len(es) > 0 {
 			watch.Stop() // it is not the server that is silent while f takes its time
-			if err := f(batch.Events); err != nil {
+			if err := f(es); err != nil {
 				return err
 			}
 		}

@@ -16,14 +16,17 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 )
 
-// usualOverhead is what starting a gang takes on a cluster that is not busy.
-const usualOverhead = 400 * time.Millisecond
-
-// usualStop is how long a gang that is stopped for another one holds its GPUs
-// still on a cluster that is not busy: what most jobs that stopped another waited
-// in a replay. Nomad's clients report what their allocations do in batches, five a
-// second.
-const usualStop = 300 * time.Millisecond
+// What things take on a cluster that is not busy, as measured in replays.
+const (
+	// usualStart is from when a gang can start until its ranks are there.
+	usualStart = 75 * time.Millisecond
+	// usualEnd is from the end of a gang until its GPUs can serve another one.
+	// Nomad's clients report what their allocations do in batches, five a second.
+	usualEnd = 200 * time.Millisecond
+	// usualStop is how long a gang that is stopped for another one holds its GPUs
+	// still: what most jobs that stopped another waited.
+	usualStop = 300 * time.Millisecond
+)
 
 // play simulates a run: average and geomean JCT, makespan (s; 0: not known) and
 // the jobs that never finish.
@@ -98,7 +101,7 @@ func (o options) foreseeRun(lines []*foreseen, outliers int, seed uint64) error 
 // foreseeable are the floor, the campaign's lines and the variants.
 func (o options) foreseeable() []*foreseen {
 	all := []*foreseen{{name: "floor", jobs: func(g *replay.GPUs, jobs []replay.Job, _ uint64) (float64, float64, float64, int, error) {
-		return 0, 0, g.Floor(jobs, penalty, usualOverhead).Seconds(), 0, nil
+		return 0, 0, g.Floor(jobs, penalty, usualStart+usualEnd).Seconds(), 0, nil
 	}}}
 	for _, s := range schedulers(o.compress) {
 		if s.rules == nil {
@@ -154,7 +157,7 @@ func (o options) plainly(s scheduler) play {
 		giveUp = 0
 	}
 	return func(g *replay.GPUs, jobs []replay.Job, seed uint64) (avg, geomean, makespan float64, never int, err error) {
-		f, never, err := replay.PredictPlain(jobs, g, penalty, s.algorithm == "spread", giveUp, usualOverhead, seed)
+		f, never, err := replay.PredictPlain(jobs, g, penalty, s.algorithm == "spread", giveUp, usualStart+usualEnd, seed)
 		return f.AvgJCT, f.GeoJCT, f.Makespan, never, err
 	}
 }

@@ -37,13 +37,13 @@ const iteration = 250 * time.Millisecond
 // restartCost is what the queue is told that a restart costs: loading a checkpoint,
 // starting, stopping, and what was done since the last iteration.
 func restartCost(compress float64) time.Duration {
-	return time.Duration(float64(restart)/compress) + usualOverhead + usualStop + iteration/2
+	return time.Duration(float64(restart)/compress) + usualStart + usualStop + iteration/2
 }
 
 // timing is what the simulator is told of a cluster that is not busy.
 func (o options) timing() replay.Timing {
 	return replay.Timing{Restart: o.compressed(restart), RestartCost: restartCost(o.compress), Checkpoint: iteration,
-		Start: usualOverhead, Stop: usualStop}
+		Start: usualStart, End: usualEnd, Stop: usualStop}
 }
 
 // never is the give-up of gangs that wait for ever.

@@ -39,7 +39,7 @@ func TestAgentAndSimulatorHaveTheSamePolicy(t *testing.T) {
 		if !cmp.Equal(got, want) || c.Placement != want.Placement.Name {
 			t.Errorf("%s: %s%s", s.name, c.Placement, cmp.Diff(want, got))
 		}
-		if got, want := c.RestartCost, 1075*time.Millisecond; got != want {
+		if got, want := c.RestartCost, 750*time.Millisecond; got != want {
 			t.Errorf("%s: a restart costs %v, want %v", s.name, got, want)
 		}
 		if got, want := c.Queue.FirstGuess, 2500*time.Millisecond; got != want {
