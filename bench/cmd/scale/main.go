@@ -46,7 +46,7 @@ func main() {
 	flag.IntVar(&o.paced, "paced", 40, "gangs submitted one after the other, for latencies")
 	flag.IntVar(&o.rounds, "rounds", 3, "how often everything is measured at one size; results are medians")
 	flag.BoolVar(&o.extra, "extra", true, "also a gang of 1,000 GPUs, 10,000 queued jobs and a restart of the placer in the middle, at 1,000 nodes")
-	flag.StringVar(&o.profiles, "profiles", "", "folder for processor profiles of Nomad's server during the bursts, for go tool pprof")
+	flag.StringVar(&o.profiles, "profiles", "", "folder for processor profiles of Nomad's server during bursts and crowds, for go tool pprof")
 	flag.Parse()
 	command.Main("scale", func(ctx context.Context) error { return run(ctx, o) })
 }

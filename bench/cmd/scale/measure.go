@@ -216,8 +216,10 @@ func (b *bed) measure(ctx context.Context, h how, round, burst, paced int, ps pi
 		if err := settle(ctx, ps.server); err != nil {
 			return err
 		}
-		p50, err := b.crowd(ctx, w, h, fmt.Sprintf("%s-crowd-%d", name, n), n)
-		if err != nil {
+		crowd := fmt.Sprintf("%s-crowd-%d", name, n)
+		stop := b.profile(ctx, crowd)
+		p50, err := b.crowd(ctx, w, h, crowd, n)
+		if err := errors.Join(err, stop()); err != nil {
 			return fmt.Errorf("%d jobs at once: %w", n, err)
 		}
 		if x.crowds == nil {
