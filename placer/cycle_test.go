@@ -60,18 +60,8 @@ func TestEmptyCluster(t *testing.T) {
 // by one, and each GPU serves the next as soon as it is free. A new cluster in
 // between changes nothing.
 func TestLineFollowsNomad(t *testing.T) {
-	s, prof, err := benchState(2, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := newPlacer(t)
-	p.profile = prof
-	now := time.Now()
-	as := pass(t, p, s, now)
-	if len(as) != 1 {
-		t.Fatalf("2 nodes with 4 free GPUs each start %d gangs of 2 × 4", len(as))
-	}
-	first, committed := commitFirst(t, p, s, as[0], now)
+	p, now := newPlacer(t), time.Now()
+	s, first, committed := firstStarts(t, p, now)
 	pins := first.Pins
 	for step, clients := range [][]string{{}, {"running", "running"}, {"complete", "running"}} {
 		for i, client := range clients {
@@ -103,37 +93,44 @@ func TestLineFollowsNomad(t *testing.T) {
 	}
 }
 
-// commitFirst starts a gang as the line said, at index 1000.
-func commitFirst(t *testing.T, p *Placer, s *nomad.State, a queue.Action, now time.Time) (*tracked, *api.Job) {
+// firstStarts has the first of two gangs of 2 × 4 GPUs start on the free half of
+// two nodes, at index 1000; the other one waits.
+func firstStarts(t *testing.T, p *Placer, now time.Time) (s *nomad.State, first *tracked, committed *api.Job) {
 	t.Helper()
-	first := p.byID(a.Job)
-	pins := p.view.Pins(first.request, a.Placement)
-	pinned, err := rewrite.Pin(first.Job, pins, rewrite.Racks{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	committed := registered(pinned, 1000)
-	s.PutJob(committed)
-	first.Pins, first.running = pins, true
-	p.line.Started(since(now), a.Job, a.Placement)
-	return first, committed
-}
-
-// The line hears that a gang has stopped when its GPUs are free in the view: what
-// it was stopped for finds them, and nobody else is stopped in their stead.
-func TestStoppedWhenFree(t *testing.T) {
 	s, prof, err := benchState(2, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newPlacer(t)
 	p.profile = prof
-	now := time.Now()
 	as := pass(t, p, s, now)
 	if len(as) != 1 {
 		t.Fatalf("2 nodes with 4 free GPUs each start %d gangs of 2 × 4", len(as))
 	}
-	first, committed := commitFirst(t, p, s, as[0], now)
+	first = p.byID(as[0].Job)
+	pins := p.view.Pins(first.request, as[0].Placement)
+	pinned, err := rewrite.Pin(first.Job, pins, rewrite.Racks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	committed = registered(pinned, 1000)
+	s.PutJob(committed)
+	first.Pins, first.running = pins, true
+	p.line.Started(since(now), as[0].Job, as[0].Placement)
+	return s, first, committed
+}
+
+// The line hears that a gang has stopped when its GPUs are free in the view: what
+// it was stopped for finds them, and nobody else is stopped in their stead. What
+// its author changed meanwhile counts.
+func TestStoppedWhenFree(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.Queue.Order, cfg.Queue.Pass = queue.Priority, 100*365*24*time.Hour // the jobs are of 1970
+	p, err := New(nil, cfg, hclog.NewNullLogger(), Hooks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	s, first, committed := firstStarts(t, p, now)
 	pins := first.Pins
 	members := func(client, desired string, index uint64) {
 		for i, node := range pins.Groups[0].Nodes {
@@ -145,13 +142,19 @@ func TestStoppedWhenFree(t *testing.T) {
 	if as := pass(t, p, s, now.Add(time.Minute)); len(as) != 0 {
 		t.Fatalf("nothing is free, and still %v", as)
 	}
-	s.PutJob(registered(rewrite.Gate(committed), 2000))
+	edited := *rewrite.Gate(committed)
+	priority := 10
+	edited.Priority = &priority
+	s.PutJob(registered(&edited, 2000))
 	first.stopping, first.held = true, gpuIDs(p.view, p.view.Holds(first.Key))
 	members("complete", "stop", 2001)
 	for step, want := range []int{0, 1} {
 		as := pass(t, p, s, now.Add(2*time.Minute))
 		if len(as) != want || first.running == (want > 0) || p.again != (want == 0) {
 			t.Errorf("pass %d: %v; the line is told that it runs: %v; another pass is due: %v", step+1, as, first.running, p.again)
+		}
+		if want > 0 && as[0].Job == first.Key.String() {
+			t.Error("the first starts, which is less urgent now")
 		}
 		p.again = false
 	}

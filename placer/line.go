@@ -108,10 +108,14 @@ func (p *Placer) syncLine(now time.Time) {
 		case t.Phase == Waiting && !t.queued:
 			p.submit(t)
 		case t.Phase == Waiting && t.running && t.move == nil && !p.dying(t):
-			p.stopped(t, now)
+			if p.stopped(t, now); t.running {
+				continue // what its author has changed meanwhile is taken in afterwards
+			}
+			if t.edited {
+				p.resubmit(t, now)
+			}
 		case t.Phase == Waiting && t.edited:
-			p.line.Removed(since(now), t.Key.String())
-			p.submit(t)
+			p.resubmit(t, now)
 		case t.Phase == Starting || t.Phase == Running:
 			p.seenRunning(t, now)
 		}
@@ -152,6 +156,12 @@ func (p *Placer) stopped(t *tracked, now time.Time) {
 // dying says whether allocations of the job still hold resources.
 func (p *Placer) dying(t *tracked) bool {
 	return slices.ContainsFunc(p.state.AllocsOf(t.Key), (*nomad.Alloc).Live)
+}
+
+// resubmit tells the line anew of a job that its author has changed.
+func (p *Placer) resubmit(t *tracked, now time.Time) {
+	p.line.Removed(since(now), t.Key.String())
+	p.submit(t)
 }
 
 func (p *Placer) submit(t *tracked) {
