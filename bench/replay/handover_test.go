@@ -73,6 +73,33 @@ func TestStartingAndEnding(t *testing.T) {
 	}
 }
 
+// What a run with preemption is set beside: how often the simulator stops gangs.
+func TestPredictPreemptions(t *testing.T) {
+	t.Parallel()
+	all, err := population.Draw(population.Spec{Cluster: "longhorn", Nodes: 2, GPUsPerNode: 4}, rand.New(rand.NewPCG(1, 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	gpus, err := NewGPUs(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for preempt, want := range map[bool]int{true: 1, false: 0} {
+		jobs := []Job{
+			{ID: "long", Class: "A", Allocations: 2, GPUsEach: 4, Iterations: 400, Iteration: 250 * time.Millisecond, Preempt: preempt},
+			{ID: "short", Class: "A", Allocations: 1, GPUsEach: 4, Iterations: 4, Iteration: 250 * time.Millisecond, Submit: 50 * time.Second, Preempt: preempt},
+		}
+		o := queue.Options{Order: queue.LAS, Quantum: time.Second, Placement: pal.Policy{Name: pal.PAL}, Preempt: true}
+		p, err := Predict(jobs, gpus, 1.7, o, Timing{Restart: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Preemptions != want {
+			t.Errorf("preemption allowed: %v: %d gangs stopped, want %d", preempt, p.Preemptions, want)
+		}
+	}
+}
+
 // A run of gangs that never wait is foreseen to a hair, with jitter, too; where
 // they wait for each other, jitter shows in the average.
 func TestPredictRun(t *testing.T) {

@@ -41,6 +41,8 @@ type Prediction struct {
 	MakespanS float64 `json:"makespan_s"`
 	// JCTS are the jobs' completion times (s), by job.
 	JCTS map[string]float64 `json:"jct_by_job_s,omitempty"`
+	// Preemptions are the runs beyond the first of each job.
+	Preemptions int `json:"preemptions,omitempty"`
 	// StartS is what it was told of starting a gang.
 	StartS float64 `json:"start_s,omitempty"`
 	// EndS is what it was told of a gang's end.
@@ -121,7 +123,7 @@ func predict(jobs []Job, g *GPUs, penalty float64, o queue.Options, t Timing, st
 	if err != nil {
 		return Prediction{}, fmt.Errorf("simulate the replay: %w", err)
 	}
-	p := Prediction{MakespanS: out.MakespanS, JCTS: map[string]float64{}}
+	p := Prediction{MakespanS: out.MakespanS, Preemptions: out.Preemptions, JCTS: map[string]float64{}}
 	for _, j := range out.Jobs {
 		p.AvgJCTS += j.JCT() / float64(len(out.Jobs))
 		p.JCTS[j.ID] = j.JCT()
