@@ -73,9 +73,9 @@ func TestStartingAndEnding(t *testing.T) {
 	}
 }
 
-// What a run with preemption is set beside: how often the simulator stops gangs.
-func TestPredictPreemptions(t *testing.T) {
-	t.Parallel()
+// twoNodes are two nodes of four GPUs.
+func twoNodes(t *testing.T) *GPUs {
+	t.Helper()
 	all, err := population.Draw(population.Spec{Cluster: "longhorn", Nodes: 2, GPUsPerNode: 4}, rand.New(rand.NewPCG(1, 1)))
 	if err != nil {
 		t.Fatal(err)
@@ -84,6 +84,13 @@ func TestPredictPreemptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return gpus
+}
+
+// What a run with preemption is set beside: how often the simulator stops gangs.
+func TestPredictPreemptions(t *testing.T) {
+	t.Parallel()
+	gpus := twoNodes(t)
 	for preempt, want := range map[bool]int{true: 1, false: 0} {
 		jobs := []Job{
 			{ID: "long", Class: "A", Allocations: 2, GPUsEach: 4, Iterations: 400, Iteration: 250 * time.Millisecond, Preempt: preempt},
@@ -104,14 +111,7 @@ func TestPredictPreemptions(t *testing.T) {
 // they wait for each other, jitter shows in the average.
 func TestPredictRun(t *testing.T) {
 	t.Parallel()
-	all, err := population.Draw(population.Spec{Cluster: "longhorn", Nodes: 2, GPUsPerNode: 4}, rand.New(rand.NewPCG(1, 1)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	gpus, err := NewGPUs(all)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gpus := twoNodes(t)
 	for _, c := range []struct {
 		every  float64
 		varies float64 // of the average, at most
