@@ -124,6 +124,9 @@ func (p *Placer) commit(ctx context.Context, s *start) error {
 	if p.hooks.AfterCommit != nil {
 		p.hooks.AfterCommit(s.t.Key)
 	}
+	if s.t.submission != nil {
+		s.t.submission.reply(s.submitted) // he need not wait for the others of the cycle
+	}
 	s.committed = registered(job, resp.JobModifyIndex)
 	s.record.JobModifyIndex = resp.JobModifyIndex
 	return nil

@@ -63,8 +63,8 @@ type Placer struct {
 	status Status
 }
 
-// Hooks are called around the commit of a decision; nil ones are not. They
-// exist for the tests that kill the placer there.
+// Hooks are called around the commit of a decision, before anybody is told of
+// it; nil ones are not. They exist for the tests that kill the placer there.
 type Hooks struct {
 	BeforeCommit, AfterCommit func(nomad.JobKey)
 }

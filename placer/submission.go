@@ -131,7 +131,10 @@ func (p *Placer) waitingSubmissions(ctx context.Context, starts []*start) (calls
 	}
 	results := make([]submitted, len(waiting))
 	for i, s := range waiting {
-		calls = append(calls, func() { results[i] = p.registerAs(ctx, s, s.job, false) })
+		calls = append(calls, func() {
+			results[i] = p.registerAs(ctx, s, s.job, false)
+			s.reply(results[i]) // he need not wait for the others of the cycle
+		})
 	}
 	return calls, func(now time.Time) {
 		for i, s := range waiting {
@@ -140,8 +143,7 @@ func (p *Placer) waitingSubmissions(ctx context.Context, starts []*start) (calls
 	}
 }
 
-// registerAs registers in the author's name, and answers him where that is the
-// last word: he need not wait for the others of a cycle.
+// registerAs registers in the author's name.
 func (p *Placer) registerAs(ctx context.Context, s *submission, job *api.Job, isNew bool) (r submitted) {
 	if ctx.Err() != nil {
 		return submitted{err: ErrNotSubmitted}
@@ -149,9 +151,6 @@ func (p *Placer) registerAs(ctx context.Context, s *submission, job *api.Job, is
 	ctx, cancel := whole(ctx)
 	defer cancel()
 	r.response, r.err = s.register(ctx, job, isNew)
-	if r.err == nil || !isNew {
-		s.reply(r)
-	}
 	return r
 }
 

@@ -37,6 +37,11 @@ func submitOne(t *testing.T, p *Placer, job *api.Job, r *registry) submitted {
 	t.Helper()
 	s := &submission{job: job, register: r.register, answer: make(chan submitted, 1)}
 	p.arriving = append(p.arriving, s)
+	p.hooks.AfterCommit = func(nomad.JobKey) {
+		if s.answered {
+			t.Error("the author was told before the hook was called that kills the placer in tests")
+		}
+	}
 	now := time.Now()
 	p.track()
 	p.syncLine(now)
