@@ -20,10 +20,10 @@ func (p *Placer) cycle(ctx context.Context) error {
 	if err := p.nomad.ReadUnsure(ctx, p.state); err != nil {
 		return err
 	}
-	if err := p.calibrate(ctx); err != nil {
+	now := time.Now()
+	if err := p.calibrate(ctx, now); err != nil {
 		return err
 	}
-	now := time.Now()
 	p.lastCycle = now
 	p.ready, p.moves = append(p.ready, p.moves...), nil
 	if err := p.noteFailures(ctx, now); err != nil {
@@ -229,15 +229,19 @@ func (p *Placer) drop(k nomad.JobKey) {
 	p.forget(k)
 }
 
+// profileAgain is how often a stored profile is looked for where there is none
+// and the nodes publish nothing to build one from.
+const profileAgain = 10 * time.Second
+
 // calibrate turns what the nodes publish into a profile and stores it when it
 // changes.
-func (p *Placer) calibrate(ctx context.Context) error {
-	if p.profile == nil {
+func (p *Placer) calibrate(ctx context.Context, now time.Time) error {
+	if p.profile == nil && now.Sub(p.profileReadAt) > profileAgain {
 		stored, err := p.nomad.ReadProfile(ctx)
 		if err != nil {
 			p.log.Warn("the stored profile cannot be read; building one from what the nodes publish", "error", err)
 		}
-		p.profile = stored
+		p.profile, p.profileReadAt = stored, now
 	}
 	built, err := p.buildProfile()
 	if err != nil {

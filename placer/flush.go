@@ -49,8 +49,9 @@ func (p *Placer) forgetUnsaved(t *tracked) {
 }
 
 const (
-	// crowd is how many gangs start within a second where placing the next ones
-	// goes before writing down the last: jobs come in a crowd.
+	// crowd is how many gangs start within a second, or wait for Nomad to place
+	// their members, where placing the next ones goes before writing down the
+	// last: jobs come in a crowd, and Nomad has its hands full.
 	crowd = 16
 	// recordWithin is how long a record may wait for that.
 	recordWithin = 10 * time.Second
@@ -63,6 +64,20 @@ func (p *Placer) startedOne(now time.Time) {
 	p.started = append(p.started[max(0, len(p.started)+1-crowd):], now)
 }
 
+// crowded says whether jobs come in a crowd.
+func (p *Placer) crowded(now time.Time) bool {
+	if len(p.started) == crowd && now.Sub(p.started[0]) < time.Second {
+		return true
+	}
+	starting := 0
+	for _, t := range p.jobs {
+		if t.Phase == Starting {
+			starting++
+		}
+	}
+	return starting >= crowd
+}
+
 // recordsDue is how many records are to be written now: none in a crowd, unless one
 // has waited for long.
 func (p *Placer) recordsDue(now time.Time) int {
@@ -73,7 +88,7 @@ func (p *Placer) recordsDue(now time.Time) int {
 	if p.unsavedSince.IsZero() {
 		p.unsavedSince = now
 	}
-	if len(p.started) == crowd && now.Sub(p.started[0]) < time.Second && now.Sub(p.unsavedSince) < recordWithin {
+	if now.Sub(p.unsavedSince) < recordWithin && p.crowded(now) {
 		return 0
 	}
 	return recordsAtOnce

@@ -42,7 +42,12 @@ func TestRecordsInACrowd(t *testing.T) {
 	}
 	save(0, 1, false)
 	save(999*time.Millisecond, 1, false)
-	save(time.Second, 1+crowd, false) // nothing has started for a second
+	for i := range crowd { // nothing has started for a second, but Nomad has not placed these
+		p.add(nomad.JobKey{Namespace: "default", ID: fmt.Sprintf("starting-%d", i)}).Phase = Starting
+	}
+	save(time.Second, 1, false)
+	p.forget(nomad.JobKey{Namespace: "default", ID: "starting-0"})
+	save(time.Second, 1+crowd, false)
 	for i := range 3 * recordsAtOnce {
 		put(100 + i)
 	}

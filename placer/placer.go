@@ -27,10 +27,12 @@ type Placer struct {
 	log   hclog.Logger
 	hooks Hooks
 
-	state    *nomad.State
-	view     *nomad.View
-	profile  *profile.Profile
-	imported []profile.Sample // measured elsewhere, see nomad.MergeSamples
+	state   *nomad.State
+	view    *nomad.View
+	profile *profile.Profile
+	// profileReadAt is when the stored profile was looked for last.
+	profileReadAt time.Time
+	imported      []profile.Sample // measured elsewhere, see nomad.MergeSamples
 	// builtFrom is the node generation that the profile was last built from.
 	builtFrom uint64
 	history   history
@@ -203,7 +205,20 @@ func (p *Placer) session(ctx context.Context) error {
 	return p.follow(ctx, events, ended)
 }
 
-// follow runs a cycle after each batch of events, and by time.
+// news is what has been heard since the last cycle.
+type news int
+
+const (
+	nothing news = iota
+	// progress needs no answer at once: what was decided is on its way.
+	progress
+	// change is all else.
+	change
+)
+
+// follow runs a cycle after each batch of events, and by time. Between cycles
+// that only take in progress it rests: in a crowd Nomad tells of every single
+// allocation, and a cycle passes over all jobs.
 func (p *Placer) follow(ctx context.Context, events <-chan []nomad.Event, ended <-chan error) error {
 	resync := time.NewTicker(p.cfg.Resync)
 	defer resync.Stop()
@@ -211,17 +226,28 @@ func (p *Placer) follow(ctx context.Context, events <-chan []nomad.Event, ended 
 	defer tick.Stop()
 	wake := time.NewTimer(0)
 	defer wake.Stop()
-	due := true
+	heard, rested := change, time.Time{}
 	for {
-		for due && ctx.Err() == nil {
+		for heard == change || heard == progress && !time.Now().Before(rested) {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
 			p.again = false
+			began := time.Now()
 			if err := p.cycle(ctx); err != nil {
 				return err
 			}
-			due = p.applyAll(events) || p.again
-			due = p.takeSubmissions() || due
+			rested = time.Now().Add(rest(time.Since(began)))
+			heard = p.applyAll(events)
+			if p.takeSubmissions() || p.again {
+				heard = change
+			}
 		}
-		if d, ok := p.sleep(time.Now()); ok {
+		d, ok := p.sleep(time.Now())
+		if heard == progress && (!ok || time.Until(rested) < d) {
+			d, ok = time.Until(rested), true
+		}
+		if ok {
 			wake.Reset(d)
 		} else {
 			wake.Stop()
@@ -232,23 +258,29 @@ func (p *Placer) follow(ctx context.Context, events <-chan []nomad.Event, ended 
 		case err := <-ended:
 			return err
 		case es := <-events:
-			due = p.apply(es)
-			due = p.applyAll(events) || due
+			heard = max(heard, p.apply(es), p.applyAll(events))
 		case s := <-p.submissions:
 			p.arriving = append(p.arriving, s)
 			p.takeSubmissions()
-			due = true
+			heard = change
 		case <-tick.C:
-			due = p.unsettled()
+			if p.unsettled() {
+				heard = change
+			}
 		case <-wake.C:
-			due = true
+			heard = change
 		case <-resync.C:
 			if err := p.resync(ctx); err != nil {
 				return err
 			}
-			due = true
+			heard = change
 		}
 	}
+}
+
+// rest is how long the placer rests after a cycle that took so long.
+func rest(cycle time.Duration) time.Duration {
+	return min(max(10*time.Millisecond, 2*cycle), 200*time.Millisecond)
 }
 
 // leastSleep is how long nothing is decided at least where nothing happens.
@@ -263,25 +295,30 @@ func (p *Placer) sleep(now time.Time) (d time.Duration, ok bool) {
 }
 
 // applyAll takes in the events that have come meanwhile.
-func (p *Placer) applyAll(events <-chan []nomad.Event) (changed bool) {
+func (p *Placer) applyAll(events <-chan []nomad.Event) (heard news) {
 	for {
 		select {
 		case es := <-events:
-			changed = p.apply(es) || changed
+			heard = max(heard, p.apply(es))
 		default:
-			return changed
+			return heard
 		}
 	}
 }
 
-func (p *Placer) apply(es []nomad.Event) bool {
-	changed := false
+func (p *Placer) apply(es []nomad.Event) (heard news) {
 	for _, e := range es {
 		applied := p.state.Apply(e)
 		p.log.Trace("event", "topic", e.Topic, "type", e.Type, "key", e.Key, "index", e.Index, "applied", applied)
-		changed = applied || changed
+		switch {
+		case !applied:
+		case e.Progress():
+			heard = max(heard, progress)
+		default:
+			heard = change
+		}
 	}
-	return changed
+	return heard
 }
 
 func (p *Placer) resync(ctx context.Context) error {

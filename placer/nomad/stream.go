@@ -119,6 +119,19 @@ func (s *Stream) Run(f func([]Event) error) error {
 	}
 }
 
+// Progress says whether the event tells only that what was decided is on its
+// way: Nomad has made an allocation, it runs, or a job's status says so. No GPU
+// becomes free by it, and nobody asks for one.
+func (e Event) Progress() bool {
+	switch a := e.Payload.Allocation; {
+	case e.Topic == "Allocation" && a != nil:
+		return a.DesiredStatus == api.AllocDesiredStatusRun && (a.ClientStatus == api.AllocClientStatusPending || a.ClientStatus == api.AllocClientStatusRunning)
+	case e.Topic == "Job":
+		return e.Type == "EvaluationUpdated" || e.Type == "PlanResult" || e.Type == "AllocationUpdated"
+	}
+	return false
+}
+
 // purged says whether the event's job is gone. Nomad says so from 1.11 on;
 // before, a purge is told from a stop by the job alone, which a stop changes and
 // a purge does not.

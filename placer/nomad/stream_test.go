@@ -48,6 +48,33 @@ func TestNodesOfEvents(t *testing.T) {
 	}
 }
 
+// What is on its way frees no GPU and asks for none; all else wants an answer.
+func TestProgress(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		event string
+		want  bool
+	}{
+		{"made", `{"Topic": "Allocation", "Type": "PlanResult", "Payload": {"Allocation": {"DesiredStatus": "run", "ClientStatus": "pending"}}}`, true},
+		{"runs", `{"Topic": "Allocation", "Type": "AllocationUpdated", "Payload": {"Allocation": {"DesiredStatus": "run", "ClientStatus": "running"}}}`, true},
+		{"complete", `{"Topic": "Allocation", "Type": "AllocationUpdated", "Payload": {"Allocation": {"DesiredStatus": "run", "ClientStatus": "complete"}}}`, false},
+		{"failed", `{"Topic": "Allocation", "Type": "AllocationUpdated", "Payload": {"Allocation": {"DesiredStatus": "run", "ClientStatus": "failed"}}}`, false},
+		{"to be stopped", `{"Topic": "Allocation", "Type": "PlanResult", "Payload": {"Allocation": {"DesiredStatus": "stop", "ClientStatus": "running"}}}`, false},
+		{"of a job that is registered", `{"Topic": "Job", "Type": "JobRegistered", "Payload": {"Job": {"ID": "j"}}}`, false},
+		{"of a job that is stopped", `{"Topic": "Job", "Type": "JobDeregistered", "Payload": {"Job": {"ID": "j"}}}`, false},
+		{"of a job's status", `{"Topic": "Job", "Type": "EvaluationUpdated", "Payload": {"Job": {"ID": "j"}}}`, true},
+		{"of a node", `{"Topic": "Node", "Type": "NodeDrain", "Payload": {"Node": {"ID": "n"}}}`, false},
+	} {
+		es, err := eventsIn([]byte(`{"Events": [` + c.event + `]}`))
+		if err != nil || len(es) != 1 {
+			t.Fatalf("%s: %v, %v", c.name, es, err)
+		}
+		if got := es[0].Progress(); got != c.want {
+			t.Errorf("%s: progress %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
 // As recorded from Nomad 1.10.5 and 1.11.3: only the latter says that a purged job is deleted.
 func TestPurgedJobsAreForgotten(t *testing.T) {
 	for _, c := range []struct {

@@ -1,0 +1,58 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// Between cycles that only take in progress the placer rests; what changes is
+// answered at once.
+func TestRestsBetweenProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlacer(t)
+		// There is no Nomad to read anything from.
+		p.state, p.profileReadAt, p.history.readAt = nomad.NewState(), time.Now().Add(time.Hour), time.Now()
+		ctx, cancel := context.WithCancel(t.Context())
+		events := make(chan []nomad.Event)
+		ended := make(chan error, 1)
+		done := make(chan error)
+		go func() { done <- p.follow(ctx, events, ended) }()
+		synctest.Wait()
+		index := uint64(1)
+		hear := func(gap time.Duration, kind string, want time.Duration) {
+			t.Helper()
+			time.Sleep(time.Second)
+			events <- []nomad.Event{{Topic: "Node", Type: "NodeDeregistration", Index: index}} // a cycle at once
+			synctest.Wait()
+			last := p.lastCycle
+			time.Sleep(gap)
+			job := rewrite.Gate(benchJob("stopped", 1))
+			stop := true
+			job.Stop = &stop
+			e := nomad.Event{Topic: "Job", Type: kind, Index: index}
+			e.Payload.Job, index = job, index+1
+			events <- []nomad.Event{e}
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if got := p.lastCycle.Sub(last); got != want {
+				t.Errorf("%s, %v after a cycle: the next is %v after it, want %v", kind, gap, got, want)
+			}
+		}
+		hear(time.Millisecond, "EvaluationUpdated", 10*time.Millisecond)
+		hear(time.Millisecond, "JobRegistered", time.Millisecond)
+		hear(20*time.Millisecond, "EvaluationUpdated", 20*time.Millisecond)
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+}
