@@ -230,9 +230,10 @@ func (b *bed) measure(ctx context.Context, h how, round, burst, paced int, ps pi
 	return b.forget(ctx, name, ps.server)
 }
 
-// forget purges the jobs that begin so, once Nomad has done with them. Its server
-// counts up every job that it knows each second, so that what is measured next
-// would pay for them.
+// forget purges the jobs that begin so, once Nomad has done with them, and has
+// Nomad forget their evaluations and allocations. Its server counts up every job
+// that it knows each second and has its garbage collector look at all that it
+// keeps, so that what is measured next would pay for them.
 func (b *bed) forget(ctx context.Context, name string, server int) error {
 	if err := settle(ctx, server); err != nil {
 		return err
@@ -242,7 +243,13 @@ func (b *bed) forget(ctx context.Context, name string, server int) error {
 		return fmt.Errorf("list the jobs %s-*: %w", name, err)
 	}
 	err = fromAllSides(len(jobs), func(i int) error { return b.deregister(ctx, jobs[i].ID, true) })
-	return errors.Join(err, settle(ctx, server))
+	if err := errors.Join(err, settle(ctx, server)); err != nil {
+		return err
+	}
+	if err := b.api.System().GarbageCollect(); err != nil {
+		return fmt.Errorf("have Nomad forget the jobs %s-*: %w", name, err)
+	}
+	return settle(ctx, server)
 }
 
 // oneByOne submits jobs, each when the one before is there, and returns how long

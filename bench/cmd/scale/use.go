@@ -11,13 +11,13 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// use has every node run something for a moment, as the nodes of a cluster in
-// use have. As far as profiles tell, Nomad wakes a node that never had an
-// allocation with every new one of the nodes whose ids are near its own; on a
-// fresh cluster those are all, and what is measured first would pay for it.
+// use has every node run something all the time, as nodes have that ship their
+// logs or metrics. As far as profiles tell, Nomad wakes a node that has no
+// allocation, alive or dead, with every new one of the nodes whose ids are near
+// its own: on a fresh cluster, or after a garbage collection, those are all.
 func (b *bed) use(ctx context.Context) error {
 	began := time.Now()
-	j := api.NewSysbatchJob("use", "use", "global", 50).SetMeta("sim_seconds", "0")
+	j := api.NewSystemJob("use", "use", "global", 50)
 	j.Datacenters = []string{"*"}
 	task := api.NewTask("use", "raw_exec").SetConfig("command", "/bin/true")
 	cpu, mem := 1, 10
@@ -33,11 +33,11 @@ func (b *bed) use(ctx context.Context) error {
 			return fmt.Errorf("read the summary of job %q: %w", *j.ID, err)
 		}
 		switch g := s.Summary["use"]; {
-		case g.Complete == b.nodes:
-			say(fmt.Sprintf("every node has had an allocation after %.1f s", time.Since(began).Seconds()))
+		case g.Running == b.nodes:
+			say(fmt.Sprintf("every node runs something after %.1f s", time.Since(began).Seconds()))
 			return settle(ctx, b.Servers()[0].PID())
-		case g.Failed+g.Lost > 0:
-			return fmt.Errorf("job %q: %d failed, %d lost", *j.ID, g.Failed, g.Lost)
+		case g.Failed+g.Lost+g.Complete > 0:
+			return fmt.Errorf("job %q: %d failed, %d lost, %d ended", *j.ID, g.Failed, g.Lost, g.Complete)
 		}
 		select {
 		case <-time.After(100 * time.Millisecond):
