@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -47,7 +48,7 @@ func (o options) extremes(ctx context.Context) (e *extremes, err error) {
 	}
 	defer w.stop()
 	e = &extremes{WideGPUs: 1000, Queued: 10000}
-	began, err := b.submit(ctx, gated, gang("wide", gated, 125, 8))
+	began, err := b.submit(ctx, gated, b.gang("wide", gated, 125, 8))
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +67,7 @@ func (o options) extremes(ctx context.Context) (e *extremes, err error) {
 // behind them, restarts the placer, frees the cluster and watches the line drain.
 func (b *bed) queueMany(ctx context.Context, w *watcher, e *extremes, pid int, stop *func()) error {
 	const fillers = 8
-	if _, err := b.submitAll(ctx, gated, fillers, func(i int) *api.Job { return gang(fmt.Sprintf("all-%d", i), gated, 125, 8) }); err != nil {
+	if err := b.submitAll(ctx, gated, fillers, func(i int) *api.Job { return b.gang(fmt.Sprintf("all-%d", i), gated, 125, 8) }); err != nil {
 		return err
 	}
 	for i := range fillers {
@@ -74,11 +75,11 @@ func (b *bed) queueMany(ctx context.Context, w *watcher, e *extremes, pid int, s
 			return err
 		}
 	}
-	if _, err := b.submitAll(ctx, gated, e.Queued, func(i int) *api.Job { return gang(fmt.Sprintf("q-%d", i), gated, 1, 1) }); err != nil {
+	if err := b.submitAll(ctx, gated, e.Queued, func(i int) *api.Job { return b.gang(fmt.Sprintf("q-%d", i), gated, 1, 1) }); err != nil {
 		return err
 	}
 	say(fmt.Sprintf("%d jobs queued", e.Queued))
-	if err := settle(ctx, pid); err != nil {
+	if err := settled(ctx, pid); err != nil {
 		return err
 	}
 	e.QueuedRSS = rss(pid)
@@ -101,17 +102,32 @@ func (b *bed) queueMany(ctx context.Context, w *watcher, e *extremes, pid int, s
 	return nil
 }
 
-// settle waits until the process is hardly busy any more, for half a minute at
-// most.
-func settle(ctx context.Context, pid int) error {
-	before := cpuSeconds(pid)
+// settle waits until Nomad is hardly busy any more.
+func (b *bed) settle(ctx context.Context) error {
+	var pids []int
+	for _, a := range slices.Concat(b.Servers(), b.Clients()) {
+		pids = append(pids, a.PID())
+	}
+	return settled(ctx, pids...)
+}
+
+// settled waits until the processes are hardly busy any more, for half a minute
+// at most.
+func settled(ctx context.Context, pids ...int) error {
+	used := func() (all float64) {
+		for _, pid := range pids {
+			all += cpuSeconds(pid)
+		}
+		return all
+	}
+	before := used()
 	for range 15 {
 		select {
 		case <-time.After(2 * time.Second):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		now := cpuSeconds(pid)
+		now := used()
 		if now-before < 0.5 {
 			return nil
 		}

@@ -31,9 +31,9 @@ import (
 
 type options struct {
 	command.Results
-	nomad, bin, sizes, profiles string
-	gangs, paced, rounds        int
-	extra                       bool
+	nomad, bin, sizes, profiles   string
+	gangs, paced, rounds, clients int
+	extra                         bool
 }
 
 func main() {
@@ -46,6 +46,7 @@ func main() {
 	flag.IntVar(&o.paced, "paced", 40, "gangs submitted one after the other, for latencies")
 	flag.IntVar(&o.rounds, "rounds", 3, "how often everything is measured at one size; results are medians")
 	flag.BoolVar(&o.extra, "extra", true, "also a gang of 1,000 GPUs, 10,000 queued jobs and a restart of the placer in the middle, at 1,000 nodes")
+	flag.IntVar(&o.clients, "clients", 16, "real clients of 64 emulated GPUs each, for crowds of jobs that run; 0: none")
 	flag.StringVar(&o.profiles, "profiles", "", "folder for processor profiles of Nomad's server during bursts and crowds, for go tool pprof")
 	flag.Parse()
 	command.Main("scale", func(ctx context.Context) error { return run(ctx, o) })
@@ -73,6 +74,16 @@ func run(ctx context.Context, o options) error {
 			return err
 		}
 	}
+	if o.clients > 0 {
+		c, err := o.onClients(ctx)
+		if err != nil {
+			return fmt.Errorf("%d real clients: %w", o.clients, err)
+		}
+		rep.Clients = c
+		if err := rep.write(o.JSON); err != nil {
+			return err
+		}
+	}
 	if o.extra {
 		e, err := o.extremes(ctx)
 		if err != nil {
@@ -86,7 +97,7 @@ func run(ctx context.Context, o options) error {
 	return o.Show(rep)
 }
 
-// bed is a server with simulated nodes.
+// bed is a server with simulated nodes, or with real clients.
 type bed struct {
 	*cluster.Cluster
 	api   *api.Client
@@ -95,6 +106,8 @@ type bed struct {
 	nodes int
 	sim   *exec.Cmd
 	dir   string
+	// program is a new task of a job.
+	program func() *api.Task
 }
 
 func (o options) start(ctx context.Context, nodes int) (b *bed, err error) {
@@ -102,7 +115,9 @@ func (o options) start(ctx context.Context, nodes int) (b *bed, err error) {
 	if err != nil {
 		return nil, err
 	}
-	b = &bed{o: o, nodes: nodes, dir: dir}
+	b = &bed{o: o, nodes: nodes, dir: dir, program: func() *api.Task {
+		return api.NewTask("rank", "raw_exec").SetConfig("command", "/bin/true")
+	}}
 	debug := ""
 	if o.profiles != "" {
 		debug = "enable_debug = true"
@@ -111,12 +126,9 @@ func (o options) start(ctx context.Context, nodes int) (b *bed, err error) {
 	if err != nil {
 		return nil, err
 	}
-	// The placer's client asks for no compression, which would take a good part of the server's time.
-	c, err := nomad.NewClient(&api.Config{Address: b.Servers()[0].HTTPAddr()}, "")
-	if err != nil {
+	if err := b.connect(); err != nil {
 		return nil, errors.Join(err, b.close())
 	}
-	b.api = c.API()
 	if err := b.simulate(ctx); err != nil {
 		return nil, errors.Join(err, b.close())
 	}
@@ -124,6 +136,17 @@ func (o options) start(ctx context.Context, nodes int) (b *bed, err error) {
 		return nil, errors.Join(fmt.Errorf("an allocation on every node: %w", err), b.close())
 	}
 	return b, nil
+}
+
+// connect makes the client of Nomad: the placer's, which asks for no compression.
+// That would take a good part of the server's time.
+func (b *bed) connect() error {
+	c, err := nomad.NewClient(&api.Config{Address: b.Servers()[0].HTTPAddr()}, "")
+	if err != nil {
+		return err
+	}
+	b.api = c.API()
+	return nil
 }
 
 func say(line string) { fmt.Fprintln(os.Stderr, " ", line) }

@@ -56,8 +56,9 @@ type way struct {
 	Crowds    []crowd `json:"crowds,omitempty"`
 }
 
-// crowd is so many jobs of one GPU submitted at once: the median time from the
-// registration of one until it runs, and of the rounds.
+// crowd is so many jobs of one GPU submitted at once: the median time until one
+// runs, and of the rounds. It counts from when the crowd comes, since who is
+// answered late submits the next one late.
 type crowd struct {
 	Jobs int     `json:"jobs"`
 	P50  float64 `json:"run_p50_ms"`
@@ -65,7 +66,7 @@ type crowd struct {
 
 // crowds are the sizes of crowds; those that leave no GPU free are left out, and
 // larger clusters see the first only.
-func (o options) crowds(nodes int) []int {
+func crowds(nodes int) []int {
 	switch {
 	case nodes < 250:
 		return []int{1, 100}
@@ -120,17 +121,21 @@ func (b *bed) round(ctx context.Context, round int, p *point, all map[how]*taken
 			return err
 		}
 	}
-	ways := []how{gated, agent}
-	if round%2 == 1 {
-		slices.Reverse(ways)
-	}
-	for _, h := range ways {
+	for _, h := range turns(round) {
 		if err := b.measure(ctx, h, round, p.Burst, b.o.paced, ps, all[h]); err != nil {
 			return fmt.Errorf("placer, %s jobs: %w", h, err)
 		}
 	}
 	p.PlacerRSS, p.ServerRSS = rss(placer), rss(server)
 	return nil
+}
+
+// turns are the placer's ways, in the order of a round.
+func turns(round int) []how {
+	if round%2 == 1 {
+		return []how{agent, gated}
+	}
+	return []how{gated, agent}
 }
 
 // idle is the share of one core that a process uses while nothing happens.
@@ -179,10 +184,16 @@ func (x *taken) way() way {
 		P50: percentile(x.placed, 0.5), P99: percentile(x.placed, 0.99),
 		ServerCPU: x.cpu[0] / n, PlacerCPU: x.cpu[1] / n, SimCPU: x.cpu[2] / n, BenchCPU: x.cpu[3] / n,
 	}
-	for _, size := range slices.Sorted(maps.Keys(x.crowds)) {
-		w.Crowds = append(w.Crowds, crowd{Jobs: size, P50: percentile(x.crowds[size], 0.5)})
-	}
+	w.Crowds = x.medians()
 	return w
+}
+
+// medians are the crowds', by size.
+func (x *taken) medians() (all []crowd) {
+	for _, size := range slices.Sorted(maps.Keys(x.crowds)) {
+		all = append(all, crowd{Jobs: size, P50: percentile(x.crowds[size], 0.5)})
+	}
+	return all
 }
 
 // measure submits gangs one after the other, each when the one before is
@@ -194,7 +205,7 @@ func (b *bed) measure(ctx context.Context, h how, round, burst, paced int, ps pi
 	}
 	defer w.stop()
 	name := fmt.Sprintf("%s-%d", h, round)
-	placed, err := b.oneByOne(ctx, w, h, name+"-paced", min(paced, burst), func(id string) *api.Job { return gang(id, h, 2, 4) }, w.placed)
+	placed, err := b.oneByOne(ctx, w, h, name+"-paced", min(paced, burst), func(id string) *api.Job { return b.gang(id, h, 2, 4) }, w.placed)
 	if err != nil {
 		return err
 	}
@@ -212,8 +223,17 @@ func (b *bed) measure(ctx context.Context, h how, round, burst, paced int, ps pi
 	if err := b.stopAll(ctx, name+"-burst", burst); err != nil || h == warm {
 		return err
 	}
-	for _, n := range b.o.crowds(b.nodes) {
-		if err := settle(ctx, ps.server); err != nil {
+	if err := b.measureCrowds(ctx, w, h, name, crowds(b.nodes), x); err != nil {
+		return err
+	}
+	return b.forget(ctx, name)
+}
+
+// measureCrowds submits crowds of these sizes, one after the other, and stops
+// each when it runs.
+func (b *bed) measureCrowds(ctx context.Context, w *watcher, h how, name string, sizes []int, x *taken) error {
+	for _, n := range sizes {
+		if err := b.settle(ctx); err != nil {
 			return err
 		}
 		crowd := fmt.Sprintf("%s-crowd-%d", name, n)
@@ -227,15 +247,15 @@ func (b *bed) measure(ctx context.Context, h how, round, burst, paced int, ps pi
 		}
 		x.crowds[n] = append(x.crowds[n], p50)
 	}
-	return b.forget(ctx, name, ps.server)
+	return nil
 }
 
 // forget purges the jobs that begin so, once Nomad has done with them, and has
 // Nomad forget their evaluations and allocations. Its server counts up every job
 // that it knows each second and has its garbage collector look at all that it
 // keeps, so that what is measured next would pay for them.
-func (b *bed) forget(ctx context.Context, name string, server int) error {
-	if err := settle(ctx, server); err != nil {
+func (b *bed) forget(ctx context.Context, name string) error {
+	if err := b.settle(ctx); err != nil {
 		return err
 	}
 	jobs, _, err := b.api.Jobs().PrefixList(name + "-")
@@ -243,13 +263,13 @@ func (b *bed) forget(ctx context.Context, name string, server int) error {
 		return fmt.Errorf("list the jobs %s-*: %w", name, err)
 	}
 	err = fromAllSides(len(jobs), func(i int) error { return b.deregister(ctx, jobs[i].ID, true) })
-	if err := errors.Join(err, settle(ctx, server)); err != nil {
+	if err := errors.Join(err, b.settle(ctx)); err != nil {
 		return err
 	}
 	if err := b.api.System().GarbageCollect(); err != nil {
 		return fmt.Errorf("have Nomad forget the jobs %s-*: %w", name, err)
 	}
-	return settle(ctx, server)
+	return b.settle(ctx)
 }
 
 // oneByOne submits jobs, each when the one before is there, and returns how long
@@ -277,12 +297,12 @@ func (b *bed) oneByOne(ctx context.Context, w *watcher, h how, name string, n in
 // of one, and returns the median time until one runs, in ms.
 func (b *bed) crowd(ctx context.Context, w *watcher, h how, name string, n int) (p50 float64, err error) {
 	if n == 1 {
-		latencies, err := b.oneByOne(ctx, w, h, name, 20, func(id string) *api.Job { return gang(id, h, 1, 1) }, w.runs)
+		latencies, err := b.oneByOne(ctx, w, h, name, 20, func(id string) *api.Job { return b.gang(id, h, 1, 1) }, w.runs)
 		return percentile(latencies, 0.5), err
 	}
 	id := func(i int) string { return fmt.Sprintf("%s-%d", name, i) }
-	began, err := b.submitAll(ctx, h, n, func(i int) *api.Job { return gang(id(i), h, 1, 1) })
-	if err != nil {
+	began := time.Now()
+	if err := b.submitAll(ctx, h, n, func(i int) *api.Job { return b.gang(id(i), h, 1, 1) }); err != nil {
 		return 0, err
 	}
 	var latencies []float64
@@ -291,7 +311,7 @@ func (b *bed) crowd(ctx context.Context, w *watcher, h how, name string, n int) 
 		if err != nil {
 			return 0, err
 		}
-		latencies = append(latencies, at.Sub(began[i]).Seconds()*1000)
+		latencies = append(latencies, at.Sub(began).Seconds()*1000)
 	}
 	return percentile(latencies, 0.5), b.stopAll(ctx, name, n)
 }
@@ -299,7 +319,7 @@ func (b *bed) crowd(ctx context.Context, w *watcher, h how, name string, n int) 
 // burst submits from eight sides at once and returns gangs placed per second.
 func (b *bed) burst(ctx context.Context, w *watcher, h how, name string, n int) (rate float64, err error) {
 	began := time.Now()
-	if _, err := b.submitAll(ctx, h, n, func(i int) *api.Job { return gang(fmt.Sprintf("%s-%d", name, i), h, 2, 4) }); err != nil {
+	if err := b.submitAll(ctx, h, n, func(i int) *api.Job { return b.gang(fmt.Sprintf("%s-%d", name, i), h, 2, 4) }); err != nil {
 		return 0, err
 	}
 	last := began
@@ -333,11 +353,9 @@ func fromAllSides(n int, f func(i int) error) error {
 	return errors.Join(errs...)
 }
 
-// submitAll returns when each was submitted.
-func (b *bed) submitAll(ctx context.Context, h how, n int, job func(int) *api.Job) ([]time.Time, error) {
-	began := make([]time.Time, n)
-	return began, fromAllSides(n, func(i int) (err error) {
-		began[i], err = b.submit(ctx, h, job(i))
+func (b *bed) submitAll(ctx context.Context, h how, n int, job func(int) *api.Job) error {
+	return fromAllSides(n, func(i int) error {
+		_, err := b.submit(ctx, h, job(i))
 		return err
 	})
 }
@@ -368,13 +386,13 @@ func (b *bed) deregister(ctx context.Context, id string, purge bool) error {
 }
 
 // gang is a batch job of members × GPUs that runs until it is stopped.
-func gang(id string, h how, members, gpus int) *api.Job {
+func (b *bed) gang(id string, h how, members, gpus int) *api.Job {
 	j := api.NewBatchJob(id, id, "global", 50)
 	j.Datacenters = []string{"*"}
 	if h != plain {
 		j.Constrain(api.NewConstraint("${meta.pal_gate}", "=", "open"))
 	}
-	task := api.NewTask("rank", "raw_exec").SetConfig("command", "/bin/true")
+	task := b.program()
 	cpu, mem, n := 100, 64, uint64(gpus)
 	task.Resources = &api.Resources{CPU: &cpu, MemoryMB: &mem, Devices: []*api.RequestedDevice{{Name: "nvidia/gpu", Count: &n}}}
 	g := api.NewTaskGroup("ranks", members).AddTask(task)

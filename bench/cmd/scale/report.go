@@ -15,6 +15,7 @@ import (
 type report struct {
 	command.Provenance
 	Points   []point   `json:"points"`
+	Clients  *clients  `json:"clients,omitempty"`
 	Extremes *extremes `json:"extremes,omitempty"`
 }
 
@@ -37,11 +38,17 @@ func (r *report) Print(out io.Writer) {
 		}
 	}
 	w.Flush()
-	for _, p := range r.Points {
-		for i, c := range p.Plain.Crowds {
-			fmt.Fprintf(out, "%d nodes, %d jobs at once: one runs after %.0f ms (median) by plain Nomad, %.2f times that if registered at the agent, %.2f times with a gate at Nomad\n",
-				p.Nodes, c.Jobs, c.P50, p.Crowds[i].P50/c.P50, p.Gated.Crowds[i].P50/c.P50)
+	crowds := func(where string, plain, agent, gated []crowd) {
+		for i, c := range plain {
+			fmt.Fprintf(out, "%s, %d jobs at once: one runs after %.0f ms (median) by plain Nomad, %.2f times that if registered at the agent, %.2f times with a gate at Nomad\n",
+				where, c.Jobs, c.P50, agent[i].P50/c.P50, gated[i].P50/c.P50)
 		}
+	}
+	for _, p := range r.Points {
+		crowds(fmt.Sprintf("%d nodes", p.Nodes), p.Plain.Crowds, p.Crowds, p.Gated.Crowds)
+	}
+	if c := r.Clients; c != nil {
+		crowds(fmt.Sprintf("%d real clients of %d GPUs", c.Nodes, c.GPUs), c.Plain, c.Agent, c.Gated)
 	}
 	if e := r.Extremes; e != nil {
 		fmt.Fprintf(out, "one gang of %d GPUs: %.0f ms; %d jobs queued: %.0f MB; first placement %.0f ms after a restart of the placer; draining at %.1f gangs/s\n",

@@ -22,7 +22,8 @@ func TestReport(t *testing.T) {
 			Gated: way{GangsPerS: 30, P50: 50, P99: 100}, way: way{GangsPerS: 60, P50: 42, P99: 90, PlacerCPU: 0.2, ServerCPU: 0.8}},
 		{Nodes: 10000, GPUs: 80000, Burst: 200, PlacerRSS: 300, ServerRSS: 1500, Plain: way{GangsPerS: 9, P50: 400, P99: 800, ServerCPU: 4},
 			Gated: way{GangsPerS: 8, P50: 500, P99: 1000}, way: way{GangsPerS: 10, P50: 420, P99: 900, PlacerCPU: 2, ServerCPU: 8}},
-	}, Extremes: &extremes{WideGPUs: 1000, WideMS: 1234}}
+	}, Extremes: &extremes{WideGPUs: 1000, WideMS: 1234},
+		Clients: &clients{Nodes: 16, GPUs: 1024, Plain: []crowd{{Jobs: 100, P50: 800}}, Agent: []crowd{{Jobs: 100, P50: 880}}, Gated: []crowd{{Jobs: 100, P50: 960}}}}
 	if err := r.write(from); err != nil {
 		t.Fatal(err)
 	}
@@ -34,10 +35,15 @@ func TestReport(t *testing.T) {
 	if err := again.Page().Write(&b); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"Command: scale -nodes 100.", "<td>one gang of 1000 GPUs placed</td><td>1234 ms</td>", "plain Nomad, p99", "Nomad&#39;s server alone"} {
+	for _, want := range []string{"Command: scale -nodes 100.", "<td>one gang of 1000 GPUs placed</td><td>1234 ms</td>", "<td>100</td><td>800</td><td>880</td><td>960</td>", "plain Nomad, p99", "Nomad&#39;s server alone"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("the page lacks %q", want)
 		}
+	}
+	b.Reset()
+	again.Print(&b)
+	if want := "16 real clients of 1024 GPUs, 100 jobs at once: one runs after 800 ms (median) by plain Nomad, 1.10 times that if registered at the agent, 1.20 times"; !strings.Contains(b.String(), want) {
+		t.Errorf("the terminal lacks %q", want)
 	}
 	o := options{Results: command.Results{From: from, HTML: filepath.Join(dir, "r.html"), SVG: filepath.Join(dir, "svg")}}
 	if err := o.Show(again); err != nil {

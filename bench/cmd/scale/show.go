@@ -101,10 +101,21 @@ func (r *report) Page() plot.Page {
 		},
 		Sections: []plot.Section{{Title: "Growth", Table: t, Figures: r.Figures()}},
 	}
+	if r.Clients != nil {
+		p.Sections = append(p.Sections, plot.Section{Title: "Jobs that run, on real clients", Table: r.Clients.table()})
+	}
 	if r.Extremes != nil {
 		p.Sections = append(p.Sections, plot.Section{Title: "Extremes, at 1,000 nodes", Table: r.Extremes.table()})
 	}
 	return p
+}
+
+func (c *clients) table() *plot.Table {
+	t := &plot.Table{Head: []string{fmt.Sprintf("jobs at once, on %d clients with %d GPUs", c.Nodes, c.GPUs), "plain ms", "agent ms", "gated ms"}}
+	for i, x := range c.Plain {
+		t.Rows = append(t.Rows, []string{fmt.Sprint(x.Jobs), fmt.Sprintf("%.0f", x.P50), fmt.Sprintf("%.0f", c.Agent[i].P50), fmt.Sprintf("%.0f", c.Gated[i].P50)})
+	}
+	return t
 }
 
 func (e *extremes) table() *plot.Table {

@@ -25,7 +25,7 @@ type watcher struct {
 	done    chan struct{}
 	mu      sync.Mutex
 	exist   map[string]map[string]time.Time // job → allocation → when first seen
-	running map[string]map[string]time.Time // the same, when first seen running
+	running map[string]map[string]time.Time // the same, when its task began to run
 	grew    chan struct{}
 	err     error
 }
@@ -71,7 +71,10 @@ type events struct {
 	Index  uint64
 	Events []struct {
 		Payload struct {
-			Allocation *struct{ ID, JobID, ClientStatus string }
+			Allocation *struct {
+				ID, JobID, ClientStatus string
+				TaskStates              map[string]struct{ StartedAt time.Time }
+			}
 		}
 	}
 }
@@ -117,7 +120,14 @@ func (w *watcher) follow(body io.ReadCloser) (last uint64) {
 			}
 			note(w.exist, a.JobID, a.ID, now)
 			if a.ClientStatus == api.AllocClientStatusRunning {
-				note(w.running, a.JobID, a.ID, now)
+				// A client reports a second late that a task has started.
+				began := now
+				for _, t := range a.TaskStates {
+					if !t.StartedAt.IsZero() {
+						began = t.StartedAt
+					}
+				}
+				note(w.running, a.JobID, a.ID, began)
 			}
 		}
 		close(w.grew)

@@ -1,0 +1,107 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/bench/replay"
+	"github.com/nomad-pal/nomad-pal/pal/population"
+)
+
+// gpusPerClient is so many that 16 clients run a thousand jobs at once.
+const gpusPerClient = 64
+
+// clients are crowds on a cluster of real clients, where jobs run: each task is
+// a process, under a driver that starts it and nothing more (bench/rankdriver).
+type clients struct {
+	Nodes int     `json:"nodes"`
+	GPUs  int     `json:"gpus"`
+	Agent []crowd `json:"agent"`
+	Gated []crowd `json:"gated"`
+	Plain []crowd `json:"plain"`
+}
+
+func (o options) onClients(ctx context.Context) (c *clients, err error) {
+	fmt.Fprintf(os.Stderr, "%d real clients\n", o.clients)
+	all, err := population.Draw(population.Spec{Cluster: "longhorn", Nodes: o.clients, GPUsPerNode: gpusPerClient}, rand.New(rand.NewPCG(1, 1)))
+	if err != nil {
+		return nil, err
+	}
+	gpus, err := replay.NewGPUs(all)
+	if err != nil {
+		return nil, err
+	}
+	cluster, err := replay.Start(ctx, replay.Setup{Nomad: o.nomad, Bin: o.bin, GPUs: gpus, LightTasks: true, Progress: say})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, cluster.Close()) }()
+	dir, err := os.MkdirTemp("", "pal")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	b := &bed{Cluster: cluster.Cluster, o: o, nodes: o.clients, dir: dir, program: sleeps}
+	if err := b.connect(); err != nil {
+		return nil, err
+	}
+	taken := map[how]*taken{plain: {}, gated: {}, agent: {}}
+	sizes := slices.DeleteFunc([]int{1, 100, 1000}, func(n int) bool { return n >= len(all) })
+	for round := range o.rounds {
+		if err := b.crowdRound(ctx, round, sizes, taken); err != nil {
+			return nil, fmt.Errorf("round %d: %w", round, err)
+		}
+	}
+	return &clients{Nodes: o.clients, GPUs: len(all), Agent: taken[agent].medians(), Gated: taken[gated].medians(), Plain: taken[plain].medians()}, nil
+}
+
+// sleeps is a task that runs until it is stopped.
+func sleeps() *api.Task {
+	t := api.NewTask("rank", "rank").SetConfig("command", "/bin/sleep").SetConfig("args", []string{"3600"})
+	off := true
+	t.LogConfig = &api.LogConfig{Disabled: &off}
+	return t
+}
+
+// crowdRound is [bed.round] for crowds only.
+func (b *bed) crowdRound(ctx context.Context, round int, sizes []int, all map[how]*taken) error {
+	if err := b.crowdsOf(ctx, plain, round, sizes, all[plain]); err != nil {
+		return fmt.Errorf("plain Nomad: %w", err)
+	}
+	_, stop, err := b.startPlacer(ctx)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	if err := b.crowdsOf(ctx, warm, round, []int{1}, &taken{}); err != nil {
+		return fmt.Errorf("placer: %w", err)
+	}
+	for _, h := range turns(round) {
+		if err := b.crowdsOf(ctx, h, round, sizes, all[h]); err != nil {
+			return fmt.Errorf("placer, %s jobs: %w", h, err)
+		}
+	}
+	return nil
+}
+
+func (b *bed) crowdsOf(ctx context.Context, h how, round int, sizes []int, x *taken) error {
+	w, err := b.watch(ctx)
+	if err != nil {
+		return err
+	}
+	defer w.stop()
+	name := fmt.Sprintf("%s-%d", h, round)
+	if err := b.measureCrowds(ctx, w, h, name, sizes, x); err != nil {
+		return err
+	}
+	return b.forget(ctx, name)
+}
