@@ -209,7 +209,7 @@ func (p *Placer) session(ctx context.Context) error {
 type news int
 
 const (
-	nothing news = iota
+	_ news = iota // nothing
 	// progress needs no answer at once: what was decided is on its way.
 	progress
 	// change is all else.
