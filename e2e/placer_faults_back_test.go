@@ -4,6 +4,7 @@
 package e2e_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/hashicorp/nomad/api"
@@ -71,6 +72,17 @@ func TestPlacerBroughtBack(t *testing.T) {
 		return ""
 	})
 	b.untilVersion("edited", 1, "4000")
+	before, _, err := b.API().Jobs().Info("edited", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.holds("the edit is taken over once", func() string {
+		now, _, err := b.API().Jobs().Info("edited", nil)
+		if err != nil || *now.Version != *before.Version {
+			return fmt.Sprintf("it was version %d and is %d (%v)", *before.Version, *now.Version, err)
+		}
+		return ""
+	})
 	b.purge("stopped", "edited")
 
 	// Whom a person started again, that runs.

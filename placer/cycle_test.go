@@ -112,7 +112,7 @@ func firstStarts(t *testing.T, p *Placer, now time.Time) (s *nomad.State, first 
 	if err != nil {
 		t.Fatal(err)
 	}
-	committed = registered(pinned, 1000)
+	committed = registered(pinned, pinned, 1000)
 	s.PutJob(committed)
 	first.Pins, first.running = pins, true
 	p.line.Started(since(now), as[0].Job, as[0].Placement)
@@ -145,7 +145,7 @@ func TestStoppedWhenFree(t *testing.T) {
 	edited := *rewrite.Gate(committed)
 	priority := 10
 	edited.Priority = &priority
-	s.PutJob(registered(&edited, 2000))
+	s.PutJob(registered(&edited, &edited, 2000))
 	first.stopping, first.held = true, gpuIDs(p.view, p.view.Holds(first.Key))
 	members("complete", "stop", 2001)
 	for step, want := range []int{0, 1} {

@@ -127,7 +127,7 @@ func (p *Placer) commit(ctx context.Context, s *start) error {
 	if s.t.submission != nil {
 		s.t.submission.reply(s.submitted) // he need not wait for the others of the cycle
 	}
-	s.committed = registered(job, resp.JobModifyIndex)
+	s.committed = registered(job, s.t.Job, resp.JobModifyIndex)
 	s.record.JobModifyIndex = resp.JobModifyIndex
 	return nil
 }
@@ -143,12 +143,14 @@ func (p *Placer) registerStart(ctx context.Context, s *start, job *api.Job) (*ap
 	return r.response, r.err
 }
 
-// registered is the job as Nomad has it after registering it.
-func registered(job *api.Job, index uint64) *api.Job {
+// registered is the job as Nomad has it after registering it over was: job may
+// be an earlier version.
+func registered(job, was *api.Job, index uint64) *api.Job {
 	out := *job
 	now, pending := time.Now().UnixNano(), "pending"
-	version := *job.Version + 1
-	if *job.JobModifyIndex == 0 { // Nomad did not have it before
+	version := *was.Version + 1
+	out.CreateIndex = was.CreateIndex
+	if *was.JobModifyIndex == 0 { // Nomad did not have it before
 		version, out.CreateIndex = 0, &index
 	}
 	out.JobModifyIndex, out.ModifyIndex, out.Version = &index, &index, &version

@@ -89,7 +89,7 @@ func TestReplacedWhilePlaced(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				committed := registered(pinned, 100)
+				committed := registered(pinned, gated, 100)
 				s.PutJob(committed)
 				job.Job, job.guess = committed, committed
 				// What really happened, as the event stream tells.
@@ -104,6 +104,18 @@ func TestReplacedWhilePlaced(t *testing.T) {
 					p.track()
 					if err := p.settle(t.Context(), p.jobs[nomad.KeyOf(gated)], now); err != nil {
 						t.Fatal(err)
+					}
+					if tc.name == "edited" {
+						// The edit, registered again, comes back as the next version.
+						back, version, index := *gated, tc.version+1, uint64(200)
+						back.Version, back.ModifyIndex, back.JobModifyIndex = &version, &index, &index
+						e := nomad.Event{Topic: "Job", Type: "JobRegistered", Key: "j", Index: index}
+						e.Payload.Job = &back
+						s.Apply(e)
+						p.track()
+						if p.jobs[nomad.KeyOf(gated)].replaced {
+							t.Error("the edit is taken for another one that was lost")
+						}
 					}
 				}
 				if d := cmp.Diff(tc.want, asked); d != "" {

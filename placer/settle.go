@@ -104,7 +104,7 @@ func (p *Placer) register(ctx context.Context, t *tracked, job *api.Job) error {
 	if err != nil {
 		return err
 	}
-	job = registered(job, resp.JobModifyIndex)
+	job = registered(job, t.Job, resp.JobModifyIndex)
 	p.state.PutJob(job)
 	t.guess = job
 	t.Standing = StandingOf(p.state, job)

@@ -160,7 +160,7 @@ func (p *Placer) waits(s *submission, r submitted, now time.Time) {
 	if t != nil && t.submission == s {
 		t.submission = nil
 		if r.err == nil {
-			job := registered(t.Job, r.response.JobModifyIndex)
+			job := registered(t.Job, t.Job, r.response.JobModifyIndex)
 			job.CreateIndex = nil // somebody else may have been first
 			p.state.PutJob(job)
 			t.Job = job
