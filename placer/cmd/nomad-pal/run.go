@@ -188,16 +188,11 @@ func (c *runCommand) registered(client *nomad.Client, job *api.Job, resp *api.Jo
 	return 0
 }
 
-// unexplained is how long a job may run before its decision is given up on: the
-// placer writes it down when the members are there.
-const unexplained = 3 * time.Second
-
 // watch follows the job until all members run or it ends, printing each new
 // word on it.
 func (c *runCommand) watch(client *nomad.Client, k nomad.JobKey) int {
 	last := ""
 	var s *placer.Survey
-	var runs time.Time // since when
 	for {
 		began := time.Now()
 		e, err := c.look(client, &s, k)
@@ -208,11 +203,7 @@ func (c *runCommand) watch(client *nomad.Client, k nomad.JobKey) int {
 		case err != nil:
 			return c.fail(err)
 		}
-		if e.Phase == placer.Running && runs.IsZero() {
-			runs = began
-		}
-		done := e.Phase == placer.Ended || e.Phase == placer.Native ||
-			e.Phase == placer.Running && (e.Decision != nil || time.Since(runs) > unexplained)
+		done := e.Phase == placer.Running || e.Phase == placer.Ended || e.Phase == placer.Native
 		if c.json || c.template != "" {
 			if done {
 				_, code := c.structured(e)
