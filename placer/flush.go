@@ -53,8 +53,11 @@ const (
 	// their members, where placing the next ones goes before writing down the
 	// last: jobs come in a crowd, and Nomad has its hands full.
 	crowd = 16
-	// recordWithin is how long a record may wait for that.
+	// recordWithin is how long after its decision a record is written for all that,
+	// and recordAfter how long after it any is: the clients that are about to start
+	// the gang's tasks go first.
 	recordWithin = 10 * time.Second
+	recordAfter  = 250 * time.Millisecond
 	// recordsAtOnce bounds what is written at a time: jobs wait meanwhile.
 	recordsAtOnce = 2 * writes
 )
@@ -78,20 +81,27 @@ func (p *Placer) crowded(now time.Time) bool {
 	return starting >= crowd
 }
 
-// recordsDue is how many records are to be written now: none in a crowd, unless one
-// has waited for long.
+// recordsDue is how many records are to be written now: none at once, and in a
+// crowd none unless one has waited for long.
 func (p *Placer) recordsDue(now time.Time) int {
 	if len(p.unsaved) == 0 {
-		p.unsavedSince = time.Time{}
 		return 0
 	}
-	if p.unsavedSince.IsZero() {
-		p.unsavedSince = now
-	}
-	if now.Sub(p.unsavedSince) < recordWithin && p.crowded(now) {
+	waited := now.Sub(p.unsaved[0].Decided)
+	if waited < recordAfter || waited < recordWithin && p.crowded(now) {
 		return 0
 	}
 	return recordsAtOnce
+}
+
+// recordsAt is when records are due that were not at the last cycle; ok is false
+// where none are.
+func (p *Placer) recordsAt() (at time.Time, ok bool) {
+	if len(p.unsaved) == 0 {
+		return time.Time{}, false
+	}
+	at = p.unsaved[0].Decided.Add(recordAfter)
+	return at, at.After(p.lastCycle)
 }
 
 // flushing are calls that write unsaved records, the oldest, so many at most;

@@ -22,7 +22,7 @@ func TestRecordsInACrowd(t *testing.T) {
 	put := func(n int) {
 		id := fmt.Sprintf("job-%d", n)
 		p.state.PutJob(benchJob(id, 1))
-		p.unsaved = append(p.unsaved, Record{Namespace: "default", Job: id})
+		p.unsaved = append(p.unsaved, Record{Namespace: "default", Job: id, Decided: now})
 	}
 	save := func(after time.Duration, want int, again bool) {
 		t.Helper()
@@ -35,7 +35,14 @@ func TestRecordsInACrowd(t *testing.T) {
 		}
 	}
 	put(0)
-	save(0, 1, false) // one by one they are written at once
+	save(0, 0, false) // its tasks are about to start
+	if at, ok := p.recordsAt(); !ok || !at.Equal(now.Add(recordAfter)) {
+		t.Errorf("the record is due at %v, %v", at, ok)
+	}
+	save(recordAfter, 1, false)
+	if _, ok := p.recordsAt(); ok {
+		t.Error("a record is due, but none is there")
+	}
 	for i := range crowd {
 		p.startedOne(now)
 		put(1 + i)

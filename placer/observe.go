@@ -158,7 +158,7 @@ func (s *Survey) Explain(ctx context.Context, k nomad.JobKey) (*Explanation, err
 			e.Reason += "; " + wait
 		}
 	}
-	return e, s.addRecord(ctx, e, k)
+	return e, s.addRecord(ctx, e, st)
 }
 
 func (s *Survey) unknown(ctx context.Context, k nomad.JobKey) (*Explanation, error) {
@@ -175,13 +175,40 @@ func (s *Survey) unknown(ctx context.Context, k nomad.JobKey) (*Explanation, err
 	}, nil
 }
 
-func (s *Survey) addRecord(ctx context.Context, e *Explanation, k nomad.JobKey) error {
-	r, err := ReadRecord(ctx, s.p.nomad, k)
+func (s *Survey) addRecord(ctx context.Context, e *Explanation, st Standing) error {
+	r, err := s.lastRecord(ctx, st)
 	if err != nil || r == nil {
 		return err
 	}
 	e.Decision, e.Decided, e.Confirmed, e.Mode, e.Note = &r.Decision, r.Decided, r.Confirmed, string(r.Mode), r.Note
 	return nil
+}
+
+// recordComes is how long after it placed a gang the placer has written down why,
+// crowds aside: [recordAfter], and what it takes to hear that the members are there.
+const recordComes = 2 * time.Second
+
+// lastRecord reads what was recorded for a job. Where its members have just been
+// placed, that may be the decision before: it waits for the last one.
+func (s *Survey) lastRecord(ctx context.Context, st Standing) (*Record, error) {
+	placed := len(st.Pins.Groups) > 0 && (st.Phase == Running || st.Phase == Ended)
+	began := time.Now()
+	until := time.Unix(0, *st.Job.SubmitTime).Add(recordComes)
+	if latest := began.Add(recordComes); until.After(latest) {
+		until = latest // clocks differ
+	}
+	for {
+		r, err := ReadRecord(ctx, s.p.nomad, st.Key)
+		known := r != nil && r.JobModifyIndex >= *st.Job.JobModifyIndex
+		if err != nil || known || !placed || time.Now().After(until) {
+			return r, err
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 }
 
 func (s *Survey) explainWaiting(e *Explanation, t *tracked) {

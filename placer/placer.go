@@ -37,23 +37,20 @@ type Placer struct {
 	builtFrom uint64
 	history   history
 	past      pasts
-	moves     []*tracked // gangs that have stopped, to be moved when the view knows
-	unsaved   []Record   // to be written, the oldest first
-	// unsavedSince is since when there have been some; started are when the last
-	// gangs were, crowd of them at most.
-	unsavedSince time.Time
-	started      []time.Time
-	ready        []*tracked  // those of which it knows
-	moved        []time.Time // when gangs were moved, within the last hour
-	lastCycle    time.Time
-	warned       bool // of an old Nomad
-	warnings     []string
-	again        bool // the cycle left something that is due at once
-	line         *queue.Line
-	jobs         map[nomad.JobKey]*tracked
-	order        []*tracked // the jobs by key; rebuilt where it has not as many
-	followed     followed
-	asking       asking
+	moves     []*tracked  // gangs that have stopped, to be moved when the view knows
+	ready     []*tracked  // those of which it knows
+	moved     []time.Time // when gangs were moved, within the last hour
+	unsaved   []Record    // to be written, the oldest first
+	started   []time.Time // when the last gangs were, crowd of them at most
+	lastCycle time.Time
+	warned    bool // of an old Nomad
+	warnings  []string
+	again     bool // the cycle left something that is due at once
+	line      *queue.Line
+	jobs      map[nomad.JobKey]*tracked
+	order     []*tracked // the jobs by key; rebuilt where it has not as many
+	followed  followed
+	asking    asking
 
 	submissions chan *submission
 	arriving    []*submission // not taken in yet
@@ -286,11 +283,15 @@ func rest(cycle time.Duration) time.Duration {
 // leastSleep is how long nothing is decided at least where nothing happens.
 const leastSleep = 10 * time.Millisecond
 
-// sleep is after how long the line has something to decide though nothing happens:
-// a gang has waited long enough for GPUs that are closer together, or another one
-// run long enough to be stopped. ok is false where it has not.
+// sleep is after how long there is something to do though nothing happens: a gang
+// has waited long enough for GPUs that are closer together, or another one run
+// long enough to be stopped, or a decision is to be written down. ok is false
+// where there is not.
 func (p *Placer) sleep(now time.Time) (d time.Duration, ok bool) {
 	at, ok := p.line.Wake(since(p.lastCycle)) // what has come since then is due
+	if records, some := p.recordsAt(); some && (!ok || since(records) < at) {
+		at, ok = since(records), true
+	}
 	return max(leastSleep, at-since(now)), ok
 }
 
