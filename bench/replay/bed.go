@@ -32,7 +32,9 @@ type Setup struct {
 	// LightTasks has tasks run by rank-driver instead of Nomad's raw_exec, which
 	// costs 0.3 s of CPU to start one. They do not outlive their client.
 	LightTasks bool
-	Progress   func(string)
+	// ServerHCL is agent configuration added to the server.
+	ServerHCL string
+	Progress  func(string)
 }
 
 // Bed is a running cluster for runs, one after the other. Close it.
@@ -52,7 +54,7 @@ func Start(ctx context.Context, s Setup) (*Bed, error) {
 	if err := s.GPUs.write(dir); err != nil {
 		return nil, fmt.Errorf("write the inventories: %w", err)
 	}
-	b.Cluster, err = cluster.Start(ctx, cluster.Options{Nomad: s.Nomad, Dir: dir, Clients: b.clients(), OwnMounts: s.LightTasks, Progress: s.Progress})
+	b.Cluster, err = cluster.Start(ctx, cluster.Options{Nomad: s.Nomad, Dir: dir, Clients: b.clients(), OwnMounts: s.LightTasks, ServerHCL: s.ServerHCL, Progress: s.Progress})
 	if err != nil {
 		os.RemoveAll(dir)
 		return nil, err

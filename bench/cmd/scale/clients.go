@@ -40,7 +40,7 @@ func (o options) onClients(ctx context.Context) (c *clients, err error) {
 	if err != nil {
 		return nil, err
 	}
-	cluster, err := replay.Start(ctx, replay.Setup{Nomad: o.nomad, Bin: o.bin, GPUs: gpus, LightTasks: true, Progress: say})
+	cluster, err := replay.Start(ctx, replay.Setup{Nomad: o.nomad, Bin: o.bin, GPUs: gpus, LightTasks: true, ServerHCL: o.serverHCL(), Progress: say})
 	if err != nil {
 		return nil, err
 	}
@@ -53,6 +53,9 @@ func (o options) onClients(ctx context.Context) (c *clients, err error) {
 	b := &bed{Cluster: cluster.Cluster, o: o, nodes: o.clients, dir: dir, program: sleeps}
 	if err := b.connect(); err != nil {
 		return nil, err
+	}
+	if err := b.use(ctx); err != nil {
+		return nil, fmt.Errorf("an allocation on every node: %w", err)
 	}
 	taken := map[how]*taken{plain: {}, gated: {}, agent: {}}
 	sizes := slices.DeleteFunc([]int{1, 100, 1000}, func(n int) bool { return n >= len(all) })

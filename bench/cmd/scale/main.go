@@ -118,11 +118,7 @@ func (o options) start(ctx context.Context, nodes int) (b *bed, err error) {
 	b = &bed{o: o, nodes: nodes, dir: dir, program: func() *api.Task {
 		return api.NewTask("rank", "raw_exec").SetConfig("command", "/bin/true")
 	}}
-	debug := ""
-	if o.profiles != "" {
-		debug = "enable_debug = true"
-	}
-	b.Cluster, err = cluster.Start(ctx, cluster.Options{Nomad: o.nomad, Dir: dir, HeartbeatTTL: time.Hour, ServerHCL: debug, Progress: say})
+	b.Cluster, err = cluster.Start(ctx, cluster.Options{Nomad: o.nomad, Dir: dir, HeartbeatTTL: time.Hour, ServerHCL: o.serverHCL(), Progress: say})
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,14 @@ import (
 // profileSeconds is what is looked at of a burst.
 const profileSeconds = "25"
 
+// serverHCL is what the servers are configured with for that.
+func (o options) serverHCL() string {
+	if o.profiles == "" {
+		return ""
+	}
+	return "enable_debug = true"
+}
+
 // profile writes a processor profile of Nomad's server over the seconds that
 // follow, where profiles are asked for; stop waits for its end.
 func (b *bed) profile(ctx context.Context, name string) (stop func() error) {

@@ -19,7 +19,7 @@ func (b *bed) use(ctx context.Context) error {
 	began := time.Now()
 	j := api.NewSystemJob("use", "use", "global", 50)
 	j.Datacenters = []string{"*"}
-	task := api.NewTask("use", "raw_exec").SetConfig("command", "/bin/true")
+	task := b.program()
 	cpu, mem := 1, 10
 	task.Resources = &api.Resources{CPU: &cpu, MemoryMB: &mem}
 	j.AddTaskGroup(api.NewTaskGroup("use", 1).AddTask(task))
