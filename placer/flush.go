@@ -87,8 +87,9 @@ func (p *Placer) recordsDue(now time.Time) int {
 	if len(p.unsaved) == 0 {
 		return 0
 	}
-	waited := now.Sub(p.unsaved[0].Decided)
-	if waited < recordAfter || waited < recordWithin && p.crowded(now) {
+	switch waited := now.Sub(p.unsaved[0].Decided); {
+	case waited < 0: // decided by another agent, whose clock is ahead
+	case waited < recordAfter, waited < recordWithin && p.crowded(now):
 		return 0
 	}
 	return recordsAtOnce

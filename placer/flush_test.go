@@ -43,6 +43,11 @@ func TestRecordsInACrowd(t *testing.T) {
 	if _, ok := p.recordsAt(); ok {
 		t.Error("a record is due, but none is there")
 	}
+	put(0)
+	p.unsaved[0].Decided = now.Add(time.Hour) // by another agent, whose clock is ahead
+	if save(0, 1, false); len(p.unsaved) > 0 {
+		t.Error("a record waits for the clock of the agent that decided")
+	}
 	for i := range crowd {
 		p.startedOne(now)
 		put(1 + i)
