@@ -191,16 +191,9 @@ const recordComes = 2 * time.Second
 // lastRecord reads what was recorded for a job. Where its members have just been
 // placed, that may be the decision before: it waits for the last one.
 func (s *Survey) lastRecord(ctx context.Context, st Standing) (*Record, error) {
-	placed := len(st.Pins.Groups) > 0 && (st.Phase == Running || st.Phase == Ended)
-	began := time.Now()
-	until := time.Unix(0, *st.Job.SubmitTime).Add(recordComes)
-	if latest := began.Add(recordComes); until.After(latest) {
-		until = latest // clocks differ
-	}
-	for {
+	for began := time.Now(); ; {
 		r, err := ReadRecord(ctx, s.p.nomad, st.Key)
-		known := r != nil && r.JobModifyIndex >= *st.Job.JobModifyIndex
-		if err != nil || known || !placed || time.Now().After(until) {
+		if err != nil || !recordToCome(r, st, began, time.Now()) {
 			return r, err
 		}
 		select {
@@ -209,6 +202,15 @@ func (s *Survey) lastRecord(ctx context.Context, st Standing) (*Record, error) {
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// recordToCome says whether a record is about to be replaced, to somebody who has
+// been waiting for that since began: for [recordComes] at most, as clocks differ.
+func recordToCome(r *Record, st Standing, began, now time.Time) bool {
+	placed := len(st.Pins.Groups) > 0 && (st.Phase == Running || st.Phase == Ended)
+	known := r != nil && r.JobModifyIndex >= *st.Job.JobModifyIndex
+	registered := time.Unix(0, *st.Job.SubmitTime)
+	return placed && !known && now.Sub(registered) <= recordComes && now.Sub(began) <= recordComes
 }
 
 func (s *Survey) explainWaiting(e *Explanation, t *tracked) {
