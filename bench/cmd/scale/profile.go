@@ -16,7 +16,8 @@ import (
 // profileSeconds is what is looked at of a burst.
 const profileSeconds = "25"
 
-// serverHCL is what the servers are configured with for that.
+// serverHCL has Nomad's server answer requests for profiles, where they are asked
+// for.
 func (o options) serverHCL() string {
 	if o.profiles == "" {
 		return ""
