@@ -3,6 +3,15 @@
 
 package pal
 
+import (
+	"fmt"
+	"math"
+)
+
+// MaxGPUs is how many GPUs a gang may ask for. No cluster comes near it, and what
+// is worked out from a gang's numbers stays far from overflow.
+const MaxGPUs = 1 << 24
+
 // Gang is a job that runs as a whole or not at all: all allocations of all its
 // task groups that ask for GPUs.
 type Gang struct {
@@ -29,13 +38,53 @@ type Shape struct {
 	Spreads []SpreadOver
 }
 
-// GPUs is the number of GPUs that the gang needs.
+// GPUs is the number of GPUs that the gang needs; math.MaxInt where it is more
+// than that.
 func (g Gang) GPUs() int {
 	n := 0
 	for _, s := range g.Shapes {
-		n += s.Members * s.GPUs
+		n = plus(n, times(s.Members, s.GPUs))
 	}
 	return n
+}
+
+// Validate checks the numbers of a gang that comes from outside. [Place] and the
+// queue rely on it.
+func (g Gang) Validate() error {
+	if g.Class.Index() < 0 {
+		return fmt.Errorf("application class %q is unknown (one of A, B, C, D)", g.Class)
+	}
+	for _, s := range g.Shapes {
+		if s.Members < 0 || s.GPUs < 0 {
+			return fmt.Errorf("group %q asks for %d members of %d GPUs: neither may be negative", s.Name, s.Members, s.GPUs)
+		}
+		if n := s.Need; n.CPU < 0 || n.MemoryMB < 0 || n.DiskMB < 0 {
+			return fmt.Errorf("group %q asks for CPU %d, memory %d MB, disk %d MB: none may be negative", s.Name, n.CPU, n.MemoryMB, n.DiskMB)
+		}
+	}
+	if g.GPUs() > MaxGPUs {
+		return fmt.Errorf("it asks for more than %d GPUs", MaxGPUs)
+	}
+	return nil
+}
+
+// times multiplies; what is negative counts as 0, what is too large as math.MaxInt.
+func times(a, b int) int {
+	if a <= 0 || b <= 0 {
+		return 0
+	}
+	if a > math.MaxInt/b {
+		return math.MaxInt
+	}
+	return a * b
+}
+
+// plus adds numbers that are not negative, up to math.MaxInt.
+func plus(a, b int) int {
+	if a > math.MaxInt-b {
+		return math.MaxInt
+	}
+	return a + b
 }
 
 // SingleGPUs is a gang of n one-GPU members: PAL's own notion of a job, whose

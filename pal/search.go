@@ -5,7 +5,6 @@ package pal
 
 import (
 	"fmt"
-	"math"
 	"math/bits"
 	"slices"
 )
@@ -153,17 +152,6 @@ func (s *search) fit() {
 		s.fits = append(s.fits, f)
 	}
 	s.c.scratch.fits = s.fits
-}
-
-// times multiplies without overflow.
-func times(a, b int) int {
-	if a <= 0 || b <= 0 {
-		return 0
-	}
-	if a > math.MaxInt/b {
-		return math.MaxInt
-	}
-	return a * b
 }
 
 // holds is how many members a node with these resources holds.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // finished looks whether a gang that was to be stopped, to wait again, had done
@@ -72,7 +74,7 @@ func finishedBefore(job *api.Job, as []*api.AllocationListStub) bool {
 		}
 	}
 	for _, g := range job.TaskGroups {
-		if done[*g.Name] < *g.Count {
+		if done[*g.Name] < rewrite.Members(g) {
 			return false
 		}
 	}

@@ -69,7 +69,7 @@ func StandingOf(s *nomad.State, job *api.Job) Standing {
 	st := Standing{Key: nomad.KeyOf(job), Job: job}
 	pins, pinned := rewrite.Pinned(job)
 	st.Pins = pins
-	byGroup, wanted, live := map[string]int{}, wantedGPUs(job), false
+	byGroup, wanted, live := map[string]int{}, gpusPerMember(job), false
 	gated, past := rewrite.Gated(job), false
 	for _, a := range s.AllocsOf(st.Key) {
 		if a.Member() {
@@ -86,8 +86,8 @@ func StandingOf(s *nomad.State, job *api.Job) Standing {
 	}
 	for _, g := range job.TaskGroups {
 		if slices.ContainsFunc(g.Tasks, func(t *api.Task) bool { return len(rewrite.GPURequests(t)) > 0 }) {
-			st.Want += *g.Count
-			st.Have += min(*g.Count, byGroup[*g.Name])
+			st.Want += rewrite.Members(g)
+			st.Have += min(rewrite.Members(g), byGroup[*g.Name])
 		}
 	}
 	if st.Phase = st.phase(pinned, gated, past); st.Phase == Running && !live {
@@ -96,19 +96,11 @@ func StandingOf(s *nomad.State, job *api.Job) Standing {
 	return st
 }
 
-// wantedGPUs are the GPUs of one member of each group.
-func wantedGPUs(job *api.Job) map[string]int {
+// gpusPerMember are the GPUs of one member of each group.
+func gpusPerMember(job *api.Job) map[string]int {
 	n := map[string]int{}
 	for _, g := range job.TaskGroups {
-		for _, t := range g.Tasks {
-			for _, r := range rewrite.GPURequests(t) {
-				if r.Count == nil {
-					n[*g.Name]++
-				} else {
-					n[*g.Name] += int(*r.Count)
-				}
-			}
-		}
+		n[*g.Name] = rewrite.GPUsPerMember(g)
 	}
 	return n
 }

@@ -74,7 +74,7 @@ func asks(job *api.Job) []string {
 	for _, g := range rewrite.Author(job).TaskGroups {
 		for _, t := range g.Tasks {
 			for _, d := range rewrite.GPURequests(t) {
-				out = append(out, fmt.Sprintf("%s %d %s %s %d", *g.Name, *g.Count, t.Name, d.Name, *d.Count))
+				out = append(out, fmt.Sprintf("%s %d %s %s %d", *g.Name, rewrite.Members(g), t.Name, d.Name, rewrite.GPUs(d)))
 			}
 		}
 	}

@@ -33,7 +33,7 @@ func (p *Placer) seek(ctx context.Context, t *tracked) error {
 		return nil
 	}
 	had := t.place
-	t.place = seniority{index: index, since: time.Unix(0, *t.Job.SubmitTime), gpus: askedGPUs(t.Job)}
+	t.place = seniority{index: index, since: time.Unix(0, *t.Job.SubmitTime), gpus: rewrite.AllGPUs(t.Job)}
 	if *t.Job.Version == 0 {
 		return nil
 	}
@@ -72,30 +72,19 @@ type walk struct {
 // the versions before it, without a gap, that waited too and asked for no fewer
 // GPUs than the next.
 func firstAsked(job *api.Job, versions map[uint64]*api.Job) walk {
-	since, gpus := time.Unix(0, *job.SubmitTime), askedGPUs(job)
+	since, gpus := time.Unix(0, *job.SubmitTime), rewrite.AllGPUs(job)
 	for v := *job.Version; v > 0; v-- {
 		o := versions[v-1]
 		if o == nil {
 			return walk{since: since, cut: true}
 		}
-		if (o.Stop != nil && *o.Stop) || !rewrite.Gated(o) || askedGPUs(o) < gpus {
+		if (o.Stop != nil && *o.Stop) || !rewrite.Gated(o) || rewrite.AllGPUs(o) < gpus {
 			break
 		}
 		if _, pinned := rewrite.Pinned(o); pinned {
 			return walk{since: since, taken: true}
 		}
-		since, gpus = time.Unix(0, *o.SubmitTime), askedGPUs(o)
+		since, gpus = time.Unix(0, *o.SubmitTime), rewrite.AllGPUs(o)
 	}
 	return walk{since: since}
-}
-
-// askedGPUs are the GPUs of all groups.
-func askedGPUs(job *api.Job) int {
-	n, each := 0, wantedGPUs(job)
-	for _, g := range job.TaskGroups {
-		if g.Count != nil {
-			n += *g.Count * each[*g.Name]
-		}
-	}
-	return n
 }

@@ -38,7 +38,7 @@ func CanariesOf(g *api.TaskGroup) int {
 	if g.Update == nil || g.Count == nil {
 		return 0
 	}
-	return min(value(g.Update.Canary), *g.Count)
+	return min(value(g.Update.Canary), rewrite.Members(g))
 }
 
 // HeldPins are pins to what the job's members run on.

@@ -113,14 +113,10 @@ func askOf(g *api.TaskGroup) (ask, error) {
 			if len(a.requests) > 0 && a.requests[0].Name != r.Name {
 				return a, fmt.Errorf("group %q asks for %q and for %q: all GPU tasks of a group must ask for the same device", *g.Name, a.requests[0].Name, r.Name)
 			}
-			n := 1
-			if r.Count != nil {
-				n = int(*r.Count)
-			}
 			a.requests = append(a.requests, r)
-			a.gpus += n
 		}
 	}
+	a.gpus = rewrite.GPUsPerMember(g)
 	return a, nil
 }
 

@@ -309,7 +309,7 @@ func (s *State) claims(job *api.Job) []claim {
 				c.gpus = slices.DeleteFunc(slices.Clone(c.gpus), func(id string) bool { return slices.Contains(a.GPUs, id) })
 			}
 		}
-		if members < *g.Count {
+		if members < rewrite.Members(g) {
 			cs = append(cs, c)
 		}
 	}

@@ -56,7 +56,7 @@ func (v *View) Request(job *api.Job) (Request, error) {
 	}
 	r.Mode = modeOf(job, r.Hints)
 	r.Gang = pal.Gang{ID: r.Key.String(), Class: class, MaxTier: r.Hints.Locality}
-	author, asked := rewrite.Author(job), 0
+	author := rewrite.Author(job)
 	for _, g := range author.TaskGroups {
 		a, err := askOf(g)
 		if err != nil {
@@ -65,11 +65,10 @@ func (v *View) Request(job *api.Job) (Request, error) {
 		if a.gpus == 0 {
 			continue
 		}
-		asked += *g.Count * a.gpus
 		// A group whose members have all finished stays, so that a shape keeps
 		// its number.
 		shape := pal.Shape{
-			Name: *g.Name, Members: max(0, *g.Count-v.finished(job, *g.Name)), GPUs: a.gpus, Need: needWithin(author, g),
+			Name: *g.Name, Members: max(0, rewrite.Members(g)-v.finished(job, *g.Name)), GPUs: a.gpus, Need: needWithin(author, g),
 		}
 		if shape.Members > 0 { // the others must not limit them
 			shape.Eligible, shape.Prefer = v.eligible(author, a)
@@ -77,10 +76,10 @@ func (v *View) Request(job *api.Job) (Request, error) {
 		}
 		r.Gang.Shapes = append(r.Gang.Shapes, shape)
 	}
-	if asked == 0 {
+	if rewrite.AllGPUs(author) == 0 {
 		return r, fmt.Errorf("the job asks for no GPUs: every group that does has count 0")
 	}
-	return r, nil
+	return r, r.Gang.Validate()
 }
 
 // Missing is the request for the members that a running job lacks.
@@ -279,13 +278,13 @@ func needOf(g *api.TaskGroup) pal.Resources {
 			to = &before
 		}
 		if r := t.Resources; r != nil {
-			to.CPU += value(r.CPU)
-			to.MemoryMB += value(r.MemoryMB)
+			to.CPU += amount(r.CPU)
+			to.MemoryMB += amount(r.MemoryMB)
 		}
 	}
 	need := pal.Resources{CPU: max(main.CPU, before.CPU), MemoryMB: max(main.MemoryMB, before.MemoryMB)}
 	if g.EphemeralDisk != nil {
-		need.DiskMB = value(g.EphemeralDisk.SizeMB)
+		need.DiskMB = amount(g.EphemeralDisk.SizeMB)
 	}
 	return need
 }
@@ -296,6 +295,10 @@ func value(i *int) int {
 	}
 	return *i
 }
+
+// amount is a quantity that a job asks for. Nothing is as large as the bound,
+// and what is worked out from bounded amounts does not overflow.
+func amount(i *int) int { return max(0, min(value(i), 1<<40)) }
 
 // modelled says whether the view knows everything that decides where the job
 // may run.

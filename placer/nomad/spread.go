@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // spreads are the spread blocks of the job and of one of its groups, as the core
@@ -26,7 +27,7 @@ func (v *View) spreads(job *api.Job, a ask, may []bool) []pal.SpreadOver {
 		}
 		in := v.attributeValues(job, a, sp.Attribute, may)
 		o.Values, o.Have = in.of, make([]int, len(in.names))
-		o.Targets = spreadTargets(sp, in.names, float64(*a.group.Count))
+		o.Targets = spreadTargets(sp, in.names, float64(rewrite.Members(a.group)))
 		out = append(out, o)
 	}
 	return out

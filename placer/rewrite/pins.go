@@ -267,6 +267,47 @@ func GPURequests(t *api.Task) []*api.RequestedDevice {
 	return ds
 }
 
+// atMost bounds what the author counts: more than a gang may ask for is too much,
+// however much it is. Nomad takes counts up to 2^64-1 (seen on 1.11.3).
+const atMost = pal.MaxGPUs + 1
+
+// GPUs is the number of GPUs of a device request, Nomad's default where it says
+// none; above [pal.MaxGPUs] only that it is above.
+func GPUs(d *api.RequestedDevice) int {
+	if d.Count == nil {
+		return 1
+	}
+	return int(min(*d.Count, atMost))
+}
+
+// Members is the number of allocations that the group wants, bounded as [GPUs] is.
+func Members(g *api.TaskGroup) int {
+	if g.Count == nil {
+		return 1
+	}
+	return max(0, min(*g.Count, atMost))
+}
+
+// GPUsPerMember are the GPUs of one allocation of the group, bounded as [GPUs] is.
+func GPUsPerMember(g *api.TaskGroup) int {
+	n := 0
+	for _, t := range g.Tasks {
+		for _, d := range GPURequests(t) {
+			n = min(n+GPUs(d), atMost)
+		}
+	}
+	return n
+}
+
+// AllGPUs are the GPUs of all members of all groups.
+func AllGPUs(job *api.Job) int {
+	n := 0
+	for _, g := range job.TaskGroups {
+		n += Members(g) * GPUsPerMember(g)
+	}
+	return n
+}
+
 // IsGPU says whether a device request can be met by the GPUs that the placer
 // manages: "gpu", "nvidia/gpu" or "nvidia/gpu/<model>".
 func IsGPU(request string) bool {

@@ -1,0 +1,87 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/hostile"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// Each hostile job comes alone beside an honest one, and all of them together:
+// the honest one starts, nothing panics, and every answer about the job is given.
+func TestHostileJobs(t *testing.T) {
+	sets := map[string][]hostile.Job{"all of them": hostile.Jobs(1)}
+	for _, j := range hostile.Jobs(1) {
+		sets[j.Name] = []hostile.Job{j}
+	}
+	for name, jobs := range sets {
+		t.Run(name, func(t *testing.T) {
+			s, prof, err := benchState(8, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, j := range jobs {
+				s.PutJob(j.Job)
+			}
+			honest := hostile.Plain("honest", 2, 4, 1000)
+			s.PutJob(honest)
+			p := newPlacer(t)
+			p.profile = prof
+			now := time.Now()
+			as := pass(t, p, s, now)
+			if !startsJob(as, nomad.KeyOf(honest)) {
+				t.Errorf("the honest job does not start: %v", as)
+			}
+			for _, a := range as {
+				if n := len(a.Found.GPUs()); n == 0 || n > 32 {
+					t.Errorf("%s starts on %d GPUs", a.Job, n)
+				}
+			}
+			p.publish(now)
+			answers(t, p, now, jobs)
+		})
+	}
+}
+
+func startsJob(as []queue.Action, k nomad.JobKey) bool {
+	for _, a := range as {
+		if a.Kind == queue.Start && a.Job == k.String() {
+			return true
+		}
+	}
+	return false
+}
+
+// answers asks what the commands ask of each job.
+func answers(t *testing.T, p *Placer, now time.Time, jobs []hostile.Job) {
+	t.Helper()
+	s := &Survey{p: p, now: now}
+	listed := map[string]bool{}
+	for _, j := range s.Jobs() {
+		listed[j.Job] = true
+	}
+	for _, j := range jobs {
+		k := nomad.KeyOf(j.Job)
+		if p.state.Jobs[k] == nil {
+			continue // it asks for no GPUs at all
+		}
+		if !listed[k.ID] {
+			t.Errorf("%s: not in the list of jobs", j.Name)
+		}
+		e := Explanation{}
+		if tracked := p.jobs[k]; tracked != nil {
+			s.explainWaiting(&e, tracked)
+		}
+		if e.Reason == "" && e.Wait == nil {
+			t.Errorf("%s: no reason why it waits", j.Name)
+		}
+		if _, err := (&Survey{p: p, now: now}).Plan(j.Job); err != nil {
+			t.Errorf("%s: plan: %v", j.Name, err)
+		}
+	}
+}
