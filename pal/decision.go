@@ -53,8 +53,16 @@ type Decision struct {
 	Packed *Choice `json:"packed,omitempty"`
 
 	Candidates Candidates `json:"candidates"`
-	Walk       []Entry    `json:"walk,omitempty"`
+	// Walk are the entries of the LV matrix that were tried: the first and the
+	// last of them where they are many, and WalkOmitted is how many are left out
+	// between.
+	Walk        []Entry `json:"walk,omitempty"`
+	WalkOmitted int     `json:"walk_omitted,omitempty"`
 }
+
+// walkShown bounds the entries of [Decision.Walk]. Each outlier makes a bin of its
+// own, so that a large cluster has thousands.
+const walkShown = 64
 
 // Choice is a placement by name.
 type Choice struct {

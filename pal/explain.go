@@ -44,7 +44,7 @@ func (f *Found) reasons(c *Cluster, g Gang, p Policy, ok bool) Decision {
 		d.Impossible, d.Reason = whyNot(c, g, d.Candidates)
 		s := newSearch(c, g, p, modelsFor(c, g)[0])
 		if p.Name == PAL && s.n > 1 {
-			d.Walk = s.entriesTo(len(s.lvMatrix()), false)
+			d.Walk, d.WalkOmitted = s.entriesTo(len(s.lvMatrix()), false)
 		}
 		return d
 	}
@@ -53,7 +53,7 @@ func (f *Found) reasons(c *Cluster, g Gang, p Policy, ok bool) Decision {
 		within = g.preferring(f.prefer)
 	}
 	s := newSearch(c, within, p, f.model)
-	d.Walk = s.entriesTo(f.walked, true)
+	d.Walk, d.WalkOmitted = s.entriesTo(f.walked, true)
 	if packed, ok := s.packedInstead(g); ok {
 		d.Packed = Describe(c, g, packed)
 	}
@@ -120,17 +120,22 @@ func Describe(c *Cluster, g Gang, pl Placement) *Choice {
 }
 
 // entriesTo are the first n entries of the matrix with the GPUs that each had to
-// choose from; the last may have been taken.
-func (s *search) entriesTo(n int, taken bool) []Entry {
+// choose from; the last may have been taken. Of more than [walkShown] those in the
+// middle are omitted.
+func (s *search) entriesTo(n int, taken bool) (es []Entry, omitted int) {
 	if n == 0 {
-		return nil
+		return nil, 0
 	}
+	omitted = max(0, n-walkShown)
 	free := s.freeUpTo()
-	es := make([]Entry, 0, n)
+	es = make([]Entry, 0, n-omitted)
 	for i, e := range s.lvMatrix()[:n] {
+		if omitted > 0 && i >= walkShown/2 && i < n-walkShown/2 {
+			continue
+		}
 		es = append(es, Entry{Bin: s.values[e.v], Tier: e.tier, Product: e.product, Free: free[e.v], Taken: taken && i == n-1})
 	}
-	return es
+	return es, omitted
 }
 
 // freeUpTo counts, for each bin value, the available GPUs up to it that may

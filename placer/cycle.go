@@ -5,29 +5,51 @@ package placer
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// cycle does everything that is due now. An error means that Nomad could not
-// be reached; what concerns one job only is logged and kept for explain.
+// cycleTimeout bounds a cycle. Each request has a bound of its own; where many are
+// not answered, reading everything anew says whether Nomad is there at all.
+const cycleTimeout = 2 * time.Minute
+
+// errCycleTimeout ends a cycle that took too long.
+var errCycleTimeout = fmt.Errorf("a cycle took longer than %v", cycleTimeout)
+
+// cycle does everything that is due now. An error means that it could not be done
+// to the end. What concerns one job is logged and kept for explain, and what could
+// not be read or stored besides is logged and tried again with a later cycle.
 func (p *Placer) cycle(ctx context.Context) error {
-	if err := p.nomad.ReadUnsure(ctx, p.state); err != nil {
+	ctx, cancel := context.WithTimeoutCause(ctx, cycleTimeout, errCycleTimeout)
+	defer cancel()
+	if err := p.cycleWithin(ctx); err != nil {
 		return err
 	}
+	return context.Cause(ctx)
+}
+
+func (p *Placer) cycleWithin(ctx context.Context) error {
 	now := time.Now()
+	if p.mayTry(readingAllocs, now) {
+		p.trouble(readingAllocs, p.nomad.ReadUnsure(ctx, p.state))
+		now = time.Now() // what it read may be later than now was
+	}
 	if err := p.calibrate(ctx, now); err != nil {
 		return err
 	}
 	p.lastCycle = now
 	p.ready, p.moves = append(p.ready, p.moves...), nil
-	if err := p.noteFailures(ctx, now); err != nil {
-		return err
+	if p.mayTry(notingFailures, now) {
+		p.trouble(notingFailures, p.noteFailures(ctx, now))
 	}
 	if err := p.look(now); err != nil {
 		return err
@@ -37,17 +59,18 @@ func (p *Placer) cycle(ctx context.Context) error {
 		if t.quiet {
 			continue
 		}
-		if err := p.settle(ctx, t, now); err != nil {
-			return err
-		}
+		p.on(t.Key)
+		p.settle(ctx, t, now)
 	}
+	p.off()
 	p.syncLine(now)
 	p.join(now)
 	if err := p.decide(ctx, now); err != nil {
 		return err
 	}
 	p.publish(now)
-	return p.save(ctx, now)
+	p.save(ctx, now)
+	return nil
 }
 
 // sorted are the jobs by key; not to be changed.
@@ -100,13 +123,7 @@ const followAll = 10 * time.Second
 
 // viewOptions are the rules of the view as they are now.
 func (p *Placer) viewOptions(now time.Time) nomad.ViewOptions {
-	held := map[nomad.JobKey][]string{}
-	for k, t := range p.jobs {
-		if len(t.held) > 0 {
-			held[k] = t.held
-		}
-	}
-	o := p.cfg.viewOptions(p.profile, held)
+	o := p.cfg.viewOptions(p.profile, p.given(now))
 	o.Quarantined = quarantined(p.history.quarantine, now)
 	maps.Copy(o.Quarantined, p.state.Returning(now))
 	o.Ending = p.state.Ending(now)
@@ -155,15 +172,21 @@ func (p *Placer) track() {
 	for _, k := range keys {
 		p.trackJob(k)
 	}
+	p.off() // not deferred: a panic leaves it on
 	if others {
 		p.reconsider()
 	}
 }
 
 func (p *Placer) trackJob(k nomad.JobKey) {
+	p.on(k)
 	job := p.state.Jobs[k]
 	if job == nil {
 		p.drop(k)
+		return
+	}
+	if reason, ok := p.asideNow(job, time.Now()); ok {
+		p.trackAside(k, job, reason)
 		return
 	}
 	st := StandingOf(p.state, job)
@@ -182,12 +205,23 @@ func (p *Placer) trackJob(k nomad.JobKey) {
 	if t.Job != nil && *t.Job.JobModifyIndex != *job.JobModifyIndex && st.Phase == Waiting {
 		t.failures, t.retryAt, t.lastFail, t.edited = 0, time.Time{}, "", t.queued
 	}
+	p.leaveLimbo(job)
 	t.replaced = t.replaced || t.overwrote(job)
 	t.Standing = st
 	t.request, t.refused = p.requestOf(st)
 	if st.Phase == Running || st.Phase == Waiting && !t.stopping {
 		t.held = nil
 	}
+}
+
+// trackAside keeps a job in sight that is left alone.
+func (p *Placer) trackAside(k nomad.JobKey, job *api.Job, reason string) {
+	t := p.jobs[k]
+	if t == nil {
+		t = p.add(k)
+	}
+	t.Standing = Standing{Key: k, Job: job, Phase: Rejected}
+	t.refused = errors.New(reason)
 }
 
 // requestOf reads what a job wants. A gang that was taken back wants other nodes

@@ -38,6 +38,7 @@ func (p *Placer) decide(ctx context.Context, now time.Time) error {
 	starts := p.arrived(now)
 	for _, a := range p.line.Decide(since(now), p.view.Cluster) {
 		t := p.byID(a.Job)
+		p.on(keyOf(a.Job))
 		switch {
 		case t == nil:
 			p.line.Removed(since(now), a.Job)
@@ -50,17 +51,23 @@ func (p *Placer) decide(ctx context.Context, now time.Time) error {
 			p.migrate(ctx, t, a.Placement, now)
 		}
 	}
+	p.off()
 	p.again = p.again || len(starts) >= startsPerCycle
 	p.commitAll(ctx, starts, now)
 	for _, s := range starts {
+		p.on(s.t.Key)
 		p.committed(ctx, s, now)
 	}
+	p.off()
 	return ctx.Err()
 }
 
-func (p *Placer) byID(id string) *tracked {
+func (p *Placer) byID(id string) *tracked { return p.jobs[keyOf(id)] }
+
+// keyOf is the job that the line knows by the id.
+func keyOf(id string) nomad.JobKey {
 	namespace, name, _ := strings.Cut(id, "/") // no namespace has a slash
-	return p.jobs[nomad.JobKey{Namespace: namespace, ID: name}]
+	return nomad.JobKey{Namespace: namespace, ID: name}
 }
 
 // prepare works out the reasons, on the cluster as it is at this point of the
@@ -88,17 +95,15 @@ func (p *Placer) prepare(t *tracked, f pal.Found, now time.Time) *start {
 // commitAll writes the decisions, the jobs that have come and wait, and what
 // there is to record, some at a time.
 func (p *Placer) commitAll(ctx context.Context, starts []*start, now time.Time) {
-	var calls []func()
+	var calls []call
 	for _, s := range starts {
-		calls = append(calls, func() { s.err = p.commit(ctx, s) })
+		calls = append(calls, call{s.t.Key, func() { s.err = p.commit(ctx, s) }})
 	}
 	waiting, answer := p.waitingSubmissions(ctx, starts)
 	records, done := p.flushing(ctx, p.recordsDue(now))
-	together(slices.Concat(calls, waiting, records))
+	inParallel(slices.Concat(calls, waiting, records))
 	answer(now)
-	if err := done(); err != nil {
-		p.log.Debug("some decisions are not recorded yet", "error", err)
-	}
+	p.trouble(recordingDecisions, done())
 }
 
 // commit is the atomic step. The record is written when the members are seen:
@@ -176,6 +181,7 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 	log := p.log.With("job", t.Key.ID, "namespace", t.Key.Namespace)
 	switch {
 	case s.err == nil:
+		delete(p.limbo, t.Key)
 		p.state.PutJob(s.committed)
 		if t.submission != nil {
 			p.answer(t.submission, s.submitted)
@@ -195,6 +201,7 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 		c := s.record.Decision.Chosen
 		log.Info("placed", "gpus", len(t.holds), "nodes", c.Nodes, "app_class", t.request.Gang.Class, "pm_score", c.PMScore, "cost", c.Cost)
 	case t.submission != nil:
+		p.keepAside(s, now)
 		p.turnedAway(ctx, s, now)
 	case errors.Is(s.err, nomad.ErrConflict):
 		p.view.Release(t.request.Gang, s.placement)
@@ -204,6 +211,7 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 			p.state.PutJob(job)
 		}
 	default:
+		p.keepAside(s, now)
 		p.view.Release(t.request.Gang, s.placement)
 		p.requeue(t, now)
 		t.fail(now, s.err.Error())

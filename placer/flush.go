@@ -7,8 +7,9 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
@@ -18,18 +19,21 @@ import (
 // disk.
 const writes = 16
 
-// together calls all of them, so many at a time, in this order.
-func together(calls []func()) {
-	var workers sync.WaitGroup
-	slots := make(chan struct{}, writes)
-	for _, call := range calls {
-		slots <- struct{}{}
-		workers.Go(func() {
-			defer func() { <-slots }()
-			call()
-		})
+// inParallel runs the calls in this order, at most writes at a time. Where one
+// panics, it panics with a *[callPanic] after all of them.
+func inParallel(calls []call) {
+	var workers errgroup.Group
+	workers.SetLimit(writes)
+	panics := make([]*callPanic, len(calls))
+	for i, c := range calls {
+		workers.Go(func() error { panics[i] = c.guarded(); return nil })
 	}
-	workers.Wait()
+	_ = workers.Wait() // no call returns an error
+	for _, panicked := range panics {
+		if panicked != nil {
+			panic(panicked)
+		}
+	}
 }
 
 // writeLater has the job's decision written as it stands, with the next commits
@@ -58,6 +62,9 @@ const (
 	// the gang's tasks go first.
 	recordWithin = 10 * time.Second
 	recordAfter  = 250 * time.Millisecond
+	// unsavedMost bounds the decisions that wait to be recorded where nothing can be
+	// written; the oldest are lost then.
+	unsavedMost = 10_000
 	// recordsAtOnce bounds what is written at a time: jobs wait meanwhile.
 	recordsAtOnce = 2 * writes
 )
@@ -84,7 +91,7 @@ func (p *Placer) crowded(now time.Time) bool {
 // recordsDue is how many records are to be written now: none at once, and in a
 // crowd none unless one has waited for long.
 func (p *Placer) recordsDue(now time.Time) int {
-	if len(p.unsaved) == 0 {
+	if len(p.unsaved) == 0 || !p.mayTry(recordingDecisions, now) {
 		return 0
 	}
 	switch waited := now.Sub(p.unsaved[0].Decided); {
@@ -101,26 +108,31 @@ func (p *Placer) recordsAt() (at time.Time, ok bool) {
 	if len(p.unsaved) == 0 {
 		return time.Time{}, false
 	}
-	at = p.unsaved[0].Decided.Add(recordAfter)
+	at = later(p.unsaved[0].Decided.Add(recordAfter), p.troubles[recordingDecisions].retryAt)
 	return at, at.After(p.lastCycle)
 }
 
 // flushing are calls that write unsaved records, the oldest, so many at most;
 // done takes in how they went, after them. What could not be written stays for
 // the next time; of jobs that are gone nothing is written.
-func (p *Placer) flushing(ctx context.Context, most int) (calls []func(), done func() error) {
+func (p *Placer) flushing(ctx context.Context, most int) (calls []call, done func() error) {
 	p.unsaved = slices.DeleteFunc(p.unsaved, func(r Record) bool {
 		return p.state != nil && p.state.Jobs[nomad.JobKey{Namespace: r.Namespace, ID: r.Job}] == nil
 	})
+	p.unsaved = p.unsaved[max(0, len(p.unsaved)-unsavedMost):]
 	records := p.unsaved[:min(len(p.unsaved), most)]
 	errs := make([]error, len(records))
 	for i, r := range records {
-		calls = append(calls, func() { errs[i] = WriteRecord(ctx, p.nomad, r) })
+		calls = append(calls, call{nomad.JobKey{Namespace: r.Namespace, ID: r.Job}, func() { errs[i] = WriteRecord(ctx, p.nomad, r) }})
 	}
 	return calls, func() error {
 		left := []Record{}
 		for i, r := range records {
-			if errs[i] != nil {
+			switch {
+			case errors.Is(errs[i], errNotStorable):
+				p.log.Error("a decision is not recorded", "job", r.Job, "namespace", r.Namespace, "error", errs[i])
+				errs[i] = nil
+			case errs[i] != nil:
 				left = append(left, r)
 			}
 		}

@@ -96,6 +96,7 @@ func (p *Placer) syncLine(now time.Time) {
 		if t.quiet {
 			continue
 		}
+		p.on(t.Key)
 		if t.Phase == Waiting && t.stopping && !p.dying(t) {
 			p.hasStopped(t)
 		}
@@ -122,6 +123,7 @@ func (p *Placer) syncLine(now time.Time) {
 		t.edited = false
 		t.quiet = t.runsOn()
 	}
+	p.off()
 }
 
 // runsOn says whether the gang runs as it should, the line knows, and it is

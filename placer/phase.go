@@ -43,6 +43,9 @@ const (
 	// Lost: ended before its members had finished, by no fault of its own: it is
 	// taken back into the queue.
 	Lost Phase = "lost"
+	// Rejected: cannot be served as it is, and is left alone until its author
+	// changes it.
+	Rejected Phase = "rejected"
 	// Ended: stopped or done. Nomad may call a job whose members have all done
 	// their work pending still: after a node was disconnected, until an
 	// evaluation of type max-disconnect-timeout is due (seen on 1.11.3).

@@ -6,7 +6,6 @@ package placer
 import (
 	"context"
 	"fmt"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -49,6 +48,10 @@ type Placer struct {
 	line      *queue.Line
 	jobs      map[nomad.JobKey]*tracked
 	order     []*tracked // the jobs by key; rebuilt where it has not as many
+	limbo     map[nomad.JobKey]limbo
+	aside     map[nomad.JobKey]aside
+	working   nomad.JobKey // see on
+	troubles  map[string]trouble
 	followed  followed
 	asking    asking
 
@@ -118,7 +121,7 @@ func New(c *nomad.Client, cfg Config, log hclog.Logger, hooks Hooks) (*Placer, e
 	if err != nil {
 		return nil, fmt.Errorf("placer configuration: %w", err)
 	}
-	return &Placer{nomad: c, cfg: cfg, log: log, hooks: hooks, line: line, jobs: map[nomad.JobKey]*tracked{}, submissions: make(chan *submission)}, nil
+	return &Placer{nomad: c, cfg: cfg, log: log, hooks: hooks, line: line, jobs: map[nomad.JobKey]*tracked{}, limbo: map[nomad.JobKey]limbo{}, aside: map[nomad.JobKey]aside{}, troubles: map[string]trouble{}, submissions: make(chan *submission)}, nil
 }
 
 // Run serves until ctx ends. It returns ctx's error only: trouble with Nomad is
@@ -146,20 +149,15 @@ func (p *Placer) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// safely is a session that survives a broken invariant: everything is derived
-// from Nomad, so a placer that lost its way forgets all and starts anew.
+// safely is a session that survives a bug: everything is derived from Nomad, so a
+// placer that lost its way forgets all and starts anew, without the job in which
+// it met the bug.
 func (p *Placer) safely(ctx context.Context) (err error) {
 	defer p.letGo()
 	defer func() {
 		if r := recover(); r != nil {
-			p.log.Error("broken invariant, starting anew", "panic", r, "stack", string(debug.Stack()))
-			err = fmt.Errorf("broken invariant: %v", r)
-			line, lineErr := queue.New(p.cfg.lineOptions())
-			if lineErr != nil {
-				panic(lineErr) // it was valid before
-			}
-			p.line, p.jobs, p.order, p.view, p.state = line, map[nomad.JobKey]*tracked{}, nil, nil, nil
-			p.moves, p.ready, p.past = nil, nil, pasts{}
+			err = p.broken(r, time.Now())
+			p.state = nil
 		}
 	}()
 	return p.session(ctx)
@@ -333,7 +331,8 @@ func (p *Placer) resync(ctx context.Context) error {
 	if err := p.readImported(ctx); err != nil {
 		return err
 	}
-	return p.prune(ctx)
+	p.trouble(pruningRecords, p.prune(ctx))
+	return ctx.Err()
 }
 
 // unsettled says whether something may become due without an event.

@@ -6,6 +6,7 @@ package placer
 import (
 	"cmp"
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -67,12 +68,17 @@ func (p *Placer) publish(now time.Time) {
 	}
 	began := time.Now()
 	defer func() { p.publishing = time.Since(began) }()
-	s := Status{At: now, GPUs: p.view.Cluster.NumGPUs(), Free: p.view.Cluster.FreeGPUs(), Warnings: p.warnings, Queues: p.state.Queues}
+	s := Status{At: now, GPUs: p.view.Cluster.NumGPUs(), Free: p.view.Cluster.FreeGPUs(), Warnings: slices.Concat(p.warnings, p.troubled()), Queues: p.state.Queues}
 	waits := map[string]queue.Wait{}
 	for _, w := range p.line.Waiting(since(now), p.view.Cluster) {
 		waits[w.Job] = w
 	}
 	for _, t := range p.sorted() {
+		if t.Phase == Rejected {
+			s.Jobs = append(s.Jobs, JobStatus{Namespace: t.Key.Namespace, Job: t.Key.ID, Phase: Rejected, Reason: t.refused.Error()})
+			continue
+		}
+		p.on(t.Key)
 		j := JobStatus{
 			Namespace: t.Key.Namespace, Job: t.Key.ID, Phase: t.Phase, GPUs: t.request.Gang.GPUs(),
 			Class: string(t.request.Gang.Class), Submitted: t.submitted(), Reason: t.lastFail,
@@ -86,6 +92,7 @@ func (p *Placer) publish(now time.Time) {
 		}
 		s.Jobs = append(s.Jobs, j)
 	}
+	p.off()
 	p.mu.Lock()
 	p.status = s
 	p.mu.Unlock()

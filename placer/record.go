@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"time"
@@ -82,32 +83,53 @@ func recordPath(k nomad.JobKey) string {
 	return decisionsPath + "/~/" + hash
 }
 
-// encode is the record as JSON that fits a variable: members are left out from
-// the end, the packed alternative first.
+// encode is the record as JSON that fits a variable. What is left out goes in
+// this order: the members of the packed alternative, those chosen from the end,
+// the walk, the ends of long texts.
 func (r Record) encode() (string, error) {
 	for {
 		b, err := json.Marshal(r)
 		if err != nil {
-			return "", fmt.Errorf("encoding the decision on job %q: %w", r.Job, err)
+			return "", fmt.Errorf("encoding the decision on job %q: %w: %w", r.Job, errNotStorable, err)
 		}
 		if len(b) <= recordBytes {
 			return string(b), nil
 		}
-		switch d := &r.Decision; {
-		case d.Packed != nil && len(d.Packed.Members) > 0:
-			packed := *d.Packed
-			packed.Members = nil
-			d.Packed = &packed
-		case d.Chosen != nil && len(d.Chosen.Members) > 0:
-			chosen := *d.Chosen
-			keep := len(chosen.Members) / 2
-			r.MembersOmitted += len(chosen.Members) - keep
-			chosen.Members = chosen.Members[:keep]
-			d.Chosen = &chosen
-		default:
-			return "", fmt.Errorf("the decision on job %q takes %d bytes", r.Job, len(b))
+		if !r.shrink() {
+			return "", fmt.Errorf("encoding the decision on job %q: %w: %d bytes, a variable holds %d", r.Job, errNotStorable, len(b), recordBytes)
 		}
 	}
+}
+
+// errNotStorable is a record that no variable can hold.
+var errNotStorable = errors.New("it cannot be stored")
+
+// textBytes is what is kept of a text of a record that is too large.
+const textBytes = 1 << 10
+
+// shrink leaves something out, the least important first; false where nothing is
+// left that could be.
+func (r *Record) shrink() bool {
+	switch d := &r.Decision; {
+	case d.Packed != nil && len(d.Packed.Members) > 0:
+		packed := *d.Packed
+		packed.Members = nil
+		d.Packed = &packed
+	case d.Chosen != nil && len(d.Chosen.Members) > 0:
+		chosen := *d.Chosen
+		keep := len(chosen.Members) / 2
+		r.MembersOmitted += len(chosen.Members) - keep
+		chosen.Members = chosen.Members[:keep]
+		d.Chosen = &chosen
+	case len(d.Walk) > 0:
+		d.WalkOmitted += len(d.Walk)
+		d.Walk = nil
+	case len(d.Reason) > textBytes || len(r.Note) > textBytes || len(r.GivenUp) > textBytes:
+		d.Reason, r.Note, r.GivenUp = atMost(textBytes, d.Reason), atMost(textBytes, r.Note), atMost(textBytes, r.GivenUp)
+	default:
+		return false
+	}
+	return true
 }
 
 // ReadRecord reads what was recorded for a job; nil where nothing was.
@@ -145,20 +167,23 @@ func (p *Placer) write(ctx context.Context, t *tracked) error {
 	return nil
 }
 
-// save records decisions that are due.
-func (p *Placer) save(ctx context.Context, now time.Time) error {
-	due := p.recordsDue(now)
-	if err := p.flush(ctx, due); err != nil {
-		return err
+// save records decisions that are due. What cannot be written waits, and is tried
+// again at growing intervals: placing goes on without.
+func (p *Placer) save(ctx context.Context, now time.Time) {
+	if due := p.recordsDue(now); due > 0 {
+		err := p.flush(ctx, due)
+		p.trouble(recordingDecisions, err)
+		p.again = p.again || err == nil && len(p.unsaved) > 0
 	}
-	p.again = p.again || due > 0 && len(p.unsaved) > 0
-	return p.savePast(ctx, now, false)
+	if p.mayTry(recordingRunTimes, now) {
+		p.trouble(recordingRunTimes, p.savePast(ctx, now, false))
+	}
 }
 
 // flush records so many decisions at most.
 func (p *Placer) flush(ctx context.Context, most int) error {
 	calls, done := p.flushing(ctx, most)
-	together(calls)
+	inParallel(calls)
 	return done()
 }
 

@@ -18,21 +18,35 @@ import (
 )
 
 // settle moves one job on from whatever phase it was found in, deciding
-// nothing about GPUs.
-func (p *Placer) settle(ctx context.Context, t *tracked, now time.Time) error {
-	if err := p.recall(ctx, t); err != nil {
-		return err
+// nothing about GPUs. Its trouble is kept from the others.
+func (p *Placer) settle(ctx context.Context, t *tracked, now time.Time) {
+	if t.Phase == Rejected || now.Before(t.retryAt) && t.Phase != Running && t.Phase != Waiting {
+		return
 	}
-	if err := p.lookBack(ctx, t); err != nil {
-		return err
+	switch err := p.settleJob(ctx, t, now); {
+	case err == nil:
+	case errors.Is(err, nomad.ErrConflict), errors.Is(err, context.Canceled):
+		p.log.Debug("lost a race", "job", t.Key.ID, "namespace", t.Key.Namespace, "phase", t.Phase)
+	default:
+		p.log.Warn("could not settle a job", "job", t.Key.ID, "namespace", t.Key.Namespace, "phase", t.Phase, "error", err)
+		t.fail(now, err.Error())
 	}
-	if t.replaced && !now.Before(t.retryAt) {
+}
+
+func (p *Placer) settleJob(ctx context.Context, t *tracked, now time.Time) error {
+	due := !now.Before(t.retryAt)
+	if due {
+		if err := p.recall(ctx, t); err != nil {
+			return err
+		}
+		if err := p.lookBack(ctx, t); err != nil {
+			return err
+		}
+	}
+	if t.replaced && due {
 		err := p.giveBack(ctx, t)
 		t.replaced = err != nil && !errors.Is(err, nomad.ErrConflict)
-		return p.heal(t, now, err)
-	}
-	if now.Before(t.retryAt) && t.Phase != Running && t.Phase != Waiting {
-		return nil
+		return err
 	}
 	switch t.Phase {
 	case Waiting:
@@ -40,36 +54,23 @@ func (p *Placer) settle(ctx context.Context, t *tracked, now time.Time) error {
 			t.refused = errors.New(t.record.GivenUp)
 			return nil
 		}
-		return p.heal(t, now, p.finished(ctx, t))
+		return p.finished(ctx, t)
 	case Lost:
-		return p.heal(t, now, p.revive(ctx, t))
+		return p.revive(ctx, t)
 	case Rerun:
-		return p.heal(t, now, p.reapply(ctx, t))
+		return p.reapply(ctx, t)
 	case Stopping:
-		return p.heal(t, now, p.finishStopping(ctx, t))
+		return p.finishStopping(ctx, t)
 	case Starting:
 		if t.unsaved && now.Sub(t.record.Decided) > saveAfter {
 			p.writeLater(t)
 		}
-		return p.heal(t, now, p.repair(ctx, t, now))
+		return p.repair(ctx, t, now)
 	case Running:
-		if err := p.heal(t, now, p.canaries(ctx, t, now)); err != nil {
+		if err := p.canaries(ctx, t, now); err != nil {
 			return err
 		}
-		return p.heal(t, now, p.confirm(ctx, t, now))
-	}
-	return nil
-}
-
-// heal keeps the trouble of one job from the others.
-func (p *Placer) heal(t *tracked, now time.Time, err error) error {
-	switch {
-	case err == nil:
-	case errors.Is(err, nomad.ErrConflict), errors.Is(err, context.Canceled):
-		p.log.Debug("lost a race", "job", t.Key.ID, "namespace", t.Key.Namespace, "phase", t.Phase)
-	default:
-		p.log.Warn("could not settle a job", "job", t.Key.ID, "namespace", t.Key.Namespace, "phase", t.Phase, "error", err)
-		t.fail(now, err.Error())
+		return p.confirm(ctx, t, now)
 	}
 	return nil
 }
@@ -83,7 +84,10 @@ func (p *Placer) recall(ctx context.Context, t *tracked) error {
 		return nil
 	}
 	r, err := ReadRecord(ctx, p.nomad, t.Key)
-	if err != nil {
+	switch {
+	case unreadable(err):
+		p.log.Warn("a record cannot be understood, and is written anew", "job", t.Key.ID, "namespace", t.Key.Namespace, "error", err)
+	case err != nil:
 		return err
 	}
 	if r == nil {

@@ -122,7 +122,7 @@ func unregistered(job *api.Job, now time.Time) *api.Job {
 
 // waitingSubmissions are calls that register those that do not start; done, after
 // them, answers the authors.
-func (p *Placer) waitingSubmissions(ctx context.Context, starts []*start) (calls []func(), done func(now time.Time)) {
+func (p *Placer) waitingSubmissions(ctx context.Context, starts []*start) (calls []call, done func(now time.Time)) {
 	var waiting []*submission
 	for _, s := range p.joined {
 		if !slices.ContainsFunc(starts, func(o *start) bool { return o.t.submission == s }) {
@@ -131,10 +131,10 @@ func (p *Placer) waitingSubmissions(ctx context.Context, starts []*start) (calls
 	}
 	results := make([]submitted, len(waiting))
 	for i, s := range waiting {
-		calls = append(calls, func() {
+		calls = append(calls, call{nomad.KeyOf(s.job), func() {
 			results[i] = p.registerAs(ctx, s, s.job, false)
 			s.reply(results[i]) // he need not wait for the others of the cycle
-		})
+		}})
 	}
 	return calls, func(now time.Time) {
 		for i, s := range waiting {
@@ -151,6 +151,9 @@ func (p *Placer) registerAs(ctx context.Context, s *submission, job *api.Job, is
 	ctx, cancel := whole(ctx)
 	defer cancel()
 	r.response, r.err = s.register(ctx, job, isNew)
+	if isNew && errors.Is(r.err, nomad.ErrUnknownOutcome) {
+		r.response, r.err = p.lookUp(ctx, job, 0, r.err)
+	}
 	return r
 }
 

@@ -83,6 +83,7 @@ type Line struct {
 	singles []string            // shapes by number of members
 	version uint64              // grows when GPUs may have come free
 	passes  uint64              // calls of Decide
+	trying  string              // see Trying
 	// everFitting and leastCosts are by kind of gang, until Changed.
 	everFitting map[signature]bool
 	nearUntil   time.Duration // when the first gang stops waiting for GPUs closer together

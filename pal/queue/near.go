@@ -18,6 +18,7 @@ func (p *pass) place(e *entry) (pal.Placement, bool) {
 
 // find is place that remembers how.
 func (p *pass) find(e *entry) (pal.Found, bool) {
+	p.trying = e.job.ID
 	policy := p.opt.Placement
 	if p.opt.Avoid > 0 {
 		bad := p.c.Outliers(e.job.Gang.Class, p.opt.Avoid)
@@ -25,8 +26,14 @@ func (p *pass) find(e *entry) (pal.Found, bool) {
 			policy.Avoid = p.opt.Avoid
 		}
 	}
-	return pal.Find(p.c, e.job.Gang, policy)
+	f, ok := pal.Find(p.c, e.job.Gang, policy)
+	p.trying = "" // not deferred: see Trying
+	return f, ok
 }
+
+// Trying is the job for which GPUs are being looked for, "" where none is. After a
+// panic it says in which job it was.
+func (l *Line) Trying() string { return l.trying }
 
 // muchFarther is how much worse than possible a placement's cost must be for a
 // gang to wait for a better one.

@@ -4,6 +4,7 @@
 package nomad
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,9 @@ func NewClient(cfg *api.Config, namespace string) (*Client, error) {
 		}
 		own.HttpClient = c
 	}
+	limited := *own.HttpClient
+	limited.Transport = WithDeadlines(cmp.Or(limited.Transport, http.DefaultTransport))
+	own.HttpClient = &limited
 	c, err := api.NewClient(&own)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to Nomad at %q: %w", cfg.Address, err)
@@ -52,7 +56,8 @@ func (c *Client) API() *api.Client { return c.api }
 var ErrConflict = errors.New("the job changed meanwhile")
 
 // Register writes a job that was read with the given JobModifyIndex, or fails
-// with [ErrConflict]. The author's source, if Nomad has it, is kept.
+// with [ErrConflict]; [ErrUnknownOutcome] says that it may have been written, or
+// may be yet. The author's source, if Nomad has it, is kept.
 func (c *Client) Register(ctx context.Context, job *api.Job, index uint64) (*api.JobRegisterResponse, error) {
 	if Child(job) {
 		return c.registerChild(ctx, job, index)
@@ -64,7 +69,7 @@ func (c *Client) Register(ctx context.Context, job *api.Job, index uint64) (*api
 	case err != nil && strings.Contains(err.Error(), api.RegisterEnforceIndexErrPrefix):
 		return nil, fmt.Errorf("registering job %q: %w", *job.ID, ErrConflict)
 	case err != nil:
-		return nil, fmt.Errorf("registering job %q: %w", *job.ID, Denied(err, SubmitJob))
+		return nil, fmt.Errorf("registering job %q: %w", *job.ID, Outcome(Denied(err, SubmitJob)))
 	}
 	return resp, nil
 }

@@ -5,6 +5,7 @@ package nomad
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -121,8 +122,10 @@ func (c *Client) readAllocs(ctx context.Context, s *State) error {
 }
 
 // ReadUnsure reads the allocations that events do not tell enough of: those of
-// jobs that are gone, and those that may have ended for an older version.
+// jobs that are gone, and those that may have ended for an older version. One that
+// Nomad refuses to show does not keep it from reading the others.
 func (c *Client) ReadUnsure(ctx context.Context, s *State) error {
+	var errs []error
 	for _, a := range slices.Concat(s.Orphans(), s.Unversioned()) {
 		var p allocPayload
 		_, err := c.api.Raw().Query("/v1/allocation/"+a.ID, &p, everywhere(ctx))
@@ -130,12 +133,15 @@ func (c *Client) ReadUnsure(ctx context.Context, s *State) error {
 		case notFound(err):
 			s.dropAlloc(a)
 		case err != nil:
-			return fmt.Errorf("reading allocation %q: %w", a.ID, Denied(err, ReadJob))
+			errs = append(errs, fmt.Errorf("reading allocation %q: %w", a.ID, Denied(err, ReadJob)))
+			if status(err) == 0 {
+				return errors.Join(errs...) // it is not there at all
+			}
 		default:
 			s.PutAlloc(p.alloc())
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // parallel calls f for 0…n-1, a few at a time, until one fails.

@@ -72,7 +72,7 @@ func (s *Servers) register(ctx context.Context, job *api.Job, index uint64) (uin
 	var done struct{ JobModifyIndex uint64 }
 	args := registerJob{Job: full, EnforceIndex: true, JobModifyIndex: index, request: s.common(job)}
 	if err := c.call(ctx, "Job.Register", args, &done); err != nil {
-		return 0, err
+		return 0, fmt.Errorf("%w: %w", nomad.ErrUnknownOutcome, err) // unless the server says why not: see Register
 	}
 	return done.JobModifyIndex, nil
 }

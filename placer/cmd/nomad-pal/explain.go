@@ -136,7 +136,10 @@ func printDecision(b *base, d *pal.Decision) {
 	if len(d.Walk) > 0 {
 		b.printf("\nL×V matrix, in the order tried\n")
 		rows := []string{"Locality|Bin up to|Penalty × bin|Free GPUs|Result"}
-		for _, w := range d.Walk {
+		for i, w := range d.Walk {
+			if d.WalkOmitted > 0 && i == len(d.Walk)/2 {
+				rows = append(rows, fmt.Sprintf("…|…|…|…|%d more entries did not hold the gang", d.WalkOmitted))
+			}
 			result := "does not hold the gang"
 			if w.Taken {
 				result = "chosen"

@@ -1,0 +1,131 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// A bug that one job meets must not stop the others. Whatever the placer does for
+// a job, it notes which one that is; a panic sets it aside, and the placer begins
+// anew without it, from what Nomad says. The job is left alone until its author
+// changes it, and if it is met again and again, for a growing while after that.
+
+// asideFor is how long a job is left alone, changed or not, that broke the placer
+// twice; it doubles each time, up to asideMost.
+const (
+	asideFor  = 10 * time.Second
+	asideMost = time.Hour
+)
+
+// aside is a job that broke the placer.
+type aside struct {
+	index  uint64 // JobModifyIndex of the job as it did
+	until  time.Time
+	times  int
+	reason string
+}
+
+// on notes which job is being worked on.
+func (p *Placer) on(k nomad.JobKey) { p.working = k }
+
+// off notes that none is.
+func (p *Placer) off() { p.working = nomad.JobKey{} }
+
+// culprit is the job that was being worked on; ok is false where none was.
+func (p *Placer) culprit() (k nomad.JobKey, ok bool) {
+	k = p.working
+	if k == (nomad.JobKey{}) {
+		k = keyOf(p.line.Trying())
+	}
+	return k, k != nomad.JobKey{}
+}
+
+// setAside leaves a job alone that broke the placer.
+func (p *Placer) setAside(k nomad.JobKey, panicked any, now time.Time) {
+	a := p.aside[k]
+	a.times++
+	a.reason = fmt.Sprintf("the placer met a bug of its own in this job, and leaves it alone until it is changed: %v. Please report it, with the agent's log", panicked)
+	if job := p.state.Jobs[k]; job != nil {
+		a.index = *job.JobModifyIndex
+	}
+	if a.times > 1 {
+		a.until = now.Add(min(asideFor<<min(a.times-2, 20), asideMost))
+	}
+	p.aside[k] = a
+}
+
+// asideNow is why a job is left alone; ok is false where it is not.
+func (p *Placer) asideNow(job *api.Job, now time.Time) (reason string, ok bool) {
+	a, ok := p.aside[nomad.KeyOf(job)]
+	if !ok || a.index != *job.JobModifyIndex && !now.Before(a.until) {
+		return "", false
+	}
+	return a.reason, true
+}
+
+// broken takes in a panic: it sets aside the job at fault, forgets all that was
+// derived from Nomad's state, and returns the panic as an error.
+func (p *Placer) broken(panicked any, now time.Time) error {
+	stack := string(debug.Stack())
+	var in *callPanic
+	if c, ok := panicked.(*callPanic); ok {
+		in, panicked, stack = c, c.value, c.stack
+	}
+	k, ok := p.culprit()
+	if in != nil {
+		k, ok = in.job, in.job != nomad.JobKey{}
+	}
+	switch {
+	case ok && p.state != nil:
+		p.setAside(k, panicked, now)
+		p.log.Error("a bug, met in one job, which is set aside", "job", k.ID, "namespace", k.Namespace, "panic", panicked, "stack", stack)
+	default:
+		p.log.Error("a bug, starting anew", "panic", panicked, "stack", stack)
+	}
+	p.reset()
+	return fmt.Errorf("a bug: %v", panicked)
+}
+
+// reset forgets what was derived from Nomad's state.
+func (p *Placer) reset() {
+	line, err := queue.New(p.cfg.lineOptions())
+	if err != nil {
+		panic(err) // the options were valid before
+	}
+	p.line, p.jobs, p.order, p.view, p.past = line, map[nomad.JobKey]*tracked{}, nil, nil, pasts{}
+	p.moves, p.ready, p.followed = nil, nil, followed{}
+	p.off()
+}
+
+// callPanic is a panic of one of several calls that ran at a time.
+type callPanic struct {
+	job   nomad.JobKey // for which it was; the zero key for none
+	value any
+	stack string
+}
+
+// call is something to be done for a job, beside others.
+type call struct {
+	job nomad.JobKey
+	do  func()
+}
+
+// guarded does it and returns its panic, nil for none.
+func (c call) guarded() (panicked *callPanic) {
+	defer func() {
+		if r := recover(); r != nil {
+			panicked = &callPanic{c.job, r, string(debug.Stack())}
+		}
+	}()
+	c.do()
+	return nil
+}

@@ -1,0 +1,183 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/hostile"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// A job in which the placer meets a bug is set aside wherever that happens: while
+// it is read, while the queue looks for GPUs, and while it is registered, which is
+// done for several at a time. Without it the others start.
+func TestPanicSetsAside(t *testing.T) {
+	bad, good := hostile.Plain("bad", 1, 1, 1), hostile.Plain("good", 1, 1, 2)
+	for _, c := range []struct {
+		where string
+		plant func(p *Placer)
+	}{
+		{"putting it in line", func(p *Placer) { p.jobs[nomad.KeyOf(bad)].Job = &api.Job{} }},
+		{"looking for GPUs", func(p *Placer) {
+			j := p.lineJob(p.jobs[nomad.KeyOf(bad)])
+			j.Gang.Shapes = []pal.Shape{{Members: 1, GPUs: 1, Eligible: []bool{}}} // an index out of range
+			if err := p.line.Submit(0, j); err != nil {
+				t.Fatal(err)
+			}
+			p.jobs[nomad.KeyOf(bad)].queued = true
+		}},
+		{"registering it", func(p *Placer) {
+			p.hooks.BeforeCommit = func(k nomad.JobKey) {
+				if k == nomad.KeyOf(bad) {
+					panic("a bug in registering")
+				}
+			}
+		}},
+	} {
+		t.Run(c.where, func(t *testing.T) {
+			registered := map[string]bool{}
+			p := placerAt(t, func(w http.ResponseWriter, r *http.Request) { noteRegistered(t, w, r, registered) })
+			now := time.Now()
+			once := func() (err error) {
+				defer func() {
+					if r := recover(); r != nil {
+						err = p.broken(r, now)
+					}
+				}()
+				s, prof, err := benchState(2, 0)
+				if err != nil {
+					return err
+				}
+				s.PutJob(bad)
+				s.PutJob(good)
+				p.state, p.profile = s, prof
+				if err := p.look(now); err != nil {
+					return err
+				}
+				p.track()
+				if p.jobs[nomad.KeyOf(bad)].Phase == Waiting {
+					c.plant(p)
+				}
+				p.syncLine(now)
+				err = p.decide(t.Context(), now)
+				p.publish(now)
+				return err
+			}
+			if err := once(); err == nil || !strings.Contains(err.Error(), "a bug") {
+				t.Errorf("the first time: %v", err)
+			}
+			clear(registered)
+			if err := once(); err != nil {
+				t.Errorf("the second time: %v", err)
+			}
+			if !registered["good"] || registered["bad"] {
+				t.Errorf("registered: %v", registered)
+			}
+			found := p.jobs[nomad.KeyOf(bad)]
+			if found == nil || found.refused == nil || found.Phase != Rejected {
+				t.Errorf("the bad job is %+v", found)
+			}
+		})
+	}
+}
+
+// placerAt is a placer whose Nomad is the handler.
+func placerAt(t *testing.T, h http.HandlerFunc) *Placer {
+	t.Helper()
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	client, err := nomad.NewClient(&api.Config{Address: server.URL}, "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newPlacer(t)
+	p.nomad = client
+	return p
+}
+
+// noteRegistered stands for Nomad: it notes the ids of jobs that are registered.
+func noteRegistered(t *testing.T, w http.ResponseWriter, r *http.Request, registered map[string]bool) {
+	var request api.JobRegisterRequest
+	if r.Method != http.MethodPut || r.URL.Path != "/v1/jobs" {
+		http.NotFound(w, r)
+		return
+	}
+	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
+		t.Error(err)
+		return
+	}
+	registering.Lock()
+	defer registering.Unlock()
+	registered[*request.Job.ID] = true
+	fmt.Fprint(w, `{"JobModifyIndex": 200}`)
+}
+
+var registering sync.Mutex
+
+// A job that was set aside once comes back as soon as it is changed; one that
+// breaks the placer again and again is left alone for a while even then.
+func TestAsideUntilChanged(t *testing.T) {
+	p, now := newPlacer(t), time.Now()
+	p.state = nomad.NewState()
+	job := func(index uint64) *api.Job { return hostile.Plain("bad", 1, 1, index) }
+	k := nomad.KeyOf(job(1))
+	apart := func(index uint64, at time.Time) bool {
+		_, ok := p.asideNow(job(index), at)
+		return ok
+	}
+	for times := 1; times <= 3; times++ {
+		index := uint64(times)
+		p.state.PutJob(job(index))
+		p.setAside(k, errors.New("x"), now)
+		if !apart(index, now.Add(24*time.Hour)) {
+			t.Errorf("time %d: unchanged, it comes back", times)
+		}
+		left := map[int]time.Duration{1: 0, 2: asideFor, 3: 2 * asideFor}[times]
+		if left > 0 && !apart(index+1, now.Add(left-1)) {
+			t.Errorf("time %d: changed, it comes back before %v", times, left)
+		}
+		if apart(index+1, now.Add(left)) {
+			t.Errorf("time %d: changed, it does not come back after %v", times, left)
+		}
+	}
+	if reason, _ := p.asideNow(job(3), now); !strings.Contains(reason, "bug") {
+		t.Errorf("reason: %s", reason)
+	}
+}
+
+// The queue says in which gang it was when it panicked.
+func TestTrying(t *testing.T) {
+	line, err := queue.New(DefaultConfig().lineOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := pal.NewCluster([]pal.Node{{ID: "n", Groups: []pal.DeviceGroup{{Name: "m", GPUs: []pal.GPU{{ID: "g"}}}}}}, pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	gang := pal.SingleGPUs("default/bad", pal.ClassA, 1)
+	gang.Shapes[0].Eligible = []bool{} // an index out of range
+	if err := line.Submit(0, queue.Job{ID: "default/bad", Gang: gang}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if r := recover(); r == nil || line.Trying() != "default/bad" {
+			t.Errorf("panic %v in %q", r, line.Trying())
+		}
+	}()
+	line.Decide(0, c)
+}

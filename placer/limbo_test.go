@@ -1,0 +1,113 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/hostile"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// A registering that Nomad does not answer is looked up. Where it has come about,
+// the gang starts; where somebody else was first, it is read anew; and where
+// nothing is to be seen yet, its GPUs are given to nobody until that is settled.
+func TestUnansweredRegistering(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		found func(sent *api.Job) *api.Job // what Nomad then has; nil: as before
+		phase Phase
+		kept  bool // its GPUs
+	}{
+		{"done", func(sent *api.Job) *api.Job { return sent }, Starting, true},
+		{"overtaken", func(*api.Job) *api.Job { return hostile.Plain("j", 2, 1, 300) }, Waiting, false},
+		{"not done, or not yet", nil, Waiting, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			gated := hostile.Plain("j", 2, 2, 1)
+			has := gated
+			p := placerAt(t, func(w http.ResponseWriter, r *http.Request) {
+				switch {
+				case r.Method == http.MethodPut && r.URL.Path == "/v1/jobs":
+					var request api.JobRegisterRequest
+					if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
+						t.Error(err)
+					}
+					if index := uint64(300); c.found != nil {
+						request.Job.JobModifyIndex = &index
+						has = c.found(request.Job)
+					}
+					http.Error(w, "rpc error: EOF", http.StatusInternalServerError)
+				case r.Method == http.MethodGet && r.URL.Path == "/v1/job/j":
+					if err := json.NewEncoder(w).Encode(has); err != nil {
+						t.Error(err)
+					}
+				default:
+					http.NotFound(w, r)
+				}
+			})
+			s, prof, err := benchState(1, 0) // of its 8 GPUs 4 are free
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.profile = prof
+			s.PutJob(gated)
+			now := time.Now()
+			cycle := func(now time.Time) {
+				t.Helper()
+				p.state = s
+				if err := p.look(now); err != nil {
+					t.Fatal(err)
+				}
+				p.track()
+				p.syncLine(now)
+				if err := p.decide(t.Context(), now); err != nil {
+					t.Fatal(err)
+				}
+			}
+			cycle(now)
+			if got := p.jobs[nomad.KeyOf(gated)].Phase; got != c.phase {
+				t.Errorf("it is %s, want %s", got, c.phase)
+			}
+			if err := p.look(now.Add(time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			free := func() string { return fmt.Sprint(p.view.Cluster.FreeGPUs(), " free") }
+			if want := map[bool]string{true: "0 free", false: "4 free"}[c.kept]; free() != want {
+				t.Errorf("%s, want %s", free(), want)
+			}
+			if c.found != nil {
+				return
+			}
+			if err := p.look(now.Add(limboTime)); err != nil {
+				t.Fatal(err)
+			}
+			if free() != "4 free" {
+				t.Errorf("after %v: %s", limboTime, free())
+			}
+		})
+	}
+}
+
+// What comes about late holds its GPUs by its pins, and no longer in limbo.
+func TestLimboEndsWithTheJob(t *testing.T) {
+	p := newPlacer(t)
+	job := hostile.Plain("j", 1, 1, 1)
+	k := nomad.KeyOf(job)
+	p.limbo[k] = limbo{index: 1, gpus: []string{"g"}, until: time.Now().Add(time.Hour)}
+	p.leaveLimbo(job)
+	if len(p.given(time.Now())[k]) != 1 {
+		t.Error("it ends though the job is as it was")
+	}
+	p.leaveLimbo(hostile.Plain("j", 1, 1, 2))
+	if len(p.given(time.Now())) != 0 {
+		t.Error("it goes on though the job has changed")
+	}
+}
