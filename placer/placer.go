@@ -5,7 +5,10 @@ package placer
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -52,8 +55,11 @@ type Placer struct {
 	aside     map[nomad.JobKey]aside
 	working   nomad.JobKey // see on
 	troubles  map[string]trouble
-	followed  followed
-	asking    asking
+	// missed: an event could not be read, so that the state is not to be trusted.
+	missed     bool
+	resyncedAt time.Time
+	followed   followed
+	asking     asking
 
 	submissions chan *submission
 	arriving    []*submission // not taken in yet
@@ -262,6 +268,13 @@ func (p *Placer) follow(ctx context.Context, events <-chan []nomad.Event, ended 
 			if p.unsettled() {
 				heard = change
 			}
+			if p.missed && time.Since(p.resyncedAt) >= resyncAfterMiss {
+				if err := p.resync(ctx); err != nil {
+					return err
+				}
+				p.trouble(readingEvents, nil)
+				heard = change
+			}
 		case <-wake.C:
 			heard = change
 		case <-resync.C:
@@ -272,6 +285,10 @@ func (p *Placer) follow(ctx context.Context, events <-chan []nomad.Event, ended 
 		}
 	}
 }
+
+// resyncAfterMiss is how often everything is read anew at most because an event
+// could not be read.
+const resyncAfterMiss = 10 * time.Second
 
 // rest is how long the placer rests after a cycle that took so long.
 func rest(cycle time.Duration) time.Duration {
@@ -307,6 +324,11 @@ func (p *Placer) applyAll(events <-chan []nomad.Event) (heard news) {
 
 func (p *Placer) apply(es []nomad.Event) (heard news) {
 	for _, e := range es {
+		if e.Unread != nil {
+			p.trouble(readingEvents, e.Unread)
+			p.missed = true
+			continue
+		}
 		applied := p.state.Apply(e)
 		p.log.Trace("event", "topic", e.Topic, "type", e.Type, "key", e.Key, "index", e.Index, "applied", applied)
 		switch {
@@ -325,7 +347,12 @@ func (p *Placer) resync(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.state = s
+	p.state, p.missed, p.resyncedAt = s, false, time.Now()
+	var unread []error
+	for _, k := range slices.SortedFunc(maps.Keys(p.state.Unread), nomad.JobKey.Compare) {
+		unread = append(unread, p.state.Unread[k])
+	}
+	p.trouble(readingJobs, errors.Join(unread...))
 	p.warnOfOldNomad()
 	p.warnOfQueues()
 	if err := p.readImported(ctx); err != nil {

@@ -108,6 +108,9 @@ func (p *Placer) prune(ctx context.Context) error {
 	for k := range p.state.Jobs {
 		keep[recordPath(k)] = true
 	}
+	for k := range p.state.Unread {
+		keep[recordPath(k)] = true
+	}
 	for _, v := range vars {
 		if !keep[v.Path] && strings.HasPrefix(v.Path, decisionsPath+"/") {
 			if err := p.nomad.DeleteVariable(ctx, v.Path); err != nil {

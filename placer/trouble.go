@@ -13,6 +13,8 @@ import (
 
 // What the placer does beside placing. It goes on without, and tries again.
 const (
+	readingJobs        = "reading single jobs"
+	readingEvents      = "reading single events"
 	readingAllocs      = "reading single allocations"
 	notingFailures     = "noting failures"
 	recordingDecisions = "recording decisions"

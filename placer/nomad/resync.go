@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hashicorp/nomad/api"
 )
@@ -87,24 +88,44 @@ func (c *Client) readJobs(ctx context.Context, s, old *State) error {
 		return err
 	}
 	s.jobsAt = meta.LastIndex
-	jobs := make([]*api.Job, len(stubs))
+	jobs, errs := make([]*api.Job, len(stubs)), make([]error, len(stubs))
+	var failed atomic.Int64
 	err = parallel(ctx, len(stubs), func(ctx context.Context, i int) error {
 		k := JobKey{stubs[i].Namespace, stubs[i].ID}
 		if j, ok := old.Jobs[k]; ok && *j.ModifyIndex == stubs[i].ModifyIndex {
 			jobs[i] = j
 			return nil
 		}
-		var err error
-		jobs[i], err = c.Job(ctx, k)
-		return err
+		for range jobTries {
+			if jobs[i], errs[i] = c.Job(ctx, k); errs[i] == nil {
+				return nil
+			}
+		}
+		jobs[i] = old.Jobs[k]
+		if failed.Add(1) > max(1, int64(len(stubs)/unreadShare)) {
+			return errs[i]
+		}
+		return nil
 	})
-	for _, j := range jobs {
+	s.Unread = map[JobKey]error{}
+	for i, j := range jobs {
 		if j != nil {
 			s.PutJob(j)
+		}
+		if errs[i] != nil {
+			s.Unread[JobKey{stubs[i].Namespace, stubs[i].ID}] = errs[i]
 		}
 	}
 	return err
 }
+
+const (
+	// jobTries is how often a job is read that cannot be.
+	jobTries = 2
+	// unreadShare: one in so many jobs may not be readable, or one of a few, and the
+	// others are served. More are not these jobs' fault but Nomad's.
+	unreadShare = 20
+)
 
 func (c *Client) readAllocs(ctx context.Context, s *State) error {
 	q := everywhere(ctx)

@@ -92,6 +92,9 @@ type State struct {
 	Jobs   map[JobKey]*api.Job
 	// Queues are Nomad's own, which the placer keeps out of.
 	Queues BatchQueues
+	// Unread are jobs that Nomad lists and does not show, and why. Jobs may have an
+	// older form of them, or none.
+	Unread map[JobKey]error
 
 	byJob map[JobKey]map[string]*Alloc
 	bad   map[string]*Alloc // with GPUs, failed or lost

@@ -30,9 +30,13 @@ type Event struct {
 		Deleted    bool // the job was purged
 		Allocation *allocPayload
 	}
+	// Unread is why what has changed is not known, nil where it is: then it has to
+	// be read anew.
+	Unread error `json:"-"`
 }
 
-// eventsIn reads a line of the stream: none where it is a heartbeat. With every
+// eventsIn reads a line of the stream: no events where it is a heartbeat. One that
+// cannot be read does not end the stream. With every
 // change of an allocation Nomad sends the whole node again, tens of kB in which
 // nothing is new that placing looks at (seen on 1.11.3); such an event is passed
 // over unread.
@@ -46,9 +50,13 @@ func eventsIn(line []byte) (es []Event, err error) {
 			return true
 		}
 		var e Event
-		if err = json.Unmarshal([]byte(v.Raw), &e); err != nil {
-			err = fmt.Errorf("event of %s %q: %w", v.Get("Topic").Str, v.Get("Key").Str, err)
-			return false
+		if wrong := json.Unmarshal([]byte(v.Raw), &e); wrong != nil {
+			if !gjson.ValidBytes(line) {
+				err = fmt.Errorf("%.80q… is no batch of events: %w", line, wrong)
+				return false
+			}
+			e = Event{Topic: v.Get("Topic").Str, Key: v.Get("Key").Str, Index: v.Get("Index").Uint()}
+			e.Unread = fmt.Errorf("event of %s %.100q: %w", e.Topic, e.Key, wrong)
 		}
 		es = append(es, e)
 		return true
@@ -144,6 +152,8 @@ func (e Event) purged() bool {
 // anything that matters for GPUs changed.
 func (s *State) Apply(e Event) bool {
 	switch p := e.Payload; {
+	case e.Unread != nil:
+		return false
 	case e.Topic == "Node" && e.Index > s.nodesAt && e.Type == "NodeDeregistration":
 		s.dropNode(e.Key)
 	case e.Topic == "Node" && e.Index > s.nodesAt && p.Node != nil:

@@ -1,0 +1,86 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomad
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// One job that Nomad lists and does not show is left out, or kept as it was; the
+// others are read. Where many are, reading fails as a whole.
+func TestUnreadJobs(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		unread  int // of 40
+		answer  func(w http.ResponseWriter)
+		fails   bool
+		knownAs bool // in an older form
+	}{
+		{"none", 0, nil, false, false},
+		{"an error", 1, func(w http.ResponseWriter) { http.Error(w, "rpc error", http.StatusInternalServerError) }, false, false},
+		{"half an answer", 1, func(w http.ResponseWriter) { fmt.Fprint(w, `{"ID": "job-0", "Name`) }, false, false},
+		{"no job at all", 1, func(w http.ResponseWriter) { fmt.Fprint(w, `[1, 2]`) }, false, true},
+		{"many", 10, func(w http.ResponseWriter) { http.Error(w, "rpc error", http.StatusInternalServerError) }, true, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			const jobs = 40
+			key := func(i int) JobKey { return JobKey{"default", fmt.Sprintf("job-%d", i)} }
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				var i int
+				switch {
+				case r.URL.Path == "/v1/jobs":
+					var stubs []api.JobListStub
+					for i := range jobs {
+						stubs = append(stubs, api.JobListStub{ID: key(i).ID, Namespace: "default", ModifyIndex: 7})
+					}
+					_ = json.NewEncoder(w).Encode(stubs)
+				case strings.HasPrefix(r.URL.Path, "/v1/job/"):
+					if _, err := fmt.Sscanf(r.URL.Path, "/v1/job/job-%d", &i); err != nil {
+						t.Error(err)
+					}
+					if i < c.unread {
+						c.answer(w)
+						return
+					}
+					_ = json.NewEncoder(w).Encode(orphanJob(key(i), 7, true))
+				default:
+					fmt.Fprint(w, "[]")
+				}
+			}))
+			defer server.Close()
+			client, err := NewClient(&api.Config{Address: server.URL}, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			old := NewState()
+			if c.knownAs {
+				old.PutJob(orphanJob(key(0), 5, true))
+			}
+			s, err := client.Resync(t.Context(), old)
+			if c.fails {
+				if err == nil {
+					t.Error("it does not fail")
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := jobs - c.unread
+			if c.knownAs {
+				want++
+			}
+			if len(s.Jobs) != want || len(s.Unread) != c.unread {
+				t.Errorf("%d jobs, want %d; unread: %v", len(s.Jobs), want, s.Unread)
+			}
+		})
+	}
+}

@@ -1,0 +1,105 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/hostile"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// Where records cannot be written, cycles go on, the status says so, and they are
+// tried again at growing intervals until they can be.
+func TestRecordsThatCannotBeWritten(t *testing.T) {
+	broken, tries := true, 0
+	p := placerAt(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPut && strings.HasPrefix(r.URL.Path, "/v1/var/") {
+			if tries++; broken {
+				http.Error(w, "Permission denied", http.StatusForbidden)
+				return
+			}
+			fmt.Fprint(w, `{"ModifyIndex": 1}`)
+			return
+		}
+		http.NotFound(w, r)
+	})
+	s, prof, err := benchState(1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.state, p.profile = s, prof
+	s.PutJob(hostile.Plain("j", 1, 1, 1))
+	began := time.Now()
+	p.unsaved = []Record{{Namespace: "default", Job: "j", Decided: began.Add(-time.Hour)}}
+	if err := p.look(began); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 { // within a second
+		p.save(t.Context(), began.Add(time.Duration(i)*50*time.Millisecond))
+	}
+	p.publish(began)
+	if w := strings.Join(p.Status().Warnings, "\n"); tries != 1 || !strings.Contains(w, recordingDecisions+" fails") || !strings.Contains(w, "The token lacks") {
+		t.Errorf("%d tries, want 1; warnings: %s", tries, w)
+	}
+	broken = false
+	p.save(t.Context(), began.Add(time.Minute))
+	p.publish(began.Add(time.Hour))
+	if w := p.Status().Warnings; len(w) > 0 || len(p.unsaved) > 0 {
+		t.Errorf("when it can be written again: warnings %q, %d records left", w, len(p.unsaved))
+	}
+}
+
+// Whatever a decision holds, its record fits a variable, or is dropped and does
+// not keep others from being written.
+func TestRecordOfAnySize(t *testing.T) {
+	long := strings.Repeat("x", 100_000)
+	entries := make([]pal.Entry, 5000)
+	for name, r := range map[string]Record{
+		"a walk":   {Decision: pal.Decision{Walk: entries}},
+		"a text":   {Decision: pal.Decision{Reason: long}},
+		"a note":   {Note: long},
+		"given up": {GivenUp: long},
+		"all":      {Note: long, GivenUp: long, Decision: pal.Decision{Walk: entries, Reason: long, Chosen: &pal.Choice{Members: make([]pal.ChosenMember, 3000)}}},
+	} {
+		text, err := r.encode()
+		if err != nil || len(text) > recordBytes {
+			t.Errorf("%s: %d bytes: %v", name, len(text), err)
+		}
+	}
+	stored, client := newVars(t)
+	p := newPlacer(t)
+	p.nomad, p.state = client, nomad.NewState()
+	p.state.PutJob(hostile.Plain("j", 1, 1, 1))
+	p.state.PutJob(hostile.Plain("k", 1, 1, 1))
+	p.unsaved = []Record{{Namespace: "default", Job: "j", Mode: "" + "x", Decision: pal.Decision{Gang: long}}, {Namespace: "default", Job: "k"}}
+	if err := p.flush(t.Context(), 10); err != nil || len(p.unsaved) > 0 || len(stored.m) != 1 {
+		t.Errorf("%v, %d left, %d stored", err, len(p.unsaved), len(stored.m))
+	}
+}
+
+// The walk over the bins of hundreds of outliers is shown from both its ends.
+func TestWalkIsCapped(t *testing.T) {
+	var gpus []pal.GPU
+	for i := range 1000 {
+		u := pal.GPU{ID: fmt.Sprint(i)}
+		for k := range u.Binned {
+			u.Binned[k], u.Scores[k] = pal.PMScore(1+float64(i)/10), pal.PMScore(1+float64(i)/10)
+		}
+		gpus = append(gpus, u)
+	}
+	c, err := pal.NewCluster([]pal.Node{{ID: "n", Groups: []pal.DeviceGroup{{Name: "m", GPUs: gpus}}}}, pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := pal.Explain(c, pal.SingleGPUs("g", pal.ClassA, 900), pal.Policy{Name: pal.PAL})
+	if n := len(d.Walk); n > 100 || d.WalkOmitted < 500 || !d.Walk[n-1].Taken || d.Walk[0].Bin != 1 {
+		t.Errorf("%d entries and %d omitted; the last is %+v", n, d.WalkOmitted, d.Walk[n-1])
+	}
+}
