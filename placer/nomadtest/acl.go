@@ -1,0 +1,65 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomadtest
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// right is what a request needs.
+type right string
+
+const (
+	readNodes  right = "node:read"
+	listJobs   right = "list-jobs"
+	readJobs   right = "read-job"
+	submitJobs right = "submit-job"
+	lifecycle  right = "alloc-lifecycle"
+	variables  right = "variables"
+)
+
+// Token is what a secret may do. A management token may do everything.
+type Token struct {
+	Management bool
+	// Nodes: it may read nodes.
+	Nodes bool
+	// Namespaces are its capabilities, by namespace or "*": list-jobs, read-job,
+	// submit-job, alloc-lifecycle, variables.
+	Namespaces map[string][]string
+}
+
+// SetTokens switches ACLs on, with these secrets. Requests without a token, or
+// with another one, are refused.
+func (s *Server) SetTokens(tokens map[string]Token) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.acl = tokens
+}
+
+// may says whether the request's token has a right; in namespace "*", whether it
+// has it anywhere.
+func (s *Server) may(r *http.Request, namespace string, what right) error {
+	if s.acl == nil {
+		return nil
+	}
+	secret := r.Header.Get("X-Nomad-Token")
+	if bearer, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok && secret == "" {
+		secret = bearer
+	}
+	t, known := s.acl[secret]
+	switch {
+	case !known && secret != "":
+		return refuse(http.StatusForbidden, "ACL token not found")
+	case t.Management, what == readNodes && t.Nodes:
+		return nil
+	}
+	for ns, rights := range t.Namespaces {
+		if (ns == "*" || namespace == "*" || ns == namespace) && slices.Contains(rights, string(what)) {
+			return nil
+		}
+	}
+	return refuse(http.StatusForbidden, "Permission denied")
+}

@@ -1,0 +1,153 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package bed
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// Gang is a job as its author writes it: one group of members with GPUs. It is
+// gated and of type batch unless it says otherwise.
+type Gang struct {
+	Name      string
+	Namespace string // "default"
+	// Members and GPUs of each; 1 where they are 0.
+	Members, GPUs int
+	// Runs is how long each member works; for ever where it is 0.
+	Runs time.Duration
+	// Exit is how they end.
+	Exit int
+	// OneExit: only the first ends so, the others well.
+	OneExit bool
+	Service bool
+	Ungated bool
+	// Restarts and Reschedules are how often Nomad tries a failed member again on
+	// its node, and elsewhere.
+	Restarts, Reschedules int
+	Priority              int
+	Meta                  map[string]string
+	// Change changes the job as it would be.
+	Change func(*api.Job)
+}
+
+// Job is the job as its author registers it.
+func (g Gang) Job() *api.Job {
+	kind, script := "batch", "sleep infinity"
+	if g.Service {
+		kind = "service"
+	}
+	if g.Runs > 0 {
+		script = fmt.Sprintf("sleep %g; exit %d", g.Runs.Seconds(), g.Exit)
+		if g.OneExit {
+			script = fmt.Sprintf("sleep %g; [ $NOMAD_ALLOC_INDEX = 0 ] && exit %d; exit 0", g.Runs.Seconds(), g.Exit)
+		}
+	}
+	members, gpus, namespace := max(1, g.Members), uint64(max(1, g.GPUs)), or(g.Namespace, "default")
+	priority, unlimited := or(g.Priority, 50), false
+	zero, second, hour, fail, constant := time.Duration(0), time.Second, time.Hour, "fail", "constant"
+	job := &api.Job{
+		ID: &g.Name, Name: &g.Name, Namespace: &namespace, Type: &kind, Priority: &priority, Datacenters: []string{"*"}, Meta: g.Meta,
+		TaskGroups: []*api.TaskGroup{{
+			Name: ptr("workers"), Count: &members,
+			RestartPolicy:    &api.RestartPolicy{Attempts: &g.Restarts, Delay: &second, Interval: &hour, Mode: &fail},
+			ReschedulePolicy: &api.ReschedulePolicy{Attempts: &g.Reschedules, Delay: ptr(5 * time.Second), DelayFunction: &constant, MaxDelay: &zero, Interval: &hour, Unlimited: &unlimited},
+			Tasks: []*api.Task{{
+				Name: "work", Driver: "raw_exec", Config: map[string]any{"command": "/bin/sh", "args": []string{"-c", script}},
+				Resources: &api.Resources{CPU: ptr(100), MemoryMB: ptr(100), Devices: []*api.RequestedDevice{{Name: "nvidia/gpu", Count: &gpus}}},
+			}},
+		}},
+	}
+	if g.Change != nil {
+		g.Change(job)
+	}
+	if g.Ungated {
+		return job
+	}
+	return rewrite.Gate(job)
+}
+
+func or[T comparable](v, other T) T {
+	var zero T
+	if v == zero {
+		return other
+	}
+	return v
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// Key is the key of a job in namespace "default".
+func Key(name string) nomadtest.Key { return nomadtest.Key{Namespace: "default", ID: name} }
+
+func (g Gang) key() nomadtest.Key {
+	return nomadtest.Key{Namespace: or(g.Namespace, "default"), ID: g.Name}
+}
+
+// Submit registers a gang as its author does.
+func (w *World) Submit(g Gang) {
+	w.T.Helper()
+	if err := w.Register(g.Job()); err != nil {
+		w.T.Fatalf("submitting %q: %v", g.Name, err)
+	}
+}
+
+// Register registers a job as its author does, and says what Nomad says.
+func (w *World) Register(job *api.Job) error {
+	w.rules.submits(copyOf(job))
+	_, _, err := w.Author.Jobs().Register(job, &api.WriteOptions{Namespace: *job.Namespace})
+	return err
+}
+
+// Edit registers a job anew with a change, as its author does who does not know
+// what the placer has made of it.
+func (w *World) Edit(k nomadtest.Key, change func(*api.Job)) error {
+	w.T.Helper()
+	job := w.rules.authored(k)
+	if job == nil {
+		w.T.Fatalf("job %s was never submitted", k)
+	}
+	change(job)
+	return w.Register(job)
+}
+
+// Rerun registers a job as it was registered last.
+func (w *World) Rerun(k nomadtest.Key) error {
+	w.T.Helper()
+	return w.Edit(k, func(*api.Job) {})
+}
+
+// Stop stops a job as its author does.
+func (w *World) Stop(k nomadtest.Key) error { return w.deregister(k, false) }
+
+// Purge purges a job as its author does.
+func (w *World) Purge(k nomadtest.Key) error { return w.deregister(k, true) }
+
+func (w *World) deregister(k nomadtest.Key, purge bool) error {
+	w.rules.stops(k, purge)
+	_, _, err := w.Author.Jobs().Deregister(k.ID, purge, &api.WriteOptions{Namespace: k.Namespace})
+	return err
+}
+
+func copyOf(job *api.Job) *api.Job {
+	text, err := json.Marshal(job)
+	if err != nil {
+		panic(err)
+	}
+	var out api.Job
+	if err := json.Unmarshal(text, &out); err != nil {
+		panic(err)
+	}
+	return &out
+}
+
+// JobKey is the key as placer/nomad has it.
+func JobKey(k nomadtest.Key) nomad.JobKey { return nomad.JobKey{Namespace: k.Namespace, ID: k.ID} }

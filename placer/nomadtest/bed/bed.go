@@ -1,0 +1,234 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Package bed runs the real placer on an in-memory Nomad in virtual time: a
+// cluster, authors, placers, faults and expectations in one object.
+//
+//	func TestPreempts(t *testing.T) {
+//		bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+//			w.AddNodes(2, 4)
+//			w.StartPlacer()
+//			w.Submit(bed.Gang{Name: "a", Members: 2, GPUs: 4, Runs: time.Minute})
+//			w.ExpectRunning("a", 10*time.Second)
+//			w.Nomad.Fail("", "PUT /v1/jobs", nomadtest.TooMany, 1)
+//			w.RunFor(30 * time.Second)
+//			w.ExpectFinished("a", time.Minute)
+//		})
+//	}
+//
+// An hour of it takes milliseconds to seconds. The invariants in [World.Broken]
+// are looked at all the time, and fail the test when it ends.
+package bed
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+)
+
+// Options are how a world is. Zero values mean the defaults.
+type Options struct {
+	// Seed decides everything that is left to chance.
+	Seed uint64
+	// Nomad is how the cluster behaves; its seed is the field above.
+	Nomad nomadtest.Options
+	// Placer changes the placer's rules.
+	Placer func(*placer.Config)
+	// Partial is how long a gang may be there in part while nothing is wrong; a
+	// minute by default.
+	Partial time.Duration
+	// Unchecked: broken invariants do not fail the test, which looks at
+	// [World.Broken] itself.
+	Unchecked bool
+}
+
+// World is a cluster in virtual time with what happens in it.
+type World struct {
+	T     *testing.T
+	Nomad *nomadtest.Server
+	// Author is the API as people use it. No faults befall it that are not meant
+	// for client "author".
+	Author *api.Client
+
+	opts    Options
+	placers []*Placer
+	nodes   int
+	log     *lastLines
+	rules   *rules
+}
+
+// Run runs f in a world of its own. The world ends with f: placers are stopped,
+// and invariants that were broken fail the test.
+func Run(t *testing.T, o Options, f func(w *World)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, o)
+		defer w.end()
+		f(w)
+	})
+}
+
+func newWorld(t *testing.T, o Options) *World {
+	t.Helper()
+	o.Nomad.Seed = o.Seed
+	if o.Partial == 0 {
+		o.Partial = time.Minute
+	}
+	w := &World{T: t, Nomad: nomadtest.New(o.Nomad), opts: o, log: &lastLines{}}
+	w.rules = newRules(w)
+	author, err := api.NewClient(w.Nomad.Config("author", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Author = author
+	return w
+}
+
+func (w *World) end() {
+	for _, p := range w.placers {
+		p.Stop()
+	}
+	w.Nomad.Close()
+	if broken := w.Broken(); len(broken) > 0 && !w.opts.Unchecked {
+		w.T.Errorf("%d invariants were broken:\n%s", len(broken), strings.Join(broken, "\n"))
+	}
+	if w.T.Failed() && testing.Verbose() {
+		w.T.Logf("the placers' last words:\n%s", w.log)
+	}
+}
+
+// AddNodes adds nodes with so many GPUs each: "node-0" … with "GPU-0-0" ….
+func (w *World) AddNodes(nodes, gpus int) {
+	for range nodes {
+		w.Nomad.AddNode(nomadtest.GPUNode(w.nodes, gpus))
+		w.nodes++
+	}
+}
+
+// NodeID is the id of the n-th node.
+func NodeID(n int) string { return nomadtest.GPUNode(n, 0).ID }
+
+// Placer is a placer at work.
+type Placer struct {
+	*placer.Placer
+	// Name is its name as a client.
+	Name   string
+	w      *World
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// StartPlacer starts a placer. Several do not know of each other, as agents
+// without high_availability.
+func (w *World) StartPlacer() *Placer { return w.StartPlacerAs("") }
+
+// StartPlacerAs starts a placer with an ACL token.
+func (w *World) StartPlacerAs(token string) *Placer {
+	w.T.Helper()
+	p := &Placer{Name: fmt.Sprintf("placer-%d", len(w.placers)+1), w: w, done: make(chan struct{})}
+	client, err := nomad.NewClient(w.Nomad.Config(p.Name, token), "default")
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	cfg := placer.DefaultConfig()
+	if w.opts.Placer != nil {
+		w.opts.Placer(&cfg)
+	}
+	log := hclog.New(&hclog.LoggerOptions{Name: p.Name, Level: hclog.Debug, Output: w.log})
+	if p.Placer, err = placer.New(client, cfg, log, placer.Hooks{}); err != nil {
+		w.T.Fatal(err)
+	}
+	var ctx context.Context
+	ctx, p.cancel = context.WithCancel(context.Background())
+	w.placers = append(w.placers, p)
+	go func() {
+		defer close(p.done)
+		_ = p.Run(ctx) // ctx's error
+	}()
+	return p
+}
+
+// Stop stops the placer as SIGTERM does, and waits until it has ended.
+func (p *Placer) Stop() {
+	p.cancel()
+	<-p.done
+}
+
+// Kill ends the placer as SIGKILL does: nothing of what it does from now on
+// arrives.
+func (p *Placer) Kill() {
+	p.w.Nomad.Disconnect(p.Name)
+	p.cancel()
+}
+
+// RunFor lets time pass.
+func (w *World) RunFor(d time.Duration) {
+	const look = 250 * time.Millisecond
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		time.Sleep(min(look, time.Until(end)))
+		w.rules.look()
+	}
+}
+
+// Until lets time pass until ok, at most d, and says whether it came to be.
+func (w *World) Until(d time.Duration, ok func() bool) bool {
+	for end := time.Now().Add(d); ; w.RunFor(100 * time.Millisecond) {
+		if ok() {
+			return true
+		}
+		if !time.Now().Before(end) {
+			return false
+		}
+	}
+}
+
+// Broken are the invariants that were broken so far.
+func (w *World) Broken() []string {
+	var out []string
+	for _, v := range w.Nomad.Violations() {
+		out = append(out, v.String())
+	}
+	return append(out, w.rules.said()...)
+}
+
+// Log is what the placers said last.
+func (w *World) Log() string { return w.log.String() }
+
+// lastLines keeps the last lines written to it.
+type lastLines struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+const linesKept = 400
+
+func (l *lastLines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, string(b))
+	if len(l.lines) > 2*linesKept {
+		l.lines = slices.Delete(l.lines, 0, linesKept)
+	}
+	return len(b), nil
+}
+
+func (l *lastLines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Join(l.lines[max(0, len(l.lines)-linesKept):], "")
+}
+
+var _ io.Writer = (*lastLines)(nil)

@@ -1,0 +1,236 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package bed
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// rules are the invariants of the placer:
+//
+//   - what is not ours is not touched: a placer registers, stops or purges only
+//     jobs with a gate or pins, and registers only what an author wrote, with
+//     other gates and pins;
+//   - a gang is there as a whole or not at all, but for a limited time;
+//   - a gang that has finished is not run again.
+type rules struct {
+	w *World
+
+	mu     sync.Mutex
+	jobs   map[nomadtest.Key]*story
+	broken []string
+	// trouble is when something last went wrong that excuses a gang in part.
+	trouble time.Time
+}
+
+// story is what an author meant with a job, and what became of it.
+type story struct {
+	// wrote are the specs, without gate and pins, that its authors registered.
+	wrote map[string]bool
+	last  *api.Job
+	gone  bool // stopped or purged by its author
+	purge bool
+	done map[string]bool // members that have done their work since
+	// whole: all of them have.
+	whole   bool
+	partial time.Time // since when it is there in part
+}
+
+func newRules(w *World) *rules {
+	r := &rules{w: w, jobs: map[nomadtest.Key]*story{}, trouble: time.Now()}
+	w.Nomad.Observe(nomadtest.Observer{Wrote: r.wrote, Placed: r.placed, Ended: r.ended})
+	return r
+}
+
+func (r *rules) said() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.broken)
+}
+
+func (r *rules) violated(format string, args ...any) {
+	const most = 20
+	if len(r.broken) < most {
+		r.broken = append(r.broken, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
+	}
+}
+
+// Excuse says that something goes wrong just now, so that a gang may be there in
+// part for a while.
+func (w *World) Excuse() {
+	w.rules.mu.Lock()
+	defer w.rules.mu.Unlock()
+	w.rules.trouble = time.Now()
+}
+
+// authorForm is what the author wrote of a job.
+func authorForm(j *api.Job) string {
+	own := *j
+	own.Stop = nil
+	own.Canonicalize()
+	return nomadtest.Spec(rewrite.Author(&own))
+}
+
+func keyOf(j *api.Job) nomadtest.Key { return nomadtest.Key{Namespace: *j.Namespace, ID: *j.ID} }
+
+func (r *rules) story(k nomadtest.Key) *story {
+	if r.jobs[k] == nil {
+		r.jobs[k] = &story{wrote: map[string]bool{}, done: map[string]bool{}}
+	}
+	return r.jobs[k]
+}
+
+func (r *rules) submits(j *api.Job) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.story(keyOf(j))
+	s.last, s.gone = copyOf(j), false
+	j.Canonicalize()
+	s.wrote[authorForm(j)] = true
+	s.done, s.whole = map[string]bool{}, false
+}
+
+func (r *rules) stops(k nomadtest.Key, purge bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.story(k)
+	s.gone, s.purge = true, purge
+}
+
+func (r *rules) authored(k nomadtest.Key) *api.Job {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s := r.jobs[k]; s != nil && s.last != nil {
+		return copyOf(s.last)
+	}
+	return nil
+}
+
+func (r *rules) finished(k nomadtest.Key) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.jobs[k]
+	return s != nil && s.whole
+}
+
+// ours says whether the placer may touch the job.
+func ours(j *api.Job) bool {
+	_, pinned := rewrite.Pinned(j)
+	return pinned || rewrite.Gated(j)
+}
+
+func (r *rules) wrote(x nomadtest.Write) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.story(x.Job)
+	if !strings.HasPrefix(x.Client, "placer") {
+		if x.Kind == "register" && x.After != nil { // what its author changed counts from here on
+			s.done, s.whole = map[string]bool{}, false
+		}
+		return
+	}
+	switch {
+	case x.Before == nil && x.Kind == "register":
+		// Purged in the moment of a race: it is to be purged again.
+	case x.Before != nil && !ours(x.Before) && x.Kind != "register":
+		r.violated("%s: %s of %s, which has neither gate nor pins", x.Client, x.Kind, x.Job)
+	}
+	if x.Kind == "register" && x.After != nil && len(s.wrote) > 0 && !s.wrote[authorForm(x.After)] {
+		r.violated("%s registered %s as no author wrote it", x.Client, x.Job)
+	}
+}
+
+func (r *rules) placed(m nomadtest.Member) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s := r.jobs[m.Job]; s != nil && s.whole && !s.gone {
+		r.violated("%s had finished, and %s[%d] is run again", m.Job, m.Group, m.Number)
+	}
+}
+
+func (r *rules) ended(m nomadtest.Member) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.jobs[m.Job]
+	if s == nil || s.last == nil || !m.Done || *s.last.Type != api.JobTypeBatch {
+		return
+	}
+	s.done[fmt.Sprintf("%d %s[%d]", m.Version, m.Group, m.Number)] = true
+	n := 0
+	for _, g := range s.last.TaskGroups {
+		n += *g.Count
+	}
+	of := 0
+	for member := range s.done {
+		if strings.HasPrefix(member, fmt.Sprint(m.Version, " ")) {
+			of++
+		}
+	}
+	s.whole = s.whole || of >= n
+}
+
+// look looks at what takes time.
+func (r *rules) look() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, k := range slices.SortedFunc(maps.Keys(r.jobs), func(a, b nomadtest.Key) int { return strings.Compare(a.String(), b.String()) }) {
+		r.lookAt(k, r.jobs[k])
+	}
+}
+
+func (r *rules) lookAt(k nomadtest.Key, s *story) {
+	job := r.w.Nomad.Job(k)
+	if job == nil || !gang(job) {
+		s.partial = time.Time{}
+		return
+	}
+	live, want := len(r.w.Members(k)), 0
+	for _, g := range job.TaskGroups {
+		want += *g.Count
+	}
+	for _, a := range r.w.Nomad.Allocations(k) {
+		if ended(a) && a.ClientStatus == api.AllocClientStatusComplete && a.DesiredStatus == api.AllocDesiredStatusRun {
+			want--
+		}
+	}
+	now := time.Now()
+	switch {
+	case live == 0 || live >= want:
+		s.partial = time.Time{}
+	case s.partial.IsZero() || s.partial.Before(r.trouble):
+		s.partial = now
+	case now.Sub(s.partial) > r.w.opts.Partial:
+		r.violated("%s is there in part, %d of %d, since %s", k, live, want, s.partial.Format("15:04:05"))
+		s.partial = now
+	}
+}
+
+// gang says whether the job is pinned to single GPUs, all of it together.
+func gang(job *api.Job) bool {
+	p, ok := rewrite.Pinned(job)
+	return ok && p.Mode == rewrite.ModeGPU && *job.Type == api.JobTypeBatch && (job.Stop == nil || !*job.Stop)
+}
+
+// rules1 says in a word what the job carries.
+func rules1(j *api.Job) string {
+	switch _, pinned := rewrite.Pinned(j); {
+	case pinned && rewrite.Gated(j):
+		return "pinned and gated"
+	case pinned:
+		return "pinned"
+	case rewrite.Gated(j):
+		return "gated"
+	}
+	return "free"
+}

@@ -1,0 +1,151 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomadtest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// Violation is an invariant that was broken.
+type Violation struct {
+	At    time.Time
+	Index uint64
+	What  string
+}
+
+func (v Violation) String() string {
+	return fmt.Sprintf("%s, index %d: %s", v.At.Format("15:04:05.000"), v.Index, v.What)
+}
+
+// Write is a change of a job that a client asked for, as it was done.
+type Write struct {
+	Client, Kind  string // register, deregister, stop
+	Job           Key
+	Before, After *api.Job // nil where there is none
+	Index         uint64
+	At            time.Time
+}
+
+// Member is an allocation that was placed, or has ended.
+type Member struct {
+	Job     Key
+	ID      string
+	Group   string
+	Number  int
+	Version uint64
+	// Status is the client's: pending where it was placed.
+	Status string
+	// Done: its tasks ended well by themselves.
+	Done bool
+	At   time.Time
+}
+
+// Observer is told what happens, as it happens. Nil functions are not called;
+// they must not call the server.
+type Observer struct {
+	Wrote  func(Write)
+	Placed func(Member)
+	Ended  func(Member)
+}
+
+// Observe has an observer told from now on.
+func (s *Server) Observe(o Observer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.observers = append(s.observers, o)
+}
+
+func (s *Server) note(w Write) {
+	w.Index, w.At = s.index, s.now()
+	for _, o := range s.observers {
+		if o.Wrote != nil {
+			o.Wrote(w)
+		}
+	}
+}
+
+func (s *Server) member(a *alloc) Member {
+	return Member{
+		Job: a.key, ID: a.id, Group: a.group, Number: a.number, Version: *a.job.Version, Status: a.client,
+		Done: a.client == api.AllocClientStatusComplete && !a.killing, At: s.now(),
+	}
+}
+
+func (s *Server) notePlaced(a *alloc) {
+	for _, o := range s.observers {
+		if o.Placed != nil {
+			o.Placed(s.member(a))
+		}
+	}
+}
+
+func (s *Server) noteEnd(a *alloc) {
+	for _, o := range s.observers {
+		if o.Ended != nil {
+			o.Ended(s.member(a))
+		}
+	}
+}
+
+func (s *Server) violated(format string, args ...any) {
+	s.broken = append(s.broken, Violation{s.now(), s.index, fmt.Sprintf(format, args...)})
+}
+
+// Violations are the invariants of the cluster that were broken so far: no GPU
+// is held, or really used, for two jobs at a time.
+func (s *Server) Violations() []Violation {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]Violation(nil), s.broken...)
+}
+
+// checkHeld finds a GPU that two allocations of different jobs hold.
+func (s *Server) checkHeld(placed *alloc) {
+	mine := map[string]bool{}
+	for _, id := range placed.allGPUs() {
+		mine[id] = true
+	}
+	for _, a := range s.allocs {
+		if a == placed || a.key == placed.key || a.node != placed.node || !a.holds() {
+			continue
+		}
+		for _, id := range a.allGPUs() {
+			if mine[id] {
+				s.violated("GPU %s is held by %s and %s", id, a.name, placed.name)
+			}
+		}
+	}
+}
+
+// Spec is what a job asks for, without what Nomad itself keeps of each version,
+// as text that is the same where that is.
+func Spec(j *api.Job) string { return spec(j) }
+
+// Allocations are a job's allocations, oldest first.
+func (s *Server) Allocations(k Key) []*api.Allocation {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []*api.Allocation
+	for _, a := range s.byJob[k] {
+		out = append(out, s.allocation(a))
+	}
+	return out
+}
+
+// Evaluations are a job's evaluations, oldest first.
+func (s *Server) Evaluations(k Key) []*api.Evaluation {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]*api.Evaluation(nil), s.evals[k]...)
+}
+
+// Jobs are the keys of all jobs.
+func (s *Server) Jobs() []Key {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return sortedKeys(s.jobs)
+}

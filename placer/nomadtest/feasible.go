@@ -1,0 +1,219 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomadtest
+
+import (
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/nomad/api"
+	"github.com/hashicorp/nomad/plugins/shared/structs"
+)
+
+// What follows is written from Nomad's documentation and scheduler, and shares
+// nothing with placer/nomad, which it is to test.
+
+// feasible says whether the node itself may have an allocation of the group;
+// why is the reason that Nomad gives where it may not.
+func feasible(j *api.Job, g *api.TaskGroup, n *api.Node) (why string) {
+	if n.Status != api.NodeStatusReady || n.SchedulingEligibility != api.NodeSchedulingEligible || n.Drain {
+		return "not ready"
+	}
+	if !slices.ContainsFunc(j.Datacenters, func(p string) bool { ok, _ := path.Match(p, n.Datacenter); return ok }) {
+		return "datacenter"
+	}
+	if pool := value(j.NodePool); pool != "" && pool != "all" && pool != n.NodePool {
+		return "node pool"
+	}
+	sets := [][]*api.Constraint{j.Constraints, g.Constraints}
+	for _, t := range g.Tasks {
+		sets = append(sets, t.Constraints)
+		if d := n.Drivers[t.Driver]; d == nil || !d.Detected || !d.Healthy {
+			return "missing drivers"
+		}
+	}
+	for _, cs := range sets {
+		for _, c := range cs {
+			if !nodeMeets(c, n) {
+				return c.LTarget + " " + c.Operand + " " + c.RTarget
+			}
+		}
+	}
+	return ""
+}
+
+func nodeMeets(c *api.Constraint, n *api.Node) bool {
+	if c.Operand == api.ConstraintDistinctHosts || c.Operand == api.ConstraintDistinctProperty {
+		return true // of several allocations: see [Server.distinct]
+	}
+	l, lok := nodeTarget(c.LTarget, n)
+	r, rok := nodeTarget(c.RTarget, n)
+	return compare(c.Operand, l, lok, r, rok)
+}
+
+func nodeTarget(text string, n *api.Node) (string, bool) {
+	inner, ok := strings.CutPrefix(text, "${")
+	if !ok {
+		return text, true
+	}
+	inner = strings.TrimSuffix(inner, "}")
+	switch inner {
+	case "node.unique.id":
+		return n.ID, true
+	case "node.unique.name":
+		return n.Name, true
+	case "node.datacenter":
+		return n.Datacenter, true
+	case "node.class":
+		return n.NodeClass, true
+	case "node.pool":
+		return n.NodePool, true
+	}
+	if key, ok := strings.CutPrefix(inner, "attr."); ok {
+		v, found := n.Attributes[key]
+		return v, found
+	}
+	key, _ := strings.CutPrefix(inner, "meta.")
+	v, found := n.Meta[key]
+	return v, found
+}
+
+// compare are the operators, of texts.
+func compare(operand, l string, lok bool, r string, rok bool) bool {
+	switch operand {
+	case "=", "==", "is", "":
+		return lok && rok && l == r
+	case "!=", "not":
+		return lok != rok || l != r
+	case api.ConstraintAttributeIsSet:
+		return lok
+	case api.ConstraintAttributeIsNotSet:
+		return !lok
+	}
+	if !lok || !rok {
+		return false
+	}
+	switch operand {
+	case "<":
+		return l < r
+	case "<=":
+		return l <= r
+	case ">":
+		return l > r
+	case ">=":
+		return l >= r
+	case api.ConstraintRegex:
+		re, err := regexp.Compile(r)
+		return err == nil && re.MatchString(l)
+	case api.ConstraintSetContains, api.ConstraintSetContainsAll:
+		have := split(l)
+		return !slices.ContainsFunc(split(r), func(e string) bool { return !slices.Contains(have, e) })
+	case api.ConstraintSetContainsAny:
+		have := split(l)
+		return slices.ContainsFunc(split(r), func(e string) bool { return slices.Contains(have, e) })
+	}
+	return true // an operator that no test needs
+}
+
+func split(text string) []string {
+	parts := strings.Split(text, ",")
+	for i := range parts {
+		parts[i] = strings.TrimSpace(parts[i])
+	}
+	return parts
+}
+
+// deviceNamed says whether the request's name fits the device group.
+func deviceNamed(request string, d *api.NodeDeviceResource) bool {
+	switch parts := strings.SplitN(request, "/", 3); len(parts) {
+	case 1:
+		return parts[0] == d.Type
+	case 2:
+		return parts[0] == d.Vendor && parts[1] == d.Type
+	default:
+		return parts[0] == d.Vendor && parts[1] == d.Type && parts[2] == d.Name
+	}
+}
+
+// deviceMeets says whether the device group meets a constraint of a request.
+func deviceMeets(c *api.Constraint, d *api.NodeDeviceResource) bool {
+	l, r := deviceTarget(c.LTarget, d), deviceTarget(c.RTarget, d)
+	if l == nil || r == nil || c.Operand == api.ConstraintAttributeIsSet || c.Operand == api.ConstraintAttributeIsNotSet {
+		return compare(c.Operand, "", l != nil, "", r != nil)
+	}
+	switch c.Operand {
+	case "=", "==", "is", "", "!=", "not", "<", "<=", ">", ">=":
+		order, ok := l.Compare(r)
+		switch c.Operand {
+		case "!=", "not":
+			return ok && order != 0
+		case "<":
+			return ok && order < 0
+		case "<=":
+			return ok && order <= 0
+		case ">":
+			return ok && order > 0
+		case ">=":
+			return ok && order >= 0
+		}
+		return ok && order == 0
+	}
+	lt, lok := l.GetString()
+	rt, rok := r.GetString()
+	return lok && rok && compare(c.Operand, lt, true, rt, true)
+}
+
+func deviceTarget(text string, d *api.NodeDeviceResource) *structs.Attribute {
+	inner, ok := strings.CutPrefix(text, "${")
+	if !ok {
+		return structs.ParseAttribute(text)
+	}
+	inner = strings.TrimSuffix(inner, "}")
+	switch inner {
+	case "device.ids":
+		var ids []string
+		for _, in := range d.Instances {
+			ids = append(ids, in.ID)
+		}
+		return structs.NewStringAttribute(strings.Join(ids, ","))
+	case "device.model":
+		return structs.NewStringAttribute(d.Name)
+	case "device.vendor":
+		return structs.NewStringAttribute(d.Vendor)
+	case "device.type":
+		return structs.NewStringAttribute(d.Type)
+	}
+	key, _ := strings.CutPrefix(inner, "device.attr.")
+	a := d.Attributes[key]
+	if a == nil {
+		return nil
+	}
+	return &structs.Attribute{Float: a.FloatVal, Int: a.IntVal, String: a.StringVal, Bool: a.BoolVal, Unit: a.Unit}
+}
+
+// instanceMeets says whether one GPU is among those that the constraints with
+// device.ids name.
+func instanceMeets(id string, cs []*api.Constraint, d *api.NodeDeviceResource) bool {
+	const ids = "${device.ids}"
+	for _, c := range cs {
+		var list *structs.Attribute
+		switch ids {
+		case c.LTarget:
+			list = deviceTarget(c.RTarget, d)
+		case c.RTarget:
+			list = deviceTarget(c.LTarget, d)
+		default:
+			continue
+		}
+		if list == nil {
+			return false
+		}
+		if text, ok := list.GetString(); !ok || !slices.Contains(split(text), id) {
+			return false
+		}
+	}
+	return true
+}

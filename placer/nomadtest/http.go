@@ -1,0 +1,401 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomadtest
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// ServeHTTP speaks Nomad's HTTP API, as far as the placer uses it.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/v1/event/stream" {
+		s.serveEvents(w, r)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.steps++
+	out, err := s.route(r)
+	var coded *statusError
+	switch {
+	case errors.As(err, &coded):
+		http.Error(w, coded.text, coded.code)
+		return
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("X-Nomad-Index", strconv.FormatUint(max(1, s.tables[table(r.URL.Path)]), 10))
+	w.Header().Set("X-Nomad-KnownLeader", "true")
+	w.Header().Set("X-Nomad-LastContact", "0")
+	w.Header().Set("Content-Type", "application/json")
+	if conflict, ok := out.(conflicting); ok {
+		w.WriteHeader(http.StatusConflict)
+		out = conflict.Variable
+	}
+	text, err := json.Marshal(out)
+	if err != nil {
+		panic(err)
+	}
+	_, _ = w.Write(text) // who has gone does not hear
+}
+
+// conflicting is the variable that a checked write did not expect.
+type conflicting struct{ *api.Variable }
+
+// table is what a list's index is of.
+func table(path string) string {
+	switch {
+	case strings.HasPrefix(path, "/v1/node"):
+		return "nodes"
+	case strings.HasPrefix(path, "/v1/alloc"):
+		return "allocs"
+	case strings.HasPrefix(path, "/v1/var"):
+		return "variables"
+	}
+	return "jobs"
+}
+
+// namespaceOf is the namespace of a request.
+func namespaceOf(r *http.Request) string {
+	if ns := r.URL.Query().Get("namespace"); ns != "" {
+		return ns
+	}
+	return "default"
+}
+
+func topicsOf(r *http.Request) (out []string) {
+	for _, t := range r.URL.Query()["topic"] {
+		name, _, _ := strings.Cut(t, ":")
+		out = append(out, name)
+	}
+	return out
+}
+
+// route answers a request. s.mu is held, and let go of while a write is under
+// way.
+func (s *Server) route(r *http.Request) (any, error) {
+	parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/v1/"), "/")
+	read := r.Method == http.MethodGet
+	switch parts[0] {
+	case "nodes", "node":
+		return s.serveNodes(r, parts)
+	case "jobs":
+		if len(parts) == 2 && parts[1] == "parse" {
+			return struct{}{}, s.may(r, namespaceOf(r), submitJobs)
+		}
+		if read {
+			return s.listJobs(r)
+		}
+		return s.serveRegister(r)
+	case "job":
+		return s.serveJob(r, parts[1:])
+	case "allocations", "allocation":
+		return s.serveAllocs(r, parts)
+	case "vars":
+		if err := s.may(r, namespaceOf(r), variables); err != nil {
+			return nil, err
+		}
+		return s.listVariables(namespaceOf(r), r.URL.Query().Get("prefix")), nil
+	case "var":
+		return s.serveVariable(r, strings.Join(parts[1:], "/"))
+	case "operator":
+		return map[string]any{"SchedulerConfig": map[string]any{"SchedulerAlgorithm": "binpack"}}, nil
+	}
+	return nil, refuse(http.StatusNotFound, "Invalid URL: %s", r.URL.Path)
+}
+
+func (s *Server) serveNodes(r *http.Request, parts []string) (any, error) {
+	if err := s.may(r, "", readNodes); err != nil {
+		return nil, err
+	}
+	switch {
+	case parts[0] == "nodes":
+		return s.listNodes(), nil
+	case parts[1] == "pools":
+		return []map[string]any{{"Name": "all"}, {"Name": "default"}}, nil
+	}
+	if n := s.nodes[parts[1]]; n != nil {
+		return n.Node, nil
+	}
+	return nil, refuse(http.StatusNotFound, "node not found")
+}
+
+func (s *Server) listNodes() any {
+	out := []*api.NodeListStub{}
+	for _, id := range s.sortedNodes() {
+		n := s.nodes[id].Node
+		out = append(out, &api.NodeListStub{
+			ID: n.ID, Name: n.Name, Datacenter: n.Datacenter, NodePool: n.NodePool, NodeClass: n.NodeClass, Status: n.Status, Drain: n.Drain,
+			SchedulingEligibility: n.SchedulingEligibility, Drivers: n.Drivers, NodeResources: n.NodeResources, Version: "1.11.3",
+			CreateIndex: n.CreateIndex, ModifyIndex: n.ModifyIndex,
+		})
+	}
+	return out
+}
+
+func (s *Server) listJobs(r *http.Request) (any, error) {
+	ns := namespaceOf(r)
+	if err := s.may(r, ns, listJobs); err != nil {
+		return nil, err
+	}
+	out := []*api.JobListStub{}
+	for _, k := range sortedKeys(s.jobs) {
+		if (ns != "*" && ns != k.Namespace) || s.may(r, k.Namespace, listJobs) != nil {
+			continue
+		}
+		j := s.jobs[k].Job
+		out = append(out, &api.JobListStub{
+			ID: k.ID, Namespace: k.Namespace, Name: value(j.Name), Type: value(j.Type), Priority: value(j.Priority), Status: value(j.Status), Stop: value(j.Stop),
+			CreateIndex: *j.CreateIndex, ModifyIndex: *j.ModifyIndex, JobModifyIndex: *j.JobModifyIndex, SubmitTime: *j.SubmitTime,
+		})
+	}
+	return out, nil
+}
+
+// serveRegister checks, and then writes.
+func (s *Server) serveRegister(r *http.Request) (any, error) {
+	var request api.JobRegisterRequest
+	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
+		return nil, refuse(http.StatusBadRequest, "%v", err)
+	}
+	if err := validate(request.Job); err != nil {
+		return nil, err
+	}
+	if value(request.Job.Namespace) == "" {
+		request.Job.Namespace = ptr(namespaceOf(r))
+	}
+	k := Key{*request.Job.Namespace, *request.Job.ID}
+	if err := s.may(r, k.Namespace, submitJobs); err != nil {
+		return nil, err
+	}
+	request.Job.Canonicalize()
+	if err := s.enforce(k, &request); err != nil {
+		return nil, err
+	}
+	s.raft(r, k)
+	before := s.jobs[k]
+	out := s.register(&request)
+	s.note(Write{Client: r.Header.Get(clientHeader), Kind: "register", Job: k, Before: versionOf(before), After: s.jobs[k].Job})
+	return out, nil
+}
+
+func versionOf(j *job) *api.Job {
+	if j == nil {
+		return nil
+	}
+	return j.Job
+}
+
+// raft lets the time pass between a write's check and its application.
+func (s *Server) raft(r *http.Request, k Key) {
+	d := s.spread(s.opts.Raft, "raft "+k.String()+strconv.Itoa(s.count("raft "+k.String())))
+	if r.Context().Value(slowWrite{}) != nil {
+		d = slowness
+	}
+	if s.opts.Stepped {
+		return
+	}
+	s.mu.Unlock()
+	defer s.mu.Lock()
+	_ = pause(r.Context(), d) // of a server, which does not end
+}
+
+func (s *Server) serveJob(r *http.Request, parts []string) (any, error) {
+	// A job's id may have slashes.
+	last := parts[len(parts)-1]
+	known := slices.Contains([]string{"versions", "allocations", "evaluations", "submission", "plan", "deployments", "deployment", "summary"}, last)
+	if known && len(parts) > 1 {
+		parts = parts[:len(parts)-1]
+	} else {
+		last = ""
+	}
+	k := Key{namespaceOf(r), strings.Join(parts, "/")}
+	right := readJobs
+	if r.Method != http.MethodGet {
+		right = submitJobs
+	}
+	if err := s.may(r, k.Namespace, right); err != nil {
+		return nil, err
+	}
+	if last == "plan" {
+		return s.servePlan(r, k)
+	}
+	if r.Method == http.MethodDelete {
+		purge, _ := strconv.ParseBool(r.URL.Query().Get("purge"))
+		s.raft(r, k)
+		before := versionOf(s.jobs[k])
+		out, err := s.deregister(k, purge)
+		s.note(Write{Client: r.Header.Get(clientHeader), Kind: "deregister", Job: k, Before: before, After: versionOf(s.jobs[k])})
+		return out, err
+	}
+	return s.readJob(r, k, last)
+}
+
+func (s *Server) readJob(r *http.Request, k Key, what string) (any, error) {
+	j := s.jobs[k]
+	switch what {
+	case "allocations":
+		out := []*api.AllocationListStub{}
+		for _, a := range s.byJob[k] {
+			out = append(out, s.stub(a, false))
+		}
+		return out, nil
+	case "evaluations":
+		return append([]*api.Evaluation{}, s.evals[k]...), nil
+	case "deployments":
+		return []any{}, nil
+	}
+	if j == nil {
+		return nil, refuse(http.StatusNotFound, "job not found")
+	}
+	switch what {
+	case "":
+		return j.Job, nil
+	case "versions":
+		return map[string]any{"Versions": j.versions}, nil
+	case "submission":
+		v, err := strconv.ParseUint(r.URL.Query().Get("version"), 10, 64)
+		if sub := j.submissions[v]; err == nil && sub != nil {
+			return sub, nil
+		}
+		return nil, refuse(http.StatusNotFound, "job source not found")
+	}
+	return nil, refuse(http.StatusNotFound, "Invalid URL: %s", r.URL.Path)
+}
+
+// servePlan is a dry run.
+func (s *Server) servePlan(r *http.Request, k Key) (any, error) {
+	var request api.JobPlanRequest
+	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
+		return nil, refuse(http.StatusBadRequest, "%v", err)
+	}
+	if err := validate(request.Job); err != nil {
+		return nil, err
+	}
+	own := *request.Job
+	own.Canonicalize()
+	next := s.index + 1
+	own.JobModifyIndex, own.CreateIndex, own.Version = &next, &next, ptr(uint64(0))
+	was := uint64(0)
+	if j := s.jobs[k]; j != nil {
+		own.CreateIndex, own.Version, was = j.CreateIndex, ptr(*j.Version+1), *j.JobModifyIndex
+	}
+	p := s.schedule(k, "plan", &own)
+	return &api.JobPlanResponse{JobModifyIndex: was, FailedTGAllocs: p.failed}, nil
+}
+
+func (s *Server) serveAllocs(r *http.Request, parts []string) (any, error) {
+	ns := namespaceOf(r)
+	if parts[0] == "allocations" {
+		if err := s.may(r, ns, readJobs); err != nil {
+			return nil, err
+		}
+		out := []*api.AllocationListStub{}
+		for _, a := range s.sortedAllocs() {
+			if ns == "*" || ns == a.key.Namespace {
+				out = append(out, s.stub(a, r.URL.Query().Get("resources") == "true"))
+			}
+		}
+		return out, nil
+	}
+	a := s.allocs[parts[1]]
+	if a == nil {
+		return nil, refuse(http.StatusNotFound, "alloc not found")
+	}
+	if len(parts) == 3 && parts[2] == "stop" {
+		if err := s.may(r, a.key.Namespace, lifecycle); err != nil {
+			return nil, err
+		}
+		s.note(Write{Client: r.Header.Get(clientHeader), Kind: "stop", Job: a.key, Before: a.job, After: a.job})
+		return s.stopAlloc(a.id)
+	}
+	if err := s.may(r, a.key.Namespace, readJobs); err != nil {
+		return nil, err
+	}
+	return s.allocation(a), nil
+}
+
+func (s *Server) serveVariable(r *http.Request, path string) (any, error) {
+	ns, q := namespaceOf(r), r.URL.Query()
+	if err := s.may(r, ns, variables); err != nil {
+		return nil, err
+	}
+	switch r.Method {
+	case http.MethodGet:
+		v := s.vars[variableKey(ns, path)]
+		if v == nil {
+			return nil, refuse(http.StatusNotFound, "variable not found")
+		}
+		return &v.Variable, nil
+	case http.MethodDelete:
+		s.deleteVariable(ns, path)
+		return nil, nil
+	}
+	var v api.Variable
+	if err := json.NewDecoder(r.Body).Decode(&v); err != nil {
+		return nil, refuse(http.StatusBadRequest, "%v", err)
+	}
+	v.Namespace, v.Path = ns, path
+	var out, conflict *api.Variable
+	var err error
+	switch {
+	case q.Has("lock-acquire"):
+		out, conflict, err = s.acquire(&v)
+	case q.Has("lock-release"):
+		out, err = s.releaseLock(&v)
+	case q.Has("lock-renew"):
+		return s.renew(&v)
+	default:
+		cas := int64(-1)
+		if q.Has("cas") {
+			if cas, err = strconv.ParseInt(q.Get("cas"), 10, 64); err != nil {
+				return nil, refuse(http.StatusBadRequest, "%v", err)
+			}
+		}
+		out, conflict, err = s.setVariable(&v, cas)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if conflict != nil {
+		return conflicting{conflict}, nil
+	}
+	return out, nil
+}
+
+// serveEvents streams events over a socket.
+func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	err := s.may(r, "*", readJobs)
+	var st *stream
+	if err == nil {
+		st = s.subscribe(r.Context(), r.Header.Get(clientHeader), topicsOf(r))
+	}
+	s.mu.Unlock()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusForbidden)
+		return
+	}
+	buffer := make([]byte, 1<<16)
+	for {
+		n, err := st.Read(buffer)
+		if err != nil {
+			return
+		}
+		if _, err := w.Write(buffer[:n]); err != nil {
+			return
+		}
+		if f, ok := w.(http.Flusher); ok {
+			f.Flush()
+		}
+	}
+}

@@ -1,0 +1,258 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomadtest
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// versionsKept is how many versions of a job Nomad keeps (job_tracked_versions).
+const versionsKept = 6
+
+// job is a job with what Nomad keeps of it. The versions are never changed, only
+// replaced.
+type job struct {
+	*api.Job
+	spec string // of the present version
+	// versions are the newest first; the first is the job as it was registered.
+	versions    []*api.Job
+	submissions map[uint64]*api.JobSubmission
+}
+
+// statusError is an answer other than 200.
+type statusError struct {
+	code int
+	text string
+}
+
+func (e *statusError) Error() string { return e.text }
+
+func refuse(code int, format string, args ...any) error {
+	return &statusError{code, fmt.Sprintf(format, args...)}
+}
+
+// spec is what a version asks for, without what Nomad itself keeps of each.
+func spec(j *api.Job) string {
+	own := *j
+	own.Status, own.StatusDescription, own.Stable, own.Version, own.SubmitTime = nil, nil, nil, nil, nil
+	own.CreateIndex, own.ModifyIndex, own.JobModifyIndex, own.VersionTag = nil, nil, nil, nil
+	own.NomadTokenID = nil
+	text, err := json.Marshal(&own)
+	if err != nil {
+		panic(err) // it came as JSON
+	}
+	return string(text)
+}
+
+// enforce checks the index of a registration, as Nomad does before it writes.
+func (s *Server) enforce(k Key, r *api.JobRegisterRequest) error {
+	if !r.EnforceIndex {
+		return nil
+	}
+	was := s.jobs[k]
+	switch {
+	case was != nil && r.JobModifyIndex == 0:
+		return refuse(http.StatusInternalServerError, "%s 0: job already exists", api.RegisterEnforceIndexErrPrefix)
+	case was != nil && r.JobModifyIndex != *was.JobModifyIndex:
+		return refuse(http.StatusInternalServerError, "%s %d: job exists with conflicting job modify index: %d", api.RegisterEnforceIndexErrPrefix, r.JobModifyIndex, *was.JobModifyIndex)
+	case was == nil && r.JobModifyIndex != 0:
+		return refuse(http.StatusInternalServerError, "%s %d: job does not exist", api.RegisterEnforceIndexErrPrefix, r.JobModifyIndex)
+	}
+	return nil
+}
+
+// validate is what Nomad refuses of a job, as far as tests have come upon it.
+func validate(j *api.Job) error {
+	switch {
+	case j == nil:
+		return refuse(http.StatusBadRequest, "Job must be specified")
+	case value(j.ID) == "":
+		return refuse(http.StatusBadRequest, "Job ID hasn't been provided")
+	case len(j.TaskGroups) == 0:
+		return refuse(http.StatusInternalServerError, "1 error occurred:\n\t* Missing job task groups\n\n")
+	}
+	for _, g := range j.TaskGroups {
+		if len(g.Tasks) == 0 {
+			return refuse(http.StatusInternalServerError, "1 error occurred:\n\t* Task group %s validation failed: missing tasks\n\n", value(g.Name))
+		}
+	}
+	return nil
+}
+
+// register writes a job, whatever its index is by now.
+func (s *Server) register(r *api.JobRegisterRequest) *api.JobRegisterResponse {
+	j, k := r.Job, Key{*r.Job.Namespace, *r.Job.ID}
+	was := s.jobs[k]
+	text := spec(j)
+	if was != nil && was.spec == text && !nowStopped(was.Job, j) {
+		// Nothing to write, but Nomad looks at the job again.
+		out := &api.JobRegisterResponse{JobModifyIndex: *was.JobModifyIndex}
+		s.answerEval(out, s.evaluate(k, "job-register"))
+		return out
+	}
+	at := s.next("jobs", "evals")
+	own := *j
+	own.Status, own.SubmitTime = ptr("pending"), ptr(s.now().UnixNano())
+	if value(own.Stop) {
+		own.Status = ptr("dead")
+	}
+	own.CreateIndex, own.ModifyIndex, own.JobModifyIndex, own.Version = ptr(at), ptr(at), ptr(at), ptr(uint64(0))
+	next := &job{Job: &own, spec: text, submissions: map[uint64]*api.JobSubmission{}}
+	if was != nil {
+		own.CreateIndex, own.Version = was.CreateIndex, ptr(*was.Version+1)
+		if hasLive(s.byJob[k]) {
+			own.Status = ptr("running")
+		}
+		next.versions, next.submissions = was.versions, was.submissions
+	}
+	s.keepVersion(next, &own, r.Submission)
+	s.jobs[k] = next
+	s.tellJob("JobRegistered", k)
+	out := &api.JobRegisterResponse{JobModifyIndex: at}
+	if !template(&own) {
+		s.answerEval(out, s.evaluate(k, "job-register"))
+	}
+	return out
+}
+
+func nowStopped(was, is *api.Job) bool { return value(was.Stop) != value(is.Stop) }
+
+func (s *Server) answerEval(out *api.JobRegisterResponse, e *api.Evaluation) {
+	if e != nil {
+		out.EvalID, out.EvalCreateIndex = e.ID, e.CreateIndex
+	}
+}
+
+func (s *Server) keepVersion(j *job, v *api.Job, sub *api.JobSubmission) {
+	j.versions = append([]*api.Job{v}, j.versions...)
+	if len(j.versions) > versionsKept {
+		for _, old := range j.versions[versionsKept:] {
+			delete(j.submissions, *old.Version)
+		}
+		j.versions = j.versions[:versionsKept]
+	}
+	if sub != nil {
+		j.submissions[*v.Version] = sub
+	}
+}
+
+// template says whether the job itself is never placed.
+func template(j *api.Job) bool { return j.Periodic != nil || j.ParameterizedJob != nil }
+
+// deregister stops a job, or forgets it.
+func (s *Server) deregister(k Key, purge bool) (*api.JobDeregisterResponse, error) {
+	was := s.jobs[k]
+	out := &api.JobDeregisterResponse{}
+	if was == nil {
+		return out, nil
+	}
+	at := s.next("jobs", "evals")
+	out.JobModifyIndex, out.EvalCreateIndex = at, at
+	if purge {
+		delete(s.jobs, k)
+		// The event has the job as it was before.
+		s.tell("JobDeregistered", "Job", k.ID, k.Namespace, map[string]any{"Job": was.Job, "Deleted": true})
+		out.EvalID = s.evaluate(k, "job-deregister").ID
+		return out, nil
+	}
+	own := *was.Job
+	own.Stop, own.Version = ptr(true), ptr(*was.Version+1)
+	own.ModifyIndex, own.JobModifyIndex, own.SubmitTime = ptr(at), ptr(at), ptr(s.now().UnixNano())
+	next := &job{Job: &own, spec: spec(&own), versions: was.versions, submissions: was.submissions}
+	s.keepVersion(next, &own, nil)
+	s.jobs[k] = next
+	s.updateStatus(k)
+	s.tellJob("JobDeregistered", k)
+	if !template(&own) {
+		out.EvalID = s.evaluate(k, "job-deregister").ID
+	}
+	return out, nil
+}
+
+// updateStatus works out a job's status, and says whether it has changed. The
+// caller tells of it, with the event of what changed it.
+func (s *Server) updateStatus(k Key) bool {
+	j := s.jobs[k]
+	if j == nil {
+		return false
+	}
+	status := s.statusOf(k, j.Job)
+	if status == value(j.Status) {
+		return false
+	}
+	own := *j.Job
+	own.Status, own.ModifyIndex = ptr(status), ptr(s.index)
+	s.tables["jobs"] = s.index
+	next := *j
+	next.Job = &own
+	// The version is the same.
+	next.versions = slices.Clone(j.versions)
+	next.versions[0] = &own
+	s.jobs[k] = &next
+	return true
+}
+
+func (s *Server) statusOf(k Key, j *api.Job) string {
+	switch {
+	case template(j) && value(j.Stop):
+		return "dead"
+	case template(j):
+		return "running"
+	case hasLive(s.byJob[k]):
+		return "running"
+	}
+	for _, e := range s.evals[k] {
+		if !terminalEval(e) {
+			return "pending"
+		}
+	}
+	if len(s.evals[k]) > 0 || value(j.Stop) {
+		return "dead"
+	}
+	return "pending"
+}
+
+// hasLive says whether an allocation is neither stopped nor over.
+func hasLive(as []*alloc) bool {
+	return slices.ContainsFunc(as, func(a *alloc) bool { return !a.terminal() })
+}
+
+func (s *Server) tellJob(event string, k Key) {
+	s.tell(event, "Job", k.ID, k.Namespace, map[string]any{"Job": s.jobs[k].Job})
+}
+
+// Job is a job as it is, nil where there is none.
+func (s *Server) Job(k Key) *api.Job {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if j := s.jobs[k]; j != nil {
+		return j.Job
+	}
+	return nil
+}
+
+// Collect collects garbage: jobs that are dead, with all that belongs to them.
+func (s *Server) Collect() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, k := range sortedKeys(s.jobs) {
+		j := s.jobs[k]
+		if value(j.Status) != "dead" || slices.ContainsFunc(s.byJob[k], func(a *alloc) bool { return !a.clientTerminal() }) {
+			continue
+		}
+		s.next("jobs", "evals", "allocs")
+		delete(s.jobs, k)
+		for _, a := range s.byJob[k] {
+			delete(s.allocs, a.id)
+		}
+		delete(s.byJob, k)
+		delete(s.evals, k)
+		s.tell("JobBatchDeregistered", "Job", k.ID, k.Namespace, map[string]any{"Job": j.Job, "Deleted": true})
+	}
+}

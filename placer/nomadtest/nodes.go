@@ -1,0 +1,294 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomadtest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// node is a client machine.
+type node struct {
+	*api.Node
+	// cut: it is not heard of, but its tasks run on.
+	cut bool
+	// dead: its tasks are gone.
+	dead bool
+}
+
+// AddNode registers a client, or registers it anew with other contents. The node
+// must have an ID; what else is missing is what a small machine has.
+func (s *Server) AddNode(n *api.Node) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	own := *n
+	setNodeDefaults(&own)
+	own.CreateIndex = s.index + 1
+	if old := s.nodes[n.ID]; old != nil {
+		own.CreateIndex = old.CreateIndex
+	}
+	s.putNode(&own, "NodeRegistration")
+	s.capacityChanged()
+}
+
+func setNodeDefaults(n *api.Node) {
+	set := func(p *string, v string) {
+		if *p == "" {
+			*p = v
+		}
+	}
+	set(&n.Name, n.ID)
+	set(&n.Datacenter, "dc1")
+	set(&n.NodePool, "default")
+	set(&n.Status, api.NodeStatusReady)
+	set(&n.SchedulingEligibility, api.NodeSchedulingEligible)
+	if n.Attributes == nil {
+		n.Attributes = map[string]string{"driver.raw_exec": "1", "nomad.version": "1.11.3", "kernel.name": "linux"}
+	}
+	if n.Drivers == nil {
+		n.Drivers = map[string]*api.DriverInfo{"raw_exec": {Detected: true, Healthy: true}}
+	}
+	if n.NodeResources == nil {
+		n.NodeResources = &api.NodeResources{}
+	}
+	r := *n.NodeResources
+	if r.Cpu.CpuShares == 0 {
+		r.Cpu.CpuShares = 100_000
+	}
+	if r.Memory.MemoryMB == 0 {
+		r.Memory.MemoryMB = 1 << 20
+	}
+	if r.Disk.DiskMB == 0 {
+		r.Disk.DiskMB = 1 << 20
+	}
+	n.NodeResources = &r
+}
+
+// putNode stores a node and tells of it.
+func (s *Server) putNode(n *api.Node, event string) {
+	n.ModifyIndex = s.next("nodes")
+	n.StatusUpdatedAt = s.now().Unix()
+	if old := s.nodes[n.ID]; old != nil {
+		if old.Status == n.Status {
+			n.StatusUpdatedAt = old.StatusUpdatedAt
+		}
+		old.Node = n
+	} else {
+		s.nodes[n.ID] = &node{Node: n}
+	}
+	s.tell(event, "Node", n.ID, "", map[string]any{"Node": n})
+}
+
+// changeNode stores a changed copy of a node.
+func (s *Server) changeNode(id, event string, change func(*api.Node)) error {
+	n := s.nodes[id]
+	if n == nil {
+		return fmt.Errorf("no node %q", id)
+	}
+	own := *n.Node
+	change(&own)
+	s.putNode(&own, event)
+	return nil
+}
+
+func (s *Server) must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// CrashNode ends a machine and all that runs on it; Nomad notices by the missing
+// heartbeats.
+func (s *Server) CrashNode(id string) { s.loseNode(id, true) }
+
+// CutNode cuts a machine off the network: Nomad takes it for down, and what runs
+// on it runs on.
+func (s *Server) CutNode(id string) { s.loseNode(id, false) }
+
+func (s *Server) loseNode(id string, dead bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.nodes[id]
+	if n == nil || n.cut {
+		return
+	}
+	n.cut, n.dead = true, dead
+	if dead {
+		for _, a := range s.sortedAllocs() {
+			if a.node == id {
+				s.release(a)
+			}
+		}
+	}
+	s.after(time.Second, "heartbeats of "+id+" are missed", func() {
+		if n := s.nodes[id]; n != nil && n.cut && n.Status == api.NodeStatusReady {
+			s.must(s.changeNode(id, "NodeEvent", func(n *api.Node) { n.Status = api.NodeStatusDown }))
+			s.evaluateNode(id)
+		}
+	})
+}
+
+// RecoverNode brings a machine back. A client that was cut off is told a moment
+// later what to stop; one that crashed has forgotten what it ran.
+func (s *Server) RecoverNode(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.nodes[id]
+	if n == nil || !n.cut {
+		return
+	}
+	n.cut = false
+	s.must(s.changeNode(id, "NodeRegistration", func(n *api.Node) { n.Status = api.NodeStatusReady }))
+	dead := n.dead
+	n.dead = false
+	for _, a := range s.sortedAllocs() {
+		if a.node == id {
+			s.reconnect(a, dead)
+		}
+	}
+	s.evaluateNode(id)
+	s.capacityChanged()
+}
+
+// RemoveNode forgets a node, as garbage collection does with one that is down.
+func (s *Server) RemoveNode(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.nodes[id]
+	if n == nil {
+		return
+	}
+	s.next("nodes")
+	delete(s.nodes, id)
+	s.tell("NodeDeregistration", "Node", id, "", map[string]any{"Node": n.Node})
+	s.evaluateNode(id)
+}
+
+// SetHealth makes GPUs healthy or not, as their plugin tells. Nomad does not stop
+// what runs on them.
+func (s *Server) SetHealth(healthy bool, gpus ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range s.sortedNodes() {
+		if changed := withHealth(s.nodes[id].Node, healthy, gpus); changed != nil {
+			s.putNode(changed, "NodeRegistration")
+		}
+	}
+	if healthy {
+		s.capacityChanged()
+	}
+}
+
+// withHealth is the node with the health of the GPUs changed; nil where it has
+// none of them.
+func withHealth(n *api.Node, healthy bool, gpus []string) *api.Node {
+	out, found := *n, false
+	res := *n.NodeResources
+	res.Devices = slices.Clone(res.Devices)
+	for i, d := range res.Devices {
+		dev := *d
+		dev.Instances = slices.Clone(d.Instances)
+		for k, in := range dev.Instances {
+			if slices.Contains(gpus, in.ID) && in.Healthy != healthy {
+				own := *in
+				own.Healthy, own.HealthDescription, found = healthy, "", true
+				if !healthy {
+					own.HealthDescription = "XID 79"
+				}
+				dev.Instances[k] = &own
+			}
+		}
+		dev.Attributes = maps.Clone(d.Attributes)
+		res.Devices[i] = &dev
+	}
+	if !found {
+		return nil
+	}
+	out.NodeResources = &res
+	return &out
+}
+
+// SetEligible lets Nomad place on a node, or not.
+func (s *Server) SetEligible(id string, eligible bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.must(s.changeNode(id, "NodeEligibility", func(n *api.Node) {
+		n.SchedulingEligibility = api.NodeSchedulingIneligible
+		if eligible {
+			n.SchedulingEligibility = api.NodeSchedulingEligible
+		}
+	}))
+	if eligible {
+		s.capacityChanged()
+	}
+}
+
+// Drain drains a node at once: all that runs on it is stopped.
+func (s *Server) Drain(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.must(s.changeNode(id, "NodeDrain", func(n *api.Node) {
+		n.Drain, n.SchedulingEligibility = true, api.NodeSchedulingIneligible
+	}))
+	touched := map[Key]bool{}
+	for _, a := range s.sortedAllocs() {
+		if a.node == id && !a.terminal() {
+			a.migrate, a.drained = true, true
+			touched[a.key] = true
+		}
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(touched), compareKeys) {
+		s.evaluate(k, "node-drain")
+	}
+	s.after(time.Second, "drain of "+id+" is complete", func() {
+		if s.nodes[id] != nil {
+			s.must(s.changeNode(id, "NodeDrain", func(n *api.Node) { n.Drain = false }))
+		}
+	})
+}
+
+// SetMeta sets a node's meta key, as `nomad node meta apply` does.
+func (s *Server) SetMeta(id, key, text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.must(s.changeNode(id, "NodeRegistration", func(n *api.Node) {
+		n.Meta = maps.Clone(n.Meta)
+		if n.Meta == nil {
+			n.Meta = map[string]string{}
+		}
+		n.Meta[key] = text
+	}))
+	s.capacityChanged()
+}
+
+// Nodes are the nodes by id.
+func (s *Server) Nodes() []*api.Node {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []*api.Node
+	for _, id := range s.sortedNodes() {
+		out = append(out, s.nodes[id].Node)
+	}
+	return out
+}
+
+func (s *Server) sortedNodes() []string { return slices.Sorted(maps.Keys(s.nodes)) }
+
+// GPUNode is a node with so many GPUs of one model, named n-k.
+func GPUNode(n, gpus int) *api.Node {
+	d := &api.NodeDeviceResource{Vendor: "nvidia", Type: "gpu", Name: "NVIDIA H200", Attributes: map[string]*api.Attribute{}}
+	for k := range gpus {
+		d.Instances = append(d.Instances, &api.NodeDevice{ID: fmt.Sprintf("GPU-%d-%d", n, k), Healthy: true})
+	}
+	return &api.Node{
+		ID: fmt.Sprintf("%08x-0000-0000-0000-000000000000", n+1), Name: "node-" + strconv.Itoa(n),
+		Meta:          map[string]string{"rack": fmt.Sprintf("r%d", n/2)},
+		NodeResources: &api.NodeResources{Devices: []*api.NodeDeviceResource{d}},
+	}
+}

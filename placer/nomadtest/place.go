@@ -1,0 +1,364 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomadtest
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// usage is what is free of a node, with a plan's stops and placements.
+type usage struct {
+	cpu, memory int
+	taken       map[string]bool // GPUs
+}
+
+func (p *plan) usage(id string) *usage {
+	if u := p.used[id]; u != nil {
+		return u
+	}
+	r := p.s.nodes[id].NodeResources
+	u := &usage{cpu: int(r.Cpu.CpuShares), memory: int(r.Memory.MemoryMB), taken: map[string]bool{}}
+	for _, a := range p.s.allocs {
+		if _, stopped := p.stop[a]; a.node == id && a.holds() && !stopped {
+			u.take(a)
+		}
+	}
+	if p.used == nil {
+		p.used = map[string]*usage{}
+	}
+	p.used[id] = u
+	return u
+}
+
+func (u *usage) take(a *alloc) {
+	for _, t := range a.taskGroup().Tasks {
+		u.cpu -= value(t.Resources.CPU)
+		u.memory -= value(t.Resources.MemoryMB)
+	}
+	for _, id := range a.allGPUs() {
+		u.taken[id] = true
+	}
+}
+
+// placeOne finds a place for a member, in the stead of another one or not, and
+// says what it came to.
+func (p *plan) placeOne(g *api.TaskGroup, number int, before *alloc, stopBefore bool) *alloc {
+	stopping := stopping{why: "alloc is being updated due to job update"}
+	if stopBefore {
+		p.stop[before] = stopping
+		p.used = nil // its GPUs are free in this plan
+	}
+	metric := &api.AllocationMetric{ConstraintFiltered: map[string]int{}, DimensionExhausted: map[string]int{}}
+	type option struct {
+		node  string
+		gpus  map[string][]string
+		model string
+	}
+	var options []option
+	chance := p.s.random(fmt.Sprint("place ", p.eval, *g.Name, number, len(p.place)))
+	for _, id := range p.s.sortedNodes() {
+		n := p.s.nodes[id].Node
+		switch why := feasible(p.job, g, n); {
+		case why == "not ready":
+			continue
+		case why != "":
+			metric.NodesEvaluated++
+			metric.NodesFiltered++
+			metric.ConstraintFiltered[why]++
+			continue
+		case !p.distinct(g, id, before):
+			metric.NodesEvaluated++
+			metric.NodesFiltered++
+			metric.ConstraintFiltered[api.ConstraintDistinctHosts]++
+			continue
+		}
+		metric.NodesEvaluated++
+		gpus, model, lack := p.fit(g, n, chance)
+		if lack != "" {
+			metric.NodesExhausted++
+			metric.DimensionExhausted[lack]++
+			continue
+		}
+		options = append(options, option{id, gpus, model})
+	}
+	if len(options) == 0 {
+		if p.failed[*g.Name] == nil {
+			p.failed[*g.Name] = metric
+		} else {
+			p.failed[*g.Name].CoalescedFailures++
+		}
+		if before != nil && !before.migrate && before.desired == api.AllocDesiredStatusRun && p.stop[before].client == "" {
+			delete(p.stop, before) // it stays until there is a place
+			p.used = nil
+		}
+		return nil
+	}
+	o := options[chance.IntN(len(options))]
+	return p.place1(g, number, before, o.node, o.gpus, o.model)
+}
+
+func (p *plan) place1(g *api.TaskGroup, number int, before *alloc, node string, gpus map[string][]string, model string) *alloc {
+	a := &alloc{
+		name: fmt.Sprintf("%s.%s[%d]", p.key.ID, *g.Name, number), key: p.key, group: *g.Name, number: number, node: node, eval: p.eval, job: p.job,
+		desired: api.AllocDesiredStatusRun, client: api.AllocClientStatusPending, gpus: gpus, model: model, tasks: map[string]*api.TaskState{},
+	}
+	if e := g.EphemeralDisk; e != nil {
+		a.disk = value(e.SizeMB)
+	}
+	for _, t := range g.Tasks {
+		a.tasks[t.Name] = &api.TaskState{State: "pending"}
+	}
+	if before != nil {
+		a.previous = before.id
+		if before.client == api.AllocClientStatusFailed {
+			a.tries = append(slices.Clone(before.tries), p.s.now())
+		}
+	}
+	p.usage(node).take(a)
+	p.place = append(p.place, a)
+	return a
+}
+
+// fit finds GPUs for a member on a node; lack is what there is too little of.
+func (p *plan) fit(g *api.TaskGroup, n *api.Node, chance *rand.Rand) (gpus map[string][]string, model, lack string) {
+	u := p.usage(n.ID)
+	cpu, memory := u.cpu, u.memory
+	taken := maps.Clone(u.taken)
+	gpus = map[string][]string{}
+	for _, t := range g.Tasks {
+		cpu -= value(t.Resources.CPU)
+		memory -= value(t.Resources.MemoryMB)
+		for _, r := range t.Resources.Devices {
+			found := ""
+			for _, d := range n.NodeResources.Devices {
+				ids := freeInstances(r, d, taken)
+				if len(ids) < wanted(r) || found != "" {
+					continue
+				}
+				chance.Shuffle(len(ids), func(i, k int) { ids[i], ids[k] = ids[k], ids[i] })
+				ids = ids[:wanted(r)]
+				slices.Sort(ids)
+				gpus[t.Name], found, model = ids, d.Name, d.Name
+				for _, id := range ids {
+					taken[id] = true
+				}
+			}
+			if found == "" {
+				return nil, "", "devices: no devices match request"
+			}
+		}
+	}
+	switch {
+	case cpu < 0:
+		return nil, "", "cpu"
+	case memory < 0:
+		return nil, "", "memory"
+	}
+	return gpus, model, ""
+}
+
+func wanted(r *api.RequestedDevice) int {
+	if r.Count == nil {
+		return 1
+	}
+	return int(min(*r.Count, 1<<20))
+}
+
+// freeInstances are the healthy free GPUs of a device group that may meet a
+// request.
+func freeInstances(r *api.RequestedDevice, d *api.NodeDeviceResource, taken map[string]bool) (ids []string) {
+	if !deviceNamed(r.Name, d) || slices.ContainsFunc(r.Constraints, func(c *api.Constraint) bool { return !deviceMeets(c, d) }) {
+		return nil
+	}
+	for _, in := range d.Instances {
+		if in.Healthy && !taken[in.ID] && instanceMeets(in.ID, r.Constraints, d) {
+			ids = append(ids, in.ID)
+		}
+	}
+	return ids
+}
+
+// distinct says whether distinct_hosts lets a member onto the node.
+func (p *plan) distinct(g *api.TaskGroup, node string, but *alloc) bool {
+	has := func(cs []*api.Constraint) bool {
+		return slices.ContainsFunc(cs, func(c *api.Constraint) bool {
+			return c.Operand == api.ConstraintDistinctHosts && c.RTarget != "false"
+		})
+	}
+	ofJob, ofGroup := has(p.job.Constraints), has(g.Constraints)
+	if !ofJob && !ofGroup {
+		return true
+	}
+	for _, a := range slices.Concat(p.s.byJob[p.key], p.place) {
+		_, stopped := p.stop[a]
+		if a != but && a.node == node && !a.terminal() && !stopped && (ofJob || a.group == *g.Name) {
+			return false
+		}
+	}
+	return true
+}
+
+// apply writes a plan, and what the evaluation came to.
+func (s *Server) apply(p *plan, e api.Evaluation) {
+	s.next("evals")
+	k := p.key
+	changed := len(p.stop)+len(p.update)+len(p.place) > 0
+	for _, a := range slices.SortedFunc(maps.Keys(p.stop), compareAllocs) {
+		s.applyStop(a, p.stop[a])
+	}
+	for _, a := range p.update {
+		a.job, a.eval = p.job, e.ID
+		s.putAlloc(a, "PlanResult")
+	}
+	for _, a := range p.place {
+		a.id = s.id(fmt.Sprint("alloc ", k, s.count("alloc "+k.String())))
+		a.createIndex, a.created = s.index, s.now()
+		if b := s.allocs[a.previous]; b != nil {
+			b.next = a.id
+			s.putAlloc(b, "PlanResult")
+		}
+		s.allocs[a.id] = a
+		s.byJob[k] = append(s.byJob[k], a)
+		s.putAlloc(a, "PlanResult")
+		s.checkHeld(a)
+		s.notePlaced(a)
+		s.launch(a)
+	}
+	s.trimAllocs(k)
+	s.applyLater(p)
+	s.finishEval(p, e)
+	if event := "EvaluationUpdated"; changed {
+		s.jobChanged(k, "PlanResult")
+	} else {
+		s.jobChanged(k, event)
+	}
+}
+
+func (s *Server) applyStop(a *alloc, how stopping) {
+	a.desired = api.AllocDesiredStatusStop
+	if how.client != "" {
+		a.client = how.client
+		for name, t := range a.tasks {
+			own := *t
+			own.State = "dead"
+			a.tasks[name] = &own
+		}
+	}
+	s.putAlloc(a, "PlanResult")
+	if how.client == "" {
+		s.kill(a)
+		return
+	}
+	s.noteEnd(a)
+}
+
+// allocsKept bounds the allocations that are kept of a job; Nomad collects what
+// is over after hours.
+const allocsKept = 100
+
+func (s *Server) trimAllocs(k Key) {
+	for len(s.byJob[k]) > allocsKept {
+		i := slices.IndexFunc(s.byJob[k], func(a *alloc) bool { return a.clientTerminal() && a.terminal() && !s.uses(a) })
+		if i < 0 {
+			return
+		}
+		delete(s.allocs, s.byJob[k][i].id)
+		s.byJob[k] = slices.Delete(s.byJob[k], i, i+1)
+	}
+}
+
+// applyLater has failed allocations tried elsewhere when it is time.
+func (s *Server) applyLater(p *plan) {
+	if len(p.later) == 0 {
+		return
+	}
+	var at time.Time
+	for _, t := range p.later {
+		if at.IsZero() || t.Before(at) {
+			at = t
+		}
+	}
+	e := s.evaluateAfter(p.key, "alloc-failure", max(time.Millisecond, at.Sub(s.now())))
+	for _, a := range slices.SortedFunc(maps.Keys(p.later), compareAllocs) {
+		a.followUp = e.ID
+		s.putAlloc(a, "PlanResult")
+	}
+}
+
+// finishEval says what became of an evaluation.
+func (s *Server) finishEval(p *plan, e api.Evaluation) {
+	k := p.key
+	if len(p.failed) == 0 {
+		e.Status, e.FailedTGAllocs = api.EvalStatusComplete, nil
+		s.putEval(k, e)
+		s.cancelBlocked(k, e.ID)
+		return
+	}
+	e.FailedTGAllocs = p.failed
+	if e.Status == api.EvalStatusBlocked { // it stays blocked
+		s.putEval(k, e)
+		return
+	}
+	s.cancelBlocked(k, e.ID)
+	n := s.count("eval " + k.String())
+	blocked := e
+	blocked.ID, blocked.TriggeredBy, blocked.Status = s.id(fmt.Sprint("eval ", k, n)), "queued-allocs", api.EvalStatusBlocked
+	blocked.CreateIndex, blocked.PreviousEval, blocked.WaitUntil = s.index, e.ID, time.Time{}
+	e.Status, e.BlockedEval = api.EvalStatusComplete, blocked.ID
+	s.putEval(k, e)
+	s.putEval(k, blocked)
+}
+
+func (s *Server) cancelBlocked(k Key, but string) {
+	for _, o := range slices.Clone(s.evals[k]) {
+		if o.ID != but && o.Status == api.EvalStatusBlocked {
+			own := *o
+			own.Status = api.EvalStatusCancelled
+			s.putEval(k, own)
+		}
+	}
+}
+
+// noteHealthy has a member of a service be healthy for its deployment once it has
+// run for a while; the next ones are replaced then.
+func (s *Server) noteHealthy(a *alloc) {
+	g := a.taskGroup()
+	if value(a.job.Type) != api.JobTypeService || g == nil || g.Update == nil {
+		return
+	}
+	run := a.run
+	s.later(value(g.Update.MinHealthyTime)+s.spread(10*time.Millisecond, "healthy "+a.id), a.id+" is healthy", func() {
+		if a.run != run || a.client != api.AllocClientStatusRunning || a.healthy {
+			return
+		}
+		a.healthy = true
+		if value(g.Update.AutoPromote) {
+			s.promote(a.key, a.group)
+		}
+		s.next("evals")
+		s.evaluate(a.key, "deployment-watcher")
+	})
+}
+
+// promote makes members of canaries, once all are healthy.
+func (s *Server) promote(k Key, group string) {
+	var canaries []*alloc
+	for _, a := range s.byJob[k] {
+		if a.group == group && a.canary && !a.terminal() {
+			canaries = append(canaries, a)
+		}
+	}
+	if slices.ContainsFunc(canaries, func(a *alloc) bool { return !a.healthy }) {
+		return
+	}
+	for _, a := range canaries {
+		a.canary = false
+	}
+}

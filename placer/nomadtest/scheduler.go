@@ -1,0 +1,393 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomadtest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+func terminalEval(e *api.Evaluation) bool {
+	return e.Status == api.EvalStatusComplete || e.Status == api.EvalStatusFailed || e.Status == api.EvalStatusCancelled
+}
+
+// evaluate makes an evaluation at the present index, and has the scheduler take
+// it up.
+func (s *Server) evaluate(k Key, trigger string) *api.Evaluation {
+	return s.evaluateAfter(k, trigger, 0)
+}
+
+func (s *Server) evaluateAfter(k Key, trigger string, wait time.Duration) *api.Evaluation {
+	n := s.count("eval " + k.String())
+	e := &api.Evaluation{
+		ID: s.id(fmt.Sprint("eval ", k, n)), Namespace: k.Namespace, JobID: k.ID, Type: api.JobTypeService, TriggeredBy: trigger, Priority: 50,
+		Status: api.EvalStatusPending, CreateIndex: s.index, ModifyIndex: s.index, CreateTime: s.now().UnixNano(), ModifyTime: s.now().UnixNano(),
+	}
+	if j := s.jobs[k]; j != nil {
+		e.Type, e.JobModifyIndex, e.Priority = value(j.Type), *j.JobModifyIndex, value(j.Priority)
+	}
+	if wait > 0 {
+		e.WaitUntil = s.now().Add(wait)
+	}
+	s.tables["evals"] = s.index
+	s.evals[k] = append(s.evals[k], e)
+	s.trimEvals(k)
+	s.jobChanged(k, "EvaluationUpdated")
+	s.later(wait+s.spread(s.opts.Scheduling, "scheduler "+e.ID), "scheduler takes up "+e.ID, func() { s.schedule(k, e.ID, nil) })
+	return e
+}
+
+// evalsKept bounds the evaluations that are kept of a job; Nomad keeps them for
+// hours.
+const evalsKept = 50
+
+func (s *Server) trimEvals(k Key) {
+	for len(s.evals[k]) > evalsKept {
+		i := slices.IndexFunc(s.evals[k], terminalEval)
+		if i < 0 {
+			return
+		}
+		s.evals[k] = slices.Delete(s.evals[k], i, i+1)
+	}
+}
+
+// putEval replaces an evaluation.
+func (s *Server) putEval(k Key, e api.Evaluation) {
+	e.ModifyIndex, e.ModifyTime = s.index, s.now().UnixNano()
+	s.tables["evals"] = s.index
+	for i, o := range s.evals[k] {
+		if o.ID == e.ID {
+			s.evals[k][i] = &e
+			return
+		}
+	}
+	s.evals[k] = append(s.evals[k], &e)
+}
+
+func (s *Server) evalByID(k Key, id string) *api.Evaluation {
+	for _, e := range s.evals[k] {
+		if e.ID == id {
+			return e
+		}
+	}
+	return nil
+}
+
+// evaluateNode makes evaluations for all jobs that have allocations on a node.
+func (s *Server) evaluateNode(id string) {
+	seen := map[Key]bool{}
+	for _, a := range s.allocs {
+		if a.node == id && !a.terminal() {
+			seen[a.key] = true
+		}
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(seen), compareKeys) {
+		s.evaluate(k, "node-update")
+	}
+}
+
+// capacityChanged has the scheduler look again at what is blocked.
+func (s *Server) capacityChanged() {
+	for _, k := range sortedKeys(s.jobs) {
+		for _, e := range s.evals[k] {
+			if e.Status == api.EvalStatusBlocked {
+				s.later(s.spread(s.opts.Scheduling, fmt.Sprint("unblock ", e.ID, s.index)), "scheduler takes up "+e.ID+" again", func() { s.schedule(k, e.ID, nil) })
+			}
+		}
+	}
+}
+
+// plan is what one evaluation comes to.
+type plan struct {
+	s      *Server
+	job    *api.Job // nil: it was purged
+	key    Key
+	eval   string
+	stop   map[*alloc]stopping
+	update []*alloc // in place
+	place  []*alloc
+	failed map[string]*api.AllocationMetric
+	// later are failed allocations to be tried elsewhere then.
+	later map[*alloc]time.Time
+	// again is when to look again, for rolling updates.
+	again time.Duration
+	used  map[string]*usage // of nodes, with this plan
+}
+
+type stopping struct{ client, why string }
+
+// schedule works an evaluation off. A dry run is one of a job that is not stored.
+func (s *Server) schedule(k Key, id string, dry *api.Job) *plan {
+	p := &plan{s: s, key: k, eval: id, stop: map[*alloc]stopping{}, failed: map[string]*api.AllocationMetric{}, later: map[*alloc]time.Time{}}
+	if dry != nil {
+		p.job = dry
+		p.compute()
+		return p
+	}
+	e := s.evalByID(k, id)
+	if e == nil || terminalEval(e) {
+		return nil
+	}
+	if j := s.jobs[k]; j != nil {
+		p.job = j.Job
+	}
+	p.compute()
+	s.apply(p, *e)
+	return nil
+}
+
+// compute is the reconciler: what is to be stopped, updated and placed.
+func (p *plan) compute() {
+	if p.job == nil || value(p.job.Stop) {
+		for _, a := range p.s.byJob[p.key] {
+			if !a.terminal() {
+				p.stop[a] = stopping{why: "alloc not needed due to job update"}
+			}
+		}
+		return
+	}
+	groups := map[string]bool{}
+	for _, g := range p.job.TaskGroups {
+		groups[*g.Name] = true
+	}
+	for _, a := range p.s.byJob[p.key] {
+		if !groups[a.group] && !a.terminal() {
+			p.stop[a] = stopping{why: "alloc not needed due to job update"}
+		}
+	}
+	for _, g := range p.job.TaskGroups {
+		p.computeGroup(g)
+	}
+}
+
+// sorted says what the allocations of a group are to the reconciler.
+type sorted struct {
+	keep, migrate, lost, again []*alloc
+	wait                       []*alloc // failed, to be tried again later
+}
+
+func (p *plan) sort(g *api.TaskGroup) (out sorted) {
+	batch := value(p.job.Type) == api.JobTypeBatch
+	for _, a := range p.s.byJob[p.key] {
+		if a.group != *g.Name || a.desired != api.AllocDesiredStatusRun {
+			continue
+		}
+		if older := *a.job.Version < *p.job.Version || *a.job.CreateIndex < *p.job.CreateIndex; batch && older && a.clientTerminal() {
+			continue
+		}
+		n := p.s.nodes[a.node]
+		switch {
+		case a.clientTerminal() && a.next != "":
+		case a.client == api.AllocClientStatusFailed:
+			at, ok := p.s.tryAgain(a)
+			switch {
+			case ok && !at.After(p.s.now().Add(time.Second)):
+				out.again = append(out.again, a)
+			default:
+				out.keep = append(out.keep, a)
+				if ok && a.followUp == "" {
+					out.wait = append(out.wait, a)
+				}
+			}
+		case a.clientTerminal() && batch:
+			out.keep = append(out.keep, a)
+		case a.clientTerminal(): // of a service: it is replaced
+		case a.migrate:
+			out.migrate = append(out.migrate, a)
+		case n == nil || n.Status == api.NodeStatusDown:
+			out.lost = append(out.lost, a)
+		default:
+			out.keep = append(out.keep, a)
+		}
+	}
+	return out
+}
+
+func (p *plan) computeGroup(g *api.TaskGroup) {
+	is, count := p.sort(g), value(g.Count)
+	for _, a := range is.lost {
+		p.stop[a] = stopping{api.AllocClientStatusLost, "alloc is lost since its node is down"}
+	}
+	for _, a := range is.again {
+		p.stop[a] = stopping{why: "alloc was rescheduled because it failed"}
+	}
+	for _, a := range is.wait {
+		p.later[a], _ = p.s.tryAgain(a)
+	}
+	keep := p.surplus(is.keep, len(is.keep)+len(is.migrate)-count)
+	taken := map[int]bool{}
+	for _, as := range [][]*alloc{keep, is.migrate, is.again} {
+		for _, a := range as {
+			taken[a.number] = true
+		}
+	}
+	destructive, canaries := p.updates(g, keep)
+	if p.canary(g, destructive, canaries) {
+		destructive = nil
+	}
+	for _, a := range destructive[:p.parallel(g, keep, len(destructive)+len(is.migrate))] {
+		p.placeOne(g, a.number, a, true)
+	}
+	for _, a := range is.again {
+		p.placeOne(g, a.number, a, false)
+	}
+	for _, a := range is.migrate {
+		p.stop[a] = stopping{why: "alloc is being migrated"}
+		if !a.drained || value(p.job.Type) != api.JobTypeBatch {
+			p.placeOne(g, a.number, a, false)
+		}
+	}
+	missing := count - len(keep) - len(is.migrate) - len(is.again)
+	for i := range min(missing, len(is.lost)) {
+		p.placeOne(g, is.lost[i].number, is.lost[i], false)
+		taken[is.lost[i].number] = true
+	}
+	for n := 0; missing-len(is.lost) > 0 && n < count; n++ {
+		if !taken[n] {
+			p.placeOne(g, n, nil, false)
+			missing--
+		}
+	}
+}
+
+// surplus stops what is more than the group's count, the highest first.
+func (p *plan) surplus(keep []*alloc, n int) []*alloc {
+	out := slices.Clone(keep)
+	slices.SortStableFunc(out, func(a, b *alloc) int { return a.number - b.number })
+	for i := len(out) - 1; i >= 0 && n > 0; i-- {
+		if a := out[i]; !a.terminal() && !a.canary {
+			p.stop[a] = stopping{why: "alloc not needed due to job update"}
+			out = slices.Delete(out, i, i+1)
+			n--
+		}
+	}
+	return out
+}
+
+// updates finds which members can go on as they are with the new version.
+func (p *plan) updates(g *api.TaskGroup, keep []*alloc) (destructive, canaries []*alloc) {
+	for _, a := range keep {
+		switch {
+		case a.canary && *a.job.Version == *p.job.Version:
+			canaries = append(canaries, a)
+		case *a.job.JobModifyIndex == *p.job.JobModifyIndex:
+		case tasksChanged(a.job, p.job, *g.Name):
+			destructive = append(destructive, a)
+		case a.clientTerminal():
+		case p.fits(g, a):
+			p.update = append(p.update, a)
+		default:
+			destructive = append(destructive, a)
+		}
+	}
+	return destructive, canaries
+}
+
+// fits says whether a member may stay where it is with the new version.
+func (p *plan) fits(g *api.TaskGroup, a *alloc) bool {
+	n := p.s.nodes[a.node]
+	return n != nil && feasible(p.job, g, n.Node) == "" && p.distinct(g, n.ID, a)
+}
+
+// parallel bounds how many members are replaced at a time.
+func (p *plan) parallel(g *api.TaskGroup, keep []*alloc, n int) int {
+	most := 0
+	if g.Update != nil && value(p.job.Type) == api.JobTypeService {
+		most = value(g.Update.MaxParallel)
+	}
+	if most == 0 || n == 0 {
+		return n
+	}
+	for _, a := range keep {
+		if *a.job.Version == *p.job.Version && !a.healthy && a.createIndex > *p.job.JobModifyIndex {
+			most--
+		}
+	}
+	if most = max(0, most); n > most {
+		p.again = time.Second
+	}
+	return min(n, most)
+}
+
+// canary places the canaries of a service that is to be updated, where it has
+// any, and says whether its members wait for them.
+func (p *plan) canary(g *api.TaskGroup, destructive, canaries []*alloc) bool {
+	if g.Update == nil || value(g.Update.Canary) == 0 || value(p.job.Type) != api.JobTypeService || len(destructive) == 0 {
+		return false
+	}
+	for i := len(canaries); i < value(g.Update.Canary); i++ {
+		if a := p.placeOne(g, i, nil, false); a != nil {
+			a.canary = true
+		}
+	}
+	return true
+}
+
+// tasksChanged says whether two versions differ in what Nomad cannot change while
+// a member runs.
+func tasksChanged(a, b *api.Job, group string) bool {
+	was, is := a.LookupTaskGroup(group), b.LookupTaskGroup(group)
+	if was == nil || is == nil || len(was.Tasks) != len(is.Tasks) {
+		return true
+	}
+	return inPlaceText(a, was) != inPlaceText(b, is)
+}
+
+// inPlaceText is what a member cannot keep running without, as text.
+func inPlaceText(j *api.Job, g *api.TaskGroup) string {
+	var b strings.Builder
+	for _, m := range []map[string]string{j.Meta, g.Meta} {
+		fmt.Fprint(&b, m)
+	}
+	for _, t := range g.Tasks {
+		fmt.Fprintln(&b, t.Name, t.Driver, t.User, t.Config, t.Env, t.Meta, value(t.Resources.CPU), value(t.Resources.MemoryMB))
+		for _, d := range t.Resources.Devices {
+			fmt.Fprintln(&b, d.Name, value(d.Count))
+			for _, c := range d.Constraints {
+				fmt.Fprintln(&b, *c)
+			}
+			for _, a := range d.Affinities {
+				fmt.Fprintln(&b, a.LTarget, a.Operand, a.RTarget, value(a.Weight))
+			}
+		}
+	}
+	return b.String()
+}
+
+// tryAgain is when a failed allocation is tried elsewhere; ok is false where it
+// is not.
+func (s *Server) tryAgain(a *alloc) (at time.Time, ok bool) {
+	g := a.taskGroup()
+	if g == nil || g.ReschedulePolicy == nil || a.failedAt.IsZero() {
+		return time.Time{}, false
+	}
+	r := g.ReschedulePolicy
+	if !value(r.Unlimited) {
+		tried := 0
+		for _, t := range a.tries {
+			if a.failedAt.Sub(t) < value(r.Interval) {
+				tried++
+			}
+		}
+		if tried >= value(r.Attempts) {
+			return time.Time{}, false
+		}
+	}
+	delay := value(r.Delay)
+	if value(r.DelayFunction) == "exponential" {
+		delay = min(delay<<min(len(a.tries), 20), max(value(r.MaxDelay), delay))
+	}
+	return a.failedAt.Add(delay), true
+}
+
+// reschedulable says whether a failed allocation will be tried elsewhere.
+func (s *Server) reschedulable(a *alloc) bool {
+	_, ok := s.tryAgain(a)
+	return ok
+}

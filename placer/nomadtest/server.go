@@ -1,0 +1,300 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomadtest
+
+import (
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// Options are how a cluster behaves. Zero values mean the defaults.
+type Options struct {
+	// Seed decides everything that is left to chance.
+	Seed uint64
+	// Now is the clock of Nomad's servers; time.Now by default.
+	Now func() time.Time
+	// Latency is how long a request takes to arrive at least; up to as much is
+	// added by chance. 500 µs by default.
+	Latency time.Duration
+	// Raft is how long a write takes from its check until it is applied, at least;
+	// up to as much is added by chance. Nomad checks a job's index before it
+	// writes, not while it does, so that another write may come in between. 1 ms
+	// by default.
+	Raft time.Duration
+	// Scheduling is the time from an evaluation's creation to its plan. 5 ms by
+	// default.
+	Scheduling time.Duration
+	// Client is how long a client takes to start a task, and to tell of it. 200 ms
+	// by default.
+	Client time.Duration
+	// Kill is how long a task takes to end after it was asked to. 300 ms by
+	// default.
+	Kill time.Duration
+	// Stepped: nothing that is due happens by itself, only by [Server.Step].
+	Stepped bool
+}
+
+func (o *Options) setDefaults() {
+	set := func(d *time.Duration, v time.Duration) {
+		if *d == 0 {
+			*d = v
+		}
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	set(&o.Latency, 500*time.Microsecond)
+	set(&o.Raft, time.Millisecond)
+	set(&o.Scheduling, 5*time.Millisecond)
+	set(&o.Client, 200*time.Millisecond)
+	set(&o.Kill, 300*time.Millisecond)
+}
+
+// Key names a job.
+type Key struct{ Namespace, ID string }
+
+func (k Key) String() string { return k.Namespace + "/" + k.ID }
+
+func compareKeys(a, b Key) int {
+	if a.Namespace != b.Namespace {
+		if a.Namespace < b.Namespace {
+			return -1
+		}
+		return 1
+	}
+	switch {
+	case a.ID < b.ID:
+		return -1
+	case a.ID > b.ID:
+		return 1
+	}
+	return 0
+}
+
+// Server is a Nomad cluster: servers and clients. Its methods are safe for
+// concurrent use.
+type Server struct {
+	opts Options
+
+	mu    sync.Mutex
+	index uint64
+	// tables are the indexes at which the tables changed last.
+	tables map[string]uint64
+	nodes  map[string]*node
+	jobs   map[Key]*job
+	evals  map[Key][]*api.Evaluation
+	allocs map[string]*alloc
+	byJob  map[Key][]*alloc
+	// physical are the tasks that really use a GPU, by instance id: a client that
+	// is cut off goes on running what Nomad counts as lost.
+	physical map[string]map[string]bool
+	vars     map[string]*variable
+	streams  []*stream
+	// due are the things that will happen.
+	due    queue
+	timer  *time.Timer
+	skew   time.Duration
+	closed bool
+	// counts number what is made, by what it is made for, so that chance does not
+	// depend on the order in which unrelated things happen.
+	counts map[string]int
+	faults []*rule
+	chance func(Request) Fault
+	acl    map[string]Token
+	steps  int
+	broken []Violation
+	// gone are clients that are dead: nothing of theirs arrives.
+	gone      map[string]bool
+	observers []Observer
+	// eventFaults are by chance for each event and stream.
+	eventFaults EventFaults
+}
+
+// New makes a cluster without nodes. Close it when the test ends.
+func New(o Options) *Server {
+	o.setDefaults()
+	return &Server{
+		opts: o, index: 10, tables: map[string]uint64{}, nodes: map[string]*node{}, jobs: map[Key]*job{},
+		evals: map[Key][]*api.Evaluation{}, allocs: map[string]*alloc{}, byJob: map[Key][]*alloc{},
+		physical: map[string]map[string]bool{}, gone: map[string]bool{}, vars: map[string]*variable{}, counts: map[string]int{},
+	}
+}
+
+// Close ends all streams; nothing happens any more.
+func (s *Server) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+	for _, st := range s.streams {
+		st.end(errServerClosed)
+	}
+	s.streams = nil
+}
+
+// Now is the time by the servers' clock.
+func (s *Server) Now() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now()
+}
+
+func (s *Server) now() time.Time { return s.opts.Now().Add(s.skew) }
+
+// StepClock moves the servers' clocks, as a person or a time server does.
+func (s *Server) StepClock(by time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.skew += by
+}
+
+// next is the index of the next write to the tables.
+func (s *Server) next(tables ...string) uint64 {
+	s.index++
+	for _, t := range tables {
+		s.tables[t] = s.index
+	}
+	return s.index
+}
+
+// count numbers what is made for a name: 1, 2, …
+func (s *Server) count(name string) int {
+	s.counts[name]++
+	return s.counts[name]
+}
+
+// random is chance for one thing: the same for the same seed and name, whatever
+// else happens.
+func (s *Server) random(name string) *rand.Rand {
+	h := fnv.New64a()
+	h.Write([]byte(name))
+	return rand.New(rand.NewPCG(s.opts.Seed, h.Sum64()))
+}
+
+// spread is d and up to as much again by chance.
+func (s *Server) spread(d time.Duration, name string) time.Duration {
+	if d <= 0 {
+		return 0
+	}
+	return d + time.Duration(s.random(name).Int64N(int64(d)))
+}
+
+// id is an id as Nomad makes them, by chance.
+func (s *Server) id(name string) string {
+	r := s.random("id " + name)
+	a, b := r.Uint64(), r.Uint64()
+	return fmt.Sprintf("%08x-%04x-%04x-%04x-%012x", a>>32, a>>16&0xffff, a&0xffff, b>>48, b&(1<<48-1))
+}
+
+// action is something that will happen.
+type action struct {
+	at  time.Time
+	key string
+	do  func()
+}
+
+func compareActions(a, b action) int {
+	if c := a.at.Compare(b.at); c != 0 {
+		return c
+	}
+	switch {
+	case a.key < b.key:
+		return -1
+	case a.key > b.key:
+		return 1
+	}
+	return 0
+}
+
+// queue are actions, the next first.
+type queue []action
+
+func (q *queue) push(a action) {
+	i, _ := slices.BinarySearchFunc(*q, a, compareActions)
+	*q = slices.Insert(*q, i, a)
+}
+
+// after has something happen after d and up to as much again by chance.
+func (s *Server) after(d time.Duration, name string, do func()) {
+	s.later(s.spread(d, fmt.Sprint(name, s.count("after "+name))), name, do)
+}
+
+// later has something happen after d.
+func (s *Server) later(d time.Duration, name string, do func()) {
+	if s.closed {
+		return
+	}
+	s.due.push(action{s.opts.Now().Add(d), name, do})
+	s.arm()
+}
+
+// arm sets the timer for what is due next.
+func (s *Server) arm() {
+	if s.opts.Stepped || s.closed || len(s.due) == 0 {
+		return
+	}
+	d := max(0, s.due[0].at.Sub(s.opts.Now()))
+	if s.timer == nil {
+		s.timer = time.AfterFunc(d, s.pump)
+	} else {
+		s.timer.Reset(d)
+	}
+}
+
+// pump does what is due.
+func (s *Server) pump() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for !s.closed && len(s.due) > 0 && !s.due[0].at.After(s.opts.Now()) {
+		s.step()
+	}
+	s.arm()
+}
+
+func (s *Server) step() {
+	a := s.due[0]
+	s.due = slices.Delete(s.due, 0, 1)
+	s.steps++
+	a.do()
+}
+
+// Step does what is due next, whatever the time, and says what that was; ok is
+// false where nothing is.
+func (s *Server) Step() (what string, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.due) == 0 {
+		return "", false
+	}
+	what = s.due[0].key
+	s.step()
+	return what, true
+}
+
+// Steps counts what has happened by itself and by requests.
+func (s *Server) Steps() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.steps
+}
+
+func sortedKeys(m map[Key]*job) []Key { return slices.SortedFunc(maps.Keys(m), compareKeys) }
+
+func ptr[T any](v T) *T { return &v }
+
+func value[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}

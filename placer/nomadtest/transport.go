@@ -1,0 +1,199 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomadtest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// Config connects nomad/api to the server without sockets. The client's name is
+// what faults and writes are told by.
+func (s *Server) Config(client, token string) *api.Config {
+	return &api.Config{Address: "http://nomad.test", SecretID: token, HttpClient: &http.Client{Transport: s.Transport(client)}}
+}
+
+// Transport takes requests to the server without sockets, with what goes wrong
+// on the way.
+func (s *Server) Transport(client string) http.RoundTripper { return transport{s, client} }
+
+type transport struct {
+	s      *Server
+	client string
+}
+
+// answer collects an answer.
+type answer struct {
+	code   int
+	header http.Header
+	body   bytes.Buffer
+}
+
+func (a *answer) Header() http.Header         { return a.header }
+func (a *answer) WriteHeader(code int)        { a.code = code }
+func (a *answer) Write(b []byte) (int, error) { return a.body.Write(b) }
+
+// clientHeader carries the client's name to the handler.
+const clientHeader = "Nomadtest-Client"
+
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, err := bodyOf(r)
+	if err != nil {
+		return nil, err
+	}
+	s := t.s
+	s.mu.Lock()
+	req := Request{Client: t.client, Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery}
+	req.Number = s.count("request " + t.client + r.Method + r.URL.Path)
+	wait := s.spread(s.opts.Latency, "latency "+req.String())
+	s.mu.Unlock()
+	if err := pause(r.Context(), wait); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	fault, closed := s.faultOf(req), s.closed || s.gone[t.client]
+	s.mu.Unlock()
+	if closed {
+		fault = Refused
+	}
+	return t.send(r, body, fault)
+}
+
+func bodyOf(r *http.Request) ([]byte, error) {
+	if r.Body == nil {
+		return nil, nil
+	}
+	defer r.Body.Close()
+	return io.ReadAll(r.Body)
+}
+
+// send has the server answer, with the fault.
+func (t transport) send(r *http.Request, body []byte, fault Fault) (*http.Response, error) {
+	switch fault {
+	case Refused:
+		return nil, fmt.Errorf("dial tcp: %w", syscall.ECONNREFUSED)
+	case Lost:
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	case TooMany:
+		return respond(r, http.StatusTooManyRequests, "API: too many requests"), nil
+	case Failed:
+		return respond(r, http.StatusInternalServerError, "rpc error: No cluster leader"), nil
+	}
+	if r.URL.Path == "/v1/event/stream" {
+		return t.open(r, fault)
+	}
+	a := &answer{code: http.StatusOK, header: http.Header{}}
+	done := make(chan struct{})
+	go func() { // a server goes on with what its client has given up
+		defer close(done)
+		own := r.Clone(context.WithoutCancel(r.Context()))
+		own.Body = io.NopCloser(bytes.NewReader(body))
+		own.Header.Set(clientHeader, t.client)
+		if fault == SlowWrite {
+			own = own.WithContext(context.WithValue(own.Context(), slowWrite{}, true))
+		}
+		t.s.ServeHTTP(a, own)
+	}()
+	select {
+	case <-done:
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+	return t.finish(r, a, fault)
+}
+
+type slowWrite struct{}
+
+// finish is what the client gets of an answer.
+func (t transport) finish(r *http.Request, a *answer, fault Fault) (*http.Response, error) {
+	text := a.body.Bytes()
+	switch fault {
+	case Broken:
+		return nil, io.ErrUnexpectedEOF
+	case DoneButFailed:
+		return respond(r, http.StatusInternalServerError, "rpc error: EOF"), nil
+	case Half:
+		text = text[:len(text)/2]
+	case Unanswered:
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	case Slow:
+		if err := pause(r.Context(), slowness); err != nil {
+			return nil, err
+		}
+	}
+	return &http.Response{
+		StatusCode: a.code, Status: http.StatusText(a.code), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: a.header, Body: io.NopCloser(bytes.NewReader(text)), ContentLength: int64(len(text)), Request: r,
+	}, nil
+}
+
+func respond(r *http.Request, code int, text string) *http.Response {
+	return &http.Response{
+		StatusCode: code, Status: http.StatusText(code), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{}, Body: io.NopCloser(bytes.NewReader([]byte(text))), ContentLength: int64(len(text)), Request: r,
+	}
+}
+
+// open opens an event stream.
+func (t transport) open(r *http.Request, fault Fault) (*http.Response, error) {
+	switch fault {
+	case Broken:
+		return nil, io.ErrUnexpectedEOF
+	case DoneButFailed:
+		return respond(r, http.StatusInternalServerError, "rpc error: EOF"), nil
+	case Unanswered:
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
+	t.s.mu.Lock()
+	defer t.s.mu.Unlock()
+	if err := t.s.may(r, "*", readJobs); err != nil {
+		return respond(r, http.StatusForbidden, err.Error()), nil
+	}
+	st := t.s.subscribe(r.Context(), t.client, topicsOf(r))
+	if fault == Half {
+		st.buffer = []byte(`{"Index": 1, "Eve`)
+		st.end(io.ErrUnexpectedEOF)
+	}
+	return &http.Response{
+		StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{}, Body: st, ContentLength: -1, Request: r,
+	}, nil
+}
+
+// pause waits unless ctx ends.
+func pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Disconnect has nothing more of a client's arrive, as where its process was
+// killed. What is under way is done, and its answers are lost.
+func (s *Server) Disconnect(client string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gone[client] = true
+	for _, st := range s.streams {
+		if st.client == client {
+			st.end(io.ErrUnexpectedEOF)
+		}
+	}
+}
