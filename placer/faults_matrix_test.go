@@ -1,0 +1,114 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer_test
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
+)
+
+// everyFault are the faults that may befall a single request.
+var everyFault = []nomadtest.Fault{
+	nomadtest.TooMany, nomadtest.Failed, nomadtest.DoneButFailed, nomadtest.Refused, nomadtest.Broken,
+	nomadtest.Half, nomadtest.Lost, nomadtest.Unanswered, nomadtest.Slow, nomadtest.SlowWrite,
+}
+
+// busy is a minute in which the placer makes every kind of request that it knows:
+// gangs start, wait, are preempted, fail by themselves and with their node, and
+// are run again by their authors.
+func busy(w *bed.World) {
+	w.Submit(bed.Gang{Name: "long", Members: 2, GPUs: 4, Runs: 2 * time.Minute, Priority: 20, Meta: map[string]string{"pal_preempt": "true"}})
+	w.RunFor(10 * time.Second)
+	w.Submit(bed.Gang{Name: "fails", Members: 1, GPUs: 2, Runs: 2 * time.Second, Exit: 1})
+	w.Submit(bed.Gang{Name: "service", Members: 1, GPUs: 1, Service: true})
+	w.RunFor(10 * time.Second)
+	w.Submit(bed.Gang{Name: "urgent", Members: 4, GPUs: 3, Runs: 20 * time.Second, Priority: 90, Meta: map[string]string{"pal_duration": "20s"}})
+	w.RunFor(10 * time.Second)
+	_ = w.Rerun(bed.Key("service"))
+	w.Submit(bed.Gang{Name: "waits", Members: 4, GPUs: 4, Runs: 10 * time.Second})
+	w.RunFor(10 * time.Second)
+	w.Nomad.CrashNode(bed.NodeID(0))
+	w.Excuse()
+	w.RunFor(20 * time.Second)
+	w.Nomad.RecoverNode(bed.NodeID(0))
+	w.Excuse()
+}
+
+func busyOptions(seed uint64) bed.Options {
+	return bed.Options{Seed: seed, Partial: 5 * time.Minute, Placer: func(c *placer.Config) { c.Resync = 20 * time.Second }}
+}
+
+// patternOf is a request with the names of single objects left open.
+func patternOf(r nomadtest.Request) string {
+	path := objects.ReplaceAllString(r.Path, "/$1/*$2")
+	return r.Method + " " + path
+}
+
+var objects = regexp.MustCompile(`/(job|node|allocation|deployment)/[^/]+(/[a-z]+)?$`)
+
+// requests are all requests that a busy placer makes, but those for variables,
+// which are named one by one.
+func requests(t *testing.T) []string {
+	seen := map[string]bool{}
+	bed.Run(t, busyOptions(1), func(w *bed.World) {
+		w.AddNodes(4, 4)
+		var mu sync.Mutex
+		w.Nomad.FailBy(func(r nomadtest.Request) nomadtest.Fault {
+			mu.Lock()
+			defer mu.Unlock()
+			if strings.HasPrefix(r.Client, "placer") {
+				seen[patternOf(r)] = true
+			}
+			return nomadtest.None
+		})
+		w.StartPlacer()
+		busy(w)
+	})
+	return slices.Sorted(maps.Keys(seen))
+}
+
+// Whatever befalls a kind of request, once or for a minute: afterwards every gang
+// is served, and a new one starts within two minutes; no invariant is broken.
+func TestEveryRequestFails(t *testing.T) {
+	all := requests(t)
+	if len(all) < 15 {
+		t.Fatalf("a busy placer makes only these requests: %q", all)
+	}
+	t.Logf("%d kinds of requests × %d faults", len(all), len(everyFault))
+	for i, pattern := range all {
+		for j, fault := range everyFault {
+			for k, times := range []int{1, -1} {
+				if (i+j+k)%2 == 1 && os.Getenv("PAL_ALL_FAULTS") == "" {
+					continue // half of them take half of the time
+				}
+				name := fmt.Sprintf("%s, %v, %s", pattern, fault, map[int]string{1: "once", -1: "for a minute"}[times])
+				t.Run(name, func(t *testing.T) {
+					bed.Run(t, busyOptions(2), func(w *bed.World) {
+						w.AddNodes(4, 4)
+						w.StartPlacer()
+						w.RunFor(3 * time.Second)
+						end := w.Nomad.Fail("placer-1", pattern, fault, times)
+						busy(w)
+						end()
+						w.Submit(bed.Gang{Name: "after", Members: 1, GPUs: 1, Runs: 10 * time.Second})
+						w.ExpectRunning("after", 2*time.Minute)
+						w.ExpectFinished("urgent", 5*time.Minute)
+						w.ExpectFinished("waits", 10*time.Minute)
+					})
+				})
+			}
+		}
+	}
+}
