@@ -97,9 +97,14 @@ func TestEveryRequestFails(t *testing.T) {
 				t.Run(name, func(t *testing.T) {
 					bed.Run(t, busyOptions(2), func(w *bed.World) {
 						w.AddNodes(4, 4)
-						w.StartPlacer()
-						w.RunFor(3 * time.Second)
+						if times > 0 { // else it begins so
+							w.StartPlacer()
+							w.RunFor(3 * time.Second)
+						}
 						end := w.Nomad.Fail("placer-1", pattern, fault, times)
+						if times < 0 {
+							w.StartPlacer()
+						}
 						busy(w)
 						end()
 						w.Submit(bed.Gang{Name: "after", Members: 1, GPUs: 1, Runs: 10 * time.Second})
