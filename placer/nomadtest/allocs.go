@@ -130,8 +130,11 @@ func behaviourOf(t *api.Task, number int) (b behaviour) {
 			part = rest
 		}
 		if m := sleeps.FindStringSubmatch(part); m != nil {
-			d, err := strconv.ParseFloat(m[1], 64)
-			b.ever = b.ever || err != nil
+			if m[1] == "infinity" {
+				b.ever = true
+				return b
+			}
+			d, _ := strconv.ParseFloat(m[1], 64) // by the expression
 			b.runs += time.Duration(d * float64(time.Second))
 		}
 		if m := exits.FindStringSubmatch(part); m != nil {
@@ -342,10 +345,12 @@ func (s *Server) occupy(a *alloc) {
 		if s.physical[id] == nil {
 			s.physical[id] = map[string]bool{}
 		}
-		s.physical[id][a.id] = true
-		if len(s.physical[id]) > 1 {
-			s.violated("GPU %s runs the tasks of %v at a time", id, slices.Sorted(maps.Keys(s.physical[id])))
+		for _, other := range slices.Sorted(maps.Keys(s.physical[id])) {
+			if o := s.allocs[other]; o != nil {
+				s.noteShared(id, o, a)
+			}
 		}
+		s.physical[id][a.id] = true
 	}
 }
 

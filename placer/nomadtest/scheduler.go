@@ -231,7 +231,7 @@ func (p *plan) computeGroup(g *api.TaskGroup) {
 	if p.canary(g, destructive, canaries) {
 		destructive = nil
 	}
-	for _, a := range destructive[:p.parallel(g, keep, len(destructive)+len(is.migrate))] {
+	for _, a := range destructive[:p.parallel(g, keep, len(destructive))] {
 		p.placeOne(g, a.number, a, true)
 	}
 	for _, a := range is.again {

@@ -185,7 +185,11 @@ func (w *World) RunFor(d time.Duration) {
 
 // Until lets time pass until ok, at most d, and says whether it came to be.
 func (w *World) Until(d time.Duration, ok func() bool) bool {
-	for end := time.Now().Add(d); ; w.RunFor(100 * time.Millisecond) {
+	return w.until(d, 100*time.Millisecond, ok)
+}
+
+func (w *World) until(d, every time.Duration, ok func() bool) bool {
+	for end := time.Now().Add(d); ; w.RunFor(every) {
 		if ok() {
 			return true
 		}
