@@ -90,7 +90,7 @@ func (w *World) Describe() string {
 	var b strings.Builder
 	for _, k := range w.Nomad.Jobs() {
 		j := w.Nomad.Job(k)
-		fmt.Fprintf(&b, "%s: %s, version %d, %s\n", k, *j.Status, *j.Version, rules1(j))
+		fmt.Fprintf(&b, "%s: %s, version %d, %s\n", k, *j.Status, *j.Version, Carries(j))
 		for _, m := range w.Nomad.Members(k) {
 			fmt.Fprintf(&b, "  %s[%d] %s, to %s, version %d, on %s: %v\n", m.Group, m.Number, m.Client, m.Desired, *m.Version.Version, m.Node, m.GPUs)
 		}

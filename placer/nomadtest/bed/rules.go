@@ -51,6 +51,7 @@ type story struct {
 
 func newRules(w *World) *rules {
 	r := &rules{w: w, jobs: map[nomadtest.Key]*story{}, trouble: time.Now()}
+	w.Nomad.Observe(w.transcript())
 	w.Nomad.Observe(nomadtest.Observer{Wrote: r.wrote, Placed: r.placed, Ended: r.ended, Shared: r.shared})
 	return r
 }
@@ -236,8 +237,8 @@ func gang(job *api.Job) bool {
 	return ok && p.Mode == rewrite.ModeGPU && *job.Type == api.JobTypeBatch && (job.Stop == nil || !*job.Stop)
 }
 
-// rules1 says in a word what the job carries.
-func rules1(j *api.Job) string {
+// Carries says in a word what a job carries: a gate, pins, both, or neither.
+func Carries(j *api.Job) string {
 	switch _, pinned := rewrite.Pinned(j); {
 	case pinned && rewrite.Gated(j):
 		return "pinned and gated"

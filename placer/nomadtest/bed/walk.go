@@ -74,7 +74,9 @@ func NewWalk(w *World, mix Mix) *Walk {
 		if roll >= mix.Requests {
 			return nomadtest.None
 		}
-		return mix.Faults[int(roll/mix.Requests*float64(len(mix.Faults)))]
+		f := mix.Faults[int(roll/mix.Requests*float64(len(mix.Faults)))]
+		x.say("fault: %s: %s", r, f)
+		return f
 	})
 	x.StartPlacer()
 	return x
@@ -122,6 +124,7 @@ func (x *Walk) act() {
 	for _, a := range acts {
 		if roll < a.weight {
 			x.Counts[a.name]++
+			x.say("act: %s", a.name)
 			a.do()
 			return
 		}
@@ -148,7 +151,7 @@ func (x *Walk) submit() {
 	}
 	switch x.rng.IntN(12) {
 	case 0:
-		g.Exit, g.OneExit = 1, x.rng.IntN(2) == 0
+		g.Exit, g.OneExit, g.Runs = 1, x.rng.IntN(2) == 0, g.Runs/8 // it is tried several times
 		x.left[Key(g.Name)] = true
 	case 1:
 		g.Ungated = true

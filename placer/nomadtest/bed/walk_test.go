@@ -63,7 +63,7 @@ func walk(t *testing.T, seed uint64, verbose bool) (counts map[string]int, ok bo
 			x := NewWalk(w, DefaultMix())
 			counts = x.Counts
 			x.Go(4 * time.Minute)
-			open, broken = x.Settle(20*time.Minute), w.Broken()
+			open, broken = x.Settle(40*time.Minute), w.Broken()
 			counts["steps"] = w.Nomad.Steps()
 			if len(open)+len(broken) == 0 {
 				return
