@@ -100,7 +100,7 @@ func (s *Server) note(w Write) {
 func (s *Server) member(a *alloc) Member {
 	return Member{
 		Job: a.key, ID: a.id, Group: a.group, Number: a.number, Node: a.node, GPUs: a.allGPUs(), Version: a.job, Desired: a.desired, Client: a.client,
-		Done: a.client == api.AllocClientStatusComplete && !a.killing, At: s.now(),
+		Done: a.client == api.AllocClientStatusComplete && !a.signalled, At: s.now(),
 	}
 }
 

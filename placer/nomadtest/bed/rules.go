@@ -24,7 +24,7 @@ import (
 //     other gates and pins;
 //   - a gang is there as a whole or not at all, but for a limited time;
 //   - a gang that has finished is not run again;
-//   - nothing is placed on a GPU that still runs another job's tasks.
+//   - nothing is pinned to a GPU that still runs another job's tasks.
 type rules struct {
 	w *World
 
@@ -166,7 +166,8 @@ func (r *rules) placed(m nomadtest.Member) {
 func (r *rules) shared(gpu string, first, second nomadtest.Member) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, pinned := rewrite.Pinned(second.Version); pinned && first.Job != second.Job {
+	// Of a node that its pins allow Nomad chooses any GPU.
+	if p, _ := rewrite.Pinned(second.Version); p.Mode == rewrite.ModeGPU && first.Job != second.Job {
 		r.violated("%s[%d] of %s begins on GPU %s, which still runs %s[%d] of %s", second.Group, second.Number, second.Job, gpu, first.Group, first.Number, first.Job)
 	}
 }
