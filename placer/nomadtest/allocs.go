@@ -43,13 +43,14 @@ type alloc struct {
 	restarts int
 	// run counts what the client does: what was to happen in an earlier run does
 	// not any more.
-	run         int
-	killing     bool
-	disk        int
-	created     time.Time
-	modified    time.Time
-	createIndex uint64
-	modifyIndex uint64
+	run int
+	// killing: it is being stopped; signalled: its tasks were asked to end.
+	killing, signalled bool
+	disk               int
+	created            time.Time
+	modified           time.Time
+	createIndex        uint64
+	modifyIndex        uint64
 }
 
 func (a *alloc) clientTerminal() bool {
@@ -130,8 +131,11 @@ func behaviourOf(t *api.Task, number int) (b behaviour) {
 			part = rest
 		}
 		if m := sleeps.FindStringSubmatch(part); m != nil {
-			d, err := strconv.ParseFloat(m[1], 64)
-			b.ever = b.ever || err != nil
+			if m[1] == "infinity" {
+				b.ever = true
+				return b
+			}
+			d, _ := strconv.ParseFloat(m[1], 64) // by the expression
 			b.runs += time.Duration(d * float64(time.Second))
 		}
 		if m := exits.FindStringSubmatch(part); m != nil {
@@ -147,7 +151,7 @@ func (s *Server) launch(a *alloc) {
 	a.run++
 	run := a.run
 	s.after(s.opts.Client, "client starts "+a.id, func() {
-		if n := s.nodes[a.node]; a.run != run || n == nil || n.cut || a.killing || a.clientTerminal() {
+		if n := s.nodes[a.node]; a.run != run || n == nil || n.cut || a.signalled || a.clientTerminal() {
 			return
 		}
 		if s.waitsForOld(a) {
@@ -222,7 +226,7 @@ func (s *Server) workDone(a *alloc, run, exit int) {
 	switch {
 	case exit == 0 && value(a.job.Type) == api.JobTypeBatch:
 		s.ended(a, api.AllocClientStatusComplete)
-	case policy != nil && a.restarts < value(policy.Attempts):
+	case policy != nil && a.restarts < value(policy.Attempts) && !a.signalled:
 		a.restarts++
 		a.run++
 		again := a.run
@@ -230,7 +234,7 @@ func (s *Server) workDone(a *alloc, run, exit int) {
 		s.next("allocs")
 		s.tellOf(a)
 		s.later(value(policy.Delay), "task of "+a.id+" restarts", func() {
-			if a.run == again && !a.clientTerminal() && !a.killing {
+			if a.run == again && !a.clientTerminal() && !a.signalled {
 				s.work(a)
 			}
 		})
@@ -289,23 +293,36 @@ func (s *Server) taskEvent(a *alloc, e *api.TaskEvent) {
 	}
 }
 
-// kill has the client end an allocation that the servers want stopped.
+// kill has the client end an allocation that the servers want stopped: it hears
+// of that a moment later, says so, and asks the tasks to end.
 func (s *Server) kill(a *alloc) {
 	if a.killing || a.clientTerminal() {
 		return
 	}
 	a.killing = true
-	s.after(s.opts.Kill, "client ends "+a.id, func() {
-		if n := s.nodes[a.node]; n == nil || n.cut || a.clientTerminal() {
-			a.killing = false
+	reach := func() bool {
+		n := s.nodes[a.node]
+		a.killing = n != nil && !n.cut // else it is told when it is back
+		return a.killing && !a.clientTerminal()
+	}
+	s.after(s.opts.Client/4, "client is to end "+a.id, func() {
+		if !reach() {
 			return
 		}
 		if a.client == api.AllocClientStatusRunning {
 			s.taskEvent(a, &api.TaskEvent{Type: api.TaskKilling})
-			s.taskEvent(a, &api.TaskEvent{Type: api.TaskTerminated, ExitCode: 130, Details: map[string]string{"exit_code": "130"}})
-			s.taskEvent(a, &api.TaskEvent{Type: api.TaskKilled})
 		}
-		s.ended(a, api.AllocClientStatusComplete)
+		a.signalled = true
+		s.after(s.opts.Kill, "client ends "+a.id, func() {
+			if !reach() {
+				return
+			}
+			if a.client == api.AllocClientStatusRunning {
+				s.taskEvent(a, &api.TaskEvent{Type: api.TaskTerminated, ExitCode: 130, Details: map[string]string{"exit_code": "130"}})
+				s.taskEvent(a, &api.TaskEvent{Type: api.TaskKilled})
+			}
+			s.ended(a, api.AllocClientStatusComplete)
+		})
 	})
 }
 
@@ -342,10 +359,12 @@ func (s *Server) occupy(a *alloc) {
 		if s.physical[id] == nil {
 			s.physical[id] = map[string]bool{}
 		}
-		s.physical[id][a.id] = true
-		if len(s.physical[id]) > 1 {
-			s.violated("GPU %s runs the tasks of %v at a time", id, slices.Sorted(maps.Keys(s.physical[id])))
+		for _, other := range slices.Sorted(maps.Keys(s.physical[id])) {
+			if o := s.allocs[other]; o != nil {
+				s.noteShared(id, o, a)
+			}
 		}
+		s.physical[id][a.id] = true
 	}
 }
 

@@ -30,18 +30,44 @@ type Write struct {
 	At            time.Time
 }
 
-// Member is an allocation that was placed, or has ended.
+// Member is an allocation as it is at a moment.
 type Member struct {
-	Job     Key
-	ID      string
-	Group   string
-	Number  int
-	Version uint64
-	// Status is the client's: pending where it was placed.
-	Status string
+	Job    Key
+	ID     string
+	Group  string
+	Number int
+	Node   string
+	GPUs   []string // sorted
+	// Version is the version of the job that it runs.
+	Version *api.Job
+	// Desired and Client are its states.
+	Desired, Client string
 	// Done: its tasks ended well by themselves.
 	Done bool
 	At   time.Time
+}
+
+// Ended says whether its client has told that it is over.
+func (m Member) Ended() bool {
+	switch m.Client {
+	case api.AllocClientStatusComplete, api.AllocClientStatusFailed, api.AllocClientStatusLost:
+		return true
+	}
+	return false
+}
+
+// Live says whether it is there, and is to go on.
+func (m Member) Live() bool { return !m.Ended() && m.Desired == api.AllocDesiredStatusRun }
+
+// Members are a job's allocations, oldest first.
+func (s *Server) Members(k Key) []Member {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]Member, len(s.byJob[k]))
+	for i, a := range s.byJob[k] {
+		out[i] = s.member(a)
+	}
+	return out
 }
 
 // Observer is told what happens, as it happens. Nil functions are not called;
@@ -50,6 +76,9 @@ type Observer struct {
 	Wrote  func(Write)
 	Placed func(Member)
 	Ended  func(Member)
+	// Shared: the second begins to use a GPU whose tasks the first still runs, as
+	// where a node was cut off and is back.
+	Shared func(gpu string, first, second Member)
 }
 
 // Observe has an observer told from now on.
@@ -70,8 +99,8 @@ func (s *Server) note(w Write) {
 
 func (s *Server) member(a *alloc) Member {
 	return Member{
-		Job: a.key, ID: a.id, Group: a.group, Number: a.number, Version: *a.job.Version, Status: a.client,
-		Done: a.client == api.AllocClientStatusComplete && !a.killing, At: s.now(),
+		Job: a.key, ID: a.id, Group: a.group, Number: a.number, Node: a.node, GPUs: a.allGPUs(), Version: a.job, Desired: a.desired, Client: a.client,
+		Done: a.client == api.AllocClientStatusComplete && !a.signalled, At: s.now(),
 	}
 }
 
@@ -95,12 +124,20 @@ func (s *Server) violated(format string, args ...any) {
 	s.broken = append(s.broken, Violation{s.now(), s.index, fmt.Sprintf(format, args...)})
 }
 
-// Violations are the invariants of the cluster that were broken so far: no GPU
-// is held, or really used, for two jobs at a time.
+// Violations are the invariants of Nomad itself that were broken so far: no GPU
+// is held for two jobs at a time. They are bugs of the model.
 func (s *Server) Violations() []Violation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]Violation(nil), s.broken...)
+}
+
+func (s *Server) noteShared(gpu string, first, second *alloc) {
+	for _, o := range s.observers {
+		if o.Shared != nil {
+			o.Shared(gpu, s.member(first), s.member(second))
+		}
+	}
 }
 
 // checkHeld finds a GPU that two allocations of different jobs hold.

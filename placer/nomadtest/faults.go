@@ -97,15 +97,12 @@ func (s *Server) Fail(client, pattern string, f Fault, times int) (end func() in
 }
 
 // FailBy has f decide for each request; nil for no faults. It must be
-// deterministic; [Server.Chance] helps.
+// deterministic; [Server.Roll] helps.
 func (s *Server) FailBy(f func(Request) Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.chance = f
 }
-
-// Chance is a number in [0, 1) that is the same for the same seed and request.
-func (s *Server) Chance(r Request) float64 { return s.random("fault " + r.String()).Float64() }
 
 // faultOf decides on a request.
 func (s *Server) faultOf(r Request) Fault {
@@ -121,3 +118,7 @@ func (s *Server) faultOf(r Request) Fault {
 	}
 	return None
 }
+
+// Roll is a number in [0, 1) that is the same for the same seed and request. It
+// is for the function of [Server.FailBy].
+func (s *Server) Roll(r Request) float64 { return s.random("fault " + r.String()).Float64() }

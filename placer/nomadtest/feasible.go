@@ -16,12 +16,14 @@ import (
 // What follows is written from Nomad's documentation and scheduler, and shares
 // nothing with placer/nomad, which it is to test.
 
+// ready says whether Nomad places anything new on the node.
+func ready(n *api.Node) bool {
+	return n.Status == api.NodeStatusReady && n.SchedulingEligibility == api.NodeSchedulingEligible && !n.Drain
+}
+
 // feasible says whether the node itself may have an allocation of the group;
 // why is the reason that Nomad gives where it may not.
 func feasible(j *api.Job, g *api.TaskGroup, n *api.Node) (why string) {
-	if n.Status != api.NodeStatusReady || n.SchedulingEligibility != api.NodeSchedulingEligible || n.Drain {
-		return "not ready"
-	}
 	if !slices.ContainsFunc(j.Datacenters, func(p string) bool { ok, _ := path.Match(p, n.Datacenter); return ok }) {
 		return "datacenter"
 	}

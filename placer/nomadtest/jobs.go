@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 )
@@ -237,13 +238,15 @@ func (s *Server) Job(k Key) *api.Job {
 	return nil
 }
 
-// Collect collects garbage: jobs that are dead, with all that belongs to them.
-func (s *Server) Collect() {
+// Collect collects garbage: jobs that are dead, and have been for a while, with
+// all that belongs to them.
+func (s *Server) Collect(older time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, k := range sortedKeys(s.jobs) {
 		j := s.jobs[k]
-		if value(j.Status) != "dead" || slices.ContainsFunc(s.byJob[k], func(a *alloc) bool { return !a.clientTerminal() }) {
+		fresh := func(a *alloc) bool { return !a.clientTerminal() || s.now().Sub(a.modified) < older }
+		if value(j.Status) != "dead" || s.now().Sub(time.Unix(0, *j.SubmitTime)) < older || slices.ContainsFunc(s.byJob[k], fresh) {
 			continue
 		}
 		s.next("jobs", "evals", "allocs")

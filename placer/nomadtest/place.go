@@ -66,7 +66,7 @@ func (p *plan) placeOne(g *api.TaskGroup, number int, before *alloc, stopBefore 
 	for _, id := range p.s.sortedNodes() {
 		n := p.s.nodes[id].Node
 		switch why := feasible(p.job, g, n); {
-		case why == "not ready":
+		case !ready(n):
 			continue
 		case why != "":
 			metric.NodesEvaluated++

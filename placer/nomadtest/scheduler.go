@@ -289,10 +289,18 @@ func (p *plan) updates(g *api.TaskGroup, keep []*alloc) (destructive, canaries [
 	return destructive, canaries
 }
 
-// fits says whether a member may stay where it is with the new version.
+// fits says whether a member may stay where it is with the new version. Nomad
+// does not ask for that whether the node is ready.
 func (p *plan) fits(g *api.TaskGroup, a *alloc) bool {
 	n := p.s.nodes[a.node]
-	return n != nil && feasible(p.job, g, n.Node) == "" && p.distinct(g, n.ID, a)
+	if n == nil || feasible(p.job, g, n.Node) != "" || !p.distinct(g, n.ID, a) {
+		return false
+	}
+	p.stop[a], p.used = stopping{}, nil // its own GPUs are free to it
+	_, _, lack := p.fit(g, n.Node, p.s.random("in place"))
+	delete(p.stop, a)
+	p.used = nil
+	return lack == ""
 }
 
 // parallel bounds how many members are replaced at a time.

@@ -88,10 +88,6 @@ func ptr[T any](v T) *T { return &v }
 // Key is the key of a job in namespace "default".
 func Key(name string) nomadtest.Key { return nomadtest.Key{Namespace: "default", ID: name} }
 
-func (g Gang) key() nomadtest.Key {
-	return nomadtest.Key{Namespace: or(g.Namespace, "default"), ID: g.Name}
-}
-
 // Submit registers a gang as its author does.
 func (w *World) Submit(g Gang) {
 	w.T.Helper()

@@ -185,7 +185,11 @@ func (w *World) RunFor(d time.Duration) {
 
 // Until lets time pass until ok, at most d, and says whether it came to be.
 func (w *World) Until(d time.Duration, ok func() bool) bool {
-	for end := time.Now().Add(d); ; w.RunFor(100 * time.Millisecond) {
+	return w.until(d, 100*time.Millisecond, ok)
+}
+
+func (w *World) until(d, every time.Duration, ok func() bool) bool {
+	for end := time.Now().Add(d); ; w.RunFor(every) {
 		if ok() {
 			return true
 		}
@@ -207,13 +211,48 @@ func (w *World) Broken() []string {
 // Log is what the placers said last.
 func (w *World) Log() string { return w.log.String() }
 
+// say adds a line to the log.
+func (w *World) say(format string, args ...any) {
+	fmt.Fprintf(w.log, "%s [NOMAD] %s\n", time.Now().Format("2006-01-02T15:04:05.000Z"), fmt.Sprintf(format, args...))
+}
+
+// transcript has what happens in Nomad told in the log.
+func (w *World) transcript() nomadtest.Observer {
+	about := func(m nomadtest.Member) string {
+		return fmt.Sprintf("%s[%d] of job=%s, version %d, on %s %v", m.Group, m.Number, m.Job.ID, *m.Version.Version, w.nodeName(m.Node), m.GPUs)
+	}
+	return nomadtest.Observer{
+		Wrote: func(x nomadtest.Write) {
+			after := "gone"
+			if x.After != nil {
+				after = fmt.Sprintf("version %d, %s", *x.After.Version, Carries(x.After))
+			}
+			w.say("%s: %s job=%s: %s, index %d", x.Client, x.Kind, x.Job.ID, after, x.Index)
+		},
+		Placed: func(m nomadtest.Member) { w.say("placed %s", about(m)) },
+		Ended:  func(m nomadtest.Member) { w.say("%s, to %s: %s", m.Client, m.Desired, about(m)) },
+		Shared: func(gpu string, a, b nomadtest.Member) {
+			w.say("GPU %s is used twice: %s and %s", gpu, about(a), about(b))
+		},
+	}
+}
+
+func (w *World) nodeName(id string) string {
+	for n := range w.nodes {
+		if NodeID(n) == id {
+			return fmt.Sprintf("node-%d", n)
+		}
+	}
+	return id
+}
+
 // lastLines keeps the last lines written to it.
 type lastLines struct {
 	mu    sync.Mutex
 	lines []string
 }
 
-const linesKept = 400
+const linesKept = 3000
 
 func (l *lastLines) Write(b []byte) (int, error) {
 	l.mu.Lock()

@@ -15,36 +15,17 @@ import (
 )
 
 // Members are the job's allocations that are there and are to go on.
-func (w *World) Members(k nomadtest.Key) []*api.Allocation {
-	return slices.DeleteFunc(w.Nomad.Allocations(k), func(a *api.Allocation) bool {
-		return ended(a) || a.DesiredStatus != api.AllocDesiredStatusRun
-	})
-}
-
-func ended(a *api.Allocation) bool {
-	switch a.ClientStatus {
-	case api.AllocClientStatusComplete, api.AllocClientStatusFailed, api.AllocClientStatusLost:
-		return true
-	}
-	return false
+func (w *World) Members(k nomadtest.Key) []nomadtest.Member {
+	return slices.DeleteFunc(w.Nomad.Members(k), func(m nomadtest.Member) bool { return !m.Live() })
 }
 
 // GPUs are the GPUs that the job's members have, sorted.
 func (w *World) GPUs(k nomadtest.Key) []string {
 	var out []string
-	for _, a := range w.Members(k) {
-		out = append(out, gpusOf(a)...)
+	for _, m := range w.Members(k) {
+		out = append(out, m.GPUs...)
 	}
 	slices.Sort(out)
-	return out
-}
-
-func gpusOf(a *api.Allocation) (out []string) {
-	for _, t := range a.AllocatedResources.Tasks {
-		for _, d := range t.Devices {
-			out = append(out, d.DeviceIDs...)
-		}
-	}
 	return out
 }
 
@@ -55,7 +36,7 @@ func (w *World) Running(k nomadtest.Key) bool {
 		return false
 	}
 	for _, a := range w.Members(k) {
-		if a.ClientStatus == api.AllocClientStatusRunning {
+		if a.Client == api.AllocClientStatusRunning {
 			n++
 		}
 	}
@@ -109,9 +90,9 @@ func (w *World) Describe() string {
 	var b strings.Builder
 	for _, k := range w.Nomad.Jobs() {
 		j := w.Nomad.Job(k)
-		fmt.Fprintf(&b, "%s: %s, version %d, %s\n", k, *j.Status, *j.Version, rules1(j))
-		for _, a := range w.Nomad.Allocations(k) {
-			fmt.Fprintf(&b, "  %s %s, to %s, version %d, on %s: %v\n", a.Name, a.ClientStatus, a.DesiredStatus, *a.Job.Version, a.NodeName, gpusOf(a))
+		fmt.Fprintf(&b, "%s: %s, version %d, %s\n", k, *j.Status, *j.Version, Carries(j))
+		for _, m := range w.Nomad.Members(k) {
+			fmt.Fprintf(&b, "  %s[%d] %s, to %s, version %d, on %s: %v\n", m.Group, m.Number, m.Client, m.Desired, *m.Version.Version, m.Node, m.GPUs)
 		}
 		for _, e := range w.Nomad.Evaluations(k) {
 			fmt.Fprintf(&b, "  evaluation %s: %s, %d groups not placed\n", e.TriggeredBy, e.Status, len(e.FailedTGAllocs))

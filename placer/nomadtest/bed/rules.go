@@ -23,7 +23,8 @@ import (
 //     jobs with a gate or pins, and registers only what an author wrote, with
 //     other gates and pins;
 //   - a gang is there as a whole or not at all, but for a limited time;
-//   - a gang that has finished is not run again.
+//   - a gang that has finished is not run again;
+//   - nothing is pinned to a GPU that still runs another job's tasks.
 type rules struct {
 	w *World
 
@@ -39,9 +40,10 @@ type story struct {
 	// wrote are the specs, without gate and pins, that its authors registered.
 	wrote map[string]bool
 	last  *api.Job
-	gone  bool // stopped or purged by its author
+	form  string // of the last
+	gone  bool   // stopped or purged by its author
 	purge bool
-	done map[string]bool // members that have done their work since
+	done  map[string]bool // members that have done their work since
 	// whole: all of them have.
 	whole   bool
 	partial time.Time // since when it is there in part
@@ -49,7 +51,8 @@ type story struct {
 
 func newRules(w *World) *rules {
 	r := &rules{w: w, jobs: map[nomadtest.Key]*story{}, trouble: time.Now()}
-	w.Nomad.Observe(nomadtest.Observer{Wrote: r.wrote, Placed: r.placed, Ended: r.ended})
+	w.Nomad.Observe(w.transcript())
+	w.Nomad.Observe(nomadtest.Observer{Wrote: r.wrote, Placed: r.placed, Ended: r.ended, Shared: r.shared})
 	return r
 }
 
@@ -97,7 +100,8 @@ func (r *rules) submits(j *api.Job) {
 	s := r.story(keyOf(j))
 	s.last, s.gone = copyOf(j), false
 	j.Canonicalize()
-	s.wrote[authorForm(j)] = true
+	s.form = authorForm(j)
+	s.wrote[s.form] = true
 	s.done, s.whole = map[string]bool{}, false
 }
 
@@ -159,6 +163,15 @@ func (r *rules) placed(m nomadtest.Member) {
 	}
 }
 
+func (r *rules) shared(gpu string, first, second nomadtest.Member) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	// Of a node that its pins allow Nomad chooses any GPU.
+	if p, _ := rewrite.Pinned(second.Version); p.Mode == rewrite.ModeGPU && first.Job != second.Job {
+		r.violated("%s[%d] of %s begins on GPU %s, which still runs %s[%d] of %s", second.Group, second.Number, second.Job, gpu, first.Group, first.Number, first.Job)
+	}
+}
+
 func (r *rules) ended(m nomadtest.Member) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -166,14 +179,14 @@ func (r *rules) ended(m nomadtest.Member) {
 	if s == nil || s.last == nil || !m.Done || *s.last.Type != api.JobTypeBatch {
 		return
 	}
-	s.done[fmt.Sprintf("%d %s[%d]", m.Version, m.Group, m.Number)] = true
+	s.done[fmt.Sprintf("%d %s[%d]", *m.Version.Version, m.Group, m.Number)] = true
 	n := 0
 	for _, g := range s.last.TaskGroups {
 		n += *g.Count
 	}
 	of := 0
 	for member := range s.done {
-		if strings.HasPrefix(member, fmt.Sprint(m.Version, " ")) {
+		if strings.HasPrefix(member, fmt.Sprint(*m.Version.Version, " ")) {
 			of++
 		}
 	}
@@ -195,12 +208,15 @@ func (r *rules) lookAt(k nomadtest.Key, s *story) {
 		s.partial = time.Time{}
 		return
 	}
-	live, want := len(r.w.Members(k)), 0
+	live, want := 0, 0
 	for _, g := range job.TaskGroups {
 		want += *g.Count
 	}
-	for _, a := range r.w.Nomad.Allocations(k) {
-		if ended(a) && a.ClientStatus == api.AllocClientStatusComplete && a.DesiredStatus == api.AllocDesiredStatusRun {
+	for _, m := range r.w.Nomad.Members(k) {
+		switch {
+		case m.Live():
+			live++
+		case m.Client == api.AllocClientStatusComplete && m.Desired == api.AllocDesiredStatusRun:
 			want--
 		}
 	}
@@ -222,8 +238,8 @@ func gang(job *api.Job) bool {
 	return ok && p.Mode == rewrite.ModeGPU && *job.Type == api.JobTypeBatch && (job.Stop == nil || !*job.Stop)
 }
 
-// rules1 says in a word what the job carries.
-func rules1(j *api.Job) string {
+// Carries says in a word what a job carries: a gate, pins, both, or neither.
+func Carries(j *api.Job) string {
 	switch _, pinned := rewrite.Pinned(j); {
 	case pinned && rewrite.Gated(j):
 		return "pinned and gated"

@@ -1,0 +1,317 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package bed
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+)
+
+// Mix says how often things happen in a walk, relative to each other; what is 0
+// does not.
+type Mix struct {
+	Submit, Edit, Stop, Purge, Rerun      int
+	Crash, Cut, Recover, Drain, Sick      int
+	Kill, Second, Restart, Collect, Clock int
+	// Requests is the share of the placers' requests that fail, by one of Faults.
+	Requests float64
+	Faults   []nomadtest.Fault
+	Events   nomadtest.EventFaults
+}
+
+// DefaultMix is everything that today's placer is to live with.
+func DefaultMix() Mix {
+	return Mix{
+		Submit: 40, Edit: 6, Stop: 5, Purge: 4, Rerun: 6,
+		Crash: 2, Cut: 2, Recover: 8, Drain: 2, Sick: 3,
+		Kill: 4, Restart: 2, Collect: 1,
+		Requests: 0.03,
+		Faults:   []nomadtest.Fault{nomadtest.TooMany, nomadtest.Failed, nomadtest.Refused, nomadtest.Half, nomadtest.Broken, nomadtest.DoneButFailed},
+		Events:   nomadtest.EventFaults{Lost: 0.001, Late: 0.01, Doubled: 0.01, Delay: 2 * time.Second},
+	}
+}
+
+// Walk is a random walk: authors, machines and faults as the seed has it.
+type Walk struct {
+	*World
+	Mix Mix
+	// Counts says how often what happened.
+	Counts map[string]int
+
+	rng  *rand.Rand
+	made int
+	gone map[int]bool // nodes
+	sick map[string]bool
+	// left are jobs that fail by themselves, or are Nomad's alone: how they end is
+	// not the placer's affair.
+	left map[nomadtest.Key]bool
+	gpus int // of each node
+}
+
+// NewWalk makes a walk through a world that has no nodes yet.
+func NewWalk(w *World, mix Mix) *Walk {
+	x := &Walk{World: w, Mix: mix, Counts: map[string]int{}, rng: rand.New(rand.NewPCG(w.opts.Seed, 7)), gone: map[int]bool{}, sick: map[string]bool{}, left: map[nomadtest.Key]bool{}}
+	x.gpus = 2 + x.rng.IntN(3)
+	x.AddNodes(2+x.rng.IntN(3), x.gpus)
+	x.Nomad.SetEventFaults(mix.Events)
+	x.Nomad.FailBy(func(r nomadtest.Request) nomadtest.Fault {
+		if !strings.HasPrefix(r.Client, "placer") || len(mix.Faults) == 0 {
+			return nomadtest.None
+		}
+		roll := x.Nomad.Roll(r)
+		if roll >= mix.Requests {
+			return nomadtest.None
+		}
+		f := mix.Faults[int(roll/mix.Requests*float64(len(mix.Faults)))]
+		x.say("fault: %s: %s", r, f)
+		return f
+	})
+	x.StartPlacer()
+	return x
+}
+
+// Go walks for so long.
+func (x *Walk) Go(d time.Duration) {
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		x.RunFor(time.Duration(x.rng.ExpFloat64() * float64(3*time.Second)))
+		x.act()
+		x.Excuse()
+	}
+}
+
+type act struct {
+	name   string
+	weight int
+	do     func()
+}
+
+func (x *Walk) act() {
+	m := x.Mix
+	acts := []act{
+		{"submit", m.Submit, x.submit},
+		{"edit", m.Edit, func() { x.withJob(x.edit) }},
+		{"stop", m.Stop, func() { x.withJob(func(k nomadtest.Key) { x.try(x.Stop(k)) }) }},
+		{"purge", m.Purge, func() { x.withJob(func(k nomadtest.Key) { x.try(x.Purge(k)) }) }},
+		{"re-run", m.Rerun, func() { x.withJob(func(k nomadtest.Key) { x.try(x.Rerun(k)) }) }},
+		{"crash", m.Crash, func() { x.lose(x.Nomad.CrashNode) }},
+		{"cut", m.Cut, func() { x.lose(x.Nomad.CutNode) }},
+		{"recover", m.Recover, x.recover},
+		{"drain", m.Drain, x.drain},
+		{"sick GPU", m.Sick, x.sicken},
+		{"kill the placer", m.Kill, x.kill},
+		{"a second placer", m.Second, x.second},
+		{"restart the servers", m.Restart, x.Nomad.Restart},
+		{"collect garbage", m.Collect, func() { x.Nomad.Collect(time.Minute) }},
+		{"step the clock", m.Clock, func() { x.Nomad.StepClock(time.Duration(x.rng.IntN(7200)-3600) * time.Second) }},
+	}
+	sum := 0
+	for _, a := range acts {
+		sum += a.weight
+	}
+	roll := x.rng.IntN(sum)
+	for _, a := range acts {
+		if roll < a.weight {
+			x.Counts[a.name]++
+			x.say("act: %s", a.name)
+			a.do()
+			return
+		}
+		roll -= a.weight
+	}
+}
+
+// try takes note of what an author was refused.
+func (x *Walk) try(err error) {
+	if err != nil {
+		x.Counts["refused to an author"]++
+	}
+}
+
+func (x *Walk) submit() {
+	x.made++
+	g := Gang{
+		Name: fmt.Sprintf("job-%03d", x.made), Members: 1 + x.rng.IntN(3), GPUs: 1 + x.rng.IntN(min(2, x.gpus)),
+		Runs: time.Duration(1+x.rng.IntN(60)) * time.Second, Priority: 20 + 10*x.rng.IntN(6), Reschedules: x.rng.IntN(2), Restarts: x.rng.IntN(2),
+		Meta: map[string]string{"pal_preempt": fmt.Sprint(x.rng.IntN(3) == 0), "pal_migrate": fmt.Sprint(x.rng.IntN(3) == 0)},
+	}
+	for g.Members > x.room(g.GPUs) {
+		g.Members--
+	}
+	switch x.rng.IntN(12) {
+	case 0:
+		g.Exit, g.OneExit, g.Runs = 1, x.rng.IntN(2) == 0, g.Runs/8 // it is tried several times
+		x.left[Key(g.Name)] = true
+	case 1:
+		g.Ungated = true
+		x.left[Key(g.Name)] = true
+	case 2:
+		g.Service, g.Runs = true, 0
+	}
+	x.try(x.Register(g.Job()))
+}
+
+// room is how many members with so many GPUs each the cluster has room for.
+func (x *Walk) room(gpus int) int { return x.nodes * (x.gpus / gpus) }
+
+// withJob does something with a job that some author has, mostly one of the last.
+func (x *Walk) withJob(f func(nomadtest.Key)) {
+	if x.made > 0 {
+		f(Key(fmt.Sprintf("job-%03d", max(1, x.made-x.rng.IntN(min(x.made, 8))))))
+	}
+}
+
+func (x *Walk) edit(k nomadtest.Key) {
+	how := x.rng.IntN(3)
+	x.try(x.Edit(k, func(j *api.Job) {
+		switch how {
+		case 0:
+			j.Priority = ptr(20 + 10*x.rng.IntN(6))
+		case 1:
+			gpus := int(*j.TaskGroups[0].Tasks[0].Resources.Devices[0].Count)
+			j.TaskGroups[0].Count = ptr(1 + x.rng.IntN(min(3, x.room(gpus))))
+		case 2:
+			j.Meta = maps.Clone(j.Meta)
+			j.Meta["edited"] = fmt.Sprint(x.rng.IntN(1000))
+		}
+	}))
+}
+
+// lose loses a node, never more than half of them.
+func (x *Walk) lose(how func(string)) {
+	if n := x.rng.IntN(x.nodes); !x.gone[n] && len(x.gone) < x.nodes/2 {
+		x.gone[n] = true
+		how(NodeID(n))
+	}
+}
+
+func (x *Walk) recover() {
+	for _, n := range slices.Sorted(maps.Keys(x.gone)) {
+		delete(x.gone, n)
+		x.Nomad.RecoverNode(NodeID(n))
+		x.Nomad.SetEligible(NodeID(n), true)
+		return
+	}
+	for _, id := range slices.Sorted(maps.Keys(x.sick)) {
+		delete(x.sick, id)
+		x.Nomad.SetHealth(true, id)
+		return
+	}
+}
+
+func (x *Walk) drain() {
+	if n := x.rng.IntN(x.nodes); !x.gone[n] && len(x.gone) < x.nodes/2 {
+		x.gone[n] = true
+		x.Nomad.Drain(NodeID(n))
+	}
+}
+
+func (x *Walk) sicken() {
+	id := fmt.Sprintf("GPU-%d-%d", x.rng.IntN(x.nodes), x.rng.IntN(x.gpus))
+	if !x.sick[id] && len(x.sick) < x.nodes {
+		x.sick[id] = true
+		x.Nomad.SetHealth(false, id)
+	}
+}
+
+func (x *Walk) kill() {
+	for _, p := range x.placers {
+		p.Kill()
+	}
+	x.RunFor(time.Duration(x.rng.IntN(3000)) * time.Millisecond)
+	x.StartPlacer()
+}
+
+// second has another placer work for a while that does not know of the first.
+func (x *Walk) second() {
+	p := x.StartPlacer()
+	x.RunFor(time.Duration(x.rng.IntN(10)) * time.Second)
+	p.Stop()
+}
+
+// Settle ends all faults, and says what has not come to its end in time: jobs
+// whose authors want them to run and that have not finished, or that are not as
+// their authors have written them.
+func (x *Walk) Settle(within time.Duration) (open []string) {
+	x.Nomad.FailBy(nil)
+	x.Nomad.SetEventFaults(nomadtest.EventFaults{})
+	for len(x.gone)+len(x.sick) > 0 {
+		x.recover()
+	}
+	x.liftQuarantine()
+	x.Excuse()
+	x.stopServices()
+	lift := time.Now()
+	x.until(within, time.Second, func() bool {
+		if time.Since(lift) > time.Minute { // jobs fail still
+			lift = time.Now()
+			x.liftQuarantine()
+		}
+		open = x.open()
+		return len(open) == 0
+	})
+	return open
+}
+
+func (x *Walk) liftQuarantine() {
+	c, err := nomad.NewClient(x.Nomad.Config("operator", ""), "default")
+	if err == nil {
+		_, err = placer.LiftQuarantine(context.Background(), c)
+	}
+	if err != nil {
+		x.T.Errorf("lifting the quarantine: %v", err)
+	}
+}
+
+func (x *Walk) stopServices() {
+	for _, k := range x.Nomad.Jobs() {
+		if *x.Nomad.Job(k).Type == api.JobTypeService {
+			x.try(x.Stop(k))
+		}
+	}
+}
+
+func (x *Walk) open() (out []string) {
+	for i := range x.made {
+		k := Key(fmt.Sprintf("job-%03d", i+1))
+		if why := x.openJob(k); why != "" {
+			out = append(out, fmt.Sprintf("%s: %s", k, why))
+		}
+	}
+	return out
+}
+
+func (x *Walk) openJob(k nomadtest.Key) string {
+	x.rules.mu.Lock()
+	s := *x.rules.jobs[k]
+	x.rules.mu.Unlock()
+	job := x.Nomad.Job(k)
+	switch live := len(x.Members(k)); {
+	case s.gone && live > 0:
+		return "stopped by its author, and still there"
+	case s.gone && job != nil && (job.Stop == nil || !*job.Stop):
+		return "stopped by its author, and started again"
+	case s.gone:
+		return ""
+	case x.left[k] && live == 0:
+		return ""
+	case job == nil && !s.whole:
+		return "lost"
+	case job == nil || s.whole:
+		return ""
+	case authorForm(job) != s.form:
+		return "not as its author wrote it last"
+	}
+	return "not finished"
+}
