@@ -267,7 +267,7 @@ func preemptible(t *testing.T, address string) *Placer {
 	}
 	p.track()
 	for _, t := range p.jobs {
-		t.record = &Record{JobModifyIndex: 1, Decided: time.Unix(0, long), Confirmed: time.Unix(0, long)}
+		t.record = &Record{Namespace: t.Key.Namespace, Job: t.Key.ID, JobModifyIndex: 1, Decided: time.Unix(0, long), Confirmed: time.Unix(0, long)}
 	}
 	return p
 }
