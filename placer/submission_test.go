@@ -178,6 +178,41 @@ func TestSubmitEnds(t *testing.T) {
 	})
 }
 
+// A job that comes by way of the agent has no better place in the queue than
+// one that was registered with its gate before, and so has one that is planned.
+func TestSubmissionQueuesBehind(t *testing.T) {
+	t.Parallel()
+	cfg := DefaultConfig()
+	cfg.Queue.Order, cfg.Queue.Backfill = queue.FIFO, false
+	p, err := New(nil, cfg, hclog.NewNullLogger(), Hooks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.state, p.profile, err = benchState(2, 0); err != nil {
+		t.Fatal(err)
+	}
+	fill(p.state, 0, 2)
+	p.state.PutJob(rewrite.Gate(benchJob("first", 1)))
+	p.freeAfterLook(t)
+	var order []string
+	r := &registry{}
+	if a := submitOne(t, p, rewrite.Gate(benchJob("late", 2)), r); a.err != nil {
+		t.Fatal(a.err)
+	}
+	for _, w := range p.line.Waiting(since(time.Now()), p.view.Cluster) {
+		order = append(order, w.Job)
+	}
+	if d := cmp.Diff([]string{"default/first", "default/late"}, order); d != "" {
+		t.Errorf("the queue (-want +got):\n%s", d)
+	}
+	s := &Survey{p: p, now: time.Now()}
+	planned := benchJob("planned", 0)
+	e, err := s.Plan(planned)
+	if err != nil || e.Wait == nil || e.Wait.Position != 3 {
+		t.Errorf("planned: %+v, %v", e, err)
+	}
+}
+
 // A job that nobody has registered yet stops no gang: whether its author may
 // register it is for Nomad to say. It is registered with its gate, and preempts
 // after that.
