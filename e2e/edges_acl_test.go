@@ -181,8 +181,8 @@ func testAPIPlans(t *testing.T, agent *palAgent, userToken string) {
 	}{
 		{"fits", "research", userToken, 4, http.StatusOK, "would start now"},
 		{"does not fit beside the other namespace's job", "research", userToken, 5, http.StatusOK, "would wait"},
-		{"another namespace", "default", userToken, 1, http.StatusForbidden, `"parse-job"`},
-		{"no token", "research", "", 1, http.StatusForbidden, `"parse-job"`},
+		{"another namespace", "default", userToken, 1, http.StatusForbidden, `"submit-job"`},
+		{"no token", "research", "", 1, http.StatusForbidden, `"submit-job"`},
 	} {
 		status, text := agent.send(http.MethodPost, "/v1/plan", c.token, body(c.namespace, c.members))
 		if status != c.status || !strings.Contains(text, c.want) || strings.Contains(text, "secret") {

@@ -119,6 +119,9 @@ func (a *palAgent) send(method, path, token, body string) (int, string) {
 	if token != "" {
 		req.Header.Set("X-Nomad-Token", token)
 	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
 	resp, err := a.http.Do(req)
 	if err != nil {
 		return 0, err.Error()

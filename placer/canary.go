@@ -71,6 +71,8 @@ func (s *Survey) canariesWait(ctx context.Context, st Standing) (string, error) 
 	if err != nil || !blocked {
 		return "", err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	r, err := s.p.view.Canaries(st.Job)
 	if err != nil || r.Gang.GPUs() == 0 {
 		return "", err

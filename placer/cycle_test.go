@@ -177,7 +177,7 @@ func TestOldest(t *testing.T) {
 // A bug that no job is known to have caused costs a session, not the placer.
 func TestSafely(t *testing.T) {
 	p := newPlacer(t) // no client: the first call panics
-	if err := p.safely(t.Context()); err == nil || !strings.Contains(err.Error(), "a bug") {
+	if err := p.safely(t.Context()); err == nil || !strings.Contains(err.Error(), "broken invariant") {
 		t.Errorf("error: %v", err)
 	}
 	if p.view != nil || p.state != nil || len(p.jobs) != 0 {

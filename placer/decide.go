@@ -45,6 +45,11 @@ func (p *Placer) decide(ctx context.Context, now time.Time) error {
 		case a.Kind == queue.Start:
 			starts = append(starts, p.prepare(t, a.Found, now))
 			p.view.Take(t.request.Gang, a.Placement)
+		case a.Kind == queue.Preempt && p.unregistered(a.For):
+			// Whether Nomad takes the job is not known yet: nothing is stopped for it.
+			// Once it is registered, with its gate, the next cycle preempts for it.
+			p.line.Kept(a.Job)
+			p.again = true
 		case a.Kind == queue.Preempt:
 			p.preempt(ctx, t, a.For)
 		case a.Kind == queue.Migrate:
@@ -68,6 +73,12 @@ func (p *Placer) byID(id string) *tracked { return p.jobs[keyOf(id)] }
 func keyOf(id string) nomad.JobKey {
 	namespace, name, _ := strings.Cut(id, "/") // no namespace has a slash
 	return nomad.JobKey{Namespace: namespace, ID: name}
+}
+
+// unregistered says whether a job is in the line that Nomad does not have yet.
+func (p *Placer) unregistered(id string) bool {
+	t := p.byID(id)
+	return t != nil && t.submission != nil
 }
 
 // prepare works out the reasons, on the cluster as it is at this point of the

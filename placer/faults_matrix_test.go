@@ -37,7 +37,7 @@ func busy(w *bed.World) {
 	w.Submit(bed.Gang{Name: "urgent", Members: 4, GPUs: 3, Runs: 20 * time.Second, Priority: 90, Meta: map[string]string{"pal_duration": "20s"}})
 	w.RunFor(10 * time.Second)
 	_ = w.Rerun(bed.Key("service"))
-	w.Submit(bed.Gang{Name: "waits", Members: 4, GPUs: 4, Runs: 10 * time.Second})
+	w.Submit(bed.Gang{Name: "waits", Members: 3, GPUs: 4, Runs: 10 * time.Second})
 	w.RunFor(10 * time.Second)
 	w.Nomad.CrashNode(bed.NodeID(0))
 	w.Excuse()

@@ -84,6 +84,11 @@ func (p *Placer) broken(panicked any, now time.Time) error {
 	if in != nil {
 		k, ok = in.job, in.job != nomad.JobKey{}
 	}
+	if ok {
+		p.vitals.Panicked(k.String())
+	} else {
+		p.vitals.Panicked("")
+	}
 	switch {
 	case ok && p.state != nil:
 		p.setAside(k, panicked, now)
@@ -92,7 +97,7 @@ func (p *Placer) broken(panicked any, now time.Time) error {
 		p.log.Error("a bug, starting anew", "panic", panicked, "stack", stack)
 	}
 	p.reset()
-	return fmt.Errorf("a bug: %v", panicked)
+	return fmt.Errorf("%w: %v", ErrInvariant, panicked)
 }
 
 // reset forgets what was derived from Nomad's state.

@@ -62,7 +62,7 @@ func (t *tracked) submitted() time.Time {
 	if t.record != nil && len(t.Pins.Groups) > 0 {
 		return t.record.Submitted
 	}
-	if t.place.index == *t.Job.JobModifyIndex {
+	if t.place.index == *t.Job.JobModifyIndex && !t.place.since.IsZero() { // both indexes of a job that Nomad does not have are 0
 		return t.place.since
 	}
 	return time.Unix(0, *t.Job.SubmitTime)

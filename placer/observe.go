@@ -11,6 +11,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -23,10 +24,33 @@ import (
 )
 
 // Survey is the cluster and the queue as they are now, seen through the rules
-// of the agent in charge. It is what the commands ask; it changes nothing.
+// of the agent in charge. It is what the commands ask; it changes nothing, but
+// for [Survey.Plan], which takes a survey of its own. It is safe for concurrent
+// use.
 type Survey struct {
 	p   *Placer
 	now time.Time
+
+	// mu guards the queue and the view, which try things out to answer. It is held
+	// for no request to Nomad.
+	mu    sync.Mutex
+	waits map[string]queue.Wait // by job, once worked out
+}
+
+// Close lets go of the connections that answering has opened. The survey can be
+// asked again after it.
+func (s *Survey) Close() { s.p.nomad.API().Close() }
+
+// waiting is what each waiting job waits for. Callers hold mu.
+func (s *Survey) waiting() map[string]queue.Wait {
+	if s.waits == nil {
+		waits := map[string]queue.Wait{}
+		for _, w := range s.p.line.Waiting(since(s.now), s.p.view.Cluster) {
+			waits[w.Job] = w
+		}
+		s.waits = waits
+	}
+	return s.waits
 }
 
 // Observe reads everything from Nomad once.
@@ -134,22 +158,15 @@ func (e *Explanation) waits(w queue.Wait) {
 
 // Explain says why.
 func (s *Survey) Explain(ctx context.Context, k nomad.JobKey) (*Explanation, error) {
-	job, ok := s.p.state.Jobs[k]
+	e, st, ok := s.standing(k)
 	if !ok {
 		return s.unknown(ctx, k)
 	}
-	st := StandingOf(s.p.state, job)
-	e := &Explanation{Namespace: k.Namespace, Job: k.ID, Phase: st.Phase, Allocations: s.allocations(st), ClassFrom: s.p.view.ClassFrom(job)}
 	switch st.Phase {
-	case Native:
-		e.Reason = "placed by Nomad alone: the job has no gate, so the placer leaves it be"
-	case Template:
-		e.Reason = nomad.TemplateReason(job, s.p.cfg.Children)
 	case Waiting:
-		s.explainWaiting(e, s.p.jobs[k])
 		return e, nil
+	case Native, Template:
 	default:
-		e.Reason = fmt.Sprintf("%d of %d members are running or done", st.Have, st.Want)
 		wait, err := s.canariesWait(ctx, st)
 		if err != nil {
 			return nil, err
@@ -159,6 +176,30 @@ func (s *Survey) Explain(ctx context.Context, k nomad.JobKey) (*Explanation, err
 		}
 	}
 	return e, s.addRecord(ctx, e, st)
+}
+
+// standing is what the survey itself knows of a job; ok is false where it is
+// none of ours.
+func (s *Survey) standing(k nomad.JobKey) (e *Explanation, st Standing, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	job, ok := s.p.state.Jobs[k]
+	if !ok {
+		return nil, st, false
+	}
+	st = StandingOf(s.p.state, job)
+	e = &Explanation{Namespace: k.Namespace, Job: k.ID, Phase: st.Phase, Allocations: s.allocations(st), ClassFrom: s.p.view.ClassFrom(job)}
+	switch st.Phase {
+	case Native:
+		e.Reason = "placed by Nomad alone: the job has no gate, so the placer leaves it be"
+	case Template:
+		e.Reason = nomad.TemplateReason(job, s.p.cfg.Children)
+	case Waiting:
+		s.explainWaiting(e, s.p.jobs[k])
+	default:
+		e.Reason = fmt.Sprintf("%d of %d members are running or done", st.Have, st.Want)
+	}
+	return e, st, true
 }
 
 func (s *Survey) unknown(ctx context.Context, k nomad.JobKey) (*Explanation, error) {
@@ -214,11 +255,12 @@ func recordToCome(r *Record, st Standing, began, now time.Time) bool {
 }
 
 func (s *Survey) explainWaiting(e *Explanation, t *tracked) {
-	if t.refused == nil && t.record != nil && t.record.GivenUp != "" && len(t.Pins.Groups) > 0 {
-		t.refused = errors.New(t.record.GivenUp)
+	refused := t.refused
+	if refused == nil && t.record != nil && t.record.GivenUp != "" && len(t.Pins.Groups) > 0 {
+		refused = errors.New(t.record.GivenUp)
 	}
-	if t.refused != nil {
-		e.Reason = "cannot be served, and stays gated: " + t.refused.Error()
+	if refused != nil {
+		e.Reason = "cannot be served, and stays gated: " + refused.Error()
 		return
 	}
 	d := pal.Explain(s.p.view.Cluster, t.request.Gang, s.p.cfg.policy())
@@ -227,11 +269,9 @@ func (s *Survey) explainWaiting(e *Explanation, t *tracked) {
 	if nodes := s.p.avoids(t.Standing, s.now); nodes != nil {
 		e.Note = fmt.Sprintf("it goes to nodes other than %s if it can: members of it failed there within the last hour", strings.Join(slices.Sorted(maps.Keys(nodes)), ", "))
 	}
-	for _, w := range s.p.line.Waiting(since(s.now), s.p.view.Cluster) {
-		if w.Job == t.Key.String() {
-			e.waits(w)
-			e.Reason = cmp.Or(d.Reason, w.Why())
-		}
+	if w, ok := s.waiting()[t.Key.String()]; ok {
+		e.waits(w)
+		e.Reason = cmp.Or(d.Reason, w.Why())
 	}
 }
 
@@ -249,11 +289,10 @@ func (s *Survey) allocations(st Standing) []Allocation {
 
 // Jobs lists every job with GPUs that has not ended.
 func (s *Survey) Jobs() []JobStatus {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var js []JobStatus
-	waits := map[string]queue.Wait{}
-	for _, w := range s.p.line.Waiting(since(s.now), s.p.view.Cluster) {
-		waits[w.Job] = w
-	}
+	waits := s.waiting()
 	for _, k := range s.p.state.SortedJobs() {
 		job := s.p.state.Jobs[k]
 		st := StandingOf(s.p.state, job)
@@ -276,8 +315,12 @@ func (s *Survey) Jobs() []JobStatus {
 }
 
 // Plan says what would happen to a job if it were registered with a gate now:
-// whether it would start, where, or what it would wait for.
+// whether it would start, where, or what it would wait for. The survey is used
+// up by it.
 func (s *Survey) Plan(job *api.Job) (*Explanation, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waits = nil
 	k := nomad.KeyOf(job)
 	now := s.now.UnixNano()
 	planned := *job
@@ -367,6 +410,8 @@ type GPU struct {
 
 // GPUs lists the cluster's GPUs.
 func (s *Survey) GPUs() []GPU {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	c := s.p.view.Cluster
 	out := make([]GPU, c.NumGPUs())
 	for i := range out {

@@ -67,6 +67,8 @@ type Placer struct {
 
 	publishing time.Duration // what the last publish took
 
+	vitals Vitals
+
 	mu     sync.Mutex // guards what follows
 	status Status
 }
@@ -130,11 +132,15 @@ func New(c *nomad.Client, cfg Config, log hclog.Logger, hooks Hooks) (*Placer, e
 	return &Placer{nomad: c, cfg: cfg, log: log, hooks: hooks, line: line, jobs: map[nomad.JobKey]*tracked{}, limbo: map[nomad.JobKey]limbo{}, aside: map[nomad.JobKey]aside{}, troubles: map[string]trouble{}, submissions: make(chan *submission)}, nil
 }
 
+// Vitals are the signs of life of [Placer.Run].
+func (p *Placer) Vitals() VitalSigns { return p.vitals.Status() }
+
 // Run serves until ctx ends. It returns ctx's error only: trouble with Nomad is
 // logged and tried again, at growing intervals.
 func (p *Placer) Run(ctx context.Context) error {
 	const slowest = 15 * time.Second
 	pause := 100 * time.Millisecond
+	p.vitals.LoopAlive(time.Now())
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := p.safely(ctx)
@@ -145,6 +151,7 @@ func (p *Placer) Run(ctx context.Context) error {
 		if time.Since(began) > slowest {
 			pause = 100 * time.Millisecond
 		}
+		p.vitals.Restarted(time.Now(), err)
 		p.log.Warn("lost touch with Nomad, reading everything anew", "error", err, "in", pause)
 		select {
 		case <-time.After(pause):
@@ -235,9 +242,11 @@ func (p *Placer) follow(ctx context.Context, events <-chan []nomad.Event, ended 
 			}
 			p.again = false
 			began := time.Now()
+			p.vitals.CycleBegan(began)
 			if err := p.cycle(ctx); err != nil {
 				return err
 			}
+			p.vitals.CycleEnded(time.Now())
 			rested = time.Now().Add(rest(time.Since(began)))
 			heard = p.applyAll(events)
 			if p.takeSubmissions() || p.again {
@@ -265,6 +274,7 @@ func (p *Placer) follow(ctx context.Context, events <-chan []nomad.Event, ended 
 			p.takeSubmissions()
 			heard = change
 		case <-tick.C:
+			p.vitals.LoopAlive(time.Now())
 			if p.unsettled() {
 				heard = change
 			}

@@ -42,11 +42,13 @@ type JobStatus struct {
 	// can be foretold.
 	StartFrom time.Time `json:"start_from,omitzero"`
 	StartTo   time.Time `json:"start_to,omitzero"`
+
+	waiting queue.Wait // what Reason says in words, where it waits
 }
 
 // wait takes over what the queue says of a waiting job.
 func (j *JobStatus) wait(w queue.Wait) {
-	j.Position, j.Reason = w.Position, w.Why()
+	j.Position, j.Reason, j.waiting = w.Position, w.Why(), w
 	if w.To > 0 {
 		j.StartFrom, j.StartTo = time.Unix(0, int64(w.From)), time.Unix(0, int64(w.To))
 	}

@@ -99,7 +99,7 @@ func (p *Placer) join(now time.Time) {
 		if p.state.Jobs[k] != nil || p.jobs[k] != nil || nomad.Template(s.job) || p.state.Queues.Refusal(s.job) != nil {
 			continue
 		}
-		job := unregistered(s.job, now)
+		job := asRegistered(s.job, now)
 		request, err := p.view.Request(job)
 		if err != nil {
 			continue
@@ -110,9 +110,9 @@ func (p *Placer) join(now time.Time) {
 	}
 }
 
-// unregistered is the job as it would be if it had just been registered, with
+// asRegistered is the job as it would be if it had just been registered, with
 // indexes of 0.
-func unregistered(job *api.Job, now time.Time) *api.Job {
+func asRegistered(job *api.Job, now time.Time) *api.Job {
 	out := *job
 	at, pending, zero := now.UnixNano(), "pending", uint64(0)
 	out.SubmitTime, out.Status, out.Version = &at, &pending, &zero

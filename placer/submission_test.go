@@ -6,12 +6,18 @@ package placer
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -21,12 +27,14 @@ type registry struct {
 	pinned []bool
 	isNew  []bool
 	err    error
+	// refuseAll: err is not only of jobs with their GPUs.
+	refuseAll bool
 }
 
 func (r *registry) register(_ context.Context, job *api.Job, isNew bool) (*api.JobRegisterResponse, error) {
 	_, pinned := rewrite.Pinned(job)
 	r.pinned, r.isNew = append(r.pinned, pinned), append(r.isNew, isNew)
-	if r.err != nil && isNew {
+	if r.err != nil && (isNew || r.refuseAll) {
 		return nil, r.err
 	}
 	return &api.JobRegisterResponse{JobModifyIndex: 5000}, nil
@@ -168,4 +176,133 @@ func TestSubmitEnds(t *testing.T) {
 			t.Errorf("the session ended: %v", err)
 		}
 	})
+}
+
+// A job that comes by way of the agent has no better place in the queue than
+// one that was registered with its gate before, and so has one that is planned.
+func TestSubmissionQueuesBehind(t *testing.T) {
+	t.Parallel()
+	cfg := DefaultConfig()
+	cfg.Queue.Order, cfg.Queue.Backfill = queue.FIFO, false
+	p, err := New(nil, cfg, hclog.NewNullLogger(), Hooks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.state, p.profile, err = benchState(2, 0); err != nil {
+		t.Fatal(err)
+	}
+	fill(p.state, 0, 2)
+	p.state.PutJob(rewrite.Gate(benchJob("first", 1)))
+	p.freeAfterLook(t)
+	var order []string
+	r := &registry{}
+	if a := submitOne(t, p, rewrite.Gate(benchJob("late", 2)), r); a.err != nil {
+		t.Fatal(a.err)
+	}
+	for _, w := range p.line.Waiting(since(time.Now()), p.view.Cluster) {
+		order = append(order, w.Job)
+	}
+	if d := cmp.Diff([]string{"default/first", "default/late"}, order); d != "" {
+		t.Errorf("the queue (-want +got):\n%s", d)
+	}
+	s := &Survey{p: p, now: time.Now()}
+	planned := benchJob("planned", 0)
+	e, err := s.Plan(planned)
+	if err != nil || e.Wait == nil || e.Wait.Position != 3 {
+		t.Errorf("planned: %+v, %v", e, err)
+	}
+}
+
+// A job that nobody has registered yet stops no gang: whether its author may
+// register it is for Nomad to say. It is registered with its gate, and preempts
+// after that.
+func TestSubmissionPreemptsOnceRegistered(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		err  error // of registering it
+		want []string
+	}{
+		{"taken in", nil, []string{"PUT /v1/var/" + recordPath(nomad.JobKey{Namespace: "default", ID: "low"}), "PUT /v1/jobs", "PUT /v1/allocation/m0/stop", "PUT /v1/allocation/m1/stop"}},
+		{"refused", errors.New("permission denied"), nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var asked []string
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method != http.MethodGet {
+					asked = append(asked, r.Method+" "+r.URL.Path)
+				}
+				fmt.Fprint(w, `{"JobModifyIndex": 200}`)
+			}))
+			defer server.Close()
+			p := preemptible(t, server.URL)
+			high := benchJob("high", 1)
+			priority := 90
+			high.Priority = &priority
+			r := &registry{err: c.err, refuseAll: true}
+			a := submitOne(t, p, rewrite.Gate(high), r)
+			if !errors.Is(a.err, c.err) || len(r.pinned) != 1 || r.pinned[0] {
+				t.Errorf("answer %v, registered %v", a.err, r.pinned)
+			}
+			if len(asked) > 0 {
+				t.Errorf("before the job was registered, Nomad was asked to %v", asked)
+			}
+			now := time.Now()
+			p.track()
+			p.syncLine(now)
+			if err := p.decide(t.Context(), now); err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(c.want, asked); d != "" {
+				t.Errorf("after that (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+// preemptible is a placer whose cluster is full: a gang of low priority that may
+// be stopped holds what others do not.
+func preemptible(t *testing.T, address string) *Placer {
+	t.Helper()
+	client, err := nomad.NewClient(&api.Config{Address: address}, "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := DefaultConfig()
+	cfg.Queue.Order, cfg.Queue.Preempt = queue.Priority, true
+	p, err := New(client, cfg, hclog.NewNullLogger(), Hooks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.state, p.profile, err = benchState(2, 0); err != nil {
+		t.Fatal(err)
+	}
+	job := benchJob("low", 1)
+	job.Meta = map[string]string{"pal_preempt": "true"}
+	pins := rewrite.Pins{Mode: rewrite.ModeGPU, Groups: []rewrite.GroupPins{{Group: "g"}}}
+	for n := range 2 {
+		pins.Groups[0].Nodes = append(pins.Groups[0].Nodes, fmt.Sprintf("node-id-%05d", n))
+		for k := 4; k < 8; k++ {
+			pins.Groups[0].GPUs = append(pins.Groups[0].GPUs, fmt.Sprintf("GPU-%05d-%d", n, k))
+		}
+	}
+	if job, err = rewrite.Pin(job, pins, rewrite.Racks{}); err != nil {
+		t.Fatal(err)
+	}
+	long := time.Now().Add(-2 * time.Hour).UnixNano()
+	job.SubmitTime = &long
+	p.state.PutJob(job)
+	for n := range 2 {
+		p.state.PutAlloc(&nomad.Alloc{
+			ID: fmt.Sprint("m", n), Job: nomad.KeyOf(job), Group: "g", Node: pins.Groups[0].Nodes[n], Desired: "run", Client: "running",
+			GPUs: pins.Groups[0].GPUs[4*n : 4*n+4], CreateIndex: 10, ModifyIndex: 10, CreateTime: long, ModifyTime: long,
+		})
+	}
+	if free := p.freeAfterLook(t); free != 0 {
+		t.Fatalf("%d GPUs are free", free)
+	}
+	p.track()
+	for _, t := range p.jobs {
+		t.record = &Record{Namespace: t.Key.Namespace, Job: t.Key.ID, JobModifyIndex: 1, Decided: time.Unix(0, long), Confirmed: time.Unix(0, long)}
+	}
+	return p
 }

@@ -97,10 +97,10 @@ func (a *Admission) Review(job *api.Job, children bool) Review {
 }
 
 // canonical is a copy of the job with Nomad's defaults filled in: what comes
-// from authors has holes.
+// from authors has holes. It is what everything else in the agent goes by.
 func canonical(job *api.Job) (*api.Job, error) {
-	if job == nil || job.ID == nil || *job.ID == "" {
-		return nil, fmt.Errorf("nomad-pal: the request holds no job with an ID")
+	if err := nomad.Wellformed(job); err != nil {
+		return nil, fmt.Errorf("nomad-pal: %w", err)
 	}
 	text, err := json.Marshal(job)
 	if err != nil {
@@ -109,11 +109,6 @@ func canonical(job *api.Job) (*api.Job, error) {
 	var out api.Job
 	if err := json.Unmarshal(text, &out); err != nil {
 		return nil, err
-	}
-	for i, g := range out.TaskGroups {
-		if g == nil || g.Name == nil {
-			return nil, fmt.Errorf("nomad-pal: group %d of job %q has no name", i, *job.ID)
-		}
 	}
 	if out.Name == nil {
 		out.Name = out.ID

@@ -84,8 +84,8 @@ func TestServeAdmission(t *testing.T) {
 	}{
 		{"no GPUs", `{"job": {"ID": "web", "TaskGroups": [{"Name": "g", "Tasks": [{"Name": "t"}]}]}, "context": {"clientIP": "192.0.2.1"}}`,
 			`{"patch":[],"warnings":[],"errors":[]}`, http.StatusOK},
-		{"no job", `{}`, `{"patch":[],"warnings":[],"errors":["nomad-pal: the request holds no job with an ID"]}`, http.StatusOK},
-		{"no name", `{"job": {"ID": "web", "TaskGroups": [{}]}}`, `{"patch":[],"warnings":[],"errors":["nomad-pal: group 0 of job \"web\" has no name"]}`, http.StatusOK},
+		{"no job", `{}`, `{"patch":[],"warnings":[],"errors":["nomad-pal: malformed job: there is no job"]}`, http.StatusOK},
+		{"no name", `{"job": {"ID": "web", "TaskGroups": [{}]}}`, `{"patch":[],"warnings":[],"errors":["nomad-pal: malformed job: Job.TaskGroups[0].Name is missing"]}`, http.StatusOK},
 		{"no JSON", `job "x" {}`, "", http.StatusBadRequest},
 		{"too large", `{"job": {"ID": "` + strings.Repeat("x", admissionBytes) + `"}}`, "", http.StatusBadRequest},
 	} {

@@ -24,6 +24,7 @@ type Agent struct {
 	// not the leader.
 	current atomic.Pointer[placer.Placer]
 	leads   atomic.Bool
+	panics  atomic.Int64 // of requests, survived
 }
 
 // New makes an agent.

@@ -20,7 +20,13 @@ import (
 // caller is whoever sent a request. The agent sees everything in Nomad; what it
 // may tell is what Nomad itself would tell the caller's token, so Nomad is asked
 // each time: nothing is cached that a revoked token could live on.
-type caller struct{ nomad *api.Client }
+type caller struct {
+	nomad   *api.Client
+	storage string // the namespace of the placer's variables
+	// lists are the namespaces of which Nomad was asked, in this request, whether
+	// the caller can list their jobs.
+	lists map[string]bool
+}
 
 // caller reads the token from the headers in which Nomad's own API takes it.
 // Its connections end with the request: Nomad allows one address 100 by default
@@ -36,7 +42,11 @@ func (s *site) caller(r *http.Request) (*caller, error) {
 		return nil, fmt.Errorf("connecting to Nomad at %q: %w", cfg.Address, err)
 	}
 	context.AfterFunc(r.Context(), client.Close)
-	return &caller{client}, nil
+	storage := api.DefaultNamespace
+	if s.file.Nomad != nil {
+		storage = cmp.Or(s.file.Nomad.Namespace, storage)
+	}
+	return &caller{client, storage, map[string]bool{}}, nil
 }
 
 // tokenOf is the request's token, "" where it has none.
@@ -72,27 +82,46 @@ func one(ctx context.Context, namespace string) *api.QueryOptions {
 	return (&api.QueryOptions{Namespace: namespace, PerPage: 1}).WithContext(ctx)
 }
 
-// visible are those of the jobs whose namespaces the caller can list. It is
-// denied where there is none that it can.
-func (c *caller) visible(ctx context.Context, jobs []placer.JobStatus) ([]placer.JobStatus, error) {
+// listsSome fails where the caller can list jobs nowhere.
+func (c *caller) listsSome(ctx context.Context) error {
 	// With the wildcard, Nomad refuses only who cannot list anything.
-	if _, _, err := c.nomad.Jobs().List(one(ctx, api.AllNamespacesNamespace)); err != nil {
-		return nil, needs(err, `the capability "list-jobs" in every namespace`)
+	_, _, err := c.nomad.Jobs().List(one(ctx, api.AllNamespacesNamespace))
+	return needs(err, `the capability "list-jobs" in every namespace`)
+}
+
+// listsIn says whether the caller can list the jobs of a namespace.
+func (c *caller) listsIn(ctx context.Context, namespace string) (bool, error) {
+	if can, asked := c.lists[namespace]; asked {
+		return can, nil
 	}
-	can := map[string]bool{}
+	_, _, err := c.nomad.Jobs().List(one(ctx, namespace))
+	if err = needs(err, "list-jobs"); err != nil && !denied(err) {
+		return false, err
+	}
+	c.lists[namespace] = err == nil
+	return err == nil, nil
+}
+
+// sees says of which namespaces the caller may know jobs. Where Nomad does not
+// answer, he may not.
+func (c *caller) sees(ctx context.Context) placer.Sees {
+	return func(namespace string) bool {
+		can, err := c.listsIn(ctx, namespace)
+		return can && err == nil
+	}
+}
+
+// visible are those of the jobs whose namespaces the caller can list, without
+// the names of others.
+func (c *caller) visible(ctx context.Context, jobs []placer.JobStatus) ([]placer.JobStatus, error) {
 	out := []placer.JobStatus{}
 	for _, j := range jobs {
-		allowed, asked := can[j.Namespace]
-		if !asked {
-			_, _, err := c.nomad.Jobs().List(one(ctx, j.Namespace))
-			if err = needs(err, "list-jobs"); err != nil && !denied(err) {
-				return nil, err
-			}
-			allowed = err == nil
-			can[j.Namespace] = allowed
+		can, err := c.listsIn(ctx, j.Namespace)
+		if err != nil {
+			return nil, err
 		}
-		if allowed {
-			out = append(out, j)
+		if can {
+			out = append(out, j.For(c.sees(ctx)))
 		}
 	}
 	return out, nil
@@ -116,13 +145,18 @@ func (c *caller) readsNodes(ctx context.Context) error {
 	return needs(err, `node { policy = "read" }`)
 }
 
-// submits fails where the caller could not register jobs in the namespace.
-// Nomad has no call that asks just that; parsing a job needs the same right.
-func (c *caller) submits(ctx context.Context, namespace string) error {
-	body := map[string]any{"JobHCL": "job \"x\" {}"}
-	w := (&api.WriteOptions{Namespace: namespace}).WithContext(ctx)
-	_, err := c.nomad.Raw().Write("/v1/jobs/parse", body, nil, w)
-	return needs(err, fmt.Sprintf("the capability %q in namespace %q", "parse-job", namespace))
+// operates says whether the caller may read of failures in all namespaces.
+func (c *caller) operates(ctx context.Context) bool {
+	_, _, err := c.nomad.Variables().Peek(placer.FailuresPath, one(ctx, c.storage))
+	return err == nil
+}
+
+// plans fails where the caller could not plan the job at Nomad. Nomad itself
+// plans it; with its gate it is to be placed nowhere, so that takes little.
+func (c *caller) plans(ctx context.Context, gated *api.Job) error {
+	w := (&api.WriteOptions{Namespace: *gated.Namespace}).WithContext(ctx)
+	_, _, err := c.nomad.Jobs().PlanOpts(gated, &api.PlanOptions{}, w)
+	return needs(err, fmt.Sprintf("the capability %q or %q in namespace %q", "submit-job", "plan-job", *gated.Namespace))
 }
 
 // refuse answers with the status that fits the error.
@@ -131,6 +165,8 @@ func refuse(w http.ResponseWriter, err error) {
 	switch {
 	case denied(err):
 		status = http.StatusForbidden
+	case errors.Is(err, errPanicked):
+		status = http.StatusInternalServerError
 	case errors.Is(err, errNoJob):
 		status = http.StatusNotFound
 	}

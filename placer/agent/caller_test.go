@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -37,16 +39,28 @@ func fakeNomad(t *testing.T, rights map[string][]string) *site {
 		switch {
 		case !allowed:
 			http.Error(w, "Permission denied", http.StatusForbidden)
+		case strings.HasSuffix(r.URL.Path, "/plan"):
+			w.Write([]byte(`{}`))
 		case strings.HasPrefix(r.URL.Path, "/v1/job/") && r.URL.Path != "/v1/job/train":
 			http.Error(w, "job not found", http.StatusNotFound)
-		case strings.HasPrefix(r.URL.Path, "/v1/job/"), r.URL.Path == "/v1/jobs/parse":
+		case strings.HasPrefix(r.URL.Path, "/v1/job/"):
 			w.Write([]byte(`{}`))
 		default:
 			w.Write([]byte(`[]`))
 		}
 	}))
 	t.Cleanup(srv.Close)
-	return &site{agent: &Agent{}, file: File{Nomad: &Nomad{Address: srv.URL}}}
+	return siteOn(t, srv.URL)
+}
+
+// siteOn is the API of an agent that places nothing, on the Nomad at an address.
+func siteOn(t *testing.T, address string) *site {
+	t.Helper()
+	s, err := New(hclog.NewNullLogger(), placer.Hooks{}).newSite(File{Nomad: &Nomad{Address: address}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 func callerWith(t *testing.T, s *site, header, value string) *caller {
@@ -79,7 +93,12 @@ func TestVisible(t *testing.T) {
 		{"an unknown token", "X-Nomad-Token", "mallory", nil, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			seen, err := callerWith(t, s, c.header, c.value).visible(t.Context(), jobs)
+			asks := callerWith(t, s, c.header, c.value)
+			err := asks.listsSome(t.Context())
+			var seen []placer.JobStatus
+			if err == nil {
+				seen, err = asks.visible(t.Context(), jobs)
+			}
 			if denied(err) != c.denied || err != nil && !c.denied {
 				t.Fatalf("error %v", err)
 			}
@@ -128,17 +147,18 @@ func TestReadsJob(t *testing.T) {
 	if err := alice.readsNodes(t.Context()); !denied(err) || !strings.Contains(err.Error(), `node { policy = "read" }`) {
 		t.Errorf("nodes: %v", err)
 	}
-	if err := alice.submits(t.Context(), "default"); !denied(err) {
-		t.Errorf("plan in another namespace: %v", err)
-	}
-	if err := alice.submits(t.Context(), "research"); err != nil {
-		t.Errorf("plan in her own namespace: %v", err)
+	for namespace, want := range map[string]bool{"default": false, "research": true} {
+		id := "x"
+		err := alice.plans(t.Context(), &api.Job{ID: &id, Namespace: &namespace})
+		if denied(err) == want || err != nil && !strings.Contains(err.Error(), `"submit-job" or "plan-job" in namespace "default"`) {
+			t.Errorf("plan in %s: %v", namespace, err)
+		}
 	}
 }
 
 // Nomad that is down is not a refusal.
 func TestNomadDown(t *testing.T) {
-	s := &site{agent: &Agent{}, file: File{Nomad: &Nomad{Address: "http://127.0.0.1:1"}}}
+	s := siteOn(t, "http://127.0.0.1:1")
 	err := callerWith(t, s, "", "").readsNodes(t.Context())
 	w := httptest.NewRecorder()
 	refuse(w, err)
@@ -170,7 +190,7 @@ func TestPrometheus(t *testing.T) {
 			t.Errorf("%q is missing:\n%s", want, got)
 		}
 	}
-	s := &site{agent: &Agent{}}
+	s := siteOn(t, "")
 	w := httptest.NewRecorder()
 	s.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/metrics", nil))
 	if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `"cycle_age_seconds": -1`) || strings.Contains(w.Body.String(), `"go_goroutines": 0`) {

@@ -151,6 +151,9 @@ type HTTP struct {
 	CertFile    string `hcl:"cert_file,optional"`
 	KeyFile     string `hcl:"key_file,optional"`
 	ClientCA    string `hcl:"client_ca_file,optional"`
+	// AllowedHosts are names under which the agent answers, beside localhost, the
+	// machine's own name, addresses, and the names of its certificate.
+	AllowedHosts []string `hcl:"allowed_hosts,optional"`
 	// Admission switches the admission endpoint on.
 	Admission bool `hcl:"admission,optional"`
 	// Register switches the endpoint on that registers jobs in their authors'

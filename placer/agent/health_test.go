@@ -60,9 +60,14 @@ func TestHealthWarnsOfBatchQueues(t *testing.T) {
 	var mu sync.Mutex
 	var log bytes.Buffer
 	a := New(hclog.New(&hclog.LoggerOptions{Output: &log, Mutex: &mu}), placer.Hooks{})
+	file := File{Nomad: &Nomad{Address: server.URL}}
+	s, err := a.newSite(file)
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var serving sync.WaitGroup
-	serving.Go(func() { _ = a.serve(ctx, File{Nomad: &Nomad{Address: server.URL}}) })
+	serving.Go(func() { _ = a.serve(ctx, file) })
 	defer serving.Wait()
 	defer cancel()
 	const want = `node pool "gpu" has Nomad's own batch queue (fifo)`
@@ -72,7 +77,7 @@ func TestHealthWarnsOfBatchQueues(t *testing.T) {
 			t.Fatal("health has no warnings")
 		}
 		answer := httptest.NewRecorder()
-		a.health(answer, nil)
+		s.handler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/v1/health", nil))
 		if err := json.Unmarshal(answer.Body.Bytes(), &h); err != nil {
 			t.Fatal(err)
 		}

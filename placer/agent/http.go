@@ -33,6 +33,10 @@ func (a *Agent) listen(file File) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
+	handler, err := site.guarded()
+	if err != nil {
+		return nil, err
+	}
 	h := file.HTTP
 	if h == nil {
 		h = &HTTP{}
@@ -59,8 +63,7 @@ func (a *Agent) listen(file File) (*server, error) {
 	}
 	a.log.Info("HTTP API", "address", l.Addr(), "tls", h.CertFile != "")
 	return &server{
-		http:     &http.Server{Handler: site.handler(), ReadHeaderTimeout: 10 * time.Second},
-		listener: l, log: a.log.Error,
+		http: serverLimits().server(handler), listener: l, log: a.log.Error,
 	}, nil
 }
 
@@ -77,30 +80,6 @@ func (s *server) serve(ctx context.Context) {
 	if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
 		s.log("the HTTP API ended", "error", err)
 	}
-}
-
-// Health is what /v1/health answers.
-type Health struct {
-	// Leader: this agent places; Ready: it knows the cluster.
-	Leader bool      `json:"leader"`
-	Ready  bool      `json:"ready"`
-	At     time.Time `json:"last_cycle,omitzero"`
-	// Warnings are about Nomad itself: what in it keeps jobs from being served.
-	Warnings []string `json:"warnings,omitempty"`
-}
-
-func (a *Agent) health(w http.ResponseWriter, _ *http.Request) {
-	h := Health{Leader: a.leads.Load()}
-	if p := a.current.Load(); p != nil {
-		s := p.Status()
-		h.At, h.Warnings = s.At, s.Warnings
-		h.Ready = !h.At.IsZero()
-	}
-	status := http.StatusOK
-	if h.Leader && !h.Ready {
-		status = http.StatusServiceUnavailable
-	}
-	writeJSON(w, status, h)
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {

@@ -26,8 +26,18 @@ type Metrics struct {
 	Refused int                  `json:"jobs_refused"`
 	// Demand is the number of GPUs that waiting jobs want.
 	Demand int `json:"gpus_wanted"`
-	// CycleAge is the time since the last cycle, in seconds; -1 before the first.
+	// CycleAge is the time since the placer's loop last showed that it works, in
+	// seconds; -1 before it first did. It does each second, also with nothing to
+	// do.
 	CycleAge float64 `json:"cycle_age_seconds"`
+	// Cycles counts the placer's cycles, Restarts how often its work began anew,
+	// LostConnections those of them for which Nomad or the network was to blame,
+	// Panics broken invariants that were survived, APIPanics those of requests.
+	Cycles          int   `json:"cycles_total"`
+	Restarts        int   `json:"restarts_total"`
+	LostConnections int   `json:"lost_connections_total"`
+	Panics          int   `json:"panics_total"`
+	APIPanics       int64 `json:"api_panics_total"`
 	// Goroutines of the process: more and more of them is a leak.
 	Goroutines int `json:"go_goroutines"`
 }
@@ -37,7 +47,7 @@ func phases() []placer.Phase {
 }
 
 func (s *site) metrics(now time.Time) Metrics {
-	m := Metrics{Jobs: map[placer.Phase]int{}, CycleAge: -1, Goroutines: runtime.NumGoroutine()}
+	m := Metrics{Jobs: map[placer.Phase]int{}, CycleAge: -1, APIPanics: s.agent.panics.Load(), Goroutines: runtime.NumGoroutine()}
 	for _, p := range phases() {
 		m.Jobs[p] = 0
 	}
@@ -48,10 +58,11 @@ func (s *site) metrics(now time.Time) Metrics {
 	if p == nil {
 		return m
 	}
-	st := p.Status()
-	if !st.At.IsZero() {
-		m.CycleAge = now.Sub(st.At).Seconds()
+	st, v := p.Status(), p.Vitals()
+	if age, ok := v.Age(now); ok {
+		m.CycleAge = age.Seconds()
 	}
+	m.Cycles, m.Restarts, m.LostConnections, m.Panics = v.Cycles, v.Restarts, v.Lost, v.Panics
 	m.GPUs, m.Free = st.GPUs, st.Free
 	for _, j := range st.Jobs {
 		m.Jobs[j.Phase]++
@@ -78,15 +89,22 @@ func (s *site) serveMetrics(w http.ResponseWriter, r *http.Request) {
 // prometheus is the text form of the metrics.
 func (m Metrics) prometheus() string {
 	var b strings.Builder
-	gauge := func(name, help string, value float64) {
-		fmt.Fprintf(&b, "# HELP nomad_pal_%s %s\n# TYPE nomad_pal_%s gauge\nnomad_pal_%s %g\n", name, help, name, name, value)
+	metric := func(kind, name, help string, value float64) {
+		fmt.Fprintf(&b, "# HELP nomad_pal_%s %s\n# TYPE nomad_pal_%s %s\nnomad_pal_%s %g\n", name, help, name, kind, name, value)
 	}
+	gauge := func(name, help string, value float64) { metric("gauge", name, help, value) }
+	counter := func(name, help string, value float64) { metric("counter", name, help, value) }
 	gauge("leader", "1 on the agent that places, 0 on those that wait.", float64(m.Leader))
 	gauge("gpus", "GPUs in the cluster.", float64(m.GPUs))
 	gauge("gpus_free", "GPUs that a job could get now.", float64(m.Free))
 	gauge("gpus_wanted", "GPUs that waiting jobs want.", float64(m.Demand))
 	gauge("jobs_refused", "Waiting jobs that cannot be served.", float64(m.Refused))
-	gauge("cycle_age_seconds", "Time since the last cycle, -1 before the first.", m.CycleAge)
+	gauge("cycle_age_seconds", "Time since the placer's loop last showed that it works, -1 before it first did.", m.CycleAge)
+	counter("cycles_total", "Cycles of the placer.", float64(m.Cycles))
+	counter("restarts_total", "Times the placer's work began anew.", float64(m.Restarts))
+	counter("lost_connections_total", "Restarts for which Nomad or the network was to blame.", float64(m.LostConnections))
+	counter("panics_total", "Broken invariants that the placer survived.", float64(m.Panics))
+	counter("api_panics_total", "Requests to the API that broke an invariant.", float64(m.APIPanics))
 	fmt.Fprint(&b, "# HELP nomad_pal_jobs Jobs with GPUs by phase.\n# TYPE nomad_pal_jobs gauge\n")
 	for _, p := range phases() {
 		fmt.Fprintf(&b, "nomad_pal_jobs{phase=%q} %d\n", p, m.Jobs[p])

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"strings"
 	"time"
@@ -47,7 +48,12 @@ func (s *site) serveRegister(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), submitTimeout)
 	defer cancel()
-	resp, err := p.Submit(ctx, job, s.author(r).register(request))
+	author := s.author(r)
+	if err := s.rights.ask(author.token, *job.Namespace, time.Now(), func() error { return author.may(ctx, job, request) }); err != nil {
+		refuseAs(w, err)
+		return
+	}
+	resp, err := p.Submit(ctx, job, author.register(request))
 	if err != nil {
 		refuseAs(w, err)
 		return
@@ -62,6 +68,24 @@ type author struct {
 }
 
 func (s *site) author(r *http.Request) author { return author{s.authors, tokenOf(r)} }
+
+// may asks Nomad whether the author may register the job, without registering
+// it: he is to replace a version of it that cannot be, so that Nomad checks the
+// job, the token, and then the index, which is wrong. Nomad has no call that asks
+// just that; a dry run takes another right, "plan-job" or "submit-job", than
+// registering does, "register-job" or "submit-job".
+func (a author) may(ctx context.Context, job *api.Job, request api.JobRegisterRequest) error {
+	opts := &api.RegisterOptions{EnforceIndex: true, ModifyIndex: math.MaxUint64, PolicyOverride: request.PolicyOverride}
+	w := (&api.WriteOptions{Namespace: *job.Namespace, AuthToken: a.token}).WithContext(ctx)
+	_, _, err := a.nomad.Jobs().RegisterOpts(job, opts, w)
+	switch {
+	case err == nil:
+		return fmt.Errorf("registering job %q: Nomad took it against the index that was to be enforced", *job.ID)
+	case strings.Contains(err.Error(), api.RegisterEnforceIndexErrPrefix):
+		return nil
+	}
+	return err
+}
 
 // register is how the author wants the job registered. An index that is to be
 // enforced and is not 0 is that of a job that Nomad has, so that isNew comes to
@@ -93,6 +117,8 @@ func refuseAs(w http.ResponseWriter, err error) {
 	switch {
 	case errors.Is(err, placer.ErrNotSubmitted):
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	case denied(err):
+		http.Error(w, err.Error(), http.StatusForbidden)
 	case errors.As(err, &unexpected) && unexpected.StatusCode() != 0:
 		http.Error(w, unexpected.Body(), unexpected.StatusCode())
 	default:

@@ -4,16 +4,9 @@
 package agent
 
 import (
-	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
-	"os"
-	"sync"
-	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/nomad/api"
@@ -21,32 +14,28 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // site is the HTTP API under one configuration. What it says of jobs and GPUs
-// it says to whom Nomad would say it: see [caller].
+// it says to whom Nomad would say it: see [caller]. Each handler judges the
+// token first; only then does it read of Nomad what the agent's own token shows.
 type site struct {
-	agent *Agent
-	file  File
-	rules placer.Config
+	agent   *Agent
+	file    File
+	rules   placer.Config
+	surveys *surveys
 	// authors is a connection without a token: each request brings its author's.
 	authors *api.Client
-
-	mu     sync.Mutex // guards what follows, and lets one survey be made at a time
-	survey *placer.Survey
-	made   time.Time
+	rights  rights
 }
-
-// surveyAge is how old a survey may be that is shown: making one reads the lists
-// of all nodes, jobs and allocations.
-const surveyAge = 2 * time.Second
 
 func (a *Agent) newSite(file File) (*site, error) {
 	rules, err := file.Rules()
 	if err != nil {
 		return nil, err
 	}
-	s := &site{agent: a, file: file, rules: rules}
+	s := &site{agent: a, file: file, rules: rules, surveys: newSurveys(file.Nomad.Connect, a.panicked)}
 	if file.HTTP != nil && file.HTTP.Register {
 		if s.authors, err = file.Nomad.connectAuthors(); err != nil {
 			return nil, err
@@ -55,11 +44,12 @@ func (a *Agent) newSite(file File) (*site, error) {
 	return s, nil
 }
 
+// handler routes; what guards it is around it, see [site.guarded].
 func (s *site) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/health", s.agent.health)
+	mux.HandleFunc("GET /v1/health", s.serveHealth)
 	mux.HandleFunc("GET /v1/metrics", s.serveMetrics)
-	mux.HandleFunc("GET /ui/", servePage)
+	mux.Handle("GET /ui/", page())
 	mux.Handle("GET /{$}", http.RedirectHandler("/ui/", http.StatusSeeOther))
 	mux.HandleFunc("GET /v1/queue", s.serveQueue)
 	mux.HandleFunc("GET /v1/gpus", s.serveGPUs)
@@ -76,41 +66,22 @@ func (s *site) handler() http.Handler {
 	return mux
 }
 
-// observe is the cluster as the agent sees it, at most surveyAge old.
-func (s *site) observe(ctx context.Context) (*placer.Survey, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.survey != nil && time.Since(s.made) < surveyAge {
-		return s.survey, nil
-	}
-	survey, err := s.fresh(ctx)
-	if err != nil {
-		return nil, err
-	}
-	s.survey, s.made = survey, time.Now()
-	return survey, nil
-}
-
-// fresh reads what has changed since the last survey. Callers hold mu.
-func (s *site) fresh(ctx context.Context) (*placer.Survey, error) {
-	client, err := s.file.Nomad.Connect()
-	if err != nil {
-		return nil, err
-	}
-	context.AfterFunc(ctx, client.API().Close) // see caller
-	if s.survey == nil {
-		return placer.Observe(ctx, client)
-	}
-	return s.survey.Again(ctx, client)
-}
-
 // serveQueue lists the jobs that the caller may see.
 func (s *site) serveQueue(w http.ResponseWriter, r *http.Request) {
-	c, survey, ok := s.look(w, r)
-	if !ok {
+	c, err := s.caller(r)
+	if err == nil {
+		err = c.listsSome(r.Context())
+	}
+	if err != nil {
+		refuse(w, err)
 		return
 	}
-	jobs, err := c.visible(r.Context(), s.jobs(survey))
+	survey, err := s.surveys.get(r.Context())
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	jobs, err := c.visible(r.Context(), survey.Jobs())
 	if err != nil {
 		refuse(w, err)
 		return
@@ -118,40 +89,31 @@ func (s *site) serveQueue(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, jobs)
 }
 
-// jobs are the survey's; a survey answers one question at a time.
-func (s *site) jobs(survey *placer.Survey) []placer.JobStatus {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return survey.Jobs()
-}
-
-// serveGPUs lists the GPUs. Jobs in namespaces that the caller cannot read are
+// serveGPUs lists the GPUs. Jobs in namespaces that the caller cannot list are
 // not named.
 func (s *site) serveGPUs(w http.ResponseWriter, r *http.Request) {
-	c, survey, ok := s.look(w, r)
-	if !ok {
-		return
+	c, err := s.caller(r)
+	if err == nil {
+		err = c.readsNodes(r.Context())
 	}
-	if err := c.readsNodes(r.Context()); err != nil {
+	if err != nil {
 		refuse(w, err)
 		return
 	}
-	jobs, err := c.visible(r.Context(), s.jobs(survey))
-	if err != nil && !denied(err) {
+	survey, err := s.surveys.get(r.Context())
+	if err != nil {
 		refuse(w, err)
 		return
 	}
-	s.mu.Lock()
-	gpus := survey.GPUs()
-	s.mu.Unlock()
-	named := map[string]bool{"": true}
-	for _, j := range jobs {
-		named[j.Namespace+"/"+j.Job] = true
+	gpus, operator, sees := survey.GPUs(), false, c.sees(r.Context())
+	for _, g := range gpus {
+		if g.Quarantine != nil {
+			operator = c.operates(r.Context())
+			break
+		}
 	}
 	for i, g := range gpus {
-		if !named[g.Job] {
-			gpus[i].Job = "(a job that the token cannot see)"
-		}
+		gpus[i] = g.For(sees, operator)
 	}
 	writeJSON(w, http.StatusOK, gpus)
 }
@@ -163,26 +125,30 @@ func (s *site) serveExplain(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	c, survey, ok := s.look(w, r)
-	if !ok {
-		return
-	}
 	k := nomad.JobKey{Namespace: r.URL.Query().Get("namespace"), ID: id}
 	if k.Namespace == "" {
 		k.Namespace = api.DefaultNamespace
 	}
-	if err := c.readsJob(r.Context(), k); err != nil {
-		refuse(w, err)
-		return
+	c, err := s.caller(r)
+	if err == nil {
+		err = c.readsJob(r.Context(), k)
 	}
-	s.mu.Lock()
-	e, err := survey.Explain(r.Context(), k)
-	s.mu.Unlock()
 	if err != nil {
 		refuse(w, err)
 		return
 	}
-	writeJSON(w, http.StatusOK, e)
+	survey, err := s.surveys.get(r.Context())
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	defer survey.Close()
+	e, err := survey.Explain(r.Context(), k)
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, e.For(c.sees(r.Context())))
 }
 
 // servePlan says what would happen to a job: POST {"Job": …}.
@@ -199,15 +165,13 @@ func (s *site) servePlan(w http.ResponseWriter, r *http.Request) {
 	}
 	c, err := s.caller(r)
 	if err == nil {
-		err = c.submits(r.Context(), *job.Namespace)
+		err = c.plans(r.Context(), rewrite.Gate(job))
 	}
 	if err != nil {
-		refuse(w, err)
+		refuseAs(w, err)
 		return
 	}
-	s.mu.Lock()
-	survey, err := s.fresh(r.Context()) // of its own: planning changes it
-	s.mu.Unlock()
+	survey, err := s.surveys.anew(r.Context()) // of its own: planning uses it up
 	if err != nil {
 		refuse(w, err)
 		return
@@ -217,58 +181,7 @@ func (s *site) servePlan(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
-	writeJSON(w, http.StatusOK, e)
-}
-
-// look is what all readers need: who asks, and what there is.
-func (s *site) look(w http.ResponseWriter, r *http.Request) (*caller, *placer.Survey, bool) {
-	c, err := s.caller(r)
-	if err != nil {
-		refuse(w, err)
-		return nil, nil, false
-	}
-	survey, err := s.observe(r.Context())
-	if err != nil {
-		refuse(w, err)
-		return nil, nil, false
-	}
-	return c, survey, true
-}
-
-// secure puts TLS around the listener where a certificate is configured.
-func (h *HTTP) secure(l net.Listener) (net.Listener, error) {
-	config, err := h.tls()
-	if err != nil || config == nil {
-		return l, err
-	}
-	return tls.NewListener(l, config), nil
-}
-
-// tls is nil where no certificate is configured.
-func (h *HTTP) tls() (*tls.Config, error) {
-	if h == nil || h.CertFile == "" && h.KeyFile == "" && h.ClientCA == "" {
-		return nil, nil
-	}
-	if h.CertFile == "" || h.KeyFile == "" {
-		return nil, fmt.Errorf("http: TLS takes both cert_file and key_file")
-	}
-	pair, err := tls.LoadX509KeyPair(h.CertFile, h.KeyFile)
-	if err != nil {
-		return nil, fmt.Errorf("http: cert_file %q: %w", h.CertFile, err)
-	}
-	config := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
-	if h.ClientCA == "" {
-		return config, nil
-	}
-	pem, err := os.ReadFile(h.ClientCA)
-	if err != nil {
-		return nil, fmt.Errorf("http: client_ca_file: %w", err)
-	}
-	config.ClientCAs, config.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
-	if !config.ClientCAs.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("http: client_ca_file: %q holds no certificate in PEM", h.ClientCA)
-	}
-	return config, nil
+	writeJSON(w, http.StatusOK, e.For(c.sees(r.Context())))
 }
 
 // checkEdges checks what the placer's own rules do not: addresses,

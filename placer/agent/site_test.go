@@ -32,7 +32,7 @@ func TestQuestionsLeaveNoConnections(t *testing.T) {
 	}
 	srv.Start()
 	t.Cleanup(srv.Close)
-	s := &site{agent: &Agent{}, file: File{Nomad: &Nomad{Address: srv.URL}}}
+	s := siteOn(t, srv.URL)
 	front := httptest.NewServer(s.handler())
 	t.Cleanup(front.Close)
 	for _, path := range []string{"/v1/queue", "/v1/gpus", "/v1/job/train/explain", "/v1/queue"} {
@@ -79,13 +79,13 @@ func TestSurveysReadChangedNodesOnly(t *testing.T) {
 		}
 	}))
 	t.Cleanup(srv.Close)
-	s := &site{agent: &Agent{}, file: File{Nomad: &Nomad{Address: srv.URL}}}
+	s := siteOn(t, srv.URL)
 	for _, look := range []struct{ index, read int64 }{{7, 1}, {7, 1}, {8, 2}} {
 		index.Store(look.index)
-		s.made = time.Time{} // long ago
-		if _, err := s.observe(t.Context()); err != nil {
+		if _, err := s.surveys.get(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+		s.surveys.last.Load().made = time.Time{} // long ago
 		if got := read.Load(); got != look.read {
 			t.Errorf("node at index %d: read %d times so far, want %d", look.index, got, look.read)
 		}

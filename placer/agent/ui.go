@@ -4,19 +4,20 @@
 package agent
 
 import (
-	_ "embed"
+	"embed"
 	"net/http"
 )
 
-// page is the whole web page: it loads nothing but the API beside it, with the
-// token that its reader gives it.
+// ui is the whole web page: it loads nothing but its own files and the API
+// beside it, with the token that its reader gives it.
 //
-//go:embed ui/index.html
-var page []byte
+//go:embed ui/index.html ui/app.js ui/style.css
+var ui embed.FS
 
-func servePage(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:")
-	w.Header().Set("Cache-Control", "no-cache")
-	_, _ = w.Write(page) // a client that is gone
+func page() http.Handler {
+	files := http.FileServerFS(ui)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "no-cache")
+		files.ServeHTTP(w, r)
+	})
 }

@@ -6,24 +6,51 @@ package agent
 import (
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
 
-// The page needs nothing from elsewhere and is not allowed to ask.
+// The page needs nothing from elsewhere, is not allowed to ask, and has neither
+// script nor style within it: the policy allows none.
 func TestPageStandsAlone(t *testing.T) {
-	w := httptest.NewRecorder()
-	servePage(w, httptest.NewRequest(http.MethodGet, "/ui/", nil))
-	body := w.Body.String()
-	if w.Code != http.StatusOK || !strings.Contains(body, "<title>nomad-pal</title>") {
-		t.Fatalf("status %d, %d bytes", w.Code, len(body))
+	ask := func(path string) (string, string) {
+		w := httptest.NewRecorder()
+		headers(siteOn(t, "").handler()).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		if w.Code != http.StatusOK {
+			t.Fatalf("%s: status %d: %s", path, w.Code, w.Body)
+		}
+		if csp := w.Header().Get("Content-Security-Policy"); !strings.Contains(csp, "default-src 'none'") || strings.Contains(csp, "unsafe") {
+			t.Errorf("%s: content security policy %q", path, csp)
+		}
+		return w.Body.String(), w.Header().Get("Content-Type")
 	}
-	for _, s := range []string{"http://", "https://", "src=", "@import"} {
-		if strings.Contains(strings.ReplaceAll(body, "http://www.w3.org/2000/svg", ""), s) {
+	html, kind := ask("/ui/")
+	if !strings.Contains(html, "<title>nomad-pal</title>") || !strings.HasPrefix(kind, "text/html") {
+		t.Fatalf("%s of %d bytes", kind, len(html))
+	}
+	for _, s := range []string{"<style", "style=", "onclick=", "onload=", "javascript:"} {
+		if strings.Contains(html, s) {
 			t.Errorf("the page holds %q", s)
 		}
 	}
-	if csp := w.Header().Get("Content-Security-Policy"); !strings.Contains(csp, "default-src 'none'") {
-		t.Errorf("content security policy %q", csp)
+	for _, m := range regexp.MustCompile(`<script[^>]*>([^<]*)</script>`).FindAllStringSubmatch(html, -1) {
+		if strings.TrimSpace(m[1]) != "" {
+			t.Errorf("a script within the page: %s", m[1])
+		}
+	}
+	parts := html
+	for _, m := range regexp.MustCompile(`(?:src|href)="([^"]*)"`).FindAllStringSubmatch(html, -1) {
+		text, kind := ask("/ui/" + m[1])
+		if want := map[string]string{".js": "text/javascript", ".css": "text/css"}[filepath.Ext(m[1])]; want == "" || !strings.HasPrefix(kind, want) {
+			t.Errorf("%s is %s", m[1], kind)
+		}
+		parts += text
+	}
+	for _, s := range []string{"http://", "https://", "@import", "innerHTML", "eval(", "setAttribute(\"style\""} {
+		if strings.Contains(strings.ReplaceAll(parts, "http://www.w3.org/2000/svg", ""), s) {
+			t.Errorf("the page holds %q", s)
+		}
 	}
 }

@@ -155,18 +155,17 @@ func (b *base) structured(v any) (done bool, code int) {
 	return false, 0
 }
 
-// table prints rows whose cells are separated by "|", the first row being the
-// head.
+// table prints rows as [row] makes them, the first being the head.
 func (b *base) table(rows []string) {
 	cfg := columnize.DefaultConfig()
-	cfg.Empty = "-"
+	cfg.Delim, cfg.Empty = separator, "-"
 	fmt.Fprintln(b.io.out, columnize.Format(rows, cfg))
 }
 
-// pairs prints "key|value" rows with "=" between.
+// pairs prints rows of a key and its value with "=" between.
 func (b *base) pairs(rows []string) {
 	cfg := columnize.DefaultConfig()
-	cfg.Glue, cfg.Empty = " = ", "-"
+	cfg.Delim, cfg.Glue, cfg.Empty = separator, " = ", "-"
 	fmt.Fprintln(b.io.out, columnize.Format(rows, cfg))
 }
 

@@ -160,19 +160,19 @@ func (c *classifyCommand) show(out classified, saved bool) int {
 		return cmp.Or(failed, code)
 	}
 	rows := []string{
-		"Job|" + out.Job, "GPUs|" + fmt.Sprint(len(out.GPUs)), "Readings|" + fmt.Sprint(out.Readings),
-		"At the power cap|" + share(out.Medians["power_cap"]), "Power of the limit|" + share(out.Medians["power"]),
-		"Tensor cores|" + share(out.Medians["compute"]), "Memory bandwidth|" + share(out.Medians["memory"]),
+		row("Job", out.Job), row("GPUs", fmt.Sprint(len(out.GPUs))), row("Readings", fmt.Sprint(out.Readings)),
+		row("At the power cap", share(out.Medians["power_cap"])), row("Power of the limit", share(out.Medians["power"])),
+		row("Tensor cores", share(out.Medians["compute"])), row("Memory bandwidth", share(out.Medians["memory"])),
 	}
 	if out.Verdict == nil {
-		c.pairs(append(rows, "Application class|not known: "+out.Missing))
+		c.pairs(append(rows, row("Application class", "not known: "+out.Missing)))
 		return code
 	}
 	sure := "clear"
 	if !out.Verdict.Sure {
 		sure = "near a boundary, or too little is known: watch longer, or decide yourself"
 	}
-	c.pairs(append(rows, "Application class|"+string(out.Verdict.Class), "Because|"+out.Verdict.Reason, "Judged by|"+out.JudgedBy, "How sure|"+sure))
+	c.pairs(append(rows, row("Application class", string(out.Verdict.Class)), row("Because", out.Verdict.Reason), row("Judged by", out.JudgedBy), row("How sure", sure)))
 	if saved {
 		c.printf("\nRemembered for the next runs of %q.\n", out.Job)
 	} else {

@@ -49,9 +49,9 @@ func (c *defragCommand) Run(args []string) int {
 		c.printf("No move would pay.\n")
 		return 0
 	}
-	rows := []string{"Job|Namespace|Slowdown now|Slowdown then|Nodes now|Nodes then"}
+	rows := []string{row("Job", "Namespace", "Slowdown now", "Slowdown then", "Nodes now", "Nodes then")}
 	for _, m := range moves {
-		rows = append(rows, fmt.Sprintf("%s|%s|%.3f|%.3f|%d|%d", m.Job, m.Namespace, m.From.Cost, m.To.Cost, m.From.Nodes, m.To.Nodes))
+		rows = append(rows, row(m.Job, m.Namespace, fmt.Sprintf("%.3f", m.From.Cost), fmt.Sprintf("%.3f", m.To.Cost), m.From.Nodes, m.To.Nodes))
 	}
 	c.table(rows)
 	return 0

@@ -57,25 +57,25 @@ func (c *explainCommand) Run(args []string) int {
 
 func printExplanation(b *base, e *placer.Explanation) {
 	rows := []string{
-		"Job|" + e.Job, "Namespace|" + e.Namespace, "Phase|" + string(e.Phase), "Reason|" + oneLine(e.Reason),
+		row("Job", e.Job), row("Namespace", e.Namespace), row("Phase", string(e.Phase)), row("Reason", oneLine(e.Reason)),
 	}
 	if e.Mode != "" {
-		rows = append(rows, "Pins|"+e.Mode)
+		rows = append(rows, row("Pins", e.Mode))
 	}
 	if !e.Decided.IsZero() {
-		rows = append(rows, "Decided|"+e.Decided.Local().Format(time.DateTime))
+		rows = append(rows, row("Decided", e.Decided.Local().Format(time.DateTime)))
 	}
 	if !e.Confirmed.IsZero() {
-		rows = append(rows, "Confirmed|"+e.Confirmed.Local().Format(time.DateTime))
+		rows = append(rows, row("Confirmed", e.Confirmed.Local().Format(time.DateTime)))
 	}
 	if e.Note != "" {
-		rows = append(rows, "Note|"+oneLine(e.Note))
+		rows = append(rows, row("Note", oneLine(e.Note)))
 	}
 	if d := e.Decision; d != nil {
 		rows = append(rows,
-			fmt.Sprintf("Demand|%d GPUs, application class %s%s", d.Demand, d.Class, because(e.ClassFrom)),
-			"Policy|"+d.Policy,
-			"Candidates|"+candidates(d.Candidates))
+			row("Demand", fmt.Sprintf("%d GPUs, application class %s%s", d.Demand, d.Class, because(e.ClassFrom))),
+			row("Policy", d.Policy),
+			row("Candidates", candidates(d.Candidates)))
 	}
 	b.pairs(rows)
 	if e.Wait != nil {
@@ -86,9 +86,9 @@ func printExplanation(b *base, e *placer.Explanation) {
 	}
 	if len(e.Allocations) > 0 {
 		b.printf("\nAllocations\n")
-		rows := []string{"ID|Group|Node|Status|GPUs"}
+		rows := []string{row("ID", "Group", "Node", "Status", "GPUs")}
 		for _, a := range e.Allocations {
-			rows = append(rows, fmt.Sprintf("%s|%s|%s|%s|%s", short(a.ID), a.Group, a.Node, a.Status, strings.Join(a.GPUs, " ")))
+			rows = append(rows, row(short(a.ID), a.Group, a.Node, a.Status, strings.Join(a.GPUs, " ")))
 		}
 		b.table(rows)
 	}
@@ -120,12 +120,12 @@ func candidates(c pal.Candidates) string {
 func printWait(b *base, e *placer.Explanation) {
 	b.printf("\nQueue\n")
 	w := e.Wait
-	rows := []string{fmt.Sprintf("Position|%d", w.Position), "Waits for|" + oneLine(strings.TrimPrefix(w.Why(), "waits: "))}
+	rows := []string{row("Position", w.Position), row("Waits for", oneLine(strings.TrimPrefix(w.Why(), "waits: ")))}
 	if w.Ahead != "" {
-		rows = append(rows, fmt.Sprintf("Ahead|%s goes first; those ahead need %d GPUs", w.Ahead, w.AheadGPUs))
+		rows = append(rows, row("Ahead", fmt.Sprintf("%s goes first; those ahead need %d GPUs", w.Ahead, w.AheadGPUs)))
 	}
 	if !e.StartTo.IsZero() {
-		rows = append(rows, fmt.Sprintf("Expected start|between %s and %s", clock(e.StartFrom), clock(e.StartTo)))
+		rows = append(rows, row("Expected start", fmt.Sprintf("between %s and %s", clock(e.StartFrom), clock(e.StartTo))))
 	}
 	b.pairs(rows)
 }
@@ -135,30 +135,30 @@ func clock(t time.Time) string { return t.Local().Format(time.DateTime) }
 func printDecision(b *base, d *pal.Decision) {
 	if len(d.Walk) > 0 {
 		b.printf("\nL×V matrix, in the order tried\n")
-		rows := []string{"Locality|Bin up to|Penalty × bin|Free GPUs|Result"}
+		rows := []string{row("Locality", "Bin up to", "Penalty × bin", "Free GPUs", "Result")}
 		for i, w := range d.Walk {
 			if d.WalkOmitted > 0 && i == len(d.Walk)/2 {
-				rows = append(rows, fmt.Sprintf("…|…|…|…|%d more entries did not hold the gang", d.WalkOmitted))
+				rows = append(rows, row("…", "…", "…", "…", fmt.Sprintf("%d more entries did not hold the gang", d.WalkOmitted)))
 			}
 			result := "does not hold the gang"
 			if w.Taken {
 				result = "chosen"
 			}
-			rows = append(rows, fmt.Sprintf("%s|%.3f|%.3f|%d|%s", w.Tier, w.Bin, w.Product, w.Free, result))
+			rows = append(rows, row(w.Tier, fmt.Sprintf("%.3f", w.Bin), fmt.Sprintf("%.3f", w.Product), w.Free, result))
 		}
 		b.table(rows)
 	}
 	if d.Chosen != nil {
 		b.printf("\nChosen GPUs\n")
-		rows := []string{"Group|Node|GPU|PM score|Class"}
+		rows := []string{row("Group", "Node", "GPU", "PM score", "Class")}
 		for _, m := range d.Chosen.Members {
 			for _, u := range m.GPUs {
-				rows = append(rows, fmt.Sprintf("%s|%s|%s|%s|%s", m.Group, m.Node, u.ID, score(u.PMScore), class(u.Class)))
+				rows = append(rows, row(m.Group, m.Node, u.ID, score(u.PMScore), class(u.Class)))
 			}
 		}
 		b.table(rows)
 		b.printf("\nPredicted slowdown\n")
-		rows = []string{"Placement|Nodes|Locality|Penalty|Slowest PM score|Slowdown", choice("chosen", d.Chosen)}
+		rows = []string{row("Placement", "Nodes", "Locality", "Penalty", "Slowest PM score", "Slowdown"), choice("chosen", d.Chosen)}
 		if d.Packed != nil {
 			rows = append(rows, choice("packed", d.Packed))
 		}
@@ -167,7 +167,7 @@ func printDecision(b *base, d *pal.Decision) {
 }
 
 func choice(name string, c *pal.Choice) string {
-	return fmt.Sprintf("%s|%d|%s|%.2f|%.3f|%.3f", name, c.Nodes, c.Tier, c.Penalty, c.PMScore, c.Cost)
+	return row(name, c.Nodes, c.Tier, fmt.Sprintf("%.2f", c.Penalty), fmt.Sprintf("%.3f", c.PMScore), fmt.Sprintf("%.3f", c.Cost))
 }
 
 func score(s pal.PMScore) string {
@@ -182,11 +182,6 @@ func class(c uint8) string {
 		return "-"
 	}
 	return fmt.Sprint(c)
-}
-
-// oneLine keeps columnize's separator and line ends out of a cell.
-func oneLine(s string) string {
-	return strings.NewReplacer("|", "/", "\n", " ").Replace(s)
 }
 
 func short(id string) string { return id[:min(8, len(id))] }

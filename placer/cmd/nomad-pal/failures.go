@@ -72,16 +72,15 @@ func (c *failuresCommand) print(r failureReport) {
 	if len(r.Failures) == 0 {
 		c.printf("Nothing failed.\n")
 	} else {
-		rows := []string{"Cause|Failures|GPU hours lost"}
+		rows := []string{row("Cause", "Failures", "GPU hours lost")}
 		for _, cause := range slices.Sorted(maps.Keys(r.Causes)) {
-			rows = append(rows, fmt.Sprintf("%s|%d|%.2f", cause, r.Causes[cause].Failures, r.Causes[cause].GPUHours))
+			rows = append(rows, row(cause, r.Causes[cause].Failures, fmt.Sprintf("%.2f", r.Causes[cause].GPUHours)))
 		}
 		c.table(rows)
 		c.printf("\n")
-		rows = []string{"Time|Job|Allocation|Node|Cause|Reason|GPUs"}
+		rows = []string{row("Time", "Job", "Allocation", "Node", "Cause", "Reason", "GPUs")}
 		for _, f := range r.Failures {
-			rows = append(rows, fmt.Sprintf("%s|%s|%s|%s|%s|%s|%s", f.At.Local().Format(time.DateTime), f.Job, short(f.Alloc),
-				f.Node, f.Cause, oneLine(f.Reason), strings.Join(f.GPUs, " ")))
+			rows = append(rows, row(f.At.Local().Format(time.DateTime), f.Job, short(f.Alloc), f.Node, f.Cause, oneLine(f.Reason), strings.Join(f.GPUs, " ")))
 		}
 		c.table(rows)
 	}

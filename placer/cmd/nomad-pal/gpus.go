@@ -4,8 +4,6 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/placer"
 )
@@ -42,7 +40,7 @@ func (c *gpusCommand) Run(args []string) int {
 		c.printf("No GPUs. Is the device plugin installed on the clients?\n")
 		return 0
 	}
-	rows := []string{"GPU|Node|Device|A|B|C|D|Score A|Health|Job"}
+	rows := []string{row("GPU", "Node", "Device", "A", "B", "C", "D", "Score A", "Health", "Job")}
 	for _, g := range gpus {
 		health := "healthy"
 		if !g.Healthy {
@@ -50,7 +48,7 @@ func (c *gpusCommand) Run(args []string) int {
 		} else if g.Quarantine != nil {
 			health = "quarantined"
 		}
-		rows = append(rows, fmt.Sprintf("%s|%s|%s|%s|%s|%s|%s|%s|%s|%s", g.ID, g.Node, g.Device,
+		rows = append(rows, row(g.ID, g.Node, g.Device,
 			class(g.Classes[pal.ClassA]), class(g.Classes[pal.ClassB]), class(g.Classes[pal.ClassC]), class(g.Classes[pal.ClassD]),
 			score(g.PMScores[pal.ClassA]), health, g.Job))
 	}

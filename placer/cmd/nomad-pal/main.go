@@ -25,6 +25,7 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, io streams) int {
+	io.out, io.err = &quoting{w: io.out}, &quoting{w: io.err}
 	c := cli.NewCLI("nomad-pal", version.Human())
 	c.Args = args
 	c.HelpWriter, c.ErrorWriter = io.out, io.err

@@ -123,9 +123,9 @@ type memberSummary struct {
 const barWidth = 40
 
 func (b *base) printProfile(p *profile.Profile, app string, verbose bool) {
-	rows := []string{fmt.Sprintf("Profile|version %d, %s", p.Version, p.Options.Method)}
+	rows := []string{row("Profile", fmt.Sprintf("version %d, %s", p.Version, p.Options.Method))}
 	if t, err := time.Parse(time.RFC3339, p.Created); err == nil {
-		rows = append(rows, "Built|"+t.Local().Format(time.DateTime))
+		rows = append(rows, row("Built", t.Local().Format(time.DateTime)))
 	}
 	unmeasured := 0
 	for _, g := range p.GPUs {
@@ -133,7 +133,7 @@ func (b *base) printProfile(p *profile.Profile, app string, verbose bool) {
 			unmeasured++
 		}
 	}
-	b.pairs(append(rows, fmt.Sprintf("GPUs|%d, %d of them unmeasured (last class)", len(p.GPUs), unmeasured)))
+	b.pairs(append(rows, row("GPUs", fmt.Sprintf("%d, %d of them unmeasured (last class)", len(p.GPUs), unmeasured))))
 	for _, g := range summarise(p, app) {
 		b.printGroup(g, verbose)
 	}
@@ -157,14 +157,14 @@ func (b *base) printGroup(g groupSummary, verbose bool) {
 	for _, c := range g.Classes {
 		most = max(most, c.GPUs)
 	}
-	rows := []string{"Class|GPUs|PM scores|Share"}
+	rows := []string{row("Class", "GPUs", "PM scores", "Share")}
 	for _, c := range g.Classes {
 		span := "-"
 		if c.GPUs > 0 {
 			span = fmt.Sprintf("%.3f … %.3f", c.Min, c.Max)
 		}
 		bar := strings.Repeat("█", (c.GPUs*barWidth+most-1)/most)
-		rows = append(rows, fmt.Sprintf("%d|%d|%s|%s", c.Class, c.GPUs, span, bar))
+		rows = append(rows, row(c.Class, c.GPUs, span, bar))
 	}
 	b.table(rows)
 	b.printMembers(g, verbose)
@@ -172,7 +172,7 @@ func (b *base) printGroup(g groupSummary, verbose bool) {
 
 // printMembers names the outliers, or all GPUs.
 func (b *base) printMembers(g groupSummary, verbose bool) {
-	rows := []string{"GPU|PM score|Class|Remark"}
+	rows := []string{row("GPU", "PM score", "Class", "Remark")}
 	for _, m := range g.Members {
 		remark := ""
 		switch {
@@ -182,7 +182,7 @@ func (b *base) printMembers(g groupSummary, verbose bool) {
 			remark = fmt.Sprintf("one session points to class %d", m.Pending)
 		}
 		if verbose || m.Outlier {
-			rows = append(rows, fmt.Sprintf("%s|%.3f|%d|%s", m.ID, m.Score, m.Class, remark))
+			rows = append(rows, row(m.ID, fmt.Sprintf("%.3f", m.Score), m.Class, remark))
 		}
 	}
 	if len(rows) > 1 {

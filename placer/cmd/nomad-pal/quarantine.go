@@ -5,7 +5,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -90,10 +89,10 @@ func (c *quarantineCommand) lift(gpus []string) int {
 
 // printQuarantine prints GPUs that are kept out.
 func (b *base) printQuarantine(qs map[string]placer.Quarantine) {
-	rows := []string{"GPU|Until|Strikes|Reason"}
+	rows := []string{row("GPU", "Until", "Strikes", "Reason")}
 	for _, id := range slices.Sorted(maps.Keys(qs)) {
 		q := qs[id]
-		rows = append(rows, fmt.Sprintf("%s|%s|%d|%s", id, q.Until.Local().Format(time.DateTime), q.Strikes, oneLine(q.Reason)))
+		rows = append(rows, row(id, q.Until.Local().Format(time.DateTime), q.Strikes, oneLine(q.Reason)))
 	}
 	b.table(rows)
 }

@@ -63,9 +63,9 @@ func (c *statusCommand) Run(args []string) int {
 	if o.Profile > 0 {
 		profile = fmt.Sprintf("version %d", o.Profile)
 	}
-	rows := []string{fmt.Sprintf("GPUs|%d, %d free, %d unhealthy", o.GPUs, o.Free, o.Unhealthy), "Profile|" + profile}
+	rows := []string{row("GPUs", fmt.Sprintf("%d, %d free, %d unhealthy", o.GPUs, o.Free, o.Unhealthy)), row("Profile", profile)}
 	for _, w := range o.Warnings {
-		rows = append(rows, "Warning|"+oneLine(w))
+		rows = append(rows, row("Warning", oneLine(w)))
 	}
 	c.pairs(rows)
 	if len(o.Jobs) == 0 {
@@ -78,14 +78,13 @@ func (c *statusCommand) Run(args []string) int {
 }
 
 func (b *base) printJobs(jobs []placer.JobStatus) {
-	rows := []string{"Job|Namespace|Phase|GPUs|Class|Submitted|Expected start|Reason"}
+	rows := []string{row("Job", "Namespace", "Phase", "GPUs", "Class", "Submitted", "Expected start", "Reason")}
 	for _, j := range jobs {
 		expected := ""
 		if !j.StartTo.IsZero() {
 			expected = j.StartFrom.Local().Format(time.TimeOnly) + "–" + j.StartTo.Local().Format(time.TimeOnly)
 		}
-		rows = append(rows, fmt.Sprintf("%s|%s|%s|%d|%s|%s|%s|%s", j.Job, j.Namespace, j.Phase, j.GPUs, j.Class,
-			j.Submitted.Local().Format(time.DateTime), expected, oneLine(j.Reason)))
+		rows = append(rows, row(j.Job, j.Namespace, j.Phase, j.GPUs, j.Class, j.Submitted.Local().Format(time.DateTime), expected, oneLine(j.Reason)))
 	}
 	b.table(rows)
 }

@@ -12,8 +12,7 @@ namespace "research" {
   capabilities = [
     "list-jobs",
     "read-job",
-    "submit-job",
-    "parse-job", # for plans through the agent's API
+    "submit-job", # for plans, too
     "read-logs",
   ]
 }

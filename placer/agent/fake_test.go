@@ -1,0 +1,401 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// fake plays a Nomad with access control and one node of GPUs, as far as the
+// agent asks it. It notes each request: "<token> <method> <path>".
+type fake struct {
+	*httptest.Server
+	t *testing.T
+
+	mu sync.Mutex
+	// rights are the namespaces of each token; "*" may do everything.
+	rights map[string][]string
+	jobs   map[string]*api.Job // by namespace/id
+	allocs []string            // in JSON
+	vars   map[string]string   // items in JSON
+	locks  map[string]string   // path to the lock's id
+	index  uint64
+	asked  []string
+	// broken answers 500 to whatever it matches.
+	broken *regexp.Regexp
+	// block holds answers to what it matches back until it is closed.
+	block   *regexp.Regexp
+	blocked chan struct{}
+}
+
+const agentsToken = "the-agents-own"
+
+func newFake(t *testing.T, rights map[string][]string) *fake {
+	t.Helper()
+	f := &fake{t: t, rights: map[string][]string{agentsToken: {"*"}}, jobs: map[string]*api.Job{}, vars: map[string]string{}, locks: map[string]string{}, index: 10, blocked: make(chan struct{})}
+	for token, namespaces := range rights {
+		f.rights[token] = namespaces
+	}
+	f.Server = httptest.NewServer(f)
+	t.Cleanup(func() {
+		f.CloseClientConnections()
+		f.Close()
+	})
+	return f
+}
+
+func (f *fake) may(token, namespace string) bool {
+	return slices.ContainsFunc(f.rights[token], func(ns string) bool { return ns == namespace || ns == "*" })
+}
+
+// askedFor are the requests that match, and the number of all.
+func (f *fake) askedFor(pattern string) []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out []string
+	for _, a := range f.asked {
+		if regexp.MustCompile(pattern).MatchString(a) {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+func (f *fake) forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = nil
+}
+
+func (f *fake) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	token := r.Header.Get("X-Nomad-Token")
+	what := fmt.Sprintf("%s %s %s", token, r.Method, r.URL.Path)
+	f.mu.Lock()
+	f.asked = append(f.asked, what)
+	broken, block, blocked := f.broken, f.block, f.blocked
+	f.mu.Unlock()
+	if broken != nil && broken.MatchString(what) {
+		http.Error(w, "out of order", http.StatusInternalServerError)
+		return
+	}
+	if block != nil && block.MatchString(what) {
+		select {
+		case <-blocked:
+		case <-r.Context().Done():
+			return
+		}
+	}
+	w.Header().Set("X-Nomad-Index", "5")
+	if r.URL.Path == "/v1/event/stream" {
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.answer(w, r, token)
+}
+
+const fakeNode = `{"ID":"n1","Name":"one","Datacenter":"dc1","NodePool":"default","Status":"ready","SchedulingEligibility":"eligible","ModifyIndex":1,
+	"Attributes":{"driver.raw_exec":"1"},"Drivers":{"raw_exec":{"Detected":true,"Healthy":true}},
+	"NodeResources":{"Cpu":{"CpuShares":10000},"Memory":{"MemoryMB":10000},"Disk":{"DiskMB":10000},
+	"Devices":[{"Vendor":"nvidia","Type":"gpu","Name":"X","Instances":[{"ID":"GPU-1","Healthy":true},{"ID":"GPU-2","Healthy":true},{"ID":"GPU-3","Healthy":true}]}]}}`
+
+func (f *fake) answer(w http.ResponseWriter, r *http.Request, token string) {
+	path, namespace := r.URL.Path, r.URL.Query().Get("namespace")
+	if namespace == "" {
+		namespace = "default"
+	}
+	allowed := f.may(token, namespace)
+	switch {
+	case path == "/v1/jobs" && r.Method != http.MethodGet, strings.HasSuffix(path, "/plan"):
+		f.register(w, r, token)
+		return
+	case namespace == "*" && path == "/v1/jobs":
+		allowed = len(f.rights[token]) > 0
+	case path == "/v1/nodes":
+		allowed = f.may(token, "*") || f.may(token, "nodes")
+	}
+	switch id, isJob := strings.CutPrefix(path, "/v1/job/"); {
+	case !allowed:
+		http.Error(w, "Permission denied", http.StatusForbidden)
+	case path == "/v1/nodes":
+		fmt.Fprintf(w, "[%s]", fakeNode)
+	case strings.HasPrefix(path, "/v1/node/n"):
+		fmt.Fprint(w, fakeNode)
+	case path == "/v1/jobs":
+		list := []*api.Job{}
+		for _, j := range f.jobs {
+			if namespace == "*" || namespace == *j.Namespace {
+				list = append(list, j)
+			}
+		}
+		_ = json.NewEncoder(w).Encode(list)
+	case isJob && f.jobs[namespace+"/"+id] != nil:
+		_ = json.NewEncoder(w).Encode(f.jobs[namespace+"/"+id])
+	case strings.HasPrefix(path, "/v1/var/"):
+		f.variable(w, r, strings.TrimPrefix(path, "/v1/var/"))
+	case isJob:
+		http.NotFound(w, r)
+	case path == "/v1/allocations":
+		fmt.Fprintf(w, "[%s]", strings.Join(f.allocs, ","))
+	case path == "/v1/operator/scheduler/configuration":
+		fmt.Fprint(w, `{"SchedulerConfig":{}}`)
+	default:
+		fmt.Fprint(w, `[]`)
+	}
+}
+
+// register is PUT /v1/jobs and the dry run, which differ in the right.
+func (f *fake) register(w http.ResponseWriter, r *http.Request, token string) {
+	var request api.JobRegisterRequest
+	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	job := request.Job
+	if !f.may(token, *job.Namespace) {
+		http.Error(w, "Permission denied", http.StatusForbidden)
+		return
+	}
+	if strings.HasSuffix(r.URL.Path, "/plan") {
+		fmt.Fprint(w, `{}`)
+		return
+	}
+	k := *job.Namespace + "/" + *job.ID
+	old, index := f.jobs[k], uint64(0)
+	if old != nil {
+		index = *old.JobModifyIndex
+	}
+	if request.EnforceIndex && request.JobModifyIndex != index {
+		http.Error(w, fmt.Sprintf("%s %d: job exists with conflicting job modify index: %d", api.RegisterEnforceIndexErrPrefix, request.JobModifyIndex, index), http.StatusInternalServerError)
+		return
+	}
+	f.index++
+	f.putJob(job)
+	fmt.Fprintf(w, `{"EvalID":"e","JobModifyIndex":%d}`, f.index)
+}
+
+// putJob has Nomad know the job. Callers hold mu.
+func (f *fake) putJob(job *api.Job) {
+	at, version, status, index := time.Now().UnixNano(), uint64(0), "pending", f.index
+	job.SubmitTime, job.Version, job.Status = &at, &version, &status
+	job.CreateIndex, job.ModifyIndex, job.JobModifyIndex = &index, &index, &index
+	f.jobs[*job.Namespace+"/"+*job.ID] = job
+}
+
+func (f *fake) variable(w http.ResponseWriter, r *http.Request, path string) {
+	items, there := f.vars[path]
+	q := r.URL.Query()
+	switch {
+	case q.Has("lock-acquire") && f.locks[path] != "":
+		http.Error(w, "conflict", http.StatusConflict)
+	case q.Has("lock-acquire"):
+		f.index++
+		f.locks[path] = fmt.Sprint("lock-", f.index)
+		fmt.Fprintf(w, `{"Namespace":"default","Path":%q,"Lock":{"ID":%q,"TTL":"1s"}}`, path, f.locks[path])
+	case q.Has("lock-renew") && f.locks[path] == "":
+		http.Error(w, "conflict", http.StatusConflict)
+	case q.Has("lock-renew"), q.Has("lock-release"):
+		fmt.Fprintf(w, `{"Namespace":"default","Path":%q,"Lock":{"ID":%q,"TTL":"1s"}}`, path, f.locks[path])
+		if q.Has("lock-release") {
+			delete(f.locks, path)
+		}
+	case r.Method == http.MethodPut:
+		var v struct{ Items json.RawMessage }
+		_ = json.NewDecoder(r.Body).Decode(&v)
+		f.vars[path] = string(v.Items)
+		fmt.Fprintf(w, `{"Namespace":"default","Path":%q,"Items":%s,"ModifyIndex":%d}`, path, v.Items, f.index)
+	case there:
+		fmt.Fprintf(w, `{"Namespace":"default","Path":%q,"Items":%s,"ModifyIndex":%d}`, path, items, f.index)
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+// gpuJob is a gated job of one member that asks for GPUs, in JSON.
+func gpuJob(namespace, id string, gpus int) string {
+	return fmt.Sprintf(`{"ID":%q,"Namespace":%q,"Type":"batch","Datacenters":["*"],"Constraints":[{"LTarget":"${meta.pal_gate}","RTarget":"open","Operand":"="}],
+		"TaskGroups":[{"Name":"g","Count":1,"Tasks":[{"Name":"t","Driver":"raw_exec","Config":{"command":"/bin/true"},
+			"Resources":{"CPU":10,"MemoryMB":10,"Devices":[{"Name":"nvidia/gpu","Count":%d}]}}]}]}`, id, namespace, gpus)
+}
+
+// has has Nomad know a job, or one that was placed on the GPUs and runs there.
+func (f *fake) has(text string, gpus ...string) {
+	f.t.Helper()
+	var job api.Job
+	if err := json.Unmarshal([]byte(text), &job); err != nil {
+		f.t.Fatal(err)
+	}
+	job.Canonicalize()
+	out := &job
+	if len(gpus) > 0 {
+		var err error
+		pins := rewrite.Pins{Mode: rewrite.ModeGPU, Groups: []rewrite.GroupPins{{Group: "g", Nodes: []string{"n1"}, GPUs: gpus}}}
+		if out, err = rewrite.Pin(&job, pins, rewrite.Racks{}); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.index++
+	f.putJob(out)
+	if len(gpus) > 0 {
+		ids, _ := json.Marshal(gpus)
+		f.allocs = append(f.allocs, fmt.Sprintf(`{"ID":"a-%s","Namespace":%q,"JobID":%q,"TaskGroup":"g","Name":"%s.g[0]","NodeID":"n1","DesiredStatus":"run","ClientStatus":"running",
+			"CreateIndex":%d,"ModifyIndex":%d,"AllocatedResources":{"Tasks":{"t":{"Devices":[{"Vendor":"nvidia","Type":"gpu","Name":"X","DeviceIDs":%s}]}}}}`,
+			*job.ID, *job.Namespace, *job.ID, *job.ID, f.index+1, f.index+1, ids))
+	}
+}
+
+// running is an agent under a configuration, on the fake.
+type running struct {
+	t      *testing.T
+	agent  *Agent
+	log    *syncBuffer
+	conf   string
+	reload chan os.Signal
+	stop   func() error
+}
+
+// syncBuffer is a log that may be read while it is written.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// run starts an agent with the configuration, to which the nomad block is added.
+func (f *fake) run(config string) *running {
+	f.t.Helper()
+	r := &running{t: f.t, log: &syncBuffer{}, conf: filepath.Join(f.t.TempDir(), "agent.hcl"), reload: make(chan os.Signal, 1)}
+	r.configure(f, config)
+	r.agent = New(hclog.New(&hclog.LoggerOptions{Output: r.log, Level: hclog.Debug}), placer.Hooks{})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- r.agent.Run(ctx, []string{r.conf}, r.reload) }()
+	r.stop = sync.OnceValue(func() error {
+		cancel()
+		return <-ended
+	})
+	f.t.Cleanup(func() {
+		if err := r.stop(); err != nil {
+			f.t.Errorf("the agent ended: %v", err)
+		}
+		if f.t.Failed() {
+			f.t.Logf("log of the agent:\n%s", r.log)
+		}
+	})
+	return r
+}
+
+func (r *running) configure(f *fake, config string) {
+	r.t.Helper()
+	text := fmt.Sprintf("%s\nnomad {\n  address = %q\n  token = %q\n}\n", config, f.URL, agentsToken)
+	if err := os.WriteFile(r.conf, []byte(text), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// until polls.
+func until(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !done(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 20 s: %s", what)
+		}
+		tick := time.NewTimer(5 * time.Millisecond)
+		<-tick.C
+	}
+}
+
+func (r *running) url() string {
+	all := regexp.MustCompile(`HTTP API: address=(\S+)`).FindAllStringSubmatch(r.log.String(), -1)
+	if len(all) == 0 {
+		return ""
+	}
+	return "http://" + all[len(all)-1][1]
+}
+
+// send asks the agent; headers are "Name: value".
+func (r *running) send(method, path, token, body string, headers ...string) (int, string) {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(r.t.Context(), method, r.url()+path, strings.NewReader(body))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if method != http.MethodGet {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if token != "" {
+		req.Header.Set("X-Nomad-Token", token)
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		if name == "Host" {
+			req.Host = value
+		} else {
+			req.Header.Set(name, value)
+		}
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	var b bytes.Buffer
+	if _, err := b.ReadFrom(resp.Body); err != nil {
+		return 0, err.Error()
+	}
+	return resp.StatusCode, b.String()
+}
+
+// ready waits until the agent places.
+func (r *running) ready() *running {
+	r.t.Helper()
+	until(r.t, "the agent is ready", func() bool {
+		if r.url() == "" {
+			return false
+		}
+		status, body := r.send(http.MethodGet, "/v1/health", "", "")
+		return status == http.StatusOK && strings.Contains(body, `"ready": true`)
+	})
+	return r
+}

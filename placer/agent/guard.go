@@ -1,0 +1,155 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package agent
+
+import (
+	"crypto/x509"
+	"fmt"
+	"mime"
+	"net"
+	"net/http"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+)
+
+// limits bound what one connection may take of the agent.
+type limits struct {
+	header, request, answer, idle time.Duration
+	headerBytes                   int
+}
+
+// serverLimits are those in force. A survey of a large cluster takes seconds, and
+// one that takes longer than [surveyTimeout] is given up.
+func serverLimits() limits {
+	return limits{header: 10 * time.Second, request: 30 * time.Second, answer: 2 * surveyTimeout, idle: time.Minute, headerBytes: 16 << 10}
+}
+
+func (l limits) server(h http.Handler) *http.Server {
+	return &http.Server{
+		Handler: h, ReadHeaderTimeout: l.header, ReadTimeout: l.request, WriteTimeout: l.answer, IdleTimeout: l.idle, MaxHeaderBytes: l.headerBytes,
+	}
+}
+
+// guarded is the API with what keeps browsers and broken requests from it.
+func (s *site) guarded() (http.Handler, error) {
+	hosts, err := s.file.HTTP.hosts()
+	if err != nil {
+		return nil, err
+	}
+	h := onlyJSON(s.handler())
+	h = http.NewCrossOriginProtection().Handler(h)
+	return s.recovered(headers(hosts.only(h))), nil
+}
+
+// recovered answers 500 to a request that panics, and keeps serving. What the
+// request may have left behind is forgotten.
+func (s *site) recovered(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			v := recover()
+			switch {
+			case v == nil:
+				return
+			case v == http.ErrAbortHandler:
+				panic(v)
+			}
+			s.agent.panicked(r.Method+" "+r.URL.Path, v, debug.Stack())
+			s.surveys.forget()
+			http.Error(w, fmt.Sprintf("%s %q: the agent failed to answer this request; its log says why", r.Method, r.URL.Path), http.StatusInternalServerError)
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// panicked notes a panic that was survived.
+func (a *Agent) panicked(what string, v any, stack []byte) {
+	a.panics.Add(1)
+	a.log.Error("broken invariant", "in", what, "panic", v, "stack", string(stack))
+}
+
+// headers are those of every answer: nothing may be framed, sniffed, or loaded
+// from elsewhere.
+func headers(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("X-Frame-Options", "DENY") // for browsers that do not know frame-ancestors
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Cache-Control", "no-store") // answers differ by token
+		next.ServeHTTP(w, r)
+	})
+}
+
+// onlyJSON refuses a body that does not say that it is JSON: a web page may have
+// a browser POST other types, or none, to any address without asking there. It
+// cannot do so by PUT, so a PUT may say nothing, as Nomad's own client does.
+func onlyJSON(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		said := r.Header.Get("Content-Type")
+		kind, _, err := mime.ParseMediaType(said)
+		writes := r.Method == http.MethodPost || r.Method == http.MethodPut
+		if writes && (err != nil || kind != "application/json") && !(r.Method == http.MethodPut && said == "") {
+			http.Error(w, fmt.Sprintf("the body of %s must be JSON, with Content-Type: application/json, not %q", r.Method, said), http.StatusUnsupportedMediaType)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// hosts are the names under which the agent may be asked, in lower case, and the
+// certificate whose names are as good.
+type hosts struct {
+	names       []string
+	certificate *x509.Certificate
+}
+
+// hosts are localhost, the bind address, the machine's name, those of the
+// configuration and of the certificate.
+func (h *HTTP) hosts() (*hosts, error) {
+	out := &hosts{names: []string{"localhost"}}
+	if name, err := os.Hostname(); err == nil {
+		out.names = append(out.names, strings.ToLower(name))
+	}
+	if h == nil {
+		return out, nil
+	}
+	for _, name := range append(slices.Clone(h.AllowedHosts), h.BindAddress) {
+		out.names = append(out.names, strings.ToLower(name))
+	}
+	config, err := h.tls()
+	if err == nil && config != nil {
+		out.certificate = config.Certificates[0].Leaf
+	}
+	return out, err
+}
+
+// allow says whether the Host of a request is one of the agent's. A name that is
+// none may be a web page's whose owner has it point here, so that the page is of
+// one origin with the agent (DNS rebinding). An address cannot be made to.
+func (h *hosts) allow(host string) bool {
+	name := host
+	if n, _, err := net.SplitHostPort(host); err == nil {
+		name = n
+	}
+	name = strings.ToLower(strings.TrimSuffix(strings.Trim(name, "[]"), "."))
+	if name == "" {
+		return false
+	}
+	return net.ParseIP(name) != nil || slices.Contains(h.names, name) || h.certificate != nil && h.certificate.VerifyHostname(name) == nil
+}
+
+func (h *hosts) only(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !h.allow(r.Host) {
+			http.Error(w, fmt.Sprintf("this agent does not answer to the host name %q: http { allowed_hosts } of its configuration has the names that it does", r.Host), http.StatusMisdirectedRequest)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}

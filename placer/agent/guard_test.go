@@ -1,0 +1,132 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+func contextOf(t *testing.T) (context.Context, context.CancelFunc) {
+	return context.WithCancel(t.Context())
+}
+
+// The names under which the agent may be asked.
+func TestHosts(t *testing.T) {
+	t.Parallel()
+	machine, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := (&HTTP{BindAddress: "gpu-head", AllowedHosts: []string{"Pal.Example"}}).hosts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for host, want := range map[string]bool{
+		"localhost": true, "localhost:8090": true, "LOCALHOST:8090": true, "127.0.0.1:8090": true, "[::1]:8090": true, "::1": true, "10.1.2.3": true,
+		"gpu-head:8090": true, "pal.example": true, "pal.example.:1": true, machine + ":8090": true,
+		"evil.example": false, "localhost.evil.example": false, "": false, ":8090": false, "127.0.0.1.evil.example": false, "xpal.example": false,
+	} {
+		if got := h.allow(host); got != want {
+			t.Errorf("%q: %v, want %v", host, got, want)
+		}
+	}
+}
+
+// What a browser may not have the agent do, on the API as it is served.
+func TestGuarded(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, nil)
+	r := f.run(openConfig).ready()
+	job := `{"job": ` + gpuJob("default", "x", 1) + `}`
+	for _, c := range []struct {
+		name, method, path, body string
+		headers                  []string
+		status                   int
+		want                     string
+	}{
+		{"another host name", http.MethodGet, "/v1/health", "", []string{"Host: evil.example"}, http.StatusMisdirectedRequest, `"evil.example"`},
+		{"its own", http.MethodGet, "/v1/health", "", []string{"Host: localhost:1"}, http.StatusOK, ""},
+		{"no JSON", http.MethodPost, "/v1/admission", job, []string{"Content-Type: text/plain"}, http.StatusUnsupportedMediaType, "application/json"},
+		{"a form", http.MethodPost, "/v1/admission", job, []string{"Content-Type: application/x-www-form-urlencoded"}, http.StatusUnsupportedMediaType, ""},
+		{"no type", http.MethodPost, "/v1/admission", job, []string{"Content-Type: "}, http.StatusUnsupportedMediaType, ""},
+		{"JSON", http.MethodPost, "/v1/admission", job, []string{"Content-Type: application/json; charset=utf-8"}, http.StatusOK, "patch"},
+		{"PUT as Nomad's client does", http.MethodPut, "/v1/admission", job, []string{"Content-Type: "}, http.StatusOK, "patch"},
+		{"PUT of text", http.MethodPut, "/v1/admission", job, []string{"Content-Type: text/plain"}, http.StatusUnsupportedMediaType, ""},
+		{"from another page", http.MethodPost, "/v1/admission", job, []string{"Sec-Fetch-Site: cross-site"}, http.StatusForbidden, ""},
+		{"from another origin", http.MethodPut, "/v1/jobs", job, []string{"Origin: http://evil.example"}, http.StatusForbidden, ""},
+		{"a long header", http.MethodGet, "/v1/health", "", []string{"X-Long: " + strings.Repeat("x", 40<<10)}, http.StatusRequestHeaderFieldsTooLarge, ""},
+	} {
+		status, text := r.send(c.method, c.path, "", c.body, c.headers...)
+		if status != c.status || !strings.Contains(text, c.want) {
+			t.Errorf("%s: status %d, want %d with %q: %s", c.name, status, c.status, c.want, text)
+		}
+	}
+	for _, path := range []string{"/v1/health", "/ui/", "/v1/queue", "/none"} {
+		answer, err := http.Get(r.url() + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		policy := answer.Header.Get("Content-Security-Policy")
+		for _, want := range []string{"default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'", "script-src 'self'", "form-action 'none'"} {
+			if !strings.Contains(policy, want) {
+				t.Errorf("%s: policy %q lacks %s", path, policy, want)
+			}
+		}
+		if strings.Contains(policy, "unsafe") || answer.Header.Get("X-Content-Type-Options") != "nosniff" || answer.Header.Get("X-Frame-Options") != "DENY" {
+			t.Errorf("%s: headers %v", path, answer.Header)
+		}
+	}
+}
+
+// Who sends its header or body slowly, or nothing, is hung up on.
+func TestDeadlines(t *testing.T) {
+	t.Parallel()
+	if l := serverLimits(); min(l.header, l.request, l.answer, l.idle) <= 0 || l.headerBytes <= 0 || l.headerBytes > http.DefaultMaxHeaderBytes {
+		t.Errorf("limits %+v", l)
+	}
+	const short, long = 50 * time.Millisecond, time.Hour
+	for _, c := range []struct {
+		name, sent string
+		limits     limits
+	}{
+		{"half a header", "GET / HTTP/1.1\r\nHost:", limits{header: short, request: long, answer: long, idle: long}},
+		{"half a body", "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{", limits{header: long, request: short, answer: long, idle: long}},
+		{"nothing more", "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", limits{header: long, request: long, answer: long, idle: short}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			server := c.limits.server(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				fmt.Fprint(w, "ok")
+			}))
+			go func() { _ = server.Serve(l) }()
+			t.Cleanup(func() { server.Close() })
+			conn, err := net.Dial("tcp", l.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			fmt.Fprint(conn, c.sent)
+			if err := conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.Copy(io.Discard, conn); err != nil && strings.Contains(err.Error(), "timeout") {
+				t.Error("the connection stays open")
+			}
+		})
+	}
+}

@@ -1,0 +1,65 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package agent
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+)
+
+// Health is what /v1/health answers: 200 where the agent does its work, or
+// stands by, 503 where it does not.
+type Health struct {
+	// Leader: this agent places; Ready: it knows the cluster.
+	Leader bool `json:"leader"`
+	Ready  bool `json:"ready"`
+	// Trouble is why it does not do its work.
+	Trouble string    `json:"trouble,omitempty"`
+	At      time.Time `json:"last_cycle,omitzero"`
+	// Warnings are about Nomad itself: what in it keeps jobs from being served.
+	// They name nodes and node pools, and are for those who may read nodes; others
+	// get their number.
+	Warnings     []string `json:"warnings,omitempty"`
+	WarningCount int      `json:"warning_count,omitempty"`
+}
+
+// warningsTimeout bounds the question whether the caller may read warnings:
+// health is not Nomad's.
+const warningsTimeout = time.Second
+
+func (s *site) serveHealth(w http.ResponseWriter, r *http.Request) {
+	h := s.agent.health(time.Now())
+	if h.WarningCount > 0 {
+		ctx, cancel := context.WithTimeout(r.Context(), warningsTimeout)
+		defer cancel()
+		if c, err := s.caller(r); err != nil || c.readsNodes(ctx) != nil {
+			h.Warnings = nil
+		}
+	}
+	status := http.StatusOK
+	if h.Leader && (!h.Ready || h.Trouble != "") {
+		status = http.StatusServiceUnavailable
+	}
+	writeJSON(w, status, h)
+}
+
+func (a *Agent) health(now time.Time) Health {
+	p := a.current.Load()
+	h := Health{Leader: a.leads.Load()}
+	if p == nil {
+		return h
+	}
+	return h.of(p.Status(), p.Vitals(), now)
+}
+
+// of is the health of a placer.
+func (h Health) of(s placer.Status, v placer.VitalSigns, now time.Time) Health {
+	h.At, h.Ready = v.LastCycle, !v.LastCycle.IsZero()
+	h.Trouble = v.Trouble(now)
+	h.Warnings, h.WarningCount = s.Warnings, len(s.Warnings)
+	return h
+}

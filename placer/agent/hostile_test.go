@@ -1,0 +1,261 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package agent
+
+import (
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+)
+
+const openConfig = "http {\n  bind_port = 0\n  register = true\n  admission = true\n}\n"
+
+// nulls are jobs with null in a list, and where.
+var nulls = map[string]string{
+	"Job.Constraints[0]":                                             `{"ID":"x","Constraints":[null]}`,
+	"Job.Affinities[0]":                                              `{"ID":"x","Affinities":[null]}`,
+	"Job.Spreads[0]":                                                 `{"ID":"x","Spreads":[null]}`,
+	"Job.Spreads[0].SpreadTarget[0]":                                 `{"ID":"x","Spreads":[{"SpreadTarget":[null]}]}`,
+	"Job.TaskGroups[0]":                                              `{"ID":"x","TaskGroups":[null]}`,
+	"Job.TaskGroups[0].Networks[0]":                                  `{"ID":"x","TaskGroups":[{"Name":"g","Networks":[null]}]}`,
+	"Job.TaskGroups[0].Services[0]":                                  `{"ID":"x","TaskGroups":[{"Name":"g","Services":[null]}]}`,
+	"Job.TaskGroups[0].Tasks[0]":                                     `{"ID":"x","TaskGroups":[{"Name":"g","Tasks":[null]}]}`,
+	"Job.TaskGroups[0].Tasks[0].Templates[0]":                        `{"ID":"x","TaskGroups":[{"Name":"g","Tasks":[{"Templates":[null]}]}]}`,
+	"Job.TaskGroups[0].Tasks[0].Resources.Devices[0]":                `{"ID":"x","TaskGroups":[{"Name":"g","Tasks":[{"Resources":{"Devices":[null]}}]}]}`,
+	"Job.TaskGroups[0].Tasks[0].Resources.Devices[0].Constraints[0]": `{"ID":"x","TaskGroups":[{"Name":"g","Tasks":[{"Resources":{"Devices":[{"Name":"nvidia/gpu","Constraints":[null]}]}}]}]}`,
+}
+
+// A job with null in it is refused by each endpoint, without a token and before
+// Nomad is asked anything, with the place of the null.
+func TestNullInJob(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, nil)
+	r := f.run(openConfig).ready()
+	f.forget()
+	for where, job := range nulls {
+		for _, c := range []struct {
+			method, path, body string
+			status             int
+		}{
+			{http.MethodPut, "/v1/jobs", `{"Job": %s}`, http.StatusBadRequest},
+			{http.MethodPost, "/v1/plan", `{"Job": %s}`, http.StatusBadRequest},
+			{http.MethodPost, "/v1/admission", `{"job": %s}`, http.StatusOK},
+		} {
+			status, text := r.send(c.method, c.path, "", fmt.Sprintf(c.body, job))
+			if want := "malformed job: " + where + " is null"; status != c.status || !strings.Contains(text, want) {
+				t.Errorf("%s, %s: status %d, want %d with %q:\n%s", c.path, where, status, c.status, want, text)
+			}
+		}
+	}
+	if asked := f.askedFor("jobs|job/|plan"); len(asked) > 0 {
+		t.Errorf("Nomad was asked: %v", asked)
+	}
+	if n := r.agent.panics.Load(); n > 0 {
+		t.Errorf("%d panics", n)
+	}
+	r.ready()
+}
+
+// What somebody without a right asks costs Nomad one request, with his token:
+// the agent's own is not used for him, and the queue hears nothing of his job.
+func TestTokenIsJudgedFirst(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, map[string][]string{"alice": {"research"}})
+	r := f.run(openConfig).ready()
+	body := `{"Job": ` + gpuJob("default", "evil", 2) + `}`
+	for _, token := range []string{"", "nonsense", "alice"} {
+		for _, c := range []struct{ method, path string }{
+			{http.MethodGet, "/v1/queue"},
+			{http.MethodGet, "/v1/gpus"},
+			{http.MethodGet, "/v1/job/train/explain"},
+			{http.MethodPost, "/v1/plan"},
+			{http.MethodPut, "/v1/jobs"},
+		} {
+			if token == "alice" && c.path == "/v1/queue" {
+				continue // hers is not empty
+			}
+			f.forget()
+			sent := ""
+			if c.method != http.MethodGet {
+				sent = body
+			}
+			status, text := r.send(c.method, c.path, token, sent)
+			if status != http.StatusForbidden {
+				t.Errorf("%s as %q: status %d: %s", c.path, token, status, text)
+			}
+			if asked := f.askedFor("^" + token + " "); len(asked) != 1 {
+				t.Errorf("%s as %q: Nomad was asked %v with that token", c.path, token, asked)
+			}
+			if asked := f.askedFor("^" + agentsToken); len(asked) > 0 {
+				t.Errorf("%s as %q: the agent asked Nomad %v", c.path, token, asked)
+			}
+		}
+	}
+	if s := r.agent.current.Load().Status(); len(s.Jobs) > 0 {
+		t.Errorf("the placer heard of %v", s.Jobs)
+	}
+}
+
+// A job is registered with its author's token: once asked whether he may, then
+// for good; the second of his jobs is not asked for again.
+func TestRegister(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, map[string][]string{"alice": {"research"}})
+	r := f.run(openConfig).ready()
+	f.forget()
+	for i, c := range []struct {
+		name, body, token string
+		status            int
+		want              string
+		puts              int // of alice's, so far
+	}{
+		{"starts", `{"Job": ` + gpuJob("research", "one", 1) + `}`, "alice", http.StatusOK, `"EvalID": "e"`, 2},
+		{"starts, too", `{"Job": ` + gpuJob("research", "two", 2) + `}`, "alice", http.StatusOK, `"EvalID": "e"`, 3},
+		{"waits", `{"Job": ` + gpuJob("research", "three", 1) + `}`, "alice", http.StatusOK, `"EvalID": "e"`, 4},
+		{"new only, and is not", `{"EnforceIndex": true, "Job": ` + gpuJob("research", "one", 1) + `}`, "alice", http.StatusInternalServerError, api.RegisterEnforceIndexErrPrefix, 5},
+		{"another version", `{"EnforceIndex": true, "JobModifyIndex": 3, "Job": ` + gpuJob("research", "four", 1) + `}`, "alice", http.StatusInternalServerError, api.RegisterEnforceIndexErrPrefix, 6},
+		{"elsewhere", `{"Job": ` + gpuJob("default", "one", 1) + `}`, "alice", http.StatusForbidden, "Permission denied", 7},
+		{"no gate", `{"Job": {"ID": "web", "TaskGroups": [{"Name": "g"}]}}`, "alice", http.StatusBadRequest, "no gate", 7},
+		{"no JSON", `job "x" {}`, "alice", http.StatusBadRequest, "reading the job", 7},
+	} {
+		status, text := r.send(http.MethodPut, "/v1/jobs", c.token, c.body)
+		if status != c.status || !strings.Contains(text, c.want) {
+			t.Errorf("%s: status %d, want %d with %q: %s", c.name, status, c.status, c.want, text)
+		}
+		if puts := f.askedFor("^alice PUT /v1/jobs"); len(puts) != c.puts {
+			t.Errorf("%s (%d): Nomad was asked %v, want %d", c.name, i, puts, c.puts)
+		}
+	}
+	f.set(func() {
+		for id, gated := range map[string]bool{"one": false, "two": false, "three": true} {
+			job := f.jobs["research/"+id]
+			if job == nil || len(job.Constraints) > 0 && job.Constraints[0].LTarget == "${meta.pal_gate}" != gated {
+				t.Errorf("%s: %+v", id, job)
+			}
+		}
+	})
+}
+
+// An agent that stands by takes no jobs, and says so without asking Nomad.
+func TestRegisterStandingBy(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, nil)
+	f.locks["nomad-pal/lock"] = "another's"
+	r := f.run(openConfig + "high_availability {\n  enabled = true\n  lock_ttl = \"1s\"\n}\n")
+	until(t, "it tries to get the lock", func() bool { return r.url() != "" && len(f.askedFor("PUT /v1/var/nomad-pal/lock")) > 0 })
+	if status, text := r.send(http.MethodPut, "/v1/jobs", "", `{"Job": `+gpuJob("default", "x", 1)+`}`); status != http.StatusServiceUnavailable {
+		t.Errorf("status %d: %s", status, text)
+	}
+	if status, text := r.send(http.MethodGet, "/v1/health", "", ""); status != http.StatusOK || !strings.Contains(text, `"leader": false`) {
+		t.Errorf("health: status %d: %s", status, text)
+	}
+}
+
+// A request that panics is answered with 500, counted, and takes nothing from
+// the next ones. Nomad's job without a submit time stands for whatever breaks
+// explain.
+func TestPanicInRequest(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, nil)
+	r := f.run(openConfig).ready()
+	f.has(strings.Replace(gpuJob("default", "odd", 1), "meta.pal_gate", "node.class", 1))
+	f.set(func() { f.jobs["default/odd"].SubmitTime = nil })
+	for range 3 {
+		status, text := r.send(http.MethodGet, "/v1/job/odd/explain", agentsToken, "")
+		if status != http.StatusInternalServerError || !strings.Contains(text, `GET "/v1/job/odd/explain": the agent failed to answer this request`) {
+			t.Errorf("status %d: %s", status, text)
+		}
+		if status, text := r.send(http.MethodGet, "/v1/gpus", agentsToken, ""); status != http.StatusOK {
+			t.Errorf("gpus after it: status %d: %s", status, text)
+		}
+	}
+	if _, text := r.send(http.MethodGet, "/v1/metrics?format=prometheus", "", ""); !strings.Contains(text, "nomad_pal_api_panics_total 3\n") {
+		t.Error(text)
+	}
+	if !strings.Contains(r.log.String(), "stack=") {
+		t.Error("the log has no stack")
+	}
+}
+
+// Many who ask at once share one look at the cluster, and it does not end with
+// the one who asked first.
+func TestSurveysAreShared(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, nil)
+	r := f.run(openConfig).ready()
+	f.set(func() { f.block, f.asked = regexp.MustCompile("GET /v1/nodes"), nil })
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			if status, text := r.send(http.MethodGet, "/v1/queue", agentsToken, ""); status != http.StatusOK {
+				t.Errorf("status %d: %s", status, text)
+			}
+		})
+	}
+	until(t, "somebody looks", func() bool { return len(f.askedFor("GET /v1/nodes")) > 0 })
+	close(f.blocked)
+	wg.Wait()
+	if looks := f.askedFor("GET /v1/nodes"); len(looks) != 1 {
+		t.Errorf("%d looks", len(looks))
+	}
+}
+
+// While Nomad does not answer the agent, whoever does not wait any longer leaves
+// alone, and other requests are answered.
+func TestSlowNomadHoldsNothing(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, nil)
+	s := newSurveys((&Nomad{Address: f.URL, Token: agentsToken}).Connect, func(string, any, []byte) { t.Error("panic") })
+	f.block = regexp.MustCompile("GET /v1/allocations")
+	first, leave := contextOf(t)
+	gone := make(chan error, 1)
+	go func() { _, err := s.get(first); gone <- err }()
+	until(t, "the first one looks", func() bool { return len(f.askedFor("GET /v1/allocations")) > 0 })
+	second := make(chan error, 1)
+	go func() { _, err := s.get(t.Context()); second <- err }()
+	leave()
+	if err := <-gone; err == nil {
+		t.Error("who left has an answer")
+	}
+	close(f.blocked)
+	if err := <-second; err != nil {
+		t.Errorf("who stayed has none: %v", err)
+	}
+}
+
+// Nobody learns the names of jobs in namespaces that he cannot list, wherever
+// they would be named: in what a job waits for, and on GPUs.
+func TestOtherNamespacesAreNotNamed(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, map[string][]string{"alice": {"research", "nodes"}})
+	f.has(gpuJob("default", "secret-runs", 1), "GPU-1")
+	f.has(gpuJob("default", "secret-waits", 2))
+	f.has(gpuJob("research", "mine", 1))
+	f.vars["nomad-pal/quarantine"] = `{"json": "{\"GPU-2\":{\"until\":\"2999-01-01T00:00:00Z\",\"strikes\":1,\"reason\":\"task secret-task failed\"}}"}`
+	r := f.run("queue {\n  order = \"fifo\"\n  backfill = false\n}\n" + openConfig).ready()
+	for _, path := range []string{"/v1/queue", "/v1/gpus", "/v1/job/mine/explain?namespace=research"} {
+		status, all := r.send(http.MethodGet, path, agentsToken, "")
+		if status != http.StatusOK || !strings.Contains(all, "secret-") {
+			t.Errorf("%s as an operator: status %d: %s", path, status, all)
+		}
+		status, hers := r.send(http.MethodGet, path, "alice", "")
+		if status != http.StatusOK || strings.Contains(hers, "secret") {
+			t.Errorf("%s as alice: status %d: %s", path, status, hers)
+		}
+	}
+	status, text := r.send(http.MethodPost, "/v1/plan", "alice", `{"Job": `+gpuJob("research", "planned", 1)+`}`)
+	if status != http.StatusOK || !strings.Contains(text, `"phase": "waiting"`) || strings.Contains(text, "secret") {
+		t.Errorf("plan as alice: status %d: %s", status, text)
+	}
+	if _, text := r.send(http.MethodGet, "/v1/gpus", "alice", ""); !strings.Contains(text, placer.Unseen) {
+		t.Errorf("the GPU looks free: %s", text)
+	}
+}

@@ -1,0 +1,106 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+const (
+	// surveyAge is how old a survey may be that is shown: making one reads the
+	// lists of all nodes, jobs and allocations.
+	surveyAge = 2 * time.Second
+	// surveyTimeout bounds the making of one; those who wait for it may leave
+	// earlier.
+	surveyTimeout = time.Minute
+	// surveysAtOnce are made at a time at most: the one that all see, and one for a
+	// plan.
+	surveysAtOnce = 2
+)
+
+// surveys makes surveys of the cluster with the agent's own token. Many who ask
+// at once wait for one that is made for all of them, and whoever leaves takes
+// nothing from the others.
+type surveys struct {
+	connect  func() (*nomad.Client, error)
+	panicked func(what string, v any, stack []byte)
+	flight   singleflight.Group
+	last     atomic.Pointer[survey]
+	making   chan struct{} // holds one for each that is being made
+}
+
+type survey struct {
+	*placer.Survey
+	made time.Time
+}
+
+func newSurveys(connect func() (*nomad.Client, error), panicked func(string, any, []byte)) *surveys {
+	return &surveys{connect: connect, panicked: panicked, making: make(chan struct{}, surveysAtOnce)}
+}
+
+// get is the cluster as the agent sees it, at most surveyAge old.
+func (s *surveys) get(ctx context.Context) (*placer.Survey, error) {
+	if last := s.last.Load(); last != nil && time.Since(last.made) < surveyAge {
+		return last.Survey, nil
+	}
+	made := s.flight.DoChan("", func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), surveyTimeout)
+		defer cancel()
+		fresh, err := s.anew(ctx)
+		if err != nil {
+			return nil, err
+		}
+		s.last.Store(&survey{fresh, time.Now()})
+		return fresh, nil
+	})
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case r := <-made:
+		fresh, _ := r.Val.(*placer.Survey)
+		return fresh, r.Err
+	}
+}
+
+// errPanicked is a survey that could not be made by our own fault.
+var errPanicked = errors.New("the agent failed to look at the cluster: its log says why")
+
+// anew reads what has changed since the last survey. A panic in it is the end of
+// this try only: in a flight that others wait for it would end the process.
+func (s *surveys) anew(ctx context.Context) (_ *placer.Survey, err error) {
+	select {
+	case s.making <- struct{}{}:
+		defer func() { <-s.making }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			s.panicked("a survey", v, debug.Stack())
+			s.forget()
+			err = errPanicked
+		}
+	}()
+	client, err := s.connect()
+	if err != nil {
+		return nil, err
+	}
+	defer client.API().Close() // Nomad allows one address 100 connections by default
+	if last := s.last.Load(); last != nil {
+		return last.Again(ctx, client)
+	}
+	return placer.Observe(ctx, client)
+}
+
+// forget has the next survey read everything: the last one cannot be trusted.
+func (s *surveys) forget() { s.last.Store(nil) }

@@ -1,0 +1,95 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// Names of jobs, groups and nodes, and what tasks and drivers say, are their
+// authors' words. Nomad lets escape sequences, control characters and those that
+// turn the direction of text into them, which a terminal obeys: they could hide a
+// row, forge one, or do worse. All that the commands and the agent's log print
+// goes through [quoting]; what stands in one cell of a table through [row], too.
+
+// quoted is text with what is not seen, or moves what is, spelt out as JSON does,
+// but for the characters to be kept.
+func quoted(text, keep string) string {
+	if strings.IndexFunc(text, func(r rune) bool { return hidden(r, keep) }) < 0 {
+		return text
+	}
+	var b strings.Builder
+	for i := 0; i < len(text); {
+		r, n := utf8.DecodeRuneInString(text[i:])
+		switch {
+		case r == utf8.RuneError && n == 1:
+			fmt.Fprintf(&b, `\x%02x`, text[i])
+		case !hidden(r, keep):
+			b.WriteString(text[i : i+n])
+		case r == '\n':
+			b.WriteString(`\n`)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+		i += n
+	}
+	return b.String()
+}
+
+// hidden: a rune that is not to reach a terminal. Letters, marks, numbers,
+// punctuation, symbols and spaces do; control and format characters, bidi among
+// them, line separators and what is no UTF-8 do not.
+func hidden(r rune, keep string) bool {
+	return r == utf8.RuneError || !unicode.IsGraphic(r) && !strings.ContainsRune(keep, r)
+}
+
+// quoting is a writer for terminals.
+type quoting struct {
+	w io.Writer
+	// rest is the beginning of a rune whose end is yet to be written.
+	rest []byte
+}
+
+// Write keeps line ends and tabs: they are the commands' own here, those in cells
+// are gone. JSON remains JSON, as only its strings can hold what is spelt out.
+func (q *quoting) Write(p []byte) (int, error) {
+	text := append(q.rest, p...)
+	end := len(text)
+	for i := 1; i < utf8.UTFMax && i <= len(text); i++ {
+		if b := text[len(text)-i]; utf8.RuneStart(b) {
+			if !utf8.FullRune(text[len(text)-i:]) {
+				end = len(text) - i
+			}
+			break
+		}
+	}
+	q.rest = append([]byte(nil), text[end:]...)
+	if _, err := io.WriteString(q.w, quoted(string(text[:end]), "\n\t")); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// separator stands between the cells of a row: no cell has it.
+const separator = "\x1f"
+
+// row is a row of a table.
+func row(cells ...any) string {
+	parts := make([]string, len(cells))
+	for i, c := range cells {
+		parts[i] = quoted(fmt.Sprint(c), "")
+	}
+	return strings.Join(parts, separator)
+}
+
+// oneLine joins the lines of a sentence of ours.
+func oneLine(s string) string { return strings.ReplaceAll(s, "\n", " ") }

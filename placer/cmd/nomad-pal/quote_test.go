@@ -1,0 +1,169 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+	"unicode"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer"
+)
+
+// hostile are names that Nomad takes for jobs, and what is printed for them in a
+// table.
+var hostile = map[string]string{
+	"plain-job.v2":                   "plain-job.v2",
+	"größe/作业":                       "größe/作业",
+	"a|b":                            "a|b",
+	"\x1b[2Jcleared":                 `\u001b[2Jcleared`,
+	"csi\u009b31mred":                `csi\u009b31mred`,
+	"forged\nroot  default  running": `forged\nroot  default  running`,
+	"over\rwritten":                  `over\u000dwritten`,
+	"tab\tbed":                       `tab\u0009bed`,
+	"evil\u202etxt.exe":              `evil\u202etxt.exe`,
+	"isolate\u2066x\u2069":           `isolate\u2066x\u2069`,
+	"zero\u200bwidth":                `zero\u200bwidth`,
+	"tag\U000e0041":                  `tag\udb40\udc41`,
+	"line\u2028end":                  `line\u2028end`,
+	"cell\x1fcell":                   `cell\u001fcell`,
+	"no utf-8 \xff":                  `no utf-8 \xff`,
+	"bell\a, nul\x00, del\x7f":       `bell\u0007, nul\u0000, del\u007f`,
+}
+
+func commandOn(out *bytes.Buffer) *base {
+	return &base{io: streams{out: &quoting{w: out}, err: &quoting{w: out}}}
+}
+
+// printers print tables in which a name stands.
+func printers(name string) map[string]func(b *base) {
+	return map[string]func(b *base){
+		"jobs": func(b *base) {
+			b.printJobs([]placer.JobStatus{{Namespace: name, Job: name, Class: name, Reason: name}})
+		},
+		"explanation": func(b *base) {
+			printExplanation(b, &placer.Explanation{
+				Namespace: name, Job: name, Mode: name, ClassFrom: name,
+				Wait: &queue.Wait{Job: name, Reason: queue.ReasonStopping, Ahead: name, Stopping: []string{"x"}},
+				Decision: &pal.Decision{Policy: name, Chosen: &pal.Choice{Members: []pal.ChosenMember{
+					{Group: name, Node: name, GPUs: []pal.ChosenGPU{{ID: name}}}}}},
+				Allocations: []placer.Allocation{{ID: "12345678", Group: name, Node: name, Status: name, GPUs: []string{name}}},
+			})
+		},
+		"quarantine": func(b *base) { b.printQuarantine(map[string]placer.Quarantine{name: {}}) },
+		"failures": func(b *base) {
+			(&failuresCommand{*b}).print(failureReport{Failures: []placer.Failure{{Job: name, Alloc: "1", Node: name, GPUs: []string{name}}}})
+		},
+	}
+}
+
+// Whatever a name holds, it stays in its cell, and no more than letters of it
+// reach a terminal.
+func TestTablesQuoteNames(t *testing.T) {
+	for name, want := range hostile {
+		for what, print := range printers(name) {
+			var out, plain bytes.Buffer
+			print(commandOn(&out))
+			printers("plain")[what](commandOn(&plain))
+			text := out.String()
+			if i := strings.IndexFunc(text, unseen); i >= 0 {
+				t.Errorf("%s of %q: %q", what, name, text[i:])
+			}
+			if !strings.Contains(text, want) {
+				t.Errorf("%s of %q lack %q:\n%s", what, name, want, text)
+			}
+			if got, want := strings.Count(text, "\n"), strings.Count(plain.String(), "\n"); got != want {
+				t.Errorf("%s of %q have %d lines, not %d:\n%s", what, name, got, want, text)
+			}
+		}
+		var out bytes.Buffer
+		b := commandOn(&out)
+		b.printf("Released %s\n", name)
+		b.fail(errors.New(name))
+		if i := strings.IndexFunc(out.String(), unseen); i >= 0 {
+			t.Errorf("messages with %q: %q", name, out.String())
+		}
+	}
+}
+
+// unseen are runes that are not to reach a terminal, line ends and tabs aside.
+func unseen(r rune) bool { return r != '\n' && r != '\t' && !unicode.IsGraphic(r) }
+
+// JSON stays JSON, with the same names in it.
+func TestJSONQuotesNames(t *testing.T) {
+	for name := range hostile {
+		var out bytes.Buffer
+		b := commandOn(&out)
+		b.json = true
+		b.structured([]string{name})
+		if i := strings.IndexFunc(out.String(), unseen); i >= 0 {
+			t.Errorf("%q: %q", name, out.String())
+		}
+		var got []string
+		if err := json.Unmarshal(out.Bytes(), &got); err != nil || len(got) != 1 || got[0] != strings.ToValidUTF8(name, "\ufffd") {
+			t.Errorf("%q: %q, %v", name, got, err)
+		}
+	}
+}
+
+// What is written in pieces is quoted as if it were not.
+func TestQuotingPieces(t *testing.T) {
+	const text = "größe \u202e作业 \x1b[0m \U000e0041 end\n"
+	var whole, pieces bytes.Buffer
+	if _, err := io.WriteString(&quoting{w: &whole}, text); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(&quoting{w: &pieces}, iotest.OneByteReader(strings.NewReader(text))); err != nil {
+		t.Fatal(err)
+	}
+	if whole.String() != pieces.String() || !strings.Contains(whole.String(), `größe \u202e作业 \u001b[0m`) {
+		t.Errorf("%q, in pieces %q", whole.String(), pieces.String())
+	}
+}
+
+// The agent's log is quoted, too.
+func TestLogQuotesNames(t *testing.T) {
+	for name := range hostile {
+		var out bytes.Buffer
+		b := commandOn(&out)
+		log := hclog.New(&hclog.LoggerOptions{Output: b.io.err, TimeFn: func() time.Time { return time.Unix(0, 0) }})
+		log.Info("placed", "job", name, "error", name)
+		if i := strings.IndexFunc(out.String(), unseen); i >= 0 {
+			t.Errorf("%q: %q", name, out.String())
+		}
+	}
+}
+
+// No command writes past the streams that quote.
+func TestNobodyPrintsUnquoted(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(name, "_test.go") || name == "main.go" {
+			continue
+		}
+		if found := regexp.MustCompile(`os\.Std(out|err)|fmt\.Print(f|ln)?\(`).FindString(string(text)); found != "" {
+			t.Errorf("%s: %s", name, found)
+		}
+	}
+}
