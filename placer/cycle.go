@@ -270,6 +270,9 @@ const profileAgain = 10 * time.Second
 // calibrate turns what the nodes publish into a profile and stores it when it
 // changes.
 func (p *Placer) calibrate(ctx context.Context, now time.Time) error {
+	if err := p.storeProfile(ctx, now); err != nil {
+		return err
+	}
 	if p.profile == nil && now.Sub(p.profileReadAt) > profileAgain {
 		stored, err := p.nomad.ReadProfile(ctx)
 		if err != nil {
@@ -293,7 +296,8 @@ func (p *Placer) calibrate(ctx context.Context, now time.Time) error {
 	}
 	p.profile = built
 	p.log.Info("profile in force", "version", built.Version, "gpus", len(built.GPUs))
-	return p.nomad.WriteProfile(ctx, built)
+	p.storing = storing{due: now}
+	return p.storeProfile(ctx, now)
 }
 
 // buildProfile returns the profile in force itself where nothing changed.

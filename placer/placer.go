@@ -47,6 +47,8 @@ type Placer struct {
 	lastCycle time.Time
 	warned    bool // of an old Nomad
 	warnings  []string
+	ofNodes   []string // warnings about nodes
+	storing   storing
 	again     bool // the cycle left something that is due at once
 	line      *queue.Line
 	jobs      map[nomad.JobKey]*tracked
@@ -369,7 +371,7 @@ func (p *Placer) unsettled() bool {
 			return true
 		}
 	}
-	return len(p.unsaved) > 0 || len(p.state.Orphans())+len(p.state.Unversioned()) > 0 || p.mayMove()
+	return len(p.unsaved) > 0 || len(p.state.Orphans())+len(p.state.Unversioned()) > 0 || p.storing.isDue(time.Now()) || p.mayMove()
 }
 
 // lookForMoves is how often gangs are looked at that could be moved, if nothing

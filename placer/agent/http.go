@@ -85,7 +85,8 @@ type Health struct {
 	Leader bool      `json:"leader"`
 	Ready  bool      `json:"ready"`
 	At     time.Time `json:"last_cycle,omitzero"`
-	// Warnings are about Nomad itself: what in it keeps jobs from being served.
+	// Warnings are about Nomad itself and its nodes: what keeps jobs from being
+	// served, and which GPUs are left out.
 	Warnings []string `json:"warnings,omitempty"`
 }
 

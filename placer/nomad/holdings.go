@@ -192,7 +192,7 @@ func (v *View) holdingOf(k JobKey) holding {
 		if i, ok := v.nodeOf[a.Node]; ok {
 			h.uses = append(h.uses, use{i, a.Used})
 		}
-		v.hold(&h, a.GPUs)
+		v.hold(&h, v.state.OwnGPUs(a))
 	}
 	if job := v.state.Jobs[k]; job != nil {
 		for _, c := range v.state.claims(job) {
@@ -266,13 +266,14 @@ func minus(r, o pal.Resources, times int) pal.Resources {
 	return pal.Resources{CPU: r.CPU - times*o.CPU, MemoryMB: r.MemoryMB - times*o.MemoryMB, DiskMB: r.DiskMB - times*o.DiskMB}
 }
 
+// total is what a node has for allocations, within what adds up without overflow.
 func total(n *api.Node) pal.Resources {
 	r := n.NodeResources
-	t := pal.Resources{CPU: int(r.Cpu.CpuShares), MemoryMB: int(r.Memory.MemoryMB), DiskMB: int(r.Disk.DiskMB)}
+	t := pal.Resources{CPU: clamp(r.Cpu.CpuShares), MemoryMB: clamp(r.Memory.MemoryMB), DiskMB: clamp(r.Disk.DiskMB)}
 	if res := n.ReservedResources; res != nil {
-		t.CPU -= int(res.Cpu.CpuShares)
-		t.MemoryMB -= int(res.Memory.MemoryMB)
-		t.DiskMB -= int(res.Disk.DiskMB)
+		t.CPU -= clamp(res.Cpu.CpuShares)
+		t.MemoryMB -= clamp(res.Memory.MemoryMB)
+		t.DiskMB -= clamp(res.Disk.DiskMB)
 	}
 	return t
 }
