@@ -63,6 +63,7 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 		p.settle(ctx, t, now)
 	}
 	p.off()
+	p.distrustPins(now)
 	p.syncLine(now)
 	p.join(now)
 	if err := p.decide(ctx, now); err != nil {

@@ -85,6 +85,9 @@ func observe(ctx context.Context, c *nomad.Client, last *nomad.State, change fun
 			return nil, err
 		}
 	}
+	if err := p.lookWithoutForged(now); err != nil {
+		return nil, err
+	}
 	s := &Survey{p: p, now: now}
 	p.syncLine(s.now)
 	return s, nil

@@ -49,6 +49,7 @@ type Placer struct {
 	warnings  []string
 	ofNodes   []string // warnings about nodes
 	storing   storing
+	pinsUntil time.Time // see distrustPins
 	again     bool // the cycle left something that is due at once
 	line      *queue.Line
 	jobs      map[nomad.JobKey]*tracked
@@ -165,7 +166,7 @@ func (p *Placer) safely(ctx context.Context) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = p.broken(r, time.Now())
-			p.state = nil
+			p.state, p.pinsUntil = nil, time.Time{}
 		}
 	}()
 	return p.session(ctx)

@@ -41,6 +41,7 @@ func (c *Client) Resync(ctx context.Context, old *State) (*State, error) {
 		return nil, fmt.Errorf("reading allocations: %w", Denied(err, ReadJob))
 	}
 	s.owners = old.owners.after(s.Nodes, s.Allocs)
+	s.ownAfter(old)
 	return s, nil
 }
 

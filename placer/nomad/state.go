@@ -113,6 +113,9 @@ type State struct {
 	// change. trimmed are those of them that lack GPUs which belong to others.
 	sorted  []*api.Node
 	trimmed map[string]trimmed
+	// own are the GPUs that our own pins name, sorted; onlyOwn: no others count.
+	own     map[JobKey][]string
+	onlyOwn bool
 	owners  owners
 	// odd is what of the nodes' data is left out, in words, by node id; warnings are
 	// all there are about nodes.
@@ -163,7 +166,7 @@ func NewState() *State {
 	return &State{
 		Nodes: map[string]*api.Node{}, Allocs: map[string]*Alloc{}, Jobs: map[JobKey]*api.Job{},
 		byJob: map[JobKey]map[string]*Alloc{}, bad: map[string]*Alloc{}, orphans: map[string]*Alloc{}, unversioned: map[string]*Alloc{}, ending: map[JobKey]*ending{},
-		trimmed: map[string]trimmed{}, odd: map[string][]string{},
+		trimmed: map[string]trimmed{}, odd: map[string][]string{}, own: map[JobKey][]string{},
 	}
 }
 
@@ -200,6 +203,7 @@ func (s *State) PutJob(job *api.Job) {
 func (s *State) dropJob(k JobKey) {
 	if s.Jobs[k] != nil {
 		delete(s.Jobs, k)
+		delete(s.own, k)
 		s.touch(k)
 		s.noteUnsure(k)
 	}
