@@ -15,6 +15,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -125,7 +126,7 @@ const followAll = 10 * time.Second
 // viewOptions are the rules of the view as they are now.
 func (p *Placer) viewOptions(now time.Time) nomad.ViewOptions {
 	o := p.cfg.viewOptions(p.profile, p.given(now))
-	o.Quarantined = quarantined(p.history.quarantine, now)
+	o.Quarantined = failure.Out(p.history.quarantine, now)
 	maps.Copy(o.Quarantined, p.state.Returning(now))
 	o.Ending = p.state.Ending(now)
 	return o

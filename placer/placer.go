@@ -50,7 +50,7 @@ type Placer struct {
 	ofNodes   []string // warnings about nodes
 	storing   storing
 	pinsUntil time.Time // see distrustPins
-	again     bool // the cycle left something that is due at once
+	again     bool      // the cycle left something that is due at once
 	line      *queue.Line
 	jobs      map[nomad.JobKey]*tracked
 	order     []*tracked // the jobs by key; rebuilt where it has not as many

@@ -49,8 +49,8 @@ func (c claimant) compare(o claimant) int {
 // owners is who names which GPU. The zero value knows of none.
 type owners struct {
 	looks  uint64
-	claims map[string][]claimant  // by GPU, in order
-	shared map[string]struct{} // GPUs with several claims
+	claims map[string][]claimant // by GPU, in order
+	shared map[string]struct{}   // GPUs with several claims
 }
 
 // look takes in what a node names now.

@@ -366,20 +366,35 @@ func byID(m map[string]*Alloc) []*Alloc {
 // Failed are the allocations with GPUs that failed or were lost, by id.
 func (s *State) Failed() []*Alloc { return byID(s.bad) }
 
-// Succeeded is when an allocation last did its work on each GPU.
-func (s *State) Succeeded() map[string]time.Time {
-	at := map[string]time.Time{}
+// Success is an allocation that did its work, and when.
+type Success struct {
+	Job  JobKey
+	At   time.Time
+	GPUs []string
+}
+
+// Successes are the allocations with GPUs that did their work, in no order.
+func (s *State) Successes() []Success {
+	var out []Success
 	for _, a := range s.Allocs {
-		if a.Client != api.AllocClientStatusComplete || a.Desired != api.AllocDesiredStatusRun {
-			continue
+		if a.Client == api.AllocClientStatusComplete && a.Desired == api.AllocDesiredStatusRun && len(a.GPUs) > 0 {
+			out = append(out, Success{a.Job, time.Unix(0, a.ModifyTime), s.OwnGPUs(a)})
 		}
-		for _, id := range a.GPUs {
-			if t := time.Unix(0, a.ModifyTime); t.After(at[id]) {
-				at[id] = t
+	}
+	return out
+}
+
+// GPUModels are the GPUs by id, with their models.
+func (s *State) GPUModels() map[string]string {
+	models := map[string]string{}
+	for _, n := range s.gpuNodes() {
+		for _, d := range gpuDevices(n) {
+			for _, in := range d.Instances {
+				models[in.ID] = d.Name
 			}
 		}
 	}
-	return at
+	return models
 }
 
 // Sick are the unhealthy GPUs, instance id to what their plugin says.
