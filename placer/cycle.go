@@ -15,6 +15,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -63,6 +64,7 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 		p.settle(ctx, t, now)
 	}
 	p.off()
+	p.distrustPins(now)
 	p.syncLine(now)
 	p.join(now)
 	if err := p.decide(ctx, now); err != nil {
@@ -124,7 +126,7 @@ const followAll = 10 * time.Second
 // viewOptions are the rules of the view as they are now.
 func (p *Placer) viewOptions(now time.Time) nomad.ViewOptions {
 	o := p.cfg.viewOptions(p.profile, p.given(now))
-	o.Quarantined = quarantined(p.history.quarantine, now)
+	o.Quarantined = failure.Out(p.history.quarantine, now)
 	maps.Copy(o.Quarantined, p.state.Returning(now))
 	o.Ending = p.state.Ending(now)
 	return o
@@ -270,6 +272,9 @@ const profileAgain = 10 * time.Second
 // calibrate turns what the nodes publish into a profile and stores it when it
 // changes.
 func (p *Placer) calibrate(ctx context.Context, now time.Time) error {
+	if err := p.storeProfile(ctx, now); err != nil {
+		return err
+	}
 	if p.profile == nil && now.Sub(p.profileReadAt) > profileAgain {
 		stored, err := p.nomad.ReadProfile(ctx)
 		if err != nil {
@@ -293,7 +298,8 @@ func (p *Placer) calibrate(ctx context.Context, now time.Time) error {
 	}
 	p.profile = built
 	p.log.Info("profile in force", "version", built.Version, "gpus", len(built.GPUs))
-	return p.nomad.WriteProfile(ctx, built)
+	p.storing = storing{due: now}
+	return p.storeProfile(ctx, now)
 }
 
 // buildProfile returns the profile in force itself where nothing changed.

@@ -194,6 +194,7 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 	case s.err == nil:
 		delete(p.limbo, t.Key)
 		p.state.PutJob(s.committed)
+		p.state.Own(t.Key, s.pins.GPUs())
 		if t.submission != nil {
 			p.answer(t.submission, s.submitted)
 			t.submission = nil

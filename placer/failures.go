@@ -6,183 +6,26 @@ package placer
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
-	"github.com/hashicorp/nomad/api"
-
+	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// Cause is who is to blame for a failed allocation.
-type Cause string
+// What is known of failures: see package failure.
+type (
+	Cause      = failure.Cause
+	Failure    = failure.Failure
+	Quarantine = failure.Quarantine
+)
 
 // The causes.
 const (
-	// Infrastructure: a GPU, a node, a driver. The job is tried elsewhere.
-	Infrastructure Cause = "infrastructure"
-	// User: the program itself. Trying elsewhere seldom helps.
-	User Cause = "user"
-	// Unknown: nothing says which.
-	Unknown Cause = "unknown"
+	Infrastructure = failure.Infrastructure
+	User           = failure.User
+	Unknown        = failure.Unknown
 )
-
-// Failure is one allocation with GPUs that failed or was lost.
-type Failure struct {
-	At        time.Time `json:"at"`
-	Namespace string    `json:"namespace"`
-	Job       string    `json:"job"`
-	Alloc     string    `json:"alloc"`
-	Node      string    `json:"node"`
-	GPUs      []string  `json:"gpus"`
-	// Sick are those of them that were unhealthy; where there are any, the others
-	// are not to blame.
-	Sick     []string `json:"sick,omitempty"`
-	Cause    Cause    `json:"cause"`
-	Reason   string   `json:"reason"`
-	ExitCode int      `json:"exit_code,omitempty"`
-	// Driver: the task driver could not start a task, and named no GPU of its. It
-	// may be the image, the node or the GPUs: they are suspects, as those of a
-	// program that fails are.
-	Driver bool `json:"driver,omitempty"`
-	// GPUHours is the work that was lost: since the allocation was made.
-	GPUHours float64 `json:"gpu_hours"`
-}
-
-// diagnose finds the cause of a failed or lost allocation. sick are the GPUs
-// that are unhealthy now, with what the plugin says of them.
-func diagnose(a *nomad.Alloc, node string, sick map[string]string) Failure {
-	f := Failure{
-		At: time.Unix(0, a.ModifyTime).UTC(), Namespace: a.Job.Namespace, Job: a.Job.ID, Alloc: a.ID, Node: node, GPUs: a.GPUs,
-		GPUHours: time.Duration(a.ModifyTime-a.CreateTime).Hours() * float64(len(a.GPUs)),
-		Cause:    Unknown, Reason: "nothing says why",
-	}
-	for _, id := range a.GPUs {
-		if why, ok := sick[id]; ok {
-			if f.Sick == nil {
-				f.Cause, f.Reason = Infrastructure, fmt.Sprintf("GPU %s is unhealthy: %s", id, why)
-			}
-			f.Sick = append(f.Sick, id)
-		}
-	}
-	if f.Sick != nil {
-		return f
-	}
-	if a.Client == api.AllocClientStatusLost {
-		f.Cause, f.Reason = Infrastructure, nodeDown
-		return f
-	}
-	for _, task := range suspects(a.Tasks) {
-		// The last word counts: what came before it, Nomad has tried again.
-		events := untilKilled(a.Tasks[task].Events)
-		for _, e := range slices.Backward(events) {
-			if f.judge(task, e) {
-				return f
-			}
-		}
-		if len(events) < len(a.Tasks[task].Events) {
-			f.Reason = "it was being stopped"
-		}
-	}
-	return f
-}
-
-// untilKilled are a task's events before Nomad was asked to kill it: how it then
-// ended says nothing, nor does what went wrong while it was being started still.
-func untilKilled(events []*api.TaskEvent) []*api.TaskEvent {
-	if i := slices.IndexFunc(events, func(e *api.TaskEvent) bool { return e.Type == api.TaskKilling }); i >= 0 {
-		return events[:i]
-	}
-	return events
-}
-
-// suspects are the tasks by name, those that failed before those that were
-// killed with them.
-func suspects(tasks map[string]*api.TaskState) []string {
-	names := slices.Sorted(maps.Keys(tasks))
-	slices.SortStableFunc(names, func(a, b string) int {
-		switch fa, fb := tasks[a].Failed, tasks[b].Failed; {
-		case fa == fb:
-			return 0
-		case fa:
-			return -1
-		}
-		return 1
-	})
-	return names
-}
-
-// Events that nomad/api has no names for.
-const (
-	taskHookFailed    = "Task hook failed"
-	taskRestoreFailed = "Failed Restoring Task"
-	taskMainDead      = "Main Tasks Dead"
-	// devicesHook begins the message of a hook that failed to reserve devices, and
-	// unhealthy says that the device plugin refused GPUs that fell sick before
-	// Nomad knew. Nomad's client names all GPUs that were asked for where it, or
-	// the plugin, has just started and does not know them yet.
-	devicesHook = "devices: "
-	unhealthy   = "unhealthy"
-)
-
-// judge takes one task event into account and says whether it settles the case.
-func (f *Failure) judge(task string, e *api.TaskEvent) bool {
-	switch e.Type {
-	case taskHookFailed:
-		said := cmp.Or(e.Message, e.DisplayMessage)
-		f.Cause, f.Reason = Infrastructure, fmt.Sprintf("task %q: %s", task, said)
-		if strings.HasPrefix(said, devicesHook) && strings.Contains(said, unhealthy) {
-			f.Sick = f.named(said)
-		}
-		return true
-	case taskRestoreFailed, api.TaskArtifactDownloadFailed, api.TaskSetupFailure:
-		f.Cause, f.Reason = Infrastructure, fmt.Sprintf("task %q: %s: %s", task, e.Type, e.DisplayMessage)
-		return true
-	case api.TaskDriverFailure:
-		f.Cause, f.Reason = Infrastructure, fmt.Sprintf("task %q: %s: %s", task, e.Type, e.DisplayMessage)
-		f.Sick = f.named(e.DisplayMessage)
-		f.Driver = f.Sick == nil
-		return true
-	case api.TaskFailedValidation:
-		f.Cause, f.Reason = User, fmt.Sprintf("task %q: %s: %s", task, e.Type, e.DisplayMessage)
-		return true
-	case api.TaskTerminated:
-		code := exitCode(e)
-		switch {
-		case e.Details["oom_killed"] == "true":
-			f.Cause, f.Reason, f.ExitCode = User, fmt.Sprintf("task %q ran out of memory", task), code
-		case code != 0:
-			f.Cause, f.Reason, f.ExitCode = User, fmt.Sprintf("task %q ended with exit code %d", task, code), code
-		default:
-			return false
-		}
-		return true
-	}
-	return false
-}
-
-// named are those of the failure's GPUs that a message names.
-func (f *Failure) named(message string) []string {
-	var out []string
-	for _, id := range f.GPUs {
-		if strings.Contains(message, id) {
-			out = append(out, id)
-		}
-	}
-	return out
-}
-
-// exitCode is that of a task that has ended.
-func exitCode(e *api.TaskEvent) int {
-	if code, err := strconv.Atoi(e.Details["exit_code"]); err == nil {
-		return code
-	}
-	return e.ExitCode
-}
 
 // avoidFor is how long a gang goes elsewhere, if it can, after a node failed it.
 const avoidFor = time.Hour
@@ -193,7 +36,7 @@ const avoidFor = time.Hour
 func (h *history) failedOn(k nomad.JobKey, now time.Time) map[string]bool {
 	var nodes map[string]bool
 	for _, f := range h.failures {
-		if f.Job == k.ID && f.Namespace == k.Namespace && f.Sick == nil && f.Reason != nodeDown && now.Sub(f.At) < avoidFor {
+		if f.Job == k.ID && f.Namespace == k.Namespace && f.Sick == nil && f.Reason != failure.NodeDown && now.Sub(f.At) < avoidFor {
 			if nodes == nil {
 				nodes = map[string]bool{}
 			}
@@ -202,9 +45,6 @@ func (h *history) failedOn(k nomad.JobKey, now time.Time) map[string]bool {
 	}
 	return nodes
 }
-
-// nodeDown is the reason of a lost allocation.
-const nodeDown = "the node went down"
 
 // noteFailures looks for allocations that failed since the last cycle, and
 // draws the consequences for their GPUs.
@@ -219,7 +59,7 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 			if sick == nil {
 				sick = p.state.Sick()
 			}
-			found = append(found, diagnose(a, p.state.NodeName(a.Node), sick))
+			found = append(found, failure.Diagnose(a, p.state.OwnGPUs(a), p.state.NodeName(a.Node), sick))
 		}
 	}
 	if len(found) == 0 {
@@ -229,5 +69,9 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 	for _, f := range found {
 		p.log.Warn("allocation failed", "job", f.Job, "namespace", f.Namespace, "node", f.Node, "cause", f.Cause, "reason", f.Reason)
 	}
-	return p.history.note(ctx, p.nomad, found, p.state.Succeeded(), now)
+	spared, err := p.history.note(ctx, p.nomad, found, failure.Evidence{Successes: p.state.Successes(), Models: p.state.GPUModels()}, now)
+	for _, s := range spared {
+		p.log.Warn("a GPU is suspect, but as many as may be are kept out for failing jobs already", "gpu", s.GPU, "reason", s.Reason)
+	}
+	return err
 }

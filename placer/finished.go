@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -85,11 +86,11 @@ func finishedBefore(job *api.Job, as []*api.AllocationListStub) bool {
 // Nomad itself kills the others where a leader, or all main tasks, have ended.
 func endedByThemselves(tasks map[string]*api.TaskState) bool {
 	for _, s := range tasks {
-		events := untilKilled(s.Events)
-		if n := len(events); n > 0 && n < len(s.Events) && (events[n-1].Type == api.TaskLeaderDead || events[n-1].Type == taskMainDead) {
+		events := failure.UntilKilled(s.Events)
+		if n := len(events); n > 0 && n < len(s.Events) && (events[n-1].Type == api.TaskLeaderDead || events[n-1].Type == failure.TaskMainDead) {
 			continue
 		}
-		i := slices.IndexFunc(events, func(e *api.TaskEvent) bool { return e.Type == api.TaskTerminated && exitCode(e) == 0 })
+		i := slices.IndexFunc(events, func(e *api.TaskEvent) bool { return e.Type == api.TaskTerminated && failure.ExitCode(e) == 0 })
 		if s.Failed || i < 0 {
 			return false
 		}

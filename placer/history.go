@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -98,7 +99,7 @@ func (h *history) recall(ctx context.Context, c *nomad.Client, now time.Time) (e
 			return err
 		}
 		return h.read(ctx, c, now)
-	case now.Sub(h.readAt) >= quarantineReread && len(quarantined(h.quarantine, now)) > 0:
+	case now.Sub(h.readAt) >= quarantineReread && len(failure.Out(h.quarantine, now)) > 0:
 		return h.read(ctx, c, now)
 	}
 	return nil
@@ -109,53 +110,66 @@ func (h *history) knows(a *nomad.Alloc) bool {
 	return !time.Unix(0, a.ModifyTime).After(h.dropped) || slices.ContainsFunc(h.failures, func(f Failure) bool { return f.Alloc == a.ID })
 }
 
-// note adds failures, oldest first, and what follows for their GPUs. Where that
-// cannot be written, nothing has changed, and the failures are new still. The
-// quarantine goes first: a GPU that is struck twice for one failure is struck
-// once.
-func (h *history) note(ctx context.Context, c *nomad.Client, found []Failure, succeeded map[string]time.Time, now time.Time) error {
+// note adds failures, oldest first, and what follows for their GPUs; spared are the
+// strikes that there is no room for. known is what else is known. Where it cannot be
+// written, nothing has changed, and the failures are new still. The quarantine goes
+// first: a GPU that is struck twice for one failure is struck once.
+func (h *history) note(ctx context.Context, c *nomad.Client, found []Failure, known failure.Evidence, now time.Time) (spared []failure.Strike, err error) {
 	for range writeTries {
-		next := h.with(found, succeeded, now)
+		next, spared := h.with(found, known, now)
 		err := next.writeQuarantine(ctx, c)
 		if errors.Is(err, nomad.ErrChanged) {
 			if err := h.read(ctx, c, now); err != nil {
-				return err
+				return nil, err
 			}
 			continue
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		h.quarantine, h.index = next.quarantine, next.index
-		b, err := json.Marshal(next.failures)
-		if err != nil {
-			return fmt.Errorf("encoding variable %q: %w", failuresPath, err)
-		}
-		items := map[string]string{"json": string(b)}
-		if !next.dropped.IsZero() {
-			items["dropped"] = next.dropped.UTC().Format(time.RFC3339Nano)
-		}
-		if err := c.WriteVariable(ctx, failuresPath, items); err != nil {
-			return err
+		if err := next.writeFailures(ctx, c); err != nil {
+			return nil, err
 		}
 		*h = *next
-		return nil
+		return spared, nil
 	}
-	return fmt.Errorf("noting failures: %w", nomad.ErrChanged)
+	return nil, fmt.Errorf("noting failures: %w", nomad.ErrChanged)
+}
+
+func (h *history) writeFailures(ctx context.Context, c *nomad.Client) error {
+	b, err := json.Marshal(h.failures)
+	if err != nil {
+		return fmt.Errorf("encoding variable %q: %w", failuresPath, err)
+	}
+	items := map[string]string{"json": string(b)}
+	if !h.dropped.IsZero() {
+		items["dropped"] = h.dropped.UTC().Format(time.RFC3339Nano)
+	}
+	return c.WriteVariable(ctx, failuresPath, items)
 }
 
 // with is the history with further failures.
-func (h *history) with(found []Failure, succeeded map[string]time.Time, now time.Time) *history {
-	next := *h
+func (h *history) with(found []Failure, known failure.Evidence, now time.Time) (next *history, spared []failure.Strike) {
+	copied := *h
+	next = &copied
 	next.failures, next.quarantine = slices.Clone(h.failures), maps.Clone(h.quarantine)
+	if next.quarantine == nil {
+		next.quarantine = map[string]Quarantine{}
+	}
 	for _, f := range found {
 		f.Reason = atMost(reasonBytes, f.Reason)
 		next.failures = append(next.failures, f)
-		next.suspect(f, succeeded, now)
+		known.Failures, known.Quarantine = next.failures, next.quarantine
+		strikes, none := known.Judge(f, now)
+		for _, s := range strikes {
+			next.quarantine[s.GPU] = s.On(next.quarantine[s.GPU], now)
+		}
+		spared = append(spared, none...)
 	}
 	next.trimFailures()
 	next.trimQuarantine(now)
-	return &next
+	return next, spared
 }
 
 // trimFailures drops the oldest failures that there is no room for.
@@ -178,7 +192,7 @@ func (h *history) trimFailures() {
 // those that are kept out for the shortest time: they fail again if they must.
 func (h *history) trimQuarantine(now time.Time) {
 	maps.DeleteFunc(h.quarantine, func(_ string, q Quarantine) bool {
-		return !now.Before(q.Until) && now.Sub(q.Last) > time.Duration(q.Strikes)*quarantineMost && now.Sub(q.Lifted) > suspectWindow
+		return !now.Before(q.Until) && now.Sub(q.Last) > time.Duration(q.Strikes)*failure.Most && now.Sub(q.Lifted) > failure.Window
 	})
 	ids := slices.SortedFunc(maps.Keys(h.quarantine), func(a, b string) int {
 		return cmp.Or(h.quarantine[b].Until.Compare(h.quarantine[a].Until), h.quarantine[b].Lifted.Compare(h.quarantine[a].Lifted), strings.Compare(a, b))

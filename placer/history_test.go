@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -94,12 +95,12 @@ func TestLiftQuarantine(t *testing.T) {
 	broken := func(alloc string, gpus ...string) []Failure {
 		return []Failure{{At: now, Job: "j", Alloc: alloc, Cause: Infrastructure, Reason: "lost", GPUs: gpus, Sick: gpus}}
 	}
-	out := func(h *history, at time.Time) map[string]bool { return quarantined(h.quarantine, at) }
+	out := func(h *history, at time.Time) map[string]bool { return failure.Out(h.quarantine, at) }
 	agent := history{}
 	if err := agent.recall(ctx, c, now); err != nil {
 		t.Fatal(err)
 	}
-	if err := agent.note(ctx, c, broken("a1", "g1", "g2", "g3"), nil, now); err != nil {
+	if _, err := agent.note(ctx, c, broken("a1", "g1", "g2", "g3"), failure.Evidence{}, now); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := LiftQuarantine(ctx, c, "g1", "g9"); err == nil || !strings.Contains(err.Error(), `"g9" is not in quarantine`) {
@@ -110,7 +111,7 @@ func TestLiftQuarantine(t *testing.T) {
 		t.Errorf("lifted (-want +got):\n%s%v", d, err)
 	}
 	// The agent notes something of what it does not know that it was lifted.
-	if err := agent.note(ctx, c, broken("a2", "g4"), nil, now); err != nil {
+	if _, err := agent.note(ctx, c, broken("a2", "g4"), failure.Evidence{}, now); err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(map[string]bool{"g2": true, "g3": true, "g4": true}, out(&agent, now)); d != "" {
@@ -118,7 +119,7 @@ func TestLiftQuarantine(t *testing.T) {
 	}
 	// And the other way round: it writes between the command's reading and writing.
 	v.racing = func() {
-		if err := agent.note(ctx, c, broken("a3", "g5"), nil, now); err != nil {
+		if _, err := agent.note(ctx, c, broken("a3", "g5"), failure.Evidence{}, now); err != nil {
 			t.Error(err)
 		}
 	}
@@ -143,10 +144,15 @@ func TestLiftQuarantine(t *testing.T) {
 func TestLiftedStartsAnew(t *testing.T) {
 	t.Parallel()
 	h, now := history{}, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	known := failure.Evidence{
+		Models:    map[string]string{"g1": "m", "g2": "m", "g3": "m"},
+		Successes: []nomad.Success{{At: now, GPUs: []string{"g2", "g3"}}},
+	}
 	fail := func(jobs ...string) {
 		for _, job := range jobs {
 			now = now.Add(time.Minute)
-			h = *h.with([]Failure{{At: now, Job: job, Alloc: job, Cause: User, GPUs: []string{"g1"}}}, nil, now)
+			next, _ := h.with([]Failure{{At: now, Job: job, Alloc: job, Cause: User, GPUs: []string{"g1"}}}, known, now)
+			h = *next
 		}
 	}
 	h.quarantine = map[string]Quarantine{}
@@ -170,7 +176,10 @@ func TestHistoryFits(t *testing.T) {
 	t.Parallel()
 	_, c := newVars(t)
 	ctx, now := t.Context(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	h, allocs := history{}, []*nomad.Alloc{}
+	h, allocs, models := history{}, []*nomad.Alloc{}, map[string]string{}
+	for i := range 10_000 {
+		models[fmt.Sprint("other", i)] = "m"
+	}
 	for i := range 300 {
 		at := now.Add(time.Duration(i) * time.Second)
 		a := &nomad.Alloc{ID: fmt.Sprintf("alloc-%d", i), ModifyTime: at.UnixNano(), Client: api.AllocClientStatusFailed}
@@ -182,7 +191,7 @@ func TestHistoryFits(t *testing.T) {
 		if h.knows(a) {
 			t.Fatalf("failure %d is known before it is noted", i)
 		}
-		if err := h.note(ctx, c, []Failure{diagnose(a, "node", nil)}, nil, at); err != nil {
+		if _, err := h.note(ctx, c, []Failure{failure.Diagnose(a, a.GPUs, "node", nil)}, failure.Evidence{Models: models}, at); err != nil {
 			t.Fatalf("failure %d: %v", i, err)
 		}
 	}
@@ -199,7 +208,7 @@ func TestHistoryFits(t *testing.T) {
 	if n := len(again.failures); n < 40 || n > failuresKept || !again.failures[n-1].At.Equal(last) {
 		t.Errorf("%d failures are kept", n)
 	}
-	if n := len(quarantined(again.quarantine, last)); n < 80 || again.quarantine[allocs[299].GPUs[0]] == (Quarantine{}) {
+	if n := len(failure.Out(again.quarantine, last)); n < 80 || again.quarantine[allocs[299].GPUs[0]] == (Quarantine{}) {
 		t.Errorf("%d GPUs are kept out", n)
 	}
 	if r := again.failures[0].Reason; len(r) > reasonBytes || !strings.HasSuffix(r, "…") || strings.Contains(r, "\uFFFD") {
@@ -217,7 +226,7 @@ func TestTrimQuarantine(t *testing.T) {
 		"one left":    {Until: ago(46 * time.Hour), Strikes: 3, Last: ago(49 * time.Hour)},
 		"out":         {Until: now.Add(time.Hour), Strikes: 1, Last: ago(time.Minute)},
 		"just lifted": {Lifted: ago(time.Hour)},
-		"lifted":      {Lifted: ago(suspectWindow + time.Hour)},
+		"lifted":      {Lifted: ago(failure.Window + time.Hour)},
 	}}
 	h.trimQuarantine(now)
 	got := map[string]bool{}

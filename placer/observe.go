@@ -109,6 +109,9 @@ func observe(ctx context.Context, c *nomad.Client, last *nomad.State, change fun
 			return nil, err
 		}
 	}
+	if err := p.lookWithoutForged(now); err != nil {
+		return nil, err
+	}
 	s := &Survey{p: p, now: now}
 	p.syncLine(s.now)
 	return s, nil
@@ -440,8 +443,10 @@ func (s *Survey) GPUs() []GPU {
 // Profile is the profile in force; nil where nothing is measured.
 func (s *Survey) Profile() *profile.Profile { return s.p.profile }
 
-// Warnings are about Nomad itself, for operators.
-func (s *Survey) Warnings() []string { return s.p.state.Queues.Warnings() }
+// Warnings are about Nomad itself and its nodes, for operators.
+func (s *Survey) Warnings() []string {
+	return slices.Concat(s.p.state.Queues.Warnings(), s.p.state.NodeWarnings())
+}
 
 // Find finds a job by id or unique prefix in a namespace ("*": all).
 func (s *Survey) Find(namespace, id string) (nomad.JobKey, error) {

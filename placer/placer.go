@@ -47,7 +47,10 @@ type Placer struct {
 	lastCycle time.Time
 	warned    bool // of an old Nomad
 	warnings  []string
-	again     bool // the cycle left something that is due at once
+	ofNodes   []string // warnings about nodes
+	storing   storing
+	pinsUntil time.Time // see distrustPins
+	again     bool      // the cycle left something that is due at once
 	line      *queue.Line
 	jobs      map[nomad.JobKey]*tracked
 	order     []*tracked // the jobs by key; rebuilt where it has not as many
@@ -170,7 +173,7 @@ func (p *Placer) safely(ctx context.Context) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = p.broken(r, time.Now())
-			p.state = nil
+			p.state, p.pinsUntil = nil, time.Time{}
 		}
 	}()
 	return p.session(ctx)
@@ -379,7 +382,7 @@ func (p *Placer) unsettled() bool {
 			return true
 		}
 	}
-	return len(p.unsaved) > 0 || len(p.state.Orphans())+len(p.state.Unversioned()) > 0 || p.mayMove()
+	return len(p.unsaved) > 0 || len(p.state.Orphans())+len(p.state.Unversioned()) > 0 || p.storing.isDue(time.Now()) || p.mayMove()
 }
 
 // lookForMoves is how often gangs are looked at that could be moved, if nothing

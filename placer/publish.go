@@ -20,7 +20,7 @@ type Status struct {
 	Jobs []JobStatus `json:"jobs"`
 	GPUs int         `json:"gpus"`
 	Free int         `json:"free"`
-	// Warnings are about Nomad itself, for operators.
+	// Warnings are about Nomad itself and its nodes, for operators.
 	Warnings []string `json:"warnings,omitempty"`
 	// Queues are Nomad's own that are in the way.
 	Queues nomad.BatchQueues `json:"batch_queues,omitempty"`
@@ -65,12 +65,13 @@ func (p *Placer) Status() Status {
 // takes a look at everything, so it is worked out once a second at most, and
 // takes a twentieth of the time at most.
 func (p *Placer) publish(now time.Time) {
+	p.warnOfNodes()
 	if now.Sub(p.status.At) < max(time.Second, 20*p.publishing) {
 		return
 	}
 	began := time.Now()
 	defer func() { p.publishing = time.Since(began) }()
-	s := Status{At: now, GPUs: p.view.Cluster.NumGPUs(), Free: p.view.Cluster.FreeGPUs(), Warnings: slices.Concat(p.warnings, p.troubled()), Queues: p.state.Queues}
+	s := Status{At: now, GPUs: p.view.Cluster.NumGPUs(), Free: p.view.Cluster.FreeGPUs(), Warnings: slices.Concat(p.warnings, p.ofNodes, p.troubled()), Queues: p.state.Queues}
 	waits := map[string]queue.Wait{}
 	for _, w := range p.line.Waiting(since(now), p.view.Cluster) {
 		waits[w.Job] = w

@@ -105,6 +105,7 @@ func (p *Placer) replaceWhole(ctx context.Context, t *tracked) error {
 	if err := p.register(ctx, t, job); err != nil {
 		return err
 	}
+	p.state.Own(t.Key, v.Pins(r, pl).GPUs())
 	rec := Record{
 		Namespace: t.Key.Namespace, Job: t.Key.ID, Submitted: t.submitted(), Decided: time.Now(),
 		JobModifyIndex: *t.Job.JobModifyIndex, Mode: r.Mode, Decision: d, Note: "changed its size while running",

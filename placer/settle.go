@@ -93,6 +93,9 @@ func (p *Placer) recall(ctx context.Context, t *tracked) error {
 	if r == nil {
 		r = &Record{Namespace: t.Key.Namespace, Job: t.Key.ID, Submitted: time.Unix(0, *t.Job.SubmitTime)}
 	}
+	if ids := r.pinned(t.Job, t.Pins); ids != nil {
+		p.state.Own(t.Key, ids)
+	}
 	t.record = r
 	return nil
 }

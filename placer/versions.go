@@ -42,6 +42,23 @@ func (p *Placer) warnOfQueues() {
 	}
 }
 
+// warnOfNodes says once what of the nodes' own data is left out.
+func (p *Placer) warnOfNodes() {
+	warnings := p.state.NodeWarnings()
+	if slices.Equal(warnings, p.ofNodes) {
+		return
+	}
+	for _, w := range warnings {
+		if !slices.Contains(p.ofNodes, w) {
+			p.log.Warn("a node's data is left out", "why", w)
+		}
+	}
+	if len(warnings) == 0 {
+		p.log.Info("no node's data is left out any more")
+	}
+	p.ofNodes = warnings
+}
+
 // warnOfOldNomad says once what an old Nomad does to gangs.
 func (p *Placer) warnOfOldNomad() {
 	low := oldest(p.state)

@@ -52,20 +52,44 @@ func TestBadMeasurements(t *testing.T) {
 		"GPU-1 A=NaN":          "not a positive number",
 		"GPU-1 A=+Inf":         "not a positive number",
 		"GPU-1 A=fast":         "not a positive number",
+		"GPU-1 A=1e308":        "1e+308 is not within",
+		"GPU-1 A=1e-300":       "1e-300 is not within",
+		"GPU-1 " + strings.Repeat("x", MaxName+1) + "=1":       "has 257 bytes, more than 256",
+		"GPU-1 key=" + strings.Repeat("x", MaxName+1) + " A=1": "has 257 bytes, more than 256",
+		strings.Repeat("GPU-1 A=1;", MaxGPUs) + "GPU-2 A=1":    "257 measurements, more than the 256 GPUs",
+		"GPU-1" + manyApps(MaxApplications+1):                  "17 applications, more than 16",
+		"GPU-1 A=1" + strings.Repeat(" ", 1<<20):               "bytes are more than",
 	} {
 		if _, err := ParseMeasurements(text); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want %q", text, err, want)
+			t.Errorf("%.80q: %v, want %q", text, err, want)
 		}
 	}
+}
+
+func manyApps(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, " app%d=1", i)
+	}
+	return b.String()
 }
 
 func FuzzParseMeasurements(f *testing.F) {
 	f.Add("GPU-1 key=k A=1.5 B=2;GPU-2 A=3")
 	f.Add("")
+	f.Add("GPU-1 A=1e308;GPU-2 A=1e-308")
+	f.Add("GPU-1 A=1e12 =1 key= B=0x1p-3")
 	f.Fuzz(func(t *testing.T, s string) {
 		ms, err := ParseMeasurements(s)
 		if err != nil {
 			return
+		}
+		for _, m := range ms {
+			for app, v := range m.Times {
+				if err := CheckValue(v); err != nil {
+					t.Fatalf("%q of %q: %v", app, m.GPU, err)
+				}
+			}
 		}
 		again, err := ParseMeasurements(FormatMeasurements(ms))
 		if err != nil || len(again) != len(ms) {

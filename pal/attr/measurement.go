@@ -13,6 +13,22 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
+// What one node may publish. Anybody who runs a Nomad client writes these texts,
+// so they are bounded: an eight-GPU server needs 8 measurements of 4
+// applications, one cut into MIG instances 56.
+const (
+	// MaxGPUs is the most GPUs of one node that are looked at.
+	MaxGPUs = 256
+	// MaxApplications is the most applications of one measurement.
+	MaxApplications = 16
+	// MaxName is the longest instance id, application name or key, in bytes.
+	MaxName = 256
+	// MinValue and MaxValue bound a time or a score. Times have any unit that is
+	// the same for all GPUs of a kind; no sum, product or quotient of values in
+	// between overflows.
+	MinValue, MaxValue = 1e-12, 1e12
+)
+
 // Measurement is what is known of one GPU's speed: for [Raw], the time per
 // fixed work unit (arbitrary unit, larger is slower) per application class;
 // for [Scores], the PM scores.
@@ -47,17 +63,20 @@ func FormatMeasurements(ms []Measurement) string {
 	return b.String()
 }
 
-// ParseMeasurements reads what [FormatMeasurements] wrote. Errors name the
-// entry and the field.
+// ParseMeasurements reads what [FormatMeasurements] wrote, within the bounds
+// above. Errors name the entry and the field.
 func ParseMeasurements(s string) ([]Measurement, error) {
 	if s == "" {
 		return nil, nil
 	}
+	if n := strings.Count(s, ";") + 1; n > MaxGPUs {
+		return nil, fmt.Errorf("%d measurements, more than the %d GPUs that a node may have", n, MaxGPUs)
+	}
 	var ms []Measurement
-	for _, entry := range strings.Split(s, ";") {
+	for entry := range strings.SplitSeq(s, ";") {
 		m, err := parseMeasurement(entry)
 		if err != nil {
-			return nil, fmt.Errorf("measurement %q: %w", entry, err)
+			return nil, fmt.Errorf("measurement %.80q: %w", entry, err)
 		}
 		ms = append(ms, m)
 	}
@@ -65,6 +84,10 @@ func ParseMeasurements(s string) ([]Measurement, error) {
 }
 
 func parseMeasurement(entry string) (Measurement, error) {
+	// One of MaxApplications has room for as many fields as names.
+	if most := (MaxApplications + 2) * 2 * MaxName; len(entry) > most {
+		return Measurement{}, fmt.Errorf("%d bytes are more than %d", len(entry), most)
+	}
 	fields := strings.Fields(entry)
 	if len(fields) == 0 {
 		return Measurement{}, fmt.Errorf("no GPU id")
@@ -73,7 +96,7 @@ func parseMeasurement(entry string) (Measurement, error) {
 	for _, f := range fields[1:] {
 		name, value, ok := strings.Cut(f, "=")
 		if !ok {
-			return Measurement{}, fmt.Errorf("field %q has no '='", f)
+			return Measurement{}, fmt.Errorf("field %.80q has no '='", f)
 		}
 		if name == "key" {
 			m.Key = value
@@ -81,11 +104,30 @@ func parseMeasurement(entry string) (Measurement, error) {
 		}
 		v, err := strconv.ParseFloat(value, 64)
 		if err != nil || math.IsNaN(v) || math.IsInf(v, 0) || v <= 0 {
-			return Measurement{}, fmt.Errorf("field %q is not a positive number", f)
+			return Measurement{}, fmt.Errorf("field %.80q is not a positive number", f)
+		}
+		if err := CheckValue(v); err != nil {
+			return Measurement{}, fmt.Errorf("field %.80q: %w", f, err)
 		}
 		m.Times[pal.AppClass(name)] = v
 	}
+	for _, name := range append(sortedClasses(m.Times), pal.AppClass(m.GPU), pal.AppClass(m.Key)) {
+		if len(name) > MaxName {
+			return Measurement{}, fmt.Errorf("%.80q… has %d bytes, more than %d", name, len(name), MaxName)
+		}
+	}
+	if len(m.Times) > MaxApplications {
+		return Measurement{}, fmt.Errorf("%d applications, more than %d", len(m.Times), MaxApplications)
+	}
 	return m, nil
+}
+
+// CheckValue says whether a time or a score is within the bounds.
+func CheckValue(v float64) error {
+	if !(v >= MinValue && v <= MaxValue) {
+		return fmt.Errorf("%v is not within %v and %v", v, MinValue, MaxValue)
+	}
+	return nil
 }
 
 func sortedClasses(m map[pal.AppClass]float64) []pal.AppClass {

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
 const (
@@ -174,8 +175,12 @@ func (s Sample) check() error {
 		return fmt.Errorf("no model")
 	case s.App == "" || strings.ContainsAny(string(s.App), " =;,"):
 		return fmt.Errorf("application name %q is empty or holds a space, '=', ';' or ','", s.App)
+	case len(s.GPU) > attr.MaxName || len(s.Model) > attr.MaxName || len(s.App) > attr.MaxName || len(s.Key) > attr.MaxName:
+		return fmt.Errorf("a name is longer than %d bytes", attr.MaxName)
 	case !positive(s.Time):
 		return fmt.Errorf("time %v is not a positive number", s.Time)
+	case attr.CheckValue(s.Time) != nil:
+		return fmt.Errorf("time %w", attr.CheckValue(s.Time))
 	case !(s.Noise >= 0) || math.IsInf(s.Noise, 0):
 		return fmt.Errorf("noise %v is not a number from 0 up", s.Noise)
 	}

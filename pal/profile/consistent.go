@@ -5,6 +5,8 @@ package profile
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"sort"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -41,23 +43,50 @@ func Consistent(samples []Sample) (kept []Sample, problems []string) {
 		g.keys[s.App] = s.Key
 	}
 	kept = leftOut(samples, bad)
-	for more := true; more; kept = leftOut(kept, bad) { // without one, another may stand out
-		more = false
-		groups, err := collect(kept)
-		if err != nil {
-			break // each was checked above
-		}
-		for _, g := range groups {
-			for gpu, why := range g.far() {
-				bad[gpu], more = why.Error(), true
-			}
-		}
-	}
+	leaveOutFar(kept, bad)
+	kept = leftOut(kept, bad)
 	for gpu, why := range bad {
 		problems = append(problems, fmt.Sprintf("GPU %q: %s", gpu, why))
 	}
 	sort.Strings(problems)
 	return kept, problems
+}
+
+// leaveOutFar adds the GPUs that have a time which no GPU has. Without one, another
+// may stand out: so the groups that lost one are looked at again, and only those,
+// as a node can publish times that stand out one after the other.
+func leaveOutFar(samples []Sample, bad map[string]string) {
+	groups, err := collect(samples)
+	if err != nil {
+		return // each was checked before
+	}
+	in := map[string][]int{} // GPU → its groups
+	for i, g := range groups {
+		for _, r := range g.readings {
+			in[r.gpu] = append(in[r.gpu], i)
+		}
+	}
+	todo := make([]int, len(groups))
+	for i := range todo {
+		todo[i] = i
+	}
+	for len(todo) > 0 {
+		next := map[int]bool{}
+		for _, i := range todo {
+			g := &groups[i]
+			g.readings = slices.DeleteFunc(g.readings, func(r reading) bool { _, drop := bad[r.gpu]; return drop })
+			if len(g.readings) == 0 {
+				continue
+			}
+			for gpu, why := range g.far() {
+				bad[gpu] = why.Error()
+				for _, other := range in[gpu] {
+					next[other] = true
+				}
+			}
+		}
+		todo = slices.Sorted(maps.Keys(next))
+	}
 }
 
 func leftOut(samples []Sample, bad map[string]string) (kept []Sample) {

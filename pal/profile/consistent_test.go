@@ -4,10 +4,15 @@
 package profile
 
 import (
+	"fmt"
+	"math"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
 func TestConsistent(t *testing.T) {
@@ -48,4 +53,45 @@ func TestConsistentIsWhatBuildTakes(t *testing.T) {
 			t.Fatalf("Build says %v, Consistent %q", err, problems)
 		}
 	})
+}
+
+// One node's numbers cannot overflow a sum, nor keep the rest from being
+// calibrated and written down.
+func TestAbsurdNumbersAreLeftOut(t *testing.T) {
+	var samples []Sample
+	for i := range 8 {
+		samples = append(samples, Sample{GPU: fmt.Sprint("good", i), Model: "m", App: "A", Time: 1 + float64(i)/100})
+	}
+	samples = append(samples,
+		Sample{GPU: "huge1", Model: "n", App: "A", Time: 1e308}, Sample{GPU: "huge1", Model: "n", App: "A", Time: 1.7e308},
+		Sample{GPU: "tiny", Model: "n", App: "A", Time: 1e-308}, Sample{GPU: "long", Model: "n", App: "A", Key: strings.Repeat("k", 1000), Time: 1},
+		Sample{GPU: "edge1", Model: "o", App: "A", Time: attr.MaxValue}, Sample{GPU: "edge2", Model: "p", App: "A", Time: attr.MinValue})
+	kept, problems := Consistent(samples)
+	if len(kept) != 10 || len(problems) != 3 {
+		t.Errorf("%d kept; %q", len(kept), problems)
+	}
+	p, err := Build(kept, DefaultOptions(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shards, err := p.Shards(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Join(shards); err != nil {
+		t.Error(err)
+	}
+}
+
+// Times that stand out one after the other take one pass over their own group
+// each, not over the cluster.
+func TestLeaveOutFarOneByOne(t *testing.T) {
+	samples := []Sample{{GPU: "good", Model: "m", App: "A", Time: 1}}
+	for i := range 9 {
+		samples = append(samples, Sample{GPU: fmt.Sprint(i), Model: "n", App: "A", Time: math.Pow(1001, float64(i-4))}, Sample{GPU: fmt.Sprint(i), Model: "m", App: "B", Time: 1})
+	}
+	kept, problems := Consistent(samples)
+	if _, err := Build(kept, DefaultOptions(), nil); err != nil || len(kept) == 0 || kept[0].GPU != "good" {
+		t.Errorf("%v: kept %v, problems %q", err, kept, problems)
+	}
 }

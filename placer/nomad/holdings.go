@@ -18,6 +18,14 @@ import (
 type holding struct {
 	gpus []int
 	uses []use
+	// pinned are those of the GPUs that nothing but its pins promise, ascending.
+	pinned []int
+}
+
+// strong says whether the job has the GPU, or it was given to it just now.
+func (h *holding) strong(gpu int) bool {
+	_, weak := slices.BinarySearch(h.pinned, gpu)
+	return !weak
 }
 
 type use struct {
@@ -135,21 +143,21 @@ func (v *View) replace(k JobKey, h holding) {
 	for _, u := range old.uses {
 		v.free[u.node] = minus(v.free[u.node], u.Resources, -1)
 	}
+	if len(h.gpus) == 0 && len(h.uses) == 0 {
+		delete(v.wants, k)
+	} else {
+		v.wants[k] = h
+	}
 	for _, u := range h.gpus {
 		v.enter(u, k)
 	}
 	for _, u := range h.uses {
 		v.free[u.node] = minus(v.free[u.node], u.Resources, 1)
 	}
-	if len(h.gpus) == 0 && len(h.uses) == 0 {
-		delete(v.wants, k)
-	} else {
-		v.wants[k] = h
-	}
 }
 
-// enter makes a job the owner of a GPU; where several want it, the first by key
-// is its owner.
+// enter makes a job the owner of a GPU; where several want it, one that has it goes
+// before one whose pins name it, then the first by key.
 func (v *View) enter(u int, k JobKey) {
 	switch owner := v.owner[u]; {
 	case owner == JobKey{}:
@@ -159,8 +167,22 @@ func (v *View) enter(u int, k JobKey) {
 			v.rivals[u] = []JobKey{owner}
 		}
 		v.rivals[u] = append(v.rivals[u], k)
-		v.owner[u] = slices.MinFunc(v.rivals[u], JobKey.Compare)
+		v.owner[u] = v.first(u, v.rivals[u])
 	}
+}
+
+// first is the owner among those that want a GPU.
+func (v *View) first(u int, rivals []JobKey) JobKey {
+	return slices.MinFunc(rivals, func(a, b JobKey) int {
+		x, y := v.wants[a], v.wants[b]
+		if x, y := x.strong(u), y.strong(u); x != y {
+			if x {
+				return -1
+			}
+			return 1
+		}
+		return a.Compare(b)
+	})
 }
 
 func (v *View) leave(u int, k JobKey) {
@@ -169,7 +191,7 @@ func (v *View) leave(u int, k JobKey) {
 	case 0:
 		v.owner[u] = JobKey{}
 	default:
-		v.owner[u] = slices.MinFunc(rest, JobKey.Compare)
+		v.owner[u] = v.first(u, rest)
 	}
 	if len(rest) < 2 {
 		delete(v.rivals, u)
@@ -192,15 +214,22 @@ func (v *View) holdingOf(k JobKey) holding {
 		if i, ok := v.nodeOf[a.Node]; ok {
 			h.uses = append(h.uses, use{i, a.Used})
 		}
-		v.hold(&h, a.GPUs)
+		v.hold(&h, v.state.OwnGPUs(a))
 	}
+	v.hold(&h, v.opts.Held[k])
+	v.hold(&h, v.opts.Ending[k])
+	strong := slices.Sorted(slices.Values(h.gpus))
 	if job := v.state.Jobs[k]; job != nil {
 		for _, c := range v.state.claims(job) {
 			v.holdClaim(&h, c)
 		}
 	}
-	v.hold(&h, v.opts.Held[k])
-	v.hold(&h, v.opts.Ending[k])
+	for _, u := range h.gpus {
+		if _, has := slices.BinarySearch(strong, u); !has {
+			h.pinned = append(h.pinned, u)
+		}
+	}
+	slices.Sort(h.pinned)
 	slices.Sort(h.gpus)
 	h.gpus = slices.Compact(h.gpus)
 	return h
@@ -249,11 +278,15 @@ func (v *View) hold(h *holding, ids []string) {
 }
 
 func (v *View) holdClaim(h *holding, c claim) {
-	v.hold(h, c.gpus)
 	perNode := map[int]int{}
 	for _, id := range c.gpus {
-		if i := v.Cluster.Find(id); i >= 0 {
-			node, _ := v.Cluster.Group(v.Cluster.GroupOf(i))
+		i := v.Cluster.Find(id)
+		if i < 0 {
+			continue
+		}
+		node, _ := v.Cluster.Group(v.Cluster.GroupOf(i))
+		if _, there := slices.BinarySearch(c.nodes, v.nodes[node].ID); there {
+			h.gpus = append(h.gpus, i)
 			perNode[node]++
 		}
 	}
@@ -266,13 +299,14 @@ func minus(r, o pal.Resources, times int) pal.Resources {
 	return pal.Resources{CPU: r.CPU - times*o.CPU, MemoryMB: r.MemoryMB - times*o.MemoryMB, DiskMB: r.DiskMB - times*o.DiskMB}
 }
 
+// total is what a node has for allocations, within what adds up without overflow.
 func total(n *api.Node) pal.Resources {
 	r := n.NodeResources
-	t := pal.Resources{CPU: int(r.Cpu.CpuShares), MemoryMB: int(r.Memory.MemoryMB), DiskMB: int(r.Disk.DiskMB)}
+	t := pal.Resources{CPU: clamp(r.Cpu.CpuShares), MemoryMB: clamp(r.Memory.MemoryMB), DiskMB: clamp(r.Disk.DiskMB)}
 	if res := n.ReservedResources; res != nil {
-		t.CPU -= int(res.Cpu.CpuShares)
-		t.MemoryMB -= int(res.Memory.MemoryMB)
-		t.DiskMB -= int(res.Disk.DiskMB)
+		t.CPU -= clamp(res.Cpu.CpuShares)
+		t.MemoryMB -= clamp(res.Memory.MemoryMB)
+		t.DiskMB -= clamp(res.Disk.DiskMB)
 	}
 	return t
 }
@@ -280,16 +314,18 @@ func total(n *api.Node) pal.Resources {
 // claim are the GPUs that the pins of one group promise and that its live
 // allocations do not hold yet.
 type claim struct {
-	gpus []string
-	need pal.Resources // per member
-	per  int           // GPUs per member
+	gpus  []string
+	nodes []string      // on which they are, sorted
+	need  pal.Resources // per member
+	per   int           // GPUs per member
 }
 
 // claims of a job: none while it is gated (its pins are then those of a gang
-// that is being stopped) or ended, or once all members are there.
+// that is being stopped) or ended, or once all members are there; and none where
+// the pins are not known to be ours.
 func (s *State) claims(job *api.Job) []claim {
 	pins, ok := rewrite.Pinned(job)
-	if !ok || pins.Mode != rewrite.ModeGPU || rewrite.Gated(job) || Ended(job) {
+	if !ok || pins.Mode != rewrite.ModeGPU || rewrite.Gated(job) || Ended(job) || !s.Believes(KeyOf(job), pins) {
 		return nil
 	}
 	var cs []claim
@@ -298,10 +334,11 @@ func (s *State) claims(job *api.Job) []claim {
 		if !ok {
 			continue
 		}
-		c := claim{gpus: gp.GPUs, need: needOf(g)}
-		if a, err := askOf(g); err == nil {
-			c.per = a.gpus
+		a, err := askOf(g)
+		if err != nil || a.gpus <= 0 || *g.Count <= 0 || (len(gp.GPUs)-1)/a.gpus >= *g.Count {
+			continue // we name as many GPUs as the members take, and no more
 		}
+		c := claim{gpus: gp.GPUs, nodes: slices.Sorted(slices.Values(gp.Nodes)), need: needOf(g), per: a.gpus}
 		members := 0
 		for _, a := range s.byJob[KeyOf(job)] {
 			if a.Group == *g.Name && (a.Member() || a.FinishedIn(job)) {

@@ -4,6 +4,7 @@
 package nomad
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/hashicorp/nomad/api"
@@ -27,7 +28,7 @@ type allocPayload struct {
 func (p *allocPayload) alloc() *Alloc {
 	a := &Alloc{
 		ID: p.ID, Job: JobKey{p.Namespace, p.JobID}, Group: p.TaskGroup, Name: p.Name, Node: p.NodeID,
-		Desired: p.DesiredStatus, Client: p.ClientStatus, Tasks: p.TaskStates, Next: p.NextAllocation,
+		Desired: p.DesiredStatus, Client: p.ClientStatus, Tasks: saneTasks(p.TaskStates), Next: p.NextAllocation,
 		CreateTime: p.CreateTime, ModifyTime: p.ModifyTime, CreateIndex: p.CreateIndex, ModifyIndex: p.ModifyIndex,
 		Version: p.JobVersion,
 	}
@@ -35,12 +36,15 @@ func (p *allocPayload) alloc() *Alloc {
 		a.Version = &p.Job.Version
 	}
 	if r := p.AllocatedResources; r != nil {
-		a.Used.DiskMB = int(r.Shared.DiskMB)
+		a.Used.DiskMB = clamp(r.Shared.DiskMB)
 		for _, t := range r.Tasks {
-			a.Used.CPU += int(t.Cpu.CpuShares)
-			a.Used.MemoryMB += int(t.Memory.MemoryMB)
+			if t == nil {
+				continue
+			}
+			a.Used.CPU += clamp(t.Cpu.CpuShares)
+			a.Used.MemoryMB += clamp(t.Memory.MemoryMB)
 			for _, d := range t.Devices {
-				if d.Vendor == attr.Vendor && d.Type == attr.Type {
+				if d != nil && d.Vendor == attr.Vendor && d.Type == attr.Type {
 					a.GPUs = append(a.GPUs, d.DeviceIDs...)
 				}
 			}
@@ -48,4 +52,18 @@ func (p *allocPayload) alloc() *Alloc {
 		slices.Sort(a.GPUs)
 	}
 	return a
+}
+
+// saneTasks are the task states, which the client writes, without nil entries.
+func saneTasks(tasks map[string]*api.TaskState) map[string]*api.TaskState {
+	tasks = withoutNil(tasks)
+	for name, t := range tasks {
+		if slices.Contains(t.Events, nil) {
+			copied := *t
+			copied.Events = slices.DeleteFunc(slices.Clone(t.Events), func(e *api.TaskEvent) bool { return e == nil })
+			tasks = maps.Clone(tasks)
+			tasks[name] = &copied
+		}
+	}
+	return tasks
 }

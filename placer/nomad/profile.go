@@ -7,9 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -18,34 +16,44 @@ import (
 )
 
 // Measurements are the raw measurements that the nodes publish and the GPUs
-// that exist, id to model, measured or not. A node whose attribute cannot be
-// read, and a GPU of which nodes say different things, is left out and named in
-// the error.
+// that exist, id to model, measured or not. A node speaks for its own GPUs alone
+// (see owner.go). A node whose attribute cannot be read, and a GPU of which it says
+// what cannot be, is left out and named in the error.
 func (s *State) Measurements() (samples []profile.Sample, known map[string]string, err error) {
 	known = map[string]string{}
-	for _, id := range slices.Sorted(maps.Keys(s.Nodes)) {
-		n := s.Nodes[id]
+	var problems []error
+	for _, n := range s.gpuNodes() {
 		for _, d := range gpuDevices(n) {
+			own := map[string]bool{}
 			for _, in := range d.Instances {
-				known[in.ID] = d.Name
+				known[in.ID], own[in.ID] = d.Name, true
 			}
-			a := d.Attributes[attr.Raw]
-			if a == nil || a.StringVal == nil {
+			ms, err := attr.ParseMeasurements(rawOf(d))
+			if err != nil {
+				problems = append(problems, fmt.Errorf("node %q: attribute %s: %w", n.Name, attr.Raw, err))
 				continue
 			}
-			ms, parseErr := attr.ParseMeasurements(*a.StringVal)
-			if parseErr != nil {
-				err = fmt.Errorf("node %q: attribute %s: %w", n.Name, attr.Raw, parseErr)
-				continue
+			others := len(ms)
+			ms = slices.DeleteFunc(ms, func(m attr.Measurement) bool { return !own[m.GPU] })
+			if others -= len(ms); others > 0 {
+				problems = append(problems, fmt.Errorf("node %q: %d measurements of GPUs of model %q that it does not have are left out", n.Name, others, d.Name))
 			}
 			samples = append(samples, profile.SamplesOf(d.Name, ms)...)
 		}
 	}
-	samples, problems := profile.Consistent(samples)
-	if len(problems) > 0 {
-		err = errors.Join(err, errors.New(strings.Join(problems, "; ")))
+	samples, bad := profile.Consistent(samples)
+	for _, text := range bad {
+		problems = append(problems, errors.New(text))
 	}
-	return samples, known, err
+	return samples, known, atMost(maxWarnings, problems)
+}
+
+// atMost is so many errors as one.
+func atMost(n int, errs []error) error {
+	if more := len(errs) - n; more > 0 {
+		errs = append(errs[:n], fmt.Errorf("and %d more", more))
+	}
+	return errors.Join(errs...)
 }
 
 const profilePath = "nomad-pal/profile"

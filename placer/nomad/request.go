@@ -278,13 +278,13 @@ func needOf(g *api.TaskGroup) pal.Resources {
 			to = &before
 		}
 		if r := t.Resources; r != nil {
-			to.CPU += amount(r.CPU)
-			to.MemoryMB += amount(r.MemoryMB)
+			to.CPU += amountOf(r.CPU)
+			to.MemoryMB += amountOf(r.MemoryMB)
 		}
 	}
 	need := pal.Resources{CPU: max(main.CPU, before.CPU), MemoryMB: max(main.MemoryMB, before.MemoryMB)}
 	if g.EphemeralDisk != nil {
-		need.DiskMB = amount(g.EphemeralDisk.SizeMB)
+		need.DiskMB = amountOf(g.EphemeralDisk.SizeMB)
 	}
 	return need
 }
@@ -296,9 +296,9 @@ func value(i *int) int {
 	return *i
 }
 
-// amount is a quantity that a job asks for. Nothing is as large as the bound,
+// amountOf is a quantity that a job asks for. Nothing is as large as the bound,
 // and what is worked out from bounded amounts does not overflow.
-func amount(i *int) int { return max(0, min(value(i), 1<<40)) }
+func amountOf(i *int) int { return max(0, min(value(i), 1<<40)) }
 
 // modelled says whether the view knows everything that decides where the job
 // may run.

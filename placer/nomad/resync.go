@@ -40,6 +40,8 @@ func (c *Client) Resync(ctx context.Context, old *State) (*State, error) {
 	if err := c.readAllocs(ctx, s); err != nil {
 		return nil, fmt.Errorf("reading allocations: %w", Denied(err, ReadJob))
 	}
+	s.owners = old.owners.after(s.Nodes, s.Allocs)
+	s.ownAfter(old)
 	return s, nil
 }
 
@@ -54,11 +56,11 @@ func (c *Client) readNodes(ctx context.Context, s, old *State) error {
 		return err
 	}
 	s.nodesAt = meta.LastIndex
-	stubs = slices.DeleteFunc(stubs, func(n *api.NodeListStub) bool { return !hasGPUs(n.NodeResources) })
+	stubs = slices.DeleteFunc(stubs, func(n *api.NodeListStub) bool { return n == nil || !hasGPUs(n.NodeResources) })
 	nodes := make([]*api.Node, len(stubs))
 	err = parallel(ctx, len(stubs), func(ctx context.Context, i int) error {
 		if n, ok := old.Nodes[stubs[i].ID]; ok && n.ModifyIndex == stubs[i].ModifyIndex {
-			nodes[i] = n
+			nodes[i] = n // sane already
 			return nil
 		}
 		n, _, err := c.api.Nodes().Info(stubs[i].ID, (&api.QueryOptions{}).WithContext(ctx))
@@ -70,16 +72,30 @@ func (c *Client) readNodes(ctx context.Context, s, old *State) error {
 	})
 	for _, n := range nodes {
 		if n != nil {
-			s.Nodes[n.ID] = n
-			if !sameMeasurements(old.Nodes[n.ID], n) {
-				s.nodeGeneration++
-			}
+			s.readNode(n, old)
 		}
 	}
 	if len(s.Nodes) != len(old.Nodes) {
 		s.nodeGeneration++
 	}
 	return err
+}
+
+// readNode takes in a node of a full read.
+func (s *State) readNode(n *api.Node, old *State) {
+	id, was := n.ID, old.Nodes[n.ID]
+	problems := old.odd[id]
+	if n != was {
+		n, problems = sane(n)
+	}
+	s.report(id, problems)
+	if n == nil {
+		return
+	}
+	s.Nodes[id] = n
+	if was != nil && was.Status != n.Status && len(old.owners.shared) > 0 || !sameMeasurements(was, n) {
+		s.nodeGeneration++
+	}
 }
 
 func (c *Client) readJobs(ctx context.Context, s, old *State) error {

@@ -24,7 +24,7 @@ func (s *State) Returning(now time.Time) map[string]bool {
 		if a.Client != api.AllocClientStatusLost || !s.back(a.Node, now) {
 			continue
 		}
-		for _, id := range a.GPUs {
+		for _, id := range s.OwnGPUs(a) {
 			gpus[id] = true
 		}
 	}

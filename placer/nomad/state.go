@@ -109,8 +109,18 @@ type State struct {
 	nodesAt, allocsAt, jobsAt uint64
 	// nodeGeneration grows with each change of the GPUs or their measurements.
 	nodeGeneration uint64
-	// sorted are the nodes with GPUs, in the view's order; nil after a change.
-	sorted []*api.Node
+	// sorted are the nodes with GPUs of their own, in the view's order; nil after a
+	// change. trimmed are those of them that lack GPUs which belong to others.
+	sorted  []*api.Node
+	trimmed map[string]trimmed
+	// own are the GPUs that our own pins name, sorted; onlyOwn: no others count.
+	own     map[JobKey][]string
+	onlyOwn bool
+	owners  owners
+	// odd is what of the nodes' data is left out, in words, by node id; warnings are
+	// all there are about nodes.
+	odd      map[string][]string
+	warnings []string
 	// touched are jobs in the order in which they, or allocations of theirs,
 	// changed; before are those that are left out at its beginning.
 	touched []JobKey
@@ -156,6 +166,7 @@ func NewState() *State {
 	return &State{
 		Nodes: map[string]*api.Node{}, Allocs: map[string]*Alloc{}, Jobs: map[JobKey]*api.Job{},
 		byJob: map[JobKey]map[string]*Alloc{}, bad: map[string]*Alloc{}, orphans: map[string]*Alloc{}, unversioned: map[string]*Alloc{}, ending: map[JobKey]*ending{},
+		trimmed: map[string]trimmed{}, odd: map[string][]string{}, own: map[JobKey][]string{},
 	}
 }
 
@@ -192,6 +203,7 @@ func (s *State) PutJob(job *api.Job) {
 func (s *State) dropJob(k JobKey) {
 	if s.Jobs[k] != nil {
 		delete(s.Jobs, k)
+		delete(s.own, k)
 		s.touch(k)
 		s.noteUnsure(k)
 	}
@@ -227,18 +239,37 @@ func (s *State) PutAlloc(a *Alloc) {
 // anything changed that matters. Nomad sends a node anew with every change of
 // one of its allocations: then the old form stays.
 func (s *State) putNode(n *api.Node) bool {
-	old := s.Nodes[n.ID]
-	if old == nil && !hasGPUs(n.NodeResources) {
+	id, index := n.ID, n.ModifyIndex
+	old := s.Nodes[id]
+	if old == nil && !hasGPUs(n.NodeResources) || old != nil && old.ModifyIndex > index {
 		return false
 	}
-	if old != nil && (old.ModifyIndex > n.ModifyIndex || sameNode(old, n)) {
+	n, problems := sane(n)
+	if !slices.Equal(problems, s.odd[id]) {
+		s.report(id, problems)
+		s.sorted = nil
+	}
+	if n == nil || old != nil && sameNode(old, n) {
 		return false
 	}
 	if !sameMeasurements(old, n) {
 		s.nodeGeneration++
+		s.owners.look(n, old)
 	}
-	s.Nodes[n.ID], s.sorted = n, nil
+	if old != nil && old.Status != n.Status && len(s.owners.shared) > 0 {
+		s.nodeGeneration++ // it may own other GPUs than before
+	}
+	s.Nodes[id], s.sorted = n, nil
 	return true
+}
+
+// report keeps what is left out of a node.
+func (s *State) report(node string, problems []string) {
+	if len(problems) == 0 {
+		delete(s.odd, node)
+	} else {
+		s.odd[node] = problems
+	}
 }
 
 // sameNode says whether two forms of a node differ in nothing that placing
@@ -335,26 +366,41 @@ func byID(m map[string]*Alloc) []*Alloc {
 // Failed are the allocations with GPUs that failed or were lost, by id.
 func (s *State) Failed() []*Alloc { return byID(s.bad) }
 
-// Succeeded is when an allocation last did its work on each GPU.
-func (s *State) Succeeded() map[string]time.Time {
-	at := map[string]time.Time{}
+// Success is an allocation that did its work, and when.
+type Success struct {
+	Job  JobKey
+	At   time.Time
+	GPUs []string
+}
+
+// Successes are the allocations with GPUs that did their work, in no order.
+func (s *State) Successes() []Success {
+	var out []Success
 	for _, a := range s.Allocs {
-		if a.Client != api.AllocClientStatusComplete || a.Desired != api.AllocDesiredStatusRun {
-			continue
+		if a.Client == api.AllocClientStatusComplete && a.Desired == api.AllocDesiredStatusRun && len(a.GPUs) > 0 {
+			out = append(out, Success{a.Job, time.Unix(0, a.ModifyTime), s.OwnGPUs(a)})
 		}
-		for _, id := range a.GPUs {
-			if t := time.Unix(0, a.ModifyTime); t.After(at[id]) {
-				at[id] = t
+	}
+	return out
+}
+
+// GPUModels are the GPUs by id, with their models.
+func (s *State) GPUModels() map[string]string {
+	models := map[string]string{}
+	for _, n := range s.gpuNodes() {
+		for _, d := range gpuDevices(n) {
+			for _, in := range d.Instances {
+				models[in.ID] = d.Name
 			}
 		}
 	}
-	return at
+	return models
 }
 
 // Sick are the unhealthy GPUs, instance id to what their plugin says.
 func (s *State) Sick() map[string]string {
 	sick := map[string]string{}
-	for _, n := range s.Nodes {
+	for _, n := range s.gpuNodes() {
 		for _, d := range gpuDevices(n) {
 			for _, in := range d.Instances {
 				if !in.Healthy {
@@ -402,7 +448,12 @@ func keep(m map[string]*Alloc, a *Alloc, in bool) {
 }
 
 func (s *State) dropNode(id string) {
+	if n := s.Nodes[id]; n != nil {
+		s.owners.leave(n)
+	}
 	delete(s.Nodes, id)
+	delete(s.trimmed, id)
+	delete(s.odd, id)
 	s.nodeGeneration++
 	s.sorted = nil
 }

@@ -15,10 +15,10 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// httpClient is what Nomad's own client would use, but for two things: it asks
+// httpClient is what Nomad's own client would use, but for three things: it asks
 // for no compression, since Nomad makes a new compressor for each answer, which
-// takes more than most requests do; and it keeps as many connections as
-// requests go out at a time.
+// takes more than most requests do; it keeps as many connections as requests go out
+// at a time; and it reads numbers that are none (see numbers.go).
 func httpClient(cfg *api.Config) (*http.Client, error) {
 	t := &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
@@ -52,5 +52,9 @@ type uncompressed struct{ *http.Transport }
 func (u uncompressed) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Del("Accept-Encoding")
-	return u.Transport.RoundTrip(r)
+	resp, err := u.Transport.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	return mended(resp), nil
 }

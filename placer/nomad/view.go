@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -73,7 +74,8 @@ type View struct {
 
 // View builds the cluster from the state: nodes by name, then id; instances by
 // id. GPUs of live allocations and those promised to pinned jobs are taken.
-// Allocations and pins of the jobs in without count as if they were not there.
+// Allocations and pins of the jobs in without count as if they were not there. What
+// nodes say cannot make it fail, only the options can: see [State.NodeWarnings].
 func (s *State) View(o ViewOptions, without ...JobKey) (*View, error) {
 	v := &View{opts: o, state: s, without: without, nodeOf: map[string]int{}, inRack: map[string]int{}, holds: map[JobKey][]int{}, eligibility: map[string]eligibility{}, values: map[string]attributeValues{}, avoiding: map[string][][]bool{}}
 	v.nodes = slices.Clone(s.gpuNodes())
@@ -85,7 +87,7 @@ func (s *State) View(o ViewOptions, without ...JobKey) (*View, error) {
 	}
 	c, err := pal.NewCluster(ns, o.Locality)
 	if err != nil {
-		return nil, fmt.Errorf("reading the cluster's GPUs: %w", err)
+		return nil, fmt.Errorf("building the view of the cluster: %w", err)
 	}
 	v.Cluster = c
 	v.owner = make([]JobKey, c.NumGPUs())
@@ -137,17 +139,21 @@ func (v *View) Update(s *State, o ViewOptions) bool {
 	return true
 }
 
-// gpuNodes are the nodes with GPUs, in the view's order.
+// gpuNodes are the nodes with GPUs of their own, in the view's order.
 func (s *State) gpuNodes() []*api.Node {
 	if s.sorted != nil {
 		return s.sorted
 	}
-	nodes := []*api.Node{}
+	nodes, conflicts := []*api.Node{}, map[string]*conflict{}
 	for _, n := range s.Nodes {
-		if len(gpuDevices(n)) > 0 {
+		if len(gpuDevices(n)) == 0 {
+			continue
+		}
+		if n = s.owned(n, conflicts); n != nil {
 			nodes = append(nodes, n)
 		}
 	}
+	s.warn(conflicts)
 	slices.SortFunc(nodes, func(a, b *api.Node) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
 	})
@@ -173,10 +179,10 @@ func sameInventory(a, b *api.Node, rackMeta string) bool {
 	return true
 }
 
-func hasGPUs(r *api.NodeResources) bool {
-	return r != nil && slices.ContainsFunc(r.Devices, func(d *api.NodeDeviceResource) bool {
-		return d.Vendor == attr.Vendor && d.Type == attr.Type
-	})
+func hasGPUs(r *api.NodeResources) bool { return r != nil && slices.ContainsFunc(r.Devices, isGPU) }
+
+func isGPU(d *api.NodeDeviceResource) bool {
+	return d != nil && d.Vendor == attr.Vendor && d.Type == attr.Type
 }
 
 func gpuDevices(n *api.Node) []*api.NodeDeviceResource {
@@ -185,11 +191,11 @@ func gpuDevices(n *api.Node) []*api.NodeDeviceResource {
 	}
 	var ds []*api.NodeDeviceResource
 	for _, d := range n.NodeResources.Devices {
-		if d.Vendor == attr.Vendor && d.Type == attr.Type {
+		if isGPU(d) {
 			ds = append(ds, d)
 		}
 	}
-	slices.SortFunc(ds, func(a, b *api.NodeDeviceResource) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(ds, func(a, b *api.NodeDeviceResource) int { return strings.Compare(a.Name, b.Name) })
 	return ds
 }
 
@@ -216,7 +222,7 @@ func (v *View) deviceGroup(n *api.Node, d *api.NodeDeviceResource) pal.DeviceGro
 		}
 		if p := v.opts.Profile; p != nil {
 			for i, class := range pal.AppClasses() {
-				if e, ok := p.Lookup(in.ID, class); ok {
+				if e, ok := p.Lookup(in.ID, class); ok && finite(e.Score) && finite(e.Value) {
 					u.Scores[i], u.Binned[i], u.Classes[i] = e.Score, e.Value, uint8(e.Class)
 				}
 			}
@@ -226,6 +232,9 @@ func (v *View) deviceGroup(n *api.Node, d *api.NodeDeviceResource) pal.DeviceGro
 	slices.SortFunc(g.GPUs, func(a, b pal.GPU) int { return strings.Compare(a.ID, b.ID) })
 	return g
 }
+
+// finite says whether the core takes a score.
+func finite(s pal.PMScore) bool { return s >= 0 && !math.IsInf(float64(s), 0) }
 
 const (
 	numaPrefix   = "unique.numa_"

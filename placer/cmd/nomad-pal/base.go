@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 	"github.com/ryanuber/columnize"
 
+	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -93,6 +94,13 @@ func (b *base) parse(fs *flag.FlagSet, args []string, want int) (rest []string, 
 func (b *base) fail(err error) int {
 	fmt.Fprintln(b.io.err, "Error:", err)
 	return 1
+}
+
+// warn prints what is left out of what a command shows.
+func (b *base) warn(s *placer.Survey) {
+	for _, w := range s.Warnings() {
+		fmt.Fprintln(b.io.err, "Warning:", oneLine(w))
+	}
 }
 
 // client connects to Nomad.

@@ -36,6 +36,7 @@ func (c *gpusCommand) Run(args []string) int {
 	if done, code := c.structured(gpus); done {
 		return code
 	}
+	c.warn(s)
 	if len(gpus) == 0 {
 		c.printf("No GPUs. Is the device plugin installed on the clients?\n")
 		return 0

@@ -41,6 +41,7 @@ func (c *queueCommand) Run(args []string) int {
 	if done, code := c.structured(jobs); done {
 		return code
 	}
+	c.warn(s)
 	if len(jobs) == 0 {
 		c.printf("Nobody waits.\n")
 		return 0

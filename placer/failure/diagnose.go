@@ -1,0 +1,203 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Package failure says what a failed allocation failed of, and which GPUs are kept
+// out of new placements for it. It decides by what it is given alone: it reads no
+// clock, asks nobody and keeps nothing.
+//
+// Two kinds of word count against a GPU. That of the machine: the device plugin, or
+// Nomad's client by the plugin's word, says that it is unhealthy; that is believed.
+// And that of jobs, which their authors write: programs that fail, or that a driver
+// cannot start. A typing error in a sweep fails on every GPU of the cluster, so jobs
+// count only as [Evidence.Judge] says, and the share of the cluster that they can
+// keep out is bounded by [Cap].
+package failure
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// Cause is who is to blame for a failed allocation.
+type Cause string
+
+// The causes.
+const (
+	// Infrastructure: a GPU, a node, a driver. The job is tried elsewhere.
+	Infrastructure Cause = "infrastructure"
+	// User: the program itself. Trying elsewhere seldom helps.
+	User Cause = "user"
+	// Unknown: nothing says which.
+	Unknown Cause = "unknown"
+)
+
+// Failure is one allocation with GPUs that failed or was lost.
+type Failure struct {
+	At        time.Time `json:"at"`
+	Placed    time.Time `json:"placed,omitzero"` // when the allocation was made
+	Namespace string    `json:"namespace"`
+	Job       string    `json:"job"`
+	Alloc     string    `json:"alloc"`
+	Node      string    `json:"node"`
+	GPUs      []string  `json:"gpus"`
+	// Sick are those of them that were unhealthy; where there are any, the others
+	// are not to blame.
+	Sick     []string `json:"sick,omitempty"`
+	Cause    Cause    `json:"cause"`
+	Reason   string   `json:"reason"`
+	ExitCode int      `json:"exit_code,omitempty"`
+	// Driver: the task driver could not start a task, and named no GPU of its. It
+	// may be the image, the node or the GPUs: they are suspects, as those of a
+	// program that fails are.
+	Driver bool `json:"driver,omitempty"`
+	// Named: Sick is what the task driver said, in words that an author can put in
+	// its mouth, by a command's name, say.
+	Named bool `json:"named,omitempty"`
+	// GPUHours is the work that was lost: since the allocation was made.
+	GPUHours float64 `json:"gpu_hours"`
+}
+
+// NodeDown is the reason of a lost allocation.
+const NodeDown = "the node went down"
+
+// Diagnose finds the cause of a failed or lost allocation. gpus are those of its
+// GPUs that its node owns, node is the node's name, and sick are the GPUs that are
+// unhealthy now, with what the plugin says of them.
+func Diagnose(a *nomad.Alloc, gpus []string, node string, sick map[string]string) Failure {
+	f := Failure{
+		At: time.Unix(0, a.ModifyTime).UTC(), Namespace: a.Job.Namespace, Job: a.Job.ID, Alloc: a.ID, Node: node, GPUs: gpus,
+		Placed:   time.Unix(0, a.CreateTime).UTC(),
+		GPUHours: time.Duration(a.ModifyTime-a.CreateTime).Hours() * float64(len(gpus)),
+		Cause:    Unknown, Reason: "nothing says why",
+	}
+	for _, id := range gpus {
+		if why, ok := sick[id]; ok {
+			if f.Sick == nil {
+				f.Cause, f.Reason = Infrastructure, fmt.Sprintf("GPU %s is unhealthy: %s", id, why)
+			}
+			f.Sick = append(f.Sick, id)
+		}
+	}
+	if f.Sick != nil {
+		return f
+	}
+	if a.Client == api.AllocClientStatusLost {
+		f.Cause, f.Reason = Infrastructure, NodeDown
+		return f
+	}
+	for _, task := range suspects(a.Tasks) {
+		// The last word counts: what came before it, Nomad has tried again.
+		events := UntilKilled(a.Tasks[task].Events)
+		for _, e := range slices.Backward(events) {
+			if f.judge(task, e) {
+				return f
+			}
+		}
+		if len(events) < len(a.Tasks[task].Events) {
+			f.Reason = "it was being stopped"
+		}
+	}
+	return f
+}
+
+// UntilKilled are a task's events before Nomad was asked to kill it: how it then
+// ended says nothing, nor does what went wrong while it was being started still.
+func UntilKilled(events []*api.TaskEvent) []*api.TaskEvent {
+	if i := slices.IndexFunc(events, func(e *api.TaskEvent) bool { return e.Type == api.TaskKilling }); i >= 0 {
+		return events[:i]
+	}
+	return events
+}
+
+// suspects are the tasks by name, those that failed before those that were
+// killed with them.
+func suspects(tasks map[string]*api.TaskState) []string {
+	names := slices.Sorted(maps.Keys(tasks))
+	slices.SortStableFunc(names, func(a, b string) int {
+		switch fa, fb := tasks[a].Failed, tasks[b].Failed; {
+		case fa == fb:
+			return 0
+		case fa:
+			return -1
+		}
+		return 1
+	})
+	return names
+}
+
+// Events that nomad/api has no names for.
+const (
+	taskHookFailed    = "Task hook failed"
+	taskRestoreFailed = "Failed Restoring Task"
+	TaskMainDead      = "Main Tasks Dead"
+	// devicesHook begins the message of a hook that failed to reserve devices, and
+	// unhealthy says that the device plugin refused GPUs that fell sick before
+	// Nomad knew. Nomad's client names all GPUs that were asked for where it, or
+	// the plugin, has just started and does not know them yet.
+	devicesHook = "devices: "
+	unhealthy   = "unhealthy"
+)
+
+// judge takes one task event into account and says whether it settles the case.
+func (f *Failure) judge(task string, e *api.TaskEvent) bool {
+	switch e.Type {
+	case taskHookFailed:
+		said := cmp.Or(e.Message, e.DisplayMessage)
+		f.Cause, f.Reason = Infrastructure, fmt.Sprintf("task %q: %s", task, said)
+		if strings.HasPrefix(said, devicesHook) && strings.Contains(said, unhealthy) {
+			f.Sick = f.named(said)
+		}
+		return true
+	case taskRestoreFailed, api.TaskArtifactDownloadFailed, api.TaskSetupFailure:
+		f.Cause, f.Reason = Infrastructure, fmt.Sprintf("task %q: %s: %s", task, e.Type, e.DisplayMessage)
+		return true
+	case api.TaskDriverFailure:
+		f.Cause, f.Reason = Infrastructure, fmt.Sprintf("task %q: %s: %s", task, e.Type, e.DisplayMessage)
+		f.Sick = f.named(e.DisplayMessage)
+		f.Driver, f.Named = f.Sick == nil, f.Sick != nil
+		return true
+	case api.TaskFailedValidation:
+		f.Cause, f.Reason = User, fmt.Sprintf("task %q: %s: %s", task, e.Type, e.DisplayMessage)
+		return true
+	case api.TaskTerminated:
+		code := ExitCode(e)
+		switch {
+		case e.Details["oom_killed"] == "true":
+			f.Cause, f.Reason, f.ExitCode = User, fmt.Sprintf("task %q ran out of memory", task), code
+		case code != 0:
+			f.Cause, f.Reason, f.ExitCode = User, fmt.Sprintf("task %q ended with exit code %d", task, code), code
+		default:
+			return false
+		}
+		return true
+	}
+	return false
+}
+
+// named are those of the failure's GPUs that a message names.
+func (f *Failure) named(message string) []string {
+	var out []string
+	for _, id := range f.GPUs {
+		if strings.Contains(message, id) {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// ExitCode is that of a task that has ended.
+func ExitCode(e *api.TaskEvent) int {
+	if code, err := strconv.Atoi(e.Details["exit_code"]); err == nil {
+		return code
+	}
+	return e.ExitCode
+}

@@ -1,0 +1,78 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package failure
+
+import (
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+func TestDiagnose(t *testing.T) {
+	ended := func(details map[string]string) map[string]*api.TaskState {
+		return map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{
+			{Type: api.TaskStarted}, {Type: api.TaskTerminated, Details: details},
+		}}}
+	}
+	for _, c := range []struct {
+		name   string
+		alloc  nomad.Alloc
+		sick   map[string]string
+		cause  Cause
+		reason string
+	}{
+		{"exit code", nomad.Alloc{Client: "failed", Tasks: ended(map[string]string{"exit_code": "3"})}, nil, User, `task "t" ended with exit code 3`},
+		{"out of memory", nomad.Alloc{Client: "failed", Tasks: ended(map[string]string{"exit_code": "137", "oom_killed": "true"})}, nil, User, `task "t" ran out of memory`},
+		{"node", nomad.Alloc{Client: "lost", Tasks: ended(map[string]string{"exit_code": "3"})}, nil, Infrastructure, NodeDown},
+		{
+			"sick GPU", nomad.Alloc{Client: "failed", Tasks: ended(map[string]string{"exit_code": "3"})}, map[string]string{"g1": "xid:79"},
+			Infrastructure, "GPU g1 is unhealthy: xid:79",
+		},
+		{"another GPU is sick", nomad.Alloc{Client: "failed", Tasks: ended(map[string]string{"exit_code": "3"})}, map[string]string{"g2": "xid:79"}, User, `task "t" ended with exit code 3`},
+		{
+			"driver", nomad.Alloc{Client: "failed", Tasks: map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{
+				{Type: api.TaskDriverFailure, DisplayMessage: "no docker"},
+			}}}}, nil, Infrastructure, `task "t": Driver Failure: no docker`,
+		},
+		{
+			"device reserved in vain", nomad.Alloc{Client: "failed", Tasks: map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{
+				{Type: "Task hook failed", Message: "devices: failed to reserve device nvidia/gpu/H200: unhealthy device IDs: g1 (xid:79)"},
+				{Type: api.TaskNotRestarting, DisplayMessage: "Error was unrecoverable"},
+			}}}}, nil, Infrastructure, `task "t": devices: failed to reserve device nvidia/gpu/H200: unhealthy device IDs: g1 (xid:79)`,
+		},
+		{
+			"another hook", nomad.Alloc{Client: "failed", Tasks: map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{
+				{Type: "Task hook failed", Message: "logmon: no g1"},
+			}}}}, nil, Infrastructure, `task "t": logmon: no g1`,
+		},
+		{
+			"the last word", nomad.Alloc{Client: "failed", Tasks: map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{
+				{Type: api.TaskTerminated, Details: map[string]string{"exit_code": "3"}}, {Type: api.TaskRestarting},
+				{Type: api.TaskDriverFailure, DisplayMessage: "no docker"},
+			}}}}, nil, Infrastructure, `task "t": Driver Failure: no docker`,
+		},
+		{
+			"killed with another task", nomad.Alloc{Client: "failed", Tasks: map[string]*api.TaskState{
+				"a": {Events: []*api.TaskEvent{{Type: api.TaskTerminated, Details: map[string]string{"exit_code": "143"}}}},
+				"t": {Failed: true, Events: []*api.TaskEvent{{Type: api.TaskDriverFailure, DisplayMessage: "no docker"}}},
+			}}, nil, Infrastructure, `task "t": Driver Failure: no docker`,
+		},
+		{
+			"ended as it was killed", nomad.Alloc{Client: "failed", Tasks: map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{
+				{Type: api.TaskStarted}, {Type: api.TaskKilling}, {Type: api.TaskTerminated, Details: map[string]string{"exit_code": "143"}},
+			}}}}, nil, Unknown, "it was being stopped",
+		},
+		{"nothing known", nomad.Alloc{Client: "failed"}, nil, Unknown, "nothing says why"},
+	} {
+		c.alloc.GPUs = []string{"g1"}
+		c.alloc.CreateTime, c.alloc.ModifyTime = 0, int64(90*time.Minute)
+		f := Diagnose(&c.alloc, c.alloc.GPUs, "node", c.sick)
+		if f.Cause != c.cause || f.Reason != c.reason || f.GPUHours != 1.5 {
+			t.Errorf("%s: %s: %s, %v GPU hours", c.name, f.Cause, f.Reason, f.GPUHours)
+		}
+	}
+}

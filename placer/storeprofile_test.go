@@ -1,0 +1,72 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// A profile that cannot be stored is in force all the same, and stored later: it is
+// no reason to start anew.
+func TestProfileThatCannotBeStored(t *testing.T) {
+	t.Parallel()
+	refuse, writes := true, 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method == http.MethodPut && refuse:
+			writes++
+			http.Error(w, "no", http.StatusInternalServerError)
+		case r.Method == http.MethodPut:
+			writes++
+			_, _ = w.Write([]byte("{}"))
+		case strings.HasPrefix(r.URL.Path, "/v1/vars"):
+			_, _ = w.Write([]byte("[]"))
+		default:
+			http.Error(w, "not found", http.StatusNotFound)
+		}
+	}))
+	defer server.Close()
+	client, err := nomad.NewClient(&api.Config{Address: server.URL}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw := "G1 A=1;G2 A=1.1"
+	node := &api.Node{ID: "n", Name: "n", Status: "ready", NodeResources: &api.NodeResources{Devices: []*api.NodeDeviceResource{{
+		Vendor: "nvidia", Type: "gpu", Name: "H200", Instances: []*api.NodeDevice{{ID: "G1"}, {ID: "G2"}},
+		Attributes: map[string]*api.Attribute{"unique.variability_raw": {StringVal: &raw}},
+	}}}}
+	event := nomad.Event{Topic: "Node", Type: "NodeRegistration", Index: 1}
+	event.Payload.Node = node
+	p := newPlacer(t)
+	p.nomad, p.state = client, nomad.NewState()
+	p.state.Apply(event)
+	began := time.Now()
+	for _, c := range []struct {
+		after  time.Duration
+		refuse bool
+		writes int
+	}{
+		{0, true, 1}, {storeAgain - 1, true, 1}, {storeAgain, true, 2}, {2 * storeAgain, true, 2},
+		{3 * storeAgain, false, 3}, {9 * storeAgain, false, 3},
+	} {
+		refuse = c.refuse
+		if err := p.calibrate(t.Context(), began.Add(c.after)); err != nil {
+			t.Fatalf("after %v: %v", c.after, err)
+		}
+		if p.profile == nil || len(p.profile.GPUs) != 2 {
+			t.Fatalf("after %v: the profile in force is %+v", c.after, p.profile)
+		}
+		if writes != c.writes {
+			t.Errorf("after %v: written %d times, want %d", c.after, writes, c.writes)
+		}
+	}
+}
