@@ -85,6 +85,18 @@ tidy-check:
 bench: ## Benchmarks of the core: decisions at 10,000 nodes
 	go test -run xxx -bench . -benchtime 20x ./pal
 
+# How long each fuzz target runs. Its seeds, and what it has found, run with every test.
+FUZZTIME ?= 1m
+
+.PHONY: fuzz
+fuzz: ## Each fuzz target for FUZZTIME, a minute
+	@for file in $$(git grep -l '^func Fuzz' -- '*_test.go'); do \
+	  for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' $$file); do \
+	    echo "$$(dirname $$file): $$target for $(FUZZTIME)"; \
+	    go test ./$$(dirname $$file) -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) | grep -v '^fuzz: elapsed'; \
+	  done; \
+	done
+
 ##@ More
 
 .PHONY: clean

@@ -57,22 +57,35 @@ func (c *Client) readNodes(ctx context.Context, s, old *State) error {
 	}
 	s.nodesAt = meta.LastIndex
 	stubs = slices.DeleteFunc(stubs, func(n *api.NodeListStub) bool { return n == nil || !hasGPUs(n.NodeResources) })
-	nodes := make([]*api.Node, len(stubs))
+	nodes, errs := make([]*api.Node, len(stubs)), make([]error, len(stubs))
+	var failed atomic.Int64
 	err = parallel(ctx, len(stubs), func(ctx context.Context, i int) error {
 		if n, ok := old.Nodes[stubs[i].ID]; ok && n.ModifyIndex == stubs[i].ModifyIndex {
 			nodes[i] = n // sane already
 			return nil
 		}
-		n, _, err := c.api.Nodes().Info(stubs[i].ID, (&api.QueryOptions{}).WithContext(ctx))
-		if notFound(err) {
-			return nil
+		for range jobTries {
+			nodes[i], _, errs[i] = c.api.Nodes().Info(stubs[i].ID, (&api.QueryOptions{}).WithContext(ctx))
+			if notFound(errs[i]) {
+				nodes[i], errs[i] = nil, nil
+			}
+			if errs[i] == nil {
+				return nil
+			}
 		}
-		nodes[i] = n
-		return err
+		nodes[i] = old.Nodes[stubs[i].ID]
+		if failed.Add(1) > max(1, int64(len(stubs)/unreadShare)) {
+			return errs[i]
+		}
+		return nil
 	})
-	for _, n := range nodes {
+	for i, n := range nodes {
 		if n != nil {
 			s.readNode(n, old)
+		}
+		if errs[i] != nil {
+			// By a key that is no node's: it is not carried over to the next read.
+			s.odd[stubs[i].ID+" unread"] = []string{fmt.Sprintf("node %.80q (%s) cannot be read, and counts as it was known: %v", stubs[i].Name, shortID(stubs[i].ID), errs[i])}
 		}
 	}
 	if len(s.Nodes) != len(old.Nodes) {
@@ -136,10 +149,10 @@ func (c *Client) readJobs(ctx context.Context, s, old *State) error {
 }
 
 const (
-	// jobTries is how often a job is read that cannot be.
+	// jobTries is how often a job, or a node, is read that cannot be.
 	jobTries = 2
-	// unreadShare: one in so many jobs may not be readable, or one of a few, and the
-	// others are served. More are not these jobs' fault but Nomad's.
+	// unreadShare: one in so many jobs, or nodes, may not be readable, or one of a few, and the
+	// others are served. More are not their fault but Nomad's.
 	unreadShare = 20
 )
 

@@ -55,7 +55,7 @@ func sane(n *api.Node) (*api.Node, []string) {
 		copied.Drivers = drivers
 		out = &copied
 	}
-	for _, t := range amounts(out) {
+	for _, t := range resources(out) {
 		if c := int64(clamp(t.value)); t.value != c {
 			report("%d %s count as %d", t.value, t.name, c)
 		}
@@ -192,18 +192,18 @@ func shortID(id string) string {
 	return id[:min(8, len(id))]
 }
 
-type amount struct {
+type resource struct {
 	name  string
 	value int64
 }
 
-// amounts are the resources that a node says it has.
-func amounts(n *api.Node) []amount {
+// resources are the resources that a node says it has.
+func resources(n *api.Node) []resource {
 	r := n.NodeResources
 	if r == nil {
 		return nil
 	}
-	return []amount{{"MHz", r.Cpu.CpuShares}, {"MB of memory", r.Memory.MemoryMB}, {"MB of disk", r.Disk.DiskMB}}
+	return []resource{{"MHz", r.Cpu.CpuShares}, {"MB of memory", r.Memory.MemoryMB}, {"MB of disk", r.Disk.DiskMB}}
 }
 
 // clamp is the amount that counts.

@@ -50,7 +50,11 @@ func eventsIn(line []byte) (es []Event, err error) {
 			return true
 		}
 		var e Event
-		if wrong := json.Unmarshal([]byte(v.Raw), &e); wrong != nil {
+		wrong := json.Unmarshal([]byte(v.Raw), &e)
+		if job := e.Payload.Job; wrong == nil && job != nil {
+			wrong = stored(job)
+		}
+		if wrong != nil {
 			if !gjson.ValidBytes(line) {
 				err = fmt.Errorf("%.80q… is no batch of events: %w", line, wrong)
 				return false

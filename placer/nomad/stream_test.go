@@ -50,6 +50,9 @@ func TestNodesOfEvents(t *testing.T) {
 	}
 }
 
+// wholeJob has what Nomad gives every job.
+const wholeJob = `{"ID": "j", "Name": "j", "Namespace": "default", "Type": "batch", "Priority": 50, "Version": 0, "ModifyIndex": 1, "JobModifyIndex": 1, "SubmitTime": 1}`
+
 // What is on its way frees no GPU and asks for none; all else wants an answer.
 func TestProgress(t *testing.T) {
 	for _, c := range []struct {
@@ -62,9 +65,9 @@ func TestProgress(t *testing.T) {
 		{"complete", `{"Topic": "Allocation", "Type": "AllocationUpdated", "Payload": {"Allocation": {"DesiredStatus": "run", "ClientStatus": "complete"}}}`, false},
 		{"failed", `{"Topic": "Allocation", "Type": "AllocationUpdated", "Payload": {"Allocation": {"DesiredStatus": "run", "ClientStatus": "failed"}}}`, false},
 		{"to be stopped", `{"Topic": "Allocation", "Type": "PlanResult", "Payload": {"Allocation": {"DesiredStatus": "stop", "ClientStatus": "running"}}}`, false},
-		{"of a job that is registered", `{"Topic": "Job", "Type": "JobRegistered", "Payload": {"Job": {"ID": "j"}}}`, false},
-		{"of a job that is stopped", `{"Topic": "Job", "Type": "JobDeregistered", "Payload": {"Job": {"ID": "j"}}}`, false},
-		{"of a job's status", `{"Topic": "Job", "Type": "EvaluationUpdated", "Payload": {"Job": {"ID": "j"}}}`, true},
+		{"of a job that is registered", `{"Topic": "Job", "Type": "JobRegistered", "Payload": {"Job": ` + wholeJob + `}}`, false},
+		{"of a job that is stopped", `{"Topic": "Job", "Type": "JobDeregistered", "Payload": {"Job": ` + wholeJob + `}}`, false},
+		{"of a job's status", `{"Topic": "Job", "Type": "EvaluationUpdated", "Payload": {"Job": ` + wholeJob + `}}`, true},
 		{"of a node", `{"Topic": "Node", "Type": "NodeDrain", "Payload": {"Node": {"ID": "n"}}}`, false},
 	} {
 		es, err := eventsIn([]byte(`{"Events": [` + c.event + `]}`))

@@ -84,3 +84,46 @@ func TestUnreadJobs(t *testing.T) {
 		})
 	}
 }
+
+// One node that Nomad lists and does not show counts as it was known, with a
+// warning; the others are read.
+func TestUnreadNode(t *testing.T) {
+	bad, good := naming("bad", "ready", 7, "B"), naming("good", "ready", 7, "G")
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/v1/nodes":
+			_ = json.NewEncoder(w).Encode([]api.NodeListStub{
+				{ID: "bad", Name: "n1", ModifyIndex: 9, NodeResources: bad.NodeResources}, {ID: "good", ModifyIndex: 9, NodeResources: good.NodeResources},
+			})
+		case "/v1/node/bad":
+			fmt.Fprint(w, `{"ID": 7}`)
+		case "/v1/node/good":
+			_ = json.NewEncoder(w).Encode(good)
+		default:
+			fmt.Fprint(w, "[]")
+		}
+	}))
+	defer server.Close()
+	client, err := NewClient(&api.Config{Address: server.URL}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := NewState()
+	for range 3 {
+		s, err := client.Resync(t.Context(), old)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w := s.NodeWarnings(); len(w) != 1 || !strings.Contains(w[0], `node "n1" (bad) cannot be read, and counts as it was known`) {
+			t.Errorf("warnings %q", w)
+		}
+		if _, there := s.GPUModels()["G"]; !there {
+			t.Error("the other node's GPU is not there")
+		}
+		if _, there := s.GPUModels()["B"]; there != (old.Nodes["bad"] != nil) {
+			t.Errorf("the node's GPU is there: %v", there)
+		}
+		old = s
+		old.putNode(bad)
+	}
+}
