@@ -6,11 +6,13 @@ package agent
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/placer"
@@ -159,29 +161,32 @@ func TestRegisterStandingBy(t *testing.T) {
 	}
 }
 
-// A request that panics is answered with 500, counted, and takes nothing from
-// the next ones. Nomad's job without a submit time stands for whatever breaks
-// explain.
+// A request that panics is answered with 500, logged with its stack and counted,
+// and takes nothing from the next ones.
 func TestPanicInRequest(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, nil)
-	r := f.run(openConfig).ready()
-	f.has(strings.Replace(gpuJob("default", "odd", 1), "meta.pal_gate", "node.class", 1))
-	f.set(func() { f.jobs["default/odd"].SubmitTime = nil })
+	var log strings.Builder
+	s := &site{agent: New(hclog.New(&hclog.LoggerOptions{Output: &log}), placer.Hooks{}), surveys: &surveys{}}
+	panics := true
+	h := s.recovered(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if panics {
+			panic("a bug")
+		}
+	}))
 	for range 3 {
-		status, text := r.send(http.MethodGet, "/v1/job/odd/explain", agentsToken, "")
-		if status != http.StatusInternalServerError || !strings.Contains(text, `GET "/v1/job/odd/explain": the agent failed to answer this request`) {
-			t.Errorf("status %d: %s", status, text)
-		}
-		if status, text := r.send(http.MethodGet, "/v1/gpus", agentsToken, ""); status != http.StatusOK {
-			t.Errorf("gpus after it: status %d: %s", status, text)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/job/odd/explain", nil))
+		if w.Code != http.StatusInternalServerError || !strings.Contains(w.Body.String(), `GET "/v1/job/odd/explain": the agent failed to answer this request`) {
+			t.Errorf("status %d: %s", w.Code, w.Body)
 		}
 	}
-	if _, text := r.send(http.MethodGet, "/v1/metrics?format=prometheus", "", ""); !strings.Contains(text, "nomad_pal_api_panics_total 3\n") {
-		t.Error(text)
+	panics = false
+	w := httptest.NewRecorder()
+	if h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/gpus", nil)); w.Code != http.StatusOK {
+		t.Errorf("after it: status %d: %s", w.Code, w.Body)
 	}
-	if !strings.Contains(r.log.String(), "stack=") {
-		t.Error("the log has no stack")
+	if n := s.agent.panics.Load(); n != 3 || !strings.Contains(log.String(), "stack=") {
+		t.Errorf("%d counted; log: %s", n, log.String())
 	}
 }
 

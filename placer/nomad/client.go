@@ -96,6 +96,9 @@ func (c *Client) Job(ctx context.Context, k JobKey) (*api.Job, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading job %q: %w", k.ID, Denied(err, ReadJob))
 	}
+	if err := stored(job); err != nil {
+		return nil, fmt.Errorf("reading job %q: %w", k.ID, err)
+	}
 	return job, nil
 }
 

@@ -136,7 +136,6 @@ func (c *Client) readJobs(ctx context.Context, s, old *State) error {
 		}
 		return nil
 	})
-	s.Unread = map[JobKey]error{}
 	for i, j := range jobs {
 		if j != nil {
 			s.PutJob(j)

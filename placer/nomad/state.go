@@ -92,8 +92,8 @@ type State struct {
 	Jobs   map[JobKey]*api.Job
 	// Queues are Nomad's own, which the placer keeps out of.
 	Queues BatchQueues
-	// Unread are jobs that Nomad lists and does not show, and why. Jobs may have an
-	// older form of them, or none.
+	// Unread are jobs that Nomad lists and does not show, or shows malformed, and
+	// why. Of those that it does not show, Jobs may have an older form.
 	Unread map[JobKey]error
 
 	byJob map[JobKey]map[string]*Alloc
@@ -164,7 +164,7 @@ func (s *State) Touched(since Mark) (keys []JobKey, now Mark, known bool) {
 // NewState returns an empty state.
 func NewState() *State {
 	return &State{
-		Nodes: map[string]*api.Node{}, Allocs: map[string]*Alloc{}, Jobs: map[JobKey]*api.Job{},
+		Nodes: map[string]*api.Node{}, Unread: map[JobKey]error{}, Allocs: map[string]*Alloc{}, Jobs: map[JobKey]*api.Job{},
 		byJob: map[JobKey]map[string]*Alloc{}, bad: map[string]*Alloc{}, orphans: map[string]*Alloc{}, unversioned: map[string]*Alloc{}, ending: map[JobKey]*ending{},
 		trimmed: map[string]trimmed{}, odd: map[string][]string{}, own: map[JobKey][]string{},
 	}

@@ -4,51 +4,43 @@
 package nomad
 
 import (
-	"errors"
-	"slices"
+	"fmt"
 
 	"github.com/hashicorp/nomad/api"
 )
 
 // stored checks that a job is as Nomad returns jobs: nothing is missing that this
-// package reads without asking, and no entry is null.
+// package reads without asking, and no entry is null. Errors are [ErrMalformed].
 func stored(job *api.Job) error {
-	switch {
-	case job.ID == nil || job.Namespace == nil:
-		return errors.New("the job has no id, or no namespace")
-	case job.Type == nil || job.Version == nil || job.ModifyIndex == nil || job.JobModifyIndex == nil || job.SubmitTime == nil || job.Name == nil || job.Priority == nil:
-		return errors.New("the job lacks what Nomad gives every job")
-	case slices.Contains(job.Constraints, nil) || slices.Contains(job.Affinities, nil) || slices.Contains(job.Spreads, nil) || slices.ContainsFunc(job.Spreads, badSpread):
-		return errors.New("the job has entries that are null")
+	if err := Wellformed(job); err != nil {
+		return err
 	}
-	for _, g := range job.TaskGroups {
-		if err := storedGroup(g); err != nil {
-			return err
+	for name, missing := range map[string]bool{
+		"Namespace": job.Namespace == nil, "Name": job.Name == nil, "Type": job.Type == nil, "Priority": job.Priority == nil,
+		"Version": job.Version == nil, "ModifyIndex": job.ModifyIndex == nil, "JobModifyIndex": job.JobModifyIndex == nil, "SubmitTime": job.SubmitTime == nil,
+	} {
+		if missing {
+			return fmt.Errorf("%w: it lacks %s, which Nomad gives every job", ErrMalformed, name)
+		}
+	}
+	for i, g := range job.TaskGroups {
+		if g.Count == nil {
+			return fmt.Errorf("%w: Job.TaskGroups[%d].Count is missing", ErrMalformed, i)
 		}
 	}
 	return nil
 }
 
-func storedGroup(g *api.TaskGroup) error {
-	null := errors.New("a group of the job has entries that are null")
-	if g == nil || g.Name == nil || g.Count == nil || slices.Contains(g.Constraints, nil) || slices.Contains(g.Affinities, nil) ||
-		slices.ContainsFunc(g.Spreads, badSpread) || slices.Contains(g.Networks, nil) {
-		return null
+// takeJob takes in a job as Nomad shows it. One that is malformed is not among the
+// jobs, whatever was known of it: it cannot be served.
+func (s *State) takeJob(job *api.Job) {
+	err := stored(job)
+	if err == nil {
+		delete(s.Unread, KeyOf(job))
+		s.PutJob(job)
+		return
 	}
-	for _, t := range g.Tasks {
-		if t == nil || slices.Contains(t.Constraints, nil) || slices.Contains(t.Affinities, nil) {
-			return null
-		}
-		if t.Resources == nil {
-			continue
-		}
-		if slices.ContainsFunc(t.Resources.Devices, func(d *api.RequestedDevice) bool {
-			return d == nil || slices.Contains(d.Constraints, nil) || slices.Contains(d.Affinities, nil)
-		}) {
-			return null
-		}
-	}
-	return nil
+	k := KeyOf(job) // callers have seen to it that it has one
+	s.Unread[k] = fmt.Errorf("job %q in namespace %q: %w", k.ID, k.Namespace, err)
+	s.dropJob(k)
 }
-
-func badSpread(s *api.Spread) bool { return s == nil || slices.Contains(s.SpreadTarget, nil) }

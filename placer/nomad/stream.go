@@ -50,11 +50,7 @@ func eventsIn(line []byte) (es []Event, err error) {
 			return true
 		}
 		var e Event
-		wrong := json.Unmarshal([]byte(v.Raw), &e)
-		if job := e.Payload.Job; wrong == nil && job != nil {
-			wrong = stored(job)
-		}
-		if wrong != nil {
+		if wrong := json.Unmarshal([]byte(v.Raw), &e); wrong != nil {
 			if !gjson.ValidBytes(line) {
 				err = fmt.Errorf("%.80q… is no batch of events: %w", line, wrong)
 				return false
@@ -156,7 +152,7 @@ func (e Event) purged() bool {
 // anything that matters for GPUs changed.
 func (s *State) Apply(e Event) bool {
 	switch p := e.Payload; {
-	case e.Unread != nil:
+	case e.Unread != nil, p.Job != nil && (p.Job.ID == nil || p.Job.Namespace == nil):
 		return false
 	case e.Topic == "Node" && e.Index > s.nodesAt && e.Type == "NodeDeregistration":
 		s.dropNode(e.Key)
@@ -170,7 +166,7 @@ func (s *State) Apply(e Event) bool {
 		}
 		s.dropJob(KeyOf(p.Job))
 	case e.Topic == "Job" && e.Index > s.jobsAt && p.Job != nil:
-		s.PutJob(p.Job)
+		s.takeJob(p.Job)
 	default:
 		return false
 	}

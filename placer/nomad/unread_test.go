@@ -28,6 +28,11 @@ func TestUnreadJobs(t *testing.T) {
 		{"an error", 1, func(w http.ResponseWriter) { http.Error(w, "rpc error", http.StatusInternalServerError) }, false, false},
 		{"half an answer", 1, func(w http.ResponseWriter) { fmt.Fprint(w, `{"ID": "job-0", "Name`) }, false, false},
 		{"no job at all", 1, func(w http.ResponseWriter) { fmt.Fprint(w, `[1, 2]`) }, false, true},
+		{"null in a list", 1, func(w http.ResponseWriter) {
+			odd := orphanJob(JobKey{"default", "job-0"}, 7, true)
+			odd.Constraints = []*api.Constraint{nil}
+			_ = json.NewEncoder(w).Encode(odd)
+		}, false, false},
 		{"many", 10, func(w http.ResponseWriter) { http.Error(w, "rpc error", http.StatusInternalServerError) }, true, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -80,6 +80,9 @@ func orphanJob(k JobKey, index uint64, gpus bool) *api.Job {
 	if gpus {
 		task.Resources = &api.Resources{Devices: []*api.RequestedDevice{{Name: "nvidia/gpu"}}}
 	}
-	kind, group := "batch", "g"
-	return &api.Job{ID: &k.ID, Namespace: &k.Namespace, Type: &kind, CreateIndex: &index, ModifyIndex: &index, JobModifyIndex: &index, TaskGroups: []*api.TaskGroup{{Name: &group, Tasks: []*api.Task{task}}}}
+	kind, group, one, submitted := "batch", "g", 1, int64(index)
+	return &api.Job{
+		ID: &k.ID, Name: &k.ID, Namespace: &k.Namespace, Type: &kind, Priority: &one, Version: new(uint64), SubmitTime: &submitted,
+		CreateIndex: &index, ModifyIndex: &index, JobModifyIndex: &index, TaskGroups: []*api.TaskGroup{{Name: &group, Count: &one, Tasks: []*api.Task{task}}},
+	}
 }
