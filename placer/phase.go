@@ -73,12 +73,13 @@ func StandingOf(s *nomad.State, job *api.Job) Standing {
 	pins, pinned := rewrite.Pinned(job)
 	st.Pins = pins
 	byGroup, wanted, live := map[string]int{}, gpusPerMember(job), false
-	gated, past := rewrite.Gated(job), false
+	gated, past, placed := rewrite.Gated(job), false, false
 	for _, a := range s.AllocsOf(st.Key) {
 		if a.Member() {
 			st.Members = append(st.Members, a)
 			past = past || a.PlacedFor(job) && (!pinned || s.GateOpen(a.Node))
 		}
+		placed = placed || a.PlacedFor(job)
 		if a.Member() || a.FinishedIn(job) {
 			byGroup[a.Group]++
 		}
@@ -93,7 +94,8 @@ func StandingOf(s *nomad.State, job *api.Job) Standing {
 			st.Have += min(rewrite.Members(g), byGroup[*g.Name])
 		}
 	}
-	if st.Phase = st.phase(pinned, gated, past); st.Phase == Running && !live {
+	dropped := gated && !placed && !stopped(job)
+	if st.Phase = st.phase(pinned, gated, past, dropped); st.Phase == Running && !live {
 		st.Phase = Ended
 	}
 	return st
@@ -111,9 +113,12 @@ func gpusPerMember(job *api.Job) map[string]int {
 // phase is the phase by the job's constraints. pastGate: Nomad has placed a
 // member past the gate. Where the job is pinned, too, the gate must stand open:
 // a member that Nomad was about to place when the gate came is one to stop.
-func (st *Standing) phase(pinned, gated, pastGate bool) Phase {
+// dropped: behind its gate nothing of the job was ever placed, so that it cannot
+// have ended. Nomad calls it dead for all that where it has dropped its blocked
+// evaluation, as when the members of a batch job are drained.
+func (st *Standing) phase(pinned, gated, pastGate, dropped bool) Phase {
 	switch {
-	case nomad.Ended(st.Job):
+	case nomad.Ended(st.Job) && !dropped:
 		return Ended
 	case nomad.Template(st.Job):
 		return Template

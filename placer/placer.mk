@@ -18,3 +18,8 @@ placer-bench: ## A decision, a queue of 1,000, cost against free GPUs, memory, a
 chaos: build nomad fault-points ## 1,000 jobs on a real cluster under random faults (half an hour)
 	PLACER_CHAOS_JOBS=$${PLACER_CHAOS_JOBS:-1000} E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) \
 		go test -count=1 -timeout 120m -v -run TestPlacerChaos ./e2e
+
+.PHONY: simulate-faults
+simulate-faults: ## Random walks of the placer on an in-memory Nomad under faults, for SIMULATE_FOR (5m), from seed SIMULATE_FROM
+	SIMULATE_FOR=$${SIMULATE_FOR:-5m} SIMULATE_FROM=$${SIMULATE_FROM:-1000} \
+		go test -count=1 -timeout 0 -v -run TestWalk ./placer/nomadtest/bed | grep -Ev '^(=== RUN| *--- PASS)'

@@ -41,7 +41,10 @@ type story struct {
 	wrote map[string]bool
 	last  *api.Job
 	form  string // of the last
-	gone  bool   // stopped or purged by its author
+	// since is the JobModifyIndex of what its author registered last: Nomad runs
+	// anew what finished in an earlier version.
+	since uint64
+	gone  bool // stopped or purged by its author
 	purge bool
 	done  map[string]bool // members that have done their work since
 	// whole: all of them have.
@@ -140,7 +143,7 @@ func (r *rules) wrote(x nomadtest.Write) {
 	s := r.story(x.Job)
 	if !strings.HasPrefix(x.Client, "placer") {
 		if x.Kind == "register" && x.After != nil { // what its author changed counts from here on
-			s.done, s.whole = map[string]bool{}, false
+			s.done, s.whole, s.since = map[string]bool{}, false, *x.After.JobModifyIndex
 		}
 		return
 	}
@@ -176,7 +179,7 @@ func (r *rules) ended(m nomadtest.Member) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.jobs[m.Job]
-	if s == nil || s.last == nil || !m.Done || *s.last.Type != api.JobTypeBatch {
+	if s == nil || s.last == nil || !m.Done || *m.Version.JobModifyIndex < s.since || *s.last.Type != api.JobTypeBatch {
 		return
 	}
 	s.done[fmt.Sprintf("%d %s[%d]", *m.Version.Version, m.Group, m.Number)] = true

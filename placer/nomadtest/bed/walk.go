@@ -36,10 +36,13 @@ func DefaultMix() Mix {
 	return Mix{
 		Submit: 40, Edit: 6, Stop: 5, Purge: 4, Rerun: 6,
 		Crash: 2, Cut: 2, Recover: 8, Drain: 2, Sick: 3,
-		Kill: 4, Restart: 2, Collect: 1,
+		Kill: 4, Second: 2, Restart: 2, Collect: 1,
 		Requests: 0.03,
-		Faults:   []nomadtest.Fault{nomadtest.TooMany, nomadtest.Failed, nomadtest.Refused, nomadtest.Half, nomadtest.Broken, nomadtest.DoneButFailed},
-		Events:   nomadtest.EventFaults{Lost: 0.001, Late: 0.01, Doubled: 0.01, Delay: 2 * time.Second},
+		Faults: []nomadtest.Fault{
+			nomadtest.TooMany, nomadtest.Failed, nomadtest.Refused, nomadtest.Half, nomadtest.Broken, nomadtest.DoneButFailed,
+			nomadtest.Slow, nomadtest.SlowWrite, nomadtest.Lost, nomadtest.Unanswered,
+		},
+		Events: nomadtest.EventFaults{Lost: 0.001, Late: 0.01, Doubled: 0.01, Delay: 2 * time.Second},
 	}
 }
 

@@ -1,0 +1,266 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package scenario
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// All are the scenarios, in the order in which they are played.
+var All = []Scenario{
+	{"gate", gate},
+	{"pins", pins},
+	{"destructive", destructive},
+	{"stopped behind the gate", stoppedBehindGate},
+	{"run again over pins", runAgain},
+	{"the same again", same},
+	{"partial", partial},
+	{"check and set", checkAndSet},
+	{"finishes", finishes},
+	{"finishes behind the gate", finishesBehindGate},
+	{"fails", fails},
+	{"is tried again", triedAgain},
+	{"stopped and started", stoppedAndStarted},
+	{"purged", purged},
+	{"dry run", dryRun},
+	{"drained", drained},
+	{"drained behind the gate", drainedBehindGate},
+	{"node down", nodeDown},
+}
+
+func gang(name string, members int) *api.Job {
+	return bed.Gang{Name: name, Members: members, Ungated: true}.Job()
+}
+
+func working(name string, members int, d time.Duration, exit int) *api.Job {
+	return bed.Gang{Name: name, Members: members, Runs: d, Exit: exit, Ungated: true}.Job()
+}
+
+func gate(x *Script) {
+	x.say("a gated job")
+	x.register(rewrite.Gate(gang("a", 2)))
+	x.show("a")
+	x.say("its gate is taken away")
+	x.register(gang("a", 2))
+	x.show("a")
+}
+
+func pins(x *Script) {
+	x.say("a job with pins")
+	job := gang("a", 2)
+	x.register(x.pinned(job, "GPU-0-1", "GPU-1-0"))
+	x.show("a")
+	x.gpusOf("a")
+	x.say("a node more")
+	x.register(x.pinnedTo(job, []int{2}, "GPU-0-1", "GPU-1-0"))
+	x.show("a")
+	x.gpusOf("a")
+}
+
+func destructive(x *Script) {
+	job := gang("a", 2)
+	x.register(x.pinned(job, "GPU-0-1", "GPU-1-0"))
+	x.show("a")
+	x.say("pins to others")
+	x.register(x.pinned(job, "GPU-1-1", "GPU-2-0"))
+	x.show("a")
+	x.gpusOf("a")
+}
+
+func stoppedBehindGate(x *Script) {
+	job := x.pinned(gang("a", 2), "GPU-0-1", "GPU-1-0")
+	x.register(job)
+	x.show("a")
+	x.say("the gate over its pins")
+	x.register(rewrite.Gate(job))
+	x.show("a")
+	x.say("its members are stopped")
+	x.stopMembers("a")
+	x.show("a")
+	x.say("other pins")
+	x.register(x.pinned(gang("a", 2), "GPU-2-0", "GPU-2-1"))
+	x.show("a")
+	x.gpusOf("a")
+}
+
+func runAgain(x *Script) {
+	job := gang("a", 2)
+	x.register(x.pinned(job, "GPU-0-1", "GPU-1-0"))
+	x.show("a")
+	x.say("as its author wrote it")
+	x.register(rewrite.Gate(job))
+	x.show("a")
+	x.say("its pins again")
+	x.register(x.pinned(job, "GPU-0-1", "GPU-1-0"))
+	x.show("a")
+	x.gpusOf("a")
+}
+
+func same(x *Script) {
+	job := x.pinned(gang("a", 1), "GPU-0-1")
+	x.register(job)
+	x.show("a")
+	x.say("the same")
+	x.register(job)
+	x.show("a")
+}
+
+func partial(x *Script) {
+	x.say("one of two GPUs is unhealthy")
+	x.SetHealth("GPU-1-0", false)
+	x.register(x.pinned(gang("a", 2), "GPU-0-1", "GPU-1-0"))
+	x.show("a")
+	x.gpusOf("a")
+	x.say("it is healthy again")
+	x.SetHealth("GPU-1-0", true)
+	x.Until("it is placed", func() bool { return len(x.allocs("a")) == 2 })
+	x.show("a")
+}
+
+func checkAndSet(x *Script) {
+	job := rewrite.Gate(gang("a", 1))
+	x.say("as of an index, where there is no job")
+	x.register(job, 7)
+	x.say("where there is to be none")
+	x.register(job, 0)
+	x.show("a")
+	x.say("again")
+	x.register(job, 0)
+	x.say("as it is")
+	index := *x.now("a").JobModifyIndex
+	x.register(x.pinned(gang("a", 1), "GPU-0-0"), index)
+	x.say("as it was")
+	x.register(rewrite.Gate(gang("a", 1)), index)
+	x.show("a")
+}
+
+func (x *Script) untilOver(id string, members int) {
+	x.Until("its members end", func() bool {
+		n := 0
+		for _, a := range x.allocs(id) {
+			if over(a) {
+				n++
+			}
+		}
+		return n >= members
+	})
+}
+
+func finishes(x *Script) {
+	job := x.pinned(working("a", 2, time.Second, 0), "GPU-0-0", "GPU-0-1")
+	x.register(job)
+	x.untilOver("a", 2)
+	x.show("a")
+	x.say("the same")
+	x.register(job)
+	x.show("a")
+	x.say("the gate")
+	x.register(rewrite.Gate(job))
+	x.show("a")
+	x.say("without it")
+	x.register(job)
+	x.untilOver("a", 4)
+	x.show("a")
+}
+
+func finishesBehindGate(x *Script) {
+	job := x.pinned(working("a", 1, 4*time.Second, 0), "GPU-0-0")
+	x.register(job)
+	x.show("a")
+	x.say("the gate, while it works")
+	x.register(rewrite.Gate(job))
+	x.show("a")
+	x.untilOver("a", 1)
+	x.show("a")
+	x.say("without it")
+	x.register(job)
+	x.untilOver("a", 2)
+	x.show("a")
+}
+
+func fails(x *Script) {
+	x.register(x.pinned(working("a", 1, time.Second, 3), "GPU-0-0"))
+	x.untilOver("a", 1)
+	x.show("a")
+}
+
+func triedAgain(x *Script) {
+	job := bed.Gang{Name: "a", Runs: time.Second, Exit: 3, Restarts: 1, Reschedules: 1, Ungated: true}.Job()
+	x.register(x.pinned(job, "GPU-0-0"))
+	x.untilOver("a", 2)
+	x.show("a")
+}
+
+func stoppedAndStarted(x *Script) {
+	job := x.pinned(gang("a", 1), "GPU-0-0")
+	x.register(job)
+	x.show("a")
+	x.say("stopped")
+	_, _, err := x.API().Jobs().Deregister("a", false, nil)
+	x.must(err)
+	x.show("a")
+	x.say("the same again")
+	x.register(job)
+	x.show("a")
+}
+
+func purged(x *Script) {
+	x.register(x.pinned(gang("a", 1), "GPU-0-0"))
+	x.show("a")
+	_, _, err := x.API().Jobs().Deregister("a", true, nil)
+	x.must(err)
+	x.Until("its members end", func() bool { return len(x.allocs("a")) == 0 || over(x.allocs("a")[0]) })
+	x.show("a")
+}
+
+func dryRun(x *Script) {
+	for _, gpus := range [][]string{{"GPU-0-0", "GPU-1-0"}, {"GPU-0-0", "GPU-0-9"}} {
+		resp, _, err := x.API().Jobs().PlanOpts(x.pinned(gang("a", 2), gpus...), &api.PlanOptions{}, nil)
+		x.must(err)
+		fmt.Fprintf(&x.out, "%d groups cannot be placed\n", len(resp.FailedTGAllocs))
+	}
+	x.show("a")
+}
+
+func drained(x *Script) {
+	x.register(x.pinned(gang("a", 2), "GPU-0-0", "GPU-1-0"))
+	x.show("a")
+	x.say("one node is drained")
+	x.Drain(0)
+	x.show("a")
+	x.Undrain(0)
+	x.show("a")
+}
+
+func drainedBehindGate(x *Script) {
+	job := x.pinned(gang("a", 1), "GPU-0-0")
+	x.register(job)
+	x.show("a")
+	x.register(rewrite.Gate(job))
+	x.show("a")
+	x.say("its node is drained")
+	x.Drain(0)
+	x.Until("it is over", func() bool { return over(x.allocs("a")[0]) })
+	x.show("a")
+	x.Undrain(0)
+	x.show("a")
+}
+
+func nodeDown(x *Script) {
+	x.register(x.pinned(gang("a", 2), "GPU-0-0", "GPU-1-0"))
+	x.show("a")
+	x.Crash(1)
+	x.Until("it is lost", func() bool { return len(x.evals("a")) > 1 })
+	x.show("a")
+	x.say("the node is back")
+	x.Recover(1)
+	x.Until("it is placed", func() bool { return len(x.allocs("a")) == 3 })
+	x.show("a")
+}

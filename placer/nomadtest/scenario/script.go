@@ -1,0 +1,263 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Package scenario are scripts of what authors and a placer do to a Nomad, and
+// what is then seen of its jobs, evaluations and allocations. They run against
+// the in-memory Nomad and against a real one (e2e), and what they print is
+// compared with the same file: what differs is a bug of the model.
+package scenario
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// Cluster is a Nomad under test: three nodes, node-0 to node-2, with GPUs GPU-n-0
+// and GPU-n-1 each.
+type Cluster interface {
+	API() *api.Client
+	// NodeID is the id of the n-th node.
+	NodeID(n int) string
+	// SetHealth makes a GPU healthy or not, and waits until Nomad knows.
+	SetHealth(gpu string, healthy bool)
+	// Crash ends a node and what runs on it, and waits until Nomad knows; Recover
+	// brings it back.
+	Crash(n int)
+	Recover(n int)
+	// Drain drains a node at once, and waits until it is empty; Undrain makes it
+	// eligible again.
+	Drain(n int)
+	Undrain(n int)
+	// Until waits for a condition, and fails the test where it does not come.
+	Until(what string, ok func() bool)
+}
+
+// Scenario is one script.
+type Scenario struct {
+	Name string
+	Run  func(*Script)
+}
+
+// Script is a run of a scenario.
+type Script struct {
+	Cluster
+	out  strings.Builder
+	seen map[string]int // allocations by id, numbered as they are first seen
+}
+
+// Play runs a scenario and returns what was seen. Its jobs are purged.
+func Play(c Cluster, s Scenario) string {
+	x := &Script{Cluster: c, seen: map[string]int{}}
+	s.Run(x)
+	x.cleanUp()
+	return x.out.String()
+}
+
+// cleanUp purges all jobs, and waits until nothing holds a GPU.
+func (x *Script) cleanUp() {
+	jobs, _, err := x.API().Jobs().List(nil)
+	x.must(err)
+	for _, j := range jobs {
+		_, _, err := x.API().Jobs().Deregister(j.ID, true, nil)
+		x.must(err)
+	}
+	x.Until("all is over", func() bool {
+		as, _, err := x.API().Allocations().List(nil)
+		x.must(err)
+		return !slices.ContainsFunc(as, func(a *api.AllocationListStub) bool { return !over(a) })
+	})
+}
+
+func over(a *api.AllocationListStub) bool {
+	switch a.ClientStatus {
+	case api.AllocClientStatusComplete, api.AllocClientStatusFailed, api.AllocClientStatusLost:
+		return true
+	}
+	return false
+}
+
+func (x *Script) must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+var numbers = regexp.MustCompile(`[0-9]+`)
+
+// say prints what is done next.
+func (x *Script) say(format string, args ...any) {
+	fmt.Fprintf(&x.out, "# "+format+"\n", args...)
+}
+
+// register registers a job, with an index to be enforced where one is given, and
+// prints what Nomad says against it.
+func (x *Script) register(job *api.Job, index ...uint64) {
+	opts := &api.RegisterOptions{}
+	if len(index) > 0 {
+		opts.EnforceIndex, opts.ModifyIndex = true, index[0]
+	}
+	_, _, err := x.API().Jobs().RegisterOpts(job, opts, nil)
+	var unexpected api.UnexpectedResponseError
+	switch {
+	case errors.As(err, &unexpected):
+		fmt.Fprintf(&x.out, "refused, %d: %s\n", unexpected.StatusCode(), numbers.ReplaceAllString(unexpected.Body(), "N"))
+	default:
+		x.must(err)
+	}
+}
+
+// now is the job as Nomad has it.
+func (x *Script) now(id string) *api.Job {
+	job, _, err := x.API().Jobs().Info(id, nil)
+	x.must(err)
+	return job
+}
+
+func (x *Script) allocs(id string) []*api.AllocationListStub {
+	as, _, err := x.API().Jobs().Allocations(id, false, nil)
+	x.must(err)
+	return as
+}
+
+func (x *Script) evals(id string) []*api.Evaluation {
+	es, _, err := x.API().Jobs().Evaluations(id, nil)
+	x.must(err)
+	return es
+}
+
+// settle waits until nothing is under way for the job.
+func (x *Script) settle(id string) {
+	x.Until(id+" settles", func() bool {
+		busy := slices.ContainsFunc(x.evals(id), func(e *api.Evaluation) bool {
+			return e.Status == api.EvalStatusPending && e.WaitUntil.IsZero()
+		})
+		return !busy && !slices.ContainsFunc(x.allocs(id), func(a *api.AllocationListStub) bool {
+			return a.ClientStatus == api.AllocClientStatusPending && a.DesiredStatus == api.AllocDesiredStatusRun ||
+				a.DesiredStatus != api.AllocDesiredStatusRun && !over(a)
+		})
+	})
+}
+
+// show prints the job and its allocations, once nothing is under way. GPUs are
+// named where the pins leave no choice.
+func (x *Script) show(id string) {
+	x.settle(id)
+	job, _, err := x.API().Jobs().Info(id, nil)
+	if err != nil {
+		fmt.Fprintf(&x.out, "no job %s\n", id)
+	} else {
+		fmt.Fprintf(&x.out, "%s: %s, version %d", id, *job.Status, *job.Version)
+		if *job.Stop {
+			fmt.Fprint(&x.out, ", stopped")
+		}
+		for _, e := range x.evals(id) {
+			if e.Status == api.EvalStatusBlocked {
+				fmt.Fprint(&x.out, ", blocked")
+			}
+		}
+		fmt.Fprintln(&x.out)
+	}
+	as := x.allocs(id)
+	slices.SortFunc(as, func(a, b *api.AllocationListStub) int {
+		return cmp.Or(cmp.Compare(a.CreateIndex, b.CreateIndex), cmp.Compare(a.Name, b.Name))
+	})
+	for _, a := range as {
+		if x.seen[a.ID] == 0 {
+			x.seen[a.ID] = len(x.seen) + 1
+		}
+		fmt.Fprintf(&x.out, "  %d %s %s, to %s, version %d, %s%s\n", x.seen[a.ID], strings.TrimPrefix(a.Name, id+"."), a.ClientStatus, a.DesiredStatus, a.JobVersion, x.gpus(a.ID), events(a))
+	}
+}
+
+// events are what the tasks have gone through, without what differs by timing.
+func events(a *api.AllocationListStub) string {
+	var out []string
+	for _, t := range a.TaskStates {
+		for _, e := range t.Events {
+			switch e.Type {
+			case api.TaskStarted, api.TaskKilling, api.TaskRestarting:
+				out = append(out, e.Type)
+			case api.TaskTerminated:
+				out = append(out, fmt.Sprintf("%s %s", e.Type, e.Details["exit_code"]))
+			}
+		}
+	}
+	return ": " + strings.Join(out, ", ")
+}
+
+func (x *Script) gpus(id string) string {
+	a, _, err := x.API().Allocations().Info(id, nil)
+	x.must(err)
+	var ids []string
+	for _, t := range a.AllocatedResources.Tasks {
+		for _, d := range t.Devices {
+			ids = append(ids, d.DeviceIDs...)
+		}
+	}
+	slices.Sort(ids)
+	return fmt.Sprintf("%d GPUs", len(ids))
+}
+
+// gpusOf prints which GPUs the members have that are to go on.
+func (x *Script) gpusOf(id string) {
+	var ids []string
+	for _, stub := range x.allocs(id) {
+		if stub.DesiredStatus != api.AllocDesiredStatusRun || over(stub) {
+			continue
+		}
+		a, _, err := x.API().Allocations().Info(stub.ID, nil)
+		x.must(err)
+		for _, t := range a.AllocatedResources.Tasks {
+			for _, d := range t.Devices {
+				ids = append(ids, d.DeviceIDs...)
+			}
+		}
+	}
+	slices.Sort(ids)
+	fmt.Fprintf(&x.out, "on %s\n", strings.Join(ids, " "))
+}
+
+// stopMembers stops all that is to go on, one by one, as the placer does.
+func (x *Script) stopMembers(id string) {
+	for _, a := range x.allocs(id) {
+		if a.DesiredStatus == api.AllocDesiredStatusRun && !over(a) {
+			_, err := x.API().Allocations().Stop(&api.Allocation{ID: a.ID}, nil)
+			x.must(err)
+		}
+	}
+}
+
+// pinned is the job with pins to exactly these GPUs.
+func (x *Script) pinned(job *api.Job, gpus ...string) *api.Job {
+	return x.pinnedTo(job, nil, gpus...)
+}
+
+// pinnedTo has pins to further nodes, too.
+func (x *Script) pinnedTo(job *api.Job, more []int, gpus ...string) *api.Job {
+	var nodes []string
+	for _, g := range gpus {
+		var n, k int
+		_, err := fmt.Sscanf(g, "GPU-%d-%d", &n, &k)
+		x.must(err)
+		nodes = append(nodes, x.NodeID(n))
+	}
+	for _, n := range more {
+		nodes = append(nodes, x.NodeID(n))
+	}
+	slices.Sort(nodes)
+	pins := rewrite.Pins{Mode: rewrite.ModeGPU, Groups: []rewrite.GroupPins{{Group: "workers", Nodes: slices.Compact(nodes), GPUs: gpus}}}
+	out, err := rewrite.Pin(job, pins, rewrite.Racks{})
+	x.must(err)
+	return out
+}
+
+// File is the name of the file with what is seen of a scenario.
+func File(s Scenario) string { return strings.ReplaceAll(s.Name, " ", "-") + ".txt" }
