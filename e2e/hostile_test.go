@@ -63,6 +63,7 @@ default_class = "A"
 queue {
   order        = "priority"
   near         = false
+  backfill     = false
   quantum      = "1s"
   restart_cost = "1s"
 }
