@@ -108,8 +108,8 @@ func TestPluginAndPlacerAreStrangers(t *testing.T) {
 }
 
 // What we ship imports from Nomad only its API, its plugin protocol and its
-// jobspec parser: MPL, or needed by these.
-func TestNoBusinessSourceLicence(t *testing.T) {
+// jobspec parser. What these draw in, and under which licence, is in NOTICE.
+func TestImportsOfNomad(t *testing.T) {
 	const nomad = "github.com/hashicorp/nomad/"
 	allowed := []string{"api", "jobspec2", "plugins/base", "plugins/device", "plugins/shared"}
 	never := []string{"nomad/structs", "scheduler", "helper/pool", "nomad", "client", "command"}

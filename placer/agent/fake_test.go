@@ -39,6 +39,7 @@ type fake struct {
 	allocs []string            // in JSON
 	vars   map[string]string   // items in JSON
 	locks  map[string]string   // path to the lock's id
+	pools  string              // node pools in JSON, "" for none that matters
 	index  uint64
 	asked  []string
 	// broken answers 500 to whatever it matches.
@@ -139,7 +140,7 @@ func (f *fake) answer(w http.ResponseWriter, r *http.Request, token string) {
 		return
 	case namespace == "*" && path == "/v1/jobs":
 		allowed = len(f.rights[token]) > 0
-	case path == "/v1/nodes":
+	case path == "/v1/nodes" || path == "/v1/node/pools":
 		allowed = f.may(token, "*") || f.may(token, "nodes")
 	}
 	switch id, isJob := strings.CutPrefix(path, "/v1/job/"); {
@@ -147,7 +148,7 @@ func (f *fake) answer(w http.ResponseWriter, r *http.Request, token string) {
 		http.Error(w, "Permission denied", http.StatusForbidden)
 	case path == "/v1/nodes":
 		fmt.Fprintf(w, "[%s]", fakeNode)
-	case strings.HasPrefix(path, "/v1/node/n"):
+	case path == "/v1/node/n1":
 		fmt.Fprint(w, fakeNode)
 	case path == "/v1/jobs":
 		list := []*api.Job{}
@@ -165,6 +166,8 @@ func (f *fake) answer(w http.ResponseWriter, r *http.Request, token string) {
 		http.NotFound(w, r)
 	case path == "/v1/allocations":
 		fmt.Fprintf(w, "[%s]", strings.Join(f.allocs, ","))
+	case path == "/v1/node/pools" && f.pools != "":
+		fmt.Fprint(w, f.pools)
 	case path == "/v1/operator/scheduler/configuration":
 		fmt.Fprint(w, `{"SchedulerConfig":{}}`)
 	default:
@@ -302,12 +305,16 @@ func (s *syncBuffer) String() string {
 	return s.b.String()
 }
 
+func newAgent(log *syncBuffer) *Agent {
+	return New(hclog.New(&hclog.LoggerOptions{Output: log, Level: hclog.Debug}), placer.Hooks{})
+}
+
 // run starts an agent with the configuration, to which the nomad block is added.
 func (f *fake) run(config string) *running {
 	f.t.Helper()
 	r := &running{t: f.t, log: &syncBuffer{}, conf: filepath.Join(f.t.TempDir(), "agent.hcl"), reload: make(chan os.Signal, 1)}
 	r.configure(f, config)
-	r.agent = New(hclog.New(&hclog.LoggerOptions{Output: r.log, Level: hclog.Debug}), placer.Hooks{})
+	r.agent = newAgent(r.log)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- r.agent.Run(ctx, []string{r.conf}, r.reload) }()

@@ -177,7 +177,15 @@ func (b *base) pairs(rows []string) {
 	fmt.Fprintln(b.io.out, columnize.Format(rows, cfg))
 }
 
-func (b *base) printf(format string, args ...any) { fmt.Fprintf(b.io.out, format, args...) }
+// printf prints a message; what it quotes of others stays on one line.
+func (b *base) printf(format string, args ...any) {
+	for i, a := range args {
+		if text, ok := a.(string); ok {
+			args[i] = quoted(text, "")
+		}
+	}
+	fmt.Fprintf(b.io.out, format, args...)
+}
 
 // readFile reads a file, standard input for "-".
 func (b *base) readFile(path string) ([]byte, error) {

@@ -93,6 +93,9 @@ func TestTablesQuoteNames(t *testing.T) {
 		var out bytes.Buffer
 		b := commandOn(&out)
 		b.printf("Released %s\n", name)
+		if got := out.String(); got != "Released "+want+"\n" {
+			t.Errorf("a message with %q: %q", name, got)
+		}
 		b.fail(errors.New(name))
 		if i := strings.IndexFunc(out.String(), unseen); i >= 0 {
 			t.Errorf("messages with %q: %q", name, out.String())

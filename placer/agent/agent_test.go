@@ -1,0 +1,188 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+)
+
+// A new configuration is read on request; one that is wrong changes nothing.
+func TestReload(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, nil)
+	r := f.run(openConfig + "learn {\n  every = \"1h\"\n}\n").ready()
+	r.configure(f, "grace = \"soon\"\n")
+	r.reload <- syscall.SIGHUP
+	until(t, "the wrong one is refused", func() bool { return strings.Contains(r.log.String(), "the new configuration is not used") })
+	r.ready()
+	was := r.url()
+	r.configure(f, "http {\n  bind_port = 0\n}\nplacement = \"packed\"\n")
+	r.reload <- syscall.SIGHUP
+	until(t, "the right one is in force", func() bool {
+		return r.url() != was && strings.Contains(r.log.String(), "placing: placement=packed")
+	})
+	r.ready()
+	if status, text := r.send(http.MethodPost, "/v1/admission", "", `{}`); status != http.StatusNotFound {
+		t.Errorf("admission is still on: %d: %s", status, text)
+	}
+}
+
+// An agent with a configuration that is none does not start.
+func TestRunErrors(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"grace = \"soon\"\n":                                           "not a positive duration",
+		"nomad {\n  token_file = \"/none\"\n}\n":                       "token_file",
+		"http {\n  bind_address = \"192.0.2.1\"\n  bind_port = 1\n}\n": "opening the HTTP API",
+	} {
+		path := t.TempDir() + "/agent.hcl"
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r := &running{t: t, log: &syncBuffer{}}
+		if err := newAgent(r.log).Run(t.Context(), []string{path}, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	if err := newAgent(&syncBuffer{}).Run(t.Context(), []string{"/none"}, nil); err == nil {
+		t.Error("it starts without its file")
+	}
+}
+
+// Of two agents one leads; when it stops, or loses the lock, the other does.
+func TestElection(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, nil)
+	const config = "http {\n  bind_port = 0\n}\nhigh_availability {\n  enabled = true\n  lock_ttl = \"500ms\"\n}\n"
+	first := f.run(config).ready()
+	until(t, "it leads", first.agent.leads.Load)
+	second := f.run(config)
+	until(t, "the second one tries", func() bool { return len(f.askedFor("PUT /v1/var/nomad-pal/lock")) > 3 })
+	if second.agent.leads.Load() {
+		t.Error("both lead")
+	}
+	if err := first.stop(); err != nil {
+		t.Error(err)
+	}
+	until(t, "the second one leads", second.agent.leads.Load)
+	// Somebody else gets the lock.
+	f.set(func() { f.broken = regexp.MustCompile("PUT /v1/var/nomad-pal/lock") })
+	until(t, "it leads no more", func() bool { return !second.agent.leads.Load() })
+	f.set(func() { f.broken = nil; f.locks = map[string]string{} })
+	until(t, "it leads again", second.agent.leads.Load)
+}
+
+// An agent whose work starts anew again and again says so, and so do its
+// metrics; health names nobody.
+func TestHealthOfLostTouch(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, nil)
+	r := f.run(openConfig).ready()
+	f.set(func() { f.broken = regexp.MustCompile("GET /v1/(event|jobs)") })
+	f.CloseClientConnections()
+	until(t, "health is not", func() bool {
+		status, text := r.send(http.MethodGet, "/v1/health", "", "")
+		return status == http.StatusServiceUnavailable && strings.Contains(text, "start anew")
+	})
+	_, text := r.send(http.MethodGet, "/v1/metrics?format=prometheus", "", "")
+	if !regexp.MustCompile(`nomad_pal_lost_connections_total [1-9]`).MatchString(text) || !strings.Contains(text, "nomad_pal_panics_total 0\n") {
+		t.Error(text)
+	}
+}
+
+// What health makes of a placer's signs of life.
+func TestHealthOf(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for _, c := range []struct {
+		name   string
+		report func(v *placer.Vitals)
+		ready  bool
+		want   string
+	}{
+		{"new", func(*placer.Vitals) {}, false, ""},
+		{"works", func(v *placer.Vitals) { v.CycleBegan(now); v.CycleEnded(now) }, true, ""},
+		{"hangs", func(v *placer.Vitals) {
+			v.CycleBegan(now.Add(-time.Hour))
+			v.CycleEnded(now.Add(-time.Hour))
+			v.CycleBegan(now.Add(-2 * time.Minute))
+		}, true, "a cycle has not ended for 2m0s"},
+		{"fails", func(v *placer.Vitals) {
+			for range 3 {
+				v.Restarted(now, errors.New("x"))
+			}
+		}, false, "start anew 3 times"},
+	} {
+		var v placer.Vitals
+		c.report(&v)
+		h := Health{Leader: true}.of(placer.Status{}, v.Status(), now)
+		if h.Ready != c.ready || !strings.Contains(h.Trouble, c.want) || c.want == "" && h.Trouble != "" {
+			t.Errorf("%s: %+v", c.name, h)
+		}
+	}
+}
+
+// Warnings name node pools and nodes: those who may not read nodes get their
+// number.
+func TestHealthWarningsNeedARight(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, map[string][]string{"ops": {"nodes"}})
+	f.pools = `[{"Name":"default","BatchQueue":{"Type":"fifo"}}]`
+	r := f.run(openConfig).ready()
+	f.forget()
+	if _, text := r.send(http.MethodGet, "/v1/health", "", ""); !strings.Contains(text, `"warning_count": 1`) || strings.Contains(text, "node pool") {
+		t.Errorf("for anybody: %s", text)
+	}
+	if asked := f.askedFor("^ GET"); len(asked) != 1 {
+		t.Errorf("Nomad was asked %v", asked)
+	}
+	if _, text := r.send(http.MethodGet, "/v1/health", "ops", ""); !strings.Contains(text, `node pool \"default\" has Nomad's own batch queue`) {
+		t.Errorf("for operators: %s", text)
+	}
+}
+
+// A right is asked for once in a while, and the lack of one each time.
+func TestRights(t *testing.T) {
+	t.Parallel()
+	var r rights
+	now, asked := time.Now(), 0
+	ask := func(token, namespace string, after time.Duration, err error) int {
+		asked = 0
+		if got := r.ask(token, namespace, now.Add(after), func() error { asked++; return err }); got != err && asked > 0 {
+			t.Errorf("%v, want %v", got, err)
+		}
+		return asked
+	}
+	no := fmt.Errorf("permission denied")
+	for i, c := range []struct {
+		token, namespace string
+		after            time.Duration
+		err              error
+		want             int
+	}{
+		{"a", "default", 0, no, 1}, {"a", "default", 0, no, 1}, {"a", "default", 0, nil, 1}, {"a", "default", time.Second, no, 0},
+		{"a", "research", time.Second, no, 1}, {"b", "default", time.Second, no, 1}, {"", "default", time.Second, no, 1},
+		{"a", "default", rightsAge, nil, 1}, {"adefault", "", rightsAge, no, 1},
+	} {
+		if got := ask(c.token, c.namespace, c.after, c.err); got != c.want {
+			t.Errorf("%d: asked %d times, want %d", i, got, c.want)
+		}
+	}
+	for i := range 1000 {
+		ask(fmt.Sprint("t", i), "default", time.Duration(i)*time.Second, nil)
+	}
+	if n := len(r.known); n > 40 {
+		t.Errorf("%d rights are remembered", n)
+	}
+}

@@ -1,0 +1,189 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package agent
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+)
+
+// issued are a certificate that is its own authority, its key, and where they
+// lie.
+type issued struct{ cert, key string }
+
+func issue(t *testing.T, names ...string) issued {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, DNSNames: names, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	out := issued{filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")}
+	for path, block := range map[string]*pem.Block{out.cert: {Type: "CERTIFICATE", Bytes: der}, out.key: {Type: "PRIVATE KEY", Bytes: secret}} {
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}
+
+func (i issued) pool(t *testing.T) *x509.CertPool {
+	t.Helper()
+	text, err := os.ReadFile(i.cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(text)
+	return pool
+}
+
+// The API speaks TLS, under the names of its certificate, and only to those with
+// a certificate where an authority for them is configured.
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	server, client := issue(t, "pal.example"), issue(t)
+	zero := 0
+	s, err := New(hclog.NewNullLogger(), placer.Hooks{}).listen(File{
+		Nomad: &Nomad{Address: "http://127.0.0.1:1"},
+		HTTP:  &HTTP{BindPort: &zero, CertFile: server.cert, KeyFile: server.key, ClientCA: client.cert},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := contextOf(t)
+	served := make(chan struct{})
+	go func() { s.serve(ctx); close(served) }()
+	ask := func(host string, certificates ...tls.Certificate) (int, error) {
+		c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: server.pool(t), ServerName: "pal.example", Certificates: certificates}}}
+		defer c.CloseIdleConnections()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+s.listener.Addr().String()+"/v1/health", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = host
+		resp, err := c.Do(req)
+		if err != nil {
+			return 0, err
+		}
+		resp.Body.Close()
+		return resp.StatusCode, nil
+	}
+	pair, err := tls.LoadX509KeyPair(client.cert, client.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, err := ask("pal.example", pair); status != http.StatusOK {
+		t.Errorf("with a certificate: status %d: %v", status, err)
+	}
+	if status, err := ask("evil.example", pair); status != http.StatusMisdirectedRequest {
+		t.Errorf("under another name: status %d: %v", status, err)
+	}
+	if status, err := ask("pal.example"); err == nil {
+		t.Errorf("without a certificate: status %d", status)
+	}
+	stop()
+	<-served
+}
+
+func TestTLSErrors(t *testing.T) {
+	t.Parallel()
+	ok := issue(t)
+	for _, c := range []struct {
+		http HTTP
+		want string
+	}{
+		{HTTP{CertFile: ok.cert, KeyFile: ok.key, ClientCA: "/none"}, "http: client_ca_file: open /none"},
+		{HTTP{CertFile: ok.cert, KeyFile: ok.key, ClientCA: ok.key}, "holds no certificate in PEM"},
+		{HTTP{ClientCA: ok.cert}, "takes both cert_file and key_file"},
+	} {
+		if _, err := c.http.tls(); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, want %q", c.http, err, c.want)
+		}
+	}
+}
+
+// How the agent speaks with the servers' RPC port follows how it speaks with
+// their HTTP API.
+func TestRPCTLS(t *testing.T) {
+	t.Parallel()
+	i := issue(t)
+	for _, c := range []struct {
+		name   string
+		tls    api.TLSConfig
+		region string
+		server string // "" for no TLS
+		want   string // in the error
+	}{
+		{"plain", api.TLSConfig{}, "", "", ""},
+		{"an authority", api.TLSConfig{CACert: i.cert}, "", "server.global.nomad", ""},
+		{"a folder of them, in a region", api.TLSConfig{CAPath: onlyCert(t, i)}, "eu", "server.eu.nomad", ""},
+		{"a name and a certificate", api.TLSConfig{CACert: i.cert, TLSServerName: "n", ClientCert: i.cert, ClientKey: i.key}, "", "n", ""},
+		{"no authority", api.TLSConfig{CACert: "/none"}, "", "", "nomad: ca_cert"},
+		{"no certificate in it", api.TLSConfig{CACert: i.key}, "", "", "holds no certificate"},
+		{"no key", api.TLSConfig{CACert: i.cert, ClientCert: i.cert, ClientKey: "/none"}, "", "", "nomad: client_cert"},
+	} {
+		got, err := rpcTLS(&api.Config{TLSConfig: &c.tls, Region: c.region})
+		switch {
+		case c.want != "":
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s: %v, want %q", c.name, err, c.want)
+			}
+		case err != nil || (got == nil) != (c.server == "") || got != nil && got.ServerName != c.server:
+			t.Errorf("%s: %+v, %v", c.name, got, err)
+		}
+	}
+	n := &Nomad{Address: "http://127.0.0.1:1", RPCAddress: "127.0.0.1:4647, 127.0.0.2:4647"}
+	c, err := n.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.serveChildren(c); err != nil {
+		t.Error(err)
+	}
+}
+
+// onlyCert is a folder with the certificate alone.
+func onlyCert(t *testing.T, i issued) string {
+	t.Helper()
+	text, err := os.ReadFile(i.cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "ca.pem"), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
