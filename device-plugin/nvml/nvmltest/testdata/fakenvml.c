@@ -155,6 +155,18 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned i, dev **d) {
 	*d = &devices[i][0];
 	return SUCCESS;
 }
+int nvmlDeviceGetHandleByUUID(const char *uuid, dev **d) {
+	char scope[16], v[96];
+	GATE(0);
+	for (int g = 0; g < GPUS && exists(g); g++) for (int m = 0; m <= MIGS; m++) {
+		scope_of(&devices[g][m], scope, sizeof scope);
+		if (!find(scope, "uuid", v, sizeof v) || strcmp(v, uuid)) continue;
+		GATE(&devices[g][m]);
+		*d = &devices[g][m];
+		return SUCCESS;
+	}
+	return NOT_FOUND;
+}
 int nvmlDeviceGetUUID(dev *d, char *b, unsigned n) { return text(__func__, d, "uuid", b, n); }
 int nvmlDeviceGetName(dev *d, char *b, unsigned n) { return text(__func__, d, "name", b, n); }
 
@@ -201,6 +213,17 @@ int nvmlDeviceGetMigMode(dev *d, unsigned *now, unsigned *pending) { u64 v; int 
 int nvmlDeviceGetCudaComputeCapability(dev *d, int *major, int *minor) { u64 v; int r = value(__func__, d, "capability", &v); if (!r) { *major = (int)v / 10; *minor = (int)v % 10; } return r; }
 int nvmlDeviceGetTotalEccErrors(dev *d, int kind, int counter, u64 *n) { (void)counter; return value(__func__, d, kind == 1 ? "ecc_uncorrected" : "ecc_corrected", n); }
 int nvmlDeviceGetMemoryErrorCounter(dev *d, int kind, int counter, int where, u64 *n) { (void)kind; (void)counter; return value(__func__, d, where == 0 ? "ecc_l1" : where == 1 ? "ecc_l2" : "ecc_memory", n); }
+typedef struct { u64 l1, l2, memory, registers; } ecc;
+int nvmlDeviceGetDetailedEccErrors(dev *d, int kind, int counter, ecc *e) {
+	char scope[16]; (void)kind; (void)counter;
+	memset(e, 0, sizeof *e);
+	int r = value(__func__, d, "ecc_l1", &e->l1);
+	if (r) return r;
+	scope_of(d, scope, sizeof scope);
+	num(scope, "ecc_l2", &e->l2);
+	num(scope, "ecc_memory", &e->memory);
+	return SUCCESS;
+}
 int nvmlDeviceGetEncoderUtilization(dev *d, unsigned *u, unsigned *period) { u64 v; int r = value(__func__, d, "encoder", &v); if (!r) { *u = (unsigned)v; *period = 1; } return r; }
 int nvmlDeviceGetDecoderUtilization(dev *d, unsigned *u, unsigned *period) { u64 v; int r = value(__func__, d, "decoder", &v); if (!r) { *u = (unsigned)v; *period = 1; } return r; }
 int nvmlDeviceGetPcieThroughput(dev *d, int counter, unsigned *kb) { u64 v; int r = value(__func__, d, counter ? "pcie_rx_kb" : "pcie_tx_kb", &v); if (!r) *kb = (unsigned)v; return r; }
@@ -231,7 +254,7 @@ int nvmlDeviceGetMigDeviceHandleByIndex(dev *d, unsigned i, dev **out) {
 	return SUCCESS;
 }
 // What a driver answers for a GPU that is no MIG instance.
-int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(dev *d, dev **out) { GATE(d); if (d->mig < 0) return NOT_SUPPORTED; *out = &devices[d->gpu][0]; return SUCCESS; }
+int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(dev *d, dev **out) { GATE(d); if (d->mig < 0) return INVALID; *out = &devices[d->gpu][0]; return SUCCESS; }
 int nvmlDeviceIsMigDeviceHandle(dev *d, unsigned *is) { GATE(d); *is = d->mig >= 0; return SUCCESS; }
 typedef struct { unsigned sm, rest[7]; u64 memoryMB; } attributes;
 int nvmlDeviceGetAttributes_v2(dev *d, attributes *a) { u64 v; int r = value(__func__, d, "sm", &v); if (!r) { memset(a, 0, sizeof *a); a->sm = (unsigned)v; } return r; }
