@@ -71,7 +71,7 @@ func (v *view) group(model string, devices []gpu.Device) *device.DeviceGroup {
 	for _, d := range devices {
 		verdict := v.verdicts[d.ID]
 		g.Devices = append(g.Devices, &device.Device{
-			ID: d.ID, Healthy: verdict.healthy, HealthDesc: verdict.reason,
+			ID: d.ID, Healthy: verdict.healthy, HealthDesc: verdict.description(),
 			HwLocality: &device.DeviceLocality{PciBusID: d.BusID},
 		})
 	}

@@ -205,8 +205,7 @@ func (s *stream) look() bool {
 		s.p.rate()
 	}
 	for _, id := range statedir.Clear.Take(s.p.store.Dir) {
-		s.p.health.clear(id)
-		s.p.log.Info("latched faults are cleared by the operator", "gpu", id)
+		s.p.clear(id)
 		s.scan()
 	}
 	return s.watch() || changed

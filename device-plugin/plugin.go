@@ -75,6 +75,7 @@ type Plugin struct {
 	measures *measure.Scheduler // nil where nothing is measured
 	running  *measure.Scheduler // the one that a stream runs
 	store    *store
+	roster   *roster // nil until ready
 	profile  profileFile
 	nodeOnly *profile.Profile // of this node's GPUs alone, for hysteresis
 	view     view             // last one
@@ -154,6 +155,11 @@ func (p *Plugin) ready() error {
 		p.log.Warn("stored faults are lost", "error", err)
 	}
 	p.health.restore(kept)
+	before, err := p.store.loadInventory()
+	if err != nil {
+		p.log.Warn("the stored list of GPUs is lost: one that is missing now is not noticed", "error", err)
+	}
+	p.roster = &roster{stored: before.Devices, forgotten: map[string]bool{}}
 	if _, problem := p.profile.refresh(); problem != "" {
 		p.log.Warn("no usable profile", "error", problem)
 	}
@@ -210,6 +216,13 @@ func (p *Plugin) observe(now time.Time, r scanResult) {
 	}
 	for _, w := range inv.Warnings {
 		p.warnOnce(w)
+	}
+	if r.err == nil {
+		var replaced []string
+		inv, replaced = p.roster.complete(inv)
+		for _, id := range replaced {
+			p.log.Info("another GPU is in the slot of one that was here before", "gpu", id)
+		}
 	}
 	inv.Devices = p.unignored(inv.Devices, r.err == nil)
 	if r.err == nil {

@@ -64,6 +64,9 @@ const (
 	// (slowed by heat, a link down); DegradedCount (Int) is their number.
 	Degraded      = "unique.degraded"
 	DegradedCount = "degraded_count"
+	// DegradedPrefix starts the health description of a degraded instance; the
+	// reasons follow, joined by commas.
+	DegradedPrefix = "degraded:"
 	// RemapPending (String) lists the instances that wait for a reset to remap
 	// memory rows; RemapPendingCount (Int) is their number.
 	RemapPending      = "unique.remap_pending"

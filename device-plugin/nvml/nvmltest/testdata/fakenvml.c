@@ -295,6 +295,14 @@ int nvmlDeviceGetNvLinkRemotePciInfo_v2(dev *d, unsigned link, pci *p) {
 	if (!r) fill(p, (unsigned)strtoul(v, 0, 0));
 	return r;
 }
+// "nvlink_errors N" on every link, of every kind.
+int nvmlDeviceGetNvLinkErrorCounter(dev *d, unsigned link, int kind, u64 *n) {
+	u64 most; (void)kind;
+	int r = value(__func__, d, "nvlinks_max", &most);
+	if (r) return r;
+	if (link >= most) return INVALID;
+	return value(__func__, d, "nvlink_errors", n);
+}
 typedef struct { unsigned version; unsigned char cluster[16]; unsigned status, clique; unsigned char state; unsigned health; } fabric;
 int nvmlDeviceGetGpuFabricInfoV(dev *d, fabric *f) {
 	u64 v; char scope[16];
@@ -302,6 +310,7 @@ int nvmlDeviceGetGpuFabricInfoV(dev *d, fabric *f) {
 	if (r) return r;
 	scope_of(d, scope, sizeof scope);
 	memset(f->cluster, 0, 16); f->status = 0; f->clique = 7; f->state = (unsigned char)v; f->health = 0;
+	if (num(scope, "fabric_status", &v) == SUCCESS) f->status = (unsigned)v;
 	if (num(scope, "fabric_health", &v) == SUCCESS) f->health = (unsigned)v;
 	if (num(scope, "fabric_cluster", &v) == SUCCESS) f->cluster[15] = (unsigned char)v;
 	return SUCCESS;
