@@ -20,10 +20,10 @@ import (
 	"github.com/hashicorp/cli"
 	"github.com/hashicorp/nomad/plugins/device"
 
+	deviceplugin "github.com/nomad-pal/nomad-pal/device-plugin"
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
-	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
 // finding is the outcome of one check.
@@ -261,12 +261,11 @@ func (d *diagnosis) calibration() {
 		d.add(statusOK, "profile", "none given: GPUs are compared with this node's others", "")
 		return
 	}
-	data, err := os.ReadFile(d.profile)
-	if err != nil {
+	p, err := deviceplugin.ReadProfile(d.profile)
+	if errors.Is(err, fs.ErrNotExist) {
 		d.add(statusFail, "profile", err.Error(), "nomad-pal profile writes it")
 		return
 	}
-	p, err := profile.Parse(data)
 	if err != nil {
 		d.add(statusFail, "profile", d.profile+": "+err.Error(), "write it anew; until then the plugin keeps the previous one")
 		return
