@@ -78,7 +78,7 @@ type Plugin struct {
 	measures *measure.Scheduler // nil where nothing is measured
 	running  *measure.Scheduler // the one that a stream runs
 	store    *store
-	roster   *roster // nil until ready
+	roster   *roster          // nil until ready
 	profile  *profile.Profile // in force, nil for none
 	nodeOnly *profile.Profile // of this node's GPUs alone, for hysteresis
 	view     view             // last one
