@@ -26,7 +26,7 @@ type counters struct {
 // nothing against it.
 func (b *Backend) signals(r *reader, dev nvml.Device, uuid string) gpu.Signals {
 	var s gpu.Signals
-	if v, ok := field(r, dev, nvml.FI_DEV_GET_GPU_RECOVERY_ACTION); ok {
+	if v, ok := fields(r, dev, nvml.FI_DEV_GET_GPU_RECOVERY_ACTION)[nvml.FI_DEV_GET_GPU_RECOVERY_ACTION]; ok {
 		s.Recovery = gpu.Ptr(int(v))
 	}
 	type remap struct{ pending, failed bool }
@@ -80,18 +80,23 @@ func retiredPages(r *reader, dev nvml.Device) int {
 	return n
 }
 
-// field asks for one field value. Ids from 251 on were renumbered between
-// driver branches and are never asked for.
-func field(r *reader, dev nvml.Device, id uint32) (float64, bool) {
-	fv, ok := value(r, "nvmlDeviceGetFieldValues", func() (nvml.FieldValue, nvml.Return) {
-		values := []nvml.FieldValue{{FieldId: id}}
-		ret := dev.GetFieldValues(values)
-		return values[0], ret
-	})
-	if !ok || nvml.Return(fv.NvmlReturn) != nvml.SUCCESS {
-		return 0, false
+// fields asks for field values, and returns those that the GPU has. Ids from 251
+// on were renumbered between driver branches and are never asked for.
+func fields(r *reader, dev nvml.Device, ids ...uint32) map[uint32]float64 {
+	values := make([]nvml.FieldValue, len(ids))
+	for i, id := range ids {
+		values[i].FieldId = id
 	}
-	return fieldNumber(fv), true
+	if _, ok := value(r, "nvmlDeviceGetFieldValues", func() (struct{}, nvml.Return) { return struct{}{}, dev.GetFieldValues(values) }); !ok {
+		return nil
+	}
+	out := make(map[uint32]float64, len(ids))
+	for _, v := range values {
+		if nvml.Return(v.NvmlReturn) == nvml.SUCCESS {
+			out[v.FieldId] = fieldNumber(v)
+		}
+	}
+	return out
 }
 
 func fieldNumber(fv nvml.FieldValue) float64 {

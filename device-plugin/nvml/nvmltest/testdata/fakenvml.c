@@ -17,11 +17,15 @@
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <libgen.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TIMEOUT = 10, LOST = 15 };
@@ -38,15 +42,20 @@ static ino_t inode;
 static int delivered;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void load(void) {
+// state_file is the path of the state file; 0 without one.
+static const char *state_file(void) {
+	static char beside[4096];
 	const char *path = getenv("FAKE_NVML");
-	char beside[4096];
-	struct stat st;
 	Dl_info me;
-	if (!path && dladdr(&inits, &me)) {
-		snprintf(beside, sizeof beside, "%s.state", me.dli_fname);
-		path = beside;
-	}
+	if (path) return path;
+	if (!dladdr(&inits, &me)) return 0;
+	snprintf(beside, sizeof beside, "%s.state", me.dli_fname);
+	return beside;
+}
+
+static void load(void) {
+	const char *path = state_file();
+	struct stat st;
 	if (!path || stat(path, &st) != 0) return;
 	if (st.st_mtim.tv_sec == stamp.tv_sec && st.st_mtim.tv_nsec == stamp.tv_nsec && st.st_size == size_ && st.st_ino == inode) return;
 	FILE *f = fopen(path, "r");
@@ -329,10 +338,12 @@ typedef struct { dev *device; u64 type, data; unsigned gi, ci; } event;
 int nvmlEventSetCreate(int **s) { GATE(0); *s = &set; return SUCCESS; }
 int nvmlEventSetFree(int *s) { (void)s; return SUCCESS; }
 int nvmlDeviceRegisterEvents(dev *d, u64 mask, int *s) { (void)mask; (void)s; GATE(d); return SUCCESS; }
-int nvmlEventSetWait_v2(int *s, event *e, unsigned ms) {
-	(void)s;
-	for (unsigned waited = 0;; waited += 20) {
-		u64 v; char key[32], line[96];
+static u64 now_ms(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return (u64)t.tv_sec * 1000 + (u64)t.tv_nsec / 1000000; }
+
+// wait_event delivers the next event of the file, which changes when watch is readable.
+static int wait_event(int watch, event *e, unsigned ms) {
+	for (u64 end = now_ms() + ms;;) {
+		u64 v, now; char key[32], line[96], junk[4096];
 		if (num("sys", "init", &v) == SUCCESS && v) return (int)v;
 		snprintf(key, sizeof key, "event.%d", delivered + 1);
 		if (find("sys", key, line, sizeof line)) {
@@ -342,9 +353,26 @@ int nvmlEventSetWait_v2(int *s, event *e, unsigned ms) {
 			e->device = &devices[g][0]; e->type = type; e->data = data; e->gi = (unsigned)gi; e->ci = 0xFFFFFFFFu;
 			return SUCCESS;
 		}
-		if (waited >= ms) return TIMEOUT;
-		usleep(20000);
+		if ((now = now_ms()) >= end) return TIMEOUT;
+		struct pollfd p = { watch, POLLIN, 0 };
+		poll(&p, 1, (int)(end - now));
+		while (read(watch, junk, sizeof junk) > 0);
 	}
+}
+int nvmlEventSetWait_v2(int *s, event *e, unsigned ms) {
+	// A driver's wait sleeps until there is an event, and so does this one: it looks
+	// at the file when something in its folder changes.
+	char folder[4096];
+	const char *path = state_file();
+	(void)s;
+	if (!path) { usleep(ms * 1000); return TIMEOUT; }
+	snprintf(folder, sizeof folder, "%s", path);
+	int watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+	if (watch < 0) return 999;
+	inotify_add_watch(watch, dirname(folder), IN_MOVED_TO | IN_CLOSE_WRITE);
+	int r = wait_event(watch, e, ms);
+	close(watch);
+	return r;
 }
 
 // GPM: the metrics are the keys gpm.<id>.
