@@ -66,6 +66,8 @@ type Device struct {
 	CoresClockMHz      *int64 // maximum
 	MemoryClockMHz     *int64 // maximum
 	PCIBandwidthMBPerS *int64 // maximum link width × per-lane rate
+	PCIGeneration      int    // the most that GPU and slot can; 0 unknown
+	PCIWidth           int    // lanes
 	DisplayState       string // "Enabled" or "Disabled"; "" unknown
 	PersistenceMode    string
 	ECC                *bool
