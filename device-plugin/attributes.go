@@ -38,6 +38,7 @@ type view struct {
 	verdicts map[string]verdict
 	rating   rating
 	cfg      VariabilityConfig
+	compat   Compat
 }
 
 // groups builds the fingerprint: one group per model, groups and instances
@@ -71,12 +72,12 @@ func (v *view) group(model string, devices []gpu.Device) *device.DeviceGroup {
 	for _, d := range devices {
 		verdict := v.verdicts[d.ID]
 		g.Devices = append(g.Devices, &device.Device{
-			ID: d.ID, Healthy: verdict.healthy, HealthDesc: verdict.reason,
+			ID: d.ID, Healthy: verdict.healthy, HealthDesc: verdict.description(),
 			HwLocality: &device.DeviceLocality{PciBusID: d.BusID},
 		})
 	}
 	set := attributes{}
-	set.hardware(v.inv, devices)
+	set.hardware(v.inv, devices, v.compat)
 	set.platform(v.inv, devices)
 	v.membership(set, devices)
 	v.topology(set, devices)
@@ -110,16 +111,16 @@ func (a attributes) list(name string, ids []string, countName string, count int)
 
 // hardware sets the incumbent's nine. Attributes are shared by the group: the
 // first device that knows a value speaks for it, as a lost GPU knows none.
-func (a attributes) hardware(inv gpu.Inventory, ds []gpu.Device) {
+func (a attributes) hardware(inv gpu.Inventory, ds []gpu.Device, compat Compat) {
 	a.integer(attrMemory, first(ds, func(d *gpu.Device) *int64 { return d.MemoryMiB }), structs.UnitMiB)
 	a.integer(attrPower, first(ds, func(d *gpu.Device) *int64 { return d.PowerLimitW }), structs.UnitW)
 	a.integer(attrBAR1, first(ds, func(d *gpu.Device) *int64 { return d.BAR1MiB }), structs.UnitMiB)
 	a.integer(attrCoresClock, first(ds, func(d *gpu.Device) *int64 { return d.CoresClockMHz }), structs.UnitMHz)
 	a.integer(attrMemoryClock, first(ds, func(d *gpu.Device) *int64 { return d.MemoryClockMHz }), structs.UnitMHz)
-	a.integer(attrPCIBandwidth, first(ds, func(d *gpu.Device) *int64 { return d.PCIBandwidthMBPerS }), structs.UnitMBPerS)
+	a.integer(attrPCIBandwidth, first(ds, compat.pciBandwidth), structs.UnitMBPerS)
 	a.text(attrDriverVersion, inv.DriverVersion)
-	a.text(attrDisplayState, firstText(ds, func(d *gpu.Device) string { return d.DisplayState }))
-	a.text(attrPersistenceMode, firstText(ds, func(d *gpu.Device) string { return d.PersistenceMode }))
+	a.text(attrDisplayState, compat.state(firstText(ds, func(d *gpu.Device) string { return d.DisplayState })))
+	a.text(attrPersistenceMode, compat.state(firstText(ds, func(d *gpu.Device) string { return d.PersistenceMode })))
 }
 
 // platform sets what else is constant for a model.

@@ -22,6 +22,7 @@ type Config struct {
 	ProfilePath       string        // calibrated profile; "" for none
 	StateDir          string        // latched faults survive a restart here; "" keeps them in memory
 	CDI               bool          // Reserve adds CDI device names
+	Compat            Compat        // default CompatJobs
 	Watchdog          time.Duration // default 2m: a driver call that takes longer ends the process; 0 never
 	Reserve           ReserveConfig
 	Stats             StatsConfig
@@ -50,7 +51,7 @@ type MeasureConfig struct {
 
 // ReserveConfig says what a task gets beside NVIDIA_VISIBLE_DEVICES.
 type ReserveConfig struct {
-	CUDAVisibleDevices bool // default true
+	CUDAVisibleDevices bool // default false: it overrides what the job sets
 	DeviceNodes        bool // /dev/nvidia* for the exec driver; default false
 	AllowUnhealthy     bool // default false: reserving an unhealthy GPU is an error, which reschedules at once
 }
@@ -85,7 +86,7 @@ func DefaultConfig() Config {
 		Backend:           "nvml",
 		NVMLLibrary:       "libnvidia-ml.so.1",
 		Watchdog:          2 * time.Minute,
-		Reserve:           ReserveConfig{CUDAVisibleDevices: true},
+		Compat:            CompatJobs,
 		Stats:             StatsConfig{GPM: true, MinInterval: time.Second},
 		Health:            HealthConfig{Enabled: true, RecoverPolls: 2},
 		Variability:       VariabilityConfig{AppClasses: pal.AppClasses(), Default: pal.ClassA},

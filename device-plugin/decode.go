@@ -37,6 +37,11 @@ func decodeConfig(msgpack []byte) (Config, error) {
 	if c.Backend, err = oneOf("backend", r.Backend, "nvml", "emulated"); err != nil {
 		return Config{}, err
 	}
+	compat, err := oneOf("compat", r.Compat, string(CompatJobs), string(CompatExact), string(CompatNone))
+	if err != nil {
+		return Config{}, err
+	}
+	c.Compat = Compat(compat)
 	if r.NVMLLibrary != "" {
 		c.NVMLLibrary = r.NVMLLibrary
 	}

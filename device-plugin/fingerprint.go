@@ -22,7 +22,7 @@ const (
 	// client waits for it when it starts.
 	firstWithin = 800 * time.Millisecond
 	// lookInterval is how often files and the watchdog are looked at.
-	lookInterval = 500 * time.Millisecond
+	lookInterval = time.Second
 	// hangAfter is how long a scan may take before its GPUs are called unhealthy.
 	hangAfter = 10 * time.Second
 	// recoverScan is the longest time between scans while a GPU recovers.
@@ -68,7 +68,8 @@ type stream struct {
 	// is a new result.
 	measures *measure.Scheduler
 	changed  <-chan struct{}
-	profiles chan *profile.Profile // from Nomad
+	profiles chan *profile.Profile // from the file or from Nomad
+	waits    bool                  // the profile's file has not been looked at
 
 	pending <-chan scanResult // of the scan that runs, nil for none
 	again   bool              // something happened since it began
@@ -87,6 +88,10 @@ func (s *stream) run(ctx context.Context) {
 	helpers.Go(func() { s.backend.Events(ctx, s.events) })
 	if s.measures != nil {
 		helpers.Go(func() { s.measures.Run(ctx) })
+	}
+	if s.cfg.ProfilePath != "" {
+		s.waits = true
+		go s.followFile(ctx)
 	}
 	if s.cfg.ProfileFromNomad != nil {
 		helpers.Go(func() { s.followNomad(ctx) })
@@ -191,25 +196,16 @@ func (s *stream) take(e gpu.Event) {
 	s.scan()
 }
 
-// look does what needs no driver: the profile's file, the operator's orders to
-// clear a fault, the watchdog. It says whether anything may have changed.
+// look does what needs no driver: the operator's orders to clear a fault, the
+// watchdog. It says whether anything may have changed.
 func (s *stream) look() bool {
 	s.p.mu.Lock()
 	defer s.p.mu.Unlock()
-	changed, problem := s.p.profile.refresh()
-	if problem != "" {
-		s.p.log.Warn("profile is unusable, the previous one stays in force", "error", problem)
-	}
-	if changed {
-		s.p.log.Info("profile is in force", "version", s.p.profile.current.Version)
-		s.p.rate()
-	}
 	for _, id := range statedir.Clear.Take(s.p.store.Dir) {
-		s.p.health.clear(id)
-		s.p.log.Info("latched faults are cleared by the operator", "gpu", id)
+		s.p.clear(id)
 		s.scan()
 	}
-	return s.watch() || changed
+	return s.watch()
 }
 
 // watch looks after a scan that takes too long.
@@ -232,13 +228,13 @@ func (s *stream) watch() (changed bool) {
 }
 
 // publish sends the present view if it differs from what was sent last. Before
-// the first scan has ended there is nothing to say, but for the deadline of the
-// first message.
+// the first scan has ended, and the profile was looked at, there is nothing to
+// say, but for the deadline of the first message.
 func (s *stream) publish(ctx context.Context) {
 	s.p.mu.Lock()
 	known, groups := s.p.scanned, s.p.view.groups()
 	s.p.mu.Unlock()
-	if !s.any && !known && time.Since(s.opened) < firstWithin {
+	if !s.any && (!known || s.waits) && time.Since(s.opened) < firstWithin {
 		return
 	}
 	if s.any && reflect.DeepEqual(groups, s.sent) {

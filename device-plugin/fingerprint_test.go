@@ -244,7 +244,7 @@ func TestProfileIsWatched(t *testing.T) {
 			t.Fatal(err)
 		}
 		a := next(t, c)[0].Attributes
-		if got := *a[attr.List(pal.ClassA, 1)].String; got != "GPU-0" || *a[attr.ProfileVersion].Int != 7 || *a[attr.Reference].String != "profile" {
+		if got := *a[attr.List(pal.ClassA, 1)].String; got != "GPU-0" || *a[attr.ProfileVersion].Int != 7 || *a[attr.Reference].String != attr.ReferenceFile {
 			t.Errorf("class 1 is %q, version %d, reference %s", got, *a[attr.ProfileVersion].Int, *a[attr.Reference].String)
 		}
 		write(fmt.Sprintf(someProfile, 8)[:100]) // half-written

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
 // Reasons, as Nomad's health description shows them. They are stable codes:
@@ -24,6 +25,8 @@ const (
 	reasonRetired    = "page-retirement"
 	reasonSRAM       = "sram-ecc-threshold"
 	reasonFabric     = "fabric-not-ready"
+	reasonFabricFail = "fabric-failed"
+	reasonFabricConf = "fabric-config" // followed by ":" and what is wrong
 	reasonNVLink     = "nvlink-down"
 	reasonDegraded   = "degraded" // followed by ":" and the first degradation
 	reasonXid        = "xid"      // followed by ":" and the number
@@ -31,7 +34,8 @@ const (
 	degradedThermal = "thermal-slowdown"
 	degradedBrake   = "power-brake"
 	degradedPCIe    = "pcie"
-	degradedFabric  = "fabric"
+	degradedFabric  = "fabric" // followed by ":" and how it is limited
+	degradedNVLink  = "nvlink-errors"
 	degradedRetired = "pages-retired"
 	degradedSlow    = "slow"
 )
@@ -39,7 +43,8 @@ const (
 // checkReasons checks the key health.ignore.
 func checkReasons(reasons []string) error {
 	known := []string{reasonLost, reasonUnanswered, reasonReset, reasonRecovery, reasonRemap, reasonRetired,
-		reasonSRAM, reasonFabric, reasonNVLink, degradedThermal, degradedBrake, degradedPCIe, degradedFabric, degradedRetired, degradedSlow}
+		reasonSRAM, reasonFabric, reasonFabricFail, reasonFabricConf, reasonNVLink,
+		degradedThermal, degradedBrake, degradedPCIe, degradedFabric, degradedNVLink, degradedRetired, degradedSlow}
 	for _, r := range reasons {
 		if !slices.Contains(known, r) {
 			return fmt.Errorf("config key %q: %q is not one of %s", "health.ignore", r, strings.Join(known, ", "))
@@ -72,6 +77,15 @@ type verdict struct {
 	degraded []string
 	// recovering: good readings are being counted.
 	recovering bool
+}
+
+// description is what Nomad is told of the device: a stable code, "" when there
+// is nothing to say.
+func (v verdict) description() string {
+	if v.healthy && len(v.degraded) > 0 {
+		return attr.DegradedPrefix + strings.Join(v.degraded, ",")
+	}
+	return v.reason
 }
 
 // latch is a fatal Xid that holds until something clears it.
@@ -162,12 +176,16 @@ func (h *health) unlatch(r *record, drop func(latch) bool) {
 	h.changed = h.changed || len(r.latches) != before
 }
 
-// clear forgets the latches of one device, for the operator's command.
-func (h *health) clear(id string) {
-	if r := h.records[id]; r != nil {
-		h.unlatch(r, func(latch) bool { return true })
-		r.nvlinkXid = false
+// clear forgets the latches of one device, for the operator's command. It says
+// whether the device is known.
+func (h *health) clear(id string) bool {
+	r := h.records[id]
+	if r == nil {
+		return false
 	}
+	h.unlatch(r, func(latch) bool { return true })
+	r.nvlinkXid = false
+	return true
 }
 
 // observe takes one scan's readings. spacing is the time between scans that
@@ -288,8 +306,12 @@ func (r *record) fault(s gpu.Signals, cfg HealthConfig) string {
 		return reasonRetired
 	case bad(s.SRAMFault, reasonSRAM):
 		return reasonSRAM
-	case bad(s.FabricNotReady, reasonFabric):
+	case bad(s.Fabric == gpu.FabricNotReady, reasonFabric):
 		return reasonFabric
+	case bad(s.Fabric == gpu.FabricFailed, reasonFabricFail):
+		return reasonFabricFail
+	case bad(strings.HasPrefix(s.Fabric, gpu.FabricConfig), reasonFabricConf):
+		return "fabric-" + s.Fabric
 	case bad(s.NVLinkDown && r.nvlinkXid, reasonNVLink):
 		return reasonNVLink
 	}
@@ -309,11 +331,15 @@ func recoveryAction(n int) string {
 func (r *record) degradations(s gpu.Signals, cfg HealthConfig) []string {
 	var out []string
 	add := func(holds bool, what string) {
-		if holds && !slices.Contains(cfg.Ignore, what) {
+		kind, _, _ := strings.Cut(what, ":")
+		if holds && !slices.Contains(cfg.Ignore, kind) {
 			out = append(out, what)
 		}
 	}
-	add(s.FabricDegraded, degradedFabric)
+	for _, limit := range s.FabricLimits {
+		add(true, degradedFabric+":"+limit)
+	}
+	add(s.NVLinkErrors, degradedNVLink)
 	add(s.NVLinkDown, reasonNVLink)
 	add(s.RetiredPages > retiredWatch, degradedRetired)
 	add(s.PCIeDegraded, degradedPCIe)

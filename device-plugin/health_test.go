@@ -113,11 +113,19 @@ func signal(t *testing.T, s *gpu.Signals, name string) {
 	t.Helper()
 	flags := map[string]*bool{
 		"lost": &s.Lost, "reset": &s.ResetRequired, "unanswered": &s.Unanswered, "remap-failed": &s.RemapFailed, "remap-pending": &s.RemapPending,
-		"sram": &s.SRAMFault, "link-down": &s.NVLinkDown, "fabric": &s.FabricNotReady, "fabric-degraded": &s.FabricDegraded,
+		"sram": &s.SRAMFault, "link-down": &s.NVLinkDown, "link-errors": &s.NVLinkErrors,
 		"pcie": &s.PCIeDegraded, "hot": &s.ThermalSlowdown, "brake": &s.PowerBrake,
 	}
 	if f := flags[name]; f != nil {
 		*f = true
+		return
+	}
+	if why, ok := strings.CutPrefix(name, "fabric="); ok {
+		s.Fabric = why
+		return
+	}
+	if limit, ok := strings.CutPrefix(name, "fabric-limit="); ok {
+		s.FabricLimits = append(s.FabricLimits, limit)
 		return
 	}
 	var n int

@@ -19,6 +19,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
 	"github.com/nomad-pal/nomad-pal/internal/version"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
@@ -63,6 +64,8 @@ type Plugin struct {
 	open func(Config, hclog.Logger) (Backend, error)
 	exit func(int)
 	self []string
+	// readProfile reads the configured profile's file.
+	readProfile func(path string) (*profile.Profile, error)
 	// started is when the process began, for all that matters here.
 	started time.Time
 
@@ -75,7 +78,8 @@ type Plugin struct {
 	measures *measure.Scheduler // nil where nothing is measured
 	running  *measure.Scheduler // the one that a stream runs
 	store    *store
-	profile  profileFile
+	roster   *roster          // nil until ready
+	profile  *profile.Profile // in force, nil for none
 	nodeOnly *profile.Profile // of this node's GPUs alone, for hysteresis
 	view     view             // last one
 	scanned  bool             // a scan has ended, well or not
@@ -86,7 +90,7 @@ type Plugin struct {
 // New returns a plugin with the default configuration. It does no more than
 // that: Nomad starts a plugin several times only to ask its name.
 func New(o Options) *Plugin {
-	p := &Plugin{log: o.Log, open: o.Open, exit: o.Exit, self: o.Self, started: time.Now(), warned: map[string]bool{}}
+	p := &Plugin{log: o.Log, open: o.Open, exit: o.Exit, self: o.Self, readProfile: ReadProfile, started: time.Now(), warned: map[string]bool{}}
 	p.configure(DefaultConfig())
 	return p
 }
@@ -125,8 +129,7 @@ func (p *Plugin) configure(cfg Config) {
 	p.cfg = cfg
 	p.backend, p.scans, p.samples, p.measures = nil, nil, nil, nil
 	p.health, p.store = newHealth(), nil
-	p.profile = profileFile{path: cfg.ProfilePath}
-	p.nodeOnly = nil
+	p.profile, p.nodeOnly = nil, nil
 	p.warned = map[string]bool{}
 }
 
@@ -154,11 +157,13 @@ func (p *Plugin) ready() error {
 		p.log.Warn("stored faults are lost", "error", err)
 	}
 	p.health.restore(kept)
-	if _, problem := p.profile.refresh(); problem != "" {
-		p.log.Warn("no usable profile", "error", problem)
+	before, err := p.store.loadInventory()
+	if err != nil {
+		p.log.Warn("the stored list of GPUs is lost: one that is missing now is not noticed", "error", err)
 	}
+	p.roster = &roster{stored: before.Devices, forgotten: map[string]bool{}}
 	if p.cfg.ProfileFromNomad != nil {
-		if p.profile.current, err = p.store.loadCopy(); err != nil {
+		if p.profile, err = p.store.loadCopy(); err != nil {
 			p.log.Warn("stored profile is lost", "error", err)
 		}
 	}
@@ -211,6 +216,13 @@ func (p *Plugin) observe(now time.Time, r scanResult) {
 	for _, w := range inv.Warnings {
 		p.warnOnce(w)
 	}
+	if r.err == nil {
+		var replaced []string
+		inv, replaced = p.roster.complete(inv)
+		for _, id := range replaced {
+			p.log.Info("another GPU is in the slot of one that was here before", "gpu", id)
+		}
+	}
 	inv.Devices = p.unignored(inv.Devices, r.err == nil)
 	if r.err == nil {
 		if err := p.store.saveInventory(inv); err != nil {
@@ -258,7 +270,7 @@ func (p *Plugin) judge() {
 	for _, d := range p.view.inv.Devices {
 		p.logVerdict(d, p.view.verdicts, verdicts[d.ID])
 	}
-	p.view.verdicts, p.view.cfg = verdicts, p.cfg.Variability
+	p.view.verdicts, p.view.cfg, p.view.compat = verdicts, p.cfg.Variability, p.cfg.Compat
 	p.rate()
 	if p.health.changed {
 		p.health.changed = false
@@ -271,7 +283,10 @@ func (p *Plugin) judge() {
 // rate makes the view's ratings. Callers hold mu.
 func (p *Plugin) rate() {
 	var err error
-	p.view.rating, p.nodeOnly, err = rate(p.view.inv.Devices, p.profile.current, p.nodeOnly)
+	p.view.rating, p.nodeOnly, err = rate(p.view.inv.Devices, p.profile, p.nodeOnly)
+	if p.view.rating.reference == attr.ReferenceProfile && p.cfg.ProfilePath != "" {
+		p.view.rating.reference = attr.ReferenceFile
+	}
 	if err != nil {
 		p.warnOnce(err.Error())
 	}

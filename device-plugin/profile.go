@@ -7,69 +7,78 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/nomad"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// profileFile is a profile that is read again when its file changes. A file
-// that is missing, half-written or bad leaves the previous profile in force.
+// profileLimit is the largest profile file that is read: that of a cluster of
+// more than 50,000 GPUs is smaller.
+const profileLimit = 32 << 20
+
+// profileFile is a profile's file that is read again when it changes. Whoever
+// looks at it may wait for ever, as for a network file system that hangs.
 type profileFile struct {
 	path    string
+	read    func(path string) (*profile.Profile, error)
 	mod     time.Time
 	size    int64
-	current *profile.Profile
 	problem string // last one reported, "" when all is well
 }
 
-// refresh looks at the file. changed says that another profile is in force;
-// problem is a new message for the log, "" for none.
-func (f *profileFile) refresh() (changed bool, problem string) {
-	if f.path == "" {
-		return false, ""
-	}
+// look returns the profile if the file has another one than before, nil if not.
+// problem is a new message for the log, "" for none: a file that is missing,
+// half-written or bad leaves the previous profile in force.
+func (f *profileFile) look() (p *profile.Profile, problem string) {
 	st, err := os.Stat(f.path)
-	if err != nil {
+	if err == nil && st.ModTime().Equal(f.mod) && st.Size() == f.size {
+		return nil, ""
+	}
+	if err == nil {
+		f.mod, f.size = st.ModTime(), st.Size()
+		p, err = f.read(f.path)
+	}
+	if err == nil {
+		f.problem = ""
+		return p, ""
+	}
+	if os.IsNotExist(err) {
 		f.mod, f.size = time.Time{}, 0
-		return false, f.report(err)
 	}
-	if st.ModTime().Equal(f.mod) && st.Size() == f.size {
-		return false, ""
-	}
-	f.mod, f.size = st.ModTime(), st.Size()
-	p, err := readProfile(f.path)
-	if err != nil {
-		return false, f.report(err)
-	}
-	f.problem = ""
-	return f.use(p), ""
-}
-
-// use puts p in force; it says whether that is another profile.
-func (f *profileFile) use(p *profile.Profile) bool {
-	changed := f.current == nil || string(f.current.Encode()) != string(p.Encode())
-	f.current = p
-	return changed
-}
-
-// report returns the message for err unless it is the one reported last.
-func (f *profileFile) report(err error) string {
 	msg := fmt.Sprintf("config key \"profile\": reading profile %q: %v", f.path, err)
 	if msg == f.problem {
-		return ""
+		return nil, ""
 	}
 	f.problem = msg
-	return msg
+	return nil, msg
 }
 
-func readProfile(path string) (*profile.Profile, error) {
-	data, err := os.ReadFile(path)
+// ReadProfile reads a regular file of bounded size. A named pipe is not waited for.
+func ReadProfile(path string) (*profile.Profile, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() {
+		return nil, errors.New("not a regular file")
+	}
+	data, err := io.ReadAll(io.LimitReader(f, profileLimit+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > profileLimit {
+		return nil, fmt.Errorf("larger than %d MiB", profileLimit>>20)
 	}
 	return profile.Parse(data)
 }
@@ -83,7 +92,7 @@ func (s *store) loadCopy() (*profile.Profile, error) {
 	if s.Dir == "" {
 		return nil, nil
 	}
-	p, err := readProfile(filepath.Join(string(s.Dir), profileCopy))
+	p, err := ReadProfile(filepath.Join(string(s.Dir), profileCopy))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -95,6 +104,33 @@ func (s *store) loadCopy() (*profile.Profile, error) {
 
 func (s *store) saveCopy(p *profile.Profile) error {
 	return s.Replace(profileCopy, p.Encode())
+}
+
+// followFile sends every new profile of the configured file until ctx ends, and
+// nil when there is none at the first look. Nothing waits for it: the file may
+// hang.
+func (s *stream) followFile(ctx context.Context) {
+	file := profileFile{path: s.cfg.ProfilePath, read: s.p.readProfile}
+	next := time.NewTicker(lookInterval)
+	defer next.Stop()
+	for first := true; ; first = false {
+		p, problem := file.look()
+		if problem != "" {
+			s.p.log.Warn("profile is unusable, the previous one stays in force", "error", problem)
+		}
+		if p != nil || first {
+			select {
+			case s.profiles <- p:
+			case <-ctx.Done():
+				return
+			}
+		}
+		select {
+		case <-next.C:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // followNomad sends every new profile from Nomad's Variables until ctx ends.
@@ -134,15 +170,20 @@ func (s *stream) followNomad(ctx context.Context) {
 	}
 }
 
-// adopt puts a profile from Nomad in force.
+// adopt puts a profile in force; nil says that there is none yet.
 func (s *stream) adopt(p *profile.Profile) {
+	s.waits = false
 	s.p.mu.Lock()
 	defer s.p.mu.Unlock()
-	if !s.p.profile.use(p) {
+	if p == nil || s.p.profile != nil && string(s.p.profile.Encode()) == string(p.Encode()) {
 		return
 	}
+	s.p.profile = p
 	s.p.log.Info("profile is in force", "version", p.Version)
 	s.p.rate()
+	if s.cfg.ProfileFromNomad == nil {
+		return
+	}
 	if err := s.p.store.saveCopy(p); err != nil {
 		s.p.log.Warn("profile cannot be stored: classes are unknown for a moment after a restart", "error", err)
 	}

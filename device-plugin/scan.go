@@ -70,7 +70,7 @@ type sampler struct {
 	backend Backend
 
 	mu      sync.Mutex
-	running bool
+	running chan struct{} // closed when the reading that runs ends, nil for none
 	// last and taken are never changed, but replaced: callers hold on to them.
 	last  map[string]gpu.Sample
 	taken map[string]time.Time
@@ -83,18 +83,17 @@ func newSampler(b Backend) *sampler { return &sampler{backend: b} }
 // not be read is not in it.
 func (s *sampler) sample(ids []string, maxAge, wait time.Duration) (map[string]gpu.Sample, map[string]time.Time) {
 	s.mu.Lock()
-	if s.running || s.fresh(ids, maxAge) {
+	if s.fresh(ids, maxAge) {
 		defer s.mu.Unlock()
 		return s.last, s.taken
 	}
-	s.running = true
+	if s.running == nil {
+		s.running = make(chan struct{})
+		go func() { s.take(ids, s.backend.Sample(ids)) }()
+	}
+	done := s.running
 	s.mu.Unlock()
 
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s.take(ids, s.backend.Sample(ids))
-	}()
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
@@ -131,5 +130,6 @@ func (s *sampler) take(ids []string, reading map[string]gpu.Sample) {
 			last[id] = r
 		}
 	}
-	s.last, s.taken, s.running = last, taken, false
+	close(s.running)
+	s.last, s.taken, s.running = last, taken, nil
 }

@@ -16,6 +16,7 @@ type raw struct {
 	Profile           string   `codec:"profile"`
 	StateDir          string   `codec:"state_dir"`
 	CDI               bool     `codec:"cdi"`
+	Compat            string   `codec:"compat"`
 	Watchdog          string   `codec:"watchdog"`
 	Reserve           *struct {
 		CUDAVisibleDevices bool   `codec:"cuda_visible_devices"`
@@ -77,9 +78,10 @@ func configSchema() *hclspec.Spec {
 		"profile":            attr("profile", "string", `""`),
 		"state_dir":          attr("state_dir", "string", `""`),
 		"cdi":                attr("cdi", "bool", "false"),
+		"compat":             attr("compat", "string", `"jobs"`),
 		"watchdog":           attr("watchdog", "string", `"2m"`),
 		"reserve": block("reserve", map[string]*hclspec.Spec{
-			"cuda_visible_devices": attr("cuda_visible_devices", "bool", "true"),
+			"cuda_visible_devices": attr("cuda_visible_devices", "bool", "false"),
 			"device_nodes":         attr("device_nodes", "bool", "false"),
 			"unhealthy":            attr("unhealthy", "string", `"deny"`),
 		}),

@@ -6,6 +6,7 @@ package deviceplugin
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"slices"
 	"sort"
 	"time"
@@ -60,6 +61,7 @@ func (s *store) saveInventory(inv gpu.Inventory) error {
 		return nil
 	}
 	inv.Warnings, inv.Boot, inv.DriverLoad = nil, "", ""
+	inv.Undivided, inv.Unidentified, inv.Complete = nil, 0, false
 	inv.Devices = slices.Clone(inv.Devices)
 	for i := range inv.Devices {
 		d := &inv.Devices[i]
@@ -104,6 +106,64 @@ func (h *health) latches() map[string][]latch {
 		}
 	}
 	return out
+}
+
+// clear forgets the latched faults of a device, or of all MIG instances of a
+// GPU, and the device itself if the driver does not list it any more. Callers
+// hold mu.
+func (p *Plugin) clear(id string) {
+	known := p.health.clear(id)
+	for _, d := range p.view.inv.Devices {
+		if d.ID == id || d.Parent == id {
+			known = true
+			p.health.clear(d.ID)
+		}
+	}
+	if !known {
+		p.log.Warn("an unknown GPU was to be cleared", "gpu", id)
+		return
+	}
+	p.roster.forget(id)
+	p.log.Info("latched faults are cleared by the operator", "gpu", id)
+}
+
+// StoredDevices are the ids of the GPUs and MIG instances that the plugin which
+// uses a state directory published last, and of the GPUs that the instances
+// belong to, sorted. A directory that no plugin has used is an error.
+func StoredDevices(dir string) ([]string, error) {
+	st, err := os.Stat(dir)
+	if err != nil {
+		return nil, fmt.Errorf("reading state: %w", err)
+	}
+	if !st.IsDir() {
+		return nil, fmt.Errorf("reading state: %q is not a directory", dir)
+	}
+	var inv gpu.Inventory
+	found, err := statedir.Dir(dir).Read(inventoryFile, &inv)
+	if err != nil {
+		return nil, err
+	}
+	if !found {
+		return nil, fmt.Errorf("reading state: no plugin has written down its GPUs in %q: is it the plugin's state_dir?", dir)
+	}
+	var ids []string
+	for _, d := range inv.Devices {
+		ids = append(ids, d.ID, d.Physical())
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids), nil
+}
+
+// MissingGPUs are the GPUs of a state directory's list that a scan did not find,
+// by id, sorted.
+func MissingGPUs(dir string, inv gpu.Inventory) ([]string, error) {
+	before, err := openStore(dir).loadInventory()
+	if err != nil {
+		return nil, err
+	}
+	r := roster{stored: before.Devices, forgotten: map[string]bool{}}
+	r.complete(inv)
+	return ids(r.stored), nil
 }
 
 // event applies an Xid to the device it names, or to all MIG instances of the

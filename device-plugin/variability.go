@@ -12,13 +12,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// What PM scores are relative to; see attr.Reference.
-const (
-	referenceProfile = "profile"
-	referenceNode    = "node"
-	referenceNone    = "none"
-)
-
 // rating is what is known of the speed of this node's GPUs.
 type rating struct {
 	reference string
@@ -30,7 +23,7 @@ type rating struct {
 // rate scores the devices by the profile, or, without one, against the median
 // of this node's own GPUs of the same key and model.
 func rate(devices []gpu.Device, p *profile.Profile, prev *profile.Profile) (rating, *profile.Profile, error) {
-	r := rating{reference: referenceNone, entries: map[string]map[pal.AppClass]profile.Entry{}}
+	r := rating{reference: attr.ReferenceNone, entries: map[string]map[pal.AppClass]profile.Entry{}}
 	var samples []profile.Sample
 	for i := range devices {
 		d := &devices[i]
@@ -44,12 +37,12 @@ func rate(devices []gpu.Device, p *profile.Profile, prev *profile.Profile) (rati
 	var err error
 	switch {
 	case p != nil:
-		r.reference, r.version = referenceProfile, p.Version
+		r.reference, r.version = attr.ReferenceProfile, p.Version
 	case len(samples) > 0:
 		if p, err = profile.Build(samples, profile.DefaultOptions(), prev); err != nil {
 			return r, prev, fmt.Errorf("rating this node's GPUs: %w", err)
 		}
-		r.reference, prev = referenceNode, p
+		r.reference, prev = attr.ReferenceNode, p
 	default:
 		return r, prev, nil
 	}

@@ -89,6 +89,8 @@ type ChosenGPU struct {
 	ID      string  `json:"id"`
 	PMScore PMScore `json:"pm_score"`
 	Class   uint8   `json:"class"`
+	// Degraded says why the GPU does not work as it should; "" when it does.
+	Degraded string `json:"degraded,omitempty"`
 }
 
 // Candidates counts the cluster's GPUs by why they could not be chosen.

@@ -110,7 +110,7 @@ func Describe(c *Cluster, g Gang, pl Placement) *Choice {
 		nodes = append(nodes, gs.node)
 		cm := ChosenMember{Group: g.Shapes[m.Shape].Name, Node: n.Name, NodeID: n.ID, Device: c.models[gs.model].name, GPUs: slices.Grow([]ChosenGPU(nil), len(m.GPUs))}
 		for _, u := range m.GPUs {
-			cm.GPUs = append(cm.GPUs, ChosenGPU{c.gpus[u].ID, c.gpus[u].Scores[k], c.gpus[u].Classes[k]})
+			cm.GPUs = append(cm.GPUs, ChosenGPU{c.gpus[u].ID, c.gpus[u].Scores[k], c.gpus[u].Classes[k], c.gpus[u].Degraded})
 		}
 		ch.Members = append(ch.Members, cm)
 	}

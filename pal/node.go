@@ -18,6 +18,9 @@ type GPU struct {
 	// Unhealthy and Quarantined GPUs are never chosen.
 	Unhealthy   bool
 	Quarantined bool
+	// Degraded says why the GPU works, but not as it should; "" when it does. Its
+	// bin and class are those of the slowest: it is chosen last.
+	Degraded string
 	// NUMA and Island are the NUMA node and the NVLink island within the node,
 	// counted from 1; 0: unknown.
 	NUMA, Island uint16

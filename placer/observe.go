@@ -407,6 +407,10 @@ type GPU struct {
 	PMScores  map[pal.AppClass]pal.PMScore `json:"pm_scores,omitempty"`
 	Classes   map[pal.AppClass]uint8       `json:"classes,omitempty"`
 	Available bool                         `json:"available"`
+	// Unhealthy says why the GPU is not chosen, Degraded why it is in the last
+	// class; "" when it is not so.
+	Unhealthy string `json:"unhealthy,omitempty"`
+	Degraded  string `json:"degraded,omitempty"`
 	// Quarantine says why the GPU is kept out, and until when.
 	Quarantine *Quarantine `json:"quarantine,omitempty"`
 }
@@ -416,12 +420,13 @@ func (s *Survey) GPUs() []GPU {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.p.view.Cluster
-	out := make([]GPU, c.NumGPUs())
+	out, sick := make([]GPU, c.NumGPUs()), s.p.view.HealthDescriptions()
 	for i := range out {
 		u := c.GPU(i)
 		node, device := c.Group(c.GroupOf(i))
 		g := GPU{
 			ID: u.ID, Node: c.Node(node).Name, Device: device, Healthy: !u.Unhealthy, Available: c.Available(i),
+			Unhealthy: sick[u.ID], Degraded: u.Degraded,
 			PMScores: map[pal.AppClass]pal.PMScore{}, Classes: map[pal.AppClass]uint8{},
 		}
 		if q, ok := s.p.history.quarantine[u.ID]; ok && s.now.Before(q.Until) {

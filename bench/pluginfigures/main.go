@@ -48,7 +48,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "pluginfigures: -plugins is needed")
 		os.Exit(2)
 	}
-	fmt.Printf("%d emulated H200s behind a libnvidia-ml.so.1 without a driver; statistics every second; fingerprint_period 1s\n\n", gpus)
+	fmt.Printf("%d emulated H200s behind a libnvidia-ml.so.1 without a driver; statistics every second; fingerprint_period 1s, at rest 1m\n\n", gpus)
 	for _, path := range strings.Split(*plugins, ",") {
 		if err := figures(ctx, path, *idle, *nomad); err != nil {
 			fmt.Fprintf(os.Stderr, "pluginfigures: %s: %v\n", path, err)
@@ -132,6 +132,34 @@ func (w *world) measure(ctx context.Context, idle time.Duration) error {
 	if err := w.faults(ctx); err != nil {
 		return err
 	}
+	p.Stop() // what faults did to a plugin says nothing about one at rest
+	return w.atRest(ctx, idle)
+}
+
+// restConfig is a plugin as it is installed: it reads the GPUs once a minute.
+const restConfig = `fingerprint_period = "1m"`
+
+// atRest starts the plugin anew over a healthy node and watches it.
+func (w *world) atRest(ctx context.Context, idle time.Duration) error {
+	w.state = nvmltest.H200(gpus)
+	if err := w.state.Write(w.path); err != nil {
+		return err
+	}
+	p, err := conformance.Start(w.binary, []string{"LD_LIBRARY_PATH=" + w.dir}, io.Discard)
+	if err != nil {
+		return err
+	}
+	defer p.Stop()
+	w.Process = p
+	if err := p.Configure(restConfig); err != nil {
+		return err
+	}
+	if w.stream, err = p.Device.Fingerprint(ctx); err != nil {
+		return err
+	}
+	if _, err := w.next(ctx); err != nil {
+		return err
+	}
 	return w.idle(ctx, idle)
 }
 
@@ -182,7 +210,7 @@ func (w *world) faults(ctx context.Context) error {
 		took, err := w.untilSick(ctx, begin)
 		if err != nil {
 			fmt.Printf("  fault to message: %-27s never: %v\n", f.name, err)
-			return nil
+			break
 		}
 		fmt.Printf("  fault to message: %-27s %8.0f ms\n", f.name, ms(took))
 	}
@@ -223,9 +251,13 @@ func (w *world) idle(ctx context.Context, d time.Duration) error {
 	if err != nil {
 		return err
 	}
+	wakeups, err := process.Wakeups(w.PID())
+	if err != nil {
+		return err
+	}
 	begin, n := time.Now(), 0
 	for m := range stats {
-		if m.Error != nil && ctx.Err() == nil {
+		if m.Error != nil && time.Since(begin) < d-time.Second {
 			return m.Error
 		}
 		n++
@@ -234,11 +266,16 @@ func (w *world) idle(ctx context.Context, d time.Duration) error {
 	if err != nil {
 		return err
 	}
+	woken, err := process.Wakeups(w.PID())
+	if err != nil {
+		return err
+	}
 	used, err := process.Of(w.PID())
 	if err != nil {
 		return err
 	}
 	fmt.Printf("  idle, %3d statistics in %2.0f s: CPU              %8.2f %% of a core\n", n, time.Since(begin).Seconds(), 100*(after-before).Seconds()/time.Since(begin).Seconds())
+	fmt.Printf("  idle: wakeups                                 %8.0f a second\n", float64(woken-wakeups)/time.Since(begin).Seconds())
 	fmt.Printf("  idle: memory (RSS)                            %8.1f MB\n", used.RSSMB)
 	return nil
 }

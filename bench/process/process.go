@@ -7,6 +7,7 @@ package process
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -49,6 +50,35 @@ func parseStatus(status string, files int) Usage {
 		}
 	}
 	return p
+}
+
+// Wakeups is how often the threads that a process has now have begun to wait, and
+// with that how often they were woken.
+func Wakeups(pid int) (int64, error) {
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	var sum int64
+	for _, path := range tasks {
+		status, err := os.ReadFile(path)
+		if err != nil {
+			continue // the thread has ended
+		}
+		for line := range strings.Lines(string(status)) {
+			if count, ok := strings.CutPrefix(line, "voluntary_ctxt_switches:"); ok {
+				n, err := strconv.ParseInt(strings.TrimSpace(count), 10, 64)
+				if err != nil {
+					return 0, fmt.Errorf("read %q: %w", path, err)
+				}
+				sum += n
+			}
+		}
+	}
+	if len(tasks) == 0 {
+		return 0, fmt.Errorf("measure process %d: it has no threads", pid)
+	}
+	return sum, nil
 }
 
 // tick is the unit of times in /proc.

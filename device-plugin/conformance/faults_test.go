@@ -31,8 +31,12 @@ func TestPolledFaultsAndRecovery(t *testing.T) {
 		{"remap", "2", "0", "row-remap-failure"},
 		{"field.230", "2", "0", "recovery-action:node-reboot"},
 		{"fabric_state", "1", "3", "fabric-not-ready"},
+		{"fabric_status", "999", "0", "fabric-failed"},
+		{"fabric_health", "0x400", "0x100", "fabric-config:no-partition"},
+		{"fabric_health", "0x500", "0x100", "fabric-config:insufficient-nvlinks"},
+		{"fabric_health", "0x2100", "0x1100", "fabric-config:no-partition"},
 	} {
-		t.Run(tc.key, func(t *testing.T) {
+		t.Run(tc.key+" "+tc.bad, func(t *testing.T) {
 			w := start(t, nvmltest.H200(4), fast)
 			s := w.fingerprint()
 			s.until("four GPUs", listed(4))
@@ -303,6 +307,52 @@ func TestNVLinkDownIsADegradation(t *testing.T) {
 	}
 	w.set("sys", "event.1", "1 8 74 -1") // the driver says that NVLink failed, too
 	s.until("a failed NVLink", reason(nvmltest.UUID(1), "nvlink-down"))
+}
+
+// degraded waits for a GPU that works, but not as it should, for these reasons.
+func degraded(id, reasons string) func([]*device.DeviceGroup) bool {
+	return func(gs []*device.DeviceGroup) bool {
+		d := instance(gs, id)
+		return d != nil && d.Healthy && d.HealthDesc == "degraded:"+reasons && strings.Contains(attribute(gs[0], "unique.degraded"), id)
+	}
+}
+
+func TestDegradationsAreSaidWithTheirReasons(t *testing.T) {
+	ours(t)
+	for _, tc := range []struct{ key, bad, good, want string }{
+		{"pcie_width_now", "4", "16", "pcie"},
+		{"fabric_health", "0x101", "0x102", "fabric:bandwidth"},
+		{"fabric_health", "0x104", "0x108", "fabric:route-recovery"},
+		{"fabric_health", "0x150", "0x1a0", "fabric:access-timeout-recovery,fabric:route-unhealthy"},
+	} {
+		t.Run(tc.key+" "+tc.bad, func(t *testing.T) {
+			w := start(t, nvmltest.H200(2), fast)
+			s := w.fingerprint()
+			s.until("two GPUs", listed(2))
+			w.set("gpu1", tc.key, tc.bad)
+			s.until(tc.want, degraded(nvmltest.UUID(1), tc.want))
+			w.set("gpu1", tc.key, tc.good)
+			s.until("a GPU as it should be", func(gs []*device.DeviceGroup) bool { return attribute(gs[0], "degraded_count") == "int 0 " })
+		})
+	}
+}
+
+// Links that have errors all the time are a degradation, whichever way the GPU
+// counts them.
+func TestNVLinkErrors(t *testing.T) {
+	ours(t)
+	for _, key := range []string{"nvlink_errors", "field.38", "field.208"} {
+		t.Run(key, func(t *testing.T) {
+			state := nvmltest.H200(2)
+			state.Set("gpu1", key, "1000")
+			w := start(t, state, fast)
+			s := w.fingerprint()
+			s.until("two GPUs", listed(2)) // a count that does not grow is no trouble
+			w.set("gpu1", key, "1000000")
+			s.until("errors on NVLink", degraded(nvmltest.UUID(1), "nvlink-errors"))
+			s.until("the end of errors", func(gs []*device.DeviceGroup) bool { return attribute(gs[0], "degraded_count") == "int 0 " })
+		})
+	}
 }
 
 // A GPU that hangs before its events are registered does not keep the others'

@@ -86,7 +86,7 @@ func inject(s *gpu.Signals, fault string) (why string) {
 	case FaultRemapWait:
 		s.RemapPending = true
 	case FaultFabric:
-		s.FabricNotReady = true
+		s.Fabric = gpu.FabricNotReady
 	case FaultNVLink:
 		s.NVLinkDown = true
 	case FaultThermal:

@@ -9,6 +9,8 @@ package gpu
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 )
@@ -23,6 +25,13 @@ type Inventory struct {
 	// driver's kernel module: faults latched before either changed are void.
 	Boot, DriverLoad string
 	Devices          []Device // sorted by ID, ids unique
+	// Undivided are the UUIDs of GPUs in MIG mode that have no instance: they are
+	// there, with nothing to schedule.
+	Undivided []string
+	// Unidentified is how many GPUs the driver lists that do not say who they are.
+	Unidentified int
+	// Complete: what is not listed was taken out on purpose, and is not missed.
+	Complete bool
 	// Warnings say what the scan could not read, one sentence each, sorted.
 	Warnings []string
 }
@@ -57,6 +66,8 @@ type Device struct {
 	CoresClockMHz      *int64 // maximum
 	MemoryClockMHz     *int64 // maximum
 	PCIBandwidthMBPerS *int64 // maximum link width × per-lane rate
+	PCIGeneration      int    // the most that GPU and slot can; 0 unknown
+	PCIWidth           int    // lanes
 	DisplayState       string // "Enabled" or "Disabled"; "" unknown
 	PersistenceMode    string
 	ECC                *bool
@@ -67,6 +78,11 @@ type Device struct {
 	// inventory (see attr.Measurement); empty where the backend has none.
 	Key   string
 	Times map[pal.AppClass]float64
+}
+
+// Sort puts devices in the order of an inventory.
+func Sort(ds []Device) {
+	slices.SortFunc(ds, func(a, b Device) int { return strings.Compare(a.ID, b.ID) })
 }
 
 // Physical is the UUID of the GPU that holds the device.
@@ -80,6 +96,7 @@ func (d *Device) Physical() string {
 // Signals are the readings that decide a device's health (device.md 2.2).
 type Signals struct {
 	Lost          bool // fallen off the bus, or the driver lost it
+	Unlisted      bool // lost, and the driver does not even list it
 	ResetRequired bool
 	Unanswered    bool // a driver call for it did not return in time
 	// Recovery is the action the driver asks for: 0 none, 1 reset, 2 reboot, 3
@@ -91,10 +108,14 @@ type Signals struct {
 	SRAMFault    bool // uncorrectable SRAM errors past the driver's threshold
 	// NVLinkDown: a link is down that GPUs of the same model have up.
 	NVLinkDown bool
-	// FabricNotReady: on an NVSwitch system, CUDA cannot start.
-	FabricNotReady bool
-	FabricDegraded bool
-	PCIeDegraded   bool // narrower than half its width, or replays past the threshold
+	// NVLinkErrors: packets arrive damaged or are sent again all the time.
+	NVLinkErrors bool
+	// Fabric says why an NVSwitch system's fabric does not serve the GPU, one of
+	// the Fabric… codes or FabricConfig with what is wrong; "" when it does.
+	Fabric string
+	// FabricLimits are in what way it serves it badly, sorted short codes.
+	FabricLimits []string
+	PCIeDegraded bool // narrower than half its width, or replays past the threshold
 	// Slow: measured far below what any sound GPU of the model reaches.
 	Slow bool
 	// ThermalSlowdown and PowerBrake hold at this moment.
@@ -103,6 +124,13 @@ type Signals struct {
 	// code, "" for none.
 	Reported string
 }
+
+// Why the fabric does not serve a GPU.
+const (
+	FabricNotReady = "not-ready" // it is being set up, or never was: CUDA cannot start
+	FabricFailed   = "failed"    // setting it up failed
+	FabricConfig   = "config:"   // followed by what is configured wrongly: "no-partition"
+)
 
 // Event is something the driver reported between two scans.
 type Event struct {

@@ -139,6 +139,7 @@ func (b *Backend) sizes(r *reader, dev nvml.Device, d *gpu.Device) {
 	d.MemoryClockMHz = number(r, "nvmlDeviceGetMaxClockInfo", 1, func() (uint32, nvml.Return) { return dev.GetMaxClockInfo(nvml.CLOCK_MEM) })
 	width, okWidth := value(r, "nvmlDeviceGetMaxPcieLinkWidth", dev.GetMaxPcieLinkWidth)
 	gen, okGen := value(r, "nvmlDeviceGetMaxPcieLinkGeneration", dev.GetMaxPcieLinkGeneration)
+	d.PCIGeneration, d.PCIWidth = gen, width
 	if lane := laneMBPerS(gen); okWidth && okGen && lane > 0 {
 		d.PCIBandwidthMBPerS = gpu.Ptr(int64(width) * lane)
 	}

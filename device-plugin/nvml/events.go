@@ -18,9 +18,10 @@ import (
 )
 
 const (
-	// waitMS is how long NVML waits for an event at a time; the stream's end is
-	// noticed after that.
-	waitMS = 1000
+	// waitMS is how long NVML waits for an event at a time; the stream's end, and
+	// GPUs to register, are noticed after that. Go's runtime wakes some 60 times for
+	// each wait, before it leaves the thread alone.
+	waitMS = 5000
 	// retryAfter is the pause after a failed wait or registration.
 	retryAfter = time.Second
 	// wholeGPU is the instance number of an event that concerns all of a GPU.

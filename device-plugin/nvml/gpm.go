@@ -29,11 +29,16 @@ type capTime struct {
 	power, thermal float64
 }
 
-// capTimes turns the driver's counters into shares of the time since the last
-// sample. They are the cause of variability, seen directly.
-func (b *Backend) capTimes(r *reader, dev nvml.Device, id string, s *gpu.Sample) {
-	power, okPower := field(r, dev, nvml.FI_DEV_PERF_POLICY_POWER)
-	thermal, okThermal := field(r, dev, nvml.FI_DEV_PERF_POLICY_THERMAL)
+// counted reads the temperature of the memory, and turns the driver's counters of
+// how long clocks were held down into shares of the time since the last sample.
+// They are the cause of variability, seen directly.
+func (b *Backend) counted(r *reader, dev nvml.Device, id string, s *gpu.Sample) {
+	values := fields(r, dev, nvml.FI_DEV_MEMORY_TEMP, nvml.FI_DEV_PERF_POLICY_POWER, nvml.FI_DEV_PERF_POLICY_THERMAL)
+	if t, ok := values[nvml.FI_DEV_MEMORY_TEMP]; ok {
+		s.MemoryTemperatureC = gpu.Ptr(int64(t))
+	}
+	power, okPower := values[nvml.FI_DEV_PERF_POLICY_POWER]
+	thermal, okThermal := values[nvml.FI_DEV_PERF_POLICY_THERMAL]
 	if !okPower && !okThermal {
 		return
 	}
@@ -71,11 +76,7 @@ func (b *Backend) state(id string) *gpmState {
 
 // profile reads the profiling metrics of Hopper and later: what happened
 // between the last sample and this one.
-func (b *Backend) profile(r *reader, id string, h handle, s *gpu.Sample) {
-	g := b.state(id)
-	if !b.supportsGPM(r, g, h) {
-		return
-	}
+func (b *Backend) profile(g *gpmState, id string, h handle, s *gpu.Sample) {
 	sample, ret := b.lib.GpmSampleAlloc()
 	if ret != nvml.SUCCESS {
 		return

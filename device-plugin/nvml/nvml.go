@@ -10,9 +10,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
+	"github.com/NVIDIA/go-nvml/pkg/dl"
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
@@ -26,6 +28,9 @@ type Backend struct {
 	// lookup says whether the library has a symbol. Calling one that it lacks
 	// would end the process (device.md U19).
 	lookup func(symbol string) error
+	// check says whether the library can be loaded and is NVML, before anything in
+	// it is called; nil when there is nothing to load.
+	check func() error
 
 	// conn is held for reading around every use of the library, for writing
 	// while it is initialised or shut down.
@@ -57,7 +62,9 @@ type handle struct {
 // Open returns the backend. It does not touch the library.
 func Open(o Options) *Backend {
 	lib := nvml.New(nvml.WithLibraryPath(o.Library))
-	return newBackend(o, lib, lib.Extensions().LookupSymbol)
+	b := newBackend(o, lib, lib.Extensions().LookupSymbol)
+	b.check = func() error { return checkLibrary(o.Library) }
+	return b
 }
 
 func newBackend(o Options, lib nvml.Interface, lookup func(string) error) *Backend {
@@ -81,6 +88,11 @@ func (b *Backend) connect() error {
 	b.conn.Lock()
 	defer b.conn.Unlock()
 	b.shutdown()
+	if b.check != nil {
+		if err := b.check(); err != nil {
+			return err
+		}
+	}
 	if ret := b.lib.Init(); ret != nvml.SUCCESS {
 		return b.unavailable(ret)
 	}
@@ -89,6 +101,22 @@ func (b *Backend) connect() error {
 	b.mu.Lock()
 	b.gpm = map[string]*gpmState{} // samples of an earlier load are not valid
 	b.mu.Unlock()
+	return nil
+}
+
+// checkLibrary loads a library and looks for what NVML cannot do without: a call
+// to a function that is not there would end the process.
+func checkLibrary(path string) error {
+	lib := dl.New(path, dl.RTLD_LAZY)
+	if err := lib.Open(); err != nil {
+		return &gpu.Unavailable{What: fmt.Sprintf("NVML library %q cannot be loaded: is the NVIDIA driver installed? (config key nvml_library)", path), Err: err}
+	}
+	defer lib.Close()
+	for _, names := range [][]string{{"nvmlInit_v2", "nvmlInit"}, {"nvmlShutdown"}, {"nvmlErrorString"}, {"nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"}} {
+		if !slices.ContainsFunc(names, func(n string) bool { return lib.Lookup(n) == nil }) {
+			return &gpu.Unavailable{What: fmt.Sprintf("library %q is not NVML: it has no %s (config key nvml_library)", path, names[0])}
+		}
+	}
 	return nil
 }
 

@@ -15,35 +15,64 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// Sample reads statistics, one goroutine a GPU: one that hangs is left out, and
-// not asked again while it does.
+// stallAfter is how long one GPU may keep the others from being read.
+const stallAfter = 100 * time.Millisecond
+
+// Sample reads statistics, one GPU after the other: every thread that joins in is
+// woken for it, and a node at rest should sleep. When nothing comes for a while,
+// somebody else goes on with the next: a GPU that hangs is left out, and not
+// asked again while it does.
 func (b *Backend) Sample(ids []string) map[string]gpu.Sample {
 	byGPU := b.askable(ids)
-	results := make(chan map[string]gpu.Sample, len(byGPU))
+	todo := make(chan asked, len(byGPU))
 	for _, a := range byGPU {
-		go func() {
-			defer b.release(a.claimed)
-			out := map[string]gpu.Sample{}
-			for id, h := range a.handles {
-				if s, ok := b.sample(id, h); ok {
-					out[id] = s
-				}
-			}
-			results <- out
-		}()
+		todo <- a
 	}
-	timeout := time.NewTimer(answerWithin)
-	defer timeout.Stop()
-	all := map[string]gpu.Sample{}
-	for range byGPU {
+	close(todo)
+	results := make(chan map[string]gpu.Sample, len(byGPU))
+	read := func() {
+		for a := range todo {
+			results <- b.sampleGPU(a)
+		}
+	}
+	go read()
+	stall := time.NewTimer(stallAfter)
+	defer stall.Stop()
+	all, begin := map[string]gpu.Sample{}, time.Now()
+	for got := 0; got < len(byGPU); {
 		select {
 		case out := <-results:
 			maps.Copy(all, out)
-		case <-timeout.C:
-			return all
+			got++
+		case <-stall.C:
+			if time.Since(begin) >= answerWithin {
+				b.giveUp(todo)
+				return all
+			}
+			go read()
 		}
+		stall.Reset(stallAfter)
 	}
 	return all
+}
+
+// sampleGPU reads the devices of a GPU that was claimed.
+func (b *Backend) sampleGPU(a asked) map[string]gpu.Sample {
+	defer b.release(a.claimed)
+	out := map[string]gpu.Sample{}
+	for id, h := range a.handles {
+		if s, ok := b.sample(id, h); ok {
+			out[id] = s
+		}
+	}
+	return out
+}
+
+// giveUp releases the GPUs that nobody has begun to ask.
+func (b *Backend) giveUp(todo <-chan asked) {
+	for a := range todo {
+		b.release(a.claimed)
+	}
 }
 
 // asked is a GPU that is being asked, with its devices.
@@ -115,12 +144,16 @@ func (b *Backend) sample(id string, h handle) (gpu.Sample, bool) {
 	if h.parent == nil {
 		utilization(r, own, &s)
 		faults(r, own, &s)
-		traffic(r, own, &s)
 	}
 	heat(r, power, &s)
-	b.capTimes(r, power, id, &s)
-	if b.opts.GPM {
-		b.profile(r, id, h, &s)
+	b.counted(r, power, id, &s)
+	g := b.state(id)
+	gpm := b.supportsGPM(r, g, h)
+	if gpm && b.opts.GPM {
+		b.profile(g, id, h, &s)
+	}
+	if !gpm && h.parent == nil {
+		traffic(r, own, &s)
 	}
 	if r.lost {
 		s.NoSampleReason = "gpu lost"
@@ -159,9 +192,6 @@ func heat(r *reader, dev nvml.Device, s *gpu.Sample) {
 	s.MemoryClockMHz = number(r, "nvmlDeviceGetClockInfo", 1, func() (uint32, nvml.Return) { return dev.GetClockInfo(nvml.CLOCK_MEM) })
 	if mj, ok := value(r, "nvmlDeviceGetTotalEnergyConsumption", dev.GetTotalEnergyConsumption); ok {
 		s.EnergyJ = gpu.Ptr(float64(mj) / 1000)
-	}
-	if t, ok := field(r, dev, nvml.FI_DEV_MEMORY_TEMP); ok {
-		s.MemoryTemperatureC = gpu.Ptr(int64(t))
 	}
 	if reasons, ok := throttleReasons(r, dev); ok {
 		s.Throttle = gpu.Ptr(reasonNames(reasons))
@@ -213,13 +243,8 @@ func faults(r *reader, dev nvml.Device, s *gpu.Sample) {
 }
 
 // traffic reads PCIe throughput (KB/s in NVML). Each call takes the driver 20 ms
-// to measure, so GPUs with GPM take it from there.
+// to measure, so GPUs with GPM are not asked: it counts traffic all the time.
 func traffic(r *reader, dev nvml.Device, s *gpu.Sample) {
-	if r.sym.has("nvmlGpmSampleGet") {
-		if support, ok := value(r, "nvmlGpmQueryDeviceSupport", dev.GpmQueryDeviceSupport); ok && support.IsSupportedDevice != 0 {
-			return
-		}
-	}
 	rate := func(c nvml.PcieUtilCounter) *float64 {
 		kb, ok := value(r, "nvmlDeviceGetPcieThroughput", func() (uint32, nvml.Return) { return dev.GetPcieThroughput(c) })
 		if !ok {

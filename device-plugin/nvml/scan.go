@@ -71,6 +71,9 @@ func (b *Backend) scan() (gpu.Inventory, error) {
 		inv.Warnings = append(inv.Warnings, f.warnings...)
 		if f.err != nil && f.uuid == "" {
 			inv.Warnings = append(inv.Warnings, f.err.Error())
+			if unread := (*unreadable)(nil); errors.As(f.err, &unread) && unread.signals.Unanswered {
+				inv.Unidentified++
+			}
 			continue
 		}
 		if !seen[f.uuid] {
@@ -84,8 +87,11 @@ func (b *Backend) scan() (gpu.Inventory, error) {
 	b.remember(fs)
 	for _, f := range fs {
 		inv.Devices = append(inv.Devices, f.devices...)
+		if len(f.devices) == 0 {
+			inv.Undivided = append(inv.Undivided, f.uuid)
+		}
 	}
-	sort.Slice(inv.Devices, func(i, j int) bool { return inv.Devices[i].ID < inv.Devices[j].ID })
+	gpu.Sort(inv.Devices)
 	sort.Strings(inv.Warnings)
 	return inv, nil
 }
@@ -252,7 +258,7 @@ func (b *Backend) vanished(seen map[string]bool) []found {
 	for uuid, f := range b.known {
 		if !seen[uuid] {
 			f.dev = nil
-			out = append(out, f.withSignals(gpu.Signals{Lost: true}))
+			out = append(out, f.withSignals(gpu.Signals{Lost: true, Unlisted: true}))
 		}
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].uuid < out[j].uuid })

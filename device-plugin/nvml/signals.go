@@ -7,7 +7,6 @@ package nvml
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math"
 	"time"
 
@@ -20,13 +19,14 @@ import (
 type counters struct {
 	at      time.Time
 	replays int
+	links   linkErrors
 }
 
 // signals reads what decides about health. What a GPU does not answer says
 // nothing against it.
 func (b *Backend) signals(r *reader, dev nvml.Device, uuid string) gpu.Signals {
 	var s gpu.Signals
-	if v, ok := field(r, dev, nvml.FI_DEV_GET_GPU_RECOVERY_ACTION); ok {
+	if v, ok := fields(r, dev, nvml.FI_DEV_GET_GPU_RECOVERY_ACTION)[nvml.FI_DEV_GET_GPU_RECOVERY_ACTION]; ok {
 		s.Recovery = gpu.Ptr(int(v))
 	}
 	type remap struct{ pending, failed bool }
@@ -44,7 +44,8 @@ func (b *Backend) signals(r *reader, dev nvml.Device, uuid string) gpu.Signals {
 	reasons, _ := throttleReasons(r, dev)
 	s.ThermalSlowdown = reasons&(hwThermal) != 0 || reasons&hwSlowdown != 0 && reasons&hwBrake == 0
 	s.PowerBrake = reasons&hwBrake != 0
-	s.FabricNotReady, s.FabricDegraded = fabricState(r, dev)
+	s.Fabric, s.FabricLimits = fabricState(r, dev)
+	s.NVLinkErrors = b.nvlinkErrors(r, dev, uuid)
 	s.PCIeDegraded = b.pcieDegraded(r, dev, uuid)
 	return s
 }
@@ -79,18 +80,23 @@ func retiredPages(r *reader, dev nvml.Device) int {
 	return n
 }
 
-// field asks for one field value. Ids from 251 on were renumbered between
-// driver branches and are never asked for.
-func field(r *reader, dev nvml.Device, id uint32) (float64, bool) {
-	fv, ok := value(r, "nvmlDeviceGetFieldValues", func() (nvml.FieldValue, nvml.Return) {
-		values := []nvml.FieldValue{{FieldId: id}}
-		ret := dev.GetFieldValues(values)
-		return values[0], ret
-	})
-	if !ok || nvml.Return(fv.NvmlReturn) != nvml.SUCCESS {
-		return 0, false
+// fields asks for field values, and returns those that the GPU has. Ids from 251
+// on were renumbered between driver branches and are never asked for.
+func fields(r *reader, dev nvml.Device, ids ...uint32) map[uint32]float64 {
+	values := make([]nvml.FieldValue, len(ids))
+	for i, id := range ids {
+		values[i].FieldId = id
 	}
-	return fieldNumber(fv), true
+	if _, ok := value(r, "nvmlDeviceGetFieldValues", func() (struct{}, nvml.Return) { return struct{}{}, dev.GetFieldValues(values) }); !ok {
+		return nil
+	}
+	out := make(map[uint32]float64, len(ids))
+	for _, v := range values {
+		if nvml.Return(v.NvmlReturn) == nvml.SUCCESS {
+			out[v.FieldId] = fieldNumber(v)
+		}
+	}
+	return out
 }
 
 func fieldNumber(fv nvml.FieldValue) float64 {
@@ -110,46 +116,6 @@ func fieldNumber(fv nvml.FieldValue) float64 {
 	return float64(raw)
 }
 
-// fabric is the state of multi-GPU NVLink as far as it concerns one GPU.
-type fabric struct {
-	state, health uint32
-	clique        string
-}
-
-func readFabric(r *reader, dev nvml.Device) (fabric, bool) {
-	if f, ok := value(r, "nvmlDeviceGetGpuFabricInfoV", func() (fabric, nvml.Return) {
-		info, ret := dev.GetGpuFabricInfoV().V2()
-		return fabric{uint32(info.State), info.HealthMask, clique(info.ClusterUuid, info.CliqueId)}, ret
-	}); ok {
-		return f, true
-	}
-	return value(r, "nvmlDeviceGetGpuFabricInfo", func() (fabric, nvml.Return) {
-		info, ret := dev.GetGpuFabricInfo()
-		return fabric{uint32(info.State), 0, clique(info.ClusterUuid, info.CliqueId)}, ret
-	})
-}
-
-// clique names a multi-node NVLink domain; "" where there is none.
-func clique(cluster [16]uint8, id uint32) string {
-	if cluster == [16]uint8{} {
-		return ""
-	}
-	return fmt.Sprintf("%x-%x-%x-%x-%x.%d", cluster[:4], cluster[4:6], cluster[6:8], cluster[8:10], cluster[10:], id)
-}
-
-// fabricState reads whether CUDA can start on an NVSwitch system, and whether
-// the fabric is fully there. The health mask holds two bits a question, 1 for
-// yes.
-func fabricState(r *reader, dev nvml.Device) (notReady, degraded bool) {
-	f, ok := readFabric(r, dev)
-	if !ok || f.state == nvml.GPU_FABRIC_STATE_NOT_SUPPORTED {
-		return false, false
-	}
-	const degradedBandwidth, routeUnhealthy = 0, 4
-	yes := func(shift uint) bool { return f.health>>shift&3 == 1 }
-	return f.state != nvml.GPU_FABRIC_STATE_COMPLETED, yes(degradedBandwidth) || yes(routeUnhealthy)
-}
-
 // pcieDegraded: less than half of the lanes, or more packets sent again a
 // minute and lane than a bit error rate of 1e-12 explains (DCGM's limits).
 func (b *Backend) pcieDegraded(r *reader, dev nvml.Device, uuid string) bool {
@@ -161,10 +127,12 @@ func (b *Backend) pcieDegraded(r *reader, dev nvml.Device, uuid string) bool {
 		return narrow
 	}
 	gen, _ := value(r, "nvmlDeviceGetCurrPcieLinkGeneration", dev.GetCurrPcieLinkGeneration)
-	now := counters{time.Now(), replays}
+	now := counters{at: time.Now(), replays: replays}
 	b.mu.Lock()
-	last, seen := b.counters[uuid]
+	last := b.counters[uuid]
+	seen := !last.at.IsZero()
 	if !seen || now.at.Sub(last.at) >= 30*time.Second {
+		now.links = last.links
 		b.counters[uuid] = now
 	}
 	b.mu.Unlock()

@@ -38,14 +38,22 @@ const (
 	Raw = "unique.variability_raw"
 	// Scores (String) holds PM scores in the same form, where a profile is known.
 	Scores = "unique.variability_scores"
-	// Reference (String) says what scores are relative to: "profile" (the
-	// cluster's), "node" (the median of this node's own GPUs) or "none".
+	// Reference (String) says what scores are relative to, one of the
+	// Reference… values.
 	Reference = "variability_reference"
 	// ProfileVersion (Int) is the version of the profile in force; absent
 	// without one.
 	ProfileVersion = "variability_profile_version"
 	// FabricClique (String) is "<cluster uuid>.<clique id>" on multi-node NVLink.
 	FabricClique = "fabric_clique"
+)
+
+// Values of [Reference].
+const (
+	ReferenceProfile = "profile" // the cluster's profile, from Nomad
+	ReferenceFile    = "file"    // a profile that the plugin was given as a file
+	ReferenceNode    = "node"    // the median of this node's own GPUs
+	ReferenceNone    = "none"
 )
 
 // What else is published of a model, for constraints in jobs.
@@ -64,6 +72,9 @@ const (
 	// (slowed by heat, a link down); DegradedCount (Int) is their number.
 	Degraded      = "unique.degraded"
 	DegradedCount = "degraded_count"
+	// DegradedPrefix starts the health description of a degraded instance; the
+	// reasons follow, joined by commas.
+	DegradedPrefix = "degraded:"
 	// RemapPending (String) lists the instances that wait for a reset to remap
 	// memory rows; RemapPendingCount (Int) is their number.
 	RemapPending      = "unique.remap_pending"

@@ -70,6 +70,8 @@ type View struct {
 	// avoiding caches preferences that leave out nodes, by those and what is
 	// eligible: the queue tells kinds of gangs by their slices.
 	avoiding map[string][][]bool
+	// givenBins are the bins of the profile that the plugins were given.
+	givenBins map[binKey]pal.PMScore
 }
 
 // View builds the cluster from the state: nodes by name, then id; instances by
@@ -171,7 +173,7 @@ func sameInventory(a, b *api.Node, rackMeta string) bool {
 	for i := range da {
 		same := da[i].Name == db[i].Name && slices.Equal(instanceIDs(da[i]), instanceIDs(db[i])) &&
 			maps.Equal(domains(da[i], numaPrefix), domains(db[i], numaPrefix)) &&
-			maps.Equal(domains(da[i], islandPrefix), domains(db[i], islandPrefix))
+			maps.Equal(domains(da[i], islandPrefix), domains(db[i], islandPrefix)) && samePublished(da[i], db[i])
 		if !same {
 			return false
 		}
@@ -215,6 +217,7 @@ func (v *View) node(n *api.Node) pal.Node {
 func (v *View) deviceGroup(n *api.Node, d *api.NodeDeviceResource) pal.DeviceGroup {
 	numa, island := domains(d, numaPrefix), domains(d, islandPrefix)
 	g := pal.DeviceGroup{Name: deviceName(d)}
+	said := v.published(d)
 	for _, in := range d.Instances {
 		u := pal.GPU{
 			ID: in.ID, Unhealthy: !in.Healthy, Quarantined: v.keptOut(n, in.ID),
@@ -227,6 +230,7 @@ func (v *View) deviceGroup(n *api.Node, d *api.NodeDeviceResource) pal.DeviceGro
 				}
 			}
 		}
+		said.rate(&u)
 		g.GPUs = append(g.GPUs, u)
 	}
 	slices.SortFunc(g.GPUs, func(a, b pal.GPU) int { return strings.Compare(a.ID, b.ID) })

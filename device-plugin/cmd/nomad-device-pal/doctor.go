@@ -13,14 +13,17 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/hashicorp/cli"
 	"github.com/hashicorp/nomad/plugins/device"
 
+	deviceplugin "github.com/nomad-pal/nomad-pal/device-plugin"
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
 // finding is the outcome of one check.
@@ -41,7 +44,12 @@ const (
 type diagnosis struct {
 	source
 	nomadConfig string
+	stateDir    string
+	cudaLibrary string
 	self        string // this binary
+	agent       nomadConfig
+	agentErr    error // why agent is not known
+	inv         *gpu.Inventory
 	groups      []*device.DeviceGroup
 	findings    []finding
 }
@@ -51,13 +59,21 @@ func doctorCommand(ui cli.Ui) *command {
 		synopsis: "Check driver, GPUs and installation, and say how to fix what is wrong",
 		help: `Usage: nomad-device-pal doctor [options]
 
-  Checks the driver, NVML, permissions, the GPUs, where this plugin is installed
-  and the profile. Exits with 1 when something does not work.
+  Checks the driver, NVML, CUDA, permissions, the GPUs, the state directory,
+  where this plugin is installed and the profile. What is not given comes from
+  the plugin's block in Nomad's configuration. Exits with 1 when something does
+  not work.
 ` + sourceHelp + `  -nomad-config=PATH  Nomad's configuration file or directory (default /etc/nomad.d).
+  -state-dir=DIR     The plugin's state_dir.
+  -cuda=LIBRARY      CUDA driver library (default libcuda.so.1).
 `,
 		run: func(args []string) int {
 			d := diagnosis{}
-			code, ok := d.parse(ui, "doctor", args, func(fs *flag.FlagSet) { fs.StringVar(&d.nomadConfig, "nomad-config", "/etc/nomad.d", "") })
+			code, ok := d.parse(ui, "doctor", args, func(fs *flag.FlagSet) {
+				fs.StringVar(&d.nomadConfig, "nomad-config", "/etc/nomad.d", "")
+				fs.StringVar(&d.stateDir, "state-dir", "", "")
+				fs.StringVar(&d.cudaLibrary, "cuda", "", "")
+			})
 			if !ok {
 				return code
 			}
@@ -73,11 +89,17 @@ func doctorCommand(ui cli.Ui) *command {
 }
 
 func (d *diagnosis) run() {
+	d.agent, d.agentErr = readNomadConfig(d.nomadConfig)
+	d.configured()
 	if d.inventory == "" {
 		d.driver()
 		d.permissions()
 	}
 	d.devices()
+	if d.inventory == "" {
+		d.cuda()
+	}
+	d.state()
 	d.placement()
 	d.calibration()
 }
@@ -130,6 +152,7 @@ func (d *diagnosis) devices() {
 	for _, w := range inv.Warnings {
 		d.add(statusWarn, "gpus", w, "")
 	}
+	d.inv = &inv
 	if len(inv.Devices) == 0 {
 		d.add(statusFail, "gpus", "the driver works and lists no GPU", "lspci -d 10de: shows what the machine has")
 		return
@@ -159,6 +182,8 @@ func (d *diagnosis) health() {
 			if !dev.Healthy {
 				sick++
 				d.add(statusFail, "health", dev.ID+" is unhealthy: "+dev.HealthDesc, remedy(dev.HealthDesc))
+			} else if reasons, ok := strings.CutPrefix(dev.HealthDesc, attr.DegradedPrefix); ok {
+				d.add(statusWarn, "health", dev.ID+" is degraded: "+reasons, "it is in the last class until that is over; the table under Health in the README says what each means")
 			}
 		}
 		d.add(statusOK, "gpus", fmt.Sprintf("%d × %s, %d healthy", len(g.Devices), g.Name, len(g.Devices)-sick), "")
@@ -172,8 +197,8 @@ func remedy(reason string) string {
 		return "reboot; if it comes again, have power and PCIe seating checked"
 	case strings.HasPrefix(reason, "row-remap-failure"), strings.HasPrefix(reason, "page-retirement"):
 		return "the card is for return"
-	case strings.HasPrefix(reason, "fabric-not-ready"):
-		return "systemctl status nvidia-fabricmanager"
+	case strings.HasPrefix(reason, "fabric-"):
+		return "systemctl status nvidia-fabricmanager; nvidia-smi -q shows the GPU's fabric state and health"
 	case strings.HasPrefix(reason, "driver-not-answering"):
 		return "look for hung processes on the GPU (nvidia-smi, dmesg); reboot if they cannot be ended"
 	}
@@ -187,9 +212,9 @@ func (d *diagnosis) placement() {
 			d.add(statusFail, "placement", d.self+" is not executable", "chmod +x "+d.self)
 		}
 	}
-	c, err := readNomadConfig(d.nomadConfig)
-	if err != nil {
-		d.add(statusWarn, "placement", fmt.Sprintf("Nomad's configuration cannot be read: %v; plugin_dir is unknown", err),
+	c := d.agent
+	if d.agentErr != nil {
+		d.add(statusWarn, "placement", fmt.Sprintf("Nomad's configuration cannot be read: %v; plugin_dir is unknown", d.agentErr),
 			"say where it is with -nomad-config; this file belongs into plugin_dir, and its block is plugin \"nomad-device-pal\" { config {} }")
 		return
 	}
@@ -215,13 +240,11 @@ func (d *diagnosis) placement() {
 // label checks the plugin block: Nomad loads an external plugin only when there
 // is a block whose label is the file's name.
 func (d *diagnosis) label(c nomadConfig, want string) {
-	for _, l := range c.labels {
-		if l == want {
-			d.add(statusOK, "placement", fmt.Sprintf("there is a block plugin %q", l), "")
-			return
-		}
+	if slices.Contains(c.labels(), want) {
+		d.add(statusOK, "placement", fmt.Sprintf("there is a block plugin %q", want), "")
+		return
 	}
-	d.add(statusFail, "placement", fmt.Sprintf("no block plugin %q in %s (found: %s)", want, d.nomadConfig, orNone(c.labels)),
+	d.add(statusFail, "placement", fmt.Sprintf("no block plugin %q in %s (found: %s)", want, d.nomadConfig, orNone(c.labels())),
 		fmt.Sprintf("add: plugin %q { config {} }  — the label is the file's name, not \"nvidia\"", want))
 }
 
@@ -238,12 +261,11 @@ func (d *diagnosis) calibration() {
 		d.add(statusOK, "profile", "none given: GPUs are compared with this node's others", "")
 		return
 	}
-	data, err := os.ReadFile(d.profile)
-	if err != nil {
+	p, err := deviceplugin.ReadProfile(d.profile)
+	if errors.Is(err, fs.ErrNotExist) {
 		d.add(statusFail, "profile", err.Error(), "nomad-pal profile writes it")
 		return
 	}
-	p, err := profile.Parse(data)
 	if err != nil {
 		d.add(statusFail, "profile", d.profile+": "+err.Error(), "write it anew; until then the plugin keeps the previous one")
 		return

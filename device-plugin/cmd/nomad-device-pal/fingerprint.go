@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"io"
 	"os"
 	"sort"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/cli"
@@ -21,6 +23,7 @@ import (
 	"github.com/ryanuber/columnize"
 
 	deviceplugin "github.com/nomad-pal/nomad-pal/device-plugin"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
 // source is the flags that say where GPUs come from.
@@ -41,7 +44,7 @@ func (s *source) parse(ui cli.Ui, name string, args []string, more func(*flag.Fl
 	fs := flag.NewFlagSet(name, flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	fs.StringVar(&s.inventory, "inventory", "", "")
-	fs.StringVar(&s.library, "nvml", "libnvidia-ml.so.1", "")
+	fs.StringVar(&s.library, "nvml", "", "")
 	fs.StringVar(&s.profile, "profile", "", "")
 	fs.BoolVar(&s.json, "json", false, "")
 	if more != nil {
@@ -63,7 +66,8 @@ func (s *source) parse(ui cli.Ui, name string, args []string, more func(*flag.Fl
 // config is the plugin's configuration that the flags ask for.
 func (s *source) config() deviceplugin.Config {
 	cfg := deviceplugin.DefaultConfig()
-	cfg.NVMLLibrary, cfg.ProfilePath, cfg.Watchdog = s.library, s.profile, 0
+	cfg.NVMLLibrary, cfg.ProfilePath, cfg.Watchdog = cmp.Or(s.library, cfg.NVMLLibrary), s.profile, 0
+	cfg.StateDir = "" // that is the running plugin's
 	if s.inventory != "" {
 		cfg.Backend, cfg.Inventory = "emulated", s.inventory
 	}
@@ -137,6 +141,9 @@ func printGroups(ui cli.Ui, groups []*device.DeviceGroup, asJSON bool) int {
 		rows := []string{"  Instance | Bus id | Health"}
 		for _, d := range g.Devices {
 			health := "healthy"
+			if reasons, ok := strings.CutPrefix(d.HealthDesc, attr.DegradedPrefix); ok {
+				health = "healthy, degraded: " + reasons
+			}
 			if !d.Healthy {
 				health = "unhealthy: " + d.HealthDesc
 			}

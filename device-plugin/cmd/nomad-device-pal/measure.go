@@ -6,12 +6,16 @@ package main
 import (
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/hashicorp/cli"
 	"github.com/mattn/go-isatty"
 
+	deviceplugin "github.com/nomad-pal/nomad-pal/device-plugin"
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml"
 	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
@@ -65,6 +69,15 @@ func order(ui cli.Ui, name string, args []string, kind statedir.Orders, done str
 	case *dir == "" || fs.NArg() != 1:
 		ui.Error(name + ": -state-dir and one UUID are needed")
 		return 2
+	}
+	known, err := deviceplugin.StoredDevices(*dir)
+	if err != nil {
+		ui.Error(name + ": " + err.Error())
+		return 1
+	}
+	if !slices.Contains(known, fs.Arg(0)) {
+		ui.Error(fmt.Sprintf("%s: %q is none of this node's GPUs (%s)", name, fs.Arg(0), strings.Join(known, ", ")))
+		return 1
 	}
 	if err := kind.Give(statedir.Dir(*dir), fs.Arg(0)); err != nil {
 		ui.Error(name + ": " + err.Error())

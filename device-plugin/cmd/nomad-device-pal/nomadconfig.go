@@ -14,7 +14,7 @@ import (
 // nomadConfig is what matters here of the configuration of Nomad's agent.
 type nomadConfig struct {
 	pluginDir, dataDir string
-	labels             []string // of plugin blocks
+	blocks             []pluginBlock
 	unreadable         []string // files that could not be read, with the reason
 }
 
@@ -52,11 +52,22 @@ func readNomadConfig(path string) (nomadConfig, error) {
 // agentFile is the part of a configuration file that matters. Nomad reads these
 // files as HCL 1, which allows keys that HCL 2 does not.
 type agentFile struct {
-	PluginDir string `hcl:"plugin_dir"`
-	DataDir   string `hcl:"data_dir"`
-	Plugins   []struct {
-		Name string `hcl:",key"`
-	} `hcl:"plugin"`
+	PluginDir string        `hcl:"plugin_dir"`
+	DataDir   string        `hcl:"data_dir"`
+	Plugins   []pluginBlock `hcl:"plugin"`
+}
+
+// pluginBlock is a plugin block: its label and the keys that matter here.
+type pluginBlock struct {
+	Name   string `hcl:",key"`
+	Config []struct {
+		StateDir    string `hcl:"state_dir"`
+		NVMLLibrary string `hcl:"nvml_library"`
+		Profile     string `hcl:"profile"`
+		Measure     []struct {
+			CUDALibrary string `hcl:"cuda_library"`
+		} `hcl:"measure"`
+	} `hcl:"config"`
 }
 
 // read adds one file; later ones win, as with Nomad.
@@ -75,8 +86,15 @@ func (c *nomadConfig) read(path string) error {
 	if f.DataDir != "" {
 		c.dataDir = f.DataDir
 	}
-	for _, p := range f.Plugins {
-		c.labels = append(c.labels, p.Name)
-	}
+	c.blocks = append(c.blocks, f.Plugins...)
 	return nil
+}
+
+// labels are those of all plugin blocks.
+func (c *nomadConfig) labels() []string {
+	var out []string
+	for _, b := range c.blocks {
+		out = append(out, b.Name)
+	}
+	return out
 }

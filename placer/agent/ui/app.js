@@ -27,7 +27,7 @@ async function refresh() {
 function describe(g, k) {
   const score = g.pm_scores && g.pm_scores[k];
   return [g.id, g.device, score ? `PM score ${score.toFixed(3)}, class ${g.classes[k]} for ${k}` : `not measured for ${k}`,
-    g.healthy ? "" : "unhealthy", g.quarantine ? "quarantined: " + (g.quarantine.reason || "") : "", g.job ? "runs " + g.job : "free"].filter(Boolean).join("\n");
+    g.healthy ? "" : "unhealthy: " + (g.unhealthy || ""), g.degraded ? "degraded: " + g.degraded : "", g.quarantine ? "quarantined: " + (g.quarantine.reason || "") : "", g.job ? "runs " + g.job : "free"].filter(Boolean).join("\n");
 }
 
 function draw() {
@@ -36,20 +36,20 @@ function draw() {
   $("map").replaceChildren(...[...nodes].map(([name, list]) => make("div", {className: "node"},
     make("label", {title: name, textContent: name}),
     ...list.map(g => {
-      const e = make("span", {title: describe(g, k), className: "gpu" + (g.job ? " busy" : "") + (g.healthy ? "" : " sick") + (g.quarantine ? " kept" : "")});
+      const e = make("span", {title: describe(g, k), className: "gpu" + (g.job ? " busy" : "") + (g.healthy ? "" : " sick") + (g.quarantine ? " kept" : "") + (g.degraded ? " degraded" : "")});
       e.style.background = color(g.classes && g.classes[k]);
       return e;
     }))));
   const count = f => gpus.filter(f).length;
   $("figures").replaceChildren(...[
-    [gpus.length, "GPUs"], [count(g => g.job), "busy"], [count(g => g.available), "free"], [count(g => !g.healthy), "unhealthy"],
+    [gpus.length, "GPUs"], [count(g => g.job), "busy"], [count(g => g.available), "free"], [count(g => !g.healthy), "unhealthy"], [count(g => g.degraded), "degraded"],
     [count(g => g.pm_scores && g.pm_scores[k] >= 1.5), "outliers for " + k],
     [jobs.filter(j => j.position).length, "jobs waiting"], [jobs.filter(j => j.phase === "running").length, "running"],
   ].map(([n, what]) => make("div", {}, make("b", {textContent: n}), make("span", {textContent: what}))));
   $("legend").replaceChildren(...[1, 2, 3, 4, 5, 0].map(c => {
     const i = make("i", {className: "gpu"}); i.style.background = color(c);
     return make("span", {}, i, c ? `class ${c}${c === 1 ? " (fastest)" : ""}: ${count(g => g.classes && g.classes[k] === c)}` : "not measured");
-  }), make("span", {}, make("i", {className: "gpu busy"}), "busy"), make("span", {}, make("i", {className: "gpu sick"}), "unhealthy"));
+  }), make("span", {}, make("i", {className: "gpu busy"}), "busy"), make("span", {}, make("i", {className: "gpu sick"}), "unhealthy"), make("span", {}, make("i", {className: "gpu degraded"}), "degraded"));
   dots(k);
   $("jobs").replaceChildren(...jobs.map(j => make("tr", {className: "job", onclick: () => explain(j)},
     ...[j.position || "", j.namespace === "default" ? j.job : j.namespace + "/" + j.job, j.phase, j.gpus, j.class || "", new Date(j.submitted).toLocaleString(), j.reason || ""]

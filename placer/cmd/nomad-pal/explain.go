@@ -153,7 +153,11 @@ func printDecision(b *base, d *pal.Decision) {
 		rows := []string{row("Group", "Node", "GPU", "PM score", "Class")}
 		for _, m := range d.Chosen.Members {
 			for _, u := range m.GPUs {
-				rows = append(rows, row(m.Group, m.Node, u.ID, score(u.PMScore), class(u.Class)))
+				degraded := ""
+				if u.Degraded != "" {
+					degraded = " (degraded: " + oneLine(u.Degraded) + ")"
+				}
+				rows = append(rows, row(m.Group, m.Node, u.ID, score(u.PMScore), class(u.Class)+degraded))
 			}
 		}
 		b.table(rows)

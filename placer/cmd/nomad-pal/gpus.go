@@ -15,8 +15,8 @@ func (c *gpusCommand) Synopsis() string { return "Show every GPU: classes, healt
 func (c *gpusCommand) Help() string {
 	return help("gpus [options]", `
 Shows every GPU with its variability class per application class (1 is the
-fastest), its PM score for class A, whether it is healthy, and the job that
-holds it.
+fastest), its PM score for class A, whether it is healthy and works as it
+should, and the job that holds it. A degraded GPU is in the last class.
 `, outputOptions, generalOptions)
 }
 
@@ -45,9 +45,11 @@ func (c *gpusCommand) Run(args []string) int {
 	for _, g := range gpus {
 		health := "healthy"
 		if !g.Healthy {
-			health = "unhealthy"
+			health = "unhealthy: " + oneLine(g.Unhealthy)
 		} else if g.Quarantine != nil {
 			health = "quarantined"
+		} else if g.Degraded != "" {
+			health = "degraded: " + oneLine(g.Degraded)
 		}
 		rows = append(rows, row(g.ID, g.Node, g.Device,
 			class(g.Classes[pal.ClassA]), class(g.Classes[pal.ClassB]), class(g.Classes[pal.ClassC]), class(g.Classes[pal.ClassD]),

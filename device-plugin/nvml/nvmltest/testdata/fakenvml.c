@@ -17,11 +17,15 @@
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <libgen.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TIMEOUT = 10, LOST = 15 };
@@ -38,15 +42,20 @@ static ino_t inode;
 static int delivered;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void load(void) {
+// state_file is the path of the state file; 0 without one.
+static const char *state_file(void) {
+	static char beside[4096];
 	const char *path = getenv("FAKE_NVML");
-	char beside[4096];
-	struct stat st;
 	Dl_info me;
-	if (!path && dladdr(&inits, &me)) {
-		snprintf(beside, sizeof beside, "%s.state", me.dli_fname);
-		path = beside;
-	}
+	if (path) return path;
+	if (!dladdr(&inits, &me)) return 0;
+	snprintf(beside, sizeof beside, "%s.state", me.dli_fname);
+	return beside;
+}
+
+static void load(void) {
+	const char *path = state_file();
+	struct stat st;
 	if (!path || stat(path, &st) != 0) return;
 	if (st.st_mtim.tv_sec == stamp.tv_sec && st.st_mtim.tv_nsec == stamp.tv_nsec && st.st_size == size_ && st.st_ino == inode) return;
 	FILE *f = fopen(path, "r");
@@ -155,6 +164,18 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned i, dev **d) {
 	*d = &devices[i][0];
 	return SUCCESS;
 }
+int nvmlDeviceGetHandleByUUID(const char *uuid, dev **d) {
+	char scope[16], v[96];
+	GATE(0);
+	for (int g = 0; g < GPUS && exists(g); g++) for (int m = 0; m <= MIGS; m++) {
+		scope_of(&devices[g][m], scope, sizeof scope);
+		if (!find(scope, "uuid", v, sizeof v) || strcmp(v, uuid)) continue;
+		GATE(&devices[g][m]);
+		*d = &devices[g][m];
+		return SUCCESS;
+	}
+	return NOT_FOUND;
+}
 int nvmlDeviceGetUUID(dev *d, char *b, unsigned n) { return text(__func__, d, "uuid", b, n); }
 int nvmlDeviceGetName(dev *d, char *b, unsigned n) { return text(__func__, d, "name", b, n); }
 
@@ -201,6 +222,17 @@ int nvmlDeviceGetMigMode(dev *d, unsigned *now, unsigned *pending) { u64 v; int 
 int nvmlDeviceGetCudaComputeCapability(dev *d, int *major, int *minor) { u64 v; int r = value(__func__, d, "capability", &v); if (!r) { *major = (int)v / 10; *minor = (int)v % 10; } return r; }
 int nvmlDeviceGetTotalEccErrors(dev *d, int kind, int counter, u64 *n) { (void)counter; return value(__func__, d, kind == 1 ? "ecc_uncorrected" : "ecc_corrected", n); }
 int nvmlDeviceGetMemoryErrorCounter(dev *d, int kind, int counter, int where, u64 *n) { (void)kind; (void)counter; return value(__func__, d, where == 0 ? "ecc_l1" : where == 1 ? "ecc_l2" : "ecc_memory", n); }
+typedef struct { u64 l1, l2, memory, registers; } ecc;
+int nvmlDeviceGetDetailedEccErrors(dev *d, int kind, int counter, ecc *e) {
+	char scope[16]; (void)kind; (void)counter;
+	memset(e, 0, sizeof *e);
+	int r = value(__func__, d, "ecc_l1", &e->l1);
+	if (r) return r;
+	scope_of(d, scope, sizeof scope);
+	num(scope, "ecc_l2", &e->l2);
+	num(scope, "ecc_memory", &e->memory);
+	return SUCCESS;
+}
 int nvmlDeviceGetEncoderUtilization(dev *d, unsigned *u, unsigned *period) { u64 v; int r = value(__func__, d, "encoder", &v); if (!r) { *u = (unsigned)v; *period = 1; } return r; }
 int nvmlDeviceGetDecoderUtilization(dev *d, unsigned *u, unsigned *period) { u64 v; int r = value(__func__, d, "decoder", &v); if (!r) { *u = (unsigned)v; *period = 1; } return r; }
 int nvmlDeviceGetPcieThroughput(dev *d, int counter, unsigned *kb) { u64 v; int r = value(__func__, d, counter ? "pcie_rx_kb" : "pcie_tx_kb", &v); if (!r) *kb = (unsigned)v; return r; }
@@ -231,7 +263,7 @@ int nvmlDeviceGetMigDeviceHandleByIndex(dev *d, unsigned i, dev **out) {
 	return SUCCESS;
 }
 // What a driver answers for a GPU that is no MIG instance.
-int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(dev *d, dev **out) { GATE(d); if (d->mig < 0) return NOT_SUPPORTED; *out = &devices[d->gpu][0]; return SUCCESS; }
+int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(dev *d, dev **out) { GATE(d); if (d->mig < 0) return INVALID; *out = &devices[d->gpu][0]; return SUCCESS; }
 int nvmlDeviceIsMigDeviceHandle(dev *d, unsigned *is) { GATE(d); *is = d->mig >= 0; return SUCCESS; }
 typedef struct { unsigned sm, rest[7]; u64 memoryMB; } attributes;
 int nvmlDeviceGetAttributes_v2(dev *d, attributes *a) { u64 v; int r = value(__func__, d, "sm", &v); if (!r) { memset(a, 0, sizeof *a); a->sm = (unsigned)v; } return r; }
@@ -272,6 +304,14 @@ int nvmlDeviceGetNvLinkRemotePciInfo_v2(dev *d, unsigned link, pci *p) {
 	if (!r) fill(p, (unsigned)strtoul(v, 0, 0));
 	return r;
 }
+// "nvlink_errors N" on every link, of every kind.
+int nvmlDeviceGetNvLinkErrorCounter(dev *d, unsigned link, int kind, u64 *n) {
+	u64 most; (void)kind;
+	int r = value(__func__, d, "nvlinks_max", &most);
+	if (r) return r;
+	if (link >= most) return INVALID;
+	return value(__func__, d, "nvlink_errors", n);
+}
 typedef struct { unsigned version; unsigned char cluster[16]; unsigned status, clique; unsigned char state; unsigned health; } fabric;
 int nvmlDeviceGetGpuFabricInfoV(dev *d, fabric *f) {
 	u64 v; char scope[16];
@@ -279,6 +319,7 @@ int nvmlDeviceGetGpuFabricInfoV(dev *d, fabric *f) {
 	if (r) return r;
 	scope_of(d, scope, sizeof scope);
 	memset(f->cluster, 0, 16); f->status = 0; f->clique = 7; f->state = (unsigned char)v; f->health = 0;
+	if (num(scope, "fabric_status", &v) == SUCCESS) f->status = (unsigned)v;
 	if (num(scope, "fabric_health", &v) == SUCCESS) f->health = (unsigned)v;
 	if (num(scope, "fabric_cluster", &v) == SUCCESS) f->cluster[15] = (unsigned char)v;
 	return SUCCESS;
@@ -297,10 +338,12 @@ typedef struct { dev *device; u64 type, data; unsigned gi, ci; } event;
 int nvmlEventSetCreate(int **s) { GATE(0); *s = &set; return SUCCESS; }
 int nvmlEventSetFree(int *s) { (void)s; return SUCCESS; }
 int nvmlDeviceRegisterEvents(dev *d, u64 mask, int *s) { (void)mask; (void)s; GATE(d); return SUCCESS; }
-int nvmlEventSetWait_v2(int *s, event *e, unsigned ms) {
-	(void)s;
-	for (unsigned waited = 0;; waited += 20) {
-		u64 v; char key[32], line[96];
+static u64 now_ms(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return (u64)t.tv_sec * 1000 + (u64)t.tv_nsec / 1000000; }
+
+// wait_event delivers the next event of the file, which changes when watch is readable.
+static int wait_event(int watch, event *e, unsigned ms) {
+	for (u64 end = now_ms() + ms;;) {
+		u64 v, now; char key[32], line[96], junk[4096];
 		if (num("sys", "init", &v) == SUCCESS && v) return (int)v;
 		snprintf(key, sizeof key, "event.%d", delivered + 1);
 		if (find("sys", key, line, sizeof line)) {
@@ -310,9 +353,26 @@ int nvmlEventSetWait_v2(int *s, event *e, unsigned ms) {
 			e->device = &devices[g][0]; e->type = type; e->data = data; e->gi = (unsigned)gi; e->ci = 0xFFFFFFFFu;
 			return SUCCESS;
 		}
-		if (waited >= ms) return TIMEOUT;
-		usleep(20000);
+		if ((now = now_ms()) >= end) return TIMEOUT;
+		struct pollfd p = { watch, POLLIN, 0 };
+		poll(&p, 1, (int)(end - now));
+		while (read(watch, junk, sizeof junk) > 0);
 	}
+}
+int nvmlEventSetWait_v2(int *s, event *e, unsigned ms) {
+	// A driver's wait sleeps until there is an event, and so does this one: it looks
+	// at the file when something in its folder changes.
+	char folder[4096];
+	const char *path = state_file();
+	(void)s;
+	if (!path) { usleep(ms * 1000); return TIMEOUT; }
+	snprintf(folder, sizeof folder, "%s", path);
+	int watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+	if (watch < 0) return 999;
+	inotify_add_watch(watch, dirname(folder), IN_MOVED_TO | IN_CLOSE_WRITE);
+	int r = wait_event(watch, e, ms);
+	close(watch);
+	return r;
 }
 
 // GPM: the metrics are the keys gpm.<id>.

@@ -1,0 +1,127 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	deviceplugin "github.com/nomad-pal/nomad-pal/device-plugin"
+	"github.com/nomad-pal/nomad-pal/device-plugin/cuda"
+)
+
+// configured takes what no flag gave from the plugin's block in Nomad's
+// configuration, then from the defaults.
+func (d *diagnosis) configured() {
+	name := strings.TrimSuffix(filepath.Base(d.self), filepath.Ext(d.self))
+	for _, b := range d.agent.blocks {
+		for _, c := range b.Config {
+			if b.Name != name {
+				continue
+			}
+			d.stateDir, d.profile = cmp.Or(d.stateDir, c.StateDir), cmp.Or(d.profile, c.Profile)
+			d.library = cmp.Or(d.library, c.NVMLLibrary)
+			for _, m := range c.Measure {
+				d.cudaLibrary = cmp.Or(d.cudaLibrary, m.CUDALibrary)
+			}
+		}
+	}
+	defaults := deviceplugin.DefaultConfig()
+	d.library = cmp.Or(d.library, defaults.NVMLLibrary)
+	d.cudaLibrary = cmp.Or(d.cudaLibrary, defaults.Measure.CUDALibrary)
+	d.stateDir = cmp.Or(d.stateDir, defaults.StateDir)
+}
+
+// cudaWithin is how long the CUDA driver may take to start.
+const cudaWithin = 20 * time.Second
+
+// cuda starts the CUDA driver, with which the plugin measures.
+func (d *diagnosis) cuda() {
+	type answer struct {
+		what string
+		err  error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		what, err := askCUDA(d.cudaLibrary)
+		answers <- answer{what, err}
+	}()
+	select {
+	case a := <-answers:
+		if a.err != nil {
+			d.add(statusFail, "cuda", a.err.Error(), "GPUs cannot be measured: install the driver's compute libraries, or set measure { mode = \"off\" }")
+			return
+		}
+		d.add(statusOK, "cuda", a.what, "")
+	case <-time.After(cudaWithin):
+		d.add(statusFail, "cuda", fmt.Sprintf("the CUDA driver %q does not start within %s", d.cudaLibrary, cudaWithin), "look for hung processes on the GPUs (nvidia-smi, dmesg)")
+	}
+}
+
+func askCUDA(library string) (string, error) {
+	driver, err := cuda.Open(library)
+	if err != nil {
+		return "", err
+	}
+	major, minor, err := driver.Version()
+	if err != nil {
+		return "", err
+	}
+	devices, err := driver.Devices()
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s: CUDA %d.%d, %d GPUs", library, major, minor, len(devices)), nil
+}
+
+// state looks at the directory in which the plugin keeps what it must not
+// forget, and for GPUs that were there when it last ran.
+func (d *diagnosis) state() {
+	if d.stateDir == "" {
+		d.add(statusWarn, "state", "there is no state_dir: faults, measurements and the list of GPUs are forgotten with every restart", "set state_dir to a directory of the plugin's own")
+		return
+	}
+	switch st, err := os.Stat(d.stateDir); {
+	case os.IsNotExist(err):
+		d.add(statusWarn, "state", "state_dir "+d.stateDir+" does not exist yet", "the plugin makes it when it runs as root")
+		return
+	case err != nil:
+		d.add(statusFail, "state", err.Error(), "")
+		return
+	case !st.IsDir():
+		d.add(statusFail, "state", "state_dir "+d.stateDir+" is not a directory", "")
+		return
+	}
+	probe, err := os.CreateTemp(d.stateDir, ".doctor-*")
+	if err != nil {
+		d.add(statusFail, "state", "state_dir cannot be written: "+err.Error(), "run doctor as Nomad's client runs, as root; else mend owner and mode of the directory")
+	} else {
+		probe.Close()
+		os.Remove(probe.Name())
+	}
+	d.missing(err == nil)
+}
+
+// missing looks for stored GPUs that the scan did not find.
+func (d *diagnosis) missing(writable bool) {
+	if d.inv == nil {
+		return
+	}
+	ids, err := deviceplugin.MissingGPUs(d.stateDir, *d.inv)
+	if err != nil {
+		d.add(statusWarn, "state", err.Error(), "the plugin writes the list anew with its next scan")
+		return
+	}
+	for _, id := range ids {
+		d.add(statusFail, "state", id+" was here when the plugin last ran and is not found", remedy("gpu-lost")+
+			"; was it taken out: nomad-device-pal clear -state-dir="+d.stateDir+" "+id)
+	}
+	if len(ids) == 0 && writable {
+		d.add(statusOK, "state", "state_dir "+d.stateDir+" can be written, and no GPU of its list is missing", "")
+	}
+}

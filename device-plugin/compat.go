@@ -1,0 +1,48 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package deviceplugin
+
+import "github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+
+// Compat says how far the attributes that nomad-device-nvidia has, too, follow its
+// values where those are wrong.
+type Compat string
+
+const (
+	// CompatJobs: what a job could ask of the incumbent's values holds of ours. The
+	// PCIe bandwidth is never below the incumbent's, which rounds generations 3 and
+	// 4 up. States are words: no job could compare the incumbent's digits.
+	CompatJobs Compat = "jobs"
+	// CompatExact: PCIe bandwidth and states are the incumbent's own.
+	CompatExact Compat = "exact"
+	// CompatNone: values are right.
+	CompatNone Compat = "none"
+)
+
+// pciBandwidth is the published PCIe bandwidth of a device; nil when unknown.
+func (c Compat) pciBandwidth(d *gpu.Device) *int64 {
+	theirs := incumbentMBPerS(d.PCIGeneration, d.PCIWidth)
+	switch {
+	case c == CompatExact && d.PCIWidth > 0:
+		return &theirs
+	case c == CompatJobs && d.PCIBandwidthMBPerS != nil && theirs > *d.PCIBandwidthMBPerS:
+		return &theirs
+	}
+	return d.PCIBandwidthMBPerS
+}
+
+// incumbentMBPerS is what nomad-device-nvidia publishes.
+func incumbentMBPerS(generation, width int) int64 {
+	perLane := map[int]int64{3: 1024, 4: 2048, 5: 3072, 6: 4096}
+	return int64(width) * perLane[generation]
+}
+
+// state is the published form of "Enabled" and "Disabled".
+func (c Compat) state(word string) string {
+	digits := map[string]string{"Disabled": "0", "Enabled": "1"}
+	if digit, ok := digits[word]; ok && c == CompatExact {
+		return digit
+	}
+	return word
+}

@@ -1,0 +1,116 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package conformance_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/nomad/plugins/device"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
+)
+
+// restart ends the plugin and starts it over the same driver.
+func (w *world) restart(config string) *stream {
+	w.t.Helper()
+	w.Stop()
+	w.launch()
+	if err := w.Configure(config); err != nil {
+		w.t.Fatal(err)
+	}
+	return w.fingerprint()
+}
+
+// A GPU that fell off the bus before the plugin started does not vanish: it is
+// published as lost, start after start, until the operator says that it is gone.
+func TestGPULostBeforeTheStart(t *testing.T) {
+	ours(t)
+	dir := t.TempDir()
+	config := fast + fmt.Sprintf("\nstate_dir = %q", dir)
+	w := start(t, nvmltest.H200(8), config)
+	w.fingerprint().until("eight GPUs", listed(8))
+	w.state.Set("gpu7", "uuid", "")
+	w.write()
+	lost := nvmltest.UUID(7)
+	var s *stream
+	for range 2 {
+		s = w.restart(config)
+		got := s.until("a lost GPU", reason(lost, "gpu-lost"))
+		if attribute(got[0], "count") != "int 8 " || attribute(got[0], "healthy_count") != "int 7 " {
+			t.Errorf("count %s, healthy_count %s; want 8 and 7", attribute(got[0], "count"), attribute(got[0], "healthy_count"))
+		}
+	}
+	doctor := exec.Command(binary, "doctor", "-state-dir", dir)
+	doctor.Env = append(os.Environ(), w.env...)
+	out, err := doctor.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), lost+" was here when the plugin last ran and is not found") {
+		t.Errorf("doctor does not miss %s: %v\n%s", lost, err, out)
+	}
+	run(t, binary, "clear", "-state-dir", dir, lost)
+	s.until("seven GPUs", listed(7))
+	if got := w.restart(config).until("the GPUs", func(gs []*device.DeviceGroup) bool { return devices(gs) > 0 }); devices(got) != 7 {
+		t.Errorf("a cleared GPU is back: %s", describe(got))
+	}
+}
+
+// A GPU that comes back after a start without it is well again.
+func TestGPULostBeforeTheStartComesBack(t *testing.T) {
+	ours(t)
+	config := fast + fmt.Sprintf("\nstate_dir = %q", t.TempDir())
+	w := start(t, nvmltest.H200(2), config)
+	w.fingerprint().until("two GPUs", listed(2))
+	w.state.Set("gpu1", "uuid", "")
+	w.write()
+	s := w.restart(config)
+	s.until("a lost GPU", reason(nvmltest.UUID(1), "gpu-lost"))
+	w.set("gpu1", "uuid", nvmltest.UUID(1))
+	s.until("the GPU back", healthy(nvmltest.UUID(1)))
+}
+
+// Another division into MIG instances, and another card in the slot, are no loss.
+func TestWhatIsNoLoss(t *testing.T) {
+	ours(t)
+	for name, change := range map[string]func(nvmltest.State){
+		"undivided":        func(s nvmltest.State) { s.Set("gpu1", "mig", "0") },
+		"no instances":     func(s nvmltest.State) { delete(s, "mig1.0"); delete(s, "mig1.1") },
+		"another card":     func(s nvmltest.State) { s.Set("gpu0", "uuid", "GPU-new") },
+		"fewer instances":  func(s nvmltest.State) { delete(s, "mig1.1") },
+		"divided entirely": func(s nvmltest.State) { s.Split(0, 3) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := fast + fmt.Sprintf("\nstate_dir = %q", t.TempDir())
+			state := nvmltest.H200(2)
+			state.Split(1, 2)
+			w := start(t, state, config)
+			w.fingerprint().until("a GPU and two instances", listed(3))
+			change(w.state)
+			w.write()
+			got := w.restart(config).until("the GPUs", func(gs []*device.DeviceGroup) bool { return devices(gs) > 0 })
+			for _, g := range got {
+				for _, d := range g.Devices {
+					if !d.Healthy {
+						t.Errorf("%s is %s", d.ID, d.HealthDesc)
+					}
+				}
+			}
+		})
+	}
+}
+
+// A library that is not NVML is an error in the log, and no end of the process.
+func TestLibraryThatIsNotNVML(t *testing.T) {
+	ours(t)
+	w := start(t, nvmltest.H200(1), fast+"\nnvml_library = \"libc.so.6\"")
+	if got := w.fingerprint().next(); devices(got) != 0 {
+		t.Errorf("got %s, want no devices", describe(got))
+	}
+	eventually(t, "the log to say why", func() bool { return strings.Contains(w.log.String(), "is not NVML: it has no nvmlInit") })
+	if w.Exited() {
+		t.Error("the plugin died")
+	}
+}

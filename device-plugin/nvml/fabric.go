@@ -1,0 +1,95 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+//go:build cgo && linux
+
+package nvml
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+)
+
+// fabric is the state of multi-GPU NVLink as far as it concerns one GPU.
+type fabric struct {
+	state, status, health uint32
+	clique                string
+}
+
+func readFabric(r *reader, dev nvml.Device) (fabric, bool) {
+	if f, ok := value(r, "nvmlDeviceGetGpuFabricInfoV", func() (fabric, nvml.Return) {
+		info, ret := dev.GetGpuFabricInfoV().V2()
+		return fabric{uint32(info.State), info.Status, info.HealthMask, clique(info.ClusterUuid, info.CliqueId)}, ret
+	}); ok {
+		return f, true
+	}
+	return value(r, "nvmlDeviceGetGpuFabricInfo", func() (fabric, nvml.Return) {
+		info, ret := dev.GetGpuFabricInfo()
+		return fabric{uint32(info.State), info.Status, 0, clique(info.ClusterUuid, info.CliqueId)}, ret
+	})
+}
+
+// clique names a multi-node NVLink domain; "" where there is none.
+func clique(cluster [16]uint8, id uint32) string {
+	if cluster == [16]uint8{} {
+		return ""
+	}
+	return fmt.Sprintf("%x-%x-%x-%x-%x.%d", cluster[:4], cluster[4:6], cluster[6:8], cluster[8:10], cluster[10:], id)
+}
+
+// fabricState reads whether the fabric of an NVSwitch system serves the GPU, and
+// whether it does so fully. A GPU that is configured wrongly computes alone, but
+// not with others: a gang that it is given to fails, so it counts as not served.
+func fabricState(r *reader, dev nvml.Device) (fault string, limits []string) {
+	f, ok := readFabric(r, dev)
+	switch {
+	case !ok || f.state == nvml.GPU_FABRIC_STATE_NOT_SUPPORTED:
+		return "", nil
+	case f.state != nvml.GPU_FABRIC_STATE_COMPLETED:
+		return gpu.FabricNotReady, nil
+	case nvml.Return(f.status) != nvml.SUCCESS:
+		return gpu.FabricFailed, nil
+	}
+	return fabricConfig(f.health), fabricLimits(f.health)
+}
+
+// fabricLimits reads the questions of the health mask, two bits each: 1 is yes.
+func fabricLimits(mask uint32) []string {
+	var out []string
+	for _, q := range []struct {
+		shift uint
+		limit string
+	}{
+		{nvml.GPU_FABRIC_HEALTH_MASK_SHIFT_DEGRADED_BW, "bandwidth"},
+		{nvml.GPU_FABRIC_HEALTH_MASK_SHIFT_ROUTE_RECOVERY, "route-recovery"},
+		{nvml.GPU_FABRIC_HEALTH_MASK_SHIFT_ROUTE_UNHEALTHY, "route-unhealthy"},
+		{nvml.GPU_FABRIC_HEALTH_MASK_SHIFT_ACCESS_TIMEOUT_RECOVERY, "access-timeout-recovery"},
+	} {
+		if mask>>q.shift&3 == 1 {
+			out = append(out, q.limit)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// fabricConfig reads what is configured wrongly; "" for nothing.
+func fabricConfig(mask uint32) string {
+	names := [...]string{"", "", "incorrect-sysguid", "incorrect-chassis-sn", "no-partition", "insufficient-nvlinks",
+		"incompatible-gpu-fw", "invalid-location", "gpu-state-invalid"}
+	what := mask >> nvml.GPU_FABRIC_HEALTH_MASK_SHIFT_INCORRECT_CONFIGURATION & nvml.GPU_FABRIC_HEALTH_MASK_WIDTH_INCORRECT_CONFIGURATION
+	partition := mask >> nvml.GPU_FABRIC_HEALTH_MASK_SHIFT_PARTITION_ASSIGNED & nvml.GPU_FABRIC_HEALTH_MASK_WIDTH_PARTITION_ASSIGNED
+	switch {
+	case int(what) >= len(names):
+		return fmt.Sprintf("%s%d", gpu.FabricConfig, what)
+	case names[what] != "":
+		return gpu.FabricConfig + names[what]
+	case partition == nvml.GPU_FABRIC_HEALTH_MASK_PARTITION_ASSIGNED_FALSE:
+		return gpu.FabricConfig + "no-partition"
+	}
+	return ""
+}

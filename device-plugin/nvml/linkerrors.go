@@ -1,0 +1,90 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+//go:build cgo && linux
+
+package nvml
+
+import (
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+)
+
+const (
+	// noisyFrom errors a second on all NVLinks of a GPU make it degraded, as DCGM
+	// has it for one link; it is well again below quietBelow.
+	noisyFrom  = 100.0
+	quietBelow = 10.0
+	// noiseOver is the shortest time that a rate is taken over.
+	noiseOver = time.Second
+)
+
+// linkErrors counts the damaged and repeated packets of a GPU's NVLinks.
+type linkErrors struct {
+	at    time.Time
+	count float64
+	noisy bool
+}
+
+// nvlinkErrors says whether the GPU's links have errors all the time.
+func (b *Backend) nvlinkErrors(r *reader, dev nvml.Device, uuid string) bool {
+	count, ok := linkErrorCount(r, dev)
+	if !ok {
+		return false
+	}
+	now := time.Now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c := b.counters[uuid]
+	c.links = c.links.next(now, count)
+	b.counters[uuid] = c
+	return c.links.noisy
+}
+
+// next is what is known after a reading. Counters that went back started anew.
+func (l linkErrors) next(now time.Time, count float64) linkErrors {
+	if l.at.IsZero() || count < l.count {
+		return linkErrors{at: now, count: count, noisy: l.noisy}
+	}
+	if now.Sub(l.at) < noiseOver {
+		return l
+	}
+	rate := (count - l.count) / now.Sub(l.at).Seconds()
+	return linkErrors{at: now, count: count, noisy: rate > noisyFrom || l.noisy && rate >= quietBelow}
+}
+
+// linkErrorCount adds up what the GPU counts, in one call where it knows the
+// totals (up to Hopper) or the counters of each link (NVLink 5), else link by link.
+func linkErrorCount(r *reader, dev nvml.Device) (sum float64, ok bool) {
+	values := []nvml.FieldValue{
+		{FieldId: nvml.FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL}, {FieldId: nvml.FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL},
+		{FieldId: nvml.FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL}, {FieldId: nvml.FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL},
+	}
+	for link := range uint32(nvml.NVLINK_MAX_LINKS) {
+		values = append(values, nvml.FieldValue{FieldId: nvml.FI_DEV_NVLINK_COUNT_RCV_ERRORS, ScopeId: link},
+			nvml.FieldValue{FieldId: nvml.FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS, ScopeId: link})
+	}
+	_, asked := value(r, "nvmlDeviceGetFieldValues", func() (struct{}, nvml.Return) { return struct{}{}, dev.GetFieldValues(values) })
+	for _, v := range values {
+		if asked && nvml.Return(v.NvmlReturn) == nvml.SUCCESS {
+			sum, ok = sum+fieldNumber(v), true
+		}
+	}
+	if ok {
+		return sum, true
+	}
+	for link := range nvml.NVLINK_MAX_LINKS {
+		n, answered := 0.0, false
+		for _, kind := range []nvml.NvLinkErrorCounter{nvml.NVLINK_ERROR_DL_REPLAY, nvml.NVLINK_ERROR_DL_RECOVERY, nvml.NVLINK_ERROR_DL_CRC_FLIT, nvml.NVLINK_ERROR_DL_CRC_DATA} {
+			if v, has := value(r, "nvmlDeviceGetNvLinkErrorCounter", func() (uint64, nvml.Return) { return dev.GetNvLinkErrorCounter(link, kind) }); has {
+				n, answered = n+float64(v), true
+			}
+		}
+		if !answered {
+			break
+		}
+		sum, ok = sum+n, true
+	}
+	return sum, ok
+}

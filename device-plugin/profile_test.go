@@ -1,0 +1,85 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package deviceplugin
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+)
+
+// A profile that is no file to read whole holds nothing up and is said: a named
+// pipe, a directory, a file without end.
+func TestProfileThatIsNoProfile(t *testing.T) {
+	dir := t.TempDir()
+	pipe, large := filepath.Join(dir, "pipe"), filepath.Join(dir, "large")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(large, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(large, 1<<30); err != nil { // without content on the disk
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		pipe: "not a regular file", dir: "not a regular file", large: "larger than 32 MiB", filepath.Join(dir, "none"): "no such file",
+	} {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cfg := DefaultConfig()
+				cfg.ProfilePath = path
+				p, _, log, _ := onStage(2, cfg)
+				ctx, cancel := context.WithCancel(t.Context())
+				c, err := p.Fingerprint(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := next(t, c); len(got) != 1 || len(got[0].Devices) != 2 {
+					t.Errorf("got %d groups, want both GPUs", len(got))
+				}
+				if !strings.Contains(log.String(), want) {
+					t.Errorf("the log does not say %q:\n%s", want, log)
+				}
+				cancel()
+				for range c {
+				}
+			})
+		})
+	}
+}
+
+// A profile's file that never answers, as on a network file system that hangs,
+// keeps neither the first message nor Reserve from coming.
+func TestProfileThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, _, _, _ := onStage(1, DefaultConfig())
+		p.cfg.ProfilePath = "/"
+		hang := make(chan struct{})
+		p.readProfile = func(string) (*profile.Profile, error) { <-hang; return nil, errors.New("too late") }
+		ctx, cancel := context.WithCancel(t.Context())
+		c, err := p.Fingerprint(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := next(t, c)
+		if len(got) != 1 {
+			t.Fatalf("got %d groups, want one", len(got))
+		}
+		if _, err := p.Reserve([]string{got[0].Devices[0].ID}); err != nil {
+			t.Error(err)
+		}
+		cancel()
+		for range c {
+		}
+		close(hang)
+	})
+}
