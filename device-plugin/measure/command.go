@@ -320,6 +320,7 @@ func ChildMain(args []string, in io.Reader, out, stderr io.Writer) int {
 	id := fs.String("gpu", "", "")
 	library := fs.String("library", "", "")
 	window := fs.Duration("window", 500*time.Millisecond, "")
+	avoid := fs.String("avoid", "", "")
 	list := fs.Bool("list", false, "")
 	if err := fs.Parse(args); err != nil {
 		return 2
@@ -327,7 +328,11 @@ func ChildMain(args []string, in io.Reader, out, stderr io.Writer) int {
 	if *list {
 		return childList(*library, out)
 	}
-	return Child(*library, *id, float64(*window)/float64(time.Millisecond), in, out)
+	o := childOptions{library: *library, uuid: *id, windowMs: float64(*window) / float64(time.Millisecond)}
+	if *avoid != "" {
+		o.avoid = strings.Split(*avoid, ",")
+	}
+	return Child(o, in, out)
 }
 
 // childList prints the driver's GPUs.
