@@ -173,7 +173,9 @@ func (b *bench) random(u *unit, bytes uint64, c content, from uint32) (cuda.Memo
 }
 
 // dataGrid is the shape of the kernels that fill and check.
-func (b *bench) dataGrid() cuda.Grid { return cuda.Grid{Blocks: 8 * uint32(b.dev.SMs), Threads: computeThread} }
+func (b *bench) dataGrid() cuda.Grid {
+	return cuda.Grid{Blocks: 8 * uint32(b.dev.SMs), Threads: computeThread}
+}
 
 // outBytes is room for one word a thread.
 func outBytes(g cuda.Grid) uint64 { return 4 * uint64(g.Blocks) * uint64(g.Threads) }

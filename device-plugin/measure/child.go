@@ -32,11 +32,11 @@ type message struct {
 	// that it is done with it, well or not.
 	Compiling string         `json:"compiling,omitempty"`
 	Compiled  *childCompiled `json:"compiled,omitempty"`
-	Device  *childDevice  `json:"device,omitempty"`
-	Ready   *childReady   `json:"ready,omitempty"`
-	Window  *childWindow  `json:"window,omitempty"`
-	Stopped bool          `json:"stopped,omitempty"`
-	Failed  *childFailure `json:"failed,omitempty"`
+	Device    *childDevice   `json:"device,omitempty"`
+	Ready     *childReady    `json:"ready,omitempty"`
+	Window    *childWindow   `json:"window,omitempty"`
+	Stopped   bool           `json:"stopped,omitempty"`
+	Failed    *childFailure  `json:"failed,omitempty"`
 }
 
 // childCompiled says how long a kernel took to compile.

@@ -71,6 +71,8 @@ type Runner struct {
 	Library string
 	// Sample reads telemetry; nil without.
 	Sample func(ids []string) map[string]gpu.Sample
+	// Processes are those that compute on each GPU; nil without.
+	Processes func(ids []string) map[string][]int
 }
 
 // Target is a GPU to measure.
@@ -91,18 +93,18 @@ type Progress struct {
 // session is one GPU's measuring, in progress.
 type session struct {
 	Runner
-	plan     Plan
-	target   Target
-	child    *process
-	watch    *telemetry
-	started  time.Time
-	begun    time.Time // the compute kernel is compiled: the plan's limit counts from here
+	plan    Plan
+	target  Target
+	child   *process
+	watch   *telemetry
+	started time.Time
+	begun   time.Time // the compute kernel is compiled: the plan's limit counts from here
 	// compiling is the kernel that the child's driver compiles now.
 	compiling string
-	progress func(Progress)
-	work     map[pal.AppClass]string // what the child does
-	sums     map[pal.AppClass]string // first checksum of each class
-	result   Result
+	progress  func(Progress)
+	work      map[pal.AppClass]string // what the child does
+	sums      map[pal.AppClass]string // first checksum of each class
+	result    Result
 }
 
 // Session measures one GPU. It ends early, with a partial result, when ctx

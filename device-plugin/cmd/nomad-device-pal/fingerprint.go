@@ -64,6 +64,7 @@ func (s *source) parse(ui cli.Ui, name string, args []string, more func(*flag.Fl
 func (s *source) config() deviceplugin.Config {
 	cfg := deviceplugin.DefaultConfig()
 	cfg.NVMLLibrary, cfg.ProfilePath, cfg.Watchdog = s.library, s.profile, 0
+	cfg.StateDir = "" // it is the running plugin's
 	if s.inventory != "" {
 		cfg.Backend, cfg.Inventory = "emulated", s.inventory
 	}
