@@ -55,7 +55,7 @@ func run(f fake, m machine, args ...string) (code int, stdout, stderr string) {
 
 func TestMeasureCommand(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, "slow.1=1.2")
+	f := newFake(t, "slow.1=1.2", "scale=0.01") // long enough for telemetry, five times a second
 	file := filepath.Join(t.TempDir(), "report.json")
 	code, out, errs := run(f, twoGPUs(), "-out="+file)
 	if code != 0 {

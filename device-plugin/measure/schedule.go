@@ -89,6 +89,10 @@ type record struct {
 	Measured time.Time                `json:"measured,omitzero"`
 	Solo     bool                     `json:"solo,omitempty"`
 	Slow     bool                     `json:"slow,omitempty"`
+	// Sums are the checksums of what was computed; Wrong says that most GPUs like
+	// it computed something else.
+	Sums  map[pal.AppClass]string `json:"sums,omitempty"`
+	Wrong string                  `json:"wrong,omitempty"`
 	// Drift watches each class's time against its own past.
 	Drift map[pal.AppClass]profile.Drift `json:"drift,omitempty"`
 	Alarm bool                           `json:"alarm,omitempty"` // a drift waits for confirmation
@@ -213,6 +217,7 @@ func (r *record) accept(res Result, id identity) map[pal.AppClass]profile.DriftE
 		r.Drift = nil // another ruler
 	}
 	r.Identity, r.Key, r.Times, r.Measured, r.Failures, r.Solo = id, m.Key, m.Times, res.Started, 0, res.Solo
+	r.Sums = ballotOf(res).sums
 	r.Slow = false
 	events := map[pal.AppClass]profile.DriftEvent{}
 	r.Alarm = false
@@ -249,7 +254,7 @@ func (r *record) observe(a App) (e profile.DriftEvent, known bool) {
 // measurement is what is to be published of a GPU, if what was measured is
 // still true of it.
 func (r record) measurement(gpuID string, id identity) (attr.Measurement, bool) {
-	if r.Measured.IsZero() || r.Identity != id {
+	if r.Measured.IsZero() || r.Identity != id || r.Wrong != "" {
 		return attr.Measurement{}, false
 	}
 	return attr.Measurement{GPU: gpuID, Key: r.Key, Times: r.Times}, true

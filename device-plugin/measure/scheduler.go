@@ -174,6 +174,7 @@ func (s *Scheduler) session(ctx context.Context, t Target, r *running) {
 	events := rec.accept(res, identityOf(t.Device, t.Driver))
 	s.records[id] = rec
 	s.report(res, events)
+	s.crossCheck()
 	if err := saveRecords(s.cfg.StateDir, s.records); err != nil {
 		s.log.Warn("measurements cannot be stored: they are lost when the plugin restarts", "error", err)
 	}
@@ -183,6 +184,36 @@ func (s *Scheduler) session(ctx context.Context, t Target, r *running) {
 	select {
 	case s.changed <- struct{}{}:
 	default:
+	}
+}
+
+// crossCheck puts what the node's GPUs computed beside each other, and says what
+// is new. Callers hold mu.
+func (s *Scheduler) crossCheck() {
+	var ballots []ballot
+	for _, d := range s.inv.Devices {
+		r := s.records[d.ID]
+		ballots = append(ballots, ballot{d.ID, r.Key, r.Sums})
+	}
+	found := vote(ballots)
+	for _, d := range s.inv.Devices {
+		r, ok := s.records[d.ID]
+		if !ok {
+			continue
+		}
+		before := r.Wrong
+		r.Wrong = ""
+		for _, dissent := range found[d.ID] {
+			if dissent.wrong {
+				r.Wrong = dissent.text
+			} else {
+				s.log.Warn("measurement", "gpu", d.ID, "warning", dissent.text)
+			}
+		}
+		if r.Wrong != "" && r.Wrong != before {
+			s.log.Warn("GPU is not rated", "gpu", d.ID, "reason", r.Wrong)
+		}
+		s.records[d.ID] = r
 	}
 }
 
