@@ -95,4 +95,4 @@ clean: ## Remove build/
 help: ## This text
 	@awk 'BEGIN {FS = ":.*##"} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-zA-Z0-9_-]+:.*?##/ {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
--include bench/bench.mk bench/real.mk device-plugin/plugin.mk device-plugin/measure/measure.mk pal/profile/profile.mk placer/placer.mk
+-include bench/bench.mk bench/real.mk device-plugin/plugin.mk device-plugin/measure/measure.mk device-plugin/hardware/hardware.mk pal/profile/profile.mk placer/placer.mk

@@ -181,6 +181,14 @@ func (c *child) open() (*cuda.Context, error) {
 func (c *child) obey(orders <-chan string) error {
 	order, open := <-orders
 	for open {
+		if fault, ok := strings.CutPrefix(order, "fault "); ok {
+			if err := c.bench.commit(Fault(fault)); err != nil {
+				return err
+			}
+			if err := c.send(message{Stopped: true}); err != nil {
+				return err
+			}
+		}
 		class, ok := strings.CutPrefix(order, "run ")
 		if !ok {
 			order, open = <-orders // nothing runs that could be stopped

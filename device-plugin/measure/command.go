@@ -232,7 +232,7 @@ func (c Command) targets(ctx context.Context, o options, b Backend, run *Runner)
 	inv, err := b.Scan()
 	if err != nil {
 		fmt.Fprintf(c.Stderr, "no NVML (%v): power limit, ECC mode and what limits a GPU will not be known\n", err)
-		if inv.Devices, err = run.list(ctx); err != nil {
+		if inv.Devices, err = run.List(ctx); err != nil {
 			return nil, err
 		}
 	} else {

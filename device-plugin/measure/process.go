@@ -132,6 +132,15 @@ func (c *process) close(kill bool) {
 	grace.Stop()
 }
 
+// cpu is what the child took of the machine's cores, once it is closed.
+func (c *process) cpu() time.Duration {
+	s := c.cmd.ProcessState
+	if s == nil {
+		return 0
+	}
+	return s.UserTime() + s.SystemTime()
+}
+
 // errorText keeps the start of what the child wrote to its standard error: its
 // first line says what happened, for a crash as for a message.
 type errorText struct{ text strings.Builder }
@@ -153,8 +162,8 @@ func (t *errorText) said() string {
 	return ": " + first
 }
 
-// list asks the CUDA driver for its GPUs, in a child as always.
-func (r Runner) list(ctx context.Context) ([]gpu.Device, error) {
+// List asks the CUDA driver for its GPUs, in a child as always.
+func (r Runner) List(ctx context.Context) ([]gpu.Device, error) {
 	cmd := exec.CommandContext(ctx, r.Self[0], append(slices.Clone(r.Self[1:]), "-list", "-library", r.Library)...)
 	cmd.Env = childEnv()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

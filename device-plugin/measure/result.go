@@ -51,6 +51,8 @@ type Result struct {
 	Warmup  *Warmup   `json:"warmup,omitempty"`
 	// Compile is how long the driver took to compile each kernel, in seconds.
 	Compile map[string]float64 `json:"compile_seconds,omitempty"`
+	// CPUSeconds is what the measuring process took of the machine's cores.
+	CPUSeconds float64 `json:"cpu_seconds,omitempty"`
 	// Apps are the application classes, or the user's application, in the order
 	// in which they were measured.
 	Apps []App `json:"apps"`

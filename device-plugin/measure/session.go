@@ -206,6 +206,7 @@ func (s *session) run(ctx context.Context) error {
 	err = s.measure(ctx)
 	s.watch.close()
 	child.close(err != nil)
+	s.result.CPUSeconds = math.Round(100*child.cpu().Seconds()) / 100
 	return err
 }
 

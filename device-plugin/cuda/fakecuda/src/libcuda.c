@@ -19,6 +19,7 @@
 //   wrong.1=1           GPU 1 computes something else, always the same
 //   ptxas=/usr/bin/ptxas  a module is assembled by this program, and refused when it is
 //   jit.hang=pal_mma    compiling this kernel never ends; jit.crash kills the process
+//   xid=FILE            a write to nowhere is event 31 in this state file of the fake NVML
 //   pids=DIR            a process with a context shows as DIR/UUID.PID
 //   fail=oom|hang|lost|corrupt|jit|too-new|no-binary|busy|no-device|not-ready
 //   fail.gpu=1          only on GPU 1 (default all)
@@ -35,9 +36,9 @@
 #include <unistd.h>
 
 typedef int R;
-enum { OOM = 2, BUSY = 46, NO_DEVICE = 100, NO_BINARY = 209, INVALID_PTX = 218, PTX_TOO_NEW = 222, LOST = 719, NOT_READY = 802 };
+enum { OOM = 2, BUSY = 46, NO_DEVICE = 100, NO_BINARY = 209, INVALID_PTX = 218, PTX_TOO_NEW = 222, ILLEGAL = 700, LOST = 719, NOT_READY = 802 };
 
-static int visible[64], nvisible, current, launches;
+static int visible[64], nvisible, current, launches, illegal;
 static char launched[256];   // kernels so far
 static double clock_ms;      // simulated time
 static double slept_ms;      // simulated time that was slept for
@@ -126,6 +127,7 @@ R cuGetErrorName(int code, const char **name) {
   case NO_BINARY: *name = "CUDA_ERROR_NO_BINARY_FOR_GPU"; break;
   case INVALID_PTX: *name = "CUDA_ERROR_INVALID_PTX"; break;
   case PTX_TOO_NEW: *name = "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"; break;
+  case ILLEGAL: *name = "CUDA_ERROR_ILLEGAL_ADDRESS"; break;
   case LOST: *name = "CUDA_ERROR_LAUNCH_FAILED"; break;
   case NOT_READY: *name = "CUDA_ERROR_SYSTEM_NOT_READY"; break;
   default: return 1;
@@ -157,10 +159,10 @@ R cuDeviceGetAttribute(int *v, int a, int d) {
 }
 static void pid_file(int d, char *path, size_t n) {
   char id[64];
-  const char *dir = setting("pids");
+  id_of(d, id, sizeof id);
+  const char *dir = setting("pids"); // until the next call
   path[0] = 0;
   if (!dir) return;
-  id_of(d, id, sizeof id);
   snprintf(path, n, "%s/%s.%d", dir, id, (int)getpid());
 }
 R cuDevicePrimaryCtxRetain(void **c, int d) {
@@ -195,7 +197,7 @@ static int assemble(const char *ptxas, const char *img) {
 R cuModuleLoadDataEx(void **m, const void *img, unsigned n, int *options, void **values) {
   for (unsigned i = 0; i < n; i++)
     if (options[i] == 5 && failing("jit")) snprintf((char *)values[i], 100, "ptxas: line 7;\n fatal: syntax error");
-  if (failing("jit")) return INVALID_PTX;
+  if (failing("jit") || strstr(img, "nonsense")) return INVALID_PTX;
   if (failing("too-new")) return PTX_TOO_NEW;
   if (failing("no-binary")) return NO_BINARY;
   const char *t = strstr(img, ".target sm_");
@@ -256,6 +258,16 @@ static double work(const char *kernel, unsigned grid, unsigned block, void **a) 
 }
 R cuLaunchKernel(struct function *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned sh, void *st, void **a, void **e) {
   if (!strcmp(f->name, "pal_fill")) return 0;
+  if (!strcmp(f->name, "pal_fault")) {
+    const char *path = setting("xid");
+    FILE *f = path ? fopen(path, "a") : NULL;
+    if (f) {
+      fprintf(f, "sys event.1 %d 8 31 -1\n", current);
+      fclose(f);
+    }
+    illegal = 1;
+    return 0;
+  }
   if (!strcmp(f->name, "pal_sum")) { // of what the failures below change
     uint64_t sum = 0, n = *(uint64_t *)a[2];
     char wrong[16];
@@ -280,6 +292,7 @@ R cuLaunchKernel(struct function *f, unsigned gx, unsigned gy, unsigned gz, unsi
 R cuEventCreate(double **ev, unsigned flags) { if (flags != 1) return 1; *ev = calloc(1, sizeof(double)); return 0; }
 R cuEventRecord(double *ev, void *stream) { *ev = clock_ms; return 0; }
 R cuEventSynchronize(double *ev) {
+  if (illegal) return ILLEGAL;
   if (failing("hang")) for (;;) pause();
   if (failing("lost")) return LOST;
   double s = (*ev - slept_ms) / 1e3 * number("scale", 0.001);
