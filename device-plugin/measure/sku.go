@@ -7,7 +7,7 @@ import "strings"
 
 // sku is what the vendor sells under a name: how much of the architecture it
 // has, and the power that its rate was made for. Without it, no absolute rate
-// can be called slow: an H20 is a Hopper with a sixth of an H200's tensor cores.
+// can be called slow: an H20 is a Hopper with a seventh of an H200's tensor cores.
 type sku struct {
 	name string // part of the model's name
 	// powerW is the power limit that it is sold with, the lowest of the name's
