@@ -44,10 +44,10 @@ unit: ## Unit, property and golden tests, the fast way
 	go test -shuffle=on $(UNIT)
 
 .PHONY: race
-race: nomad ## The same with the race detector
+race: nomad ptxas ## The same with the race detector
 	@echo "unit, property and golden tests with the race detector (a few minutes)"
 	@[ -n "$${PAL_DATA:-}" ] || echo "PAL_DATA is not set: parity with the PAL artifact is not checked"
-	NOMAD_BIN=$$(cat build/nomad.path) go test -race -shuffle=on -timeout 20m $(UNIT)
+	PTXAS=$$(cat build/ptxas.path) NOMAD_BIN=$$(cat build/nomad.path) go test -race -shuffle=on -timeout 20m $(UNIT)
 
 .PHONY: rewrites
 rewrites: nomad ## Every kind of rewrite, and the simulator's plain Nomad, against Nomad's own scheduler in process
@@ -107,4 +107,4 @@ clean: ## Remove build/
 help: ## This text
 	@awk 'BEGIN {FS = ":.*##"} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-zA-Z0-9_-]+:.*?##/ {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
--include bench/bench.mk bench/real.mk device-plugin/plugin.mk device-plugin/measure/measure.mk pal/profile/profile.mk placer/placer.mk
+-include bench/bench.mk bench/real.mk device-plugin/plugin.mk device-plugin/measure/measure.mk device-plugin/hardware/hardware.mk pal/profile/profile.mk placer/placer.mk

@@ -20,7 +20,7 @@ type Config struct {
 	Inventory         string        // the emulated backend's file
 	NVMLLibrary       string        // default libnvidia-ml.so.1
 	ProfilePath       string        // calibrated profile; "" for none
-	StateDir          string        // latched faults survive a restart here; "" keeps them in memory
+	StateDir          string        // latched faults and measurements survive a restart here; default DefaultStateDir; "" keeps them in memory
 	CDI               bool          // Reserve adds CDI device names
 	Compat            Compat        // default CompatJobs
 	Watchdog          time.Duration // default 2m: a driver call that takes longer ends the process; 0 never
@@ -43,6 +43,7 @@ type MeasureConfig struct {
 	Mode        measure.Mode  // default measure.Idle
 	Interval    time.Duration // default 168h: between two sessions of one GPU
 	IdleFor     time.Duration // default 1m: a GPU must have been idle for so long
+	Jitter      time.Duration // default 1h: nothing is measured unasked for up to so long after the start, another time on each node
 	Warmup      time.Duration // default 45s: at most, before measuring
 	Limit       time.Duration // default 2m: of one GPU's session
 	OneByOne    bool          // default false: all idle GPUs at once, as jobs share cooling and power
@@ -78,6 +79,9 @@ type VariabilityConfig struct {
 	Default    pal.AppClass   // the class of unique.variability_le_<k>; default A
 }
 
+// DefaultStateDir is where the plugin keeps what must survive its restart.
+const DefaultStateDir = "/var/lib/nomad-device-pal"
+
 // DefaultConfig is what an empty config block means.
 func DefaultConfig() Config {
 	return Config{
@@ -85,12 +89,13 @@ func DefaultConfig() Config {
 		FingerprintPeriod: time.Minute,
 		Backend:           "nvml",
 		NVMLLibrary:       "libnvidia-ml.so.1",
+		StateDir:          DefaultStateDir,
 		Watchdog:          2 * time.Minute,
 		Compat:            CompatJobs,
 		Stats:             StatsConfig{GPM: true, MinInterval: time.Second},
 		Health:            HealthConfig{Enabled: true, RecoverPolls: 2},
 		Variability:       VariabilityConfig{AppClasses: pal.AppClasses(), Default: pal.ClassA},
-		Measure: MeasureConfig{Mode: measure.Idle, Interval: 168 * time.Hour, IdleFor: time.Minute,
+		Measure: MeasureConfig{Mode: measure.Idle, Interval: 168 * time.Hour, IdleFor: time.Minute, Jitter: time.Hour,
 			Warmup: 45 * time.Second, Limit: 2 * time.Minute, CUDALibrary: "libcuda.so.1"},
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/nomad/plugins/shared/hclspec"
 
+	"github.com/nomad-pal/nomad-pal/device-plugin/conformance"
 	"github.com/nomad-pal/nomad-pal/device-plugin/emulated"
 )
 
@@ -79,5 +80,26 @@ func TestInventoryOfTheReadme(t *testing.T) {
 	inv, err := b.Scan()
 	if err != nil || len(inv.Devices) != 2 || len(inv.Warnings) != 0 {
 		t.Errorf("got %d GPUs, warnings %v, error %v", len(inv.Devices), inv.Warnings, err)
+	}
+}
+
+// By default the state survives a restart, but several emulated nodes of one
+// machine do not share it.
+func TestDefaultStateDir(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                     DefaultStateDir,
+		`state_dir = ""`:       "",
+		`state_dir = "/srv/p"`: "/srv/p",
+		"backend = \"emulated\"\ninventory = \"x\"":                         "",
+		"backend = \"emulated\"\ninventory = \"x\"\nstate_dir = \"/srv/p\"": "/srv/p",
+	} {
+		data, err := conformance.EncodeConfig(configSchema(), text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := decodeConfig(data)
+		if err != nil || c.StateDir != want {
+			t.Errorf("%q: state_dir %q, %v, want %q", text, c.StateDir, err, want)
+		}
 	}
 }

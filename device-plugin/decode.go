@@ -45,6 +45,9 @@ func decodeConfig(msgpack []byte) (Config, error) {
 	if r.NVMLLibrary != "" {
 		c.NVMLLibrary = r.NVMLLibrary
 	}
+	if c.Backend == "emulated" && c.StateDir == DefaultStateDir {
+		c.StateDir = "" // several may run on one machine
+	}
 	if c.Backend == "emulated" && c.Inventory == "" {
 		return Config{}, fmt.Errorf("config key %q: backend \"emulated\" needs the path of an inventory file", "inventory")
 	}
@@ -146,6 +149,7 @@ func (r *raw) measure(c *Config) error {
 	}{
 		{"measure.interval", b.Interval, &c.Measure.Interval, time.Hour},
 		{"measure.idle_for", b.IdleFor, &c.Measure.IdleFor, time.Second},
+		{"measure.jitter", b.Jitter, &c.Measure.Jitter, 0},
 		{"measure.warmup", b.Warmup, &c.Measure.Warmup, 0},
 		{"measure.limit", b.Limit, &c.Measure.Limit, 10 * time.Second},
 	} {

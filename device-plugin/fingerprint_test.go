@@ -85,6 +85,9 @@ func onStage(n int, cfg Config) (p *Plugin, s *stage, log *bytes.Buffer, exits *
 	for i := range n {
 		s.inv.Devices = append(s.inv.Devices, gpu.Device{ID: fmt.Sprintf("GPU-%d", i), Model: "M", NUMANode: -1, Island: -1, PCIeSwitch: -1})
 	}
+	if cfg.StateDir == DefaultStateDir {
+		cfg.StateDir = "" // it is this machine's
+	}
 	log, exits = &bytes.Buffer{}, &[]int{}
 	p = New(Options{
 		Log:  hclog.New(&hclog.LoggerOptions{Output: log, Level: hclog.Debug}),

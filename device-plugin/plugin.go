@@ -152,6 +152,10 @@ func (p *Plugin) ready() error {
 	}
 	p.backend, p.scans, p.samples = b, newScanner(b), newSampler(b)
 	p.store = openStore(p.cfg.StateDir)
+	if err := p.store.Prepare(); err != nil {
+		p.log.Warn("no state is kept: faults and measurements are forgotten when the plugin restarts (config key state_dir)", "error", err)
+		p.store = openStore("")
+	}
 	kept, err := p.store.load()
 	if err != nil {
 		p.log.Warn("stored faults are lost", "error", err)
@@ -178,12 +182,20 @@ func (p *Plugin) scheduler() *measure.Scheduler {
 	}
 	rules := measure.DefaultSchedule()
 	rules.Mode, rules.Interval, rules.OneByOne = p.cfg.Measure.Mode, p.cfg.Measure.Interval, p.cfg.Measure.OneByOne
+	rules.Jitter = p.cfg.Measure.Jitter
 	rules.IdleFor, rules.Plan.Warmup, rules.Plan.Limit = p.cfg.Measure.IdleFor, p.cfg.Measure.Warmup, p.cfg.Measure.Limit
 	rules.StateDir = p.store.Dir
 	samples := p.samples
+	var processes func(ids []string) map[string][]int
+	if b, ok := p.backend.(interface {
+		Processes(ids []string) map[string][]int
+	}); ok {
+		processes = b.Processes
+	}
 	s, err := measure.NewScheduler(rules, measure.Runner{
-		Self:    p.self,
-		Library: p.cfg.Measure.CUDALibrary,
+		Processes: processes,
+		Self:      p.self,
+		Library:   p.cfg.Measure.CUDALibrary,
 		Sample: func(ids []string) map[string]gpu.Sample {
 			readings, _ := samples.sample(ids, measureSampleAge, sampleWait)
 			return readings

@@ -3,7 +3,11 @@
 
 package deviceplugin
 
-import "github.com/hashicorp/nomad/plugins/shared/hclspec"
+import (
+	"strconv"
+
+	"github.com/hashicorp/nomad/plugins/shared/hclspec"
+)
 
 // raw is the configuration as Nomad sends it. nil blocks were not given.
 type raw struct {
@@ -52,6 +56,7 @@ type raw struct {
 		Mode        string `codec:"mode"`
 		Interval    string `codec:"interval"`
 		IdleFor     string `codec:"idle_for"`
+		Jitter      string `codec:"jitter"`
 		Warmup      string `codec:"warmup"`
 		Limit       string `codec:"limit"`
 		OneByOne    bool   `codec:"one_by_one"`
@@ -76,7 +81,7 @@ func configSchema() *hclspec.Spec {
 		"inventory":          attr("inventory", "string", `""`),
 		"nvml_library":       attr("nvml_library", "string", `"libnvidia-ml.so.1"`),
 		"profile":            attr("profile", "string", `""`),
-		"state_dir":          attr("state_dir", "string", `""`),
+		"state_dir":          attr("state_dir", "string", strconv.Quote(DefaultStateDir)),
 		"cdi":                attr("cdi", "bool", "false"),
 		"compat":             attr("compat", "string", `"jobs"`),
 		"watchdog":           attr("watchdog", "string", `"2m"`),
@@ -114,6 +119,7 @@ func configSchema() *hclspec.Spec {
 			"mode":         attr("mode", "string", `"idle"`),
 			"interval":     attr("interval", "string", `"168h"`),
 			"idle_for":     attr("idle_for", "string", `"1m"`),
+			"jitter":       attr("jitter", "string", `"1h"`),
 			"warmup":       attr("warmup", "string", `"45s"`),
 			"limit":        attr("limit", "string", `"2m"`),
 			"one_by_one":   attr("one_by_one", "bool", "false"),

@@ -83,3 +83,37 @@ func TestBadStateFile(t *testing.T) {
 		})
 	}
 }
+
+// A state_dir that cannot be used is said, and the plugin works without.
+func TestUnusableStateDir(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "open")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	cfg := DefaultConfig()
+	cfg.StateDir = dir
+	synctest.Test(t, func(t *testing.T) {
+		p, _, log, _ := onStage(1, cfg)
+		ctx, cancel := context.WithCancel(t.Context())
+		c, err := p.Fingerprint(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := next(t, c); len(got) != 1 {
+			t.Errorf("%d groups", len(got))
+		}
+		cancel()
+		for range c {
+		}
+		synctest.Wait()
+		if n := strings.Count(log.String(), "no state is kept"); n != 1 || !strings.Contains(log.String(), "others can write to it") {
+			t.Errorf("said %d times, want once:\n%s", n, log)
+		}
+	})
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
+		t.Errorf("written all the same: %v, %v", entries, err)
+	}
+}

@@ -43,7 +43,11 @@ func newMeasuringBox(t *testing.T, n int, settings ...string) *measuringBox {
 		t.Fatal(err)
 	}
 	b := &measuringBox{settings: lib + ".settings", stateDir: t.TempDir()}
-	b.gpuBox = newGPUBox(t, nvmltest.H200(n), fmt.Sprintf("state_dir = %q\nmeasure {\n  cuda_library = %q\n  idle_for = \"2s\"\n}\n", b.stateDir, lib))
+	state := nvmltest.H200(n)
+	for i := range n {
+		state.Set(fmt.Sprintf("gpu%d", i), "sm_mhz", "1900") // not idle's: a rate is judged by it
+	}
+	b.gpuBox = newGPUBox(t, state, fmt.Sprintf("state_dir = %q\nmeasure {\n  jitter = \"0s\"\n  cuda_library = %q\n  idle_for = \"2s\"\n}\n", b.stateDir, lib))
 	for i := range n {
 		settings = append(settings, fmt.Sprintf("uuid.%d=%s", i, b.uuid(i)))
 	}

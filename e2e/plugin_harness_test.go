@@ -53,6 +53,9 @@ func newGPUBox(t *testing.T, state nvmltest.State, more string) *gpuBox {
 		state.Set(fmt.Sprintf("gpu%d", i), "uuid", b.uuid(i))
 	}
 	b.write()
+	if !strings.Contains(more, "state_dir") {
+		more += fmt.Sprintf("\nstate_dir = %q\n", t.TempDir())
+	}
 	b.Client = cluster.Client{Plugins: []cluster.Plugin{{
 		Path:   devicePlugin(t),
 		Config: fmt.Sprintf("nvml_library = %q\nfingerprint_period = \"500ms\"\n%s", lib, more),

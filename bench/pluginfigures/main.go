@@ -93,6 +93,7 @@ func figures(ctx context.Context, path string, idle time.Duration, nomad bool) e
 type world struct {
 	dir, path, binary string
 	state             nvmltest.State
+	config            string
 	*conformance.Process
 	stream <-chan *device.FingerprintResponse
 }
@@ -100,6 +101,19 @@ type world struct {
 func (w *world) set(scope, key, value string) error {
 	w.state.Set(scope, key, value)
 	return w.state.Write(w.path)
+}
+
+// ownState is the config, with a directory of our own for a plugin that would
+// else keep its state in this machine's.
+func (w *world) ownState(p *conformance.Process) (string, error) {
+	schema, err := p.Base.ConfigSchema()
+	if err != nil {
+		return "", err
+	}
+	if _, ok := schema.GetObject().GetAttributes()["state_dir"]; !ok {
+		return config, nil
+	}
+	return config + fmt.Sprintf("\nstate_dir = %q\n", filepath.Join(w.dir, "state")), nil
 }
 
 // measure drives the plugin by itself.
@@ -114,7 +128,10 @@ func (w *world) measure(ctx context.Context, idle time.Duration) error {
 	}
 	defer p.Stop()
 	w.Process = p
-	if err := p.Configure(config); err != nil {
+	if w.config, err = w.ownState(p); err != nil {
+		return err
+	}
+	if err := p.Configure(w.config); err != nil {
 		return err
 	}
 	fmt.Printf("  start, handshake and config                   %8.0f ms\n", ms(time.Since(begin)))

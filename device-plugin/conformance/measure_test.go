@@ -35,8 +35,9 @@ func idleNode(t *testing.T, scale string) (nvmltest.State, string) {
 	state := nvmltest.H200(2)
 	for i := range 2 {
 		state.Set(fmt.Sprintf("gpu%d", i), "uuid", fakecuda.UUID(i))
+		state.Set(fmt.Sprintf("gpu%d", i), "sm_mhz", "1900") // not idle's: a rate is judged by it
 	}
-	return state, fast + fmt.Sprintf("\nstate_dir = %q\nmeasure {\n cuda_library = %q\n idle_for = \"1s\"\n warmup = \"0s\"\n limit = \"10s\"\n}", dir, lib)
+	return state, fast + fmt.Sprintf("\nstate_dir = %q\nmeasure {\n jitter = \"0s\"\n cuda_library = %q\n idle_for = \"1s\"\n warmup = \"0s\"\n limit = \"10s\"\n}", dir, lib)
 }
 
 // Idle GPUs are measured without being asked, and the results are published.

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -137,6 +138,15 @@ func start(t *testing.T, state nvmltest.State, config string) *world {
 		t.Fatalf("setting the config: %v", err)
 	}
 	return w
+}
+
+// Configure sets the config. Ours keeps no state unless the text says where: the
+// default directory is this machine's.
+func (w *world) Configure(text string) error {
+	if isOurs && !strings.Contains(text, "state_dir") {
+		text += "\nstate_dir = \"\"\n"
+	}
+	return w.Process.Configure(text)
 }
 
 // launch starts the process.

@@ -164,10 +164,14 @@ func (c *Context) Launch(fn Function, g Grid, args ...any) error {
 // Event marks a point in the sequence of launches.
 type Event uintptr
 
+// blockingSync is CU_EVENT_BLOCKING_SYNC: waiting for the event sleeps, where it
+// else keeps a core busy.
+const blockingSync = 1
+
 // Event makes one.
 func (c *Context) Event() (Event, error) {
 	var ev uintptr
-	if code := c.d.eventCreate(&ev, 0); code != 0 {
+	if code := c.d.eventCreate(&ev, blockingSync); code != 0 {
 		return 0, c.d.fail("making an event", code)
 	}
 	return Event(ev), nil

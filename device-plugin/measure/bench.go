@@ -7,8 +7,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/fnv"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/cuda"
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -34,21 +35,32 @@ type bench struct {
 	fn      cuda.Function // of compute
 	// skipped says why stronger kernels were not taken.
 	skipped []string
+	// send tells the parent what is being compiled.
+	send func(message) error
+
+	loaded      map[string]cuda.Function // by the kernel's id
+	fill, check cuda.Function            // of the kernels that are not measured
+	total       cuda.Memory              // what check writes
+	idle        cuda.Event               // behind everything launched
 }
 
 // seed starts the kernels' random operands. Operands must be random, for zeros
-// draw less power and run 13 % faster; but the same for every launch, so that
-// a wrong result shows.
+// draw less power and run 13 % faster; but the same for every launch and GPU,
+// so that a wrong result shows.
 const seed = 1
 
-// newBench finds the strongest compute kernel that the GPU and driver run.
-func newBench(ctx *cuda.Context, dev cuda.Device) (*bench, error) {
-	b := &bench{ctx: ctx, dev: dev}
+// newBench finds the strongest compute kernel that the GPU and driver run and
+// that is not among those to avoid.
+func newBench(ctx *cuda.Context, dev cuda.Device, avoid []string, send func(message) error) (*bench, error) {
+	b := &bench{ctx: ctx, dev: dev, send: send, loaded: map[string]cuda.Function{}}
+	if err := b.prepareData(); err != nil {
+		return nil, err
+	}
 	for _, k := range computeKernels() {
-		if !k.suits(dev) {
+		if !k.suits(dev) || slices.Contains(avoid, k.id) {
 			continue
 		}
-		fn, err := ctx.Load(k.ptx, k.entry)
+		fn, err := b.load(k)
 		if err == nil {
 			b.compute, b.fn = k, fn
 			return b, nil
@@ -58,11 +70,42 @@ func newBench(ctx *cuda.Context, dev cuda.Device) (*bench, error) {
 		}
 		b.skipped = append(b.skipped, err.Error())
 	}
-	if len(b.skipped) == 0 {
-		return nil, fmt.Errorf("GPU %q (%s) has compute capability %d.%d: 7.0 is the least that the kernels run on",
-			dev.UUID, dev.Name, dev.Major, dev.Minor)
+	for _, id := range avoid {
+		b.skipped = append(b.skipped, id+" is left out")
 	}
 	return nil, fmt.Errorf("no kernel runs on GPU %q: %s", dev.UUID, strings.Join(b.skipped, "; "))
+}
+
+// load compiles a kernel, once. The driver's compiler may take a while or hang:
+// the parent hears of it first.
+func (b *bench) load(k kernel) (cuda.Function, error) {
+	if fn, ok := b.loaded[k.id]; ok {
+		return fn, nil
+	}
+	if err := b.send(message{Compiling: k.id}); err != nil {
+		return 0, err
+	}
+	begin := time.Now()
+	fn, err := b.ctx.Load(k.ptx, k.entry)
+	if err == nil {
+		b.loaded[k.id] = fn
+	}
+	return fn, errors.Join(err, b.send(message{Compiled: &childCompiled{k.id, time.Since(begin).Seconds()}}))
+}
+
+// prepareData makes what fills and checks memory.
+func (b *bench) prepareData() (err error) {
+	if b.fill, err = b.load(dataKernel(idFill)); err != nil {
+		return err
+	}
+	if b.check, err = b.load(dataKernel(idSum)); err != nil {
+		return err
+	}
+	if b.total, err = b.ctx.Alloc(16); err != nil {
+		return err
+	}
+	b.idle, err = b.ctx.Event()
+	return err
 }
 
 // prepare makes the unit of a class.
@@ -100,14 +143,38 @@ func (b *bench) release(u *unit) error {
 	return errors.Join(errs...)
 }
 
-// alloc takes memory for the unit and fills it with a word.
-func (b *bench) alloc(u *unit, bytes uint64, word uint32) (cuda.Memory, error) {
+// alloc takes memory for the unit.
+func (b *bench) alloc(u *unit, bytes uint64) (cuda.Memory, error) {
 	m, err := b.ctx.Alloc(bytes)
 	if err != nil {
 		return m, err
 	}
 	u.memory = append(u.memory, m)
-	return m, b.ctx.Fill(m, word)
+	return m, nil
+}
+
+// content is what random words are cut to.
+type content struct{ keep, set uint32 }
+
+var (
+	randomWords  = content{0xffffffff, 0}
+	randomFloats = content{0x807fffff, 0x3f000000} // ±[0.5, 1)
+)
+
+// random takes memory for the unit and fills it: constants would draw less
+// power, and compress.
+func (b *bench) random(u *unit, bytes uint64, c content, from uint32) (cuda.Memory, error) {
+	m, err := b.alloc(u, bytes)
+	if err != nil {
+		return m, err
+	}
+	n := bytes / 16
+	return m, b.ctx.Launch(b.fill, b.dataGrid(), &m.Address, &n, &c.keep, &c.set, &from)
+}
+
+// dataGrid is the shape of the kernels that fill and check.
+func (b *bench) dataGrid() cuda.Grid {
+	return cuda.Grid{Blocks: 8 * uint32(b.dev.SMs), Threads: computeThread}
 }
 
 // outBytes is room for one word a thread.
@@ -116,32 +183,26 @@ func outBytes(g cuda.Grid) uint64 { return 4 * uint64(g.Blocks) * uint64(g.Threa
 // computeLaunch is a launch of the compute kernel that takes about ms.
 func (b *bench) computeLaunch(u *unit, ms float64) (launch func() error, work float64, err error) {
 	g := b.compute.grid(b.dev)
-	if u.out, err = b.alloc(u, outBytes(g), 0); err != nil {
+	if u.out, err = b.alloc(u, outBytes(g)); err != nil {
 		return nil, 0, err
 	}
 	iters := b.compute.iterations(b.dev, ms)
 	work = float64(iters) * b.compute.workPerIteration(b.dev)
-	out, sd, x, y := u.out.Address, uint32(seed), float32(0.5), float32(1)
-	if b.compute.id == idFFMA {
-		return func() error { return b.ctx.Launch(b.fn, g, &out, &iters, &x, &y) }, work, nil
-	}
+	out, sd := u.out.Address, uint32(seed)
 	return func() error { return b.ctx.Launch(b.fn, g, &out, &iters, &sd) }, work, nil
 }
-
-// one is the word of the float 1.
-const one = 0x3f800000
 
 // triadLaunch is as many launches of the triad as take about ms.
 func (b *bench) triadLaunch(u *unit, ms float64) (launch func() error, work float64, err error) {
 	k := triadKernel()
-	fn, err := b.ctx.Load(k.ptx, k.entry)
+	fn, err := b.load(k)
 	if err != nil {
 		return nil, 0, err
 	}
 	n := triadSteps(b.dev)
 	var buf [3]cuda.Memory
 	for i := range buf {
-		if buf[i], err = b.alloc(u, 16*n, one); err != nil {
+		if buf[i], err = b.random(u, 16*n, randomFloats, seed+uint32(i)); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -187,16 +248,16 @@ func (b *bench) prepareMix(u *unit) error {
 
 func (b *bench) prepareGather(u *unit) error {
 	k := u.kernel
-	fn, err := b.ctx.Load(k.ptx, k.entry)
+	fn, err := b.load(k)
 	if err != nil {
 		return err
 	}
 	g := k.grid(b.dev)
-	if u.out, err = b.alloc(u, outBytes(g), 0); err != nil {
+	if u.out, err = b.alloc(u, outBytes(g)); err != nil {
 		return err
 	}
 	size := bufferBytes(b.dev, gatherBytes, 8)
-	data, err := b.alloc(u, size, 1)
+	data, err := b.random(u, size, randomWords, seed)
 	if err != nil {
 		return err
 	}
@@ -206,16 +267,20 @@ func (b *bench) prepareGather(u *unit) error {
 	return nil
 }
 
-// maxSummed is how much of a result is read back to compare it.
-const maxSummed = 1 << 20
-
-// sum is a checksum of the unit's result.
+// sum is a checksum of the unit's whole result, made by the GPU itself.
 func (b *bench) sum(u *unit) (string, error) {
-	buf := make([]byte, min(maxSummed, u.out.Bytes))
-	if err := b.ctx.Read(u.out, buf); err != nil {
-		return "", err
+	n := u.out.Bytes / 16
+	buf := make([]byte, 8)
+	for _, step := range []func() error{
+		func() error { return b.ctx.Fill(b.total, 0) },
+		func() error { return b.ctx.Launch(b.check, b.dataGrid(), &b.total.Address, &u.out.Address, &n) },
+		func() error { return b.ctx.Record(b.idle) },
+		func() error { return b.ctx.Wait(b.idle) }, // a copy would wait with a busy core
+		func() error { return b.ctx.Read(b.total, buf) },
+	} {
+		if err := step(); err != nil {
+			return "", err
+		}
 	}
-	h := fnv.New64a()
-	h.Write(buf)
-	return fmt.Sprintf("%016x", binary.BigEndian.Uint64(h.Sum(nil))), nil
+	return fmt.Sprintf("%016x", binary.LittleEndian.Uint64(buf)), nil
 }

@@ -28,11 +28,21 @@ const ChildCommand = "measure-child"
 
 // message is one line from the child; one field is set.
 type message struct {
-	Device  *childDevice  `json:"device,omitempty"`
-	Ready   *childReady   `json:"ready,omitempty"`
-	Window  *childWindow  `json:"window,omitempty"`
-	Stopped bool          `json:"stopped,omitempty"`
-	Failed  *childFailure `json:"failed,omitempty"`
+	// Compiling is the kernel that the driver's compiler now gets; Compiled says
+	// that it is done with it, well or not.
+	Compiling string         `json:"compiling,omitempty"`
+	Compiled  *childCompiled `json:"compiled,omitempty"`
+	Device    *childDevice   `json:"device,omitempty"`
+	Ready     *childReady    `json:"ready,omitempty"`
+	Window    *childWindow   `json:"window,omitempty"`
+	Stopped   bool           `json:"stopped,omitempty"`
+	Failed    *childFailure  `json:"failed,omitempty"`
+}
+
+// childCompiled says how long a kernel took to compile.
+type childCompiled struct {
+	Kernel  string  `json:"kernel"`
+	Seconds float64 `json:"seconds"`
 }
 
 // childDevice says what GPU the child has.
@@ -50,12 +60,10 @@ type childReady struct {
 	Class  pal.AppClass `json:"class"`
 	Kernel string       `json:"kernel"`
 	// Work of one unit, in Unit·seconds; Peak the rate, in Unit, that the
-	// hardware cannot exceed at ClockMHz, 0 if not known; Expected what a sound
-	// GPU reaches at least.
+	// hardware cannot exceed at ClockMHz, 0 if not known.
 	Work     float64 `json:"work,omitempty"`
 	Unit     string  `json:"unit,omitempty"`
 	Peak     float64 `json:"peak,omitempty"`
-	Expected float64 `json:"expected,omitempty"`
 	ClockMHz int     `json:"clock_mhz"`
 	// ClockBound: Peak goes with the SM clock.
 	ClockBound bool `json:"clock_bound"`
@@ -75,15 +83,22 @@ type childFailure struct {
 	Code int    `json:"code,omitempty"` // the driver's
 }
 
-// Child runs the child's side: GPU uuid of the driver library, windows of
-// about windowMs, orders from in, messages to out. It returns the exit code.
-func Child(library, uuid string, windowMs float64, in io.Reader, out io.Writer) int {
+// childOptions are what the parent asks of a child.
+type childOptions struct {
+	library, uuid string
+	windowMs      float64  // length of a window, about
+	avoid         []string // compute kernels that are not tried
+}
+
+// Child runs the child's side: orders from in, messages to out. It returns the
+// exit code.
+func Child(o childOptions, in io.Reader, out io.Writer) int {
 	// The CUDA context belongs to this thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	enc := json.NewEncoder(out)
-	c := &child{uuid: uuid, windowMs: windowMs, send: func(m message) error { return enc.Encode(m) }}
-	err := c.serve(library, orders(in))
+	c := &child{childOptions: o, send: func(m message) error { return enc.Encode(m) }}
+	err := c.serve(orders(in))
 	if err == nil || errors.Is(err, io.ErrClosedPipe) {
 		return 0
 	}
@@ -107,14 +122,13 @@ func orders(in io.Reader) <-chan string {
 }
 
 type child struct {
-	uuid     string
-	windowMs float64
-	send     func(message) error
-	bench    *bench
+	childOptions
+	send  func(message) error
+	bench *bench
 }
 
-func (c *child) serve(library string, orders <-chan string) error {
-	ctx, err := c.open(library)
+func (c *child) serve(orders <-chan string) error {
+	ctx, err := c.open()
 	if err != nil {
 		return err
 	}
@@ -126,8 +140,8 @@ func (c *child) serve(library string, orders <-chan string) error {
 }
 
 // open finds the GPU and says so.
-func (c *child) open(library string) (*cuda.Context, error) {
-	d, err := cuda.Open(library)
+func (c *child) open() (*cuda.Context, error) {
+	d, err := cuda.Open(c.library)
 	if err != nil {
 		return nil, err
 	}
@@ -143,11 +157,14 @@ func (c *child) open(library string) (*cuda.Context, error) {
 		if dev.UUID != c.uuid {
 			continue
 		}
+		if err := supports(dev.Major, dev.Minor); err != nil {
+			return nil, fmt.Errorf("GPU %q (%s) has %w", dev.UUID, dev.Name, err)
+		}
 		ctx, err := d.Context(dev)
 		if err != nil {
 			return nil, err
 		}
-		if c.bench, err = newBench(ctx, dev); err != nil {
+		if c.bench, err = newBench(ctx, dev, c.avoid, c.send); err != nil {
 			return nil, errors.Join(err, ctx.Close())
 		}
 		work := map[pal.AppClass]string{}
@@ -164,6 +181,14 @@ func (c *child) open(library string) (*cuda.Context, error) {
 func (c *child) obey(orders <-chan string) error {
 	order, open := <-orders
 	for open {
+		if fault, ok := strings.CutPrefix(order, "fault "); ok {
+			if err := c.bench.commit(Fault(fault)); err != nil {
+				return err
+			}
+			if err := c.send(message{Stopped: true}); err != nil {
+				return err
+			}
+		}
 		class, ok := strings.CutPrefix(order, "run ")
 		if !ok {
 			order, open = <-orders // nothing runs that could be stopped
@@ -225,7 +250,6 @@ func (b *bench) ready(u *unit) *childReady {
 	k := u.kernel
 	r.Work, r.Unit = u.work/k.scale, k.unit
 	r.Peak = k.peak(b.dev, float64(b.dev.ClockMHz)) / k.scale
-	r.Expected = r.Peak * k.expected
 	r.ClockBound = u.class == pal.ClassA
 	return r
 }

@@ -63,6 +63,8 @@ const (
 type Backend interface {
 	Scan() (gpu.Inventory, error)
 	Sample(ids []string) map[string]gpu.Sample
+	// Processes are those that compute on each GPU.
+	Processes(ids []string) map[string][]int
 	Close()
 }
 
@@ -220,6 +222,7 @@ func (c Command) measure(ctx context.Context, o options) (Report, error) {
 		wg.Go(func() { session(i) })
 	}
 	wg.Wait()
+	crossCheck(report.Results)
 	return report, nil
 }
 
@@ -229,11 +232,11 @@ func (c Command) targets(ctx context.Context, o options, b Backend, run *Runner)
 	inv, err := b.Scan()
 	if err != nil {
 		fmt.Fprintf(c.Stderr, "no NVML (%v): power limit, ECC mode and what limits a GPU will not be known\n", err)
-		if inv.Devices, err = run.list(ctx); err != nil {
+		if inv.Devices, err = run.List(ctx); err != nil {
 			return nil, err
 		}
 	} else {
-		run.Sample = b.Sample
+		run.Sample, run.Processes = b.Sample, b.Processes
 	}
 	var targets []Target
 	var known []string
@@ -252,7 +255,7 @@ func (c Command) targets(ctx context.Context, o options, b Backend, run *Runner)
 		return nil, errors.New("no GPU to measure on this node (MIG instances are not measured)")
 	}
 	if run.Sample != nil && !o.force {
-		if err := refuseBusy(run.Sample, visibleTo("/proc", known), targets); err != nil {
+		if err := run.refuseBusy(inv.Devices, targets); err != nil {
 			return nil, err
 		}
 	}
@@ -263,35 +266,21 @@ func (c Command) targets(ctx context.Context, o options, b Backend, run *Runner)
 }
 
 // refuseBusy names the GPUs that something uses, or that a task was given.
-func refuseBusy(sample func([]string) map[string]gpu.Sample, tasks map[string]bool, targets []Target) error {
-	var busy []string
+func (r Runner) refuseBusy(all []gpu.Device, targets []Target) error {
+	var ids, busy []string
 	for _, t := range targets {
-		why := busyBy(sample([]string{t.Device.ID})[t.Device.ID])
-		if why == "" && tasks[t.Device.ID] {
-			why = "a task was given it"
-		}
-		if why != "" {
-			busy = append(busy, t.Device.ID+" ("+why+")")
+		ids = append(ids, t.Device.ID)
+	}
+	uses := r.uses("/proc", all, ids)
+	for _, id := range ids {
+		if why := uses[id].String(); why != "" {
+			busy = append(busy, id+" ("+why+")")
 		}
 	}
 	if len(busy) > 0 {
 		return fmt.Errorf("in use: %s; measuring would disturb what runs there (-force measures all the same)", strings.Join(busy, ", "))
 	}
 	return nil
-}
-
-// idleMemoryMiB is what an idle GPU uses at most, for the driver itself.
-const idleMemoryMiB = 1024
-
-// busyBy says by what a GPU seems to be in use, "" when it seems idle.
-func busyBy(s gpu.Sample) string {
-	switch {
-	case s.GPUPercent != nil && *s.GPUPercent > 0:
-		return fmt.Sprintf("utilisation %d %%", *s.GPUPercent)
-	case s.MemoryUsedMiB != nil && *s.MemoryUsedMiB > idleMemoryMiB:
-		return fmt.Sprintf("%d MiB of its memory", *s.MemoryUsedMiB)
-	}
-	return ""
 }
 
 // deliver writes the report where it was asked for.
@@ -320,6 +309,7 @@ func ChildMain(args []string, in io.Reader, out, stderr io.Writer) int {
 	id := fs.String("gpu", "", "")
 	library := fs.String("library", "", "")
 	window := fs.Duration("window", 500*time.Millisecond, "")
+	avoid := fs.String("avoid", "", "")
 	list := fs.Bool("list", false, "")
 	if err := fs.Parse(args); err != nil {
 		return 2
@@ -327,7 +317,11 @@ func ChildMain(args []string, in io.Reader, out, stderr io.Writer) int {
 	if *list {
 		return childList(*library, out)
 	}
-	return Child(*library, *id, float64(*window)/float64(time.Millisecond), in, out)
+	o := childOptions{library: *library, uuid: *id, windowMs: float64(*window) / float64(time.Millisecond)}
+	if *avoid != "" {
+		o.avoid = strings.Split(*avoid, ",")
+	}
+	return Child(o, in, out)
 }
 
 // childList prints the driver's GPUs.

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,10 +28,12 @@ type machine struct {
 	inv     gpu.Inventory
 	err     error
 	samples map[string]gpu.Sample
+	pids    map[string][]int
 }
 
 func (m machine) Scan() (gpu.Inventory, error)              { return m.inv, m.err }
 func (m machine) Sample(ids []string) map[string]gpu.Sample { return m.samples }
+func (m machine) Processes(ids []string) map[string][]int   { return m.pids }
 func (m machine) Close()                                    {}
 
 func twoGPUs() machine {
@@ -52,7 +55,7 @@ func run(f fake, m machine, args ...string) (code int, stdout, stderr string) {
 
 func TestMeasureCommand(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, "slow.1=1.2")
+	f := newFake(t, "slow.1=1.2", "scale=0.01") // long enough for telemetry, five times a second
 	file := filepath.Join(t.TempDir(), "report.json")
 	code, out, errs := run(f, twoGPUs(), "-out="+file)
 	if code != 0 {
@@ -130,6 +133,8 @@ func TestMeasureRefuses(t *testing.T) {
 	t.Parallel()
 	busy := twoGPUs()
 	busy.samples[fakecuda.UUID(1)] = gpu.Sample{MemoryUsedMiB: gpu.Ptr[int64](50000)}
+	computing := twoGPUs()
+	computing.pids = map[string][]int{fakecuda.UUID(0): {os.Getpid()}}
 	mig := machine{inv: gpu.Inventory{Devices: []gpu.Device{{ID: "MIG-1", MIGProfile: "3g.71gb"}}}}
 	f := newFake(t)
 	for _, tc := range []struct {
@@ -140,6 +145,7 @@ func TestMeasureRefuses(t *testing.T) {
 		want string
 	}{
 		{"GPU in use", busy, nil, 1, "in use: " + fakecuda.UUID(1) + " (50000 MiB of its memory)"},
+		{"GPU with a process", computing, nil, 1, fmt.Sprintf("in use: %s (process %d, measure.test)", fakecuda.UUID(0), os.Getpid())},
 		{"MIG", mig, nil, 1, "no GPU to measure on this node (MIG instances are not measured)"},
 		{"no such GPU", twoGPUs(), []string{"GPU-x"}, 1, `this node has no GPU "GPU-x" (it has ` + fakecuda.UUID(0)},
 		{"class", twoGPUs(), []string{"-classes=Z"}, 2, `-classes: application class "Z" is unknown`},

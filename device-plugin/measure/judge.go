@@ -12,7 +12,7 @@ import (
 
 // finish turns the windows of a class into its entry of the result.
 func (s *session) finish(r *childReady, ws []Window, rs []reading) {
-	a := App{App: r.Class, Kernel: r.Kernel, Work: s.work[r.Class], Windows: ws, LimitedBy: limitedBy(rs)}
+	a := App{App: r.Class, Kernel: r.Kernel, Work: s.work[r.Class], Windows: ws, LimitedBy: limitedBy(rs), Sum: s.sums[r.Class]}
 	times := s.usable(r.Class, ws, &a)
 	if len(times) == 0 {
 		s.warn("class %s: no window can be used", r.Class)
@@ -26,7 +26,7 @@ func (s *session) finish(r *childReady, ws []Window, rs []reading) {
 	}
 	if r.Work > 0 {
 		a.Rate, a.Unit = r.Work/(a.Ms/1e3), r.Unit
-		if problem := a.judge(r, clockOf(ws)); problem != "" {
+		if problem := a.judge(r, clockOf(ws), s.slowBelow(r)); problem != "" {
 			s.warn("class %s: %s", r.Class, problem)
 			if !a.Slow {
 				return // not to be believed
@@ -87,10 +87,20 @@ func clockOf(ws []Window) float64 {
 	return sum / float64(n)
 }
 
+// slowBelow is the rate of a class below which this GPU is slow beyond doubt, 0
+// when that is not known.
+func (s *session) slowBelow(r *childReady) float64 {
+	var limitW float64
+	if w := s.target.Device.PowerLimitW; w != nil {
+		limitW = float64(*w)
+	}
+	return slowBelow(r.Kernel, s.result.Model, limitW, r.Peak)
+}
+
 // judge sets the rate's share of what the hardware can do, and says what is
 // wrong with it: faster than possible is not to be believed, far slower than
 // any sound GPU is an outlier.
-func (a *App) judge(r *childReady, clockMHz float64) (problem string) {
+func (a *App) judge(r *childReady, clockMHz, slow float64) (problem string) {
 	if r.Peak == 0 {
 		return ""
 	}
@@ -100,11 +110,14 @@ func (a *App) judge(r *childReady, clockMHz float64) (problem string) {
 	}
 	a.Share = a.Rate / peak
 	switch {
+	case a.Rate > peak*overClock && peak < r.Peak:
+		return fmt.Sprintf("%.4g %s is not plausible: at %.0f MHz the hardware cannot exceed %.4g", a.Rate, a.Unit, clockMHz, peak)
 	case a.Rate > r.Peak*overPeak:
 		return fmt.Sprintf("%.4g %s is not plausible: the hardware cannot exceed %.4g", a.Rate, a.Unit, r.Peak)
-	case a.Rate < r.Expected/slowFactor:
+	case a.Rate < slow:
 		a.Slow = true
-		return fmt.Sprintf("%.4g %s is far below the %.4g that a sound GPU of this model reaches: an outlier", a.Rate, a.Unit, r.Expected)
+		return fmt.Sprintf("%.4g %s is far below the %.4g that a sound GPU of this model reaches at this power limit: an outlier",
+			a.Rate, a.Unit, slow*slowFactor)
 	}
 	return ""
 }

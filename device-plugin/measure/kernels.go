@@ -9,6 +9,7 @@ import (
 	"math"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/cuda"
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
@@ -27,6 +28,9 @@ var ptxTriad []byte
 //go:embed ptx/gather.ptx
 var ptxGather []byte
 
+//go:embed ptx/data.ptx
+var ptxData []byte
+
 // kernel is one of our PTX kernels. The version in its id changes with
 // anything that changes its time.
 type kernel struct {
@@ -41,8 +45,12 @@ type kernel struct {
 	// scale turns work into unit.
 	scale float64
 	// expected is the share of peak at the largest clock that a sound GPU
-	// reaches; below expected/[slowFactor] a GPU is slow beyond doubt.
+	// reaches: the amount of work follows from it.
 	expected float64
+	// floor is the share of peak that a sound GPU of a known model reaches at
+	// least, at the power limit that it is sold with; 0 where that is not known.
+	// See [sku.slowBelow].
+	floor float64
 }
 
 // The kernels' ids.
@@ -52,23 +60,47 @@ const (
 	idFFMA   = "ffma1"
 	idTriad  = "triad1"
 	idGather = "gather1"
+	idFill   = "fill" // not measured: random data for the others
+	idSum    = "sum"  // not measured: a checksum of what they wrote
 )
+
+// supports says whether this package measures GPUs of a compute capability.
+// Blackwell (10 and 12) needs a kernel of its own: what we have would use a
+// fraction of its tensor cores, and measure nothing that a workload meets.
+func supports(major, minor int) error {
+	switch {
+	case major < 7:
+		return fmt.Errorf("compute capability %d.%d: 7.0 is the least that the kernels run on", major, minor)
+	case major > 9:
+		return fmt.Errorf("compute capability %d.%d: measuring is not supported yet beyond 9.0 (Hopper)", major, minor)
+	}
+	return nil
+}
+
+// Supported is nil when GPUs like the device can be measured, or when their
+// compute capability is not known.
+func Supported(d gpu.Device) error {
+	if d.ComputeMajor == 0 {
+		return nil
+	}
+	return supports(d.ComputeMajor, d.ComputeMinor)
+}
 
 // computeKernels are the kernels of class A, the strongest first: what does
 // not reach the power cap measures nothing, so the first that runs is taken.
 func computeKernels() []kernel {
 	return []kernel{
-		{id: idWGMMA, entry: "pal_wgmma", ptx: ptxWGMMA, unit: "TFLOP/s", scale: 1e12, expected: 0.7,
+		{id: idWGMMA, entry: "pal_wgmma", ptx: ptxWGMMA, unit: "TFLOP/s", scale: 1e12, expected: 0.7, floor: 0.55,
 			suits: func(d cuda.Device) bool { return d.Major == 9 && d.Minor == 0 }, peak: tensorPeak},
-		{id: idMMA, entry: "pal_mma", ptx: ptxMMA, unit: "TFLOP/s", scale: 1e12, expected: 0.5,
-			suits: func(d cuda.Device) bool { return d.Major >= 8 }, peak: tensorPeak},
-		{id: idFFMA, entry: "pal_ffma", ptx: ptxFFMA, unit: "TFLOP/s", scale: 1e12, expected: 0.8,
+		{id: idMMA, entry: "pal_mma", ptx: ptxMMA, unit: "TFLOP/s", scale: 1e12, expected: 0.5, floor: 0.45,
+			suits: func(d cuda.Device) bool { return d.Major == 8 || d.Major == 9 }, peak: tensorPeak},
+		{id: idFFMA, entry: "pal_ffma", ptx: ptxFFMA, unit: "TFLOP/s", scale: 1e12, expected: 0.8, floor: 0.5,
 			suits: func(d cuda.Device) bool { return d.Major >= 7 }, peak: fp32Peak},
 	}
 }
 
 func triadKernel() kernel {
-	return kernel{id: idTriad, entry: "pal_triad", ptx: ptxTriad, unit: "GB/s", scale: 1e9, expected: 0.8,
+	return kernel{id: idTriad, entry: "pal_triad", ptx: ptxTriad, unit: "GB/s", scale: 1e9, expected: 0.8, floor: 0.7,
 		suits: func(d cuda.Device) bool { return d.Major >= 7 }, peak: memoryPeak}
 }
 
@@ -81,12 +113,19 @@ func gatherKernel() kernel {
 // sectorBytes is what one scattered load moves at least.
 const sectorBytes = 32
 
+// dataKernel is one of those that are not measured.
+func dataKernel(id string) kernel { return kernel{id: id, entry: "pal_" + id, ptx: ptxData} }
+
 // tensorPeak is the dense bf16 rate with fp32 accumulation. FLOP per clock and
 // SM by architecture, from the vendor's published peaks: A100 312 TFLOP/s at
-// 1410 MHz on 108 SMs, L40S 362 at 2520 on 142, H100 SXM 989 at 1830 on 132.
+// 1410 MHz on 108 SMs, L40S 362 at 2520 on 142, H100 SXM 989 at 1830 on 132;
+// less where the vendor sells the architecture with less.
 func tensorPeak(d cuda.Device, clockMHz float64) float64 {
 	perClock := 0.0
+	known, _ := skuOf(d.Name)
 	switch {
+	case known.tensorPerClock > 0:
+		perClock = known.tensorPerClock
 	case d.Major == 8 && d.Minor == 0:
 		perClock = 2048
 	case d.Major == 8:
@@ -108,7 +147,7 @@ func fp32Peak(d cuda.Device, clockMHz float64) float64 {
 }
 
 // memoryPeak is two transfers a memory clock and bit, in bytes a second; the
-// SM clock has no part in it.
+// SM clock has no part in it. 0 where the driver does not tell the clock.
 func memoryPeak(d cuda.Device, _ float64) float64 {
 	return 2 * float64(d.MemClockMHz) * 1e6 * float64(d.BusBits) / 8
 }
@@ -173,9 +212,6 @@ func (k kernel) workPerIteration(d cuda.Device) float64 {
 // so that all GPUs of a model do the same work.
 func (k kernel) iterations(d cuda.Device, ms float64) uint32 {
 	rate := k.peak(d, float64(d.ClockMHz)) * k.expected
-	if rate == 0 {
-		rate = fp32Peak(d, float64(d.ClockMHz)) // a tensor core is faster still
-	}
 	n := rate * ms / 1e3 / k.workPerIteration(d)
 	return uint32(math.Max(1, twoDigits(n)))
 }

@@ -109,14 +109,14 @@ func TestMostlyHotWindowsCount(t *testing.T) {
 	}
 }
 
-// h200, a100, v100 and rtx5000 are what the drivers say of them.
+// devices are what the drivers say of them.
 func devices() map[string]cuda.Device {
 	return map[string]cuda.Device{
-		"h200":    {Major: 9, SMs: 132, ClockMHz: 1980, MemClockMHz: 3201, BusBits: 6144, MemoryBytes: 140 << 30},
-		"a100":    {Major: 8, SMs: 108, ClockMHz: 1410, MemClockMHz: 1593, BusBits: 5120, MemoryBytes: 80 << 30},
-		"v100":    {Major: 7, SMs: 80, ClockMHz: 1530, MemClockMHz: 877, BusBits: 4096, MemoryBytes: 16 << 30},
-		"rtx5000": {Major: 7, Minor: 5, SMs: 48, ClockMHz: 1815, MemClockMHz: 7001, BusBits: 256, MemoryBytes: 16 << 30},
-		"b200":    {Major: 10, SMs: 148, ClockMHz: 1965, MemClockMHz: 3996, BusBits: 8192, MemoryBytes: 180 << 30},
+		"h200":    {Name: "NVIDIA H200", Major: 9, SMs: 132, ClockMHz: 1980, MemClockMHz: 3201, BusBits: 6144, MemoryBytes: 140 << 30},
+		"a100":    {Name: "NVIDIA A100-SXM4-80GB", Major: 8, SMs: 108, ClockMHz: 1410, MemClockMHz: 1593, BusBits: 5120, MemoryBytes: 80 << 30},
+		"v100":    {Name: "Tesla V100-SXM2-16GB", Major: 7, SMs: 80, ClockMHz: 1530, MemClockMHz: 877, BusBits: 4096, MemoryBytes: 16 << 30},
+		"rtx5000": {Name: "Quadro RTX 5000", Major: 7, Minor: 5, SMs: 48, ClockMHz: 1815, MemClockMHz: 7001, BusBits: 256, MemoryBytes: 16 << 30},
+		"h20":     {Name: "NVIDIA H20", Major: 9, SMs: 78, ClockMHz: 1980, MemClockMHz: 2619, BusBits: 6144, MemoryBytes: 96 << 30},
 	}
 }
 
@@ -156,7 +156,7 @@ func TestPeaks(t *testing.T) {
 		clock                 float64
 		tensor, fp32, memoryG float64
 	}{
-		{"h200", 1830, 989, 61.8, 4917}, {"a100", 1410, 312, 19.5, 2039}, {"v100", 1530, 0, 15.7, 898}, {"rtx5000", 1815, 0, 11.15, 448},
+		{"h20", 1850, 148, 36.9, 4023}, {"h200", 1830, 989, 61.8, 4917}, {"a100", 1410, 312, 19.5, 2039}, {"v100", 1530, 0, 15.7, 898}, {"rtx5000", 1815, 0, 11.15, 448},
 	} {
 		d := devices()[tc.device]
 		for what, v := range map[string][2]float64{
@@ -177,9 +177,6 @@ func TestUnitsFitEveryModel(t *testing.T) {
 		if n := triadSteps(d); 3*16*n > d.MemoryBytes/2 || n%(4*4*uint64(d.SMs)*512) != 0 {
 			t.Errorf("%s: triad of %d steps", name, n)
 		}
-		if k.peak(d, 1) == 0 {
-			continue
-		}
 		ms := 1e3 * float64(k.iterations(d, unitMs)) * k.workPerIteration(d) / (k.peak(d, float64(d.ClockMHz)) * k.expected)
 		if ms < 75 || ms > 85 {
 			t.Errorf("%s: a unit of %s takes %.1f ms on a sound GPU", name, k.id, ms)
@@ -197,5 +194,54 @@ func TestTelemetryIsPutToItsWindow(t *testing.T) {
 	w.annotate(tel.between(start.Add(time.Second), start.Add(2*time.Second)))
 	if *w.ClockMHz != 1150 || w.PowerW != nil {
 		t.Errorf("%+v", w)
+	}
+}
+
+// A rate is judged at the clock that was measured, not only at the largest.
+func TestImplausibleAtTheMeasuredClock(t *testing.T) {
+	ready := &childReady{Kernel: idWGMMA, Peak: 1070, ClockMHz: 1980, ClockBound: true}
+	for _, tc := range []struct {
+		rate, clock float64
+		want        string
+	}{
+		{780, 1500, ""}, {780, 345, "780 TFLOP/s is not plausible: at 345 MHz the hardware cannot exceed 186.4"},
+		{1060, 1950, ""}, {1060, 0, ""}, {1200, 1980, "1200 TFLOP/s is not plausible: the hardware cannot exceed 1070"},
+	} {
+		a := App{Rate: tc.rate, Unit: "TFLOP/s"}
+		if got := a.judge(ready, tc.clock, 0); got != tc.want {
+			t.Errorf("%v at %v MHz: %q, want %q", tc.rate, tc.clock, got, tc.want)
+		}
+	}
+}
+
+// What the vendor publishes of a model, in TFLOP/s at a clock, against the table.
+func TestSKUs(t *testing.T) {
+	for _, tc := range []struct {
+		model string
+		major int
+		minor int
+		sms   int
+		mhz   float64
+		want  float64
+		limit float64
+	}{
+		{"NVIDIA H20", 9, 0, 78, 1850, 148, 400}, {"NVIDIA H20-3e", 9, 0, 78, 1850, 148, 400},
+		{"NVIDIA H100 80GB HBM3", 9, 0, 132, 1830, 989, 700}, {"NVIDIA H100 PCIe", 9, 0, 114, 1620, 756, 350}, {"NVIDIA H100 NVL", 9, 0, 132, 1545, 835, 400},
+		{"NVIDIA H200", 9, 0, 132, 1830, 989, 700}, {"NVIDIA GH200 480GB", 9, 0, 132, 1830, 989, 700},
+		{"NVIDIA A100-SXM4-80GB", 8, 0, 108, 1410, 312, 400}, {"NVIDIA A100 80GB PCIe", 8, 0, 108, 1410, 312, 250}, {"NVIDIA A30", 8, 0, 56, 1440, 165, 165},
+		{"NVIDIA A10", 8, 6, 72, 1695, 125, 150}, {"NVIDIA A10G", 8, 6, 80, 1710, 70, 150}, {"NVIDIA A2", 8, 6, 10, 1770, 18, 40},
+		{"NVIDIA L40S", 8, 9, 142, 2520, 362, 350}, {"NVIDIA L40", 8, 9, 142, 2490, 181, 300}, {"NVIDIA L4", 8, 9, 58, 2040, 121, 72},
+		{"NVIDIA L20", 8, 9, 92, 2520, 119.5, 275},
+	} {
+		s, ok := skuOf(tc.model)
+		peak := tensorPeak(cuda.Device{Name: tc.model, Major: tc.major, Minor: tc.minor, SMs: tc.sms}, tc.mhz) / 1e12
+		if !ok || math.Abs(peak-tc.want) > 0.02*tc.want || s.powerW != tc.limit {
+			t.Errorf("%s: %.4g TFLOP/s at %v W, want %v at %v", tc.model, peak, s.powerW, tc.want, tc.limit)
+		}
+	}
+	for _, unknown := range []string{"NVIDIA RTX A2000", "NVIDIA GeForce RTX 4090", "NVIDIA X100", ""} {
+		if s, ok := skuOf(unknown); ok {
+			t.Errorf("%q is taken for %q", unknown, s.name)
+		}
 	}
 }

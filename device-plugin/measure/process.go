@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -19,8 +20,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// errStalled: the child said nothing for too long.
-var errStalled = errors.New("the GPU did not answer: a kernel or the driver hangs")
+// errStalled: the child said nothing for too long. errEnded: it ended without a
+// last message.
+var (
+	errStalled = errors.New("the GPU did not answer: a kernel or the driver hangs")
+	errEnded   = errors.New("the measuring process ended")
+)
 
 // process is a running child, seen from its parent.
 type process struct {
@@ -28,15 +33,31 @@ type process struct {
 	stdin    io.WriteCloser
 	messages chan message // closed when the child's output ends
 	stderr   *errorText
-	stall    time.Duration
 }
+
+// childEnv is all that a child gets of this process's environment: what finds
+// the driver's library. Nomad's client may have tokens and keys in its own.
+func childEnv(extra ...string) []string {
+	env := append([]string{"CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_CACHE_DISABLE=1", mpsOff}, extra...)
+	if path := os.Getenv(libraryPath); path != "" {
+		env = append(env, libraryPath+"="+path)
+	}
+	return env
+}
+
+const (
+	libraryPath = "LD_LIBRARY_PATH"
+	// mpsOff keeps a child off a multi-process server that runs on the machine: a
+	// server keeps its context when the child is killed, and shares its faults.
+	mpsOff = "CUDA_MPS_PIPE_DIRECTORY=/dev/null"
+)
 
 // start runs the child for one GPU. It sees only that GPU, is in a process
 // group of its own, and dies with this process.
 func (r Runner) start(ctx context.Context, id string, p Plan) (*process, error) {
-	args := append(append([]string(nil), r.Self[1:]...), "-gpu", id, "-window", p.Window.String(), "-library", r.Library)
+	args := append(slices.Clone(r.Self[1:]), "-gpu", id, "-window", p.Window.String(), "-library", r.Library, "-avoid", strings.Join(p.Avoid, ","))
 	cmd := exec.CommandContext(ctx, r.Self[0], args...)
-	cmd.Env = append(os.Environ(), "CUDA_VISIBLE_DEVICES="+id, "CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_CACHE_DISABLE=1")
+	cmd.Env = childEnv("CUDA_VISIBLE_DEVICES=" + id)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 2 * time.Second
@@ -48,7 +69,7 @@ func (r Runner) start(ctx context.Context, id string, p Plan) (*process, error) 
 	if err != nil {
 		return nil, fmt.Errorf("starting the measuring process: %w", err)
 	}
-	c := &process{cmd: cmd, stdin: stdin, messages: make(chan message, 64), stderr: &errorText{}, stall: p.Stall}
+	c := &process{cmd: cmd, stdin: stdin, messages: make(chan message, 64), stderr: &errorText{}}
 	cmd.Stderr = c.stderr
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("starting the measuring process: %w", err)
@@ -75,9 +96,9 @@ func (c *process) read(stdout io.Reader) {
 func (c *process) order(line string) { _, _ = io.WriteString(c.stdin, line+"\n") }
 
 // next is the child's next message. A failure of the child is an error, as is
-// its silence, its end, and that of ctx.
-func (c *process) next(ctx context.Context) (message, error) {
-	timer := time.NewTimer(c.stall)
+// its silence for longer than patience, its end, and that of ctx.
+func (c *process) next(ctx context.Context, patience time.Duration) (message, error) {
+	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
 	case m, ok := <-c.messages:
@@ -85,7 +106,7 @@ func (c *process) next(ctx context.Context) (message, error) {
 		case !ok && ctx.Err() != nil:
 			return m, ctx.Err()
 		case !ok:
-			return m, fmt.Errorf("the measuring process ended%s", c.stderr.said())
+			return m, fmt.Errorf("%w%s", errEnded, c.stderr.said())
 		case m.Failed != nil:
 			return m, errors.New(m.Failed.Text)
 		}
@@ -111,6 +132,15 @@ func (c *process) close(kill bool) {
 	grace.Stop()
 }
 
+// cpu is what the child took of the machine's cores, once it is closed.
+func (c *process) cpu() time.Duration {
+	s := c.cmd.ProcessState
+	if s == nil {
+		return 0
+	}
+	return s.UserTime() + s.SystemTime()
+}
+
 // errorText keeps the start of what the child wrote to its standard error: its
 // first line says what happened, for a crash as for a message.
 type errorText struct{ text strings.Builder }
@@ -132,9 +162,10 @@ func (t *errorText) said() string {
 	return ": " + first
 }
 
-// list asks the CUDA driver for its GPUs, in a child as always.
-func (r Runner) list(ctx context.Context) ([]gpu.Device, error) {
-	cmd := exec.CommandContext(ctx, r.Self[0], append(append([]string(nil), r.Self[1:]...), "-list", "-library", r.Library)...)
+// List asks the CUDA driver for its GPUs, in a child as always.
+func (r Runner) List(ctx context.Context) ([]gpu.Device, error) {
+	cmd := exec.CommandContext(ctx, r.Self[0], append(slices.Clone(r.Self[1:]), "-list", "-library", r.Library)...)
+	cmd.Env = childEnv()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.Output()
 	var devices []gpu.Device

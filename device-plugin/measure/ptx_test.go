@@ -12,54 +12,113 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
+// allKernels are all that the driver is asked to compile.
+func allKernels() []kernel {
+	return append(computeKernels(), triadKernel(), gatherKernel(), dataKernel(idFill), dataKernel(idSum), faultKernel())
+}
+
+// entryOf is the PTX of one kernel, without the others of its file.
+func entryOf(t *testing.T, k kernel) string {
+	t.Helper()
+	head, entries, _ := strings.Cut(string(k.ptx), ".visible .entry ")
+	for _, e := range strings.Split(entries, ".visible .entry ") {
+		if strings.HasPrefix(e, k.entry+"(") {
+			return head + ".visible .entry " + e
+		}
+	}
+	t.Fatalf("%s: no entry %s", k.id, k.entry)
+	return ""
+}
+
 // The embedded PTX has the kernels and parameters that bench.go launches, holds
-// together, and assembles where there is an assembler (ptxas on PATH).
+// together, and its loops are not unrolled by the assembler: that took ptxas
+// half a minute for wgmma.
 func TestPTX(t *testing.T) {
 	params := regexp.MustCompile(`\.visible \.entry (\w+)\(([^)]*)\)`)
 	want := map[string]string{
-		"pal_wgmma": "u64 u32 u32", "pal_mma": "u64 u32 u32", "pal_ffma": "u64 u32 f32 f32",
+		"pal_wgmma": "u64 u32 u32", "pal_mma": "u64 u32 u32", "pal_ffma": "u64 u32 u32",
 		"pal_triad": "u64 u64 u64 u64 f32", "pal_gather": "u64 u64 u64 u32 u32",
+		"pal_fill": "u64 u64 u32 u32 u32", "pal_sum": "u64 u64 u64", "pal_fault": "u64",
 	}
-	ptxas, _ := exec.LookPath("ptxas")
-	for _, k := range append(computeKernels(), triadKernel(), gatherKernel()) {
-		m := params.FindSubmatch(k.ptx)
-		if m == nil || string(m[1]) != k.entry {
-			t.Errorf("%s: no entry %s", k.id, k.entry)
-			continue
-		}
+	for _, k := range allKernels() {
+		ptx := entryOf(t, k)
+		m := params.FindStringSubmatch(ptx)
 		var types []string
-		for _, p := range strings.Split(string(m[2]), ",") {
+		for _, p := range strings.Split(m[2], ",") {
 			types = append(types, strings.TrimPrefix(strings.Fields(p)[1], "."))
 		}
 		if got := strings.Join(types, " "); got != want[k.entry] {
 			t.Errorf("%s: parameters %s, want %s", k.entry, got, want[k.entry])
 		}
-		if threads := fmt.Sprintf(".maxntid %d,1,1", k.grid(devices()["h200"]).Threads); !strings.Contains(string(k.ptx), threads) {
+		if threads := fmt.Sprintf(".maxntid %d,1,1", k.grid(devices()["h200"]).Threads); !strings.Contains(ptx, threads) {
 			t.Errorf("%s: no %q", k.entry, threads)
 		}
-		for _, problem := range lintPTX(string(k.ptx)) {
+		for _, problem := range lintPTX(ptx) {
 			t.Errorf("%s: %s", k.id, problem)
 		}
-		if ptxas != "" {
-			assemble(t, ptxas, k)
+		loops := regexp.MustCompile(`(?m)^[A-Z]:`).FindAllString(ptx, -1)
+		for _, label := range loops {
+			if back := strings.LastIndex(ptx, "bra "+label[:1]+";") > strings.Index(ptx, "\n"+label); back && !strings.Contains(ptx, label+"\n .pragma \"nounroll\";") {
+				t.Errorf("%s: the loop %s may be unrolled", k.id, label)
+			}
 		}
-	}
-	if ptxas == "" {
-		t.Log("no ptxas on PATH: the PTX is not assembled here")
 	}
 }
 
-func assemble(t *testing.T, ptxas string, k kernel) {
+// assembler is ptxas: that of PTXAS or PATH. `make ptxas` fetches one.
+func assembler(t *testing.T) string {
 	t.Helper()
-	arch := regexp.MustCompile(`\.target (sm_\w+)`).FindSubmatch(k.ptx)
-	file := filepath.Join(t.TempDir(), k.id+".ptx")
-	if err := os.WriteFile(file, k.ptx, 0o644); err != nil {
-		t.Fatal(err)
+	ptxas := os.Getenv("PTXAS")
+	if ptxas == "" {
+		ptxas, _ = exec.LookPath("ptxas")
 	}
-	if out, err := exec.Command(ptxas, "-arch="+string(arch[1]), "-v", "-o", os.DevNull, file).CombinedOutput(); err != nil {
-		t.Errorf("%s: %v\n%s", k.id, err, out)
+	if ptxas == "" {
+		t.Skip("no ptxas (make ptxas fetches one): the kernels are not assembled here")
+	}
+	return ptxas
+}
+
+// The driver compiles each kernel when a session begins, as ptxas does here: in
+// at most two seconds of CPU, for a session counts as hung when it takes too
+// long, and without spilling registers to memory, which would be measured then.
+func TestPTXAssembles(t *testing.T) {
+	ptxas := assembler(t)
+	const limit = 2 * time.Second
+	registers := map[string]int{idWGMMA: 154, idMMA: 94, idFFMA: 64, idTriad: 32, idGather: 32, idFill: 32, idSum: 32, "fault": 32}
+	used, spilled := regexp.MustCompile(`Used (\d+) registers`), regexp.MustCompile(`(\d+) bytes spill`)
+	for _, k := range allKernels() {
+		file := filepath.Join(t.TempDir(), k.id+".ptx")
+		if err := os.WriteFile(file, []byte(entryOf(t, k)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		arch := regexp.MustCompile(`\.target (sm_\w+)`).FindSubmatch(k.ptx)
+		cmd := exec.Command(ptxas, "-arch="+string(arch[1]), "-v", "-o", os.DevNull, file)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Errorf("%s: %v\n%s", k.id, err, out)
+			continue
+		}
+		cpu := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+		m := used.FindSubmatch(out)
+		if m == nil {
+			t.Fatalf("%s: no word of registers:\n%s", k.id, out)
+		}
+		n, _ := strconv.Atoi(string(m[1]))
+		t.Logf("%s: %d registers, assembled in %s", k.id, n, cpu.Round(time.Millisecond))
+		if cpu > limit {
+			t.Errorf("%s: ptxas takes %s of CPU, want at most %s", k.id, cpu, limit)
+		}
+		if n > registers[k.id] {
+			t.Errorf("%s: %d registers, want at most %d", k.id, n, registers[k.id])
+		}
+		for _, s := range spilled.FindAllSubmatch(out, -1) {
+			if string(s[1]) != "0" {
+				t.Errorf("%s: %s spilled", k.id, s[0])
+			}
+		}
 	}
 }
 

@@ -49,6 +49,10 @@ type Result struct {
 	Started time.Time `json:"started"`
 	Seconds float64   `json:"seconds"`
 	Warmup  *Warmup   `json:"warmup,omitempty"`
+	// Compile is how long the driver took to compile each kernel, in seconds.
+	Compile map[string]float64 `json:"compile_seconds,omitempty"`
+	// CPUSeconds is what the measuring process took of the machine's cores.
+	CPUSeconds float64 `json:"cpu_seconds,omitempty"`
 	// Apps are the application classes, or the user's application, in the order
 	// in which they were measured.
 	Apps []App `json:"apps"`
@@ -87,6 +91,8 @@ type App struct {
 	// Slow: far below what any sound GPU of the model reaches: an outlier, even
 	// without others to compare it with.
 	Slow bool `json:"slow,omitempty"`
+	// Sum is the checksum of what a unit computes: GPUs of one key have the same.
+	Sum string `json:"sum,omitempty"`
 	// Converged: CI is within the bound asked for.
 	Converged bool     `json:"converged"`
 	Windows   []Window `json:"windows"`

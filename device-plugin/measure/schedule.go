@@ -4,7 +4,8 @@
 package measure
 
 import (
-	"hash/fnv"
+	"crypto/sha256"
+	"encoding/binary"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
@@ -38,6 +39,10 @@ type Schedule struct {
 	// Hold is how long a reserved GPU counts as in use although no process of
 	// the task shows: images may be pulled first.
 	Hold time.Duration
+	// Jitter is the span after the plugin's start, at a time of which, another on
+	// each node, sessions may begin that nobody ordered: a cluster whose plugins
+	// start at once is not measured at once.
+	Jitter time.Duration
 	// OneByOne measures one GPU at a time; else all that are due and idle.
 	OneByOne bool
 	// StateDir keeps results across restarts; "" keeps them in memory.
@@ -84,6 +89,10 @@ type record struct {
 	Measured time.Time                `json:"measured,omitzero"`
 	Solo     bool                     `json:"solo,omitempty"`
 	Slow     bool                     `json:"slow,omitempty"`
+	// Sums are the checksums of what was computed; Wrong says that most GPUs like
+	// it computed something else.
+	Sums  map[pal.AppClass]string `json:"sums,omitempty"`
+	Wrong string                  `json:"wrong,omitempty"`
 	// Drift watches each class's time against its own past.
 	Drift map[pal.AppClass]profile.Drift `json:"drift,omitempty"`
 	Alarm bool                           `json:"alarm,omitempty"` // a drift waits for confirmation
@@ -112,21 +121,34 @@ type condition struct {
 	healthy   bool
 	idleSince time.Time // zero when in use
 	ordered   bool
+	early     bool // it is not this node's turn yet after its plugin's start
 }
 
 // due is why a GPU's next session may not begin now; "" when it may.
 func (s Schedule) due(now time.Time, r record, id identity, c condition) (wait string) {
+	if wait := s.wanted(now, r, id, c); wait != "" {
+		return wait
+	}
+	switch {
+	case c.idleSince.IsZero():
+		return "in use"
+	case now.Sub(c.idleSince) < s.IdleFor:
+		return "idle for too short"
+	}
+	return ""
+}
+
+// wanted is why no session of a GPU is wanted now, idle or not; "" when one is.
+func (s Schedule) wanted(now time.Time, r record, id identity, c condition) (wait string) {
 	switch {
 	case s.Mode == Off || s.Mode == Manual && !c.ordered:
 		return "not asked for"
 	case !c.healthy:
 		return "unhealthy"
-	case c.idleSince.IsZero():
-		return "in use"
-	case now.Sub(c.idleSince) < s.IdleFor:
-		return "idle for too short"
 	case c.ordered:
 		return ""
+	case c.early:
+		return "not its node's turn"
 	case !r.Measured.IsZero() && r.Problem == "" && r.Identity != id:
 		return "" // what is known is not true any more
 	case !r.Tried.IsZero() && now.Sub(r.Tried) < s.pause(r):
@@ -137,6 +159,14 @@ func (s Schedule) due(now time.Time, r record, id identity, c condition) (wait s
 		return "measured"
 	}
 	return ""
+}
+
+// early are the rules once one GPU of a node is due: GPUs share the node's
+// cooling and power, so those that are due before long are measured at the same
+// time.
+func (s Schedule) early() Schedule {
+	s.Interval = s.Interval * 4 / 5
+	return s
 }
 
 // pause is the least time after a session before the next: longer after
@@ -155,12 +185,16 @@ func (s Schedule) pause(r record) time.Duration {
 // jitter spreads sessions over a tenth of the interval, so that a cluster that
 // was started at once is not measured at once.
 func jitter(interval time.Duration, measured time.Time) time.Duration {
-	if interval < 10 {
+	return spread(interval/10, measured.UTC().Format(time.RFC3339))
+}
+
+// spread is a time below span, always the same for a text.
+func spread(span time.Duration, text string) time.Duration {
+	if span <= 0 {
 		return 0
 	}
-	h := fnv.New64a()
-	h.Write([]byte(measured.UTC().Format(time.RFC3339)))
-	return time.Duration(h.Sum64() % uint64(interval/10))
+	h := sha256.Sum256([]byte(text))
+	return time.Duration(binary.BigEndian.Uint64(h[:8]) % uint64(span))
 }
 
 // accept takes the outcome of a session into the record. It returns the drift
@@ -183,6 +217,7 @@ func (r *record) accept(res Result, id identity) map[pal.AppClass]profile.DriftE
 		r.Drift = nil // another ruler
 	}
 	r.Identity, r.Key, r.Times, r.Measured, r.Failures, r.Solo = id, m.Key, m.Times, res.Started, 0, res.Solo
+	r.Sums = ballotOf(res).sums
 	r.Slow = false
 	events := map[pal.AppClass]profile.DriftEvent{}
 	r.Alarm = false
@@ -219,7 +254,7 @@ func (r *record) observe(a App) (e profile.DriftEvent, known bool) {
 // measurement is what is to be published of a GPU, if what was measured is
 // still true of it.
 func (r record) measurement(gpuID string, id identity) (attr.Measurement, bool) {
-	if r.Measured.IsZero() || r.Identity != id {
+	if r.Measured.IsZero() || r.Identity != id || r.Wrong != "" {
 		return attr.Measurement{}, false
 	}
 	return attr.Measurement{GPU: gpuID, Key: r.Key, Times: r.Times}, true

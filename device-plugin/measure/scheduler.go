@@ -6,6 +6,7 @@ package measure
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,10 +26,11 @@ const interrupted = "interrupted"
 // uses, at first sight and on a schedule. [Scheduler.Reserve] takes a GPU away
 // from it at once.
 type Scheduler struct {
-	cfg  Schedule
-	run  Runner
-	log  hclog.Logger
-	proc string // /proc
+	cfg   Schedule
+	run   Runner
+	log   hclog.Logger
+	proc  string    // /proc
+	begun time.Time // from which Schedule.Jitter counts
 	// changed has a value when there is a new result to publish.
 	changed chan struct{}
 
@@ -39,6 +41,7 @@ type Scheduler struct {
 	idleSince map[string]time.Time
 	reserved  map[string]reservation
 	running   map[string]*running
+	told      map[string]bool // devices of which it was said that they are not measured
 }
 
 // reservation is a GPU that Nomad gave to a task. There is no call for giving
@@ -58,9 +61,9 @@ type running struct {
 // NewScheduler reads the stored results. A state file that cannot be read is an
 // error to tell; the scheduler works without.
 func NewScheduler(cfg Schedule, run Runner, log hclog.Logger) (*Scheduler, error) {
-	s := &Scheduler{cfg: cfg, run: run, log: log, proc: "/proc", changed: make(chan struct{}, 1),
+	s := &Scheduler{cfg: cfg, run: run, log: log, proc: "/proc", begun: time.Now(), changed: make(chan struct{}, 1),
 		unhealthy: map[string]bool{}, records: map[string]record{}, idleSince: map[string]time.Time{},
-		reserved: map[string]reservation{}, running: map[string]*running{}}
+		reserved: map[string]reservation{}, running: map[string]*running{}, told: map[string]bool{}}
 	records, err := loadRecords(cfg.StateDir)
 	if records != nil {
 		s.records = records
@@ -83,6 +86,10 @@ func (s *Scheduler) Observe(inv *gpu.Inventory, unhealthy map[string]bool) {
 	}
 	for i := range inv.Devices {
 		d := &inv.Devices[i]
+		if err := Supported(*d); err != nil && !s.told[d.ID] {
+			s.told[d.ID] = true
+			s.log.Info("GPU is not measured", "gpu", d.ID, "model", d.Model, "reason", err)
+		}
 		if len(d.Times) > 0 {
 			continue // the backend knows better
 		}
@@ -93,8 +100,10 @@ func (s *Scheduler) Observe(inv *gpu.Inventory, unhealthy map[string]bool) {
 	}
 }
 
-// reserveWait is how long Reserve waits for a killed session to be gone.
-const reserveWait = 2 * time.Second
+// reserveWait is how long Reserve waits for killed sessions to be gone. The
+// driver tears contexts down one after the other, and up to two seconds each:
+// with less, a task on a whole node would fail for want of patience.
+const reserveWait = 20 * time.Second
 
 // Reserve ends the sessions of these GPUs and marks them as in use. The error
 // names a GPU whose session would not end in time.
@@ -165,6 +174,7 @@ func (s *Scheduler) session(ctx context.Context, t Target, r *running) {
 	events := rec.accept(res, identityOf(t.Device, t.Driver))
 	s.records[id] = rec
 	s.report(res, events)
+	s.crossCheck()
 	if err := saveRecords(s.cfg.StateDir, s.records); err != nil {
 		s.log.Warn("measurements cannot be stored: they are lost when the plugin restarts", "error", err)
 	}
@@ -174,6 +184,36 @@ func (s *Scheduler) session(ctx context.Context, t Target, r *running) {
 	select {
 	case s.changed <- struct{}{}:
 	default:
+	}
+}
+
+// crossCheck puts what the node's GPUs computed beside each other, and says what
+// is new. Callers hold mu.
+func (s *Scheduler) crossCheck() {
+	var ballots []ballot
+	for _, d := range s.inv.Devices {
+		r := s.records[d.ID]
+		ballots = append(ballots, ballot{d.ID, r.Key, r.Sums})
+	}
+	found := vote(ballots)
+	for _, d := range s.inv.Devices {
+		r, ok := s.records[d.ID]
+		if !ok {
+			continue
+		}
+		before := r.Wrong
+		r.Wrong = ""
+		for _, dissent := range found[d.ID] {
+			if dissent.wrong {
+				r.Wrong = dissent.text
+			} else {
+				s.log.Warn("measurement", "gpu", d.ID, "warning", dissent.text)
+			}
+		}
+		if r.Wrong != "" && r.Wrong != before {
+			s.log.Warn("GPU is not rated", "gpu", d.ID, "reason", r.Wrong)
+		}
+		s.records[d.ID] = r
 	}
 }
 
@@ -207,11 +247,7 @@ func (s *Scheduler) next(now time.Time) []Target {
 	defer s.mu.Unlock()
 	out := s.dueNow(now, s.cfg)
 	if len(out) > 0 && !s.cfg.OneByOne {
-		// GPUs share the node's cooling and power: those that are due before long
-		// are measured at the same time.
-		early := s.cfg
-		early.Interval = early.Interval * 4 / 5
-		out = s.dueNow(now, early)
+		out = s.dueNow(now, s.cfg.early())
 	}
 	for i := range out {
 		out[i].Solo = len(out)+len(s.running) < len(s.inv.Devices)
@@ -223,41 +259,70 @@ func (s *Scheduler) next(now time.Time) []Target {
 func (s *Scheduler) dueNow(now time.Time, rules Schedule) []Target {
 	var out []Target
 	for _, d := range s.inv.Devices {
-		if d.MIGProfile != "" || s.running[d.ID] != nil || rules.OneByOne && len(s.running)+len(out) > 0 {
+		if !s.measurable(d) || rules.OneByOne && len(s.running)+len(out) > 0 {
 			continue
 		}
-		id := identityOf(d, s.inv.DriverVersion)
-		c := condition{healthy: !s.unhealthy[d.ID], idleSince: s.idleSince[d.ID], ordered: statedir.Measure.Given(s.cfg.StateDir, d.ID)}
-		if rules.due(now, s.records[d.ID], id, c) == "" {
+		if rules.due(now, s.records[d.ID], identityOf(d, s.inv.DriverVersion), s.condition(now, d.ID)) == "" {
 			out = append(out, Target{Device: d, Driver: s.inv.DriverVersion})
 		}
 	}
 	return out
 }
 
-// look finds out which GPUs are in use: by a task of Nomad's, by what the
-// driver says, or by our own session.
+// measurable reports whether a session of the device could begin at all.
+// Callers hold mu.
+func (s *Scheduler) measurable(d gpu.Device) bool {
+	return d.MIGProfile == "" && s.running[d.ID] == nil && Supported(d) == nil
+}
+
+// condition is what is seen of a device. Callers hold mu.
+func (s *Scheduler) condition(now time.Time, id string) condition {
+	turn := s.begun
+	if len(s.inv.Devices) > 0 { // its first GPU's id tells a node from others
+		turn = turn.Add(spread(s.cfg.Jitter, s.inv.Devices[0].ID))
+	}
+	return condition{healthy: !s.unhealthy[id], idleSince: s.idleSince[id], ordered: statedir.Measure.Given(s.cfg.StateDir, id),
+		early: now.Before(turn)}
+}
+
+// wanted are the devices that would be measured if they were idle: all that are
+// due before long, once one is due. Callers hold mu.
+func (s *Scheduler) wanted(now time.Time) []string {
+	by := func(rules Schedule) (ids []string) {
+		for _, d := range s.inv.Devices {
+			if s.measurable(d) && rules.wanted(now, s.records[d.ID], identityOf(d, s.inv.DriverVersion), s.condition(now, d.ID)) == "" {
+				ids = append(ids, d.ID)
+			}
+		}
+		return ids
+	}
+	due := by(s.cfg)
+	if len(due) == 0 || s.cfg.OneByOne {
+		return due
+	}
+	return by(s.cfg.early())
+}
+
+// look finds out which GPUs are in use, among those that are to be measured: by
+// a task of Nomad's, or by what the driver says. Of others it knows nothing.
 func (s *Scheduler) look(now time.Time) {
 	s.mu.Lock()
-	var ids []string
-	for _, d := range s.inv.Devices {
-		if s.running[d.ID] == nil {
-			ids = append(ids, d.ID)
+	ids, all := s.wanted(now), s.inv.Devices
+	for id := range s.idleSince {
+		if !slices.Contains(ids, id) {
+			delete(s.idleSince, id)
 		}
 	}
 	s.mu.Unlock()
 	if len(ids) == 0 {
 		return
 	}
-	tasks := visibleTo(s.proc, ids)
-	var samples map[string]gpu.Sample
-	if s.run.Sample != nil {
-		samples = s.run.Sample(ids)
-	}
+	uses := s.run.uses(s.proc, all, ids)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range ids {
-		busy := s.held(now, id, tasks[id]) || tasks[id] || busyBy(samples[id]) != ""
+		u := uses[id]
+		busy := s.held(now, id, u.task) || u.task || u.by != ""
 		switch {
 		case busy || s.running[id] != nil:
 			delete(s.idleSince, id)

@@ -4,11 +4,14 @@
 package measure
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -37,6 +40,8 @@ func TestDue(t *testing.T) {
 	}{
 		{"first sight", Idle, record{}, idle, ""},
 		{"in use", Idle, record{}, condition{healthy: true}, "in use"},
+		{"first sight, not its node's turn", Idle, record{}, condition{healthy: true, idleSince: idle.idleSince, early: true}, "not its node's turn"},
+		{"ordered, not its node's turn", Manual, record{}, condition{healthy: true, idleSince: idle.idleSince, early: true, ordered: true}, ""},
 		{"just idle", Idle, record{}, condition{healthy: true, idleSince: now.Add(-time.Second)}, "idle for too short"},
 		{"unhealthy", Idle, record{}, condition{idleSince: idle.idleSince}, "unhealthy"},
 		{"measured yesterday", Idle, ago(24 * time.Hour), idle, "measured"},
@@ -324,6 +329,118 @@ func TestReserveJustBeforeASessionBegins(t *testing.T) {
 	}
 }
 
+// A rollout starts all plugins at once; their nodes take turns, and no /proc is
+// read before.
+func TestNodesTakeTurnsAfterAStart(t *testing.T) {
+	cfg := DefaultSchedule()
+	cfg.Jitter = time.Hour
+	turns := map[time.Duration]bool{}
+	for _, first := range []string{"GPU-1", "GPU-2", "GPU-3"} {
+		s, err := NewScheduler(cfg, Runner{}, hclog.NewNullLogger())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Observe(&gpu.Inventory{Devices: []gpu.Device{{ID: first}}}, nil)
+		asked := 0
+		s.run.Sample = func([]string) map[string]gpu.Sample { asked++; return nil }
+		s.proc = t.TempDir()
+		for d := time.Duration(0); d <= time.Hour+cfg.IdleFor; d += 10 * time.Second {
+			s.look(s.begun.Add(d))
+			if len(s.next(s.begun.Add(d))) == 0 {
+				continue
+			}
+			if want := int(cfg.IdleFor/(10*time.Second)) + 1; asked != want {
+				t.Errorf("%s: looked %d times for use, want %d", first, asked, want)
+			}
+			turns[d] = true
+			break
+		}
+	}
+	if len(turns) != 3 {
+		t.Errorf("the nodes begin at %v, want three different times", turns)
+	}
+}
+
+// Once measured, a GPU is not looked at for days; idleness of last week is none.
+func TestMeasuredGPUsAreNotLookedAt(t *testing.T) {
+	cfg := DefaultSchedule()
+	s, err := NewScheduler(cfg, Runner{}, hclog.NewNullLogger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	inv := twoGPUs().inv
+	s.Observe(&inv, nil)
+	asked := 0
+	s.run.Sample = func([]string) map[string]gpu.Sample { asked++; return nil }
+	s.proc = t.TempDir()
+	now := time.Now()
+	s.look(now)
+	for i, d := range inv.Devices {
+		s.records[d.ID] = record{Identity: identityOf(d, inv.DriverVersion), Measured: now.Add(-time.Duration(i) * 24 * time.Hour), Tried: now}
+	}
+	for d := time.Minute; d < 100*time.Hour; d += time.Hour {
+		s.look(now.Add(d))
+	}
+	if asked != 1 || len(s.idleSince) != 0 {
+		t.Errorf("looked %d times, idle %v", asked, s.idleSince)
+	}
+	// Once one is due, so is its neighbour, that both are measured together.
+	later := now.Add(190 * time.Hour)
+	s.look(later)
+	if got := s.next(later); len(got) != 0 {
+		t.Errorf("begins at once: %+v", got)
+	}
+	if got := s.next(later.Add(cfg.IdleFor)); len(got) != 2 {
+		t.Errorf("%d sessions would begin, want 2", len(got))
+	}
+}
+
+// The driver tears down the contexts of eight GPUs one after the other.
+func TestReserveWaitsForTheTeardown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := NewScheduler(DefaultSchedule(), Runner{}, hclog.NewNullLogger())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ids []string
+		for i := range 8 {
+			r := &running{done: make(chan struct{})}
+			r.cancel = func() { time.AfterFunc(time.Duration(i+1)*2*time.Second, func() { close(r.done) }) }
+			id := fakecuda.UUID(i)
+			ids, s.running[id] = append(ids, id), r
+		}
+		if err := s.Reserve(ids); err != nil {
+			t.Error(err)
+		}
+		s.running["GPU-hung"] = &running{cancel: func() {}, done: make(chan struct{})}
+		if err := s.Reserve([]string{"GPU-hung"}); err == nil || !strings.Contains(err.Error(), "was killed but has not ended") {
+			t.Errorf("a session that never ends: %v", err)
+		}
+	})
+}
+
+// A GPU that cannot be measured yet is left alone, and it is said once.
+func TestUnsupportedGPUsAreLeftAlone(t *testing.T) {
+	var log bytes.Buffer
+	s, err := NewScheduler(DefaultSchedule(), Runner{}, hclog.New(&hclog.LoggerOptions{Output: &log}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.proc = t.TempDir()
+	inv := gpu.Inventory{Devices: []gpu.Device{{ID: "GPU-b200", Model: "NVIDIA B200", ComputeMajor: 10}, {ID: "GPU-h200", Model: "NVIDIA H200", ComputeMajor: 9}}}
+	for range 3 {
+		s.Observe(&inv, nil)
+	}
+	now := time.Now()
+	s.look(now)
+	if got := s.next(now.Add(time.Hour)); len(got) != 1 || got[0].Device.ID != "GPU-h200" {
+		t.Errorf("sessions would begin on %+v", got)
+	}
+	if n := strings.Count(log.String(), "measuring is not supported yet beyond 9.0 (Hopper)"); n != 1 || strings.Contains(log.String(), "GPU-h200") {
+		t.Errorf("said %d times, want once:\n%s", n, log.String())
+	}
+}
+
 func TestManualMode(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, newFake(t), func(s *Schedule) { s.Mode = Manual })
@@ -367,4 +484,22 @@ func TestBadStateFile(t *testing.T) {
 			t.Errorf("%q: %v, %v", content, s != nil, err)
 		}
 	}
+}
+
+// lockedBuffer is a log that is read while it is written.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
 }

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,16 +24,20 @@ type Plan struct {
 	Window     time.Duration // of one repetition
 	CI         float64       // relative half width of the median's confidence interval to reach
 	MinWindows int           // a class has at least this many
-	Limit      time.Duration // of a GPU's whole session, from its start
+	Limit      time.Duration // of a GPU's whole session, from when its compute kernel is compiled
 	Warmup     time.Duration // at most, before measuring
 	Settle     time.Duration // warm when nothing has changed for so long
 	Stall      time.Duration // silence after which a GPU counts as hung
+	// Start is the silence allowed while the driver starts, or compiles a kernel.
+	Start time.Duration
+	// Avoid are compute kernels that are not tried.
+	Avoid []string
 }
 
 // DefaultPlan is about two minutes a GPU.
 func DefaultPlan() Plan {
 	return Plan{Classes: pal.AppClasses(), Window: 500 * time.Millisecond, CI: 0.003, MinWindows: 20,
-		Limit: 2 * time.Minute, Warmup: 45 * time.Second, Settle: 10 * time.Second, Stall: 20 * time.Second}
+		Limit: 2 * time.Minute, Warmup: 45 * time.Second, Settle: 10 * time.Second, Stall: 20 * time.Second, Start: time.Minute}
 }
 
 // weight of a class when time is divided: what is noisier needs more.
@@ -51,9 +56,12 @@ func weight(c pal.AppClass) float64 {
 // model reaches is an outlier, without others to compare it with.
 const slowFactor = 1.5
 
-// overPeak is how far above the hardware's limit a rate may seem, clocks being
-// read a few times a second.
-const overPeak = 1.03
+// overPeak is how far above the hardware's limit at its largest clock a rate may
+// seem; overClock the same at the clock that was read a few times a second.
+const (
+	overPeak  = 1.03
+	overClock = 1.15
+)
 
 // Runner measures GPUs through child processes.
 type Runner struct {
@@ -63,6 +71,8 @@ type Runner struct {
 	Library string
 	// Sample reads telemetry; nil without.
 	Sample func(ids []string) map[string]gpu.Sample
+	// Processes are those that compute on each GPU; nil without.
+	Processes func(ids []string) map[string][]int
 }
 
 // Target is a GPU to measure.
@@ -83,22 +93,27 @@ type Progress struct {
 // session is one GPU's measuring, in progress.
 type session struct {
 	Runner
-	plan     Plan
-	target   Target
-	child    *process
-	watch    *telemetry
-	started  time.Time
-	progress func(Progress)
-	work     map[pal.AppClass]string // what the child does
-	sums     map[pal.AppClass]string // first checksum of each class
-	result   Result
+	plan    Plan
+	target  Target
+	child   *process
+	watch   *telemetry
+	started time.Time
+	begun   time.Time // the compute kernel is compiled: the plan's limit counts from here
+	// compiling is the kernel that the child's driver compiles now.
+	compiling string
+	progress  func(Progress)
+	work      map[pal.AppClass]string // what the child does
+	sums      map[pal.AppClass]string // first checksum of each class
+	result    Result
 }
 
 // Session measures one GPU. It ends early, with a partial result, when ctx
 // does: the child is killed before it returns. progress may be nil.
 func (r Runner) Session(ctx context.Context, t Target, p Plan, progress func(Progress)) Result {
 	p.Settle = min(p.Settle, p.Warmup)
+	p.Avoid = slices.Clone(p.Avoid)
 	s := &session{Runner: r, plan: p, target: t, started: time.Now(), progress: progress, sums: map[pal.AppClass]string{}}
+	s.begun = s.started
 	d := t.Device
 	s.result = Result{GPU: d.ID, Model: d.Model, Driver: t.Driver, ECC: d.ECC, Started: s.started.UTC().Truncate(time.Second), Solo: t.Solo, Apps: []App{}}
 	if d.PowerLimitW != nil {
@@ -108,7 +123,15 @@ func (r Runner) Session(ctx context.Context, t Target, p Plan, progress func(Pro
 		s.result.Partial, s.result.Problem = true, "a MIG instance is not measured: its speed is that of its slice"
 		return s.result
 	}
-	if err := s.run(ctx); err != nil {
+	if err := Supported(d); err != nil {
+		s.result.Partial, s.result.Problem = true, fmt.Sprintf("GPU %q (%s) has %v", d.ID, d.Model, err)
+		return s.result
+	}
+	err := s.run(ctx)
+	for s.fallBack(err) {
+		err = s.run(ctx)
+	}
+	if err != nil {
 		s.result.Partial = true
 		s.result.Problem = err.Error()
 		if errors.Is(err, context.Canceled) {
@@ -119,7 +142,61 @@ func (r Runner) Session(ctx context.Context, t Target, p Plan, progress func(Pro
 	return s.result
 }
 
+// errCompiler marks a kernel that the driver's compiler did not get done with.
+type errCompiler struct {
+	kernel string
+	err    error
+}
+
+func (e *errCompiler) Error() string { return fmt.Sprintf("compiling kernel %q: %v", e.kernel, e.err) }
+func (e *errCompiler) Unwrap() error { return e.err }
+
+// fallBack reports whether a session that ended with err is worth another try
+// without the compute kernel at which the driver's compiler hung or crashed.
+func (s *session) fallBack(err error) bool {
+	var c *errCompiler
+	if !errors.As(err, &c) || s.work != nil || slices.Contains(s.plan.Avoid, c.kernel) {
+		return false
+	}
+	if !slices.ContainsFunc(computeKernels(), func(k kernel) bool { return k.id == c.kernel }) {
+		return false
+	}
+	s.warn("%v; a weaker kernel is tried", c)
+	s.plan.Avoid = append(s.plan.Avoid, c.kernel)
+	return true
+}
+
+// next is the child's next message beside those about compiling.
+func (s *session) next(ctx context.Context) (message, error) {
+	for {
+		patience := s.plan.Stall
+		if s.work == nil || s.compiling != "" {
+			patience = s.plan.Start
+		}
+		m, err := s.child.next(ctx, patience)
+		switch {
+		case err != nil:
+			if s.compiling != "" && (errors.Is(err, errStalled) || errors.Is(err, errEnded)) {
+				err = &errCompiler{s.compiling, err}
+			}
+			return m, err
+		case m.Compiling != "":
+			s.compiling = m.Compiling
+			s.tell("compiling " + m.Compiling)
+		case m.Compiled != nil:
+			s.compiling = ""
+			if s.result.Compile == nil {
+				s.result.Compile = map[string]float64{}
+			}
+			s.result.Compile[m.Compiled.Kernel] = m.Compiled.Seconds
+		default:
+			return m, nil
+		}
+	}
+}
+
 func (s *session) run(ctx context.Context) error {
+	s.compiling = ""
 	child, err := s.start(ctx, s.target.Device.ID, s.plan)
 	if err != nil {
 		return err
@@ -129,18 +206,20 @@ func (s *session) run(ctx context.Context) error {
 	err = s.measure(ctx)
 	s.watch.close()
 	child.close(err != nil)
+	s.result.CPUSeconds = math.Round(100*child.cpu().Seconds()) / 100
 	return err
 }
 
 // measure is the session: warm-up, then class by class.
 func (s *session) measure(ctx context.Context) error {
-	m, err := s.child.next(ctx)
+	m, err := s.next(ctx)
 	if err != nil {
 		return err
 	}
 	if m.Device == nil {
 		return fmt.Errorf("the measuring process did not begin with its GPU")
 	}
+	s.begun = time.Now()
 	s.work = m.Device.Work
 	s.result.CUDA = m.Device.CUDA
 	s.result.Warnings = append(s.result.Warnings, m.Device.Skipped...)
@@ -165,7 +244,7 @@ func (s *session) measure(ctx context.Context) error {
 	return nil
 }
 
-func (s *session) remaining() time.Duration { return s.plan.Limit - time.Since(s.started) }
+func (s *session) remaining() time.Duration { return s.plan.Limit - time.Since(s.begun) }
 
 // key is the comparability key: kernels and their work, power limit, ECC and
 // driver branch. What is not known is "?".
@@ -191,7 +270,7 @@ func (s *session) key() string {
 
 func (s *session) tell(doing string) {
 	if s.progress != nil {
-		s.progress(Progress{GPU: s.target.Device.ID, Doing: doing, Done: time.Since(s.started), Limit: s.plan.Limit})
+		s.progress(Progress{GPU: s.target.Device.ID, Doing: doing, Done: time.Since(s.begun), Limit: s.plan.Limit})
 	}
 }
 
@@ -243,13 +322,13 @@ func (s *session) warm(now time.Time) bool {
 // windows runs a class until done says so, and returns what it is.
 func (s *session) windows(ctx context.Context, c pal.AppClass, done func(childWindow) bool) (*childReady, error) {
 	s.child.order("run " + string(c))
-	m, err := s.child.next(ctx)
+	m, err := s.next(ctx)
 	if err != nil {
 		return nil, err
 	}
 	ready := m.Ready
 	for stopped := false; ; {
-		m, err := s.child.next(ctx)
+		m, err := s.next(ctx)
 		switch {
 		case err != nil:
 			return ready, err

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -107,7 +108,8 @@ func TestSession(t *testing.T) {
 	if a.Partial {
 		t.Fatalf("partial: %s", a.Problem)
 	}
-	if diff := cmp.Diff([]string{"warming up", "class A", "class B", "class C", "class D"}, said); diff != "" {
+	if diff := cmp.Diff([]string{"compiling fill", "compiling sum", "compiling wgmma1", "warming up", "class A",
+		"compiling triad1", "class B", "class C", "compiling gather1", "class D"}, said); diff != "" {
 		t.Errorf("progress (-want +got)\n%s", diff)
 	}
 	if !strings.HasPrefix(a.Key, "wgmma1/700W/ecc/r580/") || a.CUDA != "13.0" || !a.Warmup.Steady {
@@ -137,13 +139,72 @@ func TestSession(t *testing.T) {
 	}
 }
 
+// The driver's compiler may take its time, hang or crash with the strongest
+// kernel: the next one is measured, and said to be.
+func TestCompilerIsFallenBackFrom(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"jit.hang", "jit.crash"} {
+		f := newFake(t, how+"=pal_wgmma")
+		p := quick()
+		p.Start, p.Classes = 300*time.Millisecond, []pal.AppClass{pal.ClassA}
+		r := f.Session(context.Background(), target(0), p, nil)
+		if r.Partial || !strings.HasPrefix(r.Key, "mma1/") || len(r.Apps) != 1 {
+			t.Errorf("%s: partial %v %q, key %q, %d classes", how, r.Partial, r.Problem, r.Key, len(r.Apps))
+		}
+		if w := strings.Join(r.Warnings, "\n"); !strings.Contains(w, `compiling kernel "wgmma1": `) {
+			t.Errorf("%s: warnings %q", how, w)
+		}
+	}
+}
+
+// A whole session whose kernels go through ptxas, in the driver's place.
+func TestSessionWithCompiler(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, "ptxas="+assembler(t))
+	r := f.Session(context.Background(), target(0), quick(), nil)
+	if r.Partial || len(r.Apps) != 4 || !strings.HasPrefix(r.Key, "wgmma1/") {
+		t.Fatalf("partial %v %q, key %q, %d classes", r.Partial, r.Problem, r.Key, len(r.Apps))
+	}
+	for _, k := range []string{idWGMMA, idTriad, idGather, idFill, idSum} {
+		if r.Compile[k] <= 0 {
+			t.Errorf("compiling %s took %v s", k, r.Compile[k])
+		}
+	}
+}
+
+// What is slow hangs on what the vendor sells under the name, and on the power
+// limit: none of these sound GPUs is.
+func TestSoundGPUsOfLesserModelsAreNotSlow(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name, model, limitW, rate string
+		slow                      bool
+	}{
+		{"an H20 at its published peak's 90 %", "NVIDIA H20\nsms=78", "400", "133e12", false},
+		{"an H20 that is slow", "NVIDIA H20\nsms=78", "400", "40e12", true},
+		{"an H100 PCIe capped at 200 W", "NVIDIA H100 PCIe\nsms=114", "200", "280e12", false},
+		{"the same without the cap", "NVIDIA H100 PCIe\nsms=114", "350", "280e12", true},
+		{"a model that nobody knows", "NVIDIA X1", "700", "100e12", false},
+	} {
+		f := newFake(t, "name="+tc.model, "rate.pal_wgmma="+tc.rate)
+		tg, p := target(0), quick()
+		tg.Device.Model, _, _ = strings.Cut(tc.model, "\n")
+		w, _ := strconv.ParseInt(tc.limitW, 10, 64)
+		tg.Device.PowerLimitW, p.Classes = &w, []pal.AppClass{pal.ClassA}
+		r := f.Session(context.Background(), tg, p, nil)
+		if r.Partial || len(r.Apps) != 1 || r.Apps[0].Slow != tc.slow {
+			t.Errorf("%s: partial %q, %+v, want slow %v; %q", tc.name, r.Problem, r.Apps, tc.slow, r.Warnings)
+		}
+	}
+}
+
 // A GPU 1.5 times slow or worse is an outlier at once, with nothing to compare.
 func TestSlowGPUIsSeenInItsFirstSession(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, "slow.0=2.2")
+	f := newFake(t, "slow.0=3")
 	r := f.Session(context.Background(), target(0), quick(), nil)
 	if r.Partial || !r.Apps[0].Slow || !strings.Contains(strings.Join(r.Warnings, "\n"), "class A: ") ||
-		!strings.Contains(strings.Join(r.Warnings, "\n"), "a sound GPU of this model reaches: an outlier") {
+		!strings.Contains(strings.Join(r.Warnings, "\n"), "a sound GPU of this model reaches at this power limit: an outlier") {
 		t.Errorf("partial %v, slow %v, warnings %q", r.Problem, r.Apps[0].Slow, r.Warnings)
 	}
 }
@@ -203,9 +264,11 @@ func TestSessionFailures(t *testing.T) {
 		{"kernel hangs", []string{"fail=hang", "fail.after=100"}, "the GPU did not answer: a kernel or the driver hangs", 0},
 		{"device lost", []string{"fail=lost", "fail.after=3"}, "CUDA_ERROR_LAUNCH_FAILED (719)", 0},
 		{"device lost in the middle", []string{"fail=lost", "fail.kernel=pal_gather"}, "class D: running application class D: launching a kernel: CUDA_ERROR_LAUNCH_FAILED (719)", 3},
-		{"driver too old for the PTX", []string{"fail=too-new"}, "no kernel runs on GPU", 0},
+		{"driver too old for the PTX", []string{"fail=too-new"}, "the GPU or the driver is too old for this kernel", 0},
 		{"PTX does not compile", []string{"fail=jit"}, "ptxas: line 7; fatal: syntax error", 0},
 		{"architecture too old", []string{"arch=60"}, "compute capability 6.0: 7.0 is the least", 0},
+		{"architecture too new", []string{"arch=100"}, "compute capability 10.0: measuring is not supported yet beyond 9.0 (Hopper)", 0},
+		{"compiler crashes at all", []string{"jit.crash=pal_"}, `compiling kernel "fill": the measuring process ended`, 0},
 		{"in exclusive use", []string{"fail=busy"}, "the GPU is in exclusive mode and in use", 0},
 		{"fabric not ready", []string{"fail=not-ready"}, "is the fabric manager running?", 0},
 		{"no device", []string{"fail=no-device"}, "the driver shows no GPU to this process", 0},
@@ -306,13 +369,13 @@ func TestChildDoesNotOutliveItsInput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m, err := c.next(context.Background()); err != nil || m.Device == nil {
+	if m, err := c.next(context.Background(), time.Minute); err != nil || m.Compiling != idFill {
 		t.Fatalf("first message %+v, %v", m, err)
 	}
 	c.order("nonsense")
 	c.order("run A")
-	for range 3 {
-		if _, err := c.next(context.Background()); err != nil {
+	for range 10 { // two for each of three kernels, the GPU, the class, two windows
+		if _, err := c.next(context.Background(), time.Minute); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -49,6 +49,7 @@ type Backend struct {
 	pairs    topologyCache
 	gpm      map[string]*gpmState
 	counters map[string]counters
+	listing  map[string]bool // devices whose processes are being asked for
 }
 
 // handle is how a device id is asked for.
@@ -71,7 +72,7 @@ func newBackend(o Options, lib nvml.Interface, lookup func(string) error) *Backe
 	return &Backend{
 		opts: o, lib: lib, lookup: lookup,
 		known: map[string]found{}, handles: map[string]handle{}, physical: map[string]nvml.Device{},
-		gpm: map[string]*gpmState{}, counters: map[string]counters{},
+		gpm: map[string]*gpmState{}, counters: map[string]counters{}, listing: map[string]bool{},
 	}
 }
 

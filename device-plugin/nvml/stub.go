@@ -25,6 +25,9 @@ func (*Backend) Scan() (gpu.Inventory, error) {
 // Sample returns nothing.
 func (*Backend) Sample([]string) map[string]gpu.Sample { return nil }
 
+// Processes returns nothing.
+func (*Backend) Processes([]string) map[string][]int { return nil }
+
 // Events waits until ctx ends.
 func (*Backend) Events(ctx context.Context, _ chan<- gpu.Event) { <-ctx.Done() }
 

@@ -6,6 +6,10 @@
 // command leaves there for the running plugin: a file for each, named after the
 // GPU it is about.
 //
+// The plugin runs as root: the directory is only its user's (0700), as are the
+// files (0600), and nothing in it is followed elsewhere. A directory that others
+// can write to is refused.
+//
 // A [Dir] of "" keeps nothing and takes no orders.
 package statedir
 
@@ -13,13 +17,71 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"syscall"
 )
 
 // Dir is the plugin's state_dir.
 type Dir string
+
+const (
+	dirMode  = 0o700
+	fileMode = 0o600
+	// maxBytes is far more than the state of any node.
+	maxBytes = 64 << 20
+)
+
+// Prepare makes the directory where there is none. The error says why it cannot
+// be used.
+func (d Dir) Prepare() error {
+	if d == "" {
+		return nil
+	}
+	root, err := d.make()
+	if err != nil {
+		return err
+	}
+	return root.Close()
+}
+
+// make opens the directory, and makes it first where there is none.
+func (d Dir) make() (*os.Root, error) {
+	if err := os.MkdirAll(string(d), dirMode); err != nil {
+		return nil, fmt.Errorf("making state directory: %w", err)
+	}
+	return d.open()
+}
+
+// open opens the directory, if nobody else can change what is in it.
+func (d Dir) open() (*os.Root, error) {
+	root, err := os.OpenRoot(string(d))
+	if err != nil {
+		return nil, fmt.Errorf("opening state directory: %w", err)
+	}
+	st, err := root.Stat(".")
+	if err == nil {
+		err = private(st)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("opening state directory %q: %w", string(d), errors.Join(err, root.Close()))
+	}
+	return root, nil
+}
+
+// private is nil when only this user, or root, can change a directory.
+func private(st fs.FileInfo) error {
+	if st.Mode().Perm()&0o022 != 0 {
+		return fmt.Errorf("others can write to it (mode %04o): give the plugin one of its own", st.Mode().Perm())
+	}
+	if s, ok := st.Sys().(*syscall.Stat_t); ok && s.Uid != 0 && int(s.Uid) != os.Geteuid() {
+		return fmt.Errorf("it belongs to user %d", s.Uid)
+	}
+	return nil
+}
 
 // Read decodes a file. Where there is none, into is left as it is and found is
 // false.
@@ -27,18 +89,54 @@ func (d Dir) Read(name string, into any) (found bool, err error) {
 	if d == "" {
 		return false, nil
 	}
-	path := filepath.Join(string(d), name)
-	data, err := os.ReadFile(path)
+	root, err := d.open()
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("reading state: %w", err)
+		return false, err
+	}
+	defer root.Close()
+	path := filepath.Join(string(d), name)
+	data, err := read(root, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading state %q: %w", path, err)
 	}
 	if err := json.Unmarshal(data, into); err != nil {
 		return false, fmt.Errorf("reading state %q: %w", path, err)
 	}
 	return true, nil
+}
+
+// read reads a regular file, and no link, pipe or device in its place.
+func read(root *os.Root, name string) ([]byte, error) {
+	before, err := root.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !before.Mode().IsRegular() {
+		return nil, fmt.Errorf("it is not a regular file (%s)", before.Mode().Type())
+	}
+	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	now, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !os.SameFile(before, now) {
+		return nil, errors.New("it was replaced while it was being opened")
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
+	if len(data) > maxBytes {
+		return nil, fmt.Errorf("it is larger than %d MiB", maxBytes>>20)
+	}
+	return data, err
 }
 
 // Write replaces a file by v as JSON.
@@ -56,25 +154,50 @@ func (d Dir) Replace(name string, data []byte) error {
 	if d == "" {
 		return nil
 	}
-	if err := os.MkdirAll(string(d), 0o755); err != nil {
-		return fmt.Errorf("writing state: %w", err)
+	root, err := d.make()
+	if err != nil {
+		return err
 	}
-	return ReplaceFile(filepath.Join(string(d), name), data)
+	defer root.Close()
+	if err := replace(root, name, data); err != nil {
+		return fmt.Errorf("writing state %q: %w", filepath.Join(string(d), name), err)
+	}
+	return nil
 }
 
-// ReplaceFile writes a file in one step.
+// replace writes a new file beside the old one and renames it: neither step
+// follows a link that lies under either name.
+func replace(root *os.Root, name string, data []byte) error {
+	next := "." + name + ".new"
+	if err := root.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err // left by a crash, and cannot be taken away
+	}
+	f, err := root.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = root.Rename(next, name)
+	}
+	if err != nil {
+		return errors.Join(err, root.Remove(next))
+	}
+	return nil
+}
+
+// ReplaceFile writes a file that is for people to read, in one step.
 func ReplaceFile(path string, data []byte) error {
-	next := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
-	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return fmt.Errorf("writing %q: %w", path, err)
 	}
 	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(next, path)
+	if err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
-		return fmt.Errorf("writing %q: %w", path, errors.Join(err, os.Remove(next)))
+		return fmt.Errorf("writing %q: %w", path, errors.Join(err, os.Remove(f.Name())))
 	}
 	return nil
 }
@@ -89,20 +212,44 @@ const (
 	Measure Orders = "measure" // measure a GPU as soon as it is idle
 )
 
+// in opens the directory of the orders.
+func (o Orders) in(root *os.Root) (*os.Root, error) {
+	st, err := root.Lstat(string(o))
+	if err != nil {
+		return nil, err
+	}
+	if !st.IsDir() {
+		return nil, fmt.Errorf("%q is not a directory", string(o))
+	}
+	return root.OpenRoot(string(o))
+}
+
 // Give leaves an order about a GPU for the plugin that uses the directory.
 func (o Orders) Give(d Dir, gpu string) error {
 	if gpu == "" || filepath.Base(gpu) != gpu {
 		return fmt.Errorf("device id %q is not a UUID", gpu)
 	}
-	orders := filepath.Join(string(d), string(o))
-	err := os.MkdirAll(orders, 0o755)
-	if err == nil {
-		err = os.WriteFile(filepath.Join(orders, gpu), nil, 0o644)
-	}
-	if err != nil {
+	if err := o.give(d, gpu); err != nil {
 		return fmt.Errorf("giving the order to %s %q: %w", o, gpu, err)
 	}
 	return nil
+}
+
+func (o Orders) give(d Dir, gpu string) error {
+	root, err := d.make()
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if err := root.Mkdir(string(o), dirMode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	orders, err := o.in(root)
+	if err != nil {
+		return err
+	}
+	defer orders.Close()
+	return replace(orders, gpu, nil)
 }
 
 // Given says whether there is an order about the GPU.
@@ -110,7 +257,7 @@ func (o Orders) Given(d Dir, gpu string) bool {
 	if d == "" {
 		return false
 	}
-	_, err := os.Stat(filepath.Join(string(d), string(o), gpu))
+	_, err := os.Lstat(filepath.Join(string(d), string(o), gpu))
 	return err == nil
 }
 
@@ -119,7 +266,12 @@ func (o Orders) Done(d Dir, gpu string) error {
 	if !o.Given(d, gpu) {
 		return nil
 	}
-	return os.Remove(filepath.Join(string(d), string(o), gpu))
+	root, err := d.open()
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return root.Remove(filepath.Join(string(o), gpu))
 }
 
 // Take returns the GPUs that there are orders about, sorted, and takes the
@@ -128,15 +280,29 @@ func (o Orders) Take(d Dir) []string {
 	if d == "" {
 		return nil
 	}
-	entries, err := os.ReadDir(filepath.Join(string(d), string(o)))
-	if err != nil {
+	if _, err := os.Lstat(filepath.Join(string(d), string(o))); err != nil {
 		return nil // nobody ever gave one
+	}
+	root, err := d.open()
+	if err != nil {
+		return nil
+	}
+	defer root.Close()
+	orders, err := o.in(root)
+	if err != nil {
+		return nil
+	}
+	defer orders.Close()
+	entries, err := fs.ReadDir(orders.FS(), ".")
+	if err != nil {
+		return nil
 	}
 	var ids []string
 	for _, e := range entries {
-		if o.Done(d, e.Name()) == nil {
+		if e.Name()[0] != '.' && orders.Remove(e.Name()) == nil {
 			ids = append(ids, e.Name())
 		}
 	}
+	slices.Sort(ids)
 	return ids
 }

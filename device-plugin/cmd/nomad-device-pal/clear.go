@@ -12,13 +12,13 @@ import (
 func clearCommand(ui cli.Ui) *command {
 	return &command{
 		synopsis: "Call a GPU healthy again after a fatal Xid",
-		help: `Usage: nomad-device-pal clear -state-dir=DIR UUID
+		help: `Usage: nomad-device-pal clear [-state-dir=DIR] UUID
 
   A fatal Xid keeps a GPU unhealthy until the driver says that it recovered,
   the driver is loaded anew, the machine is booted, or this command. The running
   plugin takes the order within a second.
 
-  -state-dir=DIR   The plugin's state_dir.
+  -state-dir=DIR   The plugin's state_dir (default /var/lib/nomad-device-pal).
 `,
 		run: func(args []string) int {
 			return order(ui, "clear", args, statedir.Clear, "The plugin will forget the faults of ")

@@ -32,6 +32,7 @@ func commands(ui cli.Ui) map[string]cli.CommandFactory {
 		"clear":       clearCommand(ui),
 		"doctor":      doctorCommand(ui),
 		"fingerprint": fingerprintCommand(ui),
+		"hardware":    hardwareCommand(ui),
 		"inventory":   inventoryCommand(),
 		"measure":     measureCommand(),
 		"remeasure":   remeasureCommand(ui),

@@ -22,6 +22,7 @@ import (
 
 	deviceplugin "github.com/nomad-pal/nomad-pal/device-plugin"
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
@@ -156,6 +157,11 @@ func (d *diagnosis) devices() {
 	if len(inv.Devices) == 0 {
 		d.add(statusFail, "gpus", "the driver works and lists no GPU", "lspci -d 10de: shows what the machine has")
 		return
+	}
+	for _, g := range inv.Devices {
+		if err := measure.Supported(g); err != nil && len(g.Times) == 0 {
+			d.add(statusWarn, "measure", g.ID+" ("+g.Model+") has "+err.Error(), "nothing: jobs run on it, and it is in the last class")
+		}
 	}
 	for _, g := range inv.Devices {
 		if g.PersistenceMode == "Disabled" {

@@ -42,12 +42,12 @@ func measureCommand() *command {
 func remeasureCommand(ui cli.Ui) *command {
 	return &command{
 		synopsis: "Have the running plugin measure a GPU as soon as it is idle",
-		help: `Usage: nomad-device-pal remeasure -state-dir=DIR UUID
+		help: `Usage: nomad-device-pal remeasure [-state-dir=DIR] UUID
 
   The running plugin measures the GPU once nothing uses it, with measure mode
   "manual" or "idle".
 
-  -state-dir=DIR   The plugin's state_dir.
+  -state-dir=DIR   The plugin's state_dir (default /var/lib/nomad-device-pal).
 `,
 		run: func(args []string) int {
 			return order(ui, "remeasure", args, statedir.Measure, "The plugin will measure ")
@@ -59,15 +59,18 @@ func remeasureCommand(ui cli.Ui) *command {
 func order(ui cli.Ui, name string, args []string, kind statedir.Orders, done string) int {
 	fs := flag.NewFlagSet(name, flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
-	dir := fs.String("state-dir", "", "")
+	dir := fs.String("state-dir", deviceplugin.DefaultStateDir, "")
 	switch err := fs.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		return cli.RunResultHelp
 	case err != nil:
 		ui.Error(name + ": " + err.Error())
 		return 2
-	case *dir == "" || fs.NArg() != 1:
-		ui.Error(name + ": -state-dir and one UUID are needed")
+	case fs.NArg() != 1:
+		ui.Error(name + ": one UUID is needed")
+		return 2
+	case *dir == "":
+		ui.Error(name + ": -state-dir is empty: a plugin that keeps no state takes no orders")
 		return 2
 	}
 	known, err := deviceplugin.StoredDevices(*dir)

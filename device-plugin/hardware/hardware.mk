@@ -1,0 +1,19 @@
+# Copyright (c) The nomad-pal Authors
+# SPDX-License-Identifier: MPL-2.0
+
+KIT := build/hardware-kit
+
+.PHONY: hardware
+hardware: build ## Try everything on this machine's GPUs: one JSON and one page in build/hardware, and what disagrees with the docs
+	@mkdir -p build/hardware
+	$(BIN)/nomad-device-pal hardware -out=build/hardware/$$(hostname) $(HARDWARE)
+
+.PHONY: hardware-kit
+hardware-kit: ## The same for a machine without network and Go: build/hardware-kit.tar.gz, under 64 MiB
+	@rm -rf $(KIT) && mkdir -p $(KIT)
+	CGO_ENABLED=1 go build -trimpath -ldflags '$(LDFLAGS)' -o $(KIT)/nomad-device-pal ./device-plugin/cmd/nomad-device-pal
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(KIT)/nomad-device-pal-nocgo ./device-plugin/cmd/nomad-device-pal
+	cp device-plugin/hardware/hardware.sh LICENSE $(KIT)/ && cp device-plugin/hardware/KIT.txt $(KIT)/README.txt
+	tar -C build -czf $(KIT).tar.gz hardware-kit
+	@size=$$(stat -c %s $(KIT).tar.gz); echo "$(KIT).tar.gz: $$size bytes"; [ "$$size" -lt $$((64 << 20)) ]
+	@command -v objdump >/dev/null && objdump -T $(KIT)/nomad-device-pal | grep -o 'GLIBC_[0-9.]*' | sort -Vu | tail -n 1 | sed 's/^/nomad-device-pal needs /' || true

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Copyright (c) The nomad-pal Authors
+# SPDX-License-Identifier: MPL-2.0
+#
+# hardware.sh tries nomad-device-pal on this machine's GPUs: see README.txt beside it, or -h. Its arguments are those
+# of `nomad-device-pal hardware`. It needs bash and the NVIDIA driver, no network and no Go.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# The first needs a glibc as new as the one it was built with; the second runs anywhere, without NVML: it knows neither
+# power nor clock.
+for binary in "$here/nomad-device-pal" "$here/nomad-device-pal-nocgo"; do
+  if "$binary" version >/dev/null 2>&1; then exec "$binary" hardware "$@"; fi
+  echo "hardware: $(basename "$binary") does not run here: $("$binary" version 2>&1 | head -n 1)" >&2
+done
+exit 1

@@ -1,0 +1,181 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package hardware
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// Page tells a record to people, in Markdown: what disagrees first.
+func Page(r Record) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# %s: nomad-device-pal on hardware\n\n", orDash(r.Node))
+	fmt.Fprintf(&b, "Version %s, %s, %.0f s. Driver %s, %d CPUs.\n", r.Version, r.Started.Format("2006-01-02 15:04 UTC"), r.Seconds, orDash(r.Driver), r.System.CPUs)
+	byModel := map[string]int{}
+	var models []string
+	for _, d := range r.GPUs {
+		if byModel[d.Model] == 0 {
+			models = append(models, d.Model)
+		}
+		byModel[d.Model]++
+	}
+	for _, m := range models {
+		fmt.Fprintf(&b, "%d × %s.\n", byModel[m], orDash(m))
+	}
+	for _, d := range r.GPUs {
+		if why := r.InUse[d.ID]; why != "" {
+			fmt.Fprintf(&b, "Left alone: %s (%s).\n", d.ID, why)
+		}
+	}
+	r.claims(&b)
+	r.kernels(&b)
+	r.sessions(&b)
+	r.rest(&b)
+	return b.String()
+}
+
+// claims is the table of what the docs claim.
+func (r Record) claims(b *strings.Builder) {
+	count := map[Verdict]int{}
+	for _, c := range r.Claims {
+		count[c.Verdict]++
+	}
+	fmt.Fprintf(b, "\n## What the docs claim\n\n%d agree, %d disagree, %d were not seen.\n\n", count[Agrees], count[Disagrees], count[Unseen])
+	row(b, "claim", "here", "found")
+	row(b, "---", "---", "---")
+	for _, want := range []Verdict{Disagrees, Agrees, Unseen} {
+		for _, c := range r.Claims {
+			if c.Verdict == want {
+				row(b, c.Text, string(c.Verdict), orDash(c.Found))
+			}
+		}
+	}
+}
+
+func (r Record) kernels(b *strings.Builder) {
+	if len(r.Kernels) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "\n## Kernels\n\nThe last run; spread is the standard deviation of the runs.\n\n")
+	row(b, "GPU", "kernel", "rate", "of peak", "power", "SM clock", "limited by", "compiled", "spread", "runs", "results")
+	row(b, "---", "---", "---", "---", "---", "---", "---", "---", "---", "---", "---")
+	for _, k := range r.Kernels {
+		good, sums := 0, map[string]bool{}
+		var last KernelRun
+		problem := ""
+		for _, run := range k.Runs {
+			if run.Problem != "" {
+				problem = run.Problem
+				continue
+			}
+			good++
+			sums[run.Sum] = true
+			last = run
+		}
+		if good == 0 {
+			row(b, short(k.GPU), k.Kernel, orDash(problem), "-", "-", "-", "-", "-", "-", "0", "-")
+			continue
+		}
+		spread := "-"
+		if s, ok := k.spread(); ok {
+			spread = fmt.Sprintf("%.2f %%", 100*s)
+		}
+		row(b, short(k.GPU), k.Kernel, fmt.Sprintf("%.4g %s", last.Rate, last.Unit), fmt.Sprintf("%.0f %%", 100*last.Share), unit(last.PowerW, "W"),
+			unit(last.ClockMHz, "MHz"), string(last.LimitedBy), fmt.Sprintf("%.2f s", last.CompileSeconds), spread, fmt.Sprintf("%d of %d", good, len(k.Runs)), fmt.Sprint(len(sums)))
+	}
+}
+
+func (r Record) sessions(b *strings.Builder) {
+	if len(r.Session) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "\n## One measurement, all GPUs at once\n\n")
+	row(b, "GPU", "class", "kernel", "time", "± 95 %", "rate", "of peak", "limited by", "windows")
+	row(b, "---", "---", "---", "---", "---", "---", "---", "---", "---")
+	for _, s := range r.Session {
+		for _, a := range s.Apps {
+			rate, share := "-", "-"
+			if a.Rate > 0 {
+				rate = fmt.Sprintf("%.4g %s", a.Rate, a.Unit)
+			}
+			if a.Share > 0 {
+				share = fmt.Sprintf("%.0f %%", 100*a.Share)
+			}
+			row(b, short(s.GPU), string(a.App), a.Kernel, fmt.Sprintf("%.2f ms", a.Ms), fmt.Sprintf("%.2f %%", 100*a.CI), rate, share, string(a.LimitedBy), fmt.Sprint(len(a.Windows)))
+		}
+	}
+	for _, s := range r.Session {
+		for _, w := range s.Warnings {
+			fmt.Fprintf(b, "\n%s: %s\n", short(s.GPU), w)
+		}
+		if s.Partial {
+			fmt.Fprintf(b, "\n%s: partial: %s\n", short(s.GPU), s.Problem)
+		}
+	}
+}
+
+// rest is all that needs no table of its own.
+func (r Record) rest(b *strings.Builder) {
+	if x := r.Beside; x != nil {
+		fmt.Fprintf(b, "\n## Measuring beside a job\n\nThe job on %s took %.2f ms a unit alone", short(x.GPU), x.AloneMs)
+		if x.NeighboursMs > 0 {
+			fmt.Fprintf(b, ", %.2f ms (%+.1f %%) while all other GPUs were measured", x.NeighboursMs, 100*(x.NeighboursMs/x.AloneMs-1))
+		}
+		if x.ForcedMs > 0 {
+			fmt.Fprintf(b, ", %.2f ms (%+.1f %%) while its own GPU was, by force", x.ForcedMs, 100*(x.ForcedMs/x.AloneMs-1))
+		}
+		fmt.Fprintf(b, ".\nThe idle check said of it: %s. A killed measurement was gone after %.2f s.\n", orDash(x.Seen), x.AbortSeconds)
+	}
+	if len(r.Faults) > 0 {
+		fmt.Fprintf(b, "\n## Faults on purpose\n\n")
+		row(b, "fault", "what was said", "event")
+		row(b, "---", "---", "---")
+		for _, f := range r.Faults {
+			event := "-"
+			if f.EventSeconds != nil {
+				event = fmt.Sprintf("Xid %d after %.3f s", f.Xid, *f.EventSeconds)
+			} else if f.WaitedFor {
+				event = "none"
+			}
+			row(b, f.Name, orDash(f.Said), event)
+		}
+	}
+	var findings []struct{ Check, Status, Message string }
+	if json.Unmarshal(r.Doctor, &findings) == nil && len(findings) > 0 {
+		fmt.Fprintf(b, "\n## doctor\n\n")
+		for _, f := range findings {
+			fmt.Fprintf(b, "- %s, %s: %s\n", f.Status, f.Check, cell(f.Message))
+		}
+	}
+	fmt.Fprintf(b, "\n## Steps\n\n")
+	for _, s := range r.Steps {
+		fmt.Fprintf(b, "- %s: %.1f s. %s\n", s.Name, s.Seconds, cell(s.Problem))
+	}
+}
+
+func row(b *strings.Builder, cells ...string) {
+	for i := range cells {
+		cells[i] = cell(cells[i])
+	}
+	fmt.Fprintf(b, "| %s |\n", strings.Join(cells, " | "))
+}
+
+// cell keeps text in its cell.
+func cell(s string) string { return strings.NewReplacer("|", "/", "\n", " ").Replace(s) }
+
+func unit(v *float64, name string) string {
+	if v == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f %s", *v, name)
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

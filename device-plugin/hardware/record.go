@@ -1,0 +1,145 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Package hardware is the first hour on a machine with GPUs: it tries the whole
+// device plugin there, and says where the machine disagrees with what the docs
+// claim. It needs the plugin's binary and the NVIDIA driver, no network.
+//
+// A [Run] takes step after step and keeps what each of them found in a
+// [Record]; [Claims] compares that with the docs; [Page] tells it to people. A
+// step that fails or hangs is a finding, and the next one follows.
+package hardware
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
+)
+
+// Format names the JSON form of a [Record].
+const Format = "nomad-pal/hardware/1"
+
+// Record is all that was found.
+type Record struct {
+	Format  string    `json:"format"`
+	Node    string    `json:"node,omitempty"` // host name
+	Version string    `json:"version"`        // of the plugin
+	Started time.Time `json:"started"`
+	Seconds float64   `json:"seconds"`
+	System  System    `json:"system"`
+	Steps   []Step    `json:"steps"`
+
+	Doctor      json.RawMessage `json:"doctor,omitempty"`      // what `doctor -json` prints
+	Fingerprint json.RawMessage `json:"fingerprint,omitempty"` // what `fingerprint -json` prints
+
+	Driver  string                `json:"driver,omitempty"`
+	GPUs    []gpu.Device          `json:"gpus"`              // NVML's scan, or the CUDA driver's list
+	Idle    map[string]gpu.Sample `json:"idle,omitempty"`    // telemetry before anything ran
+	InUse   map[string]string     `json:"in_use,omitempty"`  // GPUs that were left alone, and why
+	SMI     *SMI                  `json:"smi,omitempty"`     // nil: not on this machine
+	Kernels []KernelRuns          `json:"kernels"`           // every kernel on every GPU
+	Session []measure.Result      `json:"session,omitempty"` // one whole measurement, all GPUs at once
+	Beside  *Beside               `json:"beside,omitempty"`  // measuring beside a running job
+	Faults  []FaultTried          `json:"faults,omitempty"`
+	Claims  []Claim               `json:"claims"`
+}
+
+// System is the machine, as the kernel tells it.
+type System struct {
+	Kernel string `json:"kernel,omitempty"` // /proc/version
+	Driver string `json:"driver,omitempty"` // /proc/driver/nvidia/version
+	CPUs   int    `json:"cpus"`
+}
+
+// Step is one thing that was tried.
+type Step struct {
+	Name    string  `json:"name"`
+	Seconds float64 `json:"seconds"`
+	Problem string  `json:"problem,omitempty"`
+}
+
+// KernelRuns are repeated short measurements of one kernel on one GPU.
+type KernelRuns struct {
+	GPU    string      `json:"gpu"`
+	Model  string      `json:"model"`
+	Kernel string      `json:"kernel"`
+	Runs   []KernelRun `json:"runs"`
+}
+
+// KernelRun is one of them; nil pointers were not known.
+type KernelRun struct {
+	Ms             float64       `json:"ms"` // per unit of work
+	Rate           float64       `json:"rate,omitempty"`
+	Unit           string        `json:"unit,omitempty"`
+	Share          float64       `json:"share_of_peak,omitempty"`
+	ClockMHz       *float64      `json:"sm_clock_mhz,omitempty"`
+	PowerW         *float64      `json:"power_w,omitempty"`
+	TempC          *float64      `json:"temperature_c,omitempty"`
+	LimitedBy      measure.Limit `json:"limited_by,omitempty"`
+	Sum            string        `json:"sum,omitempty"`
+	CompileSeconds float64       `json:"compile_seconds,omitempty"`
+	Problem        string        `json:"problem,omitempty"`
+	Warnings       []string      `json:"warnings,omitempty"`
+}
+
+// SMI is nvidia-smi beside our scan.
+type SMI struct {
+	Compared int        `json:"compared"` // values
+	Differ   []Mismatch `json:"differ,omitempty"`
+}
+
+// Mismatch is one value on which they differ.
+type Mismatch struct {
+	GPU   string `json:"gpu"`
+	Field string `json:"field"`
+	Ours  string `json:"ours"`
+	SMI   string `json:"smi"`
+}
+
+// Beside is a job of ours that ran while others were measured.
+type Beside struct {
+	GPU string `json:"gpu"` // that the job ran on
+	// AloneMs is the job's time per unit with nothing beside it; NeighboursMs
+	// while all other GPUs were measured, 0 without others; ForcedMs while its own
+	// GPU was measured.
+	AloneMs      float64 `json:"alone_ms"`
+	NeighboursMs float64 `json:"neighbours_ms,omitempty"`
+	ForcedMs     float64 `json:"forced_ms,omitempty"`
+	// Seen is what the idle check said of the GPU while the job ran; "" is wrong.
+	Seen string `json:"seen"`
+	// AbortSeconds is how long a killed measurement took to be gone; After what
+	// the idle check said then.
+	AbortSeconds float64 `json:"abort_seconds"`
+	After        string  `json:"after,omitempty"`
+}
+
+// FaultTried is a fault that was caused on purpose.
+type FaultTried struct {
+	Name string `json:"name"`
+	Said string `json:"said"`           // the error that people see
+	Want string `json:"want,omitempty"` // what it should contain
+	// EventSeconds is how long the driver's event took; nil: none came, or none
+	// was waited for.
+	EventSeconds *float64 `json:"event_seconds,omitempty"`
+	Xid          int      `json:"xid,omitempty"`
+	WaitedFor    bool     `json:"waited_for_event,omitempty"`
+}
+
+// Verdict is what a claim is worth on this machine.
+type Verdict string
+
+// The verdicts.
+const (
+	Agrees    Verdict = "agrees"
+	Disagrees Verdict = "DISAGREES"
+	Unseen    Verdict = "not seen"
+)
+
+// Claim is a sentence of the docs beside what was found.
+type Claim struct {
+	Text    string  `json:"claim"`
+	Verdict Verdict `json:"verdict"`
+	Found   string  `json:"found,omitempty"`
+}

@@ -1,0 +1,118 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package measure
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/cuda"
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+//go:embed ptx/fault.ptx
+var ptxFault []byte
+
+// Fault is something that goes wrong on a GPU because it was asked for: it harms
+// no one but the process that does it.
+type Fault string
+
+// The faults.
+const (
+	FaultPTX     Fault = "ptx"     // a kernel that does not compile
+	FaultMemory  Fault = "memory"  // more memory than the GPU has
+	FaultAddress Fault = "address" // a write to nowhere, which the driver reports as Xid 13 or 31
+)
+
+// faultKernel writes to an address.
+func faultKernel() kernel { return kernel{id: "fault", entry: "pal_fault", ptx: ptxFault} }
+
+// nowhere is an address that no memory has.
+const nowhere = uint64(1) << 40
+
+// commit does a fault; an error is what it is for.
+func (b *bench) commit(f Fault) error {
+	switch f {
+	case FaultPTX:
+		_, err := b.load(kernel{id: "broken", entry: "pal_broken", ptx: []byte(".version 6.0\n.target sm_70\n.address_size 64\n.visible .entry pal_broken() { nonsense; }\n")})
+		return err
+	case FaultMemory:
+		_, err := b.ctx.Alloc(b.dev.MemoryBytes + 1<<30)
+		return err
+	case FaultAddress:
+		fn, err := b.load(faultKernel())
+		if err != nil {
+			return err
+		}
+		at := nowhere
+		return errors.Join(b.ctx.Launch(fn, cuda.Grid{Blocks: 1, Threads: 1}, &at), b.ctx.Record(b.idle), b.ctx.Wait(b.idle))
+	}
+	return fmt.Errorf("fault %q is unknown", f)
+}
+
+// errNoFault: what was to go wrong did not.
+var errNoFault = errors.New("nothing went wrong")
+
+// Fault has a fault done on a GPU. It returns when that began, and what the
+// child says about it; an error when there was no fault, or no answer.
+func (r Runner) Fault(ctx context.Context, d gpu.Device, f Fault, p Plan) (begun time.Time, said string, err error) {
+	s := &session{Runner: r, plan: p, target: Target{Device: d}, result: Result{GPU: d.ID}}
+	if s.child, err = r.start(ctx, d.ID, p); err != nil {
+		return begun, "", err
+	}
+	defer func() { s.child.close(true) }()
+	m, err := s.next(ctx)
+	if err != nil {
+		return begun, "", err
+	}
+	if m.Device == nil {
+		return begun, "", errors.New("the measuring process did not begin with its GPU")
+	}
+	begun = time.Now()
+	s.child.order("fault " + string(f))
+	m, err = s.next(ctx)
+	switch {
+	case err == nil && m.Stopped:
+		return begun, "", errNoFault
+	case err == nil, errors.Is(err, errStalled), errors.Is(err, errEnded), ctx.Err() != nil:
+		return begun, "", fmt.Errorf("fault %q: no answer: %w", f, err)
+	}
+	return begun, err.Error(), nil
+}
+
+// Variant is one kernel, and how a session is made to measure it.
+type Variant struct {
+	Kernel string
+	Plan   Plan // Classes and Avoid
+}
+
+// Variants are the kernels that run on a GPU, the strongest first.
+func Variants(d gpu.Device) []Variant {
+	dev := cuda.Device{Major: d.ComputeMajor, Minor: d.ComputeMinor}
+	var out []Variant
+	var stronger []string
+	for _, k := range computeKernels() {
+		if k.suits(dev) {
+			out = append(out, Variant{k.id, Plan{Classes: []pal.AppClass{pal.ClassA}, Avoid: stronger}})
+			stronger = append(stronger[:len(stronger):len(stronger)], k.id)
+		}
+	}
+	return append(out, Variant{idTriad, Plan{Classes: []pal.AppClass{pal.ClassC}}}, Variant{idGather, Plan{Classes: []pal.AppClass{pal.ClassD}}})
+}
+
+// InUse says what uses each of the GPUs of these ids, out of all that the node
+// has; GPUs that nothing uses are left out.
+func (r Runner) InUse(all []gpu.Device, ids []string) map[string]string {
+	out := map[string]string{}
+	for id, u := range r.uses("/proc", all, ids) {
+		if why := u.String(); why != "" {
+			out[id] = why
+		}
+	}
+	return out
+}

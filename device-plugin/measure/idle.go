@@ -1,0 +1,140 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package measure
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+)
+
+// use is what uses a GPU: nothing, when both fields are empty.
+type use struct {
+	task bool   // a task was given it, whether it uses it or not
+	by   string // what the driver says of it, for people
+}
+
+func (u use) String() string {
+	if u.by == "" && u.task {
+		return "a task was given it"
+	}
+	return u.by
+}
+
+// uses finds out what uses the GPUs of these ids, out of all that the node has.
+// proc is /proc. It reads the environment of every process of the machine: ask
+// only when a GPU is about to be measured.
+func (r Runner) uses(proc string, all []gpu.Device, ids []string) map[string]use {
+	tasks := visibleTo(proc, all)
+	var samples map[string]gpu.Sample
+	if r.Sample != nil {
+		samples = r.Sample(ids)
+	}
+	var pids map[string][]int
+	if r.Processes != nil {
+		pids = r.Processes(ids)
+	}
+	out := make(map[string]use, len(ids))
+	for _, id := range ids {
+		u := use{task: tasks[id], by: busyBy(samples[id])}
+		if len(pids[id]) > 0 {
+			u.by = describeProcess(proc, pids[id][0])
+		}
+		out[id] = u
+	}
+	return out
+}
+
+// describeProcess names a process for people.
+func describeProcess(proc string, pid int) string {
+	name, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "comm"))
+	if err != nil { // gone, or in a container that we are outside of
+		return fmt.Sprintf("process %d", pid)
+	}
+	return fmt.Sprintf("process %d, %s", pid, bytes.TrimSpace(name))
+}
+
+// idleMemoryMiB is what an idle GPU uses at most, for the driver itself.
+const idleMemoryMiB = 1024
+
+// busyBy says by what a GPU seems to be in use, "" when it seems idle.
+func busyBy(s gpu.Sample) string {
+	switch {
+	case s.GPUPercent != nil && *s.GPUPercent > 0:
+		return fmt.Sprintf("utilisation %d %%", *s.GPUPercent)
+	case s.MemoryUsedMiB != nil && *s.MemoryUsedMiB > idleMemoryMiB:
+		return fmt.Sprintf("%d MiB of its memory", *s.MemoryUsedMiB)
+	}
+	return ""
+}
+
+// visibleDevices is the variable that Nomad's device plugins give a task, and
+// that the NVIDIA runtime reads.
+const visibleDevices = "NVIDIA_VISIBLE_DEVICES="
+
+// visibleTo says which of the GPUs a process of this machine was given: there is
+// no call for the end of a reservation, and a task may leave its GPU idle for a
+// while. Processes of others can be read by root only; what cannot be read is
+// skipped.
+func visibleTo(proc string, all []gpu.Device) map[string]bool {
+	found := map[string]bool{}
+	entries, err := os.ReadDir(proc)
+	if err != nil {
+		return found
+	}
+	for _, e := range entries {
+		if e.Name()[0] < '0' || e.Name()[0] > '9' {
+			continue
+		}
+		dir := filepath.Join(proc, e.Name())
+		env, err := os.ReadFile(filepath.Join(dir, "environ"))
+		if err != nil {
+			continue
+		}
+		for v := range bytes.SplitSeq(env, []byte{0}) {
+			if list, ok := strings.CutPrefix(string(v), visibleDevices); ok {
+				given(list, all, func() bool { return hasDevices(dir) }, found)
+			}
+		}
+	}
+	return found
+}
+
+// hasDevices reports whether a process sees the driver at all. Images made for
+// CUDA carry "all" in their environment, whether they run with GPUs or not.
+func hasDevices(process string) bool {
+	_, err := os.Stat(filepath.Join(process, "root/dev/nvidiactl"))
+	return err == nil
+}
+
+// given adds the GPUs that a value of the variable names: by UUID, or the start
+// of one; by number; or all. What is not a UUID counts only where real is true.
+func given(list string, all []gpu.Device, real func() bool, found map[string]bool) {
+	byBus := slices.SortedFunc(slices.Values(all), func(a, b gpu.Device) int { return cmp.Compare(a.BusID, b.BusID) })
+	for word := range strings.SplitSeq(list, ",") {
+		if word = strings.TrimSpace(word); word == "" || word == "none" || word == "void" {
+			continue
+		}
+		whole, _, _ := strings.Cut(word, ":") // 0:1 is a MIG instance of GPU 0
+		n, err := strconv.Atoi(whole)
+		for i, d := range byBus {
+			switch {
+			case word == "all" || err == nil && (n == i || n == d.Minor):
+				if !found[d.ID] && real() {
+					found[d.ID] = true
+				}
+			case strings.HasPrefix(word, "GPU-") && (strings.HasPrefix(d.ID, word) || strings.HasPrefix(d.Parent, word)),
+				strings.HasPrefix(word, "MIG-") && strings.HasPrefix(d.ID, word):
+				found[d.ID] = true
+			}
+		}
+	}
+}

@@ -1,0 +1,120 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package measure
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/cuda/fakecuda"
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+)
+
+// A process is given GPUs by UUID, by number or all at once; what a container
+// image says counts only where the container has the driver's devices.
+func TestVisibleTo(t *testing.T) {
+	all := []gpu.Device{
+		{ID: "GPU-aaaa-1", BusID: "0000:b0:00.0", Minor: 1},
+		{ID: "GPU-bbbb-2", BusID: "0000:a0:00.0", Minor: 0},
+		{ID: "MIG-cccc-3", Parent: "GPU-dddd-4", BusID: "0000:c0:00.0", Minor: 2},
+	}
+	every := []string{"GPU-aaaa-1", "GPU-bbbb-2", "MIG-cccc-3"}
+	for _, tc := range []struct {
+		value   string
+		devices bool
+		want    []string
+	}{
+		{"GPU-aaaa-1", false, every[:1]},
+		{"GPU-bbbb,MIG-cccc-3", false, every[1:]},
+		{"GPU-dddd-4", false, every[2:]},
+		{"all", true, every},
+		{"all", false, nil},
+		{"0", true, every[1:2]},
+		{"0", false, nil},
+		{"1, 2:0", true, []string{every[0], every[2]}},
+		{"9", true, nil},
+		{"none", true, nil}, {"void", true, nil}, {"", true, nil},
+	} {
+		proc := t.TempDir()
+		dir := filepath.Join(proc, "4711")
+		if err := os.MkdirAll(filepath.Join(dir, "root/dev"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		env := "PATH=/bin\x00NVIDIA_VISIBLE_DEVICES=" + tc.value + "\x00"
+		if err := os.WriteFile(filepath.Join(dir, "environ"), []byte(env), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if tc.devices {
+			if err := os.WriteFile(filepath.Join(dir, "root/dev/nvidiactl"), nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if diff := cmp.Diff(tc.want, slices.Sorted(maps.Keys(visibleTo(proc, all)))); diff != "" {
+			t.Errorf("%q, with devices %v (-want +got)\n%s", tc.value, tc.devices, diff)
+		}
+	}
+}
+
+// Somebody's process keeps a GPU busy, whatever its memory and its environment
+// look like.
+func TestUses(t *testing.T) {
+	proc := t.TempDir()
+	if err := os.Mkdir(filepath.Join(proc, "4711"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(proc, "4711", "comm"), []byte("python\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r := Runner{
+		Sample: func([]string) map[string]gpu.Sample {
+			return map[string]gpu.Sample{"GPU-c": {MemoryUsedMiB: gpu.Ptr[int64](2000)}}
+		},
+		Processes: func([]string) map[string][]int { return map[string][]int{"GPU-a": {4711, 4712}, "GPU-b": {4713}} },
+	}
+	want := map[string]string{"GPU-a": "process 4711, python", "GPU-b": "process 4713", "GPU-c": "2000 MiB of its memory", "GPU-d": ""}
+	got := map[string]string{}
+	for id, u := range r.uses(proc, nil, []string{"GPU-a", "GPU-b", "GPU-c", "GPU-d"}) {
+		got[id] = u.String()
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// The measuring process gets no token of its parent's, and no server to share
+// the GPU with.
+func TestChildHasAnEnvironmentOfItsOwn(t *testing.T) {
+	t.Setenv("NOMAD_TOKEN", "secret")
+	t.Setenv("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")
+	t.Setenv("CUDA_INJECTION64_PATH", "/tmp/x.so")
+	t.Setenv("LD_LIBRARY_PATH", "/opt/driver")
+	f := newFake(t)
+	c, err := f.start(context.Background(), fakecuda.UUID(0), quick())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close(true)
+	if _, err := c.next(context.Background(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", c.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := slices.Sorted(slices.Values(strings.Split(strings.TrimSuffix(string(env), "\x00"), "\x00")))
+	want := []string{"CUDA_CACHE_DISABLE=1", "CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_MPS_PIPE_DIRECTORY=/dev/null",
+		"CUDA_VISIBLE_DEVICES=" + fakecuda.UUID(0), "LD_LIBRARY_PATH=/opt/driver"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}

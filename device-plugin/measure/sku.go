@@ -1,0 +1,73 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package measure
+
+import "strings"
+
+// sku is what the vendor sells under a name: how much of the architecture it
+// has, and the power that its rate was made for. Without it, no absolute rate
+// can be called slow: an H20 is a Hopper with a seventh of an H200's tensor cores.
+type sku struct {
+	name string // part of the model's name
+	// powerW is the power limit that it is sold with, the lowest of the name's
+	// variants.
+	powerW float64
+	// tensorPerClock is FLOP per clock and SM of dense bf16 with fp32
+	// accumulation; 0 for the architecture's own.
+	tensorPerClock float64
+}
+
+// skus by the vendor's data sheets; the first whose name is part of the model's
+// counts, so the longer name stands first.
+var skus = []sku{
+	{"GH200", 700, 0}, {"H200 NVL", 600, 0}, {"H200", 700, 0}, {"H20", 400, 1024},
+	{"H100 PCIe", 350, 0}, {"H100 NVL", 400, 0}, {"H100", 700, 0}, {"H800 PCIe", 350, 0}, {"H800", 700, 0},
+	{"A100-SXM", 400, 0}, {"A100", 250, 0}, {"A800-SXM", 400, 0}, {"A800", 250, 0},
+	{"A30", 165, 0}, {"A40", 300, 0}, {"A10G", 150, 512}, {"A10", 150, 0}, {"A16", 62.5, 0}, {"A2", 40, 0},
+	{"L40S", 350, 0}, {"L40", 300, 512}, {"L20", 275, 512}, {"L4", 72, 0},
+	{"RTX 6000 Ada", 300, 0}, {"RTX A6000", 300, 0},
+	{"V100S", 250, 0}, {"V100-SXM", 300, 0}, {"V100", 250, 0}, {"T4", 70, 0},
+}
+
+// skuOf finds a model; names are whole words, so that "L40" is not "L4".
+func skuOf(model string) (sku, bool) {
+	words := " " + strings.NewReplacer("-", " ", "_", " ").Replace(model) + " "
+	for _, s := range skus {
+		name := strings.NewReplacer("-", " ").Replace(s.name)
+		if strings.Contains(words, " "+name+" ") || strings.HasSuffix(name, "SXM") && strings.Contains(words, " "+name) {
+			return s, true
+		}
+	}
+	return sku{}, false
+}
+
+// slowBelow is the rate below which a sound GPU of the model is not found under
+// this power limit, 0 when that is not known. peak is the hardware's at its
+// largest clock. A rate falls less than power does, so a share of the power
+// leaves at least that share of the rate. Bandwidth does not hang on power, nor
+// on the model.
+func slowBelow(kernelID, model string, limitW, peak float64) float64 {
+	k, ok := kernelOf(kernelID)
+	if !ok || k.floor == 0 {
+		return 0
+	}
+	if kernelID == idTriad {
+		return peak * k.floor / slowFactor
+	}
+	s, known := skuOf(model)
+	if !known || limitW <= 0 {
+		return 0
+	}
+	return peak * k.floor * min(1, limitW/s.powerW) / slowFactor
+}
+
+// kernelOf finds a kernel that is measured.
+func kernelOf(id string) (kernel, bool) {
+	for _, k := range append(computeKernels(), triadKernel(), gatherKernel()) {
+		if k.id == id {
+			return k, true
+		}
+	}
+	return kernel{}, false
+}

@@ -1,0 +1,104 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package measure
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/cuda/fakecuda"
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+func TestVote(t *testing.T) {
+	for _, tc := range []struct {
+		sums string // one letter a GPU; a space ends a key
+		want string // one letter a GPU: . fine, w wrong, ? nobody can tell
+	}{
+		{"a", "."}, {"aaaa", "...."}, {"aaba", "..w."}, {"abab", "????"}, {"ab", "??"}, {"aab", "..w"},
+		{"aabb c", "????."}, {"ab a", "??."}, {"-ab-a", "..w.."}, {"aaabc", "...ww"},
+	} {
+		var ballots []ballot
+		key, n := 0, 0
+		for _, c := range tc.sums {
+			if c == ' ' {
+				key++
+				continue
+			}
+			b := ballot{fmt.Sprint(n), fmt.Sprint(key), map[pal.AppClass]string{pal.ClassD: string(c)}}
+			if c == '-' {
+				b.sums = nil // not measured
+			}
+			ballots = append(ballots, b)
+			n++
+		}
+		got := []byte(strings.Repeat(".", n))
+		for i := range got {
+			for _, d := range vote(ballots)[fmt.Sprint(i)] {
+				got[i] = map[bool]byte{true: 'w', false: '?'}[d.wrong]
+			}
+		}
+		if diff := cmp.Diff(tc.want, string(got)); diff != "" {
+			t.Errorf("%q (-want +got)\n%s", tc.sums, diff)
+		}
+	}
+}
+
+// A GPU that always computes the same wrong thing agrees with itself; the other
+// GPUs of its model show it.
+func TestReportShowsTheGPUThatComputesWrongly(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, "gpus=3", "wrong.2=1")
+	m := twoGPUs()
+	m.inv.Devices = append(m.inv.Devices, target(2).Device)
+	m.samples[fakecuda.UUID(2)] = m.samples[fakecuda.UUID(0)]
+	code, out, errs := run(f, m, "-classes=A,C", "-json")
+	if code != 0 {
+		t.Fatalf("exit code %d: %s", code, errs)
+	}
+	r, err := ParseReport([]byte(out))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, res := range r.Results {
+		wrong := strings.Contains(strings.Join(res.Warnings, "\n"), "class C: computes another result than 2 of the 3 GPUs like it")
+		if bad := i == 2; wrong != bad || (len(res.Apps) == 0) != bad {
+			t.Errorf("GPU %d: %d classes, warnings %q", i, len(res.Apps), res.Warnings)
+		}
+	}
+}
+
+// The plugin does not publish what such a GPU was measured at.
+func TestSchedulerSilencesTheGPUThatComputesWrongly(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, "gpus=3", "wrong.2=1")
+	var log lockedBuffer
+	n := newNode(t, f, func(s *Schedule) { s.Plan.Classes = []pal.AppClass{pal.ClassA} })
+	n.mu.Lock()
+	n.log = hclog.New(&hclog.LoggerOptions{Output: &log})
+	n.mu.Unlock()
+	n.inv.Devices = append(n.inv.Devices, target(2).Device)
+	n.until("all are measured", func() bool {
+		n.observe()
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		for i := range 3 {
+			if n.records[fakecuda.UUID(i)].Measured.IsZero() {
+				return false
+			}
+		}
+		return true
+	})
+	ds := n.observe()
+	if len(ds[0].Times) != 1 || len(ds[1].Times) != 1 || len(ds[2].Times) != 0 {
+		t.Errorf("published: %v, %v, %v; want all but the third", ds[0].Times, ds[1].Times, ds[2].Times)
+	}
+	if !strings.Contains(log.String(), "computes another result than 2 of the 3 GPUs like it") {
+		t.Errorf("log:\n%s", &log)
+	}
+}
