@@ -165,10 +165,18 @@ func group(jobs []sim.JobResult, kind func(sim.JobResult) string, kinds ...strin
 			held, work = held+j.HeldS, work+j.WorkS
 		}
 		slices.Sort(waits)
-		r.P90Wait, r.Slowdown = waits[min(len(waits)-1, len(waits)*9/10)], held/work
+		r.P90Wait, r.Slowdown = waits[min(len(waits)-1, len(waits)*9/10)], ratio(held, work)
 		rows = append(rows, r)
 	}
 	return rows
+}
+
+// ratio is time on GPUs over work: 1 where there is no work.
+func ratio(held, work float64) float64 {
+	if work <= 0 {
+		return 1
+	}
+	return held / work
 }
 
 func (r *report) writeJSON(w io.Writer) error {
