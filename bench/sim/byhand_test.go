@@ -205,3 +205,43 @@ func TestMovesPerHour(t *testing.T) {
 		t.Errorf("%d moves without a bound, %d with a bound of one an hour, want 2 and 1", all, one)
 	}
 }
+
+// TestNobodyBeatsTheClairvoyant on average, on workloads of the kind that the
+// queue is tuned on.
+func TestNobodyBeatsTheClairvoyant(t *testing.T) {
+	for seed := range uint64(3) {
+		jobs := trace.SiaPhilly(seed, trace.Shape{Jobs: 160}).Jobs
+		average := func(p Policy) float64 {
+			t.Helper()
+			out, err := p.Run(Config{Jobs: jobs, Cluster: even(t, 8, 8, 1.7), RestartS: 60, Seed: seed})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if out.Stuck > 0 {
+				return math.Inf(1)
+			}
+			return FiguresOf(out.Jobs).AvgJCT
+		}
+		limit, _ := PolicyOf("clairvoyant")
+		best := average(limit)
+		for _, p := range Baselines() {
+			if got := average(p); got < best {
+				t.Errorf("seed %d: %s has an average of %v s, the clairvoyant policy %v s", seed, p.Name, got, best)
+			}
+		}
+	}
+}
+
+// TestUsersEstimates: users say too much, never too little, in round numbers.
+func TestUsersEstimates(t *testing.T) {
+	estimate := Users(1)
+	for i, work := range []float64{1, 900, 901, 5000, 100_000, 2e6} {
+		d := estimate(i, job("j", "A", 1, 0, work)).Seconds()
+		if d < work || d > max(900, 5*work*2) || math.Mod(d, 900) != 0 {
+			t.Errorf("%v s of work are said to be %v s", work, d)
+		}
+	}
+	if j := (trace.Job{Iterations: 10, IterTimeS: 1, EstimateS: 77}); estimate(0, j) != 77*time.Second {
+		t.Errorf("the trace's own estimate is %v", estimate(0, j))
+	}
+}

@@ -36,6 +36,7 @@ type limitJob struct {
 	left      float64 // seconds of work at cost 1, as of since
 	since     time.Duration
 	running   bool
+	settled   bool // placed when all were placed anew
 	placement pal.Placement
 	cost      float64
 	first     time.Duration
@@ -60,8 +61,8 @@ type limitEngine struct {
 	now     time.Duration
 	use     usage
 	done    int
-	next    int  // next arrival
-	freed   bool // GPUs came free since the last decision
+	next    int // next arrival
+	freed   int // GPUs that came free since all were placed anew
 }
 
 // Run simulates until every job has finished.
@@ -151,20 +152,91 @@ func (e *limitEngine) enqueue(i int) {
 	e.waiting[k] = slices.Insert(q, at, i)
 }
 
-// decide chooses who runs, stops the others and starts those chosen.
+// decide chooses who runs, stops the others and starts those chosen. Since moves
+// cost nothing, gangs make room where one does not fit, or lies worse than it
+// could.
 func (e *limitEngine) decide() {
 	starts, stops := e.choose()
 	for _, i := range stops {
 		e.suspend(i)
 	}
-	e.freed = e.freed || len(stops) > 0
-	if !e.start(starts) {
-		e.rebuild()
+	rest := e.start(starts)
+	for _, i := range e.misplaced() {
+		e.release(i)
+		e.drop(i)
+		rest = append(rest, i)
 	}
-	if e.freed {
-		e.improve()
+	if len(rest) == 0 {
+		return
 	}
-	e.freed = false
+	if rest = e.anew(rest, e.neighbours(rest)); len(rest) > 0 {
+		rest = e.anew(rest, slices.Clone(e.running))
+	}
+	for _, i := range rest {
+		e.enqueue(i)
+	}
+	e.freed = 0
+}
+
+// muchWorse is how many times its least cost a gang has that others make room for.
+const muchWorse = 1.2
+
+// misplaced are the gangs that lie much worse than they would alone, and have a
+// chance: nobody made room for them yet, or as many GPUs have come free as they
+// have.
+func (e *limitEngine) misplaced() (gangs []int) {
+	for _, i := range e.running {
+		j := &e.jobs[i]
+		if j.cost > muchWorse*e.leastCost(i) && (!j.settled || e.freed >= j.gpus) {
+			gangs = append(gangs, i)
+		}
+	}
+	return gangs
+}
+
+// spare is how many nodes more than the gangs need make room for them.
+const spare = 2
+
+// neighbours are the gangs to be moved so that others find whole nodes: those on
+// the emptiest ones, as many as these gangs need and a few.
+func (e *limitEngine) neighbours(gangs []int) []int {
+	used := make([]int, e.Cluster.Groups())
+	alone := make([]int, len(e.running)) // device group that holds the gang; -1: several
+	for n, i := range e.running {
+		j := &e.jobs[i]
+		alone[n] = e.Cluster.GroupOf(j.placement.Members[0].GPUs[0])
+		for _, m := range j.placement.Members {
+			if m.Group != alone[n] {
+				alone[n] = -1
+			}
+			used[m.Group] += len(m.GPUs)
+		}
+	}
+	for n, i := range e.running {
+		if alone[n] < 0 { // its GPUs stay taken
+			for _, m := range e.jobs[i].placement.Members {
+				used[m.Group] += e.Cluster.NumGPUs()
+			}
+		}
+	}
+	wanted := 0
+	for _, i := range gangs {
+		wanted += e.jobs[i].gpus
+	}
+	groups := make([]int, len(used))
+	for g := range groups {
+		groups[g] = g
+	}
+	slices.SortStableFunc(groups, func(a, b int) int { return cmp.Compare(used[a], used[b]) })
+	_, each := e.Cluster.GroupGPUs(0)
+	emptiest := groups[:min(len(groups), wanted/each+1+spare)]
+	var moved []int
+	for n, i := range e.running {
+		if slices.Contains(emptiest, alone[n]) {
+			moved = append(moved, i)
+		}
+	}
+	return moved
 }
 
 // choose walks through all jobs by the GPU time that they need still: those
@@ -232,62 +304,47 @@ func (e *limitEngine) place(g pal.Gang) (pal.Placement, bool) {
 	return pal.Place(e.Cluster, g, p)
 }
 
-// start starts jobs; false where the free GPUs of one lie in the wrong places:
-// that one, and those after it, wait again.
-func (e *limitEngine) start(jobs []int) bool {
+// start starts jobs, as far as the free GPUs of none lie in the wrong places; the
+// rest is left.
+func (e *limitEngine) start(jobs []int) (rest []int) {
 	for n, i := range jobs {
 		pl, ok := e.place(e.jobs[i].gang)
 		if !ok {
-			for _, i := range jobs[n:] {
-				e.enqueue(i)
-			}
-			return false
+			return jobs[n:]
 		}
 		e.resume(i, pl)
 		e.running = append(e.running, i)
 	}
-	return true
+	return nil
 }
 
-// rebuild places all anew, those with the widest members first: what is chosen
-// fits in number, and so is only kept out by GPUs that lie in the wrong places.
-func (e *limitEngine) rebuild() {
-	for _, i := range slices.Clone(e.running) {
-		e.suspend(i)
+// anew places gangs together with some that run, the widest first: they fit in
+// number, and only GPUs that lie in the wrong places would keep them out or apart.
+// It returns those that do not fit for all that.
+func (e *limitEngine) anew(gangs, running []int) (rest []int) {
+	for _, i := range running {
+		e.release(i)
+		e.drop(i)
 	}
-	starts, _ := e.choose()
-	slices.SortStableFunc(starts, func(a, b int) int { return cmp.Compare(e.kind(b).member, e.kind(a).member) })
-	for _, i := range starts {
-		e.start([]int{i}) // or it waits again
+	all := append(running, gangs...)
+	slices.SortFunc(all, func(a, b int) int {
+		return cmp.Or(cmp.Compare(e.jobs[b].gpus, e.jobs[a].gpus), cmp.Compare(a, b))
+	})
+	for _, i := range all {
+		if len(e.start([]int{i})) > 0 {
+			rest = append(rest, i)
+			continue
+		}
+		e.jobs[i].settled = true
 	}
+	return rest
 }
 
-// moves is how many gangs are looked at for better GPUs each time some come
-// free: an effort, not a rule.
-const moves = 32
-
-// improve moves gangs to better GPUs, those with the least to do first.
-func (e *limitEngine) improve() {
-	if e.Cluster.FreeGPUs() == 0 {
-		return
-	}
-	var could []int
-	for _, i := range e.running {
-		if e.jobs[i].cost > 1.01*e.leastCost(i) {
-			could = append(could, i)
-		}
-	}
-	slices.SortFunc(could, e.compare)
-	for _, i := range could[:min(moves, len(could))] {
-		j := &e.jobs[i]
-		e.Cluster.Release(j.gang, j.placement)
-		pl, ok := e.place(j.gang)
-		e.Cluster.Take(j.gang, j.placement)
-		if ok && pl.Cost() < j.cost {
-			e.release(i)
-			e.resume(i, pl)
-		}
-	}
+// drop takes a job off the list of those that run.
+func (e *limitEngine) drop(i int) {
+	at := slices.Index(e.running, i)
+	e.running[at] = e.running[len(e.running)-1]
+	e.running = e.running[:len(e.running)-1]
 }
 
 // leastCost is what a gang would cost at best: it was worked out when nothing
@@ -310,7 +367,7 @@ func (e *limitEngine) leastCost(i int) float64 {
 // suspend puts a running job back into the queue.
 func (e *limitEngine) suspend(i int) {
 	e.release(i)
-	e.running = slices.DeleteFunc(e.running, func(r int) bool { return r == i })
+	e.drop(i)
 	e.enqueue(i)
 }
 
@@ -323,14 +380,14 @@ func (e *limitEngine) release(i int) {
 	j.running, j.since = false, e.now
 	e.use.hold(-j.gpus)
 	e.use.wait(1, j.gpus)
-	e.freed = true
+	e.freed += j.gpus
 }
 
 // resume runs a job on the placement.
 func (e *limitEngine) resume(i int, pl pal.Placement) {
 	j := &e.jobs[i]
 	e.Cluster.Take(j.gang, pl)
-	j.running, j.placement, j.cost, j.since = true, pl, pl.Cost(), e.now
+	j.running, j.settled, j.placement, j.cost, j.since = true, false, pl, pl.Cost(), e.now
 	if j.first < 0 {
 		j.first = e.now
 	}
