@@ -245,3 +245,16 @@ func TestUsersEstimates(t *testing.T) {
 		t.Errorf("the trace's own estimate is %v", estimate(0, j))
 	}
 }
+
+// TestStuck: a gang that fits nowhere waits for ever, and the others' figures are
+// as ever.
+func TestStuck(t *testing.T) {
+	out, err := Config{Jobs: inTasks(3, job("a", "A", 1, 0, 10), job("b", "A", 3, 0, 10)), Cluster: even(t, 2, 2, 2),
+		Queue: queue.Options{Order: queue.FIFO, Placement: pal.Policy{Name: pal.Packed}}}.Run()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]string{"a 0-10", "b -1--1"}, spans(out)); d != "" || out.Stuck != 1 {
+		t.Errorf("%d stuck, (-want +got):\n%s", out.Stuck, d)
+	}
+}

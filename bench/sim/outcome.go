@@ -19,8 +19,8 @@ type Outcome struct {
 	Failures    int     // GPUs that went down
 	Samples     []Sample
 	MakespanS   float64
-	// Stuck is the number of jobs that never finish: under plain Nomad, gangs
-	// that hold GPUs and wait for each other.
+	// Stuck is the number of jobs that never finish: gangs that fit nowhere, or,
+	// under plain Nomad, hold GPUs and wait for each other.
 	Stuck int
 }
 
@@ -85,9 +85,16 @@ func (e *engine) outcome() Outcome {
 		r := JobResult{ID: t.ID, Class: t.Class, GPUs: t.GPUs, WorkS: t.WorkS(), Submit: t.SubmitS, Start: j.first.Seconds(),
 			Finish: j.finish.Seconds(), Wait: j.waited.Seconds(), HeldS: j.ranS / float64(t.GPUs), Runs: j.runs,
 			Tier: j.placement.Tier, Tracked: true}
+		if j.finish < 0 {
+			o.Stuck++
+			r.Finish = -1
+		}
+		if j.first < 0 {
+			r.Start, r.Wait = -1, -1
+		}
 		o.Jobs = append(o.Jobs, r)
 		o.LostGPUh += j.lostS / 3600
-		o.Preemptions += j.runs - 1
+		o.Preemptions += max(0, j.runs-1)
 	}
 	o.totals(&e.use)
 	return o

@@ -107,7 +107,7 @@ func loads(cells []*result) []float64 {
 // tail and its makespan over the best of all others'.
 func summary(b *bytes.Buffer, cells []*result) {
 	ls := loads(cells)
-	fmt.Fprintf(b, "\nAverage job completion time over that of the clairvoyant policy, by load; p99 of the slowdown (completion time over work) and makespan over the least of all but the clairvoyant's. Geometric means over %d cells; in brackets the worst cell.\n\n", len(cells))
+	fmt.Fprintf(b, "\nAverage job completion time over that of the clairvoyant policy, by load; p99 of the slowdown (completion time over work) and makespan over the least of all but the clairvoyant's. Geometric means over %d cells; in brackets the worst cell. Where jobs never finish, the figures are of the others.\n\n", len(cells))
 	fmt.Fprint(b, "| policy |")
 	for _, l := range ls {
 		fmt.Fprintf(b, " average, load %s |", percent(l))
@@ -153,6 +153,10 @@ func losses(b *bytes.Buffer, cells []*result) {
 		fmt.Fprintf(b, "| %s | %d | %s | %d | %d | %s | %.1f |", c.Trace, c.TaskGPUs, percent(c.Load), c.GPUs, c.Outliers, best.Policy, best.AvgJCT/3600)
 		for _, name := range []string{"ours", "ours, preempting"} {
 			r := c.of(name)
+			if r.Stuck > 0 {
+				fmt.Fprintf(b, " **%d jobs never finish** | | | |", r.Stuck)
+				continue
+			}
 			loss(b, r.AvgJCT/best.AvgJCT, 1)
 			loss(b, r.P99/least(rs, tail).P99, 1.5)
 			loss(b, r.Makespan/least(rs, makespan).Makespan, 1.05)

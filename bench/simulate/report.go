@@ -45,7 +45,7 @@ type report struct {
 	Useful      float64 `json:"useful_utilisation"` // of all GPU time, work done and kept, at cost 1
 	Restarts    int     `json:"restarts"`
 	LostGPUh    float64 `json:"gpu_hours_lost"` // in restarts and failures
-	Unfinished  int     `json:"unfinished"`     // jobs that never end: deadlocked
+	Unfinished  int     `json:"unfinished"`     // jobs that never end
 
 	BySize  []row     `json:"by_size"`
 	ByTier  []row     `json:"by_locality"`
@@ -202,7 +202,7 @@ func (r *report) writeTable(out io.Writer) error {
 	}
 	fmt.Fprintf(w, "jobs\t%d\n", len(r.Jobs))
 	if r.Unfinished > 0 {
-		fmt.Fprintf(w, "never finished\t%d (deadlocked); the figures are of the others\n", r.Unfinished)
+		fmt.Fprintf(w, "never finished\t%d (they fit nowhere, or hold GPUs and wait for each other); the figures are of the others\n", r.Unfinished)
 	}
 	fmt.Fprintf(w, "average JCT\t%.1f s\tgeometric mean\t%.1f s\n", r.AvgJCT, r.GeoJCT)
 	if r.OverLimit > 0 {
