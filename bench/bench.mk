@@ -16,6 +16,7 @@ sim-policies: ## Every policy tried, over populations, loads, penalties and esti
 .PHONY: sim-bench
 sim-bench: ## Speed of the simulator and the queue; with PAL_DATA also against the artifact
 	go test -run xxx -bench 'Artifact|Faithful' -benchtime 5x ./bench/sim
+	go test -run xxx -bench Calibration -benchtime 1x ./bench/sim
 	go test -run xxx -bench Decide -benchtime 5x ./pal/queue
 
 .PHONY: sim-million
@@ -28,3 +29,12 @@ sim-million: ## Cost a job against jobs and GPUs, up to a million jobs on 100,00
 sim-nomad: ## Nomad's own scheduler against the record that the simulator's model of plain Nomad is checked with
 	cd bench/nomadcheck && go test -count=1 .
 	go test -count=1 -run NomadModel ./bench/sim
+
+.PHONY: sim-traces
+sim-traces: ## Every policy on every trace under PAL_DATA, by load and population; writes docs/results/sim-traces.{md,json} (hours; SIM_TRACES_ARGS='-only Sia')
+	go run ./bench/simtraces -md docs/results/sim-traces.md -json docs/results/sim-traces.json $(SIM_TRACES_ARGS)
+
+.PHONY: sim-traces-quick
+sim-traces-quick: ## The same on a part of each trace, in minutes; writes build/sim-traces.{md,json}
+	@mkdir -p build
+	go run ./bench/simtraces -quick -md build/sim-traces.md -json build/sim-traces.json $(SIM_TRACES_ARGS)

@@ -123,6 +123,9 @@ func predict(jobs []Job, g *GPUs, penalty float64, o queue.Options, t Timing, st
 	if err != nil {
 		return Prediction{}, fmt.Errorf("simulate the replay: %w", err)
 	}
+	if out.Stuck > 0 {
+		return Prediction{}, fmt.Errorf("simulate the replay: %d of %d jobs never finish", out.Stuck, len(jobs))
+	}
 	p := Prediction{MakespanS: out.MakespanS, Preemptions: out.Preemptions, JCTS: map[string]float64{}}
 	for _, j := range out.Jobs {
 		p.AvgJCTS += j.JCT() / float64(len(out.Jobs))

@@ -20,6 +20,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/bench/pyrandom"
 	"github.com/nomad-pal/nomad-pal/bench/trace"
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/population"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 )
 
@@ -80,6 +82,49 @@ func BenchmarkJobs(b *testing.B) {
 				}
 				b.ReportMetric(float64((cpuTime(b)-start).Microseconds())/float64(size.jobs), "µs/job")
 				b.ReportMetric(out.Utilisation, "utilisation")
+			}
+		})
+	}
+}
+
+// BenchmarkCalibration is the cost of a job at 10,000 GPUs drawn as `simulate` draws
+// them, by how their scores are put into classes, in µs of CPU time: k-means finds
+// hundreds, of which the core tries one after the other.
+func BenchmarkCalibration(b *testing.B) {
+	const nodes, jobs = 1250, 10_000
+	gpus, err := population.Draw(population.Spec{Cluster: "longhorn", Nodes: nodes, GPUsPerNode: 8, Outliers: population.AsMeasured()},
+		rand.New(rand.NewPCG(42, 0x6b5)))
+	if err != nil {
+		b.Fatal(err)
+	}
+	p := Population{Nodes: nodes, GPUsPerNode: 8}
+	for _, g := range gpus {
+		var scores [pal.NumClasses]pal.PMScore
+		for k, v := range g.Scores {
+			scores[k] = pal.PMScore(v)
+		}
+		p.Scores = append(p.Scores, scores)
+	}
+	for name, o := range map[string]profile.Options{"edges": profile.DefaultOptions(), "kmeans": Artifact()} {
+		ns, err := p.PalNodes(o)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				b.StopTimer()
+				t := trace.HeavyTail(1, jobs, 8*nodes, 0.9)
+				c, err := pal.NewCluster(ns, pal.TwoTier(pal.DefaultPenalty))
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.StartTimer()
+				start := cpuTime(b)
+				if _, err := (Config{Jobs: t.Jobs, Cluster: c, Queue: queue.Options{Order: queue.Adaptive, Backfill: true, Near: true,
+					Avoid: queue.DefaultAvoid, Placement: pal.Policy{Name: pal.PAL}}}).Run(); err != nil {
+					b.Fatal(err)
+				}
+				b.ReportMetric(float64((cpuTime(b)-start).Microseconds())/jobs, "µs/job")
 			}
 		})
 	}

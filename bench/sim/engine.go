@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/bench/trace"
@@ -20,9 +21,13 @@ type Config struct {
 	Cluster *pal.Cluster
 	Queue   queue.Options
 	// RestartS is the run time a gang loses each time it is preempted, moved or
-	// restarted after a failure. 0 < RestartS lets the queue preempt and move.
-	RestartS    float64
-	Preemptible bool
+	// restarted after a failure.
+	RestartS float64
+	// Preemptible gangs may be stopped and moved, Migratable ones moved only, as
+	// far as the queue does either.
+	Preemptible, Migratable bool
+	// MovesPerHour bounds how many gangs are moved; 0: no bound.
+	MovesPerHour int
 	// CheckpointS is the work (s at cost 1) between two checkpoints: what a gang has
 	// done since the last one is lost when it is stopped; 0: nothing is.
 	CheckpointS float64
@@ -90,9 +95,11 @@ type engine struct {
 	wakeAt   time.Duration
 	use      usage
 	faults   faults
+	moved    []time.Duration // when gangs were moved within the hour
 }
 
-// Run simulates until every job has finished.
+// Run simulates until every job has finished, or nothing can happen any more: then
+// Outcome.Stuck counts the jobs that wait for ever.
 func (c Config) Run() (Outcome, error) {
 	e, err := c.engine()
 	if err != nil {
@@ -101,7 +108,7 @@ func (c Config) Run() (Outcome, error) {
 	for e.finished < e.tracked {
 		at, ok := e.nextTime()
 		if !ok {
-			return Outcome{}, fmt.Errorf("simulate: at %v %d of %d jobs wait and nothing will happen any more", e.now, e.tracked-e.finished, e.tracked)
+			break
 		}
 		e.advance(at)
 		e.decide()
@@ -130,12 +137,20 @@ func (c Config) engine() (*engine, error) {
 	return e, nil
 }
 
-// gangOf is a job's gang: members of as many GPUs as belong together.
+// gangOf is a job's gang: members of as many GPUs as belong together, the last
+// with what is left.
 func gangOf(j trace.Job) pal.Gang {
 	if j.MemberGPUs <= 1 {
 		return pal.SingleGPUs(j.ID, j.Class, j.GPUs)
 	}
-	return pal.Gang{ID: j.ID, Class: j.Class, Shapes: []pal.Shape{{Members: j.GPUs / j.MemberGPUs, GPUs: j.MemberGPUs}}}
+	g := pal.Gang{ID: j.ID, Class: j.Class}
+	if whole := j.GPUs / j.MemberGPUs; whole > 0 {
+		g.Shapes = append(g.Shapes, pal.Shape{Members: whole, GPUs: j.MemberGPUs})
+	}
+	if rest := j.GPUs % j.MemberGPUs; rest > 0 {
+		g.Shapes = append(g.Shapes, pal.Shape{Members: 1, GPUs: rest})
+	}
+	return g
 }
 
 // add makes room for a job that is to arrive.
@@ -208,7 +223,7 @@ func (e *engine) advance(at time.Duration) {
 func (e *engine) arrive(i int) {
 	j := e.Jobs[i]
 	q := queue.Job{ID: j.ID, Name: j.Name, Tenant: j.Tenant, Gang: e.jobs[i].gang, Submitted: e.now,
-		Preemptible: e.Preemptible, Migratable: e.Queue.Migrate, RestartCost: seconds(cmp.Or(e.RestartCostS, e.RestartS))}
+		Preemptible: e.Preemptible, Migratable: e.Preemptible || e.Migratable, RestartCost: seconds(cmp.Or(e.RestartCostS, e.RestartS))}
 	if e.Estimate != nil {
 		q.Estimate = e.Estimate(i, j)
 	}
@@ -243,6 +258,10 @@ func (e *engine) decide() {
 				e.preempted(i)
 				again = true
 			case queue.Migrate:
+				if !e.mayMove() {
+					e.line.Kept(a.Job)
+					break
+				}
 				e.stop(i, "")
 				e.start(i, a.Placement)
 				again = true
@@ -256,6 +275,19 @@ func (e *engine) decide() {
 	if at, ok := e.line.Wake(e.now); ok {
 		e.wakeAt = at
 	}
+}
+
+// mayMove says whether one more gang may be moved within the hour, and counts it.
+func (e *engine) mayMove() bool {
+	if e.MovesPerHour <= 0 {
+		return true
+	}
+	e.moved = slices.DeleteFunc(e.moved, func(at time.Duration) bool { return e.now-at > time.Hour })
+	if len(e.moved) >= e.MovesPerHour {
+		return false
+	}
+	e.moved = append(e.moved, e.now)
+	return true
 }
 
 // start runs job i on the placement.
@@ -278,7 +310,7 @@ func (e *engine) start(i int, p pal.Placement) {
 	j.waited += e.now - j.waiting
 	e.line.Started(e.now, e.Jobs[i].ID, p)
 	e.use.wait(-1, -e.Jobs[i].GPUs)
-	e.use.run(e.Jobs[i].GPUs, j.cost)
+	e.use.hold(e.Jobs[i].GPUs)
 	e.eventSeq++
 	j.event = e.eventSeq
 	e.events.push(event{at: j.since + seconds(j.left*j.cost), seq: j.event, job: i, gpu: -1})
@@ -330,11 +362,15 @@ func (e *engine) stop(i int, kind string) {
 		left = e.sinceCheckpoint(i, left)
 		useful = (j.left - left) * j.cost
 	}
+	if kind == "finish" {
+		left = 0
+	}
+	e.use.work(e.Jobs[i].GPUs, j.left-left)
 	j.left = left
 	j.lostS += (held - useful) * gpus
 	j.ranS += held * gpus
 	j.running, j.waiting = false, e.now
-	e.use.run(-e.Jobs[i].GPUs, j.cost)
+	e.use.hold(-e.Jobs[i].GPUs)
 	e.use.wait(1, e.Jobs[i].GPUs)
 	e.observe(i, kind, j.placement)
 }
@@ -358,7 +394,6 @@ func (e *engine) end(i int) {
 	if !j.done {
 		j.finish = e.now
 	}
-	j.left = 0
 	e.line.Finished(e.now, e.Jobs[i].ID)
 	if i >= e.tracked {
 		return

@@ -13,10 +13,11 @@ import (
 
 // event is the end of a job's run, or (gpu ≥ 0) a failure or repair.
 type event struct {
-	at  time.Duration
-	seq int64
-	job int
-	gpu int
+	at     time.Duration
+	seq    int64
+	job    int
+	gpu    int
+	repair bool
 }
 
 // events is a heap of events in order of time, then of making.
@@ -65,6 +66,8 @@ type faults struct {
 	rand *rand.Rand
 	down map[int]bool
 	on   map[int]int // which job is on which GPU; nil where nothing fails
+	// failures counts those that took a GPU down.
+	failures int
 }
 
 // newFaults draws the first failure.
@@ -92,6 +95,8 @@ func (f *faults) occupy(job int, p pal.Placement, on bool) {
 	}
 }
 
+// nextFailure draws when which GPU fails next. GPUs fail one after the other,
+// whatever becomes of them: one that is down already fails no more.
 func (e *engine) nextFailure() {
 	n := e.Cluster.NumGPUs()
 	gap := e.faults.rand.ExpFloat64() * e.Failures.MTBFH * 3600 / float64(n)
@@ -101,13 +106,18 @@ func (e *engine) nextFailure() {
 
 // fault takes a GPU down, with the gang on it, or brings it back.
 func (e *engine) fault(ev event) {
-	if e.faults.down[ev.gpu] {
+	if ev.repair {
 		delete(e.faults.down, ev.gpu)
 		e.Cluster.SetHealth(ev.gpu, false, false)
 		e.line.Changed()
 		return
 	}
+	e.nextFailure()
+	if e.faults.down[ev.gpu] {
+		return
+	}
 	e.faults.down[ev.gpu] = true
+	e.faults.failures++
 	if i, ok := e.faults.on[ev.gpu]; ok && e.jobs[i].done {
 		e.end(i)
 	} else if ok {
@@ -117,6 +127,5 @@ func (e *engine) fault(ev event) {
 	e.Cluster.SetHealth(ev.gpu, true, false)
 	e.line.Changed()
 	e.eventSeq++
-	e.events.push(event{at: e.now + seconds(e.faults.rand.ExpFloat64()*e.Failures.RepairH*3600), seq: e.eventSeq, gpu: ev.gpu})
-	e.nextFailure()
+	e.events.push(event{at: e.now + seconds(e.faults.rand.ExpFloat64()*e.Failures.RepairH*3600), seq: e.eventSeq, gpu: ev.gpu, repair: true})
 }

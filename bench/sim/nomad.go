@@ -39,6 +39,7 @@ const nomadCandidates = 2
 // nomadJob is a job in Nomad's books.
 type nomadJob struct {
 	gang    pal.Gang
+	count   int // allocations that it asks for
 	members []pal.Member
 	round   int // attempts at a rendezvous
 	first   time.Duration
@@ -54,23 +55,24 @@ type nomadEngine struct {
 	jobs     []nomadJob
 	blocked  []int
 	used     []int // GPUs in use per device group
+	roomy    []int // by number of GPUs: device groups with as many free or more
 	events   events
 	seq      int64
 	now      time.Duration
 	finished int
 	use      usage
+	ranS     float64 // GPU seconds that complete gangs worked
 }
 
 // Run simulates until every job has finished, or nothing can happen any more:
 // then Outcome.Stuck counts the jobs that hold or wait for GPUs for ever.
 func (n Nomad) Run() (Outcome, error) {
-	e := &nomadEngine{Nomad: n, rand: rand.New(rand.NewPCG(n.Seed, 0x40ad)), jobs: make([]nomadJob, len(n.Jobs)),
-		used: make([]int, n.Cluster.Groups()), use: newUsage(n.Cluster.NumGPUs())}
-	for i, j := range n.Jobs {
+	e := newNomadEngine(n)
+	for _, j := range n.Jobs {
 		if j.GPUs > n.Cluster.NumGPUs() {
 			return Outcome{}, fmt.Errorf("job %q needs %d GPUs, the cluster has %d", j.ID, j.GPUs, n.Cluster.NumGPUs())
 		}
-		e.jobs[i] = nomadJob{gang: pal.SingleGPUs(j.ID, j.Class, j.GPUs), first: -1, finish: -1}
+		e.jobs = append(e.jobs, newNomadJob(j))
 	}
 	next := 0
 	for e.finished < len(e.jobs) {
@@ -94,6 +96,29 @@ func (n Nomad) Run() (Outcome, error) {
 	return e.outcome(), nil
 }
 
+func newNomadEngine(n Nomad) *nomadEngine {
+	e := &nomadEngine{Nomad: n, rand: rand.New(rand.NewPCG(n.Seed, 0x40ad)), used: make([]int, n.Cluster.Groups()),
+		use: newUsage(n.Cluster.NumGPUs())}
+	for g := range e.used {
+		_, gpus := n.Cluster.GroupGPUs(g)
+		for len(e.roomy) <= gpus {
+			e.roomy = append(e.roomy, 0)
+		}
+		for k := range gpus + 1 {
+			e.roomy[k]++
+		}
+	}
+	return e
+}
+
+func newNomadJob(t trace.Job) nomadJob {
+	j := nomadJob{gang: gangOf(t), first: -1, finish: -1}
+	for _, s := range j.gang.Shapes {
+		j.count += s.Members
+	}
+	return j
+}
+
 func (e *nomadEngine) step(at time.Duration) {
 	e.use.add(e.now, at)
 	e.now = at
@@ -106,7 +131,9 @@ func (e *nomadEngine) happen(ev event) {
 	case ev.gpu < 0:
 		j.done, j.finish = true, e.now
 		e.finished++
-		e.use.run(-j.gang.GPUs(), j.cost)
+		work := e.Jobs[ev.job].WorkS()
+		e.use.work(j.gang.GPUs(), work)
+		e.ranS += work * j.cost * float64(j.gang.GPUs())
 		e.free(j)
 		e.unblock(-1)
 	case ev.gpu == j.round && !e.complete(j) && len(j.members) > 0:
@@ -116,15 +143,46 @@ func (e *nomadEngine) happen(ev event) {
 	}
 }
 
-func (e *nomadEngine) complete(j *nomadJob) bool { return len(j.members) == j.gang.GPUs() }
+func (e *nomadEngine) complete(j *nomadJob) bool { return len(j.members) == j.count }
+
+// next is the shape of the allocation that is to be placed next.
+func (j *nomadJob) next() int {
+	n := len(j.members)
+	for i, s := range j.gang.Shapes {
+		if n < s.Members {
+			return i
+		}
+		n -= s.Members
+	}
+	return -1
+}
 
 func (e *nomadEngine) free(j *nomadJob) {
 	for _, m := range j.members {
-		e.Cluster.SetTaken(m.GPUs[0], false)
-		e.used[m.Group]--
+		for _, u := range m.GPUs {
+			e.Cluster.SetTaken(u, false)
+		}
+		e.occupy(m.Group, -len(m.GPUs))
 	}
 	j.members = nil
 }
+
+// occupy books GPUs of a device group that are taken, or (below 0) freed.
+func (e *nomadEngine) occupy(g, gpus int) {
+	_, n := e.Cluster.GroupGPUs(g)
+	before, after := n-e.used[g], n-e.used[g]-gpus
+	for k := after + 1; k <= before; k++ {
+		e.roomy[k]--
+	}
+	for k := before + 1; k <= after; k++ {
+		e.roomy[k]++
+	}
+	e.used[g] += gpus
+	e.use.hold(gpus)
+}
+
+// room says whether any node has so many GPUs free.
+func (e *nomadEngine) room(gpus int) bool { return gpus < len(e.roomy) && e.roomy[gpus] > 0 }
 
 // unblock tries every blocked evaluation, in no order; again, if it is a job,
 // is tried after the others.
@@ -148,13 +206,12 @@ func (e *nomadEngine) unblock(again int) {
 func (e *nomadEngine) evaluate(i int) {
 	j := &e.jobs[i]
 	before := len(j.members)
-	around := &circle{order: e.rand.Perm(e.Cluster.Groups())}
-	for !e.complete(j) {
-		g := e.bestNode(j, around)
-		if g < 0 {
-			break
+	var around *circle
+	for !e.complete(j) && e.room(j.gang.Shapes[j.next()].GPUs) {
+		if around == nil {
+			around = &circle{order: e.rand.Perm(e.Cluster.Groups())}
 		}
-		e.place(j, g)
+		e.place(j, e.bestNode(j, around))
 	}
 	if e.complete(j) {
 		e.begin(i)
@@ -176,7 +233,6 @@ func (e *nomadEngine) begin(i int) {
 	p := pal.Measure(e.Cluster, j.gang, j.members)
 	j.first, j.tier, j.cost = e.now, p.Tier, p.Cost()
 	e.use.wait(-1, -j.gang.GPUs())
-	e.use.run(j.gang.GPUs(), j.cost)
 	e.push(e.now+seconds(e.StartS+e.Jobs[i].WorkS()*j.cost), i, -1)
 }
 
@@ -191,14 +247,15 @@ type circle struct {
 // hope of better ones (scheduler: LimitIterator).
 const nomadSkips = 3
 
-// bestNode is the best of the first feasible nodes, -1 if there is none. Of
+// bestNode is the best of the first feasible nodes, of which there is one. Of
 // equals the first.
 func (e *nomadEngine) bestNode(j *nomadJob, around *circle) int {
+	want := j.gang.Shapes[j.next()].GPUs
 	var looked, skipped []int
 	for n := len(around.order); n > 0 && len(looked) < nomadCandidates; n-- {
 		g := around.order[around.offset%len(around.order)]
 		around.offset++
-		if _, gpus := e.Cluster.GroupGPUs(g); e.used[g] == gpus {
+		if _, gpus := e.Cluster.GroupGPUs(g); e.used[g]+want > gpus {
 			continue
 		}
 		if len(skipped) < nomadSkips && e.score(j, g) <= 0 {
@@ -221,43 +278,49 @@ func (e *nomadEngine) bestNode(j *nomadJob, around *circle) int {
 
 // score is Nomad's for the node after the allocation: the mean of fit (0…1,
 // structs.ScoreFitBinPack or ScoreFitSpread over 18) and, where the node runs
-// allocations of the job already, the job anti-affinity. An allocation is
+// allocations of the task group already, the job anti-affinity. An allocation is
 // taken to need the CPU and memory of its share of the node's GPUs.
 func (e *nomadEngine) score(j *nomadJob, g int) float64 {
 	_, n := e.Cluster.GroupGPUs(g)
-	free := 1 - float64(e.used[g]+1)/float64(n)
+	shape := j.next()
+	group := j.gang.Shapes[shape]
+	free := 1 - float64(e.used[g]+group.GPUs)/float64(n)
 	fit := (20 - 2*math.Pow(10, free)) / 18
 	if e.Spread {
 		fit = (2*math.Pow(10, free) - 2) / 18
 	}
 	same := 0
 	for _, m := range j.members {
-		if m.Group == g {
+		if m.Group == g && m.Shape == shape {
 			same++
 		}
 	}
 	if same == 0 {
 		return fit
 	}
-	return (fit - float64(same+1)/float64(j.gang.GPUs())) / 2
+	return (fit - float64(same+1)/float64(group.Members)) / 2
 }
 
-// place puts one allocation on a random free GPU of the device group.
+// place puts the next allocation on random free GPUs of the device group.
 func (e *nomadEngine) place(j *nomadJob, g int) {
+	shape := j.next()
+	want := j.gang.Shapes[shape].GPUs
 	first, n := e.Cluster.GroupGPUs(g)
-	pick := e.rand.IntN(n - e.used[g])
-	for u := first; u < first+n; u++ {
+	m := pal.Member{Shape: shape, Group: g}
+	for u, free := first, n-e.used[g]; len(m.GPUs) < want; u++ {
 		if !e.Cluster.Available(u) {
 			continue
 		}
-		if pick == 0 {
-			e.Cluster.SetTaken(u, true)
-			e.used[g]++
-			j.members = append(j.members, pal.Member{Group: g, GPUs: []int{u}})
-			return
+		if e.rand.IntN(free) < want-len(m.GPUs) {
+			m.GPUs = append(m.GPUs, u)
 		}
-		pick--
+		free--
 	}
+	for _, u := range m.GPUs {
+		e.Cluster.SetTaken(u, true)
+	}
+	e.occupy(g, want)
+	j.members = append(j.members, m)
 }
 
 func (e *nomadEngine) outcome() Outcome {
@@ -274,6 +337,7 @@ func (e *nomadEngine) outcome() Outcome {
 		}
 		o.Jobs = append(o.Jobs, r)
 	}
+	o.LostGPUh = (e.use.busyS - e.ranS) / 3600
 	o.totals(&e.use)
 	return o
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"os"
 	"strings"
 	"testing"
@@ -66,13 +65,14 @@ func placedByModel(t *testing.T, gpus int, busy []int, count int, spread bool, s
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &nomadEngine{Nomad: Nomad{Jobs: []trace.Job{job("j", "A", count, 0, 1)}, Cluster: c, Spread: spread},
-		rand: rand.New(rand.NewPCG(seed, 1)), jobs: []nomadJob{{gang: pal.SingleGPUs("j", "A", count)}}, used: make([]int, c.Groups())}
+	one := job("j", "A", count, 0, 1)
+	e := newNomadEngine(Nomad{Jobs: []trace.Job{one}, Cluster: c, Spread: spread, Seed: seed})
+	e.jobs = []nomadJob{newNomadJob(one)}
 	for g, n := range busy {
 		first, _ := c.GroupGPUs(g)
 		for u := range n {
 			c.SetTaken(first+u, true)
-			e.used[g]++
+			e.occupy(g, 1)
 		}
 	}
 	e.evaluate(0)

@@ -13,13 +13,14 @@ import (
 type Outcome struct {
 	Jobs        []JobResult
 	Utilisation float64 // GPU time held by gangs, until the last finish
-	Useful      float64 // GPU time that a cluster of score-1 GPUs would have needed
-	LostGPUh    float64 // GPU hours lost to restarts
+	Useful      float64 // of all GPU time, the work that was done and kept, at cost 1
+	LostGPUh    float64 // GPU hours held without work that was kept
 	Preemptions int     // runs beyond the first of each job
+	Failures    int     // GPUs that went down
 	Samples     []Sample
 	MakespanS   float64
-	// Stuck is the number of jobs that never finish: under plain Nomad, gangs
-	// that hold GPUs and wait for each other.
+	// Stuck is the number of jobs that never finish: gangs that fit nowhere, or,
+	// under plain Nomad, hold GPUs and wait for each other.
 	Stuck int
 }
 
@@ -35,9 +36,8 @@ type Sample struct {
 type usage struct {
 	gpus        int
 	busy        int
-	effective   float64 // GPUs in use, each at the speed of a score-1 GPU
 	busyS       float64
-	usefulS     float64
+	workS       float64 // GPU seconds of work at cost 1 that were done and kept
 	waitingJobs int
 	waitingGPUs int
 	samples     []Sample
@@ -52,14 +52,14 @@ func newUsage(gpus int) usage { return usage{gpus: gpus, every: time.Minute} }
 
 func (u *usage) wait(jobs, gpus int) { u.waitingJobs += jobs; u.waitingGPUs += gpus }
 
-func (u *usage) run(gpus int, cost float64) {
-	u.busy += gpus
-	u.effective += float64(gpus) / cost
-}
+// hold books GPUs that a gang takes, or (below 0) gives back.
+func (u *usage) hold(gpus int) { u.busy += gpus }
+
+// work books work that was done and will not be done again.
+func (u *usage) work(gpus int, s float64) { u.workS += float64(gpus) * s }
 
 func (u *usage) add(from, to time.Duration) {
 	u.busyS += float64(u.busy) * (to - from).Seconds()
-	u.usefulS += u.effective * (to - from).Seconds()
 	for ; u.nextSample <= to; u.nextSample += u.every {
 		u.samples = append(u.samples, Sample{u.nextSample.Seconds(), u.busy, u.waitingJobs, u.waitingGPUs})
 		if len(u.samples) == maxSamples {
@@ -73,16 +73,28 @@ func (u *usage) add(from, to time.Duration) {
 }
 
 func (e *engine) outcome() Outcome {
-	o := Outcome{Samples: e.use.samples}
+	o := Outcome{Samples: e.use.samples, Failures: e.faults.failures}
+	for i := range e.jobs { // untracked jobs that still run
+		if j := &e.jobs[i]; j.running && !j.done {
+			e.use.work(e.Jobs[i].GPUs, min(j.left, max(0, (e.now-j.since).Seconds())/j.cost))
+		}
+	}
 	for i := range e.jobs[:e.tracked] {
 		j := &e.jobs[i]
 		t := e.Jobs[i]
 		r := JobResult{ID: t.ID, Class: t.Class, GPUs: t.GPUs, WorkS: t.WorkS(), Submit: t.SubmitS, Start: j.first.Seconds(),
 			Finish: j.finish.Seconds(), Wait: j.waited.Seconds(), HeldS: j.ranS / float64(t.GPUs), Runs: j.runs,
 			Tier: j.placement.Tier, Tracked: true}
+		if j.finish < 0 {
+			o.Stuck++
+			r.Finish = -1
+		}
+		if j.first < 0 {
+			r.Start, r.Wait = -1, -1
+		}
 		o.Jobs = append(o.Jobs, r)
 		o.LostGPUh += j.lostS / 3600
-		o.Preemptions += j.runs - 1
+		o.Preemptions += max(0, j.runs-1)
 	}
 	o.totals(&e.use)
 	return o
@@ -99,7 +111,7 @@ func (o *Outcome) totals(u *usage) {
 	}
 	o.MakespanS = last - first
 	o.Utilisation = u.busyS / (float64(u.gpus) * last)
-	o.Useful = u.usefulS / (float64(u.gpus) * last)
+	o.Useful = u.workS / (float64(u.gpus) * last)
 }
 
 // Figures are the usual numbers over the tracked jobs.

@@ -58,9 +58,13 @@ func (p Population) Cap(limit pal.PMScore) Population {
 	return capped
 }
 
-// Cluster builds the core's cluster.
+// Artifact calibrates as the PAL artifact effectively does: k-means, K = 2 +
+// outliers.
+func Artifact() profile.Options { return profile.Options{Method: profile.KMeans} }
+
+// Cluster builds the core's cluster, calibrated as in the PAL artifact.
 func (p Population) Cluster(l pal.Locality) (*pal.Cluster, error) {
-	nodes, err := p.PalNodes()
+	nodes, err := p.PalNodes(Artifact())
 	if err != nil {
 		return nil, err
 	}
@@ -71,9 +75,9 @@ func (p Population) Cluster(l pal.Locality) (*pal.Cluster, error) {
 	return c, nil
 }
 
-// PalNodes are the nodes for the core: scores binned per class by k-means as
-// the artifact does (K = 2 + outliers, exact), one device group a node.
-func (p Population) PalNodes() ([]pal.Node, error) {
+// PalNodes are the nodes for the core: scores binned per class as the calibration
+// says, one device group a node.
+func (p Population) PalNodes(o profile.Options) ([]pal.Node, error) {
 	if len(p.Scores) != p.Nodes*p.GPUsPerNode || len(p.Scores) == 0 {
 		return nil, fmt.Errorf("build cluster: %d scores for %d nodes of %d GPUs", len(p.Scores), p.Nodes, p.GPUsPerNode)
 	}
@@ -83,7 +87,7 @@ func (p Population) PalNodes() ([]pal.Node, error) {
 		for i, s := range p.Scores {
 			raw[i] = float64(s[k])
 		}
-		b := profile.Bins(raw, profile.KMeans, nil)
+		b := profile.Bins(raw, o.Method, o.Edges)
 		for i := range gpus {
 			gpus[i].Scores[k] = p.Scores[i][k]
 			gpus[i].Binned[k] = pal.PMScore(b.Values[b.Rank[i]])

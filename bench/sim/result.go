@@ -43,8 +43,23 @@ type JobResult struct {
 	Tracked bool
 }
 
-// Slowdown is the time that the job held its GPUs over its work at cost 1.
-func (j JobResult) Slowdown() float64 { return j.HeldS / j.WorkS }
+// Slowdown is the time that the job held its GPUs over its work at cost 1; 1
+// for a job without work.
+func (j JobResult) Slowdown() float64 {
+	if j.WorkS <= 0 {
+		return 1
+	}
+	return j.HeldS / j.WorkS
+}
+
+// shortest is the work of a job, in seconds, below which its slowdown would say
+// more about the job than about the queue.
+const shortest = 10
+
+// Stretch is the job completion time over the work at cost 1, both at least 10 s
+// (the bounded slowdown of the literature): what waiting and slow GPUs together
+// made of the job.
+func (j JobResult) Stretch() float64 { return max(j.JCT(), shortest) / max(j.WorkS, shortest) }
 
 // JCT is the job completion time.
 func (j JobResult) JCT() float64 { return j.Finish - j.Submit }

@@ -37,11 +37,11 @@ func (o *options) readNomad() (trace.Trace, []pal.Node, error) {
 	if err != nil {
 		return trace.Trace{}, nil, fmt.Errorf("list allocations: %w", err)
 	}
-	cluster, err := nomadNodes(nodes)
+	cluster, err := nomadNodes(nodes, o.rules.Calibration)
 	if err != nil {
 		return trace.Trace{}, nil, err
 	}
-	c, err := pal.NewCluster(cluster, o.locality.Locality)
+	c, err := pal.NewCluster(cluster, o.rules.Locality)
 	if err != nil {
 		return trace.Trace{}, nil, fmt.Errorf("read cluster: %w", err)
 	}
@@ -50,7 +50,7 @@ func (o *options) readNomad() (trace.Trace, []pal.Node, error) {
 
 // nomadNodes turns nodes with GPUs into the core's, calibrated from the raw
 // measurements that they publish.
-func nomadNodes(stubs []*api.NodeListStub) ([]pal.Node, error) {
+func nomadNodes(stubs []*api.NodeListStub, o profile.Options) ([]pal.Node, error) {
 	var samples []profile.Sample
 	var nodes []pal.Node
 	slices.SortFunc(stubs, func(a, b *api.NodeListStub) int { return cmp.Compare(a.ID, b.ID) })
@@ -83,15 +83,15 @@ func nomadNodes(stubs []*api.NodeListStub) ([]pal.Node, error) {
 	if len(nodes) == 0 {
 		return nil, fmt.Errorf("read cluster: no node has a GPU")
 	}
-	return nodes, calibrate(nodes, samples)
+	return nodes, calibrate(nodes, samples, o)
 }
 
 // calibrate fills in scores and bins; GPUs without measurements stay unscored.
-func calibrate(nodes []pal.Node, samples []profile.Sample) error {
+func calibrate(nodes []pal.Node, samples []profile.Sample, o profile.Options) error {
 	if len(samples) == 0 {
 		return nil
 	}
-	p, err := profile.Build(samples, profile.DefaultOptions(), nil)
+	p, err := profile.Build(samples, o, nil)
 	if err != nil {
 		return fmt.Errorf("calibrate measurements: %w", err)
 	}

@@ -14,7 +14,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/bench/sim"
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer"
 )
 
 // options are the command line.
@@ -33,20 +35,19 @@ type options struct {
 	outliers    int
 	locality    localityFlag
 	policy      string
-	order       string
-	backfill    bool
+	queueFlags  queueFlags
 	preempt     bool
-	migrate     bool
-	passing     bool
-	near        bool
-	avoid       float64
-	pass        time.Duration
 	restart     time.Duration
 	checkpoint  time.Duration
 	mtbf        time.Duration
 	repair      time.Duration
 	estimates   string
 	rendezvous  time.Duration
+	limit       bool
+	tenant      string
+	taskGPUs    int
+	config      []string
+	rules       placer.Config // of the agent: -config, then the flags
 	track       string
 	seed        uint64
 	json        bool
@@ -118,6 +119,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.SetOutput(stderr)
 	f.Usage = func() {
 		fmt.Fprint(stderr, usage)
+		describePolicies(stderr)
+		fmt.Fprint(stderr, "Options:\n\n")
 		f.PrintDefaults()
 	}
 	o.inputFlags(f)
@@ -134,11 +137,16 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		return nil, fmt.Errorf("argument %q is not a flag", f.Arg(0))
 	}
 	f.Visit(func(f *flag.Flag) { o.set[f.Name] = true })
-	return o, o.check()
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	return o, o.settle()
 }
 
 func (o *options) inputFlags(f *flag.FlagSet) {
-	f.StringVar(&o.trace, "trace", "", "read jobs from `FILE` (Sia CSV, Philly JSON, Helios CSV or Alibaba CSV)")
+	f.StringVar(&o.trace, "trace", "", "read jobs from `FILE` (Sia CSV, Philly JSON, Helios or Acme CSV, or Alibaba CSV of 2020 or 2023)")
+	f.StringVar(&o.tenant, "tenant", "", "of the trace only the jobs of `NAME`, a virtual cluster or user")
+	f.IntVar(&o.taskGPUs, "task-gpus", 0, "write gangs as tasks of up to so many GPUs, each on one node; 1: any GPU may lie anywhere; 0: as the trace says")
 	f.StringVar(&o.generate, "generate", "sia", "without -trace: generate jobs as sia (Sia-Philly-like) or heavy (large shared cluster)")
 	f.IntVar(&o.jobs, "jobs", 160, "how many jobs to generate")
 	f.Float64Var(&o.load, "load", 1, "scale of the arrival rate: 2 lets jobs come twice as fast")
@@ -155,28 +163,38 @@ func (o *options) inputFlags(f *flag.FlagSet) {
 }
 
 func (o *options) policyFlags(f *flag.FlagSet) {
+	d := placer.DefaultConfig()
 	f.BoolVar(&o.faithful, "faithful", false, "repeat the PAL artifact's simulator, rounds and quirks included")
-	f.StringVar(&o.policy, "policy", "pal", "placement: pal, pm-first, packed, spread, random; baselines: nomad, nomad-spread, tiresias, gandiva; with -faithful: pal, pm-first, packed-sticky, packed-nonsticky, random-sticky, random-nonsticky")
-	f.StringVar(&o.order, "order", "", "queue: fifo, priority, las, srtf, adaptive (default adaptive; with -faithful fifo)")
-	f.BoolVar(&o.backfill, "backfill", true, "let gangs pass a head that does not fit, within the bound of -pass")
-	f.BoolVar(&o.preempt, "preempt", false, "stop running gangs for others (they checkpoint and restart)")
-	f.BoolVar(&o.migrate, "migrate", false, "move running gangs where that pays (default: as -preempt with order adaptive)")
-	f.BoolVar(&o.passing, "passing", false, "let gangs pass the head wherever they fit (default: as -preempt with order adaptive)")
-	f.BoolVar(&o.near, "near", false, "let gangs wait a while for GPUs closer together (default: true with order adaptive)")
-	f.Float64Var(&o.avoid, "avoid", 0, "keep gangs off GPUs with a PM score above this; 0: none (default: 1.5 with order adaptive)")
-	f.DurationVar(&o.pass, "pass", 0, "how long a gang may be passed before nothing starts ahead of it; 0: the default")
-	f.DurationVar(&o.restart, "restart-cost", time.Minute, "run time that a gang loses when it is stopped or moved")
+	f.Func("config", "the agent's configuration `FILE` or directory, may be repeated: its placement, locality, calibration, queue and tenants hold as far as no flag says otherwise", func(s string) error {
+		o.config = append(o.config, s)
+		return nil
+	})
+	f.StringVar(&o.policy, "policy", string(d.Placement), "placement (pal, pm-first, packed, spread, random) under the agent's queue, or one of the policies above; with -faithful: pal, pm-first, packed-sticky, packed-nonsticky, random-sticky, random-nonsticky")
+	o.queueFlags.add(f, d)
+	f.BoolVar(&o.preempt, "preempt", false, "gangs may be stopped and moved (pal_preempt), as far as the queue does either")
+	f.DurationVar(&o.restart, "restart-cost", d.RestartCost, "run time that a gang loses when it is stopped or moved")
 	f.DurationVar(&o.checkpoint, "checkpoint", 0, "work between two checkpoints of a gang: what it did since the last is lost when it is stopped; 0: nothing is")
-	f.StringVar(&o.estimates, "estimates", "none", "what users say of run times: none, exact, or wrong:F (off by a factor of up to F either way)")
-	f.DurationVar(&o.rendezvous, "rendezvous", 0, "of policy nomad: when an incomplete gang gives up and starts anew; 0: never")
+	f.StringVar(&o.estimates, "estimates", "none", "what users say of run times: none (what the trace says), exact, users (too long and round), or wrong:F (off by a factor of up to F either way)")
+	f.DurationVar(&o.rendezvous, "rendezvous", 0, "of policies nomad and nomad-spread: when an incomplete gang gives up and starts anew; 0: never")
+	f.BoolVar(&o.limit, "limit", true, "also run policy clairvoyant, and print how far from it the policy is")
 	f.StringVar(&o.track, "track", "", "with -faithful: follow jobs `FROM-TO` only (default: all of the trace)")
 }
 
 const usage = `Usage: nomad-pal simulate [options]
 
   Plays a workload under a policy and reports what would become of the jobs.
+  The defaults are those of "nomad-pal agent"; -config reads its configuration.
 
 `
+
+// describePolicies lists the baselines.
+func describePolicies(w io.Writer) {
+	fmt.Fprint(w, "Policies beside the agent's own (-policy NAME; they take no option of the queue):\n\n")
+	for _, p := range sim.Baselines() {
+		fmt.Fprintf(w, "  %s\n    \t%s\n", p.Name, p.About)
+	}
+	fmt.Fprintln(w)
+}
 
 func (o *options) check() error {
 	switch {
@@ -193,11 +211,15 @@ func (o *options) check() error {
 	case o.seed > 1<<32-1:
 		return fmt.Errorf("-seed %d is above %d", o.seed, uint32(1<<32-1))
 	}
-	if o.order == "" {
-		o.order = "adaptive"
-		if o.faithful {
-			o.order = "fifo"
-		}
+	return o.checkTasks()
+}
+
+func (o *options) checkTasks() error {
+	switch {
+	case o.taskGPUs < 0:
+		return fmt.Errorf("-task-gpus %d must not be negative", o.taskGPUs)
+	case o.taskGPUs > o.gpusPerNode && !o.fromNomad:
+		return fmt.Errorf("-task-gpus %d is more than the %d GPUs of a node", o.taskGPUs, o.gpusPerNode)
 	}
 	return nil
 }

@@ -32,6 +32,8 @@ type report struct {
 	Locality    string         `json:"locality"`
 
 	AvgJCT      float64 `json:"avg_jct_s"`
+	LimitAvgJCT float64 `json:"clairvoyant_avg_jct_s,omitempty"` // what the clairvoyant policy comes to
+	OverLimit   float64 `json:"over_clairvoyant,omitempty"`      // AvgJCT over that
 	GeoJCT      float64 `json:"geomean_jct_s"`
 	P50         float64 `json:"p50_jct_s"`
 	P90         float64 `json:"p90_jct_s"`
@@ -40,10 +42,10 @@ type report struct {
 	AvgWait     float64 `json:"avg_wait_s"`
 	Makespan    float64 `json:"makespan_s"`
 	Utilisation float64 `json:"utilisation"`        // GPU time held
-	Useful      float64 `json:"useful_utilisation"` // of that, the work at cost 1
+	Useful      float64 `json:"useful_utilisation"` // of all GPU time, work done and kept, at cost 1
 	Restarts    int     `json:"restarts"`
 	LostGPUh    float64 `json:"gpu_hours_lost"` // in restarts and failures
-	Unfinished  int     `json:"unfinished"`     // jobs that never end: deadlocked
+	Unfinished  int     `json:"unfinished"`     // jobs that never end
 
 	BySize  []row     `json:"by_size"`
 	ByTier  []row     `json:"by_locality"`
@@ -80,8 +82,8 @@ type jobLine struct {
 }
 
 func newReport(o *options, t trace.Trace) *report {
-	r := &report{Mode: "honest", Trace: t.Name, Skipped: t.Skipped, Policy: o.policy, Order: o.order, Seed: o.seed,
-		Nodes: o.nodes, GPUsPerNode: o.gpusPerNode, Locality: o.locality.text}
+	r := &report{Mode: "honest", Trace: t.Name, Skipped: t.Skipped, Policy: string(o.rules.Placement), Order: o.orderName(), Seed: o.seed,
+		Nodes: o.nodes, GPUsPerNode: o.gpusPerNode, Locality: o.localityText()}
 	if o.faithful {
 		r.Mode = "faithful"
 	}
@@ -165,10 +167,18 @@ func group(jobs []sim.JobResult, kind func(sim.JobResult) string, kinds ...strin
 			held, work = held+j.HeldS, work+j.WorkS
 		}
 		slices.Sort(waits)
-		r.P90Wait, r.Slowdown = waits[min(len(waits)-1, len(waits)*9/10)], held/work
+		r.P90Wait, r.Slowdown = waits[min(len(waits)-1, len(waits)*9/10)], ratio(held, work)
 		rows = append(rows, r)
 	}
 	return rows
+}
+
+// ratio is time on GPUs over work: 1 where there is no work.
+func ratio(held, work float64) float64 {
+	if work <= 0 {
+		return 1
+	}
+	return held / work
 }
 
 func (r *report) writeJSON(w io.Writer) error {
@@ -182,15 +192,22 @@ func (r *report) writeJSON(w io.Writer) error {
 
 func (r *report) writeTable(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "%s mode: %s, policy %s, order %s, %d GPUs on %d nodes, seed %d\n", r.Mode, r.Trace, r.Policy, r.Order, r.GPUs, r.Nodes, r.Seed)
+	order := ""
+	if r.Order != "" {
+		order = ", order " + r.Order
+	}
+	fmt.Fprintf(w, "%s mode: %s, policy %s%s, %d GPUs on %d nodes, seed %d\n", r.Mode, r.Trace, r.Policy, order, r.GPUs, r.Nodes, r.Seed)
 	for _, reason := range slices.Sorted(maps.Keys(r.Skipped)) {
 		fmt.Fprintf(w, "skipped\t%d rows: %s\n", r.Skipped[reason], reason)
 	}
 	fmt.Fprintf(w, "jobs\t%d\n", len(r.Jobs))
 	if r.Unfinished > 0 {
-		fmt.Fprintf(w, "never finished\t%d (deadlocked); the figures are of the others\n", r.Unfinished)
+		fmt.Fprintf(w, "never finished\t%d (they fit nowhere, or hold GPUs and wait for each other); the figures are of the others\n", r.Unfinished)
 	}
 	fmt.Fprintf(w, "average JCT\t%.1f s\tgeometric mean\t%.1f s\n", r.AvgJCT, r.GeoJCT)
+	if r.OverLimit > 0 {
+		fmt.Fprintf(w, "of the clairvoyant limit\t%.3f times\tits average JCT\t%.1f s\n", r.OverLimit, r.LimitAvgJCT)
+	}
 	fmt.Fprintf(w, "median, p90, p99, longest\t%.0f, %.0f, %.0f, %.0f s\n", r.P50, r.P90, r.P99, r.MaxJCT)
 	fmt.Fprintf(w, "average wait\t%.1f s\tmakespan\t%.0f s\n", r.AvgWait, r.Makespan)
 	fmt.Fprintf(w, "GPU time held\t%.1f %%\n", 100*r.Utilisation)

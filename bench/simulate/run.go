@@ -91,6 +91,9 @@ func (o *options) inputs() (t trace.Trace, nodes []pal.Node, err error) {
 	if err != nil {
 		return t, nil, err
 	}
+	if t, err = o.selected(t); err != nil {
+		return t, nil, err
+	}
 	if !o.fromNomad {
 		if err := t.Fit(o.nodes * o.gpusPerNode); err != nil {
 			return t, nil, err
@@ -109,19 +112,60 @@ func (o *options) inputs() (t trace.Trace, nodes []pal.Node, err error) {
 	if err != nil {
 		return t, nil, err
 	}
-	nodes, err = p.PalNodes()
+	nodes, err = p.PalNodes(o.rules.Calibration)
 	return t, nodes, err
+}
+
+// selected is the trace as -tenant and -task-gpus have it. A task of the trace
+// that is wider than a node is cut into tasks that are not.
+func (o *options) selected(t trace.Trace) (trace.Trace, error) {
+	if o.tenant != "" {
+		all := t
+		if t = all.Of(o.tenant); len(t.Jobs) == 0 {
+			return t, fmt.Errorf("trace %q holds no job of %q; the largest of its tenants are %s", all.Name, o.tenant, strings.Join(all.Tenants()[:min(5, len(all.Tenants()))], ", "))
+		}
+		t.Skipped = all.Skipped
+	}
+	if o.taskGPUs > 0 {
+		t = t.InTasks(o.taskGPUs)
+	}
+	if !o.fromNomad {
+		for i := range t.Jobs {
+			t.Jobs[i].MemberGPUs = min(t.Jobs[i].MemberGPUs, o.gpusPerNode)
+		}
+	}
+	return t, nil
 }
 
 func (o *options) simulate(t trace.Trace, nodes []pal.Node, stderr io.Writer) (*report, error) {
 	rep := newReport(o, t)
-	switch {
-	case o.faithful:
+	if o.faithful {
 		return rep, o.runFaithful(t, rep)
-	case o.policy == "nomad" || o.policy == "nomad-spread":
-		return rep, o.runNomad(t, nodes, rep)
 	}
-	return rep, o.runHonest(t, nodes, rep, stderr)
+	if err := o.runHonest(t, nodes, rep, stderr); err != nil {
+		return rep, err
+	}
+	return rep, o.compare(t, nodes, rep)
+}
+
+// compare runs the clairvoyant policy, which the report's is measured against.
+func (o *options) compare(t trace.Trace, nodes []pal.Node, rep *report) error {
+	if !o.limit {
+		return nil
+	}
+	c, err := pal.NewCluster(nodes, o.rules.Locality)
+	if err != nil {
+		return err
+	}
+	out, err := sim.Clairvoyant{Jobs: t.Jobs, Cluster: c}.Run()
+	if err != nil {
+		return err
+	}
+	rep.LimitAvgJCT = sim.FiguresOf(out.Jobs).AvgJCT
+	if rep.LimitAvgJCT > 0 {
+		rep.OverLimit = rep.AvgJCT / rep.LimitAvgJCT
+	}
+	return nil
 }
 
 // tracked is the range of jobs that -track follows, the whole trace if it is
@@ -145,15 +189,16 @@ func (o *options) runFaithful(t trace.Trace, rep *report) error {
 	if err != nil {
 		return err
 	}
-	c, err := p.Cluster(o.locality.Locality)
+	c, err := p.Cluster(o.rules.Locality)
 	if err != nil {
 		return err
 	}
 	arrivals := pyrandom.New(1)
-	if o.order != "fifo" && o.order != "las" && o.order != "srtf" {
+	order := o.rules.Queue.Order
+	if order != queue.FIFO && order != queue.LAS && order != queue.SRTF {
 		return o.runRounds(t, c, arrivals, rep)
 	}
-	f := sim.Faithful{Jobs: t.Jobs, From: from, To: to, Cluster: c, Policy: o.policy, Order: o.order,
+	f := sim.Faithful{Jobs: t.Jobs, From: from, To: to, Cluster: c, Policy: o.policy, Order: string(order),
 		RoundS: 360, LoadPerH: artifactLoad, Fillers: true, Scores: scores, Arrivals: arrivals}
 	rep.watchRounds(&f, c)
 	res, err := f.Run()
@@ -170,7 +215,7 @@ const artifactLoad = 2
 // runRounds runs an order of ours in the artifact's world: its rounds, its
 // GPUs, its fillers.
 func (o *options) runRounds(t trace.Trace, c *pal.Cluster, arrivals *pyrandom.Rand, rep *report) error {
-	cfg, err := o.config(t, c)
+	cfg, err := o.world(t, c)
 	if err != nil {
 		return err
 	}
@@ -192,26 +237,12 @@ func (o *options) runRounds(t trace.Trace, c *pal.Cluster, arrivals *pyrandom.Ra
 	return nil
 }
 
-func (o *options) runNomad(t trace.Trace, nodes []pal.Node, rep *report) error {
-	c, err := pal.NewCluster(nodes, o.locality.Locality)
-	if err != nil {
-		return err
-	}
-	out, err := sim.Nomad{Jobs: t.Jobs, Cluster: c, Spread: o.policy == "nomad-spread",
-		RendezvousS: o.rendezvous.Seconds(), Seed: o.seed}.Run()
-	if err != nil {
-		return err
-	}
-	rep.fill(out, c)
-	return nil
-}
-
 func (o *options) runHonest(t trace.Trace, nodes []pal.Node, rep *report, stderr io.Writer) error {
-	c, err := pal.NewCluster(nodes, o.locality.Locality)
+	c, err := pal.NewCluster(nodes, o.rules.Locality)
 	if err != nil {
 		return err
 	}
-	cfg, err := o.config(t, c)
+	cfg, err := o.world(t, c)
 	if err != nil {
 		return err
 	}
@@ -224,7 +255,11 @@ func (o *options) runHonest(t trace.Trace, nodes []pal.Node, rep *report, stderr
 		}
 	}
 	rep.watch(&cfg, c)
-	out, err := cfg.Run()
+	run := cfg.Run
+	if p, ok := o.baseline(); ok {
+		run = func() (sim.Outcome, error) { return p.Run(cfg) }
+	}
+	out, err := run()
 	if err != nil {
 		return err
 	}
@@ -232,27 +267,22 @@ func (o *options) runHonest(t trace.Trace, nodes []pal.Node, rep *report, stderr
 	return nil
 }
 
-// config is the honest mode's run.
-func (o *options) config(t trace.Trace, c *pal.Cluster) (sim.Config, error) {
-	cfg := sim.Config{Jobs: t.Jobs, Cluster: c, RestartS: o.restart.Seconds(), CheckpointS: o.checkpoint.Seconds(), Preemptible: o.preempt, Seed: o.seed,
+// world is the run as the agent's rules and the flags have it.
+func (o *options) world(t trace.Trace, c *pal.Cluster) (sim.Config, error) {
+	cfg := sim.Config{Jobs: t.Jobs, Cluster: c, Queue: o.rules.Queue, RestartS: o.rules.RestartCost.Seconds(), CheckpointS: o.checkpoint.Seconds(),
+		Preemptible: o.preempt, Migratable: o.set["migrate"], MovesPerHour: o.rules.MovesPerHour, Seed: o.seed,
 		Failures: sim.Failures{MTBFH: o.mtbf.Hours(), RepairH: o.repair.Hours()}}
-	cfg.Queue = o.queue()
-	place := o.policy
-	switch o.policy {
-	case "tiresias": // least attained service in levels, preemptive, packed
-		place = "packed"
-		cfg.Queue.Order, cfg.Queue.Preempt, cfg.Preemptible = queue.LAS, true, true
-	case "gandiva": // time slices in turns, packed, moved together when there is room
-		place = "packed"
-		cfg.Queue.Order, cfg.Queue.Preempt, cfg.Queue.Migrate, cfg.Preemptible = queue.RoundRobin, true, true, true
-	case "packed-sticky":
-		place = "packed"
-	case "random-sticky":
-		place = "random"
-	case "packed-nonsticky", "random-nonsticky":
-		return cfg, fmt.Errorf("-policy %s moves every gang every round for nothing: only -faithful does", o.policy)
+	if o.rules.MovesPerHour == 0 {
+		cfg.Queue.Migrate = false
 	}
-	name, err := pal.ParsePolicy(place)
+	var err error
+	if cfg.Estimate, err = o.estimate(); err != nil {
+		return cfg, err
+	}
+	if _, ok := o.baseline(); ok {
+		return cfg, nil
+	}
+	name, err := o.placement()
 	if err != nil {
 		return cfg, err
 	}
@@ -261,45 +291,40 @@ func (o *options) config(t trace.Trace, c *pal.Cluster) (sim.Config, error) {
 		rng := rand.New(rand.NewPCG(o.seed, 0x5a3))
 		cfg.Queue.Placement.Sample = func(n, k int) []int { return rng.Perm(n)[:k] }
 	}
-	cfg.Estimate, err = o.estimate()
-	return cfg, err
+	return cfg, nil
 }
 
-// queue is the queue's policy: the default one where the order is adaptive,
-// else exactly what the flags say.
-func (o *options) queue() queue.Options {
-	q := queue.Options{Order: queue.Order(o.order), Passing: o.passing, Migrate: o.migrate, Near: o.near, Avoid: o.avoid}
-	if q.Order == queue.Adaptive {
-		d := queue.Default(o.preempt)
-		for name, set := range map[string]func(){
-			"passing": func() { d.Passing = o.passing }, "migrate": func() { d.Migrate = o.migrate },
-			"near": func() { d.Near = o.near }, "avoid": func() { d.Avoid = o.avoid },
-		} {
-			if o.set[name] {
-				set()
-			}
+// placement is the placement under the agent's queue; the artifact's sticky
+// policies have other names there.
+func (o *options) placement() (pal.PolicyName, error) {
+	switch name := string(o.rules.Placement); name {
+	case "packed-sticky":
+		return pal.Packed, nil
+	case "random-sticky":
+		return pal.Random, nil
+	case "packed-nonsticky", "random-nonsticky":
+		return "", fmt.Errorf("-policy %s moves every gang every round for nothing: only -faithful does", name)
+	default:
+		p, err := pal.ParsePolicy(name)
+		if err != nil {
+			return p, fmt.Errorf("%w; -help lists the other policies", err)
 		}
-		q = d
+		return p, nil
 	}
-	q.Backfill, q.Preempt, q.Pass = o.backfill, o.preempt, o.pass
-	return q
 }
 
-// estimate is what the queue is told of run times.
-func (o *options) estimate() (func(int, trace.Job) time.Duration, error) {
-	seconds := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
-	switch {
-	case o.estimates == "none":
-		return func(_ int, j trace.Job) time.Duration { return seconds(j.EstimateS) }, nil
-	case o.estimates == "exact":
-		return func(_ int, j trace.Job) time.Duration { return seconds(j.WorkS()) }, nil
+func (o *options) estimate() (sim.Estimate, error) {
+	switch o.estimates {
+	case "none":
+		return func(_ int, j trace.Job) time.Duration { return time.Duration(j.EstimateS * float64(time.Second)) }, nil
+	case "exact":
+		return sim.Exact, nil
+	case "users":
+		return sim.Users(o.seed), nil
 	}
 	f := 0.0
 	if _, err := fmt.Sscanf(strings.TrimPrefix(o.estimates, "wrong:"), "%g", &f); err != nil || !(f >= 1) {
-		return nil, fmt.Errorf("-estimates %q is not none, exact or wrong:F with F of at least 1", o.estimates)
+		return nil, fmt.Errorf("-estimates %q is not none, exact, users or wrong:F with F of at least 1", o.estimates)
 	}
-	return func(i int, j trace.Job) time.Duration {
-		u := rand.New(rand.NewPCG(o.seed, uint64(i))).Float64()*2 - 1
-		return seconds(j.WorkS() * math.Pow(f, u))
-	}, nil
+	return sim.Wrong(f, o.seed), nil
 }

@@ -20,38 +20,44 @@ func paiColumns() []string {
 
 // ReadAlibaba reads one of Alibaba's GPU traces: pai_task_table.csv of
 // cluster-trace-gpu-v2020 (no header; plan_gpu in hundredths of a GPU; the
-// table has no time of submission, so the start stands for it), or
-// openb_pod_list.csv of cluster-trace-gpu-v2023 (header with creation_time).
-// Shares of a GPU are rounded up to whole ones. Tasks without GPU and tasks
-// that did not end are skipped.
-func ReadAlibaba(name string, r io.Reader) (Trace, error) {
+// table has no time of submission, so the start stands for it), or one of the
+// pod lists of cluster-trace-gpu-v2023 (openb_pod_list_*.csv). Shares of a GPU
+// are rounded up to whole ones. Tasks without GPU, tasks that did not end and
+// pods that never started are skipped.
+func ReadAlibaba(name string, r io.Reader) (Trace, error) { return readAlibaba(name, r, nil) }
+
+// readAlibaba is ReadAlibaba; siblings opens the file of that name in the same
+// directory, nil where there is no directory.
+func readAlibaba(name string, r io.Reader, siblings func(string) (io.ReadCloser, error)) (Trace, error) {
 	b := bufio.NewReader(r)
 	head, _ := b.Peek(4096) // an error shows up again when the table is read
 	first, _, _ := strings.Cut(string(head), "\n")
 	t := Trace{Name: name, Format: "alibaba"}
 	row, required := t.addPAI, []string{"inst_num", "start_time", "end_time", "plan_gpu"}
 	header := paiColumns()
-	if strings.Contains(first, "creation_time") {
+	switch {
+	case strings.Contains(first, "creation_time"):
 		header = nil
 		row, required = t.addPod, []string{"name", "num_gpu", "creation_time", "deletion_time"}
-	} else if strings.Contains(first, "plan_gpu") {
+	case strings.Contains(first, "gpu_milli"):
+		times, err := podTimes(name, siblings)
+		if err != nil {
+			return Trace{}, err
+		}
+		header = nil
+		row, required = times.add(&t), []string{"name", "num_gpu"}
+	case strings.Contains(first, "plan_gpu"):
 		header = nil
 	}
 	tb, err := openTable(name, b, header, required...)
 	if err != nil {
 		return Trace{}, err
 	}
-	for {
-		if err := tb.next(); err == io.EOF {
-			t.Rebase()
-			return t, nil
-		} else if err != nil {
-			return Trace{}, err
-		}
-		if err := row(tb); err != nil {
-			return Trace{}, err
-		}
+	if err := tb.each(row); err != nil {
+		return Trace{}, err
 	}
+	t.Rebase()
+	return t, nil
 }
 
 func (t *Trace) addPAI(tb *table) error {
@@ -67,8 +73,12 @@ func (t *Trace) addPAI(tb *table) error {
 	if err != nil {
 		return err
 	}
+	if most := 1e6; instances > most || share > 100*most {
+		return tb.errorf("%v instances of %v %% of a GPU are more than there can be", instances, share)
+	}
+	member := int(math.Ceil(share / 100))
 	j := Job{ID: tb.text("job_name") + "/" + tb.text("task_name"), Name: tb.text("task_name"),
-		GPUs: int(instances * math.Ceil(share/100))}
+		GPUs: int(instances) * member, MemberGPUs: member}
 	return t.addSpan(tb, j, "start_time", "end_time")
 }
 
@@ -81,7 +91,20 @@ func (t *Trace) addPod(tb *table) error {
 	if err != nil {
 		return err
 	}
-	return t.addSpan(tb, Job{ID: tb.text("name"), Name: tb.text("qos"), GPUs: gpus}, "creation_time", "deletion_time")
+	j := Job{ID: tb.text("name"), Name: tb.text("qos"), GPUs: gpus, MemberGPUs: gpus}
+	if !tb.has("scheduled_time") {
+		return t.addSpan(tb, j, "creation_time", "deletion_time")
+	}
+	if tb.text("scheduled_time") == "" {
+		t.Skip("never started")
+		return nil
+	}
+	before := len(t.Jobs)
+	if err := t.addSpan(tb, j, "scheduled_time", "deletion_time"); err != nil || len(t.Jobs) == before {
+		return err
+	}
+	t.Jobs[before].SubmitS, err = tb.float("creation_time", 0)
+	return err
 }
 
 // addSpan adds a job that lasted from one column to the other.

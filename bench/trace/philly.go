@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -106,13 +107,9 @@ func (d *lineDecoder) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// line is the line that the decoder is on: the log has millions, so that they
+// are searched, not counted.
 func (d *lineDecoder) line() int {
-	at, n := d.json.InputOffset(), 1
-	for _, end := range d.lines {
-		if end >= at {
-			break
-		}
-		n++
-	}
-	return n
+	n, _ := slices.BinarySearch(d.lines, d.json.InputOffset())
+	return n + 1
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -57,6 +58,26 @@ func (t *table) next() error {
 	return nil
 }
 
+// each reads all rows that are left.
+func (t *table) each(row func(*table) error) error {
+	for {
+		if err := t.next(); err == io.EOF {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if err := row(t); err != nil {
+			return err
+		}
+	}
+}
+
+// has says whether the table has the column.
+func (t *table) has(col string) bool {
+	_, ok := t.col[col]
+	return ok
+}
+
 // text is the value of a column, "" where the table has none.
 func (t *table) text(col string) string {
 	i, ok := t.col[col]
@@ -77,8 +98,10 @@ func (t *table) float(col string, low float64) (float64, error) {
 	return v, nil
 }
 
+// int reads a whole number; "8.0" is one too, as tools that know no missing
+// integers write it.
 func (t *table) int(col string, low int) (int, error) {
-	v, err := strconv.Atoi(t.text(col))
+	v, err := strconv.Atoi(strings.TrimSuffix(t.text(col), ".0"))
 	if err != nil {
 		return 0, t.errorf("column %q: %w", col, err)
 	}
@@ -88,14 +111,21 @@ func (t *table) int(col string, low int) (int, error) {
 	return v, nil
 }
 
-// timeS reads "2006-01-02 15:04:05" as seconds.
+// timeS reads "2006-01-02 15:04:05", with or without an offset from UTC
+// ("+08:00"), as seconds.
 func (t *table) timeS(col string) (float64, error) {
 	v, err := time.Parse(time.DateTime, t.text(col))
+	if err != nil {
+		v, err = time.Parse(offsetTime, t.text(col))
+	}
 	if err != nil {
 		return 0, t.errorf("column %q: %w", col, err)
 	}
 	return float64(v.Unix()), nil
 }
+
+// offsetTime is how the Acme traces write times.
+const offsetTime = time.DateTime + "Z07:00"
 
 func (t *table) errorf(format string, args ...any) error {
 	return fmt.Errorf("%s:%d: %w", t.name, t.line, fmt.Errorf(format, args...))

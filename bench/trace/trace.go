@@ -4,9 +4,9 @@
 // Package trace turns published job traces into jobs for the simulator, and
 // generates workloads of its own from a seed.
 //
-// Four formats are read: Sia (the CSV of the PAL artifact), Philly (the public
-// JSON), Helios (CSV) and Alibaba (both its CSV forms). [Read] tells them
-// apart by their first bytes. What cannot be a job is an error that names file
+// Five formats are read: Sia (the CSV of the PAL artifact), Philly (the public
+// JSON), Helios and Acme (CSV) and Alibaba (its CSV forms of 2020 and 2023).
+// [Read] tells them apart by their first bytes. What cannot be a job is an error that names file
 // and line; where a format is known to hold such rows (jobs killed before they
 // ran, CPU-only jobs) they are counted in [Trace.Skipped] by reason instead.
 //
@@ -19,10 +19,14 @@ package trace
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
+	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 
@@ -37,8 +41,8 @@ type Job struct {
 	Tenant string // user or virtual cluster
 	Class  pal.AppClass
 	GPUs   int
-	// MemberGPUs is the number of GPUs that belong together on one node; 0: any
-	// GPU may lie anywhere, as PAL sees jobs.
+	// MemberGPUs is the number of GPUs that belong together on one node, the last
+	// member may have fewer; 0: any GPU may lie anywhere, as PAL sees jobs.
 	MemberGPUs int
 	// SubmitS is the time of submission in seconds since the trace began.
 	SubmitS float64
@@ -56,7 +60,7 @@ func (j Job) WorkS() float64 { return j.Iterations * j.IterTimeS }
 // Trace is a list of jobs in order of submission.
 type Trace struct {
 	Name   string
-	Format string // sia, philly, helios or alibaba; "": not read from a file
+	Format string // sia, philly, helios, acme or alibaba; "": not read from a file
 	Jobs   []Job
 	// Skipped counts the rows that are no GPU jobs, by reason.
 	Skipped map[string]int
@@ -91,11 +95,15 @@ func ReadFile(path string) (Trace, error) {
 		return Trace{}, fmt.Errorf("open trace: %w", err)
 	}
 	defer f.Close()
-	return Read(path, f)
+	return read(path, f, func(name string) (io.ReadCloser, error) {
+		return os.Open(filepath.Join(filepath.Dir(path), name))
+	})
 }
 
 // Read reads a trace in any of the formats; name is what errors call it.
-func Read(name string, r io.Reader) (Trace, error) {
+func Read(name string, r io.Reader) (Trace, error) { return read(name, r, nil) }
+
+func read(name string, r io.Reader, siblings func(string) (io.ReadCloser, error)) (Trace, error) {
 	b := bufio.NewReaderSize(r, 1<<16)
 	head, err := b.Peek(4096)
 	if err != nil && err != io.EOF {
@@ -109,10 +117,10 @@ func Read(name string, r io.Reader) (Trace, error) {
 		return ReadSia(name, b)
 	case strings.Contains(first, "gpu_num"):
 		return ReadHelios(name, b)
-	case strings.Contains(first, "creation_time") || strings.Count(first, ",") == 9:
-		return ReadAlibaba(name, b)
+	case strings.Contains(first, "creation_time") || strings.Contains(first, "gpu_milli") || strings.Count(first, ",") == 9:
+		return readAlibaba(name, b, siblings)
 	}
-	return Trace{}, fmt.Errorf("%s:1: unknown trace format: neither Sia (job_id,num_gpus,…), Philly (JSON), Helios (job_id,…,gpu_num,…) nor Alibaba", name)
+	return Trace{}, fmt.Errorf("%s:1: unknown trace format: neither Sia (job_id,num_gpus,…), Philly (JSON), Helios or Acme (job_id,…,gpu_num,…) nor Alibaba", name)
 }
 
 // number checks that v is a finite number of at least low.
@@ -153,4 +161,38 @@ func (t *Trace) Rebase() {
 	for i := range t.Jobs {
 		t.Jobs[i].SubmitS -= start
 	}
+}
+
+// Tenants are the tenants of the trace, those with most GPU time first.
+func (t Trace) Tenants() []string {
+	work := map[string]float64{}
+	for _, j := range t.Jobs {
+		work[j.Tenant] += j.WorkS() * float64(j.GPUs)
+	}
+	names := slices.Sorted(maps.Keys(work))
+	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(work[b], work[a]) })
+	return names
+}
+
+// Of is the trace of one tenant's jobs alone, from its first submission on.
+func (t Trace) Of(tenant string) Trace {
+	one := Trace{Name: t.Name + ", " + tenant, Format: t.Format}
+	for _, j := range t.Jobs {
+		if j.Tenant == tenant {
+			one.Jobs = append(one.Jobs, j)
+		}
+	}
+	one.Rebase()
+	return one
+}
+
+// InTasks is the trace with every job written as tasks of up to so many GPUs
+// that lie on one node each, as Nomad's users write gangs; 1: every GPU may lie
+// anywhere.
+func (t Trace) InTasks(gpus int) Trace {
+	t.Jobs = slices.Clone(t.Jobs)
+	for i := range t.Jobs {
+		t.Jobs[i].MemberGPUs = min(gpus, t.Jobs[i].GPUs)
+	}
+	return t
 }

@@ -4,6 +4,8 @@
 package trace
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -23,6 +25,13 @@ const philly = `[
    {"start_time": "2017-10-07 01:00:00", "end_time": "2017-10-07 02:00:00", "detail": [{"ip": "m1", "gpus": ["gpu0"]}]}]}
 ]`
 
+const openbDefaultSample = `name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time
+p1,1000,1,2,1000,,LS,Running,5,25,10
+p2,1000,1,1,460,,BE,Pending,6,90,
+p3,1000,1,0,0,,LS,Running,5,25,6
+p4,1000,1,2,1000,,LS,Failed,10,20,10
+`
+
 func TestFormats(t *testing.T) {
 	for _, tc := range []struct {
 		name, text string
@@ -38,11 +47,25 @@ func TestFormats(t *testing.T) {
 			Trace{Jobs: []Job{{ID: "7", Name: "u1", Tenant: "v1", Class: pal.ClassA, GPUs: 8, Iterations: 60, IterTimeS: 1}},
 				Skipped: map[string]int{"no GPU": 1, "never ran": 1}}},
 		{"alibaba 2020", "j1,worker,2,Terminated,100,160,600,30,150,V100\nj2,worker,1,Failed,100,,600,30,100,V100\n",
-			Trace{Jobs: []Job{{ID: "j1/worker", Name: "worker", Class: pal.ClassA, GPUs: 4, Iterations: 60, IterTimeS: 1}},
+			Trace{Jobs: []Job{{ID: "j1/worker", Name: "worker", Class: pal.ClassA, GPUs: 4, MemberGPUs: 2, Iterations: 60, IterTimeS: 1}},
 				Skipped: map[string]int{"no GPU or no end": 1}}},
 		{"alibaba 2023", "name,cpu_milli,num_gpu,qos,creation_time,deletion_time\np1,1000,1,LS,5,25\np2,1000,0,LS,5,25\n",
-			Trace{Jobs: []Job{{ID: "p1", Name: "LS", Class: pal.ClassA, GPUs: 1, Iterations: 20, IterTimeS: 1}},
+			Trace{Jobs: []Job{{ID: "p1", Name: "LS", Class: pal.ClassA, GPUs: 1, MemberGPUs: 1, Iterations: 20, IterTimeS: 1}},
 				Skipped: map[string]int{"no GPU or no end": 1}}},
+		{"alibaba 2023, pods that waited or never started", openbDefaultSample,
+			Trace{Jobs: []Job{
+				{ID: "p1", Name: "LS", Class: pal.ClassA, GPUs: 2, MemberGPUs: 2, Iterations: 15, IterTimeS: 1},
+				{ID: "p4", Name: "LS", Class: pal.ClassA, GPUs: 2, MemberGPUs: 2, SubmitS: 5, Iterations: 10, IterTimeS: 1},
+			}, Skipped: map[string]int{"never started": 1, "no GPU or no end": 1}}},
+		{"acme", "job_id,user,node_num,gpu_num,cpu_num,type,state,submit_time,start_time,end_time,duration,queue,gpu_time\n" +
+			"7,u1,1,8,128,Other,FAILED,2023-03-01 08:00:00+08:00,2023-03-01 08:00:30+08:00,2023-03-01 08:02:30+08:00,120,30,960.0\n" +
+			"8,u2,8,64.0,960,Other,CANCELLED,2023-03-01 00:01:00+00:00,2023-03-01 00:01:12+00:00,2023-03-01 00:02:22+00:00,82,12.0,5248.0\n" +
+			"9,u2,0,,4,Other,CANCELLED,2023-03-01 00:01:00+00:00,,,82,12.0,0\n" +
+			"10,u2,1,1,4,Other,CANCELLED,2023-03-01 00:01:00+00:00,,2023-03-01 00:02:22+00:00,82,82,82\n",
+			Trace{Jobs: []Job{
+				{ID: "7", Name: "u1", Tenant: "u1", Class: pal.ClassA, GPUs: 8, Iterations: 120, IterTimeS: 1},
+				{ID: "8", Name: "u2", Tenant: "u2", Class: pal.ClassA, GPUs: 64, SubmitS: 60, Iterations: 70, IterTimeS: 1},
+			}, Skipped: map[string]int{"no GPU": 1, "never ran": 1}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got, err := Read("file", strings.NewReader(tc.text))
@@ -58,6 +81,68 @@ func TestFormats(t *testing.T) {
 	}
 }
 
+// TestListsWithoutTimes: the multigpu lists hold the pods of the default list and
+// more, none with its times.
+func TestListsWithoutTimes(t *testing.T) {
+	dir := t.TempDir()
+	list := filepath.Join(dir, "openb_pod_list_multigpu20.csv")
+	write := func(path, text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(list, "name,cpu_milli,memory_mib,num_gpu,gpu_milli\np1,1000,1,2,1000\np2,1000,1,1,460\np3,1000,1,0,0\np4,1000,1,2,1000\n"+
+		"p5,1000,1,2,1000\np6,1000,1,2,1000\np7,1000,1,2,1000\np8,1000,1,8,1000\n")
+	if _, err := ReadFile(list); err == nil || !strings.Contains(err.Error(), "openb_pod_list_default.csv") {
+		t.Errorf("without the default list: %v, want it named", err)
+	}
+	write(filepath.Join(dir, "openb_pod_list_default.csv"), openbDefaultSample)
+	got, err := ReadFile(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := func(id string, submit, work float64) Job {
+		return Job{ID: id, Name: "LS", Class: pal.ClassA, GPUs: 2, MemberGPUs: 2, SubmitS: submit, Iterations: work, IterTimeS: 1}
+	}
+	want := Trace{Name: list, Format: "alibaba", Jobs: []Job{pod("p1", 0, 15), pod("p5", 0, 15), pod("p7", 0, 15), pod("p4", 5, 10), pod("p6", 5, 10)},
+		Skipped: map[string]int{"no GPU or never started": 2, "no pod of its size has times": 1}}
+	if d := cmp.Diff(want, got, cmpopts.IgnoreFields(Job{}, "Line")); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// TestTenants: a trace by virtual cluster, and its gangs as tasks.
+func TestTenants(t *testing.T) {
+	tr, err := Read("f", strings.NewReader(philly))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]string{"vc2", "vc1"}, tr.Tenants()); d != "" {
+		t.Errorf("by GPU time (-want +got):\n%s", d)
+	}
+	one := tr.Of("vc1")
+	if len(one.Jobs) != 1 || one.Jobs[0].ID != "app_1" || one.Jobs[0].SubmitS != 0 || one.Name != "f, vc1" {
+		t.Errorf("vc1: %+v", one)
+	}
+	tr.Jobs[1].GPUs = 12
+	if in := tr.InTasks(8); in.Jobs[0].MemberGPUs != 1 || in.Jobs[1].MemberGPUs != 8 || tr.Jobs[1].MemberGPUs != 0 {
+		t.Errorf("in tasks of 8: %+v", in.Jobs)
+	}
+}
+
+// TestPhillyInALongFile: the line of each job is found, not counted: a log of
+// many lines is read in time that grows with its length.
+func TestPhillyInALongFile(t *testing.T) {
+	const jobs = 20_000
+	text := "[" + strings.Repeat(strings.Repeat("\n", 50)+`{"jobid":"a","submitted_time":"2017-10-07 01:00:00"},`, jobs)
+	d, err := Read("f", strings.NewReader(text+`{"jobid":"b","submitted_time":"2017-10-07 01:00:00","attempts":[`+
+		`{"start_time":"2017-10-07 01:00:00","end_time":"2017-10-07 02:00:00","detail":[{"gpus":["gpu0"]}]}]}]`))
+	if err != nil || len(d.Jobs) != 1 || d.Jobs[0].Line != 50*jobs+1 {
+		t.Errorf("%v, %+v", err, d.Jobs)
+	}
+}
+
 func TestErrorsNameTheLine(t *testing.T) {
 	for text, want := range map[string]string{
 		"":              "f:1: unknown trace format",
@@ -70,6 +155,8 @@ func TestErrorsNameTheLine(t *testing.T) {
 		"job_id,num_gpus,submit_time,duration,model\n0,1.5,5,10,vgg19\n":                               `f:2: column "num_gpus"`,
 		"job_id,num_gpus,submit_time,duration,model\n0,1,+Inf,10,vgg19\n":                              `f:2: column "submit_time": +Inf is not a number`,
 		"job_id,num_gpus,submit_time,duration,model\n0,1\n":                                            "f: record on line 2: wrong number of fields",
+		"j1,worker,1e300,Terminated,100,160,600,30,150,V100\n":                                         "f:1: 1e+300 instances",
+		"name,cpu_milli,memory_mib,num_gpu,gpu_milli\np1,1,1,1,1000\n":                                 "f:1: the list has no times",
 		"name,num_gpu,creation_time,deletion_time\np,1,-1,5\n":                                         `f:2: column "creation_time": -1 is not`,
 	} {
 		if _, err := Read("f", strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
@@ -130,6 +217,7 @@ func FuzzRead(f *testing.F) {
 	f.Add(philly)
 	f.Add("job_id,num_gpus,submit_time,duration,model\n0,4,10,4000.0,resnet50\n")
 	f.Add("job_id,user,gpu_num,submit_time,duration\n1,u,1,2020-04-01 00:00:00,10\n")
+	f.Add(openbDefaultSample)
 	f.Add("j1,worker,2,Terminated,100,160,600,30,150,V100\n")
 	f.Fuzz(func(t *testing.T, s string) {
 		tr, err := Read("f", strings.NewReader(s))

@@ -1,0 +1,175 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// limit is the policy that all are measured against.
+const limit = "clairvoyant"
+
+// markdown are the tables.
+func (r report) markdown() ([]byte, error) {
+	var b bytes.Buffer
+	target := "make sim-traces"
+	if r.quick {
+		target += "-quick"
+	}
+	fmt.Fprintf(&b, `# Policies on real traces
+
+Written by `+"`%s`"+`; one line a run in the JSON file beside this one. All policies run on the same jobs and GPUs: nodes of 8 GPUs with the variability of Longhorn, one GPU in 64 an outlier or none; a gang across nodes takes 1.7 times as long; a stopped gang loses %d s. The load is the GPU time of the jobs over that of the cluster between the first submission and the last; the cluster has as many nodes as make it so. Gangs are one-GPU members that may lie anywhere, or tasks of up to 8 GPUs that lie on one node each, as Nomad's users write them. Rules were chosen by one half of the virtual clusters; the other half, and the clusters as a whole, say what came of it. `+"`nomad-pal simulate -help`"+` describes each policy; "ours" is the agent's default queue, where gangs may not be stopped, and where they may ("preempting"). Users give no estimates, except where the policy says so.
+
+`, target, restartS)
+	if r.quick {
+		fmt.Fprintf(&b, "This is the quick form: of each virtual cluster the first %d jobs, gangs as tasks, GPUs with outliers; no cluster as a whole.\n\n", quickJobs)
+	}
+	if len(r.cells) < r.of {
+		fmt.Fprintf(&b, "This is not all: %d of %d cells.\n\n", len(r.cells), r.of)
+	}
+	for _, m := range r.missing {
+		fmt.Fprintf(&b, "* Not there, so not run: %s\n", m)
+	}
+	for _, p := range []struct {
+		part  part
+		title string
+	}{{chosen, "Virtual clusters to choose by"}, {reported, "Virtual clusters to report on"}, {whole, "Whole clusters"}, {sia, "Sia-Philly workloads of the PAL artifact, on 16 nodes of 4 GPUs"}} {
+		cells := slices.DeleteFunc(slices.Clone(r.cells), func(c *result) bool { return c.Part != p.part })
+		if len(cells) == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, "\n## %s\n", p.title)
+		summary(&b, cells)
+		losses(&b, cells)
+	}
+	return b.Bytes(), nil
+}
+
+// rivals are those whose best is asked of ours: neither ours nor the limit.
+func rivals(c *result) []run {
+	ours := map[string]bool{limit: true}
+	for _, p := range policies() {
+		ours[p.name] = ours[p.name] || p.ours
+	}
+	return slices.DeleteFunc(slices.Clone(c.Runs), func(r run) bool { return ours[r.Policy] || r.Stuck > 0 })
+}
+
+// least is the smallest of a figure over runs.
+func least(rs []run, figure func(run) float64) (best run) {
+	for i, r := range rs {
+		if i == 0 || figure(r) < figure(best) {
+			best = r
+		}
+	}
+	return best
+}
+
+func (c *result) of(policy string) run {
+	for _, r := range c.Runs {
+		if r.Policy == policy {
+			return r
+		}
+	}
+	return run{}
+}
+
+func average(r run) float64  { return r.AvgJCT }
+func tail(r run) float64     { return r.P99 }
+func makespan(r run) float64 { return r.Makespan }
+
+// geomean is the geometric mean of a ratio over cells.
+func geomean(cells []*result, ratio func(*result) float64) float64 {
+	sum := 0.0
+	for _, c := range cells {
+		sum += math.Log(ratio(c))
+	}
+	return math.Exp(sum / float64(len(cells)))
+}
+
+// loads are the loads of the cells, ascending.
+func loads(cells []*result) []float64 {
+	var ls []float64
+	for _, c := range cells {
+		if !slices.Contains(ls, c.Load) {
+			ls = append(ls, c.Load)
+		}
+	}
+	slices.Sort(ls)
+	return ls
+}
+
+// summary is one line a policy: its averages over the clairvoyant's by load, its
+// tail and its makespan over the best of all others'.
+func summary(b *bytes.Buffer, cells []*result) {
+	ls := loads(cells)
+	fmt.Fprintf(b, "\nAverage job completion time over that of the clairvoyant policy, by load; p99 of the slowdown (completion time over work) and makespan over the least of all but the clairvoyant's. Geometric means over %d cells; in brackets the worst cell. Where jobs never finish, the figures are of the others.\n\n", len(cells))
+	fmt.Fprint(b, "| policy |")
+	for _, l := range ls {
+		fmt.Fprintf(b, " average, load %s |", percent(l))
+	}
+	fmt.Fprintf(b, " p99 slowdown | makespan | never finish |\n|---%s|---|---|---|\n", strings.Repeat("|---", len(ls)))
+	for _, p := range policies() {
+		stuck := 0
+		for _, c := range cells {
+			stuck += c.of(p.name).Stuck
+		}
+		fmt.Fprintf(b, "| %s |", p.name)
+		for _, l := range ls {
+			at := slices.DeleteFunc(slices.Clone(cells), func(c *result) bool { return c.Load != l })
+			spread(b, at, func(c *result) float64 { return c.of(p.name).AvgJCT / c.of(limit).AvgJCT })
+		}
+		for _, figure := range []func(run) float64{tail, makespan} {
+			spread(b, cells, func(c *result) float64 {
+				all := slices.DeleteFunc(slices.Clone(c.Runs), func(r run) bool { return r.Policy == limit || r.Stuck > 0 })
+				return figure(c.of(p.name)) / figure(least(all, figure))
+			})
+		}
+		fmt.Fprintf(b, " %d |\n", stuck)
+	}
+}
+
+// spread is a geometric mean with the worst of it.
+func spread(b *bytes.Buffer, cells []*result, ratio func(*result) float64) {
+	worst := 0.0
+	for _, c := range cells {
+		worst = max(worst, ratio(c))
+	}
+	fmt.Fprintf(b, " %.2f (%.2f) |", geomean(cells, ratio), worst)
+}
+
+// losses is one line a cell: ours against the best of the others, each loss in
+// bold.
+func losses(b *bytes.Buffer, cells []*result) {
+	fmt.Fprint(b, "\nOurs against the best of the others in each cell (plain Nomad, Tiresias, Gandiva and LAS with and without bound, SRTF, EASY): average, p99 slowdown and makespan, each over the least. Bold is a loss: an average above it, a p99 above 1.5 times it, a makespan above 1.05 times it. \"Bound\": average over that without a bound on waiting.\n\n")
+	fmt.Fprint(b, "| trace | GPUs of a task | load | GPUs | outliers | best average | h | ours | p99 | makespan | bound | preempting | p99 | makespan | bound |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+	for _, c := range cells {
+		rs := rivals(c)
+		best := least(rs, average)
+		fmt.Fprintf(b, "| %s | %d | %s | %d | %d | %s | %.1f |", c.Trace, c.TaskGPUs, percent(c.Load), c.GPUs, c.Outliers, best.Policy, best.AvgJCT/3600)
+		for _, name := range []string{"ours", "ours, preempting"} {
+			r := c.of(name)
+			if r.Stuck > 0 {
+				fmt.Fprintf(b, " **%d jobs never finish** | | | |", r.Stuck)
+				continue
+			}
+			loss(b, r.AvgJCT/best.AvgJCT, 1)
+			loss(b, r.P99/least(rs, tail).P99, 1.5)
+			loss(b, r.Makespan/least(rs, makespan).Makespan, 1.05)
+			fmt.Fprintf(b, " %.2f |", r.AvgJCT/c.of(name+", no bound").AvgJCT)
+		}
+		fmt.Fprintln(b)
+	}
+}
+
+func loss(b *bytes.Buffer, v, most float64) {
+	if v > most+0.005 {
+		fmt.Fprintf(b, " **%.2f** |", v)
+		return
+	}
+	fmt.Fprintf(b, " %.2f |", v)
+}
