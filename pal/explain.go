@@ -258,6 +258,12 @@ func (n *Candidates) add(gpus []gpuState) {
 	}
 }
 
+// WhyNot says why the gang does not fit now, and whether it would not even if all
+// GPUs were free and healthy.
+func WhyNot(c *Cluster, g Gang) (impossible bool, reason string) {
+	return whyNot(c, g, candidates(c, g))
+}
+
 // whyNot is the one dominant reason.
 func whyNot(c *Cluster, g Gang, n Candidates) (impossible bool, reason string) {
 	match := n.Total - n.Ineligible

@@ -222,7 +222,7 @@ func (p *Placer) trackAside(k nomad.JobKey, job *api.Job, reason string) {
 	if t == nil {
 		t = p.add(k)
 	}
-	t.Standing = Standing{Key: k, Job: job, Phase: Rejected}
+	t.Standing = asideStanding(job)
 	t.refused = errors.New(reason)
 }
 

@@ -38,7 +38,7 @@ func newPlacer(t *testing.T) *Placer {
 	return p
 }
 
-// No GPUs at all, or none that match: the job waits, with the reason.
+// No GPUs at all, or none that match: the job is unschedulable, with the reason.
 func TestEmptyCluster(t *testing.T) {
 	p, s := newPlacer(t), nomad.NewState()
 	s.PutJob(rewrite.Gate(benchJob("lonely", 1)))
@@ -46,7 +46,7 @@ func TestEmptyCluster(t *testing.T) {
 		t.Fatalf("started on nothing: %v", as)
 	}
 	p.publish(time.Now())
-	if js := p.Status().Jobs; len(js) != 1 || js[0].Phase != Waiting || js[0].Reason == "" {
+	if js := p.Status().Jobs; len(js) != 1 || js[0].Phase != Unschedulable || js[0].Reason == "" {
 		t.Errorf("status: %+v", js)
 	}
 	e := Explanation{}

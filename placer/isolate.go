@@ -100,6 +100,30 @@ func (p *Placer) broken(panicked any, now time.Time) error {
 	return fmt.Errorf("%w: %v", ErrInvariant, panicked)
 }
 
+// isolate does something that changes nothing but the queue's and the view's
+// what-ifs, and says whether it came to its end. Where a job breaks it, that job is
+// set aside, and isolate is to be called again. A panic of unknown cause goes on.
+func (p *Placer) isolate(do func()) (done bool) {
+	defer func() {
+		r := recover()
+		if r == nil {
+			return
+		}
+		k, ok := p.culprit()
+		job := p.state.Jobs[k]
+		if _, again := p.aside[k]; !ok || job == nil || again {
+			panic(r)
+		}
+		p.log.Error("a bug, met in one job, which is set aside", "job", k.ID, "namespace", k.Namespace, "panic", r, "stack", string(debug.Stack()))
+		p.setAside(k, r, time.Now())
+		p.line.Removed(0, k.String())
+		p.off()
+		p.trackAside(k, job, p.aside[k].reason)
+	}()
+	do()
+	return true
+}
+
 // reset forgets what was derived from Nomad's state.
 func (p *Placer) reset() {
 	line, err := queue.New(p.cfg.lineOptions())

@@ -34,7 +34,7 @@ type Survey struct {
 	// mu guards the queue and the view, which try things out to answer. It is held
 	// for no request to Nomad.
 	mu    sync.Mutex
-	waits map[string]queue.Wait // by job, once worked out
+	waits map[string]*wait // by job, once worked out
 }
 
 // Close lets go of the connections that answering has opened. The survey can be
@@ -42,13 +42,9 @@ type Survey struct {
 func (s *Survey) Close() { s.p.nomad.API().Close() }
 
 // waiting is what each waiting job waits for. Callers hold mu.
-func (s *Survey) waiting() map[string]queue.Wait {
-	if s.waits == nil {
-		waits := map[string]queue.Wait{}
-		for _, w := range s.p.line.Waiting(since(s.now), s.p.view.Cluster) {
-			waits[w.Job] = w
-		}
-		s.waits = waits
+func (s *Survey) waiting() map[string]*wait {
+	for s.waits == nil {
+		s.p.isolate(func() { s.waits = s.p.waitsOf(s.p.line.Waiting(since(s.now), s.p.view.Cluster), s.p.view.Cluster) })
 	}
 	return s.waits
 }
@@ -103,17 +99,26 @@ func observe(ctx context.Context, c *nomad.Client, last *nomad.State, change fun
 	if err := p.look(now); err != nil {
 		return nil, err
 	}
-	p.track()
+	for !p.isolate(func() {
+		p.followed = followed{} // all of them
+		p.track()
+	}) {
+	}
 	for _, t := range p.sorted() {
-		if err := p.recall(ctx, t); err != nil {
+		switch err := p.recall(ctx, t); {
+		case err == nil || t.Phase == Rejected:
+		case ctx.Err() != nil || errors.Is(err, nomad.ErrNoAnswer):
 			return nil, err
+		default:
+			t.lastFail = err.Error()
 		}
 	}
 	if err := p.lookWithoutForged(now); err != nil {
 		return nil, err
 	}
 	s := &Survey{p: p, now: now}
-	p.syncLine(s.now)
+	for !p.isolate(func() { p.syncLine(s.now) }) {
+	}
 	return s, nil
 }
 
@@ -152,8 +157,8 @@ type Allocation struct {
 }
 
 // waits takes over what the queue says of a waiting job.
-func (e *Explanation) waits(w queue.Wait) {
-	e.Wait = &w
+func (e *Explanation) waits(w *wait) {
+	e.Wait = &w.Wait
 	if w.To > 0 {
 		e.StartFrom, e.StartTo = time.Unix(0, int64(w.From)), time.Unix(0, int64(w.To))
 	}
@@ -190,7 +195,10 @@ func (s *Survey) standing(k nomad.JobKey) (e *Explanation, st Standing, ok bool)
 	if !ok {
 		return nil, st, false
 	}
-	st = StandingOf(s.p.state, job)
+	if st = s.p.standing(job); st.Phase == Rejected { // set aside: nothing of it is looked into
+		reason, _ := s.p.asideNow(job, time.Now())
+		return &Explanation{Namespace: k.Namespace, Job: k.ID, Phase: Rejected, Reason: reason}, st, true
+	}
 	e = &Explanation{Namespace: k.Namespace, Job: k.ID, Phase: st.Phase, Allocations: s.allocations(st), ClassFrom: s.p.view.ClassFrom(job)}
 	switch st.Phase {
 	case Native:
@@ -258,12 +266,13 @@ func recordToCome(r *Record, st Standing, began, now time.Time) bool {
 }
 
 func (s *Survey) explainWaiting(e *Explanation, t *tracked) {
-	refused := t.refused
-	if refused == nil && t.record != nil && t.record.GivenUp != "" && len(t.Pins.Groups) > 0 {
-		refused = errors.New(t.record.GivenUp)
-	}
-	if refused != nil {
-		e.Reason = "cannot be served, and stays gated: " + refused.Error()
+	wait := s.waiting()[t.Key.String()]
+	switch e.Phase = t.shown(wait); e.Phase {
+	case Failed:
+		e.Reason = t.gaveUp().Error()
+		return
+	case Rejected:
+		e.Reason = "cannot be served, and stays gated: " + t.refused.Error()
 		return
 	}
 	d := pal.Explain(s.p.view.Cluster, t.request.Gang, s.p.cfg.policy())
@@ -272,9 +281,9 @@ func (s *Survey) explainWaiting(e *Explanation, t *tracked) {
 	if nodes := s.p.avoids(t.Standing, s.now); nodes != nil {
 		e.Note = fmt.Sprintf("it goes to nodes other than %s if it can: members of it failed there within the last hour", strings.Join(slices.Sorted(maps.Keys(nodes)), ", "))
 	}
-	if w, ok := s.waiting()[t.Key.String()]; ok {
-		e.waits(w)
-		e.Reason = cmp.Or(d.Reason, w.Why())
+	if wait != nil {
+		e.waits(wait)
+		e.Reason = cmp.Or(d.Reason, wait.Why())
 	}
 }
 
@@ -298,19 +307,13 @@ func (s *Survey) Jobs() []JobStatus {
 	waits := s.waiting()
 	for _, k := range s.p.state.SortedJobs() {
 		job := s.p.state.Jobs[k]
-		st := StandingOf(s.p.state, job)
+		st := s.p.standing(job)
 		if st.Phase == Ended {
 			continue
 		}
 		j := JobStatus{Namespace: k.Namespace, Job: k.ID, Phase: st.Phase, Submitted: time.Unix(0, *job.SubmitTime)}
 		if t := s.p.jobs[k]; t != nil {
-			j.GPUs, j.Class, j.Submitted = t.request.Gang.GPUs(), string(t.request.Gang.Class), t.submitted()
-			if t.refused != nil {
-				j.Reason = "cannot be served: " + t.refused.Error()
-			}
-		}
-		if w, ok := waits[k.String()]; ok {
-			j.wait(w)
+			j = t.status(waits[k.String()])
 		}
 		js = append(js, j)
 	}
@@ -339,7 +342,7 @@ func (s *Survey) Plan(job *api.Job) (*Explanation, error) {
 	}
 	r, err := v.Request(&planned)
 	if err != nil {
-		e.Reason = "cannot be served: " + err.Error()
+		e.Phase, e.Reason = Rejected, "cannot be served: "+err.Error()
 		return e, nil
 	}
 	e.Mode, e.ClassFrom = string(r.Mode), v.ClassFrom(&planned)
@@ -360,10 +363,11 @@ func (s *Survey) Plan(job *api.Job) (*Explanation, error) {
 		d.Placed, d.Reason, d.Chosen = true, "", pal.Describe(v.Cluster, r.Gang, a.Placement)
 		return e, nil
 	}
-	for _, w := range s.p.line.Waiting(since(s.now), v.Cluster) {
-		if w.Job == k.String() {
-			e.waits(w)
-			e.Reason = "would wait: " + cmp.Or(d.Reason, strings.TrimPrefix(w.Why(), "waits: "))
+	if w := s.p.waitsOf(s.p.line.Waiting(since(s.now), v.Cluster), v.Cluster)[k.String()]; w != nil {
+		e.waits(w)
+		e.Phase, e.Reason = t.shown(w), "would wait: "+cmp.Or(d.Reason, strings.TrimPrefix(w.Why(), "waits: "))
+		if e.Phase == Unschedulable {
+			e.Reason = "would never start on this cluster: " + cmp.Or(d.Reason, w.Why())
 		}
 	}
 	return e, nil

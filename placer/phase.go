@@ -43,9 +43,14 @@ const (
 	// Lost: ended before its members had finished, by no fault of its own: it is
 	// taken back into the queue.
 	Lost Phase = "lost"
-	// Rejected: cannot be served as it is, and is left alone until its author
-	// changes it.
+	// Rejected: cannot be served as it is written, and is left alone until its
+	// author changes it.
 	Rejected Phase = "rejected"
+	// Unschedulable: waits, and this cluster could not hold it even if nothing else
+	// ran. It holds nobody up.
+	Unschedulable Phase = "unschedulable"
+	// Failed: given up after its members failed again and again by themselves.
+	Failed Phase = "failed"
 	// Ended: stopped or done. Nomad may call a job whose members have all done
 	// their work pending still: after a node was disconnected, until an
 	// evaluation of type max-disconnect-timeout is due (seen on 1.11.3).

@@ -46,9 +46,29 @@ type JobStatus struct {
 	waiting queue.Wait // what Reason says in words, where it waits
 }
 
+// status is what is shown of the job. w is what the queue says of it, nil where
+// it says nothing.
+func (t *tracked) status(w *wait) JobStatus {
+	j := JobStatus{Namespace: t.Key.Namespace, Job: t.Key.ID, Phase: t.shown(w), Reason: t.lastFail}
+	switch {
+	case t.Phase == Rejected: // set aside: nothing else of it is looked at
+		j.Reason = t.refused.Error()
+		return j
+	case j.Phase == Failed:
+		j.Reason = t.gaveUp().Error()
+	case t.refused != nil:
+		j.Reason = "cannot be served: " + t.refused.Error()
+	case w != nil:
+		j.wait(w)
+		j.Reason = cmp.Or(t.lastFail, j.Reason)
+	}
+	j.GPUs, j.Class, j.Submitted = t.request.Gang.GPUs(), string(t.request.Gang.Class), t.submitted()
+	return j
+}
+
 // wait takes over what the queue says of a waiting job.
-func (j *JobStatus) wait(w queue.Wait) {
-	j.Position, j.Reason, j.waiting = w.Position, w.Why(), w
+func (j *JobStatus) wait(w *wait) {
+	j.Position, j.Reason, j.waiting = w.Position, w.Why(), w.Wait
 	if w.To > 0 {
 		j.StartFrom, j.StartTo = time.Unix(0, int64(w.From)), time.Unix(0, int64(w.To))
 	}
@@ -72,28 +92,10 @@ func (p *Placer) publish(now time.Time) {
 	began := time.Now()
 	defer func() { p.publishing = time.Since(began) }()
 	s := Status{At: now, GPUs: p.view.Cluster.NumGPUs(), Free: p.view.Cluster.FreeGPUs(), Warnings: slices.Concat(p.warnings, p.ofNodes, p.troubled()), Queues: p.state.Queues}
-	waits := map[string]queue.Wait{}
-	for _, w := range p.line.Waiting(since(now), p.view.Cluster) {
-		waits[w.Job] = w
-	}
+	waits := p.waitsOf(p.line.Waiting(since(now), p.view.Cluster), p.view.Cluster)
 	for _, t := range p.sorted() {
-		if t.Phase == Rejected {
-			s.Jobs = append(s.Jobs, JobStatus{Namespace: t.Key.Namespace, Job: t.Key.ID, Phase: Rejected, Reason: t.refused.Error()})
-			continue
-		}
 		p.on(t.Key)
-		j := JobStatus{
-			Namespace: t.Key.Namespace, Job: t.Key.ID, Phase: t.Phase, GPUs: t.request.Gang.GPUs(),
-			Class: string(t.request.Gang.Class), Submitted: t.submitted(), Reason: t.lastFail,
-		}
-		if w, ok := waits[t.Key.String()]; ok {
-			j.wait(w)
-			j.Reason = cmp.Or(t.lastFail, j.Reason)
-		}
-		if t.refused != nil {
-			j.Reason = t.refused.Error()
-		}
-		s.Jobs = append(s.Jobs, j)
+		s.Jobs = append(s.Jobs, t.status(waits[t.Key.String()]))
 	}
 	p.off()
 	p.mu.Lock()

@@ -50,8 +50,7 @@ func (p *Placer) settleJob(ctx context.Context, t *tracked, now time.Time) error
 	}
 	switch t.Phase {
 	case Waiting:
-		if t.record != nil && t.record.GivenUp != "" && len(t.Pins.Groups) > 0 {
-			t.refused = errors.New(t.record.GivenUp)
+		if t.gaveUp() != nil {
 			return nil
 		}
 		return p.finished(ctx, t)

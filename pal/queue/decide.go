@@ -43,16 +43,21 @@ func (l *Line) Decide(now time.Duration, c *pal.Cluster) []Action {
 	l.resort()
 	l.passes++
 	p := &pass{Line: l, c: c, now: now}
+	defer p.putBack()
 	p.holdPending()
 	p.claims()
 	p.walk()
 	if l.opt.Migrate && !p.full() {
 		p.migrate()
 	}
+	return p.actions
+}
+
+// putBack leaves the cluster as it was before the pass, whatever has happened.
+func (p *pass) putBack() {
 	for i := len(p.undo) - 1; i >= 0; i-- {
 		p.undo[i]()
 	}
-	return p.actions
 }
 
 // take marks a placement as used for the rest of the pass.

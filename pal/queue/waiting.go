@@ -87,6 +87,7 @@ func have(ids []string) string {
 // It decides nothing and leaves the cluster as it is.
 func (l *Line) Waiting(now time.Duration, c *pal.Cluster) []Wait {
 	p := &pass{Line: l, c: c, now: now, ever: map[signature]bool{}}
+	defer p.putBack()
 	p.holdPending()
 	for _, cl := range l.claims {
 		p.keep(cl.placement)
@@ -107,9 +108,6 @@ func (l *Line) Waiting(now time.Duration, c *pal.Cluster) []Wait {
 		ws = append(ws, w)
 	}
 	p.expect(queue, ws)
-	for i := len(p.undo) - 1; i >= 0; i-- {
-		p.undo[i]()
-	}
 	return ws
 }
 

@@ -21,7 +21,8 @@ type Metrics struct {
 	// GPUs and Free count all GPUs and those that a job could get now.
 	GPUs int `json:"gpus"`
 	Free int `json:"gpus_free"`
-	// Jobs counts jobs by phase, and the refused among the waiting ones.
+	// Jobs counts jobs by phase; Refused are those that will not start as things
+	// are: rejected, unschedulable and failed.
 	Jobs    map[placer.Phase]int `json:"jobs"`
 	Refused int                  `json:"jobs_refused"`
 	// Demand is the number of GPUs that waiting jobs want.
@@ -43,7 +44,8 @@ type Metrics struct {
 }
 
 func phases() []placer.Phase {
-	return []placer.Phase{placer.Waiting, placer.Starting, placer.Running, placer.Stopping, placer.Rerun}
+	return []placer.Phase{placer.Waiting, placer.Starting, placer.Running, placer.Stopping, placer.Rerun,
+		placer.Rejected, placer.Unschedulable, placer.Failed}
 }
 
 func (s *site) metrics(now time.Time) Metrics {
@@ -66,11 +68,11 @@ func (s *site) metrics(now time.Time) Metrics {
 	m.GPUs, m.Free = st.GPUs, st.Free
 	for _, j := range st.Jobs {
 		m.Jobs[j.Phase]++
-		if j.Phase == placer.Waiting {
+		switch j.Phase {
+		case placer.Waiting:
 			m.Demand += j.GPUs
-			if j.GPUs == 0 {
-				m.Refused++
-			}
+		case placer.Rejected, placer.Unschedulable, placer.Failed:
+			m.Refused++
 		}
 	}
 	return m
@@ -97,8 +99,8 @@ func (m Metrics) prometheus() string {
 	gauge("leader", "1 on the agent that places, 0 on those that wait.", float64(m.Leader))
 	gauge("gpus", "GPUs in the cluster.", float64(m.GPUs))
 	gauge("gpus_free", "GPUs that a job could get now.", float64(m.Free))
-	gauge("gpus_wanted", "GPUs that waiting jobs want.", float64(m.Demand))
-	gauge("jobs_refused", "Waiting jobs that cannot be served.", float64(m.Refused))
+	gauge("gpus_wanted", "GPUs that waiting jobs want, those that cannot start apart.", float64(m.Demand))
+	gauge("jobs_refused", "Jobs that will not start as things are: rejected, unschedulable, failed.", float64(m.Refused))
 	gauge("cycle_age_seconds", "Time since the placer's loop last showed that it works, -1 before it first did.", m.CycleAge)
 	counter("cycles_total", "Cycles of the placer.", float64(m.Cycles))
 	counter("restarts_total", "Times the placer's work began anew.", float64(m.Restarts))

@@ -16,8 +16,9 @@ func (c *planCommand) Help() string {
 Says whether the job would start now if it were run, on which GPUs and why, or
 what it would wait for, on the queue and the cluster as they are.
 
-Exit codes: 1 the job would start now; 0 it would wait, or could not be served;
-255 an error. (As with nomad job plan, 1 means that allocations would be made.)
+Exit codes: 0 the job would wait; 1 it would start now; 2 it would never start, as
+it is written or on this cluster; 255 an error. (As with nomad job plan, 1 means
+that allocations would be made.)
 `, jobOptions, outputOptions, generalOptions)
 }
 
@@ -59,8 +60,11 @@ func (c *planCommand) Run(args []string) int {
 	} else {
 		printExplanation(&c.base, e)
 	}
-	if e.Phase == placer.Starting {
+	switch e.Phase {
+	case placer.Starting:
 		return 1
+	case placer.Rejected, placer.Unschedulable:
+		return 2
 	}
 	return 0
 }

@@ -17,7 +17,8 @@ func (c *queueCommand) Synopsis() string { return "Show who waits, in order, and
 func (c *queueCommand) Help() string {
 	return help("queue [options]", `
 Shows the waiting gangs in the order in which they will be served, each with what
-it waits for. Jobs that cannot be served come last, with the reason.
+it waits for. Jobs that will not start as things are come last, with the reason:
+rejected (as they are written), unschedulable (on this cluster), failed (given up).
 `, outputOptions, generalOptions)
 }
 
@@ -33,7 +34,9 @@ func (c *queueCommand) Run(args []string) int {
 	if err != nil {
 		return c.fail(err)
 	}
-	jobs := slices.DeleteFunc(s.Jobs(), func(j placer.JobStatus) bool { return j.Phase != placer.Waiting })
+	jobs := slices.DeleteFunc(s.Jobs(), func(j placer.JobStatus) bool {
+		return !slices.Contains([]placer.Phase{placer.Waiting, placer.Rejected, placer.Unschedulable, placer.Failed}, j.Phase)
+	})
 	const last = 1 << 30
 	slices.SortStableFunc(jobs, func(a, b placer.JobStatus) int {
 		return cmp.Compare(cmp.Or(a.Position, last), cmp.Or(b.Position, last))

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -203,11 +204,12 @@ func (c *runCommand) watch(client *nomad.Client, k nomad.JobKey) int {
 		case err != nil:
 			return c.fail(err)
 		}
-		done := e.Phase == placer.Running || e.Phase == placer.Ended || e.Phase == placer.Native
+		over := e.Phase == placer.Rejected || e.Phase == placer.Failed
+		done := over || e.Phase == placer.Running || e.Phase == placer.Ended || e.Phase == placer.Native
 		if c.json || c.template != "" {
 			if done {
 				_, code := c.structured(e)
-				return code
+				return cmp.Or(code, map[bool]int{true: 2}[over])
 			}
 		} else if word := string(e.Phase) + ": " + e.Reason; word != last {
 			c.printf("%s  %s\n", time.Now().Format(time.TimeOnly), word)
@@ -215,7 +217,7 @@ func (c *runCommand) watch(client *nomad.Client, k nomad.JobKey) int {
 		}
 		if done {
 			printExplanation(&c.base, e)
-			return 0
+			return map[bool]int{true: 2}[over]
 		}
 		select {
 		case <-time.After(max(500*time.Millisecond, 10*time.Since(began))): // a look at a large cluster costs its servers

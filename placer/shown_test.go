@@ -1,0 +1,83 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
+)
+
+// What will not start as things are says so, in its own word, in the placer's
+// status and in a survey alike, stands behind what waits, and holds nobody up.
+func TestTrueStates(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		t := w.T // of the bubble
+		w.AddNodes(2, 4)
+		p := w.StartPlacer()
+		w.Submit(bed.Gang{Name: "huge", Members: 10, GPUs: 8})
+		w.Submit(bed.Gang{Name: "wide", Members: 1, GPUs: 5})
+		w.Submit(bed.Gang{Name: "mistaken", Meta: map[string]string{"pal_class": "Z"}})
+		w.Submit(bed.Gang{Name: "broken", Members: 2, Change: func(j *api.Job) {
+			j.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", "sleep 1; [ $NOMAD_ALLOC_INDEX = 0 ] && exit 3; sleep infinity"}
+		}})
+		w.RunFor(2 * time.Minute)
+		w.Submit(bed.Gang{Name: "runs", Members: 2, GPUs: 4, Runs: time.Hour})
+		w.ExpectRunning("runs", 10*time.Second)
+		w.Submit(bed.Gang{Name: "foreign", Members: 1, GPUs: 1, Ungated: true})
+		w.Submit(bed.Gang{Name: "waits", Members: 2, GPUs: 4})
+		w.RunFor(3 * time.Second)
+		want := map[string]string{
+			"huge":     "unschedulable 0: needs 80 GPUs, the cluster has 8 that match",
+			"wide":     `unschedulable 0: group "workers" needs 1 × 5 GPUs of one model, each 5 on one node; an idle cluster has room for 0`,
+			"mistaken": `rejected 0: cannot be served: meta pal_class = "Z" of the job: application class "Z" is unknown (one of A, B, C, D)`,
+			"broken":   `failed 0: given up after 3 tries on different GPUs: task "work" ended with exit code 3. Mend it and run it again`,
+			"runs":     "running 0: ",
+			"waits":    "waiting 1: waits: it needs 8 GPUs, 0 are free",
+		}
+		for from, jobs := range map[string][]placer.JobStatus{"status": p.Status().Jobs, "survey": survey(w).Jobs()} {
+			got := map[string]string{}
+			for _, j := range jobs {
+				got[j.Job] = fmt.Sprintf("%s %d: %s", j.Phase, j.Position, j.Reason)
+			}
+			for job, text := range want {
+				if got[job] != text {
+					t.Errorf("%s: %s is %q, want %q", from, job, got[job], text)
+				}
+			}
+		}
+		s := survey(w)
+		for job, phase := range map[string]placer.Phase{"huge": placer.Unschedulable, "mistaken": placer.Rejected, "broken": placer.Failed, "waits": placer.Waiting} {
+			e, err := s.Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: job})
+			if err != nil || e.Phase != phase {
+				t.Errorf("explain %s: %+v, %v, want %s", job, e, err, phase)
+			}
+		}
+		planned := bed.Gang{Name: "planned", Members: 20, GPUs: 4}.Job()
+		nomad.Canonicalize(planned)
+		if e, err := s.Plan(planned); err != nil || e.Phase != placer.Unschedulable {
+			t.Errorf("plan: %+v, %v", e, err)
+		}
+	})
+}
+
+// survey is the cluster as the commands see it.
+func survey(w *bed.World) *placer.Survey {
+	w.T.Helper()
+	c, err := nomad.NewClient(w.Nomad.Config("command", ""), "")
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	s, err := placer.Observe(w.T.Context(), c)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return s
+}
