@@ -74,7 +74,8 @@ func (r *realNomad) SetHealth(id string, healthy bool) {
 	})
 }
 
-func (r *realNomad) Crash(n int) {
+// Cut kills the client; raw_exec tasks run on.
+func (r *realNomad) Cut(n int) {
 	if err := r.Clients()[n].Kill(r.t.Context()); err != nil {
 		r.t.Fatal(err)
 	}

@@ -69,6 +69,8 @@ type Placer struct {
 	joined      []*submission // not answered yet
 
 	publishing time.Duration // what the last publish took
+	// unpublished: something may have changed since.
+	unpublished bool
 
 	vitals Vitals
 
@@ -382,7 +384,7 @@ func (p *Placer) unsettled() bool {
 			return true
 		}
 	}
-	return len(p.unsaved) > 0 || len(p.state.Orphans())+len(p.state.Unversioned()) > 0 || p.storing.isDue(time.Now()) || p.mayMove()
+	return p.unpublished || len(p.unsaved) > 0 || len(p.state.Orphans())+len(p.state.Unversioned()) > 0 || p.storing.isDue(time.Now()) || p.mayMove()
 }
 
 // lookForMoves is how often gangs are looked at that could be moved, if nothing

@@ -235,6 +235,9 @@ func (s *Server) workDone(a *alloc, run, exit int) {
 		s.tellOf(a)
 		s.later(value(policy.Delay), "task of "+a.id+" restarts", func() {
 			if a.run == again && !a.clientTerminal() && !a.signalled {
+				s.taskEvent(a, &api.TaskEvent{Type: api.TaskStarted})
+				s.next("allocs")
+				s.tellOf(a)
 				s.work(a)
 			}
 		})
@@ -335,6 +338,8 @@ func (s *Server) reconnect(a *alloc, forgotten bool) {
 		s.after(s.opts.Client+s.opts.Kill, "client ends what was lost, "+a.id, func() {
 			s.release(a)
 			s.next("allocs")
+			s.taskEvent(a, &api.TaskEvent{Type: api.TaskKilling})
+			s.taskEvent(a, &api.TaskEvent{Type: api.TaskTerminated, ExitCode: 130, Details: map[string]string{"exit_code": "130"}})
 			a.client = api.AllocClientStatusComplete
 			s.putAlloc(a, "AllocationUpdated")
 		})

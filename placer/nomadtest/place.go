@@ -231,6 +231,9 @@ func (s *Server) apply(p *plan, e api.Evaluation) {
 		s.notePlaced(a)
 		s.launch(a)
 	}
+	if p.job == nil {
+		s.forget(k)
+	}
 	s.trimAllocs(k)
 	s.applyLater(p)
 	s.finishEval(p, e)
@@ -239,6 +242,19 @@ func (s *Server) apply(p *plan, e api.Evaluation) {
 	} else {
 		s.jobChanged(k, event)
 	}
+}
+
+// forget drops the allocations of a purged job from one moment to the next, as
+// Nomad does, though their clients take a while to end the tasks (seen on
+// 1.11.3: they are gone from all lists while tasks run on for kill_timeout).
+func (s *Server) forget(k Key) {
+	for _, a := range s.byJob[k] {
+		delete(s.allocs, a.id)
+		a.run++
+		s.after(s.opts.Client/4+s.opts.Kill, "client ends what was purged, "+a.id, func() { s.release(a) })
+	}
+	delete(s.byJob, k)
+	s.capacityChanged()
 }
 
 func (s *Server) applyStop(a *alloc, how stopping) {

@@ -5,6 +5,7 @@ package scenario
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -216,7 +217,7 @@ func purged(x *Script) {
 	x.show("a")
 	_, _, err := x.API().Jobs().Deregister("a", true, nil)
 	x.must(err)
-	x.Until("its members end", func() bool { return len(x.allocs("a")) == 0 || over(x.allocs("a")[0]) })
+	x.Until("Nomad forgets it", func() bool { return len(x.allocs("a")) == 0 })
 	x.show("a")
 }
 
@@ -230,6 +231,7 @@ func dryRun(x *Script) {
 }
 
 func drained(x *Script) {
+	x.byNode = true
 	x.register(x.pinned(gang("a", 2), "GPU-0-0", "GPU-1-0"))
 	x.show("a")
 	x.say("one node is drained")
@@ -254,13 +256,18 @@ func drainedBehindGate(x *Script) {
 }
 
 func nodeDown(x *Script) {
+	x.byNode = true
 	x.register(x.pinned(gang("a", 2), "GPU-0-0", "GPU-1-0"))
 	x.show("a")
-	x.Crash(1)
-	x.Until("it is lost", func() bool { return len(x.evals("a")) > 1 })
+	x.say("a node is cut off")
+	x.Cut(1)
+	lost := func(a *api.AllocationListStub) bool { return a.ClientStatus == api.AllocClientStatusLost }
+	x.Until("it is lost", func() bool { return slices.ContainsFunc(x.allocs("a"), lost) })
 	x.show("a")
 	x.say("the node is back")
 	x.Recover(1)
-	x.Until("it is placed", func() bool { return len(x.allocs("a")) == 3 })
+	x.Until("it is placed, and what was lost is over", func() bool {
+		return len(x.allocs("a")) == 3 && !slices.ContainsFunc(x.allocs("a"), lost)
+	})
 	x.show("a")
 }

@@ -28,9 +28,9 @@ type Cluster interface {
 	NodeID(n int) string
 	// SetHealth makes a GPU healthy or not, and waits until Nomad knows.
 	SetHealth(gpu string, healthy bool)
-	// Crash ends a node and what runs on it, and waits until Nomad knows; Recover
+	// Cut cuts a node off, whose tasks run on, and waits until Nomad knows; Recover
 	// brings it back.
-	Crash(n int)
+	Cut(n int)
 	Recover(n int)
 	// Drain drains a node at once, and waits until it is empty; Undrain makes it
 	// eligible again.
@@ -51,6 +51,8 @@ type Script struct {
 	Cluster
 	out  strings.Builder
 	seen map[string]int // allocations by id, numbered as they are first seen
+	// byNode: which member is where is chance; they are told by their nodes.
+	byNode bool
 }
 
 // Play runs a scenario and returns what was seen. Its jobs are purged.
@@ -167,14 +169,24 @@ func (x *Script) show(id string) {
 	}
 	as := x.allocs(id)
 	slices.SortFunc(as, func(a, b *api.AllocationListStub) int {
+		if x.byNode {
+			return cmp.Or(cmp.Compare(a.CreateIndex, b.CreateIndex), cmp.Compare(a.NodeName, b.NodeName))
+		}
 		return cmp.Or(cmp.Compare(a.CreateIndex, b.CreateIndex), cmp.Compare(a.Name, b.Name))
 	})
 	for _, a := range as {
 		if x.seen[a.ID] == 0 {
 			x.seen[a.ID] = len(x.seen) + 1
 		}
-		fmt.Fprintf(&x.out, "  %d %s %s, to %s, version %d, %s%s\n", x.seen[a.ID], strings.TrimPrefix(a.Name, id+"."), a.ClientStatus, a.DesiredStatus, a.JobVersion, x.gpus(a.ID), events(a))
+		fmt.Fprintf(&x.out, "  %d %s %s, to %s, version %d, %s%s\n", x.seen[a.ID], x.name(a), a.ClientStatus, a.DesiredStatus, a.JobVersion, x.gpus(a.ID), events(a))
 	}
+}
+
+func (x *Script) name(a *api.AllocationListStub) string {
+	if x.byNode {
+		return "on " + a.NodeName
+	}
+	return strings.TrimPrefix(a.Name, a.JobID+".")
 }
 
 // events are what the tasks have gone through, without what differs by timing.
@@ -186,6 +198,10 @@ func events(a *api.AllocationListStub) string {
 			case api.TaskStarted, api.TaskKilling, api.TaskRestarting:
 				out = append(out, e.Type)
 			case api.TaskTerminated:
+				if slices.Contains(out, api.TaskKilling) { // how a shell takes it is its affair
+					out = append(out, e.Type)
+					continue
+				}
 				out = append(out, fmt.Sprintf("%s %s", e.Type, e.Details["exit_code"]))
 			}
 		}
