@@ -139,6 +139,17 @@ func testReinstalled(t *testing.T, b *bed) {
 		}
 		return ""
 	})
+	// Until the old node misses its heartbeat, Nomad takes it for ready, and it had
+	// the GPUs first. Nothing fails meanwhile.
+	if out, code := b.pal("gpus"); code != 0 {
+		t.Errorf("gpus: exit code %d: %s", code, out)
+	}
+	b.until("Nomad knows that the old node is gone", func() string {
+		if h := b.http("/v1/health"); !strings.Contains(h, "counted for the latter, which is ready") {
+			return h
+		}
+		return ""
+	})
 	b.run(gang("both", 2, 4).hcl())
 	b.untilGPUs("both", 8)
 	for _, command := range []string{"gpus", "queue", "status"} {
