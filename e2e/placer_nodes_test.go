@@ -122,7 +122,8 @@ func testReinstalled(t *testing.T, b *bed) {
 	if err := client.Stop(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.RemoveAll(filepath.Join(client.Dir, "data")); err != nil {
+	// Its id, its secret and its state; tasks' secrets are mounted below data/alloc.
+	if err := os.RemoveAll(filepath.Join(client.Dir, "data", "client")); err != nil {
 		t.Fatal(err)
 	}
 	if err := client.Start(ctx); err != nil {
