@@ -247,7 +247,8 @@ func (a *Agent) hasKey(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// node is the servers' entry for the node of that name, nil when there is none.
+// node is the servers' entry for the node of that name, nil when there is none. A client that was reinstalled has two:
+// it is the newer one.
 func (c *Cluster) node(ctx context.Context, name string) (*api.NodeListStub, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -255,12 +256,13 @@ func (c *Cluster) node(ctx context.Context, name string) (*api.NodeListStub, err
 	if err != nil {
 		return nil, err
 	}
+	var newest *api.NodeListStub
 	for _, n := range nodes {
-		if n.Name == name {
-			return n, nil
+		if n.Name == name && (newest == nil || n.CreateIndex > newest.CreateIndex) {
+			newest = n
 		}
 	}
-	return nil, nil
+	return newest, nil
 }
 
 // NodeID is the node id of the client of that name.

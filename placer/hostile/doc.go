@@ -1,9 +1,9 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package hostile is what authors and nodes send that nobody should: a set of
-// jobs, for tests of everything that reads them. Whoever finds another one adds
-// it here, and all these tests try it.
+// Package hostile is what authors and nodes send that nobody should: sets of
+// jobs and nodes, for tests of everything that reads them. Whoever finds another one
+// adds it here, and all these tests try it.
 //
 // The jobs are those that Nomad 1.11.3 accepts, or passes on. None of them may
 // panic anything, or change what happens to the others.

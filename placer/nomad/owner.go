@@ -205,6 +205,9 @@ type trimmed struct {
 
 // owned is the node with its own GPUs only, nil where it has none.
 func (s *State) owned(n *api.Node, conflicts map[string]*conflict) *api.Node {
+	if len(s.owners.shared) == 0 {
+		return n
+	}
 	var left []string
 	for id := range namedBy(n) {
 		if _, shared := s.owners.shared[id]; !shared {
@@ -310,10 +313,11 @@ func (s *State) describe(node string) string {
 // OwnGPUs are the GPUs of an allocation that its node owns, or did before another
 // one named them.
 func (s *State) OwnGPUs(a *Alloc) []string {
-	if len(a.GPUs) == 0 {
-		return nil
+	foreign := func(id string) bool { return !s.mayHold(a.Node, id) }
+	if !slices.ContainsFunc(a.GPUs, foreign) {
+		return a.GPUs
 	}
-	return slices.DeleteFunc(slices.Clone(a.GPUs), func(id string) bool { return !s.mayHold(a.Node, id) })
+	return slices.DeleteFunc(slices.Clone(a.GPUs), foreign)
 }
 
 // mayHold says whether an allocation on the node holds the GPU. A GPU that no node

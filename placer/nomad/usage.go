@@ -69,6 +69,9 @@ func (c *Client) GPUReadings(ctx context.Context, node string, gpus []string) ([
 	var out []GPUReading
 	for _, id := range gpus {
 		for _, g := range stats.DeviceStats {
+			if g == nil {
+				continue
+			}
 			if s := g.InstanceStats[id]; s != nil && s.Stats != nil {
 				out = append(out, GPUReading{id, s.Timestamp, readingOf(s.Stats.Attributes)})
 			}
@@ -93,7 +96,12 @@ func readingOf(attributes map[string]*api.StatValue) classify.Reading {
 	return r
 }
 
-// scaled is a statistic's number over the scale; nil where it has none.
+// mostReading bounds a share: power may be somewhat above its limit, and nothing is
+// twice what is possible.
+const mostReading = 2
+
+// scaled is a statistic's number over the scale; nil where it has none, or none
+// that can be a share.
 func scaled(v *api.StatValue, scale float64) *float64 {
 	var x float64
 	switch {
@@ -106,10 +114,9 @@ func scaled(v *api.StatValue, scale float64) *float64 {
 	default:
 		return nil
 	}
-	if math.IsNaN(x) || math.IsInf(x, 0) {
+	if x /= scale; !(x >= 0 && x <= mostReading) {
 		return nil
 	}
-	x /= scale
 	return &x
 }
 

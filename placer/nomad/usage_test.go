@@ -117,3 +117,22 @@ func TestVariablePart(t *testing.T) {
 		t.Errorf("%q and %q", a, b)
 	}
 }
+
+// What a node says of its GPUs' use is no reason to stop, whatever it is.
+func TestOddReadings(t *testing.T) {
+	node := "f7476465-4d6e-c0de-26d0-e383c49be941"
+	c := answering(t, map[string]string{
+		"/v1/node/" + node: `{"ID": "` + node + `", "HTTPAddr": "127.0.0.1:1"}`,
+		"/v1/client/stats": `{"DeviceStats": [null, {"InstanceStats": {"GPU-0": null, "GPU-1": {"Stats": {"Attributes": {
+			"GPU utilization": {"FloatNumeratorVal": 1e308}, "Power usage": {"IntNumeratorVal": -5, "IntDenominatorVal": 700},
+			"Power cap time": null, "Tensor active": {}, "DRAM active": {"IntNumeratorVal": 200}}}}}}]}`,
+	})
+	got, err := c.GPUReadings(context.Background(), node, []string{"GPU-0", "GPU-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	two := 2.0
+	if diff := cmp.Diff([]GPUReading{{GPU: "GPU-1", Reading: classify.Reading{Memory: &two}}}, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}

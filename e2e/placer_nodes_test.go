@@ -1,0 +1,180 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+)
+
+// TestPlacerOthers: what one node, or one author, does wrong or on purpose does not
+// stop the others.
+func TestPlacerOthers(t *testing.T) {
+	b := newBed(t, [][]float64{placerScores[0], placerScores[1]}, cluster.Options{})
+	b.startAgent("nomad-pal")
+	t.Run("Sweep", func(t *testing.T) { b.t = t; testSweep(t, b) })
+	t.Run("ForgedPins", func(t *testing.T) { b.t = t; testForgedPins(t, b) })
+	t.Run("Reinstalled", func(t *testing.T) { b.t = t; testReinstalled(t, b) })
+	b.t = t
+}
+
+// A sweep of 30 one-GPU jobs with a typing error keeps no GPU from the next job.
+func testSweep(t *testing.T, b *bed) {
+	name := func(i int) string { return fmt.Sprintf("sweep-%d", i) }
+	for i := range 30 {
+		j := gang(name(i), 1, 1)
+		j.script = "exit 1"
+		j.groups[0].extra = "restart {\n attempts = 0\n mode = \"fail\"\n }\n reschedule {\n attempts = 0\n unlimited = false\n }"
+		b.run(j.hcl())
+	}
+	b.until("most have failed", func() string {
+		out, _ := b.pal("failures", "-json")
+		if n := strings.Count(out, `"alloc"`); n < 30 {
+			return fmt.Sprintf("%d failures are known", n)
+		}
+		return ""
+	})
+	out, _ := b.pal("quarantine")
+	mentions(t, out, "No GPU is in quarantine")
+	for i := range 30 {
+		b.purge(name(i))
+	}
+	b.run(gang("after-the-sweep", 2, 4).hcl())
+	b.untilGPUs("after-the-sweep", 8)
+	b.purge("after-the-sweep")
+}
+
+// A job with pins of its author's own making that names all GPUs, asks for one and
+// cannot start, registered every two seconds, keeps nobody from any.
+func testForgedPins(t *testing.T, b *bed) {
+	var nodes, gpus []string
+	for n := range 2 {
+		id, err := b.NodeID(context.Background(), fmt.Sprintf("node-%d", n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		nodes = append(nodes, id)
+		for k := range 4 {
+			gpus = append(gpus, gpu(n, k))
+		}
+	}
+	forge := func(round int) *api.Job {
+		j := gang("a-forger", 1, 1)
+		j.meta = fmt.Sprintf("round = %d", round)
+		list := func(attribute string, ids []string) string {
+			return fmt.Sprintf("constraint {\n attribute = %q\n operator = \"set_contains_any\"\n value = %q\n }\n", attribute, "nomad-pal,"+strings.Join(ids, ","))
+		}
+		j.groups[0].extra = list("$${node.unique.id}", nodes) + "constraint {\n attribute = \"$${meta.rack}\"\n value = \"none\"\n }\n"
+		j.groups[0].wants = list("$${device.ids}", gpus)
+		return b.parse(strings.ReplaceAll(j.hcl(), "$$", "$"))
+	}
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for round := 0; ; round++ {
+			if _, _, err := b.API().Jobs().Register(forge(round), nil); err != nil {
+				t.Error(err)
+			}
+			select {
+			case <-stop:
+				return
+			case <-time.After(2 * time.Second):
+			}
+		}
+	}()
+	b.until("the forger is known", func() string {
+		if out, _ := b.pal("status"); !strings.Contains(out, "a-forger") {
+			return out
+		}
+		return ""
+	})
+	b.run(gang("honest", 2, 4).hcl())
+	b.untilGPUs("honest", 8)
+	b.holds("it runs on", func() string {
+		if g := b.gpusOf("honest"); len(g) != 8 {
+			return fmt.Sprint(g)
+		}
+		return ""
+	})
+	close(stop)
+	<-done
+	b.purge("a-forger", "honest")
+}
+
+// A client comes back with a new node id while Nomad keeps the old node: its GPUs
+// count for the new one, a warning says so, and gangs are placed as before.
+func testReinstalled(t *testing.T, b *bed) {
+	client, ctx := b.Clients()[1], context.Background()
+	old, err := b.NodeID(ctx, client.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Stop(ctx); err != nil {
+		t.Fatal(err)
+	}
+	// Its id, its secret and its state; tasks' secrets are mounted below data/alloc.
+	if err := os.RemoveAll(filepath.Join(client.Dir, "data", "client")); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	b.until("the new node is ready and has its GPUs", func() string {
+		id, err := b.NodeID(ctx, client.Name)
+		if err != nil || id == old {
+			return fmt.Sprint(id, err)
+		}
+		n, _, err := b.API().Nodes().Info(id, nil)
+		if err != nil || n.Status != api.NodeStatusReady || len(n.NodeResources.Devices) == 0 {
+			return fmt.Sprint(err)
+		}
+		return ""
+	})
+	// Until the old node misses its heartbeat, Nomad takes it for ready, and it had
+	// the GPUs first. Nothing fails meanwhile.
+	if out, code := b.pal("gpus"); code != 0 {
+		t.Errorf("gpus: exit code %d: %s", code, out)
+	}
+	b.until("Nomad knows that the old node is gone", func() string {
+		if h := b.http("/v1/health"); !strings.Contains(h, "counted for the latter, which is ready") {
+			return h
+		}
+		return ""
+	})
+	b.run(gang("both", 2, 4).hcl())
+	b.untilGPUs("both", 8)
+	for _, command := range []string{"gpus", "queue", "status"} {
+		out, code := b.pal(command)
+		if code != 0 {
+			t.Errorf("%s: exit code %d: %s", command, code, out)
+		}
+		mentions(t, strings.ToLower(out), "warning", `gpu "gpu-1-0" and 3 more: named by node "node-1"`, "counted for the latter, which is ready")
+	}
+	mentions(t, b.http("/v1/health"), "and 3 more: named by node", "which is ready")
+	if n := strings.Count(b.http("/v1/gpus"), `"GPU-1-0"`); n != 1 {
+		t.Errorf("GPU-1-0 is listed %d times", n)
+	}
+	log, err := os.ReadFile(b.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(log), "a node's data is left out"); n < 1 || n > 3 {
+		t.Errorf("the log says it %d times", n)
+	}
+	for _, never := range []string{"there twice", "reading everything anew"} {
+		if strings.Contains(string(log), never) {
+			t.Errorf("the log says %q", never)
+		}
+	}
+	b.purge("both")
+}

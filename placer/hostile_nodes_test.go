@@ -1,0 +1,80 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/placer/hostile"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// Each hostile node comes alone beside honest ones, and all of them together: the
+// honest ones' GPUs stay theirs, their measurements count, and an honest job starts.
+func TestHostileNodes(t *testing.T) {
+	var others []string
+	for i := range 16 {
+		others = append(others, fmt.Sprintf("GPU-%02d", i))
+	}
+	sets := map[string][]hostile.Node{"all of them": hostile.Nodes(10, others...)}
+	for _, n := range hostile.Nodes(10, others...) {
+		sets[n.Name] = []hostile.Node{n}
+	}
+	for name, nodes := range sets {
+		t.Run(name, func(t *testing.T) {
+			s := nomad.NewState()
+			index := uint64(0)
+			joins := func(n hostile.Node) {
+				index++
+				e := nomad.Event{Topic: "Node", Type: "NodeRegistration", Index: index}
+				e.Payload.Node = n.Node
+				s.Apply(e)
+			}
+			for i, ids := range [][]string{others[:8], others[8:]} {
+				n := hostile.PlainNode(fmt.Sprint("honest-", i), "H200", uint64(i+1), ids...)
+				joins(hostile.Node{Node: n})
+			}
+			for _, n := range nodes {
+				joins(n)
+			}
+			honest := hostile.Plain("honest", 2, 8, 1000)
+			s.PutJob(honest)
+			p := newPlacer(t)
+			p.state = s
+			if prof, err := p.buildProfile(); prof != nil {
+				p.profile = prof
+				if slices.ContainsFunc(prof.GPUs, func(g profile.GPU) bool { return slices.Contains(others, g.ID) && g.Entries != nil }) {
+					t.Error("others' GPUs are measured")
+				}
+			} else if err != nil && !strings.Contains(err.Error(), "hostile-") && !strings.Contains(err.Error(), "own-") {
+				t.Errorf("the measurements are blamed on nobody: %v", err)
+			}
+			now := time.Now()
+			if as := pass(t, p, s, now); !startsJob(as, nomad.KeyOf(honest)) {
+				t.Errorf("the honest job does not start: %v", as)
+			}
+			for _, id := range others {
+				i := p.view.Cluster.Find(id)
+				if i < 0 {
+					t.Fatalf("%s is not there", id)
+				}
+				node, device := p.view.Cluster.Group(p.view.Cluster.GroupOf(i))
+				if n := p.view.Cluster.Node(node); !strings.HasPrefix(n.ID, "honest-") || device != "nvidia/gpu/H200" || p.view.Cluster.GPU(i).Unhealthy {
+					t.Errorf("%s is a %s of %s: %+v", id, device, n.ID, p.view.Cluster.GPU(i))
+				}
+			}
+			p.publish(now)
+			for _, g := range (&Survey{p: p, now: now}).GPUs() {
+				if strings.ContainsFunc(g.ID, func(r rune) bool { return r < ' ' }) {
+					t.Errorf("GPU %q is listed", g.ID)
+				}
+			}
+		})
+	}
+}
