@@ -20,9 +20,9 @@ type Health struct {
 	// Trouble is why it does not do its work.
 	Trouble string    `json:"trouble,omitempty"`
 	At      time.Time `json:"last_cycle,omitzero"`
-	// Warnings are about Nomad itself: what in it keeps jobs from being served.
-	// They name nodes and node pools, and are for those who may read nodes; others
-	// get their number.
+	// Warnings are about Nomad and its nodes, and what the placer could not do
+	// besides placing. They may name nodes and jobs of any namespace, and are for
+	// operators; others get their number.
 	Warnings     []string `json:"warnings,omitempty"`
 	WarningCount int      `json:"warning_count,omitempty"`
 }
@@ -36,7 +36,7 @@ func (s *site) serveHealth(w http.ResponseWriter, r *http.Request) {
 	if h.WarningCount > 0 {
 		ctx, cancel := context.WithTimeout(r.Context(), warningsTimeout)
 		defer cancel()
-		if c, err := s.caller(r); err != nil || c.readsNodes(ctx) != nil {
+		if c, err := s.caller(r); err != nil || !c.operates(ctx) {
 			h.Warnings = nil
 		}
 	}
