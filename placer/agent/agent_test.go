@@ -93,8 +93,11 @@ func TestHealthOfLostTouch(t *testing.T) {
 	f.CloseClientConnections()
 	until(t, "health is not", func() bool {
 		status, text := r.send(http.MethodGet, "/v1/health", "", "")
-		return status == http.StatusServiceUnavailable && strings.Contains(text, "start anew")
+		return status == http.StatusServiceUnavailable && strings.Contains(text, "start anew") && !strings.Contains(text, "last_error")
 	})
+	if _, text := r.send(http.MethodGet, "/v1/health", agentsToken, ""); !strings.Contains(text, `"last_error": `) {
+		t.Errorf("for operators: %s", text)
+	}
 	_, text := r.send(http.MethodGet, "/v1/metrics?format=prometheus", "", "")
 	if !regexp.MustCompile(`nomad_pal_lost_connections_total [1-9]`).MatchString(text) || !strings.Contains(text, "nomad_pal_panics_total 0\n") {
 		t.Error(text)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/nomad/api"
@@ -199,6 +200,7 @@ func TestSurveysAreShared(t *testing.T) {
 	f := newFake(t, nil)
 	r := f.run(openConfig).ready()
 	f.set(func() { f.block, f.asked = regexp.MustCompile("GET /v1/nodes"), nil })
+	began := time.Now()
 	var wg sync.WaitGroup
 	for range 20 {
 		wg.Go(func() {
@@ -210,8 +212,8 @@ func TestSurveysAreShared(t *testing.T) {
 	until(t, "somebody looks", func() bool { return len(f.askedFor("GET /v1/nodes")) > 0 })
 	close(f.blocked)
 	wg.Wait()
-	if looks := f.askedFor("GET /v1/nodes"); len(looks) != 1 {
-		t.Errorf("%d looks", len(looks))
+	if looks, most := len(f.askedFor("GET /v1/nodes")), 1+int(time.Since(began)/surveyAge); looks > most {
+		t.Errorf("%d looks, want %d at most", looks, most)
 	}
 }
 
