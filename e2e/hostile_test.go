@@ -147,7 +147,7 @@ func (r rawJSON) MarshalJSON() ([]byte, error) { return []byte(r), nil }
 
 // testUnregisteredPreemptsNothing: A4.
 func testUnregisteredPreemptsNothing(t *testing.T, h *hostileBed) {
-	h.run(fmt.Sprintf(`job "victim" {
+	h.run(`job "victim" {
   type     = "batch"
   priority = 10
   meta { pal_preempt = "true" }
@@ -166,7 +166,7 @@ func testUnregisteredPreemptsNothing(t *testing.T, h *hostileBed) {
       }
     }
   }
-}`))
+}`)
 	h.untilGPUs("victim", 8)
 	began := time.Now()
 	h.until("it may be stopped: it has run for twice its restart cost, and the placer has written down why", func() string {

@@ -93,8 +93,11 @@ func TestHealthOfLostTouch(t *testing.T) {
 	f.CloseClientConnections()
 	until(t, "health is not", func() bool {
 		status, text := r.send(http.MethodGet, "/v1/health", "", "")
-		return status == http.StatusServiceUnavailable && strings.Contains(text, "start anew")
+		return status == http.StatusServiceUnavailable && strings.Contains(text, "start anew") && !strings.Contains(text, "last_error")
 	})
+	if _, text := r.send(http.MethodGet, "/v1/health", agentsToken, ""); !strings.Contains(text, `"last_error": `) {
+		t.Errorf("for operators: %s", text)
+	}
 	_, text := r.send(http.MethodGet, "/v1/metrics?format=prometheus", "", "")
 	if !regexp.MustCompile(`nomad_pal_lost_connections_total [1-9]`).MatchString(text) || !strings.Contains(text, "nomad_pal_panics_total 0\n") {
 		t.Error(text)
@@ -133,19 +136,20 @@ func TestHealthOf(t *testing.T) {
 	}
 }
 
-// Warnings name node pools and nodes: those who may not read nodes get their
-// number.
+// Warnings name nodes and jobs: who is no operator gets their number.
 func TestHealthWarningsNeedARight(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, map[string][]string{"ops": {"nodes"}})
+	f := newFake(t, map[string][]string{"ops": {"default"}, "alice": {"research", "nodes"}})
 	f.pools = `[{"Name":"default","BatchQueue":{"Type":"fifo"}}]`
 	r := f.run(openConfig).ready()
 	f.forget()
-	if _, text := r.send(http.MethodGet, "/v1/health", "", ""); !strings.Contains(text, `"warning_count": 1`) || strings.Contains(text, "node pool") {
-		t.Errorf("for anybody: %s", text)
-	}
-	if asked := f.askedFor("^ GET"); len(asked) != 1 {
-		t.Errorf("Nomad was asked %v", asked)
+	for _, token := range []string{"", "alice"} {
+		if _, text := r.send(http.MethodGet, "/v1/health", token, ""); !strings.Contains(text, `"warning_count": 1`) || strings.Contains(text, "node pool") {
+			t.Errorf("as %q: %s", token, text)
+		}
+		if asked := f.askedFor("^" + token + " GET"); len(asked) != 1 {
+			t.Errorf("as %q: Nomad was asked %v", token, asked)
+		}
 	}
 	if _, text := r.send(http.MethodGet, "/v1/health", "ops", ""); !strings.Contains(text, `node pool \"default\" has Nomad's own batch queue`) {
 		t.Errorf("for operators: %s", text)

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/hashicorp/nomad/api"
@@ -170,7 +171,20 @@ func refuse(w http.ResponseWriter, err error) {
 	case errors.Is(err, errNoJob):
 		status = http.StatusNotFound
 	}
-	http.Error(w, err.Error(), status)
+	http.Error(w, told(err), status)
+}
+
+// told is an error as anybody may read it: where Nomad is, and how it could not
+// be reached, is for the agent's own log.
+func told(err error) string {
+	var transport *url.Error
+	switch {
+	case !errors.As(err, &transport):
+		return err.Error()
+	case transport.Timeout():
+		return "Nomad did not answer the agent in time"
+	}
+	return "the agent cannot reach Nomad"
 }
 
 // explained is the job id of the path <id>/explain.

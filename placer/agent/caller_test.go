@@ -162,8 +162,8 @@ func TestNomadDown(t *testing.T) {
 	err := callerWith(t, s, "", "").readsNodes(t.Context())
 	w := httptest.NewRecorder()
 	refuse(w, err)
-	if w.Code != http.StatusBadGateway || denied(err) {
-		t.Errorf("status %d: %v", w.Code, err)
+	if w.Code != http.StatusBadGateway || denied(err) || strings.Contains(w.Body.String(), "127.0.0.1") {
+		t.Errorf("status %d: %v: %s", w.Code, err, w.Body)
 	}
 }
 

@@ -86,20 +86,26 @@ func headers(next http.Handler) http.Handler {
 	})
 }
 
-// onlyJSON refuses a body that does not say that it is JSON: a web page may have
-// a browser POST other types, or none, to any address without asking there. It
-// cannot do so by PUT, so a PUT may say nothing, as Nomad's own client does.
+// onlyJSON refuses a body that says that it is something else: a web page may
+// have a browser POST such bodies, or ones that say nothing, to any address
+// without asking there. Clients that are no browsers may say nothing, as Nomad's
+// own and the admission proxy do.
 func onlyJSON(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		said := r.Header.Get("Content-Type")
 		kind, _, err := mime.ParseMediaType(said)
 		writes := r.Method == http.MethodPost || r.Method == http.MethodPut
-		if writes && (err != nil || kind != "application/json") && !(r.Method == http.MethodPut && said == "") {
+		if writes && (err != nil || kind != "application/json") && (said != "" || browsed(r)) {
 			http.Error(w, fmt.Sprintf("the body of %s must be JSON, with Content-Type: application/json, not %q", r.Method, said), http.StatusUnsupportedMediaType)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// browsed says whether a browser sent the request: they all say from where.
+func browsed(r *http.Request) bool {
+	return r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != ""
 }
 
 // hosts are the names under which the agent may be asked, in lower case, and the

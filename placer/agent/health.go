@@ -17,27 +17,29 @@ type Health struct {
 	// Leader: this agent places; Ready: it knows the cluster.
 	Leader bool `json:"leader"`
 	Ready  bool `json:"ready"`
-	// Trouble is why it does not do its work.
-	Trouble string    `json:"trouble,omitempty"`
-	At      time.Time `json:"last_cycle,omitzero"`
-	// Warnings are about Nomad itself: what in it keeps jobs from being served.
-	// They name nodes and node pools, and are for those who may read nodes; others
-	// get their number.
+	// Trouble is why it does not do its work; LastError, for operators, is what it
+	// met last while it is in trouble.
+	Trouble   string    `json:"trouble,omitempty"`
+	LastError string    `json:"last_error,omitempty"`
+	At        time.Time `json:"last_cycle,omitzero"`
+	// Warnings are about Nomad and its nodes, and what the placer could not do
+	// besides placing. They may name nodes and jobs of any namespace, and are for
+	// operators; others get their number.
 	Warnings     []string `json:"warnings,omitempty"`
 	WarningCount int      `json:"warning_count,omitempty"`
 }
 
-// warningsTimeout bounds the question whether the caller may read warnings:
-// health is not Nomad's.
+// warningsTimeout bounds the question whether the caller is an operator: health
+// is not Nomad's.
 const warningsTimeout = time.Second
 
 func (s *site) serveHealth(w http.ResponseWriter, r *http.Request) {
 	h := s.agent.health(time.Now())
-	if h.WarningCount > 0 {
+	if h.WarningCount > 0 || h.LastError != "" {
 		ctx, cancel := context.WithTimeout(r.Context(), warningsTimeout)
 		defer cancel()
-		if c, err := s.caller(r); err != nil || c.readsNodes(ctx) != nil {
-			h.Warnings = nil
+		if c, err := s.caller(r); err != nil || !c.operates(ctx) {
+			h.Warnings, h.LastError = nil, ""
 		}
 	}
 	status := http.StatusOK
@@ -59,7 +61,9 @@ func (a *Agent) health(now time.Time) Health {
 // of is the health of a placer.
 func (h Health) of(s placer.Status, v placer.VitalSigns, now time.Time) Health {
 	h.At, h.Ready = v.LastCycle, !v.LastCycle.IsZero()
-	h.Trouble = v.Trouble(now)
+	if h.Trouble = v.Trouble(now); h.Trouble != "" {
+		h.LastError = v.LastError
+	}
 	h.Warnings, h.WarningCount = s.Warnings, len(s.Warnings)
 	return h
 }

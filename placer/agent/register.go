@@ -122,6 +122,6 @@ func refuseAs(w http.ResponseWriter, err error) {
 	case errors.As(err, &unexpected) && unexpected.StatusCode() != 0:
 		http.Error(w, unexpected.Body(), unexpected.StatusCode())
 	default:
-		http.Error(w, err.Error(), http.StatusBadGateway)
+		http.Error(w, told(err), http.StatusBadGateway)
 	}
 }

@@ -129,7 +129,7 @@ func elsewhere(err error) bool {
 		return true
 	}
 	switch unexpected.StatusCode() {
-	case 0, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusServiceUnavailable:
+	case 0, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusMisdirectedRequest, http.StatusServiceUnavailable:
 		return true
 	}
 	return false

@@ -19,6 +19,9 @@ nomad {
 http {
   bind_address = "127.0.0.1"
   bind_port    = 8090
+
+  # Where callers use another name than this machine's.
+  # allowed_hosts = ["nomad-pal.service.consul"]
 }
 
 # Several agents, one at work.
