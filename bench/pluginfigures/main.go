@@ -105,7 +105,7 @@ func (w *world) set(scope, key, value string) error {
 
 // ownState is the config, with a directory of our own for a plugin that would
 // else keep its state in this machine's.
-func (w *world) ownState(p *conformance.Process) (string, error) {
+func (w *world) ownState(p *conformance.Process, config, dir string) (string, error) {
 	schema, err := p.Base.ConfigSchema()
 	if err != nil {
 		return "", err
@@ -113,7 +113,7 @@ func (w *world) ownState(p *conformance.Process) (string, error) {
 	if _, ok := schema.GetObject().GetAttributes()["state_dir"]; !ok {
 		return config, nil
 	}
-	return config + fmt.Sprintf("\nstate_dir = %q\n", filepath.Join(w.dir, "state")), nil
+	return config + fmt.Sprintf("\nstate_dir = %q\n", filepath.Join(w.dir, dir)), nil
 }
 
 // measure drives the plugin by itself.
@@ -128,7 +128,7 @@ func (w *world) measure(ctx context.Context, idle time.Duration) error {
 	}
 	defer p.Stop()
 	w.Process = p
-	if w.config, err = w.ownState(p); err != nil {
+	if w.config, err = w.ownState(p, config, "state"); err != nil {
 		return err
 	}
 	if err := p.Configure(w.config); err != nil {
@@ -168,7 +168,11 @@ func (w *world) atRest(ctx context.Context, idle time.Duration) error {
 	}
 	defer p.Stop()
 	w.Process = p
-	if err := p.Configure(restConfig); err != nil {
+	atRest, err := w.ownState(p, restConfig, "rest")
+	if err != nil {
+		return err
+	}
+	if err := p.Configure(atRest); err != nil {
 		return err
 	}
 	if w.stream, err = p.Device.Fingerprint(ctx); err != nil {

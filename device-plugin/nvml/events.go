@@ -77,7 +77,7 @@ func (b *Backend) wait(w *watch) (e gpu.Event, ok bool, pause time.Duration) {
 			return gpu.Event{}, false, retryAfter
 		}
 	}
-	data, ret := w.set.Wait(waitMS)
+	data, ret := w.set.Wait(b.waitMS)
 	switch ret {
 	case nvml.SUCCESS:
 		return b.event(data, gpus), true, 0
@@ -124,7 +124,7 @@ func (b *Backend) register(w *watch, gpus map[string]nvml.Device) bool {
 	for _, dev := range gpus {
 		go func() { taken <- b.registerGPU(dev, set) }()
 	}
-	timeout := time.NewTimer(answerWithin)
+	timeout := time.NewTimer(b.within)
 	defer timeout.Stop()
 	any := false
 	for range gpus {

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/dl"
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -31,6 +32,10 @@ type Backend struct {
 	// check says whether the library can be loaded and is NVML, before anything in
 	// it is called; nil when there is nothing to load.
 	check func() error
+	// within is how long the calls for one GPU may take, waitMS how long NVML waits
+	// for an event.
+	within time.Duration
+	waitMS uint32
 
 	// conn is held for reading around every use of the library, for writing
 	// while it is initialised or shut down.
@@ -70,7 +75,7 @@ func Open(o Options) *Backend {
 
 func newBackend(o Options, lib nvml.Interface, lookup func(string) error) *Backend {
 	return &Backend{
-		opts: o, lib: lib, lookup: lookup,
+		opts: o, lib: lib, lookup: lookup, within: answerWithin, waitMS: waitMS,
 		known: map[string]found{}, handles: map[string]handle{}, physical: map[string]nvml.Device{},
 		gpm: map[string]*gpmState{}, counters: map[string]counters{}, listing: map[string]bool{},
 	}

@@ -3,19 +3,16 @@
 
 //go:build cgo && linux
 
-package nvml_test
+package nvml
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/hashicorp/go-hclog"
 
-	"github.com/nomad-pal/nomad-pal/device-plugin/nvml"
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
 )
 
@@ -23,38 +20,22 @@ import (
 // lost, or that has none, are not listed.
 func TestProcesses(t *testing.T) {
 	dir := t.TempDir()
-	lib, err := nvmltest.Build(dir)
-	if errors.Is(err, nvmltest.ErrNoCompiler) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 	state := nvmltest.H200(4)
 	state.Set("gpu0", "processes", "4712,4711")
 	state.Set("gpu2", "processes", "4713")
 	state.Set("sys", "pids", dir)
-	if err := state.Write(lib + ".state"); err != nil {
-		t.Fatal(err)
-	}
 	for _, name := range []string{fmt.Sprintf("%s.%d", nvmltest.UUID(3), os.Getpid()), nvmltest.UUID(3) + ".99999999"} {
 		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	b := nvml.Open(nvml.Options{Library: lib, Log: hclog.NewNullLogger()})
-	defer b.Close()
-	if got := b.Processes([]string{nvmltest.UUID(0)}); len(got) != 0 {
+	n := open(t, state)
+	if got := n.Processes([]string{nvmltest.UUID(0)}); len(got) != 0 {
 		t.Errorf("before the first scan: %v", got)
 	}
-	if _, err := b.Scan(); err != nil {
-		t.Fatal(err)
-	}
-	state.Set("gpu2", "lost", "1")
-	if err := state.Write(lib + ".state"); err != nil {
-		t.Fatal(err)
-	}
-	got := b.Processes([]string{nvmltest.UUID(0), nvmltest.UUID(1), nvmltest.UUID(2), nvmltest.UUID(3), "GPU-none"})
+	n.scan()
+	n.set("gpu2", "lost", "1")
+	got := n.Processes([]string{nvmltest.UUID(0), nvmltest.UUID(1), nvmltest.UUID(2), nvmltest.UUID(3), "GPU-none"})
 	want := map[string][]int{nvmltest.UUID(0): {4711, 4712}, nvmltest.UUID(3): {os.Getpid()}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)

@@ -45,7 +45,7 @@ func (b *Backend) Sample(ids []string) map[string]gpu.Sample {
 			maps.Copy(all, out)
 			got++
 		case <-stall.C:
-			if time.Since(begin) >= answerWithin {
+			if time.Since(begin) >= b.within {
 				b.giveUp(todo)
 				return all
 			}

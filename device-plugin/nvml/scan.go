@@ -130,7 +130,7 @@ func (b *Backend) readAll(count int) []found {
 	for i, s := range slots {
 		results[i] = b.start(s)
 	}
-	timeout := time.NewTimer(answerWithin)
+	timeout := time.NewTimer(b.within)
 	defer timeout.Stop()
 	out := make([]found, 0, count)
 	expired := false

@@ -1,0 +1,478 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+//go:build cgo && linux
+
+package nvml
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
+)
+
+// library is the library without a driver. A process binds NVML's functions once
+// and for good, so all tests share one, and set what it answers one by one.
+var (
+	library   string
+	delivered int // events that it has delivered in this process
+)
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "nvml")
+	if err == nil {
+		library, err = nvmltest.Build(dir)
+	}
+	if err != nil && !errors.Is(err, nvmltest.ErrNoCompiler) {
+		fmt.Fprintln(os.Stderr, "nvml tests:", err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// node is a backend over the library, and what that answers.
+type node struct {
+	t     *testing.T
+	state nvmltest.State
+	*Backend
+}
+
+func open(t *testing.T, state nvmltest.State) *node {
+	t.Helper()
+	if library == "" {
+		t.Skip("gcc is not installed: no library to play the driver")
+	}
+	n := &node{t: t, state: state, Backend: Open(Options{Library: library, GPM: true, Root: sysRoot(t)})}
+	n.within, n.waitMS = time.Second, 200
+	n.write()
+	t.Cleanup(func() {
+		n.state = nvmltest.State{} // nothing hangs any more
+		n.write()
+		n.Close()
+	})
+	return n
+}
+
+func (n *node) write() {
+	n.t.Helper()
+	if err := n.state.Write(library + ".state"); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *node) set(scope, key, value string) {
+	n.t.Helper()
+	n.state.Set(scope, key, value)
+	n.write()
+}
+
+// scan is a scan that must succeed.
+func (n *node) scan() gpu.Inventory {
+	n.t.Helper()
+	inv, err := n.Scan()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return inv
+}
+
+// of finds a device.
+func of(t *testing.T, inv gpu.Inventory, id string) gpu.Device {
+	t.Helper()
+	for _, d := range inv.Devices {
+		if d.ID == id {
+			return d
+		}
+	}
+	t.Fatalf("no device %s in %+v", id, inv.Devices)
+	return gpu.Device{}
+}
+
+func TestH200(t *testing.T) {
+	state := nvmltest.H200(8)
+	state.Set("gpu0", "bus", fmt.Sprint(0x07)) // on NUMA node 3
+	state.Set("gpu0", "fabric_cluster", "9")
+	inv := open(t, state).scan()
+	want := gpu.Device{
+		ID: nvmltest.UUID(0), Model: "NVIDIA H200", Architecture: "hopper", ComputeMajor: 9, SMCount: 132, Minor: 0,
+		BusID: "0000:07:00.0", NUMANode: 3, PCIeSwitch: 0, Island: 0, Links: 18, P2P: "nvswitch", Clique: "00000000-0000-0000-0000-000000000009.7",
+		MemoryMiB: gpu.Ptr[int64](143771), PowerLimitW: gpu.Ptr[int64](700), BAR1MiB: gpu.Ptr[int64](262144),
+		CoresClockMHz: gpu.Ptr[int64](1980), MemoryClockMHz: gpu.Ptr[int64](3201),
+		PCIBandwidthMBPerS: gpu.Ptr[int64](63008), PCIGeneration: 5, PCIWidth: 16,
+		DisplayState: "Disabled", PersistenceMode: "Enabled", ECC: gpu.Ptr(true), Signals: gpu.Signals{Recovery: gpu.Ptr(0)},
+	}
+	if diff := cmp.Diff(want, inv.Devices[0]); diff != "" {
+		t.Error(diff)
+	}
+	if len(inv.Devices) != 8 || inv.DriverVersion != "580.159.04" || inv.CUDAMajor != 13 || len(inv.Warnings) != 0 {
+		t.Errorf("got %d GPUs, driver %s, CUDA %d, warnings %v", len(inv.Devices), inv.DriverVersion, inv.CUDAMajor, inv.Warnings)
+	}
+}
+
+// What a GPU says of its condition, reading by reading.
+func TestSignals(t *testing.T) {
+	for _, tc := range []struct {
+		values string
+		want   gpu.Signals
+	}{
+		{"lost=1", gpu.Signals{Lost: true}},
+		{"ret.nvmlDeviceGetMinorNumber=16", gpu.Signals{ResetRequired: true, Recovery: gpu.Ptr(0)}},
+		{"field.230=2", gpu.Signals{Recovery: gpu.Ptr(2)}},
+		{"remap=1", gpu.Signals{Recovery: gpu.Ptr(0), RemapPending: true}},
+		{"remap=2", gpu.Signals{Recovery: gpu.Ptr(0), RemapFailed: true}},
+		{"reasons=64", gpu.Signals{Recovery: gpu.Ptr(0), ThermalSlowdown: true}},
+		{"reasons=8", gpu.Signals{Recovery: gpu.Ptr(0), ThermalSlowdown: true}},
+		{"reasons=136", gpu.Signals{Recovery: gpu.Ptr(0), PowerBrake: true}},
+		{"pcie_width_now=4", gpu.Signals{Recovery: gpu.Ptr(0), PCIeDegraded: true}},
+		{"nvlinks=17", gpu.Signals{Recovery: gpu.Ptr(0), NVLinkDown: true}},
+		{"fabric_state=2", gpu.Signals{Recovery: gpu.Ptr(0), Fabric: gpu.FabricNotReady}},
+		{"fabric_status=999", gpu.Signals{Recovery: gpu.Ptr(0), Fabric: gpu.FabricFailed}},
+		{"fabric_health=0x200", gpu.Signals{Recovery: gpu.Ptr(0), Fabric: "config:incorrect-sysguid"}},
+		{"fabric_health=0xf00", gpu.Signals{Recovery: gpu.Ptr(0), Fabric: "config:15"}},
+		{"fabric_health=0x2100", gpu.Signals{Recovery: gpu.Ptr(0), Fabric: "config:no-partition"}},
+		{"fabric_health=0x11a6", gpu.Signals{Recovery: gpu.Ptr(0), FabricLimits: []string{"route-recovery"}}},
+		{"fabric_state=0 fabric_status=999", gpu.Signals{Recovery: gpu.Ptr(0)}},
+	} {
+		t.Run(tc.values, func(t *testing.T) {
+			state := nvmltest.H200(2)
+			n := open(t, state)
+			n.scan()
+			for _, kv := range strings.Fields(tc.values) {
+				k, v, _ := strings.Cut(kv, "=")
+				n.set("gpu1", k, v)
+			}
+			inv := n.scan()
+			if diff := cmp.Diff(tc.want, of(t, inv, nvmltest.UUID(1)).Signals); diff != "" {
+				t.Error(diff)
+			}
+			if diff := cmp.Diff(gpu.Signals{Recovery: gpu.Ptr(0)}, of(t, inv, nvmltest.UUID(0)).Signals); diff != "" {
+				t.Errorf("the other GPU is touched:\n%s", diff)
+			}
+		})
+	}
+}
+
+// A GPU whose calls hang is said not to answer, keeps what was known of it, and
+// holds up no other; when the calls return it is asked again.
+func TestHungGPU(t *testing.T) {
+	n := open(t, nvmltest.H200(3))
+	n.scan()
+	n.set("gpu1", "hang", "1")
+	for range 2 {
+		inv := n.scan()
+		if d := of(t, inv, nvmltest.UUID(1)); !d.Signals.Unanswered || *d.MemoryMiB != 143771 {
+			t.Errorf("got %+v", d.Signals)
+		}
+		if of(t, inv, nvmltest.UUID(2)).Signals.Unanswered {
+			t.Error("a GPU that answers is said not to")
+		}
+	}
+	if got := n.Sample([]string{nvmltest.UUID(0), nvmltest.UUID(1), nvmltest.UUID(2)}); len(got) != 2 {
+		t.Errorf("%d samples while a GPU is not asked, want 2", len(got))
+	}
+	n.set("gpu1", "hang", "")
+	deadline := time.Now().Add(30 * time.Second)
+	for of(t, n.scan(), nvmltest.UUID(1)).Signals.Unanswered {
+		if time.Now().After(deadline) {
+			t.Fatal("the GPU is not asked again")
+		}
+	}
+}
+
+// A sample of a GPU that hangs leaves that GPU out, and the GPUs that nobody got
+// to are asked the next time.
+func TestSampleOfAHungGPU(t *testing.T) {
+	n := open(t, nvmltest.H200(4))
+	n.within = 300 * time.Millisecond
+	ids := []string{}
+	for _, d := range n.scan().Devices {
+		ids = append(ids, d.ID)
+	}
+	n.set("gpu2", "hang", "1")
+	got := n.Sample(ids)
+	if _, hung := got[nvmltest.UUID(2)]; hung || len(got) != 3 {
+		t.Errorf("got samples of %d GPUs, of the hung one %v; want the three others", len(got), hung)
+	}
+	if got := n.Sample(ids); len(got) != 3 {
+		t.Errorf("got samples of %d GPUs, want 3", len(got))
+	}
+	n.set("gpu2", "hang", "")
+	deadline := time.Now().Add(30 * time.Second)
+	for len(n.Sample(ids)) != 4 {
+		if time.Now().After(deadline) {
+			t.Fatal("the GPU is not asked again")
+		}
+	}
+}
+
+// GPUs that the driver lists and that do not say who they are, are counted.
+func TestUnidentifiedGPUs(t *testing.T) {
+	state := nvmltest.H200(3)
+	state.Set("gpu0", "ret.nvmlDeviceGetUUID", "999")
+	state.Set("gpu1", "ret.nvmlDeviceGetName", "15")
+	inv := open(t, state).scan()
+	if len(inv.Devices) != 1 || inv.Unidentified != 1 || len(inv.Warnings) != 2 {
+		t.Errorf("%d devices, %d unidentified, warnings %v; want 1, 1 and 2", len(inv.Devices), inv.Unidentified, inv.Warnings)
+	}
+}
+
+func TestDriverThatGoesAndComesBack(t *testing.T) {
+	n := open(t, nvmltest.H200(1))
+	n.scan()
+	for _, ret := range []string{"9", "18"} {
+		n.set("sys", "init", ret)
+		_, err := n.Scan()
+		var u *gpu.Unavailable
+		if !errors.As(err, &u) {
+			t.Errorf("%s: error %v", ret, err)
+		}
+		if got := n.Sample([]string{nvmltest.UUID(0)}); len(got) != 0 {
+			t.Errorf("%s: samples %v of a driver that is gone", ret, got)
+		}
+		n.set("sys", "init", "")
+		n.scan()
+	}
+	n.set("gpu0", "ret.nvmlDeviceGetHandleByIndex_v2", "9") // between two calls of a scan
+	if _, err := n.Scan(); err == nil || !strings.Contains(err.Error(), "went away") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestLibrariesThatAreNotNVML(t *testing.T) {
+	for path, want := range map[string]string{
+		"libc.so.6":    `library "libc.so.6" is not NVML: it has no nvmlInit_v2`,
+		"libnone.so.9": "cannot be loaded: is the NVIDIA driver installed?",
+	} {
+		_, err := Open(Options{Library: path}).Scan()
+		var u *gpu.Unavailable
+		if !errors.As(err, &u) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want one with %q", path, err, want)
+		}
+	}
+}
+
+func TestSamples(t *testing.T) {
+	state := nvmltest.H200(2)
+	for k, v := range map[string]string{"utilization": "80", "used_mib": "1000", "field.74": "1000", "ecc_l1": "5", "ecc_uncorrected": "2", "reasons": "4", "replays": "9", "remap": "1"} {
+		state.Set("gpu0", k, v)
+	}
+	n := open(t, state)
+	ids := []string{nvmltest.UUID(0), nvmltest.UUID(1), "GPU-unknown"}
+	n.scan()
+	first := n.Sample(ids)
+	n.set("gpu0", "field.74", fmt.Sprint(int64(time.Hour))) // held down all the time since
+	s := n.Sample(ids)[nvmltest.UUID(0)]
+	if len(first) != 2 {
+		t.Fatalf("%d samples, want 2", len(first))
+	}
+	got := fmt.Sprint(*s.PowerW, *s.PowerLimitW, *s.GPUPercent, *s.MemoryPercent, *s.TemperatureC, *s.MemoryTemperatureC, *s.MemoryUsedMiB, *s.MemoryTotalMiB,
+		*s.BAR1TotalMiB, *s.ECCL1, *s.ECCUncorrected, *s.SMClockMHz, *s.Throttle, *s.PowerCapPercent, *s.EnergyJ, *s.PCIeReplays, *s.RemapPending, *s.DRAMActivePercent)
+	if want := fmt.Sprint(75.3, 700, 80, 40, 31, 36, 1000, 143771, 262144, 5, 2, 345, "power-cap", 100.0, 123.456, 9, true, 0.5); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	n.set("gpu0", "lost", "1")
+	if s := n.Sample(ids)[nvmltest.UUID(0)]; s.NoSampleReason != "gpu lost" {
+		t.Errorf("reason %q of a lost GPU", s.NoSampleReason)
+	}
+}
+
+// A GPU without GPM is asked for its PCIe traffic, one with it is not.
+func TestTrafficWithoutGPM(t *testing.T) {
+	state := nvmltest.H200(1)
+	state.Set("gpu0", "gpm", "0")
+	state.Set("gpu0", "pcie_rx_kb", "2000")
+	n := open(t, state)
+	n.scan()
+	s := n.Sample([]string{nvmltest.UUID(0)})[nvmltest.UUID(0)]
+	if s.PCIeRxMBPerS == nil || *s.PCIeRxMBPerS != 2 || s.PCIeTxMBPerS != nil || s.DRAMActivePercent != nil {
+		t.Errorf("received %v, sent %v MB/s; want 2 and nothing", s.PCIeRxMBPerS, s.PCIeTxMBPerS)
+	}
+}
+
+func TestMIGInstances(t *testing.T) {
+	state := nvmltest.H200(3)
+	state.Split(1, 2)
+	n := open(t, state)
+	inv := n.scan()
+	d := of(t, inv, nvmltest.MIGUUID(1, 0))
+	if len(inv.Devices) != 4 || d.Parent != nvmltest.UUID(1) || d.MIGProfile != "1g.18gb" || *d.MemoryMiB != 16384 || d.SMCount != 16 || d.GPUInstance != 7 || d.Island != -1 {
+		t.Errorf("%d devices, the instance is %+v", len(inv.Devices), d)
+	}
+	n.Sample([]string{d.ID})
+	s := n.Sample([]string{d.ID})[d.ID]
+	if !s.ParentPowerAndTemperature || *s.PowerW != 75.3 || s.GPUPercent != nil || *s.MemoryTotalMiB != 16384 {
+		t.Errorf("sample %+v", s)
+	}
+	n.set("gpu1", "ret.nvmlDeviceGetMigMode", "999")
+	if inv := n.scan(); len(inv.Devices) != 4 || len(inv.Warnings) != 1 {
+		t.Errorf("%d devices, warnings %v, while nobody can tell; want what was known", len(inv.Devices), inv.Warnings)
+	}
+	n.set("gpu1", "ret.nvmlDeviceGetMigMode", "")
+	delete(n.state, "mig1.0")
+	delete(n.state, "mig1.1")
+	n.write()
+	if inv := n.scan(); len(inv.Devices) != 2 || fmt.Sprint(inv.Undivided) != fmt.Sprint([]string{nvmltest.UUID(1)}) {
+		t.Errorf("%d devices, undivided %v", len(inv.Devices), inv.Undivided)
+	}
+}
+
+// emit has the library deliver an event.
+func (n *node) emit(text string) {
+	delivered++
+	n.set("sys", fmt.Sprintf("event.%d", delivered), text)
+}
+
+func TestEvents(t *testing.T) {
+	state := nvmltest.H200(2)
+	state.Split(1, 2)
+	n := open(t, state)
+	n.scan()
+	ctx, cancel := context.WithCancel(t.Context())
+	out, ended := make(chan gpu.Event), make(chan struct{})
+	go func() { n.Events(ctx, out); close(ended) }()
+	for _, tc := range []struct {
+		text string
+		want gpu.Event
+	}{
+		{"0 8 79 -1", gpu.Event{GPU: nvmltest.UUID(0), Xid: 79}},
+		{"0 2 0 -1", gpu.Event{GPU: nvmltest.UUID(0), Xid: 48}},
+		{"0 32768 1 -1", gpu.Event{GPU: nvmltest.UUID(0)}},
+		{"1 8 95 8", gpu.Event{GPU: nvmltest.MIGUUID(1, 1), Xid: 95}},
+		{"1 8 95 99", gpu.Event{GPU: nvmltest.UUID(1), Xid: 95}},
+	} {
+		n.emit(tc.text)
+		select {
+		case got := <-out:
+			if got != tc.want {
+				t.Errorf("event %q: got %+v, want %+v", tc.text, got, tc.want)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatalf("event %q is not delivered", tc.text)
+		}
+	}
+	n.set("sys", "init", "15") // the wait fails: have everything looked at
+	select {
+	case got := <-out:
+		if got != (gpu.Event{}) {
+			t.Errorf("got %+v of a wait that failed", got)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("a wait that fails says nothing")
+	}
+	cancel()
+	select {
+	case <-ended:
+	case <-time.After(30 * time.Second):
+		t.Fatal("the event source does not end")
+	}
+}
+
+func TestBridgedPairs(t *testing.T) {
+	state := nvmltest.H200(4)
+	for i, toward := range []string{"27", "26", "29", "28"} { // 1a-1b, 1c-1d
+		state.Set(fmt.Sprintf("gpu%d", i), "nvlink_to", toward)
+		state.Set(fmt.Sprintf("gpu%d", i), "switch", fmt.Sprint(i))
+	}
+	inv := open(t, state).scan()
+	var got []string
+	for _, d := range inv.Devices {
+		got = append(got, fmt.Sprintf("island %d switch %d %s", d.Island, d.PCIeSwitch, d.P2P))
+	}
+	want := []string{"island 0 switch -1 nvlink", "island 0 switch -1 nvlink", "island 1 switch -1 nvlink", "island 1 switch -1 nvlink"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// An old driver lacks most functions: what it has is read, and nothing else is
+// called.
+func TestOldDriver(t *testing.T) {
+	state := nvmltest.H200(1)
+	n := open(t, state)
+	has := n.lookup
+	n.lookup = func(symbol string) error {
+		for _, lacks := range []string{"FieldValues", "Fabric", "EventReasons", "Remapped", "Mig", "NvLink", "Gpm", "EventSet", "Energy", "Architecture", "NumGpuCores", "EnforcedPowerLimit"} {
+			if strings.Contains(symbol, lacks) {
+				return errors.New("not in this driver")
+			}
+		}
+		return has(symbol)
+	}
+	d := n.scan().Devices[0]
+	if *d.PowerLimitW != 700 || d.SMCount != 0 || d.Links != 0 || d.Architecture != "" || d.Signals.Recovery != nil {
+		t.Errorf("got %+v", d)
+	}
+	s := n.Sample([]string{d.ID})[d.ID]
+	if *s.TemperatureC != 31 || s.EnergyJ != nil || s.Throttle != nil {
+		t.Errorf("sample %+v", s)
+	}
+	if e, ok, pause := n.wait(&watch{}); ok || pause == 0 {
+		t.Errorf("a driver without events: %+v, pause %v", e, pause)
+	}
+}
+
+// A GPU that shares the machine's memory has that.
+func TestUnifiedMemory(t *testing.T) {
+	state := nvmltest.H200(1)
+	state.Set("gpu0", "memory_mib", "")
+	n := open(t, state)
+	if err := os.WriteFile(n.opts.Root+"/proc/meminfo", []byte("MemTotal: 2097152 kB\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if d := n.scan().Devices[0]; d.MemoryMiB == nil || *d.MemoryMiB != 2048 {
+		t.Errorf("memory %v, want the machine's 2048 MiB", d.MemoryMiB)
+	}
+}
+
+// Errors on NVLink count when they keep coming, and until they stop.
+func TestLinkErrors(t *testing.T) {
+	var l linkErrors
+	at := time.Unix(0, 0)
+	for i, tc := range []struct {
+		after time.Duration
+		count float64
+		noisy bool
+	}{
+		{0, 1e6, false},                      // what was counted before says nothing
+		{100 * time.Millisecond, 2e6, false}, // too short to take a rate
+		{time.Minute, 1e6 + 60*90, false},    // 90 a second
+		{time.Minute, 1e6 + 60*340, true},    // 250 a second
+		{time.Minute, 1e6 + 60*390, true},    // 50 a second: not quiet
+		{time.Minute, 1e6 + 60*392, false},   // 2 a second
+		{time.Minute, 0, false},              // the counters started anew
+		{time.Minute, 60 * 250, true},
+		{time.Minute, 0, true},
+	} {
+		at = at.Add(tc.after)
+		if l = l.next(at, tc.count); l.noisy != tc.noisy {
+			t.Errorf("step %d: noisy %v, want %v", i, l.noisy, tc.noisy)
+		}
+	}
+}
+
+func TestFieldNumbers(t *testing.T) {
+	for kind, want := range map[nvml.ValueType]float64{
+		nvml.VALUE_TYPE_UNSIGNED_INT: 4294967295, nvml.VALUE_TYPE_SIGNED_INT: -1, nvml.VALUE_TYPE_UNSIGNED_LONG_LONG: 18446744073709551615,
+		nvml.VALUE_TYPE_SIGNED_LONG_LONG: -1, nvml.VALUE_TYPE_UNSIGNED_SHORT: 65535,
+	} {
+		fv := nvml.FieldValue{ValueType: uint32(kind), Value: [8]byte{255, 255, 255, 255, 255, 255, 255, 255}}
+		if got := fieldNumber(fv); got != want {
+			t.Errorf("type %d: %v, want %v", kind, got, want)
+		}
+	}
+	if got := fieldNumber(nvml.FieldValue{ValueType: uint32(nvml.VALUE_TYPE_DOUBLE), Value: [8]byte{0, 0, 0, 0, 0, 0, 0xf8, 0x3f}}); got != 1.5 {
+		t.Errorf("a double is %v, want 1.5", got)
+	}
+}
