@@ -177,7 +177,11 @@ func (r Runner) List(ctx context.Context) ([]gpu.Device, error) {
 		if m.Failed != nil {
 			return nil, errors.New(m.Failed.Text)
 		}
-		devices = append(devices, gpu.Device{ID: m.Device.UUID, Model: m.Device.Name})
+		d := gpu.Device{ID: m.Device.UUID, Model: m.Device.Name}
+		if _, err := fmt.Sscanf(m.Device.Compute, "%d.%d", &d.ComputeMajor, &d.ComputeMinor); err != nil {
+			return nil, fmt.Errorf("listing GPUs: compute capability %q: %w", m.Device.Compute, err)
+		}
+		devices = append(devices, d)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listing GPUs: %w", err)
