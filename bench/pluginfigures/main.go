@@ -103,9 +103,9 @@ func (w *world) set(scope, key, value string) error {
 	return w.state.Write(w.path)
 }
 
-// ownState is the config, with a directory of our own for a plugin that would
+// ownState is a config, with a directory of our own for a plugin that would
 // else keep its state in this machine's.
-func (w *world) ownState(p *conformance.Process) (string, error) {
+func (w *world) ownState(p *conformance.Process, config string) (string, error) {
 	schema, err := p.Base.ConfigSchema()
 	if err != nil {
 		return "", err
@@ -128,7 +128,7 @@ func (w *world) measure(ctx context.Context, idle time.Duration) error {
 	}
 	defer p.Stop()
 	w.Process = p
-	if w.config, err = w.ownState(p); err != nil {
+	if w.config, err = w.ownState(p, config); err != nil {
 		return err
 	}
 	if err := p.Configure(w.config); err != nil {
@@ -168,7 +168,11 @@ func (w *world) atRest(ctx context.Context, idle time.Duration) error {
 	}
 	defer p.Stop()
 	w.Process = p
-	if err := p.Configure(restConfig); err != nil {
+	rest, err := w.ownState(p, restConfig)
+	if err != nil {
+		return err
+	}
+	if err := p.Configure(rest); err != nil {
 		return err
 	}
 	if w.stream, err = p.Device.Fingerprint(ctx); err != nil {
