@@ -95,7 +95,7 @@ func h200(attributes map[string]*api.Attribute, name string) string {
 // found, flags the bad one, and lets go of all of them when a job comes.
 func TestPluginMeasuresIdleGPUs(t *testing.T) {
 	t.Parallel()
-	box := newMeasuringBox(t, 3, "slow.2=1.8")
+	box := newMeasuringBox(t, 3, "slow.2=2.5")
 	c := clustertest.Start(t, cluster.Options{Clients: []cluster.Client{box.Client}})
 	node := c.Clients()[0].Name
 	untilGPUs(t, c, node, "three GPUs", count(3))

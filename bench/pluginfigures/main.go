@@ -103,7 +103,7 @@ func (w *world) set(scope, key, value string) error {
 	return w.state.Write(w.path)
 }
 
-// ownState is the config, with a directory of our own for a plugin that would
+// ownState is a config, with a directory of our own for a plugin that would
 // else keep its state in this machine's.
 func (w *world) ownState(p *conformance.Process, config, dir string) (string, error) {
 	schema, err := p.Base.ConfigSchema()

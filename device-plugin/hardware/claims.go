@@ -289,7 +289,7 @@ func sleeps(r Record) Claim {
 
 func jobSeen(r Record) Claim {
 	const text = "a GPU that a process computes on counts as in use"
-	if r.Beside == nil {
+	if r.Beside == nil || !r.Beside.Watched {
 		return Claim{text, Unseen, ""}
 	}
 	var against []string

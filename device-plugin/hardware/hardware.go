@@ -49,6 +49,7 @@ type Pace struct {
 	Kernel      time.Duration // a run of a kernel after that, at most
 	Job         time.Duration // the job that runs beside measurements
 	Event       time.Duration // to wait for an event
+	Quick       bool          // too short for figures
 	Session     measure.Plan  // the whole measurement
 }
 
@@ -62,7 +63,7 @@ func DefaultPace() Pace {
 // worth little.
 func QuickPace() Pace {
 	p := Pace{First: time.Second, Next: 200 * time.Millisecond, Kernel: 2 * time.Second, Job: 2 * time.Second,
-		Event: 5 * time.Second, Session: measure.DefaultPlan()}
+		Event: 5 * time.Second, Quick: true, Session: measure.DefaultPlan()}
 	p.Session.Limit, p.Session.Warmup = 10*time.Second, 2*time.Second
 	return p
 }
@@ -84,7 +85,7 @@ type found func(*Record)
 func (o Options) Run(ctx context.Context) (Record, error) {
 	r := &run{Options: o, backend: o.Open(o.NVML)}
 	r.runner = measure.Runner{Self: o.Child, Library: o.CUDA}
-	r.record = Record{Format: Format, Version: o.Version, Started: time.Now().UTC().Truncate(time.Second), GPUs: []gpu.Device{},
+	r.record = Record{Format: Format, Version: o.Version, Quick: o.Pace.Quick, Started: time.Now().UTC().Truncate(time.Second), GPUs: []gpu.Device{},
 		Kernels: []KernelRuns{}, System: System{firstLine("/proc/version"), firstLine("/proc/driver/nvidia/version"), runtime.NumCPU()}}
 	r.record.Node, _ = os.Hostname() // a name is a help, not a need
 	begin := time.Now()

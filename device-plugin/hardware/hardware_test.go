@@ -150,6 +150,30 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// Without NVML the CUDA driver lists the GPUs, and what only NVML can see is not
+// held against anybody.
+func TestRunWithoutNVML(t *testing.T) {
+	o := box(t)
+	o.NVML, o.Runs, o.Faults = "libnone.so.1", 1, false
+	r, err := o.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kernels []string
+	for _, k := range r.Kernels {
+		kernels = append(kernels, k.Kernel)
+	}
+	want := []string{"wgmma1", "wgmma1", "mma1", "mma1", "ffma1", "ffma1", "triad1", "triad1", "gather1", "gather1"}
+	if diff := cmp.Diff(want, kernels); diff != "" {
+		t.Errorf("kernels (-want +got)\n%s", diff)
+	}
+	for _, c := range r.Claims {
+		if seen := c.Verdict != Unseen; seen && (strings.Contains(c.Text, "counts as in use") || strings.Contains(c.Text, "power cap")) {
+			t.Errorf("%s: %s, %q", c.Text, c.Verdict, c.Found)
+		}
+	}
+}
+
 // Without a driver everything is tried all the same, and said.
 func TestRunWithoutAnything(t *testing.T) {
 	o := box(t)

@@ -14,6 +14,9 @@ func Page(r Record) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s: nomad-device-pal on hardware\n\n", orDash(r.Node))
 	fmt.Fprintf(&b, "Version %s, %s, %.0f s. Driver %s, %d CPUs.\n", r.Version, r.Started.Format("2006-01-02 15:04 UTC"), r.Seconds, orDash(r.Driver), r.System.CPUs)
+	if r.Quick {
+		b.WriteString("A quick run: it shows that everything runs; its figures are worth little.\n")
+	}
 	byModel := map[string]int{}
 	var models []string
 	for _, d := range r.GPUs {

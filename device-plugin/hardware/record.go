@@ -28,6 +28,7 @@ type Record struct {
 	Version string    `json:"version"`        // of the plugin
 	Started time.Time `json:"started"`
 	Seconds float64   `json:"seconds"`
+	Quick   bool      `json:"quick,omitempty"` // the figures are worth little
 	System  System    `json:"system"`
 	Steps   []Step    `json:"steps"`
 
@@ -107,8 +108,10 @@ type Beside struct {
 	AloneMs      float64 `json:"alone_ms"`
 	NeighboursMs float64 `json:"neighbours_ms,omitempty"`
 	ForcedMs     float64 `json:"forced_ms,omitempty"`
-	// Seen is what the idle check said of the GPU while the job ran; "" is wrong.
-	Seen string `json:"seen"`
+	// Seen is what the idle check said of the GPU while the job ran: "" is wrong,
+	// if it was Watched, which takes NVML.
+	Seen    string `json:"seen"`
+	Watched bool   `json:"watched"`
 	// AbortSeconds is how long a killed measurement took to be gone; After what
 	// the idle check said then.
 	AbortSeconds float64 `json:"abort_seconds"`

@@ -35,16 +35,6 @@ func (r *run) short(v measure.Variant, warmup time.Duration) measure.Plan {
 	return p
 }
 
-// variants are a GPU's kernels; of one whose capability is not known, whatever
-// class A takes.
-func variants(d gpu.Device) []measure.Variant {
-	vs := measure.Variants(d)
-	if d.ComputeMajor == 0 {
-		vs = append([]measure.Variant{{Kernel: "strongest", Plan: measure.Plan{Classes: []pal.AppClass{pal.ClassA}}}}, vs...)
-	}
-	return vs
-}
-
 // kernels measures every kernel on every GPU again and again: rate, power,
 // clock, checksum, compile time, and how well they repeat.
 func (r *run) kernels(ctx context.Context) (found, error) {
@@ -53,7 +43,7 @@ func (r *run) kernels(ctx context.Context) (found, error) {
 	}
 	most := 0
 	for _, d := range r.usable {
-		most = max(most, len(variants(d)))
+		most = max(most, len(measure.Variants(d)))
 	}
 	var all []KernelRuns
 	keep := func(rec *Record) { rec.Kernels = all }
@@ -61,7 +51,7 @@ func (r *run) kernels(ctx context.Context) (found, error) {
 		var ds []gpu.Device
 		var rows []KernelRuns
 		for _, d := range r.usable {
-			if vs := variants(d); i < len(vs) {
+			if vs := measure.Variants(d); i < len(vs) {
 				ds = append(ds, d)
 				rows = append(rows, KernelRuns{GPU: d.ID, Model: d.Model, Kernel: vs[i].Kernel})
 			}
@@ -69,7 +59,7 @@ func (r *run) kernels(ctx context.Context) (found, error) {
 		for n := range r.Runs {
 			fmt.Fprintf(r.Say, "  %s, run %d of %d\n", rows[0].Kernel, n+1, r.Runs)
 			results := r.each(ctx, ds, func(d gpu.Device) measure.Plan {
-				v := variants(d)[i]
+				v := measure.Variants(d)[i]
 				switch {
 				case v.Plan.Classes[0] != pal.ClassA:
 					return r.short(v, 0)
@@ -150,7 +140,7 @@ func (r *run) beside(ctx context.Context) (found, error) {
 		return nil, errNoGPU
 	}
 	d, others := r.usable[0], r.usable[1:]
-	b := &Beside{GPU: d.ID}
+	b := &Beside{GPU: d.ID, Watched: r.runner.Sample != nil}
 	keep := func(rec *Record) { rec.Beside = b }
 	alone := r.job(ctx, d, nil)
 	if len(alone.Apps) == 0 {

@@ -172,10 +172,13 @@ func (c *child) open() (*cuda.Context, error) {
 			work[class] = describe(dev, class, c.bench.compute)
 		}
 		return ctx, c.send(message{Device: &childDevice{UUID: dev.UUID, Name: dev.Name, Work: work, Skipped: c.bench.skipped,
-			Compute: fmt.Sprintf("%d.%d", dev.Major, dev.Minor), CUDA: fmt.Sprintf("%d.%d", major, minor)}})
+			Compute: capability(dev), CUDA: fmt.Sprintf("%d.%d", major, minor)}})
 	}
 	return nil, fmt.Errorf("the CUDA driver has no GPU %q (a MIG GPU cannot be measured as a whole)", c.uuid)
 }
+
+// capability is a GPU's compute capability, as people write it.
+func capability(dev cuda.Device) string { return fmt.Sprintf("%d.%d", dev.Major, dev.Minor) }
 
 // obey takes orders until there are no more.
 func (c *child) obey(orders <-chan string) error {

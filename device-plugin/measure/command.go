@@ -4,6 +4,7 @@
 package measure
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -77,6 +78,7 @@ type Command struct {
 	// Terminal: stderr is a terminal.
 	Terminal       bool
 	Stdout, Stderr io.Writer
+	proc           string // /proc, when empty
 }
 
 // options are the parsed flags.
@@ -255,7 +257,7 @@ func (c Command) targets(ctx context.Context, o options, b Backend, run *Runner)
 		return nil, errors.New("no GPU to measure on this node (MIG instances are not measured)")
 	}
 	if run.Sample != nil && !o.force {
-		if err := run.refuseBusy(inv.Devices, targets); err != nil {
+		if err := run.refuseBusy(cmp.Or(c.proc, "/proc"), inv.Devices, targets); err != nil {
 			return nil, err
 		}
 	}
@@ -266,12 +268,12 @@ func (c Command) targets(ctx context.Context, o options, b Backend, run *Runner)
 }
 
 // refuseBusy names the GPUs that something uses, or that a task was given.
-func (r Runner) refuseBusy(all []gpu.Device, targets []Target) error {
+func (r Runner) refuseBusy(proc string, all []gpu.Device, targets []Target) error {
 	var ids, busy []string
 	for _, t := range targets {
 		ids = append(ids, t.Device.ID)
 	}
-	uses := r.uses("/proc", all, ids)
+	uses := r.uses(proc, all, ids)
 	for _, id := range ids {
 		if why := uses[id].String(); why != "" {
 			busy = append(busy, id+" ("+why+")")
@@ -337,7 +339,7 @@ func childList(library string, out io.Writer) int {
 		return 1
 	}
 	for _, dev := range devices {
-		if err := enc.Encode(message{Device: &childDevice{UUID: dev.UUID, Name: dev.Name}}); err != nil {
+		if err := enc.Encode(message{Device: &childDevice{UUID: dev.UUID, Name: dev.Name, Compute: capability(dev)}}); err != nil {
 			return 2
 		}
 	}

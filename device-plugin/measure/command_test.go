@@ -45,10 +45,15 @@ func twoGPUs() machine {
 	}
 }
 
-// run is the subcommand on that machine.
+// run is the subcommand on that machine, where no task runs.
 func run(f fake, m machine, args ...string) (code int, stdout, stderr string) {
+	return runWith(f.settings+".proc", f, m, args...)
+}
+
+// runWith is run with the /proc of a machine.
+func runWith(proc string, f fake, m machine, args ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
-	c := Command{Self: f.Self, Open: func(string) (Backend, error) { return m, nil }, Stdout: &out, Stderr: &errs}
+	c := Command{Self: f.Self, Open: func(string) (Backend, error) { return m, nil }, Stdout: &out, Stderr: &errs, proc: proc}
 	code = c.Run(append([]string{"-cuda=" + f.Library, "-warmup=20ms"}, args...))
 	return code, out.String(), errs.String()
 }
@@ -145,7 +150,7 @@ func TestMeasureRefuses(t *testing.T) {
 		want string
 	}{
 		{"GPU in use", busy, nil, 1, "in use: " + fakecuda.UUID(1) + " (50000 MiB of its memory)"},
-		{"GPU with a process", computing, nil, 1, fmt.Sprintf("in use: %s (process %d, measure.test)", fakecuda.UUID(0), os.Getpid())},
+		{"GPU with a process", computing, nil, 1, fmt.Sprintf("in use: %s (process %d)", fakecuda.UUID(0), os.Getpid())},
 		{"MIG", mig, nil, 1, "no GPU to measure on this node (MIG instances are not measured)"},
 		{"no such GPU", twoGPUs(), []string{"GPU-x"}, 1, `this node has no GPU "GPU-x" (it has ` + fakecuda.UUID(0)},
 		{"class", twoGPUs(), []string{"-classes=Z"}, 2, `-classes: application class "Z" is unknown`},
@@ -180,7 +185,7 @@ func TestMeasureRefusesReservedGPUs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _, _ = task.Process.Kill(), task.Wait() }()
-	code, _, errs := run(f, m, "-classes=A")
+	code, _, errs := runWith("/proc", f, m, "-classes=A")
 	if want := "in use: " + mine + " (a task was given it);"; code != 1 || !strings.Contains(errs, want) {
 		t.Errorf("exit code %d, %q, want %q", code, errs, want)
 	}

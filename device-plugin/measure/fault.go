@@ -32,8 +32,8 @@ const (
 // faultKernel writes to an address.
 func faultKernel() kernel { return kernel{id: "fault", entry: "pal_fault", ptx: ptxFault} }
 
-// nowhere is an address that no memory has.
-const nowhere = uint64(1) << 40
+// nowhere is an address in the first page, which is never mapped.
+const nowhere = uint64(16)
 
 // commit does a fault; an error is what it is for.
 func (b *bench) commit(f Fault) error {

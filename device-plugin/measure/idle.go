@@ -30,10 +30,9 @@ func (u use) String() string {
 }
 
 // uses finds out what uses the GPUs of these ids, out of all that the node has.
-// proc is /proc. It reads the environment of every process of the machine: ask
-// only when a GPU is about to be measured.
+// proc is /proc. Where the driver knows of no use, it reads the environment of
+// every process of the machine: ask only when a GPU is about to be measured.
 func (r Runner) uses(proc string, all []gpu.Device, ids []string) map[string]use {
-	tasks := visibleTo(proc, all)
 	var samples map[string]gpu.Sample
 	if r.Sample != nil {
 		samples = r.Sample(ids)
@@ -43,11 +42,21 @@ func (r Runner) uses(proc string, all []gpu.Device, ids []string) map[string]use
 		pids = r.Processes(ids)
 	}
 	out := make(map[string]use, len(ids))
+	quiet := false
 	for _, id := range ids {
-		u := use{task: tasks[id], by: busyBy(samples[id])}
+		u := use{by: busyBy(samples[id])}
 		if len(pids[id]) > 0 {
 			u.by = describeProcess(proc, pids[id][0])
 		}
+		out[id], quiet = u, quiet || u.by == ""
+	}
+	if !quiet {
+		return out
+	}
+	tasks := visibleTo(proc, all)
+	for _, id := range ids {
+		u := out[id]
+		u.task = tasks[id]
 		out[id] = u
 	}
 	return out

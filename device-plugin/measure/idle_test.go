@@ -81,6 +81,17 @@ func TestUses(t *testing.T) {
 		},
 		Processes: func([]string) map[string][]int { return map[string][]int{"GPU-a": {4711, 4712}, "GPU-b": {4713}} },
 	}
+	// The environments of all processes are read only for GPUs that seem idle.
+	if err := os.WriteFile(filepath.Join(proc, "4711", "environ"), []byte("NVIDIA_VISIBLE_DEVICES=GPU-a"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	all := []gpu.Device{{ID: "GPU-a"}, {ID: "GPU-d"}}
+	if a := r.uses(proc, all, []string{"GPU-a"})["GPU-a"]; a.task {
+		t.Error("environments were read for a GPU that computes")
+	}
+	if a := r.uses(proc, all, []string{"GPU-a", "GPU-d"})["GPU-a"]; !a.task {
+		t.Error("environments were not read for a GPU that seems idle")
+	}
 	want := map[string]string{"GPU-a": "process 4711, python", "GPU-b": "process 4713", "GPU-c": "2000 MiB of its memory", "GPU-d": ""}
 	got := map[string]string{}
 	for id, u := range r.uses(proc, nil, []string{"GPU-a", "GPU-b", "GPU-c", "GPU-d"}) {

@@ -22,7 +22,6 @@ type thread struct {
 	regs   map[string]uint64
 	params map[string]uint64
 	memory []byte // addresses are offsets
-	steps  int
 	// onFMA sees each fused multiply-add's result.
 	onFMA func(register string, bits uint32)
 }
@@ -32,39 +31,50 @@ var (
 	labelSyntax   = regexp.MustCompile(`^([A-Z]):\s*`)
 )
 
-// run executes a kernel and returns when it does.
-func (th *thread) run(k kernel) {
-	th.t.Helper()
-	ptx := regexp.MustCompile(`//[^\n]*`).ReplaceAllString(entryOf(th.t, k), "")
+// instruction is one of a program: guarded by a predicate, or not.
+type instruction struct {
+	guard, op string
+	args      []string
+}
+
+// program takes the PTX of a kernel apart.
+func program(t *testing.T, k kernel) (code []instruction, labels map[string]int) {
+	t.Helper()
+	ptx := regexp.MustCompile(`//[^\n]*`).ReplaceAllString(entryOf(t, k), "")
 	body := ptx[strings.Index(ptx, "{")+1 : strings.LastIndex(ptx, "}")]
-	var program []string
-	labels := map[string]int{}
+	labels = map[string]int{}
 	for _, s := range strings.Split(strings.ReplaceAll(body, "\n", " "), ";") {
 		s = strings.TrimSpace(s)
 		if m := labelSyntax.FindStringSubmatch(s); m != nil {
-			labels[m[1]], s = len(program), s[len(m[0]):]
+			labels[m[1]], s = len(code), s[len(m[0]):]
 		}
-		if s != "" && s[0] != '.' {
-			program = append(program, s)
+		if s == "" || s[0] == '.' {
+			continue
 		}
-	}
-	for at := 0; at < len(program); at++ {
-		th.steps++
-		s := program[at]
-		if guard, rest, ok := strings.Cut(s, " "); ok && guard[0] == '@' {
-			if th.regs[guard[1:]] == 0 {
-				continue
-			}
-			s = rest
+		var i instruction
+		if s[0] == '@' {
+			i.guard, s, _ = strings.Cut(s[1:], " ")
 		}
 		op, rest, _ := strings.Cut(s, " ")
-		switch {
-		case op == "ret":
+		i.op, i.args = op, operandSyntax.FindAllString(rest, -1)
+		code = append(code, i)
+	}
+	return code, labels
+}
+
+// run executes a kernel and returns when it does.
+func (th *thread) run(k kernel) {
+	th.t.Helper()
+	code, labels := program(th.t, k)
+	for at := 0; at < len(code); at++ {
+		switch i := code[at]; {
+		case i.guard != "" && th.regs[i.guard] == 0:
+		case i.op == "ret":
 			return
-		case op == "bra":
-			at = labels[rest] - 1
+		case i.op == "bra":
+			at = labels[i.args[0]] - 1
 		default:
-			th.step(op, operandSyntax.FindAllString(rest, -1))
+			th.step(i.op, i.args)
 		}
 	}
 }

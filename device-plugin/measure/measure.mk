@@ -12,7 +12,7 @@ FAKECUDA := build/fakecuda
 .PHONY: measure-demo measure-gpu
 measure-demo: build ## nomad-device-pal measure on four GPUs that a fake CUDA driver plays, one of them slow
 	@mkdir -p $(FAKECUDA)
-	@printf 'gpus=4\nslow.2=1.7\nnoise=0.002\nscale=0.02\n' > $(FAKECUDA)/libcuda.so.1.settings
+	@printf 'gpus=4\nslow.2=2.5\nnoise=0.002\nscale=0.02\n' > $(FAKECUDA)/libcuda.so.1.settings
 	$(BIN)/nomad-device-pal measure -cuda=$$(go run ./device-plugin/cuda/fakecuda/mkfakecuda $(CURDIR)/$(FAKECUDA)) \
 	  -nvml=none -warmup=5s -out=$(FAKECUDA)/report.json
 

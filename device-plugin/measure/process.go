@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -143,10 +144,15 @@ func (c *process) cpu() time.Duration {
 
 // errorText keeps the start of what the child wrote to its standard error: its
 // first line says what happened, for a crash as for a message.
-type errorText struct{ text strings.Builder }
+type errorText struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
 
 // Write never fails; it keeps at most 4 KiB.
 func (t *errorText) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if t.text.Len() < 4096 {
 		t.text.Write(p)
 	}
@@ -155,6 +161,8 @@ func (t *errorText) Write(p []byte) (int, error) {
 
 // said is what was written, for an error message.
 func (t *errorText) said() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	first, _, _ := strings.Cut(strings.TrimSpace(t.text.String()), "\n")
 	if first == "" {
 		return ""
@@ -177,7 +185,11 @@ func (r Runner) List(ctx context.Context) ([]gpu.Device, error) {
 		if m.Failed != nil {
 			return nil, errors.New(m.Failed.Text)
 		}
-		devices = append(devices, gpu.Device{ID: m.Device.UUID, Model: m.Device.Name})
+		d := gpu.Device{ID: m.Device.UUID, Model: m.Device.Name}
+		if _, err := fmt.Sscanf(m.Device.Compute, "%d.%d", &d.ComputeMajor, &d.ComputeMinor); err != nil {
+			return nil, fmt.Errorf("listing GPUs: compute capability %q: %w", m.Device.Compute, err)
+		}
+		devices = append(devices, d)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listing GPUs: %w", err)
