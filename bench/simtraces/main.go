@@ -50,6 +50,7 @@ type options struct {
 // report is what was run.
 type report struct {
 	quick   bool
+	only    string
 	missing []string // known traces that are not there
 	cells   []*result
 	of      int // cells that there are
@@ -63,7 +64,7 @@ func (o options) run() error {
 	for _, m := range missing {
 		fmt.Fprintf(os.Stderr, "not there: %s\n", m)
 	}
-	r := report{quick: o.quick, missing: missing}
+	r := report{quick: o.quick, only: o.only.String(), missing: missing}
 	for _, s := range found {
 		if o.only.MatchString(s.trace.Name) {
 			r.cells = append(r.cells, cells(s, o.quick)...)

@@ -21,6 +21,9 @@ func (r report) markdown() ([]byte, error) {
 	if r.quick {
 		target += "-quick"
 	}
+	if r.only != "" {
+		target += fmt.Sprintf(` SIM_TRACES_ARGS="-only '%s'"`, r.only)
+	}
 	fmt.Fprintf(&b, `# Policies on real traces
 
 Written by `+"`%s`"+`; one line a run in the JSON file beside this one. All policies run on the same jobs and GPUs: nodes of 8 GPUs with the variability of Longhorn, one GPU in 64 an outlier or none; a gang across nodes takes 1.7 times as long; a stopped gang loses %d s. The load is the GPU time of the jobs over that of the cluster between the first submission and the last; the cluster has as many nodes as make it so. Gangs are one-GPU members that may lie anywhere, or tasks of up to 8 GPUs that lie on one node each, as Nomad's users write them. Rules were chosen by one half of the virtual clusters; the other half, and the clusters as a whole, say what came of it. `+"`nomad-pal simulate -help`"+` describes each policy; "ours" is the agent's default queue, where gangs may not be stopped, and where they may ("preempting"). Users give no estimates, except where the policy says so.
