@@ -28,9 +28,9 @@ func TestRedaction(t *testing.T) {
 		{"a name that is none", queue.Wait{Reason: queue.ReasonReserved, Ahead: "secret"}, "waits: the 0 free GPUs are kept for " + Unseen + ", which goes first"},
 	} {
 		var j JobStatus
-		j.wait(c.wait)
+		j.wait(&wait{Wait: c.wait})
 		e := Explanation{Reason: "would wait: " + strings.TrimPrefix(c.wait.Why(), "waits: ")}
-		e.waits(c.wait)
+		e.waits(&wait{Wait: c.wait})
 		if got := j.For(all); got.Reason != j.Reason && c.wait.Ahead != "secret" {
 			t.Errorf("%s: who sees all reads %q", c.name, got.Reason)
 		}
