@@ -21,6 +21,7 @@ func TestRestsBetweenProgress(t *testing.T) {
 		p := newPlacer(t)
 		// There is no Nomad to read anything from.
 		p.state, p.profileReadAt, p.history.readAt = nomad.NewState(), time.Now().Add(time.Hour), time.Now()
+		began := time.Now()
 		ctx, cancel := context.WithCancel(t.Context())
 		events := make(chan []nomad.Event)
 		ended := make(chan error, 1)
@@ -30,7 +31,7 @@ func TestRestsBetweenProgress(t *testing.T) {
 		index := uint64(1)
 		hear := func(gap time.Duration, kind string, want time.Duration) {
 			t.Helper()
-			time.Sleep(time.Second)
+			time.Sleep(time.Second - time.Since(began)%time.Second + 5*time.Millisecond) // between two ticks
 			events <- []nomad.Event{{Topic: "Node", Type: "NodeDeregistration", Index: index}} // a cycle at once
 			synctest.Wait()
 			last := p.lastCycle
@@ -41,7 +42,7 @@ func TestRestsBetweenProgress(t *testing.T) {
 			e := nomad.Event{Topic: "Job", Type: kind, Index: index}
 			e.Payload.Job, index = job, index+1
 			events <- []nomad.Event{e}
-			time.Sleep(time.Second)
+			time.Sleep(500 * time.Millisecond)
 			synctest.Wait()
 			if got := p.lastCycle.Sub(last); got != want {
 				t.Errorf("%s, %v after a cycle: the next is %v after it, want %v", kind, gap, got, want)

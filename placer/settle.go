@@ -200,18 +200,26 @@ func (p *Placer) repair(ctx context.Context, t *tracked, now time.Time) error {
 			return p.extend(ctx, t)
 		}
 	}
-	if f, ok := p.userFailure(t); ok {
-		t.record.UserFailures++
-		if t.record.UserFailures > p.cfg.Retries {
-			t.record.GivenUp = fmt.Sprintf("given up after %d tries on different GPUs: %s. Mend it and run it again", t.record.UserFailures, f.Reason)
-			log.Warn("giving up", "reason", t.record.GivenUp)
-		}
-		if err := p.write(ctx, t); err != nil {
-			return err
-		}
+	if err := p.countUserFailure(ctx, t); err != nil {
+		return err
 	}
 	log.Warn("gang is not whole, taking it back", "reason", why)
 	return p.takeBack(ctx, t)
+}
+
+// countUserFailure notes that the gang failed by its own fault, if it did, and
+// gives it up after as many tries as there may be.
+func (p *Placer) countUserFailure(ctx context.Context, t *tracked) error {
+	f, ok := p.userFailure(t)
+	if !ok {
+		return nil
+	}
+	t.record.UserFailures++
+	if t.record.UserFailures > p.cfg.Retries {
+		t.record.GivenUp = fmt.Sprintf("given up after %d tries on different GPUs: %s. Mend it and run it again", t.record.UserFailures, f.Reason)
+		p.log.Warn("giving up", "job", t.Key.ID, "namespace", t.Key.Namespace, "reason", t.record.GivenUp)
+	}
+	return p.write(ctx, t)
 }
 
 // stuck is why the rest of the job does not come: "" where it is not known to
@@ -236,15 +244,21 @@ func (p *Placer) stuck(ctx context.Context, t *tracked) (string, error) {
 	return why, nil
 }
 
-// lost says whether a gang of ours ended because the infrastructure failed, and
-// Nomad will not try it again.
+// retryWithin is how long after it failed a gang is tried again whose job Nomad
+// calls dead: what an earlier placer left behind is not begun anew.
+const retryWithin = 10 * time.Minute
+
+// lost says whether a gang of ours ended before its members had done their work,
+// Nomad will not try it again, and it is to be: the infrastructure failed it, or
+// all of its members failed by themselves and its author lets failed members be
+// tried elsewhere (reschedule).
 func (p *Placer) lost(st Standing) bool {
 	stopped := st.Job.Stop != nil && *st.Job.Stop
 	if stopped || len(st.Pins.Groups) == 0 || rewrite.Gated(st.Job) || st.Have >= st.Want || *st.Job.Type != api.JobTypeBatch {
 		return false
 	}
 	if f := p.lastFailure(&tracked{Standing: st}); f != nil {
-		return f.Cause == Infrastructure
+		return f.Cause == Infrastructure || f.Cause == User && p.cfg.Retries > 0 && reschedules(st.Job) && time.Since(f.At) < retryWithin
 	}
 	// Nomad does not run a batch allocation anew that a drain stopped at once.
 	return slices.ContainsFunc(p.state.AllocsOf(st.Key), func(a *nomad.Alloc) bool {
@@ -252,14 +266,28 @@ func (p *Placer) lost(st Standing) bool {
 	})
 }
 
+// reschedules says whether the author lets failed members be tried again elsewhere.
+func reschedules(job *api.Job) bool {
+	return !slices.ContainsFunc(job.TaskGroups, func(g *api.TaskGroup) bool {
+		r := g.ReschedulePolicy
+		return r != nil && (r.Attempts == nil || *r.Attempts == 0) && (r.Unlimited == nil || !*r.Unlimited)
+	})
+}
+
 // revive takes a lost gang back into the queue, so often and no more.
 func (p *Placer) revive(ctx context.Context, t *tracked) error {
-	if t.record.Revived >= revivals {
+	if t.record.Revived >= revivals || t.record.GivenUp != "" {
 		return nil
 	}
-	t.record.Revived++
-	if err := p.write(ctx, t); err != nil {
-		return err
+	if _, own := p.userFailure(t); own {
+		if err := p.countUserFailure(ctx, t); err != nil || t.record.GivenUp != "" {
+			return err // Nomad calls the job dead, and it stays so
+		}
+	} else {
+		t.record.Revived++
+		if err := p.write(ctx, t); err != nil {
+			return err
+		}
 	}
 	reason := "its node was drained"
 	if f := p.lastFailure(t); f != nil {

@@ -32,10 +32,10 @@ func (w *wait) Why() string { return cmp.Or(w.why, w.Wait.Why()) }
 // queue says of it, nil where it says nothing.
 func (t *tracked) shown(w *wait) Phase {
 	switch {
-	case t.Phase != Waiting:
-		return t.Phase
 	case t.gaveUp() != nil:
 		return Failed
+	case t.Phase != Waiting:
+		return t.Phase
 	case t.refused != nil:
 		return Rejected
 	case w != nil && w.never:
@@ -46,7 +46,7 @@ func (t *tracked) shown(w *wait) Phase {
 
 // gaveUp is why the gang is not tried any more, nil where it is.
 func (t *tracked) gaveUp() error {
-	if t.Phase == Waiting && t.record != nil && t.record.GivenUp != "" && len(t.Pins.Groups) > 0 {
+	if (t.Phase == Waiting || t.Phase == Lost) && t.record != nil && t.record.GivenUp != "" && len(t.Pins.Groups) > 0 {
 		return errors.New(t.record.GivenUp)
 	}
 	return nil

@@ -32,37 +32,6 @@ func known(t *testing.T, issue string, o Options, tell func(w *World) string) {
 	t.Skipf("known, %s: %s", issue, wrong)
 }
 
-// A gang all of whose members fail at once is tried on other GPUs: Nomad calls its
-// job dead, and the placer takes it for over.
-func TestFailsAtOnceAndIsTriedElsewhere(t *testing.T) {
-	known(t, "issue 19, 5", Options{Seed: 1}, func(w *World) string {
-		w.AddNodes(8, 8)
-		w.StartPlacer()
-		w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: time.Second, Exit: 1})
-		w.RunFor(3 * time.Minute)
-		if n := len(w.Nomad.Members(Key("a"))); n < 4 {
-			return fmt.Sprintf("%d members were started in all: it was not tried again", n)
-		}
-		return ""
-	})
-}
-
-// A gang that was given up is not in the queue.
-func TestGivenUpIsNotWaiting(t *testing.T) {
-	known(t, "issue 19, 4", Options{Seed: 1}, func(w *World) string {
-		w.AddNodes(4, 4)
-		p := w.StartPlacer()
-		w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: 6 * time.Second, Exit: 1})
-		w.RunFor(3 * time.Minute)
-		for _, j := range p.Status().Jobs {
-			if j.Job == "a" && j.Phase == "waiting" {
-				return fmt.Sprintf("a gang that was given up is %s: %s", j.Phase, j.Reason)
-			}
-		}
-		return ""
-	})
-}
-
 // A job pinned to nodes only is not given a GPU on which a node that is back still
 // runs what was lost.
 func TestServiceOnANodeThatIsBack(t *testing.T) {

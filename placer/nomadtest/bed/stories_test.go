@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
@@ -167,6 +168,55 @@ func TestRetriesGoElsewhere(t *testing.T) {
 	})
 }
 
+// A gang all of whose members fail at once, so that Nomad calls its job dead, is
+// tried on other GPUs, and given up after that; unless its author wants no other
+// try. One that failed long ago is left alone.
+func TestFailsAtOnceAndIsTriedElsewhere(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		reschedules int
+		late        bool
+		want        int // GPUs
+		phase       placer.Phase
+	}{
+		{"as Nomad's default", 1, false, 3, placer.Failed},
+		{"no other try", 0, false, 1, ""},
+		{"by an earlier placer", 1, true, 1, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			Run(t, Options{Seed: 1}, func(w *World) {
+				w.AddNodes(8, 2)
+				p := w.StartPlacer()
+				w.Submit(Gang{Name: "a", GPUs: 1, Runs: 2 * time.Second, Exit: 1, Reschedules: c.reschedules})
+				w.Expect("it runs", 5*time.Second, func() bool { return len(w.GPUs(Key("a"))) > 0 })
+				tried := map[string]bool{}
+				if c.late {
+					tried[w.GPUs(Key("a"))[0]] = true
+					p.Stop()
+					w.RunFor(time.Hour)
+					p = w.StartPlacer()
+				}
+				for range 300 {
+					for _, id := range w.GPUs(Key("a")) {
+						tried[id] = true
+					}
+					w.RunFor(200 * time.Millisecond)
+				}
+				if len(tried) != c.want {
+					w.T.Errorf("tried on %v, want %d GPUs", tried, c.want)
+				}
+				phase := placer.Phase("")
+				for _, j := range p.Status().Jobs {
+					phase = j.Phase
+				}
+				if phase != c.phase {
+					w.T.Errorf("it is %q, want %q", phase, c.phase)
+				}
+			})
+		})
+	}
+}
+
 // A job that fits on no cluster of this size stands behind all that can run.
 func TestImpossibleStandsLast(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
@@ -179,8 +229,8 @@ func TestImpossibleStandsLast(t *testing.T) {
 		w.Submit(Gang{Name: "next", Members: 1, GPUs: 4})
 		w.RunFor(5 * time.Second)
 		for _, j := range p.Status().Jobs {
-			if j.Job == "impossible" && j.Position != 2 {
-				t.Errorf("an impossible job is %d in the queue of 2: %s", j.Position, j.Reason)
+			if j.Job == "impossible" && (j.Position != 0 || j.Phase != placer.Unschedulable) || j.Job == "next" && j.Position != 1 {
+				t.Errorf("%s is %d in the queue: %s: %s", j.Job, j.Position, j.Phase, j.Reason)
 			}
 		}
 	})
