@@ -87,6 +87,10 @@ func TestEveryRequestFails(t *testing.T) {
 		t.Fatalf("a busy placer makes only these requests: %q", all)
 	}
 	t.Logf("%d kinds of requests × %d faults", len(all), len(everyFault))
+	served := map[nomadtest.Fault]*tally{}
+	for _, f := range everyFault {
+		served[f] = &tally{}
+	}
 	for i, pattern := range all {
 		for j, fault := range everyFault {
 			for k, times := range []int{1, -1} {
@@ -106,9 +110,11 @@ func TestEveryRequestFails(t *testing.T) {
 							w.StartPlacer()
 						}
 						busy(w)
-						end()
+						injected := end()
 						w.Submit(bed.Gang{Name: "after", Members: 1, GPUs: 1, Runs: 10 * time.Second})
+						ended := time.Now()
 						w.ExpectRunning("after", 2*time.Minute)
+						served[fault].add(injected, time.Since(ended), w.T.Failed())
 						w.ExpectFinished("urgent", 5*time.Minute)
 						w.ExpectFinished("waits", 10*time.Minute)
 					})
@@ -116,4 +122,42 @@ func TestEveryRequestFails(t *testing.T) {
 			}
 		}
 	}
+	if path := os.Getenv("PAL_FAULTS_REPORT"); path != "" {
+		if err := os.WriteFile(path, []byte(faultsReport(len(all), served)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// tally is what became of the worlds in which one fault befell the placer.
+type tally struct {
+	worlds, injected, failed int
+	slowest                  time.Duration // until a new gang ran afterwards
+}
+
+func (f *tally) add(injected int, took time.Duration, failed bool) {
+	f.worlds, f.injected, f.slowest = f.worlds+1, f.injected+injected, max(f.slowest, took)
+	if failed {
+		f.failed++
+	}
+}
+
+// faultsReport is the tallies as a page of the docs.
+func faultsReport(kinds int, served map[nomadtest.Fault]*tally) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, `# What lost and odd answers of Nomad do to the placer
+
+Written by `+"`make faults`"+`. A busy placer (gangs that start, wait, are preempted, fail, lose their node and are run again)
+makes %d kinds of requests. In each world below, one kind fails in one way, once or from before the placer starts for a minute.
+The world is an in-memory Nomad in virtual time (placer/nomadtest). Afterwards a new gang has to run within two minutes,
+all waiting gangs have to be served, and none of the invariants may be broken: no GPU given twice, gangs whole or not at
+all, nothing touched that is not the placer's, nothing run twice that had finished.
+
+| the request is | worlds | faults injected | a new gang runs afterwards within | worlds that failed |
+|---|---|---|---|---|
+`, kinds)
+	for _, f := range everyFault {
+		fmt.Fprintf(&b, "| %v | %d | %d | %v | %d |\n", f, served[f].worlds, served[f].injected, served[f].slowest.Round(10*time.Millisecond), served[f].failed)
+	}
+	return b.String()
 }

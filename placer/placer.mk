@@ -23,3 +23,8 @@ chaos: build nomad fault-points ## 1,000 jobs on a real cluster under random fau
 simulate-faults: ## Random walks of the placer on an in-memory Nomad under faults, for SIMULATE_FOR (5m), from seed SIMULATE_FROM
 	SIMULATE_FOR=$${SIMULATE_FOR:-5m} SIMULATE_FROM=$${SIMULATE_FROM:-1000} \
 		go test -count=1 -timeout 0 -v -run TestWalk ./placer/nomadtest/bed | grep -Ev '^(=== RUN| *--- PASS)'
+
+.PHONY: faults
+faults: ## Each request of the placer fails in each way, on an in-memory Nomad; writes docs/results/faults.md (2 minutes)
+	@mkdir -p docs/results
+	PAL_ALL_FAULTS=1 PAL_FAULTS_REPORT=$(CURDIR)/docs/results/faults.md go test -count=1 -run TestEveryRequestFails ./placer

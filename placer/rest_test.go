@@ -31,7 +31,7 @@ func TestRestsBetweenProgress(t *testing.T) {
 		index := uint64(1)
 		hear := func(gap time.Duration, kind string, want time.Duration) {
 			t.Helper()
-			time.Sleep(time.Second - time.Since(began)%time.Second + 5*time.Millisecond) // between two ticks
+			time.Sleep(time.Second - time.Since(began)%time.Second + 5*time.Millisecond)       // between two ticks
 			events <- []nomad.Event{{Topic: "Node", Type: "NodeDeregistration", Index: index}} // a cycle at once
 			synctest.Wait()
 			last := p.lastCycle
