@@ -124,12 +124,17 @@ type node struct {
 
 func newNode(t *testing.T, f fake, change func(*Schedule)) *node {
 	t.Helper()
+	return newNodeLogging(t, f, hclog.NewNullLogger(), change)
+}
+
+func newNodeLogging(t *testing.T, f fake, log hclog.Logger, change func(*Schedule)) *node {
+	t.Helper()
 	cfg := DefaultSchedule()
 	cfg.Plan, cfg.Tick, cfg.IdleFor, cfg.StateDir = quick(), 5*time.Millisecond, 10*time.Millisecond, statedir.Dir(t.TempDir())
 	if change != nil {
 		change(&cfg)
 	}
-	s, err := NewScheduler(cfg, f.Runner, hclog.NewNullLogger())
+	s, err := NewScheduler(cfg, f.Runner, log)
 	if err != nil {
 		t.Fatal(err)
 	}

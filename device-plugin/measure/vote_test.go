@@ -78,10 +78,7 @@ func TestSchedulerSilencesTheGPUThatComputesWrongly(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, "gpus=3", "wrong.2=1")
 	var log lockedBuffer
-	n := newNode(t, f, func(s *Schedule) { s.Plan.Classes = []pal.AppClass{pal.ClassA} })
-	n.mu.Lock()
-	n.log = hclog.New(&hclog.LoggerOptions{Output: &log})
-	n.mu.Unlock()
+	n := newNodeLogging(t, f, hclog.New(&hclog.LoggerOptions{Output: &log}), func(s *Schedule) { s.Plan.Classes = []pal.AppClass{pal.ClassA} })
 	n.inv.Devices = append(n.inv.Devices, target(2).Device)
 	n.until("all are measured", func() bool {
 		n.observe()
