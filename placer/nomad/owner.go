@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
 // Several nodes may name one GPU id: a client was reinstalled and came back with a
@@ -40,6 +42,8 @@ type claimant struct {
 	// alloc is the CreateIndex of the oldest live allocation on the node that held
 	// the GPU then, joined that of the node.
 	alloc, joined uint64
+	// away: the node does not name it now, as while its plugin starts anew.
+	away bool
 }
 
 func (c claimant) compare(o claimant) int {
@@ -50,21 +54,22 @@ func (c claimant) compare(o claimant) int {
 type owners struct {
 	looks  uint64
 	claims map[string][]claimant // by GPU, in order
-	shared map[string]struct{}   // GPUs with several claims
+	shared map[string]struct{}   // GPUs that several nodes name
+	away   map[string][]string   // GPUs that a node named once, by node, so many at most
 }
 
-// look takes in what a node names now.
+// look takes in what a node names now. What it named before keeps its age: else who
+// restarts a device plugin would lose its GPUs to whoever names them meanwhile.
 func (o *owners) look(n *api.Node, before *api.Node) {
 	o.looks++
-	named := map[string]bool{}
-	for id := range namedBy(n) {
-		named[id] = true
+	named := namedBy(n)
+	for id := range named {
 		o.add(id, claimant{node: n.ID, first: o.looks, joined: n.CreateIndex})
 	}
 	if before != nil {
 		for id := range namedBy(before) {
 			if !named[id] {
-				o.drop(id, n.ID)
+				o.leaves(id, n.ID)
 			}
 		}
 	}
@@ -75,34 +80,65 @@ func (o *owners) leave(n *api.Node) {
 	for id := range namedBy(n) {
 		o.drop(id, n.ID)
 	}
+	for _, id := range o.away[n.ID] {
+		o.drop(id, n.ID)
+	}
+	delete(o.away, n.ID)
 }
 
+// add takes in that a node names a GPU, for the first time or again.
 func (o *owners) add(gpu string, c claimant) {
+	if o.claims == nil {
+		o.claims, o.shared, o.away = map[string][]claimant{}, map[string]struct{}{}, map[string][]string{}
+	}
 	cs := o.claims[gpu]
-	if slices.ContainsFunc(cs, func(have claimant) bool { return have.node == c.node }) {
+	if i := slices.IndexFunc(cs, func(have claimant) bool { return have.node == c.node }); i < 0 {
+		cs = append(cs, c)
+		slices.SortFunc(cs, claimant.compare)
+	} else if cs[i].away {
+		cs[i].away = false
+		o.away[c.node] = slices.DeleteFunc(o.away[c.node], func(id string) bool { return id == gpu })
+	}
+	o.put(gpu, cs)
+}
+
+// leaves takes in that a node does not name a GPU any more.
+func (o *owners) leaves(gpu, node string) {
+	if len(o.away[node]) >= attr.MaxGPUs {
+		o.drop(gpu, node)
 		return
 	}
-	if o.claims == nil {
-		o.claims, o.shared = map[string][]claimant{}, map[string]struct{}{}
+	cs := o.claims[gpu]
+	if i := slices.IndexFunc(cs, func(have claimant) bool { return have.node == node }); i >= 0 && !cs[i].away {
+		cs[i].away = true
+		o.away[node] = append(o.away[node], gpu)
 	}
-	cs = append(cs, c)
-	slices.SortFunc(cs, claimant.compare)
-	o.claims[gpu] = cs
-	if len(cs) > 1 {
-		o.shared[gpu] = struct{}{}
-	}
+	o.put(gpu, cs)
 }
 
 func (o *owners) drop(gpu, node string) {
-	rest := slices.DeleteFunc(o.claims[gpu], func(c claimant) bool { return c.node == node })
-	if len(rest) == 0 {
+	o.put(gpu, slices.DeleteFunc(o.claims[gpu], func(c claimant) bool { return c.node == node }))
+}
+
+func (o *owners) put(gpu string, cs []claimant) {
+	if len(cs) == 0 {
 		delete(o.claims, gpu)
 	} else {
-		o.claims[gpu] = rest
+		o.claims[gpu] = cs
 	}
-	if len(rest) < 2 {
+	if naming := present(cs); len(naming) > 1 {
+		o.shared[gpu] = struct{}{}
+	} else {
 		delete(o.shared, gpu)
 	}
+}
+
+// present are those that name the GPU now, in order; cs itself where all do.
+func present(cs []claimant) []claimant {
+	if !slices.ContainsFunc(cs, func(c claimant) bool { return c.away }) {
+		return cs
+	}
+	return slices.DeleteFunc(slices.Clone(cs), func(c claimant) bool { return c.away })
 }
 
 // after is owners of the nodes at a full read: claims that were known keep their
@@ -115,9 +151,20 @@ func (o *owners) after(nodes map[string]*api.Node, allocs map[string]*Alloc) own
 			for _, had := range o.claims[gpu] {
 				if had.node == id {
 					c = had
+					c.away = false
 				}
 			}
 			next.add(gpu, c)
+		}
+	}
+	for _, gpu := range slices.Sorted(maps.Keys(o.claims)) {
+		for _, had := range o.claims[gpu] {
+			if nodes[had.node] == nil || slices.ContainsFunc(next.claims[gpu], func(c claimant) bool { return c.node == had.node }) {
+				continue
+			}
+			had.away = false
+			next.add(gpu, had)
+			next.leaves(gpu, had.node)
 		}
 	}
 	next.byAllocs(allocs)
@@ -151,7 +198,7 @@ func (o *owners) byAllocs(allocs map[string]*Alloc) {
 
 // owner is whom a GPU that several nodes name belongs to, and why.
 func (o *owners) owner(gpu string, nodes map[string]*api.Node) (node, why string) {
-	cs := o.claims[gpu]
+	cs := present(o.claims[gpu])
 	var ready []claimant
 	for _, c := range cs {
 		if n := nodes[c.node]; n != nil && n.Status == api.NodeStatusReady {
@@ -323,12 +370,14 @@ func (s *State) OwnGPUs(a *Alloc) []string {
 // mayHold says whether an allocation on the node holds the GPU. A GPU that no node
 // names any more is held by whom Nomad says.
 func (s *State) mayHold(node, gpu string) bool {
-	cs := s.owners.claims[gpu]
-	switch {
-	case len(cs) == 0:
+	if len(s.owners.claims[gpu]) == 0 {
 		return true
-	case len(cs) == 1:
-		return cs[0].node == node
+	}
+	switch cs := present(s.owners.claims[gpu]); len(cs) {
+	case 0:
+		return true
+	case 1:
+		return s.owners.holds(node, gpu, cs[0].node)
 	}
 	owner, _ := s.owners.owner(gpu, s.Nodes)
 	return s.owners.holds(node, gpu, owner)

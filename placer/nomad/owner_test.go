@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
 // naming is a node that names these GPUs.
@@ -116,6 +117,20 @@ func TestOwner(t *testing.T) {
 			put(s, a("ready"), naming("b", "ready", 20, "G2"), naming("a", "ready", 10, "G1"))
 			return s
 		}, map[string]string{"G1": "a", "G2": "b"}},
+		{"the owner's plugin starts anew: meanwhile they count for the other", func(s *State) *State {
+			put(s, a("ready"), thief(40), naming("a", "ready", 10))
+			return s
+		}, map[string]string{"G1": "z", "G2": "z", "T": "z"}},
+		{"and come back with its GPUs", func(s *State) *State {
+			put(s, a("ready"), thief(40), naming("a", "ready", 10), a("ready"))
+			return s
+		}, map[string]string{"G1": "a", "G2": "a", "T": "z"}},
+		{"also where all is read meanwhile", func(s *State) *State {
+			put(s, a("ready"), thief(40))
+			s = read(s, nil, naming("a", "ready", 10), thief(40))
+			put(s, a("ready"))
+			return s
+		}, map[string]string{"G1": "a", "G2": "a", "T": "z"}},
 		{"the owner is purged", func(s *State) *State {
 			put(s, a("ready"), b("ready"))
 			s.dropNode("a")
@@ -300,3 +315,22 @@ func TestScoresThatAreNone(t *testing.T) {
 }
 
 func inf() float64 { x := 1e308; return x * 10 }
+
+// A node cannot fill the memory with GPUs that it named once.
+func TestClaimsAreBounded(t *testing.T) {
+	s := NewState()
+	for i := range 20 {
+		var ids []string
+		for k := range 100 {
+			ids = append(ids, fmt.Sprint("G", i, "-", k))
+		}
+		put(s, naming("z", "ready", 1, ids...))
+	}
+	if n := len(s.owners.claims); n > 100+attr.MaxGPUs {
+		t.Errorf("%d GPUs are remembered of a node with 100", n)
+	}
+	s.dropNode("z")
+	if n := len(s.owners.claims) + len(s.owners.away); n > 0 {
+		t.Errorf("%d GPUs are remembered of a node that is gone", n)
+	}
+}
