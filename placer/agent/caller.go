@@ -179,6 +179,8 @@ func refuse(w http.ResponseWriter, err error) {
 func told(err error) string {
 	var transport *url.Error
 	switch {
+	case errors.Is(err, nomad.ErrUnknownOutcome):
+		return nomad.ErrUnknownOutcome.Error()
 	case !errors.As(err, &transport):
 		return err.Error()
 	case transport.Timeout():

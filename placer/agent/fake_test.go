@@ -44,6 +44,8 @@ type fake struct {
 	asked  []string
 	// broken answers 500 to whatever it matches.
 	broken *regexp.Regexp
+	// hangUp ends the connection instead.
+	hangUp *regexp.Regexp
 	// block holds answers to what it matches back until it is closed.
 	block   *regexp.Regexp
 	blocked chan struct{}
@@ -99,8 +101,11 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	what := fmt.Sprintf("%s %s %s", token, r.Method, r.URL.Path)
 	f.mu.Lock()
 	f.asked = append(f.asked, what)
-	broken, block, blocked := f.broken, f.block, f.blocked
+	broken, hangUp, block, blocked := f.broken, f.hangUp, f.block, f.blocked
 	f.mu.Unlock()
+	if hangUp != nil && hangUp.MatchString(what) {
+		panic(http.ErrAbortHandler)
+	}
 	if broken != nil && broken.MatchString(what) {
 		http.Error(w, "out of order", http.StatusInternalServerError)
 		return

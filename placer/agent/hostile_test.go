@@ -149,6 +149,19 @@ func TestRegister(t *testing.T) {
 	})
 }
 
+// While Nomad does not say whether the author may, nothing is done, and the
+// answer says so: he may go elsewhere.
+func TestRegisterWithoutNomad(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, nil)
+	r := f.run(openConfig).ready()
+	f.set(func() { f.hangUp = regexp.MustCompile("PUT /v1/jobs") })
+	status, text := r.send(http.MethodPut, "/v1/jobs", agentsToken, `{"Job": `+gpuJob("default", "x", 1)+`}`)
+	if status != http.StatusServiceUnavailable || strings.Contains(text, f.URL) {
+		t.Errorf("status %d: %s", status, text)
+	}
+}
+
 // An agent that stands by takes no jobs, and says so without asking Nomad.
 func TestRegisterStandingBy(t *testing.T) {
 	t.Parallel()

@@ -83,6 +83,8 @@ func (a author) may(ctx context.Context, job *api.Job, request api.JobRegisterRe
 		return fmt.Errorf("registering job %q: Nomad took it against the index that was to be enforced", *job.ID)
 	case strings.Contains(err.Error(), api.RegisterEnforceIndexErrPrefix):
 		return nil
+	case !errors.As(err, new(api.UnexpectedResponseError)):
+		return fmt.Errorf("%w: %s", placer.ErrNotSubmitted, told(err))
 	}
 	return err
 }
