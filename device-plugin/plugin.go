@@ -232,7 +232,7 @@ func (p *Plugin) observe(now time.Time, r scanResult) {
 		var replaced []string
 		inv, replaced = p.roster.complete(inv)
 		for _, id := range replaced {
-			p.log.Info("another GPU is in the slot of one that was here before", "gpu", id)
+			p.log.Info("a GPU that was here before was replaced", "gpu", id)
 		}
 	}
 	inv.Devices = p.unignored(inv.Devices, r.err == nil)

@@ -73,12 +73,12 @@ func ReadProfile(path string) (*profile.Profile, error) {
 	if !st.Mode().IsRegular() {
 		return nil, errors.New("not a regular file")
 	}
-	data, err := io.ReadAll(io.LimitReader(f, profileLimit+1))
+	if st.Size() > profileLimit {
+		return nil, fmt.Errorf("larger than %d MiB", profileLimit>>20)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, st.Size())) // it may grow meanwhile
 	if err != nil {
 		return nil, err
-	}
-	if len(data) > profileLimit {
-		return nil, fmt.Errorf("larger than %d MiB", profileLimit>>20)
 	}
 	return profile.Parse(data)
 }

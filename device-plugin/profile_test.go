@@ -8,6 +8,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,6 +30,14 @@ func TestProfileThatIsNoProfile(t *testing.T) {
 	}
 	if err := os.Truncate(large, 1<<30); err != nil { // without content on the disk
 		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if _, err := ReadProfile(large); err == nil {
+		t.Error("a file of 1 GiB is a profile")
+	}
+	if runtime.ReadMemStats(&after); after.TotalAlloc-before.TotalAlloc > 1<<20 {
+		t.Errorf("%d bytes of memory went into refusing a file", after.TotalAlloc-before.TotalAlloc)
 	}
 	for path, want := range map[string]string{
 		pipe: "not a regular file", dir: "not a regular file", large: "larger than 32 MiB", filepath.Join(dir, "none"): "no such file",

@@ -18,8 +18,9 @@ type roster struct {
 	forgotten map[string]bool // cleared while they were not listed, by id
 }
 
-// complete adds the GPUs that a scan lacks. replaced are those whose slot another
-// GPU has now: they are not missed any more.
+// complete adds the GPUs that a scan lacks. replaced are those that are not missed
+// any more: another GPU is in their slot, or all GPUs are others, as after a move
+// of the disk or the virtual machine to another host.
 func (r *roster) complete(inv gpu.Inventory) (_ gpu.Inventory, replaced []string) {
 	inv.Devices = slices.DeleteFunc(slices.Clone(inv.Devices), func(d gpu.Device) bool {
 		gone := r.forgotten[d.ID] || r.forgotten[d.Physical()]
@@ -38,9 +39,11 @@ func (r *roster) complete(inv gpu.Inventory) (_ gpu.Inventory, replaced []string
 		present[d.Physical()] = true
 		slots[d.BusID] = d.Physical()
 	}
-	known := map[string]bool{}
+	known, stranger := map[string]bool{}, len(present) > 0
 	for i := range r.stored {
-		known[r.stored[i].Physical()] = true
+		id := r.stored[i].Physical()
+		known[id] = true
+		stranger = stranger && !present[id]
 	}
 	missing := map[string]bool{}
 	r.stored = slices.DeleteFunc(r.stored, func(d gpu.Device) bool {
@@ -49,7 +52,7 @@ func (r *roster) complete(inv gpu.Inventory) (_ gpu.Inventory, replaced []string
 		switch {
 		case present[id], inv.Complete:
 			return true // it is there, perhaps divided in another way
-		case taken && d.BusID != "" && !known[other]:
+		case stranger, taken && d.BusID != "" && !known[other]:
 			replaced = append(replaced, id)
 			return true
 		}
@@ -61,6 +64,7 @@ func (r *roster) complete(inv gpu.Inventory) (_ gpu.Inventory, replaced []string
 	if inv.Unidentified >= len(missing) {
 		signals = gpu.Signals{Unanswered: true}
 	}
+	replaced = slices.Compact(replaced) // instances of one GPU
 	for _, d := range r.stored {
 		d.Signals = signals
 		inv.Devices = append(inv.Devices, d)

@@ -80,6 +80,13 @@ func TestWhatIsNoLoss(t *testing.T) {
 		"no instances":     func(s nvmltest.State) { delete(s, "mig1.0"); delete(s, "mig1.1") },
 		"another card":     func(s nvmltest.State) { s.Set("gpu0", "uuid", "GPU-new") },
 		"fewer instances":  func(s nvmltest.State) { delete(s, "mig1.1") },
+		"another host": func(s nvmltest.State) {
+			for i := range 2 {
+				s.Set(fmt.Sprintf("gpu%d", i), "uuid", fmt.Sprintf("GPU-of-another-host-%d", i))
+				s.Set(fmt.Sprintf("gpu%d", i), "bus", fmt.Sprint(0x50+i))
+			}
+			s.Set("gpu1", "mig", "0")
+		},
 		"divided entirely": func(s nvmltest.State) { s.Split(0, 3) },
 	} {
 		t.Run(name, func(t *testing.T) {
