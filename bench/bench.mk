@@ -35,6 +35,5 @@ sim-traces: ## Every policy on every trace under PAL_DATA, by load and populatio
 	go run ./bench/simtraces -md docs/results/sim-traces.md -json docs/results/sim-traces.json $(SIM_TRACES_ARGS)
 
 .PHONY: sim-traces-quick
-sim-traces-quick: ## The same on a part of each trace, in minutes; writes build/sim-traces.{md,json}
-	@mkdir -p build
-	go run ./bench/simtraces -quick -md build/sim-traces.md -json build/sim-traces.json $(SIM_TRACES_ARGS)
+sim-traces-quick: ## The same on a part of each trace, in minutes; writes docs/results/sim-traces-quick.{md,json}
+	go run ./bench/simtraces -quick -md docs/results/sim-traces-quick.md -json docs/results/sim-traces-quick.json $(SIM_TRACES_ARGS)

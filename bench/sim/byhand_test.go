@@ -100,6 +100,8 @@ func TestPoliciesByHand(t *testing.T) {
 			[]string{"a 0-200", "b 200-210"}},
 		{"Nomad: two of three tasks start, give up, and start when there is room", nomad(30, 2, 4,
 			inTasks(3, job("a", "A", 3, 0, 100), job("b", "A", 6, 10, 100))...), []string{"a 0-100", "b 100-300"}},
+		{"Nomad: the task group that fits starts, and holds a GPU that d lacks", nomad(0, 2, 4, inTasks(3, job("a", "A", 3, 0, 100), job("a2", "A", 3, 0, 100), job("b", "A", 4, 10, 10), job("c", "A", 1, 20, 10), job("d", "A", 1, 21, 5))...),
+			[]string{"a 0-100", "a2 0-100", "b 100-120", "c 20-30", "d 30-35"}},
 		{"Nomad: a task of 3 and one of 2 are two task groups", nomad(0, 1, 5, inTasks(3, job("a", "A", 5, 0, 100))...), []string{"a 0-100"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

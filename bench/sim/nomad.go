@@ -145,16 +145,15 @@ func (e *nomadEngine) happen(ev event) {
 
 func (e *nomadEngine) complete(j *nomadJob) bool { return len(j.members) == j.count }
 
-// next is the shape of the allocation that is to be placed next.
-func (j *nomadJob) next() int {
-	n := len(j.members)
-	for i, s := range j.gang.Shapes {
-		if n < s.Members {
-			return i
+// placed counts the allocations of a task group.
+func (j *nomadJob) placed(shape int) int {
+	n := 0
+	for _, m := range j.members {
+		if m.Shape == shape {
+			n++
 		}
-		n -= s.Members
 	}
-	return -1
+	return n
 }
 
 func (e *nomadEngine) free(j *nomadJob) {
@@ -207,11 +206,13 @@ func (e *nomadEngine) evaluate(i int) {
 	j := &e.jobs[i]
 	before := len(j.members)
 	var around *circle
-	for !e.complete(j) && e.room(j.gang.Shapes[j.next()].GPUs) {
-		if around == nil {
-			around = &circle{order: e.rand.Perm(e.Cluster.Groups())}
+	for shape, s := range j.gang.Shapes {
+		for n := j.placed(shape); n < s.Members && e.room(s.GPUs); n++ {
+			if around == nil {
+				around = &circle{order: e.rand.Perm(e.Cluster.Groups())}
+			}
+			e.place(j, shape, e.bestNode(j, shape, around))
 		}
-		e.place(j, e.bestNode(j, around))
 	}
 	if e.complete(j) {
 		e.begin(i)
@@ -249,8 +250,8 @@ const nomadSkips = 3
 
 // bestNode is the best of the first feasible nodes, of which there is one. Of
 // equals the first.
-func (e *nomadEngine) bestNode(j *nomadJob, around *circle) int {
-	want := j.gang.Shapes[j.next()].GPUs
+func (e *nomadEngine) bestNode(j *nomadJob, shape int, around *circle) int {
+	want := j.gang.Shapes[shape].GPUs
 	var looked, skipped []int
 	for n := len(around.order); n > 0 && len(looked) < nomadCandidates; n-- {
 		g := around.order[around.offset%len(around.order)]
@@ -258,7 +259,7 @@ func (e *nomadEngine) bestNode(j *nomadJob, around *circle) int {
 		if _, gpus := e.Cluster.GroupGPUs(g); e.used[g]+want > gpus {
 			continue
 		}
-		if len(skipped) < nomadSkips && e.score(j, g) <= 0 {
+		if len(skipped) < nomadSkips && e.score(j, shape, g) <= 0 {
 			skipped = append(skipped, g)
 			continue
 		}
@@ -269,7 +270,7 @@ func (e *nomadEngine) bestNode(j *nomadJob, around *circle) int {
 	}
 	best, bestScore := -1, math.Inf(-1)
 	for _, g := range looked {
-		if s := e.score(j, g); s > bestScore {
+		if s := e.score(j, shape, g); s > bestScore {
 			best, bestScore = g, s
 		}
 	}
@@ -280,9 +281,8 @@ func (e *nomadEngine) bestNode(j *nomadJob, around *circle) int {
 // structs.ScoreFitBinPack or ScoreFitSpread over 18) and, where the node runs
 // allocations of the task group already, the job anti-affinity. An allocation is
 // taken to need the CPU and memory of its share of the node's GPUs.
-func (e *nomadEngine) score(j *nomadJob, g int) float64 {
+func (e *nomadEngine) score(j *nomadJob, shape, g int) float64 {
 	_, n := e.Cluster.GroupGPUs(g)
-	shape := j.next()
 	group := j.gang.Shapes[shape]
 	free := 1 - float64(e.used[g]+group.GPUs)/float64(n)
 	fit := (20 - 2*math.Pow(10, free)) / 18
@@ -301,9 +301,8 @@ func (e *nomadEngine) score(j *nomadJob, g int) float64 {
 	return (fit - float64(same+1)/float64(group.Members)) / 2
 }
 
-// place puts the next allocation on random free GPUs of the device group.
-func (e *nomadEngine) place(j *nomadJob, g int) {
-	shape := j.next()
+// place puts an allocation of a task group on random free GPUs of the device group.
+func (e *nomadEngine) place(j *nomadJob, shape, g int) {
 	want := j.gang.Shapes[shape].GPUs
 	first, n := e.Cluster.GroupGPUs(g)
 	m := pal.Member{Shape: shape, Group: g}
