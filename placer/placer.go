@@ -69,6 +69,8 @@ type Placer struct {
 	joined      []*submission // not answered yet
 
 	publishing time.Duration // what the last publish took
+	// unpublished: something may have changed since.
+	unpublished bool
 
 	vitals Vitals
 
@@ -280,6 +282,8 @@ func (p *Placer) follow(ctx context.Context, events <-chan []nomad.Event, ended 
 			p.vitals.LoopAlive(time.Now())
 			if p.unsettled() {
 				heard = change
+			} else if p.unpublished {
+				p.publish(time.Now())
 			}
 			if p.missed && time.Since(p.resyncedAt) >= resyncAfterMiss {
 				if err := p.resync(ctx); err != nil {

@@ -66,7 +66,7 @@ func (p *Placer) Status() Status {
 // takes a twentieth of the time at most.
 func (p *Placer) publish(now time.Time) {
 	p.warnOfNodes()
-	if now.Sub(p.status.At) < max(time.Second, 20*p.publishing) {
+	if p.unpublished = now.Sub(p.status.At) < max(time.Second, 20*p.publishing); p.unpublished {
 		return
 	}
 	began := time.Now()
