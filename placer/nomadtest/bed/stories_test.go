@@ -4,6 +4,8 @@
 package bed
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -36,4 +38,206 @@ func TestDrainedBehindItsGate(t *testing.T) {
 		}
 		w.ExpectFinished("a", 10*time.Minute)
 	})
+}
+
+// Two placers that do not know of each other serve a crowd together: each gang is
+// placed once, and all finish.
+func TestTwoPlacers(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(4, 4)
+		w.StartPlacer()
+		w.StartPlacer()
+		for i := range 20 {
+			w.Submit(Gang{Name: fmt.Sprint("g", i), Members: 1 + i%3, GPUs: 1 + i%2, Runs: 10 * time.Second})
+		}
+		for i := range 20 {
+			w.ExpectFinished(fmt.Sprint("g", i), 5*time.Minute)
+		}
+	})
+}
+
+// Nothing that the placer asks is answered for a minute, in the middle of its
+// work.
+func TestBlackHole(t *testing.T) {
+	for _, f := range []nomadtest.Fault{nomadtest.Lost, nomadtest.Unanswered} {
+		t.Run(f.String(), func(t *testing.T) {
+			Run(t, Options{Seed: 1}, func(w *World) {
+				w.AddNodes(2, 4)
+				w.StartPlacer()
+				w.Submit(Gang{Name: "before", Members: 2, GPUs: 2, Runs: 30 * time.Second})
+				w.ExpectRunning("before", 5*time.Second)
+				w.Nomad.FailBy(func(r nomadtest.Request) nomadtest.Fault {
+					if r.Client == "author" {
+						return nomadtest.None
+					}
+					return f
+				})
+				w.Submit(Gang{Name: "in it", Members: 2, GPUs: 2, Runs: 30 * time.Second})
+				w.RunFor(time.Minute)
+				w.Nomad.FailBy(nil)
+				w.Excuse()
+				w.Submit(Gang{Name: "after", Members: 2, GPUs: 2, Runs: 30 * time.Second})
+				for _, name := range []string{"before", "in it", "after"} {
+					w.ExpectFinished(name, 5*time.Minute)
+				}
+			})
+		})
+	}
+}
+
+// The event stream falls silent, loses events or tells them late and twice: the
+// placer goes on with what the lists say.
+func TestEventsGoWrong(t *testing.T) {
+	for name, wrong := range map[string]func(w *World){
+		"silent":        func(w *World) { w.Nomad.Silence() },
+		"all are lost":  func(w *World) { w.Nomad.SetEventFaults(nomadtest.EventFaults{SilentlyLost: 1}) },
+		"some are lost": func(w *World) { w.Nomad.SetEventFaults(nomadtest.EventFaults{Lost: 0.3}) },
+		"late and twice": func(w *World) {
+			w.Nomad.SetEventFaults(nomadtest.EventFaults{Late: 0.4, Doubled: 0.4, Delay: 20 * time.Second})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			Run(t, Options{Seed: 1, Partial: 10 * time.Minute}, func(w *World) {
+				w.AddNodes(2, 4)
+				w.StartPlacer()
+				w.Submit(Gang{Name: "a", Members: 2, GPUs: 4, Runs: time.Minute})
+				w.ExpectRunning("a", 5*time.Second)
+				wrong(w)
+				w.Submit(Gang{Name: "b", Members: 2, GPUs: 4, Runs: time.Minute})
+				w.ExpectFinished("a", 2*time.Minute)
+				w.ExpectFinished("b", 15*time.Minute)
+			})
+		})
+	}
+}
+
+// A machine is installed anew: its client has another id, lists the same GPUs, and
+// the old one is down for a day.
+func TestReinstalledClient(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 4)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "a", Members: 2, GPUs: 4, Runs: time.Minute})
+		w.ExpectRunning("a", 5*time.Second)
+		w.Nomad.CrashNode(NodeID(0))
+		w.RunFor(5 * time.Second)
+		again := nomadtest.GPUNode(0, 4)
+		again.ID = NodeID(7)
+		w.Nomad.AddNode(again)
+		w.ExpectFinished("a", 5*time.Minute)
+	})
+}
+
+// Half an answer, 429 and 500 on the lists, again and again.
+func TestListsFail(t *testing.T) {
+	for _, f := range []nomadtest.Fault{nomadtest.TooMany, nomadtest.Failed, nomadtest.Half} {
+		for _, list := range []string{"/v1/nodes", "/v1/jobs", "/v1/allocations", "/v1/vars"} {
+			t.Run(f.String()+" on "+list, func(t *testing.T) {
+				Run(t, Options{Seed: 1}, func(w *World) {
+					w.AddNodes(2, 4)
+					w.Nomad.Fail("placer-1", "GET "+list, f, 5)
+					w.StartPlacer()
+					w.Submit(Gang{Name: "a", Members: 2, GPUs: 4, Runs: time.Minute})
+					w.ExpectFinished("a", 3*time.Minute)
+				})
+			})
+		}
+	}
+}
+
+// A gang that fails by its own fault is tried on other GPUs.
+func TestRetriesGoElsewhere(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(8, 8)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: 6 * time.Second, Exit: 1})
+		w.RunFor(3 * time.Minute)
+		tried := map[string]uint64{}
+		for _, m := range w.Nomad.Members(Key("a")) {
+			for _, id := range m.GPUs {
+				if v, ok := tried[id]; ok && v != *m.Version.Version {
+					t.Errorf("GPU %s is tried again, though 60 others are free", id)
+				}
+				tried[id] = *m.Version.Version
+			}
+		}
+		if len(tried) != 6 {
+			t.Errorf("tried on %d GPUs, want three times two", len(tried))
+		}
+	})
+}
+
+// A job that fits on no cluster of this size stands behind all that can run.
+func TestImpossibleStandsLast(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 4)
+		p := w.StartPlacer()
+		w.Submit(Gang{Name: "busy", Members: 2, GPUs: 4})
+		w.ExpectRunning("busy", 5*time.Second)
+		w.Submit(Gang{Name: "impossible", Members: 3, GPUs: 4})
+		w.RunFor(time.Second)
+		w.Submit(Gang{Name: "next", Members: 1, GPUs: 4})
+		w.RunFor(5 * time.Second)
+		for _, j := range p.Status().Jobs {
+			if j.Job == "impossible" && j.Position != 2 {
+				t.Errorf("an impossible job is %d in the queue of 2: %s", j.Position, j.Reason)
+			}
+		}
+	})
+}
+
+// A sweep with a typo does not take the GPUs away from everybody else.
+func TestSweepWithATypo(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 4)
+		w.StartPlacer()
+		for i := range 30 {
+			w.Submit(Gang{Name: fmt.Sprintf("typo-%02d", i), Runs: time.Second, Exit: 1})
+		}
+		w.RunFor(2 * time.Minute)
+		w.Submit(Gang{Name: "good", Namespace: "others", Members: 2, GPUs: 1, Runs: time.Second})
+		w.Expect("somebody else's job runs", time.Minute, func() bool {
+			return w.Finished(nomadtest.Key{Namespace: "others", ID: "good"})
+		})
+	})
+}
+
+// What is published of a job is not older than the last change for long, though
+// nothing else happens.
+func TestStatusKeepsUp(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 4)
+		p := w.StartPlacer()
+		w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: 300 * time.Millisecond})
+		w.ExpectFinished("a", 5*time.Second)
+		w.RunFor(3 * time.Second)
+		for _, j := range p.Status().Jobs {
+			t.Errorf("a job that is over is shown as %s", j.Phase)
+		}
+	})
+}
+
+// Steps of the servers' clocks do no harm: a failure after one is noticed, and
+// what comes then is placed.
+func TestClockSteps(t *testing.T) {
+	for _, by := range []time.Duration{-time.Hour, time.Hour} {
+		t.Run(by.String(), func(t *testing.T) {
+			Run(t, Options{Seed: 1}, func(w *World) {
+				w.AddNodes(3, 2)
+				w.StartPlacer()
+				w.Submit(Gang{Name: "a", Members: 2, GPUs: 2, Runs: 5 * time.Minute})
+				w.ExpectRunning("a", 5*time.Second)
+				w.Nomad.StepClock(by)
+				w.RunFor(10 * time.Second)
+				lost := w.Members(Key("a"))[0].Node
+				w.Nomad.CrashNode(lost)
+				w.Expect("it runs elsewhere", 2*time.Minute, func() bool {
+					on := func(m nomadtest.Member) bool { return m.Node == lost }
+					return w.Running(Key("a")) && !slices.ContainsFunc(w.Members(Key("a")), on)
+				})
+				w.Submit(Gang{Name: "b", Runs: time.Second, Priority: 90})
+				w.ExpectFinished("b", 10*time.Minute)
+			})
+		})
+	}
 }
