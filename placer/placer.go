@@ -282,6 +282,8 @@ func (p *Placer) follow(ctx context.Context, events <-chan []nomad.Event, ended 
 			p.vitals.LoopAlive(time.Now())
 			if p.unsettled() {
 				heard = change
+			} else if p.unpublished {
+				p.publish(time.Now())
 			}
 			if p.missed && time.Since(p.resyncedAt) >= resyncAfterMiss {
 				if err := p.resync(ctx); err != nil {
