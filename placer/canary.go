@@ -24,7 +24,7 @@ func (p *Placer) canaries(ctx context.Context, t *tracked, now time.Time) error 
 		return nil
 	}
 	if t.canariesLack != index {
-		if now.Before(t.retryAt) || now.Sub(time.Unix(0, *t.Job.SubmitTime)) < p.cfg.Grace {
+		if now.Before(t.retryAt) || t.age(now) < p.cfg.Grace {
 			return nil
 		}
 		blocked, settled, err := p.blocked(ctx, t)

@@ -26,6 +26,12 @@ const cycleTimeout = 2 * time.Minute
 // errCycleTimeout ends a cycle that took too long.
 var errCycleTimeout = fmt.Errorf("a cycle took longer than %v", cycleTimeout)
 
+// tick reads the clock.
+func (p *Placer) tick() time.Time {
+	p.now = p.clock.now()
+	return p.now
+}
+
 // cycle does everything that is due now. An error means that it could not be done
 // to the end. What concerns one job is logged and kept for explain, and what could
 // not be read or stored besides is logged and tried again with a later cycle.
@@ -39,10 +45,10 @@ func (p *Placer) cycle(ctx context.Context) error {
 }
 
 func (p *Placer) cycleWithin(ctx context.Context) error {
-	now := time.Now()
+	now := p.tick()
 	if p.mayTry(readingAllocs, now) {
 		p.trouble(readingAllocs, p.nomad.ReadUnsure(ctx, p.state))
-		now = time.Now() // what it read may be later than now was
+		now = p.tick() // what it read may be later than now was
 	}
 	if err := p.calibrate(ctx, now); err != nil {
 		return err
@@ -161,8 +167,8 @@ func (p *Placer) look(now time.Time) error {
 func (p *Placer) track() {
 	keys, mark, known := p.state.Touched(p.followed.mark)
 	now := followed{mark: mark, view: p.view, epoch: p.view.Epoch(), all: p.followed.all}
-	if !known || now.view != p.followed.view || now.epoch != p.followed.epoch || time.Since(now.all) > followAll {
-		keys, now.all = p.state.SortedJobs(), time.Now()
+	if !known || now.view != p.followed.view || now.epoch != p.followed.epoch || p.now.Sub(now.all) > followAll {
+		keys, now.all = p.state.SortedJobs(), p.now
 		for k := range p.jobs {
 			if p.state.Jobs[k] == nil {
 				p.drop(k)
@@ -187,7 +193,7 @@ func (p *Placer) trackJob(k nomad.JobKey) {
 		p.drop(k)
 		return
 	}
-	if reason, ok := p.asideNow(job, time.Now()); ok {
+	if reason, ok := p.asideNow(job, p.now); ok {
 		p.trackAside(k, job, reason)
 		return
 	}
@@ -206,6 +212,9 @@ func (p *Placer) trackJob(k nomad.JobKey) {
 	t.quiet = false
 	if t.Job != nil && *t.Job.JobModifyIndex != *job.JobModifyIndex && st.Phase == Waiting {
 		t.failures, t.retryAt, t.lastFail, t.edited = 0, time.Time{}, "", t.queued
+	}
+	if t.Job == nil || *t.Job.JobModifyIndex != *job.JobModifyIndex {
+		t.seen = p.now
 	}
 	p.leaveLimbo(job)
 	t.replaced = t.replaced || t.overwrote(job)
@@ -231,7 +240,7 @@ func (p *Placer) trackAside(k nomad.JobKey, job *api.Job, reason string) {
 func (p *Placer) requestOf(st Standing) (nomad.Request, error) {
 	r, err := p.view.Request(st.Job)
 	if err == nil {
-		if nodes := p.avoids(st, time.Now()); nodes != nil {
+		if nodes := p.avoids(st, p.now); nodes != nil {
 			p.view.Avoid(&r, nodes)
 		}
 	}
@@ -258,9 +267,9 @@ func (p *Placer) drop(k nomad.JobKey) {
 	}
 	job := p.state.Jobs[k]
 	if t.queued && t.running && job != nil && (job.Stop == nil || !*job.Stop) && StandingOf(p.state, job).Phase == Ended {
-		p.line.Finished(since(time.Now()), k.String())
+		p.line.Finished(since(p.now), k.String())
 	} else if t.queued {
-		p.line.Removed(since(time.Now()), k.String())
+		p.line.Removed(since(p.now), k.String())
 	}
 	p.forget(k)
 }
@@ -314,7 +323,7 @@ func (p *Placer) buildProfile() (*profile.Profile, error) {
 		return p.profile, readErr
 	}
 	o := p.cfg.Calibration
-	o.Known, o.Created = known, time.Now().UTC().Format(time.RFC3339)
+	o.Known, o.Created = known, p.now.UTC().Format(time.RFC3339)
 	built, err := profile.Build(samples, o, p.profile)
 	if err != nil {
 		return p.profile, err

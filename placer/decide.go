@@ -199,7 +199,7 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 			p.answer(t.submission, s.submitted)
 			t.submission = nil
 		}
-		t.guess = s.committed
+		t.guess, t.seen = s.committed, p.now
 		t.Job, t.record, t.running, t.stopping = s.committed, &s.record, true, false
 		t.unsaved = true
 		t.Phase, t.Pins = Starting, s.pins

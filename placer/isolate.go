@@ -115,7 +115,7 @@ func (p *Placer) isolate(do func()) (done bool) {
 			panic(r)
 		}
 		p.log.Error("a bug, met in one job, which is set aside", "job", k.ID, "namespace", k.Namespace, "panic", r, "stack", string(debug.Stack()))
-		p.setAside(k, r, time.Now())
+		p.setAside(k, r, p.now)
 		p.line.Removed(0, k.String())
 		p.off()
 		p.trackAside(k, job, p.aside[k].reason)

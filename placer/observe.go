@@ -95,7 +95,7 @@ func observe(ctx context.Context, c *nomad.Client, last *nomad.State, change fun
 	if history, _, err := readPast(ctx, c); err == nil {
 		p.line.Remember(history)
 	}
-	now := time.Now()
+	now := p.tick()
 	if err := p.look(now); err != nil {
 		return nil, err
 	}
@@ -196,7 +196,7 @@ func (s *Survey) standing(k nomad.JobKey) (e *Explanation, st Standing, ok bool)
 		return nil, st, false
 	}
 	if st = s.p.standing(job); st.Phase == Rejected { // set aside: nothing of it is looked into
-		reason, _ := s.p.asideNow(job, time.Now())
+		reason, _ := s.p.asideNow(job, s.now)
 		return &Explanation{Namespace: k.Namespace, Job: k.ID, Phase: Rejected, Reason: reason}, st, true
 	}
 	e = &Explanation{Namespace: k.Namespace, Job: k.ID, Phase: st.Phase, Allocations: s.allocations(st), ClassFrom: s.p.view.ClassFrom(job)}

@@ -54,7 +54,7 @@ func (p *Placer) distrustPins(now time.Time) {
 // yet.
 func (p *Placer) lookWithoutForged(now time.Time) error {
 	for _, t := range p.sorted() {
-		if t.Phase == Starting && now.Sub(time.Unix(0, *t.Job.SubmitTime)) < recordComes {
+		if t.Phase == Starting && now.Sub(time.Unix(0, *t.Job.SubmitTime)).Abs() < recordComes {
 			p.state.Own(t.Key, t.Pins.GPUs())
 		}
 	}

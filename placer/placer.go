@@ -54,6 +54,8 @@ type Placer struct {
 	line      *queue.Line
 	jobs      map[nomad.JobKey]*tracked
 	order     []*tracked // the jobs by key; rebuilt where it has not as many
+	clock     clock
+	now       time.Time // of the cycle, by the clock
 	limbo     map[nomad.JobKey]limbo
 	aside     map[nomad.JobKey]aside
 	working   nomad.JobKey // see on
@@ -98,6 +100,7 @@ type tracked struct {
 	// lookedBack: whether an earlier placer did so was found out.
 	lookedBack bool
 	place      seniority
+	seen       time.Time // when it was first seen as it is
 	// quiet: nothing is due for it until it, or an allocation of it, changes.
 	quiet   bool
 	queued  bool  // known to the line
@@ -125,6 +128,10 @@ type tracked struct {
 	canariesLack, canariesDone uint64
 }
 
+// age is how long the placer has known the job as it is: by its own clock, which
+// need not agree with the servers'.
+func (t *tracked) age(now time.Time) time.Duration { return now.Sub(t.seen) }
+
 // New makes a placer. Logs go to log.
 func New(c *nomad.Client, cfg Config, log hclog.Logger, hooks Hooks) (*Placer, error) {
 	if err := cfg.Validate(); err != nil {
@@ -134,7 +141,7 @@ func New(c *nomad.Client, cfg Config, log hclog.Logger, hooks Hooks) (*Placer, e
 	if err != nil {
 		return nil, fmt.Errorf("placer configuration: %w", err)
 	}
-	return &Placer{nomad: c, cfg: cfg, log: log, hooks: hooks, line: line, jobs: map[nomad.JobKey]*tracked{}, limbo: map[nomad.JobKey]limbo{}, aside: map[nomad.JobKey]aside{}, troubles: map[string]trouble{}, submissions: make(chan *submission)}, nil
+	return &Placer{nomad: c, cfg: cfg, log: log, hooks: hooks, line: line, jobs: map[nomad.JobKey]*tracked{}, clock: newClock(), now: time.Now().Round(0), limbo: map[nomad.JobKey]limbo{}, aside: map[nomad.JobKey]aside{}, troubles: map[string]trouble{}, submissions: make(chan *submission)}, nil
 }
 
 // Vitals are the signs of life of [Placer.Run].
@@ -174,7 +181,7 @@ func (p *Placer) safely(ctx context.Context) (err error) {
 	defer p.letGo()
 	defer func() {
 		if r := recover(); r != nil {
-			err = p.broken(r, time.Now())
+			err = p.broken(r, p.tick())
 			p.state, p.pinsUntil = nil, time.Time{}
 		}
 	}()
@@ -258,7 +265,7 @@ func (p *Placer) follow(ctx context.Context, events <-chan []nomad.Event, ended 
 				heard = change
 			}
 		}
-		d, ok := p.sleep(time.Now())
+		d, ok := p.sleep(p.tick())
 		if heard == progress && (!ok || time.Until(rested) < d) {
 			d, ok = time.Until(rested), true
 		}
@@ -283,9 +290,9 @@ func (p *Placer) follow(ctx context.Context, events <-chan []nomad.Event, ended 
 			if p.unsettled() {
 				heard = change
 			} else if p.unpublished {
-				p.publish(time.Now())
+				p.publish(p.tick())
 			}
-			if p.missed && time.Since(p.resyncedAt) >= resyncAfterMiss {
+			if p.missed && p.tick().Sub(p.resyncedAt) >= resyncAfterMiss {
 				if err := p.resync(ctx); err != nil {
 					return err
 				}
@@ -364,7 +371,7 @@ func (p *Placer) resync(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.state, p.missed, p.resyncedAt = s, false, time.Now()
+	p.state, p.missed, p.resyncedAt = s, false, p.tick()
 	var unread []error
 	for _, k := range slices.SortedFunc(maps.Keys(p.state.Unread), nomad.JobKey.Compare) {
 		unread = append(unread, p.state.Unread[k])
@@ -386,7 +393,7 @@ func (p *Placer) unsettled() bool {
 			return true
 		}
 	}
-	return p.unpublished || len(p.unsaved) > 0 || len(p.state.Orphans())+len(p.state.Unversioned()) > 0 || p.storing.isDue(time.Now()) || p.mayMove()
+	return p.unpublished || len(p.unsaved) > 0 || len(p.state.Orphans())+len(p.state.Unversioned()) > 0 || p.storing.isDue(p.now) || p.mayMove()
 }
 
 // lookForMoves is how often gangs are looked at that could be moved, if nothing
@@ -395,7 +402,7 @@ const lookForMoves = 5 * time.Second
 
 // mayMove says whether it is time to look for moves that pay.
 func (p *Placer) mayMove() bool {
-	if !p.cfg.Queue.Migrate || time.Since(p.lastCycle) < lookForMoves {
+	if !p.cfg.Queue.Migrate || p.now.Sub(p.lastCycle) < lookForMoves {
 		return false
 	}
 	for _, t := range p.jobs {

@@ -202,7 +202,7 @@ func (p *Placer) saveAll() {
 	if err := p.flush(ctx, len(p.unsaved)); err != nil {
 		p.log.Warn("some decisions are not recorded", "error", err)
 	}
-	if err := p.savePast(ctx, time.Now(), true); err != nil {
+	if err := p.savePast(ctx, p.tick(), true); err != nil {
 		p.log.Warn("what was learned of run times since the last minute is lost", "error", err)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -84,7 +83,7 @@ func asks(job *api.Job) []string {
 // replaceWhole places a running gang that changed its size, on a view in which
 // what it holds is free.
 func (p *Placer) replaceWhole(ctx context.Context, t *tracked) error {
-	v, err := p.state.View(p.viewOptions(time.Now()), t.Key)
+	v, err := p.state.View(p.viewOptions(p.now), t.Key)
 	if err != nil {
 		return err
 	}
@@ -107,7 +106,7 @@ func (p *Placer) replaceWhole(ctx context.Context, t *tracked) error {
 	}
 	p.state.Own(t.Key, v.Pins(r, pl).GPUs())
 	rec := Record{
-		Namespace: t.Key.Namespace, Job: t.Key.ID, Submitted: t.submitted(), Decided: time.Now(),
+		Namespace: t.Key.Namespace, Job: t.Key.ID, Submitted: t.submitted(), Decided: p.now,
 		JobModifyIndex: *t.Job.JobModifyIndex, Mode: r.Mode, Decision: d, Note: "changed its size while running",
 	}
 	t.record = &rec

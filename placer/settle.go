@@ -112,7 +112,7 @@ func (p *Placer) register(ctx context.Context, t *tracked, job *api.Job) error {
 	}
 	job = registered(job, t.Job, resp.JobModifyIndex)
 	p.state.PutJob(job)
-	t.guess = job
+	t.guess, t.seen = job, p.now
 	t.Standing = StandingOf(p.state, job)
 	if t.record != nil {
 		t.record.JobModifyIndex = resp.JobModifyIndex
@@ -157,7 +157,7 @@ func (p *Placer) preempt(ctx context.Context, t *tracked, forJob string) {
 func (p *Placer) takeBack(ctx context.Context, t *tracked) error {
 	members := t.Members
 	if t.record != nil && len(members) > 0 {
-		now := time.Now()
+		now := p.now
 		t.record.stop(now, now.Sub(t.startedAt(now)))
 		if err := p.write(ctx, t); err != nil {
 			return err
@@ -179,7 +179,7 @@ func (p *Placer) takeBack(ctx context.Context, t *tracked) error {
 // it out. A gang goes back into the queue as a whole; a service, whose members
 // do not wait for each other, gets further nodes.
 func (p *Placer) repair(ctx context.Context, t *tracked, now time.Time) error {
-	if now.Sub(time.Unix(0, *t.Job.SubmitTime)) < p.cfg.Grace || now.Before(t.retryAt) || !p.mayAsk(t, now) {
+	if t.age(now) < p.cfg.Grace || now.Before(t.retryAt) || !p.mayAsk(t, now) {
 		return nil
 	}
 	why, err := p.stuck(ctx, t)
@@ -258,7 +258,7 @@ func (p *Placer) lost(st Standing) bool {
 		return false
 	}
 	if f := p.lastFailure(&tracked{Standing: st}); f != nil {
-		return f.Cause == Infrastructure || f.Cause == User && p.cfg.Retries > 0 && reschedules(st.Job) && time.Since(f.At) < retryWithin
+		return f.Cause == Infrastructure || f.Cause == User && p.cfg.Retries > 0 && reschedules(st.Job) && p.now.Sub(f.At) < retryWithin
 	}
 	// Nomad does not run a batch allocation anew that a drain stopped at once.
 	return slices.ContainsFunc(p.state.AllocsOf(st.Key), func(a *nomad.Alloc) bool {
@@ -295,7 +295,7 @@ func (p *Placer) revive(ctx context.Context, t *tracked) error {
 	}
 	p.log.Warn("gang was lost, taking it back", "job", t.Key.ID, "namespace", t.Key.Namespace, "reason", reason)
 	if t.queued { // it joins the line anew, to go elsewhere than where it failed
-		p.line.Removed(since(time.Now()), t.Key.String())
+		p.line.Removed(since(p.now), t.Key.String())
 		t.queued, t.running = false, false
 	}
 	return p.takeBack(ctx, t)
@@ -385,7 +385,7 @@ func (p *Placer) confirm(ctx context.Context, t *tracked, now time.Time) error {
 // gather takes a gang back that runs on other GPUs than it was given, once that
 // has lasted.
 func (p *Placer) gather(ctx context.Context, t *tracked, now time.Time) error {
-	if now.Sub(time.Unix(0, *t.Job.SubmitTime)) < p.cfg.Grace || now.Before(t.retryAt) {
+	if t.age(now) < p.cfg.Grace || now.Before(t.retryAt) {
 		return nil
 	}
 	t.fail(now, "Nomad gave it other GPUs than it was pinned to, or fewer (before 1.11.1: hashicorp/nomad#18364)")

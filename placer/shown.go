@@ -6,7 +6,6 @@ package placer
 import (
 	"cmp"
 	"errors"
-	"time"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -54,7 +53,7 @@ func (t *tracked) gaveUp() error {
 
 // standing is where a job stands; one that was set aside is not looked into.
 func (p *Placer) standing(job *api.Job) Standing {
-	if _, ok := p.asideNow(job, time.Now()); ok {
+	if _, ok := p.asideNow(job, p.now); ok {
 		return asideStanding(job)
 	}
 	return StandingOf(p.state, job)

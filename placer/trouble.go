@@ -44,7 +44,7 @@ func (p *Placer) trouble(what string, err error) {
 			p.log.Warn("failed, and is tried again: "+what, "error", err)
 		}
 		n := was.failures + 1
-		p.troubles[what] = trouble{err, n, time.Now().Add(min(time.Second<<min(n, 10), 5*time.Minute))}
+		p.troubles[what] = trouble{err, n, p.now.Add(min(time.Second<<min(n, 10), 5*time.Minute))}
 	}
 }
 

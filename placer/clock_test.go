@@ -1,0 +1,37 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"testing"
+	"time"
+)
+
+// The placer's clock follows the wall clock forward and goes on while that is set
+// back: waits end, and times never come twice.
+func TestClock(t *testing.T) {
+	wall, mono := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC), time.Hour
+	c := clock{wall: func() time.Time { return wall }, mono: func() time.Duration { return mono }}
+	began := wall
+	for _, s := range []struct {
+		name    string
+		passes  time.Duration
+		step    time.Duration // of the wall clock besides
+		elapsed time.Duration // since the beginning, by the clock
+	}{
+		{"at first", 0, 0, 0},
+		{"a minute", time.Minute, 0, time.Minute},
+		{"set back by an hour", time.Minute, -time.Hour, 2 * time.Minute},
+		{"another minute", time.Minute, 0, 3 * time.Minute},
+		{"set right again", time.Minute, time.Hour, 4 * time.Minute},
+		{"set forward by an hour", time.Minute, time.Hour, time.Hour + 5*time.Minute},
+		{"and back", time.Minute, -time.Hour, time.Hour + 6*time.Minute},
+		{"an hour and a half on", 90 * time.Minute, 0, 2*time.Hour + 36*time.Minute},
+	} {
+		wall, mono = wall.Add(s.passes+s.step), mono+s.passes
+		if got := c.now().Sub(began); got != s.elapsed {
+			t.Errorf("%s: %v after the beginning, want %v", s.name, got, s.elapsed)
+		}
+	}
+}
