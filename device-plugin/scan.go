@@ -80,29 +80,29 @@ func newSampler(b Backend) *sampler { return &sampler{backend: b} }
 
 // sample returns readings of the devices not older than maxAge, or what was
 // read last when the driver does not answer within wait. A device that could
-// not be read is not in it.
+// not be read is not in it. A reading that runs is waited for: it may be of other
+// devices, so there may be one more after it.
 func (s *sampler) sample(ids []string, maxAge, wait time.Duration) (map[string]gpu.Sample, map[string]time.Time) {
-	s.mu.Lock()
-	if s.fresh(ids, maxAge) {
-		defer s.mu.Unlock()
-		return s.last, s.taken
-	}
-	if s.running == nil {
-		s.running = make(chan struct{})
-		go func() { s.take(ids, s.backend.Sample(ids)) }()
-	}
-	done := s.running
-	s.mu.Unlock()
-
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
-	select {
-	case <-done:
-	case <-timer.C:
+	for mine := false; ; {
+		s.mu.Lock()
+		if last, taken := s.last, s.taken; mine || s.fresh(ids, maxAge) {
+			s.mu.Unlock()
+			return last, taken
+		}
+		if s.running == nil {
+			mine, s.running = true, make(chan struct{})
+			go func() { s.take(ids, s.backend.Sample(ids)) }()
+		}
+		done := s.running
+		s.mu.Unlock()
+		select {
+		case <-done:
+		case <-timer.C:
+			mine = true // what there is will do
+		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.last, s.taken
 }
 
 // fresh says whether all devices were asked within maxAge. Callers hold mu.

@@ -76,10 +76,10 @@ func TestGPULostBeforeTheStartComesBack(t *testing.T) {
 func TestWhatIsNoLoss(t *testing.T) {
 	ours(t)
 	for name, change := range map[string]func(nvmltest.State){
-		"undivided":        func(s nvmltest.State) { s.Set("gpu1", "mig", "0") },
-		"no instances":     func(s nvmltest.State) { delete(s, "mig1.0"); delete(s, "mig1.1") },
-		"another card":     func(s nvmltest.State) { s.Set("gpu0", "uuid", "GPU-new") },
-		"fewer instances":  func(s nvmltest.State) { delete(s, "mig1.1") },
+		"undivided":       func(s nvmltest.State) { s.Set("gpu1", "mig", "0") },
+		"no instances":    func(s nvmltest.State) { delete(s, "mig1.0"); delete(s, "mig1.1") },
+		"another card":    func(s nvmltest.State) { s.Set("gpu0", "uuid", "GPU-new") },
+		"fewer instances": func(s nvmltest.State) { delete(s, "mig1.1") },
 		"another host": func(s nvmltest.State) {
 			for i := range 2 {
 				s.Set(fmt.Sprintf("gpu%d", i), "uuid", fmt.Sprintf("GPU-of-another-host-%d", i))

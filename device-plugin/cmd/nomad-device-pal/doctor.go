@@ -47,6 +47,7 @@ type diagnosis struct {
 	nomadConfig string
 	stateDir    string
 	cudaLibrary string
+	unmeasured  bool   // the configuration says that nothing is measured
 	self        string // this binary
 	agent       nomadConfig
 	agentErr    error // why agent is not known
@@ -97,7 +98,7 @@ func (d *diagnosis) run() {
 		d.permissions()
 	}
 	d.devices()
-	if d.inventory == "" {
+	if d.inventory == "" && !d.unmeasured {
 		d.cuda()
 	}
 	d.state()

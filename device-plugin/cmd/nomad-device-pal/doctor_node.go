@@ -13,6 +13,7 @@ import (
 
 	deviceplugin "github.com/nomad-pal/nomad-pal/device-plugin"
 	"github.com/nomad-pal/nomad-pal/device-plugin/cuda"
+	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
 )
 
 // configured takes what no flag gave from the plugin's block in Nomad's
@@ -20,16 +21,12 @@ import (
 func (d *diagnosis) configured() {
 	name := strings.TrimSuffix(filepath.Base(d.self), filepath.Ext(d.self))
 	for _, b := range d.agent.blocks {
-		for _, c := range b.Config {
-			if b.Name != name {
-				continue
-			}
-			d.stateDir, d.profile = cmp.Or(d.stateDir, c.StateDir), cmp.Or(d.profile, c.Profile)
-			d.library = cmp.Or(d.library, c.NVMLLibrary)
-			for _, m := range c.Measure {
-				d.cudaLibrary = cmp.Or(d.cudaLibrary, m.CUDALibrary)
-			}
+		if b.Name != name {
+			continue
 		}
+		d.stateDir, d.profile = cmp.Or(d.stateDir, b.Config.StateDir), cmp.Or(d.profile, b.Config.Profile)
+		d.library, d.cudaLibrary = cmp.Or(d.library, b.Config.NVMLLibrary), cmp.Or(d.cudaLibrary, b.Config.Measure.CUDALibrary)
+		d.unmeasured = b.Config.Measure.Mode == string(measure.Off)
 	}
 	defaults := deviceplugin.DefaultConfig()
 	d.library = cmp.Or(d.library, defaults.NVMLLibrary)

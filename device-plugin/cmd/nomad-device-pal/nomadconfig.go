@@ -60,11 +60,12 @@ type agentFile struct {
 // pluginBlock is a plugin block: its label and the keys that matter here.
 type pluginBlock struct {
 	Name   string `hcl:",key"`
-	Config []struct {
+	Config struct {
 		StateDir    string `hcl:"state_dir"`
 		NVMLLibrary string `hcl:"nvml_library"`
 		Profile     string `hcl:"profile"`
-		Measure     []struct {
+		Measure     struct {
+			Mode        string `hcl:"mode"`
 			CUDALibrary string `hcl:"cuda_library"`
 		} `hcl:"measure"`
 	} `hcl:"config"`
