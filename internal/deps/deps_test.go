@@ -128,13 +128,32 @@ func TestImportsOfNomad(t *testing.T) {
 	}
 }
 
-// End-to-end tests are black box: they run binaries and talk to HTTP APIs.
-func TestEndToEndIsBlackBox(t *testing.T) {
-	for _, p := range packages(t) {
-		for _, d := range p.deps {
-			if under(p.path, "e2e") && strings.HasPrefix(d, module) && !under(strings.TrimPrefix(d, module), "e2e") {
-				t.Errorf("%s depends on %s", p.path, d)
+// End-to-end tests run binaries and talk to HTTP APIs. Of the product they import,
+// tests included, only the fakes that stand for hardware, the scenarios that a real
+// Nomad is compared by, and the readers of what stands in jobs and profiles.
+func TestEndToEndImportsNoProduct(t *testing.T) {
+	allowed := []string{"e2e", "internal", "device-plugin/cuda/fakecuda", "device-plugin/nvml/nvmltest", "placer/nomadtest/scenario", "placer/rewrite", "pal/profile"}
+	cmd := exec.Command("go", "list", "-f", `{{.ImportPath}}|{{join .Imports ","}},{{join .TestImports ","}},{{join .XTestImports ","}}`, "./e2e/...")
+	cmd.Dir = filepath.Join("..", "..")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	seen := map[string]bool{}
+	for _, line := range strings.Split(strings.TrimSpace(string(out)), "\n") {
+		path, imports, _ := strings.Cut(line, "|")
+		for _, i := range split(imports) {
+			sub, ours := strings.CutPrefix(i, module)
+			if !ours {
+				continue
 			}
+			if !slices.ContainsFunc(allowed, func(a string) bool { return under(sub, a) }) {
+				t.Errorf("%s imports %s", path, i)
+			}
+			seen[sub] = true
 		}
+	}
+	if !seen["placer/rewrite"] {
+		t.Error("the imports of test files are not seen")
 	}
 }
