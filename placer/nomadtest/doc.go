@@ -10,7 +10,9 @@
 // placer/nomad and the placer itself, without sockets. Time is that of the
 // caller: in a testing/synctest bubble it is virtual, and all that happens
 // follows from [Options.Seed] and from what the test does. Each request takes a
-// time of its own, so that no two arrive at the same instant.
+// time of its own, so that no two arrive at the same instant. What the placer's own
+// goroutines do at one instant is Go's choice: a walk replays in most cases, not in
+// all.
 //
 // The package nomadtest/bed has what most tests need: a cluster, authors, placers
 // and expectations in one object.

@@ -21,7 +21,10 @@ const ciSeeds = 30
 // TestWalk walks at random, and expects that no invariant is broken and that
 // everything settles once nothing goes wrong any more.
 //
-//	SIMULATE_SEED=7    one walk, with the placer's log
+//	SIMULATE_SEED=7    one walk, with the placer's log; what Nomad and its authors
+//	                   do is the same again, but of several things that are due at
+//	                   one instant the placer's own select takes any (1 of 5 walks
+//	                   differs somewhere): run it several times
 //	SIMULATE_FOR=10m   as many walks as that takes, from SIMULATE_FROM on
 func TestWalk(t *testing.T) {
 	if text := os.Getenv("SIMULATE_SEED"); text != "" {
