@@ -215,7 +215,7 @@ func (p *Placer) countUserFailure(ctx context.Context, t *tracked) error {
 		return nil
 	}
 	t.record.UserFailures++
-	if t.record.UserFailures > p.cfg.Retries {
+	if t.record.UserFailures > p.retries(t.Job) {
 		t.record.GivenUp = fmt.Sprintf("given up after %d tries on different GPUs: %s. Mend it and run it again", t.record.UserFailures, f.Reason)
 		p.log.Warn("giving up", "job", t.Key.ID, "namespace", t.Key.Namespace, "reason", t.record.GivenUp)
 	}
@@ -250,15 +250,14 @@ const retryWithin = 10 * time.Minute
 
 // lost says whether a gang of ours ended before its members had done their work,
 // Nomad will not try it again, and it is to be: the infrastructure failed it, or
-// all of its members failed by themselves and its author lets failed members be
-// tried elsewhere (reschedule).
+// all of its members failed by themselves, and it may be tried on other GPUs.
 func (p *Placer) lost(st Standing) bool {
 	stopped := st.Job.Stop != nil && *st.Job.Stop
 	if stopped || len(st.Pins.Groups) == 0 || rewrite.Gated(st.Job) || st.Have >= st.Want || *st.Job.Type != api.JobTypeBatch {
 		return false
 	}
 	if f := p.lastFailure(&tracked{Standing: st}); f != nil {
-		return f.Cause == Infrastructure || f.Cause == User && p.cfg.Retries > 0 && reschedules(st.Job) && p.now.Sub(f.At) < retryWithin
+		return f.Cause == Infrastructure || f.Cause == User && p.retries(st.Job) > 0 && p.now.Sub(f.At) < retryWithin
 	}
 	// Nomad does not run a batch allocation anew that a drain stopped at once.
 	return slices.ContainsFunc(p.state.AllocsOf(st.Key), func(a *nomad.Alloc) bool {
@@ -266,12 +265,14 @@ func (p *Placer) lost(st Standing) bool {
 	})
 }
 
-// reschedules says whether the author lets failed members be tried again elsewhere.
-func reschedules(job *api.Job) bool {
-	return !slices.ContainsFunc(job.TaskGroups, func(g *api.TaskGroup) bool {
-		r := g.ReschedulePolicy
-		return r != nil && (r.Attempts == nil || *r.Attempts == 0) && (r.Unlimited == nil || !*r.Unlimited)
-	})
+// retries is how often the gang is tried on other GPUs after it failed by its own
+// fault.
+func (p *Placer) retries(job *api.Job) int {
+	h, err := rewrite.ParseHints(job)
+	if err != nil || h.OnFailure == rewrite.ReplaceNothing {
+		return 0
+	}
+	return p.cfg.Retries
 }
 
 // revive takes a lost gang back into the queue, so often and no more.

@@ -41,6 +41,8 @@ type FailureAction string
 const (
 	ReplaceGang   FailureAction = "gang"
 	ReplaceMember FailureAction = "member"
+	// ReplaceNothing: a gang that fails by its own fault is not tried again.
+	ReplaceNothing FailureAction = "none"
 )
 
 const hintPrefix = "pal_"
@@ -142,8 +144,8 @@ func parseBool(s string) (bool, error) {
 
 func parseFailureAction(s string) (FailureAction, error) {
 	switch a := FailureAction(s); a {
-	case ReplaceGang, ReplaceMember:
+	case ReplaceGang, ReplaceMember, ReplaceNothing:
 		return a, nil
 	}
-	return "", fmt.Errorf("unknown action (one of gang, member)")
+	return "", fmt.Errorf("unknown action (one of gang, member, none)")
 }

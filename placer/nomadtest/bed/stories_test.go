@@ -170,24 +170,26 @@ func TestRetriesGoElsewhere(t *testing.T) {
 
 // A gang all of whose members fail at once, so that Nomad calls its job dead, is
 // tried on other GPUs, and given up after that; unless its author wants no other
-// try. One that failed long ago is left alone.
+// try (pal_on_failure). One that failed long ago is left alone.
 func TestFailsAtOnceAndIsTriedElsewhere(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		reschedules int
+		meta        map[string]string
 		late        bool
 		want        int // GPUs
 		phase       placer.Phase
 	}{
-		{"as Nomad's default", 1, false, 3, placer.Failed},
-		{"no other try", 0, false, 1, ""},
-		{"by an earlier placer", 1, true, 1, ""},
+		{"as Nomad's default", 1, nil, false, 3, placer.Failed},
+		{"never by Nomad", 0, nil, false, 3, placer.Failed},
+		{"no other try", 1, map[string]string{"pal_on_failure": "none"}, false, 1, ""},
+		{"by an earlier placer", 1, nil, true, 1, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			Run(t, Options{Seed: 1}, func(w *World) {
 				w.AddNodes(8, 2)
 				p := w.StartPlacer()
-				w.Submit(Gang{Name: "a", GPUs: 1, Runs: 2 * time.Second, Exit: 1, Reschedules: c.reschedules})
+				w.Submit(Gang{Name: "a", GPUs: 1, Runs: 2 * time.Second, Exit: 1, Reschedules: c.reschedules, Meta: c.meta})
 				w.Expect("it runs", 5*time.Second, func() bool { return len(w.GPUs(Key("a"))) > 0 })
 				tried := map[string]bool{}
 				if c.late {
