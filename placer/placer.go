@@ -249,17 +249,11 @@ func (p *Placer) follow(ctx context.Context, events <-chan []nomad.Event, ended 
 	heard, rested := change, time.Time{}
 	for {
 		for heard == change || heard == progress && !time.Now().Before(rested) {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			p.again = false
-			began := time.Now()
-			p.vitals.CycleBegan(began)
-			if err := p.cycle(ctx); err != nil {
+			took, err := p.timedCycle(ctx)
+			if err != nil {
 				return err
 			}
-			p.vitals.CycleEnded(time.Now())
-			rested = time.Now().Add(rest(time.Since(began)))
+			rested = time.Now().Add(rest(took))
 			heard = p.applyAll(events)
 			if p.takeSubmissions() || p.again {
 				heard = change
@@ -286,19 +280,11 @@ func (p *Placer) follow(ctx context.Context, events <-chan []nomad.Event, ended 
 			p.takeSubmissions()
 			heard = change
 		case <-tick.C:
-			p.vitals.LoopAlive(time.Now())
-			if p.unsettled() {
-				heard = change
-			} else if p.unpublished {
-				p.publish(p.tick())
+			came, err := p.eachSecond(ctx)
+			if err != nil {
+				return err
 			}
-			if p.missed && p.tick().Sub(p.resyncedAt) >= resyncAfterMiss {
-				if err := p.resync(ctx); err != nil {
-					return err
-				}
-				p.trouble(readingEvents, nil)
-				heard = change
-			}
+			heard = max(heard, came)
 		case <-wake.C:
 			heard = change
 		case <-resync.C:
@@ -308,6 +294,40 @@ func (p *Placer) follow(ctx context.Context, events <-chan []nomad.Event, ended 
 			heard = change
 		}
 	}
+}
+
+// timedCycle is a cycle and how long it took.
+func (p *Placer) timedCycle(ctx context.Context) (time.Duration, error) {
+	if ctx.Err() != nil {
+		return 0, ctx.Err()
+	}
+	p.again = false
+	began := time.Now()
+	p.vitals.CycleBegan(began)
+	if err := p.cycle(ctx); err != nil {
+		return 0, err
+	}
+	p.vitals.CycleEnded(time.Now())
+	return time.Since(began), nil
+}
+
+// eachSecond shows that the loop works, and looks for what is due without an event.
+func (p *Placer) eachSecond(ctx context.Context) (news, error) {
+	p.vitals.LoopAlive(time.Now())
+	if p.missed && p.tick().Sub(p.resyncedAt) >= resyncAfterMiss {
+		if err := p.resync(ctx); err != nil {
+			return change, err
+		}
+		p.trouble(readingEvents, nil)
+		return change, nil
+	}
+	if p.unsettled() {
+		return change, nil
+	}
+	if p.unpublished {
+		p.publish(p.tick())
+	}
+	return 0, nil
 }
 
 // resyncAfterMiss is how often everything is read anew at most because an event
