@@ -68,6 +68,8 @@ func TestPoliciesByHand(t *testing.T) {
 	four := []trace.Job{job("a", "A", 3, 0, 100), job("b", "A", 4, 10, 50), job("c", "A", 1, 20, 80), job("d", "A", 1, 20, 81)}
 	// One GPU: a is long, b and c are short and come later.
 	one := []trace.Job{job("a", "A", 1, 0, 1000), job("b", "A", 1, 100, 50), job("c", "A", 1, 110, 20)}
+	threeAndOne := inTasks(3, job("a", "A", 3, 0, 100), job("a2", "A", 3, 0, 100), job("b", "A", 4, 10, 10), job("c", "A", 1, 20, 10), job("d", "A", 1, 21, 5))
+	threeAndOne[2].MemberGPUs = 3
 	for _, tc := range []struct {
 		name string
 		run  func() (Outcome, error)
@@ -100,7 +102,7 @@ func TestPoliciesByHand(t *testing.T) {
 			[]string{"a 0-200", "b 200-210"}},
 		{"Nomad: two of three tasks start, give up, and start when there is room", nomad(30, 2, 4,
 			inTasks(3, job("a", "A", 3, 0, 100), job("b", "A", 6, 10, 100))...), []string{"a 0-100", "b 100-300"}},
-		{"Nomad: the task group that fits starts, and holds a GPU that d lacks", nomad(0, 2, 4, inTasks(3, job("a", "A", 3, 0, 100), job("a2", "A", 3, 0, 100), job("b", "A", 4, 10, 10), job("c", "A", 1, 20, 10), job("d", "A", 1, 21, 5))...),
+		{"Nomad: the task group that fits starts, and holds a GPU that d lacks", nomad(0, 2, 4, threeAndOne...),
 			[]string{"a 0-100", "a2 0-100", "b 100-120", "c 20-30", "d 30-35"}},
 		{"Nomad: a task of 3 and one of 2 are two task groups", nomad(0, 1, 5, inTasks(3, job("a", "A", 5, 0, 100))...), []string{"a 0-100"}},
 	} {
@@ -258,5 +260,24 @@ func TestStuck(t *testing.T) {
 	}
 	if d := cmp.Diff([]string{"a 0-10", "b -1--1"}, spans(out)); d != "" || out.Stuck != 1 {
 		t.Errorf("%d stuck, (-want +got):\n%s", out.Stuck, d)
+	}
+}
+
+// TestNomadsGangsHinderEachOther for ever, though they give up: what one frees the
+// small tasks of others take, and none ever has room for its large one. The run
+// ends for all that.
+func TestNomadsGangsHinderEachOther(t *testing.T) {
+	var jobs []trace.Job
+	for i := range 500 {
+		j := job(fmt.Sprint(i), "A", 1+i%12, float64(400*i), float64(2000*(1+i%7)))
+		j.MemberGPUs = min(8, j.GPUs)
+		jobs = append(jobs, j)
+	}
+	out, err := Nomad{Jobs: jobs, Cluster: even(t, 4, 8, 1.7), RendezvousS: 600, Seed: 42}.Run()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out.Stuck == 0 || out.Stuck == len(jobs) {
+		t.Errorf("%d of %d jobs are stuck, want some", out.Stuck, len(jobs))
 	}
 }

@@ -62,6 +62,8 @@ type nomadEngine struct {
 	finished int
 	use      usage
 	ranS     float64 // GPU seconds that complete gangs worked
+	running  int     // complete gangs
+	vain     int     // times that a gang gave up since one began or ended
 }
 
 // Run simulates until every job has finished, or nothing can happen any more:
@@ -89,12 +91,20 @@ func (n Nomad) Run() (Outcome, error) {
 		if !ok {
 			break
 		}
+		if e.running == 0 && next == len(e.jobs) && e.vain > hopeless {
+			break
+		}
 		e.step(at)
 		ev, _ := e.events.popUntil(at)
 		e.happen(ev)
 	}
 	return e.outcome(), nil
 }
+
+// hopeless is how often gangs give up in a row, while none runs and none comes,
+// until those that wait count as stuck: what one frees another takes, and none
+// ever has all that it needs.
+const hopeless = 10_000
 
 func newNomadEngine(n Nomad) *nomadEngine {
 	e := &nomadEngine{Nomad: n, rand: rand.New(rand.NewPCG(n.Seed, 0x40ad)), used: make([]int, n.Cluster.Groups()),
@@ -131,6 +141,8 @@ func (e *nomadEngine) happen(ev event) {
 	case ev.gpu < 0:
 		j.done, j.finish = true, e.now
 		e.finished++
+		e.running--
+		e.vain = 0
 		work := e.Jobs[ev.job].WorkS()
 		e.use.work(j.gang.GPUs(), work)
 		e.ranS += work * j.cost * float64(j.gang.GPUs())
@@ -138,6 +150,7 @@ func (e *nomadEngine) happen(ev event) {
 		e.unblock(-1)
 	case ev.gpu == j.round && !e.complete(j) && len(j.members) > 0:
 		e.free(j)
+		e.vain++
 		j.round++
 		e.unblock(ev.job)
 	}
@@ -233,6 +246,8 @@ func (e *nomadEngine) begin(i int) {
 	j := &e.jobs[i]
 	p := pal.Measure(e.Cluster, j.gang, j.members)
 	j.first, j.tier, j.cost = e.now, p.Tier, p.Cost()
+	e.running++
+	e.vain = 0
 	e.use.wait(-1, -j.gang.GPUs())
 	e.push(e.now+seconds(e.StartS+e.Jobs[i].WorkS()*j.cost), i, -1)
 }

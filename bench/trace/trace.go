@@ -187,12 +187,22 @@ func (t Trace) Of(tenant string) Trace {
 }
 
 // InTasks is the trace with every job written as tasks of up to so many GPUs
-// that lie on one node each, as Nomad's users write gangs; 1: every GPU may lie
-// anywhere.
+// that lie on one node each, as Nomad's users write gangs: all of a size where
+// there is one of at least half of that many, else full ones and one with the
+// rest. 1: every GPU may lie anywhere.
 func (t Trace) InTasks(gpus int) Trace {
 	t.Jobs = slices.Clone(t.Jobs)
 	for i := range t.Jobs {
-		t.Jobs[i].MemberGPUs = min(gpus, t.Jobs[i].GPUs)
+		t.Jobs[i].MemberGPUs = taskOf(t.Jobs[i].GPUs, gpus)
 	}
 	return t
+}
+
+func taskOf(gang, most int) int {
+	for task := min(gang, most); 2*task >= most; task-- {
+		if gang%task == 0 {
+			return task
+		}
+	}
+	return min(gang, most)
 }

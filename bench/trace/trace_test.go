@@ -125,9 +125,11 @@ func TestTenants(t *testing.T) {
 	if len(one.Jobs) != 1 || one.Jobs[0].ID != "app_1" || one.Jobs[0].SubmitS != 0 || one.Name != "f, vc1" {
 		t.Errorf("vc1: %+v", one)
 	}
-	tr.Jobs[1].GPUs = 12
-	if in := tr.InTasks(8); in.Jobs[0].MemberGPUs != 1 || in.Jobs[1].MemberGPUs != 8 || tr.Jobs[1].MemberGPUs != 0 {
-		t.Errorf("in tasks of 8: %+v", in.Jobs)
+	for gpus, want := range map[int]int{2: 2, 8: 8, 9: 8, 10: 5, 11: 8, 12: 6, 16: 8, 20: 5} {
+		tr.Jobs[1].GPUs = gpus
+		if in := tr.InTasks(8); in.Jobs[0].MemberGPUs != 1 || in.Jobs[1].MemberGPUs != want || tr.Jobs[1].MemberGPUs != 0 {
+			t.Errorf("%d GPUs in tasks of up to 8: of %d, want %d", gpus, in.Jobs[1].MemberGPUs, want)
+		}
 	}
 }
 
