@@ -233,8 +233,7 @@ func testAPIRegisters(t *testing.T, b *bed, agent *palAgent, userToken string) {
 // the one that is missing.
 func testMissingRights(t *testing.T, b *bed) {
 	full := policyFile(t, "nomad-pal.policy.hcl")
-	b.run(gang("waits", 1, 1).hcl())
-	for _, c := range []struct {
+	for i, c := range []struct {
 		name, without, with string
 		want                string
 	}{
@@ -253,6 +252,9 @@ func testMissingRights(t *testing.T, b *bed) {
 			if rules == full {
 				t.Fatalf("the policy has no %q", c.without)
 			}
+			id := fmt.Sprintf("waits-%d", i) // an agent that lacks a right which it can do without places it
+			b.run(gang(id, 1, 1).hcl())
+			defer b.purge(id)
 			agent := b.startPal(t, edgeConfig, b.envAs(b.token("partial", rules)))
 			sub := *b
 			sub.t = t
@@ -264,5 +266,4 @@ func testMissingRights(t *testing.T, b *bed) {
 			})
 		})
 	}
-	b.purge("waits")
 }

@@ -186,7 +186,7 @@ func testUserFailure(t *testing.T, b *bed) {
 		if strings.Contains(e.Note, "nodes other than") {
 			noted = e.Note
 		}
-		if g := b.gpusOf("broken"); e.Phase != "waiting" || !strings.Contains(e.Reason, "given up after 2 tries") || len(g) > 0 {
+		if g := b.gpusOf("broken"); e.Phase != "failed" || !strings.Contains(e.Reason, "given up after 2 tries") || len(g) > 0 {
 			return fmt.Sprintf("%s on %v: %s", e.Phase, g, e.Reason)
 		}
 		return ""

@@ -158,7 +158,7 @@ func testMIGByConstraint(t *testing.T, b *bed) {
 func testNoModelHasRoom(t *testing.T, b *bed) {
 	b.run(asks("mixed", 8, 1, "nvidia/gpu", "").hcl())
 	b.until("it waits and says why", func() string {
-		if e := b.explain("mixed"); e.Phase != "waiting" || e.Reason == "" {
+		if e := b.explain("mixed"); e.Phase != "unschedulable" || e.Reason == "" {
 			return e.Phase + ": " + e.Reason
 		}
 		return ""

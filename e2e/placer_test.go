@@ -219,8 +219,8 @@ func testPlan(t *testing.T, b *bed) {
 		t.Errorf("plan of what fits: exit code %d: %s", code, out)
 	}
 	out, code = b.palJob("plan", gang("planned", 5, 4).hcl())
-	if code != 0 || !strings.Contains(out, "needs 20 GPUs") {
-		t.Errorf("plan of what does not fit: exit code %d: %s", code, out)
+	if code != 2 || !strings.Contains(out, "needs 20 GPUs") {
+		t.Errorf("plan of what never fits: exit code %d: %s", code, out)
 	}
 	if jobs, _, err := b.API().Jobs().List(nil); err != nil || slices.ContainsFunc(jobs, func(j *jobStub) bool { return j.ID == "planned" }) {
 		t.Errorf("plan registered the job: %v", err)

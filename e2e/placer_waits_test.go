@@ -43,7 +43,7 @@ func (b *bed) untilWaits(id string, words ...string) {
 	b.t.Helper()
 	b.until(id+" waits, holding nothing", func() string {
 		e := b.explain(id)
-		if g := b.gpusOf(id); e.Phase != "waiting" || len(g) > 0 {
+		if g := b.gpusOf(id); !inQueue(e.Phase) || len(g) > 0 {
 			return fmt.Sprintf("%s on %v", e.Phase, g)
 		}
 		for _, w := range words {
@@ -54,6 +54,10 @@ func (b *bed) untilWaits(id string, words ...string) {
 		return ""
 	})
 }
+
+// inQueue says whether a job in the phase waits, if need be for other GPUs than
+// there are now.
+func inQueue(phase string) bool { return phase == "waiting" || phase == "unschedulable" }
 
 // untilExplained waits until explain names these GPUs: the placer records a
 // decision when it has seen the members, a moment after they are there.
