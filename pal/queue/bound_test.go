@@ -52,7 +52,6 @@ type bound struct {
 	gpus    float64
 	longest time.Duration
 	jobs    []Job
-	behind  time.Duration // the service of those watched before
 }
 
 // watch submits a gang that everything else passes.

@@ -33,6 +33,7 @@ func (p *pass) stopEnough(e *entry, victims []*entry) bool {
 	}
 	var pl pal.Placement
 	var back []func()
+	defer func() { again(back) }()
 	ok, gone, next := false, 0, 1
 	for gone < len(victims) && !ok {
 		for ; gone < len(victims) && (p.c.FreeGPUs() < e.gpus || next > 0); gone++ {
@@ -45,6 +46,7 @@ func (p *pass) stopEnough(e *entry, victims []*entry) bool {
 		next = 1 + gone/4 // fragmented: not after each of many
 	}
 	again(back)
+	back = nil
 	return ok && p.claim(e, pl, victims[:gone])
 }
 

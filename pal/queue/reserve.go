@@ -44,15 +44,17 @@ func (p *pass) backfill(e *entry) (pal.Found, bool) {
 
 // beside looks for a placement on none of the reserved GPUs.
 func (p *pass) beside(r *reservation, e *entry) (pal.Found, bool) {
-	for {
+	find := func() (pal.Found, bool) {
 		_, free := p.hold(r.placement)
-		f, ok := p.find(e)
-		free()
-		if ok || !r.stale {
-			return f, ok
-		}
-		p.replan(r)
+		defer free()
+		return p.find(e)
 	}
+	f, ok := find()
+	if ok || !r.stale {
+		return f, ok
+	}
+	p.replan(r)
+	return find()
 }
 
 // byEnd sorts running gangs by when they are expected to end.
@@ -141,6 +143,7 @@ func (p *pass) replan(r *reservation) {
 	r.stale = false
 	free := p.freeNow()
 	var back []func()
+	defer func() { again(back) }()
 	for _, e := range p.ending() {
 		if e.expectedEnd > r.at {
 			break
@@ -148,7 +151,6 @@ func (p *pass) replan(r *reservation) {
 		back = append(back, p.away(e))
 	}
 	p.fewest(r, free)
-	again(back)
 }
 
 // fewest places the head with as few of the given free GPUs as it takes.
@@ -165,6 +167,7 @@ func (p *pass) fewest(r *reservation, free []int) {
 			p.c.SetTaken(free[hidden], true)
 		}
 	}
+	defer show(0)
 	low, high := 0, max(0, min(len(free), p.c.FreeGPUs()+len(free)-r.head.gpus))
 	for low <= high {
 		mid := (low + high + 1) / 2
@@ -175,7 +178,6 @@ func (p *pass) fewest(r *reservation, free []int) {
 			high = mid - 1
 		}
 	}
-	show(0)
 }
 
 // freeNow lists the GPUs that are available.
