@@ -78,7 +78,7 @@ func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 // answers says whether the placement is what [Find] would return now. GPUs that
 // were avoided in finding it must not be there.
 func (f *Found) answers(c *Cluster, g Gang, p Policy) bool {
-	if f.c != c || f.print != c.print || f.policy.Name != p.Name || !f.gang.same(g) {
+	if f.c != c || f.print != c.print || f.policy.Name != p.Name || f.policy.Tight != p.Tight || !f.gang.same(g) {
 		return false
 	}
 	if custom := f.policy; custom.Sample != nil || custom.NodeOrder != nil || p.Sample != nil || p.NodeOrder != nil {

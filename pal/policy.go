@@ -16,6 +16,10 @@ type Policy struct {
 	// cluster order, and returns their indices, most first. nil: stable. The
 	// simulator's faithful mode sets it to what numpy does.
 	NodeOrder func(counts []int) []int
+	// Tight lets PAL leave wide gangs more room: of the nodes whose GPUs cost at
+	// most so much more than the best, as a part, the gang takes the one with the
+	// fewest free GPUs; 0: the one with most that cost least, as published.
+	Tight float64
 	// Avoid leaves out the GPUs whose PM score for the gang's class is above it;
 	// 0: none is. Use one value for a cluster: it is counted once for each.
 	Avoid float64

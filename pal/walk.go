@@ -61,6 +61,11 @@ func (s *search) lvMatrix() []lvEntry {
 // Within a domain closer than a rack the GPUs with the lowest index up to the
 // bin are taken; in wider domains PM-First chooses among them.
 func (s *search) walk() []Member {
+	if s.n == 1 && s.p.Tight > 0 && s.g.MaxTier == 0 {
+		if d := s.bestNode(); d.v < len(s.values) {
+			return s.within(d)
+		}
+	}
 	if s.n == 1 {
 		return s.pmFirst(s.groups(), len(s.values)-1)
 	}
@@ -146,8 +151,32 @@ func (s *search) bestNode() domain {
 			best = d
 		}
 	}
+	if s.p.Tight > 0 && best.v < len(s.values) {
+		best = s.tightest(best)
+	}
 	if s.p.NodeOrder != nil && best.v < len(s.values) {
 		best.group = s.reorder(best)
+	}
+	return best
+}
+
+// tightest is the node with the fewest free GPUs of those that hold the gang at
+// little more than the cost of the best. It leaves empty nodes to gangs that need
+// a whole one.
+func (s *search) tightest(best domain) domain {
+	limit := best.v
+	for limit+1 < len(s.values) && float64(s.values[limit+1]) <= (1+s.p.Tight)*float64(s.values[best.v]) {
+		limit++
+	}
+	fewest := s.free(best.group)
+	for _, g := range s.groups() {
+		n := s.free(g)
+		if n < s.n || n >= fewest {
+			continue
+		}
+		if v, free := s.lowestBin(g); v <= limit && s.eligibleForAll(g) && s.holdsAll(g) {
+			best, fewest = domain{v: v, free: free, group: g, tier: TierNode}, n
+		}
 	}
 	return best
 }

@@ -51,7 +51,7 @@ type Config struct {
 func DefaultConfig() Config {
 	return Config{
 		Placement: pal.PAL,
-		Queue:     defaultQueue(),
+		Queue:     queue.Default(),
 		Locality:  pal.TwoTier(pal.DefaultPenalty),
 		Apps: map[string]pal.AppClass{
 			"resnet50": pal.ClassA, "sgemm": pal.ClassA,
@@ -68,15 +68,6 @@ func DefaultConfig() Config {
 		MovesPerHour: 12,
 		Resync:       5 * time.Minute,
 	}
-}
-
-// defaultQueue is the policy that won in the simulator for gangs that may not be
-// stopped, which is what jobs are unless they say pal_preempt; those that do,
-// are. Moving gangs is left to operators to switch on.
-func defaultQueue() queue.Options {
-	o := queue.Default(false)
-	o.Preempt = true
-	return o
 }
 
 // Validate checks what the types do not.

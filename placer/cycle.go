@@ -15,6 +15,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
@@ -332,6 +333,6 @@ func (p *Placer) buildProfile() (*profile.Profile, error) {
 }
 
 // policy is the placement policy.
-func (c Config) policy() pal.Policy { return pal.Policy{Name: c.Placement} }
+func (c Config) policy() pal.Policy { return queue.Placement(c.Placement) }
 
 func since(t time.Time) time.Duration { return time.Duration(t.UnixNano()) }

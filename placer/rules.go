@@ -32,7 +32,7 @@ type rules struct {
 
 type queueRules struct {
 	Backfill, Passing, Preempt, Migrate, FairShare, Near bool
-	Avoid                                                float64
+	Avoid, Share                                         float64
 	Pass, Quantum, FirstGuess, RestartCost               time.Duration
 	Tenants                                              map[string]queue.Tenant
 }
@@ -45,7 +45,7 @@ func (p *Placer) publishRules(ctx context.Context) error {
 		DefaultClass: p.cfg.DefaultClass, RackMeta: p.cfg.RackMeta, Children: p.cfg.Children,
 		Learn: p.cfg.Learner != nil,
 		Queue: queueRules{
-			q.Backfill, q.Passing, q.Preempt, q.Migrate, q.FairShare, q.Near, q.Avoid, q.Pass, q.Quantum, q.FirstGuess, p.cfg.RestartCost, q.Tenants,
+			q.Backfill, q.Passing, q.Preempt, q.Migrate, q.FairShare, q.Near, q.Avoid, q.Share, q.Pass, q.Quantum, q.FirstGuess, p.cfg.RestartCost, q.Tenants,
 		},
 	})
 	if err != nil {
@@ -71,7 +71,7 @@ func ReadRules(ctx context.Context, c *nomad.Client) (Config, error) {
 	q := r.Queue
 	cfg.Queue = queue.Options{
 		Order: r.Order, Backfill: q.Backfill, Passing: q.Passing, Preempt: q.Preempt, Migrate: q.Migrate,
-		FairShare: q.FairShare, Near: q.Near, Avoid: q.Avoid, Pass: q.Pass, Quantum: q.Quantum, FirstGuess: q.FirstGuess, Tenants: q.Tenants,
+		FairShare: q.FairShare, Near: q.Near, Avoid: q.Avoid, Share: q.Share, Pass: q.Pass, Quantum: q.Quantum, FirstGuess: q.FirstGuess, Tenants: q.Tenants,
 	}
 	cfg.RestartCost = q.RestartCost
 	if r.Learn {

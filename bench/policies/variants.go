@@ -29,8 +29,8 @@ func variants() []variant {
 		{name: "nomad, rendezvous 30 min", nomad: true, rendezvous: 30 * time.Minute},
 		{name: "tiresias", queue: preempting(queue.LAS, pal.Packed), preempt: true},
 		{name: "gandiva", queue: migrating(preempting(queue.RoundRobin, pal.Packed)), preempt: true},
-		{name: "ours without preemption", queue: queue.Default(false)},
-		{name: "ours with preemption", queue: queue.Default(true), preempt: true},
+		{name: "ours without preemption", queue: queue.Default()},
+		{name: "ours with preemption", queue: queue.Default(), preempt: true},
 	}
 	for _, order := range []queue.Order{queue.FIFO, queue.SRTF, queue.Adaptive} {
 		vs = append(vs,
@@ -54,7 +54,7 @@ func parts() []variant {
 			name = "ours with preemption"
 		}
 		for _, part := range dropped() {
-			o := queue.Default(preempt)
+			o := queue.Default()
 			part.drop(&o)
 			vs = append(vs, variant{name: name + ", " + part.name, queue: o, preempt: preempt})
 		}

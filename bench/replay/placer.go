@@ -53,7 +53,7 @@ func compress(d, fallback time.Duration, by float64) time.Duration {
 func (r Rules) Queue() queue.Options {
 	c := r.config()
 	o := c.Queue
-	o.Placement = pal.Policy{Name: c.Placement}
+	o.Placement = queue.Placement(c.Placement)
 	return o
 }
 

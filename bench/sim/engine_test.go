@@ -136,7 +136,7 @@ func TestEndsTakeTime(t *testing.T) {
 func TestEngineConserves(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		preempt := rapid.Bool().Draw(rt, "preempt")
-		o := queue.Default(preempt)
+		o := queue.Default()
 		o.Order = rapid.SampledFrom([]queue.Order{queue.FIFO, queue.LAS, queue.SRTF, queue.Adaptive, queue.RoundRobin}).Draw(rt, "order")
 		var jobs []trace.Job
 		for i := range rapid.IntRange(1, 15).Draw(rt, "jobs") {

@@ -13,6 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/bench/trace"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/population"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer"
 )
 
@@ -138,7 +139,7 @@ type named struct {
 func policies() []named {
 	agent := placer.DefaultConfig()
 	rules := agent.Queue
-	rules.Placement = pal.Policy{Name: agent.Placement}
+	rules.Placement = queue.Placement(agent.Placement)
 	unbounded := rules
 	unbounded.Pass = sim.Unbounded
 	var ps []named

@@ -286,7 +286,7 @@ func (o *options) world(t trace.Trace, c *pal.Cluster) (sim.Config, error) {
 	if err != nil {
 		return cfg, err
 	}
-	cfg.Queue.Placement = pal.Policy{Name: name}
+	cfg.Queue.Placement = queue.Placement(name)
 	if name == pal.Random {
 		rng := rand.New(rand.NewPCG(o.seed, 0x5a3))
 		cfg.Queue.Placement.Sample = func(n, k int) []int { return rng.Perm(n)[:k] }

@@ -413,7 +413,7 @@ calibration { method = "kmeans" }
 // TestPreemptedGangs: gangs are stopped only if they may be, and the queue does it.
 func TestPreemptedGangs(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "agent.hcl")
-	if err := os.WriteFile(file, []byte("queue { preempt = false }\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("queue {\n  preempt = false\n  migrate = false\n}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if f := figuresOf(t); f.Restarts != 0 {

@@ -81,12 +81,13 @@ func (h *heap) down(i int) {
 // other does, at the same cost, under the same rules: where the first of them
 // does not fit, or waits for closer GPUs, the others need not be tried.
 type signature struct {
-	class    pal.AppClass
-	maxTier  pal.Tier
-	shapes   string
-	tenant   string
-	overdue  bool
-	nearWait time.Duration
+	class   pal.AppClass
+	maxTier pal.Tier
+	shapes  string
+	tenant  string
+	// Whether the gang may be stopped or moved decides what it may do.
+	preemptible, migratable bool
+	nearWait                time.Duration
 }
 
 // shapesOf writes a gang's shapes; device groups that are eligible or preferred
@@ -110,34 +111,48 @@ func shapesOf(g pal.Gang) string {
 // bucket holds the waiting gangs of one signature.
 type bucket struct {
 	heap
-	sig     signature
-	gpus    int
-	livePos int
-	failed  attempt // the last that failed
-	done    uint64  // the pass that is done with it
+	sig         signature
+	gpus        int
+	livePos     int
+	failed      attempt       // the last that failed
+	failedUntil time.Duration // by when it would have had to end
+	done        uint64        // the pass that is done with it
+	from        *entry        // where that pass goes on, if it is passes
+	passes      uint64
+	slack       time.Duration // how long those may run on that it tries then
 }
 
 // attempt is what decides whether the first gang of a bucket fits.
 type attempt struct {
 	version uint64 // of the Line
 	head    *entry
-	first   *entry // of the bucket, where there is a head
+	turn    *turn
+	// Of the bucket, and how many gangs have started, if there is a head or a turn.
+	first  *entry
+	starts uint64
 }
 
 // kind is the signature by which gangs fit or not, whoever's they are.
 func (e *entry) kind() signature {
-	k := e.bucket.sig
-	k.overdue, k.tenant, k.nearWait = false, "", 0
+	k := e.sig
+	k.tenant, k.nearWait, k.preemptible, k.migratable = "", 0, false, false
 	return k
+}
+
+// sign works out the gang's signature.
+func (l *Line) sign(e *entry) {
+	e.sig = signature{class: e.job.Gang.Class, maxTier: e.job.Gang.MaxTier, shapes: l.shapes(e.job.Gang), nearWait: e.job.NearWait,
+		preemptible: e.job.Preemptible, migratable: e.job.Migratable}
+	if l.opt.FairShare || len(l.opt.Tenants) > 0 {
+		e.sig.tenant = e.job.Tenant
+	}
 }
 
 // enqueue puts a waiting entry into its bucket.
 func (l *Line) enqueue(e *entry) {
 	e.state = waiting
-	sig := signature{class: e.job.Gang.Class, maxTier: e.job.Gang.MaxTier, shapes: l.shapes(e.job.Gang), overdue: e.overdue, nearWait: e.job.NearWait}
-	if l.opt.FairShare || len(l.opt.Tenants) > 0 {
-		sig.tenant = e.job.Tenant
-	}
+	l.sign(e)
+	sig := e.sig
 	b := l.buckets[sig]
 	if b == nil {
 		b = &bucket{sig: sig, gpus: e.gpus, livePos: -1}
@@ -145,14 +160,17 @@ func (l *Line) enqueue(e *entry) {
 		b.pos = func(e *entry) *int { return &e.pos }
 		l.buckets[sig] = b
 	}
-	e.bucket, e.key = b, l.keyOf(e)
+	e.bucket, e.expect = b, l.remaining(e, e.waitingSince)
+	e.key = l.keyOf(e)
 	b.push(e)
 	l.name(e)
 	if b.livePos < 0 {
 		b.livePos = len(l.live)
 		l.live = append(l.live, b)
 	}
-	if !e.overdue {
+	if e.overdue {
+		l.overdue.push(e)
+	} else {
 		l.ages.push(e)
 	}
 }
@@ -174,7 +192,9 @@ func (l *Line) dequeue(e *entry) {
 	b.remove(e)
 	l.unname(e)
 	e.bucket = nil
-	if !e.overdue {
+	if e.overdue {
+		l.overdue.remove(e)
+	} else {
 		l.ages.remove(e)
 	}
 	if len(b.es) == 0 {
@@ -185,13 +205,13 @@ func (l *Line) dequeue(e *entry) {
 	}
 }
 
-// age moves gangs that have waited longer than Pass, in all, to the front.
+// age marks the gangs that have waited longer than Pass in all.
 func (l *Line) age(now time.Duration) {
 	for len(l.ages.es) > 0 && l.ages.es[0].waitingSince-l.ages.es[0].waited+l.opt.Pass <= now {
 		e := l.ages.es[0]
-		l.dequeue(e)
+		l.ages.remove(e)
 		e.overdue = true
-		l.enqueue(e)
+		l.overdue.push(e)
 	}
 }
 
@@ -200,6 +220,7 @@ func (l *Line) age(now time.Duration) {
 func (l *Line) resort() {
 	for name := range l.learned {
 		for _, e := range l.named[name] {
+			e.expect = l.remaining(e, e.waitingSince)
 			e.key = l.keyOf(e)
 			e.bucket.fix(e)
 		}
@@ -207,10 +228,9 @@ func (l *Line) resort() {
 	clear(l.learned)
 }
 
-// name and unname keep the list of waiting gangs by name, where the order asks
-// for it.
+// name and unname keep the list of waiting gangs by name.
 func (l *Line) name(e *entry) {
-	if e.job.Name == "" || l.opt.Order != SRTF && l.opt.Order != Adaptive {
+	if e.job.Name == "" {
 		return
 	}
 	e.namePos = len(l.named[e.job.Name])

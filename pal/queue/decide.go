@@ -15,6 +15,7 @@ type claim struct {
 	by        *entry
 	placement pal.Placement
 	victims   []*entry // not yet stopped
+	granted   bool     // because the gang is overdue
 }
 
 func (l *Line) dropClaims(drop func(*claim) bool) {
@@ -29,11 +30,16 @@ type pass struct {
 	now     time.Duration
 	actions []Action
 	undo    []func()
-	head    *entry // the first that did not fit
-	reserve *reservation
-	started []*entry           // in this pass
-	kept    []int              // GPUs held until its end
-	ever    map[signature]bool // of Waiting: what would fit the empty cluster
+	// listed is victimsByLevel.
+	listed        []victim
+	victimsListed bool
+	head          *entry // the first that did not fit
+	reserve       *reservation
+	started       []*entry           // in this pass
+	slack         time.Duration      // how long what did not fit could have run on
+	kept          []int              // GPUs held until its end
+	hidden        []int              // GPUs kept for the overdue gang whose turn it is
+	ever          map[signature]bool // what would fit the empty cluster
 }
 
 // Decide says what to do now. It leaves the cluster as it is; what it decided
@@ -41,15 +47,20 @@ type pass struct {
 func (l *Line) Decide(now time.Duration, c *pal.Cluster) []Action {
 	l.age(now)
 	l.resort()
+	l.foreseeEnds(now)
 	l.passes++
-	p := &pass{Line: l, c: c, now: now}
+	p := &pass{Line: l, c: c, now: now, ever: map[signature]bool{}}
 	defer p.putBack()
 	p.holdPending()
 	p.claims()
-	p.walk()
+	p.serve()
+	if p.turn == nil || l.opt.Backfill {
+		p.walk()
+	}
 	if l.opt.Migrate && !p.full() {
 		p.migrate()
 	}
+	p.account.idle = len(p.hidden)
 	return p.actions
 }
 
@@ -62,6 +73,10 @@ func (p *pass) putBack() {
 
 // take marks a placement as used for the rest of the pass.
 func (p *pass) take(g pal.Gang, pl pal.Placement) {
+	if len(p.hidden) > 0 { // some of which it may be allowed
+		p.show()
+		defer p.hide()
+	}
 	p.c.Take(g, pl)
 	p.undo = append(p.undo, func() { p.c.Release(g, pl) })
 }
@@ -138,6 +153,7 @@ func (p *pass) claims() {
 			return false
 		}
 		if p.allFree(c.placement) {
+			c.by.granted = c.granted
 			p.start(c.by, pal.Found{Placement: c.placement})
 		}
 		return true
@@ -165,24 +181,29 @@ func (p *pass) start(e *entry, f pal.Found) {
 	e.waited += p.now - e.waitingSince
 	e.waitingSince = p.now
 	e.state, e.placement = starting, f.Placement
+	e.expectedEnd = p.now + cost(e.expect, f)
 	p.usage[e.job.Tenant] += e.gpus
 	p.pending = append(p.pending, e)
 	p.started = append(p.started, e)
+	p.starts++
 	p.take(e.job.Gang, f.Placement)
+	if p.reserve != nil {
+		p.reserve.stale = true
+	}
 	p.actions = append(p.actions, Action{Kind: Start, Job: e.job.ID, Found: f})
 }
 
 // walk goes through the line, first to last. A bucket whose first gang neither
-// fits nor finds victims is done with; of a bucket that may only backfill, the
-// gangs behind the first may be shorter and are tried too.
+// fits nor finds victims is done with, except that where gangs only backfill,
+// those of it that end in time are tried too.
 func (p *pass) walk() {
 	for {
 		b := p.first()
 		if b == nil || p.full() {
 			return
 		}
-		e := b.es[0]
-		if p.overQuota(e) || p.claimed(e) {
+		e := p.next(b)
+		if p.overQuota(e) || p.claimed(e) || p.turn != nil && p.turn.by == e {
 			b.done = p.passes
 			continue
 		}
@@ -191,11 +212,15 @@ func (p *pass) walk() {
 				b.done = p.passes
 			} else {
 				p.start(e, f)
+				p.goOn(b, e)
 			}
 			continue
 		}
 		if p.preemptFor(e) {
 			b.done = p.passes // decided: its place in the line is taken
+			continue
+		}
+		if p.goOn(b, e) {
 			continue
 		}
 		b.done = p.passes
@@ -208,6 +233,38 @@ func (p *pass) walk() {
 	}
 }
 
+// next is the gang of the bucket that the pass tries next.
+func (p *pass) next(b *bucket) *entry {
+	if b.passes == p.passes {
+		return b.from
+	}
+	return b.es[0]
+}
+
+// goOn lets the pass go on, behind a gang that ended too late or that was such a
+// gang's successor, with the next one of the bucket that would end in time.
+func (p *pass) goOn(b *bucket, e *entry) bool {
+	if e.state != waiting { // it has started
+		if b.passes != p.passes {
+			return true
+		}
+	} else if p.slack > 0 {
+		b.slack = p.slack
+	} else {
+		return false
+	}
+	b.passes, b.from = p.passes, nil
+	for _, o := range b.es {
+		if o.expect <= b.slack && e.key.compare(o.key) < 0 && (b.from == nil || o.key.compare(b.from.key) < 0) {
+			b.from = o
+		}
+	}
+	if b.from == nil {
+		b.done, b.passes = p.passes, 0
+	}
+	return b.from != nil
+}
+
 // full says whether the pass has started all that it may.
 func (p *pass) full() bool { return p.opt.Starts > 0 && len(p.started) >= p.opt.Starts }
 
@@ -215,14 +272,15 @@ func (p *pass) full() bool { return p.opt.Starts > 0 && len(p.started) >= p.opt.
 // one that cannot holds nobody up. Where the cluster is exclusive the answer
 // stays until Changed.
 func (p *pass) possible(e *entry) bool {
+	known := p.everFitting
 	if !p.opt.Exclusive {
-		return p.everFits(e)
+		known = p.ever
 	}
 	kind := e.kind()
-	ok, known := p.everFitting[kind]
-	if !known {
+	ok, asked := known[kind]
+	if !asked {
 		ok = p.everFits(e)
-		p.everFitting[kind] = ok
+		known[kind] = ok
 	}
 	return ok
 }
@@ -239,8 +297,8 @@ func (p *pass) first() *bucket {
 }
 
 func (p *pass) before(a, b *bucket) bool {
-	ka, kb := a.es[0].key, b.es[0].key
-	if p.opt.FairShare && !ka.overdue && !kb.overdue {
+	ka, kb := p.next(a).key, p.next(b).key
+	if p.opt.FairShare {
 		if sa, sb := p.share(a.sig.tenant), p.share(b.sig.tenant); sa != sb {
 			return sa < sb
 		}
@@ -266,22 +324,24 @@ func (p *pass) overQuota(e *entry) bool {
 // ahead is waiting for GPUs. Where the cluster is exclusive, what failed is not
 // tried again before GPUs come free.
 func (p *pass) fits(b *bucket, e *entry) (pal.Found, bool) {
-	try := attempt{version: p.version, head: p.head}
-	if p.head != nil {
-		try.first = e // how long it runs matters too
+	p.slack = 0
+	try := attempt{version: p.version, head: p.head, turn: p.turn}
+	if p.head != nil || p.turn != nil {
+		try.first, try.starts = e, p.starts // how long it runs matters too, and the others do
 	}
-	if e.gpus > p.c.FreeGPUs() || p.opt.Exclusive && b.failed == try {
+	if e.gpus > p.c.FreeGPUs()+len(p.hidden) {
 		return pal.Found{}, false
 	}
-	var f pal.Found
-	var ok bool
-	if p.head != nil {
-		f, ok = p.backfill(e)
-	} else {
-		f, ok = p.find(e)
+	if p.opt.Exclusive && b.failed == try {
+		p.slack = b.failedUntil - p.now
+		return pal.Found{}, false
+	}
+	f, ok := p.backfill(e)
+	if !ok && p.turn != nil {
+		f, ok = p.onKept(e)
 	}
 	if !ok {
-		b.failed = try
+		b.failed, b.failedUntil = try, p.now+p.slack
 	}
 	return f, ok
 }

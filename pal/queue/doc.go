@@ -9,8 +9,7 @@
 // A [Line] hears what happens and is asked what to do. Times are durations
 // since an epoch of the caller's, and never go back:
 //
-//	l, err := queue.New(queue.Options{Order: queue.LAS, Backfill: true, Preempt: true,
-//		Placement: pal.Policy{Name: pal.PAL}})
+//	l, err := queue.New(queue.Default())
 //	err = l.Submit(now, queue.Job{ID: "web/train", Gang: gang, Submitted: now})
 //	for _, a := range l.Decide(now, cluster) {
 //		switch a.Kind {
@@ -38,24 +37,46 @@
 // # Who goes first
 //
 // [Options.Order] sorts the line. A gang that does not fit becomes the head:
-// without [Options.Backfill] nothing behind it starts. With it, a gang behind
-// the head starts if it is expected to end before the head's GPUs are free, or
-// leaves the head's reserved GPUs alone; with [Options.Passing], wherever it
-// fits. With [Options.Preempt] a gang may stop preemptible gangs of a worse
-// level; levels are powers, so that equals never stop each other. A gang that
-// could not run even if nothing else did, or whose tenant's quota is used up,
-// holds nobody up. [Default] is what won in the simulator.
+// without [Options.Backfill] nothing behind it starts. With it (EASY), a gang
+// behind the head starts if it is expected to end before the head's GPUs are
+// free, or leaves the head's reserved GPUs alone. With [Options.Preempt] a gang
+// may stop gangs of a worse level that allow it; levels are powers, so that
+// equals never stop each other, and a gang that may be stopped starts wherever it
+// fits. A gang that could not run even if nothing else did, or whose tenant's
+// quota is used up, holds nobody up. [Default] is the policy of the agent and of
+// the simulator's tables.
+//
+// How long a gang runs on is told by its user's estimate, or by the earlier runs
+// of its name, as a distribution; a name counts only as far as its runs foretold
+// each other. Adaptive sorts gangs that may be stopped by the Gittins index of
+// that distribution, others by its mean.
 //
 // # No starvation
 //
-// A gang that has waited longer than [Options.Pass] in all is overdue, for
-// good: the overdue come first in any order, oldest first; behind an overdue
-// head nothing starts, is stopped for another or moves; where preemption is on
-// an overdue gang may stop any preemptible one, and only an older overdue gang
-// may stop it. So a gang that could run starts at the latest when it has waited
-// Pass, plus the time that the older overdue gangs and those then running still
-// run (with preemption: plus the time the preemptible ones take to stop), and
-// also where more work comes than the cluster can ever do, it runs to its end.
-// Quotas and fair shares do not change that, except that a quota is never
-// exceeded.
+// A gang that has waited longer than [Options.Pass] in all is overdue. The overdue
+// stay in the line at their places. Beside that they are served in order of
+// submission, one turn after the other: the first of them starts if it fits, or
+// stops what may be stopped if that makes room, or has GPUs kept for it until all
+// of them are free. A gang that had its turn is not stopped for others. The rest of
+// the line goes on meanwhile: backfill, preemption, moves and waiting for near
+// GPUs. Kept GPUs are used by others only if these can be stopped for the turn, or
+// are expected to end before it and within Pass of its beginning.
+//
+// What turns use is metered: GPUs kept idle and GPUs of gangs that run by their
+// turn. The part of it above [Options.Share] of the cluster's GPU time is a debt,
+// and no new turn begins before the share has paid it off. What that promises, for
+// a gang that could run, where N is the cluster's GPUs and no run is longer than L:
+//
+//   - A turn takes at most Pass + L to start its gang, whatever estimates say.
+//   - A gang's turn begins at the latest when it has waited Pass, plus for each
+//     gang submitted before it one turn and (turn + L) × its GPUs / (Share × N).
+//   - So it holds in any overload, and degrades: in the long run the overdue get at
+//     least Share of the GPU time while there are any, first come first served, and
+//     cost the others no more than Share, except for one turn at a time.
+//
+// Under strict order (no Backfill) nothing starts behind a turn. The meter starts
+// at 0 when a placer starts anew, and a gang that is stopped by a failure needs a
+// new turn. A quota is never exceeded: a gang whose tenant has used it up has no
+// turn. On a cluster that others use too, GPUs that they take from a turn are
+// replaced by others, and the turn begins again.
 package queue

@@ -5,6 +5,7 @@ package queue
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 )
@@ -20,6 +21,10 @@ const (
 // name, or than its user's estimate, before that tells nothing of it any more.
 const beyond = 0.4
 
+// coarse is how many times the weight of a name's runs not knowing counts, for each
+// power of 2 by which those foretell each other worse than within a factor of 2.
+const coarse = 4
+
 // sample is one finished run: its work at cost 1 and how many GPUs it had.
 type sample struct {
 	work time.Duration
@@ -28,8 +33,11 @@ type sample struct {
 
 // past is what is remembered of a name.
 type past struct {
-	samples []sample // oldest first
-	last    int64    // number of the lesson that came last
+	samples []sample          // oldest first
+	sorted  []sample          // the same, shortest first; nil: to be sorted
+	doubt   float64           // how far off the runs before were in foretelling each, on average, in powers of 2
+	last    int64             // number of the lesson that came last
+	fresh   map[int]*foreseen // of gangs of so many GPUs that have not run
 }
 
 // learn remembers a finished run.
@@ -44,7 +52,7 @@ func (l *Line) learn(name string, s sample) {
 		h = &past{}
 		l.history[name] = h
 	}
-	h.last = l.lessons
+	h.last, h.sorted, h.fresh = l.lessons, nil, nil
 	h.samples = append(h.samples, s)
 	if len(h.samples) > maxSamples {
 		h.samples = slices.Delete(h.samples, 0, 1)
@@ -149,23 +157,110 @@ func (e *entry) limit(now time.Duration) time.Duration {
 // expected is [Line.remaining] without a limit. What is not known of a gang that
 // outlasts all that is known is that it runs as long again.
 func (l *Line) expected(e *entry, now time.Duration) time.Duration {
+	return l.foresee(e, now, func(f *foreseen) *time.Duration { return &f.mean }, outlook.mean)
+}
+
+// index is [outlook.index] of the gang, until its limit at most.
+func (l *Line) index(e *entry, now time.Duration) time.Duration {
+	return e.bounded(now, l.foresee(e, now, func(f *foreseen) *time.Duration { return &f.index }, outlook.index))
+}
+
+// foreseen is what was told of gangs that have not run; 0: it was not yet.
+type foreseen struct{ mean, index time.Duration }
+
+// foresee asks the gang's outlook; of gangs of a name and size that have not run
+// yet it does so once.
+func (l *Line) foresee(e *entry, now time.Duration, kept func(*foreseen) *time.Duration, ask func(outlook) time.Duration) time.Duration {
+	h := l.history[e.job.Name]
+	if h == nil || e.job.Estimate > 0 || e.work(now) > 0 {
+		return ask(l.outlook(e, now))
+	}
+	f := h.fresh[e.gpus]
+	if f == nil {
+		if h.fresh == nil {
+			h.fresh = map[int]*foreseen{}
+		}
+		f = &foreseen{}
+		h.fresh[e.gpus] = f
+	}
+	d := kept(f)
+	if *d == 0 {
+		*d = ask(l.outlook(e, now))
+	}
+	return *d
+}
+
+// outlook is how long a gang may run on, at cost 1: as long as one of those,
+// shortest first, or, with weight 1 at first, nobody knows.
+type outlook struct {
+	of    []chance
+	again float64 // how long it runs on if nobody knows, in seconds
+	rest  float64 // the weight of that
+}
+
+type chance struct{ left, weight float64 }
+
+func (l *Line) outlook(e *entry, now time.Duration) outlook {
 	done := e.work(now)
-	again := max(done, l.opt.FirstGuess).Seconds()
-	var weight, sum float64
+	o := outlook{again: max(done, l.opt.FirstGuess).Seconds(), of: l.chances[:0]}
 	if e.job.Estimate > 0 {
 		p, left := outlasting(e.job.Estimate, done)
-		weight, sum = 1, p*left+(1-p)*again
+		o.rest = 1 - p
+		o.of = append(o.of, chance{left, p})
 	} else {
 		// What is not known counts as much as one run of the same size.
-		weight, sum = 1, again
-		for _, s := range l.samples(e.job.Name) {
-			p, left := outlasting(s.work, done)
-			w := p * likeness(s.gpus, e.gpus)
-			weight += w
-			sum += w * left
+		o.rest = 1
+		all := 0.0
+		for _, s := range l.sortedSamples(e.job.Name) {
+			if p, left := outlasting(s.work, done); p > 0 {
+				w := p * likeness(s.gpus, e.gpus)
+				o.of = append(o.of, chance{left, w})
+				all += w
+			}
+		}
+		// Nor does a name tell much whose runs are more than twice as long, or
+		// short, as those before them.
+		if h := l.history[e.job.Name]; h != nil && h.doubt > 1 {
+			o.rest += all * coarse * (h.doubt - 1)
 		}
 	}
-	return time.Duration(sum / weight * float64(time.Second))
+	l.chances = o.of
+	return o
+}
+
+func (o outlook) mean() time.Duration {
+	weight, sum := o.rest, o.rest*o.again
+	for _, c := range o.of {
+		weight, sum = weight+c.weight, sum+c.weight*c.left
+	}
+	return seconds(sum / weight)
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// index is the Gittins index as a time: how long the gang must run, at best, for
+// each time that one like it ends. Where some runs of a name are short and some
+// very long it is short until the gang has outlasted the short ones; their mean
+// would make all of them look long.
+func (o outlook) index() time.Duration {
+	weight := o.rest
+	for _, c := range o.of {
+		weight += c.weight
+	}
+	best := math.Inf(1)
+	if o.rest > 0 {
+		best = o.again * weight / o.rest
+	}
+	ended, spent := 0.0, 0.0 // weight of those that end by then, and what they run
+	for _, c := range o.of {
+		ended, spent, weight = ended+c.weight, spent+c.weight*c.left, weight-c.weight
+		run := spent + (weight-o.rest)*c.left + o.rest*o.again*math.Log1p(c.left/o.again)
+		ends := ended + o.rest*c.left/(o.again+c.left)
+		if run < best*ends {
+			best = run / ends
+		}
+	}
+	return seconds(best)
 }
 
 // outlasting is how far a run of a known length still says something of one that
@@ -174,7 +269,8 @@ func (l *Line) expected(e *entry, now time.Duration) time.Duration {
 // look as if it had only begun.
 func outlasting(length, done time.Duration) (possible, left float64) {
 	over := float64(done-length) / (beyond * float64(length))
-	return 1 - min(1, max(0, over)), max(0, length-done).Seconds()
+	window := time.Duration((1+beyond)*float64(length)) - done
+	return 1 - min(1, max(0, over)), max(0, length-done, window/2).Seconds()
 }
 
 func (l *Line) samples(name string) []sample {
@@ -182,6 +278,31 @@ func (l *Line) samples(name string) []sample {
 		return h.samples
 	}
 	return nil
+}
+
+// sortedSamples are the samples of a name, shortest first.
+func (l *Line) sortedSamples(name string) []sample {
+	h := l.history[name]
+	if h == nil {
+		return nil
+	}
+	if h.sorted == nil {
+		h.sort()
+	}
+	return h.sorted
+}
+
+// sort sorts the samples and works out how well they foretold each other.
+func (h *past) sort() {
+	h.sorted = make([]sample, 0, len(h.samples))
+	h.doubt = 0
+	for i, s := range h.samples {
+		if i > 0 {
+			h.doubt += math.Abs(math.Log2(float64(h.sorted[i/2].work)/float64(s.work))) / float64(len(h.samples)-1)
+		}
+		at, _ := slices.BinarySearchFunc(h.sorted, s, func(a, b sample) int { return cmp.Compare(a.work, b.work) })
+		h.sorted = slices.Insert(h.sorted, at, s)
+	}
 }
 
 // likeness weighs a run by how near its size is: 1 for the same, a quarter

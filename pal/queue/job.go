@@ -73,13 +73,16 @@ type Options struct {
 	// Backfill lets gangs pass a head that does not fit, as the package comment
 	// says; without it the order is strict.
 	Backfill bool
-	// Passing lets a gang behind a head that is not overdue start wherever it
-	// fits, whatever that does to the head: for lines where nobody can foretell
-	// run times, or where the head can take what it needs by preemption.
+	// Passing lets a gang behind a head start wherever it fits, whatever that does
+	// to the head: for lines where nobody can foretell run times. Gangs that may be
+	// stopped always do.
 	Passing bool
-	// Pass is how long a gang may wait in all before nothing passes it any more
-	// and only its elders may stop it; 0: [DefaultPass].
+	// Pass is how long a gang may wait in all before it is overdue; 0:
+	// [DefaultPass].
 	Pass time.Duration
+	// Share is the part of the cluster's GPU time by which the overdue are served
+	// in order of submission, in the long run; 0: [DefaultShare].
+	Share float64
 	// Preempt stops preemptible gangs of worse levels for better ones.
 	Preempt bool
 	// Migrate moves migratable gangs where that saves more than it costs.
@@ -97,7 +100,7 @@ type Options struct {
 	Quantum time.Duration
 	// FirstGuess is how long a gang of which nothing is known is expected to run
 	// when it starts; 0: [DefaultFirstGuess]. It is the scale of Adaptive: gangs
-	// expected to hold GPUs for more than 27 times as long do not stop each other.
+	// expected to hold GPUs for more than 437 times as long do not stop each other.
 	FirstGuess time.Duration
 	// Tenants limits and weighs tenants; those not listed have no quota and
 	// weight 1.
@@ -123,19 +126,31 @@ type Tenant struct {
 // Defaults of [Options].
 const (
 	DefaultPass    = 36 * time.Hour
+	DefaultShare   = 0.05
 	DefaultQuantum = time.Hour
 	// DefaultFirstGuess only matters against gangs of which more is known.
 	DefaultFirstGuess = 10 * time.Minute
 	// DefaultAvoid is the PM score above which a GPU is an outlier.
 	DefaultAvoid = 1.5
+	// DefaultTight is above the differences of GPUs that are no outliers.
+	DefaultTight = 0.1
 )
 
-// Default is the policy that won in the simulator on average, tail and
-// makespan at once (bench/README.md), for gangs that may be stopped and moved
-// or for gangs that may not.
-func Default(preempt bool) Options {
-	return Options{Order: Adaptive, Placement: pal.Policy{Name: pal.PAL}, Backfill: true, Passing: preempt,
-		Preempt: preempt, Migrate: preempt, Near: true, Avoid: DefaultAvoid}
+// Default is the one policy that the agent ships and the simulator's tables show.
+// Whether gangs are stopped, moved or passed is decided by what each job allows.
+func Default() Options {
+	return Options{Order: Adaptive, Placement: Placement(pal.PAL), Backfill: true,
+		Preempt: true, Migrate: true, Near: true, Avoid: DefaultAvoid}
+}
+
+// Placement is the placement policy of the name as it is used by default: gangs
+// leave wide ones room.
+func Placement(name pal.PolicyName) pal.Policy {
+	p := pal.Policy{Name: name}
+	if name == pal.PAL {
+		p.Tight = DefaultTight
+	}
+	return p
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -148,6 +163,9 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Pass < 0 || o.Quantum < 0 || o.FirstGuess < 0 {
 		return o, fmt.Errorf("queue: pass %v, quantum %v and first guess %v must not be negative", o.Pass, o.Quantum, o.FirstGuess)
 	}
+	if !(o.Share >= 0 && o.Share <= 1) {
+		return o, fmt.Errorf("queue: share %v of the overdue is not between 0 and 1", o.Share)
+	}
 	for name, t := range o.Tenants {
 		if t.GPUs < 0 || !(t.Weight >= 0) {
 			return o, fmt.Errorf("queue: tenant %q: quota %d and weight %v must not be negative", name, t.GPUs, t.Weight)
@@ -155,6 +173,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Pass == 0 {
 		o.Pass = DefaultPass
+	}
+	if o.Share == 0 {
+		o.Share = DefaultShare
 	}
 	if o.Quantum == 0 {
 		o.Quantum = DefaultQuantum

@@ -28,12 +28,15 @@ type entry struct {
 	seq   int64
 	state state
 
-	bucket  *bucket // while waiting
-	pos     int     // in bucket
-	agePos  int     // in Line.ages, while waiting and not overdue
-	namePos int     // in Line.named, while waiting
+	bucket  *bucket   // while waiting
+	sig     signature // of the bucket that it is or was in
+	pos     int       // in bucket
+	agePos  int       // in Line.ages or Line.overdue, while waiting
+	namePos int       // in Line.named, while waiting
 	key     key
-	overdue bool
+	expect  time.Duration // to run on at cost 1, while waiting
+	overdue bool          // it has waited longer than Pass in all
+	granted bool          // it runs, or is to, because it was overdue
 
 	waitingSince time.Duration
 	waited       time.Duration // before waitingSince, in all
@@ -43,7 +46,8 @@ type entry struct {
 	doneBefore   time.Duration // work done before startedAt, at cost 1
 	placement    pal.Placement // where it runs, or is about to
 	target       pal.Placement // where it moves to
-	expectedEnd  time.Duration // as foreseen when it started
+	expectedEnd  time.Duration // as foreseen when it started, or was to have ended
+	stayed       uint64        // Line.version when no move paid
 	runPos       int           // in Line.running
 }
 
@@ -71,6 +75,9 @@ type Line struct {
 	buckets map[signature]*bucket
 	live    []*bucket // those that hold gangs
 	ages    heap      // waiting gangs that are not overdue, by how long they wait
+	overdue heap      // waiting gangs that are, by submission
+	turn    *turn     // of the overdue gang that GPUs are kept for
+	account account   // of what the overdue get
 	running []*entry  // in no order
 	byEnd   []*entry  // the running ones by expected end
 	claims  []*claim  // GPUs that preemption frees, and for whom
@@ -81,9 +88,11 @@ type Line struct {
 	learned map[string]struct{} // names whose gangs must be sorted anew
 	named   map[string][]*entry // waiting gangs by name
 	singles []string            // shapes by number of members
+	chances []chance            // memory of outlook
 	version uint64              // grows when GPUs may have come free
 	passes  uint64              // calls of Decide
 	trying  string              // see Trying
+	starts  uint64              // decided
 	// everFitting and leastCosts are by kind of gang, until Changed.
 	everFitting map[signature]bool
 	nearUntil   time.Duration // when the first gang stops waiting for GPUs closer together
@@ -105,6 +114,8 @@ func New(o Options) (*Line, error) {
 		return a.seq < b.seq
 	}
 	l.ages.pos = func(e *entry) *int { return &e.agePos }
+	l.overdue.less = func(a, b *entry) bool { return a.bySubmission(b) < 0 }
+	l.overdue.pos = func(e *entry) *int { return &e.agePos }
 	return l, nil
 }
 
@@ -149,6 +160,7 @@ func (l *Line) newEntry(j Job) (*entry, error) {
 	}
 	l.seq++
 	l.entries[j.ID] = e
+	l.sign(e)
 	return e, nil
 }
 
@@ -159,11 +171,16 @@ func (l *Line) Started(now time.Duration, id string, p pal.Placement) {
 	if e == nil {
 		return
 	}
+	granted := e.granted && e.state != waiting
 	l.leave(now, e)
+	e.granted = granted
 	l.run(e, p, now)
 }
 
 func (l *Line) run(e *entry, p pal.Placement, at time.Duration) {
+	if e.granted {
+		l.grant(at, e.gpus)
+	}
 	e.safeUntil = at + minRuns*e.job.RestartCost
 	e.state, e.placement, e.startedAt = running, p, at
 	e.expectedEnd = at + time.Duration(float64(l.remaining(e, at))*p.Cost())
@@ -237,14 +254,17 @@ func (l *Line) leave(now time.Duration, e *entry) {
 	default:
 		e.before, e.doneBefore = e.attained(now), e.work(now)
 		l.forget(e)
-		l.stop(e)
+		l.stop(now, e)
 	}
-	e.state = waiting
+	e.state, e.granted = waiting, false
 }
 
 // stop takes a running entry off the running list.
-func (l *Line) stop(e *entry) {
+func (l *Line) stop(now time.Duration, e *entry) {
 	l.version++
+	if e.granted {
+		l.grant(now, -e.gpus)
+	}
 	l.usage[e.job.Tenant] -= e.gpus
 	last := l.running[len(l.running)-1]
 	l.running[e.runPos], last.runPos = last, e.runPos
@@ -283,11 +303,12 @@ func (l *Line) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang, 
 		}
 		e.job.Gang, e.placement = f(e.job.ID, e.job.Gang, e.placement)
 		e.gpus = e.job.Gang.GPUs()
+		l.sign(e)
 	}
 	for _, e := range queued {
 		l.enqueue(e)
 	}
-	l.claims = nil // of the old numbers; what they were for is decided anew
+	l.claims, l.turn = nil, nil // of the old numbers; what they were for is decided anew
 	clear(l.everFitting)
 	clear(l.leastCosts)
 	l.version++
@@ -303,6 +324,7 @@ func (l *Line) Reconsider(f func(id string, g pal.Gang) pal.Gang) {
 			queued = append(queued, e)
 		}
 		e.job.Gang = f(e.job.ID, e.job.Gang)
+		l.sign(e)
 	}
 	for _, e := range queued {
 		l.enqueue(e)

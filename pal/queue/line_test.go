@@ -315,7 +315,7 @@ func TestWaitingSurvivesRestart(t *testing.T) {
 	c.SetTaken(0, true)
 	now := 10 * time.Hour
 	for id, submitted := range map[string]time.Duration{"old": now - 2*time.Hour, "new": now} {
-		if err := l.Submit(now, Job{ID: id, Gang: gang(id, map[string]int{"old": 4, "new": 1}[id]), Submitted: submitted}); err != nil {
+		if err := l.Submit(now, Job{ID: id, Gang: gang(id, map[string]int{"old": 4, "new": 1}[id]), Submitted: submitted, Estimate: 100 * time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 	}

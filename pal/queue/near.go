@@ -40,9 +40,9 @@ func (l *Line) Trying() string { return l.trying }
 const muchFarther = 1.2
 
 // waitsForNear says whether the gang should rather wait for GPUs closer
-// together than start on the placement. It never waits beyond Pass.
+// together than start on the placement. Its turn, once it is overdue, does not ask.
 func (p *pass) waitsForNear(e *entry, pl pal.Placement) bool {
-	if e.overdue || !p.opt.Near && e.job.NearWait == 0 {
+	if !p.opt.Near && e.job.NearWait == 0 {
 		return false
 	}
 	best := p.leastCost(e)
@@ -86,9 +86,11 @@ func (p *pass) withoutRunning(f func()) {
 			defer p.vacate(e)()
 		}
 	}
-	for _, u := range p.kept {
-		p.c.SetTaken(u, false)
-		defer p.c.SetTaken(u, true)
+	for _, us := range [][]int{p.kept, p.hidden} {
+		for _, u := range us {
+			p.c.SetTaken(u, false)
+			defer p.c.SetTaken(u, true)
+		}
 	}
 	f()
 }

@@ -11,19 +11,12 @@ import (
 
 // key sorts waiting gangs: smaller first.
 type key struct {
-	overdue bool
-	rank    float64
-	since   time.Duration // submission; in turns, when they began to wait
-	seq     int64
+	rank  float64
+	since time.Duration // submission; in turns, when they began to wait
+	seq   int64
 }
 
 func (a key) compare(b key) int {
-	if a.overdue != b.overdue {
-		if a.overdue {
-			return -1
-		}
-		return 1
-	}
 	if c := cmp.Compare(a.rank, b.rank); c != 0 {
 		return c
 	}
@@ -35,9 +28,6 @@ func (a key) compare(b key) int {
 
 // keyOf is the key of a gang that waits.
 func (l *Line) keyOf(e *entry) key {
-	if e.overdue {
-		return key{overdue: true, since: e.job.Submitted, seq: e.seq}
-	}
 	if l.opt.Order == RoundRobin {
 		return key{since: e.waitingSince, seq: e.seq}
 	}
@@ -55,25 +45,31 @@ func (l *Line) rank(e *entry, now time.Duration) float64 {
 	case SRTF:
 		return l.remaining(e, now).Seconds()
 	case Adaptive:
-		if l.opt.Preempt && l.level(e, now) == topLevel {
+		area := l.area(e, now)
+		if l.opt.Preempt && e.job.Preemptible && l.levelOf(area) == topLevel {
 			// The long ones take turns no more: the widest first, which leaves
 			// room that the narrow ones fill.
 			return longest - float64(e.gpus)
 		}
-		return l.area(e, now)
+		return area
 	}
 	return 0
 }
 
-// area is the GPU seconds that a gang is expected to hold at cost 1.
+// area is the GPU seconds at cost 1 by which Adaptive sorts: those that a gang is
+// expected to hold, or, if it may be stopped, those that it takes to see gangs
+// like it end.
 func (l *Line) area(e *entry, now time.Duration) float64 {
+	if l.opt.Preempt && e.job.Preemptible {
+		return l.index(e, now).Seconds() * float64(e.gpus)
+	}
 	return l.remaining(e, now).Seconds() * float64(e.gpus)
 }
 
 // topLevel is the level above which Adaptive makes no difference: by the default
 // first guess gangs expected to hold more than 4.5 GPU hours do not stop each
 // other.
-const topLevel = 8
+const topLevel = 10
 
 // finest is the part of the first guess that is the first level of what is
 // expected to remain.
@@ -95,7 +91,7 @@ func (l *Line) level(e *entry, now time.Duration) int {
 	case SRTF:
 		return powerOf4(l.remaining(e, now).Seconds() / l.finest())
 	case Adaptive:
-		return min(topLevel, powerOf4(l.area(e, now)/l.finest()))
+		return l.levelOf(l.area(e, now))
 	case RoundRobin:
 		if e.state >= running && now-e.startedAt >= l.opt.Quantum {
 			return 1
@@ -103,6 +99,9 @@ func (l *Line) level(e *entry, now time.Duration) int {
 	}
 	return 0
 }
+
+// levelOf is the level of Adaptive.
+func (l *Line) levelOf(area float64) int { return min(topLevel, powerOf4(area/l.finest())) }
 
 func (l *Line) finest() float64 { return finest * l.opt.FirstGuess.Seconds() }
 

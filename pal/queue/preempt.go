@@ -14,10 +14,8 @@ import (
 // preemptFor stops running gangs of worse levels so that a waiting one can
 // start, if that is enough: the worst level first, within a level the one that
 // started last. Those whose GPUs the gang would not take are spared.
-// Behind an overdue head nobody is stopped for anybody: what is freed is the
-// head's.
 func (p *pass) preemptFor(e *entry) bool {
-	if !p.opt.Preempt || p.head != nil && p.head.overdue {
+	if !p.opt.Preempt {
 		return false
 	}
 	return p.stopEnough(e, p.victims(e)) || p.opt.Order == Adaptive && p.stopEnough(e, p.narrower(e))
@@ -26,19 +24,29 @@ func (p *pass) preemptFor(e *entry) bool {
 // stopEnough stops as many of the victims as it takes for the gang to start,
 // first to last; none if all are not enough.
 func (p *pass) stopEnough(e *entry, victims []*entry) bool {
-	gone := 0
+	enough := p.c.FreeGPUs()
+	for _, v := range victims {
+		enough += v.gpus
+	}
+	if enough < e.gpus {
+		return false
+	}
 	var pl pal.Placement
 	var back []func()
-	ok := false
-	for ; gone < len(victims) && !ok; gone++ {
-		back = append(back, p.vacate(victims[gone]))
+	defer func() { again(back) }()
+	ok, gone, next := false, 0, 1
+	for gone < len(victims) && !ok {
+		for ; gone < len(victims) && (p.c.FreeGPUs() < e.gpus || next > 0); gone++ {
+			back = append(back, p.vacate(victims[gone]))
+			next--
+		}
 		if p.c.FreeGPUs() >= e.gpus {
 			pl, ok = p.place(e)
 		}
+		next = 1 + gone/4 // fragmented: not after each of many
 	}
-	for _, b := range back {
-		b()
-	}
+	again(back)
+	back = nil
 	return ok && p.claim(e, pl, victims[:gone])
 }
 
@@ -55,9 +63,12 @@ func (p *pass) narrower(e *entry) []*entry {
 		return nil
 	}
 	var vs []*entry
-	for _, v := range p.running {
-		if v.state == running && v.job.Preemptible && !v.overdue && p.settled(v) && p.level(v, p.now) == topLevel && minGain*v.gpus <= e.gpus {
-			vs = append(vs, v)
+	for _, v := range p.victimsByLevel() {
+		if v.level < topLevel {
+			break
+		}
+		if v.state == running && minGain*v.gpus <= e.gpus {
+			vs = append(vs, v.entry)
 		}
 	}
 	slices.SortFunc(vs, func(a, b *entry) int {
@@ -82,37 +93,59 @@ func (p *pass) narrower(e *entry) []*entry {
 
 // victims lists who may be stopped for a gang, first to go first.
 func (p *pass) victims(e *entry) []*entry {
+	vs := p.victimsByLevel()
 	level := p.level(e, p.now)
-	type candidate struct {
-		*entry
-		level int
+	n, _ := slices.BinarySearchFunc(vs, level, func(v victim, level int) int {
+		if v.level > level {
+			return -1
+		}
+		return 1
+	})
+	return p.stillRunning(vs[:n])
+}
+
+// anyVictims lists who may be stopped for an overdue gang.
+func (p *pass) anyVictims() []*entry { return p.stillRunning(p.victimsByLevel()) }
+
+// victim is a gang that may be stopped.
+type victim struct {
+	*entry
+	level int
+}
+
+// victimsByLevel lists who may be stopped, first to go first; it is made once in a
+// pass.
+func (p *pass) victimsByLevel() []victim {
+	if p.victimsListed {
+		return p.listed
 	}
-	var cs []candidate
+	p.victimsListed = true
 	for _, v := range p.running {
-		if v.state != running || !v.job.Preemptible {
-			continue
-		}
-		if v.overdue && !(e.overdue && e.job.Submitted < v.job.Submitted) {
-			continue // it has waited enough
-		}
-		if l := p.level(v, p.now); p.settled(v) && (e.overdue || l > level) {
-			cs = append(cs, candidate{v, l})
+		if v.state == running && v.job.Preemptible && !v.granted && p.settled(v) {
+			p.listed = append(p.listed, victim{v, p.level(v, p.now)})
 		}
 	}
-	slices.SortFunc(cs, func(a, b candidate) int {
+	slices.SortFunc(p.listed, func(a, b victim) int {
 		if c := cmp.Compare(b.level, a.level); c != 0 {
 			return c
 		}
 		if c := cmp.Compare(b.startedAt, a.startedAt); c != 0 {
 			return c
 		}
-		return int(b.seq - a.seq)
+		return cmp.Compare(b.seq, a.seq)
 	})
-	vs := make([]*entry, len(cs))
-	for i, c := range cs {
-		vs[i] = c.entry
+	return p.listed
+}
+
+// stillRunning are those that nobody has stopped in this pass.
+func (p *pass) stillRunning(vs []victim) []*entry {
+	es := make([]*entry, 0, len(vs))
+	for _, v := range vs {
+		if v.state == running {
+			es = append(es, v.entry)
+		}
 	}
-	return vs
+	return es
 }
 
 // settled says whether a gang has run long enough to be stopped or moved.
@@ -149,17 +182,28 @@ func (p *pass) claim(e *entry, pl pal.Placement, victims []*entry) bool {
 // A move frees as many GPUs as it takes, so only placement suffers while
 // somebody waits.
 func (p *pass) migrate() {
-	if p.head != nil && (p.head.overdue || !p.opt.Near) || p.c.FreeGPUs() == 0 {
+	if p.head != nil && !p.opt.Near || p.c.FreeGPUs() == 0 {
 		return
 	}
 	for _, e := range slices.Clone(p.running) {
 		if e.state != running || !e.job.Migratable || !p.settled(e) || e.placement.Cost() <= 1 {
 			continue
 		}
+		if p.opt.Exclusive && e.stayed == p.version || p.hopeless(e) {
+			continue
+		}
+		e.stayed = p.version
 		if pl, ok := p.better(e); ok {
 			p.moveTo(e, pl)
 		}
 	}
+}
+
+// hopeless says whether not even the best placement on the empty cluster would pay
+// a move.
+func (p *pass) hopeless(e *entry) bool {
+	left := float64(p.remaining(e, p.now))
+	return left*(e.placement.Cost()-p.leastCost(e)) <= 2*float64(e.job.RestartCost)
 }
 
 // better looks for a placement that pays the move.

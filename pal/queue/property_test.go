@@ -27,17 +27,19 @@ type player struct {
 	ends    map[string]time.Duration
 	waiting map[string]time.Duration // since when
 	n       int
+	longest time.Duration   // run
+	stopped map[string]bool // some time
 }
 
 func newPlayer(t *rapid.T) *player {
 	p := &player{t: t, jobs: map[string]Job{}, places: map[string]pal.Placement{}, ends: map[string]time.Duration{},
-		waiting: map[string]time.Duration{}}
+		waiting: map[string]time.Duration{}, stopped: map[string]bool{}, longest: 200 * time.Minute}
 	p.opt = Options{
 		Order:    rapid.SampledFrom([]Order{FIFO, Priority, LAS, SRTF, Adaptive, RoundRobin}).Draw(t, "order"),
 		Backfill: rapid.Bool().Draw(t, "backfill"), Passing: rapid.Bool().Draw(t, "passing"),
 		Preempt: rapid.Bool().Draw(t, "preempt"), Migrate: rapid.Bool().Draw(t, "migrate"),
 		Near: rapid.Bool().Draw(t, "near"), FairShare: rapid.Bool().Draw(t, "fair"), Exclusive: rapid.Bool().Draw(t, "exclusive"),
-		Pass: 2 * time.Hour, Quantum: 10 * time.Minute, Avoid: 1.5, Placement: pal.Policy{Name: pal.PAL},
+		Pass: 2 * time.Hour, Share: 0.5, Quantum: 10 * time.Minute, Avoid: 1.5, Placement: pal.Policy{Name: pal.PAL},
 	}
 	line, err := New(p.opt)
 	if err != nil {
@@ -98,7 +100,7 @@ func (p *player) carryOut(a Action) {
 	}
 	if a.Kind == Preempt {
 		p.line.Stopped(p.now, a.Job)
-		p.waiting[a.Job] = p.now
+		p.waiting[a.Job], p.stopped[a.Job] = p.now, true
 		return
 	}
 	if a.Kind == Start {
@@ -106,7 +108,7 @@ func (p *player) carryOut(a Action) {
 			p.t.Fatalf("%q starts twice", a.Job)
 		}
 		delete(p.waiting, a.Job)
-		run := time.Duration(rapid.IntRange(1, 200).Draw(p.t, "run")) * time.Minute
+		run := time.Duration(rapid.IntRange(1, int(p.longest/time.Minute)).Draw(p.t, "run")) * time.Minute
 		p.ends[a.Job] = p.now + run
 	}
 	p.c.Take(j.Gang, a.Placement)
@@ -149,9 +151,8 @@ func sortedKeys(m map[string]pal.Placement) []string {
 	return ks
 }
 
-// TestNobodyStarves is the bound of the package comment: under an endless
-// stream of small gangs, whatever the order, a gang as large as the cluster
-// starts at the latest Pass after it came, plus what was running then.
+// TestNobodyStarves: under an endless stream of small gangs, whatever the order, a
+// gang as large as the cluster starts by the bound of the package comment.
 func TestNobodyStarves(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPlayer(t)
@@ -163,9 +164,10 @@ func TestNobodyStarves(t *testing.T) {
 		}
 		p.jobs["big"], p.waiting["big"] = big, p.now
 		const longest = 200 * time.Minute // no run drawn is longer
+		turn := p.opt.Pass + longest
 		// Of the small gangs, those that came before the big one was overdue may
 		// be overdue before it only if they began to wait earlier: one here.
-		bound := p.opt.Pass + 2*longest
+		bound := p.opt.Pass + 2*turn + time.Duration(float64(turn+longest)/p.opt.Share)
 		for p.now < bound {
 			p.submit()
 			p.act()
@@ -223,7 +225,7 @@ func TestRepeatable(t *testing.T) {
 }
 
 func TestNewRefuses(t *testing.T) {
-	good := Default(false)
+	good := Default()
 	for name, tc := range map[string]struct {
 		spoil func(*Options)
 		want  string
@@ -268,7 +270,7 @@ func BenchmarkDecide(b *testing.B) {
 		c.SetTaken(u, true)
 	}
 	for b.Loop() {
-		l, err := New(Default(false))
+		l, err := New(Default())
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -5,6 +5,7 @@ package queue
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -12,34 +13,48 @@ import (
 
 // reservation is when and where the head is expected to start.
 type reservation struct {
+	head      *entry
 	at        time.Duration
 	placement pal.Placement
 	known     bool // false: not even all running gangs' end makes room
+	stale     bool // gangs have started since: another placement may do better
 }
 
 // backfill looks for a placement that does not delay the head: one that ends
-// before the head's GPUs are free, or that lies elsewhere; with Passing, any.
-// Nothing passes an overdue head.
+// before the head's GPUs are free, or that lies elsewhere. With Passing, and for
+// gangs that the head can stop, any will do.
 func (p *pass) backfill(e *entry) (pal.Found, bool) {
-	if p.head.overdue {
-		return pal.Found{}, false
-	}
-	if p.opt.Passing {
-		return p.find(e)
+	f, ok := p.find(e)
+	if !ok || p.head == nil || p.opt.Passing || p.stoppable(e) {
+		return f, ok
 	}
 	if p.reserve == nil {
 		p.reserve = p.reserveFor(p.head)
 	}
-	if !p.reserve.known {
-		return pal.Found{}, false
-	}
-	f, ok := p.find(e)
-	if ok && p.now+time.Duration(float64(p.remaining(e, p.now))*f.Cost()) <= p.reserve.at {
+	r := p.reserve
+	if !r.known || p.now+cost(e.expect, f) <= r.at {
 		return f, true
 	}
-	_, free := p.hold(p.reserve.placement)
-	defer free()
-	return p.find(e)
+	if f, ok := p.beside(r, e); ok {
+		return f, true
+	}
+	p.slack = part(r.at-p.now, f)
+	return pal.Found{}, false
+}
+
+// beside looks for a placement on none of the reserved GPUs.
+func (p *pass) beside(r *reservation, e *entry) (pal.Found, bool) {
+	find := func() (pal.Found, bool) {
+		_, free := p.hold(r.placement)
+		defer free()
+		return p.find(e)
+	}
+	f, ok := find()
+	if ok || !r.stale {
+		return f, ok
+	}
+	p.replan(r)
+	return find()
 }
 
 // byEnd sorts running gangs by when they are expected to end.
@@ -50,27 +65,128 @@ func byEnd(a, b *entry) int {
 	return cmp.Compare(a.seq, b.seq)
 }
 
-// reserveFor foresees where the head starts: running gangs end one after the
-// other as expected (overdue ones now) until it fits.
-func (p *pass) reserveFor(head *entry) *reservation {
-	ends := p.byEnd
-	r, done := &reservation{}, 0
-	var back []func()
-	defer func() {
-		for _, b := range back {
-			b()
+// foreseeEnds foresees anew when those gangs end that should have ended by now.
+func (l *Line) foreseeEnds(now time.Duration) {
+	for len(l.byEnd) > 0 && l.byEnd[0].expectedEnd < now {
+		e := l.byEnd[0]
+		l.byEnd = l.byEnd[1:]
+		left := time.Duration(float64(l.remaining(e, now)) * e.placement.Cost())
+		e.expectedEnd = now + max(left, time.Second)
+		i, _ := slices.BinarySearchFunc(l.byEnd, e, byEnd)
+		l.byEnd = slices.Insert(l.byEnd, i, e)
+	}
+}
+
+// ending lists the gangs that run or are about to, by expected end.
+func (p *pass) ending() []*entry {
+	ends := slices.Clone(p.byEnd)
+	for _, e := range p.pending { // with those of this pass
+		if e.state == starting {
+			i, _ := slices.BinarySearchFunc(ends, e, byEnd)
+			ends = slices.Insert(ends, i, e)
 		}
-	}()
+	}
+	return ends
+}
+
+// away frees the GPUs of a gang that runs or is about to; it returns what takes
+// them again.
+func (p *pass) away(e *entry) (back func()) {
+	if e.state != starting || slices.Contains(p.started, e) {
+		return p.vacate(e)
+	}
+	for _, u := range e.placement.GPUs() { // they are only kept for it
+		p.c.SetTaken(u, false)
+	}
+	return func() {
+		for _, u := range e.placement.GPUs() {
+			p.c.SetTaken(u, true)
+		}
+	}
+}
+
+// reserveFor foresees when and where the head starts: the others end one after
+// the other as expected (overdue ones now) until it fits.
+func (p *pass) reserveFor(head *entry) *reservation {
+	ends := p.ending()
+	r, done := &reservation{head: head}, 0
+	var back []func()
+	defer func() { again(back) }()
 	next := 1
 	for done < len(ends) {
 		for ; done < len(ends) && (p.c.FreeGPUs() < head.gpus || next > 0); done++ {
-			back = append(back, p.vacate(ends[done]))
+			back = append(back, p.away(ends[done]))
 			next--
 		}
-		if pl, ok := p.place(head); ok {
-			return &reservation{at: max(p.now, ends[done-1].expectedEnd), placement: pl, known: true}
+		if _, ok := p.place(head); ok {
+			r.at, r.known = max(p.now, ends[done-1].expectedEnd), true
+			again(back)
+			back = nil
+			p.replan(r)
+			return r
 		}
 		next = 1 + done // fragmented: try again with twice as many gone
 	}
 	return r
+}
+
+func again(back []func()) {
+	for _, b := range slices.Backward(back) {
+		b()
+	}
+}
+
+// replan chooses the head's GPUs anew, among those that are expected to be free
+// by then: as few as possible of those that are free now, which leaves more to
+// the others.
+func (p *pass) replan(r *reservation) {
+	r.stale = false
+	free := p.freeNow()
+	var back []func()
+	defer func() { again(back) }()
+	for _, e := range p.ending() {
+		if e.expectedEnd > r.at {
+			break
+		}
+		back = append(back, p.away(e))
+	}
+	p.fewest(r, free)
+}
+
+// fewest places the head with as few of the given free GPUs as it takes.
+func (p *pass) fewest(r *reservation, free []int) {
+	for _, u := range free {
+		p.c.SetTaken(u, true)
+	}
+	hidden := len(free) // the first so many
+	show := func(n int) {
+		for ; hidden > n; hidden-- {
+			p.c.SetTaken(free[hidden-1], false)
+		}
+		for ; hidden < n; hidden++ {
+			p.c.SetTaken(free[hidden], true)
+		}
+	}
+	defer show(0)
+	low, high := 0, max(0, min(len(free), p.c.FreeGPUs()+len(free)-r.head.gpus))
+	for low <= high {
+		mid := (low + high + 1) / 2
+		show(mid)
+		if pl, ok := p.place(r.head); ok {
+			r.placement, low = pl, mid+1
+		} else {
+			high = mid - 1
+		}
+	}
+}
+
+// freeNow lists the GPUs that are available.
+func (p *pass) freeNow() []int {
+	free := make([]int, 0, p.c.FreeGPUs())
+	for u := range p.c.NumGPUs() {
+		if p.c.Available(u) {
+			free = append(free, u)
+		}
+	}
+	return free
 }

@@ -111,7 +111,8 @@ func (l *Line) Waiting(now time.Duration, c *pal.Cluster) []Wait {
 	return ws
 }
 
-// inOrder lists starting gangs, then the waiting ones in order.
+// inOrder lists starting gangs, then the overdue one whose turn it is, then the
+// others that wait in order.
 func (p *pass) inOrder() []*entry {
 	var es []*entry
 	for _, e := range p.pending {
@@ -123,7 +124,15 @@ func (p *pass) inOrder() []*entry {
 	for _, b := range p.live {
 		es = append(es, b.es...)
 	}
-	slices.SortFunc(es[first:], func(a, b *entry) int { return a.key.compare(b.key) })
+	slices.SortFunc(es[first:], func(a, b *entry) int {
+		if p.turn != nil && (a == p.turn.by) != (b == p.turn.by) {
+			if a == p.turn.by {
+				return -1
+			}
+			return 1
+		}
+		return a.key.compare(b.key)
+	})
 	return es
 }
 

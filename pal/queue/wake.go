@@ -22,6 +22,11 @@ func (l *Line) Wake(now time.Duration) (at time.Duration, ok bool) {
 		soon(l.ages.es[0].waitingSince - l.ages.es[0].waited + l.opt.Pass)
 	}
 	soon(l.nearUntil)
+	if l.turn == nil && len(l.overdue.es) > 0 {
+		if paid := l.allowance() - float64(l.account.used); l.account.debt > 0 && paid > 0 {
+			soon(l.account.at + time.Duration(math.Ceil(l.account.debt/paid*float64(time.Second))))
+		}
+	}
 	if l.opt.Preempt && len(l.live) > 0 {
 		for _, e := range l.running {
 			if e.job.Preemptible {

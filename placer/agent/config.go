@@ -88,9 +88,12 @@ type Queue struct {
 	Backfill *bool  `hcl:"backfill,optional"`
 	Passing  *bool  `hcl:"passing,optional"`
 	Pass     string `hcl:"pass,optional"`
-	Preempt  *bool  `hcl:"preempt,optional"`
-	Migrate  *bool  `hcl:"migrate,optional"`
-	Quantum  string `hcl:"quantum,optional"`
+	// Share is the part of the GPU time by which gangs that have waited longer than
+	// Pass are served out of turn.
+	Share   *float64 `hcl:"share,optional"`
+	Preempt *bool    `hcl:"preempt,optional"`
+	Migrate *bool    `hcl:"migrate,optional"`
+	Quantum string   `hcl:"quantum,optional"`
 	// FirstGuess is what a job of which nothing is known is expected to run.
 	FirstGuess string `hcl:"first_guess,optional"`
 	FairShare  bool   `hcl:"fair_share,optional"`
@@ -340,6 +343,12 @@ func (q *Queue) apply(to *queue.Options) error {
 	to.FairShare = q.FairShare
 	if q.Avoid != nil {
 		to.Avoid = *q.Avoid
+	}
+	if q.Share != nil {
+		if !(*q.Share > 0 && *q.Share <= 1) {
+			return fmt.Errorf("queue: share = %v is not above 0 and at most 1", *q.Share)
+		}
+		to.Share = *q.Share
 	}
 	for _, d := range []struct {
 		key, value string

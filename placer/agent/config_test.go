@@ -102,7 +102,7 @@ func TestDefaults(t *testing.T) {
 		{"placement", pal.PAL, got.Placement}, {"default_class", pal.ClassB, got.DefaultClass}, {"rack_meta", "rack", got.RackMeta},
 		{"grace", 5 * time.Second, got.Grace}, {"resync", 5 * time.Minute, got.Resync}, {"retries", 2, got.Retries},
 		{"order", "adaptive", string(got.Queue.Order)}, {"backfill", true, got.Queue.Backfill}, {"passing", false, got.Queue.Passing},
-		{"preempt", true, got.Queue.Preempt}, {"migrate", false, got.Queue.Migrate}, {"near", true, got.Queue.Near},
+		{"preempt", true, got.Queue.Preempt}, {"migrate", true, got.Queue.Migrate}, {"near", true, got.Queue.Near},
 		{"avoid", 1.5, got.Queue.Avoid}, {"fair_share", false, got.Queue.FairShare},
 		{"restart_cost", time.Minute, got.RestartCost}, {"moves_per_hour", 12, got.MovesPerHour},
 		{"cluster", 1.7, got.Locality[pal.TierCluster][0]}, {"node", 1.0, got.Locality[pal.TierNode][0]},

@@ -1,0 +1,137 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// TestBound is the promise of the package comment under overload: more comes than
+// the cluster can do, run times are random and what is said of them is wrong.
+// Every gang that is so old that its bound has passed has started.
+func TestBound(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := newPlayer(t)
+		p.longest = 60 * time.Minute
+		share := rapid.SampledFrom([]float64{0.1, 0.3, 1}).Draw(t, "share")
+		o := p.opt
+		o.Share, o.FairShare = share, false
+		if o.Order == FIFO && !o.Backfill {
+			o.Order = SRTF // strict FIFO has no bound but its own
+		}
+		var err error
+		if p.line, err = New(o); err != nil {
+			t.Fatal(err)
+		}
+		b := bound{o: o, gpus: float64(p.c.NumGPUs()), longest: p.longest * 2} // a slow GPU doubles a run
+		for range rapid.IntRange(1, 6).Draw(t, "old") {
+			b.watch(p)
+		}
+		for len(b.jobs) > 0 && p.now < b.last() {
+			for range 3 { // small gangs without end: 3 × 12 GPUs × 30 min on average each 20 min
+				p.submit()
+			}
+			p.act()
+			p.until(p.now + 20*time.Minute)
+			b.check(p)
+		}
+	})
+}
+
+// bound works out by when gangs must have started.
+type bound struct {
+	o       Options
+	gpus    float64
+	longest time.Duration
+	jobs    []Job
+}
+
+// watch submits a gang that everything else passes.
+func (b *bound) watch(p *player) {
+	p.submit()
+	id := fmt.Sprint(p.n)
+	b.jobs = append(b.jobs, p.jobs[id])
+}
+
+// by is when the gang that is watched as number i must have started: it is overdue
+// after Pass; those before it then have their turn, and use up so much of the
+// share.
+func (b *bound) by(i int) time.Duration {
+	turn := b.o.Pass + b.longest // to be kept GPUs for
+	at := b.jobs[i].Submitted + b.o.Pass + turn
+	for _, o := range b.jobs[:i] {
+		at += turn + time.Duration(float64(turn+b.longest)*float64(o.Gang.GPUs())/(b.o.Share*b.gpus))
+	}
+	return at
+}
+
+func (b *bound) last() time.Duration { return b.by(len(b.jobs)-1) + time.Hour }
+
+func (b *bound) check(p *player) {
+	for i, j := range b.jobs {
+		if _, waits := p.waiting[j.ID]; waits && !p.stopped[j.ID] && p.now > b.by(i) {
+			p.t.Fatalf("gang %s of %d GPUs, submitted at %v, still waits at %v; it had to start by %v", j.ID, j.Gang.GPUs(), j.Submitted, p.now, b.by(i))
+		}
+	}
+	if !slices.ContainsFunc(b.jobs, func(j Job) bool { _, waits := p.waiting[j.ID]; return waits }) {
+		b.jobs = nil
+	}
+}
+
+// TestShare: where nearly all are overdue, what they get out of turn is their share
+// of the GPU time, no less and no more.
+func TestShare(t *testing.T) {
+	l, err := New(Options{Order: SRTF, Backfill: true, Pass: time.Hour, Share: 0.25, Placement: pal.Policy{Name: pal.PAL}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := pal.NewCluster(testNodes(4, ""), pal.TwoTier(1)) // 16 GPUs
+	if err != nil {
+		t.Fatal(err)
+	}
+	places, ends := map[string]pal.Placement{}, map[string]time.Duration{}
+	served := 0.0 // GPU hours
+	gang := func(id string) pal.Gang { return pal.SingleGPUs(id, pal.ClassA, 4) }
+	submit := func(now time.Duration, id string, d time.Duration) {
+		if err := l.Submit(now, Job{ID: id, Gang: gang(id), Submitted: now, Estimate: d}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 200 {
+		submit(0, fmt.Sprint("long", i), 10*time.Hour)
+	}
+	for m := range 60 * 200 { // 200 hours
+		now := time.Duration(m) * time.Minute
+		if m%6 == 0 { // 4 GPUs for 15 min each 6 min: 10 GPUs of 16
+			submit(now, fmt.Sprint("short", m), 15*time.Minute)
+		}
+		for _, id := range sortedKeys(places) {
+			if ends[id] <= now {
+				c.Release(gang(id), places[id])
+				delete(places, id)
+				l.Finished(now, id)
+			}
+		}
+		for _, a := range l.Decide(now, c) {
+			if ends[a.Job] = now + 15*time.Minute; a.Job[0] == 'l' {
+				ends[a.Job] = now + 10*time.Hour
+			}
+			c.Take(gang(a.Job), a.Placement)
+			places[a.Job] = a.Placement
+			l.Started(now, a.Job, a.Placement)
+		}
+		served += float64(l.account.used+l.account.idle) / 60
+	}
+	const share, oneTurn = 0.25 * 16 * 200, 4 * (10 + 10)
+	if served < share-oneTurn || served > share+oneTurn {
+		t.Errorf("the overdue were served %.0f GPU hours, their share is %v", served, share)
+	}
+}

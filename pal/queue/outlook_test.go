@@ -1,0 +1,88 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// A name whose runs are mostly short and sometimes very long makes a new gang look
+// short, until it has outlasted the short ones; the mean makes it look long.
+func TestIndexOfHeavyTail(t *testing.T) {
+	l := newLine(t)
+	for i := range 40 {
+		work := time.Minute
+		if i%10 == 9 {
+			work = 100 * time.Hour
+		}
+		l.learn("sweep", sample{work, 1})
+	}
+	e := &entry{job: Job{Name: "sweep"}, gpus: 1}
+	if index, mean := l.index(e, 0), l.expected(e, 0); index > 30*time.Minute || mean < 3*time.Hour {
+		t.Errorf("new: index %v, mean %v", index, mean)
+	}
+	e.doneBefore = time.Hour
+	if index := l.index(e, 0); index < time.Hour {
+		t.Errorf("after an hour: index %v", index)
+	}
+}
+
+// A gang that has just outlasted a run of its name is not taken to be about to end:
+// else nobody could ever stop it.
+func TestIndexOfOutlasted(t *testing.T) {
+	l := newLine(t)
+	for range 10 {
+		l.learn("n", sample{10 * time.Hour, 1})
+		l.learn("n", sample{100 * time.Hour, 1})
+	}
+	e := &entry{job: Job{Name: "n"}, gpus: 1, doneBefore: 11 * time.Hour}
+	if index := l.index(e, 0); index < time.Hour {
+		t.Errorf("index %v", index)
+	}
+}
+
+// A name whose runs do not foretell each other tells less than one whose do.
+func TestCoarseName(t *testing.T) {
+	l := newLine(t)
+	for i := range 20 {
+		l.learn("same", sample{10 * time.Hour, 1})
+		l.learn("coarse", sample{[]time.Duration{time.Minute, 20 * time.Hour}[i%2], 1})
+	}
+	expected := func(name string) time.Duration { return l.expected(&entry{job: Job{Name: name}, gpus: 1}, 0) }
+	if d := expected("same"); d < 9*time.Hour {
+		t.Errorf("same: %v", d)
+	}
+	if d := expected("coarse"); d > time.Hour {
+		t.Errorf("coarse: %v", d)
+	}
+}
+
+// A gang that runs longer than was foreseen is foreseen to end later: else nothing
+// would backfill beside a head that waits for it.
+func TestOverrun(t *testing.T) {
+	w := &world{gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
+	var err error
+	if w.line, err = New(Options{Order: FIFO, Backfill: true, Placement: pal.Policy{Name: pal.PAL}}); err != nil {
+		t.Fatal(err)
+	}
+	if w.cluster, err = pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7)); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []string{"long 6 est=60", "wide 8 est=60"} {
+		if err := w.submit(s); err != nil {
+			t.Fatal(err)
+		}
+		w.decide()
+	}
+	w.now = 3 * time.Hour // long should have ended 2 h ago: it is expected to go on as long again
+	if err := w.submit("short 1 est=30"); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.decide(); got != "start short on 6\n" && got != "start short on 7\n" {
+		t.Errorf("decided %q", got)
+	}
+}

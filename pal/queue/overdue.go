@@ -1,0 +1,234 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// The overdue are served beside the line, in order of submission, by a bounded
+// share of the GPUs. The package comment says what that promises.
+
+// account meters what the overdue get.
+type account struct {
+	at   time.Duration // up to which it is kept
+	gpus int           // of the cluster
+	used int           // GPUs of gangs that run because they were overdue
+	idle int           // GPUs that stay free for the turn
+	debt float64       // GPU seconds beyond the share that are not made up for yet
+}
+
+// update brings the account to now: what is used adds to the debt, the share
+// pays it off.
+func (l *Line) update(now time.Duration) {
+	a := &l.account
+	if now > a.at {
+		a.debt = max(0, a.debt+(now-a.at).Seconds()*(float64(a.used+a.idle)-l.allowance()))
+		a.at = now
+	}
+}
+
+// allowance is how many GPUs the overdue may have in the long run.
+func (l *Line) allowance() float64 { return l.opt.Share * float64(l.account.gpus) }
+
+// grant says that a gang which was overdue has begun to run on so many GPUs, or
+// (negative) no longer does.
+func (l *Line) grant(now time.Duration, gpus int) {
+	l.update(now)
+	l.account.used += gpus
+}
+
+// due says whether it is an overdue gang's turn.
+func (l *Line) due() bool {
+	used := l.account.used
+	for _, e := range l.pending {
+		if e.granted && e.state == starting {
+			used += e.gpus
+		}
+	}
+	for _, c := range l.claims {
+		if c.granted {
+			used += c.by.gpus
+		}
+	}
+	return l.account.debt <= 0 && float64(used) < l.allowance()
+}
+
+// turn keeps GPUs for an overdue gang until all of them are free. It is never
+// moved to other GPUs except to start at once, so the gang waits no longer than
+// those run that hold them.
+type turn struct {
+	by        *entry
+	placement pal.Placement
+	last      time.Duration // nobody else uses the kept GPUs beyond
+	// until is the time by which gangs that use the kept GPUs must be expected to
+	// end: when those that hold the others are, and not after last.
+	until time.Duration
+}
+
+// foresee works out until.
+func (p *pass) foreseeTurn() {
+	t, on := p.turn, map[int]bool{}
+	for _, u := range t.placement.GPUs() {
+		on[u] = true
+	}
+	t.until = p.now
+	for _, e := range slices.Backward(p.byEnd) {
+		if slices.ContainsFunc(e.placement.Members, func(m pal.Member) bool {
+			return slices.ContainsFunc(m.GPUs, func(u int) bool { return on[u] })
+		}) {
+			t.until = min(t.last, e.expectedEnd)
+			break
+		}
+	}
+}
+
+// bySubmission compares by the time of submission.
+func (e *entry) bySubmission(o *entry) int {
+	if c := cmp.Compare(e.job.Submitted, o.job.Submitted); c != 0 {
+		return c
+	}
+	return cmp.Compare(e.seq, o.seq)
+}
+
+// serve gives overdue gangs their turn: each starts, stops others or has GPUs
+// kept for it.
+func (p *pass) serve() {
+	p.update(p.now)
+	p.account.gpus = p.c.NumGPUs()
+	if p.turn != nil && !p.valid(p.turn) {
+		p.turn = nil
+	}
+	if p.turn != nil && !p.serveOne(p.turn.by) {
+		return
+	}
+	for !p.full() && p.due() {
+		e := p.longestOverdue()
+		if e == nil || !p.serveOne(e) {
+			return
+		}
+	}
+}
+
+// longestOverdue is the overdue gang that was submitted first, of those that
+// could run; nil if there is none.
+func (p *pass) longestOverdue() *entry {
+	var first *entry
+	for _, e := range p.overdue.es { // the first of them is the least
+		if (first == nil || e.bySubmission(first) < 0) && !p.overQuota(e) && !p.claimed(e) && p.possible(e) {
+			if first = e; e == p.overdue.es[0] {
+				break
+			}
+		}
+	}
+	return first
+}
+
+// serveOne starts the gang, or decides who is stopped for it, or keeps GPUs for
+// it; then it returns false and the others' turn has not come.
+func (p *pass) serveOne(e *entry) bool {
+	if p.overQuota(e) {
+		p.turn = nil
+		return false
+	}
+	if f, ok := p.find(e); ok {
+		p.turn, e.granted = nil, true
+		p.start(e, f)
+		return true
+	}
+	if p.opt.Preempt && p.stopEnough(e, p.anyVictims()) {
+		p.turn, p.Line.claims[len(p.Line.claims)-1].granted = nil, true
+		return true
+	}
+	if p.turn == nil {
+		r := p.reserveFor(e)
+		if !r.known {
+			return false
+		}
+		p.turn = &turn{by: e, placement: r.placement, last: p.now + p.opt.Pass}
+	}
+	p.foreseeTurn()
+	p.hide()
+	p.undo = append(p.undo, p.show)
+	return false
+}
+
+// valid says whether the turn's gang still waits and its GPUs will come free:
+// each is free or held by a gang of the Line.
+func (p *pass) valid(t *turn) bool {
+	if t.by.state != waiting || p.entries[t.by.job.ID] != t.by {
+		return false
+	}
+	busy := map[int]bool{}
+	for _, u := range t.placement.GPUs() {
+		if p.c.Available(u) {
+			continue
+		}
+		if !p.taken(u) {
+			return false // unhealthy
+		}
+		busy[u] = true
+	}
+	if p.opt.Exclusive {
+		return true
+	}
+	for _, es := range [][]*entry{p.running, p.pending} {
+		for _, e := range es {
+			for _, u := range e.placement.GPUs() {
+				delete(busy, u)
+			}
+			for _, u := range e.target.GPUs() {
+				delete(busy, u)
+			}
+		}
+	}
+	return len(busy) == 0
+}
+
+// hide keeps the turn's free GPUs from being chosen, show lets them be.
+func (p *pass) hide() { p.hidden, _ = p.hold(p.turn.placement) }
+
+func (p *pass) show() {
+	for _, u := range p.hidden {
+		p.c.SetTaken(u, false)
+	}
+	p.hidden = nil
+}
+
+// onKept looks for a placement that may use the GPUs kept for the overdue: of a
+// gang that they can take back, or that is expected to end in time.
+func (p *pass) onKept(e *entry) (pal.Found, bool) {
+	if p.turn == nil || len(p.hidden) == 0 {
+		return pal.Found{}, false
+	}
+	if !p.stoppable(e) && p.now+e.expect > p.turn.until {
+		p.slack = max(p.slack, p.turn.until-p.now)
+		return pal.Found{}, false
+	}
+	p.show()
+	f, ok := p.find(e)
+	p.hide()
+	if ok && !p.stoppable(e) && p.now+cost(e.expect, f) > p.turn.until {
+		p.slack = max(p.slack, part(p.turn.until-p.now, f))
+		return pal.Found{}, false
+	}
+	return f, ok
+}
+
+// stoppable says whether the gang can be stopped for another one.
+func (p *pass) stoppable(e *entry) bool { return p.opt.Preempt && e.job.Preemptible && !e.granted }
+
+// part is how much work the placement does in the time.
+func part(d time.Duration, f pal.Found) time.Duration {
+	return time.Duration(float64(d) / f.Cost())
+}
+
+// cost is how long work takes on the placement.
+func cost(work time.Duration, f pal.Found) time.Duration {
+	return time.Duration(float64(work) * f.Cost())
+}
