@@ -73,10 +73,10 @@ func (b *bed) envAs(token string, more ...string) []string {
 	return append(env, more...)
 }
 
-const edgeConfig = "grace = \"2s\"\ndefault_class = \"A\"\nhttp {\n  bind_port = 0\n  register = true\n}\n"
+const edgeConfig = "gang_ready_timeout = \"2s\"\ndefault_class = \"A\"\nhttp {\n  bind_port = 0\n  register = true\n}\n"
 
 func testShippedPolicies(t *testing.T, b *bed, agentToken, userToken string) {
-	agent := b.startPal(t, edgeConfig+"queue {\n  near = false\n}\n", b.envAs(agentToken))
+	agent := b.startPal(t, edgeConfig+"queue {\n  locality_wait = false\n}\n", b.envAs(agentToken))
 	b.untilReady(agent)
 
 	// The user runs a job in her namespace; the operator one in another.

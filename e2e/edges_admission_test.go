@@ -29,7 +29,7 @@ func TestAdmission(t *testing.T) {
 	proxy := buildProxy(t)
 	b := newBed(t, placerScores[:2], cluster.Options{})
 	agent := b.startPal(t, `
-grace         = "2s"
+gang_ready_timeout = "2s"
 default_class = "D"
 http {
   bind_port = 0

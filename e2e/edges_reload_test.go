@@ -17,7 +17,7 @@ import (
 func TestReload(t *testing.T) {
 	b := newBed(t, placerScores[:2], cluster.Options{})
 	// Blind to variability: the first GPUs, outlier or not.
-	agent := b.startPal(t, edgeConfig+"placement = \"packed\"\nqueue {\n  avoid = 0\n}\n", b.Env())
+	agent := b.startPal(t, edgeConfig+"placement = \"packed\"\nqueue {\n  outlier_threshold = 0\n}\n", b.Env())
 	b.untilReady(agent)
 	reload := func(config, said string) {
 		t.Helper()

@@ -21,7 +21,7 @@ func TestTLS(t *testing.T) {
 	nomad := fmt.Sprintf("nomad {\n  address     = %q\n  ca_cert     = %q\n  client_cert = %q\n  client_key  = %q\n}\n",
 		b.Servers()[0].HTTPAddr(), files.CA, files.Cert, files.Key)
 	nothing := []string{"HOME=" + b.dir} // all comes from the file
-	agent := b.startPal(t, fmt.Sprintf("grace = \"2s\"\ndefault_class = \"A\"\nhttp {\n  bind_port = 0\n  cert_file = %q\n  key_file  = %q\n}\n%s",
+	agent := b.startPal(t, fmt.Sprintf("gang_ready_timeout = \"2s\"\ndefault_class = \"A\"\nhttp {\n  bind_port = 0\n  cert_file = %q\n  key_file  = %q\n}\n%s",
 		files.Cert, files.Key, nomad), nothing)
 	agent.trust(files.CA)
 	b.untilReady(agent)

@@ -58,11 +58,11 @@ type hostileBed struct {
 }
 
 const hostileConfig = `
-grace         = "2s"
+gang_ready_timeout = "2s"
 default_class = "A"
 queue {
   order        = "priority"
-  near         = false
+  locality_wait = false
   backfill     = false
   quantum      = "1s"
   restart_cost = "1s"

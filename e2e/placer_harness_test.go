@@ -132,7 +132,7 @@ func (b *bed) startAgent(binary string, env ...string) {
 	dir := b.t.TempDir()
 	b.log = filepath.Join(dir, "agent.log")
 	path := filepath.Join(dir, "agent.hcl")
-	config := "http {\n  bind_port = 0\n  register = true\n}\ngrace = \"2s\"\ndefault_class = \"A\"\n" + b.config
+	config := "http {\n  bind_port = 0\n  register = true\n}\ngang_ready_timeout = \"2s\"\ndefault_class = \"A\"\n" + b.config
 	if err := os.WriteFile(path, []byte(config), 0o644); err != nil {
 		b.t.Fatal(err)
 	}

@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
@@ -19,35 +18,25 @@ const rulesPath = "nomad-pal/rules"
 // rules is Config without what only the agent needs, as it is published for
 // the commands: they must decide as the agent does.
 type rules struct {
-	Placement    pal.PolicyName          `json:"placement"`
-	Order        queue.Order             `json:"order"`
-	Queue        queueRules              `json:"queue"`
-	Locality     pal.Locality            `json:"locality"`
-	Apps         map[string]pal.AppClass `json:"apps"`
-	DefaultClass pal.AppClass            `json:"default_class"`
-	RackMeta     string                  `json:"rack_meta"`
-	Children     bool                    `json:"children"`
-	Learn        bool                    `json:"learn"`
-}
-
-type queueRules struct {
-	Backfill, Passing, Preempt, Migrate, FairShare, Near bool
-	Avoid, Share                                         float64
-	Pass, Quantum, FirstGuess, RestartCost               time.Duration
-	Tenants                                              map[string]queue.Tenant
+	// Keys are the values of [Keys] by path.
+	Keys     map[string]string       `json:"keys"`
+	Locality pal.Locality            `json:"locality"`
+	Apps     map[string]pal.AppClass `json:"apps"`
+	Tenants  map[string]queue.Tenant `json:"tenants"`
+	Children bool                    `json:"children"`
+	Learn    bool                    `json:"learn"`
 }
 
 // publishRules tells the commands which rules are in force.
 func (p *Placer) publishRules(ctx context.Context) error {
-	q := p.cfg.Queue
-	b, err := json.Marshal(rules{
-		Placement: p.cfg.Placement, Order: q.Order, Locality: p.cfg.Locality, Apps: p.cfg.Apps,
-		DefaultClass: p.cfg.DefaultClass, RackMeta: p.cfg.RackMeta, Children: p.cfg.Children,
-		Learn: p.cfg.Learner != nil,
-		Queue: queueRules{
-			q.Backfill, q.Passing, q.Preempt, q.Migrate, q.FairShare, q.Near, q.Avoid, q.Share, q.Pass, q.Quantum, q.FirstGuess, p.cfg.RestartCost, q.Tenants,
-		},
-	})
+	r := rules{
+		Keys: map[string]string{}, Locality: p.cfg.Locality, Apps: p.cfg.Apps, Tenants: p.cfg.Queue.Tenants,
+		Children: p.cfg.Children, Learn: p.cfg.Learner != nil,
+	}
+	for _, k := range Keys() {
+		r.Keys[k.Path()] = k.Get(p.cfg)
+	}
+	b, err := json.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("encoding the rules: %w", err)
 	}
@@ -66,14 +55,16 @@ func ReadRules(ctx context.Context, c *nomad.Client) (Config, error) {
 	if err := json.Unmarshal([]byte(items["rules"]), &r); err != nil {
 		return cfg, fmt.Errorf("reading variable %q: %w", rulesPath, err)
 	}
-	cfg.Placement, cfg.Locality, cfg.Apps = r.Placement, r.Locality, r.Apps
-	cfg.DefaultClass, cfg.RackMeta, cfg.Children = r.DefaultClass, r.RackMeta, r.Children
-	q := r.Queue
-	cfg.Queue = queue.Options{
-		Order: r.Order, Backfill: q.Backfill, Passing: q.Passing, Preempt: q.Preempt, Migrate: q.Migrate,
-		FairShare: q.FairShare, Near: q.Near, Avoid: q.Avoid, Share: q.Share, Pass: q.Pass, Quantum: q.Quantum, FirstGuess: q.FirstGuess, Tenants: q.Tenants,
+	for _, k := range Keys() {
+		value, said := r.Keys[k.Path()]
+		if !said {
+			continue // by an agent of another version
+		}
+		if err := k.Set(&cfg, value); err != nil {
+			return cfg, fmt.Errorf("reading variable %q: %s: %w", rulesPath, k.Path(), err)
+		}
 	}
-	cfg.RestartCost = q.RestartCost
+	cfg.Locality, cfg.Apps, cfg.Queue.Tenants, cfg.Children = r.Locality, r.Apps, r.Tenants, r.Children
 	if r.Learn {
 		cfg.Learner = Recall(ctx, c)
 	}

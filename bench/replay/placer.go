@@ -32,7 +32,9 @@ func (r Rules) config() placer.Config {
 		c.Placement = r.Placement
 	}
 	if r.Order != "" {
-		c.Queue = queue.Options{Order: r.Order}
+		q := queue.Default()
+		q.Order, q.Backfill, q.Preempt, q.Migrate, q.Near, q.Avoid = r.Order, false, false, false, false, 0
+		c.Queue = q
 	}
 	if r.Compress > 0 {
 		c.Queue.Pass = compress(c.Queue.Pass, queue.DefaultPass, r.Compress)
@@ -62,15 +64,14 @@ func (r Rules) HCL() string {
 	var b strings.Builder
 	c := r.config()
 	fmt.Fprintf(&b, "placement = %q\nlocality {\n  cluster = %v\n}\nhttp {\n  bind_port = 0\n}\n", c.Placement, r.Penalty)
-	b.WriteString("queue {\n")
-	if r.Order != "" {
-		fmt.Fprintf(&b, "  order = %q\n  backfill = false\n  preempt = false\n  near = false\n  avoid = 0\n", r.Order)
-	}
-	if r.Compress > 0 {
-		fmt.Fprintf(&b, "  pass        = %q\n  quantum     = %q\n  first_guess = %q\n", c.Queue.Pass, c.Queue.Quantum, c.Queue.FirstGuess)
-	}
 	if r.Restart > 0 {
-		fmt.Fprintf(&b, "  restart_cost = %q\n", r.Restart)
+		c.RestartCost = r.Restart
+	}
+	b.WriteString("queue {\n")
+	for _, k := range placer.Keys() {
+		if k.Block == "queue" {
+			fmt.Fprintf(&b, "  %s = %s\n", k.Name, k.Literal(c))
+		}
 	}
 	b.WriteString("}\n")
 	return b.String()

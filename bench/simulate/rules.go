@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/nomad-pal/nomad-pal/bench/sim"
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -19,53 +18,56 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/agent"
 )
 
-// queueFlags are the flags that stand for keys of the agent's configuration.
+// queueFlags are the flags that stand for keys of the agent's configuration, with
+// the values that were given.
 type queueFlags struct {
-	order                            string
-	backfill, passing, migrate, near bool
-	fairShare                        bool
-	avoid                            float64
-	pass, quantum, firstGuess        time.Duration
-	movesPerHour                     int
-	calibration                      string
+	given       map[string]string // by key
+	calibration string
+}
+
+// queueKeys are the keys of the queue that are flags. Whether gangs are stopped is
+// for -preempt and the configuration to say; what that costs has a flag of its own.
+func queueKeys() []placer.Key {
+	return slices.DeleteFunc(placer.Keys(), func(k placer.Key) bool {
+		return k.Block != "queue" || k.Name == "preempt" || k.Name == "restart_cost"
+	})
 }
 
 // add declares the flags with the agent's defaults.
 func (q *queueFlags) add(f *flag.FlagSet, d placer.Config) {
-	f.StringVar(&q.order, "order", string(d.Queue.Order), "queue: fifo, priority, las, srtf, adaptive, round-robin (with -faithful fifo)")
-	f.BoolVar(&q.backfill, "backfill", d.Queue.Backfill, "let gangs pass a head that does not fit, within the bound of -pass")
-	f.BoolVar(&q.migrate, "migrate", d.Queue.Migrate, "move running gangs where that pays; on the command line: any gang may be moved")
-	f.BoolVar(&q.passing, "passing", d.Queue.Passing, "let gangs pass the head wherever they fit")
-	f.BoolVar(&q.near, "near", d.Queue.Near, "let gangs wait a while for GPUs closer together")
-	f.BoolVar(&q.fairShare, "fair-share", d.Queue.FairShare, "the tenant with the fewest running GPUs for its weight goes first")
-	f.Float64Var(&q.avoid, "avoid", d.Queue.Avoid, "keep gangs off GPUs with a PM score above this; 0: none")
-	f.DurationVar(&q.pass, "pass", d.Queue.Pass, "how long a gang may be passed before nothing starts ahead of it; 0: the default of the queue")
-	f.DurationVar(&q.quantum, "quantum", d.Queue.Quantum, "GPU time of the first level of las, time slice of round-robin; 0: the default of the queue")
-	f.DurationVar(&q.firstGuess, "first-guess", d.Queue.FirstGuess, "how long a gang of which nothing is known is expected to run; 0: the default of the queue")
-	f.IntVar(&q.movesPerHour, "moves-per-hour", d.MovesPerHour, "how many gangs are moved in an hour at most")
+	q.given = map[string]string{}
+	for _, k := range queueKeys() {
+		usage := fmt.Sprintf("%s (default %s)", strings.ReplaceAll(k.Doc, "`", ""), k.Get(d))
+		set := func(s string) error {
+			scratch := d
+			if err := k.Set(&scratch, s); err != nil {
+				return err
+			}
+			q.given[k.Name] = s
+			return nil
+		}
+		if k.Bool() {
+			f.BoolFunc(k.Flag(), usage, set)
+		} else {
+			f.Func(k.Flag(), usage, set)
+		}
+	}
 	f.StringVar(&q.calibration, "calibration", string(d.Calibration.Method), "how PM scores become classes: edges (as the agent), kmeans (as the PAL artifact) or kmeans-silhouette")
 }
 
 // over lays the flags that were given over the rules.
-func (q *queueFlags) over(to *placer.Config, given map[string]bool) {
-	for name, set := range map[string]func(){
-		"order":          func() { to.Queue.Order = queue.Order(q.order) },
-		"backfill":       func() { to.Queue.Backfill = q.backfill },
-		"migrate":        func() { to.Queue.Migrate = q.migrate },
-		"passing":        func() { to.Queue.Passing = q.passing },
-		"near":           func() { to.Queue.Near = q.near },
-		"fair-share":     func() { to.Queue.FairShare = q.fairShare },
-		"avoid":          func() { to.Queue.Avoid = q.avoid },
-		"pass":           func() { to.Queue.Pass = q.pass },
-		"quantum":        func() { to.Queue.Quantum = q.quantum },
-		"first-guess":    func() { to.Queue.FirstGuess = q.firstGuess },
-		"moves-per-hour": func() { to.MovesPerHour = q.movesPerHour },
-		"calibration":    func() { to.Calibration.Method = profile.Method(q.calibration) },
-	} {
-		if given[name] {
-			set()
+func (q *queueFlags) over(to *placer.Config, set map[string]bool) error {
+	for _, k := range queueKeys() {
+		if value, given := q.given[k.Name]; given {
+			if err := k.Set(to, value); err != nil {
+				return fmt.Errorf("-%s: %w", k.Flag(), err)
+			}
 		}
 	}
+	if set["calibration"] {
+		to.Calibration.Method = profile.Method(q.calibration)
+	}
+	return nil
 }
 
 // settle works out the rules: the agent's defaults, its configuration, the flags.
@@ -86,7 +88,9 @@ func (o *options) settle() error {
 	if o.faithful {
 		o.rules.Queue.Order = queue.FIFO
 	}
-	o.queueFlags.over(&o.rules, o.set)
+	if err := o.queueFlags.over(&o.rules, o.set); err != nil {
+		return err
+	}
 	for name, set := range map[string]func(){
 		"policy":       func() { o.rules.Placement = pal.PolicyName(o.policy) },
 		"locality":     func() { o.rules.Locality = o.locality.Locality },
@@ -120,8 +124,11 @@ func (o *options) checkBaseline() error {
 	if !ok {
 		return nil
 	}
-	for _, name := range []string{"order", "backfill", "migrate", "passing", "near", "fair-share", "avoid", "pass", "quantum",
-		"first-guess", "moves-per-hour", "preempt"} {
+	names := []string{"preempt"}
+	for _, k := range queueKeys() {
+		names = append(names, k.Flag())
+	}
+	for _, name := range names {
 		if o.set[name] {
 			return fmt.Errorf("-%s does not go with -policy %s, which has a queue of its own", name, p.Name)
 		}

@@ -337,7 +337,7 @@ func TestTenantsAndTasks(t *testing.T) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"-trace", file, "-tenant", "one", "-nodes", "2", "-order", "fifo", "-backfill=false", "-near=false", "-policy", "packed", "-outliers", "0"}
+	args := []string{"-trace", file, "-tenant", "one", "-nodes", "2", "-order", "fifo", "-backfill", "none", "-locality-wait=false", "-policy", "packed", "-outliers", "0"}
 	any, tasks := figuresOf(t, args...), figuresOf(t, append(args, "-task-gpus", "4")...)
 	if len(any.Jobs) != 3 || len(tasks.Jobs) != 3 {
 		t.Fatalf("%d and %d jobs, want the 3 of the tenant", len(any.Jobs), len(tasks.Jobs))
@@ -368,16 +368,16 @@ func TestAgentsConfiguration(t *testing.T) {
 locality { cluster = 1.3 }
 queue {
   order          = "las"
-  backfill       = false
-  passing        = true
-  pass           = "6h"
+  backfill       = "best-effort"
+  max_wait       = "6h"
+  overdue_share  = 0.1
   preempt        = false
   migrate        = true
   quantum        = "30m"
-  first_guess    = "20m"
+  default_runtime = "20m"
   fair_share     = true
-  near           = false
-  avoid          = 1.7
+  locality_wait  = false
+  outlier_threshold = 1.7
   restart_cost   = "3m"
   moves_per_hour = 5
 }
@@ -402,7 +402,7 @@ calibration { method = "kmeans" }
 		t.Errorf("with a configuration (-agent +simulate):\n%s", diff)
 	}
 	want.Queue.Order, want.Queue.Near, want.RestartCost, want.MovesPerHour = "srtf", true, time.Second, 7
-	if diff := cmp.Diff(want, rules("-config", file, "-order", "srtf", "-near", "-restart-cost", "1s", "-moves-per-hour", "7")); diff != "" {
+	if diff := cmp.Diff(want, rules("-config", file, "-order", "srtf", "-locality-wait", "-restart-cost", "1s", "-moves-per-hour", "7")); diff != "" {
 		t.Errorf("with flags over it (-want +got):\n%s", diff)
 	}
 	if f := figuresOf(t, "-config", file, "-jobs", "40"); f.Order != "las" || f.Locality != "node=1,cluster=1.3" {

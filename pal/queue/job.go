@@ -140,7 +140,8 @@ const (
 // Whether gangs are stopped, moved or passed is decided by what each job allows.
 func Default() Options {
 	return Options{Order: Adaptive, Placement: Placement(pal.PAL), Backfill: true,
-		Preempt: true, Migrate: true, Near: true, Avoid: DefaultAvoid}
+		Preempt: true, Migrate: true, Near: true, Avoid: DefaultAvoid,
+		Pass: DefaultPass, Share: DefaultShare, Quantum: DefaultQuantum, FirstGuess: DefaultFirstGuess}
 }
 
 // Placement is the placement policy of the name as it is used by default: gangs

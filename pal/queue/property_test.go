@@ -232,8 +232,8 @@ func TestNewRefuses(t *testing.T) {
 	}{
 		"order":     {func(o *Options) { o.Order = "best" }, `queue order "best" is unknown (one of fifo, priority, las, srtf, adaptive, round-robin)`},
 		"placement": {func(o *Options) { o.Placement.Name = "best" }, `placement policy "best" is unknown (one of pal, pm-first, packed, spread, random)`},
-		"pass":      {func(o *Options) { o.Pass = -1 }, `queue: pass -1ns, quantum 0s and first guess 0s must not be negative`},
-		"guess":     {func(o *Options) { o.FirstGuess = -1 }, `queue: pass 0s, quantum 0s and first guess -1ns must not be negative`},
+		"pass":      {func(o *Options) { o.Pass = -1 }, `queue: pass -1ns, quantum 1h0m0s and first guess 10m0s must not be negative`},
+		"guess":     {func(o *Options) { o.FirstGuess = -1 }, `queue: pass 36h0m0s, quantum 1h0m0s and first guess -1ns must not be negative`},
 		"quota":     {func(o *Options) { o.Tenants = map[string]Tenant{"a": {GPUs: -1}} }, `queue: tenant "a": quota -1 and weight 0 must not be negative`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -22,7 +22,7 @@ func TestReload(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, nil)
 	r := f.run(openConfig + "learn {\n  every = \"1h\"\n}\n").ready()
-	r.configure(f, "grace = \"soon\"\n")
+	r.configure(f, "resync = \"soon\"\n")
 	r.reload <- syscall.SIGHUP
 	until(t, "the wrong one is refused", func() bool { return strings.Contains(r.log.String(), "the new configuration is not used") })
 	r.ready()
@@ -42,7 +42,7 @@ func TestReload(t *testing.T) {
 func TestRunErrors(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"grace = \"soon\"\n":                                           "not a positive duration",
+		"resync = \"soon\"\n":                                           "not a positive duration",
 		"nomad {\n  token_file = \"/none\"\n}\n":                       "token_file",
 		"http {\n  bind_address = \"192.0.2.1\"\n  bind_port = 1\n}\n": "opening the HTTP API",
 	} {

@@ -4,14 +4,19 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/gohcl"
 	"github.com/hashicorp/hcl/v2/hclparse"
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/convert"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
@@ -22,24 +27,34 @@ import (
 // File is the configuration as written. placer/README.md says what each
 // key does, its unit and its default.
 type File struct {
-	LogLevel     string       `hcl:"log_level,optional"`
-	LogJSON      bool         `hcl:"log_json,optional"`
-	Placement    string       `hcl:"placement,optional"`
-	DefaultClass string       `hcl:"default_class,optional"`
-	RackMeta     string       `hcl:"rack_meta,optional"`
-	Grace        string       `hcl:"grace,optional"`
-	Retries      *int         `hcl:"retries,optional"`
-	Resync       string       `hcl:"resync,optional"`
-	Locality     *Locality    `hcl:"locality,block"`
-	Queue        *Queue       `hcl:"queue,block"`
-	Tenants      []Tenant     `hcl:"tenant,block"`
-	Apps         []App        `hcl:"app,block"`
-	Calibration  *Calibration `hcl:"calibration,block"`
-	Learn        *Learn       `hcl:"learn,block"`
-	Nomad        *Nomad       `hcl:"nomad,block"`
-	HTTP         *HTTP        `hcl:"http,block"`
-	HA           *HA          `hcl:"high_availability,block"`
-	Admission    *Admission   `hcl:"admission,block"`
+	LogLevel    string       `hcl:"log_level,optional"`
+	LogJSON     bool         `hcl:"log_json,optional"`
+	Locality    *Locality    `hcl:"locality,block"`
+	Queue       *Queue       `hcl:"queue,block"`
+	Tenants     []Tenant     `hcl:"tenant,block"`
+	Apps        []App        `hcl:"app,block"`
+	Calibration *Calibration `hcl:"calibration,block"`
+	Learn       *Learn       `hcl:"learn,block"`
+	Nomad       *Nomad       `hcl:"nomad,block"`
+	HTTP        *HTTP        `hcl:"http,block"`
+	HA          *HA          `hcl:"high_availability,block"`
+	Admission   *Admission   `hcl:"admission,block"`
+	// Rest are the keys of [placer.Keys] that are in no block.
+	Rest hcl.Body `hcl:",remain"`
+
+	settings []setting
+}
+
+// Queue says who goes first: the keys of [placer.Keys] in the block queue.
+type Queue struct {
+	Rest hcl.Body `hcl:",remain"`
+}
+
+// setting is a key of [placer.Keys] with the value that a file gives it.
+type setting struct {
+	key   placer.Key
+	value string
+	at    hcl.Range
 }
 
 // Learn switches on the learning of application classes, by job name, for jobs
@@ -80,29 +95,6 @@ type LocalityClass struct {
 	Rack       float64 `hcl:"rack,optional"`
 	Datacenter float64 `hcl:"datacenter,optional"`
 	Cluster    float64 `hcl:"cluster,optional"`
-}
-
-// Queue says who goes first.
-type Queue struct {
-	Order    string `hcl:"order,optional"`
-	Backfill *bool  `hcl:"backfill,optional"`
-	Passing  *bool  `hcl:"passing,optional"`
-	Pass     string `hcl:"pass,optional"`
-	// Share is the part of the GPU time by which gangs that have waited longer than
-	// Pass are served out of turn.
-	Share   *float64 `hcl:"share,optional"`
-	Preempt *bool    `hcl:"preempt,optional"`
-	Migrate *bool    `hcl:"migrate,optional"`
-	Quantum string   `hcl:"quantum,optional"`
-	// FirstGuess is what a job of which nothing is known is expected to run.
-	FirstGuess string `hcl:"first_guess,optional"`
-	FairShare  bool   `hcl:"fair_share,optional"`
-	// Near lets gangs wait for GPUs closer together where that pays.
-	Near *bool `hcl:"near,optional"`
-	// Avoid is the PM score above which GPUs are left to those that need them; 0: none.
-	Avoid        *float64 `hcl:"avoid,optional"`
-	RestartCost  string   `hcl:"restart_cost,optional"`
-	MovesPerHour *int     `hcl:"moves_per_hour,optional"`
 }
 
 // Tenant limits a namespace.
@@ -194,9 +186,72 @@ func Load(paths []string) (File, error) {
 		files = append(files, file)
 	}
 	if diags := gohcl.DecodeBody(hcl.MergeFiles(files), nil, &f); diags.HasErrors() {
-		return f, fmt.Errorf("reading configuration: %w", diags)
+		return f, fmt.Errorf("reading configuration: %w", all(diags))
+	}
+	if diags := f.readSettings(); diags.HasErrors() {
+		return f, fmt.Errorf("reading configuration: %w", all(diags))
 	}
 	return f, nil
+}
+
+// all are the diagnostics, a line each: those of one file that is wrong are told
+// together.
+func all(diags hcl.Diagnostics) error {
+	var errs []error
+	for _, d := range diags {
+		if d.Severity == hcl.DiagError {
+			errs = append(errs, d)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// readSettings reads the keys that say how to place, and checks each value.
+func (f *File) readSettings() hcl.Diagnostics {
+	diags := f.readBlock("", f.Rest)
+	if f.Queue != nil {
+		diags = append(diags, f.readBlock("queue", f.Queue.Rest)...)
+	}
+	return diags
+}
+
+func (f *File) readBlock(block string, body hcl.Body) hcl.Diagnostics {
+	schema, known := &hcl.BodySchema{}, map[string]placer.Key{}
+	for _, k := range placer.Keys() {
+		if k.Block == block {
+			known[k.Name] = k
+			schema.Attributes = append(schema.Attributes, hcl.AttributeSchema{Name: k.Name})
+		}
+	}
+	content, diags := body.Content(schema)
+	for _, name := range slices.Sorted(maps.Keys(content.Attributes)) {
+		s, more := settingOf(known[name], content.Attributes[name])
+		if diags = append(diags, more...); !more.HasErrors() {
+			f.settings = append(f.settings, s)
+		}
+	}
+	return diags
+}
+
+// settingOf is an attribute's value as text; the key says what it may be.
+func settingOf(key placer.Key, a *hcl.Attribute) (setting, hcl.Diagnostics) {
+	at := a.Expr.Range()
+	value, diags := a.Expr.Value(nil)
+	if diags.HasErrors() {
+		return setting{}, diags
+	}
+	text, err := convert.Convert(value, cty.String)
+	switch {
+	case err == nil && text.IsNull():
+		err = errors.New("it has no value")
+	case err == nil:
+		scratch := placer.DefaultConfig()
+		err = key.Set(&scratch, text.AsString())
+	}
+	if err != nil {
+		return setting{}, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Invalid value of " + key.Path(), Detail: err.Error(), Subject: &at}}
+	}
+	return setting{key, text.AsString(), at}, nil
 }
 
 func list(paths []string) ([]string, error) {
@@ -226,19 +281,10 @@ func list(paths []string) ([]string, error) {
 // Rules are the placer's rules that the file states, the defaults elsewhere.
 func (f File) Rules() (placer.Config, error) {
 	c := placer.DefaultConfig()
-	if f.Placement != "" {
-		c.Placement = pal.PolicyName(f.Placement)
-	}
-	if f.Retries != nil {
-		c.Retries = *f.Retries
-	}
-	if f.RackMeta != "" {
-		c.RackMeta = f.RackMeta
-	}
 	var err error
-	if f.DefaultClass != "" {
-		if c.DefaultClass, err = pal.ParseAppClass(f.DefaultClass); err != nil {
-			return c, fmt.Errorf("default_class: %w", err)
+	for _, s := range f.settings {
+		if err := s.key.Set(&c, s.value); err != nil {
+			return c, fmt.Errorf("%s: %s: %w", s.at, s.key.Path(), err)
 		}
 	}
 	for _, a := range f.Apps {
@@ -246,27 +292,8 @@ func (f File) Rules() (placer.Config, error) {
 			return c, fmt.Errorf("app %q: %w", a.Name, err)
 		}
 	}
-	for _, d := range []struct {
-		key, value string
-		to         *time.Duration
-	}{{"grace", f.Grace, &c.Grace}, {"resync", f.Resync, &c.Resync}} {
-		if err := duration(d.key, d.value, d.to); err != nil {
-			return c, err
-		}
-	}
 	if err := f.Locality.apply(&c.Locality); err != nil {
 		return c, err
-	}
-	if err := f.Queue.apply(&c.Queue); err != nil {
-		return c, err
-	}
-	if q := f.Queue; q != nil {
-		if err := duration("queue: restart_cost", q.RestartCost, &c.RestartCost); err != nil {
-			return c, err
-		}
-		if q.MovesPerHour != nil {
-			c.MovesPerHour = *q.MovesPerHour
-		}
 	}
 	for _, t := range f.Tenants {
 		if c.Queue.Tenants == nil {
@@ -317,46 +344,6 @@ func (l *Locality) apply(to *pal.Locality) error {
 			return fmt.Errorf("locality: %w", err)
 		}
 		set(class.Index(), [6]float64{c.Island, c.NUMA, c.Node, c.Rack, c.Datacenter, c.Cluster})
-	}
-	return nil
-}
-
-func (q *Queue) apply(to *queue.Options) error {
-	if q == nil {
-		return nil
-	}
-	if q.Order != "" {
-		order, err := queue.ParseOrder(q.Order)
-		if err != nil {
-			return err
-		}
-		to.Order = order
-	}
-	for _, b := range []struct {
-		from *bool
-		to   *bool
-	}{{q.Backfill, &to.Backfill}, {q.Passing, &to.Passing}, {q.Preempt, &to.Preempt}, {q.Migrate, &to.Migrate}, {q.Near, &to.Near}} {
-		if b.from != nil {
-			*b.to = *b.from
-		}
-	}
-	to.FairShare = q.FairShare
-	if q.Avoid != nil {
-		to.Avoid = *q.Avoid
-	}
-	if q.Share != nil {
-		if !(*q.Share > 0 && *q.Share <= 1) {
-			return fmt.Errorf("queue: share = %v is not above 0 and at most 1", *q.Share)
-		}
-		to.Share = *q.Share
-	}
-	for _, d := range []struct {
-		key, value string
-		to         *time.Duration
-	}{{"pass", q.Pass, &to.Pass}, {"quantum", q.Quantum, &to.Quantum}, {"first_guess", q.FirstGuess, &to.FirstGuess}} {
-		if err := duration("queue: "+d.key, d.value, d.to); err != nil {
-			return err
-		}
 	}
 	return nil
 }

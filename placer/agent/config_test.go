@@ -4,12 +4,13 @@
 package agent
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -19,15 +20,7 @@ import (
 
 // TestReference: the README has every key of the configuration, and no other.
 func TestReference(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, reference, ok := strings.Cut(string(text), "## Configuration, key by key")
-	reference, _, ends := strings.Cut(reference, "## Access control")
-	if !ok || !ends {
-		t.Fatal("the README has no configuration reference")
-	}
+	reference := reference(t)
 	documented := map[string]bool{}
 	for _, line := range strings.Split(reference, "\n") {
 		cell, _, isRow := strings.Cut(strings.TrimPrefix(line, "|"), "|")
@@ -44,9 +37,31 @@ func TestReference(t *testing.T) {
 			t.Errorf("block %q has no section", block)
 		}
 	})
+	for _, k := range placer.Keys() {
+		known[k.Name] = true
+		row := fmt.Sprintf("| `%s` | `%s` | %s |", k.Name, k.Literal(placer.DefaultConfig()), k.Doc)
+		if !strings.Contains(reference, "\n"+row+"\n") {
+			t.Errorf("the README lacks this row:\n%s", row)
+		}
+	}
 	if d := cmp.Diff(known, documented); d != "" {
 		t.Errorf("keys of the configuration (-) and in the README (+):\n%s", d)
 	}
+}
+
+// reference is the part of the README that says what keys there are.
+func reference(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, reference, ok := strings.Cut(string(text), "## Configuration, key by key")
+	reference, _, ends := strings.Cut(reference, "## Access control")
+	if !ok || !ends {
+		t.Fatal("the README has no configuration reference")
+	}
+	return reference
 }
 
 // keys collects the attributes of a configuration struct and its blocks.
@@ -55,9 +70,9 @@ func keys(t reflect.Type, into map[string]bool, block func(string)) {
 		f := t.Field(i)
 		tag := f.Tag.Get("hcl")
 		name, kind, _ := strings.Cut(tag, ",")
-		switch kind {
-		case "label":
-		case "block":
+		switch {
+		case tag == "" || kind == "label" || kind == "remain":
+		case kind == "block":
 			block(name)
 			inner := f.Type
 			for inner.Kind() == reflect.Pointer || inner.Kind() == reflect.Slice {
@@ -85,7 +100,8 @@ func TestExample(t *testing.T) {
 	}
 }
 
-// The defaults of the README are those of the code.
+// The defaults that the README gives, beside those that [TestReference] compares,
+// are those of the code.
 func TestDefaults(t *testing.T) {
 	got, err := File{}.Rules()
 	if err != nil {
@@ -95,22 +111,21 @@ func TestDefaults(t *testing.T) {
 		t.Errorf("an empty configuration changes the rules:\n%s", d)
 	}
 	ttl, delay, _ := (*HA)(nil).times()
-	for _, c := range []struct {
-		key       string
-		want, got any
-	}{
-		{"placement", pal.PAL, got.Placement}, {"default_class", pal.ClassB, got.DefaultClass}, {"rack_meta", "rack", got.RackMeta},
-		{"grace", 5 * time.Second, got.Grace}, {"resync", 5 * time.Minute, got.Resync}, {"retries", 2, got.Retries},
-		{"order", "adaptive", string(got.Queue.Order)}, {"backfill", true, got.Queue.Backfill}, {"passing", false, got.Queue.Passing},
-		{"preempt", true, got.Queue.Preempt}, {"migrate", true, got.Queue.Migrate}, {"near", true, got.Queue.Near},
-		{"avoid", 1.5, got.Queue.Avoid}, {"fair_share", false, got.Queue.FairShare},
-		{"restart_cost", time.Minute, got.RestartCost}, {"moves_per_hour", 12, got.MovesPerHour},
-		{"cluster", 1.7, got.Locality[pal.TierCluster][0]}, {"node", 1.0, got.Locality[pal.TierNode][0]},
-		{"hysteresis", 0.005, got.Calibration.Hysteresis}, {"outlier", 1.5, got.Calibration.Outlier}, {"min_gpus", 8, got.Calibration.MinGPUs},
-		{"lock_ttl", 15 * time.Second, ttl}, {"lock_delay", 5 * time.Second, delay},
+	every, _ := (*Learn)(nil).period()
+	text := reference(t)
+	for key, want := range map[string]string{
+		"cluster":    fmt.Sprintf("`%g`", got.Locality[pal.TierCluster][0]),
+		"node":       fmt.Sprintf("`%g`", got.Locality[pal.TierNode][0]),
+		"hysteresis": fmt.Sprintf("`%g`", got.Calibration.Hysteresis),
+		"outlier":    fmt.Sprintf("`%g`", got.Calibration.Outlier),
+		"min_gpus":   fmt.Sprintf("`%d`", got.Calibration.MinGPUs),
+		"lock_ttl":   fmt.Sprintf("`%q`", ttl.String()),
+		"lock_delay": fmt.Sprintf("`%q`", delay.String()),
+		"every":      fmt.Sprintf("`%q`", every.String()),
 	} {
-		if c.got != c.want {
-			t.Errorf("%s: the README says %v, the code %v", c.key, c.want, c.got)
+		row := regexp.MustCompile("(?m)^\\| [^|]*`" + key + "`[^|]*\\| ([^|]*) \\|").FindStringSubmatch(text)
+		if row == nil || !strings.Contains(row[1], want) {
+			t.Errorf("%s: the code's default is %s, the README's row says %q", key, want, row)
 		}
 	}
 }
@@ -121,9 +136,17 @@ func TestConfigErrors(t *testing.T) {
 		{"unknown key", "http {\n  port = 1\n}", `agent.hcl:2,3-7: Unsupported argument; An argument named "port" is not expected here`},
 		{"unknown block", "web {}", "agent.hcl:1,1-4: Unsupported block type"},
 		{"wrong kind", "log_json = \"maybe\"", "agent.hcl:1"},
-		{"duration", "grace = \"soon\"", `grace = "soon" is not a positive duration such as 30s or 12h`},
+		{"duration", "resync = \"soon\"", `agent.hcl:1,10-16: Invalid value of resync; "soon" is not a positive duration such as 30s or 12h`},
+		{"number", "retries = \"many\"", `agent.hcl:1,11-17: Invalid value of retries; "many" is not a number of at least 0`},
+		{"flag", "queue {\n  preempt = 3\n}", `agent.hcl:2,13-14: Invalid value of queue.preempt; "3" is neither true nor false`},
+		{"nothing", "queue {\n  max_wait = null\n}", `Invalid value of queue.max_wait; it has no value`},
+		{"list", "retries = [1]", `Invalid value of retries`},
+		{"unknown key of the queue", "queue {\n  passing = true\n}", `agent.hcl:2,3-10: Unsupported argument; An argument named "passing" is not expected here`},
+		{"block in the queue", "queue {\n  web {}\n}", `agent.hcl:2,3`},
+		{"all at once", "resync = 3\nqueue {\n  preempt = 3\n  x = 1\n}", `Unsupported argument; An argument named "x"`},
+		{"all at once, the first", "resync = 3\nqueue {\n  preempt = 3\n  x = 1\n}", `agent.hcl:1,10-11: Invalid value of resync`},
 		{"placement", "placement = \"best\"", `placement policy "best" is unknown`},
-		{"class", "default_class = \"Z\"", `default_class: application class "Z" is unknown (one of A, B, C, D)`},
+		{"class", "default_class = \"Z\"", `Invalid value of default_class; application class "Z" is unknown (one of A, B, C, D)`},
 		{"app", "app \"x\" {\n  class = \"E\"\n}", `app "x": application class "E" is unknown`},
 		{"order", "queue {\n  order = \"nice\"\n}", `queue order "nice" is unknown`},
 		{"locality", "locality {\n  cluster = 0.5\n}", "locality: penalty 0.5"},
@@ -157,7 +180,7 @@ func TestConfigErrors(t *testing.T) {
 func TestLoadDirectory(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"10.hcl": "grace = \"7s\"\n", "20.json": `{"http": {"bind_port": 0}}`, "readme.txt": "not read",
+		"10.hcl": "retries = 7\n", "20.json": `{"http": {"bind_port": 0}}`, "readme.txt": "not read",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -167,7 +190,11 @@ func TestLoadDirectory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if file.Grace != "7s" || file.HTTP == nil || *file.HTTP.BindPort != 0 {
+	rules, err := file.Rules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rules.Retries != 7 || file.HTTP == nil || *file.HTTP.BindPort != 0 {
 		t.Errorf("%+v", file)
 	}
 	if _, err := Load([]string{filepath.Join(dir, "none")}); err == nil || !strings.Contains(err.Error(), "no such file") {

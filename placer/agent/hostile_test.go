@@ -262,7 +262,7 @@ func TestOtherNamespacesAreNotNamed(t *testing.T) {
 	f.has(gpuJob("default", "secret-waits", 2))
 	f.has(gpuJob("research", "mine", 1))
 	f.vars["nomad-pal/quarantine"] = `{"json": "{\"GPU-2\":{\"until\":\"2999-01-01T00:00:00Z\",\"strikes\":1,\"reason\":\"task secret-task failed\"}}"}`
-	r := f.run("queue {\n  order = \"fifo\"\n  backfill = false\n}\n" + openConfig).ready()
+	r := f.run("queue {\n  order = \"fifo\"\n  backfill = \"none\"\n}\n" + openConfig).ready()
 	for _, path := range []string{"/v1/queue", "/v1/gpus", "/v1/job/mine/explain?namespace=research"} {
 		status, all := r.send(http.MethodGet, path, agentsToken, "")
 		if status != http.StatusOK || !strings.Contains(all, "secret-") {

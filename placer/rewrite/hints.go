@@ -23,7 +23,7 @@ type Hints struct {
 	App       string        // pal_app: the application's name, mapped to a class by the placer
 	Pin       Mode          // pal_pin: gpu, class, prefer
 	Locality  pal.Tier      // pal_locality: hard limit on how far apart the GPUs may be
-	Wait      time.Duration // pal_wait: how long to wait for locality before relaxing
+	Wait      time.Duration // pal_locality_wait: how long to wait for locality before relaxing
 	Duration  time.Duration // pal_duration: expected run time
 	Preempt   bool          // pal_preempt: may be stopped and started anew
 	Migrate   bool          // pal_migrate: may be moved
@@ -94,7 +94,7 @@ func (h *Hints) set(key, value string) (err error) {
 		h.Pin, err = ParseMode(value)
 	case "pal_locality":
 		h.Locality, err = pal.ParseTier(value)
-	case "pal_wait":
+	case "pal_locality_wait":
 		h.Wait, err = parseSpan(value)
 	case "pal_duration":
 		h.Duration, err = parseSpan(value)
@@ -105,7 +105,7 @@ func (h *Hints) set(key, value string) (err error) {
 	case "pal_on_failure":
 		h.OnFailure, err = parseFailureAction(value)
 	default:
-		err = fmt.Errorf("no such hint (one of pal_app, pal_class, pal_duration, pal_locality, pal_migrate, pal_on_failure, pal_pin, pal_preempt, pal_wait)")
+		err = fmt.Errorf("no such hint (one of pal_app, pal_class, pal_duration, pal_locality, pal_locality_wait, pal_migrate, pal_on_failure, pal_pin, pal_preempt)")
 	}
 	return err
 }

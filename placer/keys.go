@@ -1,0 +1,239 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+)
+
+// Key is a key of the configuration that says how to place. All that deals with
+// keys one by one goes by this list: the agent's files, what it publishes for the
+// commands, the simulator's flags, and the reference in README.md.
+type Key struct {
+	Block string // "" or "queue"
+	Name  string
+	// Doc is what it does, and what it costs, in Markdown.
+	Doc string
+	// field is the place in a Config: *bool, *int, *float64, *time.Duration, or what
+	// text is for.
+	field func(*Config) any
+	text  *text
+	// zero: a number or duration of 0 means something.
+	zero bool
+}
+
+// text is how a value of a kind of its own is read and written.
+type text struct {
+	set func(c *Config, value string) error
+	get func(c *Config) string
+}
+
+// Path is the key with its block.
+func (k Key) Path() string { return strings.TrimPrefix(k.Block+"."+k.Name, ".") }
+
+// Flag is its name as a flag on a command line.
+func (k Key) Flag() string { return strings.ReplaceAll(k.Name, "_", "-") }
+
+// Bool says whether it takes true and false.
+func (k Key) Bool() bool {
+	if k.field == nil {
+		return false
+	}
+	_, ok := k.field(&Config{}).(*bool)
+	return ok
+}
+
+// Set takes a value as it stands in a file, without quotes.
+func (k Key) Set(c *Config, value string) error {
+	if k.text != nil {
+		return k.text.set(c, value)
+	}
+	switch to := k.field(c).(type) {
+	case *bool:
+		b, err := strconv.ParseBool(value)
+		if err != nil {
+			return fmt.Errorf("%q is neither true nor false", value)
+		}
+		*to = b
+	case *int:
+		n, err := strconv.Atoi(value)
+		if err != nil || n < 0 {
+			return fmt.Errorf("%q is not a number of at least 0", value)
+		}
+		*to = n
+	case *float64:
+		f, err := strconv.ParseFloat(value, 64)
+		if err != nil || !(f >= 0) || f == 0 && !k.zero {
+			return fmt.Errorf("%q is not a number above 0", value)
+		}
+		*to = f
+	case *time.Duration:
+		d, err := time.ParseDuration(value)
+		if err != nil || d < 0 || d == 0 && !k.zero {
+			return fmt.Errorf("%q is not a positive duration such as 30s or 12h", value)
+		}
+		*to = d
+	case *string:
+		*to = value
+	}
+	return nil
+}
+
+// Get is the value as it stands in a file, without quotes.
+func (k Key) Get(c Config) string {
+	if k.text != nil {
+		return k.text.get(&c)
+	}
+	switch from := k.field(&c).(type) {
+	case *bool:
+		return strconv.FormatBool(*from)
+	case *int:
+		return strconv.Itoa(*from)
+	case *float64:
+		return strconv.FormatFloat(*from, 'g', -1, 64)
+	case *time.Duration:
+		return shortDuration(*from)
+	case *string:
+		return *from
+	}
+	return ""
+}
+
+// Literal is the value as it stands in a file.
+func (k Key) Literal(c Config) string {
+	if k.text == nil {
+		switch k.field(&c).(type) {
+		case *bool, *int, *float64:
+			return k.Get(c)
+		}
+	}
+	return strconv.Quote(k.Get(c))
+}
+
+// shortDuration leaves out what is 0: 36h instead of 36h0m0s.
+func shortDuration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// Keys are all of them, in the order of the reference.
+func Keys() []Key {
+	return append(topKeys(), queueKeys()...)
+}
+
+func topKeys() []Key {
+	return []Key{
+		{Name: "placement", text: &text{setPlacement, func(c *Config) string { return string(c.Placement) }},
+			Doc: "How GPUs are chosen: `pal` (L×V matrix), `pm-first` (fastest first, wherever), `packed`, `spread`, `random`. The last three are blind to variability: for comparison"},
+		{Name: "default_class", text: &text{setDefaultClass, func(c *Config) string { return string(c.DefaultClass) }},
+			Doc: "Application class, A to D, of jobs that say neither `pal_class` nor `pal_app`. A makes unknown jobs take the best GPUs from those that need them"},
+		{Name: "rack_meta", field: func(c *Config) any { return &c.RackMeta },
+			Doc: "Node meta key with the node's rack, for the tier `rack`, and for the constraint by which a job names the racks of its GPUs where those are a quarter of the GPU nodes at most"},
+		{Name: "gang_ready_timeout", field: func(c *Config) any { return &c.Grace },
+			Doc: "How long a placed gang may be incomplete, with nothing under way in Nomad, before it is requeued. Shorter than Nomad needs to schedule requeues sound gangs"},
+		{Name: "retries", field: func(c *Config) any { return &c.Retries },
+			Doc: "How often a gang that fails by its own fault is tried on other GPUs before it is given up"},
+		{Name: "resync", field: func(c *Config) any { return &c.Resync },
+			Doc: "Time between full reads of Nomad; events carry the changes between. A full read asks for every changed node and job, and all allocations: about 1 s for 10,000 nodes"},
+	}
+}
+
+func queueKeys() []Key {
+	duration := func(name string, field func(*Config) *time.Duration, doc string) Key {
+		return Key{Block: "queue", Name: name, field: func(c *Config) any { return field(c) }, Doc: doc}
+	}
+	flag := func(name string, field func(*Config) *bool, doc string) Key {
+		return Key{Block: "queue", Name: name, field: func(c *Config) any { return field(c) }, Doc: doc}
+	}
+	return []Key{
+		{Block: "queue", Name: "order", text: &text{setOrder, func(c *Config) string { return string(c.Queue.Order) }},
+			Doc: "`fifo`, `priority` (Nomad's job priority, then age), `las` (least GPU time attained first), `srtf` (shortest expected remaining time), `adaptive` (least expected remaining GPU time, by hints and history), `round-robin`"},
+		{Block: "queue", Name: "backfill", text: &text{setBackfill, getBackfill},
+			Doc: "Which gangs may pass a head that does not fit: `\"none\"` (strict order; GPUs idle), `\"reserved\"` (those that do not delay the head's reservation; gangs that say `pal_preempt = true` always may), `\"best-effort\"` (all that fit, whatever that does to the head)"},
+		duration("max_wait", func(c *Config) *time.Duration { return &c.Queue.Pass },
+			"How long a gang may wait in all before it is overdue. Overdue gangs are served out of turn, in order of submission"),
+		{Block: "queue", Name: "overdue_share", field: func(c *Config) any { return &c.Queue.Share },
+			Doc: "The part of the cluster's GPU time by which overdue gangs are served. They get at least this much while they wait, so nobody starves; under overload they get no more, so the others are served as well"},
+		flag("preempt", func(c *Config) *bool { return &c.Queue.Preempt },
+			"Stop gangs that say `pal_preempt = true` for better ones. Others are never stopped"),
+		flag("migrate", func(c *Config) *bool { return &c.Queue.Migrate },
+			"Move gangs that say `pal_migrate = true` to better GPUs where that gains more than `restart_cost`"),
+		{Block: "queue", Name: "restart_cost", zero: true, field: func(c *Config) any { return &c.RestartCost }, Doc: "Run time that a gang loses when it is stopped and started anew"},
+		{Block: "queue", Name: "moves_per_hour", field: func(c *Config) any { return &c.MovesPerHour },
+			Doc: "At most so many moves"},
+		flag("locality_wait", func(c *Config) *bool { return &c.Queue.Near },
+			"A gang whose free GPUs lie too far apart waits for closer ones, as long as that is expected to pay. `pal_locality_wait` bounds it for a job"),
+		{Block: "queue", Name: "outlier_threshold", zero: true, field: func(c *Config) any { return &c.Queue.Avoid },
+			Doc: "PM score above which GPUs are left to gangs that could not run otherwise; 0: none are"},
+		duration("quantum", func(c *Config) *time.Duration { return &c.Queue.Quantum },
+			"GPU time of the first level of `las`; time slice of `round-robin`"),
+		duration("default_runtime", func(c *Config) *time.Duration { return &c.Queue.FirstGuess },
+			"How long a job of which nothing is known (no `pal_duration`, no run of its name) is expected to run when it starts; later, as long again as it has run. Under `adaptive`, jobs that are expected to hold GPUs for more than 437 times as long never stop each other (73 GPU hours by the default)"),
+		flag("fair_share", func(c *Config) *bool { return &c.Queue.FairShare },
+			"The namespace with the fewest running GPUs for its weight goes first"),
+	}
+}
+
+func setPlacement(c *Config, value string) error {
+	name, err := pal.ParsePolicy(value)
+	if err != nil {
+		return err
+	}
+	c.Placement = name
+	return nil
+}
+
+func setDefaultClass(c *Config, value string) error {
+	class, err := pal.ParseAppClass(value)
+	if err != nil {
+		return err
+	}
+	c.DefaultClass = class
+	return nil
+}
+
+func setOrder(c *Config, value string) error {
+	order, err := queue.ParseOrder(value)
+	if err != nil {
+		return err
+	}
+	c.Queue.Order = order
+	return nil
+}
+
+func setBackfill(c *Config, value string) error {
+	switch value {
+	case "none":
+		c.Queue.Backfill, c.Queue.Passing = false, false
+	case "reserved":
+		c.Queue.Backfill, c.Queue.Passing = true, false
+	case "best-effort":
+		c.Queue.Backfill, c.Queue.Passing = true, true
+	default:
+		return fmt.Errorf("%q is unknown (one of none, reserved, best-effort)", value)
+	}
+	return nil
+}
+
+func getBackfill(c *Config) string {
+	switch {
+	case !c.Queue.Backfill:
+		return "none"
+	case c.Queue.Passing:
+		return "best-effort"
+	}
+	return "reserved"
+}
