@@ -19,6 +19,7 @@ import (
 // TestPlacerRegisters: jobs that come to the agent instead of to Nomad.
 func TestPlacerRegisters(t *testing.T) {
 	b := newBed(t, [][]float64{{1.1, 1.2}, {1, 1.3}}, cluster.Options{})
+	b.config = "queue {\n  locality_wait = false\n}\n" // else a job would wait for a better GPU than the last
 	for _, c := range []struct {
 		name string
 		test func(*testing.T, *bed)

@@ -68,7 +68,7 @@ func (w Wait) Why() string {
 	case ReasonReserved:
 		return fmt.Sprintf("waits: the %d free GPUs are kept for %s, which goes first", w.Free, w.Ahead)
 	case ReasonNear:
-		return "waits for a while for GPUs closer together"
+		return "waits for a while for GPUs that are faster, or closer together"
 	case ReasonNext:
 		return "starts with the next decision"
 	}
