@@ -125,7 +125,7 @@ func (c *Client) ListVariables(ctx context.Context, prefix string) ([]*api.Varia
 	if err != nil {
 		return nil, fmt.Errorf("listing variables %q: %w", prefix, Denied(err, ListVariables))
 	}
-	return vars, nil
+	return slices.DeleteFunc(vars, func(v *api.VariableMetadata) bool { return v == nil }), nil
 }
 
 // ReadVariable reads a variable's items; nil where there is none.
