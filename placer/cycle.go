@@ -54,6 +54,7 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 		return err
 	}
 	p.lastCycle = now
+	p.remember(ctx, now)
 	p.ready, p.moves = append(p.ready, p.moves...), nil
 	if p.mayTry(notingFailures, now) {
 		p.trouble(notingFailures, p.noteFailures(ctx, now))

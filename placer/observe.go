@@ -73,7 +73,7 @@ func observe(ctx context.Context, c *nomad.Client, last *nomad.State, change fun
 	if p.state, err = c.Resync(ctx, last); err != nil {
 		return nil, err
 	}
-	if p.profile, err = c.ReadProfile(ctx); err != nil {
+	if p.profile, err = c.ReadProfile(ctx); err != nil && !errors.Is(err, nomad.ErrProfile) {
 		return nil, err
 	}
 	if p.profile == nil {
@@ -81,7 +81,9 @@ func observe(ctx context.Context, c *nomad.Client, last *nomad.State, change fun
 			return nil, err
 		}
 	}
-	if p.history.quarantine, err = ReadQuarantine(ctx, c); err != nil {
+	// What somebody has made unreadable is as if it were not there, as it is to the
+	// placer, which writes it anew.
+	if p.history.quarantine, err = ReadQuarantine(ctx, c); err != nil && !unreadable(err) {
 		return nil, err
 	}
 	// The failures themselves are not for everybody's eyes, as they name jobs of all
@@ -92,7 +94,7 @@ func observe(ctx context.Context, c *nomad.Client, last *nomad.State, change fun
 	}
 	// What runs took is not either: who cannot read it gets the order that the jobs'
 	// own hints give.
-	if history, _, err := readPast(ctx, c); err == nil {
+	if history, _, err := readPast(ctx, c); err == nil || unreadable(err) {
 		p.line.Remember(history)
 	}
 	now := p.tick()

@@ -39,6 +39,8 @@ type Placer struct {
 	builtFrom uint64
 	history   history
 	past      pasts
+	// rulesDue: the rules in force are to be published, again.
+	rulesDue  bool
 	moves     []*tracked  // gangs that have stopped, to be moved when the view knows
 	ready     []*tracked  // those of which it knows
 	moved     []time.Time // when gangs were moved, within the last hour
@@ -216,12 +218,7 @@ func (p *Placer) session(ctx context.Context) error {
 	if err := p.resync(ctx); err != nil {
 		return err
 	}
-	if err := p.publishRules(ctx); err != nil {
-		return err
-	}
-	if err := p.recallPast(ctx); err != nil {
-		return err
-	}
+	p.past.due = !p.past.loaded
 	return p.follow(ctx, events, ended)
 }
 
@@ -372,6 +369,7 @@ func (p *Placer) resync(ctx context.Context) error {
 		return err
 	}
 	p.state, p.missed, p.resyncedAt = s, false, p.tick()
+	p.rulesDue = true // somebody may have written over them
 	var unread []error
 	for _, k := range slices.SortedFunc(maps.Keys(p.state.Unread), nomad.JobKey.Compare) {
 		unread = append(unread, p.state.Unread[k])
@@ -393,7 +391,7 @@ func (p *Placer) unsettled() bool {
 			return true
 		}
 	}
-	return p.unpublished || len(p.unsaved) > 0 || len(p.state.Orphans())+len(p.state.Unversioned()) > 0 || p.storing.isDue(p.now) || p.mayMove()
+	return p.unpublished || p.rulesDue || p.past.due || len(p.unsaved) > 0 || len(p.state.Orphans())+len(p.state.Unversioned()) > 0 || p.storing.isDue(p.now) || p.mayMove()
 }
 
 // lookForMoves is how often gangs are looked at that could be moved, if nothing
