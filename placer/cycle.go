@@ -63,14 +63,7 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 		return err
 	}
 	p.track()
-	for _, t := range p.sorted() {
-		if t.quiet {
-			continue
-		}
-		p.on(t.Key)
-		p.settle(ctx, t, now)
-	}
-	p.off()
+	p.settleAll(func(t *tracked) { p.settle(ctx, t, now) })
 	p.distrustPins(now)
 	p.syncLine(now)
 	p.join(now)
@@ -79,6 +72,7 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 	}
 	p.publish(now)
 	p.save(ctx, now)
+	p.prune(ctx, now)
 	return nil
 }
 

@@ -67,6 +67,8 @@ type Placer struct {
 	resyncedAt time.Time
 	followed   followed
 	asking     asking
+	patience   patience
+	stale      []string // variables with the records of jobs that are gone
 
 	submissions chan *submission
 	arriving    []*submission // not taken in yet
@@ -104,11 +106,13 @@ type tracked struct {
 	place      seniority
 	seen       time.Time // when it was first seen as it is
 	// quiet: nothing is due for it until it, or an allocation of it, changes.
-	quiet   bool
-	queued  bool  // known to the line
-	running bool  // and running, as the line knows
-	edited  bool  // by its author, since it was queued
-	holds   []int // GPUs that the line believes it runs on, ascending
+	quiet bool
+	// passedOver: the cycle had no time to find out its place in the line.
+	passedOver bool
+	queued     bool  // known to the line
+	running    bool  // and running, as the line knows
+	edited     bool  // by its author, since it was queued
+	holds      []int // GPUs that the line believes it runs on, ascending
 	// stopping: its members are being stopped for another gang.
 	stopping bool
 	// notFinished is the JobModifyIndex of the job of which it is known that not
@@ -380,7 +384,7 @@ func (p *Placer) resync(ctx context.Context) error {
 	if err := p.readImported(ctx); err != nil {
 		return err
 	}
-	p.trouble(pruningRecords, p.prune(ctx))
+	p.trouble(pruningRecords, p.lookForStale(ctx))
 	return ctx.Err()
 }
 
@@ -391,7 +395,7 @@ func (p *Placer) unsettled() bool {
 			return true
 		}
 	}
-	return p.unpublished || p.rulesDue || p.past.due || len(p.unsaved) > 0 || len(p.state.Orphans())+len(p.state.Unversioned()) > 0 || p.storing.isDue(p.now) || p.mayMove()
+	return p.unpublished || p.rulesDue || p.past.due || len(p.stale) > 0 || len(p.unsaved) > 0 || len(p.state.Orphans())+len(p.state.Unversioned()) > 0 || p.storing.isDue(p.now) || p.mayMove()
 }
 
 // lookForMoves is how often gangs are looked at that could be moved, if nothing
