@@ -55,6 +55,7 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 		return err
 	}
 	p.lastCycle = now
+	p.remember(ctx, now)
 	p.ready, p.moves = append(p.ready, p.moves...), nil
 	if p.mayTry(notingFailures, now) {
 		p.trouble(notingFailures, p.noteFailures(ctx, now))
@@ -63,14 +64,7 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 		return err
 	}
 	p.track()
-	for _, t := range p.sorted() {
-		if t.quiet {
-			continue
-		}
-		p.on(t.Key)
-		p.settle(ctx, t, now)
-	}
-	p.off()
+	p.settleAll(func(t *tracked) { p.settle(ctx, t, now) })
 	p.distrustPins(now)
 	p.syncLine(now)
 	p.join(now)
@@ -79,6 +73,7 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 	}
 	p.publish(now)
 	p.save(ctx, now)
+	p.prune(ctx, now)
 	return nil
 }
 

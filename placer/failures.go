@@ -49,7 +49,10 @@ func (h *history) failedOn(k nomad.JobKey, now time.Time) map[string]bool {
 // noteFailures looks for allocations that failed since the last cycle, and
 // draws the consequences for their GPUs.
 func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
-	if err := p.history.recall(ctx, p.nomad, now); err != nil {
+	switch err := p.history.recall(ctx, p.nomad, now); {
+	case unreadable(err):
+		p.log.Warn("what is kept of failures or of the quarantine cannot be understood, and is written anew", "error", err)
+	case err != nil:
 		return err
 	}
 	var found []Failure
@@ -65,7 +68,8 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 	if len(found) == 0 {
 		return nil
 	}
-	slices.SortFunc(found, func(a, b Failure) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Alloc, b.Alloc)) })
+	slices.SortFunc(found, func(a, b Failure) int { return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.Alloc, b.Alloc)) })
+	found = p.history.takeIn(found)
 	for _, f := range found {
 		p.log.Warn("allocation failed", "job", f.Job, "namespace", f.Namespace, "node", f.Node, "cause", f.Cause, "reason", f.Reason)
 	}

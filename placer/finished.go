@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/placer/failure"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -62,14 +63,14 @@ func (p *Placer) mayHaveFinished(t *tracked) bool {
 // present one, which put the gate over its pins, had done their work, no earlier
 // than just before that: a person who reverts to such a version later means it
 // to run.
-func finishedBefore(job *api.Job, as []*api.AllocationListStub) bool {
+func finishedBefore(job *api.Job, as []*nomad.Alloc) bool {
 	gated := time.Unix(0, *job.SubmitTime)
 	done, last := map[string]int{}, time.Time{}
 	for _, a := range as {
-		if a.JobVersion+1 != *job.Version || a.ClientStatus != api.AllocClientStatusComplete || !endedByThemselves(a.TaskStates) {
+		if *a.Version+1 != *job.Version || a.Client != api.AllocClientStatusComplete || !endedByThemselves(a.Tasks) {
 			continue
 		}
-		done[a.TaskGroup]++
+		done[a.Group]++
 		if at := time.Unix(0, a.ModifyTime); at.After(last) {
 			last = at
 		}

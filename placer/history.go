@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -38,8 +39,12 @@ const (
 // history is what is remembered of failures.
 type history struct {
 	failures []Failure // oldest first
-	// dropped is when the last happened that is not kept any more.
-	dropped    time.Time
+	// dropped is Nomad's index of the last that is not kept any more. Times do not
+	// tell: a server whose clock was a year ahead would have nothing noted for a year.
+	dropped uint64
+	// skipped is the same of those that were not even taken in, until the others are
+	// noted.
+	skipped    uint64
 	quarantine map[string]Quarantine
 	index      uint64    // of the quarantine, where it was read or written last
 	readAt     time.Time // when it was; zero where nothing was read yet
@@ -51,17 +56,17 @@ func ReadFailures(ctx context.Context, c *nomad.Client) ([]Failure, error) {
 	return fs, err
 }
 
-func readFailures(ctx context.Context, c *nomad.Client) (fs []Failure, dropped time.Time, err error) {
+func readFailures(ctx context.Context, c *nomad.Client) (fs []Failure, dropped uint64, err error) {
 	items, err := c.ReadVariable(ctx, failuresPath)
 	if err != nil || items == nil {
-		return nil, time.Time{}, err
+		return nil, 0, err
 	}
 	if err := json.Unmarshal([]byte(items["json"]), &fs); err != nil {
-		return nil, time.Time{}, fmt.Errorf("reading variable %q: %w", failuresPath, err)
+		return nil, 0, fmt.Errorf("reading variable %q: %w", failuresPath, err)
 	}
 	if text := items["dropped"]; text != "" {
-		if dropped, err = time.Parse(time.RFC3339Nano, text); err != nil {
-			return nil, time.Time{}, fmt.Errorf("reading variable %q: %w", failuresPath, err)
+		if dropped, err = strconv.ParseUint(text, 10, 64); err != nil {
+			return nil, 0, fmt.Errorf("reading variable %q: %w", failuresPath, err)
 		}
 	}
 	return fs, dropped, nil
@@ -74,7 +79,8 @@ func ReadQuarantine(ctx context.Context, c *nomad.Client) (map[string]Quarantine
 	return h.quarantine, err
 }
 
-// read reads the quarantine as it is now.
+// read reads the quarantine as it is now. One that is unreadable is none, which the
+// error says.
 func (h *history) read(ctx context.Context, c *nomad.Client, now time.Time) error {
 	items, index, err := c.ReadChecked(ctx, quarantinePath)
 	if err != nil {
@@ -82,23 +88,31 @@ func (h *history) read(ctx context.Context, c *nomad.Client, now time.Time) erro
 	}
 	qs := map[string]Quarantine{}
 	if items != nil {
-		if err := json.Unmarshal([]byte(items["json"]), &qs); err != nil {
-			return fmt.Errorf("reading variable %q: %w", quarantinePath, err)
+		if err = json.Unmarshal([]byte(items["json"]), &qs); err != nil {
+			qs, err = map[string]Quarantine{}, fmt.Errorf("reading variable %q: %w", quarantinePath, err)
 		}
 	}
 	h.quarantine, h.index, h.readAt = qs, index, now
-	return nil
+	return err
 }
 
 // recall reads what earlier placers remembered, and every now and then whether
-// an operator has lifted a quarantine.
+// an operator has lifted a quarantine. What is unreadable is as if it were not
+// there, which the error says.
 func (h *history) recall(ctx context.Context, c *nomad.Client, now time.Time) (err error) {
 	switch {
 	case h.readAt.IsZero():
-		if h.failures, h.dropped, err = readFailures(ctx, c); err != nil {
-			return err
+		failures, dropped, odd := readFailures(ctx, c)
+		if odd != nil && !unreadable(odd) {
+			return odd
 		}
-		return h.read(ctx, c, now)
+		if err := h.read(ctx, c, now); err != nil && !unreadable(err) {
+			return err
+		} else if odd == nil {
+			odd = err
+		}
+		h.failures, h.dropped = failures, dropped
+		return odd
 	case now.Sub(h.readAt) >= quarantineReread && len(failure.Out(h.quarantine, now)) > 0:
 		return h.read(ctx, c, now)
 	}
@@ -107,7 +121,17 @@ func (h *history) recall(ctx context.Context, c *nomad.Client, now time.Time) (e
 
 // knows says whether the failure of an allocation was noted before.
 func (h *history) knows(a *nomad.Alloc) bool {
-	return !time.Unix(0, a.ModifyTime).After(h.dropped) || slices.ContainsFunc(h.failures, func(f Failure) bool { return f.Alloc == a.ID })
+	return a.ModifyIndex <= h.dropped || slices.ContainsFunc(h.failures, func(f Failure) bool { return f.Alloc == a.ID })
+}
+
+// takeIn are those of the failures, oldest first, that are judged: no more than are
+// kept. There are more where a placer comes to a cluster that has had none, or where
+// what was kept is lost.
+func (h *history) takeIn(found []Failure) []Failure {
+	latest := history{failures: found}
+	latest.trimFailures()
+	h.skipped = latest.dropped
+	return latest.failures
 }
 
 // note adds failures, oldest first, and what follows for their GPUs; spared are the
@@ -143,8 +167,8 @@ func (h *history) writeFailures(ctx context.Context, c *nomad.Client) error {
 		return fmt.Errorf("encoding variable %q: %w", failuresPath, err)
 	}
 	items := map[string]string{"json": string(b)}
-	if !h.dropped.IsZero() {
-		items["dropped"] = h.dropped.UTC().Format(time.RFC3339Nano)
+	if h.dropped > 0 {
+		items["dropped"] = strconv.FormatUint(h.dropped, 10)
 	}
 	return c.WriteVariable(ctx, failuresPath, items)
 }
@@ -167,25 +191,51 @@ func (h *history) with(found []Failure, known failure.Evidence, now time.Time) (
 		}
 		spared = append(spared, none...)
 	}
+	next.dropped, next.skipped = max(next.dropped, next.skipped), 0
 	next.trimFailures()
 	next.trimQuarantine(now)
 	return next, spared
 }
 
-// trimFailures drops the oldest failures that there is no room for.
+// trimFailures drops failures that there is no room for: of the namespace with the
+// most the oldest, so that one author's sweep does not push out what is known of
+// others.
 func (h *history) trimFailures() {
-	room, from := historyBytes, len(h.failures)
-	for from > 0 && len(h.failures)-from < failuresKept {
-		b, err := json.Marshal(h.failures[from-1])
-		if room -= len(b) + 1; err != nil || room < 0 {
-			break
+	size, room, count := make([]int, len(h.failures)), historyBytes, map[string]int{}
+	for i, f := range h.failures {
+		b, err := json.Marshal(f)
+		if size[i] = len(b) + 1; err != nil {
+			size[i] = historyBytes // nothing that could be kept
 		}
-		from--
+		room -= size[i]
+		count[f.Namespace]++
 	}
-	if from > 0 {
-		h.dropped = later(h.dropped, h.failures[from-1].At)
+	over := len(h.failures) - failuresKept
+	gone := make([]bool, len(h.failures))
+	from := map[string]int{} // the oldest of a namespace lies there or behind
+	for over > 0 || room < 0 {
+		most := ""
+		for namespace, n := range count {
+			if n > count[most] || n == count[most] && namespace < most {
+				most = namespace
+			}
+		}
+		i := from[most]
+		for gone[i] || h.failures[i].Namespace != most {
+			i++
+		}
+		gone[i], from[most] = true, i+1
+		count[most]--
+		over, room = over-1, room+size[i]
+		h.dropped = max(h.dropped, h.failures[i].Index)
 	}
-	h.failures = h.failures[from:]
+	kept := h.failures[:0:0]
+	for i, f := range h.failures {
+		if !gone[i] {
+			kept = append(kept, f)
+		}
+	}
+	h.failures = kept
 }
 
 // trimQuarantine drops what counts no more, and, where many GPUs fail at a time,

@@ -182,7 +182,7 @@ func TestHistoryFits(t *testing.T) {
 	}
 	for i := range 300 {
 		at := now.Add(time.Duration(i) * time.Second)
-		a := &nomad.Alloc{ID: fmt.Sprintf("alloc-%d", i), ModifyTime: at.UnixNano(), Client: api.AllocClientStatusFailed}
+		a := &nomad.Alloc{ID: fmt.Sprintf("alloc-%d", i), ModifyIndex: uint64(i + 1), ModifyTime: at.UnixNano(), Client: api.AllocClientStatusFailed}
 		for k := range 8 {
 			a.GPUs = append(a.GPUs, fmt.Sprintf("GPU-%08d-1234-1234-1234-%012d", i, k))
 		}
@@ -213,6 +213,78 @@ func TestHistoryFits(t *testing.T) {
 	}
 	if r := again.failures[0].Reason; len(r) > reasonBytes || !strings.HasSuffix(r, "…") || strings.Contains(r, "\uFFFD") {
 		t.Errorf("reason %q", r)
+	}
+}
+
+// One author's sweep, however large, does not push out what is known of others.
+func TestSweepLeavesOthersFailures(t *testing.T) {
+	t.Parallel()
+	_, c := newVars(t)
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	h := history{}
+	add := func(namespace string, index int) {
+		f := Failure{Namespace: namespace, Alloc: fmt.Sprint("alloc-", index), Index: uint64(index), At: now, Cause: User}
+		if _, err := h.note(t.Context(), c, []Failure{f}, failure.Evidence{}, now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 3 {
+		add("others", i+1)
+	}
+	for i := range 2 * failuresKept {
+		add("sweep", i+10)
+	}
+	n := 0
+	for _, f := range h.failures {
+		if f.Namespace == "others" {
+			n++
+		}
+	}
+	if n != 3 || len(h.failures) != failuresKept {
+		t.Errorf("%d of the 3 failures of others are kept, %d in all", n, len(h.failures))
+	}
+	for i := range 2 * failuresKept {
+		if !h.knows(&nomad.Alloc{ID: fmt.Sprint("alloc-", i+10), ModifyIndex: uint64(i + 10)}) {
+			t.Errorf("failure %d is found anew", i)
+		}
+	}
+}
+
+// A server whose clock was a year ahead for a while keeps nothing from being noted
+// later.
+func TestFailureOfAFutureTime(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	h := history{}
+	for i := range 2 * failuresKept {
+		h.failures = append(h.failures, Failure{Alloc: fmt.Sprint(i), Index: uint64(i + 1), At: now.AddDate(1, 0, 0)})
+	}
+	h.trimFailures()
+	if h.knows(&nomad.Alloc{ID: "new", ModifyIndex: 1000, ModifyTime: now.UnixNano()}) {
+		t.Error("a failure is taken for one that was noted before")
+	}
+}
+
+// A placer that comes to a cluster on which much has failed, and nothing is kept of
+// it, judges the last failures and no more than it keeps.
+func TestManyFailuresAtOnce(t *testing.T) {
+	t.Parallel()
+	const many = 20_000
+	_, c := newVars(t)
+	p := newPlacer(t)
+	p.nomad, p.state = c, nomad.NewState()
+	for i := range many {
+		p.state.PutAlloc(&nomad.Alloc{ID: fmt.Sprintf("alloc-%06d", i), Job: nomad.JobKey{Namespace: "sweep", ID: fmt.Sprint("j", i)}, Node: "n", Client: api.AllocClientStatusFailed,
+			GPUs: []string{fmt.Sprint("GPU-", i%8)}, ModifyIndex: uint64(i + 1), ModifyTime: int64(i), CreateTime: int64(i) * int64(time.Hour),
+			Tasks: map[string]*api.TaskState{"t": {Failed: true, Events: []*api.TaskEvent{{Type: api.TaskTerminated, ExitCode: 1}}}}})
+	}
+	for range 2 {
+		if err := p.noteFailures(t.Context(), time.Unix(0, 0)); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(p.history.failures); n != failuresKept || p.history.dropped != many-failuresKept {
+			t.Fatalf("%d failures kept, up to %d dropped", n, p.history.dropped)
+		}
 	}
 }
 

@@ -101,7 +101,7 @@ func (p *Placer) syncLine(now time.Time) {
 			p.hasStopped(t)
 		}
 		switch {
-		case t.refused != nil || t.gaveUp() != nil || t.Phase == Waiting && !t.stopping && now.Before(t.retryAt):
+		case t.refused != nil || t.gaveUp() != nil || t.Phase == Waiting && !t.stopping && (now.Before(t.retryAt) || t.passedOver):
 			if t.queued {
 				p.line.Removed(since(now), t.Key.String())
 				t.queued, t.running = false, false

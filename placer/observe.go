@@ -73,7 +73,7 @@ func observe(ctx context.Context, c *nomad.Client, last *nomad.State, change fun
 	if p.state, err = c.Resync(ctx, last); err != nil {
 		return nil, err
 	}
-	if p.profile, err = c.ReadProfile(ctx); err != nil {
+	if p.profile, err = c.ReadProfile(ctx); err != nil && !errors.Is(err, nomad.ErrProfile) {
 		return nil, err
 	}
 	if p.profile == nil {
@@ -81,7 +81,9 @@ func observe(ctx context.Context, c *nomad.Client, last *nomad.State, change fun
 			return nil, err
 		}
 	}
-	if p.history.quarantine, err = ReadQuarantine(ctx, c); err != nil {
+	// What somebody has made unreadable is as if it were not there, as it is to the
+	// placer, which writes it anew.
+	if p.history.quarantine, err = ReadQuarantine(ctx, c); err != nil && !unreadable(err) {
 		return nil, err
 	}
 	// The failures themselves are not for everybody's eyes, as they name jobs of all
@@ -92,7 +94,7 @@ func observe(ctx context.Context, c *nomad.Client, last *nomad.State, change fun
 	}
 	// What runs took is not either: who cannot read it gets the order that the jobs'
 	// own hints give.
-	if history, _, err := readPast(ctx, c); err == nil {
+	if history, _, err := readPast(ctx, c); err == nil || unreadable(err) {
 		p.line.Remember(history)
 	}
 	now := p.tick()
@@ -104,14 +106,9 @@ func observe(ctx context.Context, c *nomad.Client, last *nomad.State, change fun
 		p.track()
 	}) {
 	}
-	for _, t := range p.sorted() {
-		switch err := p.recall(ctx, t); {
-		case err == nil || t.Phase == Rejected:
-		case ctx.Err() != nil || errors.Is(err, nomad.ErrNoAnswer):
-			return nil, err
-		default:
-			t.lastFail = err.Error()
-		}
+	p.recallAll(ctx)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
 	}
 	if err := p.lookWithoutForged(now); err != nil {
 		return nil, err
@@ -120,6 +117,31 @@ func observe(ctx context.Context, c *nomad.Client, last *nomad.State, change fun
 	for !p.isolate(func() { p.syncLine(s.now) }) {
 	}
 	return s, nil
+}
+
+const (
+	// surveyWithin is what a survey spends on the records of each namespace, and
+	// surveyAnswer how long it waits for one.
+	surveyWithin = 20 * time.Second
+	surveyAnswer = 2 * time.Second
+)
+
+// recallAll reads the records of all jobs. Nobody waits for those of one job, or of
+// one namespace.
+func (p *Placer) recallAll(ctx context.Context) {
+	p.patience.within = surveyWithin
+	p.settleAll(func(t *tracked) {
+		ctx, cancel := context.WithTimeout(ctx, surveyAnswer)
+		defer cancel()
+		if err := p.recall(ctx, t); err != nil && t.Phase != Rejected {
+			t.lastFail = err.Error()
+		}
+	})
+	for _, t := range p.sorted() {
+		if t.passedOver { // it has the place in the line that the job alone gives it
+			t.passedOver, t.lastFail = false, "what is recorded of it could not be read in time"
+		}
+	}
 }
 
 // Explanation is why a job runs where it runs, or why it does not.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"strconv"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
@@ -29,19 +30,21 @@ const (
 
 // pasts is what is known of those variables.
 type pasts struct {
+	due     bool // to be read
 	loaded  bool
 	written [pastShards]string
 	lessons int64 // of the line, when it was written last
 	at      time.Time
 }
 
-// readPast reads what earlier placers learned of run times.
+// readPast reads what earlier placers learned of run times. What of it cannot be
+// understood is left out, and the error is unreadable.
 func readPast(ctx context.Context, c *nomad.Client) (history []queue.Past, written [pastShards]string, err error) {
 	vars, err := c.ListVariables(ctx, pastPath+"/")
 	if err != nil {
 		return nil, written, err
 	}
-	there := map[string]bool{}
+	there, bad := map[string]bool{}, []error(nil)
 	for _, v := range vars {
 		there[v.Path] = true
 	}
@@ -59,11 +62,25 @@ func readPast(ctx context.Context, c *nomad.Client) (history []queue.Past, writt
 		}
 		var shard []queue.Past
 		if err := json.Unmarshal([]byte(items["runs"]), &shard); err != nil {
-			return nil, written, fmt.Errorf("reading variable %q: %w", path, err)
+			bad = append(bad, fmt.Errorf("reading variable %q: %w", path, err))
+			continue
 		}
 		history, written[i] = append(history, shard...), items["runs"]
 	}
-	return history, written, nil
+	return history, written, errors.Join(bad...)
+}
+
+// remember does what is due once, or now and then, and that placing does not need:
+// it tells the commands the rules, and the line what earlier placers learned.
+func (p *Placer) remember(ctx context.Context, now time.Time) {
+	if p.rulesDue && p.mayTry(publishingRules, now) {
+		err := p.publishRules(ctx)
+		p.rulesDue = err != nil
+		p.trouble(publishingRules, err)
+	}
+	if p.past.due && p.mayTry(readingRunTimes, now) {
+		p.trouble(readingRunTimes, p.recallPast(ctx))
+	}
 }
 
 // recallPast gives the line what earlier placers learned, once. What cannot be
@@ -77,8 +94,7 @@ func (p *Placer) recallPast(ctx context.Context) error {
 		if ctx.Err() != nil || !unreadable(err) {
 			return err
 		}
-		p.log.Warn("what was learned of run times cannot be read, it is learned anew", "error", err)
-		history = nil
+		p.log.Warn("what was learned of some run times cannot be read, it is learned anew", "error", err)
 	}
 	p.line.Remember(history)
 	p.past = pasts{loaded: true, written: written, lessons: p.line.Lessons()}
@@ -89,7 +105,8 @@ func (p *Placer) recallPast(ctx context.Context) error {
 func unreadable(err error) bool {
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
-	return errors.As(err, &syntax) || errors.As(err, &kind)
+	var number *strconv.NumError
+	return errors.As(err, &syntax) || errors.As(err, &kind) || errors.As(err, &number)
 }
 
 // savePast writes what the line has learned since, if it is time.
@@ -97,7 +114,7 @@ func (p *Placer) savePast(ctx context.Context, now time.Time, atOnce bool) error
 	if !p.past.loaded || p.line.Lessons() == p.past.lessons || !atOnce && now.Sub(p.past.at) < pastEvery {
 		return nil
 	}
-	lessons := p.line.Lessons()
+	lessons, failed := p.line.Lessons(), []error(nil)
 	for i, shard := range pastShardsOf(p.line.History()) {
 		text, err := encodePast(shard)
 		if err != nil {
@@ -107,12 +124,18 @@ func (p *Placer) savePast(ctx context.Context, now time.Time, atOnce bool) error
 			continue
 		}
 		if err := p.nomad.WriteVariable(ctx, shardPath(i), map[string]string{"runs": text}); err != nil {
-			return err
+			failed = append(failed, err)
+			if errors.Is(err, nomad.ErrNoAnswer) {
+				break
+			}
+			continue // one that is locked, say, does not keep the others from being written
 		}
 		p.past.written[i] = text
 	}
-	p.past.lessons, p.past.at = lessons, now
-	return nil
+	if len(failed) == 0 {
+		p.past.lessons, p.past.at = lessons, now
+	}
+	return errors.Join(failed...)
 }
 
 func shardPath(i int) string { return fmt.Sprintf("%s/%d", pastPath, i) }

@@ -39,6 +39,8 @@ type Placer struct {
 	builtFrom uint64
 	history   history
 	past      pasts
+	// rulesDue: the rules in force are to be published, again.
+	rulesDue  bool
 	moves     []*tracked  // gangs that have stopped, to be moved when the view knows
 	ready     []*tracked  // those of which it knows
 	moved     []time.Time // when gangs were moved, within the last hour
@@ -65,6 +67,8 @@ type Placer struct {
 	resyncedAt time.Time
 	followed   followed
 	asking     asking
+	patience   patience
+	stale      []string // variables with the records of jobs that are gone
 
 	submissions chan *submission
 	arriving    []*submission // not taken in yet
@@ -102,11 +106,13 @@ type tracked struct {
 	place      seniority
 	seen       time.Time // when it was first seen as it is
 	// quiet: nothing is due for it until it, or an allocation of it, changes.
-	quiet   bool
-	queued  bool  // known to the line
-	running bool  // and running, as the line knows
-	edited  bool  // by its author, since it was queued
-	holds   []int // GPUs that the line believes it runs on, ascending
+	quiet bool
+	// passedOver: the cycle had no time to find out its place in the line.
+	passedOver bool
+	queued     bool  // known to the line
+	running    bool  // and running, as the line knows
+	edited     bool  // by its author, since it was queued
+	holds      []int // GPUs that the line believes it runs on, ascending
 	// stopping: its members are being stopped for another gang.
 	stopping bool
 	// notFinished is the JobModifyIndex of the job of which it is known that not
@@ -216,12 +222,7 @@ func (p *Placer) session(ctx context.Context) error {
 	if err := p.resync(ctx); err != nil {
 		return err
 	}
-	if err := p.publishRules(ctx); err != nil {
-		return err
-	}
-	if err := p.recallPast(ctx); err != nil {
-		return err
-	}
+	p.past.due = !p.past.loaded
 	return p.follow(ctx, events, ended)
 }
 
@@ -392,6 +393,7 @@ func (p *Placer) resync(ctx context.Context) error {
 		return err
 	}
 	p.state, p.missed, p.resyncedAt = s, false, p.tick()
+	p.rulesDue = true // somebody may have written over them
 	var unread []error
 	for _, k := range slices.SortedFunc(maps.Keys(p.state.Unread), nomad.JobKey.Compare) {
 		unread = append(unread, p.state.Unread[k])
@@ -402,7 +404,7 @@ func (p *Placer) resync(ctx context.Context) error {
 	if err := p.readImported(ctx); err != nil {
 		return err
 	}
-	p.trouble(pruningRecords, p.prune(ctx))
+	p.trouble(pruningRecords, p.lookForStale(ctx))
 	return ctx.Err()
 }
 
@@ -413,7 +415,7 @@ func (p *Placer) unsettled() bool {
 			return true
 		}
 	}
-	return p.unpublished || len(p.unsaved) > 0 || len(p.state.Orphans())+len(p.state.Unversioned()) > 0 || p.storing.isDue(p.now) || p.mayMove()
+	return p.unpublished || p.rulesDue || p.past.due || len(p.stale) > 0 || len(p.unsaved) > 0 || len(p.state.Orphans())+len(p.state.Unversioned()) > 0 || p.storing.isDue(p.now) || p.mayMove()
 }
 
 // lookForMoves is how often gangs are looked at that could be moved, if nothing

@@ -103,12 +103,15 @@ func (p *Placer) publish(now time.Time) {
 	p.mu.Unlock()
 }
 
-// prune removes the records of jobs that Nomad does not know any more.
-func (p *Placer) prune(ctx context.Context) error {
-	vars, err := p.nomad.ListVariables(ctx, decisionsPath+"/")
-	if err != nil {
-		return err
-	}
+// Records of jobs that Nomad does not know any more are removed, some with each cycle:
+// there may be as many as jobs that were ever purged, and nobody waits for it.
+const (
+	pruneAtOnce = 4 * writes
+	pruneWithin = 2 * time.Second
+)
+
+// kept are the paths of the records that are not stale.
+func (p *Placer) kept() map[string]bool {
 	keep := map[string]bool{}
 	for k := range p.state.Jobs {
 		keep[recordPath(k)] = true
@@ -116,12 +119,55 @@ func (p *Placer) prune(ctx context.Context) error {
 	for k := range p.state.Unread {
 		keep[recordPath(k)] = true
 	}
+	return keep
+}
+
+// lookForStale finds the records of jobs that are gone.
+func (p *Placer) lookForStale(ctx context.Context) error {
+	vars, err := p.nomad.ListVariables(ctx, decisionsPath+"/")
+	if err != nil {
+		return err
+	}
+	keep := p.kept()
+	p.stale = nil
 	for _, v := range vars {
 		if !keep[v.Path] && strings.HasPrefix(v.Path, decisionsPath+"/") {
-			if err := p.nomad.DeleteVariable(ctx, v.Path); err != nil {
-				return err
-			}
+			p.stale = append(p.stale, v.Path)
 		}
 	}
 	return nil
+}
+
+// firstOf is one of several errors that are all alike, nil for none.
+func firstOf(errs []error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// prune removes some of them.
+func (p *Placer) prune(ctx context.Context, now time.Time) {
+	if len(p.stale) == 0 || !p.mayTry(pruningRecords, now) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, pruneWithin)
+	defer cancel()
+	keep := p.kept() // a job may have come back
+	some := p.stale[:min(len(p.stale), pruneAtOnce)]
+	errs := make([]error, len(some))
+	var calls []call
+	for i, path := range some {
+		if !keep[path] {
+			calls = append(calls, call{do: func() { errs[i] = p.nomad.DeleteVariable(ctx, path) }})
+		}
+	}
+	inParallel(calls)
+	err := firstOf(errs)
+	p.trouble(pruningRecords, err)
+	if p.stale = p.stale[len(some):]; err == nil { // those that failed are found again
+		p.again = p.again || len(p.stale) > 0
+	}
 }

@@ -66,11 +66,12 @@ const (
 	recordBytes = 56 << 10
 )
 
+var plain = regexp.MustCompile(`^[A-Za-z0-9_~-]+$`)
+
 // recordPath is where a job's record is. Paths allow few characters and 128 of
 // them; other names are hashed, below the namespace as far as it goes, so that
 // a policy can let a namespace's people read the records of their jobs.
 func recordPath(k nomad.JobKey) string {
-	plain := regexp.MustCompile(`^[A-Za-z0-9_~-]+$`)
 	path := decisionsPath + "/" + k.Namespace + "/" + k.ID
 	if plain.MatchString(k.Namespace) && plain.MatchString(k.ID) && len(path) <= 128 {
 		return path

@@ -55,7 +55,7 @@ func (p *Placer) before(ctx context.Context, t *tracked) (*api.Job, error) {
 	var newest *api.Job
 	for _, a := range as {
 		live := slices.ContainsFunc(t.Members, func(m *nomad.Alloc) bool { return m.ID == a.ID })
-		if v := versions[a.JobVersion]; live && v != nil && (newest == nil || *v.Version > *newest.Version) {
+		if v := versions[*a.Version]; live && v != nil && (newest == nil || *v.Version > *newest.Version) {
 			newest = v
 		}
 	}

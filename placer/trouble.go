@@ -17,6 +17,8 @@ const (
 	readingEvents      = "reading single events"
 	readingAllocs      = "reading single allocations"
 	notingFailures     = "noting failures"
+	publishingRules    = "publishing the rules in force"
+	readingRunTimes    = "reading run times"
 	recordingDecisions = "recording decisions"
 	recordingRunTimes  = "recording run times"
 	pruningRecords     = "removing the records of jobs that are gone"

@@ -213,19 +213,17 @@ func says(job *api.Job, key string) bool {
 	return has(job.Meta) || slices.ContainsFunc(job.TaskGroups, func(g *api.TaskGroup) bool { return has(g.Meta) })
 }
 
-// admissionBytes bounds a request; Nomad itself takes jobs of 1 MB.
-const admissionBytes = 8 << 20
-
 // serveAdmission answers admission requests. It needs no token: the answer
 // follows from the request and the configuration alone.
 func (s *site) serveAdmission(w http.ResponseWriter, r *http.Request) {
 	var request struct {
 		Job *api.Job `json:"job"`
 	}
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, admissionBytes)).Decode(&request); err != nil {
-		http.Error(w, fmt.Sprintf("reading the admission request: %v", err), http.StatusBadRequest)
+	done, ok := s.bodies.decode(w, r, &request)
+	if !ok {
 		return
 	}
+	defer done()
 	if r, ok := queued(request.Job, s.queues(r.Context(), request.Job)); ok {
 		writeJSON(w, http.StatusOK, r)
 		return

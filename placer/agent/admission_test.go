@@ -72,7 +72,7 @@ func show(t *testing.T, r Review) string {
 
 // The endpoint speaks the proxy's protocol: lists are never null.
 func TestServeAdmission(t *testing.T) {
-	s := &site{agent: &Agent{}, file: File{HTTP: &HTTP{Admission: true}}}
+	s := &site{agent: &Agent{}, file: File{HTTP: &HTTP{Admission: true}}, bodies: newBodies()}
 	ask := func(body string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
 		s.handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/admission", strings.NewReader(body)))
@@ -87,7 +87,7 @@ func TestServeAdmission(t *testing.T) {
 		{"no job", `{}`, `{"patch":[],"warnings":[],"errors":["nomad-pal: malformed job: there is no job"]}`, http.StatusOK},
 		{"no name", `{"job": {"ID": "web", "TaskGroups": [{}]}}`, `{"patch":[],"warnings":[],"errors":["nomad-pal: malformed job: Job.TaskGroups[0].Name is missing"]}`, http.StatusOK},
 		{"no JSON", `job "x" {}`, "", http.StatusBadRequest},
-		{"too large", `{"job": {"ID": "` + strings.Repeat("x", admissionBytes) + `"}}`, "", http.StatusBadRequest},
+		{"too large", `{"job": {"ID": "` + strings.Repeat("x", bodyBytes) + `"}}`, "", http.StatusRequestEntityTooLarge},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := ask(c.body)

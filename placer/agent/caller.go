@@ -38,10 +38,11 @@ func (s *site) caller(r *http.Request) (*caller, error) {
 		return nil, err
 	}
 	cfg.SecretID = tokenOf(r)
-	client, err := api.NewClient(cfg)
+	connected, err := nomad.NewClient(cfg, "")
 	if err != nil {
-		return nil, fmt.Errorf("connecting to Nomad at %q: %w", cfg.Address, err)
+		return nil, err
 	}
+	client := connected.API()
 	context.AfterFunc(r.Context(), client.Close)
 	storage := api.DefaultNamespace
 	if s.file.Nomad != nil {

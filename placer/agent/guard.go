@@ -4,6 +4,7 @@
 package agent
 
 import (
+	"context"
 	"crypto/x509"
 	"fmt"
 	"mime"
@@ -30,8 +31,18 @@ func serverLimits() limits {
 
 func (l limits) server(h http.Handler) *http.Server {
 	return &http.Server{
-		Handler: h, ReadHeaderTimeout: l.header, ReadTimeout: l.request, WriteTimeout: l.answer, IdleTimeout: l.idle, MaxHeaderBytes: l.headerBytes,
+		Handler: l.ended(h), ReadHeaderTimeout: l.header, ReadTimeout: l.request, WriteTimeout: l.answer, IdleTimeout: l.idle, MaxHeaderBytes: l.headerBytes,
 	}
+}
+
+// ended ends the work for a request when its answer could not be sent any more: the
+// server itself closes the connection then, and lets the work go on.
+func (l limits) ended(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), l.answer)
+		defer cancel()
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
 }
 
 // guarded is the API with what keeps browsers and broken requests from it.

@@ -5,10 +5,12 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -86,6 +88,21 @@ func TestGuarded(t *testing.T) {
 		if strings.Contains(policy, "unsafe") || answer.Header.Get("X-Content-Type-Options") != "nosniff" || answer.Header.Get("X-Frame-Options") != "DENY" {
 			t.Errorf("%s: headers %v", path, answer.Header)
 		}
+	}
+}
+
+// A request ends when it cannot be answered any more, whatever it waits for: else
+// everybody who asks while Nomad hangs leaves something behind.
+func TestRequestsEnd(t *testing.T) {
+	t.Parallel()
+	ended := make(chan error, 1)
+	h := limits{answer: time.Millisecond}.server(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+		ended <- r.Context().Err()
+	})).Handler
+	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
+	if err := <-ended; !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
 	}
 }
 

@@ -5,7 +5,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -29,10 +28,11 @@ const submitTimeout = 5 * time.Second
 // registered with the caller's token. 503 means that nothing was done.
 func (s *site) serveRegister(w http.ResponseWriter, r *http.Request) {
 	var request api.JobRegisterRequest
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, admissionBytes)).Decode(&request); err != nil {
-		http.Error(w, fmt.Sprintf("reading the job: %v", err), http.StatusBadRequest)
+	done, ok := s.bodies.decode(w, r, &request)
+	if !ok {
 		return
 	}
+	defer done()
 	job, err := canonical(request.Job)
 	if err == nil && !rewrite.Gated(job) {
 		err = fmt.Errorf("job %q has no gate: it is for Nomad to register", *job.ID)

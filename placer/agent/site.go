@@ -4,7 +4,6 @@
 package agent
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 
@@ -28,6 +27,7 @@ type site struct {
 	// authors is a connection without a token: each request brings its author's.
 	authors *api.Client
 	rights  rights
+	bodies  bodies
 }
 
 func (a *Agent) newSite(file File) (*site, error) {
@@ -35,7 +35,7 @@ func (a *Agent) newSite(file File) (*site, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &site{agent: a, file: file, rules: rules, surveys: newSurveys(file.Nomad.Connect, a.panicked)}
+	s := &site{agent: a, file: file, rules: rules, surveys: newSurveys(file.Nomad.Connect, a.panicked), bodies: newBodies()}
 	if file.HTTP != nil && file.HTTP.Register {
 		if s.authors, err = file.Nomad.connectAuthors(); err != nil {
 			return nil, err
@@ -154,10 +154,11 @@ func (s *site) serveExplain(w http.ResponseWriter, r *http.Request) {
 // servePlan says what would happen to a job: POST {"Job": …}.
 func (s *site) servePlan(w http.ResponseWriter, r *http.Request) {
 	var request struct{ Job *api.Job }
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, admissionBytes)).Decode(&request); err != nil {
-		http.Error(w, fmt.Sprintf("reading the job: %v", err), http.StatusBadRequest)
+	done, ok := s.bodies.decode(w, r, &request)
+	if !ok {
 		return
 	}
+	defer done()
 	job, err := canonical(request.Job)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)

@@ -43,6 +43,7 @@ const (
 // Failure is one allocation with GPUs that failed or was lost.
 type Failure struct {
 	At        time.Time `json:"at"`
+	Index     uint64    `json:"index"`           // of Nomad, when the allocation changed last
 	Placed    time.Time `json:"placed,omitzero"` // when the allocation was made
 	Namespace string    `json:"namespace"`
 	Job       string    `json:"job"`
@@ -74,7 +75,8 @@ const NodeDown = "the node went down"
 // unhealthy now, with what the plugin says of them.
 func Diagnose(a *nomad.Alloc, gpus []string, node string, sick map[string]string) Failure {
 	f := Failure{
-		At: time.Unix(0, a.ModifyTime).UTC(), Namespace: a.Job.Namespace, Job: a.Job.ID, Alloc: a.ID, Node: node, GPUs: gpus,
+		Index: a.ModifyIndex,
+		At:    time.Unix(0, a.ModifyTime).UTC(), Namespace: a.Job.Namespace, Job: a.Job.ID, Alloc: a.ID, Node: node, GPUs: gpus,
 		Placed:   time.Unix(0, a.CreateTime).UTC(),
 		GPUHours: time.Duration(a.ModifyTime-a.CreateTime).Hours() * float64(len(gpus)),
 		Cause:    Unknown, Reason: "nothing says why",

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -110,17 +111,31 @@ func (c *Client) Versions(ctx context.Context, k JobKey) (map[uint64]*api.Job, e
 	}
 	out := map[uint64]*api.Job{}
 	for _, j := range jobs {
-		out[*j.Version] = j
+		if stored(j) == nil { // a version that cannot be read is as one that is not kept
+			out[*j.Version] = j
+		}
 	}
 	return out, nil
 }
 
 // JobAllocs reads the allocations of one job, with the job version of each.
-func (c *Client) JobAllocs(ctx context.Context, k JobKey) ([]*api.AllocationListStub, error) {
+func (c *Client) JobAllocs(ctx context.Context, k JobKey) ([]*Alloc, error) {
 	q := (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx)
-	as, _, err := c.api.Jobs().Allocations(k.ID, false, q)
+	var ps []*allocPayload
+	_, err := c.api.Raw().Query("/v1/job/"+url.PathEscape(k.ID)+"/allocations", &ps, q)
 	if err != nil && !notFound(err) {
 		return nil, fmt.Errorf("reading the allocations of job %q: %w", k.ID, Denied(err, ReadJob))
+	}
+	var as []*Alloc
+	for _, p := range ps {
+		if p == nil {
+			continue
+		}
+		a := p.alloc()
+		if a.Version == nil {
+			a.Version = new(uint64) // Nomad leaves out no version but that
+		}
+		as = append(as, a)
 	}
 	return as, nil
 }
@@ -159,17 +174,23 @@ func status(err error) int {
 	return 0
 }
 
-// Evaluations reads the evaluations of a job.
+// Evaluations reads the evaluations of a job, the newest first.
 func (c *Client) Evaluations(ctx context.Context, k JobKey) ([]*api.Evaluation, error) {
-	es, _, err := c.api.Jobs().Evaluations(k.ID, (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx))
+	var es []*api.Evaluation
+	_, err := c.api.Raw().Query("/v1/job/"+url.PathEscape(k.ID)+"/evaluations", &es, (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx))
 	if err != nil && !notFound(err) {
 		return nil, fmt.Errorf("reading the evaluations of job %q: %w", k.ID, Denied(err, ReadJob))
 	}
+	es = slices.DeleteFunc(es, func(e *api.Evaluation) bool { return e == nil })
+	slices.SortFunc(es, func(a, b *api.Evaluation) int { return cmp.Compare(b.CreateIndex, a.CreateIndex) })
 	return es, nil
 }
 
 // Refusal is Nomad's reason for not placing a group, as one line.
 func Refusal(m *api.AllocationMetric) string {
+	if m == nil {
+		return "no reason given"
+	}
 	var parts []string
 	add := func(counts map[string]int) {
 		for _, what := range slices.Sorted(maps.Keys(counts)) {

@@ -4,7 +4,6 @@
 package nomad
 
 import (
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -88,7 +87,7 @@ func matches(operand, l, r string) bool {
 	case api.ConstraintSemver:
 		return semverMatches(l, r)
 	case api.ConstraintRegex:
-		re, err := regexp.Compile(r)
+		re, err := compiled(r)
 		return err == nil && re.MatchString(l)
 	case api.ConstraintSetContains, api.ConstraintSetContainsAll:
 		return containsAll(l, r)

@@ -4,13 +4,97 @@
 package nomad
 
 import (
-	"maps"
+	"encoding/json"
+	"errors"
 	"slices"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
+
+// What a client says of its node and of the tasks on it holds times, and Nomad
+// writes (its encoder does, in 1.11.3) those of a year after 9999 so that no reader
+// of Go takes them: one such client would make the list of all nodes, or of all
+// allocations, unreadable. No time of a client's counts here, so none is read.
+
+// ignored is a part of an answer that is not read.
+type ignored struct{}
+
+func (*ignored) UnmarshalJSON([]byte) error { return nil }
+
+// nodeStub is a node as the list has it, with what is read of it.
+type nodeStub struct {
+	ID, Name      string
+	ModifyIndex   uint64
+	NodeResources *struct {
+		Devices []*struct{ Vendor, Type string }
+	}
+}
+
+func (n *nodeStub) hasGPUs() bool {
+	if n == nil || n.NodeResources == nil {
+		return false
+	}
+	for _, d := range n.NodeResources.Devices {
+		if d != nil && d.Vendor == attr.Vendor && d.Type == attr.Type {
+			return true
+		}
+	}
+	return false
+}
+
+// jobStub is a job as the list has it, with what is read of it.
+type jobStub struct {
+	ID, Namespace string
+	ModifyIndex   uint64
+}
+
+// nodePayload is a node as it is read by itself, or as events carry it.
+type nodePayload struct {
+	api.Node
+	Drivers                              map[string]*driverPayload
+	Events, DrainStrategy, LastDrain     ignored
+	CSIControllerPlugins, CSINodePlugins ignored
+	HostVolumes, HostNetworks, Links     ignored
+}
+
+type driverPayload struct {
+	Attributes        map[string]string
+	Detected, Healthy bool
+	HealthDescription string
+}
+
+func (p *nodePayload) node() *api.Node {
+	if p == nil {
+		return nil
+	}
+	n := p.Node
+	n.Drivers = map[string]*api.DriverInfo{}
+	for name, d := range p.Drivers {
+		if d != nil {
+			n.Drivers[name] = &api.DriverInfo{Attributes: d.Attributes, Detected: d.Detected, Healthy: d.Healthy, HealthDescription: d.HealthDescription}
+		}
+	}
+	return &n
+}
+
+// taskPayload is a task's state without its times.
+type taskPayload struct {
+	State    string
+	Failed   bool
+	Restarts uint64
+	Events   []*api.TaskEvent
+}
+
+// theirs says whether an answer was there and could not be understood: that is the
+// fault of whoever wrote what is in it, and not Nomad's.
+func theirs(err error) bool {
+	var kind *json.UnmarshalTypeError
+	var at *time.ParseError
+	return errors.Is(err, ErrMalformed) || errors.As(err, &kind) || errors.As(err, &at)
+}
 
 // allocPayload is an allocation as lists and events carry it, or as it is read
 // by itself.
@@ -18,7 +102,7 @@ type allocPayload struct {
 	ID, Namespace, JobID, TaskGroup, NodeID, Name string
 	DesiredStatus, ClientStatus, NextAllocation   string
 	AllocatedResources                            *api.AllocatedResources
-	TaskStates                                    map[string]*api.TaskState
+	TaskStates                                    map[string]*taskPayload
 	CreateTime, ModifyTime                        int64
 	CreateIndex, ModifyIndex                      uint64
 	JobVersion                                    *uint64                   // in lists
@@ -55,15 +139,17 @@ func (p *allocPayload) alloc() *Alloc {
 }
 
 // saneTasks are the task states, which the client writes, without nil entries.
-func saneTasks(tasks map[string]*api.TaskState) map[string]*api.TaskState {
-	tasks = withoutNil(tasks)
+func saneTasks(tasks map[string]*taskPayload) map[string]*api.TaskState {
+	var out map[string]*api.TaskState
 	for name, t := range tasks {
-		if slices.Contains(t.Events, nil) {
-			copied := *t
-			copied.Events = slices.DeleteFunc(slices.Clone(t.Events), func(e *api.TaskEvent) bool { return e == nil })
-			tasks = maps.Clone(tasks)
-			tasks[name] = &copied
+		if t == nil {
+			continue
 		}
+		if out == nil {
+			out = make(map[string]*api.TaskState, len(tasks))
+		}
+		events := slices.DeleteFunc(t.Events, func(e *api.TaskEvent) bool { return e == nil })
+		out[name] = &api.TaskState{State: t.State, Failed: t.Failed, Restarts: t.Restarts, Events: events}
 	}
-	return tasks
+	return out
 }

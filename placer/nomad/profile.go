@@ -58,7 +58,11 @@ func atMost(n int, errs []error) error {
 
 const profilePath = "nomad-pal/profile"
 
-// ReadProfile reads the profile in force; nil where there is none.
+// ErrProfile is a stored profile that cannot be understood.
+var ErrProfile = errors.New("reading the profile in force")
+
+// ReadProfile reads the profile in force; nil where there is none. One that is not
+// whole, or that somebody has written over, is [ErrProfile].
 func (c *Client) ReadProfile(ctx context.Context) (*profile.Profile, error) {
 	shards, err := c.readShards(ctx)
 	if err != nil || len(shards) == 0 {
@@ -66,7 +70,7 @@ func (c *Client) ReadProfile(ctx context.Context) (*profile.Profile, error) {
 	}
 	p, err := profile.Join(shards)
 	if err != nil {
-		return nil, fmt.Errorf("reading the profile from variables %q: %w", profilePath, err)
+		return nil, fmt.Errorf("%w, in variables %q: %w", ErrProfile, profilePath, err)
 	}
 	return p, nil
 }
@@ -125,7 +129,7 @@ func (c *Client) ListVariables(ctx context.Context, prefix string) ([]*api.Varia
 	if err != nil {
 		return nil, fmt.Errorf("listing variables %q: %w", prefix, Denied(err, ListVariables))
 	}
-	return vars, nil
+	return slices.DeleteFunc(vars, func(v *api.VariableMetadata) bool { return v == nil }), nil
 }
 
 // ReadVariable reads a variable's items; nil where there is none.

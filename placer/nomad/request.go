@@ -112,6 +112,9 @@ func servable(job *api.Job) error {
 	case !rewrite.AsksGPUs(job):
 		return fmt.Errorf(`the job asks for no GPUs: no task has a device block "gpu", "nvidia/gpu" or "nvidia/gpu/<model>"`)
 	}
+	if err := tooMuch(job); err != nil {
+		return err
+	}
 	for _, g := range rewrite.Author(job).TaskGroups {
 		for _, t := range g.Tasks {
 			for _, d := range rewrite.GPURequests(t) {

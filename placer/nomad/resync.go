@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -51,12 +52,13 @@ func everywhere(ctx context.Context) *api.QueryOptions {
 
 func (c *Client) readNodes(ctx context.Context, s, old *State) error {
 	q := (&api.QueryOptions{Params: map[string]string{"resources": "true"}}).WithContext(ctx)
-	stubs, meta, err := c.api.Nodes().List(q)
+	var stubs []*nodeStub
+	meta, err := c.api.Raw().Query("/v1/nodes", &stubs, q)
 	if err != nil {
 		return err
 	}
 	s.nodesAt = meta.LastIndex
-	stubs = slices.DeleteFunc(stubs, func(n *api.NodeListStub) bool { return n == nil || !hasGPUs(n.NodeResources) })
+	stubs = slices.DeleteFunc(stubs, func(n *nodeStub) bool { return !n.hasGPUs() })
 	nodes, errs := make([]*api.Node, len(stubs)), make([]error, len(stubs))
 	var failed atomic.Int64
 	err = parallel(ctx, len(stubs), func(ctx context.Context, i int) error {
@@ -65,7 +67,7 @@ func (c *Client) readNodes(ctx context.Context, s, old *State) error {
 			return nil
 		}
 		for range jobTries {
-			nodes[i], _, errs[i] = c.api.Nodes().Info(stubs[i].ID, (&api.QueryOptions{}).WithContext(ctx))
+			nodes[i], errs[i] = c.node(ctx, stubs[i].ID)
 			if notFound(errs[i]) {
 				nodes[i], errs[i] = nil, nil
 			}
@@ -74,7 +76,7 @@ func (c *Client) readNodes(ctx context.Context, s, old *State) error {
 			}
 		}
 		nodes[i] = old.Nodes[stubs[i].ID]
-		if failed.Add(1) > max(1, int64(len(stubs)/unreadShare)) {
+		if !theirs(errs[i]) && failed.Add(1) > max(1, int64(len(stubs)/unreadShare)) {
 			return errs[i]
 		}
 		return nil
@@ -92,6 +94,16 @@ func (c *Client) readNodes(ctx context.Context, s, old *State) error {
 		s.nodeGeneration++
 	}
 	return err
+}
+
+// node reads a node.
+func (c *Client) node(ctx context.Context, id string) (*api.Node, error) {
+	var p *nodePayload
+	_, err := c.api.Raw().Query("/v1/node/"+url.PathEscape(id), &p, (&api.QueryOptions{}).WithContext(ctx))
+	if err != nil {
+		return nil, err
+	}
+	return p.node(), nil
 }
 
 // readNode takes in a node of a full read.
@@ -112,11 +124,13 @@ func (s *State) readNode(n *api.Node, old *State) {
 }
 
 func (c *Client) readJobs(ctx context.Context, s, old *State) error {
-	stubs, meta, err := c.api.Jobs().List(everywhere(ctx))
+	var stubs []*jobStub
+	meta, err := c.api.Raw().Query("/v1/jobs", &stubs, everywhere(ctx))
 	if err != nil {
 		return err
 	}
 	s.jobsAt = meta.LastIndex
+	stubs = slices.DeleteFunc(stubs, func(j *jobStub) bool { return j == nil })
 	jobs, errs := make([]*api.Job, len(stubs)), make([]error, len(stubs))
 	var failed atomic.Int64
 	err = parallel(ctx, len(stubs), func(ctx context.Context, i int) error {
@@ -131,7 +145,7 @@ func (c *Client) readJobs(ctx context.Context, s, old *State) error {
 			}
 		}
 		jobs[i] = old.Jobs[k]
-		if failed.Add(1) > max(1, int64(len(stubs)/unreadShare)) {
+		if !theirs(errs[i]) && failed.Add(1) > max(1, int64(len(stubs)/unreadShare)) {
 			return errs[i]
 		}
 		return nil
@@ -150,8 +164,8 @@ func (c *Client) readJobs(ctx context.Context, s, old *State) error {
 const (
 	// jobTries is how often a job, or a node, is read that cannot be.
 	jobTries = 2
-	// unreadShare: one in so many jobs, or nodes, may not be readable, or one of a few, and the
-	// others are served. More are not their fault but Nomad's.
+	// unreadShare: of one in so many jobs, or nodes, or of one of a few, Nomad may give
+	// no answer, and the others are served. More are its own fault.
 	unreadShare = 20
 )
 
@@ -165,7 +179,9 @@ func (c *Client) readAllocs(ctx context.Context, s *State) error {
 	}
 	s.allocsAt = meta.LastIndex
 	for _, p := range ps {
-		s.PutAlloc(p.alloc())
+		if p != nil {
+			s.PutAlloc(p.alloc())
+		}
 	}
 	return nil
 }
@@ -177,7 +193,7 @@ func (c *Client) ReadUnsure(ctx context.Context, s *State) error {
 	var errs []error
 	for _, a := range slices.Concat(s.Orphans(), s.Unversioned()) {
 		var p allocPayload
-		_, err := c.api.Raw().Query("/v1/allocation/"+a.ID, &p, everywhere(ctx))
+		_, err := c.api.Raw().Query("/v1/allocation/"+url.PathEscape(a.ID), &p, everywhere(ctx))
 		switch {
 		case notFound(err):
 			s.dropAlloc(a)

@@ -24,15 +24,33 @@ type Event struct {
 	Index       uint64
 	Key         string
 	Namespace   string
-	Payload     struct {
-		Node       *api.Node
-		Job        *api.Job
-		Deleted    bool // the job was purged
-		Allocation *allocPayload
-	}
+	Payload     Payload
 	// Unread is why what has changed is not known, nil where it is: then it has to
 	// be read anew.
 	Unread error `json:"-"`
+}
+
+// Payload is what an event brings.
+type Payload struct {
+	Node       *api.Node
+	Job        *api.Job
+	Deleted    bool // the job was purged
+	Allocation *allocPayload
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (p *Payload) UnmarshalJSON(text []byte) error {
+	var read struct {
+		Node       *nodePayload
+		Job        *api.Job
+		Deleted    bool
+		Allocation *allocPayload
+	}
+	if err := json.Unmarshal(text, &read); err != nil {
+		return err
+	}
+	*p = Payload{read.Node.node(), read.Job, read.Deleted, read.Allocation}
+	return nil
 }
 
 // eventsIn reads a line of the stream: no events where it is a heartbeat. One that

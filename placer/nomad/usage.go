@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/url"
 	"slices"
 	"sort"
 	"strconv"
@@ -22,28 +23,21 @@ import (
 
 // JobGPUs are the GPUs of a job's running allocations, by node id; ids sorted.
 func (c *Client) JobGPUs(ctx context.Context, k JobKey) (map[string][]string, error) {
-	stubs, err := c.JobAllocs(ctx, k)
+	as, err := c.JobAllocs(ctx, k)
 	if err != nil {
 		return nil, err
 	}
 	out := map[string][]string{}
-	for _, s := range stubs {
-		if s.ClientStatus != api.AllocClientStatusRunning {
+	for _, a := range as {
+		if a.Client != api.AllocClientStatusRunning {
 			continue
 		}
-		a, _, err := c.api.Allocations().Info(s.ID, (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx))
-		if err != nil {
-			return nil, fmt.Errorf("reading allocation %q: %w", s.ID, err)
+		var p allocPayload // the list of one job's allocations tells no resources
+		if _, err := c.api.Raw().Query("/v1/allocation/"+url.PathEscape(a.ID), &p, (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx)); err != nil {
+			return nil, fmt.Errorf("reading allocation %q: %w", a.ID, err)
 		}
-		if a.AllocatedResources == nil {
-			continue
-		}
-		for _, t := range a.AllocatedResources.Tasks {
-			for _, d := range t.Devices {
-				if d.Type == "gpu" {
-					out[a.NodeID] = append(out[a.NodeID], d.DeviceIDs...)
-				}
-			}
+		if gpus := p.alloc().GPUs; len(gpus) > 0 {
+			out[p.NodeID] = append(out[p.NodeID], gpus...)
 		}
 	}
 	for _, ids := range out {

@@ -58,12 +58,18 @@ func noNulls(v reflect.Value, at string) error {
 			}
 		}
 	case reflect.Slice, reflect.Array:
+		if scalar(v.Type().Elem().Kind()) {
+			return nil
+		}
 		for i := range v.Len() {
 			if err := entry(v.Index(i), fmt.Sprintf("%s[%d]", at, i)); err != nil {
 				return err
 			}
 		}
 	case reflect.Map:
+		if scalar(v.Type().Elem().Kind()) {
+			return nil
+		}
 		keys := v.MapKeys()
 		slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
 		for _, k := range keys {
@@ -73,6 +79,12 @@ func noNulls(v reflect.Value, at string) error {
 		}
 	}
 	return nil
+}
+
+// scalar says whether values of the kind hold no others and are never null: there may
+// be millions of them in a list.
+func scalar(k reflect.Kind) bool {
+	return k > reflect.Invalid && k <= reflect.Complex128 || k == reflect.String
 }
 
 func entry(v reflect.Value, at string) error {

@@ -1,0 +1,80 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package agent
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+)
+
+// bodySite is a site with all endpoints that take a job.
+func bodySite(t *testing.T) *site {
+	t.Helper()
+	s, err := New(hclog.NewNullLogger(), placer.Hooks{}).newSite(File{Nomad: &Nomad{Address: "http://127.0.0.1:1"}, HTTP: &HTTP{Admission: true, Register: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+var jobEndpoints = map[string]string{"/v1/jobs": http.MethodPut, "/v1/plan": http.MethodPost, "/v1/admission": http.MethodPost}
+
+// A short text that would take a thousand times its size in memory is refused before
+// anything is made of it.
+func TestHugeJobs(t *testing.T) {
+	t.Parallel()
+	s := bodySite(t)
+	groups := func(n int) string { return strings.TrimSuffix(strings.Repeat(`{"Name":"g"},`, n), ",") }
+	for name, c := range map[string]struct {
+		list string
+		want int
+	}{
+		"as many as may be": {groups(1000), 0},
+		"groups":            {groups(bodyParts), http.StatusRequestEntityTooLarge},
+		"lists":             {`{"Name":"g","Tasks":[{"Config":{"x":[` + strings.TrimSuffix(strings.Repeat("[],", bodyParts), ",") + `]}}]}`, http.StatusRequestEntityTooLarge},
+		"braces in a text":  {`{"Name":"g","Tasks":[{"Name":"t","User":"` + strings.Repeat(`{[\"`, bodyParts) + `"}]}`, 0},
+	} {
+		for path, method := range jobEndpoints {
+			w := httptest.NewRecorder()
+			s.handler().ServeHTTP(w, httptest.NewRequest(method, path, strings.NewReader(`{"Job": {"ID":"j","TaskGroups":[`+c.list+`]}}`)))
+			if large := w.Code == http.StatusRequestEntityTooLarge; large != (c.want != 0) {
+				t.Errorf("%s, %s: status %d: %.200s", name, path, w.Code, w.Body)
+			}
+		}
+	}
+	if !s.bodies.room.TryAcquire(bodiesBytes) {
+		t.Error("a request that was answered keeps room")
+	}
+}
+
+// Many requests at a time share a bounded memory: who finds none is told to try
+// again, and nothing of it stays taken.
+func TestBodiesShareRoom(t *testing.T) {
+	t.Parallel()
+	s := bodySite(t)
+	s.bodies.room = semaphore.NewWeighted(10)
+	job := `{"job": ` + gpuJob("default", "j", 1) + `}`
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			w := httptest.NewRecorder()
+			s.handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/admission", strings.NewReader(job)))
+			if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" {
+				t.Errorf("status %d: %s", w.Code, w.Body)
+			}
+		})
+	}
+	wg.Wait()
+	if !s.bodies.room.TryAcquire(10) {
+		t.Error("room stays taken")
+	}
+}

@@ -1,0 +1,76 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomad
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// What it takes to check one job against a node is bounded, and its author is told.
+func TestTooMuchInAJob(t *testing.T) {
+	regex := func(text string) []*api.Constraint {
+		return []*api.Constraint{{LTarget: "${node.unique.name}", Operand: "regexp", RTarget: text}}
+	}
+	for _, c := range []struct {
+		name   string
+		change func(*api.Job)
+		want   string
+	}{
+		{"usual", func(j *api.Job) { j.Constraints = regex(`^(gpu|node)-[0-9]{2,4}\.rack[1-9]\.example\.(com|net)$`) }, ""},
+		{"nothing that matches", func(j *api.Job) { j.Constraints = regex(`(`) }, ""},
+		{"a long one", func(j *api.Job) { j.Constraints = regex(strings.Repeat("(a|b|c)*", 200)) }, "regular expression is too large"},
+		{"a text of 1 MB", func(j *api.Job) { j.Constraints = regex(strings.Repeat("a", 1<<20)) }, "regular expression is too large"},
+		{"a short one that grows", func(j *api.Job) { j.Constraints = regex(`(a?){1000}(b?){1000}`) }, "regular expression is too large"},
+		{"at a device", func(j *api.Job) {
+			j.TaskGroups[0].Tasks[0].Resources.Devices[0].Constraints = regex(`(a?){1000}`)
+		}, "regular expression is too large"},
+		{"an affinity", func(j *api.Job) {
+			j.TaskGroups[0].Tasks[0].Affinities = []*api.Affinity{{LTarget: "a", Operand: "regexp", RTarget: `(a?){1000}`}}
+		}, "regular expression is too large"},
+		{"many constraints", func(j *api.Job) {
+			for range maxConditions + 1 {
+				j.TaskGroups[0].Constraints = append(j.TaskGroups[0].Constraints, regex("a")...)
+			}
+		}, "more than 1000 constraints and affinities"},
+		{"many groups", func(j *api.Job) {
+			for i := range maxGroups {
+				g, name := *j.TaskGroups[0], fmt.Sprint("g", i)
+				g.Name = &name
+				j.TaskGroups = append(j.TaskGroups, &g)
+			}
+		}, "it has 1001 task groups"},
+	} {
+		job := orphanJob(JobKey{"default", "j"}, 7, true)
+		c.change(job)
+		err := Servable(job)
+		if said := fmt.Sprint(err); (err == nil) != (c.want == "") || !strings.Contains(said, c.want) {
+			t.Errorf("%s: %.200s, want %q", c.name, said, c.want)
+		}
+	}
+}
+
+// A regular expression is compiled once, not for each node.
+func TestPatternsAreCompiledOnce(t *testing.T) {
+	const text = "^once$"
+	first, err := compiled(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !matches(api.ConstraintRegex, "once", text) || matches(api.ConstraintRegex, "twice", text) {
+		t.Error("it does not match as it should")
+	}
+	if again, _ := compiled(text); again != first {
+		t.Error("it is compiled anew")
+	}
+	for i := range 2 * patternsKept {
+		_, _ = compiled(fmt.Sprint("a", i))
+	}
+	if n := len(patterns.known); n > patternsKept {
+		t.Errorf("%d are kept", n)
+	}
+}

@@ -1,0 +1,124 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package bed
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+)
+
+// An author had hundreds of jobs and has purged them. That Nomad is slow to remove
+// what is kept of their decisions is no reason for anybody to wait.
+func TestManyRecordsToRemove(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 4)
+		const many = 300
+		gone := func() (n int) {
+			for i := range many {
+				if w.Nomad.Variable("default", fmt.Sprint("nomad-pal/decisions/aaa/old-", i)) == nil {
+					n++
+				}
+			}
+			return n
+		}
+		for i := range many {
+			w.Nomad.SetVariable("default", fmt.Sprint("nomad-pal/decisions/aaa/old-", i), map[string]string{"decision": "{}"})
+		}
+		w.Nomad.FailBy(func(r nomadtest.Request) nomadtest.Fault {
+			if r.Method == http.MethodDelete {
+				return nomadtest.Slow
+			}
+			return nomadtest.None
+		})
+		w.StartPlacer()
+		w.Submit(Gang{Name: "a", Members: 2, GPUs: 2, Runs: time.Minute})
+		w.ExpectRunning("a", time.Minute)
+		w.Nomad.FailBy(nil)
+		w.Expect("they are removed in the end", 2*time.Hour, func() bool { return gone() == many })
+	})
+}
+
+// Nor does it keep anybody from asking after the others.
+func TestSurveyOfUnansweredJobs(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 4)
+		for i := range 20 {
+			job := Gang{Name: fmt.Sprint("aaa-", i), Namespace: "aaa", GPUs: 8}.Job()
+			for range 2 {
+				if err := w.Register(job); err != nil {
+					t.Fatal(err)
+				}
+				job.Meta = map[string]string{"changed": "yes"}
+			}
+		}
+		w.Submit(Gang{Name: "good", GPUs: 8})
+		w.Nomad.Fail("reader", "GET /v1/job/aaa-*/versions", nomadtest.Lost, -1)
+		client, err := nomad.NewClient(w.Nomad.Config("reader", ""), "default")
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		s, err := placer.Observe(w.T.Context(), client)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		if n := len(s.Jobs()); n != 21 {
+			t.Errorf("%d jobs", n)
+		}
+		e, err := s.Explain(w.T.Context(), nomad.JobKey{Namespace: "default", ID: "good"})
+		if err != nil || e.Reason == "" {
+			t.Errorf("%+v, %v", e, err)
+		}
+	})
+}
+
+// What Nomad does not answer about one author's jobs, their versions are huge, say,
+// keeps his jobs from being placed and no others.
+func TestOneAuthorsRequestsAreNotAnswered(t *testing.T) {
+	for _, f := range []nomadtest.Fault{nomadtest.Lost, nomadtest.Slow} {
+		t.Run(f.String(), func(t *testing.T) {
+			Run(t, Options{Seed: 1}, func(w *World) {
+				w.AddNodes(2, 4)
+				w.Nomad.FailBy(func(r nomadtest.Request) nomadtest.Fault {
+					if r.Client != "author" && strings.HasPrefix(r.Path, "/v1/job/aaa-") && strings.HasSuffix(r.Path, "/versions") {
+						return f
+					}
+					return nomadtest.None
+				})
+				p := w.StartPlacer()
+				w.RunFor(time.Second)
+				for i := range 50 {
+					job := Gang{Name: fmt.Sprint("aaa-", i), Namespace: "aaa", GPUs: 8}.Job()
+					for range 2 { // the second is version 1
+						if err := w.Register(job); err != nil {
+							t.Fatal(err)
+						}
+						job.Meta = map[string]string{"changed": "yes"}
+					}
+				}
+				for i := range 5 {
+					name := fmt.Sprint("good-", i)
+					w.Submit(Gang{Name: name, Members: 2, GPUs: 2, Runs: 10 * time.Second, Change: func(j *api.Job) { j.Meta = map[string]string{} }})
+					w.ExpectRunning(name, time.Minute)
+					w.ExpectFinished(name, 2*time.Minute)
+				}
+				if v := p.Vitals(); v.Restarts > 0 {
+					t.Errorf("it started anew %d times: %s", v.Restarts, v.LastError)
+				}
+			})
+		})
+	}
+}

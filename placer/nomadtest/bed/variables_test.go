@@ -1,0 +1,88 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package bed
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+)
+
+// The placer keeps in variables what makes it better, not what it needs: where it
+// can read or write none of them, a quota is used up, say, or somebody has locked
+// one, it places all the same and says what does not work.
+func TestNoVariables(t *testing.T) {
+	for name, fails := range map[string]func(r nomadtest.Request) bool{
+		"none can be written": func(r nomadtest.Request) bool { return r.Method != http.MethodGet },
+		"none can be read":    func(r nomadtest.Request) bool { return r.Method == http.MethodGet },
+		"the rules cannot":    func(r nomadtest.Request) bool { return strings.HasSuffix(r.Path, "/rules") },
+		"nothing can":         func(nomadtest.Request) bool { return true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			Run(t, Options{Seed: 1}, func(w *World) {
+				w.AddNodes(2, 4)
+				w.Nomad.FailBy(func(r nomadtest.Request) nomadtest.Fault {
+					if strings.HasPrefix(r.Path, "/v1/var") && fails(r) {
+						return nomadtest.Failed
+					}
+					return nomadtest.None
+				})
+				p := w.StartPlacer()
+				w.Submit(Gang{Name: "a", Members: 2, GPUs: 2, Runs: 10 * time.Second})
+				w.ExpectRunning("a", 5*time.Second)
+				w.ExpectFinished("a", time.Minute)
+				w.Expect("it says what does not work", 10*time.Second, func() bool { return len(p.Status().Warnings) > 0 })
+				if v := p.Vitals(); v.Restarts > 0 {
+					t.Errorf("it started anew %d times: %s", v.Restarts, v.LastError)
+				}
+				w.Nomad.FailBy(nil)
+				w.Expect("all works again", 10*time.Minute, func() bool { return len(p.Status().Warnings) == 0 })
+			})
+		})
+	}
+}
+
+// Whoever may write variables writes nonsense into all of them: gangs are placed,
+// failures are noted, and everybody can ask, at the latest when the placer has
+// written them anew.
+func TestNonsenseInVariables(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 4)
+		nonsense := func() {
+			for path, item := range map[string]string{
+				"rules": "rules", "quarantine": "json", "failures": "json", "history/0": "runs", "history/3": "runs", "profile/0000": "data",
+				"decisions/default/a": "decision", "classes/default/a": "class", "measurements/x/0000": "csv",
+			} {
+				w.Nomad.SetVariable("default", "nomad-pal/"+path, map[string]string{item: `{"until": [7`})
+			}
+		}
+		nonsense()
+		client, err := nomad.NewClient(w.Nomad.Config("reader", ""), "default")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := w.StartPlacer()
+		w.Submit(Gang{Name: "a", Members: 2, GPUs: 2})
+		w.ExpectRunning("a", 5*time.Second)
+		w.Submit(Gang{Name: "bad", Runs: time.Second, Exit: 1})
+		noted := func() bool {
+			fs, err := placer.ReadFailures(w.T.Context(), client)
+			return err == nil && slices.ContainsFunc(fs, func(f placer.Failure) bool { return f.Job == "bad" })
+		}
+		w.Expect("the failure is noted", time.Minute, noted)
+		nonsense()
+		w.Submit(Gang{Name: "b", Members: 2, GPUs: 2})
+		w.ExpectRunning("b", 5*time.Second)
+		w.Expect("a survey can be made", 10*time.Minute, func() bool { _, err := placer.Observe(w.T.Context(), client); return err == nil })
+		if v := p.Vitals(); v.Restarts > 0 {
+			t.Errorf("it started anew %d times: %s", v.Restarts, v.LastError)
+		}
+	})
+}

@@ -1,0 +1,86 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"cmp"
+	"maps"
+	"time"
+)
+
+// What is asked of Nomad about single jobs is asked job by job, and one author can
+// make that take long: by thousands of jobs, or by ones of which Nomad's answer is
+// huge. patience bounds what a cycle spends on the jobs of each namespace.
+type patience struct {
+	within time.Duration            // settleWithin where it is 0
+	spent  map[string]time.Duration // in this cycle
+	until  map[string]time.Time     // nothing is asked for the namespace before
+}
+
+const (
+	// settleWithin is what a cycle spends on the jobs of a namespace; the rest of them
+	// waits for the next one, which follows at once.
+	settleWithin = 3 * time.Second
+	// slowAnswer is how long one job may take: after longer its namespace waits for
+	// slowFactor times that.
+	slowAnswer = time.Second
+	slowFactor = 2
+)
+
+// begin begins a cycle.
+func (b *patience) begin(now time.Time) {
+	if b.spent == nil {
+		b.spent, b.until = map[string]time.Duration{}, map[string]time.Time{}
+	}
+	clear(b.spent)
+	maps.DeleteFunc(b.until, func(_ string, t time.Time) bool { return !now.Before(t) })
+}
+
+// has says whether there is any left for the namespace. again: there is in the next
+// cycle.
+func (b *patience) has(namespace string) (ok, again bool) {
+	_, waits := b.until[namespace]
+	again = b.spent[namespace] >= cmp.Or(b.within, settleWithin)
+	return !waits && !again, again && !waits
+}
+
+// spend takes in what a job of the namespace took.
+func (b *patience) spend(namespace string, d time.Duration, now time.Time) {
+	b.spent[namespace] += d
+	if d >= slowAnswer {
+		b.until[namespace] = now.Add(b.spent[namespace] + slowFactor*d)
+	}
+}
+
+// settleAll settles the jobs for which something may be due, as far as their
+// namespaces' patience goes.
+func (p *Placer) settleAll(settle func(*tracked)) {
+	p.patience.begin(p.now)
+	for _, t := range p.sorted() {
+		t.passedOver = false
+		if t.quiet {
+			continue
+		}
+		ok, again := p.patience.has(t.Key.Namespace)
+		if !ok {
+			p.again = p.again || again
+			t.passedOver = !t.recalled()
+			continue
+		}
+		p.on(t.Key)
+		began := time.Now()
+		settle(t)
+		p.patience.spend(t.Key.Namespace, time.Since(began), p.now)
+	}
+	p.off()
+}
+
+// recalled says whether is known what an earlier placer, or an earlier version of
+// the job, says about its place in the line.
+func (t *tracked) recalled() bool {
+	if len(t.Pins.Groups) > 0 {
+		return t.record != nil
+	}
+	return t.Phase != Waiting || t.place.index == *t.Job.JobModifyIndex
+}
