@@ -79,7 +79,7 @@ func (b *Backend) physicalGPU(r *reader, dev nvml.Device, uuid string) (gpu.Devi
 		return gpu.Device{}, ret
 	}
 	d := gpu.Device{
-		ID: uuid, Model: printable(name),
+		ID: uuid, Model: gpu.Printable(name),
 		Minor: -1, NUMANode: -1, PCIeSwitch: -1, Island: -1,
 		DisplayState:    state(r, "nvmlDeviceGetDisplayMode", dev.GetDisplayMode),
 		PersistenceMode: state(r, "nvmlDeviceGetPersistenceMode", dev.GetPersistenceMode),
@@ -98,7 +98,7 @@ func (b *Backend) platform(r *reader, dev nvml.Device, d *gpu.Device) {
 		d.Architecture = architecture(a)
 	}
 	vbios, _ := value(r, "nvmlDeviceGetVbiosVersion", dev.GetVbiosVersion)
-	d.VBIOS = printable(vbios)
+	d.VBIOS = gpu.Printable(vbios)
 	type capability struct{ major, minor int }
 	if c, ok := value(r, "nvmlDeviceGetCudaComputeCapability", func() (capability, nvml.Return) {
 		major, minor, ret := dev.GetCudaComputeCapability()

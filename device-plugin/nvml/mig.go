@@ -66,7 +66,7 @@ func readMIG(r *reader, child, dev nvml.Device, parent gpu.Device) (migInstance,
 	d := parent
 	d.ID, d.Parent = uuid, parent.ID
 	if name, ok := value(r, "nvmlDeviceGetName", child.GetName); ok {
-		d.Model = printable(name)
+		d.Model = gpu.Printable(name)
 	}
 	if _, profile, ok := strings.Cut(d.Model, " MIG "); ok {
 		d.MIGProfile = profile

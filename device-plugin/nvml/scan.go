@@ -105,7 +105,7 @@ func (b *Backend) system(inv *gpu.Inventory) (int, error) {
 	}
 	r := &reader{sym: b.symbols}
 	driver, _ := value(r, "nvmlSystemGetDriverVersion", b.lib.SystemGetDriverVersion)
-	inv.DriverVersion = printable(driver)
+	inv.DriverVersion = gpu.Printable(driver)
 	if v, ok := value(r, "nvmlSystemGetCudaDriverVersion_v2|nvmlSystemGetCudaDriverVersion", b.lib.SystemGetCudaDriverVersion); ok {
 		inv.CUDAMajor, inv.CUDAMinor = v/1000, v%1000/10
 	}

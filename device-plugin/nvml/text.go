@@ -22,13 +22,3 @@ const (
 func isID(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(c rune) bool { return c <= ' ' || c == ',' || c >= unicode.MaxASCII })
 }
-
-// printable replaces what is no text.
-func printable(s string) string {
-	return strings.Map(func(c rune) rune {
-		if c == unicode.ReplacementChar || !unicode.IsPrint(c) {
-			return '?'
-		}
-		return c
-	}, s)
-}

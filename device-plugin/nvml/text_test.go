@@ -35,13 +35,3 @@ func TestIDs(t *testing.T) {
 		}
 	}
 }
-
-func TestPrintable(t *testing.T) {
-	for in, want := range map[string]string{
-		"NVIDIA H200": "NVIDIA H200", "NVIDIA \xff\x01": "NVIDIA ??", "": "", "a\u202eb": "a?b", "a\u00a0b": "a?b",
-	} {
-		if got := printable(in); got != want {
-			t.Errorf("printable(%q) is %q, want %q", in, got, want)
-		}
-	}
-}
