@@ -93,7 +93,7 @@ func figures(ctx context.Context, path string, idle time.Duration, nomad bool) e
 type world struct {
 	dir, path, binary string
 	state             nvmltest.State
-	config            string
+	keepsState        bool // it has the key state_dir
 	*conformance.Process
 	stream <-chan *device.FingerprintResponse
 }
@@ -104,16 +104,13 @@ func (w *world) set(scope, key, value string) error {
 }
 
 // ownState is a config, with a directory of our own for a plugin that would
-// else keep its state in this machine's.
-func (w *world) ownState(p *conformance.Process, config, dir string) (string, error) {
-	schema, err := p.Base.ConfigSchema()
-	if err != nil {
-		return "", err
+// else keep its state in this machine's. Each step has another, so that the
+// faults of one are not remembered in the next.
+func (w *world) ownState(config, dir string) string {
+	if !w.keepsState {
+		return config
 	}
-	if _, ok := schema.GetObject().GetAttributes()["state_dir"]; !ok {
-		return config, nil
-	}
-	return config + fmt.Sprintf("\nstate_dir = %q\n", filepath.Join(w.dir, dir)), nil
+	return config + fmt.Sprintf("\nstate_dir = %q\n", filepath.Join(w.dir, dir))
 }
 
 // measure drives the plugin by itself.
@@ -128,10 +125,12 @@ func (w *world) measure(ctx context.Context, idle time.Duration) error {
 	}
 	defer p.Stop()
 	w.Process = p
-	if w.config, err = w.ownState(p, config, "state"); err != nil {
+	schema, err := p.Base.ConfigSchema()
+	if err != nil {
 		return err
 	}
-	if err := p.Configure(w.config); err != nil {
+	_, w.keepsState = schema.GetObject().GetAttributes()["state_dir"]
+	if err := p.Configure(w.ownState(config, "state")); err != nil {
 		return err
 	}
 	fmt.Printf("  start, handshake and config                   %8.0f ms\n", ms(time.Since(begin)))
@@ -168,11 +167,7 @@ func (w *world) atRest(ctx context.Context, idle time.Duration) error {
 	}
 	defer p.Stop()
 	w.Process = p
-	atRest, err := w.ownState(p, restConfig, "rest")
-	if err != nil {
-		return err
-	}
-	if err := p.Configure(atRest); err != nil {
+	if err := p.Configure(w.ownState(restConfig, "rest")); err != nil {
 		return err
 	}
 	if w.stream, err = p.Device.Fingerprint(ctx); err != nil {

@@ -24,7 +24,7 @@ func (w *world) throughNomad(ctx context.Context) error {
 	}
 	os.Setenv("LD_LIBRARY_PATH", w.dir)
 	defer os.Unsetenv("LD_LIBRARY_PATH")
-	c, err := cluster.Start(ctx, cluster.Options{Clients: []cluster.Client{{Plugins: []cluster.Plugin{{Path: w.binary, Config: w.config}}}}})
+	c, err := cluster.Start(ctx, cluster.Options{Clients: []cluster.Client{{Plugins: []cluster.Plugin{{Path: w.binary, Config: w.ownState(config, "nomad")}}}}})
 	if err != nil {
 		return err
 	}

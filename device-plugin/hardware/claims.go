@@ -48,7 +48,7 @@ func Claims(r Record) []Claim {
 func judged(text string, n int, against []string, found string) Claim {
 	switch {
 	case n == 0:
-		return Claim{text, Unseen, found}
+		return Claim{text, Unseen, ""}
 	case len(against) > 0:
 		const most = 8
 		if len(against) > most {

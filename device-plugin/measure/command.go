@@ -78,8 +78,12 @@ type Command struct {
 	// Terminal: stderr is a terminal.
 	Terminal       bool
 	Stdout, Stderr io.Writer
-	proc           string // /proc, when empty
+	proc           string        // /proc, when empty
+	patience       time.Duration // with the driver; driverWithin, when 0
 }
+
+// driverWithin is how long the driver may take to list the GPUs.
+const driverWithin = 20 * time.Second
 
 // options are the parsed flags.
 type options struct {
@@ -200,8 +204,11 @@ func (c Command) measure(ctx context.Context, o options) (Report, error) {
 	if err != nil {
 		return report, err
 	}
-	defer b.Close()
 	targets, err := c.targets(ctx, o, b, &run)
+	if errors.Is(err, gpu.ErrNoAnswer) {
+		return report, err
+	}
+	defer b.Close()
 	if err != nil {
 		return report, err
 	}
@@ -231,7 +238,10 @@ func (c Command) measure(ctx context.Context, o options) (Report, error) {
 // targets are the GPUs to measure. What NVML says of them goes into their keys;
 // without NVML the CUDA driver at least lists them.
 func (c Command) targets(ctx context.Context, o options, b Backend, run *Runner) ([]Target, error) {
-	inv, err := b.Scan()
+	inv, err := gpu.ScanWithin(cmp.Or(c.patience, driverWithin), b.Scan)
+	if errors.Is(err, gpu.ErrNoAnswer) {
+		return nil, err
+	}
 	if err != nil {
 		fmt.Fprintf(c.Stderr, "no NVML (%v): power limit, ECC mode and what limits a GPU will not be known\n", err)
 		if inv.Devices, err = run.List(ctx); err != nil {

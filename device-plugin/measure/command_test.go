@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -124,6 +125,27 @@ func TestMeasureWithoutNVML(t *testing.T) {
 		t.Errorf("no driver at all: exit code %d: %s", code, errs)
 	}
 }
+
+// A driver that hangs does not hang the command.
+func TestMeasureWithAHungDriver(t *testing.T) {
+	t.Parallel()
+	over := make(chan struct{})
+	t.Cleanup(func() { close(over) })
+	var errs bytes.Buffer
+	c := Command{Open: func(string) (Backend, error) { return hung{over: over}, nil }, Stdout: io.Discard, Stderr: &errs, patience: time.Millisecond}
+	if code := c.Run(nil); code != 1 || !strings.Contains(errs.String(), "the driver does not answer within 1ms") {
+		t.Errorf("exit code %d: %s", code, &errs)
+	}
+}
+
+// hung is a machine on which no call returns.
+type hung struct {
+	machine
+	over chan struct{}
+}
+
+func (h hung) Scan() (gpu.Inventory, error) { <-h.over; return gpu.Inventory{}, nil }
+func (h hung) Close()                       { <-h.over }
 
 func TestMeasurePartly(t *testing.T) {
 	t.Parallel()

@@ -62,13 +62,13 @@ func (r Runner) uses(proc string, all []gpu.Device, ids []string) map[string]use
 	return out
 }
 
-// describeProcess names a process for people.
+// describeProcess names a process for people. Its name is whatever it likes.
 func describeProcess(proc string, pid int) string {
 	name, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "comm"))
 	if err != nil { // gone, or in a container that we are outside of
 		return fmt.Sprintf("process %d", pid)
 	}
-	return fmt.Sprintf("process %d, %s", pid, bytes.TrimSpace(name))
+	return fmt.Sprintf("process %d, %s", pid, gpu.Printable(string(bytes.TrimSpace(name))))
 }
 
 // idleMemoryMiB is what an idle GPU uses at most, for the driver itself.

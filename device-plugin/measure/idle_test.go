@@ -72,7 +72,7 @@ func TestUses(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(proc, "4711"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(proc, "4711", "comm"), []byte("python\n"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(proc, "4711", "comm"), []byte("py\x1b[2Jthon\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	r := Runner{
@@ -92,7 +92,7 @@ func TestUses(t *testing.T) {
 	if a := r.uses(proc, all, []string{"GPU-a", "GPU-d"})["GPU-a"]; !a.task {
 		t.Error("environments were not read for a GPU that seems idle")
 	}
-	want := map[string]string{"GPU-a": "process 4711, python", "GPU-b": "process 4713", "GPU-c": "2000 MiB of its memory", "GPU-d": ""}
+	want := map[string]string{"GPU-a": "process 4711, py?[2Jthon", "GPU-b": "process 4713", "GPU-c": "2000 MiB of its memory", "GPU-d": ""}
 	got := map[string]string{}
 	for id, u := range r.uses(proc, nil, []string{"GPU-a", "GPU-b", "GPU-c", "GPU-d"}) {
 		got[id] = u.String()

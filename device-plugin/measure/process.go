@@ -172,8 +172,11 @@ func (t *errorText) said() string {
 
 // List asks the CUDA driver for its GPUs, in a child as always.
 func (r Runner) List(ctx context.Context) ([]gpu.Device, error) {
-	cmd := exec.CommandContext(ctx, r.Self[0], append(slices.Clone(r.Self[1:]), "-list", "-library", r.Library)...)
+	limited, cancel := context.WithTimeout(ctx, driverWithin)
+	defer cancel()
+	cmd := exec.CommandContext(limited, r.Self[0], append(slices.Clone(r.Self[1:]), "-list", "-library", r.Library)...)
 	cmd.Env = childEnv()
+	cmd.WaitDelay = 2 * time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.Output()
 	var devices []gpu.Device
@@ -190,6 +193,9 @@ func (r Runner) List(ctx context.Context) ([]gpu.Device, error) {
 			return nil, fmt.Errorf("listing GPUs: compute capability %q: %w", m.Device.Compute, err)
 		}
 		devices = append(devices, d)
+	}
+	if limited.Err() != nil && ctx.Err() == nil {
+		return nil, fmt.Errorf("listing GPUs: the CUDA driver does not answer within %s", driverWithin)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listing GPUs: %w", err)

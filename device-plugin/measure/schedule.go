@@ -102,6 +102,10 @@ type record struct {
 	Tried    time.Time `json:"tried,omitzero"`
 	Problem  string    `json:"problem,omitempty"`
 	Failures int       `json:"failures,omitempty"`
+	// Begun is the start of the session that runs, zero for none. Downs is how many
+	// in a row the plugin did not live to see the end of.
+	Begun time.Time `json:"begun,omitzero"`
+	Downs int       `json:"downs,omitempty"`
 	// Sessions are the last ones, oldest first.
 	Sessions []pastSession `json:"sessions,omitempty"`
 }
@@ -112,6 +116,11 @@ type pastSession struct {
 	Key   string                   `json:"key"`
 	Times map[pal.AppClass]float64 `json:"times"`
 }
+
+// mostDowns is how many sessions in a row may end with the plugin, or the machine,
+// before the GPU is measured on an order alone: all GPUs at full power may be more
+// than a power supply bears, and a machine must not boot for ever.
+const mostDowns = 3
 
 // keptSessions is the length of a GPU's history.
 const keptSessions = 50
@@ -145,8 +154,12 @@ func (s Schedule) wanted(now time.Time, r record, id identity, c condition) (wai
 		return "not asked for"
 	case !c.healthy:
 		return "unhealthy"
+	case r.Downs > 0 && now.Sub(r.Tried) < s.pause(r):
+		return "the plugin or the machine went down while it was measured" // ordered or not
 	case c.ordered:
 		return ""
+	case r.Downs >= mostDowns:
+		return "the plugin or the machine goes down when it is measured"
 	case c.early:
 		return "not its node's turn"
 	case !r.Measured.IsZero() && r.Problem == "" && r.Identity != id:
@@ -197,10 +210,26 @@ func spread(span time.Duration, text string) time.Duration {
 	return time.Duration(binary.BigEndian.Uint64(h[:8]) % uint64(span))
 }
 
+// recover takes note of a session that the plugin did not live to see the end of.
+// It reports whether there was one.
+func (r *record) recover() bool {
+	if r.Begun.IsZero() {
+		return false
+	}
+	r.Tried, r.Begun = r.Begun, time.Time{}
+	r.Problem = "the plugin or the machine went down meanwhile"
+	r.Failures++
+	r.Downs++
+	return true
+}
+
 // accept takes the outcome of a session into the record. It returns the drift
 // events, by class, that people should see.
 func (r *record) accept(res Result, id identity) map[pal.AppClass]profile.DriftEvent {
-	r.Tried = res.Started
+	r.Tried, r.Begun = res.Started, time.Time{}
+	if res.Problem != interrupted {
+		r.Downs = 0
+	}
 	r.Problem = res.Problem
 	m, ok := res.Measurement()
 	if res.Partial || !ok {

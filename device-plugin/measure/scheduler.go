@@ -68,7 +68,36 @@ func NewScheduler(cfg Schedule, run Runner, log hclog.Logger) (*Scheduler, error
 	if records != nil {
 		s.records = records
 	}
+	s.recover()
 	return s, err
+}
+
+// recover takes note of the sessions that ended with the last plugin.
+func (s *Scheduler) recover() {
+	for id, r := range s.records {
+		if !r.recover() {
+			continue
+		}
+		s.records[id] = r
+		next := fmt.Sprintf("in %s at the earliest", s.cfg.pause(r))
+		if r.Downs >= mostDowns {
+			next = "only when ordered, with nomad-device-pal remeasure"
+		}
+		s.log.Warn("the plugin or the machine went down while the GPU was measured", "gpu", id, "times", r.Downs, "measured_again", next)
+	}
+}
+
+// begin remembers that sessions begin, should this process not see their end.
+// Callers hold mu.
+func (s *Scheduler) begin(now time.Time, ts []Target) {
+	for _, t := range ts {
+		r := s.records[t.Device.ID]
+		r.Begun = now.UTC().Truncate(time.Second)
+		s.records[t.Device.ID] = r
+	}
+	if err := saveRecords(s.cfg.StateDir, s.records); err != nil {
+		s.log.Warn("it cannot be stored that GPUs are being measured", "error", err)
+	}
 }
 
 // Changed has a value each time there is something new to publish.
@@ -248,6 +277,9 @@ func (s *Scheduler) next(now time.Time) []Target {
 	out := s.dueNow(now, s.cfg)
 	if len(out) > 0 && !s.cfg.OneByOne {
 		out = s.dueNow(now, s.cfg.early())
+	}
+	if len(out) > 0 {
+		s.begin(now, out)
 	}
 	for i := range out {
 		out[i].Solo = len(out)+len(s.running) < len(s.inv.Devices)

@@ -28,6 +28,7 @@ func TestDue(t *testing.T) {
 	now := time.Date(2026, 1, 20, 12, 0, 0, 0, time.UTC)
 	id := identity{Model: "H200", Driver: "580.1"}
 	idle := condition{healthy: true, idleSince: now.Add(-time.Hour)}
+	ordered := condition{healthy: true, idleSince: idle.idleSince, ordered: true}
 	ago := func(d time.Duration) record { return record{Identity: id, Measured: now.Add(-d), Tried: now.Add(-d)} }
 	week := 168 * time.Hour
 	with := func(r record, f func(*record)) record { f(&r); return r }
@@ -53,6 +54,10 @@ func TestDue(t *testing.T) {
 		{"failed 50 minutes ago", Idle, record{Tried: now.Add(-50 * time.Minute), Problem: "x", Failures: 1}, idle, "tried a short while ago"},
 		{"failed 3 times, 3 hours ago", Idle, record{Tried: now.Add(-3 * time.Hour), Problem: "x", Failures: 3}, idle, "tried a short while ago"},
 		{"failed 99 times, a day ago", Idle, record{Tried: now.Add(-24 * time.Hour), Problem: "x", Failures: 99}, idle, ""},
+		{"went down 50 minutes ago, ordered", Idle, record{Tried: now.Add(-50 * time.Minute), Problem: "x", Failures: 1, Downs: 1}, ordered, "the plugin or the machine went down while it was measured"},
+		{"went down an hour ago", Idle, record{Tried: now.Add(-time.Hour), Problem: "x", Failures: 1, Downs: 1}, idle, ""},
+		{"went down three times, long ago", Idle, record{Tried: now.Add(-week), Problem: "x", Failures: 3, Downs: 3}, idle, "the plugin or the machine goes down when it is measured"},
+		{"went down three times, ordered", Idle, record{Tried: now.Add(-week), Problem: "x", Failures: 3, Downs: 3}, ordered, ""},
 		{"off", Off, record{}, condition{healthy: true, idleSince: idle.idleSince, ordered: true}, "not asked for"},
 		{"manual", Manual, record{}, idle, "not asked for"},
 		{"manual, ordered, just measured", Manual, ago(time.Minute), condition{healthy: true, idleSince: idle.idleSince, ordered: true}, ""},
@@ -241,6 +246,42 @@ func TestSchedulerKeepsTheBackendsTimes(t *testing.T) {
 	n.Observe(&inv, nil)
 	if d := inv.Devices[0]; d.Key != "x" || d.Times[pal.ClassA] != 1 {
 		t.Errorf("%+v", d)
+	}
+}
+
+// A machine whose power supply trips when all GPUs work boots, measures, and trips
+// again: what was begun is known after the boot.
+func TestMeasuringThatTakesTheMachineDownIsNotTriedAgainAtOnce(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, newFake(t, "scale=1"), nil)
+	n.until("sessions begun", func() bool { return n.busy(0) && n.busy(1) })
+	state, err := os.ReadFile(filepath.Join(string(n.cfg.StateDir), recordsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.stop()
+	var log lockedBuffer
+	again := newNodeLogging(t, newFake(t), hclog.New(&hclog.LoggerOptions{Output: &log}), func(s *Schedule) {
+		if err := os.WriteFile(filepath.Join(string(s.StateDir), recordsFile), state, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := statedir.Measure.Give(s.StateDir, fakecuda.UUID(0)); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if text := log.String(); strings.Count(text, "went down while the GPU was measured") != 2 || !strings.Contains(text, "in 1h0m0s at the earliest") {
+		t.Errorf("log %q", text)
+	}
+	again.mu.Lock()
+	defer again.mu.Unlock()
+	now := time.Now()
+	for _, later := range []struct {
+		after time.Duration
+		want  int
+	}{{time.Minute, 0}, {2 * time.Hour, 2}} {
+		if got := again.wanted(now.Add(later.after)); len(got) != later.want {
+			t.Errorf("after %s measuring is wanted of %v, want %d", later.after, got, later.want)
+		}
 	}
 }
 

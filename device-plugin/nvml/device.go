@@ -31,6 +31,9 @@ func (b *Backend) readGPU(index int) found {
 	if ret != nvml.SUCCESS {
 		return found{err: r.unreadable(what+": no UUID", ret)}
 	}
+	if !isID(uuid) {
+		return found{err: &unreadable{what: fmt.Sprintf("%s: %q is no UUID", what, uuid), signals: gpu.Signals{Unanswered: true}}}
+	}
 	f := found{uuid: uuid, dev: dev, handles: map[string]handle{}}
 	d, ret := b.physicalGPU(r, dev, uuid)
 	if ret != nvml.SUCCESS {
@@ -76,7 +79,7 @@ func (b *Backend) physicalGPU(r *reader, dev nvml.Device, uuid string) (gpu.Devi
 		return gpu.Device{}, ret
 	}
 	d := gpu.Device{
-		ID: uuid, Model: name,
+		ID: uuid, Model: gpu.Printable(name),
 		Minor: -1, NUMANode: -1, PCIeSwitch: -1, Island: -1,
 		DisplayState:    state(r, "nvmlDeviceGetDisplayMode", dev.GetDisplayMode),
 		PersistenceMode: state(r, "nvmlDeviceGetPersistenceMode", dev.GetPersistenceMode),
@@ -94,7 +97,8 @@ func (b *Backend) platform(r *reader, dev nvml.Device, d *gpu.Device) {
 	if a, ok := value(r, "nvmlDeviceGetArchitecture", dev.GetArchitecture); ok {
 		d.Architecture = architecture(a)
 	}
-	d.VBIOS, _ = value(r, "nvmlDeviceGetVbiosVersion", dev.GetVbiosVersion)
+	vbios, _ := value(r, "nvmlDeviceGetVbiosVersion", dev.GetVbiosVersion)
+	d.VBIOS = gpu.Printable(vbios)
 	type capability struct{ major, minor int }
 	if c, ok := value(r, "nvmlDeviceGetCudaComputeCapability", func() (capability, nvml.Return) {
 		major, minor, ret := dev.GetCudaComputeCapability()

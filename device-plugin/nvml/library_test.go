@@ -476,3 +476,39 @@ func TestFieldNumbers(t *testing.T) {
 		t.Errorf("a double is %v, want 1.5", got)
 	}
 }
+
+// A driver package that goes back while the plugin waits with the library of the
+// newer one: only a new process gets the older. One that waits for the module to
+// be loaded is not started again and again.
+func TestLibraryThatWasReplacedWhileVersionsDiffer(t *testing.T) {
+	n := open(t, nvmltest.State{"sys": {"init": fmt.Sprint(int(nvml.ERROR_LIB_RM_VERSION_MISMATCH))}})
+	restart := func() bool {
+		t.Helper()
+		_, err := n.Scan()
+		u := (*gpu.Unavailable)(nil)
+		if !errors.As(err, &u) || !strings.Contains(u.What, "different versions") {
+			t.Fatalf("error %v", err)
+		}
+		return u.Restart
+	}
+	if restart() {
+		t.Error("a new process is asked for, and would get the same library")
+	}
+	data, err := os.ReadFile(library)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(library+".older", data, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(library, library+".before"); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Rename(library+".before", library) // for the other tests
+	if err := os.Rename(library+".older", library); err != nil {
+		t.Fatal(err)
+	}
+	if !restart() {
+		t.Error("no new process is asked for, and this one never gets the other library")
+	}
+}

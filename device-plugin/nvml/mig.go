@@ -42,7 +42,7 @@ func (b *Backend) migInstances(r *reader, dev nvml.Device, parent gpu.Device) ([
 		return nil, errUnexpected("reading the number of MIG instances", ret)
 	}
 	out := []migInstance{}
-	for i := range most {
+	for i := range min(most, mostInstances) {
 		child, ok := value(r, "nvmlDeviceGetMigDeviceHandleByIndex", func() (nvml.Device, nvml.Return) {
 			return dev.GetMigDeviceHandleByIndex(i)
 		})
@@ -60,13 +60,13 @@ func (b *Backend) migInstances(r *reader, dev nvml.Device, parent gpu.Device) ([
 // and place are its GPU's.
 func readMIG(r *reader, child, dev nvml.Device, parent gpu.Device) (migInstance, bool) {
 	uuid, ok := value(r, "nvmlDeviceGetUUID", child.GetUUID)
-	if !ok {
+	if !ok || !isID(uuid) {
 		return migInstance{}, false
 	}
 	d := parent
 	d.ID, d.Parent = uuid, parent.ID
 	if name, ok := value(r, "nvmlDeviceGetName", child.GetName); ok {
-		d.Model = name
+		d.Model = gpu.Printable(name)
 	}
 	if _, profile, ok := strings.Cut(d.Model, " MIG "); ok {
 		d.MIGProfile = profile

@@ -11,8 +11,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/dl"
@@ -159,13 +161,41 @@ func (b *Backend) unavailable(ret nvml.Return) error {
 		u.What = "the NVIDIA driver is not loaded (modprobe nvidia)"
 	case nvml.ERROR_LIB_RM_VERSION_MISMATCH:
 		u.What = "NVML library and loaded driver are of different versions: reload the driver or reboot"
-		u.Restart = b.wasUp
+		u.Restart = b.wasUp || replaced("/proc/self/maps", b.opts.Library)
 	case nvml.ERROR_NO_PERMISSION:
 		u.What = "no permission to use the NVIDIA driver (run Nomad's client as root)"
 	default:
 		u.What = "NVML cannot be initialised"
 	}
 	return u
+}
+
+// replaced reports whether the library that this process holds is another than the
+// one that a new process would get: a driver package went forward, or back.
+func replaced(maps, library string) bool {
+	data, err := os.ReadFile(maps)
+	if err != nil {
+		return false
+	}
+	name, _, _ := strings.Cut(filepath.Base(library), ".so")
+	for line := range strings.Lines(string(data)) {
+		f := strings.Fields(line) // addresses, rights, offset, device, inode, path
+		if len(f) < 6 || !strings.HasPrefix(filepath.Base(f[5]), name+".so") {
+			continue
+		}
+		next := library
+		if !strings.Contains(library, "/") { // its versions lie side by side
+			next = filepath.Join(filepath.Dir(f[5]), library)
+		}
+		st, err := os.Stat(next)
+		if err != nil { // removed, or found by another way
+			_, err = os.Stat(f[5])
+			return errors.Is(err, os.ErrNotExist)
+		}
+		now, ok := st.Sys().(*syscall.Stat_t)
+		return ok && strconv.FormatUint(now.Ino, 10) != f[4]
+	}
+	return false
 }
 
 // gone tells whether a return code means that the driver is not there any more.

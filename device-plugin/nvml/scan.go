@@ -104,7 +104,8 @@ func (b *Backend) system(inv *gpu.Inventory) (int, error) {
 		return 0, &gpu.Unavailable{What: "NVML is shut down"}
 	}
 	r := &reader{sym: b.symbols}
-	inv.DriverVersion, _ = value(r, "nvmlSystemGetDriverVersion", b.lib.SystemGetDriverVersion)
+	driver, _ := value(r, "nvmlSystemGetDriverVersion", b.lib.SystemGetDriverVersion)
+	inv.DriverVersion = gpu.Printable(driver)
 	if v, ok := value(r, "nvmlSystemGetCudaDriverVersion_v2|nvmlSystemGetCudaDriverVersion", b.lib.SystemGetCudaDriverVersion); ok {
 		inv.CUDAMajor, inv.CUDAMinor = v/1000, v%1000/10
 	}
@@ -114,6 +115,9 @@ func (b *Backend) system(inv *gpu.Inventory) (int, error) {
 	}
 	if ret != nvml.SUCCESS {
 		return 0, &gpu.Unavailable{What: "NVML does not say how many GPUs there are", Err: code(ret)}
+	}
+	if count < 0 || count > mostGPUs {
+		return 0, &gpu.Unavailable{What: fmt.Sprintf("NVML says that there are %d GPUs", count)}
 	}
 	return count, nil
 }

@@ -48,6 +48,15 @@ func (d Dir) Prepare() error {
 	return root.Close()
 }
 
+// Check is nil when the directory is one that the plugin would use.
+func (d Dir) Check() error {
+	root, err := d.open()
+	if err != nil {
+		return err
+	}
+	return root.Close()
+}
+
 // make opens the directory, and makes it first where there is none.
 func (d Dir) make() (*os.Root, error) {
 	if err := os.MkdirAll(string(d), dirMode); err != nil {

@@ -47,8 +47,10 @@ type diagnosis struct {
 	nomadConfig string
 	stateDir    string
 	cudaLibrary string
-	unmeasured  bool   // the configuration says that nothing is measured
-	self        string // this binary
+	patience    time.Duration // with the driver
+	unmeasured  bool          // the configuration says that nothing is measured
+	stateless   bool          // the configuration says that no state is kept
+	self        string        // this binary
 	agent       nomadConfig
 	agentErr    error // why agent is not known
 	inv         *gpu.Inventory
@@ -70,7 +72,7 @@ func doctorCommand(ui cli.Ui) *command {
   -cuda=LIBRARY      CUDA driver library (default libcuda.so.1).
 `,
 		run: func(args []string) int {
-			d := diagnosis{}
+			d := diagnosis{patience: driverWithin}
 			code, ok := d.parse(ui, "doctor", args, func(fs *flag.FlagSet) {
 				fs.StringVar(&d.nomadConfig, "nomad-config", "/etc/nomad.d", "")
 				fs.StringVar(&d.stateDir, "state-dir", "", "")
@@ -145,8 +147,12 @@ func (d *diagnosis) devices() {
 		d.add(statusFail, "gpus", err.Error(), "")
 		return
 	}
+	inv, err := gpu.ScanWithin(d.patience, b.Scan)
+	if errors.Is(err, gpu.ErrNoAnswer) {
+		d.add(statusFail, "gpus", err.Error(), remedy("driver-not-answering"))
+		return
+	}
 	defer b.Close()
-	inv, err := b.Scan()
 	if err != nil {
 		d.add(statusFail, "gpus", err.Error(), "nvidia-smi must work first; "+d.library+" comes with the driver")
 		return

@@ -14,6 +14,7 @@ import (
 	deviceplugin "github.com/nomad-pal/nomad-pal/device-plugin"
 	"github.com/nomad-pal/nomad-pal/device-plugin/cuda"
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
+	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 )
 
 // configured takes what no flag gave from the plugin's block in Nomad's
@@ -24,7 +25,11 @@ func (d *diagnosis) configured() {
 		if b.Name != name {
 			continue
 		}
-		d.stateDir, d.profile = cmp.Or(d.stateDir, b.Config.StateDir), cmp.Or(d.profile, b.Config.Profile)
+		if dir := b.Config.StateDir; dir != nil {
+			d.stateless = d.stateDir == "" && *dir == ""
+			d.stateDir = cmp.Or(d.stateDir, *dir)
+		}
+		d.profile = cmp.Or(d.profile, b.Config.Profile)
 		d.library, d.cudaLibrary = cmp.Or(d.library, b.Config.NVMLLibrary), cmp.Or(d.cudaLibrary, b.Config.Measure.CUDALibrary)
 		d.unmeasured = b.Config.Measure.Mode == string(measure.Off)
 	}
@@ -34,8 +39,9 @@ func (d *diagnosis) configured() {
 	d.stateDir = cmp.Or(d.stateDir, defaults.StateDir)
 }
 
-// cudaWithin is how long the CUDA driver may take to start.
-const cudaWithin = 20 * time.Second
+// driverWithin is how long the driver may take to list the GPUs, and CUDA's to
+// start.
+const driverWithin = 20 * time.Second
 
 // cuda starts the CUDA driver, with which the plugin measures.
 func (d *diagnosis) cuda() {
@@ -55,8 +61,8 @@ func (d *diagnosis) cuda() {
 			return
 		}
 		d.add(statusOK, "cuda", a.what, "")
-	case <-time.After(cudaWithin):
-		d.add(statusFail, "cuda", fmt.Sprintf("the CUDA driver %q does not start within %s", d.cudaLibrary, cudaWithin), "look for hung processes on the GPUs (nvidia-smi, dmesg)")
+	case <-time.After(d.patience):
+		d.add(statusFail, "cuda", fmt.Sprintf("the CUDA driver %q does not start within %s", d.cudaLibrary, d.patience), "look for hung processes on the GPUs (nvidia-smi, dmesg)")
 	}
 }
 
@@ -79,7 +85,7 @@ func askCUDA(library string) (string, error) {
 // state looks at the directory in which the plugin keeps what it must not
 // forget, and for GPUs that were there when it last ran.
 func (d *diagnosis) state() {
-	if d.stateDir == "" {
+	if d.stateless {
 		d.add(statusWarn, "state", "there is no state_dir: faults, measurements and the list of GPUs are forgotten with every restart", "set state_dir to a directory of the plugin's own")
 		return
 	}
@@ -92,6 +98,10 @@ func (d *diagnosis) state() {
 		return
 	case !st.IsDir():
 		d.add(statusFail, "state", "state_dir "+d.stateDir+" is not a directory", "")
+		return
+	}
+	if err := statedir.Dir(d.stateDir).Check(); err != nil {
+		d.add(statusFail, "state", err.Error(), "the plugin keeps no state there; chmod 700 and chown it to the user that Nomad's client runs as")
 		return
 	}
 	probe, err := os.CreateTemp(d.stateDir, ".doctor-*")

@@ -61,9 +61,9 @@ type agentFile struct {
 type pluginBlock struct {
 	Name   string `hcl:",key"`
 	Config struct {
-		StateDir    string `hcl:"state_dir"`
-		NVMLLibrary string `hcl:"nvml_library"`
-		Profile     string `hcl:"profile"`
+		StateDir    *string `hcl:"state_dir"` // nil: not given, "": none wanted
+		NVMLLibrary string  `hcl:"nvml_library"`
+		Profile     string  `hcl:"profile"`
 		Measure     struct {
 			Mode        string `hcl:"mode"`
 			CUDALibrary string `hcl:"cuda_library"`

@@ -1,0 +1,43 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
+)
+
+// A driver that hangs is what doctor is asked about: it must not hang, too.
+func TestDoctorOfAHungDriver(t *testing.T) {
+	lib, err := nvmltest.Build(t.TempDir())
+	if errors.Is(err, nvmltest.ErrNoCompiler) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := (nvmltest.State{"sys": {"hang": "1"}}).Write(lib + ".state"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := (nvmltest.State{}).Write(lib + ".state"); err != nil { // let it go
+			t.Error(err)
+		}
+	})
+	d := diagnosis{source: source{library: lib}, nomadConfig: "testdata", stateDir: t.TempDir(), cudaLibrary: "libnone.so.1", patience: 50 * time.Millisecond}
+	d.run()
+	var said []string
+	for _, f := range d.findings {
+		said = append(said, f.Status+" "+f.Check+" "+f.Message)
+	}
+	for _, want := range []string{"fail gpus listing the GPUs: the driver does not answer within 50ms", "fail cuda "} {
+		if !strings.Contains(strings.Join(said, "\n"), want) {
+			t.Errorf("findings lack %q:\n%s", want, strings.Join(said, "\n"))
+		}
+	}
+}

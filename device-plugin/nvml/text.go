@@ -1,0 +1,24 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nvml
+
+import (
+	"strings"
+	"unicode"
+)
+
+// A driver may answer anything, as for a card with a broken InfoROM. Text that is
+// not UTF-8 cannot be sent to Nomad, which takes that for the plugin's death.
+
+// No machine has more GPUs, or more MIG instances on one, than these.
+const (
+	mostGPUs      = 1024
+	mostInstances = 64
+)
+
+// isID reports whether an answer can be a device's id. Lists of ids are joined by
+// commas.
+func isID(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(c rune) bool { return c <= ' ' || c == ',' || c >= unicode.MaxASCII })
+}
