@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -25,7 +26,7 @@ func (c *Client) Resync(ctx context.Context, old *State) (*State, error) {
 		old = NewState()
 	}
 	s := NewState()
-	s.nodeGeneration = old.nodeGeneration
+	s.nodeGeneration, s.back = old.nodeGeneration, maps.Clone(old.back)
 	if err := c.readNodes(ctx, s, old); err != nil {
 		return nil, fmt.Errorf("reading nodes: %w", Denied(err, ReadNodes))
 	}
@@ -106,6 +107,7 @@ func (s *State) readNode(n *api.Node, old *State) {
 		return
 	}
 	s.Nodes[id] = n
+	s.noteBack(was, n)
 	if was != nil && was.Status != n.Status && len(old.owners.shared) > 0 || !sameMeasurements(was, n) {
 		s.nodeGeneration++
 	}

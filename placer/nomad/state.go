@@ -103,6 +103,9 @@ type State struct {
 	// unversioned have ended since their job was registered last, and may belong
 	// to a version before.
 	unversioned map[string]*Alloc
+	// back are nodes that have become ready, and since when; zero: nobody has looked
+	// since. See [State.Returning].
+	back map[string]time.Time
 	// ending are gangs some of whose members have just ended.
 	ending map[JobKey]*ending
 	// Events up to these indexes are already in the lists.
@@ -166,7 +169,7 @@ func NewState() *State {
 	return &State{
 		Nodes: map[string]*api.Node{}, Unread: map[JobKey]error{}, Allocs: map[string]*Alloc{}, Jobs: map[JobKey]*api.Job{},
 		byJob: map[JobKey]map[string]*Alloc{}, bad: map[string]*Alloc{}, orphans: map[string]*Alloc{}, unversioned: map[string]*Alloc{}, ending: map[JobKey]*ending{},
-		trimmed: map[string]trimmed{}, odd: map[string][]string{}, own: map[JobKey][]string{},
+		back: map[string]time.Time{}, trimmed: map[string]trimmed{}, odd: map[string][]string{}, own: map[JobKey][]string{},
 	}
 }
 
@@ -252,6 +255,7 @@ func (s *State) putNode(n *api.Node) bool {
 	if n == nil || old != nil && sameNode(old, n) {
 		return false
 	}
+	s.noteBack(old, n)
 	if !sameMeasurements(old, n) {
 		s.nodeGeneration++
 		s.owners.look(n, old)
@@ -452,6 +456,7 @@ func (s *State) dropNode(id string) {
 		s.owners.leave(n)
 	}
 	delete(s.Nodes, id)
+	delete(s.back, id)
 	delete(s.trimmed, id)
 	delete(s.odd, id)
 	s.nodeGeneration++

@@ -291,3 +291,27 @@ func TestClockSteps(t *testing.T) {
 		})
 	}
 }
+
+// A node is back while the servers' clocks are wrong: what it still runs is not
+// begun beside (walks 4, 26, 28, 63 with steps of the clocks).
+func TestNodeIsBackAfterAClockStep(t *testing.T) {
+	for _, by := range []time.Duration{-time.Hour, 0, time.Hour} {
+		t.Run(by.String(), func(t *testing.T) {
+			Run(t, Options{Seed: 1, Nomad: nomadtest.Options{Kill: 10 * time.Second}}, func(w *World) {
+				w.AddNodes(1, 2)
+				w.StartPlacer()
+				w.Submit(Gang{Name: "a", GPUs: 2})
+				w.ExpectRunning("a", 5*time.Second)
+				w.Nomad.CutNode(NodeID(0))
+				w.RunFor(5 * time.Second)
+				if err := w.Stop(Key("a")); err != nil {
+					t.Fatal(err)
+				}
+				w.Submit(Gang{Name: "b", GPUs: 2, Runs: time.Second})
+				w.Nomad.StepClock(by)
+				w.Nomad.RecoverNode(NodeID(0))
+				w.ExpectFinished("b", time.Minute)
+			})
+		})
+	}
+}
