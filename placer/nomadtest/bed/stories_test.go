@@ -315,3 +315,41 @@ func TestNodeIsBackAfterAClockStep(t *testing.T) {
 		})
 	}
 }
+
+// A job whose pins name nodes, not GPUs, is not given a GPU on which a node that is
+// back still runs what was lost (walk 172), or one that is in quarantine.
+func TestServiceGetsNoGPUThatIsKeptOut(t *testing.T) {
+	t.Run("its node is back", func(t *testing.T) {
+		Run(t, Options{Seed: 3, Nomad: nomadtest.Options{Kill: 10 * time.Second}}, func(w *World) {
+			w.AddNodes(1, 2)
+			w.Nomad.Observe(nomadtest.Observer{Shared: func(gpu string, a, b nomadtest.Member) {
+				t.Errorf("%s begins on GPU %s, which still runs %s", b.Job, gpu, a.Job)
+			}})
+			w.StartPlacer()
+			w.Submit(Gang{Name: "a", GPUs: 1, Priority: 20})
+			w.ExpectRunning("a", 5*time.Second)
+			w.Nomad.CutNode(NodeID(0))
+			w.RunFor(5 * time.Second)
+			if err := w.Stop(Key("a")); err != nil {
+				t.Fatal(err)
+			}
+			w.Submit(Gang{Name: "s", GPUs: 1, Service: true, Priority: 80})
+			w.Nomad.RecoverNode(NodeID(0))
+			w.ExpectRunning("s", 8*time.Second)
+		})
+	})
+	t.Run("quarantine", func(t *testing.T) {
+		for seed := range uint64(4) {
+			Run(t, Options{Seed: seed}, func(w *World) {
+				w.AddNodes(1, 2)
+				w.Quarantine("GPU-0-1")
+				w.StartPlacer()
+				w.Submit(Gang{Name: "s", GPUs: 1, Service: true})
+				w.ExpectRunning("s", 8*time.Second)
+				if got := w.GPUs(Key("s")); got[0] == "GPU-0-1" {
+					t.Errorf("seed %d: it runs on %v, which is in quarantine", seed, got)
+				}
+			})
+		}
+	})
+}
