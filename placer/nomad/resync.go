@@ -43,6 +43,7 @@ func (c *Client) Resync(ctx context.Context, old *State) (*State, error) {
 	}
 	s.owners = old.owners.after(s.Nodes, s.Allocs)
 	s.ownAfter(old)
+	s.purgedAfter(old)
 	return s, nil
 }
 
@@ -182,6 +183,7 @@ func (c *Client) ReadUnsure(ctx context.Context, s *State) error {
 		_, err := c.api.Raw().Query("/v1/allocation/"+a.ID, &p, everywhere(ctx))
 		switch {
 		case notFound(err):
+			s.noteVanished(a)
 			s.dropAlloc(a)
 		case err != nil:
 			errs = append(errs, fmt.Errorf("reading allocation %q: %w", a.ID, Denied(err, ReadJob)))

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/nomad/api"
+
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
@@ -352,4 +354,29 @@ func TestServiceGetsNoGPUThatIsKeptOut(t *testing.T) {
 			})
 		}
 	})
+}
+
+// The tasks of a purged job go on for their kill_timeout, though no list has their
+// allocations any more: their GPUs are not given to others before that, be the job
+// registered again or not.
+func TestPurgedTasksGoOn(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		t.Run(fmt.Sprint(again), func(t *testing.T) {
+			Run(t, Options{Seed: 1, Nomad: nomadtest.Options{Kill: 8 * time.Second}}, func(w *World) {
+				w.AddNodes(1, 2)
+				w.StartPlacer()
+				w.Submit(Gang{Name: "a", GPUs: 2, Change: func(j *api.Job) { j.TaskGroups[0].Tasks[0].KillTimeout = ptr(20 * time.Second) }})
+				w.ExpectRunning("a", 5*time.Second)
+				w.RunFor(knownWithin)
+				w.Submit(Gang{Name: "b", GPUs: 2, Runs: time.Second, Priority: 80})
+				if err := w.Purge(Key("a")); err != nil {
+					t.Fatal(err)
+				}
+				if w.RunFor(100 * time.Millisecond); again {
+					w.Submit(Gang{Name: "a", GPUs: 2})
+				}
+				w.ExpectFinished("b", time.Minute)
+			})
+		})
+	}
 }
