@@ -6,6 +6,7 @@ package bed
 import (
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -379,4 +380,32 @@ func TestPurgedTasksGoOn(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A gang is purged while it is taken back, and the write comes late: it brings the
+// job back, and what is decided upon it makes a second version. It is purged again
+// (walk 178 with steps of the clocks).
+func TestPurgedWhileItIsTakenBack(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 2)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "a", GPUs: 2, Runs: time.Hour})
+		w.ExpectRunning("a", 5*time.Second)
+		var late atomic.Bool
+		w.Nomad.FailBy(func(r nomadtest.Request) nomadtest.Fault {
+			if r.Match("PUT /v1/jobs") && late.CompareAndSwap(false, true) {
+				return nomadtest.SlowWrite
+			}
+			return nomadtest.None
+		})
+		w.Nomad.Drain(w.Members(Key("a"))[0].Node)
+		w.Expect("it is taken back", 30*time.Second, late.Load)
+		if err := w.Purge(Key("a")); err != nil {
+			t.Fatal(err)
+		}
+		w.RunFor(time.Minute)
+		if job := w.Nomad.Job(Key("a")); job != nil {
+			t.Errorf("it is there again:\n%s", w.Describe())
+		}
+	})
 }
