@@ -50,7 +50,7 @@ func (p *Placer) canaries(ctx context.Context, t *tracked, now time.Time) error 
 	if pins.Mode == rewrite.ModeGPU {
 		pins = p.view.HeldPins(t.Job)
 	}
-	job, err := p.view.Pin(t.Job, pins.Union(p.view.Pins(r, pl)))
+	job, err := p.view.Pin(t.Job, p.view.Widen(pins, p.view.Pins(r, pl)))
 	if err != nil {
 		return err
 	}

@@ -130,6 +130,7 @@ func (p *Placer) viewOptions(now time.Time) nomad.ViewOptions {
 	o := p.cfg.viewOptions(p.profile, p.given(now))
 	o.Quarantined = failure.Out(p.history.quarantine, now)
 	maps.Copy(o.Quarantined, p.state.Returning(now))
+	maps.Copy(o.Quarantined, p.state.Purged(now))
 	o.Ending = p.state.Ending(now)
 	return o
 }
@@ -213,7 +214,9 @@ func (p *Placer) trackJob(k nomad.JobKey) {
 		t.seen = p.now
 	}
 	p.leaveLimbo(job)
-	t.replaced = t.replaced || t.overwrote(job)
+	if t.overwrote(job) {
+		t.replaced, t.recreated = true, *job.CreateIndex != *t.Job.CreateIndex
+	}
 	t.Standing = st
 	t.request, t.refused = p.requestOf(st)
 	if st.Phase == Running || st.Phase == Waiting && !t.stopping {

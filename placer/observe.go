@@ -98,6 +98,7 @@ func observe(ctx context.Context, c *nomad.Client, last *nomad.State, change fun
 		p.line.Remember(history)
 	}
 	now := p.tick()
+	p.state.SettledBy(now)
 	if err := p.look(now); err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // overwrote says whether what we registered replaced something that we had not
@@ -43,6 +44,7 @@ func (p *Placer) checkLast(ctx context.Context) error {
 		if job == nil || !t.replaced && !t.overwrote(job) {
 			continue
 		}
+		t.recreated = t.recreated || job.CreateIndex != nil && t.Job.CreateIndex != nil && *job.CreateIndex != *t.Job.CreateIndex
 		t.Job = job
 		if err := p.giveBack(ctx, t); err != nil {
 			return err
@@ -111,6 +113,10 @@ func (p *Placer) giveBack(ctx context.Context, t *tracked) error {
 	}
 	lost := versions[*t.Job.Version-1]
 	switch {
+	case t.recreated && *t.Job.Version == 1 && lost != nil && ours(lost):
+		// Two of our registerings, one upon the other: no author has put pins there.
+		log.Warn("the job was purged while it was being stopped, purging it again")
+		return p.nomad.Deregister(ctx, t.Key, true)
 	case lost == nil:
 		return fmt.Errorf("version %d of the job, which was replaced while it was being placed, is not to be had", *t.Job.Version-1)
 	case nomad.Ended(lost) && lost.Stop != nil && *lost.Stop:
@@ -119,6 +125,12 @@ func (p *Placer) giveBack(ctx context.Context, t *tracked) error {
 	}
 	log.Warn("the job was edited while it was being placed, taking over the edit")
 	return p.register(ctx, t, lost)
+}
+
+// ours says whether a version carries pins, which only we put there.
+func ours(job *api.Job) bool {
+	_, pinned := rewrite.Pinned(job)
+	return pinned
 }
 
 // lookBack looks, once, whether a job that this placer did not register was

@@ -101,6 +101,9 @@ type tracked struct {
 	// it; replaced: that was made of something that we had not seen.
 	guess    *api.Job
 	replaced bool
+	// recreated: what was registered made a new job, since the one that was meant had
+	// been purged.
+	recreated bool
 	// lookedBack: whether an earlier placer did so was found out.
 	lookedBack bool
 	place      seniority

@@ -337,9 +337,13 @@ func (p *Placer) extend(ctx context.Context, t *tracked) error {
 		t.lastFail = "no room for the missing members: " + pal.Explain(p.view.Cluster, r.Gang, p.cfg.policy()).Reason
 		return nil
 	}
-	pins := t.Pins.Union(p.view.Pins(r, pl))
+	pins := p.view.Widen(t.Pins, p.view.Pins(r, pl))
 	if pins.Ceiling != t.Pins.Ceiling && t.request.Hints.OnFailure == rewrite.ReplaceMember {
 		t.lastFail = fmt.Sprintf("the missing members wait for GPUs of class %d or better: slower ones would restart the others", t.Pins.Ceiling)
+		return nil
+	}
+	if !slices.Equal(pins.GPUs(), t.Pins.GPUs()) && t.request.Hints.OnFailure == rewrite.ReplaceMember {
+		t.lastFail = "the missing members wait for the GPUs that the job was given: others would restart the members that run"
 		return nil
 	}
 	job, err := p.view.Pin(t.Job, pins)

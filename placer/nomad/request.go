@@ -82,12 +82,15 @@ func (v *View) Request(job *api.Job) (Request, error) {
 	return r, r.Gang.Validate()
 }
 
-// Missing is the request for the members that a running job lacks.
+// Missing is the request for the members that a running job lacks. Where its pins
+// name nodes only, it leaves out nodes with GPUs that are kept out: naming GPUs would
+// change what its members ask for, and so restart them.
 func (v *View) Missing(job *api.Job) (Request, error) {
 	r, err := v.Request(job)
 	if err != nil {
 		return r, err
 	}
+	pins, _ := rewrite.Pinned(job)
 	for i := range r.Gang.Shapes {
 		s := &r.Gang.Shapes[i]
 		for _, a := range v.state.byJob[r.Key] {
@@ -96,11 +99,24 @@ func (v *View) Missing(job *api.Job) (Request, error) {
 				v.haveSpread(s, a.Node)
 			}
 		}
+		if gp, ok := pins.Of(s.Name); ok && pins.Mode == rewrite.ModeClass && gp.GPUs == nil {
+			s.Eligible = v.allUsable(s.Eligible)
+		}
 		if s.Members == 0 {
 			s.Eligible, s.Spreads = nil, nil
 		}
 	}
 	return r, nil
+}
+
+// allUsable are those of the device groups on whose nodes no GPU is kept out.
+func (v *View) allUsable(eligible []bool) []bool {
+	out := slices.Clone(eligible)
+	for i := range out {
+		node, _ := v.Cluster.Group(i)
+		out[i] = out[i] && v.usable([]string{v.nodes[node].ID}) == nil
+	}
+	return out
 }
 
 func servable(job *api.Job) error {
@@ -360,7 +376,7 @@ func (v *View) Pins(r Request, p pal.Placement) rewrite.Pins {
 		g.Nodes = slices.Compact(g.Nodes)
 		slices.Sort(g.GPUs)
 		if r.Mode == rewrite.ModeClass {
-			g.GPUs = nil
+			g.GPUs = v.usable(g.Nodes)
 		}
 		pins.Groups = append(pins.Groups, *g)
 	}
@@ -370,6 +386,50 @@ func (v *View) Pins(r Request, p pal.Placement) rewrite.Pins {
 		pins.Ceiling = 0
 	}
 	return pins
+}
+
+// usable are the GPUs of the nodes, sorted, without those that are kept out: Nomad
+// knows nothing of them, and would choose any. nil where none is.
+func (v *View) usable(nodes []string) []string {
+	all := v.gpusOf(nodes)
+	ids := slices.DeleteFunc(slices.Clone(all), func(id string) bool { return v.opts.Quarantined[id] })
+	if len(ids) == len(all) {
+		return nil
+	}
+	return ids
+}
+
+// gpusOf are the GPUs of the nodes, sorted.
+func (v *View) gpusOf(nodes []string) []string {
+	ids := []string{}
+	for i, d := range v.devices {
+		if node, _ := v.Cluster.Group(i); slices.Contains(nodes, v.nodes[node].ID) {
+			ids = append(ids, instanceIDs(d)...)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// Widen are pins that allow what a job's pins allow, and what those of further
+// members of it do. Where the ones name GPUs, and the others any of their nodes,
+// these are named, too.
+func (v *View) Widen(old, more rewrite.Pins) rewrite.Pins {
+	if old.Mode == rewrite.ModeClass {
+		old, more = v.named(old, more), v.named(more, old)
+	}
+	return old.Union(more)
+}
+
+// named are the pins with GPUs named where the others name them.
+func (v *View) named(p, o rewrite.Pins) rewrite.Pins {
+	p.Groups = slices.Clone(p.Groups)
+	for i, g := range p.Groups {
+		if other, ok := o.Of(g.Group); ok && other.GPUs != nil && g.GPUs == nil {
+			p.Groups[i].GPUs = v.gpusOf(g.Nodes)
+		}
+	}
+	return p
 }
 
 // Pin is the author's form of the job with exactly these pins: see [rewrite.Pin].

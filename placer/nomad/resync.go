@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"sync"
@@ -26,7 +27,7 @@ func (c *Client) Resync(ctx context.Context, old *State) (*State, error) {
 		old = NewState()
 	}
 	s := NewState()
-	s.nodeGeneration = old.nodeGeneration
+	s.nodeGeneration, s.back = old.nodeGeneration, maps.Clone(old.back)
 	if err := c.readNodes(ctx, s, old); err != nil {
 		return nil, fmt.Errorf("reading nodes: %w", Denied(err, ReadNodes))
 	}
@@ -43,6 +44,7 @@ func (c *Client) Resync(ctx context.Context, old *State) (*State, error) {
 	}
 	s.owners = old.owners.after(s.Nodes, s.Allocs)
 	s.ownAfter(old)
+	s.purgedAfter(old)
 	return s, nil
 }
 
@@ -118,6 +120,7 @@ func (s *State) readNode(n *api.Node, old *State) {
 		return
 	}
 	s.Nodes[id] = n
+	s.noteBack(was, n)
 	if was != nil && was.Status != n.Status && len(old.owners.shared) > 0 || !sameMeasurements(was, n) {
 		s.nodeGeneration++
 	}
@@ -196,6 +199,7 @@ func (c *Client) ReadUnsure(ctx context.Context, s *State) error {
 		_, err := c.api.Raw().Query("/v1/allocation/"+url.PathEscape(a.ID), &p, everywhere(ctx))
 		switch {
 		case notFound(err):
+			s.noteVanished(a)
 			s.dropAlloc(a)
 		case err != nil:
 			errs = append(errs, fmt.Errorf("reading allocation %q: %w", a.ID, Denied(err, ReadJob)))

@@ -17,11 +17,22 @@ const settling = 30 * time.Second
 // until its client has been told to stop it, while Nomad counts its GPUs as free
 // from the moment it is ready. Once the client reports, the allocation is live or
 // has ended, and this ends for its GPUs; a client that has forgotten it never
-// reports, so it also ends by time.
+// reports, so it also ends by time. That counts from the first call that saw the
+// node back: the servers' clock and the caller's need not agree. So it counts for
+// all nodes of a state that was read anew, too.
 func (s *State) Returning(now time.Time) map[string]bool {
+	for id, since := range s.back {
+		switch {
+		case since.IsZero():
+			s.back[id] = now
+		case now.Sub(since) >= settling:
+			delete(s.back, id)
+		}
+	}
 	gpus := map[string]bool{}
 	for _, a := range s.bad {
-		if a.Client != api.AllocClientStatusLost || !s.back(a.Node, now) {
+		n := s.Nodes[a.Node]
+		if _, back := s.back[a.Node]; !back || a.Client != api.AllocClientStatusLost || n == nil || n.Status != api.NodeStatusReady {
 			continue
 		}
 		for _, id := range s.OwnGPUs(a) {
@@ -31,8 +42,19 @@ func (s *State) Returning(now time.Time) map[string]bool {
 	return gpus
 }
 
-// back says whether the node has just become ready.
-func (s *State) back(node string, now time.Time) bool {
-	n := s.Nodes[node]
-	return n != nil && n.Status == api.NodeStatusReady && now.Sub(time.Unix(n.StatusUpdatedAt, 0)) < settling
+// SettledBy forgets that nodes are back which are for long by the servers' clock. It is
+// for those who read once, and so cannot count themselves.
+func (s *State) SettledBy(now time.Time) {
+	for id := range s.back {
+		if n := s.Nodes[id]; n == nil || now.Sub(time.Unix(n.StatusUpdatedAt, 0)) >= settling {
+			delete(s.back, id)
+		}
+	}
+}
+
+// noteBack notes that a node has become ready; was is nil where it was not known.
+func (s *State) noteBack(was, n *api.Node) {
+	if n.Status == api.NodeStatusReady && (was == nil || was.Status != n.Status || was.StatusUpdatedAt != n.StatusUpdatedAt) {
+		s.back[n.ID] = time.Time{}
+	}
 }

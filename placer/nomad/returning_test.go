@@ -14,9 +14,9 @@ import (
 )
 
 // A node that is back may still run what was lost with it, until its client
-// reports or some seconds have passed.
+// reports or some seconds have passed since it was seen, whatever the servers' clock
+// says.
 func TestReturning(t *testing.T) {
-	up := time.Unix(1000, 0)
 	lost := &Alloc{ID: "a", Job: JobKey{"default", "j"}, Node: "id-0", Client: "lost", Desired: "stop", GPUs: []string{"n0-1"}}
 	reported, ended, elsewhere := *lost, *lost, *lost
 	reported.Client, ended.Client, elsewhere.Node = "running", "complete", "id-1"
@@ -24,42 +24,64 @@ func TestReturning(t *testing.T) {
 		name   string
 		status string
 		alloc  *Alloc
+		server time.Duration // its clock, ahead of ours
 		after  time.Duration
 		want   bool
 	}{
-		{"just back", "ready", lost, 2 * time.Second, true},
-		{"the server's clock is ahead", "ready", lost, -2 * time.Second, true},
-		{"back for long", "ready", lost, 30 * time.Second, false},
-		{"still down", "down", lost, 2 * time.Second, false},
-		{"the client says that it runs", "ready", &reported, 2 * time.Second, false}, // and holds its GPUs as any other
-		{"the client says that it ended", "ready", &ended, 2 * time.Second, false},
-		{"of another node", "ready", &elsewhere, 2 * time.Second, false},
+		{"just back", "ready", lost, 0, 2 * time.Second, true},
+		{"the server's clock is ahead", "ready", lost, time.Hour, 2 * time.Second, true},
+		{"the server's clock is behind", "ready", lost, -time.Hour, 2 * time.Second, true},
+		{"back for long", "ready", lost, 0, 30 * time.Second, false},
+		{"back for long, the server's clock is ahead", "ready", lost, time.Hour, 30 * time.Second, false},
+		{"still down", "down", lost, 0, 2 * time.Second, false},
+		{"the client says that it runs", "ready", &reported, 0, 2 * time.Second, false}, // and holds its GPUs as any other
+		{"the client says that it ended", "ready", &ended, 0, 2 * time.Second, false},
+		{"of another node", "ready", &elsewhere, 0, 2 * time.Second, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := world(2)
-			for id, at := range map[string]int64{"id-0": up.Unix(), "id-1": 0} {
-				n := *s.Nodes[id]
-				n.StatusUpdatedAt, n.ModifyIndex = at, 2
-				if id == "id-0" {
-					n.Status = c.status
-				}
-				s.Nodes[id] = &n
-			}
+			s, now := world(2), time.Unix(1000, 0)
+			down := *s.Nodes["id-0"]
+			down.Status, down.ModifyIndex = api.NodeStatusDown, 2
+			s.putNode(&down)
+			s.Returning(now)
+			back := down
+			back.Status, back.ModifyIndex, back.StatusUpdatedAt = c.status, 3, now.Add(c.server).Unix()
+			s.putNode(&back)
 			s.PutAlloc(c.alloc)
-			now := up.Add(c.after)
-			if got := s.Returning(now)["n0-1"]; got != c.want {
+			s.Returning(now)
+			if got := s.Returning(now.Add(c.after))["n0-1"]; got != c.want {
 				t.Errorf("GPU is returning: %v, want %v", got, c.want)
 			}
 		})
 	}
 }
 
+// Who has just begun to read does not know since when a node is back, and counts
+// from then; who reads once goes by the servers' clock.
+func TestReturningWhenReadAnew(t *testing.T) {
+	for _, c := range []struct {
+		ago  time.Duration
+		once bool
+	}{{time.Second, true}, {time.Minute, false}} {
+		s, now := world(1), time.Unix(1000, 0)
+		n := *s.Nodes["id-0"]
+		n.StatusUpdatedAt = now.Add(-c.ago).Unix()
+		s.readNode(&n, NewState())
+		s.PutAlloc(&Alloc{ID: "a", Job: JobKey{"default", "j"}, Node: "id-0", Client: "lost", Desired: "stop", GPUs: []string{"n0-1"}})
+		if !s.Returning(now)["n0-1"] {
+			t.Errorf("back for %v: its GPU is free at once", c.ago)
+		}
+		s.SettledBy(now)
+		if got := s.Returning(now)["n0-1"]; got != c.once {
+			t.Errorf("back for %v: by the servers' clock it is returning: %v, want %v", c.ago, got, c.once)
+		}
+	}
+}
+
 // A gang does not get such a GPU.
 func TestReturningGPUIsNotChosen(t *testing.T) {
 	s := world(1)
-	n := *s.Nodes["id-0"]
-	n.StatusUpdatedAt = time.Now().Unix()
-	s.Nodes["id-0"] = &n
+	s.noteBack(nil, s.Nodes["id-0"])
 	s.PutAlloc(&Alloc{ID: "a", Job: JobKey{"default", "j"}, Node: "id-0", Client: api.AllocClientStatusLost, GPUs: []string{"n0-1"}})
 	v, err := s.View(ViewOptions{Locality: pal.TwoTier(1.7), Quarantined: s.Returning(time.Now())})
 	if err != nil {

@@ -98,11 +98,20 @@ type State struct {
 
 	byJob map[JobKey]map[string]*Alloc
 	bad   map[string]*Alloc // with GPUs, failed or lost
-	// orphans are live, with GPUs, and their job is not there.
+	// orphans are live, with GPUs, and their job is not there, or is a new one of that
+	// name.
 	orphans map[string]*Alloc
 	// unversioned have ended since their job was registered last, and may belong
 	// to a version before.
 	unversioned map[string]*Alloc
+	// back are nodes that have become ready, and since when; zero: nobody has looked
+	// since. See [State.Returning].
+	back map[string]time.Time
+	// purged are those that vanished while they were live, by allocation; kills are
+	// the kill_timeouts of purged jobs of which allocations are left. See
+	// [State.Purged].
+	purged map[string]*purged
+	kills  map[JobKey]time.Duration
 	// ending are gangs some of whose members have just ended.
 	ending map[JobKey]*ending
 	// Events up to these indexes are already in the lists.
@@ -166,7 +175,7 @@ func NewState() *State {
 	return &State{
 		Nodes: map[string]*api.Node{}, Unread: map[JobKey]error{}, Allocs: map[string]*Alloc{}, Jobs: map[JobKey]*api.Job{},
 		byJob: map[JobKey]map[string]*Alloc{}, bad: map[string]*Alloc{}, orphans: map[string]*Alloc{}, unversioned: map[string]*Alloc{}, ending: map[JobKey]*ending{},
-		trimmed: map[string]trimmed{}, odd: map[string][]string{}, own: map[JobKey][]string{},
+		back: map[string]time.Time{}, purged: map[string]*purged{}, kills: map[JobKey]time.Duration{}, trimmed: map[string]trimmed{}, odd: map[string][]string{}, own: map[JobKey][]string{},
 	}
 }
 
@@ -201,7 +210,8 @@ func (s *State) PutJob(job *api.Job) {
 }
 
 func (s *State) dropJob(k JobKey) {
-	if s.Jobs[k] != nil {
+	if job := s.Jobs[k]; job != nil {
+		s.kills[k] = killTimeout(job)
 		delete(s.Jobs, k)
 		delete(s.own, k)
 		s.touch(k)
@@ -252,6 +262,7 @@ func (s *State) putNode(n *api.Node) bool {
 	if n == nil || old != nil && sameNode(old, n) {
 		return false
 	}
+	s.noteBack(old, n)
 	if !sameMeasurements(old, n) {
 		s.nodeGeneration++
 		s.owners.look(n, old)
@@ -353,7 +364,8 @@ func (s *State) noteUnsure(k JobKey) {
 
 func (s *State) noteUnsureAlloc(a *Alloc) {
 	job := s.Jobs[a.Job]
-	keep(s.orphans, a, job == nil && a.Live() && len(a.GPUs) > 0)
+	gone := job == nil || job.CreateIndex != nil && a.CreateIndex < *job.CreateIndex // purged, and registered again
+	keep(s.orphans, a, gone && a.Live() && len(a.GPUs) > 0)
 	keep(s.unversioned, a, job != nil && a.Version == nil && a.endedSince(job) && (!a.PlacedFor(job) || rewrite.Gated(job)))
 }
 
@@ -432,6 +444,7 @@ func (s *State) dropAlloc(a *Alloc) {
 	delete(s.byJob[a.Job], a.ID)
 	if len(s.byJob[a.Job]) == 0 {
 		delete(s.byJob, a.Job)
+		delete(s.kills, a.Job)
 	}
 	delete(s.bad, a.ID)
 	delete(s.orphans, a.ID)
@@ -452,6 +465,7 @@ func (s *State) dropNode(id string) {
 		s.owners.leave(n)
 	}
 	delete(s.Nodes, id)
+	delete(s.back, id)
 	delete(s.trimmed, id)
 	delete(s.odd, id)
 	s.nodeGeneration++

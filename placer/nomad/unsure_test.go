@@ -14,7 +14,7 @@ import (
 )
 
 // Whatever happens in whichever order, the orphans are the live allocations
-// with GPUs whose job is not there, and those without a version are those that
+// with GPUs whose job is not there, or is a new one of that name, and those without a version are those that
 // have ended since their job was registered, and were made before.
 func TestUnsure(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -27,7 +27,11 @@ func TestUnsure(t *testing.T) {
 			"put a job": func(t *rapid.T) {
 				k := key.Draw(t, "key")
 				index++
-				s.PutJob(orphanJob(k, index, rapid.Bool().Draw(t, "GPUs")))
+				job := orphanJob(k, index, rapid.Bool().Draw(t, "GPUs"))
+				if old := s.Jobs[k]; old != nil && rapid.Bool().Draw(t, "the same job") {
+					job.CreateIndex = old.CreateIndex
+				}
+				s.PutJob(job)
 			},
 			"drop a job": func(t *rapid.T) { s.dropJob(key.Draw(t, "key")) },
 			"put an allocation": func(t *rapid.T) {
@@ -56,7 +60,7 @@ func TestUnsure(t *testing.T) {
 				var orphans, unversioned, got []string
 				for _, a := range s.Allocs {
 					switch job := s.Jobs[a.Job]; {
-					case job == nil && a.Client == "running" && len(a.GPUs) > 0:
+					case (job == nil || a.CreateIndex < *job.CreateIndex) && a.Client == "running" && len(a.GPUs) > 0:
 						orphans = append(orphans, a.ID)
 					case job != nil && a.Client == "complete" && a.Version == nil && a.CreateIndex < *job.JobModifyIndex && *job.JobModifyIndex < a.ModifyIndex:
 						unversioned = append(unversioned, a.ID)

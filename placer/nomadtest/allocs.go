@@ -46,11 +46,13 @@ type alloc struct {
 	run int
 	// killing: it is being stopped; signalled: its tasks were asked to end.
 	killing, signalled bool
-	disk               int
-	created            time.Time
-	modified           time.Time
-	createIndex        uint64
-	modifyIndex        uint64
+	// purged is when its job was.
+	purged      time.Time
+	disk        int
+	created     time.Time
+	modified    time.Time
+	createIndex uint64
+	modifyIndex uint64
 }
 
 func (a *alloc) clientTerminal() bool {
@@ -316,7 +318,7 @@ func (s *Server) kill(a *alloc) {
 			s.taskEvent(a, &api.TaskEvent{Type: api.TaskKilling})
 		}
 		a.signalled = true
-		s.after(s.opts.Kill, "client ends "+a.id, func() {
+		s.after(s.killTime(a), "client ends "+a.id, func() {
 			if !reach() {
 				return
 			}
@@ -327,6 +329,18 @@ func (s *Server) kill(a *alloc) {
 			s.ended(a, api.AllocClientStatusComplete)
 		})
 	})
+}
+
+// killTime is how long the tasks take to end, at least: what goes on after half of
+// its kill_timeout is as good as killed when that is over.
+func (s *Server) killTime(a *alloc) time.Duration {
+	d := s.opts.Kill
+	for _, t := range a.taskGroup().Tasks {
+		if t.KillTimeout != nil {
+			d = min(d, max(time.Millisecond, *t.KillTimeout/2))
+		}
+	}
+	return d
 }
 
 // reconnect settles what a client that is back runs: what the servers have given
@@ -365,7 +379,7 @@ func (s *Server) occupy(a *alloc) {
 			s.physical[id] = map[string]bool{}
 		}
 		for _, other := range slices.Sorted(maps.Keys(s.physical[id])) {
-			if o := s.allocs[other]; o != nil {
+			if o := cmp.Or(s.allocs[other], s.purged[other]); o != nil {
 				s.noteShared(id, o, a)
 			}
 		}
@@ -374,6 +388,7 @@ func (s *Server) occupy(a *alloc) {
 }
 
 func (s *Server) release(a *alloc) {
+	delete(s.purged, a.id)
 	for _, id := range a.allGPUs() {
 		delete(s.physical[id], a.id)
 	}

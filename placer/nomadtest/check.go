@@ -44,7 +44,12 @@ type Member struct {
 	Desired, Client string
 	// Done: its tasks ended well by themselves.
 	Done bool
-	At   time.Time
+	// Created is the index at which it was placed.
+	Created uint64
+	// Purged is when its job was, since when no list has it; the zero time where it
+	// was not.
+	Purged time.Time
+	At     time.Time
 }
 
 // Ended says whether its client has told that it is over.
@@ -100,7 +105,7 @@ func (s *Server) note(w Write) {
 func (s *Server) member(a *alloc) Member {
 	return Member{
 		Job: a.key, ID: a.id, Group: a.group, Number: a.number, Node: a.node, GPUs: a.allGPUs(), Version: a.job, Desired: a.desired, Client: a.client,
-		Done: a.client == api.AllocClientStatusComplete && !a.signalled, At: s.now(),
+		Done: a.client == api.AllocClientStatusComplete && !a.signalled, Created: a.createIndex, Purged: a.purged, At: s.now(),
 	}
 }
 

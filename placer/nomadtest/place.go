@@ -251,7 +251,10 @@ func (s *Server) forget(k Key) {
 	for _, a := range s.byJob[k] {
 		delete(s.allocs, a.id)
 		a.run++
-		s.after(s.opts.Client/4+s.opts.Kill, "client ends what was purged, "+a.id, func() { s.release(a) })
+		if a.purged = s.opts.Now(); s.uses(a) {
+			s.purged[a.id] = a
+		}
+		s.after(s.opts.Client/4+s.killTime(a), "client ends what was purged, "+a.id, func() { s.release(a) })
 	}
 	delete(s.byJob, k)
 	s.capacityChanged()

@@ -96,8 +96,10 @@ type Server struct {
 	// physical are the tasks that really use a GPU, by instance id: a client that
 	// is cut off goes on running what Nomad counts as lost.
 	physical map[string]map[string]bool
-	vars     map[string]*variable
-	streams  []*stream
+	// purged are those of purged jobs whose tasks run still, by id.
+	purged  map[string]*alloc
+	vars    map[string]*variable
+	streams []*stream
 	// due are the things that will happen.
 	due    queue
 	timer  *time.Timer
@@ -124,7 +126,7 @@ func New(o Options) *Server {
 	return &Server{
 		opts: o, index: 10, tables: map[string]uint64{}, nodes: map[string]*node{}, jobs: map[Key]*job{},
 		evals: map[Key][]*api.Evaluation{}, allocs: map[string]*alloc{}, byJob: map[Key][]*alloc{},
-		physical: map[string]map[string]bool{}, gone: map[string]bool{}, vars: map[string]*variable{}, counts: map[string]int{},
+		physical: map[string]map[string]bool{}, purged: map[string]*alloc{}, gone: map[string]bool{}, vars: map[string]*variable{}, counts: map[string]int{},
 	}
 }
 

@@ -71,7 +71,9 @@ type Pins struct {
 type GroupPins struct {
 	Group string
 	Nodes []string // node ids, sorted
-	GPUs  []string `json:",omitempty"` // instance ids, sorted; nil with ModeClass
+	// GPUs are instance ids, sorted. With ModeClass nil means any GPU of the nodes;
+	// else they are those of the nodes' that may be used.
+	GPUs []string `json:",omitempty"`
 }
 
 // Racks are where all nodes of a job's pins are.
@@ -100,7 +102,8 @@ func (p Pins) Of(group string) (GroupPins, bool) {
 	return GroupPins{}, false
 }
 
-// Union are pins of the same job that allow what either allows.
+// Union are pins of the same job that allow what either allows; of [ModeClass],
+// if both name GPUs or neither does.
 func (p Pins) Union(o Pins) Pins {
 	if p.Ceiling == 0 || o.Ceiling == 0 { // any class
 		p.Class, p.Ceiling = "", 0
@@ -200,11 +203,15 @@ func pinGroup(g *api.TaskGroup, p Pins, gp GroupPins) {
 		case ModeGPU:
 			d.Constraints = append(slices.Clone(d.Constraints), constraint(idsTarget, list(mark, gp.GPUs)))
 		case ModeClass:
-			if p.Ceiling == 0 {
-				return
+			own := slices.Clone(d.Constraints)
+			if gp.GPUs != nil {
+				own = append(own, constraint(idsTarget, list(mark, gp.GPUs)))
 			}
-			// Reversed, so that it is not what an author copies from the docs.
-			d.Constraints = append(slices.Clone(d.Constraints), constraint(classTarget(p.Class, p.Ceiling), idsTarget))
+			if p.Ceiling != 0 {
+				// Reversed, so that it is not what an author copies from the docs.
+				own = append(own, constraint(classTarget(p.Class, p.Ceiling), idsTarget))
+			}
+			d.Constraints = own
 		case ModePrefer:
 			d.Affinities = append(slices.Clone(d.Affinities), affinity(idsTarget, list(mark, gp.GPUs)))
 		}

@@ -253,7 +253,7 @@ func drawPins(t *rapid.T, job *api.Job) rewrite.Pins {
 	}
 	for _, g := range job.TaskGroups {
 		gp := rewrite.GroupPins{Group: *g.Name, Nodes: []string{"n1", "n3"}}
-		if p.Mode != rewrite.ModeClass {
+		if p.Mode != rewrite.ModeClass || rapid.Bool().Draw(t, "names GPUs") {
 			gp.GPUs = []string{"g1", "g7"}
 		}
 		p.Groups = append(p.Groups, gp)

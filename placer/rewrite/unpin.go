@@ -76,10 +76,10 @@ func readDevice(d *api.RequestedDevice, mark string, p *Pins, gp *GroupPins) {
 		}
 	case ModeClass:
 		for _, c := range d.Constraints {
-			if mark != markClass {
-				break
+			if _, ids, ok := marked(c.LTarget, c.Operand, c.RTarget, idsTarget); ok {
+				gp.GPUs = ids
 			}
-			if class, ceiling, ok := ceilingOf(c); ok {
+			if class, ceiling, ok := ceilingOf(c); ok && mark == markClass {
 				p.Class, p.Ceiling = class, ceiling
 			}
 		}

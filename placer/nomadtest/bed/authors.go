@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -131,6 +132,23 @@ func (w *World) deregister(k nomadtest.Key, purge bool) error {
 	w.rules.stops(k, purge)
 	_, _, err := w.Author.Jobs().Deregister(k.ID, purge, &api.WriteOptions{Namespace: k.Namespace})
 	return err
+}
+
+// Quarantine keeps GPUs out for an hour, as an agent does on which much has failed.
+func (w *World) Quarantine(gpus ...string) {
+	w.T.Helper()
+	now, out := time.Now(), map[string]placer.Quarantine{}
+	for _, id := range gpus {
+		out[id] = placer.Quarantine{Until: now.Add(time.Hour), Last: now, Strikes: 1, Reason: "as the test has it"}
+	}
+	text, err := json.Marshal(out)
+	if err == nil {
+		items := &api.Variable{Path: "nomad-pal/quarantine", Namespace: "default", Items: api.VariableItems{"json": string(text)}}
+		_, _, err = w.Author.Variables().Create(items, nil)
+	}
+	if err != nil {
+		w.T.Fatalf("putting GPUs into quarantine: %v", err)
+	}
 }
 
 func copyOf(job *api.Job) *api.Job {

@@ -126,6 +126,7 @@ type Placer struct {
 	*placer.Placer
 	// Name is its name as a client.
 	Name   string
+	began  time.Time
 	w      *World
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -138,7 +139,7 @@ func (w *World) StartPlacer() *Placer { return w.StartPlacerAs("") }
 // StartPlacerAs starts a placer with an ACL token.
 func (w *World) StartPlacerAs(token string) *Placer {
 	w.T.Helper()
-	p := &Placer{Name: fmt.Sprintf("placer-%d", len(w.placers)+1), w: w, done: make(chan struct{})}
+	p := &Placer{Name: fmt.Sprintf("placer-%d", len(w.placers)+1), began: time.Now(), w: w, done: make(chan struct{})}
 	client, err := nomad.NewClient(w.Nomad.Config(p.Name, token), "default")
 	if err != nil {
 		w.T.Fatal(err)

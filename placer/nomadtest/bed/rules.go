@@ -24,7 +24,8 @@ import (
 //     other gates and pins;
 //   - a gang is there as a whole or not at all, but for a limited time;
 //   - a gang that has finished is not run again;
-//   - nothing is pinned to a GPU that still runs another job's tasks.
+//   - nothing is pinned to a GPU that still runs another job's tasks, be that job
+//     purged.
 type rules struct {
 	w *World
 
@@ -169,11 +170,23 @@ func (r *rules) placed(m nomadtest.Member) {
 func (r *rules) shared(gpu string, first, second nomadtest.Member) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// Of a node that its pins allow Nomad chooses any GPU.
-	if p, _ := rewrite.Pinned(second.Version); p.Mode == rewrite.ModeGPU && first.Job != second.Job {
+	// Of a node that its pins allow Nomad chooses any GPU, and what came when the pins
+	// were there already no placer could have known.
+	p, _ := rewrite.Pinned(second.Version)
+	if p.Mode == rewrite.ModeGPU && first.Job != second.Job && first.Created < *second.Version.JobModifyIndex && r.known(first) {
 		r.violated("%s[%d] of %s begins on GPU %s, which still runs %s[%d] of %s", second.Group, second.Number, second.Job, gpu, first.Group, first.Number, first.Job)
 	}
 }
+
+// known says whether all placers had a chance to see the member: no list has one
+// whose job was purged.
+func (r *rules) known(m nomadtest.Member) bool {
+	return m.Purged.IsZero() || !slices.ContainsFunc(r.w.placers, func(p *Placer) bool { return p.began.After(m.Purged.Add(-knownWithin)) })
+}
+
+// knownWithin is how long a placer takes to know what is there, with a few requests
+// that fail.
+const knownWithin = 10 * time.Second
 
 func (r *rules) ended(m nomadtest.Member) {
 	r.mu.Lock()

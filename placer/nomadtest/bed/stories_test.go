@@ -6,8 +6,11 @@ package bed
 import (
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
@@ -292,4 +295,119 @@ func TestClockSteps(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A node is back while the servers' clocks are wrong: what it still runs is not
+// begun beside (walks 4, 26, 28, 63 with steps of the clocks).
+func TestNodeIsBackAfterAClockStep(t *testing.T) {
+	for _, by := range []time.Duration{-time.Hour, 0, time.Hour} {
+		t.Run(by.String(), func(t *testing.T) {
+			Run(t, Options{Seed: 1, Nomad: nomadtest.Options{Kill: 10 * time.Second}}, func(w *World) {
+				w.AddNodes(1, 2)
+				w.StartPlacer()
+				w.Submit(Gang{Name: "a", GPUs: 2})
+				w.ExpectRunning("a", 5*time.Second)
+				w.Nomad.CutNode(NodeID(0))
+				w.RunFor(5 * time.Second)
+				if err := w.Stop(Key("a")); err != nil {
+					t.Fatal(err)
+				}
+				w.Submit(Gang{Name: "b", GPUs: 2, Runs: time.Second})
+				w.Nomad.StepClock(by)
+				w.Nomad.RecoverNode(NodeID(0))
+				w.ExpectFinished("b", time.Minute)
+			})
+		})
+	}
+}
+
+// A job whose pins name nodes, not GPUs, is not given a GPU on which a node that is
+// back still runs what was lost (walk 172), or one that is in quarantine.
+func TestServiceGetsNoGPUThatIsKeptOut(t *testing.T) {
+	t.Run("its node is back", func(t *testing.T) {
+		Run(t, Options{Seed: 3, Nomad: nomadtest.Options{Kill: 10 * time.Second}}, func(w *World) {
+			w.AddNodes(1, 2)
+			w.Nomad.Observe(nomadtest.Observer{Shared: func(gpu string, a, b nomadtest.Member) {
+				t.Errorf("%s begins on GPU %s, which still runs %s", b.Job, gpu, a.Job)
+			}})
+			w.StartPlacer()
+			w.Submit(Gang{Name: "a", GPUs: 1, Priority: 20})
+			w.ExpectRunning("a", 5*time.Second)
+			w.Nomad.CutNode(NodeID(0))
+			w.RunFor(5 * time.Second)
+			if err := w.Stop(Key("a")); err != nil {
+				t.Fatal(err)
+			}
+			w.Submit(Gang{Name: "s", GPUs: 1, Service: true, Priority: 80})
+			w.Nomad.RecoverNode(NodeID(0))
+			w.ExpectRunning("s", 8*time.Second)
+		})
+	})
+	t.Run("quarantine", func(t *testing.T) {
+		for seed := range uint64(4) {
+			Run(t, Options{Seed: seed}, func(w *World) {
+				w.AddNodes(1, 2)
+				w.Quarantine("GPU-0-1")
+				w.StartPlacer()
+				w.Submit(Gang{Name: "s", GPUs: 1, Service: true})
+				w.ExpectRunning("s", 8*time.Second)
+				if got := w.GPUs(Key("s")); got[0] == "GPU-0-1" {
+					t.Errorf("seed %d: it runs on %v, which is in quarantine", seed, got)
+				}
+			})
+		}
+	})
+}
+
+// The tasks of a purged job go on for their kill_timeout, though no list has their
+// allocations any more: their GPUs are not given to others before that, be the job
+// registered again or not.
+func TestPurgedTasksGoOn(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		t.Run(fmt.Sprint(again), func(t *testing.T) {
+			Run(t, Options{Seed: 1, Nomad: nomadtest.Options{Kill: 8 * time.Second}}, func(w *World) {
+				w.AddNodes(1, 2)
+				w.StartPlacer()
+				w.Submit(Gang{Name: "a", GPUs: 2, Change: func(j *api.Job) { j.TaskGroups[0].Tasks[0].KillTimeout = ptr(20 * time.Second) }})
+				w.ExpectRunning("a", 5*time.Second)
+				w.RunFor(knownWithin)
+				w.Submit(Gang{Name: "b", GPUs: 2, Runs: time.Second, Priority: 80})
+				if err := w.Purge(Key("a")); err != nil {
+					t.Fatal(err)
+				}
+				if w.RunFor(100 * time.Millisecond); again {
+					w.Submit(Gang{Name: "a", GPUs: 2})
+				}
+				w.ExpectFinished("b", time.Minute)
+			})
+		})
+	}
+}
+
+// A gang is purged while it is taken back, and the write comes late: it brings the
+// job back, and what is decided upon it makes a second version. It is purged again
+// (walk 178 with steps of the clocks).
+func TestPurgedWhileItIsTakenBack(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 2)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "a", GPUs: 2, Runs: time.Hour})
+		w.ExpectRunning("a", 5*time.Second)
+		var late atomic.Bool
+		w.Nomad.FailBy(func(r nomadtest.Request) nomadtest.Fault {
+			if r.Match("PUT /v1/jobs") && late.CompareAndSwap(false, true) {
+				return nomadtest.SlowWrite
+			}
+			return nomadtest.None
+		})
+		w.Nomad.Drain(w.Members(Key("a"))[0].Node)
+		w.Expect("it is taken back", 30*time.Second, late.Load)
+		if err := w.Purge(Key("a")); err != nil {
+			t.Fatal(err)
+		}
+		w.RunFor(time.Minute)
+		if job := w.Nomad.Job(Key("a")); job != nil {
+			t.Errorf("it is there again:\n%s", w.Describe())
+		}
+	})
 }

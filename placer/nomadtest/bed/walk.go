@@ -36,7 +36,7 @@ func DefaultMix() Mix {
 	return Mix{
 		Submit: 40, Edit: 6, Stop: 5, Purge: 4, Rerun: 6,
 		Crash: 2, Cut: 2, Recover: 8, Drain: 2, Sick: 3,
-		Kill: 4, Second: 2, Restart: 2, Collect: 1,
+		Kill: 4, Second: 2, Restart: 2, Collect: 1, Clock: 1,
 		Requests: 0.03,
 		Faults: []nomadtest.Fault{
 			nomadtest.TooMany, nomadtest.Failed, nomadtest.Refused, nomadtest.Half, nomadtest.Broken, nomadtest.DoneButFailed,

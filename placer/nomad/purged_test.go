@@ -1,0 +1,62 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomad
+
+import (
+	"testing"
+	"time"
+)
+
+// The GPUs of an allocation that vanished while it was live are kept for its task's
+// kill_timeout, as far as clients grant it, whether its end was heard of or found by
+// reading everything anew.
+func TestPurged(t *testing.T) {
+	for name, c := range map[string]struct {
+		kill time.Duration // -1: not said
+		want time.Duration
+	}{
+		"Nomad's default": {-1, 6 * time.Second},
+		"as said":         {20 * time.Second, 21 * time.Second},
+		"capped":          {time.Hour, 31 * time.Second},
+	} {
+		for _, read := range []bool{false, true} {
+			k, now := JobKey{"default", "j"}, time.Unix(1000, 0)
+			job := orphanJob(k, 5, true)
+			if c.kill >= 0 {
+				job.TaskGroups[0].Tasks[0].KillTimeout = &c.kill
+			}
+			live := &Alloc{ID: "a", Job: k, Node: "id-0", Client: "running", Desired: "run", GPUs: []string{"n0-1"}, CreateIndex: 6, ModifyIndex: 6}
+			done := &Alloc{ID: "b", Job: k, Node: "id-0", Client: "complete", Desired: "run", GPUs: []string{"n0-2"}, CreateIndex: 6, ModifyIndex: 6}
+			s := world(1)
+			s.PutJob(job)
+			s.PutAlloc(live)
+			s.PutAlloc(done)
+			if read {
+				next := world(1)
+				next.purgedAfter(s)
+				s = next
+			} else {
+				s.dropJob(k)
+				for _, a := range []*Alloc{live, done} {
+					s.noteVanished(a)
+					s.dropAlloc(a)
+				}
+			}
+			if got := s.Purged(now); !got["n0-1"] || got["n0-2"] {
+				t.Errorf("%s, read anew: %v: at once: %v", name, read, got)
+			}
+			for _, at := range []struct {
+				after time.Duration
+				want  bool
+			}{{c.want - time.Millisecond, true}, {c.want, false}} {
+				if got := s.Purged(now.Add(at.after)); got["n0-1"] != at.want {
+					t.Errorf("%s, read anew: %v: after %v: %v", name, read, at.after, got)
+				}
+			}
+			if len(s.purged)+len(s.kills) > 0 {
+				t.Errorf("%s, read anew: %v: something is kept for ever", name, read)
+			}
+		}
+	}
+}
