@@ -26,6 +26,14 @@ type wait struct {
 // Why replaces the queue's where that does not know the reason.
 func (w *wait) Why() string { return cmp.Or(w.why, w.Wait.Why()) }
 
+// idle is what it waits for while no placer is at work: nothing can be foretold.
+func (w *wait) idle() {
+	w.From, w.To = 0, 0
+	if w.Reason == queue.ReasonNext || w.Reason == queue.ReasonNear {
+		w.why = "waits for a placer: its GPUs are free, but none is at work"
+	}
+}
+
 // shown is the phase of a job as people see it: Rejected, Failed and Unschedulable
 // are not to be seen in Nomad, where such a job is one that waits. w is what the
 // queue says of it, nil where it says nothing.
