@@ -166,6 +166,8 @@ type Explanation struct {
 	// ClassFrom says where the application class comes from.
 	ClassFrom string `json:"class_from,omitempty"`
 	Note      string `json:"note,omitempty"`
+	// Obstacles are what keeps it from nodes, while it cannot start.
+	Obstacles []nomad.Obstacle `json:"obstacles,omitempty"`
 	// Behind: the job is newer than what is known of the cluster.
 	Behind bool `json:"-"`
 	// Allocations are the job's live members.
@@ -308,6 +310,10 @@ func (s *Survey) explainWaiting(e *Explanation, t *tracked) {
 		return
 	}
 	d := pal.Explain(s.p.view.Cluster, t.request.Gang, s.p.cfg.policy())
+	if !d.Placed {
+		e.Obstacles = s.p.view.Obstacles(t.Job)
+		obstruct(&d, e.Obstacles)
+	}
 	e.Decision, e.Mode = &d, string(t.request.Mode)
 	e.Reason = d.Reason
 	if nodes := s.p.avoids(t.Standing, s.now); nodes != nil {
@@ -379,6 +385,10 @@ func (s *Survey) Plan(job *api.Job) (*Explanation, error) {
 	}
 	e.Mode, e.ClassFrom = string(r.Mode), v.ClassFrom(&planned)
 	d := pal.Explain(v.Cluster, r.Gang, s.p.cfg.policy())
+	if !d.Placed {
+		e.Obstacles = v.Obstacles(&planned)
+		obstruct(&d, e.Obstacles)
+	}
 	e.Decision = &d
 	t := &tracked{Standing: Standing{Key: k, Job: &planned, Phase: Waiting}, request: r}
 	s.p.line.Removed(since(s.now), k.String())
@@ -396,6 +406,7 @@ func (s *Survey) Plan(job *api.Job) (*Explanation, error) {
 			e.Reason = "would start if a placer were at work"
 		}
 		d.Placed, d.Reason, d.Chosen = true, "", pal.Describe(v.Cluster, r.Gang, a.Placement)
+		e.Obstacles = nil
 		return e, nil
 	}
 	if w := s.waitsOf(v.Cluster)[k.String()]; w != nil {

@@ -6,6 +6,8 @@ package placer
 import (
 	"cmp"
 	"errors"
+	"fmt"
+	"strings"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -71,6 +73,49 @@ func asideStanding(job *api.Job) Standing {
 	return Standing{Key: nomad.KeyOf(job), Job: job, Phase: Rejected}
 }
 
+// barred says which group no node could take, even if it were idle; "" for none.
+func barred(found []nomad.Obstacle) string {
+	lasting := map[string]int{}
+	for _, o := range found {
+		if !o.Now {
+			lasting[o.Group] += o.Nodes
+		}
+		if lasting[o.Group] == o.Total {
+			return fmt.Sprintf("no node could take a member of group %q, even if it were idle", o.Group)
+		}
+	}
+	return ""
+}
+
+// obstruct takes over into a decision what keeps the gang from nodes.
+func obstruct(d *pal.Decision, found []nomad.Obstacle) {
+	if why := barred(found); !d.Impossible && why != "" {
+		d.Impossible, d.Reason = true, why
+	}
+	d.Reason = withObstacles(d.Reason, !d.Impossible && d.Candidates.Free >= d.Demand, found)
+}
+
+// mostObstacles are named in a sentence; all are in the explanation.
+const mostObstacles = 3
+
+// withObstacles says in a reason what keeps a gang from nodes: what will not pass,
+// and, with passing, also what will.
+func withObstacles(reason string, passing bool, found []nomad.Obstacle) string {
+	var said []string
+	for _, o := range found {
+		if passing || !o.Now {
+			said = append(said, o.String())
+		}
+	}
+	switch {
+	case len(said) == 0:
+		return reason
+	case len(said) > mostObstacles:
+		said = append(said[:mostObstacles], fmt.Sprintf("%d more reasons", len(said)-mostObstacles))
+	}
+	return reason + ": " + strings.Join(said, ", ")
+}
+
 // waitsOf is what each waiting job waits for, by its id in the queue. Those that
 // could never run have no position: the others are counted without them. The queue
 // takes GPUs that jobs of others hold for ones that are not there.
@@ -81,6 +126,13 @@ func (p *Placer) waitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*wait {
 		shown := &wait{Wait: w}
 		if t := p.byID(w.Job); t != nil && w.Reason == queue.ReasonTooLarge {
 			shown.never, shown.why = pal.WhyNot(c, t.request.Gang)
+			found := p.view.Obstacles(t.Job)
+			if why := barred(found); !shown.never && why != "" {
+				shown.never, shown.why = true, why
+			}
+			if shown.never {
+				shown.why = withObstacles(shown.why, false, found)
+			}
 		}
 		if shown.Position = 0; !shown.never {
 			position++

@@ -24,6 +24,11 @@ func TestTrueStates(t *testing.T) {
 		p := w.StartPlacer()
 		w.Submit(bed.Gang{Name: "huge", Members: 10, GPUs: 8})
 		w.Submit(bed.Gang{Name: "wide", Members: 1, GPUs: 5})
+		w.Submit(bed.Gang{Name: "hungry", Change: func(j *api.Job) {
+			memory := 1 << 30
+			j.TaskGroups[0].Tasks[0].Resources.MemoryMB = &memory
+		}})
+		w.Submit(bed.Gang{Name: "docker", Change: func(j *api.Job) { j.TaskGroups[0].Tasks[0].Driver = "docker" }})
 		w.Submit(bed.Gang{Name: "mistaken", Meta: map[string]string{"pal_class": "Z"}})
 		w.Submit(bed.Gang{Name: "broken", Members: 2, Change: func(j *api.Job) {
 			j.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", "sleep 1; [ $NOMAD_ALLOC_INDEX = 0 ] && exit 3; sleep infinity"}
@@ -35,8 +40,10 @@ func TestTrueStates(t *testing.T) {
 		w.Submit(bed.Gang{Name: "waits", Members: 2, GPUs: 4})
 		w.RunFor(3 * time.Second)
 		want := map[string]string{
-			"huge":     "unschedulable 0: needs 80 GPUs, the cluster has 8 that match",
-			"wide":     `unschedulable 0: group "workers" needs 1 × 5 GPUs of one model, each 5 on one node; an idle cluster has room for 0`,
+			"huge":     "unschedulable 0: needs 80 GPUs, the cluster has 8 that match: fewer than 8 GPUs of one model (2 of 2 nodes)",
+			"wide":     `unschedulable 0: group "workers" needs 1 × 5 GPUs of one model, each 5 on one node; an idle cluster has room for 0: fewer than 5 GPUs of one model (2 of 2 nodes)`,
+			"hungry":   `unschedulable 0: no node could take a member of group "workers", even if it were idle: nodes have less than 1073741824 MB of memory (2 of 2 nodes)`,
+			"docker":   "unschedulable 0: needs 1 GPUs, the cluster has 0 that match: missing drivers: docker (2 of 2 nodes)",
 			"mistaken": `rejected 0: cannot be served: meta pal_class = "Z" of the job: application class "Z" is unknown (one of A, B, C, D)`,
 			"broken":   `failed 0: given up after 3 tries on different GPUs: task "work" ended with exit code 3. Mend it and run it again`,
 			"runs":     "running 0: ",

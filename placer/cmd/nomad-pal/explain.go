@@ -77,6 +77,7 @@ func printExplanation(b *base, e *placer.Explanation) {
 	if e.Wait != nil {
 		printWait(b, e)
 	}
+	printObstacles(b, e)
 	if e.Decision != nil {
 		printDecision(b, e.Decision)
 	}
@@ -124,6 +125,19 @@ func printWait(b *base, e *placer.Explanation) {
 		rows = append(rows, row("Expected start", span(e.StartFrom, e.StartTo, time.Now())))
 	}
 	b.pairs(rows)
+}
+
+// printObstacles says why nodes do not serve it, thing by thing.
+func printObstacles(b *base, e *placer.Explanation) {
+	if len(e.Obstacles) == 0 {
+		return
+	}
+	b.printf("\nWhy nodes with GPUs do not take it (each counts once)\n")
+	rows := []string{row("Group", "Nodes", "Reason")}
+	for _, o := range e.Obstacles {
+		rows = append(rows, row(o.Group, fmt.Sprintf("%d of %d", o.Nodes, o.Total), o.What))
+	}
+	b.table(rows)
 }
 
 func printDecision(b *base, d *pal.Decision) {
