@@ -168,6 +168,8 @@ type Explanation struct {
 	Note      string `json:"note,omitempty"`
 	// Obstacles are what keeps it from nodes, while it cannot start.
 	Obstacles []nomad.Obstacle `json:"obstacles,omitempty"`
+	// Failures are the job's members that failed, by try: the oldest first.
+	Failures []Try `json:"failures,omitempty"`
 	// Behind: the job is newer than what is known of the cluster.
 	Behind bool `json:"-"`
 	// Allocations are the job's live members.
@@ -226,10 +228,10 @@ func (s *Survey) standing(k nomad.JobKey) (e *Explanation, st Standing, ok bool)
 		reason, _ := s.p.asideNow(job, s.now)
 		return &Explanation{Namespace: k.Namespace, Job: k.ID, Phase: Rejected, Reason: reason}, st, true
 	}
-	e = &Explanation{Namespace: k.Namespace, Job: k.ID, Phase: st.Phase, Allocations: s.allocations(st), ClassFrom: s.p.view.ClassFrom(job)}
+	e = &Explanation{Namespace: k.Namespace, Job: k.ID, Phase: st.Phase, Allocations: s.allocations(st), Failures: s.p.tries(k), ClassFrom: s.p.view.ClassFrom(job)}
 	switch st.Phase {
 	case Native:
-		e.Reason = "placed by Nomad alone: the job has no gate, so the placer leaves it be"
+		e.Reason = fmt.Sprintf("placed by Nomad alone on %d GPUs: the job has no gate, so the placer leaves it be", st.holds())
 	case Template:
 		e.Reason = nomad.TemplateReason(job, s.p.cfg.Children)
 	case Waiting:
@@ -349,7 +351,7 @@ func (s *Survey) Jobs() []JobStatus {
 		if st.Phase == Ended {
 			continue
 		}
-		j := JobStatus{Namespace: k.Namespace, Job: k.ID, Phase: st.Phase, Submitted: time.Unix(0, *job.SubmitTime)}
+		j := JobStatus{Namespace: k.Namespace, Job: k.ID, Phase: st.Phase, GPUs: st.holds(), Submitted: time.Unix(0, *job.SubmitTime)}
 		if t := s.p.jobs[k]; t != nil {
 			j = t.status(waits[k.String()])
 		}

@@ -142,3 +142,12 @@ func (p *Placer) waitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*wait {
 	}
 	return out
 }
+
+// holds counts the GPUs that the job's members hold.
+func (st Standing) holds() int {
+	n := 0
+	for _, a := range st.Members {
+		n += len(a.GPUs)
+	}
+	return n
+}

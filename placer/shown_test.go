@@ -5,6 +5,7 @@ package placer_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -67,10 +68,44 @@ func TestTrueStates(t *testing.T) {
 				t.Errorf("explain %s: %+v, %v, want %s", job, e, err, phase)
 			}
 		}
+		e, err := s.Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "broken"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tries := map[int]string{}
+		for _, f := range e.Failures {
+			if f.ExitCode == 3 {
+				tries[f.Try] = f.Node + " " + strings.Join(f.GPUs, " ")
+			}
+			if f.Node == "" || len(f.GPUs) == 0 || f.Alloc == "" {
+				t.Errorf("failure %+v", f)
+			}
+		}
+		if len(tries) != 3 || tries[1] == tries[2] || tries[2] == tries[3] {
+			t.Errorf("tries %v of %+v, want three on different GPUs", tries, e.Failures)
+		}
 		planned := bed.Gang{Name: "planned", Members: 20, GPUs: 4}.Job()
 		nomad.Canonicalize(planned)
 		if e, err := s.Plan(planned); err != nil || e.Phase != placer.Unschedulable {
 			t.Errorf("plan: %+v, %v", e, err)
+		}
+	})
+}
+
+// A job that Nomad placed alone shows the GPUs that it holds.
+func TestNativeHolds(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(1, 4)
+		w.StartPlacer()
+		w.Submit(bed.Gang{Name: "foreign", Members: 1, GPUs: 3, Ungated: true})
+		w.RunFor(5 * time.Second)
+		s := survey(w)
+		if jobs := s.Jobs(); len(jobs) != 1 || jobs[0].Phase != placer.Native || jobs[0].GPUs != 3 {
+			w.T.Errorf("%+v", jobs)
+		}
+		e, err := s.Explain(w.T.Context(), nomad.JobKey{Namespace: "default", ID: "foreign"})
+		if err != nil || !strings.HasPrefix(e.Reason, "placed by Nomad alone on 3 GPUs") {
+			w.T.Errorf("%+v, %v", e, err)
 		}
 	})
 }

@@ -81,6 +81,7 @@ func printExplanation(b *base, e *placer.Explanation) {
 	if e.Decision != nil {
 		printDecision(b, e.Decision)
 	}
+	printFailures(b, e)
 	if len(e.Allocations) > 0 {
 		b.printf("\nAllocations\n")
 		rows := []string{row("ID", "Group", "Node", "Status", "GPUs")}
@@ -125,6 +126,19 @@ func printWait(b *base, e *placer.Explanation) {
 		rows = append(rows, row("Expected start", span(e.StartFrom, e.StartTo, time.Now())))
 	}
 	b.pairs(rows)
+}
+
+// printFailures says which members failed, try by try.
+func printFailures(b *base, e *placer.Explanation) {
+	if len(e.Failures) == 0 {
+		return
+	}
+	b.printf("\nFailures\n")
+	rows := []string{row("Try", "Time", "Allocation", "Node", "Cause", "Reason", "GPUs")}
+	for _, f := range e.Failures {
+		rows = append(rows, row(f.Try, clock(f.At), short(f.Alloc), f.Node, f.Cause, oneLine(f.Reason), strings.Join(f.GPUs, " ")))
+	}
+	b.table(rows)
 }
 
 // printObstacles says why nodes do not serve it, thing by thing.

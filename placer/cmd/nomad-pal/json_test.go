@@ -27,7 +27,7 @@ func TestJSONNames(t *testing.T) {
 	for _, v := range []any{
 		overview{}, failureReport{}, imported{}, groupSummary{}, classified{},
 		placer.JobStatus{}, placer.GPU{}, placer.Explanation{}, placer.Move{}, placer.Status{}, placer.Record{},
-		nomad.Obstacle{}, placer.Activity{}, placer.Heartbeat{}, agent.Health{}, agent.Metrics{},
+		nomad.Obstacle{}, placer.Try{}, placer.Activity{}, placer.Heartbeat{}, agent.Health{}, agent.Metrics{},
 	} {
 		checkNames(t, reflect.TypeOf(v), reflect.TypeOf(v).String(), map[reflect.Type]bool{})
 	}
