@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hashicorp/nomad/api"
+
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
@@ -78,4 +80,49 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 		p.log.Warn("a GPU is suspect, but as many as may be are kept out for failing jobs already", "gpu", s.GPU, "reason", s.Reason)
 	}
 	return err
+}
+
+// Try is a member that failed, and in which of the job's tries.
+type Try struct {
+	Try int `json:"try"`
+	Failure
+}
+
+// tries are the members of a job that failed, as far as Nomad or the placer
+// remembers them. Members that were placed together are of one try.
+func (p *Placer) tries(k nomad.JobKey) []Try {
+	var found []Failure
+	var sick map[string]string // looked up where there is something to explain
+	known := map[string]bool{}
+	for _, f := range p.history.failures {
+		if f.Namespace == k.Namespace && f.Job == k.ID {
+			found, known[f.Alloc] = append(found, f), true
+		}
+	}
+	for _, a := range p.state.AllocsOf(k) {
+		if (a.Client == api.AllocClientStatusFailed || a.Client == api.AllocClientStatusLost) && !known[a.ID] && len(a.GPUs) > 0 {
+			if sick == nil {
+				sick = p.state.Sick()
+			}
+			found = append(found, failure.Diagnose(a, p.state.OwnGPUs(a), p.state.NodeName(a.Node), sick))
+		}
+	}
+	slices.SortFunc(found, func(a, b Failure) int {
+		return cmp.Or(a.Placed.Compare(b.Placed), a.At.Compare(b.At), cmp.Compare(a.Alloc, b.Alloc))
+	})
+	var out []Try
+	var ended time.Time // when the first of the try did
+	for i, f := range found {
+		t := Try{1, f}
+		if i > 0 {
+			if t.Try = out[i-1].Try; f.Placed.After(ended) {
+				t.Try++
+			}
+		}
+		if i == 0 || t.Try != out[i-1].Try || f.At.Before(ended) {
+			ended = f.At
+		}
+		out = append(out, t)
+	}
+	return out
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // Survey is the cluster and the queue as they are now, seen through the rules
@@ -28,8 +29,9 @@ import (
 // for [Survey.Plan], which takes a survey of its own. It is safe for concurrent
 // use.
 type Survey struct {
-	p   *Placer
-	now time.Time
+	p        *Placer
+	now      time.Time
+	activity Activity
 
 	// mu guards the queue and the view, which try things out to answer. It is held
 	// for no request to Nomad.
@@ -44,10 +46,25 @@ func (s *Survey) Close() { s.p.nomad.API().Close() }
 // waiting is what each waiting job waits for. Callers hold mu.
 func (s *Survey) waiting() map[string]*wait {
 	for s.waits == nil {
-		s.p.isolate(func() { s.waits = s.p.waitsOf(s.p.line.Waiting(since(s.now), s.p.view.Cluster), s.p.view.Cluster) })
+		s.p.isolate(func() { s.waits = s.waitsOf(s.p.view.Cluster) })
 	}
 	return s.waits
 }
+
+// waitsOf is what each waiting job waits for: also for a placer, where none is at
+// work.
+func (s *Survey) waitsOf(c *pal.Cluster) map[string]*wait {
+	waits := s.p.waitsOf(s.p.line.Waiting(since(s.now), c), c)
+	if s.activity.Idle() {
+		for _, w := range waits {
+			w.idle()
+		}
+	}
+	return waits
+}
+
+// Activity is whether a placer is at work.
+func (s *Survey) Activity() Activity { return s.activity }
 
 // Observe reads everything from Nomad once.
 func Observe(ctx context.Context, c *nomad.Client) (*Survey, error) {
@@ -99,6 +116,10 @@ func observe(ctx context.Context, c *nomad.Client, last *nomad.State, change fun
 	}
 	now := p.tick()
 	p.state.SettledBy(now)
+	activity, err := ReadActivity(ctx, c, now)
+	if err != nil {
+		return nil, err
+	}
 	if err := p.look(now); err != nil {
 		return nil, err
 	}
@@ -114,7 +135,7 @@ func observe(ctx context.Context, c *nomad.Client, last *nomad.State, change fun
 	if err := p.lookWithoutForged(now); err != nil {
 		return nil, err
 	}
-	s := &Survey{p: p, now: now}
+	s := &Survey{p: p, now: now, activity: activity}
 	for !p.isolate(func() { p.syncLine(s.now) }) {
 	}
 	return s, nil
@@ -153,6 +174,8 @@ type Explanation struct {
 	// Reason is the one sentence.
 	Reason string      `json:"reason"`
 	Wait   *queue.Wait `json:"wait,omitempty"`
+	// WaitsFor is the wait in words.
+	WaitsFor string `json:"waits_for,omitempty"`
 	// StartFrom and StartTo are between when it is expected to start, where that
 	// can be foretold.
 	StartFrom time.Time `json:"start_from,omitzero"`
@@ -166,6 +189,12 @@ type Explanation struct {
 	// ClassFrom says where the application class comes from.
 	ClassFrom string `json:"class_from,omitempty"`
 	Note      string `json:"note,omitempty"`
+	// Obstacles are what keeps it from nodes, while it cannot start.
+	Obstacles []nomad.Obstacle `json:"obstacles,omitempty"`
+	// Failures are the job's members that failed, by try: the oldest first.
+	Failures []Try `json:"failures,omitempty"`
+	// Behind: the job is newer than what is known of the cluster.
+	Behind bool `json:"-"`
 	// Allocations are the job's live members.
 	Allocations []Allocation `json:"allocations,omitempty"`
 }
@@ -181,7 +210,7 @@ type Allocation struct {
 
 // waits takes over what the queue says of a waiting job.
 func (e *Explanation) waits(w *wait) {
-	e.Wait = &w.Wait
+	e.Wait, e.WaitsFor = &w.Wait, w.Why()
 	if w.To > 0 {
 		e.StartFrom, e.StartTo = time.Unix(0, int64(w.From)), time.Unix(0, int64(w.To))
 	}
@@ -222,10 +251,10 @@ func (s *Survey) standing(k nomad.JobKey) (e *Explanation, st Standing, ok bool)
 		reason, _ := s.p.asideNow(job, s.now)
 		return &Explanation{Namespace: k.Namespace, Job: k.ID, Phase: Rejected, Reason: reason}, st, true
 	}
-	e = &Explanation{Namespace: k.Namespace, Job: k.ID, Phase: st.Phase, Allocations: s.allocations(st), ClassFrom: s.p.view.ClassFrom(job)}
+	e = &Explanation{Namespace: k.Namespace, Job: k.ID, Phase: st.Phase, Allocations: s.allocations(st), Failures: s.p.tries(k), ClassFrom: s.p.view.ClassFrom(job)}
 	switch st.Phase {
 	case Native:
-		e.Reason = "placed by Nomad alone: the job has no gate, so the placer leaves it be"
+		e.Reason = fmt.Sprintf("placed by Nomad alone on %d GPUs: the job has no gate, so the placer leaves it be", st.holds())
 	case Template:
 		e.Reason = nomad.TemplateReason(job, s.p.cfg.Children)
 	case Waiting:
@@ -243,6 +272,13 @@ func (s *Survey) unknown(ctx context.Context, k nomad.JobKey) (*Explanation, err
 	}
 	if job == nil {
 		return nil, fmt.Errorf("no job %q in namespace %q", k.ID, k.Namespace)
+	}
+	if rewrite.AsksGPUs(job) {
+		e := &Explanation{Namespace: k.Namespace, Job: k.ID, Phase: Waiting, Behind: true}
+		if e.Reason = "was registered a moment ago: ask again"; s.p.state.Unread[k] != nil {
+			e.Phase, e.Reason = Rejected, "the placer cannot read it: "+s.p.state.Unread[k].Error()
+		}
+		return e, nil
 	}
 	return &Explanation{
 		Namespace: k.Namespace, Job: k.ID, Phase: Native,
@@ -299,6 +335,10 @@ func (s *Survey) explainWaiting(e *Explanation, t *tracked) {
 		return
 	}
 	d := pal.Explain(s.p.view.Cluster, t.request.Gang, s.p.cfg.policy())
+	if !d.Placed {
+		e.Obstacles = s.p.view.Obstacles(t.Job)
+		obstruct(&d, e.Obstacles)
+	}
 	e.Decision, e.Mode = &d, string(t.request.Mode)
 	e.Reason = d.Reason
 	if nodes := s.p.avoids(t.Standing, s.now); nodes != nil {
@@ -334,7 +374,7 @@ func (s *Survey) Jobs() []JobStatus {
 		if st.Phase == Ended {
 			continue
 		}
-		j := JobStatus{Namespace: k.Namespace, Job: k.ID, Phase: st.Phase, Submitted: time.Unix(0, *job.SubmitTime)}
+		j := JobStatus{Namespace: k.Namespace, Job: k.ID, Phase: st.Phase, GPUs: st.holds(), Submitted: time.Unix(0, *job.SubmitTime)}
 		if t := s.p.jobs[k]; t != nil {
 			j = t.status(waits[k.String()])
 		}
@@ -370,6 +410,10 @@ func (s *Survey) Plan(job *api.Job) (*Explanation, error) {
 	}
 	e.Mode, e.ClassFrom = string(r.Mode), v.ClassFrom(&planned)
 	d := pal.Explain(v.Cluster, r.Gang, s.p.cfg.policy())
+	if !d.Placed {
+		e.Obstacles = v.Obstacles(&planned)
+		obstruct(&d, e.Obstacles)
+	}
 	e.Decision = &d
 	t := &tracked{Standing: Standing{Key: k, Job: &planned, Phase: Waiting}, request: r}
 	s.p.line.Removed(since(s.now), k.String())
@@ -383,10 +427,14 @@ func (s *Survey) Plan(job *api.Job) (*Explanation, error) {
 	}
 	if a, ok := starts[k.String()]; ok {
 		e.Phase, e.Reason = Starting, "would start now"
+		if s.activity.Idle() {
+			e.Reason = "would start if a placer were at work"
+		}
 		d.Placed, d.Reason, d.Chosen = true, "", pal.Describe(v.Cluster, r.Gang, a.Placement)
+		e.Obstacles = nil
 		return e, nil
 	}
-	if w := s.p.waitsOf(s.p.line.Waiting(since(s.now), v.Cluster), v.Cluster)[k.String()]; w != nil {
+	if w := s.waitsOf(v.Cluster)[k.String()]; w != nil {
 		e.waits(w)
 		e.Phase, e.Reason = t.shown(w), "would wait: "+cmp.Or(d.Reason, strings.TrimPrefix(w.Why(), "waits: "))
 		if e.Phase == Unschedulable {
@@ -482,8 +530,14 @@ func (s *Survey) Warnings() []string {
 
 // Find finds a job by id or unique prefix in a namespace ("*": all).
 func (s *Survey) Find(namespace, id string) (nomad.JobKey, error) {
+	return FindJob(s.p.state.SortedJobs(), namespace, id)
+}
+
+// FindJob finds a job among those that are known. One that is not may have no GPUs,
+// or have ended.
+func FindJob(known []nomad.JobKey, namespace, id string) (nomad.JobKey, error) {
 	var found []nomad.JobKey
-	for _, k := range s.p.state.SortedJobs() {
+	for _, k := range known {
 		if namespace != "*" && namespace != k.Namespace {
 			continue
 		}

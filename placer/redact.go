@@ -47,7 +47,7 @@ func (j JobStatus) For(sees Sees) JobStatus {
 func (e Explanation) For(sees Sees) *Explanation {
 	if e.Wait != nil {
 		now := sees.wait(*e.Wait)
-		e.Reason = rephrase(e.Reason, *e.Wait, now)
+		e.Reason, e.WaitsFor = rephrase(e.Reason, *e.Wait, now), rephrase(e.WaitsFor, *e.Wait, now)
 		e.Wait = &now
 	}
 	return &e

@@ -6,6 +6,8 @@ package placer
 import (
 	"cmp"
 	"errors"
+	"fmt"
+	"strings"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -25,6 +27,14 @@ type wait struct {
 
 // Why replaces the queue's where that does not know the reason.
 func (w *wait) Why() string { return cmp.Or(w.why, w.Wait.Why()) }
+
+// idle is what it waits for while no placer is at work: nothing can be foretold.
+func (w *wait) idle() {
+	w.From, w.To = 0, 0
+	if w.Reason == queue.ReasonNext || w.Reason == queue.ReasonNear {
+		w.why = "waits for a placer: its GPUs are free, but none is at work"
+	}
+}
 
 // shown is the phase of a job as people see it: Rejected, Failed and Unschedulable
 // are not to be seen in Nomad, where such a job is one that waits. w is what the
@@ -63,6 +73,49 @@ func asideStanding(job *api.Job) Standing {
 	return Standing{Key: nomad.KeyOf(job), Job: job, Phase: Rejected}
 }
 
+// barred says which group no node could take, even if it were idle; "" for none.
+func barred(found []nomad.Obstacle) string {
+	lasting := map[string]int{}
+	for _, o := range found {
+		if !o.Now {
+			lasting[o.Group] += o.Nodes
+		}
+		if lasting[o.Group] == o.Total {
+			return fmt.Sprintf("no node could take a member of group %q, even if it were idle", o.Group)
+		}
+	}
+	return ""
+}
+
+// obstruct takes over into a decision what keeps the gang from nodes.
+func obstruct(d *pal.Decision, found []nomad.Obstacle) {
+	if why := barred(found); !d.Impossible && why != "" {
+		d.Impossible, d.Reason = true, why
+	}
+	d.Reason = withObstacles(d.Reason, !d.Impossible && d.Candidates.Free >= d.Demand, found)
+}
+
+// mostObstacles are named in a sentence; all are in the explanation.
+const mostObstacles = 3
+
+// withObstacles says in a reason what keeps a gang from nodes: what will not pass,
+// and, with passing, also what will.
+func withObstacles(reason string, passing bool, found []nomad.Obstacle) string {
+	var said []string
+	for _, o := range found {
+		if passing || !o.Now {
+			said = append(said, o.String())
+		}
+	}
+	switch {
+	case len(said) == 0:
+		return reason
+	case len(said) > mostObstacles:
+		said = append(said[:mostObstacles], fmt.Sprintf("%d more reasons", len(said)-mostObstacles))
+	}
+	return reason + ": " + strings.Join(said, ", ")
+}
+
 // waitsOf is what each waiting job waits for, by its id in the queue. Those that
 // could never run have no position: the others are counted without them. The queue
 // takes GPUs that jobs of others hold for ones that are not there.
@@ -73,6 +126,13 @@ func (p *Placer) waitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*wait {
 		shown := &wait{Wait: w}
 		if t := p.byID(w.Job); t != nil && w.Reason == queue.ReasonTooLarge {
 			shown.never, shown.why = pal.WhyNot(c, t.request.Gang)
+			found := p.view.Obstacles(t.Job)
+			if why := barred(found); !shown.never && why != "" {
+				shown.never, shown.why = true, why
+			}
+			if shown.never {
+				shown.why = withObstacles(shown.why, false, found)
+			}
 		}
 		if shown.Position = 0; !shown.never {
 			position++
@@ -81,4 +141,13 @@ func (p *Placer) waitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*wait {
 		out[w.Job] = shown
 	}
 	return out
+}
+
+// holds counts the GPUs that the job's members hold.
+func (st Standing) holds() int {
+	n := 0
+	for _, a := range st.Members {
+		n += len(a.GPUs)
+	}
+	return n
 }

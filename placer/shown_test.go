@@ -5,6 +5,7 @@ package placer_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,6 +25,11 @@ func TestTrueStates(t *testing.T) {
 		p := w.StartPlacer()
 		w.Submit(bed.Gang{Name: "huge", Members: 10, GPUs: 8})
 		w.Submit(bed.Gang{Name: "wide", Members: 1, GPUs: 5})
+		w.Submit(bed.Gang{Name: "hungry", Change: func(j *api.Job) {
+			memory := 1 << 30
+			j.TaskGroups[0].Tasks[0].Resources.MemoryMB = &memory
+		}})
+		w.Submit(bed.Gang{Name: "docker", Change: func(j *api.Job) { j.TaskGroups[0].Tasks[0].Driver = "docker" }})
 		w.Submit(bed.Gang{Name: "mistaken", Meta: map[string]string{"pal_class": "Z"}})
 		w.Submit(bed.Gang{Name: "broken", Members: 2, Change: func(j *api.Job) {
 			j.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", "sleep 1; [ $NOMAD_ALLOC_INDEX = 0 ] && exit 3; sleep infinity"}
@@ -35,8 +41,10 @@ func TestTrueStates(t *testing.T) {
 		w.Submit(bed.Gang{Name: "waits", Members: 2, GPUs: 4})
 		w.RunFor(3 * time.Second)
 		want := map[string]string{
-			"huge":     "unschedulable 0: needs 80 GPUs, the cluster has 8 that match",
-			"wide":     `unschedulable 0: group "workers" needs 1 × 5 GPUs of one model, each 5 on one node; an idle cluster has room for 0`,
+			"huge":     "unschedulable 0: needs 80 GPUs, the cluster has 8 that match: fewer than 8 GPUs of one model (2 of 2 nodes)",
+			"wide":     `unschedulable 0: group "workers" needs 1 × 5 GPUs of one model, each 5 on one node; an idle cluster has room for 0: fewer than 5 GPUs of one model (2 of 2 nodes)`,
+			"hungry":   `unschedulable 0: no node could take a member of group "workers", even if it were idle: nodes have less than 1073741824 MB of memory (2 of 2 nodes)`,
+			"docker":   "unschedulable 0: needs 1 GPUs, the cluster has 0 that match: missing drivers: docker (2 of 2 nodes)",
 			"mistaken": `rejected 0: cannot be served: meta pal_class = "Z" of the job: application class "Z" is unknown (one of A, B, C, D)`,
 			"broken":   `failed 0: given up after 3 tries on different GPUs: task "work" ended with exit code 3. Mend it and run it again`,
 			"runs":     "running 0: ",
@@ -60,10 +68,44 @@ func TestTrueStates(t *testing.T) {
 				t.Errorf("explain %s: %+v, %v, want %s", job, e, err, phase)
 			}
 		}
+		e, err := s.Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "broken"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tries := map[int]string{}
+		for _, f := range e.Failures {
+			if f.ExitCode == 3 {
+				tries[f.Try] = f.Node + " " + strings.Join(f.GPUs, " ")
+			}
+			if f.Node == "" || len(f.GPUs) == 0 || f.Alloc == "" {
+				t.Errorf("failure %+v", f)
+			}
+		}
+		if len(tries) != 3 || tries[1] == tries[2] || tries[2] == tries[3] {
+			t.Errorf("tries %v of %+v, want three on different GPUs", tries, e.Failures)
+		}
 		planned := bed.Gang{Name: "planned", Members: 20, GPUs: 4}.Job()
 		nomad.Canonicalize(planned)
 		if e, err := s.Plan(planned); err != nil || e.Phase != placer.Unschedulable {
 			t.Errorf("plan: %+v, %v", e, err)
+		}
+	})
+}
+
+// A job that Nomad placed alone shows the GPUs that it holds.
+func TestNativeHolds(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(1, 4)
+		w.StartPlacer()
+		w.Submit(bed.Gang{Name: "foreign", Members: 1, GPUs: 3, Ungated: true})
+		w.RunFor(5 * time.Second)
+		s := survey(w)
+		if jobs := s.Jobs(); len(jobs) != 1 || jobs[0].Phase != placer.Native || jobs[0].GPUs != 3 {
+			w.T.Errorf("%+v", jobs)
+		}
+		e, err := s.Explain(w.T.Context(), nomad.JobKey{Namespace: "default", ID: "foreign"})
+		if err != nil || !strings.HasPrefix(e.Reason, "placed by Nomad alone on 3 GPUs") {
+			w.T.Errorf("%+v, %v", e, err)
 		}
 	})
 }

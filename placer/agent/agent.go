@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/nomad-pal/nomad-pal/internal/version"
 	"github.com/nomad-pal/nomad-pal/placer"
 )
 
@@ -64,11 +65,13 @@ func (a *Agent) runUntilReload(ctx context.Context, file File, paths []string, r
 	if err != nil {
 		return file, err
 	}
+	address := ""
 	if api != nil {
+		address = file.HTTP.published(api.listener.Addr())
 		wg.Go(func() { api.serve(ctx) })
 	}
 	done := make(chan error, 1)
-	wg.Go(func() { done <- a.serve(ctx, file) })
+	wg.Go(func() { done <- a.serve(ctx, file, address) })
 	for {
 		select {
 		case err := <-done:
@@ -91,8 +94,9 @@ func (a *Agent) runUntilReload(ctx context.Context, file File, paths []string, r
 	}
 }
 
-// serve runs the placer, if need be after having been elected.
-func (a *Agent) serve(ctx context.Context, file File) error {
+// serve runs the placer, if need be after having been elected. address is that of
+// the API, as it is published.
+func (a *Agent) serve(ctx context.Context, file File, address string) error {
 	rules, err := file.Rules()
 	if err != nil {
 		return err
@@ -125,6 +129,8 @@ func (a *Agent) serve(ctx context.Context, file File) error {
 		a.leads.Store(true)
 		defer a.current.Store(nil)
 		defer a.leads.Store(false)
+		heart := &placer.Heart{Nomad: client, Log: a.log, Vitals: p.Vitals, Of: placer.Heartbeat{Agent: name(), Version: version.Human(), Address: address}}
+		wg.Go(func() { heart.Run(ctx) })
 		a.log.Info("placing", "placement", rules.Placement, "queue", rules.Queue.Order)
 		return p.Run(ctx)
 	}
@@ -132,4 +138,13 @@ func (a *Agent) serve(ctx context.Context, file File) error {
 		return lead(ctx)
 	}
 	return a.elect(ctx, client, *file.HA, lead)
+}
+
+// name tells this agent from others: its machine and its process.
+func name() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%s/%d", host, os.Getpid())
 }

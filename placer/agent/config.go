@@ -149,6 +149,8 @@ type HTTP struct {
 	// AllowedHosts are names under which the agent answers, beside localhost, the
 	// machine's own name, addresses, and the names of its certificate.
 	AllowedHosts []string `hcl:"allowed_hosts,optional"`
+	// Advertise is the address that is published in Nomad for the commands.
+	Advertise string `hcl:"advertise,optional"`
 	// Admission switches the admission endpoint on.
 	Admission bool `hcl:"admission,optional"`
 	// Register switches the endpoint on that registers jobs in their authors'

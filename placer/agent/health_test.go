@@ -67,7 +67,7 @@ func TestHealthWarnsOfBatchQueues(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var serving sync.WaitGroup
-	serving.Go(func() { _ = a.serve(ctx, file) })
+	serving.Go(func() { _ = a.serve(ctx, file, "") })
 	defer serving.Wait()
 	defer cancel()
 	const want = `node pool "gpu" has Nomad's own batch queue (fifo)`

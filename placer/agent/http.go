@@ -10,7 +10,10 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
+	"os"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -65,6 +68,44 @@ func (a *Agent) listen(file File) (*server, error) {
 	return &server{
 		http: serverLimits().server(handler), listener: l, log: a.log.Error,
 	}, nil
+}
+
+// published is the address that users are told: http { advertise }, else where the
+// API listens, "" where only this machine reaches it: on another one, somebody
+// else may listen there.
+func (h *HTTP) published(at net.Addr) string {
+	if h == nil {
+		return ""
+	}
+	if h.Advertise != "" {
+		return strings.TrimSuffix(h.Advertise, "/")
+	}
+	tcp, ok := at.(*net.TCPAddr)
+	if !ok || tcp.IP.IsLoopback() {
+		return ""
+	}
+	host := tcp.IP.String()
+	if tcp.IP.IsUnspecified() {
+		name, err := os.Hostname()
+		if err != nil {
+			return ""
+		}
+		host = name
+	}
+	scheme := "http"
+	if h.CertFile != "" {
+		scheme = "https"
+	}
+	return scheme + "://" + net.JoinHostPort(host, strconv.Itoa(tcp.Port))
+}
+
+// checkAdvertise says what is wrong with an address to publish.
+func checkAdvertise(address string) error {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return fmt.Errorf("http: advertise = %q is not an address such as https://pal.example.com:8090", address)
+	}
+	return nil
 }
 
 // serve answers until ctx ends.

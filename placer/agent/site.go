@@ -24,6 +24,8 @@ type site struct {
 	file    File
 	rules   placer.Config
 	surveys *surveys
+	// activities is asked without a token: Nomad is, at most every 2 s.
+	activities activities
 	// authors is a connection without a token: each request brings its author's.
 	authors *api.Client
 	rights  rights
@@ -36,6 +38,7 @@ func (a *Agent) newSite(file File) (*site, error) {
 		return nil, err
 	}
 	s := &site{agent: a, file: file, rules: rules, surveys: newSurveys(file.Nomad.Connect, a.panicked), bodies: newBodies()}
+	s.activities.connect = file.Nomad.Connect
 	if file.HTTP != nil && file.HTTP.Register {
 		if s.authors, err = file.Nomad.connectAuthors(); err != nil {
 			return nil, err
@@ -51,10 +54,12 @@ func (s *site) handler() http.Handler {
 	mux.HandleFunc("GET /v1/metrics", s.serveMetrics)
 	mux.Handle("GET /ui/", page())
 	mux.Handle("GET /{$}", http.RedirectHandler("/ui/", http.StatusSeeOther))
+	mux.HandleFunc("GET /v1/agent", s.serveActivity)
 	mux.HandleFunc("GET /v1/queue", s.serveQueue)
 	mux.HandleFunc("GET /v1/gpus", s.serveGPUs)
 	mux.HandleFunc("GET /v1/job/{id...}", s.serveExplain) // …/explain; ids may hold slashes
 	mux.HandleFunc("POST /v1/plan", s.servePlan)
+	mux.HandleFunc("PUT /v1/plan", s.servePlan) // as Nomad's own client writes
 	if s.file.HTTP != nil && s.file.HTTP.Admission {
 		mux.HandleFunc("POST /v1/admission", s.serveAdmission)
 		mux.HandleFunc("PUT /v1/admission", s.serveAdmission)
@@ -144,6 +149,12 @@ func (s *site) serveExplain(w http.ResponseWriter, r *http.Request) {
 	}
 	defer survey.Close()
 	e, err := survey.Explain(r.Context(), k)
+	if err == nil && e.Behind {
+		if survey, err = s.surveys.anew(r.Context()); err == nil {
+			defer survey.Close()
+			e, err = survey.Explain(r.Context(), k)
+		}
+	}
 	if err != nil {
 		refuse(w, err)
 		return
@@ -185,6 +196,17 @@ func (s *site) servePlan(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, e.For(c.sees(r.Context())))
 }
 
+// serveActivity says whether a placer is at work: this agent's, or another's. It
+// needs no token: it tells what /v1/health does, of the cluster.
+func (s *site) serveActivity(w http.ResponseWriter, r *http.Request) {
+	a, err := s.activities.get(r.Context())
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, a)
+}
+
 // checkEdges checks what the placer's own rules do not: addresses,
 // certificates, admission, and what only shows when something is made of it.
 func (f File) checkEdges(rules placer.Config) error {
@@ -196,6 +218,11 @@ func (f File) checkEdges(rules placer.Config) error {
 	}
 	if h := f.HTTP; h != nil && h.BindPort != nil && (*h.BindPort < 0 || *h.BindPort > 65535) {
 		return fmt.Errorf("http: bind_port: %d is not in 0…65535", *h.BindPort)
+	}
+	if h := f.HTTP; h != nil && h.Advertise != "" {
+		if err := checkAdvertise(h.Advertise); err != nil {
+			return err
+		}
 	}
 	if _, err := f.HTTP.tls(); err != nil {
 		return err

@@ -104,3 +104,46 @@ func (s *surveys) anew(ctx context.Context) (_ *placer.Survey, err error) {
 
 // forget has the next survey read everything: the last one cannot be trusted.
 func (s *surveys) forget() { s.last.Store(nil) }
+
+// activities reads the heartbeat of the agent at work.
+type activities struct {
+	connect func() (*nomad.Client, error)
+	flight  singleflight.Group
+	last    atomic.Pointer[activity]
+}
+
+type activity struct {
+	placer.Activity
+	read time.Time
+}
+
+// activityTimeout bounds the reading of one variable.
+const activityTimeout = 10 * time.Second
+
+// get is what it says, at most surveyAge old.
+func (s *activities) get(ctx context.Context) (placer.Activity, error) {
+	if last := s.last.Load(); last != nil && time.Since(last.read) < surveyAge {
+		return last.Activity, nil
+	}
+	read := s.flight.DoChan("", func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), activityTimeout)
+		defer cancel()
+		client, err := s.connect()
+		if err != nil {
+			return placer.Activity{}, err
+		}
+		defer client.API().Close()
+		a, err := placer.ReadActivity(ctx, client, time.Now())
+		if err == nil {
+			s.last.Store(&activity{a, time.Now()})
+		}
+		return a, err
+	})
+	select {
+	case <-ctx.Done():
+		return placer.Activity{}, ctx.Err()
+	case r := <-read:
+		a, _ := r.Val.(placer.Activity)
+		return a, r.Err
+	}
+}

@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -56,6 +57,8 @@ type Failure struct {
 	Cause    Cause    `json:"cause"`
 	Reason   string   `json:"reason"`
 	ExitCode int      `json:"exit_code,omitempty"`
+	// Signal ended the program, 0 for none.
+	Signal int `json:"signal,omitempty"`
 	// Driver: the task driver could not start a task, and named no GPU of its. It
 	// may be the image, the node or the GPUs: they are suspects, as those of a
 	// program that fails are.
@@ -171,15 +174,18 @@ func (f *Failure) judge(task string, e *api.TaskEvent) bool {
 		f.Cause, f.Reason = User, fmt.Sprintf("task %q: %s: %s", task, e.Type, e.DisplayMessage)
 		return true
 	case api.TaskTerminated:
-		code := ExitCode(e)
+		code, signal := ExitCode(e), signalOf(e)
 		switch {
 		case e.Details["oom_killed"] == "true":
-			f.Cause, f.Reason, f.ExitCode = User, fmt.Sprintf("task %q ran out of memory", task), code
+			f.Cause, f.Reason = User, fmt.Sprintf("task %q ran out of memory", task)
+		case signal != 0:
+			f.Cause, f.Reason = User, fmt.Sprintf("task %q ended with exit code %d by signal %d (%s)", task, code, signal, syscall.Signal(signal))
 		case code != 0:
-			f.Cause, f.Reason, f.ExitCode = User, fmt.Sprintf("task %q ended with exit code %d", task, code), code
+			f.Cause, f.Reason = User, fmt.Sprintf("task %q ended with exit code %d", task, code)
 		default:
 			return false
 		}
+		f.ExitCode, f.Signal = code, signal
 		return true
 	}
 	return false
@@ -194,6 +200,14 @@ func (f *Failure) named(message string) []string {
 		}
 	}
 	return out
+}
+
+// signalOf is the signal that ended a task, 0 for none.
+func signalOf(e *api.TaskEvent) int {
+	if signal, err := strconv.Atoi(e.Details["signal"]); err == nil {
+		return max(0, signal)
+	}
+	return max(0, e.Signal)
 }
 
 // ExitCode is that of a task that has ended.

@@ -32,6 +32,7 @@ func TestDiagnose(t *testing.T) {
 			"sick GPU", nomad.Alloc{Client: "failed", Tasks: ended(map[string]string{"exit_code": "3"})}, map[string]string{"g1": "xid:79"},
 			Infrastructure, "GPU g1 is unhealthy: xid:79",
 		},
+		{"signal", nomad.Alloc{Client: "failed", Tasks: ended(map[string]string{"exit_code": "137", "signal": "9"})}, nil, User, `task "t" ended with exit code 137 by signal 9 (killed)`},
 		{"another GPU is sick", nomad.Alloc{Client: "failed", Tasks: ended(map[string]string{"exit_code": "3"})}, map[string]string{"g2": "xid:79"}, User, `task "t" ended with exit code 3`},
 		{
 			"driver", nomad.Alloc{Client: "failed", Tasks: map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{

@@ -17,12 +17,9 @@ var ErrChanged = errors.New("the variable changed meanwhile")
 // ReadChecked reads a variable's items and the index for [Client.WriteChecked];
 // nil and 0 where there is none.
 func (c *Client) ReadChecked(ctx context.Context, path string) (map[string]string, uint64, error) {
-	v, _, err := c.api.Variables().Peek(path, (&api.QueryOptions{Namespace: c.namespace}).WithContext(ctx))
-	if err != nil {
-		return nil, 0, fmt.Errorf("reading variable %q: %w", path, Denied(err, ReadVariables))
-	}
-	if v == nil {
-		return nil, 0, nil
+	v, err := c.ReadDated(ctx, path)
+	if v == nil || err != nil {
+		return nil, 0, err
 	}
 	return v.Items, v.ModifyIndex, nil
 }
@@ -40,4 +37,14 @@ func (c *Client) WriteChecked(ctx context.Context, path string, items map[string
 		return 0, fmt.Errorf("writing variable %q: %w", path, Denied(err, WriteVariables))
 	}
 	return written.ModifyIndex, nil
+}
+
+// ReadDated reads a variable with the time and index of its last change; nil where
+// there is none.
+func (c *Client) ReadDated(ctx context.Context, path string) (*api.Variable, error) {
+	v, _, err := c.api.Variables().Peek(path, (&api.QueryOptions{Namespace: c.namespace}).WithContext(ctx))
+	if err != nil {
+		return nil, fmt.Errorf("reading variable %q: %w", path, Denied(err, ReadVariables))
+	}
+	return v, nil
 }

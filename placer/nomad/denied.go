@@ -42,8 +42,14 @@ func (e *deniedError) Unwrap() error { return e.cause }
 // errors, and those that say so already, are returned as they are.
 func Denied(err error, right Right) error {
 	var said *deniedError
-	if code := status(err); code != http.StatusForbidden && code != http.StatusUnauthorized || errors.As(err, &said) {
+	if !Refused(err) || errors.As(err, &said) {
 		return err
 	}
 	return &deniedError{err, right}
+}
+
+// Refused says whether Nomad did not do it for lack of a right.
+func Refused(err error) bool {
+	code := status(err)
+	return code == http.StatusForbidden || code == http.StatusUnauthorized
 }

@@ -63,3 +63,18 @@ func (s *Server) may(r *http.Request, namespace string, what right) error {
 	}
 	return refuse(http.StatusForbidden, "Permission denied")
 }
+
+// tokenSelf is GET /v1/acl/token/self.
+func (s *Server) tokenSelf(r *http.Request) (any, error) {
+	if s.acl == nil {
+		return nil, refuse(http.StatusBadRequest, "ACL support disabled")
+	}
+	t, known := s.acl[r.Header.Get("X-Nomad-Token")]
+	switch {
+	case !known:
+		return nil, refuse(http.StatusForbidden, "ACL token not found")
+	case t.Management:
+		return map[string]string{"Type": "management"}, nil
+	}
+	return map[string]string{"Type": "client"}, nil
+}

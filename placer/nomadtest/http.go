@@ -107,6 +107,8 @@ func (s *Server) route(r *http.Request) (any, error) {
 		return s.listVariables(namespaceOf(r), r.URL.Query().Get("prefix")), nil
 	case "var":
 		return s.serveVariable(r, strings.Join(parts[1:], "/"))
+	case "acl":
+		return s.tokenSelf(r)
 	case "operator":
 		return map[string]any{"SchedulerConfig": map[string]any{"SchedulerAlgorithm": "binpack"}}, nil
 	}
@@ -301,7 +303,7 @@ func (s *Server) serveAllocs(r *http.Request, parts []string) (any, error) {
 		}
 		out := []*api.AllocationListStub{}
 		for _, a := range s.sortedAllocs() {
-			if ns == "*" || ns == a.key.Namespace {
+			if (ns == "*" || ns == a.key.Namespace) && s.may(r, a.key.Namespace, readJobs) == nil {
 				out = append(out, s.stub(a, r.URL.Query().Get("resources") == "true"))
 			}
 		}

@@ -13,7 +13,9 @@ async function get(path) {
 
 async function refresh() {
   try {
-    [gpus, jobs] = await Promise.all([get("/v1/gpus"), get("/v1/queue")]);
+    let agent;
+    [gpus, jobs, agent] = await Promise.all([get("/v1/gpus"), get("/v1/queue"), get("/v1/agent")]);
+    idle(agent);
     gpus = gpus || []; jobs = jobs || [];
     $("state").textContent = "as of " + new Date().toLocaleTimeString();
     $("state").className = "soft";
@@ -22,6 +24,13 @@ async function refresh() {
     $("state").textContent = e.message;
     $("state").className = "error";
   }
+}
+
+// idle says since when no placer has been at work.
+function idle(a) {
+  $("idle").hidden = a.working || !!a.unknown;
+  $("idle").textContent = (a.since ? `No placer has been at work since ${new Date(a.since).toLocaleString([], {dateStyle: "medium", timeStyle: "long"})}` : "No placer is at work, and none has been yet") +
+    ": nothing starts until one is." + (a.trouble ? ` The agent ${a.agent}: ${a.trouble}.` : "");
 }
 
 function describe(g, k) {

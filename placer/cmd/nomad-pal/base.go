@@ -16,7 +16,6 @@ import (
 	"github.com/hashicorp/nomad/api"
 	"github.com/ryanuber/columnize"
 
-	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -33,9 +32,10 @@ type base struct {
 
 	address, region, namespace, token        string
 	caCert, caPath, clientCert, clientKey    string
-	tlsServerName, storage                   string
+	tlsServerName, storage, palAddress       string
 	tlsSkipVerify, noColor, forceColor, json bool
 	template                                 string
+	flagsGiven                               map[string]bool
 }
 
 const generalOptions = `
@@ -49,6 +49,10 @@ General Options:
                            -tls-skip-verify.
   -no-color, -force-color  Accepted as by nomad; there is no color.
   -pal-namespace=<ns>      The namespace of the placer's variables, "default" by default.
+  -pal-address=<addr>      The HTTP API of the placer's agent, NOMAD_PAL_ADDR by default. It is
+                           asked with your token. Without it, an agent that publishes its
+                           address in Nomad is asked if you have no token to lose, else Nomad
+                           itself is read, of which your token may show a part only.
 `
 
 const outputOptions = `
@@ -75,6 +79,7 @@ func (b *base) flags(name string) *flag.FlagSet {
 	} {
 		fs.BoolVar(to, flagName, false, "")
 	}
+	fs.StringVar(&b.palAddress, "pal-address", palAddress(), "")
 	return fs
 }
 
@@ -84,11 +89,16 @@ func (b *base) parse(fs *flag.FlagSet, args []string, want int) (rest []string, 
 	if err := fs.Parse(args); err != nil {
 		return nil, b.fail(fmt.Errorf("%w; see nomad-pal %s -help", err, fs.Name())) == 0
 	}
+	b.flagsGiven = map[string]bool{}
+	fs.Visit(func(f *flag.Flag) { b.flagsGiven[f.Name] = true })
 	if want >= 0 && fs.NArg() != want {
 		return nil, b.fail(fmt.Errorf("nomad-pal %s takes %d arguments, got %d; see -help", fs.Name(), want, fs.NArg())) == 0
 	}
 	return fs.Args(), true
 }
+
+// given says whether a flag stands on the command line.
+func (b *base) given(name string) bool { return b.flagsGiven[name] }
 
 // fail prints an error and returns the exit code for it.
 func (b *base) fail(err error) int {
@@ -97,8 +107,8 @@ func (b *base) fail(err error) int {
 }
 
 // warn prints what is left out of what a command shows.
-func (b *base) warn(s *placer.Survey) {
-	for _, w := range s.Warnings() {
+func (b *base) warn(a *answers) {
+	for _, w := range a.Warnings() {
 		fmt.Fprintln(b.io.err, "Warning:", oneLine(w))
 	}
 }

@@ -24,7 +24,7 @@ Says which GPUs a job got and why: what was to choose from, the entries of the
 L×V matrix in the order they were tried, the GPUs with PM scores and variability
 classes, the predicted slowdown, and the same for packed placement. For a job
 that waits: what for, and who is ahead.
-`, outputOptions, generalOptions)
+`, exitCodes, outputOptions, generalOptions)
 }
 
 func (c *explainCommand) Run(args []string) int {
@@ -32,11 +32,7 @@ func (c *explainCommand) Run(args []string) int {
 	if !ok {
 		return 1
 	}
-	client, err := c.client()
-	if err != nil {
-		return c.fail(err)
-	}
-	s, err := placer.Observe(c.ctx, client)
+	s, err := c.ask()
 	if err != nil {
 		return c.fail(err)
 	}
@@ -44,15 +40,15 @@ func (c *explainCommand) Run(args []string) int {
 	if err != nil {
 		return c.fail(err)
 	}
-	e, err := s.Explain(c.ctx, k)
+	e, err := s.Explain(k)
 	if err != nil {
 		return c.fail(err)
 	}
 	if done, code := c.structured(e); done {
-		return code
+		return s.close(code)
 	}
 	printExplanation(&c.base, e)
-	return 0
+	return s.close(0)
 }
 
 func printExplanation(b *base, e *placer.Explanation) {
@@ -63,10 +59,10 @@ func printExplanation(b *base, e *placer.Explanation) {
 		rows = append(rows, row("Pins", e.Mode))
 	}
 	if !e.Decided.IsZero() {
-		rows = append(rows, row("Decided", e.Decided.Local().Format(time.DateTime)))
+		rows = append(rows, row("Decided", clock(e.Decided)))
 	}
 	if !e.Confirmed.IsZero() {
-		rows = append(rows, row("Confirmed", e.Confirmed.Local().Format(time.DateTime)))
+		rows = append(rows, row("Confirmed", clock(e.Confirmed)))
 	}
 	if e.Note != "" {
 		rows = append(rows, row("Note", oneLine(e.Note)))
@@ -81,9 +77,11 @@ func printExplanation(b *base, e *placer.Explanation) {
 	if e.Wait != nil {
 		printWait(b, e)
 	}
+	printObstacles(b, e)
 	if e.Decision != nil {
 		printDecision(b, e.Decision)
 	}
+	printFailures(b, e)
 	if len(e.Allocations) > 0 {
 		b.printf("\nAllocations\n")
 		rows := []string{row("ID", "Group", "Node", "Status", "GPUs")}
@@ -120,17 +118,41 @@ func candidates(c pal.Candidates) string {
 func printWait(b *base, e *placer.Explanation) {
 	b.printf("\nQueue\n")
 	w := e.Wait
-	rows := []string{row("Position", w.Position), row("Waits for", oneLine(strings.TrimPrefix(w.Why(), "waits: ")))}
+	rows := []string{row("Position", w.Position), row("Waits for", oneLine(strings.TrimPrefix(e.WaitsFor, "waits: ")))}
 	if w.Ahead != "" {
 		rows = append(rows, row("Ahead", fmt.Sprintf("%s goes first; those ahead need %d GPUs", w.Ahead, w.AheadGPUs)))
 	}
 	if !e.StartTo.IsZero() {
-		rows = append(rows, row("Expected start", fmt.Sprintf("between %s and %s", clock(e.StartFrom), clock(e.StartTo))))
+		rows = append(rows, row("Expected start", span(e.StartFrom, e.StartTo, time.Now())))
 	}
 	b.pairs(rows)
 }
 
-func clock(t time.Time) string { return t.Local().Format(time.DateTime) }
+// printFailures says which members failed, try by try.
+func printFailures(b *base, e *placer.Explanation) {
+	if len(e.Failures) == 0 {
+		return
+	}
+	b.printf("\nFailures\n")
+	rows := []string{row("Try", "Time", "Allocation", "Node", "Cause", "Reason", "GPUs")}
+	for _, f := range e.Failures {
+		rows = append(rows, row(f.Try, clock(f.At), short(f.Alloc), f.Node, f.Cause, oneLine(f.Reason), strings.Join(f.GPUs, " ")))
+	}
+	b.table(rows)
+}
+
+// printObstacles says why nodes do not serve it, thing by thing.
+func printObstacles(b *base, e *placer.Explanation) {
+	if len(e.Obstacles) == 0 {
+		return
+	}
+	b.printf("\nWhy nodes with GPUs do not take it (each counts once)\n")
+	rows := []string{row("Group", "Nodes", "Reason")}
+	for _, o := range e.Obstacles {
+		rows = append(rows, row(o.Group, fmt.Sprintf("%d of %d", o.Nodes, o.Total), o.What))
+	}
+	b.table(rows)
+}
 
 func printDecision(b *base, d *pal.Decision) {
 	if len(d.Walk) > 0 {

@@ -5,7 +5,6 @@ package main
 
 import (
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/placer"
 )
 
 type gpusCommand struct{ base }
@@ -17,29 +16,28 @@ func (c *gpusCommand) Help() string {
 Shows every GPU with its variability class per application class (1 is the
 fastest), its PM score for class A, whether it is healthy and works as it
 should, and the job that holds it. A degraded GPU is in the last class.
-`, outputOptions, generalOptions)
+`, exitCodes, outputOptions, generalOptions)
 }
 
 func (c *gpusCommand) Run(args []string) int {
 	if _, ok := c.parse(c.flags("gpus"), args, 0); !ok {
 		return 1
 	}
-	client, err := c.client()
+	s, err := c.ask()
 	if err != nil {
 		return c.fail(err)
 	}
-	s, err := placer.Observe(c.ctx, client)
+	gpus, err := s.GPUs()
 	if err != nil {
 		return c.fail(err)
 	}
-	gpus := s.GPUs()
 	if done, code := c.structured(gpus); done {
-		return code
+		return s.close(code)
 	}
 	c.warn(s)
 	if len(gpus) == 0 {
 		c.printf("No GPUs. Is the device plugin installed on the clients?\n")
-		return 0
+		return s.close(0)
 	}
 	rows := []string{row("GPU", "Node", "Device", "A", "B", "C", "D", "Score A", "Health", "Job")}
 	for _, g := range gpus {
@@ -56,5 +54,5 @@ func (c *gpusCommand) Run(args []string) int {
 			score(g.PMScores[pal.ClassA]), health, g.Job))
 	}
 	c.table(rows)
-	return 0
+	return s.close(0)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/agent"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
 var (
@@ -26,7 +27,7 @@ func TestJSONNames(t *testing.T) {
 	for _, v := range []any{
 		overview{}, failureReport{}, imported{}, groupSummary{}, classified{},
 		placer.JobStatus{}, placer.GPU{}, placer.Explanation{}, placer.Move{}, placer.Status{}, placer.Record{},
-		agent.Health{}, agent.Metrics{},
+		nomad.Obstacle{}, placer.Try{}, placer.Activity{}, placer.Heartbeat{}, agent.Health{}, agent.Metrics{},
 	} {
 		checkNames(t, reflect.TypeOf(v), reflect.TypeOf(v).String(), map[reflect.Type]bool{})
 	}

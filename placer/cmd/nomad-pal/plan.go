@@ -4,6 +4,8 @@
 package main
 
 import (
+	"cmp"
+
 	"github.com/nomad-pal/nomad-pal/placer"
 )
 
@@ -17,7 +19,8 @@ Says whether the job would start now if it were run, on which GPUs and why, or
 what it would wait for, on the queue and the cluster as they are.
 
 Exit codes: 0 the job would wait; 1 it would start now; 2 it would never start, as
-it is written or on this cluster; 255 an error. (As with nomad job plan, 1 means
+it is written or on this cluster; 3 no placer is at work, so that nothing starts;
+255 an error. (As with nomad job plan, 1 means
 that allocations would be made.)
 `, jobOptions, outputOptions, generalOptions)
 }
@@ -33,17 +36,12 @@ func (c *planCommand) Run(args []string) int {
 	if !ok {
 		return trouble
 	}
-	client, err := c.client()
-	if err != nil {
-		c.fail(err)
-		return trouble
-	}
 	job, _, err := c.readJob(rest[0], f)
 	if err != nil {
 		c.fail(err)
 		return trouble
 	}
-	s, err := placer.Observe(c.ctx, client)
+	s, err := c.ask()
 	if err != nil {
 		c.fail(err)
 		return trouble
@@ -60,11 +58,12 @@ func (c *planCommand) Run(args []string) int {
 	} else {
 		printExplanation(&c.base, e)
 	}
+	idle := s.close(0)
 	switch e.Phase {
-	case placer.Starting:
-		return 1
 	case placer.Rejected, placer.Unschedulable:
 		return 2
+	case placer.Starting:
+		return cmp.Or(idle, 1)
 	}
-	return 0
+	return idle
 }

@@ -19,22 +19,22 @@ func (c *queueCommand) Help() string {
 Shows the waiting gangs in the order in which they will be served, each with what
 it waits for. Jobs that will not start as things are come last, with the reason:
 rejected (as they are written), unschedulable (on this cluster), failed (given up).
-`, outputOptions, generalOptions)
+`, exitCodes, outputOptions, generalOptions)
 }
 
 func (c *queueCommand) Run(args []string) int {
 	if _, ok := c.parse(c.flags("queue"), args, 0); !ok {
 		return 1
 	}
-	client, err := c.client()
+	s, err := c.ask()
 	if err != nil {
 		return c.fail(err)
 	}
-	s, err := placer.Observe(c.ctx, client)
+	jobs, err := s.Jobs()
 	if err != nil {
 		return c.fail(err)
 	}
-	jobs := slices.DeleteFunc(s.Jobs(), func(j placer.JobStatus) bool {
+	jobs = slices.DeleteFunc(jobs, func(j placer.JobStatus) bool {
 		return !slices.Contains([]placer.Phase{placer.Waiting, placer.Rejected, placer.Unschedulable, placer.Failed}, j.Phase)
 	})
 	const last = 1 << 30
@@ -42,13 +42,13 @@ func (c *queueCommand) Run(args []string) int {
 		return cmp.Compare(cmp.Or(a.Position, last), cmp.Or(b.Position, last))
 	})
 	if done, code := c.structured(jobs); done {
-		return code
+		return s.close(code)
 	}
 	c.warn(s)
 	if len(jobs) == 0 {
 		c.printf("Nobody waits.\n")
-		return 0
+		return s.close(0)
 	}
 	c.printJobs(jobs)
-	return 0
+	return s.close(0)
 }

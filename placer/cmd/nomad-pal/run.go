@@ -5,11 +5,9 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -29,14 +27,17 @@ Adds the gate to a job, registers it as nomad job run does, and watches until
 the placer has placed it. Jobs without GPUs are registered as they are. Running
 the same file again leaves what runs alone.
 
+With -pal-address, and if that agent has http { register = true }, a job that can
+start at once is registered with its GPUs chosen: half the work for Nomad. If the
+agent cannot take the job in, it is registered at Nomad with its gate.
+
+Exit codes: 0 it runs, or was registered; 1 an error; 2 it will not start as it is;
+3 it was registered, and no placer is at work.
+
 Run Options:
 
   -detach                  Do not wait for the placer.
   -check-index=<index>     Only register if the job's modify index is this; 0: if it is new.
-  -pal-address=<addr>      The HTTP API of the placer's agent, NOMAD_PAL_ADDR by default. If its
-                           http { register = true }, a job that can start at once is registered with
-                           its GPUs chosen: half the work for Nomad. Where the agent cannot take
-                           the job in, it is registered at Nomad with its gate, as without it.
   -learned                 Where the job says no pal_class and no pal_app, say the class that
                            nomad-pal classify -save remembered.
 `, jobOptions, outputOptions, generalOptions)
@@ -51,7 +52,6 @@ func (c *runCommand) Run(args []string) int {
 	detach := fs.Bool("detach", false, "")
 	checkIndex := fs.Int64("check-index", -1, "")
 	learned := fs.Bool("learned", false, "")
-	agent := fs.String("pal-address", os.Getenv("NOMAD_PAL_ADDR"), "")
 	rest, ok := c.parse(fs, args, 1)
 	if !ok {
 		return 1
@@ -83,14 +83,14 @@ func (c *runCommand) Run(args []string) int {
 	if *checkIndex >= 0 {
 		opts.EnforceIndex, opts.ModifyIndex = true, uint64(*checkIndex)
 	}
-	resp, err := c.register(client, *agent, gated, opts)
+	resp, err := c.register(client, c.palAddress, gated, opts)
 	if err != nil {
 		return c.fail(fmt.Errorf("registering job %q: %w", *job.ID, nomad.Denied(err, nomad.SubmitJob)))
 	}
 	if *detach || !rewrite.AsksGPUs(gated) || nomad.Template(gated) {
 		return c.registered(client, gated, resp)
 	}
-	return c.watch(client, nomad.JobKey{Namespace: *job.Namespace, ID: *job.ID})
+	return c.watch(nomad.JobKey{Namespace: *job.Namespace, ID: *job.ID})
 }
 
 // register registers at the agent where there is one for the job, else at Nomad.
@@ -170,8 +170,19 @@ func gateForRun(job *api.Job) (*api.Job, error) {
 
 func (c *runCommand) registered(client *nomad.Client, job *api.Job, resp *api.JobRegisterResponse) int {
 	v := map[string]any{"job": *job.ID, "namespace": *job.Namespace, "gated": rewrite.Gated(job), "evaluation": resp.EvalID}
+	activity, err := placer.ReadActivity(c.ctx, client, time.Now())
+	if err != nil {
+		activity.Unknown = err.Error()
+	}
+	after := func(code int) int {
+		if !rewrite.Gated(job) || !activity.Idle() {
+			return code
+		}
+		fmt.Fprintln(c.io.err, oneLine(idleSentence(activity, time.Now())))
+		return cmp.Or(code, exitNoPlacer)
+	}
 	if done, code := c.structured(v); done {
-		return code
+		return after(code)
 	}
 	c.printf("Job %q registered", *job.ID)
 	switch {
@@ -186,23 +197,30 @@ func (c *runCommand) registered(client *nomad.Client, job *api.Job, resp *api.Jo
 	if resp.Warnings != "" {
 		c.printf("Nomad warns: %s\n", resp.Warnings)
 	}
-	return 0
+	return after(0)
 }
 
 // watch follows the job until all members run or it ends, printing each new
 // word on it.
-func (c *runCommand) watch(client *nomad.Client, k nomad.JobKey) int {
-	last := ""
-	var s *placer.Survey
+func (c *runCommand) watch(k nomad.JobKey) int {
+	last, idle := "", ""
+	var a *answers
 	for {
 		began := time.Now()
-		e, err := c.look(client, &s, k)
+		e, err := c.look(&a, k)
 		switch {
 		case c.ctx.Err() != nil:
 			c.printf("Detached. The job stays registered: see nomad-pal explain %s\n", k.ID)
-			return 0
+			return map[bool]int{true: exitNoPlacer}[idle != ""]
 		case err != nil:
 			return c.fail(err)
+		}
+		said := idle
+		if idle = ""; a.activity.Idle() {
+			idle = idleSentence(a.activity, time.Now())
+		}
+		if idle != "" && said == "" {
+			fmt.Fprintln(c.io.err, oneLine(idle))
 		}
 		over := e.Phase == placer.Rejected || e.Phase == placer.Failed
 		done := over || e.Phase == placer.Running || e.Phase == placer.Ended || e.Phase == placer.Native
@@ -226,19 +244,15 @@ func (c *runCommand) watch(client *nomad.Client, k nomad.JobKey) int {
 	}
 }
 
-// look observes, and leaves what it saw in s for the next look.
-func (c *runCommand) look(client *nomad.Client, s **placer.Survey, k nomad.JobKey) (*placer.Explanation, error) {
-	ctx, cancel := context.WithTimeout(c.ctx, time.Minute)
-	defer cancel()
-	next, err := (*placer.Survey)(nil), error(nil)
-	if *s == nil {
-		next, err = placer.Observe(ctx, client)
+// look asks anew whoever was asked before.
+func (c *runCommand) look(a **answers, k nomad.JobKey) (e *placer.Explanation, err error) {
+	if *a == nil {
+		*a, err = c.ask()
 	} else {
-		next, err = (*s).Again(ctx, client)
+		err = (*a).again()
 	}
 	if err != nil {
 		return nil, err
 	}
-	*s = next
-	return next.Explain(ctx, k)
+	return (*a).Explain(k)
 }

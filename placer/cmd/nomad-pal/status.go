@@ -5,6 +5,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer"
@@ -18,7 +19,8 @@ func (c *statusCommand) Help() string {
 	return help("status [options]", `
 Shows how many GPUs there are and are free, and every job with GPUs that has not
 ended: its phase and, where it waits, why.
-`, outputOptions, generalOptions)
+With -namespace, the jobs of that one only.
+`, exitCodes, outputOptions, generalOptions)
 }
 
 // overview is what status prints.
@@ -28,6 +30,7 @@ type overview struct {
 	Unhealthy int                `json:"unhealthy"`
 	Profile   int                `json:"profile_version,omitempty"`
 	Warnings  []string           `json:"warnings,omitempty"`
+	Placer    placer.Activity    `json:"placer"`
 	Jobs      []placer.JobStatus `json:"jobs"`
 }
 
@@ -35,19 +38,24 @@ func (c *statusCommand) Run(args []string) int {
 	if _, ok := c.parse(c.flags("status"), args, 0); !ok {
 		return 1
 	}
-	client, err := c.client()
+	s, err := c.ask()
 	if err != nil {
 		return c.fail(err)
 	}
-	s, err := placer.Observe(c.ctx, client)
+	o, gpus := overview{Warnings: s.Warnings(), Placer: s.activity}, []placer.GPU(nil)
+	if o.Jobs, err = s.Jobs(); err == nil {
+		gpus, err = s.GPUs()
+	}
+	if err == nil {
+		o.Profile, err = s.Profile()
+	}
 	if err != nil {
 		return c.fail(err)
 	}
-	o := overview{Jobs: s.Jobs(), Warnings: s.Warnings()}
-	if p := s.Profile(); p != nil {
-		o.Profile = p.Version
+	if c.given("namespace") && c.namespace != "*" {
+		o.Jobs = slices.DeleteFunc(o.Jobs, func(j placer.JobStatus) bool { return j.Namespace != c.namespace })
 	}
-	for _, g := range s.GPUs() {
+	for _, g := range gpus {
 		o.GPUs++
 		if g.Available {
 			o.Free++
@@ -57,34 +65,35 @@ func (c *statusCommand) Run(args []string) int {
 		}
 	}
 	if done, code := c.structured(o); done {
-		return code
+		return s.close(code)
 	}
 	profile := "none: nothing is measured yet"
 	if o.Profile > 0 {
 		profile = fmt.Sprintf("version %d", o.Profile)
 	}
-	rows := []string{row("GPUs", fmt.Sprintf("%d, %d free, %d unhealthy", o.GPUs, o.Free, o.Unhealthy)), row("Profile", profile)}
+	rows := []string{row("GPUs", fmt.Sprintf("%d, %d free, %d unhealthy", o.GPUs, o.Free, o.Unhealthy)), row("Profile", profile), row("Placer", workSentence(o.Placer, time.Now()))}
 	for _, w := range o.Warnings {
 		rows = append(rows, row("Warning", oneLine(w)))
 	}
 	c.pairs(rows)
 	if len(o.Jobs) == 0 {
 		c.printf("\nNo jobs with GPUs.\n")
-		return 0
+		return s.close(0)
 	}
 	c.printf("\n")
 	c.printJobs(o.Jobs)
-	return 0
+	return s.close(0)
 }
 
 func (b *base) printJobs(jobs []placer.JobStatus) {
+	now := time.Now()
 	rows := []string{row("Job", "Namespace", "Phase", "GPUs", "Class", "Submitted", "Expected start", "Reason")}
 	for _, j := range jobs {
 		expected := ""
 		if !j.StartTo.IsZero() {
-			expected = j.StartFrom.Local().Format(time.TimeOnly) + "–" + j.StartTo.Local().Format(time.TimeOnly)
+			expected = soon(j.StartFrom, j.StartTo, now)
 		}
-		rows = append(rows, row(j.Job, j.Namespace, j.Phase, j.GPUs, j.Class, j.Submitted.Local().Format(time.DateTime), expected, oneLine(j.Reason)))
+		rows = append(rows, row(j.Job, j.Namespace, j.Phase, j.GPUs, j.Class, clock(j.Submitted), expected, oneLine(j.Reason)))
 	}
 	b.table(rows)
 }

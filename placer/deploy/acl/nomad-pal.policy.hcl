@@ -24,7 +24,8 @@ namespace "default" {
   capabilities = ["list-jobs", "read-job", "submit-job", "alloc-lifecycle"]
 
   variables {
-    # Decisions, profile, rules, imported measurements, the lock of the leader.
+    # Decisions, profile, rules, imported measurements, the heartbeat, the lock of
+    # the leader. Let nobody else write them: the commands believe them.
     path "nomad-pal/*" {
       capabilities = ["list", "read", "write", "destroy"]
     }

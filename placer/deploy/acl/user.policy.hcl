@@ -3,10 +3,11 @@
 #
 #   nomad acl policy apply -description "research, with nomad-pal" research user.policy.hcl
 #
-# Commands then show the jobs of this namespace and nothing of others. Plans and
-# waiting times are worked out from what the token can see: GPUs held by jobs of
-# other namespaces look free to it. The agent's own API knows better and tells
-# no more than the token may know.
+# Commands then show the jobs of this namespace and nothing of others. Set
+# NOMAD_PAL_ADDR to the address of the agent's API: it knows which GPUs are held,
+# and tells no more than the token may know. Without it, plans and waiting times
+# are worked out from what the token can see: GPUs held by jobs of other
+# namespaces look free to it.
 
 namespace "research" {
   capabilities = [
@@ -21,6 +22,11 @@ namespace "research" {
 namespace "default" {
   variables {
     path "nomad-pal/rules" {
+      capabilities = ["read"]
+    }
+
+    # Whether a placer is at work. Nobody but the agent needs to write it.
+    path "nomad-pal/agent" {
       capabilities = ["read"]
     }
 

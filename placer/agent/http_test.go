@@ -1,0 +1,40 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package agent
+
+import (
+	"net"
+	"os"
+	"testing"
+)
+
+// An address is published only if others can reach it.
+func TestPublishedAddress(t *testing.T) {
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		h    *HTTP
+		at   string
+		want string
+	}{
+		{nil, "127.0.0.1", ""},
+		{&HTTP{}, "127.0.0.1", ""},
+		{&HTTP{}, "::1", ""},
+		{&HTTP{}, "192.0.2.1", "http://192.0.2.1:8090"},
+		{&HTTP{CertFile: "c"}, "2001:db8::1", "https://[2001:db8::1]:8090"},
+		{&HTTP{}, "0.0.0.0", "http://" + host + ":8090"},
+		{&HTTP{Advertise: "https://pal.example.com/"}, "127.0.0.1", "https://pal.example.com"},
+	} {
+		if got := c.h.published(&net.TCPAddr{IP: net.ParseIP(c.at), Port: 8090}); got != c.want {
+			t.Errorf("%+v at %s: %q, want %q", c.h, c.at, got, c.want)
+		}
+	}
+	for text, ok := range map[string]bool{"https://pal.example.com": true, "http://10.0.0.1:1": true, "pal:8090": false, "ftp://x": false, "https://": false} {
+		if err := checkAdvertise(text); (err == nil) != ok {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}

@@ -1,0 +1,272 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// Who answers. The agent sees all of Nomad and tells each token what it may know:
+// its answers count GPUs that jobs of other namespaces hold. Reading Nomad with
+// the caller's own token is what remains without it. The token goes to an agent
+// only if its address was configured by whoever runs the command; one that stands
+// in Nomad is asked without, see docs/security.md.
+
+// askTimeout bounds one answer: an agent of a large cluster looks for seconds.
+const askTimeout = 2 * time.Minute
+
+// answers is who is asked.
+type answers struct {
+	b      *base
+	nomad  *nomad.Client
+	agent  *api.Client // nil: Nomad itself is read
+	survey *placer.Survey
+	// note is what the answers lack, "" for nothing.
+	note     string
+	activity placer.Activity
+}
+
+// ask finds out who is to be asked.
+func (b *base) ask() (*answers, error) {
+	client, err := b.client()
+	if err != nil {
+		return nil, err
+	}
+	a := &answers{b: b, nomad: client}
+	if b.palAddress != "" {
+		return a, a.askAgent(b.palAddress, b.config())
+	}
+	if a.activity, err = placer.ReadActivity(b.ctx, client, time.Now()); err != nil {
+		return nil, err
+	}
+	cfg := b.config()
+	switch {
+	case a.activity.Address == "" || !a.activity.Working:
+	case cfg.SecretID == "" && cfg.HttpAuth == nil && cfg.TLSConfig.ClientCert == "":
+		return a, a.askAgent(a.activity.Address, cfg)
+	default:
+		a.note = fmt.Sprintf("to ask the agent, which sees all GPUs in use: NOMAD_PAL_ADDR=%s. Your token then goes there", a.activity.Address)
+	}
+	return a, a.look()
+}
+
+// askAgent asks an agent, and Nomad if that does not answer as one does.
+func (a *answers) askAgent(address string, cfg *api.Config) error {
+	cfg.Address, cfg.TLSConfig.TLSServerName = address, ""
+	at, err := nomad.NewClient(cfg, "")
+	if err == nil {
+		a.agent = at.API()
+		err = a.get("/v1/agent", "", &a.activity)
+	}
+	if err == nil {
+		return nil
+	}
+	a.agent = nil
+	a.note = fmt.Sprintf("the agent at %s does not answer: %v", address, err)
+	return a.look()
+}
+
+// look reads Nomad itself.
+func (a *answers) look() (err error) {
+	if a.survey == nil {
+		a.survey, err = placer.Observe(a.b.ctx, a.nomad)
+	} else {
+		a.survey, err = a.survey.Again(a.b.ctx, a.nomad)
+	}
+	if err == nil {
+		a.activity = a.survey.Activity()
+	}
+	return err
+}
+
+// again has the next answers be new ones.
+func (a *answers) again() error {
+	if a.agent == nil {
+		return a.look()
+	}
+	return a.get("/v1/agent", "", &a.activity)
+}
+
+func (a *answers) get(path, namespace string, out any) error {
+	ctx, cancel := context.WithTimeout(a.b.ctx, askTimeout)
+	defer cancel()
+	_, err := a.agent.Raw().Query(path, out, (&api.QueryOptions{Namespace: namespace}).WithContext(ctx))
+	return a.plain(err)
+}
+
+// plain is an agent's refusal in its own words.
+func (a *answers) plain(err error) error {
+	var unexpected api.UnexpectedResponseError
+	if errors.As(err, &unexpected) && unexpected.HasBody() && unexpected.StatusCode() != http.StatusNotFound {
+		return fmt.Errorf("the agent answers %d: %s", unexpected.StatusCode(), strings.TrimSpace(unexpected.Body()))
+	}
+	return err
+}
+
+// Jobs are all jobs with GPUs that have not ended.
+func (a *answers) Jobs() (jobs []placer.JobStatus, err error) {
+	if a.agent == nil {
+		return a.survey.Jobs(), nil
+	}
+	return jobs, a.get("/v1/queue", "", &jobs)
+}
+
+// GPUs are all GPUs.
+func (a *answers) GPUs() (gpus []placer.GPU, err error) {
+	if a.agent == nil {
+		return a.survey.GPUs(), nil
+	}
+	return gpus, a.get("/v1/gpus", "", &gpus)
+}
+
+// Profile is the version of the profile in force, 0 for none.
+func (a *answers) Profile() (int, error) {
+	if a.agent == nil {
+		if p := a.survey.Profile(); p != nil {
+			return p.Version, nil
+		}
+		return 0, nil
+	}
+	p, err := a.nomad.ReadProfile(a.b.ctx)
+	if p == nil {
+		return 0, err
+	}
+	return p.Version, err
+}
+
+// Warnings are for operators: others get none.
+func (a *answers) Warnings() []string {
+	if a.agent == nil {
+		return a.survey.Warnings()
+	}
+	var health struct{ Warnings []string }
+	if a.get("/v1/health", "", &health) != nil {
+		return nil // trouble of the agent's is what the activity says
+	}
+	return health.Warnings
+}
+
+// Find finds a job by id or unique prefix.
+func (a *answers) Find(namespace, id string) (nomad.JobKey, error) {
+	if a.agent == nil {
+		return a.survey.Find(namespace, id)
+	}
+	jobs, err := a.Jobs()
+	if err != nil {
+		return nomad.JobKey{}, err
+	}
+	var keys []nomad.JobKey
+	for _, j := range jobs {
+		keys = append(keys, nomad.JobKey{Namespace: j.Namespace, ID: j.Job})
+	}
+	return placer.FindJob(keys, namespace, id)
+}
+
+// Explain says why.
+func (a *answers) Explain(k nomad.JobKey) (*placer.Explanation, error) {
+	if a.agent == nil {
+		ctx, cancel := context.WithTimeout(a.b.ctx, askTimeout)
+		defer cancel()
+		return a.survey.Explain(ctx, k)
+	}
+	e := &placer.Explanation{}
+	return e, a.get("/v1/job/"+url.PathEscape(k.ID)+"/explain", k.Namespace, e)
+}
+
+// Plan says what would happen to a job.
+func (a *answers) Plan(job *api.Job) (*placer.Explanation, error) {
+	if a.agent == nil {
+		return a.survey.Plan(job)
+	}
+	ctx, cancel := context.WithTimeout(a.b.ctx, askTimeout)
+	defer cancel()
+	e := &placer.Explanation{}
+	_, err := a.agent.Raw().Write("/v1/plan", map[string]any{"Job": job}, e, (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(ctx))
+	return e, a.plain(err)
+}
+
+// exitNoPlacer is the exit code of commands while no placer is at work.
+const exitNoPlacer = 3
+
+const exitCodes = `
+Exit code 3: no placer is at work, so that nothing starts; the answer is printed
+all the same.
+`
+
+// close says on standard error what the answers lack, and returns the exit code: 3
+// if no placer is at work.
+func (a *answers) close(code int) int {
+	say := func(text string) { fmt.Fprintln(a.b.io.err, oneLine(text)) }
+	switch part := a.part(); {
+	case part != "":
+		say("Note: " + part)
+	case a.note != "":
+		say("Note: " + a.note)
+	}
+	if a.activity.Unknown != "" {
+		say("Note: whether a placer is at work is not known: " + a.activity.Unknown)
+	}
+	if !a.activity.Idle() {
+		return code
+	}
+	say(idleSentence(a.activity, time.Now()))
+	return cmp.Or(code, exitNoPlacer)
+}
+
+// part says that Nomad was read by a token that may not see everything.
+func (a *answers) part() string {
+	if a.agent != nil {
+		return ""
+	}
+	self, _, err := a.nomad.API().ACLTokens().Self((&api.QueryOptions{}).WithContext(a.b.ctx))
+	var unexpected api.UnexpectedResponseError
+	disabled := errors.As(err, &unexpected) && strings.Contains(unexpected.Body(), "ACL support disabled")
+	if disabled || err == nil && self.Type == "management" {
+		return ""
+	}
+	text := "read from Nomad with your token: GPUs of jobs that it cannot see look free"
+	if a.note == "" {
+		return text + ". NOMAD_PAL_ADDR names an agent to ask instead"
+	}
+	return text + "; " + a.note
+}
+
+// idleSentence says since when no placer has been at work.
+func idleSentence(a placer.Activity, now time.Time) string {
+	const nothing = ": nothing starts until one is"
+	switch {
+	case a.Since.IsZero():
+		return "No placer is at work, and none has been yet" + nothing + " (nomad-pal agent)."
+	case a.Trouble != "":
+		return fmt.Sprintf("No placer has been at work since %s%s. The agent %s: %s.", when(a.Since, now), nothing, a.Agent, a.Trouble)
+	}
+	return fmt.Sprintf("No placer has been at work since %s%s. The last was %s.", when(a.Since, now), nothing, cmp.Or(a.Agent, "unknown"))
+}
+
+// workSentence says who is at work.
+func workSentence(a placer.Activity, now time.Time) string {
+	switch {
+	case a.Unknown != "":
+		return "not known: " + a.Unknown
+	case a.Idle():
+		return idleSentence(a, now)
+	}
+	return fmt.Sprintf("at work since %s: %s, %s", when(a.Since, now), a.Agent, a.Version)
+}
+
+// palAddress is the agent that whoever runs the command configured.
+func palAddress() string { return os.Getenv("NOMAD_PAL_ADDR") }

@@ -1,0 +1,304 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/agent"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+)
+
+// cluster is a Nomad that commands can be tried on: two nodes of four GPUs each.
+type cluster struct {
+	t     *testing.T
+	nomad *nomadtest.Server
+	url   string
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	s := nomadtest.New(nomadtest.Options{Seed: 1})
+	h := httptest.NewServer(s)
+	t.Cleanup(func() { h.CloseClientConnections(); h.Close(); s.Close() })
+	for i := range 2 {
+		s.AddNode(nomadtest.GPUNode(i, 4))
+	}
+	for _, name := range []string{"NOMAD_ADDR", "NOMAD_TOKEN", "NOMAD_NAMESPACE", "NOMAD_REGION", "NOMAD_PAL_ADDR", "NOMAD_CLIENT_CERT", "NOMAD_HTTP_AUTH"} {
+		t.Setenv(name, "")
+	}
+	t.Setenv("NOMAD_ADDR", h.URL)
+	return &cluster{t, s, h.URL}
+}
+
+// does runs a command and returns its exit code, output and errors.
+func (c *cluster) does(args ...string) (int, string, string) {
+	c.t.Helper()
+	var out, err bytes.Buffer
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
+	defer cancel()
+	code := run(ctx, args, streams{strings.NewReader(""), &out, &err})
+	return code, out.String(), err.String()
+}
+
+// logged is a log that may be read while it is written.
+type logged struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// agent starts an agent, and waits until it is at work.
+func (c *cluster) agent(token, config string) (url string) {
+	c.t.Helper()
+	path := filepath.Join(c.t.TempDir(), "agent.hcl")
+	text := fmt.Sprintf("%s\nnomad {\n  address = %q\n  token = %q\n}\n", config, c.url, token)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		c.t.Fatal(err)
+	}
+	log := &logged{}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- agent.New(hclog.New(&hclog.LoggerOptions{Output: log}), placer.Hooks{}).Run(ctx, []string{path}, nil)
+	}()
+	c.t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			c.t.Errorf("the agent: %v", err)
+		}
+	})
+	c.until("the agent is at work", func() bool {
+		if m := regexp.MustCompile(`HTTP API: address=(\S+)`).FindStringSubmatch(log.String()); m != nil {
+			url = "http://" + m[1]
+		}
+		return url != "" && c.activity(token).Working
+	})
+	return url
+}
+
+func (c *cluster) client(token string) *nomad.Client {
+	c.t.Helper()
+	client, err := nomad.NewClient(&api.Config{Address: c.url, SecretID: token}, "")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return client
+}
+
+func (c *cluster) activity(token string) placer.Activity {
+	c.t.Helper()
+	a, err := placer.ReadActivity(c.t.Context(), c.client(token), time.Now())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return a
+}
+
+// beat writes a heartbeat as if it were an agent's.
+func (c *cluster) beat(b placer.Heartbeat) {
+	c.t.Helper()
+	text, err := json.Marshal(b)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if err := c.client("root").WriteVariable(c.t.Context(), placer.HeartbeatPath, map[string]string{"json": string(text)}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *cluster) until(what string, ok func() bool) {
+	c.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); {
+		if time.Now().After(deadline) {
+			c.t.Fatalf("not within 20 s: %s", what)
+		}
+		tick := time.NewTimer(5 * time.Millisecond)
+		<-tick.C
+	}
+}
+
+// job writes a jobspec of one member with so many GPUs.
+func (c *cluster) job(namespace, name string, gpus int) (path string) {
+	c.t.Helper()
+	path = filepath.Join(c.t.TempDir(), name+".hcl")
+	text := fmt.Sprintf(`job %q {
+  namespace = %q
+  type      = "batch"
+  group "g" {
+    task "t" {
+      driver = "raw_exec"
+      config {
+        command = "/bin/sh"
+        args    = ["-c", "sleep 3600"]
+      }
+      resources {
+        device "nvidia/gpu" {
+          count = %d
+        }
+      }
+    }
+  }
+}
+`, name, namespace, gpus)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		c.t.Fatal(err)
+	}
+	return path
+}
+
+// Every command says that no placer is at work, with an exit code of its own; its
+// answer is printed all the same.
+func TestNoPlacer(t *testing.T) {
+	c := newCluster(t)
+	job := c.job("default", "train", 2)
+	const never, since = "No placer is at work, and none has been yet: nothing starts until one is", "No placer has been at work since "
+	code, out, _ := c.does("run", "-detach", job)
+	if code != 3 || !strings.Contains(out, `Job "train" registered`) {
+		t.Errorf("run: %d %s", code, out)
+	}
+	c.idleEverywhere(job, never)
+	c.beat(placer.Heartbeat{Agent: "gone", Since: time.Now(), Worked: time.Now().Add(-3 * time.Hour), Trouble: "it hangs"})
+	c.idleEverywhere(job, since)
+	if _, _, err := c.does("queue"); !strings.Contains(err, "(3 hours ago): nothing starts until one is. The agent gone: it hangs.") {
+		t.Error(err)
+	}
+	c.agent("", "http {\n  bind_port = 0\n}\n")
+	if code, out, err := c.does("status"); code != 0 || !strings.Contains(out, "= at work since") || err != "" {
+		t.Errorf("with a placer: %d\n%s%s", code, out, err)
+	}
+	if code, out, err := c.does("plan", c.job("default", "other", 2)); code != 1 || !strings.Contains(out, "would start now") {
+		t.Errorf("plan with a placer: %d\n%s%s", code, out, err)
+	}
+}
+
+func (c *cluster) idleEverywhere(job, want string) {
+	c.t.Helper()
+	for _, args := range [][]string{{"explain", "train"}, {"queue"}, {"queue", "-json"}, {"status"}, {"gpus"}, {"plan", job}, {"run", "-detach", job}} {
+		code, out, err := c.does(args...)
+		if code != 3 || !strings.Contains(err, want) || out == "" {
+			c.t.Errorf("%v: %d\n%s%s", args, code, out, err)
+		}
+		if strings.Contains(out, "starts with the next decision") {
+			c.t.Errorf("%v promises a start:\n%s", args, out)
+		}
+	}
+}
+
+// The token of a tenant does not see what others hold. The agent's API, asked with
+// it, does; and what is read from Nomad with it is said to be a part.
+func TestCommandsAskTheAgent(t *testing.T) {
+	c := newCluster(t)
+	c.nomad.SetTokens(map[string]nomadtest.Token{
+		"root": {Management: true},
+		"user": {Nodes: true, Namespaces: map[string][]string{"research": {"list-jobs", "read-job", "submit-job"}, "default": {"variables"}}},
+	})
+	url := c.agent("root", "http {\n  bind_port = 0\n  advertise = \"http://192.0.2.1:1\"\n}\n")
+	if code, out, err := c.does("run", "-token", "root", c.job("secret", "held", 4)); code != 0 {
+		t.Fatalf("run: %d\n%s%s", code, out, err)
+	}
+	t.Setenv("NOMAD_TOKEN", "user")
+	plan := c.job("research", "wants", 4)
+	code, _, said := c.does("status")
+	if code != 0 || !strings.Contains(said, "GPUs of jobs that it cannot see look free") || !strings.Contains(said, "NOMAD_PAL_ADDR=http://192.0.2.1:1") {
+		t.Errorf("status of Nomad: %d %s", code, said)
+	}
+	t.Setenv("NOMAD_PAL_ADDR", url)
+	for args, want := range map[string]string{
+		"status":                    "8, 4 free, 0 unhealthy",
+		"gpus":                      placer.Unseen,
+		"queue":                     "Nobody waits",
+		"plan " + plan:              "4 free of 8",
+		"status -json":              `"free": 4`,
+		"status -namespace=default": "No jobs with GPUs",
+	} {
+		code, out, said := c.does(strings.Fields(args)...)
+		if code > 1 || !strings.Contains(out, want) || said != "" {
+			t.Errorf("%s: %d\n%s%s", args, code, out, said)
+		}
+	}
+	if code, out, said := c.does("run", plan); code != 0 || !strings.Contains(out, "Chosen GPUs") {
+		t.Errorf("run: %d\n%s%s", code, out, said)
+	}
+	c.until("explain by prefix", func() bool { // the agent's look may be 2 s old
+		code, out, _ := c.does("explain", "-namespace=research", "wan")
+		return code == 0 && strings.Contains(out, "= wants")
+	})
+	if code, _, said := c.does("explain", "-namespace=secret", "held"); code != 1 || !strings.Contains(said, "permission denied") {
+		t.Errorf("explain of another's: %d %s", code, said)
+	}
+	t.Setenv("NOMAD_PAL_ADDR", "http://127.0.0.1:1")
+	if code, out, said := c.does("status"); code != 0 || !strings.Contains(out, "4 free") || !strings.Contains(said, "look free") || !strings.Contains(said, "the agent at http://127.0.0.1:1 does not answer") {
+		t.Errorf("without the agent: %d\n%s%s", code, out, said)
+	}
+}
+
+// A token goes to Nomad and to an agent that was configured, and nowhere else: what
+// stands in Nomad may be somebody's trap.
+func TestTokenGoesNowhereElse(t *testing.T) {
+	c := newCluster(t)
+	var mu sync.Mutex
+	var asked []string
+	trap := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		asked = append(asked, r.Method+" "+r.URL.Path+" "+r.Header.Get("X-Nomad-Token")+r.Header.Get("Authorization"))
+		http.Error(w, "trapped", http.StatusTeapot)
+	}))
+	defer trap.Close()
+	c.beat(placer.Heartbeat{Agent: "trap", Since: time.Now(), Worked: time.Now(), Address: trap.URL})
+	job := c.job("default", "train", 2)
+	all := [][]string{{"explain", "train"}, {"queue"}, {"status"}, {"gpus"}, {"plan", job}, {"run", "-detach", job}}
+	for _, args := range all {
+		c.does(append([]string{args[0], "-token=secret"}, args[1:]...)...)
+	}
+	t.Setenv("NOMAD_HTTP_AUTH", "somebody:secret")
+	c.does("queue")
+	t.Setenv("NOMAD_HTTP_AUTH", "")
+	if len(asked) > 0 {
+		t.Errorf("with a token: %q", asked)
+	}
+	// Without anything to lose it is asked, and not believed to be an agent.
+	for _, args := range all {
+		if _, _, said := c.does(args...); args[0] != "run" && !strings.Contains(said, "does not answer") {
+			t.Errorf("%v: %s", args, said)
+		}
+	}
+	for _, a := range asked {
+		if a != "GET /v1/agent " {
+			t.Errorf("asked: %q", a)
+		}
+	}
+	if len(asked) == 0 {
+		t.Error("not asked without a token")
+	}
+}

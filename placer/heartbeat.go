@@ -1,0 +1,198 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+const (
+	// HeartbeatPath is the variable in which the agent at work shows that it is.
+	HeartbeatPath = "nomad-pal/agent"
+	// HeartbeatEvery is the time between two heartbeats. Each is a write to Nomad's
+	// Raft log of some 300 bytes, 4,320 a day.
+	HeartbeatEvery = 20 * time.Second
+	// heartbeatLapses is how old the last one may be: three are missed. Whoever
+	// reads it compares the servers' clock with his own.
+	heartbeatLapses = 3 * HeartbeatEvery
+	// handover is how long after an agent stopped in order another one, or the same
+	// under a new configuration, may take to go on.
+	handover = 10 * time.Second
+)
+
+// Heartbeat is what the agent at work says of itself.
+type Heartbeat struct {
+	// Agent tells agents apart.
+	Agent   string `json:"agent"`
+	Version string `json:"version"`
+	// Address is that of its API, "" if it has none that others can reach.
+	Address string `json:"address,omitempty"`
+	// Since is when it began to place, Worked when it last did.
+	Since  time.Time `json:"since"`
+	Worked time.Time `json:"worked"`
+	// Trouble is why it does not place, Stopped that it has ended in order.
+	Trouble string `json:"trouble,omitempty"`
+	Stopped bool   `json:"stopped,omitempty"`
+}
+
+// Activity is whether a placer is at work, as its heartbeat tells.
+type Activity struct {
+	// Unknown is why that cannot be told.
+	Unknown string `json:"unknown,omitempty"`
+	Working bool   `json:"working"`
+	// Since is when the placer began to work, or the last one ceased to; zero: there
+	// was none yet.
+	Since   time.Time `json:"since,omitzero"`
+	Trouble string    `json:"trouble,omitempty"`
+	Agent   string    `json:"agent,omitempty"`
+	Version string    `json:"version,omitempty"`
+	Address string    `json:"address,omitempty"`
+}
+
+// Idle says whether it is known that no placer is at work.
+func (a Activity) Idle() bool { return !a.Working && a.Unknown == "" }
+
+// activityOf judges a heartbeat that was written at a time.
+func activityOf(b Heartbeat, written, now time.Time) Activity {
+	a := Activity{Agent: b.Agent, Version: b.Version, Address: b.Address, Trouble: b.Trouble, Since: b.Since}
+	age := now.Sub(written)
+	switch {
+	case b.Trouble != "":
+		a.Since = b.Worked
+	case b.Stopped && age > handover, age > heartbeatLapses:
+		a.Since = written
+	default:
+		a.Working = true
+	}
+	return a
+}
+
+// ReadActivity reads whether a placer is at work. now is the caller's clock.
+func ReadActivity(ctx context.Context, c *nomad.Client, now time.Time) (Activity, error) {
+	v, err := c.ReadDated(ctx, HeartbeatPath)
+	switch {
+	case nomad.Refused(err):
+		return Activity{Unknown: fmt.Sprintf("the token cannot read the variable %q", HeartbeatPath)}, nil
+	case err != nil:
+		return Activity{}, err
+	case v == nil:
+		return Activity{}, nil
+	}
+	var b Heartbeat
+	if err := json.Unmarshal([]byte(v.Items["json"]), &b); err != nil {
+		return Activity{Unknown: fmt.Sprintf("the variable %q cannot be read: %v", HeartbeatPath, err)}, nil
+	}
+	return activityOf(b, time.Unix(0, v.ModifyTime), now), nil
+}
+
+// Heart shows in Nomad that a placer is at work.
+type Heart struct {
+	Nomad *nomad.Client
+	Log   hclog.Logger
+	// Of is the heartbeat: who beats. Times and trouble are put in.
+	Of Heartbeat
+	// Vitals are the placer's signs of life.
+	Vitals func() VitalSigns
+
+	index  uint64 // of the variable, as written or read last
+	at     time.Time
+	failed string // the last error, logged once
+}
+
+// Run beats until ctx ends: first when the first cycle has ended, and at once when
+// the placer gets into trouble or out of it. The last beat says that it stopped.
+func (h *Heart) Run(ctx context.Context) {
+	h.Of.Since = time.Now().UTC()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		h.beat(ctx, time.Now())
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+	if !h.at.IsZero() {
+		short, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		h.Of.Stopped = true
+		_ = h.write(short) // somebody else's is left: he is at work
+	}
+}
+
+// beat beats if it is time.
+func (h *Heart) beat(ctx context.Context, now time.Time) {
+	signs := h.Vitals()
+	if signs.LastCycle.IsZero() && h.at.IsZero() {
+		return
+	}
+	trouble := signs.Trouble(now)
+	if trouble == "" {
+		h.Of.Worked = now.UTC()
+	}
+	if (trouble == "") == (h.Of.Trouble == "") && now.Sub(h.at) < HeartbeatEvery {
+		return
+	}
+	h.Of.Trouble, h.at = trouble, now
+	short, cancel := context.WithTimeout(ctx, HeartbeatEvery/2)
+	defer cancel()
+	err := h.write(short)
+	if errors.Is(err, nomad.ErrChanged) {
+		if err = h.takeOver(short, now); err == nil {
+			err = h.write(short)
+		}
+	}
+	h.note(err)
+}
+
+func (h *Heart) write(ctx context.Context) error {
+	b, err := json.Marshal(h.Of)
+	if err != nil {
+		return fmt.Errorf("encoding the heartbeat: %w", err)
+	}
+	index, err := h.Nomad.WriteChecked(ctx, HeartbeatPath, map[string]string{"json": string(b)}, h.index)
+	if err == nil {
+		h.index = index
+	}
+	return err
+}
+
+// takeOver reads whose heartbeat is there, to write over it.
+func (h *Heart) takeOver(ctx context.Context, now time.Time) error {
+	v, err := h.Nomad.ReadDated(ctx, HeartbeatPath)
+	if err != nil {
+		return err
+	}
+	if h.index = 0; v == nil {
+		return nil
+	}
+	h.index = v.ModifyIndex
+	var other Heartbeat
+	if json.Unmarshal([]byte(v.Items["json"]), &other) != nil || other.Agent == h.Of.Agent || other.Stopped {
+		return nil
+	}
+	if activityOf(other, time.Unix(0, v.ModifyTime), now).Working {
+		h.Log.Warn("another placer was at work until now; two at a time disturb each other: see high_availability", "agent", other.Agent, "since", other.Since)
+	}
+	return nil
+}
+
+func (h *Heart) note(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != h.failed && err != nil {
+		h.Log.Warn("the heartbeat could not be written: commands will say that no placer is at work", "error", err)
+	}
+	h.failed = text
+}

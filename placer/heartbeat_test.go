@@ -1,0 +1,141 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
+)
+
+// beating is a placer's heart, as the agent runs it.
+func beating(w *bed.World, name string, vitals func() placer.VitalSigns) (stop func()) {
+	w.T.Helper()
+	c, err := nomad.NewClient(w.Nomad.Config(name, ""), "")
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	h := &placer.Heart{Nomad: c, Log: hclog.NewNullLogger(), Vitals: vitals, Of: placer.Heartbeat{Agent: name, Version: "v1", Address: "https://pal"}}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); h.Run(ctx) }()
+	return func() { cancel(); <-done }
+}
+
+func activity(w *bed.World) placer.Activity {
+	w.T.Helper()
+	return survey(w).Activity()
+}
+
+// Whether a placer is at work shows in Nomad: also that it died, stopped in order,
+// or cannot work; and a survey promises no start while none is.
+func TestActivity(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		t := w.T
+		w.AddNodes(2, 4)
+		if a := activity(w); !a.Idle() || !a.Since.IsZero() {
+			t.Errorf("before the first: %+v", a)
+		}
+		p := w.StartPlacer()
+		stop := beating(w, "first", p.Vitals)
+		w.RunFor(5 * time.Second)
+		if a := activity(w); !a.Working || a.Agent != "first" || a.Address != "https://pal" || a.Version != "v1" {
+			t.Errorf("at work: %+v", a)
+		}
+		p.Stop()
+		stop()
+		stopped := time.Now()
+		if a := activity(w); !a.Working {
+			t.Errorf("time to hand over: %+v", a)
+		}
+		w.RunFor(11 * time.Second)
+		if a := activity(w); !a.Idle() || a.Since.Sub(stopped).Abs() > time.Second {
+			t.Errorf("stopped at %v: %+v", stopped, a)
+		}
+		w.Submit(bed.Gang{Name: "waits", Members: 2, GPUs: 4})
+		w.RunFor(time.Second)
+		e, err := survey(w).Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "waits"})
+		if err != nil || e.Reason != "waits for a placer: its GPUs are free, but none is at work" || !e.StartTo.IsZero() {
+			t.Errorf("without a placer: %+v, %v", e, err)
+		}
+		next := w.StartPlacer()
+		defer beating(w, "next", next.Vitals)()
+		w.RunFor(3 * time.Second)
+		if a := activity(w); !a.Working || a.Agent != "next" {
+			t.Errorf("the next: %+v", a)
+		}
+		next.Kill()
+		w.Nomad.Disconnect("next")
+		w.RunFor(59 * time.Second)
+		w.RunFor(25 * time.Second)
+		if a := activity(w); !a.Idle() || time.Since(a.Since) < time.Minute {
+			t.Errorf("killed: %+v", a)
+		}
+	})
+}
+
+// A placer that does not get on shows why at once, and for how long; who is told
+// writes little.
+func TestActivityOfTrouble(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		t := w.T
+		signs := placer.VitalSigns{}
+		began := time.Now()
+		stop := beating(w, "a", func() placer.VitalSigns { return signs })
+		w.RunFor(30 * time.Second)
+		if a := activity(w); !a.Idle() || !a.Since.IsZero() {
+			t.Errorf("it has not begun to work: %+v", a)
+		}
+		signs.Alive, signs.LastCycle = time.Now(), time.Now()
+		w.RunFor(2 * time.Second)
+		if a := activity(w); !a.Working {
+			t.Errorf("it works: %+v", a)
+		}
+		worked := time.Now()
+		w.RunFor(5 * time.Minute)
+		a := activity(w)
+		if !a.Idle() || a.Trouble == "" || a.Since.Sub(worked) > time.Minute+2*time.Second {
+			t.Errorf("it hangs: %+v", a)
+		}
+		written, err := nomad.NewClient(w.Nomad.Config("look", ""), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop()
+		if v, err := written.ReadDated(t.Context(), placer.HeartbeatPath); err != nil || v.ModifyIndex-v.CreateIndex > uint64(time.Since(began)/placer.HeartbeatEvery)+4 {
+			t.Errorf("%d writes, %v", v.ModifyIndex-v.CreateIndex, err)
+		}
+	})
+}
+
+// Two agents that do not know of each other both beat; a token that may not read
+// the heartbeat is told that.
+func TestActivityOfTwo(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		signs := func() placer.VitalSigns { return placer.VitalSigns{Alive: time.Now(), LastCycle: time.Now()} }
+		first, second := beating(w, "a", signs), beating(w, "b", signs)
+		w.RunFor(time.Minute)
+		first()
+		w.RunFor(30 * time.Second)
+		if a := activity(w); !a.Working || a.Agent != "b" {
+			w.T.Errorf("%+v", a)
+		}
+		second()
+		w.Nomad.SetTokens(map[string]nomadtest.Token{"t": {Nodes: true}})
+		c, err := nomad.NewClient(w.Nomad.Config("denied", "t"), "")
+		if err != nil {
+			w.T.Fatal(err)
+		}
+		if a, err := placer.ReadActivity(w.T.Context(), c, time.Now()); err != nil || a.Unknown == "" || a.Idle() {
+			w.T.Errorf("denied: %+v, %v", a, err)
+		}
+	})
+}

@@ -1,0 +1,218 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomad
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// Obstacle is something that keeps a group of a job from nodes with GPUs.
+type Obstacle struct {
+	Group string `json:"group"`
+	// What stands in the way, as nomad job plan says it.
+	What string `json:"what"`
+	// Nodes counts those that it keeps out: each node counts once, for the first
+	// thing that it lacks.
+	Nodes int `json:"nodes"`
+	// Total is the number of nodes with GPUs.
+	Total int `json:"total"`
+	// Now: it may pass, as jobs end and nodes come back.
+	Now bool `json:"now,omitempty"`
+}
+
+func (o Obstacle) String() string {
+	return fmt.Sprintf("%s (%d of %d nodes)", o.What, o.Nodes, o.Total)
+}
+
+// Obstacles are what keeps the job's groups from nodes with GPUs: by group, the
+// most nodes first. Groups that ask for no GPUs are left out.
+func (v *View) Obstacles(job *api.Job) []Obstacle {
+	author := rewrite.Author(job)
+	groups := make([][]int, len(v.nodes)) // device groups by node
+	for gi := range v.devices {
+		node, _ := v.Cluster.Group(gi)
+		groups[node] = append(groups[node], gi)
+	}
+	var out []Obstacle
+	for _, g := range author.TaskGroups {
+		a, err := askOf(g)
+		if err != nil || a.gpus == 0 {
+			continue
+		}
+		counts := map[Obstacle]int{}
+		for i := range v.nodes {
+			if what, now := v.obstacle(author, a, i, groups[i]); what != "" {
+				counts[Obstacle{Group: *g.Name, What: what, Total: len(v.nodes), Now: now}]++
+			}
+		}
+		var found []Obstacle
+		for o, nodes := range counts {
+			o.Nodes = nodes
+			found = append(found, o)
+		}
+		slices.SortFunc(found, func(a, b Obstacle) int { return cmp.Or(b.Nodes-a.Nodes, cmp.Compare(a.What, b.What)) })
+		out = append(out, found...)
+	}
+	return out
+}
+
+// obstacle is the first thing that keeps the ask from a node, "" for none: what
+// will not change by itself comes first. now says whether it may.
+func (v *View) obstacle(job *api.Job, a ask, i int, groups []int) (what string, now bool) {
+	n := v.nodes[i]
+	for _, f := range []func() string{
+		func() string { return unfit(job, a.group, n) },
+		func() string { return missingVolume(a.group, n) },
+		func() string { return v.missingDevice(a, groups) },
+		func() string { return lacks(needOf(a.group), total(n), "nodes have less than %d %s") },
+	} {
+		if what := f(); what != "" {
+			return what, false
+		}
+	}
+	if what := notReady(n); what != "" {
+		return what, true
+	}
+	if what := lacks(needOf(a.group), v.Cluster.Free(i), "less than %d %s are free"); what != "" {
+		return what, true
+	}
+	if v.freeOn(a, groups) < a.gpus {
+		return fmt.Sprintf("fewer than %d matching GPUs are free", a.gpus), true
+	}
+	return "", false
+}
+
+// unfit is what [nodeFits] finds missing.
+func unfit(job *api.Job, g *api.TaskGroup, n *api.Node) string {
+	if !inDatacenters(job.Datacenters, n.Datacenter) {
+		return fmt.Sprintf("datacenter %q is not among the job's", n.Datacenter)
+	}
+	if p := pool(job); p != poolAll && p != n.NodePool {
+		return fmt.Sprintf("node pool %q is not the job's", n.NodePool)
+	}
+	unmet := func(cs []*api.Constraint) string {
+		for _, c := range cs {
+			if !nodeMeets(c, n) {
+				return "constraint " + constraintText(c)
+			}
+		}
+		return ""
+	}
+	if what := cmp.Or(unmet(job.Constraints), unmet(g.Constraints)); what != "" {
+		return what
+	}
+	for _, t := range g.Tasks {
+		if what := unmet(t.Constraints); what != "" {
+			return what
+		}
+		if !hasDriver(n, t.Driver) {
+			return "missing drivers: " + t.Driver
+		}
+	}
+	return ""
+}
+
+// constraintText is a constraint as Nomad writes it.
+func constraintText(c *api.Constraint) string {
+	return fmt.Sprintf("%q", strings.TrimSpace(strings.Join([]string{c.LTarget, cmp.Or(c.Operand, "="), c.RTarget}, " ")))
+}
+
+// missingVolume is a host volume that the group wants and the node does not have.
+// Of CSI volumes only Nomad's dry run knows.
+func missingVolume(g *api.TaskGroup, n *api.Node) string {
+	for _, name := range slices.Sorted(maps.Keys(g.Volumes)) {
+		vol := g.Volumes[name]
+		if vol == nil || vol.Type != "host" || vol.PerAlloc {
+			continue
+		}
+		if has := n.HostVolumes[vol.Source]; has == nil {
+			return fmt.Sprintf("missing host volume: %s", vol.Source)
+		} else if has.ReadOnly && !vol.ReadOnly {
+			return fmt.Sprintf("host volume %s is read-only", vol.Source)
+		}
+	}
+	return ""
+}
+
+// missingDevice says why none of the node's device groups serves the ask.
+func (v *View) missingDevice(a ask, groups []int) string {
+	what := ""
+	for _, gi := range groups {
+		d := v.devices[gi]
+		if a.serves(d) && len(d.Instances) >= a.gpus {
+			return ""
+		}
+		for _, r := range a.requests {
+			if !requestMatches(r.Name, d) {
+				what = cmp.Or(what, fmt.Sprintf("missing devices: %s", r.Name))
+				continue
+			}
+			for _, c := range r.Constraints {
+				if !deviceMeets(c, d) {
+					what = "device constraint " + constraintText(c)
+				}
+			}
+		}
+		if a.serves(d) {
+			what = fmt.Sprintf("fewer than %d GPUs of one model", a.gpus)
+		}
+	}
+	return cmp.Or(what, "missing devices")
+}
+
+// notReady says why Nomad places nothing new on a node.
+func notReady(n *api.Node) string {
+	switch {
+	case n.Status != api.NodeStatusReady:
+		return "the node is " + n.Status
+	case n.Drain:
+		return "the node is draining"
+	case n.SchedulingEligibility != api.NodeSchedulingEligible:
+		return "the node is not eligible for scheduling"
+	}
+	return ""
+}
+
+// lacks names the first resource of which there is too little; format has what is
+// needed, and its name.
+func lacks(need, have pal.Resources, format string) string {
+	for _, r := range []struct {
+		name       string
+		need, have int
+	}{{"MHz of CPU", need.CPU, have.CPU}, {"MB of memory", need.MemoryMB, have.MemoryMB}, {"MB of disk", need.DiskMB, have.DiskMB}} {
+		if r.need > r.have {
+			return fmt.Sprintf(format, r.need, r.name)
+		}
+	}
+	return ""
+}
+
+// freeOn is the largest number of free GPUs that the ask could get of one device
+// group.
+func (v *View) freeOn(a ask, groups []int) int {
+	most := 0
+	for _, gi := range groups {
+		if !a.serves(v.devices[gi]) {
+			continue
+		}
+		free := 0
+		first, count := v.Cluster.GroupGPUs(gi)
+		for u := first; u < first+count; u++ {
+			if v.Cluster.Available(u) {
+				free++
+			}
+		}
+		most = max(most, free)
+	}
+	return most
+}

@@ -1,0 +1,93 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomad
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/nomad/api"
+)
+
+// Why nodes do not take a job is said thing by thing, with the number of nodes; a
+// node counts for the first thing that it lacks.
+func TestObstacles(t *testing.T) {
+	for name, c := range map[string]struct {
+		extra  string
+		change func(job *api.Job, nodes map[string]*api.Node)
+		want   []string
+	}{
+		"nothing": {"", nil, nil},
+		"driver": {"", func(j *api.Job, _ map[string]*api.Node) { j.TaskGroups[0].Tasks[0].Driver = "docker" },
+			[]string{"missing drivers: docker (3 of 3 nodes)"}},
+		"datacenter": {"", func(j *api.Job, _ map[string]*api.Node) { j.Datacenters = []string{"west"} },
+			[]string{`datacenter "dc1" is not among the job's (3 of 3 nodes)`}},
+		"pool": {`node_pool = "other"`, nil, []string{`node pool "default" is not the job's (3 of 3 nodes)`}},
+		"constraint": {`constraint {
+  attribute = "${meta.rack}"
+  value     = "r0"
+}`, nil, []string{`constraint "${meta.rack} = r0" (1 of 3 nodes)`}},
+		"model": {"", func(j *api.Job, _ map[string]*api.Node) {
+			j.TaskGroups[0].Tasks[0].Resources.Devices[0].Name = "nvidia/gpu/H1000"
+		}, []string{"missing devices: nvidia/gpu/H1000 (3 of 3 nodes)"}},
+		"too many": {"", func(j *api.Job, _ map[string]*api.Node) {
+			n := uint64(99)
+			j.TaskGroups[0].Tasks[0].Resources.Devices[0].Count = &n
+		}, []string{"fewer than 99 GPUs of one model (3 of 3 nodes)"}},
+		"device constraint": {"", func(j *api.Job, _ map[string]*api.Node) {
+			j.TaskGroups[0].Tasks[0].Resources.Devices[0].Constraints = []*api.Constraint{{LTarget: "${device.attr.memory}", Operand: ">=", RTarget: "1 TiB"}}
+		}, []string{`device constraint "${device.attr.memory} >= 1 TiB" (3 of 3 nodes)`}},
+		"resources": {"", func(j *api.Job, nodes map[string]*api.Node) {
+			memory := 5000
+			j.TaskGroups[0].Tasks[0].Resources.MemoryMB = &memory
+			nodes["id-0"].NodeResources.Memory.MemoryMB = 8000
+		}, []string{"nodes have less than 5000 MB of memory (2 of 3 nodes)"}},
+		"volume": {"", func(j *api.Job, nodes map[string]*api.Node) {
+			j.TaskGroups[0].Volumes = map[string]*api.VolumeRequest{"d": {Type: "host", Source: "data"}}
+			nodes["id-0"].HostVolumes = map[string]*api.HostVolumeInfo{"data": {}}
+			nodes["id-1"].HostVolumes = map[string]*api.HostVolumeInfo{"data": {ReadOnly: true}}
+		}, []string{"host volume data is read-only (1 of 3 nodes)", "missing host volume: data (1 of 3 nodes)"}},
+		"nodes": {"", func(_ *api.Job, nodes map[string]*api.Node) {
+			nodes["id-0"].Drain = true
+			nodes["id-1"].Status = "down"
+			nodes["id-2"].SchedulingEligibility = "ineligible"
+		}, []string{"the node is down (1 of 3 nodes), for now", "the node is draining (1 of 3 nodes), for now", "the node is not eligible for scheduling (1 of 3 nodes), for now"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := world(3)
+			job := addJob(t, s, jobspec("j", 1, 1, c.extra), 1)
+			if c.change != nil {
+				c.change(job, s.Nodes)
+			}
+			var got []string
+			for _, o := range view(t, s).Obstacles(job) {
+				text := o.String()
+				if o.Now {
+					text += ", for now"
+				}
+				got = append(got, text)
+			}
+			if d := cmp.Diff(c.want, got); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+// What others hold stands in the way for now.
+func TestObstaclesOfUse(t *testing.T) {
+	s := world(1)
+	job := addJob(t, s, jobspec("j", 1, 2, ""), 1)
+	v := view(t, s)
+	for i := range v.Cluster.NumGPUs() - 1 {
+		v.Cluster.SetTaken(i, true)
+	}
+	if got := v.Obstacles(job); len(got) != 1 || got[0].What != "fewer than 2 matching GPUs are free" || !got[0].Now {
+		t.Errorf("GPUs: %+v", got)
+	}
+	v.Cluster.SetFree(0, minus(total(s.Nodes["id-0"]), total(s.Nodes["id-0"]), 1))
+	if got := v.Obstacles(job); len(got) != 1 || got[0].What != "less than 100 MHz of CPU are free" || !got[0].Now {
+		t.Errorf("CPU: %+v", got)
+	}
+}
