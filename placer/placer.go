@@ -418,7 +418,7 @@ func (p *Placer) unsettled() bool {
 			return true
 		}
 	}
-	return p.unpublished || p.rulesDue || p.past.due || len(p.stale) > 0 || len(p.unsaved) > 0 || len(p.state.Orphans())+len(p.state.Unversioned()) > 0 || p.storing.isDue(p.now) || p.mayMove()
+	return p.unpublished || len(p.patience.until) > 0 || p.rulesDue || p.past.due || len(p.stale) > 0 || len(p.unsaved) > 0 || len(p.state.Orphans())+len(p.state.Unversioned()) > 0 || p.storing.isDue(p.now) || p.mayMove()
 }
 
 // lookForMoves is how often gangs are looked at that could be moved, if nothing

@@ -42,7 +42,7 @@ func TestReload(t *testing.T) {
 func TestRunErrors(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"resync = \"soon\"\n":                                           "not a positive duration",
+		"resync = \"soon\"\n":                                          "not a positive duration",
 		"nomad {\n  token_file = \"/none\"\n}\n":                       "token_file",
 		"http {\n  bind_address = \"192.0.2.1\"\n  bind_port = 1\n}\n": "opening the HTTP API",
 	} {
