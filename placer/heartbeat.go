@@ -24,6 +24,8 @@ const (
 	// heartbeatLapses is how old the last one may be: three are missed. Whoever
 	// reads it compares the servers' clock with his own.
 	heartbeatLapses = 3 * HeartbeatEvery
+	// firstLook is how often it is looked whether the placer has begun to work.
+	firstLook = 100 * time.Millisecond
 	// handover is how long after an agent stopped in order another one, or the same
 	// under a new configuration, may take to go on.
 	handover = 10 * time.Second
@@ -112,10 +114,14 @@ type Heart struct {
 // the placer gets into trouble or out of it. The last beat says that it stopped.
 func (h *Heart) Run(ctx context.Context) {
 	h.Of.Since = time.Now().UTC()
-	tick := time.NewTicker(time.Second)
+	tick := time.NewTicker(firstLook)
 	defer tick.Stop()
 	for ctx.Err() == nil {
+		first := h.at.IsZero()
 		h.beat(ctx, time.Now())
+		if first && !h.at.IsZero() {
+			tick.Reset(time.Second)
+		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

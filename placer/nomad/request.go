@@ -161,6 +161,9 @@ func (v *View) ClassFrom(job *api.Job) string {
 
 // classOf is the job's application class and where it comes from.
 func (v *View) classOf(job *api.Job, h rewrite.Hints) (class pal.AppClass, from string, err error) {
+	if app, ok := v.opts.Apps[h.App]; ok && h.Class != "" && h.Class != app {
+		return "", "", fmt.Errorf("meta pal_class = %q contradicts pal_app = %q, which is of class %s: leave one out", h.Class, h.App, app)
+	}
 	if h.Class != "" {
 		return h.Class, "the job says so (pal_class)", nil
 	}

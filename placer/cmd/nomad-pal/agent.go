@@ -5,8 +5,10 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -35,6 +37,28 @@ Agent Options:
 `)
 }
 
+// agentKeys are general options that the agent's configuration has, by the key
+// there.
+var agentKeys = map[string]string{
+	"address": "address", "region": "region", "token": "token_file", "ca-cert": "ca_cert", "ca-path": "ca_path",
+	"client-cert": "client_cert", "client-key": "client_key", "tls-server-name": "tls_server_name",
+	"tls-skip-verify": "skip_verify", "pal-namespace": "namespace",
+}
+
+// foreign refuses options of other commands: the agent connects as its
+// configuration says, also when that is read anew.
+func (c *agentCommand) foreign() error {
+	for _, name := range slices.Sorted(maps.Keys(c.flagsGiven)) {
+		if key, ok := agentKeys[name]; ok {
+			return fmt.Errorf("-%s is not an option of the agent: say nomad { %s } in its configuration, or set Nomad's environment variable", name, key)
+		}
+		if slices.Contains([]string{"namespace", "json", "t", "pal-address"}, name) {
+			return fmt.Errorf("-%s is not an option of the agent; see nomad-pal agent -help", name)
+		}
+	}
+	return nil
+}
+
 // paths is a flag that may be given several times.
 type paths []string
 
@@ -50,6 +74,9 @@ func (c *agentCommand) Run(args []string) int {
 	logJSON := fs.Bool("log-json", false, "")
 	if _, ok := c.parse(fs, args, 0); !ok {
 		return 1
+	}
+	if err := c.foreign(); err != nil {
+		return c.fail(err)
 	}
 	file, err := agent.Load(config)
 	if err == nil {

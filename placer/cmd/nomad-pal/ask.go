@@ -233,9 +233,7 @@ func (a *answers) part() string {
 		return ""
 	}
 	self, _, err := a.nomad.API().ACLTokens().Self((&api.QueryOptions{}).WithContext(a.b.ctx))
-	var unexpected api.UnexpectedResponseError
-	disabled := errors.As(err, &unexpected) && strings.Contains(unexpected.Body(), "ACL support disabled")
-	if disabled || err == nil && self.Type == "management" {
+	if aclDisabled(err) || err == nil && self.Type == "management" {
 		return ""
 	}
 	text := "read from Nomad with your token: GPUs of jobs that it cannot see look free"
@@ -243,6 +241,12 @@ func (a *answers) part() string {
 		return text + ". NOMAD_PAL_ADDR names an agent to ask instead"
 	}
 	return text + "; " + a.note
+}
+
+// aclDisabled says whether Nomad answered that it has no access control.
+func aclDisabled(err error) bool {
+	var unexpected api.UnexpectedResponseError
+	return errors.As(err, &unexpected) && strings.Contains(unexpected.Body(), "ACL support disabled")
 }
 
 // idleSentence says since when no placer has been at work.

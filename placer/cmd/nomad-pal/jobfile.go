@@ -6,6 +6,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/hashicorp/nomad/api"
@@ -24,7 +25,8 @@ type jobFlags struct {
 const jobOptions = `
 Job Options:
 
-  -var=<key>=<value>       An HCL variable; may be given several times.
+  -var=<key>=<value>       An HCL variable; may be given several times. NOMAD_VAR_<key> in the
+                           environment gives one, too.
   -var-file=<path>         A file with HCL variables; may be given several times.
   -json-job                The job is JSON, as nomad job run -json takes it.
 `
@@ -48,7 +50,7 @@ func (b *base) readJob(path string, f jobFlags) (*api.Job, *api.JobSubmission, e
 			}
 		}
 		job, err = jobspec2.ParseWithConfig(&jobspec2.ParseConfig{
-			Path: path, Body: body, ArgVars: f.vars, VarFiles: f.varFiles, Strict: true, AllowFS: true,
+			Path: path, Body: body, ArgVars: f.vars, VarFiles: f.varFiles, Strict: true, AllowFS: true, Envs: os.Environ(),
 		})
 	}
 	if err != nil {

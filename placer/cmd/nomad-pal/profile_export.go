@@ -39,7 +39,7 @@ func (c *profileExportCommand) Run(args []string) int {
 	}
 	p, err := client.ReadProfile(c.ctx)
 	if err == nil && p == nil {
-		err = errNoProfile
+		err = c.noProfile(client)
 	}
 	if err != nil {
 		return c.fail(err)

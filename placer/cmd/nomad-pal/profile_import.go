@@ -45,6 +45,8 @@ type imported struct {
 	Unknown int             `json:"unknown_gpus"`
 	Changes []profile.Event `json:"changes"`
 	DryRun  bool            `json:"dry_run"`
+	// Hidden are outliers that a new comparability key hides.
+	Hidden []profile.Event `json:"hidden_outliers,omitempty"`
 }
 
 func (c *profileImportCommand) Run(args []string) int {
@@ -119,6 +121,7 @@ func (c *profileImportCommand) store(client *nomad.Client, im imported, rows []m
 		return c.fail(err)
 	}
 	im.Samples, im.Unknown, im.Changes = len(samples), len(strangers), profile.Diff(cal.Profile, p)
+	im.Hidden = hiddenOutliers(cal.Profile, p, im.Changes, options.Outlier)
 	gpus := map[string]bool{}
 	for _, s := range samples {
 		gpus[s.GPU] = true
@@ -128,6 +131,9 @@ func (c *profileImportCommand) store(client *nomad.Client, im imported, rows []m
 		if err := client.WriteImported(c.ctx, im.Source, samples); err != nil {
 			return c.fail(err)
 		}
+	}
+	for _, e := range im.Hidden {
+		fmt.Fprintf(c.io.err, "Warning: GPU %s was an outlier for application %s and is none under the new key: PM score %.3f → %.3f. Times are compared within one key only; import the times of its peers under the same key\n", e.GPU, e.App, e.FromScore, e.ToScore)
 	}
 	if done, code := c.structured(im); done {
 		return code
@@ -156,6 +162,22 @@ func (c *profileImportCommand) printImported(im imported) {
 	if !im.DryRun {
 		c.printf("The agent takes them in at its next full read, or at once on SIGHUP.\n")
 	}
+}
+
+// hiddenOutliers are the outliers that are none any more because they are compared under
+// another key, with other GPUs or with none.
+func hiddenOutliers(was, is *profile.Profile, changes []profile.Event, outlier float64) []profile.Event {
+	var out []profile.Event
+	for _, e := range changes {
+		if float64(e.FromScore) < outlier || e.ToScore == 0 || float64(e.ToScore) >= outlier || was == nil {
+			continue
+		}
+		old, _ := was.Lookup(e.GPU, e.App)
+		if now, ok := is.Lookup(e.GPU, e.App); ok && now.Key != old.Key {
+			out = append(out, e)
+		}
+	}
+	return out
 }
 
 // sourceName makes a name from that of a file.

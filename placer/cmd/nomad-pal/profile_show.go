@@ -9,8 +9,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hashicorp/nomad/api"
+
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
 var errNoProfile = errors.New("there is no profile yet: the agent makes one when the nodes publish measurements, or see nomad-pal profile import")
@@ -78,7 +81,7 @@ func (c *profileShowCommand) read(files []string) (*profile.Profile, error) {
 		}
 		p, err := client.ReadProfile(c.ctx)
 		if err == nil && p == nil {
-			err = errNoProfile
+			err = c.noProfile(client)
 		}
 		return p, err
 	case 1:
@@ -93,6 +96,19 @@ func (c *profileShowCommand) read(files []string) (*profile.Profile, error) {
 		return p, nil
 	}
 	return nil, fmt.Errorf("nomad-pal profile show takes one file, got %d", len(files))
+}
+
+// noProfile is why there is none to be seen. Nomad shows somebody without a token
+// an empty list of variables, not a refusal.
+func (b *base) noProfile(client *nomad.Client) error {
+	if b.config().SecretID != "" {
+		return errNoProfile
+	}
+	_, _, err := client.API().ACLTokens().Self((&api.QueryOptions{}).WithContext(b.ctx))
+	if aclDisabled(err) {
+		return errNoProfile
+	}
+	return fmt.Errorf("no profile can be seen without a token: Nomad has access control on; set NOMAD_TOKEN or say -token")
 }
 
 // groupSummary is how the GPUs of one model, application and key compare.

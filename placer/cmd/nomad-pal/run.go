@@ -190,6 +190,8 @@ func (c *runCommand) registered(client *nomad.Client, job *api.Job, resp *api.Jo
 		if rules, err := placer.ReadRules(c.ctx, client); err == nil {
 			c.printf(": %s", nomad.TemplateReason(job, rules.Children))
 		}
+	case rewrite.Gated(job) && c.placed(client, job):
+		c.printf(" with its GPUs chosen, starting: see nomad-pal explain %s", *job.ID)
 	case rewrite.Gated(job):
 		c.printf(", waiting for the placer: see nomad-pal explain %s", *job.ID)
 	}
@@ -198,6 +200,16 @@ func (c *runCommand) registered(client *nomad.Client, job *api.Job, resp *api.Jo
 		c.printf("Nomad warns: %s\n", resp.Warnings)
 	}
 	return after(0)
+}
+
+// placed says whether the job was registered with its GPUs right away.
+func (c *runCommand) placed(client *nomad.Client, job *api.Job) bool {
+	now, err := client.Job(c.ctx, nomad.KeyOf(job))
+	if err != nil || now == nil {
+		return false
+	}
+	_, pinned := rewrite.Pinned(now)
+	return pinned && !rewrite.Gated(now)
 }
 
 // watch follows the job until all members run or it ends, printing each new

@@ -19,14 +19,14 @@ func when(t, now time.Time) string {
 	return clock(t) + " (" + about(now.Sub(t)) + " ago)"
 }
 
-// about is a duration in its largest unit.
+// about is a duration in the largest unit of which it has two: 47 hours say more
+// than 2 days do.
 func about(d time.Duration) string {
 	for _, u := range []struct {
 		unit time.Duration
 		name string
 	}{{24 * time.Hour, "day"}, {time.Hour, "hour"}, {time.Minute, "minute"}, {time.Second, "second"}} {
-		// 47 hours say more than 2 days do.
-		if n := int((d + u.unit/2) / u.unit); d >= 2*u.unit || n >= 1 && d >= u.unit || u.unit == time.Second {
+		if n := int((d + u.unit/2) / u.unit); d >= 2*u.unit || u.unit == time.Second {
 			if n == 1 {
 				return "1 " + u.name
 			}

@@ -1,0 +1,100 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+)
+
+// Job files see NOMAD_VAR_*, as those of nomad job run do.
+func TestJobVariables(t *testing.T) {
+	c := newCluster(t)
+	spec, err := os.ReadFile(c.job("default", "vars", 2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "vars.hcl")
+	text := "variable \"gpus\" {\n  type = number\n}\n" + strings.Replace(string(spec), "count = 2", "count = var.gpus", 1)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("NOMAD_VAR_gpus", "3")
+	if _, out, said := c.does("plan", path); !strings.Contains(out, "3 GPUs, application class") {
+		t.Errorf("%s%s", out, said)
+	}
+}
+
+// run -detach says whether the job starts, waits, or is not placed by anybody.
+func TestRunDetached(t *testing.T) {
+	c := newCluster(t)
+	if code, out, said := c.does("run", "-detach", c.job("default", "early", 1)); code != 3 || !strings.Contains(out, "waiting for the placer") || !strings.Contains(said, "No placer is at work") {
+		t.Errorf("without a placer: %d\n%s%s", code, out, said)
+	}
+	url := c.agent("", "http {\n  bind_port = 0\n  register = true\n}\n")
+	if code, out, said := c.does("run", "-detach", "-pal-address", url, c.job("default", "now", 1)); code != 0 || !strings.Contains(out, "with its GPUs chosen, starting") {
+		t.Errorf("at once: %d\n%s%s", code, out, said)
+	}
+}
+
+// A key that nobody else was measured under makes an outlier the only one of its
+// kind, and so look sound: that is said.
+func TestHiddenOutliers(t *testing.T) {
+	samples := func(key string) []profile.Sample {
+		var out []profile.Sample
+		for i, gpu := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i"} {
+			s := profile.Sample{GPU: gpu, Model: "X", App: pal.ClassA, Key: "k", Time: 1}
+			if i == 0 {
+				s.Time, s.Key = 2.8, key
+			}
+			out = append(out, s)
+		}
+		return out
+	}
+	o := profile.DefaultOptions()
+	was, err := profile.Build(samples("k"), o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	is, err := profile.Build(samples("new"), o, was)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := hiddenOutliers(was, is, profile.Diff(was, is), o.Outlier)
+	if len(found) != 1 || found[0].GPU != "a" || found[0].FromScore < 2.7 || found[0].ToScore > 1.001 {
+		t.Errorf("%+v", found)
+	}
+	if found := hiddenOutliers(was, was, profile.Diff(was, was), o.Outlier); found != nil {
+		t.Errorf("the same: %+v", found)
+	}
+}
+
+// Times name their zone and how far away they are.
+func TestWhen(t *testing.T) {
+	zone := time.Local
+	time.Local = time.FixedZone("CET", 3600)
+	defer func() { time.Local = zone }()
+	now := time.Date(2026, 11, 21, 22, 0, 0, 0, time.UTC)
+	at := func(d time.Duration) time.Time { return now.Add(d) }
+	for want, got := range map[string]string{
+		"2026-11-21 23:00:00 CET (0 seconds ago)": when(now, now),
+		"2026-11-27 23:00:00 CET (in 6 days)":     when(at(144*time.Hour), now),
+		"2026-11-21 21:30:00 CET (90 minutes ago)":   when(at(-90*time.Minute), now),
+		"now":                                     span(now, now, now),
+		"2026-11-21 23:10:00–23:20:00 CET (in 10 minutes to 20 minutes)":      span(at(10*time.Minute), at(20*time.Minute), now),
+		"2026-11-22 23:00 CET – 2026-11-24 23:00 CET (in 24 hours to 3 days)": span(at(24*time.Hour), at(72*time.Hour), now),
+		"in 0 to 60 seconds": soon(now, at(time.Minute), now),
+		"in 5 days":        soon(at(120*time.Hour), at(121*time.Hour), now),
+	} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
