@@ -31,8 +31,8 @@ With -pal-address, and if that agent has http { register = true }, a job that ca
 start at once is registered with its GPUs chosen: half the work for Nomad. If the
 agent cannot take the job in, it is registered at Nomad with its gate.
 
-Exit codes: 0 it runs, or was registered; 1 an error; 2 it will not start as it is;
-3 it was registered, and no placer is at work.
+Exit codes: 0 it runs, or with -detach it was registered; 1 an error; 2 it will not
+start as it is; 3 it waits, and no placer is at work.
 
 Run Options:
 
@@ -174,12 +174,11 @@ func (c *runCommand) registered(client *nomad.Client, job *api.Job, resp *api.Jo
 	if err != nil {
 		activity.Unknown = err.Error()
 	}
-	after := func(code int) int {
-		if !rewrite.Gated(job) || !activity.Idle() {
-			return code
+	after := func(code int) int { // it is registered, which is what was asked for
+		if rewrite.Gated(job) && activity.Idle() {
+			fmt.Fprintln(c.io.err, oneLine(idleSentence(activity, time.Now())))
 		}
-		fmt.Fprintln(c.io.err, oneLine(idleSentence(activity, time.Now())))
-		return cmp.Or(code, exitNoPlacer)
+		return code
 	}
 	if done, code := c.structured(v); done {
 		return after(code)
