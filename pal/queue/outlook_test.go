@@ -19,7 +19,7 @@ func TestIndexOfHeavyTail(t *testing.T) {
 		if i%10 == 9 {
 			work = 100 * time.Hour
 		}
-		l.learn("sweep", sample{work, 1})
+		l.learn("", "sweep", sample{work, 1})
 	}
 	e := &entry{job: Job{Name: "sweep"}, gpus: 1}
 	if index, mean := l.index(e, 0), l.expected(e, 0); index > 30*time.Minute || mean < 3*time.Hour {
