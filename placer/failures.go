@@ -64,7 +64,7 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 			if sick == nil {
 				sick = p.state.Sick()
 			}
-			found = append(found, failure.Diagnose(a, p.state.OwnGPUs(a), p.state.NodeName(a.Node), sick))
+			found = append(found, notAfter(failure.Diagnose(a, p.state.OwnGPUs(a), p.state.NodeName(a.Node), sick), now))
 		}
 	}
 	if len(found) == 0 {
@@ -75,7 +75,11 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 	for _, f := range found {
 		p.log.Warn("allocation failed", "job", f.Job, "namespace", f.Namespace, "node", f.Node, "cause", f.Cause, "reason", f.Reason)
 	}
-	spared, err := p.history.note(ctx, p.nomad, found, failure.Evidence{Successes: p.state.Successes(), Models: p.state.GPUModels()}, now)
+	successes := p.state.Successes()
+	for i := range successes {
+		successes[i].At = earlier(successes[i].At, now)
+	}
+	spared, err := p.history.note(ctx, p.nomad, found, failure.Evidence{Successes: successes, Models: p.state.GPUModels()}, now)
 	for _, s := range spared {
 		p.log.Warn("a GPU is suspect, but as many as may be are kept out for failing jobs already", "gpu", s.GPU, "reason", s.Reason)
 	}
@@ -125,4 +129,20 @@ func (p *Placer) tries(k nomad.JobKey) []Try {
 		out = append(out, t)
 	}
 	return out
+}
+
+// notAfter is the failure with times that are not after now. The servers' clock may be
+// ahead of ours: what happens a year from now would count for a year.
+func notAfter(f Failure, now time.Time) Failure {
+	if ahead := f.At.Sub(now); ahead > 0 {
+		f.At, f.Placed = f.At.Add(-ahead), f.Placed.Add(-ahead)
+	}
+	return f
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }

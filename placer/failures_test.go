@@ -34,3 +34,27 @@ func TestFailedOn(t *testing.T) {
 		t.Errorf("avoided (-want +got):\n%s", d)
 	}
 }
+
+// A failure of a year from now, as a server's clock may say, counts as one of now, and
+// so does a success.
+func TestTimesOfTheFuture(t *testing.T) {
+	t.Parallel()
+	_, c := newVars(t)
+	p := newPlacer(t)
+	p.nomad, p.state = c, nomad.NewState()
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	ahead := now.AddDate(1, 0, 0)
+	for i, client := range []string{"failed", "complete"} {
+		p.state.PutAlloc(&nomad.Alloc{ID: client, Job: nomad.JobKey{Namespace: "default", ID: "j"}, Node: "n", Client: client, Desired: "run", GPUs: []string{"g"},
+			ModifyIndex: uint64(i + 1), CreateTime: ahead.Add(-time.Minute).UnixNano(), ModifyTime: ahead.UnixNano()})
+	}
+	if err := p.noteFailures(t.Context(), now); err != nil {
+		t.Fatal(err)
+	}
+	if f := p.history.failures[0]; !f.At.Equal(now) || !f.Placed.Equal(now.Add(-time.Minute)) {
+		t.Errorf("it failed at %v, placed at %v", f.At, f.Placed)
+	}
+	if f := (failure.Failure{At: now, Namespace: "default", Job: "j", Node: "n", Cause: User}); (&history{failures: []Failure{notAfter(f, now)}}).failedOn(nomad.JobKey{Namespace: "default", ID: "j"}, now.Add(2*avoidFor)) != nil {
+		t.Error("its node is avoided for longer than it should be")
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
@@ -140,6 +141,18 @@ type callPanic struct {
 	job   nomad.JobKey // for which it was; the zero key for none
 	value any
 	stack string
+}
+
+// survived is do's error, or its panic as one. A panic in a goroutine of its own is
+// the end of the process, whoever is to blame for it.
+func survived(log hclog.Logger, what string, do func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			log.Error("a bug", "in", what, "panic", r, "stack", string(debug.Stack()))
+			err = fmt.Errorf("%w: %v", ErrInvariant, r)
+		}
+	}()
+	return do()
 }
 
 // call is something to be done for a job, beside others.

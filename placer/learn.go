@@ -76,20 +76,25 @@ func nameOf(job *api.Job) nomad.JobKey {
 	return k
 }
 
-// Run learns until ctx ends. What fails is logged and tried again.
+// Run learns until ctx ends. What fails is logged and tried again; a job that it
+// meets a bug in is one that nothing is learned of.
 func (l *Learner) Run(ctx context.Context) {
-	l.recall(ctx)
+	_ = survived(l.log, "remembered application classes", func() error { l.recall(ctx); return nil })
 	watched := map[nomad.JobKey]*study{}
 	tick := time.NewTicker(l.every)
 	defer tick.Stop()
 	for n := 0; ; n++ {
 		if n%surveyEvery == 0 {
-			if err := l.survey(ctx, watched); err != nil && ctx.Err() == nil {
+			err := survived(l.log, "watching jobs", func() error { return l.survey(ctx, watched) })
+			if err != nil && ctx.Err() == nil {
 				l.log.Warn("jobs cannot be watched for their application class", "error", err)
 			}
 		}
 		for _, k := range slices.SortedFunc(maps.Keys(watched), nomad.JobKey.Compare) {
-			l.read(ctx, k, watched[k])
+			s := watched[k]
+			if survived(l.log, "learning of job "+k.String(), func() error { l.read(ctx, k, s); return nil }) != nil {
+				s.done = true
+			}
 		}
 		select {
 		case <-ctx.Done():

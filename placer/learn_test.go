@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -80,4 +81,18 @@ func TestLearnerTakesEachReadingOnceAndSkipsTheStart(t *testing.T) {
 	if s.rounds != rounds {
 		t.Error("a job is watched on although its class is learned")
 	}
+}
+
+// A bug that the learner meets is logged, and it goes on: the process lives.
+func TestLearnerSurvives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		l := NewLearner(nil, time.Second, hclog.New(&hclog.LoggerOptions{Output: &log})) // any request panics
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		l.Run(ctx)
+		if n := strings.Count(log.String(), "a bug: in="); n < 3 {
+			t.Errorf("%d bugs are logged", n)
+		}
+	})
 }

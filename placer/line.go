@@ -43,8 +43,10 @@ func (p *Placer) lineJob(t *tracked) queue.Job {
 		// closer: neither waits for better GPUs unless told to.
 		near = 1
 	}
+	// Names are those of a namespace: jobs that others call the same teach nothing of
+	// these.
 	return queue.Job{
-		ID: t.Key.String(), Name: name, Tenant: t.Key.Namespace, Gang: t.request.Gang,
+		ID: t.Key.String(), Name: t.Key.Namespace + "/" + name, Tenant: t.Key.Namespace, Gang: t.request.Gang,
 		Priority: *t.Job.Priority, Submitted: since(t.submitted()), Estimate: h.Duration, Limit: rewrite.Limit(t.Job),
 		Preemptible: h.Preempt && !t.Astray, Migratable: h.Migrate && !t.Astray,
 		Attained: attained, Done: done, Waited: waited, RestartCost: p.cfg.RestartCost, NearWait: near,

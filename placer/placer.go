@@ -210,14 +210,15 @@ func (p *Placer) session(ctx context.Context) error {
 	ended := make(chan error, 1)
 	var reader sync.WaitGroup
 	reader.Go(func() {
-		ended <- stream.Run(func(es []nomad.Event) error {
+		take := func(es []nomad.Event) error {
 			select {
 			case events <- es:
 				return nil
 			case <-ctx.Done():
 				return ctx.Err()
 			}
-		})
+		}
+		ended <- survived(p.log, "the event stream", func() error { return stream.Run(take) })
 	})
 	defer reader.Wait()
 	defer stream.Close()

@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/hostile"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -165,5 +166,18 @@ func TestSeekRemembers(t *testing.T) {
 				t.Errorf("since %d, want %d", got, tc.since)
 			}
 		})
+	}
+}
+
+// What runs of a job took teaches nothing of jobs that others call the same.
+func TestNamesAreOfANamespace(t *testing.T) {
+	t.Parallel()
+	p := newPlacer(t)
+	mine, theirs := hostile.Plain("train", 1, 1, 1), hostile.Plain("train", 1, 1, 1)
+	other := "other"
+	theirs.Namespace = &other
+	line := func(job *api.Job) queue.Job { return p.lineJob(&tracked{Standing: StandingOf(nomad.NewState(), job)}) }
+	if a, b := line(mine), line(theirs); a.Name == b.Name || a.Tenant == b.Tenant {
+		t.Errorf("names %q and %q of tenants %q and %q", a.Name, b.Name, a.Tenant, b.Tenant)
 	}
 }

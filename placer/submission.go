@@ -96,6 +96,10 @@ func (p *Placer) join(now time.Time) {
 		}
 		p.joined = append(p.joined, s)
 		k := nomad.KeyOf(s.job)
+		if _, aside := p.aside[k]; aside { // once Nomad has it, it is left alone
+			continue
+		}
+		p.on(k)
 		if p.state.Jobs[k] != nil || p.jobs[k] != nil || nomad.Template(s.job) || p.state.Queues.Refusal(s.job) != nil {
 			continue
 		}
@@ -108,6 +112,7 @@ func (p *Placer) join(now time.Time) {
 		t.Standing, t.request, t.submission = StandingOf(p.state, job), request, s
 		p.submit(t)
 	}
+	p.off()
 }
 
 // asRegistered is the job as it would be if it had just been registered, with

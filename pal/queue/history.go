@@ -33,6 +33,7 @@ type sample struct {
 
 // past is what is remembered of a name.
 type past struct {
+	tenant  string
 	samples []sample          // oldest first
 	sorted  []sample          // the same, shortest first; nil: to be sorted
 	doubt   float64           // how far off the runs before were in foretelling each, on average, in powers of 2
@@ -41,7 +42,7 @@ type past struct {
 }
 
 // learn remembers a finished run.
-func (l *Line) learn(name string, s sample) {
+func (l *Line) learn(tenant, name string, s sample) {
 	if name == "" || s.work <= 0 {
 		return
 	}
@@ -49,7 +50,7 @@ func (l *Line) learn(name string, s sample) {
 	h := l.history[name]
 	if h == nil {
 		l.makeRoom()
-		h = &past{}
+		h = &past{tenant: tenant}
 		l.history[name] = h
 	}
 	h.last, h.sorted, h.fresh = l.lessons, nil, nil
@@ -60,14 +61,25 @@ func (l *Line) learn(name string, s sample) {
 	l.learned[name] = struct{}{}
 }
 
-// makeRoom forgets a name where there are as many as may be.
+// makeRoom forgets a name where there are as many as may be: one of the tenant with
+// the most, so that whoever gives each job a name of its own makes nobody else's
+// forgotten.
 func (l *Line) makeRoom() {
 	if len(l.history) < maxNames {
 		return
 	}
+	names, most := map[string]int{}, ""
+	for _, h := range l.history {
+		names[h.tenant]++
+	}
+	for tenant, n := range names {
+		if n > names[most] || n == names[most] && tenant < most {
+			most = tenant
+		}
+	}
 	oldest := ""
 	for name, h := range l.history {
-		if oldest == "" || h.last < l.history[oldest].last {
+		if h.tenant == most && (oldest == "" || h.last < l.history[oldest].last) {
 			oldest = name
 		}
 	}
@@ -78,7 +90,8 @@ func (l *Line) makeRoom() {
 // Past is what is remembered of the runs of a name, to be kept while there is
 // no Line.
 type Past struct {
-	Name string `json:"name"`
+	Name   string `json:"name"`
+	Tenant string `json:"tenant,omitempty"`
 	// Last grows with each lesson of the Line: names with the smallest are
 	// forgotten first.
 	Last int64 `json:"last"`
@@ -91,7 +104,7 @@ type Past struct {
 func (l *Line) History() []Past {
 	out := make([]Past, 0, len(l.history))
 	for name, h := range l.history {
-		p := Past{Name: name, Last: h.last, Runs: make([][2]int64, len(h.samples))}
+		p := Past{Name: name, Tenant: h.tenant, Last: h.last, Runs: make([][2]int64, len(h.samples))}
 		for i, s := range h.samples {
 			p.Runs[i] = [2]int64{int64(s.work), int64(s.gpus)}
 		}
@@ -114,7 +127,7 @@ func (l *Line) Remember(history []Past) {
 	history = slices.Clone(history)
 	slices.SortFunc(history, func(a, b Past) int { return cmp.Compare(b.Last, a.Last) })
 	for _, p := range history[:min(len(history), maxNames)] {
-		h := &past{last: p.Last}
+		h := &past{tenant: p.Tenant, last: p.Last}
 		for _, r := range p.Runs[max(0, len(p.Runs)-maxSamples):] {
 			if r[0] > 0 && r[1] > 0 {
 				h.samples = append(h.samples, sample{time.Duration(r[0]), int(r[1])})

@@ -33,7 +33,7 @@ func TestHistoryIsKept(t *testing.T) {
 				n := name.Draw(t, "of")
 				s := sample{time.Duration(rapid.Int64Range(1, int64(time.Hour)).Draw(t, "work")), rapid.IntRange(1, 64).Draw(t, "gpus")}
 				for _, l := range ls {
-					l.learn(n, s)
+					l.learn(n[:1], n, s)
 				}
 			}
 		}
@@ -67,7 +67,7 @@ func TestHistoryIsKept(t *testing.T) {
 func TestRememberedOrder(t *testing.T) {
 	l := newLine(t)
 	for range 3 {
-		l.learn("quick", sample{time.Second, 1})
+		l.learn("", "quick", sample{time.Second, 1})
 	}
 	next := newLine(t)
 	for i, id := range []string{"slow", "quick"} {
@@ -97,5 +97,18 @@ func TestWaitJSON(t *testing.T) {
 	}
 	if got, want := string(b), `{"job":"ns/j","position":1,"reason":"gpus","gpus":4,"free":2,"ahead":"ns/k","ahead_gpus":8}`; got != want {
 		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// A tenant who gives each job a name of its own makes nobody forget what is known of
+// another's.
+func TestNamesOfOthersAreKept(t *testing.T) {
+	l := newLine(t)
+	l.learn("steady", "train", sample{time.Hour, 8})
+	for i := range 3 * maxNames {
+		l.learn("flood", fmt.Sprint("job-", i), sample{time.Second, 1})
+	}
+	if len(l.samples("train")) != 1 || len(l.history) != maxNames {
+		t.Errorf("%d runs of the other's are known, %d names", len(l.samples("train")), len(l.history))
 	}
 }

@@ -224,7 +224,7 @@ func (l *Line) Kept(id string) {
 // Finished reports that a job has ended by itself.
 func (l *Line) Finished(now time.Duration, id string) {
 	if e := l.entries[id]; e != nil {
-		l.learn(e.job.Name, sample{e.work(now), e.gpus})
+		l.learn(e.job.Tenant, e.job.Name, sample{e.work(now), e.gpus})
 		l.Removed(now, id)
 	}
 }

@@ -19,7 +19,7 @@ func TestIndexOfHeavyTail(t *testing.T) {
 		if i%10 == 9 {
 			work = 100 * time.Hour
 		}
-		l.learn("sweep", sample{work, 1})
+		l.learn("", "sweep", sample{work, 1})
 	}
 	e := &entry{job: Job{Name: "sweep"}, gpus: 1}
 	if index, mean := l.index(e, 0), l.expected(e, 0); index > 30*time.Minute || mean < 3*time.Hour {
@@ -36,8 +36,8 @@ func TestIndexOfHeavyTail(t *testing.T) {
 func TestIndexOfOutlasted(t *testing.T) {
 	l := newLine(t)
 	for range 10 {
-		l.learn("n", sample{10 * time.Hour, 1})
-		l.learn("n", sample{100 * time.Hour, 1})
+		l.learn("", "n", sample{10 * time.Hour, 1})
+		l.learn("", "n", sample{100 * time.Hour, 1})
 	}
 	e := &entry{job: Job{Name: "n"}, gpus: 1, doneBefore: 11 * time.Hour}
 	if index := l.index(e, 0); index < time.Hour {
@@ -49,8 +49,8 @@ func TestIndexOfOutlasted(t *testing.T) {
 func TestCoarseName(t *testing.T) {
 	l := newLine(t)
 	for i := range 20 {
-		l.learn("same", sample{10 * time.Hour, 1})
-		l.learn("coarse", sample{[]time.Duration{time.Minute, 20 * time.Hour}[i%2], 1})
+		l.learn("", "same", sample{10 * time.Hour, 1})
+		l.learn("", "coarse", sample{[]time.Duration{time.Minute, 20 * time.Hour}[i%2], 1})
 	}
 	expected := func(name string) time.Duration { return l.expected(&entry{job: Job{Name: name}, gpus: 1}, 0) }
 	if d := expected("same"); d < 9*time.Hour {

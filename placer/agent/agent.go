@@ -82,7 +82,7 @@ func (a *Agent) runUntilReload(ctx context.Context, file File, paths []string, r
 		case <-reload:
 			next, err := Load(paths)
 			if err == nil {
-				_, err = next.Rules()
+				err = a.usable(next, file)
 			}
 			if err != nil {
 				a.log.Error("the new configuration is not used", "error", err)
@@ -92,6 +92,35 @@ func (a *Agent) runUntilReload(ctx context.Context, file File, paths []string, r
 			return next, nil
 		}
 	}
+}
+
+// usable says why a configuration cannot take the place of the present one: whatever
+// it names must be there, since the present one ends before it begins.
+func (a *Agent) usable(next, present File) error {
+	if _, err := next.Rules(); err != nil {
+		return err
+	}
+	client, err := next.Nomad.Connect()
+	if err != nil {
+		return err
+	}
+	defer client.API().Close()
+	if err := next.Nomad.serveChildren(client); err != nil {
+		return err
+	}
+	if next.Learn != nil {
+		if _, err := next.Learn.period(); err != nil {
+			return err
+		}
+	}
+	site, err := a.newSite(next)
+	if err != nil {
+		return err
+	}
+	if _, err := site.guarded(); err != nil {
+		return err
+	}
+	return next.HTTP.mayListen(present.HTTP)
 }
 
 // serve runs the placer, if need be after having been elected. address is that of

@@ -6,6 +6,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"regexp"
@@ -35,6 +36,37 @@ func TestReload(t *testing.T) {
 	r.ready()
 	if status, text := r.send(http.MethodPost, "/v1/admission", "", `{}`); status != http.StatusNotFound {
 		t.Errorf("admission is still on: %d: %s", status, text)
+	}
+}
+
+// A configuration that reads well and cannot be put in force changes nothing either:
+// a token that is not there yet, a port that is taken.
+func TestReloadOfWhatCannotRun(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, nil)
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	r := f.run(openConfig).ready()
+	for i, text := range []string{
+		"nomad {\n  token_file = \"/none\"\n}\n",
+		"nomad {\n  rpc_address = \"127.0.0.1:1\"\n  ca_cert = \"/none\"\n}\n",
+		"http {\n  bind_address = \"192.0.2.1\"\n  bind_port = 1\n}\n",
+		fmt.Sprintf("http {\n  bind_port = %d\n}\n", taken.Addr().(*net.TCPAddr).Port),
+	} {
+		if err := os.WriteFile(r.conf, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r.reload <- syscall.SIGHUP
+		until(t, fmt.Sprintf("%q is refused", text), func() bool {
+			return strings.Count(r.log.String(), "the new configuration is not used") > i
+		})
+		r.ready()
+	}
+	if err := r.stop(); err != nil {
+		t.Errorf("the agent ended: %v", err)
 	}
 }
 

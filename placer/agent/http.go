@@ -44,14 +44,7 @@ func (a *Agent) listen(file File) (*server, error) {
 	if h == nil {
 		h = &HTTP{}
 	}
-	address, port := h.BindAddress, defaultPort
-	if address == "" {
-		address = defaultAddress
-	}
-	if h.BindPort != nil {
-		port = *h.BindPort
-	}
-	l, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(port)))
+	l, err := net.Listen("tcp", h.address())
 	if err != nil && h.BindPort == nil {
 		a.log.Warn("the default port is taken: going without the HTTP API; set http { bind_port }", "error", err)
 		return nil, nil
@@ -106,6 +99,30 @@ func checkAdvertise(address string) error {
 		return fmt.Errorf("http: advertise = %q is not an address such as https://pal.example.com:8090", address)
 	}
 	return nil
+}
+
+// address is where the API listens.
+func (h *HTTP) address() string {
+	address, port := defaultAddress, defaultPort
+	if h != nil && h.BindAddress != "" {
+		address = h.BindAddress
+	}
+	if h != nil && h.BindPort != nil {
+		port = *h.BindPort
+	}
+	return net.JoinHostPort(address, strconv.Itoa(port))
+}
+
+// mayListen says why the API could not be opened in place of the present one.
+func (h *HTTP) mayListen(present *HTTP) error {
+	if h == nil || h.BindPort == nil || h.address() == present.address() {
+		return nil // where the default port is taken, the agent goes without
+	}
+	l, err := net.Listen("tcp", h.address())
+	if err != nil {
+		return fmt.Errorf("opening the HTTP API: %w", err)
+	}
+	return l.Close()
 }
 
 // serve answers until ctx ends.

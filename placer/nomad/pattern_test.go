@@ -74,3 +74,33 @@ func TestPatternsAreCompiledOnce(t *testing.T) {
 		t.Errorf("%d are kept", n)
 	}
 }
+
+// What is remembered of asks does not grow with each change of a job.
+func TestEligibilityIsBounded(t *testing.T) {
+	s := NewState()
+	put(s, naming("n", "ready", 7, "A"))
+	v, err := s.View(options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range eligibilityKept + 10 {
+		job := orphanJob(JobKey{"default", "j"}, 7, true)
+		job.Constraints = []*api.Constraint{{LTarget: "${attr.x}", Operand: "!=", RTarget: fmt.Sprint(i)}}
+		r, err := v.Request(job)
+		if err != nil {
+			t.Fatalf("%d: %+v, %v", i, r, err)
+		}
+		v.Avoid(&r, map[string]bool{"host-n": true})
+	}
+	if n := len(v.eligibility); n > eligibilityKept {
+		t.Errorf("%d are remembered", n)
+	}
+	if n := len(v.avoiding); n > eligibilityKept {
+		t.Errorf("%d to avoid are remembered", n)
+	}
+	for key := range v.eligibility {
+		if len(key) > 64 {
+			t.Fatalf("a key of %d bytes", len(key))
+		}
+	}
+}

@@ -4,6 +4,7 @@
 package nomad
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"maps"
 	"slices"
@@ -219,6 +220,11 @@ func (v *View) eligible(job *api.Job, a ask) (may []bool, prefer [][]bool) {
 	if e, ok := v.eligibility[key]; ok {
 		return e.may, e.prefer
 	}
+	if len(v.eligibility) >= eligibilityKept { // of jobs that are gone, most of them
+		clear(v.eligibility)
+		clear(v.values)
+		clear(v.avoiding) // its keys are addresses of what eligibility holds
+	}
 	e := eligibility{may: make([]bool, len(v.devices))}
 	sliced := a.leavesModelOpen() && v.wholeGPU(job, a)
 	for i, d := range v.devices {
@@ -242,7 +248,11 @@ func (v *View) wholeGPU(job *api.Job, a ask) bool {
 	return false
 }
 
-// eligibilityKey is all that eligibility depends on, as text.
+// eligibilityKept bounds what is remembered of asks: an author who changes a
+// constraint each second makes another one each time.
+const eligibilityKept = 10_000
+
+// eligibilityKey stands for all that eligibility depends on.
 func eligibilityKey(job *api.Job, a ask) string {
 	var b strings.Builder
 	write := func(cs []*api.Constraint) {
@@ -272,7 +282,8 @@ func eligibilityKey(job *api.Job, a ask) string {
 		write(r.Constraints)
 		like(r.Affinities)
 	}
-	return b.String()
+	sum := sha256.Sum256([]byte(b.String())) // authors write as much as they like
+	return string(sum[:])
 }
 
 // needWithin is needOf with distinct_hosts taken into account.

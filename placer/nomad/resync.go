@@ -213,18 +213,29 @@ func (c *Client) ReadUnsure(ctx context.Context, s *State) error {
 	return errors.Join(errs...)
 }
 
-// parallel calls f for 0…n-1, a few at a time, until one fails.
+// parallel calls f for 0…n-1, a few at a time, until one fails. Where one panics, it
+// does, where it can be survived.
 func parallel(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	next := make(chan int)
 	var workers sync.WaitGroup
+	var panicked atomic.Pointer[any]
+	guarded := func(i int) {
+		defer func() {
+			if r := recover(); r != nil {
+				panicked.Store(&r)
+				cancel(nil)
+			}
+		}()
+		if err := f(ctx, i); err != nil {
+			cancel(err)
+		}
+	}
 	for range min(n, parallelReads) {
 		workers.Go(func() {
 			for i := range next {
-				if err := f(ctx, i); err != nil {
-					cancel(err)
-				}
+				guarded(i)
 			}
 		})
 	}
@@ -236,5 +247,8 @@ func parallel(ctx context.Context, n int, f func(ctx context.Context, i int) err
 	}
 	close(next)
 	workers.Wait()
+	if r := panicked.Load(); r != nil {
+		panic(*r)
+	}
 	return context.Cause(ctx)
 }

@@ -45,6 +45,9 @@ func (v *View) attributeValues(job *api.Job, a ask, attribute string, may []bool
 	if in, ok := v.values[key]; ok {
 		return in
 	}
+	if len(v.values) >= eligibilityKept {
+		clear(v.values)
+	}
 	in := attributeValues{of: make([]int, len(v.devices))}
 	numbers := map[string]int{}
 	for i := range in.of {

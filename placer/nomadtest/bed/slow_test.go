@@ -4,6 +4,8 @@
 package bed
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -121,4 +123,29 @@ func TestOneAuthorsRequestsAreNotAnswered(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A job in which the placer meets a bug, sent again and again to be registered, has
+// it start anew once and not each time.
+func TestSubmissionsThatPanic(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 4)
+		p := w.StartPlacer()
+		w.RunFor(time.Second)
+		bad := Gang{Name: "bad"}.Job()
+		bad.Name = nil // the agent lets no such job in
+		for range 10 {
+			ctx, cancel := context.WithTimeout(w.T.Context(), 5*time.Second)
+			_, _ = p.Submit(ctx, bad, func(context.Context, *api.Job, bool) (*api.JobRegisterResponse, error) {
+				return nil, errors.New("no")
+			})
+			cancel()
+			w.RunFor(time.Second)
+		}
+		if v := p.Vitals(); v.Panics != 1 || v.PanickedJob != "default/bad" {
+			t.Errorf("%d panics, the last in %q", v.Panics, v.PanickedJob)
+		}
+		w.Submit(Gang{Name: "good"})
+		w.ExpectRunning("good", 10*time.Second)
+	})
 }
