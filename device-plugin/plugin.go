@@ -284,11 +284,12 @@ func (p *Plugin) judge() {
 	}
 	p.view.verdicts, p.view.cfg, p.view.compat = verdicts, p.cfg.Variability, p.cfg.Compat
 	p.rate()
-	if p.health.changed {
-		p.health.changed = false
+	if p.health.changed { // and until it is stored: a disk that is full may have room again
 		if err := p.store.save(p.health.latches()); err != nil {
-			p.log.Warn("faults cannot be stored: they are forgotten when the plugin restarts", "error", err)
+			p.warnOnce("faults cannot be stored: they are forgotten when the plugin restarts: " + err.Error())
+			return
 		}
+		p.health.changed = false
 	}
 }
 

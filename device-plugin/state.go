@@ -74,8 +74,11 @@ func (s *store) saveInventory(inv gpu.Inventory) error {
 	if string(data) == s.inventory {
 		return nil
 	}
+	if err := s.Replace(inventoryFile, data); err != nil {
+		return err
+	}
 	s.inventory = string(data)
-	return s.Replace(inventoryFile, data)
+	return nil
 }
 
 // loadInventory returns the GPUs that were there last, all as not answering.

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/device-plugin/nomad"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
@@ -85,6 +86,54 @@ func TestBadStateFile(t *testing.T) {
 }
 
 // A state_dir that cannot be used is said, and the plugin works without.
+// What cannot be written while a disk is full is written when it is not any more.
+func TestStateIsWrittenWhenTheDiskHasRoomAgain(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.StateDir = t.TempDir()
+	files := []string{filepath.Join(cfg.StateDir, storeFile), filepath.Join(cfg.StateDir, inventoryFile)}
+	if err := os.Chmod(cfg.StateDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files { // a directory in a file's place stands for the full disk
+		if err := os.Mkdir(f, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		p, s, log, _ := onStage(1, cfg)
+		ctx, cancel := context.WithCancel(t.Context())
+		c, err := p.Fingerprint(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next(t, c)
+		s.events <- gpu.Event{GPU: "GPU-0", Xid: 79}
+		if got := next(t, c); got[0].Devices[0].HealthDesc != "xid:79" {
+			t.Errorf("device %+v", got[0].Devices[0])
+		}
+		time.Sleep(10 * cfg.FingerprintPeriod)
+		synctest.Wait()
+		if n := strings.Count(log.String(), "faults cannot be stored"); n != 1 {
+			t.Errorf("said %d times, want once:\n%s", n, log)
+		}
+		for _, f := range files {
+			if err := os.Remove(f); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(2 * cfg.FingerprintPeriod)
+		synctest.Wait()
+		cancel()
+		for range c {
+		}
+	})
+	for i, want := range []string{`"xid": 79`, `"GPU-0"`} {
+		if data, err := os.ReadFile(files[i]); err != nil || !strings.Contains(string(data), want) {
+			t.Errorf("%s: %v, %q; want %s in it", files[i], err, data, want)
+		}
+	}
+}
+
 func TestUnusableStateDir(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "open")
 	if err := os.Mkdir(dir, 0o755); err != nil {

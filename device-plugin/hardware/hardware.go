@@ -206,9 +206,10 @@ func output(ctx context.Context, name string, args ...string) ([]byte, error) {
 // scan lists the GPUs and which of them can be measured.
 func (r *run) scan(ctx context.Context) (found, error) {
 	inv, err := r.backend.Scan()
+	listed, cudaErr := r.runner.List(ctx)
 	if err == nil {
 		r.runner.Sample, r.runner.Processes = r.backend.Sample, r.backend.Processes
-	} else if inv.Devices, _ = r.runner.List(ctx); len(inv.Devices) == 0 {
+	} else if inv.Devices = listed; len(listed) == 0 {
 		return nil, err
 	}
 	var ids []string
@@ -227,13 +228,13 @@ func (r *run) scan(ctx context.Context) (found, error) {
 		case d.MIGProfile != "":
 			out[d.ID] = "a MIG instance is not measured"
 		}
-		if out[d.ID] == "" {
+		if out[d.ID] == "" && cudaErr == nil {
 			r.usable = append(r.usable, d)
 		}
 	}
 	return func(rec *Record) {
 		rec.GPUs, rec.Driver, rec.Idle, rec.InUse = inv.Devices, inv.DriverVersion, idle, out
-	}, err
+	}, errors.Join(err, cudaErr) // without CUDA nothing is measured, and it is said once
 }
 
 // smi asks nvidia-smi, where there is one.

@@ -174,6 +174,25 @@ func TestRunWithoutNVML(t *testing.T) {
 	}
 }
 
+// Where CUDA is missing nothing is measured: one claim says so, and no other is
+// contradicted by what was never tried.
+func TestRunWithoutCUDA(t *testing.T) {
+	o := box(t)
+	o.CUDA = "libnone.so.1"
+	r, err := o.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.GPUs) != 2 || !strings.Contains(r.Claims[0].Found, `scan: opening CUDA driver library "libnone.so.1"`) {
+		t.Errorf("%d GPUs, %+v", len(r.GPUs), r.Claims[0])
+	}
+	for _, c := range r.Claims[3:] { // those before need no CUDA
+		if c.Verdict != Unseen {
+			t.Errorf("%s: %s, %q", c.Text, c.Verdict, c.Found)
+		}
+	}
+}
+
 // Without a driver everything is tried all the same, and said.
 func TestRunWithoutAnything(t *testing.T) {
 	o := box(t)
