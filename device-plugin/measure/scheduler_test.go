@@ -335,6 +335,7 @@ func TestSchedulerLeavesGPUsInUseAlone(t *testing.T) {
 	f.Sample = busy.Sample
 	n := newNode(t, f, nil)
 	n.until("the idle GPU measured", func() bool { return n.measured(0) })
+	n.stop() // from here on this test looks
 	now := time.Now()
 	n.look(now)
 	if got := n.next(now.Add(time.Hour)); len(got) != 0 {
