@@ -244,23 +244,22 @@ const (
 // that only take in progress it rests: in a crowd Nomad tells of every single
 // allocation, and a cycle passes over all jobs.
 func (p *Placer) follow(ctx context.Context, events <-chan []nomad.Event, ended <-chan error) error {
-	resync := time.NewTicker(p.cfg.Resync)
-	defer resync.Stop()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	wake := time.NewTimer(0)
 	defer wake.Stop()
 	heard, rested := change, time.Time{}
 	for {
+		again, err := p.resyncDue(ctx)
+		if err != nil {
+			return err
+		}
+		if again {
+			heard = change
+		}
 		for heard == change || heard == progress && !time.Now().Before(rested) {
-			took, err := p.timedCycle(ctx)
-			if err != nil {
+			if heard, rested, err = p.round(ctx, events); err != nil {
 				return err
-			}
-			rested = time.Now().Add(rest(took))
-			heard = p.applyAll(events)
-			if p.takeSubmissions() || p.again {
-				heard = change
 			}
 		}
 		d, ok := p.sleep(p.tick())
@@ -271,6 +270,11 @@ func (p *Placer) follow(ctx context.Context, events <-chan []nomad.Event, ended 
 			wake.Reset(d)
 		} else {
 			wake.Stop()
+		}
+		select { // first: what else is ready can wait
+		case err := <-ended:
+			return err
+		default:
 		}
 		select {
 		case <-ctx.Done():
@@ -284,59 +288,66 @@ func (p *Placer) follow(ctx context.Context, events <-chan []nomad.Event, ended 
 			p.takeSubmissions()
 			heard = change
 		case <-tick.C:
-			came, err := p.eachSecond(ctx)
-			if err != nil {
-				return err
-			}
-			heard = max(heard, came)
+			heard = max(heard, p.eachSecond())
 		case <-wake.C:
-			heard = change
-		case <-resync.C:
-			if err := p.resync(ctx); err != nil {
-				return err
-			}
 			heard = change
 		}
 	}
-}
-
-// timedCycle is a cycle and how long it took.
-func (p *Placer) timedCycle(ctx context.Context) (time.Duration, error) {
-	if ctx.Err() != nil {
-		return 0, ctx.Err()
-	}
-	p.again = false
-	began := time.Now()
-	p.vitals.CycleBegan(began)
-	if err := p.cycle(ctx); err != nil {
-		return 0, err
-	}
-	p.vitals.CycleEnded(time.Now())
-	return time.Since(began), nil
 }
 
 // eachSecond shows that the loop works, and looks for what is due without an event.
-func (p *Placer) eachSecond(ctx context.Context) (news, error) {
+func (p *Placer) eachSecond() news {
 	p.vitals.LoopAlive(time.Now())
-	if p.missed && p.tick().Sub(p.resyncedAt) >= resyncAfterMiss {
-		if err := p.resync(ctx); err != nil {
-			return change, err
-		}
-		p.trouble(readingEvents, nil)
-		return change, nil
-	}
 	if p.unsettled() {
-		return change, nil
+		return change
 	}
 	if p.unpublished {
 		p.publish(p.tick())
 	}
-	return 0, nil
+	return 0
 }
 
 // resyncAfterMiss is how often everything is read anew at most because an event
 // could not be read.
 const resyncAfterMiss = 10 * time.Second
+
+// round runs a cycle. It says what was heard meanwhile, and until when the placer
+// rests.
+func (p *Placer) round(ctx context.Context, events <-chan []nomad.Event) (heard news, rested time.Time, err error) {
+	if ctx.Err() != nil {
+		return 0, rested, ctx.Err()
+	}
+	p.again = false
+	began := time.Now()
+	p.vitals.CycleBegan(began)
+	if err := p.cycle(ctx); err != nil {
+		return 0, rested, err
+	}
+	p.vitals.CycleEnded(time.Now())
+	rested = time.Now().Add(rest(time.Since(began)))
+	heard = p.applyAll(events)
+	if p.takeSubmissions() || p.again {
+		heard = change
+	}
+	return heard, rested, nil
+}
+
+// resyncDue reads everything anew where it is time to, and says whether it was: the
+// last time is long ago, or an event could not be read since.
+func (p *Placer) resyncDue(ctx context.Context) (due bool, err error) {
+	ago := p.tick().Sub(p.resyncedAt)
+	missed := p.missed && ago >= resyncAfterMiss
+	if ago < p.cfg.Resync && !missed {
+		return false, nil
+	}
+	if err := p.resync(ctx); err != nil {
+		return true, err
+	}
+	if missed {
+		p.trouble(readingEvents, nil)
+	}
+	return true, nil
+}
 
 // rest is how long the placer rests after a cycle that took so long.
 func rest(cycle time.Duration) time.Duration {

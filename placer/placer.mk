@@ -20,9 +20,10 @@ chaos: build nomad fault-points ## 1,000 jobs on a real cluster under random fau
 		go test -count=1 -timeout 120m -v -run TestPlacerChaos ./e2e
 
 .PHONY: simulate-faults
-simulate-faults: ## Random walks of the placer on an in-memory Nomad under faults, for SIMULATE_FOR (5m), from seed SIMULATE_FROM
-	SIMULATE_FOR=$${SIMULATE_FOR:-5m} SIMULATE_FROM=$${SIMULATE_FROM:-1000} \
-		go test -count=1 -timeout 0 -v -run TestWalk ./placer/nomadtest/bed | grep -Ev '^(=== RUN| *--- PASS)'
+simulate-faults: ## Random walks of the placer on an in-memory Nomad under faults, for SIMULATE_FOR (10m), from seed SIMULATE_FROM; writes docs/results/simulate-faults.md
+	@mkdir -p docs/results
+	SIMULATE_FOR=$${SIMULATE_FOR:-10m} SIMULATE_FROM=$${SIMULATE_FROM:-1000} SIMULATE_REPORT=$(CURDIR)/docs/results/simulate-faults.md \
+		go test -count=1 -timeout 0 -run TestWalk ./placer/nomadtest/bed
 
 .PHONY: faults
 faults: ## Each request of the placer fails in each way, on an in-memory Nomad; writes docs/results/faults.md (2 minutes)

@@ -21,6 +21,7 @@ func TestRestsBetweenProgress(t *testing.T) {
 		p := newPlacer(t)
 		// There is no Nomad to read anything from.
 		p.state, p.profileReadAt, p.history.readAt = nomad.NewState(), time.Now().Add(time.Hour), time.Now()
+		p.resyncedAt = time.Now()
 		began := time.Now()
 		ctx, cancel := context.WithCancel(t.Context())
 		events := make(chan []nomad.Event)

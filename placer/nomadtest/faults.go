@@ -50,12 +50,19 @@ type Request struct {
 	Client, Method, Path string
 	// Query is its raw query.
 	Query string
-	// Number counts the requests of this client with this method and path: 1, 2, …
+	// Job is the id of the job that is to be registered.
+	Job string
+	// Number counts the requests of this client with this method, path and job: 1,
+	// 2, …
 	Number int
 }
 
 func (r Request) String() string {
-	return fmt.Sprintf("%s: %s %s (%d)", r.Client, r.Method, r.Path, r.Number)
+	about := ""
+	if r.Job != "" {
+		about = " of " + r.Job
+	}
+	return fmt.Sprintf("%s: %s %s%s (%d)", r.Client, r.Method, r.Path, about, r.Number)
 }
 
 // Write says whether the request is to change something.
@@ -110,11 +117,16 @@ func (s *Server) faultOf(r Request) Fault {
 		if f.times != 0 && (f.client == "" || f.client == r.Client) && r.Match(f.pattern) {
 			f.times--
 			f.used++
+			s.count("fault: " + f.fault.String())
 			return f.fault
 		}
 	}
 	if s.chance != nil {
-		return s.chance(r)
+		f := s.chance(r)
+		if f != None {
+			s.count("fault: " + f.String())
+		}
+		return f
 	}
 	return None
 }
@@ -122,3 +134,16 @@ func (s *Server) faultOf(r Request) Fault {
 // Roll is a number in [0, 1) that is the same for the same seed and request. It
 // is for the function of [Server.FailBy].
 func (s *Server) Roll(r Request) float64 { return s.random("fault " + r.String()).Float64() }
+
+// Faults says how often each fault befell a request or an event.
+func (s *Server) Faults() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := map[string]int{}
+	for name, n := range s.counts {
+		if fault, ok := strings.CutPrefix(name, "fault: "); ok {
+			out[fault] = n
+		}
+	}
+	return out
+}

@@ -4,6 +4,7 @@
 package nomadtest
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -44,6 +45,8 @@ type stream struct {
 	topics map[string]bool
 	notify chan struct{}
 	ctx    context.Context
+	moment time.Duration // between two lines; another one for each client
+	rest   []byte        // of the line that is being read
 
 	mu     sync.Mutex
 	buffer []byte
@@ -54,6 +57,7 @@ type stream struct {
 // subscribe begins a subscription.
 func (s *Server) subscribe(ctx context.Context, client string, topics []string) *stream {
 	st := &stream{client: client, topics: map[string]bool{}, notify: make(chan struct{}, 1), ctx: ctx, buffer: []byte("{}\n")}
+	st.moment = s.spread(time.Microsecond, "moment of "+client)
 	for _, t := range topics {
 		st.topics[t] = true
 	}
@@ -86,19 +90,25 @@ func (st *stream) send(line []byte) {
 	st.wake()
 }
 
-// Read waits for events, or until a heartbeat is due.
+// Read waits for events, or until a heartbeat is due. It hands out one line at a
+// time, each a moment after the one before: so a reader does the same with it
+// whenever its goroutines run.
 func (st *stream) Read(b []byte) (int, error) {
 	next := time.NewTimer(beat)
 	defer next.Stop()
 	for {
-		st.mu.Lock()
-		if n := copy(b, st.buffer); n > 0 {
-			st.buffer = slices.Delete(st.buffer, 0, n)
-			st.mu.Unlock()
+		if n := copy(b, st.rest); n > 0 {
+			st.rest = st.rest[n:]
 			return n, nil
 		}
-		err := st.err
-		st.mu.Unlock()
+		ready, err := st.pending()
+		if ready {
+			if err := pause(st.ctx, st.moment); err != nil {
+				return 0, err
+			}
+			st.take()
+			continue
+		}
 		if err != nil {
 			return 0, err
 		}
@@ -111,6 +121,24 @@ func (st *stream) Read(b []byte) (int, error) {
 			return 0, st.ctx.Err()
 		}
 	}
+}
+
+// pending says whether something is to be read, or why nothing will be.
+func (st *stream) pending() (ready bool, err error) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return len(st.buffer) > 0, st.err
+}
+
+// take takes the next line out of the buffer, or what there is of it.
+func (st *stream) take() {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	n := bytes.IndexByte(st.buffer, '\n') + 1
+	if n == 0 {
+		n = len(st.buffer)
+	}
+	st.rest, st.buffer = slices.Clone(st.buffer[:n]), st.buffer[n:]
 }
 
 // Close ends the subscription.
@@ -160,14 +188,18 @@ func (s *Server) deliver(st *stream, line []byte, name string) {
 	f, roll := s.eventFaults, s.random("event "+name).Float64()
 	switch {
 	case roll < f.Lost:
+		s.count("fault: an event is lost, and the stream ends")
 		st.end(errors.New("unexpected EOF: subscription closed by server, client should resubscribe"))
 		return
 	case roll < f.Lost+f.SilentlyLost:
+		s.count("fault: an event is lost")
 		return
 	case roll < f.Lost+f.SilentlyLost+f.Late:
+		s.count("fault: an event is late")
 		s.after(f.Delay/2, "late event "+name, func() { st.send(line) })
 		return
 	case roll < f.Lost+f.SilentlyLost+f.Late+f.Doubled:
+		s.count("fault: an event comes twice")
 		s.after(f.Delay/2, "event again "+name, func() { st.send(line) })
 	}
 	st.send(line)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/nomad/api"
+	"github.com/tidwall/gjson"
 )
 
 // Config connects nomad/api to the server without sockets. The client's name is
@@ -52,7 +53,10 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	s := t.s
 	s.mu.Lock()
 	req := Request{Client: t.client, Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery}
-	req.Number = s.count("request " + t.client + r.Method + r.URL.Path)
+	if r.Method == http.MethodPut && r.URL.Path == "/v1/jobs" {
+		req.Job = gjson.GetBytes(body, "Job.ID").Str
+	}
+	req.Number = s.count("request " + t.client + r.Method + r.URL.Path + req.Job)
 	wait := s.spread(s.opts.Latency, "latency "+req.String())
 	s.mu.Unlock()
 	if err := pause(r.Context(), wait); err != nil {

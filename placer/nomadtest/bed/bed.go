@@ -87,7 +87,7 @@ func newWorld(t *testing.T, o Options) *World {
 	if o.Partial == 0 {
 		o.Partial = time.Minute
 	}
-	w := &World{T: t, Nomad: nomadtest.New(o.Nomad), opts: o, log: &lastLines{}}
+	w := &World{T: t, Nomad: nomadtest.New(o.Nomad), opts: o, log: &lastLines{keep: linesKept}}
 	w.rules = newRules(w)
 	author, err := api.NewClient(w.Nomad.Config("author", ""))
 	if err != nil {
@@ -171,8 +171,8 @@ func (p *Placer) Stop() {
 // Kill ends the placer as SIGKILL does: nothing of what it does from now on
 // arrives.
 func (p *Placer) Kill() {
+	p.cancel() // first: it is not to notice that it is cut off
 	p.w.Nomad.Disconnect(p.Name)
-	p.cancel()
 }
 
 // RunFor lets time pass.
@@ -249,6 +249,8 @@ func (w *World) nodeName(id string) string {
 
 // lastLines keeps the last lines written to it.
 type lastLines struct {
+	keep int
+
 	mu    sync.Mutex
 	lines []string
 }
@@ -259,8 +261,8 @@ func (l *lastLines) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lines = append(l.lines, string(b))
-	if len(l.lines) > 2*linesKept {
-		l.lines = slices.Delete(l.lines, 0, linesKept)
+	if len(l.lines) > 2*l.keep {
+		l.lines = slices.Delete(l.lines, 0, l.keep)
 	}
 	return len(b), nil
 }
@@ -268,7 +270,7 @@ func (l *lastLines) Write(b []byte) (int, error) {
 func (l *lastLines) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return strings.Join(l.lines[max(0, len(l.lines)-linesKept):], "")
+	return strings.Join(l.lines[max(0, len(l.lines)-l.keep):], "")
 }
 
 var _ io.Writer = (*lastLines)(nil)

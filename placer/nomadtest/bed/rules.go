@@ -196,8 +196,8 @@ func (r *rules) ended(m nomadtest.Member) {
 		return
 	}
 	s.done[fmt.Sprintf("%d %s[%d]", *m.Version.Version, m.Group, m.Number)] = true
-	n := 0
-	for _, g := range s.last.TaskGroups {
+	n := 0 // of that version: a write that crosses the author's may have brought back an older form
+	for _, g := range m.Version.TaskGroups {
 		n += *g.Count
 	}
 	of := 0
