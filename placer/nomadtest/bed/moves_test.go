@@ -1,0 +1,229 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package bed
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+)
+
+// on ties a job to the n-th node.
+func on(n int) func(*api.Job) {
+	return func(j *api.Job) {
+		j.Constraints = append(j.Constraints, &api.Constraint{LTarget: "${node.unique.name}", Operand: "=", RTarget: fmt.Sprint("node-", n)})
+	}
+}
+
+// apart is a gang that runs on two nodes, since half of each was busy, and would run
+// better on one as soon as the first half is free.
+func apart(w *World) {
+	w.AddNodes(2, 2)
+	w.StartPlacer()
+	for n := range 2 {
+		w.Submit(Gang{Name: fmt.Sprint("busy-", n), GPUs: 1, Runs: time.Duration(1+60*n) * time.Minute, Change: on(n)})
+		w.ExpectRunning(fmt.Sprint("busy-", n), 5*time.Second)
+	}
+	w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: 30 * time.Minute, Meta: map[string]string{"pal_migrate": "true", "pal_duration": "30m", "pal_wait": "1s"}})
+	w.ExpectRunning("a", 10*time.Second)
+	if got := w.nodesOf("a"); len(got) != 2 {
+		w.T.Fatalf("it runs on %v", got)
+	}
+	w.ExpectFinished("busy-0", 2*time.Minute)
+}
+
+// nodesOf are the nodes on which a job's members are.
+func (w *World) nodesOf(name string) []string {
+	var out []string
+	for _, m := range w.Members(Key(name)) {
+		out = append(out, w.nodeName(m.Node))
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func moving(c *placer.Config) { c.Queue.Migrate = true }
+
+// A gang that runs apart is moved together when there is room, once.
+func TestMovesAGang(t *testing.T) {
+	Run(t, Options{Seed: 1, Placer: moving}, func(w *World) {
+		apart(w)
+		w.Expect("it runs on one node", 4*time.Minute, func() bool { return w.Running(Key("a")) && len(w.nodesOf("a")) == 1 })
+		version := *w.Nomad.Job(Key("a")).Version
+		w.RunFor(10 * time.Minute)
+		if now := *w.Nomad.Job(Key("a")).Version; now != version {
+			t.Errorf("it was moved again: version %d, was %d", now, version)
+		}
+		w.ExpectFinished("a", time.Hour)
+	})
+}
+
+// What goes wrong while a gang is moved costs it its move at most.
+func TestMovesThatGoWrong(t *testing.T) {
+	for name, wrong := range map[string]func(w *World){
+		"its registering is refused": func(w *World) { w.Nomad.Fail("", "PUT /v1/jobs", nomadtest.Failed, 2) },
+		"no answer":                  func(w *World) { w.Nomad.Fail("", "PUT /v1/jobs", nomadtest.Unanswered, 1) },
+		"its members do not stop":    func(w *World) { w.Nomad.Fail("", "PUT /v1/allocation/*/stop", nomadtest.Failed, 3) },
+		"the placer is killed": func(w *World) {
+			beginsToMove(w)
+			w.placers[0].Kill()
+			w.StartPlacer()
+		},
+		"the new node is lost": func(w *World) {
+			beginsToMove(w)
+			w.Nomad.CrashNode(NodeID(0))
+			w.Excuse()
+			w.RunFor(20 * time.Second)
+			w.Nomad.RecoverNode(NodeID(0))
+		},
+		"a GPU of the new node falls sick": func(w *World) {
+			beginsToMove(w)
+			w.Nomad.SetHealth(false, "GPU-0-0", "GPU-0-1")
+		},
+		"its author stops it": func(w *World) {
+			beginsToMove(w)
+			if err := w.Stop(Key("a")); err != nil {
+				w.T.Error(err)
+			}
+			if err := w.Rerun(Key("a")); err != nil {
+				w.T.Error(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			Run(t, Options{Seed: 1, Placer: moving}, func(w *World) {
+				apart(w)
+				wrong(w)
+				w.RunFor(5 * time.Minute)
+				w.ExpectFinished("a", 2*time.Hour)
+			})
+		})
+	}
+}
+
+// beginsToMove waits until the gang is being stopped for its move.
+func beginsToMove(w *World) {
+	w.T.Helper()
+	w.Expect("it is moved", 5*time.Minute, func() bool { return Carries(w.Nomad.Job(Key("a"))) == "pinned and gated" })
+}
+
+// No more gangs are moved in an hour than may be.
+func TestMovesPerHour(t *testing.T) {
+	Run(t, Options{Seed: 1, Placer: func(c *placer.Config) { moving(c); c.MovesPerHour = 0 }}, func(w *World) {
+		apart(w)
+		w.RunFor(5 * time.Minute)
+		if got := w.nodesOf("a"); len(got) != 2 {
+			t.Errorf("it was moved to %v", got)
+		}
+	})
+}
+
+// survey looks at everything as commands do.
+func (w *World) survey() *placer.Survey {
+	w.T.Helper()
+	s, err := placer.Observe(context.Background(), w.client())
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return s
+}
+
+func (w *World) client() *nomad.Client {
+	w.T.Helper()
+	c, err := nomad.NewClient(w.Nomad.Config("author", ""), "default")
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return c
+}
+
+// explained is what is said of a job.
+func (w *World) explained(name string) *placer.Explanation {
+	w.T.Helper()
+	e, err := w.survey().Explain(context.Background(), JobKey(Key(name)))
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return e
+}
+
+// Where moving is off, the moves that would pay are told.
+func TestTellsMoves(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		apart(w)
+		w.RunFor(2 * time.Minute) // it is not stopped as soon as it has begun
+		moves, err := placer.Moves(context.Background(), w.client())
+		if err != nil || len(moves) != 1 || moves[0].Job != "a" || moves[0].From.Nodes != 2 || moves[0].To.Nodes != 1 {
+			t.Errorf("moves: %+v, %v", moves, err)
+		}
+		if got := w.nodesOf("a"); len(got) != 2 {
+			t.Errorf("it was moved to %v", got)
+		}
+	})
+}
+
+// canaried is a service that updates by a canary.
+func canaried() Gang {
+	return Gang{Name: "s", GPUs: 1, Service: true, Change: func(j *api.Job) {
+		j.TaskGroups[0].Update = &api.UpdateStrategy{Canary: ptr(1), AutoPromote: ptr(true), MinHealthyTime: ptr(time.Second), MaxParallel: ptr(1)}
+	}}
+}
+
+func (w *World) update(name string) {
+	w.T.Helper()
+	if err := w.Edit(Key(name), func(j *api.Job) { j.TaskGroups[0].Tasks[0].Env = map[string]string{"VERSION": "2"} }); err != nil {
+		w.T.Fatal(err)
+	}
+}
+
+// The canary of a service goes beside the old version, on another node where its own
+// is full; where all are full it waits, and explain says for what.
+func TestCanaries(t *testing.T) {
+	for _, mode := range []string{"class", "gpu"} {
+		t.Run(mode, func(t *testing.T) {
+			Run(t, Options{Seed: 1}, func(w *World) {
+				w.AddNodes(1, 1)
+				w.StartPlacer()
+				g := canaried()
+				g.Meta = map[string]string{"pal_pin": mode}
+				w.Submit(g)
+				w.ExpectRunning("s", 5*time.Second)
+				old := w.Members(Key("s"))[0].ID
+				w.update("s")
+				w.RunFor(30 * time.Second)
+				if e := w.explained("s"); !strings.Contains(e.Reason, "no room for the canaries of the new version") {
+					t.Errorf("explain says: %s", e.Reason)
+				}
+				w.AddNodes(1, 1)
+				w.Expect("the canary runs", time.Minute, func() bool {
+					return slices.ContainsFunc(w.Members(Key("s")), func(m nomadtest.Member) bool { return m.ID != old && m.Client == "running" })
+				})
+			})
+		})
+	}
+}
+
+// A service whose node is lost goes elsewhere, and where there is no room waits.
+func TestServiceIsExtended(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 2)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "s", Members: 2, GPUs: 1, Service: true, Reschedules: 5})
+		w.ExpectRunning("s", 5*time.Second)
+		w.Submit(Gang{Name: "busy", GPUs: 2, Runs: 2 * time.Minute})
+		w.ExpectRunning("busy", 5*time.Second)
+		w.Nomad.CrashNode(w.Members(Key("s"))[0].Node)
+		w.ExpectFinished("busy", 3*time.Minute)
+		w.ExpectRunning("s", 2*time.Minute)
+	})
+}

@@ -1,0 +1,126 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package bed
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// What commands say of a cluster's jobs is what happens to them.
+func TestSurveyTellsTheTruth(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 2)
+		w.Quarantine("GPU-1-1")
+		w.StartPlacer()
+		w.Submit(Gang{Name: "runs", GPUs: 2, Runs: time.Minute})
+		w.ExpectRunning("runs", 5*time.Second)
+		w.Submit(Gang{Name: "waits", GPUs: 2, Runs: time.Minute})
+		w.Submit(Gang{Name: "never", Members: 5, GPUs: 1, Runs: time.Minute})
+		w.Submit(Gang{Name: "odd", GPUs: 1, Meta: map[string]string{"pal_class": "Z"}})
+		w.Submit(Gang{Name: "alone", GPUs: 1, Runs: time.Minute, Ungated: true})
+		w.Submit(Gang{Name: "template", GPUs: 1, Change: func(j *api.Job) { j.ParameterizedJob = &api.ParameterizedJobConfig{} }})
+		w.RunFor(10 * time.Second)
+		for name, want := range map[string]struct {
+			phase  placer.Phase
+			reason string
+		}{
+			"runs":     {placer.Running, "1 of 1 members are running or done"},
+			"waits":    {placer.Waiting, ""},
+			"never":    {placer.Unschedulable, "5 GPUs"},
+			"odd":      {placer.Rejected, "pal_class"},
+			"alone":    {placer.Native, "has no gate"},
+			"template": {placer.Template, ""},
+		} {
+			if e := w.explained(name); e.Phase != want.phase || !strings.Contains(e.Reason, want.reason) || e.Reason == "" {
+				t.Errorf("%s is %s: %s", name, e.Phase, e.Reason)
+			}
+		}
+		if e := w.explained("runs"); e.Decision == nil || e.Decision.Chosen == nil || len(e.Allocations) != 1 || e.Confirmed.IsZero() {
+			t.Errorf("of what runs is said: %+v", e)
+		}
+		if e := w.explained("waits"); e.Wait == nil || e.Decision == nil {
+			t.Errorf("of what waits is said: %+v", e)
+		}
+		s := w.survey()
+		if _, err := s.Explain(context.Background(), JobKey(Key("missing"))); err == nil {
+			t.Error("a job that is not there is explained")
+		}
+		if again, err := s.Again(context.Background(), w.client()); err != nil || len(again.Jobs()) != len(s.Jobs()) || len(s.Jobs()) != 6 {
+			t.Errorf("jobs: %+v, %v", s.Jobs(), err)
+		}
+		s.Close()
+		w.checkGPUs(s)
+	})
+}
+
+// checkGPUs checks what is said of GPUs: two are busy, one is Nomad's alone, one in
+// quarantine.
+func (w *World) checkGPUs(s *placer.Survey) {
+	w.T.Helper()
+	busy := map[string]int{}
+	for _, g := range s.GPUs() {
+		busy[g.Job]++
+		if out := g.Quarantine != nil; out != (g.ID == "GPU-1-1") || out && g.Available {
+			w.T.Errorf("GPU: %+v", g)
+		}
+	}
+	if busy["default/runs"] != 2 || busy["default/alone"] != 1 {
+		w.T.Errorf("who has GPUs: %v", busy)
+	}
+	if s.Profile() != nil || len(s.Warnings()) > 0 {
+		w.T.Errorf("profile: %v, warnings: %q", s.Profile(), s.Warnings())
+	}
+	for id, want := range map[string]string{"runs": "runs", "ru": "runs", "nobody": "nobody"} {
+		if k, err := s.Find("default", id); err != nil || k != (nomad.JobKey{Namespace: "default", ID: want}) {
+			w.T.Errorf("%q is %v, %v", id, k, err)
+		}
+	}
+	if k, err := s.Find("*", "nobody"); err != nil || k.Namespace != "default" {
+		w.T.Errorf("nobody anywhere is %v, %v", k, err)
+	}
+}
+
+// What is planned of a job comes to pass when it is submitted.
+func TestPlansComeTrue(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		gang  Gang
+		phase placer.Phase
+	}{
+		{"starts", Gang{Name: "a", GPUs: 2, Runs: time.Minute}, placer.Starting},
+		{"waits", Gang{Name: "a", Members: 2, GPUs: 2, Runs: time.Minute}, placer.Waiting},
+		{"never", Gang{Name: "a", Members: 5, GPUs: 1, Runs: time.Minute}, placer.Unschedulable},
+		{"rejected", Gang{Name: "a", GPUs: 1, Meta: map[string]string{"pal_wait": "soon"}}, placer.Rejected},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			Run(t, Options{Seed: 1}, func(w *World) {
+				w.AddNodes(2, 2)
+				p := w.StartPlacer()
+				w.Submit(Gang{Name: "busy", GPUs: 2, Runs: time.Minute})
+				w.ExpectRunning("busy", 5*time.Second)
+				job := c.gang.Job()
+				job.Canonicalize()
+				e, err := w.survey().Plan(job)
+				if err != nil || e.Phase != c.phase || e.Reason == "" {
+					t.Fatalf("planned: %+v, %v", e, err)
+				}
+				w.Submit(c.gang)
+				w.RunFor(5 * time.Second)
+				for _, j := range p.Status().Jobs {
+					if j.Job == "a" && j.Phase != c.phase && !(c.phase == placer.Starting && j.Phase == placer.Running) {
+						t.Errorf("it is %s: %s", j.Phase, j.Reason)
+					}
+				}
+			})
+		})
+	}
+}
