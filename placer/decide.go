@@ -162,6 +162,9 @@ func (p *Placer) registerStart(ctx context.Context, s *start, job *api.Job) (*ap
 // registered is the job as Nomad has it after registering it over was: job may
 // be an earlier version.
 func registered(job, was *api.Job, index uint64) *api.Job {
+	if *was.JobModifyIndex == index {
+		return was // there was nothing to change
+	}
 	out := *job
 	now, pending := time.Now().UnixNano(), "pending"
 	version := *was.Version + 1

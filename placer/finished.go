@@ -28,7 +28,7 @@ func (p *Placer) finished(ctx context.Context, t *tracked) error {
 	if err != nil {
 		return err
 	}
-	if !finishedBefore(t.Job, as) {
+	if !finishedBefore(t.Job, as, t.gated == *t.Job.JobModifyIndex) {
 		t.notFinished = *t.Job.JobModifyIndex
 		return nil
 	}
@@ -60,10 +60,10 @@ func (p *Placer) mayHaveFinished(t *tracked) bool {
 }
 
 // finishedBefore says whether all members of the version before the job's
-// present one, which put the gate over its pins, had done their work, no earlier
-// than just before that: a person who reverts to such a version later means it
-// to run.
-func finishedBefore(job *api.Job, as []*nomad.Alloc) bool {
+// present one, which put the gate over its pins, had done their work. Unless that
+// was ours, they did it no earlier than just before: a person who reverts to such a
+// version later means it to run.
+func finishedBefore(job *api.Job, as []*nomad.Alloc, ours bool) bool {
 	gated := time.Unix(0, *job.SubmitTime)
 	done, last := map[string]int{}, time.Time{}
 	for _, a := range as {
@@ -80,7 +80,7 @@ func finishedBefore(job *api.Job, as []*nomad.Alloc) bool {
 			return false
 		}
 	}
-	return !last.Before(gated.Add(-raceTime))
+	return ours || !last.Before(gated.Add(-raceTime))
 }
 
 // endedByThemselves says whether tasks ended well before anybody asked them to.

@@ -117,3 +117,18 @@ func TestFinishedWhileStopping(t *testing.T) {
 		}
 	}
 }
+
+// Registering what is there already makes no new version: the job that was known stays
+// known as it is (walk 18: a gang that was gated a second time, and had finished, was
+// run again, since its members were not of the version before).
+func TestRegisteredAgain(t *testing.T) {
+	was, index, version := benchJob("j", 100), uint64(100), uint64(2)
+	was.JobModifyIndex, was.Version = &index, &version
+	again := *was
+	if got := registered(&again, was, 100); *got.Version != 2 {
+		t.Errorf("version %d after nothing was written", *got.Version)
+	}
+	if got := registered(&again, was, 101); *got.Version != 3 || *got.JobModifyIndex != 101 {
+		t.Errorf("version %d at index %d after a write", *got.Version, *got.JobModifyIndex)
+	}
+}

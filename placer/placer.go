@@ -118,6 +118,9 @@ type tracked struct {
 	holds      []int // GPUs that the line believes it runs on, ascending
 	// stopping: its members are being stopped for another gang.
 	stopping bool
+	// gated is the JobModifyIndex of the job as this placer put the gate over its
+	// pins.
+	gated uint64
 	// notFinished is the JobModifyIndex of the job of which it is known that not
 	// all of its members had done their work when they were stopped.
 	notFinished uint64

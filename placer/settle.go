@@ -166,6 +166,7 @@ func (p *Placer) takeBack(ctx context.Context, t *tracked) error {
 	if err := p.register(ctx, t, rewrite.Gate(t.Job)); err != nil {
 		return err
 	}
+	t.gated = *t.Job.JobModifyIndex
 	t.request, t.refused = p.requestOf(t.Standing)
 	// Until all of it has stopped, all its GPUs are its own: the line waits for
 	// them together.
