@@ -34,7 +34,7 @@ func apart(w *World) {
 		w.Submit(Gang{Name: fmt.Sprint("busy-", n), GPUs: 1, Runs: time.Duration(1+60*n) * time.Minute, Change: on(n)})
 		w.ExpectRunning(fmt.Sprint("busy-", n), 5*time.Second)
 	}
-	w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: 30 * time.Minute, Meta: map[string]string{"pal_migrate": "true", "pal_duration": "30m", "pal_wait": "1s"}})
+	w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: 30 * time.Minute, Meta: map[string]string{"pal_migrate": "true", "pal_duration": "30m", "pal_locality_wait": "1s"}})
 	w.ExpectRunning("a", 10*time.Second)
 	if got := w.nodesOf("a"); len(got) != 2 {
 		w.T.Fatalf("it runs on %v", got)
@@ -159,7 +159,7 @@ func (w *World) explained(name string) *placer.Explanation {
 
 // Where moving is off, the moves that would pay are told.
 func TestTellsMoves(t *testing.T) {
-	Run(t, Options{Seed: 1}, func(w *World) {
+	Run(t, Options{Seed: 1, Placer: func(c *placer.Config) { c.Queue.Migrate = false }}, func(w *World) {
 		apart(w)
 		w.RunFor(2 * time.Minute) // it is not stopped as soon as it has begun
 		moves, err := placer.Moves(context.Background(), w.client())
