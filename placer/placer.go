@@ -292,14 +292,23 @@ func (p *Placer) follow(ctx context.Context, events <-chan []nomad.Event, ended 
 			p.takeSubmissions()
 			heard = change
 		case <-tick.C:
-			p.vitals.LoopAlive(time.Now())
-			if p.unsettled() {
-				heard = change
-			}
+			heard = max(heard, p.eachSecond())
 		case <-wake.C:
 			heard = change
 		}
 	}
+}
+
+// eachSecond shows that the loop works, and looks for what is due without an event.
+func (p *Placer) eachSecond() news {
+	p.vitals.LoopAlive(time.Now())
+	if p.unsettled() {
+		return change
+	}
+	if p.unpublished {
+		p.publish(p.tick())
+	}
+	return 0
 }
 
 // resyncAfterMiss is how often everything is read anew at most because an event

@@ -130,15 +130,40 @@ func (st *stream) pending() (ready bool, err error) {
 	return len(st.buffer) > 0, st.err
 }
 
-// take takes the next line out of the buffer, or what there is of it.
+// take takes the next line out of the buffer, or what there is of it. Events of one
+// index come in one line, as Nomad sends them.
 func (st *stream) take() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
+	st.rest = st.line()
+	for {
+		next, tail := st.line(), tailOf(st.rest)
+		const head = `{"Events":[`
+		if tail == "" || tailOf(next) != tail || !bytes.HasPrefix(next, []byte(head)) {
+			st.buffer = append(next, st.buffer...)
+			return
+		}
+		st.rest = slices.Concat(st.rest[:len(st.rest)-len(tail)], []byte(","), next[len(head):])
+	}
+}
+
+// line cuts the first line off the buffer.
+func (st *stream) line() []byte {
 	n := bytes.IndexByte(st.buffer, '\n') + 1
 	if n == 0 {
 		n = len(st.buffer)
 	}
-	st.rest, st.buffer = slices.Clone(st.buffer[:n]), st.buffer[n:]
+	line := slices.Clone(st.buffer[:n])
+	st.buffer = st.buffer[n:]
+	return line
+}
+
+// tailOf is the end of a batch of events, with its index; "" where it is none.
+func tailOf(line []byte) string {
+	if i := bytes.LastIndex(line, []byte(`],"Index":`)); i >= 0 {
+		return string(line[i:])
+	}
+	return ""
 }
 
 // Close ends the subscription.

@@ -159,7 +159,7 @@ func (w *World) explained(name string) *placer.Explanation {
 
 // Where moving is off, the moves that would pay are told.
 func TestTellsMoves(t *testing.T) {
-	Run(t, Options{Seed: 1}, func(w *World) {
+	Run(t, Options{Seed: 1, Placer: func(c *placer.Config) { c.Queue.Migrate = false }}, func(w *World) {
 		apart(w)
 		w.RunFor(2 * time.Minute) // it is not stopped as soon as it has begun
 		moves, err := placer.Moves(context.Background(), w.client())
