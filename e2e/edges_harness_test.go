@@ -134,12 +134,15 @@ func (a *palAgent) send(method, path, token, body string) (int, string) {
 	return resp.StatusCode, string(text)
 }
 
-// untilReady waits until the agent places.
+// untilReady waits until the agent places, and commands know.
 func (b *bed) untilReady(a *palAgent) {
 	b.t.Helper()
 	b.until("the agent is ready", func() string {
 		if status, body := a.ask("/v1/health", ""); status != http.StatusOK || !strings.Contains(body, `"ready": true`) {
 			return body
+		}
+		if _, body := a.ask("/v1/agent", ""); !strings.Contains(body, `"working": true`) {
+			return "no heartbeat: " + body
 		}
 		return ""
 	})

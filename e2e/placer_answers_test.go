@@ -49,7 +49,7 @@ func TestAnswers(t *testing.T) {
 	b.untilReady(agent)
 	b.run(gang("secret", 1, 2).hcl())
 	b.untilGPUs("secret", 2)
-	asking := append([]string{"NOMAD_PAL_ADDR=" + agent.address()}, user...)
+	asking := append([]string{"NOMAD_PAL_ADDR=http://" + agent.address()}, user...)
 	says(user, 0, "GPUs of jobs that it cannot see look free", "status")
 	free := func(env []string) string {
 		out, _ := b.palAs(env, "status", "-t", "{{.Free}} {{.Placer.Working}}")

@@ -134,6 +134,9 @@ func (p *Placer) waitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*wait {
 				shown.why = withObstacles(shown.why, false, found)
 			}
 		}
+		if w.Reason == queue.ReasonNear { // what is free now is not what it waits for
+			shown.To = max(shown.From, w.Until)
+		}
 		if shown.Position = 0; !shown.never {
 			position++
 			shown.Position = position

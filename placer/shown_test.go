@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
@@ -107,6 +108,32 @@ func TestNativeHolds(t *testing.T) {
 		if err != nil || !strings.HasPrefix(e.Reason, "placed by Nomad alone on 3 GPUs") {
 			w.T.Errorf("%+v, %v", e, err)
 		}
+	})
+}
+
+// A gang that waits for closer GPUs says until when at most; the clock does not
+// move that.
+func TestHopesUntil(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(2, 4)
+		p := w.StartPlacer()
+		defer beating(w, "agent", p.Vitals)()
+		for i := range 2 {
+			w.Submit(bed.Gang{Name: fmt.Sprint("half-", i), GPUs: 2, Runs: 10 * time.Hour, Change: func(j *api.Job) {
+				j.Constraints = append(j.Constraints, &api.Constraint{LTarget: "${node.unique.name}", Operand: "=", RTarget: fmt.Sprint("node-", i)})
+			}})
+		}
+		w.RunFor(5 * time.Second)
+		submitted := time.Now()
+		w.Submit(bed.Gang{Name: "near", Members: 2, GPUs: 2, Meta: map[string]string{"pal_locality_wait": "20m"}})
+		for range 3 {
+			w.RunFor(5 * time.Minute)
+			e, err := survey(w).Explain(w.T.Context(), nomad.JobKey{Namespace: "default", ID: "near"})
+			if err != nil || e.Wait == nil || e.Wait.Reason != queue.ReasonNear || e.StartTo.Sub(submitted.Add(20*time.Minute)).Abs() > 5*time.Second {
+				w.T.Errorf("%v: %+v, %v", time.Since(submitted), e, err)
+			}
+		}
+		w.ExpectRunning("near", 6*time.Minute)
 	})
 }
 

@@ -35,6 +35,7 @@ type pass struct {
 	victimsListed bool
 	head          *entry // the first that did not fit
 	reserve       *reservation
+	hopesUntil    time.Duration      // of the gang that waitsForNear was asked about last
 	started       []*entry           // in this pass
 	slack         time.Duration      // how long what did not fit could have run on
 	kept          []int              // GPUs held until its end

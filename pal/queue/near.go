@@ -60,6 +60,7 @@ func (p *pass) waitsForNear(e *entry, pl pal.Placement) bool {
 	if until > p.now && (p.nearUntil <= p.now || until < p.nearUntil) {
 		p.nearUntil = until
 	}
+	p.hopesUntil = until
 	return until > p.now
 }
 

@@ -44,6 +44,9 @@ type Wait struct {
 	// epoch, where the run times of those running and ahead can be foretold; both
 	// 0 where not.
 	From, To time.Duration `json:"-"`
+	// Until is when it stops hoping for GPUs closer together, where Reason is
+	// ReasonNear: it then starts on those that are free.
+	Until time.Duration `json:"-"`
 }
 
 // String is the wait as one line for people.
@@ -99,6 +102,9 @@ func (l *Line) Waiting(now time.Duration, c *pal.Cluster) []Wait {
 		w := Wait{Job: e.job.ID, Position: i + 1, GPUs: e.gpus, Free: c.FreeGPUs(), Overdue: e.overdue,
 			Ahead: ahead, AheadGPUs: aheadGPUs}
 		w.Reason, w.Stopping = p.reason(e, ahead)
+		if w.Reason == ReasonNear {
+			w.Until = p.hopesUntil
+		}
 		if e.state == waiting && w.Reason != ReasonTooLarge {
 			if ahead == "" {
 				ahead = e.job.ID

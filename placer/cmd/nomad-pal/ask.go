@@ -47,6 +47,9 @@ func (b *base) ask() (*answers, error) {
 		return nil, err
 	}
 	a := &answers{b: b, nomad: client}
+	if u, err := url.Parse(b.palAddress); b.palAddress != "" && (err != nil || u.Scheme == "" || u.Host == "") {
+		return nil, fmt.Errorf("the agent's address %q (-pal-address, NOMAD_PAL_ADDR) is none such as http://127.0.0.1:8090", b.palAddress)
+	}
 	if b.palAddress != "" {
 		return a, a.askAgent(b.palAddress, b.config())
 	}

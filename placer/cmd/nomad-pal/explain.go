@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer"
 )
 
@@ -122,7 +123,9 @@ func printWait(b *base, e *placer.Explanation) {
 	if w.Ahead != "" {
 		rows = append(rows, row("Ahead", fmt.Sprintf("%s goes first; those ahead need %d GPUs", w.Ahead, w.AheadGPUs)))
 	}
-	if !e.StartTo.IsZero() {
+	if w.Reason == queue.ReasonNear && !e.StartTo.IsZero() {
+		rows = append(rows, row("At most until", when(e.StartTo, time.Now())+": it then starts on the GPUs that are free"))
+	} else if !e.StartTo.IsZero() {
 		rows = append(rows, row("Expected start", span(e.StartFrom, e.StartTo, time.Now())))
 	}
 	b.pairs(rows)
