@@ -48,6 +48,7 @@ type alloc struct {
 	killing, signalled bool
 	// purged is when its job was.
 	purged      time.Time
+	purgedIndex uint64
 	disk        int
 	created     time.Time
 	modified    time.Time

@@ -49,7 +49,9 @@ type Member struct {
 	// Purged is when its job was, since when no list has it; the zero time where it
 	// was not.
 	Purged time.Time
-	At     time.Time
+	// PurgedIndex is the index at that time.
+	PurgedIndex uint64
+	At          time.Time
 }
 
 // Ended says whether its client has told that it is over.
@@ -105,7 +107,7 @@ func (s *Server) note(w Write) {
 func (s *Server) member(a *alloc) Member {
 	return Member{
 		Job: a.key, ID: a.id, Group: a.group, Number: a.number, Node: a.node, GPUs: a.allGPUs(), Version: a.job, Desired: a.desired, Client: a.client,
-		Done: a.client == api.AllocClientStatusComplete && !a.signalled, Created: a.createIndex, Purged: a.purged, At: s.now(),
+		Done: a.client == api.AllocClientStatusComplete && !a.signalled, Created: a.createIndex, Purged: a.purged, PurgedIndex: a.purgedIndex, At: s.now(),
 	}
 }
 

@@ -251,7 +251,7 @@ func (s *Server) forget(k Key) {
 	for _, a := range s.byJob[k] {
 		delete(s.allocs, a.id)
 		a.run++
-		if a.purged = s.opts.Now(); s.uses(a) {
+		if a.purged, a.purgedIndex = s.opts.Now(), s.index; s.uses(a) {
 			s.purged[a.id] = a
 		}
 		s.after(s.opts.Client/4+s.killTime(a), "client ends what was purged, "+a.id, func() { s.release(a) })

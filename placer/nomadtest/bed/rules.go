@@ -173,15 +173,15 @@ func (r *rules) shared(gpu string, first, second nomadtest.Member) {
 	// Of a node that its pins allow Nomad chooses any GPU, and what came when the pins
 	// were there already no placer could have known.
 	p, _ := rewrite.Pinned(second.Version)
-	if p.Mode == rewrite.ModeGPU && first.Job != second.Job && first.Created < *second.Version.JobModifyIndex && r.known(first) {
+	if p.Mode == rewrite.ModeGPU && first.Job != second.Job && first.Created < *second.Version.JobModifyIndex && r.known(first, *second.Version.JobModifyIndex) {
 		r.violated("%s[%d] of %s begins on GPU %s, which still runs %s[%d] of %s", second.Group, second.Number, second.Job, gpu, first.Group, first.Number, first.Job)
 	}
 }
 
 // known says whether all placers had a chance to see the member: no list has one
-// whose job was purged.
-func (r *rules) known(m nomadtest.Member) bool {
-	return m.Purged.IsZero() || !slices.ContainsFunc(r.w.placers, func(p *Placer) bool { return p.began.After(m.Purged.Add(-knownWithin)) })
+// whose job was purged. Pins that were there before that Nomad itself follows at once.
+func (r *rules) known(m nomadtest.Member, pinned uint64) bool {
+	return m.Purged.IsZero() || pinned > m.PurgedIndex && !slices.ContainsFunc(r.w.placers, func(p *Placer) bool { return p.began.After(m.Purged.Add(-knownWithin)) })
 }
 
 // knownWithin is how long a placer takes to know what is there, with a few requests

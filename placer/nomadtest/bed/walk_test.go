@@ -37,7 +37,11 @@ func TestWalk(t *testing.T) {
 	long, _ := time.ParseDuration(os.Getenv("SIMULATE_FOR"))
 	began, sum := time.Now(), walked{from: from, acts: map[string]int{}, faults: map[string]int{}}
 	for seed := from; (long == 0 && seed < from+ciSeeds || time.Since(began) < long) && sum.failed < 10; seed++ {
-		sum.add(walk(t, seed, false))
+		came := walk(t, seed, false)
+		sum.add(came)
+		if came.failed > 0 {
+			sum.bad = append(sum.bad, seed)
+		}
 	}
 	t.Logf("%d walks, %d failed, %d steps", sum.walks, sum.failed, sum.steps)
 	if path := os.Getenv("SIMULATE_REPORT"); path != "" {
@@ -53,6 +57,7 @@ type walked struct {
 	walks, failed, steps int
 	broken, open         int
 	acts, faults         map[string]int
+	bad                  []uint64 // seeds
 }
 
 func (s *walked) add(o walked) {
@@ -82,6 +87,7 @@ nothing is run twice that had finished.
 | steps (what happened in Nomad) | %d |
 | walks with a broken invariant | %d |
 | walks that did not settle | %d |
+| seeds that failed | %v |
 
 The tests of each change walk seeds 0 to %d. Besides, they go through all worlds of two nodes with two GPUs and two gangs,
 one of which preempts the other, in which an author edits, stops, purges or runs again one gang, the placer or a node
@@ -91,7 +97,7 @@ Not modelled: what Nomad's servers do to each other, federated regions, and real
 
 | what happens | times |
 |---|---|
-`, s.walks, s.from, s.from+uint64(s.walks)-1, s.steps, s.broken, s.open, ciSeeds-1)
+`, s.walks, s.from, s.from+uint64(s.walks)-1, s.steps, s.broken, s.open, s.bad, ciSeeds-1)
 	table(&b, s.acts)
 	b.WriteString("\n| fault | times injected |\n|---|---|\n")
 	table(&b, s.faults)
