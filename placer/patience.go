@@ -63,7 +63,7 @@ func (p *Placer) settleAll(settle func(*tracked)) {
 			continue
 		}
 		ok, again := p.patience.has(t.Key.Namespace)
-		if !ok {
+		if !ok && !t.replaced { // what was overwritten is given back before anything is decided upon it
 			p.again = p.again || again
 			t.passedOver = !t.recalled()
 			continue

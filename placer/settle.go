@@ -217,7 +217,11 @@ func (p *Placer) countUserFailure(ctx context.Context, t *tracked) error {
 	}
 	t.record.UserFailures++
 	if t.record.UserFailures > p.retries(t.Job) {
-		t.record.GivenUp = fmt.Sprintf("given up after %d tries on different GPUs: %s. Mend it and run it again", t.record.UserFailures, f.Reason)
+		tries := fmt.Sprintf("%d tries on different GPUs", t.record.UserFailures)
+		if t.record.UserFailures == 1 {
+			tries = "one try"
+		}
+		t.record.GivenUp = fmt.Sprintf("given up after %s: %s. Mend it and run it again", tries, f.Reason)
 		p.log.Warn("giving up", "job", t.Key.ID, "namespace", t.Key.Namespace, "reason", t.record.GivenUp)
 	}
 	return p.write(ctx, t)
@@ -251,14 +255,14 @@ const retryWithin = 10 * time.Minute
 
 // lost says whether a gang of ours ended before its members had done their work,
 // Nomad will not try it again, and it is to be: the infrastructure failed it, or
-// all of its members failed by themselves, and it may be tried on other GPUs.
+// all of its members failed by themselves.
 func (p *Placer) lost(st Standing) bool {
 	stopped := st.Job.Stop != nil && *st.Job.Stop
 	if stopped || len(st.Pins.Groups) == 0 || rewrite.Gated(st.Job) || st.Have >= st.Want || *st.Job.Type != api.JobTypeBatch {
 		return false
 	}
 	if f := p.lastFailure(&tracked{Standing: st}); f != nil {
-		return f.Cause == Infrastructure || f.Cause == User && p.retries(st.Job) > 0 && p.now.Sub(f.At) < retryWithin
+		return f.Cause == Infrastructure || f.Cause == User && p.now.Sub(f.At) < retryWithin
 	}
 	// Nomad does not run a batch allocation anew that a drain stopped at once.
 	return slices.ContainsFunc(p.state.AllocsOf(st.Key), func(a *nomad.Alloc) bool {

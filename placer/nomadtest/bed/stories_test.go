@@ -185,7 +185,7 @@ func TestFailsAtOnceAndIsTriedElsewhere(t *testing.T) {
 	}{
 		{"as Nomad's default", 1, nil, false, 3, placer.Failed},
 		{"never by Nomad", 0, nil, false, 3, placer.Failed},
-		{"no other try", 1, map[string]string{"pal_on_failure": "none"}, false, 1, ""},
+		{"no other try", 1, map[string]string{"pal_on_failure": "none"}, false, 1, placer.Failed},
 		{"by an earlier placer", 1, nil, true, 1, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
