@@ -37,7 +37,7 @@ nomad: ## A Nomad for demo and tests: the one on PATH if supported, else built o
 ##@ Check
 
 .PHONY: test
-test: fmt-check tidy-check lint race rewrites e2e ## Everything that must pass
+test: fmt-check tidy-check lint race simulations rewrites e2e ## Everything that must pass
 
 .PHONY: unit
 unit: ## Unit, property and golden tests, the fast way
@@ -48,6 +48,11 @@ race: nomad ptxas ## The same with the race detector
 	@echo "unit, property and golden tests with the race detector (a few minutes)"
 	@[ -n "$${PAL_DATA:-}" ] || echo "PAL_DATA is not set: parity with the PAL artifact is not checked"
 	PTXAS=$$(cat build/ptxas.path) NOMAD_BIN=$$(cat build/nomad.path) go test -race -shuffle=on -timeout 20m $(UNIT)
+
+.PHONY: simulations
+simulations: ## The placer on an in-memory Nomad: every request fails in every way, random walks, all small worlds
+	@echo "the placer on an in-memory Nomad under faults (two minutes)"
+	go test -run 'TestEveryRequestFails|TestWalk|TestAllSmallWorlds' ./placer ./placer/nomadtest/bed
 
 .PHONY: rewrites
 rewrites: nomad ## Every kind of rewrite, and the simulator's plain Nomad, against Nomad's own scheduler in process

@@ -5,6 +5,7 @@ package placer_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -87,14 +88,15 @@ func TestActivity(t *testing.T) {
 func TestActivityOfTrouble(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		t := w.T
-		signs := placer.VitalSigns{}
+		var signs atomic.Value
+		signs.Store(placer.VitalSigns{})
 		began := time.Now()
-		stop := beating(w, "a", func() placer.VitalSigns { return signs })
+		stop := beating(w, "a", func() placer.VitalSigns { return signs.Load().(placer.VitalSigns) })
 		w.RunFor(30 * time.Second)
 		if a := activity(w); !a.Idle() || !a.Since.IsZero() {
 			t.Errorf("it has not begun to work: %+v", a)
 		}
-		signs.Alive, signs.LastCycle = time.Now(), time.Now()
+		signs.Store(placer.VitalSigns{Alive: time.Now(), LastCycle: time.Now()})
 		w.RunFor(2 * time.Second)
 		if a := activity(w); !a.Working {
 			t.Errorf("it works: %+v", a)

@@ -35,7 +35,7 @@ func TestRestsBetweenProgress(t *testing.T) {
 			time.Sleep(time.Second - time.Since(began)%time.Second + 5*time.Millisecond)       // between two ticks
 			events <- []nomad.Event{{Topic: "Node", Type: "NodeDeregistration", Index: index}} // a cycle at once
 			synctest.Wait()
-			last := p.lastCycle
+			last := p.Vitals().LastCycle
 			time.Sleep(gap)
 			job := rewrite.Gate(benchJob("stopped", 1))
 			stop := true
@@ -45,7 +45,7 @@ func TestRestsBetweenProgress(t *testing.T) {
 			events <- []nomad.Event{e}
 			time.Sleep(500 * time.Millisecond)
 			synctest.Wait()
-			if got := p.lastCycle.Sub(last); got != want {
+			if got := p.Vitals().LastCycle.Sub(last); got != want {
 				t.Errorf("%s, %v after a cycle: the next is %v after it, want %v", kind, gap, got, want)
 			}
 		}

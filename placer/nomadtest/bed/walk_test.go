@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nomad-pal/nomad-pal/internal/race"
 )
 
 // ciSeeds are the walks of each run of the tests; SIMULATE_FOR and SIMULATE_SEED
@@ -35,8 +37,12 @@ func TestWalk(t *testing.T) {
 	}
 	from, _ := strconv.ParseUint(os.Getenv("SIMULATE_FROM"), 10, 64)
 	long, _ := time.ParseDuration(os.Getenv("SIMULATE_FOR"))
+	seeds := uint64(ciSeeds)
+	if race.Enabled {
+		seeds = 5
+	}
 	began, sum := time.Now(), walked{from: from, acts: map[string]int{}, faults: map[string]int{}}
-	for seed := from; (long == 0 && seed < from+ciSeeds || time.Since(began) < long) && sum.failed < 10; seed++ {
+	for seed := from; (long == 0 && seed < from+seeds || time.Since(began) < long) && sum.failed < 10; seed++ {
 		came := walk(t, seed, false)
 		sum.add(came)
 		if came.failed > 0 {

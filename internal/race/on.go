@@ -1,0 +1,9 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+//go:build race
+
+package race
+
+// Enabled says whether the race detector is at work.
+const Enabled = true
