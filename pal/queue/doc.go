@@ -47,8 +47,7 @@
 // the simulator's tables.
 //
 // How long a gang runs on is told by its user's estimate, or by the earlier runs
-// of its name, as a distribution; a name counts only as far as its runs foretold
-// each other. Adaptive sorts gangs that may be stopped by the Gittins index of
+// of its name, as a distribution. Adaptive sorts gangs that may be stopped by the Gittins index of
 // that distribution, others by its mean.
 //
 // # No starvation

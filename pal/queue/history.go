@@ -21,10 +21,6 @@ const (
 // name, or than its user's estimate, before that tells nothing of it any more.
 const beyond = 0.4
 
-// coarse is how many times the weight of a name's runs not knowing counts, for each
-// power of 2 by which those foretell each other worse than within a factor of 2.
-const coarse = 4
-
 // sample is one finished run: its work at cost 1 and how many GPUs it had.
 type sample struct {
 	work time.Duration
@@ -36,7 +32,6 @@ type past struct {
 	tenant  string
 	samples []sample          // oldest first
 	sorted  []sample          // the same, shortest first; nil: to be sorted
-	doubt   float64           // how far off the runs before were in foretelling each, on average, in powers of 2
 	last    int64             // number of the lesson that came last
 	fresh   map[int]*foreseen // of gangs of so many GPUs that have not run
 }
@@ -223,18 +218,10 @@ func (l *Line) outlook(e *entry, now time.Duration) outlook {
 	} else {
 		// What is not known counts as much as one run of the same size.
 		o.rest = 1
-		all := 0.0
 		for _, s := range l.sortedSamples(e.job.Name) {
 			if p, left := outlasting(s.work, done); p > 0 {
-				w := p * likeness(s.gpus, e.gpus)
-				o.of = append(o.of, chance{left, w})
-				all += w
+				o.of = append(o.of, chance{left, p * likeness(s.gpus, e.gpus)})
 			}
-		}
-		// Nor does a name tell much whose runs are more than twice as long, or
-		// short, as those before them.
-		if h := l.history[e.job.Name]; h != nil && h.doubt > 1 {
-			o.rest += all * coarse * (h.doubt - 1)
 		}
 	}
 	l.chances = o.of
@@ -300,22 +287,9 @@ func (l *Line) sortedSamples(name string) []sample {
 		return nil
 	}
 	if h.sorted == nil {
-		h.sort()
+		h.sorted = slices.SortedStableFunc(slices.Values(h.samples), func(a, b sample) int { return cmp.Compare(a.work, b.work) })
 	}
 	return h.sorted
-}
-
-// sort sorts the samples and works out how well they foretold each other.
-func (h *past) sort() {
-	h.sorted = make([]sample, 0, len(h.samples))
-	h.doubt = 0
-	for i, s := range h.samples {
-		if i > 0 {
-			h.doubt += math.Abs(math.Log2(float64(h.sorted[i/2].work)/float64(s.work))) / float64(len(h.samples)-1)
-		}
-		at, _ := slices.BinarySearchFunc(h.sorted, s, func(a, b sample) int { return cmp.Compare(a.work, b.work) })
-		h.sorted = slices.Insert(h.sorted, at, s)
-	}
 }
 
 // likeness weighs a run by how near its size is: 1 for the same, a quarter

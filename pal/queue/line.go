@@ -93,8 +93,10 @@ type Line struct {
 	passes  uint64              // calls of Decide
 	trying  string              // see Trying
 	starts  uint64              // decided
-	// everFitting and leastCosts are by kind of gang, until Changed.
+	// everFitting, needing (GPUs that are avoided) and leastCosts are by kind of gang,
+	// until Changed.
 	everFitting map[signature]bool
+	needing     map[signature]bool
 	nearUntil   time.Duration // when the first gang stops waiting for GPUs closer together
 	leastCosts  map[signature]float64
 }
@@ -106,7 +108,8 @@ func New(o Options) (*Line, error) {
 		return nil, err
 	}
 	l := &Line{opt: o, entries: map[string]*entry{}, buckets: map[signature]*bucket{}, usage: map[string]int{},
-		history: map[string]*past{}, learned: map[string]struct{}{}, named: map[string][]*entry{}, everFitting: map[signature]bool{}, leastCosts: map[signature]float64{}, version: 1}
+		history: map[string]*past{}, learned: map[string]struct{}{}, named: map[string][]*entry{}, everFitting: map[signature]bool{},
+		needing: map[signature]bool{}, leastCosts: map[signature]float64{}, version: 1}
 	l.ages.less = func(a, b *entry) bool {
 		if a.waitingSince-a.waited != b.waitingSince-b.waited {
 			return a.waitingSince-a.waited < b.waitingSince-b.waited
@@ -311,6 +314,7 @@ func (l *Line) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang, 
 	l.claims, l.turn = nil, nil // of the old numbers; what they were for is decided anew
 	clear(l.everFitting)
 	clear(l.leastCosts)
+	clear(l.needing)
 	l.version++
 }
 
@@ -348,4 +352,5 @@ func (l *Line) Changed() {
 	l.version++
 	clear(l.everFitting)
 	clear(l.leastCosts)
+	clear(l.needing)
 }

@@ -27,8 +27,36 @@ func (p *pass) find(e *entry) (pal.Found, bool) {
 		}
 	}
 	f, ok := pal.Find(p.c, e.job.Gang, policy)
+	if !ok && policy.Avoid > 0 && p.needsOutliers(e, policy) {
+		policy.Avoid = 0
+		f, ok = pal.Find(p.c, e.job.Gang, policy)
+	}
 	p.trying = "" // not deferred: see Trying
 	return f, ok
+}
+
+// needsOutliers says whether the gang would not fit without GPUs that the policy
+// avoids even if nothing ran: there may be enough others, but not where it could
+// use them. It is worked out once per kind of gang.
+func (p *pass) needsOutliers(e *entry, policy pal.Policy) bool {
+	kind := e.kind()
+	needs, known := p.needing[kind]
+	if !known {
+		var taken []int
+		for u := range p.c.NumGPUs() {
+			if p.taken(u) {
+				p.c.SetTaken(u, false)
+				taken = append(taken, u)
+			}
+		}
+		_, fits := pal.Find(p.c, e.job.Gang, policy)
+		for _, u := range taken {
+			p.c.SetTaken(u, true)
+		}
+		needs = !fits
+		p.needing[kind] = needs
+	}
+	return needs
 }
 
 // Trying is the job for which GPUs are being looked for, "" where none is. After a

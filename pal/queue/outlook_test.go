@@ -45,22 +45,6 @@ func TestIndexOfOutlasted(t *testing.T) {
 	}
 }
 
-// A name whose runs do not foretell each other tells less than one whose do.
-func TestCoarseName(t *testing.T) {
-	l := newLine(t)
-	for i := range 20 {
-		l.learn("", "same", sample{10 * time.Hour, 1})
-		l.learn("", "coarse", sample{[]time.Duration{time.Minute, 20 * time.Hour}[i%2], 1})
-	}
-	expected := func(name string) time.Duration { return l.expected(&entry{job: Job{Name: name}, gpus: 1}, 0) }
-	if d := expected("same"); d < 9*time.Hour {
-		t.Errorf("same: %v", d)
-	}
-	if d := expected("coarse"); d > time.Hour {
-		t.Errorf("coarse: %v", d)
-	}
-}
-
 // A gang that runs longer than was foreseen is foreseen to end later: else nothing
 // would backfill beside a head that waits for it.
 func TestOverrun(t *testing.T) {

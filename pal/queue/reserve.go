@@ -5,6 +5,7 @@ package queue
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 
@@ -138,7 +139,7 @@ func again(back []func()) {
 
 // replan chooses the head's GPUs anew, among those that are expected to be free
 // by then: as few as possible of those that are free now, which leaves more to
-// the others.
+// the others, as far as that does not slow the head down.
 func (p *pass) replan(r *reservation) {
 	r.stale = false
 	free := p.freeNow()
@@ -155,10 +156,7 @@ func (p *pass) replan(r *reservation) {
 
 // fewest places the head with as few of the given free GPUs as it takes.
 func (p *pass) fewest(r *reservation, free []int) {
-	for _, u := range free {
-		p.c.SetTaken(u, true)
-	}
-	hidden := len(free) // the first so many
+	hidden := 0 // the first so many
 	show := func(n int) {
 		for ; hidden > n; hidden-- {
 			p.c.SetTaken(free[hidden-1], false)
@@ -168,11 +166,15 @@ func (p *pass) fewest(r *reservation, free []int) {
 		}
 	}
 	defer show(0)
+	least := math.Inf(1)
+	if pl, ok := p.place(r.head); ok {
+		r.placement, least = pl, pl.Cost()
+	}
 	low, high := 0, max(0, min(len(free), p.c.FreeGPUs()+len(free)-r.head.gpus))
 	for low <= high {
 		mid := (low + high + 1) / 2
 		show(mid)
-		if pl, ok := p.place(r.head); ok {
+		if pl, ok := p.place(r.head); ok && pl.Cost() <= least {
 			r.placement, low = pl, mid+1
 		} else {
 			high = mid - 1

@@ -1,0 +1,104 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// scored are nodes of so many GPUs each, with the PM score of each node's.
+func scored(gpus int, scores ...pal.PMScore) []pal.Node {
+	nodes := make([]pal.Node, len(scores))
+	for n, score := range scores {
+		us := make([]pal.GPU, gpus)
+		for i := range us {
+			us[i].ID = fmt.Sprint(n, "-", i)
+			for k := range us[i].Scores {
+				us[i].Scores[k], us[i].Binned[k] = score, score
+			}
+		}
+		nodes[n] = pal.Node{ID: fmt.Sprint(n), Groups: []pal.DeviceGroup{{Name: "gpu", GPUs: us}}}
+	}
+	return nodes
+}
+
+// runOn has a gang of one-GPU members run on the given GPUs for an hour.
+func runOn(t *testing.T, l *Line, c *pal.Cluster, id string, group int, gpus ...int) {
+	g := pal.SingleGPUs(id, pal.ClassA, len(gpus))
+	var ms []pal.Member
+	for _, u := range gpus {
+		ms = append(ms, pal.Member{Group: group, GPUs: []int{u}})
+	}
+	pl := pal.Measure(c, g, ms)
+	c.Take(g, pl)
+	j := Job{ID: id, Gang: g, Estimate: time.Duration(float64(time.Hour) / pl.Cost())}
+	if err := l.Restore(j, pl, 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestReservationKeepsFastGPUs: the head is reserved GPUs that are free now where
+// those that come free would slow it down, and only then.
+func TestReservationKeepsFastGPUs(t *testing.T) {
+	for name, tc := range map[string]struct {
+		other pal.PMScore // of the node that is in use as a whole
+		want  int         // gangs that start beside the head
+	}{"slower": {1.5, 0}, "as fast": {1, 1}} {
+		t.Run(name, func(t *testing.T) {
+			l, err := New(Options{Order: FIFO, Backfill: true, Placement: pal.Policy{Name: pal.PAL}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := pal.NewCluster(scored(4, 1, tc.other), pal.TwoTier(1.7))
+			if err != nil {
+				t.Fatal(err)
+			}
+			runOn(t, l, c, "one", 0, 0)
+			runOn(t, l, c, "whole", 1, 4, 5, 6, 7)
+			for i, gpus := range []int{4, 1} {
+				j := Job{ID: fmt.Sprint("job", i), Gang: pal.SingleGPUs(fmt.Sprint("job", i), pal.ClassA, gpus), Estimate: 9 * time.Hour}
+				if err := l.Submit(0, j); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := l.Decide(0, c); len(got) != tc.want {
+				t.Errorf("decided %v, want %d starts", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestOutliersThatAreNeeded: a gang that fits nowhere without the outliers uses
+// them, however many GPUs the others are.
+func TestOutliersThatAreNeeded(t *testing.T) {
+	nodes := scored(8, 1, 1, 1)
+	for n := range 2 {
+		for k := range nodes[n].Groups[0].GPUs[0].Scores {
+			nodes[n].Groups[0].GPUs[0].Scores[k] = 3
+		}
+	}
+	for _, exclusive := range []bool{true, false} {
+		o := Default()
+		o.Exclusive = exclusive
+		l, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := pal.NewCluster(nodes, pal.TwoTier(1.7))
+		if err != nil {
+			t.Fatal(err)
+		}
+		gang := pal.Gang{ID: "wide", Class: pal.ClassA, Shapes: []pal.Shape{{Members: 2, GPUs: 8}}}
+		if err := l.Submit(0, Job{ID: "wide", Gang: gang}); err != nil {
+			t.Fatal(err)
+		}
+		if got := l.Decide(0, c); len(got) != 1 || got[0].Kind != Start {
+			t.Errorf("exclusive %v: decided %v, want a start", exclusive, got)
+		}
+	}
+}
