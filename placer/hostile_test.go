@@ -4,6 +4,10 @@
 package placer
 
 import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,8 +48,52 @@ func TestHostileJobs(t *testing.T) {
 			}
 			p.publish(now)
 			answers(t, p, now, jobs)
+			if path := os.Getenv("PAL_HOSTILE_REPORT"); path != "" && len(jobs) > 1 {
+				if err := os.WriteFile(path, []byte(hostileReport(p, as, jobs)), 0o644); err != nil {
+					t.Error(err)
+				}
+			}
 		})
 	}
+}
+
+// hostileReport says what becomes of each job, as a page of the docs.
+func hostileReport(p *Placer, as []queue.Action, jobs []hostile.Job) string {
+	status := map[string]JobStatus{}
+	for _, j := range p.Status().Jobs {
+		status[j.Job] = j
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, `# What hostile jobs do to the placer
+
+Written by `+"`make faults`"+`. The %d jobs of placer/hostile, which Nomad takes or passes on, all together beside an honest gang of
+2 × 4 GPUs on 8 nodes of 8 GPUs, half of them free. Nothing panics and the honest gang starts, beside all of them and beside each
+alone (TestHostileJobs).
+
+| the job has | it is | because |
+|---|---|---|
+`, len(jobs))
+	for _, j := range jobs {
+		k := nomad.KeyOf(j.Job)
+		now, why := "left to Nomad", "it asks for no GPUs"
+		if s, ok := status[k.ID]; ok {
+			now, why = string(s.Phase), s.Reason
+		}
+		if startsJob(as, k) {
+			now, why = "started", "it asks for what there is"
+		}
+		if len(why) > 120 {
+			why = strings.ToValidUTF8(why[:120], "") + "…"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", cell(j.Name), now, cell(why))
+	}
+	return b.String()
+}
+
+// cell is a text as a cell of a table, with what does not belong there spelt out.
+func cell(s string) string {
+	quoted := strconv.QuoteToGraphic(s)
+	return strings.NewReplacer("|", "\\|", "<", "&lt;", "`", "'", `\"`, `"`).Replace(quoted[1 : len(quoted)-1])
 }
 
 func startsJob(as []queue.Action, k nomad.JobKey) bool {

@@ -26,6 +26,7 @@ simulate-faults: ## Random walks of the placer on an in-memory Nomad under fault
 		go test -count=1 -timeout 0 -run TestWalk ./placer/nomadtest/bed
 
 .PHONY: faults
-faults: ## Each request of the placer fails in each way, on an in-memory Nomad; writes docs/results/faults.md (2 minutes)
+faults: ## Each request of the placer fails in each way, on an in-memory Nomad; hostile jobs; writes docs/results/faults.md and hostile.md (2 minutes)
 	@mkdir -p docs/results
-	PAL_ALL_FAULTS=1 PAL_FAULTS_REPORT=$(CURDIR)/docs/results/faults.md go test -count=1 -run TestEveryRequestFails ./placer
+	PAL_HOSTILE_REPORT=$(CURDIR)/docs/results/hostile.md go test -count=1 -run TestHostileJobs ./placer
+	PAL_ALL_FAULTS=1 PAL_FAULTS_REPORT=$(CURDIR)/docs/results/faults.md go test -count=1 -timeout 20m -run TestEveryRequestFails ./placer
