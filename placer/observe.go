@@ -344,6 +344,12 @@ func (s *Survey) explainWaiting(e *Explanation, t *tracked) {
 	if nodes := s.p.avoids(t.Standing, s.now); nodes != nil {
 		e.Note = fmt.Sprintf("it goes to nodes other than %s if it can: members of it failed there within the last hour", strings.Join(slices.Sorted(maps.Keys(nodes)), ", "))
 	}
+	if job := s.p.lineJob(t); job.Estimate > 0 {
+		if taken := s.p.line.Estimate(job); taken != job.Estimate {
+			e.Note = strings.TrimPrefix(e.Note+"; ", "; ") + fmt.Sprintf("pal_duration = %s is taken for %s: jobs of namespace %s have run %.3g times as long as they said",
+				shortDuration(job.Estimate), shortDuration(taken.Round(time.Minute)), t.Key.Namespace, float64(taken)/float64(job.Estimate))
+		}
+	}
 	if wait != nil {
 		e.waits(wait)
 		e.Reason = cmp.Or(d.Reason, wait.Why())

@@ -35,7 +35,7 @@ func (p *pass) expect(queue []*entry, ws []Wait) {
 // foretell is the expected run time of a waiting gang; ok is false where it is
 // only a guess.
 func (p *pass) foretell(e *entry) (time.Duration, bool) {
-	known := e.job.Estimate > e.work(p.now) || e.limit(p.now) > 0 || len(p.samples(e.job.Name)) > 0
+	known := p.Estimate(e.job) > e.work(p.now) || e.limit(p.now) > 0 || len(p.samples(e.job.Name)) > 0
 	return p.remaining(e, p.now), known
 }
 

@@ -212,7 +212,7 @@ func (l *Line) outlook(e *entry, now time.Duration) outlook {
 	done := e.work(now)
 	o := outlook{again: max(done, l.opt.FirstGuess).Seconds(), of: l.chances[:0]}
 	if e.job.Estimate > 0 {
-		p, left := outlasting(e.job.Estimate, done)
+		p, left := outlasting(l.Estimate(e.job), done)
 		o.rest = 1 - p
 		o.of = append(o.of, chance{left, p})
 	} else {

@@ -228,6 +228,7 @@ func (l *Line) Kept(id string) {
 func (l *Line) Finished(now time.Duration, id string) {
 	if e := l.entries[id]; e != nil {
 		l.learn(e.job.Tenant, e.job.Name, sample{e.work(now), e.gpus})
+		l.judge(e, now)
 		l.Removed(now, id)
 	}
 }

@@ -1,0 +1,62 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"math"
+	"time"
+)
+
+// A user's estimate is his word, and short jobs go first. So a tenant's estimates
+// are taken for longer by as much as its runs outlasted theirs: by the median of the
+// last of them, once there are a few.
+const (
+	// judgedRuns are the runs that it takes.
+	judgedRuns = 4
+	// mostStretch bounds by how much.
+	mostStretch = 1000
+)
+
+// said is the name under which a tenant's runs are remembered in units of their
+// estimates: a second for one that ran as long as was said. No job has such a name.
+func said(tenant string) string { return "\x00estimates of " + tenant }
+
+// judge remembers how long a finished gang ran for its estimate. It says something of
+// all that wait of its tenant.
+func (l *Line) judge(e *entry, now time.Duration) {
+	if e.job.Estimate <= 0 {
+		return
+	}
+	ratio := min(e.work(now).Seconds()/e.job.Estimate.Seconds(), mostStretch)
+	before := l.stretch(e.job.Tenant)
+	l.learn(e.job.Tenant, said(e.job.Tenant), sample{seconds(max(ratio, 1e-6)), 1})
+	if l.stretch(e.job.Tenant) == before {
+		return
+	}
+	for name, es := range l.named {
+		if len(es) > 0 && es[0].job.Tenant == e.job.Tenant {
+			l.learned[name] = struct{}{}
+		}
+	}
+}
+
+// stretch is by how much a tenant's runs outlast their estimates; 1 where that is
+// within [beyond], or not known.
+func (l *Line) stretch(tenant string) float64 {
+	runs := l.sortedSamples(said(tenant))
+	if len(runs) < judgedRuns {
+		return 1
+	}
+	median := runs[(len(runs)-1)/2].work.Seconds()
+	if median <= 1+beyond {
+		return 1
+	}
+	return median
+}
+
+// Estimate is what a job's estimate is taken for.
+func (l *Line) Estimate(j Job) time.Duration {
+	d := float64(j.Estimate) * l.stretch(j.Tenant)
+	return time.Duration(min(d, math.MaxInt64/2))
+}

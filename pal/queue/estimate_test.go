@@ -1,0 +1,76 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// A tenant whose jobs run five times as long as they say goes behind one who says the
+// truth, once that is known; it is known to the next Line, too. Who says the truth,
+// too much, or nothing is believed.
+func TestEstimatesThatProveWrong(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		ran  []time.Duration // of jobs that said an hour
+		want time.Duration   // that another hour is taken for
+	}{
+		{"the truth", []time.Duration{time.Hour, time.Hour, time.Hour, time.Hour}, time.Hour},
+		{"nearly", []time.Duration{70 * time.Minute, 80 * time.Minute, 70 * time.Minute, time.Hour}, time.Hour},
+		{"too much", []time.Duration{time.Minute, time.Minute, time.Minute, time.Minute}, time.Hour},
+		{"too little", []time.Duration{5 * time.Hour, 5 * time.Hour, 4 * time.Hour, 6 * time.Hour}, 5 * time.Hour},
+		{"not known yet", []time.Duration{5 * time.Hour, 5 * time.Hour, 5 * time.Hour}, time.Hour},
+		{"one that hung", []time.Duration{time.Hour, time.Hour, 100 * time.Hour, time.Hour}, time.Hour},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l, err := New(Default())
+			if err != nil {
+				t.Fatal(err)
+			}
+			job := func(id, tenant string, said time.Duration) Job {
+				return Job{ID: id, Name: id, Tenant: tenant, Gang: pal.SingleGPUs(id, pal.ClassA, 1), Estimate: said}
+			}
+			at := time.Duration(0)
+			for i, ran := range c.ran {
+				id := fmt.Sprint("ran-", i)
+				if err := l.Restore(job(id, "bold", time.Hour), pal.Placement{PMScore: 1, Penalty: 1}, at); err != nil {
+					t.Fatal(err)
+				}
+				at += ran
+				l.Finished(at, id)
+			}
+			next, err := New(Default())
+			if err != nil {
+				t.Fatal(err)
+			}
+			next.Remember(l.History())
+			for _, line := range []*Line{l, next} {
+				if got := line.Estimate(job("next", "bold", time.Hour)); got != c.want {
+					t.Errorf("an hour of its tenant's is taken for %v, want %v", got, c.want)
+				}
+				if got := line.Estimate(job("other", "honest", time.Hour)); got != time.Hour {
+					t.Errorf("an hour of another tenant's is taken for %v", got)
+				}
+			}
+			if err := l.Submit(at, job("next", "bold", time.Hour)); err != nil {
+				t.Fatal(err)
+			}
+			if err := l.Submit(at, job("other", "honest", 2*time.Hour)); err != nil {
+				t.Fatal(err)
+			}
+			cluster, err := pal.NewCluster([]pal.Node{{ID: "n", Groups: []pal.DeviceGroup{{Name: "m", GPUs: []pal.GPU{{ID: "g"}}}}}}, pal.TwoTier(1.7))
+			if err != nil {
+				t.Fatal(err)
+			}
+			first := map[bool]string{true: "other", false: "next"}[c.want > 2*time.Hour]
+			if as := l.Decide(at, cluster); len(as) != 1 || as[0].Job != first {
+				t.Errorf("%v, want %s first", as, first)
+			}
+		})
+	}
+}

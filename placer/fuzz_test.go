@@ -1,0 +1,70 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer/hostile"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// Whatever stands in the variable of a job's record: the job is served, its record is
+// written anew, and nothing panics.
+func FuzzRecord(f *testing.F) {
+	good, err := json.Marshal(Record{Namespace: "default", Job: "j", Submitted: time.Unix(1, 0), Attained: time.Hour, Done: time.Hour, GivenUp: "x"})
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, seed := range []string{string(good), `{}`, `null`, `[]`, `{"attained": -9223372036854775808, "waited": 9223372036854775807}`,
+		`{"submitted": "9999-12-31T23:59:59Z"}`, `{"decision": {"chosen": {"members": [{"gpus": null}]}, "walk": [{}]}, "mode": "?"}`, `{"user_failures": -1, "revived": 1e9}`, "{"} {
+		f.Add(seed)
+	}
+	s, prof, err := benchState(1, 0)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		items, err := json.Marshal(map[string]any{"Items": map[string]string{"decision": text}, "ModifyIndex": 1})
+		if err != nil {
+			return
+		}
+		p := placerAt(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodGet {
+				_, _ = w.Write(items)
+			}
+		})
+		p.profile = prof
+		pins := rewrite.Pins{Mode: rewrite.ModeGPU, Groups: []rewrite.GroupPins{{Group: "g", Nodes: []string{"node-id-00000"}, GPUs: []string{"GPU-00000-4"}}}}
+		job, err := rewrite.Pin(hostile.Plain("j", 1, 1, 5), pins, rewrite.Racks{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		job = rewrite.Gate(job)
+		delete(s.Jobs, nomad.KeyOf(job))
+		s.PutJob(job)
+		now := p.tick()
+		p.state = s
+		if err := p.look(now); err != nil {
+			t.Fatal(err)
+		}
+		p.track()
+		for _, tracked := range p.sorted() {
+			_ = p.recall(t.Context(), tracked)
+		}
+		p.syncLine(now)
+		for _, a := range p.line.Decide(since(now), p.view.Cluster) {
+			if t := p.byID(a.Job); t != nil {
+				if _, err := p.prepare(t, a.Found, now).record.encode(); err != nil {
+					panic(err)
+				}
+			}
+		}
+		p.publish(now)
+	})
+}
