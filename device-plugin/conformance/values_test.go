@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -109,8 +110,14 @@ func TestValues(t *testing.T) {
 		t.Skip("the values of other plugins are recorded, not compared")
 	}
 	got := map[string]map[string]string{}
+	var mu sync.Mutex // values runs them beside each other
 	for name, state := range valueNodes() {
-		t.Run(name, func(t *testing.T) { got[name] = values(t, state, fast) })
+		t.Run(name, func(t *testing.T) {
+			v := values(t, state, fast)
+			mu.Lock()
+			defer mu.Unlock()
+			got[name] = v
+		})
 	}
 	t.Cleanup(func() {
 		text := valuesText(got)

@@ -83,10 +83,10 @@ func (w *World) Excuse() {
 
 // authorForm is what the author wrote of a job.
 func authorForm(j *api.Job) string {
-	own := *j
+	own := copyOf(j)
 	own.Stop = nil
 	own.Canonicalize()
-	return nomadtest.Spec(rewrite.Author(&own))
+	return nomadtest.Spec(rewrite.Author(own))
 }
 
 func keyOf(j *api.Job) nomadtest.Key { return nomadtest.Key{Namespace: *j.Namespace, ID: *j.ID} }
