@@ -344,6 +344,11 @@ func (s *Survey) explainWaiting(e *Explanation, t *tracked) {
 	if nodes := s.p.avoids(t.Standing, s.now); nodes != nil {
 		e.Note = fmt.Sprintf("it goes to nodes other than %s if it can: members of it failed there within the last hour", strings.Join(slices.Sorted(maps.Keys(nodes)), ", "))
 	}
+	if s.p.cfg.Queue.FairShare {
+		gpus, weight := s.p.line.Share(t.Key.Namespace)
+		e.Note = strings.TrimPrefix(e.Note+"; ", "; ") + fmt.Sprintf("fair share: namespace %s has %d GPUs at work for its weight of %g; where several wait, the one with the fewest for its weight goes first",
+			t.Key.Namespace, gpus, weight)
+	}
 	if job := s.p.lineJob(t); job.Estimate > 0 {
 		if taken := s.p.line.Estimate(job); taken != job.Estimate {
 			e.Note = strings.TrimPrefix(e.Note+"; ", "; ") + fmt.Sprintf("pal_duration = %s is taken for %s: jobs of namespace %s have run %.3g times as long as they said",

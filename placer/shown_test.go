@@ -150,3 +150,33 @@ func survey(w *bed.World) *placer.Survey {
 	}
 	return s
 }
+
+// What counts against a job beside its own words is told: that its namespace's
+// estimates have proved wrong, and what its fair share goes by.
+func TestExplainsTrust(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *placer.Config) {
+		c.Queue.FairShare, c.Queue.Tenants = true, map[string]queue.Tenant{"default": {Weight: 2}}
+	}}, func(w *bed.World) {
+		t := w.T // of the bubble
+		w.AddNodes(1, 4)
+		w.StartPlacer()
+		for i := range 4 {
+			w.Submit(bed.Gang{Name: fmt.Sprint("bold-", i), Runs: 10 * time.Minute, Meta: map[string]string{"pal_duration": "1m"}})
+		}
+		w.RunFor(12 * time.Minute)
+		w.Submit(bed.Gang{Name: "runs", GPUs: 4, Runs: time.Hour})
+		w.ExpectRunning("runs", 10*time.Second)
+		w.Submit(bed.Gang{Name: "next", GPUs: 4, Meta: map[string]string{"pal_duration": "1m"}})
+		w.RunFor(2 * time.Minute) // until what was learned is stored
+		e, err := survey(w).Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "next"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"pal_duration = 1m is taken for 10m: jobs of namespace default have run 10 times as long as they said",
+			"fair share: namespace default has 4 GPUs at work for its weight of 2"} {
+			if !strings.Contains(e.Note, want) {
+				t.Errorf("note %q lacks %q", e.Note, want)
+			}
+		}
+	})
+}

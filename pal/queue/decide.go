@@ -308,12 +308,19 @@ func (p *pass) before(a, b *bucket) bool {
 }
 
 // share is a tenant's running GPUs for its weight.
-func (p *pass) share(tenant string) float64 {
-	w := p.opt.Tenants[tenant].Weight
-	if w == 0 {
-		w = 1
+func (l *Line) share(tenant string) float64 {
+	gpus, weight := l.Share(tenant)
+	return float64(gpus) / weight
+}
+
+// Share is how many GPUs of a tenant's run, or are about to, and what its weight is:
+// under [Options.FairShare] the tenant with the fewest for its weight goes first.
+func (l *Line) Share(tenant string) (gpus int, weight float64) {
+	weight = l.opt.Tenants[tenant].Weight
+	if weight == 0 {
+		weight = 1
 	}
-	return float64(p.usage[tenant]) / w
+	return l.usage[tenant], weight
 }
 
 func (p *pass) overQuota(e *entry) bool {
