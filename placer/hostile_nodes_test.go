@@ -4,7 +4,9 @@
 package placer
 
 import (
+	"cmp"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -26,6 +28,7 @@ func TestHostileNodes(t *testing.T) {
 	for _, n := range hostile.Nodes(10, others...) {
 		sets[n.Name] = []hostile.Node{n}
 	}
+	said := map[string]string{} // by node
 	for name, nodes := range sets {
 		t.Run(name, func(t *testing.T) {
 			s := nomad.NewState()
@@ -70,6 +73,7 @@ func TestHostileNodes(t *testing.T) {
 				}
 			}
 			p.publish(now)
+			said[name] = strings.Join(p.Status().Warnings, "; ")
 			for _, g := range (&Survey{p: p, now: now}).GPUs() {
 				if strings.ContainsFunc(g.ID, func(r rune) bool { return r < ' ' }) {
 					t.Errorf("GPU %q is listed", g.ID)
@@ -77,4 +81,30 @@ func TestHostileNodes(t *testing.T) {
 			}
 		})
 	}
+	if path := os.Getenv("PAL_HOSTILE_NODES_REPORT"); path != "" {
+		if err := os.WriteFile(path, []byte(hostileNodesReport(hostile.Nodes(10, others...), said)), 0o644); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// hostileNodesReport says what becomes of each node, as a page of the docs.
+func hostileNodesReport(nodes []hostile.Node, said map[string]string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, `# What hostile nodes do to the placer
+
+Written by `+"`make faults`"+`. Each of the %d nodes of placer/hostile, alone and all together, beside two honest nodes of 8 GPUs. The
+honest GPUs stay theirs and healthy, only their own measurements count, and a gang of 2 × 8 GPUs starts on them (TestHostileNodes).
+
+| the node has | the warning |
+|---|---|
+`, len(nodes))
+	for _, n := range nodes {
+		warning := cmp.Or(said[n.Name], "none: what it says of its own GPUs is its own affair")
+		if len(warning) > 160 {
+			warning = strings.ToValidUTF8(warning[:160], "") + "…"
+		}
+		fmt.Fprintf(&b, "| %s | %s |\n", cell(n.Name), cell(warning))
+	}
+	return b.String()
 }
