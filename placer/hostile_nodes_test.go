@@ -100,7 +100,7 @@ honest GPUs stay theirs and healthy, only their own measurements count, and a ga
 |---|---|
 `, len(nodes))
 	for _, n := range nodes {
-		warning := cmp.Or(said[n.Name], "none: what it says of its own GPUs is its own affair")
+		warning := cmp.Or(said[n.Name], "none: bounded or left out, and the log says what")
 		if len(warning) > 160 {
 			warning = strings.ToValidUTF8(warning[:160], "") + "…"
 		}
