@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -38,8 +39,23 @@ func TestMain(m *testing.M) {
 			os.Exit(0)
 		}
 	}
-	os.Exit(m.Run())
+	dir, err := os.MkdirTemp("", "hardware")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	shared = dir
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
 }
+
+// shared is the folder of the library that plays NVML: a process binds NVML's
+// symbols once, so that all tests have the same one, and write its state anew.
+var (
+	shared      string
+	nvmlLibrary = sync.OnceValues(func() (string, error) { return nvmltest.Build(shared) })
+)
 
 // box is a machine with two H200s that both fake libraries play, and an
 // nvidia-smi that has the first GPU's power limit wrong.
@@ -53,7 +69,7 @@ func box(t *testing.T, settings ...string) Options {
 	if err != nil {
 		t.Fatal(err)
 	}
-	smi, err := nvmltest.Build(dir)
+	smi, err := nvmlLibrary()
 	if err != nil {
 		t.Fatal(err)
 	}
