@@ -41,11 +41,11 @@ func palCommand(t *testing.T, c *cluster.Cluster) func(args ...string) (out stri
 		t.Helper()
 		cmd := exec.Command(path, args...)
 		cmd.Env = c.Env()
-		out, err := cmd.CombinedOutput()
+		out, err := output(cmd)
 		if cmd.ProcessState == nil {
 			t.Fatal(err)
 		}
-		return string(out), cmd.ProcessState.ExitCode()
+		return out, cmd.ProcessState.ExitCode()
 	}
 }
 

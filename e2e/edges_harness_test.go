@@ -153,9 +153,9 @@ func (b *bed) palAs(env []string, args ...string) (string, int) {
 	b.t.Helper()
 	cmd := exec.Command(filepath.Join(b.bin, "nomad-pal"), args...)
 	cmd.Env = env
-	out, err := cmd.CombinedOutput()
+	out, err := output(cmd)
 	if err != nil && cmd.ProcessState == nil {
 		b.t.Fatal(err)
 	}
-	return string(out), cmd.ProcessState.ExitCode()
+	return out, cmd.ProcessState.ExitCode()
 }

@@ -225,12 +225,23 @@ func (b *bed) pal(args ...string) (string, int) {
 	b.t.Helper()
 	cmd := exec.Command(filepath.Join(b.bin, "nomad-pal"), args...)
 	cmd.Env = append(os.Environ(), b.Env()...)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+	out, err := output(cmd)
+	if err != nil && cmd.ProcessState == nil {
 		b.t.Fatal(err)
 	}
-	return out.String(), cmd.ProcessState.ExitCode()
+	return out, cmd.ProcessState.ExitCode()
+}
+
+// output runs a command and returns what it prints: notes and errors, too, but
+// where it prints JSON, which they are not part of.
+func output(cmd *exec.Cmd) (string, error) {
+	var out, both bytes.Buffer
+	cmd.Stdout, cmd.Stderr = io.MultiWriter(&out, &both), &both
+	err := cmd.Run()
+	if slices.Contains(cmd.Args, "-json") && out.Len() > 0 {
+		return out.String(), err
+	}
+	return both.String(), err
 }
 
 // palJob runs a command on a jobspec.
