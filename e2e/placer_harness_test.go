@@ -235,13 +235,13 @@ func (b *bed) pal(args ...string) (string, int) {
 // output runs a command and returns what it prints: notes and errors, too, but
 // where it prints JSON, which they are not part of.
 func output(cmd *exec.Cmd) (string, error) {
-	var out, both bytes.Buffer
-	cmd.Stdout, cmd.Stderr = io.MultiWriter(&out, &both), &both
+	var out, notes bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &notes
 	err := cmd.Run()
 	if slices.Contains(cmd.Args, "-json") && out.Len() > 0 {
 		return out.String(), err
 	}
-	return both.String(), err
+	return out.String() + notes.String(), err
 }
 
 // palJob runs a command on a jobspec.
