@@ -63,7 +63,7 @@ default_class = "A"
 queue {
   order        = "priority"
   locality_wait = false
-  backfill     = false
+  backfill     = "none"
   quantum      = "1s"
   restart_cost = "1s"
 }
