@@ -72,5 +72,5 @@ func TestAnswers(t *testing.T) {
 
 	agent.stop()
 	says(user, 3, "No placer has been at work since ", "explain", "mine")
-	says(user, 3, "nothing starts until one is", "queue", "-json")
+	says(user, 3, "nothing starts until one is", "queue")
 }
