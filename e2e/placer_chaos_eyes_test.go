@@ -137,7 +137,7 @@ func TestChaosStanding(t *testing.T) {
 
 func TestChaosRecords(t *testing.T) {
 	t.Parallel()
-	got := records([]string{"nomad-pal/failures", "nomad-pal/decisions/default/a", "nomad-pal/lock", "nomad-pal/profile/0000"})
+	got := records([]string{"nomad-pal/agent", "nomad-pal/failures", "nomad-pal/decisions/default/a", "nomad-pal/lock", "nomad-pal/profile/0000"})
 	if d := cmp.Diff([]string{"nomad-pal/decisions/default/a"}, got); d != "" {
 		t.Errorf("left over (-want +got):\n%s", d)
 	}

@@ -89,7 +89,7 @@ func testRunTimesSurvive(t *testing.T, b *bed) {
 		}
 		for _, meta := range vars {
 			v, _, err := b.API().Variables().Read(meta.Path, nil)
-			if err == nil && strings.Contains(v.Items["runs"], `"name":"quick"`) {
+			if err == nil && strings.Contains(v.Items["runs"], `"name":"default/quick"`) {
 				return ""
 			}
 		}

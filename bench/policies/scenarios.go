@@ -136,18 +136,9 @@ func (in *inputs) cluster(s scenario, workload int) (*pal.Cluster, *pyrandom.Ran
 
 // wholeGPUs draws a cluster as the honest mode does by default.
 func wholeGPUs(s scenario) (*pal.Cluster, error) {
-	p := sim.Population{Nodes: 16, GPUsPerNode: 4}
-	gpus, err := population.Draw(population.Spec{Cluster: "longhorn", Nodes: p.Nodes, GPUsPerNode: p.GPUsPerNode,
-		Outliers: population.AsMeasured()}, rand.New(rand.NewPCG(uint64(s.seed), 0x6b5)))
+	p, err := sim.DrawGPUs(population.Spec{Cluster: "longhorn", Nodes: 16, GPUsPerNode: 4, Outliers: population.AsMeasured()}, uint64(s.seed))
 	if err != nil {
 		return nil, err
-	}
-	for _, g := range gpus {
-		var scores [pal.NumClasses]pal.PMScore
-		for k, v := range g.Scores {
-			scores[k] = pal.PMScore(v)
-		}
-		p.Scores = append(p.Scores, scores)
 	}
 	return p.Cluster(pal.TwoTier(s.across))
 }

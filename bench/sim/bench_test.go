@@ -92,18 +92,9 @@ func BenchmarkJobs(b *testing.B) {
 // hundreds, of which the core tries one after the other.
 func BenchmarkCalibration(b *testing.B) {
 	const nodes, jobs = 1250, 10_000
-	gpus, err := population.Draw(population.Spec{Cluster: "longhorn", Nodes: nodes, GPUsPerNode: 8, Outliers: population.AsMeasured()},
-		rand.New(rand.NewPCG(42, 0x6b5)))
+	p, err := DrawGPUs(population.Spec{Cluster: "longhorn", Nodes: nodes, GPUsPerNode: 8, Outliers: population.AsMeasured()}, 42)
 	if err != nil {
 		b.Fatal(err)
-	}
-	p := Population{Nodes: nodes, GPUsPerNode: 8}
-	for _, g := range gpus {
-		var scores [pal.NumClasses]pal.PMScore
-		for k, v := range g.Scores {
-			scores[k] = pal.PMScore(v)
-		}
-		p.Scores = append(p.Scores, scores)
 	}
 	for name, o := range map[string]profile.Options{"edges": profile.DefaultOptions(), "kmeans": Artifact()} {
 		ns, err := p.PalNodes(o)

@@ -5,9 +5,11 @@ package sim
 
 import (
 	"fmt"
+	"math/rand/v2"
 
 	"github.com/nomad-pal/nomad-pal/bench/pyrandom"
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/population"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
@@ -57,6 +59,27 @@ func (p Population) Cap(limit pal.PMScore) Population {
 	}
 	return capped
 }
+
+// DrawGPUs draws a cluster of whole GPUs from the published quantiles, each with the
+// same scores in every run of a seed.
+func DrawGPUs(s population.Spec, seed uint64) (Population, error) {
+	p := Population{Nodes: s.Nodes, GPUsPerNode: s.GPUsPerNode}
+	gpus, err := population.Draw(s, Stream(seed))
+	if err != nil {
+		return p, err
+	}
+	for _, g := range gpus {
+		var scores [pal.NumClasses]pal.PMScore
+		for k, v := range g.Scores {
+			scores[k] = pal.PMScore(v)
+		}
+		p.Scores = append(p.Scores, scores)
+	}
+	return p, nil
+}
+
+// Stream is the source of random numbers that a cluster's GPUs are drawn from.
+func Stream(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0x6b5)) }
 
 // Artifact calibrates as the PAL artifact effectively does: k-means, K = 2 +
 // outliers.

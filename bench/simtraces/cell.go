@@ -6,7 +6,6 @@ package main
 import (
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 
 	"github.com/nomad-pal/nomad-pal/bench/sim"
@@ -196,18 +195,10 @@ const seed = 42
 // cluster draws GPUs as the simulator does by default, and calibrates them as the
 // agent does.
 func (c *result) cluster() (*pal.Cluster, error) {
-	p := sim.Population{Nodes: c.GPUs / c.NodeGPUs, GPUsPerNode: c.NodeGPUs}
-	gpus, err := population.Draw(population.Spec{Cluster: "longhorn", Nodes: p.Nodes, GPUsPerNode: c.NodeGPUs,
-		Outliers: population.Exactly(c.Outliers)}, rand.New(rand.NewPCG(seed, 0x6b5)))
+	p, err := sim.DrawGPUs(population.Spec{Cluster: "longhorn", Nodes: c.GPUs / c.NodeGPUs, GPUsPerNode: c.NodeGPUs,
+		Outliers: population.Exactly(c.Outliers)}, seed)
 	if err != nil {
 		return nil, err
-	}
-	for _, g := range gpus {
-		var scores [pal.NumClasses]pal.PMScore
-		for k, v := range g.Scores {
-			scores[k] = pal.PMScore(v)
-		}
-		p.Scores = append(p.Scores, scores)
 	}
 	agent := placer.DefaultConfig()
 	nodes, err := p.PalNodes(agent.Calibration)

@@ -88,26 +88,18 @@ func overMedian(xs []float64) []float64 {
 // population draws the honest mode's cluster: whole GPUs, each with the median
 // of its runs, from -profile or from the published quantiles.
 func (o *options) population() (sim.Population, error) {
-	p := sim.Population{Nodes: o.nodes, GPUsPerNode: o.gpusPerNode, RackNodes: o.rackNodes,
-		Scores: make([][pal.NumClasses]pal.PMScore, o.nodes*o.gpusPerNode)}
-	rng := rand.New(rand.NewPCG(o.seed, 0x6b5))
 	if len(o.profile) > 0 {
-		return p, o.drawMeasured(p, rng)
+		p := sim.Population{Nodes: o.nodes, GPUsPerNode: o.gpusPerNode, RackNodes: o.rackNodes,
+			Scores: make([][pal.NumClasses]pal.PMScore, o.nodes*o.gpusPerNode)}
+		return p, o.drawMeasured(p, sim.Stream(o.seed))
 	}
 	out := population.AsMeasured()
 	if o.outliers >= 0 {
 		out = population.Exactly(o.outliers)
 	}
-	gpus, err := population.Draw(population.Spec{Cluster: o.cluster, Nodes: o.nodes, GPUsPerNode: o.gpusPerNode, Outliers: out}, rng)
-	if err != nil {
-		return p, err
-	}
-	for i, g := range gpus {
-		for k, s := range g.Scores {
-			p.Scores[i][k] = pal.PMScore(s)
-		}
-	}
-	return p, nil
+	p, err := sim.DrawGPUs(population.Spec{Cluster: o.cluster, Nodes: o.nodes, GPUsPerNode: o.gpusPerNode, Outliers: out}, o.seed)
+	p.RackNodes = o.rackNodes
+	return p, err
 }
 
 // drawMeasured gives every GPU of the cluster the score of a measured one; as

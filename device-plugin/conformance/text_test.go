@@ -4,9 +4,7 @@
 package conformance_test
 
 import (
-	"bytes"
 	"fmt"
-	"sync"
 
 	"github.com/hashicorp/nomad/plugins/device"
 	"github.com/hashicorp/nomad/plugins/shared/structs"
@@ -67,22 +65,4 @@ func statValue(v *structs.StatValue) string {
 		return fmt.Sprintf("bool %v", *v.BoolVal)
 	}
 	return "empty"
-}
-
-// buffer is a log that several goroutines write.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }

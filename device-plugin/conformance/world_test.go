@@ -20,6 +20,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/conformance"
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
+	"github.com/nomad-pal/nomad-pal/internal/testlog"
 	"github.com/nomad-pal/nomad-pal/internal/version"
 )
 
@@ -101,7 +102,7 @@ type world struct {
 	state nvmltest.State
 	path  string // of the state file
 	env   []string
-	log   *buffer
+	log   *testlog.Buffer
 	*conformance.Process
 }
 
@@ -114,7 +115,7 @@ func driverless(t *testing.T, state nvmltest.State) *world {
 		t.Skip("gcc is not installed: no fake NVML library")
 	}
 	dir := t.TempDir()
-	w := &world{t: t, state: state, path: filepath.Join(dir, "state"), log: &buffer{}}
+	w := &world{t: t, state: state, path: filepath.Join(dir, "state"), log: &testlog.Buffer{}}
 	w.env = []string{nvmltest.EnvState + "=" + w.path, "LD_LIBRARY_PATH=" + library}
 	if state == nil {
 		w.env[1] = "LD_LIBRARY_PATH="

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/cuda/fakecuda"
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
+	"github.com/nomad-pal/nomad-pal/internal/testlog"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
@@ -260,7 +260,7 @@ func TestMeasuringThatTakesTheMachineDownIsNotTriedAgainAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.stop()
-	var log lockedBuffer
+	var log testlog.Buffer
 	again := newNodeLogging(t, newFake(t), hclog.New(&hclog.LoggerOptions{Output: &log}), func(s *Schedule) {
 		if err := os.WriteFile(filepath.Join(string(s.StateDir), recordsFile), state, 0o600); err != nil {
 			t.Fatal(err)
@@ -531,22 +531,4 @@ func TestBadStateFile(t *testing.T) {
 			t.Errorf("%q: %v, %v", content, s != nil, err)
 		}
 	}
-}
-
-// lockedBuffer is a log that is read while it is written.
-type lockedBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/cuda/fakecuda"
+	"github.com/nomad-pal/nomad-pal/internal/testlog"
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
@@ -77,7 +78,7 @@ func TestReportShowsTheGPUThatComputesWrongly(t *testing.T) {
 func TestSchedulerSilencesTheGPUThatComputesWrongly(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, "gpus=3", "wrong.2=1")
-	var log lockedBuffer
+	var log testlog.Buffer
 	n := newNodeLogging(t, f, hclog.New(&hclog.LoggerOptions{Output: &log}), func(s *Schedule) { s.Plan.Classes = []pal.AppClass{pal.ClassA} })
 	n.inv.Devices = append(n.inv.Devices, target(2).Device)
 	n.until("all are measured", func() bool {

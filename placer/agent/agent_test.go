@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/internal/testlog"
 	"github.com/nomad-pal/nomad-pal/placer"
 )
 
@@ -82,12 +83,12 @@ func TestRunErrors(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		r := &running{t: t, log: &syncBuffer{}}
+		r := &running{t: t, log: &testlog.Buffer{}}
 		if err := newAgent(r.log).Run(t.Context(), []string{path}, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
-	if err := newAgent(&syncBuffer{}).Run(t.Context(), []string{"/none"}, nil); err == nil {
+	if err := newAgent(&testlog.Buffer{}).Run(t.Context(), []string{"/none"}, nil); err == nil {
 		t.Error("it starts without its file")
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/internal/testlog"
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -286,38 +287,20 @@ func (f *fake) has(text string, gpus ...string) {
 type running struct {
 	t      *testing.T
 	agent  *Agent
-	log    *syncBuffer
+	log    *testlog.Buffer
 	conf   string
 	reload chan os.Signal
 	stop   func() error
 }
 
-// syncBuffer is a log that may be read while it is written.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
-}
-
-func newAgent(log *syncBuffer) *Agent {
+func newAgent(log *testlog.Buffer) *Agent {
 	return New(hclog.New(&hclog.LoggerOptions{Output: log, Level: hclog.Debug}), placer.Hooks{})
 }
 
 // run starts an agent with the configuration, to which the nomad block is added.
 func (f *fake) run(config string) *running {
 	f.t.Helper()
-	r := &running{t: f.t, log: &syncBuffer{}, conf: filepath.Join(f.t.TempDir(), "agent.hcl"), reload: make(chan os.Signal, 1)}
+	r := &running{t: f.t, log: &testlog.Buffer{}, conf: filepath.Join(f.t.TempDir(), "agent.hcl"), reload: make(chan os.Signal, 1)}
 	r.configure(f, config)
 	r.agent = newAgent(r.log)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -21,6 +21,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/internal/testlog"
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/agent"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -59,24 +60,6 @@ func (c *cluster) does(args ...string) (int, string, string) {
 	return code, out.String(), err.String()
 }
 
-// logged is a log that may be read while it is written.
-type logged struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // agent starts an agent, and waits until it is at work.
 func (c *cluster) agent(token, config string) (url string) {
 	c.t.Helper()
@@ -85,7 +68,7 @@ func (c *cluster) agent(token, config string) (url string) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		c.t.Fatal(err)
 	}
-	log := &logged{}
+	log := &testlog.Buffer{}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {

@@ -1,0 +1,28 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Package testlog keeps what tests read of logs while they are written.
+package testlog
+
+import (
+	"bytes"
+	"sync"
+)
+
+// Buffer is a log that several goroutines write and read. Its zero value is empty.
+type Buffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *Buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *Buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
