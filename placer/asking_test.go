@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
 // TestMayAsk counts how often Nomad is asked about gangs that are late.
@@ -14,7 +16,7 @@ func TestMayAsk(t *testing.T) {
 	p, start := &Placer{}, time.Unix(1000, 0)
 	var ts []*tracked
 	for i := range 100 {
-		ts = append(ts, &tracked{Standing: Standing{Job: benchJob(fmt.Sprint(i), 1)}})
+		ts = append(ts, &tracked{Gang: gang.Gang{Observed: gang.Observed{Job: benchJob(fmt.Sprint(i), 1)}}})
 	}
 	asks := map[*tracked]int{}
 	for ms := range 60000 / 50 {
@@ -39,7 +41,7 @@ func TestMayAsk(t *testing.T) {
 	if total > 60*asksPerSecond || total < 600 {
 		t.Errorf("%d asks within a minute", total)
 	}
-	alone := &tracked{Standing: Standing{Job: benchJob("alone", 1)}}
+	alone := &tracked{Gang: gang.Gang{Observed: gang.Observed{Job: benchJob("alone", 1)}}}
 	now := start.Add(time.Hour)
 	if !p.mayAsk(alone, now) || p.mayAsk(alone, now.Add(999*time.Millisecond)) || !p.mayAsk(alone, now.Add(time.Second)) || p.mayAsk(alone, now.Add(2*time.Second)) {
 		t.Error("not asked at once and after 1 and 2 s")

@@ -114,19 +114,20 @@ func (p *Placer) pass(b *testing.B, want int) {
 	if err := p.look(now); err != nil {
 		b.Fatal(err)
 	}
-	p.track()
-	p.syncLine(now)
+	p.track(b.Context())
+	p.now = now
+	p.syncQueue(b.Context())
 	actions := p.line.Decide(since(now), p.view.Cluster)
 	for _, a := range actions {
 		t := p.byID(a.Job)
 		p.prepare(t, a.Found, now)
-		p.view.Take(t.request.Gang, a.Placement)
+		p.view.Take(t.Request.Gang, a.Placement)
 	}
 	if len(actions) != want {
 		b.Fatalf("%d of %d started", len(actions), want)
 	}
 	for _, a := range actions { // as if the commit had failed
-		p.view.Release(p.byID(a.Job).request.Gang, a.Placement)
+		p.view.Release(p.byID(a.Job).Request.Gang, a.Placement)
 		p.line.Requeue(since(now), a.Job)
 	}
 }
@@ -253,8 +254,9 @@ func BenchmarkPublish(b *testing.B) {
 	fill(s, 0, nodes) // all wait
 	p := benchPlacer(b, s, prof)
 	now := time.Now()
-	p.track()
-	p.syncLine(now)
+	p.track(b.Context())
+	p.now = now
+	p.syncQueue(b.Context())
 	if n := len(p.line.Decide(since(now), p.view.Cluster)); n > 0 {
 		b.Fatalf("%d started", n)
 	}

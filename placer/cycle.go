@@ -17,6 +17,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -63,11 +64,11 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 	if err := p.look(now); err != nil {
 		return err
 	}
-	p.track()
-	p.settleAll(func(t *tracked) { p.settle(ctx, t, now) })
+	p.track(ctx)
+	p.settleAll(func(t *tracked) { p.step(ctx, t, gang.Turn{}) })
 	p.distrustPins(now)
-	p.syncLine(now)
-	p.join(now)
+	p.syncQueue(ctx)
+	p.join(ctx, now)
 	if err := p.decide(ctx, now); err != nil {
 		return err
 	}
@@ -92,7 +93,7 @@ func byKey(t *tracked, k nomad.JobKey) int { return t.Key.Compare(k) }
 
 // add begins to track a job.
 func (p *Placer) add(k nomad.JobKey) *tracked {
-	t := &tracked{Standing: Standing{Key: k}}
+	t := &tracked{Gang: gang.Gang{Observed: gang.Observed{Key: k}}}
 	if len(p.order) == len(p.jobs) {
 		i, _ := slices.BinarySearchFunc(p.order, k, byKey)
 		p.order = slices.Insert(p.order, i, t)
@@ -161,7 +162,7 @@ func (p *Placer) look(now time.Time) error {
 }
 
 // track brings the tracked jobs up to date with the state.
-func (p *Placer) track() {
+func (p *Placer) track(ctx context.Context) {
 	keys, mark, known := p.state.Touched(p.followed.mark)
 	now := followed{mark: mark, view: p.view, epoch: p.view.Epoch(), all: p.followed.all}
 	if !known || now.view != p.followed.view || now.epoch != p.followed.epoch || p.now.Sub(now.all) > followAll {
@@ -175,7 +176,7 @@ func (p *Placer) track() {
 	others := now.view == p.followed.view && now.epoch != p.followed.epoch
 	p.followed = now
 	for _, k := range keys {
-		p.trackJob(k)
+		p.trackJob(ctx, k)
 	}
 	p.off() // not deferred: a panic leaves it on
 	if others {
@@ -183,7 +184,7 @@ func (p *Placer) track() {
 	}
 }
 
-func (p *Placer) trackJob(k nomad.JobKey) {
+func (p *Placer) trackJob(ctx context.Context, k nomad.JobKey) {
 	p.on(k)
 	job := p.state.Jobs[k]
 	if job == nil {
@@ -194,33 +195,23 @@ func (p *Placer) trackJob(k nomad.JobKey) {
 		p.trackAside(k, job, reason)
 		return
 	}
-	st := StandingOf(p.state, job)
-	if st.Phase == Ended && p.lost(st) {
-		st.Phase = Lost
-	}
-	if st.Phase == Native || st.Phase == Template || st.Phase == Ended {
-		p.drop(k)
+	st := gang.Observe(p.state, job).WithLost(world{p})
+	t := p.jobs[k]
+	if t == nil && !st.Ours() {
 		return
 	}
-	t := p.jobs[k]
 	if t == nil {
 		t = p.add(k)
 	}
 	t.quiet = false
-	if t.Job != nil && *t.Job.JobModifyIndex != *job.JobModifyIndex && st.Phase == Waiting {
-		t.failures, t.retryAt, t.lastFail, t.edited = 0, time.Time{}, "", t.queued
-	}
-	if t.Job == nil || *t.Job.JobModifyIndex != *job.JobModifyIndex {
-		t.seen = p.now
-	}
 	p.leaveLimbo(job)
-	if t.overwrote(job) {
-		t.replaced, t.recreated = true, *job.CreateIndex != *t.Job.CreateIndex
+	o := gang.Observation{Observed: st}
+	if st.Ours() {
+		o.Request, o.Refused = p.requestOf(st)
 	}
-	t.Standing = st
-	t.request, t.refused = p.requestOf(st)
-	if st.Phase == Running || st.Phase == Waiting && !t.stopping {
-		t.held = nil
+	p.step(ctx, t, o)
+	if !t.Ours() {
+		p.forget(k)
 	}
 }
 
@@ -230,13 +221,12 @@ func (p *Placer) trackAside(k nomad.JobKey, job *api.Job, reason string) {
 	if t == nil {
 		t = p.add(k)
 	}
-	t.Standing = asideStanding(job)
-	t.refused = errors.New(reason)
+	t.Observed, t.Refused = asideObserved(job), errors.New(reason)
 }
 
 // requestOf reads what a job wants. A gang that was taken back wants other nodes
 // than those that failed it, too.
-func (p *Placer) requestOf(st Standing) (nomad.Request, error) {
+func (p *Placer) requestOf(st gang.Observed) (nomad.Request, error) {
 	r, err := p.view.Request(st.Job)
 	if err == nil {
 		if nodes := p.avoids(st, p.now); nodes != nil {
@@ -248,26 +238,20 @@ func (p *Placer) requestOf(st Standing) (nomad.Request, error) {
 
 // avoids are the nodes, by name, that a gang which was taken back goes to only if
 // it fits nowhere else; nil for none.
-func (p *Placer) avoids(st Standing, now time.Time) map[string]bool {
-	if st.Phase != Waiting || len(st.Pins.Groups) == 0 {
+func (p *Placer) avoids(st gang.Observed, now time.Time) map[string]bool {
+	if st.Nomad != gang.Waiting || len(st.Pins.Groups) == 0 {
 		return nil
 	}
 	return p.history.failedOn(st.Key, now)
 }
 
-// drop forgets a job that is not ours to place, or not any more.
+// drop forgets a job that Nomad does not know any more.
 func (p *Placer) drop(k nomad.JobKey) {
 	t := p.jobs[k]
 	if t == nil {
 		return
 	}
-	if t.unsaved && t.record != nil && p.state.Jobs[k] != nil {
-		p.unsaved = append(p.unsaved, *t.record)
-	}
-	job := p.state.Jobs[k]
-	if t.queued && t.running && job != nil && (job.Stop == nil || !*job.Stop) && StandingOf(p.state, job).Phase == Ended {
-		p.line.Finished(since(p.now), k.String())
-	} else if t.queued {
+	if t.Queued {
 		p.line.Removed(since(p.now), k.String())
 	}
 	p.forget(k)
@@ -333,4 +317,4 @@ func (p *Placer) buildProfile() (*profile.Profile, error) {
 // policy is the placement policy.
 func (c Config) policy() pal.Policy { return queue.Placement(c.Placement) }
 
-func since(t time.Time) time.Duration { return time.Duration(t.UnixNano()) }
+func since(t time.Time) time.Duration { return gang.QueueTime(t) }

@@ -12,7 +12,9 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -24,8 +26,9 @@ func pass(t *testing.T, p *Placer, s *nomad.State, now time.Time) []queue.Action
 	if err := p.look(now); err != nil {
 		t.Fatal(err)
 	}
-	p.track()
-	p.syncLine(now)
+	p.track(t.Context())
+	p.now = now
+	p.syncQueue(t.Context())
 	return p.line.Decide(since(now), p.view.Cluster)
 }
 
@@ -46,7 +49,7 @@ func TestEmptyCluster(t *testing.T) {
 		t.Fatalf("started on nothing: %v", as)
 	}
 	p.publish(time.Now())
-	if js := p.Status().Jobs; len(js) != 1 || js[0].Phase != Unschedulable || js[0].Reason == "" {
+	if js := p.Status().Jobs; len(js) != 1 || js[0].Phase != gang.Unschedulable || js[0].Reason == "" {
 		t.Errorf("status: %+v", js)
 	}
 	e := Explanation{}
@@ -88,7 +91,7 @@ func TestLineFollowsNomad(t *testing.T) {
 	if as := pass(t, p, s, now.Add(2*time.Minute)); len(as) != 1 || as[0].Job == first.Key.String() {
 		t.Fatalf("the second does not start: %v", as)
 	}
-	if err := p.line.Submit(since(now.Add(2*time.Minute)), p.lineJob(first)); err != nil {
+	if err := p.line.Submit(since(now.Add(2*time.Minute)), first.QueueJob(p.cfg.RestartCost)); err != nil {
 		t.Errorf("the line still knows the first: %v", err)
 	}
 }
@@ -107,16 +110,34 @@ func firstStarts(t *testing.T, p *Placer, now time.Time) (s *nomad.State, first 
 		t.Fatalf("2 nodes with 4 free GPUs each start %d gangs of 2 × 4", len(as))
 	}
 	first = p.byID(as[0].Job)
-	pins := p.view.Pins(first.request, as[0].Placement)
+	pins := p.view.Pins(first.Request, as[0].Placement)
 	pinned, err := rewrite.Pin(first.Job, pins, rewrite.Racks{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	committed = registered(pinned, pinned, 1000)
-	s.PutJob(committed)
-	first.Pins, first.running = pins, true
-	p.line.Started(since(now), as[0].Job, as[0].Placement)
-	return s, first, committed
+	p.pretend(first, 1000, gang.Start{Job: pinned, Pins: pins, Placement: as[0].Placement, Record: Record{Decision: pal.Decision{Chosen: &pal.Choice{}}}})
+	return s, first, s.Jobs[first.Key]
+}
+
+// pretend has a gang take in an event, as if Nomad did all that follows, with the
+// given JobModifyIndex.
+func (p *Placer) pretend(t *tracked, index uint64, e gang.Event) {
+	for e != nil {
+		todo := t.Step(e, world{p})
+		e = nil
+		for _, effect := range todo {
+			switch effect := effect.(type) {
+			case gang.Register:
+				e = p.registered(t, effect.Job, index)
+			case gang.Commit:
+				e = p.registered(t, effect.Job, index)
+			case gang.WriteRecord, gang.StopMembers:
+				e = gang.Done{Of: effect}
+			default:
+				p.carryOutHere(t, effect)
+			}
+		}
+	}
 }
 
 // The line hears that a gang has stopped when its GPUs are free in the view: what
@@ -142,16 +163,16 @@ func TestStoppedWhenFree(t *testing.T) {
 	if as := pass(t, p, s, now.Add(time.Minute)); len(as) != 0 {
 		t.Fatalf("nothing is free, and still %v", as)
 	}
+	p.pretend(first, 2000, gang.Preempt{For: "another"})
 	edited := *rewrite.Gate(committed)
 	priority := 10
 	edited.Priority = &priority
-	s.PutJob(registered(&edited, &edited, 2000))
-	first.stopping, first.held = true, gpuIDs(p.view, p.view.Holds(first.Key))
-	members("complete", "stop", 2001)
+	s.PutJob(gang.RegisteredJob(&edited, s.Jobs[first.Key], 2001, now))
+	members("complete", "stop", 2002)
 	for step, want := range []int{0, 1} {
 		as := pass(t, p, s, now.Add(2*time.Minute))
-		if len(as) != want || first.running == (want > 0) || p.again != (want == 0) {
-			t.Errorf("pass %d: %v; the line is told that it runs: %v; another pass is due: %v", step+1, as, first.running, p.again)
+		if len(as) != want || first.Placed == (want > 0) || p.again != (want == 0) {
+			t.Errorf("pass %d: %v; the line is told that it runs: %v; another pass is due: %v", step+1, as, first.Placed, p.again)
 		}
 		if want > 0 && as[0].Job == first.Key.String() {
 			t.Error("the first starts, which is less urgent now")

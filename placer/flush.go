@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -36,19 +37,11 @@ func inParallel(calls []call) {
 	}
 }
 
-// writeLater has the job's decision written as it stands, with the next commits
-// or at the end of the cycle.
-func (p *Placer) writeLater(t *tracked) {
-	p.forgetUnsaved(t)
-	p.unsaved = append(p.unsaved, *t.record)
-	t.unsaved = false
-}
-
 // forgetUnsaved drops what is about to be written of the job: something newer
 // is.
-func (p *Placer) forgetUnsaved(t *tracked) {
+func (p *Placer) forgetUnsaved(k nomad.JobKey) {
 	p.unsaved = slices.DeleteFunc(p.unsaved, func(r Record) bool {
-		return r.Namespace == t.Key.Namespace && r.Job == t.Key.ID
+		return r.Namespace == k.Namespace && r.Job == k.ID
 	})
 }
 
@@ -81,7 +74,7 @@ func (p *Placer) crowded(now time.Time) bool {
 	}
 	starting := 0
 	for _, t := range p.jobs {
-		if t.Phase == Starting {
+		if t.Nomad == gang.Starting {
 			starting++
 		}
 	}

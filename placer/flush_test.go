@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -53,7 +54,7 @@ func TestRecordsInACrowd(t *testing.T) {
 	save(0, 1, false)
 	save(999*time.Millisecond, 1, false)
 	for i := range crowd { // nothing has started for a second, but Nomad has not placed these
-		p.add(nomad.JobKey{Namespace: "default", ID: fmt.Sprintf("starting-%d", i)}).Phase = Starting
+		p.add(nomad.JobKey{Namespace: "default", ID: fmt.Sprintf("starting-%d", i)}).Nomad = gang.Starting
 	}
 	save(time.Second, 1, false)
 	p.forget(nomad.JobKey{Namespace: "default", ID: "starting-0"})

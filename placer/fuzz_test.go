@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/hostile"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -53,14 +54,15 @@ func FuzzRecord(f *testing.F) {
 		if err := p.look(now); err != nil {
 			t.Fatal(err)
 		}
-		p.track()
+		p.track(t.Context())
 		for _, tracked := range p.sorted() {
-			_ = p.recall(t.Context(), tracked)
+			p.step(t.Context(), tracked, gang.Turn{ReadOnly: true})
 		}
-		p.syncLine(now)
+		p.now = now
+		p.syncQueue(t.Context())
 		for _, a := range p.line.Decide(since(now), p.view.Cluster) {
 			if t := p.byID(a.Job); t != nil {
-				if _, err := p.prepare(t, a.Found, now).record.encode(); err != nil {
+				if _, err := encode(p.prepare(t, a.Found, now).Record); err != nil {
 					panic(err)
 				}
 			}

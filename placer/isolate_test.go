@@ -18,6 +18,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/hostile"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
@@ -33,12 +34,12 @@ func TestPanicSetsAside(t *testing.T) {
 	}{
 		{"putting it in line", func(p *Placer) { p.jobs[nomad.KeyOf(bad)].Job = &api.Job{} }},
 		{"looking for GPUs", func(p *Placer) {
-			j := p.lineJob(p.jobs[nomad.KeyOf(bad)])
+			j := p.jobs[nomad.KeyOf(bad)].QueueJob(0)
 			j.Gang.Shapes = []pal.Shape{{Members: 1, GPUs: 1, Eligible: []bool{}}} // an index out of range
 			if err := p.line.Submit(0, j); err != nil {
 				t.Fatal(err)
 			}
-			p.jobs[nomad.KeyOf(bad)].queued = true
+			p.jobs[nomad.KeyOf(bad)].Queued = true
 		}},
 		{"registering it", func(p *Placer) {
 			p.hooks.BeforeCommit = func(k nomad.JobKey) {
@@ -68,11 +69,12 @@ func TestPanicSetsAside(t *testing.T) {
 				if err := p.look(now); err != nil {
 					return err
 				}
-				p.track()
-				if p.jobs[nomad.KeyOf(bad)].Phase == Waiting {
+				p.track(t.Context())
+				if p.jobs[nomad.KeyOf(bad)].Nomad == gang.Waiting {
 					c.plant(p)
 				}
-				p.syncLine(now)
+				p.now = now
+				p.syncQueue(t.Context())
 				err = p.decide(t.Context(), now)
 				p.publish(now)
 				return err
@@ -88,7 +90,7 @@ func TestPanicSetsAside(t *testing.T) {
 				t.Errorf("registered: %v", registered)
 			}
 			found := p.jobs[nomad.KeyOf(bad)]
-			if found == nil || found.refused == nil || found.Phase != Rejected {
+			if found == nil || found.Refused == nil || found.Nomad != gang.Rejected {
 				t.Errorf("the bad job is %+v", found)
 			}
 		})

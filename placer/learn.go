@@ -15,6 +15,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/classify"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -137,7 +138,7 @@ func (l *Learner) survey(ctx context.Context, watched map[nomad.JobKey]*study) e
 	for _, k := range state.SortedJobs() {
 		job := state.Jobs[k]
 		h, err := rewrite.ParseHints(job)
-		if err != nil || h.Class != "" || h.App != "" || StandingOf(state, job).Phase != Running {
+		if err != nil || h.Class != "" || h.App != "" || gang.Observe(state, job).Nomad != gang.Running {
 			continue
 		}
 		gpus := running[nameOf(job)] // of a parent's other children

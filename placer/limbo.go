@@ -31,7 +31,7 @@ func (p *Placer) keepAside(s *start, now time.Time) {
 	if !errors.Is(s.err, nomad.ErrUnknownOutcome) {
 		return
 	}
-	p.limbo[s.t.Key] = limbo{index: *s.t.Job.JobModifyIndex, gpus: gpuIDs(p.view, s.placement.GPUs()), until: now.Add(limboTime)}
+	p.limbo[s.t.Key] = limbo{index: *s.t.Job.JobModifyIndex, gpus: gpuIDs(p.view, s.Placement.GPUs()), until: now.Add(limboTime)}
 }
 
 // leaveLimbo ends that when the job has changed since: then what was not answered
@@ -49,8 +49,8 @@ func (p *Placer) given(now time.Time) map[nomad.JobKey][]string {
 	maps.DeleteFunc(p.limbo, func(_ nomad.JobKey, l limbo) bool { return !now.Before(l.until) })
 	held := map[nomad.JobKey][]string{}
 	for k, t := range p.jobs {
-		if len(t.held) > 0 {
-			held[k] = t.held
+		if len(t.Held) > 0 {
+			held[k] = t.Held
 		}
 	}
 	for k, l := range p.limbo {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/hostile"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
@@ -23,12 +24,12 @@ func TestUnansweredRegistering(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		found func(sent *api.Job) *api.Job // what Nomad then has; nil: as before
-		phase Phase
+		phase gang.State
 		kept  bool // its GPUs
 	}{
-		{"done", func(sent *api.Job) *api.Job { return sent }, Starting, true},
-		{"overtaken", func(*api.Job) *api.Job { return hostile.Plain("j", 2, 1, 300) }, Waiting, false},
-		{"not done, or not yet", nil, Waiting, true},
+		{"done", func(sent *api.Job) *api.Job { return sent }, gang.Starting, true},
+		{"overtaken", func(*api.Job) *api.Job { return hostile.Plain("j", 2, 1, 300) }, gang.Waiting, false},
+		{"not done, or not yet", nil, gang.Waiting, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			gated := hostile.Plain("j", 2, 2, 1)
@@ -66,14 +67,15 @@ func TestUnansweredRegistering(t *testing.T) {
 				if err := p.look(now); err != nil {
 					t.Fatal(err)
 				}
-				p.track()
-				p.syncLine(now)
+				p.track(t.Context())
+				p.now = now
+				p.syncQueue(t.Context())
 				if err := p.decide(t.Context(), now); err != nil {
 					t.Fatal(err)
 				}
 			}
 			cycle(now)
-			if got := p.jobs[nomad.KeyOf(gated)].Phase; got != c.phase {
+			if got := p.jobs[nomad.KeyOf(gated)].Nomad; got != c.phase {
 				t.Errorf("it is %s, want %s", got, c.phase)
 			}
 			if err := p.look(now.Add(time.Second)); err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -125,18 +126,18 @@ func observe(ctx context.Context, c *nomad.Client, last *nomad.State, change fun
 	}
 	for !p.isolate(func() {
 		p.followed = followed{} // all of them
-		p.track()
+		p.track(ctx)
 	}) {
 	}
 	p.recallAll(ctx)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	if err := p.lookWithoutForged(now); err != nil {
+	if err := p.lookWithoutForged(ctx, now); err != nil {
 		return nil, err
 	}
 	s := &Survey{p: p, now: now, activity: activity}
-	for !p.isolate(func() { p.syncLine(s.now) }) {
+	for !p.isolate(func() { p.syncQueue(ctx) }) {
 	}
 	return s, nil
 }
@@ -155,22 +156,20 @@ func (p *Placer) recallAll(ctx context.Context) {
 	p.settleAll(func(t *tracked) {
 		ctx, cancel := context.WithTimeout(ctx, surveyAnswer)
 		defer cancel()
-		if err := p.recall(ctx, t); err != nil && t.Phase != Rejected {
-			t.lastFail = err.Error()
-		}
+		p.step(ctx, t, gang.Turn{ReadOnly: true})
 	})
 	for _, t := range p.sorted() {
 		if t.passedOver { // it has the place in the line that the job alone gives it
-			t.passedOver, t.lastFail = false, "what is recorded of it could not be read in time"
+			t.passedOver, t.Trouble = false, "what is recorded of it could not be read in time"
 		}
 	}
 }
 
 // Explanation is why a job runs where it runs, or why it does not.
 type Explanation struct {
-	Namespace string `json:"namespace"`
-	Job       string `json:"job"`
-	Phase     Phase  `json:"phase"`
+	Namespace string     `json:"namespace"`
+	Job       string     `json:"job"`
+	Phase     gang.State `json:"phase"`
 	// Reason is the one sentence.
 	Reason string      `json:"reason"`
 	Wait   *queue.Wait `json:"wait,omitempty"`
@@ -222,10 +221,10 @@ func (s *Survey) Explain(ctx context.Context, k nomad.JobKey) (*Explanation, err
 	if !ok {
 		return s.unknown(ctx, k)
 	}
-	switch st.Phase {
-	case Waiting:
+	switch st.Nomad {
+	case gang.Waiting:
 		return e, nil
-	case Native, Template:
+	case gang.Native, gang.Template:
 	default:
 		wait, err := s.canariesWait(ctx, st)
 		if err != nil {
@@ -240,24 +239,24 @@ func (s *Survey) Explain(ctx context.Context, k nomad.JobKey) (*Explanation, err
 
 // standing is what the survey itself knows of a job; ok is false where it is
 // none of ours.
-func (s *Survey) standing(k nomad.JobKey) (e *Explanation, st Standing, ok bool) {
+func (s *Survey) standing(k nomad.JobKey) (e *Explanation, st gang.Observed, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	job, ok := s.p.state.Jobs[k]
 	if !ok {
 		return nil, st, false
 	}
-	if st = s.p.standing(job); st.Phase == Rejected { // set aside: nothing of it is looked into
+	if st = s.p.observed(job); st.Nomad == gang.Rejected { // set aside: nothing of it is looked into
 		reason, _ := s.p.asideNow(job, s.now)
-		return &Explanation{Namespace: k.Namespace, Job: k.ID, Phase: Rejected, Reason: reason}, st, true
+		return &Explanation{Namespace: k.Namespace, Job: k.ID, Phase: gang.Rejected, Reason: reason}, st, true
 	}
-	e = &Explanation{Namespace: k.Namespace, Job: k.ID, Phase: st.Phase, Allocations: s.allocations(st), Failures: s.p.tries(k), ClassFrom: s.p.view.ClassFrom(job)}
-	switch st.Phase {
-	case Native:
-		e.Reason = fmt.Sprintf("placed by Nomad alone on %d GPUs: the job has no gate, so the placer leaves it be", st.holds())
-	case Template:
+	e = &Explanation{Namespace: k.Namespace, Job: k.ID, Phase: st.Nomad, Allocations: s.allocations(st), Failures: s.p.tries(k), ClassFrom: s.p.view.ClassFrom(job)}
+	switch st.Nomad {
+	case gang.Native:
+		e.Reason = fmt.Sprintf("placed by Nomad alone on %d GPUs: the job has no gate, so the placer leaves it be", st.Holds())
+	case gang.Template:
 		e.Reason = nomad.TemplateReason(job, s.p.cfg.Children)
-	case Waiting:
+	case gang.Waiting:
 		s.explainWaiting(e, s.p.jobs[k])
 	default:
 		e.Reason = fmt.Sprintf("%d of %d members are running or done", st.Have, st.Want)
@@ -274,19 +273,19 @@ func (s *Survey) unknown(ctx context.Context, k nomad.JobKey) (*Explanation, err
 		return nil, fmt.Errorf("no job %q in namespace %q", k.ID, k.Namespace)
 	}
 	if rewrite.AsksGPUs(job) {
-		e := &Explanation{Namespace: k.Namespace, Job: k.ID, Phase: Waiting, Behind: true}
+		e := &Explanation{Namespace: k.Namespace, Job: k.ID, Phase: gang.Waiting, Behind: true}
 		if e.Reason = "was registered a moment ago: ask again"; s.p.state.Unread[k] != nil {
-			e.Phase, e.Reason = Rejected, "the placer cannot read it: "+s.p.state.Unread[k].Error()
+			e.Phase, e.Reason = gang.Rejected, "the placer cannot read it: "+s.p.state.Unread[k].Error()
 		}
 		return e, nil
 	}
 	return &Explanation{
-		Namespace: k.Namespace, Job: k.ID, Phase: Native,
+		Namespace: k.Namespace, Job: k.ID, Phase: gang.Native,
 		Reason: "the job asks for no GPUs: the placer leaves it to Nomad",
 	}, nil
 }
 
-func (s *Survey) addRecord(ctx context.Context, e *Explanation, st Standing) error {
+func (s *Survey) addRecord(ctx context.Context, e *Explanation, st gang.Observed) error {
 	r, err := s.lastRecord(ctx, st)
 	if err != nil || r == nil {
 		return err
@@ -301,7 +300,7 @@ const recordComes = 2 * time.Second
 
 // lastRecord reads what was recorded for a job. Where its members have just been
 // placed, that may be the decision before: it waits for the last one.
-func (s *Survey) lastRecord(ctx context.Context, st Standing) (*Record, error) {
+func (s *Survey) lastRecord(ctx context.Context, st gang.Observed) (*Record, error) {
 	for began := time.Now(); ; {
 		r, err := ReadRecord(ctx, s.p.nomad, st.Key)
 		if err != nil || !recordToCome(r, st, began, time.Now()) {
@@ -317,8 +316,8 @@ func (s *Survey) lastRecord(ctx context.Context, st Standing) (*Record, error) {
 
 // recordToCome says whether a record is about to be replaced, to somebody who has
 // been waiting for that since began: for [recordComes] at most, as clocks differ.
-func recordToCome(r *Record, st Standing, began, now time.Time) bool {
-	placed := len(st.Pins.Groups) > 0 && (st.Phase == Running || st.Phase == Ended)
+func recordToCome(r *Record, st gang.Observed, began, now time.Time) bool {
+	placed := len(st.Pins.Groups) > 0 && (st.Nomad == gang.Running || st.Nomad == gang.Ended)
 	known := r != nil && r.JobModifyIndex >= *st.Job.JobModifyIndex
 	registered := time.Unix(0, *st.Job.SubmitTime)
 	return placed && !known && now.Sub(registered) <= recordComes && now.Sub(began) <= recordComes
@@ -327,21 +326,21 @@ func recordToCome(r *Record, st Standing, began, now time.Time) bool {
 func (s *Survey) explainWaiting(e *Explanation, t *tracked) {
 	wait := s.waiting()[t.Key.String()]
 	switch e.Phase = t.shown(wait); e.Phase {
-	case Failed:
-		e.Reason = t.gaveUp().Error()
+	case gang.Failed:
+		e.Reason = t.GaveUp().Error()
 		return
-	case Rejected:
-		e.Reason = "cannot be served, and stays gated: " + t.refused.Error()
+	case gang.Rejected:
+		e.Reason = "cannot be served, and stays gated: " + t.Refused.Error()
 		return
 	}
-	d := pal.Explain(s.p.view.Cluster, t.request.Gang, s.p.cfg.policy())
+	d := pal.Explain(s.p.view.Cluster, t.Request.Gang, s.p.cfg.policy())
 	if !d.Placed {
 		e.Obstacles = s.p.view.Obstacles(t.Job)
 		obstruct(&d, e.Obstacles)
 	}
-	e.Decision, e.Mode = &d, string(t.request.Mode)
+	e.Decision, e.Mode = &d, string(t.Request.Mode)
 	e.Reason = d.Reason
-	if nodes := s.p.avoids(t.Standing, s.now); nodes != nil {
+	if nodes := s.p.avoids(t.Observed, s.now); nodes != nil {
 		e.Note = fmt.Sprintf("it goes to nodes other than %s if it can: members of it failed there within the last hour", strings.Join(slices.Sorted(maps.Keys(nodes)), ", "))
 	}
 	if s.p.cfg.Queue.FairShare {
@@ -349,7 +348,7 @@ func (s *Survey) explainWaiting(e *Explanation, t *tracked) {
 		e.Note = strings.TrimPrefix(e.Note+"; ", "; ") + fmt.Sprintf("fair share: namespace %s has %d GPUs at work for its weight of %g; where several wait, the one with the fewest for its weight goes first",
 			t.Key.Namespace, gpus, weight)
 	}
-	if job := s.p.lineJob(t); job.Estimate > 0 {
+	if job := t.QueueJob(s.p.cfg.RestartCost); job.Estimate > 0 {
 		if taken := s.p.line.Estimate(job); taken != job.Estimate {
 			e.Note = strings.TrimPrefix(e.Note+"; ", "; ") + fmt.Sprintf("pal_duration = %s is taken for %s: jobs of namespace %s have run %.3g times as long as they said",
 				shortDuration(job.Estimate), shortDuration(taken.Round(time.Minute)), t.Key.Namespace, float64(taken)/float64(job.Estimate))
@@ -361,7 +360,7 @@ func (s *Survey) explainWaiting(e *Explanation, t *tracked) {
 	}
 }
 
-func (s *Survey) allocations(st Standing) []Allocation {
+func (s *Survey) allocations(st gang.Observed) []Allocation {
 	var as []Allocation
 	for _, a := range st.Members {
 		node := a.Node
@@ -381,11 +380,11 @@ func (s *Survey) Jobs() []JobStatus {
 	waits := s.waiting()
 	for _, k := range s.p.state.SortedJobs() {
 		job := s.p.state.Jobs[k]
-		st := s.p.standing(job)
-		if st.Phase == Ended {
+		st := s.p.observed(job)
+		if st.Nomad == gang.Ended {
 			continue
 		}
-		j := JobStatus{Namespace: k.Namespace, Job: k.ID, Phase: st.Phase, GPUs: st.holds(), Submitted: time.Unix(0, *job.SubmitTime)}
+		j := JobStatus{Namespace: k.Namespace, Job: k.ID, Phase: st.Nomad, GPUs: st.Holds(), Submitted: time.Unix(0, *job.SubmitTime)}
 		if t := s.p.jobs[k]; t != nil {
 			j = t.status(waits[k.String()])
 		}
@@ -409,14 +408,14 @@ func (s *Survey) Plan(job *api.Job) (*Explanation, error) {
 	if planned.JobModifyIndex == nil {
 		planned.JobModifyIndex = &zero
 	}
-	e := &Explanation{Namespace: k.Namespace, Job: k.ID, Phase: Waiting}
+	e := &Explanation{Namespace: k.Namespace, Job: k.ID, Phase: gang.Waiting}
 	v, err := s.p.state.View(s.p.viewOptions(s.now), k)
 	if err != nil {
 		return nil, err
 	}
 	r, err := v.Request(&planned)
 	if err != nil {
-		e.Phase, e.Reason = Rejected, "cannot be served: "+err.Error()
+		e.Phase, e.Reason = gang.Rejected, "cannot be served: "+err.Error()
 		return e, nil
 	}
 	e.Mode, e.ClassFrom = string(r.Mode), v.ClassFrom(&planned)
@@ -426,10 +425,10 @@ func (s *Survey) Plan(job *api.Job) (*Explanation, error) {
 		obstruct(&d, e.Obstacles)
 	}
 	e.Decision = &d
-	t := &tracked{Standing: Standing{Key: k, Job: &planned, Phase: Waiting}, request: r}
+	t := &tracked{Gang: gang.Gang{Observed: gang.Observed{Key: k, Job: &planned, Nomad: gang.Waiting}, Request: r}}
 	s.p.line.Removed(since(s.now), k.String())
 	s.p.jobs[k] = t
-	s.p.submit(t)
+	s.p.step(context.Background(), t, gang.Sync{})
 	starts := map[string]queue.Action{}
 	for _, a := range s.p.line.Decide(since(s.now), v.Cluster) {
 		if a.Kind == queue.Start {
@@ -437,7 +436,7 @@ func (s *Survey) Plan(job *api.Job) (*Explanation, error) {
 		}
 	}
 	if a, ok := starts[k.String()]; ok {
-		e.Phase, e.Reason = Starting, "would start now"
+		e.Phase, e.Reason = gang.Starting, "would start now"
 		if s.activity.Idle() {
 			e.Reason = "would start if a placer were at work"
 		}
@@ -448,7 +447,7 @@ func (s *Survey) Plan(job *api.Job) (*Explanation, error) {
 	if w := s.waitsOf(v.Cluster)[k.String()]; w != nil {
 		e.waits(w)
 		e.Phase, e.Reason = t.shown(w), "would wait: "+cmp.Or(d.Reason, strings.TrimPrefix(w.Why(), "waits: "))
-		if e.Phase == Unschedulable {
+		if e.Phase == gang.Unschedulable {
 			e.Reason = "would never start on this cluster: " + cmp.Or(d.Reason, w.Why())
 		}
 	}
@@ -472,10 +471,10 @@ func Moves(ctx context.Context, c *nomad.Client) ([]Move, error) {
 	moves := []Move{}
 	for _, a := range s.p.line.Decide(since(s.now), s.p.view.Cluster) {
 		if t := s.p.byID(a.Job); a.Kind == queue.Migrate && t != nil {
-			g := t.request.Gang
+			g := t.Request.Gang
 			moves = append(moves, Move{
 				Namespace: t.Key.Namespace, Job: t.Key.ID,
-				From: pal.Describe(s.p.view.Cluster, g, s.p.view.Running(t.request, t.holds)),
+				From: pal.Describe(s.p.view.Cluster, g, s.p.view.Running(t.Request, t.Holds)),
 				To:   pal.Describe(s.p.view.Cluster, g, a.Placement),
 			})
 		}

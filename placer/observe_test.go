@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -20,27 +21,27 @@ func TestRecordToCome(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		record *Record
-		phase  Phase
+		phase  gang.State
 		pins   rewrite.Pins
 		placed time.Duration // before began
 		waited time.Duration
 		want   bool
 	}{
-		{name: "moved a moment ago", record: old, phase: Running, pins: pinned, want: true},
-		{name: "placed a moment ago", phase: Running, pins: pinned, want: true},
-		{name: "ended at once", phase: Ended, pins: pinned, want: true},
-		{name: "there", record: last, phase: Running, pins: pinned},
-		{name: "its members are not there", record: old, phase: Starting, pins: pinned},
-		{name: "not ours to place", phase: Native},
-		{name: "no pins", phase: Running},
-		{name: "placed long ago", record: old, phase: Running, pins: pinned, placed: 2 * recordComes},
-		{name: "never written", phase: Running, pins: pinned, waited: 2 * recordComes},
-		{name: "never written, by a clock that is ahead", phase: Running, pins: pinned, placed: -time.Hour, waited: 2 * recordComes},
-		{name: "by a clock that is ahead", phase: Running, pins: pinned, placed: -time.Hour, want: true},
+		{name: "moved a moment ago", record: old, phase: gang.Running, pins: pinned, want: true},
+		{name: "placed a moment ago", phase: gang.Running, pins: pinned, want: true},
+		{name: "ended at once", phase: gang.Ended, pins: pinned, want: true},
+		{name: "there", record: last, phase: gang.Running, pins: pinned},
+		{name: "its members are not there", record: old, phase: gang.Starting, pins: pinned},
+		{name: "not ours to place", phase: gang.Native},
+		{name: "no pins", phase: gang.Running},
+		{name: "placed long ago", record: old, phase: gang.Running, pins: pinned, placed: 2 * recordComes},
+		{name: "never written", phase: gang.Running, pins: pinned, waited: 2 * recordComes},
+		{name: "never written, by a clock that is ahead", phase: gang.Running, pins: pinned, placed: -time.Hour, waited: 2 * recordComes},
+		{name: "by a clock that is ahead", phase: gang.Running, pins: pinned, placed: -time.Hour, want: true},
 	} {
 		job, index, at := benchJob("j", 1), uint64(20), began.Add(-c.placed).UnixNano()
 		job.JobModifyIndex, job.SubmitTime = &index, &at
-		st := Standing{Job: job, Phase: c.phase, Pins: c.pins}
+		st := gang.Observed{Job: job, Nomad: c.phase, Pins: c.pins}
 		if got := recordToCome(c.record, st, began, began.Add(c.waited)); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}

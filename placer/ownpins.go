@@ -4,40 +4,16 @@
 package placer
 
 import (
+	"context"
 	"time"
 
-	"github.com/hashicorp/nomad/api"
-
-	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
 // pinsGrace is how long after its beginning a placer lets all pins keep GPUs from
 // others: those that its predecessor wrote and had no time to record are among
 // them, and by then their members have started.
 const pinsGrace = 30 * time.Second
-
-// pinned are the GPUs that the record says the job was given, nil where it says
-// nothing. Where members were left out for size, the pins are believed as they
-// stand if the job is the one that was committed, and they are as many.
-func (r *Record) pinned(job *api.Job, pins rewrite.Pins) []string {
-	c := r.Decision.Chosen
-	if c == nil || pins.Mode != rewrite.ModeGPU {
-		return nil
-	}
-	if r.MembersOmitted > 0 {
-		if all := pins.GPUs(); r.JobModifyIndex == *job.JobModifyIndex && len(all) == r.Decision.Demand {
-			return all
-		}
-		return nil
-	}
-	var ids []string
-	for _, m := range c.Members {
-		for _, u := range m.GPUs {
-			ids = append(ids, u.ID)
-		}
-	}
-	return ids
-}
 
 // distrustPins ends the grace for pins that are not known to be ours.
 func (p *Placer) distrustPins(now time.Time) {
@@ -52,9 +28,9 @@ func (p *Placer) distrustPins(now time.Time) {
 // lookWithoutForged brings the view of a survey, which has read all records, to what
 // an agent at work believes. What was registered a moment ago may not be recorded
 // yet.
-func (p *Placer) lookWithoutForged(now time.Time) error {
+func (p *Placer) lookWithoutForged(ctx context.Context, now time.Time) error {
 	for _, t := range p.sorted() {
-		if t.Phase == Starting && now.Sub(time.Unix(0, *t.Job.SubmitTime)).Abs() < recordComes {
+		if t.Nomad == gang.Starting && now.Sub(time.Unix(0, *t.Job.SubmitTime)).Abs() < recordComes {
 			p.state.Own(t.Key, t.Pins.GPUs())
 		}
 	}
@@ -62,6 +38,6 @@ func (p *Placer) lookWithoutForged(now time.Time) error {
 	if err := p.look(now); err != nil {
 		return err
 	}
-	p.track()
+	p.track(ctx)
 	return nil
 }

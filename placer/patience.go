@@ -63,9 +63,9 @@ func (p *Placer) settleAll(settle func(*tracked)) {
 			continue
 		}
 		ok, again := p.patience.has(t.Key.Namespace)
-		if !ok && !t.replaced { // what was overwritten is given back before anything is decided upon it
+		if !ok && !t.Overwrote() { // what was overwritten is given back before anything is decided upon it
 			p.again = p.again || again
-			t.passedOver = !t.recalled()
+			t.passedOver = !t.Recalled()
 			continue
 		}
 		p.on(t.Key)
@@ -74,13 +74,4 @@ func (p *Placer) settleAll(settle func(*tracked)) {
 		p.patience.spend(t.Key.Namespace, time.Since(began), p.now)
 	}
 	p.off()
-}
-
-// recalled says whether is known what an earlier placer, or an earlier version of
-// the job, says about its place in the line.
-func (t *tracked) recalled() bool {
-	if len(t.Pins.Groups) > 0 {
-		return t.record != nil
-	}
-	return t.Phase != Waiting || t.place.index == *t.Job.JobModifyIndex
 }

@@ -13,11 +13,10 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
-	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -90,59 +89,17 @@ type Hooks struct {
 	BeforeCommit, AfterCommit func(nomad.JobKey)
 }
 
-// tracked is a job that the placer deals with.
+// tracked is a gang that the placer deals with.
 type tracked struct {
-	Standing
-	request nomad.Request
-	refused error // why the job cannot be served
-	// submission is whom to answer, where Nomad does not have the job yet.
+	gang.Gang
+	// submission is whom to answer, while Nomad does not have the job yet.
 	submission *submission
-	// guess is the job as we registered it last, until Nomad tells what it made of
-	// it; replaced: that was made of something that we had not seen.
-	guess    *api.Job
-	replaced bool
-	// recreated: what was registered made a new job, since the one that was meant had
-	// been purged.
-	recreated bool
-	// lookedBack: whether an earlier placer did so was found out.
-	lookedBack bool
-	place      seniority
-	seen       time.Time // when it was first seen as it is
 	// quiet: nothing is due for it until it, or an allocation of it, changes.
 	quiet bool
-	// passedOver: the cycle had no time to find out its place in the line.
+	// passedOver: the cycle had no time to find out its place in the queue.
 	passedOver bool
-	queued     bool  // known to the line
-	running    bool  // and running, as the line knows
-	edited     bool  // by its author, since it was queued
-	holds      []int // GPUs that the line believes it runs on, ascending
-	// stopping: its members are being stopped for another gang.
-	stopping bool
-	// gated is the JobModifyIndex of the job as this placer put the gate over its
-	// pins.
-	gated uint64
-	// notFinished is the JobModifyIndex of the job of which it is known that not
-	// all of its members had done their work when they were stopped.
-	notFinished uint64
-	// move is where it goes when it has stopped, nil where it is not moved.
-	move    *pal.Placement
-	record  *Record
-	unsaved bool // the record of a decision is written when it is confirmed
-	// held are GPUs given out that no allocation holds yet and no pin names.
-	held []string
-	// failures counts commits that came to nothing; no other try before retryAt.
-	failures int
-	retryAt  time.Time
-	asked    asked
-	lastFail string
-	// canariesLack and canariesDone are JobModifyIndexes of the job for which its
-	// canaries are known to lack room, or not to.
-	canariesLack, canariesDone uint64
+	asked      asked
 }
-
-// age is how long the placer has known the job as it is: by its own clock, which
-// need not agree with the servers'.
-func (t *tracked) age(now time.Time) time.Duration { return now.Sub(t.seen) }
 
 // New makes a placer. Logs go to log.
 func New(c *nomad.Client, cfg Config, log hclog.Logger, hooks Hooks) (*Placer, error) {
@@ -429,7 +386,7 @@ func (p *Placer) resync(ctx context.Context) error {
 // unsettled says whether something may become due without an event.
 func (p *Placer) unsettled() bool {
 	for _, t := range p.jobs {
-		if t.Phase == Starting || t.Phase == Stopping || t.Phase == Waiting || t.Phase == Running && t.canariesDone != *t.Job.JobModifyIndex && wantsCanaries(t.Standing) {
+		if t.Unsettled() {
 			return true
 		}
 	}
@@ -446,7 +403,7 @@ func (p *Placer) mayMove() bool {
 		return false
 	}
 	for _, t := range p.jobs {
-		if t.Phase == Running && t.request.Hints.Migrate {
+		if t.Nomad == gang.Running && t.Request.Hints.Migrate {
 			return true
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -28,9 +29,9 @@ type Status struct {
 
 // JobStatus is one job of the placer's.
 type JobStatus struct {
-	Namespace string `json:"namespace"`
-	Job       string `json:"job"`
-	Phase     Phase  `json:"phase"`
+	Namespace string     `json:"namespace"`
+	Job       string     `json:"job"`
+	Phase     gang.State `json:"phase"`
 	// Position in the queue, from 1; 0 where it does not wait.
 	Position int    `json:"position,omitempty"`
 	GPUs     int    `json:"gpus"`
@@ -49,20 +50,20 @@ type JobStatus struct {
 // status is what is shown of the job. w is what the queue says of it, nil where
 // it says nothing.
 func (t *tracked) status(w *wait) JobStatus {
-	j := JobStatus{Namespace: t.Key.Namespace, Job: t.Key.ID, Phase: t.shown(w), Reason: t.lastFail}
+	j := JobStatus{Namespace: t.Key.Namespace, Job: t.Key.ID, Phase: t.shown(w), Reason: t.Trouble}
 	switch {
-	case t.Phase == Rejected: // set aside: nothing else of it is looked at
-		j.Reason = t.refused.Error()
+	case t.Nomad == gang.Rejected: // set aside: nothing else of it is looked at
+		j.Reason = t.Refused.Error()
 		return j
-	case j.Phase == Failed:
-		j.Reason = t.gaveUp().Error()
-	case t.refused != nil:
-		j.Reason = "cannot be served: " + t.refused.Error()
+	case j.Phase == gang.Failed:
+		j.Reason = t.GaveUp().Error()
+	case t.Refused != nil:
+		j.Reason = "cannot be served: " + t.Refused.Error()
 	case w != nil:
 		j.wait(w)
-		j.Reason = cmp.Or(t.lastFail, j.Reason)
+		j.Reason = cmp.Or(t.Trouble, j.Reason)
 	}
-	j.GPUs, j.Class, j.Submitted = t.request.Gang.GPUs(), string(t.request.Gang.Class), t.submitted()
+	j.GPUs, j.Class, j.Submitted = t.Request.Gang.GPUs(), string(t.Request.Gang.Class), t.Submitted()
 	return j
 }
 

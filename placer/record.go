@@ -13,52 +13,12 @@ import (
 	"regexp"
 	"time"
 
-	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
-	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Record is what is kept of the last decision on a job, in one Nomad Variable.
-type Record struct {
-	Namespace string `json:"namespace"`
-	Job       string `json:"job"`
-	// Submitted is when the author registered the job; it is the job's place in
-	// the queue, which our own registering must not change.
-	Submitted time.Time `json:"submitted"`
-	Decided   time.Time `json:"decided"`
-	// Confirmed is when all members were seen on their GPUs; zero before.
-	Confirmed time.Time `json:"confirmed,omitzero"`
-	// JobModifyIndex is that of the job as it was committed.
-	JobModifyIndex uint64       `json:"job_modify_index"`
-	Mode           rewrite.Mode `json:"mode"`
-	Decision       pal.Decision `json:"decision"`
-	// UserFailures counts how often the gang was tried anew after it had failed
-	// by its own fault; GivenUp is why it is not tried any more.
-	UserFailures int    `json:"user_failures,omitempty"`
-	GivenUp      string `json:"given_up,omitempty"`
-	// Revived counts how often the gang was lost to the infrastructure.
-	Revived int `json:"revived,omitempty"`
-	// Attained is how long the gang ran before it was last stopped, Done how much
-	// of its work that did, in time at cost 1, and Waited how long it waited in
-	// all before it was last started. Stopped is when that was.
-	Attained time.Duration `json:"attained,omitempty"`
-	Done     time.Duration `json:"done,omitempty"`
-	Waited   time.Duration `json:"waited,omitempty"`
-	Stopped  time.Time     `json:"stopped,omitzero"`
-	// Note is what happened besides: a re-run, a repair.
-	Note string `json:"note,omitempty"`
-	// MembersOmitted counts members left out of the decision for size.
-	MembersOmitted int `json:"members_omitted,omitempty"`
-}
-
-// stop takes in that the gang was stopped after it ran so long.
-func (r *Record) stop(now time.Time, ran time.Duration) {
-	cost := 1.0
-	if c := r.Decision.Chosen; c != nil && c.Cost > 0 {
-		cost = c.Cost
-	}
-	r.Attained, r.Done, r.Stopped = r.Attained+ran, r.Done+time.Duration(float64(ran)/cost), now
-}
+// Record is what is kept of the last decision on a job: see [gang.Record].
+type Record = gang.Record
 
 const (
 	decisionsPath = "nomad-pal/decisions"
@@ -87,7 +47,7 @@ func recordPath(k nomad.JobKey) string {
 // encode is the record as JSON that fits a variable. What is left out goes in
 // this order: the members of the packed alternative, those chosen from the end,
 // the walk, the ends of long texts.
-func (r Record) encode() (string, error) {
+func encode(r Record) (string, error) {
 	for {
 		b, err := json.Marshal(r)
 		if err != nil {
@@ -96,7 +56,7 @@ func (r Record) encode() (string, error) {
 		if len(b) <= recordBytes {
 			return string(b), nil
 		}
-		if !r.shrink() {
+		if !shrink(&r) {
 			return "", fmt.Errorf("encoding the decision on job %q: %w: %d bytes, a variable holds %d", r.Job, errNotStorable, len(b), recordBytes)
 		}
 	}
@@ -110,7 +70,7 @@ const textBytes = 1 << 10
 
 // shrink leaves something out, the least important first; false where nothing is
 // left that could be.
-func (r *Record) shrink() bool {
+func shrink(r *Record) bool {
 	switch d := &r.Decision; {
 	case d.Packed != nil && len(d.Packed.Members) > 0:
 		packed := *d.Packed
@@ -148,24 +108,11 @@ func ReadRecord(ctx context.Context, c *nomad.Client, k nomad.JobKey) (*Record, 
 
 // WriteRecord records a decision.
 func WriteRecord(ctx context.Context, c *nomad.Client, r Record) error {
-	text, err := r.encode()
+	text, err := encode(r)
 	if err != nil {
 		return err
 	}
 	return c.WriteVariable(ctx, recordPath(nomad.JobKey{Namespace: r.Namespace, ID: r.Job}), map[string]string{"decision": text})
-}
-
-// saveAfter is how long a decision may go unrecorded while its members come up.
-const saveAfter = time.Second
-
-// write records the job's decision as it stands.
-func (p *Placer) write(ctx context.Context, t *tracked) error {
-	if err := WriteRecord(ctx, p.nomad, *t.record); err != nil {
-		return err
-	}
-	p.forgetUnsaved(t)
-	t.unsaved = false
-	return nil
 }
 
 // save records decisions that are due. What cannot be written waits, and is tried
@@ -196,8 +143,8 @@ func (p *Placer) saveAll() {
 		p.log.Warn("what was registered last is not checked", "error", err)
 	}
 	for _, t := range p.sorted() {
-		if t.unsaved && t.record != nil {
-			p.unsaved = append(p.unsaved, *t.record)
+		if t.Unsaved && t.Record != nil {
+			p.unsaved = append(p.unsaved, *t.Record)
 		}
 	}
 	if err := p.flush(ctx, len(p.unsaved)); err != nil {

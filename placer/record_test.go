@@ -25,7 +25,7 @@ func TestRecordFits(t *testing.T) {
 			})
 		}
 		packed := *c
-		text, err := Record{Job: "j", Decision: pal.Decision{Chosen: c, Packed: &packed}}.encode()
+		text, err := encode(Record{Job: "j", Decision: pal.Decision{Chosen: c, Packed: &packed}})
 		if err != nil || len(text) > recordBytes {
 			t.Fatalf("%d members take %d bytes: %v", members, len(text), err)
 		}

@@ -5,7 +5,6 @@ package placer
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -13,6 +12,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -36,41 +36,25 @@ func (w *wait) idle() {
 	}
 }
 
-// shown is the phase of a job as people see it: Rejected, Failed and Unschedulable
-// are not to be seen in Nomad, where such a job is one that waits. w is what the
-// queue says of it, nil where it says nothing.
-func (t *tracked) shown(w *wait) Phase {
-	switch {
-	case t.gaveUp() != nil:
-		return Failed
-	case t.Phase != Waiting:
-		return t.Phase
-	case t.refused != nil:
-		return Rejected
-	case w != nil && w.never:
-		return Unschedulable
+// shown is the state of a job as people see it: w is what the queue says of it, nil
+// if it says nothing.
+func (t *tracked) shown(w *wait) gang.State {
+	if s := t.State(); s != gang.Waiting || w == nil || !w.never {
+		return s
 	}
-	return Waiting
+	return gang.Unschedulable
 }
 
-// gaveUp is why the gang is not tried any more, nil where it is.
-func (t *tracked) gaveUp() error {
-	if (t.Phase == Waiting || t.Phase == Lost) && t.record != nil && t.record.GivenUp != "" && len(t.Pins.Groups) > 0 {
-		return errors.New(t.record.GivenUp)
-	}
-	return nil
-}
-
-// standing is where a job stands; one that was set aside is not looked into.
-func (p *Placer) standing(job *api.Job) Standing {
+// observed is where a job stands; one that was set aside is not looked into.
+func (p *Placer) observed(job *api.Job) gang.Observed {
 	if _, ok := p.asideNow(job, p.now); ok {
-		return asideStanding(job)
+		return asideObserved(job)
 	}
-	return StandingOf(p.state, job)
+	return gang.Observe(p.state, job).WithLost(world{p})
 }
 
-func asideStanding(job *api.Job) Standing {
-	return Standing{Key: nomad.KeyOf(job), Job: job, Phase: Rejected}
+func asideObserved(job *api.Job) gang.Observed {
+	return gang.Observed{Key: nomad.KeyOf(job), Job: job, Nomad: gang.Rejected}
 }
 
 // barred says which group no node could take, even if it were idle; "" for none.
@@ -125,7 +109,7 @@ func (p *Placer) waitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*wait {
 	for _, w := range ws {
 		shown := &wait{Wait: w}
 		if t := p.byID(w.Job); t != nil && w.Reason == queue.ReasonTooLarge {
-			shown.never, shown.why = pal.WhyNot(c, t.request.Gang)
+			shown.never, shown.why = pal.WhyNot(c, t.Request.Gang)
 			found := p.view.Obstacles(t.Job)
 			if why := barred(found); !shown.never && why != "" {
 				shown.never, shown.why = true, why
@@ -144,13 +128,4 @@ func (p *Placer) waitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*wait {
 		out[w.Job] = shown
 	}
 	return out
-}
-
-// holds counts the GPUs that the job's members hold.
-func (st Standing) holds() int {
-	n := 0
-	for _, a := range st.Members {
-		n += len(a.GPUs)
-	}
-	return n
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
@@ -63,7 +64,7 @@ func TestTrueStates(t *testing.T) {
 			}
 		}
 		s := survey(w)
-		for job, phase := range map[string]placer.Phase{"huge": placer.Unschedulable, "mistaken": placer.Rejected, "broken": placer.Failed, "waits": placer.Waiting} {
+		for job, phase := range map[string]gang.State{"huge": gang.Unschedulable, "mistaken": gang.Rejected, "broken": gang.Failed, "waits": gang.Waiting} {
 			e, err := s.Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: job})
 			if err != nil || e.Phase != phase {
 				t.Errorf("explain %s: %+v, %v, want %s", job, e, err, phase)
@@ -87,7 +88,7 @@ func TestTrueStates(t *testing.T) {
 		}
 		planned := bed.Gang{Name: "planned", Members: 20, GPUs: 4}.Job()
 		nomad.Canonicalize(planned)
-		if e, err := s.Plan(planned); err != nil || e.Phase != placer.Unschedulable {
+		if e, err := s.Plan(planned); err != nil || e.Phase != gang.Unschedulable {
 			t.Errorf("plan: %+v, %v", e, err)
 		}
 	})
@@ -101,7 +102,7 @@ func TestNativeHolds(t *testing.T) {
 		w.Submit(bed.Gang{Name: "foreign", Members: 1, GPUs: 3, Ungated: true})
 		w.RunFor(5 * time.Second)
 		s := survey(w)
-		if jobs := s.Jobs(); len(jobs) != 1 || jobs[0].Phase != placer.Native || jobs[0].GPUs != 3 {
+		if jobs := s.Jobs(); len(jobs) != 1 || jobs[0].Phase != gang.Native || jobs[0].GPUs != 3 {
 			w.T.Errorf("%+v", jobs)
 		}
 		e, err := s.Explain(w.T.Context(), nomad.JobKey{Namespace: "default", ID: "foreign"})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -87,7 +88,7 @@ func (p *Placer) takeSubmissions() (some bool) {
 // they had been registered with their gates. Those that cannot start, whatever
 // the line says, are not in it: Nomad has a job of that id, or they cannot be
 // served.
-func (p *Placer) join(now time.Time) {
+func (p *Placer) join(ctx context.Context, now time.Time) {
 	came := p.arriving
 	p.arriving = nil
 	for _, s := range came {
@@ -109,8 +110,9 @@ func (p *Placer) join(now time.Time) {
 			continue
 		}
 		t := p.add(k)
-		t.Standing, t.request, t.submission = StandingOf(p.state, job), request, s
-		p.submit(t)
+		t.submission = s
+		p.step(ctx, t, gang.Observation{Observed: gang.Observe(p.state, job), Request: request})
+		p.step(ctx, t, gang.Sync{})
 	}
 	p.off()
 }
@@ -168,7 +170,7 @@ func (p *Placer) waits(s *submission, r submitted, now time.Time) {
 	if t != nil && t.submission == s {
 		t.submission = nil
 		if r.err == nil {
-			job := registered(t.Job, t.Job, r.response.JobModifyIndex)
+			job := gang.RegisteredJob(t.Job, t.Job, r.response.JobModifyIndex, now)
 			job.CreateIndex = nil // somebody else may have been first
 			p.state.PutJob(job)
 			t.Job = job
@@ -184,8 +186,6 @@ func (p *Placer) waits(s *submission, r submitted, now time.Time) {
 // is not Nomad that refused the author, it is registered with its gate.
 func (p *Placer) turnedAway(ctx context.Context, s *start, now time.Time) {
 	sub := s.t.submission
-	p.view.Release(s.t.request.Gang, s.placement)
-	p.line.Requeue(since(now), s.t.Key.String())
 	if s.refused {
 		p.waits(sub, submitted{err: s.err}, now)
 		return

@@ -18,6 +18,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -51,9 +52,10 @@ func submitOne(t *testing.T, p *Placer, job *api.Job, r *registry) submitted {
 		}
 	}
 	now := time.Now()
-	p.track()
-	p.syncLine(now)
-	p.join(now)
+	p.track(t.Context())
+	p.now = now
+	p.syncQueue(t.Context())
+	p.join(t.Context(), now)
 	if err := p.decide(t.Context(), now); err != nil {
 		t.Fatal(err)
 	}
@@ -78,12 +80,12 @@ func TestSubmission(t *testing.T) {
 		err    error // of registering it with its GPUs
 		pinned []bool
 		want   error
-		phase  Phase // afterwards, "" for not known
+		phase  gang.State // afterwards, "" for not known
 	}{
-		{"starts", false, false, nil, []bool{true}, nil, Starting},
-		{"waits", true, false, nil, []bool{false}, nil, Waiting},
-		{"is there already", true, true, nil, []bool{false}, nil, Waiting},
-		{"is there when it is registered", false, false, nomad.ErrConflict, []bool{true, false}, nil, Waiting},
+		{"starts", false, false, nil, []bool{true}, nil, gang.Starting},
+		{"waits", true, false, nil, []bool{false}, nil, gang.Waiting},
+		{"is there already", true, true, nil, []bool{false}, nil, gang.Waiting},
+		{"is there when it is registered", false, false, nomad.ErrConflict, []bool{true, false}, nil, gang.Waiting},
 		{"is refused", false, false, denied, []bool{true}, denied, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -118,7 +120,7 @@ func TestSubmission(t *testing.T) {
 			switch {
 			case c.phase == "" && (known != nil || p.view.Cluster.FreeGPUs() != free):
 				t.Errorf("it is known, or holds GPUs: %v, %d of %d free", known, p.view.Cluster.FreeGPUs(), free)
-			case c.phase != "" && (known == nil || known.Phase != c.phase || known.submission != nil):
+			case c.phase != "" && (known == nil || known.Nomad != c.phase || known.submission != nil):
 				t.Errorf("it stands as %+v, want %s", known, c.phase)
 			}
 			if len(p.joined) != 0 {
@@ -166,7 +168,7 @@ func TestSubmitEnds(t *testing.T) {
 		if err := <-waited; !errors.Is(err, ErrNotSubmitted) {
 			t.Errorf("given up: %v", err)
 		}
-		p.join(time.Now())
+		p.join(t.Context(), time.Now())
 		if len(p.joined) != 0 {
 			t.Error("the placer took in what was given up")
 		}
@@ -247,8 +249,9 @@ func TestSubmissionPreemptsOnceRegistered(t *testing.T) {
 				t.Errorf("before the job was registered, Nomad was asked to %v", asked)
 			}
 			now := time.Now()
-			p.track()
-			p.syncLine(now)
+			p.track(t.Context())
+			p.now = now
+			p.syncQueue(t.Context())
 			if err := p.decide(t.Context(), now); err != nil {
 				t.Fatal(err)
 			}
@@ -300,9 +303,9 @@ func preemptible(t *testing.T, address string) *Placer {
 	if free := p.freeAfterLook(t); free != 0 {
 		t.Fatalf("%d GPUs are free", free)
 	}
-	p.track()
+	p.track(t.Context())
 	for _, t := range p.jobs {
-		t.record = &Record{Namespace: t.Key.Namespace, Job: t.Key.ID, JobModifyIndex: 1, Decided: time.Unix(0, long), Confirmed: time.Unix(0, long)}
+		t.Record = &Record{Namespace: t.Key.Namespace, Job: t.Key.ID, JobModifyIndex: 1, Decided: time.Unix(0, long), Confirmed: time.Unix(0, long)}
 	}
 	return p
 }

@@ -68,7 +68,7 @@ func TestRecordOfAnySize(t *testing.T) {
 		"given up": {GivenUp: long},
 		"all":      {Note: long, GivenUp: long, Decision: pal.Decision{Walk: entries, Reason: long, Chosen: &pal.Choice{Members: make([]pal.ChosenMember, 3000)}}},
 	} {
-		text, err := r.encode()
+		text, err := encode(r)
 		if err != nil || len(text) > recordBytes {
 			t.Errorf("%s: %d bytes: %v", name, len(text), err)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -180,7 +181,7 @@ func TestExplained(t *testing.T) {
 }
 
 func TestPrometheus(t *testing.T) {
-	m := Metrics{Leader: 1, GPUs: 64, Free: 3, Demand: 8, CycleAge: 0.5, Goroutines: 12, Jobs: map[placer.Phase]int{placer.Waiting: 2, placer.Running: 7}}
+	m := Metrics{Leader: 1, GPUs: 64, Free: 3, Demand: 8, CycleAge: 0.5, Goroutines: 12, Jobs: map[gang.State]int{gang.Waiting: 2, gang.Running: 7}}
 	got := m.prometheus()
 	for _, want := range []string{
 		"# TYPE nomad_pal_gpus gauge\nnomad_pal_gpus 64\n", "nomad_pal_gpus_free 3\n", "nomad_pal_gpus_wanted 8\n",

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
 // Metrics is what /v1/metrics answers: numbers only, no names, so it needs no
@@ -21,10 +21,10 @@ type Metrics struct {
 	// GPUs and Free count all GPUs and those that a job could get now.
 	GPUs int `json:"gpus"`
 	Free int `json:"gpus_free"`
-	// Jobs counts jobs by phase; Refused are those that will not start as things
+	// Jobs counts jobs by state; Refused are those that will not start as things
 	// are: rejected, unschedulable and failed.
-	Jobs    map[placer.Phase]int `json:"jobs"`
-	Refused int                  `json:"jobs_refused"`
+	Jobs    map[gang.State]int `json:"jobs"`
+	Refused int                `json:"jobs_refused"`
 	// Demand is the number of GPUs that waiting jobs want.
 	Demand int `json:"gpus_wanted"`
 	// CycleAge is the time since the placer's loop last showed that it works, in
@@ -43,15 +43,12 @@ type Metrics struct {
 	Goroutines int `json:"go_goroutines"`
 }
 
-func phases() []placer.Phase {
-	return []placer.Phase{placer.Waiting, placer.Starting, placer.Running, placer.Stopping, placer.Rerun,
-		placer.Rejected, placer.Unschedulable, placer.Failed}
-}
-
 func (s *site) metrics(now time.Time) Metrics {
-	m := Metrics{Jobs: map[placer.Phase]int{}, CycleAge: -1, APIPanics: s.agent.panics.Load(), Goroutines: runtime.NumGoroutine()}
-	for _, p := range phases() {
-		m.Jobs[p] = 0
+	m := Metrics{Jobs: map[gang.State]int{}, CycleAge: -1, APIPanics: s.agent.panics.Load(), Goroutines: runtime.NumGoroutine()}
+	for _, state := range gang.States() {
+		if state.Ours() {
+			m.Jobs[state] = 0
+		}
 	}
 	if s.agent.leads.Load() {
 		m.Leader = 1
@@ -69,9 +66,9 @@ func (s *site) metrics(now time.Time) Metrics {
 	for _, j := range st.Jobs {
 		m.Jobs[j.Phase]++
 		switch j.Phase {
-		case placer.Waiting:
+		case gang.Waiting, gang.Committing, gang.Completing:
 			m.Demand += j.GPUs
-		case placer.Rejected, placer.Unschedulable, placer.Failed:
+		case gang.Rejected, gang.Unschedulable, gang.Failed:
 			m.Refused++
 		}
 	}
@@ -107,9 +104,11 @@ func (m Metrics) prometheus() string {
 	counter("lost_connections_total", "Restarts for which Nomad or the network was to blame.", float64(m.LostConnections))
 	counter("panics_total", "Broken invariants that the placer survived.", float64(m.Panics))
 	counter("api_panics_total", "Requests to the API that broke an invariant.", float64(m.APIPanics))
-	fmt.Fprint(&b, "# HELP nomad_pal_jobs Jobs with GPUs by phase.\n# TYPE nomad_pal_jobs gauge\n")
-	for _, p := range phases() {
-		fmt.Fprintf(&b, "nomad_pal_jobs{phase=%q} %d\n", p, m.Jobs[p])
+	fmt.Fprint(&b, "# HELP nomad_pal_jobs Jobs with GPUs by state.\n# TYPE nomad_pal_jobs gauge\n")
+	for _, state := range gang.States() {
+		if state.Ours() {
+			fmt.Fprintf(&b, "nomad_pal_jobs{phase=%q} %d\n", state, m.Jobs[state])
+		}
 	}
 	fmt.Fprintf(&b, "# HELP go_goroutines Number of goroutines that currently exist.\n# TYPE go_goroutines gauge\ngo_goroutines %d\n", m.Goroutines)
 	return b.String()

@@ -6,7 +6,7 @@ package main
 import (
 	"cmp"
 
-	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
 type planCommand struct{ base }
@@ -60,9 +60,9 @@ func (c *planCommand) Run(args []string) int {
 	}
 	idle := s.close(0)
 	switch e.Phase {
-	case placer.Rejected, placer.Unschedulable:
+	case gang.Rejected, gang.Unschedulable:
 		return 2
-	case placer.Starting:
+	case gang.Starting:
 		return cmp.Or(idle, 1)
 	}
 	return idle

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
 type queueCommand struct{ base }
@@ -35,7 +36,7 @@ func (c *queueCommand) Run(args []string) int {
 		return c.fail(err)
 	}
 	jobs = slices.DeleteFunc(jobs, func(j placer.JobStatus) bool {
-		return !slices.Contains([]placer.Phase{placer.Waiting, placer.Rejected, placer.Unschedulable, placer.Failed}, j.Phase)
+		return !slices.Contains([]gang.State{gang.Waiting, gang.Committing, gang.Completing, gang.Rejected, gang.Unschedulable, gang.Failed}, j.Phase)
 	})
 	const last = 1 << 30
 	slices.SortStableFunc(jobs, func(a, b placer.JobStatus) int {

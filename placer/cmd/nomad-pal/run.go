@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -233,8 +234,8 @@ func (c *runCommand) watch(k nomad.JobKey) int {
 		if idle != "" && said == "" {
 			fmt.Fprintln(c.io.err, oneLine(idle))
 		}
-		over := e.Phase == placer.Rejected || e.Phase == placer.Failed
-		done := over || e.Phase == placer.Running || e.Phase == placer.Ended || e.Phase == placer.Native
+		over := e.Phase == gang.Rejected || e.Phase == gang.Failed
+		done := over || e.Phase == gang.Running || e.Phase == gang.Ended || e.Phase == gang.Native
 		if c.json || c.template != "" {
 			if done {
 				_, code := c.structured(e)

@@ -220,7 +220,7 @@ func (r *rules) look() {
 
 func (r *rules) lookAt(k nomadtest.Key, s *story) {
 	job := r.w.Nomad.Job(k)
-	if job == nil || !gang(job) {
+	if job == nil || !wholeOrNot(job) {
 		s.partial = time.Time{}
 		return
 	}
@@ -248,8 +248,8 @@ func (r *rules) lookAt(k nomadtest.Key, s *story) {
 	}
 }
 
-// gang says whether the job is pinned to single GPUs, all of it together.
-func gang(job *api.Job) bool {
+// wholeOrNot says whether the job is pinned to single GPUs, all of it together.
+func wholeOrNot(job *api.Job) bool {
 	p, ok := rewrite.Pinned(job)
 	return ok && p.Mode == rewrite.ModeGPU && *job.Type == api.JobTypeBatch && (job.Stop == nil || !*job.Stop)
 }

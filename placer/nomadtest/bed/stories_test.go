@@ -12,7 +12,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
@@ -181,11 +181,11 @@ func TestFailsAtOnceAndIsTriedElsewhere(t *testing.T) {
 		meta        map[string]string
 		late        bool
 		want        int // GPUs
-		phase       placer.Phase
+		phase       gang.State
 	}{
-		{"as Nomad's default", 1, nil, false, 3, placer.Failed},
-		{"never by Nomad", 0, nil, false, 3, placer.Failed},
-		{"no other try", 1, map[string]string{"pal_on_failure": "none"}, false, 1, placer.Failed},
+		{"as Nomad's default", 1, nil, false, 3, gang.Failed},
+		{"never by Nomad", 0, nil, false, 3, gang.Failed},
+		{"no other try", 1, map[string]string{"pal_on_failure": "none"}, false, 1, gang.Failed},
 		{"by an earlier placer", 1, nil, true, 1, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -210,7 +210,7 @@ func TestFailsAtOnceAndIsTriedElsewhere(t *testing.T) {
 				if len(tried) != c.want {
 					w.T.Errorf("tried on %v, want %d GPUs", tried, c.want)
 				}
-				phase := placer.Phase("")
+				phase := gang.State("")
 				for _, j := range p.Status().Jobs {
 					phase = j.Phase
 				}
@@ -234,7 +234,7 @@ func TestImpossibleStandsLast(t *testing.T) {
 		w.Submit(Gang{Name: "next", Members: 1, GPUs: 4})
 		w.RunFor(5 * time.Second)
 		for _, j := range p.Status().Jobs {
-			if j.Job == "impossible" && (j.Position != 0 || j.Phase != placer.Unschedulable) || j.Job == "next" && j.Position != 1 {
+			if j.Job == "impossible" && (j.Position != 0 || j.Phase != gang.Unschedulable) || j.Job == "next" && j.Position != 1 {
 				t.Errorf("%s is %d in the queue: %s: %s", j.Job, j.Position, j.Phase, j.Reason)
 			}
 		}

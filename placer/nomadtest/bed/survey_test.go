@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -30,15 +31,15 @@ func TestSurveyTellsTheTruth(t *testing.T) {
 		w.Submit(Gang{Name: "template", GPUs: 1, Change: func(j *api.Job) { j.ParameterizedJob = &api.ParameterizedJobConfig{} }})
 		w.RunFor(10 * time.Second)
 		for name, want := range map[string]struct {
-			phase  placer.Phase
+			phase  gang.State
 			reason string
 		}{
-			"runs":     {placer.Running, "1 of 1 members are running or done"},
-			"waits":    {placer.Waiting, ""},
-			"never":    {placer.Unschedulable, "5 GPUs"},
-			"odd":      {placer.Rejected, "pal_class"},
-			"alone":    {placer.Native, "has no gate"},
-			"template": {placer.Template, ""},
+			"runs":     {gang.Running, "1 of 1 members are running or done"},
+			"waits":    {gang.Waiting, ""},
+			"never":    {gang.Unschedulable, "5 GPUs"},
+			"odd":      {gang.Rejected, "pal_class"},
+			"alone":    {gang.Native, "has no gate"},
+			"template": {gang.Template, ""},
 		} {
 			if e := w.explained(name); e.Phase != want.phase || !strings.Contains(e.Reason, want.reason) || e.Reason == "" {
 				t.Errorf("%s is %s: %s", name, e.Phase, e.Reason)
@@ -94,12 +95,12 @@ func TestPlansComeTrue(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		gang  Gang
-		phase placer.Phase
+		phase gang.State
 	}{
-		{"starts", Gang{Name: "a", GPUs: 2, Runs: time.Minute}, placer.Starting},
-		{"waits", Gang{Name: "a", Members: 2, GPUs: 2, Runs: time.Minute}, placer.Waiting},
-		{"never", Gang{Name: "a", Members: 5, GPUs: 1, Runs: time.Minute}, placer.Unschedulable},
-		{"rejected", Gang{Name: "a", GPUs: 1, Meta: map[string]string{"pal_locality_wait": "soon"}}, placer.Rejected},
+		{"starts", Gang{Name: "a", GPUs: 2, Runs: time.Minute}, gang.Starting},
+		{"waits", Gang{Name: "a", Members: 2, GPUs: 2, Runs: time.Minute}, gang.Waiting},
+		{"never", Gang{Name: "a", Members: 5, GPUs: 1, Runs: time.Minute}, gang.Unschedulable},
+		{"rejected", Gang{Name: "a", GPUs: 1, Meta: map[string]string{"pal_locality_wait": "soon"}}, gang.Rejected},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			Run(t, Options{Seed: 1}, func(w *World) {
@@ -116,7 +117,7 @@ func TestPlansComeTrue(t *testing.T) {
 				w.Submit(c.gang)
 				w.RunFor(5 * time.Second)
 				for _, j := range p.Status().Jobs {
-					if j.Job == "a" && j.Phase != c.phase && !(c.phase == placer.Starting && j.Phase == placer.Running) {
+					if j.Job == "a" && j.Phase != c.phase && !(c.phase == gang.Starting && j.Phase == gang.Running) {
 						t.Errorf("it is %s: %s", j.Phase, j.Reason)
 					}
 				}

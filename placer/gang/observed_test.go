@@ -1,7 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-package placer
+package gang
 
 import (
 	"fmt"
@@ -15,13 +15,13 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// TestPhases: each line of a story makes a job and its allocations, and prints
+// TestObserved: each line of a story makes a job and its allocations, and prints
 // where the job stands.
 //
 //	job [gated] [pinned=g1+g2] [count=n] [index=n] [stopped] [dead] [type=service] [periodic]
 //	<client status> [desired] [gpu=g] [node=open] [created=n] [modified=n] [version=n], one line per allocation
-func TestPhases(t *testing.T) {
-	datadriven.RunTest(t, "testdata/phases.txt", func(t *testing.T, d *datadriven.TestData) string {
+func TestObserved(t *testing.T) {
+	datadriven.RunTest(t, "testdata/observed.txt", func(t *testing.T, d *datadriven.TestData) string {
 		job := storyJob(t, d)
 		s := nomad.NewState()
 		s.Nodes["open"] = &api.Node{ID: "open", Meta: map[string]string{"pal_gate": "open"}}
@@ -31,10 +31,10 @@ func TestPhases(t *testing.T) {
 				s.PutAlloc(storyAlloc(t, nomad.KeyOf(job), i, line))
 			}
 		}
-		st := StandingOf(s, job)
-		out := fmt.Sprintf("%s: %d of %d members", st.Phase, st.Have, st.Want)
-		if st.Astray {
-			out += ", astray"
+		st := Observe(s, job)
+		out := fmt.Sprintf("%s: %d of %d members", st.Nomad, st.Have, st.Want)
+		if st.Misplaced {
+			out += ", misplaced"
 		}
 		for _, a := range s.Unversioned() {
 			out += ", of which version is " + a.ID + "?"

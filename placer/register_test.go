@@ -16,6 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -85,13 +87,12 @@ func TestReplacedWhilePlaced(t *testing.T) {
 				now := time.Now()
 				actions := pass(t, p, s, now)
 				job := p.byID(actions[0].Job)
-				pinned, err := p.view.Pin(job.Job, p.view.Pins(job.request, actions[0].Placement))
+				pinned, err := p.view.Pin(job.Job, p.view.Pins(job.Request, actions[0].Placement))
 				if err != nil {
 					t.Fatal(err)
 				}
-				committed := registered(pinned, gated, 100)
-				s.PutJob(committed)
-				job.Job, job.guess = committed, committed
+				p.pretend(job, 100, gang.Start{Job: pinned, Placement: actions[0].Placement, Record: Record{Decision: pal.Decision{Chosen: &pal.Choice{}}}})
+				committed := job.Job
 				// What really happened, as the event stream tells.
 				real = *committed
 				real.Version, real.CreateIndex = &tc.version, &tc.create
@@ -101,8 +102,8 @@ func TestReplacedWhilePlaced(t *testing.T) {
 					}
 				} else {
 					tell(s, gated, &real)
-					p.track()
-					p.settle(t.Context(), p.jobs[nomad.KeyOf(gated)], now)
+					p.track(t.Context())
+					p.step(t.Context(), p.jobs[nomad.KeyOf(gated)], gang.Turn{})
 					if tc.name == "edited" {
 						// The edit, registered again, comes back as the next version.
 						back, version, index := *gated, tc.version+1, uint64(200)
@@ -110,8 +111,8 @@ func TestReplacedWhilePlaced(t *testing.T) {
 						e := nomad.Event{Topic: "Job", Type: "JobRegistered", Key: "j", Index: index}
 						e.Payload.Job = &back
 						s.Apply(e)
-						p.track()
-						if p.jobs[nomad.KeyOf(gated)].replaced {
+						p.track(t.Context())
+						if p.jobs[nomad.KeyOf(gated)].Overwrote() {
 							t.Error("the edit is taken for another one that was lost")
 						}
 					}

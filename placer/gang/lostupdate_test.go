@@ -1,7 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-package placer
+package gang
 
 import (
 	"slices"
@@ -16,7 +16,7 @@ import (
 // Of what a job's versions can be, only two are ours to mend.
 func TestBroughtBack(t *testing.T) {
 	t.Parallel()
-	author := benchJob("j", 1)
+	author := plainJob("j", 1)
 	pin := func(job *api.Job, gpus ...string) *api.Job {
 		p := rewrite.Pins{Mode: rewrite.ModeGPU}
 		for _, g := range job.TaskGroups {

@@ -1,13 +1,10 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-package placer
+package gang
 
 import (
-	"encoding/json"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -30,11 +27,11 @@ func events(types ...string) map[string]*api.TaskState {
 	return map[string]*api.TaskState{"t": s}
 }
 
-// A gang that was to be stopped, to wait again, is not run again where all of it
+// A gang that was to be stopped, to wait again, is not run again if all of it
 // had done its work before it was.
 func TestFinishedWhileStopping(t *testing.T) {
-	look := "GET /v1/job/j/allocations"
-	stopped := []string{look, "DELETE /v1/job/j", "GET /v1/job/j"}
+	look, stop := "ReadAllocs", "Deregister"
+	stopped := []string{look, stop}
 	done, killed := events(api.TaskStarted, api.TaskTerminated), events(api.TaskStarted, api.TaskKilling, api.TaskTerminated)
 	for _, c := range []struct {
 		name    string
@@ -54,66 +51,60 @@ func TestFinishedWhileStopping(t *testing.T) {
 		{"its author ran it again", 99, 100, done, false, nil},
 		{"somebody reverted to the gate", 99, -int64(time.Minute), done, true, []string{look}},
 	} {
-		var asked []string
-		stubs := []*api.AllocationListStub{
-			{ID: "a1", TaskGroup: "g", JobVersion: 99, ClientStatus: "complete", TaskStates: done, ModifyTime: c.ended},
-			{ID: "a2", TaskGroup: "g", JobVersion: uint64(c.version), ClientStatus: "complete", TaskStates: c.tasks, ModifyTime: c.ended},
-		}
-		job := benchJob("j", 100)
+		job := plainJob("j", 100)
 		if c.pinned {
-			pins := rewrite.Pins{Mode: rewrite.ModeGPU, Groups: []rewrite.GroupPins{{Group: "g", Nodes: []string{"n"}, GPUs: []string{"g1"}}}}
 			var err error
-			if job, err = rewrite.Pin(job, pins, rewrite.Racks{}); err != nil {
+			if job, err = rewrite.Pin(job, somePins("g1"), rewrite.Racks{}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		job = rewrite.Gate(job)
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			asked = append(asked, r.Method+" "+r.URL.Path)
-			switch r.Method + " " + r.URL.Path {
-			case look:
-				_ = json.NewEncoder(w).Encode(stubs)
-			case "GET /v1/job/j":
-				ended, index := *job, uint64(200)
-				ended.Stop, ended.JobModifyIndex = new(bool), &index
-				*ended.Stop = true
-				_ = json.NewEncoder(w).Encode(ended)
-			default:
-				fmt.Fprint(w, `{"JobModifyIndex": 200}`)
+		s, k := nomad.NewState(), nomad.KeyOf(job)
+		s.PutJob(job)
+		var listed []*nomad.Alloc
+		for i, tasks := range []map[string]*api.TaskState{done, c.tasks} {
+			version := uint64([]int{99, c.version}[i])
+			a := &nomad.Alloc{
+				ID: fmt.Sprint("a", i), Job: k, Group: "g", Client: "complete", Desired: "run", GPUs: []string{fmt.Sprint(i)}, Tasks: tasks,
+				CreateIndex: 50, ModifyIndex: 150, ModifyTime: c.ended, Version: &version,
 			}
-		}))
-		client, err := nomad.NewClient(&api.Config{Address: server.URL}, "default")
-		if err != nil {
-			t.Fatal(err)
+			listed = append(listed, a)
+			seen := *a
+			seen.Version = nil
+			s.PutAlloc(&seen)
 		}
-		p := newPlacer(t)
-		p.nomad, p.state = client, nomad.NewState()
-		p.state.PutJob(job)
-		k := nomad.KeyOf(job)
-		for i, s := range stubs {
-			p.state.PutAlloc(&nomad.Alloc{
-				ID: s.ID, Job: k, Group: "g", Client: "complete", Desired: "run", GPUs: []string{fmt.Sprint(i)}, Tasks: s.TaskStates,
-				CreateIndex: 50, ModifyIndex: 150,
-			})
+		w := newFakeWorld()
+		w.state = s
+		g := &Gang{Observed: Observe(s, job), Record: &Record{}, position: position{index: 100}, lookedBack: true}
+		if g.State() != Waiting {
+			t.Fatalf("%s: it is %s", c.name, g.State())
 		}
-		found := &tracked{Standing: StandingOf(p.state, job)}
-		if found.Phase != Waiting {
-			t.Fatalf("%s: it is %s", c.name, found.Phase)
-		}
+		var asked []string
 		for range 2 { // asks once
-			if err := p.finished(t.Context(), found); err != nil {
-				t.Error(err)
+			for e := Event(Turn{}); e != nil; {
+				todo := g.Step(e, w)
+				e = nil
+				for _, effect := range todo {
+					if Asks(effect) {
+						asked = append(asked, nameOf(effect))
+					}
+					switch effect := effect.(type) {
+					case ReadAllocs:
+						e = AllocsRead{listed}
+					case Deregister:
+						e = Done{effect}
+					}
+				}
 			}
-			if found.refused != nil {
+			if g.Refused != nil {
 				break
 			}
 		}
-		server.Close()
 		if d := cmp.Diff(c.want, asked); d != "" {
 			t.Errorf("%s: asked of Nomad (-want +got):\n%s", c.name, d)
 		}
-		if ended := nomad.Ended(p.state.Jobs[k]); ended != (len(c.want) > 1) {
-			t.Errorf("%s: ended %v", c.name, ended)
+		if over := g.State() == Rejected; over != (len(c.want) > 1) {
+			t.Errorf("%s: it is %s", c.name, g.State())
 		}
 	}
 }
@@ -122,13 +113,13 @@ func TestFinishedWhileStopping(t *testing.T) {
 // known as it is (walk 18: a gang that was gated a second time, and had finished, was
 // run again, since its members were not of the version before).
 func TestRegisteredAgain(t *testing.T) {
-	was, index, version := benchJob("j", 100), uint64(100), uint64(2)
+	was, index, version := plainJob("j", 100), uint64(100), uint64(2)
 	was.JobModifyIndex, was.Version = &index, &version
 	again := *was
-	if got := registered(&again, was, 100); *got.Version != 2 {
+	if got := RegisteredJob(&again, was, 100, time.Now()); *got.Version != 2 {
 		t.Errorf("version %d after nothing was written", *got.Version)
 	}
-	if got := registered(&again, was, 101); *got.Version != 3 || *got.JobModifyIndex != 101 {
+	if got := RegisteredJob(&again, was, 101, time.Now()); *got.Version != 3 || *got.JobModifyIndex != 101 {
 		t.Errorf("version %d at index %d after a write", *got.Version, *got.JobModifyIndex)
 	}
 }

@@ -1,10 +1,9 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-package placer
+package gang
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"time"
@@ -16,47 +15,38 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// finished looks whether a gang that was to be stopped, to wait again, had done
+// stopFinished looks whether a gang that was to be stopped, to wait again, had done
 // its work before it was. The gate made a new version of its job, and Nomad runs
 // batch jobs anew whose members finished in an older one, so that the job is
 // stopped: it would do its work a second time.
-func (p *Placer) finished(ctx context.Context, t *tracked) error {
-	if len(t.Pins.Groups) == 0 || t.notFinished == *t.Job.JobModifyIndex || !p.mayHaveFinished(t) {
-		return nil
+func (g *Gang) stopFinished(w World) ([]Effect, bool) {
+	if len(g.Pins.Groups) == 0 || g.notFinished == *g.Job.JobModifyIndex || !g.mayHaveFinished(w) {
+		return nothing()
 	}
-	as, err := p.nomad.JobAllocs(ctx, t.Key)
-	if err != nil {
-		return err
+	if !g.read.hasAllocs {
+		return ask(ReadAllocs{})
 	}
-	if !finishedBefore(t.Job, as, t.gated == *t.Job.JobModifyIndex) {
-		t.notFinished = *t.Job.JobModifyIndex
-		return nil
+	if !finishedBefore(g.Job, g.read.allocs, g.gated == *g.Job.JobModifyIndex) {
+		g.notFinished = *g.Job.JobModifyIndex
+		return nothing()
 	}
-	t.refused = errors.New("its members did their work while it was being stopped")
-	p.log.Info("finished while it was being stopped: its job is stopped, not queued", "job", t.Key.ID, "namespace", t.Key.Namespace)
-	if err := p.nomad.Deregister(ctx, t.Key, false); err != nil {
-		return err
-	}
-	job, err := p.nomad.Job(ctx, t.Key)
-	if err == nil && job != nil {
-		p.state.PutJob(job)
-	}
-	return err
+	g.Refused = errors.New("its members did their work while it was being stopped")
+	return []Effect{g.log(Info, "finished while it was being stopped: its job is stopped, not queued"), Deregister{ToFinish, false}}, false
 }
 
 // mayHaveFinished spares asking Nomad: whether as many members as the job wants
 // have ended by themselves, of whichever version.
-func (p *Placer) mayHaveFinished(t *tracked) bool {
-	if *t.Job.Type != api.JobTypeBatch {
+func (g *Gang) mayHaveFinished(w World) bool {
+	if *g.Job.Type != api.JobTypeBatch {
 		return false
 	}
 	n := 0
-	for _, a := range p.state.AllocsOf(t.Key) {
+	for _, a := range w.Allocs(g.Key) {
 		if a.Client == api.AllocClientStatusComplete && endedByThemselves(a.Tasks) {
 			n++
 		}
 	}
-	return n >= t.Want
+	return n >= g.Want
 }
 
 // finishedBefore says whether all members of the version before the job's

@@ -1,0 +1,176 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"context"
+	"errors"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// step has a gang take in an event, and carries out what follows. Its trouble is kept
+// from the others.
+func (p *Placer) step(ctx context.Context, t *tracked, e gang.Event) {
+	for e != nil {
+		todo := t.Step(e, world{p})
+		e = nil
+		for _, effect := range todo {
+			if e = p.carryOut(ctx, t, effect); e != nil && !gang.Asks(effect) {
+				panic("an effect within the placer has an answer")
+			}
+		}
+	}
+}
+
+// carryOut does what a gang wants done, and returns the answer, nil if there is none.
+func (p *Placer) carryOut(ctx context.Context, t *tracked, e gang.Effect) gang.Event {
+	if !gang.Asks(e) {
+		p.carryOutHere(t, e)
+		return nil
+	}
+	answer, err := p.askNomad(ctx, t, e)
+	switch {
+	case ctx.Err() != nil && err != nil:
+		return gang.NotNow{Of: e} // the session ends
+	case err != nil:
+		return gang.Failure{Of: e, Err: err}
+	}
+	return answer
+}
+
+// askNomad carries out an effect on Nomad.
+func (p *Placer) askNomad(ctx context.Context, t *tracked, e gang.Effect) (gang.Event, error) {
+	switch e := e.(type) {
+	case gang.ReadRecord:
+		r, err := ReadRecord(ctx, p.nomad, t.Key)
+		if unreadable(err) {
+			p.log.Warn("a record cannot be understood, and is written anew", "job", t.Key.ID, "namespace", t.Key.Namespace, "error", err)
+			r, err = nil, nil
+		}
+		return gang.RecordRead{Record: r}, err
+	case gang.ReadVersions:
+		vs, err := p.nomad.Versions(ctx, t.Key)
+		return gang.VersionsRead{Versions: vs}, err
+	case gang.ReadAllocs:
+		as, err := p.nomad.JobAllocs(ctx, t.Key)
+		return gang.AllocsRead{Allocs: as}, err
+	case gang.ReadEvaluations:
+		if e.Limited && !p.mayAsk(t, p.now) {
+			return gang.NotNow{Of: e}, nil
+		}
+		evals, err := p.nomad.Evaluations(ctx, t.Key)
+		return gang.EvaluationsRead{Evaluations: evals}, err
+	case gang.Register:
+		return p.register(ctx, t, e)
+	case gang.StopMembers:
+		for _, id := range e.Allocs {
+			if err := p.nomad.StopAlloc(ctx, t.Key, id); err != nil {
+				return nil, err
+			}
+		}
+	case gang.Deregister:
+		if err := p.nomad.Deregister(ctx, t.Key, e.Purge); err != nil {
+			return nil, err
+		}
+		if e.Why == gang.ToFinish {
+			return gang.Done{Of: e}, p.readAgain(ctx, t.Key)
+		}
+	case gang.WriteRecord:
+		if err := WriteRecord(ctx, p.nomad, e.Record); err != nil {
+			return nil, err
+		}
+		p.forgetUnsaved(t.Key)
+	}
+	return gang.Done{Of: e}, nil
+}
+
+// carryOutHere carries out an effect within the placer.
+func (p *Placer) carryOutHere(t *tracked, e gang.Effect) {
+	id, now := t.Key.String(), since(p.now)
+	switch e := e.(type) {
+	case gang.SaveRecord:
+		p.forgetUnsaved(t.Key)
+		p.unsaved = append(p.unsaved, e.Record)
+	case gang.Own:
+		p.state.Own(t.Key, e.GPUs)
+	case gang.Take:
+		p.view.Take(e.Gang, e.Placement)
+	case gang.Release:
+		p.view.Release(e.Gang, e.Placement)
+	case gang.Again:
+		p.again = true
+	case gang.Log:
+		p.logOf(t, e)
+	case gang.Counted:
+		p.moved = append(p.moved, p.now)
+	case gang.Arrived:
+		p.moves = append(p.moves, t)
+	case gang.Enqueue:
+		if err := p.line.Submit(since(e.Since), e.Job); err != nil {
+			t.Refused, t.Queued = err, false
+		}
+	case gang.Dequeue:
+		if e.Finished {
+			p.line.Finished(now, id)
+		} else {
+			p.line.Removed(now, id)
+		}
+	case gang.QueueStarted:
+		p.line.Started(now, id, e.Placement)
+	case gang.QueueRestored:
+		if err := p.line.Restore(e.Job, e.Placement, since(e.Since)); err != nil {
+			t.Queued, t.Placed = false, false
+		}
+	case gang.QueueStopped:
+		p.line.Stopped(now, id)
+	case gang.QueueRequeued:
+		p.line.Requeue(now, id)
+	case gang.QueueKept:
+		p.line.Kept(id)
+	}
+}
+
+func (p *Placer) logOf(t *tracked, e gang.Log) {
+	log := p.log.With("job", t.Key.ID, "namespace", t.Key.Namespace)
+	switch e.Level {
+	case gang.Debug:
+		log.Debug(e.Text, e.Args...)
+	case gang.Info:
+		log.Info(e.Text, e.Args...)
+	case gang.Warn:
+		log.Warn(e.Text, e.Args...)
+	}
+}
+
+// register registers a rewriting that chooses no GPUs for a waiting gang.
+func (p *Placer) register(ctx context.Context, t *tracked, e gang.Register) (gang.Event, error) {
+	resp, err := p.registerWhole(ctx, e.Job, *t.Job.JobModifyIndex)
+	if errors.Is(err, nomad.ErrConflict) {
+		_ = p.readAgain(ctx, t.Key) // else an event tells
+	}
+	if err != nil {
+		return nil, err
+	}
+	return p.registered(t, e.Job, resp.JobModifyIndex), nil
+}
+
+// registered takes in a registration of ours, as Nomad will show it.
+func (p *Placer) registered(t *tracked, job *api.Job, index uint64) gang.Registered {
+	job = gang.RegisteredJob(job, t.Job, index, p.now)
+	p.state.PutJob(job)
+	return gang.Registered{Observed: gang.Observe(p.state, job)}
+}
+
+// readAgain reads a job that has changed.
+func (p *Placer) readAgain(ctx context.Context, k nomad.JobKey) error {
+	job, err := p.nomad.Job(ctx, k)
+	if err == nil && job != nil {
+		p.state.PutJob(job)
+	}
+	return err
+}

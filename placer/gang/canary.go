@@ -1,0 +1,65 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package gang
+
+import (
+	"slices"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// NoCanaries begins the reason for which canaries cannot be placed.
+const NoCanaries = "no room for the canaries of the new version: "
+
+// makeCanaryRoom makes room for the canaries of a service whose new version cannot
+// start beside the old one within the pins that the old one has. The new
+// version has no members yet, so that widening its pins disturbs nobody.
+func (g *Gang) makeCanaryRoom(w World) ([]Effect, bool) {
+	now, index := w.Now(), *g.Job.JobModifyIndex
+	if g.Pins.Mode == rewrite.ModePrefer || g.canariesDone == index || !WantsCanaries(g.Observed) {
+		return nothing()
+	}
+	if g.canariesLack != index {
+		if now.Before(g.RetryAt) || g.Age(now) < w.ReadyTimeout() {
+			return nothing()
+		}
+		if !g.read.hasEvaluations {
+			return ask(ReadEvaluations{})
+		}
+		blocked, settled := g.blocked()
+		if !settled {
+			return nothing()
+		}
+		if !blocked {
+			g.canariesDone = index
+			return nothing()
+		}
+		g.canariesLack = index
+	}
+	room, err := w.RoomForCanaries(g)
+	switch {
+	case err != nil:
+		return g.wrong(err, w), false
+	case room.Gang.GPUs() == 0:
+		return nothing()
+	case !room.Fits:
+		g.Trouble = NoCanaries + room.Reason
+		return nothing()
+	}
+	es, _ := g.repin(ToCanary, room.Pins, w)
+	g.fail(now, "")
+	return append([]Effect{g.log(Info, "making room for canaries", "gpus", room.Gang.GPUs()), Take{room.Gang, room.Placement}}, es...), false
+}
+
+// WantsCanaries says whether the job is a service that updates by canaries, and
+// no member of its present version is there.
+func WantsCanaries(st Observed) bool {
+	if *st.Job.Type != api.JobTypeService || slices.ContainsFunc(st.Members, func(a *nomad.Alloc) bool { return a.PlacedFor(st.Job) }) {
+		return false
+	}
+	return slices.ContainsFunc(st.Job.TaskGroups, func(g *api.TaskGroup) bool { return nomad.CanariesOf(g) > 0 })
+}

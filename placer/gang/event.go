@@ -1,0 +1,296 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package gang
+
+import (
+	"errors"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/failure"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// Event is something that happened to a gang.
+type Event interface{ event() Kind }
+
+// Kind is the kind of an event, for the table.
+type Kind string
+
+// The kinds. An answer belongs to the effect that it answers, whatever the state.
+const (
+	OnObserve Kind = "observe"
+	OnTurn    Kind = "turn"
+	OnSync    Kind = "sync"
+	OnStart   Kind = "start"
+	OnPreempt Kind = "preempt"
+	OnMove    Kind = "move"
+	OnAnswer  Kind = "answer"
+)
+
+// Kinds are those that the table is about.
+func Kinds() []Kind { return []Kind{OnObserve, OnTurn, OnSync, OnStart, OnPreempt, OnMove} }
+
+type (
+	// Observation is what Nomad says now: the job or a member has changed, or the
+	// cluster has.
+	Observation struct {
+		Observed
+		Request nomad.Request
+		Refused error // why the job cannot be served
+	}
+	// Turn comes once a cycle: whatever is due is done.
+	Turn struct {
+		// ReadOnly is for those who only want to know: what earlier placers wrote is
+		// read, nothing else is done.
+		ReadOnly bool
+		// Last: the placer ends, and nothing waits for a later turn.
+		Last bool
+	}
+	// Sync has the gang tell the queue what happened to it.
+	Sync struct {
+		// Unread: the cycle had no time to read what earlier placers wrote of it.
+		Unread bool
+	}
+	// Start is the queue's decision to start it, with the reasons. Job has the pins.
+	Start struct {
+		Job       *api.Job
+		Pins      rewrite.Pins
+		Placement pal.Placement
+		Record    Record
+	}
+	// Preempt is the queue's decision to stop it for another job.
+	Preempt struct{ For string }
+	// Move is the queue's decision to move it to better GPUs.
+	Move struct{ To pal.Placement }
+)
+
+func (Observation) event() Kind { return OnObserve }
+func (Turn) event() Kind        { return OnTurn }
+func (Sync) event() Kind        { return OnSync }
+func (Start) event() Kind       { return OnStart }
+func (Preempt) event() Kind     { return OnPreempt }
+func (Move) event() Kind        { return OnMove }
+
+// The answers to effects.
+type (
+	// RecordRead answers [ReadRecord]. Record is nil if there is none, or none that
+	// can be understood.
+	RecordRead struct{ Record *Record }
+	// VersionsRead answers [ReadVersions], EvaluationsRead [ReadEvaluations] and
+	// AllocsRead [ReadAllocs].
+	VersionsRead    struct{ Versions map[uint64]*api.Job }
+	EvaluationsRead struct{ Evaluations []*api.Evaluation }
+	AllocsRead      struct{ Allocs []*nomad.Alloc }
+	// Registered answers [Register] and [Commit]: the job as Nomad has it now.
+	Registered struct{ Observed }
+	// Done answers all others.
+	Done struct{ Of Effect }
+	// NotNow answers what may be asked only so often: nothing was asked.
+	NotNow struct{ Of Effect }
+	// Failure answers an effect that could not be carried out. Err is
+	// [nomad.ErrConflict] if the job has changed, and [nomad.ErrUnknownOutcome] if it
+	// may have been carried out.
+	Failure struct {
+		Of  Effect
+		Err error
+	}
+)
+
+func (RecordRead) event() Kind      { return OnAnswer }
+func (VersionsRead) event() Kind    { return OnAnswer }
+func (EvaluationsRead) event() Kind { return OnAnswer }
+func (AllocsRead) event() Kind      { return OnAnswer }
+func (Registered) event() Kind      { return OnAnswer }
+func (Done) event() Kind            { return OnAnswer }
+func (NotNow) event() Kind          { return OnAnswer }
+func (Failure) event() Kind         { return OnAnswer }
+
+// Effect is something that the placer is to do for a gang.
+type Effect interface{ effect() }
+
+// Effects on Nomad. Each has an answer, and the gang waits for it.
+type (
+	ReadRecord   struct{}
+	ReadVersions struct{}
+	ReadAllocs   struct{}
+	// ReadEvaluations may be put off where Limited is set.
+	ReadEvaluations struct{ Limited bool }
+	// Register registers the job by check-and-set over the index of the job as it was
+	// observed.
+	Register struct {
+		Why Purpose
+		Job *api.Job
+	}
+	// Commit registers the job with the pins of a [Start]; DryRun: Nomad is asked
+	// first whether it would place it.
+	Commit struct {
+		Start
+		DryRun bool
+	}
+	StopMembers struct{ Allocs []string }
+	Deregister  struct {
+		Why   Purpose
+		Purge bool
+	}
+	// WriteRecord writes the record now; what follows rests on it.
+	WriteRecord struct{ Record Record }
+)
+
+// Effects within the placer. They have no answer.
+type (
+	// SaveRecord has the record written with others, soon.
+	SaveRecord struct{ Record Record }
+	// Own: these GPUs are the job's by our own decision, whatever its pins say.
+	Own struct{ GPUs []string }
+	// Take and Release take GPUs in the cycle's view of the cluster, and give them
+	// back.
+	Take struct {
+		Gang      pal.Gang
+		Placement pal.Placement
+	}
+	Release struct {
+		Gang      pal.Gang
+		Placement pal.Placement
+	}
+	// Again: another cycle is due at once.
+	Again struct{}
+	// Log is said to operators.
+	Log struct {
+		Level Level
+		Text  string
+		Args  []any // keys and values
+	}
+
+	// Enqueue puts the gang into the queue, since when it waits. Dequeue takes it out;
+	// Finished: because it has done its work, from which the queue learns.
+	Enqueue struct {
+		Job   queue.Job
+		Since time.Time
+	}
+	Dequeue struct{ Finished bool }
+	// QueueStarted tells the queue where the gang runs, QueueRestored of one that the
+	// queue did not know, QueueStopped that it runs no longer, QueueRequeued that a
+	// start did not come about, QueueKept that it is not stopped.
+	QueueStarted  struct{ Placement pal.Placement }
+	QueueRestored struct {
+		Job       queue.Job
+		Placement pal.Placement
+		Since     time.Time
+	}
+	QueueStopped  struct{}
+	QueueRequeued struct{}
+	QueueKept     struct{}
+	// Arrived: all of the gang has stopped, and it is to go to its target.
+	Arrived struct{}
+	// Counted: a move began, of which there may be so many an hour.
+	Counted struct{}
+)
+
+func (ReadRecord) effect()      {}
+func (ReadVersions) effect()    {}
+func (ReadAllocs) effect()      {}
+func (ReadEvaluations) effect() {}
+func (Register) effect()        {}
+func (Commit) effect()          {}
+func (StopMembers) effect()     {}
+func (Deregister) effect()      {}
+func (WriteRecord) effect()     {}
+func (SaveRecord) effect()      {}
+func (Own) effect()             {}
+func (Take) effect()            {}
+func (Release) effect()         {}
+func (Again) effect()           {}
+func (Log) effect()             {}
+func (Enqueue) effect()         {}
+func (Dequeue) effect()         {}
+func (QueueStarted) effect()    {}
+func (QueueRestored) effect()   {}
+func (QueueStopped) effect()    {}
+func (QueueRequeued) effect()   {}
+func (QueueKept) effect()       {}
+func (Arrived) effect()         {}
+func (Counted) effect()         {}
+
+// Purpose is what a registration, or its end, is for.
+type Purpose string
+
+// The purposes.
+const (
+	ToStop     Purpose = "gate it, to stop it"
+	ToGoOn     Purpose = "open its gate: it runs on"
+	ToRestore  Purpose = "give it back the pins it had"
+	ToResize   Purpose = "place its new size"
+	ToExtend   Purpose = "give its missing members more nodes"
+	ToCanary   Purpose = "make room for its canaries"
+	ToUndo     Purpose = "undo a lost update"
+	ToFinish   Purpose = "it has finished"
+	ToPurge    Purpose = "purge what was purged before"
+	ToStopDead Purpose = "stop what was stopped before"
+)
+
+// Level is how loud a [Log] is.
+type Level int
+
+// The levels.
+const (
+	Debug Level = iota
+	Info
+	Warn
+)
+
+// World is what the rest of the placer knows, as of one cycle. Asking it changes
+// nothing.
+type World interface {
+	Now() time.Time
+	// ReadyTimeout is how long a gang may be incomplete, Retries how often one that
+	// fails by its own fault is tried again, RestartCost the run time that a restart
+	// loses.
+	ReadyTimeout() time.Duration
+	Retries() int
+	RestartCost() time.Duration
+	// Allocs are all of a job's allocations that Nomad lists.
+	Allocs(nomad.JobKey) []*nomad.Alloc
+	// LastFailure is the last failure of the job as it is committed, nil for none.
+	LastFailure(*api.Job) *failure.Failure
+	// Holds are the GPUs of the cluster that the job holds, and GPUIDs their ids;
+	// Promised: some of them are held by a decision only.
+	Holds(nomad.JobKey) []int
+	GPUIDs([]int) []string
+	Promised(nomad.JobKey) bool
+	// Request is what the job wants, or why it cannot be served.
+	Request(Observed) (nomad.Request, error)
+	// Running is the placement of a gang that holds these GPUs, and Describe says it
+	// in the words of a decision.
+	Running(nomad.Request, []int) pal.Placement
+	Describe(pal.Gang, pal.Placement) *pal.Choice
+	// Pin writes pins into a job.
+	Pin(*api.Job, rewrite.Pins) (*api.Job, error)
+	// RoomForMissing is room for the members that are not there, RoomForCanaries for
+	// the canaries of a new version, and RoomForAll for the whole gang anew as if it
+	// held nothing.
+	RoomForMissing(*Gang) (Room, error)
+	RoomForCanaries(*Gang) (Room, error)
+	RoomForAll(*Gang) (Room, error)
+	// Policy is the name of the placement policy.
+	Policy() string
+}
+
+// Room is where something fits.
+type Room struct {
+	Fits      bool
+	Reason    string // why it does not
+	Gang      pal.Gang
+	Placement pal.Placement
+	Pins      rewrite.Pins // all of the job's
+	Mode      rewrite.Mode
+	Decision  pal.Decision
+}
+
+// ErrNoVersion: none of the versions that Nomad keeps is the one that is needed.
+var ErrNoVersion = errors.New("Nomad no longer keeps this version of the job")

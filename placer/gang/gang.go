@@ -1,0 +1,180 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package gang
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// Gang is one job with GPUs. [Gang.Step] changes it; others read it.
+type Gang struct {
+	Observed
+	// Request is what the job wants, Refused why it cannot be served.
+	Request nomad.Request
+	Refused error
+	// Record is the last decision, nil while it is not known. Unsaved: it is to be
+	// written when the members are seen.
+	Record  *Record
+	Unsaved bool
+	// Since is when the job was first seen as it is.
+	Since time.Time
+
+	// Queued: the queue knows it. Placed: as one that runs, on Holds, ascending.
+	Queued, Placed bool
+	Holds          []int
+	// Held are the ids of GPUs given out that no allocation and no pin holds yet.
+	Held []string
+
+	// Tries counts what came to nothing since the last success; nothing else is tried
+	// before RetryAt. Trouble is what happened last, for people.
+	Tries   int
+	RetryAt time.Time
+	Trouble string
+
+	// Target is where it goes when it has stopped, nil if it is not moved.
+	Target *pal.Placement
+	stop   *stopping
+
+	// sent: a registration with pins was sent, and its outcome is not known.
+	sent bool
+	// edited: its author changed it while it was queued.
+	edited bool
+	// guess is the job as we registered it last, until Nomad tells what it made of it;
+	// overwrote: that replaced a change that we had not seen; recreated: it made a new
+	// job, since the one that was meant had been purged; lookedBack: whether an earlier
+	// placer did so is known.
+	guess                            *api.Job
+	overwrote, recreated, lookedBack bool
+	position                         position
+
+	// The following are JobModifyIndexes of the job as it was when something became
+	// known of it: the gate over its pins is ours; not all members had done their work
+	// when they were stopped; its canaries lack room; they do not; its own failure was
+	// counted.
+	gated, notFinished, canariesLack, canariesDone, counted uint64
+
+	// read is what was read in this turn, pending the effect whose answer is due.
+	read    readings
+	pending Effect
+}
+
+// stopping is why and how far a gang is being stopped.
+type stopping struct {
+	why Reason
+	// For is the job that it makes room for, target where it goes.
+	forJob string
+	target *pal.Placement
+	// before is the record as it was, recorded that the stop is written down, and
+	// gated that the gate is on.
+	before          *Record
+	recorded, gated bool
+}
+
+// Reason is why a gang is stopped.
+type Reason string
+
+// The reasons.
+const (
+	Preempted Reason = "preempted"
+	Moved     Reason = "moved"
+	Requeued  Reason = "requeued"
+)
+
+// readings are answers of Nomad's that hold for one turn.
+type readings struct {
+	Turn
+	versions    map[uint64]*api.Job
+	allocs      []*nomad.Alloc
+	evaluations []*api.Evaluation
+
+	hasVersions, hasAllocs, hasEvaluations bool
+	hasRecord                              bool
+	record                                 *Record
+	room                                   Room // for its new size
+}
+
+// Stopping says why the gang is being stopped, and for which job, if that is known;
+// "" if it is not being stopped.
+func (g *Gang) Stopping() (why Reason, forJob string) {
+	if g.stop == nil {
+		return "", ""
+	}
+	return g.stop.why, g.stop.forJob
+}
+
+// Age is how long the placer has known the job as it is: by its own clock, which
+// need not agree with the servers'.
+func (g *Gang) Age(now time.Time) time.Duration { return now.Sub(g.Since) }
+
+// GaveUp is why the gang is not tried any more, nil if it is.
+func (g *Gang) GaveUp() error {
+	if (g.Nomad == Waiting || g.Nomad == Lost) && g.Record != nil && g.Record.GivenUp != "" && len(g.Pins.Groups) > 0 {
+		return errors.New(g.Record.GivenUp)
+	}
+	return nil
+}
+
+// Overwrote says whether what we registered replaced a change that we had not seen,
+// which is to be undone before anything is decided upon it.
+func (g *Gang) Overwrote() bool { return g.overwrote }
+
+// Unchecked says whether Nomad has not told yet what it made of the job as we
+// registered it last.
+func (g *Gang) Unchecked() bool { return g.guess != nil && g.guess == g.Job || g.overwrote }
+
+// Recalled says whether is known what an earlier placer, or an earlier version of
+// the job, says about its place in the queue.
+func (g *Gang) Recalled() bool {
+	if len(g.Pins.Groups) > 0 {
+		return g.Record != nil
+	}
+	return g.Nomad != Waiting || g.position.index == *g.Job.JobModifyIndex
+}
+
+// Quiet says whether the gang runs as it should, the queue knows, and it is
+// written down: most gangs are, at most times, and need no look until they change.
+func (g *Gang) Quiet() bool {
+	return g.Nomad == Running && !g.Misplaced && g.Queued && g.Placed && g.Target == nil && !g.overwrote &&
+		g.Record != nil && !g.Unsaved && !g.Record.Confirmed.IsZero() && g.Record.JobModifyIndex == *g.Job.JobModifyIndex &&
+		(g.canariesDone == *g.Job.JobModifyIndex || !WantsCanaries(g.Observed))
+}
+
+// Unsettled says whether something may become due for it without an event.
+func (g *Gang) Unsettled() bool {
+	switch g.Nomad {
+	case Starting, Stopping, Waiting:
+		return true
+	case Running:
+		return g.canariesDone != *g.Job.JobModifyIndex && WantsCanaries(g.Observed)
+	}
+	return false
+}
+
+// fail makes the gang wait before it is tried again: 2 s, 4 s, … 5 min.
+func (g *Gang) fail(now time.Time, why string) {
+	g.Tries++
+	g.RetryAt = now.Add(min(time.Second<<min(g.Tries, 10), 5*time.Minute))
+	g.Trouble = why
+}
+
+// dying says whether allocations of the job still hold resources.
+func (g *Gang) dying(w World) bool { return slices.ContainsFunc(w.Allocs(g.Key), (*nomad.Alloc).Live) }
+
+// startedAt is when the job's oldest member was made.
+func (g *Gang) startedAt(now time.Time) time.Time {
+	at := now
+	for _, a := range g.Members {
+		if c := time.Unix(0, a.CreateTime); c.Before(at) {
+			at = c
+		}
+	}
+	return at
+}

@@ -1,0 +1,168 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package gang
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// raceTime is how close together an author's doing and our registering are where
+// Nomad let the one replace the other: milliseconds, but on a busy server.
+const raceTime = 5 * time.Second
+
+// broughtBack says whether version v of a job is a rewriting of ours of version
+// v-2 that replaced version v-1, by which the author stopped or edited the job:
+//
+//	v-2  as it waited, or ran
+//	v-1  stopped, or edited
+//	v    what v-2 asks for, with other pins, or another gate, than any version before
+//
+// Our registering rests on the version before it otherwise. A person can make
+// such a v by reverting or starting the job; that is like a version before.
+//
+// A job that was purged and brought back cannot be told from a new one: Nomad
+// keeps no version of it. Somebody has to purge it again.
+func broughtBack(versions map[uint64]*api.Job, v uint64) bool {
+	now, lost, base := versions[v], versions[v-1], versions[v-2]
+	if now == nil || lost == nil || base == nil || stopped(now) || stopped(base) {
+		return false
+	}
+	if apart := time.Duration(*now.SubmitTime - *lost.SubmitTime).Abs(); apart > raceTime {
+		return false
+	}
+	asks := Wishes(rewrite.Author(now))
+	if Wishes(rewrite.Author(base)) != asks || !stopped(lost) && Wishes(rewrite.Author(lost)) == asks {
+		return false
+	}
+	whole := Wishes(now)
+	for u, o := range versions {
+		if u < v-1 && Wishes(o) == whole {
+			return false
+		}
+	}
+	return true
+}
+
+// Wishes is what a version asks for, as text that is the same where that is.
+func Wishes(job *api.Job) string {
+	text, err := json.Marshal(job)
+	fields := map[string]any{}
+	if err != nil || json.Unmarshal(text, &fields) != nil {
+		return "" // a job that came as JSON goes as JSON
+	}
+	for _, kept := range []string{
+		"Stop", "Status", "StatusDescription", "Stable", "Version", "VersionTag", "SubmitTime",
+		"CreateIndex", "ModifyIndex", "JobModifyIndex", "NomadTokenID", "ConsulToken", "VaultToken",
+	} {
+		delete(fields, kept) // by Nomad, of each version
+	}
+	if groups, ok := fields["TaskGroups"].([]any); ok {
+		for _, g := range groups {
+			if g, ok := g.(map[string]any); ok {
+				delete(g, "Scaling") // switched off with the job
+			}
+		}
+	}
+	text, err = json.Marshal(bare(fields))
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// bare is a JSON value without members that hold nothing.
+func bare(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for k, m := range v {
+			if m = bare(m); m == nil {
+				delete(v, k)
+			} else {
+				v[k] = m
+			}
+		}
+		if len(v) == 0 {
+			return nil
+		}
+	case []any:
+		if len(v) == 0 {
+			return nil
+		}
+		for i := range v {
+			v[i] = bare(v[i])
+		}
+	}
+	return v
+}
+
+// overwroteWith says whether what we registered replaced a change that we had not
+// seen. Nomad compares the index that it is to enforce before it writes, not
+// while it does (seen on 1.11.3): a job that is stopped, purged or edited in the
+// milliseconds between comes back as it was. The version tells: registering
+// makes the next one.
+func (g *Gang) overwroteWith(now *api.Job) bool {
+	if g.Job == nil || *g.Job.JobModifyIndex != *now.JobModifyIndex {
+		return false
+	}
+	if now.CreateIndex == nil || g.Job.CreateIndex == nil {
+		return false
+	}
+	return *now.CreateIndex != *g.Job.CreateIndex || *now.Version > *g.Job.Version
+}
+
+// undo undoes a registration that replaced another author's change: a purged job is
+// purged, a stopped one stopped, and an edited one is as its author edited it.
+func (g *Gang) undo(w World) ([]Effect, bool) {
+	if !g.overwrote {
+		return nothing()
+	}
+	if *g.Job.Version == 0 {
+		return []Effect{g.log(Warn, "the job was purged while it was being placed, purging it again"), Deregister{ToPurge, true}}, false
+	}
+	if !g.read.hasVersions {
+		return ask(ReadVersions{})
+	}
+	lost := g.read.versions[*g.Job.Version-1]
+	switch {
+	case g.recreated && *g.Job.Version == 1 && lost != nil && ours(lost):
+		// Two of our registrations, one upon the other: no author has put pins there.
+		return []Effect{g.log(Warn, "the job was purged while it was being stopped, purging it again"), Deregister{ToPurge, true}}, false
+	case lost == nil:
+		return g.wrong(fmt.Errorf("version %d, which was replaced while the job was being placed: %w", *g.Job.Version-1, ErrNoVersion), w), false
+	case nomad.Ended(lost) && stopped(lost):
+		return []Effect{g.log(Warn, "the job was stopped while it was being placed, stopping it again"), Deregister{ToStopDead, false}}, false
+	}
+	return []Effect{g.log(Warn, "the job was edited while it was being placed, taking over the edit"), Register{ToUndo, lost}}, false
+}
+
+// ours says whether a version carries pins, which only we put there.
+func ours(job *api.Job) bool {
+	_, pinned := rewrite.Pinned(job)
+	return pinned
+}
+
+// lookBack looks, once, whether a job that this placer did not register was
+// replaced by an earlier one that was killed before it saw that. Jobs whose last
+// registration is recorded were seen.
+func (g *Gang) lookBack(World) ([]Effect, bool) {
+	if g.lookedBack || g.overwrote || g.guess != nil || len(g.Pins.Groups) == 0 || g.Record == nil {
+		return nothing()
+	}
+	if g.Record.JobModifyIndex == *g.Job.JobModifyIndex || *g.Job.Version < 2 {
+		g.lookedBack = true
+		return nothing()
+	}
+	if !g.read.hasVersions {
+		return ask(ReadVersions{})
+	}
+	g.lookedBack, g.overwrote = true, broughtBack(g.read.versions, *g.Job.Version)
+	return nothing()
+}

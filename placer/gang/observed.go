@@ -1,0 +1,116 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package gang
+
+import (
+	"slices"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// Observed is what Nomad says of a job, and the state that follows from it alone.
+// One cycle reads it from Nomad's objects; it is replaced, never changed.
+type Observed struct {
+	Key nomad.JobKey
+	Job *api.Job
+	// Nomad is the state by what Nomad shows: one of [Waiting], [Starting], [Running],
+	// [Stopping], [Resubmitted], [Lost], [Native], [Template] and [Ended]; [Rejected]
+	// for a job that is set aside. What the placer remembers refines it:
+	// [Gang.State].
+	Nomad   State
+	Pins    rewrite.Pins
+	Members []*nomad.Alloc // live and to go on
+	// Want and Have are members that the groups with GPUs want, and have or had.
+	Want, Have int
+	// Misplaced is set where a member runs on a GPU that its pins do not name, or on
+	// fewer than it asked for (Nomad before 1.11.1 does that,
+	// hashicorp/nomad#18364).
+	Misplaced bool
+}
+
+// Observe works out what Nomad says of a job. A job whose gang is to be placed anew
+// is [Ended] here, see [Gang.Step].
+func Observe(s *nomad.State, job *api.Job) Observed {
+	st := Observed{Key: nomad.KeyOf(job), Job: job}
+	pins, pinned := rewrite.Pinned(job)
+	st.Pins = pins
+	byGroup, wanted, live := map[string]int{}, gpusPerMember(job), false
+	gated, past, placed := rewrite.Gated(job), false, false
+	for _, a := range s.AllocsOf(st.Key) {
+		if a.Member() {
+			st.Members = append(st.Members, a)
+			past = past || a.PlacedFor(job) && (!pinned || s.GateOpen(a.Node))
+		}
+		placed = placed || a.PlacedFor(job)
+		if a.Member() || a.FinishedIn(job) {
+			byGroup[a.Group]++
+		}
+		live = live || a.Live()
+		if gp, ok := pins.Of(a.Group); ok && a.Member() && pins.Mode == rewrite.ModeGPU {
+			st.Misplaced = st.Misplaced || len(a.GPUs) != wanted[a.Group] || slices.ContainsFunc(a.GPUs, func(id string) bool { return !slices.Contains(gp.GPUs, id) })
+		}
+	}
+	for _, g := range job.TaskGroups {
+		if slices.ContainsFunc(g.Tasks, func(t *api.Task) bool { return len(rewrite.GPURequests(t)) > 0 }) {
+			st.Want += rewrite.Members(g)
+			st.Have += min(rewrite.Members(g), byGroup[*g.Name])
+		}
+	}
+	dropped := gated && !placed && !stopped(job)
+	if st.Nomad = st.state(pinned, gated, past, dropped); st.Nomad == Running && !live {
+		st.Nomad = Ended
+	}
+	return st
+}
+
+// gpusPerMember are the GPUs of one member of each group.
+func gpusPerMember(job *api.Job) map[string]int {
+	n := map[string]int{}
+	for _, g := range job.TaskGroups {
+		n[*g.Name] = rewrite.GPUsPerMember(g)
+	}
+	return n
+}
+
+// state is the state by the job's constraints. pastGate: Nomad has placed a
+// member past the gate. Where the job is pinned, too, the gate must stand open:
+// a member that Nomad was about to place when the gate came is one to stop.
+// dropped: behind its gate nothing of the job was ever placed, so that it cannot
+// have ended. Nomad calls it dead for all that where it has dropped its blocked
+// evaluation, as when the members of a batch job are drained.
+func (st *Observed) state(pinned, gated, pastGate, dropped bool) State {
+	switch {
+	case nomad.Ended(st.Job) && !dropped:
+		return Ended
+	case nomad.Template(st.Job):
+		return Template
+	case gated && len(st.Members) == 0:
+		return Waiting
+	case gated && pastGate:
+		return Native
+	case gated && pinned:
+		return Stopping
+	case gated:
+		return Resubmitted
+	case !pinned:
+		return Native
+	case st.Have < st.Want:
+		return Starting
+	}
+	return Running
+}
+
+// Holds counts the GPUs that the job's members hold.
+func (st Observed) Holds() int {
+	n := 0
+	for _, a := range st.Members {
+		n += len(a.GPUs)
+	}
+	return n
+}
+
+func stopped(job *api.Job) bool { return job.Stop != nil && *job.Stop }

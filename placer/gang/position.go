@@ -1,0 +1,87 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package gang
+
+import (
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// A job's place in the line is when its author first asked for it. Registering
+// it again while it waits does not send it to the end, unless it then asks for
+// more GPUs than before. Nomad keeps the versions of a job, so that an agent
+// that starts anew finds the same place.
+
+// position is the place in the queue of a waiting job without pins of its own.
+type position struct {
+	index uint64 // JobModifyIndex of the job for which it was worked out
+	since time.Time
+	gpus  int
+	// record is that of the gang that was requeued before its author edited it.
+	record *Record
+}
+
+// findPosition works out the place of a job that its author may have registered
+// before.
+func (g *Gang) findPosition(World) ([]Effect, bool) {
+	index, had := *g.Job.JobModifyIndex, g.position
+	if g.Nomad != Waiting || len(g.Pins.Groups) > 0 || had.index == index {
+		return nothing()
+	}
+	found := position{index: index, since: time.Unix(0, *g.Job.SubmitTime), gpus: rewrite.AllGPUs(g.Job)}
+	if *g.Job.Version == 0 {
+		g.position = found
+		return nothing()
+	}
+	if !g.read.hasVersions {
+		return ask(ReadVersions{})
+	}
+	first := firstAsked(g.Job, g.read.versions)
+	found.since = first.since
+	if first.requeued {
+		if !g.read.hasRecord {
+			return ask(ReadRecord{})
+		}
+		if r := g.read.record; r != nil {
+			found.since, found.record = r.Submitted, r
+		}
+	}
+	// Nomad keeps some versions only; this placer may remember more.
+	if first.cut && had.index != 0 && found.gpus <= had.gpus && had.since.Before(found.since) {
+		found.since, found.record = had.since, had.record
+	}
+	g.position = found
+	return nothing()
+}
+
+// submission is the result of scanning versions for the first submission.
+type submission struct {
+	since    time.Time // when the author asked for the oldest of them
+	requeued bool      // it ended at a gang that had been requeued
+	cut      bool      // or at a version that Nomad does not keep any more
+}
+
+// firstAsked is when the author first asked for what now waits: the oldest of
+// the versions before it, without a gap, that waited too and asked for no fewer
+// GPUs than the next.
+func firstAsked(job *api.Job, versions map[uint64]*api.Job) submission {
+	since, gpus := time.Unix(0, *job.SubmitTime), rewrite.AllGPUs(job)
+	for v := *job.Version; v > 0; v-- {
+		o := versions[v-1]
+		if o == nil {
+			return submission{since: since, cut: true}
+		}
+		if (o.Stop != nil && *o.Stop) || !rewrite.Gated(o) || rewrite.AllGPUs(o) < gpus {
+			break
+		}
+		if _, pinned := rewrite.Pinned(o); pinned {
+			return submission{since: since, requeued: true}
+		}
+		since, gpus = time.Unix(0, *o.SubmitTime), rewrite.AllGPUs(o)
+	}
+	return submission{since: since}
+}

@@ -1,0 +1,134 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package gang
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/hostile"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// versionsOf makes versions from words: g<count> gated, p<count> pinned,
+// s<count> stopped while gated, t<count> gated over pins, - not kept. Version n
+// was submitted at n.
+func versionsOf(t *testing.T, words string) map[uint64]*api.Job {
+	t.Helper()
+	out := map[uint64]*api.Job{}
+	for i, w := range strings.Fields(words) {
+		if w == "-" {
+			continue
+		}
+		j := plainJob("j", 1)
+		var count int
+		if _, err := fmt.Sscanf(w[1:], "%d", &count); err != nil {
+			t.Fatal(err)
+		}
+		version, submitted := uint64(i), int64(i)
+		j.TaskGroups[0].Count, j.Version, j.SubmitTime = &count, &version, &submitted
+		if w[0] == 'p' || w[0] == 't' {
+			var err error
+			if j, err = rewrite.Pin(j, somePins("u"), rewrite.Racks{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if w[0] != 'p' {
+			j = rewrite.Gate(j)
+		}
+		if w[0] == 's' {
+			yes := true
+			j.Stop = &yes
+		}
+		out[uint64(i)] = j
+	}
+	return out
+}
+
+// Editing a waiting job keeps its place, asking for more does not.
+func TestFirstAsked(t *testing.T) {
+	for _, tc := range []struct {
+		versions string
+		since    int64
+		requeued bool
+		cut      bool
+	}{
+		{versions: "g2", since: 0},
+		{versions: "g2 g2", since: 0},
+		{versions: "g2 g2 g1 g1", since: 0},
+		{versions: "g2 g3", since: 1},
+		{versions: "g4 g2 g3 g3", since: 2},
+		{versions: "g2 p2 g2", since: 2}, // it ran in between
+		{versions: "g2 s2 g2 g2", since: 2},
+		{versions: "g2 - g2 g2", since: 2, cut: true}, // too long ago for Nomad
+		{versions: "g2 p2 t2 g2", since: 3, requeued: true},
+		{versions: "g2 p2 t2 g3", since: 3}, // taken back, then made larger
+	} {
+		t.Run(tc.versions, func(t *testing.T) {
+			vs := versionsOf(t, tc.versions)
+			w := firstAsked(vs[uint64(len(strings.Fields(tc.versions))-1)], vs)
+			if w.since.UnixNano() != tc.since || w.requeued != tc.requeued || w.cut != tc.cut {
+				t.Errorf("since %d, requeued %v, cut %v; want %d, %v, %v", w.since.UnixNano(), w.requeued, w.cut, tc.since, tc.requeued, tc.cut)
+			}
+		})
+	}
+}
+
+// A gang that was stopped has, for the next placer, run and waited as long as
+// for the one that stopped it.
+func TestRanAndWaitedSurvive(t *testing.T) {
+	start := time.Unix(1_000_000, 0)
+	r := &Record{Submitted: start, Waited: 10 * time.Minute}
+	r.stop(start.Add(70*time.Minute), time.Hour)
+	g := &Gang{Observed: Observed{Job: rewrite.Gate(plainJob("j", 1)), Nomad: Waiting, Pins: somePins("u")}, Record: r}
+	j := g.QueueJob(0)
+	if j.Attained != time.Hour || j.Done != time.Hour || j.Waited != 10*time.Minute || j.Submitted != QueueTime(start) {
+		t.Errorf("in the queue: %+v", j)
+	}
+	if at := g.WaitsSince(); !at.Equal(start.Add(70 * time.Minute)) {
+		t.Errorf("waits since %v", at)
+	}
+}
+
+// A placer remembers a place for longer than Nomad keeps versions; but a job
+// that was stopped in between is new, also if nobody saw it stopped.
+func TestPositionIsRemembered(t *testing.T) {
+	for _, tc := range []struct {
+		versions string
+		since    int64
+	}{{"- - g2 g2", 0}, {"g2 s2 g2 g2", 2}, {"- g3 g3 g3", 1}} {
+		t.Run(tc.versions, func(t *testing.T) {
+			vs := versionsOf(t, tc.versions)
+			now := vs[3]
+			index := uint64(30)
+			now.JobModifyIndex = &index
+			g := &Gang{Observed: Observed{Job: now, Nomad: Waiting}, position: position{index: 20, since: time.Unix(0, 0), gpus: 2}}
+			w := newFakeWorld()
+			if got := g.Step(Turn{}, w); len(got) != 1 || got[0] != (ReadVersions{}) {
+				t.Fatalf("asked for %v", got)
+			}
+			g.Step(VersionsRead{vs}, w)
+			if got := g.Submitted().UnixNano(); got != tc.since {
+				t.Errorf("since %d, want %d", got, tc.since)
+			}
+		})
+	}
+}
+
+// What runs of a job took teaches nothing of jobs that others call the same.
+func TestNamesAreOfANamespace(t *testing.T) {
+	t.Parallel()
+	mine, theirs := hostile.Plain("train", 1, 1, 1), hostile.Plain("train", 1, 1, 1)
+	other := "other"
+	theirs.Namespace = &other
+	of := func(job *api.Job) *Gang { return &Gang{Observed: Observe(nomad.NewState(), job)} }
+	if a, b := of(mine).QueueJob(0), of(theirs).QueueJob(0); a.Name == b.Name || a.Tenant == b.Tenant {
+		t.Errorf("names %q and %q of tenants %q and %q", a.Name, b.Name, a.Tenant, b.Tenant)
+	}
+}

@@ -1,0 +1,189 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package gang
+
+import (
+	"slices"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// What the queue knows of a gang rests on this: every GPU that the queue believes it
+// to run on is held by that gang in the cycle's view of the cluster.
+
+// QueueTime is a time as the queue has it.
+func QueueTime(t time.Time) time.Duration { return time.Duration(t.UnixNano()) }
+
+// QueueJob is the job as the queue sees it. restart is the run time that a restart
+// loses.
+func (g *Gang) QueueJob(restart time.Duration) queue.Job {
+	h := g.Request.Hints
+	name := *g.Job.Name
+	if nomad.Child(g.Job) {
+		name = *g.Job.ParentID // runs of one template are alike
+	}
+	var attained, done, waited time.Duration
+	if r := g.ran(); r != nil && r.Attained > 0 {
+		attained, done, waited = r.Attained, r.Done, r.Waited
+	}
+	near := h.Wait
+	if near == 0 && (*g.Job.Type != api.JobTypeBatch || spreads(g.Request.Gang)) {
+		// Services and spread gangs do not wait for locality unless told to.
+		near = 1
+	}
+	// Names are those of a namespace: jobs that others call the same teach nothing of
+	// these.
+	return queue.Job{
+		ID: g.Key.String(), Name: g.Key.Namespace + "/" + name, Tenant: g.Key.Namespace, Gang: g.Request.Gang,
+		Priority: *g.Job.Priority, Submitted: QueueTime(g.Submitted()), Estimate: h.Duration, Limit: rewrite.Limit(g.Job),
+		Preemptible: h.Preempt && !g.Misplaced, Migratable: h.Migrate && !g.Misplaced,
+		Attained: attained, Done: done, Waited: waited, RestartCost: restart, NearWait: near,
+	}
+}
+
+// spreads says whether some of the gang is to be apart.
+func spreads(g pal.Gang) bool {
+	return slices.ContainsFunc(g.Shapes, func(s pal.Shape) bool { return len(s.Spreads) > 0 })
+}
+
+// Submitted is when the author registered the job: our own registering, which
+// leaves pins behind, does not count.
+func (g *Gang) Submitted() time.Time {
+	if g.Record != nil && len(g.Pins.Groups) > 0 {
+		return g.Record.Submitted
+	}
+	if g.position.index == *g.Job.JobModifyIndex && !g.position.since.IsZero() { // both indexes of a job that Nomad does not have are 0
+		return g.position.since
+	}
+	return time.Unix(0, *g.Job.SubmitTime)
+}
+
+// ran is the record with what the gang has run and waited so far, nil if it
+// never was placed.
+func (g *Gang) ran() *Record {
+	if len(g.Pins.Groups) > 0 {
+		return g.Record
+	}
+	if g.position.index == *g.Job.JobModifyIndex {
+		return g.position.record
+	}
+	return nil
+}
+
+// WaitsSince is when the gang began to wait, this time.
+func (g *Gang) WaitsSince() time.Time {
+	if r := g.ran(); r != nil && r.Attained > 0 && !r.Stopped.IsZero() {
+		return r.Stopped
+	}
+	return g.Submitted()
+}
+
+// NewRecord begins the record of a decision to start the gang.
+func (g *Gang) NewRecord(now time.Time, d pal.Decision, note string) Record {
+	r := Record{
+		Namespace: g.Key.Namespace, Job: g.Key.ID, Submitted: g.Submitted(), Decided: now,
+		Mode: g.Request.Mode, Decision: d, Note: note,
+	}
+	if g.Record != nil && len(g.Pins.Groups) > 0 {
+		r.UserFailures, r.Revived = g.Record.UserFailures, g.Record.Revived
+	}
+	r.Waited = max(0, now.Sub(g.WaitsSince()))
+	if had := g.ran(); had != nil && had.Attained > 0 {
+		r.Attained, r.Done, r.Waited = had.Attained, had.Done, r.Waited+had.Waited
+	}
+	return r
+}
+
+// leaveQueue takes a gang out of the queue that cannot be served.
+func (g *Gang) leaveQueue(_ Event, w World) []Effect {
+	return append(g.hasStopped(w), g.dequeue()...)
+}
+
+func (g *Gang) dequeue() []Effect {
+	g.edited = false
+	if !g.Queued {
+		return nil
+	}
+	g.Queued, g.Placed = false, false
+	return []Effect{Dequeue{}}
+}
+
+// waitInQueue keeps the queue informed of a gang of which nothing is to run.
+func (g *Gang) waitInQueue(e Event, w World) []Effect {
+	out := g.hasStopped(w)
+	backsOff := g.stop == nil && (w.Now().Before(g.RetryAt) || e.(Sync).Unread)
+	switch {
+	case g.Refused != nil, backsOff:
+		return append(out, g.dequeue()...)
+	case !g.Queued:
+		out = append(out, g.enqueue(w))
+	case g.Placed && g.Target == nil && !g.dying(w):
+		// The queue hears of it once its GPUs are free in the view: else it would find
+		// that what the gang was stopped for does not fit, and stop another one.
+		if len(w.Holds(g.Key)) > 0 {
+			return out // what its author has changed meanwhile is taken in afterwards
+		}
+		g.Placed = false
+		out = append(out, QueueStopped{})
+		fallthrough
+	case g.edited:
+		if g.edited {
+			out = append(out, Dequeue{}, g.enqueue(w))
+		}
+	}
+	g.edited = false
+	return out
+}
+
+func (g *Gang) enqueue(w World) Effect {
+	g.Queued, g.Placed = true, false
+	return Enqueue{Job: g.QueueJob(w.RestartCost()), Since: g.WaitsSince()}
+}
+
+// hasStopped takes in that all of a gang that was being stopped has stopped. The
+// view does not know yet that its GPUs are free.
+func (g *Gang) hasStopped(w World) []Effect {
+	if g.Nomad != Waiting || g.stop == nil || g.dying(w) {
+		return nil
+	}
+	g.stop, g.Held = nil, nil
+	out := []Effect{Again{}}
+	if g.Target != nil {
+		out = append(out, Arrived{})
+	}
+	return out
+}
+
+// staysInQueue is for a gang of which the queue knows all there is to know.
+func (g *Gang) staysInQueue(Event, World) []Effect {
+	if g.Refused != nil {
+		return g.dequeue()
+	}
+	g.edited = false
+	return nil
+}
+
+// runInQueue makes sure that the queue knows that the gang runs, and on what.
+func (g *Gang) runInQueue(_ Event, w World) []Effect {
+	if g.Refused != nil {
+		return g.dequeue()
+	}
+	g.edited = false
+	held := w.Holds(g.Key)
+	if g.Queued && g.Placed && slices.Equal(g.Holds, held) {
+		return nil
+	}
+	var tell Effect = QueueStarted{w.Running(g.Request, held)}
+	if !g.Queued {
+		tell = QueueRestored{g.QueueJob(w.RestartCost()), w.Running(g.Request, held), g.startedAt(w.Now())}
+	}
+	g.Queued, g.Placed, g.Holds = true, true, slices.Clone(held)
+	return []Effect{tell}
+}

@@ -1,0 +1,78 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package gang
+
+import (
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// Record is what is kept of the last decision on a job, in one Nomad Variable.
+type Record struct {
+	Namespace string `json:"namespace"`
+	Job       string `json:"job"`
+	// Submitted is when the author registered the job; it is the job's place in
+	// the queue, which our own registering must not change.
+	Submitted time.Time `json:"submitted"`
+	Decided   time.Time `json:"decided"`
+	// Confirmed is when all members were seen on their GPUs; zero before.
+	Confirmed time.Time `json:"confirmed,omitzero"`
+	// JobModifyIndex is that of the job as it was committed.
+	JobModifyIndex uint64       `json:"job_modify_index"`
+	Mode           rewrite.Mode `json:"mode"`
+	Decision       pal.Decision `json:"decision"`
+	// UserFailures counts how often the gang was tried anew after it had failed
+	// by its own fault; GivenUp is why it is not tried any more.
+	UserFailures int    `json:"user_failures,omitempty"`
+	GivenUp      string `json:"given_up,omitempty"`
+	// Revived counts how often the gang was lost to the infrastructure.
+	Revived int `json:"revived,omitempty"`
+	// Attained is how long the gang ran before it was last stopped, Done how much
+	// of its work that did, in time at cost 1, and Waited how long it waited in
+	// all before it was last started. Stopped is when that was.
+	Attained time.Duration `json:"attained,omitempty"`
+	Done     time.Duration `json:"done,omitempty"`
+	Waited   time.Duration `json:"waited,omitempty"`
+	Stopped  time.Time     `json:"stopped,omitzero"`
+	// Note is what happened besides: a re-run, a repair.
+	Note string `json:"note,omitempty"`
+	// MembersOmitted counts members left out of the decision for size.
+	MembersOmitted int `json:"members_omitted,omitempty"`
+}
+
+// stop takes in that the gang was stopped after it ran so long.
+func (r *Record) stop(now time.Time, ran time.Duration) {
+	cost := 1.0
+	if c := r.Decision.Chosen; c != nil && c.Cost > 0 {
+		cost = c.Cost
+	}
+	r.Attained, r.Done, r.Stopped = r.Attained+ran, r.Done+time.Duration(float64(ran)/cost), now
+}
+
+// Pinned are the GPUs that the record says the job was given, nil when it says
+// nothing. If members were left out for size, the pins are believed as they
+// stand if the job is the one that was committed, and they are as many.
+func (r *Record) Pinned(job *api.Job, pins rewrite.Pins) []string {
+	c := r.Decision.Chosen
+	if c == nil || pins.Mode != rewrite.ModeGPU {
+		return nil
+	}
+	if r.MembersOmitted > 0 {
+		if all := pins.GPUs(); r.JobModifyIndex == *job.JobModifyIndex && len(all) == r.Decision.Demand {
+			return all
+		}
+		return nil
+	}
+	var ids []string
+	for _, m := range c.Members {
+		for _, u := range m.GPUs {
+			ids = append(ids, u.ID)
+		}
+	}
+	return ids
+}

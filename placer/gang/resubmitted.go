@@ -1,0 +1,86 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package gang
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// restorePins serves a job whose author ran the same file again, gate and all,
+// while its gang runs: it gets the pins it had, so that what runs stays. A
+// gang of another size is placed anew as a whole, which Nomad turns into one
+// update.
+func (g *Gang) restorePins(w World) ([]Effect, bool) {
+	switch {
+	case !g.read.hasAllocs:
+		return ask(ReadAllocs{})
+	case !g.read.hasVersions:
+		return ask(ReadVersions{})
+	}
+	had := g.newestRun()
+	if had == nil {
+		return g.wrong(fmt.Errorf("what its allocations run: %w", ErrNoVersion), w), false
+	}
+	pins, pinned := rewrite.Pinned(had)
+	if !pinned {
+		return []Effect{g.log(Info, "gated while it runs unpinned: left to Nomad"), Register{ToGoOn, rewrite.Open(g.Job)}}, false
+	}
+	if sameRequests(had, g.Job) {
+		es, on := g.repin(ToRestore, pins, w)
+		return append([]Effect{g.log(Info, "run again: its gang keeps its GPUs")}, es...), on
+	}
+	room, err := w.RoomForAll(g)
+	if err != nil {
+		return g.wrong(err, w), false
+	}
+	if !room.Fits {
+		g.Trouble = "the new size does not fit, the old gang runs on: " + room.Reason
+		return nil, false
+	}
+	g.read.room = room
+	return g.repin(ToResize, room.Pins, w)
+}
+
+// resized takes in that a gang was placed anew as a whole.
+func (g *Gang) resized(w World) []Effect {
+	room := g.read.room
+	g.Record = &Record{
+		Namespace: g.Key.Namespace, Job: g.Key.ID, Submitted: g.Submitted(), Decided: w.Now(),
+		JobModifyIndex: *g.Job.JobModifyIndex, Mode: room.Mode, Decision: room.Decision, Note: "changed its size while running",
+	}
+	return []Effect{Own{room.Pins.GPUs()}, SaveRecord{*g.Record}}
+}
+
+// newestRun is the version of the job that its newest member runs; nil if Nomad
+// does not know any more.
+func (g *Gang) newestRun() (newest *api.Job) {
+	for _, a := range g.read.allocs {
+		live := slices.ContainsFunc(g.Members, func(m *nomad.Alloc) bool { return m.ID == a.ID })
+		if v := g.read.versions[*a.Version]; live && v != nil && (newest == nil || *v.Version > *newest.Version) {
+			newest = v
+		}
+	}
+	return newest
+}
+
+// sameRequests says whether two versions want the same members with the same GPUs.
+func sameRequests(a, b *api.Job) bool { return slices.Equal(requests(a), requests(b)) }
+
+func requests(job *api.Job) []string {
+	var out []string
+	for _, g := range rewrite.Author(job).TaskGroups {
+		for _, t := range g.Tasks {
+			for _, d := range rewrite.GPURequests(t) {
+				out = append(out, fmt.Sprintf("%s %d %s %s %d", *g.Name, rewrite.Members(g), t.Name, d.Name, rewrite.GPUs(d)))
+			}
+		}
+	}
+	return out
+}

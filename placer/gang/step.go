@@ -1,0 +1,354 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package gang
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// Step takes in an event and returns what is to be done for it, in this order. An
+// effect on Nomad is the last one: its answer is the next event.
+func (g *Gang) Step(e Event, w World) []Effect {
+	var todo []Effect
+	switch {
+	case e.event() == OnAnswer:
+		of := g.pending
+		g.pending = nil
+		todo = g.answer(e, of, w)
+	case g.Job == nil:
+		todo = g.observe(e, w)
+	default:
+		todo = table[g.State()][e.event()].do(g, e, w)
+	}
+	if n := len(todo); n > 0 && Asks(todo[n-1]) {
+		g.pending = todo[n-1]
+	}
+	return todo
+}
+
+// Asks says whether an effect has an answer.
+func Asks(e Effect) bool {
+	switch e.(type) {
+	case ReadRecord, ReadVersions, ReadAllocs, ReadEvaluations, Register, Commit, StopMembers, Deregister, WriteRecord:
+		return true
+	}
+	return false
+}
+
+func ignore(*Gang, Event, World) []Effect { return nil }
+
+// observe takes in what Nomad shows. A gang that is not ours to place, or not any
+// more, leaves the queue.
+func (g *Gang) observe(e Event, w World) []Effect {
+	o, now := e.(Observation), w.Now()
+	changed := g.Job == nil || *g.Job.JobModifyIndex != *o.Job.JobModifyIndex
+	if g.Job != nil && changed && o.Nomad == Waiting {
+		g.Tries, g.RetryAt, g.Trouble, g.edited = 0, time.Time{}, "", g.Queued
+	}
+	if changed {
+		g.Since, g.sent = now, false
+	}
+	if g.overwroteWith(o.Job) {
+		g.overwrote, g.recreated = true, *o.Job.CreateIndex != *g.Job.CreateIndex
+	}
+	var out []Effect
+	if changed && g.stop != nil && g.stop.gated && (o.Nomad == Starting || o.Nomad == Running || o.Nomad == Resubmitted) {
+		g.stop, g.Target = nil, nil // its author registered it anew meanwhile: it runs on
+		out = append(out, QueueKept{})
+	}
+	if g.Observed = o.Observed; !g.Ours() {
+		return append(out, g.leave(w)...)
+	}
+	g.Request, g.Refused = o.Request, o.Refused
+	if g.Nomad == Running || g.Nomad == Waiting && g.stop == nil {
+		g.Held = nil
+	}
+	return out
+}
+
+// Ours says whether the job is the placer's to place.
+func (o Observed) Ours() bool { return o.Nomad.Ours() }
+
+// leave is the end of a gang that is not ours any more.
+func (g *Gang) leave(World) []Effect {
+	var out []Effect
+	if g.Unsaved && g.Record != nil {
+		g.Unsaved = false
+		out = append(out, SaveRecord{*g.Record})
+	}
+	if g.Queued {
+		out = append(out, Dequeue{Finished: g.Placed && g.Nomad == Ended && !stopped(g.Job)})
+		g.Queued, g.Placed = false, false
+	}
+	return out
+}
+
+// takeTurn does what is due.
+func (g *Gang) takeTurn(e Event, w World) []Effect {
+	g.read = readings{Turn: e.(Turn)}
+	return g.turn(w)
+}
+
+// turn does what is due, from the first duty on: what was read is known by then.
+func (g *Gang) turn(w World) []Effect {
+	if g.Nomad == Rejected { // set aside: nothing of it is looked into
+		return nil
+	}
+	due := g.read.Last || !w.Now().Before(g.RetryAt)
+	var out []Effect
+	for _, d := range duties[g.State()] {
+		if g.read.ReadOnly && !d.reads || !due && !d.always {
+			continue
+		}
+		es, on := d.do(g, w)
+		if out = append(out, es...); !on {
+			break
+		}
+	}
+	return out
+}
+
+// answer takes in the answer to an effect.
+func (g *Gang) answer(e Event, of Effect, w World) []Effect {
+	switch a := e.(type) {
+	case RecordRead:
+		g.read.hasRecord, g.read.record = true, a.Record
+	case VersionsRead:
+		g.read.hasVersions, g.read.versions = true, a.Versions
+	case EvaluationsRead:
+		g.read.hasEvaluations, g.read.evaluations = true, a.Evaluations
+	case AllocsRead:
+		g.read.hasAllocs, g.read.allocs = true, a.Allocs
+	case Registered:
+		return g.registered(a.Observed, of, w)
+	case Done:
+		return g.done(a.Of, w)
+	case Failure:
+		return g.failed(a, w)
+	case NotNow:
+		return g.putOff(a)
+	}
+	return g.turn(w)
+}
+
+// done takes in that something was done that has no other answer.
+func (g *Gang) done(of Effect, w World) []Effect {
+	switch of := of.(type) {
+	case WriteRecord:
+		if s := g.stop; s != nil && !s.recorded {
+			s.before, s.recorded = g.Record, true
+		}
+		g.Record, g.Unsaved = &of.Record, false
+		if g.stop != nil {
+			return g.proceed(w)
+		}
+	case Deregister:
+		g.overwrote = g.overwrote && of.Why == ToFinish
+	}
+	return nil
+}
+
+// registered takes in the job as Nomad has it after a registration of ours.
+func (g *Gang) registered(o Observed, of Effect, w World) []Effect {
+	if c, ok := of.(Commit); ok {
+		return g.started(o, c.Start, w)
+	}
+	r, ok := of.(Register)
+	if !ok {
+		return nil
+	}
+	members := g.Members
+	g.Observed, g.guess, g.Since = o, o.Job, w.Now()
+	if g.Record != nil {
+		g.Record.JobModifyIndex = *o.Job.JobModifyIndex
+	}
+	switch r.Why {
+	case ToUndo:
+		g.overwrote = false
+	case ToResize:
+		return g.resized(w)
+	case ToStop:
+		g.gated = *g.Job.JobModifyIndex
+		g.Request, g.Refused = w.Request(g.Observed)
+		// Until all of it has stopped, all its GPUs are its own: the queue waits for
+		// them together.
+		g.stop.gated, g.Members, g.Held = true, members, w.GPUIDs(w.Holds(g.Key))
+		out := []Effect{}
+		if g.stop.target != nil {
+			g.Target = g.stop.target
+			out = append(out, Counted{})
+		}
+		return append(out, g.proceed(w)...)
+	}
+	return nil
+}
+
+// failed takes in that something could not be done.
+func (g *Gang) failed(f Failure, w World) []Effect {
+	if c, ok := f.Of.(Commit); ok {
+		return g.notStarted(c.Start, f.Err, w)
+	}
+	if g.read.ReadOnly { // for those who only want to know
+		g.Trouble = f.Err.Error()
+		return nil
+	}
+	conflict := errors.Is(f.Err, nomad.ErrConflict)
+	if r, ok := f.Of.(Register); ok && r.Why == ToUndo && conflict {
+		g.overwrote = false
+	}
+	var out []Effect
+	if s := g.stop; s != nil && !s.gated {
+		g.stop = nil
+		if s.recorded && s.before != nil { // it runs on: the stop did not happen
+			g.Record, g.counted = s.before, 0
+			out = append(out, SaveRecord{*g.Record})
+		}
+		if s.why != Requeued {
+			return append(out, QueueKept{}, g.log(Warn, "could not stop a gang", "reason", s.why, "error", f.Err))
+		}
+	}
+	if conflict {
+		return append(out, g.log(Debug, "lost a race", "state", g.State()))
+	}
+	out = append(out, g.log(Warn, "could not settle a job", "state", g.State(), "error", f.Err))
+	g.fail(w.Now(), f.Err.Error())
+	return out
+}
+
+// putOff takes in that something was not even tried.
+func (g *Gang) putOff(n NotNow) []Effect {
+	if c, ok := n.Of.(Commit); ok {
+		return []Effect{Release{g.Request.Gang, c.Placement}, g.requeue()}
+	}
+	return nil
+}
+
+// wrong is an error that needs nobody's answer.
+func (g *Gang) wrong(err error, w World) []Effect {
+	return g.failed(Failure{Err: err}, w)
+}
+
+func (g *Gang) log(l Level, text string, args ...any) Effect { return Log{l, text, args} }
+
+// commit registers the job with its pins.
+func (g *Gang) commit(e Event, _ World) []Effect {
+	return []Effect{Commit{Start: e.(Start), DryRun: !g.Request.Modelled || g.Tries > 0}}
+}
+
+// started takes in that the job has its pins.
+func (g *Gang) started(o Observed, s Start, w World) []Effect {
+	s.Record.JobModifyIndex = *o.Job.JobModifyIndex
+	g.Observed, g.guess, g.Since = o, o.Job, w.Now()
+	g.Record, g.Unsaved, g.Placed, g.sent, g.stop, g.Target = &s.Record, true, true, false, nil, nil
+	if s.Pins.Mode != rewrite.ModeGPU {
+		g.Held = w.GPUIDs(s.Placement.GPUs())
+	}
+	g.Holds = slices.Sorted(slices.Values(s.Placement.GPUs()))
+	c := s.Record.Decision.Chosen
+	return []Effect{
+		Own{s.Pins.GPUs()}, QueueStarted{s.Placement},
+		g.log(Info, "placed", "gpus", len(g.Holds), "nodes", c.Nodes, "app_class", g.Request.Gang.Class, "pm_score", c.PMScore, "cost", c.Cost),
+	}
+}
+
+// notStarted takes in that it did not get them.
+func (g *Gang) notStarted(s Start, err error, w World) []Effect {
+	out := []Effect{Release{g.Request.Gang, s.Placement}, g.requeue()}
+	if errors.Is(err, nomad.ErrConflict) {
+		return append(out, g.log(Debug, "lost a race, reading the job again"))
+	}
+	g.sent = errors.Is(err, nomad.ErrUnknownOutcome)
+	g.fail(w.Now(), err.Error())
+	return append(out, g.log(Warn, "could not place", "error", err, "retry_in", g.RetryAt.Sub(w.Now())))
+}
+
+// requeue tells the queue that a start, or a move's, did not come about.
+func (g *Gang) requeue() Effect {
+	if g.Placed {
+		g.Placed = false
+		return QueueStopped{}
+	}
+	return QueueRequeued{}
+}
+
+func (g *Gang) refuseStart(e Event, _ World) []Effect {
+	return []Effect{Release{g.Request.Gang, e.(Start).Placement}, g.requeue()}
+}
+
+func (g *Gang) keep(Event, World) []Effect { return []Effect{QueueKept{}} }
+
+// preempt stops the gang for another one.
+func (g *Gang) preempt(e Event, w World) []Effect {
+	job := e.(Preempt).For
+	return append([]Effect{g.log(Info, "preempting", "for", job)}, g.stopFor(stopping{why: Preempted, forJob: job}, g.Record, w)...)
+}
+
+// move stops the gang, to start it on better GPUs.
+func (g *Gang) move(e Event, w World) []Effect {
+	to := e.(Move).To
+	return append([]Effect{g.log(Info, "moving", "from_cost", w.Running(g.Request, g.Holds).Cost(), "to_cost", to.Cost())},
+		g.stopFor(stopping{why: Moved, target: &to}, g.Record, w)...)
+}
+
+// stopFor begins to stop the gang, whose record is then r: it is written down, then
+// comes the gate, so that a placer that dies in between loses nothing, then the
+// members are stopped.
+func (g *Gang) stopFor(s stopping, r *Record, w World) []Effect {
+	g.stop = &s
+	if r == nil {
+		s.recorded = true
+		return g.proceed(w)
+	}
+	changed := r != g.Record
+	out := *r
+	if len(g.Members) > 0 {
+		out.stop(w.Now(), w.Now().Sub(g.startedAt(w.Now())))
+		changed = true
+	}
+	if !changed {
+		return g.proceed(w)
+	}
+	return []Effect{WriteRecord{out}}
+}
+
+// proceed is the next step of stopping the gang.
+func (g *Gang) proceed(World) []Effect {
+	if !g.stop.gated {
+		return []Effect{Register{ToStop, rewrite.Gate(g.Job)}}
+	}
+	return []Effect{g.stopMembers()}
+}
+
+func (g *Gang) stopMembers() Effect {
+	var ids []string
+	for _, a := range g.Members {
+		ids = append(ids, a.ID)
+	}
+	return StopMembers{ids}
+}
+
+// RegisteredJob is the job as Nomad has it after it was registered over was: job may
+// be an earlier version.
+func RegisteredJob(job, was *api.Job, index uint64, now time.Time) *api.Job {
+	if *was.JobModifyIndex == index {
+		return was // there was nothing to change
+	}
+	out := *job
+	at, pending := now.UnixNano(), "pending"
+	version := *was.Version + 1
+	out.CreateIndex = was.CreateIndex
+	if *was.JobModifyIndex == 0 { // Nomad did not have it before
+		version, out.CreateIndex = 0, &index
+	}
+	out.JobModifyIndex, out.ModifyIndex, out.Version = &index, &index, &version
+	out.SubmitTime, out.Status = &at, &pending
+	return &out
+}

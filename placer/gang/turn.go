@@ -1,0 +1,310 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package gang
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/failure"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// ask is a duty that waits for an answer.
+func ask(e Effect) ([]Effect, bool) { return []Effect{e}, false }
+
+// nothing is a duty that is not due.
+func nothing() ([]Effect, bool) { return nil, true }
+
+// recall reads the record of a job that was placed before this placer started.
+func (g *Gang) recall(World) ([]Effect, bool) {
+	if g.Record != nil || len(g.Pins.Groups) == 0 {
+		return nothing()
+	}
+	if !g.read.hasRecord {
+		return ask(ReadRecord{})
+	}
+	r := g.read.record
+	if r == nil {
+		r = &Record{Namespace: g.Key.Namespace, Job: g.Key.ID, Submitted: time.Unix(0, *g.Job.SubmitTime)}
+	}
+	g.Record = r
+	if ids := r.Pinned(g.Job, g.Pins); ids != nil {
+		return []Effect{Own{ids}}, true
+	}
+	return nothing()
+}
+
+const (
+	// saveAfter is how long a decision may go unrecorded while its members come up.
+	saveAfter = time.Second
+	// retryWithin is how long after it failed a gang is tried again whose job Nomad
+	// calls dead: what an earlier placer left behind is not begun anew.
+	retryWithin = 10 * time.Minute
+	// revivals bounds how often the infrastructure may fail a gang before it is left
+	// as it is.
+	revivals = 5
+)
+
+func (g *Gang) saveSlow(w World) ([]Effect, bool) {
+	if !g.Unsaved || w.Now().Sub(g.Record.Decided) <= saveAfter {
+		return nothing()
+	}
+	g.Unsaved = false
+	return []Effect{SaveRecord{*g.Record}}, true
+}
+
+// stopOrGoOn goes on with what a preemption or a repair began: the gate is on, the
+// members still run.
+func (g *Gang) stopOrGoOn(World) ([]Effect, bool) {
+	if g.stop == nil && (g.Record == nil || g.Record.GivenUp == "") {
+		// A placer died between gate and stop. Nothing was lost: open again.
+		return []Effect{g.log(Info, "a preemption was cut short: the gang runs on"), Register{ToGoOn, rewrite.Open(g.Job)}}, false
+	}
+	return ask(g.stopMembers())
+}
+
+// makeWhole heals a job that is still not whole after the timeout, once Nomad has
+// nothing under way for it: some constraint that was not foreseen, a GPU that
+// somebody else took or that fell sick, or a node that went down keeps part of
+// it out. A gang goes back into the queue as a whole; a service, whose members
+// do not wait for each other, gets further nodes.
+func (g *Gang) makeWhole(w World) ([]Effect, bool) {
+	now := w.Now()
+	if g.Age(now) < w.ReadyTimeout() {
+		return nothing()
+	}
+	if !g.read.hasEvaluations {
+		return ask(ReadEvaluations{Limited: true})
+	}
+	why := g.stuck(w)
+	if why == "" {
+		return nothing()
+	}
+	why = fmt.Sprintf("%d of %d members are there: %s", g.Have, g.Want, why)
+	g.fail(now, why)
+	// A batch job that Nomad does not try again has nothing to gain by room.
+	if blocked, _ := g.blocked(); g.Pins.Mode == rewrite.ModeClass && g.Have > 0 && (blocked || *g.Job.Type == api.JobTypeService) {
+		es, on := g.extend(w)
+		return append([]Effect{g.log(Info, "members lack room", "reason", why)}, es...), on
+	}
+	r, said := g.countFailure(w)
+	return append(append(said, g.log(Warn, "gang is not whole, requeueing it", "reason", why)), g.stopFor(stopping{why: Requeued}, r, w)...), false
+}
+
+// stuck is why the rest of the job does not come: "" if it is not known to be
+// stuck, or Nomad has not had its last word.
+func (g *Gang) stuck(w World) string {
+	why := ""
+	for _, e := range g.read.evaluations {
+		switch {
+		case e.Status == api.EvalStatusPending:
+			return ""
+		case e.Status == api.EvalStatusBlocked && e.CreateIndex > *g.Job.JobModifyIndex:
+			why = refusal(e)
+		}
+	}
+	if f := w.LastFailure(g.Job); why == "" && f != nil {
+		why = "a member failed, and Nomad does not try it again: " + f.Reason
+	}
+	return why
+}
+
+func refusal(e *api.Evaluation) string {
+	for group, m := range e.FailedTGAllocs {
+		return fmt.Sprintf("group %q: %s", group, nomad.Refusal(m))
+	}
+	return "no reason given"
+}
+
+// blocked says whether an evaluation of the job as it is now is blocked, and
+// whether Nomad has had its last word.
+func (g *Gang) blocked() (blocked, settled bool) { return Blocked(g.Job, g.read.evaluations) }
+
+// Blocked says whether one of a job's evaluations is blocked since it was registered
+// last, and whether Nomad has had its last word.
+func Blocked(job *api.Job, evals []*api.Evaluation) (blocked, settled bool) {
+	for _, e := range evals {
+		switch {
+		case e.Status == api.EvalStatusPending:
+			return false, false
+		case e.Status == api.EvalStatusBlocked && e.CreateIndex > *job.JobModifyIndex:
+			blocked = true
+		}
+	}
+	return blocked, true
+}
+
+// extend adds nodes to the pins of a service for the members that it lacks.
+// Only a group constraint changes, so that those that run are left alone,
+// unless the new members need a higher class ceiling.
+func (g *Gang) extend(w World) ([]Effect, bool) {
+	room, err := w.RoomForMissing(g)
+	if err != nil {
+		return g.wrong(err, w), false
+	}
+	member := g.Request.Hints.OnFailure == rewrite.ReplaceMember
+	switch {
+	case !room.Fits:
+		g.Trouble = "no room for the missing members: " + room.Reason
+		return nil, false
+	case member && room.Pins.Ceiling != g.Pins.Ceiling:
+		g.Trouble = fmt.Sprintf("the missing members wait for GPUs of class %d or better: slower ones would restart the others", g.Pins.Ceiling)
+		return nil, false
+	case member && !slices.Equal(room.Pins.GPUs(), g.Pins.GPUs()):
+		g.Trouble = "the missing members wait for the GPUs that the job was given: others would restart the members that run"
+		return nil, false
+	}
+	return g.repin(ToExtend, room.Pins, w)
+}
+
+// repin registers the job with other pins.
+func (g *Gang) repin(why Purpose, pins rewrite.Pins, w World) ([]Effect, bool) {
+	job, err := w.Pin(g.Job, pins)
+	if err != nil {
+		return g.wrong(err, w), false
+	}
+	return ask(Register{why, job})
+}
+
+// ownFailure is the failure by its own fault that the gang is stuck for, nil for
+// none.
+func (g *Gang) ownFailure(w World) *failure.Failure {
+	if f := w.LastFailure(g.Job); f != nil && f.Cause == failure.User && g.Record != nil {
+		return f
+	}
+	return nil
+}
+
+// countFailure is the record with the failure counted, if the gang failed by its own
+// fault; one that has failed too often is given up. Each commit counts once.
+func (g *Gang) countFailure(w World) (*Record, []Effect) {
+	f := g.ownFailure(w)
+	if f == nil || g.counted == *g.Job.JobModifyIndex {
+		return g.Record, nil
+	}
+	g.counted = *g.Job.JobModifyIndex
+	r := *g.Record
+	r.UserFailures++
+	if r.UserFailures <= retries(g.Job, w.Retries()) {
+		return &r, nil
+	}
+	tries := fmt.Sprintf("%d tries on different GPUs", r.UserFailures)
+	if r.UserFailures == 1 {
+		tries = "one try"
+	}
+	r.GivenUp = fmt.Sprintf("given up after %s: %s. Mend it and run it again", tries, f.Reason)
+	return &r, []Effect{g.log(Warn, "giving up", "reason", r.GivenUp)}
+}
+
+// retries is how often the gang is tried on other GPUs after it failed by its own
+// fault.
+func retries(job *api.Job, most int) int {
+	h, err := rewrite.ParseHints(job)
+	if err != nil || h.OnFailure == rewrite.ReplaceNothing {
+		return 0
+	}
+	return most
+}
+
+// WithLost is the same, but [Lost] if a gang of ours ended before its members had
+// done their work, Nomad will not try it again, and it is to be: the infrastructure
+// failed it, or all of its members failed by themselves.
+func (st Observed) WithLost(w World) Observed {
+	if st.Nomad == Ended && st.lost(w) {
+		st.Nomad = Lost
+	}
+	return st
+}
+
+func (st Observed) lost(w World) bool {
+	if stopped(st.Job) || len(st.Pins.Groups) == 0 || rewrite.Gated(st.Job) || st.Have >= st.Want || *st.Job.Type != api.JobTypeBatch {
+		return false
+	}
+	if f := w.LastFailure(st.Job); f != nil {
+		return f.Cause == failure.Infrastructure || f.Cause == failure.User && w.Now().Sub(f.At) < retryWithin
+	}
+	// Nomad does not run a batch allocation anew that a drain stopped at once.
+	return slices.ContainsFunc(w.Allocs(st.Key), func(a *nomad.Alloc) bool {
+		return !a.Live() && a.Desired == api.AllocDesiredStatusStop && a.ModifyIndex > *st.Job.JobModifyIndex
+	})
+}
+
+// requeueLost requeues a lost gang, at most revivals times.
+func (g *Gang) requeueLost(w World) ([]Effect, bool) {
+	if g.Record.Revived >= revivals {
+		return nothing()
+	}
+	r, said := g.countFailure(w)
+	switch {
+	case r.GivenUp != "": // Nomad calls the job dead, and it stays so
+		return append(said, WriteRecord{*r}), false
+	case g.counted != *g.Job.JobModifyIndex:
+		g.counted = *g.Job.JobModifyIndex
+		revived := *g.Record
+		revived.Revived++
+		r = &revived
+	}
+	reason := "its node was drained"
+	if f := w.LastFailure(g.Job); f != nil {
+		reason = f.Reason
+	}
+	out := []Effect{g.log(Warn, "gang was lost, requeueing it", "reason", reason)}
+	if g.Queued { // it joins the queue anew, to go elsewhere than where it failed
+		out = append(out, Dequeue{})
+		g.Queued, g.Placed = false, false
+	}
+	return append(out, g.stopFor(stopping{why: Requeued}, r, w)...), false
+}
+
+// requeueMisplaced requeues a gang that runs on other GPUs than it was given, once
+// that has lasted.
+func (g *Gang) requeueMisplaced(w World) ([]Effect, bool) {
+	now := w.Now()
+	if !g.Misplaced {
+		return nothing()
+	}
+	if g.Age(now) < w.ReadyTimeout() || now.Before(g.RetryAt) {
+		return nil, false
+	}
+	g.fail(now, "Nomad gave it other GPUs than it was pinned to, or fewer (before 1.11.1: hashicorp/nomad#18364)")
+	return append([]Effect{g.log(Warn, "gang is misplaced, requeueing it")}, g.stopFor(stopping{why: Requeued}, g.Record, w)...), false
+}
+
+// recordReady records once that all members run where they should.
+func (g *Gang) recordReady(w World) ([]Effect, bool) {
+	r := g.Record
+	if r == nil || !r.Confirmed.IsZero() && r.JobModifyIndex == *g.Job.JobModifyIndex {
+		return nothing()
+	}
+	if w.Promised(g.Key) {
+		return []Effect{Again{}}, true // the view counts what the decision gave out, beside what Nomad chose
+	}
+	if r.Decision.Gang == "" {
+		g.reconstruct(w)
+	}
+	if g.Pins.Mode != rewrite.ModeGPU {
+		// Nomad chose among those that the pins allow.
+		r.Decision.Chosen = w.Describe(g.Request.Gang, w.Running(g.Request, w.Holds(g.Key)))
+	}
+	r.Confirmed, r.JobModifyIndex = w.Now(), *g.Job.JobModifyIndex
+	g.Tries, g.Trouble, g.Unsaved = 0, "", false
+	return []Effect{SaveRecord{*r}}, true
+}
+
+// reconstruct makes a record for a gang whose placer died before it wrote one.
+func (g *Gang) reconstruct(w World) {
+	m := g.Request.Gang
+	g.Record.Mode, g.Record.Decided = g.Pins.Mode, time.Unix(0, *g.Job.SubmitTime)
+	g.Record.Decision = pal.Decision{
+		Gang: m.ID, Class: m.Class, Policy: w.Policy(), Demand: m.GPUs(), Placed: true,
+		Chosen: w.Describe(m, w.Running(g.Request, w.Holds(g.Key))),
+	}
+	g.Record.Note = "the placer was restarted between commit and record: what was chosen is read back from Nomad, the alternatives are lost"
+}

@@ -1,0 +1,91 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package gang
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/failure"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// fakeWorld is a world in which everything is as the test says.
+type fakeWorld struct {
+	state    *nomad.State
+	now      time.Time
+	retries  int
+	failure  *failure.Failure
+	holds    []int
+	promised bool
+	room     Room
+	roomErr  error
+}
+
+func newFakeWorld() *fakeWorld {
+	return &fakeWorld{state: nomad.NewState(), now: time.Unix(1000, 0), retries: 2}
+}
+
+func (w *fakeWorld) Now() time.Time                               { return w.now }
+func (w *fakeWorld) ReadyTimeout() time.Duration                  { return 5 * time.Second }
+func (w *fakeWorld) Retries() int                                 { return w.retries }
+func (w *fakeWorld) RestartCost() time.Duration                   { return time.Minute }
+func (w *fakeWorld) Policy() string                               { return "pal" }
+func (w *fakeWorld) Allocs(k nomad.JobKey) []*nomad.Alloc         { return w.state.AllocsOf(k) }
+func (w *fakeWorld) LastFailure(*api.Job) *failure.Failure        { return w.failure }
+func (w *fakeWorld) Holds(nomad.JobKey) []int                     { return w.holds }
+func (w *fakeWorld) Promised(nomad.JobKey) bool                   { return w.promised }
+func (w *fakeWorld) RoomForMissing(*Gang) (Room, error)           { return w.room, w.roomErr }
+func (w *fakeWorld) RoomForCanaries(*Gang) (Room, error)          { return w.room, w.roomErr }
+func (w *fakeWorld) RoomForAll(*Gang) (Room, error)               { return w.room, w.roomErr }
+func (w *fakeWorld) Describe(pal.Gang, pal.Placement) *pal.Choice { return &pal.Choice{} }
+
+func (w *fakeWorld) GPUIDs(gpus []int) []string {
+	var ids []string
+	for _, g := range gpus {
+		ids = append(ids, fmt.Sprint("g", g))
+	}
+	return ids
+}
+
+func (w *fakeWorld) Request(o Observed) (nomad.Request, error) {
+	return nomad.Request{Key: o.Key, Job: o.Job, Modelled: true}, nil
+}
+
+func (w *fakeWorld) Running(nomad.Request, []int) pal.Placement {
+	return pal.Placement{Penalty: 1, PMScore: 1}
+}
+
+func (w *fakeWorld) Pin(job *api.Job, p rewrite.Pins) (*api.Job, error) {
+	return rewrite.Pin(job, p, rewrite.Racks{})
+}
+
+func nameOf(v any) string {
+	name := fmt.Sprintf("%T", v)
+	return name[strings.LastIndexByte(name, '.')+1:]
+}
+
+// plainJob is a gang of two members with a GPU each, registered at index, version
+// and time.
+func plainJob(id string, index uint64) *api.Job {
+	ns, kind, group, status := "default", "batch", "g", "pending"
+	count, gpus, priority, submitted := 2, uint64(1), 50, int64(index)
+	return &api.Job{
+		ID: &id, Name: &id, Namespace: &ns, Type: &kind, Status: &status, Priority: &priority,
+		Version: &index, ModifyIndex: &index, JobModifyIndex: &index, CreateIndex: &index, SubmitTime: &submitted,
+		TaskGroups: []*api.TaskGroup{{Name: &group, Count: &count, Tasks: []*api.Task{{
+			Name: "t", Driver: "raw_exec", Resources: &api.Resources{Devices: []*api.RequestedDevice{{Name: "nvidia/gpu", Count: &gpus}}},
+		}}}},
+	}
+}
+
+// somePins are pins of group g to these GPUs of node n.
+func somePins(gpus ...string) rewrite.Pins {
+	return rewrite.Pins{Mode: rewrite.ModeGPU, Groups: []rewrite.GroupPins{{Group: "g", Nodes: []string{"n"}, GPUs: gpus}}}
+}

@@ -1,0 +1,84 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// checkLast looks after what was registered last and no event has told of yet,
+// before the placer ends.
+func (p *Placer) checkLast(ctx context.Context) error {
+	for _, t := range p.sorted() {
+		if !t.Unchecked() {
+			continue
+		}
+		job, err := p.nomad.Job(ctx, t.Key)
+		if err != nil {
+			return err
+		}
+		if job == nil {
+			continue
+		}
+		p.step(ctx, t, gang.Observation{Observed: gang.Observe(p.state, job), Request: t.Request, Refused: t.Refused})
+		if t.Overwrote() {
+			p.step(ctx, t, gang.Turn{Last: true})
+		}
+	}
+	return nil
+}
+
+// registerTimeout is how long a placer that is to end waits for Nomad's answer
+// to a registering that is under way.
+const registerTimeout = 5 * time.Second
+
+// registerWhole registers the job and waits for the answer even where ctx ends:
+// what became of it must be known. Where no answer comes, it looks.
+func (p *Placer) registerWhole(ctx context.Context, job *api.Job, index uint64) (*api.JobRegisterResponse, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := whole(ctx)
+	defer cancel()
+	resp, err := p.nomad.Register(ctx, job, index)
+	if errors.Is(err, nomad.ErrUnknownOutcome) {
+		return p.lookUp(ctx, job, index, err)
+	}
+	return resp, err
+}
+
+// lookUp finds out what became of a registering, over the given JobModifyIndex,
+// that was not answered: done, or overtaken by another. Where the job is still as
+// it was, or cannot be read, that is not known: the servers may write it yet. So
+// it is tried again over the same index, of which Nomad lets one pass.
+func (p *Placer) lookUp(ctx context.Context, job *api.Job, index uint64, unknown error) (*api.JobRegisterResponse, error) {
+	now, err := p.nomad.Job(ctx, nomad.KeyOf(job))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w; looking it up: %w", unknown, err)
+	case now == nil && index > 0:
+		return nil, fmt.Errorf("registering job %q: %w", *job.ID, nomad.ErrConflict)
+	case now == nil || *now.JobModifyIndex == index:
+		return nil, unknown
+	case gang.Wishes(now) != gang.Wishes(job):
+		return nil, fmt.Errorf("registering job %q: %w", *job.ID, nomad.ErrConflict)
+	}
+	p.log.Info("a registering that was not answered has come about", "job", *job.ID, "namespace", *job.Namespace)
+	return &api.JobRegisterResponse{JobModifyIndex: *now.JobModifyIndex}, nil
+}
+
+// whole is a context that ends registerTimeout after ctx.
+func whole(ctx context.Context) (context.Context, context.CancelFunc) {
+	out, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(registerTimeout, cancel) })
+	return out, func() { stop(); cancel() }
+}

@@ -1,0 +1,100 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/failure"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// world is what a gang may ask of the placer while it decides: see [gang.World].
+type world struct{ *Placer }
+
+var _ gang.World = world{}
+
+func (w world) Now() time.Time              { return w.now }
+func (w world) ReadyTimeout() time.Duration { return w.cfg.Grace }
+func (w world) Retries() int                { return w.cfg.Retries }
+func (w world) RestartCost() time.Duration  { return w.cfg.RestartCost }
+func (w world) Policy() string              { return string(w.cfg.Placement) }
+
+func (w world) Allocs(k nomad.JobKey) []*nomad.Alloc { return w.state.AllocsOf(k) }
+func (w world) Holds(k nomad.JobKey) []int           { return w.view.Holds(k) }
+func (w world) GPUIDs(gpus []int) []string           { return gpuIDs(w.view, gpus) }
+func (w world) Promised(k nomad.JobKey) bool         { return w.view.Promised(k) }
+
+func (w world) LastFailure(job *api.Job) *failure.Failure {
+	k := nomad.KeyOf(job)
+	for i := len(w.history.failures) - 1; i >= 0; i-- {
+		f := &w.history.failures[i]
+		a := w.state.Allocs[f.Alloc]
+		if a != nil && a.Job == k && a.Next == "" && a.ModifyIndex > *job.JobModifyIndex {
+			return f
+		}
+	}
+	return nil
+}
+
+func (w world) Request(o gang.Observed) (nomad.Request, error) { return w.requestOf(o) }
+
+func (w world) Running(r nomad.Request, gpus []int) pal.Placement { return w.view.Running(r, gpus) }
+
+func (w world) Describe(g pal.Gang, p pal.Placement) *pal.Choice {
+	return pal.Describe(w.view.Cluster, g, p)
+}
+
+func (w world) Pin(job *api.Job, p rewrite.Pins) (*api.Job, error) { return w.view.Pin(job, p) }
+
+func (w world) RoomForMissing(g *gang.Gang) (gang.Room, error) {
+	r, err := w.view.Missing(g.Job)
+	if err != nil {
+		return gang.Room{}, err
+	}
+	return w.room(w.view, r, func(more rewrite.Pins) rewrite.Pins { return w.view.Widen(g.Pins, more) }), nil
+}
+
+func (w world) RoomForCanaries(g *gang.Gang) (gang.Room, error) {
+	r, err := w.view.Canaries(g.Job)
+	if err != nil || r.Gang.GPUs() == 0 {
+		return gang.Room{}, err
+	}
+	return w.room(w.view, r, func(more rewrite.Pins) rewrite.Pins {
+		pins := g.Pins
+		if pins.Mode == rewrite.ModeGPU {
+			pins = w.view.HeldPins(g.Job)
+		}
+		return w.view.Widen(pins, more)
+	}), nil
+}
+
+func (w world) RoomForAll(g *gang.Gang) (gang.Room, error) {
+	v, err := w.state.View(w.viewOptions(w.now), g.Key)
+	if err != nil {
+		return gang.Room{}, err
+	}
+	r, err := v.Request(g.Job)
+	if err != nil {
+		return gang.Room{}, err
+	}
+	room := w.room(v, r, func(p rewrite.Pins) rewrite.Pins { return p })
+	room.Decision = pal.Explain(v.Cluster, r.Gang, w.cfg.policy())
+	return room, nil
+}
+
+// room is where the gang of a request fits in a view. pins makes the job's pins of
+// those of the placement.
+func (w world) room(v *nomad.View, r nomad.Request, pins func(rewrite.Pins) rewrite.Pins) gang.Room {
+	pl, ok := pal.Place(v.Cluster, r.Gang, w.cfg.policy())
+	if !ok {
+		return gang.Room{Gang: r.Gang, Reason: pal.Explain(v.Cluster, r.Gang, w.cfg.policy()).Reason}
+	}
+	return gang.Room{Fits: true, Gang: r.Gang, Placement: pl, Pins: pins(v.Pins(r, pl)), Mode: r.Mode}
+}
