@@ -38,6 +38,8 @@ type Gang struct {
 	Tries   int
 	RetryAt time.Time
 	Trouble string
+	// stumbled is the kind of effect that failed, and that Trouble is about.
+	stumbled string
 
 	// Target is where it goes when it has stopped, nil if it is not moved.
 	Target *pal.Placement

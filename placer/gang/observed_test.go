@@ -48,13 +48,23 @@ func storyJob(t *testing.T, d *datadriven.TestData) *api.Job {
 	id, ns, kind, group, count, index := "j", "default", "batch", "g", 2, uint64(100)
 	gpus, version, status, stop := uint64(1), uint64(1), "running", false
 	var pins []string
-	gated := false
+	gated, canary, mode := false, 0, rewrite.ModeGPU
+	var made *uint64
 	for _, a := range d.CmdArgs {
 		switch a.Key {
 		case "gated":
 			gated = true
 		case "pinned":
 			pins = strings.Split(a.Vals[0], "+")
+		case "version":
+			a.Scan(t, 0, &version)
+		case "made":
+			made = new(uint64)
+			a.Scan(t, 0, made)
+		case "class":
+			mode = rewrite.ModeClass
+		case "canary":
+			a.Scan(t, 0, &canary)
 		case "count":
 			a.Scan(t, 0, &count)
 		case "index":
@@ -72,17 +82,20 @@ func storyJob(t *testing.T, d *datadriven.TestData) *api.Job {
 	}
 	job := &api.Job{
 		ID: &id, Namespace: &ns, Type: &kind, Status: &status, Stop: &stop, Version: &version,
-		ModifyIndex: &index, JobModifyIndex: &index,
+		ModifyIndex: &index, JobModifyIndex: &index, CreateIndex: made,
 		TaskGroups: []*api.TaskGroup{{Name: &group, Count: &count, Tasks: []*api.Task{{
 			Name: "t", Resources: &api.Resources{Devices: []*api.RequestedDevice{{Name: "nvidia/gpu", Count: &gpus}}},
 		}}}},
+	}
+	if canary > 0 {
+		job.TaskGroups[0].Update = &api.UpdateStrategy{Canary: &canary}
 	}
 	if d.HasArg("periodic") {
 		job.Periodic = &api.PeriodicConfig{}
 	}
 	if pins != nil {
 		var err error
-		job, err = rewrite.Pin(job, rewrite.Pins{Mode: rewrite.ModeGPU, Groups: []rewrite.GroupPins{{Group: "g", Nodes: []string{"n"}, GPUs: pins}}}, rewrite.Racks{})
+		job, err = rewrite.Pin(job, rewrite.Pins{Mode: mode, Groups: []rewrite.GroupPins{{Group: "g", Nodes: []string{"n"}, GPUs: pins}}}, rewrite.Racks{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,6 +126,8 @@ func storyAlloc(t *testing.T, k nomad.JobKey, i int, line string) *nomad.Alloc {
 		case "version":
 			a.Version = new(uint64)
 			_, err = fmt.Sscan(value, a.Version)
+		case "exit":
+			a.Tasks = events(api.TaskStarted, api.TaskTerminated)
 		case "created":
 			_, err = fmt.Sscan(value, &a.CreateIndex)
 		case "modified":

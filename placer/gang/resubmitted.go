@@ -51,6 +51,7 @@ func (g *Gang) restorePins(w World) ([]Effect, bool) {
 // resized takes in that a gang was placed anew as a whole.
 func (g *Gang) resized(w World) []Effect {
 	room := g.read.room
+	g.Trouble = ""
 	g.Record = &Record{
 		Namespace: g.Key.Namespace, Job: g.Key.ID, Submitted: g.Submitted(), Decided: w.Now(),
 		JobModifyIndex: *g.Job.JobModifyIndex, Mode: room.Mode, Decision: room.Decision, Note: "changed its size while running",

@@ -6,43 +6,46 @@ package gang
 // State is where a gang stands.
 type State string
 
-// The states.
+// The states; what each is, [State.Meaning] says.
 const (
-	// Waiting: gated, nothing runs: the job is in the queue.
-	Waiting State = "waiting"
-	// Committing: its registration with pins was sent, and Nomad has not said what
-	// became of it.
-	Committing State = "committing"
-	// Starting: pinned; not all members are there yet.
-	Starting State = "starting"
-	// Running: pinned, all members are there or have finished.
-	Running State = "running"
-	// Stopping: gated over its pins and members: the gang is being stopped to
-	// wait again.
-	Stopping State = "stopping"
-	// Completing: the members that were stopped end; their GPUs come free together.
-	Completing State = "completing"
-	// Resubmitted: gated again by its author while it runs.
-	Resubmitted State = "resubmitted"
-	// Lost: ended before its members had finished; it is queued again.
-	Lost State = "lost"
-	// Failed: given up after its members failed again and again by themselves.
-	Failed State = "failed"
-	// Rejected: cannot be served as it is written, and is left alone until its
-	// author changes it.
-	Rejected State = "rejected"
-	// Unschedulable: waits, and this cluster could not hold it even if nothing else
-	// ran. It holds nobody up. This is the queue's verdict: to the machine it waits.
+	Waiting       State = "waiting"
+	Committing    State = "committing"
+	Starting      State = "starting"
+	Running       State = "running"
+	Stopping      State = "stopping"
+	Completing    State = "completing"
+	Resubmitted   State = "resubmitted"
+	Lost          State = "lost"
+	Failed        State = "failed"
+	Rejected      State = "rejected"
 	Unschedulable State = "unschedulable"
-	// Native: placed by Nomad alone: without a gate, or past an opened one.
-	Native State = "native"
-	// Template: parameterized or periodic; its children are placed.
-	Template State = "template"
-	// Ended: stopped or done. Nomad may call a job whose members have all done
-	// their work pending still: after a node was disconnected, until an
-	// evaluation of type max-disconnect-timeout is due (seen on 1.11.3).
-	Ended State = "ended"
+	Native        State = "native"
+	Template      State = "template"
+	Ended         State = "ended"
 )
+
+var meanings = map[State]string{
+	Waiting:       "Gated, nothing runs: the job is in the queue.",
+	Committing:    "Its registration with pins was sent, and Nomad has not said what became of it.",
+	Starting:      "Pinned; not all members are there yet.",
+	Running:       "Pinned; all members are there or have finished.",
+	Stopping:      "Gated over its pins and members: the gang is being stopped to wait again, for another gang, to move, or because it was not whole.",
+	Completing:    "The members that were stopped end; their GPUs come free together.",
+	Resubmitted:   "Gated again by its author while it runs.",
+	Lost:          "Ended before its members had finished; it is queued again.",
+	Failed:        "Given up after its members failed again and again by themselves, or it was lost again and again.",
+	Rejected:      "Cannot be served as it is written, and is left alone until its author changes it.",
+	Unschedulable: "Waits, and this cluster could not hold it even if nothing else ran. It holds nobody up. This is the queue's verdict: to the machine it waits.",
+	Native:        "Placed by Nomad alone: without a gate, or past an opened one.",
+	Template:      "Parameterized or periodic; its children are placed.",
+	// Nomad may call a job whose members have all done their work pending still: after a
+	// node was disconnected, until an evaluation of type max-disconnect-timeout is due
+	// (seen on 1.11.3).
+	Ended: "Stopped or done.",
+}
+
+// Meaning says what a gang in this state is.
+func (s State) Meaning() string { return meanings[s] }
 
 // States are all of them, in the order of a gang's life.
 func States() []State {
@@ -63,8 +66,13 @@ func (g *Gang) State() State {
 		return Completing
 	case g.Refused != nil:
 		return Rejected
-	case g.sent:
+	case g.sent, isCommit(g.pending):
 		return Committing
 	}
 	return Waiting
+}
+
+func isCommit(e Effect) bool {
+	_, ok := e.(Commit)
+	return ok
 }

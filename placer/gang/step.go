@@ -5,6 +5,7 @@ package gang
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -118,6 +119,9 @@ func (g *Gang) turn(w World) []Effect {
 
 // answer takes in the answer to an effect.
 func (g *Gang) answer(e Event, of Effect, w World) []Effect {
+	if _, failed := e.(Failure); !failed && g.stumbled != "" && g.stumbled == fmt.Sprintf("%T", of) {
+		g.Trouble, g.stumbled = "", "" // it went well this time
+	}
 	switch a := e.(type) {
 	case RecordRead:
 		g.read.hasRecord, g.read.record = true, a.Record
@@ -220,6 +224,7 @@ func (g *Gang) failed(f Failure, w World) []Effect {
 	}
 	out = append(out, g.log(Warn, "could not settle a job", "state", g.State(), "error", f.Err))
 	g.fail(w.Now(), f.Err.Error())
+	g.stumbled = fmt.Sprintf("%T", f.Of)
 	return out
 }
 
@@ -267,6 +272,7 @@ func (g *Gang) notStarted(s Start, err error, w World) []Effect {
 	}
 	g.sent = errors.Is(err, nomad.ErrUnknownOutcome)
 	g.fail(w.Now(), err.Error())
+	g.stumbled = fmt.Sprintf("%T", Commit{})
 	return append(out, g.log(Warn, "could not place", "error", err, "retry_in", g.RetryAt.Sub(w.Now())))
 }
 

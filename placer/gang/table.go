@@ -3,6 +3,8 @@
 
 package gang
 
+import "slices"
+
 // handler is what an event does in a state. to are the states that the gang may be in
 // afterwards, other than the one it was in, once all answers are there.
 type handler struct {
@@ -21,37 +23,41 @@ type duty struct {
 	always bool
 	// reads: it only reads.
 	reads bool
+	to    []State
+	// common: it is due in nearly all states.
+	common bool
 }
 
 // What every gang that is ours begins its turn with.
 var (
-	dutyPosition = duty{say: "find its place in the queue", do: (*Gang).findPosition, reads: true}
-	dutyRecall   = duty{say: "read its record", do: (*Gang).recall, reads: true}
-	dutyLookBack = duty{say: "look whether an earlier placer overwrote a change", do: (*Gang).lookBack}
-	dutyUndo     = duty{say: "undo a lost update", do: (*Gang).undo}
+	dutyPosition = duty{say: "find its place in the queue", do: (*Gang).findPosition, reads: true, common: true}
+	dutyRecall   = duty{say: "read its record", do: (*Gang).recall, reads: true, to: []State{Failed}, common: true}
+	dutyFinished = duty{say: "stop the job if its members finished while they were stopped", do: (*Gang).stopFinished, always: true, to: []State{Rejected}}
+	dutyLookBack = duty{say: "look whether an earlier placer overwrote a change", do: (*Gang).lookBack, common: true}
+	dutyUndo     = duty{say: "undo a lost update: stop, purge or restore the job as its author left it", do: (*Gang).undo, to: []State{Waiting, Starting, Running, Resubmitted, Ended}, common: true}
 )
 
 // duties are what may be due in each state, in this order.
 var duties = map[State][]duty{
-	Waiting:    {dutyPosition, dutyRecall, dutyLookBack, dutyUndo, {say: "stop the job if its members finished while they were stopped", do: (*Gang).stopFinished, always: true}},
-	Committing: {dutyPosition, dutyRecall, dutyLookBack, dutyUndo, {say: "stop the job if its members finished while they were stopped", do: (*Gang).stopFinished, always: true}},
-	Completing: {dutyPosition, dutyRecall, dutyLookBack, dutyUndo, {say: "stop the job if its members finished while they were stopped", do: (*Gang).stopFinished, always: true}},
-	Rejected:   {dutyPosition, dutyRecall, dutyLookBack, dutyUndo, {say: "stop the job if its members finished while they were stopped", do: (*Gang).stopFinished, always: true}},
+	Waiting:    {dutyPosition, dutyRecall, dutyLookBack, dutyUndo, dutyFinished},
+	Committing: {dutyPosition, dutyRecall, dutyLookBack, dutyUndo, dutyFinished},
+	Completing: {dutyPosition, dutyRecall, dutyLookBack, dutyUndo, dutyFinished},
+	Rejected:   {dutyPosition, dutyRecall, dutyLookBack, dutyUndo, dutyFinished},
 	Failed:     {dutyPosition, dutyRecall, dutyLookBack, dutyUndo},
 	Starting: {
 		dutyRecall, dutyLookBack, dutyUndo,
 		{say: "record the decision if the members take long", do: (*Gang).saveSlow},
-		{say: "give missing members other nodes, or requeue the gang, if it stays incomplete", do: (*Gang).makeWhole},
+		{say: "give missing members other nodes, or requeue the gang, if it stays incomplete", do: (*Gang).makeWhole, to: []State{Stopping, Completing, Running}},
 	},
 	Running: {
 		dutyRecall, dutyLookBack, dutyUndo,
-		{say: "make room for canaries", do: (*Gang).makeCanaryRoom, always: true},
-		{say: "requeue the gang if Nomad gave it other GPUs", do: (*Gang).requeueMisplaced, always: true},
+		{say: "make room for canaries", do: (*Gang).makeCanaryRoom, always: true, to: []State{Starting}},
+		{say: "requeue the gang if Nomad gave it other GPUs", do: (*Gang).requeueMisplaced, always: true, to: []State{Stopping}},
 		{say: "record that all members are there", do: (*Gang).recordReady, always: true},
 	},
-	Stopping:    {dutyRecall, dutyLookBack, dutyUndo, {say: "stop the members, or let them run on if a placer died before it stopped them", do: (*Gang).stopOrGoOn}},
-	Resubmitted: {dutyRecall, dutyLookBack, dutyUndo, {say: "give it back its pins, or place its new size", do: (*Gang).restorePins}},
-	Lost:        {dutyRecall, dutyLookBack, dutyUndo, {say: "requeue it, or give it up", do: (*Gang).requeueLost}},
+	Stopping:    {dutyRecall, dutyLookBack, dutyUndo, {say: "stop the members, or let them run on if a placer died before it stopped them", do: (*Gang).stopOrGoOn, to: []State{Starting, Running}}},
+	Resubmitted: {dutyRecall, dutyLookBack, dutyUndo, {say: "give it back its pins, or place its new size", do: (*Gang).restorePins, to: []State{Starting, Running, Native}}},
+	Lost:        {dutyRecall, dutyLookBack, dutyUndo, {say: "requeue it, or give it up", do: (*Gang).requeueLost, to: []State{Completing, Failed}}},
 }
 
 // ignored are handlers of what cannot happen, or changes nothing.
@@ -62,10 +68,10 @@ var (
 	turn      = handler{do: (*Gang).takeTurn, say: "do what is due"}
 	observed  = handler{do: (*Gang).observe, say: "take in what Nomad shows"}
 	outOfLine = handler{do: (*Gang).leaveQueue, say: "leave the queue"}
-	inLine    = handler{do: (*Gang).waitInQueue, say: "join the queue, or tell it that the gang has stopped"}
+	inLine    = handler{do: (*Gang).waitInQueue, say: "join the queue, or tell it that the gang has stopped", to: []State{Waiting, Rejected, Failed}}
 	atWork    = handler{do: (*Gang).runInQueue, say: "tell the queue on which GPUs it runs"}
 	unchanged = handler{do: (*Gang).staysInQueue}
-	begin     = handler{do: (*Gang).commit, say: "register the job with its pins", to: []State{Committing, Starting}}
+	begin     = handler{do: (*Gang).commit, say: "register the job with its pins", to: []State{Committing, Starting, Waiting, Completing}}
 	preempt   = handler{do: (*Gang).preempt, say: "gate the job over its pins, and stop its members", to: []State{Stopping, Completing}}
 	move      = handler{do: (*Gang).move, say: "gate the job over its pins, and stop its members", to: []State{Stopping, Completing}}
 )
@@ -79,10 +85,45 @@ var table = map[State]map[Kind]handler{
 	Running:     {OnObserve: observed, OnTurn: turn, OnSync: atWork, OnStart: cannot, OnPreempt: preempt, OnMove: move},
 	Stopping:    {OnObserve: observed, OnTurn: turn, OnSync: unchanged, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop},
 	Resubmitted: {OnObserve: observed, OnTurn: turn, OnSync: unchanged, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop},
-	Lost:        {OnObserve: observed, OnTurn: turn, OnSync: unchanged, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop},
+	Lost:        {OnObserve: observed, OnTurn: turn, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop},
 	Failed:      {OnObserve: observed, OnTurn: turn, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop},
 	Rejected:    {OnObserve: observed, OnTurn: turn, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop},
 	Native:      {OnObserve: observed, OnTurn: notOurs, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop},
 	Template:    {OnObserve: observed, OnTurn: notOurs, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop},
 	Ended:       {OnObserve: observed, OnTurn: notOurs, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop},
+}
+
+// To are the states that a gang may go to from this one by what the placer does. By
+// what Nomad shows it may go to any, and where a lost update is undone, to whatever its
+// author made of the job.
+func (s State) To() []State {
+	out, common := s.to()
+	for _, t := range common {
+		if t != s && !slices.Contains(out, t) {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// to are the same, those apart that the common duties lead to.
+func (s State) to() (out, common []State) {
+	add := func(to []State) {
+		for _, t := range to {
+			if t != s && !slices.Contains(out, t) {
+				out = append(out, t)
+			}
+		}
+	}
+	for _, k := range Kinds() {
+		add(table[s][k].to)
+	}
+	for _, d := range duties[s] {
+		if d.common {
+			common = append(common, d.to...)
+			continue
+		}
+		add(d.to)
+	}
+	return out, common
 }

@@ -47,8 +47,8 @@ const (
 	// retryWithin is how long after it failed a gang is tried again whose job Nomad
 	// calls dead: what an earlier placer left behind is not begun anew.
 	retryWithin = 10 * time.Minute
-	// revivals bounds how often the infrastructure may fail a gang before it is left
-	// as it is.
+	// revivals bounds how often the infrastructure may fail a gang before it is given
+	// up.
 	revivals = 5
 )
 
@@ -236,10 +236,17 @@ func (st Observed) lost(w World) bool {
 	})
 }
 
-// requeueLost requeues a lost gang, at most revivals times.
+// requeueLost requeues a lost gang, at most revivals times, and gives it up after
+// that.
 func (g *Gang) requeueLost(w World) ([]Effect, bool) {
+	reason := "its node was drained"
+	if f := w.LastFailure(g.Job); f != nil {
+		reason = f.Reason
+	}
 	if g.Record.Revived >= revivals {
-		return nothing()
+		r := *g.Record
+		r.GivenUp = fmt.Sprintf("given up after it was lost %d times by no fault of its own, the last time: %s. Run it again", r.Revived+1, reason)
+		return []Effect{g.log(Warn, "giving up", "reason", r.GivenUp), WriteRecord{r}}, false
 	}
 	r, said := g.countFailure(w)
 	switch {
@@ -250,10 +257,6 @@ func (g *Gang) requeueLost(w World) ([]Effect, bool) {
 		revived := *g.Record
 		revived.Revived++
 		r = &revived
-	}
-	reason := "its node was drained"
-	if f := w.LastFailure(g.Job); f != nil {
-		reason = f.Reason
 	}
 	out := []Effect{g.log(Warn, "gang was lost, requeueing it", "reason", reason)}
 	if g.Queued { // it joins the queue anew, to go elsewhere than where it failed

@@ -1,0 +1,349 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package gang
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/failure"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// story is a gang and its world, as a file in testdata/stories tells of them. Each
+// command is something that happens; what is printed is what the gang wants done, and
+// its state after that.
+//
+//	observe <job> / <allocations>   Nomad shows this: see TestObserved for the words
+//	refuse                          from now on the job cannot be served
+//	turn | sync | start gpus=g1+g2 | preempt for=j | move gpus=g1+g2
+//	record [none] [given-up] [done] [revived=n] [failures=n]
+//	versions / <job>, one line per version, or - for one that Nomad does not keep
+//	evaluations [blocked] [pending]
+//	allocs / <version> <allocation>
+//	registered [index=n] [as <job>] | done | conflict | unknown | error
+//	world [+5s] [failure=user|infrastructure] [holds=1+2] [promised] [room=g1+g2] [no-room]
+//	      [broken] [ceiling] [member] [healthy]
+type story struct {
+	t *testing.T
+	g *Gang
+	w *fakeWorld
+	// refused is why the job cannot be served.
+	refused error
+	// member: lost members are replaced one by one.
+	member bool
+	// index is the JobModifyIndex of the last registration.
+	index   uint64
+	pending Effect
+	began   State // when what is going on began
+}
+
+func TestStories(t *testing.T) {
+	datadriven.Walk(t, "testdata/stories", func(t *testing.T, path string) {
+		s := &story{t: t, g: &Gang{}, w: newFakeWorld(), index: 100}
+		datadriven.RunTest(t, path, s.happens)
+	})
+}
+
+func (s *story) happens(t *testing.T, d *datadriven.TestData) string {
+	switch d.Cmd {
+	case "world":
+		return s.world(d)
+	case "refuse":
+		s.refused = errors.New("it asks for a unicorn")
+		return ""
+	}
+	var out strings.Builder
+	was, e := s.g.State(), s.event(t, d)
+	if e.event() != OnAnswer {
+		s.began = was
+	}
+	defer func() {
+		is := s.g.State()
+		if e.event() != OnObserve && is != was && !slices.Contains(was.To(), is) && !slices.Contains(s.began.To(), is) {
+			t.Errorf("%s: the table does not say that a gang goes from %s, or %s, to %s", d.Pos, was, s.began, is)
+		}
+	}()
+	for _, e := range s.g.Step(e, s.w) {
+		if Asks(e) {
+			s.pending = e
+		}
+		fmt.Fprintln(&out, told(e))
+	}
+	fmt.Fprintf(&out, "= %s", s.g.State())
+	if why, job := s.g.Stopping(); why != "" {
+		fmt.Fprintf(&out, ", %s", why)
+		if job != "" {
+			fmt.Fprintf(&out, " for %s", job)
+		}
+	}
+	if s.g.Queued {
+		fmt.Fprintf(&out, ", in the queue%s", map[bool]string{true: " as placed"}[s.g.Placed])
+	}
+	if s.g.RetryAt.After(s.w.now) {
+		fmt.Fprintf(&out, ", tries again in %v", s.g.RetryAt.Sub(s.w.now))
+	}
+	if s.g.Trouble != "" {
+		fmt.Fprintf(&out, ": %s", s.g.Trouble)
+	}
+	return out.String() + "\n"
+}
+
+func (s *story) world(d *datadriven.TestData) string {
+	for _, a := range d.CmdArgs {
+		value := strings.Join(a.Vals, "+")
+		switch {
+		case strings.HasPrefix(a.Key, "+"):
+			by, err := time.ParseDuration(a.Key[1:])
+			if err != nil {
+				d.Fatalf(s.t, "%v", err)
+			}
+			s.w.now = s.w.now.Add(by)
+		case a.Key == "failure":
+			s.w.failure = &failure.Failure{Cause: map[string]failure.Cause{"user": failure.User, "infrastructure": failure.Infrastructure}[value], Reason: "exit code 1", At: s.w.now}
+		case a.Key == "healthy":
+			s.w.failure = nil
+		case a.Key == "holds":
+			s.w.holds = nil
+			for _, n := range strings.Split(value, "+") {
+				var gpu int
+				if _, err := fmt.Sscan(n, &gpu); err == nil {
+					s.w.holds = append(s.w.holds, gpu)
+				}
+			}
+		case a.Key == "promised":
+			s.w.promised = value != "no"
+		case a.Key == "room":
+			s.w.room = Room{Fits: true, Pins: somePins(strings.Split(value, "+")...), Gang: pal.Gang{Shapes: []pal.Shape{{Members: 1, GPUs: 1}}}}
+		case a.Key == "member":
+			s.member = true
+		case a.Key == "ceiling":
+			s.w.room.Pins.Ceiling = 3
+		case a.Key == "broken":
+			s.w.roomErr = errors.New("its constraint cannot be read")
+		case a.Key == "no-room":
+			s.w.room = Room{Reason: "it needs 1 GPU, 0 are free", Gang: pal.Gang{Shapes: []pal.Shape{{Members: 1, GPUs: 1}}}}
+		default:
+			d.Fatalf(s.t, "no word %q", a.Key)
+		}
+	}
+	return ""
+}
+
+func (s *story) event(t *testing.T, d *datadriven.TestData) Event {
+	switch d.Cmd {
+	case "observe":
+		return Observation{Observed: s.look(d), Request: s.request(), Refused: s.refused}
+	case "turn":
+		return Turn{ReadOnly: d.HasArg("read-only")}
+	case "sync":
+		return Sync{Unread: d.HasArg("unread")}
+	case "start", "move":
+		var gpus string
+		d.ScanArgs(t, "gpus", &gpus)
+		if d.Cmd == "move" {
+			return Move{pal.Placement{Penalty: 1, PMScore: 1}}
+		}
+		pins := somePins(strings.Split(gpus, "+")...)
+		job, err := rewrite.Pin(s.g.Job, pins, rewrite.Racks{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := s.g.NewRecord(s.w.now, pal.Decision{Gang: "j", Chosen: &pal.Choice{Nodes: 1, PMScore: 1, Cost: 1}}, "")
+		return Start{Job: job, Pins: pins, Record: r}
+	case "preempt":
+		var job string
+		d.ScanArgs(t, "for", &job)
+		return Preempt{job}
+	}
+	return s.answer(t, d)
+}
+
+func (s *story) answer(t *testing.T, d *datadriven.TestData) Event {
+	pending := s.pending
+	s.pending = nil
+	if pending == nil {
+		d.Fatalf(t, "nothing was asked that %q could answer", d.Cmd)
+	}
+	switch d.Cmd {
+	case "record":
+		return RecordRead{s.record(d)}
+	case "versions":
+		vs := map[uint64]*api.Job{}
+		for i, line := range strings.Split(strings.TrimSpace(d.Input), "\n") {
+			if line == "-" {
+				continue
+			}
+			version := uint64(i)
+			job := s.job(d, strings.Fields(line)[1:])
+			job.Version = &version
+			vs[version] = job
+		}
+		return VersionsRead{vs}
+	case "evaluations":
+		var evals []*api.Evaluation
+		for status, index := range map[string]uint64{api.EvalStatusBlocked: s.index + 1, api.EvalStatusPending: s.index + 1} {
+			if d.HasArg(status) {
+				evals = append(evals, &api.Evaluation{Status: status, CreateIndex: index, FailedTGAllocs: map[string]*api.AllocationMetric{"g": {NodesEvaluated: 3, NodesExhausted: 3}}})
+			}
+		}
+		return EvaluationsRead{evals}
+	case "allocs":
+		var as []*nomad.Alloc
+		for i, line := range strings.Split(strings.TrimSpace(d.Input), "\n") {
+			as = append(as, storyAlloc(t, s.g.Key, i, line))
+		}
+		return AllocsRead{as}
+	case "registered":
+		s.index += 100
+		var job *api.Job
+		switch e := pending.(type) {
+		case Register:
+			job = e.Job
+		case Commit:
+			job = e.Job
+		default:
+			d.Fatalf(s.t, "%T is no registration", pending)
+		}
+		job = RegisteredJob(job, s.g.Job, s.index, s.w.now)
+		s.w.state.PutJob(job)
+		return Registered{Observe(s.w.state, job)}
+	case "done":
+		return Done{pending}
+	case "not-now":
+		return NotNow{pending}
+	case "conflict":
+		return Failure{pending, nomad.ErrConflict}
+	case "unknown":
+		return Failure{pending, fmt.Errorf("registering: %w", nomad.ErrUnknownOutcome)}
+	case "error":
+		return Failure{pending, errors.New("500 (no leader)")}
+	}
+	d.Fatalf(t, "no command %q", d.Cmd)
+	return nil
+}
+
+func (s *story) record(d *datadriven.TestData) *Record {
+	if d.HasArg("none") {
+		return nil
+	}
+	r := &Record{Namespace: "default", Job: "j", Submitted: time.Unix(0, 1), JobModifyIndex: s.index, Decision: pal.Decision{Gang: "j", Chosen: &pal.Choice{}}}
+	if d.HasArg("given-up") {
+		r.GivenUp = "given up after 3 tries"
+	}
+	if d.HasArg("confirmed") {
+		r.Confirmed = s.w.now
+	}
+	d.MaybeScanArgs(s.t, "revived", &r.Revived)
+	d.MaybeScanArgs(s.t, "failures", &r.UserFailures)
+	d.MaybeScanArgs(s.t, "index", &r.JobModifyIndex)
+	return r
+}
+
+// look is what Nomad shows: the job of the arguments, and the allocations of the input.
+func (s *story) look(d *datadriven.TestData) Observed {
+	state := nomad.NewState()
+	var words []string
+	for _, a := range d.CmdArgs {
+		words = append(words, strings.TrimSuffix(a.Key+"="+strings.Join(a.Vals, "+"), "="))
+	}
+	job := s.job(d, words)
+	s.index = *job.JobModifyIndex
+	state.PutJob(job)
+	for i, line := range strings.Split(strings.TrimSpace(d.Input), "\n") {
+		if line != "" {
+			state.PutAlloc(storyAlloc(s.t, nomad.KeyOf(job), i, line))
+		}
+	}
+	s.w.state = state
+	return Observe(state, job).WithLost(s.w)
+}
+
+func (s *story) job(d *datadriven.TestData, words []string) *api.Job {
+	args := &datadriven.TestData{Pos: d.Pos}
+	for _, w := range words {
+		key, value, ok := strings.Cut(w, "=")
+		a := datadriven.CmdArg{Key: key}
+		if ok {
+			a.Vals = []string{value}
+		}
+		args.CmdArgs = append(args.CmdArgs, a)
+	}
+	job := storyJob(s.t, args)
+	name, submitted, priority := *job.ID, int64(1), 50
+	job.Name, job.SubmitTime, job.Priority = &name, &submitted, &priority
+	return job
+}
+
+func (s *story) request() nomad.Request {
+	h := rewrite.Hints{}
+	if s.member {
+		h.OnFailure = rewrite.ReplaceMember
+	}
+	return nomad.Request{Modelled: true, Hints: h, Gang: pal.Gang{ID: "j", Class: pal.ClassA, Shapes: []pal.Shape{{Members: 2, GPUs: 1}}}}
+}
+
+// told is an effect in a line.
+func told(e Effect) string {
+	name := reflect.TypeOf(e).Name()
+	switch e := e.(type) {
+	case Register:
+		_, pinned := rewrite.Pinned(e.Job)
+		p, _ := rewrite.Pinned(e.Job)
+		return fmt.Sprintf("%s to %s%s%s", name, e.Why, map[bool]string{true: ", gated"}[rewrite.Gated(e.Job)], map[bool]string{true: fmt.Sprintf(", pinned to %s", strings.Join(p.GPUs(), " "))}[pinned])
+	case Commit:
+		return fmt.Sprintf("%s, pinned to %s%s", name, strings.Join(e.Pins.GPUs(), " "), map[bool]string{true: ", after a dry run"}[e.DryRun])
+	case StopMembers:
+		return name + " " + strings.Join(e.Allocs, " ")
+	case Deregister:
+		return fmt.Sprintf("%s to %s%s", name, e.Why, map[bool]string{true: ", purging it"}[e.Purge])
+	case WriteRecord:
+		return name + recorded(e.Record)
+	case SaveRecord:
+		return name + recorded(e.Record)
+	case Own:
+		return name + " " + strings.Join(e.GPUs, " ")
+	case Dequeue:
+		return name + map[bool]string{true: " as finished"}[e.Finished]
+	case Log:
+		return fmt.Sprintf("Log %q", e.Text)
+	}
+	return name
+}
+
+func recorded(r Record) string {
+	var said []string
+	if r.Attained > 0 {
+		said = append(said, fmt.Sprintf("ran %v", r.Attained))
+	}
+	if !r.Stopped.IsZero() {
+		said = append(said, "stopped")
+	}
+	if !r.Confirmed.IsZero() {
+		said = append(said, "ready")
+	}
+	if r.UserFailures > 0 {
+		said = append(said, fmt.Sprintf("%d failures", r.UserFailures))
+	}
+	if r.Revived > 0 {
+		said = append(said, fmt.Sprintf("lost %d times", r.Revived))
+	}
+	if r.GivenUp != "" {
+		said = append(said, r.GivenUp)
+	}
+	if len(said) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(said, ", ")
+}

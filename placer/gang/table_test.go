@@ -1,0 +1,167 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package gang
+
+import (
+	"flag"
+	"fmt"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// Every event is handled in every state: the machine has no other states than those of
+// the table, and the queue's verdict.
+func TestTableIsWhole(t *testing.T) {
+	t.Parallel()
+	for _, s := range States() {
+		if s.Meaning() == "" {
+			t.Errorf("state %q has no meaning", s)
+		}
+		if s == Unschedulable {
+			continue
+		}
+		for _, k := range Kinds() {
+			if table[s][k].do == nil {
+				t.Errorf("state %s does not handle %s", s, k)
+			}
+		}
+		if turns := len(duties[s]) > 0; turns != s.Ours() {
+			t.Errorf("state %s has duties: %v; is ours: %v", s, turns, s.Ours())
+		}
+	}
+	if len(table) != len(States())-1 || len(meanings) != len(States()) {
+		t.Errorf("%d states in the table, %d meanings, %d states", len(table), len(meanings), len(States()))
+	}
+}
+
+// The machine reads no clock, logs nothing and talks to nobody: what it would need for
+// that it does not import.
+func TestPure(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range f.Imports {
+			if slices.Contains([]string{`"context"`, `"net/http"`, `"os"`, `"sync"`, `"math/rand/v2"`, `"github.com/hashicorp/go-hclog"`}, i.Path.Value) {
+				t.Errorf("%s imports %s", name, i.Path.Value)
+			}
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, clock := range []string{"time.Now(", "time.Since(", "time.Until(", "go func"} {
+			if strings.Contains(string(text), clock) {
+				t.Errorf("%s has %s", name, clock)
+			}
+		}
+	}
+}
+
+var rewriteDocs = flag.Bool("rewrite-docs", false, "write docs/design/gang-states.md")
+
+// docs/design/gang-states.md is the table.
+func TestDrawing(t *testing.T) {
+	t.Parallel()
+	const path = "../../docs/design/gang-states.md"
+	want := drawing()
+	if *rewriteDocs {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(want, string(got)); d != "" {
+		t.Errorf("the table is not what the document says; go test ./placer/gang -run TestDrawing -rewrite-docs writes it (-table +document):\n%s", d)
+	}
+}
+
+func drawing() string {
+	var b strings.Builder
+	b.WriteString(`<!-- Written by go test ./placer/gang -run TestDrawing -rewrite-docs, from the table in placer/gang/table.go. -->
+# The states of a gang
+
+A gang is one job with GPUs. Its state follows from what Nomad shows of the job and its allocations, and from what the
+placer remembers: why it stops a gang, what came of a registration, what was decided before. These are the states that
+` + "`explain`, `queue`, `status`" + `, the API, the page and the metrics show.
+
+| state | what it is |
+|---|---|
+`)
+	for _, s := range States() {
+		fmt.Fprintf(&b, "| %s | %s |\n", s, s.Meaning())
+	}
+	b.WriteString(`
+## What the placer does
+
+Arrows are what the placer does. Besides, what Nomad shows may take a gang from any state to any other: its author may
+edit, stop or purge the job, its members may end or fail, a node may go down, at any moment.
+
+` + "```mermaid\nstateDiagram-v2\n")
+	for _, s := range States() {
+		out, _ := s.to()
+		for _, to := range out {
+			fmt.Fprintf(&b, "  %s --> %s\n", s, to)
+		}
+	}
+	b.WriteString("```\n\n## What is due in each state\n\nOnce a cycle, in this order; the first thing that changes Nomad ends the turn. After a failure the gang waits, 2 s at\nfirst and 5 min at most, before what is not marked * is due again. In every state the turn begins with:\n\n")
+	for _, d := range []duty{dutyPosition, dutyRecall, dutyLookBack, dutyUndo} {
+		fmt.Fprintf(&b, "* %s\n", d.say)
+	}
+	for _, s := range States() {
+		if !slices.ContainsFunc(duties[s], func(d duty) bool { return !d.common }) {
+			continue
+		}
+		fmt.Fprintf(&b, "\n%s:\n\n", s)
+		for _, d := range duties[s] {
+			if d.common {
+				continue
+			}
+			fmt.Fprintf(&b, "* %s%s\n", d.say, map[bool]string{true: " *"}[d.always])
+		}
+	}
+	b.WriteString("\n## What an event does\n\n| state |")
+	kinds := slices.DeleteFunc(Kinds(), func(k Kind) bool { return k == OnObserve || k == OnTurn })
+	for _, k := range kinds {
+		fmt.Fprintf(&b, " %s |", k)
+	}
+	b.WriteString("\n|---|" + strings.Repeat("---|", len(kinds)) + "\n")
+	for _, s := range States() {
+		if table[s] == nil {
+			continue
+		}
+		fmt.Fprintf(&b, "| %s |", s)
+		for _, k := range kinds {
+			fmt.Fprintf(&b, " %s |", table[s][k].say)
+		}
+		b.WriteString("\n")
+	}
+	b.WriteString(`
+` + "`sync`" + ` has the gang tell the queue what happened to it since the last cycle; ` + "`start`, `preempt` and `move`" + ` are the
+queue's decisions. The stories in placer/gang/testdata/stories show each of this, event by event.
+`)
+	return b.String()
+}
