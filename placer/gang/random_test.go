@@ -1,0 +1,307 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package gang
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/failure"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// randomWorld throws events at a machine: what Nomad may show, the queue decide and
+// Nomad answer, in any order, sensible or not.
+type randomWorld struct {
+	*fakeWorld
+	rng  *rand.Rand
+	g    *Gang
+	jobs map[string]*api.Job // made once: they do not change
+	// queued and placed are what the queue has been told.
+	queued, placed bool
+	log            []string
+	index          uint64
+	history        map[string]int // transitions
+}
+
+// TestRandomEvents: whatever happens, in whatever order, the machine does not panic,
+// asks one thing at a time, ends each turn, and tells the queue what the queue can
+// believe. GANG_EVENTS is the number of events, a million without.
+func TestRandomEvents(t *testing.T) {
+	t.Parallel()
+	events := 1_000_000
+	if n, err := strconv.Atoi(os.Getenv("GANG_EVENTS")); err == nil {
+		events = n
+	}
+	const perGang = 200
+	transitions := map[string]int{}
+	for seed := range uint64(events / perGang) {
+		w := &randomWorld{fakeWorld: newFakeWorld(), rng: rand.New(rand.NewPCG(seed, 1)), jobs: map[string]*api.Job{}, index: 100, history: transitions}
+		if wrong := w.live(perGang); wrong != "" {
+			t.Fatalf("seed %d: %s\n%s", seed, wrong, strings.Join(w.log[max(0, len(w.log)-60):], "\n"))
+		}
+	}
+	t.Logf("%d events, %d transitions seen", events, len(transitions))
+}
+
+func (w *randomWorld) live(events int) (wrong string) {
+	defer func() {
+		if r := recover(); r != nil {
+			wrong = fmt.Sprint("panic: ", r)
+		}
+	}()
+	w.g = &Gang{}
+	for range events {
+		w.change()
+		e := w.event()
+		_, seen := e.(Observation)
+		for answers := 0; e != nil; answers++ {
+			if answers > 25 {
+				return "the turn does not end"
+			}
+			was := w.g.State()
+			todo := w.g.Step(e, w)
+			w.log = append(w.log, fmt.Sprintf("%T %s -> %s", e, was, w.g.State()))
+			if _, seen := e.(Observation); !seen && was != w.g.State() {
+				w.history[string(was+" to "+w.g.State())]++
+			}
+			e = nil
+			for i, effect := range todo {
+				w.log = append(w.log, "  "+told(effect))
+				if Asks(effect) {
+					if i != len(todo)-1 {
+						return "an effect follows one that has an answer"
+					}
+					e = w.answer(effect)
+				}
+				if wrong := w.check(effect); wrong != "" {
+					return wrong
+				}
+			}
+		}
+		if seen && !w.g.Ours() {
+			if w.queued {
+				return "the queue knows a job that is not ours"
+			}
+			w.g = &Gang{}
+		}
+		if w.queued != w.g.Queued || w.placed != w.g.Placed {
+			return fmt.Sprintf("the queue was told queued %v, placed %v; the gang believes %v, %v", w.queued, w.placed, w.g.Queued, w.g.Placed)
+		}
+	}
+	return ""
+}
+
+// check follows what the queue and Nomad are told.
+func (w *randomWorld) check(e Effect) string {
+	switch e.(type) {
+	case Enqueue:
+		if w.queued {
+			return "put into the queue twice"
+		}
+		w.queued, w.placed = true, false
+	case QueueRestored:
+		if w.queued {
+			return "put into the queue twice"
+		}
+		w.queued, w.placed = true, true
+	case Dequeue:
+		if !w.queued {
+			return "taken out of the queue, in which it is not"
+		}
+		w.queued, w.placed = false, false
+	case QueueStarted:
+		if !w.queued {
+			return "started, and not in the queue"
+		}
+		w.placed = true
+	case QueueStopped:
+		if !w.placed {
+			return "stopped, and the queue does not know that it runs"
+		}
+		w.placed = false
+	case StopMembers:
+		if w.g.stop == nil && (w.g.Record == nil || w.g.Record.GivenUp == "") {
+			return "members are stopped without a reason"
+		}
+	case Deregister:
+		if !w.g.overwrote && w.g.Refused == nil {
+			return "a job is ended that its author did not end"
+		}
+	}
+	if Asks(e) && !w.g.Ours() {
+		return "something is asked of Nomad for a job that is not ours"
+	}
+	return ""
+}
+
+// change changes the world.
+func (w *randomWorld) change() {
+	w.now = w.now.Add(time.Duration(w.rng.IntN(4000)) * time.Millisecond)
+	switch w.rng.IntN(12) {
+	case 0:
+		w.failure = nil
+	case 1:
+		w.failure = &failure.Failure{Cause: []failure.Cause{failure.User, failure.Infrastructure, failure.Unknown}[w.rng.IntN(3)], Reason: "r", At: w.now}
+	case 2:
+		w.holds = [][]int{nil, {1}, {1, 2}}[w.rng.IntN(3)]
+	case 3:
+		w.promised = !w.promised
+	case 4:
+		w.room = Room{Fits: w.rng.IntN(2) == 0, Pins: somePins("g5", "g6"), Gang: pal.Gang{Shapes: []pal.Shape{{Members: 2, GPUs: 1}}}}
+	case 5:
+		w.roomErr = nil
+		if w.rng.IntN(3) == 0 {
+			w.roomErr = errors.New("no")
+		}
+	}
+}
+
+func (w *randomWorld) event() Event {
+	if w.g.Job == nil {
+		return w.observation()
+	}
+	switch n := w.rng.IntN(20); {
+	case n < 5:
+		return w.observation()
+	case n < 11:
+		return Turn{ReadOnly: w.rng.IntN(20) == 0, Last: w.rng.IntN(20) == 0}
+	case n < 16:
+		return Sync{Unread: w.rng.IntN(10) == 0}
+	case n == 16 && w.placed:
+		return Preempt{"other"}
+	case n == 17 && w.placed:
+		return Move{pal.Placement{Penalty: 1, PMScore: 1}}
+	case n > 17 && w.queued && (!w.placed || w.g.Target != nil):
+		pins := somePins("g1", "g2")
+		job, err := rewrite.Pin(w.g.Job, pins, rewrite.Racks{})
+		if err != nil {
+			panic(err)
+		}
+		return Start{Job: job, Pins: pins, Record: w.g.NewRecord(w.now, pal.Decision{Gang: "j", Chosen: &pal.Choice{}}, "")}
+	}
+	return Sync{}
+}
+
+// observation is what Nomad may show: the same job again with other members, or
+// another version of it.
+func (w *randomWorld) observation() Observation {
+	r := w.rng
+	if w.g.Job == nil || r.IntN(3) == 0 {
+		w.index += uint64(r.IntN(3))
+	}
+	job := plainJob("j", w.index)
+	version := uint64(r.IntN(4))
+	job.Version = &version
+	if r.IntN(2) == 0 {
+		pinned, err := rewrite.Pin(job, somePins("g1", "g2"), rewrite.Racks{})
+		if err != nil {
+			panic(err)
+		}
+		job = pinned
+	}
+	if r.IntN(2) == 0 {
+		job = rewrite.Gate(job)
+	}
+	if r.IntN(20) == 0 {
+		yes := true
+		job.Stop = &yes
+	}
+	if r.IntN(8) == 0 {
+		service := api.JobTypeService
+		job.Type = &service
+	}
+	if r.IntN(10) == 0 {
+		dead := "dead"
+		job.Status = &dead
+	}
+	s := nomad.NewState()
+	s.PutJob(job)
+	for i := range r.IntN(4) {
+		s.PutAlloc(&nomad.Alloc{
+			ID: fmt.Sprint("a", i), Job: nomad.KeyOf(job), Group: "g", Node: "n", GPUs: []string{fmt.Sprint("g", 1+r.IntN(3))},
+			Client:  []string{"pending", "running", "running", "complete", "failed", "lost"}[r.IntN(6)],
+			Desired: []string{"run", "run", "stop"}[r.IntN(3)], Tasks: events(api.TaskStarted, api.TaskTerminated),
+			CreateIndex: w.index + uint64(r.IntN(2)), ModifyIndex: w.index + 1,
+		})
+	}
+	w.state = s
+	o := Observation{Observed: Observe(s, job).WithLost(w), Request: nomad.Request{Modelled: true, Job: job, Gang: pal.Gang{ID: "j", Shapes: []pal.Shape{{Members: 2, GPUs: 1}}}}}
+	if r.IntN(15) == 0 {
+		o.Refused = errors.New("refused")
+	}
+	return o
+}
+
+// answer is what Nomad may answer.
+func (w *randomWorld) answer(of Effect) Event {
+	r := w.rng
+	switch r.IntN(12) {
+	case 0:
+		return Failure{of, errors.New("500")}
+	case 1:
+		return Failure{of, nomad.ErrConflict}
+	case 2:
+		return Failure{of, nomad.ErrUnknownOutcome}
+	case 3:
+		return NotNow{of}
+	}
+	switch of := of.(type) {
+	case ReadRecord:
+		if r.IntN(4) == 0 {
+			return RecordRead{}
+		}
+		rec := &Record{Namespace: "default", Job: "j", JobModifyIndex: w.index, UserFailures: r.IntN(4), Revived: r.IntN(7), Attained: time.Duration(r.IntN(3)) * time.Hour}
+		if r.IntN(6) == 0 {
+			rec.GivenUp = "given up"
+		}
+		return RecordRead{rec}
+	case ReadVersions:
+		vs := map[uint64]*api.Job{}
+		for v := range uint64(5) {
+			if r.IntN(4) > 0 {
+				job := plainJob("j", w.index)
+				version := v
+				job.Version = &version
+				vs[v] = job
+			}
+		}
+		return VersionsRead{vs}
+	case ReadEvaluations:
+		var evals []*api.Evaluation
+		if r.IntN(2) == 0 {
+			evals = append(evals, &api.Evaluation{Status: []string{api.EvalStatusBlocked, api.EvalStatusPending, "complete"}[r.IntN(3)], CreateIndex: w.index + 1})
+		}
+		return EvaluationsRead{evals}
+	case ReadAllocs:
+		as := w.Allocs(w.g.Key)
+		for _, a := range as {
+			version := uint64(r.IntN(4))
+			a.Version = &version
+		}
+		return AllocsRead{as}
+	case Register:
+		return w.registered(of.Job)
+	case Commit:
+		return w.registered(of.Job)
+	}
+	return Done{of}
+}
+
+func (w *randomWorld) registered(job *api.Job) Event {
+	w.index++
+	job = RegisteredJob(job, w.g.Job, w.index, w.now)
+	w.state.PutJob(job)
+	return Registered{Observe(w.state, job)}
+}
