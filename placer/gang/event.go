@@ -20,18 +20,23 @@ import (
 type Event interface{ event() Kind }
 
 // Kind is the kind of an event, for the table.
-type Kind string
+type Kind uint8
 
 // The kinds. An answer belongs to the effect that it answers, whatever the state.
 const (
-	OnObserve Kind = "observe"
-	OnTurn    Kind = "turn"
-	OnSync    Kind = "sync"
-	OnStart   Kind = "start"
-	OnPreempt Kind = "preempt"
-	OnMove    Kind = "move"
-	OnAnswer  Kind = "answer"
+	OnObserve Kind = iota
+	OnTurn
+	OnSync
+	OnStart
+	OnPreempt
+	OnMove
+	OnAnswer
+	numKinds = OnAnswer
 )
+
+var kindNames = [numKinds]string{"observe", "turn", "sync", "start", "preempt", "move"}
+
+func (k Kind) String() string { return kindNames[k] }
 
 // Kinds are those that the table is about.
 func Kinds() []Kind { return []Kind{OnObserve, OnTurn, OnSync, OnStart, OnPreempt, OnMove} }

@@ -74,7 +74,7 @@ func (w *randomWorld) live(events int) (wrong string) {
 			todo := w.g.Step(e, w)
 			w.log = append(w.log, fmt.Sprintf("%T %s -> %s", e, was, w.g.State()))
 			if _, seen := e.(Observation); !seen && was != w.g.State() {
-				w.history[string(was+" to "+w.g.State())]++
+				w.history[fmt.Sprint(was, " to ", w.g.State())]++
 			}
 			e = nil
 			for i, effect := range todo {

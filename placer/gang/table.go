@@ -38,7 +38,7 @@ var (
 )
 
 // duties are what may be due in each state, in this order.
-var duties = map[State][]duty{
+var duties = [numStates][]duty{
 	Waiting:    {dutyPosition, dutyRecall, dutyLookBack, dutyUndo, dutyFinished},
 	Committing: {dutyPosition, dutyRecall, dutyLookBack, dutyUndo, dutyFinished},
 	Completing: {dutyPosition, dutyRecall, dutyLookBack, dutyUndo, dutyFinished},
@@ -77,7 +77,7 @@ var (
 )
 
 // table is what each event does in each state.
-var table = map[State]map[Kind]handler{
+var table = [numStates][numKinds]handler{
 	Waiting:     {OnObserve: observed, OnTurn: turn, OnSync: inLine, OnStart: begin, OnPreempt: notToStop, OnMove: notToStop},
 	Committing:  {OnObserve: observed, OnTurn: turn, OnSync: inLine, OnStart: begin, OnPreempt: notToStop, OnMove: notToStop},
 	Completing:  {OnObserve: observed, OnTurn: turn, OnSync: inLine, OnStart: begin, OnPreempt: notToStop, OnMove: notToStop},

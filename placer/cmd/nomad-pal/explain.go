@@ -54,7 +54,7 @@ func (c *explainCommand) Run(args []string) int {
 
 func printExplanation(b *base, e *placer.Explanation) {
 	rows := []string{
-		row("Job", e.Job), row("Namespace", e.Namespace), row("Phase", string(e.Phase)), row("Reason", oneLine(e.Reason)),
+		row("Job", e.Job), row("Namespace", e.Namespace), row("Phase", e.Phase.String()), row("Reason", oneLine(e.Reason)),
 	}
 	if e.Mode != "" {
 		rows = append(rows, row("Pins", e.Mode))

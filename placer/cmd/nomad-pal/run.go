@@ -241,7 +241,7 @@ func (c *runCommand) watch(k nomad.JobKey) int {
 				_, code := c.structured(e)
 				return cmp.Or(code, map[bool]int{true: 2}[over])
 			}
-		} else if word := string(e.Phase) + ": " + e.Reason; word != last {
+		} else if word := e.Phase.String() + ": " + e.Reason; word != last {
 			c.printf("%s  %s\n", time.Now().Format(time.TimeOnly), word)
 			last = word
 		}
