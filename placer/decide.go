@@ -167,6 +167,8 @@ func (p *Placer) dryRun(ctx context.Context, job *api.Job) error {
 // committed takes in how a commit went.
 func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 	t := s.t
+	p.hooks.Meter.Registered(string(gang.ToStart), outcome(s.err))
+	p.audit(t.Key, "registered", s.err, "purpose", gang.ToStart, "over", *t.Job.JobModifyIndex, "gpus", gpuIDs(p.view, s.Placement.GPUs()), "waited", s.Record.Waited.Round(time.Millisecond))
 	if s.err != nil {
 		p.keepAside(s, now)
 		if t.submission != nil {
@@ -187,6 +189,11 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 		t.submission = nil
 	}
 	p.startedOne(now)
+	slowdown := 0.0
+	if c := s.Record.Decision.Chosen; c != nil {
+		slowdown = c.Cost
+	}
+	p.hooks.Meter.Placed(t.Key.Namespace, string(t.Request.Gang.Class), s.Record.Waited, slowdown)
 }
 
 func gpuIDs(v *nomad.View, gpus []int) []string {

@@ -34,6 +34,7 @@ func (p *Placer) carryOut(ctx context.Context, t *tracked, e gang.Effect) gang.E
 		return nil
 	}
 	answer, err := p.askNomad(ctx, t, e)
+	p.note(t, e, err)
 	switch {
 	case ctx.Err() != nil && err != nil:
 		return gang.NotNow{Of: e} // the session ends
@@ -41,6 +42,47 @@ func (p *Placer) carryOut(ctx context.Context, t *tracked, e gang.Effect) gang.E
 		return gang.Failure{Of: e, Err: err}
 	}
 	return answer
+}
+
+// note counts what was done to a job, and writes it into the audit log.
+func (p *Placer) note(t *tracked, e gang.Effect, err error) {
+	switch e := e.(type) {
+	case gang.Register:
+		p.hooks.Meter.Registered(string(e.Why), outcome(err))
+		if why, _ := t.Stopping(); e.Why == gang.ToStop && err == nil {
+			p.hooks.Meter.Stopped(string(why))
+		}
+		p.audit(t.Key, "registered", err, "purpose", e.Why, "over", *t.Job.JobModifyIndex)
+	case gang.Deregister:
+		p.hooks.Meter.Registered(string(e.Why), outcome(err))
+		p.audit(t.Key, "deregistered", err, "purpose", e.Why, "purge", e.Purge)
+	case gang.StopMembers:
+		if len(e.Allocs) > 0 {
+			p.audit(t.Key, "stopped members", err, "allocations", e.Allocs)
+		}
+	}
+}
+
+// audit writes what was changed in whose job.
+func (p *Placer) audit(k nomad.JobKey, what string, err error, args ...any) {
+	args = append([]any{"job", k.ID, "namespace", k.Namespace}, args...)
+	if err != nil {
+		args = append(args, "outcome", outcome(err), "error", err)
+	}
+	p.log.Named("audit").Info(what, args...)
+}
+
+// outcome is what became of a registration.
+func outcome(err error) string {
+	switch {
+	case err == nil:
+		return "done"
+	case errors.Is(err, nomad.ErrConflict):
+		return "conflict"
+	case errors.Is(err, nomad.ErrUnknownOutcome):
+		return "unknown"
+	}
+	return "failed"
 }
 
 // askNomad carries out an effect on Nomad.
@@ -116,6 +158,7 @@ func (p *Placer) carryOutHere(t *tracked, e gang.Effect) {
 		}
 	case gang.Dequeue:
 		if e.Finished {
+			p.noteFinished(t)
 			p.line.Finished(now, id)
 		} else {
 			p.line.Removed(now, id)
@@ -132,6 +175,15 @@ func (p *Placer) carryOutHere(t *tracked, e gang.Effect) {
 		p.line.Requeue(now, id)
 	case gang.QueueKept:
 		p.line.Kept(id)
+	}
+}
+
+// noteFinished counts how long a gang took, of which its author had said how long it
+// would.
+func (p *Placer) noteFinished(t *tracked) {
+	said, r := t.Request.Hints.Duration, t.Record
+	if said > 0 && r != nil && r.Attained == 0 && !r.Decided.IsZero() {
+		p.hooks.Meter.Finished(string(t.Request.Gang.Class), float64(p.now.Sub(r.Decided))/float64(said))
 	}
 }
 

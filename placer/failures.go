@@ -73,6 +73,7 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 	slices.SortFunc(found, func(a, b Failure) int { return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.Alloc, b.Alloc)) })
 	found = p.history.takeIn(found)
 	for _, f := range found {
+		p.hooks.Meter.Failed(string(f.Cause))
 		p.log.Warn("allocation failed", "job", f.Job, "namespace", f.Namespace, "node", f.Node, "cause", f.Cause, "reason", f.Reason)
 	}
 	successes := p.state.Successes()

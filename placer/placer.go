@@ -17,6 +17,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/meter"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -83,10 +84,13 @@ type Placer struct {
 	status Status
 }
 
-// Hooks are called around the commit of a decision, before anybody is told of
-// it; nil ones are not. They exist for the tests that kill the placer there.
+// Hooks are told of what the placer does. Those around the commit of a decision are
+// called before anybody is told of it; nil ones are not. They exist for the tests that
+// kill the placer there.
 type Hooks struct {
 	BeforeCommit, AfterCommit func(nomad.JobKey)
+	// Meter counts what is done; nil counts nothing.
+	Meter *meter.Meter
 }
 
 // tracked is a gang that the placer deals with.
@@ -285,6 +289,7 @@ func (p *Placer) round(ctx context.Context, events <-chan []nomad.Event) (heard 
 		return 0, rested, err
 	}
 	p.vitals.CycleEnded(time.Now())
+	p.hooks.Meter.Cycle(time.Since(began))
 	rested = time.Now().Add(rest(time.Since(began)))
 	heard = p.applyAll(events)
 	if p.takeSubmissions() || p.again {

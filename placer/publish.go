@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -21,6 +22,10 @@ type Status struct {
 	Jobs []JobStatus `json:"jobs"`
 	GPUs int         `json:"gpus"`
 	Free int         `json:"free"`
+	// Kept are GPUs that are not chosen, or last; Outliers those whose PM score for a
+	// class is above the outlier threshold.
+	Kept     GPUsKept             `json:"kept"`
+	Outliers map[pal.AppClass]int `json:"outliers,omitempty"`
 	// Warnings are about Nomad itself and its nodes, for operators.
 	Warnings []string `json:"warnings,omitempty"`
 	// Queues are Nomad's own that are in the way.
@@ -93,6 +98,7 @@ func (p *Placer) publish(now time.Time) {
 	began := time.Now()
 	defer func() { p.publishing = time.Since(began) }()
 	s := Status{At: now, GPUs: p.view.Cluster.NumGPUs(), Free: p.view.Cluster.FreeGPUs(), Warnings: slices.Concat(p.warnings, p.ofNodes, p.troubled()), Queues: p.state.Queues}
+	s.Kept, s.Outliers = p.countGPUs()
 	waits := p.waitsOf(p.line.Waiting(since(now), p.view.Cluster), p.view.Cluster)
 	for _, t := range p.sorted() {
 		p.on(t.Key)
@@ -102,6 +108,40 @@ func (p *Placer) publish(now time.Time) {
 	p.mu.Lock()
 	p.status = s
 	p.mu.Unlock()
+}
+
+// GPUsKept counts GPUs by why they are not chosen: unhealthy, quarantined; and degraded
+// ones, which are chosen last.
+type GPUsKept struct {
+	Unhealthy   int `json:"unhealthy"`
+	Quarantined int `json:"quarantined"`
+	Degraded    int `json:"degraded"`
+}
+
+// countGPUs counts those that are not like the others.
+func (p *Placer) countGPUs() (kept GPUsKept, outliers map[pal.AppClass]int) {
+	above, c := cmp.Or(p.cfg.Queue.Avoid, queue.DefaultAvoid), p.view.Cluster
+	outliers = map[pal.AppClass]int{}
+	for _, class := range pal.AppClasses() {
+		outliers[class] = 0
+	}
+	for i := range c.NumGPUs() {
+		u := c.GPU(i)
+		switch {
+		case u.Unhealthy:
+			kept.Unhealthy++
+		case u.Quarantined:
+			kept.Quarantined++
+		case u.Degraded != "":
+			kept.Degraded++
+		}
+		for k, class := range pal.AppClasses() {
+			if float64(u.Scores[k]) > above {
+				outliers[class]++
+			}
+		}
+	}
+	return kept, outliers
 }
 
 // Records of jobs that Nomad does not know any more are removed, some with each cycle:

@@ -15,12 +15,14 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/internal/version"
 	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/meter"
 )
 
 // Agent is a placer with its HTTP API.
 type Agent struct {
 	log   hclog.Logger
 	hooks placer.Hooks
+	meter *meter.Meter
 	// current is the placer at work, nil between two and while this agent is
 	// not the leader.
 	current atomic.Pointer[placer.Placer]
@@ -30,7 +32,10 @@ type Agent struct {
 
 // New makes an agent.
 func New(log hclog.Logger, hooks placer.Hooks) *Agent {
-	return &Agent{log: log, hooks: hooks}
+	a := &Agent{log: log, hooks: hooks}
+	a.meter = meter.New(version.Number, version.Revision, a.gauges())
+	a.hooks.Meter = a.meter
+	return a
 }
 
 // Run serves with the configuration in paths until ctx ends. Each value that
@@ -130,7 +135,7 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 	if err != nil {
 		return err
 	}
-	client, err := file.Nomad.Connect()
+	client, err := file.Nomad.Connect(a.meter.Transport)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/placer"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -177,24 +176,5 @@ func TestExplained(t *testing.T) {
 		} else if ok != (want != "") {
 			t.Errorf("%q: %v", path, ok)
 		}
-	}
-}
-
-func TestPrometheus(t *testing.T) {
-	m := Metrics{Leader: 1, GPUs: 64, Free: 3, Demand: 8, CycleAge: 0.5, Goroutines: 12, Jobs: map[gang.State]int{gang.Waiting: 2, gang.Running: 7}}
-	got := m.prometheus()
-	for _, want := range []string{
-		"# TYPE nomad_pal_gpus gauge\nnomad_pal_gpus 64\n", "nomad_pal_gpus_free 3\n", "nomad_pal_gpus_wanted 8\n",
-		"nomad_pal_cycle_age_seconds 0.5\n", "\ngo_goroutines 12\n", `nomad_pal_jobs{phase="waiting"} 2` + "\n", `nomad_pal_jobs{phase="running"} 7` + "\n",
-	} {
-		if !strings.Contains(got, want) {
-			t.Errorf("%q is missing:\n%s", want, got)
-		}
-	}
-	s := siteOn(t, "")
-	w := httptest.NewRecorder()
-	s.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/metrics", nil))
-	if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `"cycle_age_seconds": -1`) || strings.Contains(w.Body.String(), `"go_goroutines": 0`) {
-		t.Errorf("status %d: %s", w.Code, w.Body)
 	}
 }

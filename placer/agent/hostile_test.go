@@ -235,7 +235,7 @@ func TestSurveysAreShared(t *testing.T) {
 func TestSlowNomadHoldsNothing(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, nil)
-	s := newSurveys((&Nomad{Address: f.URL, Token: agentsToken}).Connect, func(string, any, []byte) { t.Error("panic") })
+	s := newSurveys(func() (*nomad.Client, error) { return (&Nomad{Address: f.URL, Token: agentsToken}).Connect() }, func(string, any, []byte) { t.Error("panic") })
 	f.block = regexp.MustCompile("GET /v1/allocations")
 	first, leave := contextOf(t)
 	gone := make(chan error, 1)
@@ -289,7 +289,7 @@ func TestSurveysAtOnce(t *testing.T) {
 	f := newFake(t, nil)
 	f.has(gpuJob("default", "runs", 1), "GPU-1")
 	f.has(gpuJob("default", "waits", 3))
-	s := newSurveys((&Nomad{Address: f.URL, Token: agentsToken}).Connect, func(_ string, v any, stack []byte) { t.Errorf("panic: %v %s", v, stack) })
+	s := newSurveys(func() (*nomad.Client, error) { return (&Nomad{Address: f.URL, Token: agentsToken}).Connect() }, func(_ string, v any, stack []byte) { t.Errorf("panic: %v %s", v, stack) })
 	waits := nomad.JobKey{Namespace: "default", ID: "waits"}
 	var planned api.Job
 	if err := json.Unmarshal([]byte(gpuJob("default", "planned", 1)), &planned); err != nil {

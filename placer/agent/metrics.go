@@ -4,13 +4,14 @@
 package agent
 
 import (
-	"fmt"
+	"context"
 	"net/http"
 	"runtime"
-	"strings"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/meter"
 )
 
 // Metrics is what /v1/metrics answers: numbers only, no names, so it needs no
@@ -21,6 +22,12 @@ type Metrics struct {
 	// GPUs and Free count all GPUs and those that a job could get now.
 	GPUs int `json:"gpus"`
 	Free int `json:"gpus_free"`
+	// Kept are GPUs that are not chosen: unhealthy, quarantined; and degraded ones,
+	// which are chosen last.
+	Kept placer.GPUsKept `json:"gpus_kept"`
+	// Outliers are GPUs whose PM score for an application class is above the
+	// outlier_threshold, by class.
+	Outliers map[string]int `json:"gpus_outliers"`
 	// Jobs counts jobs by state; Refused are those that will not start as things
 	// are: rejected, unschedulable and failed.
 	Jobs    map[gang.State]int `json:"jobs"`
@@ -43,17 +50,18 @@ type Metrics struct {
 	Goroutines int `json:"go_goroutines"`
 }
 
-func (s *site) metrics(now time.Time) Metrics {
-	m := Metrics{Jobs: map[gang.State]int{}, CycleAge: -1, APIPanics: s.agent.panics.Load(), Goroutines: runtime.NumGoroutine()}
+// metrics are those of the agent now.
+func (a *Agent) metrics(now time.Time) Metrics {
+	m := Metrics{Jobs: map[gang.State]int{}, Outliers: map[string]int{}, CycleAge: -1, APIPanics: a.panics.Load(), Goroutines: runtime.NumGoroutine()}
 	for _, state := range gang.States() {
 		if state.Ours() {
 			m.Jobs[state] = 0
 		}
 	}
-	if s.agent.leads.Load() {
+	if a.leads.Load() {
 		m.Leader = 1
 	}
-	p := s.agent.current.Load()
+	p := a.current.Load()
 	if p == nil {
 		return m
 	}
@@ -62,7 +70,10 @@ func (s *site) metrics(now time.Time) Metrics {
 		m.CycleAge = age.Seconds()
 	}
 	m.Cycles, m.Restarts, m.LostConnections, m.Panics = v.Cycles, v.Restarts, v.Lost, v.Panics
-	m.GPUs, m.Free = st.GPUs, st.Free
+	m.GPUs, m.Free, m.Kept = st.GPUs, st.Free, st.Kept
+	for class, n := range st.Outliers {
+		m.Outliers[string(class)] = n
+	}
 	for _, j := range st.Jobs {
 		m.Jobs[j.Phase]++
 		switch j.Phase {
@@ -75,41 +86,71 @@ func (s *site) metrics(now time.Time) Metrics {
 	return m
 }
 
+// serveMetrics answers numbers to everybody. Series that name namespaces are for
+// operators.
 func (s *site) serveMetrics(w http.ResponseWriter, r *http.Request) {
-	m := s.metrics(time.Now())
 	if r.URL.Query().Get("format") != "prometheus" {
-		writeJSON(w, http.StatusOK, m)
+		writeJSON(w, http.StatusOK, s.agent.metrics(time.Now()))
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), warningsTimeout)
+	defer cancel()
+	c, err := s.caller(r)
+	text, err := s.agent.meter.Gather(err == nil && c.operates(ctx))
+	if err != nil {
+		refuse(w, err)
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	fmt.Fprint(w, m.prometheus())
+	_, _ = w.Write(text)
 }
 
-// prometheus is the text form of the metrics.
-func (m Metrics) prometheus() string {
-	var b strings.Builder
-	metric := func(kind, name, help string, value float64) {
-		fmt.Fprintf(&b, "# HELP nomad_pal_%s %s\n# TYPE nomad_pal_%s %s\nnomad_pal_%s %g\n", name, help, name, kind, name, value)
+// gauges are what is read when metrics are asked for.
+func (a *Agent) gauges() []meter.Gauge {
+	of := func(read func(Metrics) float64) func() map[string]float64 {
+		return func() map[string]float64 { return meter.One(read(a.metrics(time.Now()))) }
 	}
-	gauge := func(name, help string, value float64) { metric("gauge", name, help, value) }
-	counter := func(name, help string, value float64) { metric("counter", name, help, value) }
-	gauge("leader", "1 on the agent that places, 0 on those that wait.", float64(m.Leader))
-	gauge("gpus", "GPUs in the cluster.", float64(m.GPUs))
-	gauge("gpus_free", "GPUs that a job could get now.", float64(m.Free))
-	gauge("gpus_wanted", "GPUs that waiting jobs want, those that cannot start apart.", float64(m.Demand))
-	gauge("jobs_refused", "Jobs that will not start as things are: rejected, unschedulable, failed.", float64(m.Refused))
-	gauge("cycle_age_seconds", "Time since the placer's loop last showed that it works, -1 before it first did.", m.CycleAge)
-	counter("cycles_total", "Cycles of the placer.", float64(m.Cycles))
-	counter("restarts_total", "Times the placer's work began anew.", float64(m.Restarts))
-	counter("lost_connections_total", "Restarts for which Nomad or the network was to blame.", float64(m.LostConnections))
-	counter("panics_total", "Broken invariants that the placer survived.", float64(m.Panics))
-	counter("api_panics_total", "Requests to the API that broke an invariant.", float64(m.APIPanics))
-	fmt.Fprint(&b, "# HELP nomad_pal_jobs Jobs with GPUs by state.\n# TYPE nomad_pal_jobs gauge\n")
-	for _, state := range gang.States() {
-		if state.Ours() {
-			fmt.Fprintf(&b, "nomad_pal_jobs{phase=%q} %d\n", state, m.Jobs[state])
-		}
+	gauge := func(name, help string, read func(Metrics) float64) meter.Gauge {
+		return meter.Gauge{Name: name, Help: help, Read: of(read)}
 	}
-	fmt.Fprintf(&b, "# HELP go_goroutines Number of goroutines that currently exist.\n# TYPE go_goroutines gauge\ngo_goroutines %d\n", m.Goroutines)
-	return b.String()
+	counter := func(name, help string, read func(Metrics) float64) meter.Gauge {
+		return meter.Gauge{Name: name, Help: help, Counter: true, Read: of(read)}
+	}
+	return []meter.Gauge{
+		gauge("leader", "1 on the agent that places, 0 on those that wait.", func(m Metrics) float64 { return float64(m.Leader) }),
+		gauge("gpus", "GPUs in the cluster.", func(m Metrics) float64 { return float64(m.GPUs) }),
+		gauge("gpus_free", "GPUs that a job could get now.", func(m Metrics) float64 { return float64(m.Free) }),
+		gauge("gpus_wanted", "GPUs that waiting jobs want, those that cannot start apart.", func(m Metrics) float64 { return float64(m.Demand) }),
+		gauge("gpus_unhealthy", "GPUs that are not chosen because they are unhealthy.", func(m Metrics) float64 { return float64(m.Kept.Unhealthy) }),
+		gauge("gpus_quarantined", "GPUs that are not chosen because jobs failed on them.", func(m Metrics) float64 { return float64(m.Kept.Quarantined) }),
+		gauge("gpus_degraded", "GPUs that work, but not as they should, and are chosen last.", func(m Metrics) float64 { return float64(m.Kept.Degraded) }),
+		{Name: "gpus_outliers", Help: "GPUs whose PM score for an application class is above the outlier_threshold.", Label: "app_class", Read: func() map[string]float64 {
+			out := map[string]float64{}
+			for class, n := range a.metrics(time.Now()).Outliers {
+				out[class] = float64(n)
+			}
+			return out
+		}},
+		gauge("jobs_refused", "Jobs that will not start as things are: rejected, unschedulable, failed.", func(m Metrics) float64 { return float64(m.Refused) }),
+		{Name: "jobs", Help: "Jobs with GPUs by state (docs/design/gang-states.md).", Label: "phase", Read: func() map[string]float64 {
+			out := map[string]float64{}
+			for state, n := range a.metrics(time.Now()).Jobs {
+				out[state.String()] = float64(n)
+			}
+			return out
+		}},
+		gauge("cycle_age_seconds", "Time since the placer's loop last showed that it works, -1 before it first did.", func(m Metrics) float64 { return m.CycleAge }),
+		gauge("trouble", "1 while the placer does not do its work, as /v1/health says.", func(Metrics) float64 {
+			if a.health(time.Now()).Trouble != "" {
+				return 1
+			}
+			return 0
+		}),
+		gauge("warnings", "Things that operators should look at: /v1/health names them.", func(Metrics) float64 { return float64(a.health(time.Now()).WarningCount) }),
+		counter("cycles_total", "Cycles of the placer.", func(m Metrics) float64 { return float64(m.Cycles) }),
+		counter("restarts_total", "Times the placer's work began anew.", func(m Metrics) float64 { return float64(m.Restarts) }),
+		counter("lost_connections_total", "Restarts for which Nomad or the network was to blame.", func(m Metrics) float64 { return float64(m.LostConnections) }),
+		counter("panics_total", "Broken invariants that the placer survived.", func(m Metrics) float64 { return float64(m.Panics) }),
+		counter("api_panics_total", "Requests to the API that broke an invariant.", func(m Metrics) float64 { return float64(m.APIPanics) }),
+	}
 }

@@ -5,6 +5,7 @@ package agent
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 
@@ -15,7 +16,7 @@ import (
 
 // Connect makes a client from the nomad block; what it does not say comes from
 // Nomad's environment variables.
-func (n *Nomad) Connect() (*nomad.Client, error) {
+func (n *Nomad) Connect(through ...func(http.RoundTripper) http.RoundTripper) (*nomad.Client, error) {
 	cfg, err := n.config()
 	if err != nil {
 		return nil, err
@@ -24,7 +25,7 @@ func (n *Nomad) Connect() (*nomad.Client, error) {
 	if n != nil {
 		namespace = n.Namespace
 	}
-	return nomad.NewClient(cfg, namespace)
+	return nomad.NewClient(cfg, namespace, through...)
 }
 
 // config is the nomad block as Nomad's own client takes it.

@@ -37,8 +37,9 @@ func (a *Agent) newSite(file File) (*site, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &site{agent: a, file: file, rules: rules, surveys: newSurveys(file.Nomad.Connect, a.panicked), bodies: newBodies()}
-	s.activities.connect = file.Nomad.Connect
+	connect := func() (*nomad.Client, error) { return file.Nomad.Connect(a.meter.Transport) }
+	s := &site{agent: a, file: file, rules: rules, surveys: newSurveys(connect, a.panicked), bodies: newBodies()}
+	s.activities.connect = connect
 	if file.HTTP != nil && file.HTTP.Register {
 		if s.authors, err = file.Nomad.connectAuthors(); err != nil {
 			return nil, err

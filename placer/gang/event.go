@@ -227,16 +227,15 @@ type Purpose string
 
 // The purposes.
 const (
-	ToStop     Purpose = "gate it, to stop it"
-	ToGoOn     Purpose = "open its gate: it runs on"
-	ToRestore  Purpose = "give it back the pins it had"
-	ToResize   Purpose = "place its new size"
-	ToExtend   Purpose = "give its missing members more nodes"
-	ToCanary   Purpose = "make room for its canaries"
-	ToUndo     Purpose = "undo a lost update"
-	ToFinish   Purpose = "it has finished"
-	ToPurge    Purpose = "purge what was purged before"
-	ToStopDead Purpose = "stop what was stopped before"
+	ToStart   Purpose = "start"   // write the pins of a decision
+	ToStop    Purpose = "stop"    // gate it, to stop its members
+	ToGoOn    Purpose = "go-on"   // open its gate: it runs on
+	ToRestore Purpose = "restore" // give it back the pins it had
+	ToResize  Purpose = "resize"  // place its new size
+	ToExtend  Purpose = "extend"  // give its missing members more nodes
+	ToCanary  Purpose = "canary"  // make room for its canaries
+	ToUndo    Purpose = "undo"    // undo a lost update: stop, purge or restore
+	ToFinish  Purpose = "finish"  // stop what has finished
 )
 
 // Level is how loud a [Log] is.

@@ -125,7 +125,7 @@ func (g *Gang) undo(w World) ([]Effect, bool) {
 		return nothing()
 	}
 	if *g.Job.Version == 0 {
-		return []Effect{g.log(Warn, "the job was purged while it was being placed, purging it again"), Deregister{ToPurge, true}}, false
+		return []Effect{g.log(Warn, "the job was purged while it was being placed, purging it again"), Deregister{ToUndo, true}}, false
 	}
 	if !g.read.hasVersions {
 		return ask(ReadVersions{})
@@ -134,11 +134,11 @@ func (g *Gang) undo(w World) ([]Effect, bool) {
 	switch {
 	case g.recreated && *g.Job.Version == 1 && lost != nil && ours(lost):
 		// Two of our registrations, one upon the other: no author has put pins there.
-		return []Effect{g.log(Warn, "the job was purged while it was being stopped, purging it again"), Deregister{ToPurge, true}}, false
+		return []Effect{g.log(Warn, "the job was purged while it was being stopped, purging it again"), Deregister{ToUndo, true}}, false
 	case lost == nil:
 		return g.wrong(fmt.Errorf("version %d, which was replaced while the job was being placed: %w", *g.Job.Version-1, ErrNoVersion), w), false
 	case nomad.Ended(lost) && stopped(lost):
-		return []Effect{g.log(Warn, "the job was stopped while it was being placed, stopping it again"), Deregister{ToStopDead, false}}, false
+		return []Effect{g.log(Warn, "the job was stopped while it was being placed, stopping it again"), Deregister{ToUndo, false}}, false
 	}
 	return []Effect{g.log(Warn, "the job was edited while it was being placed, taking over the edit"), Register{ToUndo, lost}}, false
 }

@@ -28,7 +28,8 @@ type Client struct {
 
 // NewClient returns a client that keeps its variables in the given namespace
 // ("" is "default").
-func NewClient(cfg *api.Config, namespace string) (*Client, error) {
+// Requests go through each of the transports.
+func NewClient(cfg *api.Config, namespace string, through ...func(http.RoundTripper) http.RoundTripper) (*Client, error) {
 	own := *cfg
 	if own.HttpClient == nil {
 		c, err := httpClient(cfg)
@@ -38,7 +39,11 @@ func NewClient(cfg *api.Config, namespace string) (*Client, error) {
 		own.HttpClient = c
 	}
 	limited := *own.HttpClient
-	limited.Transport = WithDeadlines(cmp.Or(limited.Transport, http.DefaultTransport))
+	next := cmp.Or(limited.Transport, http.DefaultTransport)
+	for _, t := range through {
+		next = t(next)
+	}
+	limited.Transport = WithDeadlines(next)
 	own.HttpClient = &limited
 	c, err := api.NewClient(&own)
 	if err != nil {

@@ -1,0 +1,152 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package agent
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/meter"
+)
+
+// metricsOf is what the agent of a site answers, by the token.
+func metricsOf(t *testing.T, s *site, query, token string) string {
+	t.Helper()
+	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/v1/metrics"+query, nil)
+	r.Header.Set("X-Nomad-Token", token)
+	s.handler().ServeHTTP(w, r)
+	if w.Code != http.StatusOK {
+		t.Fatalf("status %d: %s", w.Code, w.Body)
+	}
+	return w.Body.String()
+}
+
+// What is counted is there by Prometheus' own reading; namespaces are named to
+// operators only.
+func TestPrometheus(t *testing.T) {
+	s := siteOn(t, "")
+	m := s.agent.meter
+	m.Placed("secret-project", "A", 90*time.Second, 1.05)
+	m.Registered("start", "done")
+	m.Stopped("preempted")
+	m.Failed("user")
+	m.Finished("A", 1.1)
+	m.Cycle(3 * time.Millisecond)
+	text := metricsOf(t, s, "?format=prometheus", "nobody")
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	if _, err := parser.TextToMetricFamilies(strings.NewReader(text)); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"# TYPE nomad_pal_gpus gauge\nnomad_pal_gpus 0\n", "nomad_pal_cycle_age_seconds -1\n", `nomad_pal_jobs{phase="waiting"} 0` + "\n",
+		`nomad_pal_placements_total{app_class="A"} 1`, `nomad_pal_wait_seconds_bucket{app_class="A",le="300"} 1`, `nomad_pal_registrations_total{outcome="done",purpose="start"} 1`,
+		`nomad_pal_stops_total{reason="preempted"} 1`, `nomad_pal_allocation_failures_total{cause="user"} 1`, `nomad_pal_predicted_slowdown_ratio_sum{app_class="A"} 1.05`,
+		`nomad_pal_observed_slowdown_ratio_count{app_class="A"} 1`, "nomad_pal_cycle_duration_seconds_count 1", "\ngo_goroutines ", "nomad_pal_build_info{",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing:\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "secret-project") {
+		t.Error("a namespace is named to somebody without a right")
+	}
+	var numbers Metrics
+	if err := json.Unmarshal([]byte(metricsOf(t, s, "", "")), &numbers); err != nil || numbers.CycleAge != -1 || numbers.Goroutines == 0 {
+		t.Errorf("%+v: %v", numbers, err)
+	}
+}
+
+// All metrics that the dashboard, the alerts and the docs speak of exist, and the
+// reference has them all.
+func TestMonitoringIsOfMetricsThatExist(t *testing.T) {
+	t.Parallel()
+	known := map[string]string{}
+	for _, m := range New(hclog.NewNullLogger(), placer.Hooks{}).meter.Metrics() {
+		known[m.Name] = m.Kind
+	}
+	name := regexp.MustCompile(`nomad_pal_[a-z_]+`)
+	for _, file := range []string{"../deploy/monitoring/grafana.json", "../deploy/monitoring/alerts.yml", "../../docs/operators/monitor.md"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := name.FindAllString(string(text), -1)
+		if len(found) < 3 {
+			t.Errorf("%s: %d metrics", file, len(found))
+		}
+		for _, n := range found {
+			base := regexp.MustCompile(`_(bucket|count|sum)$`).ReplaceAllString(n, "")
+			if known[n] == "" && known[base] != "histogram" {
+				t.Errorf("%s speaks of %s, which does not exist", file, n)
+			}
+		}
+	}
+	var board struct{ Panels []struct{ Title string } }
+	text, err := os.ReadFile("../deploy/monitoring/grafana.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &board); err != nil || len(board.Panels) < 8 {
+		t.Errorf("the dashboard has %d panels: %v", len(board.Panels), err)
+	}
+}
+
+var rewriteReference = flag.Bool("rewrite-reference", false, "write docs/reference/metrics.md")
+
+// docs/reference/metrics.md is what the agent has.
+func TestMetricsReference(t *testing.T) {
+	t.Parallel()
+	const path = "../../docs/reference/metrics.md"
+	var b strings.Builder
+	b.WriteString(`<!-- Written by go test ./placer/agent -run TestMetricsReference -rewrite-reference. -->
+# Metrics of the agent
+
+` + "`GET /v1/metrics?format=prometheus`" + `, without a token. Those marked * name namespaces: the scraper needs a token that may
+read the variable ` + "`nomad-pal/failures`" + ` (` + "`authorization`" + ` with type Bearer in Prometheus). The usual ` + "`go_*` and `process_*`" + `
+metrics are there, too. [Monitor](../operators/monitor.md) says which to look at.
+
+| metric | kind | labels | what it is |
+|---|---|---|---|
+`)
+	metrics := New(hclog.NewNullLogger(), placer.Hooks{}).meter.Metrics()
+	slices.SortFunc(metrics, func(a, b meter.Metric) int { return strings.Compare(a.Name, b.Name) })
+	for _, m := range metrics {
+		star := ""
+		if m.Named {
+			star = " *"
+		}
+		fmt.Fprintf(&b, "| `%s`%s | %s | %s | %s |\n", m.Name, star, m.Kind, strings.Join(m.Labels, ", "), m.Help)
+	}
+	if *rewriteReference {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(b.String(), string(got)); d != "" {
+		t.Errorf("the reference is not what the agent has; -rewrite-reference writes it (-agent +reference):\n%s", d)
+	}
+}

@@ -1,0 +1,268 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Package meter counts what the placer does, for Prometheus. Names and units follow
+// Prometheus' conventions: seconds, _total for counters.
+//
+// What /v1/metrics shows to everybody names no job, node, GPU or namespace. Series that
+// name namespaces are apart, for operators: [Meter.Gather] with named.
+package meter
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/common/expfmt"
+)
+
+// Meter is the counters of one agent. They go on when another placer begins in it. A nil
+// Meter counts nothing.
+type Meter struct {
+	public, named *prometheus.Registry
+	metrics       []Metric
+
+	placements    *prometheus.CounterVec
+	registrations *prometheus.CounterVec
+	stops         *prometheus.CounterVec
+	failures      *prometheus.CounterVec
+	wait          *prometheus.HistogramVec
+	waitNamed     *prometheus.HistogramVec
+	slowdown      *prometheus.HistogramVec
+	accuracy      *prometheus.HistogramVec
+	cycle         *prometheus.HistogramVec
+	requests      *prometheus.HistogramVec
+}
+
+// Metric describes one metric of ours, for the reference.
+type Metric struct {
+	Name, Kind, Help string
+	Labels           []string
+	// Named: for operators only, since it names namespaces.
+	Named bool
+}
+
+// Metrics are all of ours, those of the Go runtime and the process apart.
+func (m *Meter) Metrics() []Metric { return slices.Clone(m.metrics) }
+
+const prefix = "nomad_pal_"
+
+// Gauge is a value that is read when metrics are asked for.
+type Gauge struct {
+	Name, Help string
+	// Label is "" for a single value, which is that of "".
+	Label string
+	// Counter: it only grows.
+	Counter bool
+	Read    func() map[string]float64
+}
+
+// One is the reading of a gauge without a label.
+func One(v float64) map[string]float64 { return map[string]float64{"": v} }
+
+// New makes a meter of a program of this version. gauges are read whenever metrics
+// are.
+func New(version, revision string, gauges []Gauge) *Meter {
+	m := &Meter{public: prometheus.NewRegistry(), named: prometheus.NewRegistry()}
+	note := func(kind, name, help string, labels []string, named bool) {
+		m.metrics = append(m.metrics, Metric{prefix + name, kind, help, labels, named})
+	}
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		note("counter", name, help, labels, false)
+		return register(m.public, prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + name, Help: help}, labels))
+	}
+	histogram := func(r *prometheus.Registry, name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		note("histogram", name, help, labels, r == m.named)
+		return register(r, prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + name, Help: help, Buckets: buckets}, labels))
+	}
+	m.placements = counter("placements_total", "Gangs placed, by application class.", "app_class")
+	m.registrations = counter("registrations_total", "Registrations of jobs by the placer: why, and what became of them (done, conflict, unknown, failed).", "purpose", "outcome")
+	m.stops = counter("stops_total", "Gangs stopped by the placer: preempted for another, moved to better GPUs, or requeued because they were not whole.", "reason")
+	m.failures = counter("allocation_failures_total", "Allocations that failed, by whose fault it was: user, infrastructure or unknown.", "cause")
+	waits := []float64{1, 5, 15, 60, 5 * 60, 15 * 60, 3600, 4 * 3600, 12 * 3600, 36 * 3600, 7 * 24 * 3600}
+	m.wait = histogram(m.public, "wait_seconds", "Time that gangs waited in all before they were placed, by application class.", waits, "app_class")
+	m.waitNamed = histogram(m.named, "namespace_wait_seconds", "Time that gangs waited in all before they were placed, by namespace.", waits, "namespace")
+	m.slowdown = histogram(m.public, "predicted_slowdown_ratio", "By how much placed gangs are expected to run longer than on median GPUs close together, by application class.",
+		[]float64{0.9, 0.95, 1, 1.05, 1.1, 1.2, 1.5, 2, 3}, "app_class")
+	m.accuracy = histogram(m.public, "observed_slowdown_ratio", "Run time of finished gangs over their pal_duration, by application class.",
+		[]float64{0.25, 0.5, 0.8, 0.9, 0.95, 1, 1.05, 1.1, 1.2, 1.5, 2, 3}, "app_class")
+	m.cycle = histogram(m.public, "cycle_duration_seconds", "How long the placer's cycles took.", []float64{0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60})
+	m.requests = histogram(m.public, "nomad_request_duration_seconds", "How long Nomad took to begin its answers, by method, kind of object and status (0: no answer).",
+		[]float64{0.002, 0.01, 0.05, 0.25, 1, 5, 30}, "method", "object", "code")
+	const help = "1, with the version of the agent."
+	note("gauge", "build_info", help, []string{"version", "revision"}, false)
+	info := register(m.public, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "build_info", Help: help}, []string{"version", "revision"}))
+	info.WithLabelValues(version, revision).Set(1)
+	m.public.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	for _, g := range gauges {
+		m.public.MustRegister(reader{g, describe(g)})
+		note(g.kind(), g.Name, g.Help, g.labels(), false)
+	}
+	return m
+}
+
+func register[C prometheus.Collector](r *prometheus.Registry, c C) C {
+	r.MustRegister(c)
+	return c
+}
+
+// reader reads a gauge when it is asked.
+type reader struct {
+	Gauge
+	desc *prometheus.Desc
+}
+
+func (g Gauge) kind() string {
+	if g.Counter {
+		return "counter"
+	}
+	return "gauge"
+}
+
+func (g Gauge) labels() []string {
+	if g.Label == "" {
+		return nil
+	}
+	return []string{g.Label}
+}
+
+func describe(g Gauge) *prometheus.Desc {
+	return prometheus.NewDesc(prefix+g.Name, g.Help, g.labels(), nil)
+}
+
+// Describe implements [prometheus.Collector].
+func (r reader) Describe(to chan<- *prometheus.Desc) { to <- r.desc }
+
+// Collect implements [prometheus.Collector].
+func (r reader) Collect(to chan<- prometheus.Metric) {
+	kind := prometheus.GaugeValue
+	if r.Counter {
+		kind = prometheus.CounterValue
+	}
+	for label, v := range r.Read() {
+		var labels []string
+		if r.Label != "" {
+			labels = []string{label}
+		}
+		to <- prometheus.MustNewConstMetric(r.desc, kind, v, labels...)
+	}
+}
+
+// Gather is all metrics as text, in Prometheus' format; named: also those that name
+// namespaces.
+func (m *Meter) Gather(named bool) ([]byte, error) {
+	sources := prometheus.Gatherers{m.public}
+	if named {
+		sources = append(sources, m.named)
+	}
+	families, err := sources.Gather()
+	if err != nil {
+		return nil, fmt.Errorf("gathering metrics: %w", err)
+	}
+	var b bytes.Buffer
+	for _, f := range families {
+		if _, err := expfmt.MetricFamilyToText(&b, f); err != nil {
+			return nil, fmt.Errorf("writing metric %s: %w", f.GetName(), err)
+		}
+	}
+	return b.Bytes(), nil
+}
+
+// Placed counts a gang that was placed after it had waited so long; slowdown is what
+// is expected of its GPUs.
+func (m *Meter) Placed(namespace, class string, waited time.Duration, slowdown float64) {
+	if m == nil {
+		return
+	}
+	m.placements.WithLabelValues(class).Inc()
+	m.wait.WithLabelValues(class).Observe(waited.Seconds())
+	m.waitNamed.WithLabelValues(namespace).Observe(waited.Seconds())
+	if slowdown > 0 {
+		m.slowdown.WithLabelValues(class).Observe(slowdown)
+	}
+}
+
+// Finished counts a gang that has done its work in so much of the time that its author
+// said.
+func (m *Meter) Finished(class string, ratio float64) {
+	if m == nil {
+		return
+	}
+	m.accuracy.WithLabelValues(class).Observe(ratio)
+}
+
+// Registered counts a registration.
+func (m *Meter) Registered(purpose, outcome string) {
+	if m == nil {
+		return
+	}
+	m.registrations.WithLabelValues(purpose, outcome).Inc()
+}
+
+// Stopped counts a gang that the placer stops.
+func (m *Meter) Stopped(reason string) {
+	if m == nil {
+		return
+	}
+	m.stops.WithLabelValues(reason).Inc()
+}
+
+// Failed counts an allocation that failed.
+func (m *Meter) Failed(cause string) {
+	if m == nil {
+		return
+	}
+	m.failures.WithLabelValues(cause).Inc()
+}
+
+// Cycle counts a cycle.
+func (m *Meter) Cycle(took time.Duration) {
+	if m == nil {
+		return
+	}
+	m.cycle.WithLabelValues().Observe(took.Seconds())
+}
+
+// Transport counts the requests that go through next.
+func (m *Meter) Transport(next http.RoundTripper) http.RoundTripper { return transport{m, next} }
+
+type transport struct {
+	m    *Meter
+	next http.RoundTripper
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	began := time.Now()
+	resp, err := t.next.RoundTrip(r)
+	if path := strings.TrimPrefix(r.URL.Path, "/v1/"); path != "event/stream" { // which answers when something happens
+		code := "0"
+		if err == nil {
+			code = fmt.Sprint(resp.StatusCode)
+		}
+		t.m.requests.WithLabelValues(r.Method, object(path), code).Observe(time.Since(began).Seconds())
+	}
+	return resp, err
+}
+
+// CloseIdleConnections is what http.Client looks for.
+func (t transport) CloseIdleConnections() {
+	if c, ok := t.next.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
+// object is the kind of object that a path below /v1/ is about: few, and no names.
+func object(path string) string {
+	kind, _, _ := strings.Cut(path, "/")
+	switch kind {
+	case "job", "jobs", "node", "nodes", "allocation", "allocations", "evaluation", "evaluations", "var", "vars", "validate", "client", "system", "deployment", "deployments", "operator", "agent", "status", "scaling", "acl", "namespaces":
+		return kind
+	}
+	return "other"
+}
