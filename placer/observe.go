@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
-	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
@@ -391,95 +390,6 @@ func (s *Survey) Jobs() []JobStatus {
 		js = append(js, j)
 	}
 	return js
-}
-
-// Plan says what would happen to a job if it were registered with a gate now:
-// whether it would start, where, or what it would wait for. The survey is used
-// up by it.
-func (s *Survey) Plan(job *api.Job) (*Explanation, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.waits = nil
-	k := nomad.KeyOf(job)
-	now := s.now.UnixNano()
-	planned := *job
-	planned.SubmitTime = &now
-	zero := uint64(0)
-	if planned.JobModifyIndex == nil {
-		planned.JobModifyIndex = &zero
-	}
-	e := &Explanation{Namespace: k.Namespace, Job: k.ID, Phase: gang.Waiting}
-	v, err := s.p.state.View(s.p.viewOptions(s.now), k)
-	if err != nil {
-		return nil, err
-	}
-	r, err := v.Request(&planned)
-	if err != nil {
-		e.Phase, e.Reason = gang.Rejected, "cannot be served: "+err.Error()
-		return e, nil
-	}
-	e.Mode, e.ClassFrom = string(r.Mode), v.ClassFrom(&planned)
-	d := pal.Explain(v.Cluster, r.Gang, s.p.cfg.policy())
-	if !d.Placed {
-		e.Obstacles = v.Obstacles(&planned)
-		obstruct(&d, e.Obstacles)
-	}
-	e.Decision = &d
-	t := &tracked{Gang: gang.Gang{Observed: gang.Observed{Key: k, Job: &planned, Nomad: gang.Waiting}, Request: r}}
-	s.p.line.Removed(since(s.now), k.String())
-	s.p.jobs[k] = t
-	s.p.step(context.Background(), t, gang.Sync{})
-	starts := map[string]queue.Action{}
-	for _, a := range s.p.line.Decide(since(s.now), v.Cluster) {
-		if a.Kind == queue.Start {
-			starts[a.Job] = a
-		}
-	}
-	if a, ok := starts[k.String()]; ok {
-		e.Phase, e.Reason = gang.Starting, "would start now"
-		if s.activity.Idle() {
-			e.Reason = "would start if a placer were at work"
-		}
-		d.Placed, d.Reason, d.Chosen = true, "", pal.Describe(v.Cluster, r.Gang, a.Placement)
-		e.Obstacles = nil
-		return e, nil
-	}
-	if w := s.waitsOf(v.Cluster)[k.String()]; w != nil {
-		e.waits(w)
-		e.Phase, e.Reason = t.shown(w), "would wait: "+cmp.Or(d.Reason, strings.TrimPrefix(w.Why(), "waits: "))
-		if e.Phase == gang.Unschedulable {
-			e.Reason = "would never start on this cluster: " + cmp.Or(d.Reason, w.Why())
-		}
-	}
-	return e, nil
-}
-
-// Move is a gang that would run better elsewhere.
-type Move struct {
-	Namespace string      `json:"namespace"`
-	Job       string      `json:"job"`
-	From      *pal.Choice `json:"from"`
-	To        *pal.Choice `json:"to"`
-}
-
-// Moves are the moves that would be made now if moving gangs were switched on.
-func Moves(ctx context.Context, c *nomad.Client) ([]Move, error) {
-	s, err := observe(ctx, c, nil, func(cfg *Config) { cfg.Queue.Migrate = true })
-	if err != nil {
-		return nil, err
-	}
-	moves := []Move{}
-	for _, a := range s.p.line.Decide(since(s.now), s.p.view.Cluster) {
-		if t := s.p.byID(a.Job); a.Kind == queue.Migrate && t != nil {
-			g := t.Request.Gang
-			moves = append(moves, Move{
-				Namespace: t.Key.Namespace, Job: t.Key.ID,
-				From: pal.Describe(s.p.view.Cluster, g, s.p.view.Running(t.Request, t.Holds)),
-				To:   pal.Describe(s.p.view.Cluster, g, a.Placement),
-			})
-		}
-	}
-	return moves, nil
 }
 
 // GPU is one GPU as commands show it.

@@ -32,7 +32,7 @@ func (g *Gang) restorePins(w World) ([]Effect, bool) {
 	if !pinned {
 		return []Effect{g.log(Info, "gated while it runs unpinned: left to Nomad"), Register{ToGoOn, rewrite.Open(g.Job)}}, false
 	}
-	if sameRequests(had, g.Job) {
+	if SameRequests(had, g.Job) {
 		es, on := g.repin(ToRestore, pins, w)
 		return append([]Effect{g.log(Info, "run again: its gang keeps its GPUs")}, es...), on
 	}
@@ -71,8 +71,8 @@ func (g *Gang) newestRun() (newest *api.Job) {
 	return newest
 }
 
-// sameRequests says whether two versions want the same members with the same GPUs.
-func sameRequests(a, b *api.Job) bool { return slices.Equal(requests(a), requests(b)) }
+// SameRequests says whether two versions want the same members with the same GPUs.
+func SameRequests(a, b *api.Job) bool { return slices.Equal(requests(a), requests(b)) }
 
 func requests(job *api.Job) []string {
 	var out []string

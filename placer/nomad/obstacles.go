@@ -49,9 +49,13 @@ func (v *View) Obstacles(job *api.Job) []Obstacle {
 		if err != nil || a.gpus == 0 {
 			continue
 		}
-		counts := map[Obstacle]int{}
+		counts, ports := map[Obstacle]int{}, staticPorts(g)
 		for i := range v.nodes {
-			if what, now := v.obstacle(author, a, i, groups[i]); what != "" {
+			what, now := v.obstacle(author, a, i, groups[i])
+			if what == "" && len(ports) > 0 {
+				what, now = v.takenPort(ports, v.nodes[i], KeyOf(job)), true
+			}
+			if what != "" {
 				counts[Obstacle{Group: *g.Name, What: what, Total: len(v.nodes), Now: now}]++
 			}
 		}
@@ -128,17 +132,58 @@ func constraintText(c *api.Constraint) string {
 }
 
 // missingVolume is a host volume that the group wants and the node does not have.
-// Of CSI volumes only Nomad's dry run knows.
+// Of a CSI volume it tells only whether the node could mount any: the rest Nomad's dry
+// run knows.
 func missingVolume(g *api.TaskGroup, n *api.Node) string {
 	for _, name := range slices.Sorted(maps.Keys(g.Volumes)) {
 		vol := g.Volumes[name]
-		if vol == nil || vol.Type != "host" || vol.PerAlloc {
+		switch {
+		case vol == nil:
+			continue
+		case vol.Type == "csi" && len(n.CSINodePlugins) == 0:
+			return fmt.Sprintf("no CSI plugin to mount volume %s", vol.Source)
+		case vol.Type != "host" || vol.PerAlloc:
 			continue
 		}
 		if has := n.HostVolumes[vol.Source]; has == nil {
 			return fmt.Sprintf("missing host volume: %s", vol.Source)
 		} else if has.ReadOnly && !vol.ReadOnly {
 			return fmt.Sprintf("host volume %s is read-only", vol.Source)
+		}
+	}
+	return ""
+}
+
+// staticPorts are the host ports that a group wants, by their labels.
+func staticPorts(g *api.TaskGroup) map[string]int {
+	ports := map[string]int{}
+	for _, network := range g.Networks {
+		if network == nil {
+			continue
+		}
+		for _, p := range network.ReservedPorts {
+			if p.Value > 0 {
+				ports[p.Label] = p.Value
+			}
+		}
+	}
+	return ports
+}
+
+// takenPort is a static port that an allocation of another job has on a node, "" for
+// none.
+func (v *View) takenPort(ports map[string]int, n *api.Node, job JobKey) string {
+	taken := map[int]bool{}
+	for _, a := range v.state.Allocs {
+		if a.Node == n.ID && a.Job != job && a.Live() {
+			for _, p := range a.Ports {
+				taken[p] = true
+			}
+		}
+	}
+	for _, label := range slices.Sorted(maps.Keys(ports)) {
+		if taken[ports[label]] {
+			return fmt.Sprintf("static port %d (%s) is in use", ports[label], label)
 		}
 	}
 	return ""

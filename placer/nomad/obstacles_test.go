@@ -48,6 +48,10 @@ func TestObstacles(t *testing.T) {
 			nodes["id-0"].HostVolumes = map[string]*api.HostVolumeInfo{"data": {}}
 			nodes["id-1"].HostVolumes = map[string]*api.HostVolumeInfo{"data": {ReadOnly: true}}
 		}, []string{"host volume data is read-only (1 of 3 nodes)", "missing host volume: data (1 of 3 nodes)"}},
+		"CSI": {"", func(j *api.Job, nodes map[string]*api.Node) {
+			j.TaskGroups[0].Volumes = map[string]*api.VolumeRequest{"d": {Type: "csi", Source: "models"}}
+			nodes["id-0"].CSINodePlugins = map[string]*api.CSIInfo{"ebs": {}}
+		}, []string{"no CSI plugin to mount volume models (2 of 3 nodes)"}},
 		"nodes": {"", func(_ *api.Job, nodes map[string]*api.Node) {
 			nodes["id-0"].Drain = true
 			nodes["id-1"].Status = "down"
@@ -72,6 +76,24 @@ func TestObstacles(t *testing.T) {
 				t.Error(d)
 			}
 		})
+	}
+}
+
+// A static port that another job has on a node is named.
+func TestObstaclesOfPorts(t *testing.T) {
+	s := world(2)
+	job := addJob(t, s, jobspec("j", 1, 1, ""), 1)
+	job.TaskGroups[0].Networks = []*api.NetworkResource{{ReservedPorts: []api.Port{{Label: "http", Value: 8080}, {Label: "any"}}}}
+	p := &allocPayload{ID: "a", Namespace: "default", JobID: "web", NodeID: "id-1", ClientStatus: "running", DesiredStatus: "run",
+		AllocatedResources: &api.AllocatedResources{Shared: api.AllocatedSharedResources{Ports: []api.PortMapping{{Label: "x", Value: 8080}}}}}
+	s.PutAlloc(p.alloc())
+	if got := view(t, s).Obstacles(job); len(got) != 1 || got[0].String() != "static port 8080 (http) is in use (1 of 2 nodes)" || !got[0].Now {
+		t.Errorf("%+v", got)
+	}
+	p.ClientStatus = "complete"
+	s.PutAlloc(p.alloc())
+	if got := view(t, s).Obstacles(job); len(got) != 0 {
+		t.Errorf("after it ended: %+v", got)
 	}
 }
 

@@ -121,6 +121,9 @@ func (p *allocPayload) alloc() *Alloc {
 	}
 	if r := p.AllocatedResources; r != nil {
 		a.Used.DiskMB = clamp(r.Shared.DiskMB)
+		for _, p := range r.Shared.Ports {
+			a.Ports = append(a.Ports, p.Value)
+		}
 		for _, t := range r.Tasks {
 			if t == nil {
 				continue

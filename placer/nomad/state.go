@@ -39,6 +39,7 @@ type Alloc struct {
 	Client  string // pending, running, complete, failed, lost, unknown
 	GPUs    []string
 	Used    pal.Resources
+	Ports   []int // of the host, static and dynamic
 	Tasks   map[string]*api.TaskState
 	Next    string // id of the allocation that replaces it, if any
 	// Version is the version of the job that it runs or ran; nil where it came in

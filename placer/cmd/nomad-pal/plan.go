@@ -16,9 +16,10 @@ func (c *planCommand) Synopsis() string { return "Say what would happen to a job
 func (c *planCommand) Help() string {
 	return help("plan [options] <jobspec>", `
 Says whether the job would start now if it were run, on which GPUs and why, or
-what it would wait for, on the queue and the cluster as they are.
+what it would wait for, on the queue and the cluster as they are. Of a job that
+runs it says whether it would keep its GPUs.
 
-Exit codes: 0 the job would wait; 1 it would start now; 2 it would never start, as
+Exit codes: 0 the job would wait, or runs and would run on; 1 it would start now; 2 it would never start, as
 it is written or on this cluster; 3 no placer is at work, so that nothing starts;
 255 an error. (As with nomad job plan, 1 means
 that allocations would be made.)

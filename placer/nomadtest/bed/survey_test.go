@@ -125,3 +125,38 @@ func TestPlansComeTrue(t *testing.T) {
 		})
 	}
 }
+
+// Plan says of a job that runs what running its file again would do, and that is so.
+func TestPlansOfRunningJobsComeTrue(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		again Gang
+		phase gang.State
+		says  string
+		gpus  int
+	}{
+		{"the same", Gang{Name: "a", Members: 2, GPUs: 1, Runs: time.Hour}, gang.Running, "would keep them", 2},
+		{"larger", Gang{Name: "a", Members: 2, GPUs: 2, Runs: time.Hour}, gang.Starting, "start anew, as a whole", 4},
+		{"too large", Gang{Name: "a", Members: 2, GPUs: 3, Runs: time.Hour}, gang.Running, "does not fit", 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			Run(t, Options{Seed: 1}, func(w *World) {
+				w.AddNodes(2, 2)
+				w.StartPlacer()
+				w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: time.Hour})
+				w.ExpectRunning("a", 5*time.Second)
+				job := c.again.Job()
+				job.Canonicalize()
+				e, err := w.survey().Plan(job)
+				if err != nil || e.Phase != c.phase || !strings.Contains(e.Reason, c.says) {
+					t.Fatalf("planned: %+v, %v", e, err)
+				}
+				w.Submit(c.again)
+				w.RunFor(30 * time.Second)
+				if got := len(w.GPUs(Key("a"))); got != c.gpus {
+					t.Errorf("it runs on %d GPUs, want %d", got, c.gpus)
+				}
+			})
+		})
+	}
+}
