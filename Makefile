@@ -18,6 +18,10 @@ export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
 
 ##@ Use
 
+.PHONY: playground
+playground: build nomad ## A cluster that stays up until Ctrl-C: real Nomad, emulated GPUs, the placer and its page; prints what to type
+	$(BIN)/playground -nomad $$(cat build/nomad.path) -bin $(BIN)
+
 .PHONY: demo
 demo: build nomad ## The main job end to end: real Nomad, emulated GPUs with measured variability, plain Nomad against the placer
 	$(BIN)/demo -nomad $$(cat build/nomad.path) -bin $(BIN)

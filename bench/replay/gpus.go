@@ -6,10 +6,12 @@ package replay
 import (
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
 
+	"github.com/nomad-pal/nomad-pal/bench/paldata"
 	"github.com/nomad-pal/nomad-pal/bench/rank"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/population"
@@ -39,6 +41,26 @@ func NewGPUs(all []population.GPU) (*GPUs, error) {
 	}
 	g.profile = p
 	return g, nil
+}
+
+// DrawGPUs gives a cluster's GPUs, some of them outliers: drawn from the quantiles of
+// Longhorn's measurements, or from the measurements themselves if PAL_DATA names them,
+// which source says.
+func DrawGPUs(nodes, gpusPerNode, outliers int, seed uint64) (g *GPUs, source string, err error) {
+	spec := population.Spec{Cluster: "longhorn", Nodes: nodes, GPUsPerNode: gpusPerNode, Outliers: population.Exactly(outliers)}
+	source = "quantiles of the measurements on TACC Longhorn (V100), outliers included"
+	if dir := paldata.Dir(); dir != "" {
+		if spec.Tables, err = paldata.Tables(dir); err != nil {
+			return nil, "", err
+		}
+		source = "the measurements on TACC Longhorn (V100) in " + dir
+	}
+	all, err := population.Draw(spec, rand.New(rand.NewPCG(seed, 1)))
+	if err != nil {
+		return nil, "", err
+	}
+	g, err = NewGPUs(all)
+	return g, source, err
 }
 
 // Score is the true PM score of a GPU.

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"time"
@@ -21,7 +20,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/bench/replay"
 	"github.com/nomad-pal/nomad-pal/bench/trace"
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/pal/population"
 )
 
 // options are the flags.
@@ -54,7 +52,7 @@ func demo(ctx context.Context, o options) (err error) {
 	if o.nodes < 4 {
 		return fmt.Errorf("-nodes %d: at least 4", o.nodes)
 	}
-	gpus, source, err := drawGPUs(o)
+	gpus, source, err := replay.DrawGPUs(o.nodes, gpusPerNode, o.outliers, o.seed)
 	if err != nil {
 		return err
 	}
@@ -110,25 +108,6 @@ func worthExplaining(jobs []replay.Job) string {
 
 // penalty is PAL's locality penalty across nodes.
 const penalty = 1.7
-
-// drawGPUs gives the cluster's GPUs: drawn from the quantiles of Longhorn's
-// measurements, or from the measurements themselves where PAL_DATA names them.
-func drawGPUs(o options) (g *replay.GPUs, source string, err error) {
-	spec := population.Spec{Cluster: "longhorn", Nodes: o.nodes, GPUsPerNode: gpusPerNode, Outliers: population.Exactly(o.outliers)}
-	source = "quantiles of the measurements on TACC Longhorn (V100), outliers included"
-	if dir := paldata.Dir(); dir != "" {
-		if spec.Tables, err = paldata.Tables(dir); err != nil {
-			return nil, "", err
-		}
-		source = "the measurements on TACC Longhorn (V100) in " + dir
-	}
-	all, err := population.Draw(spec, rand.New(rand.NewPCG(o.seed, 1)))
-	if err != nil {
-		return nil, "", err
-	}
-	g, err = replay.NewGPUs(all)
-	return g, source, err
-}
 
 // drawJobs is a mix with the sizes, models and arrivals of the Sia-Philly
 // workloads, or the first jobs of workload 1 itself where PAL_DATA names it.

@@ -11,6 +11,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
 type explainCommand struct{ base }
@@ -75,7 +76,7 @@ func printExplanation(b *base, e *placer.Explanation) {
 			row("Candidates", candidates(d.Candidates)))
 	}
 	b.pairs(rows)
-	if e.Wait != nil {
+	if e.Wait != nil && e.Phase != gang.Unschedulable {
 		printWait(b, e)
 	}
 	printObstacles(b, e)

@@ -102,7 +102,7 @@ func (c *runCommand) register(client *nomad.Client, agent string, job *api.Job, 
 		if err == nil || c.ctx.Err() != nil || !elsewhere(err) {
 			return resp, err
 		}
-		fmt.Fprintf(c.io.err, "The agent at %s did not take the job in (%v): registering it at Nomad\n", agent, err)
+		fmt.Fprintf(c.io.err, "The agent at %s %s: registering it at Nomad\n", agent, notTaken(err))
 	}
 	resp, _, err := client.API().Jobs().RegisterOpts(job, opts, w)
 	return resp, err
@@ -134,6 +134,15 @@ func elsewhere(err error) bool {
 		return true
 	}
 	return false
+}
+
+// notTaken says why an agent did not take a job in.
+func notTaken(err error) string {
+	var unexpected api.UnexpectedResponseError
+	if errors.As(err, &unexpected) && unexpected.StatusCode() == http.StatusNotFound {
+		return "does not register jobs (its http block lacks register = true)"
+	}
+	return fmt.Sprintf("did not take the job in (%v)", err)
 }
 
 // useLearned gives the job the class that was remembered for its name, where

@@ -1,0 +1,31 @@
+# A gang of two members of four GPUs for three minutes, of a kind that feels slow GPUs.
+job "train" {
+  type = "batch"
+
+  meta {
+    pal_class    = "A"
+    pal_duration = "3m"
+  }
+
+  group "workers" {
+    count = 2
+
+    task "main" {
+      driver = "raw_exec"
+
+      config {
+        command = "/bin/sh"
+        args    = ["-c", "echo $CUDA_VISIBLE_DEVICES; sleep 180"]
+      }
+
+      resources {
+        cpu    = 10
+        memory = 32
+
+        device "nvidia/gpu" {
+          count = 4
+        }
+      }
+    }
+  }
+}

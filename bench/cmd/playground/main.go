@@ -1,0 +1,117 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Command playground is `make playground`: a real Nomad cluster with emulated GPUs, the
+// placer and its page, that stays up until it is interrupted, and leaves nothing.
+package main
+
+import (
+	"context"
+	"embed"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/bench/command"
+	"github.com/nomad-pal/nomad-pal/bench/replay"
+)
+
+//go:embed jobs
+var jobs embed.FS
+
+// options are the flags.
+type options struct {
+	nomad, bin string
+	nodes      int
+	seed       uint64
+	outliers   int
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.nomad, "nomad", "", "nomad binary")
+	flag.StringVar(&o.bin, "bin", "build/bin", "folder of our binaries")
+	flag.IntVar(&o.nodes, "nodes", 4, "clients, of 4 GPUs each")
+	flag.Uint64Var(&o.seed, "seed", 1, "seed of the GPUs")
+	flag.IntVar(&o.outliers, "outliers", 1, "GPUs that are outliers, drawn from the measured tail")
+	flag.Parse()
+	command.Main("playground", func(ctx context.Context) error { return play(ctx, o) })
+}
+
+const gpusPerNode = 4
+
+func play(ctx context.Context, o options) (err error) {
+	gpus, source, err := replay.DrawGPUs(o.nodes, gpusPerNode, o.outliers, o.seed)
+	if err != nil {
+		return err
+	}
+	bin, err := filepath.Abs(o.bin)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("Starting Nomad with %d clients of %d emulated GPUs: %s\n", o.nodes, gpusPerNode, source)
+	bed, err := replay.Start(ctx, replay.Setup{Nomad: o.nomad, Bin: bin, GPUs: gpus, Penalty: 1.7, Progress: func(what string) { fmt.Println("  " + what) }})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if e := bed.Close(); err == nil {
+			err = e
+		}
+	}()
+	// In order: the placer gets its own signal once nobody uses it any more.
+	placer, err := bed.StartPlacer(context.WithoutCancel(ctx), config())
+	if err != nil {
+		return err
+	}
+	defer placer.Stop()
+	url, err := placer.URL(ctx)
+	if err != nil {
+		return fmt.Errorf("%w; the placer's log: %s", err, bed.PlacerLog())
+	}
+	files, err := os.MkdirTemp("", "pal-playground-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(files)
+	if err := os.CopyFS(files, jobs); err != nil {
+		return fmt.Errorf("writing the jobs to try: %w", err)
+	}
+	explain(bin, o.nomad, bed.Cluster.API().Address(), url, filepath.Join(files, "jobs"))
+	<-ctx.Done()
+	fmt.Println("\nStopping everything …")
+	return nil
+}
+
+// config is the agent's: that of the demo, and it registers jobs.
+func config() string {
+	return strings.Replace(replay.Rules{Penalty: 1.7}.HCL(), "http {\n", "http {\n  register = true\n", 1)
+}
+
+// explain prints what to type.
+func explain(bin, nomad, address, url, files string) {
+	fmt.Printf(`
+The cluster is up. In another terminal:
+
+  export NOMAD_ADDR=%s NOMAD_PAL_ADDR=%s PATH=%s:$PATH
+  alias nomad=%s
+  cd %s
+
+  nomad-pal gpus                        # which GPUs are slow, and for what
+  nomad-pal plan train.nomad.hcl        # where a gang would run, and why
+  nomad-pal run -detach train.nomad.hcl
+  nomad-pal explain train
+  nomad-pal run -detach fails.nomad.hcl # is tried on other GPUs, and given up
+  nomad-pal run -detach whole.nomad.hcl # wants every GPU: it waits for train
+  nomad-pal queue
+  nomad-pal plan never.nomad.hcl        # more than the cluster has
+  nomad-pal failures
+
+The page: %s/ui/   Nomad's own: %s/ui/
+
+Ctrl-C stops everything and leaves nothing. (started %s)
+`, address, url, bin, nomad, files, url, address, time.Now().Format("15:04"))
+}

@@ -1,0 +1,87 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package e2e_test
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+)
+
+// TestPlayground types what `make playground` prints, and finds nothing left of it
+// after Ctrl-C.
+func TestPlayground(t *testing.T) {
+	nomad, err := cluster.FindNomad()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin, temp := os.Getenv("E2E_BIN"), t.TempDir()
+	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "playground"), "-nomad", nomad, "-bin", bin)
+	cmd.Env = append(os.Environ(), "TMPDIR="+temp)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	var typed []string
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		line := lines.Text()
+		if what, ok := strings.CutPrefix(line, "  "); ok && regexp.MustCompile(`^(export|cd|nomad-pal) `).MatchString(what) {
+			typed = append(typed, what)
+		}
+		if strings.HasPrefix(line, "Ctrl-C") {
+			break
+		}
+	}
+	if len(typed) < 10 {
+		t.Fatalf("it says to type %q", typed)
+	}
+	var script strings.Builder
+	for _, what := range typed {
+		code := "0"
+		switch {
+		case strings.Contains(what, "plan train"):
+			code = "1" // it would start now
+		case strings.Contains(what, "plan never"):
+			code = "2"
+		}
+		script.WriteString("echo '$ " + what + "'\n" + what + "\n[ $? = " + code + " ] || { echo it ended with another code than " + code + "; exit 1; }\nsleep 1\n")
+	}
+	sh := exec.CommandContext(t.Context(), "/bin/bash", "-c", script.String())
+	said, err := sh.CombinedOutput()
+	if err != nil {
+		t.Errorf("%v\n%s", err, said)
+	}
+	mentions(t, string(said), "would start now", "would never start on this cluster", "registered with its GPUs chosen", "waits: it needs 16 GPUs")
+	if strings.Contains(string(said), "did not take") {
+		t.Errorf("%s", said)
+	}
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	ended := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+	defer ended.Stop()
+	for lines.Scan() {
+	}
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 130 {
+		t.Errorf("it ended with %d", code)
+	}
+	left, err := os.ReadDir(temp)
+	if err != nil || len(left) > 0 {
+		t.Errorf("left over: %v, %v", left, err)
+	}
+}
