@@ -85,7 +85,6 @@ func TestBadStateFile(t *testing.T) {
 	}
 }
 
-// A state_dir that cannot be used is said, and the plugin works without.
 // What cannot be written while a disk is full is written when it is not any more.
 func TestStateIsWrittenWhenTheDiskHasRoomAgain(t *testing.T) {
 	cfg := DefaultConfig()
@@ -134,6 +133,7 @@ func TestStateIsWrittenWhenTheDiskHasRoomAgain(t *testing.T) {
 	}
 }
 
+// A state_dir that cannot be used is said, and the plugin works without.
 func TestUnusableStateDir(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "open")
 	if err := os.Mkdir(dir, 0o755); err != nil {
