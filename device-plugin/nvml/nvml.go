@@ -83,8 +83,16 @@ func newBackend(o Options, lib nvml.Interface, lookup func(string) error) *Backe
 	}
 }
 
-// Close shuts NVML down.
-func (b *Backend) Close() { b.disconnect() }
+// Close shuts NVML down once the calls that run have returned. It does not wait for
+// them: one waits for events, and one may hang with the driver.
+func (b *Backend) Close() {
+	if b.conn.TryLock() {
+		defer b.conn.Unlock()
+		b.shutdown()
+		return
+	}
+	go b.disconnect()
+}
 
 // connect initialises NVML unless it is up. A driver that was loaded anew needs
 // that as well.
@@ -229,13 +237,20 @@ func nvmlName(ret nvml.Return) string {
 	return "see nvmlReturn_t"
 }
 
-// driverLoad identifies the present load of the kernel module.
+// driverLoad identifies the present load of the kernel module by the number of its
+// directory in /sys, which is new with each load. The time of the directory is no
+// sign: the kernel sets it to now whenever it has dropped the directory from its
+// cache, and then every latched fault would be forgotten.
 func (b *Backend) driverLoad() string {
 	st, err := os.Stat(filepath.Join(b.opts.root(), "sys/module/nvidia"))
 	if err != nil {
 		return ""
 	}
-	return fmt.Sprint(st.ModTime().UnixNano())
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	if !ok {
+		return ""
+	}
+	return strconv.FormatUint(sys.Ino, 10)
 }
 
 // bootID identifies the boot of the machine.
