@@ -78,14 +78,14 @@ type stream struct {
 	hung    bool // the GPUs were called unhealthy because a scan hangs
 }
 
-// run owns the stream: it starts and ends the event source and closes out. The
-// event source may take a moment to end, or hang with the driver: the stream
-// does not wait for it.
+// run owns the stream: it starts and ends the event source and closes out. Nothing
+// waits for the event source, which notices the end when its driver's wait is over,
+// or never: the next stream of this process measures GPUs at once.
 func (s *stream) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var helpers sync.WaitGroup
-	helpers.Go(func() { s.backend.Events(ctx, s.events) })
+	go s.backend.Events(ctx, s.events)
 	if s.measures != nil {
 		helpers.Go(func() { s.measures.Run(ctx) })
 	}
@@ -113,7 +113,7 @@ func (s *stream) loop(ctx context.Context) {
 	defer first.Stop()
 	next := time.NewTimer(0)
 	defer next.Stop()
-	look := time.NewTicker(lookInterval)
+	look := time.NewTimer(gpu.UntilTick(time.Now(), lookInterval))
 	defer look.Stop()
 	for {
 		select {
@@ -136,6 +136,7 @@ func (s *stream) loop(ctx context.Context) {
 			s.unscanned()
 			s.publish(ctx)
 		case <-look.C:
+			look.Reset(gpu.UntilTick(time.Now(), lookInterval))
 			if s.look() {
 				s.publish(ctx)
 			}

@@ -45,7 +45,7 @@ func (p *Plugin) sendStats(ctx context.Context, interval time.Duration, out chan
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			tick.Reset(interval)
+			tick.Reset(gpu.UntilTick(time.Now(), interval))
 		}
 		groups := p.stats()
 		if groups == nil {

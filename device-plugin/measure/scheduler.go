@@ -166,9 +166,10 @@ func (s *Scheduler) Run(ctx context.Context) {
 	if s.cfg.Mode == Off {
 		return
 	}
-	tick := time.NewTicker(s.cfg.Tick)
+	tick := time.NewTimer(0)
 	defer tick.Stop()
 	for {
+		tick.Reset(gpu.UntilTick(time.Now(), s.cfg.Tick))
 		s.look(time.Now())
 		for _, t := range s.next(time.Now()) {
 			sctx, cancel := context.WithCancel(ctx)

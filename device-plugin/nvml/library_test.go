@@ -191,26 +191,28 @@ func TestHungGPU(t *testing.T) {
 	}
 }
 
-// A sample of a GPU that hangs leaves that GPU out, and the GPUs that nobody got
-// to are asked the next time.
+// A sample leaves out the GPUs that hang, and holds up no other.
 func TestSampleOfAHungGPU(t *testing.T) {
-	n := open(t, nvmltest.H200(4))
+	n := open(t, nvmltest.H200(5))
 	n.within = 300 * time.Millisecond
 	ids := []string{}
 	for _, d := range n.scan().Devices {
 		ids = append(ids, d.ID)
 	}
 	n.set("gpu2", "hang", "1")
-	got := n.Sample(ids)
-	if _, hung := got[nvmltest.UUID(2)]; hung || len(got) != 3 {
-		t.Errorf("got samples of %d GPUs, of the hung one %v; want the three others", len(got), hung)
-	}
-	if got := n.Sample(ids); len(got) != 3 {
-		t.Errorf("got samples of %d GPUs, want 3", len(got))
+	n.set("gpu4", "hang", "1")
+	for range 2 {
+		got := n.Sample(ids)
+		_, hung := got[nvmltest.UUID(2)]
+		_, too := got[nvmltest.UUID(4)]
+		if hung || too || len(got) != 3 {
+			t.Errorf("got samples of %d GPUs, of the hung ones %v and %v; want the three others", len(got), hung, too)
+		}
 	}
 	n.set("gpu2", "hang", "")
+	n.set("gpu4", "hang", "")
 	deadline := time.Now().Add(30 * time.Second)
-	for len(n.Sample(ids)) != 4 {
+	for len(n.Sample(ids)) != 5 {
 		if time.Now().After(deadline) {
 			t.Fatal("the GPU is not asked again")
 		}
@@ -298,6 +300,39 @@ func TestTrafficWithoutGPM(t *testing.T) {
 	s := n.Sample([]string{nvmltest.UUID(0)})[nvmltest.UUID(0)]
 	if s.PCIeRxMBPerS == nil || *s.PCIeRxMBPerS != 2 || s.PCIeTxMBPerS != nil || s.DRAMActivePercent != nil {
 		t.Errorf("received %v, sent %v MB/s; want 2 and nothing", s.PCIeRxMBPerS, s.PCIeTxMBPerS)
+	}
+	// Measuring keeps the driver busy: it is asked once a minute.
+	n.set("gpu0", "pcie_rx_kb", "4000")
+	if s := n.Sample([]string{nvmltest.UUID(0)})[nvmltest.UUID(0)]; *s.PCIeRxMBPerS != 2 {
+		t.Errorf("received %v MB/s at once after 2, want the same again", *s.PCIeRxMBPerS)
+	}
+	n.gpm[nvmltest.UUID(0)].pcie.at = time.Now().Add(-trafficEvery)
+	if s := n.Sample([]string{nvmltest.UUID(0)})[nvmltest.UUID(0)]; *s.PCIeRxMBPerS != 4 {
+		t.Errorf("received %v MB/s a minute later, want 4", *s.PCIeRxMBPerS)
+	}
+}
+
+// Whoever configures the plugin anew, or ends a command, does not wait for a driver
+// that hangs, nor for one that waits for events.
+func TestCloseWaitsForNoCall(t *testing.T) {
+	n := open(t, nvmltest.H200(1))
+	n.scan()
+	n.set("gpu0", "hang", "1")
+	n.Sample([]string{nvmltest.UUID(0)})
+	closed := make(chan struct{})
+	go func() { n.Close(); close(closed) }()
+	select {
+	case <-closed:
+	case <-time.After(10 * time.Second):
+		t.Error("Close waits for a call that hangs")
+	}
+	n.set("gpu0", "hang", "")
+	<-closed
+	deadline := time.Now().Add(30 * time.Second)
+	for n.connected(n.driverLoad()) {
+		if time.Now().After(deadline) {
+			t.Fatal("NVML is not shut down when the call has returned")
+		}
 	}
 }
 
