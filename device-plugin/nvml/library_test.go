@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"strings"
 	"testing"
@@ -332,6 +333,72 @@ func TestCloseWaitsForNoCall(t *testing.T) {
 	for n.connected(n.driverLoad()) {
 		if time.Now().After(deadline) {
 			t.Fatal("NVML is not shut down when the call has returned")
+		}
+	}
+}
+
+// A plugin that starts before the fabric is up, or while a GPU does not answer, learns
+// later who is near whom.
+func TestTopologyThatComesLate(t *testing.T) {
+	state := nvmltest.H200(2)
+	for i := range 2 {
+		state.Set(fmt.Sprintf("gpu%d", i), "nvlinks", "0")
+		state.Set(fmt.Sprintf("gpu%d", i), "switch", "0")
+	}
+	n := open(t, state)
+	if d := of(t, n.scan(), nvmltest.UUID(0)); d.Island != -1 || d.P2P != "pcie" || d.PCIeSwitch != 0 {
+		t.Errorf("island %d, %s, PCIe switch %d without NVLinks; want -1, pcie, 0", d.Island, d.P2P, d.PCIeSwitch)
+	}
+	for i := range 2 {
+		n.set(fmt.Sprintf("gpu%d", i), "nvlinks", "18")
+	}
+	for range 2 {
+		for _, d := range n.scan().Devices {
+			if d.Island != 0 || d.P2P != "nvswitch" || d.PCIeSwitch != 0 {
+				t.Errorf("%s: island %d, %s, PCIe switch %d; want 0, nvswitch, 0", d.ID, d.Island, d.P2P, d.PCIeSwitch)
+			}
+		}
+		n.set("gpu1", "lost", "1") // it stays where it was
+	}
+	for key, value := range nvmltest.H200(3)["gpu2"] { // and another GPU comes
+		n.set("gpu2", key, value)
+	}
+	n.set("gpu2", "switch", "0")
+	n.scan()
+	n.set("gpu1", "nvlinks", "0")
+	n.set("gpu1", "lost", "")
+	if d := of(t, n.scan(), nvmltest.UUID(1)); d.PCIeSwitch != 0 {
+		t.Errorf("PCIe switch %d of a GPU that was lost when the others were asked, want 0", d.PCIeSwitch)
+	}
+}
+
+// A GPU with too many PCIe replays stays degraded until a whole interval without.
+func TestReplays(t *testing.T) {
+	begin := time.Now()
+	r := replays{}.next(begin, 1000, 60)
+	for _, tc := range []struct {
+		after time.Duration
+		count int
+		want  bool
+	}{
+		{10 * time.Second, 5000, false}, // too short for a rate
+		{time.Minute, 5000, true},
+		{65 * time.Second, 5000, true}, // an event asks for a scan
+		{2 * time.Minute, 0, true},     // the counter started anew
+		{3 * time.Minute, 0, false},
+		{4 * time.Minute, 60, false},
+		{5 * time.Minute, 121, true},
+	} {
+		if r = r.next(begin.Add(tc.after), tc.count, 60); r.many != tc.want {
+			t.Errorf("after %s, %d replays: %v, want %v", tc.after, tc.count, r.many, tc.want)
+		}
+	}
+	for _, tc := range []struct {
+		gen, lanes int
+		want       float64
+	}{{4, 16, 15.36}, {6, 1, 3.84}, {0, 16, math.Inf(1)}, {7, 16, math.Inf(1)}, {4, 0, math.Inf(1)}} {
+		if got := replayLimit(tc.gen, tc.lanes); math.Abs(got-tc.want) > 1e-9 {
+			t.Errorf("generation %d, %d lanes: %v, want %v", tc.gen, tc.lanes, got, tc.want)
 		}
 	}
 }
