@@ -25,6 +25,9 @@ const (
 	lookInterval = time.Second
 	// hangAfter is how long a scan may take before its GPUs are called unhealthy.
 	hangAfter = 10 * time.Second
+	// eventScan is the shortest time between scans that events ask for: an application
+	// may provoke as many events as it likes.
+	eventScan = time.Second
 	// recoverScan is the longest time between scans while a GPU recovers.
 	recoverScan = 5 * time.Second
 	// hungExit and restartExit are exit statuses: the driver hangs; the driver
@@ -72,6 +75,7 @@ type stream struct {
 	waits    bool                  // the profile's file has not been looked at
 
 	pending <-chan scanResult // of the scan that runs, nil for none
+	begun   time.Time         // of the last scan
 	again   bool              // something happened since it began
 	sent    []*device.DeviceGroup
 	any     bool // a message was sent
@@ -126,6 +130,9 @@ func (s *stream) loop(ctx context.Context) {
 			s.publish(ctx)
 		case e := <-s.events:
 			s.take(e)
+			if s.pending == nil {
+				next.Reset(s.untilEventScan())
+			}
 			s.publish(ctx)
 		case <-s.changed:
 			s.scan()
@@ -150,7 +157,12 @@ func (s *stream) scan() {
 		s.again = true
 		return
 	}
-	s.pending = s.scans.start()
+	s.pending, s.begun = s.scans.start(), time.Now()
+}
+
+// untilEventScan is how long a scan that an event asks for has to wait.
+func (s *stream) untilEventScan() time.Duration {
+	return max(0, eventScan-time.Since(s.begun))
 }
 
 // settle takes a scan's result and returns when the next one is due.
@@ -166,7 +178,7 @@ func (s *stream) settle(r scanResult) time.Duration {
 		}
 	}
 	if s.again {
-		s.again, wait = false, 0
+		s.again, wait = false, s.untilEventScan()
 	}
 	return wait
 }
@@ -187,14 +199,16 @@ func (s *stream) unscanned() {
 	s.p.judge()
 }
 
-// take applies an event at once and has the GPUs scanned.
+// take applies an event at once; the GPUs are to be scanned soon.
 func (s *stream) take(e gpu.Event) {
 	s.p.mu.Lock()
 	defer s.p.mu.Unlock()
 	if e.Xid != 0 {
 		s.p.event(time.Now(), e)
 	}
-	s.scan()
+	if s.pending != nil {
+		s.again = true
+	}
 }
 
 // look does what needs no driver: the operator's orders to clear a fault, the

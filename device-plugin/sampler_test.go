@@ -4,11 +4,14 @@
 package deviceplugin
 
 import (
+	"bytes"
 	"context"
 	"maps"
 	"os"
 	"regexp"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -137,3 +140,58 @@ type deaf struct {
 }
 
 func (d *deaf) Events(context.Context, chan<- gpu.Event) { <-d.waits }
+
+// counting counts the scans, each of which takes a moment.
+type counting struct {
+	stage
+	scans atomic.Int64
+}
+
+func (c *counting) Scan() (gpu.Inventory, error) {
+	c.scans.Add(1)
+	time.Sleep(50 * time.Millisecond)
+	return c.stage.Scan()
+}
+
+// An application may provoke as many errors as it likes: they are counted, and take
+// neither the driver's time nor the log.
+func TestFloodOfApplicationErrors(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.StateDir = ""
+	synctest.Test(t, func(t *testing.T) {
+		backend, log := &counting{}, &bytes.Buffer{}
+		backend.events = make(chan gpu.Event)
+		backend.inv.Devices = []gpu.Device{{ID: "GPU-0", Model: "M"}, {ID: "GPU-1", Model: "M"}}
+		p := New(Options{Log: hclog.New(&hclog.LoggerOptions{Output: log}), Open: func(Config, hclog.Logger) (Backend, error) { return backend, nil }})
+		p.Configure(cfg)
+		ctx, cancel := context.WithCancel(t.Context())
+		c, err := p.Fingerprint(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next(t, c)
+		for range 1000 {
+			backend.events <- gpu.Event{GPU: "GPU-1", Xid: 31}
+			time.Sleep(10 * time.Millisecond)
+		}
+		backend.events <- gpu.Event{GPU: "GPU-1", Xid: 79}
+		begin := time.Now()
+		if got := next(t, c)[0].Devices; got[0].HealthDesc != "" || got[1].HealthDesc != "xid:79" || time.Since(begin) != 0 {
+			t.Errorf("%+v and %+v after %s, want the second unhealthy at once", got[0], got[1], time.Since(begin))
+		}
+		time.Sleep(2 * time.Second) // the last event's scan
+		cancel()
+		for range c {
+		}
+		synctest.Wait()
+		if n := backend.scans.Load(); n < 10 || n > 13 {
+			t.Errorf("%d scans in 12 s of events, want one a second", n)
+		}
+		if n := strings.Count(log.String(), "xid=31"); n != 1 || !strings.Contains(log.String(), "xid=79 errors=1001") {
+			t.Errorf("%d lines about Xid 31, want 1 of it and the count with the next:\n%s", n, log)
+		}
+		if r := p.health.record("GPU-1"); r.xidCount != 1001 {
+			t.Errorf("%d errors counted, want 1001", r.xidCount)
+		}
+	})
+}
