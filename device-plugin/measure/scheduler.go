@@ -340,6 +340,9 @@ func (s *Scheduler) wanted(now time.Time) []string {
 // a task of Nomad's, or by what the driver says. Of others it knows nothing.
 func (s *Scheduler) look(now time.Time) {
 	s.mu.Lock()
+	for id, r := range s.records {
+		s.records[id] = r.notAfter(now)
+	}
 	ids, all := s.wanted(now), s.inv.Devices
 	for id := range s.idleSince {
 		if !slices.Contains(ids, id) {
