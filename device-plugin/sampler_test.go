@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"maps"
+	"math"
 	"os"
 	"regexp"
 	"slices"
@@ -80,8 +81,12 @@ func TestTimersFireTogether(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-stats // the first comes at once
-		for range 3 {
+		for last := time.Now(); time.Since(last) < 3*time.Second; {
+			before := time.Now()
 			<-stats
+			if gap := time.Since(before); gap < 900*time.Millisecond {
+				t.Errorf("statistics come %s after the last: the GPUs are not read again", gap)
+			}
 			if late := time.Since(time.Now().Truncate(time.Second)); late != 0 {
 				t.Errorf("statistics come %s after a whole second", late)
 			}
@@ -140,6 +145,16 @@ type deaf struct {
 }
 
 func (d *deaf) Events(context.Context, chan<- gpu.Event) { <-d.waits }
+
+// Nomad answers with JSON, which has no word for what is no number: one such value
+// would take all statistics with it.
+func TestStatisticsThatAreNoNumbers(t *testing.T) {
+	set := statistics{}
+	set.profiling(gpu.Sample{SMActivePercent: gpu.Ptr(math.NaN()), SMOccupancyPercent: gpu.Ptr(math.Inf(-1)), DRAMActivePercent: gpu.Ptr(0.5)})
+	if len(set) != 1 || set["DRAM active"] == nil {
+		t.Errorf("got %v, want the one that is a number", slices.Sorted(maps.Keys(set)))
+	}
+}
 
 // counting counts the scans, each of which takes a moment.
 type counting struct {

@@ -403,6 +403,32 @@ func TestReplays(t *testing.T) {
 	}
 }
 
+// All ones is NVML's word for a value that is not available, in a call that succeeds.
+func TestValuesThatAreNotAvailable(t *testing.T) {
+	state := nvmltest.H200(2)
+	for _, key := range []string{"limit_mw", "max_sm_mhz", "sm_mhz", "temperature", "power_mw", "utilization", "encoder", "energy_mj", "replays", "ecc_l1", "field.82", "field.230"} {
+		state.Set("gpu0", key, "18446744073709551615")
+	}
+	n := open(t, state)
+	d := of(t, n.scan(), nvmltest.UUID(0))
+	if d.PowerLimitW != nil || d.CoresClockMHz != nil || d.Signals.Recovery != nil {
+		t.Errorf("power limit %v, clock %v, recovery action %v; want none", d.PowerLimitW, d.CoresClockMHz, d.Signals.Recovery)
+	}
+	s := n.Sample([]string{d.ID})[d.ID]
+	for name, missing := range map[string]bool{
+		"power limit": s.PowerLimitW == nil, "power": s.PowerW == nil, "SM clock": s.SMClockMHz == nil, "temperature": s.TemperatureC == nil,
+		"utilization": s.GPUPercent == nil && s.MemoryPercent == nil, "encoder": s.EncoderPercent == nil, "energy": s.EnergyJ == nil,
+		"replays": s.PCIeReplays == nil, "ECC errors": s.ECCL1 == nil, "memory temperature": s.MemoryTemperatureC == nil,
+	} {
+		if !missing {
+			t.Errorf("%s of all ones is taken for a value", name)
+		}
+	}
+	if other := of(t, n.scan(), nvmltest.UUID(1)); other.PowerLimitW == nil || other.Signals.Recovery == nil {
+		t.Errorf("power limit %v, recovery action %v of the other GPU, want both", other.PowerLimitW, other.Signals.Recovery)
+	}
+}
+
 func TestMIGInstances(t *testing.T) {
 	state := nvmltest.H200(3)
 	state.Split(1, 2)

@@ -8,6 +8,7 @@ package nvml
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -321,14 +322,29 @@ func (r *reader) note(ret nvml.Return) {
 	r.reset = r.reset || ret == nvml.ERROR_RESET_REQUIRED
 }
 
-// number asks for an integer and scales it down.
+// number asks for an integer and scales it down. All ones is how NVML says that a
+// value is not available, while the call succeeds (NVML_VALUE_NOT_AVAILABLE).
 func number[T ~int | ~uint32 | ~uint64](r *reader, symbol string, divide int64, ask func() (T, nvml.Return)) *int64 {
 	v, ok := value(r, symbol, ask)
-	if !ok {
+	if !ok || !available(v) {
 		return nil
 	}
 	n := int64(v) / divide
 	return &n
+}
+
+// available takes go-nvml's integers as well, which were 32 bits wide in NVML.
+func available[T ~int | ~uint32 | ~uint64](v T) bool {
+	return v != ^T(0) && uint64(v) != math.MaxUint32
+}
+
+// mebibytes are n bytes, nil when the driver does not know.
+func mebibytes(n uint64) *int64 {
+	if !available(n) {
+		return nil
+	}
+	v := int64(n >> 20)
+	return &v
 }
 
 // errUnexpected wraps a return code with what was asked.

@@ -197,15 +197,15 @@ func (b *Backend) sample(id string, h handle) (gpu.Sample, bool) {
 
 func memory(r *reader, dev nvml.Device, s *gpu.Sample) {
 	if m, ok := value(r, "nvmlDeviceGetMemoryInfo", dev.GetMemoryInfo); ok {
-		s.MemoryUsedMiB, s.MemoryTotalMiB = gpu.Ptr(int64(m.Used>>20)), gpu.Ptr(int64(m.Total>>20))
+		s.MemoryUsedMiB, s.MemoryTotalMiB = mebibytes(m.Used), mebibytes(m.Total)
 	}
 	if m, ok := value(r, "nvmlDeviceGetBAR1MemoryInfo", dev.GetBAR1MemoryInfo); ok {
-		s.BAR1UsedMiB, s.BAR1TotalMiB = gpu.Ptr(int64(m.Bar1Used>>20)), gpu.Ptr(int64(m.Bar1Total>>20))
+		s.BAR1UsedMiB, s.BAR1TotalMiB = mebibytes(m.Bar1Used), mebibytes(m.Bar1Total)
 	}
 }
 
 func utilization(r *reader, dev nvml.Device, s *gpu.Sample) {
-	if u, ok := value(r, "nvmlDeviceGetUtilizationRates", dev.GetUtilizationRates); ok {
+	if u, ok := value(r, "nvmlDeviceGetUtilizationRates", dev.GetUtilizationRates); ok && available(u.Gpu) {
 		s.GPUPercent, s.MemoryPercent = gpu.Ptr(int64(u.Gpu)), gpu.Ptr(int64(u.Memory))
 	}
 	first := func(ask func() (uint32, uint32, nvml.Return)) func() (uint32, nvml.Return) {
@@ -217,14 +217,14 @@ func utilization(r *reader, dev nvml.Device, s *gpu.Sample) {
 
 // heat reads power, temperature and clocks.
 func heat(r *reader, dev nvml.Device, s *gpu.Sample) {
-	if mw, ok := value(r, "nvmlDeviceGetPowerUsage", dev.GetPowerUsage); ok {
+	if mw, ok := value(r, "nvmlDeviceGetPowerUsage", dev.GetPowerUsage); ok && available(mw) {
 		s.PowerW = gpu.Ptr(float64(mw) / 1000)
 	}
 	s.PowerLimitW = number(r, "nvmlDeviceGetEnforcedPowerLimit", 1000, dev.GetEnforcedPowerLimit)
 	s.TemperatureC = number(r, "nvmlDeviceGetTemperature", 1, func() (uint32, nvml.Return) { return dev.GetTemperature(nvml.TEMPERATURE_GPU) })
 	s.SMClockMHz = number(r, "nvmlDeviceGetClockInfo", 1, func() (uint32, nvml.Return) { return dev.GetClockInfo(nvml.CLOCK_SM) })
 	s.MemoryClockMHz = number(r, "nvmlDeviceGetClockInfo", 1, func() (uint32, nvml.Return) { return dev.GetClockInfo(nvml.CLOCK_MEM) })
-	if mj, ok := value(r, "nvmlDeviceGetTotalEnergyConsumption", dev.GetTotalEnergyConsumption); ok {
+	if mj, ok := value(r, "nvmlDeviceGetTotalEnergyConsumption", dev.GetTotalEnergyConsumption); ok && available(mj) {
 		s.EnergyJ = gpu.Ptr(float64(mj) / 1000)
 	}
 	if reasons, ok := throttleReasons(r, dev); ok {
@@ -292,7 +292,7 @@ type pcieTraffic struct {
 func (t *pcieTraffic) read(r *reader, dev nvml.Device, s *gpu.Sample) {
 	rate := func(c nvml.PcieUtilCounter) *float64 {
 		kb, ok := value(r, "nvmlDeviceGetPcieThroughput", func() (uint32, nvml.Return) { return dev.GetPcieThroughput(c) })
-		if !ok {
+		if !ok || !available(kb) {
 			return nil
 		}
 		return gpu.Ptr(float64(kb) / 1000)

@@ -101,11 +101,23 @@ func fields(r *reader, dev nvml.Device, ids ...uint32) map[uint32]float64 {
 	}
 	out := make(map[uint32]float64, len(ids))
 	for _, v := range values {
-		if nvml.Return(v.NvmlReturn) == nvml.SUCCESS {
+		if nvml.Return(v.NvmlReturn) == nvml.SUCCESS && fieldAvailable(v) {
 			out[v.FieldId] = fieldNumber(v)
 		}
 	}
 	return out
+}
+
+// fieldAvailable is available for a field, whose unused bytes may hold anything.
+func fieldAvailable(fv nvml.FieldValue) bool {
+	raw := binary.LittleEndian.Uint64(fv.Value[:])
+	switch nvml.ValueType(fv.ValueType) {
+	case nvml.VALUE_TYPE_UNSIGNED_INT:
+		return available(uint32(raw))
+	case nvml.VALUE_TYPE_UNSIGNED_LONG, nvml.VALUE_TYPE_UNSIGNED_LONG_LONG:
+		return available(raw)
+	}
+	return true
 }
 
 func fieldNumber(fv nvml.FieldValue) float64 {
@@ -132,7 +144,7 @@ func (b *Backend) pcieDegraded(r *reader, dev nvml.Device, uuid string) bool {
 	most, okMost := value(r, "nvmlDeviceGetMaxPcieLinkWidth", dev.GetMaxPcieLinkWidth)
 	narrow := okWidth && okMost && 2*width < most
 	count, ok := value(r, "nvmlDeviceGetPcieReplayCounter", dev.GetPcieReplayCounter)
-	if !ok {
+	if !ok || !available(count) {
 		return narrow
 	}
 	gen, _ := value(r, "nvmlDeviceGetCurrPcieLinkGeneration", dev.GetCurrPcieLinkGeneration)
