@@ -25,6 +25,9 @@ const (
 	lookInterval = time.Second
 	// hangAfter is how long a scan may take before its GPUs are called unhealthy.
 	hangAfter = 10 * time.Second
+	// eventScan is the shortest time between scans that events ask for: an application
+	// may provoke as many events as it likes.
+	eventScan = time.Second
 	// recoverScan is the longest time between scans while a GPU recovers.
 	recoverScan = 5 * time.Second
 	// hungExit and restartExit are exit statuses: the driver hangs; the driver
@@ -72,20 +75,21 @@ type stream struct {
 	waits    bool                  // the profile's file has not been looked at
 
 	pending <-chan scanResult // of the scan that runs, nil for none
+	begun   time.Time         // of the last scan
 	again   bool              // something happened since it began
 	sent    []*device.DeviceGroup
 	any     bool // a message was sent
 	hung    bool // the GPUs were called unhealthy because a scan hangs
 }
 
-// run owns the stream: it starts and ends the event source and closes out. The
-// event source may take a moment to end, or hang with the driver: the stream
-// does not wait for it.
+// run owns the stream: it starts and ends the event source and closes out. Nothing
+// waits for the event source, which notices the end when its driver's wait is over,
+// or never: the next stream of this process measures GPUs at once.
 func (s *stream) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var helpers sync.WaitGroup
-	helpers.Go(func() { s.backend.Events(ctx, s.events) })
+	go s.backend.Events(ctx, s.events)
 	if s.measures != nil {
 		helpers.Go(func() { s.measures.Run(ctx) })
 	}
@@ -113,7 +117,7 @@ func (s *stream) loop(ctx context.Context) {
 	defer first.Stop()
 	next := time.NewTimer(0)
 	defer next.Stop()
-	look := time.NewTicker(lookInterval)
+	look := time.NewTimer(gpu.UntilTick(time.Now(), lookInterval))
 	defer look.Stop()
 	for {
 		select {
@@ -126,6 +130,9 @@ func (s *stream) loop(ctx context.Context) {
 			s.publish(ctx)
 		case e := <-s.events:
 			s.take(e)
+			if s.pending == nil {
+				next.Reset(s.untilEventScan())
+			}
 			s.publish(ctx)
 		case <-s.changed:
 			s.scan()
@@ -136,6 +143,7 @@ func (s *stream) loop(ctx context.Context) {
 			s.unscanned()
 			s.publish(ctx)
 		case <-look.C:
+			look.Reset(gpu.UntilTick(time.Now(), lookInterval))
 			if s.look() {
 				s.publish(ctx)
 			}
@@ -149,7 +157,12 @@ func (s *stream) scan() {
 		s.again = true
 		return
 	}
-	s.pending = s.scans.start()
+	s.pending, s.begun = s.scans.start(), time.Now()
+}
+
+// untilEventScan is how long a scan that an event asks for has to wait.
+func (s *stream) untilEventScan() time.Duration {
+	return max(0, eventScan-time.Since(s.begun))
 }
 
 // settle takes a scan's result and returns when the next one is due.
@@ -165,7 +178,7 @@ func (s *stream) settle(r scanResult) time.Duration {
 		}
 	}
 	if s.again {
-		s.again, wait = false, 0
+		s.again, wait = false, s.untilEventScan()
 	}
 	return wait
 }
@@ -186,14 +199,16 @@ func (s *stream) unscanned() {
 	s.p.judge()
 }
 
-// take applies an event at once and has the GPUs scanned.
+// take applies an event at once; the GPUs are to be scanned soon.
 func (s *stream) take(e gpu.Event) {
 	s.p.mu.Lock()
 	defer s.p.mu.Unlock()
 	if e.Xid != 0 {
 		s.p.event(time.Now(), e)
 	}
-	s.scan()
+	if s.pending != nil {
+		s.again = true
+	}
 }
 
 // look does what needs no driver: the operator's orders to clear a fault, the

@@ -85,12 +85,13 @@ type Plugin struct {
 	scanned  bool             // a scan has ended, well or not
 	missing  string           // why there is no driver, as logged last
 	warned   map[string]bool
+	toldXid  map[string]time.Time // when an error was logged last, by GPU and Xid
 }
 
 // New returns a plugin with the default configuration. It does no more than
 // that: Nomad starts a plugin several times only to ask its name.
 func New(o Options) *Plugin {
-	p := &Plugin{log: o.Log, open: o.Open, exit: o.Exit, self: o.Self, readProfile: ReadProfile, started: time.Now(), warned: map[string]bool{}}
+	p := &Plugin{log: o.Log, open: o.Open, exit: o.Exit, self: o.Self, readProfile: ReadProfile, started: time.Now(), warned: map[string]bool{}, toldXid: map[string]time.Time{}}
 	p.configure(DefaultConfig())
 	return p
 }

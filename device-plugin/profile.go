@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/device-plugin/nomad"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
@@ -111,7 +112,7 @@ func (s *store) saveCopy(p *profile.Profile) error {
 // hang.
 func (s *stream) followFile(ctx context.Context) {
 	file := profileFile{path: s.cfg.ProfilePath, read: s.p.readProfile}
-	next := time.NewTicker(lookInterval)
+	next := time.NewTimer(gpu.UntilTick(time.Now(), lookInterval))
 	defer next.Stop()
 	for first := true; ; first = false {
 		p, problem := file.look()
@@ -127,6 +128,7 @@ func (s *stream) followFile(ctx context.Context) {
 		}
 		select {
 		case <-next.C:
+			next.Reset(gpu.UntilTick(time.Now(), lookInterval))
 		case <-ctx.Done():
 			return
 		}

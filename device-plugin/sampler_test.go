@@ -4,13 +4,24 @@
 package deviceplugin
 
 import (
+	"bytes"
+	"context"
 	"maps"
+	"math"
+	"os"
+	"regexp"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
+
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
+	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 )
 
 // slowDriver takes a second for a reading.
@@ -40,6 +51,162 @@ func TestReadingsAreShared(t *testing.T) {
 			if ids := <-got; !slices.Equal(ids, want) {
 				t.Errorf("got readings of %v, want %v", ids, want)
 			}
+		}
+	})
+}
+
+// What the plugin does every second it does on the whole second, so that a node at
+// rest is woken once for all of it.
+func TestTimersFireTogether(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.StateDir = t.TempDir()
+	if err := os.Chmod(cfg.StateDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(300 * time.Millisecond)
+		p, _, log, _ := onStage(1, cfg)
+		ctx, cancel := context.WithCancel(t.Context())
+		c, err := p.Fingerprint(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next(t, c)
+		if err := statedir.Clear.Give(statedir.Dir(cfg.StateDir), "GPU-0"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(111 * time.Millisecond)
+		stats, err := p.Stats(ctx, time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-stats // the first comes at once
+		for last := time.Now(); time.Since(last) < 3*time.Second; {
+			before := time.Now()
+			<-stats
+			if gap := time.Since(before); gap < 900*time.Millisecond {
+				t.Errorf("statistics come %s after the last: the GPUs are not read again", gap)
+			}
+			if late := time.Since(time.Now().Truncate(time.Second)); late != 0 {
+				t.Errorf("statistics come %s after a whole second", late)
+			}
+		}
+		cancel()
+		for range c {
+		}
+		synctest.Wait()
+		if !regexp.MustCompile(`\.000\S* \[INFO\]\s+latched faults are cleared`).MatchString(log.String()) {
+			t.Errorf("orders are not looked at on the whole second:\n%s", log)
+		}
+	})
+}
+
+// A driver whose wait for events does not end keeps the next stream from nothing:
+// that stream measures GPUs, as the one before it did.
+func TestEventSourceThatDoesNotEnd(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.StateDir = ""
+	cfg.Measure.Mode = measure.Off
+	synctest.Test(t, func(t *testing.T) {
+		waits := make(chan struct{})
+		defer close(waits)
+		p := New(Options{Log: hclog.NewNullLogger(), Self: []string{"none"},
+			Open: func(Config, hclog.Logger) (Backend, error) { return &deaf{waits: waits}, nil }})
+		p.Configure(cfg)
+		for range 2 {
+			ctx, cancel := context.WithCancel(t.Context())
+			c, err := p.Fingerprint(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			next(t, c)
+			p.mu.Lock()
+			if p.running == nil || p.running != p.measures {
+				t.Error("the stream does not measure")
+			}
+			p.mu.Unlock()
+			cancel()
+			for range c {
+			}
+			synctest.Wait()
+			p.mu.Lock()
+			if p.running != nil {
+				t.Error("a stream that has ended measures")
+			}
+			p.mu.Unlock()
+		}
+	})
+}
+
+// deaf is a backend whose event source ends when the test says so.
+type deaf struct {
+	stage
+	waits chan struct{}
+}
+
+func (d *deaf) Events(context.Context, chan<- gpu.Event) { <-d.waits }
+
+// Nomad answers with JSON, which has no word for what is no number: one such value
+// would take all statistics with it.
+func TestStatisticsThatAreNoNumbers(t *testing.T) {
+	set := statistics{}
+	set.profiling(gpu.Sample{SMActivePercent: gpu.Ptr(math.NaN()), SMOccupancyPercent: gpu.Ptr(math.Inf(-1)), DRAMActivePercent: gpu.Ptr(0.5)})
+	if len(set) != 1 || set["DRAM active"] == nil {
+		t.Errorf("got %v, want the one that is a number", slices.Sorted(maps.Keys(set)))
+	}
+}
+
+// counting counts the scans, each of which takes a moment.
+type counting struct {
+	stage
+	scans atomic.Int64
+}
+
+func (c *counting) Scan() (gpu.Inventory, error) {
+	c.scans.Add(1)
+	time.Sleep(50 * time.Millisecond)
+	return c.stage.Scan()
+}
+
+// An application may provoke as many errors as it likes: they are counted, and take
+// neither the driver's time nor the log.
+func TestFloodOfApplicationErrors(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.StateDir = ""
+	synctest.Test(t, func(t *testing.T) {
+		backend, log := &counting{}, &bytes.Buffer{}
+		backend.events = make(chan gpu.Event)
+		backend.inv.Devices = []gpu.Device{{ID: "GPU-0", Model: "M"}, {ID: "GPU-1", Model: "M"}}
+		p := New(Options{Log: hclog.New(&hclog.LoggerOptions{Output: log}), Open: func(Config, hclog.Logger) (Backend, error) { return backend, nil }})
+		p.Configure(cfg)
+		ctx, cancel := context.WithCancel(t.Context())
+		c, err := p.Fingerprint(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next(t, c)
+		for range 1000 {
+			backend.events <- gpu.Event{GPU: "GPU-1", Xid: 31}
+			time.Sleep(10 * time.Millisecond)
+		}
+		backend.events <- gpu.Event{GPU: "GPU-1", Xid: 79}
+		begin := time.Now()
+		if got := next(t, c)[0].Devices; got[0].HealthDesc != "" || got[1].HealthDesc != "xid:79" || time.Since(begin) != 0 {
+			t.Errorf("%+v and %+v after %s, want the second unhealthy at once", got[0], got[1], time.Since(begin))
+		}
+		time.Sleep(2 * time.Second) // the last event's scan
+		cancel()
+		for range c {
+		}
+		synctest.Wait()
+		if n := backend.scans.Load(); n < 10 || n > 13 {
+			t.Errorf("%d scans in 12 s of events, want one a second", n)
+		}
+		if n := strings.Count(log.String(), "xid=31"); n != 1 || !strings.Contains(log.String(), "xid=79 errors=1001") {
+			t.Errorf("%d lines about Xid 31, want 1 of it and the count with the next:\n%s", n, log)
+		}
+		if r := p.health.record("GPU-1"); r.xidCount != 1001 {
+			t.Errorf("%d errors counted, want 1001", r.xidCount)
 		}
 	})
 }

@@ -184,8 +184,23 @@ func (p *Plugin) event(now time.Time, e gpu.Event) {
 	}
 	sort.Strings(hit)
 	for _, id := range hit {
-		p.log.Warn("GPU reported an error", "gpu", id, "xid", e.Xid)
 		p.health.event(now, id, e.Xid, p.cfg.Health)
+		p.logXid(now, id, e.Xid)
 	}
 	p.judge()
+}
+
+// xidLogEvery is how often one kind of error of one GPU is logged: an application
+// may provoke as many as it likes.
+const xidLogEvery = time.Minute
+
+// logXid says that a GPU reported an error, and how many of all kinds that makes.
+// Callers hold mu.
+func (p *Plugin) logXid(now time.Time, id string, xid int) {
+	kind := fmt.Sprint(id, " ", xid)
+	if last, told := p.toldXid[kind]; told && now.Sub(last) < xidLogEvery {
+		return
+	}
+	p.toldXid[kind] = now
+	p.log.Warn("GPU reported an error", "gpu", id, "xid", xid, "errors", p.health.record(id).xidCount)
 }

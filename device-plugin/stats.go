@@ -5,6 +5,7 @@ package deviceplugin
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/hashicorp/nomad/plugins/device"
@@ -45,7 +46,7 @@ func (p *Plugin) sendStats(ctx context.Context, interval time.Duration, out chan
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			tick.Reset(interval)
+			tick.Reset(nextStats(time.Now(), interval))
 		}
 		groups := p.stats()
 		if groups == nil {
@@ -57,6 +58,16 @@ func (p *Plugin) sendStats(ctx context.Context, interval time.Duration, out chan
 			return
 		}
 	}
+}
+
+// nextStats is the time until the next statistics: on a whole multiple of interval,
+// and long enough that the GPUs are read again, for there are rates among them.
+func nextStats(now time.Time, interval time.Duration) time.Duration {
+	wait := gpu.UntilTick(now, interval)
+	if wait < interval-interval/10 {
+		wait += interval
+	}
+	return wait
 }
 
 // stats takes one reading; nil when there are no devices.
@@ -172,7 +183,7 @@ func (st statistics) integer(name string, v *int64, unit, desc string) {
 }
 
 func (st statistics) number(name string, v *float64, unit, desc string) {
-	if v != nil {
+	if v != nil && !math.IsNaN(*v) && !math.IsInf(*v, 0) { // JSON has neither
 		st[name] = &structs.StatValue{FloatNumeratorVal: v, Unit: unit, Desc: desc}
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -149,15 +150,45 @@ func (w *world) measure(ctx context.Context, idle time.Duration) error {
 		return err
 	}
 	p.Stop() // what faults did to a plugin says nothing about one at rest
-	return w.atRest(ctx, idle)
+	for _, r := range rests {
+		if err := w.atRest(ctx, r, idle); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rest is a node on which the plugin is watched at rest.
+type rest struct {
+	name string
+	// call is how long each call into the library takes, beside looking things up:
+	// Go's runtime looks after a call as long as it runs, so a driver that takes its
+	// time costs wakeups.
+	call time.Duration
+	// noGPM: the GPUs are older than Hopper.
+	noGPM bool
+}
+
+var rests = []rest{
+	{name: "a driver that answers at once"},
+	{name: "a driver that takes 50 µs a call", call: 50 * time.Microsecond},
+	{name: "GPUs without profiling metrics", noGPM: true},
 }
 
 // restConfig is a plugin as it is installed: it reads the GPUs once a minute.
 const restConfig = `fingerprint_period = "1m"`
 
 // atRest starts the plugin anew over a healthy node and watches it.
-func (w *world) atRest(ctx context.Context, idle time.Duration) error {
+func (w *world) atRest(ctx context.Context, r rest, idle time.Duration) error {
 	w.state = nvmltest.H200(gpus)
+	w.state.Set("sys", "call_us", strconv.FormatInt(r.call.Microseconds(), 10))
+	for i := range gpus {
+		if scope := fmt.Sprintf("gpu%d", i); r.noGPM {
+			w.state.Set(scope, "gpm", "0")
+			w.state.Set(scope, "pcie_rx_kb", "1000")
+			w.state.Set(scope, "pcie_tx_kb", "1000")
+		}
+	}
 	if err := w.state.Write(w.path); err != nil {
 		return err
 	}
@@ -167,7 +198,7 @@ func (w *world) atRest(ctx context.Context, idle time.Duration) error {
 	}
 	defer p.Stop()
 	w.Process = p
-	if err := p.Configure(w.ownState(restConfig, "rest")); err != nil {
+	if err := p.Configure(w.ownState(restConfig, fmt.Sprintf("rest-%t-%s", r.noGPM, r.call))); err != nil {
 		return err
 	}
 	if w.stream, err = p.Device.Fingerprint(ctx); err != nil {
@@ -176,6 +207,7 @@ func (w *world) atRest(ctx context.Context, idle time.Duration) error {
 	if _, err := w.next(ctx); err != nil {
 		return err
 	}
+	fmt.Printf("  at rest for %.0f s, %s\n", idle.Seconds(), r.name)
 	return w.idle(ctx, idle)
 }
 
@@ -290,8 +322,9 @@ func (w *world) idle(ctx context.Context, d time.Duration) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("  idle, %3d statistics in %2.0f s: CPU              %8.2f %% of a core\n", n, time.Since(begin).Seconds(), 100*(after-before).Seconds()/time.Since(begin).Seconds())
-	fmt.Printf("  idle: wakeups                                 %8.0f a second\n", float64(woken-wakeups)/time.Since(begin).Seconds())
-	fmt.Printf("  idle: memory (RSS)                            %8.1f MB\n", used.RSSMB)
+	fmt.Printf("    statistics                                  %8d\n", n)
+	fmt.Printf("    CPU                                         %8.2f %% of a core\n", 100*(after-before).Seconds()/time.Since(begin).Seconds())
+	fmt.Printf("    wakeups                                     %8.1f a second\n", float64(woken-wakeups)/time.Since(begin).Seconds())
+	fmt.Printf("    memory (RSS)                                %8.1f MB\n", used.RSSMB)
 	return nil
 }

@@ -223,6 +223,18 @@ func (r *record) recover() bool {
 	return true
 }
 
+// notAfter is the record after the clock was set back: what it says of the future
+// happened now. Else a GPU that was measured while the clock was a year ahead would
+// not be measured for a year.
+func (r record) notAfter(now time.Time) record {
+	for _, at := range []*time.Time{&r.Tried, &r.Measured} {
+		if at.After(now) {
+			*at = now.UTC().Truncate(time.Second)
+		}
+	}
+	return r
+}
+
 // accept takes the outcome of a session into the record. It returns the drift
 // events, by class, that people should see.
 func (r *record) accept(res Result, id identity) map[pal.AppClass]profile.DriftEvent {

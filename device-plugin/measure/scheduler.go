@@ -166,9 +166,10 @@ func (s *Scheduler) Run(ctx context.Context) {
 	if s.cfg.Mode == Off {
 		return
 	}
-	tick := time.NewTicker(s.cfg.Tick)
+	tick := time.NewTimer(0)
 	defer tick.Stop()
 	for {
+		tick.Reset(gpu.UntilTick(time.Now(), s.cfg.Tick))
 		s.look(time.Now())
 		for _, t := range s.next(time.Now()) {
 			sctx, cancel := context.WithCancel(ctx)
@@ -339,6 +340,9 @@ func (s *Scheduler) wanted(now time.Time) []string {
 // a task of Nomad's, or by what the driver says. Of others it knows nothing.
 func (s *Scheduler) look(now time.Time) {
 	s.mu.Lock()
+	for id, r := range s.records {
+		s.records[id] = r.notAfter(now)
+	}
 	ids, all := s.wanted(now), s.inv.Devices
 	for id := range s.idleSince {
 		if !slices.Contains(ids, id) {

@@ -71,6 +71,43 @@ func TestDue(t *testing.T) {
 	}
 }
 
+// A clock that was a year ahead, and is put right, does not put off measurements, nor
+// an operator's order, for a year.
+func TestClockSetBack(t *testing.T) {
+	now := time.Now()
+	dir := statedir.Dir(t.TempDir())
+	ahead := now.AddDate(1, 0, 0)
+	d := gpu.Device{ID: "GPU-1", Model: "NVIDIA H200", ComputeMajor: 9}
+	whole := record{Identity: identityOf(d, "580"), Measured: ahead, Tried: ahead}
+	down := record{Tried: ahead, Problem: "down", Failures: 1, Downs: 1}
+	for name, tc := range map[string]struct {
+		r     record
+		first time.Duration // when it is measured
+	}{
+		"measured": {whole, 168 * time.Hour},
+		"down":     {down, time.Hour},
+	} {
+		if err := saveRecords(dir, map[string]record{d.ID: tc.r}); err != nil {
+			t.Fatal(err)
+		}
+		cfg := DefaultSchedule()
+		cfg.StateDir, cfg.Jitter = dir, 0
+		s, err := NewScheduler(cfg, Runner{}, hclog.NewNullLogger())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.proc = t.TempDir()
+		s.Observe(&gpu.Inventory{DriverVersion: "580", Devices: []gpu.Device{d}}, nil)
+		s.look(now)
+		if got := s.wanted(now.Add(tc.first - time.Minute)); len(got) != 0 {
+			t.Errorf("%s: measured before %s", name, tc.first)
+		}
+		if got := s.wanted(now.Add(tc.first * 12 / 10)); len(got) != 1 {
+			t.Errorf("%s: not measured %s after the clock was put right", name, tc.first*12/10)
+		}
+	}
+}
+
 func TestAccept(t *testing.T) {
 	at := time.Date(2026, 1, 20, 12, 0, 0, 0, time.UTC)
 	id := identity{Model: "H200", Driver: "580.1"}

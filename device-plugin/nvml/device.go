@@ -128,7 +128,7 @@ func (b *Backend) platform(r *reader, dev nvml.Device, d *gpu.Device) {
 // sizes reads what has a unit.
 func (b *Backend) sizes(r *reader, dev nvml.Device, d *gpu.Device) {
 	if m, ret := answer(r, "nvmlDeviceGetMemoryInfo", dev.GetMemoryInfo); ret == nvml.SUCCESS {
-		d.MemoryMiB = gpu.Ptr(int64(m.Total >> 20))
+		d.MemoryMiB = mebibytes(m.Total)
 	} else if ret == nvml.ERROR_NOT_SUPPORTED {
 		d.MemoryMiB = b.systemMemoryMiB() // unified memory (GH200, GB10)
 	}
@@ -137,7 +137,7 @@ func (b *Backend) sizes(r *reader, dev nvml.Device, d *gpu.Device) {
 		d.PowerLimitW = number(r, "nvmlDeviceGetPowerManagementLimit", 1000, dev.GetPowerManagementLimit)
 	}
 	if m, ok := value(r, "nvmlDeviceGetBAR1MemoryInfo", dev.GetBAR1MemoryInfo); ok {
-		d.BAR1MiB = gpu.Ptr(int64(m.Bar1Total >> 20))
+		d.BAR1MiB = mebibytes(m.Bar1Total)
 	}
 	d.CoresClockMHz = number(r, "nvmlDeviceGetMaxClockInfo", 1, func() (uint32, nvml.Return) { return dev.GetMaxClockInfo(nvml.CLOCK_GRAPHICS) })
 	d.MemoryClockMHz = number(r, "nvmlDeviceGetMaxClockInfo", 1, func() (uint32, nvml.Return) { return dev.GetMaxClockInfo(nvml.CLOCK_MEM) })

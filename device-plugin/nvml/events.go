@@ -20,8 +20,9 @@ import (
 const (
 	// waitMS is how long NVML waits for an event at a time; the stream's end, and
 	// GPUs to register, are noticed after that. Go's runtime wakes some 60 times for
-	// each wait, before it leaves the thread alone.
-	waitMS = 5000
+	// each wait, before it leaves the thread alone: with 5 s that was a fifth of the
+	// plugin's wakeups at rest.
+	waitMS = 30000
 	// retryAfter is the pause after a failed wait or registration.
 	retryAfter = time.Second
 	// wholeGPU is the instance number of an event that concerns all of a GPU.
@@ -57,9 +58,10 @@ func (b *Backend) Events(ctx context.Context, out chan<- gpu.Event) {
 
 // watch is one event set and the GPUs registered with it.
 type watch struct {
-	set  nvml.EventSet
-	gpus string // the UUIDs, joined
-	load string
+	set   nvml.EventSet
+	gpus  string // the UUIDs, joined
+	load  string
+	inUse bool // a call that hangs may still use the set: it is never freed
 }
 
 // wait waits once. ok says that there is an event; pause is how long to leave
@@ -69,7 +71,7 @@ func (b *Backend) wait(w *watch) (e gpu.Event, ok bool, pause time.Duration) {
 	defer b.conn.RUnlock()
 	gpus := b.registered()
 	if !b.up || len(gpus) == 0 || !b.symbols.has("nvmlEventSetCreate") || !b.symbols.has("nvmlEventSetWait_v2", "nvmlEventSetWait") {
-		w.set = nil
+		b.drop(w)
 		return gpu.Event{}, false, retryAfter
 	}
 	if w.set == nil || w.gpus != joined(gpus) || w.load != b.load {
@@ -84,7 +86,7 @@ func (b *Backend) wait(w *watch) (e gpu.Event, ok bool, pause time.Duration) {
 	case nvml.ERROR_TIMEOUT:
 		return gpu.Event{}, false, 0
 	default: // a lost GPU, or the driver went away: have it scanned, and go easy
-		w.set = nil
+		b.drop(w)
 		return gpu.Event{}, true, retryAfter
 	}
 }
@@ -112,10 +114,7 @@ func joined(gpus map[string]nvml.Device) string {
 // register makes an event set for the GPUs. One that takes no events, is lost or
 // does not answer is left out. Callers hold conn.
 func (b *Backend) register(w *watch, gpus map[string]nvml.Device) bool {
-	if w.set != nil && w.load == b.load {
-		w.set.Free()
-	}
-	w.set = nil
+	b.drop(w)
 	set, ret := b.lib.EventSetCreate()
 	if ret != nvml.SUCCESS {
 		return false
@@ -134,7 +133,7 @@ func (b *Backend) register(w *watch, gpus map[string]nvml.Device) bool {
 		case <-timeout.C:
 			// Whoever hangs will be missing from the next scan's GPUs, which makes a
 			// new set; this one is not freed, since a call may still use it.
-			w.set, w.gpus, w.load = set, joined(gpus), b.load
+			*w = watch{set: set, gpus: joined(gpus), load: b.load, inUse: true}
 			return any
 		}
 	}
@@ -142,8 +141,18 @@ func (b *Backend) register(w *watch, gpus map[string]nvml.Device) bool {
 		set.Free()
 		return false
 	}
-	w.set, w.gpus, w.load = set, joined(gpus), b.load
+	*w = watch{set: set, gpus: joined(gpus), load: b.load}
 	return true
+}
+
+// drop gives the event set up, and frees it while the driver that it belongs to is
+// there: a wait that fails every second must not leave one behind each time.
+// Callers hold conn.
+func (b *Backend) drop(w *watch) {
+	if w.set != nil && !w.inUse && b.up && w.load == b.load {
+		w.set.Free()
+	}
+	w.set = nil
 }
 
 // registerGPU has one GPU's events delivered to the set.
@@ -194,11 +203,9 @@ func (b *Backend) instance(physical string, gi int, ci uint32) string {
 	return found
 }
 
-// free releases the event set, if the driver that it belongs to is still there.
+// free is drop at the end of the event source.
 func (b *Backend) free(w *watch) {
 	b.conn.RLock()
 	defer b.conn.RUnlock()
-	if w.set != nil && b.up && w.load == b.load {
-		w.set.Free()
-	}
+	b.drop(w)
 }

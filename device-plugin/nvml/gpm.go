@@ -21,6 +21,7 @@ type gpmState struct {
 	has   bool
 	last  map[string]nvml.GpmSample // by device id
 	caps  map[string]capTime        // by device id
+	pcie  pcieTraffic
 }
 
 // capTime is how long clocks have been held down, ever, in nanoseconds.

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"strings"
 	"testing"
@@ -191,26 +192,28 @@ func TestHungGPU(t *testing.T) {
 	}
 }
 
-// A sample of a GPU that hangs leaves that GPU out, and the GPUs that nobody got
-// to are asked the next time.
+// A sample leaves out the GPUs that hang, and holds up no other.
 func TestSampleOfAHungGPU(t *testing.T) {
-	n := open(t, nvmltest.H200(4))
+	n := open(t, nvmltest.H200(5))
 	n.within = 300 * time.Millisecond
 	ids := []string{}
 	for _, d := range n.scan().Devices {
 		ids = append(ids, d.ID)
 	}
 	n.set("gpu2", "hang", "1")
-	got := n.Sample(ids)
-	if _, hung := got[nvmltest.UUID(2)]; hung || len(got) != 3 {
-		t.Errorf("got samples of %d GPUs, of the hung one %v; want the three others", len(got), hung)
-	}
-	if got := n.Sample(ids); len(got) != 3 {
-		t.Errorf("got samples of %d GPUs, want 3", len(got))
+	n.set("gpu4", "hang", "1")
+	for range 2 {
+		got := n.Sample(ids)
+		_, hung := got[nvmltest.UUID(2)]
+		_, too := got[nvmltest.UUID(4)]
+		if hung || too || len(got) != 3 {
+			t.Errorf("got samples of %d GPUs, of the hung ones %v and %v; want the three others", len(got), hung, too)
+		}
 	}
 	n.set("gpu2", "hang", "")
+	n.set("gpu4", "hang", "")
 	deadline := time.Now().Add(30 * time.Second)
-	for len(n.Sample(ids)) != 4 {
+	for len(n.Sample(ids)) != 5 {
 		if time.Now().After(deadline) {
 			t.Fatal("the GPU is not asked again")
 		}
@@ -298,6 +301,131 @@ func TestTrafficWithoutGPM(t *testing.T) {
 	s := n.Sample([]string{nvmltest.UUID(0)})[nvmltest.UUID(0)]
 	if s.PCIeRxMBPerS == nil || *s.PCIeRxMBPerS != 2 || s.PCIeTxMBPerS != nil || s.DRAMActivePercent != nil {
 		t.Errorf("received %v, sent %v MB/s; want 2 and nothing", s.PCIeRxMBPerS, s.PCIeTxMBPerS)
+	}
+	// Measuring keeps the driver busy: it is asked once a minute.
+	n.set("gpu0", "pcie_rx_kb", "4000")
+	if s := n.Sample([]string{nvmltest.UUID(0)})[nvmltest.UUID(0)]; *s.PCIeRxMBPerS != 2 {
+		t.Errorf("received %v MB/s at once after 2, want the same again", *s.PCIeRxMBPerS)
+	}
+	n.gpm[nvmltest.UUID(0)].pcie.at = time.Now().Add(-trafficEvery)
+	if s := n.Sample([]string{nvmltest.UUID(0)})[nvmltest.UUID(0)]; *s.PCIeRxMBPerS != 4 {
+		t.Errorf("received %v MB/s a minute later, want 4", *s.PCIeRxMBPerS)
+	}
+}
+
+// Whoever configures the plugin anew, or ends a command, does not wait for a driver
+// that hangs, nor for one that waits for events.
+func TestCloseWaitsForNoCall(t *testing.T) {
+	n := open(t, nvmltest.H200(1))
+	n.scan()
+	n.set("gpu0", "hang", "1")
+	n.Sample([]string{nvmltest.UUID(0)})
+	closed := make(chan struct{})
+	go func() { n.Close(); close(closed) }()
+	select {
+	case <-closed:
+	case <-time.After(10 * time.Second):
+		t.Error("Close waits for a call that hangs")
+	}
+	n.set("gpu0", "hang", "")
+	<-closed
+	deadline := time.Now().Add(30 * time.Second)
+	for n.connected(n.driverLoad()) {
+		if time.Now().After(deadline) {
+			t.Fatal("NVML is not shut down when the call has returned")
+		}
+	}
+}
+
+// A plugin that starts before the fabric is up, or while a GPU does not answer, learns
+// later who is near whom.
+func TestTopologyThatComesLate(t *testing.T) {
+	state := nvmltest.H200(2)
+	for i := range 2 {
+		state.Set(fmt.Sprintf("gpu%d", i), "nvlinks", "0")
+		state.Set(fmt.Sprintf("gpu%d", i), "switch", "0")
+	}
+	n := open(t, state)
+	if d := of(t, n.scan(), nvmltest.UUID(0)); d.Island != -1 || d.P2P != "pcie" || d.PCIeSwitch != 0 {
+		t.Errorf("island %d, %s, PCIe switch %d without NVLinks; want -1, pcie, 0", d.Island, d.P2P, d.PCIeSwitch)
+	}
+	for i := range 2 {
+		n.set(fmt.Sprintf("gpu%d", i), "nvlinks", "18")
+	}
+	for range 2 {
+		for _, d := range n.scan().Devices {
+			if d.Island != 0 || d.P2P != "nvswitch" || d.PCIeSwitch != 0 {
+				t.Errorf("%s: island %d, %s, PCIe switch %d; want 0, nvswitch, 0", d.ID, d.Island, d.P2P, d.PCIeSwitch)
+			}
+		}
+		n.set("gpu1", "lost", "1") // it stays where it was
+	}
+	for key, value := range nvmltest.H200(3)["gpu2"] { // and another GPU comes
+		n.set("gpu2", key, value)
+	}
+	n.set("gpu2", "switch", "0")
+	n.scan()
+	n.set("gpu1", "nvlinks", "0")
+	n.set("gpu1", "lost", "")
+	if d := of(t, n.scan(), nvmltest.UUID(1)); d.PCIeSwitch != 0 {
+		t.Errorf("PCIe switch %d of a GPU that was lost when the others were asked, want 0", d.PCIeSwitch)
+	}
+}
+
+// A GPU with too many PCIe replays stays degraded until a whole interval without.
+func TestReplays(t *testing.T) {
+	begin := time.Now()
+	r := replays{}.next(begin, 1000, 60)
+	for _, tc := range []struct {
+		after time.Duration
+		count int
+		want  bool
+	}{
+		{10 * time.Second, 5000, false}, // too short for a rate
+		{time.Minute, 5000, true},
+		{65 * time.Second, 5000, true}, // an event asks for a scan
+		{2 * time.Minute, 0, true},     // the counter started anew
+		{3 * time.Minute, 0, false},
+		{4 * time.Minute, 60, false},
+		{5 * time.Minute, 121, true},
+	} {
+		if r = r.next(begin.Add(tc.after), tc.count, 60); r.many != tc.want {
+			t.Errorf("after %s, %d replays: %v, want %v", tc.after, tc.count, r.many, tc.want)
+		}
+	}
+	for _, tc := range []struct {
+		gen, lanes int
+		want       float64
+	}{{4, 16, 15.36}, {6, 1, 3.84}, {0, 16, math.Inf(1)}, {7, 16, math.Inf(1)}, {4, 0, math.Inf(1)}} {
+		if got := replayLimit(tc.gen, tc.lanes); math.Abs(got-tc.want) > 1e-9 {
+			t.Errorf("generation %d, %d lanes: %v, want %v", tc.gen, tc.lanes, got, tc.want)
+		}
+	}
+}
+
+// All ones is NVML's word for a value that is not available, in a call that succeeds.
+func TestValuesThatAreNotAvailable(t *testing.T) {
+	state := nvmltest.H200(2)
+	for _, key := range []string{"limit_mw", "max_sm_mhz", "sm_mhz", "temperature", "power_mw", "utilization", "encoder", "energy_mj", "replays", "ecc_l1", "field.82", "field.230"} {
+		state.Set("gpu0", key, "18446744073709551615")
+	}
+	n := open(t, state)
+	d := of(t, n.scan(), nvmltest.UUID(0))
+	if d.PowerLimitW != nil || d.CoresClockMHz != nil || d.Signals.Recovery != nil {
+		t.Errorf("power limit %v, clock %v, recovery action %v; want none", d.PowerLimitW, d.CoresClockMHz, d.Signals.Recovery)
+	}
+	s := n.Sample([]string{d.ID})[d.ID]
+	for name, missing := range map[string]bool{
+		"power limit": s.PowerLimitW == nil, "power": s.PowerW == nil, "SM clock": s.SMClockMHz == nil, "temperature": s.TemperatureC == nil,
+		"utilization": s.GPUPercent == nil && s.MemoryPercent == nil, "encoder": s.EncoderPercent == nil, "energy": s.EnergyJ == nil,
+		"replays": s.PCIeReplays == nil, "ECC errors": s.ECCL1 == nil, "memory temperature": s.MemoryTemperatureC == nil,
+	} {
+		if !missing {
+			t.Errorf("%s of all ones is taken for a value", name)
+		}
+	}
+	if other := of(t, n.scan(), nvmltest.UUID(1)); other.PowerLimitW == nil || other.Signals.Recovery == nil {
+		t.Errorf("power limit %v, recovery action %v of the other GPU, want both", other.PowerLimitW, other.Signals.Recovery)
 	}
 }
 

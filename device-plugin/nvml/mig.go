@@ -73,7 +73,7 @@ func readMIG(r *reader, child, dev nvml.Device, parent gpu.Device) (migInstance,
 	}
 	d.MemoryMiB = nil
 	if m, ok := value(r, "nvmlDeviceGetMemoryInfo", child.GetMemoryInfo); ok {
-		d.MemoryMiB = gpu.Ptr(int64(m.Total >> 20))
+		d.MemoryMiB = mebibytes(m.Total)
 	}
 	if a, ok := value(r, "nvmlDeviceGetAttributes_v2|nvmlDeviceGetAttributes", child.GetAttributes); ok {
 		d.SMCount = int(a.MultiprocessorCount)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/NVIDIA/go-nvml/pkg/nvml/mock"
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxa100"
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxb200"
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxh100"
@@ -206,6 +207,46 @@ func TestGPUThatIsNotListedAnyMore(t *testing.T) {
 	}
 }
 
+// While a GPU is lost every wait for events may fail. Each event set holds files open,
+// and a process has only so many.
+func TestWaitsThatFailLeaveNoEventSets(t *testing.T) {
+	s := dgxa100.New()
+	made, freed := 0, 0
+	s.EventSetCreateFunc = func() (nvml.EventSet, nvml.Return) {
+		made++
+		return &mock.EventSet{
+			FreeFunc: func() nvml.Return { freed++; return nvml.SUCCESS },
+			WaitFunc: func(uint32) (nvml.EventData, nvml.Return) { return nvml.EventData{}, nvml.ERROR_GPU_IS_LOST },
+		}, nvml.SUCCESS
+	}
+	for _, d := range s.Devices {
+		d := d.(*server.Device)
+		d.GetSupportedEventTypesFunc = func() (uint64, nvml.Return) { return nvml.EventTypeXidCriticalError, nvml.SUCCESS }
+		d.RegisterEventsFunc = func(uint64, nvml.EventSet) nvml.Return { return nvml.SUCCESS }
+	}
+	b, _ := over(t, s)
+	known := b.lookup
+	b.lookup = func(symbol string) error {
+		if symbol == "nvmlEventSetWait_v2" { // of the set, which the mock's functions do not name
+			return nil
+		}
+		return known(symbol)
+	}
+	if _, err := b.Scan(); err != nil {
+		t.Fatal(err)
+	}
+	var w watch
+	for range 100 {
+		if _, ok, pause := b.wait(&w); !ok || pause == 0 {
+			t.Fatalf("a wait that fails: scan %v, pause %s", ok, pause)
+		}
+	}
+	b.free(&w)
+	if made != 100 || freed != made {
+		t.Errorf("%d event sets made, %d freed; want 100 and 100", made, freed)
+	}
+}
+
 // A driver that was loaded anew needs NVML initialised anew.
 func TestReloadedDriverIsInitialisedAgain(t *testing.T) {
 	b, s := mocked(t)
@@ -219,8 +260,16 @@ func TestReloadedDriverIsInitialisedAgain(t *testing.T) {
 	if _, err := b.Scan(); err != nil || inits != 1 {
 		t.Fatalf("%d initialisations in two scans, %v; want 1", inits, err)
 	}
+	// The kernel gives the directory a new time when it drops it from its cache.
 	module := filepath.Join(b.opts.Root, "sys/module/nvidia")
 	if err := os.Chtimes(module, time.Unix(1, 0), time.Unix(2, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if same, err := b.Scan(); err != nil || inits != 1 || same.DriverLoad != first.DriverLoad {
+		t.Errorf("%d initialisations, %v, load %q then %q: a directory that was read anew passes for a driver that was loaded anew",
+			inits, err, first.DriverLoad, same.DriverLoad)
+	}
+	if err := errors.Join(os.Rename(module, module+".old"), os.Mkdir(module, 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	second, err := b.Scan()

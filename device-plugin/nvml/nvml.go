@@ -8,6 +8,7 @@ package nvml
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -83,8 +84,16 @@ func newBackend(o Options, lib nvml.Interface, lookup func(string) error) *Backe
 	}
 }
 
-// Close shuts NVML down.
-func (b *Backend) Close() { b.disconnect() }
+// Close shuts NVML down once the calls that run have returned. It does not wait for
+// them: one waits for events, and one may hang with the driver.
+func (b *Backend) Close() {
+	if b.conn.TryLock() {
+		defer b.conn.Unlock()
+		b.shutdown()
+		return
+	}
+	go b.disconnect()
+}
 
 // connect initialises NVML unless it is up. A driver that was loaded anew needs
 // that as well.
@@ -229,13 +238,20 @@ func nvmlName(ret nvml.Return) string {
 	return "see nvmlReturn_t"
 }
 
-// driverLoad identifies the present load of the kernel module.
+// driverLoad identifies the present load of the kernel module by the number of its
+// directory in /sys, which is new with each load. The time of the directory is no
+// sign: the kernel sets it to now whenever it has dropped the directory from its
+// cache, and then every latched fault would be forgotten.
 func (b *Backend) driverLoad() string {
 	st, err := os.Stat(filepath.Join(b.opts.root(), "sys/module/nvidia"))
 	if err != nil {
 		return ""
 	}
-	return fmt.Sprint(st.ModTime().UnixNano())
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	if !ok {
+		return ""
+	}
+	return strconv.FormatUint(sys.Ino, 10)
 }
 
 // bootID identifies the boot of the machine.
@@ -306,14 +322,29 @@ func (r *reader) note(ret nvml.Return) {
 	r.reset = r.reset || ret == nvml.ERROR_RESET_REQUIRED
 }
 
-// number asks for an integer and scales it down.
+// number asks for an integer and scales it down. All ones is how NVML says that a
+// value is not available, while the call succeeds (NVML_VALUE_NOT_AVAILABLE).
 func number[T ~int | ~uint32 | ~uint64](r *reader, symbol string, divide int64, ask func() (T, nvml.Return)) *int64 {
 	v, ok := value(r, symbol, ask)
-	if !ok {
+	if !ok || !available(v) {
 		return nil
 	}
 	n := int64(v) / divide
 	return &n
+}
+
+// available takes go-nvml's integers as well, which were 32 bits wide in NVML.
+func available[T ~int | ~uint32 | ~uint64](v T) bool {
+	return v != ^T(0) && uint64(v) != math.MaxUint32
+}
+
+// mebibytes are n bytes, nil when the driver does not know.
+func mebibytes(n uint64) *int64 {
+	if !available(n) {
+		return nil
+	}
+	v := int64(n >> 20)
+	return &v
 }
 
 // errUnexpected wraps a return code with what was asked.

@@ -8,6 +8,7 @@ package nvml
 import (
 	"maps"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -15,45 +16,85 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// stallAfter is how long one GPU may keep the others from being read.
-const stallAfter = 100 * time.Millisecond
+// stallAfter is when the GPUs that nobody has begun to ask are asked side by side.
+// It is no shorter than statistics are apart: Go leaves a timer that was stopped
+// in its heap, and wakes for it.
+const stallAfter = time.Second
 
 // Sample reads statistics, one GPU after the other: every thread that joins in is
-// woken for it, and a node at rest should sleep. When nothing comes for a while,
-// somebody else goes on with the next: a GPU that hangs is left out, and not
-// asked again while it does.
+// woken for it, and a node at rest should sleep. A GPU that hangs is left out, and
+// not asked again while it does.
 func (b *Backend) Sample(ids []string) map[string]gpu.Sample {
+	r := b.newReading(ids)
+	go r.read()
+	stall := min(stallAfter, b.within/2)
+	if !r.ends(stall) {
+		for range len(r.todo) {
+			go r.read()
+		}
+		r.ends(b.within - stall)
+	}
+	return r.result()
+}
+
+// reading is one reading of several GPUs.
+type reading struct {
+	b    *Backend
+	todo chan asked // closed: those that nobody has begun to ask
+	done chan struct{}
+
+	mu   sync.Mutex
+	all  map[string]gpu.Sample
+	open int // GPUs that have not answered
+}
+
+// newReading claims the GPUs that are not being asked already.
+func (b *Backend) newReading(ids []string) *reading {
 	byGPU := b.askable(ids)
-	todo := make(chan asked, len(byGPU))
+	r := &reading{b: b, todo: make(chan asked, len(byGPU)), done: make(chan struct{}), all: map[string]gpu.Sample{}, open: len(byGPU)}
 	for _, a := range byGPU {
-		todo <- a
+		r.todo <- a
 	}
-	close(todo)
-	results := make(chan map[string]gpu.Sample, len(byGPU))
-	read := func() {
-		for a := range todo {
-			results <- b.sampleGPU(a)
-		}
+	close(r.todo)
+	if r.open == 0 {
+		close(r.done)
 	}
-	go read()
-	stall := time.NewTimer(stallAfter)
-	defer stall.Stop()
-	all, begin := map[string]gpu.Sample{}, time.Now()
-	for got := 0; got < len(byGPU); {
-		select {
-		case out := <-results:
-			maps.Copy(all, out)
-			got++
-		case <-stall.C:
-			if time.Since(begin) >= b.within {
-				b.giveUp(todo)
-				return all
-			}
-			go read()
-		}
-		stall.Reset(stallAfter)
+	return r
+}
+
+// read asks one GPU after the other, until all have been asked.
+func (r *reading) read() {
+	for a := range r.todo {
+		r.take(r.b.sampleGPU(a))
 	}
-	return all
+}
+
+func (r *reading) take(out map[string]gpu.Sample) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.Copy(r.all, out)
+	if r.open--; r.open == 0 {
+		close(r.done)
+	}
+}
+
+// ends waits for the reading's end, and says whether it came in time.
+func (r *reading) ends(limit time.Duration) bool {
+	timeout := time.NewTimer(limit)
+	defer timeout.Stop()
+	select {
+	case <-r.done:
+		return true
+	case <-timeout.C:
+		return false
+	}
+}
+
+// result is what has been read so far.
+func (r *reading) result() map[string]gpu.Sample {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.all)
 }
 
 // sampleGPU reads the devices of a GPU that was claimed.
@@ -66,13 +107,6 @@ func (b *Backend) sampleGPU(a asked) map[string]gpu.Sample {
 		}
 	}
 	return out
-}
-
-// giveUp releases the GPUs that nobody has begun to ask.
-func (b *Backend) giveUp(todo <-chan asked) {
-	for a := range todo {
-		b.release(a.claimed)
-	}
 }
 
 // asked is a GPU that is being asked, with its devices.
@@ -153,7 +187,7 @@ func (b *Backend) sample(id string, h handle) (gpu.Sample, bool) {
 		b.profile(g, id, h, &s)
 	}
 	if !gpm && h.parent == nil {
-		traffic(r, own, &s)
+		g.pcie.read(r, own, &s)
 	}
 	if r.lost {
 		s.NoSampleReason = "gpu lost"
@@ -163,15 +197,15 @@ func (b *Backend) sample(id string, h handle) (gpu.Sample, bool) {
 
 func memory(r *reader, dev nvml.Device, s *gpu.Sample) {
 	if m, ok := value(r, "nvmlDeviceGetMemoryInfo", dev.GetMemoryInfo); ok {
-		s.MemoryUsedMiB, s.MemoryTotalMiB = gpu.Ptr(int64(m.Used>>20)), gpu.Ptr(int64(m.Total>>20))
+		s.MemoryUsedMiB, s.MemoryTotalMiB = mebibytes(m.Used), mebibytes(m.Total)
 	}
 	if m, ok := value(r, "nvmlDeviceGetBAR1MemoryInfo", dev.GetBAR1MemoryInfo); ok {
-		s.BAR1UsedMiB, s.BAR1TotalMiB = gpu.Ptr(int64(m.Bar1Used>>20)), gpu.Ptr(int64(m.Bar1Total>>20))
+		s.BAR1UsedMiB, s.BAR1TotalMiB = mebibytes(m.Bar1Used), mebibytes(m.Bar1Total)
 	}
 }
 
 func utilization(r *reader, dev nvml.Device, s *gpu.Sample) {
-	if u, ok := value(r, "nvmlDeviceGetUtilizationRates", dev.GetUtilizationRates); ok {
+	if u, ok := value(r, "nvmlDeviceGetUtilizationRates", dev.GetUtilizationRates); ok && available(u.Gpu) {
 		s.GPUPercent, s.MemoryPercent = gpu.Ptr(int64(u.Gpu)), gpu.Ptr(int64(u.Memory))
 	}
 	first := func(ask func() (uint32, uint32, nvml.Return)) func() (uint32, nvml.Return) {
@@ -183,14 +217,14 @@ func utilization(r *reader, dev nvml.Device, s *gpu.Sample) {
 
 // heat reads power, temperature and clocks.
 func heat(r *reader, dev nvml.Device, s *gpu.Sample) {
-	if mw, ok := value(r, "nvmlDeviceGetPowerUsage", dev.GetPowerUsage); ok {
+	if mw, ok := value(r, "nvmlDeviceGetPowerUsage", dev.GetPowerUsage); ok && available(mw) {
 		s.PowerW = gpu.Ptr(float64(mw) / 1000)
 	}
 	s.PowerLimitW = number(r, "nvmlDeviceGetEnforcedPowerLimit", 1000, dev.GetEnforcedPowerLimit)
 	s.TemperatureC = number(r, "nvmlDeviceGetTemperature", 1, func() (uint32, nvml.Return) { return dev.GetTemperature(nvml.TEMPERATURE_GPU) })
 	s.SMClockMHz = number(r, "nvmlDeviceGetClockInfo", 1, func() (uint32, nvml.Return) { return dev.GetClockInfo(nvml.CLOCK_SM) })
 	s.MemoryClockMHz = number(r, "nvmlDeviceGetClockInfo", 1, func() (uint32, nvml.Return) { return dev.GetClockInfo(nvml.CLOCK_MEM) })
-	if mj, ok := value(r, "nvmlDeviceGetTotalEnergyConsumption", dev.GetTotalEnergyConsumption); ok {
+	if mj, ok := value(r, "nvmlDeviceGetTotalEnergyConsumption", dev.GetTotalEnergyConsumption); ok && available(mj) {
 		s.EnergyJ = gpu.Ptr(float64(mj) / 1000)
 	}
 	if reasons, ok := throttleReasons(r, dev); ok {
@@ -242,15 +276,29 @@ func faults(r *reader, dev nvml.Device, s *gpu.Sample) {
 	s.PCIeReplays = number(r, "nvmlDeviceGetPcieReplayCounter", 1, dev.GetPcieReplayCounter)
 }
 
-// traffic reads PCIe throughput (KB/s in NVML). Each call takes the driver 20 ms
-// to measure, so GPUs with GPM are not asked: it counts traffic all the time.
-func traffic(r *reader, dev nvml.Device, s *gpu.Sample) {
+// trafficEvery is how old PCIe throughput may be. The driver takes 20 ms to measure
+// it, in each direction, and Go's runtime wakes some 60 times to look after such a
+// call: with 8 GPUs and a reading a second that tripled the wakeups at rest.
+const trafficEvery = time.Minute
+
+// pcieTraffic is PCIe throughput as read last.
+type pcieTraffic struct {
+	at     time.Time
+	rx, tx *float64 // MB/s
+}
+
+// read reads PCIe throughput (KB/s in NVML). GPUs with GPM are not asked: it
+// counts traffic all the time.
+func (t *pcieTraffic) read(r *reader, dev nvml.Device, s *gpu.Sample) {
 	rate := func(c nvml.PcieUtilCounter) *float64 {
 		kb, ok := value(r, "nvmlDeviceGetPcieThroughput", func() (uint32, nvml.Return) { return dev.GetPcieThroughput(c) })
-		if !ok {
+		if !ok || !available(kb) {
 			return nil
 		}
 		return gpu.Ptr(float64(kb) / 1000)
 	}
-	s.PCIeRxMBPerS, s.PCIeTxMBPerS = rate(nvml.PCIE_UTIL_RX_BYTES), rate(nvml.PCIE_UTIL_TX_BYTES)
+	if now := time.Now(); now.Sub(t.at) >= trafficEvery {
+		*t = pcieTraffic{now, rate(nvml.PCIE_UTIL_RX_BYTES), rate(nvml.PCIE_UTIL_TX_BYTES)}
+	}
+	s.PCIeRxMBPerS, s.PCIeTxMBPerS = t.rx, t.tx
 }

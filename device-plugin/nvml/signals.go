@@ -17,10 +17,19 @@ import (
 
 // counters are readings that only their growth says something about.
 type counters struct {
-	at      time.Time
-	replays int
+	replays replays
 	links   linkErrors
 }
+
+// replays counts the PCIe packets that were sent again.
+type replays struct {
+	at    time.Time
+	count int
+	many  bool // as of the last whole replaysOver
+}
+
+// replaysOver is the shortest time that a rate of replays is taken over.
+const replaysOver = 30 * time.Second
 
 // signals reads what decides about health. What a GPU does not answer says
 // nothing against it.
@@ -92,11 +101,23 @@ func fields(r *reader, dev nvml.Device, ids ...uint32) map[uint32]float64 {
 	}
 	out := make(map[uint32]float64, len(ids))
 	for _, v := range values {
-		if nvml.Return(v.NvmlReturn) == nvml.SUCCESS {
+		if nvml.Return(v.NvmlReturn) == nvml.SUCCESS && fieldAvailable(v) {
 			out[v.FieldId] = fieldNumber(v)
 		}
 	}
 	return out
+}
+
+// fieldAvailable is available for a field, whose unused bytes may hold anything.
+func fieldAvailable(fv nvml.FieldValue) bool {
+	raw := binary.LittleEndian.Uint64(fv.Value[:])
+	switch nvml.ValueType(fv.ValueType) {
+	case nvml.VALUE_TYPE_UNSIGNED_INT:
+		return available(uint32(raw))
+	case nvml.VALUE_TYPE_UNSIGNED_LONG, nvml.VALUE_TYPE_UNSIGNED_LONG_LONG:
+		return available(raw)
+	}
+	return true
 }
 
 func fieldNumber(fv nvml.FieldValue) float64 {
@@ -122,24 +143,36 @@ func (b *Backend) pcieDegraded(r *reader, dev nvml.Device, uuid string) bool {
 	width, okWidth := value(r, "nvmlDeviceGetCurrPcieLinkWidth", dev.GetCurrPcieLinkWidth)
 	most, okMost := value(r, "nvmlDeviceGetMaxPcieLinkWidth", dev.GetMaxPcieLinkWidth)
 	narrow := okWidth && okMost && 2*width < most
-	replays, ok := value(r, "nvmlDeviceGetPcieReplayCounter", dev.GetPcieReplayCounter)
-	if !ok {
+	count, ok := value(r, "nvmlDeviceGetPcieReplayCounter", dev.GetPcieReplayCounter)
+	if !ok || !available(count) {
 		return narrow
 	}
 	gen, _ := value(r, "nvmlDeviceGetCurrPcieLinkGeneration", dev.GetCurrPcieLinkGeneration)
-	now := counters{at: time.Now(), replays: replays}
 	b.mu.Lock()
-	last := b.counters[uuid]
-	seen := !last.at.IsZero()
-	if !seen || now.at.Sub(last.at) >= 30*time.Second {
-		now.links = last.links
-		b.counters[uuid] = now
-	}
-	b.mu.Unlock()
+	defer b.mu.Unlock()
+	c := b.counters[uuid]
+	c.replays = c.replays.next(time.Now(), count, replayLimit(gen, width))
+	b.counters[uuid] = c
+	return narrow || c.replays.many
+}
+
+// replayLimit is how many replays a minute a link may have.
+func replayLimit(generation, lanes int) float64 {
 	limits := [...]float64{0, 0.15, 0.3, 0.48, 0.96, 1.92, 3.84}
-	minutes := now.at.Sub(last.at).Minutes()
-	if !seen || minutes < 0.5 || gen < 1 || gen >= len(limits) || width < 1 {
-		return narrow
+	if generation < 1 || generation >= len(limits) || lanes < 1 {
+		return math.Inf(1)
 	}
-	return narrow || float64(replays-last.replays)/minutes/float64(width) > limits[gen]
+	return limits[generation] * float64(lanes)
+}
+
+// next is what is known after a reading. Until enough time has passed for another
+// rate the last verdict stays: scans that an event asks for come close together.
+func (r replays) next(now time.Time, count int, limit float64) replays {
+	if r.at.IsZero() || count < r.count { // counters that went back started anew
+		return replays{at: now, count: count, many: r.many}
+	}
+	if now.Sub(r.at) < replaysOver {
+		return r
+	}
+	return replays{at: now, count: count, many: float64(count-r.count)/now.Sub(r.at).Minutes() > limit}
 }

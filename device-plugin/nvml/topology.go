@@ -71,9 +71,12 @@ func (b *Backend) compareLinks(fs []found) {
 
 // topologyCache holds the numbers of islands and switches for one set of GPUs:
 // they do not change while the set does not, and asking for all pairs is slow.
+// What a GPU did not tell then, since its links were not up yet or it did not
+// answer, it may tell later: then all are asked again.
 type topologyCache struct {
 	set    string
-	sw     map[string]int // PCIe switch by physical UUID
+	asked  map[string]links // of the GPUs that answered, by UUID
+	sw     map[string]int   // PCIe switch by physical UUID
 	island map[string]int
 	p2p    map[string]string
 }
@@ -89,7 +92,7 @@ func (b *Backend) topology(fs []found) {
 	b.mu.Lock()
 	cache := b.pairs
 	b.mu.Unlock()
-	if cache.set != set || cache.sw == nil {
+	if cache.set != set || cache.lacks(fs) {
 		cache = b.survey(set, fs)
 		b.mu.Lock()
 		b.pairs = cache
@@ -107,6 +110,28 @@ func (b *Backend) topology(fs []found) {
 		}
 	}
 }
+
+// lacks says whether a GPU has something to tell that is not known.
+func (c topologyCache) lacks(fs []found) bool {
+	for _, f := range fs {
+		if !f.answers() {
+			continue
+		}
+		l, asked := c.asked[f.uuid]
+		if !asked || f.links.toSW && !l.toSW {
+			return true
+		}
+		for bus := range f.links.toward {
+			if !l.toward[bus] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// answers says whether the GPU could be read.
+func (f found) answers() bool { return f.dev != nil && f.err == nil }
 
 // survey asks for every pair of GPUs.
 func (b *Backend) survey(set string, fs []found) topologyCache {
@@ -132,10 +157,13 @@ func (b *Backend) survey(set string, fs []found) topologyCache {
 		}
 	}
 	b.joinSwitches(fs, switches)
-	c := topologyCache{set: set, sw: map[string]int{}, island: map[string]int{}, p2p: map[string]string{}}
+	c := topologyCache{set: set, asked: map[string]links{}, sw: map[string]int{}, island: map[string]int{}, p2p: map[string]string{}}
 	numberSets(islands, fs, c.island)
 	numberSets(switches, fs, c.sw)
 	for i, f := range fs {
+		if f.answers() {
+			c.asked[f.uuid] = f.links
+		}
 		c.p2p[f.uuid] = "pcie"
 		switch {
 		case f.links.toSW:
@@ -158,7 +186,7 @@ func (b *Backend) joinSwitches(fs []found, u union) {
 	}
 	for i := range fs {
 		for j := i + 1; j < len(fs); j++ {
-			if fs[i].dev == nil || fs[j].dev == nil || fs[i].err != nil || fs[j].err != nil {
+			if !fs[i].answers() || !fs[j].answers() {
 				continue
 			}
 			r := &reader{sym: b.symbols}

@@ -13,7 +13,8 @@
 // makes all calls for a GPU return GPU_IS_LOST, "hang 1" makes them wait until
 // the line is gone. "sys event.<n> GPU TYPE DATA GI" are events, delivered in
 // the order of n, each once; "sys init CODE" fails initialisation, and with it
-// every call.
+// every call. "sys call_us N" keeps every call busy for so long: what a plugin
+// costs at rest is not what this library takes to look things up.
 
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -36,7 +37,7 @@ typedef unsigned long long u64;
 typedef struct { int gpu, mig; } dev; // mig -1: the GPU itself
 
 static dev devices[GPUS][MIGS + 1];
-static struct { char scope[16], key[64], value[96]; } lines[LINES];
+static struct line { char scope[16], key[64], value[96]; } lines[LINES];
 static int nlines, inits;
 static struct timespec stamp;
 static off_t size_;
@@ -50,9 +51,15 @@ static const char *state_file(void) {
 	const char *path = getenv("FAKE_NVML");
 	Dl_info me;
 	if (path) return path;
+	if (beside[0]) return beside;
 	if (!dladdr(&inits, &me)) return 0;
 	snprintf(beside, sizeof beside, "%s.state", me.dli_fname);
 	return beside;
+}
+
+static int order(const void *a, const void *b) {
+	int c = strcmp(((const struct line *)a)->scope, ((const struct line *)b)->scope);
+	return c ? c : strcmp(((const struct line *)a)->key, ((const struct line *)b)->key);
 }
 
 static void load(void) {
@@ -67,17 +74,26 @@ static void load(void) {
 	while (nlines < LINES && fgets(line, sizeof line, f))
 		if (sscanf(line, "%15s %63s %95[^\n]", lines[nlines].scope, lines[nlines].key, lines[nlines].value) == 3) nlines++;
 	fclose(f);
+	qsort(lines, (size_t)nlines, sizeof lines[0], order);
+}
+
+// refresh reads the file if it has changed: once for each call that is answered.
+static void refresh(void) {
+	pthread_mutex_lock(&lock);
+	load();
+	pthread_mutex_unlock(&lock);
 }
 
 // find copies the value of a key; 0 when there is none.
 static int find(const char *scope, const char *key, char *out, size_t n) {
-	int hit = 0;
+	struct line want, *hit;
+	snprintf(want.scope, sizeof want.scope, "%s", scope);
+	snprintf(want.key, sizeof want.key, "%s", key);
 	pthread_mutex_lock(&lock);
-	load();
-	for (int i = 0; i < nlines && !hit; i++)
-		if (!strcmp(lines[i].scope, scope) && !strcmp(lines[i].key, key)) { snprintf(out, n, "%s", lines[i].value); hit = 1; }
+	hit = bsearch(&want, lines, (size_t)nlines, sizeof lines[0], order);
+	if (hit) snprintf(out, n, "%s", hit->value);
 	pthread_mutex_unlock(&lock);
-	return hit;
+	return hit != 0;
 }
 
 static void scope_of(const dev *d, char *out, size_t n) {
@@ -101,18 +117,36 @@ static void count(const char *function) {
 	fclose(f);
 }
 
+// hang waits until the scope's "hang" is gone.
+static void hang(const char *scope) {
+	u64 v;
+	for (; num(scope, "hang", &v) == SUCCESS && v; refresh()) usleep(20000);
+}
+
+// busy takes the processor for so long, as a driver does: a thread that slept
+// would be one more that is woken.
+static void busy(u64 us) {
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	u64 end = (u64)t.tv_sec * 1000000 + (u64)t.tv_nsec / 1000 + us;
+	do clock_gettime(CLOCK_MONOTONIC, &t);
+	while ((u64)t.tv_sec * 1000000 + (u64)t.tv_nsec / 1000 < end);
+}
+
 // gate is asked first by every function: what the file says it returns.
 static int gate(const char *function, const dev *d) {
 	u64 v; char scope[16], key[96], gpu[16];
 	count(function);
+	refresh();
 	if (inits == 0) return UNINITIALIZED;
 	if (num("sys", "init", &v) == SUCCESS && v) return (int)v;
 	snprintf(key, sizeof key, "ret.%s", function);
 	if (num("sys", key, &v) == SUCCESS) return (int)v;
-	while (num("sys", "hang", &v) == SUCCESS && v) usleep(20000);
+	hang("sys");
+	if (num("sys", "call_us", &v) == SUCCESS) busy(v);
 	if (!d) return SUCCESS;
 	snprintf(gpu, sizeof gpu, "gpu%d", d->gpu);
-	while (num(gpu, "hang", &v) == SUCCESS && v) usleep(20000);
+	hang(gpu);
 	if (num(gpu, "lost", &v) == SUCCESS && v) return LOST;
 	scope_of(d, scope, sizeof scope);
 	if (num(scope, key, &v) == SUCCESS) return (int)v;
@@ -142,8 +176,9 @@ static int value(const char *function, const dev *d, const char *key, u64 *v) {
 
 int nvmlInit_v2(void) {
 	u64 v;
+	refresh();
 	if (num("sys", "init", &v) == SUCCESS && v) return (int)v;
-	while (num("sys", "hang", &v) == SUCCESS && v) usleep(20000);
+	hang("sys");
 	inits++;
 	for (int g = 0; g < GPUS; g++) for (int m = 0; m <= MIGS; m++) { devices[g][m].gpu = g; devices[g][m].mig = m - 1; }
 	return SUCCESS;
@@ -161,7 +196,9 @@ static int exists(int g) {
 }
 int nvmlDeviceGetCount_v2(unsigned *n) { GATE(0); for (*n = 0; *n < GPUS && exists((int)*n); (*n)++); return SUCCESS; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned i, dev **d) {
-	if (i >= GPUS || !exists((int)i)) return INVALID;
+	if (i >= GPUS) return INVALID;
+	refresh();
+	if (!exists((int)i)) return INVALID;
 	GATE(&devices[i][0]);
 	*d = &devices[i][0];
 	return SUCCESS;
@@ -237,7 +274,8 @@ int nvmlDeviceGetDetailedEccErrors(dev *d, int kind, int counter, ecc *e) {
 }
 int nvmlDeviceGetEncoderUtilization(dev *d, unsigned *u, unsigned *period) { u64 v; int r = value(__func__, d, "encoder", &v); if (!r) { *u = (unsigned)v; *period = 1; } return r; }
 int nvmlDeviceGetDecoderUtilization(dev *d, unsigned *u, unsigned *period) { u64 v; int r = value(__func__, d, "decoder", &v); if (!r) { *u = (unsigned)v; *period = 1; } return r; }
-int nvmlDeviceGetPcieThroughput(dev *d, int counter, unsigned *kb) { u64 v; int r = value(__func__, d, counter ? "pcie_rx_kb" : "pcie_tx_kb", &v); if (!r) *kb = (unsigned)v; return r; }
+// Measuring takes 20 ms, as with a driver.
+int nvmlDeviceGetPcieThroughput(dev *d, int counter, unsigned *kb) { u64 v; int r = value(__func__, d, counter ? "pcie_rx_kb" : "pcie_tx_kb", &v); if (!r) usleep(20000), *kb = (unsigned)v; return r; }
 typedef struct { unsigned gpu, memory; } utilization;
 int nvmlDeviceGetUtilizationRates(dev *d, utilization *u) { u64 v; int r = value(__func__, d, "utilization", &v); if (!r) u->gpu = (unsigned)v, u->memory = (unsigned)v / 2; return r; }
 int nvmlDeviceGetRemappedRows(dev *d, unsigned *c, unsigned *u, unsigned *pending, unsigned *failed) {
@@ -346,6 +384,7 @@ static u64 now_ms(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t);
 static int wait_event(int watch, event *e, unsigned ms) {
 	for (u64 end = now_ms() + ms;;) {
 		u64 v, now; char key[32], line[96], junk[4096];
+		refresh();
 		if (num("sys", "init", &v) == SUCCESS && v) return (int)v;
 		snprintf(key, sizeof key, "event.%d", delivered + 1);
 		if (find("sys", key, line, sizeof line)) {

@@ -1,0 +1,31 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package gpu
+
+import (
+	"testing"
+	"time"
+)
+
+// Timers that were set at different times fire at the same.
+func TestUntilTick(t *testing.T) {
+	whole := time.Date(2026, 11, 22, 1, 2, 3, 0, time.FixedZone("", 5400))
+	for _, tc := range []struct {
+		after, period, want time.Duration
+	}{
+		{0, time.Second, time.Second},
+		{1, time.Second, time.Second - 1},
+		{300 * time.Millisecond, time.Second, 700 * time.Millisecond},
+		{999999999, time.Second, 1},
+		{300 * time.Millisecond, 5 * time.Second, 1700 * time.Millisecond},
+		{time.Second, 100 * time.Millisecond, 100 * time.Millisecond},
+	} {
+		if got := UntilTick(whole.Add(tc.after), tc.period); got != tc.want {
+			t.Errorf("%s after a whole second, period %s: %s, want %s", tc.after, tc.period, got, tc.want)
+		}
+	}
+	if d := UntilTick(time.Now(), time.Second); d <= 0 || d > time.Second {
+		t.Errorf("the next whole second comes in %s", d)
+	}
+}
