@@ -58,6 +58,21 @@ func (s *State) noteVanished(a *Alloc) {
 	s.purged[a.ID] = &purged{kill: kill, gpus: s.OwnGPUs(a)}
 }
 
+// applyOld takes an event of an allocation that is older than the list, which came
+// while everything was read, and says whether it matters: one that was live then, and
+// that the list has not, has vanished in between. Its job may have been purged before
+// anything else was heard of it.
+func (s *State) applyOld(a *Alloc) bool {
+	if s.Allocs[a.ID] != nil {
+		return false
+	}
+	known := s.purged[a.ID] != nil
+	if delete(s.purged, a.ID); a.Live() { // it may have ended since
+		s.noteVanished(a)
+	}
+	return known != (s.purged[a.ID] != nil)
+}
+
 // purgedAfter takes over what vanished before and since a full read.
 func (s *State) purgedAfter(old *State) {
 	for id, p := range old.purged {

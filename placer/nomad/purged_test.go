@@ -6,6 +6,10 @@ package nomad
 import (
 	"testing"
 	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
 // The GPUs of an allocation that vanished while it was live are kept for its task's
@@ -57,6 +61,36 @@ func TestPurged(t *testing.T) {
 			if len(s.purged)+len(s.kills) > 0 {
 				t.Errorf("%s, read anew: %v: something is kept for ever", name, read)
 			}
+		}
+	}
+}
+
+// A placer begins, and reads everything, which takes a while. Meanwhile a job is placed
+// and purged: events told of it, the list does not, and its tasks still end.
+func TestPurgedWhileReading(t *testing.T) {
+	event := func(client string, index uint64) Event {
+		a := allocPayload{ID: "a", Namespace: "default", JobID: "j", NodeID: "id-0", ClientStatus: client, DesiredStatus: "run"}
+		a.AllocatedResources = &api.AllocatedResources{Tasks: map[string]*api.AllocatedTaskResources{"t": {
+			Devices: []*api.AllocatedDeviceResource{{Vendor: attr.Vendor, Type: attr.Type, DeviceIDs: []string{"n0-1"}}},
+		}}}
+		return Event{Topic: "Allocation", Index: index, Payload: Payload{Allocation: &a}}
+	}
+	for _, c := range []struct {
+		name   string
+		events []Event
+		kept   bool
+	}{
+		{"it was live", []Event{event("pending", 5), event("running", 7)}, true},
+		{"it ended before", []Event{event("running", 5), event("complete", 7)}, false},
+		{"later events count as ever", []Event{event("running", 11)}, false},
+	} {
+		s, now := world(1), time.Unix(1000, 0)
+		s.allocsAt = 10
+		for _, e := range c.events {
+			s.Apply(e)
+		}
+		if got := s.Purged(now)["n0-1"]; got != c.kept {
+			t.Errorf("%s: kept: %v", c.name, got)
 		}
 	}
 }

@@ -176,8 +176,12 @@ func (s *State) Apply(e Event) bool {
 		s.dropNode(e.Key)
 	case e.Topic == "Node" && e.Index > s.nodesAt && p.Node != nil:
 		return s.putNode(p.Node)
-	case e.Topic == "Allocation" && e.Index > s.allocsAt && p.Allocation != nil:
-		s.PutAlloc(p.Allocation.alloc())
+	case e.Topic == "Allocation" && p.Allocation != nil:
+		a := p.Allocation.alloc()
+		if e.Index <= s.allocsAt {
+			return s.applyOld(a)
+		}
+		s.PutAlloc(a)
 	case e.Topic == "Job" && e.Index > s.jobsAt && p.Job != nil && e.purged():
 		if now := s.Jobs[KeyOf(p.Job)]; now != nil && *now.ModifyIndex > e.Index {
 			return false // registered again since

@@ -290,6 +290,19 @@ func (s *Server) Steps() int {
 	return s.steps
 }
 
+// Progress is how far a cluster is: the same for as long as nothing happens in it.
+type Progress struct {
+	steps int
+	index uint64
+}
+
+// Progress says how far the cluster is.
+func (s *Server) Progress() Progress {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Progress{s.steps, s.index}
+}
+
 func sortedKeys(m map[Key]*job) []Key { return slices.SortedFunc(maps.Keys(m), compareKeys) }
 
 func ptr[T any](v T) *T { return &v }

@@ -4,8 +4,8 @@
 package bed
 
 import (
+	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -31,7 +31,15 @@ type rules struct {
 
 	mu     sync.Mutex
 	jobs   map[nomadtest.Key]*story
+	order  []nomadtest.Key // of jobs, sorted
 	broken []string
+	// forms are the author's forms of jobs in Nomad, which are replaced and never
+	// changed.
+	forms map[*api.Job]string
+	// lookedAt is how far Nomad was at the last look; inPart: some gang was there in
+	// part then.
+	lookedAt nomadtest.Progress
+	inPart   bool
 	// trouble is when something last went wrong that excuses a gang in part.
 	trouble time.Time
 }
@@ -54,7 +62,7 @@ type story struct {
 }
 
 func newRules(w *World) *rules {
-	r := &rules{w: w, jobs: map[nomadtest.Key]*story{}, trouble: time.Now()}
+	r := &rules{w: w, jobs: map[nomadtest.Key]*story{}, forms: map[*api.Job]string{}, trouble: time.Now()}
 	w.Nomad.Observe(w.transcript())
 	w.Nomad.Observe(nomadtest.Observer{Wrote: r.wrote, Placed: r.placed, Ended: r.ended, Shared: r.shared})
 	return r
@@ -81,19 +89,34 @@ func (w *World) Excuse() {
 	w.rules.trouble = time.Now()
 }
 
-// authorForm is what the author wrote of a job.
+// authorForm is what the author wrote of a job, which is canonical.
 func authorForm(j *api.Job) string {
-	own := copyOf(j)
+	own := *j
 	own.Stop = nil
-	own.Canonicalize()
-	return nomadtest.Spec(rewrite.Author(own))
+	return nomadtest.Spec(rewrite.Author(&own))
+}
+
+// formOf is the same of a job that is in Nomad. r.mu is held.
+func (r *rules) formOf(j *api.Job) string {
+	form, ok := r.forms[j]
+	if !ok {
+		form = authorForm(j)
+		r.forms[j] = form
+	}
+	return form
 }
 
 func keyOf(j *api.Job) nomadtest.Key { return nomadtest.Key{Namespace: *j.Namespace, ID: *j.ID} }
 
+func compareKeys(a, b nomadtest.Key) int {
+	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.ID, b.ID))
+}
+
 func (r *rules) story(k nomadtest.Key) *story {
 	if r.jobs[k] == nil {
 		r.jobs[k] = &story{wrote: map[string]bool{}, done: map[string]bool{}}
+		i, _ := slices.BinarySearchFunc(r.order, k, compareKeys)
+		r.order = slices.Insert(r.order, i, k)
 	}
 	return r.jobs[k]
 }
@@ -154,7 +177,7 @@ func (r *rules) wrote(x nomadtest.Write) {
 	case x.Before != nil && !ours(x.Before) && x.Kind != "register":
 		r.violated("%s: %s of %s, which has neither gate nor pins", x.Client, x.Kind, x.Job)
 	}
-	if x.Kind == "register" && x.After != nil && len(s.wrote) > 0 && !s.wrote[authorForm(x.After)] {
+	if x.Kind == "register" && x.After != nil && len(s.wrote) > 0 && !s.wrote[r.formOf(x.After)] {
 		r.violated("%s registered %s as no author wrote it", x.Client, x.Job)
 	}
 }
@@ -209,43 +232,57 @@ func (r *rules) ended(m nomadtest.Member) {
 	s.whole = s.whole || of >= n
 }
 
-// look looks at what takes time.
+// look looks at what takes time. Where nothing has happened in Nomad and nothing was
+// there in part, there is nothing to see. Nomad is asked without r.mu, which it takes
+// itself when it tells of something.
 func (r *rules) look() {
+	at := r.w.Nomad.Progress()
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, k := range slices.SortedFunc(maps.Keys(r.jobs), func(a, b nomadtest.Key) int { return strings.Compare(a.String(), b.String()) }) {
-		r.lookAt(k, r.jobs[k])
-	}
-}
-
-func (r *rules) lookAt(k nomadtest.Key, s *story) {
-	job := r.w.Nomad.Job(k)
-	if job == nil || !wholeOrNot(job) {
-		s.partial = time.Time{}
+	same := at == r.lookedAt && !r.inPart
+	keys := slices.Clone(r.order)
+	r.mu.Unlock()
+	if same {
 		return
 	}
-	live, want := 0, 0
-	for _, g := range job.TaskGroups {
-		want += *g.Count
+	inPart := false
+	for _, k := range keys {
+		inPart = r.lookAt(k) || inPart
 	}
-	for _, m := range r.w.Nomad.Members(k) {
-		switch {
-		case m.Live():
-			live++
-		case m.Client == api.AllocClientStatusComplete && m.Desired == api.AllocDesiredStatusRun:
-			want--
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lookedAt, r.inPart = at, inPart
+}
+
+// lookAt looks at a gang, and says whether it is there in part.
+func (r *rules) lookAt(k nomadtest.Key) bool {
+	live, want := 0, 0
+	if job := r.w.Nomad.Job(k); job != nil && wholeOrNot(job) {
+		for _, g := range job.TaskGroups {
+			want += *g.Count
+		}
+		for _, m := range r.w.Nomad.Members(k) {
+			switch {
+			case m.Live():
+				live++
+			case m.Client == api.AllocClientStatusComplete && m.Desired == api.AllocDesiredStatusRun:
+				want--
+			}
 		}
 	}
-	now := time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now, s := time.Now(), r.story(k)
 	switch {
 	case live == 0 || live >= want:
 		s.partial = time.Time{}
+		return false
 	case s.partial.IsZero() || s.partial.Before(r.trouble):
 		s.partial = now
 	case now.Sub(s.partial) > r.w.opts.Partial:
 		r.violated("%s is there in part, %d of %d, since %s", k, live, want, s.partial.Format("15:04:05"))
 		s.partial = now
 	}
+	return true
 }
 
 // wholeOrNot says whether the job is pinned to single GPUs, all of it together.

@@ -255,13 +255,15 @@ func (x *Walk) Settle(within time.Duration) (open []string) {
 	x.liftQuarantine()
 	x.Excuse()
 	x.stopServices()
-	lift := time.Now()
+	lift, seen := time.Now(), nomadtest.Progress{}
 	x.until(within, time.Second, func() bool {
 		if time.Since(lift) > time.Minute { // jobs fail still
 			lift = time.Now()
 			x.liftQuarantine()
 		}
-		open = x.open()
+		if at := x.Nomad.Progress(); at != seen {
+			open, seen = x.open(), at
+		}
 		return len(open) == 0
 	})
 	return open
@@ -296,11 +298,10 @@ func (x *Walk) open() (out []string) {
 }
 
 func (x *Walk) openJob(k nomadtest.Key) string {
+	job, live := x.Nomad.Job(k), len(x.Members(k))
 	x.rules.mu.Lock()
-	s := *x.rules.jobs[k]
-	x.rules.mu.Unlock()
-	job := x.Nomad.Job(k)
-	switch live := len(x.Members(k)); {
+	defer x.rules.mu.Unlock()
+	switch s := x.rules.jobs[k]; {
 	case s.gone && live > 0:
 		return "stopped by its author, and still there"
 	case s.gone && job != nil && (job.Stop == nil || !*job.Stop):
@@ -313,7 +314,7 @@ func (x *Walk) openJob(k nomadtest.Key) string {
 		return "lost"
 	case job == nil || s.whole:
 		return ""
-	case authorForm(job) != s.form:
+	case x.rules.formOf(job) != s.form:
 		return "not as its author wrote it last"
 	}
 	return "not finished"

@@ -7,24 +7,30 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/internal/race"
 )
 
-// ciSeeds are the walks of each run of the tests; SIMULATE_FOR and SIMULATE_SEED
-// say otherwise.
-const ciSeeds = 60
+// testSeeds are the walks of each run of the tests where nothing else is said.
+const testSeeds = 60
+
+// mostFailed ends it.
+const mostFailed = 20
 
 // TestWalk walks at random, and expects that no invariant is broken and that
 // everything settles once nothing goes wrong any more.
 //
 //	SIMULATE_SEED=7         one walk, with the placer's log
-//	SIMULATE_FOR=10m        as many walks as that takes, from SIMULATE_FROM on
+//	SIMULATE_STEPS=1000000  walks of so many steps together, from seed SIMULATE_FROM on
+//	SIMULATE_FOR=10m        as many walks as that takes
 //	SIMULATE_REPORT=x.md    what came of them, as a page of the docs
 func TestWalk(t *testing.T) {
 	if text := os.Getenv("SIMULATE_SEED"); text != "" {
@@ -37,18 +43,23 @@ func TestWalk(t *testing.T) {
 	}
 	from, _ := strconv.ParseUint(os.Getenv("SIMULATE_FROM"), 10, 64)
 	long, _ := time.ParseDuration(os.Getenv("SIMULATE_FOR"))
-	seeds := uint64(ciSeeds)
+	steps, _ := strconv.Atoi(os.Getenv("SIMULATE_STEPS"))
+	seeds := uint64(testSeeds)
 	if race.Enabled {
 		seeds = 5
 	}
-	began, sum := time.Now(), walked{from: from, acts: map[string]int{}, faults: map[string]int{}}
-	for seed := from; (long == 0 && seed < from+seeds || time.Since(began) < long) && sum.failed < 10; seed++ {
-		came := walk(t, seed, false)
-		sum.add(came)
-		if came.failed > 0 {
-			sum.bad = append(sum.bad, seed)
+	began := time.Now()
+	sum := walkAll(t, from, func(w walked) bool {
+		switch {
+		case w.failed >= mostFailed:
+			return false
+		case steps > 0:
+			return w.steps < steps
+		case long > 0:
+			return time.Since(began) < long
 		}
-	}
+		return w.begun < seeds
+	})
 	t.Logf("%d walks, %d failed, %d steps", sum.walks, sum.failed, sum.steps)
 	if path := os.Getenv("SIMULATE_REPORT"); path != "" {
 		if err := os.WriteFile(path, []byte(sum.report()), 0o644); err != nil {
@@ -57,9 +68,42 @@ func TestWalk(t *testing.T) {
 	}
 }
 
+// walkAll walks seeds from the first on, as many at a time as there are processors, for
+// as long as more are wanted after those that were walked.
+func walkAll(t *testing.T, from uint64, more func(walked) bool) walked {
+	sum := walked{from: from, acts: map[string]int{}, faults: map[string]int{}}
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // memory is not what it takes
+	var mu sync.Mutex
+	take := func() (seed uint64, ok bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if ok = more(sum); ok {
+			sum.begun++
+		}
+		return from + sum.begun - 1, ok
+	}
+	var walkers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		walkers.Go(func() {
+			for seed, ok := take(); ok; seed, ok = take() {
+				came := walk(t, seed, false)
+				mu.Lock()
+				sum.add(came)
+				if came.failed > 0 {
+					sum.bad = append(sum.bad, seed)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	walkers.Wait()
+	slices.Sort(sum.bad)
+	return sum
+}
+
 // walked is what came of walks.
 type walked struct {
-	from                 uint64
+	from, begun          uint64
 	walks, failed, steps int
 	broken, open         int
 	acts, faults         map[string]int
@@ -103,7 +147,7 @@ Not modelled: what Nomad's servers do to each other, federated regions, and real
 
 | what happens | times |
 |---|---|
-`, s.walks, s.from, s.from+uint64(s.walks)-1, s.steps, s.broken, s.open, s.bad, ciSeeds-1)
+`, s.walks, s.from, s.from+uint64(s.walks)-1, s.steps, s.broken, s.open, s.bad, testSeeds-1)
 	table(&b, s.acts)
 	b.WriteString("\n| fault | times injected |\n|---|---|\n")
 	table(&b, s.faults)
