@@ -20,7 +20,7 @@ import (
 // batch jobs anew whose members finished in an older one, so that the job is
 // stopped: it would do its work a second time.
 func (g *Gang) stopFinished(w World) ([]Effect, bool) {
-	if len(g.Pins.Groups) == 0 || g.notFinished == *g.Job.JobModifyIndex || !g.mayHaveFinished(w) {
+	if !g.finishUnknown(w) {
 		return nothing()
 	}
 	if !g.read.hasAllocs {
@@ -32,6 +32,12 @@ func (g *Gang) stopFinished(w World) ([]Effect, bool) {
 	}
 	g.Refused = errors.New("its members did their work while it was being stopped")
 	return []Effect{g.log(Info, "finished while it was being stopped: its job is stopped, not queued"), Deregister{ToFinish, false}}, false
+}
+
+// finishUnknown says whether it is not known yet whether the gang had done its work
+// before it was stopped. Until then it is not to start again.
+func (g *Gang) finishUnknown(w World) bool {
+	return len(g.Pins.Groups) > 0 && g.notFinished != *g.Job.JobModifyIndex && g.mayHaveFinished(w)
 }
 
 // mayHaveFinished spares asking Nomad: whether as many members as the job wants

@@ -124,6 +124,10 @@ func (g *Gang) GaveUp() error {
 	return nil
 }
 
+// Ours says whether there is something for the placer to do, or to remember, about the
+// job: also where it has ended by what we registered over a change of its author's.
+func (g *Gang) Ours() bool { return g.Observed.Ours() || g.Nomad == Ended && g.overwrote }
+
 // Overwrote says whether what we registered replaced a change that we had not seen,
 // which is to be undone before anything is decided upon it.
 func (g *Gang) Overwrote() bool { return g.overwrote }

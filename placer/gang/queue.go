@@ -118,7 +118,7 @@ func (g *Gang) dequeue() []Effect {
 // waitInQueue keeps the queue informed of a gang of which nothing is to run.
 func (g *Gang) waitInQueue(e Event, w World) []Effect {
 	out := g.hasStopped(w)
-	backsOff := g.stop == nil && (w.Now().Before(g.RetryAt) || e.(Sync).Unread)
+	backsOff := g.stop == nil && (w.Now().Before(g.RetryAt) || e.(Sync).Unread || g.finishUnknown(w))
 	switch {
 	case g.Refused != nil, backsOff:
 		return append(out, g.dequeue()...)

@@ -65,7 +65,7 @@ func (g *Gang) observe(e Event, w World) []Effect {
 		g.stop, g.Target = nil, nil // its author registered it anew meanwhile: it runs on
 		out = append(out, QueueKept{})
 	}
-	if g.Observed = o.Observed; !g.Ours() {
+	if g.Observed = o.Observed; !g.Observed.Ours() {
 		return append(out, g.leave(w)...)
 	}
 	g.Request, g.Refused = o.Request, o.Refused
@@ -244,7 +244,10 @@ func (g *Gang) wrong(err error, w World) []Effect {
 func (g *Gang) log(l Level, text string, args ...any) Effect { return Log{l, text, args} }
 
 // commit registers the job with its pins.
-func (g *Gang) commit(e Event, _ World) []Effect {
+func (g *Gang) commit(e Event, w World) []Effect {
+	if g.finishUnknown(w) {
+		return g.refuseStart(e, w)
+	}
 	return []Effect{Commit{Start: e.(Start), DryRun: !g.Request.Modelled || g.Tries > 0}}
 }
 

@@ -91,6 +91,9 @@ func (s *story) happens(t *testing.T, d *datadriven.TestData) string {
 	if s.g.Queued {
 		fmt.Fprintf(&out, ", in the queue%s", map[bool]string{true: " as placed"}[s.g.Placed])
 	}
+	if s.g.Job != nil && !s.g.Ours() {
+		fmt.Fprint(&out, ", not ours")
+	}
 	if s.g.RetryAt.After(s.w.now) {
 		fmt.Fprintf(&out, ", tries again in %v", s.g.RetryAt.Sub(s.w.now))
 	}

@@ -57,6 +57,7 @@ var duties = [numStates][]duty{
 	},
 	Stopping:    {dutyRecall, dutyLookBack, dutyUndo, {say: "stop the members, or let them run on if a placer died before it stopped them", do: (*Gang).stopOrGoOn, to: []State{Starting, Running}}},
 	Resubmitted: {dutyRecall, dutyLookBack, dutyUndo, {say: "give it back its pins, or place its new size", do: (*Gang).restorePins, to: []State{Starting, Running, Native}}},
+	Ended:       {dutyUndo},
 	Lost:        {dutyRecall, dutyLookBack, dutyUndo, {say: "requeue it, or give it up", do: (*Gang).requeueLost, to: []State{Completing, Failed}}},
 }
 
@@ -90,7 +91,7 @@ var table = [numStates][numKinds]handler{
 	Rejected:    {OnObserve: observed, OnTurn: turn, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop},
 	Native:      {OnObserve: observed, OnTurn: notOurs, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop},
 	Template:    {OnObserve: observed, OnTurn: notOurs, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop},
-	Ended:       {OnObserve: observed, OnTurn: notOurs, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop},
+	Ended:       {OnObserve: observed, OnTurn: turn, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop},
 }
 
 // To are the states that a gang may go to from this one by what the placer does. By

@@ -37,7 +37,7 @@ func TestTableIsWhole(t *testing.T) {
 				t.Errorf("state %s does not handle %s", s, k)
 			}
 		}
-		if turns := len(duties[s]) > 0; turns != s.Ours() {
+		if turns := len(duties[s]) > 0; turns != s.Ours() && s != Ended { // what it had overwritten it undoes
 			t.Errorf("state %s has duties: %v; is ours: %v", s, turns, s.Ours())
 		}
 	}
