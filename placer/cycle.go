@@ -68,6 +68,9 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 	p.settleAll(func(t *tracked) { p.step(ctx, t, gang.Turn{}) })
 	p.distrustPins(now)
 	p.syncQueue(ctx)
+	if p.hooks.Ledger != nil {
+		p.hooks.Ledger(p.checkLedger())
+	}
 	p.join(ctx, now)
 	if err := p.decide(ctx, now); err != nil {
 		return err

@@ -29,6 +29,12 @@ func TestUnansweredRegistering(t *testing.T) {
 	}{
 		{"done", func(sent *api.Job) *api.Job { return sent }, gang.Starting, true},
 		{"overtaken", func(*api.Job) *api.Job { return hostile.Plain("j", 2, 1, 300) }, gang.Waiting, false},
+		{"done, and stopped by its author since", func(sent *api.Job) *api.Job {
+			stopped := *sent
+			yes := true
+			stopped.Stop = &yes
+			return &stopped
+		}, gang.Waiting, false},
 		{"not done, or not yet", nil, gang.Waiting, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -25,6 +25,11 @@ const startsPerCycle = 256
 
 // syncQueue has each gang tell the queue what happened to it since the last cycle.
 func (p *Placer) syncQueue(ctx context.Context) {
+	for _, k := range p.view.Shifted() {
+		if t := p.jobs[k]; t != nil {
+			t.quiet = false // the queue is to know where it runs
+		}
+	}
 	for _, t := range p.sorted() {
 		if t.quiet {
 			continue

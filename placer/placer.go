@@ -91,6 +91,9 @@ type Hooks struct {
 	BeforeCommit, AfterCommit func(nomad.JobKey)
 	// Meter counts what is done; nil counts nothing.
 	Meter *meter.Meter
+	// Ledger is told, before each decision, what is wrong in what it rests on; nil for
+	// nothing.
+	Ledger func(error)
 }
 
 // tracked is a gang that the placer deals with.

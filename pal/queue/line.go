@@ -5,6 +5,7 @@ package queue
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -335,6 +336,18 @@ func (l *Line) Reconsider(f func(id string, g pal.Gang) pal.Gang) {
 		l.enqueue(e)
 	}
 	l.Changed()
+}
+
+// Running are the gangs that run, those that are being stopped included, and where, in
+// no order.
+func (l *Line) Running() iter.Seq2[string, pal.Placement] {
+	return func(yield func(string, pal.Placement) bool) {
+		for _, e := range l.running {
+			if !yield(e.job.ID, e.placement) {
+				return
+			}
+		}
+	}
 }
 
 // sorted lists all entries in order of submission to the line.

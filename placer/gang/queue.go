@@ -161,8 +161,12 @@ func (g *Gang) hasStopped(w World) []Effect {
 	return out
 }
 
-// staysInQueue is for a gang of which the queue knows all there is to know.
-func (g *Gang) staysInQueue(Event, World) []Effect {
+// staysInQueue is for a gang of which the queue knows all there is to know, until some
+// of what runs ends.
+func (g *Gang) staysInQueue(e Event, w World) []Effect {
+	if g.Refused == nil && g.Queued && g.Placed {
+		return g.runInQueue(e, w)
+	}
 	if g.Refused != nil {
 		return g.dequeue()
 	}

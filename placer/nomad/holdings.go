@@ -127,6 +127,9 @@ func (v *View) own(k JobKey) {
 			mine = append(mine, u)
 		}
 	}
+	if !slices.Equal(mine, v.holds[k]) {
+		v.shifted = append(v.shifted, k)
+	}
 	if mine == nil {
 		delete(v.holds, k)
 	} else {
@@ -360,6 +363,15 @@ func Ended(job *api.Job) bool {
 
 // Holds lists the GPUs that the job holds, ascending.
 func (v *View) Holds(k JobKey) []int { return v.holds[k] }
+
+// Shifted are the jobs that hold other GPUs since it was asked last: some have not
+// changed themselves, only what is kept for them, or wanted by others. A change of the
+// nodes is not in it.
+func (v *View) Shifted() []JobKey {
+	keys := v.shifted
+	v.shifted = nil
+	return keys
+}
 
 // Promised says whether GPUs count as the job's only because a decision gave them
 // out.

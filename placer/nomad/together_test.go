@@ -114,3 +114,34 @@ func TestEndingGPUsComeFreeTogether(t *testing.T) {
 		t.Errorf("free GPUs after each end (-want +got):\n%s", d)
 	}
 }
+
+// Time alone has a gang hold fewer GPUs than before: who keeps books of it is told,
+// once.
+func TestShifted(t *testing.T) {
+	s, put := gangOfFour(t)
+	now := time.Unix(1000, 0)
+	options := func() ViewOptions { return ViewOptions{Locality: pal.TwoTier(1.7), Ending: s.Ending(now)} }
+	v, err := s.View(options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := s.SortedJobs()[0]
+	for _, c := range []struct {
+		name string
+		do   func()
+		want []JobKey
+	}{
+		{"nothing", func() {}, nil},
+		{"a member ends, and its GPU is kept for a moment", func() { put(1, "complete") }, nil},
+		{"the moment is over", func() { now = now.Add(together) }, []JobKey{k}},
+		{"nothing more", func() {}, nil},
+	} {
+		c.do()
+		if !v.Update(s, options()) {
+			t.Fatalf("%s: a new view is wanted", c.name)
+		}
+		if d := cmp.Diff(c.want, v.Shifted()); d != "" {
+			t.Errorf("%s (-want +got):\n%s", c.name, d)
+		}
+	}
+}

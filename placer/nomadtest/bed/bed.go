@@ -149,7 +149,7 @@ func (w *World) StartPlacerAs(token string) *Placer {
 		w.opts.Placer(&cfg)
 	}
 	log := hclog.New(&hclog.LoggerOptions{Name: p.Name, Level: hclog.Debug, Output: w.log})
-	if p.Placer, err = placer.New(client, cfg, log, placer.Hooks{}); err != nil {
+	if p.Placer, err = placer.New(client, cfg, log, placer.Hooks{Ledger: w.rules.ledger(p.Name)}); err != nil {
 		w.T.Fatal(err)
 	}
 	var ctx context.Context

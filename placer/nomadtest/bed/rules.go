@@ -25,7 +25,9 @@ import (
 //   - a gang is there as a whole or not at all, but for a limited time;
 //   - a gang that has finished is not run again;
 //   - nothing is pinned to a GPU that still runs another job's tasks, be that job
-//     purged.
+//     purged;
+//   - what a placer decides upon is true by its own books: who the queue believes to
+//     run on a GPU is who holds it in the placer's view of the cluster.
 type rules struct {
 	w *World
 
@@ -230,6 +232,18 @@ func (r *rules) ended(m nomadtest.Member) {
 		}
 	}
 	s.whole = s.whole || of >= n
+}
+
+// ledger takes in what a placer finds wrong in its books.
+func (r *rules) ledger(name string) func(error) {
+	return func(err error) {
+		if err == nil {
+			return
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.violated("%s: %s", name, strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
 }
 
 // look looks at what takes time. Where nothing has happened in Nomad and nothing was

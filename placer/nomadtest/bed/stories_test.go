@@ -411,3 +411,21 @@ func TestPurgedWhileItIsTakenBack(t *testing.T) {
 		}
 	})
 }
+
+// A member of a gang ends long before the other one, whose work goes on: its GPU is free
+// once it was kept for a moment, and the placer's books say so, [World.Broken] sees to
+// that.
+func TestMembersEndOneByOne(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 2)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "a", Members: 2, GPUs: 2, Runs: time.Second, Change: func(j *api.Job) {
+			j.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", "sleep 5; [ $NOMAD_ALLOC_INDEX = 0 ] && exit 0; sleep 60; exit 0"}
+		}})
+		w.ExpectRunning("a", 5*time.Second)
+		w.RunFor(8 * time.Second)
+		w.Submit(Gang{Name: "b", GPUs: 2, Runs: 10 * time.Second})
+		w.ExpectFinished("b", 20*time.Second)
+		w.ExpectFinished("a", 2*time.Minute)
+	})
+}

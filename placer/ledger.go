@@ -1,0 +1,55 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// checkLedger checks what each decision rests on: every GPU that the queue believes a
+// gang to run on is held by that gang in the cycle's view, taken in its cluster, and
+// believed to be no other gang's. [Hooks.Ledger] has it checked.
+func (p *Placer) checkLedger() error {
+	var errs []error
+	believed := map[int]string{}
+	state := func(k nomad.JobKey) string {
+		if t := p.jobs[k]; t != nil {
+			return string(t.State())
+		}
+		return "not tracked"
+	}
+	for id, pl := range p.line.Running() {
+		k := keyOf(id)
+		held := p.view.Holds(k)
+		for _, i := range pl.GPUs() {
+			gpu := p.view.Cluster.GPU(i).ID
+			if other, twice := believed[i]; twice {
+				errs = append(errs, fmt.Errorf("the queue believes %s to run on GPU %s, and %s, too", other, gpu, id))
+			}
+			believed[i] = id
+			if !slices.Contains(held, i) {
+				errs = append(errs, fmt.Errorf("the queue believes %s, which is %s, to run on GPU %s, which the view holds for %s", id, state(k), gpu, holder(p.view.Owner(i))))
+			}
+		}
+	}
+	for i := range p.view.Cluster.NumGPUs() {
+		if k := p.view.Owner(i); k != (nomad.JobKey{}) && p.view.Cluster.Available(i) {
+			errs = append(errs, fmt.Errorf("GPU %s is held for %s, and counts as free", p.view.Cluster.GPU(i).ID, k))
+		}
+	}
+	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(errs...)
+}
+
+func holder(k nomad.JobKey) string {
+	if k == (nomad.JobKey{}) {
+		return "nobody"
+	}
+	return k.String()
+}
