@@ -45,6 +45,7 @@ func (c *Client) Resync(ctx context.Context, old *State) (*State, error) {
 	s.owners = old.owners.after(s.Nodes, s.Allocs)
 	s.ownAfter(old)
 	s.purgedAfter(old)
+	s.lostAfter(old)
 	return s, nil
 }
 

@@ -52,6 +52,24 @@ func (s *State) SettledBy(now time.Time) {
 	}
 }
 
+// noteLost notes that an allocation was lost on a node that is ready, as far as is known:
+// it is not, or is back. Nomad says so before it says that of the allocation, but where
+// nodes were read, and allocations a moment later, it is not known yet.
+func (s *State) noteLost(a *Alloc) {
+	if n := s.Nodes[a.Node]; a.Client == api.AllocClientStatusLost && n != nil && n.Status == api.NodeStatusReady {
+		s.back[n.ID] = time.Time{}
+	}
+}
+
+// lostAfter notes what was lost between two full reads.
+func (s *State) lostAfter(old *State) {
+	for id, was := range old.Allocs {
+		if a := s.Allocs[id]; a != nil && was.Live() {
+			s.noteLost(a)
+		}
+	}
+}
+
 // noteBack notes that a node has become ready; was is nil where it was not known.
 func (s *State) noteBack(was, n *api.Node) {
 	if n.Status == api.NodeStatusReady && (was == nil || was.Status != n.Status || was.StatusUpdatedAt != n.StatusUpdatedAt) {

@@ -78,6 +78,51 @@ func TestReturningWhenReadAnew(t *testing.T) {
 	}
 }
 
+// An allocation is lost on a node of which is not known yet that it went down: its GPU is
+// not free.
+func TestLostBeforeItsNode(t *testing.T) {
+	live := &Alloc{ID: "a", Job: JobKey{"default", "j"}, Node: "id-0", Client: "running", Desired: "run", GPUs: []string{"n0-1"}, ModifyIndex: 5}
+	lost := *live
+	lost.Client, lost.Desired, lost.ModifyIndex = "lost", "stop", 6
+	known := func() *State {
+		s := world(1)
+		clear(s.back) // it is there for long
+		return s
+	}
+	told := func() *State {
+		s := known()
+		s.PutAlloc(live)
+		s.PutAlloc(&lost)
+		return s
+	}
+	read := func() *State {
+		old, s := known(), known()
+		old.PutAlloc(live)
+		s.PutAlloc(&lost)
+		s.lostAfter(old)
+		return s
+	}
+	before := func() *State { // it was lost in the last read, too
+		old, s := known(), known()
+		old.PutAlloc(&lost)
+		s.PutAlloc(&lost)
+		s.lostAfter(old)
+		return s
+	}
+	for name, c := range map[string]struct {
+		state func() *State
+		want  bool
+	}{"an event told": {told, true}, "read anew": {read, true}, "lost for long": {before, false}} {
+		s, now := c.state(), time.Unix(1000, 0)
+		if got := s.Returning(now)["n0-1"]; got != c.want {
+			t.Errorf("%s: GPU is returning: %v, want %v", name, got, c.want)
+		}
+		if s.Returning(now.Add(settling))["n0-1"] {
+			t.Errorf("%s: it is so for ever", name)
+		}
+	}
+}
+
 // A gang does not get such a GPU.
 func TestReturningGPUIsNotChosen(t *testing.T) {
 	s := world(1)

@@ -243,6 +243,7 @@ func (s *State) PutAlloc(a *Alloc) {
 	keep(s.bad, a, failed && len(a.GPUs) > 0)
 	if old != nil && old.Live() {
 		s.noteEnd(a)
+		s.noteLost(a)
 	}
 }
 
