@@ -9,12 +9,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
 // checkLedger checks what each decision rests on: every GPU that the queue believes a
 // gang to run on is held by that gang in the cycle's view, taken in its cluster, and
-// believed to be no other gang's. [Hooks.Ledger] has it checked.
+// believed to be no other gang's. Two placers that do not know of each other may break
+// that. [Hooks.Ledger] has it checked.
 func (p *Placer) checkLedger() error {
 	var errs []error
 	believed := map[int]string{}
@@ -26,9 +28,15 @@ func (p *Placer) checkLedger() error {
 	}
 	for id, pl := range p.line.Running() {
 		k := keyOf(id)
+		if p.onTheWay(k) {
+			continue
+		}
 		held := p.view.Holds(k)
 		for _, i := range pl.GPUs() {
 			gpu := p.view.Cluster.GPU(i).ID
+			if p.givenAway(k, i) {
+				continue
+			}
 			if other, twice := believed[i]; twice {
 				errs = append(errs, fmt.Errorf("the queue believes %s to run on GPU %s, and %s, too", other, gpu, id))
 			}
@@ -45,6 +53,23 @@ func (p *Placer) checkLedger() error {
 	}
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(errs...)
+}
+
+// onTheWay says whether a gang has stopped to be moved, and starts elsewhere with this
+// cycle or one of the next: until then the queue believes it where it was.
+func (p *Placer) onTheWay(k nomad.JobKey) bool {
+	t := p.jobs[k]
+	return t != nil && t.Nomad == gang.Waiting && (t.Target != nil || slices.Contains(p.ready, t) || slices.Contains(p.moves, t))
+}
+
+// givenAway says whether Nomad itself has given a GPU of a gang that is being stopped to
+// somebody else, a lost member of a service, say, before all of the gang has ended.
+func (p *Placer) givenAway(k nomad.JobKey, gpu int) bool {
+	t, owner := p.jobs[k], p.view.Owner(gpu)
+	return t != nil && (t.Nomad == gang.Stopping || t.Nomad == gang.Waiting) && owner != k &&
+		slices.ContainsFunc(p.state.AllocsOf(owner), func(a *nomad.Alloc) bool {
+			return a.Live() && slices.Contains(a.GPUs, p.view.Cluster.GPU(gpu).ID)
+		})
 }
 
 func holder(k nomad.JobKey) string {

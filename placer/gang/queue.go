@@ -161,12 +161,17 @@ func (g *Gang) hasStopped(w World) []Effect {
 	return out
 }
 
-// staysInQueue is for a gang of which the queue knows all there is to know, until some
-// of what runs ends.
-func (g *Gang) staysInQueue(e Event, w World) []Effect {
-	if g.Refused == nil && g.Queued && g.Placed {
+// staysAtWork is for a gang that runs while its author has run it again: some of it may
+// end.
+func (g *Gang) staysAtWork(e Event, w World) []Effect {
+	if g.Queued && g.Placed {
 		return g.runInQueue(e, w)
 	}
+	return g.staysInQueue(e, w)
+}
+
+// staysInQueue is for a gang of which the queue knows all there is to know.
+func (g *Gang) staysInQueue(Event, World) []Effect {
 	if g.Refused != nil {
 		return g.dequeue()
 	}
@@ -181,8 +186,8 @@ func (g *Gang) runInQueue(_ Event, w World) []Effect {
 	}
 	g.edited = false
 	held := w.Holds(g.Key)
-	if g.Queued && g.Placed && slices.Equal(g.Holds, held) {
-		return nil
+	if g.Queued && g.Placed {
+		return g.tellHolds(held, w)
 	}
 	var tell Effect = QueueStarted{w.Running(g.Request, held)}
 	if !g.Queued {
@@ -190,4 +195,13 @@ func (g *Gang) runInQueue(_ Event, w World) []Effect {
 	}
 	g.Queued, g.Placed, g.Holds = true, true, slices.Clone(held)
 	return []Effect{tell}
+}
+
+// tellHolds tells the queue on what the gang runs, if it believes something else.
+func (g *Gang) tellHolds(held []int, w World) []Effect {
+	if slices.Equal(g.Holds, held) {
+		return nil
+	}
+	g.Holds = slices.Clone(held)
+	return []Effect{QueueStarted{w.Running(g.Request, held)}}
 }

@@ -186,6 +186,9 @@ func (g *Gang) registered(o Observed, of Effect, w World) []Effect {
 		// them together.
 		g.stop.gated, g.Members, g.Held = true, members, w.GPUIDs(w.Holds(g.Key))
 		out := []Effect{}
+		if g.stop.why == Requeued && g.Queued && g.Placed { // the queue was not told of this cycle's yet
+			out = g.tellHolds(w.Holds(g.Key), w)
+		}
 		if g.stop.target != nil {
 			g.Target = g.stop.target
 			out = append(out, Counted{})

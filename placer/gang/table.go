@@ -72,6 +72,7 @@ var (
 	inLine    = handler{do: (*Gang).waitInQueue, say: "join the queue, or tell it that the gang has stopped", to: []State{Waiting, Rejected, Failed}}
 	atWork    = handler{do: (*Gang).runInQueue, say: "tell the queue on which GPUs it runs"}
 	unchanged = handler{do: (*Gang).staysInQueue}
+	goesOn    = handler{do: (*Gang).staysAtWork, say: "tell the queue if some of it has ended"}
 	begin     = handler{do: (*Gang).commit, say: "register the job with its pins", to: []State{Committing, Starting, Waiting, Completing}}
 	preempt   = handler{do: (*Gang).preempt, say: "gate the job over its pins, and stop its members", to: []State{Stopping, Completing}}
 	move      = handler{do: (*Gang).move, say: "gate the job over its pins, and stop its members", to: []State{Stopping, Completing}}
@@ -85,7 +86,7 @@ var table = [numStates][numKinds]handler{
 	Starting:    {OnObserve: observed, OnTurn: turn, OnSync: atWork, OnStart: cannot, OnPreempt: preempt, OnMove: notToStop},
 	Running:     {OnObserve: observed, OnTurn: turn, OnSync: atWork, OnStart: cannot, OnPreempt: preempt, OnMove: move},
 	Stopping:    {OnObserve: observed, OnTurn: turn, OnSync: unchanged, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop},
-	Resubmitted: {OnObserve: observed, OnTurn: turn, OnSync: unchanged, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop},
+	Resubmitted: {OnObserve: observed, OnTurn: turn, OnSync: goesOn, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop},
 	Lost:        {OnObserve: observed, OnTurn: turn, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop},
 	Failed:      {OnObserve: observed, OnTurn: turn, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop},
 	Rejected:    {OnObserve: observed, OnTurn: turn, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop},

@@ -239,14 +239,15 @@ func (s *Server) Job(k Key) *api.Job {
 }
 
 // Collect collects garbage: jobs that are dead, and have been for a while, with
-// all that belongs to them.
+// all that belongs to them. Services count only where they were stopped (Nomad 1.11.3,
+// jobIsGCable).
 func (s *Server) Collect(older time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, k := range sortedKeys(s.jobs) {
 		j := s.jobs[k]
 		fresh := func(a *alloc) bool { return !a.clientTerminal() || s.now().Sub(a.modified) < older }
-		if value(j.Status) != "dead" || s.now().Sub(time.Unix(0, *j.SubmitTime)) < older || slices.ContainsFunc(s.byJob[k], fresh) {
+		if value(j.Status) != "dead" || value(j.Type) != api.JobTypeBatch && !value(j.Stop) || s.now().Sub(time.Unix(0, *j.SubmitTime)) < older || slices.ContainsFunc(s.byJob[k], fresh) {
 			continue
 		}
 		s.next("jobs", "evals", "allocs")

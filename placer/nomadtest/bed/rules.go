@@ -42,6 +42,10 @@ type rules struct {
 	// part then.
 	lookedAt nomadtest.Progress
 	inPart   bool
+	// working are the placers at work; several is when those were more than one last,
+	// which do not know at once what the other decides.
+	working int
+	several time.Time
 	// trouble is when something last went wrong that excuses a gang in part.
 	trouble time.Time
 }
@@ -234,14 +238,24 @@ func (r *rules) ended(m nomadtest.Member) {
 	s.whole = s.whole || of >= n
 }
 
+// works takes in that a placer begins, or ends.
+func (r *rules) works(more int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.working > 1 {
+		r.several = time.Now()
+	}
+	r.working += more
+}
+
 // ledger takes in what a placer finds wrong in its books.
 func (r *rules) ledger(name string) func(error) {
 	return func(err error) {
-		if err == nil {
-			return
-		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
+		if err == nil || r.working > 1 || time.Since(r.several) < knownWithin {
+			return
+		}
 		r.violated("%s: %s", name, strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 }

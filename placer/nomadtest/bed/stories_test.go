@@ -429,3 +429,19 @@ func TestMembersEndOneByOne(t *testing.T) {
 		w.ExpectFinished("a", 2*time.Minute)
 	})
 }
+
+// A service all of whose members have failed is dead, and its author still wants it:
+// garbage collection leaves it alone, as it does not a batch job.
+func TestCollectLeavesServices(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 2)
+		for _, service := range []bool{true, false} {
+			w.Submit(Gang{Name: fmt.Sprint("service-", service), Service: service, Ungated: true, Runs: time.Second, Exit: 1})
+		}
+		w.RunFor(time.Minute)
+		w.Nomad.Collect(time.Second)
+		if w.Nomad.Job(Key("service-true")) == nil || w.Nomad.Job(Key("service-false")) != nil {
+			t.Error("of a dead service and a dead batch job, the batch job is collected")
+		}
+	})
+}
