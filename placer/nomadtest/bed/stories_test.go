@@ -423,7 +423,7 @@ func TestMembersEndOneByOne(t *testing.T) {
 			j.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", "sleep 5; [ $NOMAD_ALLOC_INDEX = 0 ] && exit 0; sleep 60; exit 0"}
 		}})
 		w.ExpectRunning("a", 5*time.Second)
-		w.RunFor(8 * time.Second)
+		w.RunFor(6 * time.Second)
 		w.Submit(Gang{Name: "b", GPUs: 2, Runs: 10 * time.Second})
 		w.ExpectFinished("b", 20*time.Second)
 		w.ExpectFinished("a", 2*time.Minute)
