@@ -56,6 +56,7 @@ func (g *Gang) observe(e Event, w World) []Effect {
 	}
 	if changed {
 		g.Since, g.sent = now, false
+		g.overwrote, g.recreated = false, false // somebody has changed since what we wrote, or our undoing shows
 	}
 	if g.overwroteWith(o.Job) {
 		g.overwrote, g.recreated = true, *o.Job.CreateIndex != *g.Job.CreateIndex

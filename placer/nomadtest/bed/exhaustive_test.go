@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -167,21 +168,27 @@ func TestAllSmallWorlds(t *testing.T) {
 		t.Logf("%v: %q\n%s", worlds[one], wrong, log)
 		return
 	}
-	failed, limit := 0, 0
-	for i, s := range worlds {
-		if race.Enabled && i%40 != 0 {
-			continue
+	var next, failed, limit atomic.Int64
+	sideBySide(func() func() {
+		i := int(next.Add(1)) - 1
+		if i >= len(worlds) || failed.Load() >= 10 {
+			return nil
 		}
-		wrong, unknown, _, _ := s.live(t)
-		if unknown {
-			limit++
-		}
-		if len(wrong) > 0 {
-			t.Errorf("SMALL_WORLD=%d: %v:\n%s", i, s, strings.Join(wrong, "\n"))
-			if failed++; failed == 10 {
-				t.FailNow()
+		return func() {
+			if race.Enabled && i%40 != 0 {
+				return
 			}
+			t.Run(fmt.Sprint(i), func(t *testing.T) {
+				wrong, unknown, _, _ := worlds[i].live(t)
+				if unknown {
+					limit.Add(1)
+				}
+				if len(wrong) > 0 {
+					failed.Add(1)
+					t.Errorf("SMALL_WORLD=%d: %v:\n%s", i, worlds[i], strings.Join(wrong, "\n"))
+				}
+			})
 		}
-	}
-	t.Logf("in %d of them a killed placer's write brought back what was purged in that moment", limit)
+	})
+	t.Logf("in %d of them a killed placer's write brought back what was purged in that moment", limit.Load())
 }

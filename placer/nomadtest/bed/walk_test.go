@@ -72,33 +72,42 @@ func TestWalk(t *testing.T) {
 // as long as more are wanted after those that were walked.
 func walkAll(t *testing.T, from uint64, more func(walked) bool) walked {
 	sum := walked{from: from, acts: map[string]int{}, faults: map[string]int{}}
-	defer debug.SetGCPercent(debug.SetGCPercent(400)) // memory is not what it takes
 	var mu sync.Mutex
-	take := func() (seed uint64, ok bool) {
+	sideBySide(func() func() {
 		mu.Lock()
 		defer mu.Unlock()
-		if ok = more(sum); ok {
-			sum.begun++
+		if !more(sum) {
+			return nil
 		}
-		return from + sum.begun - 1, ok
-	}
-	var walkers sync.WaitGroup
+		seed := from + sum.begun
+		sum.begun++
+		return func() {
+			came := walk(t, seed, false)
+			mu.Lock()
+			defer mu.Unlock()
+			sum.add(came)
+			if came.failed > 0 {
+				sum.bad = append(sum.bad, seed)
+			}
+		}
+	})
+	slices.Sort(sum.bad)
+	return sum
+}
+
+// sideBySide does what next gives it, as many things at a time as there are processors,
+// until that is nil.
+func sideBySide(next func() func()) {
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // memory is not what it takes
+	var workers sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
-		walkers.Go(func() {
-			for seed, ok := take(); ok; seed, ok = take() {
-				came := walk(t, seed, false)
-				mu.Lock()
-				sum.add(came)
-				if came.failed > 0 {
-					sum.bad = append(sum.bad, seed)
-				}
-				mu.Unlock()
+		workers.Go(func() {
+			for do := next(); do != nil; do = next() {
+				do()
 			}
 		})
 	}
-	walkers.Wait()
-	slices.Sort(sum.bad)
-	return sum
+	workers.Wait()
 }
 
 // walked is what came of walks.
