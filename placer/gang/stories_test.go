@@ -135,6 +135,8 @@ func (s *story) world(d *datadriven.TestData) string {
 			s.w.room.Pins.Ceiling = 3
 		case a.Key == "broken":
 			s.w.roomErr = errors.New("its constraint cannot be read")
+		case a.Key == "no-gpus":
+			s.w.room, s.w.roomErr = Room{}, nil
 		case a.Key == "no-room":
 			s.w.room = Room{Reason: "it needs 1 GPU, 0 are free", Gang: pal.Gang{Shapes: []pal.Shape{{Members: 1, GPUs: 1}}}}
 		default:

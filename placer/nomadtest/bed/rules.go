@@ -46,6 +46,7 @@ type rules struct {
 	// which do not know at once what the other decides.
 	working int
 	several time.Time
+	ledgers int // looked into
 	// trouble is when something last went wrong that excuses a gang in part.
 	trouble time.Time
 }
@@ -253,6 +254,7 @@ func (r *rules) ledger(name string) func(error) {
 	return func(err error) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
+		r.ledgers++
 		if err == nil || r.working > 1 || time.Since(r.several) < knownWithin {
 			return
 		}
