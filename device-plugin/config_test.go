@@ -103,3 +103,37 @@ func TestDefaultStateDir(t *testing.T) {
 		}
 	}
 }
+
+// The defaults of the README's table are those of the schema.
+func TestDefaultsOfTheReadme(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(readme), "## Configuration")
+	table, _, _ = strings.Cut(table, "\n## ")
+	documented := map[string]string{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\| `([^`]+)` \\|").FindAllStringSubmatch(table, -1) {
+		documented[m[1]] = m[2]
+	}
+	for key, want := range schemaDefaults(configSchema()) {
+		if got := documented[key]; got != want {
+			t.Errorf("%s: the default is %s, the README says %s", key, want, got)
+		}
+	}
+}
+
+// schemaDefaults are the defaults of the keys, as HCL writes them.
+func schemaDefaults(s *hclspec.Spec) map[string]string {
+	out := map[string]string{}
+	for name, child := range s.GetObject().GetAttributes() {
+		if b := child.GetBlockValue(); b != nil {
+			for inner, value := range b.GetNested().GetObject().GetAttributes() {
+				out[name+" { "+inner+" }"] = value.GetDefault().GetDefault().GetLiteral().GetValue()
+			}
+			continue
+		}
+		out[name] = child.GetDefault().GetDefault().GetLiteral().GetValue()
+	}
+	return out
+}

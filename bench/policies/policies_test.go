@@ -45,13 +45,18 @@ func TestOneDefault(t *testing.T) {
 	if want := queue.Default().Placement.Name; c.Placement != want {
 		t.Errorf("the agent places by %s, the default is %s", c.Placement, want)
 	}
+	ours := 0
 	for _, v := range variants() {
 		if v.name != "ours with preemption" && v.name != "ours without preemption" {
 			continue
 		}
+		ours++
 		if d := cmp.Diff(queue.Default(), v.queue, cmpopts.IgnoreFields(pal.Policy{}, "Sample", "NodeOrder")); d != "" {
 			t.Errorf("variant %q (-default +variant):\n%s", v.name, d)
 		}
+	}
+	if ours != 2 {
+		t.Errorf("%d of our two variants are there", ours)
 	}
 }
 

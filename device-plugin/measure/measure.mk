@@ -1,3 +1,6 @@
+# Copyright (c) The nomad-pal Authors
+# SPDX-License-Identifier: MPL-2.0
+
 # Measuring: NVIDIA's assembler checks the kernels where it can be had.
 .PHONY: ptxas
 ptxas: ## ptxas for the tests of the kernels: the one on PATH, else Debian's, unpacked into the user's cache

@@ -1,3 +1,6 @@
+# Copyright (c) The nomad-pal Authors
+# SPDX-License-Identifier: MPL-2.0
+
 # Calibration: figures from the measurements in PAL_DATA.
 
 .PHONY: calibration-figures population-tables

@@ -6,8 +6,6 @@ package gang
 import (
 	"flag"
 	"fmt"
-	"go/parser"
-	"go/token"
 	"os"
 	"path/filepath"
 	"slices"
@@ -39,39 +37,6 @@ func TestTableIsWhole(t *testing.T) {
 		}
 		if turns := len(duties[s]) > 0; turns != s.Ours() && s != Ended { // what it had overwritten it undoes
 			t.Errorf("state %s has duties: %v; is ours: %v", s, turns, s.Ours())
-		}
-	}
-}
-
-// The machine reads no clock, logs nothing and talks to nobody: what it would need for
-// that it does not import.
-func TestPure(t *testing.T) {
-	t.Parallel()
-	files, err := filepath.Glob("*.go")
-	if err != nil || len(files) == 0 {
-		t.Fatal(files, err)
-	}
-	for _, name := range files {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
-		}
-		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, i := range f.Imports {
-			if slices.Contains([]string{`"context"`, `"net/http"`, `"os"`, `"sync"`, `"math/rand/v2"`, `"github.com/hashicorp/go-hclog"`}, i.Path.Value) {
-				t.Errorf("%s imports %s", name, i.Path.Value)
-			}
-		}
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, clock := range []string{"time.Now(", "time.Since(", "time.Until(", "go func"} {
-			if strings.Contains(string(text), clock) {
-				t.Errorf("%s has %s", name, clock)
-			}
 		}
 	}
 }
