@@ -55,8 +55,8 @@ race: nomad ptxas ## The same with the race detector
 
 .PHONY: simulations
 simulations: ## The placer on an in-memory Nomad: every request fails in every way, random walks, all small worlds
-	@echo "the placer on an in-memory Nomad under faults (two minutes)"
-	go test -run 'TestEveryRequestFails|TestWalk|TestAllSmallWorlds' ./placer ./placer/nomadtest/bed
+	@echo "the placer on an in-memory Nomad under faults, a million steps (two to five minutes)"
+	SIMULATE_STEPS=1000000 go test -timeout 20m -run 'TestEveryRequestFails|TestWalk|TestAllSmallWorlds' ./placer ./placer/nomadtest/bed
 
 .PHONY: rewrites
 rewrites: nomad ## Every kind of rewrite, and the simulator's plain Nomad, against Nomad's own scheduler in process

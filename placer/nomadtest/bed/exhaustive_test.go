@@ -149,19 +149,7 @@ func (s small) crashes(w *World) {
 //
 //	SMALL_WORLD=17   one of them, with the placer's log
 func TestAllSmallWorlds(t *testing.T) {
-	_, _, base, _ := small{}.live(t)
-	var worlds []small
-	for _, what := range []string{"the placer", "a node"} {
-		for _, how := range slices.Sorted(maps.Keys(edits)) {
-			for edit := range 2 * base.requests {
-				for crash := range base.requests {
-					for lose := range base.writes {
-						worlds = append(worlds, small{2 + edit, 2 + 2*crash, 1 + lose, how, what})
-					}
-				}
-			}
-		}
-	}
+	worlds, base := allSmall(t)
 	t.Logf("%d worlds: %d requests, %d of them writes", len(worlds), base.requests, base.writes)
 	if one, err := strconv.Atoi(os.Getenv("SMALL_WORLD")); err == nil {
 		wrong, _, _, log := worlds[one].live(t)
@@ -191,4 +179,21 @@ func TestAllSmallWorlds(t *testing.T) {
 		}
 	})
 	t.Logf("in %d of them a killed placer's write brought back what was purged in that moment", limit.Load())
+}
+
+// allSmall are all of them, and what the placer does in one in which nothing happens.
+func allSmall(t *testing.T) (worlds []small, base *script) {
+	_, _, base, _ = small{}.live(t)
+	for _, what := range []string{"the placer", "a node"} {
+		for _, how := range slices.Sorted(maps.Keys(edits)) {
+			for edit := range 2 * base.requests {
+				for crash := range base.requests {
+					for lose := range base.writes {
+						worlds = append(worlds, small{2 + edit, 2 + 2*crash, 1 + lose, how, what})
+					}
+				}
+			}
+		}
+	}
+	return worlds, base
 }

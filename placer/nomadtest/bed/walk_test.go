@@ -62,7 +62,8 @@ func TestWalk(t *testing.T) {
 	})
 	t.Logf("%d walks, %d failed, %d steps", sum.walks, sum.failed, sum.steps)
 	if path := os.Getenv("SIMULATE_REPORT"); path != "" {
-		if err := os.WriteFile(path, []byte(sum.report()), 0o644); err != nil {
+		worlds, _ := allSmall(t)
+		if err := os.WriteFile(path, []byte(sum.report(len(worlds))), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -71,7 +72,7 @@ func TestWalk(t *testing.T) {
 // walkAll walks seeds from the first on, as many at a time as there are processors, for
 // as long as more are wanted after those that were walked.
 func walkAll(t *testing.T, from uint64, more func(walked) bool) walked {
-	sum := walked{from: from, acts: map[string]int{}, faults: map[string]int{}}
+	sum := walked{from: from, acts: map[string]int{}, faults: map[string]int{}, met: map[string]int{}, badly: map[string]int{}}
 	var mu sync.Mutex
 	sideBySide(func() func() {
 		mu.Lock()
@@ -116,7 +117,10 @@ type walked struct {
 	walks, failed, steps int
 	broken, open         int
 	acts, faults         map[string]int
-	bad                  []uint64 // seeds
+	// met are the walks in which it happened, by act and fault; badly those of them
+	// that failed.
+	met, badly map[string]int
+	bad        []uint64 // seeds
 }
 
 func (s *walked) add(o walked) {
@@ -127,9 +131,15 @@ func (s *walked) add(o walked) {
 	for what, n := range o.faults {
 		s.faults[what] += n
 	}
+	for _, all := range []map[string]int{o.acts, o.faults} {
+		for what := range all {
+			s.met[what]++
+			s.badly[what] += o.failed
+		}
+	}
 }
 
-func (s *walked) report() string {
+func (s *walked) report(worlds int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `# What random faults do to the placer
 
@@ -138,34 +148,40 @@ Written by `+"`make simulate-faults`"+`. The real placer walks through worlds on
 events go wrong as in the second one. Then nothing goes wrong any more, and within 40 minutes all has to settle: each job
 is as its author wrote it last, and has finished. All the time none of the invariants may be broken: no GPU is given twice,
 a purged job's or a returning node's included; gangs are whole or not at all; nothing is touched that is not the placer's;
-nothing is run twice that had finished.
+nothing is run twice that had finished; and before each decision the placer's own books are right: every GPU that the
+queue believes a gang to run on is held by that gang in the placer's view, and no GPU is believed to be two gangs'.
+
+A step is one thing that happens in that Nomad: a request is answered, an evaluation is worked on, a client starts or ends
+a task or tells of it, a node is found to be down. Virtual time that merely passes is none.
 
 | | |
 |---|---|
 | walks | %d, seeds %d to %d |
-| steps (what happened in Nomad) | %d |
+| steps | %d |
 | walks with a broken invariant | %d |
 | walks that did not settle | %d |
 | seeds that failed | %v |
 
-The tests of each change walk seeds 0 to %d. Besides, they go through all worlds of two nodes with two GPUs and two gangs,
-one of which preempts the other, in which an author edits, stops, purges or runs again one gang, the placer or a node
-crashes, and one write is not answered, each at any request of the placer's. A seed is replayed to the same step.
+`+"`make simulations`"+`, which CI runs, walks from seed 0 on for a million steps: a minute on two free processors. Besides,
+it goes through all %d worlds, as this target does, of two nodes with two GPUs and two gangs, one of which preempts the
+other, in which an author edits, stops, purges or runs again one gang, the placer or a node crashes, and one write is not
+answered, each at any request of the placer's. `+"`go test`"+` alone walks %d seeds. The machine of a gang by itself takes a
+million random events in placer/gang. A seed is replayed to the same step.
 
 Not modelled: what Nomad's servers do to each other, federated regions, and real GPUs.
 
-| what happens | times |
-|---|---|
-`, s.walks, s.from, s.from+uint64(s.walks)-1, s.steps, s.broken, s.open, s.bad, testSeeds-1)
-	table(&b, s.acts)
-	b.WriteString("\n| fault | times injected |\n|---|---|\n")
-	table(&b, s.faults)
+| what happens | times | in walks | of which failed |
+|---|---|---|---|
+`, s.walks, s.from, s.from+uint64(s.walks)-1, s.steps, s.broken, s.open, s.bad, worlds, testSeeds)
+	s.table(&b, s.acts)
+	b.WriteString("\n| fault | times injected | in walks | of which failed |\n|---|---|---|---|\n")
+	s.table(&b, s.faults)
 	return b.String()
 }
 
-func table(b *strings.Builder, counts map[string]int) {
+func (s *walked) table(b *strings.Builder, counts map[string]int) {
 	for _, what := range slices.Sorted(maps.Keys(counts)) {
-		fmt.Fprintf(b, "| %s | %d |\n", what, counts[what])
+		fmt.Fprintf(b, "| %s | %d | %d | %d |\n", what, counts[what], s.met[what], s.badly[what])
 	}
 }
 
