@@ -22,7 +22,7 @@ func (p *Placer) checkLedger() error {
 	believed := map[int]string{}
 	state := func(k nomad.JobKey) string {
 		if t := p.jobs[k]; t != nil {
-			return string(t.State())
+			return t.State().String()
 		}
 		return "not tracked"
 	}
