@@ -18,7 +18,7 @@ func (p *pass) preemptFor(e *entry) bool {
 	if !p.opt.Preempt {
 		return false
 	}
-	return p.stopEnough(e, p.victims(e)) || p.opt.Order == Adaptive && p.stopEnough(e, p.narrower(e))
+	return p.stopEnough(e, p.victims(e))
 }
 
 // stopEnough stops as many of the victims as it takes for the gang to start,
@@ -48,47 +48,6 @@ func (p *pass) stopEnough(e *entry, victims []*entry) bool {
 	again(back)
 	back = nil
 	return ok && p.claim(e, pl, victims[:gone])
-}
-
-// minGain is how many times the GPUs of those stopped a wide gang must have to
-// stop gangs of its own level.
-const minGain = 3
-
-// narrower picks, for a wide gang of the top level, gangs of that level whose
-// few GPUs are all that it lacks: stopping them puts more GPUs to work. A wide
-// gang would otherwise wait for its small equals while GPUs idle. Nobody can be
-// stopped for the same reason in turn, since each time more GPUs work.
-func (p *pass) narrower(e *entry) []*entry {
-	if p.level(e, p.now) < topLevel {
-		return nil
-	}
-	var vs []*entry
-	for _, v := range p.victimsByLevel() {
-		if v.level < topLevel {
-			break
-		}
-		if v.state == running && minGain*v.gpus <= e.gpus {
-			vs = append(vs, v.entry)
-		}
-	}
-	slices.SortFunc(vs, func(a, b *entry) int {
-		if c := cmp.Compare(a.gpus, b.gpus); c != 0 {
-			return c
-		}
-		return cmp.Compare(b.startedAt, a.startedAt)
-	})
-	lack, stopped := e.gpus-p.c.FreeGPUs(), 0
-	var chosen []*entry
-	for lack > stopped && len(vs) > 0 {
-		i, _ := slices.BinarySearchFunc(vs, lack-stopped, func(v *entry, n int) int { return v.gpus - n })
-		i = min(i, len(vs)-1) // the narrowest that is enough, or the widest
-		chosen, stopped = append(chosen, vs[i]), stopped+vs[i].gpus
-		vs = slices.Delete(vs, i, i+1)
-	}
-	if lack > stopped || minGain*stopped > e.gpus {
-		return nil
-	}
-	return chosen
 }
 
 // victims lists who may be stopped for a gang, first to go first.
