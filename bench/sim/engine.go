@@ -284,6 +284,7 @@ func (e *engine) mayMove() bool {
 	}
 	e.moved = slices.DeleteFunc(e.moved, func(at time.Duration) bool { return e.now-at > time.Hour })
 	if len(e.moved) >= e.MovesPerHour {
+		e.line.NoMoves(e.moved[0] + time.Hour + 1)
 		return false
 	}
 	e.moved = append(e.moved, e.now)
