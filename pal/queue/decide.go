@@ -59,6 +59,7 @@ func (l *Line) Decide(now time.Duration, c *pal.Cluster) []Action {
 		p.migrate()
 	}
 	p.account.idle = len(p.hidden)
+	p.checkForecast()
 	return p.actions
 }
 
@@ -176,6 +177,7 @@ func (p *pass) claimed(e *entry) bool {
 // start decides that a waiting gang starts on the placement.
 func (p *pass) start(e *entry, f pal.Found) {
 	p.dequeue(e)
+	p.learnWait(p.now, e)
 	e.waited += p.now - e.waitingSince
 	e.waitingSince = p.now
 	e.state, e.placement = starting, f.Placement

@@ -49,6 +49,7 @@ type entry struct {
 	expectedEnd  time.Duration // as foreseen when it started, or was to have ended
 	stayed       uint64        // Line.version when no move paid
 	runPos       int           // in Line.running
+	foretold     []*foretold   // of when it starts, to be judged
 	// Of Line.levels, if rated: where, and when that is to be looked at again.
 	rated    bool
 	level    *level
@@ -106,6 +107,7 @@ type Line struct {
 	nearUntil   time.Duration // when the first gang stops waiting for GPUs closer together
 	leastCosts  map[signature]float64
 	movesFrom   time.Duration // see NoMoves
+	forecasts   forecasts     // of starts
 }
 
 // New makes an empty line.
@@ -116,7 +118,8 @@ func New(o Options) (*Line, error) {
 	}
 	l := &Line{opt: o, entries: map[string]*entry{}, buckets: map[signature]*bucket{}, usage: map[string]int{},
 		history: map[string]*past{}, learned: map[string]struct{}{}, named: map[string][]*entry{}, everFitting: map[signature]bool{},
-		needing: map[signature]bool{}, leastCosts: map[signature]float64{}, levels: newLevels(), version: 1}
+		needing: map[signature]bool{}, leastCosts: map[signature]float64{}, levels: newLevels(), version: 1,
+		forecasts: forecasts{from: firstWider, until: firstWider}}
 	l.ages.less = func(a, b *entry) bool {
 		if a.waitingSince-a.waited != b.waitingSince-b.waited {
 			return a.waitingSince-a.waited < b.waitingSince-b.waited
@@ -252,6 +255,7 @@ func (l *Line) Removed(now time.Duration, id string) {
 		return
 	}
 	l.leave(now, e)
+	l.forecasts.forget(e)
 	delete(l.entries, id)
 	l.dropClaims(func(c *claim) bool { return c.by == e })
 }
