@@ -16,7 +16,7 @@ sim-policies: ## Every policy tried, over populations, loads, penalties and esti
 .PHONY: sim-bench
 sim-bench: ## Speed of the simulator and the queue; with PAL_DATA also against the artifact
 	go test -run xxx -bench 'Artifact|Faithful' -benchtime 5x ./bench/sim
-	go test -run xxx -bench Calibration -benchtime 1x ./bench/sim
+	go test -run xxx -bench 'Calibration|Preemption/jobs=10+/' -benchtime 1x ./bench/sim
 	go test -run xxx -bench Decide -benchtime 5x ./pal/queue
 
 .PHONY: sim-million

@@ -181,7 +181,7 @@ func queueKeys() []Key {
 		duration("quantum", func(c *Config) *time.Duration { return &c.Queue.Quantum },
 			"GPU time of the first level of `las`; time slice of `round-robin`"),
 		duration("default_runtime", func(c *Config) *time.Duration { return &c.Queue.FirstGuess },
-			"How long a job of which nothing is known (no `pal_duration`, no run of its name) is expected to run when it starts; later, as long again as it has run. Under `adaptive`, jobs that are expected to hold GPUs for more than 437 times as long never stop each other (73 GPU hours by the default)"),
+			"How long a job of which nothing is known (no `pal_duration`, no run of its name) is expected to run when it starts; later, as long again as it has run."),
 		flag("fair_share", func(c *Config) *bool { return &c.Queue.FairShare },
 			"The namespace with the fewest running GPUs for its weight goes first"),
 	}

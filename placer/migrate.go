@@ -15,6 +15,9 @@ import (
 // move has a gang moved, as far as the moves of this hour go.
 func (p *Placer) move(ctx context.Context, t *tracked, to pal.Placement, now time.Time) {
 	p.moved = slices.DeleteFunc(p.moved, func(at time.Time) bool { return now.Sub(at) > time.Hour })
+	if n := p.cfg.MovesPerHour; n > 0 && len(p.moved) >= n {
+		p.line.NoMoves(since(p.moved[len(p.moved)-n].Add(time.Hour)) + 1)
+	}
 	if len(p.moved) >= p.cfg.MovesPerHour {
 		p.line.Kept(t.Key.String())
 		return

@@ -87,6 +87,28 @@ func BenchmarkJobs(b *testing.B) {
 	}
 }
 
+// BenchmarkPreemption is the cost of a simulated job, in µs of CPU time, under the
+// default queue when gangs may be stopped and twelve are moved an hour at most.
+func BenchmarkPreemption(b *testing.B) {
+	for _, size := range []struct{ jobs, nodes int }{{10_000, 125}, {100_000, 1250}, {1_000_000, 12_500}} {
+		b.Run(fmt.Sprintf("jobs=%d/gpus=%d", size.jobs, 8*size.nodes), func(b *testing.B) {
+			for b.Loop() {
+				b.StopTimer()
+				t := trace.HeavyTail(1, size.jobs, 8*size.nodes, 0.9)
+				c := synthetic(b, size.nodes, 8)
+				b.StartTimer()
+				start := cpuTime(b)
+				out, err := Config{Jobs: t.Jobs, Cluster: c, Queue: queue.Default(), Preemptible: true, RestartS: 60, MovesPerHour: 12}.Run()
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.ReportMetric(float64((cpuTime(b)-start).Microseconds())/float64(size.jobs), "µs/job")
+				b.ReportMetric(float64(out.Preemptions)/float64(size.jobs), "restarts/job")
+			}
+		})
+	}
+}
+
 // BenchmarkCalibration is the cost of a job at 10,000 GPUs drawn as `simulate` draws
 // them, by how their scores are put into classes, in µs of CPU time: k-means finds
 // hundreds, of which the core tries one after the other.

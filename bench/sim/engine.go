@@ -53,6 +53,9 @@ type Config struct {
 	// More feeds untracked jobs after the trace, as the artifact does, until all
 	// jobs of the trace have finished; nil: none.
 	More func() trace.Job
+	// ForecastEvery is after how many decisions the queue is asked when waiting gangs
+	// start, to compare; 0: never.
+	ForecastEvery int
 	// OnProgress hears of simulated time and jobs done now and then; nil: nobody.
 	OnProgress func(now time.Duration, finished, total int)
 	// Observe sees every change of what runs; nil: nobody.
@@ -79,6 +82,7 @@ type simJob struct {
 	stopping  bool // preempted: the event frees its GPUs
 	done      bool // it has done its work: the event frees its GPUs
 	halted    time.Duration
+	foretold  []foretold // see ask
 }
 
 type engine struct {
@@ -96,6 +100,10 @@ type engine struct {
 	use      usage
 	faults   faults
 	moved    []time.Duration // when gangs were moved within the hour
+
+	decisions int // calls of decide
+	forecasts Forecasts
+	widths    []float64 // of what was foretold, in hours
 }
 
 // Run simulates until every job has finished, or nothing can happen any more: then
@@ -271,6 +279,7 @@ func (e *engine) decide() {
 			break
 		}
 	}
+	e.ask()
 	e.wakeAt = 0
 	if at, ok := e.line.Wake(e.now); ok {
 		e.wakeAt = at
@@ -284,6 +293,7 @@ func (e *engine) mayMove() bool {
 	}
 	e.moved = slices.DeleteFunc(e.moved, func(at time.Duration) bool { return e.now-at > time.Hour })
 	if len(e.moved) >= e.MovesPerHour {
+		e.line.NoMoves(e.moved[0] + time.Hour + 1)
 		return false
 	}
 	e.moved = append(e.moved, e.now)
@@ -308,6 +318,7 @@ func (e *engine) start(i int, p pal.Placement) {
 		j.since += seconds(e.RestartS)
 	}
 	j.waited += e.now - j.waiting
+	e.judge(j)
 	e.line.Started(e.now, e.Jobs[i].ID, p)
 	e.use.wait(-1, -e.Jobs[i].GPUs)
 	e.use.hold(e.Jobs[i].GPUs)

@@ -18,6 +18,7 @@ type Outcome struct {
 	Preemptions int     // runs beyond the first of each job
 	Failures    int     // GPUs that went down
 	Samples     []Sample
+	Forecasts   Forecasts
 	MakespanS   float64
 	// Stuck is the number of jobs that never finish: gangs that fit nowhere, or,
 	// under plain Nomad, hold GPUs and wait for each other.
@@ -73,7 +74,7 @@ func (u *usage) add(from, to time.Duration) {
 }
 
 func (e *engine) outcome() Outcome {
-	o := Outcome{Samples: e.use.samples, Failures: e.faults.failures}
+	o := Outcome{Samples: e.use.samples, Failures: e.faults.failures, Forecasts: e.forecast()}
 	for i := range e.jobs { // untracked jobs that still run
 		if j := &e.jobs[i]; j.running && !j.done {
 			e.use.work(e.Jobs[i].GPUs, min(j.left, max(0, (e.now-j.since).Seconds())/j.cost))

@@ -46,6 +46,11 @@ type run struct {
 	Restarts int     `json:"restarts"`
 	// Stuck jobs never finish: the figures are of the others.
 	Stuck int `json:"never_finished,omitempty"`
+	// Forecasts are the starts that were foretold and compared, Hits the part that
+	// held, Width the median length of the ranges.
+	Forecasts int     `json:"forecasts,omitempty"`
+	Hits      float64 `json:"forecast_hits,omitempty"`
+	Width     float64 `json:"forecast_width_h,omitempty"`
 }
 
 func (c cell) String() string {
@@ -130,7 +135,9 @@ func (c *result) fit() {
 type named struct {
 	name string
 	ours bool
-	run  func(sim.Config) (sim.Outcome, error)
+	// exact is that it knows the run times.
+	exact bool
+	run   func(sim.Config) (sim.Outcome, error)
 }
 
 // policies are ours, as the agent has it, and the baselines. Plain Nomad where
@@ -142,25 +149,33 @@ func policies() []named {
 	unbounded := rules
 	unbounded.Pass = sim.Unbounded
 	var ps []named
-	for _, preempt := range []bool{false, true} {
-		name := "ours"
-		if preempt {
-			name = "ours, preempting"
-		}
-		for _, bound := range []bool{true, false} {
-			q := rules
-			if !bound {
-				q, name = unbounded, name+", no bound"
+	for _, exact := range []bool{false, true} {
+		for _, preempt := range []bool{false, true} {
+			name := "ours"
+			if preempt {
+				name += ", preempting"
 			}
-			ps = append(ps, named{name, true, func(c sim.Config) (sim.Outcome, error) {
-				c.Queue, c.Preemptible, c.MovesPerHour = q, preempt, agent.MovesPerHour
-				return c.Run()
-			}})
+			if exact {
+				name += ", exact times"
+			}
+			for _, bound := range []bool{true, false} {
+				q := rules
+				if !bound {
+					q, name = unbounded, name+", no bound"
+				}
+				ps = append(ps, named{name, true, exact, func(c sim.Config) (sim.Outcome, error) {
+					c.Queue, c.Preemptible, c.MovesPerHour = q, preempt, agent.MovesPerHour
+					if c.ForecastEvery = forecastEvery; exact {
+						c.Estimate = sim.Exact
+					}
+					return c.Run()
+				}})
+			}
 		}
 	}
 	for _, p := range sim.Baselines() {
 		if !slices.Contains([]string{"nomad", "nomad-spread", "fifo"}, p.Name) {
-			ps = append(ps, named{p.Name, false, p.Run})
+			ps = append(ps, named{p.Name, false, slices.Contains([]string{"easy", "srtf", limit}, p.Name), p.Run})
 		}
 	}
 	return ps
@@ -178,6 +193,9 @@ func (c *result) run(p named) (run, error) {
 	done := slices.DeleteFunc(out.Jobs, func(j sim.JobResult) bool { return j.Finish < 0 })
 	f := sim.FiguresOf(done)
 	r := run{Policy: p.name, AvgJCT: round(f.AvgJCT), Makespan: round(f.Makespan), Useful: round(out.Useful), Restarts: out.Preemptions, Stuck: out.Stuck}
+	if fc := out.Forecasts; fc.Made > 0 {
+		r.Forecasts, r.Hits, r.Width = fc.Made, round(fc.Hit()), round(fc.WidthH)
+	}
 	stretches := make([]float64, len(done))
 	for i, j := range done {
 		stretches[i] = j.Stretch()
@@ -188,6 +206,9 @@ func (c *result) run(p named) (run, error) {
 	}
 	return r, nil
 }
+
+// forecastEvery is after how many decisions ours is asked when waiting gangs start.
+const forecastEvery = 5
 
 // seed is that of all that is drawn.
 const seed = 42

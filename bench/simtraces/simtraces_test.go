@@ -152,7 +152,8 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"## Virtual clusters to choose by", "## Virtual clusters to report on", "| Philly, small | 8 | 85 % |",
-		"| ours, preempting, no bound |", "| clairvoyant | 1.00 (1.00) |", "Not there, so not run: Acme Seren", "make sim-traces-quick SIM_TRACES_ARGS=\"-only 'large|small'\""} {
+		"| ours, preempting, no bound |", "| ours, preempting, exact times, no bound |",
+		"## Expected starts", "* ours, preempting, exact times loses the average in", "| clairvoyant | 1.00 (1.00) |", "Not there, so not run: Acme Seren", "make sim-traces-quick SIM_TRACES_ARGS=\"-only 'large|small'\""} {
 		if !strings.Contains(string(b), want) {
 			t.Errorf("the tables do not say %q", want)
 		}
@@ -173,8 +174,11 @@ func TestPolicies(t *testing.T) {
 	for _, p := range policies() {
 		times[p.name]++
 	}
-	for _, want := range []string{"ours", "ours, no bound", "ours, preempting", "ours, preempting, no bound", limit} {
-		times[want] += 0
+	for _, want := range []string{"ours", "ours, no bound", "ours, preempting", "ours, preempting, no bound",
+		"ours, exact times", "ours, preempting, exact times", limit} {
+		if times[want] == 0 {
+			t.Errorf("%s is not there", want)
+		}
 	}
 	for name, n := range times {
 		if n != 1 {

@@ -26,21 +26,18 @@ func (l *Line) dropClaims(drop func(*claim) bool) {
 // released or held is put back at the end.
 type pass struct {
 	*Line
-	c       *pal.Cluster
-	now     time.Duration
-	actions []Action
-	undo    []func()
-	// listed is victimsByLevel.
-	listed        []victim
-	victimsListed bool
-	head          *entry // the first that did not fit
-	reserve       *reservation
-	hopesUntil    time.Duration      // of the gang that waitsForNear was asked about last
-	started       []*entry           // in this pass
-	slack         time.Duration      // how long what did not fit could have run on
-	kept          []int              // GPUs held until its end
-	hidden        []int              // GPUs kept for the overdue gang whose turn it is
-	ever          map[signature]bool // what would fit the empty cluster
+	c          *pal.Cluster
+	now        time.Duration
+	actions    []Action
+	undo       []func()
+	head       *entry // the first that did not fit
+	reserve    *reservation
+	hopesUntil time.Duration      // of the gang that waitsForNear was asked about last
+	started    []*entry           // in this pass
+	slack      time.Duration      // how long what did not fit could have run on
+	kept       []int              // GPUs held until its end
+	hidden     []int              // GPUs kept for the overdue gang whose turn it is
+	ever       map[signature]bool // what would fit the empty cluster
 }
 
 // Decide says what to do now. It leaves the cluster as it is; what it decided
@@ -58,10 +55,11 @@ func (l *Line) Decide(now time.Duration, c *pal.Cluster) []Action {
 	if p.turn == nil || l.opt.Backfill {
 		p.walk()
 	}
-	if l.opt.Migrate && !p.full() {
+	if l.opt.Migrate && now >= l.movesFrom && !p.full() {
 		p.migrate()
 	}
 	p.account.idle = len(p.hidden)
+	p.checkForecast()
 	return p.actions
 }
 
@@ -179,6 +177,7 @@ func (p *pass) claimed(e *entry) bool {
 // start decides that a waiting gang starts on the placement.
 func (p *pass) start(e *entry, f pal.Found) {
 	p.dequeue(e)
+	p.learnWait(p.now, e)
 	e.waited += p.now - e.waitingSince
 	e.waitingSince = p.now
 	e.state, e.placement = starting, f.Placement

@@ -8,11 +8,21 @@ import (
 	"time"
 )
 
-// expect foretells when waiting gangs start: the line is played forward by
-// counting GPUs, once as if everything ended when expected and gangs behind a
+// expect foretells when waiting gangs start: by how long others like them waited
+// ([Line.foretellStart]). Until enough is known of that, the line is played forward
+// by counting GPUs, once as if everything ended when expected and gangs behind a
 // large one passed it, and once as if everything took twice as long and nobody
 // passed. Only where the run time of everybody ahead can be foretold.
 func (p *pass) expect(queue []*entry, ws []Wait) {
+	if len(p.forecasts.waits) >= fewestWaits {
+		for i, e := range queue {
+			if e.state == waiting && ws[i].Reason != ReasonTooLarge {
+				r := p.foretellStart(p.now, e, ws[i].AheadGPUs)
+				ws[i].From, ws[i].To = r.from, r.to
+			}
+		}
+		return
+	}
 	early, late := p.timeline(1), p.timeline(2)
 	if early == nil {
 		return

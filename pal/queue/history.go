@@ -238,9 +238,17 @@ func (o outlook) mean() time.Duration {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
+// doubt is how many times longer than without a history an index may be because of
+// one: a gang whose name ran long before may be short, and must show it some time.
+// On the virtual clusters of Philly that are chosen by, 1, 2, 4, 8 and 16 make the
+// average 1.013, 0.993, 0.974, 0.963 and 0.960 times that of the best of the others
+// that know as little, and the p99 of the slowdown at worst 1.4, 2.1, 1.7, 2.4 and
+// 6.4 times the least; without a bound 37 times.
+const doubt = 8
+
 // index is the Gittins index as a time: how long the gang must run, at best, for
-// each time that one like it ends. Where some runs of a name are short and some
-// very long it is short until the gang has outlasted the short ones; their mean
+// each time that one like it ends. When some runs of a name are short and some
+// very long, it is short until the gang has outlasted the short ones; their mean
 // would make all of them look long.
 func (o outlook) index() time.Duration {
 	weight := o.rest
@@ -259,6 +267,9 @@ func (o outlook) index() time.Duration {
 		if run < best*ends {
 			best = run / ends
 		}
+	}
+	if o.rest > 0 {
+		best = min(best, doubt*o.again)
 	}
 	return seconds(best)
 }
@@ -292,12 +303,11 @@ func (l *Line) sortedSamples(name string) []sample {
 	return h.sorted
 }
 
-// likeness weighs a run by how near its size is: 1 for the same, a quarter
-// where one is twice the other.
+// likeness weighs a run by how near its size is: 1 for the same, a half if one is
+// twice the other.
 func likeness(a, b int) float64 {
 	if a > b {
 		a, b = b, a
 	}
-	r := float64(a) / float64(b)
-	return r * r
+	return float64(a) / float64(b)
 }

@@ -99,8 +99,7 @@ type Options struct {
 	// slice of RoundRobin; 0: [DefaultQuantum].
 	Quantum time.Duration
 	// FirstGuess is how long a gang of which nothing is known is expected to run
-	// when it starts; 0: [DefaultFirstGuess]. It is the scale of Adaptive: gangs
-	// expected to hold GPUs for more than 437 times as long do not stop each other.
+	// when it starts; 0: [DefaultFirstGuess]. It is the scale of Adaptive's levels.
 	FirstGuess time.Duration
 	// Tenants limits and weighs tenants; those not listed have no quota and
 	// weight 1.

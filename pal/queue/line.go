@@ -50,6 +50,12 @@ type entry struct {
 	expectedEnd  time.Duration // as foreseen when it started, or was to have ended
 	stayed       uint64        // Line.version when no move paid
 	runPos       int           // in Line.running
+	foretold     []*foretold   // of when it starts, to be judged
+	// Of Line.levels, if rated: where, and when that is to be looked at again.
+	rated    bool
+	level    *level
+	levelDue time.Duration
+	duePos   int
 }
 
 // attained is how long the gang has run in all.
@@ -81,6 +87,7 @@ type Line struct {
 	account account   // of what the overdue get
 	running []*entry  // in no order
 	byEnd   []*entry  // the running ones by expected end
+	levels  levels    // of the running ones that may be stopped
 	claims  []*claim  // GPUs that preemption frees, and for whom
 	pending []*entry  // starting or moving: decided, not reported
 	usage   map[string]int
@@ -100,6 +107,8 @@ type Line struct {
 	needing     map[signature]bool
 	nearUntil   time.Duration // when the first gang stops waiting for GPUs closer together
 	leastCosts  map[signature]float64
+	movesFrom   time.Duration // see NoMoves
+	forecasts   forecasts     // of starts
 }
 
 // New makes an empty line.
@@ -110,7 +119,8 @@ func New(o Options) (*Line, error) {
 	}
 	l := &Line{opt: o, entries: map[string]*entry{}, buckets: map[signature]*bucket{}, usage: map[string]int{},
 		history: map[string]*past{}, learned: map[string]struct{}{}, named: map[string][]*entry{}, everFitting: map[signature]bool{},
-		needing: map[signature]bool{}, leastCosts: map[signature]float64{}, version: 1}
+		needing: map[signature]bool{}, leastCosts: map[signature]float64{}, levels: newLevels(), version: 1,
+		forecasts: forecasts{from: firstWider, until: firstWider}}
 	l.ages.less = func(a, b *entry) bool {
 		if a.waitingSince-a.waited != b.waitingSince-b.waited {
 			return a.waitingSince-a.waited < b.waitingSince-b.waited
@@ -193,6 +203,7 @@ func (l *Line) run(e *entry, p pal.Placement, at time.Duration) {
 	l.running = append(l.running, e)
 	i, _ := slices.BinarySearchFunc(l.byEnd, e, byEnd)
 	l.byEnd = slices.Insert(l.byEnd, i, e)
+	l.rate(e, at)
 }
 
 // Requeue reports that a decided start did not come about: the gang waits on,
@@ -225,6 +236,10 @@ func (l *Line) Kept(id string) {
 	l.dropClaims(func(c *claim) bool { return slices.Contains(c.victims, e) })
 }
 
+// NoMoves says that nothing is moved before a time: the caller moves so many gangs
+// within an hour and no more. To look for moves that it would not make is dear.
+func (l *Line) NoMoves(until time.Duration) { l.movesFrom = until }
+
 // Finished reports that a job has ended by itself.
 func (l *Line) Finished(now time.Duration, id string) {
 	if e := l.entries[id]; e != nil {
@@ -241,6 +256,7 @@ func (l *Line) Removed(now time.Duration, id string) {
 		return
 	}
 	l.leave(now, e)
+	l.forecasts.forget(e)
 	delete(l.entries, id)
 	l.dropClaims(func(c *claim) bool { return c.by == e })
 }
@@ -271,6 +287,7 @@ func (l *Line) stop(now time.Duration, e *entry) {
 		l.grant(now, -e.gpus)
 	}
 	l.usage[e.job.Tenant] -= e.gpus
+	l.unrate(e)
 	last := l.running[len(l.running)-1]
 	l.running[e.runPos], last.runPos = last, e.runPos
 	l.running = l.running[:len(l.running)-1]

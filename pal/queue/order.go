@@ -45,13 +45,7 @@ func (l *Line) rank(e *entry, now time.Duration) float64 {
 	case SRTF:
 		return l.remaining(e, now).Seconds()
 	case Adaptive:
-		area := l.area(e, now)
-		if l.opt.Preempt && e.job.Preemptible && l.levelOf(area) == topLevel {
-			// The long ones take turns no more: the widest first, which leaves
-			// room that the narrow ones fill.
-			return longest - float64(e.gpus)
-		}
-		return area
+		return l.area(e, now)
 	}
 	return 0
 }
@@ -66,17 +60,9 @@ func (l *Line) area(e *entry, now time.Duration) float64 {
 	return l.remaining(e, now).Seconds() * float64(e.gpus)
 }
 
-// topLevel is the level above which Adaptive makes no difference: by the default
-// first guess gangs expected to hold more than 4.5 GPU hours do not stop each
-// other.
-const topLevel = 10
-
 // finest is the part of the first guess that is the first level of what is
 // expected to remain.
 const finest = 1. / 600
-
-// longest is more GPU seconds than any gang holds.
-const longest = 1e15
 
 // level is how preemption sees a gang: it may stop gangs of a greater level.
 // LAS levels are powers of 4 of attained GPU time over the quantum; those of
@@ -91,7 +77,7 @@ func (l *Line) level(e *entry, now time.Duration) int {
 	case SRTF:
 		return powerOf4(l.remaining(e, now).Seconds() / l.finest())
 	case Adaptive:
-		return l.levelOf(l.area(e, now))
+		return powerOf4(l.area(e, now) / l.finest())
 	case RoundRobin:
 		if e.state >= running && now-e.startedAt >= l.opt.Quantum {
 			return 1
@@ -99,9 +85,6 @@ func (l *Line) level(e *entry, now time.Duration) int {
 	}
 	return 0
 }
-
-// levelOf is the level of Adaptive.
-func (l *Line) levelOf(area float64) int { return min(topLevel, powerOf4(area/l.finest())) }
 
 func (l *Line) finest() float64 { return finest * l.opt.FirstGuess.Seconds() }
 

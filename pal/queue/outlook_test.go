@@ -31,6 +31,23 @@ func TestIndexOfHeavyTail(t *testing.T) {
 	}
 }
 
+// A name whose last runs were all very long does not make a new gang look as long:
+// it may be short for all that, and would wait behind them until it is overdue.
+func TestIndexDoubts(t *testing.T) {
+	l := newLine(t)
+	for range maxSamples {
+		l.learn("", "n", sample{500 * time.Hour, 1})
+	}
+	e := &entry{job: Job{Name: "n"}, gpus: 1}
+	if index := l.index(e, 0); index != doubt*l.opt.FirstGuess {
+		t.Errorf("new: index %v", index)
+	}
+	e.job.Estimate = 500 * time.Hour // its user's word is another matter
+	if index := l.index(e, 0); index < 400*time.Hour {
+		t.Errorf("estimated: index %v", index)
+	}
+}
+
 // A gang that has just outlasted a run of its name is not taken to be about to end:
 // else nobody could ever stop it.
 func TestIndexOfOutlasted(t *testing.T) {

@@ -5,6 +5,7 @@ package queue
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 
@@ -141,7 +142,7 @@ func (p *pass) serveOne(e *entry) bool {
 		p.start(e, f)
 		return true
 	}
-	if p.opt.Preempt && p.stopEnough(e, p.anyVictims()) {
+	if p.opt.Preempt && p.stopEnough(e, p.above(math.MinInt)) {
 		p.turn, p.Line.claims[len(p.Line.claims)-1].granted = nil, true
 		return true
 	}

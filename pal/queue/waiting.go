@@ -40,9 +40,9 @@ type Wait struct {
 	// AheadGPUs is what those ahead need in all.
 	AheadGPUs int      `json:"ahead_gpus,omitempty"`
 	Stopping  []string `json:"stopping,omitempty"` // gangs being stopped for it
-	// From and To are between when it is expected to start, since the caller's
-	// epoch, where the run times of those running and ahead can be foretold; both
-	// 0 where not.
+	// From and To are between when it is expected to start, eight times in ten, since
+	// the caller's epoch; both 0 if that cannot be told: neither have a few gangs
+	// waited yet, nor are the run times of those running and ahead known.
 	From, To time.Duration `json:"-"`
 	// Until is when it stops hoping for GPUs closer together, where Reason is
 	// ReasonNear: it then starts on those that are free.

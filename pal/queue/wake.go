@@ -28,12 +28,7 @@ func (l *Line) Wake(now time.Duration) (at time.Duration, ok bool) {
 		}
 	}
 	if l.opt.Preempt && len(l.live) > 0 {
-		for _, e := range l.running {
-			if e.job.Preemptible {
-				soon(e.safeUntil)
-				soon(l.nextLevel(e, now))
-			}
-		}
+		l.stopsFrom(now, soon)
 	}
 	if l.opt.Migrate && len(l.live) == 0 {
 		for _, e := range l.running {
@@ -44,22 +39,4 @@ func (l *Line) Wake(now time.Duration) (at time.Duration, ok bool) {
 		}
 	}
 	return at, at < math.MaxInt64
-}
-
-// nextLevel is when a running gang's level next grows.
-func (l *Line) nextLevel(e *entry, now time.Duration) time.Duration {
-	switch l.opt.Order {
-	case LAS:
-		attained := e.attained(now)
-		edge := l.opt.Quantum
-		for edge <= attained*time.Duration(e.gpus) {
-			edge *= 4
-		}
-		return now + (edge-attained*time.Duration(e.gpus))/time.Duration(e.gpus) + time.Nanosecond
-	case RoundRobin:
-		return e.startedAt + l.opt.Quantum
-	case SRTF, Adaptive:
-		return now + l.opt.Quantum/4
-	}
-	return now
 }

@@ -1,0 +1,73 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package sim
+
+import (
+	"slices"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+)
+
+// Forecasts counts what became of the starts that the queue foretold to gangs that
+// waited, whatever they waited for.
+type Forecasts struct {
+	Made   int // ranges of gangs that have started
+	Early  int // of them, those that started before the range
+	Late   int // or after it
+	Silent int // waiting gangs to which nothing was foretold
+	// Width is the median length of the ranges in hours.
+	WidthH float64
+}
+
+// Hit is the part of the ranges that held.
+func (f Forecasts) Hit() float64 { return 1 - float64(f.Early+f.Late)/float64(f.Made) }
+
+// atOnce is of how many waiting gangs the start is asked at a time, at most.
+const atOnce = 4
+
+type foretold struct{ from, to time.Duration }
+
+// ask asks when waiting gangs start, after every so many decisions.
+func (e *engine) ask() {
+	e.decisions++
+	if e.ForecastEvery <= 0 || e.decisions%e.ForecastEvery != 0 {
+		return
+	}
+	ws := slices.DeleteFunc(e.line.Waiting(e.now, e.Cluster), func(w queue.Wait) bool { return w.Reason == queue.ReasonStarting })
+	for n := range min(atOnce, len(ws)) {
+		w := ws[(e.decisions/e.ForecastEvery+n*len(ws)/atOnce)%len(ws)]
+		if w.To == 0 {
+			e.forecasts.Silent++
+			continue
+		}
+		j := &e.jobs[e.index[w.Job]]
+		j.foretold = append(j.foretold, foretold{w.From, w.To})
+	}
+}
+
+// judge compares what was foretold of a gang with when it starts.
+func (e *engine) judge(j *simJob) {
+	for _, r := range j.foretold {
+		e.forecasts.Made++
+		e.widths = append(e.widths, (r.to - r.from).Hours())
+		switch {
+		case e.now < r.from:
+			e.forecasts.Early++
+		case e.now > r.to:
+			e.forecasts.Late++
+		}
+	}
+	j.foretold = nil
+}
+
+// outcome is what became of all.
+func (e *engine) forecast() Forecasts {
+	f := e.forecasts
+	if n := len(e.widths); n > 0 {
+		slices.Sort(e.widths)
+		f.WidthH = e.widths[n/2]
+	}
+	return f
+}

@@ -1,0 +1,222 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+)
+
+// When a waiting gang will start is told by the waits of gangs like it: in size, in
+// expected GPU time, in how long they had waited already and in the GPUs that those
+// ahead of them asked for. In every few passes one waiting gang is looked at, and how
+// long it waits on is remembered; while it does, it is taken to wait as long again.
+// Eight in ten of those waits, weighed by likeness, lie in the range that is told.
+//
+// Waits are not alike from day to day, so that alone would be wrong too often. What
+// became of earlier ranges widens and narrows the next ones (adaptive conformal
+// inference, Gibbs and Candès 2021), which keeps the rate in the long run, however
+// the waits change. It is not kept where few gangs have waited.
+
+const (
+	// rangeMisses is how often a range may be wrong at either end.
+	rangeMisses = 0.1
+	// maxWaits are the waits that are remembered, fewestWaits how many it takes.
+	maxWaits, fewestWaits = 256, 20
+	// rangeStep is how fast ranges are widened and narrowed, as a logarithm.
+	rangeStep = 0.05
+	// firstWider is by how much they are wider at first, mostWider at most.
+	firstWider, mostWider = 1, 3
+	// checkEvery is in how many passes the start of one gang is foretold to see
+	// what becomes of it, maxChecks how often that of the same gang.
+	checkEvery, maxChecks = 4, 32
+	// leastRange is how long a range is at least, before it is widened.
+	leastRange = 30 * time.Second
+)
+
+// likeWhom are the properties by which waits are compared; numbers as logarithms to
+// base 2.
+type likeWhom struct {
+	gpus, area   float64 // what it asks for, and for how long
+	ahead, since float64 // GPUs that those ahead of it ask for; minutes that it waits
+	again        bool    // it ran before
+}
+
+// foretold is a range that was foretold.
+type foretold struct {
+	likeWhom
+	at       time.Duration
+	from, to time.Duration
+	low      bool // it can be missed at its lower end
+	known    bool // enough was known
+	judged   bool
+	// What became of it: how long the gang waited on.
+	started bool
+	waited  time.Duration
+}
+
+// forecasts is what the Line has learned of waiting.
+type forecasts struct {
+	waits []*foretold // the last
+	next  int         // of them to be replaced
+	// Logarithms by which ranges begin sooner and end later than the waits say.
+	from, until float64
+}
+
+// alike are the properties of a waiting gang.
+func (l *Line) alike(now time.Duration, e *entry, ahead int) likeWhom {
+	return likeWhom{gpus: math.Log2(float64(e.gpus)), area: math.Log2(1 + e.expect.Seconds()*float64(e.gpus)),
+		ahead: math.Log2(1 + float64(ahead)), since: math.Log2(1 + (now - e.waitingSince).Minutes()), again: e.before > 0}
+}
+
+// likeness weighs a wait by how alike the gangs are.
+func (a likeWhom) likeness(b likeWhom) float64 {
+	d := math.Abs(a.gpus-b.gpus) + math.Abs(a.area-b.area)/2 + math.Abs(a.ahead-b.ahead) + math.Abs(a.since-b.since)
+	if a.again != b.again {
+		d += 2
+	}
+	return math.Exp2(-d)
+}
+
+// learnWait remembers how long a gang has waited that starts now, and what became
+// of what was foretold of it.
+func (l *Line) learnWait(now time.Duration, e *entry) {
+	for _, r := range e.foretold {
+		l.forecasts.judge(r, now)
+		r.waited, r.started = now-r.at, true
+	}
+	e.foretold = nil
+}
+
+// forget is that a gang went without a start.
+func (f *forecasts) forget(e *entry) {
+	for _, r := range e.foretold {
+		f.waits = slices.DeleteFunc(f.waits, func(o *foretold) bool { return o == r })
+	}
+	f.next = 0
+	e.foretold = nil
+}
+
+// remember keeps a range until maxWaits others came.
+func (f *forecasts) remember(r *foretold) {
+	if len(f.waits) < maxWaits {
+		f.waits = append(f.waits, r)
+		return
+	}
+	f.next %= maxWaits
+	f.waits[f.next] = r
+	f.next++
+}
+
+// so is how long the gang waited on, or, while it does, is taken to wait: as long
+// again.
+func (r *foretold) so(now time.Duration) time.Duration {
+	if r.started {
+		return r.waited
+	}
+	return 2 * (now - r.at)
+}
+
+// judge learns from what became of a range: the gang started, or did not in time.
+func (f *forecasts) judge(r *foretold, now time.Duration) {
+	if !r.known || r.judged {
+		return
+	}
+	r.judged = true
+	most := 2 * rangeMisses
+	if r.low {
+		most = rangeMisses
+		f.from = adapt(f.from, now < r.from, most)
+	}
+	f.until = adapt(f.until, now > r.to, most)
+}
+
+// adapt widens a range that was missed and narrows one that was not, so that in the
+// long run so many are missed.
+func adapt(wider float64, missed bool, most float64) float64 {
+	step := -rangeStep * most
+	if missed {
+		step = rangeStep * (1 - most)
+	}
+	return min(mostWider, max(-mostWider, wider+step))
+}
+
+// foretellStart is between when a waiting gang will start, eight times in ten, where
+// those ahead of it ask for so many GPUs. It is not known before a few gangs have
+// waited.
+func (l *Line) foretellStart(now time.Duration, e *entry, ahead int) foretold {
+	f := &l.forecasts
+	r := foretold{likeWhom: l.alike(now, e, ahead), at: now}
+	if len(f.waits) < fewestWaits {
+		return r
+	}
+	type left struct{ secs, weight float64 }
+	ls, sum := make([]left, len(f.waits)), 0.0
+	for i, w := range f.waits {
+		ls[i] = left{w.so(now).Seconds(), r.likeness(w.likeWhom)}
+		sum += ls[i].weight
+	}
+	slices.SortFunc(ls, func(a, b left) int { return cmp.Compare(a.secs, b.secs) })
+	quantile := func(q float64) float64 {
+		below := 0.0
+		for _, o := range ls {
+			if below += o.weight; below >= q*sum {
+				return o.secs
+			}
+		}
+		return ls[len(ls)-1].secs
+	}
+	from := quantile(rangeMisses) * math.Exp(-f.from)
+	to := max(from, max(quantile(1-rangeMisses), leastRange.Seconds())*math.Exp(f.until))
+	r.from, r.to, r.low, r.known = now+seconds(from), now+seconds(to), from >= 1, true
+	return r
+}
+
+// checkForecast foretells the start of a waiting gang to see what becomes of it.
+func (p *pass) checkForecast() {
+	if p.passes%checkEvery != 0 {
+		return
+	}
+	n := 0
+	for _, b := range p.live {
+		n += len(b.es)
+	}
+	if n == 0 {
+		return
+	}
+	n = int(p.passes / checkEvery % uint64(n))
+	for _, b := range p.live {
+		if n >= len(b.es) {
+			n -= len(b.es)
+			continue
+		}
+		e := b.es[n]
+		for _, r := range e.foretold {
+			if p.now > r.to {
+				p.forecasts.judge(r, p.now)
+			}
+		}
+		if len(e.foretold) < maxChecks {
+			r := p.foretellStart(p.now, e, p.ahead(e))
+			e.foretold = append(e.foretold, &r)
+			p.forecasts.remember(&r)
+		}
+		return
+	}
+}
+
+// ahead is how many GPUs the gangs ask for that go before one in the line.
+func (l *Line) ahead(e *entry) int {
+	n := 0
+	for _, b := range l.live {
+		for _, o := range b.es {
+			if o.key.compare(e.key) < 0 {
+				n += o.gpus
+			}
+		}
+	}
+	return n
+}

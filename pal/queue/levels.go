@@ -1,0 +1,199 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+)
+
+// levels keeps the running gangs that may be stopped by their level, so that a pass
+// need not work out and sort the levels of all that runs. A gang's level is worked
+// out again only when it may have changed.
+type levels struct {
+	of   []*level // worst first; some may be empty
+	due  heap     // the gangs by when their levels are to be worked out again
+	safe []*entry // gangs that may have run too short a time to be stopped
+}
+
+// level holds the gangs of one level.
+type level struct {
+	level int
+	gpus  int
+	es    []*entry // in order of start
+}
+
+func byStart(a, b *entry) int {
+	return cmp.Or(cmp.Compare(a.startedAt, b.startedAt), cmp.Compare(a.seq, b.seq))
+}
+
+func newLevels() levels {
+	return levels{due: heap{
+		less: func(a, b *entry) bool {
+			if a.levelDue != b.levelDue {
+				return a.levelDue < b.levelDue
+			}
+			return a.seq < b.seq
+		},
+		pos: func(e *entry) *int { return &e.duePos },
+	}}
+}
+
+// rate takes in a gang that has begun to run at the time, if it may be stopped.
+func (l *Line) rate(e *entry, at time.Duration) {
+	if !l.opt.Preempt || !e.job.Preemptible || e.granted {
+		return
+	}
+	e.levelDue = at
+	l.levels.due.push(e)
+	e.rated = true
+	if e.safeUntil > at {
+		l.levels.safe = append(l.levels.safe, e)
+	}
+}
+
+// unrate leaves out a gang that runs no more.
+func (l *Line) unrate(e *entry) {
+	if !e.rated {
+		return
+	}
+	l.levels.due.remove(e)
+	l.levels.drop(e)
+	e.rated = false
+}
+
+// drop takes a gang out of its level.
+func (ls *levels) drop(e *entry) {
+	if e.level == nil {
+		return
+	}
+	i, _ := slices.BinarySearchFunc(e.level.es, e, byStart)
+	e.level.es = slices.Delete(e.level.es, i, i+1)
+	e.level.gpus -= e.gpus
+	e.level = nil
+}
+
+// put puts a gang into a level.
+func (ls *levels) put(e *entry, n int) {
+	if e.level != nil && e.level.level == n {
+		return
+	}
+	ls.drop(e)
+	i, ok := slices.BinarySearchFunc(ls.of, n, func(a *level, n int) int { return cmp.Compare(n, a.level) })
+	if !ok {
+		ls.of = slices.Insert(ls.of, i, &level{level: n})
+	}
+	e.level = ls.of[i]
+	at, _ := slices.BinarySearchFunc(e.level.es, e, byStart)
+	e.level.es = slices.Insert(e.level.es, at, e)
+	e.level.gpus += e.gpus
+}
+
+// relevel works out the levels that may have changed by now.
+func (l *Line) relevel(now time.Duration) {
+	ls := &l.levels
+	for len(ls.due.es) > 0 && ls.due.es[0].levelDue <= now {
+		e := ls.due.es[0]
+		ls.put(e, l.level(e, now))
+		e.levelDue = max(now+1, l.nextLevel(e, now))
+		ls.due.fix(e)
+	}
+}
+
+// looks is how often the level of a gang by its expected remaining time is worked
+// out: whenever it has done a sixteenth more, or a sixteenth of the first guess.
+// Levels are powers of 4.
+const looks = 16
+
+// nextLevel is when a running gang's level may next change.
+func (l *Line) nextLevel(e *entry, now time.Duration) time.Duration {
+	switch l.opt.Order {
+	case LAS:
+		attained := e.attained(now)
+		edge := l.opt.Quantum
+		for edge <= attained*time.Duration(e.gpus) {
+			edge *= 4
+		}
+		return now + (edge-attained*time.Duration(e.gpus))/time.Duration(e.gpus)
+	case RoundRobin:
+		if at := e.startedAt + l.opt.Quantum; at > now {
+			return at
+		}
+	case SRTF, Adaptive:
+		more := max(e.work(now), l.opt.FirstGuess) / looks
+		return now + time.Duration(float64(more)*e.placement.Cost())
+	}
+	return math.MaxInt64
+}
+
+// stopsFrom is when a running gang may next be stopped that may not be now.
+func (l *Line) stopsFrom(now time.Duration, soon func(time.Duration)) {
+	ls := &l.levels
+	ls.safe = slices.DeleteFunc(ls.safe, func(e *entry) bool {
+		if !e.rated || e.safeUntil <= now {
+			return true
+		}
+		soon(e.safeUntil)
+		return false
+	})
+	switch l.opt.Order {
+	case SRTF, Adaptive:
+		if len(ls.due.es) > 0 {
+			soon(now + l.opt.Quantum/4)
+		}
+	default:
+		l.relevel(now)
+		if len(ls.due.es) > 0 && ls.due.es[0].levelDue < math.MaxInt64 {
+			at := ls.due.es[0].levelDue
+			if l.opt.Order == LAS {
+				at++ // it was rounded down
+			}
+			soon(at)
+		}
+	}
+}
+
+// victims are the gangs that may be stopped for one of a level, first to go first:
+// of the worst level, and in it the one that started last.
+type victims struct {
+	p    *pass
+	of   []*level // yet to be gone through
+	left []*entry // of the level before those
+}
+
+// above are the gangs of worse levels than that.
+func (p *pass) above(n int) *victims {
+	p.relevel(p.now)
+	of := p.levels.of
+	i, _ := slices.BinarySearchFunc(of, n, func(a *level, n int) int { return cmp.Compare(n, a.level) })
+	return &victims{p: p, of: of[:i]}
+}
+
+// atMost is more GPUs than they have, or as many.
+func (v *victims) atMost() int {
+	n := 0
+	for _, l := range v.of {
+		n += l.gpus
+	}
+	return n
+}
+
+// next is nil after the last of them.
+func (v *victims) next() *entry {
+	for {
+		for len(v.left) > 0 {
+			e := v.left[len(v.left)-1]
+			v.left = v.left[:len(v.left)-1]
+			if e.state == running && v.p.settled(e) {
+				return e
+			}
+		}
+		if len(v.of) == 0 {
+			return nil
+		}
+		v.left, v.of = v.of[0].es, v.of[1:]
+	}
+}

@@ -1,0 +1,112 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// TestVictims: whatever happens, those who may be stopped for a gang of a level are
+// the ones that working out and sorting the levels of all that runs would give.
+// Levels by expected time may be as old as it takes a gang to do a part of its work.
+func TestVictims(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := newPlayer(t)
+		if !p.opt.Preempt {
+			t.Skip("nobody is stopped")
+		}
+		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+			p.submit()
+			p.until(p.now + time.Duration(rapid.IntRange(0, 40).Draw(t, "minutes"))*time.Minute)
+			checkVictims(t, p)
+		}
+	})
+}
+
+func checkVictims(t *rapid.T, p *player) {
+	ps := &pass{Line: p.line, c: p.c, now: p.now}
+	ps.relevel(p.now)
+	guessed := p.opt.Order == SRTF || p.opt.Order == Adaptive
+	level := func(e *entry) int {
+		if guessed {
+			return e.level.level
+		}
+		return p.line.level(e, p.now)
+	}
+	var all []*entry
+	gpus := map[int]int{}
+	for _, e := range p.line.running {
+		if e.job.Preemptible && !e.granted {
+			gpus[level(e)] += e.gpus
+			if ps.settled(e) {
+				all = append(all, e)
+			}
+			if late := e.levelDue - p.now; late <= 0 || guessed && late > time.Duration(float64(max(e.work(p.now), p.opt.FirstGuess, DefaultFirstGuess))*e.placement.Cost()/looks)+1 {
+				t.Fatalf("the level of %s is to be worked out again in %v", e.job.ID, late)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b *entry) int {
+		return cmp.Or(cmp.Compare(level(b), level(a)), cmp.Compare(b.startedAt, a.startedAt), cmp.Compare(b.seq, a.seq))
+	})
+	for n := -5; n < 8; n++ {
+		want, most := []string{}, 0
+		for _, e := range all {
+			if level(e) > n {
+				want = append(want, e.job.ID)
+			}
+		}
+		for l, g := range gpus {
+			if l > n {
+				most += g
+			}
+		}
+		vs, got := ps.above(n), []string{}
+		if vs.atMost() != most {
+			t.Fatalf("victims above level %d have at most %d GPUs, want %d", n, vs.atMost(), most)
+		}
+		for e := vs.next(); e != nil; e = vs.next() {
+			got = append(got, e.job.ID)
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("%s, victims above level %d: %q, all sorted: %q", p.opt.Order, n, got, want)
+		}
+	}
+	if vs := ps.above(math.MinInt); len(all) > 0 && vs.next() != all[0] {
+		t.Fatal("an overdue gang stops another one first")
+	}
+}
+
+// TestNoMoves: nothing is moved before the caller would move it, and then it is.
+func TestNoMoves(t *testing.T) {
+	l, err := New(Options{Order: FIFO, Migrate: true, Placement: pal.Policy{Name: pal.PAL}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := pal.NewCluster(testNodes(1, "0"), pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := pal.SingleGPUs("slow", pal.ClassA, 1)
+	pl := pal.Measure(c, g, []pal.Member{{GPUs: []int{0}}})
+	c.Take(g, pl)
+	if err := l.Restore(Job{ID: "slow", Gang: g, Estimate: 10 * time.Hour, Migratable: true}, pl, 0); err != nil {
+		t.Fatal(err)
+	}
+	l.NoMoves(time.Hour)
+	if got := l.Decide(time.Hour-1, c); len(got) > 0 {
+		t.Errorf("before: %v", got)
+	}
+	if got := l.Decide(time.Hour, c); len(got) != 1 || got[0].Kind != Migrate {
+		t.Errorf("after: %v", got)
+	}
+}
