@@ -14,7 +14,7 @@ import (
 type Job struct {
 	ID   string
 	Name string // key of its history: how long runs of this name last; "": none
-	// Tenant pays for it in quotas and fair shares (a Nomad namespace).
+	// Tenant is the namespace that pays for it in quotas and fair shares.
 	Tenant   string
 	Gang     pal.Gang
 	Priority int // higher goes first under [Priority]
@@ -102,12 +102,15 @@ type Options struct {
 	// when it starts; 0: [DefaultFirstGuess]. It is the scale of Adaptive: gangs
 	// expected to hold GPUs for more than 437 times as long do not stop each other.
 	FirstGuess time.Duration
-	// Tenants limits and weighs tenants; those not listed have no quota and
-	// weight 1.
+	// Tenants gives tenants quotas and weights, by path; those not listed have no
+	// quota and weight 1.
 	Tenants map[string]Tenant
-	// FairShare lets the tenant with the fewest running GPUs for its weight go
-	// first, before Order is asked.
+	// FairShare lets the tenant go first that has used the least GPU time for its
+	// weight, before Order is asked.
 	FairShare bool
+	// HalfLife is after how long GPU time that was used counts half as much; 0: only
+	// what runs now counts.
+	HalfLife time.Duration
 	// Starts is how many gangs a pass starts at most; 0: as many as fit. The next
 	// pass goes on with the others.
 	Starts int
@@ -115,12 +118,6 @@ type Options struct {
 	// to this Line, so that what did not fit is not tried again until one was
 	// made. The simulator's clusters are exclusive, a daemon's never.
 	Exclusive bool
-}
-
-// Tenant is what a tenant may use.
-type Tenant struct {
-	GPUs   int     // at most so many at a time; 0: no limit
-	Weight float64 // of its fair share; 0: 1
 }
 
 // Defaults of [Options].
@@ -141,7 +138,7 @@ const (
 func Default() Options {
 	return Options{Order: Adaptive, Placement: Placement(pal.PAL), Backfill: true,
 		Preempt: true, Migrate: true, Near: true, Avoid: DefaultAvoid,
-		Pass: DefaultPass, Share: DefaultShare, Quantum: DefaultQuantum, FirstGuess: DefaultFirstGuess}
+		Pass: DefaultPass, Share: DefaultShare, Quantum: DefaultQuantum, FirstGuess: DefaultFirstGuess, HalfLife: DefaultHalfLife}
 }
 
 // Placement is the placement policy of the name as it is used by default: gangs
@@ -164,13 +161,14 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Pass < 0 || o.Quantum < 0 || o.FirstGuess < 0 {
 		return o, fmt.Errorf("queue: pass %v, quantum %v and first guess %v must not be negative", o.Pass, o.Quantum, o.FirstGuess)
 	}
+	if o.HalfLife < 0 {
+		return o, fmt.Errorf("queue: half-life %v of usage must not be negative", o.HalfLife)
+	}
 	if !(o.Share >= 0 && o.Share <= 1) {
 		return o, fmt.Errorf("queue: share %v of the overdue is not between 0 and 1", o.Share)
 	}
-	for name, t := range o.Tenants {
-		if t.GPUs < 0 || !(t.Weight >= 0) {
-			return o, fmt.Errorf("queue: tenant %q: quota %d and weight %v must not be negative", name, t.GPUs, t.Weight)
-		}
+	if err := o.checkTenants(); err != nil {
+		return o, err
 	}
 	if o.Pass == 0 {
 		o.Pass = DefaultPass

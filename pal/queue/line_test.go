@@ -73,6 +73,8 @@ func (w *world) do(t *testing.T, d *datadriven.TestData) (string, error) {
 			fmt.Fprintf(&b, "%s between %v and %v, behind %q with %d GPUs ahead\n", x.Job, x.From, x.To, x.Ahead, x.AheadGPUs)
 		}
 		return b.String(), nil
+	case "tenants":
+		return w.tenants(), nil
 	case "wake":
 		at, ok := w.line.Wake(w.now)
 		if !ok {
@@ -111,11 +113,18 @@ func (w *world) open(t *testing.T, d *datadriven.TestData) error {
 		case "quota":
 			var gpus int
 			d.ScanArgs(t, "quota", &gpus)
-			o.Tenants = map[string]Tenant{"a": {GPUs: gpus}}
+			o.Tenants = map[string]Tenant{"a": {Quota: gpus, BorrowingLimit: new(int)}}
+		case "half":
+			var minutes int
+			d.ScanArgs(t, "half", &minutes)
+			o.HalfLife = time.Duration(minutes) * time.Minute
 		case "manual":
 		default:
 			return fmt.Errorf("argument %q", a.Key)
 		}
+	}
+	if err := readTenants(d.Input, &o); err != nil {
+		return err
 	}
 	o.Order, o.Pass = Order(order), time.Duration(pass)*time.Minute
 	line, err := New(o)

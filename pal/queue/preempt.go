@@ -18,7 +18,8 @@ func (p *pass) preemptFor(e *entry) bool {
 	if !p.opt.Preempt {
 		return false
 	}
-	return p.stopEnough(e, p.victims(e)) || p.opt.Order == Adaptive && p.stopEnough(e, p.narrower(e))
+	return p.stopEnough(e, p.unprotected(e, p.victims(e))) ||
+		p.opt.Order == Adaptive && p.stopEnough(e, p.unprotected(e, p.narrower(e))) || p.reclaim(e)
 }
 
 // stopEnough stops as many of the victims as it takes for the gang to start,

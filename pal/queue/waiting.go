@@ -139,6 +139,10 @@ func (p *pass) inOrder() []*entry {
 		}
 		return a.key.compare(b.key)
 	})
+	if p.turn != nil && first < len(es) && es[first] == p.turn.by {
+		first++
+	}
+	p.inTurns(es[first:])
 	return es
 }
 
