@@ -115,6 +115,9 @@ func observe(ctx context.Context, c *nomad.Client, last *nomad.State, change fun
 		p.line.Remember(history)
 	}
 	now := p.tick()
+	if kept, err := readUsage(ctx, c); err == nil {
+		p.takeUsage(kept, now)
+	}
 	p.state.SettledBy(now)
 	activity, err := ReadActivity(ctx, c, now)
 	if err != nil {
@@ -342,11 +345,7 @@ func (s *Survey) explainWaiting(e *Explanation, t *tracked) {
 	if nodes := s.p.avoids(t.Observed, s.now); nodes != nil {
 		e.Note = fmt.Sprintf("it goes to nodes other than %s if it can: members of it failed there within the last hour", strings.Join(slices.Sorted(maps.Keys(nodes)), ", "))
 	}
-	if s.p.cfg.Queue.FairShare {
-		gpus, weight := s.p.line.Share(t.Key.Namespace)
-		e.Note = strings.TrimPrefix(e.Note+"; ", "; ") + fmt.Sprintf("fair share: namespace %s has %d GPUs at work for its weight of %g; where several wait, the one with the fewest for its weight goes first",
-			t.Key.Namespace, gpus, weight)
-	}
+	s.noteTenant(e, t)
 	if job := t.QueueJob(s.p.cfg.RestartCost); job.Estimate > 0 {
 		if taken := s.p.line.Estimate(job); taken != job.Estimate {
 			e.Note = strings.TrimPrefix(e.Note+"; ", "; ") + fmt.Sprintf("pal_duration = %s is taken for %s: jobs of namespace %s have run %.3g times as long as they said",

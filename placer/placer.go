@@ -39,6 +39,7 @@ type Placer struct {
 	builtFrom uint64
 	history   history
 	past      pasts
+	usage     usageFile
 	// rulesDue: the rules in force are to be published, again.
 	rulesDue  bool
 	moves     []*tracked  // gangs that have stopped, to be moved when the view knows
@@ -190,7 +191,7 @@ func (p *Placer) session(ctx context.Context) error {
 	if err := p.resync(ctx); err != nil {
 		return err
 	}
-	p.past.due = !p.past.loaded
+	p.past.due, p.usage.due = !p.past.loaded, !p.usage.loaded
 	return p.follow(ctx, events, ended)
 }
 

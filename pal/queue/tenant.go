@@ -364,9 +364,11 @@ func (p *pass) inTurns(es []*entry) {
 
 // TenantUse is what a tenant has, uses and has used.
 type TenantUse struct {
-	Tenant string  `json:"tenant"`
-	GPUs   int     `json:"gpus"` // of gangs that run or are about to
-	Weight float64 `json:"weight"`
+	Tenant string `json:"tenant"`
+	// Namespaces are those of its own and of its parts that have jobs or have used GPUs.
+	Namespaces []string `json:"namespaces"`
+	GPUs       int      `json:"gpus"` // of gangs that run or are about to
+	Weight     float64  `json:"weight"`
 	// Quota and Limit are GPUs; Limit is nil where nothing bounds it.
 	Quota int  `json:"quota,omitempty"`
 	Limit *int `json:"limit,omitempty"`
@@ -403,10 +405,16 @@ func (l *Line) Tenants(now time.Duration) []TenantUse {
 			total += used
 		}
 	}
+	names := map[*tenant][]string{}
+	for _, name := range slices.Sorted(maps.Keys(l.namespaces)) {
+		for t := l.namespaces[name].tenant; t != nil; t = t.parent {
+			names[t] = append(names[t], name)
+		}
+	}
 	var out []TenantUse
 	for _, name := range slices.Sorted(maps.Keys(l.tree.byName)) {
 		t := l.tree.byName[name]
-		u := TenantUse{Tenant: strings.TrimPrefix(name, " "), GPUs: t.gpus, Weight: t.weight(), Quota: t.Quota, GPUHours: t.usage.value(l.decay(), now) / 3600}
+		u := TenantUse{Tenant: strings.TrimPrefix(name, " "), Namespaces: names[t], GPUs: t.gpus, Weight: t.weight(), Quota: t.Quota, GPUHours: t.usage.value(l.decay(), now) / 3600}
 		if most, ok := t.limit(); ok {
 			u.Limit = &most
 		}

@@ -149,7 +149,9 @@ func TestResizedGang(t *testing.T) {
 	if err := l.Restore(Job{ID: "j", Tenant: "a", Gang: pal.SingleGPUs("j", pal.ClassA, 4)}, p, 0); err != nil {
 		t.Fatal(err)
 	}
-	l.Rebase(func(string, pal.Gang, pal.Placement) (pal.Gang, pal.Placement) { return pal.SingleGPUs("j", pal.ClassA, 2), p })
+	l.Rebase(func(string, pal.Gang, pal.Placement) (pal.Gang, pal.Placement) {
+		return pal.SingleGPUs("j", pal.ClassA, 2), p
+	})
 	during := l.TenantUse("a", time.Hour).GPUs
 	l.Removed(time.Hour, "j")
 	if after := l.TenantUse("a", time.Hour).GPUs; during != 2 || after != 0 {

@@ -97,11 +97,13 @@ type LocalityClass struct {
 	Cluster    float64 `hcl:"cluster,optional"`
 }
 
-// Tenant limits a namespace.
+// Tenant is what namespaces may use that belong together: see [queue.Tenant].
 type Tenant struct {
-	Namespace string  `hcl:"namespace,label"`
-	GPUs      int     `hcl:"gpus,optional"`
-	Weight    float64 `hcl:"weight,optional"`
+	Name           string   `hcl:"name,label"`
+	Namespaces     []string `hcl:"namespaces,optional"`
+	Weight         float64  `hcl:"weight,optional"`
+	Quota          int      `hcl:"quota,optional"`
+	BorrowingLimit *int     `hcl:"borrowing_limit,optional"`
 }
 
 // App maps a `pal_app` to an application class.
@@ -301,7 +303,10 @@ func (f File) Rules() (placer.Config, error) {
 		if c.Queue.Tenants == nil {
 			c.Queue.Tenants = map[string]queue.Tenant{}
 		}
-		c.Queue.Tenants[t.Namespace] = queue.Tenant{GPUs: t.GPUs, Weight: t.Weight}
+		if _, twice := c.Queue.Tenants[t.Name]; twice {
+			return c, fmt.Errorf("tenant %q is there twice", t.Name)
+		}
+		c.Queue.Tenants[t.Name] = queue.Tenant{Namespaces: t.Namespaces, Weight: t.Weight, Quota: t.Quota, BorrowingLimit: t.BorrowingLimit}
 	}
 	f.Calibration.apply(&c.Calibration)
 	if _, err := f.Learn.period(); err != nil {

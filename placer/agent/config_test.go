@@ -158,7 +158,9 @@ func TestConfigErrors(t *testing.T) {
 		{"lock", "high_availability {\n  lock_ttl = \"x\"\n}", `high_availability: lock_ttl = "x" is not a positive duration`},
 		{"admission off", "admission {}", "admission: the endpoint is off"},
 		{"admission type", "http {\n  admission = true\n}\nadmission {\n  types = [\"system\"]\n}", `admission: types: "system" is not batch or service`},
-		{"tenant", "tenant \"x\" {\n  gpus = -1\n}", `tenant "x": quota -1`},
+		{"tenant", "tenant \"x\" {\n  quota = -1\n}", `tenant "x": quota -1`},
+		{"tenant twice", "tenant \"x\" {}\ntenant \"x\" {}", `tenant "x" is there twice`},
+		{"tenants of one namespace", "tenant \"x\" {}\ntenant \"y\" {\n  namespaces = [\"x\"]\n}", `namespace "x" belongs to both tenant "x" and tenant "y"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "agent.hcl")

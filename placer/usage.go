@@ -1,0 +1,120 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// The GPU time that namespaces have had, which fair share goes by, lies in one
+// variable, so that the next placer is as fair as this one.
+const (
+	usagePath = "nomad-pal/usage"
+	// usageEvery is how often it is written at most while the placer works. A gang
+	// that ends while no placer works is not counted from the last time on; one that
+	// still runs is.
+	usageEvery = 5 * time.Minute
+	// usageTenants leaves room in the 64 KiB that a variable may hold: names have 128
+	// bytes at most. Those that have used the least are left out.
+	usageTenants = 300
+)
+
+// What the placer does beside placing, of [trouble].
+const (
+	readingUsage   = "reading the use of GPUs by namespace"
+	recordingUsage = "recording the use of GPUs by namespace"
+)
+
+// kept is the usage as it is written.
+type keptUsage struct {
+	At    time.Time     `json:"at"`
+	Usage []queue.Usage `json:"usage"`
+}
+
+// usageFile is what is known of the variable.
+type usageFile struct {
+	due    bool // to be read
+	loaded bool
+	at     time.Time // when it was written last
+	gpuS   float64   // the GPU seconds in it, as they counted then
+}
+
+// readUsage reads what earlier placers counted; nil where there is nothing.
+func readUsage(ctx context.Context, c *nomad.Client) (*keptUsage, error) {
+	items, err := c.ReadVariable(ctx, usagePath)
+	if err != nil || items["usage"] == "" {
+		return nil, err
+	}
+	var kept keptUsage
+	if err := json.Unmarshal([]byte(items["usage"]), &kept); err != nil {
+		return nil, fmt.Errorf("reading variable %q: %w", usagePath, err)
+	}
+	return &kept, nil
+}
+
+// recallUsage gives the line what earlier placers counted, once. What cannot be
+// understood is counted anew.
+func (p *Placer) recallUsage(ctx context.Context, now time.Time) {
+	if !p.usage.due || !p.mayTry(readingUsage, now) {
+		return
+	}
+	kept, err := readUsage(ctx, p.nomad)
+	if err != nil && !unreadable(err) {
+		p.trouble(readingUsage, err)
+		return
+	}
+	p.trouble(readingUsage, nil)
+	if err != nil {
+		p.log.Warn("what namespaces have used cannot be read, it is counted anew", "error", err)
+	}
+	p.usage = usageFile{loaded: true, at: now}
+	p.takeUsage(kept, now)
+}
+
+// takeUsage gives the line what was counted. Clocks of agents may differ.
+func (p *Placer) takeUsage(kept *keptUsage, now time.Time) {
+	if kept == nil {
+		return
+	}
+	at := kept.At
+	if at.After(now) {
+		at = now
+	}
+	p.line.RememberUsage(since(at), kept.Usage)
+}
+
+// saveUsage writes what the line has counted, if it is time.
+func (p *Placer) saveUsage(ctx context.Context, now time.Time, atOnce bool) error {
+	if !p.usage.loaded || p.cfg.Queue.HalfLife == 0 || !atOnce && now.Sub(p.usage.at) < usageEvery {
+		return nil
+	}
+	usage, gpuS := p.line.Usage(since(now)), 0.0
+	for _, u := range usage {
+		gpuS += u.GPUSeconds
+	}
+	halves := now.Sub(p.usage.at).Seconds() / p.cfg.Queue.HalfLife.Seconds()
+	if gpuS <= p.usage.gpuS*math.Exp2(-halves)+1 { // nothing was used since
+		return nil
+	}
+	slices.SortStableFunc(usage, func(a, b queue.Usage) int { return cmp.Compare(b.GPUSeconds, a.GPUSeconds) })
+	usage = usage[:min(len(usage), usageTenants)]
+	text, err := json.Marshal(keptUsage{now, usage})
+	if err != nil {
+		return fmt.Errorf("encoding the use of GPUs by namespace: %w", err)
+	}
+	if err := p.nomad.WriteVariable(ctx, usagePath, map[string]string{"usage": string(text)}); err != nil {
+		return err
+	}
+	p.usage.gpuS, p.usage.at = gpuS, now
+	return nil
+}
