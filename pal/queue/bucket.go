@@ -88,6 +88,7 @@ type signature struct {
 	// Whether the gang may be stopped or moved decides what it may do.
 	preemptible, migratable bool
 	nearWait                time.Duration
+	admitted                uint64 // windows whose GPUs it may use
 }
 
 // shapesOf writes a gang's shapes; device groups that are eligible or preferred
@@ -135,14 +136,14 @@ type attempt struct {
 // kind is the signature by which gangs fit or not, whoever's they are.
 func (e *entry) kind() signature {
 	k := e.sig
-	k.tenant, k.nearWait, k.preemptible, k.migratable = "", 0, false, false
+	k.tenant, k.nearWait, k.preemptible, k.migratable, k.admitted = "", 0, false, false, 0
 	return k
 }
 
 // sign works out the gang's signature.
 func (l *Line) sign(e *entry) {
 	e.sig = signature{class: e.job.Gang.Class, maxTier: e.job.Gang.MaxTier, shapes: l.shapes(e.job.Gang), nearWait: e.job.NearWait,
-		preemptible: e.job.Preemptible, migratable: e.job.Migratable}
+		preemptible: e.job.Preemptible, migratable: e.job.Migratable, admitted: l.admitted(e.job)}
 	if l.opt.FairShare || len(l.opt.Tenants) > 0 {
 		e.sig.tenant = e.job.Tenant
 	}

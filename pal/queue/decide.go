@@ -41,12 +41,14 @@ type pass struct {
 	kept          []int              // GPUs held until its end
 	hidden        []int              // GPUs kept for the overdue gang whose turn it is
 	ever          map[signature]bool // what would fit the empty cluster
+	barred        map[barred]bool    // what would fit beside windows
 }
 
 // Decide says what to do now. It leaves the cluster as it is; what it decided
 // stays decided until it is reported back.
 func (l *Line) Decide(now time.Duration, c *pal.Cluster) []Action {
 	l.age(now)
+	l.passWindows(now)
 	l.resort()
 	l.foreseeEnds(now)
 	l.passes++
@@ -225,7 +227,7 @@ func (p *pass) walk() {
 			continue
 		}
 		b.done = p.passes
-		if p.head == nil && p.possible(e) {
+		if p.head == nil && p.possible(e) && p.barring(e) == nil {
 			p.head = e
 			if !p.opt.Backfill {
 				return
@@ -306,7 +308,7 @@ func (p *pass) first() *bucket {
 func (p *pass) fits(b *bucket, e *entry) (pal.Found, bool) {
 	p.slack = 0
 	try := attempt{version: p.version, head: p.head, turn: p.turn}
-	if p.head != nil || p.turn != nil {
+	if p.head != nil || p.turn != nil || len(p.windows.list) > 0 {
 		try.first, try.starts = e, p.starts // how long it runs matters too, and the others do
 	}
 	if e.gpus > p.c.FreeGPUs()+len(p.hidden) {

@@ -85,6 +85,7 @@ type Line struct {
 	claims  []*claim  // GPUs that preemption frees, and for whom
 	pending []*entry  // starting or moving: decided, not reported
 	tenancy
+	windows windows
 	history map[string]*past
 	lessons int64               // taken in so far
 	learned map[string]struct{} // names whose gangs must be sorted anew

@@ -73,6 +73,8 @@ func (w *world) do(t *testing.T, d *datadriven.TestData) (string, error) {
 			fmt.Fprintf(&b, "%s between %v and %v, behind %q with %d GPUs ahead\n", x.Job, x.From, x.To, x.Ahead, x.AheadGPUs)
 		}
 		return b.String(), nil
+	case "windows":
+		return "", w.windows(d.Input)
 	case "tenants":
 		return w.tenants(), nil
 	case "wake":
@@ -118,6 +120,8 @@ func (w *world) open(t *testing.T, d *datadriven.TestData) error {
 			var minutes int
 			d.ScanArgs(t, "half", &minutes)
 			o.HalfLife = time.Duration(minutes) * time.Minute
+		case "exclusive":
+			o.Exclusive = true
 		case "manual":
 		default:
 			return fmt.Errorf("argument %q", a.Key)

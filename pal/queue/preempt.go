@@ -15,7 +15,7 @@ import (
 // start, if that is enough: the worst level first, within a level the one that
 // started last. Those whose GPUs the gang would not take are spared.
 func (p *pass) preemptFor(e *entry) bool {
-	if !p.opt.Preempt {
+	if !p.opt.Preempt || p.barring(e) != nil {
 		return false
 	}
 	return p.stopEnough(e, p.unprotected(e, p.victims(e))) ||

@@ -24,6 +24,7 @@ const (
 	ReasonGPUs      Reason = "gpus"       // too few GPUs are free
 	ReasonScattered Reason = "scattered"  // enough are free, but not where it could use them
 	ReasonReserved  Reason = "reserved"   // those it could use are kept for a gang ahead
+	ReasonWindow    Reason = "window"     // the GPUs it could use are kept for maintenance, or for others
 	ReasonNear      Reason = "near"       // it fits, but hopes for GPUs closer together
 	ReasonNext      Reason = "next-round" // it fits: the next decision starts it
 )
@@ -45,7 +46,8 @@ type Wait struct {
 	// 0 where not.
 	From, To time.Duration `json:"-"`
 	// Until is when it stops hoping for GPUs closer together, where Reason is
-	// ReasonNear: it then starts on those that are free.
+	// ReasonNear: it then starts on those that are free; and when the window ends,
+	// where it is ReasonWindow.
 	Until time.Duration `json:"-"`
 }
 
@@ -70,6 +72,8 @@ func (w Wait) Why() string {
 		return fmt.Sprintf("waits: %d GPUs are free, but not where its %d could run", w.Free, w.GPUs)
 	case ReasonReserved:
 		return fmt.Sprintf("waits: the %d free GPUs are kept for %s, which goes first", w.Free, w.Ahead)
+	case ReasonWindow:
+		return "waits for the end of a window: the GPUs it could use are kept for maintenance, or for others, and it may run into that"
 	case ReasonNear:
 		return "waits for a while for GPUs that are faster, or closer together"
 	case ReasonNext:
@@ -105,7 +109,10 @@ func (l *Line) Waiting(now time.Duration, c *pal.Cluster) []Wait {
 		if w.Reason == ReasonNear {
 			w.Until = p.hopesUntil
 		}
-		if e.state == waiting && w.Reason != ReasonTooLarge {
+		if w.Reason == ReasonWindow {
+			w.Until = p.barring(e).To
+		}
+		if e.state == waiting && w.Reason != ReasonTooLarge && w.Reason != ReasonWindow {
 			if ahead == "" {
 				ahead = e.job.ID
 			}
@@ -169,6 +176,8 @@ func (p *pass) reason(e *entry, ahead string) (Reason, []string) {
 		return ReasonTooLarge, nil
 	case p.overQuota(e):
 		return ReasonQuota, nil
+	case p.barring(e) != nil:
+		return ReasonWindow, nil
 	case e.gpus > p.c.FreeGPUs():
 		return ReasonGPUs, nil
 	}
@@ -186,6 +195,7 @@ func (p *pass) reason(e *entry, ahead string) (Reason, []string) {
 
 // everFits says whether the gang would fit if nothing of ours ran.
 func (p *pass) everFits(e *entry) bool {
+	defer p.withoutWindows()()
 	if e.gpus <= p.c.FreeGPUs() {
 		if _, ok := p.place(e); ok {
 			return true
