@@ -64,6 +64,7 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 	if err := p.look(now); err != nil {
 		return err
 	}
+	p.syncWindows(now)
 	p.track(ctx)
 	p.settleAll(func(t *tracked) { p.step(ctx, t, gang.Turn{}) })
 	p.distrustPins(now)

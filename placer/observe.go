@@ -138,6 +138,7 @@ func observe(ctx context.Context, c *nomad.Client, last *nomad.State, change fun
 	if err := p.lookWithoutForged(ctx, now); err != nil {
 		return nil, err
 	}
+	p.syncWindows(now)
 	s := &Survey{p: p, now: now, activity: activity}
 	for !p.isolate(func() { p.syncQueue(ctx) }) {
 	}
@@ -346,6 +347,7 @@ func (s *Survey) explainWaiting(e *Explanation, t *tracked) {
 		e.Note = fmt.Sprintf("it goes to nodes other than %s if it can: members of it failed there within the last hour", strings.Join(slices.Sorted(maps.Keys(nodes)), ", "))
 	}
 	s.noteTenant(e, t)
+	s.noteWindows(e, t)
 	if job := t.QueueJob(s.p.cfg.RestartCost); job.Estimate > 0 {
 		if taken := s.p.line.Estimate(job); taken != job.Estimate {
 			e.Note = strings.TrimPrefix(e.Note+"; ", "; ") + fmt.Sprintf("pal_duration = %s is taken for %s: jobs of namespace %s have run %.3g times as long as they said",
@@ -444,7 +446,7 @@ func (s *Survey) Profile() *profile.Profile { return s.p.profile }
 
 // Warnings are about Nomad itself and its nodes, for operators.
 func (s *Survey) Warnings() []string {
-	return slices.Concat(s.p.state.Queues.Warnings(), s.p.state.NodeWarnings())
+	return slices.Concat(s.p.state.Queues.Warnings(), s.p.state.NodeWarnings(), s.p.windows.warnings())
 }
 
 // Find finds a job by id or unique prefix in a namespace ("*": all).

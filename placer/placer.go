@@ -40,6 +40,7 @@ type Placer struct {
 	history   history
 	past      pasts
 	usage     usageFile
+	windows   windowsInForce
 	// rulesDue: the rules in force are to be published, again.
 	rulesDue  bool
 	moves     []*tracked  // gangs that have stopped, to be moved when the view knows

@@ -97,7 +97,7 @@ func (p *Placer) publish(now time.Time) {
 	}
 	began := time.Now()
 	defer func() { p.publishing = time.Since(began) }()
-	s := Status{At: now, GPUs: p.view.Cluster.NumGPUs(), Free: p.view.Cluster.FreeGPUs(), Warnings: slices.Concat(p.warnings, p.ofNodes, p.troubled()), Queues: p.state.Queues}
+	s := Status{At: now, GPUs: p.view.Cluster.NumGPUs(), Free: p.view.Cluster.FreeGPUs(), Warnings: slices.Concat(p.warnings, p.ofNodes, p.windows.warnings(), p.troubled()), Queues: p.state.Queues}
 	s.Kept, s.Outliers = p.countGPUs()
 	waits := p.waitsOf(p.line.Waiting(since(now), p.view.Cluster), p.view.Cluster)
 	for _, t := range p.sorted() {

@@ -11,6 +11,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/window"
 )
 
 const rulesPath = "nomad-pal/rules"
@@ -23,6 +24,7 @@ type rules struct {
 	Locality pal.Locality            `json:"locality"`
 	Apps     map[string]pal.AppClass `json:"apps"`
 	Tenants  map[string]queue.Tenant `json:"tenants"`
+	Windows  []window.Window         `json:"windows,omitempty"`
 	Children bool                    `json:"children"`
 	Learn    bool                    `json:"learn"`
 }
@@ -30,7 +32,7 @@ type rules struct {
 // publishRules tells the commands which rules are in force.
 func (p *Placer) publishRules(ctx context.Context) error {
 	r := rules{
-		Keys: map[string]string{}, Locality: p.cfg.Locality, Apps: p.cfg.Apps, Tenants: p.cfg.Queue.Tenants,
+		Keys: map[string]string{}, Locality: p.cfg.Locality, Apps: p.cfg.Apps, Tenants: p.cfg.Queue.Tenants, Windows: p.cfg.Windows,
 		Children: p.cfg.Children, Learn: p.cfg.Learner != nil,
 	}
 	for _, k := range Keys() {
@@ -64,7 +66,7 @@ func ReadRules(ctx context.Context, c *nomad.Client) (Config, error) {
 			return cfg, fmt.Errorf("reading variable %q: %s: %w", rulesPath, k.Path(), err)
 		}
 	}
-	cfg.Locality, cfg.Apps, cfg.Queue.Tenants, cfg.Children = r.Locality, r.Apps, r.Tenants, r.Children
+	cfg.Locality, cfg.Apps, cfg.Queue.Tenants, cfg.Children, cfg.Windows = r.Locality, r.Apps, r.Tenants, r.Children, r.Windows
 	if r.Learn {
 		cfg.Learner = Recall(ctx, c)
 	}

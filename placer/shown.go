@@ -121,6 +121,9 @@ func (p *Placer) waitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*wait {
 		if w.Reason == queue.ReasonNear { // what is free now is not what it waits for
 			shown.To = max(shown.From, w.Until)
 		}
+		if w.Reason == queue.ReasonWindow {
+			shown.why = fmt.Sprintf("waits until %s at the earliest: the GPUs that it could use are kept until then, and it may run into that", moment(w.Until))
+		}
 		if shown.Position = 0; !shown.never {
 			position++
 			shown.Position = position

@@ -47,6 +47,9 @@ type Config struct {
 	Estimate func(i int, j trace.Job) time.Duration
 	Failures Failures
 	Seed     uint64
+	// Windows are the windows that are on or come next, and until when that is all; nil:
+	// there are none.
+	Windows func(now time.Duration) (ws []queue.Window, until time.Duration)
 	// RoundS lets things happen only every so many seconds, as the PAL artifact
 	// does; 0: when they happen.
 	RoundS float64
@@ -96,6 +99,7 @@ type engine struct {
 	use      usage
 	faults   faults
 	moved    []time.Duration // when gangs were moved within the hour
+	windowed time.Duration   // until when the queue knows the windows
 }
 
 // Run simulates until every job has finished, or nothing can happen any more: then
@@ -236,6 +240,11 @@ func (e *engine) arrive(i int) {
 
 // decide carries out what the queue says until it says nothing more.
 func (e *engine) decide() {
+	if e.Windows != nil && e.now >= e.windowed {
+		var ws []queue.Window
+		ws, e.windowed = e.Windows(e.now)
+		e.line.SetWindows(ws)
+	}
 	for {
 		actions := e.line.Decide(e.now, e.Cluster)
 		if len(actions) == 0 {
