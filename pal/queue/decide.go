@@ -50,6 +50,7 @@ func (l *Line) Decide(now time.Duration, c *pal.Cluster) []Action {
 	l.age(now)
 	l.passWindows(now)
 	l.resort()
+	l.hurry(now)
 	l.foreseeEnds(now)
 	l.passes++
 	p := &pass{Line: l, c: c, now: now, ever: map[signature]bool{}}
@@ -185,7 +186,7 @@ func (p *pass) start(e *entry, f pal.Found) {
 	e.waitingSince = p.now
 	e.state, e.placement = starting, f.Placement
 	e.expectedEnd = p.now + cost(e.expect, f)
-	p.Line.hold(e, e.gpus)
+	p.Line.hold(e, 1)
 	p.pending = append(p.pending, e)
 	p.started = append(p.started, e)
 	p.starts++

@@ -35,6 +35,12 @@ type Job struct {
 	// be moved. RestartCost is the run time lost each time.
 	Preemptible, Migratable bool
 	RestartCost             time.Duration
+	// Deadline is by when it is to have ended, since the caller's epoch; 0: none.
+	Deadline time.Duration
+	// Array names the jobs of which ArrayParallel run at a time at most; 0: as many as
+	// fit.
+	Array         string
+	ArrayParallel int
 	// NearWait is how long it waits for GPUs closer together; 0: as
 	// [Options.Near] says.
 	NearWait time.Duration
@@ -111,6 +117,8 @@ type Options struct {
 	// HalfLife is after how long GPU time that was used counts half as much; 0: only
 	// what runs now counts.
 	HalfLife time.Duration
+	// Deadlines lets gangs go first whose deadline is in danger.
+	Deadlines bool
 	// Starts is how many gangs a pass starts at most; 0: as many as fit. The next
 	// pass goes on with the others.
 	Starts int
@@ -137,7 +145,7 @@ const (
 // Whether gangs are stopped, moved or passed is decided by what each job allows.
 func Default() Options {
 	return Options{Order: Adaptive, Placement: Placement(pal.PAL), Backfill: true,
-		Preempt: true, Migrate: true, Near: true, Avoid: DefaultAvoid,
+		Preempt: true, Migrate: true, Near: true, Avoid: DefaultAvoid, Deadlines: true,
 		Pass: DefaultPass, Share: DefaultShare, Quantum: DefaultQuantum, FirstGuess: DefaultFirstGuess, HalfLife: DefaultHalfLife}
 }
 

@@ -35,6 +35,7 @@ type entry struct {
 	agePos  int       // in Line.ages or Line.overdue, while waiting
 	namePos int       // in Line.named, while waiting
 	key     key
+	urgency urgency       // while waiting
 	expect  time.Duration // to run on at cost 1, while waiting
 	overdue bool          // it has waited longer than Pass in all
 	granted bool          // it runs, or is to, because it was overdue
@@ -86,6 +87,7 @@ type Line struct {
 	pending []*entry  // starting or moving: decided, not reported
 	tenancy
 	windows windows
+	dated   []*entry // waiting gangs with a deadline
 	history map[string]*past
 	lessons int64               // taken in so far
 	learned map[string]struct{} // names whose gangs must be sorted anew
@@ -190,7 +192,7 @@ func (l *Line) run(e *entry, p pal.Placement, at time.Duration) {
 	e.safeUntil = at + minRuns*e.job.RestartCost
 	e.state, e.placement, e.startedAt = running, p, at
 	e.expectedEnd = at + time.Duration(float64(l.remaining(e, at))*p.Cost())
-	l.hold(e, e.gpus)
+	l.hold(e, 1)
 	e.booked = e.gpus
 	l.work(e, at, e.booked)
 	e.runPos = len(l.running)
@@ -274,7 +276,7 @@ func (l *Line) stop(now time.Duration, e *entry) {
 	if e.granted {
 		l.grant(now, -e.gpus)
 	}
-	l.hold(e, -e.gpus)
+	l.hold(e, -1)
 	l.work(e, now, -e.booked)
 	last := l.running[len(l.running)-1]
 	l.running[e.runPos], last.runPos = last, e.runPos
@@ -295,7 +297,7 @@ func (l *Line) forget(e *entry) {
 		return
 	}
 	if e.state == starting {
-		l.hold(e, -e.gpus)
+		l.hold(e, -1)
 	}
 	if i := slices.Index(l.pending, e); i >= 0 {
 		l.pending = slices.Delete(l.pending, i, i+1)
@@ -313,9 +315,11 @@ func (l *Line) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang, 
 		}
 		e.job.Gang, e.placement = f(e.job.ID, e.job.Gang, e.placement)
 		if e.state != waiting {
-			l.hold(e, e.job.Gang.GPUs()-e.gpus)
+			l.hold(e, -1)
 		}
-		e.gpus = e.job.Gang.GPUs()
+		if e.gpus = e.job.Gang.GPUs(); e.state != waiting {
+			l.hold(e, 1)
+		}
 		l.sign(e)
 	}
 	for _, e := range queued {

@@ -120,6 +120,8 @@ func (w *world) open(t *testing.T, d *datadriven.TestData) error {
 			var minutes int
 			d.ScanArgs(t, "half", &minutes)
 			o.HalfLife = time.Duration(minutes) * time.Minute
+		case "deadlines":
+			o.Deadlines = true
 		case "exclusive":
 			o.Exclusive = true
 		case "manual":
@@ -178,6 +180,10 @@ func (w *world) submit(s string) error {
 			j.Priority = n
 		case "tenant":
 			j.Tenant = v
+		case "by":
+			j.Deadline = time.Duration(n) * time.Minute
+		case "array":
+			j.Array, j.ArrayParallel = "array", n
 		case "name":
 			j.Name = v
 		case "pre":

@@ -50,10 +50,11 @@ type tenancy struct {
 	namespaces map[string]*namespace
 	usageFrom  time.Duration // usage before is from an earlier Line
 	rounds     uint64        // of firstByTenant
+	arrays     map[string]int
 }
 
 func newTenancy(tenants map[string]Tenant) tenancy {
-	return tenancy{tree: newTree(tenants), namespaces: map[string]*namespace{}}
+	return tenancy{tree: newTree(tenants), namespaces: map[string]*namespace{}, arrays: map[string]int{}}
 }
 
 // namespace is one that has jobs, or had.
@@ -204,10 +205,16 @@ func (o Options) checkQuotas() error {
 	return nil
 }
 
-// hold counts GPUs that an entry holds, or is about to, with all tenants above it.
-func (l *Line) hold(e *entry, gpus int) {
+// hold counts an entry, and its GPUs with all tenants above it, as running or about to
+// (1), or no longer (-1).
+func (l *Line) hold(e *entry, sign int) {
 	for t := e.of.tenant; t != nil; t = t.parent {
-		t.gpus += gpus
+		t.gpus += sign * e.gpus
+	}
+	if a := e.job.array(); a != "" {
+		if l.arrays[a] += sign; l.arrays[a] == 0 {
+			delete(l.arrays, a)
+		}
 	}
 }
 
@@ -232,8 +239,8 @@ func (t *tenant) within(other *tenant) bool {
 	return false
 }
 
-// overQuota says whether the gang would take a tenant above its limit.
-func (p *pass) overQuota(e *entry) bool { return p.limiting(e) != nil }
+// overQuota says whether the gang would take a tenant, or its array, above its limit.
+func (p *pass) overQuota(e *entry) bool { return p.overArray(e) || p.limiting(e) != nil }
 
 // limiting is the tenant whose limit the gang would break; nil for none.
 func (p *pass) limiting(e *entry) *tenant {
@@ -352,13 +359,13 @@ func (p *pass) inTurns(es []*entry) {
 	for i := range es {
 		t := slices.MinFunc(heads, func(a, b *tenant) int { return p.compare(rest[a][0], rest[b][0]) })
 		es[i] = rest[t][0]
-		p.Line.hold(es[i], es[i].gpus)
+		p.Line.hold(es[i], 1)
 		if rest[t] = rest[t][1:]; len(rest[t]) == 0 {
 			heads = slices.DeleteFunc(heads, func(h *tenant) bool { return h == t })
 		}
 	}
 	for _, e := range es {
-		p.Line.hold(e, -e.gpus)
+		p.Line.hold(e, -1)
 	}
 }
 

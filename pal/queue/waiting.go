@@ -21,6 +21,7 @@ const (
 	ReasonStopping  Reason = "stopping"   // gangs are being stopped for it
 	ReasonTooLarge  Reason = "too-large"  // could not run on the empty cluster
 	ReasonQuota     Reason = "quota"      // its tenant's quota is used up
+	ReasonArray     Reason = "array"      // as many of its array run as may
 	ReasonGPUs      Reason = "gpus"       // too few GPUs are free
 	ReasonScattered Reason = "scattered"  // enough are free, but not where it could use them
 	ReasonReserved  Reason = "reserved"   // those it could use are kept for a gang ahead
@@ -68,6 +69,8 @@ func (w Wait) Why() string {
 		return fmt.Sprintf("cannot start: it needs %d GPUs of a kind and place that the cluster does not have (ill GPUs and those in quarantine do not count)", w.GPUs)
 	case ReasonQuota:
 		return "waits: its tenant's quota is used up"
+	case ReasonArray:
+		return "waits: as many jobs of its array run as may at a time (pal_array_parallel)"
 	case ReasonScattered:
 		return fmt.Sprintf("waits: %d GPUs are free, but not where its %d could run", w.Free, w.GPUs)
 	case ReasonReserved:
@@ -93,6 +96,7 @@ func have(ids []string) string {
 // Waiting lists the waiting gangs in their order, each with what it waits for.
 // It decides nothing and leaves the cluster as it is.
 func (l *Line) Waiting(now time.Duration, c *pal.Cluster) []Wait {
+	l.hurry(now)
 	p := &pass{Line: l, c: c, now: now, ever: map[signature]bool{}}
 	defer p.putBack()
 	p.holdPending()
@@ -174,6 +178,8 @@ func (p *pass) reason(e *entry, ahead string) (Reason, []string) {
 	switch {
 	case !ever:
 		return ReasonTooLarge, nil
+	case p.overArray(e):
+		return ReasonArray, nil
 	case p.overQuota(e):
 		return ReasonQuota, nil
 	case p.barring(e) != nil:

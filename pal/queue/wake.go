@@ -22,6 +22,7 @@ func (l *Line) Wake(now time.Duration) (at time.Duration, ok bool) {
 		soon(l.ages.es[0].waitingSince - l.ages.es[0].waited + l.opt.Pass)
 	}
 	soon(l.nearUntil)
+	l.nextUrgency(soon)
 	if len(l.windows.list) > 0 {
 		soon(l.windows.nextTo)
 	}

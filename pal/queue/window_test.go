@@ -181,3 +181,26 @@ func TestNothingRunsIntoWindows(t *testing.T) {
 		}
 	})
 }
+
+// TestDeadlineOf: what explain says of deadlines.
+func TestDeadlineOf(t *testing.T) {
+	l := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, Deadlines: true})
+	submit := func(id string, by time.Duration) {
+		if err := l.Submit(0, Job{ID: id, Gang: pal.SingleGPUs(id, pal.ClassA, 1), Estimate: 3 * time.Hour, Deadline: by}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	submit("j", 10*time.Hour)
+	submit("none", 0)
+	hour := func(n int) time.Duration { return time.Duration(n) * time.Hour }
+	for now, want := range map[int]Deadline{
+		3: {At: hour(10), StartBy: hour(7), LostAt: hour(7)}, 4: {At: hour(10), StartBy: hour(7), LostAt: hour(7), Urgent: true}, 8: {At: hour(10), StartBy: hour(7), LostAt: hour(7), Lost: true},
+	} {
+		if got, ok := l.DeadlineOf(hour(now), "j"); !ok || got != want {
+			t.Errorf("at %d h: %+v, want %+v", now, got, want)
+		}
+	}
+	if got, ok := l.DeadlineOf(0, "none"); ok {
+		t.Errorf("a job without one has the deadline %+v", got)
+	}
+}
