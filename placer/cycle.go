@@ -68,6 +68,7 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 	p.track(ctx)
 	p.settleAll(func(t *tracked) { p.step(ctx, t, gang.Turn{}) })
 	p.distrustPins(now)
+	p.lookAfter(ctx, now)
 	p.syncQueue(ctx)
 	p.join(ctx, now)
 	if err := p.decide(ctx, now); err != nil {

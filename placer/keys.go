@@ -182,6 +182,8 @@ func queueKeys() []Key {
 			"GPU time of the first level of `las`; time slice of `round-robin`"),
 		duration("default_runtime", func(c *Config) *time.Duration { return &c.Queue.FirstGuess },
 			"How long a job of which nothing is known (no `pal_duration`, no run of its name) is expected to run when it starts; later, as long again as it has run. Under `adaptive`, jobs that are expected to hold GPUs for more than 437 times as long never stop each other (73 GPU hours by the default)"),
+		flag("deadlines", func(c *Config) *bool { return &c.Queue.Deadlines },
+			"Gangs whose `pal_deadline` is in danger go before others of their tenant, or of all where neither `fair_share` nor quotas say who goes first. Whoever says a deadline gains by it: switch it off where users do not trust each other"),
 		flag("fair_share", func(c *Config) *bool { return &c.Queue.FairShare },
 			"The tenant that has used the least GPU time for its weight goes first: of the last days, by `usage_half_life`, and an hour more for each GPU at work"),
 		{Block: "queue", Name: "usage_half_life", zero: true, field: func(c *Config) any { return &c.Queue.HalfLife },

@@ -139,6 +139,7 @@ func observe(ctx context.Context, c *nomad.Client, last *nomad.State, change fun
 		return nil, err
 	}
 	p.syncWindows(now)
+	p.surveyAfter(ctx, now)
 	s := &Survey{p: p, now: now, activity: activity}
 	for !p.isolate(func() { p.syncQueue(ctx) }) {
 	}
@@ -348,6 +349,7 @@ func (s *Survey) explainWaiting(e *Explanation, t *tracked) {
 	}
 	s.noteTenant(e, t)
 	s.noteWindows(e, t)
+	s.noteDeadline(e, t, wait)
 	if job := t.QueueJob(s.p.cfg.RestartCost); job.Estimate > 0 {
 		if taken := s.p.line.Estimate(job); taken != job.Estimate {
 			e.Note = strings.TrimPrefix(e.Note+"; ", "; ") + fmt.Sprintf("pal_duration = %s is taken for %s: jobs of namespace %s have run %.3g times as long as they said",
@@ -358,6 +360,7 @@ func (s *Survey) explainWaiting(e *Explanation, t *tracked) {
 		e.waits(wait)
 		e.Reason = cmp.Or(d.Reason, wait.Why())
 	}
+	e.Reason = cmp.Or(t.after, e.Reason)
 }
 
 func (s *Survey) allocations(st gang.Observed) []Allocation {

@@ -41,6 +41,7 @@ type Placer struct {
 	past      pasts
 	usage     usageFile
 	windows   windowsInForce
+	ahead     forerunners
 	// rulesDue: the rules in force are to be published, again.
 	rulesDue  bool
 	moves     []*tracked  // gangs that have stopped, to be moved when the view knows
@@ -105,6 +106,10 @@ type tracked struct {
 	// passedOver: the cycle had no time to find out its place in the queue.
 	passedOver bool
 	asked      asked
+	// after is which job it waits for that is to finish first, "" for none; eligible is
+	// since when it need not.
+	after    string
+	eligible time.Time
 }
 
 // New makes a placer. Logs go to log.

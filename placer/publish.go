@@ -64,6 +64,8 @@ func (t *tracked) status(w *wait) JobStatus {
 		j.Reason = t.GaveUp().Error()
 	case t.Refused != nil:
 		j.Reason = "cannot be served: " + t.Refused.Error()
+	case t.after != "":
+		j.Reason = t.after
 	case w != nil:
 		j.wait(w)
 		j.Reason = cmp.Or(t.Trouble, j.Reason)

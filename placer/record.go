@@ -126,6 +126,9 @@ func (p *Placer) save(ctx context.Context, now time.Time) {
 	if p.mayTry(recordingRunTimes, now) {
 		p.trouble(recordingRunTimes, p.savePast(ctx, now, false))
 	}
+	if p.mayTry(recordingAfter, now) {
+		p.trouble(recordingAfter, p.writeFinished(ctx))
+	}
 	if p.mayTry(recordingUsage, now) {
 		p.trouble(recordingUsage, p.saveUsage(ctx, now, false))
 	}
