@@ -100,6 +100,7 @@ type engine struct {
 	faults   faults
 	moved    []time.Duration // when gangs were moved within the hour
 	windowed time.Duration   // until when the queue knows the windows
+	comers   comers
 }
 
 // Run simulates until every job has finished, or nothing can happen any more: then
@@ -135,6 +136,9 @@ func (c Config) engine() (*engine, error) {
 		if err := e.add(j); err != nil {
 			return nil, err
 		}
+	}
+	if err := e.follow(); err != nil {
+		return nil, err
 	}
 	e.faults = e.newFaults()
 	e.use = newUsage(c.Cluster.NumGPUs())
@@ -213,7 +217,7 @@ func (e *engine) advance(at time.Duration) {
 		}
 	}
 	for e.next < len(e.jobs) && seconds(e.Jobs[e.next].SubmitS) <= at {
-		e.arrive(e.next)
+		e.come(e.next)
 		e.next++
 		if e.next == len(e.jobs) && e.More != nil {
 			e.Jobs = append(e.Jobs[:e.next:e.next], e.More())
@@ -231,6 +235,10 @@ func (e *engine) arrive(i int) {
 	if e.Estimate != nil {
 		q.Estimate = e.Estimate(i, j)
 	}
+	if j.DeadlineS > 0 {
+		q.Deadline = seconds(j.SubmitS + j.DeadlineS)
+	}
+	q.Array, q.ArrayParallel = j.Array, j.Parallel
 	e.jobs[i].waiting = e.now
 	if err := e.line.Submit(e.now, q); err != nil {
 		panic(err) // ids, sizes and classes were checked before
@@ -404,6 +412,7 @@ func (e *engine) end(i int) {
 		j.finish = e.now
 	}
 	e.line.Finished(e.now, e.Jobs[i].ID)
+	e.finishedFor(i)
 	if i >= e.tracked {
 		return
 	}

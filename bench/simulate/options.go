@@ -54,7 +54,7 @@ type options struct {
 	csv         string
 	html        string
 	quiet       bool
-	begin       time.Time // simulated time 0
+	begin       time.Time       // simulated time 0
 	set         map[string]bool // flags given on the command line
 }
 
