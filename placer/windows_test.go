@@ -70,3 +70,24 @@ func TestWindows(t *testing.T) {
 		}
 	})
 }
+
+// A gang that could run beside a window, but not now, is told which GPUs that keeps.
+func TestWindowKeepsSome(t *testing.T) {
+	var until string
+	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *placer.Config) {
+		start := time.Now().Add(time.Hour)
+		until = start.Add(time.Hour).UTC().Format("2006-01-02 15:04 MST")
+		c.Windows = []window.Window{{Name: "kernel", Start: start, Duration: time.Hour, Nodes: []string{"*-1"}}}
+	}}, func(w *bed.World) {
+		w.AddNodes(2, 4)
+		w.StartPlacer()
+		for _, name := range []string{"first", "second"} {
+			w.Submit(bed.Gang{Name: name, GPUs: 4, Runs: time.Hour, Meta: map[string]string{"pal_duration": "3h"}})
+			w.RunFor(10 * time.Second)
+		}
+		e, err := survey(w).Explain(w.T.Context(), nomad.JobKey{Namespace: "default", ID: "second"})
+		if want := "waits: 4 GPUs are free, but not where its 4 could run: window kernel keeps 4 GPUs from it until " + until; err != nil || e.WaitsFor != want {
+			w.T.Errorf("it waits for %q (%v), want %q", e.WaitsFor, err, want)
+		}
+	})
+}
