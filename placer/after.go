@@ -34,7 +34,7 @@ const (
 
 // What the placer does beside placing, of [trouble].
 const (
-	readingAfter   = "reading jobs that others come after"
+	readingAfter   = "reading which jobs have finished that others come after"
 	recordingAfter = "recording which jobs have finished that others come after"
 )
 
@@ -44,6 +44,15 @@ type forerunner struct {
 	// finished is when it finished well; zero: it has not, and why says what it does.
 	finished time.Time
 	why      string
+}
+
+// every is how often Nomad is asked for it: one that has finished may be run again, which
+// is rare.
+func (f forerunner) every() time.Duration {
+	if f.finished.IsZero() {
+		return afterEvery
+	}
+	return 12 * afterEvery
 }
 
 // forerunners are all of them.
@@ -78,11 +87,9 @@ func (p *Placer) lookAfter(ctx context.Context, now time.Time) {
 	if len(wanted) == 0 && len(f.known) == 0 && f.saved == "" {
 		return
 	}
-	loaded := p.recallAfter(ctx, now)
+	p.recallAfter(ctx, now)
 	maps.DeleteFunc(f.known, func(k nomad.JobKey, _ forerunner) bool { return !wanted[k] })
-	if loaded && p.mayTry(readingAfter, now) {
-		p.trouble(readingAfter, p.askAfter(ctx, wanted, now))
-	}
+	p.askAfter(ctx, wanted, now)
 	for _, t := range p.sorted() {
 		t.after, t.eligible = "", time.Time{}
 		for _, k := range t.comesAfter() {
@@ -96,13 +103,14 @@ func (p *Placer) lookAfter(ctx context.Context, now time.Time) {
 	}
 }
 
-// askAfter asks Nomad for those that were asked for longest ago.
-func (p *Placer) askAfter(ctx context.Context, wanted map[nomad.JobKey]bool, now time.Time) error {
+// askAfter asks Nomad for those that were asked for longest ago. One that cannot be read
+// keeps those waiting that come after it, and nobody else.
+func (p *Placer) askAfter(ctx context.Context, wanted map[nomad.JobKey]bool, now time.Time) {
 	f := &p.ahead
 	keys := slices.SortedFunc(maps.Keys(wanted), func(a, b nomad.JobKey) int {
 		return cmp.Or(f.known[a].asked.Compare(f.known[b].asked), a.Compare(b))
 	})
-	keys = slices.DeleteFunc(keys, func(k nomad.JobKey) bool { return now.Sub(f.known[k].asked) < afterEvery })
+	keys = slices.DeleteFunc(keys, func(k nomad.JobKey) bool { return now.Sub(f.known[k].asked) < f.known[k].every() })
 	keys = keys[:min(len(keys), afterAtOnce)]
 	found, errs := make([]forerunner, len(keys)), make([]error, len(keys))
 	var calls []call
@@ -111,12 +119,17 @@ func (p *Placer) askAfter(ctx context.Context, wanted map[nomad.JobKey]bool, now
 	}
 	inParallel(calls)
 	for i, k := range keys {
-		if errs[i] == nil {
-			found[i].asked = now
-			f.known[k] = found[i]
+		if errs[i] != nil {
+			if ctx.Err() != nil {
+				return
+			}
+			if found[i] = f.known[k]; found[i].finished.IsZero() {
+				found[i].why = "Nomad does not show it: " + errs[i].Error()
+			}
 		}
+		found[i].asked = now
+		f.known[k] = found[i]
 	}
-	return firstOf(errs)
 }
 
 // forerunner finds out how a job stands that others come after; had is what was known.
@@ -165,43 +178,36 @@ type finishedJob struct {
 	At        time.Time `json:"at"`
 }
 
-// recallAfter reads what earlier placers knew, once. It is false while that could not be
-// read.
-func (p *Placer) recallAfter(ctx context.Context, now time.Time) bool {
+// recallAfter reads what earlier placers knew, once. Without it Nomad is asked: what it
+// has forgotten counts as not there until this can be read.
+func (p *Placer) recallAfter(ctx context.Context, now time.Time) {
 	f := &p.ahead
-	if f.loaded {
-		return true
+	if f.known == nil {
+		f.known = map[nomad.JobKey]forerunner{}
 	}
-	if !p.mayTry(readingAfter, now) {
-		return false
+	if f.loaded || !p.mayTry(readingAfter, now) {
+		return
 	}
 	items, err := p.nomad.ReadVariable(ctx, afterPath)
-	var list []finishedJob
-	if err == nil && items["finished"] != "" {
-		if err = json.Unmarshal([]byte(items["finished"]), &list); err != nil {
-			err, list = nil, nil
-			p.log.Warn("which jobs have finished that others come after cannot be read, Nomad is asked", "variable", afterPath)
-		}
-	}
 	if p.trouble(readingAfter, err); err != nil {
-		return false
+		return
 	}
-	f.loaded, f.known = true, map[nomad.JobKey]forerunner{}
+	var list []finishedJob
+	if text := items["finished"]; text != "" && json.Unmarshal([]byte(text), &list) != nil {
+		p.log.Warn("which jobs have finished that others come after cannot be read, Nomad is asked", "variable", afterPath)
+		list = nil
+	}
 	for _, j := range list {
 		f.known[nomad.JobKey{Namespace: j.Namespace, ID: j.Job}] = forerunner{finished: j.At}
 	}
-	f.saved = items["finished"]
-	return true
+	f.loaded, f.saved = true, items["finished"]
 }
 
-// surveyAfter is lookAfter for commands: they ask for all at once, and who may not read
-// what earlier placers knew goes without.
+// surveyAfter is lookAfter for commands: who may not read what earlier placers knew goes
+// without.
 func (p *Placer) surveyAfter(ctx context.Context, now time.Time) {
-	if !p.recallAfter(ctx, now) {
-		p.ahead.loaded, p.ahead.known = true, map[nomad.JobKey]forerunner{}
-		delete(p.troubles, readingAfter)
-	}
 	p.lookAfter(ctx, now)
+	delete(p.troubles, readingAfter)
 }
 
 // writeFinished writes which jobs have finished that somebody waits for, when that changes.

@@ -13,6 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
@@ -151,5 +152,24 @@ func TestDeadline(t *testing.T) {
 			w.T.Errorf("note %q", got)
 		}
 		w.ExpectRunning("dated", time.Hour)
+	})
+}
+
+// Neither a variable that cannot be read nor a job that Nomad does not show keeps those
+// waiting whom it does not concern.
+func TestAfterUnread(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(1, 4)
+		w.Nomad.Fail("placer-1", "GET /v1/var/nomad-pal/after", nomadtest.Failed, -1)
+		w.Nomad.Fail("", "GET /v1/job/hidden", nomadtest.Failed, -1)
+		w.StartPlacer()
+		w.Submit(bed.Gang{Name: "hidden", Ungated: true, Runs: time.Second, Change: withoutGPUs})
+		w.Submit(bed.Gang{Name: "prepare", Ungated: true, Runs: time.Second, Change: withoutGPUs})
+		w.Submit(bed.Gang{Name: "kept", Runs: time.Hour, Meta: map[string]string{"pal_after": "hidden"}})
+		w.Submit(bed.Gang{Name: "report", Runs: time.Hour, Meta: map[string]string{"pal_after": "prepare"}})
+		w.ExpectRunning("report", time.Minute)
+		if got := reason(w, "kept"); !strings.HasPrefix(got, "waits for job hidden (pal_after): Nomad does not show it: ") {
+			w.T.Errorf("kept %q", got)
+		}
 	})
 }

@@ -119,6 +119,7 @@ func (p *Placer) waitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*wait {
 			}
 		}
 		if w.Reason == queue.ReasonNear { // what is free now is not what it waits for
+			shown.From = max(shown.From, since(p.now)) // 0 if nothing can be foretold
 			shown.To = max(shown.From, w.Until)
 		}
 		if w.Reason == queue.ReasonScattered {
