@@ -5,11 +5,13 @@ package placer
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/window"
 )
 
 // Config are the rules that a placer works by.
@@ -43,6 +45,8 @@ type Config struct {
 	RestartCost time.Duration
 	// MovesPerHour bounds how many gangs are moved to better GPUs.
 	MovesPerHour int
+	// Windows keep nodes for maintenance, or for some jobs.
+	Windows []window.Window
 	// Resync is the time between full reads; events carry the changes between.
 	Resync time.Duration
 }
@@ -91,6 +95,14 @@ func (c Config) Validate() error {
 	}
 	if c.Retries < 0 || c.MovesPerHour < 0 || c.RestartCost < 0 {
 		return fmt.Errorf("retries %d, moves_per_hour %d and restart_cost %v must not be negative", c.Retries, c.MovesPerHour, c.RestartCost)
+	}
+	for i, w := range c.Windows {
+		if err := w.Check(); err != nil {
+			return err
+		}
+		if slices.ContainsFunc(c.Windows[:i], func(o window.Window) bool { return o.Name == w.Name }) {
+			return fmt.Errorf("window %q is there twice", w.Name)
+		}
 	}
 	return nil
 }

@@ -65,9 +65,11 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 	if err := p.look(now); err != nil {
 		return err
 	}
+	p.syncWindows(now)
 	p.track(ctx)
 	p.settleAll(func(t *tracked) { p.step(ctx, t, gang.Turn{}) })
 	p.distrustPins(now)
+	p.lookAfter(ctx, now)
 	p.syncQueue(ctx)
 	if p.hooks.Ledger != nil {
 		p.hooks.Ledger(p.checkLedger())

@@ -182,8 +182,12 @@ func queueKeys() []Key {
 			"GPU time of the first level of `las`; time slice of `round-robin`"),
 		duration("default_runtime", func(c *Config) *time.Duration { return &c.Queue.FirstGuess },
 			"How long a job of which nothing is known (no `pal_duration`, no run of its name) is expected to run when it starts; later, as long again as it has run."),
+		flag("deadlines", func(c *Config) *bool { return &c.Queue.Deadlines },
+			"Gangs whose `pal_deadline` is in danger go before others of their tenant, or of all where neither `fair_share` nor quotas say who goes first. Whoever says a deadline gains by it: switch it off where users do not trust each other"),
 		flag("fair_share", func(c *Config) *bool { return &c.Queue.FairShare },
-			"The namespace with the fewest running GPUs for its weight goes first"),
+			"The tenant that has used the least GPU time for its weight goes first: of the last days, by `usage_half_life`, and an hour more for each GPU at work"),
+		{Block: "queue", Name: "usage_half_life", zero: true, field: func(c *Config) any { return &c.Queue.HalfLife },
+			Doc: "After how long GPU time that a tenant has used counts half as much in `fair_share`, as Slurm's `PriorityDecayHalfLife`; 0: only GPUs at work count"},
 	}
 }
 

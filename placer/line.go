@@ -35,7 +35,7 @@ func (p *Placer) syncQueue(ctx context.Context) {
 			continue
 		}
 		p.on(t.Key)
-		p.step(ctx, t, gang.Sync{Unread: t.passedOver})
+		p.step(ctx, t, gang.Sync{Unread: t.passedOver, After: t.after != "", Eligible: t.eligible})
 		t.quiet = t.Quiet()
 	}
 	p.off()

@@ -116,6 +116,9 @@ func observe(ctx context.Context, c *nomad.Client, last *nomad.State, change fun
 		p.line.Remember(history)
 	}
 	now := p.tick()
+	if kept, err := store.In(c).Usage().Read(ctx); err == nil {
+		p.takeUsage(kept, now)
+	}
 	p.state.SettledBy(now)
 	activity, err := ReadActivity(ctx, c, now)
 	if err != nil {
@@ -136,6 +139,8 @@ func observe(ctx context.Context, c *nomad.Client, last *nomad.State, change fun
 	if err := p.lookWithoutForged(ctx, now); err != nil {
 		return nil, err
 	}
+	p.syncWindows(now)
+	p.surveyAfter(ctx, now)
 	s := &Survey{p: p, now: now, activity: activity}
 	for !p.isolate(func() { p.syncQueue(ctx) }) {
 	}
@@ -343,11 +348,9 @@ func (s *Survey) explainWaiting(e *Explanation, t *tracked) {
 	if nodes := s.p.avoids(t.Observed, s.now); nodes != nil {
 		e.Note = fmt.Sprintf("it goes to nodes other than %s if it can: members of it failed there within the last hour", strings.Join(slices.Sorted(maps.Keys(nodes)), ", "))
 	}
-	if s.p.cfg.Queue.FairShare {
-		gpus, weight := s.p.line.Share(t.Key.Namespace)
-		e.Note = strings.TrimPrefix(e.Note+"; ", "; ") + fmt.Sprintf("fair share: namespace %s has %d GPUs at work for its weight of %g; where several wait, the one with the fewest for its weight goes first",
-			t.Key.Namespace, gpus, weight)
-	}
+	s.noteTenant(e, t)
+	s.noteWindows(e, t)
+	s.noteDeadline(e, t, wait)
 	if job := t.QueueJob(s.p.cfg.RestartCost); job.Estimate > 0 {
 		if taken := s.p.line.Estimate(job); taken != job.Estimate {
 			e.Note = strings.TrimPrefix(e.Note+"; ", "; ") + fmt.Sprintf("pal_duration = %s is taken for %s: jobs of namespace %s have run %.3g times as long as they said",
@@ -358,6 +361,7 @@ func (s *Survey) explainWaiting(e *Explanation, t *tracked) {
 		e.waits(wait)
 		e.Reason = cmp.Or(d.Reason, wait.Why())
 	}
+	e.Reason = cmp.Or(t.after, e.Reason)
 }
 
 func (s *Survey) allocations(st gang.Observed) []Allocation {
@@ -446,7 +450,7 @@ func (s *Survey) Profile() *profile.Profile { return s.p.profile }
 
 // Warnings are about Nomad itself and its nodes, for operators.
 func (s *Survey) Warnings() []string {
-	return slices.Concat(s.p.state.Queues.Warnings(), s.p.state.NodeWarnings())
+	return slices.Concat(s.p.state.Queues.Warnings(), s.p.state.NodeWarnings(), s.p.windows.warnings())
 }
 
 // Find finds a job by id or unique prefix in a namespace ("*": all).

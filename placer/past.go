@@ -23,13 +23,15 @@ type pasts struct {
 }
 
 // remember does what is due once, or now and then, and that placing does not need:
-// it tells the commands the rules, and the line what earlier placers learned.
+// it tells the commands the rules, and the line what earlier placers learned and
+// counted.
 func (p *Placer) remember(ctx context.Context, now time.Time) {
 	if p.rulesDue && p.mayTry(publishingRules, now) {
 		err := p.publishRules(ctx)
 		p.rulesDue = err != nil
 		p.trouble(publishingRules, err)
 	}
+	p.recallUsage(ctx, now)
 	if p.past.due && p.mayTry(readingRunTimes, now) {
 		p.trouble(readingRunTimes, p.recallPast(ctx))
 	}

@@ -39,6 +39,9 @@ type Placer struct {
 	builtFrom uint64
 	history   history
 	past      pasts
+	usage     usageFile
+	windows   windowsInForce
+	ahead     forerunners
 	// rulesDue: the rules in force are to be published, again.
 	rulesDue  bool
 	moves     []*tracked  // gangs that have stopped, to be moved when the view knows
@@ -106,6 +109,10 @@ type tracked struct {
 	// passedOver: the cycle had no time to find out its place in the queue.
 	passedOver bool
 	asked      asked
+	// after is which job it waits for that is to finish first, "" for none; eligible is
+	// since when it need not.
+	after    string
+	eligible time.Time
 }
 
 // New makes a placer. Logs go to log.
@@ -193,7 +200,7 @@ func (p *Placer) session(ctx context.Context) error {
 	if err := p.resync(ctx); err != nil {
 		return err
 	}
-	p.past.due = !p.past.loaded
+	p.past.due, p.usage.due = !p.past.loaded, !p.usage.loaded
 	return p.follow(ctx, events, ended)
 }
 

@@ -55,6 +55,9 @@ func (s *Survey) Plan(job *api.Job) (*Explanation, error) {
 		return e, nil
 	}
 	t := &tracked{Gang: gang.Gang{Observed: gang.Observed{Key: k, Job: &planned, Nomad: gang.Waiting}, Request: r}}
+	if after := r.Hints.After; after != "" {
+		e.Note = fmt.Sprintf("pal_after = %s: it starts once those have finished well, which plan does not look into", after)
+	}
 	s.p.line.Removed(since(s.now), k.String())
 	s.p.jobs[k] = t
 	s.p.step(context.Background(), t, gang.Sync{})

@@ -64,6 +64,8 @@ func (t *tracked) status(w *wait) JobStatus {
 		j.Reason = t.GaveUp().Error()
 	case t.Refused != nil:
 		j.Reason = "cannot be served: " + t.Refused.Error()
+	case t.after != "":
+		j.Reason = t.after
 	case w != nil:
 		j.wait(w)
 		j.Reason = cmp.Or(t.Trouble, j.Reason)
@@ -97,7 +99,7 @@ func (p *Placer) publish(now time.Time) {
 	}
 	began := time.Now()
 	defer func() { p.publishing = time.Since(began) }()
-	s := Status{At: now, GPUs: p.view.Cluster.NumGPUs(), Free: p.view.Cluster.FreeGPUs(), Warnings: slices.Concat(p.warnings, p.ofNodes, p.troubled()), Queues: p.state.Queues}
+	s := Status{At: now, GPUs: p.view.Cluster.NumGPUs(), Free: p.view.Cluster.FreeGPUs(), Warnings: slices.Concat(p.warnings, p.ofNodes, p.windows.warnings(), p.troubled()), Queues: p.state.Queues}
 	s.Kept, s.Outliers = p.countGPUs()
 	waits := p.waitsOf(p.line.Waiting(since(now), p.view.Cluster), p.view.Cluster)
 	for _, t := range p.sorted() {

@@ -40,6 +40,12 @@ func (p *Placer) save(ctx context.Context, now time.Time) {
 	if p.mayTry(recordingRunTimes, now) {
 		p.trouble(recordingRunTimes, p.savePast(ctx, now, false))
 	}
+	if p.mayTry(recordingAfter, now) {
+		p.trouble(recordingAfter, p.writeFinished(ctx))
+	}
+	if p.mayTry(recordingUsage, now) {
+		p.trouble(recordingUsage, p.saveUsage(ctx, now, false))
+	}
 }
 
 // flush records so many decisions at most.
@@ -66,5 +72,8 @@ func (p *Placer) saveAll() {
 	}
 	if err := p.savePast(ctx, p.tick(), true); err != nil {
 		p.log.Warn("what was learned of run times since the last minute is lost", "error", err)
+	}
+	if err := p.saveUsage(ctx, p.now, true); err != nil {
+		p.log.Warn("what namespaces have used in the last minutes is lost", "error", err)
 	}
 }

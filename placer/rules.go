@@ -14,7 +14,7 @@ import (
 // publishRules tells the commands which rules are in force.
 func (p *Placer) publishRules(ctx context.Context) error {
 	r := store.EffectiveConfig{
-		Keys: map[string]string{}, Locality: p.cfg.Locality, Apps: p.cfg.Apps, Tenants: p.cfg.Queue.Tenants,
+		Keys: map[string]string{}, Locality: p.cfg.Locality, Apps: p.cfg.Apps, Tenants: p.cfg.Queue.Tenants, Windows: p.cfg.Windows,
 		Children: p.cfg.Children, Learn: p.cfg.Learner != nil,
 	}
 	for _, k := range Keys() {
@@ -42,7 +42,7 @@ func ReadRules(ctx context.Context, c *nomad.Client) (Config, error) {
 			return cfg, fmt.Errorf("reading variable %q: %s: %w", v.Path, k.Path(), err)
 		}
 	}
-	cfg.Locality, cfg.Apps, cfg.Queue.Tenants, cfg.Children = r.Locality, r.Apps, r.Tenants, r.Children
+	cfg.Locality, cfg.Apps, cfg.Queue.Tenants, cfg.Children, cfg.Windows = r.Locality, r.Apps, r.Tenants, r.Children, r.Windows
 	if r.Learn {
 		cfg.Learner = Recall(ctx, c)
 	}

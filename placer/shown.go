@@ -119,7 +119,16 @@ func (p *Placer) waitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*wait {
 			}
 		}
 		if w.Reason == queue.ReasonNear { // what is free now is not what it waits for
+			shown.From = max(shown.From, since(p.now)) // 0 if nothing can be foretold
 			shown.To = max(shown.From, w.Until)
+		}
+		if w.Reason == queue.ReasonScattered {
+			for _, k := range p.line.KeptFrom(since(p.now), w.Job) {
+				shown.why = fmt.Sprintf("%s: window %s keeps %d GPUs from it until %s", w.Why(), k.Window, k.GPUs, moment(k.To))
+			}
+		}
+		if w.Reason == queue.ReasonWindow {
+			shown.why = fmt.Sprintf("waits until %s at the earliest: the GPUs that it could use are kept until then, and it may run into that", moment(w.Until))
 		}
 		if shown.Position = 0; !shown.never {
 			position++

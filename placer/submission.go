@@ -106,7 +106,7 @@ func (p *Placer) join(ctx context.Context, now time.Time) {
 		}
 		job := asRegistered(s.job, now)
 		request, err := p.view.Request(job)
-		if err != nil {
+		if err != nil || request.Hints.After != "" { // the next cycle looks what has finished
 			continue
 		}
 		t := p.add(k)

@@ -47,6 +47,9 @@ type Config struct {
 	Estimate func(i int, j trace.Job) time.Duration
 	Failures Failures
 	Seed     uint64
+	// Windows are the windows that are on or come next, and until when that is all; nil:
+	// there are none.
+	Windows func(now time.Duration) (ws []queue.Window, until time.Duration)
 	// RoundS lets things happen only every so many seconds, as the PAL artifact
 	// does; 0: when they happen.
 	RoundS float64
@@ -103,7 +106,9 @@ type engine struct {
 
 	decisions int // calls of decide
 	forecasts Forecasts
-	widths    []float64 // of what was foretold, in hours
+	widths    []float64     // of what was foretold, in hours
+	windowed  time.Duration // until when the queue knows the windows
+	comers    comers
 }
 
 // Run simulates until every job has finished, or nothing can happen any more: then
@@ -139,6 +144,9 @@ func (c Config) engine() (*engine, error) {
 		if err := e.add(j); err != nil {
 			return nil, err
 		}
+	}
+	if err := e.follow(); err != nil {
+		return nil, err
 	}
 	e.faults = e.newFaults()
 	e.use = newUsage(c.Cluster.NumGPUs())
@@ -217,7 +225,7 @@ func (e *engine) advance(at time.Duration) {
 		}
 	}
 	for e.next < len(e.jobs) && seconds(e.Jobs[e.next].SubmitS) <= at {
-		e.arrive(e.next)
+		e.come(e.next)
 		e.next++
 		if e.next == len(e.jobs) && e.More != nil {
 			e.Jobs = append(e.Jobs[:e.next:e.next], e.More())
@@ -235,6 +243,10 @@ func (e *engine) arrive(i int) {
 	if e.Estimate != nil {
 		q.Estimate = e.Estimate(i, j)
 	}
+	if j.DeadlineS > 0 {
+		q.Deadline = seconds(j.SubmitS + j.DeadlineS)
+	}
+	q.Array, q.ArrayParallel = j.Array, j.Parallel
 	e.jobs[i].waiting = e.now
 	if err := e.line.Submit(e.now, q); err != nil {
 		panic(err) // ids, sizes and classes were checked before
@@ -244,6 +256,11 @@ func (e *engine) arrive(i int) {
 
 // decide carries out what the queue says until it says nothing more.
 func (e *engine) decide() {
+	if e.Windows != nil && e.now >= e.windowed {
+		var ws []queue.Window
+		ws, e.windowed = e.Windows(e.now)
+		e.line.SetWindows(ws)
+	}
 	for {
 		actions := e.line.Decide(e.now, e.Cluster)
 		if len(actions) == 0 {
@@ -406,6 +423,7 @@ func (e *engine) end(i int) {
 		j.finish = e.now
 	}
 	e.line.Finished(e.now, e.Jobs[i].ID)
+	e.finishedFor(i)
 	if i >= e.tracked {
 		return
 	}

@@ -54,6 +54,7 @@ type options struct {
 	csv         string
 	html        string
 	quiet       bool
+	begin       time.Time       // simulated time 0
 	set         map[string]bool // flags given on the command line
 }
 
@@ -177,6 +178,11 @@ func (o *options) policyFlags(f *flag.FlagSet) {
 	f.StringVar(&o.estimates, "estimates", "none", "what users say of run times: none (what the trace says), exact, users (too long and round), or wrong:F (off by a factor of up to F either way)")
 	f.DurationVar(&o.rendezvous, "rendezvous", 0, "of policies nomad and nomad-spread: when an incomplete gang gives up and starts anew; 0: never")
 	f.BoolVar(&o.limit, "limit", true, "also run policy clairvoyant, and print how far from it the policy is")
+	o.begin = time.Date(2024, time.January, 1, 0, 0, 0, 0, time.UTC)
+	f.Func("begin", "when the trace begins, as `TIME` such as 2024-01-01T00:00:00Z (the default, a Monday): for the windows of -config", func(s string) (err error) {
+		o.begin, err = time.Parse(time.RFC3339, s)
+		return err
+	})
 	f.StringVar(&o.track, "track", "", "with -faithful: follow jobs `FROM-TO` only (default: all of the trace)")
 }
 

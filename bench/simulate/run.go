@@ -275,6 +275,7 @@ func (o *options) world(t trace.Trace, c *pal.Cluster) (sim.Config, error) {
 	if o.rules.MovesPerHour == 0 {
 		cfg.Queue.Migrate = false
 	}
+	cfg.Windows = o.windows(c)
 	var err error
 	if cfg.Estimate, err = o.estimate(); err != nil {
 		return cfg, err

@@ -376,14 +376,16 @@ queue {
   quantum        = "30m"
   default_runtime = "20m"
   fair_share     = true
+  usage_half_life = "24h"
   locality_wait  = false
   outlier_threshold = 1.7
   restart_cost   = "3m"
   moves_per_hour = 5
 }
 tenant "ann" {
-  gpus   = 8
-  weight = 2
+  quota           = 8
+  borrowing_limit = 0
+  weight          = 2
 }
 calibration { method = "kmeans" }
 `

@@ -5,6 +5,7 @@ package trace
 
 import (
 	"io"
+	"strings"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 )
@@ -31,7 +32,10 @@ func SiaModels() []Model {
 
 // ReadSia reads a Sia trace as the PAL artifact does: columns job_id,
 // num_gpus, submit_time (s), duration (a number of iterations) and model. An
-// optional column estimate gives the user's estimate of the work in seconds.
+// optional column estimate gives the user's estimate of the work in seconds; after
+// the jobs that must have finished first, with spaces between; deadline by when it is
+// to have ended, in seconds after submit_time; array and parallel the name of its array
+// and how many of that run at a time.
 func ReadSia(name string, r io.Reader) (Trace, error) {
 	models := map[string]Model{}
 	for _, m := range SiaModels() {
@@ -81,5 +85,24 @@ func siaJob(t *table, models map[string]Model) (Job, error) {
 	if t.text("estimate") != "" {
 		j.EstimateS, err = t.float("estimate", 0)
 	}
+	if err == nil {
+		err = siaOrder(t, &j)
+	}
 	return j, err
+}
+
+// siaOrder reads the columns that the PAL artifact does not have.
+func siaOrder(t *table, j *Job) (err error) {
+	if after := t.text("after"); after != "" {
+		j.After = strings.Fields(after)
+	}
+	if t.text("deadline") != "" {
+		if j.DeadlineS, err = t.float("deadline", 0); err != nil {
+			return err
+		}
+	}
+	if j.Array = t.text("array"); j.Array != "" {
+		j.Parallel, err = t.int("parallel", 1)
+	}
+	return err
 }

@@ -49,6 +49,14 @@ type Job struct {
 	// Iterations × IterTimeS is the work: seconds on GPUs of PM score 1 that
 	// are close together.
 	Iterations, IterTimeS float64
+	// After are jobs that must have finished first, by ID.
+	After []string
+	// DeadlineS is by when it is to have ended, in seconds after SubmitS; 0: whenever.
+	DeadlineS float64
+	// Array is the array that it belongs to, "" for none, of which Parallel jobs run at a
+	// time.
+	Array    string
+	Parallel int
 	// EstimateS is the user's estimate of the work in seconds; 0: none.
 	EstimateS float64
 }

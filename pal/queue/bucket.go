@@ -88,6 +88,8 @@ type signature struct {
 	// Whether the gang may be stopped or moved decides what it may do.
 	preemptible, migratable bool
 	nearWait                time.Duration
+	admitted                uint64 // windows whose GPUs it may use
+	array                   string
 }
 
 // shapesOf writes a gang's shapes; device groups that are eligible or preferred
@@ -135,14 +137,14 @@ type attempt struct {
 // kind is the signature by which gangs fit or not, whoever's they are.
 func (e *entry) kind() signature {
 	k := e.sig
-	k.tenant, k.nearWait, k.preemptible, k.migratable = "", 0, false, false
+	k.tenant, k.nearWait, k.preemptible, k.migratable, k.admitted, k.array = "", 0, false, false, 0, ""
 	return k
 }
 
 // sign works out the gang's signature.
 func (l *Line) sign(e *entry) {
 	e.sig = signature{class: e.job.Gang.Class, maxTier: e.job.Gang.MaxTier, shapes: l.shapes(e.job.Gang), nearWait: e.job.NearWait,
-		preemptible: e.job.Preemptible, migratable: e.job.Migratable}
+		preemptible: e.job.Preemptible, migratable: e.job.Migratable, admitted: l.admitted(e.job), array: e.job.array()}
 	if l.opt.FairShare || len(l.opt.Tenants) > 0 {
 		e.sig.tenant = e.job.Tenant
 	}
@@ -161,8 +163,10 @@ func (l *Line) enqueue(e *entry) {
 		l.buckets[sig] = b
 	}
 	e.bucket, e.expect = b, l.remaining(e, e.waitingSince)
+	l.expectUrgency(e)
 	e.key = l.keyOf(e)
 	b.push(e)
+	l.date(e)
 	l.name(e)
 	if b.livePos < 0 {
 		b.livePos = len(l.live)
@@ -190,6 +194,8 @@ func (l *Line) shapes(g pal.Gang) string {
 func (l *Line) dequeue(e *entry) {
 	b := e.bucket
 	b.remove(e)
+	l.undate(e)
+	e.urgency = urgency{}
 	l.unname(e)
 	e.bucket = nil
 	if e.overdue {
@@ -221,6 +227,7 @@ func (l *Line) resort() {
 	for name := range l.learned {
 		for _, e := range l.named[name] {
 			e.expect = l.remaining(e, e.waitingSince)
+			l.expectUrgency(e)
 			e.key = l.keyOf(e)
 			e.bucket.fix(e)
 		}

@@ -38,13 +38,16 @@ type pass struct {
 	kept       []int              // GPUs held until its end
 	hidden     []int              // GPUs kept for the overdue gang whose turn it is
 	ever       map[signature]bool // what would fit the empty cluster
+	barred     map[barred]bool    // what would fit beside windows
 }
 
 // Decide says what to do now. It leaves the cluster as it is; what it decided
 // stays decided until it is reported back.
 func (l *Line) Decide(now time.Duration, c *pal.Cluster) []Action {
 	l.age(now)
+	l.passWindows(now)
 	l.resort()
+	l.hurry(now)
 	l.foreseeEnds(now)
 	l.passes++
 	p := &pass{Line: l, c: c, now: now, ever: map[signature]bool{}}
@@ -182,7 +185,7 @@ func (p *pass) start(e *entry, f pal.Found) {
 	e.waitingSince = p.now
 	e.state, e.placement = starting, f.Placement
 	e.expectedEnd = p.now + cost(e.expect, f)
-	p.usage[e.job.Tenant] += e.gpus
+	p.Line.hold(e, 1)
 	p.pending = append(p.pending, e)
 	p.started = append(p.started, e)
 	p.starts++
@@ -224,7 +227,7 @@ func (p *pass) walk() {
 			continue
 		}
 		b.done = p.passes
-		if p.head == nil && p.possible(e) {
+		if p.head == nil && p.possible(e) && p.barring(e) == nil {
 			p.head = e
 			if !p.opt.Backfill {
 				return
@@ -287,44 +290,16 @@ func (p *pass) possible(e *entry) bool {
 
 // first is the bucket whose first gang goes first, nil if none is left.
 func (p *pass) first() *bucket {
+	if p.byTenant() {
+		return p.firstByTenant()
+	}
 	var best *bucket
 	for _, b := range p.live {
-		if b.done != p.passes && (best == nil || p.before(b, best)) {
+		if b.done != p.passes && (best == nil || p.next(b).key.compare(p.next(best).key) < 0) {
 			best = b
 		}
 	}
 	return best
-}
-
-func (p *pass) before(a, b *bucket) bool {
-	ka, kb := p.next(a).key, p.next(b).key
-	if p.opt.FairShare {
-		if sa, sb := p.share(a.sig.tenant), p.share(b.sig.tenant); sa != sb {
-			return sa < sb
-		}
-	}
-	return ka.compare(kb) < 0
-}
-
-// share is a tenant's running GPUs for its weight.
-func (l *Line) share(tenant string) float64 {
-	gpus, weight := l.Share(tenant)
-	return float64(gpus) / weight
-}
-
-// Share is how many GPUs of a tenant's run, or are about to, and what its weight is:
-// under [Options.FairShare] the tenant with the fewest for its weight goes first.
-func (l *Line) Share(tenant string) (gpus int, weight float64) {
-	weight = l.opt.Tenants[tenant].Weight
-	if weight == 0 {
-		weight = 1
-	}
-	return l.usage[tenant], weight
-}
-
-func (p *pass) overQuota(e *entry) bool {
-	q := p.opt.Tenants[e.job.Tenant].GPUs
-	return q > 0 && p.usage[e.job.Tenant]+e.gpus > q
 }
 
 // fits looks for a placement now, under the rules of backfilling if somebody
@@ -333,7 +308,7 @@ func (p *pass) overQuota(e *entry) bool {
 func (p *pass) fits(b *bucket, e *entry) (pal.Found, bool) {
 	p.slack = 0
 	try := attempt{version: p.version, head: p.head, turn: p.turn}
-	if p.head != nil || p.turn != nil {
+	if p.head != nil || p.turn != nil || len(p.windows.list) > 0 {
 		try.first, try.starts = e, p.starts // how long it runs matters too, and the others do
 	}
 	if e.gpus > p.c.FreeGPUs()+len(p.hidden) {

@@ -29,7 +29,7 @@ func (p *pass) expect(queue []*entry, ws []Wait) {
 	}
 	order := p.now
 	for i, e := range queue {
-		if e.state != waiting || ws[i].Reason == ReasonTooLarge {
+		if e.state != waiting || ws[i].Reason == ReasonTooLarge || ws[i].Reason == ReasonWindow {
 			continue
 		}
 		run, ok := p.foretell(e)

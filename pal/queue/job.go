@@ -14,7 +14,7 @@ import (
 type Job struct {
 	ID   string
 	Name string // key of its history: how long runs of this name last; "": none
-	// Tenant pays for it in quotas and fair shares (a Nomad namespace).
+	// Tenant is the namespace that pays for it in quotas and fair shares.
 	Tenant   string
 	Gang     pal.Gang
 	Priority int // higher goes first under [Priority]
@@ -35,6 +35,12 @@ type Job struct {
 	// be moved. RestartCost is the run time lost each time.
 	Preemptible, Migratable bool
 	RestartCost             time.Duration
+	// Deadline is by when it is to have ended, since the caller's epoch; 0: none.
+	Deadline time.Duration
+	// Array names the jobs of which ArrayParallel run at a time at most; 0: as many as
+	// fit.
+	Array         string
+	ArrayParallel int
 	// NearWait is how long it waits for GPUs closer together; 0: as
 	// [Options.Near] says.
 	NearWait time.Duration
@@ -101,12 +107,17 @@ type Options struct {
 	// FirstGuess is how long a gang of which nothing is known is expected to run
 	// when it starts; 0: [DefaultFirstGuess]. It is the scale of Adaptive's levels.
 	FirstGuess time.Duration
-	// Tenants limits and weighs tenants; those not listed have no quota and
-	// weight 1.
+	// Tenants gives tenants quotas and weights, by path; those not listed have no
+	// quota and weight 1.
 	Tenants map[string]Tenant
-	// FairShare lets the tenant with the fewest running GPUs for its weight go
-	// first, before Order is asked.
+	// FairShare lets the tenant go first that has used the least GPU time for its
+	// weight, before Order is asked.
 	FairShare bool
+	// HalfLife is after how long GPU time that was used counts half as much; 0: only
+	// what runs now counts.
+	HalfLife time.Duration
+	// Deadlines lets gangs go first whose deadline is in danger.
+	Deadlines bool
 	// Starts is how many gangs a pass starts at most; 0: as many as fit. The next
 	// pass goes on with the others.
 	Starts int
@@ -114,12 +125,6 @@ type Options struct {
 	// to this Line, so that what did not fit is not tried again until one was
 	// made. The simulator's clusters are exclusive, a daemon's never.
 	Exclusive bool
-}
-
-// Tenant is what a tenant may use.
-type Tenant struct {
-	GPUs   int     // at most so many at a time; 0: no limit
-	Weight float64 // of its fair share; 0: 1
 }
 
 // Defaults of [Options].
@@ -139,8 +144,8 @@ const (
 // Whether gangs are stopped, moved or passed is decided by what each job allows.
 func Default() Options {
 	return Options{Order: Adaptive, Placement: Placement(pal.PAL), Backfill: true,
-		Preempt: true, Migrate: true, Near: true, Avoid: DefaultAvoid,
-		Pass: DefaultPass, Share: DefaultShare, Quantum: DefaultQuantum, FirstGuess: DefaultFirstGuess}
+		Preempt: true, Migrate: true, Near: true, Avoid: DefaultAvoid, Deadlines: true,
+		Pass: DefaultPass, Share: DefaultShare, Quantum: DefaultQuantum, FirstGuess: DefaultFirstGuess, HalfLife: DefaultHalfLife}
 }
 
 // Placement is the placement policy of the name as it is used by default: gangs
@@ -163,13 +168,14 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Pass < 0 || o.Quantum < 0 || o.FirstGuess < 0 {
 		return o, fmt.Errorf("queue: pass %v, quantum %v and first guess %v must not be negative", o.Pass, o.Quantum, o.FirstGuess)
 	}
+	if o.HalfLife < 0 {
+		return o, fmt.Errorf("queue: half-life %v of usage must not be negative", o.HalfLife)
+	}
 	if !(o.Share >= 0 && o.Share <= 1) {
 		return o, fmt.Errorf("queue: share %v of the overdue is not between 0 and 1", o.Share)
 	}
-	for name, t := range o.Tenants {
-		if t.GPUs < 0 || !(t.Weight >= 0) {
-			return o, fmt.Errorf("queue: tenant %q: quota %d and weight %v must not be negative", name, t.GPUs, t.Weight)
-		}
+	if err := o.checkTenants(); err != nil {
+		return o, err
 	}
 	if o.Pass == 0 {
 		o.Pass = DefaultPass

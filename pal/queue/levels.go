@@ -161,7 +161,9 @@ func (l *Line) stopsFrom(now time.Duration, soon func(time.Duration)) {
 type victims struct {
 	p    *pass
 	of   []*level // yet to be gone through
-	left []*entry // of the level before those
+	left []*entry // of the level before those, the last first
+	// spare says of whom none may be stopped; nil: of nobody.
+	spare func(*entry) bool
 }
 
 // above are the gangs of worse levels than that.
@@ -178,6 +180,9 @@ func (v *victims) atMost() int {
 	for _, l := range v.of {
 		n += l.gpus
 	}
+	for _, e := range v.left {
+		n += e.gpus
+	}
 	return n
 }
 
@@ -187,7 +192,7 @@ func (v *victims) next() *entry {
 		for len(v.left) > 0 {
 			e := v.left[len(v.left)-1]
 			v.left = v.left[:len(v.left)-1]
-			if e.state == running && v.p.settled(e) {
+			if e.state == running && v.p.settled(e) && (v.spare == nil || !v.spare(e)) {
 				return e
 			}
 		}

@@ -25,6 +25,7 @@ const (
 // entry is a job in the line.
 type entry struct {
 	job   Job
+	of    *namespace
 	gpus  int
 	seq   int64
 	state state
@@ -35,6 +36,7 @@ type entry struct {
 	agePos  int       // in Line.ages or Line.overdue, while waiting
 	namePos int       // in Line.named, while waiting
 	key     key
+	urgency urgency       // while waiting
 	expect  time.Duration // to run on at cost 1, while waiting
 	overdue bool          // it has waited longer than Pass in all
 	granted bool          // it runs, or is to, because it was overdue
@@ -43,6 +45,7 @@ type entry struct {
 	waited       time.Duration // before waitingSince, in all
 	safeUntil    time.Duration // not stopped before
 	startedAt    time.Duration
+	booked       int           // GPUs that count as used since
 	before       time.Duration // attained before startedAt
 	doneBefore   time.Duration // work done before startedAt, at cost 1
 	placement    pal.Placement // where it runs, or is about to
@@ -90,7 +93,9 @@ type Line struct {
 	levels  levels    // of the running ones that may be stopped
 	claims  []*claim  // GPUs that preemption frees, and for whom
 	pending []*entry  // starting or moving: decided, not reported
-	usage   map[string]int
+	tenancy
+	windows windows
+	dated   []*entry // waiting gangs with a deadline
 	history map[string]*past
 	lessons int64               // taken in so far
 	learned map[string]struct{} // names whose gangs must be sorted anew
@@ -117,7 +122,7 @@ func New(o Options) (*Line, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Line{opt: o, entries: map[string]*entry{}, buckets: map[signature]*bucket{}, usage: map[string]int{},
+	l := &Line{opt: o, entries: map[string]*entry{}, buckets: map[signature]*bucket{}, tenancy: newTenancy(o.Tenants),
 		history: map[string]*past{}, learned: map[string]struct{}{}, named: map[string][]*entry{}, everFitting: map[signature]bool{},
 		needing: map[signature]bool{}, leastCosts: map[signature]float64{}, levels: newLevels(), version: 1,
 		forecasts: forecasts{from: firstWider, until: firstWider}}
@@ -160,7 +165,7 @@ func (l *Line) Restore(j Job, p pal.Placement, started time.Duration) error {
 }
 
 func (l *Line) newEntry(j Job) (*entry, error) {
-	e := &entry{job: j, gpus: j.Gang.GPUs(), seq: l.seq, before: j.Attained, doneBefore: j.Done, waited: j.Waited}
+	e := &entry{job: j, of: l.namespace(j.Tenant), gpus: j.Gang.GPUs(), seq: l.seq, before: j.Attained, doneBefore: j.Done, waited: j.Waited}
 	if j.Done == 0 {
 		e.doneBefore = j.Attained
 	}
@@ -198,7 +203,9 @@ func (l *Line) run(e *entry, p pal.Placement, at time.Duration) {
 	e.safeUntil = at + minRuns*e.job.RestartCost
 	e.state, e.placement, e.startedAt = running, p, at
 	e.expectedEnd = at + time.Duration(float64(l.remaining(e, at))*p.Cost())
-	l.usage[e.job.Tenant] += e.gpus
+	l.hold(e, 1)
+	e.booked = e.gpus
+	l.work(e, at, e.booked)
 	e.runPos = len(l.running)
 	l.running = append(l.running, e)
 	i, _ := slices.BinarySearchFunc(l.byEnd, e, byEnd)
@@ -286,7 +293,8 @@ func (l *Line) stop(now time.Duration, e *entry) {
 	if e.granted {
 		l.grant(now, -e.gpus)
 	}
-	l.usage[e.job.Tenant] -= e.gpus
+	l.hold(e, -1)
+	l.work(e, now, -e.booked)
 	l.unrate(e)
 	last := l.running[len(l.running)-1]
 	l.running[e.runPos], last.runPos = last, e.runPos
@@ -307,7 +315,7 @@ func (l *Line) forget(e *entry) {
 		return
 	}
 	if e.state == starting {
-		l.usage[e.job.Tenant] -= e.gpus
+		l.hold(e, -1)
 	}
 	if i := slices.Index(l.pending, e); i >= 0 {
 		l.pending = slices.Delete(l.pending, i, i+1)
@@ -324,7 +332,12 @@ func (l *Line) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang, 
 			queued = append(queued, e)
 		}
 		e.job.Gang, e.placement = f(e.job.ID, e.job.Gang, e.placement)
-		e.gpus = e.job.Gang.GPUs()
+		if e.state != waiting {
+			l.hold(e, -1)
+		}
+		if e.gpus = e.job.Gang.GPUs(); e.state != waiting {
+			l.hold(e, 1)
+		}
 		l.sign(e)
 	}
 	for _, e := range queued {

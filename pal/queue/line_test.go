@@ -73,6 +73,10 @@ func (w *world) do(t *testing.T, d *datadriven.TestData) (string, error) {
 			fmt.Fprintf(&b, "%s between %v and %v, behind %q with %d GPUs ahead\n", x.Job, x.From, x.To, x.Ahead, x.AheadGPUs)
 		}
 		return b.String(), nil
+	case "windows":
+		return "", w.windows(d.Input)
+	case "tenants":
+		return w.tenants(), nil
 	case "wake":
 		at, ok := w.line.Wake(w.now)
 		if !ok {
@@ -111,11 +115,22 @@ func (w *world) open(t *testing.T, d *datadriven.TestData) error {
 		case "quota":
 			var gpus int
 			d.ScanArgs(t, "quota", &gpus)
-			o.Tenants = map[string]Tenant{"a": {GPUs: gpus}}
+			o.Tenants = map[string]Tenant{"a": {Quota: gpus, BorrowingLimit: new(int)}}
+		case "half":
+			var minutes int
+			d.ScanArgs(t, "half", &minutes)
+			o.HalfLife = time.Duration(minutes) * time.Minute
+		case "deadlines":
+			o.Deadlines = true
+		case "exclusive":
+			o.Exclusive = true
 		case "manual":
 		default:
 			return fmt.Errorf("argument %q", a.Key)
 		}
+	}
+	if err := readTenants(d.Input, &o); err != nil {
+		return err
 	}
 	o.Order, o.Pass = Order(order), time.Duration(pass)*time.Minute
 	line, err := New(o)
@@ -165,6 +180,10 @@ func (w *world) submit(s string) error {
 			j.Priority = n
 		case "tenant":
 			j.Tenant = v
+		case "by":
+			j.Deadline = time.Duration(n) * time.Minute
+		case "array":
+			j.Array, j.ArrayParallel = "array", n
 		case "name":
 			j.Name = v
 		case "pre":

@@ -10,14 +10,14 @@ import (
 )
 
 // place chooses GPUs for the gang. GPUs that are outliers for its class are
-// left out unless it could never run on the others.
+// left out unless it could never run on the others; find remembers how.
 func (p *pass) place(e *entry) (pal.Placement, bool) {
 	f, ok := p.find(e)
 	return f.Placement, ok
 }
 
-// find is place that remembers how.
-func (p *pass) find(e *entry) (pal.Found, bool) {
+// search is find on all GPUs of the cluster.
+func (p *pass) search(e *entry) (pal.Found, bool) {
 	p.trying = e.job.ID
 	policy := p.opt.Placement
 	if p.opt.Avoid > 0 {
@@ -98,6 +98,7 @@ func (p *pass) leastCost(e *entry) float64 {
 	kind := e.kind()
 	c, ok := p.leastCosts[kind]
 	if !ok {
+		defer p.withoutWindows()()
 		p.withoutRunning(func() {
 			pl, _ := p.place(e)
 			c = pl.Cost()

@@ -29,9 +29,9 @@ func (a key) compare(b key) int {
 // keyOf is the key of a gang that waits.
 func (l *Line) keyOf(e *entry) key {
 	if l.opt.Order == RoundRobin {
-		return key{since: e.waitingSince, seq: e.seq}
+		return e.urgentKey(key{since: e.waitingSince, seq: e.seq})
 	}
-	return key{rank: l.rank(e, e.waitingSince), since: e.job.Submitted, seq: e.seq}
+	return e.urgentKey(key{rank: l.rank(e, e.waitingSince), since: e.job.Submitted, seq: e.seq})
 }
 
 // rank is what the order sorts by: it does not change while a gang waits,

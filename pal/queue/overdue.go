@@ -121,7 +121,7 @@ func (p *pass) serve() {
 func (p *pass) longestOverdue() *entry {
 	var first *entry
 	for _, e := range p.overdue.es { // the first of them is the least
-		if (first == nil || e.bySubmission(first) < 0) && !p.overQuota(e) && !p.claimed(e) && p.possible(e) {
+		if (first == nil || e.bySubmission(first) < 0) && !p.overQuota(e) && !p.claimed(e) && p.possible(e) && p.barring(e) == nil {
 			if first = e; e == p.overdue.es[0] {
 				break
 			}
@@ -162,7 +162,7 @@ func (p *pass) serveOne(e *entry) bool {
 // valid says whether the turn's gang still waits and its GPUs will come free:
 // each is free or held by a gang of the Line.
 func (p *pass) valid(t *turn) bool {
-	if t.by.state != waiting || p.entries[t.by.job.ID] != t.by {
+	if t.by.state != waiting || p.entries[t.by.job.ID] != t.by || p.crosses(t.by, t.placement) {
 		return false
 	}
 	busy := map[int]bool{}

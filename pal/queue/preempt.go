@@ -14,7 +14,10 @@ import (
 // start, if that is enough: the worst level first, within a level the one that
 // started last. Those whose GPUs the gang would not take are spared.
 func (p *pass) preemptFor(e *entry) bool {
-	return p.opt.Preempt && p.stopEnough(e, p.above(p.level(e, p.now)))
+	if !p.opt.Preempt || p.barring(e) != nil {
+		return false
+	}
+	return p.stopEnough(e, p.unprotected(e, p.above(p.level(e, p.now)))) || p.reclaim(e)
 }
 
 // stopEnough stops as many of the victims as it takes for the gang to start,

@@ -234,7 +234,15 @@ func TestNewRefuses(t *testing.T) {
 		"placement": {func(o *Options) { o.Placement.Name = "best" }, `placement policy "best" is unknown (one of pal, pm-first, packed, spread, random)`},
 		"pass":      {func(o *Options) { o.Pass = -1 }, `queue: pass -1ns, quantum 1h0m0s and first guess 10m0s must not be negative`},
 		"guess":     {func(o *Options) { o.FirstGuess = -1 }, `queue: pass 36h0m0s, quantum 1h0m0s and first guess -1ns must not be negative`},
-		"quota":     {func(o *Options) { o.Tenants = map[string]Tenant{"a": {GPUs: -1}} }, `queue: tenant "a": quota -1 and weight 0 must not be negative`},
+		"half-life": {func(o *Options) { o.HalfLife = -1 }, "queue: half-life -1ns of usage must not be negative"},
+		"name":      {func(o *Options) { o.Tenants = map[string]Tenant{"a//b": {}} }, `queue: tenant "a//b": a name is words between slashes, such as research/vision`},
+		"twice": {func(o *Options) { o.Tenants = map[string]Tenant{"a": {}, "b/a": {}} },
+			`queue: namespace "a" belongs to both tenant "a" and tenant "b/a"`},
+		"parts": {func(o *Options) { o.Tenants = map[string]Tenant{"a": {Quota: 4}, "a/b": {Quota: 3}, "a/c": {Quota: 2}} },
+			`queue: tenant "a": its parts have quotas of 5 GPUs in all, it has 4`},
+		"pattern": {func(o *Options) { o.Tenants = map[string]Tenant{"a": {Namespaces: []string{"[x"}}} },
+			`queue: tenant "a": "[x" is no pattern of namespaces`},
+		"quota": {func(o *Options) { o.Tenants = map[string]Tenant{"a": {Quota: -1}} }, `queue: tenant "a": quota -1, borrowing limit and weight 0 must not be negative`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := good

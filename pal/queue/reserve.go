@@ -119,8 +119,11 @@ func (p *pass) reserveFor(head *entry) *reservation {
 			back = append(back, p.away(ends[done]))
 			next--
 		}
-		if _, ok := p.place(head); ok {
-			r.at, r.known = max(p.now, ends[done-1].expectedEnd), true
+		at := max(p.now, ends[done-1].expectedEnd)
+		then := p.startingAt(at)
+		_, ok := p.place(head)
+		if then(); ok {
+			r.at, r.known = at, true
 			again(back)
 			back = nil
 			p.replan(r)
@@ -142,6 +145,7 @@ func again(back []func()) {
 // the others, as far as that does not slow the head down.
 func (p *pass) replan(r *reservation) {
 	r.stale = false
+	defer p.startingAt(r.at)()
 	free := p.freeNow()
 	var back []func()
 	defer func() { again(back) }()

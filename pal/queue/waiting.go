@@ -21,9 +21,11 @@ const (
 	ReasonStopping  Reason = "stopping"   // gangs are being stopped for it
 	ReasonTooLarge  Reason = "too-large"  // could not run on the empty cluster
 	ReasonQuota     Reason = "quota"      // its tenant's quota is used up
+	ReasonArray     Reason = "array"      // as many of its array run as may
 	ReasonGPUs      Reason = "gpus"       // too few GPUs are free
 	ReasonScattered Reason = "scattered"  // enough are free, but not where it could use them
 	ReasonReserved  Reason = "reserved"   // those it could use are kept for a gang ahead
+	ReasonWindow    Reason = "window"     // the GPUs it could use are kept for maintenance, or for others
 	ReasonNear      Reason = "near"       // it fits, but hopes for GPUs closer together
 	ReasonNext      Reason = "next-round" // it fits: the next decision starts it
 )
@@ -45,7 +47,8 @@ type Wait struct {
 	// waited yet, nor are the run times of those running and ahead known.
 	From, To time.Duration `json:"-"`
 	// Until is when it stops hoping for GPUs closer together, where Reason is
-	// ReasonNear: it then starts on those that are free.
+	// ReasonNear: it then starts on those that are free; and when the window ends,
+	// where it is ReasonWindow.
 	Until time.Duration `json:"-"`
 }
 
@@ -66,10 +69,14 @@ func (w Wait) Why() string {
 		return fmt.Sprintf("cannot start: it needs %d GPUs of a kind and place that the cluster does not have (ill GPUs and those in quarantine do not count)", w.GPUs)
 	case ReasonQuota:
 		return "waits: its tenant's quota is used up"
+	case ReasonArray:
+		return "waits: as many jobs of its array run as may at a time (pal_array_parallel)"
 	case ReasonScattered:
 		return fmt.Sprintf("waits: %d GPUs are free, but not where its %d could run", w.Free, w.GPUs)
 	case ReasonReserved:
 		return fmt.Sprintf("waits: the %d free GPUs are kept for %s, which goes first", w.Free, w.Ahead)
+	case ReasonWindow:
+		return "waits for the end of a window: the GPUs it could use are kept for maintenance, or for others, and it may run into that"
 	case ReasonNear:
 		return "waits for a while for GPUs that are faster, or closer together"
 	case ReasonNext:
@@ -89,6 +96,7 @@ func have(ids []string) string {
 // Waiting lists the waiting gangs in their order, each with what it waits for.
 // It decides nothing and leaves the cluster as it is.
 func (l *Line) Waiting(now time.Duration, c *pal.Cluster) []Wait {
+	l.hurry(now)
 	p := &pass{Line: l, c: c, now: now, ever: map[signature]bool{}}
 	defer p.putBack()
 	p.holdPending()
@@ -105,7 +113,10 @@ func (l *Line) Waiting(now time.Duration, c *pal.Cluster) []Wait {
 		if w.Reason == ReasonNear {
 			w.Until = p.hopesUntil
 		}
-		if e.state == waiting && w.Reason != ReasonTooLarge {
+		if w.Reason == ReasonWindow {
+			w.Until = p.barring(e).To
+		}
+		if e.state == waiting && w.Reason != ReasonTooLarge && w.Reason != ReasonWindow {
 			if ahead == "" {
 				ahead = e.job.ID
 			}
@@ -139,6 +150,10 @@ func (p *pass) inOrder() []*entry {
 		}
 		return a.key.compare(b.key)
 	})
+	if p.turn != nil && first < len(es) && es[first] == p.turn.by {
+		first++
+	}
+	p.inTurns(es[first:])
 	return es
 }
 
@@ -163,8 +178,12 @@ func (p *pass) reason(e *entry, ahead string) (Reason, []string) {
 	switch {
 	case !ever:
 		return ReasonTooLarge, nil
+	case p.overArray(e):
+		return ReasonArray, nil
 	case p.overQuota(e):
 		return ReasonQuota, nil
+	case p.barring(e) != nil:
+		return ReasonWindow, nil
 	case e.gpus > p.c.FreeGPUs():
 		return ReasonGPUs, nil
 	}
@@ -182,6 +201,7 @@ func (p *pass) reason(e *entry, ahead string) (Reason, []string) {
 
 // everFits says whether the gang would fit if nothing of ours ran.
 func (p *pass) everFits(e *entry) bool {
+	defer p.withoutWindows()()
 	if e.gpus <= p.c.FreeGPUs() {
 		if _, ok := p.place(e); ok {
 			return true

@@ -22,6 +22,10 @@ func (l *Line) Wake(now time.Duration) (at time.Duration, ok bool) {
 		soon(l.ages.es[0].waitingSince - l.ages.es[0].waited + l.opt.Pass)
 	}
 	soon(l.nearUntil)
+	l.nextUrgency(soon)
+	if len(l.windows.list) > 0 {
+		soon(l.windows.nextTo)
+	}
 	if l.turn == nil && len(l.overdue.es) > 0 {
 		if paid := l.allowance() - float64(l.account.used); l.account.debt > 0 && paid > 0 {
 			soon(l.account.at + time.Duration(math.Ceil(l.account.debt/paid*float64(time.Second))))

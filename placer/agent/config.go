@@ -22,6 +22,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/window"
 )
 
 // File is the configuration as written. placer/README.md says what each
@@ -32,6 +33,7 @@ type File struct {
 	Locality    *Locality    `hcl:"locality,block"`
 	Queue       *Queue       `hcl:"queue,block"`
 	Tenants     []Tenant     `hcl:"tenant,block"`
+	Windows     []Window     `hcl:"window,block"`
 	Apps        []App        `hcl:"app,block"`
 	Calibration *Calibration `hcl:"calibration,block"`
 	Learn       *Learn       `hcl:"learn,block"`
@@ -97,11 +99,43 @@ type LocalityClass struct {
 	Cluster    float64 `hcl:"cluster,optional"`
 }
 
-// Tenant limits a namespace.
+// Tenant is what namespaces may use that belong together: see [queue.Tenant].
 type Tenant struct {
-	Namespace string  `hcl:"namespace,label"`
-	GPUs      int     `hcl:"gpus,optional"`
-	Weight    float64 `hcl:"weight,optional"`
+	Name           string   `hcl:"name,label"`
+	Namespaces     []string `hcl:"namespaces,optional"`
+	Weight         float64  `hcl:"weight,optional"`
+	Quota          int      `hcl:"quota,optional"`
+	BorrowingLimit *int     `hcl:"borrowing_limit,optional"`
+}
+
+// Window keeps nodes for maintenance, or for some jobs: see [window.Window].
+type Window struct {
+	Name        string   `hcl:"name,label"`
+	Start       string   `hcl:"start,optional"`
+	Cron        string   `hcl:"cron,optional"`
+	TimeZone    string   `hcl:"time_zone,optional"`
+	Duration    string   `hcl:"duration"`
+	Nodes       []string `hcl:"nodes,optional"`
+	Racks       []string `hcl:"racks,optional"`
+	NodePools   []string `hcl:"node_pools,optional"`
+	Datacenters []string `hcl:"datacenters,optional"`
+	For         []string `hcl:"for,optional"`
+}
+
+// rule is the window as the placer takes it.
+func (w Window) rule() (window.Window, error) {
+	r := window.Window{Name: w.Name, Cron: w.Cron, TimeZone: w.TimeZone, Nodes: w.Nodes, Racks: w.Racks, NodePools: w.NodePools, Datacenters: w.Datacenters, For: w.For}
+	if err := duration(fmt.Sprintf("window %q: duration", w.Name), w.Duration, &r.Duration); err != nil {
+		return r, err
+	}
+	if w.Start != "" {
+		start, err := time.Parse(time.RFC3339, w.Start)
+		if err != nil {
+			return r, fmt.Errorf("window %q: start = %q is not a time such as 2026-11-25T02:00:00Z", w.Name, w.Start)
+		}
+		r.Start = start
+	}
+	return r, nil
 }
 
 // App maps a `pal_app` to an application class.
@@ -301,7 +335,17 @@ func (f File) Rules() (placer.Config, error) {
 		if c.Queue.Tenants == nil {
 			c.Queue.Tenants = map[string]queue.Tenant{}
 		}
-		c.Queue.Tenants[t.Namespace] = queue.Tenant{GPUs: t.GPUs, Weight: t.Weight}
+		if _, twice := c.Queue.Tenants[t.Name]; twice {
+			return c, fmt.Errorf("tenant %q is there twice", t.Name)
+		}
+		c.Queue.Tenants[t.Name] = queue.Tenant{Namespaces: t.Namespaces, Weight: t.Weight, Quota: t.Quota, BorrowingLimit: t.BorrowingLimit}
+	}
+	for _, w := range f.Windows {
+		rule, err := w.rule()
+		if err != nil {
+			return c, err
+		}
+		c.Windows = append(c.Windows, rule)
 	}
 	f.Calibration.apply(&c.Calibration)
 	if _, err := f.Learn.period(); err != nil {

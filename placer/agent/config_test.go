@@ -158,7 +158,13 @@ func TestConfigErrors(t *testing.T) {
 		{"lock", "high_availability {\n  lock_ttl = \"x\"\n}", `high_availability: lock_ttl = "x" is not a positive duration`},
 		{"admission off", "admission {}", "admission: the endpoint is off"},
 		{"admission type", "http {\n  admission = true\n}\nadmission {\n  types = [\"system\"]\n}", `admission: types: "system" is not batch or service`},
-		{"tenant", "tenant \"x\" {\n  gpus = -1\n}", `tenant "x": quota -1`},
+		{"tenant", "tenant \"x\" {\n  quota = -1\n}", `tenant "x": quota -1`},
+		{"window", "window \"w\" {\n  start = \"soon\"\n  duration = \"1h\"\n}", `window "w": start = "soon" is not a time such as 2026-11-25T02:00:00Z`},
+		{"window for ever", "window \"w\" {\n  cron = \"0 2 * * 0\"\n}", `The argument "duration" is required`},
+		{"window of no time", "window \"w\" {\n  duration = \"1h\"\n}", `window "w": it takes either start or cron`},
+		{"window twice", strings.Repeat("window \"w\" {\n  cron = \"0 2 * * 0\"\n  duration = \"1h\"\n  for = [\"ml/train*\"]\n}\n", 2), `window "w" is there twice`},
+		{"tenant twice", "tenant \"x\" {}\ntenant \"x\" {}", `tenant "x" is there twice`},
+		{"tenants of one namespace", "tenant \"x\" {}\ntenant \"y\" {\n  namespaces = [\"x\"]\n}", `namespace "x" belongs to both tenant "x" and tenant "y"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "agent.hcl")

@@ -273,6 +273,12 @@ func TestOtherNamespacesAreNotNamed(t *testing.T) {
 			t.Errorf("%s as alice: status %d: %s", path, status, hers)
 		}
 	}
+	if status, all := r.send(http.MethodGet, "/v1/tenants", agentsToken, ""); status != http.StatusOK || !strings.Contains(all, `"tenant": "default"`) {
+		t.Errorf("/v1/tenants as an operator: status %d: %s", status, all)
+	}
+	if status, hers := r.send(http.MethodGet, "/v1/tenants", "alice", ""); status != http.StatusOK || !strings.Contains(hers, `"tenant": "research"`) || strings.Contains(hers, "default") {
+		t.Errorf("/v1/tenants as alice: status %d: %s", status, hers)
+	}
 	status, text := r.send(http.MethodPost, "/v1/plan", "alice", `{"Job": `+gpuJob("research", "planned", 1)+`}`)
 	if status != http.StatusOK || !strings.Contains(text, `"phase": "waiting"`) || strings.Contains(text, "secret") {
 		t.Errorf("plan as alice: status %d: %s", status, text)

@@ -61,6 +61,10 @@ type (
 	Sync struct {
 		// Unread: the cycle had no time to read what earlier placers wrote of it.
 		Unread bool
+		// After: a job that it comes after has not finished well; Eligible is since when
+		// all of them have, zero if it comes after none.
+		After    bool
+		Eligible time.Time
 	}
 	// Start is the queue's decision to start it, with the reasons. Job has the pins.
 	Start struct {

@@ -63,6 +63,10 @@ type Gang struct {
 	// counted.
 	gated, notFinished, canariesLack, canariesDone, counted uint64
 
+	// eligible is since when the jobs have finished that it comes after; zero: it comes
+	// after none.
+	eligible time.Time
+
 	// read is what was read in this turn, pending the effect whose answer is due.
 	read    readings
 	pending Effect

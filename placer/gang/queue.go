@@ -42,9 +42,10 @@ func (g *Gang) QueueJob(restart time.Duration) queue.Job {
 	// these.
 	return queue.Job{
 		ID: g.Key.String(), Name: g.Key.Namespace + "/" + name, Tenant: g.Key.Namespace, Gang: g.Request.Gang,
-		Priority: *g.Job.Priority, Submitted: QueueTime(g.Submitted()), Estimate: h.Duration, Limit: rewrite.Limit(g.Job),
+		Priority: *g.Job.Priority, Submitted: QueueTime(g.AsksSince()), Estimate: h.Duration, Limit: rewrite.Limit(g.Job),
 		Preemptible: h.Preempt && !g.Misplaced, Migratable: h.Migrate && !g.Misplaced,
 		Attained: attained, Done: done, Waited: waited, RestartCost: restart, NearWait: near,
+		Deadline: g.deadline(), Array: g.array(), ArrayParallel: h.Parallel,
 	}
 }
 
@@ -82,7 +83,7 @@ func (g *Gang) WaitsSince() time.Time {
 	if r := g.ran(); r != nil && r.Attained > 0 && !r.Stopped.IsZero() {
 		return r.Stopped
 	}
-	return g.Submitted()
+	return g.AsksSince()
 }
 
 // NewRecord begins the record of a decision to start the gang.
@@ -118,7 +119,9 @@ func (g *Gang) dequeue() []Effect {
 // waitInQueue keeps the queue informed of a gang of which nothing is to run.
 func (g *Gang) waitInQueue(e Event, w World) []Effect {
 	out := g.hasStopped(w)
-	backsOff := g.stop == nil && (w.Now().Before(g.RetryAt) || e.(Sync).Unread || g.finishUnknown(w))
+	sync := e.(Sync)
+	g.eligible = sync.Eligible
+	backsOff := g.stop == nil && (w.Now().Before(g.RetryAt) || sync.Unread || sync.After || g.finishUnknown(w))
 	switch {
 	case g.Refused != nil, backsOff:
 		return append(out, g.dequeue()...)

@@ -28,6 +28,16 @@ type Hints struct {
 	Preempt   bool          // pal_preempt: may be stopped and started anew
 	Migrate   bool          // pal_migrate: may be moved
 	OnFailure FailureAction // pal_on_failure
+	// After are the jobs, of its namespace, that must have finished well first, with
+	// commas between: pal_after. See [Hints.Jobs].
+	After string
+	// Deadline is by when it is to have ended, pal_deadline: a time, or (Within) so long
+	// after its author registered it.
+	Deadline time.Time
+	Within   time.Duration
+	// Parallel is how many children of a parameterized or periodic job run at a time at
+	// most: pal_array_parallel.
+	Parallel int
 }
 
 // FailureAction is what is re-placed after a member was lost. Pins to single
@@ -63,6 +73,9 @@ func ParseHints(job *api.Job) (Hints, error) {
 	}
 	if h.OnFailure == ReplaceMember && h.Pin == ModeGPU {
 		return Hints{}, fmt.Errorf(`meta pal_on_failure = "member" contradicts pal_pin = "gpu": pins to single GPUs cannot change while other members run; leave pal_pin out, or say "class"`)
+	}
+	if err := h.check(job); err != nil {
+		return Hints{}, err
 	}
 	return h, nil
 }
@@ -104,8 +117,10 @@ func (h *Hints) set(key, value string) (err error) {
 		h.Migrate, err = parseBool(value)
 	case "pal_on_failure":
 		h.OnFailure, err = parseFailureAction(value)
+	case "pal_after", "pal_deadline", "pal_array_parallel":
+		err = h.setOrder(key, value)
 	default:
-		err = fmt.Errorf("no such hint (one of pal_app, pal_class, pal_duration, pal_locality, pal_locality_wait, pal_migrate, pal_on_failure, pal_pin, pal_preempt)")
+		err = fmt.Errorf("no such hint (one of pal_after, pal_app, pal_array_parallel, pal_class, pal_deadline, pal_duration, pal_locality, pal_locality_wait, pal_migrate, pal_on_failure, pal_pin, pal_preempt)")
 	}
 	return err
 }

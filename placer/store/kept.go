@@ -20,6 +20,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/measured"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/window"
 )
 
 const (
@@ -146,6 +147,7 @@ type EffectiveConfig struct {
 	Locality pal.Locality            `json:"locality"`
 	Apps     map[string]pal.AppClass `json:"apps"`
 	Tenants  map[string]queue.Tenant `json:"tenants"`
+	Windows  []window.Window         `json:"windows,omitempty"`
 	Children bool                    `json:"children"`
 	Learn    bool                    `json:"learn"`
 }
@@ -153,6 +155,33 @@ type EffectiveConfig struct {
 // EffectiveConfig is that of the agent in charge.
 func (s Store) EffectiveConfig() Variable[EffectiveConfig] {
 	return Variable[EffectiveConfig]{"nomad-pal/rules", s.nomad, asJSON[EffectiveConfig]("rules", nil)}
+}
+
+// Usage is the GPU time that namespaces have had, as it counted then.
+type Usage struct {
+	At    time.Time     `json:"at"`
+	Usage []queue.Usage `json:"usage"`
+}
+
+// Usage is what fair share goes by. Where it is too large, those that have used the
+// least are left out: they come last.
+func (s Store) Usage() Variable[Usage] {
+	return Variable[Usage]{"nomad-pal/usage", s.nomad, asJSON("usage", func(u *Usage) bool {
+		u.Usage = u.Usage[:len(u.Usage)/2]
+		return true
+	})}
+}
+
+// Finished is a job that has finished well, for which others wait.
+type Finished struct {
+	Namespace string    `json:"namespace"`
+	Job       string    `json:"job"`
+	At        time.Time `json:"at"`
+}
+
+// Finished are those that jobs with pal_after wait for, or did.
+func (s Store) Finished() Variable[[]Finished] {
+	return Variable[[]Finished]{"nomad-pal/after", s.nomad, asJSON[[]Finished]("finished", nil)}
 }
 
 // Heartbeat is what the agent at work says of itself.

@@ -2,7 +2,7 @@
 const $ = id => document.getElementById(id);
 const color = c => c ? `var(--c${Math.min(c, 5)})` : "var(--none)";
 const make = (tag, props = {}, ...kids) => { const e = document.createElement(tag); Object.assign(e, props); e.append(...kids); return e; };
-let gpus = [], jobs = [];
+let gpus = [], jobs = [], tenants = [];
 
 async function get(path) {
   const token = $("token").value;
@@ -14,9 +14,9 @@ async function get(path) {
 async function refresh() {
   try {
     let agent;
-    [gpus, jobs, agent] = await Promise.all([get("/v1/gpus"), get("/v1/queue"), get("/v1/agent")]);
+    [gpus, jobs, tenants, agent] = await Promise.all([get("/v1/gpus"), get("/v1/queue"), get("/v1/tenants"), get("/v1/agent")]);
     idle(agent);
-    gpus = gpus || []; jobs = jobs || [];
+    gpus = gpus || []; jobs = jobs || []; tenants = tenants || [];
     $("state").textContent = "as of " + new Date().toLocaleTimeString();
     $("state").className = "soft";
     draw();
@@ -40,6 +40,7 @@ function describe(g, k) {
 }
 
 function draw() {
+  shares();
   const k = $("class").value, nodes = new Map();
   for (const g of gpus) { if (!nodes.has(g.node)) nodes.set(g.node, []); nodes.get(g.node).push(g); }
   $("map").replaceChildren(...[...nodes].map(([name, list]) => make("div", {className: "node"},
@@ -80,6 +81,13 @@ function dots(k) {
       const t = document.createElementNS(ns, "title"); t.textContent = describe(g, k); c.append(t); });
     return svg;
   }));
+}
+
+// shares lists what tenants hold and have used, if there is something to compare.
+function shares() {
+  $("shares").hidden = tenants.length < 2 && !tenants.some(t => t.quota || "limit" in t);
+  $("tenants").replaceChildren(...tenants.map(t => make("tr", {}, ...[t.tenant, t.gpus, t.quota || "none", t.limit ?? "", t.gpu_hours.toFixed(1), t.times.toFixed(2)]
+    .map(text => make("td", {textContent: text})))));
 }
 
 async function explain(j) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/store"
@@ -127,6 +128,17 @@ func (a *answers) Jobs() (jobs []placer.JobStatus, err error) {
 		return a.survey.Jobs(), nil
 	}
 	return jobs, a.get("/v1/queue", "", &jobs)
+}
+
+// Tenants are how the tenants stand; none where the agent does not know that yet.
+func (a *answers) Tenants() (tenants []queue.TenantUse) {
+	if a.agent == nil {
+		return a.survey.Tenants(func(string) bool { return true })
+	}
+	if a.get("/v1/tenants", "", &tenants) != nil {
+		return nil // an agent of an earlier version
+	}
+	return tenants
 }
 
 // GPUs are all GPUs.

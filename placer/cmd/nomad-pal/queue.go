@@ -51,5 +51,6 @@ func (c *queueCommand) Run(args []string) int {
 		return s.close(0)
 	}
 	c.printJobs(jobs)
+	c.printTenants(s.Tenants())
 	return s.close(0)
 }

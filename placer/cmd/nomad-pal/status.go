@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer"
 )
 
@@ -17,8 +18,8 @@ func (c *statusCommand) Synopsis() string { return "Show GPUs and jobs at a glan
 
 func (c *statusCommand) Help() string {
 	return help("status [options]", `
-Shows how many GPUs there are and are free, and every job with GPUs that has not
-ended: its phase and, where it waits, why.
+Shows how many GPUs there are and are free, what tenants hold and have used, and
+every job with GPUs that has not ended: its phase and, where it waits, why.
 With -namespace, the jobs of that one only.
 `, exitCodes, outputOptions, generalOptions)
 }
@@ -31,6 +32,7 @@ type overview struct {
 	Profile   int                `json:"profile_version,omitempty"`
 	Warnings  []string           `json:"warnings,omitempty"`
 	Placer    placer.Activity    `json:"placer"`
+	Tenants   []queue.TenantUse  `json:"tenants,omitempty"`
 	Jobs      []placer.JobStatus `json:"jobs"`
 }
 
@@ -55,6 +57,7 @@ func (c *statusCommand) Run(args []string) int {
 	if c.given("namespace") && c.namespace != "*" {
 		o.Jobs = slices.DeleteFunc(o.Jobs, func(j placer.JobStatus) bool { return j.Namespace != c.namespace })
 	}
+	o.Tenants = s.Tenants()
 	for _, g := range gpus {
 		o.GPUs++
 		if g.Available {
@@ -76,6 +79,7 @@ func (c *statusCommand) Run(args []string) int {
 		rows = append(rows, row("Warning", oneLine(w)))
 	}
 	c.pairs(rows)
+	c.printTenants(o.Tenants)
 	if len(o.Jobs) == 0 {
 		c.printf("\nNo jobs with GPUs.\n")
 		return s.close(0)

@@ -42,6 +42,8 @@ app "llama-7b" {
   class = "A"
 }
 
+# Namespace "research" has 32 GPUs of its own, and may borrow 16 while they are idle.
 # tenant "research" {
-#   gpus = 32
+#   quota           = 32
+#   borrowing_limit = 16
 # }

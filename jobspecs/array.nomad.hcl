@@ -1,0 +1,49 @@
+# An array: a hundred trainings of one template, of which 16 run at a time.
+#
+#   nomad-pal run array.nomad.hcl
+#   for i in $(seq 100); do nomad job dispatch -detach -meta seed=$i array; done
+#   nomad-pal queue                          # which elements wait, and for what
+#
+# Dispatched jobs need nomad { rpc_address } in the agent's configuration.
+job "array" {
+  type = "batch"
+
+  constraint {
+    attribute = "${meta.pal_gate}"
+    value     = "open"
+  }
+
+  parameterized {
+    payload       = "forbidden"
+    meta_required = ["seed"]
+  }
+
+  meta {
+    pal_array_parallel = "16"
+    pal_class          = "A"
+    pal_duration       = "40m"
+  }
+
+  group "element" {
+    count = 1
+
+    task "train" {
+      driver = "docker"
+
+      config {
+        image   = "nvcr.io/nvidia/pytorch:25.10-py3"
+        command = "python"
+        args    = ["train.py", "--seed=${NOMAD_META_seed}"]
+      }
+
+      resources {
+        cpu    = 4000
+        memory = 16384
+
+        device "nvidia/gpu" {
+          count = 1
+        }
+      }
+    }
+  }
+}

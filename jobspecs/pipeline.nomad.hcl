@@ -1,0 +1,44 @@
+# The last step of a pipeline: it starts once "prepare" (no GPUs) and "train" have
+# finished well, and is to be done six hours after it was registered.
+#
+#   nomad job run prepare.nomad.hcl
+#   nomad-pal run train.nomad.hcl
+#   nomad-pal run pipeline.nomad.hcl
+#   nomad-pal explain pipeline               # which job it waits for, and how that stands
+job "pipeline" {
+  type = "batch"
+
+  constraint {
+    attribute = "${meta.pal_gate}"
+    value     = "open"
+  }
+
+  meta {
+    pal_after    = "prepare,train"
+    pal_deadline = "6h" # or a time: "2026-11-25T18:00:00Z"
+    pal_duration = "1h"
+  }
+
+  group "evaluate" {
+    count = 1
+
+    task "evaluate" {
+      driver = "docker"
+
+      config {
+        image   = "nvcr.io/nvidia/pytorch:25.10-py3"
+        command = "python"
+        args    = ["evaluate.py"]
+      }
+
+      resources {
+        cpu    = 8000
+        memory = 32768
+
+        device "nvidia/gpu" {
+          count = 4
+        }
+      }
+    }
+  }
+}

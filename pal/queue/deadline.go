@@ -1,0 +1,103 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"slices"
+	"time"
+)
+
+// A gang with a deadline waits at its place in the order until that is in danger. Then
+// it goes first, those first that must start first. Once the deadline cannot be met any
+// more it is a gang like any: to go first would only make others late.
+
+// inDanger is how many times its run a gang begins to be in danger before its deadline.
+// How long it runs is what nine of ten like it take.
+const inDanger = 2
+
+// urgency is when a waiting gang's deadline is in danger.
+type urgency struct {
+	on       bool
+	from, to time.Duration
+}
+
+// urgencyRank is before all ranks of orders, by more than any time in seconds.
+const urgencyRank = -1e12
+
+// expectUrgency works out when the gang's deadline is in danger, by what is expected of
+// it.
+func (l *Line) expectUrgency(e *entry) {
+	if e.job.Deadline == 0 || !l.opt.Deadlines {
+		return
+	}
+	long := l.longest(e, e.waitingSince)
+	e.urgency.from = e.job.Deadline - inDanger*long
+	e.urgency.to = e.job.Deadline - min(long, e.expect)
+}
+
+// urgentKey puts a gang whose deadline is in danger first.
+func (e *entry) urgentKey(k key) key {
+	if e.urgency.on {
+		k.rank = urgencyRank + e.startBy().Seconds()
+	}
+	return k
+}
+
+// startBy is the latest start by which nine of ten gangs like it meet its deadline.
+func (e *entry) startBy() time.Duration { return (e.job.Deadline + e.urgency.from) / inDanger }
+
+// hurry takes in whose deadline has come into danger, and whose is lost.
+func (l *Line) hurry(now time.Duration) {
+	for _, e := range l.dated {
+		if on := e.urgency.from <= now && now <= e.urgency.to; on != e.urgency.on {
+			e.urgency.on = on
+			e.key = l.keyOf(e)
+			e.bucket.fix(e)
+		}
+	}
+}
+
+// date and undate keep the list of waiting gangs with a deadline.
+func (l *Line) date(e *entry) {
+	if e.job.Deadline != 0 && l.opt.Deadlines {
+		l.dated = append(l.dated, e)
+	}
+}
+
+func (l *Line) undate(e *entry) {
+	if i := slices.Index(l.dated, e); i >= 0 {
+		l.dated = slices.Delete(l.dated, i, i+1)
+	}
+}
+
+// nextUrgency calls soon with each time at which a deadline comes into danger or is
+// lost.
+func (l *Line) nextUrgency(soon func(time.Duration)) {
+	for _, e := range l.dated {
+		soon(e.urgency.from)
+		soon(e.urgency.to + 1)
+	}
+}
+
+// Deadline is how a waiting gang stands to its deadline.
+type Deadline struct {
+	At time.Duration
+	// StartBy is the latest start by which nine of ten gangs like it are done in time,
+	// LostAt the one after which it is expected to be late.
+	StartBy, LostAt time.Duration
+	// Urgent: it goes first, as the deadline is in danger; Lost: it cannot be met.
+	Urgent, Lost bool
+}
+
+// DeadlineOf is how a waiting job stands to its deadline; ok is false where it has none,
+// or deadlines do not count.
+func (l *Line) DeadlineOf(now time.Duration, id string) (d Deadline, ok bool) {
+	e := l.entries[id]
+	if e == nil || e.state != waiting || e.job.Deadline == 0 || !l.opt.Deadlines {
+		return d, false
+	}
+	u := e.urgency
+	return Deadline{At: e.job.Deadline, StartBy: e.startBy(), LostAt: u.to,
+		Urgent: u.from <= now && now <= u.to, Lost: now > u.to}, true
+}

@@ -1,0 +1,78 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"math"
+	"slices"
+)
+
+// reclaim stops gangs of tenants that borrow, the worst level first, for one whose
+// tenant stays within its quota with it: the quota is its own, whatever the others'
+// gangs are worth. Only gangs that may be stopped are.
+func (p *pass) reclaim(e *entry) bool {
+	if !p.tree.quotas || p.claimOf(e) == 0 {
+		return false
+	}
+	freed := map[*tenant]int{} // by what is being stopped, and would be
+	free := func(v *entry) {
+		for t := v.of.tenant; t != nil; t = t.parent {
+			freed[t] += v.gpus
+		}
+	}
+	for _, c := range p.Line.claims {
+		for _, v := range c.victims {
+			free(v)
+		}
+	}
+	var vs []*entry
+	all := p.above(math.MinInt)
+	for v := all.next(); v != nil; v = all.next() {
+		own, others := apart(e.of.tenant, v.of.tenant)
+		if own == nil || own.Quota == 0 || own.gpus+p.promised(own)+e.gpus > own.Quota {
+			continue
+		}
+		if others == nil || others.gpus-freed[others] > others.Quota {
+			vs = append(vs, v)
+			free(v)
+		}
+	}
+	slices.Reverse(vs)
+	return len(vs) > 0 && p.stopEnough(e, &victims{p: p, left: vs})
+}
+
+// unprotected leaves out of the victims of a gang those that must not be stopped for
+// it: a gang within its tenant's quota is not stopped for one of a tenant that would
+// borrow. It would only take its GPUs back.
+func (p *pass) unprotected(e *entry, vs *victims) *victims {
+	if !p.tree.quotas {
+		return vs
+	}
+	vs.spare = func(v *entry) bool {
+		own, others := apart(e.of.tenant, v.of.tenant)
+		if others == nil || others.gpus > others.Quota {
+			return false
+		}
+		return own == nil || own.gpus+p.promised(own)+e.gpus > own.Quota
+	}
+	return vs
+}
+
+// apart is where two tenants' ways from the top part: the parts of one tenant that
+// they belong to, nil for one that is that tenant itself; nil and nil for the same.
+func apart(a, b *tenant) (ofA, ofB *tenant) {
+	chainA, chainB := a.chain(), b.chain()
+	for i := 0; ; i++ {
+		switch {
+		case i < len(chainA) && i < len(chainB) && chainA[i] == chainB[i]:
+			continue
+		case i < len(chainA):
+			ofA = chainA[i]
+		}
+		if i < len(chainB) {
+			ofB = chainB[i]
+		}
+		return ofA, ofB
+	}
+}

@@ -1,0 +1,451 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Tenant is what a tenant may use. Tenants are a tree: "research/vision" is a part
+// of "research". The words are Kueue's.
+type Tenant struct {
+	// Namespaces belong to it: names, or patterns with * and ?. None: the one of the
+	// tenant's last name.
+	Namespaces []string `json:"namespaces,omitempty"`
+	// Weight is that of its fair share among the tenants of its parent; 0: 1.
+	Weight float64 `json:"weight,omitempty"`
+	// Quota is the nominal quota: GPUs that are its own. Others may borrow them while
+	// they are idle. 0: of a tenant with children, the sum of theirs; else none, and
+	// all that it holds is borrowed.
+	Quota int `json:"quota,omitempty"`
+	// BorrowingLimit is how many GPUs beyond Quota it holds at most; nil: as many as
+	// are idle.
+	BorrowingLimit *int `json:"borrowing_limit,omitempty"`
+}
+
+// tenant is a node of the tree; the root is none.
+type tenant struct {
+	Tenant
+	name   string
+	parent *tenant // nil at the top
+	depth  int     // 0 at the top
+	gpus   int     // of gangs that run or are about to
+	usage  usage
+	// first is the bucket of the tenant that goes first, as of a round of
+	// firstByTenant.
+	first *bucket
+	round uint64
+}
+
+// tenancy is what a Line knows of its tenants.
+type tenancy struct {
+	tree       tree
+	namespaces map[string]*namespace
+	usageFrom  time.Duration // usage before is from an earlier Line
+	rounds     uint64        // of firstByTenant
+	arrays     map[string]int
+}
+
+func newTenancy(tenants map[string]Tenant) tenancy {
+	return tenancy{tree: newTree(tenants), namespaces: map[string]*namespace{}, arrays: map[string]int{}}
+}
+
+// namespace is one that has jobs, or had.
+type namespace struct {
+	tenant *tenant
+	usage  usage
+}
+
+func (t *tenant) weight() float64 {
+	if t.Weight == 0 {
+		return 1
+	}
+	return t.Weight
+}
+
+// limit is how many GPUs the tenant holds at most; ok is false where that is not
+// bounded.
+func (t *tenant) limit() (gpus int, ok bool) {
+	if t.BorrowingLimit == nil {
+		return 0, false
+	}
+	return t.Quota + *t.BorrowingLimit, true
+}
+
+// tree are the tenants that are configured, and those of namespaces that belong to
+// none of them.
+type tree struct {
+	byName map[string]*tenant
+	quotas bool // somebody has a quota
+	deep   bool // somebody has children
+}
+
+// newTree builds the tree of valid tenants.
+func newTree(tenants map[string]Tenant) tree {
+	t := tree{byName: map[string]*tenant{}}
+	for _, name := range slices.Sorted(maps.Keys(tenants)) { // parents before children
+		t.add(name).Tenant = tenants[name]
+		t.quotas = t.quotas || tenants[name].Quota > 0
+	}
+	names := slices.Sorted(maps.Keys(t.byName))
+	for _, name := range slices.Backward(names) { // children before parents
+		if n := t.byName[name]; n.parent != nil {
+			t.deep = true
+			if tenants[n.parent.name].Quota == 0 {
+				n.parent.Quota += n.Quota
+			}
+		}
+	}
+	return t
+}
+
+// single adds a tenant that is a part of none.
+func (t *tree) single(name string) *tenant {
+	n := &tenant{name: name}
+	t.byName[name] = n
+	return n
+}
+
+// add adds a tenant and those that it is a part of.
+func (t *tree) add(name string) *tenant {
+	if n := t.byName[name]; n != nil {
+		return n
+	}
+	n := t.single(name)
+	if i := strings.LastIndexByte(name, '/'); i >= 0 {
+		n.parent = t.add(name[:i])
+		n.depth = n.parent.depth + 1
+	}
+	return n
+}
+
+// namespace is the namespace of that name. One that belongs to no tenant is a tenant
+// of its own, without a quota.
+func (l *Line) namespace(name string) *namespace {
+	n := l.namespaces[name]
+	if n == nil {
+		owner := l.opt.TenantOf(name)
+		n = &namespace{tenant: l.tree.byName[owner]}
+		if n.tenant == nil || owner == "" {
+			n.tenant = l.tree.single(" " + name) // no tenant of the configuration has such a name
+		}
+		l.namespaces[name] = n
+	}
+	return n
+}
+
+// TenantOf is the tenant that a namespace belongs to: one that names it, else the one
+// with the longest pattern that matches it; "" if there is none.
+func (o Options) TenantOf(namespace string) string {
+	owner, longest := "", -1
+	for _, name := range slices.Sorted(maps.Keys(o.Tenants)) {
+		for _, pattern := range o.Tenants[name].patterns(name) {
+			if pattern == namespace {
+				return name
+			}
+			if ok, _ := path.Match(pattern, namespace); ok && len(pattern) > longest {
+				owner, longest = name, len(pattern)
+			}
+		}
+	}
+	return owner
+}
+
+func (t Tenant) patterns(name string) []string {
+	if len(t.Namespaces) == 0 {
+		return []string{name[strings.LastIndexByte(name, '/')+1:]}
+	}
+	return t.Namespaces
+}
+
+// checkTenants says what is wrong with the tree.
+func (o Options) checkTenants() error {
+	claimed := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(o.Tenants)) {
+		t := o.Tenants[name]
+		if slices.Contains(strings.Split(name, "/"), "") || strings.ContainsRune(name, ' ') {
+			return fmt.Errorf("queue: tenant %q: a name is words between slashes, such as research/vision", name)
+		}
+		if t.Quota < 0 || !(t.Weight >= 0) || t.BorrowingLimit != nil && *t.BorrowingLimit < 0 {
+			return fmt.Errorf("queue: tenant %q: quota %d, borrowing limit and weight %v must not be negative", name, t.Quota, t.Weight)
+		}
+		for _, pattern := range t.patterns(name) {
+			if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
+				return fmt.Errorf("queue: tenant %q: %q is no pattern of namespaces", name, pattern)
+			}
+			if other, ok := claimed[pattern]; ok {
+				return fmt.Errorf("queue: namespace %q belongs to both tenant %q and tenant %q", pattern, other, name)
+			}
+			claimed[pattern] = name
+		}
+	}
+	return o.checkQuotas()
+}
+
+// checkQuotas says whose children have more than it has.
+func (o Options) checkQuotas() error {
+	children := map[string]int{}
+	for _, n := range newTree(o.Tenants).byName {
+		if n.parent != nil {
+			children[n.parent.name] += n.Quota
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(children)) {
+		if q := o.Tenants[name].Quota; q > 0 && children[name] > q {
+			return fmt.Errorf("queue: tenant %q: its parts have quotas of %d GPUs in all, it has %d", name, children[name], q)
+		}
+	}
+	return nil
+}
+
+// hold counts an entry, and its GPUs with all tenants above it, as running or about to
+// (1), or no longer (-1).
+func (l *Line) hold(e *entry, sign int) {
+	for t := e.of.tenant; t != nil; t = t.parent {
+		t.gpus += sign * e.gpus
+	}
+	if a := e.job.array(); a != "" {
+		if l.arrays[a] += sign; l.arrays[a] == 0 {
+			delete(l.arrays, a)
+		}
+	}
+}
+
+// promised are GPUs of gangs of the tenant that others are being stopped for.
+func (p *pass) promised(t *tenant) int {
+	n := 0
+	for _, c := range p.Line.claims {
+		if c.by.state == waiting && c.by.of.tenant.within(t) {
+			n += c.by.gpus
+		}
+	}
+	return n
+}
+
+// within says whether the tenant is the other or a part of it.
+func (t *tenant) within(other *tenant) bool {
+	for ; t != nil; t = t.parent {
+		if t == other {
+			return true
+		}
+	}
+	return false
+}
+
+// overQuota says whether the gang would take a tenant, or its array, above its limit.
+func (p *pass) overQuota(e *entry) bool { return p.overArray(e) || p.limiting(e) != nil }
+
+// limiting is the tenant whose limit the gang would break; nil for none.
+func (p *pass) limiting(e *entry) *tenant {
+	for t := e.of.tenant; t != nil; t = t.parent {
+		if most, ok := t.limit(); ok && t.gpus+p.promised(t)+e.gpus > most {
+			return t
+		}
+	}
+	return nil
+}
+
+// byTenant says whether who goes first depends on the tenant.
+func (l *Line) byTenant() bool { return l.opt.FairShare || l.tree.quotas }
+
+// firstByTenant is the bucket that goes first: of each tenant the one that the order
+// says, and of those the one of the tenant whose turn it is.
+func (p *pass) firstByTenant() *bucket {
+	p.rounds++
+	var heads []*tenant
+	for _, b := range p.live {
+		if b.done == p.passes {
+			continue
+		}
+		t := p.next(b).of.tenant
+		if t.round != p.rounds {
+			t.round, t.first = p.rounds, b
+			heads = append(heads, t)
+		} else if p.next(b).key.compare(p.next(t.first).key) < 0 {
+			t.first = b
+		}
+	}
+	if len(heads) == 0 {
+		return nil
+	}
+	return slices.MinFunc(heads, func(a, b *tenant) int { return p.compare(p.next(a.first), p.next(b.first)) }).first
+}
+
+// compare compares the first gangs of two tenants: one that stays within its quota
+// goes before one that would borrow, then the tenant that had less for its weight.
+func (p *pass) compare(a, b *entry) int {
+	if p.tree.quotas {
+		if c := cmp.Compare(p.claimOf(b), p.claimOf(a)); c != 0 {
+			return c
+		}
+	}
+	if p.opt.FairShare {
+		if c := p.compareShares(a.of.tenant, b.of.tenant); c != 0 {
+			return c
+		}
+	}
+	return a.key.compare(b.key)
+}
+
+// compareShares compares tenants as parts of the tenant that both belong to.
+func (p *pass) compareShares(a, b *tenant) int {
+	for a.depth > b.depth {
+		a = a.parent
+	}
+	for b.depth > a.depth {
+		b = b.parent
+	}
+	if a == b { // one is a part of the other
+		return 0
+	}
+	for a.parent != b.parent {
+		a, b = a.parent, b.parent
+	}
+	if c := cmp.Compare(p.fair(a, p.now), p.fair(b, p.now)); c != 0 || !p.tree.deep {
+		return c
+	}
+	return cmp.Compare(a.name, b.name) // so that the order of three is one
+}
+
+// claimOf says at which levels of the tree the gang stays within quota, the top in
+// the highest bit. Below the last tenant, and for one that has no quota, it is as above.
+func (p *pass) claimOf(e *entry) uint8 {
+	var claim uint8
+	within := false
+	chain := e.of.tenant.chain()
+	for level := range 8 {
+		if level < len(chain) {
+			if t := chain[level]; t.Quota > 0 {
+				within = t.gpus+p.promised(t)+e.gpus <= t.Quota
+			}
+		}
+		if claim <<= 1; within {
+			claim |= 1
+		}
+	}
+	return claim
+}
+
+// chain lists the tenant and those above it, the top first.
+func (t *tenant) chain() []*tenant {
+	chain := make([]*tenant, t.depth+1)
+	for ; t != nil; t = t.parent {
+		chain[t.depth] = t
+	}
+	return chain
+}
+
+// inTurns sorts waiting gangs, which are in order of their keys, as the tenants take
+// turns: what goes before counts as theirs.
+func (p *pass) inTurns(es []*entry) {
+	if !p.byTenant() {
+		return
+	}
+	var heads []*tenant
+	rest := map[*tenant][]*entry{}
+	for _, e := range es {
+		if rest[e.of.tenant] == nil {
+			heads = append(heads, e.of.tenant)
+		}
+		rest[e.of.tenant] = append(rest[e.of.tenant], e)
+	}
+	for i := range es {
+		t := slices.MinFunc(heads, func(a, b *tenant) int { return p.compare(rest[a][0], rest[b][0]) })
+		es[i] = rest[t][0]
+		p.Line.hold(es[i], 1)
+		if rest[t] = rest[t][1:]; len(rest[t]) == 0 {
+			heads = slices.DeleteFunc(heads, func(h *tenant) bool { return h == t })
+		}
+	}
+	for _, e := range es {
+		p.Line.hold(e, -1)
+	}
+}
+
+// TenantUse is what a tenant has, uses and has used.
+type TenantUse struct {
+	Tenant string `json:"tenant"`
+	// Namespaces are those of its own and of its parts that have jobs or have used GPUs.
+	Namespaces []string `json:"namespaces"`
+	GPUs       int      `json:"gpus"` // of gangs that run or are about to
+	Weight     float64  `json:"weight"`
+	// Quota and Limit are GPUs; Limit is nil where nothing bounds it.
+	Quota int  `json:"quota,omitempty"`
+	Limit *int `json:"limit,omitempty"`
+	// GPUHours is what it has used, decayed; 0 where nothing is remembered.
+	GPUHours float64 `json:"gpu_hours"`
+	// Share is the part of all GPU time that is its by its weight and those above,
+	// among the tenants that have used or want any; Times how many times that it has
+	// used. 0: nobody has used any.
+	Share float64 `json:"share"`
+	Times float64 `json:"times"`
+}
+
+// Borrowed is how many of its GPUs are not its own.
+func (u TenantUse) Borrowed() int { return max(0, u.GPUs-u.Quota) }
+
+// Tenants is how all tenants stand that are configured or have used or want GPUs, by
+// name. Those of namespaces that belong to none have the namespace's name.
+func (l *Line) Tenants(now time.Duration) []TenantUse {
+	wants := map[*tenant]bool{}
+	for _, e := range l.entries {
+		for t := e.of.tenant; t != nil; t = t.parent {
+			wants[t] = true
+		}
+	}
+	weights, total := map[*tenant]float64{}, 0.0 // of the parts of each that take part
+	for _, name := range slices.Sorted(maps.Keys(l.tree.byName)) {
+		t := l.tree.byName[name]
+		used := t.usage.value(l.decay(), now)
+		if wants[t] || used >= leastUsage {
+			wants[t] = true
+			weights[t.parent] += t.weight()
+		}
+		if t.parent == nil {
+			total += used
+		}
+	}
+	names := map[*tenant][]string{}
+	for _, name := range slices.Sorted(maps.Keys(l.namespaces)) {
+		for t := l.namespaces[name].tenant; t != nil; t = t.parent {
+			names[t] = append(names[t], name)
+		}
+	}
+	var out []TenantUse
+	for _, name := range slices.Sorted(maps.Keys(l.tree.byName)) {
+		t := l.tree.byName[name]
+		u := TenantUse{Tenant: strings.TrimPrefix(name, " "), Namespaces: names[t], GPUs: t.gpus, Weight: t.weight(), Quota: t.Quota, GPUHours: t.usage.value(l.decay(), now) / 3600}
+		if most, ok := t.limit(); ok {
+			u.Limit = &most
+		}
+		if wants[t] {
+			u.Share = 1
+			for a := t; a != nil; a = a.parent {
+				u.Share *= a.weight() / weights[a.parent]
+			}
+		}
+		if total > 0 && u.Share > 0 {
+			u.Times = u.GPUHours * 3600 / (total * u.Share)
+		}
+		out = append(out, u)
+	}
+	return out
+}
+
+// TenantUse is how the tenant stands that a namespace belongs to.
+func (l *Line) TenantUse(namespace string, now time.Duration) TenantUse {
+	name := strings.TrimPrefix(l.namespace(namespace).tenant.name, " ")
+	for _, u := range l.Tenants(now) {
+		if u.Tenant == name {
+			return u
+		}
+	}
+	return TenantUse{Tenant: name, Weight: 1}
+}

@@ -1,0 +1,220 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// readTenants reads lines "name [quota=n] [limit=n] [weight=n] [ns=a,b]".
+func readTenants(input string, o *Options) error {
+	for _, line := range strings.Split(strings.TrimSpace(input), "\n") {
+		f := strings.Fields(line)
+		if len(f) == 0 {
+			continue
+		}
+		var t Tenant
+		for _, kv := range f[1:] {
+			k, v, _ := strings.Cut(kv, "=")
+			var n int
+			_, _ = fmt.Sscan(v, &n)
+			switch k {
+			case "quota":
+				t.Quota = n
+			case "limit":
+				t.BorrowingLimit = &n
+			case "weight":
+				t.Weight = float64(n)
+			case "ns":
+				t.Namespaces = strings.Split(v, ",")
+			default:
+				return fmt.Errorf("tenant attribute %q", kv)
+			}
+		}
+		if o.Tenants == nil {
+			o.Tenants = map[string]Tenant{}
+		}
+		o.Tenants[f[0]] = t
+	}
+	return nil
+}
+
+// tenants prints how all tenants stand.
+func (w *world) tenants() string {
+	var b strings.Builder
+	for _, u := range w.line.Tenants(w.now) {
+		fmt.Fprintf(&b, "%s: %d GPUs, %d borrowed, %.2f GPU hours, share %.3f, %.2f times that\n", u.Tenant, u.GPUs, u.Borrowed(), u.GPUHours, u.Share, u.Times)
+	}
+	return b.String()
+}
+
+// TestTenantOf: a name goes before a pattern, a longer pattern before a shorter one.
+func TestTenantOf(t *testing.T) {
+	o := Options{Tenants: map[string]Tenant{"all": {Namespaces: []string{"*"}}, "r/vision": {Namespaces: []string{"vision-*", "eyes"}},
+		"r/vision/lab": {Namespaces: []string{"vision-lab-*"}}, "ops": {}, "r/ml": {}}}
+	got := map[string]string{}
+	for _, ns := range []string{"vision-1", "vision-lab-1", "eyes", "ops", "ml", "r", "else"} {
+		got[ns] = o.TenantOf(ns)
+	}
+	want := map[string]string{"vision-1": "r/vision", "vision-lab-1": "r/vision/lab", "eyes": "r/vision", "ops": "ops", "ml": "r/ml", "r": "all", "else": "all"}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("namespaces (-want +got):\n%s", d)
+	}
+	if got := (Options{}).TenantOf("x"); got != "" {
+		t.Errorf("without tenants a namespace belongs to %q", got)
+	}
+}
+
+// TestUsageSurvivesRestart: a Line that was told what another one knew knows what that
+// one would, whether it hears of running gangs before or after, at whatever times it
+// is asked in between.
+func TestUsageSurvivesRestart(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		o := Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, FairShare: true, HalfLife: time.Duration(rapid.IntRange(1, 300).Draw(t, "half")) * time.Hour,
+			Tenants: map[string]Tenant{"r/a": {}, "r/b": {}}}
+		first, second := newTestLine(t, o), newTestLine(t, o)
+		hour := func(n int) time.Duration { return time.Duration(n) * time.Hour }
+		run := func(l *Line, id, tenant string, gpus, from int) {
+			p := pal.Placement{Members: []pal.Member{{GPUs: make([]int, gpus)}}, PMScore: 1, Penalty: 1}
+			if err := l.Restore(Job{ID: id, Tenant: tenant, Gang: pal.SingleGPUs(id, pal.ClassA, gpus)}, p, hour(from)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		gpus, ended := rapid.IntRange(1, 9).Draw(t, "gpus"), rapid.IntRange(11, 20).Draw(t, "ended")
+		saved := hour(ended + rapid.IntRange(0, 5).Draw(t, "saved"))
+		end := saved + hour(rapid.IntRange(0, 99).Draw(t, "end"))
+		run(first, "past", "a", 3, 10)
+		first.Finished(hour(ended), "past")
+		run(first, "runs", "b", gpus, 5)
+		kept := first.Usage(saved)
+		if rapid.Bool().Draw(t, "restored first") {
+			run(second, "runs", "b", gpus, 5)
+			second.Tenants(saved)
+			second.RememberUsage(saved, kept)
+		} else {
+			second.RememberUsage(saved, kept)
+			run(second, "runs", "b", gpus, 5)
+		}
+		first.Removed(end, "runs")
+		second.Removed(end, "runs")
+		end += hour(rapid.IntRange(0, 99).Draw(t, "later"))
+		want, got := first.Tenants(end), second.Tenants(end)
+		for i := range want {
+			if math.Abs(want[i].GPUHours-got[i].GPUHours) > 1e-6 {
+				t.Errorf("tenant %s: %v GPU hours, the first line says %v", want[i].Tenant, got[i].GPUHours, want[i].GPUHours)
+			}
+		}
+		// By hand: what each hour counts for is halved every half-life.
+		half := func(h float64) float64 { return math.Exp2(-h / o.HalfLife.Hours()) }
+		tau := o.HalfLife.Hours() / math.Ln2
+		byHand := 3 * tau * (half(end.Hours()-float64(ended)) - half(end.Hours()-10))
+		if got := first.TenantUse("a", end).GPUHours; byHand >= 1. && math.Abs(got-byHand) > 1e-6*byHand {
+			t.Errorf("a has used %v GPU hours, by hand %v", got, byHand)
+		}
+	})
+}
+
+func newTestLine(t interface{ Fatal(...any) }, o Options) *Line {
+	l, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// TestUsageMakesSense: what somebody has written into what is kept does no harm.
+func TestUsageMakesSense(t *testing.T) {
+	l := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, FairShare: true, HalfLife: time.Hour})
+	l.RememberUsage(time.Hour, []Usage{{"a", math.NaN()}, {"b", -5}, {"c", math.Inf(1)}, {"d", 7200}})
+	if d := cmp.Diff([]Usage{{"d", 7200}}, l.Usage(time.Hour)); d != "" {
+		t.Errorf("usage (-want +got):\n%s", d)
+	}
+}
+
+// TestResizedGang: a gang that has another size in a new cluster counts as what it
+// is, also when it ends.
+func TestResizedGang(t *testing.T) {
+	l := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, HalfLife: time.Hour})
+	p := pal.Placement{Members: []pal.Member{{GPUs: make([]int, 4)}}, PMScore: 1, Penalty: 1}
+	if err := l.Restore(Job{ID: "j", Tenant: "a", Gang: pal.SingleGPUs("j", pal.ClassA, 4)}, p, 0); err != nil {
+		t.Fatal(err)
+	}
+	l.Rebase(func(string, pal.Gang, pal.Placement) (pal.Gang, pal.Placement) {
+		return pal.SingleGPUs("j", pal.ClassA, 2), p
+	})
+	during := l.TenantUse("a", time.Hour).GPUs
+	l.Removed(time.Hour, "j")
+	if after := l.TenantUse("a", time.Hour).GPUs; during != 2 || after != 0 {
+		t.Errorf("the tenant holds %d GPUs with a gang of 2 and %d after its end", during, after)
+	}
+}
+
+// TestQuotasHold: whatever comes and goes, no tenant is above its limit, and nobody who
+// stays within quota is stopped for somebody who would borrow.
+func TestQuotasHold(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		limit := rapid.IntRange(0, 8).Draw(t, "limit")
+		o := Options{Order: Adaptive, Backfill: true, Preempt: true, FairShare: rapid.Bool().Draw(t, "fair"), HalfLife: time.Hour, Placement: pal.Policy{Name: pal.PAL},
+			Tenants: map[string]Tenant{"r": {Quota: 10, BorrowingLimit: &limit}, "r/a": {Quota: 6}, "r/b": {Quota: 4, BorrowingLimit: &limit}, "c": {Quota: 4}}}
+		w := &world{line: newTestLine(t, o), gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
+		var err error
+		if w.cluster, err = pal.NewCluster(testNodes(4, ""), pal.TwoTier(1.7)); err != nil {
+			t.Fatal(err)
+		}
+		var ids []string
+		for i := range rapid.IntRange(1, 40).Draw(t, "steps") {
+			w.now += time.Duration(rapid.IntRange(0, 30).Draw(t, "minutes")) * time.Minute
+			if rapid.IntRange(0, 3).Draw(t, "what") == 0 && len(ids) > 0 {
+				w.report("end", ids[0])
+				ids = ids[1:]
+			} else {
+				id := fmt.Sprint("j", i)
+				tenant, n := rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "tenant"), rapid.IntRange(1, 6).Draw(t, "gpus")
+				est := rapid.SampledFrom([]string{"", " est=5", " est=600"}).Draw(t, "est")
+				if err := w.submit(fmt.Sprintf("%s %d tenant=%s%s pre=1", id, n, tenant, est)); err != nil {
+					t.Fatal(err)
+				}
+				ids = append(ids, id)
+			}
+			for more := true; more; {
+				held := map[*tenant]int{} // as of each action
+				for _, n := range w.line.tree.byName {
+					held[n] = n.gpus
+				}
+				actions := w.line.Decide(w.now, w.cluster)
+				for _, a := range actions {
+					e, by := w.line.entries[a.Job], w.line.entries[a.For]
+					if a.Kind == Start {
+						for n := e.of.tenant; n != nil; n = n.parent {
+							held[n] += e.gpus
+						}
+						continue
+					}
+					own, others := apart(by.of.tenant, e.of.tenant)
+					if others != nil && held[others] <= others.Quota && (own == nil || held[own]+by.gpus > own.Quota) {
+						t.Fatalf("%v: %s is stopped within quota for %s, which borrows: %v", w.now, a.Job, a.For, actions)
+					}
+				}
+				for _, a := range actions {
+					w.carryOut(a)
+				}
+				for _, u := range w.line.Tenants(w.now) {
+					if u.Limit != nil && u.GPUs > *u.Limit {
+						t.Fatalf("%v: tenant %s holds %d GPUs, its limit is %d", w.now, u.Tenant, u.GPUs, *u.Limit)
+					}
+				}
+				more = len(actions) > 0
+			}
+		}
+	})
+}

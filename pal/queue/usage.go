@@ -1,0 +1,143 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+	"time"
+)
+
+// DefaultHalfLife is Slurm's default too (PriorityDecayHalfLife).
+const DefaultHalfLife = 7 * 24 * time.Hour
+
+// entryCharge is what a GPU that runs counts for beyond what it has used so far: as
+// an hour more. Without it all free GPUs would go to the one tenant that is a GPU
+// second behind (Kueue charges an entry penalty for the same reason).
+const entryCharge = time.Hour
+
+// usage is the GPU time of a tenant. What was used long ago counts less: half of it
+// after each half-life.
+type usage struct {
+	gpuS float64       // GPU seconds as they counted at…
+	at   time.Duration // …that time
+	gpus int           // at work since
+}
+
+// decay knows how fast usage is forgotten; 0: nothing is remembered.
+type decay time.Duration
+
+// tau is the time after which a part of 1/e is left, in seconds.
+func (d decay) tau() float64 { return time.Duration(d).Seconds() / math.Ln2 }
+
+// of is how many seconds a GPU that worked for the whole span counts for at its end.
+func (d decay) of(span time.Duration) float64 {
+	if d == 0 {
+		return 0
+	}
+	return -d.tau() * math.Expm1(-span.Seconds()/d.tau())
+}
+
+// left is the part of earlier usage that counts still after the span.
+func (d decay) left(span time.Duration) float64 {
+	if d == 0 {
+		return 0
+	}
+	return math.Exp(-span.Seconds() / d.tau())
+}
+
+// value is what the usage counts for now, in GPU seconds. It is asked for no time
+// before at.
+func (u *usage) value(d decay, now time.Duration) float64 {
+	span := max(0, now-u.at)
+	return max(0, u.gpuS*d.left(span)+float64(u.gpus)*d.of(span))
+}
+
+// book says that so many GPUs began to work, or (negative) stopped, at a time that
+// may be before what is known.
+func (u *usage) book(d decay, at time.Duration, gpus int) {
+	if at >= u.at {
+		u.gpuS, u.at = u.value(d, at), at
+	} else {
+		u.gpuS += float64(gpus) * d.of(u.at-at)
+	}
+	u.gpus += gpus
+}
+
+// Usage is the GPU time that the jobs of a namespace have had, decayed.
+type Usage struct {
+	Tenant     string  `json:"tenant"` // as jobs name it
+	GPUSeconds float64 `json:"gpu_seconds"`
+}
+
+// leastUsage is not worth remembering, in GPU seconds.
+const leastUsage = 1
+
+// Usage is what each namespace's GPU time counts for now, by name: to be kept while
+// there is no Line.
+func (l *Line) Usage(now time.Duration) []Usage {
+	var out []Usage
+	for _, name := range slices.Sorted(maps.Keys(l.namespaces)) {
+		if s := l.namespaces[name].usage.value(l.decay(), now); s >= leastUsage {
+			out = append(out, Usage{name, s})
+		}
+	}
+	return out
+}
+
+// RememberUsage replaces all usage by what an earlier Line knew at a time; what runs
+// since before is counted from then on. Numbers that make no sense are left out.
+func (l *Line) RememberUsage(at time.Duration, kept []Usage) {
+	l.usageFrom = at
+	for _, n := range l.namespaces {
+		n.usage = usage{at: at}
+		for t := n.tenant; t != nil; t = t.parent {
+			t.usage = usage{at: at}
+		}
+	}
+	for _, k := range kept {
+		if !(k.GPUSeconds >= 0) || math.IsInf(k.GPUSeconds, 0) {
+			continue
+		}
+		n := l.namespace(k.Tenant)
+		n.usage.add(l.decay(), at, k.GPUSeconds)
+		for t := n.tenant; t != nil; t = t.parent {
+			t.usage.add(l.decay(), at, k.GPUSeconds)
+		}
+	}
+	running := slices.Clone(l.running)
+	slices.SortFunc(running, func(a, b *entry) int { return cmp.Compare(a.seq, b.seq) })
+	for _, e := range running {
+		l.work(e, e.startedAt, e.booked)
+	}
+}
+
+// add adds usage as it counted at a time that is not before what is known.
+func (u *usage) add(d decay, at time.Duration, gpuS float64) {
+	u.gpuS, u.at = u.value(d, at)+gpuS, at
+}
+
+// work books GPUs that an entry works on, or (negative) no longer does, with its
+// namespace and the tenants above.
+func (l *Line) work(e *entry, at time.Duration, gpus int) {
+	at = max(at, l.usageFrom)
+	e.of.usage.book(l.decay(), at, gpus)
+	for t := e.of.tenant; t != nil; t = t.parent {
+		t.usage.book(l.decay(), at, gpus)
+	}
+}
+
+func (l *Line) decay() decay { return decay(l.opt.HalfLife) }
+
+// fair is by what tenants of one parent are compared under [Options.FairShare]: what
+// they have used and use for their weight.
+func (l *Line) fair(t *tenant, now time.Duration) float64 {
+	used := float64(t.gpus)
+	if l.opt.HalfLife > 0 {
+		used = t.usage.value(l.decay(), now) + used*entryCharge.Seconds()
+	}
+	return used / t.weight()
+}

@@ -1,0 +1,329 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"fmt"
+	"math"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// Window keeps GPUs free for a time: for maintenance, or (a reservation) for some jobs.
+// Nothing else starts on them that may run into it; what runs there is left alone.
+type Window struct {
+	Name string
+	// From and To are since the caller's epoch.
+	From, To time.Duration
+	// GPUs are numbers of the cluster.
+	GPUs []int
+	// For is who may use the GPUs all the same: namespaces, or jobs as namespace/job;
+	// patterns with * and ?.
+	For []string
+}
+
+// WindowChance is the part of runs like a gang's that are to have ended before a window
+// begins for the gang to start on its GPUs.
+const WindowChance = 0.9
+
+// admits says whether the job may use the window's GPUs.
+func (w *Window) admits(j Job) bool {
+	_, id, _ := strings.Cut(j.ID, "/")
+	return slices.ContainsFunc(w.For, func(pattern string) bool {
+		namespace, job, named := strings.Cut(pattern, "/")
+		if ok, _ := path.Match(namespace, j.Tenant); !ok {
+			return false
+		}
+		ok, _ := path.Match(flat(job), flat(id))
+		return !named || ok
+	})
+}
+
+// flat has no slashes, which * does not match.
+func flat(s string) string { return strings.ReplaceAll(s, "/", "\x01") }
+
+// CheckFor says what is wrong with a pattern of [Window.For].
+func CheckFor(pattern string) error {
+	if _, err := path.Match(flat(pattern), ""); err != nil || pattern == "" || strings.HasPrefix(pattern, "/") {
+		return fmt.Errorf("%q is neither a namespace nor namespace/job", pattern)
+	}
+	return nil
+}
+
+// windows are those of a Line.
+type windows struct {
+	list   []*closure
+	nextTo time.Duration // when the first of them ends
+	// startsAt is when the gang would start that GPUs are looked for; 0: now.
+	startsAt time.Duration
+	ignored  bool // see withoutWindows
+}
+
+// closure is a window with what is looked up often.
+type closure struct {
+	Window
+	bit uint64
+	on  map[int]bool // its GPUs
+}
+
+// maxWindows bounds the windows of a Line; those that begin first count.
+const maxWindows = 64
+
+// SetWindows replaces the windows. It is called again when the cluster was built anew,
+// and when one has ended.
+func (l *Line) SetWindows(ws []Window) {
+	ws = slices.Clone(ws)
+	slices.SortStableFunc(ws, func(a, b Window) int { return int(min(1, max(-1, a.From-b.From))) })
+	ws = ws[:min(len(ws), maxWindows)]
+	before := l.windows.list
+	l.windows = windows{nextTo: math.MaxInt64}
+	for i, w := range ws {
+		c := &closure{Window: w, bit: 1 << i, on: make(map[int]bool, len(w.GPUs))}
+		for _, u := range w.GPUs {
+			c.on[u] = true
+		}
+		l.windows.list = append(l.windows.list, c)
+		l.windows.nextTo = min(l.windows.nextTo, w.To)
+	}
+	l.version++
+	if !slices.EqualFunc(before, l.windows.list, func(a, b *closure) bool { return slices.Equal(a.For, b.For) }) {
+		l.Reconsider(func(_ string, g pal.Gang) pal.Gang { return g }) // who shares a bucket has changed
+	}
+}
+
+// admitted are the windows whose GPUs the job may use.
+func (l *Line) admitted(j Job) uint64 {
+	var bits uint64
+	for _, w := range l.windows.list {
+		if len(w.For) > 0 && w.admits(j) {
+			bits |= w.bit
+		}
+	}
+	return bits
+}
+
+// longest is how long a gang runs on at most, at cost 1, with a chance of
+// [WindowChance]. Where nothing but a limit is known it runs until that.
+func (l *Line) longest(e *entry, now time.Duration) time.Duration {
+	if left := e.limit(now); left > 0 && e.job.Estimate == 0 && len(l.samples(e.job.Name)) == 0 {
+		return left
+	}
+	return l.outlook(e, now).quantile(WindowChance)
+}
+
+// quantile is by when a gang has ended with that chance.
+func (o outlook) quantile(chance float64) time.Duration {
+	need := o.rest
+	for _, c := range o.of {
+		need += c.weight
+	}
+	need *= chance
+	ended, at := 0.0, 0.0
+	for i := 0; ; i++ {
+		x := math.Inf(1)
+		switch lack := need - ended; { // those of which nobody knows end by then
+		case lack <= 0:
+			x = at
+		case lack < o.rest:
+			x = o.again * lack / (o.rest - lack)
+		}
+		if i == len(o.of) || x <= o.of[i].left {
+			return seconds(min(max(x, at), longestRun))
+		}
+		at, ended = o.of[i].left, ended+o.of[i].weight
+	}
+}
+
+// longestRun is more than any gang runs, in seconds: 100 years.
+const longestRun = 100 * 365 * 24 * 3600
+
+// reach is by when a gang that starts at a time has ended, if it runs that long at
+// cost 1.
+func (p *pass) reach(e *entry, at, long time.Duration, cost float64) time.Duration {
+	d := time.Duration(float64(long) * cost)
+	if e.job.Limit > 0 { // Nomad ends it, however slow it is
+		left := e.job.Limit
+		if e.state >= running {
+			left = max(0, left-(p.now-e.startedAt))
+		}
+		d = min(d, left)
+	}
+	return at + d
+}
+
+// startTime is when a gang would start that GPUs are looked for now.
+func (p *pass) startTime() time.Duration { return max(p.now, p.windows.startsAt) }
+
+// closed are the windows that a gang may run into that ends by then.
+func (p *pass) closed(e *entry, until time.Duration) []*closure {
+	var ws []*closure
+	at := p.startTime()
+	for _, w := range p.windows.list {
+		if at < w.To && until > w.From && !w.admits(e.job) {
+			ws = append(ws, w)
+		}
+	}
+	return ws
+}
+
+// find is search that keeps off the GPUs of windows which the gang may run into.
+func (p *pass) find(e *entry) (pal.Found, bool) {
+	if len(p.windows.list) == 0 || p.windows.ignored {
+		return p.search(e)
+	}
+	at, long := p.startTime(), p.longest(e, p.now)
+	closed := p.closed(e, p.reach(e, at, long, 1))
+	for {
+		f, ok := p.besideWindows(e, closed)
+		if !ok {
+			for _, w := range closed { // shorter ones may start
+				p.slack = max(p.slack, w.From-at)
+			}
+			return f, false
+		}
+		before := len(closed)
+		for _, w := range p.closed(e, p.reach(e, at, long, f.Cost())) { // it is slow there
+			if !slices.Contains(closed, w) && w.touches(f.Placement) {
+				closed = append(closed, w)
+			}
+		}
+		if len(closed) == before {
+			return f, true
+		}
+	}
+}
+
+func (w *closure) touches(pl pal.Placement) bool {
+	return slices.ContainsFunc(pl.GPUs(), func(u int) bool { return w.on[u] })
+}
+
+// besideWindows is search without the GPUs of the windows.
+func (p *pass) besideWindows(e *entry, closed []*closure) (pal.Found, bool) {
+	var hidden []int
+	defer func() {
+		for _, u := range hidden {
+			p.c.SetTaken(u, false)
+		}
+	}()
+	for _, w := range closed {
+		if len(w.on) >= p.c.NumGPUs() {
+			return pal.Found{}, false
+		}
+		for _, u := range w.GPUs {
+			if u < p.c.NumGPUs() && p.c.Available(u) {
+				p.c.SetTaken(u, true)
+				hidden = append(hidden, u)
+			}
+		}
+	}
+	if p.c.FreeGPUs() < e.gpus {
+		return pal.Found{}, false
+	}
+	return p.search(e)
+}
+
+// withoutWindows has windows not count until the function that it returns is called:
+// for what is asked of the cluster, not of now.
+func (p *pass) withoutWindows() (back func()) {
+	was := p.windows.ignored
+	p.windows.ignored = true
+	return func() { p.windows.ignored = was }
+}
+
+// startingAt has the gang that GPUs are looked for start then, until the function that
+// it returns is called.
+func (p *pass) startingAt(at time.Duration) (back func()) {
+	was := p.windows.startsAt
+	p.windows.startsAt = at
+	return func() { p.windows.startsAt = was }
+}
+
+// crosses says whether a gang may run into a window on the GPUs.
+func (p *pass) crosses(e *entry, pl pal.Placement) bool {
+	if len(p.windows.list) == 0 {
+		return false
+	}
+	closed := p.closed(e, p.reach(e, p.startTime(), p.longest(e, p.now), pl.Cost()))
+	return slices.ContainsFunc(closed, func(w *closure) bool { return w.touches(pl) })
+}
+
+// barring is the window that keeps a gang from starting until it ends, even if nothing
+// ran: of several that do, the one that ends last. nil for none.
+func (p *pass) barring(e *entry) *closure {
+	if len(p.windows.list) == 0 {
+		return nil
+	}
+	if p.windows.ignored {
+		return nil
+	}
+	closed := p.closed(e, p.reach(e, p.startTime(), p.longest(e, p.now), max(1, p.leastCost(e))))
+	if len(closed) == 0 {
+		return nil
+	}
+	var bits uint64
+	for _, w := range closed {
+		bits |= w.bit
+	}
+	key := barred{e.kind(), bits}
+	fits, known := p.barred[key]
+	if !known {
+		p.withoutRunning(func() { _, fits = p.place(e) })
+		if p.barred == nil {
+			p.barred = map[barred]bool{}
+		}
+		p.barred[key] = fits
+	}
+	if fits {
+		return nil
+	}
+	return slices.MaxFunc(closed, func(a, b *closure) int { return int(min(1, max(-1, a.To-b.To))) })
+}
+
+// barred is what decides whether a gang could start beside windows.
+type barred struct {
+	kind   signature
+	closed uint64
+}
+
+// passWindows takes in that windows have ended: their GPUs are as if they had come free.
+func (l *Line) passWindows(now time.Duration) {
+	if len(l.windows.list) == 0 || now < l.windows.nextTo {
+		return
+	}
+	l.windows.nextTo = math.MaxInt64
+	for _, w := range l.windows.list {
+		if w.To > now {
+			l.windows.nextTo = min(l.windows.nextTo, w.To)
+		}
+	}
+	l.version++
+}
+
+// Kept is a window that a waiting gang keeps out of.
+type Kept struct {
+	Window string
+	GPUs   int
+	// From and To are those of the window, Until by when the gang is expected to have
+	// ended if it started now, with a chance of [WindowChance].
+	From, To, Until time.Duration
+}
+
+// KeptFrom are the windows whose GPUs a waiting job does not get now.
+func (l *Line) KeptFrom(now time.Duration, id string) []Kept {
+	e := l.entries[id]
+	if e == nil {
+		return nil
+	}
+	p := &pass{Line: l, now: now}
+	until := p.reach(e, now, p.longest(e, now), 1)
+	var out []Kept
+	for _, w := range p.closed(e, until) {
+		out = append(out, Kept{w.Name, len(w.GPUs), w.From, w.To, until})
+	}
+	return out
+}

@@ -1,0 +1,206 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// windows reads lines "name from=minute to=minute gpus=first-last [for=a,b]".
+func (w *world) windows(input string) error {
+	var ws []Window
+	for _, line := range strings.Split(strings.TrimSpace(input), "\n") {
+		f := strings.Fields(line)
+		if len(f) == 0 {
+			continue
+		}
+		win := Window{Name: f[0]}
+		for _, kv := range f[1:] {
+			k, v, _ := strings.Cut(kv, "=")
+			var n, m int
+			_, _ = fmt.Sscanf(v, "%d-%d", &n, &m)
+			switch k {
+			case "from":
+				win.From = time.Duration(n) * time.Minute
+			case "to":
+				win.To = time.Duration(n) * time.Minute
+			case "gpus":
+				for u := n; u <= m; u++ {
+					win.GPUs = append(win.GPUs, u)
+				}
+			case "for":
+				win.For = strings.Split(v, ",")
+			default:
+				return fmt.Errorf("window attribute %q", kv)
+			}
+		}
+		ws = append(ws, win)
+	}
+	w.line.SetWindows(ws)
+	return nil
+}
+
+// TestQuantile: by hand, and against the distribution itself.
+func TestQuantile(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		o    outlook
+		want float64 // seconds
+	}{
+		{"nothing is known", outlook{again: 600, rest: 1}, 5400},
+		{"an estimate", outlook{of: []chance{{3600, 1}}}, 3600},
+		{"ten runs, the longest but one", outlook{of: []chance{{1, 8}, {100, 1}, {1000, 1}}}, 100},
+		{"one run, and what is not known", outlook{again: 600, rest: 1, of: []chance{{60, 1}}}, 2400},
+	} {
+		if got := c.o.quantile(0.9).Seconds(); math.Abs(got-c.want) > 1e-3 {
+			t.Errorf("%s: %v s, want %v", c.name, got, c.want)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		o := outlook{again: rapid.Float64Range(1, 1e4).Draw(t, "again"), rest: rapid.Float64Range(0, 2).Draw(t, "rest")}
+		at, weight := 0.0, o.rest
+		for range rapid.IntRange(1, 9).Draw(t, "runs") {
+			at += rapid.Float64Range(1, 1e4).Draw(t, "gap")
+			c := chance{at, rapid.Float64Range(0.1, 1).Draw(t, "weight")}
+			o.of, weight = append(o.of, c), weight+c.weight
+		}
+		ended := func(x float64) float64 {
+			sum := o.rest * x / (o.again + x)
+			for _, c := range o.of {
+				if c.left <= x {
+					sum += c.weight
+				}
+			}
+			return sum / weight
+		}
+		if x := o.quantile(0.9).Seconds(); ended(x*1.0001) < 0.9 || ended(x*0.9999) > 0.9 {
+			t.Errorf("after %v s %v of the runs have ended", x, ended(x))
+		}
+	})
+}
+
+// TestWindowFor: who may use a reservation.
+func TestWindowFor(t *testing.T) {
+	j := Job{ID: "ml/train/dispatch-1", Tenant: "ml"}
+	for pattern, want := range map[string]bool{"ml": true, "m*": true, "ops": false, "ml/train*": true, "ml/train": false, "ml/*": true, "ops/*": false, "*/train*": true} {
+		w := Window{For: []string{pattern}}
+		if got := w.admits(j); got != want {
+			t.Errorf("%q admits %s: %v", pattern, j.ID, got)
+		}
+	}
+	for _, pattern := range []string{"", "/x", "[a"} {
+		if CheckFor(pattern) == nil {
+			t.Errorf("pattern %q is taken", pattern)
+		}
+	}
+}
+
+// TestKeptFrom: what explain says of windows.
+func TestKeptFrom(t *testing.T) {
+	l := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
+	j := Job{ID: "a/j", Tenant: "a", Gang: pal.SingleGPUs("j", pal.ClassA, 1), Estimate: 3 * time.Hour}
+	if err := l.Submit(0, j); err != nil {
+		t.Fatal(err)
+	}
+	l.SetWindows([]Window{{Name: "soon", From: 2 * time.Hour, To: 4 * time.Hour, GPUs: []int{1, 2}}, {Name: "his", From: time.Hour, To: 9 * time.Hour, For: []string{"a"}},
+		{Name: "late", From: 3 * time.Hour, To: 4 * time.Hour}})
+	want := []Kept{{Window: "soon", GPUs: 2, From: 2 * time.Hour, To: 4 * time.Hour, Until: 3 * time.Hour}}
+	if d := cmp.Diff(want, l.KeptFrom(0, "a/j")); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// TestNothingRunsIntoWindows: whatever comes, a gang whose length is known is never on
+// the GPUs of a window while it is on, except for those that may be; and everybody who
+// could run is served in the end.
+func TestNothingRunsIntoWindows(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		o := Options{Order: rapid.SampledFrom([]Order{FIFO, Adaptive}).Draw(t, "order"), Backfill: rapid.Bool().Draw(t, "backfill"), Preempt: true, Migrate: true, Near: true,
+			Exclusive: rapid.Bool().Draw(t, "exclusive"), Pass: rapid.SampledFrom([]time.Duration{time.Hour, 9 * time.Hour, 999 * time.Hour}).Draw(t, "pass"), Placement: pal.Policy{Name: pal.PAL}}
+		w := &world{line: newTestLine(t, o), gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
+		var err error
+		if w.cluster, err = pal.NewCluster(testNodes(3, "5"), pal.TwoTier(1.7)); err != nil {
+			t.Fatal(err)
+		}
+		from, long := rapid.IntRange(1, 600).Draw(t, "from"), rapid.IntRange(1, 300).Draw(t, "long")
+		if err := w.windows(fmt.Sprintf("one from=%d to=%d gpus=0-%d for=ops\ntwo from=%d to=%d gpus=6-11", from, from+long, rapid.IntRange(0, 11).Draw(t, "gpus"), from+50, from+90)); err != nil {
+			t.Fatal(err)
+		}
+		left, jobs := map[string]time.Duration{}, map[string]Job{} // work left of each
+		started := map[string]time.Duration{}
+		n := rapid.IntRange(1, 20).Draw(t, "jobs")
+		for i, minutes := 0, 0; i < n || len(left) > 0; minutes += 5 {
+			if minutes > 20_000 {
+				t.Fatalf("still there after %d minutes: %v, waiting %v", minutes, left, w.line.Waiting(w.now, w.cluster))
+			}
+			w.now = time.Duration(minutes) * time.Minute
+			for id, p := range w.places {
+				if ends := started[id] + time.Duration(float64(left[id])*p.Cost()); ends <= w.now {
+					w.report("end", id)
+					delete(left, id)
+				}
+			}
+			for i < n && rapid.IntRange(0, 3).Draw(t, "arrives") == 0 {
+				id := fmt.Sprint("j", i)
+				i++
+				j := Job{ID: id, Gang: pal.SingleGPUs(id, pal.ClassA, rapid.IntRange(1, 12).Draw(t, "gpus")), Submitted: w.now, Tenant: rapid.SampledFrom([]string{"ops", "ml"}).Draw(t, "tenant"),
+					Estimate: time.Duration(rapid.IntRange(1, 500).Draw(t, "minutes")) * time.Minute, Preemptible: rapid.IntRange(0, 3).Draw(t, "pre") == 0}
+				w.gangs[id], jobs[id], left[id] = j.Gang, j, j.Estimate
+				if err := w.line.Submit(w.now, j); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for more := true; more; {
+				actions := w.line.Decide(w.now, w.cluster)
+				for _, a := range actions {
+					if a.Kind != Start {
+						left[a.Job] -= time.Duration(float64(w.now-started[a.Job]) / w.places[a.Job].Cost())
+					}
+					w.carryOut(a)
+					started[a.Job] = w.now
+				}
+				more = len(actions) > 0
+			}
+			for id, p := range w.places {
+				for _, win := range w.line.windows.list {
+					if w.now >= win.From && w.now+5*time.Minute <= win.To && !win.admits(jobs[id]) && win.touches(p) {
+						t.Fatalf("%v: %s, which started at %v, runs in window %s", w.now, id, started[id], win.Name)
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestDeadlineOf: what explain says of deadlines.
+func TestDeadlineOf(t *testing.T) {
+	l := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, Deadlines: true})
+	submit := func(id string, by time.Duration) {
+		if err := l.Submit(0, Job{ID: id, Gang: pal.SingleGPUs(id, pal.ClassA, 1), Estimate: 3 * time.Hour, Deadline: by}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	submit("j", 10*time.Hour)
+	submit("none", 0)
+	hour := func(n int) time.Duration { return time.Duration(n) * time.Hour }
+	for now, want := range map[int]Deadline{
+		3: {At: hour(10), StartBy: hour(7), LostAt: hour(7)}, 4: {At: hour(10), StartBy: hour(7), LostAt: hour(7), Urgent: true}, 8: {At: hour(10), StartBy: hour(7), LostAt: hour(7), Lost: true},
+	} {
+		if got, ok := l.DeadlineOf(hour(now), "j"); !ok || got != want {
+			t.Errorf("at %d h: %+v, want %+v", now, got, want)
+		}
+	}
+	if got, ok := l.DeadlineOf(0, "none"); ok {
+		t.Errorf("a job without one has the deadline %+v", got)
+	}
+}

@@ -1,0 +1,54 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+)
+
+// noteDeadline says how a waiting job stands to its deadline.
+func (s *Survey) noteDeadline(e *Explanation, t *tracked, w *wait) {
+	at, ok := t.Request.Hints.DeadlineOf(t.Submitted())
+	if !ok {
+		return
+	}
+	said := "pal_deadline is " + moment(since(at))
+	d, counts := s.p.line.DeadlineOf(since(s.now), t.Key.String())
+	switch {
+	case !counts && !s.p.cfg.Queue.Deadlines:
+		said += "; deadlines do not count here (queue { deadlines = false })"
+	case !counts: // it is not in the line
+	case w == nil:
+		said += deadlineSentence(d, 0, 0)
+	default:
+		said += deadlineSentence(d, w.From, w.To)
+	}
+	e.Note = strings.TrimPrefix(e.Note+"; "+said, "; ")
+}
+
+// deadlineSentence says whether a deadline will be met by a job that is expected to start
+// between from and to; 0 and 0: nobody knows.
+func deadlineSentence(d queue.Deadline, from, to time.Duration) string {
+	if d.Lost {
+		return fmt.Sprintf(", which it will miss: it would have had to start by %s. It goes at its ordinary place", moment(d.LostAt))
+	}
+	said := fmt.Sprintf(": 9 of 10 jobs like it meet that if they start by %s", moment(d.StartBy))
+	switch {
+	case to == 0:
+	case to <= d.StartBy:
+		said += ", as it is expected to"
+	case from > d.LostAt:
+		said += "; as things are, it will start too late"
+	default:
+		said += "; it may start later"
+	}
+	if d.Urgent {
+		said += ". The deadline is in danger: it goes first"
+	}
+	return said
+}

@@ -1,0 +1,47 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+)
+
+// Whether a deadline will be met is said by when the job is expected to start.
+func TestDeadlineSentence(t *testing.T) {
+	hour := func(n int) time.Duration { return time.Duration(n) * time.Hour }
+	d := queue.Deadline{At: hour(10), StartBy: hour(6), LostAt: hour(7)}
+	urgent, lost := d, d
+	urgent.Urgent, lost.Lost = true, true
+	const by = ": 9 of 10 jobs like it meet that if they start by 1970-01-01 06:00 UTC"
+	for _, c := range []struct {
+		d        queue.Deadline
+		from, to int
+		want     string
+	}{
+		{d, 0, 0, by},
+		{d, 1, 6, by + ", as it is expected to"},
+		{d, 1, 7, by + "; it may start later"},
+		{urgent, 8, 9, by + "; as things are, it will start too late. The deadline is in danger: it goes first"},
+		{lost, 8, 9, ", which it will miss: it would have had to start by 1970-01-01 07:00 UTC. It goes at its ordinary place"},
+	} {
+		if got := deadlineSentence(c.d, hour(c.from), hour(c.to)); got != c.want {
+			t.Errorf("from %d to %d h: %q, want %q", c.from, c.to, got, c.want)
+		}
+	}
+}
+
+// A gang that waits for nearer GPUs starts between now and the end of that, where
+// nothing else can be foretold: not between 1970 and then.
+func TestNearStartsFromNow(t *testing.T) {
+	p := newPlacer(t)
+	p.now = time.Unix(1_000_000, 0)
+	until := since(p.now.Add(time.Hour))
+	w := p.waitsOf([]queue.Wait{{Job: "default/j", Reason: queue.ReasonNear, Until: until}}, nil)["default/j"]
+	if w.From != since(p.now) || w.To != until {
+		t.Errorf("it starts between %v and %v", w.From, w.To)
+	}
+}

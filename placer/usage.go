@@ -1,0 +1,90 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/store"
+)
+
+// The GPU time that namespaces have had, which fair share goes by, lies in one
+// variable, so that the next placer is as fair as this one.
+const (
+	// usageEvery is how often it is written at most while the placer works. A gang
+	// that ends while no placer works is not counted from the last time on; one that
+	// still runs is.
+	usageEvery = 5 * time.Minute
+)
+
+// What the placer does beside placing, of [trouble].
+const (
+	readingUsage   = "reading the use of GPUs by namespace"
+	recordingUsage = "recording the use of GPUs by namespace"
+)
+
+// usageFile is what is known of the variable.
+type usageFile struct {
+	due    bool // to be read
+	loaded bool
+	at     time.Time // when it was written last
+	gpuS   float64   // the GPU seconds in it, as they counted then
+}
+
+// recallUsage gives the line what earlier placers counted, once. What cannot be
+// understood is counted anew.
+func (p *Placer) recallUsage(ctx context.Context, now time.Time) {
+	if !p.usage.due || !p.mayTry(readingUsage, now) {
+		return
+	}
+	kept, err := store.In(p.nomad).Usage().Read(ctx)
+	if err != nil && !store.Unreadable(err) {
+		p.trouble(readingUsage, err)
+		return
+	}
+	p.trouble(readingUsage, nil)
+	if err != nil {
+		p.log.Warn("what namespaces have used cannot be read, it is counted anew", "error", err)
+	}
+	p.usage = usageFile{loaded: true, at: now}
+	p.takeUsage(kept, now)
+}
+
+// takeUsage gives the line what was counted. Clocks of agents may differ.
+func (p *Placer) takeUsage(kept store.Value[store.Usage], now time.Time) {
+	if !kept.There {
+		return
+	}
+	at := kept.Of.At
+	if at.After(now) {
+		at = now
+	}
+	p.line.RememberUsage(since(at), kept.Of.Usage)
+}
+
+// saveUsage writes what the line has counted, if it is time.
+func (p *Placer) saveUsage(ctx context.Context, now time.Time, atOnce bool) error {
+	if !p.usage.loaded || p.cfg.Queue.HalfLife == 0 || !atOnce && now.Sub(p.usage.at) < usageEvery {
+		return nil
+	}
+	usage, gpuS := p.line.Usage(since(now)), 0.0
+	for _, u := range usage {
+		gpuS += u.GPUSeconds
+	}
+	halves := now.Sub(p.usage.at).Seconds() / p.cfg.Queue.HalfLife.Seconds()
+	if gpuS <= p.usage.gpuS*math.Exp2(-halves)+1 { // nothing was used since
+		return nil
+	}
+	slices.SortStableFunc(usage, func(a, b queue.Usage) int { return cmp.Compare(b.GPUSeconds, a.GPUSeconds) })
+	if err := store.In(p.nomad).Usage().Write(ctx, store.Usage{At: now, Usage: usage}); err != nil {
+		return err
+	}
+	p.usage.gpuS, p.usage.at = gpuS, now
+	return nil
+}

@@ -1,0 +1,136 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Package window is when which nodes are kept for maintenance, or reserved for some
+// jobs, as an operator says it. [queue.Window] is what the queue makes of it.
+//
+//	w := window.Window{Name: "kernel", Cron: "0 2 * * 0", Duration: 4 * time.Hour, Nodes: []string{"gpu-1*"}}
+//	from, to, ok := w.At(time.Now())
+package window
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/cronexpr"
+
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+)
+
+// Window is a time, once or again and again, in which nodes are kept.
+type Window struct {
+	Name string `json:"name"`
+	// Start is when it begins; Cron instead says when it begins again and again, in
+	// TimeZone (UTC where that is ""), as in Nomad's periodic block.
+	Start    time.Time `json:"start,omitzero"`
+	Cron     string    `json:"cron,omitempty"`
+	TimeZone string    `json:"time_zone,omitempty"`
+	// Duration is how long it lasts each time.
+	Duration time.Duration `json:"duration"`
+	// Nodes, by name or id, Racks, NodePools and Datacenters choose the nodes: names,
+	// or patterns with * and ?. A node is chosen that fits in all of those that are
+	// given; all nodes are if none is.
+	Nodes       []string `json:"nodes,omitempty"`
+	Racks       []string `json:"racks,omitempty"`
+	NodePools   []string `json:"node_pools,omitempty"`
+	Datacenters []string `json:"datacenters,omitempty"`
+	// For is who may use the nodes all the same: see [queue.Window].
+	For []string `json:"for,omitempty"`
+}
+
+// Node is what a window chooses nodes by.
+type Node struct{ ID, Name, Rack, Pool, Datacenter string }
+
+// Check says what is wrong with the window.
+func (w Window) Check() error {
+	if err := w.check(); err != nil {
+		return fmt.Errorf("window %q: %w", w.Name, err)
+	}
+	return nil
+}
+
+func (w Window) check() error {
+	switch {
+	case w.Start.IsZero() == (w.Cron == ""):
+		return errors.New("it takes either start or cron")
+	case w.Duration <= 0:
+		return fmt.Errorf("duration %v is not above 0", w.Duration)
+	case w.TimeZone != "" && w.Cron == "":
+		return errors.New("time_zone goes with cron; start has one of its own")
+	}
+	if _, err := w.zone(); err != nil {
+		return fmt.Errorf("time_zone: %w", err)
+	}
+	if w.Cron != "" {
+		if _, err := cronexpr.Parse(w.Cron); err != nil {
+			return fmt.Errorf("cron %q: %w", w.Cron, err)
+		}
+	}
+	for _, pattern := range slices.Concat(w.Nodes, w.Racks, w.NodePools, w.Datacenters) {
+		if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
+			return fmt.Errorf("%q is no pattern of nodes", pattern)
+		}
+	}
+	for _, pattern := range w.For {
+		if err := queue.CheckFor(pattern); err != nil {
+			return fmt.Errorf("for: %w", err)
+		}
+	}
+	return nil
+}
+
+func (w Window) zone() (*time.Location, error) { return time.LoadLocation(w.TimeZone) }
+
+// At is when the window is that is on, or that begins next; ok is false if there is
+// none any more. The window is valid.
+func (w Window) At(now time.Time) (from, to time.Time, ok bool) {
+	from = w.Start
+	if w.Cron != "" {
+		zone, err := w.zone()
+		if err != nil {
+			return from, to, false
+		}
+		from = cronexpr.MustParse(w.Cron).Next(now.Add(-w.Duration).In(zone))
+	}
+	to = from.Add(w.Duration)
+	return from, to, !from.IsZero() && to.After(now)
+}
+
+// Holds says whether the node is one of the window's.
+func (w Window) Holds(n Node) bool {
+	for _, choice := range []struct {
+		patterns []string
+		names    []string
+	}{{w.Nodes, []string{n.Name, n.ID}}, {w.Racks, []string{n.Rack}}, {w.NodePools, []string{n.Pool}}, {w.Datacenters, []string{n.Datacenter}}} {
+		if len(choice.patterns) > 0 && !slices.ContainsFunc(choice.patterns, func(pattern string) bool {
+			return slices.ContainsFunc(choice.names, func(name string) bool { ok, _ := path.Match(pattern, name); return ok })
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+// Queue makes of windows what the queue takes: those that are on or come next, each with the numbers of its GPUs
+// by gpus. since turns times into the queue's. next is when one of them is over, the zero
+// time if there is none; empty are the names of those that hold no GPU.
+func Queue(ws []Window, now time.Time, since func(time.Time) time.Duration, gpus func(Window) []int) (out []queue.Window, next time.Time, empty []string) {
+	for _, w := range ws {
+		from, to, ok := w.At(now)
+		if !ok {
+			continue
+		}
+		q := queue.Window{Name: w.Name, From: since(from), To: since(to), GPUs: gpus(w), For: w.For}
+		if len(q.GPUs) == 0 {
+			empty = append(empty, w.Name)
+		}
+		out = append(out, q)
+		if next.IsZero() || to.Before(next) {
+			next = to
+		}
+	}
+	return out, next, empty
+}
