@@ -19,6 +19,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 // cycleTimeout bounds a cycle. Each request has a bound of its own; where many are
@@ -268,7 +269,7 @@ func (p *Placer) calibrate(ctx context.Context, now time.Time) error {
 		return err
 	}
 	if p.profile == nil && now.Sub(p.profileReadAt) > profileAgain {
-		stored, err := p.nomad.ReadProfile(ctx)
+		stored, err := store.In(p.nomad).Profile().Read(ctx)
 		if err != nil {
 			p.log.Warn("the stored profile cannot be read; building one from what the nodes publish", "error", err)
 		}
@@ -290,8 +291,20 @@ func (p *Placer) calibrate(ctx context.Context, now time.Time) error {
 	}
 	p.profile = built
 	p.log.Info("profile in force", "version", built.Version, "gpus", len(built.GPUs))
-	p.storing = storing{due: now}
+	p.unstored = true
 	return p.storeProfile(ctx, now)
+}
+
+// storeProfile stores the profile in force, if it is not, for the nodes and the
+// commands, and for the placer that comes next. Where that does not work, the placer
+// goes on with the profile and tries again. The error is that of ctx.
+func (p *Placer) storeProfile(ctx context.Context, now time.Time) error {
+	if p.unstored && p.mayTry(storingProfile, now) {
+		err := store.In(p.nomad).Profile().Write(ctx, p.profile)
+		p.trouble(storingProfile, err)
+		p.unstored = err != nil
+	}
+	return ctx.Err()
 }
 
 // buildProfile returns the profile in force itself where nothing changed.

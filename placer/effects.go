@@ -11,6 +11,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 // step has a gang take in an event, and carries out what follows. Its trouble is kept
@@ -89,10 +90,10 @@ func outcome(err error) string {
 func (p *Placer) askNomad(ctx context.Context, t *tracked, e gang.Effect) (gang.Event, error) {
 	switch e := e.(type) {
 	case gang.ReadRecord:
-		r, err := ReadRecord(ctx, p.nomad, t.Key)
-		if unreadable(err) {
+		r, err := readRecord(ctx, p.nomad, t.Key)
+		if store.Unreadable(err) {
 			p.log.Warn("a record cannot be understood, and is written anew", "job", t.Key.ID, "namespace", t.Key.Namespace, "error", err)
-			r, err = nil, nil
+			err = nil
 		}
 		return gang.RecordRead{Record: r}, err
 	case gang.ReadVersions:
@@ -123,7 +124,7 @@ func (p *Placer) askNomad(ctx context.Context, t *tracked, e gang.Effect) (gang.
 			return gang.Done{Of: e}, p.readAgain(ctx, t.Key)
 		}
 	case gang.WriteRecord:
-		if err := WriteRecord(ctx, p.nomad, e.Record); err != nil {
+		if err := p.writeRecord(ctx, e.Record); err != nil {
 			return nil, err
 		}
 		p.forgetUnsaved(t.Key)

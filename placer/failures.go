@@ -13,6 +13,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 // What is known of failures: see package failure.
@@ -52,7 +53,7 @@ func (h *history) failedOn(k nomad.JobKey, now time.Time) map[string]bool {
 // draws the consequences for their GPUs.
 func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 	switch err := p.history.recall(ctx, p.nomad, now); {
-	case unreadable(err):
+	case store.Unreadable(err):
 		p.log.Warn("what is kept of failures or of the quarantine cannot be understood, and is written anew", "error", err)
 	case err != nil:
 		return err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 // writes bounds how many registrations and records are written at a time.
@@ -116,13 +117,13 @@ func (p *Placer) flushing(ctx context.Context, most int) (calls []call, done fun
 	records := p.unsaved[:min(len(p.unsaved), most)]
 	errs := make([]error, len(records))
 	for i, r := range records {
-		calls = append(calls, call{nomad.JobKey{Namespace: r.Namespace, ID: r.Job}, func() { errs[i] = WriteRecord(ctx, p.nomad, r) }})
+		calls = append(calls, call{nomad.JobKey{Namespace: r.Namespace, ID: r.Job}, func() { errs[i] = p.writeRecord(ctx, r) }})
 	}
 	return calls, func() error {
 		left := []Record{}
 		for i, r := range records {
 			switch {
-			case errors.Is(errs[i], errNotStorable):
+			case errors.Is(errs[i], store.ErrNotStorable):
 				p.log.Error("a decision is not recorded", "job", r.Job, "namespace", r.Namespace, "error", errs[i])
 				errs[i] = nil
 			case errs[i] != nil:

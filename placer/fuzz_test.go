@@ -4,7 +4,9 @@
 package placer
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"testing"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/hostile"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 // Whatever stands in the variable of a job's record: the job is served, its record is
@@ -62,7 +65,7 @@ func FuzzRecord(f *testing.F) {
 		p.syncQueue(t.Context())
 		for _, a := range p.line.Decide(since(now), p.view.Cluster) {
 			if t := p.byID(a.Job); t != nil {
-				if _, err := encode(p.prepare(t, a.Found, now).Record); err != nil {
+				if err := p.writeRecord(context.Background(), p.prepare(t, a.Found, now).Record); errors.Is(err, store.ErrNotStorable) {
 					panic(err)
 				}
 			}

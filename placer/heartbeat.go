@@ -5,7 +5,6 @@ package placer
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -13,11 +12,10 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 const (
-	// HeartbeatPath is the variable in which the agent at work shows that it is.
-	HeartbeatPath = "nomad-pal/agent"
 	// HeartbeatEvery is the time between two heartbeats. Each is a write to Nomad's
 	// Raft log of some 300 bytes, 4,320 a day.
 	HeartbeatEvery = 20 * time.Second
@@ -32,19 +30,7 @@ const (
 )
 
 // Heartbeat is what the agent at work says of itself.
-type Heartbeat struct {
-	// Agent tells agents apart.
-	Agent   string `json:"agent"`
-	Version string `json:"version"`
-	// Address is that of its API, "" if it has none that others can reach.
-	Address string `json:"address,omitempty"`
-	// Since is when it began to place, Worked when it last did.
-	Since  time.Time `json:"since"`
-	Worked time.Time `json:"worked"`
-	// Trouble is why it does not place, Stopped that it has ended in order.
-	Trouble string `json:"trouble,omitempty"`
-	Stopped bool   `json:"stopped,omitempty"`
-}
+type Heartbeat = store.Heartbeat
 
 // Activity is whether a placer is at work, as its heartbeat tells.
 type Activity struct {
@@ -80,20 +66,17 @@ func activityOf(b Heartbeat, written, now time.Time) Activity {
 
 // ReadActivity reads whether a placer is at work. now is the caller's clock.
 func ReadActivity(ctx context.Context, c *nomad.Client, now time.Time) (Activity, error) {
-	v, err := c.ReadDated(ctx, HeartbeatPath)
+	beat := store.In(c).Heartbeat()
+	is, err := beat.Read(ctx)
 	switch {
 	case nomad.Refused(err):
-		return Activity{Unknown: fmt.Sprintf("the token cannot read the variable %q", HeartbeatPath)}, nil
-	case err != nil:
+		return Activity{Unknown: fmt.Sprintf("the token cannot read the variable %q", beat.Path)}, nil
+	case store.Unreadable(err):
+		return Activity{Unknown: err.Error()}, nil
+	case err != nil || !is.There:
 		return Activity{}, err
-	case v == nil:
-		return Activity{}, nil
 	}
-	var b Heartbeat
-	if err := json.Unmarshal([]byte(v.Items["json"]), &b); err != nil {
-		return Activity{Unknown: fmt.Sprintf("the variable %q cannot be read: %v", HeartbeatPath, err)}, nil
-	}
-	return activityOf(b, time.Unix(0, v.ModifyTime), now), nil
+	return activityOf(is.Of, is.Written, now), nil
 }
 
 // Heart shows in Nomad that a placer is at work.
@@ -105,7 +88,7 @@ type Heart struct {
 	// Vitals are the placer's signs of life.
 	Vitals func() VitalSigns
 
-	index  uint64 // of the variable, as written or read last
+	last   store.Value[Heartbeat] // as written or read last
 	at     time.Time
 	failed string // the last error, logged once
 }
@@ -131,7 +114,7 @@ func (h *Heart) Run(ctx context.Context) {
 		short, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 		defer cancel()
 		h.Of.Stopped = true
-		_ = h.write(short) // somebody else's is left: he is at work
+		_ = h.write(short, time.Now())
 	}
 }
 
@@ -151,45 +134,25 @@ func (h *Heart) beat(ctx context.Context, now time.Time) {
 	h.Of.Trouble, h.at = trouble, now
 	short, cancel := context.WithTimeout(ctx, HeartbeatEvery/2)
 	defer cancel()
-	err := h.write(short)
-	if errors.Is(err, nomad.ErrChanged) {
-		if err = h.takeOver(short, now); err == nil {
-			err = h.write(short)
+	h.note(h.write(short, now))
+}
+
+// errOther is somebody else's heartbeat where ours has ended.
+var errOther = errors.New("another placer is at work")
+
+// write writes the heartbeat. The last one leaves somebody else's: he is at work.
+func (h *Heart) write(ctx context.Context, now time.Time) (err error) {
+	h.last, err = store.In(h.Nomad).Heartbeat().Change(ctx, h.last, func(is store.Value[Heartbeat]) (Heartbeat, error) {
+		other := is.There && is.Of.Agent != h.Of.Agent
+		switch {
+		case other && h.Of.Stopped:
+			return h.Of, errOther
+		case other && !is.Of.Stopped && activityOf(is.Of, is.Written, now).Working:
+			h.Log.Warn("another placer was at work until now; two at a time disturb each other: see high_availability", "agent", is.Of.Agent, "since", is.Of.Since)
 		}
-	}
-	h.note(err)
-}
-
-func (h *Heart) write(ctx context.Context) error {
-	b, err := json.Marshal(h.Of)
-	if err != nil {
-		return fmt.Errorf("encoding the heartbeat: %w", err)
-	}
-	index, err := h.Nomad.WriteChecked(ctx, HeartbeatPath, map[string]string{"json": string(b)}, h.index)
-	if err == nil {
-		h.index = index
-	}
+		return h.Of, nil
+	})
 	return err
-}
-
-// takeOver reads whose heartbeat is there, to write over it.
-func (h *Heart) takeOver(ctx context.Context, now time.Time) error {
-	v, err := h.Nomad.ReadDated(ctx, HeartbeatPath)
-	if err != nil {
-		return err
-	}
-	if h.index = 0; v == nil {
-		return nil
-	}
-	h.index = v.ModifyIndex
-	var other Heartbeat
-	if json.Unmarshal([]byte(v.Items["json"]), &other) != nil || other.Agent == h.Of.Agent || other.Stopped {
-		return nil
-	}
-	if activityOf(other, time.Unix(0, v.ModifyTime), now).Working {
-		h.Log.Warn("another placer was at work until now; two at a time disturb each other: see high_availability", "agent", other.Agent, "since", other.Since)
-	}
-	return nil
 }
 
 func (h *Heart) note(err error) {

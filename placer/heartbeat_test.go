@@ -15,6 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 // beating is a placer's heart, as the agent runs it.
@@ -112,7 +113,7 @@ func TestActivityOfTrouble(t *testing.T) {
 			t.Fatal(err)
 		}
 		stop()
-		if v, err := written.ReadDated(t.Context(), placer.HeartbeatPath); err != nil || v.ModifyIndex-v.CreateIndex > uint64(time.Since(began)/placer.HeartbeatEvery)+4 {
+		if v, err := written.ReadVariable(t.Context(), store.In(written).Heartbeat().Path); err != nil || v.ModifyIndex-v.CreateIndex > uint64(time.Since(began)/placer.HeartbeatEvery)+4 {
 			t.Errorf("%d writes, %v", v.ModifyIndex-v.CreateIndex, err)
 		}
 	})
@@ -139,5 +140,31 @@ func TestActivityOfTwo(t *testing.T) {
 		if a, err := placer.ReadActivity(w.T.Context(), c, time.Now()); err != nil || a.Unknown == "" || a.Idle() {
 			w.T.Errorf("denied: %+v, %v", a, err)
 		}
+	})
+}
+
+// An agent that ends in order says so, also where the answer to its last beat was
+// lost; somebody else who is at work by then is left alone.
+func TestLastBeat(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		signs := func() placer.VitalSigns { return placer.VitalSigns{Alive: time.Now(), LastCycle: time.Now()} }
+		w.Nomad.Fail("a", "PUT /v1/var/nomad-pal/agent", nomadtest.DoneButFailed, 1)
+		stop := beating(w, "a", signs)
+		w.RunFor(5 * time.Second)
+		stop()
+		w.RunFor(15 * time.Second)
+		if a := activity(w); !a.Idle() || a.Agent != "a" {
+			w.T.Errorf("it has stopped: %+v", a)
+		}
+		stop = beating(w, "a", signs)
+		w.RunFor(time.Second)
+		next := beating(w, "b", signs)
+		w.RunFor(5 * time.Second)
+		stop()
+		w.RunFor(15 * time.Second)
+		if a := activity(w); !a.Working || a.Agent != "b" {
+			w.T.Errorf("the next is at work: %+v", a)
+		}
+		next()
 	})
 }

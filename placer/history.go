@@ -7,33 +7,25 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 const (
-	failuresPath   = "nomad-pal/failures"
-	quarantinePath = "nomad-pal/quarantine"
 	// failuresKept bounds how many failures are kept.
 	failuresKept = 120
-	// historyBytes bounds each of the two variables: Nomad refuses more than
-	// 65,536 bytes.
-	historyBytes = 60_000
+	// historyBytes bounds failures and quarantine each: items have names as well.
+	historyBytes = store.Bytes - 1<<10
 	// reasonBytes bounds a reason: that of a driver may be a page long.
 	reasonBytes = 300
 	// quarantineReread is how soon a quarantine that an operator lifts is noticed.
 	quarantineReread = 2 * time.Second
-	// writeTries bounds how often a change is made anew on what somebody else has
-	// written meanwhile.
-	writeTries = 5
 )
 
 // history is what is remembered of failures.
@@ -50,50 +42,28 @@ type history struct {
 	readAt     time.Time // when it was; zero where nothing was read yet
 }
 
-// ReadFailures reads the failures that are kept, oldest first.
-func ReadFailures(ctx context.Context, c *nomad.Client) ([]Failure, error) {
-	fs, _, err := readFailures(ctx, c)
-	return fs, err
-}
-
-func readFailures(ctx context.Context, c *nomad.Client) (fs []Failure, dropped uint64, err error) {
-	items, err := c.ReadVariable(ctx, failuresPath)
-	if err != nil || items == nil {
-		return nil, 0, err
-	}
-	if err := json.Unmarshal([]byte(items["json"]), &fs); err != nil {
-		return nil, 0, fmt.Errorf("reading variable %q: %w", failuresPath, err)
-	}
-	if text := items["dropped"]; text != "" {
-		if dropped, err = strconv.ParseUint(text, 10, 64); err != nil {
-			return nil, 0, fmt.Errorf("reading variable %q: %w", failuresPath, err)
-		}
-	}
-	return fs, dropped, nil
-}
-
 // ReadQuarantine reads which GPUs are kept out, and were.
 func ReadQuarantine(ctx context.Context, c *nomad.Client) (map[string]Quarantine, error) {
 	h := history{}
-	err := h.read(ctx, c, time.Now())
+	err := h.read(ctx, c, time.Time{})
 	return h.quarantine, err
 }
 
 // read reads the quarantine as it is now. One that is unreadable is none, which the
 // error says.
 func (h *history) read(ctx context.Context, c *nomad.Client, now time.Time) error {
-	items, index, err := c.ReadChecked(ctx, quarantinePath)
-	if err != nil {
-		return err
+	kept, err := store.In(c).Quarantine().Read(ctx)
+	if err == nil || store.Unreadable(err) {
+		h.take(kept)
+		h.readAt = now
 	}
-	qs := map[string]Quarantine{}
-	if items != nil {
-		if err = json.Unmarshal([]byte(items["json"]), &qs); err != nil {
-			qs, err = map[string]Quarantine{}, fmt.Errorf("reading variable %q: %w", quarantinePath, err)
-		}
-	}
-	h.quarantine, h.index, h.readAt = qs, index, now
 	return err
+}
+
+func (h *history) take(kept store.Value[map[string]Quarantine]) {
+	if h.quarantine, h.index = kept.Of, kept.Index; h.quarantine == nil {
+		h.quarantine = map[string]Quarantine{}
+	}
 }
 
 // recall reads what earlier placers remembered, and every now and then whether
@@ -102,17 +72,12 @@ func (h *history) read(ctx context.Context, c *nomad.Client, now time.Time) erro
 func (h *history) recall(ctx context.Context, c *nomad.Client, now time.Time) (err error) {
 	switch {
 	case h.readAt.IsZero():
-		failures, dropped, odd := readFailures(ctx, c)
-		if odd != nil && !unreadable(odd) {
+		failures, odd := store.In(c).Failures().Read(ctx)
+		if odd != nil && !store.Unreadable(odd) {
 			return odd
 		}
-		if err := h.read(ctx, c, now); err != nil && !unreadable(err) {
-			return err
-		} else if odd == nil {
-			odd = err
-		}
-		h.failures, h.dropped = failures, dropped
-		return odd
+		h.failures, h.dropped = failures.Of.Kept, failures.Of.Dropped
+		return cmp.Or(h.read(ctx, c, now), odd)
 	case now.Sub(h.readAt) >= quarantineReread && len(failure.Out(h.quarantine, now)) > 0:
 		return h.read(ctx, c, now)
 	}
@@ -139,38 +104,23 @@ func (h *history) takeIn(found []Failure) []Failure {
 // written, nothing has changed, and the failures are new still. The quarantine goes
 // first: a GPU that is struck twice for one failure is struck once.
 func (h *history) note(ctx context.Context, c *nomad.Client, found []Failure, known failure.Evidence, now time.Time) (spared []failure.Strike, err error) {
-	for range writeTries {
-		next, spared := h.with(found, known, now)
-		err := next.writeQuarantine(ctx, c)
-		if errors.Is(err, nomad.ErrChanged) {
-			if err := h.read(ctx, c, now); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		h.quarantine, h.index = next.quarantine, next.index
-		if err := next.writeFailures(ctx, c); err != nil {
-			return nil, err
-		}
-		*h = *next
-		return spared, nil
-	}
-	return nil, fmt.Errorf("noting failures: %w", nomad.ErrChanged)
-}
-
-func (h *history) writeFailures(ctx context.Context, c *nomad.Client) error {
-	b, err := json.Marshal(h.failures)
+	var next *history
+	kept, err := store.In(c).Quarantine().Change(ctx, store.Value[map[string]Quarantine]{Of: h.quarantine, Index: h.index},
+		func(is store.Value[map[string]Quarantine]) (map[string]Quarantine, error) {
+			h.take(is)
+			next, spared = h.with(found, known, now)
+			return next.quarantine, nil
+		})
+	h.take(kept)
 	if err != nil {
-		return fmt.Errorf("encoding variable %q: %w", failuresPath, err)
+		return nil, err
 	}
-	items := map[string]string{"json": string(b)}
-	if h.dropped > 0 {
-		items["dropped"] = strconv.FormatUint(h.dropped, 10)
+	if err := store.In(c).Failures().Write(ctx, store.Failures{Kept: next.failures, Dropped: next.dropped}); err != nil {
+		return nil, err
 	}
-	return c.WriteVariable(ctx, failuresPath, items)
+	next.take(kept)
+	*h = *next
+	return spared, nil
 }
 
 // with is the history with further failures.
@@ -178,11 +128,8 @@ func (h *history) with(found []Failure, known failure.Evidence, now time.Time) (
 	copied := *h
 	next = &copied
 	next.failures, next.quarantine = slices.Clone(h.failures), maps.Clone(h.quarantine)
-	if next.quarantine == nil {
-		next.quarantine = map[string]Quarantine{}
-	}
 	for _, f := range found {
-		f.Reason = atMost(reasonBytes, f.Reason)
+		f.Reason = store.AtMost(reasonBytes, f.Reason)
 		next.failures = append(next.failures, f)
 		known.Failures, known.Quarantine = next.failures, next.quarantine
 		strikes, none := known.Judge(f, now)
@@ -254,25 +201,4 @@ func (h *history) trimQuarantine(now time.Time) {
 			delete(h.quarantine, id)
 		}
 	}
-}
-
-// writeQuarantine writes the quarantine where nobody else has since it was read.
-func (h *history) writeQuarantine(ctx context.Context, c *nomad.Client) error {
-	b, err := json.Marshal(h.quarantine)
-	if err != nil {
-		return fmt.Errorf("encoding variable %q: %w", quarantinePath, err)
-	}
-	index, err := c.WriteChecked(ctx, quarantinePath, map[string]string{"json": string(b)}, h.index)
-	if err == nil {
-		h.index = index
-	}
-	return err
-}
-
-// atMost is the beginning of a text that takes so many bytes at most.
-func atMost(bytes int, text string) string {
-	if len(text) <= bytes {
-		return text
-	}
-	return strings.ToValidUTF8(text[:bytes-len("…")], "") + "…"
 }

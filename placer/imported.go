@@ -12,17 +12,20 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 // readImported reads the measurements that were made elsewhere. New ones make
 // the next cycle build the profile anew. What cannot be read is left out: it
 // must not stop the queue.
 func (p *Placer) readImported(ctx context.Context) error {
-	samples, err := p.nomad.ReadImported(ctx, "")
-	if ctx.Err() != nil {
+	samples, err := store.In(p.nomad).MeasurementsBut("").Read(ctx)
+	switch {
+	case ctx.Err() != nil:
 		return ctx.Err()
-	}
-	if err != nil {
+	case store.Unreadable(err):
+		p.log.Warn("some imported measurements cannot be read, and are left out", "error", err)
+	case err != nil:
 		p.log.Warn("the imported measurements cannot be read; those read last count", "error", err)
 		return nil
 	}
@@ -44,8 +47,7 @@ type Calibration struct {
 }
 
 // ReadCalibration reads it from Nomad, without the imported measurements of one
-// source ("": with all). Nodes whose measurements cannot be read are left out
-// and named in problem.
+// source ("": with all). What cannot be understood is left out and named in problem.
 func ReadCalibration(ctx context.Context, c *nomad.Client, but string) (cal *Calibration, problem, err error) {
 	nodes, err := c.ReadNodes(ctx)
 	if err != nil {
@@ -53,11 +55,15 @@ func ReadCalibration(ctx context.Context, c *nomad.Client, but string) (cal *Cal
 	}
 	cal = &Calibration{}
 	cal.Published, cal.Known, problem = nodes.Measurements()
-	if cal.Imported, err = c.ReadImported(ctx, but); err != nil {
-		return nil, nil, err
+	var odd, worse error
+	cal.Imported, odd = store.In(c).MeasurementsBut(but).Read(ctx)
+	cal.Profile, worse = store.In(c).Profile().Read(ctx)
+	for _, err := range []error{odd, worse} {
+		if err != nil && !store.Unreadable(err) {
+			return nil, nil, err
+		}
 	}
-	cal.Profile, err = c.ReadProfile(ctx)
-	return cal, problem, err
+	return cal, errors.Join(problem, odd, worse), nil
 }
 
 // Build calibrates. samples are measurements to be imported besides.

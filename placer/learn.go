@@ -18,6 +18,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 const (
@@ -107,7 +108,7 @@ func (l *Learner) Run(ctx context.Context) {
 
 // recall reads what was remembered before.
 func (l *Learner) recall(ctx context.Context) {
-	known, err := l.nomad.ReadClasses(ctx)
+	known, err := store.In(l.nomad).Classes().Read(ctx)
 	if err != nil {
 		l.log.Warn("remembered application classes cannot all be read", "error", err)
 	}
@@ -210,16 +211,16 @@ func (l *Learner) read(ctx context.Context, k nomad.JobKey, s *study) {
 
 // conclude remembers a job's class.
 func (l *Learner) conclude(ctx context.Context, k nomad.JobKey, f classify.Features) {
-	known, err := l.nomad.ReadClasses(ctx)
+	known, err := store.In(l.nomad).Classes().Read(ctx)
 	if err != nil {
 		l.log.Debug("the history is not, or not fully, used", "error", err)
 	}
-	v, _, ok := classify.Judge(nomad.History(known), f)
+	v, _, ok := classify.Judge(store.FeaturesOf(known), f)
 	if !ok {
 		l.log.Debug("application class not learned", "job", k.ID, "namespace", k.Namespace, "reason", v.Reason)
 		return
 	}
-	if err := l.nomad.WriteClass(ctx, nomad.Classified{Job: k, Verdict: v, Features: f}); err != nil {
+	if err := store.In(l.nomad).Class(k).Write(ctx, store.Class{Job: k, Verdict: v, Features: f}); err != nil {
 		l.log.Warn("a learned application class cannot be remembered", "job", k.ID, "namespace", k.Namespace, "error", err)
 		return
 	}

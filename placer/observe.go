@@ -6,7 +6,6 @@ package placer
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -22,6 +21,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 // Survey is the cluster and the queue as they are now, seen through the rules
@@ -87,10 +87,11 @@ func observe(ctx context.Context, c *nomad.Client, last *nomad.State, change fun
 	if err != nil {
 		return nil, err
 	}
+	kept := store.In(c)
 	if p.state, err = c.Resync(ctx, last); err != nil {
 		return nil, err
 	}
-	if p.profile, err = c.ReadProfile(ctx); err != nil && !errors.Is(err, nomad.ErrProfile) {
+	if p.profile, err = kept.Profile().Read(ctx); err != nil && !store.Unreadable(err) {
 		return nil, err
 	}
 	if p.profile == nil {
@@ -100,18 +101,18 @@ func observe(ctx context.Context, c *nomad.Client, last *nomad.State, change fun
 	}
 	// What somebody has made unreadable is as if it were not there, as it is to the
 	// placer, which writes it anew.
-	if p.history.quarantine, err = ReadQuarantine(ctx, c); err != nil && !unreadable(err) {
+	if p.history.quarantine, err = ReadQuarantine(ctx, c); err != nil && !store.Unreadable(err) {
 		return nil, err
 	}
 	// The failures themselves are not for everybody's eyes, as they name jobs of all
 	// namespaces: who cannot read them is not told which nodes a gang avoids that was
 	// taken back.
-	if failures, err := ReadFailures(ctx, c); err == nil {
-		p.history.failures = failures
+	if failures, err := kept.Failures().Read(ctx); err == nil {
+		p.history.failures = failures.Of.Kept
 	}
 	// What runs took is not either: who cannot read it gets the order that the jobs'
 	// own hints give.
-	if history, _, err := readPast(ctx, c); err == nil || unreadable(err) {
+	if history, err := kept.RunTimes().Read(ctx); err == nil || store.Unreadable(err) {
 		p.line.Remember(history)
 	}
 	now := p.tick()
@@ -301,7 +302,7 @@ const recordComes = 2 * time.Second
 // placed, that may be the decision before: it waits for the last one.
 func (s *Survey) lastRecord(ctx context.Context, st gang.Observed) (*Record, error) {
 	for began := time.Now(); ; {
-		r, err := ReadRecord(ctx, s.p.nomad, st.Key)
+		r, err := readRecord(ctx, s.p.nomad, st.Key)
 		if err != nil || !recordToCome(r, st, began, time.Now()) {
 			return r, err
 		}

@@ -49,8 +49,8 @@ type Placer struct {
 	lastCycle time.Time
 	warned    bool // of an old Nomad
 	warnings  []string
-	ofNodes   []string // warnings about nodes
-	storing   storing
+	ofNodes   []string  // warnings about nodes
+	unstored  bool      // the profile in force is to be stored
 	pinsUntil time.Time // see distrustPins
 	again     bool      // the cycle left something that is due at once
 	line      *queue.Line
@@ -395,7 +395,7 @@ func (p *Placer) unsettled() bool {
 			return true
 		}
 	}
-	return p.unpublished || len(p.patience.until) > 0 || p.rulesDue || p.past.due || len(p.stale) > 0 || len(p.unsaved) > 0 || len(p.state.Orphans())+len(p.state.Unversioned()) > 0 || p.storing.isDue(p.now) || p.mayMove()
+	return p.unpublished || len(p.patience.until) > 0 || p.rulesDue || p.past.due || len(p.stale) > 0 || len(p.unsaved) > 0 || len(p.state.Orphans())+len(p.state.Unversioned()) > 0 || p.unstored || p.mayMove()
 }
 
 // lookForMoves is how often gangs are looked at that could be moved, if nothing

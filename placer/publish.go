@@ -7,13 +7,13 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 // Status is what the agent shows of the placer's work.
@@ -155,37 +155,22 @@ const (
 func (p *Placer) kept() map[string]bool {
 	keep := map[string]bool{}
 	for k := range p.state.Jobs {
-		keep[recordPath(k)] = true
+		keep[store.DecisionPath(k)] = true
 	}
 	for k := range p.state.Unread {
-		keep[recordPath(k)] = true
+		keep[store.DecisionPath(k)] = true
 	}
 	return keep
 }
 
 // lookForStale finds the records of jobs that are gone.
 func (p *Placer) lookForStale(ctx context.Context) error {
-	vars, err := p.nomad.ListVariables(ctx, decisionsPath+"/")
+	paths, err := store.In(p.nomad).Decisions().Paths(ctx)
 	if err != nil {
 		return err
 	}
 	keep := p.kept()
-	p.stale = nil
-	for _, v := range vars {
-		if !keep[v.Path] && strings.HasPrefix(v.Path, decisionsPath+"/") {
-			p.stale = append(p.stale, v.Path)
-		}
-	}
-	return nil
-}
-
-// firstOf is one of several errors that are all alike, nil for none.
-func firstOf(errs []error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
+	p.stale = slices.DeleteFunc(paths, func(path string) bool { return keep[path] })
 	return nil
 }
 
@@ -198,15 +183,15 @@ func (p *Placer) prune(ctx context.Context, now time.Time) {
 	defer cancel()
 	keep := p.kept() // a job may have come back
 	some := p.stale[:min(len(p.stale), pruneAtOnce)]
-	errs := make([]error, len(some))
+	errs, records := make([]error, len(some)), store.In(p.nomad).Decisions()
 	var calls []call
 	for i, path := range some {
 		if !keep[path] {
-			calls = append(calls, call{do: func() { errs[i] = p.nomad.DeleteVariable(ctx, path) }})
+			calls = append(calls, call{do: func() { errs[i] = records.Delete(ctx, path) }})
 		}
 	}
 	inParallel(calls)
-	err := firstOf(errs)
+	err := cmp.Or(errs...)
 	p.trouble(pruningRecords, err)
 	if p.stale = p.stale[len(some):]; err == nil { // those that failed are found again
 		p.again = p.again || len(p.stale) > 0

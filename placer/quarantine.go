@@ -5,7 +5,6 @@ package placer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 func later(a, b time.Time) time.Time {
@@ -26,20 +26,18 @@ func later(a, b time.Time) time.Time {
 // returns them by id. A GPU that is not in quarantine is an error, and nothing
 // is lifted then. Agents at work take notice within quarantineReread.
 func LiftQuarantine(ctx context.Context, c *nomad.Client, gpus ...string) ([]string, error) {
-	for range writeTries {
-		h, now := history{}, time.Now()
-		if err := h.read(ctx, c, now); err != nil {
-			return nil, err
-		}
-		lifted, err := h.lift(gpus, now)
-		if err != nil || len(lifted) == 0 {
-			return nil, err
-		}
-		if err = h.writeQuarantine(ctx, c); !errors.Is(err, nomad.ErrChanged) {
-			return lifted, err
-		}
+	kept := store.In(c).Quarantine()
+	is, err := kept.Read(ctx)
+	if err != nil || len(gpus) == 0 && len(failure.Out(is.Of, time.Now())) == 0 {
+		return nil, err
 	}
-	return nil, fmt.Errorf("lifting quarantine: %w", nomad.ErrChanged)
+	var lifted []string
+	_, err = kept.Change(ctx, is, func(is store.Value[map[string]Quarantine]) (map[string]Quarantine, error) {
+		h, err := history{quarantine: is.Of}, error(nil)
+		lifted, err = h.lift(gpus, time.Now())
+		return h.quarantine, err
+	})
+	return lifted, err
 }
 
 func (h *history) lift(gpus []string, now time.Time) ([]string, error) {

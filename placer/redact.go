@@ -74,7 +74,3 @@ func (g GPU) For(sees Sees, operator bool) GPU {
 	}
 	return g
 }
-
-// FailuresPath is the variable in which failures are kept. It tells of jobs in
-// all namespaces: who may read it is an operator.
-const FailuresPath = failuresPath

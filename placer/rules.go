@@ -5,63 +5,41 @@ package placer
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
-	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
-
-const rulesPath = "nomad-pal/rules"
-
-// rules is Config without what only the agent needs, as it is published for
-// the commands: they must decide as the agent does.
-type rules struct {
-	// Keys are the values of [Keys] by path.
-	Keys     map[string]string       `json:"keys"`
-	Locality pal.Locality            `json:"locality"`
-	Apps     map[string]pal.AppClass `json:"apps"`
-	Tenants  map[string]queue.Tenant `json:"tenants"`
-	Children bool                    `json:"children"`
-	Learn    bool                    `json:"learn"`
-}
 
 // publishRules tells the commands which rules are in force.
 func (p *Placer) publishRules(ctx context.Context) error {
-	r := rules{
+	r := store.EffectiveConfig{
 		Keys: map[string]string{}, Locality: p.cfg.Locality, Apps: p.cfg.Apps, Tenants: p.cfg.Queue.Tenants,
 		Children: p.cfg.Children, Learn: p.cfg.Learner != nil,
 	}
 	for _, k := range Keys() {
 		r.Keys[k.Path()] = k.Get(p.cfg)
 	}
-	b, err := json.Marshal(r)
-	if err != nil {
-		return fmt.Errorf("encoding the rules: %w", err)
-	}
-	return p.nomad.WriteVariable(ctx, rulesPath, map[string]string{"rules": string(b)})
+	return store.In(p.nomad).EffectiveConfig().Write(ctx, r)
 }
 
 // ReadRules reads the rules of the agent in charge, the defaults where there
 // was none yet.
 func ReadRules(ctx context.Context, c *nomad.Client) (Config, error) {
 	cfg := DefaultConfig()
-	items, err := c.ReadVariable(ctx, rulesPath)
-	if err != nil || items == nil {
+	v := store.In(c).EffectiveConfig()
+	is, err := v.Read(ctx)
+	if !is.There {
 		return cfg, err
 	}
-	var r rules
-	if err := json.Unmarshal([]byte(items["rules"]), &r); err != nil {
-		return cfg, fmt.Errorf("reading variable %q: %w", rulesPath, err)
-	}
+	r := is.Of
 	for _, k := range Keys() {
 		value, said := r.Keys[k.Path()]
 		if !said {
 			continue // by an agent of another version
 		}
 		if err := k.Set(&cfg, value); err != nil {
-			return cfg, fmt.Errorf("reading variable %q: %s: %w", rulesPath, k.Path(), err)
+			return cfg, fmt.Errorf("reading variable %q: %s: %w", v.Path, k.Path(), err)
 		}
 	}
 	cfg.Locality, cfg.Apps, cfg.Queue.Tenants, cfg.Children = r.Locality, r.Apps, r.Tenants, r.Children

@@ -55,11 +55,11 @@ func TestProfileThatCannotBeStored(t *testing.T) {
 		refuse bool
 		writes int
 	}{
-		{0, true, 1}, {storeAgain - 1, true, 1}, {storeAgain, true, 2}, {2 * storeAgain, true, 2},
-		{3 * storeAgain, false, 3}, {9 * storeAgain, false, 3},
+		{0, true, 1}, {2*time.Second - 1, true, 1}, {2 * time.Second, true, 2}, {6*time.Second - 1, true, 2},
+		{6 * time.Second, false, 3}, {time.Hour, false, 3},
 	} {
-		refuse = c.refuse
-		if err := p.calibrate(t.Context(), began.Add(c.after)); err != nil {
+		refuse, p.now = c.refuse, began.Add(c.after)
+		if err := p.calibrate(t.Context(), p.now); err != nil {
 			t.Fatalf("after %v: %v", c.after, err)
 		}
 		if p.profile == nil || len(p.profile.GPUs) != 2 {
@@ -67,6 +67,9 @@ func TestProfileThatCannotBeStored(t *testing.T) {
 		}
 		if writes != c.writes {
 			t.Errorf("after %v: written %d times, want %d", c.after, writes, c.writes)
+		}
+		if w := p.troubled(); (len(w) == 1) != c.refuse {
+			t.Errorf("after %v: it warns %q", c.after, w)
 		}
 	}
 }

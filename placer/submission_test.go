@@ -224,7 +224,7 @@ func TestSubmissionPreemptsOnceRegistered(t *testing.T) {
 		err  error // of registering it
 		want []string
 	}{
-		{"taken in", nil, []string{"PUT /v1/var/" + recordPath(nomad.JobKey{Namespace: "default", ID: "low"}), "PUT /v1/jobs", "PUT /v1/allocation/m0/stop", "PUT /v1/allocation/m1/stop"}},
+		{"taken in", nil, []string{"PUT /v1/var/" + "nomad-pal/decisions/default/low", "PUT /v1/jobs", "PUT /v1/allocation/m0/stop", "PUT /v1/allocation/m1/stop"}},
 		{"refused", errors.New("permission denied"), nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {

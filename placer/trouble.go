@@ -19,6 +19,7 @@ const (
 	notingFailures     = "noting failures"
 	publishingRules    = "publishing the rules in force"
 	readingRunTimes    = "reading run times"
+	storingProfile     = "storing the profile in force"
 	recordingDecisions = "recording decisions"
 	recordingRunTimes  = "recording run times"
 	pruningRecords     = "removing the records of jobs that are gone"

@@ -56,23 +56,10 @@ func TestRecordsThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// Whatever a decision holds, its record fits a variable, or is dropped and does
-// not keep others from being written.
-func TestRecordOfAnySize(t *testing.T) {
+// A record that fits no variable is dropped, and does not keep others from being
+// written.
+func TestRecordThatDoesNotFit(t *testing.T) {
 	long := strings.Repeat("x", 100_000)
-	entries := make([]pal.Entry, 5000)
-	for name, r := range map[string]Record{
-		"a walk":   {Decision: pal.Decision{Walk: entries}},
-		"a text":   {Decision: pal.Decision{Reason: long}},
-		"a note":   {Note: long},
-		"given up": {GivenUp: long},
-		"all":      {Note: long, GivenUp: long, Decision: pal.Decision{Walk: entries, Reason: long, Chosen: &pal.Choice{Members: make([]pal.ChosenMember, 3000)}}},
-	} {
-		text, err := encode(r)
-		if err != nil || len(text) > recordBytes {
-			t.Errorf("%s: %d bytes: %v", name, len(text), err)
-		}
-	}
 	stored, client := newVars(t)
 	p := newPlacer(t)
 	p.nomad, p.state = client, nomad.NewState()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 // caller is whoever sent a request. The agent sees everything in Nomad; what it
@@ -149,7 +150,7 @@ func (c *caller) readsNodes(ctx context.Context) error {
 
 // operates says whether the caller may read of failures in all namespaces.
 func (c *caller) operates(ctx context.Context) bool {
-	_, _, err := c.nomad.Variables().Peek(placer.FailuresPath, one(ctx, c.storage))
+	_, _, err := c.nomad.Variables().Peek(store.FailuresPath, one(ctx, c.storage))
 	return err == nil
 }
 

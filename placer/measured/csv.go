@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
@@ -154,6 +156,8 @@ func (r Row) check() error {
 		return fmt.Errorf("no GPU id")
 	case strings.ContainsAny(r.GPU, " ;=,"):
 		return fmt.Errorf("GPU id %q holds a space, ',', ';' or '='", r.GPU)
+	case strings.HasPrefix(r.GPU, "#"):
+		return fmt.Errorf("GPU id %q begins with '#', as a comment does", r.GPU)
 	case r.App == "":
 		return fmt.Errorf("no application")
 	case strings.ContainsAny(string(r.App), " ;=,"):
@@ -164,6 +168,11 @@ func (r Row) check() error {
 		return fmt.Errorf("time %v is not a positive number", r.Time)
 	case !(r.Noise >= 0) || math.IsInf(r.Noise, 0):
 		return fmt.Errorf("noise %v is not a number from 0 up", r.Noise)
+	}
+	for _, text := range []string{r.GPU, string(r.App), r.Model, r.Key} {
+		if strings.ContainsFunc(text, unicode.IsControl) || !utf8.ValidString(text) {
+			return fmt.Errorf("%q holds what cannot be printed", text)
+		}
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ package measured
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -42,13 +43,10 @@ type record struct {
 
 func (r record) row(at string, d Defaults) (Row, error) {
 	or := func(v, fallback string) string {
-		if v != "" {
-			return v
-		}
-		return fallback
+		return strings.TrimSpace(cmp.Or(v, fallback))
 	}
 	row := Row{At: at, Sample: profile.Sample{
-		GPU: r.GPU, App: pal.AppClass(or(r.App, d.App)), Time: r.Time, Model: or(r.Model, d.Model), Key: or(r.Key, d.Key), Noise: r.Noise,
+		GPU: strings.TrimSpace(r.GPU), App: pal.AppClass(or(r.App, d.App)), Time: r.Time, Model: or(r.Model, d.Model), Key: or(r.Key, d.Key), Noise: r.Noise,
 	}}
 	if err := row.check(); err != nil {
 		return row, fmt.Errorf("%s: %w", at, err)
@@ -110,7 +108,7 @@ func readObject(name string, data []byte, d Defaults) ([]Row, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		return ofProfile(name, p), nil
+		return ofProfile(name, p)
 	case reportFormat:
 		return r.rows(name, d)
 	}
@@ -136,12 +134,16 @@ func (r report) rows(name string, d Defaults) ([]Row, error) {
 	return rows, nil
 }
 
-func ofProfile(name string, p *profile.Profile) []Row {
+func ofProfile(name string, p *profile.Profile) ([]Row, error) {
 	var rows []Row
 	for _, s := range Samples(p) {
-		rows = append(rows, Row{Sample: s, At: fmt.Sprintf("%s: gpu %q", name, s.GPU)})
+		row, err := record{s.GPU, string(s.App), s.Time, s.Model, s.Key, s.Noise}.row(fmt.Sprintf("%s: gpu %q", name, s.GPU), Defaults{})
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, row)
 	}
-	return rows
+	return rows, nil
 }
 
 // Samples are the times that a profile holds, by GPU and application.

@@ -70,6 +70,8 @@ func TestReadErrors(t *testing.T) {
 		{"noise", "gpu,app,time,noise\nG1,A,1,-0.1\n", "f:2: noise -0.1 is not a number from 0 up"},
 		{"no GPU", "gpu,app,time\n,A,1\n", "f:2: no GPU id"},
 		{"GPU of two words", "gpu,app,time\nG 1,A,1\n", `f:2: GPU id "G 1" holds a space, ',', ';' or '='`},
+		{"GPU of a comment", "gpu,app,time\n\"#G1\",A,1\n", `f:2: GPU id "#G1" begins with '#', as a comment does`},
+		{"not to be printed", "gpu,app,time,model\nG1,A,1,\"M\n1\"\n", `f:2: "M\n1" holds what cannot be printed`},
 		{"no application", "gpu,app,time\nG1,,1\n", "f:2: no application"},
 		{"JSON cut short", "[\n{\"gpu\": \"G1\",", "f:2: unexpected EOF"},
 		{"JSON of another kind", "[\n\n{\"gpu\": \"G1\", \"app\": \"A\", \"time\": \"1\"}]", `f:3: field "time" is a string, want a float64`},

@@ -212,3 +212,12 @@ func Refusal(m *api.AllocationMetric) string {
 
 // Namespace is the namespace of our variables.
 func (c *Client) Namespace() string { return c.namespace }
+
+// ReadNodes reads the nodes only.
+func (c *Client) ReadNodes(ctx context.Context) (*State, error) {
+	s := NewState()
+	if err := c.readNodes(ctx, s, NewState()); err != nil {
+		return nil, fmt.Errorf("reading nodes: %w", Denied(err, ReadNodes))
+	}
+	return s, nil
+}

@@ -6,15 +6,12 @@ package nomad
 import (
 	"context"
 	"io"
-	"math"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/classify"
@@ -75,46 +72,6 @@ func TestJobGPUs(t *testing.T) {
 	got, err := c.JobGPUs(context.Background(), JobKey{Namespace: "default", ID: "train"})
 	if diff := cmp.Diff(map[string][]string{"n1": {"GPU-1", "GPU-2"}}, got); diff != "" || err != nil {
 		t.Errorf("%v (-want +got)\n%s", err, diff)
-	}
-}
-
-func TestRememberedClass(t *testing.T) {
-	answers := map[string]string{}
-	c := answering(t, answers)
-	k := JobKey{Namespace: "ml", ID: "train/nightly ü"}
-	if _, ok, err := c.ReadClass(context.Background(), k); ok || err != nil {
-		t.Fatalf("before: %v, %v", ok, err)
-	}
-	want := Classified{k, classify.Verdict{Class: "C", Reason: "85 % of the memory bandwidth"},
-		classify.Features{Readings: 22, Power: 0.55, PowerCap: math.NaN(), Compute: 0.03, Memory: 0.85}}
-	if err := c.WriteClass(context.Background(), want); err != nil {
-		t.Fatal(err)
-	}
-	path := "/v1/var/nomad-pal/classes/ml/train~2f~nightly~20~~fc~"
-	if answers[path] == "" {
-		t.Fatalf("written to %v, want %s", answers, path)
-	}
-	got, ok, err := c.ReadClass(context.Background(), k)
-	if diff := cmp.Diff(want, got, cmpopts.EquateNaNs()); diff != "" || !ok || err != nil {
-		t.Errorf("%v, %v (-want +got)\n%s", ok, err, diff)
-	}
-	answers["/v1/vars"] = `[{"Path": "nomad-pal/classes/ml/train~2f~nightly~20~~fc~"}, {"Path": "nomad-pal/classes/ml/gone"}, {"Path": "nomad-pal/classes/ml/odd"}]`
-	answers["/v1/var/nomad-pal/classes/ml/odd"] = `{"Items": {"job": "odd", "class": "Z"}}`
-	all, err := c.ReadClasses(context.Background())
-	if diff := cmp.Diff([]Classified{want}, all, cmpopts.EquateNaNs()); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
-	if want := `variable "nomad-pal/classes/ml/odd": the remembered class of job "odd": application class "Z" is unknown`; err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("error %v, want %q", err, want)
-	}
-}
-
-// Paths of variables are short, and no two jobs share one.
-func TestVariablePart(t *testing.T) {
-	long := strings.Repeat("job/", 50)
-	a, b := variablePart(long+"1"), variablePart(long+"2")
-	if a == b || len(a) > longestPart || strings.ContainsAny(a, "/ ") {
-		t.Errorf("%q and %q", a, b)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 // Who answers. The agent sees all of Nomad and tells each token what it may know:
@@ -144,7 +145,7 @@ func (a *answers) Profile() (int, error) {
 		}
 		return 0, nil
 	}
-	p, err := a.nomad.ReadProfile(a.b.ctx)
+	p, err := store.In(a.nomad).Profile().Read(a.b.ctx)
 	if p == nil {
 		return 0, err
 	}

@@ -6,7 +6,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -26,6 +25,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/agent"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 // cluster is a Nomad that commands can be tried on: two nodes of four GPUs each.
@@ -110,11 +110,7 @@ func (c *cluster) activity(token string) placer.Activity {
 // beat writes a heartbeat as if it were an agent's.
 func (c *cluster) beat(b placer.Heartbeat) {
 	c.t.Helper()
-	text, err := json.Marshal(b)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	if err := c.client("root").WriteVariable(c.t.Context(), placer.HeartbeatPath, map[string]string{"json": string(text)}); err != nil {
+	if err := store.In(c.client("root")).Heartbeat().Write(c.t.Context(), b); err != nil {
 		c.t.Fatal(err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/classify"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 type classifyCommand struct{ base }
@@ -84,7 +85,7 @@ func (c *classifyCommand) Run(args []string) int {
 		out.Missing = v.Reason
 	}
 	if ok && *save {
-		if err := client.WriteClass(c.ctx, nomad.Classified{Job: k, Verdict: v, Features: f}); err != nil {
+		if err := store.In(client).Class(k).Write(c.ctx, store.Class{Job: k, Verdict: v, Features: f}); err != nil {
 			return c.fail(err)
 		}
 	}
@@ -94,11 +95,11 @@ func (c *classifyCommand) Run(args []string) int {
 // judge puts the job to the groups of the cluster's history where there are
 // enough jobs in it, else to the thresholds.
 func (c *classifyCommand) judge(client *nomad.Client, f classify.Features, out *classified) (classify.Verdict, bool) {
-	known, err := client.ReadClasses(c.ctx)
+	known, err := store.In(client).Classes().Read(c.ctx)
 	if err != nil {
 		fmt.Fprintf(c.io.err, "The history of classified jobs is not, or not fully, used: %v\n", err)
 	}
-	v, by, ok := classify.Judge(nomad.History(known), f)
+	v, by, ok := classify.Judge(store.FeaturesOf(known), f)
 	out.JudgedBy = by
 	return v, ok
 }

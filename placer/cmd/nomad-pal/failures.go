@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 type failuresCommand struct{ base }
@@ -48,9 +49,11 @@ func (c *failuresCommand) Run(args []string) int {
 		return c.fail(err)
 	}
 	r := failureReport{Causes: map[placer.Cause]causeSum{}}
-	if r.Failures, err = placer.ReadFailures(c.ctx, client); err != nil {
+	failures, err := store.In(client).Failures().Read(c.ctx)
+	if err != nil {
 		return c.fail(err)
 	}
+	r.Failures = failures.Of.Kept
 	if r.Quarantine, err = placer.ReadQuarantine(c.ctx, client); err != nil {
 		return c.fail(err)
 	}

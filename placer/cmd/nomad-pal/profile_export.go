@@ -8,6 +8,7 @@ import (
 	"io"
 
 	"github.com/nomad-pal/nomad-pal/placer/measured"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 type profileExportCommand struct{ base }
@@ -37,7 +38,7 @@ func (c *profileExportCommand) Run(args []string) int {
 	if err != nil {
 		return c.fail(err)
 	}
-	p, err := client.ReadProfile(c.ctx)
+	p, err := store.In(client).Profile().Read(c.ctx)
 	if err == nil && p == nil {
 		err = c.noProfile(client)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/measured"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 type profileImportCommand struct{ base }
@@ -67,7 +68,7 @@ func (c *profileImportCommand) Run(args []string) int {
 	if *source == "" {
 		*source = sourceName(files[0])
 	}
-	if err := nomad.CheckSource(*source); err != nil {
+	if err := store.CheckSource(*source); err != nil {
 		return c.fail(fmt.Errorf("-name: %w", err))
 	}
 	rows, err := c.readRows(files, defaults)
@@ -85,7 +86,7 @@ func (c *profileImportCommand) Run(args []string) int {
 }
 
 func (c *profileImportCommand) drop(client *nomad.Client, source string) int {
-	if err := client.WriteImported(c.ctx, source, nil); err != nil {
+	if err := store.In(client).Measurements(source).Write(c.ctx, nil); err != nil {
 		return c.fail(err)
 	}
 	if done, code := c.structured(imported{Source: source}); done {
@@ -128,7 +129,7 @@ func (c *profileImportCommand) store(client *nomad.Client, im imported, rows []m
 	}
 	im.GPUs = len(gpus)
 	if !im.DryRun {
-		if err := client.WriteImported(c.ctx, im.Source, samples); err != nil {
+		if err := store.In(client).Measurements(im.Source).Write(c.ctx, samples); err != nil {
 			return c.fail(err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 var errNoProfile = errors.New("there is no profile yet: the agent makes one when the nodes publish measurements, or see nomad-pal profile import")
@@ -79,7 +80,7 @@ func (c *profileShowCommand) read(files []string) (*profile.Profile, error) {
 		if err != nil {
 			return nil, err
 		}
-		p, err := client.ReadProfile(c.ctx)
+		p, err := store.In(client).Profile().Read(c.ctx)
 		if err == nil && p == nil {
 			err = c.noProfile(client)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 type runCommand struct{ base }
@@ -152,12 +153,13 @@ func (c *runCommand) useLearned(client *nomad.Client, job *api.Job) error {
 	if err != nil || h.Class != "" || h.App != "" {
 		return err
 	}
-	v, ok, err := client.ReadClass(c.ctx, nomad.JobKey{Namespace: *job.Namespace, ID: *job.ID})
-	if err != nil || !ok {
+	is, err := store.In(client).Class(nomad.KeyOf(job)).Read(c.ctx)
+	if err != nil || !is.There {
 		return err
 	}
-	job.SetMeta("pal_class", string(v.Verdict.Class))
-	fmt.Fprintf(c.io.err, "Application class %s, as remembered: %s\n", v.Verdict.Class, v.Verdict.Reason)
+	v := is.Of.Verdict
+	job.SetMeta("pal_class", string(v.Class))
+	fmt.Fprintf(c.io.err, "Application class %s, as remembered: %s\n", v.Class, v.Reason)
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 // The placer keeps in variables what makes it better, not what it needs: where it
@@ -73,8 +74,8 @@ func TestNonsenseInVariables(t *testing.T) {
 		w.ExpectRunning("a", 5*time.Second)
 		w.Submit(Gang{Name: "bad", Runs: time.Second, Exit: 1})
 		noted := func() bool {
-			fs, err := placer.ReadFailures(w.T.Context(), client)
-			return err == nil && slices.ContainsFunc(fs, func(f placer.Failure) bool { return f.Job == "bad" })
+			fs, err := store.In(client).Failures().Read(w.T.Context())
+			return err == nil && slices.ContainsFunc(fs.Of.Kept, func(f placer.Failure) bool { return f.Job == "bad" })
 		}
 		w.Expect("the failure is noted", time.Minute, noted)
 		nonsense()

@@ -1,0 +1,54 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"testing"
+
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+	"github.com/nomad-pal/nomad-pal/placer/store"
+)
+
+// Imported measurements of one source, or a profile, that somebody has written over
+// keep the others from nothing: they count, and new ones can be imported.
+func TestUnreadableImports(t *testing.T) {
+	t.Parallel()
+	server := nomadtest.New(nomadtest.Options{Seed: 1})
+	defer server.Close()
+	c, err := nomad.NewClient(server.Config("c", ""), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, source := range []string{"bad", "good"} {
+		if err := store.In(c).Measurements(source).Write(t.Context(), []profile.Sample{{GPU: "G-" + source, App: "A", Model: "M", Time: 1}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := newPlacer(t)
+	p.nomad, p.state = c, nomad.NewState()
+	imported := func(want int) {
+		t.Helper()
+		if err := p.readImported(t.Context()); err != nil || len(p.imported) != want {
+			t.Errorf("%d measurements count, want %d: %v", len(p.imported), want, err)
+		}
+	}
+	imported(2)
+	server.SetVariable("default", "nomad-pal/measurements/bad/0000", map[string]string{"csv": "?"})
+	server.SetVariable("default", "nomad-pal/profile/0000", map[string]string{"data": "?"})
+	imported(1)
+	cal, problem, err := ReadCalibration(t.Context(), c, "new")
+	if err != nil || len(cal.Imported) != 1 || cal.Profile != nil || !store.Unreadable(problem) {
+		t.Fatalf("%+v, left out %v, %v", cal, problem, err)
+	}
+	if built, err := cal.Build(profile.DefaultOptions(), profile.Sample{GPU: "G-new", App: "A", Model: "M", Time: 1}); err != nil || len(built.GPUs) != 2 {
+		t.Errorf("%+v, %v", built, err)
+	}
+	server.Fail("", "GET /v1/vars", nomadtest.Failed, -1)
+	imported(1) // those read last
+	if _, _, err := ReadCalibration(t.Context(), c, "new"); err == nil {
+		t.Error("what cannot be asked for is as if it were not there")
+	}
+}

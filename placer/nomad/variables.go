@@ -1,0 +1,70 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomad
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// ErrChanged is a lost race: the variable was written by somebody else.
+var ErrChanged = errors.New("the variable changed meanwhile")
+
+// ListVariables lists our variables under a prefix, by path.
+func (c *Client) ListVariables(ctx context.Context, prefix string) ([]*api.VariableMetadata, error) {
+	q := (&api.QueryOptions{Namespace: c.namespace, Prefix: prefix}).WithContext(ctx)
+	vars, _, err := c.api.Variables().List(q)
+	if err != nil {
+		return nil, fmt.Errorf("listing variables %q: %w", prefix, Denied(err, ListVariables))
+	}
+	return slices.DeleteFunc(vars, func(v *api.VariableMetadata) bool { return v == nil }), nil
+}
+
+// ReadVariable reads a variable; nil where there is none.
+func (c *Client) ReadVariable(ctx context.Context, path string) (*api.Variable, error) {
+	v, _, err := c.api.Variables().Peek(path, (&api.QueryOptions{Namespace: c.namespace}).WithContext(ctx))
+	if err != nil {
+		return nil, fmt.Errorf("reading variable %q: %w", path, Denied(err, ReadVariables))
+	}
+	return v, nil
+}
+
+// WriteVariable replaces a variable's items.
+func (c *Client) WriteVariable(ctx context.Context, path string, items map[string]string) error {
+	v := &api.Variable{Namespace: c.namespace, Path: path, Items: items}
+	_, _, err := c.api.Variables().Update(v, (&api.WriteOptions{Namespace: c.namespace}).WithContext(ctx))
+	if err != nil {
+		return fmt.Errorf("writing variable %q: %w", path, Denied(err, WriteVariables))
+	}
+	return nil
+}
+
+// WriteChecked replaces a variable's items if its index is still this one, 0 for
+// one that is not there, and fails with [ErrChanged] otherwise. It returns the new
+// index.
+func (c *Client) WriteChecked(ctx context.Context, path string, items map[string]string, index uint64) (uint64, error) {
+	v := &api.Variable{Namespace: c.namespace, Path: path, Items: items, ModifyIndex: index}
+	written, _, err := c.api.Variables().CheckedUpdate(v, (&api.WriteOptions{Namespace: c.namespace}).WithContext(ctx))
+	var conflict api.ErrCASConflict
+	switch {
+	case errors.As(err, &conflict):
+		return 0, fmt.Errorf("writing variable %q: %w", path, ErrChanged)
+	case err != nil:
+		return 0, fmt.Errorf("writing variable %q: %w", path, Denied(err, WriteVariables))
+	}
+	return written.ModifyIndex, nil
+}
+
+// DeleteVariable removes a variable.
+func (c *Client) DeleteVariable(ctx context.Context, path string) error {
+	_, err := c.api.Variables().Delete(path, (&api.WriteOptions{Namespace: c.namespace}).WithContext(ctx))
+	if err != nil {
+		return fmt.Errorf("deleting variable %q: %w", path, Denied(err, DeleteVariables))
+	}
+	return nil
+}

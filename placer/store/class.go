@@ -1,0 +1,77 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package store
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/classify"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// Class is a job's remembered application class and what it was judged by.
+type Class struct {
+	Job      nomad.JobKey
+	Verdict  classify.Verdict
+	Features classify.Features
+}
+
+// Class is what is remembered of a job, for its next runs, and to judge other jobs
+// by.
+func (s Store) Class(k nomad.JobKey) Variable[Class] {
+	return Variable[Class]{Path(s.Classes().prefix, k.Namespace, k.ID), s.nomad, s.Classes().codec}
+}
+
+// Classes are those of all jobs.
+func (s Store) Classes() Shards[Class, []Class] {
+	return Shards[Class, []Class]{prefix: "nomad-pal/classes", nomad: s.nomad, codec: codec[Class]{encode: encodeClass, decode: decodeClass}, join: together[Class]}
+}
+
+// FeaturesOf are what jobs are judged by.
+func FeaturesOf(known []Class) []classify.Features {
+	out := make([]classify.Features, len(known))
+	for i, k := range known {
+		out[i] = k.Features
+	}
+	return out
+}
+
+// numbersOf are the numbers of the features by their items.
+func numbersOf(f *classify.Features) map[string]*float64 {
+	return map[string]*float64{"power_cap": &f.PowerCap, "power": &f.Power, "compute": &f.Compute, "memory": &f.Memory}
+}
+
+func encodeClass(c Class) (items, error) {
+	is := items{"namespace": c.Job.Namespace, "job": c.Job.ID, "class": string(c.Verdict.Class), "reason": c.Verdict.Reason,
+		"readings": strconv.Itoa(c.Features.Readings)}
+	for name, x := range numbersOf(&c.Features) {
+		if !math.IsNaN(*x) {
+			is[name] = strconv.FormatFloat(*x, 'g', 6, 64)
+		}
+	}
+	return is, nil
+}
+
+func decodeClass(is items) (Class, error) {
+	class, err := pal.ParseAppClass(is["class"])
+	if err != nil {
+		return Class{}, fmt.Errorf("the remembered class of job %q: %w", is["job"], err)
+	}
+	c := Class{Job: nomad.JobKey{Namespace: is["namespace"], ID: is["job"]}, Verdict: classify.Verdict{Class: class, Reason: is["reason"]}}
+	if c.Features.Readings, err = strconv.Atoi(is["readings"]); err != nil {
+		return Class{}, fmt.Errorf("the readings of job %q: %q is not a number", is["job"], is["readings"])
+	}
+	for name, to := range numbersOf(&c.Features) {
+		*to = math.NaN()
+		if text, ok := is[name]; ok {
+			if *to, err = strconv.ParseFloat(text, 64); err != nil {
+				return Class{}, fmt.Errorf("%s of job %q: %q is not a number", name, is["job"], text)
+			}
+		}
+	}
+	return c, nil
+}

@@ -1,0 +1,268 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package store
+
+import (
+	"bytes"
+	"fmt"
+	"hash/fnv"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/failure"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/measured"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+const (
+	decisionsPrefix    = "nomad-pal/decisions"
+	measurementsPrefix = "nomad-pal/measurements"
+	// FailuresPath is where failures are. They tell of jobs in all namespaces: who may
+	// read them is an operator.
+	FailuresPath = "nomad-pal/failures"
+)
+
+// Decision is the last decision on a job. Of one that is too large these are left
+// out, in this order: the members of the packed alternative, those chosen from the
+// end, the walk, the ends of long texts.
+func (s Store) Decision(k nomad.JobKey) Variable[gang.Record] {
+	return Variable[gang.Record]{DecisionPath(k), s.nomad, asJSON("decision", shrinkRecord)}
+}
+
+// DecisionPath is where it is.
+func DecisionPath(k nomad.JobKey) string { return Path(decisionsPrefix, k.Namespace, k.ID) }
+
+// Decisions are those on all jobs.
+func (s Store) Decisions() Shards[gang.Record, []gang.Record] {
+	return Shards[gang.Record, []gang.Record]{prefix: decisionsPrefix, nomad: s.nomad, codec: s.Decision(nomad.JobKey{}).codec, join: together[gang.Record]}
+}
+
+// textBytes is what is kept of a text of a record that is too large.
+const textBytes = 1 << 10
+
+func shrinkRecord(r *gang.Record) bool {
+	switch d := &r.Decision; {
+	case d.Packed != nil && len(d.Packed.Members) > 0:
+		packed := *d.Packed
+		packed.Members = nil
+		d.Packed = &packed
+	case d.Chosen != nil && len(d.Chosen.Members) > 0:
+		chosen := *d.Chosen
+		keep := len(chosen.Members) / 2
+		r.MembersOmitted += len(chosen.Members) - keep
+		chosen.Members = chosen.Members[:keep]
+		d.Chosen = &chosen
+	case len(d.Walk) > 0:
+		d.WalkOmitted += len(d.Walk)
+		d.Walk = nil
+	case len(d.Reason) > textBytes || len(r.Note) > textBytes || len(r.GivenUp) > textBytes:
+		d.Reason, r.Note, r.GivenUp = AtMost(textBytes, d.Reason), AtMost(textBytes, r.Note), AtMost(textBytes, r.GivenUp)
+	default:
+		return false
+	}
+	return true
+}
+
+// runTimesShards is how many variables run times lie in. A name is always in the
+// same one.
+const runTimesShards = 8
+
+// RunTimes are how long runs of each name took. Where they are too large, each name
+// of a shard loses the older half of its runs, and names that are nothing but long
+// go last.
+func (s Store) RunTimes() Shards[[]queue.Past, []queue.Past] {
+	return Shards[[]queue.Past, []queue.Past]{
+		prefix: "nomad-pal/history", nomad: s.nomad, codec: asJSON("runs", shrinkRuns), join: concatenated[queue.Past],
+		split: func(all []queue.Past) (map[string][]queue.Past, error) {
+			shards := map[string][]queue.Past{}
+			for _, past := range all {
+				f := fnv.New32a()
+				f.Write([]byte(past.Name))
+				i := strconv.Itoa(int(f.Sum32() % runTimesShards))
+				shards[i] = append(shards[i], past)
+			}
+			return shards, nil
+		},
+	}
+}
+
+func shrinkRuns(shard *[]queue.Past) bool {
+	halves := make([]queue.Past, 0, len(*shard))
+	for _, past := range *shard {
+		if len(past.Runs) > 1 {
+			past.Runs = past.Runs[len(past.Runs)/2:]
+			halves = append(halves, past)
+		}
+	}
+	*shard = halves
+	return true
+}
+
+// Failures are those that are kept, oldest first, and Nomad's index of the last that
+// is not kept any more.
+type Failures struct {
+	Kept    []failure.Failure
+	Dropped uint64
+}
+
+// Failures are the last failures.
+func (s Store) Failures() Variable[Failures] {
+	kept := asJSON[[]failure.Failure]("json", nil)
+	return Variable[Failures]{FailuresPath, s.nomad, codec[Failures]{
+		encode: func(f Failures) (items, error) {
+			is, err := kept.encode(f.Kept)
+			if f.Dropped > 0 {
+				is["dropped"] = strconv.FormatUint(f.Dropped, 10)
+			}
+			return is, err
+		},
+		decode: func(is items) (f Failures, err error) {
+			if f.Kept, err = kept.decode(is); err == nil && is["dropped"] != "" {
+				f.Dropped, err = strconv.ParseUint(is["dropped"], 10, 64)
+			}
+			return f, err
+		},
+	}}
+}
+
+// Quarantine is which GPUs are kept out, and were, by id.
+func (s Store) Quarantine() Variable[map[string]failure.Quarantine] {
+	return Variable[map[string]failure.Quarantine]{"nomad-pal/quarantine", s.nomad, asJSON[map[string]failure.Quarantine]("json", nil)}
+}
+
+// EffectiveConfig is the configuration of the agent in charge, as far as commands
+// need it to decide as the agent does.
+type EffectiveConfig struct {
+	// Keys are the values of placer.Keys by path.
+	Keys     map[string]string       `json:"keys"`
+	Locality pal.Locality            `json:"locality"`
+	Apps     map[string]pal.AppClass `json:"apps"`
+	Tenants  map[string]queue.Tenant `json:"tenants"`
+	Children bool                    `json:"children"`
+	Learn    bool                    `json:"learn"`
+}
+
+// EffectiveConfig is that of the agent in charge.
+func (s Store) EffectiveConfig() Variable[EffectiveConfig] {
+	return Variable[EffectiveConfig]{"nomad-pal/rules", s.nomad, asJSON[EffectiveConfig]("rules", nil)}
+}
+
+// Heartbeat is what the agent at work says of itself.
+type Heartbeat struct {
+	// Agent tells agents apart.
+	Agent   string `json:"agent"`
+	Version string `json:"version"`
+	// Address is that of its API, "" if it has none that others can reach.
+	Address string `json:"address,omitempty"`
+	// Since is when it began to place, Worked when it last did.
+	Since  time.Time `json:"since"`
+	Worked time.Time `json:"worked"`
+	// Trouble is why it does not place, Stopped that it has ended in order.
+	Trouble string `json:"trouble,omitempty"`
+	Stopped bool   `json:"stopped,omitempty"`
+}
+
+// Heartbeat is that of the agent at work.
+func (s Store) Heartbeat() Variable[Heartbeat] {
+	return Variable[Heartbeat]{"nomad-pal/agent", s.nomad, asJSON[Heartbeat]("json", nil)}
+}
+
+// Profile is the profile in force, nil for none.
+func (s Store) Profile() Shards[profile.Shard, *profile.Profile] {
+	return Shards[profile.Shard, *profile.Profile]{
+		prefix: "nomad-pal/profile", nomad: s.nomad,
+		codec: codec[profile.Shard]{
+			encode: func(shard profile.Shard) (items, error) { return items(shard), nil },
+			decode: func(is items) (profile.Shard, error) { return profile.Shard(is), nil },
+		},
+		join: func(shards []profile.Shard) (*profile.Profile, error) {
+			if len(shards) == 0 {
+				return nil, nil
+			}
+			return profile.Join(shards)
+		},
+		split: func(p *profile.Profile) (map[string]profile.Shard, error) {
+			shards, err := p.Shards(Bytes)
+			return numbered(shards), err
+		},
+	}
+}
+
+// CheckSource says whether a name is one that measurements can be imported under.
+func CheckSource(source string) error {
+	if !regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`).MatchString(source) {
+		return fmt.Errorf("source %q is not 1 to 64 letters, digits, '-' or '_'", source)
+	}
+	return nil
+}
+
+// Measurements are those that were imported from one source, of a name that
+// [CheckSource] allows. Each variable is a table of its own: a writer that dies
+// half-way leaves rows of both versions, all of them sound.
+func (s Store) Measurements(source string) Shards[[]profile.Sample, []profile.Sample] {
+	shards := s.MeasurementsBut("")
+	shards.prefix = Path(measurementsPrefix, source)
+	shards.split = func(samples []profile.Sample) (map[string][]profile.Sample, error) {
+		return numbered(halves(shards.at(""), samples)), CheckSource(source)
+	}
+	return shards
+}
+
+// MeasurementsBut are those of all sources but one ("": all), to be read, in the
+// order of the sources' names. Several times of one GPU are repetitions.
+func (s Store) MeasurementsBut(source string) Shards[[]profile.Sample, []profile.Sample] {
+	but := ""
+	if source != "" {
+		but = Path(measurementsPrefix, source)
+	}
+	return Shards[[]profile.Sample, []profile.Sample]{
+		prefix: measurementsPrefix, nomad: s.nomad, join: concatenated[profile.Sample], but: but,
+		codec: codec[[]profile.Sample]{encode: encodeSamples, decode: decodeSamples},
+	}
+}
+
+func encodeSamples(samples []profile.Sample) (items, error) {
+	var b bytes.Buffer
+	err := measured.WriteCSV(&b, samples)
+	return items{"csv": b.String()}, err
+}
+
+func decodeSamples(is items) ([]profile.Sample, error) {
+	rows, err := measured.ReadCSV("its table", strings.NewReader(is["csv"]), measured.Defaults{})
+	samples := make([]profile.Sample, len(rows))
+	for i, r := range rows {
+		samples[i] = r.Sample
+	}
+	return samples, err
+}
+
+// halves cuts values until each piece fits a variable, or is one.
+func halves[T any](v Variable[[]T], all []T) [][]T {
+	if len(all) == 0 {
+		return nil
+	}
+	if _, err := v.fit(&all); err == nil || len(all) == 1 {
+		return [][]T{all}
+	}
+	return append(halves(v, all[:len(all)/2]), halves(v, all[len(all)/2:])...)
+}
+
+// numbered are shards by number.
+func numbered[T any](shards []T) map[string]T {
+	out := map[string]T{}
+	for i, shard := range shards {
+		out[fmt.Sprintf("%04d", i)] = shard
+	}
+	return out
+}
+
+func together[T any](all []T) ([]T, error)       { return all, nil }
+func concatenated[T any](all [][]T) ([]T, error) { return slices.Concat(all...), nil }

@@ -1,0 +1,346 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/classify"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/failure"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+func recordOf(members int) gang.Record {
+	c := &pal.Choice{}
+	for i := range members {
+		c.Members = append(c.Members, pal.ChosenMember{
+			Group: "workers", Node: fmt.Sprintf("node-%d", i), NodeID: strings.Repeat("f", 36), Device: "nvidia/gpu/NVIDIA H200",
+			GPUs: []pal.ChosenGPU{{ID: "GPU-" + strings.Repeat("e", 36), PMScore: 1.003, Class: 2}},
+		})
+	}
+	packed := *c
+	return gang.Record{Namespace: "default", Job: "j", Decision: pal.Decision{Chosen: c, Packed: &packed}}
+}
+
+// A decision on any number of GPUs fits a variable, and says what was left out.
+func TestRecordFits(t *testing.T) {
+	_, s := newStore(t)
+	for _, members := range []int{1, 100, 3000} {
+		was := recordOf(members)
+		v := s.Decision(nomad.JobKey{Namespace: "default", ID: "j"})
+		if err := v.Write(t.Context(), was); err != nil {
+			t.Fatal(err)
+		}
+		is, err := v.Read(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := len(is.Of.Decision.Chosen.Members) + is.Of.MembersOmitted; got != members {
+			t.Errorf("%d members: %d kept and %d said to be omitted", members, len(is.Of.Decision.Chosen.Members), is.Of.MembersOmitted)
+		}
+		if !cmp.Equal(was, recordOf(members)) {
+			t.Errorf("the record itself was cut to %d members", len(was.Decision.Chosen.Members))
+		}
+		if members == 1 && !cmp.Equal(was, is.Of) {
+			t.Errorf("(-want +got):\n%s", cmp.Diff(was, is.Of))
+		}
+	}
+}
+
+// Whatever a decision holds, its record fits a variable, or is said not to.
+func TestRecordOfAnySize(t *testing.T) {
+	_, s := newStore(t)
+	long, entries := strings.Repeat("x", 100_000), make([]pal.Entry, 5000)
+	v := s.Decision(nomad.JobKey{Namespace: "default", ID: "j"})
+	for name, r := range map[string]gang.Record{
+		"a walk":   {Decision: pal.Decision{Walk: entries}},
+		"a text":   {Decision: pal.Decision{Reason: long}},
+		"a note":   {Note: long},
+		"given up": {GivenUp: long},
+		"all":      {Note: long, GivenUp: long, Decision: pal.Decision{Walk: entries, Reason: long, Chosen: &pal.Choice{Members: make([]pal.ChosenMember, 3000)}}},
+	} {
+		if err := v.Write(t.Context(), r); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	err := v.Write(t.Context(), gang.Record{Decision: pal.Decision{Gang: long}})
+	if want := `writing variable "nomad-pal/decisions/default/j": it cannot be stored: 1`; !errors.Is(err, ErrNotStorable) || !strings.HasPrefix(err.Error(), want) || !strings.HasSuffix(err.Error(), "bytes, a variable holds 61440") {
+		t.Errorf("nothing of it can be left out: %v", err)
+	}
+	if err := v.Write(t.Context(), gang.Record{Decision: pal.Decision{Chosen: &pal.Choice{Cost: math.NaN()}}}); !errors.Is(err, ErrNotStorable) {
+		t.Errorf("no number: %v", err)
+	}
+}
+
+// What was learned fits into its variables, whatever the names, and comes back;
+// what does not fit is cut evenly.
+func TestRunTimesFit(t *testing.T) {
+	_, s := newStore(t)
+	var runs []queue.Past
+	for i := range 200 {
+		h := queue.Past{Name: fmt.Sprintf("%s-%d", strings.Repeat("n", 100), i), Last: int64(i)}
+		for range 64 {
+			h.Runs = append(h.Runs, [2]int64{int64(240 * time.Hour), 1024})
+		}
+		runs = append(runs, h)
+	}
+	store := func(runs []queue.Past) []queue.Past {
+		t.Helper()
+		if err := s.RunTimes().Write(t.Context(), runs); err != nil {
+			t.Fatal(err)
+		}
+		is, err := s.RunTimes().Read(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return is
+	}
+	byName := cmpopts.SortSlices(func(a, b queue.Past) bool { return a.Name < b.Name })
+	if d := cmp.Diff(runs, store(runs), byName); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	for i := range runs {
+		for range 10 {
+			runs[i].Runs = append(runs[i].Runs, runs[i].Runs[:64]...)
+		}
+	}
+	is := store(runs)
+	for _, h := range is {
+		if len(h.Runs) < 32 || len(h.Runs) > 400 {
+			t.Errorf("%d of the %d runs of %s are left", len(h.Runs), len(runs[0].Runs), h.Name)
+		}
+	}
+	if len(is) != len(runs) {
+		t.Errorf("%d names of %d", len(is), len(runs))
+	}
+	long := make([]queue.Past, 300)
+	for i := range long {
+		long[i] = queue.Past{Name: strings.Repeat("x", 1000), Runs: [][2]int64{{1, 1}, {2, 2}}}
+	}
+	store(long)
+}
+
+// Many measurements go into several variables, which are well filled, and out again
+// in their order; none are no variable.
+func TestMeasurementsFit(t *testing.T) {
+	server, s := newStore(t)
+	long := samplesOf(3000, 1)
+	for i := range long {
+		long[i].Key = strings.Repeat("k", 300)
+	}
+	for _, samples := range [][]profile.Sample{samplesOf(3000, 1), long, nil} {
+		lab := s.Measurements("lab")
+		if err := lab.Write(t.Context(), samples); err != nil {
+			t.Fatal(err)
+		}
+		is, err := lab.Read(t.Context())
+		if err != nil || !cmp.Equal(samples, is, cmpopts.EquateEmpty()) {
+			t.Errorf("%d measurements of %d: %v", len(is), len(samples), err)
+		}
+		bytes, shards := 0, all(t, server, lab.prefix)
+		for _, shard := range shards {
+			bytes += len(shard["csv"])
+		}
+		if n, least := len(shards), (bytes+Bytes-1)/Bytes; n < least || n > 2*least {
+			t.Errorf("%d bytes are in %d variables, want %d to %d", bytes, n, least, 2*least)
+		}
+	}
+	large := samplesOf(1, 1)
+	large[0].Key = strings.Repeat("k", Bytes)
+	if err := s.Measurements("lab").Write(t.Context(), large); !errors.Is(err, ErrNotStorable) {
+		t.Errorf("a row that is too large: %v", err)
+	}
+}
+
+func TestClasses(t *testing.T) {
+	server, s := newStore(t)
+	k := nomad.JobKey{Namespace: "ml", ID: "train/nightly ü"}
+	v := s.Class(k)
+	want := Class{k, classify.Verdict{Class: "C", Reason: "85 % of the memory bandwidth"},
+		classify.Features{Readings: 22, Power: 0.55, PowerCap: math.NaN(), Compute: 0.03, Memory: 0.85}}
+	if err := v.Write(t.Context(), want); err != nil {
+		t.Fatal(err)
+	}
+	is, err := v.Read(t.Context())
+	if diff := cmp.Diff(want, is.Of, cmpopts.EquateNaNs()); diff != "" || err != nil {
+		t.Errorf("%v (-want +got)\n%s", err, diff)
+	}
+	server.SetVariable("default", "nomad-pal/classes/ml/odd", items{"job": "odd", "class": "Z"})
+	all, err := s.Classes().Read(t.Context())
+	if diff := cmp.Diff([]Class{want}, all, cmpopts.EquateNaNs()); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if want := `reading variable "nomad-pal/classes/ml/odd": the remembered class of job "odd": application class "Z" is unknown`; !Unreadable(err) || !strings.Contains(err.Error(), want) {
+		t.Errorf("error %v, want %q", err, want)
+	}
+	if fs := FeaturesOf(all); len(fs) != 1 || fs[0].Readings != 22 {
+		t.Errorf("features %+v", fs)
+	}
+}
+
+// What is written comes back, whatever it is: of each kind.
+func TestRoundTrip(t *testing.T) {
+	text, word := rapid.String(), rapid.StringMatching(`[A-Za-z0-9.:/-]{1,40}`)
+	at := rapid.Custom(func(t *rapid.T) time.Time { return time.Unix(rapid.Int64Range(0, 1<<33).Draw(t, "s"), 7).UTC() })
+	share := rapid.Float64Range(0, 2)
+	for name, once := range map[string]func(t *rapid.T, s Store){
+		"decision": func(t *rapid.T, s Store) {
+			k := nomad.JobKey{Namespace: text.Draw(t, "namespace"), ID: text.Draw(t, "id")}
+			r := recordOf(rapid.IntRange(0, 50).Draw(t, "members"))
+			r.Namespace, r.Job, r.Note, r.Submitted, r.Attained = k.Namespace, k.ID, text.Draw(t, "note"), at.Draw(t, "submitted"), time.Duration(rapid.Int64().Draw(t, "attained"))
+			same(t, s.Decision(k), r)
+		},
+		"failures": func(t *rapid.T, s Store) {
+			same(t, s.Failures(), Failures{rapid.SliceOfN(rapid.Custom(func(t *rapid.T) failure.Failure {
+				return failure.Failure{At: at.Draw(t, "at"), Index: rapid.Uint64().Draw(t, "index"), Job: text.Draw(t, "job"), GPUs: rapid.SliceOfN(text, 0, 8).Draw(t, "gpus"), Reason: text.Draw(t, "reason")}
+			}), 0, 20).Draw(t, "failures"), rapid.Uint64().Draw(t, "dropped")})
+		},
+		"quarantine": func(t *rapid.T, s Store) {
+			same(t, s.Quarantine(), rapid.MapOfN(text, rapid.Custom(func(t *rapid.T) failure.Quarantine {
+				return failure.Quarantine{Until: at.Draw(t, "until"), Strikes: rapid.Int().Draw(t, "strikes"), Reason: text.Draw(t, "reason"), ByJobs: rapid.Bool().Draw(t, "by jobs")}
+			}), 0, 20).Draw(t, "quarantine"))
+		},
+		"effective config": func(t *rapid.T, s Store) {
+			same(t, s.EffectiveConfig(), EffectiveConfig{Keys: rapid.MapOf(text, text).Draw(t, "keys"), Tenants: rapid.MapOf(text, rapid.Just(queue.Tenant{Weight: 2})).Draw(t, "tenants"), Learn: rapid.Bool().Draw(t, "learn")})
+		},
+		"heartbeat": func(t *rapid.T, s Store) {
+			same(t, s.Heartbeat(), Heartbeat{Agent: text.Draw(t, "agent"), Address: text.Draw(t, "address"), Since: at.Draw(t, "since"), Trouble: text.Draw(t, "trouble")})
+		},
+		"class": func(t *rapid.T, s Store) {
+			k := nomad.JobKey{Namespace: text.Draw(t, "namespace"), ID: text.Draw(t, "id")}
+			sixDigits := func(what string) float64 { return math.Round(share.Draw(t, what)*1e5) / 1e5 }
+			same(t, s.Class(k), Class{k, classify.Verdict{Class: "B", Reason: text.Draw(t, "reason")},
+				classify.Features{Readings: rapid.Int().Draw(t, "readings"), Power: math.NaN(), PowerCap: sixDigits("cap"), Compute: sixDigits("compute"), Memory: sixDigits("memory")}})
+		},
+		"run times": func(t *rapid.T, s Store) {
+			sameShards(t, s.RunTimes(), rapid.SliceOfNDistinct(rapid.Custom(func(t *rapid.T) queue.Past {
+				return queue.Past{Name: text.Draw(t, "name"), Tenant: text.Draw(t, "tenant"), Last: rapid.Int64().Draw(t, "last"),
+					Runs: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) [2]int64 { return [2]int64{rapid.Int64().Draw(t, "took"), 8} }), 1, 64).Draw(t, "runs")}
+			}), 0, 60, func(p queue.Past) string { return p.Name }).Draw(t, "run times"), cmpopts.SortSlices(func(a, b queue.Past) bool { return a.Name < b.Name }))
+		},
+		"measurements": func(t *rapid.T, s Store) {
+			sameShards(t, s.Measurements("lab"), rapid.SliceOfN(rapid.Custom(func(t *rapid.T) profile.Sample {
+				return profile.Sample{GPU: word.Draw(t, "gpu"), App: pal.AppClass(word.Draw(t, "app")), Model: word.Draw(t, "model") + " 80GB, \"x\"", Key: word.Draw(t, "key"),
+					Time: rapid.Float64Range(1e-9, math.MaxFloat64).Draw(t, "time"), Noise: share.Draw(t, "noise")}
+			}), 0, 1200).Draw(t, "samples"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, s := newStore(t)
+			rapid.Check(t, func(t *rapid.T) { once(t, s) })
+		})
+	}
+	t.Run("profile", func(t *testing.T) {
+		_, s := newStore(t)
+		for _, gpus := range []int{8000, 1, 3000} {
+			p := profileOf(t, gpus, 1)
+			if err := s.Profile().Write(t.Context(), p); err != nil {
+				t.Fatal(err)
+			}
+			if is, err := s.Profile().Read(t.Context()); err != nil || !cmp.Equal(p.Encode(), is.Encode()) {
+				t.Errorf("%d GPUs: %v", gpus, err)
+			}
+		}
+	})
+}
+
+func same[T any](t *rapid.T, v Variable[T], want T) {
+	t.Helper()
+	if err := v.Write(t.Context(), want); err != nil {
+		t.Fatal(err)
+	}
+	got, err := v.Read(t.Context())
+	if d := cmp.Diff(want, got.Of, cmpopts.EquateEmpty(), cmpopts.EquateNaNs()); d != "" || err != nil {
+		t.Fatalf("%v (-want +got):\n%s", err, d)
+	}
+}
+
+func sameShards[T, E any](t *rapid.T, v Shards[T, []E], want []E, how ...cmp.Option) {
+	t.Helper()
+	if err := v.Write(t.Context(), want); err != nil {
+		t.Fatal(err)
+	}
+	got, err := v.Read(t.Context())
+	if d := cmp.Diff(want, got, append(how, cmpopts.EquateEmpty())...); d != "" || err != nil {
+		t.Fatalf("%v (-want +got):\n%s", err, d)
+	}
+}
+
+// Whatever stands in a variable is read or [Unreadable]; and what is read is the
+// same after it was written again.
+func FuzzAnyContent(f *testing.F) {
+	for _, seed := range []string{"", "null", "{}", "[]", `{"until": [7`, `[{"name":"default/j","last":1,"runs":[[1,2]]}]`, "gpu,app,time\nG1,A,1\n",
+		"gpu,app,time,model\n\"#G1\",A,1,\"a\rb\"\n", `{"GPU-1": {"until": "2026-01-01T00:00:00Z", "strikes": 2}}`} {
+		f.Add(seed, "7")
+	}
+	f.Fuzz(func(t *testing.T, text, more string) {
+		_, s := newStore(t)
+		k := nomad.JobKey{Namespace: "default", ID: "j"}
+		d, q, fs, c, h, class := s.Decision(k), s.Quarantine(), s.Failures(), s.EffectiveConfig(), s.Heartbeat(), s.Class(k)
+		again(t, d.Path, items{"decision": text}, s, varRead(d), d.Write)
+		again(t, q.Path, items{"json": text}, s, varRead(q), q.Write)
+		again(t, fs.Path, items{"json": text, "dropped": more}, s, varRead(fs), fs.Write)
+		again(t, c.Path, items{"rules": text}, s, varRead(c), c.Write)
+		again(t, h.Path, items{"json": text}, s, varRead(h), h.Write)
+		again(t, class.Path, items{"class": "A", "job": text, "readings": more, "power": more, "reason": text}, s, varRead(class), class.Write)
+		again(t, "nomad-pal/history/3", items{"runs": text}, s, s.RunTimes().Read, s.RunTimes().Write)
+		again(t, measurementsPrefix+"/lab/0000", items{"csv": text}, s, s.Measurements("lab").Read, s.Measurements("lab").Write)
+		again(t, "nomad-pal/profile/0000", items{"data": text, "of": "1", "shard": "0", "sha256": more, "version": more}, s, s.Profile().Read, s.Profile().Write)
+	})
+}
+
+func varRead[T any](v Variable[T]) func(context.Context) (T, error) {
+	return func(ctx context.Context) (T, error) {
+		is, err := v.Read(ctx)
+		return is.Of, err
+	}
+}
+
+func again[V any](t *testing.T, path string, is items, s Store, read func(context.Context) (V, error), write func(context.Context, V) error) {
+	t.Helper()
+	if err := s.nomad.WriteVariable(t.Context(), path, maps.Clone(is)); err != nil {
+		return // too large for Nomad
+	}
+	v, err := read(t.Context())
+	if err != nil {
+		if !Unreadable(err) {
+			t.Fatalf("%q: %v", is, err)
+		}
+		return
+	}
+	if err := write(t.Context(), v); errors.Is(err, ErrNotStorable) {
+		return
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	first, err := read(t.Context())
+	if err != nil {
+		t.Fatalf("%q, written again: %v", is, err)
+	}
+	if err := write(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(v, first, cmpopts.EquateNaNs(), cmpopts.EquateEmpty(), cmpopts.EquateApprox(1e-5, 0), cmpopts.IgnoreUnexported(profile.Profile{})); d != "" && len(fmt.Sprint(is)) < 50_000 {
+		t.Fatalf("%q: (-read +written):\n%s", is, d)
+	}
+	second, err := read(t.Context())
+	if d := cmp.Diff(first, second, cmpopts.EquateNaNs(), cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(profile.Profile{})); d != "" || err != nil {
+		t.Fatalf("%q: %v (-first +second):\n%s", is, err, d)
+	}
+}

@@ -1,0 +1,112 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// Shards are all variables below a prefix. Each holds a T; together they are a V.
+type Shards[T, V any] struct {
+	prefix string
+	nomad  *nomad.Client
+	codec  codec[T]
+	join   func([]T) (V, error)
+	split  func(V) (map[string]T, error) // by path below the prefix
+	// but are those below this prefix left out of reading; "": none.
+	but string
+}
+
+// Paths are the paths of those that are there.
+func (s Shards[T, V]) Paths(ctx context.Context) ([]string, error) {
+	vars, err := s.nomad.ListVariables(ctx, s.prefix+"/")
+	var paths []string
+	for _, v := range vars {
+		if strings.HasPrefix(v.Path, s.prefix+"/") && (s.but == "" || !strings.HasPrefix(v.Path, s.but+"/")) {
+			paths = append(paths, v.Path)
+		}
+	}
+	return paths, err
+}
+
+// Read reads them, in the order of their paths. Those that are [Unreadable] are left
+// out and named in the error.
+func (s Shards[T, V]) Read(ctx context.Context) (v V, err error) {
+	paths, err := s.Paths(ctx)
+	if err != nil {
+		return v, err
+	}
+	var shards []T
+	var bad []error
+	for _, path := range paths {
+		switch shard, err := s.at(path).Read(ctx); {
+		case Unreadable(err):
+			bad = append(bad, err)
+		case err != nil:
+			return v, err
+		case shard.There: // not deleted meanwhile
+			shards = append(shards, shard.Of)
+		}
+	}
+	if v, err = s.join(shards); err != nil {
+		bad = append(bad, unreadable(s.prefix+"/*", err))
+	}
+	return v, errors.Join(bad...)
+}
+
+// Write has them be v and nothing else: it writes those that change, and then
+// deletes those that are left over. One that cannot be written does not keep the
+// others from being written.
+func (s Shards[T, V]) Write(ctx context.Context, v V) error {
+	shards, err := s.split(v)
+	if err != nil {
+		return fmt.Errorf("writing variables %q: %w: %w", s.prefix+"/*", ErrNotStorable, err)
+	}
+	paths, err := s.Paths(ctx)
+	if err != nil {
+		return err
+	}
+	left := map[string]bool{}
+	for _, path := range paths {
+		left[path] = true
+	}
+	var failed []error
+	for _, name := range slices.Sorted(maps.Keys(shards)) {
+		shard, of := s.at(s.prefix+"/"+name), shards[name]
+		is, err := shard.fit(&of)
+		if err == nil && !(left[shard.Path] && shard.holds(ctx, is)) {
+			err = s.nomad.WriteVariable(ctx, shard.Path, is)
+		}
+		delete(left, shard.Path)
+		if err != nil {
+			failed = append(failed, err)
+			if ctx.Err() != nil || errors.Is(err, nomad.ErrNoAnswer) {
+				break
+			}
+		}
+	}
+	if len(failed) > 0 {
+		return errors.Join(failed...)
+	}
+	for _, path := range slices.Sorted(maps.Keys(left)) {
+		if err := s.Delete(ctx, path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Delete deletes one of them.
+func (s Shards[T, V]) Delete(ctx context.Context, path string) error {
+	return s.nomad.DeleteVariable(ctx, path)
+}
+
+func (s Shards[T, V]) at(path string) Variable[T] { return Variable[T]{path, s.nomad, s.codec} }
