@@ -161,7 +161,7 @@ func TestLastBeat(t *testing.T) {
 		next := beating(w, "b", signs)
 		w.RunFor(5 * time.Second)
 		stop()
-		w.RunFor(15 * time.Second)
+		w.RunFor(12 * time.Second) // before the next beats again
 		if a := activity(w); !a.Working || a.Agent != "b" {
 			w.T.Errorf("the next is at work: %+v", a)
 		}

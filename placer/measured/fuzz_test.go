@@ -16,7 +16,7 @@ import (
 func FuzzRead(f *testing.F) {
 	for _, seed := range []string{
 		"gpu,app,time\nGPU-1,resnet50,1.5\n", "gpu,app,time,model,key,noise\na,b,1e308,c,d,NaN\n", "gpu,app,time\na,b,-1\n", "gpu,app,time\na,b,\n",
-		`[{"gpu": "a", "app": "b", "time": 1}]`, `[{"gpu": "#a", "app": "b", "time": 1}]`, `[{"gpu": "a", "app": "b", "time": 1, "model": "x\r\n"}]`,
+		`[{"gpu": "a", "app": "b", "time": 1}]`, `[{"gpu": "a", "app": "b", "time": 1, "model": " x "}]`, `[{"gpu": "#a", "app": "b", "time": 1}]`, `[{"gpu": "a", "app": "b", "time": 1, "model": "x\r\n"}]`,
 		`[{"gpu": "a", "app": "b", "time": 1, "model": "x\r\ny"}]`, "gpu,app,time\n\"#a\",b,1\n", `{"gpus": null}`, "[", "\xff", "gpu;app;time\n",
 	} {
 		f.Add([]byte(seed))

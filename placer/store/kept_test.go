@@ -54,6 +54,9 @@ func TestRecordFits(t *testing.T) {
 		if got := len(is.Of.Decision.Chosen.Members) + is.Of.MembersOmitted; got != members {
 			t.Errorf("%d members: %d kept and %d said to be omitted", members, len(is.Of.Decision.Chosen.Members), is.Of.MembersOmitted)
 		}
+		if len(is.Of.Decision.Chosen.Members) == 0 {
+			t.Errorf("none of %d members are kept", members)
+		}
 		if !cmp.Equal(was, recordOf(members)) {
 			t.Errorf("the record itself was cut to %d members", len(was.Decision.Chosen.Members))
 		}

@@ -333,6 +333,10 @@ func TestOnlyWhatChanges(t *testing.T) {
 	if len(one) != 1 {
 		t.Errorf("it writes %v of one name", one)
 	}
+	runs = runs[1:]
+	if got := write(false); len(got) != 1 {
+		t.Errorf("it writes %v where one name is forgotten", got)
+	}
 	for i := range runs {
 		runs[i].Last = 3
 	}
