@@ -230,8 +230,11 @@ func (r *rules) ended(m nomadtest.Member) {
 	if s == nil || s.last == nil || !m.Done || *m.Version.JobModifyIndex < s.since || *s.last.Type != api.JobTypeBatch {
 		return
 	}
+	if r.formOf(m.Version) != s.form {
+		return // a write that crossed the author's had brought back an older form, which is not what he wants done
+	}
 	s.done[fmt.Sprintf("%d %s[%d]", *m.Version.Version, m.Group, m.Number)] = true
-	n := 0 // of that version: a write that crosses the author's may have brought back an older form
+	n := 0
 	for _, g := range m.Version.TaskGroups {
 		n += *g.Count
 	}
