@@ -232,6 +232,8 @@ func (p *Placer) follow(ctx context.Context, events <-chan []nomad.Event, ended 
 		if again {
 			heard = change
 		}
+		// What came while everything was read may tell what no list has any more.
+		heard = max(heard, p.applyAll(events))
 		for heard == change || heard == progress && !time.Now().Before(rested) {
 			if heard, rested, err = p.round(ctx, events); err != nil {
 				return err

@@ -4,6 +4,7 @@
 package queue
 
 import (
+	"math"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -93,17 +94,21 @@ func (p *pass) waitsForNear(e *entry, pl pal.Placement) bool {
 }
 
 // leastCost is the cost that the gang would have if nothing of ours ran; it is
-// worked out once per kind of gang.
+// worked out once per kind of gang. Where it would not fit even so, as while nodes are
+// away, there is no telling, and nothing is kept.
 func (p *pass) leastCost(e *entry) float64 {
 	kind := e.kind()
 	c, ok := p.leastCosts[kind]
 	if !ok {
 		defer p.withoutWindows()()
 		p.withoutRunning(func() {
-			pl, _ := p.place(e)
-			c = pl.Cost()
+			pl, fits := p.place(e)
+			if c = pl.Cost(); !fits {
+				c = math.Inf(1)
+				return
+			}
+			p.leastCosts[kind] = c
 		})
-		p.leastCosts[kind] = c
 	}
 	return c
 }

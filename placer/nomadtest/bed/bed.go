@@ -157,8 +157,8 @@ func (w *World) StartPlacerAs(token string) *Placer {
 	w.placers = append(w.placers, p)
 	go func() {
 		defer close(p.done)
-		defer w.rules.works(-1)
-		w.rules.works(1)
+		defer w.rules.works(p.Name, -1)
+		w.rules.works(p.Name, 1)
 		_ = p.Run(ctx) // ctx's error
 	}()
 	return p

@@ -46,7 +46,8 @@ type rules struct {
 	// which do not know at once what the other decides.
 	working int
 	several time.Time
-	ledgers int // looked into
+	ledgers int             // looked into
+	dead    map[string]bool // placers that have ended
 	// trouble is when something last went wrong that excuses a gang in part.
 	trouble time.Time
 }
@@ -64,12 +65,15 @@ type story struct {
 	purge bool
 	done  map[string]bool // members that have done their work since
 	// whole: all of them have.
-	whole   bool
+	whole bool
+	// unknown: purged while a placer wrote it that has ended since. Nomad keeps nothing
+	// by which to tell what came of that from a new job.
+	unknown bool
 	partial time.Time // since when it is there in part
 }
 
 func newRules(w *World) *rules {
-	r := &rules{w: w, jobs: map[nomadtest.Key]*story{}, forms: map[*api.Job]string{}, trouble: time.Now()}
+	r := &rules{w: w, jobs: map[nomadtest.Key]*story{}, forms: map[*api.Job]string{}, dead: map[string]bool{}, trouble: time.Now()}
 	w.Nomad.Observe(w.transcript())
 	w.Nomad.Observe(nomadtest.Observer{Wrote: r.wrote, Placed: r.placed, Ended: r.ended, Shared: r.shared})
 	return r
@@ -132,7 +136,7 @@ func (r *rules) submits(j *api.Job) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.story(keyOf(j))
-	s.last, s.gone = copyOf(j), false
+	s.last, s.gone, s.unknown = copyOf(j), false, false
 	j.Canonicalize()
 	s.form = authorForm(j)
 	s.wrote[s.form] = true
@@ -180,7 +184,8 @@ func (r *rules) wrote(x nomadtest.Write) {
 	}
 	switch {
 	case x.Before == nil && x.Kind == "register":
-		// Purged in the moment of a race: it is to be purged again.
+		// Purged in the moment of a race: it is to be purged again, if anybody knows.
+		s.unknown = s.gone && s.purge && r.dead[x.Client]
 	case x.Before != nil && !ours(x.Before) && x.Kind != "register":
 		r.violated("%s: %s of %s, which has neither gate nor pins", x.Client, x.Kind, x.Job)
 	}
@@ -225,8 +230,11 @@ func (r *rules) ended(m nomadtest.Member) {
 	if s == nil || s.last == nil || !m.Done || *m.Version.JobModifyIndex < s.since || *s.last.Type != api.JobTypeBatch {
 		return
 	}
+	if r.formOf(m.Version) != s.form {
+		return // a write that crossed the author's had brought back an older form, which is not what he wants done
+	}
 	s.done[fmt.Sprintf("%d %s[%d]", *m.Version.Version, m.Group, m.Number)] = true
-	n := 0 // of that version: a write that crosses the author's may have brought back an older form
+	n := 0
 	for _, g := range m.Version.TaskGroups {
 		n += *g.Count
 	}
@@ -239,10 +247,11 @@ func (r *rules) ended(m nomadtest.Member) {
 	s.whole = s.whole || of >= n
 }
 
-// works takes in that a placer begins, or ends.
-func (r *rules) works(more int) {
+// works takes in that a placer begins, 1, or ends, -1.
+func (r *rules) works(name string, more int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.dead[name] = more < 0
 	if r.working > 1 {
 		r.several = time.Now()
 	}

@@ -302,6 +302,8 @@ func (x *Walk) openJob(k nomadtest.Key) string {
 	x.rules.mu.Lock()
 	defer x.rules.mu.Unlock()
 	switch s := x.rules.jobs[k]; {
+	case s.unknown:
+		return ""
 	case s.gone && live > 0:
 		return "stopped by its author, and still there"
 	case s.gone && job != nil && (job.Stop == nil || !*job.Stop):
