@@ -52,9 +52,12 @@ func (g *Gang) observe(e Event, w World) []Effect {
 	o, now := e.(Observation), w.Now()
 	changed := g.Job == nil || *g.Job.JobModifyIndex != *o.Job.JobModifyIndex
 	if g.Job != nil && changed && o.Nomad == Waiting {
-		g.Tries, g.RetryAt, g.Trouble, g.edited = 0, time.Time{}, "", g.Queued
+		g.Tries, g.RetryAt, g.Trouble = 0, time.Time{}, ""
+		g.Target = nil // what it would be placed as now was worked out for what it was
 	}
 	if changed {
+		ours := g.sent && (o.Nomad == Starting || o.Nomad == Running) // it came about after all
+		g.edited = g.Queued && (g.edited || !ours)
 		g.Since, g.sent = now, false
 	}
 	if g.overwroteWith(o.Job) {
@@ -171,17 +174,17 @@ func (g *Gang) registered(o Observed, of Effect, w World) []Effect {
 	}
 	members := g.Members
 	g.Observed, g.guess, g.Since = o, o.Job, w.Now()
+	g.Request, g.Refused = w.Request(g.Observed)
 	if g.Record != nil {
 		g.Record.JobModifyIndex = *o.Job.JobModifyIndex
 	}
 	switch r.Why {
 	case ToUndo:
-		g.overwrote = false
+		g.overwrote, g.edited = false, g.Queued // it is what its author made of it
 	case ToResize:
 		return g.resized(w)
 	case ToStop:
 		g.gated = *g.Job.JobModifyIndex
-		g.Request, g.Refused = w.Request(g.Observed)
 		// Until all of it has stopped, all its GPUs are its own: the queue waits for
 		// them together.
 		g.stop.gated, g.Members, g.Held = true, members, w.GPUIDs(w.Holds(g.Key))
@@ -208,11 +211,17 @@ func (g *Gang) failed(f Failure, w World) []Effect {
 	if r, ok := f.Of.(Register); ok && r.Why == ToUndo && conflict {
 		g.overwrote = false
 	}
+	_, unwritten := f.Of.(WriteRecord)
+	if unwritten {
+		g.counted = 0 // what it counts in was not written, as far as is known
+	}
 	var out []Effect
 	if s := g.stop; s != nil && !s.gated {
 		g.stop = nil
 		if s.recorded && s.before != nil { // it runs on: the stop did not happen
 			g.Record, g.counted = s.before, 0
+			out = append(out, SaveRecord{*g.Record})
+		} else if unwritten { // it may be in Nomad all the same
 			out = append(out, SaveRecord{*g.Record})
 		}
 		if s.why != Requeued {

@@ -1,0 +1,39 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package bed
+
+import (
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// A gang gets another size while it runs, makes room for another one, and starts again:
+// with the size that its author asked for last.
+func TestResizedThenPreempted(t *testing.T) {
+	for name, members := range map[string][2]int{"larger": {1, 3}} {
+		t.Run(name, func(t *testing.T) {
+			Run(t, Options{Seed: 1}, func(w *World) {
+				w.AddNodes(2, 2)
+				w.StartPlacer()
+				w.Submit(Gang{Name: "a", Members: members[0], GPUs: 1, Runs: time.Hour, Priority: 20, Meta: map[string]string{"pal_preempt": "true"}})
+				w.ExpectRunning("a", 10*time.Second)
+				if err := w.Edit(Key("a"), func(job *api.Job) { job.TaskGroups[0].Count = ptr(members[1]) }); err != nil {
+					t.Fatal(err)
+				}
+				w.Expect("the new size", 30*time.Second, func() bool { return len(w.GPUs(Key("a"))) == members[1] })
+				w.RunFor(20 * time.Minute)
+				w.Submit(Gang{Name: "urgent", Members: 2, GPUs: 2, Runs: time.Minute, Priority: 90})
+				w.ExpectRunning("urgent", 30*time.Minute)
+				w.ExpectGone("a", time.Second)
+				w.ExpectFinished("urgent", 10*time.Minute)
+				w.ExpectRunning("a", 10*time.Minute)
+				if n := len(w.GPUs(Key("a"))); n != members[1] {
+					t.Errorf("it runs on %d GPUs, its author asks for %d", n, members[1])
+				}
+			})
+		})
+	}
+}
