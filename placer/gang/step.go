@@ -68,7 +68,7 @@ func (g *Gang) observe(e Event, w World) []Effect {
 		g.stop, g.Target = nil, nil // its author registered it anew meanwhile: it runs on
 		out = append(out, QueueKept{})
 	}
-	if g.Observed = o.Observed; !g.Ours() {
+	if g.becomes(o.Observed); !g.Ours() {
 		return append(out, g.leave(w)...)
 	}
 	g.Request, g.Refused = o.Request, o.Refused
@@ -76,6 +76,14 @@ func (g *Gang) observe(e Event, w World) []Effect {
 		g.Held = nil
 	}
 	return out
+}
+
+// becomes takes in where the gang stands. What troubled one that is whole now is over.
+func (g *Gang) becomes(o Observed) {
+	if o.Nomad == Running && g.Nomad != Running {
+		g.Trouble, g.stumbled = "", ""
+	}
+	g.Observed = o
 }
 
 // Ours says whether the job is the placer's to place.
@@ -89,7 +97,7 @@ func (g *Gang) leave(World) []Effect {
 		out = append(out, SaveRecord{*g.Record})
 	}
 	if g.Queued {
-		out = append(out, Dequeue{Finished: g.Placed && g.Nomad == Ended && !stopped(g.Job)})
+		out = append(out, Dequeue{Finished: g.Placed && g.Nomad == Ended && !stopped(g.Job) && g.Have >= g.Want})
 		g.Queued, g.Placed = false, false
 	}
 	return out
@@ -173,7 +181,8 @@ func (g *Gang) registered(o Observed, of Effect, w World) []Effect {
 		return nil
 	}
 	members := g.Members
-	g.Observed, g.guess, g.Since = o, o.Job, w.Now()
+	g.becomes(o)
+	g.guess, g.Since = o.Job, w.Now()
 	g.Request, g.Refused = w.Request(g.Observed)
 	if g.Record != nil {
 		g.Record.JobModifyIndex = *o.Job.JobModifyIndex

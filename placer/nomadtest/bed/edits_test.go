@@ -37,3 +37,27 @@ func TestResizedThenPreempted(t *testing.T) {
 		})
 	}
 }
+
+// A gang becomes smaller while it runs: no two of its members get one GPU, of those that
+// their predecessors give back in the same plan.
+func TestResizedMembersShareNoGPU(t *testing.T) {
+	for seed := range uint64(8) {
+		Run(t, Options{Seed: seed}, func(w *World) {
+			w.AddNodes(2, 2)
+			w.StartPlacer()
+			w.Submit(Gang{Name: "a", Members: 4, GPUs: 1, Runs: time.Hour})
+			w.ExpectRunning("a", 10*time.Second)
+			if err := w.Edit(Key("a"), func(job *api.Job) { job.TaskGroups[0].Count = ptr(3) }); err != nil {
+				t.Fatal(err)
+			}
+			w.Expect("the new size", 30*time.Second, func() bool { return len(w.Members(Key("a"))) == 3 })
+			seen := map[string]bool{}
+			for _, gpu := range w.GPUs(Key("a")) {
+				if seen[gpu] {
+					t.Errorf("seed %d: GPU %s is given out twice", seed, gpu)
+				}
+				seen[gpu] = true
+			}
+		})
+	}
+}
