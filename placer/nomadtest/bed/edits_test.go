@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // A gang gets another size while it runs, makes room for another one, and starts again:
@@ -60,4 +62,33 @@ func TestResizedMembersShareNoGPU(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A gang becomes larger in the cycle in which another one would start: none gets what
+// the other got.
+func TestResizedBesideAStart(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(1, 2)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "a", Runs: time.Hour})
+		w.Submit(Gang{Name: "before", Runs: 30 * time.Second})
+		w.ExpectRunning("a", 10*time.Second)
+		w.ExpectRunning("before", 10*time.Second)
+		if err := w.Edit(Key("a"), func(job *api.Job) { job.TaskGroups[0].Count = ptr(2) }); err != nil {
+			t.Fatal(err)
+		}
+		w.Submit(Gang{Name: "b", Runs: time.Hour})
+		w.ExpectFinished("before", time.Minute)
+		w.RunFor(3 * time.Second)
+		given := map[string]string{}
+		for _, name := range []string{"a", "b"} {
+			pins, _ := rewrite.Pinned(w.Nomad.Job(Key(name)))
+			for _, gpu := range pins.GPUs() {
+				if given[gpu] != "" {
+					t.Errorf("%s is given to %s and to %s", gpu, given[gpu], name)
+				}
+				given[gpu] = name
+			}
+		}
+	})
 }
