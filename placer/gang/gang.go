@@ -100,7 +100,7 @@ type readings struct {
 	hasVersions, hasAllocs, hasEvaluations bool
 	hasRecord                              bool
 	record                                 *Record
-	room                                   Room // for its new size
+	room                                   Room // for its new size, or for what it lacks
 }
 
 // Stopping says why the gang is being stopped, and for which job, if that is known;

@@ -192,6 +192,8 @@ func (g *Gang) registered(o Observed, of Effect, w World) []Effect {
 		g.overwrote, g.edited = false, g.Queued // it is what its author made of it
 	case ToResize:
 		return g.resized(w)
+	case ToExtend:
+		return []Effect{Keep{g.read.room.Placement}}
 	case ToStop:
 		g.gated = *g.Job.JobModifyIndex
 		// Until all of it has stopped, all its GPUs are its own: the queue waits for
