@@ -145,6 +145,8 @@ func (p *Placer) carryOutHere(t *tracked, e gang.Effect) {
 		p.view.Take(e.Gang, e.Placement)
 	case gang.Release:
 		p.view.Release(e.Gang, e.Placement)
+	case gang.Keep:
+		p.view.Keep(e.Placement)
 	case gang.Again:
 		p.again = true
 	case gang.Log:

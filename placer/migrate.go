@@ -32,8 +32,11 @@ func (p *Placer) arrived(now time.Time) []*start {
 	for _, t := range p.ready {
 		to := t.Target
 		t.Target = nil
-		if to == nil || t.Nomad != gang.Waiting || t.Refused != nil || slices.ContainsFunc(to.GPUs(), func(u int) bool { return !p.view.Cluster.Available(u) }) {
-			p.line.Stopped(since(now), t.Key.String()) // also if the cluster was built anew
+		if to == nil { // it was edited meanwhile, or the cluster was built anew: see [gang.Gang.Step]
+			continue
+		}
+		if t.Nomad != gang.Waiting || t.Refused != nil || slices.ContainsFunc(to.GPUs(), func(u int) bool { return !p.view.Cluster.Available(u) }) {
+			p.line.Stopped(since(now), t.Key.String())
 			t.Placed = false
 			continue
 		}

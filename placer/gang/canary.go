@@ -24,7 +24,7 @@ func (g *Gang) makeCanaryRoom(w World) ([]Effect, bool) {
 		return nothing()
 	}
 	if g.canariesLack != index {
-		if now.Before(g.RetryAt) || g.Age(now) < w.ReadyTimeout() {
+		if g.Age(now) < w.ReadyTimeout() {
 			return nothing()
 		}
 		if !g.read.hasEvaluations {

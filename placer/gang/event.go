@@ -167,6 +167,9 @@ type (
 		Gang      pal.Gang
 		Placement pal.Placement
 	}
+	// Keep takes those GPUs of a placement that are free in that view: the others are
+	// the gang's already.
+	Keep struct{ Placement pal.Placement }
 	// Again: another cycle is due at once.
 	Again struct{}
 	// Log is said to operators.
@@ -214,6 +217,7 @@ func (SaveRecord) effect()      {}
 func (Own) effect()             {}
 func (Take) effect()            {}
 func (Release) effect()         {}
+func (Keep) effect()            {}
 func (Again) effect()           {}
 func (Log) effect()             {}
 func (Enqueue) effect()         {}

@@ -23,6 +23,9 @@ func (g *Gang) stopFinished(w World) ([]Effect, bool) {
 	if !g.finishUnknown(w) {
 		return nothing()
 	}
+	if g.stumbled != "" && w.Now().Before(g.RetryAt) { // it waits, out of the queue, until Nomad is asked again
+		return nothing()
+	}
 	if !g.read.hasAllocs {
 		return ask(ReadAllocs{})
 	}

@@ -47,7 +47,7 @@ type Gang struct {
 
 	// sent: a registration with pins was sent, and its outcome is not known.
 	sent bool
-	// edited: its author changed it while it was queued.
+	// edited: its author changed it while it was queued, and the queue does not know.
 	edited bool
 	// guess is the job as we registered it last, until Nomad tells what it made of it;
 	// overwrote: that replaced a change that we had not seen; recreated: it made a new
@@ -104,7 +104,7 @@ type readings struct {
 	hasVersions, hasAllocs, hasEvaluations bool
 	hasRecord                              bool
 	record                                 *Record
-	room                                   Room // for its new size
+	room                                   Room // for its new size, or for what it lacks
 }
 
 // Stopping says why the gang is being stopped, and for which job, if that is known;

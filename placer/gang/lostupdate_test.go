@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -89,6 +90,21 @@ func TestBroughtBack(t *testing.T) {
 			if got := broughtBack(versions, v); got != c.want {
 				t.Errorf("%s: %v", c.name, got)
 			}
+		}
+	}
+}
+
+// What a job wants is read anew when we have registered it: what was undone may be
+// decided upon in the same cycle.
+func TestRequestIsThatOfTheJob(t *testing.T) {
+	for _, why := range []Purpose{ToStop, ToGoOn, ToRestore, ToResize, ToExtend, ToCanary, ToUndo} {
+		w := newFakeWorld()
+		was, now := plainJob("j", 100), plainJob("j", 200)
+		g := &Gang{Observed: Observed{Job: was, Nomad: Waiting}, Request: nomad.Request{Job: was}, stop: &stopping{}}
+		g.pending = Register{why, now}
+		g.Step(Registered{Observed{Job: now, Nomad: Waiting}}, w)
+		if g.Request.Job != now {
+			t.Errorf("to %s: the request is of an earlier job", why)
 		}
 	}
 }

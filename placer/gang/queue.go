@@ -127,10 +127,10 @@ func (g *Gang) waitInQueue(e Event, w World) []Effect {
 		return append(out, g.dequeue()...)
 	case !g.Queued:
 		out = append(out, g.enqueue(w))
-	case g.Placed && g.Target == nil && !g.dying(w):
+	case g.Placed && g.Target == nil:
 		// The queue hears of it once its GPUs are free in the view: else it would find
 		// that what the gang was stopped for does not fit, and stop another one.
-		if len(w.Holds(g.Key)) > 0 {
+		if g.dying(w) || len(w.Holds(g.Key)) > 0 {
 			return out // what its author has changed meanwhile is taken in afterwards
 		}
 		g.Placed = false
@@ -178,7 +178,6 @@ func (g *Gang) staysInQueue(Event, World) []Effect {
 	if g.Refused != nil {
 		return g.dequeue()
 	}
-	g.edited = false
 	return nil
 }
 
@@ -187,7 +186,10 @@ func (g *Gang) runInQueue(_ Event, w World) []Effect {
 	if g.Refused != nil {
 		return g.dequeue()
 	}
-	g.edited = false
+	var out []Effect
+	if g.edited { // what its author asks for now the queue does not know
+		out = g.dequeue()
+	}
 	held := w.Holds(g.Key)
 	if g.Queued && g.Placed {
 		return g.tellHolds(held, w)
@@ -197,7 +199,7 @@ func (g *Gang) runInQueue(_ Event, w World) []Effect {
 		tell = QueueRestored{g.QueueJob(w.RestartCost()), w.Running(g.Request, held), g.startedAt(w.Now())}
 	}
 	g.Queued, g.Placed, g.Holds = true, true, slices.Clone(held)
-	return []Effect{tell}
+	return append(out, tell)
 }
 
 // tellHolds tells the queue on what the gang runs, if it believes something else.

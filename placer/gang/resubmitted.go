@@ -56,7 +56,7 @@ func (g *Gang) resized(w World) []Effect {
 		Namespace: g.Key.Namespace, Job: g.Key.ID, Submitted: g.Submitted(), Decided: w.Now(),
 		JobModifyIndex: *g.Job.JobModifyIndex, Mode: room.Mode, Decision: room.Decision, Note: "changed its size while running",
 	}
-	return []Effect{Own{room.Pins.GPUs()}, SaveRecord{*g.Record}}
+	return []Effect{Own{room.Pins.GPUs()}, Keep{room.Placement}, SaveRecord{*g.Record}}
 }
 
 // newestRun is the version of the job that its newest member runs; nil if Nomad

@@ -52,9 +52,12 @@ func (g *Gang) observe(e Event, w World) []Effect {
 	o, now := e.(Observation), w.Now()
 	changed := g.Job == nil || *g.Job.JobModifyIndex != *o.Job.JobModifyIndex
 	if g.Job != nil && changed && o.Nomad == Waiting {
-		g.Tries, g.RetryAt, g.Trouble, g.edited = 0, time.Time{}, "", g.Queued
+		g.Tries, g.RetryAt, g.Trouble = 0, time.Time{}, ""
+		g.Target = nil // what it would be placed as now was worked out for what it was
 	}
 	if changed {
+		ours := g.sent && (o.Nomad == Starting || o.Nomad == Running) // it came about after all
+		g.edited = g.Queued && (g.edited || !ours)
 		g.Since, g.sent = now, false
 		g.overwrote, g.recreated = false, false // somebody has changed since what we wrote, or our undoing shows
 	}
@@ -66,7 +69,7 @@ func (g *Gang) observe(e Event, w World) []Effect {
 		g.stop, g.Target = nil, nil // its author registered it anew meanwhile: it runs on
 		out = append(out, QueueKept{})
 	}
-	if g.Observed = o.Observed; !g.Observed.Ours() {
+	if g.becomes(o.Observed); !g.Observed.Ours() {
 		return append(out, g.leave(w)...)
 	}
 	g.Request, g.Refused = o.Request, o.Refused
@@ -74,6 +77,14 @@ func (g *Gang) observe(e Event, w World) []Effect {
 		g.Held = nil
 	}
 	return out
+}
+
+// becomes takes in where the gang stands. What troubled one that is whole now is over.
+func (g *Gang) becomes(o Observed) {
+	if o.Nomad == Running && g.Nomad != Running {
+		g.Trouble, g.stumbled = "", ""
+	}
+	g.Observed = o
 }
 
 // Ours says whether the job is the placer's to place.
@@ -87,7 +98,7 @@ func (g *Gang) leave(World) []Effect {
 		out = append(out, SaveRecord{*g.Record})
 	}
 	if g.Queued {
-		out = append(out, Dequeue{Finished: g.Placed && g.Nomad == Ended && !stopped(g.Job)})
+		out = append(out, Dequeue{Finished: g.Placed && g.Nomad == Ended && !stopped(g.Job) && g.Have >= g.Want})
 		g.Queued, g.Placed = false, false
 	}
 	return out
@@ -171,18 +182,21 @@ func (g *Gang) registered(o Observed, of Effect, w World) []Effect {
 		return nil
 	}
 	members := g.Members
-	g.Observed, g.guess, g.Since = o, o.Job, w.Now()
+	g.becomes(o)
+	g.guess, g.Since = o.Job, w.Now()
+	g.Request, g.Refused = w.Request(g.Observed)
 	if g.Record != nil {
 		g.Record.JobModifyIndex = *o.Job.JobModifyIndex
 	}
 	switch r.Why {
 	case ToUndo:
-		g.overwrote = false
+		g.overwrote, g.edited = false, g.Queued // it is what its author made of it
 	case ToResize:
 		return g.resized(w)
+	case ToExtend:
+		return []Effect{Keep{g.read.room.Placement}}
 	case ToStop:
 		g.gated = *g.Job.JobModifyIndex
-		g.Request, g.Refused = w.Request(g.Observed)
 		// Until all of it has stopped, all its GPUs are its own: the queue waits for
 		// them together.
 		g.stop.gated, g.Members, g.Held = true, members, w.GPUIDs(w.Holds(g.Key))
@@ -212,11 +226,17 @@ func (g *Gang) failed(f Failure, w World) []Effect {
 	if r, ok := f.Of.(Register); ok && r.Why == ToUndo && conflict {
 		g.overwrote = false
 	}
+	_, unwritten := f.Of.(WriteRecord)
+	if unwritten {
+		g.counted = 0 // what it counts in was not written, as far as is known
+	}
 	var out []Effect
 	if s := g.stop; s != nil && !s.gated {
 		g.stop = nil
 		if s.recorded && s.before != nil { // it runs on: the stop did not happen
 			g.Record, g.counted = s.before, 0
+			out = append(out, SaveRecord{*g.Record})
+		} else if unwritten { // it may be in Nomad all the same
 			out = append(out, SaveRecord{*g.Record})
 		}
 		if s.why != Requeued {

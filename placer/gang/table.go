@@ -51,7 +51,7 @@ var duties = [numStates][]duty{
 	},
 	Running: {
 		dutyRecall, dutyLookBack, dutyUndo,
-		{say: "make room for canaries", do: (*Gang).makeCanaryRoom, always: true, to: []State{Starting}},
+		{say: "make room for canaries", do: (*Gang).makeCanaryRoom, to: []State{Starting}},
 		{say: "requeue the gang if Nomad gave it other GPUs", do: (*Gang).requeueMisplaced, always: true, to: []State{Stopping}},
 		{say: "record that all members are there", do: (*Gang).recordReady, always: true},
 	},

@@ -161,6 +161,7 @@ func (g *Gang) extend(w World) ([]Effect, bool) {
 		g.Trouble = "the missing members wait for the GPUs that the job was given: others would restart the members that run"
 		return nil, false
 	}
+	g.read.room = room
 	return g.repin(ToExtend, room.Pins, w)
 }
 

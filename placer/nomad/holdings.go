@@ -251,6 +251,17 @@ func (v *View) Release(g pal.Gang, p pal.Placement) {
 	v.moved = append(v.moved, p)
 }
 
+// Keep takes the GPUs of a placement that are free, until the state says what became
+// of it.
+func (v *View) Keep(p pal.Placement) {
+	for _, u := range p.GPUs() {
+		if v.Cluster.Available(u) {
+			v.Cluster.SetTaken(u, true)
+		}
+	}
+	v.moved = append(v.moved, p)
+}
+
 // Epoch grows when other nodes than before may serve a job.
 func (v *View) Epoch() uint64 { return v.epoch }
 

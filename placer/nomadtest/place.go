@@ -30,6 +30,11 @@ func (p *plan) usage(id string) *usage {
 			u.take(a)
 		}
 	}
+	for _, a := range p.place { // by this plan
+		if a.node == id {
+			u.take(a)
+		}
+	}
 	if p.used == nil {
 		p.used = map[string]*usage{}
 	}
