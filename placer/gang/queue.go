@@ -167,8 +167,8 @@ func (g *Gang) hasStopped(w World) []Effect {
 // staysAtWork is for a gang that runs while its author has run it again: some of it may
 // end.
 func (g *Gang) staysAtWork(e Event, w World) []Effect {
-	if g.Queued && g.Placed {
-		return g.runInQueue(e, w)
+	if g.Queued && g.Placed && g.Refused == nil {
+		return g.tellHolds(w.Holds(g.Key), w) // what it asks for now is not in force yet
 	}
 	return g.staysInQueue(e, w)
 }
