@@ -7,6 +7,7 @@ package command
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -21,12 +22,23 @@ func Main(name string, run func(context.Context) error) {
 	err := run(ctx)
 	interrupted := ctx.Err() != nil
 	cancel()
-	switch {
-	case interrupted:
-		fmt.Fprintf(os.Stderr, "%s: interrupted; everything it started has been stopped\n", name)
-		os.Exit(130)
-	case err != nil:
-		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
-		os.Exit(1)
+	if said, code := ending(err, interrupted); code != 0 {
+		fmt.Fprintf(os.Stderr, "%s: %s\n", name, said)
+		os.Exit(code)
 	}
+}
+
+// ending is what is said of a command that has ended so, and its exit status. That all
+// has been stopped is said only of a command that ran into no other trouble than being
+// interrupted.
+func ending(err error, interrupted bool) (said string, code int) {
+	switch {
+	case interrupted && (err == nil || errors.Is(err, context.Canceled)):
+		return "interrupted; everything it started has been stopped", 130
+	case interrupted:
+		return fmt.Sprintf("interrupted: %v; see whether something still runs", err), 130
+	case err != nil:
+		return err.Error(), 1
+	}
+	return "", 0
 }
