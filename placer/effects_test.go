@@ -1,0 +1,34 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// Each effect of package gang is carried out in effects.go, but for the one that
+// decide.go carries out for many gangs at a time: none is forgotten, which would be
+// silent.
+func TestEveryEffectIsCarriedOut(t *testing.T) {
+	defined, err := os.ReadFile("gang/event.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	carried, err := os.ReadFile("effects.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	effects := regexp.MustCompile(`func \((\w+)\) effect\(\)`).FindAllStringSubmatch(string(defined), -1)
+	if len(effects) < 10 {
+		t.Fatalf("%d effects found", len(effects))
+	}
+	for _, e := range effects {
+		if name := e[1]; name != "Commit" && !strings.Contains(string(carried), "\tcase gang."+name+":") {
+			t.Errorf("effect %s is not carried out", name)
+		}
+	}
+}
