@@ -368,12 +368,19 @@ func (b *bed) untilGPUs(id string, n int) []string {
 	return ids
 }
 
-// purge stops jobs and waits until nothing of them runs.
+// purge stops jobs, waits until nothing of them runs, and takes them away. A purge at
+// once would leave GPUs that a placer keeps for as long as the tasks may take to end,
+// and Nomad would not tell when they have.
 func (b *bed) purge(ids ...string) {
 	b.t.Helper()
 	for _, id := range ids {
-		b.deregister(id, true)
+		b.deregister(id, false)
 	}
+	defer func() {
+		for _, id := range ids {
+			b.deregister(id, true)
+		}
+	}()
 	b.until("the jobs are gone", func() string {
 		allocs, _, err := b.API().Allocations().List(nil)
 		if err != nil {

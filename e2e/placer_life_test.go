@@ -33,7 +33,7 @@ func TestPlacerLife(t *testing.T) {
 		{"fails by a GPU's fault", "", testGPUFailure},
 		{"all of it fails by a GPU's fault", "", testGPUFailureOfAll},
 		{"moved to better GPUs", "queue {\n  migrate = true\n  locality_wait = false\n  restart_cost = \"1s\"\n}\n", testMoved},
-		{"quota of a namespace", "tenant \"default\" {\n  gpus = 4\n}\n", testQuota},
+		{"quota of a namespace", "tenant \"default\" {\n  quota           = 4\n  borrowing_limit = 0\n}\n", testQuota},
 		{"two GPU tasks in a group", "", testTwoTasks},
 		{"hard locality", "locality {\n  node = 1\n  rack = 1.3\n  cluster = 1.7\n}\n", testLocality},
 		{"racks", "", testRacks},

@@ -62,8 +62,12 @@ func (s *State) noteVanished(a *Alloc) {
 // while everything was read, and says whether it matters: one that was live then, and
 // that the list has not, has vanished in between. Its job may have been purged before
 // anything else was heard of it.
-func (s *State) applyOld(a *Alloc) bool {
-	if s.Allocs[a.ID] != nil {
+//
+// Nomad's stream begins with what its buffer still has, which may be days old on a
+// quiet cluster. When a job was purged nobody can tell, so a placer that begins keeps
+// such GPUs once too often; one that only reads anew knows what it heard before.
+func (s *State) applyOld(a *Alloc, index uint64) bool {
+	if s.Allocs[a.ID] != nil || index <= s.knownTo {
 		return false
 	}
 	known := s.purged[a.ID] != nil
@@ -75,6 +79,7 @@ func (s *State) applyOld(a *Alloc) bool {
 
 // purgedAfter takes over what vanished before and since a full read.
 func (s *State) purgedAfter(old *State) {
+	s.knownTo = max(old.allocsAt, old.heardAt)
 	for id, p := range old.purged {
 		s.purged[id] = p
 	}

@@ -78,19 +78,35 @@ func TestPurgedWhileReading(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		events []Event
+		known  uint64
 		kept   bool
 	}{
-		{"it was live", []Event{event("pending", 5), event("running", 7)}, true},
-		{"it ended before", []Event{event("running", 5), event("complete", 7)}, false},
-		{"later events count as ever", []Event{event("running", 11)}, false},
+		{"it was live", []Event{event("pending", 5), event("running", 7)}, 0, true},
+		{"it ended before", []Event{event("running", 5), event("complete", 7)}, 0, false},
+		{"later events count as ever", []Event{event("running", 11)}, 0, false},
+		{"the state before knew that it was gone", []Event{event("running", 7)}, 8, false},
 	} {
 		s, now := world(1), time.Unix(1000, 0)
 		s.allocsAt = 10
+		s.knownTo = c.known
 		for _, e := range c.events {
 			s.Apply(e)
 		}
 		if got := s.Purged(now)["n0-1"]; got != c.kept {
 			t.Errorf("%s: kept: %v", c.name, got)
 		}
+	}
+}
+
+// A placer that reads anew takes over up to where it knew of everything: what Nomad's
+// buffer tells again is old news to it.
+func TestKnownAfterReadingAnew(t *testing.T) {
+	old, s := world(1), world(1)
+	old.allocsAt = 10
+	a := allocPayload{ID: "a", Namespace: "default", JobID: "j", NodeID: "id-0", ClientStatus: "running", DesiredStatus: "run"}
+	old.Apply(Event{Topic: "Allocation", Index: 12, Payload: Payload{Allocation: &a}})
+	s.purgedAfter(old)
+	if s.knownTo != 12 {
+		t.Errorf("knows up to %d, not 12", s.knownTo)
 	}
 }

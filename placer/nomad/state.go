@@ -117,6 +117,9 @@ type State struct {
 	ending map[JobKey]*ending
 	// Events up to these indexes are already in the lists.
 	nodesAt, allocsAt, jobsAt uint64
+	// heardAt is the index of the newest event of an allocation; knownTo is up to where
+	// the State before this one knew of all allocations.
+	heardAt, knownTo uint64
 	// nodeGeneration grows with each change of the GPUs or their measurements.
 	nodeGeneration uint64
 	// sorted are the nodes with GPUs of their own, in the view's order; nil after a

@@ -179,8 +179,9 @@ func (s *State) Apply(e Event) bool {
 	case e.Topic == "Allocation" && p.Allocation != nil:
 		a := p.Allocation.alloc()
 		if e.Index <= s.allocsAt {
-			return s.applyOld(a)
+			return s.applyOld(a, e.Index)
 		}
+		s.heardAt = e.Index
 		s.PutAlloc(a)
 	case e.Topic == "Job" && e.Index > s.jobsAt && p.Job != nil && e.purged():
 		if now := s.Jobs[KeyOf(p.Job)]; now != nil && *now.ModifyIndex > e.Index {
