@@ -48,33 +48,52 @@ func (s *State) Purged(now time.Time) map[string]bool {
 
 // noteVanished notes that an allocation is in no list any more.
 func (s *State) noteVanished(a *Alloc) {
-	if !a.Live() || len(a.GPUs) == 0 {
-		return
-	}
 	kill, ok := s.kills[a.Job]
 	if !ok {
 		kill = killDefault
 	}
-	s.purged[a.ID] = &purged{kill: kill, gpus: s.OwnGPUs(a)}
+	s.noteVanishedIn(a, kill)
 }
 
-// applyOld takes an event of an allocation that is older than the list, which came
-// while everything was read, and says whether it matters: one that was live then, and
-// that the list has not, has vanished in between. Its job may have been purged before
-// anything else was heard of it.
-//
-// Nomad's stream begins with what its buffer still has, which may be days old on a
-// quiet cluster. When a job was purged nobody can tell, so a placer that begins keeps
-// such GPUs once too often; one that only reads anew knows what it heard before.
-func (s *State) applyOld(a *Alloc, index uint64) bool {
-	if s.Allocs[a.ID] != nil || index <= s.knownTo {
-		return false
+// noteVanishedIn notes that an allocation is in no list any more, and how long its
+// tasks have to end.
+func (s *State) noteVanishedIn(a *Alloc, kill time.Duration) {
+	if a.Live() && len(a.GPUs) > 0 {
+		s.purged[a.ID] = &purged{kill: kill, gpus: s.OwnGPUs(a)}
 	}
-	known := s.purged[a.ID] != nil
-	if delete(s.purged, a.ID); a.Live() { // it may have ended since
-		s.noteVanished(a)
+}
+
+// applyOld takes an event of an allocation that is older than the list. One that was
+// live then, and that the list has not, may have ended, or vanished with its job: what
+// follows in the stream tells, see [State.vanishedWith].
+func (s *State) applyOld(a *Alloc, index uint64) {
+	switch {
+	case s.Allocs[a.ID] != nil, index <= s.knownTo:
+	case a.Live():
+		s.earlier[a.ID] = a
+	default:
+		delete(s.earlier, a.ID)
+		delete(s.purged, a.ID)
 	}
-	return known != (s.purged[a.ID] != nil)
+}
+
+// vanishedWith takes over that a job was purged, and says whether allocations of it,
+// which no list has, were live until then. A placer that begins may be too late for
+// the lists, and Nomad's stream tells of what came before them. It begins with what
+// its buffer has, which is old on a quiet cluster: such GPUs are kept for nothing, once
+// and for seconds.
+func (s *State) vanishedWith(job *api.Job) bool {
+	k, before, kill := KeyOf(job), len(s.purged), killDefault
+	if len(job.TaskGroups) > 0 {
+		kill = killTimeout(job)
+	}
+	for id, a := range s.earlier {
+		if a.Job == k {
+			s.noteVanishedIn(a, kill)
+			delete(s.earlier, id)
+		}
+	}
+	return len(s.purged) > before
 }
 
 // purgedAfter takes over what vanished before and since a full read.

@@ -75,19 +75,26 @@ func TestPurgedWhileReading(t *testing.T) {
 		}}}
 		return Event{Topic: "Allocation", Index: index, Payload: Payload{Allocation: &a}}
 	}
+	purge := func(index uint64) Event {
+		job := &api.Job{ID: new("j"), Namespace: new("default"), ModifyIndex: new(uint64(4))}
+		return Event{Topic: "Job", Type: "JobDeregistered", Index: index, Payload: Payload{Job: job, Deleted: true}}
+	}
 	for _, c := range []struct {
 		name   string
 		events []Event
 		known  uint64
 		kept   bool
 	}{
-		{"it was live", []Event{event("pending", 5), event("running", 7)}, 0, true},
-		{"it ended before", []Event{event("running", 5), event("complete", 7)}, 0, false},
+		{"it was live", []Event{event("pending", 5), event("running", 7), purge(8)}, 0, true},
+		{"the jobs were listed before, the allocations after", []Event{event("running", 7), purge(9)}, 0, true},
+		{"it ended before", []Event{event("running", 5), event("complete", 7), purge(8)}, 0, false},
+		{"half of the story has come", []Event{event("pending", 5)}, 0, false},
 		{"later events count as ever", []Event{event("running", 11)}, 0, false},
-		{"the state before knew that it was gone", []Event{event("running", 7)}, 8, false},
+		{"the state before knew that it was gone", []Event{event("running", 7), purge(8)}, 8, false},
+		{"it ended after all", []Event{event("running", 5), purge(6), event("complete", 7)}, 0, false},
 	} {
 		s, now := world(1), time.Unix(1000, 0)
-		s.allocsAt = 10
+		s.allocsAt, s.jobsAt = 10, 8
 		s.knownTo = c.known
 		for _, e := range c.events {
 			s.Apply(e)

@@ -112,7 +112,9 @@ type State struct {
 	// the kill_timeouts of purged jobs of which allocations are left. See
 	// [State.Purged].
 	purged map[string]*purged
-	kills  map[JobKey]time.Duration
+	// earlier are allocations that were live before the lists, which have them not.
+	earlier map[string]*Alloc
+	kills   map[JobKey]time.Duration
 	// ending are gangs some of whose members have just ended.
 	ending map[JobKey]*ending
 	// Events up to these indexes are already in the lists.
@@ -179,7 +181,7 @@ func NewState() *State {
 	return &State{
 		Nodes: map[string]*api.Node{}, Unread: map[JobKey]error{}, Allocs: map[string]*Alloc{}, Jobs: map[JobKey]*api.Job{},
 		byJob: map[JobKey]map[string]*Alloc{}, bad: map[string]*Alloc{}, orphans: map[string]*Alloc{}, unversioned: map[string]*Alloc{}, ending: map[JobKey]*ending{},
-		back: map[string]time.Time{}, purged: map[string]*purged{}, kills: map[JobKey]time.Duration{}, trimmed: map[string]trimmed{}, odd: map[string][]string{}, own: map[JobKey][]string{},
+		back: map[string]time.Time{}, purged: map[string]*purged{}, earlier: map[string]*Alloc{}, kills: map[JobKey]time.Duration{}, trimmed: map[string]trimmed{}, odd: map[string][]string{}, own: map[JobKey][]string{},
 	}
 }
 

@@ -179,11 +179,15 @@ func (s *State) Apply(e Event) bool {
 	case e.Topic == "Allocation" && p.Allocation != nil:
 		a := p.Allocation.alloc()
 		if e.Index <= s.allocsAt {
-			return s.applyOld(a, e.Index)
+			s.applyOld(a, e.Index)
+			return false
 		}
 		s.heardAt = e.Index
 		s.PutAlloc(a)
-	case e.Topic == "Job" && e.Index > s.jobsAt && p.Job != nil && e.purged():
+	case e.Topic == "Job" && p.Job != nil && e.purged():
+		if vanished := s.vanishedWith(p.Job); e.Index <= s.jobsAt {
+			return vanished
+		}
 		if now := s.Jobs[KeyOf(p.Job)]; now != nil && *now.ModifyIndex > e.Index {
 			return false // registered again since
 		}
