@@ -42,6 +42,9 @@ func (c *Client) Resync(ctx context.Context, old *State) (*State, error) {
 	if err := c.readAllocs(ctx, s); err != nil {
 		return nil, fmt.Errorf("reading allocations: %w", Denied(err, ReadJob))
 	}
+	if err := c.readOutrun(ctx, s); err != nil {
+		return nil, fmt.Errorf("reading jobs again: %w", Denied(err, ReadJob))
+	}
 	s.owners = old.owners.after(s.Nodes, s.Allocs)
 	s.ownAfter(old)
 	s.purgedAfter(old)
@@ -188,6 +191,35 @@ func (c *Client) readAllocs(ctx context.Context, s *State) error {
 		}
 	}
 	return nil
+}
+
+// readOutrun reads those jobs again that have allocations of a version which the list of
+// jobs did not have yet: by the older form, a gang that was placed in between looks as if
+// Nomad had placed it alone.
+func (c *Client) readOutrun(ctx context.Context, s *State) error {
+	var outrun []JobKey
+	for k, job := range s.Jobs {
+		for _, a := range s.byJob[k] {
+			if a.Version != nil && *a.Version > *job.Version {
+				outrun = append(outrun, k)
+				break
+			}
+		}
+	}
+	jobs, errs := make([]*api.Job, len(outrun)), make([]error, len(outrun))
+	err := parallel(ctx, len(outrun), func(ctx context.Context, i int) error {
+		jobs[i], errs[i] = c.Job(ctx, outrun[i])
+		return nil
+	})
+	for i, k := range outrun {
+		switch {
+		case errs[i] != nil:
+			s.Unread[k] = errs[i]
+		case jobs[i] != nil:
+			s.PutJob(jobs[i])
+		}
+	}
+	return err
 }
 
 // ReadUnsure reads the allocations that events do not tell enough of: those of

@@ -5,7 +5,13 @@ package nomad
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"testing"
+
+	"github.com/hashicorp/nomad/api"
 )
 
 // A bug that one of many reads meets is met where it can be survived: in a goroutine
@@ -24,4 +30,40 @@ func TestParallelPanics(t *testing.T) {
 		return nil
 	})
 	t.Errorf("no panic: %v", err)
+}
+
+// A gang is registered with its GPUs, and placed, between the reading of the jobs and
+// that of the allocations: the job is read again, as the members are of a newer one.
+func TestJobOutrunByItsMembers(t *testing.T) {
+	key, reads := JobKey{"default", "train"}, 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/v1/jobs":
+			_ = json.NewEncoder(w).Encode([]api.JobListStub{{ID: key.ID, Namespace: key.Namespace, ModifyIndex: 7}})
+		case "/v1/job/train":
+			job := orphanJob(key, 7, true)
+			if reads++; reads > 1 {
+				job = orphanJob(key, 9, true)
+				job.Version = new(*job.Version + 1)
+			}
+			_ = json.NewEncoder(w).Encode(job)
+		case "/v1/allocations":
+			version := *orphanJob(key, 7, true).Version + 1
+			_ = json.NewEncoder(w).Encode([]map[string]any{{"ID": "a", "Namespace": key.Namespace, "JobID": key.ID, "JobVersion": version, "ClientStatus": "running", "DesiredStatus": "run"}})
+		default:
+			fmt.Fprint(w, "[]")
+		}
+	}))
+	defer server.Close()
+	client, err := NewClient(&api.Config{Address: server.URL}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := client.Resync(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := *s.Jobs[key].ModifyIndex; got != 9 {
+		t.Errorf("the job is as it was at %d", got)
+	}
 }
