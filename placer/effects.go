@@ -123,6 +123,10 @@ func (p *Placer) askNomad(ctx context.Context, t *tracked, e gang.Effect) (gang.
 		if e.Why == gang.ToFinish {
 			return gang.Done{Of: e}, p.readAgain(ctx, t.Key)
 		}
+	case gang.Evaluate:
+		if err := p.nomad.Evaluate(ctx, t.Key); err != nil {
+			return nil, err
+		}
 	case gang.WriteRecord:
 		if err := p.writeRecord(ctx, e.Record); err != nil {
 			return nil, err

@@ -147,6 +147,8 @@ type (
 		Why   Purpose
 		Purge bool
 	}
+	// Evaluate has Nomad evaluate the job again: see [Gang.keepPending].
+	Evaluate struct{}
 	// WriteRecord writes the record now; what follows rests on it.
 	WriteRecord struct{ Record Record }
 )
@@ -212,6 +214,7 @@ func (Register) effect()        {}
 func (Commit) effect()          {}
 func (StopMembers) effect()     {}
 func (Deregister) effect()      {}
+func (Evaluate) effect()        {}
 func (WriteRecord) effect()     {}
 func (SaveRecord) effect()      {}
 func (Own) effect()             {}

@@ -63,6 +63,11 @@ type Gang struct {
 	// counted.
 	gated, notFinished, canariesLack, canariesDone, counted uint64
 
+	// evaluated is the ModifyIndex of the job when Nomad was asked to evaluate it again,
+	// which was at evaluatedAt.
+	evaluated   uint64
+	evaluatedAt time.Time
+
 	// eligible is since when the jobs have finished that it comes after; zero: it comes
 	// after none.
 	eligible time.Time

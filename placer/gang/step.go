@@ -38,7 +38,7 @@ func (g *Gang) Step(e Event, w World) []Effect {
 // Asks says whether an effect has an answer.
 func Asks(e Effect) bool {
 	switch e.(type) {
-	case ReadRecord, ReadVersions, ReadAllocs, ReadEvaluations, Register, Commit, StopMembers, Deregister, WriteRecord:
+	case ReadRecord, ReadVersions, ReadAllocs, ReadEvaluations, Register, Commit, StopMembers, Deregister, Evaluate, WriteRecord:
 		return true
 	}
 	return false
@@ -166,6 +166,9 @@ func (g *Gang) done(of Effect, w World) []Effect {
 		if g.stop != nil {
 			return g.proceed(w)
 		}
+	case Evaluate:
+		g.evaluated, g.evaluatedAt = *g.Job.ModifyIndex, w.Now()
+		return g.turn(w)
 	case Deregister:
 		g.overwrote = g.overwrote && of.Why == ToFinish
 	}

@@ -33,13 +33,14 @@ var (
 	dutyPosition = duty{say: "find its place in the queue", do: (*Gang).findPosition, reads: true, common: true}
 	dutyRecall   = duty{say: "read its record", do: (*Gang).recall, reads: true, to: []State{Failed}, common: true}
 	dutyFinished = duty{say: "stop the job if its members finished while they were stopped", do: (*Gang).stopFinished, always: true, to: []State{Rejected}}
+	dutyPending  = duty{say: "have Nomad evaluate the job again if it calls it dead", do: (*Gang).keepPending}
 	dutyLookBack = duty{say: "look whether an earlier placer overwrote a change", do: (*Gang).lookBack, common: true}
 	dutyUndo     = duty{say: "undo a lost update: stop, purge or restore the job as its author left it", do: (*Gang).undo, to: []State{Waiting, Starting, Running, Resubmitted, Ended}, common: true}
 )
 
 // duties are what may be due in each state, in this order.
 var duties = [numStates][]duty{
-	Waiting:    {dutyPosition, dutyRecall, dutyLookBack, dutyUndo, dutyFinished},
+	Waiting:    {dutyPosition, dutyRecall, dutyLookBack, dutyUndo, dutyFinished, dutyPending},
 	Committing: {dutyPosition, dutyRecall, dutyLookBack, dutyUndo, dutyFinished},
 	Completing: {dutyPosition, dutyRecall, dutyLookBack, dutyUndo, dutyFinished},
 	Rejected:   {dutyPosition, dutyRecall, dutyLookBack, dutyUndo, dutyFinished},

@@ -60,6 +60,22 @@ func (g *Gang) saveSlow(w World) ([]Effect, bool) {
 	return []Effect{SaveRecord{*g.Record}}, true
 }
 
+// evaluateAgain is how long Nomad has, at least, between two evaluations of a job that we
+// ask for.
+const evaluateAgain = time.Minute
+
+// keepPending has Nomad evaluate a waiting job again that it calls dead, as it does with
+// a gated batch job whose members of an older version were drained: nothing of it is
+// left, and no evaluation is blocked. Nomad's garbage collection takes what is dead, so
+// that the gang would be gone; the new evaluation is blocked by the gate.
+func (g *Gang) keepPending(w World) ([]Effect, bool) {
+	dead := g.Job.Status != nil && *g.Job.Status == "dead" && !stopped(g.Job)
+	if !dead || g.evaluated == *g.Job.ModifyIndex || w.Now().Sub(g.evaluatedAt) < evaluateAgain {
+		return nothing()
+	}
+	return ask(Evaluate{})
+}
+
 // stopOrGoOn goes on with what a preemption or a repair began: the gate is on, the
 // members still run.
 func (g *Gang) stopOrGoOn(World) ([]Effect, bool) {

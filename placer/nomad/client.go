@@ -155,6 +155,15 @@ func (c *Client) StopAlloc(ctx context.Context, k JobKey, id string) error {
 	return nil
 }
 
+// Evaluate has Nomad's scheduler look at the job again.
+func (c *Client) Evaluate(ctx context.Context, k JobKey) error {
+	w := (&api.WriteOptions{Namespace: k.Namespace}).WithContext(ctx)
+	if _, _, err := c.api.Jobs().EvaluateWithOpts(k.ID, api.EvalOptions{}, w); err != nil {
+		return fmt.Errorf("evaluating job %q: %w", k.ID, Denied(err, ReadJob))
+	}
+	return nil
+}
+
 // DryRun asks Nomad's scheduler whether all of the job could be placed, and
 // where not, why.
 func (c *Client) DryRun(ctx context.Context, job *api.Job) (*api.JobPlanResponse, error) {

@@ -214,7 +214,7 @@ func (s *Server) raft(r *http.Request, k Key) {
 func (s *Server) serveJob(r *http.Request, parts []string) (any, error) {
 	// A job's id may have slashes.
 	last := parts[len(parts)-1]
-	known := slices.Contains([]string{"versions", "allocations", "evaluations", "submission", "plan", "deployments", "deployment", "summary"}, last)
+	known := slices.Contains([]string{"versions", "allocations", "evaluations", "submission", "plan", "evaluate", "deployments", "deployment", "summary"}, last)
 	if known && len(parts) > 1 {
 		parts = parts[:len(parts)-1]
 	} else {
@@ -222,14 +222,17 @@ func (s *Server) serveJob(r *http.Request, parts []string) (any, error) {
 	}
 	k := Key{namespaceOf(r), strings.Join(parts, "/")}
 	right := readJobs
-	if r.Method != http.MethodGet {
+	if r.Method != http.MethodGet && last != "evaluate" {
 		right = submitJobs
 	}
 	if err := s.may(r, k.Namespace, right); err != nil {
 		return nil, err
 	}
-	if last == "plan" {
+	switch last {
+	case "plan":
 		return s.servePlan(r, k)
+	case "evaluate":
+		return s.serveEvaluate(r, k)
 	}
 	if r.Method == http.MethodDelete {
 		purge, _ := strconv.ParseBool(r.URL.Query().Get("purge"))
@@ -272,6 +275,20 @@ func (s *Server) readJob(r *http.Request, k Key, what string) (any, error) {
 		return nil, refuse(http.StatusNotFound, "job source not found")
 	}
 	return nil, refuse(http.StatusNotFound, "Invalid URL: %s", r.URL.Path)
+}
+
+// serveEvaluate has a job scheduled again, for those who may read it.
+func (s *Server) serveEvaluate(r *http.Request, k Key) (any, error) {
+	s.raft(r, k)
+	j := s.jobs[k]
+	if j == nil {
+		return nil, refuse(http.StatusNotFound, "job not found")
+	}
+	if template(j.Job) {
+		return nil, refuse(http.StatusInternalServerError, "can't evaluate parameterized or periodic job")
+	}
+	s.next("evals")
+	return &api.JobRegisterResponse{EvalID: s.evaluate(k, "job-register").ID, JobModifyIndex: *j.JobModifyIndex}, nil
 }
 
 // servePlan is a dry run.
