@@ -189,11 +189,6 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 		t.submission = nil
 	}
 	p.startedOne(now)
-	slowdown := 0.0
-	if c := s.Record.Decision.Chosen; c != nil {
-		slowdown = c.Cost
-	}
-	p.hooks.Meter.Placed(t.Key.Namespace, string(t.Request.Gang.Class), s.Record.Waited, slowdown)
 }
 
 func gpuIDs(v *nomad.View, gpus []int) []string {

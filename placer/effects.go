@@ -155,6 +155,8 @@ func (p *Placer) carryOutHere(t *tracked, e gang.Effect) {
 		p.again = true
 	case gang.Log:
 		p.logOf(t, e)
+	case gang.Placed:
+		p.notePlaced(t, e.Record)
 	case gang.Counted:
 		p.moved = append(p.moved, p.now)
 	case gang.Arrived:
@@ -183,6 +185,15 @@ func (p *Placer) carryOutHere(t *tracked, e gang.Effect) {
 	case gang.QueueKept:
 		p.line.Kept(id)
 	}
+}
+
+// notePlaced counts a gang that was placed.
+func (p *Placer) notePlaced(t *tracked, r gang.Record) {
+	slowdown := 0.0
+	if c := r.Decision.Chosen; c != nil {
+		slowdown = c.Cost
+	}
+	p.hooks.Meter.Placed(t.Key.Namespace, string(t.Request.Gang.Class), r.Waited, slowdown)
 }
 
 // noteFinished counts how long a gang took, of which its author had said how long it

@@ -202,6 +202,8 @@ type (
 	QueueKept     struct{}
 	// Arrived: all of the gang has stopped, and it is to go to its target.
 	Arrived struct{}
+	// Placed: Nomad has the job with the pins of a start, whose reasons are the record.
+	Placed struct{ Record Record }
 	// Counted: a move began, of which there may be so many an hour.
 	Counted struct{}
 )
@@ -231,6 +233,7 @@ func (QueueStopped) effect()    {}
 func (QueueRequeued) effect()   {}
 func (QueueKept) effect()       {}
 func (Arrived) effect()         {}
+func (Placed) effect()          {}
 func (Counted) effect()         {}
 
 // Purpose is what a registration, or its end, is for.

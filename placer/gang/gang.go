@@ -45,8 +45,9 @@ type Gang struct {
 	Target *pal.Placement
 	stop   *stopping
 
-	// sent: a registration with pins was sent, and its outcome is not known.
-	sent bool
+	// sent are starts whose registrations were sent, over the job as it is, and whose
+	// outcomes are not known. One of them came about at most.
+	sent []Start
 	// edited: its author changed it while it was queued, and the queue does not know.
 	edited bool
 	// guess is the job as we registered it last, until Nomad tells what it made of it;

@@ -104,7 +104,7 @@ func (g *Gang) State() State {
 		return Completing
 	case g.Refused != nil:
 		return Rejected
-	case g.sent, isCommit(g.pending):
+	case len(g.sent) > 0, isCommit(g.pending):
 		return Committing
 	}
 	return Waiting

@@ -55,16 +55,17 @@ func (g *Gang) observe(e Event, w World) []Effect {
 		g.Tries, g.RetryAt, g.Trouble = 0, time.Time{}, ""
 		g.Target = nil // what it would be placed as now was worked out for what it was
 	}
+	var out []Effect
 	if changed {
-		ours := g.sent && (o.Nomad == Starting || o.Nomad == Running) // it came about after all
+		es, ours := g.cameAbout(o.Observed)
+		out = append(out, es...)
 		g.edited = g.Queued && (g.edited || !ours)
-		g.Since, g.sent = now, false
+		g.Since, g.sent = now, nil
 		g.overwrote, g.recreated = false, false // somebody has changed since what we wrote, or our undoing shows
 	}
 	if g.overwroteWith(o.Job) {
 		g.overwrote, g.recreated = true, *o.Job.CreateIndex != *g.Job.CreateIndex
 	}
-	var out []Effect
 	if changed && g.stop != nil && g.stop.gated && (o.Nomad == Starting || o.Nomad == Running || o.Nomad == Resubmitted) {
 		g.stop, g.Target = nil, nil // its author registered it anew meanwhile: it runs on
 		out = append(out, QueueKept{})
@@ -77,6 +78,28 @@ func (g *Gang) observe(e Event, w World) []Effect {
 		g.Held = nil
 	}
 	return out
+}
+
+// cameAbout takes in that a start came about whose registration was not answered, and
+// says whether one did.
+func (g *Gang) cameAbout(o Observed) (out []Effect, ours bool) {
+	if len(g.sent) == 0 || o.Nomad != Starting && o.Nomad != Running {
+		return nil, false
+	}
+	for _, s := range g.sent {
+		if slices.Equal(s.Pins.GPUs(), o.Pins.GPUs()) && slices.Equal(s.Pins.Nodes(), o.Pins.Nodes()) {
+			g.record(s, *o.Job.JobModifyIndex)
+			g.Tries, g.RetryAt, g.Trouble, g.stumbled = 0, time.Time{}, "", ""
+			return []Effect{Own{s.Pins.GPUs()}, Placed{s.Record}, g.log(Info, "placed, though Nomad did not answer")}, true
+		}
+	}
+	return nil, true
+}
+
+// record makes the reasons of a start, which came about, the gang's record.
+func (g *Gang) record(s Start, index uint64) {
+	s.Record.JobModifyIndex = index
+	g.Record, g.Unsaved = &s.Record, true
 }
 
 // becomes takes in where the gang stands. What troubled one that is whole now is over.
@@ -280,16 +303,16 @@ func (g *Gang) commit(e Event, w World) []Effect {
 
 // started takes in that the job has its pins.
 func (g *Gang) started(o Observed, s Start, w World) []Effect {
-	s.Record.JobModifyIndex = *o.Job.JobModifyIndex
+	g.record(s, *o.Job.JobModifyIndex)
 	g.Observed, g.guess, g.Since = o, o.Job, w.Now()
-	g.Record, g.Unsaved, g.Placed, g.sent, g.stop, g.Target = &s.Record, true, true, false, nil, nil
+	g.Placed, g.sent, g.stop, g.Target = true, nil, nil, nil
 	if s.Pins.Mode != rewrite.ModeGPU {
 		g.Held = w.GPUIDs(s.Placement.GPUs())
 	}
 	g.Holds = slices.Sorted(slices.Values(s.Placement.GPUs()))
 	c := s.Record.Decision.Chosen
 	return []Effect{
-		Own{s.Pins.GPUs()}, QueueStarted{s.Placement},
+		Own{s.Pins.GPUs()}, QueueStarted{s.Placement}, Placed{*g.Record},
 		g.log(Info, "placed", "gpus", len(g.Holds), "nodes", c.Nodes, "app_class", g.Request.Gang.Class, "pm_score", c.PMScore, "cost", c.Cost),
 	}
 }
@@ -300,7 +323,9 @@ func (g *Gang) notStarted(s Start, err error, w World) []Effect {
 	if errors.Is(err, nomad.ErrConflict) {
 		return append(out, g.log(Debug, "lost a race, reading the job again"))
 	}
-	g.sent = errors.Is(err, nomad.ErrUnknownOutcome)
+	if errors.Is(err, nomad.ErrUnknownOutcome) {
+		g.sent = append(g.sent, s)
+	}
 	g.fail(w.Now(), err.Error())
 	g.stumbled = fmt.Sprintf("%T", Commit{})
 	return append(out, g.log(Warn, "could not place", "error", err, "retry_in", g.RetryAt.Sub(w.Now())))
