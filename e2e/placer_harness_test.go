@@ -355,12 +355,13 @@ func (b *bed) gpusOf(id string) []string {
 	return ids
 }
 
-// untilGPUs waits until the job runs on n GPUs and returns them.
+// untilGPUs waits until the job runs on n GPUs, each of which one member has, and
+// returns them. While Nomad replaces members, old ones may still end on GPUs of new ones.
 func (b *bed) untilGPUs(id string, n int) []string {
 	b.t.Helper()
 	var ids []string
 	b.until(fmt.Sprintf("job %q on %d GPUs", id, n), func() string {
-		if ids = b.gpusOf(id); len(ids) != n {
+		if ids = b.gpusOf(id); len(ids) != n || len(slices.Compact(slices.Clone(ids))) != n {
 			return fmt.Sprintf("it runs on %v: %s", ids, b.explain(id).Reason)
 		}
 		return ""

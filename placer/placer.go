@@ -176,6 +176,10 @@ func (p *Placer) safely(ctx context.Context) (err error) {
 func (p *Placer) session(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	begun, err := p.nomad.JobsIndex(ctx)
+	if err != nil {
+		return err
+	}
 	stream, err := p.nomad.Subscribe(ctx)
 	if err != nil {
 		return err
@@ -200,6 +204,7 @@ func (p *Placer) session(ctx context.Context) error {
 	if err := p.resync(ctx); err != nil {
 		return err
 	}
+	p.state.Begun(begun)
 	p.past.due, p.usage.due = !p.past.loaded, !p.usage.loaded
 	return p.follow(ctx, events, ended)
 }

@@ -77,11 +77,13 @@ func (s *State) applyOld(a *Alloc, index uint64) {
 	}
 }
 
-// vanishedWith takes over that a job was purged, and says whether allocations of it,
-// which no list has, were live until then. A placer that begins may be too late for
-// the lists, and Nomad's stream tells of what came before them. It begins with what
-// its buffer has, which is old on a quiet cluster: such GPUs are kept for nothing, once
-// and for seconds.
+// Begun tells the state at which index of jobs its placer began to listen: Nomad's
+// stream starts with what its buffer has from before.
+func (s *State) Begun(since uint64) { s.begun = since }
+
+// vanishedWith takes over that a job was purged since the placer subscribed, and says
+// whether allocations of it, which no list has, were live until then. When it was purged
+// before, nobody can tell how long ago: its GPUs count as free.
 func (s *State) vanishedWith(job *api.Job) bool {
 	k, before, kill := KeyOf(job), len(s.purged), killDefault
 	if len(job.TaskGroups) > 0 {
@@ -98,7 +100,7 @@ func (s *State) vanishedWith(job *api.Job) bool {
 
 // purgedAfter takes over what vanished before and since a full read.
 func (s *State) purgedAfter(old *State) {
-	s.knownTo = max(old.allocsAt, old.heardAt)
+	s.knownTo, s.begun = max(old.allocsAt, old.heardAt), old.begun
 	for id, p := range old.purged {
 		s.purged[id] = p
 	}

@@ -76,7 +76,7 @@ func TestPurgedWhileReading(t *testing.T) {
 		return Event{Topic: "Allocation", Index: index, Payload: Payload{Allocation: &a}}
 	}
 	purge := func(index uint64) Event {
-		job := &api.Job{ID: new("j"), Namespace: new("default"), ModifyIndex: new(uint64(4))}
+		job := &api.Job{ID: new("j"), Namespace: new("default"), ModifyIndex: new(uint64(1))}
 		return Event{Topic: "Job", Type: "JobDeregistered", Index: index, Payload: Payload{Job: job, Deleted: true}}
 	}
 	for _, c := range []struct {
@@ -91,11 +91,13 @@ func TestPurgedWhileReading(t *testing.T) {
 		{"half of the story has come", []Event{event("pending", 5)}, 0, false},
 		{"later events count as ever", []Event{event("running", 11)}, 0, false},
 		{"the state before knew that it was gone", []Event{event("running", 7), purge(8)}, 8, false},
+		{"purged before the placer subscribed", []Event{event("running", 2), purge(3)}, 0, false},
 		{"it ended after all", []Event{event("running", 5), purge(6), event("complete", 7)}, 0, false},
 	} {
 		s, now := world(1), time.Unix(1000, 0)
 		s.allocsAt, s.jobsAt = 10, 8
 		s.knownTo = c.known
+		s.Begun(4)
 		for _, e := range c.events {
 			s.Apply(e)
 		}

@@ -122,6 +122,8 @@ type State struct {
 	// heardAt is the index of the newest event of an allocation; knownTo is up to where
 	// the State before this one knew of all allocations.
 	heardAt, knownTo uint64
+	// begun is the index of the last change to jobs before the subscription.
+	begun uint64
 	// nodeGeneration grows with each change of the GPUs or their measurements.
 	nodeGeneration uint64
 	// sorted are the nodes with GPUs of their own, in the view's order; nil after a

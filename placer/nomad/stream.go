@@ -110,6 +110,17 @@ func (c *Client) Subscribe(ctx context.Context) (*Stream, error) {
 	return &Stream{body: body, cancel: cancel}, nil
 }
 
+// JobsIndex is the index of the last change to jobs.
+func (c *Client) JobsIndex(ctx context.Context) (uint64, error) {
+	q := everywhere(ctx)
+	q.PerPage = 1
+	_, meta, err := c.api.Jobs().List(q)
+	if err != nil {
+		return 0, fmt.Errorf("reading the index of jobs: %w", Denied(err, ListJobs))
+	}
+	return meta.LastIndex, nil
+}
+
 // Close ends the subscription; Run then returns.
 func (s *Stream) Close() {
 	s.cancel()
@@ -185,7 +196,7 @@ func (s *State) Apply(e Event) bool {
 		s.heardAt = e.Index
 		s.PutAlloc(a)
 	case e.Topic == "Job" && p.Job != nil && e.purged():
-		if vanished := s.vanishedWith(p.Job); e.Index <= s.jobsAt {
+		if vanished := e.Index > s.begun && s.vanishedWith(p.Job); e.Index <= s.jobsAt {
 			return vanished
 		}
 		if now := s.Jobs[KeyOf(p.Job)]; now != nil && *now.ModifyIndex > e.Index {
