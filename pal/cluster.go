@@ -34,15 +34,15 @@ type Cluster struct {
 	free  int                  // available GPUs
 	// open has a bit per device group: whether it has an available GPU. On a
 	// busy cluster few do, and placement looks at those only.
-	open  []uint64
-	sick  []uint64    // the same of groups with an ill GPU
-	avail []uint16    // available GPUs of each group
-	size  []uint16    // GPUs of each group
-	on    []int32     // node of each group
-	room  []Resources // not allocated of each node
-	most  int         // GPUs of the largest group
-	print uint64      // what searches depend on, see fingerprint.go
-	avoid avoid
+	open      []uint64
+	sick      []uint64    // the same of groups with an ill GPU
+	avail     []uint16    // available GPUs of each group
+	size      []uint16    // GPUs of each group
+	on        []int32     // node of each group
+	room      []Resources // not allocated of each node
+	most      int         // GPUs of the largest group
+	stateHash uint64      // what searches depend on, see statehash.go
+	outliers  outliers
 
 	scales  [NumClasses][]*scale // by model+1, made when first asked for
 	scratch scratch
@@ -68,7 +68,7 @@ type gpuState struct {
 	group     int32
 	taken     bool
 	available bool
-	bad       uint8 // a bit per class for which it is avoided
+	outlier   uint8 // a bit per class for which it is avoided
 }
 
 type modelState struct {
@@ -241,11 +241,11 @@ func (c *Cluster) refresh(i int) {
 		bins, from, good := len(ofModel), c.from[k][u.group], c.good[k][u.group]
 		count(ofModel, c.ranks[k][i], int32(int16(d)))
 		count(c.upTo[k][from:][:bins], c.ranks[k][i], d)
-		if good != from && u.bad>>k&1 == 0 {
+		if good != from && u.outlier>>k&1 == 0 {
 			count(c.upTo[k][good:][:bins], c.ranks[k][i], d)
 		}
-		if u.bad>>k&1 != 0 {
-			c.avoid.free[k] += int(int16(d))
+		if u.outlier>>k&1 != 0 {
+			c.outliers.free[k] += int(int16(d))
 		}
 	}
 	c.avail[u.group] += d
@@ -260,7 +260,7 @@ func (c *Cluster) refresh(i int) {
 	n.availableGPUs += int32(int16(d))
 	c.racks.free[n.rack] += int32(int16(d))
 	c.dcs.free[n.dc] += int32(int16(d))
-	c.print ^= printOfGPU(i)
+	c.stateHash ^= hashOfGPU(i)
 }
 
 // count adds d to the counts up to each bin from the rank on.
@@ -332,7 +332,7 @@ func ill(unhealthy, quarantined bool) int32 {
 // SetFree replaces the unallocated resources of a node.
 func (c *Cluster) SetFree(node int, r Resources) {
 	if r != c.room[node] {
-		c.print ^= printOfRoom(node, c.room[node]) ^ printOfRoom(node, r)
+		c.stateHash ^= hashOfRoom(node, c.room[node]) ^ hashOfRoom(node, r)
 		c.room[node] = r
 	}
 }

@@ -33,7 +33,7 @@ func TestExplainFoundIsExplain(t *testing.T) {
 		c := d.cluster(t)
 		p := policy(rapid.SampledFrom(policies).Draw(t, "policy"))
 		found := p
-		found.Avoid = rapid.SampledFrom([]float64{0, 1.05, 1.5}).Draw(t, "avoid")
+		found.OutlierThreshold = rapid.SampledFrom([]float64{0, 1.05, 1.5}).Draw(t, "avoid")
 		f, ok := Find(c, d.gang, found)
 		if !ok {
 			return
@@ -95,7 +95,7 @@ func TestFoundWithoutOutliersAnswers(t *testing.T) {
 	c := bigCluster(t, 4, 0)
 	g, p := SingleGPUs("g", ClassA, 4), Policy{Name: PAL}
 	find := func() Found {
-		f, _ := Find(c, g, Policy{Name: PAL, Avoid: 1.05})
+		f, _ := Find(c, g, Policy{Name: PAL, OutlierThreshold: 1.05})
 		return f
 	}
 	if f := find(); f.answers(c, g, p) {
@@ -112,7 +112,7 @@ func TestFoundWithoutOutliersAnswers(t *testing.T) {
 }
 
 // Avoiding outliers chooses as if they were taken.
-func TestAvoid(t *testing.T) {
+func TestOutlierThreshold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := draw(t)
 		c, held := d.cluster(t), d.cluster(t)
@@ -132,7 +132,7 @@ func TestAvoid(t *testing.T) {
 			}
 		}
 		want, fits := Place(held, d.gang, p)
-		p.Avoid = above
+		p.OutlierThreshold = above
 		got, ok := Place(c, d.gang, p)
 		if ok != fits || !cmp.Equal(got, want) {
 			t.Fatalf("%v %v, want %v %v", ok, got, fits, want)

@@ -29,21 +29,21 @@ func Place(c *Cluster, g Gang, p Policy) (pl Placement, ok bool) {
 // search again.
 type Found struct {
 	Placement
-	c      *Cluster
-	print  uint64 // of the cluster
-	gang   Gang
-	policy Policy
-	prefer int // which preference held it; -1: none was needed
-	model  int
-	walked int // entries of the LV matrix
+	c         *Cluster
+	stateHash uint64 // of the cluster
+	gang      Gang
+	policy    Policy
+	prefer    int // which preference held it; -1: none was needed
+	model     int
+	walked    int // entries of the LV matrix
 }
 
 // Find is [Place] that remembers.
 func Find(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 	free := c.free
-	if p.Avoid > 0 {
-		c.avoiding(p.Avoid)
-		free -= c.avoid.free[g.class()]
+	if p.OutlierThreshold > 0 {
+		c.countOutliers(p.OutlierThreshold)
+		free -= c.outliers.free[g.class()]
 	}
 	if n := g.GPUs(); n == 0 || n > free {
 		return Found{}, false
@@ -69,7 +69,7 @@ func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 			continue
 		}
 		if pl := s.measure(members); !ok || pl.Cost() < f.Cost() {
-			f, ok = Found{pl, c, c.print, g, p, -1, m, s.walked}, true
+			f, ok = Found{pl, c, c.stateHash, g, p, -1, m, s.walked}, true
 		}
 	}
 	return f, ok
@@ -78,13 +78,13 @@ func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 // answers says whether the placement is what [Find] would return now. GPUs that
 // were avoided in finding it must not be there.
 func (f *Found) answers(c *Cluster, g Gang, p Policy) bool {
-	if f.c != c || f.print != c.print || f.policy.Name != p.Name || f.policy.Tight != p.Tight || !f.gang.same(g) {
+	if f.c != c || f.stateHash != c.stateHash || f.policy.Name != p.Name || f.policy.Tight != p.Tight || !f.gang.same(g) {
 		return false
 	}
 	if custom := f.policy; custom.Sample != nil || custom.NodeOrder != nil || p.Sample != nil || p.NodeOrder != nil {
 		return false
 	}
-	return f.policy.Avoid == p.Avoid || p.Avoid == 0 && c.avoid.above == f.policy.Avoid && c.avoid.free[g.class()] == 0
+	return f.policy.OutlierThreshold == p.OutlierThreshold || p.OutlierThreshold == 0 && c.outliers.above == f.policy.OutlierThreshold && c.outliers.free[g.class()] == 0
 }
 
 // preferences is how many preferences there are to try.

@@ -20,9 +20,9 @@ type Policy struct {
 	// most so much more than the best, as a part, the gang takes the one with the
 	// fewest free GPUs; 0: the one with most that cost least, as published.
 	Tight float64
-	// Avoid leaves out the GPUs whose PM score for the gang's class is above it;
+	// OutlierThreshold leaves out the GPUs whose PM score for the gang's class is above it;
 	// 0: none is. Use one value for a cluster: it is counted once for each.
-	Avoid float64
+	OutlierThreshold float64
 }
 
 // PolicyName names a placement policy.

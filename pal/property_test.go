@@ -72,7 +72,7 @@ func (d drawn) cluster(t *rapid.T) *Cluster {
 
 // sameCluster compares clusters to the last count.
 var sameCluster = cmp.Options{
-	cmp.AllowUnexported(Cluster{}, nodeState{}, groupState{}, gpuState{}, modelState{}, domains{}, avoid{}),
+	cmp.AllowUnexported(Cluster{}, nodeState{}, groupState{}, gpuState{}, modelState{}, domains{}, outliers{}),
 	cmpopts.IgnoreFields(Cluster{}, "scratch", "scales"),
 }
 

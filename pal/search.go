@@ -51,7 +51,7 @@ func newSearch(c *Cluster, g Gang, p Policy, model int) *search {
 	s := &search{c: c, g: g, p: p, k: g.class(), n: g.GPUs(), model: model}
 	s.scale = c.scaleOf(s.k, model)
 	s.from = c.from[s.k]
-	if p.Avoid > 0 && c.avoid.gpus[s.k] > 0 {
+	if p.OutlierThreshold > 0 && c.outliers.gpus[s.k] > 0 {
 		s.good, s.from = true, c.good[s.k]
 	}
 	return s
@@ -202,7 +202,7 @@ func (s *search) free(group int32) int {
 // may says whether GPU i may be chosen.
 func (s *search) may(i int) bool {
 	u := &s.c.gpus[i]
-	return u.available && !(s.good && u.bad>>s.k&1 != 0)
+	return u.available && !(s.good && u.outlier>>s.k&1 != 0)
 }
 
 // upTo is the number of the group's available GPUs whose bin value is at most

@@ -37,9 +37,9 @@ func TestSpreadIsSound(t *testing.T) {
 			}
 		}
 		p := policy(rapid.SampledFrom(policies).Draw(t, "policy"))
-		p.Avoid = rapid.SampledFrom([]float64{0, 1.05}).Draw(t, "avoid")
-		if p.Avoid > 0 {
-			before.avoiding(p.Avoid)
+		p.OutlierThreshold = rapid.SampledFrom([]float64{0, 1.05}).Draw(t, "avoid")
+		if p.OutlierThreshold > 0 {
+			before.countOutliers(p.OutlierThreshold)
 		}
 		f, ok := Find(c, d.gang, p)
 		if diff := cmp.Diff(before, c, sameCluster); diff != "" {

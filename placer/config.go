@@ -34,9 +34,9 @@ type Config struct {
 	Calibration profile.Options
 	// Children: there is a way to register dispatched and periodic jobs.
 	Children bool
-	// Grace is how long a committed gang may be incomplete, without an
+	// GangReadyTimeout is how long a committed gang may be incomplete, without an
 	// evaluation of Nomad's under way, before it is taken back into the queue.
-	Grace time.Duration
+	GangReadyTimeout time.Duration
 	// Retries is how often a gang that fails by its own fault is tried on other
 	// GPUs before it is given up.
 	Retries int
@@ -63,14 +63,14 @@ func DefaultConfig() Config {
 			"vgg19":    pal.ClassC,
 			"pagerank": pal.ClassD, "pointnet": pal.ClassD,
 		},
-		DefaultClass: pal.ClassB,
-		RackMeta:     "rack",
-		Calibration:  profile.DefaultOptions(),
-		Grace:        5 * time.Second,
-		Retries:      2,
-		RestartCost:  time.Minute,
-		MovesPerHour: 12,
-		Resync:       5 * time.Minute,
+		DefaultClass:     pal.ClassB,
+		RackMeta:         "rack",
+		Calibration:      profile.DefaultOptions(),
+		GangReadyTimeout: 5 * time.Second,
+		Retries:          2,
+		RestartCost:      time.Minute,
+		MovesPerHour:     12,
+		Resync:           5 * time.Minute,
 	}
 }
 
@@ -90,8 +90,8 @@ func (c Config) Validate() error {
 			return fmt.Errorf("app %q: class %q is unknown (one of A, B, C, D)", app, class)
 		}
 	}
-	if c.Grace <= 0 || c.Resync <= 0 {
-		return fmt.Errorf("grace %v and resync %v must be above 0", c.Grace, c.Resync)
+	if c.GangReadyTimeout <= 0 || c.Resync <= 0 {
+		return fmt.Errorf("gang_ready_timeout %v and resync %v must be above 0", c.GangReadyTimeout, c.Resync)
 	}
 	if c.Retries < 0 || c.MovesPerHour < 0 || c.RestartCost < 0 {
 		return fmt.Errorf("retries %d, moves_per_hour %d and restart_cost %v must not be negative", c.Retries, c.MovesPerHour, c.RestartCost)

@@ -145,7 +145,7 @@ func (p *Placer) pretend(t *tracked, index uint64, e gang.Event) {
 // its author changed meanwhile counts.
 func TestStoppedWhenFree(t *testing.T) {
 	cfg := DefaultConfig()
-	cfg.Queue.Order, cfg.Queue.Pass = queue.Priority, 100*365*24*time.Hour // the jobs are of 1970
+	cfg.Queue.Order, cfg.Queue.MaxWait = queue.Priority, 100*365*24*time.Hour // the jobs are of 1970
 	p, err := New(nil, cfg, hclog.NewNullLogger(), Hooks{})
 	if err != nil {
 		t.Fatal(err)

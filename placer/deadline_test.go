@@ -40,7 +40,7 @@ func TestNearStartsFromNow(t *testing.T) {
 	p := newPlacer(t)
 	p.now = time.Unix(1_000_000, 0)
 	until := since(p.now.Add(time.Hour))
-	w := p.waitsOf([]queue.Wait{{Job: "default/j", Reason: queue.ReasonNear, Until: until}}, nil)["default/j"]
+	w := p.waitsOf([]queue.Wait{{Job: "default/j", Reason: queue.ReasonLocality, Until: until}}, nil)["default/j"]
 	if w.From != since(p.now) || w.To != until {
 		t.Errorf("it starts between %v and %v", w.From, w.To)
 	}

@@ -4,6 +4,7 @@
 package placer
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -142,7 +143,7 @@ func topKeys() []Key {
 			Doc: "Application class, A to D, of jobs that say neither `pal_class` nor `pal_app`. A makes unknown jobs take the best GPUs from those that need them"},
 		{Name: "rack_meta", field: func(c *Config) any { return &c.RackMeta },
 			Doc: "Node meta key with the node's rack, for the tier `rack`, and for the constraint by which a job names the racks of its GPUs where those are a quarter of the GPU nodes at most"},
-		{Name: "gang_ready_timeout", field: func(c *Config) any { return &c.Grace },
+		{Name: "gang_ready_timeout", field: func(c *Config) any { return &c.GangReadyTimeout },
 			Doc: "How long a placed gang may be incomplete, with nothing under way in Nomad, before it is requeued. Shorter than Nomad needs to schedule requeues sound gangs"},
 		{Name: "retries", field: func(c *Config) any { return &c.Retries },
 			Doc: "How often a gang that fails by its own fault is tried on other GPUs before it is given up"},
@@ -161,11 +162,11 @@ func queueKeys() []Key {
 	return []Key{
 		{Block: "queue", Name: "order", text: &text{setOrder, func(c *Config) string { return string(c.Queue.Order) }},
 			Doc: "`fifo`, `priority` (Nomad's job priority, then age), `las` (least GPU time attained first), `srtf` (shortest expected remaining time), `adaptive` (least expected remaining GPU time, by hints and history), `round-robin`"},
-		{Block: "queue", Name: "backfill", text: &text{setBackfill, getBackfill},
+		{Block: "queue", Name: "backfill", text: &text{setBackfill, func(c *Config) string { return string(cmp.Or(c.Queue.Backfill, queue.BackfillNone)) }},
 			Doc: "Which gangs may pass a head that does not fit: `\"none\"` (strict order; GPUs idle), `\"reserved\"` (those that do not delay the head's reservation; gangs that say `pal_preempt = true` always may), `\"best-effort\"` (all that fit, whatever that does to the head)"},
-		duration("max_wait", func(c *Config) *time.Duration { return &c.Queue.Pass },
+		duration("max_wait", func(c *Config) *time.Duration { return &c.Queue.MaxWait },
 			"How long a gang may wait in all before it is overdue. Overdue gangs are served out of turn, in order of submission"),
-		{Block: "queue", Name: "overdue_share", field: func(c *Config) any { return &c.Queue.Share },
+		{Block: "queue", Name: "overdue_share", field: func(c *Config) any { return &c.Queue.OverdueShare },
 			Doc: "The part of the cluster's GPU time by which overdue gangs are served. They get at least this much while they wait, so nobody starves; under overload they get no more, so the others are served as well"},
 		flag("preempt", func(c *Config) *bool { return &c.Queue.Preempt },
 			"Stop gangs that say `pal_preempt = true` for better ones. Others are never stopped"),
@@ -174,13 +175,13 @@ func queueKeys() []Key {
 		{Block: "queue", Name: "restart_cost", zero: true, field: func(c *Config) any { return &c.RestartCost }, Doc: "Run time that a gang loses when it is stopped and started anew"},
 		{Block: "queue", Name: "moves_per_hour", field: func(c *Config) any { return &c.MovesPerHour },
 			Doc: "At most so many moves"},
-		flag("locality_wait", func(c *Config) *bool { return &c.Queue.Near },
+		flag("locality_wait", func(c *Config) *bool { return &c.Queue.LocalityWait },
 			"A gang whose free GPUs lie too far apart waits for closer ones, as long as that is expected to pay. `pal_locality_wait` bounds it for a job"),
-		{Block: "queue", Name: "outlier_threshold", zero: true, field: func(c *Config) any { return &c.Queue.Avoid },
+		{Block: "queue", Name: "outlier_threshold", zero: true, field: func(c *Config) any { return &c.Queue.OutlierThreshold },
 			Doc: "PM score above which GPUs are left to gangs that could not run otherwise; 0: none are"},
 		duration("quantum", func(c *Config) *time.Duration { return &c.Queue.Quantum },
 			"GPU time of the first level of `las`; time slice of `round-robin`"),
-		duration("default_runtime", func(c *Config) *time.Duration { return &c.Queue.FirstGuess },
+		duration("default_runtime", func(c *Config) *time.Duration { return &c.Queue.DefaultRuntime },
 			"How long a job of which nothing is known (no `pal_duration`, no run of its name) is expected to run when it starts; later, as long again as it has run."),
 		flag("deadlines", func(c *Config) *bool { return &c.Queue.Deadlines },
 			"Gangs whose `pal_deadline` is in danger go before others of their tenant, or of all where neither `fair_share` nor quotas say who goes first. Whoever says a deadline gains by it: switch it off where users do not trust each other"),
@@ -219,25 +220,10 @@ func setOrder(c *Config, value string) error {
 }
 
 func setBackfill(c *Config, value string) error {
-	switch value {
-	case "none":
-		c.Queue.Backfill, c.Queue.Passing = false, false
-	case "reserved":
-		c.Queue.Backfill, c.Queue.Passing = true, false
-	case "best-effort":
-		c.Queue.Backfill, c.Queue.Passing = true, true
-	default:
-		return fmt.Errorf("%q is unknown (one of none, reserved, best-effort)", value)
+	backfill, err := queue.ParseBackfill(value)
+	if err != nil {
+		return err
 	}
+	c.Queue.Backfill = backfill
 	return nil
-}
-
-func getBackfill(c *Config) string {
-	switch {
-	case !c.Queue.Backfill:
-		return "none"
-	case c.Queue.Passing:
-		return "best-effort"
-	}
-	return "reserved"
 }

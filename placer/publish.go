@@ -122,7 +122,7 @@ type GPUsKept struct {
 
 // countGPUs counts those that are not like the others.
 func (p *Placer) countGPUs() (kept GPUsKept, outliers map[pal.AppClass]int) {
-	above, c := cmp.Or(p.cfg.Queue.Avoid, queue.DefaultAvoid), p.view.Cluster
+	above, c := cmp.Or(p.cfg.Queue.OutlierThreshold, queue.DefaultOutlierThreshold), p.view.Cluster
 	outliers = map[pal.AppClass]int{}
 	for _, class := range pal.AppClasses() {
 		outliers[class] = 0

@@ -31,7 +31,7 @@ func (w *wait) Why() string { return cmp.Or(w.why, w.Wait.Why()) }
 // idle is what it waits for while no placer is at work: nothing can be foretold.
 func (w *wait) idle() {
 	w.From, w.To = 0, 0
-	if w.Reason == queue.ReasonNext || w.Reason == queue.ReasonNear {
+	if w.Reason == queue.ReasonNext || w.Reason == queue.ReasonLocality {
 		w.why = "waits for a placer: its GPUs are free, but none is at work"
 	}
 }
@@ -118,7 +118,7 @@ func (p *Placer) waitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*wait {
 				shown.why = withObstacles(shown.why, false, found)
 			}
 		}
-		if w.Reason == queue.ReasonNear { // what is free now is not what it waits for
+		if w.Reason == queue.ReasonLocality { // what is free now is not what it waits for
 			shown.From = max(shown.From, since(p.now)) // 0 if nothing can be foretold
 			shown.To = max(shown.From, w.Until)
 		}

@@ -130,7 +130,7 @@ func TestHopesUntil(t *testing.T) {
 		for range 3 {
 			w.RunFor(5 * time.Minute)
 			e, err := survey(w).Explain(w.T.Context(), nomad.JobKey{Namespace: "default", ID: "near"})
-			if err != nil || e.Wait == nil || e.Wait.Reason != queue.ReasonNear || e.StartTo.Sub(submitted.Add(20*time.Minute)).Abs() > 5*time.Second {
+			if err != nil || e.Wait == nil || e.Wait.Reason != queue.ReasonLocality || e.StartTo.Sub(submitted.Add(20*time.Minute)).Abs() > 5*time.Second {
 				w.T.Errorf("%v: %+v, %v", time.Since(submitted), e, err)
 			}
 		}

@@ -15,7 +15,7 @@ import (
 // decision, and at once where that is over.
 func TestSleep(t *testing.T) {
 	t.Parallel()
-	line, err := queue.New(queue.Options{Order: queue.FIFO, Placement: pal.Policy{Name: pal.PAL}, Pass: time.Minute})
+	line, err := queue.New(queue.Options{Order: queue.FIFO, Placement: pal.Policy{Name: pal.PAL}, MaxWait: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

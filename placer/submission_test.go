@@ -185,7 +185,7 @@ func TestSubmitEnds(t *testing.T) {
 func TestSubmissionQueuesBehind(t *testing.T) {
 	t.Parallel()
 	cfg := DefaultConfig()
-	cfg.Queue.Order, cfg.Queue.Backfill = queue.FIFO, false
+	cfg.Queue.Order, cfg.Queue.Backfill = queue.FIFO, queue.BackfillNone
 	p, err := New(nil, cfg, hclog.NewNullLogger(), Hooks{})
 	if err != nil {
 		t.Fatal(err)

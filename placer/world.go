@@ -21,7 +21,7 @@ type world struct{ *Placer }
 var _ gang.World = world{}
 
 func (w world) Now() time.Time              { return w.now }
-func (w world) ReadyTimeout() time.Duration { return w.cfg.Grace }
+func (w world) ReadyTimeout() time.Duration { return w.cfg.GangReadyTimeout }
 func (w world) Retries() int                { return w.cfg.Retries }
 func (w world) RestartCost() time.Duration  { return w.cfg.RestartCost }
 func (w world) Policy() string              { return string(w.cfg.Placement) }

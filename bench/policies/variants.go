@@ -69,14 +69,14 @@ type drop struct {
 
 func dropped() []drop {
 	return []drop{
-		{"no outliers avoided", func(o *queue.Options) { o.Avoid = 0 }},
-		{"not near", func(o *queue.Options) { o.Near = false }},
+		{"no outliers avoided", func(o *queue.Options) { o.OutlierThreshold = 0 }},
+		{"not near", func(o *queue.Options) { o.LocalityWait = false }},
 		{"no moves", func(o *queue.Options) { o.Migrate = false }},
 		{"packed", func(o *queue.Options) { o.Placement.Name = pal.Packed }},
 		{"pm-first", func(o *queue.Options) { o.Placement.Name = pal.PMFirst }},
-		{"pass 6 h", func(o *queue.Options) { o.Pass = 6 * time.Hour }},
-		{"pass 24 h", func(o *queue.Options) { o.Pass = 24 * time.Hour }},
-		{"pass 48 h", func(o *queue.Options) { o.Pass = 48 * time.Hour }},
+		{"pass 6 h", func(o *queue.Options) { o.MaxWait = 6 * time.Hour }},
+		{"pass 24 h", func(o *queue.Options) { o.MaxWait = 24 * time.Hour }},
+		{"pass 48 h", func(o *queue.Options) { o.MaxWait = 48 * time.Hour }},
 	}
 }
 
@@ -84,8 +84,8 @@ func options(order queue.Order, place pal.PolicyName) queue.Options {
 	return queue.Options{Order: order, Placement: pal.Policy{Name: place}}
 }
 
-func backfilling(o queue.Options) queue.Options { o.Backfill = true; return o }
-func passing(o queue.Options) queue.Options     { o.Passing = true; return o }
+func backfilling(o queue.Options) queue.Options { o.Backfill = queue.BackfillReserved; return o }
+func passing(o queue.Options) queue.Options     { o.Backfill = queue.BackfillBestEffort; return o }
 func migrating(o queue.Options) queue.Options   { o.Migrate = true; return o }
 
 func preempting(order queue.Order, place pal.PolicyName) queue.Options {

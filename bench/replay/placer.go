@@ -33,13 +33,13 @@ func (r Rules) config() placer.Config {
 	}
 	if r.Order != "" {
 		q := queue.Default()
-		q.Order, q.Backfill, q.Preempt, q.Migrate, q.Near, q.Avoid = r.Order, false, false, false, false, 0
+		q.Order, q.Backfill, q.Preempt, q.Migrate, q.LocalityWait, q.OutlierThreshold = r.Order, queue.BackfillNone, false, false, false, 0
 		c.Queue = q
 	}
 	if r.Compress > 0 {
-		c.Queue.Pass = compress(c.Queue.Pass, queue.DefaultPass, r.Compress)
+		c.Queue.MaxWait = compress(c.Queue.MaxWait, queue.DefaultMaxWait, r.Compress)
 		c.Queue.Quantum = compress(c.Queue.Quantum, queue.DefaultQuantum, r.Compress)
-		c.Queue.FirstGuess = compress(c.Queue.FirstGuess, queue.DefaultFirstGuess, r.Compress)
+		c.Queue.DefaultRuntime = compress(c.Queue.DefaultRuntime, queue.DefaultRuntime, r.Compress)
 	}
 	return c
 }

@@ -75,7 +75,7 @@ func BenchmarkJobs(b *testing.B) {
 				c := synthetic(b, size.nodes, 8)
 				b.StartTimer()
 				start := cpuTime(b)
-				out, err := Config{Jobs: t.Jobs, Cluster: c, Queue: queue.Options{Order: queue.Adaptive, Backfill: true,
+				out, err := Config{Jobs: t.Jobs, Cluster: c, Queue: queue.Options{Order: queue.Adaptive, Backfill: queue.BackfillReserved,
 					Placement: pal.Policy{Name: pal.PAL}}}.Run()
 				if err != nil {
 					b.Fatal(err)
@@ -133,8 +133,8 @@ func BenchmarkCalibration(b *testing.B) {
 				}
 				b.StartTimer()
 				start := cpuTime(b)
-				if _, err := (Config{Jobs: t.Jobs, Cluster: c, Queue: queue.Options{Order: queue.Adaptive, Backfill: true, Near: true,
-					Avoid: queue.DefaultAvoid, Placement: pal.Policy{Name: pal.PAL}}}).Run(); err != nil {
+				if _, err := (Config{Jobs: t.Jobs, Cluster: c, Queue: queue.Options{Order: queue.Adaptive, Backfill: queue.BackfillReserved, LocalityWait: true,
+					OutlierThreshold: queue.DefaultOutlierThreshold, Placement: pal.Policy{Name: pal.PAL}}}).Run(); err != nil {
 					b.Fatal(err)
 				}
 				b.ReportMetric(float64((cpuTime(b)-start).Microseconds())/jobs, "µs/job")

@@ -77,11 +77,11 @@ func TestPoliciesByHand(t *testing.T) {
 	}{
 		{"strict FIFO leaves a GPU idle", config(queue.Options{Order: queue.FIFO}, false, 1, 4, four...),
 			[]string{"a 0-100", "b 100-150", "c 150-230", "d 150-231"}},
-		{"EASY: c ends when b can start, d would be too late", config(queue.Options{Order: queue.FIFO, Backfill: true}, false, 1, 4, four...),
+		{"EASY: c ends when b can start, d would be too late", config(queue.Options{Order: queue.FIFO, Backfill: queue.BackfillReserved}, false, 1, 4, four...),
 			[]string{"a 0-100", "b 100-150", "c 20-100", "d 150-231"}},
 		{"SRTF: nothing is stopped", config(queue.Options{Order: queue.SRTF}, false, 1, 1, one...),
 			[]string{"a 0-1000", "b 1020-1070", "c 1000-1020"}},
-		{"SRTF preemptive: b stops a, c (less than a power of 4 shorter) waits for b", config(queue.Options{Order: queue.SRTF, Preempt: true, Backfill: true}, true, 1, 1, one...),
+		{"SRTF preemptive: b stops a, c (less than a power of 4 shorter) waits for b", config(queue.Options{Order: queue.SRTF, Preempt: true, Backfill: queue.BackfillReserved}, true, 1, 1, one...),
 			[]string{"a 0-1080", "b 100-150", "c 150-170"}},
 		{"across two nodes everything takes twice as long", config(queue.Options{Order: queue.FIFO}, false, 2, 2, job("a", "A", 3, 0, 100), job("b", "A", 2, 10, 100)),
 			[]string{"a 0-200", "b 200-300"}},
@@ -122,7 +122,7 @@ func TestPoliciesByHand(t *testing.T) {
 // engine; what restarts, lost checkpoints, starts, distance and half-placed
 // gangs hold is not.
 func TestUseful(t *testing.T) {
-	preempting := queue.Options{Order: queue.SRTF, Preempt: true, Backfill: true, Placement: pal.Policy{Name: pal.Packed}}
+	preempting := queue.Options{Order: queue.SRTF, Preempt: true, Backfill: queue.BackfillReserved, Placement: pal.Policy{Name: pal.Packed}}
 	exact := func(_ int, j trace.Job) time.Duration { return seconds(j.WorkS()) }
 	two := []trace.Job{job("a", "A", 2, 0, 1000), job("b", "A", 1, 500, 10)}
 	for _, tc := range []struct {

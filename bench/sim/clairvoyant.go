@@ -296,11 +296,11 @@ func (e *limitEngine) nobodyBetter(free int) bool {
 
 // place finds GPUs that are no outliers, or any.
 func (e *limitEngine) place(g pal.Gang) (pal.Placement, bool) {
-	p := pal.Policy{Name: pal.PAL, Avoid: queue.DefaultAvoid}
+	p := pal.Policy{Name: pal.PAL, OutlierThreshold: queue.DefaultOutlierThreshold}
 	if pl, ok := pal.Place(e.Cluster, g, p); ok {
 		return pl, true
 	}
-	p.Avoid = 0
+	p.OutlierThreshold = 0
 	return pal.Place(e.Cluster, g, p)
 }
 

@@ -49,7 +49,7 @@ func TestEngineByHand(t *testing.T) {
 	// After an hour of 8 GPUs, a is 3 levels down and is stopped for b; it loses
 	// a minute when it resumes: it has done 6000/1.7204 s of its work.
 	got = timeline(t, Config{Cluster: exampleCluster(t, 1.7), RestartS: 60, Preemptible: true,
-		Queue: queue.Options{Order: queue.LAS, Placement: pal.Policy{Name: pal.Packed}, Preempt: true, Backfill: true},
+		Queue: queue.Options{Order: queue.LAS, Placement: pal.Policy{Name: pal.Packed}, Preempt: true, Backfill: queue.BackfillReserved},
 		Jobs:  []trace.Job{job("a", "D", 8, 0, 5000), job("b", "D", 1, 6000, 100)}})
 	left := (5000 - 6000/(1.7*1.012)) * 1.7 * 1.012
 	if d := cmp.Diff([]string{
@@ -64,7 +64,7 @@ func TestEngineByHand(t *testing.T) {
 // it has done 300 s at 1.012 times the time: 280 s are saved.
 func TestCheckpoints(t *testing.T) {
 	got := timeline(t, Config{Cluster: exampleCluster(t, 1), RestartS: 60, CheckpointS: 70, Preemptible: true,
-		Queue:    queue.Options{Order: queue.SRTF, Placement: pal.Policy{Name: pal.Packed}, Preempt: true, Backfill: true},
+		Queue:    queue.Options{Order: queue.SRTF, Placement: pal.Policy{Name: pal.Packed}, Preempt: true, Backfill: queue.BackfillReserved},
 		Estimate: func(_ int, j trace.Job) time.Duration { return seconds(j.WorkS()) },
 		Jobs:     []trace.Job{job("a", "D", 8, 0, 1000), job("b", "D", 1, 300, 2)}})
 	if d := cmp.Diff([]string{
@@ -79,7 +79,7 @@ func TestCheckpoints(t *testing.T) {
 // for starts when its GPUs are free.
 func TestStopsTakeTime(t *testing.T) {
 	got := timeline(t, Config{Cluster: exampleCluster(t, 1.7), RestartS: 60, StopS: 5, Preemptible: true,
-		Queue: queue.Options{Order: queue.LAS, Placement: pal.Policy{Name: pal.Packed}, Preempt: true, Backfill: true},
+		Queue: queue.Options{Order: queue.LAS, Placement: pal.Policy{Name: pal.Packed}, Preempt: true, Backfill: queue.BackfillReserved},
 		Jobs:  []trace.Job{job("a", "D", 8, 0, 5000), job("b", "D", 1, 6000, 100)}})
 	left := (5000 - 6000/(1.7*1.012)) * 1.7 * 1.012
 	if d := cmp.Diff([]string{
@@ -101,7 +101,7 @@ func TestStartsTakeTime(t *testing.T) {
 		t.Errorf("fifo (-want +got):\n%s", d)
 	}
 	got = timeline(t, Config{Cluster: exampleCluster(t, 1), StartS: start, RestartS: 60, Preemptible: true,
-		Queue: queue.Options{Order: queue.LAS, Placement: pal.Policy{Name: pal.Packed}, Preempt: true, Backfill: true},
+		Queue: queue.Options{Order: queue.LAS, Placement: pal.Policy{Name: pal.Packed}, Preempt: true, Backfill: queue.BackfillReserved},
 		Jobs:  []trace.Job{job("a", "D", 8, 0, 5000), job("b", "D", 1, 6000, 100)}})
 	for _, line := range got {
 		if line == "6103.0 b finish [0]" {
@@ -115,7 +115,7 @@ func TestStartsTakeTime(t *testing.T) {
 // GPUs later; what is to stop it meanwhile need not.
 func TestEndsTakeTime(t *testing.T) {
 	c := Config{Cluster: exampleCluster(t, 1), RestartS: 60, EndS: 5, Preemptible: true,
-		Queue:    queue.Options{Order: queue.SRTF, Placement: pal.Policy{Name: pal.Packed}, Preempt: true, Backfill: true},
+		Queue:    queue.Options{Order: queue.SRTF, Placement: pal.Policy{Name: pal.Packed}, Preempt: true, Backfill: queue.BackfillReserved},
 		Estimate: func(_ int, j trace.Job) time.Duration { return seconds(j.WorkS()) },
 		Jobs:     []trace.Job{job("a", "D", 8, 0, 1000), job("b", "D", 1, 1013, 2)}}
 	got := timeline(t, c)

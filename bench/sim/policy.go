@@ -65,8 +65,8 @@ func Baselines() []Policy {
 		{Name: "gandiva", Queue: moving(taking(queue.RoundRobin)), Preempts: true, About: "as Gandiva: time slices of an hour in turn, packed, moved where that pays; it does not put two jobs on one GPU"},
 	} {
 		unbounded := p
-		p.Queue.Pass = queue.DefaultPass
-		p.About += fmt.Sprintf("; who has waited %v goes first", queue.DefaultPass)
+		p.Queue.MaxWait = queue.DefaultMaxWait
+		p.About += fmt.Sprintf("; who has waited %v goes first", queue.DefaultMaxWait)
 		unbounded.Name += "-unbounded"
 		unbounded.About += "; no bound on waiting"
 		ps = append(ps, p, unbounded)
@@ -85,18 +85,18 @@ func PolicyOf(name string) (Policy, bool) {
 }
 
 func strict(order queue.Order) queue.Options {
-	return queue.Options{Order: order, Placement: pal.Policy{Name: pal.Packed}, Pass: Unbounded}
+	return queue.Options{Order: order, Placement: pal.Policy{Name: pal.Packed}, MaxWait: Unbounded}
 }
 
 func backfilled(order queue.Order) queue.Options {
 	o := strict(order)
-	o.Backfill = true
+	o.Backfill = queue.BackfillReserved
 	return o
 }
 
 func taking(order queue.Order) queue.Options {
 	o := backfilled(order)
-	o.Passing, o.Preempt = true, true
+	o.Backfill, o.Preempt = queue.BackfillBestEffort, true
 	return o
 }
 
@@ -108,7 +108,7 @@ func moving(o queue.Options) queue.Options {
 // kept is the policy with our rules about where gangs run.
 func kept(o queue.Options) queue.Options {
 	o = moving(o)
-	o.Near, o.Avoid = true, queue.DefaultAvoid
+	o.LocalityWait, o.OutlierThreshold = true, queue.DefaultOutlierThreshold
 	return o
 }
 

@@ -55,7 +55,7 @@ func tinyCluster(t *testing.T) *pal.Cluster {
 func TestReclaimByHand(t *testing.T) {
 	got := timeline(t, Config{Cluster: tinyCluster(t), RestartS: 60, Preemptible: true,
 		Jobs: []trace.Job{ofTenant("b", job("b1", "D", 2, 0, 5000)), ofTenant("b", job("b2", "D", 2, 10, 5000)), ofTenant("a", job("a1", "D", 2, 1000, 100))},
-		Queue: queue.Options{Order: queue.FIFO, Backfill: true, Preempt: true, Placement: pal.Policy{Name: pal.Packed},
+		Queue: queue.Options{Order: queue.FIFO, Backfill: queue.BackfillReserved, Preempt: true, Placement: pal.Policy{Name: pal.Packed},
 			Tenants: map[string]queue.Tenant{"a": {Quota: 2}, "b": {Quota: 2}}}})
 	if d := cmp.Diff([]string{"0.0 b1 start [0 1]", "10.0 b2 start [2 3]", "1000.0 b2 preempt [2 3]", "1000.0 a1 start [2 3]", "1100.0 a1 finish [2 3]",
 		"1100.0 b2 resume [2 3]", "5000.0 b1 finish [0 1]", "5170.0 b2 finish [2 3]"}, got); d != "" {
@@ -68,7 +68,7 @@ func TestReclaimByHand(t *testing.T) {
 func TestWindowByHand(t *testing.T) {
 	got := timeline(t, Config{Cluster: tinyCluster(t), Estimate: Exact,
 		Jobs:  []trace.Job{job("b", "D", 1, 10, 3600), job("a", "D", 4, 20, 1000)},
-		Queue: queue.Options{Order: queue.FIFO, Backfill: true, Placement: pal.Policy{Name: pal.Packed}},
+		Queue: queue.Options{Order: queue.FIFO, Backfill: queue.BackfillReserved, Placement: pal.Policy{Name: pal.Packed}},
 		Windows: func(now time.Duration) ([]queue.Window, time.Duration) {
 			return []queue.Window{{Name: "kernel", From: time.Hour, To: 2 * time.Hour, GPUs: []int{0, 1, 2, 3}}}, 2 * time.Hour
 		}})

@@ -147,7 +147,7 @@ func policies() []named {
 	rules := agent.Queue
 	rules.Placement = queue.Placement(agent.Placement)
 	unbounded := rules
-	unbounded.Pass = sim.Unbounded
+	unbounded.MaxWait = sim.Unbounded
 	var ps []named
 	for _, exact := range []bool{false, true} {
 		for _, preempt := range []bool{false, true} {

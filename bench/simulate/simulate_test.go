@@ -403,7 +403,7 @@ calibration { method = "kmeans" }
 	if diff := cmp.Diff(want, rules("-config", file)); diff != "" {
 		t.Errorf("with a configuration (-agent +simulate):\n%s", diff)
 	}
-	want.Queue.Order, want.Queue.Near, want.RestartCost, want.MovesPerHour = "srtf", true, time.Second, 7
+	want.Queue.Order, want.Queue.LocalityWait, want.RestartCost, want.MovesPerHour = "srtf", true, time.Second, 7
 	if diff := cmp.Diff(want, rules("-config", file, "-order", "srtf", "-locality-wait", "-restart-cost", "1s", "-moves-per-hour", "7")); diff != "" {
 		t.Errorf("with flags over it (-want +got):\n%s", diff)
 	}

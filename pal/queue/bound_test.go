@@ -23,8 +23,8 @@ func TestBound(t *testing.T) {
 		p.longest = 60 * time.Minute
 		share := rapid.SampledFrom([]float64{0.1, 0.3, 1}).Draw(t, "share")
 		o := p.opt
-		o.Share, o.FairShare = share, false
-		if o.Order == FIFO && !o.Backfill {
+		o.OverdueShare, o.FairShare = share, false
+		if o.Order == FIFO && o.Backfill == BackfillNone {
 			o.Order = SRTF // strict FIFO has no bound but its own
 		}
 		var err error
@@ -62,13 +62,13 @@ func (b *bound) watch(p *player) {
 }
 
 // by is when the gang that is watched as number i must have started: it is overdue
-// after Pass; those before it then have their turn, and use up so much of the
+// after MaxWait; those before it then have their turn, and use up so much of the
 // share.
 func (b *bound) by(i int) time.Duration {
-	turn := b.o.Pass + b.longest // to be kept GPUs for
-	at := b.jobs[i].Submitted + b.o.Pass + turn
+	turn := b.o.MaxWait + b.longest // to be kept GPUs for
+	at := b.jobs[i].Submitted + b.o.MaxWait + turn
 	for _, o := range b.jobs[:i] {
-		at += turn + time.Duration(float64(turn+b.longest)*float64(o.Gang.GPUs())/(b.o.Share*b.gpus))
+		at += turn + time.Duration(float64(turn+b.longest)*float64(o.Gang.GPUs())/(b.o.OverdueShare*b.gpus))
 	}
 	return at
 }
@@ -89,7 +89,7 @@ func (b *bound) check(p *player) {
 // TestShare: where nearly all are overdue, what they get out of turn is their share
 // of the GPU time, no less and no more.
 func TestShare(t *testing.T) {
-	l, err := New(Options{Order: SRTF, Backfill: true, Pass: time.Hour, Share: 0.25, Placement: pal.Policy{Name: pal.PAL}})
+	l, err := New(Options{Order: SRTF, Backfill: BackfillReserved, MaxWait: time.Hour, OverdueShare: 0.25, Placement: pal.Policy{Name: pal.PAL}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -87,7 +87,7 @@ type signature struct {
 	tenant  string
 	// Whether the gang may be stopped or moved decides what it may do.
 	preemptible, migratable bool
-	nearWait                time.Duration
+	localityWait            time.Duration
 	admitted                uint64 // windows whose GPUs it may use
 	array                   string
 }
@@ -137,13 +137,13 @@ type attempt struct {
 // kind is the signature by which gangs fit or not, whoever's they are.
 func (e *entry) kind() signature {
 	k := e.sig
-	k.tenant, k.nearWait, k.preemptible, k.migratable, k.admitted, k.array = "", 0, false, false, 0, ""
+	k.tenant, k.localityWait, k.preemptible, k.migratable, k.admitted, k.array = "", 0, false, false, 0, ""
 	return k
 }
 
 // sign works out the gang's signature.
 func (l *Line) sign(e *entry) {
-	e.sig = signature{class: e.job.Gang.Class, maxTier: e.job.Gang.MaxTier, shapes: l.shapes(e.job.Gang), nearWait: e.job.NearWait,
+	e.sig = signature{class: e.job.Gang.Class, maxTier: e.job.Gang.MaxTier, shapes: l.shapes(e.job.Gang), localityWait: e.job.LocalityWait,
 		preemptible: e.job.Preemptible, migratable: e.job.Migratable, admitted: l.admitted(e.job), array: e.job.array()}
 	if l.opt.FairShare || len(l.opt.Tenants) > 0 {
 		e.sig.tenant = e.job.Tenant
@@ -211,9 +211,9 @@ func (l *Line) dequeue(e *entry) {
 	}
 }
 
-// age marks the gangs that have waited longer than Pass in all.
+// age marks the gangs that have waited longer than MaxWait in all.
 func (l *Line) age(now time.Duration) {
-	for len(l.ages.es) > 0 && l.ages.es[0].waitingSince-l.ages.es[0].waited+l.opt.Pass <= now {
+	for len(l.ages.es) > 0 && l.ages.es[0].waitingSince-l.ages.es[0].waited+l.opt.MaxWait <= now {
 		e := l.ages.es[0]
 		l.ages.remove(e)
 		e.overdue = true

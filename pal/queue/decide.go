@@ -32,7 +32,7 @@ type pass struct {
 	undo       []func()
 	head       *entry // the first that did not fit
 	reserve    *reservation
-	hopesUntil time.Duration      // of the gang that waitsForNear was asked about last
+	hopesUntil time.Duration      // of the gang that waitsForLocality was asked about last
 	started    []*entry           // in this pass
 	slack      time.Duration      // how long what did not fit could have run on
 	kept       []int              // GPUs held until its end
@@ -55,7 +55,7 @@ func (l *Line) Decide(now time.Duration, c *pal.Cluster) []Action {
 	p.holdPending()
 	p.claims()
 	p.serve()
-	if p.turn == nil || l.opt.Backfill {
+	if p.turn == nil || l.opt.Backfill != BackfillNone {
 		p.walk()
 	}
 	if l.opt.Migrate && now >= l.movesFrom && !p.full() {
@@ -211,7 +211,7 @@ func (p *pass) walk() {
 			continue
 		}
 		if f, ok := p.fits(b, e); ok {
-			if p.waitsForNear(e, f.Placement) {
+			if p.waitsForLocality(e, f.Placement) {
 				b.done = p.passes
 			} else {
 				p.start(e, f)
@@ -229,7 +229,7 @@ func (p *pass) walk() {
 		b.done = p.passes
 		if p.head == nil && p.possible(e) && p.barring(e) == nil {
 			p.head = e
-			if !p.opt.Backfill {
+			if p.opt.Backfill == BackfillNone {
 				return
 			}
 		}

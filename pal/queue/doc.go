@@ -37,7 +37,7 @@
 // # Who goes first
 //
 // [Options.Order] sorts the line. A gang that does not fit becomes the head:
-// without [Options.Backfill] nothing behind it starts. With it (EASY), a gang
+// with [BackfillNone] nothing behind it starts. With [BackfillReserved] (EASY), a gang
 // behind the head starts if it is expected to end before the head's GPUs are
 // free, or leaves the head's reserved GPUs alone. With [Options.Preempt] a gang
 // may stop gangs of a worse level that allow it; levels are powers, so that
@@ -55,28 +55,28 @@
 //
 // # No starvation
 //
-// A gang that has waited longer than [Options.Pass] in all is overdue. The overdue
+// A gang that has waited longer than [Options.MaxWait] in all is overdue. The overdue
 // stay in the line at their places. Beside that they are served in order of
 // submission, one turn after the other: the first of them starts if it fits, or
 // stops what may be stopped if that makes room, or has GPUs kept for it until all
 // of them are free. A gang that had its turn is not stopped for others. The rest of
-// the line goes on meanwhile: backfill, preemption, moves and waiting for near
+// the line goes on meanwhile: backfill, preemption, moves and waiting for close
 // GPUs. Kept GPUs are used by others only if these can be stopped for the turn, or
-// are expected to end before it and within Pass of its beginning.
+// are expected to end before it and within MaxWait of its beginning.
 //
 // What turns use is metered: GPUs kept idle and GPUs of gangs that run by their
-// turn. The part of it above [Options.Share] of the cluster's GPU time is a debt,
+// turn. The part of it above [Options.OverdueShare] of the cluster's GPU time is a debt,
 // and no new turn begins before the share has paid it off. What that promises, for
 // a gang that could run, where N is the cluster's GPUs and no run is longer than L:
 //
-//   - A turn takes at most Pass + L to start its gang, whatever estimates say.
-//   - A gang's turn begins at the latest when it has waited Pass, plus for each
-//     gang submitted before it one turn and (turn + L) × its GPUs / (Share × N).
+//   - A turn takes at most MaxWait + L to start its gang, whatever estimates say.
+//   - A gang's turn begins at the latest when it has waited MaxWait, plus for each
+//     gang submitted before it one turn and (turn + L) × its GPUs / (OverdueShare × N).
 //   - So it holds in any overload, and degrades: in the long run the overdue get at
-//     least Share of the GPU time while there are any, first come first served, and
-//     cost the others no more than Share, except for one turn at a time.
+//     least OverdueShare of the GPU time while there are any, first come first served, and
+//     cost the others no more than OverdueShare, except for one turn at a time.
 //
-// Under strict order (no Backfill) nothing starts behind a turn. The meter starts
+// Under strict order (BackfillNone) nothing starts behind a turn. The meter starts
 // at 0 when a placer starts anew, and a gang that is stopped by a failure needs a
 // new turn. A quota is never exceeded: a gang whose tenant has used it up has no
 // turn. On a cluster that others use too, GPUs that they take from a turn are

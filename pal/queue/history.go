@@ -210,7 +210,7 @@ type chance struct{ left, weight float64 }
 
 func (l *Line) outlook(e *entry, now time.Duration) outlook {
 	done := e.work(now)
-	o := outlook{again: max(done, l.opt.FirstGuess).Seconds(), of: l.chances[:0]}
+	o := outlook{again: max(done, l.opt.DefaultRuntime).Seconds(), of: l.chances[:0]}
 	if e.job.Estimate > 0 {
 		p, left := outlasting(l.Estimate(e.job), done)
 		o.rest = 1 - p

@@ -16,7 +16,7 @@ import (
 )
 
 func newLine(t interface{ Fatal(...any) }) *Line {
-	l, err := New(Options{Order: Adaptive, Placement: pal.Policy{Name: pal.PAL}, Backfill: true})
+	l, err := New(Options{Order: Adaptive, Placement: pal.Policy{Name: pal.PAL}, Backfill: BackfillReserved})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,9 +41,9 @@ type Job struct {
 	// fit.
 	Array         string
 	ArrayParallel int
-	// NearWait is how long it waits for GPUs closer together; 0: as
-	// [Options.Near] says.
-	NearWait time.Duration
+	// LocalityWait is how long it waits for GPUs closer together; 0: as
+	// [Options.LocalityWait] says.
+	LocalityWait time.Duration
 }
 
 // Order sorts the waiting line.
@@ -76,37 +76,33 @@ func ParseOrder(s string) (Order, error) {
 type Options struct {
 	Order     Order
 	Placement pal.Policy
-	// Backfill lets gangs pass a head that does not fit, as the package comment
-	// says; without it the order is strict.
-	Backfill bool
-	// Passing lets a gang behind a head start wherever it fits, whatever that does
-	// to the head: for lines where nobody can foretell run times. Gangs that may be
-	// stopped always do.
-	Passing bool
-	// Pass is how long a gang may wait in all before it is overdue; 0:
-	// [DefaultPass].
-	Pass time.Duration
-	// Share is the part of the cluster's GPU time by which the overdue are served
-	// in order of submission, in the long run; 0: [DefaultShare].
-	Share float64
+	// Backfill says which gangs may pass a head that does not fit; "":
+	// [BackfillNone].
+	Backfill Backfill
+	// MaxWait is how long a gang may wait in all before it is overdue; 0:
+	// [DefaultMaxWait].
+	MaxWait time.Duration
+	// OverdueShare is the part of the cluster's GPU time by which the overdue are served
+	// in order of submission, in the long run; 0: [DefaultOverdueShare].
+	OverdueShare float64
 	// Preempt stops preemptible gangs of worse levels for better ones.
 	Preempt bool
 	// Migrate moves migratable gangs where that saves more than it costs.
 	Migrate bool
-	// Near lets a gang that would run much slower than it could, because its GPUs
+	// LocalityWait lets a gang that would run much slower than it could, because its GPUs
 	// would lie too far apart, wait for closer ones: at most as long as the wait
 	// is expected to save, a quarter of that where gangs may be moved later. And
 	// it lets gangs move closer together while others wait.
-	Near bool
-	// Avoid keeps gangs off GPUs whose PM score for their class is above it,
+	LocalityWait bool
+	// OutlierThreshold keeps gangs off GPUs whose PM score for their class is above it,
 	// unless they could never run on the others; 0: no GPU is avoided.
-	Avoid float64
+	OutlierThreshold float64
 	// Quantum is the attained GPU time of the first level of LAS and the time
 	// slice of RoundRobin; 0: [DefaultQuantum].
 	Quantum time.Duration
-	// FirstGuess is how long a gang of which nothing is known is expected to run
-	// when it starts; 0: [DefaultFirstGuess]. It is the scale of Adaptive's levels.
-	FirstGuess time.Duration
+	// DefaultRuntime is how long a gang of which nothing is known is expected to run
+	// when it starts; 0: [DefaultRuntime]. It is the scale of Adaptive's levels.
+	DefaultRuntime time.Duration
 	// Tenants gives tenants quotas and weights, by path; those not listed have no
 	// quota and weight 1.
 	Tenants map[string]Tenant
@@ -127,15 +123,37 @@ type Options struct {
 	Exclusive bool
 }
 
+// Backfill says which gangs may start while the head of the queue, the first one
+// that does not fit, waits for GPUs.
+type Backfill string
+
+// The kinds of backfill.
+const (
+	BackfillNone     Backfill = "none"     // strict order: none
+	BackfillReserved Backfill = "reserved" // EASY: those that do not delay the head's expected start
+	// BackfillBestEffort: all that fit, however long the head then waits. It needs no
+	// estimates of run times. (Kueue's BestEffortFIFO.)
+	BackfillBestEffort Backfill = "best-effort"
+)
+
+// ParseBackfill reads a kind of backfill.
+func ParseBackfill(s string) (Backfill, error) {
+	switch b := Backfill(s); b {
+	case BackfillNone, BackfillReserved, BackfillBestEffort:
+		return b, nil
+	}
+	return "", fmt.Errorf("%q is unknown (one of none, reserved, best-effort)", s)
+}
+
 // Defaults of [Options].
 const (
-	DefaultPass    = 36 * time.Hour
-	DefaultShare   = 0.05
-	DefaultQuantum = time.Hour
-	// DefaultFirstGuess only matters against gangs of which more is known.
-	DefaultFirstGuess = 10 * time.Minute
-	// DefaultAvoid is the PM score above which a GPU is an outlier.
-	DefaultAvoid = 1.5
+	DefaultMaxWait      = 36 * time.Hour
+	DefaultOverdueShare = 0.05
+	DefaultQuantum      = time.Hour
+	// DefaultRuntime only matters against gangs of which more is known.
+	DefaultRuntime = 10 * time.Minute
+	// DefaultOutlierThreshold is the PM score above which a GPU is an outlier.
+	DefaultOutlierThreshold = 1.5
 	// DefaultTight is above the differences of GPUs that are no outliers.
 	DefaultTight = 0.1
 )
@@ -143,9 +161,9 @@ const (
 // Default is the one policy that the agent ships and the simulator's tables show.
 // Whether gangs are stopped, moved or passed is decided by what each job allows.
 func Default() Options {
-	return Options{Order: Adaptive, Placement: Placement(pal.PAL), Backfill: true,
-		Preempt: true, Migrate: true, Near: true, Avoid: DefaultAvoid, Deadlines: true,
-		Pass: DefaultPass, Share: DefaultShare, Quantum: DefaultQuantum, FirstGuess: DefaultFirstGuess, HalfLife: DefaultHalfLife}
+	return Options{Order: Adaptive, Placement: Placement(pal.PAL), Backfill: BackfillReserved,
+		Preempt: true, Migrate: true, LocalityWait: true, OutlierThreshold: DefaultOutlierThreshold, Deadlines: true,
+		MaxWait: DefaultMaxWait, OverdueShare: DefaultOverdueShare, Quantum: DefaultQuantum, DefaultRuntime: DefaultRuntime, HalfLife: DefaultHalfLife}
 }
 
 // Placement is the placement policy of the name as it is used by default: gangs
@@ -162,32 +180,38 @@ func (o Options) withDefaults() (Options, error) {
 	if _, err := ParseOrder(string(o.Order)); err != nil {
 		return o, err
 	}
+	if o.Backfill == "" {
+		o.Backfill = BackfillNone
+	}
+	if _, err := ParseBackfill(string(o.Backfill)); err != nil {
+		return o, fmt.Errorf("queue: backfill %w", err)
+	}
 	if _, err := pal.ParsePolicy(string(o.Placement.Name)); err != nil {
 		return o, err
 	}
-	if o.Pass < 0 || o.Quantum < 0 || o.FirstGuess < 0 {
-		return o, fmt.Errorf("queue: pass %v, quantum %v and first guess %v must not be negative", o.Pass, o.Quantum, o.FirstGuess)
+	if o.MaxWait < 0 || o.Quantum < 0 || o.DefaultRuntime < 0 {
+		return o, fmt.Errorf("queue: max_wait %v, quantum %v and default_runtime %v must not be negative", o.MaxWait, o.Quantum, o.DefaultRuntime)
 	}
 	if o.HalfLife < 0 {
 		return o, fmt.Errorf("queue: half-life %v of usage must not be negative", o.HalfLife)
 	}
-	if !(o.Share >= 0 && o.Share <= 1) {
-		return o, fmt.Errorf("queue: share %v of the overdue is not between 0 and 1", o.Share)
+	if !(o.OverdueShare >= 0 && o.OverdueShare <= 1) {
+		return o, fmt.Errorf("queue: overdue_share %v is not between 0 and 1", o.OverdueShare)
 	}
 	if err := o.checkTenants(); err != nil {
 		return o, err
 	}
-	if o.Pass == 0 {
-		o.Pass = DefaultPass
+	if o.MaxWait == 0 {
+		o.MaxWait = DefaultMaxWait
 	}
-	if o.Share == 0 {
-		o.Share = DefaultShare
+	if o.OverdueShare == 0 {
+		o.OverdueShare = DefaultOverdueShare
 	}
 	if o.Quantum == 0 {
 		o.Quantum = DefaultQuantum
 	}
-	if o.FirstGuess == 0 {
-		o.FirstGuess = DefaultFirstGuess
+	if o.DefaultRuntime == 0 {
+		o.DefaultRuntime = DefaultRuntime
 	}
 	return o, nil
 }

@@ -104,7 +104,7 @@ func (l *Line) relevel(now time.Duration) {
 }
 
 // looks is how often the level of a gang by its expected remaining time is worked
-// out: whenever it has done a sixteenth more, or a sixteenth of the first guess.
+// out: whenever it has done a sixteenth more, or a sixteenth of DefaultRuntime.
 // Levels are powers of 4.
 const looks = 16
 
@@ -123,7 +123,7 @@ func (l *Line) nextLevel(e *entry, now time.Duration) time.Duration {
 			return at
 		}
 	case SRTF, Adaptive:
-		more := max(e.work(now), l.opt.FirstGuess) / looks
+		more := max(e.work(now), l.opt.DefaultRuntime) / looks
 		return now + time.Duration(float64(more)*e.placement.Cost())
 	}
 	return math.MaxInt64

@@ -38,7 +38,7 @@ type entry struct {
 	key     key
 	urgency urgency       // while waiting
 	expect  time.Duration // to run on at cost 1, while waiting
-	overdue bool          // it has waited longer than Pass in all
+	overdue bool          // it has waited longer than Options.MaxWait in all
 	granted bool          // it runs, or is to, because it was overdue
 
 	waitingSince time.Duration
@@ -108,12 +108,12 @@ type Line struct {
 	starts  uint64              // decided
 	// everFitting, needing (GPUs that are avoided) and leastCosts are by kind of gang,
 	// until Changed.
-	everFitting map[signature]bool
-	needing     map[signature]bool
-	nearUntil   time.Duration // when the first gang stops waiting for GPUs closer together
-	leastCosts  map[signature]float64
-	movesFrom   time.Duration // see NoMoves
-	forecasts   forecasts     // of starts
+	everFitting   map[signature]bool
+	needing       map[signature]bool
+	localityUntil time.Duration // when the first gang stops waiting for GPUs closer together
+	leastCosts    map[signature]float64
+	movesFrom     time.Duration // see NoMoves
+	forecasts     forecasts     // of starts
 }
 
 // New makes an empty line.

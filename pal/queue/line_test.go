@@ -90,7 +90,7 @@ func (w *world) do(t *testing.T, d *datadriven.TestData) (string, error) {
 // open makes a cluster of nodes of four GPUs, the first GPU of class-A score
 // as given, and a line.
 func (w *world) open(t *testing.T, d *datadriven.TestData) error {
-	nodes, order, pass, slow := 2, "fifo", 720, ""
+	nodes, order, maxWait, slow := 2, "fifo", 720, ""
 	o := Options{Placement: pal.Policy{Name: pal.PAL}}
 	for _, a := range d.CmdArgs {
 		switch a.Key {
@@ -98,14 +98,15 @@ func (w *world) open(t *testing.T, d *datadriven.TestData) error {
 			d.ScanArgs(t, "nodes", &nodes)
 		case "order":
 			d.ScanArgs(t, "order", &order)
-		case "pass":
-			d.ScanArgs(t, "pass", &pass)
+		case "max-wait":
+			d.ScanArgs(t, "max-wait", &maxWait)
 		case "slow":
 			d.ScanArgs(t, "slow", &slow)
 		case "backfill":
-			o.Backfill = true
-		case "passing":
-			o.Passing = true
+			o.Backfill = BackfillReserved
+			if len(a.Vals) == 1 {
+				o.Backfill = Backfill(a.Vals[0])
+			}
 		case "preempt":
 			o.Preempt = true
 		case "migrate":
@@ -132,7 +133,7 @@ func (w *world) open(t *testing.T, d *datadriven.TestData) error {
 	if err := readTenants(d.Input, &o); err != nil {
 		return err
 	}
-	o.Order, o.Pass = Order(order), time.Duration(pass)*time.Minute
+	o.Order, o.MaxWait = Order(order), time.Duration(maxWait)*time.Minute
 	line, err := New(o)
 	if err != nil {
 		return err
@@ -285,7 +286,7 @@ func (w *world) names(p pal.Placement) string {
 func TestStaleCluster(t *testing.T) {
 	for _, what := range []string{"ended", "failed"} {
 		w := &world{gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
-		line, err := New(Options{Order: Priority, Backfill: true, Preempt: true, Migrate: true, Near: true, Avoid: 1.5,
+		line, err := New(Options{Order: Priority, Backfill: BackfillReserved, Preempt: true, Migrate: true, LocalityWait: true, OutlierThreshold: 1.5,
 			Placement: pal.Policy{Name: pal.PAL}})
 		if err != nil {
 			t.Fatal(err)
@@ -319,7 +320,7 @@ func TestStaleCluster(t *testing.T) {
 
 // TestWaitingSurvivesRestart: a placer that starts anew knows who is overdue.
 func TestWaitingSurvivesRestart(t *testing.T) {
-	l, err := New(Options{Order: SRTF, Backfill: true, Passing: true, Pass: time.Hour, Placement: pal.Policy{Name: pal.PAL}})
+	l, err := New(Options{Order: SRTF, Backfill: BackfillBestEffort, MaxWait: time.Hour, Placement: pal.Policy{Name: pal.PAL}})
 	if err != nil {
 		t.Fatal(err)
 	}

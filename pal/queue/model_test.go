@@ -75,7 +75,7 @@ func model(jobs []modelJob, gpus int, shortest, easy bool) []int {
 
 // playedBy is when the jobs start by the Line.
 func playedBy(t *rapid.T, jobs []modelJob, gpus int, o Options) []int {
-	o.Placement, o.Pass, o.Exclusive = pal.Policy{Name: pal.PAL}, 1e6*time.Hour, rapid.Bool().Draw(t, "exclusive")
+	o.Placement, o.MaxWait, o.Exclusive = pal.Policy{Name: pal.PAL}, 1e6*time.Hour, rapid.Bool().Draw(t, "exclusive")
 	line, err := New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -119,8 +119,8 @@ func playedBy(t *rapid.T, jobs []modelJob, gpus int, o Options) []int {
 // TestModel: with exact estimates and GPUs that are all alike the Line starts
 // every gang when FIFO, shortest job first and EASY from the books do.
 func TestModel(t *testing.T) {
-	for name, o := range map[string]Options{"FIFO": {Order: FIFO}, "SRTF": {Order: SRTF}, "EASY": {Order: FIFO, Backfill: true},
-		"SRTF with EASY": {Order: SRTF, Backfill: true}} {
+	for name, o := range map[string]Options{"FIFO": {Order: FIFO}, "SRTF": {Order: SRTF}, "EASY": {Order: FIFO, Backfill: BackfillReserved},
+		"SRTF with EASY": {Order: SRTF, Backfill: BackfillReserved}} {
 		t.Run(name, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				gpus := 4 * rapid.IntRange(1, 4).Draw(t, "nodes")
@@ -128,7 +128,7 @@ func TestModel(t *testing.T) {
 					return modelJob{rapid.IntRange(0, 60).Draw(t, "submit"), rapid.IntRange(1, gpus).Draw(t, "gpus"), rapid.IntRange(1, 60).Draw(t, "run")}
 				}), 1, 30).Draw(t, "jobs")
 				slices.SortStableFunc(jobs, func(a, b modelJob) int { return a.submit - b.submit })
-				want := model(jobs, gpus, o.Order == SRTF, o.Backfill)
+				want := model(jobs, gpus, o.Order == SRTF, o.Backfill == BackfillReserved)
 				if d := cmp.Diff(want, playedBy(t, jobs, gpus, o)); d != "" {
 					t.Fatalf("starts of %v on %d GPUs, in minutes (-model +Line):\n%s", jobs, gpus, d)
 				}

@@ -60,7 +60,7 @@ func (l *Line) area(e *entry, now time.Duration) float64 {
 	return l.remaining(e, now).Seconds() * float64(e.gpus)
 }
 
-// finest is the part of the first guess that is the first level of what is
+// finest is the part of DefaultRuntime that is the first level of what is
 // expected to remain.
 const finest = 1. / 600
 
@@ -86,7 +86,7 @@ func (l *Line) level(e *entry, now time.Duration) int {
 	return 0
 }
 
-func (l *Line) finest() float64 { return finest * l.opt.FirstGuess.Seconds() }
+func (l *Line) finest() float64 { return finest * l.opt.DefaultRuntime.Seconds() }
 
 // powerOf4 counts how often 4 goes into x: 0 below 1, 1 from 1 to 4, and so on.
 func powerOf4(x float64) int {

@@ -39,7 +39,7 @@ func TestIndexDoubts(t *testing.T) {
 		l.learn("", "n", sample{500 * time.Hour, 1})
 	}
 	e := &entry{job: Job{Name: "n"}, gpus: 1}
-	if index := l.index(e, 0); index != doubt*l.opt.FirstGuess {
+	if index := l.index(e, 0); index != doubt*l.opt.DefaultRuntime {
 		t.Errorf("new: index %v", index)
 	}
 	e.job.Estimate = 500 * time.Hour // its user's word is another matter
@@ -67,7 +67,7 @@ func TestIndexOfOutlasted(t *testing.T) {
 func TestOverrun(t *testing.T) {
 	w := &world{gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
 	var err error
-	if w.line, err = New(Options{Order: FIFO, Backfill: true, Placement: pal.Policy{Name: pal.PAL}}); err != nil {
+	if w.line, err = New(Options{Order: FIFO, Backfill: BackfillReserved, Placement: pal.Policy{Name: pal.PAL}}); err != nil {
 		t.Fatal(err)
 	}
 	if w.cluster, err = pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7)); err != nil {

@@ -35,7 +35,7 @@ func (l *Line) update(now time.Duration) {
 }
 
 // allowance is how many GPUs the overdue may have in the long run.
-func (l *Line) allowance() float64 { return l.opt.Share * float64(l.account.gpus) }
+func (l *Line) allowance() float64 { return l.opt.OverdueShare * float64(l.account.gpus) }
 
 // grant says that a gang which was overdue has begun to run on so many GPUs, or
 // (negative) no longer does.
@@ -151,7 +151,7 @@ func (p *pass) serveOne(e *entry) bool {
 		if !r.known {
 			return false
 		}
-		p.turn = &turn{by: e, placement: r.placement, last: p.now + p.opt.Pass}
+		p.turn = &turn{by: e, placement: r.placement, last: p.now + p.opt.MaxWait}
 	}
 	p.foreseeTurn()
 	p.hide()

@@ -83,7 +83,7 @@ func (p *pass) claim(e *entry, pl pal.Placement, victims []*entry) bool {
 // A move frees as many GPUs as it takes, so only placement suffers while
 // somebody waits.
 func (p *pass) migrate() {
-	if p.head != nil && !p.opt.Near || p.c.FreeGPUs() == 0 {
+	if p.head != nil && !p.opt.LocalityWait || p.c.FreeGPUs() == 0 {
 		return
 	}
 	for _, e := range slices.Clone(p.running) {

@@ -14,7 +14,7 @@ import (
 // A gang that prefers slow GPUs does not wait for the fast ones that others like
 // it would take, nor do those wait for it.
 func TestPreferenceIsAKindOfItsOwn(t *testing.T) {
-	l, err := New(Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, Near: true, Backfill: true})
+	l, err := New(Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, LocalityWait: true, Backfill: BackfillReserved})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,10 +36,10 @@ func newPlayer(t *rapid.T) *player {
 		waiting: map[string]time.Duration{}, stopped: map[string]bool{}, longest: 200 * time.Minute}
 	p.opt = Options{
 		Order:    rapid.SampledFrom([]Order{FIFO, Priority, LAS, SRTF, Adaptive, RoundRobin}).Draw(t, "order"),
-		Backfill: rapid.Bool().Draw(t, "backfill"), Passing: rapid.Bool().Draw(t, "passing"),
-		Preempt: rapid.Bool().Draw(t, "preempt"), Migrate: rapid.Bool().Draw(t, "migrate"),
-		Near: rapid.Bool().Draw(t, "near"), FairShare: rapid.Bool().Draw(t, "fair"), Exclusive: rapid.Bool().Draw(t, "exclusive"),
-		Pass: 2 * time.Hour, Share: 0.5, Quantum: 10 * time.Minute, Avoid: 1.5, Placement: pal.Policy{Name: pal.PAL},
+		Backfill: rapid.SampledFrom([]Backfill{BackfillNone, BackfillReserved, BackfillBestEffort}).Draw(t, "backfill"),
+		Preempt:  rapid.Bool().Draw(t, "preempt"), Migrate: rapid.Bool().Draw(t, "migrate"),
+		LocalityWait: rapid.Bool().Draw(t, "locality wait"), FairShare: rapid.Bool().Draw(t, "fair"), Exclusive: rapid.Bool().Draw(t, "exclusive"),
+		MaxWait: 2 * time.Hour, OverdueShare: 0.5, Quantum: 10 * time.Minute, OutlierThreshold: 1.5, Placement: pal.Policy{Name: pal.PAL},
 	}
 	line, err := New(p.opt)
 	if err != nil {
@@ -164,10 +164,10 @@ func TestNobodyStarves(t *testing.T) {
 		}
 		p.jobs["big"], p.waiting["big"] = big, p.now
 		const longest = 200 * time.Minute // no run drawn is longer
-		turn := p.opt.Pass + longest
+		turn := p.opt.MaxWait + longest
 		// Of the small gangs, those that came before the big one was overdue may
 		// be overdue before it only if they began to wait earlier: one here.
-		bound := p.opt.Pass + 2*turn + time.Duration(float64(turn+longest)/p.opt.Share)
+		bound := p.opt.MaxWait + 2*turn + time.Duration(float64(turn+longest)/p.opt.OverdueShare)
 		for p.now < bound {
 			p.submit()
 			p.act()
@@ -189,7 +189,7 @@ func TestEverybodyEnds(t *testing.T) {
 			p.act()
 			p.until(p.now + time.Duration(rapid.IntRange(0, 60).Draw(t, "gap"))*time.Minute)
 		}
-		p.until(p.now + p.opt.Pass + time.Duration(p.n+1)*200*time.Minute)
+		p.until(p.now + p.opt.MaxWait + time.Duration(p.n+1)*200*time.Minute)
 		for id := range p.waiting {
 			t.Errorf("job %q of %d GPUs never starts", id, p.jobs[id].Gang.GPUs())
 		}
@@ -232,8 +232,8 @@ func TestNewRefuses(t *testing.T) {
 	}{
 		"order":     {func(o *Options) { o.Order = "best" }, `queue order "best" is unknown (one of fifo, priority, las, srtf, adaptive, round-robin)`},
 		"placement": {func(o *Options) { o.Placement.Name = "best" }, `placement policy "best" is unknown (one of pal, pm-first, packed, spread, random)`},
-		"pass":      {func(o *Options) { o.Pass = -1 }, `queue: pass -1ns, quantum 1h0m0s and first guess 10m0s must not be negative`},
-		"guess":     {func(o *Options) { o.FirstGuess = -1 }, `queue: pass 36h0m0s, quantum 1h0m0s and first guess -1ns must not be negative`},
+		"pass":      {func(o *Options) { o.MaxWait = -1 }, `queue: max_wait -1ns, quantum 1h0m0s and default_runtime 10m0s must not be negative`},
+		"guess":     {func(o *Options) { o.DefaultRuntime = -1 }, `queue: max_wait 36h0m0s, quantum 1h0m0s and default_runtime -1ns must not be negative`},
 		"half-life": {func(o *Options) { o.HalfLife = -1 }, "queue: half-life -1ns of usage must not be negative"},
 		"name":      {func(o *Options) { o.Tenants = map[string]Tenant{"a//b": {}} }, `queue: tenant "a//b": a name is words between slashes, such as research/vision`},
 		"twice": {func(o *Options) { o.Tenants = map[string]Tenant{"a": {}, "b/a": {}} },

@@ -22,11 +22,11 @@ type reservation struct {
 }
 
 // backfill looks for a placement that does not delay the head: one that ends
-// before the head's GPUs are free, or that lies elsewhere. With Passing, and for
+// before the head's GPUs are free, or that lies elsewhere. With BackfillBestEffort, and for
 // gangs that the head can stop, any will do.
 func (p *pass) backfill(e *entry) (pal.Found, bool) {
 	f, ok := p.find(e)
-	if !ok || p.head == nil || p.opt.Passing || p.stoppable(e) {
+	if !ok || p.head == nil || p.opt.Backfill == BackfillBestEffort || p.stoppable(e) {
 		return f, ok
 	}
 	if p.reserve == nil {

@@ -50,7 +50,7 @@ func TestReservationKeepsFastGPUs(t *testing.T) {
 		want  int         // gangs that start beside the head
 	}{"slower": {1.5, 0}, "as fast": {1, 1}} {
 		t.Run(name, func(t *testing.T) {
-			l, err := New(Options{Order: FIFO, Backfill: true, Placement: pal.Policy{Name: pal.PAL}})
+			l, err := New(Options{Order: FIFO, Backfill: BackfillReserved, Placement: pal.Policy{Name: pal.PAL}})
 			if err != nil {
 				t.Fatal(err)
 			}

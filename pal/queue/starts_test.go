@@ -15,7 +15,7 @@ import (
 func TestStarts(t *testing.T) {
 	decide := func(starts, passes int) (per []int, all string) {
 		w := &world{gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
-		line, err := New(Options{Order: FIFO, Backfill: true, Migrate: true, Starts: starts, Placement: pal.Policy{Name: pal.PAL}})
+		line, err := New(Options{Order: FIFO, Backfill: BackfillReserved, Migrate: true, Starts: starts, Placement: pal.Policy{Name: pal.PAL}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -164,7 +164,7 @@ func TestResizedGang(t *testing.T) {
 func TestQuotasHold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.IntRange(0, 8).Draw(t, "limit")
-		o := Options{Order: Adaptive, Backfill: true, Preempt: true, FairShare: rapid.Bool().Draw(t, "fair"), HalfLife: time.Hour, Placement: pal.Policy{Name: pal.PAL},
+		o := Options{Order: Adaptive, Backfill: BackfillReserved, Preempt: true, FairShare: rapid.Bool().Draw(t, "fair"), HalfLife: time.Hour, Placement: pal.Policy{Name: pal.PAL},
 			Tenants: map[string]Tenant{"r": {Quota: 10, BorrowingLimit: &limit}, "r/a": {Quota: 6}, "r/b": {Quota: 4, BorrowingLimit: &limit}, "c": {Quota: 4}}}
 		w := &world{line: newTestLine(t, o), gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
 		var err error

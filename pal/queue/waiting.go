@@ -26,7 +26,7 @@ const (
 	ReasonScattered Reason = "scattered"  // enough are free, but not where it could use them
 	ReasonReserved  Reason = "reserved"   // those it could use are kept for a gang ahead
 	ReasonWindow    Reason = "window"     // the GPUs it could use are kept for maintenance, or for others
-	ReasonNear      Reason = "near"       // it fits, but hopes for GPUs closer together
+	ReasonLocality  Reason = "locality"   // it fits, but hopes for GPUs closer together
 	ReasonNext      Reason = "next-round" // it fits: the next decision starts it
 )
 
@@ -47,7 +47,7 @@ type Wait struct {
 	// waited yet, nor are the run times of those running and ahead known.
 	From, To time.Duration `json:"-"`
 	// Until is when it stops hoping for GPUs closer together, where Reason is
-	// ReasonNear: it then starts on those that are free; and when the window ends,
+	// ReasonLocality: it then starts on those that are free; and when the window ends,
 	// where it is ReasonWindow.
 	Until time.Duration `json:"-"`
 }
@@ -77,7 +77,7 @@ func (w Wait) Why() string {
 		return fmt.Sprintf("waits: the %d free GPUs are kept for %s, which goes first", w.Free, w.Ahead)
 	case ReasonWindow:
 		return "waits for the end of a window: the GPUs it could use are kept for maintenance, or for others, and it may run into that"
-	case ReasonNear:
+	case ReasonLocality:
 		return "waits for a while for GPUs that are faster, or closer together"
 	case ReasonNext:
 		return "starts with the next decision"
@@ -110,7 +110,7 @@ func (l *Line) Waiting(now time.Duration, c *pal.Cluster) []Wait {
 		w := Wait{Job: e.job.ID, Position: i + 1, GPUs: e.gpus, Free: c.FreeGPUs(), Overdue: e.overdue,
 			Ahead: ahead, AheadGPUs: aheadGPUs}
 		w.Reason, w.Stopping = p.reason(e, ahead)
-		if w.Reason == ReasonNear {
+		if w.Reason == ReasonLocality {
 			w.Until = p.hopesUntil
 		}
 		if w.Reason == ReasonWindow {
@@ -193,8 +193,8 @@ func (p *pass) reason(e *entry, ahead string) (Reason, []string) {
 		return ReasonScattered, nil
 	case ahead != "":
 		return ReasonReserved, nil
-	case p.waitsForNear(e, pl):
-		return ReasonNear, nil
+	case p.waitsForLocality(e, pl):
+		return ReasonLocality, nil
 	}
 	return ReasonNext, nil
 }

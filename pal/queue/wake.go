@@ -19,9 +19,9 @@ func (l *Line) Wake(now time.Duration) (at time.Duration, ok bool) {
 		}
 	}
 	if len(l.ages.es) > 0 {
-		soon(l.ages.es[0].waitingSince - l.ages.es[0].waited + l.opt.Pass)
+		soon(l.ages.es[0].waitingSince - l.ages.es[0].waited + l.opt.MaxWait)
 	}
-	soon(l.nearUntil)
+	soon(l.localityUntil)
 	l.nextUrgency(soon)
 	if len(l.windows.list) > 0 {
 		soon(l.windows.nextTo)

@@ -125,8 +125,8 @@ func TestKeptFrom(t *testing.T) {
 // could run is served in the end.
 func TestNothingRunsIntoWindows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		o := Options{Order: rapid.SampledFrom([]Order{FIFO, Adaptive}).Draw(t, "order"), Backfill: rapid.Bool().Draw(t, "backfill"), Preempt: true, Migrate: true, Near: true,
-			Exclusive: rapid.Bool().Draw(t, "exclusive"), Pass: rapid.SampledFrom([]time.Duration{time.Hour, 9 * time.Hour, 999 * time.Hour}).Draw(t, "pass"), Placement: pal.Policy{Name: pal.PAL}}
+		o := Options{Order: rapid.SampledFrom([]Order{FIFO, Adaptive}).Draw(t, "order"), Backfill: rapid.SampledFrom([]Backfill{BackfillNone, BackfillReserved}).Draw(t, "backfill"), Preempt: true, Migrate: true, LocalityWait: true,
+			Exclusive: rapid.Bool().Draw(t, "exclusive"), MaxWait: rapid.SampledFrom([]time.Duration{time.Hour, 9 * time.Hour, 999 * time.Hour}).Draw(t, "pass"), Placement: pal.Policy{Name: pal.PAL}}
 		w := &world{line: newTestLine(t, o), gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
 		var err error
 		if w.cluster, err = pal.NewCluster(testNodes(3, "5"), pal.TwoTier(1.7)); err != nil {

@@ -44,7 +44,7 @@ func (g *Gang) QueueJob(restart time.Duration) queue.Job {
 		ID: g.Key.String(), Name: g.Key.Namespace + "/" + name, Tenant: g.Key.Namespace, Gang: g.Request.Gang,
 		Priority: *g.Job.Priority, Submitted: QueueTime(g.AsksSince()), Estimate: h.Duration, Limit: rewrite.Limit(g.Job),
 		Preemptible: h.Preempt && !g.Misplaced, Migratable: h.Migrate && !g.Misplaced,
-		Attained: attained, Done: done, Waited: waited, RestartCost: restart, NearWait: near,
+		Attained: attained, Done: done, Waited: waited, RestartCost: restart, LocalityWait: near,
 		Deadline: g.deadline(), Array: g.array(), ArrayParallel: h.Parallel,
 	}
 }

@@ -118,12 +118,14 @@ func (o options) foreseeable() []*foreseen {
 		name   string
 		change func(*queue.Options)
 	}{
-		{"no outlier avoided", func(q *queue.Options) { q.Avoid = 0 }},
-		{"not near", func(q *queue.Options) { q.Near = false }},
-		{"not near, no outlier avoided", func(q *queue.Options) { q.Near, q.Avoid = false, 0 }},
-		{"packed, not near, no outlier avoided", func(q *queue.Options) { q.Near, q.Avoid, q.Placement = false, 0, pal.Policy{Name: pal.Packed} }},
-		{"waits 1 h at most", func(q *queue.Options) { q.Pass = o.compressed(time.Hour) }},
-		{"waits 2 h at most", func(q *queue.Options) { q.Pass = o.compressed(2 * time.Hour) }},
+		{"no outlier avoided", func(q *queue.Options) { q.OutlierThreshold = 0 }},
+		{"not near", func(q *queue.Options) { q.LocalityWait = false }},
+		{"not near, no outlier avoided", func(q *queue.Options) { q.LocalityWait, q.OutlierThreshold = false, 0 }},
+		{"packed, not near, no outlier avoided", func(q *queue.Options) {
+			q.LocalityWait, q.OutlierThreshold, q.Placement = false, 0, pal.Policy{Name: pal.Packed}
+		}},
+		{"waits 1 h at most", func(q *queue.Options) { q.MaxWait = o.compressed(time.Hour) }},
+		{"waits 2 h at most", func(q *queue.Options) { q.MaxWait = o.compressed(2 * time.Hour) }},
 	} {
 		for _, preempt := range []bool{false, true} {
 			q := replay.Rules{Penalty: penalty, Compress: o.compress}.Queue()

@@ -42,10 +42,10 @@ func TestAgentAndSimulatorHaveTheSamePolicy(t *testing.T) {
 		if got, want := c.RestartCost, 750*time.Millisecond; got != want {
 			t.Errorf("%s: a restart costs %v, want %v", s.name, got, want)
 		}
-		if got, want := c.Queue.FirstGuess, 2500*time.Millisecond; got != want {
+		if got, want := c.Queue.DefaultRuntime, 2500*time.Millisecond; got != want {
 			t.Errorf("%s: guesses %v, want %v", s.name, got, want)
 		}
-		if got, want := c.Queue.Pass, 9*time.Minute; got != want {
+		if got, want := c.Queue.MaxWait, 9*time.Minute; got != want {
 			t.Errorf("%s: waits for %v at most, want %v", s.name, got, want)
 		}
 	}

@@ -124,7 +124,7 @@ func printWait(b *base, e *placer.Explanation) {
 	if w.Ahead != "" {
 		rows = append(rows, row("Ahead", fmt.Sprintf("%s goes first; those ahead need %d GPUs", w.Ahead, w.AheadGPUs)))
 	}
-	if w.Reason == queue.ReasonNear && !e.StartTo.IsZero() {
+	if w.Reason == queue.ReasonLocality && !e.StartTo.IsZero() {
 		rows = append(rows, row("At most until", when(e.StartTo, time.Now())+": it then starts on the GPUs that are free"))
 	} else if !e.StartTo.IsZero() {
 		rows = append(rows, row("Expected start", span(e.StartFrom, e.StartTo, time.Now())))

@@ -5,9 +5,9 @@ package pal
 
 import "slices"
 
-// avoid is which GPUs are left out by searches whose policy says so: counted
+// outliers is which GPUs are left out by searches whose policy says so: counted
 // once for a threshold, so that leaving them out costs a search nothing.
-type avoid struct {
+type outliers struct {
 	above float64         // PM score; 0: no GPU is avoided
 	gpus  [NumClasses]int // avoided, in whatever state
 	free  [NumClasses]int // those that are available
@@ -16,22 +16,22 @@ type avoid struct {
 // Outliers is the number of GPUs, in whatever state, whose PM score for the
 // class is above the given one.
 func (c *Cluster) Outliers(class AppClass, above float64) int {
-	c.avoiding(above)
-	return c.avoid.gpus[class.Index()]
+	c.countOutliers(above)
+	return c.outliers.gpus[class.Index()]
 }
 
-// avoiding makes the counts for a threshold. Groups without an outlier share
+// countOutliers makes the counts for a threshold. Groups without an outlier share
 // the counts of all GPUs.
-func (c *Cluster) avoiding(above float64) {
-	if c.avoid.above == above {
+func (c *Cluster) countOutliers(above float64) {
+	if c.outliers.above == above {
 		return
 	}
-	c.avoid = avoid{above: above}
+	c.outliers = outliers{above: above}
 	for k := range NumClasses {
 		c.good[k] = slices.Clone(c.from[k])
 		c.upTo[k] = c.upTo[k][:c.counted(k)]
 		for g := range c.groups {
-			c.avoidIn(int32(g), k)
+			c.countOutliersIn(int32(g), k)
 		}
 	}
 }
@@ -45,30 +45,30 @@ func (c *Cluster) counted(class int) int {
 	return int(c.from[class][last]) + len(c.models[c.groups[last].model].values[class])
 }
 
-func (c *Cluster) avoidIn(group int32, class int) {
+func (c *Cluster) countOutliersIn(group int32, class int) {
 	g := &c.groups[group]
 	gpus, bit := c.gpus[g.first:g.first+g.n], uint8(1)<<class
-	bad := 0
+	outliers := 0
 	for i := range gpus {
 		u := &gpus[i]
-		u.bad &^= bit
-		if c.avoid.above > 0 && float64(u.Scores[class]) > c.avoid.above {
-			u.bad |= bit
-			bad++
+		u.outlier &^= bit
+		if c.outliers.above > 0 && float64(u.Scores[class]) > c.outliers.above {
+			u.outlier |= bit
+			outliers++
 			if u.available {
-				c.avoid.free[class]++
+				c.outliers.free[class]++
 			}
 		}
 	}
-	if bad == 0 {
+	if outliers == 0 {
 		return
 	}
-	c.avoid.gpus[class] += bad
+	c.outliers.gpus[class] += outliers
 	from := len(c.upTo[class])
 	c.good[class][group] = int32(from)
 	c.upTo[class] = append(c.upTo[class], make([]uint16, len(c.models[g.model].values[class]))...)
 	for i := range gpus {
-		if gpus[i].available && gpus[i].bad&bit == 0 {
+		if gpus[i].available && gpus[i].outlier&bit == 0 {
 			count(c.upTo[class][from:], c.ranks[class][int(g.first)+i], 1)
 		}
 	}

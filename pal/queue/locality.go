@@ -21,15 +21,15 @@ func (p *pass) place(e *entry) (pal.Placement, bool) {
 func (p *pass) search(e *entry) (pal.Found, bool) {
 	p.trying = e.job.ID
 	policy := p.opt.Placement
-	if p.opt.Avoid > 0 {
-		bad := p.c.Outliers(e.job.Gang.Class, p.opt.Avoid)
+	if p.opt.OutlierThreshold > 0 {
+		bad := p.c.Outliers(e.job.Gang.Class, p.opt.OutlierThreshold)
 		if bad > 0 && e.gpus <= p.c.NumGPUs()-bad {
-			policy.Avoid = p.opt.Avoid
+			policy.OutlierThreshold = p.opt.OutlierThreshold
 		}
 	}
 	f, ok := pal.Find(p.c, e.job.Gang, policy)
-	if !ok && policy.Avoid > 0 && p.needsOutliers(e, policy) {
-		policy.Avoid = 0
+	if !ok && policy.OutlierThreshold > 0 && p.needsOutliers(e, policy) {
+		policy.OutlierThreshold = 0
 		f, ok = pal.Find(p.c, e.job.Gang, policy)
 	}
 	p.trying = "" // not deferred: see Trying
@@ -68,17 +68,17 @@ func (l *Line) Trying() string { return l.trying }
 // gang to wait for a better one.
 const muchFarther = 1.2
 
-// waitsForNear says whether the gang should rather wait for GPUs closer
+// waitsForLocality says whether the gang should rather wait for GPUs closer
 // together than start on the placement. Its turn, once it is overdue, does not ask.
-func (p *pass) waitsForNear(e *entry, pl pal.Placement) bool {
-	if !p.opt.Near && e.job.NearWait == 0 {
+func (p *pass) waitsForLocality(e *entry, pl pal.Placement) bool {
+	if !p.opt.LocalityWait && e.job.LocalityWait == 0 {
 		return false
 	}
 	best := p.leastCost(e)
 	if pl.Cost() < muchFarther*best {
 		return false
 	}
-	limit := e.job.NearWait
+	limit := e.job.LocalityWait
 	if limit == 0 {
 		limit = time.Duration(float64(p.remaining(e, p.now)) * (pl.Cost() - best))
 		if p.opt.Migrate && e.job.Migratable {
@@ -86,8 +86,8 @@ func (p *pass) waitsForNear(e *entry, pl pal.Placement) bool {
 		}
 	}
 	until := e.waitingSince + limit
-	if until > p.now && (p.nearUntil <= p.now || until < p.nearUntil) {
-		p.nearUntil = until
+	if until > p.now && (p.localityUntil <= p.now || until < p.localityUntil) {
+		p.localityUntil = until
 	}
 	p.hopesUntil = until
 	return until > p.now

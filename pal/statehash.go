@@ -3,15 +3,15 @@
 
 package pal
 
-// The fingerprint of a cluster is the exclusive or of a number for every
+// The state hash of a cluster is the exclusive or of a number for every
 // available GPU and one for what every node has left: all that changes and that
-// a search depends on. It costs next to nothing to keep, and what was put back
-// has the fingerprint that it had before. Two states share one by chance only:
-// once in 2^64.
+// a search depends on. It costs next to nothing to keep up to date, and a cluster
+// that returns to an earlier state has that state's hash again. Two different
+// states share a hash by chance only: once in 2^64.
 
-func printOfGPU(i int) uint64 { return mix(uint64(i) + 1) }
+func hashOfGPU(i int) uint64 { return mix(uint64(i) + 1) }
 
-func printOfRoom(node int, r Resources) uint64 {
+func hashOfRoom(node int, r Resources) uint64 {
 	h := mix(^uint64(node))
 	for _, d := range [...]int{r.CPU, r.MemoryMB, r.DiskMB} {
 		h = mix(h ^ uint64(d))
