@@ -30,12 +30,12 @@ func (s *search) packed() []Member {
 	if best >= 0 {
 		return s.split(best, s.firstFree(best, s.n))
 	}
-	return s.eachShape(s.inOrder(), s.fillUp)
+	return s.eachSet(s.inOrder(), s.fillUp)
 }
 
-// inOrder are the shapes.
+// inOrder are the member sets.
 func (s *search) inOrder() []int {
-	order := make([]int, len(s.g.Shapes))
+	order := make([]int, len(s.g.MemberSets))
 	for i := range order {
 		order[i] = i
 	}
@@ -43,8 +43,8 @@ func (s *search) inOrder() []int {
 }
 
 // fillUp repeatedly fills the group with most free GPUs, on ties the first.
-func (s *search) fillUp(shape int) []Member {
-	k, left := s.g.Shapes[shape].GPUs, s.g.Shapes[shape].Members
+func (s *search) fillUp(set int) []Member {
+	k, left := s.g.MemberSets[set].GPUs, s.g.MemberSets[set].Members
 	groups := s.groups()
 	all, perLevel := s.simple(groups), zeros(&s.c.scratch.perCount, s.c.most+1)
 	for _, g := range groups {
@@ -56,10 +56,10 @@ func (s *search) fillUp(shape int) []Member {
 			continue
 		}
 		for _, g := range groups {
-			if s.free(g) != level || !all && !s.eligible(shape, g) {
+			if s.free(g) != level || !all && !s.eligible(set, g) {
 				continue
 			}
-			n := min(level/k, left, s.fits[shape].holds(&s.c.room[s.c.on[g]]))
+			n := min(level/k, left, s.fits[set].holds(&s.c.room[s.c.on[g]]))
 			if n > 0 {
 				piles, left = append(piles, pile{group: g, used: int32(n)}), left-n
 			}
@@ -73,7 +73,7 @@ func (s *search) fillUp(shape int) []Member {
 		return nil
 	}
 	slices.SortFunc(piles, func(a, b pile) int { return int(a.group - b.group) })
-	return s.fillFirst(shape, piles)
+	return s.fillFirst(set, piles)
 }
 
 // pile is what a baseline does with a group: the GPUs that it may still take,
@@ -85,11 +85,11 @@ type pile struct {
 
 // spreadOut repeatedly puts one member on the group with most free GPUs, on ties
 // the first. It goes level by level: what is left of a pile lies on a lower one.
-func (s *search) spreadOut(shape int) []Member {
-	k, left := s.g.Shapes[shape].GPUs, s.g.Shapes[shape].Members
+func (s *search) spreadOut(set int) []Member {
+	k, left := s.g.MemberSets[set].GPUs, s.g.MemberSets[set].Members
 	piles := s.c.scratch.piles[:0]
 	for _, g := range s.groups() {
-		if s.eligible(shape, g) {
+		if s.eligible(set, g) {
 			piles = append(piles, pile{group: g, free: int32(s.free(g))})
 		}
 	}
@@ -99,7 +99,7 @@ func (s *search) spreadOut(shape int) []Member {
 			p := &piles[i]
 			switch {
 			case int(p.free) != level || left == 0:
-			case int(p.used) == s.fits[shape].holds(&s.c.room[s.c.on[p.group]]): // of the node
+			case int(p.used) == s.fits[set].holds(&s.c.room[s.c.on[p.group]]): // of the node
 				p.free = 0
 			default:
 				p.free, p.used, left = p.free-int32(k), p.used+1, left-1
@@ -109,20 +109,20 @@ func (s *search) spreadOut(shape int) []Member {
 	if left > 0 {
 		return nil
 	}
-	return s.fillFirst(shape, piles)
+	return s.fillFirst(set, piles)
 }
 
 // fillFirst puts as many members as were used on each group's first free GPUs.
-func (s *search) fillFirst(shape int, piles []pile) []Member {
-	k := s.g.Shapes[shape].GPUs
-	ms := make([]Member, 0, s.g.Shapes[shape].Members)
+func (s *search) fillFirst(set int, piles []pile) []Member {
+	k := s.g.MemberSets[set].GPUs
+	ms := make([]Member, 0, s.g.MemberSets[set].Members)
 	for _, p := range piles {
 		if p.used == 0 {
 			continue
 		}
 		gpus := s.firstFree(p.group, int(p.used)*k)
 		for ; len(gpus) > 0; gpus = gpus[k:] {
-			ms = append(ms, Member{Shape: shape, Group: int(p.group), GPUs: gpus[:k:k]})
+			ms = append(ms, Member{MemberSet: set, Group: int(p.group), GPUs: gpus[:k:k]})
 		}
 	}
 	return ms
@@ -143,38 +143,38 @@ func (s *search) firstFree(group int32, n int) []int {
 // random draws slots of k GPUs in index order, any group; with one-GPU members
 // it draws GPUs, as the artifact does.
 func (s *search) random() []Member {
-	return s.eachShape(s.inOrder(), s.randomShape)
+	return s.eachSet(s.inOrder(), s.randomSet)
 }
 
 // sample draws as the policy says, else by the gang's name: the same gang draws
 // the same on the same cluster, as Nomad shuffles nodes by evaluation id.
-func (s *search) sample(shape, n, k int) []int {
+func (s *search) sample(set, n, k int) []int {
 	if s.p.Sample != nil {
 		return s.p.Sample(n, k)
 	}
 	h := fnv.New64a()
 	h.Write([]byte(s.g.ID))
-	return rand.New(rand.NewPCG(h.Sum64(), uint64(shape))).Perm(n)[:k]
+	return rand.New(rand.NewPCG(h.Sum64(), uint64(set))).Perm(n)[:k]
 }
 
-func (s *search) randomShape(shape int) []Member {
-	sh := s.g.Shapes[shape]
+func (s *search) randomSet(set int) []Member {
+	sh := s.g.MemberSets[set]
 	var pool []Member
 	for _, g := range s.groups() {
-		if !s.eligible(shape, g) {
+		if !s.eligible(set, g) {
 			continue
 		}
 		gpus := s.firstFree(g, int(s.c.groups[g].n))
 		room := s.c.room[s.c.groups[g].node].holds(sh.Need, len(gpus))
 		for i := 0; i < min(room, len(gpus)/sh.GPUs); i++ {
-			pool = append(pool, Member{Shape: shape, Group: int(g), GPUs: gpus[i*sh.GPUs:][:sh.GPUs:sh.GPUs]})
+			pool = append(pool, Member{MemberSet: set, Group: int(g), GPUs: gpus[i*sh.GPUs:][:sh.GPUs:sh.GPUs]})
 		}
 	}
 	if len(pool) < sh.Members {
 		return nil
 	}
 	ms := make([]Member, 0, sh.Members)
-	for _, i := range s.sample(shape, len(pool), sh.Members) {
+	for _, i := range s.sample(set, len(pool), sh.Members) {
 		ms = append(ms, pool[i])
 	}
 	return ms

@@ -44,8 +44,8 @@ func BenchmarkPlace(b *testing.B) {
 	for _, busy := range []float64{0, 0.9} {
 		c := bigCluster(b, 10000, busy)
 		for _, name := range []PolicyName{PAL, PMFirst, Packed} {
-			for _, sh := range []Shape{{Members: 1, GPUs: 1}, {Members: 8, GPUs: 1}, {Members: 8, GPUs: 8}, {Members: 128, GPUs: 8}} {
-				g := Gang{ID: "x", Class: ClassA, Shapes: []Shape{sh}}
+			for _, sh := range []MemberSet{{Members: 1, GPUs: 1}, {Members: 8, GPUs: 1}, {Members: 8, GPUs: 8}, {Members: 128, GPUs: 8}} {
+				g := Gang{ID: "x", Class: ClassA, MemberSets: []MemberSet{sh}}
 				b.Run(fmt.Sprintf("busy=%v/%s/%dx%d", busy, name, sh.Members, sh.GPUs), func(b *testing.B) {
 					b.ReportAllocs()
 					for b.Loop() {
@@ -67,7 +67,7 @@ func BenchmarkPlace1000(b *testing.B) {
 		}
 		var all []taken
 		for i := range 1000 {
-			g := Gang{ID: fmt.Sprint(i), Class: AppClasses()[i%4], Shapes: []Shape{{Members: 1 + i%16, GPUs: 1 << (i % 4)}}}
+			g := Gang{ID: fmt.Sprint(i), Class: AppClasses()[i%4], MemberSets: []MemberSet{{Members: 1 + i%16, GPUs: 1 << (i % 4)}}}
 			if p, ok := Place(c, g, Policy{Name: PAL}); ok {
 				c.Take(g, p)
 				all = append(all, taken{g, p})

@@ -12,18 +12,18 @@ import (
 func TestCandidates(t *testing.T) {
 	r := rand.New(rand.NewSource(1))
 	c := bigCluster(t, 20, 0.5)
-	g := Gang{ID: "g", Class: ClassA, Shapes: []Shape{{Members: 1, GPUs: 1, Eligible: make([]bool, c.Groups())}}}
+	g := Gang{ID: "g", Class: ClassA, MemberSets: []MemberSet{{Members: 1, GPUs: 1, Eligible: make([]bool, c.Groups())}}}
 	for range 200 {
 		for range 5 {
 			u := r.Intn(c.NumGPUs())
 			c.SetTaken(u, r.Intn(2) == 0)
 			c.SetHealth(r.Intn(c.NumGPUs()), r.Intn(3) == 0, r.Intn(3) == 0)
-			g.Shapes[0].Eligible[r.Intn(c.Groups())] = r.Intn(4) > 0
+			g.MemberSets[0].Eligible[r.Intn(c.Groups())] = r.Intn(4) > 0
 		}
 		want := Candidates{Total: c.NumGPUs()}
 		for u := range c.NumGPUs() {
 			switch gpu := c.GPU(u); {
-			case !g.Shapes[0].Eligible[c.GroupOf(u)]:
+			case !g.MemberSets[0].Eligible[c.GroupOf(u)]:
 				want.Ineligible++
 			case gpu.Unhealthy:
 				want.Unhealthy++
@@ -50,15 +50,15 @@ func TestWalkCountsFree(t *testing.T) {
 		for range 5 {
 			c.SetTaken(r.Intn(c.NumGPUs()), r.Intn(2) == 0)
 		}
-		g := Gang{ID: "g", Class: AppClasses()[i%4], Shapes: []Shape{{Members: 3, GPUs: 2, Eligible: make([]bool, c.Groups())}}}
+		g := Gang{ID: "g", Class: AppClasses()[i%4], MemberSets: []MemberSet{{Members: 3, GPUs: 2, Eligible: make([]bool, c.Groups())}}}
 		share := r.Float64()
-		for gi := range g.Shapes[0].Eligible {
-			g.Shapes[0].Eligible[gi] = r.Float64() < share
+		for gi := range g.MemberSets[0].Eligible {
+			g.MemberSets[0].Eligible[gi] = r.Float64() < share
 		}
 		for _, e := range Explain(c, g, Policy{Name: PAL}).Walk {
 			want := 0
 			for u := range c.NumGPUs() {
-				if c.Available(u) && g.Shapes[0].Eligible[c.GroupOf(u)] && c.GPU(u).Binned[i%4] <= e.Bin {
+				if c.Available(u) && g.MemberSets[0].Eligible[c.GroupOf(u)] && c.GPU(u).Binned[i%4] <= e.Bin {
 					want++
 				}
 			}

@@ -291,7 +291,7 @@ func (c *Cluster) move(g Gang, p Placement, taken bool) {
 			c.refresh(u)
 		}
 		n := int(c.groups[m.Group].node)
-		c.SetFree(n, c.room[n].minus(g.Shapes[m.Shape].Need, times))
+		c.SetFree(n, c.room[n].minus(g.MemberSets[m.MemberSet].Need, times))
 	}
 }
 
@@ -363,7 +363,7 @@ func (c *Cluster) Available(i int) bool { return c.gpus[i].available }
 // GroupOf is the index of the device group of GPU i.
 func (c *Cluster) GroupOf(i int) int { return int(c.gpus[i].group) }
 
-// Groups is the number of device groups; Shape.Eligible is indexed by them.
+// Groups is the number of device groups; MemberSet.Eligible is indexed by them.
 func (c *Cluster) Groups() int { return len(c.groups) }
 
 // Group names device group i: its node's index and vendor/type/name.

@@ -30,9 +30,9 @@ func (p Placement) GPUs() []int {
 
 // Member is one allocation of a gang.
 type Member struct {
-	Shape int   // index into Gang.Shapes
-	Group int   // index of the device group
-	GPUs  []int // ascending
+	MemberSet int   // index into Gang.MemberSets
+	Group     int   // index of the device group
+	GPUs      []int // ascending
 }
 
 // Decision is the answer for one gang on one cluster, with its reasons. It is

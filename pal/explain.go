@@ -82,7 +82,7 @@ func (g *Gang) same(o Gang) bool {
 	same := func(a, b []bool) bool {
 		return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) && (a == nil) == (b == nil)
 	}
-	return g.ID == o.ID && g.Class == o.Class && g.MaxTier == o.MaxTier && slices.EqualFunc(g.Shapes, o.Shapes, func(a, b Shape) bool {
+	return g.ID == o.ID && g.Class == o.Class && g.MaxTier == o.MaxTier && slices.EqualFunc(g.MemberSets, o.MemberSets, func(a, b MemberSet) bool {
 		return a.Members == b.Members && a.GPUs == b.GPUs && a.Need == b.Need && same(a.Eligible, b.Eligible) && slices.EqualFunc(a.Prefer, b.Prefer, same) &&
 			slices.EqualFunc(a.Spreads, b.Spreads, func(x, y SpreadOver) bool {
 				return x.Weight == y.Weight && slices.Equal(x.Values, y.Values) && slices.Equal(x.Targets, y.Targets) && slices.Equal(x.Have, y.Have)
@@ -108,7 +108,7 @@ func Describe(c *Cluster, g Gang, pl Placement) *Choice {
 		gs := &c.groups[m.Group]
 		n := &c.nodes[gs.node]
 		nodes = append(nodes, gs.node)
-		cm := ChosenMember{Group: g.Shapes[m.Shape].Name, Node: n.Name, NodeID: n.ID, Device: c.models[gs.model].name, GPUs: slices.Grow([]ChosenGPU(nil), len(m.GPUs))}
+		cm := ChosenMember{Group: g.MemberSets[m.MemberSet].Name, Node: n.Name, NodeID: n.ID, Device: c.models[gs.model].name, GPUs: slices.Grow([]ChosenGPU(nil), len(m.GPUs))}
 		for _, u := range m.GPUs {
 			cm.GPUs = append(cm.GPUs, ChosenGPU{c.gpus[u].ID, c.gpus[u].Scores[k], c.gpus[u].Classes[k], c.gpus[u].Degraded})
 		}
@@ -139,7 +139,7 @@ func (s *search) entriesTo(n int, taken bool) (es []Entry, omitted int) {
 }
 
 // freeUpTo counts, for each bin value, the available GPUs up to it that may
-// serve some shape.
+// serve some member set.
 func (s *search) freeUpTo() []int {
 	free, groups := zeros(&s.c.scratch.inAll, len(s.values)), s.groups()
 	if s.model == anyModel {
@@ -186,7 +186,7 @@ func (c *Cluster) openOf(model int) int {
 }
 
 // notListed are the n groups of the model with an available GPU that may serve
-// no shape.
+// no member set.
 func (s *search) notListed(n int) []int32 {
 	groups, i := make([]int32, 0, n), 0
 	for w := 0; w < len(s.c.open) && len(groups) < n; w++ {
@@ -204,7 +204,7 @@ func (s *search) notListed(n int) []int32 {
 }
 
 func eligibleForAny(g Gang, group int32) bool {
-	for _, sh := range g.Shapes {
+	for _, sh := range g.MemberSets {
 		if sh.Eligible == nil || sh.Eligible[group] {
 			return true
 		}
@@ -214,12 +214,12 @@ func eligibleForAny(g Gang, group int32) bool {
 
 func candidates(c *Cluster, g Gang) Candidates {
 	n := Candidates{Total: len(c.gpus)}
-	one := len(g.Shapes) == 1
+	one := len(g.MemberSets) == 1
 	switch {
-	case one && g.Shapes[0].Eligible == nil:
+	case one && g.MemberSets[0].Eligible == nil:
 		n.Free = c.free
 	case one:
-		for gi, ok := range g.Shapes[0].Eligible[:len(c.size)] {
+		for gi, ok := range g.MemberSets[0].Eligible[:len(c.size)] {
 			if ok {
 				n.Free += int(c.avail[gi])
 			} else {
@@ -283,10 +283,10 @@ func whyNot(c *Cluster, g Gang, n Candidates) (impossible bool, reason string) {
 	return false, fmt.Sprintf("needs %d GPUs, %d that match are free, but their nodes lack GPUs side by side, CPU, memory or disk for it", demand, n.Free)
 }
 
-// tooWide says which shape would not fit even an idle, healthy cluster, as far
+// tooWide says which member set would not fit even an idle, healthy cluster, as far
 // as GPUs go; "" if all would.
 func tooWide(c *Cluster, g Gang) string {
-	for _, sh := range g.Shapes {
+	for _, sh := range g.MemberSets {
 		room := make([]int, len(c.models))
 		for gi := range c.groups {
 			gs := &c.groups[gi]

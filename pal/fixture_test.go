@@ -157,7 +157,7 @@ func gangOf(t *testing.T, c *Cluster, d *datadriven.TestData) Gang {
 				if err != nil {
 					t.Fatal(err)
 				}
-				sh := Shape{Name: fmt.Sprintf("g%d", i), Members: members, GPUs: each}
+				sh := MemberSet{Name: fmt.Sprintf("g%d", i), Members: members, GPUs: each}
 				if model != "" {
 					sh.Eligible = make([]bool, c.Groups())
 					for gi := range sh.Eligible {
@@ -165,13 +165,13 @@ func gangOf(t *testing.T, c *Cluster, d *datadriven.TestData) Gang {
 						sh.Eligible[gi] = name == model
 					}
 				}
-				g.Shapes = append(g.Shapes, sh)
+				g.MemberSets = append(g.MemberSets, sh)
 			}
 		}
 	}
 	for _, a := range d.CmdArgs {
 		if a.Key == "mem" {
-			g.Shapes[0].Need.MemoryMB, _ = strconv.Atoi(a.Vals[0])
+			g.MemberSets[0].Need.MemoryMB, _ = strconv.Atoi(a.Vals[0])
 		}
 	}
 	return g

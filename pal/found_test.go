@@ -56,7 +56,7 @@ func TestExplainFoundIsExplain(t *testing.T) {
 func TestFoundAnswers(t *testing.T) {
 	c := bigCluster(t, 4, 0)
 	g, p := SingleGPUs("g", ClassA, 4), Policy{Name: PAL}
-	g.Shapes[0].Eligible = []bool{true, true, true, false}
+	g.MemberSets[0].Eligible = []bool{true, true, true, false}
 	f, _ := Find(c, g, p)
 	for _, tc := range []struct {
 		name     string

@@ -15,15 +15,15 @@ const MaxGPUs = 1 << 24
 // Gang is a job that runs as a whole or not at all: all allocations of all its
 // task groups that ask for GPUs.
 type Gang struct {
-	ID     string
-	Class  AppClass
-	Shapes []Shape
+	ID         string
+	Class      AppClass
+	MemberSets []MemberSet
 	// MaxTier is the job's hard locality limit; 0: none.
 	MaxTier Tier
 }
 
-// Shape is a set of identical members: the allocations of one task group.
-type Shape struct {
+// MemberSet is a set of identical members: the allocations of one task group.
+type MemberSet struct {
 	Name    string // task group
 	Members int    // allocations
 	GPUs    int    // per member, all on one node, from one device group
@@ -42,7 +42,7 @@ type Shape struct {
 // than that.
 func (g Gang) GPUs() int {
 	n := 0
-	for _, s := range g.Shapes {
+	for _, s := range g.MemberSets {
 		n = plus(n, times(s.Members, s.GPUs))
 	}
 	return n
@@ -54,7 +54,7 @@ func (g Gang) Validate() error {
 	if g.Class.Index() < 0 {
 		return fmt.Errorf("application class %q is unknown (one of A, B, C, D)", g.Class)
 	}
-	for _, s := range g.Shapes {
+	for _, s := range g.MemberSets {
 		if s.Members < 0 || s.GPUs < 0 {
 			return fmt.Errorf("group %q asks for %d members of %d GPUs: neither may be negative", s.Name, s.Members, s.GPUs)
 		}
@@ -90,5 +90,5 @@ func plus(a, b int) int {
 // SingleGPUs is a gang of n one-GPU members: PAL's own notion of a job, whose
 // GPUs may lie anywhere.
 func SingleGPUs(id string, class AppClass, n int) Gang {
-	return Gang{ID: id, Class: class, Shapes: []Shape{{Members: n, GPUs: 1}}}
+	return Gang{ID: id, Class: class, MemberSets: []MemberSet{{Members: n, GPUs: 1}}}
 }

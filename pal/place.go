@@ -11,11 +11,11 @@ import (
 // Place chooses GPUs for the gang among those available. ok is false where the
 // gang does not fit now; [Explain] says why. The cluster is left as it is.
 //
-// A gang never mixes GPU models unless its shapes ask for different ones: where
+// A gang never mixes GPU models unless its member sets ask for different ones: where
 // several models would do, each is tried and the lowest cost wins, on ties the
 // model that comes first in the cluster.
 //
-// What the shapes prefer comes before any cost: the first preference that holds
+// What the member sets prefer comes before any cost: the first preference that holds
 // the whole gang wins, and within it their spreads.
 //
 // Cost: a few passes over the device groups, plus the GPUs of those chosen, for
@@ -90,18 +90,18 @@ func (f *Found) answers(c *Cluster, g Gang, p Policy) bool {
 // preferences is how many preferences there are to try.
 func (g Gang) preferences() int {
 	n := 0
-	for i := range g.Shapes {
-		n = max(n, len(g.Shapes[i].Prefer))
+	for i := range g.MemberSets {
+		n = max(n, len(g.MemberSets[i].Prefer))
 	}
 	return n
 }
 
-// preferring is the gang with the i-th preference of each shape, the last where
-// a shape has fewer, as all that is eligible.
+// preferring is the gang with the i-th preference of each member set, the last where
+// a member set has fewer, as all that is eligible.
 func (g Gang) preferring(i int) Gang {
-	g.Shapes = slices.Clone(g.Shapes)
-	for k := range g.Shapes {
-		if s := &g.Shapes[k]; len(s.Prefer) > 0 {
+	g.MemberSets = slices.Clone(g.MemberSets)
+	for k := range g.MemberSets {
+		if s := &g.MemberSets[k]; len(s.Prefer) > 0 {
 			s.Eligible = s.Prefer[min(i, len(s.Prefer)-1)]
 		}
 	}
@@ -116,12 +116,12 @@ func Measure(c *Cluster, g Gang, members []Member) Placement {
 
 const anyModel = -1
 
-// modelsFor lists the models to try: those that every shape accepts, or
+// modelsFor lists the models to try: those that every member set accepts, or
 // anyModel where no single one does.
 func modelsFor(c *Cluster, g Gang) []int {
 	common := c.scratch.models[:0]
 	for m := range c.models {
-		if len(c.models) == 1 || !slices.ContainsFunc(g.Shapes, func(sh Shape) bool { return !c.accepts(m, sh.Eligible) }) {
+		if len(c.models) == 1 || !slices.ContainsFunc(g.MemberSets, func(sh MemberSet) bool { return !c.accepts(m, sh.Eligible) }) {
 			common = append(common, m)
 		}
 	}

@@ -6,34 +6,34 @@ package pal
 import "slices"
 
 // pmFirst is PM-First (PAL alg. 1) on the available GPUs of the groups whose
-// bin value is at most values[v]: shapes with the most GPUs a member first.
+// bin value is at most values[v]: member sets with the most GPUs a member first.
 // With one-GPU members it is the artifact's: GPUs by (bin, |GPUs of that bin on
 // the node − demand|, index). nil where the gang does not fit.
 func (s *search) pmFirst(groups []int32, v int) []Member {
-	if len(s.g.Shapes) == 1 {
-		return s.pmFirstShape(0, groups, v)
+	if len(s.g.MemberSets) == 1 {
+		return s.pmFirstSet(0, groups, v)
 	}
-	order := make([]int, len(s.g.Shapes))
+	order := make([]int, len(s.g.MemberSets))
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return s.g.Shapes[b].GPUs - s.g.Shapes[a].GPUs })
-	return s.eachShape(order, func(shape int) []Member { return s.pmFirstShape(shape, groups, v) })
+	slices.SortStableFunc(order, func(a, b int) int { return s.g.MemberSets[b].GPUs - s.g.MemberSets[a].GPUs })
+	return s.eachSet(order, func(set int) []Member { return s.pmFirstSet(set, groups, v) })
 }
 
-// eachShape places shape after shape, each on what the ones before left, and
+// eachSet places member set after member set, each on what the ones before left, and
 // returns the members in the gang's order. The cluster is put back.
-func (s *search) eachShape(order []int, place func(shape int) []Member) []Member {
-	if len(s.g.Shapes) == 1 {
+func (s *search) eachSet(order []int, place func(set int) []Member) []Member {
+	if len(s.g.MemberSets) == 1 {
 		return place(0)
 	}
 	var all []Member
 	defer func() { s.c.Release(s.g, Placement{Members: all}) }()
-	for _, shape := range order {
-		if s.g.Shapes[shape].Members == 0 { // all of it has finished, or its count is 0
+	for _, set := range order {
+		if s.g.MemberSets[set].Members == 0 { // all of it has finished, or its count is 0
 			continue
 		}
-		ms := place(shape)
+		ms := place(set)
 		if ms == nil {
 			return nil
 		}
@@ -41,11 +41,11 @@ func (s *search) eachShape(order []int, place func(shape int) []Member) []Member
 		all = append(all, ms...)
 	}
 	sorted := slices.Clone(all)
-	slices.SortStableFunc(sorted, func(a, b Member) int { return a.Shape - b.Shape })
+	slices.SortStableFunc(sorted, func(a, b Member) int { return a.MemberSet - b.MemberSet })
 	return sorted
 }
 
-// slots are the members of one shape that one group can hold with the same
+// slots are the members of one member set that one group can hold with the same
 // worst bin.
 type slots struct {
 	group int32
@@ -54,11 +54,11 @@ type slots struct {
 	worst uint16 // GPUs of the worst bin on the group
 }
 
-// pmFirstShape chooses for one shape: the slots with the lowest bin, among the
+// pmFirstSet chooses for one member set: the slots with the lowest bin, among the
 // last bin needed those with the lowest score, |GPUs of that bin on the group −
 // demand of the gang|, then the first. Everything is counted, nothing sorted:
 // linear in the groups.
-func (s *search) pmFirstShape(shape int, groups []int32, worst int) []Member {
+func (s *search) pmFirstSet(set int, groups []int32, worst int) []Member {
 	perBin := zeros(&s.c.scratch.perBin, worst+1)
 	all := s.c.scratch.slots[:0]
 	if s.simple(groups) {
@@ -66,15 +66,15 @@ func (s *search) pmFirstShape(shape int, groups []int32, worst int) []Member {
 		groups = nil
 	}
 	for _, g := range groups {
-		if s.c.avail[g] > 0 && s.eligible(shape, g) {
-			all = s.appendSlots(all, shape, g, worst)
+		if s.c.avail[g] > 0 && s.eligible(set, g) {
+			all = s.appendSlots(all, set, g, worst)
 		}
 	}
 	s.c.scratch.slots = all
 	for i := range all {
 		perBin[all[i].v] += int(all[i].n)
 	}
-	need := s.g.Shapes[shape].Members
+	need := s.g.MemberSets[set].Members
 	last := cutoff(perBin, &need)
 	if last < 0 {
 		return nil
@@ -85,7 +85,7 @@ func (s *search) pmFirstShape(shape int, groups []int32, worst int) []Member {
 			perCount[all[i].worst] += int(all[i].n)
 		}
 	}
-	return s.fill(shape, s.taken(all, last, s.cutoffScore(perCount, &need), need))
+	return s.fill(set, s.taken(all, last, s.cutoffScore(perCount, &need), need))
 }
 
 // taken keeps the slots below the last bin and score, and of those with both
@@ -129,8 +129,8 @@ func (s *search) simpleSlots(all []slots, worst int) []slots {
 
 // appendSlots adds the slots of one group, by bin. Slot j holds the GPUs j·k …
 // j·k+k−1 of the group in (bin, index) order.
-func (s *search) appendSlots(all []slots, shape int, group int32, worst int) []slots {
-	f, g := &s.fits[shape], &s.c.groups[group]
+func (s *search) appendSlots(all []slots, set int, group int32, worst int) []slots {
+	f, g := &s.fits[set], &s.c.groups[group]
 	to, below, done := s.toValue[g.model], 0, 0
 	most := -1
 	for b, count := range s.counts(group) {
@@ -185,8 +185,8 @@ func (s *search) cutoffScore(perCount []int, need *int) int {
 
 // fill turns slots into members: every group's GPUs in (bin, index) order.
 // Slots of one group come in ascending bins, so they are a prefix of them.
-func (s *search) fill(shape int, taken []slots) []Member {
-	k, members := s.g.Shapes[shape].GPUs, s.g.Shapes[shape].Members
+func (s *search) fill(set int, taken []slots) []Member {
+	k, members := s.g.MemberSets[set].GPUs, s.g.MemberSets[set].Members
 	all, ms := make([]int, 0, members*k), make([]Member, 0, members)
 	for i := 0; i < len(taken); {
 		g, n := taken[i].group, 0
@@ -198,7 +198,7 @@ func (s *search) fill(shape int, taken []slots) []Member {
 		for gpus := all[first:]; len(gpus) > 0; gpus = gpus[k:] {
 			member := gpus[:k:k]
 			slices.Sort(member)
-			ms = append(ms, Member{Shape: shape, Group: int(g), GPUs: member})
+			ms = append(ms, Member{MemberSet: set, Group: int(g), GPUs: member})
 		}
 	}
 	return ms

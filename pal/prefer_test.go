@@ -41,7 +41,7 @@ func TestPreferences(t *testing.T) {
 		{gpus: 6, prefer: [][]bool{{false, false, true}}, want: []int{0, 1}},
 	} {
 		g := SingleGPUs("g", ClassA, tc.gpus)
-		g.Shapes[0].Eligible, g.Shapes[0].Prefer = all, tc.prefer
+		g.MemberSets[0].Eligible, g.MemberSets[0].Prefer = all, tc.prefer
 		pl, ok := Place(c, g, Policy{Name: PAL})
 		var got []int
 		for _, m := range pl.Members {

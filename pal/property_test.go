@@ -50,8 +50,8 @@ func draw(t *rapid.T) drawn {
 		d.nodes = append(d.nodes, node)
 	}
 	d.gang = Gang{ID: "job", Class: rapid.SampledFrom(AppClasses()).Draw(t, "class")}
-	for i := range rapid.IntRange(1, 2).Draw(t, "shapes") {
-		d.gang.Shapes = append(d.gang.Shapes, Shape{
+	for i := range rapid.IntRange(1, 2).Draw(t, "member sets") {
+		d.gang.MemberSets = append(d.gang.MemberSets, MemberSet{
 			Name: fmt.Sprint("g", i), Members: rapid.IntRange(1, 3).Draw(t, "members"), GPUs: rapid.IntRange(1, 3).Draw(t, "each"),
 			Need: Resources{MemoryMB: rapid.IntRange(0, 1).Draw(t, "need")},
 		})
@@ -106,15 +106,15 @@ func TestPlacementIsSound(t *testing.T) {
 
 func checkSound(t *rapid.T, c *Cluster, g Gang, pl Placement) {
 	used := map[int]bool{}
-	members := make([]int, len(g.Shapes))
+	members := make([]int, len(g.MemberSets))
 	memory := map[int]int{}
 	for _, m := range pl.Members {
-		members[m.Shape]++
-		if len(m.GPUs) != g.Shapes[m.Shape].GPUs {
+		members[m.MemberSet]++
+		if len(m.GPUs) != g.MemberSets[m.MemberSet].GPUs {
 			t.Fatalf("member %v has not the GPUs it needs", m)
 		}
 		node, _ := c.Group(m.Group)
-		memory[node] += g.Shapes[m.Shape].Need.MemoryMB
+		memory[node] += g.MemberSets[m.MemberSet].Need.MemoryMB
 		for _, u := range m.GPUs {
 			if used[u] || !c.Available(u) || c.GroupOf(u) != m.Group {
 				t.Fatalf("member %v: GPU %d is given twice, not available or elsewhere", m, u)
@@ -122,9 +122,9 @@ func checkSound(t *rapid.T, c *Cluster, g Gang, pl Placement) {
 			used[u] = true
 		}
 	}
-	for i, sh := range g.Shapes {
+	for i, sh := range g.MemberSets {
 		if members[i] != sh.Members {
-			t.Fatalf("shape %d has %d members, wants %d", i, members[i], sh.Members)
+			t.Fatalf("member set %d has %d members, wants %d", i, members[i], sh.Members)
 		}
 	}
 	for n, mb := range memory {
@@ -135,12 +135,12 @@ func checkSound(t *rapid.T, c *Cluster, g Gang, pl Placement) {
 }
 
 // With every GPU of its own bin, PAL's cost is the best that exhaustive search
-// finds, for gangs of one shape (PAL §3.3: the walk takes the cheapest feasible
+// finds, for gangs of one member set (PAL §3.3: the walk takes the cheapest feasible
 // entry; its product is what the placement costs at most).
 func TestPALFindsTheLowestCost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := draw(t)
-		d.gang.Shapes = d.gang.Shapes[:1]
+		d.gang.MemberSets = d.gang.MemberSets[:1]
 		c := d.cluster(t)
 		pl, ok := Place(c, d.gang, policy(PAL))
 		best, any := exhaustive(c, d.gang)
@@ -153,9 +153,9 @@ func TestPALFindsTheLowestCost(t *testing.T) {
 	})
 }
 
-// exhaustive tries all sets of members of a one-shape gang.
+// exhaustive tries all sets of members of a gang of one member set.
 func exhaustive(c *Cluster, g Gang) (best float64, ok bool) {
-	sh := g.Shapes[0]
+	sh := g.MemberSets[0]
 	var slots []Member
 	for gi := range c.Groups() {
 		first, n := c.GroupGPUs(gi)
@@ -203,7 +203,7 @@ func disjoint(members []Member, m Member) bool {
 	return true
 }
 
-func memoryHolds(c *Cluster, sh Shape, members []Member, m Member) bool {
+func memoryHolds(c *Cluster, sh MemberSet, members []Member, m Member) bool {
 	n := 1
 	for _, o := range members {
 		if o.Group == m.Group {
@@ -213,11 +213,11 @@ func memoryHolds(c *Cluster, sh Shape, members []Member, m Member) bool {
 	return n*sh.Need.MemoryMB <= c.Node(m.Group).Free.MemoryMB
 }
 
-// A free GPU more never makes a one-shape gang dearer under PAL.
+// A free GPU more never makes a gang of one member set dearer under PAL.
 func TestMoreGPUsNeverCostMore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := draw(t)
-		d.gang.Shapes = d.gang.Shapes[:1]
+		d.gang.MemberSets = d.gang.MemberSets[:1]
 		if len(d.busy) == 0 || d.gang.GPUs() == 1 {
 			return
 		}

@@ -10,7 +10,7 @@ import (
 )
 
 // search is one attempt to place one gang on GPUs of one model (or of any,
-// where its shapes ask for different ones).
+// where its member sets ask for different ones).
 type search struct {
 	*scale
 	c      *Cluster
@@ -21,7 +21,7 @@ type search struct {
 	model  int
 	good   bool    // some GPUs of the cluster are avoided
 	from   []int32 // where in the cluster's counts a group's are
-	fits   []fit   // of the shapes
+	fits   []fit   // of the member sets
 	listed []int32 // see groups
 	walked int     // entries of the matrix that pal walked
 }
@@ -111,14 +111,14 @@ func (s *search) place() []Member {
 	case Packed:
 		return s.packed()
 	case Spread:
-		return s.eachShape(s.inOrder(), s.spreadOut)
+		return s.eachSet(s.inOrder(), s.spreadOut)
 	case Random:
 		return s.random()
 	}
 	panic(fmt.Sprintf("pal: placement policy %q", s.p.Name))
 }
 
-// fit is what a shape needs, in the form that searches ask for it.
+// fit is what a member set needs, in the form that searches ask for it.
 type fit struct {
 	eligible []bool
 	need     Resources
@@ -128,11 +128,11 @@ type fit struct {
 	per      []uint16  // GPUs → members that they are enough for
 }
 
-// fit prepares the shapes.
+// fit prepares the member sets.
 func (s *search) fit() {
 	s.fits = s.c.scratch.fits[:0]
-	for i := range s.g.Shapes {
-		sh := &s.g.Shapes[i]
+	for i := range s.g.MemberSets {
+		sh := &s.g.MemberSets[i]
 		var per []uint16
 		if i < cap(s.fits) {
 			per = s.fits[:i+1][i].per
@@ -162,18 +162,18 @@ func (f *fit) holds(free *Resources) int {
 	return free.holds(f.need, f.members)
 }
 
-// eligible says whether the device group may serve the shape.
-func (s *search) eligible(shape int, group int32) bool {
+// eligible says whether the device group may serve the member set.
+func (s *search) eligible(set int, group int32) bool {
 	if s.model != anyModel && int(s.c.groups[group].model) != s.model {
 		return false
 	}
-	e := s.g.Shapes[shape].Eligible
+	e := s.g.MemberSets[set].Eligible
 	return e == nil || e[group]
 }
 
-// eligibleForAll says whether the group may serve every shape.
+// eligibleForAll says whether the group may serve every member set.
 func (s *search) eligibleForAll(group int32) bool {
-	for i := range s.g.Shapes {
+	for i := range s.g.MemberSets {
 		if !s.eligible(i, group) {
 			return false
 		}
@@ -231,16 +231,16 @@ func (s *search) everywhere() []int32 {
 	return *all
 }
 
-// groups are the device groups, in order, that may serve some shape and have an
+// groups are the device groups, in order, that may serve some member set and have an
 // available GPU. The list is in memory of the cluster: one search at a time.
 func (s *search) groups() []int32 {
 	if s.listed != nil {
 		return s.listed
 	}
 	list := slices.Grow(s.c.scratch.listed[:0], min(len(s.c.groups), s.c.free))
-	only := []bool(nil) // of a single shape
-	if len(s.g.Shapes) == 1 {
-		only = s.g.Shapes[0].Eligible
+	only := []bool(nil) // of a single member set
+	if len(s.g.MemberSets) == 1 {
+		only = s.g.MemberSets[0].Eligible
 	}
 	for w, word := range s.c.open {
 		if s.model != anyModel {
@@ -248,7 +248,7 @@ func (s *search) groups() []int32 {
 		}
 		for ; word != 0; word &= word - 1 {
 			g := 64*w + bits.TrailingZeros64(word)
-			if only != nil && !only[g] || len(s.g.Shapes) > 1 && !eligibleForAny(s.g, int32(g)) {
+			if only != nil && !only[g] || len(s.g.MemberSets) > 1 && !eligibleForAny(s.g, int32(g)) {
 				continue
 			}
 			list = append(list, int32(g))
@@ -258,17 +258,17 @@ func (s *search) groups() []int32 {
 	return list
 }
 
-// simple says whether the groups are listed for one shape and one model: each of
+// simple says whether the groups are listed for one member set and one model: each of
 // them may serve it, and each of its bins is a value.
 func (s *search) simple(groups []int32) bool {
-	return len(s.g.Shapes) == 1 && s.model != anyModel && len(groups) > 0 && len(s.listed) > 0 && &groups[0] == &s.listed[0]
+	return len(s.g.MemberSets) == 1 && s.model != anyModel && len(groups) > 0 && len(s.listed) > 0 && &groups[0] == &s.listed[0]
 }
 
 // holdsAll says whether the group's node has the resources for the whole gang.
 func (s *search) holdsAll(group int32) bool {
 	free := s.c.room[s.c.on[group]]
-	for i := range s.g.Shapes {
-		sh := &s.g.Shapes[i]
+	for i := range s.g.MemberSets {
+		sh := &s.g.MemberSets[i]
 		if free.holds(sh.Need, sh.Members) < sh.Members {
 			return false
 		}
@@ -277,16 +277,16 @@ func (s *search) holdsAll(group int32) bool {
 	return true
 }
 
-// split deals GPUs of one group out to the members, shape by shape.
+// split deals GPUs of one group out to the members, member set by member set.
 func (s *search) split(group int32, gpus []int) []Member {
 	n := 0
-	for i := range s.g.Shapes {
-		n += s.g.Shapes[i].Members
+	for i := range s.g.MemberSets {
+		n += s.g.MemberSets[i].Members
 	}
 	ms := make([]Member, 0, n)
-	for i, sh := range s.g.Shapes {
+	for i, sh := range s.g.MemberSets {
 		for range sh.Members {
-			ms = append(ms, Member{Shape: i, Group: int(group), GPUs: gpus[:sh.GPUs:sh.GPUs]})
+			ms = append(ms, Member{MemberSet: i, Group: int(group), GPUs: gpus[:sh.GPUs:sh.GPUs]})
 			gpus = gpus[sh.GPUs:]
 		}
 	}

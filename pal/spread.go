@@ -5,10 +5,10 @@ package pal
 
 import "slices"
 
-// SpreadOver is a wish to have the members of a shape spread over the values of
+// SpreadOver is a wish to have the members of a member set spread over the values of
 // a node attribute, as Nomad's spread block: shares to come close to, not limits.
 type SpreadOver struct {
-	// Weight is what it counts beside the shape's other spreads.
+	// Weight is what it counts beside the member set's other spreads.
 	Weight float64
 	// Values are the attribute's value of each device group's node, by number from
 	// 0; -1: it has none.
@@ -28,11 +28,11 @@ func (o *SpreadOver) liking(value, used int) float64 {
 	return (o.Targets[value] - float64(o.Have[value]+used+1)) / o.Targets[value]
 }
 
-// spread places the gang member by member, each where its shape's spreads want it
+// spread places the gang member by member, each where its member set's spreads want it
 // most, and at the lowest cost there. Like Nomad it looks no further than the
-// next member. nil where no shape is to be spread, or the gang does not fit so.
+// next member. nil where no member set is to be spread, or the gang does not fit so.
 func (s *search) spread() []Member {
-	if !slices.ContainsFunc(s.g.Shapes, func(sh Shape) bool { return len(sh.Spreads) > 0 }) {
+	if !slices.ContainsFunc(s.g.MemberSets, func(sh MemberSet) bool { return len(sh.Spreads) > 0 }) {
 		return nil
 	}
 	var done []taken
@@ -42,7 +42,7 @@ func (s *search) spread() []Member {
 		}
 	}()
 	var members []Member
-	for i, sh := range s.g.Shapes {
+	for i, sh := range s.g.MemberSets {
 		areas := newAreas(s, i)
 		each := sh.Members
 		if len(sh.Spreads) > 0 {
@@ -57,7 +57,7 @@ func (s *search) spread() []Member {
 			s.c.Take(t.gang, t.placement)
 			done = append(done, t)
 			for _, m := range t.placement.Members {
-				m.Shape = i
+				m.MemberSet = i
 				members = append(members, m)
 			}
 		}
@@ -74,7 +74,7 @@ type taken struct {
 	placement Placement
 }
 
-// areas are the device groups whose nodes are alike to the spreads of a shape.
+// areas are the device groups whose nodes are alike to the spreads of a member set.
 type areas struct {
 	spreads []SpreadOver
 	of      []int   // by device group
@@ -83,14 +83,14 @@ type areas struct {
 	onNode  map[int32]int
 }
 
-func newAreas(s *search, shape int) *areas {
-	a := &areas{spreads: s.g.Shapes[shape].Spreads, of: make([]int, len(s.c.groups)), onNode: map[int32]int{}}
+func newAreas(s *search, set int) *areas {
+	a := &areas{spreads: s.g.MemberSets[set].Spreads, of: make([]int, len(s.c.groups)), onNode: map[int32]int{}}
 	for i := range a.spreads {
 		a.used = append(a.used, make([]int, len(a.spreads[i].Targets)))
 	}
 	known := map[uint64]int{}
 	for g := range a.of {
-		if a.of[g] = -1; !s.eligible(shape, int32(g)) {
+		if a.of[g] = -1; !s.eligible(set, int32(g)) {
 			continue
 		}
 		var key uint64
@@ -126,9 +126,9 @@ func (a *areas) liking(area int) float64 {
 	return sum / weights
 }
 
-// next finds a place for what is left of a shape: one member where it is to be
+// next finds a place for what is left of a member set: one member where it is to be
 // spread, all of it otherwise. Areas that are liked alike are searched together.
-func (a *areas) next(s *search, sh Shape) (taken, bool) {
+func (a *areas) next(s *search, sh MemberSet) (taken, bool) {
 	likings := make([]float64, len(a.values))
 	for area := range likings {
 		likings[area] = a.liking(area)
@@ -141,7 +141,7 @@ func (a *areas) next(s *search, sh Shape) (taken, bool) {
 			full := sh.Need.PerNode > 0 && a.onNode[s.c.groups[g].node] >= sh.Need.PerNode
 			sh.Eligible[g] = area >= 0 && likings[area] == level && !full
 		}
-		part := Gang{ID: s.g.ID, Class: s.g.Class, Shapes: []Shape{sh}, MaxTier: s.g.MaxTier}
+		part := Gang{ID: s.g.ID, Class: s.g.Class, MemberSets: []MemberSet{sh}, MaxTier: s.g.MaxTier}
 		if part.GPUs() > s.c.free {
 			return taken{}, false
 		}

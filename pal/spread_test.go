@@ -17,13 +17,13 @@ func TestSpreadIsSound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := draw(t)
 		plain := d.gang
-		plain.Shapes = append([]Shape(nil), plain.Shapes...)
+		plain.MemberSets = append([]MemberSet(nil), plain.MemberSets...)
 		c, before := d.cluster(t), d.cluster(t)
 		if rapid.Bool().Draw(t, "limit") {
 			d.gang.MaxTier = rapid.SampledFrom([]Tier{TierNUMA, TierNode, TierRack}).Draw(t, "tier")
 			plain.MaxTier = d.gang.MaxTier
 		}
-		for i := range d.gang.Shapes {
+		for i := range d.gang.MemberSets {
 			for range rapid.IntRange(0, 2).Draw(t, "spreads") {
 				n := rapid.IntRange(1, 3).Draw(t, "values")
 				o := SpreadOver{Weight: float64(rapid.IntRange(0, 100).Draw(t, "weight")), Have: make([]int, n)}
@@ -33,7 +33,7 @@ func TestSpreadIsSound(t *testing.T) {
 				for range n {
 					o.Targets = append(o.Targets, float64(rapid.IntRange(0, 3).Draw(t, "target")))
 				}
-				d.gang.Shapes[i].Spreads = append(d.gang.Shapes[i].Spreads, o)
+				d.gang.MemberSets[i].Spreads = append(d.gang.MemberSets[i].Spreads, o)
 			}
 		}
 		p := policy(rapid.SampledFrom(policies).Draw(t, "policy"))
@@ -91,7 +91,7 @@ func TestSpreadTakesTheBest(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := SingleGPUs("g", ClassA, 3)
-	g.Shapes[0].Spreads = []SpreadOver{over}
+	g.MemberSets[0].Spreads = []SpreadOver{over}
 	pl, _ := Place(c, g, Policy{Name: PAL})
 	var on []int
 	for _, m := range pl.Members {

@@ -101,7 +101,7 @@ func (s *search) bestDomain(t Tier) domain {
 	case TierIsland, TierNUMA:
 		return s.bestSubdomain(t)
 	case TierNode:
-		if s.model != anyModel || len(s.g.Shapes) == 1 {
+		if s.model != anyModel || len(s.g.MemberSets) == 1 {
 			return s.bestNode()
 		}
 		return s.bestOf(t, len(s.c.nodes), s.groupsOfNode)
@@ -288,10 +288,10 @@ func (s *search) bestOf(t Tier, n int, of func(i int) (groups []int32, free int)
 }
 
 // lowestBinOf is the lowest bin, at most limit, up to which the groups together
-// hold the gang. One shape is counted exactly; several are tried out.
+// hold the gang. One member set is counted exactly; several are tried out.
 func (s *search) lowestBinOf(groups []int32, limit int) (v, free int) {
 	slots, gpus := zeros(&s.c.scratch.room, len(s.values)), zeros(&s.c.scratch.inAll, len(s.values))
-	several := len(s.g.Shapes) > 1
+	several := len(s.g.MemberSets) > 1
 	for _, g := range groups {
 		if s.c.avail[g] == 0 {
 			continue
@@ -303,7 +303,7 @@ func (s *search) lowestBinOf(groups []int32, limit int) (v, free int) {
 			break
 		}
 		switch {
-		case !several && slots[v] >= s.g.Shapes[0].Members:
+		case !several && slots[v] >= s.g.MemberSets[0].Members:
 			return v, gpus[v]
 		case several && gpus[v] >= s.n && s.pmFirst(groups, v) != nil:
 			return v, gpus[v]
@@ -347,11 +347,11 @@ func zeros(buf *[]int, n int) []int {
 	return *buf
 }
 
-// addCapacity adds, per bin value, how many members of the first shape the
-// group can hold and how many GPUs it has for any shape.
+// addCapacity adds, per bin value, how many members of the first member set the
+// group can hold and how many GPUs it has for any member set.
 func (s *search) addCapacity(group int32, slots, gpus []int) {
 	ok := s.eligible(0, group)
-	for i := 1; i < len(s.g.Shapes) && !ok; i++ {
+	for i := 1; i < len(s.g.MemberSets) && !ok; i++ {
 		ok = s.eligible(i, group)
 	}
 	if !ok {

@@ -18,7 +18,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// A job that says pal_after is not in the line before those jobs have finished well.
+// A job that says pal_after is not in the queue before those jobs have finished well.
 // They need not have GPUs, so Nomad is asked for them, now and then.
 
 const (

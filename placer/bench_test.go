@@ -77,9 +77,9 @@ func benchPlacer(b *testing.B, s *nomad.State, prof *profile.Profile) *Placer {
 	if err != nil {
 		b.Fatal(err)
 	}
-	o := p.cfg.lineOptions()
+	o := p.cfg.queueOptions()
 	o.Starts = 0 // all in one pass
-	if p.line, err = queue.New(o); err != nil {
+	if p.queue, err = queue.New(o); err != nil {
 		b.Fatal(err)
 	}
 	p.state, p.profile = s, prof
@@ -104,8 +104,8 @@ func fill(s *nomad.State, from, to int) {
 }
 
 // pass is the work of one cycle beside talking to Nomad, after an event about
-// one allocation: bring the view and the line up to date, decide, work out
-// reasons and pins. Nothing is committed: the line is as before.
+// one allocation: bring the view and the queue up to date, decide, work out
+// reasons and pins. Nothing is committed: the queue is as before.
 func (p *Placer) pass(b *testing.B, want int) {
 	now := time.Now()
 	for _, a := range p.state.AllocsOf(nomad.JobKey{Namespace: "default", ID: "busy7"}) {
@@ -117,7 +117,7 @@ func (p *Placer) pass(b *testing.B, want int) {
 	p.track(b.Context())
 	p.now = now
 	p.syncQueue(b.Context())
-	actions := p.line.Decide(since(now), p.view.Cluster)
+	actions := p.queue.Decide(since(now), p.view.Cluster)
 	for _, a := range actions {
 		t := p.byID(a.Job)
 		p.prepare(t, a.Found, now)
@@ -128,7 +128,7 @@ func (p *Placer) pass(b *testing.B, want int) {
 	}
 	for _, a := range actions { // as if the commit had failed
 		p.view.Release(p.byID(a.Job).Request.Gang, a.Placement)
-		p.line.Requeue(since(now), a.Job)
+		p.queue.Requeue(since(now), a.Job)
 	}
 }
 
@@ -257,7 +257,7 @@ func BenchmarkPublish(b *testing.B) {
 	p.track(b.Context())
 	p.now = now
 	p.syncQueue(b.Context())
-	if n := len(p.line.Decide(since(now), p.view.Cluster)); n > 0 {
+	if n := len(p.queue.Decide(since(now), p.view.Cluster)); n > 0 {
 		b.Fatalf("%d started", n)
 	}
 	for b.Loop() {

@@ -135,7 +135,7 @@ const followAll = 10 * time.Second
 // viewOptions are the rules of the view as they are now.
 func (p *Placer) viewOptions(now time.Time) nomad.ViewOptions {
 	o := p.cfg.viewOptions(p.profile, p.given(now))
-	o.Quarantined = failure.Out(p.history.quarantine, now)
+	o.Quarantined = failure.Out(p.failureHistory.quarantine, now)
 	maps.Copy(o.Quarantined, p.state.Returning(now))
 	maps.Copy(o.Quarantined, p.state.Purged(now))
 	o.Ending = p.state.Ending(now)
@@ -153,7 +153,7 @@ func (c Config) viewOptions(prof *profile.Profile, held map[nomad.JobKey][]strin
 	return o
 }
 
-// look brings the view up to date, or builds it anew and tells the line.
+// look brings the view up to date, or builds it anew and tells the queue.
 func (p *Placer) look(now time.Time) error {
 	if p.view != nil && p.view.Update(p.state, p.viewOptions(now)) {
 		return nil
@@ -248,7 +248,7 @@ func (p *Placer) avoids(st gang.Observed, now time.Time) map[string]bool {
 	if st.Nomad != gang.Waiting || len(st.Pins.Groups) == 0 {
 		return nil
 	}
-	return p.history.failedOn(st.Key, now)
+	return p.failureHistory.failedOn(st.Key, now)
 }
 
 // drop forgets a job that Nomad does not know any more.
@@ -258,7 +258,7 @@ func (p *Placer) drop(k nomad.JobKey) {
 		return
 	}
 	if t.Queued {
-		p.line.Removed(since(p.now), k.String())
+		p.queue.Removed(since(p.now), k.String())
 	}
 	p.forget(k)
 }

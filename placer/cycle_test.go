@@ -19,7 +19,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// pass is a cycle without its talk to Nomad: it returns what the line decides.
+// pass is a cycle without its talk to Nomad: it returns what the queue decides.
 func pass(t *testing.T, p *Placer, s *nomad.State, now time.Time) []queue.Action {
 	t.Helper()
 	p.state = s
@@ -29,7 +29,7 @@ func pass(t *testing.T, p *Placer, s *nomad.State, now time.Time) []queue.Action
 	p.track(t.Context())
 	p.now = now
 	p.syncQueue(t.Context())
-	return p.line.Decide(since(now), p.view.Cluster)
+	return p.queue.Decide(since(now), p.view.Cluster)
 }
 
 func newPlacer(t *testing.T) *Placer {
@@ -59,7 +59,7 @@ func TestEmptyCluster(t *testing.T) {
 	}
 }
 
-// A gang's whole life through the line: it is started, its members finish one
+// A gang's whole life through the queue: it is started, its members finish one
 // by one, and each GPU serves the next as soon as it is free. A new cluster in
 // between changes nothing.
 func TestLineFollowsNomad(t *testing.T) {
@@ -91,7 +91,7 @@ func TestLineFollowsNomad(t *testing.T) {
 	if as := pass(t, p, s, now.Add(2*time.Minute)); len(as) != 1 || as[0].Job == first.Key.String() {
 		t.Fatalf("the second does not start: %v", as)
 	}
-	if err := p.line.Submit(since(now.Add(2*time.Minute)), first.QueueJob(p.cfg.RestartCost)); err != nil {
+	if err := p.queue.Submit(since(now.Add(2*time.Minute)), first.QueueJob(p.cfg.RestartCost)); err != nil {
 		t.Errorf("the line still knows the first: %v", err)
 	}
 }
@@ -140,7 +140,7 @@ func (p *Placer) pretend(t *tracked, index uint64, e gang.Event) {
 	}
 }
 
-// The line hears that a gang has stopped when its GPUs are free in the view: what
+// The queue hears that a gang has stopped when its GPUs are free in the view: what
 // it was stopped for finds them, and nobody else is stopped in their stead. What
 // its author changed meanwhile counts.
 func TestStoppedWhenFree(t *testing.T) {

@@ -18,11 +18,11 @@ func (s *Survey) noteDeadline(e *Explanation, t *tracked, w *wait) {
 		return
 	}
 	said := "pal_deadline is " + moment(since(at))
-	d, counts := s.p.line.DeadlineOf(since(s.now), t.Key.String())
+	d, counts := s.p.queue.DeadlineOf(since(s.now), t.Key.String())
 	switch {
 	case !counts && !s.p.cfg.Queue.Deadlines:
 		said += "; deadlines do not count here (queue { deadlines = false })"
-	case !counts: // it is not in the line
+	case !counts: // it is not in the queue
 	case w == nil:
 		said += deadlineSentence(d, 0, 0)
 	default:

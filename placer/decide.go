@@ -35,19 +35,19 @@ type start struct {
 // decide asks the queue what to do and does it.
 func (p *Placer) decide(ctx context.Context, now time.Time) error {
 	starts := p.arrived(now)
-	for _, a := range p.line.Decide(since(now), p.view.Cluster) {
+	for _, a := range p.queue.Decide(since(now), p.view.Cluster) {
 		t := p.byID(a.Job)
 		p.on(keyOf(a.Job))
 		switch {
 		case t == nil:
-			p.line.Removed(since(now), a.Job)
+			p.queue.Removed(since(now), a.Job)
 		case a.Kind == queue.Start:
 			starts = append(starts, p.prepare(t, a.Found, now))
 			p.view.Take(t.Request.Gang, a.Placement)
 		case a.Kind == queue.Preempt && p.unregistered(a.For):
 			// Whether Nomad takes the job is not known yet: nothing is stopped for it.
 			// Once it is registered, with its gate, the next cycle preempts for it.
-			p.line.Kept(a.Job)
+			p.queue.Kept(a.Job)
 			p.again = true
 		case a.Kind == queue.Preempt:
 			p.step(ctx, t, gang.Preempt{For: a.For})

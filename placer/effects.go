@@ -162,28 +162,28 @@ func (p *Placer) carryOutHere(t *tracked, e gang.Effect) {
 	case gang.Arrived:
 		p.moves = append(p.moves, t)
 	case gang.Enqueue:
-		if err := p.line.Submit(since(e.Since), e.Job); err != nil {
+		if err := p.queue.Submit(since(e.Since), e.Job); err != nil {
 			t.Refused, t.Queued = err, false
 		}
 	case gang.Dequeue:
 		if e.Finished {
 			p.noteFinished(t)
-			p.line.Finished(now, id)
+			p.queue.Finished(now, id)
 		} else {
-			p.line.Removed(now, id)
+			p.queue.Removed(now, id)
 		}
 	case gang.QueueStarted:
-		p.line.Started(now, id, e.Placement)
+		p.queue.Started(now, id, e.Placement)
 	case gang.QueueRestored:
-		if err := p.line.Restore(e.Job, e.Placement, since(e.Since)); err != nil {
+		if err := p.queue.Restore(e.Job, e.Placement, since(e.Since)); err != nil {
 			t.Queued, t.Placed = false, false
 		}
 	case gang.QueueStopped:
-		p.line.Stopped(now, id)
+		p.queue.Stopped(now, id)
 	case gang.QueueRequeued:
-		p.line.Requeue(now, id)
+		p.queue.Requeue(now, id)
 	case gang.QueueKept:
-		p.line.Kept(id)
+		p.queue.Kept(id)
 	}
 }
 

@@ -36,7 +36,7 @@ const avoidFor = time.Hour
 // failedOn are the nodes, by name, on which members of a job failed lately. Where
 // a sick GPU was to blame that is kept out anyway, and a node that went down is
 // as good as any other when it is back.
-func (h *history) failedOn(k nomad.JobKey, now time.Time) map[string]bool {
+func (h *failureHistory) failedOn(k nomad.JobKey, now time.Time) map[string]bool {
 	var nodes map[string]bool
 	for _, f := range h.failures {
 		if f.Job == k.ID && f.Namespace == k.Namespace && f.Sick == nil && f.Reason != failure.NodeDown && now.Sub(f.At) < avoidFor {
@@ -52,7 +52,7 @@ func (h *history) failedOn(k nomad.JobKey, now time.Time) map[string]bool {
 // noteFailures looks for allocations that failed since the last cycle, and
 // draws the consequences for their GPUs.
 func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
-	switch err := p.history.recall(ctx, p.nomad, now); {
+	switch err := p.failureHistory.recall(ctx, p.nomad, now); {
 	case store.Unreadable(err):
 		p.log.Warn("what is kept of failures or of the quarantine cannot be understood, and is written anew", "error", err)
 	case err != nil:
@@ -61,7 +61,7 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 	var found []Failure
 	var sick map[string]string // looked up where there is something to explain
 	for _, a := range p.state.Failed() {
-		if !p.history.knows(a) {
+		if !p.failureHistory.knows(a) {
 			if sick == nil {
 				sick = p.state.Sick()
 			}
@@ -72,7 +72,7 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 		return nil
 	}
 	slices.SortFunc(found, func(a, b Failure) int { return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.Alloc, b.Alloc)) })
-	found = p.history.takeIn(found)
+	found = p.failureHistory.takeIn(found)
 	for _, f := range found {
 		p.hooks.Meter.Failed(string(f.Cause))
 		p.log.Warn("allocation failed", "job", f.Job, "namespace", f.Namespace, "node", f.Node, "cause", f.Cause, "reason", f.Reason)
@@ -81,7 +81,7 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 	for i := range successes {
 		successes[i].At = earlier(successes[i].At, now)
 	}
-	spared, err := p.history.note(ctx, p.nomad, found, failure.Evidence{Successes: successes, Models: p.state.GPUModels()}, now)
+	spared, err := p.failureHistory.note(ctx, p.nomad, found, failure.Evidence{Successes: successes, Models: p.state.GPUModels()}, now)
 	for _, s := range spared {
 		p.log.Warn("a GPU is suspect, but as many as may be are kept out for failing jobs already", "gpu", s.GPU, "reason", s.Reason)
 	}
@@ -100,7 +100,7 @@ func (p *Placer) tries(k nomad.JobKey) []Try {
 	var found []Failure
 	var sick map[string]string // looked up where there is something to explain
 	known := map[string]bool{}
-	for _, f := range p.history.failures {
+	for _, f := range p.failureHistory.failures {
 		if f.Namespace == k.Namespace && f.Job == k.ID {
 			found, known[f.Alloc] = append(found, f), true
 		}

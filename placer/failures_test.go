@@ -17,7 +17,7 @@ import (
 // for those that were down and those whose sick GPUs are kept out anyway.
 func TestFailedOn(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	h := history{failures: []Failure{
+	h := failureHistory{failures: []Failure{
 		{At: now.Add(-2 * avoidFor), Namespace: "default", Job: "j", Node: "long ago", Cause: User},
 		{At: now, Namespace: "other", Job: "j", Node: "of another job", Cause: User},
 		{At: now, Namespace: "default", Job: "j", Node: "sick", Cause: Infrastructure, Sick: []string{"g1"}},
@@ -51,10 +51,10 @@ func TestTimesOfTheFuture(t *testing.T) {
 	if err := p.noteFailures(t.Context(), now); err != nil {
 		t.Fatal(err)
 	}
-	if f := p.history.failures[0]; !f.At.Equal(now) || !f.Placed.Equal(now.Add(-time.Minute)) {
+	if f := p.failureHistory.failures[0]; !f.At.Equal(now) || !f.Placed.Equal(now.Add(-time.Minute)) {
 		t.Errorf("it failed at %v, placed at %v", f.At, f.Placed)
 	}
-	if f := (failure.Failure{At: now, Namespace: "default", Job: "j", Node: "n", Cause: User}); (&history{failures: []Failure{notAfter(f, now)}}).failedOn(nomad.JobKey{Namespace: "default", ID: "j"}, now.Add(2*avoidFor)) != nil {
+	if f := (failure.Failure{At: now, Namespace: "default", Job: "j", Node: "n", Cause: User}); (&failureHistory{failures: []Failure{notAfter(f, now)}}).failedOn(nomad.JobKey{Namespace: "default", ID: "j"}, now.Add(2*avoidFor)) != nil {
 		t.Error("its node is avoided for longer than it should be")
 	}
 }

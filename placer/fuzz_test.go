@@ -63,7 +63,7 @@ func FuzzRecord(f *testing.F) {
 		}
 		p.now = now
 		p.syncQueue(t.Context())
-		for _, a := range p.line.Decide(since(now), p.view.Cluster) {
+		for _, a := range p.queue.Decide(since(now), p.view.Cluster) {
 			if t := p.byID(a.Job); t != nil {
 				if err := p.writeRecord(context.Background(), p.prepare(t, a.Found, now).Record); errors.Is(err, store.ErrNotStorable) {
 					panic(err)

@@ -45,7 +45,7 @@ func (p *Placer) off() { p.working = nomad.JobKey{} }
 func (p *Placer) culprit() (k nomad.JobKey, ok bool) {
 	k = p.working
 	if k == (nomad.JobKey{}) {
-		k = keyOf(p.line.Trying())
+		k = keyOf(p.queue.Trying())
 	}
 	return k, k != nomad.JobKey{}
 }
@@ -117,7 +117,7 @@ func (p *Placer) isolate(do func()) (done bool) {
 		}
 		p.log.Error("a bug, met in one job, which is set aside", "job", k.ID, "namespace", k.Namespace, "panic", r, "stack", string(debug.Stack()))
 		p.setAside(k, r, p.now)
-		p.line.Removed(0, k.String())
+		p.queue.Removed(0, k.String())
 		p.off()
 		p.trackAside(k, job, p.aside[k].reason)
 	}()
@@ -127,11 +127,11 @@ func (p *Placer) isolate(do func()) (done bool) {
 
 // reset forgets what was derived from Nomad's state.
 func (p *Placer) reset() {
-	line, err := queue.New(p.cfg.lineOptions())
+	q, err := queue.New(p.cfg.queueOptions())
 	if err != nil {
 		panic(err) // the options were valid before
 	}
-	p.line, p.jobs, p.order, p.view, p.past = line, map[nomad.JobKey]*tracked{}, nil, nil, pasts{}
+	p.queue, p.jobs, p.order, p.view, p.runHistory = q, map[nomad.JobKey]*tracked{}, nil, nil, runHistory{}
 	p.moves, p.ready, p.followed = nil, nil, followed{}
 	p.off()
 }

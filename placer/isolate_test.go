@@ -32,11 +32,11 @@ func TestPanicSetsAside(t *testing.T) {
 		where string
 		plant func(p *Placer)
 	}{
-		{"putting it in line", func(p *Placer) { p.jobs[nomad.KeyOf(bad)].Job = &api.Job{} }},
+		{"putting it in the queue", func(p *Placer) { p.jobs[nomad.KeyOf(bad)].Job = &api.Job{} }},
 		{"looking for GPUs", func(p *Placer) {
 			j := p.jobs[nomad.KeyOf(bad)].QueueJob(0)
-			j.Gang.Shapes = []pal.Shape{{Members: 1, GPUs: 1, Eligible: []bool{}}} // an index out of range
-			if err := p.line.Submit(0, j); err != nil {
+			j.Gang.MemberSets = []pal.MemberSet{{Members: 1, GPUs: 1, Eligible: []bool{}}} // an index out of range
+			if err := p.queue.Submit(0, j); err != nil {
 				t.Fatal(err)
 			}
 			p.jobs[nomad.KeyOf(bad)].Queued = true
@@ -163,7 +163,7 @@ func TestAsideUntilChanged(t *testing.T) {
 
 // The queue says in which gang it was when it panicked.
 func TestTrying(t *testing.T) {
-	line, err := queue.New(DefaultConfig().lineOptions())
+	q, err := queue.New(DefaultConfig().queueOptions())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,14 +172,14 @@ func TestTrying(t *testing.T) {
 		t.Fatal(err)
 	}
 	gang := pal.SingleGPUs("default/bad", pal.ClassA, 1)
-	gang.Shapes[0].Eligible = []bool{} // an index out of range
-	if err := line.Submit(0, queue.Job{ID: "default/bad", Gang: gang}); err != nil {
+	gang.MemberSets[0].Eligible = []bool{} // an index out of range
+	if err := q.Submit(0, queue.Job{ID: "default/bad", Gang: gang}); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
-		if r := recover(); r == nil || line.Trying() != "default/bad" {
-			t.Errorf("panic %v in %q", r, line.Trying())
+		if r := recover(); r == nil || q.Trying() != "default/bad" {
+			t.Errorf("panic %v in %q", r, q.Trying())
 		}
 	}()
-	line.Decide(0, c)
+	q.Decide(0, c)
 }

@@ -26,7 +26,7 @@ func (p *Placer) checkLedger() error {
 		}
 		return "not tracked"
 	}
-	for id, pl := range p.line.Running() {
+	for id, pl := range p.queue.Running() {
 		k := keyOf(id)
 		if p.onTheWay(k) {
 			continue

@@ -78,8 +78,8 @@ func TestLedger(t *testing.T) {
 // believe has the queue believe that a job runs there.
 func believe(t *testing.T, p *Placer, job string, at pal.Placement) {
 	t.Helper()
-	g := pal.Gang{ID: job, Class: pal.ClassB, Shapes: []pal.Shape{{Members: 1, GPUs: len(at.GPUs())}}}
-	if err := p.line.Restore(queue.Job{ID: "default/" + job, Tenant: "default", Gang: g}, at, 0); err != nil {
+	g := pal.Gang{ID: job, Class: pal.ClassB, MemberSets: []pal.MemberSet{{Members: 1, GPUs: len(at.GPUs())}}}
+	if err := p.queue.Restore(queue.Job{ID: "default/" + job, Tenant: "default", Gang: g}, at, 0); err != nil {
 		t.Fatal(err)
 	}
 }

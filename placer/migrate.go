@@ -16,17 +16,17 @@ import (
 func (p *Placer) move(ctx context.Context, t *tracked, to pal.Placement, now time.Time) {
 	p.moved = slices.DeleteFunc(p.moved, func(at time.Time) bool { return now.Sub(at) > time.Hour })
 	if n := p.cfg.MovesPerHour; n > 0 && len(p.moved) >= n {
-		p.line.NoMoves(since(p.moved[len(p.moved)-n].Add(time.Hour)) + 1)
+		p.queue.NoMoves(since(p.moved[len(p.moved)-n].Add(time.Hour)) + 1)
 	}
 	if len(p.moved) >= p.cfg.MovesPerHour {
-		p.line.Kept(t.Key.String())
+		p.queue.Kept(t.Key.String())
 		return
 	}
 	p.step(ctx, t, gang.Move{To: to})
 }
 
 // arrived are the starts of gangs that have stopped in order to be moved. One
-// whose new GPUs are not free any more waits in line.
+// whose new GPUs are not free any more waits in the queue.
 func (p *Placer) arrived(now time.Time) []*start {
 	var starts []*start
 	for _, t := range p.ready {
@@ -36,7 +36,7 @@ func (p *Placer) arrived(now time.Time) []*start {
 			continue
 		}
 		if t.Nomad != gang.Waiting || t.Refused != nil || slices.ContainsFunc(to.GPUs(), func(u int) bool { return !p.view.Cluster.Available(u) }) {
-			p.line.Stopped(since(now), t.Key.String())
+			p.queue.Stopped(since(now), t.Key.String())
 			t.Placed = false
 			continue
 		}
@@ -44,7 +44,7 @@ func (p *Placer) arrived(now time.Time) []*start {
 		s.Record.Note = "moved to better GPUs"
 		p.view.Take(t.Request.Gang, *to)
 		// At once: its old GPUs are free, and the queue must not count on them.
-		p.line.Started(since(now), t.Key.String(), *to)
+		p.queue.Started(since(now), t.Key.String(), *to)
 		t.Holds = slices.Sorted(slices.Values(to.GPUs()))
 		starts = append(starts, s)
 	}

@@ -54,7 +54,7 @@ func (s *Survey) waiting() map[string]*wait {
 // waitsOf is what each waiting job waits for: also for a placer, where none is at
 // work.
 func (s *Survey) waitsOf(c *pal.Cluster) map[string]*wait {
-	waits := s.p.waitsOf(s.p.line.Waiting(since(s.now), c), c)
+	waits := s.p.waitsOf(s.p.queue.Waiting(since(s.now), c), c)
 	if s.activity.Idle() {
 		for _, w := range waits {
 			w.idle()
@@ -101,19 +101,19 @@ func observe(ctx context.Context, c *nomad.Client, last *nomad.State, change fun
 	}
 	// What somebody has made unreadable is as if it were not there, as it is to the
 	// placer, which writes it anew.
-	if p.history.quarantine, err = ReadQuarantine(ctx, c); err != nil && !store.Unreadable(err) {
+	if p.failureHistory.quarantine, err = ReadQuarantine(ctx, c); err != nil && !store.Unreadable(err) {
 		return nil, err
 	}
 	// The failures themselves are not for everybody's eyes, as they name jobs of all
 	// namespaces: who cannot read them is not told which nodes a gang avoids that was
 	// taken back.
 	if failures, err := kept.Failures().Read(ctx); err == nil {
-		p.history.failures = failures.Of.Kept
+		p.failureHistory.failures = failures.Of.Kept
 	}
 	// What runs took is not either: who cannot read it gets the order that the jobs'
 	// own hints give.
 	if history, err := kept.RunTimes().Read(ctx); err == nil || store.Unreadable(err) {
-		p.line.Remember(history)
+		p.queue.Remember(history)
 	}
 	now := p.tick()
 	if kept, err := store.In(c).Usage().Read(ctx); err == nil {
@@ -164,7 +164,7 @@ func (p *Placer) recallAll(ctx context.Context) {
 		p.step(ctx, t, gang.Turn{ReadOnly: true})
 	})
 	for _, t := range p.sorted() {
-		if t.passedOver { // it has the place in the line that the job alone gives it
+		if t.passedOver { // it has the place in the queue that the job alone gives it
 			t.passedOver, t.Trouble = false, "what is recorded of it could not be read in time"
 		}
 	}
@@ -352,7 +352,7 @@ func (s *Survey) explainWaiting(e *Explanation, t *tracked) {
 	s.noteWindows(e, t)
 	s.noteDeadline(e, t, wait)
 	if job := t.QueueJob(s.p.cfg.RestartCost); job.Estimate > 0 {
-		if taken := s.p.line.Estimate(job); taken != job.Estimate {
+		if taken := s.p.queue.Estimate(job); taken != job.Estimate {
 			e.Note = strings.TrimPrefix(e.Note+"; ", "; ") + fmt.Sprintf("pal_duration = %s is taken for %s: jobs of namespace %s have run %.3g times as long as they said",
 				shortDuration(job.Estimate), shortDuration(taken.Round(time.Minute)), t.Key.Namespace, float64(taken)/float64(job.Estimate))
 		}
@@ -429,7 +429,7 @@ func (s *Survey) GPUs() []GPU {
 			Unhealthy: sick[u.ID], Degraded: u.Degraded,
 			PMScores: map[pal.AppClass]pal.PMScore{}, Classes: map[pal.AppClass]uint8{},
 		}
-		if q, ok := s.p.history.quarantine[u.ID]; ok && s.now.Before(q.Until) {
+		if q, ok := s.p.failureHistory.quarantine[u.ID]; ok && s.now.Before(q.Until) {
 			g.Quarantine = &q
 		}
 		if o := s.p.view.Owner(i); o != (nomad.JobKey{}) {

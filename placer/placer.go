@@ -36,12 +36,12 @@ type Placer struct {
 	profileReadAt time.Time
 	imported      []profile.Sample // measured elsewhere, see nomad.MergeSamples
 	// builtFrom is the node generation that the profile was last built from.
-	builtFrom uint64
-	history   history
-	past      pasts
-	usage     usageFile
-	windows   windowsInForce
-	ahead     forerunners
+	builtFrom      uint64
+	failureHistory failureHistory
+	runHistory     runHistory
+	usage          usageFile
+	windows        windowsInForce
+	ahead          forerunners
 	// rulesDue: the rules in force are to be published, again.
 	rulesDue  bool
 	moves     []*tracked  // gangs that have stopped, to be moved when the view knows
@@ -56,7 +56,7 @@ type Placer struct {
 	unstored  bool      // the profile in force is to be stored
 	pinsUntil time.Time // see distrustPins
 	again     bool      // the cycle left something that is due at once
-	line      *queue.Line
+	queue     *queue.Queue
 	jobs      map[nomad.JobKey]*tracked
 	order     []*tracked // the jobs by key; rebuilt where it has not as many
 	clock     clock
@@ -120,11 +120,11 @@ func New(c *nomad.Client, cfg Config, log hclog.Logger, hooks Hooks) (*Placer, e
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("placer configuration: %w", err)
 	}
-	line, err := queue.New(cfg.lineOptions())
+	q, err := queue.New(cfg.queueOptions())
 	if err != nil {
 		return nil, fmt.Errorf("placer configuration: %w", err)
 	}
-	return &Placer{nomad: c, cfg: cfg, log: log, hooks: hooks, line: line, jobs: map[nomad.JobKey]*tracked{}, clock: newClock(), now: time.Now().Round(0), limbo: map[nomad.JobKey]limbo{}, aside: map[nomad.JobKey]aside{}, troubles: map[string]trouble{}, submissions: make(chan *submission)}, nil
+	return &Placer{nomad: c, cfg: cfg, log: log, hooks: hooks, queue: q, jobs: map[nomad.JobKey]*tracked{}, clock: newClock(), now: time.Now().Round(0), limbo: map[nomad.JobKey]limbo{}, aside: map[nomad.JobKey]aside{}, troubles: map[string]trouble{}, submissions: make(chan *submission)}, nil
 }
 
 // Vitals are the signs of life of [Placer.Run].
@@ -205,7 +205,7 @@ func (p *Placer) session(ctx context.Context) error {
 		return err
 	}
 	p.state.Begun(begun)
-	p.past.due, p.usage.due = !p.past.loaded, !p.usage.loaded
+	p.runHistory.due, p.usage.due = !p.runHistory.loaded, !p.usage.loaded
 	return p.follow(ctx, events, ended)
 }
 
@@ -345,7 +345,7 @@ const leastSleep = 10 * time.Millisecond
 // long enough to be stopped, or a decision is to be written down. ok is false
 // where there is not.
 func (p *Placer) sleep(now time.Time) (d time.Duration, ok bool) {
-	at, ok := p.line.Wake(since(p.lastCycle)) // what has come since then is due
+	at, ok := p.queue.Wake(since(p.lastCycle)) // what has come since then is due
 	if records, some := p.recordsAt(); some && (!ok || since(records) < at) {
 		at, ok = since(records), true
 	}
@@ -412,7 +412,7 @@ func (p *Placer) unsettled() bool {
 			return true
 		}
 	}
-	return p.unpublished || len(p.patience.until) > 0 || p.rulesDue || p.past.due || len(p.stale) > 0 || len(p.unsaved) > 0 || len(p.state.Orphans())+len(p.state.Unversioned()) > 0 || p.unstored || p.mayMove()
+	return p.unpublished || len(p.patience.until) > 0 || p.rulesDue || p.runHistory.due || len(p.stale) > 0 || len(p.unsaved) > 0 || len(p.state.Orphans())+len(p.state.Unversioned()) > 0 || p.unstored || p.mayMove()
 }
 
 // lookForMoves is how often gangs are looked at that could be moved, if nothing

@@ -58,11 +58,11 @@ func (s *Survey) Plan(job *api.Job) (*Explanation, error) {
 	if after := r.Hints.After; after != "" {
 		e.Note = fmt.Sprintf("pal_after = %s: it starts once those have finished well, which plan does not look into", after)
 	}
-	s.p.line.Removed(since(s.now), k.String())
+	s.p.queue.Removed(since(s.now), k.String())
 	s.p.jobs[k] = t
 	s.p.step(context.Background(), t, gang.Sync{})
 	starts := map[string]queue.Action{}
-	for _, a := range s.p.line.Decide(since(s.now), v.Cluster) {
+	for _, a := range s.p.queue.Decide(since(s.now), v.Cluster) {
 		if a.Kind == queue.Start {
 			starts[a.Job] = a
 		}
@@ -128,7 +128,7 @@ func Moves(ctx context.Context, c *nomad.Client) ([]Move, error) {
 		return nil, err
 	}
 	moves := []Move{}
-	for _, a := range s.p.line.Decide(since(s.now), s.p.view.Cluster) {
+	for _, a := range s.p.queue.Decide(since(s.now), s.p.view.Cluster) {
 		if t := s.p.byID(a.Job); a.Kind == queue.Migrate && t != nil {
 			g := t.Request.Gang
 			moves = append(moves, Move{

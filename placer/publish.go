@@ -101,7 +101,7 @@ func (p *Placer) publish(now time.Time) {
 	defer func() { p.publishing = time.Since(began) }()
 	s := Status{At: now, GPUs: p.view.Cluster.NumGPUs(), Free: p.view.Cluster.FreeGPUs(), Warnings: slices.Concat(p.warnings, p.ofNodes, p.windows.warnings(), p.troubled()), Queues: p.state.Queues}
 	s.Kept, s.Outliers = p.countGPUs()
-	waits := p.waitsOf(p.line.Waiting(since(now), p.view.Cluster), p.view.Cluster)
+	waits := p.waitsOf(p.queue.Waiting(since(now), p.view.Cluster), p.view.Cluster)
 	for _, t := range p.sorted() {
 		p.on(t.Key)
 		s.Jobs = append(s.Jobs, t.status(waits[t.Key.String()]))

@@ -33,14 +33,14 @@ func LiftQuarantine(ctx context.Context, c *nomad.Client, gpus ...string) ([]str
 	}
 	var lifted []string
 	_, err = kept.Change(ctx, is, func(is store.Value[map[string]Quarantine]) (map[string]Quarantine, error) {
-		h, err := history{quarantine: is.Of}, error(nil)
+		h, err := failureHistory{quarantine: is.Of}, error(nil)
 		lifted, err = h.lift(gpus, time.Now())
 		return h.quarantine, err
 	})
 	return lifted, err
 }
 
-func (h *history) lift(gpus []string, now time.Time) ([]string, error) {
+func (h *failureHistory) lift(gpus []string, now time.Time) ([]string, error) {
 	in := failure.Out(h.quarantine, now)
 	if len(gpus) == 0 {
 		gpus = slices.Collect(maps.Keys(in))

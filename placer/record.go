@@ -38,7 +38,7 @@ func (p *Placer) save(ctx context.Context, now time.Time) {
 		p.again = p.again || err == nil && len(p.unsaved) > 0
 	}
 	if p.mayTry(recordingRunTimes, now) {
-		p.trouble(recordingRunTimes, p.savePast(ctx, now, false))
+		p.trouble(recordingRunTimes, p.saveRunHistory(ctx, now, false))
 	}
 	if p.mayTry(recordingAfter, now) {
 		p.trouble(recordingAfter, p.writeFinished(ctx))
@@ -70,7 +70,7 @@ func (p *Placer) saveAll() {
 	if err := p.flush(ctx, len(p.unsaved)); err != nil {
 		p.log.Warn("some decisions are not recorded", "error", err)
 	}
-	if err := p.savePast(ctx, p.tick(), true); err != nil {
+	if err := p.saveRunHistory(ctx, p.tick(), true); err != nil {
 		p.log.Warn("what was learned of run times since the last minute is lost", "error", err)
 	}
 	if err := p.saveUsage(ctx, p.now, true); err != nil {

@@ -123,7 +123,7 @@ func (p *Placer) waitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*wait {
 			shown.To = max(shown.From, w.Until)
 		}
 		if w.Reason == queue.ReasonScattered {
-			for _, k := range p.line.KeptFrom(since(p.now), w.Job) {
+			for _, k := range p.queue.KeptFrom(since(p.now), w.Job) {
 				shown.why = fmt.Sprintf("%s: window %s keeps %d GPUs from it until %s", w.Why(), k.Window, k.GPUs, moment(k.To))
 			}
 		}

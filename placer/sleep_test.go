@@ -11,20 +11,20 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 )
 
-// The placer decides anew when the line asks for it, counted from its last
+// The placer decides anew when the queue asks for it, counted from its last
 // decision, and at once where that is over.
 func TestSleep(t *testing.T) {
 	t.Parallel()
-	line, err := queue.New(queue.Options{Order: queue.FIFO, Placement: pal.Policy{Name: pal.PAL}, MaxWait: time.Minute})
+	q, err := queue.New(queue.Options{Order: queue.FIFO, Placement: pal.Policy{Name: pal.PAL}, MaxWait: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
 	began := time.Unix(1000, 0)
-	p := &Placer{line: line, lastCycle: began}
+	p := &Placer{queue: q, lastCycle: began}
 	if d, ok := p.sleep(began); ok {
 		t.Errorf("nobody waits, and it wakes after %v", d)
 	}
-	if err := line.Submit(since(began), queue.Job{ID: "a", Gang: pal.SingleGPUs("a", pal.ClassA, 1), Submitted: since(began)}); err != nil {
+	if err := q.Submit(since(began), queue.Job{ID: "a", Gang: pal.SingleGPUs("a", pal.ClassA, 1), Submitted: since(began)}); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ after, want time.Duration }{{0, time.Minute}, {20 * time.Second, 40 * time.Second}, {2 * time.Minute, leastSleep}} {

@@ -19,7 +19,7 @@ import (
 // A job may come to the placer before Nomad knows it. Where it can start at
 // once, it is registered with its pins, so that one registration and one
 // evaluation of Nomad's do what takes two of each for a job that comes with its
-// gate. The line decides as for any other; what has to wait is registered with
+// gate. The queue decides as for any other; what has to wait is registered with
 // its gate, as if it had come that way.
 
 // Register registers a job in its author's name, at Nomad. isNew: only if Nomad
@@ -84,9 +84,9 @@ func (p *Placer) takeSubmissions() (some bool) {
 	}
 }
 
-// join puts the jobs that have come into the line, as Nomad would show them if
+// join puts the jobs that have come into the queue, as Nomad would show them if
 // they had been registered with their gates. Those that cannot start, whatever
-// the line says, are not in it: Nomad has a job of that id, or they cannot be
+// the queue says, are not in it: Nomad has a job of that id, or they cannot be
 // served.
 func (p *Placer) join(ctx context.Context, now time.Time) {
 	came := p.arriving
@@ -175,7 +175,7 @@ func (p *Placer) waits(s *submission, r submitted, now time.Time) {
 			p.state.PutJob(job)
 			t.Job = job
 		} else {
-			p.line.Removed(since(now), t.Key.String())
+			p.queue.Removed(since(now), t.Key.String())
 			p.forget(t.Key)
 		}
 	}

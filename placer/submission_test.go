@@ -201,7 +201,7 @@ func TestSubmissionQueuesBehind(t *testing.T) {
 	if a := submitOne(t, p, rewrite.Gate(benchJob("late", 2)), r); a.err != nil {
 		t.Fatal(a.err)
 	}
-	for _, w := range p.line.Waiting(since(time.Now()), p.view.Cluster) {
+	for _, w := range p.queue.Waiting(since(time.Now()), p.view.Cluster) {
 		order = append(order, w.Job)
 	}
 	if d := cmp.Diff([]string{"default/first", "default/late"}, order); d != "" {

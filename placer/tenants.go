@@ -15,7 +15,7 @@ import (
 
 // noteTenant says what goes by the tenant of a waiting job.
 func (s *Survey) noteTenant(e *Explanation, t *tracked) {
-	u := s.p.line.TenantUse(t.Key.Namespace, since(s.now))
+	u := s.p.queue.TenantUse(t.Key.Namespace, since(s.now))
 	for _, said := range []string{quotaSentence(u), s.p.cfg.shareSentence(u)} {
 		if said != "" {
 			e.Note = strings.TrimPrefix(e.Note+"; "+said, "; ")
@@ -79,7 +79,7 @@ func days(d time.Duration) string {
 func (s *Survey) Tenants(sees Sees) []queue.TenantUse {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	tenants := s.p.line.Tenants(since(s.now))
+	tenants := s.p.queue.Tenants(since(s.now))
 	for i := range tenants {
 		unseen := func(namespace string) bool { return !sees(namespace) }
 		tenants[i].Namespaces = slices.DeleteFunc(tenants[i].Namespaces, unseen)

@@ -37,7 +37,7 @@ type usageFile struct {
 	gpuS   float64   // the GPU seconds in it, as they counted then
 }
 
-// recallUsage gives the line what earlier placers counted, once. What cannot be
+// recallUsage gives the queue what earlier placers counted, once. What cannot be
 // understood is counted anew.
 func (p *Placer) recallUsage(ctx context.Context, now time.Time) {
 	if !p.usage.due || !p.mayTry(readingUsage, now) {
@@ -56,7 +56,7 @@ func (p *Placer) recallUsage(ctx context.Context, now time.Time) {
 	p.takeUsage(kept, now)
 }
 
-// takeUsage gives the line what was counted. Clocks of agents may differ.
+// takeUsage gives the queue what was counted. Clocks of agents may differ.
 func (p *Placer) takeUsage(kept store.Value[store.Usage], now time.Time) {
 	if !kept.There {
 		return
@@ -65,15 +65,15 @@ func (p *Placer) takeUsage(kept store.Value[store.Usage], now time.Time) {
 	if at.After(now) {
 		at = now
 	}
-	p.line.RememberUsage(since(at), kept.Of.Usage)
+	p.queue.RememberUsage(since(at), kept.Of.Usage)
 }
 
-// saveUsage writes what the line has counted, if it is time.
+// saveUsage writes what the queue has counted, if it is time.
 func (p *Placer) saveUsage(ctx context.Context, now time.Time, atOnce bool) error {
 	if !p.usage.loaded || p.cfg.Queue.HalfLife == 0 || !atOnce && now.Sub(p.usage.at) < usageEvery {
 		return nil
 	}
-	usage, gpuS := p.line.Usage(since(now)), 0.0
+	usage, gpuS := p.queue.Usage(since(now)), 0.0
 	for _, u := range usage {
 		gpuS += u.GPUSeconds
 	}

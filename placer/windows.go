@@ -13,7 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/window"
 )
 
-// windowsInForce is what the line was told of windows, and of which cluster.
+// windowsInForce is what the queue was told of windows, and of which cluster.
 type windowsInForce struct {
 	view  *nomad.View
 	epoch uint64
@@ -21,7 +21,7 @@ type windowsInForce struct {
 	empty []string  // names of those that hold no GPU
 }
 
-// syncWindows tells the line which windows there are, when that may have changed.
+// syncWindows tells the queue which windows there are, when that may have changed.
 func (p *Placer) syncWindows(now time.Time) {
 	w := &p.windows
 	known := w.view == p.view && w.epoch == p.view.Epoch() && (w.next.IsZero() || now.Before(w.next))
@@ -31,7 +31,7 @@ func (p *Placer) syncWindows(now time.Time) {
 	w.view, w.epoch = p.view, p.view.Epoch()
 	var list []queue.Window
 	list, w.next, w.empty = window.Queue(p.cfg.Windows, now, since, p.gpusOf)
-	p.line.SetWindows(list)
+	p.queue.SetWindows(list)
 }
 
 // gpusOf lists the GPUs of the window's nodes.
@@ -63,7 +63,7 @@ func (w windowsInForce) warnings() []string {
 
 // noteWindows says which windows keep GPUs from a waiting job, and why.
 func (s *Survey) noteWindows(e *Explanation, t *tracked) {
-	for _, k := range s.p.line.KeptFrom(since(s.now), t.Key.String()) {
+	for _, k := range s.p.queue.KeptFrom(since(s.now), t.Key.String()) {
 		said := fmt.Sprintf("window %s: %d GPUs are kept from %s to %s. ", k.Window, k.GPUs, moment(k.From), moment(k.To))
 		if k.From > since(s.now) {
 			said += fmt.Sprintf("The job does not start on them, as it may run until %s: %.0f of 10 jobs like it end by then", moment(k.Until), 10*queue.WindowChance)
@@ -74,7 +74,7 @@ func (s *Survey) noteWindows(e *Explanation, t *tracked) {
 	}
 }
 
-// moment is a time of the line's as people read it.
+// moment is a time of the queue's as people read it.
 func moment(at time.Duration) string {
 	return time.Unix(0, int64(at)).UTC().Format("2006-01-02 15:04 MST")
 }

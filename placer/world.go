@@ -33,8 +33,8 @@ func (w world) Promised(k nomad.JobKey) bool         { return w.view.Promised(k)
 
 func (w world) LastFailure(job *api.Job) *failure.Failure {
 	k := nomad.KeyOf(job)
-	for i := len(w.history.failures) - 1; i >= 0; i-- {
-		f := &w.history.failures[i]
+	for i := len(w.failureHistory.failures) - 1; i >= 0; i-- {
+		f := &w.failureHistory.failures[i]
 		a := w.state.Allocs[f.Alloc]
 		if a != nil && a.Job == k && a.Next == "" && a.ModifyIndex > *job.JobModifyIndex {
 			return f

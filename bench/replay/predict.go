@@ -117,7 +117,7 @@ func predict(jobs []Job, g *GPUs, penalty float64, o queue.Options, t Timing, st
 		CheckpointS: t.Checkpoint.Seconds(),
 		Gang: func(t trace.Job) pal.Gang {
 			j := shapes[t.ID]
-			return pal.Gang{ID: j.ID, Class: j.Class, Shapes: []pal.Shape{{Name: "ranks", Members: j.Allocations, GPUs: j.GPUsEach}}}
+			return pal.Gang{ID: j.ID, Class: j.Class, MemberSets: []pal.MemberSet{{Name: "ranks", Members: j.Allocations, GPUs: j.GPUsEach}}}
 		},
 	}.Run()
 	if err != nil {

@@ -90,7 +90,7 @@ type simJob struct {
 
 type engine struct {
 	Config
-	line     *queue.Line
+	queue    *queue.Queue
 	jobs     []simJob
 	index    map[string]int
 	now      time.Duration
@@ -131,14 +131,14 @@ func (c Config) Run() (Outcome, error) {
 
 func (c Config) engine() (*engine, error) {
 	c.Queue.Exclusive = true
-	line, err := queue.New(c.Queue)
+	q, err := queue.New(c.Queue)
 	if err != nil {
 		return nil, err
 	}
 	if c.Gang == nil {
 		c.Gang = gangOf
 	}
-	e := &engine{Config: c, line: line, tracked: len(c.Jobs), index: make(map[string]int, len(c.Jobs))}
+	e := &engine{Config: c, queue: q, tracked: len(c.Jobs), index: make(map[string]int, len(c.Jobs))}
 	e.jobs = make([]simJob, 0, len(c.Jobs))
 	for _, j := range c.Jobs {
 		if err := e.add(j); err != nil {
@@ -161,10 +161,10 @@ func gangOf(j trace.Job) pal.Gang {
 	}
 	g := pal.Gang{ID: j.ID, Class: j.Class}
 	if whole := j.GPUs / j.MemberGPUs; whole > 0 {
-		g.Shapes = append(g.Shapes, pal.Shape{Members: whole, GPUs: j.MemberGPUs})
+		g.MemberSets = append(g.MemberSets, pal.MemberSet{Members: whole, GPUs: j.MemberGPUs})
 	}
 	if rest := j.GPUs % j.MemberGPUs; rest > 0 {
-		g.Shapes = append(g.Shapes, pal.Shape{Members: 1, GPUs: rest})
+		g.MemberSets = append(g.MemberSets, pal.MemberSet{Members: 1, GPUs: rest})
 	}
 	return g
 }
@@ -248,7 +248,7 @@ func (e *engine) arrive(i int) {
 	}
 	q.Array, q.ArrayParallel = j.Array, j.Parallel
 	e.jobs[i].waiting = e.now
-	if err := e.line.Submit(e.now, q); err != nil {
+	if err := e.queue.Submit(e.now, q); err != nil {
 		panic(err) // ids, sizes and classes were checked before
 	}
 	e.use.wait(1, j.GPUs)
@@ -259,10 +259,10 @@ func (e *engine) decide() {
 	if e.Windows != nil && e.now >= e.windowed {
 		var ws []queue.Window
 		ws, e.windowed = e.Windows(e.now)
-		e.line.SetWindows(ws)
+		e.queue.SetWindows(ws)
 	}
 	for {
-		actions := e.line.Decide(e.now, e.Cluster)
+		actions := e.queue.Decide(e.now, e.Cluster)
 		if len(actions) == 0 {
 			break
 		}
@@ -284,7 +284,7 @@ func (e *engine) decide() {
 				again = true
 			case queue.Migrate:
 				if !e.mayMove() {
-					e.line.Kept(a.Job)
+					e.queue.Kept(a.Job)
 					break
 				}
 				e.stop(i, "")
@@ -298,7 +298,7 @@ func (e *engine) decide() {
 	}
 	e.ask()
 	e.wakeAt = 0
-	if at, ok := e.line.Wake(e.now); ok {
+	if at, ok := e.queue.Wake(e.now); ok {
 		e.wakeAt = at
 	}
 }
@@ -310,7 +310,7 @@ func (e *engine) mayMove() bool {
 	}
 	e.moved = slices.DeleteFunc(e.moved, func(at time.Duration) bool { return e.now-at > time.Hour })
 	if len(e.moved) >= e.MovesPerHour {
-		e.line.NoMoves(e.moved[0] + time.Hour + 1)
+		e.queue.NoMoves(e.moved[0] + time.Hour + 1)
 		return false
 	}
 	e.moved = append(e.moved, e.now)
@@ -336,7 +336,7 @@ func (e *engine) start(i int, p pal.Placement) {
 	}
 	j.waited += e.now - j.waiting
 	e.judge(j)
-	e.line.Started(e.now, e.Jobs[i].ID, p)
+	e.queue.Started(e.now, e.Jobs[i].ID, p)
 	e.use.wait(-1, -e.Jobs[i].GPUs)
 	e.use.hold(e.Jobs[i].GPUs)
 	e.eventSeq++
@@ -370,7 +370,7 @@ func (e *engine) linger(i int) {
 // preempted puts job i back into the queue.
 func (e *engine) preempted(i int) {
 	e.stop(i, "preempt")
-	e.line.Stopped(e.now, e.Jobs[i].ID)
+	e.queue.Stopped(e.now, e.Jobs[i].ID)
 }
 
 // stop takes the GPUs away from job i and books what it has done.
@@ -422,7 +422,7 @@ func (e *engine) end(i int) {
 	if !j.done {
 		j.finish = e.now
 	}
-	e.line.Finished(e.now, e.Jobs[i].ID)
+	e.queue.Finished(e.now, e.Jobs[i].ID)
 	e.finishedFor(i)
 	if i >= e.tracked {
 		return

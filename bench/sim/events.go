@@ -109,7 +109,7 @@ func (e *engine) fault(ev event) {
 	if ev.repair {
 		delete(e.faults.down, ev.gpu)
 		e.Cluster.SetHealth(ev.gpu, false, false)
-		e.line.Changed()
+		e.queue.Changed()
 		return
 	}
 	e.nextFailure()
@@ -122,10 +122,10 @@ func (e *engine) fault(ev event) {
 		e.end(i)
 	} else if ok {
 		e.stop(i, "fail")
-		e.line.Stopped(e.now, e.Jobs[i].ID)
+		e.queue.Stopped(e.now, e.Jobs[i].ID)
 	}
 	e.Cluster.SetHealth(ev.gpu, true, false)
-	e.line.Changed()
+	e.queue.Changed()
 	e.eventSeq++
 	e.events.push(event{at: e.now + seconds(e.faults.rand.ExpFloat64()*e.Failures.RepairH*3600), seq: e.eventSeq, gpu: ev.gpu, repair: true})
 }

@@ -35,7 +35,7 @@ func (e *engine) ask() {
 	if e.ForecastEvery <= 0 || e.decisions%e.ForecastEvery != 0 {
 		return
 	}
-	ws := slices.DeleteFunc(e.line.Waiting(e.now, e.Cluster), func(w queue.Wait) bool { return w.Reason == queue.ReasonStarting })
+	ws := slices.DeleteFunc(e.queue.Waiting(e.now, e.Cluster), func(w queue.Wait) bool { return w.Reason == queue.ReasonStarting })
 	for n := range min(atOnce, len(ws)) {
 		w := ws[(e.decisions/e.ForecastEvery+n*len(ws)/atOnce)%len(ws)]
 		if w.To == 0 {

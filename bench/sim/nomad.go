@@ -123,7 +123,7 @@ func newNomadEngine(n Nomad) *nomadEngine {
 
 func newNomadJob(t trace.Job) nomadJob {
 	j := nomadJob{gang: gangOf(t), first: -1, finish: -1}
-	for _, s := range j.gang.Shapes {
+	for _, s := range j.gang.MemberSets {
 		j.count += s.Members
 	}
 	return j
@@ -159,10 +159,10 @@ func (e *nomadEngine) happen(ev event) {
 func (e *nomadEngine) complete(j *nomadJob) bool { return len(j.members) == j.count }
 
 // placed counts the allocations of a task group.
-func (j *nomadJob) placed(shape int) int {
+func (j *nomadJob) placed(set int) int {
 	n := 0
 	for _, m := range j.members {
-		if m.Shape == shape {
+		if m.MemberSet == set {
 			n++
 		}
 	}
@@ -219,12 +219,12 @@ func (e *nomadEngine) evaluate(i int) {
 	j := &e.jobs[i]
 	before := len(j.members)
 	var around *circle
-	for shape, s := range j.gang.Shapes {
-		for n := j.placed(shape); n < s.Members && e.room(s.GPUs); n++ {
+	for set, s := range j.gang.MemberSets {
+		for n := j.placed(set); n < s.Members && e.room(s.GPUs); n++ {
 			if around == nil {
 				around = &circle{order: e.rand.Perm(e.Cluster.Groups())}
 			}
-			e.place(j, shape, e.bestNode(j, shape, around))
+			e.place(j, set, e.bestNode(j, set, around))
 		}
 	}
 	if e.complete(j) {
@@ -265,8 +265,8 @@ const nomadSkips = 3
 
 // bestNode is the best of the first feasible nodes, of which there is one. Of
 // equals the first.
-func (e *nomadEngine) bestNode(j *nomadJob, shape int, around *circle) int {
-	want := j.gang.Shapes[shape].GPUs
+func (e *nomadEngine) bestNode(j *nomadJob, set int, around *circle) int {
+	want := j.gang.MemberSets[set].GPUs
 	var looked, skipped []int
 	for n := len(around.order); n > 0 && len(looked) < nomadCandidates; n-- {
 		g := around.order[around.offset%len(around.order)]
@@ -274,7 +274,7 @@ func (e *nomadEngine) bestNode(j *nomadJob, shape int, around *circle) int {
 		if _, gpus := e.Cluster.GroupGPUs(g); e.used[g]+want > gpus {
 			continue
 		}
-		if len(skipped) < nomadSkips && e.score(j, shape, g) <= 0 {
+		if len(skipped) < nomadSkips && e.score(j, set, g) <= 0 {
 			skipped = append(skipped, g)
 			continue
 		}
@@ -285,7 +285,7 @@ func (e *nomadEngine) bestNode(j *nomadJob, shape int, around *circle) int {
 	}
 	best, bestScore := -1, math.Inf(-1)
 	for _, g := range looked {
-		if s := e.score(j, shape, g); s > bestScore {
+		if s := e.score(j, set, g); s > bestScore {
 			best, bestScore = g, s
 		}
 	}
@@ -296,9 +296,9 @@ func (e *nomadEngine) bestNode(j *nomadJob, shape int, around *circle) int {
 // structs.ScoreFitBinPack or ScoreFitSpread over 18) and, where the node runs
 // allocations of the task group already, the job anti-affinity. An allocation is
 // taken to need the CPU and memory of its share of the node's GPUs.
-func (e *nomadEngine) score(j *nomadJob, shape, g int) float64 {
+func (e *nomadEngine) score(j *nomadJob, set, g int) float64 {
 	_, n := e.Cluster.GroupGPUs(g)
-	group := j.gang.Shapes[shape]
+	group := j.gang.MemberSets[set]
 	free := 1 - float64(e.used[g]+group.GPUs)/float64(n)
 	fit := (20 - 2*math.Pow(10, free)) / 18
 	if e.Spread {
@@ -306,7 +306,7 @@ func (e *nomadEngine) score(j *nomadJob, shape, g int) float64 {
 	}
 	same := 0
 	for _, m := range j.members {
-		if m.Group == g && m.Shape == shape {
+		if m.Group == g && m.MemberSet == set {
 			same++
 		}
 	}
@@ -317,10 +317,10 @@ func (e *nomadEngine) score(j *nomadJob, shape, g int) float64 {
 }
 
 // place puts an allocation of a task group on random free GPUs of the device group.
-func (e *nomadEngine) place(j *nomadJob, shape, g int) {
-	want := j.gang.Shapes[shape].GPUs
+func (e *nomadEngine) place(j *nomadJob, set, g int) {
+	want := j.gang.MemberSets[set].GPUs
 	first, n := e.Cluster.GroupGPUs(g)
-	m := pal.Member{Shape: shape, Group: g}
+	m := pal.Member{MemberSet: set, Group: g}
 	for u, free := first, n-e.used[g]; len(m.GPUs) < want; u++ {
 		if !e.Cluster.Available(u) {
 			continue

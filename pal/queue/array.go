@@ -11,7 +11,7 @@ func (p *pass) overArray(e *entry) bool {
 		return false
 	}
 	n := p.arrays[e.job.Array]
-	for _, c := range p.Line.claims { // others are being stopped for them
+	for _, c := range p.Queue.claims { // others are being stopped for them
 		if c.by.state == waiting && c.by.job.Array == e.job.Array {
 			n++
 		}

@@ -28,7 +28,7 @@ func TestBound(t *testing.T) {
 			o.Order = SRTF // strict FIFO has no bound but its own
 		}
 		var err error
-		if p.line, err = New(o); err != nil {
+		if p.queue, err = New(o); err != nil {
 			t.Fatal(err)
 		}
 		b := bound{o: o, gpus: float64(p.c.NumGPUs()), longest: p.longest * 2} // a slow GPU doubles a run
@@ -89,7 +89,7 @@ func (b *bound) check(p *player) {
 // TestShare: where nearly all are overdue, what they get out of turn is their share
 // of the GPU time, no less and no more.
 func TestShare(t *testing.T) {
-	l, err := New(Options{Order: SRTF, Backfill: BackfillReserved, MaxWait: time.Hour, OverdueShare: 0.25, Placement: pal.Policy{Name: pal.PAL}})
+	q, err := New(Options{Order: SRTF, Backfill: BackfillReserved, MaxWait: time.Hour, OverdueShare: 0.25, Placement: pal.Policy{Name: pal.PAL}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func TestShare(t *testing.T) {
 	served := 0.0 // GPU hours
 	gang := func(id string) pal.Gang { return pal.SingleGPUs(id, pal.ClassA, 4) }
 	submit := func(now time.Duration, id string, d time.Duration) {
-		if err := l.Submit(now, Job{ID: id, Gang: gang(id), Submitted: now, Estimate: d}); err != nil {
+		if err := q.Submit(now, Job{ID: id, Gang: gang(id), Submitted: now, Estimate: d}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -117,18 +117,18 @@ func TestShare(t *testing.T) {
 			if ends[id] <= now {
 				c.Release(gang(id), places[id])
 				delete(places, id)
-				l.Finished(now, id)
+				q.Finished(now, id)
 			}
 		}
-		for _, a := range l.Decide(now, c) {
+		for _, a := range q.Decide(now, c) {
 			if ends[a.Job] = now + 15*time.Minute; a.Job[0] == 'l' {
 				ends[a.Job] = now + 10*time.Hour
 			}
 			c.Take(gang(a.Job), a.Placement)
 			places[a.Job] = a.Placement
-			l.Started(now, a.Job, a.Placement)
+			q.Started(now, a.Job, a.Placement)
 		}
-		served += float64(l.account.used+l.account.idle) / 60
+		served += float64(q.account.used+q.account.idle) / 60
 	}
 	const share, oneTurn = 0.25 * 16 * 200, 4 * (10 + 10)
 	if served < share-oneTurn || served > share+oneTurn {

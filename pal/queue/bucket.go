@@ -81,10 +81,10 @@ func (h *heap) down(i int) {
 // other does, at the same cost, under the same rules: where the first of them
 // does not fit, or waits for closer GPUs, the others need not be tried.
 type signature struct {
-	class   pal.AppClass
-	maxTier pal.Tier
-	shapes  string
-	tenant  string
+	class      pal.AppClass
+	maxTier    pal.Tier
+	memberSets string
+	tenant     string
 	// Whether the gang may be stopped or moved decides what it may do.
 	preemptible, migratable bool
 	localityWait            time.Duration
@@ -92,11 +92,11 @@ type signature struct {
 	array                   string
 }
 
-// shapesOf writes a gang's shapes; device groups that are eligible or preferred
+// memberSetsOf writes a gang's member sets; device groups that are eligible or preferred
 // count as equal where the caller shares the slice.
-func shapesOf(g pal.Gang) string {
+func memberSetsOf(g pal.Gang) string {
 	var b strings.Builder
-	for _, s := range g.Shapes {
+	for _, s := range g.MemberSets {
 		var eligible *bool
 		if len(s.Eligible) > 0 {
 			eligible = &s.Eligible[0]
@@ -126,7 +126,7 @@ type bucket struct {
 
 // attempt is what decides whether the first gang of a bucket fits.
 type attempt struct {
-	version uint64 // of the Line
+	version uint64 // of the Queue
 	head    *entry
 	turn    *turn
 	// Of the bucket, and how many gangs have started, if there is a head or a turn.
@@ -142,115 +142,115 @@ func (e *entry) kind() signature {
 }
 
 // sign works out the gang's signature.
-func (l *Line) sign(e *entry) {
-	e.sig = signature{class: e.job.Gang.Class, maxTier: e.job.Gang.MaxTier, shapes: l.shapes(e.job.Gang), localityWait: e.job.LocalityWait,
-		preemptible: e.job.Preemptible, migratable: e.job.Migratable, admitted: l.admitted(e.job), array: e.job.array()}
-	if l.opt.FairShare || len(l.opt.Tenants) > 0 {
+func (q *Queue) sign(e *entry) {
+	e.sig = signature{class: e.job.Gang.Class, maxTier: e.job.Gang.MaxTier, memberSets: q.memberSets(e.job.Gang), localityWait: e.job.LocalityWait,
+		preemptible: e.job.Preemptible, migratable: e.job.Migratable, admitted: q.admitted(e.job), array: e.job.array()}
+	if q.opt.FairShare || len(q.opt.Tenants) > 0 {
 		e.sig.tenant = e.job.Tenant
 	}
 }
 
 // enqueue puts a waiting entry into its bucket.
-func (l *Line) enqueue(e *entry) {
+func (q *Queue) enqueue(e *entry) {
 	e.state = waiting
-	l.sign(e)
+	q.sign(e)
 	sig := e.sig
-	b := l.buckets[sig]
+	b := q.buckets[sig]
 	if b == nil {
 		b = &bucket{sig: sig, gpus: e.gpus, livePos: -1}
 		b.less = func(a, c *entry) bool { return a.key.compare(c.key) < 0 }
 		b.pos = func(e *entry) *int { return &e.pos }
-		l.buckets[sig] = b
+		q.buckets[sig] = b
 	}
-	e.bucket, e.expect = b, l.remaining(e, e.waitingSince)
-	l.expectUrgency(e)
-	e.key = l.keyOf(e)
+	e.bucket, e.expect = b, q.remaining(e, e.waitingSince)
+	q.expectUrgency(e)
+	e.key = q.keyOf(e)
 	b.push(e)
-	l.date(e)
-	l.name(e)
+	q.date(e)
+	q.name(e)
 	if b.livePos < 0 {
-		b.livePos = len(l.live)
-		l.live = append(l.live, b)
+		b.livePos = len(q.live)
+		q.live = append(q.live, b)
 	}
 	if e.overdue {
-		l.overdue.push(e)
+		q.overdue.push(e)
 	} else {
-		l.ages.push(e)
+		q.ages.push(e)
 	}
 }
 
-// shapes is shapesOf without its cost for the common gang of one-GPU members.
-func (l *Line) shapes(g pal.Gang) string {
-	if len(g.Shapes) == 1 && g.Shapes[0].Eligible == nil && g.Shapes[0].Prefer == nil && g.Shapes[0].Need == (pal.Resources{}) && g.Shapes[0].GPUs == 1 {
-		for len(l.singles) <= g.Shapes[0].Members {
-			l.singles = append(l.singles, fmt.Sprint(len(l.singles)))
+// memberSets is memberSetsOf without its cost for the common gang of one-GPU members.
+func (q *Queue) memberSets(g pal.Gang) string {
+	if len(g.MemberSets) == 1 && g.MemberSets[0].Eligible == nil && g.MemberSets[0].Prefer == nil && g.MemberSets[0].Need == (pal.Resources{}) && g.MemberSets[0].GPUs == 1 {
+		for len(q.singles) <= g.MemberSets[0].Members {
+			q.singles = append(q.singles, fmt.Sprint(len(q.singles)))
 		}
-		return l.singles[g.Shapes[0].Members]
+		return q.singles[g.MemberSets[0].Members]
 	}
-	return shapesOf(g)
+	return memberSetsOf(g)
 }
 
 // dequeue takes a waiting entry out of its bucket.
-func (l *Line) dequeue(e *entry) {
+func (q *Queue) dequeue(e *entry) {
 	b := e.bucket
 	b.remove(e)
-	l.undate(e)
+	q.undate(e)
 	e.urgency = urgency{}
-	l.unname(e)
+	q.unname(e)
 	e.bucket = nil
 	if e.overdue {
-		l.overdue.remove(e)
+		q.overdue.remove(e)
 	} else {
-		l.ages.remove(e)
+		q.ages.remove(e)
 	}
 	if len(b.es) == 0 {
-		last := l.live[len(l.live)-1]
-		l.live[b.livePos], last.livePos = last, b.livePos
-		l.live = l.live[:len(l.live)-1]
-		delete(l.buckets, b.sig)
+		last := q.live[len(q.live)-1]
+		q.live[b.livePos], last.livePos = last, b.livePos
+		q.live = q.live[:len(q.live)-1]
+		delete(q.buckets, b.sig)
 	}
 }
 
 // age marks the gangs that have waited longer than MaxWait in all.
-func (l *Line) age(now time.Duration) {
-	for len(l.ages.es) > 0 && l.ages.es[0].waitingSince-l.ages.es[0].waited+l.opt.MaxWait <= now {
-		e := l.ages.es[0]
-		l.ages.remove(e)
+func (q *Queue) age(now time.Duration) {
+	for len(q.ages.es) > 0 && q.ages.es[0].waitingSince-q.ages.es[0].waited+q.opt.MaxWait <= now {
+		e := q.ages.es[0]
+		q.ages.remove(e)
 		e.overdue = true
-		l.overdue.push(e)
+		q.overdue.push(e)
 	}
 }
 
 // resort puts the waiting gangs whose names have taught something at their new
 // places.
-func (l *Line) resort() {
-	for name := range l.learned {
-		for _, e := range l.named[name] {
-			e.expect = l.remaining(e, e.waitingSince)
-			l.expectUrgency(e)
-			e.key = l.keyOf(e)
+func (q *Queue) resort() {
+	for name := range q.learned {
+		for _, e := range q.named[name] {
+			e.expect = q.remaining(e, e.waitingSince)
+			q.expectUrgency(e)
+			e.key = q.keyOf(e)
 			e.bucket.fix(e)
 		}
 	}
-	clear(l.learned)
+	clear(q.learned)
 }
 
 // name and unname keep the list of waiting gangs by name.
-func (l *Line) name(e *entry) {
+func (q *Queue) name(e *entry) {
 	if e.job.Name == "" {
 		return
 	}
-	e.namePos = len(l.named[e.job.Name])
-	l.named[e.job.Name] = append(l.named[e.job.Name], e)
+	e.namePos = len(q.named[e.job.Name])
+	q.named[e.job.Name] = append(q.named[e.job.Name], e)
 }
 
-func (l *Line) unname(e *entry) {
-	es := l.named[e.job.Name]
+func (q *Queue) unname(e *entry) {
+	es := q.named[e.job.Name]
 	if len(es) == 0 {
 		return
 	}
 	last := es[len(es)-1]
 	es[e.namePos], last.namePos = last, e.namePos
 	es[len(es)-1] = nil
-	l.named[e.job.Name] = es[:len(es)-1]
+	q.named[e.job.Name] = es[:len(es)-1]
 }

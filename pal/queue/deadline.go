@@ -27,11 +27,11 @@ const urgencyRank = -1e12
 
 // expectUrgency works out when the gang's deadline is in danger, by what is expected of
 // it.
-func (l *Line) expectUrgency(e *entry) {
-	if e.job.Deadline == 0 || !l.opt.Deadlines {
+func (q *Queue) expectUrgency(e *entry) {
+	if e.job.Deadline == 0 || !q.opt.Deadlines {
 		return
 	}
-	long := l.longest(e, e.waitingSince)
+	long := q.longest(e, e.waitingSince)
 	e.urgency.from = e.job.Deadline - inDanger*long
 	e.urgency.to = e.job.Deadline - min(long, e.expect)
 }
@@ -48,33 +48,33 @@ func (e *entry) urgentKey(k key) key {
 func (e *entry) startBy() time.Duration { return (e.job.Deadline + e.urgency.from) / inDanger }
 
 // hurry takes in whose deadline has come into danger, and whose is lost.
-func (l *Line) hurry(now time.Duration) {
-	for _, e := range l.dated {
+func (q *Queue) hurry(now time.Duration) {
+	for _, e := range q.dated {
 		if on := e.urgency.from <= now && now <= e.urgency.to; on != e.urgency.on {
 			e.urgency.on = on
-			e.key = l.keyOf(e)
+			e.key = q.keyOf(e)
 			e.bucket.fix(e)
 		}
 	}
 }
 
 // date and undate keep the list of waiting gangs with a deadline.
-func (l *Line) date(e *entry) {
-	if e.job.Deadline != 0 && l.opt.Deadlines {
-		l.dated = append(l.dated, e)
+func (q *Queue) date(e *entry) {
+	if e.job.Deadline != 0 && q.opt.Deadlines {
+		q.dated = append(q.dated, e)
 	}
 }
 
-func (l *Line) undate(e *entry) {
-	if i := slices.Index(l.dated, e); i >= 0 {
-		l.dated = slices.Delete(l.dated, i, i+1)
+func (q *Queue) undate(e *entry) {
+	if i := slices.Index(q.dated, e); i >= 0 {
+		q.dated = slices.Delete(q.dated, i, i+1)
 	}
 }
 
 // nextUrgency calls soon with each time at which a deadline comes into danger or is
 // lost.
-func (l *Line) nextUrgency(soon func(time.Duration)) {
-	for _, e := range l.dated {
+func (q *Queue) nextUrgency(soon func(time.Duration)) {
+	for _, e := range q.dated {
 		soon(e.urgency.from)
 		soon(e.urgency.to + 1)
 	}
@@ -92,9 +92,9 @@ type Deadline struct {
 
 // DeadlineOf is how a waiting job stands to its deadline; ok is false where it has none,
 // or deadlines do not count.
-func (l *Line) DeadlineOf(now time.Duration, id string) (d Deadline, ok bool) {
-	e := l.entries[id]
-	if e == nil || e.state != waiting || e.job.Deadline == 0 || !l.opt.Deadlines {
+func (q *Queue) DeadlineOf(now time.Duration, id string) (d Deadline, ok bool) {
+	e := q.entries[id]
+	if e == nil || e.state != waiting || e.job.Deadline == 0 || !q.opt.Deadlines {
 		return d, false
 	}
 	u := e.urgency

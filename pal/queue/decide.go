@@ -18,14 +18,14 @@ type claim struct {
 	granted   bool     // because the gang is overdue
 }
 
-func (l *Line) dropClaims(drop func(*claim) bool) {
-	l.claims = slices.DeleteFunc(l.claims, drop)
+func (q *Queue) dropClaims(drop func(*claim) bool) {
+	q.claims = slices.DeleteFunc(q.claims, drop)
 }
 
 // pass is one run of Decide. The cluster is its what-if: everything taken,
 // released or held is put back at the end.
 type pass struct {
-	*Line
+	*Queue
 	c          *pal.Cluster
 	now        time.Duration
 	actions    []Action
@@ -43,22 +43,22 @@ type pass struct {
 
 // Decide says what to do now. It leaves the cluster as it is; what it decided
 // stays decided until it is reported back.
-func (l *Line) Decide(now time.Duration, c *pal.Cluster) []Action {
-	l.age(now)
-	l.passWindows(now)
-	l.resort()
-	l.hurry(now)
-	l.foreseeEnds(now)
-	l.passes++
-	p := &pass{Line: l, c: c, now: now, ever: map[signature]bool{}}
+func (q *Queue) Decide(now time.Duration, c *pal.Cluster) []Action {
+	q.age(now)
+	q.passWindows(now)
+	q.resort()
+	q.hurry(now)
+	q.foreseeEnds(now)
+	q.passes++
+	p := &pass{Queue: q, c: c, now: now, ever: map[signature]bool{}}
 	defer p.putBack()
 	p.holdPending()
 	p.claims()
 	p.serve()
-	if p.turn == nil || l.opt.Backfill != BackfillNone {
+	if p.turn == nil || q.opt.Backfill != BackfillNone {
 		p.walk()
 	}
-	if l.opt.Migrate && now >= l.movesFrom && !p.full() {
+	if q.opt.Migrate && now >= q.movesFrom && !p.full() {
 		p.migrate()
 	}
 	p.account.idle = len(p.hidden)
@@ -85,7 +85,7 @@ func (p *pass) take(g pal.Gang, pl pal.Placement) {
 
 // vacate frees the GPUs of a running gang in the what-if; it returns what
 // takes them again. A member whose GPUs the cluster does not hold taken is left
-// out: it has ended, or a GPU of it failed, and the Line is yet to be told.
+// out: it has ended, or a GPU of it failed, and the Queue is yet to be told.
 func (p *pass) vacate(e *entry) (back func()) {
 	pl := e.placement
 	if !p.opt.Exclusive {
@@ -146,7 +146,7 @@ func (p *pass) holdPending() {
 // claims starts the gangs whose victims have all stopped, and holds the freed
 // GPUs of the others.
 func (p *pass) claims() {
-	p.Line.claims = slices.DeleteFunc(p.Line.claims, func(c *claim) bool {
+	p.Queue.claims = slices.DeleteFunc(p.Queue.claims, func(c *claim) bool {
 		if c.by.state != waiting {
 			return true
 		}
@@ -174,7 +174,7 @@ func (p *pass) allFree(pl pal.Placement) bool {
 }
 
 func (p *pass) claimed(e *entry) bool {
-	return slices.ContainsFunc(p.Line.claims, func(c *claim) bool { return c.by == e })
+	return slices.ContainsFunc(p.Queue.claims, func(c *claim) bool { return c.by == e })
 }
 
 // start decides that a waiting gang starts on the placement.
@@ -185,7 +185,7 @@ func (p *pass) start(e *entry, f pal.Found) {
 	e.waitingSince = p.now
 	e.state, e.placement = starting, f.Placement
 	e.expectedEnd = p.now + cost(e.expect, f)
-	p.Line.hold(e, 1)
+	p.Queue.hold(e, 1)
 	p.pending = append(p.pending, e)
 	p.started = append(p.started, e)
 	p.starts++
@@ -196,7 +196,7 @@ func (p *pass) start(e *entry, f pal.Found) {
 	p.actions = append(p.actions, Action{Kind: Start, Job: e.job.ID, Found: f})
 }
 
-// walk goes through the line, first to last. A bucket whose first gang neither
+// walk goes through the queue, first to last. A bucket whose first gang neither
 // fits nor finds victims is done with, except that where gangs only backfill,
 // those of it that end in time are tried too.
 func (p *pass) walk() {
@@ -220,7 +220,7 @@ func (p *pass) walk() {
 			continue
 		}
 		if p.preemptFor(e) {
-			b.done = p.passes // decided: its place in the line is taken
+			b.done = p.passes // decided: its place in the queue is taken
 			continue
 		}
 		if p.goOn(b, e) {

@@ -1,12 +1,12 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package queue is the waiting line and what runs: which gang starts next, on
+// Package queue is the queue of waiting gangs and what runs: which gang starts next, on
 // which GPUs, who is stopped or moved for it, and what everybody else waits
 // for. Like the rest of pal it is pure: the daemon drives it with the wall
 // clock, the simulator with simulated time, and both run the same code.
 //
-// A [Line] hears what happens and is asked what to do. Times are durations
+// A [Queue] hears what happens and is asked what to do. Times are durations
 // since an epoch of the caller's, and never go back:
 //
 //	l, err := queue.New(queue.Default())
@@ -24,19 +24,19 @@
 //	l.Finished(now, id) // by itself: its run teaches how long its name lasts
 //	l.Removed(now, id)  // by its owner, or lost
 //
-// [Line.Decide] leaves the cluster as it found it: the caller takes and
+// [Queue.Decide] leaves the cluster as it found it: the caller takes and
 // releases GPUs as things really happen. The GPUs of actions that were decided
-// but not yet reported back are held by the Line, so that Decide may be called
-// again in the meantime. A placer that starts anew tells the Line what runs
-// with [Line.Restore]. [Line.Wake] says when to ask again if nothing happens.
-// [Line.Waiting] lists who waits, in order, with the reason.
+// but not yet reported back are held by the Queue, so that Decide may be called
+// again in the meantime. A placer that starts anew tells the Queue what runs
+// with [Queue.Restore]. [Queue.Wake] says when to ask again if nothing happens.
+// [Queue.Waiting] lists who waits, in order, with the reason.
 //
 // GPU and device group numbers belong to one cluster; after building a new one
-// call [Line.Rebase].
+// call [Queue.Rebase].
 //
 // # Who goes first
 //
-// [Options.Order] sorts the line. A gang that does not fit becomes the head:
+// [Options.Order] sorts the queue. A gang that does not fit becomes the head:
 // with [BackfillNone] nothing behind it starts. With [BackfillReserved] (EASY), a gang
 // behind the head starts if it is expected to end before the head's GPUs are
 // free, or leaves the head's reserved GPUs alone. With [Options.Preempt] a gang
@@ -56,11 +56,11 @@
 // # No starvation
 //
 // A gang that has waited longer than [Options.MaxWait] in all is overdue. The overdue
-// stay in the line at their places. Beside that they are served in order of
+// stay in the queue at their places. Beside that they are served in order of
 // submission, one turn after the other: the first of them starts if it fits, or
 // stops what may be stopped if that makes room, or has GPUs kept for it until all
 // of them are free. A gang that had its turn is not stopped for others. The rest of
-// the line goes on meanwhile: backfill, preemption, moves and waiting for close
+// the queue goes on meanwhile: backfill, preemption, moves and waiting for close
 // GPUs. Kept GPUs are used by others only if these can be stopped for the turn, or
 // are expected to end before it and within MaxWait of its beginning.
 //

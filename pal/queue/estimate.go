@@ -24,27 +24,27 @@ func said(tenant string) string { return "\x00estimates of " + tenant }
 
 // judge remembers how long a finished gang ran for its estimate. It says something of
 // all that wait of its tenant.
-func (l *Line) judge(e *entry, now time.Duration) {
+func (q *Queue) judge(e *entry, now time.Duration) {
 	if e.job.Estimate <= 0 {
 		return
 	}
 	ratio := min(e.work(now).Seconds()/e.job.Estimate.Seconds(), mostStretch)
-	before := l.stretch(e.job.Tenant)
-	l.learn(e.job.Tenant, said(e.job.Tenant), sample{seconds(max(ratio, 1e-6)), 1})
-	if l.stretch(e.job.Tenant) == before {
+	before := q.stretch(e.job.Tenant)
+	q.learn(e.job.Tenant, said(e.job.Tenant), sample{seconds(max(ratio, 1e-6)), 1})
+	if q.stretch(e.job.Tenant) == before {
 		return
 	}
-	for name, es := range l.named {
+	for name, es := range q.named {
 		if len(es) > 0 && es[0].job.Tenant == e.job.Tenant {
-			l.learned[name] = struct{}{}
+			q.learned[name] = struct{}{}
 		}
 	}
 }
 
 // stretch is by how much a tenant's runs outlast their estimates; 1 where that is
 // within [beyond], or not known.
-func (l *Line) stretch(tenant string) float64 {
-	runs := l.sortedSamples(said(tenant))
+func (q *Queue) stretch(tenant string) float64 {
+	runs := q.sortedSamples(said(tenant))
 	if len(runs) < judgedRuns {
 		return 1
 	}
@@ -56,7 +56,7 @@ func (l *Line) stretch(tenant string) float64 {
 }
 
 // Estimate is what a job's estimate is taken for.
-func (l *Line) Estimate(j Job) time.Duration {
-	d := float64(j.Estimate) * l.stretch(j.Tenant)
+func (q *Queue) Estimate(j Job) time.Duration {
+	d := float64(j.Estimate) * q.stretch(j.Tenant)
 	return time.Duration(min(d, math.MaxInt64/2))
 }

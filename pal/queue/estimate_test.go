@@ -12,7 +12,7 @@ import (
 )
 
 // A tenant whose jobs run five times as long as they say goes behind one who says the
-// truth, once that is known; it is known to the next Line, too. Who says the truth,
+// truth, once that is known; it is known to the next Queue, too. Who says the truth,
 // too much, or nothing is believed.
 func TestEstimatesThatProveWrong(t *testing.T) {
 	for _, c := range []struct {
@@ -28,7 +28,7 @@ func TestEstimatesThatProveWrong(t *testing.T) {
 		{"one that hung", []time.Duration{time.Hour, time.Hour, 100 * time.Hour, time.Hour}, time.Hour},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l, err := New(Default())
+			q, err := New(Default())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -38,29 +38,29 @@ func TestEstimatesThatProveWrong(t *testing.T) {
 			at := time.Duration(0)
 			for i, ran := range c.ran {
 				id := fmt.Sprint("ran-", i)
-				if err := l.Restore(job(id, "bold", time.Hour), pal.Placement{PMScore: 1, Penalty: 1}, at); err != nil {
+				if err := q.Restore(job(id, "bold", time.Hour), pal.Placement{PMScore: 1, Penalty: 1}, at); err != nil {
 					t.Fatal(err)
 				}
 				at += ran
-				l.Finished(at, id)
+				q.Finished(at, id)
 			}
 			next, err := New(Default())
 			if err != nil {
 				t.Fatal(err)
 			}
-			next.Remember(l.History())
-			for _, line := range []*Line{l, next} {
-				if got := line.Estimate(job("next", "bold", time.Hour)); got != c.want {
+			next.Remember(q.History())
+			for _, q := range []*Queue{q, next} {
+				if got := q.Estimate(job("next", "bold", time.Hour)); got != c.want {
 					t.Errorf("an hour of its tenant's is taken for %v, want %v", got, c.want)
 				}
-				if got := line.Estimate(job("other", "honest", time.Hour)); got != time.Hour {
+				if got := q.Estimate(job("other", "honest", time.Hour)); got != time.Hour {
 					t.Errorf("an hour of another tenant's is taken for %v", got)
 				}
 			}
-			if err := l.Submit(at, job("next", "bold", time.Hour)); err != nil {
+			if err := q.Submit(at, job("next", "bold", time.Hour)); err != nil {
 				t.Fatal(err)
 			}
-			if err := l.Submit(at, job("other", "honest", 2*time.Hour)); err != nil {
+			if err := q.Submit(at, job("other", "honest", 2*time.Hour)); err != nil {
 				t.Fatal(err)
 			}
 			cluster, err := pal.NewCluster([]pal.Node{{ID: "n", Groups: []pal.DeviceGroup{{Name: "m", GPUs: []pal.GPU{{ID: "g"}}}}}}, pal.TwoTier(1.7))
@@ -68,7 +68,7 @@ func TestEstimatesThatProveWrong(t *testing.T) {
 				t.Fatal(err)
 			}
 			first := map[bool]string{true: "other", false: "next"}[c.want > 2*time.Hour]
-			if as := l.Decide(at, cluster); len(as) != 1 || as[0].Job != first {
+			if as := q.Decide(at, cluster); len(as) != 1 || as[0].Job != first {
 				t.Errorf("%v, want %s first", as, first)
 			}
 		})

@@ -9,7 +9,7 @@ import (
 )
 
 // expect foretells when waiting gangs start: by how long others like them waited
-// ([Line.foretellStart]). Until enough is known of that, the line is played forward
+// ([Queue.foretellStart]). Until enough is known of that, the queue is played forward
 // by counting GPUs, once as if everything ended when expected and gangs behind a
 // large one passed it, and once as if everything took twice as long and nobody
 // passed. Only where the run time of everybody ahead can be foretold.

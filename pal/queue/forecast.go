@@ -58,7 +58,7 @@ type foretold struct {
 	waited  time.Duration
 }
 
-// forecasts is what the Line has learned of waiting.
+// forecasts is what the Queue has learned of waiting.
 type forecasts struct {
 	waits []*foretold // the last
 	next  int         // of them to be replaced
@@ -67,7 +67,7 @@ type forecasts struct {
 }
 
 // alike are the properties of a waiting gang.
-func (l *Line) alike(now time.Duration, e *entry, ahead int) likeWhom {
+func (q *Queue) alike(now time.Duration, e *entry, ahead int) likeWhom {
 	return likeWhom{gpus: math.Log2(float64(e.gpus)), area: math.Log2(1 + e.expect.Seconds()*float64(e.gpus)),
 		ahead: math.Log2(1 + float64(ahead)), since: math.Log2(1 + (now - e.waitingSince).Minutes()), again: e.before > 0}
 }
@@ -83,9 +83,9 @@ func (a likeWhom) likeness(b likeWhom) float64 {
 
 // learnWait remembers how long a gang has waited that starts now, and what became
 // of what was foretold of it.
-func (l *Line) learnWait(now time.Duration, e *entry) {
+func (q *Queue) learnWait(now time.Duration, e *entry) {
 	for _, r := range e.foretold {
-		l.forecasts.judge(r, now)
+		q.forecasts.judge(r, now)
 		r.waited, r.started = now-r.at, true
 	}
 	e.foretold = nil
@@ -147,9 +147,9 @@ func adapt(wider float64, missed bool, most float64) float64 {
 // foretellStart is between when a waiting gang will start, eight times in ten, where
 // those ahead of it ask for so many GPUs. It is not known before a few gangs have
 // waited.
-func (l *Line) foretellStart(now time.Duration, e *entry, ahead int) foretold {
-	f := &l.forecasts
-	r := foretold{likeWhom: l.alike(now, e, ahead), at: now}
+func (q *Queue) foretellStart(now time.Duration, e *entry, ahead int) foretold {
+	f := &q.forecasts
+	r := foretold{likeWhom: q.alike(now, e, ahead), at: now}
 	if len(f.waits) < fewestWaits {
 		return r
 	}
@@ -160,10 +160,10 @@ func (l *Line) foretellStart(now time.Duration, e *entry, ahead int) foretold {
 		sum += ls[i].weight
 	}
 	slices.SortFunc(ls, func(a, b left) int { return cmp.Compare(a.secs, b.secs) })
-	quantile := func(q float64) float64 {
+	quantile := func(part float64) float64 {
 		below := 0.0
 		for _, o := range ls {
-			if below += o.weight; below >= q*sum {
+			if below += o.weight; below >= part*sum {
 				return o.secs
 			}
 		}
@@ -208,10 +208,10 @@ func (p *pass) checkForecast() {
 	}
 }
 
-// ahead is how many GPUs the gangs ask for that go before one in the line.
-func (l *Line) ahead(e *entry) int {
+// ahead is how many GPUs the gangs ask for that go before one in the queue.
+func (q *Queue) ahead(e *entry) int {
 	n := 0
-	for _, b := range l.live {
+	for _, b := range q.live {
 		for _, o := range b.es {
 			if o.key.compare(e.key) < 0 {
 				n += o.gpus

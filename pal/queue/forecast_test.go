@@ -11,23 +11,23 @@ import (
 )
 
 // TestRangesHold: eight of ten ranges hold, whatever the waits are like: as long as
-// the line ahead, without any rule, or ten times as long from some day on.
+// the queue ahead, without any rule, or ten times as long from some day on.
 func TestRangesHold(t *testing.T) {
 	for name, wait := range map[string]func(r *rand.Rand, i, ahead int) float64{
-		"by the line": func(r *rand.Rand, _, ahead int) float64 { return float64(ahead) * 60 * math.Exp(0.3*r.NormFloat64()) },
-		"no rule":     func(r *rand.Rand, _, _ int) float64 { return 600 * math.Exp(2*r.NormFloat64()) },
+		"by the queue": func(r *rand.Rand, _, ahead int) float64 { return float64(ahead) * 60 * math.Exp(0.3*r.NormFloat64()) },
+		"no rule":      func(r *rand.Rand, _, _ int) float64 { return 600 * math.Exp(2*r.NormFloat64()) },
 		"longer and longer": func(r *rand.Rand, i, _ int) float64 {
 			return 600 * math.Pow(1.002, float64(i)) * math.Exp(r.NormFloat64())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, r := newLine(t), rand.New(rand.NewPCG(1, 2))
+			q, r := newQueue(t), rand.New(rand.NewPCG(1, 2))
 			hits, asked := 0, 0
 			for i := range 4000 {
 				now := time.Duration(i) * time.Hour
 				ahead := 1 << r.IntN(10)
 				e := &entry{gpus: 1 << r.IntN(4), expect: time.Hour, waitingSince: now}
-				f := l.foretellStart(now, e, ahead)
+				f := q.foretellStart(now, e, ahead)
 				start := now + seconds(wait(r, i, ahead))
 				if i >= 500 {
 					asked++
@@ -35,9 +35,9 @@ func TestRangesHold(t *testing.T) {
 						hits++
 					}
 				}
-				l.forecasts.remember(&f)
+				q.forecasts.remember(&f)
 				e.foretold = []*foretold{&f}
-				l.learnWait(start, e)
+				q.learnWait(start, e)
 			}
 			if rate := float64(hits) / float64(asked); rate < 0.75 || rate > 0.85 {
 				t.Errorf("%.3f of the ranges held, want 0.75 to 0.85", rate)
@@ -46,22 +46,22 @@ func TestRangesHold(t *testing.T) {
 	}
 }
 
-// TestRangeFollowsTheLine: where waits are as long as the line ahead, a gang behind
+// TestRangeFollowsTheLine: where waits are as long as the queue ahead, a gang behind
 // a long one is told a later start than one at its head.
 func TestRangeFollowsTheLine(t *testing.T) {
-	l := newLine(t)
+	q := newQueue(t)
 	e := &entry{gpus: 1, expect: time.Hour}
-	if f := l.foretellStart(0, e, 0); f.known {
+	if f := q.foretellStart(0, e, 0); f.known {
 		t.Error("a start is foretold before anybody waited")
 	}
 	for i := range 200 {
 		ahead := 1 << (i % 10)
-		f := l.foretellStart(0, e, ahead)
-		l.forecasts.remember(&f)
+		f := q.foretellStart(0, e, ahead)
+		q.forecasts.remember(&f)
 		e.foretold = []*foretold{&f}
-		l.learnWait(time.Duration(ahead)*time.Minute, e)
+		q.learnWait(time.Duration(ahead)*time.Minute, e)
 	}
-	first, last := l.foretellStart(0, e, 1), l.foretellStart(0, e, 512)
+	first, last := q.foretellStart(0, e, 1), q.foretellStart(0, e, 512)
 	if first.to >= last.from {
 		t.Errorf("behind nobody %v to %v, behind 512 GPUs %v to %v", first.from, first.to, last.from, last.to)
 	}
@@ -70,13 +70,13 @@ func TestRangeFollowsTheLine(t *testing.T) {
 // TestForgottenGangTeachesNothing: one that was removed while it waited says nothing
 // of how long others will.
 func TestForgottenGangTeachesNothing(t *testing.T) {
-	l := newLine(t)
+	q := newQueue(t)
 	e := &entry{gpus: 1, expect: time.Hour}
-	f := l.foretellStart(0, e, 0)
-	l.forecasts.remember(&f)
+	f := q.foretellStart(0, e, 0)
+	q.forecasts.remember(&f)
 	e.foretold = []*foretold{&f}
-	l.forecasts.forget(e)
-	if len(l.forecasts.waits) > 0 {
-		t.Errorf("%d waits remembered", len(l.forecasts.waits))
+	q.forecasts.forget(e)
+	if len(q.forecasts.waits) > 0 {
+		t.Errorf("%d waits remembered", len(q.forecasts.waits))
 	}
 }

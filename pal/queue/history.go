@@ -27,8 +27,8 @@ type sample struct {
 	gpus int
 }
 
-// past is what is remembered of a name.
-type past struct {
+// runHistory is what is remembered of a name.
+type runHistory struct {
 	tenant  string
 	samples []sample          // oldest first
 	sorted  []sample          // the same, shortest first; nil: to be sorted
@@ -37,34 +37,34 @@ type past struct {
 }
 
 // learn remembers a finished run.
-func (l *Line) learn(tenant, name string, s sample) {
+func (q *Queue) learn(tenant, name string, s sample) {
 	if name == "" || s.work <= 0 {
 		return
 	}
-	l.lessons++
-	h := l.history[name]
+	q.lessons++
+	h := q.history[name]
 	if h == nil {
-		l.makeRoom()
-		h = &past{tenant: tenant}
-		l.history[name] = h
+		q.makeRoom()
+		h = &runHistory{tenant: tenant}
+		q.history[name] = h
 	}
-	h.last, h.sorted, h.fresh = l.lessons, nil, nil
+	h.last, h.sorted, h.fresh = q.lessons, nil, nil
 	h.samples = append(h.samples, s)
 	if len(h.samples) > maxSamples {
 		h.samples = slices.Delete(h.samples, 0, 1)
 	}
-	l.learned[name] = struct{}{}
+	q.learned[name] = struct{}{}
 }
 
 // makeRoom forgets a name where there are as many as may be: one of the tenant with
 // the most, so that whoever gives each job a name of its own makes nobody else's
 // forgotten.
-func (l *Line) makeRoom() {
-	if len(l.history) < maxNames {
+func (q *Queue) makeRoom() {
+	if len(q.history) < maxNames {
 		return
 	}
 	names, most := map[string]int{}, ""
-	for _, h := range l.history {
+	for _, h := range q.history {
 		names[h.tenant]++
 	}
 	for tenant, n := range names {
@@ -73,21 +73,21 @@ func (l *Line) makeRoom() {
 		}
 	}
 	oldest := ""
-	for name, h := range l.history {
-		if h.tenant == most && (oldest == "" || h.last < l.history[oldest].last) {
+	for name, h := range q.history {
+		if h.tenant == most && (oldest == "" || h.last < q.history[oldest].last) {
 			oldest = name
 		}
 	}
-	delete(l.history, oldest)
-	l.learned[oldest] = struct{}{}
+	delete(q.history, oldest)
+	q.learned[oldest] = struct{}{}
 }
 
-// Past is what is remembered of the runs of a name, to be kept while there is
-// no Line.
-type Past struct {
+// RunHistory is what is remembered of the runs of a name, to be kept while there is
+// no Queue.
+type RunHistory struct {
 	Name   string `json:"name"`
 	Tenant string `json:"tenant,omitempty"`
-	// Last grows with each lesson of the Line: names with the smallest are
+	// Last grows with each lesson of the Queue: names with the smallest are
 	// forgotten first.
 	Last int64 `json:"last"`
 	// Runs are the finished ones, oldest first: work at cost 1 in nanoseconds, and
@@ -96,41 +96,41 @@ type Past struct {
 }
 
 // History is all that is remembered, by name.
-func (l *Line) History() []Past {
-	out := make([]Past, 0, len(l.history))
-	for name, h := range l.history {
-		p := Past{Name: name, Tenant: h.tenant, Last: h.last, Runs: make([][2]int64, len(h.samples))}
+func (q *Queue) History() []RunHistory {
+	out := make([]RunHistory, 0, len(q.history))
+	for name, h := range q.history {
+		p := RunHistory{Name: name, Tenant: h.tenant, Last: h.last, Runs: make([][2]int64, len(h.samples))}
 		for i, s := range h.samples {
 			p.Runs[i] = [2]int64{int64(s.work), int64(s.gpus)}
 		}
 		out = append(out, p)
 	}
-	slices.SortFunc(out, func(a, b Past) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(out, func(a, b RunHistory) int { return cmp.Compare(a.Name, b.Name) })
 	return out
 }
 
 // Lessons counts the runs taken in: the history is as it was while it stays.
-func (l *Line) Lessons() int64 { return l.lessons }
+func (q *Queue) Lessons() int64 { return q.lessons }
 
-// Remember replaces what is remembered by what an earlier Line knew. Runs that
+// Remember replaces what is remembered by what an earlier Queue knew. Runs that
 // make no sense are left out.
-func (l *Line) Remember(history []Past) {
-	for name := range l.history {
-		l.learned[name] = struct{}{}
+func (q *Queue) Remember(history []RunHistory) {
+	for name := range q.history {
+		q.learned[name] = struct{}{}
 	}
-	l.history, l.lessons = map[string]*past{}, 0
+	q.history, q.lessons = map[string]*runHistory{}, 0
 	history = slices.Clone(history)
-	slices.SortFunc(history, func(a, b Past) int { return cmp.Compare(b.Last, a.Last) })
+	slices.SortFunc(history, func(a, b RunHistory) int { return cmp.Compare(b.Last, a.Last) })
 	for _, p := range history[:min(len(history), maxNames)] {
-		h := &past{tenant: p.Tenant, last: p.Last}
+		h := &runHistory{tenant: p.Tenant, last: p.Last}
 		for _, r := range p.Runs[max(0, len(p.Runs)-maxSamples):] {
 			if r[0] > 0 && r[1] > 0 {
 				h.samples = append(h.samples, sample{time.Duration(r[0]), int(r[1])})
 			}
 		}
 		if p.Name != "" && len(h.samples) > 0 {
-			l.history[p.Name], l.lessons = h, max(l.lessons, p.Last)
-			l.learned[p.Name] = struct{}{}
+			q.history[p.Name], q.lessons = h, max(q.lessons, p.Last)
+			q.learned[p.Name] = struct{}{}
 		}
 	}
 }
@@ -138,11 +138,11 @@ func (l *Line) Remember(history []Past) {
 // remaining is how long a gang is expected to run on, at cost 1: by its user's
 // estimate, by the history of its name, or as long as it ran already; until its
 // limit at most, which is what is expected where there is neither.
-func (l *Line) remaining(e *entry, now time.Duration) time.Duration {
-	if left := e.limit(now); left > 0 && e.job.Estimate == 0 && len(l.samples(e.job.Name)) == 0 {
+func (q *Queue) remaining(e *entry, now time.Duration) time.Duration {
+	if left := e.limit(now); left > 0 && e.job.Estimate == 0 && len(q.samples(e.job.Name)) == 0 {
 		return left
 	}
-	return e.bounded(now, l.expected(e, now))
+	return e.bounded(now, q.expected(e, now))
 }
 
 // bounded is a time that the gang may run on, its limit where that is shorter.
@@ -162,15 +162,15 @@ func (e *entry) limit(now time.Duration) time.Duration {
 	return time.Duration(float64(e.job.Limit-max(0, now-e.startedAt)) / e.placement.Cost())
 }
 
-// expected is [Line.remaining] without a limit. What is not known of a gang that
+// expected is [Queue.remaining] without a limit. What is not known of a gang that
 // outlasts all that is known is that it runs as long again.
-func (l *Line) expected(e *entry, now time.Duration) time.Duration {
-	return l.foresee(e, now, func(f *foreseen) *time.Duration { return &f.mean }, outlook.mean)
+func (q *Queue) expected(e *entry, now time.Duration) time.Duration {
+	return q.foresee(e, now, func(f *foreseen) *time.Duration { return &f.mean }, outlook.mean)
 }
 
 // index is [outlook.index] of the gang, until its limit at most.
-func (l *Line) index(e *entry, now time.Duration) time.Duration {
-	return e.bounded(now, l.foresee(e, now, func(f *foreseen) *time.Duration { return &f.index }, outlook.index))
+func (q *Queue) index(e *entry, now time.Duration) time.Duration {
+	return e.bounded(now, q.foresee(e, now, func(f *foreseen) *time.Duration { return &f.index }, outlook.index))
 }
 
 // foreseen is what was told of gangs that have not run; 0: it was not yet.
@@ -178,10 +178,10 @@ type foreseen struct{ mean, index time.Duration }
 
 // foresee asks the gang's outlook; of gangs of a name and size that have not run
 // yet it does so once.
-func (l *Line) foresee(e *entry, now time.Duration, kept func(*foreseen) *time.Duration, ask func(outlook) time.Duration) time.Duration {
-	h := l.history[e.job.Name]
+func (q *Queue) foresee(e *entry, now time.Duration, kept func(*foreseen) *time.Duration, ask func(outlook) time.Duration) time.Duration {
+	h := q.history[e.job.Name]
 	if h == nil || e.job.Estimate > 0 || e.work(now) > 0 {
-		return ask(l.outlook(e, now))
+		return ask(q.outlook(e, now))
 	}
 	f := h.fresh[e.gpus]
 	if f == nil {
@@ -193,7 +193,7 @@ func (l *Line) foresee(e *entry, now time.Duration, kept func(*foreseen) *time.D
 	}
 	d := kept(f)
 	if *d == 0 {
-		*d = ask(l.outlook(e, now))
+		*d = ask(q.outlook(e, now))
 	}
 	return *d
 }
@@ -208,23 +208,23 @@ type outlook struct {
 
 type chance struct{ left, weight float64 }
 
-func (l *Line) outlook(e *entry, now time.Duration) outlook {
+func (q *Queue) outlook(e *entry, now time.Duration) outlook {
 	done := e.work(now)
-	o := outlook{again: max(done, l.opt.DefaultRuntime).Seconds(), of: l.chances[:0]}
+	o := outlook{again: max(done, q.opt.DefaultRuntime).Seconds(), of: q.chances[:0]}
 	if e.job.Estimate > 0 {
-		p, left := outlasting(l.Estimate(e.job), done)
+		p, left := outlasting(q.Estimate(e.job), done)
 		o.rest = 1 - p
 		o.of = append(o.of, chance{left, p})
 	} else {
 		// What is not known counts as much as one run of the same size.
 		o.rest = 1
-		for _, s := range l.sortedSamples(e.job.Name) {
+		for _, s := range q.sortedSamples(e.job.Name) {
 			if p, left := outlasting(s.work, done); p > 0 {
 				o.of = append(o.of, chance{left, p * likeness(s.gpus, e.gpus)})
 			}
 		}
 	}
-	l.chances = o.of
+	q.chances = o.of
 	return o
 }
 
@@ -284,16 +284,16 @@ func outlasting(length, done time.Duration) (possible, left float64) {
 	return 1 - min(1, max(0, over)), max(0, length-done, window/2).Seconds()
 }
 
-func (l *Line) samples(name string) []sample {
-	if h := l.history[name]; h != nil {
+func (q *Queue) samples(name string) []sample {
+	if h := q.history[name]; h != nil {
 		return h.samples
 	}
 	return nil
 }
 
 // sortedSamples are the samples of a name, shortest first.
-func (l *Line) sortedSamples(name string) []sample {
-	h := l.history[name]
+func (q *Queue) sortedSamples(name string) []sample {
+	h := q.history[name]
 	if h == nil {
 		return nil
 	}

@@ -15,35 +15,35 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-func newLine(t interface{ Fatal(...any) }) *Line {
-	l, err := New(Options{Order: Adaptive, Placement: pal.Policy{Name: pal.PAL}, Backfill: BackfillReserved})
+func newQueue(t interface{ Fatal(...any) }) *Queue {
+	q, err := New(Options{Order: Adaptive, Placement: pal.Policy{Name: pal.PAL}, Backfill: BackfillReserved})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return l
+	return q
 }
 
-// A line that is told what another had learned, through JSON, expects the same
+// A queue that is told what another had learned, through JSON, expects the same
 // of every gang, and goes on to forget the same.
 func TestHistoryIsKept(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name := rapid.Custom(func(t *rapid.T) string { return fmt.Sprint(rapid.IntRange(0, 2*maxNames).Draw(t, "name")) })
-		teach := func(t *rapid.T, ls ...*Line) {
+		teach := func(t *rapid.T, ls ...*Queue) {
 			for range rapid.IntRange(0, 600).Draw(t, "runs") {
 				n := name.Draw(t, "of")
 				s := sample{time.Duration(rapid.Int64Range(1, int64(time.Hour)).Draw(t, "work")), rapid.IntRange(1, 64).Draw(t, "gpus")}
-				for _, l := range ls {
-					l.learn(n[:1], n, s)
+				for _, q := range ls {
+					q.learn(n[:1], n, s)
 				}
 			}
 		}
-		a, b := newLine(t), newLine(t)
+		a, b := newQueue(t), newQueue(t)
 		teach(t, a)
 		data, err := json.Marshal(a.History())
 		if err != nil {
 			t.Fatal(err)
 		}
-		var history []Past
+		var history []RunHistory
 		if err := json.Unmarshal(data, &history); err != nil {
 			t.Fatal(err)
 		}
@@ -62,21 +62,21 @@ func TestHistoryIsKept(t *testing.T) {
 	})
 }
 
-// The gang that is known to be short goes first, for the next line too, and a
-// gang that waits already is sorted anew when the line is told.
+// The gang that is known to be short goes first, for the next queue too, and a
+// gang that waits already is sorted anew when the queue is told.
 func TestRememberedOrder(t *testing.T) {
-	l := newLine(t)
+	q := newQueue(t)
 	for range 3 {
-		l.learn("", "quick", sample{time.Second, 1})
+		q.learn("", "quick", sample{time.Second, 1})
 	}
-	next := newLine(t)
+	next := newQueue(t)
 	for i, id := range []string{"slow", "quick"} {
 		j := Job{ID: id, Name: id, Gang: pal.SingleGPUs(id, pal.ClassA, 1), Submitted: time.Duration(i)}
 		if err := next.Submit(j.Submitted, j); err != nil {
 			t.Fatal(err)
 		}
 	}
-	next.Remember(append(l.History(), Past{Name: "broken", Runs: [][2]int64{{-1, 0}}}))
+	next.Remember(append(q.History(), RunHistory{Name: "broken", Runs: [][2]int64{{-1, 0}}}))
 	c, err := pal.NewCluster([]pal.Node{{ID: "n", Name: "n", Groups: []pal.DeviceGroup{{Name: "g", GPUs: []pal.GPU{{ID: "u"}}}}}}, pal.TwoTier(1.7))
 	if err != nil {
 		t.Fatal(err)
@@ -103,12 +103,12 @@ func TestWaitJSON(t *testing.T) {
 // A tenant who gives each job a name of its own makes nobody forget what is known of
 // another's.
 func TestNamesOfOthersAreKept(t *testing.T) {
-	l := newLine(t)
-	l.learn("steady", "train", sample{time.Hour, 8})
+	q := newQueue(t)
+	q.learn("steady", "train", sample{time.Hour, 8})
 	for i := range 3 * maxNames {
-		l.learn("flood", fmt.Sprint("job-", i), sample{time.Second, 1})
+		q.learn("flood", fmt.Sprint("job-", i), sample{time.Second, 1})
 	}
-	if len(l.samples("train")) != 1 || len(l.history) != maxNames {
-		t.Errorf("%d runs of the other's are known, %d names", len(l.samples("train")), len(l.history))
+	if len(q.samples("train")) != 1 || len(q.history) != maxNames {
+		t.Errorf("%d runs of the other's are known, %d names", len(q.samples("train")), len(q.history))
 	}
 }

@@ -46,7 +46,7 @@ type Job struct {
 	LocalityWait time.Duration
 }
 
-// Order sorts the waiting line.
+// Order sorts the queue.
 type Order string
 
 // The orders. All fall back on the time of submission.
@@ -118,7 +118,7 @@ type Options struct {
 	// pass goes on with the others.
 	Starts int
 	// Exclusive promises that GPUs of the cluster come free only through calls
-	// to this Line, so that what did not fit is not tried again until one was
+	// to this Queue, so that what did not fit is not tried again until one was
 	// made. The simulator's clusters are exclusive, a daemon's never.
 	Exclusive bool
 }

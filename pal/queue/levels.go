@@ -43,25 +43,25 @@ func newLevels() levels {
 }
 
 // rate takes in a gang that has begun to run at the time, if it may be stopped.
-func (l *Line) rate(e *entry, at time.Duration) {
-	if !l.opt.Preempt || !e.job.Preemptible || e.granted {
+func (q *Queue) rate(e *entry, at time.Duration) {
+	if !q.opt.Preempt || !e.job.Preemptible || e.granted {
 		return
 	}
 	e.levelDue = at
-	l.levels.due.push(e)
+	q.levels.due.push(e)
 	e.rated = true
 	if e.safeUntil > at {
-		l.levels.safe = append(l.levels.safe, e)
+		q.levels.safe = append(q.levels.safe, e)
 	}
 }
 
 // unrate leaves out a gang that runs no more.
-func (l *Line) unrate(e *entry) {
+func (q *Queue) unrate(e *entry) {
 	if !e.rated {
 		return
 	}
-	l.levels.due.remove(e)
-	l.levels.drop(e)
+	q.levels.due.remove(e)
+	q.levels.drop(e)
 	e.rated = false
 }
 
@@ -93,12 +93,12 @@ func (ls *levels) put(e *entry, n int) {
 }
 
 // relevel works out the levels that may have changed by now.
-func (l *Line) relevel(now time.Duration) {
-	ls := &l.levels
+func (q *Queue) relevel(now time.Duration) {
+	ls := &q.levels
 	for len(ls.due.es) > 0 && ls.due.es[0].levelDue <= now {
 		e := ls.due.es[0]
-		ls.put(e, l.level(e, now))
-		e.levelDue = max(now+1, l.nextLevel(e, now))
+		ls.put(e, q.level(e, now))
+		e.levelDue = max(now+1, q.nextLevel(e, now))
 		ls.due.fix(e)
 	}
 }
@@ -109,29 +109,29 @@ func (l *Line) relevel(now time.Duration) {
 const looks = 16
 
 // nextLevel is when a running gang's level may next change.
-func (l *Line) nextLevel(e *entry, now time.Duration) time.Duration {
-	switch l.opt.Order {
+func (q *Queue) nextLevel(e *entry, now time.Duration) time.Duration {
+	switch q.opt.Order {
 	case LAS:
 		attained := e.attained(now)
-		edge := l.opt.Quantum
+		edge := q.opt.Quantum
 		for edge <= attained*time.Duration(e.gpus) {
 			edge *= 4
 		}
 		return now + (edge-attained*time.Duration(e.gpus))/time.Duration(e.gpus)
 	case RoundRobin:
-		if at := e.startedAt + l.opt.Quantum; at > now {
+		if at := e.startedAt + q.opt.Quantum; at > now {
 			return at
 		}
 	case SRTF, Adaptive:
-		more := max(e.work(now), l.opt.DefaultRuntime) / looks
+		more := max(e.work(now), q.opt.DefaultRuntime) / looks
 		return now + time.Duration(float64(more)*e.placement.Cost())
 	}
 	return math.MaxInt64
 }
 
 // stopsFrom is when a running gang may next be stopped that may not be now.
-func (l *Line) stopsFrom(now time.Duration, soon func(time.Duration)) {
-	ls := &l.levels
+func (q *Queue) stopsFrom(now time.Duration, soon func(time.Duration)) {
+	ls := &q.levels
 	ls.safe = slices.DeleteFunc(ls.safe, func(e *entry) bool {
 		if !e.rated || e.safeUntil <= now {
 			return true
@@ -139,16 +139,16 @@ func (l *Line) stopsFrom(now time.Duration, soon func(time.Duration)) {
 		soon(e.safeUntil)
 		return false
 	})
-	switch l.opt.Order {
+	switch q.opt.Order {
 	case SRTF, Adaptive:
 		if len(ls.due.es) > 0 {
-			soon(now + l.opt.Quantum/4)
+			soon(now + q.opt.Quantum/4)
 		}
 	default:
-		l.relevel(now)
+		q.relevel(now)
 		if len(ls.due.es) > 0 && ls.due.es[0].levelDue < math.MaxInt64 {
 			at := ls.due.es[0].levelDue
-			if l.opt.Order == LAS {
+			if q.opt.Order == LAS {
 				at++ // it was rounded down
 			}
 			soon(at)

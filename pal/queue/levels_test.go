@@ -33,18 +33,18 @@ func TestVictims(t *testing.T) {
 }
 
 func checkVictims(t *rapid.T, p *player) {
-	ps := &pass{Line: p.line, c: p.c, now: p.now}
+	ps := &pass{Queue: p.queue, c: p.c, now: p.now}
 	ps.relevel(p.now)
 	guessed := p.opt.Order == SRTF || p.opt.Order == Adaptive
 	level := func(e *entry) int {
 		if guessed {
 			return e.level.level
 		}
-		return p.line.level(e, p.now)
+		return p.queue.level(e, p.now)
 	}
 	var all []*entry
 	gpus := map[int]int{}
-	for _, e := range p.line.running {
+	for _, e := range p.queue.running {
 		if e.job.Preemptible && !e.granted {
 			gpus[level(e)] += e.gpus
 			if ps.settled(e) {
@@ -88,7 +88,7 @@ func checkVictims(t *rapid.T, p *player) {
 
 // TestNoMoves: nothing is moved before the caller would move it, and then it is.
 func TestNoMoves(t *testing.T) {
-	l, err := New(Options{Order: FIFO, Migrate: true, Placement: pal.Policy{Name: pal.PAL}})
+	q, err := New(Options{Order: FIFO, Migrate: true, Placement: pal.Policy{Name: pal.PAL}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,14 +99,14 @@ func TestNoMoves(t *testing.T) {
 	g := pal.SingleGPUs("slow", pal.ClassA, 1)
 	pl := pal.Measure(c, g, []pal.Member{{GPUs: []int{0}}})
 	c.Take(g, pl)
-	if err := l.Restore(Job{ID: "slow", Gang: g, Estimate: 10 * time.Hour, Migratable: true}, pl, 0); err != nil {
+	if err := q.Restore(Job{ID: "slow", Gang: g, Estimate: 10 * time.Hour, Migratable: true}, pl, 0); err != nil {
 		t.Fatal(err)
 	}
-	l.NoMoves(time.Hour)
-	if got := l.Decide(time.Hour-1, c); len(got) > 0 {
+	q.NoMoves(time.Hour)
+	if got := q.Decide(time.Hour-1, c); len(got) > 0 {
 		t.Errorf("before: %v", got)
 	}
-	if got := l.Decide(time.Hour, c); len(got) != 1 || got[0].Kind != Migrate {
+	if got := q.Decide(time.Hour, c); len(got) != 1 || got[0].Kind != Migrate {
 		t.Errorf("after: %v", got)
 	}
 }

@@ -62,7 +62,7 @@ func (p *pass) needsOutliers(e *entry, policy pal.Policy) bool {
 
 // Trying is the job for which GPUs are being looked for, "" where none is. After a
 // panic it says in which job it was.
-func (l *Line) Trying() string { return l.trying }
+func (q *Queue) Trying() string { return q.trying }
 
 // muchFarther is how much worse than possible a placement's cost must be for a
 // gang to wait for a better one.

@@ -17,11 +17,11 @@ func TestLeastCostWhileItDoesNotFit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := New(Default())
+	q, err := New(Default())
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := l.newEntry(Job{ID: "j", Tenant: "t", Gang: pal.Gang{ID: "j", Class: pal.ClassB, Shapes: []pal.Shape{{Members: 1, GPUs: 1}}}})
+	e, err := q.newEntry(Job{ID: "j", Tenant: "t", Gang: pal.Gang{ID: "j", Class: pal.ClassB, MemberSets: []pal.MemberSet{{Members: 1, GPUs: 1}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func TestLeastCostWhileItDoesNotFit(t *testing.T) {
 			c.SetHealth(u, yes, false)
 		}
 	}
-	p := &pass{Line: l, c: c, ever: map[signature]bool{}}
+	p := &pass{Queue: q, c: c, ever: map[signature]bool{}}
 	away(true)
 	if cost := p.leastCost(e); !math.IsInf(cost, 1) {
 		t.Errorf("nothing is there: it would cost %g", cost)

@@ -73,10 +73,10 @@ func model(jobs []modelJob, gpus int, shortest, easy bool) []int {
 	return starts
 }
 
-// playedBy is when the jobs start by the Line.
+// playedBy is when the jobs start by the Queue.
 func playedBy(t *rapid.T, jobs []modelJob, gpus int, o Options) []int {
 	o.Placement, o.MaxWait, o.Exclusive = pal.Policy{Name: pal.PAL}, 1e6*time.Hour, rapid.Bool().Draw(t, "exclusive")
-	line, err := New(o)
+	q, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,29 +94,29 @@ func playedBy(t *rapid.T, jobs []modelJob, gpus int, o Options) []int {
 		for i, j := range jobs {
 			if starts[i] >= 0 && starts[i]+j.run == m {
 				c.Release(gang(i), places[i])
-				line.Finished(now, fmt.Sprint(i))
+				q.Finished(now, fmt.Sprint(i))
 				left--
 			}
 		}
 		for i, j := range jobs {
 			if j.submit == m {
-				if err := line.Submit(now, Job{ID: fmt.Sprint(i), Gang: gang(i), Submitted: now, Estimate: time.Duration(j.run) * time.Minute}); err != nil {
+				if err := q.Submit(now, Job{ID: fmt.Sprint(i), Gang: gang(i), Submitted: now, Estimate: time.Duration(j.run) * time.Minute}); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
-		for _, a := range line.Decide(now, c) {
+		for _, a := range q.Decide(now, c) {
 			var i int
 			_, _ = fmt.Sscan(a.Job, &i)
 			starts[i], places[i] = m, a.Placement
 			c.Take(gang(i), a.Placement)
-			line.Started(now, a.Job, a.Placement)
+			q.Started(now, a.Job, a.Placement)
 		}
 	}
 	return starts
 }
 
-// TestModel: with exact estimates and GPUs that are all alike the Line starts
+// TestModel: with exact estimates and GPUs that are all alike the Queue starts
 // every gang when FIFO, shortest job first and EASY from the books do.
 func TestModel(t *testing.T) {
 	for name, o := range map[string]Options{"FIFO": {Order: FIFO}, "SRTF": {Order: SRTF}, "EASY": {Order: FIFO, Backfill: BackfillReserved},
@@ -130,7 +130,7 @@ func TestModel(t *testing.T) {
 				slices.SortStableFunc(jobs, func(a, b modelJob) int { return a.submit - b.submit })
 				want := model(jobs, gpus, o.Order == SRTF, o.Backfill == BackfillReserved)
 				if d := cmp.Diff(want, playedBy(t, jobs, gpus, o)); d != "" {
-					t.Fatalf("starts of %v on %d GPUs, in minutes (-model +Line):\n%s", jobs, gpus, d)
+					t.Fatalf("starts of %v on %d GPUs, in minutes (-model +Queue):\n%s", jobs, gpus, d)
 				}
 			})
 		})

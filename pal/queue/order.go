@@ -27,25 +27,25 @@ func (a key) compare(b key) int {
 }
 
 // keyOf is the key of a gang that waits.
-func (l *Line) keyOf(e *entry) key {
-	if l.opt.Order == RoundRobin {
+func (q *Queue) keyOf(e *entry) key {
+	if q.opt.Order == RoundRobin {
 		return e.urgentKey(key{since: e.waitingSince, seq: e.seq})
 	}
-	return e.urgentKey(key{rank: l.rank(e, e.waitingSince), since: e.job.Submitted, seq: e.seq})
+	return e.urgentKey(key{rank: q.rank(e, e.waitingSince), since: e.job.Submitted, seq: e.seq})
 }
 
 // rank is what the order sorts by: it does not change while a gang waits,
 // except by what its name teaches.
-func (l *Line) rank(e *entry, now time.Duration) float64 {
-	switch l.opt.Order {
+func (q *Queue) rank(e *entry, now time.Duration) float64 {
+	switch q.opt.Order {
 	case Priority:
 		return float64(-e.job.Priority)
 	case LAS:
-		return float64(l.level(e, now))
+		return float64(q.level(e, now))
 	case SRTF:
-		return l.remaining(e, now).Seconds()
+		return q.remaining(e, now).Seconds()
 	case Adaptive:
-		return l.area(e, now)
+		return q.area(e, now)
 	}
 	return 0
 }
@@ -53,11 +53,11 @@ func (l *Line) rank(e *entry, now time.Duration) float64 {
 // area is the GPU seconds at cost 1 by which Adaptive sorts: those that a gang is
 // expected to hold, or, if it may be stopped, those that it takes to see gangs
 // like it end.
-func (l *Line) area(e *entry, now time.Duration) float64 {
-	if l.opt.Preempt && e.job.Preemptible {
-		return l.index(e, now).Seconds() * float64(e.gpus)
+func (q *Queue) area(e *entry, now time.Duration) float64 {
+	if q.opt.Preempt && e.job.Preemptible {
+		return q.index(e, now).Seconds() * float64(e.gpus)
 	}
-	return l.remaining(e, now).Seconds() * float64(e.gpus)
+	return q.remaining(e, now).Seconds() * float64(e.gpus)
 }
 
 // finest is the part of DefaultRuntime that is the first level of what is
@@ -68,25 +68,25 @@ const finest = 1. / 600
 // LAS levels are powers of 4 of attained GPU time over the quantum; those of
 // expected remaining time are powers of 4 too, so that a gang is only stopped
 // for one that is much shorter.
-func (l *Line) level(e *entry, now time.Duration) int {
-	switch l.opt.Order {
+func (q *Queue) level(e *entry, now time.Duration) int {
+	switch q.opt.Order {
 	case Priority:
 		return -e.job.Priority
 	case LAS:
-		return powerOf4(e.attained(now).Seconds() * float64(e.gpus) / l.opt.Quantum.Seconds())
+		return powerOf4(e.attained(now).Seconds() * float64(e.gpus) / q.opt.Quantum.Seconds())
 	case SRTF:
-		return powerOf4(l.remaining(e, now).Seconds() / l.finest())
+		return powerOf4(q.remaining(e, now).Seconds() / q.finest())
 	case Adaptive:
-		return powerOf4(l.area(e, now) / l.finest())
+		return powerOf4(q.area(e, now) / q.finest())
 	case RoundRobin:
-		if e.state >= running && now-e.startedAt >= l.opt.Quantum {
+		if e.state >= running && now-e.startedAt >= q.opt.Quantum {
 			return 1
 		}
 	}
 	return 0
 }
 
-func (l *Line) finest() float64 { return finest * l.opt.DefaultRuntime.Seconds() }
+func (q *Queue) finest() float64 { return finest * q.opt.DefaultRuntime.Seconds() }
 
 // powerOf4 counts how often 4 goes into x: 0 below 1, 1 from 1 to 4, and so on.
 func powerOf4(x float64) int {

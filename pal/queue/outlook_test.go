@@ -13,20 +13,20 @@ import (
 // A name whose runs are mostly short and sometimes very long makes a new gang look
 // short, until it has outlasted the short ones; the mean makes it look long.
 func TestIndexOfHeavyTail(t *testing.T) {
-	l := newLine(t)
+	q := newQueue(t)
 	for i := range 40 {
 		work := time.Minute
 		if i%10 == 9 {
 			work = 100 * time.Hour
 		}
-		l.learn("", "sweep", sample{work, 1})
+		q.learn("", "sweep", sample{work, 1})
 	}
 	e := &entry{job: Job{Name: "sweep"}, gpus: 1}
-	if index, mean := l.index(e, 0), l.expected(e, 0); index > 30*time.Minute || mean < 3*time.Hour {
+	if index, mean := q.index(e, 0), q.expected(e, 0); index > 30*time.Minute || mean < 3*time.Hour {
 		t.Errorf("new: index %v, mean %v", index, mean)
 	}
 	e.doneBefore = time.Hour
-	if index := l.index(e, 0); index < time.Hour {
+	if index := q.index(e, 0); index < time.Hour {
 		t.Errorf("after an hour: index %v", index)
 	}
 }
@@ -34,16 +34,16 @@ func TestIndexOfHeavyTail(t *testing.T) {
 // A name whose last runs were all very long does not make a new gang look as long:
 // it may be short for all that, and would wait behind them until it is overdue.
 func TestIndexDoubts(t *testing.T) {
-	l := newLine(t)
+	q := newQueue(t)
 	for range maxSamples {
-		l.learn("", "n", sample{500 * time.Hour, 1})
+		q.learn("", "n", sample{500 * time.Hour, 1})
 	}
 	e := &entry{job: Job{Name: "n"}, gpus: 1}
-	if index := l.index(e, 0); index != doubt*l.opt.DefaultRuntime {
+	if index := q.index(e, 0); index != doubt*q.opt.DefaultRuntime {
 		t.Errorf("new: index %v", index)
 	}
 	e.job.Estimate = 500 * time.Hour // its user's word is another matter
-	if index := l.index(e, 0); index < 400*time.Hour {
+	if index := q.index(e, 0); index < 400*time.Hour {
 		t.Errorf("estimated: index %v", index)
 	}
 }
@@ -51,13 +51,13 @@ func TestIndexDoubts(t *testing.T) {
 // A gang that has just outlasted a run of its name is not taken to be about to end:
 // else nobody could ever stop it.
 func TestIndexOfOutlasted(t *testing.T) {
-	l := newLine(t)
+	q := newQueue(t)
 	for range 10 {
-		l.learn("", "n", sample{10 * time.Hour, 1})
-		l.learn("", "n", sample{100 * time.Hour, 1})
+		q.learn("", "n", sample{10 * time.Hour, 1})
+		q.learn("", "n", sample{100 * time.Hour, 1})
 	}
 	e := &entry{job: Job{Name: "n"}, gpus: 1, doneBefore: 11 * time.Hour}
-	if index := l.index(e, 0); index < time.Hour {
+	if index := q.index(e, 0); index < time.Hour {
 		t.Errorf("index %v", index)
 	}
 }
@@ -67,7 +67,7 @@ func TestIndexOfOutlasted(t *testing.T) {
 func TestOverrun(t *testing.T) {
 	w := &world{gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
 	var err error
-	if w.line, err = New(Options{Order: FIFO, Backfill: BackfillReserved, Placement: pal.Policy{Name: pal.PAL}}); err != nil {
+	if w.queue, err = New(Options{Order: FIFO, Backfill: BackfillReserved, Placement: pal.Policy{Name: pal.PAL}}); err != nil {
 		t.Fatal(err)
 	}
 	if w.cluster, err = pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7)); err != nil {

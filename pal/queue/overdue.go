@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// The overdue are served beside the line, in order of submission, by a bounded
+// The overdue are served beside the queue, in order of submission, by a bounded
 // share of the GPUs. The package comment says what that promises.
 
 // account meters what the overdue get.
@@ -26,38 +26,38 @@ type account struct {
 
 // update brings the account to now: what is used adds to the debt, the share
 // pays it off.
-func (l *Line) update(now time.Duration) {
-	a := &l.account
+func (q *Queue) update(now time.Duration) {
+	a := &q.account
 	if now > a.at {
-		a.debt = max(0, a.debt+(now-a.at).Seconds()*(float64(a.used+a.idle)-l.allowance()))
+		a.debt = max(0, a.debt+(now-a.at).Seconds()*(float64(a.used+a.idle)-q.allowance()))
 		a.at = now
 	}
 }
 
 // allowance is how many GPUs the overdue may have in the long run.
-func (l *Line) allowance() float64 { return l.opt.OverdueShare * float64(l.account.gpus) }
+func (q *Queue) allowance() float64 { return q.opt.OverdueShare * float64(q.account.gpus) }
 
 // grant says that a gang which was overdue has begun to run on so many GPUs, or
 // (negative) no longer does.
-func (l *Line) grant(now time.Duration, gpus int) {
-	l.update(now)
-	l.account.used += gpus
+func (q *Queue) grant(now time.Duration, gpus int) {
+	q.update(now)
+	q.account.used += gpus
 }
 
 // due says whether it is an overdue gang's turn.
-func (l *Line) due() bool {
-	used := l.account.used
-	for _, e := range l.pending {
+func (q *Queue) due() bool {
+	used := q.account.used
+	for _, e := range q.pending {
 		if e.granted && e.state == starting {
 			used += e.gpus
 		}
 	}
-	for _, c := range l.claims {
+	for _, c := range q.claims {
 		if c.granted {
 			used += c.by.gpus
 		}
 	}
-	return l.account.debt <= 0 && float64(used) < l.allowance()
+	return q.account.debt <= 0 && float64(used) < q.allowance()
 }
 
 // turn keeps GPUs for an overdue gang until all of them are free. It is never
@@ -143,7 +143,7 @@ func (p *pass) serveOne(e *entry) bool {
 		return true
 	}
 	if p.opt.Preempt && p.stopEnough(e, p.above(math.MinInt)) {
-		p.turn, p.Line.claims[len(p.Line.claims)-1].granted = nil, true
+		p.turn, p.Queue.claims[len(p.Queue.claims)-1].granted = nil, true
 		return true
 	}
 	if p.turn == nil {
@@ -160,7 +160,7 @@ func (p *pass) serveOne(e *entry) bool {
 }
 
 // valid says whether the turn's gang still waits and its GPUs will come free:
-// each is free or held by a gang of the Line.
+// each is free or held by a gang of the Queue.
 func (p *pass) valid(t *turn) bool {
 	if t.by.state != waiting || p.entries[t.by.job.ID] != t.by || p.crosses(t.by, t.placement) {
 		return false

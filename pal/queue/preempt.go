@@ -73,7 +73,7 @@ func (p *pass) claim(e *entry, pl pal.Placement, victims []*entry) bool {
 	if len(c.victims) == 0 {
 		return false
 	}
-	p.Line.claims = append(p.Line.claims, c)
+	p.Queue.claims = append(p.Queue.claims, c)
 	p.keep(pl)
 	return true
 }

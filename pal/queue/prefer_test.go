@@ -14,7 +14,7 @@ import (
 // A gang that prefers slow GPUs does not wait for the fast ones that others like
 // it would take, nor do those wait for it.
 func TestPreferenceIsAKindOfItsOwn(t *testing.T) {
-	l, err := New(Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, LocalityWait: true, Backfill: BackfillReserved})
+	q, err := New(Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, LocalityWait: true, Backfill: BackfillReserved})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,33 +33,33 @@ func TestPreferenceIsAKindOfItsOwn(t *testing.T) {
 	anywhere := []bool{true, true}
 	gang := func(id string, prefer ...[]bool) pal.Gang {
 		g := pal.SingleGPUs(id, pal.ClassA, 1)
-		g.Shapes[0].Eligible, g.Shapes[0].Prefer = anywhere, prefer
+		g.MemberSets[0].Eligible, g.MemberSets[0].Prefer = anywhere, prefer
 		return g
 	}
 	submit := func(g pal.Gang) {
-		if err := l.Submit(0, Job{ID: g.ID, Gang: g}); err != nil {
+		if err := q.Submit(0, Job{ID: g.ID, Gang: g}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	// Where the first runs, the second waits: what its kind costs at best is known.
 	submit(gang("first"))
-	first := l.Decide(0, c)
+	first := q.Decide(0, c)
 	if len(first) != 1 {
 		t.Fatalf("first: %v", first)
 	}
 	c.Take(gang("first"), first[0].Placement)
-	l.Started(0, "first", first[0].Placement)
+	q.Started(0, "first", first[0].Placement)
 	submit(gang("second"))
-	if as := l.Decide(0, c); len(as) > 0 {
+	if as := q.Decide(0, c); len(as) > 0 {
 		t.Fatalf("second does not wait for the fast GPU: %v", as)
 	}
 	c.Release(gang("first"), first[0].Placement)
-	l.Finished(time.Second, "first")
-	l.Removed(time.Second, "second")
+	q.Finished(time.Second, "first")
+	q.Removed(time.Second, "second")
 	submit(gang("slow", []bool{false, true}))
 	submit(gang("third"))
 	starts := map[string]int{}
-	for _, a := range l.Decide(2*time.Second, c) {
+	for _, a := range q.Decide(2*time.Second, c) {
 		starts[a.Job] = a.Placement.GPUs()[0]
 	}
 	if len(starts) != 2 || starts["slow"] != 1 || starts["third"] != 0 {

@@ -14,11 +14,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// player drives a Line at random and checks what must always hold: cluster.Take
+// player drives a Queue at random and checks what must always hold: cluster.Take
 // panics where a GPU is given twice.
 type player struct {
 	t       *rapid.T
-	line    *Line
+	queue   *Queue
 	c       *pal.Cluster
 	now     time.Duration
 	opt     Options
@@ -41,7 +41,7 @@ func newPlayer(t *rapid.T) *player {
 		LocalityWait: rapid.Bool().Draw(t, "locality wait"), FairShare: rapid.Bool().Draw(t, "fair"), Exclusive: rapid.Bool().Draw(t, "exclusive"),
 		MaxWait: 2 * time.Hour, OverdueShare: 0.5, Quantum: 10 * time.Minute, OutlierThreshold: 1.5, Placement: pal.Policy{Name: pal.PAL},
 	}
-	line, err := New(p.opt)
+	q, err := New(p.opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func newPlayer(t *rapid.T) *player {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.line, p.c = line, c
+	p.queue, p.c = q, c
 	return p
 }
 
@@ -61,18 +61,18 @@ func (p *player) submit() {
 		Gang:      pal.SingleGPUs(id, rapid.SampledFrom(pal.AppClasses()).Draw(p.t, "class"), rapid.IntRange(1, 12).Draw(p.t, "gpus")),
 		Submitted: p.now, Preemptible: rapid.Bool().Draw(p.t, "preemptible"), Migratable: rapid.Bool().Draw(p.t, "migratable"),
 		RestartCost: time.Minute, Estimate: time.Duration(rapid.IntRange(0, 100).Draw(p.t, "estimate")) * time.Minute}
-	if err := p.line.Submit(p.now, j); err != nil {
+	if err := p.queue.Submit(p.now, j); err != nil {
 		p.t.Fatal(err)
 	}
 	p.jobs[id], p.waiting[id] = j, p.now
 }
 
-// act carries out what the Line says until it says nothing more; a Line that
+// act carries out what the Queue says until it says nothing more; a Queue that
 // never does is broken.
 func (p *player) act() {
 	for range 1000 {
 		free := p.c.FreeGPUs()
-		actions := p.line.Decide(p.now, p.c)
+		actions := p.queue.Decide(p.now, p.c)
 		if p.c.FreeGPUs() != free {
 			p.t.Fatalf("Decide left %d free GPUs, there were %d", p.c.FreeGPUs(), free)
 		}
@@ -99,7 +99,7 @@ func (p *player) carryOut(a Action) {
 		delete(p.places, a.Job)
 	}
 	if a.Kind == Preempt {
-		p.line.Stopped(p.now, a.Job)
+		p.queue.Stopped(p.now, a.Job)
 		p.waiting[a.Job], p.stopped[a.Job] = p.now, true
 		return
 	}
@@ -113,7 +113,7 @@ func (p *player) carryOut(a Action) {
 	}
 	p.c.Take(j.Gang, a.Placement)
 	p.places[a.Job] = a.Placement
-	p.line.Started(p.now, a.Job, a.Placement)
+	p.queue.Started(p.now, a.Job, a.Placement)
 }
 
 // until lets time pass, with the ends and wake-ups in it.
@@ -125,14 +125,14 @@ func (p *player) until(at time.Duration) {
 				next, id = p.ends[k], k
 			}
 		}
-		if wake, ok := p.line.Wake(p.now); ok && wake < next {
+		if wake, ok := p.queue.Wake(p.now); ok && wake < next {
 			next, id = wake, ""
 		}
 		p.now = max(p.now, next)
 		if id != "" {
 			p.c.Release(p.jobs[id].Gang, p.places[id])
 			delete(p.places, id)
-			p.line.Finished(p.now, id)
+			p.queue.Finished(p.now, id)
 			delete(p.jobs, id)
 		}
 		p.act()
@@ -159,7 +159,7 @@ func TestNobodyStarves(t *testing.T) {
 		big := Job{ID: "big", Gang: pal.SingleGPUs("big", pal.ClassB, 12), Estimate: 1000 * time.Hour, Priority: -1}
 		p.submit()
 		p.act()
-		if err := p.line.Submit(p.now, big); err != nil {
+		if err := p.queue.Submit(p.now, big); err != nil {
 			t.Fatal(err)
 		}
 		p.jobs["big"], p.waiting["big"] = big, p.now
@@ -202,7 +202,7 @@ func TestRepeatable(t *testing.T) {
 		a := newPlayer(t)
 		b := *a
 		var err error
-		if b.line, err = New(a.opt); err != nil {
+		if b.queue, err = New(a.opt); err != nil {
 			t.Fatal(err)
 		}
 		if b.c, err = pal.NewCluster(testNodes(3, "5"), pal.TwoTier(1.7)); err != nil {
@@ -210,15 +210,15 @@ func TestRepeatable(t *testing.T) {
 		}
 		for i := range rapid.IntRange(1, 20).Draw(t, "steps") {
 			a.submit()
-			if err := b.line.Submit(a.now, a.jobs[fmt.Sprint(i+1)]); err != nil {
+			if err := b.queue.Submit(a.now, a.jobs[fmt.Sprint(i+1)]); err != nil {
 				t.Fatal(err)
 			}
 		}
-		x, y := fmt.Sprint(a.line.Decide(a.now, a.c)), fmt.Sprint(b.line.Decide(a.now, b.c))
+		x, y := fmt.Sprint(a.queue.Decide(a.now, a.c)), fmt.Sprint(b.queue.Decide(a.now, b.c))
 		if x != y {
 			t.Errorf("decided\n%s\nthen\n%s", x, y)
 		}
-		if x, y := fmt.Sprint(a.line.Waiting(a.now, a.c)), fmt.Sprint(b.line.Waiting(a.now, b.c)); x != y {
+		if x, y := fmt.Sprint(a.queue.Waiting(a.now, a.c)), fmt.Sprint(b.queue.Waiting(a.now, b.c)); x != y {
 			t.Errorf("explained\n%s\nthen\n%s", x, y)
 		}
 	})
@@ -278,18 +278,18 @@ func BenchmarkDecide(b *testing.B) {
 		c.SetTaken(u, true)
 	}
 	for b.Loop() {
-		l, err := New(Default())
+		q, err := New(Default())
 		if err != nil {
 			b.Fatal(err)
 		}
 		for i := range 1000 {
 			id := fmt.Sprint(i)
 			j := Job{ID: id, Gang: pal.SingleGPUs(id, pal.AppClasses()[i%4], 1+i%16)}
-			if err := l.Submit(0, j); err != nil {
+			if err := q.Submit(0, j); err != nil {
 				b.Fatal(err)
 			}
 		}
-		if n := len(l.Decide(0, c)); n == 0 {
+		if n := len(q.Decide(0, c)); n == 0 {
 			b.Fatal("nothing decided")
 		}
 	}

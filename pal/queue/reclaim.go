@@ -21,7 +21,7 @@ func (p *pass) reclaim(e *entry) bool {
 			freed[t] += v.gpus
 		}
 	}
-	for _, c := range p.Line.claims {
+	for _, c := range p.Queue.claims {
 		for _, v := range c.victims {
 			free(v)
 		}

@@ -11,7 +11,7 @@ import (
 
 // A waiting gang goes where it may go now, not where it might when it came.
 func TestReconsider(t *testing.T) {
-	l, err := New(Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
+	q, err := New(Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -20,19 +20,19 @@ func TestReconsider(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := pal.SingleGPUs("j", pal.ClassA, 1)
-	g.Shapes[0].Eligible = []bool{false}
-	if err := l.Submit(0, Job{ID: "j", Gang: g}); err != nil {
+	g.MemberSets[0].Eligible = []bool{false}
+	if err := q.Submit(0, Job{ID: "j", Gang: g}); err != nil {
 		t.Fatal(err)
 	}
-	if as := l.Decide(0, c); len(as) > 0 {
+	if as := q.Decide(0, c); len(as) > 0 {
 		t.Fatalf("it goes where it may not: %v", as)
 	}
-	l.Reconsider(func(id string, g pal.Gang) pal.Gang {
-		g.Shapes = []pal.Shape{g.Shapes[0]}
-		g.Shapes[0].Eligible = []bool{id == "j"}
+	q.Reconsider(func(id string, g pal.Gang) pal.Gang {
+		g.MemberSets = []pal.MemberSet{g.MemberSets[0]}
+		g.MemberSets[0].Eligible = []bool{id == "j"}
 		return g
 	})
-	if as := l.Decide(1, c); len(as) != 1 || as[0].Kind != Start || as[0].Job != "j" {
+	if as := q.Decide(1, c); len(as) != 1 || as[0].Kind != Start || as[0].Job != "j" {
 		t.Errorf("after the node came back: %v", as)
 	}
 }

@@ -67,14 +67,14 @@ func byEnd(a, b *entry) int {
 }
 
 // foreseeEnds foresees anew when those gangs end that should have ended by now.
-func (l *Line) foreseeEnds(now time.Duration) {
-	for len(l.byEnd) > 0 && l.byEnd[0].expectedEnd < now {
-		e := l.byEnd[0]
-		l.byEnd = l.byEnd[1:]
-		left := time.Duration(float64(l.remaining(e, now)) * e.placement.Cost())
+func (q *Queue) foreseeEnds(now time.Duration) {
+	for len(q.byEnd) > 0 && q.byEnd[0].expectedEnd < now {
+		e := q.byEnd[0]
+		q.byEnd = q.byEnd[1:]
+		left := time.Duration(float64(q.remaining(e, now)) * e.placement.Cost())
 		e.expectedEnd = now + max(left, time.Second)
-		i, _ := slices.BinarySearchFunc(l.byEnd, e, byEnd)
-		l.byEnd = slices.Insert(l.byEnd, i, e)
+		i, _ := slices.BinarySearchFunc(q.byEnd, e, byEnd)
+		q.byEnd = slices.Insert(q.byEnd, i, e)
 	}
 }
 

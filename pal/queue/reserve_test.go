@@ -28,7 +28,7 @@ func scored(gpus int, scores ...pal.PMScore) []pal.Node {
 }
 
 // runOn has a gang of one-GPU members run on the given GPUs for an hour.
-func runOn(t *testing.T, l *Line, c *pal.Cluster, id string, group int, gpus ...int) {
+func runOn(t *testing.T, q *Queue, c *pal.Cluster, id string, group int, gpus ...int) {
 	g := pal.SingleGPUs(id, pal.ClassA, len(gpus))
 	var ms []pal.Member
 	for _, u := range gpus {
@@ -37,7 +37,7 @@ func runOn(t *testing.T, l *Line, c *pal.Cluster, id string, group int, gpus ...
 	pl := pal.Measure(c, g, ms)
 	c.Take(g, pl)
 	j := Job{ID: id, Gang: g, Estimate: time.Duration(float64(time.Hour) / pl.Cost())}
-	if err := l.Restore(j, pl, 0); err != nil {
+	if err := q.Restore(j, pl, 0); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -50,7 +50,7 @@ func TestReservationKeepsFastGPUs(t *testing.T) {
 		want  int         // gangs that start beside the head
 	}{"slower": {1.5, 0}, "as fast": {1, 1}} {
 		t.Run(name, func(t *testing.T) {
-			l, err := New(Options{Order: FIFO, Backfill: BackfillReserved, Placement: pal.Policy{Name: pal.PAL}})
+			q, err := New(Options{Order: FIFO, Backfill: BackfillReserved, Placement: pal.Policy{Name: pal.PAL}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -58,15 +58,15 @@ func TestReservationKeepsFastGPUs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			runOn(t, l, c, "one", 0, 0)
-			runOn(t, l, c, "whole", 1, 4, 5, 6, 7)
+			runOn(t, q, c, "one", 0, 0)
+			runOn(t, q, c, "whole", 1, 4, 5, 6, 7)
 			for i, gpus := range []int{4, 1} {
 				j := Job{ID: fmt.Sprint("job", i), Gang: pal.SingleGPUs(fmt.Sprint("job", i), pal.ClassA, gpus), Estimate: 9 * time.Hour}
-				if err := l.Submit(0, j); err != nil {
+				if err := q.Submit(0, j); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if got := l.Decide(0, c); len(got) != tc.want {
+			if got := q.Decide(0, c); len(got) != tc.want {
 				t.Errorf("decided %v, want %d starts", got, tc.want)
 			}
 		})
@@ -85,7 +85,7 @@ func TestOutliersThatAreNeeded(t *testing.T) {
 	for _, exclusive := range []bool{true, false} {
 		o := Default()
 		o.Exclusive = exclusive
-		l, err := New(o)
+		q, err := New(o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,11 +93,11 @@ func TestOutliersThatAreNeeded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		gang := pal.Gang{ID: "wide", Class: pal.ClassA, Shapes: []pal.Shape{{Members: 2, GPUs: 8}}}
-		if err := l.Submit(0, Job{ID: "wide", Gang: gang}); err != nil {
+		gang := pal.Gang{ID: "wide", Class: pal.ClassA, MemberSets: []pal.MemberSet{{Members: 2, GPUs: 8}}}
+		if err := q.Submit(0, Job{ID: "wide", Gang: gang}); err != nil {
 			t.Fatal(err)
 		}
-		if got := l.Decide(0, c); len(got) != 1 || got[0].Kind != Start {
+		if got := q.Decide(0, c); len(got) != 1 || got[0].Kind != Start {
 			t.Errorf("exclusive %v: decided %v, want a start", exclusive, got)
 		}
 	}

@@ -15,11 +15,11 @@ import (
 func TestStarts(t *testing.T) {
 	decide := func(starts, passes int) (per []int, all string) {
 		w := &world{gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
-		line, err := New(Options{Order: FIFO, Backfill: BackfillReserved, Migrate: true, Starts: starts, Placement: pal.Policy{Name: pal.PAL}})
+		q, err := New(Options{Order: FIFO, Backfill: BackfillReserved, Migrate: true, Starts: starts, Placement: pal.Policy{Name: pal.PAL}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.line = line
+		w.queue = q
 		if w.cluster, err = pal.NewCluster(testNodes(3, ""), pal.TwoTier(1.7)); err != nil {
 			t.Fatal(err)
 		}
@@ -29,12 +29,12 @@ func TestStarts(t *testing.T) {
 			}
 		}
 		for range passes {
-			actions := w.line.Decide(w.now, w.cluster)
+			actions := w.queue.Decide(w.now, w.cluster)
 			per = append(per, len(actions))
 			for _, a := range actions {
 				all += fmt.Sprintln(a.Job, a.Placement.GPUs())
 				w.cluster.Take(w.gangs[a.Job], a.Placement)
-				w.line.Started(w.now, a.Job, a.Placement)
+				w.queue.Started(w.now, a.Job, a.Placement)
 			}
 		}
 		return per, all

@@ -44,11 +44,11 @@ type tenant struct {
 	round uint64
 }
 
-// tenancy is what a Line knows of its tenants.
+// tenancy is what a Queue knows of its tenants.
 type tenancy struct {
 	tree       tree
 	namespaces map[string]*namespace
-	usageFrom  time.Duration // usage before is from an earlier Line
+	usageFrom  time.Duration // usage before is from an earlier Queue
 	rounds     uint64        // of firstByTenant
 	arrays     map[string]int
 }
@@ -128,15 +128,15 @@ func (t *tree) add(name string) *tenant {
 
 // namespace is the namespace of that name. One that belongs to no tenant is a tenant
 // of its own, without a quota.
-func (l *Line) namespace(name string) *namespace {
-	n := l.namespaces[name]
+func (q *Queue) namespace(name string) *namespace {
+	n := q.namespaces[name]
 	if n == nil {
-		owner := l.opt.TenantOf(name)
-		n = &namespace{tenant: l.tree.byName[owner]}
+		owner := q.opt.TenantOf(name)
+		n = &namespace{tenant: q.tree.byName[owner]}
 		if n.tenant == nil || owner == "" {
-			n.tenant = l.tree.single(" " + name) // no tenant of the configuration has such a name
+			n.tenant = q.tree.single(" " + name) // no tenant of the configuration has such a name
 		}
-		l.namespaces[name] = n
+		q.namespaces[name] = n
 	}
 	return n
 }
@@ -207,13 +207,13 @@ func (o Options) checkQuotas() error {
 
 // hold counts an entry, and its GPUs with all tenants above it, as running or about to
 // (1), or no longer (-1).
-func (l *Line) hold(e *entry, sign int) {
+func (q *Queue) hold(e *entry, sign int) {
 	for t := e.of.tenant; t != nil; t = t.parent {
 		t.gpus += sign * e.gpus
 	}
 	if a := e.job.array(); a != "" {
-		if l.arrays[a] += sign; l.arrays[a] == 0 {
-			delete(l.arrays, a)
+		if q.arrays[a] += sign; q.arrays[a] == 0 {
+			delete(q.arrays, a)
 		}
 	}
 }
@@ -221,7 +221,7 @@ func (l *Line) hold(e *entry, sign int) {
 // promised are GPUs of gangs of the tenant that others are being stopped for.
 func (p *pass) promised(t *tenant) int {
 	n := 0
-	for _, c := range p.Line.claims {
+	for _, c := range p.Queue.claims {
 		if c.by.state == waiting && c.by.of.tenant.within(t) {
 			n += c.by.gpus
 		}
@@ -253,7 +253,7 @@ func (p *pass) limiting(e *entry) *tenant {
 }
 
 // byTenant says whether who goes first depends on the tenant.
-func (l *Line) byTenant() bool { return l.opt.FairShare || l.tree.quotas }
+func (q *Queue) byTenant() bool { return q.opt.FairShare || q.tree.quotas }
 
 // firstByTenant is the bucket that goes first: of each tenant the one that the order
 // says, and of those the one of the tenant whose turn it is.
@@ -359,13 +359,13 @@ func (p *pass) inTurns(es []*entry) {
 	for i := range es {
 		t := slices.MinFunc(heads, func(a, b *tenant) int { return p.compare(rest[a][0], rest[b][0]) })
 		es[i] = rest[t][0]
-		p.Line.hold(es[i], 1)
+		p.Queue.hold(es[i], 1)
 		if rest[t] = rest[t][1:]; len(rest[t]) == 0 {
 			heads = slices.DeleteFunc(heads, func(h *tenant) bool { return h == t })
 		}
 	}
 	for _, e := range es {
-		p.Line.hold(e, -1)
+		p.Queue.hold(e, -1)
 	}
 }
 
@@ -393,17 +393,17 @@ func (u TenantUse) Borrowed() int { return max(0, u.GPUs-u.Quota) }
 
 // Tenants is how all tenants stand that are configured or have used or want GPUs, by
 // name. Those of namespaces that belong to none have the namespace's name.
-func (l *Line) Tenants(now time.Duration) []TenantUse {
+func (q *Queue) Tenants(now time.Duration) []TenantUse {
 	wants := map[*tenant]bool{}
-	for _, e := range l.entries {
+	for _, e := range q.entries {
 		for t := e.of.tenant; t != nil; t = t.parent {
 			wants[t] = true
 		}
 	}
 	weights, total := map[*tenant]float64{}, 0.0 // of the parts of each that take part
-	for _, name := range slices.Sorted(maps.Keys(l.tree.byName)) {
-		t := l.tree.byName[name]
-		used := t.usage.value(l.decay(), now)
+	for _, name := range slices.Sorted(maps.Keys(q.tree.byName)) {
+		t := q.tree.byName[name]
+		used := t.usage.value(q.decay(), now)
 		if wants[t] || used >= leastUsage {
 			wants[t] = true
 			weights[t.parent] += t.weight()
@@ -413,15 +413,15 @@ func (l *Line) Tenants(now time.Duration) []TenantUse {
 		}
 	}
 	names := map[*tenant][]string{}
-	for _, name := range slices.Sorted(maps.Keys(l.namespaces)) {
-		for t := l.namespaces[name].tenant; t != nil; t = t.parent {
+	for _, name := range slices.Sorted(maps.Keys(q.namespaces)) {
+		for t := q.namespaces[name].tenant; t != nil; t = t.parent {
 			names[t] = append(names[t], name)
 		}
 	}
 	var out []TenantUse
-	for _, name := range slices.Sorted(maps.Keys(l.tree.byName)) {
-		t := l.tree.byName[name]
-		u := TenantUse{Tenant: strings.TrimPrefix(name, " "), Namespaces: names[t], GPUs: t.gpus, Weight: t.weight(), Quota: t.Quota, GPUHours: t.usage.value(l.decay(), now) / 3600}
+	for _, name := range slices.Sorted(maps.Keys(q.tree.byName)) {
+		t := q.tree.byName[name]
+		u := TenantUse{Tenant: strings.TrimPrefix(name, " "), Namespaces: names[t], GPUs: t.gpus, Weight: t.weight(), Quota: t.Quota, GPUHours: t.usage.value(q.decay(), now) / 3600}
 		if most, ok := t.limit(); ok {
 			u.Limit = &most
 		}
@@ -440,9 +440,9 @@ func (l *Line) Tenants(now time.Duration) []TenantUse {
 }
 
 // TenantUse is how the tenant stands that a namespace belongs to.
-func (l *Line) TenantUse(namespace string, now time.Duration) TenantUse {
-	name := strings.TrimPrefix(l.namespace(namespace).tenant.name, " ")
-	for _, u := range l.Tenants(now) {
+func (q *Queue) TenantUse(namespace string, now time.Duration) TenantUse {
+	name := strings.TrimPrefix(q.namespace(namespace).tenant.name, " ")
+	for _, u := range q.Tenants(now) {
 		if u.Tenant == name {
 			return u
 		}

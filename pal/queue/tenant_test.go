@@ -52,7 +52,7 @@ func readTenants(input string, o *Options) error {
 // tenants prints how all tenants stand.
 func (w *world) tenants() string {
 	var b strings.Builder
-	for _, u := range w.line.Tenants(w.now) {
+	for _, u := range w.queue.Tenants(w.now) {
 		fmt.Fprintf(&b, "%s: %d GPUs, %d borrowed, %.2f GPU hours, share %.3f, %.2f times that\n", u.Tenant, u.GPUs, u.Borrowed(), u.GPUHours, u.Share, u.Times)
 	}
 	return b.String()
@@ -75,7 +75,7 @@ func TestTenantOf(t *testing.T) {
 	}
 }
 
-// TestUsageSurvivesRestart: a Line that was told what another one knew knows what that
+// TestUsageSurvivesRestart: a Queue that was told what another one knew knows what that
 // one would, whether it hears of running gangs before or after, at whatever times it
 // is asked in between.
 func TestUsageSurvivesRestart(t *testing.T) {
@@ -84,9 +84,9 @@ func TestUsageSurvivesRestart(t *testing.T) {
 			Tenants: map[string]Tenant{"r/a": {}, "r/b": {}}}
 		first, second := newTestLine(t, o), newTestLine(t, o)
 		hour := func(n int) time.Duration { return time.Duration(n) * time.Hour }
-		run := func(l *Line, id, tenant string, gpus, from int) {
+		run := func(q *Queue, id, tenant string, gpus, from int) {
 			p := pal.Placement{Members: []pal.Member{{GPUs: make([]int, gpus)}}, PMScore: 1, Penalty: 1}
-			if err := l.Restore(Job{ID: id, Tenant: tenant, Gang: pal.SingleGPUs(id, pal.ClassA, gpus)}, p, hour(from)); err != nil {
+			if err := q.Restore(Job{ID: id, Tenant: tenant, Gang: pal.SingleGPUs(id, pal.ClassA, gpus)}, p, hour(from)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -111,7 +111,7 @@ func TestUsageSurvivesRestart(t *testing.T) {
 		want, got := first.Tenants(end), second.Tenants(end)
 		for i := range want {
 			if math.Abs(want[i].GPUHours-got[i].GPUHours) > 1e-6 {
-				t.Errorf("tenant %s: %v GPU hours, the first line says %v", want[i].Tenant, got[i].GPUHours, want[i].GPUHours)
+				t.Errorf("tenant %s: %v GPU hours, the first queue says %v", want[i].Tenant, got[i].GPUHours, want[i].GPUHours)
 			}
 		}
 		// By hand: what each hour counts for is halved every half-life.
@@ -124,19 +124,19 @@ func TestUsageSurvivesRestart(t *testing.T) {
 	})
 }
 
-func newTestLine(t interface{ Fatal(...any) }, o Options) *Line {
-	l, err := New(o)
+func newTestLine(t interface{ Fatal(...any) }, o Options) *Queue {
+	q, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return l
+	return q
 }
 
 // TestUsageMakesSense: what somebody has written into what is kept does no harm.
 func TestUsageMakesSense(t *testing.T) {
-	l := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, FairShare: true, HalfLife: time.Hour})
-	l.RememberUsage(time.Hour, []Usage{{"a", math.NaN()}, {"b", -5}, {"c", math.Inf(1)}, {"d", 7200}})
-	if d := cmp.Diff([]Usage{{"d", 7200}}, l.Usage(time.Hour)); d != "" {
+	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, FairShare: true, HalfLife: time.Hour})
+	q.RememberUsage(time.Hour, []Usage{{"a", math.NaN()}, {"b", -5}, {"c", math.Inf(1)}, {"d", 7200}})
+	if d := cmp.Diff([]Usage{{"d", 7200}}, q.Usage(time.Hour)); d != "" {
 		t.Errorf("usage (-want +got):\n%s", d)
 	}
 }
@@ -144,17 +144,17 @@ func TestUsageMakesSense(t *testing.T) {
 // TestResizedGang: a gang that has another size in a new cluster counts as what it
 // is, also when it ends.
 func TestResizedGang(t *testing.T) {
-	l := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, HalfLife: time.Hour})
+	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, HalfLife: time.Hour})
 	p := pal.Placement{Members: []pal.Member{{GPUs: make([]int, 4)}}, PMScore: 1, Penalty: 1}
-	if err := l.Restore(Job{ID: "j", Tenant: "a", Gang: pal.SingleGPUs("j", pal.ClassA, 4)}, p, 0); err != nil {
+	if err := q.Restore(Job{ID: "j", Tenant: "a", Gang: pal.SingleGPUs("j", pal.ClassA, 4)}, p, 0); err != nil {
 		t.Fatal(err)
 	}
-	l.Rebase(func(string, pal.Gang, pal.Placement) (pal.Gang, pal.Placement) {
+	q.Rebase(func(string, pal.Gang, pal.Placement) (pal.Gang, pal.Placement) {
 		return pal.SingleGPUs("j", pal.ClassA, 2), p
 	})
-	during := l.TenantUse("a", time.Hour).GPUs
-	l.Removed(time.Hour, "j")
-	if after := l.TenantUse("a", time.Hour).GPUs; during != 2 || after != 0 {
+	during := q.TenantUse("a", time.Hour).GPUs
+	q.Removed(time.Hour, "j")
+	if after := q.TenantUse("a", time.Hour).GPUs; during != 2 || after != 0 {
 		t.Errorf("the tenant holds %d GPUs with a gang of 2 and %d after its end", during, after)
 	}
 }
@@ -166,7 +166,7 @@ func TestQuotasHold(t *testing.T) {
 		limit := rapid.IntRange(0, 8).Draw(t, "limit")
 		o := Options{Order: Adaptive, Backfill: BackfillReserved, Preempt: true, FairShare: rapid.Bool().Draw(t, "fair"), HalfLife: time.Hour, Placement: pal.Policy{Name: pal.PAL},
 			Tenants: map[string]Tenant{"r": {Quota: 10, BorrowingLimit: &limit}, "r/a": {Quota: 6}, "r/b": {Quota: 4, BorrowingLimit: &limit}, "c": {Quota: 4}}}
-		w := &world{line: newTestLine(t, o), gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
+		w := &world{queue: newTestLine(t, o), gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
 		var err error
 		if w.cluster, err = pal.NewCluster(testNodes(4, ""), pal.TwoTier(1.7)); err != nil {
 			t.Fatal(err)
@@ -188,12 +188,12 @@ func TestQuotasHold(t *testing.T) {
 			}
 			for more := true; more; {
 				held := map[*tenant]int{} // as of each action
-				for _, n := range w.line.tree.byName {
+				for _, n := range w.queue.tree.byName {
 					held[n] = n.gpus
 				}
-				actions := w.line.Decide(w.now, w.cluster)
+				actions := w.queue.Decide(w.now, w.cluster)
 				for _, a := range actions {
-					e, by := w.line.entries[a.Job], w.line.entries[a.For]
+					e, by := w.queue.entries[a.Job], w.queue.entries[a.For]
 					if a.Kind == Start {
 						for n := e.of.tenant; n != nil; n = n.parent {
 							held[n] += e.gpus
@@ -208,7 +208,7 @@ func TestQuotasHold(t *testing.T) {
 				for _, a := range actions {
 					w.carryOut(a)
 				}
-				for _, u := range w.line.Tenants(w.now) {
+				for _, u := range w.queue.Tenants(w.now) {
 					if u.Limit != nil && u.GPUs > *u.Limit {
 						t.Fatalf("%v: tenant %s holds %d GPUs, its limit is %d", w.now, u.Tenant, u.GPUs, *u.Limit)
 					}

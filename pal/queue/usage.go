@@ -77,22 +77,22 @@ type Usage struct {
 const leastUsage = 1
 
 // Usage is what each namespace's GPU time counts for now, by name: to be kept while
-// there is no Line.
-func (l *Line) Usage(now time.Duration) []Usage {
+// there is no Queue.
+func (q *Queue) Usage(now time.Duration) []Usage {
 	var out []Usage
-	for _, name := range slices.Sorted(maps.Keys(l.namespaces)) {
-		if s := l.namespaces[name].usage.value(l.decay(), now); s >= leastUsage {
+	for _, name := range slices.Sorted(maps.Keys(q.namespaces)) {
+		if s := q.namespaces[name].usage.value(q.decay(), now); s >= leastUsage {
 			out = append(out, Usage{name, s})
 		}
 	}
 	return out
 }
 
-// RememberUsage replaces all usage by what an earlier Line knew at a time; what runs
+// RememberUsage replaces all usage by what an earlier Queue knew at a time; what runs
 // since before is counted from then on. Numbers that make no sense are left out.
-func (l *Line) RememberUsage(at time.Duration, kept []Usage) {
-	l.usageFrom = at
-	for _, n := range l.namespaces {
+func (q *Queue) RememberUsage(at time.Duration, kept []Usage) {
+	q.usageFrom = at
+	for _, n := range q.namespaces {
 		n.usage = usage{at: at}
 		for t := n.tenant; t != nil; t = t.parent {
 			t.usage = usage{at: at}
@@ -102,16 +102,16 @@ func (l *Line) RememberUsage(at time.Duration, kept []Usage) {
 		if !(k.GPUSeconds >= 0) || math.IsInf(k.GPUSeconds, 0) {
 			continue
 		}
-		n := l.namespace(k.Tenant)
-		n.usage.add(l.decay(), at, k.GPUSeconds)
+		n := q.namespace(k.Tenant)
+		n.usage.add(q.decay(), at, k.GPUSeconds)
 		for t := n.tenant; t != nil; t = t.parent {
-			t.usage.add(l.decay(), at, k.GPUSeconds)
+			t.usage.add(q.decay(), at, k.GPUSeconds)
 		}
 	}
-	running := slices.Clone(l.running)
+	running := slices.Clone(q.running)
 	slices.SortFunc(running, func(a, b *entry) int { return cmp.Compare(a.seq, b.seq) })
 	for _, e := range running {
-		l.work(e, e.startedAt, e.booked)
+		q.work(e, e.startedAt, e.booked)
 	}
 }
 
@@ -122,22 +122,22 @@ func (u *usage) add(d decay, at time.Duration, gpuS float64) {
 
 // work books GPUs that an entry works on, or (negative) no longer does, with its
 // namespace and the tenants above.
-func (l *Line) work(e *entry, at time.Duration, gpus int) {
-	at = max(at, l.usageFrom)
-	e.of.usage.book(l.decay(), at, gpus)
+func (q *Queue) work(e *entry, at time.Duration, gpus int) {
+	at = max(at, q.usageFrom)
+	e.of.usage.book(q.decay(), at, gpus)
 	for t := e.of.tenant; t != nil; t = t.parent {
-		t.usage.book(l.decay(), at, gpus)
+		t.usage.book(q.decay(), at, gpus)
 	}
 }
 
-func (l *Line) decay() decay { return decay(l.opt.HalfLife) }
+func (q *Queue) decay() decay { return decay(q.opt.HalfLife) }
 
 // fair is by what tenants of one parent are compared under [Options.FairShare]: what
 // they have used and use for their weight.
-func (l *Line) fair(t *tenant, now time.Duration) float64 {
+func (q *Queue) fair(t *tenant, now time.Duration) float64 {
 	used := float64(t.gpus)
-	if l.opt.HalfLife > 0 {
-		used = t.usage.value(l.decay(), now) + used*entryCharge.Seconds()
+	if q.opt.HalfLife > 0 {
+		used = t.usage.value(q.decay(), now) + used*entryCharge.Seconds()
 	}
 	return used / t.weight()
 }

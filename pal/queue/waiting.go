@@ -33,7 +33,7 @@ const (
 // Wait is a waiting gang and why it waits.
 type Wait struct {
 	Job      string `json:"job"`
-	Position int    `json:"position"` // in the line, from 1
+	Position int    `json:"position"` // in the queue, from 1
 	Reason   Reason `json:"reason"`
 	Overdue  bool   `json:"overdue,omitempty"`
 	GPUs     int    `json:"gpus"`            // it needs
@@ -95,15 +95,15 @@ func have(ids []string) string {
 
 // Waiting lists the waiting gangs in their order, each with what it waits for.
 // It decides nothing and leaves the cluster as it is.
-func (l *Line) Waiting(now time.Duration, c *pal.Cluster) []Wait {
-	l.hurry(now)
-	p := &pass{Line: l, c: c, now: now, ever: map[signature]bool{}}
+func (q *Queue) Waiting(now time.Duration, c *pal.Cluster) []Wait {
+	q.hurry(now)
+	p := &pass{Queue: q, c: c, now: now, ever: map[signature]bool{}}
 	defer p.putBack()
 	p.holdPending()
-	for _, cl := range l.claims {
+	for _, cl := range q.claims {
 		p.keep(cl.placement)
 	}
-	ws := make([]Wait, 0, len(l.entries))
+	ws := make([]Wait, 0, len(q.entries))
 	ahead, aheadGPUs := "", 0
 	queue := p.inOrder()
 	for i, e := range queue {
@@ -161,7 +161,7 @@ func (p *pass) reason(e *entry, ahead string) (Reason, []string) {
 	if e.state == starting {
 		return ReasonStarting, nil
 	}
-	for _, cl := range p.Line.claims {
+	for _, cl := range p.Queue.claims {
 		if cl.by == e {
 			var ids []string
 			for _, v := range cl.victims {

@@ -11,33 +11,33 @@ import (
 // Wake is when to call Decide again if nothing happens until then: somebody
 // becomes overdue, or preemption or migration may pay by then. ok is false
 // where only an event can change anything.
-func (l *Line) Wake(now time.Duration) (at time.Duration, ok bool) {
+func (q *Queue) Wake(now time.Duration) (at time.Duration, ok bool) {
 	at = math.MaxInt64
 	soon := func(t time.Duration) {
 		if t > now {
 			at = min(at, t)
 		}
 	}
-	if len(l.ages.es) > 0 {
-		soon(l.ages.es[0].waitingSince - l.ages.es[0].waited + l.opt.MaxWait)
+	if len(q.ages.es) > 0 {
+		soon(q.ages.es[0].waitingSince - q.ages.es[0].waited + q.opt.MaxWait)
 	}
-	soon(l.localityUntil)
-	l.nextUrgency(soon)
-	if len(l.windows.list) > 0 {
-		soon(l.windows.nextTo)
+	soon(q.localityUntil)
+	q.nextUrgency(soon)
+	if len(q.windows.list) > 0 {
+		soon(q.windows.nextTo)
 	}
-	if l.turn == nil && len(l.overdue.es) > 0 {
-		if paid := l.allowance() - float64(l.account.used); l.account.debt > 0 && paid > 0 {
-			soon(l.account.at + time.Duration(math.Ceil(l.account.debt/paid*float64(time.Second))))
+	if q.turn == nil && len(q.overdue.es) > 0 {
+		if paid := q.allowance() - float64(q.account.used); q.account.debt > 0 && paid > 0 {
+			soon(q.account.at + time.Duration(math.Ceil(q.account.debt/paid*float64(time.Second))))
 		}
 	}
-	if l.opt.Preempt && len(l.live) > 0 {
-		l.stopsFrom(now, soon)
+	if q.opt.Preempt && len(q.live) > 0 {
+		q.stopsFrom(now, soon)
 	}
-	if l.opt.Migrate && len(l.live) == 0 {
-		for _, e := range l.running {
+	if q.opt.Migrate && len(q.live) == 0 {
+		for _, e := range q.running {
 			if e.job.Migratable && e.placement.Cost() > 1 {
-				soon(now + l.opt.Quantum)
+				soon(now + q.opt.Quantum)
 				break
 			}
 		}

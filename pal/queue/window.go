@@ -55,7 +55,7 @@ func CheckFor(pattern string) error {
 	return nil
 }
 
-// windows are those of a Line.
+// windows are those of a Queue.
 type windows struct {
 	list   []*closure
 	nextTo time.Duration // when the first of them ends
@@ -71,35 +71,35 @@ type closure struct {
 	on  map[int]bool // its GPUs
 }
 
-// maxWindows bounds the windows of a Line; those that begin first count.
+// maxWindows bounds the windows of a Queue; those that begin first count.
 const maxWindows = 64
 
 // SetWindows replaces the windows. It is called again when the cluster was built anew,
 // and when one has ended.
-func (l *Line) SetWindows(ws []Window) {
+func (q *Queue) SetWindows(ws []Window) {
 	ws = slices.Clone(ws)
 	slices.SortStableFunc(ws, func(a, b Window) int { return int(min(1, max(-1, a.From-b.From))) })
 	ws = ws[:min(len(ws), maxWindows)]
-	before := l.windows.list
-	l.windows = windows{nextTo: math.MaxInt64}
+	before := q.windows.list
+	q.windows = windows{nextTo: math.MaxInt64}
 	for i, w := range ws {
 		c := &closure{Window: w, bit: 1 << i, on: make(map[int]bool, len(w.GPUs))}
 		for _, u := range w.GPUs {
 			c.on[u] = true
 		}
-		l.windows.list = append(l.windows.list, c)
-		l.windows.nextTo = min(l.windows.nextTo, w.To)
+		q.windows.list = append(q.windows.list, c)
+		q.windows.nextTo = min(q.windows.nextTo, w.To)
 	}
-	l.version++
-	if !slices.EqualFunc(before, l.windows.list, func(a, b *closure) bool { return slices.Equal(a.For, b.For) }) {
-		l.Reconsider(func(_ string, g pal.Gang) pal.Gang { return g }) // who shares a bucket has changed
+	q.version++
+	if !slices.EqualFunc(before, q.windows.list, func(a, b *closure) bool { return slices.Equal(a.For, b.For) }) {
+		q.Reconsider(func(_ string, g pal.Gang) pal.Gang { return g }) // who shares a bucket has changed
 	}
 }
 
 // admitted are the windows whose GPUs the job may use.
-func (l *Line) admitted(j Job) uint64 {
+func (q *Queue) admitted(j Job) uint64 {
 	var bits uint64
-	for _, w := range l.windows.list {
+	for _, w := range q.windows.list {
 		if len(w.For) > 0 && w.admits(j) {
 			bits |= w.bit
 		}
@@ -109,11 +109,11 @@ func (l *Line) admitted(j Job) uint64 {
 
 // longest is how long a gang runs on at most, at cost 1, with a chance of
 // [WindowChance]. Where nothing but a limit is known it runs until that.
-func (l *Line) longest(e *entry, now time.Duration) time.Duration {
-	if left := e.limit(now); left > 0 && e.job.Estimate == 0 && len(l.samples(e.job.Name)) == 0 {
+func (q *Queue) longest(e *entry, now time.Duration) time.Duration {
+	if left := e.limit(now); left > 0 && e.job.Estimate == 0 && len(q.samples(e.job.Name)) == 0 {
 		return left
 	}
-	return l.outlook(e, now).quantile(WindowChance)
+	return q.outlook(e, now).quantile(WindowChance)
 }
 
 // quantile is by when a gang has ended with that chance.
@@ -291,17 +291,17 @@ type barred struct {
 }
 
 // passWindows takes in that windows have ended: their GPUs are as if they had come free.
-func (l *Line) passWindows(now time.Duration) {
-	if len(l.windows.list) == 0 || now < l.windows.nextTo {
+func (q *Queue) passWindows(now time.Duration) {
+	if len(q.windows.list) == 0 || now < q.windows.nextTo {
 		return
 	}
-	l.windows.nextTo = math.MaxInt64
-	for _, w := range l.windows.list {
+	q.windows.nextTo = math.MaxInt64
+	for _, w := range q.windows.list {
 		if w.To > now {
-			l.windows.nextTo = min(l.windows.nextTo, w.To)
+			q.windows.nextTo = min(q.windows.nextTo, w.To)
 		}
 	}
-	l.version++
+	q.version++
 }
 
 // Kept is a window that a waiting gang keeps out of.
@@ -314,12 +314,12 @@ type Kept struct {
 }
 
 // KeptFrom are the windows whose GPUs a waiting job does not get now.
-func (l *Line) KeptFrom(now time.Duration, id string) []Kept {
-	e := l.entries[id]
+func (q *Queue) KeptFrom(now time.Duration, id string) []Kept {
+	e := q.entries[id]
 	if e == nil {
 		return nil
 	}
-	p := &pass{Line: l, now: now}
+	p := &pass{Queue: q, now: now}
 	until := p.reach(e, now, p.longest(e, now), 1)
 	var out []Kept
 	for _, w := range p.closed(e, until) {

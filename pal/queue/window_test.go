@@ -46,7 +46,7 @@ func (w *world) windows(input string) error {
 		}
 		ws = append(ws, win)
 	}
-	w.line.SetWindows(ws)
+	w.queue.SetWindows(ws)
 	return nil
 }
 
@@ -107,15 +107,15 @@ func TestWindowFor(t *testing.T) {
 
 // TestKeptFrom: what explain says of windows.
 func TestKeptFrom(t *testing.T) {
-	l := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
+	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
 	j := Job{ID: "a/j", Tenant: "a", Gang: pal.SingleGPUs("j", pal.ClassA, 1), Estimate: 3 * time.Hour}
-	if err := l.Submit(0, j); err != nil {
+	if err := q.Submit(0, j); err != nil {
 		t.Fatal(err)
 	}
-	l.SetWindows([]Window{{Name: "soon", From: 2 * time.Hour, To: 4 * time.Hour, GPUs: []int{1, 2}}, {Name: "his", From: time.Hour, To: 9 * time.Hour, For: []string{"a"}},
+	q.SetWindows([]Window{{Name: "soon", From: 2 * time.Hour, To: 4 * time.Hour, GPUs: []int{1, 2}}, {Name: "his", From: time.Hour, To: 9 * time.Hour, For: []string{"a"}},
 		{Name: "late", From: 3 * time.Hour, To: 4 * time.Hour}})
 	want := []Kept{{Window: "soon", GPUs: 2, From: 2 * time.Hour, To: 4 * time.Hour, Until: 3 * time.Hour}}
-	if d := cmp.Diff(want, l.KeptFrom(0, "a/j")); d != "" {
+	if d := cmp.Diff(want, q.KeptFrom(0, "a/j")); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }
@@ -127,7 +127,7 @@ func TestNothingRunsIntoWindows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := Options{Order: rapid.SampledFrom([]Order{FIFO, Adaptive}).Draw(t, "order"), Backfill: rapid.SampledFrom([]Backfill{BackfillNone, BackfillReserved}).Draw(t, "backfill"), Preempt: true, Migrate: true, LocalityWait: true,
 			Exclusive: rapid.Bool().Draw(t, "exclusive"), MaxWait: rapid.SampledFrom([]time.Duration{time.Hour, 9 * time.Hour, 999 * time.Hour}).Draw(t, "pass"), Placement: pal.Policy{Name: pal.PAL}}
-		w := &world{line: newTestLine(t, o), gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
+		w := &world{queue: newTestLine(t, o), gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
 		var err error
 		if w.cluster, err = pal.NewCluster(testNodes(3, "5"), pal.TwoTier(1.7)); err != nil {
 			t.Fatal(err)
@@ -141,7 +141,7 @@ func TestNothingRunsIntoWindows(t *testing.T) {
 		n := rapid.IntRange(1, 20).Draw(t, "jobs")
 		for i, minutes := 0, 0; i < n || len(left) > 0; minutes += 5 {
 			if minutes > 20_000 {
-				t.Fatalf("still there after %d minutes: %v, waiting %v", minutes, left, w.line.Waiting(w.now, w.cluster))
+				t.Fatalf("still there after %d minutes: %v, waiting %v", minutes, left, w.queue.Waiting(w.now, w.cluster))
 			}
 			w.now = time.Duration(minutes) * time.Minute
 			for id, p := range w.places {
@@ -156,12 +156,12 @@ func TestNothingRunsIntoWindows(t *testing.T) {
 				j := Job{ID: id, Gang: pal.SingleGPUs(id, pal.ClassA, rapid.IntRange(1, 12).Draw(t, "gpus")), Submitted: w.now, Tenant: rapid.SampledFrom([]string{"ops", "ml"}).Draw(t, "tenant"),
 					Estimate: time.Duration(rapid.IntRange(1, 500).Draw(t, "minutes")) * time.Minute, Preemptible: rapid.IntRange(0, 3).Draw(t, "pre") == 0}
 				w.gangs[id], jobs[id], left[id] = j.Gang, j, j.Estimate
-				if err := w.line.Submit(w.now, j); err != nil {
+				if err := w.queue.Submit(w.now, j); err != nil {
 					t.Fatal(err)
 				}
 			}
 			for more := true; more; {
-				actions := w.line.Decide(w.now, w.cluster)
+				actions := w.queue.Decide(w.now, w.cluster)
 				for _, a := range actions {
 					if a.Kind != Start {
 						left[a.Job] -= time.Duration(float64(w.now-started[a.Job]) / w.places[a.Job].Cost())
@@ -172,7 +172,7 @@ func TestNothingRunsIntoWindows(t *testing.T) {
 				more = len(actions) > 0
 			}
 			for id, p := range w.places {
-				for _, win := range w.line.windows.list {
+				for _, win := range w.queue.windows.list {
 					if w.now >= win.From && w.now+5*time.Minute <= win.To && !win.admits(jobs[id]) && win.touches(p) {
 						t.Fatalf("%v: %s, which started at %v, runs in window %s", w.now, id, started[id], win.Name)
 					}
@@ -184,9 +184,9 @@ func TestNothingRunsIntoWindows(t *testing.T) {
 
 // TestDeadlineOf: what explain says of deadlines.
 func TestDeadlineOf(t *testing.T) {
-	l := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, Deadlines: true})
+	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, Deadlines: true})
 	submit := func(id string, by time.Duration) {
-		if err := l.Submit(0, Job{ID: id, Gang: pal.SingleGPUs(id, pal.ClassA, 1), Estimate: 3 * time.Hour, Deadline: by}); err != nil {
+		if err := q.Submit(0, Job{ID: id, Gang: pal.SingleGPUs(id, pal.ClassA, 1), Estimate: 3 * time.Hour, Deadline: by}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -196,11 +196,11 @@ func TestDeadlineOf(t *testing.T) {
 	for now, want := range map[int]Deadline{
 		3: {At: hour(10), StartBy: hour(7), LostAt: hour(7)}, 4: {At: hour(10), StartBy: hour(7), LostAt: hour(7), Urgent: true}, 8: {At: hour(10), StartBy: hour(7), LostAt: hour(7), Lost: true},
 	} {
-		if got, ok := l.DeadlineOf(hour(now), "j"); !ok || got != want {
+		if got, ok := q.DeadlineOf(hour(now), "j"); !ok || got != want {
 			t.Errorf("at %d h: %+v, want %+v", now, got, want)
 		}
 	}
-	if got, ok := l.DeadlineOf(0, "none"); ok {
+	if got, ok := q.DeadlineOf(0, "none"); ok {
 		t.Errorf("a job without one has the deadline %+v", got)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// A job's place in the line is when its author first asked for it. Registering
+// A job's place in the queue is when its author first asked for it. Registering
 // it again while it waits does not send it to the end, unless it then asks for
 // more GPUs than before. Nomad keeps the versions of a job, so that an agent
 // that starts anew finds the same place.

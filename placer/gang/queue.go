@@ -51,7 +51,7 @@ func (g *Gang) QueueJob(restart time.Duration) queue.Job {
 
 // spreads says whether some of the gang is to be apart.
 func spreads(g pal.Gang) bool {
-	return slices.ContainsFunc(g.Shapes, func(s pal.Shape) bool { return len(s.Spreads) > 0 })
+	return slices.ContainsFunc(g.MemberSets, func(s pal.MemberSet) bool { return len(s.Spreads) > 0 })
 }
 
 // Submitted is when the author registered the job: our own registering, which

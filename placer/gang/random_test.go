@@ -159,7 +159,7 @@ func (w *randomWorld) change() {
 	case 3:
 		w.promised = !w.promised
 	case 4:
-		w.room = Room{Fits: w.rng.IntN(2) == 0, Pins: somePins("g5", "g6"), Gang: pal.Gang{Shapes: []pal.Shape{{Members: 2, GPUs: 1}}}}
+		w.room = Room{Fits: w.rng.IntN(2) == 0, Pins: somePins("g5", "g6"), Gang: pal.Gang{MemberSets: []pal.MemberSet{{Members: 2, GPUs: 1}}}}
 	case 5:
 		w.roomErr = nil
 		if w.rng.IntN(3) == 0 {
@@ -237,7 +237,7 @@ func (w *randomWorld) observation() Observation {
 		})
 	}
 	w.state = s
-	o := Observation{Observed: Observe(s, job).WithLost(w), Request: nomad.Request{Modelled: true, Job: job, Gang: pal.Gang{ID: "j", Shapes: []pal.Shape{{Members: 2, GPUs: 1}}}}}
+	o := Observation{Observed: Observe(s, job).WithLost(w), Request: nomad.Request{Modelled: true, Job: job, Gang: pal.Gang{ID: "j", MemberSets: []pal.MemberSet{{Members: 2, GPUs: 1}}}}}
 	if r.IntN(15) == 0 {
 		o.Refused = errors.New("refused")
 	}

@@ -128,7 +128,7 @@ func (s *story) world(d *datadriven.TestData) string {
 		case a.Key == "promised":
 			s.w.promised = value != "no"
 		case a.Key == "room":
-			s.w.room = Room{Fits: true, Pins: somePins(strings.Split(value, "+")...), Gang: pal.Gang{Shapes: []pal.Shape{{Members: 1, GPUs: 1}}}}
+			s.w.room = Room{Fits: true, Pins: somePins(strings.Split(value, "+")...), Gang: pal.Gang{MemberSets: []pal.MemberSet{{Members: 1, GPUs: 1}}}}
 		case a.Key == "member":
 			s.member = true
 		case a.Key == "ceiling":
@@ -138,7 +138,7 @@ func (s *story) world(d *datadriven.TestData) string {
 		case a.Key == "no-gpus":
 			s.w.room, s.w.roomErr = Room{}, nil
 		case a.Key == "no-room":
-			s.w.room = Room{Reason: "it needs 1 GPU, 0 are free", Gang: pal.Gang{Shapes: []pal.Shape{{Members: 1, GPUs: 1}}}}
+			s.w.room = Room{Reason: "it needs 1 GPU, 0 are free", Gang: pal.Gang{MemberSets: []pal.MemberSet{{Members: 1, GPUs: 1}}}}
 		default:
 			d.Fatalf(s.t, "no word %q", a.Key)
 		}
@@ -296,7 +296,7 @@ func (s *story) request() nomad.Request {
 	if s.member {
 		h.OnFailure = rewrite.ReplaceMember
 	}
-	return nomad.Request{Modelled: true, Hints: h, Gang: pal.Gang{ID: "j", Class: pal.ClassA, Shapes: []pal.Shape{{Members: 2, GPUs: 1}}}}
+	return nomad.Request{Modelled: true, Hints: h, Gang: pal.Gang{ID: "j", Class: pal.ClassA, MemberSets: []pal.MemberSet{{Members: 2, GPUs: 1}}}}
 }
 
 // told is an effect in a line.

@@ -99,8 +99,8 @@ func (a ask) leavesModelOpen() bool {
 // prefers otherwise; it still goes there where it fits nowhere else.
 func (v *View) Avoid(r *Request, nodes map[string]bool) {
 	names := slices.Sorted(maps.Keys(nodes))
-	for i := range r.Gang.Shapes {
-		s := &r.Gang.Shapes[i]
+	for i := range r.Gang.MemberSets {
+		s := &r.Gang.MemberSets[i]
 		if len(s.Eligible) == 0 {
 			continue
 		}

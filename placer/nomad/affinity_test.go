@@ -78,7 +78,7 @@ func TestAffinitiesAndMIG(t *testing.T) {
 				}
 				v.Avoid(&r, nodes)
 			}
-			if d := cmp.Diff(tc.eligible, r.Gang.Shapes[0].Eligible); d != "" {
+			if d := cmp.Diff(tc.eligible, r.Gang.MemberSets[0].Eligible); d != "" {
 				t.Errorf("eligible (-want +got):\n%s", d)
 			}
 			on := -1
@@ -100,7 +100,7 @@ func TestSlicesWhileWholeGPUsAreAway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff([]bool{false, false}, r.Gang.Shapes[0].Eligible); d != "" {
+	if d := cmp.Diff([]bool{false, false}, r.Gang.MemberSets[0].Eligible); d != "" {
 		t.Errorf("eligible (-want +got):\n%s", d)
 	}
 }

@@ -16,8 +16,8 @@ func (v *View) Canaries(job *api.Job) (Request, error) {
 	if err != nil {
 		return r, err
 	}
-	for i := range r.Gang.Shapes {
-		s := &r.Gang.Shapes[i]
+	for i := range r.Gang.MemberSets {
+		s := &r.Gang.MemberSets[i]
 		g := job.LookupTaskGroup(s.Name)
 		s.Members = CanariesOf(g)
 		for _, a := range v.state.byJob[r.Key] {

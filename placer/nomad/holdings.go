@@ -394,44 +394,44 @@ func (v *View) Owner(i int) JobKey { return v.owner[i] }
 // Running is the placement of what the request's job holds now: its
 // allocations' GPUs and those its pins promise.
 func (v *View) Running(r Request, owned []int) pal.Placement {
-	perMember := make([]int, len(r.Gang.Shapes))
-	for i, s := range r.Gang.Shapes {
+	perMember := make([]int, len(r.Gang.MemberSets))
+	for i, s := range r.Gang.MemberSets {
 		perMember[i] = s.GPUs
 	}
-	shapeOf := map[string]int{} // GPU id → shape
-	for i, s := range r.Gang.Shapes {
+	setOf := map[string]int{} // GPU id → member set
+	for i, s := range r.Gang.MemberSets {
 		for _, a := range v.state.byJob[r.Key] {
 			if a.Group == s.Name && a.Live() {
 				for _, id := range a.GPUs {
-					shapeOf[id] = i
+					setOf[id] = i
 				}
 			}
 		}
 	}
 	pins, _ := rewrite.Pinned(r.Job)
-	for i, s := range r.Gang.Shapes {
+	for i, s := range r.Gang.MemberSets {
 		if gp, ok := pins.Of(s.Name); ok {
 			for _, id := range gp.GPUs {
-				shapeOf[id] = i
+				setOf[id] = i
 			}
 		}
 	}
-	// Members of one shape in one device group are alike: deal the GPUs out.
-	type where struct{ shape, group int }
+	// Members of one member set in one device group are alike: deal the GPUs out.
+	type where struct{ set, group int }
 	byGroup := map[where][]int{}
 	for _, u := range owned {
-		w := where{shapeOf[v.Cluster.GPU(u).ID], v.Cluster.GroupOf(u)}
+		w := where{setOf[v.Cluster.GPU(u).ID], v.Cluster.GroupOf(u)}
 		byGroup[w] = append(byGroup[w], u)
 	}
 	var ms []pal.Member
 	for _, w := range slices.SortedFunc(maps.Keys(byGroup), func(a, b where) int {
-		if a.shape != b.shape {
-			return a.shape - b.shape
+		if a.set != b.set {
+			return a.set - b.set
 		}
 		return a.group - b.group
 	}) {
-		for chunk := range slices.Chunk(byGroup[w], max(1, perMember[w.shape])) {
-			ms = append(ms, pal.Member{Shape: w.shape, Group: w.group, GPUs: chunk})
+		for chunk := range slices.Chunk(byGroup[w], max(1, perMember[w.set])) {
+			ms = append(ms, pal.Member{MemberSet: w.set, Group: w.group, GPUs: chunk})
 		}
 	}
 	if len(ms) == 0 {

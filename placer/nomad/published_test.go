@@ -70,7 +70,7 @@ func TestDegradedGPUIsChosenLast(t *testing.T) {
 				t.Errorf("GPU %+v, want it degraded and in the last class", u)
 			}
 			for n := 1; n <= 4; n++ {
-				d := pal.Explain(v.Cluster, pal.Gang{ID: "g", Class: pal.ClassA, Shapes: []pal.Shape{{Name: "g", Members: n, GPUs: 1}}}, pal.Policy{Name: pal.PAL})
+				d := pal.Explain(v.Cluster, pal.Gang{ID: "g", Class: pal.ClassA, MemberSets: []pal.MemberSet{{Name: "g", Members: n, GPUs: 1}}}, pal.Policy{Name: pal.PAL})
 				if d.Chosen == nil {
 					t.Fatalf("%d GPUs: not placed: %s", n, d.Reason)
 				}

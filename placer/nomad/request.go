@@ -66,16 +66,16 @@ func (v *View) Request(job *api.Job) (Request, error) {
 		if a.gpus == 0 {
 			continue
 		}
-		// A group whose members have all finished stays, so that a shape keeps
+		// A group whose members have all finished stays, so that a member set keeps
 		// its number.
-		shape := pal.Shape{
+		set := pal.MemberSet{
 			Name: *g.Name, Members: max(0, rewrite.Members(g)-v.finished(job, *g.Name)), GPUs: a.gpus, Need: needWithin(author, g),
 		}
-		if shape.Members > 0 { // the others must not limit them
-			shape.Eligible, shape.Prefer = v.eligible(author, a)
-			shape.Spreads = v.spreads(author, a, shape.Eligible)
+		if set.Members > 0 { // the others must not limit them
+			set.Eligible, set.Prefer = v.eligible(author, a)
+			set.Spreads = v.spreads(author, a, set.Eligible)
 		}
-		r.Gang.Shapes = append(r.Gang.Shapes, shape)
+		r.Gang.MemberSets = append(r.Gang.MemberSets, set)
 	}
 	if rewrite.AllGPUs(author) == 0 {
 		return r, fmt.Errorf("the job asks for no GPUs: every group that does has count 0")
@@ -92,8 +92,8 @@ func (v *View) Missing(job *api.Job) (Request, error) {
 		return r, err
 	}
 	pins, _ := rewrite.Pinned(job)
-	for i := range r.Gang.Shapes {
-		s := &r.Gang.Shapes[i]
+	for i := range r.Gang.MemberSets {
+		s := &r.Gang.MemberSets[i]
 		for _, a := range v.state.byJob[r.Key] {
 			if a.Group == s.Name && a.Member() && s.Members > 0 {
 				s.Members--
@@ -368,7 +368,7 @@ func (v *View) Pins(r Request, p pal.Placement) rewrite.Pins {
 	groups := map[string]*rewrite.GroupPins{}
 	open := false // some GPU has no published class: no ceiling then
 	for _, m := range p.Members {
-		name := r.Gang.Shapes[m.Shape].Name
+		name := r.Gang.MemberSets[m.MemberSet].Name
 		g := groups[name]
 		if g == nil {
 			g = &rewrite.GroupPins{Group: name}

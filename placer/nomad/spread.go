@@ -89,7 +89,7 @@ func spreadTargets(sp *api.Spread, values []string, count float64) []float64 {
 }
 
 // haveSpread counts a member that is there already.
-func (v *View) haveSpread(s *pal.Shape, nodeID string) {
+func (v *View) haveSpread(s *pal.MemberSet, nodeID string) {
 	node, ok := v.nodeOf[nodeID]
 	if !ok {
 		return

@@ -225,7 +225,7 @@ func TestRequestEligible(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
-		if d := cmp.Diff(c.want, r.Gang.Shapes[0].Eligible); d != "" {
+		if d := cmp.Diff(c.want, r.Gang.MemberSets[0].Eligible); d != "" {
 			t.Errorf("%s: %s", c.name, d)
 		}
 	}

@@ -79,11 +79,11 @@ const runTimesShards = 8
 // RunTimes are how long runs of each name took. Where they are too large, each name
 // of a shard loses the older half of its runs, and names that are nothing but long
 // go last.
-func (s Store) RunTimes() Shards[[]queue.Past, []queue.Past] {
-	return Shards[[]queue.Past, []queue.Past]{
-		prefix: "nomad-pal/history", nomad: s.nomad, codec: asJSON("runs", shrinkRuns), join: concatenated[queue.Past],
-		split: func(all []queue.Past) (map[string][]queue.Past, error) {
-			shards := map[string][]queue.Past{}
+func (s Store) RunTimes() Shards[[]queue.RunHistory, []queue.RunHistory] {
+	return Shards[[]queue.RunHistory, []queue.RunHistory]{
+		prefix: "nomad-pal/history", nomad: s.nomad, codec: asJSON("runs", shrinkRuns), join: concatenated[queue.RunHistory],
+		split: func(all []queue.RunHistory) (map[string][]queue.RunHistory, error) {
+			shards := map[string][]queue.RunHistory{}
 			for _, past := range all {
 				f := fnv.New32a()
 				f.Write([]byte(past.Name))
@@ -95,8 +95,8 @@ func (s Store) RunTimes() Shards[[]queue.Past, []queue.Past] {
 	}
 }
 
-func shrinkRuns(shard *[]queue.Past) bool {
-	halves := make([]queue.Past, 0, len(*shard))
+func shrinkRuns(shard *[]queue.RunHistory) bool {
+	halves := make([]queue.RunHistory, 0, len(*shard))
 	for _, past := range *shard {
 		if len(past.Runs) > 1 {
 			past.Runs = past.Runs[len(past.Runs)/2:]

@@ -209,10 +209,10 @@ func samplesOf(n int, seconds float64) []profile.Sample {
 	return out
 }
 
-func runsOf(n int, last int64) []queue.Past {
-	var out []queue.Past
+func runsOf(n int, last int64) []queue.RunHistory {
+	var out []queue.RunHistory
 	for i := range n {
-		out = append(out, queue.Past{Name: fmt.Sprint("default/job-", i), Last: last, Runs: [][2]int64{{1, 2}}})
+		out = append(out, queue.RunHistory{Name: fmt.Sprint("default/job-", i), Last: last, Runs: [][2]int64{{1, 2}}})
 	}
 	return out
 }
@@ -235,9 +235,9 @@ func profileOf(t *testing.T, n int, seconds float64) *profile.Profile {
 // called unreadable; what is there is deleted last.
 func TestHalfWritten(t *testing.T) {
 	t.Run("run times", func(t *testing.T) {
-		halfWritten(t, func(s Store) Shards[[]queue.Past, []queue.Past] { return s.RunTimes() }, runsOf(40, 1), runsOf(3, 2),
-			func(runs []queue.Past) bool {
-				return !slices.ContainsFunc(runs, func(r queue.Past) bool { return len(r.Runs) != 1 })
+		halfWritten(t, func(s Store) Shards[[]queue.RunHistory, []queue.RunHistory] { return s.RunTimes() }, runsOf(40, 1), runsOf(3, 2),
+			func(runs []queue.RunHistory) bool {
+				return !slices.ContainsFunc(runs, func(r queue.RunHistory) bool { return len(r.Runs) != 1 })
 			})
 	})
 	t.Run("measurements", func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
-func (c Config) lineOptions() queue.Options {
+func (c Config) queueOptions() queue.Options {
 	o := c.Queue
 	o.Placement = c.policy()
 	o.Starts = startsPerCycle
@@ -41,29 +41,29 @@ func (p *Placer) syncQueue(ctx context.Context) {
 	p.off()
 }
 
-// reconsider tells the line which nodes may serve whom, after some came or went
+// reconsider tells the queue which nodes may serve whom, after some came or went
 // and the requests were read anew.
 func (p *Placer) reconsider() {
-	p.line.Reconsider(func(id string, g pal.Gang) pal.Gang {
+	p.queue.Reconsider(func(id string, g pal.Gang) pal.Gang {
 		t := p.byID(id)
-		if t == nil || t.Refused != nil || len(t.Request.Gang.Shapes) != len(g.Shapes) {
+		if t == nil || t.Refused != nil || len(t.Request.Gang.MemberSets) != len(g.MemberSets) {
 			return g
 		}
 		now := t.Request.Gang
-		now.Shapes = slices.Clone(now.Shapes)
-		for i := range now.Shapes { // members that have finished since still count
-			now.Shapes[i].Members = g.Shapes[i].Members
+		now.MemberSets = slices.Clone(now.MemberSets)
+		for i := range now.MemberSets { // members that have finished since still count
+			now.MemberSets[i].Members = g.MemberSets[i].Members
 		}
 		return now
 	})
 }
 
-// rebase tells the line the numbers of a new cluster.
+// rebase tells the queue the numbers of a new cluster.
 func (p *Placer) rebase() {
 	for _, t := range p.jobs {
-		t.Target = nil // in numbers that mean nothing any more: it waits in line
+		t.Target = nil // in numbers that mean nothing any more: it waits in the queue
 	}
-	p.line.Rebase(func(id string, g pal.Gang, pl pal.Placement) (pal.Gang, pal.Placement) {
+	p.queue.Rebase(func(id string, g pal.Gang, pl pal.Placement) (pal.Gang, pal.Placement) {
 		unknown := pal.Placement{Penalty: 1, PMScore: 1}
 		t := p.byID(id)
 		if t == nil || p.state.Jobs[t.Key] == nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// world drives a Line from a story: it carries out what the Line decides.
+// world drives a Queue from a story: it carries out what the Queue decides.
 type world struct {
-	line    *Line
+	queue   *Queue
 	cluster *pal.Cluster
 	now     time.Duration
 	gangs   map[string]pal.Gang
@@ -45,7 +45,7 @@ func (w *world) do(t *testing.T, d *datadriven.TestData) (string, error) {
 		w.now = time.Duration(at) * time.Minute
 	}
 	switch d.Cmd {
-	case "line":
+	case "open":
 		return "", w.open(t, d)
 	case "submit":
 		for _, s := range strings.Split(strings.TrimSpace(d.Input), "\n") {
@@ -63,13 +63,13 @@ func (w *world) do(t *testing.T, d *datadriven.TestData) (string, error) {
 		return w.decide(), nil
 	case "queue":
 		var b strings.Builder
-		for _, x := range w.line.Waiting(w.now, w.cluster) {
+		for _, x := range w.queue.Waiting(w.now, w.cluster) {
 			fmt.Fprintln(&b, x)
 		}
 		return b.String(), nil
 	case "expect":
 		var b strings.Builder
-		for _, x := range w.line.Waiting(w.now, w.cluster) {
+		for _, x := range w.queue.Waiting(w.now, w.cluster) {
 			fmt.Fprintf(&b, "%s between %v and %v, behind %q with %d GPUs ahead\n", x.Job, x.From, x.To, x.Ahead, x.AheadGPUs)
 		}
 		return b.String(), nil
@@ -78,7 +78,7 @@ func (w *world) do(t *testing.T, d *datadriven.TestData) (string, error) {
 	case "tenants":
 		return w.tenants(), nil
 	case "wake":
-		at, ok := w.line.Wake(w.now)
+		at, ok := w.queue.Wake(w.now)
 		if !ok {
 			return "never\n", nil
 		}
@@ -88,7 +88,7 @@ func (w *world) do(t *testing.T, d *datadriven.TestData) (string, error) {
 }
 
 // open makes a cluster of nodes of four GPUs, the first GPU of class-A score
-// as given, and a line.
+// as given, and a queue.
 func (w *world) open(t *testing.T, d *datadriven.TestData) error {
 	nodes, order, maxWait, slow := 2, "fifo", 720, ""
 	o := Options{Placement: pal.Policy{Name: pal.PAL}}
@@ -134,12 +134,12 @@ func (w *world) open(t *testing.T, d *datadriven.TestData) error {
 		return err
 	}
 	o.Order, o.MaxWait = Order(order), time.Duration(maxWait)*time.Minute
-	line, err := New(o)
+	q, err := New(o)
 	if err != nil {
 		return err
 	}
 	w.cluster, err = pal.NewCluster(testNodes(nodes, slow), pal.TwoTier(1.7))
-	w.line, w.now, w.manual = line, 0, d.HasArg("manual")
+	w.queue, w.now, w.manual = q, 0, d.HasArg("manual")
 	w.gangs, w.places = map[string]pal.Gang{}, map[string]pal.Placement{}
 	return err
 }
@@ -196,7 +196,7 @@ func (w *world) submit(s string) error {
 		}
 	}
 	w.gangs[j.ID] = j.Gang
-	return w.line.Submit(w.now, j)
+	return w.queue.Submit(w.now, j)
 }
 
 func (w *world) release(id string) {
@@ -210,22 +210,22 @@ func (w *world) report(what, id string) {
 	switch what {
 	case "end":
 		w.release(id)
-		w.line.Finished(w.now, id)
+		w.queue.Finished(w.now, id)
 	case "remove":
 		w.release(id)
-		w.line.Removed(w.now, id)
+		w.queue.Removed(w.now, id)
 	case "stopped":
 		w.release(id)
-		w.line.Stopped(w.now, id)
+		w.queue.Stopped(w.now, id)
 	case "kept":
-		w.line.Kept(id)
+		w.queue.Kept(id)
 	case "requeue":
-		w.line.Requeue(w.now, id)
+		w.queue.Requeue(w.now, id)
 	case "started":
-		p := w.line.entries[id].placement
+		p := w.queue.entries[id].placement
 		w.cluster.Take(w.gangs[id], p)
 		w.places[id] = p
-		w.line.Started(w.now, id, p)
+		w.queue.Started(w.now, id, p)
 	}
 }
 
@@ -234,7 +234,7 @@ func (w *world) decide() string {
 	var b strings.Builder
 	for {
 		free := w.cluster.FreeGPUs()
-		actions := w.line.Decide(w.now, w.cluster)
+		actions := w.queue.Decide(w.now, w.cluster)
 		if w.cluster.FreeGPUs() != free {
 			return "Decide changed the cluster\n"
 		}
@@ -265,12 +265,12 @@ func (w *world) carryOut(a Action) {
 		w.release(a.Job)
 	}
 	if a.Kind == Preempt {
-		w.line.Stopped(w.now, a.Job)
+		w.queue.Stopped(w.now, a.Job)
 		return
 	}
 	w.cluster.Take(w.gangs[a.Job], a.Placement)
 	w.places[a.Job] = a.Placement
-	w.line.Started(w.now, a.Job, a.Placement)
+	w.queue.Started(w.now, a.Job, a.Placement)
 }
 
 func (w *world) names(p pal.Placement) string {
@@ -282,16 +282,16 @@ func (w *world) names(p pal.Placement) string {
 }
 
 // TestStaleCluster: a cluster that already knows of an end, or of a failed GPU,
-// before the Line does must not break a decision.
+// before the Queue does must not break a decision.
 func TestStaleCluster(t *testing.T) {
 	for _, what := range []string{"ended", "failed"} {
 		w := &world{gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
-		line, err := New(Options{Order: Priority, Backfill: BackfillReserved, Preempt: true, Migrate: true, LocalityWait: true, OutlierThreshold: 1.5,
+		q, err := New(Options{Order: Priority, Backfill: BackfillReserved, Preempt: true, Migrate: true, LocalityWait: true, OutlierThreshold: 1.5,
 			Placement: pal.Policy{Name: pal.PAL}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.line = line
+		w.queue = q
 		if w.cluster, err = pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7)); err != nil {
 			t.Fatal(err)
 		}
@@ -314,13 +314,13 @@ func TestStaleCluster(t *testing.T) {
 		if want := map[string]string{"ended": "preempt b for c\n", "failed": "nothing\n"}[what]; got != want {
 			t.Errorf("%s: %q, want %q", what, got, want)
 		}
-		w.line.Waiting(w.now, w.cluster)
+		w.queue.Waiting(w.now, w.cluster)
 	}
 }
 
 // TestWaitingSurvivesRestart: a placer that starts anew knows who is overdue.
 func TestWaitingSurvivesRestart(t *testing.T) {
-	l, err := New(Options{Order: SRTF, Backfill: BackfillBestEffort, MaxWait: time.Hour, Placement: pal.Policy{Name: pal.PAL}})
+	q, err := New(Options{Order: SRTF, Backfill: BackfillBestEffort, MaxWait: time.Hour, Placement: pal.Policy{Name: pal.PAL}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -329,20 +329,20 @@ func TestWaitingSurvivesRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	gang := func(id string, n int) pal.Gang { return pal.SingleGPUs(id, pal.ClassA, n) }
-	if err := l.Restore(Job{ID: "runs", Gang: gang("runs", 1)}, pal.Placement{Members: []pal.Member{{GPUs: []int{0}}}, PMScore: 1, Penalty: 1}, 0); err != nil {
+	if err := q.Restore(Job{ID: "runs", Gang: gang("runs", 1)}, pal.Placement{Members: []pal.Member{{GPUs: []int{0}}}, PMScore: 1, Penalty: 1}, 0); err != nil {
 		t.Fatal(err)
 	}
 	c.SetTaken(0, true)
 	now := 10 * time.Hour
 	for id, submitted := range map[string]time.Duration{"old": now - 2*time.Hour, "new": now} {
-		if err := l.Submit(now, Job{ID: id, Gang: gang(id, map[string]int{"old": 4, "new": 1}[id]), Submitted: submitted, Estimate: 100 * time.Hour}); err != nil {
+		if err := q.Submit(now, Job{ID: id, Gang: gang(id, map[string]int{"old": 4, "new": 1}[id]), Submitted: submitted, Estimate: 100 * time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := l.Decide(now, c); len(got) != 0 {
+	if got := q.Decide(now, c); len(got) != 0 {
 		t.Errorf("decided %v past a gang that has waited for 2 hours", got)
 	}
-	if ws := l.Waiting(now, c); len(ws) != 2 || ws[0].Job != "old" || !ws[0].Overdue {
+	if ws := q.Waiting(now, c); len(ws) != 2 || ws[0].Job != "old" || !ws[0].Overdue {
 		t.Errorf("waiting: %v", ws)
 	}
 }

@@ -22,7 +22,7 @@ const (
 	moving   // to be migrated, not yet reported
 )
 
-// entry is a job in the line.
+// entry is a job in the queue.
 type entry struct {
 	job   Job
 	of    *namespace
@@ -33,8 +33,8 @@ type entry struct {
 	bucket  *bucket   // while waiting
 	sig     signature // of the bucket that it is or was in
 	pos     int       // in bucket
-	agePos  int       // in Line.ages or Line.overdue, while waiting
-	namePos int       // in Line.named, while waiting
+	agePos  int       // in Queue.ages or Queue.overdue, while waiting
+	namePos int       // in Queue.named, while waiting
 	key     key
 	urgency urgency       // while waiting
 	expect  time.Duration // to run on at cost 1, while waiting
@@ -51,10 +51,10 @@ type entry struct {
 	placement    pal.Placement // where it runs, or is about to
 	target       pal.Placement // where it moves to
 	expectedEnd  time.Duration // as foreseen when it started, or was to have ended
-	stayed       uint64        // Line.version when no move paid
-	runPos       int           // in Line.running
+	stayed       uint64        // Queue.version when no move paid
+	runPos       int           // in Queue.running
 	foretold     []*foretold   // of when it starts, to be judged
-	// Of Line.levels, if rated: where, and when that is to be looked at again.
+	// Of Queue.levels, if rated: where, and when that is to be looked at again.
 	rated    bool
 	level    *level
 	levelDue time.Duration
@@ -77,8 +77,8 @@ func (e *entry) work(now time.Duration) time.Duration {
 	return e.doneBefore + time.Duration(float64(max(0, now-e.startedAt))/e.placement.Cost())
 }
 
-// Line is the waiting line and what runs. It is not safe for concurrent use.
-type Line struct {
+// Queue is the waiting gangs, in order, and what runs. It is not safe for concurrent use.
+type Queue struct {
 	opt     Options
 	entries map[string]*entry
 	seq     int64
@@ -96,11 +96,11 @@ type Line struct {
 	tenancy
 	windows windows
 	dated   []*entry // waiting gangs with a deadline
-	history map[string]*past
+	history map[string]*runHistory
 	lessons int64               // taken in so far
 	learned map[string]struct{} // names whose gangs must be sorted anew
 	named   map[string][]*entry // waiting gangs by name
-	singles []string            // shapes by number of members
+	singles []string            // member sets by number of members
 	chances []chance            // memory of outlook
 	version uint64              // grows when GPUs may have come free
 	passes  uint64              // calls of Decide
@@ -116,33 +116,33 @@ type Line struct {
 	forecasts     forecasts     // of starts
 }
 
-// New makes an empty line.
-func New(o Options) (*Line, error) {
+// New makes an empty queue.
+func New(o Options) (*Queue, error) {
 	o, err := o.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	l := &Line{opt: o, entries: map[string]*entry{}, buckets: map[signature]*bucket{}, tenancy: newTenancy(o.Tenants),
-		history: map[string]*past{}, learned: map[string]struct{}{}, named: map[string][]*entry{}, everFitting: map[signature]bool{},
+	q := &Queue{opt: o, entries: map[string]*entry{}, buckets: map[signature]*bucket{}, tenancy: newTenancy(o.Tenants),
+		history: map[string]*runHistory{}, learned: map[string]struct{}{}, named: map[string][]*entry{}, everFitting: map[signature]bool{},
 		needing: map[signature]bool{}, leastCosts: map[signature]float64{}, levels: newLevels(), version: 1,
 		forecasts: forecasts{from: firstWider, until: firstWider}}
-	l.ages.less = func(a, b *entry) bool {
+	q.ages.less = func(a, b *entry) bool {
 		if a.waitingSince-a.waited != b.waitingSince-b.waited {
 			return a.waitingSince-a.waited < b.waitingSince-b.waited
 		}
 		return a.seq < b.seq
 	}
-	l.ages.pos = func(e *entry) *int { return &e.agePos }
-	l.overdue.less = func(a, b *entry) bool { return a.bySubmission(b) < 0 }
-	l.overdue.pos = func(e *entry) *int { return &e.agePos }
-	return l, nil
+	q.ages.pos = func(e *entry) *int { return &e.agePos }
+	q.overdue.less = func(a, b *entry) bool { return a.bySubmission(b) < 0 }
+	q.overdue.pos = func(e *entry) *int { return &e.agePos }
+	return q, nil
 }
 
-// Submit puts a job at its place in the line; now is when it began to wait. One
+// Submit puts a job at its place in the queue; now is when it began to wait. One
 // that never ran has waited since it was submitted, also where the placer
 // started anew in between.
-func (l *Line) Submit(now time.Duration, j Job) error {
-	e, err := l.newEntry(j)
+func (q *Queue) Submit(now time.Duration, j Job) error {
+	e, err := q.newEntry(j)
 	if err != nil {
 		return err
 	}
@@ -150,159 +150,159 @@ func (l *Line) Submit(now time.Duration, j Job) error {
 	if j.Attained == 0 {
 		e.waitingSince = min(now, j.Submitted)
 	}
-	l.enqueue(e)
+	q.enqueue(e)
 	return nil
 }
 
 // Restore tells of a gang that already runs since started on the placement.
-func (l *Line) Restore(j Job, p pal.Placement, started time.Duration) error {
-	e, err := l.newEntry(j)
+func (q *Queue) Restore(j Job, p pal.Placement, started time.Duration) error {
+	e, err := q.newEntry(j)
 	if err != nil {
 		return err
 	}
-	l.run(e, p, started)
+	q.run(e, p, started)
 	return nil
 }
 
-func (l *Line) newEntry(j Job) (*entry, error) {
-	e := &entry{job: j, of: l.namespace(j.Tenant), gpus: j.Gang.GPUs(), seq: l.seq, before: j.Attained, doneBefore: j.Done, waited: j.Waited}
+func (q *Queue) newEntry(j Job) (*entry, error) {
+	e := &entry{job: j, of: q.namespace(j.Tenant), gpus: j.Gang.GPUs(), seq: q.seq, before: j.Attained, doneBefore: j.Done, waited: j.Waited}
 	if j.Done == 0 {
 		e.doneBefore = j.Attained
 	}
 	switch {
-	case l.entries[j.ID] != nil:
+	case q.entries[j.ID] != nil:
 		return nil, fmt.Errorf("queue: job %q is there already", j.ID)
 	case e.gpus <= 0:
 		return nil, fmt.Errorf("queue: job %q asks for no GPU", j.ID)
 	case j.Gang.Class.Index() < 0:
 		return nil, fmt.Errorf("queue: job %q: application class %q is unknown", j.ID, j.Gang.Class)
 	}
-	l.seq++
-	l.entries[j.ID] = e
-	l.sign(e)
+	q.seq++
+	q.entries[j.ID] = e
+	q.sign(e)
 	return e, nil
 }
 
 // Started reports that a gang runs on the placement: one that Decide started
 // or migrated, or a waiting one that somebody else started.
-func (l *Line) Started(now time.Duration, id string, p pal.Placement) {
-	e := l.entries[id]
+func (q *Queue) Started(now time.Duration, id string, p pal.Placement) {
+	e := q.entries[id]
 	if e == nil {
 		return
 	}
 	granted := e.granted && e.state != waiting
-	l.leave(now, e)
+	q.leave(now, e)
 	e.granted = granted
-	l.run(e, p, now)
+	q.run(e, p, now)
 }
 
-func (l *Line) run(e *entry, p pal.Placement, at time.Duration) {
+func (q *Queue) run(e *entry, p pal.Placement, at time.Duration) {
 	if e.granted {
-		l.grant(at, e.gpus)
+		q.grant(at, e.gpus)
 	}
 	e.safeUntil = at + minRuns*e.job.RestartCost
 	e.state, e.placement, e.startedAt = running, p, at
-	e.expectedEnd = at + time.Duration(float64(l.remaining(e, at))*p.Cost())
-	l.hold(e, 1)
+	e.expectedEnd = at + time.Duration(float64(q.remaining(e, at))*p.Cost())
+	q.hold(e, 1)
 	e.booked = e.gpus
-	l.work(e, at, e.booked)
-	e.runPos = len(l.running)
-	l.running = append(l.running, e)
-	i, _ := slices.BinarySearchFunc(l.byEnd, e, byEnd)
-	l.byEnd = slices.Insert(l.byEnd, i, e)
-	l.rate(e, at)
+	q.work(e, at, e.booked)
+	e.runPos = len(q.running)
+	q.running = append(q.running, e)
+	i, _ := slices.BinarySearchFunc(q.byEnd, e, byEnd)
+	q.byEnd = slices.Insert(q.byEnd, i, e)
+	q.rate(e, at)
 }
 
 // Requeue reports that a decided start did not come about: the gang waits on,
 // at its place.
-func (l *Line) Requeue(now time.Duration, id string) {
-	if e := l.entries[id]; e != nil && e.state == starting {
-		l.leave(now, e)
-		l.enqueue(e)
+func (q *Queue) Requeue(now time.Duration, id string) {
+	if e := q.entries[id]; e != nil && e.state == starting {
+		q.leave(now, e)
+		q.enqueue(e)
 	}
 }
 
 // Stopped reports that a running gang was stopped, its GPUs are free, and it is
 // to start again: it waits.
-func (l *Line) Stopped(now time.Duration, id string) {
-	if e := l.entries[id]; e != nil && e.state >= running {
-		l.leave(now, e)
+func (q *Queue) Stopped(now time.Duration, id string) {
+	if e := q.entries[id]; e != nil && e.state >= running {
+		q.leave(now, e)
 		e.waitingSince = now
-		l.enqueue(e)
+		q.enqueue(e)
 	}
 }
 
 // Kept reports that a gang to be preempted or migrated runs on as it was.
-func (l *Line) Kept(id string) {
-	e := l.entries[id]
+func (q *Queue) Kept(id string) {
+	e := q.entries[id]
 	if e == nil || e.state != stopping && e.state != moving {
 		return
 	}
-	l.forget(e)
+	q.forget(e)
 	e.state = running
-	l.dropClaims(func(c *claim) bool { return slices.Contains(c.victims, e) })
+	q.dropClaims(func(c *claim) bool { return slices.Contains(c.victims, e) })
 }
 
 // NoMoves says that nothing is moved before a time: the caller moves so many gangs
 // within an hour and no more. To look for moves that it would not make is dear.
-func (l *Line) NoMoves(until time.Duration) { l.movesFrom = until }
+func (q *Queue) NoMoves(until time.Duration) { q.movesFrom = until }
 
 // Finished reports that a job has ended by itself.
-func (l *Line) Finished(now time.Duration, id string) {
-	if e := l.entries[id]; e != nil {
-		l.learn(e.job.Tenant, e.job.Name, sample{e.work(now), e.gpus})
-		l.judge(e, now)
-		l.Removed(now, id)
+func (q *Queue) Finished(now time.Duration, id string) {
+	if e := q.entries[id]; e != nil {
+		q.learn(e.job.Tenant, e.job.Name, sample{e.work(now), e.gpus})
+		q.judge(e, now)
+		q.Removed(now, id)
 	}
 }
 
 // Removed reports that a job is gone for another reason.
-func (l *Line) Removed(now time.Duration, id string) {
-	e := l.entries[id]
+func (q *Queue) Removed(now time.Duration, id string) {
+	e := q.entries[id]
 	if e == nil {
 		return
 	}
-	l.leave(now, e)
-	l.forecasts.forget(e)
-	delete(l.entries, id)
-	l.dropClaims(func(c *claim) bool { return c.by == e })
+	q.leave(now, e)
+	q.forecasts.forget(e)
+	delete(q.entries, id)
+	q.dropClaims(func(c *claim) bool { return c.by == e })
 }
 
 // leave takes the entry out of wherever it is: afterwards it is waiting, in no
 // bucket, with what it attained up to now.
-func (l *Line) leave(now time.Duration, e *entry) {
+func (q *Queue) leave(now time.Duration, e *entry) {
 	switch e.state {
 	case waiting:
-		l.dequeue(e)
+		q.dequeue(e)
 		e.waited += max(0, now-e.waitingSince)
 		return
 	case starting:
-		l.forget(e)
-		l.version++
+		q.forget(e)
+		q.version++
 	default:
 		e.before, e.doneBefore = e.attained(now), e.work(now)
-		l.forget(e)
-		l.stop(now, e)
+		q.forget(e)
+		q.stop(now, e)
 	}
 	e.state, e.granted = waiting, false
 }
 
 // stop takes a running entry off the running list.
-func (l *Line) stop(now time.Duration, e *entry) {
-	l.version++
+func (q *Queue) stop(now time.Duration, e *entry) {
+	q.version++
 	if e.granted {
-		l.grant(now, -e.gpus)
+		q.grant(now, -e.gpus)
 	}
-	l.hold(e, -1)
-	l.work(e, now, -e.booked)
-	l.unrate(e)
-	last := l.running[len(l.running)-1]
-	l.running[e.runPos], last.runPos = last, e.runPos
-	l.running = l.running[:len(l.running)-1]
-	if i, ok := slices.BinarySearchFunc(l.byEnd, e, byEnd); ok {
-		l.byEnd = slices.Delete(l.byEnd, i, i+1)
+	q.hold(e, -1)
+	q.work(e, now, -e.booked)
+	q.unrate(e)
+	last := q.running[len(q.running)-1]
+	q.running[e.runPos], last.runPos = last, e.runPos
+	q.running = q.running[:len(q.running)-1]
+	if i, ok := slices.BinarySearchFunc(q.byEnd, e, byEnd); ok {
+		q.byEnd = slices.Delete(q.byEnd, i, i+1)
 	}
-	for _, c := range l.claims {
+	for _, c := range q.claims {
 		if i := slices.Index(c.victims, e); i >= 0 {
 			c.victims = slices.Delete(c.victims, i, i+1)
 		}
@@ -310,69 +310,69 @@ func (l *Line) stop(now time.Duration, e *entry) {
 }
 
 // forget drops the entry from the actions not yet reported.
-func (l *Line) forget(e *entry) {
+func (q *Queue) forget(e *entry) {
 	if e.state != starting && e.state != moving {
 		return
 	}
 	if e.state == starting {
-		l.hold(e, -1)
+		q.hold(e, -1)
 	}
-	if i := slices.Index(l.pending, e); i >= 0 {
-		l.pending = slices.Delete(l.pending, i, i+1)
+	if i := slices.Index(q.pending, e); i >= 0 {
+		q.pending = slices.Delete(q.pending, i, i+1)
 	}
 }
 
 // Rebase is called after the cluster was built anew: f gives every job its gang
 // and, if it runs, its placement in the numbers of the new cluster.
-func (l *Line) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang, pal.Placement)) {
+func (q *Queue) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang, pal.Placement)) {
 	var queued []*entry
-	for _, e := range l.sorted() {
+	for _, e := range q.sorted() {
 		if e.state == waiting {
-			l.dequeue(e)
+			q.dequeue(e)
 			queued = append(queued, e)
 		}
 		e.job.Gang, e.placement = f(e.job.ID, e.job.Gang, e.placement)
 		if e.state != waiting {
-			l.hold(e, -1)
+			q.hold(e, -1)
 		}
 		if e.gpus = e.job.Gang.GPUs(); e.state != waiting {
-			l.hold(e, 1)
+			q.hold(e, 1)
 		}
-		l.sign(e)
+		q.sign(e)
 	}
 	for _, e := range queued {
-		l.enqueue(e)
+		q.enqueue(e)
 	}
-	l.claims, l.turn = nil, nil // of the old numbers; what they were for is decided anew
-	clear(l.everFitting)
-	clear(l.leastCosts)
-	clear(l.needing)
-	l.version++
+	q.claims, q.turn = nil, nil // of the old numbers; what they were for is decided anew
+	clear(q.everFitting)
+	clear(q.leastCosts)
+	clear(q.needing)
+	q.version++
 }
 
 // Reconsider is called when other nodes than before may serve gangs: f gives
 // every job its gang, of the size that it had, anew.
-func (l *Line) Reconsider(f func(id string, g pal.Gang) pal.Gang) {
+func (q *Queue) Reconsider(f func(id string, g pal.Gang) pal.Gang) {
 	var queued []*entry
-	for _, e := range l.sorted() {
+	for _, e := range q.sorted() {
 		if e.state == waiting {
-			l.dequeue(e)
+			q.dequeue(e)
 			queued = append(queued, e)
 		}
 		e.job.Gang = f(e.job.ID, e.job.Gang)
-		l.sign(e)
+		q.sign(e)
 	}
 	for _, e := range queued {
-		l.enqueue(e)
+		q.enqueue(e)
 	}
-	l.Changed()
+	q.Changed()
 }
 
 // Running are the gangs that run, those that are being stopped included, and where, in
 // no order.
-func (l *Line) Running() iter.Seq2[string, pal.Placement] {
+func (q *Queue) Running() iter.Seq2[string, pal.Placement] {
 	return func(yield func(string, pal.Placement) bool) {
-		for _, e := range l.running {
+		for _, e := range q.running {
 			if !yield(e.job.ID, e.placement) {
 				return
 			}
@@ -380,21 +380,21 @@ func (l *Line) Running() iter.Seq2[string, pal.Placement] {
 	}
 }
 
-// sorted lists all entries in order of submission to the line.
-func (l *Line) sorted() []*entry {
-	all := make([]*entry, 0, len(l.entries))
-	for _, e := range l.entries {
+// sorted lists all entries in order of submission to the queue.
+func (q *Queue) sorted() []*entry {
+	all := make([]*entry, 0, len(q.entries))
+	for _, e := range q.entries {
 		all = append(all, e)
 	}
 	slices.SortFunc(all, func(a, b *entry) int { return int(a.seq - b.seq) })
 	return all
 }
 
-// Changed tells an exclusive Line that GPUs came or went in another way: one
+// Changed tells an exclusive Queue that GPUs came or went in another way: one
 // failed or was repaired, a node joined.
-func (l *Line) Changed() {
-	l.version++
-	clear(l.everFitting)
-	clear(l.leastCosts)
-	clear(l.needing)
+func (q *Queue) Changed() {
+	q.version++
+	clear(q.everFitting)
+	clear(q.leastCosts)
+	clear(q.needing)
 }

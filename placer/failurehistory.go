@@ -28,8 +28,8 @@ const (
 	quarantineReread = 2 * time.Second
 )
 
-// history is what is remembered of failures.
-type history struct {
+// failureHistory is what is remembered of failures.
+type failureHistory struct {
 	failures []Failure // oldest first
 	// dropped is Nomad's index of the last that is not kept any more. Times do not
 	// tell: a server whose clock was a year ahead would have nothing noted for a year.
@@ -44,14 +44,14 @@ type history struct {
 
 // ReadQuarantine reads which GPUs are kept out, and were.
 func ReadQuarantine(ctx context.Context, c *nomad.Client) (map[string]Quarantine, error) {
-	h := history{}
+	h := failureHistory{}
 	err := h.read(ctx, c, time.Time{})
 	return h.quarantine, err
 }
 
 // read reads the quarantine as it is now. One that is unreadable is none, which the
 // error says.
-func (h *history) read(ctx context.Context, c *nomad.Client, now time.Time) error {
+func (h *failureHistory) read(ctx context.Context, c *nomad.Client, now time.Time) error {
 	kept, err := store.In(c).Quarantine().Read(ctx)
 	if err == nil || store.Unreadable(err) {
 		h.take(kept)
@@ -60,7 +60,7 @@ func (h *history) read(ctx context.Context, c *nomad.Client, now time.Time) erro
 	return err
 }
 
-func (h *history) take(kept store.Value[map[string]Quarantine]) {
+func (h *failureHistory) take(kept store.Value[map[string]Quarantine]) {
 	if h.quarantine, h.index = kept.Of, kept.Index; h.quarantine == nil {
 		h.quarantine = map[string]Quarantine{}
 	}
@@ -69,7 +69,7 @@ func (h *history) take(kept store.Value[map[string]Quarantine]) {
 // recall reads what earlier placers remembered, and every now and then whether
 // an operator has lifted a quarantine. What is unreadable is as if it were not
 // there, which the error says.
-func (h *history) recall(ctx context.Context, c *nomad.Client, now time.Time) (err error) {
+func (h *failureHistory) recall(ctx context.Context, c *nomad.Client, now time.Time) (err error) {
 	switch {
 	case h.readAt.IsZero():
 		failures, odd := store.In(c).Failures().Read(ctx)
@@ -85,15 +85,15 @@ func (h *history) recall(ctx context.Context, c *nomad.Client, now time.Time) (e
 }
 
 // knows says whether the failure of an allocation was noted before.
-func (h *history) knows(a *nomad.Alloc) bool {
+func (h *failureHistory) knows(a *nomad.Alloc) bool {
 	return a.ModifyIndex <= h.dropped || slices.ContainsFunc(h.failures, func(f Failure) bool { return f.Alloc == a.ID })
 }
 
 // takeIn are those of the failures, oldest first, that are judged: no more than are
 // kept. There are more where a placer comes to a cluster that has had none, or where
 // what was kept is lost.
-func (h *history) takeIn(found []Failure) []Failure {
-	latest := history{failures: found}
+func (h *failureHistory) takeIn(found []Failure) []Failure {
+	latest := failureHistory{failures: found}
 	latest.trimFailures()
 	h.skipped = latest.dropped
 	return latest.failures
@@ -103,8 +103,8 @@ func (h *history) takeIn(found []Failure) []Failure {
 // strikes that there is no room for. known is what else is known. Where it cannot be
 // written, nothing has changed, and the failures are new still. The quarantine goes
 // first: a GPU that is struck twice for one failure is struck once.
-func (h *history) note(ctx context.Context, c *nomad.Client, found []Failure, known failure.Evidence, now time.Time) (spared []failure.Strike, err error) {
-	var next *history
+func (h *failureHistory) note(ctx context.Context, c *nomad.Client, found []Failure, known failure.Evidence, now time.Time) (spared []failure.Strike, err error) {
+	var next *failureHistory
 	kept, err := store.In(c).Quarantine().Change(ctx, store.Value[map[string]Quarantine]{Of: h.quarantine, Index: h.index},
 		func(is store.Value[map[string]Quarantine]) (map[string]Quarantine, error) {
 			h.take(is)
@@ -124,7 +124,7 @@ func (h *history) note(ctx context.Context, c *nomad.Client, found []Failure, kn
 }
 
 // with is the history with further failures.
-func (h *history) with(found []Failure, known failure.Evidence, now time.Time) (next *history, spared []failure.Strike) {
+func (h *failureHistory) with(found []Failure, known failure.Evidence, now time.Time) (next *failureHistory, spared []failure.Strike) {
 	copied := *h
 	next = &copied
 	next.failures, next.quarantine = slices.Clone(h.failures), maps.Clone(h.quarantine)
@@ -147,7 +147,7 @@ func (h *history) with(found []Failure, known failure.Evidence, now time.Time) (
 // trimFailures drops failures that there is no room for: of the namespace with the
 // most the oldest, so that one author's sweep does not push out what is known of
 // others.
-func (h *history) trimFailures() {
+func (h *failureHistory) trimFailures() {
 	size, room, count := make([]int, len(h.failures)), historyBytes, map[string]int{}
 	for i, f := range h.failures {
 		b, err := json.Marshal(f)
@@ -187,7 +187,7 @@ func (h *history) trimFailures() {
 
 // trimQuarantine drops what counts no more, and, where many GPUs fail at a time,
 // those that are kept out for the shortest time: they fail again if they must.
-func (h *history) trimQuarantine(now time.Time) {
+func (h *failureHistory) trimQuarantine(now time.Time) {
 	maps.DeleteFunc(h.quarantine, func(_ string, q Quarantine) bool {
 		return !now.Before(q.Until) && now.Sub(q.Last) > time.Duration(q.Strikes)*failure.Most && now.Sub(q.Lifted) > failure.Window
 	})

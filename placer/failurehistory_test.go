@@ -95,8 +95,8 @@ func TestLiftQuarantine(t *testing.T) {
 	broken := func(alloc string, gpus ...string) []Failure {
 		return []Failure{{At: now, Job: "j", Alloc: alloc, Cause: Infrastructure, Reason: "lost", GPUs: gpus, Sick: gpus}}
 	}
-	out := func(h *history, at time.Time) map[string]bool { return failure.Out(h.quarantine, at) }
-	agent := history{}
+	out := func(h *failureHistory, at time.Time) map[string]bool { return failure.Out(h.quarantine, at) }
+	agent := failureHistory{}
 	if err := agent.recall(ctx, c, now); err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestLiftQuarantine(t *testing.T) {
 // before do not count.
 func TestLiftedStartsAnew(t *testing.T) {
 	t.Parallel()
-	h, now := history{}, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	h, now := failureHistory{}, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	known := failure.Evidence{
 		Models:    map[string]string{"g1": "m", "g2": "m", "g3": "m"},
 		Successes: []nomad.Success{{At: now, GPUs: []string{"g2", "g3"}}},
@@ -176,7 +176,7 @@ func TestHistoryFits(t *testing.T) {
 	t.Parallel()
 	_, c := newVars(t)
 	ctx, now := t.Context(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	h, allocs, models := history{}, []*nomad.Alloc{}, map[string]string{}
+	h, allocs, models := failureHistory{}, []*nomad.Alloc{}, map[string]string{}
 	for i := range 10_000 {
 		models[fmt.Sprint("other", i)] = "m"
 	}
@@ -195,7 +195,7 @@ func TestHistoryFits(t *testing.T) {
 			t.Fatalf("failure %d: %v", i, err)
 		}
 	}
-	again := history{}
+	again := failureHistory{}
 	if err := again.recall(ctx, c, now); err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +221,7 @@ func TestSweepLeavesOthersFailures(t *testing.T) {
 	t.Parallel()
 	_, c := newVars(t)
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	h := history{}
+	h := failureHistory{}
 	add := func(namespace string, index int) {
 		f := Failure{Namespace: namespace, Alloc: fmt.Sprint("alloc-", index), Index: uint64(index), At: now, Cause: User}
 		if _, err := h.note(t.Context(), c, []Failure{f}, failure.Evidence{}, now); err != nil {
@@ -255,7 +255,7 @@ func TestSweepLeavesOthersFailures(t *testing.T) {
 func TestFailureOfAFutureTime(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	h := history{}
+	h := failureHistory{}
 	for i := range 2 * failuresKept {
 		h.failures = append(h.failures, Failure{Alloc: fmt.Sprint(i), Index: uint64(i + 1), At: now.AddDate(1, 0, 0)})
 	}
@@ -282,8 +282,8 @@ func TestManyFailuresAtOnce(t *testing.T) {
 		if err := p.noteFailures(t.Context(), time.Unix(0, 0)); err != nil {
 			t.Fatal(err)
 		}
-		if n := len(p.history.failures); n != failuresKept || p.history.dropped != many-failuresKept {
-			t.Fatalf("%d failures kept, up to %d dropped", n, p.history.dropped)
+		if n := len(p.failureHistory.failures); n != failuresKept || p.failureHistory.dropped != many-failuresKept {
+			t.Fatalf("%d failures kept, up to %d dropped", n, p.failureHistory.dropped)
 		}
 	}
 }
@@ -293,7 +293,7 @@ func TestTrimQuarantine(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 10, 0, 0, 0, 0, time.UTC)
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
-	h := history{quarantine: map[string]Quarantine{
+	h := failureHistory{quarantine: map[string]Quarantine{
 		"spent":       {Until: ago(47 * time.Hour), Strikes: 2, Last: ago(49 * time.Hour)},
 		"one left":    {Until: ago(46 * time.Hour), Strikes: 3, Last: ago(49 * time.Hour)},
 		"out":         {Until: now.Add(time.Hour), Strikes: 1, Last: ago(time.Minute)},
