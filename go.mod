@@ -33,6 +33,7 @@ require (
 	github.com/tidwall/gjson v1.20.0
 	github.com/zclconf/go-cty v1.18.0
 	golang.org/x/sync v0.19.0
+	golang.org/x/time v0.14.0
 	pgregory.net/rapid v1.3.0
 )
 

@@ -83,7 +83,7 @@ func (c *chaos) submit(i int) {
 		j.script = fmt.Sprintf("exec sleep %d", 2+c.rng.IntN(6))
 		s.step = func() string { return c.rerun(s, j) }
 	}
-	c.eyes.expect(s.id, s.members)
+	c.observer.expect(s.id, s.members)
 	c.register(c.gated(j))
 }
 
@@ -150,7 +150,7 @@ func (c *chaos) child(s *story) {
 		return err
 	})
 	s.members = 2
-	c.eyes.expect(s.id, s.members)
+	c.observer.expect(s.id, s.members)
 }
 
 // periodic forces a launch; the child is the one that nobody claims.
@@ -166,10 +166,10 @@ func (c *chaos) periodic(s *story) {
 			c.claimed["periodic"] = end == ""
 			return end
 		}
-		for _, id := range c.eyes.jobs() {
+		for _, id := range c.observer.jobs() {
 			if strings.HasPrefix(id, "chaos-cron/") && !c.claimed[id] {
 				s.id, s.at, c.claimed[id] = id, 1, true
-				c.eyes.expect(id, s.members)
+				c.observer.expect(id, s.members)
 			}
 		}
 		if s.at == 0 && time.Since(s.since) > 30*time.Second {
@@ -186,7 +186,7 @@ func (c *chaos) finished(s *story) string { return c.finishedOf(s, s.members) }
 // A gang that the infrastructure failed is dead until the placer takes it back:
 // only one that stays dead has failed.
 func (c *chaos) finishedOf(s *story, members int) string {
-	job, done, _ := c.eyes.of(s.id)
+	job, done, _ := c.observer.of(s.id)
 	switch {
 	case job == nil || job.Status != "dead":
 		s.since = time.Now()
@@ -200,7 +200,7 @@ func (c *chaos) finishedOf(s *story, members int) string {
 
 // refused is the end of a job that waits for ever and says why.
 func (c *chaos) refused(s *story, why string) string {
-	job, _, live := c.eyes.of(s.id)
+	job, _, live := c.observer.of(s.id)
 	if job == nil || job.Status != "pending" || live > 0 || time.Since(s.asked) < 10*time.Second {
 		return ""
 	}
@@ -218,7 +218,7 @@ func (c *chaos) refused(s *story, why string) string {
 
 // stopped: its author stops it when it runs.
 func (c *chaos) stopped(s *story) string {
-	job, _, live := c.eyes.of(s.id)
+	job, _, live := c.observer.of(s.id)
 	switch {
 	case s.at == 0 && live == s.members:
 		c.stop(s.id)
@@ -231,7 +231,7 @@ func (c *chaos) stopped(s *story) string {
 
 // rerun: its author runs the same file again when it runs.
 func (c *chaos) rerun(s *story, j job) string {
-	if _, _, live := c.eyes.of(s.id); s.at == 0 && live == s.members {
+	if _, _, live := c.observer.of(s.id); s.at == 0 && live == s.members {
 		c.register(c.gated(j))
 		s.at, s.since = 1, time.Now()
 	}
@@ -248,7 +248,7 @@ func (c *chaos) service(s *story) {
 	c.register(c.gated(j))
 	version := uint64(0)
 	s.step = func() string {
-		job, _, live := c.eyes.of(s.id)
+		job, _, live := c.observer.of(s.id)
 		switch {
 		case s.at == 0 && live == 2:
 			c.try("a service is scaled", func() error {
@@ -267,7 +267,7 @@ func (c *chaos) service(s *story) {
 				return err
 			})
 			s.at++
-		case s.at == 2 && c.eyes.liveSince(s.id, version) == 3:
+		case s.at == 2 && c.observer.liveSince(s.id, version) == 3:
 			c.stop(s.id)
 			s.at++
 		case s.at == 3 && job != nil && job.Status == "dead" && live == 0:

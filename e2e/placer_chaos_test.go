@@ -44,8 +44,8 @@ func TestPlacerChaos(t *testing.T) {
 	c.play(jobs)
 	c.leftovers()
 	t.Logf("ended: %v; registered by agents: %d; faults: %v; longest that a gang was partly there: %v; left over by Nomad, of %d forgotten when a client was killed: %d",
-		c.ended, c.atAgents, c.faults, c.eyes.longest.Round(time.Second), len(c.lost), c.exempt)
-	for _, w := range c.eyes.wrongs() {
+		c.ended, c.atAgents, c.faults, c.observer.longest.Round(time.Second), len(c.lost), c.exempt)
+	for _, w := range c.observer.wrongs() {
 		t.Error(w)
 	}
 }
@@ -93,7 +93,7 @@ const chaosServer = `server {
 }
 `
 
-// chaos is one run. All but eyes belongs to the test's goroutine.
+// chaos is one run. All but the observer belongs to the test's goroutine.
 type chaos struct {
 	*bed
 	rng     *rand.Rand // of jobs and faults
@@ -112,13 +112,13 @@ type chaos struct {
 	// atAgents counts the jobs that an agent registered.
 	atAgents int
 
-	eyes *eyes
+	observer *observer
 }
 
 func newChaos(t *testing.T, seed uint64) *chaos {
 	b := newBed(t, placerScores, cluster.Options{HeartbeatTTL: chaosHeartbeat, ServerHCL: chaosServer})
 	b.config = b.nomadBlock() + chaosConfig
-	c := &chaos{bed: b, rng: rand.New(rand.NewPCG(seed, 0)), way: rand.New(rand.NewPCG(seed, 1)), ended: map[string]int{}, faults: map[string]int{}, claimed: map[string]bool{}, lost: map[process]string{}, eyes: newEyes(t.Log)}
+	c := &chaos{bed: b, rng: rand.New(rand.NewPCG(seed, 0)), way: rand.New(rand.NewPCG(seed, 1)), ended: map[string]int{}, faults: map[string]int{}, claimed: map[string]bool{}, lost: map[process]string{}, observer: newObserver(t.Log)}
 	var err error
 	if c.nomad, err = cluster.FindNomad(); err != nil {
 		t.Fatal(err)
@@ -200,10 +200,10 @@ func (c *chaos) follow() int {
 		}
 		c.ended[s.kind+" "+end]++
 		if !slices.Contains(s.ends, end) {
-			c.eyes.wrong("job %s (%s) %s", s.id, s.kind, end)
+			c.observer.wrong("job %s (%s) %s", s.id, s.kind, end)
 			c.logAllocs(s.id)
 		}
-		c.eyes.forget(s.id)
+		c.observer.forget(s.id)
 		return true
 	})
 	return n - len(c.stories)
@@ -213,7 +213,7 @@ func (c *chaos) follow() int {
 func (c *chaos) giveUp() {
 	c.t.Helper()
 	for _, s := range c.stories {
-		c.eyes.wrong("job %s (%s, step %d) did not end: %+v", s.id, s.kind, s.at, c.explain(s.id))
+		c.observer.wrong("job %s (%s, step %d) did not end: %+v", s.id, s.kind, s.at, c.explain(s.id))
 		c.logAllocs(s.id)
 	}
 }

@@ -28,8 +28,8 @@ import (
 // placer that was killed (23 s): 61 s, and half of that for a busy machine.
 const repairTime = 90 * time.Second
 
-// eyes watch the cluster all the time and hold it to what must always be true.
-type eyes struct {
+// observer watch the cluster all the time and hold it to what must always be true.
+type observer struct {
 	say func(args ...any) // each problem when it is seen
 
 	mu      sync.Mutex
@@ -41,44 +41,44 @@ type eyes struct {
 	allocs  map[string][]*api.AllocationListStub // by job
 }
 
-func newEyes(say func(args ...any)) *eyes {
-	return &eyes{say: say, members: map[string]int{}, partly: map[string]time.Time{}}
+func newObserver(say func(args ...any)) *observer {
+	return &observer{say: say, members: map[string]int{}, partly: map[string]time.Time{}}
 }
 
-func (e *eyes) wrong(format string, args ...any) {
+func (e *observer) wrong(format string, args ...any) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.note(format, args...)
 }
 
 // note is wrong under the lock.
-func (e *eyes) note(format string, args ...any) {
+func (e *observer) note(format string, args ...any) {
 	if len(e.problem) < 40 {
 		e.problem = append(e.problem, time.Now().Format("15:04:05 ")+fmt.Sprintf(format, args...))
 		e.say("WRONG:", e.problem[len(e.problem)-1])
 	}
 }
 
-func (e *eyes) wrongs() []string {
+func (e *observer) wrongs() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Clone(e.problem)
 }
 
 // expect has a gang watched.
-func (e *eyes) expect(id string, members int) {
+func (e *observer) expect(id string, members int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.members[id] = members
 }
 
-func (e *eyes) forget(id string) {
+func (e *observer) forget(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.members, id)
 }
 
-func (e *eyes) jobs() []string {
+func (e *observer) jobs() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Sorted(maps.Keys(e.listed))
@@ -86,7 +86,7 @@ func (e *eyes) jobs() []string {
 
 // of is a job, nil where Nomad lists none, with how many members have finished
 // and how many run.
-func (e *eyes) of(id string) (job *api.JobListStub, done, live int) {
+func (e *observer) of(id string) (job *api.JobListStub, done, live int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	job = e.listed[id]
@@ -97,7 +97,7 @@ func (e *eyes) of(id string) (job *api.JobListStub, done, live int) {
 }
 
 // liveSince are the members that run a version or a later one.
-func (e *eyes) liveSince(id string, version uint64) int {
+func (e *observer) liveSince(id string, version uint64) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	n := 0
@@ -164,12 +164,12 @@ func (c *chaos) watch(ctx context.Context) {
 		if err != nil {
 			continue
 		}
-		c.eyes.look(time.Now(), jobs, allocs)
+		c.observer.look(time.Now(), jobs, allocs)
 	}
 }
 
 // look takes in what Nomad says at a moment.
-func (e *eyes) look(now time.Time, jobs []*api.JobListStub, allocs []*api.AllocationListStub) {
+func (e *observer) look(now time.Time, jobs []*api.JobListStub, allocs []*api.AllocationListStub) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.listed, e.allocs = map[string]*api.JobListStub{}, map[string][]*api.AllocationListStub{}
@@ -260,7 +260,7 @@ func (c *chaos) leftovers() {
 		<-tick.C
 	}
 	for _, l := range left {
-		c.eyes.wrong("left over: %s", l)
+		c.observer.wrong("left over: %s", l)
 	}
 	for p, when := range c.lost {
 		if began(p.pid) == p.began {
@@ -271,11 +271,11 @@ func (c *chaos) leftovers() {
 	for k, p := range c.placers {
 		p.stopAgent()
 		if state := p.agent; state != nil {
-			c.eyes.wrong("placer %d still runs", k)
+			c.observer.wrong("placer %d still runs", k)
 		}
 	}
 	if v, _, err := c.API().Variables().Peek("nomad-pal/lock", nil); err == nil && v != nil && v.Lock != nil && v.Lock.ID != "" {
-		c.eyes.wrong("left over: the lock is held")
+		c.observer.wrong("left over: the lock is held")
 	}
 }
 

@@ -107,20 +107,20 @@ func newBedOf(t *testing.T, inventories []string, options cluster.Options) *bed 
 }
 
 // inventoryOf is a node's inventory; sick GPUs are unhealthy.
-func inventoryOf(node int, times []float64, sick map[int]bool) string {
+func inventoryOf(node int, times []float64, unhealthy map[int]bool) string {
 	var s strings.Builder
 	for k, x := range times {
 		fmt.Fprintf(&s, "gpu %q {\n  model = \"NVIDIA H200\"\n  healthy = %v\n  key = \"k\"\n  times = { A = %v, B = %v, C = %v, D = %v }\n}\n",
-			gpu(node, k), !sick[k], x, x, x, x)
+			gpu(node, k), !unhealthy[k], x, x, x, x)
 	}
 	return s.String()
 }
 
 // inventory rewrites the inventory of a running node.
-func (b *bed) inventory(node int, times []float64, sick map[int]bool) {
+func (b *bed) inventory(node int, times []float64, unhealthy map[int]bool) {
 	b.t.Helper()
 	path := filepath.Join(b.dir, fmt.Sprintf("gpus-%d.hcl", node))
-	if err := os.WriteFile(path, []byte(inventoryOf(node, times, sick)), 0o644); err != nil {
+	if err := os.WriteFile(path, []byte(inventoryOf(node, times, unhealthy)), 0o644); err != nil {
 		b.t.Fatal(err)
 	}
 }

@@ -35,7 +35,7 @@ type Cluster struct {
 	// open has a bit per device group: whether it has an available GPU. On a
 	// busy cluster few do, and placement looks at those only.
 	open      []uint64
-	sick      []uint64    // the same of groups with an ill GPU
+	unhealthy []uint64    // the same of groups with an ill GPU
 	avail     []uint16    // available GPUs of each group
 	size      []uint16    // GPUs of each group
 	on        []int32     // node of each group
@@ -59,7 +59,7 @@ type nodeState struct {
 type groupState struct {
 	node, model  int32
 	first, n     int32 // GPUs
-	ill          int32 // GPUs that are unhealthy or quarantined
+	unhealthy    int32 // GPUs that are unhealthy or quarantined
 	hasSubdomain bool  // some GPU knows its island or NUMA node
 }
 
@@ -190,7 +190,7 @@ func (c *Cluster) bin() {
 	c.index()
 	for i := range c.gpus {
 		u := &c.gpus[i]
-		c.ail(u.group, ill(u.Unhealthy, u.Quarantined))
+		c.countUnhealthy(u.group, outOfUse(u.Unhealthy, u.Quarantined))
 		c.refresh(i)
 	}
 }
@@ -198,7 +198,7 @@ func (c *Cluster) bin() {
 // index makes what finds groups quickly; no GPU is available yet.
 func (c *Cluster) index() {
 	words := (len(c.groups) + 63) / 64
-	c.open, c.sick = make([]uint64, words), make([]uint64, words)
+	c.open, c.unhealthy = make([]uint64, words), make([]uint64, words)
 	c.avail, c.size, c.on = make([]uint16, len(c.groups)), make([]uint16, len(c.groups)), make([]int32, len(c.groups))
 	for m := range c.models {
 		c.models[m].groups = make([]uint64, words)
@@ -305,24 +305,24 @@ func (c *Cluster) SetTaken(gpu int, taken bool) {
 // SetHealth marks one GPU as healthy or not, and as quarantined or not.
 func (c *Cluster) SetHealth(gpu int, unhealthy, quarantined bool) {
 	u := &c.gpus[gpu]
-	c.ail(u.group, ill(unhealthy, quarantined)-ill(u.Unhealthy, u.Quarantined))
+	c.countUnhealthy(u.group, outOfUse(unhealthy, quarantined)-outOfUse(u.Unhealthy, u.Quarantined))
 	u.Unhealthy, u.Quarantined = unhealthy, quarantined
 	c.refresh(gpu)
 }
 
-// ail counts n more ill GPUs of a group.
-func (c *Cluster) ail(group, n int32) {
+// countUnhealthy counts n more ill GPUs of a group.
+func (c *Cluster) countUnhealthy(group, n int32) {
 	g := &c.groups[group]
-	g.ill += n
+	g.unhealthy += n
 	bit := uint64(1) << (group % 64)
-	if g.ill > 0 {
-		c.sick[group/64] |= bit
+	if g.unhealthy > 0 {
+		c.unhealthy[group/64] |= bit
 	} else {
-		c.sick[group/64] &^= bit
+		c.unhealthy[group/64] &^= bit
 	}
 }
 
-func ill(unhealthy, quarantined bool) int32 {
+func outOfUse(unhealthy, quarantined bool) int32 {
 	if unhealthy || quarantined {
 		return 1
 	}

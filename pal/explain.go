@@ -235,7 +235,7 @@ func candidates(c *Cluster, g Gang) Candidates {
 			}
 		}
 	}
-	for w, word := range c.sick {
+	for w, word := range c.unhealthy {
 		for ; word != 0; word &= word - 1 {
 			if gi := int32(64*w + bits.TrailingZeros64(word)); eligibleForAny(g, gi) {
 				n.add(c.gpus[c.groups[gi].first:][:c.groups[gi].n])

@@ -194,9 +194,9 @@ func (p *Placer) recallAfter(ctx context.Context, now time.Time) {
 	f.loaded, f.saved = true, kept.Of
 }
 
-// surveyAfter is lookAfter for commands: who may not read what earlier placers knew goes
+// snapshotAfter is lookAfter for commands: who may not read what earlier placers knew goes
 // without.
-func (p *Placer) surveyAfter(ctx context.Context, now time.Time) {
+func (p *Placer) snapshotAfter(ctx context.Context, now time.Time) {
 	p.lookAfter(ctx, now)
 	delete(p.troubles, readingAfter)
 }

@@ -23,7 +23,7 @@ func withoutGPUs(j *api.Job) { j.TaskGroups[0].Tasks[0].Resources.Devices = nil 
 
 func reason(w *bed.World, id string) string {
 	w.T.Helper()
-	e, err := survey(w).Explain(w.T.Context(), nomad.JobKey{Namespace: "default", ID: id})
+	e, err := snapshot(w).Explain(w.T.Context(), nomad.JobKey{Namespace: "default", ID: id})
 	if err != nil {
 		w.T.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestAfterFailure(t *testing.T) {
 		w.ExpectRunning("after-ends", 30*time.Second)
 		w.Submit(bed.Gang{Name: "fails", Ungated: true, Runs: 2 * time.Second, Change: withoutGPUs})
 		w.ExpectRunning("after-fails", 30*time.Second)
-		for _, j := range survey(w).Jobs() {
+		for _, j := range snapshot(w).Jobs() {
 			if j.Job == "after-none" && (j.Phase != gang.Waiting || !strings.Contains(j.Reason, "pal_after")) {
 				w.T.Errorf("queue says %s, %q", j.Phase, j.Reason)
 			}

@@ -13,7 +13,7 @@ import (
 
 // canariesWait is what the canaries of a running service wait for, "" where none
 // do: Nomad has tried to place them, and said that it cannot.
-func (s *Survey) canariesWait(ctx context.Context, st gang.Observed) (string, error) {
+func (s *Snapshot) canariesWait(ctx context.Context, st gang.Observed) (string, error) {
 	if st.Nomad != gang.Running || !gang.WantsCanaries(st) {
 		return "", nil
 	}

@@ -50,7 +50,7 @@ func (p *Placer) cycle(ctx context.Context) error {
 func (p *Placer) cycleWithin(ctx context.Context) error {
 	now := p.tick()
 	if p.mayTry(readingAllocs, now) {
-		p.trouble(readingAllocs, p.nomad.ReadUnsure(ctx, p.state))
+		p.trouble(readingAllocs, p.nomad.ReadStale(ctx, p.state))
 		now = p.tick() // what it read may be later than now was
 	}
 	if err := p.calibrate(ctx, now); err != nil {
@@ -67,7 +67,7 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 	}
 	p.syncWindows(now)
 	p.track(ctx)
-	p.settleAll(func(t *tracked) { p.step(ctx, t, gang.Turn{}) })
+	p.reconcileAll(func(t *tracked) { p.step(ctx, t, gang.Turn{}) })
 	p.distrustPins(now)
 	p.lookAfter(ctx, now)
 	p.syncQueue(ctx)
@@ -136,9 +136,9 @@ const followAll = 10 * time.Second
 func (p *Placer) viewOptions(now time.Time) nomad.ViewOptions {
 	o := p.cfg.viewOptions(p.profile, p.given(now))
 	o.Quarantined = failure.Out(p.failureHistory.quarantine, now)
-	maps.Copy(o.Quarantined, p.state.Returning(now))
+	maps.Copy(o.Quarantined, p.state.Reconnecting(now))
 	maps.Copy(o.Quarantined, p.state.Purged(now))
-	o.Ending = p.state.Ending(now)
+	o.Completing = p.state.Completing(now)
 	return o
 }
 

@@ -53,7 +53,7 @@ func TestEmptyCluster(t *testing.T) {
 		t.Errorf("status: %+v", js)
 	}
 	e := Explanation{}
-	(&Survey{p: p, now: time.Now()}).explainWaiting(&e, p.jobs[nomad.JobKey{Namespace: "default", ID: "lonely"}])
+	(&Snapshot{p: p, now: time.Now()}).explainWaiting(&e, p.jobs[nomad.JobKey{Namespace: "default", ID: "lonely"}])
 	if !strings.Contains(e.Reason, "needs 8 GPUs, the cluster has 0 that match") {
 		t.Errorf("reason: %s", e.Reason)
 	}

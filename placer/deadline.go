@@ -12,7 +12,7 @@ import (
 )
 
 // noteDeadline says how a waiting job stands to its deadline.
-func (s *Survey) noteDeadline(e *Explanation, t *tracked, w *wait) {
+func (s *Snapshot) noteDeadline(e *Explanation, t *tracked, w *wait) {
 	at, ok := t.Request.Hints.DeadlineOf(t.Submitted())
 	if !ok {
 		return

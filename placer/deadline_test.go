@@ -36,7 +36,7 @@ func TestDeadlineSentence(t *testing.T) {
 
 // A gang that waits for nearer GPUs starts between now and the end of that, where
 // nothing else can be foretold: not between 1970 and then.
-func TestNearStartsFromNow(t *testing.T) {
+func TestLocalityWaitEndsFromNow(t *testing.T) {
 	p := newPlacer(t)
 	p.now = time.Unix(1_000_000, 0)
 	until := since(p.now.Add(time.Hour))

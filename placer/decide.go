@@ -101,7 +101,7 @@ func (p *Placer) commitAll(ctx context.Context, starts []*start, now time.Time) 
 		calls = append(calls, call{s.t.Key, func() { s.err = p.commit(ctx, s) }})
 	}
 	waiting, answer := p.waitingSubmissions(ctx, starts)
-	records, done := p.flushing(ctx, p.recordsDue(now))
+	records, done := p.decisionWrites(ctx, p.decisionsDue(now))
 	inParallel(slices.Concat(calls, waiting, records))
 	answer(now)
 	p.trouble(recordingDecisions, done())

@@ -103,7 +103,7 @@ func (p *Placer) askNomad(ctx context.Context, t *tracked, e gang.Effect) (gang.
 		as, err := p.nomad.JobAllocs(ctx, t.Key)
 		return gang.AllocsRead{Allocs: as}, err
 	case gang.ReadEvaluations:
-		if e.Limited && !p.mayAsk(t, p.now) {
+		if e.Limited && !p.mayQueryEvaluation(t, p.now) {
 			return gang.NotNow{Of: e}, nil
 		}
 		evals, err := p.nomad.Evaluations(ctx, t.Key)

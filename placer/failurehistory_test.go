@@ -93,7 +93,7 @@ func TestLiftQuarantine(t *testing.T) {
 	v, c := newVars(t)
 	ctx, now := t.Context(), time.Now()
 	broken := func(alloc string, gpus ...string) []Failure {
-		return []Failure{{At: now, Job: "j", Alloc: alloc, Cause: Infrastructure, Reason: "lost", GPUs: gpus, Sick: gpus}}
+		return []Failure{{At: now, Job: "j", Alloc: alloc, Cause: Infrastructure, Reason: "lost", GPUs: gpus, Unhealthy: gpus}}
 	}
 	out := func(h *failureHistory, at time.Time) map[string]bool { return failure.Out(h.quarantine, at) }
 	agent := failureHistory{}

@@ -39,7 +39,7 @@ const avoidFor = time.Hour
 func (h *failureHistory) failedOn(k nomad.JobKey, now time.Time) map[string]bool {
 	var nodes map[string]bool
 	for _, f := range h.failures {
-		if f.Job == k.ID && f.Namespace == k.Namespace && f.Sick == nil && f.Reason != failure.NodeDown && now.Sub(f.At) < avoidFor {
+		if f.Job == k.ID && f.Namespace == k.Namespace && f.Unhealthy == nil && f.Reason != failure.NodeDown && now.Sub(f.At) < avoidFor {
 			if nodes == nil {
 				nodes = map[string]bool{}
 			}
@@ -59,13 +59,13 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 		return err
 	}
 	var found []Failure
-	var sick map[string]string // looked up where there is something to explain
+	var unhealthy map[string]string // looked up where there is something to explain
 	for _, a := range p.state.Failed() {
 		if !p.failureHistory.knows(a) {
-			if sick == nil {
-				sick = p.state.Sick()
+			if unhealthy == nil {
+				unhealthy = p.state.Unhealthy()
 			}
-			found = append(found, notAfter(failure.Diagnose(a, p.state.OwnGPUs(a), p.state.NodeName(a.Node), sick), now))
+			found = append(found, notAfter(failure.Diagnose(a, p.state.OwnGPUs(a), p.state.NodeName(a.Node), unhealthy), now))
 		}
 	}
 	if len(found) == 0 {
@@ -98,7 +98,7 @@ type Try struct {
 // remembers them. Members that were placed together are of one try.
 func (p *Placer) tries(k nomad.JobKey) []Try {
 	var found []Failure
-	var sick map[string]string // looked up where there is something to explain
+	var unhealthy map[string]string // looked up where there is something to explain
 	known := map[string]bool{}
 	for _, f := range p.failureHistory.failures {
 		if f.Namespace == k.Namespace && f.Job == k.ID {
@@ -107,10 +107,10 @@ func (p *Placer) tries(k nomad.JobKey) []Try {
 	}
 	for _, a := range p.state.AllocsOf(k) {
 		if (a.Client == api.AllocClientStatusFailed || a.Client == api.AllocClientStatusLost) && !known[a.ID] && len(a.GPUs) > 0 {
-			if sick == nil {
-				sick = p.state.Sick()
+			if unhealthy == nil {
+				unhealthy = p.state.Unhealthy()
 			}
-			found = append(found, failure.Diagnose(a, p.state.OwnGPUs(a), p.state.NodeName(a.Node), sick))
+			found = append(found, failure.Diagnose(a, p.state.OwnGPUs(a), p.state.NodeName(a.Node), unhealthy))
 		}
 	}
 	slices.SortFunc(found, func(a, b Failure) int {

@@ -20,7 +20,7 @@ func TestFailedOn(t *testing.T) {
 	h := failureHistory{failures: []Failure{
 		{At: now.Add(-2 * avoidFor), Namespace: "default", Job: "j", Node: "long ago", Cause: User},
 		{At: now, Namespace: "other", Job: "j", Node: "of another job", Cause: User},
-		{At: now, Namespace: "default", Job: "j", Node: "sick", Cause: Infrastructure, Sick: []string{"g1"}},
+		{At: now, Namespace: "default", Job: "j", Node: "sick", Cause: Infrastructure, Unhealthy: []string{"g1"}},
 		{At: now, Namespace: "default", Job: "j", Node: "down", Cause: Infrastructure, Reason: failure.NodeDown},
 	}}
 	k := nomad.JobKey{Namespace: "default", ID: "j"}

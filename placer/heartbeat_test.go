@@ -34,11 +34,11 @@ func beating(w *bed.World, name string, vitals func() placer.VitalSigns) (stop f
 
 func activity(w *bed.World) placer.Activity {
 	w.T.Helper()
-	return survey(w).Activity()
+	return snapshot(w).Activity()
 }
 
 // Whether a placer is at work shows in Nomad: also that it died, stopped in order,
-// or cannot work; and a survey promises no start while none is.
+// or cannot work; and a snapshot promises no start while none is.
 func TestActivity(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		t := w.T
@@ -64,7 +64,7 @@ func TestActivity(t *testing.T) {
 		}
 		w.Submit(bed.Gang{Name: "waits", Members: 2, GPUs: 4})
 		w.RunFor(time.Second)
-		e, err := survey(w).Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "waits"})
+		e, err := snapshot(w).Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "waits"})
 		if err != nil || e.Reason != "waits for a placer: its GPUs are free, but none is at work" || !e.StartTo.IsZero() {
 			t.Errorf("without a placer: %+v, %v", e, err)
 		}

@@ -74,7 +74,7 @@ func TestHostileNodes(t *testing.T) {
 			}
 			p.publish(now)
 			said[name] = strings.Join(p.Status().Warnings, "; ")
-			for _, g := range (&Survey{p: p, now: now}).GPUs() {
+			for _, g := range (&Snapshot{p: p, now: now}).GPUs() {
 				if strings.ContainsFunc(g.ID, func(r rune) bool { return r < ' ' }) {
 					t.Errorf("GPU %q is listed", g.ID)
 				}

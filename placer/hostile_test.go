@@ -108,7 +108,7 @@ func startsJob(as []queue.Action, k nomad.JobKey) bool {
 // answers asks what the commands ask of each job.
 func answers(t *testing.T, p *Placer, now time.Time, jobs []hostile.Job) {
 	t.Helper()
-	s := &Survey{p: p, now: now}
+	s := &Snapshot{p: p, now: now}
 	listed := map[string]bool{}
 	for _, j := range s.Jobs() {
 		listed[j.Job] = true
@@ -128,7 +128,7 @@ func answers(t *testing.T, p *Placer, now time.Time, jobs []hostile.Job) {
 		if e.Reason == "" && e.Wait == nil {
 			t.Errorf("%s: no reason why it waits", j.Name)
 		}
-		if _, err := (&Survey{p: p, now: now}).Plan(j.Job); err != nil {
+		if _, err := (&Snapshot{p: p, now: now}).Plan(j.Job); err != nil {
 			t.Errorf("%s: plan: %v", j.Name, err)
 		}
 	}

@@ -22,9 +22,9 @@ import (
 )
 
 const (
-	// surveyEvery is the number of readings after which the learner looks for
+	// relistEvery is the number of readings after which the learner looks for
 	// jobs anew.
-	surveyEvery = 20
+	relistEvery = 20
 	// learnFrom is the number of readings of working GPUs that a class is
 	// learned from.
 	learnFrom = 40
@@ -86,8 +86,8 @@ func (l *Learner) Run(ctx context.Context) {
 	tick := time.NewTicker(l.every)
 	defer tick.Stop()
 	for n := 0; ; n++ {
-		if n%surveyEvery == 0 {
-			err := survived(l.log, "watching jobs", func() error { return l.survey(ctx, watched) })
+		if n%relistEvery == 0 {
+			err := survived(l.log, "watching jobs", func() error { return l.relist(ctx, watched) })
 			if err != nil && ctx.Err() == nil {
 				l.log.Warn("jobs cannot be watched for their application class", "error", err)
 			}
@@ -128,9 +128,9 @@ type study struct {
 	done     bool // its class was learned from this run
 }
 
-// survey brings the watched jobs up to date: those that run, complete, and say
+// relist brings the watched jobs up to date: those that run, complete, and say
 // no class.
-func (l *Learner) survey(ctx context.Context, watched map[nomad.JobKey]*study) error {
+func (l *Learner) relist(ctx context.Context, watched map[nomad.JobKey]*study) error {
 	state, err := l.nomad.Resync(ctx, nil)
 	if err != nil {
 		return err

@@ -25,7 +25,7 @@ func (p *Placer) distrustPins(now time.Time) {
 	}
 }
 
-// lookWithoutForged brings the view of a survey, which has read all records, to what
+// lookWithoutForged brings the view of a snapshot, which has read all records, to what
 // an agent at work believes. What was registered a moment ago may not be recorded
 // yet.
 func (p *Placer) lookWithoutForged(ctx context.Context, now time.Time) error {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"golang.org/x/time/rate"
 
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
@@ -42,13 +43,13 @@ type Placer struct {
 	usage          usageFile
 	windows        windowsInForce
 	ahead          forerunners
-	// rulesDue: the rules in force are to be published, again.
-	rulesDue  bool
+	// configDue: the effective configuration is to be published, again.
+	configDue bool
 	moves     []*tracked  // gangs that have stopped, to be moved when the view knows
 	ready     []*tracked  // those of which it knows
 	moved     []time.Time // when gangs were moved, within the last hour
 	unsaved   []Record    // to be written, the oldest first
-	started   []time.Time // when the last gangs were, crowd of them at most
+	started   []time.Time // when the last gangs were, burst of them at most
 	lastCycle time.Time
 	warned    bool // of an old Nomad
 	warnings  []string
@@ -69,9 +70,10 @@ type Placer struct {
 	missed     bool
 	resyncedAt time.Time
 	followed   followed
-	asking     asking
-	patience   patience
-	stale      []string // variables with the records of jobs that are gone
+	// evaluationLimit bounds how often evaluations are queried.
+	evaluationLimit *rate.Limiter
+	timeBudget      timeBudget
+	stale           []string // variables with the records of jobs that are gone
 
 	submissions chan *submission
 	arriving    []*submission // not taken in yet
@@ -107,8 +109,8 @@ type tracked struct {
 	// quiet: nothing is due for it until it, or an allocation of it, changes.
 	quiet bool
 	// passedOver: the cycle had no time to find out its place in the queue.
-	passedOver bool
-	asked      asked
+	passedOver        bool
+	evaluationQueries evaluationQueries
 	// after is which job it waits for that is to finish first, "" for none; eligible is
 	// since when it need not.
 	after    string
@@ -124,7 +126,7 @@ func New(c *nomad.Client, cfg Config, log hclog.Logger, hooks Hooks) (*Placer, e
 	if err != nil {
 		return nil, fmt.Errorf("placer configuration: %w", err)
 	}
-	return &Placer{nomad: c, cfg: cfg, log: log, hooks: hooks, queue: q, jobs: map[nomad.JobKey]*tracked{}, clock: newClock(), now: time.Now().Round(0), limbo: map[nomad.JobKey]limbo{}, aside: map[nomad.JobKey]aside{}, troubles: map[string]trouble{}, submissions: make(chan *submission)}, nil
+	return &Placer{nomad: c, cfg: cfg, log: log, hooks: hooks, queue: q, jobs: map[nomad.JobKey]*tracked{}, clock: newClock(), now: time.Now().Round(0), limbo: map[nomad.JobKey]limbo{}, aside: map[nomad.JobKey]aside{}, troubles: map[string]trouble{}, submissions: make(chan *submission), evaluationLimit: newEvaluationLimit()}, nil
 }
 
 // Vitals are the signs of life of [Placer.Run].
@@ -221,14 +223,14 @@ const (
 )
 
 // follow runs a cycle after each batch of events, and by time. Between cycles
-// that only take in progress it rests: in a crowd Nomad tells of every single
-// allocation, and a cycle passes over all jobs.
+// that only take in progress it waits (debounce): in a burst Nomad tells of every
+// single allocation, and a cycle goes over all jobs.
 func (p *Placer) follow(ctx context.Context, events <-chan []nomad.Event, ended <-chan error) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	wake := time.NewTimer(0)
 	defer wake.Stop()
-	heard, rested := change, time.Time{}
+	heard, debounced := change, time.Time{}
 	for {
 		again, err := p.resyncDue(ctx)
 		if err != nil {
@@ -239,14 +241,14 @@ func (p *Placer) follow(ctx context.Context, events <-chan []nomad.Event, ended 
 		}
 		// What came while everything was read may tell what no list has any more.
 		heard = max(heard, p.applyAll(events))
-		for heard == change || heard == progress && !time.Now().Before(rested) {
-			if heard, rested, err = p.round(ctx, events); err != nil {
+		for heard == change || heard == progress && !time.Now().Before(debounced) {
+			if heard, debounced, err = p.round(ctx, events); err != nil {
 				return err
 			}
 		}
 		d, ok := p.sleep(p.tick())
-		if heard == progress && (!ok || time.Until(rested) < d) {
-			d, ok = time.Until(rested), true
+		if heard == progress && (!ok || time.Until(debounced) < d) {
+			d, ok = time.Until(debounced), true
 		}
 		if ok {
 			wake.Reset(d)
@@ -280,7 +282,7 @@ func (p *Placer) follow(ctx context.Context, events <-chan []nomad.Event, ended 
 // eachSecond shows that the loop works, and looks for what is due without an event.
 func (p *Placer) eachSecond() news {
 	p.vitals.LoopAlive(time.Now())
-	if p.unsettled() {
+	if p.reconcileDue() {
 		return change
 	}
 	if p.unpublished {
@@ -295,24 +297,24 @@ const resyncAfterMiss = 10 * time.Second
 
 // round runs a cycle. It says what was heard meanwhile, and until when the placer
 // rests.
-func (p *Placer) round(ctx context.Context, events <-chan []nomad.Event) (heard news, rested time.Time, err error) {
+func (p *Placer) round(ctx context.Context, events <-chan []nomad.Event) (heard news, debounced time.Time, err error) {
 	if ctx.Err() != nil {
-		return 0, rested, ctx.Err()
+		return 0, debounced, ctx.Err()
 	}
 	p.again = false
 	began := time.Now()
 	p.vitals.CycleBegan(began)
 	if err := p.cycle(ctx); err != nil {
-		return 0, rested, err
+		return 0, debounced, err
 	}
 	p.vitals.CycleEnded(time.Now())
 	p.hooks.Meter.Cycle(time.Since(began))
-	rested = time.Now().Add(rest(time.Since(began)))
+	debounced = time.Now().Add(rest(time.Since(began)))
 	heard = p.applyAll(events)
 	if p.takeSubmissions() || p.again {
 		heard = change
 	}
-	return heard, rested, nil
+	return heard, debounced, nil
 }
 
 // resyncDue reads everything anew where it is time to, and says whether it was: the
@@ -346,7 +348,7 @@ const leastSleep = 10 * time.Millisecond
 // where there is not.
 func (p *Placer) sleep(now time.Time) (d time.Duration, ok bool) {
 	at, ok := p.queue.Wake(since(p.lastCycle)) // what has come since then is due
-	if records, some := p.recordsAt(); some && (!ok || since(records) < at) {
+	if records, some := p.decisionsDueAt(); some && (!ok || since(records) < at) {
 		at, ok = since(records), true
 	}
 	return max(leastSleep, at-since(now)), ok
@@ -390,7 +392,7 @@ func (p *Placer) resync(ctx context.Context) error {
 		return err
 	}
 	p.state, p.missed, p.resyncedAt = s, false, p.tick()
-	p.rulesDue = true // somebody may have written over them
+	p.configDue = true // somebody may have written over them
 	var unread []error
 	for _, k := range slices.SortedFunc(maps.Keys(p.state.Unread), nomad.JobKey.Compare) {
 		unread = append(unread, p.state.Unread[k])
@@ -405,14 +407,14 @@ func (p *Placer) resync(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// unsettled says whether something may become due without an event.
-func (p *Placer) unsettled() bool {
+// reconcileDue says whether something may become due without an event.
+func (p *Placer) reconcileDue() bool {
 	for _, t := range p.jobs {
 		if t.Unsettled() {
 			return true
 		}
 	}
-	return p.unpublished || len(p.patience.until) > 0 || p.rulesDue || p.runHistory.due || len(p.stale) > 0 || len(p.unsaved) > 0 || len(p.state.Orphans())+len(p.state.Unversioned()) > 0 || p.unstored || p.mayMove()
+	return p.unpublished || len(p.timeBudget.until) > 0 || p.configDue || p.runHistory.due || len(p.stale) > 0 || len(p.unsaved) > 0 || len(p.state.Orphans())+len(p.state.StaleVersions()) > 0 || p.unstored || p.mayMove()
 }
 
 // lookForMoves is how often gangs are looked at that could be moved, if nothing

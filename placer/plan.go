@@ -18,9 +18,9 @@ import (
 )
 
 // Plan says what would happen to a job if it were registered with a gate now:
-// whether it would start, where, or what it would wait for. The survey is used
+// whether it would start, where, or what it would wait for. The snapshot is used
 // up by it.
-func (s *Survey) Plan(job *api.Job) (*Explanation, error) {
+func (s *Snapshot) Plan(job *api.Job) (*Explanation, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waits = nil
@@ -88,7 +88,7 @@ func (s *Survey) Plan(job *api.Job) (*Explanation, error) {
 
 // running is where a job stands whose gang the placer has placed; ok is false for any
 // other.
-func (s *Survey) running(k nomad.JobKey) (st gang.Observed, ok bool) {
+func (s *Snapshot) running(k nomad.JobKey) (st gang.Observed, ok bool) {
 	job := s.p.state.Jobs[k]
 	if job == nil {
 		return st, false
@@ -123,7 +123,7 @@ type Move struct {
 
 // Moves are the moves that would be made now if moving gangs were switched on.
 func Moves(ctx context.Context, c *nomad.Client) ([]Move, error) {
-	s, err := observe(ctx, c, nil, func(cfg *Config) { cfg.Queue.Migrate = true })
+	s, err := readSnapshot(ctx, c, nil, func(cfg *Config) { cfg.Queue.Migrate = true })
 	if err != nil {
 		return nil, err
 	}

@@ -32,8 +32,8 @@ func (p *Placer) writeRecord(ctx context.Context, r Record) error {
 // save records decisions that are due. What cannot be written waits, and is tried
 // again at growing intervals: placing goes on without.
 func (p *Placer) save(ctx context.Context, now time.Time) {
-	if due := p.recordsDue(now); due > 0 {
-		err := p.flush(ctx, due)
+	if due := p.decisionsDue(now); due > 0 {
+		err := p.writeDecisions(ctx, due)
 		p.trouble(recordingDecisions, err)
 		p.again = p.again || err == nil && len(p.unsaved) > 0
 	}
@@ -48,9 +48,9 @@ func (p *Placer) save(ctx context.Context, now time.Time) {
 	}
 }
 
-// flush records so many decisions at most.
-func (p *Placer) flush(ctx context.Context, most int) error {
-	calls, done := p.flushing(ctx, most)
+// writeDecisions records so many decisions at most.
+func (p *Placer) writeDecisions(ctx context.Context, most int) error {
+	calls, done := p.decisionWrites(ctx, most)
 	inParallel(calls)
 	return done()
 }
@@ -67,7 +67,7 @@ func (p *Placer) saveAll() {
 			p.unsaved = append(p.unsaved, *t.Record)
 		}
 	}
-	if err := p.flush(ctx, len(p.unsaved)); err != nil {
+	if err := p.writeDecisions(ctx, len(p.unsaved)); err != nil {
 		p.log.Warn("some decisions are not recorded", "error", err)
 	}
 	if err := p.saveRunHistory(ctx, p.tick(), true); err != nil {

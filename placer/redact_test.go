@@ -43,7 +43,7 @@ func TestRedaction(t *testing.T) {
 			t.Errorf("%s: explained %q, %q", c.name, his.Reason, his.Wait.Why())
 		}
 		if e.Wait.Ahead != c.wait.Ahead || strings.Join(e.Wait.Stopping, " ") != strings.Join(c.wait.Stopping, " ") {
-			t.Errorf("%s: the survey's own explanation has changed", c.name)
+			t.Errorf("%s: the snapshot's own explanation has changed", c.name)
 		}
 	}
 	g := GPU{Job: "theirs/secret", Quarantine: &Quarantine{Reason: "task secret failed", Strikes: 2}}

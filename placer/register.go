@@ -47,7 +47,7 @@ func (p *Placer) registerWhole(ctx context.Context, job *api.Job, index uint64) 
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	ctx, cancel := whole(ctx)
+	ctx, cancel := withGracePeriod(ctx)
 	defer cancel()
 	resp, err := p.nomad.Register(ctx, job, index)
 	if errors.Is(err, nomad.ErrUnknownOutcome) {
@@ -76,8 +76,8 @@ func (p *Placer) lookUp(ctx context.Context, job *api.Job, index uint64, unknown
 	return &api.JobRegisterResponse{JobModifyIndex: *now.JobModifyIndex}, nil
 }
 
-// whole is a context that ends registerTimeout after ctx.
-func whole(ctx context.Context) (context.Context, context.CancelFunc) {
+// withGracePeriod gives a context that ends registerTimeout after ctx does.
+func withGracePeriod(ctx context.Context) (context.Context, context.CancelFunc) {
 	out, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(registerTimeout, cancel) })
 	return out, func() { stop(); cancel() }

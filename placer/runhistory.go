@@ -26,10 +26,10 @@ type runHistory struct {
 // it tells the commands the rules, and the queue what earlier placers learned and
 // counted.
 func (p *Placer) remember(ctx context.Context, now time.Time) {
-	if p.rulesDue && p.mayTry(publishingRules, now) {
-		err := p.publishRules(ctx)
-		p.rulesDue = err != nil
-		p.trouble(publishingRules, err)
+	if p.configDue && p.mayTry(publishingConfig, now) {
+		err := p.publishEffectiveConfig(ctx)
+		p.configDue = err != nil
+		p.trouble(publishingConfig, err)
 	}
 	p.recallUsage(ctx, now)
 	if p.runHistory.due && p.mayTry(readingRunTimes, now) {

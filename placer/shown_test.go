@@ -19,7 +19,7 @@ import (
 )
 
 // What will not start as things are says so, in its own word, in the placer's
-// status and in a survey alike, stands behind what waits, and holds nobody up.
+// status and in a snapshot alike, stands behind what waits, and holds nobody up.
 func TestTrueStates(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		t := w.T // of the bubble
@@ -52,7 +52,7 @@ func TestTrueStates(t *testing.T) {
 			"runs":     "running 0: ",
 			"waits":    "waiting 1: waits: it needs 8 GPUs, 0 are free",
 		}
-		for from, jobs := range map[string][]placer.JobStatus{"status": p.Status().Jobs, "survey": survey(w).Jobs()} {
+		for from, jobs := range map[string][]placer.JobStatus{"status": p.Status().Jobs, "snapshot": snapshot(w).Jobs()} {
 			got := map[string]string{}
 			for _, j := range jobs {
 				got[j.Job] = fmt.Sprintf("%s %d: %s", j.Phase, j.Position, j.Reason)
@@ -63,7 +63,7 @@ func TestTrueStates(t *testing.T) {
 				}
 			}
 		}
-		s := survey(w)
+		s := snapshot(w)
 		for job, phase := range map[string]gang.State{"huge": gang.Unschedulable, "mistaken": gang.Rejected, "broken": gang.Failed, "waits": gang.Waiting} {
 			e, err := s.Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: job})
 			if err != nil || e.Phase != phase {
@@ -101,7 +101,7 @@ func TestNativeHolds(t *testing.T) {
 		w.StartPlacer()
 		w.Submit(bed.Gang{Name: "foreign", Members: 1, GPUs: 3, Ungated: true})
 		w.RunFor(5 * time.Second)
-		s := survey(w)
+		s := snapshot(w)
 		if jobs := s.Jobs(); len(jobs) != 1 || jobs[0].Phase != gang.Native || jobs[0].GPUs != 3 {
 			w.T.Errorf("%+v", jobs)
 		}
@@ -129,7 +129,7 @@ func TestHopesUntil(t *testing.T) {
 		w.Submit(bed.Gang{Name: "near", Members: 2, GPUs: 2, Meta: map[string]string{"pal_locality_wait": "20m"}})
 		for range 3 {
 			w.RunFor(5 * time.Minute)
-			e, err := survey(w).Explain(w.T.Context(), nomad.JobKey{Namespace: "default", ID: "near"})
+			e, err := snapshot(w).Explain(w.T.Context(), nomad.JobKey{Namespace: "default", ID: "near"})
 			if err != nil || e.Wait == nil || e.Wait.Reason != queue.ReasonLocality || e.StartTo.Sub(submitted.Add(20*time.Minute)).Abs() > 5*time.Second {
 				w.T.Errorf("%v: %+v, %v", time.Since(submitted), e, err)
 			}
@@ -138,14 +138,14 @@ func TestHopesUntil(t *testing.T) {
 	})
 }
 
-// survey is the cluster as the commands see it.
-func survey(w *bed.World) *placer.Survey {
+// snapshot is the cluster as the commands see it.
+func snapshot(w *bed.World) *placer.Snapshot {
 	w.T.Helper()
 	c, err := nomad.NewClient(w.Nomad.Config("command", ""), "")
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	s, err := placer.Observe(w.T.Context(), c)
+	s, err := placer.ReadSnapshot(w.T.Context(), c)
 	if err != nil {
 		w.T.Fatal(err)
 	}
@@ -169,7 +169,7 @@ func TestExplainsTrust(t *testing.T) {
 		w.ExpectRunning("runs", 10*time.Second)
 		w.Submit(bed.Gang{Name: "next", GPUs: 4, Meta: map[string]string{"pal_duration": "1m"}})
 		w.RunFor(2 * time.Minute) // until what was learned is stored
-		e, err := survey(w).Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "next"})
+		e, err := snapshot(w).Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "next"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -155,7 +155,7 @@ func (p *Placer) registerAs(ctx context.Context, s *submission, job *api.Job, is
 	if ctx.Err() != nil {
 		return submitted{err: ErrNotSubmitted}
 	}
-	ctx, cancel := whole(ctx)
+	ctx, cancel := withGracePeriod(ctx)
 	defer cancel()
 	r.response, r.err = s.register(ctx, job, isNew)
 	if isNew && errors.Is(r.err, nomad.ErrUnknownOutcome) {

@@ -207,7 +207,7 @@ func TestSubmissionQueuesBehind(t *testing.T) {
 	if d := cmp.Diff([]string{"default/first", "default/late"}, order); d != "" {
 		t.Errorf("the queue (-want +got):\n%s", d)
 	}
-	s := &Survey{p: p, now: time.Now()}
+	s := &Snapshot{p: p, now: time.Now()}
 	planned := benchJob("planned", 0)
 	e, err := s.Plan(planned)
 	if err != nil || e.Wait == nil || e.Wait.Position != 3 {

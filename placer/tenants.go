@@ -14,7 +14,7 @@ import (
 )
 
 // noteTenant says what goes by the tenant of a waiting job.
-func (s *Survey) noteTenant(e *Explanation, t *tracked) {
+func (s *Snapshot) noteTenant(e *Explanation, t *tracked) {
 	u := s.p.queue.TenantUse(t.Key.Namespace, since(s.now))
 	for _, said := range []string{quotaSentence(u), s.p.cfg.shareSentence(u)} {
 		if said != "" {
@@ -76,7 +76,7 @@ func days(d time.Duration) string {
 
 // Tenants are how the tenants stand whose jobs somebody may know of: some of theirs.
 // Only namespaces that he sees are named.
-func (s *Survey) Tenants(sees Sees) []queue.TenantUse {
+func (s *Snapshot) Tenants(sees Sees) []queue.TenantUse {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	tenants := s.p.queue.Tenants(since(s.now))

@@ -66,7 +66,7 @@ func TestRecordThatDoesNotFit(t *testing.T) {
 	p.state.PutJob(hostile.Plain("j", 1, 1, 1))
 	p.state.PutJob(hostile.Plain("k", 1, 1, 1))
 	p.unsaved = []Record{{Namespace: "default", Job: "j", Mode: "" + "x", Decision: pal.Decision{Gang: long}}, {Namespace: "default", Job: "k"}}
-	if err := p.flush(t.Context(), 10); err != nil || len(p.unsaved) > 0 || len(stored.m) != 1 {
+	if err := p.writeDecisions(t.Context(), 10); err != nil || len(p.unsaved) > 0 || len(stored.m) != 1 {
 		t.Errorf("%v, %d left, %d stored", err, len(p.unsaved), len(stored.m))
 	}
 }

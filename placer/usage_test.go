@@ -18,7 +18,7 @@ import (
 // note is what explain notes of a job.
 func note(w *bed.World, k nomad.JobKey) string {
 	w.T.Helper()
-	e, err := survey(w).Explain(w.T.Context(), k)
+	e, err := snapshot(w).Explain(w.T.Context(), k)
 	if err != nil {
 		w.T.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func TestReclaim(t *testing.T) {
 			w.T.Errorf("a gang within quota holds %d GPUs:\n%s", len(held), w.Log())
 		}
 		var names []string
-		for _, u := range survey(w).Tenants(func(ns string) bool { return ns == "ops" }) {
+		for _, u := range snapshot(w).Tenants(func(ns string) bool { return ns == "ops" }) {
 			names = append(names, u.Tenant+" "+strings.Join(u.Namespaces, ","))
 		}
 		if got := strings.Join(names, "; "); got != "lab ops; lab/ops ops" {

@@ -62,7 +62,7 @@ func (w windowsInForce) warnings() []string {
 }
 
 // noteWindows says which windows keep GPUs from a waiting job, and why.
-func (s *Survey) noteWindows(e *Explanation, t *tracked) {
+func (s *Snapshot) noteWindows(e *Explanation, t *tracked) {
 	for _, k := range s.p.queue.KeptFrom(since(s.now), t.Key.String()) {
 		said := fmt.Sprintf("window %s: %d GPUs are kept from %s to %s. ", k.Window, k.GPUs, moment(k.From), moment(k.To))
 		if k.From > since(s.now) {

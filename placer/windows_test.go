@@ -36,7 +36,7 @@ func TestWindows(t *testing.T) {
 		}
 		long := gang("vision", "long", "3h")
 		w.RunFor(10 * time.Second)
-		e, err := survey(w).Explain(w.T.Context(), nomad.JobKey{Namespace: "vision", ID: "long"})
+		e, err := snapshot(w).Explain(w.T.Context(), nomad.JobKey{Namespace: "vision", ID: "long"})
 		if err != nil {
 			w.T.Fatal(err)
 		}
@@ -52,7 +52,7 @@ func TestWindows(t *testing.T) {
 		if want := "waits until " + clock(4*time.Hour) + " at the earliest"; !strings.Contains(e.WaitsFor, want) || e.Wait == nil || e.Wait.Position != 1 {
 			w.T.Errorf("it waits for %q, want %q", e.WaitsFor, want)
 		}
-		if got := strings.Join(survey(w).Warnings(), "; "); !strings.Contains(got, `window "typo" holds no GPU`) {
+		if got := strings.Join(snapshot(w).Warnings(), "; "); !strings.Contains(got, `window "typo" holds no GPU`) {
 			w.T.Errorf("warnings %q", got)
 		}
 		short, reserved := gang("vision", "short", "90m"), gang("vision", "train-1", "3h")
@@ -85,7 +85,7 @@ func TestWindowKeepsSome(t *testing.T) {
 			w.Submit(bed.Gang{Name: name, GPUs: 4, Runs: time.Hour, Meta: map[string]string{"pal_duration": "3h"}})
 			w.RunFor(10 * time.Second)
 		}
-		e, err := survey(w).Explain(w.T.Context(), nomad.JobKey{Namespace: "default", ID: "second"})
+		e, err := snapshot(w).Explain(w.T.Context(), nomad.JobKey{Namespace: "default", ID: "second"})
 		if want := "waits: 4 GPUs are free, but not where its 4 could run: window kernel keeps 4 GPUs from it until " + until; err != nil || e.WaitsFor != want {
 			w.T.Errorf("it waits for %q (%v), want %q", e.WaitsFor, err, want)
 		}

@@ -81,7 +81,7 @@ func (o *options) settle() error {
 		if err != nil {
 			return err
 		}
-		if o.rules, err = f.Rules(); err != nil {
+		if o.rules, err = f.PlacerConfig(); err != nil {
 			return fmt.Errorf("read %s: %w", strings.Join(o.config, ", "), err)
 		}
 	}

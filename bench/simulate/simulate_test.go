@@ -396,7 +396,7 @@ calibration { method = "kmeans" }
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := loaded.Rules()
+	want, err := loaded.PlacerConfig()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -192,7 +192,7 @@ func (v *victims) next() *entry {
 		for len(v.left) > 0 {
 			e := v.left[len(v.left)-1]
 			v.left = v.left[:len(v.left)-1]
-			if e.state == running && v.p.settled(e) && (v.spare == nil || !v.spare(e)) {
+			if e.state == running && v.p.mayBeStopped(e) && (v.spare == nil || !v.spare(e)) {
 				return e
 			}
 		}

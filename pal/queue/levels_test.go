@@ -47,7 +47,7 @@ func checkVictims(t *rapid.T, p *player) {
 	for _, e := range p.queue.running {
 		if e.job.Preemptible && !e.granted {
 			gpus[level(e)] += e.gpus
-			if ps.settled(e) {
+			if ps.mayBeStopped(e) {
 				all = append(all, e)
 			}
 			if late := e.levelDue - p.now; late <= 0 || guessed && late > time.Duration(float64(max(e.work(p.now), p.opt.DefaultRuntime, DefaultRuntime))*e.placement.Cost()/looks)+1 {

@@ -49,8 +49,8 @@ func (p *pass) stopEnough(e *entry, vs *victims) bool {
 	return p.claim(e, pl, gone)
 }
 
-// settled says whether a gang has run long enough to be stopped or moved.
-func (p *pass) settled(v *entry) bool { return p.now >= v.safeUntil }
+// mayBeStopped says whether a gang has run long enough to be stopped or moved.
+func (p *pass) mayBeStopped(v *entry) bool { return p.now >= v.safeUntil }
 
 // minRuns is how many times its restart cost a gang runs before it is stopped.
 const minRuns = 2
@@ -87,7 +87,7 @@ func (p *pass) migrate() {
 		return
 	}
 	for _, e := range slices.Clone(p.running) {
-		if e.state != running || !e.job.Migratable || !p.settled(e) || e.placement.Cost() <= 1 {
+		if e.state != running || !e.job.Migratable || !p.mayBeStopped(e) || e.placement.Cost() <= 1 {
 			continue
 		}
 		if p.opt.Exclusive && e.stayed == p.version || p.hopeless(e) {

@@ -215,7 +215,7 @@ func says(job *api.Job, key string) bool {
 
 // serveAdmission answers admission requests. It needs no token: the answer
 // follows from the request and the configuration alone.
-func (s *site) serveAdmission(w http.ResponseWriter, r *http.Request) {
+func (s *server) serveAdmission(w http.ResponseWriter, r *http.Request) {
 	var request struct {
 		Job *api.Job `json:"job"`
 	}
@@ -228,13 +228,13 @@ func (s *site) serveAdmission(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, http.StatusOK, r)
 		return
 	}
-	writeJSON(w, http.StatusOK, s.file.Admission.Review(request.Job, s.rules.Children))
+	writeJSON(w, http.StatusOK, s.file.Admission.Review(request.Job, s.cfg.Children))
 }
 
 // queues are Nomad's own: those that the placer knows or, in an agent that stands
 // by, that of the job's pool as Nomad tells of it now. Where Nomad does not tell,
 // the placer will find out.
-func (s *site) queues(ctx context.Context, job *api.Job) nomad.BatchQueues {
+func (s *server) queues(ctx context.Context, job *api.Job) nomad.BatchQueues {
 	if p := s.agent.current.Load(); p != nil {
 		return p.Status().Queues
 	}

@@ -46,7 +46,7 @@ func (a *Agent) Run(ctx context.Context, paths []string, reload <-chan os.Signal
 	if err != nil {
 		return err
 	}
-	if _, err := file.Rules(); err != nil {
+	if _, err := file.PlacerConfig(); err != nil {
 		return err
 	}
 	for ctx.Err() == nil {
@@ -102,7 +102,7 @@ func (a *Agent) runUntilReload(ctx context.Context, file File, paths []string, r
 // usable says why a configuration cannot take the place of the present one: whatever
 // it names must be there, since the present one ends before it begins.
 func (a *Agent) usable(next, present File) error {
-	if _, err := next.Rules(); err != nil {
+	if _, err := next.PlacerConfig(); err != nil {
 		return err
 	}
 	client, err := next.Nomad.Connect()
@@ -118,11 +118,11 @@ func (a *Agent) usable(next, present File) error {
 			return err
 		}
 	}
-	site, err := a.newSite(next)
+	server, err := a.newServer(next)
 	if err != nil {
 		return err
 	}
-	if _, err := site.guarded(); err != nil {
+	if _, err := server.guarded(); err != nil {
 		return err
 	}
 	return next.HTTP.mayListen(present.HTTP)
@@ -131,7 +131,7 @@ func (a *Agent) usable(next, present File) error {
 // serve runs the placer, if need be after having been elected. address is that of
 // the API, as it is published.
 func (a *Agent) serve(ctx context.Context, file File, address string) error {
-	rules, err := file.Rules()
+	cfg, err := file.PlacerConfig()
 	if err != nil {
 		return err
 	}
@@ -152,10 +152,10 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 			if err != nil {
 				return err
 			}
-			rules.Learner = placer.NewLearner(client, every, a.log.Named("learn"))
-			wg.Go(func() { rules.Learner.Run(ctx) })
+			cfg.Learner = placer.NewLearner(client, every, a.log.Named("learn"))
+			wg.Go(func() { cfg.Learner.Run(ctx) })
 		}
-		p, err := placer.New(client, rules, a.log, a.hooks)
+		p, err := placer.New(client, cfg, a.log, a.hooks)
 		if err != nil {
 			return fmt.Errorf("starting the placer: %w", err)
 		}
@@ -165,7 +165,7 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 		defer a.leads.Store(false)
 		heart := &placer.Heart{Nomad: client, Log: a.log, Vitals: p.Vitals, Of: placer.Heartbeat{Agent: name(), Version: version.Human(), Address: address}}
 		wg.Go(func() { heart.Run(ctx) })
-		a.log.Info("placing", "placement", rules.Placement, "queue", rules.Queue.Order)
+		a.log.Info("placing", "placement", cfg.Placement, "queue", cfg.Queue.Order)
 		return p.Run(ctx)
 	}
 	if file.HA == nil || !file.HA.Enabled {

@@ -17,9 +17,9 @@ import (
 )
 
 // bodySite is a site with all endpoints that take a job.
-func bodySite(t *testing.T) *site {
+func bodySite(t *testing.T) *server {
 	t.Helper()
-	s, err := New(hclog.NewNullLogger(), placer.Hooks{}).newSite(File{Nomad: &Nomad{Address: "http://127.0.0.1:1"}, HTTP: &HTTP{Admission: true, Register: true}})
+	s, err := New(hclog.NewNullLogger(), placer.Hooks{}).newServer(File{Nomad: &Nomad{Address: "http://127.0.0.1:1"}, HTTP: &HTTP{Admission: true, Register: true}})
 	if err != nil {
 		t.Fatal(err)
 	}

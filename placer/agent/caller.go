@@ -33,7 +33,7 @@ type caller struct {
 // caller reads the token from the headers in which Nomad's own API takes it.
 // Its connections end with the request: Nomad allows one address 100 by default
 // (limits { http_max_conns_per_client }), and idle ones would stay for 90 s.
-func (s *site) caller(r *http.Request) (*caller, error) {
+func (s *server) caller(r *http.Request) (*caller, error) {
 	cfg, err := s.file.Nomad.config()
 	if err != nil {
 		return nil, err

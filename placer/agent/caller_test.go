@@ -19,7 +19,7 @@ import (
 
 // fakeNomad knows tokens and the namespaces in which they may list and read
 // jobs; "*" may do everything, nodes included.
-func fakeNomad(t *testing.T, rights map[string][]string) *site {
+func fakeNomad(t *testing.T, rights map[string][]string) *server {
 	t.Helper()
 	t.Setenv("NOMAD_TOKEN", "the-agents-own") // must never be used for a caller
 	may := func(token, namespace string) bool {
@@ -54,16 +54,16 @@ func fakeNomad(t *testing.T, rights map[string][]string) *site {
 }
 
 // siteOn is the API of an agent that places nothing, on the Nomad at an address.
-func siteOn(t *testing.T, address string) *site {
+func siteOn(t *testing.T, address string) *server {
 	t.Helper()
-	s, err := New(hclog.NewNullLogger(), placer.Hooks{}).newSite(File{Nomad: &Nomad{Address: address}})
+	s, err := New(hclog.NewNullLogger(), placer.Hooks{}).newServer(File{Nomad: &Nomad{Address: address}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-func callerWith(t *testing.T, s *site, header, value string) *caller {
+func callerWith(t *testing.T, s *server, header, value string) *caller {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodGet, "/v1/queue", nil)
 	if header != "" {

@@ -314,8 +314,8 @@ func list(paths []string) ([]string, error) {
 	return names, nil
 }
 
-// Rules are the placer's rules that the file states, the defaults elsewhere.
-func (f File) Rules() (placer.Config, error) {
+// PlacerConfig are the placer's rules that the file states, the defaults elsewhere.
+func (f File) PlacerConfig() (placer.Config, error) {
 	c := placer.DefaultConfig()
 	var err error
 	for _, s := range f.settings {
@@ -355,7 +355,7 @@ func (f File) Rules() (placer.Config, error) {
 	if err := c.Validate(); err != nil {
 		return c, err
 	}
-	return c, f.checkEdges(c)
+	return c, f.validateEndpoints(c)
 }
 
 func duration(key, value string, to *time.Duration) error {

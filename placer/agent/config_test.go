@@ -91,19 +91,19 @@ func TestExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules, err := file.Rules()
+	cfg, err := file.PlacerConfig()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if rules.Apps["llama-7b"] != pal.ClassA || !file.HA.Enabled {
-		t.Errorf("the example says something else: %+v", rules.Apps)
+	if cfg.Apps["llama-7b"] != pal.ClassA || !file.HA.Enabled {
+		t.Errorf("the example says something else: %+v", cfg.Apps)
 	}
 }
 
 // The defaults that the README gives, beside those that [TestReference] compares,
 // are those of the code.
 func TestDefaults(t *testing.T) {
-	got, err := File{}.Rules()
+	got, err := File{}.PlacerConfig()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestConfigErrors(t *testing.T) {
 			}
 			file, err := Load([]string{path})
 			if err == nil {
-				_, err = file.Rules()
+				_, err = file.PlacerConfig()
 			}
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
@@ -196,11 +196,11 @@ func TestLoadDirectory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules, err := file.Rules()
+	cfg, err := file.PlacerConfig()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if rules.Retries != 7 || file.HTTP == nil || *file.HTTP.BindPort != 0 {
+	if cfg.Retries != 7 || file.HTTP == nil || *file.HTTP.BindPort != 0 {
 		t.Errorf("%+v", file)
 	}
 	if _, err := Load([]string{filepath.Join(dir, "none")}); err == nil || !strings.Contains(err.Error(), "no such file") {

@@ -25,7 +25,7 @@ func FuzzBodies(f *testing.F) {
 	f.Add(`{"ID":"j","Type":"service","Meta":{"pal_class":"A"},"TaskGroups":[{"Name":"g","Count":-1,"Constraints":[{}],"Tasks":[{"Name":"t","Resources":{"Devices":[{"Name":"gpu","Count":18446744073709551615,"Constraints":[{"LTarget":"${device.ids}","RTarget":"a,b","Operand":"set_contains_any"}]}]}}]}]}`)
 	f.Add(`{"ID":"j","ParameterizedJob":{"Payload":"required"},"Periodic":{},"Multiregion":{"Regions":[{}]},"TaskGroups":[{"Name":"g","Tasks":[{"Resources":{"Devices":[{"Name":"nvidia/gpu"}]}}]}]}`)
 	agent := New(hclog.NewNullLogger(), placer.Hooks{})
-	s, err := agent.newSite(File{Nomad: &Nomad{Address: "http://127.0.0.1:1"}, HTTP: &HTTP{Admission: true, Register: true}})
+	s, err := agent.newServer(File{Nomad: &Nomad{Address: "http://127.0.0.1:1"}, HTTP: &HTTP{Admission: true, Register: true}})
 	if err != nil {
 		f.Fatal(err)
 	}

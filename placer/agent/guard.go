@@ -23,10 +23,10 @@ type limits struct {
 	headerBytes                   int
 }
 
-// serverLimits are those in force. A survey of a large cluster takes seconds, and
-// one that takes longer than [surveyTimeout] is given up.
+// serverLimits are those in force. A snapshot of a large cluster takes seconds, and
+// one that takes longer than [snapshotTimeout] is given up.
 func serverLimits() limits {
-	return limits{header: 10 * time.Second, request: 30 * time.Second, answer: 2 * surveyTimeout, idle: time.Minute, headerBytes: 16 << 10}
+	return limits{header: 10 * time.Second, request: 30 * time.Second, answer: 2 * snapshotTimeout, idle: time.Minute, headerBytes: 16 << 10}
 }
 
 func (l limits) server(h http.Handler) *http.Server {
@@ -46,7 +46,7 @@ func (l limits) ended(next http.Handler) http.Handler {
 }
 
 // guarded is the API with what keeps browsers and broken requests from it.
-func (s *site) guarded() (http.Handler, error) {
+func (s *server) guarded() (http.Handler, error) {
 	hosts, err := s.file.HTTP.hosts()
 	if err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func (s *site) guarded() (http.Handler, error) {
 
 // recovered answers 500 to a request that panics, and keeps serving. What the
 // request may have left behind is forgotten.
-func (s *site) recovered(next http.Handler) http.Handler {
+func (s *server) recovered(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			v := recover()
@@ -69,7 +69,7 @@ func (s *site) recovered(next http.Handler) http.Handler {
 				panic(v)
 			}
 			s.agent.panicked(r.Method+" "+r.URL.Path, v, debug.Stack())
-			s.surveys.forget()
+			s.snapshots.forget()
 			http.Error(w, fmt.Sprintf("%s %q: the agent failed to answer this request; its log says why", r.Method, r.URL.Path), http.StatusInternalServerError)
 		}()
 		next.ServeHTTP(w, r)

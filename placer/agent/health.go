@@ -33,7 +33,7 @@ type Health struct {
 // is not Nomad's.
 const warningsTimeout = time.Second
 
-func (s *site) serveHealth(w http.ResponseWriter, r *http.Request) {
+func (s *server) serveHealth(w http.ResponseWriter, r *http.Request) {
 	h := s.agent.health(time.Now())
 	if h.WarningCount > 0 || h.LastError != "" {
 		ctx, cancel := context.WithTimeout(r.Context(), warningsTimeout)

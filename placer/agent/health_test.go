@@ -61,7 +61,7 @@ func TestHealthWarnsOfBatchQueues(t *testing.T) {
 	var log bytes.Buffer
 	a := New(hclog.New(&hclog.LoggerOptions{Output: &log, Mutex: &mu}), placer.Hooks{})
 	file := File{Nomad: &Nomad{Address: server.URL}}
-	s, err := a.newSite(file)
+	s, err := a.newServer(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestAdmissionKeepsOutOfQueues(t *testing.T) {
 // An agent that stands by, and so follows nothing, knows of queues, too.
 func TestStandbyKeepsOutOfQueues(t *testing.T) {
 	server := queuedNomad(t)
-	s, err := New(hclog.NewNullLogger(), placer.Hooks{}).newSite(File{Nomad: &Nomad{Address: server.URL}, HTTP: &HTTP{Admission: true}})
+	s, err := New(hclog.NewNullLogger(), placer.Hooks{}).newServer(File{Nomad: &Nomad{Address: server.URL}, HTTP: &HTTP{Admission: true}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -182,7 +182,7 @@ func TestRegisterStandingBy(t *testing.T) {
 func TestPanicInRequest(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder
-	s := &site{agent: New(hclog.New(&hclog.LoggerOptions{Output: &log}), placer.Hooks{}), surveys: &surveys{}}
+	s := &server{agent: New(hclog.New(&hclog.LoggerOptions{Output: &log}), placer.Hooks{}), snapshots: &snapshots{}}
 	panics := true
 	h := s.recovered(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if panics {
@@ -208,7 +208,7 @@ func TestPanicInRequest(t *testing.T) {
 
 // Many who ask at once share one look at the cluster, and it does not end with
 // the one who asked first.
-func TestSurveysAreShared(t *testing.T) {
+func TestSnapshotsAreShared(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, nil)
 	r := f.run(openConfig).ready()
@@ -225,7 +225,7 @@ func TestSurveysAreShared(t *testing.T) {
 	until(t, "somebody looks", func() bool { return len(f.askedFor("GET /v1/nodes")) > 0 })
 	close(f.blocked)
 	wg.Wait()
-	if looks, most := len(f.askedFor("GET /v1/nodes")), 1+int(time.Since(began)/surveyAge); looks > most {
+	if looks, most := len(f.askedFor("GET /v1/nodes")), 1+int(time.Since(began)/snapshotAge); looks > most {
 		t.Errorf("%d looks, want %d at most", looks, most)
 	}
 }
@@ -235,7 +235,7 @@ func TestSurveysAreShared(t *testing.T) {
 func TestSlowNomadHoldsNothing(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, nil)
-	s := newSurveys(func() (*nomad.Client, error) { return (&Nomad{Address: f.URL, Token: agentsToken}).Connect() }, func(string, any, []byte) { t.Error("panic") })
+	s := newSnapshots(func() (*nomad.Client, error) { return (&Nomad{Address: f.URL, Token: agentsToken}).Connect() }, func(string, any, []byte) { t.Error("panic") })
 	f.block = regexp.MustCompile("GET /v1/allocations")
 	first, leave := contextOf(t)
 	gone := make(chan error, 1)
@@ -288,14 +288,14 @@ func TestOtherNamespacesAreNotNamed(t *testing.T) {
 	}
 }
 
-// Surveys are asked from all sides while the next one is made from them. The race
+// Snapshots are asked from all sides while the next one is made from them. The race
 // detector looks on.
-func TestSurveysAtOnce(t *testing.T) {
+func TestSnapshotsAtOnce(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, nil)
 	f.has(gpuJob("default", "runs", 1), "GPU-1")
 	f.has(gpuJob("default", "waits", 3))
-	s := newSurveys(func() (*nomad.Client, error) { return (&Nomad{Address: f.URL, Token: agentsToken}).Connect() }, func(_ string, v any, stack []byte) { t.Errorf("panic: %v %s", v, stack) })
+	s := newSnapshots(func() (*nomad.Client, error) { return (&Nomad{Address: f.URL, Token: agentsToken}).Connect() }, func(_ string, v any, stack []byte) { t.Errorf("panic: %v %s", v, stack) })
 	waits := nomad.JobKey{Namespace: "default", ID: "waits"}
 	var planned api.Job
 	if err := json.Unmarshal([]byte(gpuJob("default", "planned", 1)), &planned); err != nil {
@@ -321,7 +321,7 @@ func TestSurveysAtOnce(t *testing.T) {
 				}
 				shared, err := s.get(t.Context())
 				if err != nil {
-					t.Errorf("survey: %v", err)
+					t.Errorf("snapshot: %v", err)
 					continue
 				}
 				if jobs, gpus := len(shared.Jobs()), len(shared.GPUs()); jobs != 2 || gpus != 3 {
@@ -331,7 +331,7 @@ func TestSurveysAtOnce(t *testing.T) {
 					t.Errorf("explain: %+v, %v", e, err)
 				}
 				if i == 1 {
-					s.last.Store(&survey{Survey: shared}) // made long ago
+					s.last.Store(&snapshot{Snapshot: shared}) // made long ago
 				}
 			}
 		})

@@ -23,7 +23,7 @@ const (
 	defaultPort    = 8090
 )
 
-type server struct {
+type apiListener struct {
 	http     *http.Server
 	listener net.Listener
 	log      func(msg string, args ...any)
@@ -31,12 +31,12 @@ type server struct {
 
 // listen opens the API. Where no port was asked for and the default one is
 // taken, as by a second agent on the machine, the agent goes without.
-func (a *Agent) listen(file File) (*server, error) {
-	site, err := a.newSite(file)
+func (a *Agent) listen(file File) (*apiListener, error) {
+	server, err := a.newServer(file)
 	if err != nil {
 		return nil, err
 	}
-	handler, err := site.guarded()
+	handler, err := server.guarded()
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func (a *Agent) listen(file File) (*server, error) {
 		return nil, err
 	}
 	a.log.Info("HTTP API", "address", l.Addr(), "tls", h.CertFile != "")
-	return &server{
+	return &apiListener{
 		http: serverLimits().server(handler), listener: l, log: a.log.Error,
 	}, nil
 }
@@ -126,7 +126,7 @@ func (h *HTTP) mayListen(present *HTTP) error {
 }
 
 // serve answers until ctx ends.
-func (s *server) serve(ctx context.Context) {
+func (s *apiListener) serve(ctx context.Context) {
 	stop := context.AfterFunc(ctx, func() {
 		grace, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()

@@ -88,7 +88,7 @@ func (a *Agent) metrics(now time.Time) Metrics {
 
 // serveMetrics answers numbers to everybody. Series that name namespaces are for
 // operators.
-func (s *site) serveMetrics(w http.ResponseWriter, r *http.Request) {
+func (s *server) serveMetrics(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get("format") != "prometheus" {
 		writeJSON(w, http.StatusOK, s.agent.metrics(time.Now()))
 		return

@@ -27,7 +27,7 @@ import (
 )
 
 // metricsOf is what the agent of a site answers, by the token.
-func metricsOf(t *testing.T, s *site, query, token string) string {
+func metricsOf(t *testing.T, s *server, query, token string) string {
 	t.Helper()
 	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/v1/metrics"+query, nil)
 	r.Header.Set("X-Nomad-Token", token)

@@ -26,7 +26,7 @@ const submitTimeout = 5 * time.Second
 // GPUs chosen where it can start at once. The request and the answer are
 // Nomad's own, and so is the decision whether the caller may: the job is
 // registered with the caller's token. 503 means that nothing was done.
-func (s *site) serveRegister(w http.ResponseWriter, r *http.Request) {
+func (s *server) serveRegister(w http.ResponseWriter, r *http.Request) {
 	var request api.JobRegisterRequest
 	done, ok := s.bodies.decode(w, r, &request)
 	if !ok {
@@ -67,7 +67,7 @@ type author struct {
 	token string
 }
 
-func (s *site) author(r *http.Request) author { return author{s.authors, tokenOf(r)} }
+func (s *server) author(r *http.Request) author { return author{s.authors, tokenOf(r)} }
 
 // may asks Nomad whether the author may register the job, without registering
 // it: he is to replace a version of it that cannot be, so that Nomad checks the

@@ -7,7 +7,7 @@ import "net/http"
 
 // serveTenants lists how tenants stand, those of which the caller may list the jobs
 // of a namespace.
-func (s *site) serveTenants(w http.ResponseWriter, r *http.Request) {
+func (s *server) serveTenants(w http.ResponseWriter, r *http.Request) {
 	c, err := s.caller(r)
 	if err == nil {
 		err = c.listsSome(r.Context())
@@ -16,10 +16,10 @@ func (s *site) serveTenants(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
-	survey, err := s.surveys.get(r.Context())
+	snapshot, err := s.snapshots.get(r.Context())
 	if err != nil {
 		refuse(w, err)
 		return
 	}
-	writeJSON(w, http.StatusOK, survey.Tenants(c.sees(r.Context())))
+	writeJSON(w, http.StatusOK, snapshot.Tenants(c.sees(r.Context())))
 }

@@ -51,12 +51,12 @@ type Failure struct {
 	Alloc     string    `json:"alloc"`
 	Node      string    `json:"node"`
 	GPUs      []string  `json:"gpus"`
-	// Sick are those of them that were unhealthy; where there are any, the others
+	// Unhealthy are those of them that were unhealthy; where there are any, the others
 	// are not to blame.
-	Sick     []string `json:"sick,omitempty"`
-	Cause    Cause    `json:"cause"`
-	Reason   string   `json:"reason"`
-	ExitCode int      `json:"exit_code,omitempty"`
+	Unhealthy []string `json:"unhealthy,omitempty"`
+	Cause     Cause    `json:"cause"`
+	Reason    string   `json:"reason"`
+	ExitCode  int      `json:"exit_code,omitempty"`
 	// Signal ended the program, 0 for none.
 	Signal int `json:"signal,omitempty"`
 	// Driver: the task driver could not start a task, and named no GPU of its. It
@@ -76,7 +76,7 @@ const NodeDown = "the node went down"
 // Diagnose finds the cause of a failed or lost allocation. gpus are those of its
 // GPUs that its node owns, node is the node's name, and sick are the GPUs that are
 // unhealthy now, with what the plugin says of them.
-func Diagnose(a *nomad.Alloc, gpus []string, node string, sick map[string]string) Failure {
+func Diagnose(a *nomad.Alloc, gpus []string, node string, unhealthy map[string]string) Failure {
 	f := Failure{
 		Index: a.ModifyIndex,
 		At:    time.Unix(0, a.ModifyTime).UTC(), Namespace: a.Job.Namespace, Job: a.Job.ID, Alloc: a.ID, Node: node, GPUs: gpus,
@@ -85,14 +85,14 @@ func Diagnose(a *nomad.Alloc, gpus []string, node string, sick map[string]string
 		Cause:    Unknown, Reason: "nothing says why",
 	}
 	for _, id := range gpus {
-		if why, ok := sick[id]; ok {
-			if f.Sick == nil {
+		if why, ok := unhealthy[id]; ok {
+			if f.Unhealthy == nil {
 				f.Cause, f.Reason = Infrastructure, fmt.Sprintf("GPU %s is unhealthy: %s", id, why)
 			}
-			f.Sick = append(f.Sick, id)
+			f.Unhealthy = append(f.Unhealthy, id)
 		}
 	}
-	if f.Sick != nil {
+	if f.Unhealthy != nil {
 		return f
 	}
 	if a.Client == api.AllocClientStatusLost {
@@ -159,7 +159,7 @@ func (f *Failure) judge(task string, e *api.TaskEvent) bool {
 		said := cmp.Or(e.Message, e.DisplayMessage)
 		f.Cause, f.Reason = Infrastructure, fmt.Sprintf("task %q: %s", task, said)
 		if strings.HasPrefix(said, devicesHook) && strings.Contains(said, unhealthy) {
-			f.Sick = f.named(said)
+			f.Unhealthy = f.named(said)
 		}
 		return true
 	case taskRestoreFailed, api.TaskArtifactDownloadFailed, api.TaskSetupFailure:
@@ -167,8 +167,8 @@ func (f *Failure) judge(task string, e *api.TaskEvent) bool {
 		return true
 	case api.TaskDriverFailure:
 		f.Cause, f.Reason = Infrastructure, fmt.Sprintf("task %q: %s: %s", task, e.Type, e.DisplayMessage)
-		f.Sick = f.named(e.DisplayMessage)
-		f.Driver, f.Named = f.Sick == nil, f.Sick != nil
+		f.Unhealthy = f.named(e.DisplayMessage)
+		f.Driver, f.Named = f.Unhealthy == nil, f.Unhealthy != nil
 		return true
 	case api.TaskFailedValidation:
 		f.Cause, f.Reason = User, fmt.Sprintf("task %q: %s: %s", task, e.Type, e.DisplayMessage)

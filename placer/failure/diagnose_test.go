@@ -29,11 +29,11 @@ func TestDiagnose(t *testing.T) {
 		{"out of memory", nomad.Alloc{Client: "failed", Tasks: ended(map[string]string{"exit_code": "137", "oom_killed": "true"})}, nil, User, `task "t" ran out of memory`},
 		{"node", nomad.Alloc{Client: "lost", Tasks: ended(map[string]string{"exit_code": "3"})}, nil, Infrastructure, NodeDown},
 		{
-			"sick GPU", nomad.Alloc{Client: "failed", Tasks: ended(map[string]string{"exit_code": "3"})}, map[string]string{"g1": "xid:79"},
+			"unhealthy GPU", nomad.Alloc{Client: "failed", Tasks: ended(map[string]string{"exit_code": "3"})}, map[string]string{"g1": "xid:79"},
 			Infrastructure, "GPU g1 is unhealthy: xid:79",
 		},
 		{"signal", nomad.Alloc{Client: "failed", Tasks: ended(map[string]string{"exit_code": "137", "signal": "9"})}, nil, User, `task "t" ended with exit code 137 by signal 9 (killed)`},
-		{"another GPU is sick", nomad.Alloc{Client: "failed", Tasks: ended(map[string]string{"exit_code": "3"})}, map[string]string{"g2": "xid:79"}, User, `task "t" ended with exit code 3`},
+		{"another GPU is unhealthy", nomad.Alloc{Client: "failed", Tasks: ended(map[string]string{"exit_code": "3"})}, map[string]string{"g2": "xid:79"}, User, `task "t" ended with exit code 3`},
 		{
 			"driver", nomad.Alloc{Client: "failed", Tasks: map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{
 				{Type: api.TaskDriverFailure, DisplayMessage: "no docker"},

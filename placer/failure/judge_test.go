@@ -64,9 +64,9 @@ func story(b *book, events ...string) (end time.Time, spared []Strike) {
 		case strings.HasPrefix(job, "image"):
 			f.Cause, f.Driver = Infrastructure, true
 		case strings.HasPrefix(job, "driver"):
-			f.Cause, f.Sick, f.Named, f.Reason = Infrastructure, ids, true, "the driver says so"
+			f.Cause, f.Unhealthy, f.Named, f.Reason = Infrastructure, ids, true, "the driver says so"
 		case strings.HasPrefix(job, "plugin"):
-			f.Cause, f.Sick, f.Reason = Infrastructure, ids, "lost"
+			f.Cause, f.Unhealthy, f.Reason = Infrastructure, ids, "lost"
 		}
 		spared = append(spared, b.note(now, f)...)
 	}
@@ -186,7 +186,7 @@ func TestCap(t *testing.T) {
 	b := book{Models: fleet(30)}
 	b.Models["a1"], b.Models["a2"] = "A100", "A100"
 	for _, id := range []string{"g1", "g2", "a1", "a2", "g3", "g4", "g5", "g6", "g7"} {
-		f := Failure{At: now, Job: "j", Cause: Infrastructure, GPUs: []string{id}, Sick: []string{id}, Named: id != "g1" && id != "g2"}
+		f := Failure{At: now, Job: "j", Cause: Infrastructure, GPUs: []string{id}, Unhealthy: []string{id}, Named: id != "g1" && id != "g2"}
 		b.note(now, f)
 	}
 	// Two by the machine's word; by that of jobs 1 A100 of 2, 3 H200 of 30, 4 of 32.

@@ -45,8 +45,8 @@ const (
 	// capShare of the cluster's GPUs, and of each model's, can be kept out by the
 	// word of jobs.
 	capShare = 8
-	// together is how far apart the members of one gang are made.
-	together = 2 * time.Second
+	// sameTry is how far apart the members of one gang are made.
+	sameTry = 2 * time.Second
 )
 
 // Cap is how many of n GPUs the word of jobs can keep out: an eighth, but one of
@@ -118,7 +118,7 @@ type Evidence struct {
 //     with names of their own and one mistake counts against no GPU, and neither
 //     does a namespace that used no other.
 func (e Evidence) Judge(f Failure, now time.Time) (strikes, spared []Strike) {
-	for _, id := range f.Sick {
+	for _, id := range f.Unhealthy {
 		strikes = append(strikes, Strike{GPU: id, Reason: f.Reason, ByJobs: f.Named})
 	}
 	if f.unclear() {
@@ -186,7 +186,7 @@ func (e Evidence) tries(now time.Time) []*try {
 			placed = f.At
 		}
 		k := slices.IndexFunc(out, func(t *try) bool {
-			return t.namespace == f.Namespace && t.job == f.Job && t.placed.Sub(placed).Abs() <= together
+			return t.namespace == f.Namespace && t.job == f.Job && t.placed.Sub(placed).Abs() <= sameTry
 		})
 		if k < 0 {
 			k = len(out)

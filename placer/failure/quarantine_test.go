@@ -19,7 +19,7 @@ import (
 func TestQuarantine(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	b := book{}
-	bad := Failure{Cause: Infrastructure, Reason: "xid:79", GPUs: []string{"g1"}, Sick: []string{"g1"}}
+	bad := Failure{Cause: Infrastructure, Reason: "xid:79", GPUs: []string{"g1"}, Unhealthy: []string{"g1"}}
 	var waits []time.Duration
 	for range 3 {
 		b.note(now, bad)
@@ -54,7 +54,7 @@ func TestQuarantine(t *testing.T) {
 }
 
 // The neighbours of a sick GPU in the same allocation are not to blame.
-func TestQuarantineOfTheSickAlone(t *testing.T) {
+func TestQuarantineOfTheUnhealthyAlone(t *testing.T) {
 	a := &nomad.Alloc{Client: "failed", GPUs: []string{"g1", "g2", "g3", "g4"}}
 	b := book{}
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -15,7 +15,7 @@ import (
 )
 
 // Of what a job's versions can be, only two are ours to mend.
-func TestBroughtBack(t *testing.T) {
+func TestLostUpdate(t *testing.T) {
 	t.Parallel()
 	author := plainJob("j", 1)
 	pin := func(job *api.Job, gpus ...string) *api.Job {

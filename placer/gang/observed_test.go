@@ -36,7 +36,7 @@ func TestObserved(t *testing.T) {
 		if st.Misplaced {
 			out += ", misplaced"
 		}
-		for _, a := range s.Unversioned() {
+		for _, a := range s.StaleVersions() {
 			out += ", of which version is " + a.ID + "?"
 		}
 		return out + "\n"

@@ -143,7 +143,7 @@ func FuzzNode(f *testing.F) {
 				}
 			}
 		}
-		s.Sick()
+		s.Unhealthy()
 		s.GPUModels()
 		s.NodeWarnings()
 		s.Apply(e)

@@ -50,7 +50,7 @@ func (v *View) refresh() {
 	for k := range v.state.Jobs {
 		keys[k] = true
 	}
-	for _, m := range []map[JobKey][]string{v.opts.Held, v.opts.Ending} {
+	for _, m := range []map[JobKey][]string{v.opts.Held, v.opts.Completing} {
 		for k := range m {
 			keys[k] = true
 		}
@@ -76,9 +76,9 @@ func (v *View) follow(keys []JobKey, before ViewOptions) {
 	for _, k := range keys {
 		changed[k] = true
 	}
-	for _, m := range []map[JobKey][]string{before.Held, v.opts.Held, before.Ending, v.opts.Ending} {
+	for _, m := range []map[JobKey][]string{before.Held, v.opts.Held, before.Completing, v.opts.Completing} {
 		for k := range m {
-			if !slices.Equal(before.Held[k], v.opts.Held[k]) || !slices.Equal(before.Ending[k], v.opts.Ending[k]) {
+			if !slices.Equal(before.Held[k], v.opts.Held[k]) || !slices.Equal(before.Completing[k], v.opts.Completing[k]) {
 				changed[k] = true
 			}
 		}
@@ -220,7 +220,7 @@ func (v *View) holdingOf(k JobKey) holding {
 		v.hold(&h, v.state.OwnGPUs(a))
 	}
 	v.hold(&h, v.opts.Held[k])
-	v.hold(&h, v.opts.Ending[k])
+	v.hold(&h, v.opts.Completing[k])
 	strong := slices.Sorted(slices.Values(h.gpus))
 	if job := v.state.Jobs[k]; job != nil {
 		for _, c := range v.state.claims(job) {

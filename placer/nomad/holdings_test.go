@@ -111,7 +111,7 @@ func TestViewFollows(t *testing.T) {
 					}
 				}
 			case 6:
-				o.Ending = map[JobKey][]string{k: gpus.Draw(t, "ending")}
+				o.Completing = map[JobKey][]string{k: gpus.Draw(t, "completing")}
 			default:
 				continue // several changes at a time
 			}

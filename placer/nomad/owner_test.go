@@ -272,7 +272,7 @@ func TestSane(t *testing.T) {
 					t.Error(err)
 				}
 				_, _, _ = s.Measurements()
-				s.Sick()
+				s.Unhealthy()
 			}
 		})
 	}

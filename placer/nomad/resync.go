@@ -10,10 +10,10 @@ import (
 	"maps"
 	"net/url"
 	"slices"
-	"sync"
 	"sync/atomic"
 
 	"github.com/hashicorp/nomad/api"
+	"golang.org/x/sync/errgroup"
 )
 
 // parallelReads bounds the requests under way while reading nodes and jobs one
@@ -222,12 +222,12 @@ func (c *Client) readOutrun(ctx context.Context, s *State) error {
 	return err
 }
 
-// ReadUnsure reads the allocations that events do not tell enough of: those of
+// ReadStale reads the allocations that events do not tell enough of: those of
 // jobs that are gone, and those that may have ended for an older version. One that
 // Nomad refuses to show does not keep it from reading the others.
-func (c *Client) ReadUnsure(ctx context.Context, s *State) error {
+func (c *Client) ReadStale(ctx context.Context, s *State) error {
 	var errs []error
-	for _, a := range slices.Concat(s.Orphans(), s.Unversioned()) {
+	for _, a := range slices.Concat(s.Orphans(), s.StaleVersions()) {
 		var p allocPayload
 		_, err := c.api.Raw().Query("/v1/allocation/"+url.PathEscape(a.ID), &p, everywhere(ctx))
 		switch {
@@ -246,42 +246,33 @@ func (c *Client) ReadUnsure(ctx context.Context, s *State) error {
 	return errors.Join(errs...)
 }
 
-// parallel calls f for 0…n-1, a few at a time, until one fails. Where one panics, it
-// does, where it can be survived.
+// parallel calls f for 0…n-1, at most parallelReads at once, until one fails. If one
+// panics, parallel does, after the calls under way, so that the caller can recover.
 func parallel(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	next := make(chan int)
-	var workers sync.WaitGroup
+	workers, running := errgroup.WithContext(ctx)
+	workers.SetLimit(parallelReads)
 	var panicked atomic.Pointer[any]
-	guarded := func(i int) {
+	guarded := func(i int) (err error) {
 		defer func() {
 			if r := recover(); r != nil {
 				panicked.Store(&r)
-				cancel(nil)
+				err = context.Canceled // ends the others
 			}
 		}()
-		if err := f(ctx, i); err != nil {
-			cancel(err)
+		if running.Err() != nil {
+			return nil
 		}
+		return f(running, i)
 	}
-	for range min(n, parallelReads) {
-		workers.Go(func() {
-			for i := range next {
-				guarded(i)
-			}
-		})
+	for i := 0; i < n && running.Err() == nil; i++ {
+		workers.Go(func() error { return guarded(i) })
 	}
-	for i := 0; i < n && ctx.Err() == nil; i++ {
-		select {
-		case next <- i:
-		case <-ctx.Done():
-		}
-	}
-	close(next)
-	workers.Wait()
+	err := workers.Wait()
 	if r := panicked.Load(); r != nil {
 		panic(*r)
+	}
+	if err != nil {
+		return err
 	}
 	return context.Cause(ctx)
 }

@@ -6,9 +6,11 @@ package nomad
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 
 	"github.com/hashicorp/nomad/api"
@@ -30,6 +32,22 @@ func TestParallelPanics(t *testing.T) {
 		return nil
 	})
 	t.Errorf("no panic: %v", err)
+}
+
+// Reads that the caller cuts short are an error, also when none of them failed: what
+// was read is not all.
+func TestParallelCutShort(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	var calls atomic.Int32
+	err := parallel(ctx, 1000, func(context.Context, int) error {
+		cancel()
+		calls.Add(1)
+		return nil
+	})
+	if !errors.Is(err, context.Canceled) || calls.Load() > parallelReads+1 {
+		t.Errorf("%v after %d calls, want %v after %d at most", err, calls.Load(), context.Canceled, parallelReads+1)
+	}
 }
 
 // A gang is registered with its GPUs, and placed, between the reading of the jobs and

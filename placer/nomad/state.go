@@ -43,7 +43,7 @@ type Alloc struct {
 	Tasks   map[string]*api.TaskState
 	Next    string // id of the allocation that replaces it, if any
 	// Version is the version of the job that it runs or ran; nil where it came in
-	// an event, which does not tell. See [State.Unversioned].
+	// an event, which does not tell. See [State.StaleVersions].
 	Version *uint64
 	// CreateTime and ModifyTime are Unix nanoseconds.
 	CreateTime, ModifyTime   int64
@@ -102,11 +102,11 @@ type State struct {
 	// orphans are live, with GPUs, and their job is not there, or is a new one of that
 	// name.
 	orphans map[string]*Alloc
-	// unversioned have ended since their job was registered last, and may belong
+	// staleVersions have ended since their job was registered last, and may belong
 	// to a version before.
-	unversioned map[string]*Alloc
+	staleVersions map[string]*Alloc
 	// back are nodes that have become ready, and since when; zero: nobody has looked
-	// since. See [State.Returning].
+	// since. See [State.Reconnecting].
 	back map[string]time.Time
 	// purged are those that vanished while they were live, by allocation; kills are
 	// the kill_timeouts of purged jobs of which allocations are left. See
@@ -115,8 +115,8 @@ type State struct {
 	// earlier are allocations that were live before the lists, which have them not.
 	earlier map[string]*Alloc
 	kills   map[JobKey]time.Duration
-	// ending are gangs some of whose members have just ended.
-	ending map[JobKey]*ending
+	// completing are gangs some of whose members have just ended.
+	completing map[JobKey]*completing
 	// Events up to these indexes are already in the lists.
 	nodesAt, allocsAt, jobsAt uint64
 	// heardAt is the index of the newest event of an allocation; knownTo is up to where
@@ -182,7 +182,7 @@ func (s *State) Touched(since Mark) (keys []JobKey, now Mark, known bool) {
 func NewState() *State {
 	return &State{
 		Nodes: map[string]*api.Node{}, Unread: map[JobKey]error{}, Allocs: map[string]*Alloc{}, Jobs: map[JobKey]*api.Job{},
-		byJob: map[JobKey]map[string]*Alloc{}, bad: map[string]*Alloc{}, orphans: map[string]*Alloc{}, unversioned: map[string]*Alloc{}, ending: map[JobKey]*ending{},
+		byJob: map[JobKey]map[string]*Alloc{}, bad: map[string]*Alloc{}, orphans: map[string]*Alloc{}, staleVersions: map[string]*Alloc{}, completing: map[JobKey]*completing{},
 		back: map[string]time.Time{}, purged: map[string]*purged{}, earlier: map[string]*Alloc{}, kills: map[JobKey]time.Duration{}, trimmed: map[string]trimmed{}, odd: map[string][]string{}, own: map[JobKey][]string{},
 	}
 }
@@ -214,7 +214,7 @@ func (s *State) PutJob(job *api.Job) {
 	}
 	s.Jobs[k] = job
 	s.touch(k)
-	s.noteUnsure(k)
+	s.noteStale(k)
 }
 
 func (s *State) dropJob(k JobKey) {
@@ -223,7 +223,7 @@ func (s *State) dropJob(k JobKey) {
 		delete(s.Jobs, k)
 		delete(s.own, k)
 		s.touch(k)
-		s.noteUnsure(k)
+		s.noteStale(k)
 	}
 }
 
@@ -245,7 +245,7 @@ func (s *State) PutAlloc(a *Alloc) {
 		s.byJob[a.Job] = map[string]*Alloc{}
 	}
 	s.byJob[a.Job][a.ID] = a
-	s.noteUnsureAlloc(a)
+	s.noteStaleAlloc(a)
 	failed := a.Client == api.AllocClientStatusFailed || a.Client == api.AllocClientStatusLost
 	keep(s.bad, a, failed && len(a.GPUs) > 0)
 	if old != nil && old.Live() {
@@ -355,27 +355,27 @@ func instanceIDs(d *api.NodeDeviceResource) []string {
 
 // Orphans are live allocations with GPUs whose job is gone. Nomad sends no
 // events for the allocations of a purged job (seen on 1.11.3), so they must be
-// read one by one: see [Client.ReadUnsure].
+// read one by one: see [Client.ReadStale].
 func (s *State) Orphans() []*Alloc { return byID(s.orphans) }
 
-// Unversioned are allocations of which only their version, which events do not
-// tell, says whether they did their work for the job as it is now: they were
+// StaleVersions are allocations whose version as known here is stale: only the
+// version, which events do not tell, says whether they did their work for the job as it is now: they were
 // made before it was registered last, but ended since, and Nomad may have
 // brought them to its new version in place, or not.
-func (s *State) Unversioned() []*Alloc { return byID(s.unversioned) }
+func (s *State) StaleVersions() []*Alloc { return byID(s.staleVersions) }
 
-// noteUnsure looks at the allocations of a job that has changed.
-func (s *State) noteUnsure(k JobKey) {
+// noteStale looks at the allocations of a job that has changed.
+func (s *State) noteStale(k JobKey) {
 	for _, a := range s.byJob[k] {
-		s.noteUnsureAlloc(a)
+		s.noteStaleAlloc(a)
 	}
 }
 
-func (s *State) noteUnsureAlloc(a *Alloc) {
+func (s *State) noteStaleAlloc(a *Alloc) {
 	job := s.Jobs[a.Job]
 	gone := job == nil || job.CreateIndex != nil && a.CreateIndex < *job.CreateIndex // purged, and registered again
 	keep(s.orphans, a, gone && a.Live() && len(a.GPUs) > 0)
-	keep(s.unversioned, a, job != nil && a.Version == nil && a.endedSince(job) && (!a.PlacedFor(job) || rewrite.Gated(job)))
+	keep(s.staleVersions, a, job != nil && a.Version == nil && a.endedSince(job) && (!a.PlacedFor(job) || rewrite.Gated(job)))
 }
 
 func byID(m map[string]*Alloc) []*Alloc {
@@ -418,19 +418,19 @@ func (s *State) GPUModels() map[string]string {
 	return models
 }
 
-// Sick are the unhealthy GPUs, instance id to what their plugin says.
-func (s *State) Sick() map[string]string {
-	sick := map[string]string{}
+// Unhealthy are the unhealthy GPUs, instance id to what their plugin says.
+func (s *State) Unhealthy() map[string]string {
+	unhealthy := map[string]string{}
 	for _, n := range s.gpuNodes() {
 		for _, d := range gpuDevices(n) {
 			for _, in := range d.Instances {
 				if !in.Healthy {
-					sick[in.ID] = in.HealthDescription
+					unhealthy[in.ID] = in.HealthDescription
 				}
 			}
 		}
 	}
-	return sick
+	return unhealthy
 }
 
 // NodeName is the name of a node, its id where it is not known.
@@ -457,7 +457,7 @@ func (s *State) dropAlloc(a *Alloc) {
 	}
 	delete(s.bad, a.ID)
 	delete(s.orphans, a.ID)
-	delete(s.unversioned, a.ID)
+	delete(s.staleVersions, a.ID)
 }
 
 // keep has the allocation in m or not.

@@ -86,8 +86,8 @@ func eventsIn(line []byte) (es []Event, err error) {
 // every 10 s.
 const heartbeat = 45 * time.Second
 
-// ErrSilent ends a stream whose server sends no heartbeats any more.
-var ErrSilent = errors.New("the event stream is silent")
+// ErrHeartbeatTimeout ends a stream whose server sends no heartbeats any more.
+var ErrHeartbeatTimeout = errors.New("the event stream is silent")
 
 // Stream is a subscription to Nomad's events.
 type Stream struct {
@@ -130,14 +130,14 @@ func (s *Stream) Close() {
 // Run hands batches of events to f until the stream breaks, falls silent or f
 // returns an error.
 func (s *Stream) Run(f func([]Event) error) error {
-	var silent atomic.Bool
-	watch := time.AfterFunc(heartbeat, func() { silent.Store(true); s.Close() })
+	var timedOut atomic.Bool
+	watch := time.AfterFunc(heartbeat, func() { timedOut.Store(true); s.Close() })
 	defer watch.Stop()
 	in := bufio.NewReaderSize(s.body, 1<<16)
 	for {
 		line, err := in.ReadBytes('\n')
-		if silent.Load() {
-			return ErrSilent
+		if timedOut.Load() {
+			return ErrHeartbeatTimeout
 		}
 		var es []Event
 		if err == nil {

@@ -40,9 +40,9 @@ type ViewOptions struct {
 	Children bool
 	// Held are GPUs that a decision under way has given out, by job.
 	Held map[JobKey][]string
-	// Ending are GPUs of gangs that are about to end, by job: they come free
+	// Completing are GPUs of gangs that are about to end, by job: they come free
 	// together.
-	Ending map[JobKey][]string
+	Completing map[JobKey][]string
 }
 
 // View is the cluster as the core sees it, kept up to date with [View.Update].
@@ -127,7 +127,7 @@ func (v *View) Update(s *State, o ViewOptions) bool {
 			v.devices = append(v.devices, gpuDevices(n)...)
 		}
 	}
-	sick := changed || !maps.Equal(o.Quarantined, v.opts.Quarantined)
+	unhealthy := changed || !maps.Equal(o.Quarantined, v.opts.Quarantined)
 	before := v.opts
 	v.state, v.opts = s, o
 	if keys, now, known := s.Touched(v.seen); known && !changed {
@@ -136,7 +136,7 @@ func (v *View) Update(s *State, o ViewOptions) bool {
 	} else {
 		v.refresh()
 	}
-	if sick {
+	if unhealthy {
 		v.refreshHealth()
 	}
 	return true

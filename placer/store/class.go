@@ -28,7 +28,7 @@ func (s Store) Class(k nomad.JobKey) Variable[Class] {
 
 // Classes are those of all jobs.
 func (s Store) Classes() Shards[Class, []Class] {
-	return Shards[Class, []Class]{prefix: "nomad-pal/classes", nomad: s.nomad, codec: codec[Class]{encode: encodeClass, decode: decodeClass}, join: together[Class]}
+	return Shards[Class, []Class]{prefix: "nomad-pal/classes", nomad: s.nomad, codec: codec[Class]{encode: encodeClass, decode: decodeClass}, join: whole[Class]}
 }
 
 // FeaturesOf are what jobs are judged by.

@@ -43,7 +43,7 @@ func DecisionPath(k nomad.JobKey) string { return Path(decisionsPrefix, k.Namesp
 
 // Decisions are those on all jobs.
 func (s Store) Decisions() Shards[gang.Record, []gang.Record] {
-	return Shards[gang.Record, []gang.Record]{prefix: decisionsPrefix, nomad: s.nomad, codec: s.Decision(nomad.JobKey{}).codec, join: together[gang.Record]}
+	return Shards[gang.Record, []gang.Record]{prefix: decisionsPrefix, nomad: s.nomad, codec: s.Decision(nomad.JobKey{}).codec, join: whole[gang.Record]}
 }
 
 // textBytes is what is kept of a text of a record that is too large.
@@ -293,5 +293,5 @@ func numbered[T any](shards []T) map[string]T {
 	return out
 }
 
-func together[T any](all []T) ([]T, error)       { return all, nil }
+func whole[T any](all []T) ([]T, error)          { return all, nil }
 func concatenated[T any](all [][]T) ([]T, error) { return slices.Concat(all...), nil }

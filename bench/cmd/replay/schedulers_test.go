@@ -30,7 +30,7 @@ func TestAgentAndSimulatorHaveTheSamePolicy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := f.Rules()
+		c, err := f.PlacerConfig()
 		if err != nil {
 			t.Fatal(err)
 		}

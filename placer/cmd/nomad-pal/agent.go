@@ -80,7 +80,7 @@ func (c *agentCommand) Run(args []string) int {
 	}
 	file, err := agent.Load(config)
 	if err == nil {
-		_, err = file.Rules()
+		_, err = file.PlacerConfig()
 	}
 	if err != nil {
 		return c.fail(err)

@@ -33,10 +33,10 @@ const askTimeout = 2 * time.Minute
 
 // answers is who is asked.
 type answers struct {
-	b      *base
-	nomad  *nomad.Client
-	agent  *api.Client // nil: Nomad itself is read
-	survey *placer.Survey
+	b        *base
+	nomad    *nomad.Client
+	agent    *api.Client // nil: Nomad itself is read
+	snapshot *placer.Snapshot
 	// note is what the answers lack, "" for nothing.
 	note     string
 	activity placer.Activity
@@ -87,13 +87,13 @@ func (a *answers) askAgent(address string, cfg *api.Config) error {
 
 // look reads Nomad itself.
 func (a *answers) look() (err error) {
-	if a.survey == nil {
-		a.survey, err = placer.Observe(a.b.ctx, a.nomad)
+	if a.snapshot == nil {
+		a.snapshot, err = placer.ReadSnapshot(a.b.ctx, a.nomad)
 	} else {
-		a.survey, err = a.survey.Again(a.b.ctx, a.nomad)
+		a.snapshot, err = a.snapshot.Refresh(a.b.ctx, a.nomad)
 	}
 	if err == nil {
-		a.activity = a.survey.Activity()
+		a.activity = a.snapshot.Activity()
 	}
 	return err
 }
@@ -125,7 +125,7 @@ func (a *answers) plain(err error) error {
 // Jobs are all jobs with GPUs that have not ended.
 func (a *answers) Jobs() (jobs []placer.JobStatus, err error) {
 	if a.agent == nil {
-		return a.survey.Jobs(), nil
+		return a.snapshot.Jobs(), nil
 	}
 	return jobs, a.get("/v1/queue", "", &jobs)
 }
@@ -133,7 +133,7 @@ func (a *answers) Jobs() (jobs []placer.JobStatus, err error) {
 // Tenants are how the tenants stand; none where the agent does not know that yet.
 func (a *answers) Tenants() (tenants []queue.TenantUse) {
 	if a.agent == nil {
-		return a.survey.Tenants(func(string) bool { return true })
+		return a.snapshot.Tenants(func(string) bool { return true })
 	}
 	if a.get("/v1/tenants", "", &tenants) != nil {
 		return nil // an agent of an earlier version
@@ -144,7 +144,7 @@ func (a *answers) Tenants() (tenants []queue.TenantUse) {
 // GPUs are all GPUs.
 func (a *answers) GPUs() (gpus []placer.GPU, err error) {
 	if a.agent == nil {
-		return a.survey.GPUs(), nil
+		return a.snapshot.GPUs(), nil
 	}
 	return gpus, a.get("/v1/gpus", "", &gpus)
 }
@@ -152,7 +152,7 @@ func (a *answers) GPUs() (gpus []placer.GPU, err error) {
 // Profile is the version of the profile in force, 0 for none.
 func (a *answers) Profile() (int, error) {
 	if a.agent == nil {
-		if p := a.survey.Profile(); p != nil {
+		if p := a.snapshot.Profile(); p != nil {
 			return p.Version, nil
 		}
 		return 0, nil
@@ -167,7 +167,7 @@ func (a *answers) Profile() (int, error) {
 // Warnings are for operators: others get none.
 func (a *answers) Warnings() []string {
 	if a.agent == nil {
-		return a.survey.Warnings()
+		return a.snapshot.Warnings()
 	}
 	var health struct{ Warnings []string }
 	if a.get("/v1/health", "", &health) != nil {
@@ -179,7 +179,7 @@ func (a *answers) Warnings() []string {
 // Find finds a job by id or unique prefix.
 func (a *answers) Find(namespace, id string) (nomad.JobKey, error) {
 	if a.agent == nil {
-		return a.survey.Find(namespace, id)
+		return a.snapshot.Find(namespace, id)
 	}
 	jobs, err := a.Jobs()
 	if err != nil {
@@ -197,7 +197,7 @@ func (a *answers) Explain(k nomad.JobKey) (*placer.Explanation, error) {
 	if a.agent == nil {
 		ctx, cancel := context.WithTimeout(a.b.ctx, askTimeout)
 		defer cancel()
-		return a.survey.Explain(ctx, k)
+		return a.snapshot.Explain(ctx, k)
 	}
 	e := &placer.Explanation{}
 	return e, a.get("/v1/job/"+url.PathEscape(k.ID)+"/explain", k.Namespace, e)
@@ -206,7 +206,7 @@ func (a *answers) Explain(k nomad.JobKey) (*placer.Explanation, error) {
 // Plan says what would happen to a job.
 func (a *answers) Plan(job *api.Job) (*placer.Explanation, error) {
 	if a.agent == nil {
-		return a.survey.Plan(job)
+		return a.snapshot.Plan(job)
 	}
 	ctx, cancel := context.WithTimeout(a.b.ctx, askTimeout)
 	defer cancel()

@@ -198,8 +198,8 @@ func (c *runCommand) registered(client *nomad.Client, job *api.Job, resp *api.Jo
 	c.printf("Job %q registered", *job.ID)
 	switch {
 	case nomad.Template(job):
-		if rules, err := placer.ReadRules(c.ctx, client); err == nil {
-			c.printf(": %s", nomad.TemplateReason(job, rules.Children))
+		if cfg, err := placer.ReadEffectiveConfig(c.ctx, client); err == nil {
+			c.printf(": %s", nomad.TemplateReason(job, cfg.Children))
 		}
 	case rewrite.Gated(job) && c.placed(client, job):
 		c.printf(" with its GPUs chosen, starting: see nomad-pal explain %s", *job.ID)

@@ -128,10 +128,10 @@ func TestMovesPerHour(t *testing.T) {
 	})
 }
 
-// survey looks at everything as commands do.
-func (w *World) survey() *placer.Survey {
+// snapshot looks at everything as commands do.
+func (w *World) snapshot() *placer.Snapshot {
 	w.T.Helper()
-	s, err := placer.Observe(context.Background(), w.client())
+	s, err := placer.ReadSnapshot(context.Background(), w.client())
 	if err != nil {
 		w.T.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func (w *World) client() *nomad.Client {
 // explained is what is said of a job.
 func (w *World) explained(name string) *placer.Explanation {
 	w.T.Helper()
-	e, err := w.survey().Explain(context.Background(), JobKey(Key(name)))
+	e, err := w.snapshot().Explain(context.Background(), JobKey(Key(name)))
 	if err != nil {
 		w.T.Fatal(err)
 	}

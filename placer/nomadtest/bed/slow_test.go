@@ -51,7 +51,7 @@ func TestManyRecordsToRemove(t *testing.T) {
 }
 
 // Nor does it keep anybody from asking after the others.
-func TestSurveyOfUnansweredJobs(t *testing.T) {
+func TestSnapshotOfUnansweredJobs(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 4)
 		for i := range 20 {
@@ -70,7 +70,7 @@ func TestSurveyOfUnansweredJobs(t *testing.T) {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		s, err := placer.Observe(w.T.Context(), client)
+		s, err := placer.ReadSnapshot(w.T.Context(), client)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -81,7 +81,7 @@ func TestNonsenseInVariables(t *testing.T) {
 		nonsense()
 		w.Submit(Gang{Name: "b", Members: 2, GPUs: 2})
 		w.ExpectRunning("b", 5*time.Second)
-		w.Expect("a survey can be made", 10*time.Minute, func() bool { _, err := placer.Observe(w.T.Context(), client); return err == nil })
+		w.Expect("a snapshot can be made", 10*time.Minute, func() bool { _, err := placer.ReadSnapshot(w.T.Context(), client); return err == nil })
 		if v := p.Vitals(); v.Restarts > 0 {
 			t.Errorf("it started anew %d times: %s", v.Restarts, v.LastError)
 		}

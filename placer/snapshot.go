@@ -24,11 +24,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// Survey is the cluster and the queue as they are now, seen through the rules
+// Snapshot is the cluster and the queue as they are now, seen through the rules
 // of the agent in charge. It is what the commands ask; it changes nothing, but
-// for [Survey.Plan], which takes a survey of its own. It is safe for concurrent
+// for [Snapshot.Plan], which takes a snapshot of its own. It is safe for concurrent
 // use.
-type Survey struct {
+type Snapshot struct {
 	p        *Placer
 	now      time.Time
 	activity Activity
@@ -39,12 +39,12 @@ type Survey struct {
 	waits map[string]*wait // by job, once worked out
 }
 
-// Close lets go of the connections that answering has opened. The survey can be
+// Close lets go of the connections that answering has opened. The snapshot can be
 // asked again after it.
-func (s *Survey) Close() { s.p.nomad.API().Close() }
+func (s *Snapshot) Close() { s.p.nomad.API().Close() }
 
 // waiting is what each waiting job waits for. Callers hold mu.
-func (s *Survey) waiting() map[string]*wait {
+func (s *Snapshot) waiting() map[string]*wait {
 	for s.waits == nil {
 		s.p.isolate(func() { s.waits = s.waitsOf(s.p.view.Cluster) })
 	}
@@ -53,7 +53,7 @@ func (s *Survey) waiting() map[string]*wait {
 
 // waitsOf is what each waiting job waits for: also for a placer, where none is at
 // work.
-func (s *Survey) waitsOf(c *pal.Cluster) map[string]*wait {
+func (s *Snapshot) waitsOf(c *pal.Cluster) map[string]*wait {
 	waits := s.p.waitsOf(s.p.queue.Waiting(since(s.now), c), c)
 	if s.activity.Idle() {
 		for _, w := range waits {
@@ -64,21 +64,21 @@ func (s *Survey) waitsOf(c *pal.Cluster) map[string]*wait {
 }
 
 // Activity is whether a placer is at work.
-func (s *Survey) Activity() Activity { return s.activity }
+func (s *Snapshot) Activity() Activity { return s.activity }
 
-// Observe reads everything from Nomad once.
-func Observe(ctx context.Context, c *nomad.Client) (*Survey, error) {
-	return observe(ctx, c, nil, func(*Config) {})
+// ReadSnapshot reads everything from Nomad once.
+func ReadSnapshot(ctx context.Context, c *nomad.Client) (*Snapshot, error) {
+	return readSnapshot(ctx, c, nil, func(*Config) {})
 }
 
-// Again observes anew through c, reading only what has changed of nodes and jobs.
-// The survey itself stays as it is.
-func (s *Survey) Again(ctx context.Context, c *nomad.Client) (*Survey, error) {
-	return observe(ctx, c, s.p.state, func(*Config) {})
+// Refresh observes anew through c, reading only what has changed of nodes and jobs.
+// The snapshot itself stays as it is.
+func (s *Snapshot) Refresh(ctx context.Context, c *nomad.Client) (*Snapshot, error) {
+	return readSnapshot(ctx, c, s.p.state, func(*Config) {})
 }
 
-func observe(ctx context.Context, c *nomad.Client, last *nomad.State, change func(*Config)) (*Survey, error) {
-	cfg, err := ReadRules(ctx, c)
+func readSnapshot(ctx context.Context, c *nomad.Client, last *nomad.State, change func(*Config)) (*Snapshot, error) {
+	cfg, err := ReadEffectiveConfig(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func observe(ctx context.Context, c *nomad.Client, last *nomad.State, change fun
 	if kept, err := store.In(c).Usage().Read(ctx); err == nil {
 		p.takeUsage(kept, now)
 	}
-	p.state.SettledBy(now)
+	p.state.ForgetReconnected(now)
 	activity, err := ReadActivity(ctx, c, now)
 	if err != nil {
 		return nil, err
@@ -140,26 +140,26 @@ func observe(ctx context.Context, c *nomad.Client, last *nomad.State, change fun
 		return nil, err
 	}
 	p.syncWindows(now)
-	p.surveyAfter(ctx, now)
-	s := &Survey{p: p, now: now, activity: activity}
+	p.snapshotAfter(ctx, now)
+	s := &Snapshot{p: p, now: now, activity: activity}
 	for !p.isolate(func() { p.syncQueue(ctx) }) {
 	}
 	return s, nil
 }
 
 const (
-	// surveyWithin is what a survey spends on the records of each namespace, and
-	// surveyAnswer how long it waits for one.
-	surveyWithin = 20 * time.Second
-	surveyAnswer = 2 * time.Second
+	// snapshotWithin is what a snapshot spends on the records of each namespace, and
+	// snapshotAnswer how long it waits for one.
+	snapshotWithin = 20 * time.Second
+	snapshotAnswer = 2 * time.Second
 )
 
 // recallAll reads the records of all jobs. Nobody waits for those of one job, or of
 // one namespace.
 func (p *Placer) recallAll(ctx context.Context) {
-	p.patience.within = surveyWithin
-	p.settleAll(func(t *tracked) {
-		ctx, cancel := context.WithTimeout(ctx, surveyAnswer)
+	p.timeBudget.within = snapshotWithin
+	p.reconcileAll(func(t *tracked) {
+		ctx, cancel := context.WithTimeout(ctx, snapshotAnswer)
 		defer cancel()
 		p.step(ctx, t, gang.Turn{ReadOnly: true})
 	})
@@ -221,7 +221,7 @@ func (e *Explanation) waits(w *wait) {
 }
 
 // Explain says why.
-func (s *Survey) Explain(ctx context.Context, k nomad.JobKey) (*Explanation, error) {
+func (s *Snapshot) Explain(ctx context.Context, k nomad.JobKey) (*Explanation, error) {
 	e, st, ok := s.standing(k)
 	if !ok {
 		return s.unknown(ctx, k)
@@ -242,9 +242,9 @@ func (s *Survey) Explain(ctx context.Context, k nomad.JobKey) (*Explanation, err
 	return e, s.addRecord(ctx, e, st)
 }
 
-// standing is what the survey itself knows of a job; ok is false where it is
+// standing is what the snapshot itself knows of a job; ok is false where it is
 // none of ours.
-func (s *Survey) standing(k nomad.JobKey) (e *Explanation, st gang.Observed, ok bool) {
+func (s *Snapshot) standing(k nomad.JobKey) (e *Explanation, st gang.Observed, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	job, ok := s.p.state.Jobs[k]
@@ -269,7 +269,7 @@ func (s *Survey) standing(k nomad.JobKey) (e *Explanation, st gang.Observed, ok 
 	return e, st, true
 }
 
-func (s *Survey) unknown(ctx context.Context, k nomad.JobKey) (*Explanation, error) {
+func (s *Snapshot) unknown(ctx context.Context, k nomad.JobKey) (*Explanation, error) {
 	job, err := s.p.nomad.Job(ctx, k)
 	if err != nil {
 		return nil, err
@@ -290,7 +290,7 @@ func (s *Survey) unknown(ctx context.Context, k nomad.JobKey) (*Explanation, err
 	}, nil
 }
 
-func (s *Survey) addRecord(ctx context.Context, e *Explanation, st gang.Observed) error {
+func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observed) error {
 	r, err := s.lastRecord(ctx, st)
 	if err != nil || r == nil {
 		return err
@@ -305,7 +305,7 @@ const recordComes = 2 * time.Second
 
 // lastRecord reads what was recorded for a job. Where its members have just been
 // placed, that may be the decision before: it waits for the last one.
-func (s *Survey) lastRecord(ctx context.Context, st gang.Observed) (*Record, error) {
+func (s *Snapshot) lastRecord(ctx context.Context, st gang.Observed) (*Record, error) {
 	for began := time.Now(); ; {
 		r, err := readRecord(ctx, s.p.nomad, st.Key)
 		if err != nil || !recordToCome(r, st, began, time.Now()) {
@@ -328,7 +328,7 @@ func recordToCome(r *Record, st gang.Observed, began, now time.Time) bool {
 	return placed && !known && now.Sub(registered) <= recordComes && now.Sub(began) <= recordComes
 }
 
-func (s *Survey) explainWaiting(e *Explanation, t *tracked) {
+func (s *Snapshot) explainWaiting(e *Explanation, t *tracked) {
 	wait := s.waiting()[t.Key.String()]
 	switch e.Phase = t.shown(wait); e.Phase {
 	case gang.Failed:
@@ -364,7 +364,7 @@ func (s *Survey) explainWaiting(e *Explanation, t *tracked) {
 	e.Reason = cmp.Or(t.after, e.Reason)
 }
 
-func (s *Survey) allocations(st gang.Observed) []Allocation {
+func (s *Snapshot) allocations(st gang.Observed) []Allocation {
 	var as []Allocation
 	for _, a := range st.Members {
 		node := a.Node
@@ -377,7 +377,7 @@ func (s *Survey) allocations(st gang.Observed) []Allocation {
 }
 
 // Jobs lists every job with GPUs that has not ended.
-func (s *Survey) Jobs() []JobStatus {
+func (s *Snapshot) Jobs() []JobStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var js []JobStatus
@@ -416,17 +416,17 @@ type GPU struct {
 }
 
 // GPUs lists the cluster's GPUs.
-func (s *Survey) GPUs() []GPU {
+func (s *Snapshot) GPUs() []GPU {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.p.view.Cluster
-	out, sick := make([]GPU, c.NumGPUs()), s.p.view.HealthDescriptions()
+	out, unhealthy := make([]GPU, c.NumGPUs()), s.p.view.HealthDescriptions()
 	for i := range out {
 		u := c.GPU(i)
 		node, device := c.Group(c.GroupOf(i))
 		g := GPU{
 			ID: u.ID, Node: c.Node(node).Name, Device: device, Healthy: !u.Unhealthy, Available: c.Available(i),
-			Unhealthy: sick[u.ID], Degraded: u.Degraded,
+			Unhealthy: unhealthy[u.ID], Degraded: u.Degraded,
 			PMScores: map[pal.AppClass]pal.PMScore{}, Classes: map[pal.AppClass]uint8{},
 		}
 		if q, ok := s.p.failureHistory.quarantine[u.ID]; ok && s.now.Before(q.Until) {
@@ -446,15 +446,15 @@ func (s *Survey) GPUs() []GPU {
 }
 
 // Profile is the profile in force; nil where nothing is measured.
-func (s *Survey) Profile() *profile.Profile { return s.p.profile }
+func (s *Snapshot) Profile() *profile.Profile { return s.p.profile }
 
 // Warnings are about Nomad itself and its nodes, for operators.
-func (s *Survey) Warnings() []string {
+func (s *Snapshot) Warnings() []string {
 	return slices.Concat(s.p.state.Queues.Warnings(), s.p.state.NodeWarnings(), s.p.windows.warnings())
 }
 
 // Find finds a job by id or unique prefix in a namespace ("*": all).
-func (s *Survey) Find(namespace, id string) (nomad.JobKey, error) {
+func (s *Snapshot) Find(namespace, id string) (nomad.JobKey, error) {
 	return FindJob(s.p.state.SortedJobs(), namespace, id)
 }
 

@@ -11,17 +11,17 @@ import (
 
 // What is asked of Nomad about single jobs is asked job by job, and one author can
 // make that take long: by thousands of jobs, or by ones of which Nomad's answer is
-// huge. patience bounds what a cycle spends on the jobs of each namespace.
-type patience struct {
+// huge. timeBudget bounds what a cycle spends on the jobs of each namespace.
+type timeBudget struct {
 	within time.Duration            // settleWithin where it is 0
 	spent  map[string]time.Duration // in this cycle
 	until  map[string]time.Time     // nothing is asked for the namespace before
 }
 
 const (
-	// settleWithin is what a cycle spends on the jobs of a namespace; the rest of them
+	// namespaceBudget is what a cycle spends on the jobs of a namespace; the rest of them
 	// waits for the next one, which follows at once.
-	settleWithin = 3 * time.Second
+	namespaceBudget = 3 * time.Second
 	// slowAnswer is how long one job may take: after longer its namespace waits for
 	// slowFactor times that.
 	slowAnswer = time.Second
@@ -29,7 +29,7 @@ const (
 )
 
 // begin begins a cycle.
-func (b *patience) begin(now time.Time) {
+func (b *timeBudget) begin(now time.Time) {
 	if b.spent == nil {
 		b.spent, b.until = map[string]time.Duration{}, map[string]time.Time{}
 	}
@@ -39,30 +39,30 @@ func (b *patience) begin(now time.Time) {
 
 // has says whether there is any left for the namespace. again: there is in the next
 // cycle.
-func (b *patience) has(namespace string) (ok, again bool) {
+func (b *timeBudget) has(namespace string) (ok, again bool) {
 	_, waits := b.until[namespace]
-	again = b.spent[namespace] >= cmp.Or(b.within, settleWithin)
+	again = b.spent[namespace] >= cmp.Or(b.within, namespaceBudget)
 	return !waits && !again, again && !waits
 }
 
 // spend takes in what a job of the namespace took.
-func (b *patience) spend(namespace string, d time.Duration, now time.Time) {
+func (b *timeBudget) spend(namespace string, d time.Duration, now time.Time) {
 	b.spent[namespace] += d
 	if d >= slowAnswer {
 		b.until[namespace] = now.Add(b.spent[namespace] + slowFactor*d)
 	}
 }
 
-// settleAll settles the jobs for which something may be due, as far as their
-// namespaces' patience goes.
-func (p *Placer) settleAll(settle func(*tracked)) {
-	p.patience.begin(p.now)
+// reconcileAll reconciles the jobs for which something may be due, as long as the
+// budget of their namespace lasts.
+func (p *Placer) reconcileAll(reconcile func(*tracked)) {
+	p.timeBudget.begin(p.now)
 	for _, t := range p.sorted() {
 		t.passedOver = false
 		if t.quiet {
 			continue
 		}
-		ok, again := p.patience.has(t.Key.Namespace)
+		ok, again := p.timeBudget.has(t.Key.Namespace)
 		if !ok && !t.Overwrote() { // what was overwritten is given back before anything is decided upon it
 			p.again = p.again || again
 			t.passedOver = !t.Recalled()
@@ -70,8 +70,8 @@ func (p *Placer) settleAll(settle func(*tracked)) {
 		}
 		p.on(t.Key)
 		began := time.Now()
-		settle(t)
-		p.patience.spend(t.Key.Namespace, time.Since(began), p.now)
+		reconcile(t)
+		p.timeBudget.spend(t.Key.Namespace, time.Since(began), p.now)
 	}
 	p.off()
 }

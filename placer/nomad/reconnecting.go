@@ -9,10 +9,10 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// settling is how long a node that is back may take to say what it still runs.
-const settling = 30 * time.Second
+// reconnectWithin is how long a node that is back may take to say what it still runs.
+const reconnectWithin = 30 * time.Second
 
-// Returning are the GPUs of lost allocations on nodes that have just come back,
+// Reconnecting are the GPUs of lost allocations on nodes that have just come back,
 // by instance id. Such a node, after a hang say, goes on running what it ran
 // until its client has been told to stop it, while Nomad counts its GPUs as free
 // from the moment it is ready. Once the client reports, the allocation is live or
@@ -20,12 +20,12 @@ const settling = 30 * time.Second
 // reports, so it also ends by time. That counts from the first call that saw the
 // node back: the servers' clock and the caller's need not agree. So it counts for
 // all nodes of a state that was read anew, too.
-func (s *State) Returning(now time.Time) map[string]bool {
+func (s *State) Reconnecting(now time.Time) map[string]bool {
 	for id, since := range s.back {
 		switch {
 		case since.IsZero():
 			s.back[id] = now
-		case now.Sub(since) >= settling:
+		case now.Sub(since) >= reconnectWithin:
 			delete(s.back, id)
 		}
 	}
@@ -42,11 +42,11 @@ func (s *State) Returning(now time.Time) map[string]bool {
 	return gpus
 }
 
-// SettledBy forgets that nodes are back which are for long by the servers' clock. It is
-// for those who read once, and so cannot count themselves.
-func (s *State) SettledBy(now time.Time) {
+// ForgetReconnected forgets the nodes that by the servers' clock have been back for
+// longer than that. It is for callers that read once and cannot count themselves.
+func (s *State) ForgetReconnected(now time.Time) {
 	for id := range s.back {
-		if n := s.Nodes[id]; n == nil || now.Sub(time.Unix(n.StatusUpdatedAt, 0)) >= settling {
+		if n := s.Nodes[id]; n == nil || now.Sub(time.Unix(n.StatusUpdatedAt, 0)) >= reconnectWithin {
 			delete(s.back, id)
 		}
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// publishRules tells the commands which rules are in force.
-func (p *Placer) publishRules(ctx context.Context) error {
+// publishEffectiveConfig tells the commands which configuration is in force.
+func (p *Placer) publishEffectiveConfig(ctx context.Context) error {
 	r := store.EffectiveConfig{
 		Keys: map[string]string{}, Locality: p.cfg.Locality, Apps: p.cfg.Apps, Tenants: p.cfg.Queue.Tenants, Windows: p.cfg.Windows,
 		Children: p.cfg.Children, Learn: p.cfg.Learner != nil,
@@ -23,9 +23,9 @@ func (p *Placer) publishRules(ctx context.Context) error {
 	return store.In(p.nomad).EffectiveConfig().Write(ctx, r)
 }
 
-// ReadRules reads the rules of the agent in charge, the defaults where there
-// was none yet.
-func ReadRules(ctx context.Context, c *nomad.Client) (Config, error) {
+// ReadEffectiveConfig reads the configuration of the agent in charge; the defaults if
+// there was no agent yet.
+func ReadEffectiveConfig(ctx context.Context, c *nomad.Client) (Config, error) {
 	cfg := DefaultConfig()
 	v := store.In(c).EffectiveConfig()
 	is, err := v.Read(ctx)

@@ -15,7 +15,7 @@ import (
 // While jobs come in a crowd, placing goes before writing down, but not for
 // long; a cycle writes so many records and no more, and none of jobs that are
 // gone.
-func TestRecordsInACrowd(t *testing.T) {
+func TestRecordsInABurst(t *testing.T) {
 	stored, client := newVars(t)
 	p := newPlacer(t)
 	p.nomad, p.state = client, nomad.NewState()
@@ -35,11 +35,11 @@ func TestRecordsInACrowd(t *testing.T) {
 	}
 	put(0)
 	save(0, 0, false) // its tasks are about to start
-	if at, ok := p.recordsAt(); !ok || !at.Equal(now.Add(recordAfter)) {
+	if at, ok := p.decisionsDueAt(); !ok || !at.Equal(now.Add(recordAfter)) {
 		t.Errorf("the record is due at %v, %v", at, ok)
 	}
 	save(recordAfter, 1, false)
-	if _, ok := p.recordsAt(); ok {
+	if _, ok := p.decisionsDueAt(); ok {
 		t.Error("a record is due, but none is there")
 	}
 	put(0)
@@ -47,31 +47,31 @@ func TestRecordsInACrowd(t *testing.T) {
 	if save(0, 1, false); len(p.unsaved) > 0 {
 		t.Error("a record waits for the clock of the agent that decided")
 	}
-	for i := range crowd {
+	for i := range burst {
 		p.startedOne(now)
 		put(1 + i)
 	}
 	save(0, 1, false)
 	save(999*time.Millisecond, 1, false)
-	for i := range crowd { // nothing has started for a second, but Nomad has not placed these
+	for i := range burst { // nothing has started for a second, but Nomad has not placed these
 		p.add(nomad.JobKey{Namespace: "default", ID: fmt.Sprintf("starting-%d", i)}).Nomad = gang.Starting
 	}
 	save(time.Second, 1, false)
 	p.forget(nomad.JobKey{Namespace: "default", ID: "starting-0"})
-	save(time.Second, 1+crowd, false)
-	for i := range 3 * recordsAtOnce {
+	save(time.Second, 1+burst, false)
+	for i := range 3 * decisionsAtOnce {
 		put(100 + i)
 	}
 	for i := range 12 { // the crowd goes on
-		for range crowd {
+		for range burst {
 			p.startedOne(now.Add(time.Duration(i) * time.Second))
 		}
 		if i < 10 {
-			save(time.Duration(i)*time.Second, 1+crowd, false)
+			save(time.Duration(i)*time.Second, 1+burst, false)
 		}
 	}
 	delete(p.state.Jobs, nomad.JobKey{Namespace: "default", ID: "job-100"})
-	save(11*time.Second, 1+crowd+recordsAtOnce, true) // one has waited too long
-	save(11*time.Second, 1+crowd+2*recordsAtOnce, true)
-	save(11*time.Second, crowd+3*recordsAtOnce, false)
+	save(11*time.Second, 1+burst+decisionsAtOnce, true) // one has waited too long
+	save(11*time.Second, 1+burst+2*decisionsAtOnce, true)
+	save(11*time.Second, burst+3*decisionsAtOnce, false)
 }

@@ -16,7 +16,7 @@ import (
 // Whatever happens in whichever order, the orphans are the live allocations
 // with GPUs whose job is not there, or is a new one of that name, and those without a version are those that
 // have ended since their job was registered, and were made before.
-func TestUnsure(t *testing.T) {
+func TestStale(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := NewState()
 		index := uint64(0)
@@ -68,7 +68,7 @@ func TestUnsure(t *testing.T) {
 				}
 				slices.Sort(orphans)
 				slices.Sort(unversioned)
-				for _, a := range slices.Concat(s.Orphans(), s.Unversioned()) {
+				for _, a := range slices.Concat(s.Orphans(), s.StaleVersions()) {
 					got = append(got, a.ID)
 				}
 				if d := cmp.Diff(slices.Concat(orphans, unversioned), got); d != "" {

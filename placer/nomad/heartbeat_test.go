@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// TestSilent ends a stream that nothing comes from, but not one whose events are
+// TestHeartbeatTimeout ends a stream that nothing comes from, but not one whose events are
 // taken in slowly.
-func TestSilent(t *testing.T) {
+func TestHeartbeatTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, w := io.Pipe()
 		s := &Stream{body: r, cancel: func() {}}
@@ -31,8 +31,8 @@ func TestSilent(t *testing.T) {
 			fmt.Fprintln(w, `{"Index": 1, "Events": [{"Topic": "Job"}]}`)
 		}
 		began := time.Now()
-		if err := <-ended; !errors.Is(err, ErrSilent) {
-			t.Errorf("ended with %v, want %v", err, ErrSilent)
+		if err := <-ended; !errors.Is(err, ErrHeartbeatTimeout) {
+			t.Errorf("ended with %v, want %v", err, ErrHeartbeatTimeout)
 		}
 		if took := time.Since(began); batches != 2 || took < 4*heartbeat {
 			t.Errorf("ended after %d batches and %v", batches, took)

@@ -16,7 +16,7 @@ import (
 // A node that is back may still run what was lost with it, until its client
 // reports or some seconds have passed since it was seen, whatever the servers' clock
 // says.
-func TestReturning(t *testing.T) {
+func TestReconnecting(t *testing.T) {
 	lost := &Alloc{ID: "a", Job: JobKey{"default", "j"}, Node: "id-0", Client: "lost", Desired: "stop", GPUs: []string{"n0-1"}}
 	reported, ended, elsewhere := *lost, *lost, *lost
 	reported.Client, ended.Client, elsewhere.Node = "running", "complete", "id-1"
@@ -43,13 +43,13 @@ func TestReturning(t *testing.T) {
 			down := *s.Nodes["id-0"]
 			down.Status, down.ModifyIndex = api.NodeStatusDown, 2
 			s.putNode(&down)
-			s.Returning(now)
+			s.Reconnecting(now)
 			back := down
 			back.Status, back.ModifyIndex, back.StatusUpdatedAt = c.status, 3, now.Add(c.server).Unix()
 			s.putNode(&back)
 			s.PutAlloc(c.alloc)
-			s.Returning(now)
-			if got := s.Returning(now.Add(c.after))["n0-1"]; got != c.want {
+			s.Reconnecting(now)
+			if got := s.Reconnecting(now.Add(c.after))["n0-1"]; got != c.want {
 				t.Errorf("GPU is returning: %v, want %v", got, c.want)
 			}
 		})
@@ -58,7 +58,7 @@ func TestReturning(t *testing.T) {
 
 // Who has just begun to read does not know since when a node is back, and counts
 // from then; who reads once goes by the servers' clock.
-func TestReturningWhenReadAnew(t *testing.T) {
+func TestReconnectingWhenReadAnew(t *testing.T) {
 	for _, c := range []struct {
 		ago  time.Duration
 		once bool
@@ -68,11 +68,11 @@ func TestReturningWhenReadAnew(t *testing.T) {
 		n.StatusUpdatedAt = now.Add(-c.ago).Unix()
 		s.readNode(&n, NewState())
 		s.PutAlloc(&Alloc{ID: "a", Job: JobKey{"default", "j"}, Node: "id-0", Client: "lost", Desired: "stop", GPUs: []string{"n0-1"}})
-		if !s.Returning(now)["n0-1"] {
+		if !s.Reconnecting(now)["n0-1"] {
 			t.Errorf("back for %v: its GPU is free at once", c.ago)
 		}
-		s.SettledBy(now)
-		if got := s.Returning(now)["n0-1"]; got != c.once {
+		s.ForgetReconnected(now)
+		if got := s.Reconnecting(now)["n0-1"]; got != c.once {
 			t.Errorf("back for %v: by the servers' clock it is returning: %v, want %v", c.ago, got, c.once)
 		}
 	}
@@ -114,21 +114,21 @@ func TestLostBeforeItsNode(t *testing.T) {
 		want  bool
 	}{"an event told": {told, true}, "read anew": {read, true}, "lost for long": {before, false}} {
 		s, now := c.state(), time.Unix(1000, 0)
-		if got := s.Returning(now)["n0-1"]; got != c.want {
+		if got := s.Reconnecting(now)["n0-1"]; got != c.want {
 			t.Errorf("%s: GPU is returning: %v, want %v", name, got, c.want)
 		}
-		if s.Returning(now.Add(settling))["n0-1"] {
+		if s.Reconnecting(now.Add(reconnectWithin))["n0-1"] {
 			t.Errorf("%s: it is so for ever", name)
 		}
 	}
 }
 
 // A gang does not get such a GPU.
-func TestReturningGPUIsNotChosen(t *testing.T) {
+func TestReconnectingGPUIsNotChosen(t *testing.T) {
 	s := world(1)
 	s.noteBack(nil, s.Nodes["id-0"])
 	s.PutAlloc(&Alloc{ID: "a", Job: JobKey{"default", "j"}, Node: "id-0", Client: api.AllocClientStatusLost, GPUs: []string{"n0-1"}})
-	v, err := s.View(ViewOptions{Locality: pal.TwoTier(1.7), Quarantined: s.Returning(time.Now())})
+	v, err := s.View(ViewOptions{Locality: pal.TwoTier(1.7), Quarantined: s.Reconnecting(time.Now())})
 	if err != nil {
 		t.Fatal(err)
 	}

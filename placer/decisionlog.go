@@ -21,7 +21,7 @@ import (
 // disk.
 const writes = 16
 
-// inParallel runs the calls in this order, at most writes at a time. Where one
+// inParallel starts the calls in this order and runs at most writes at once. If one
 // panics, it panics with a *[callPanic] after all of them.
 func inParallel(calls []call) {
 	var workers errgroup.Group
@@ -47,30 +47,29 @@ func (p *Placer) forgetUnsaved(k nomad.JobKey) {
 }
 
 const (
-	// crowd is how many gangs start within a second, or wait for Nomad to place
-	// their members, where placing the next ones goes before writing down the
-	// last: jobs come in a crowd, and Nomad has its hands full.
-	crowd = 16
-	// recordWithin is how long after its decision a record is written for all that,
-	// and recordAfter how long after it any is: the clients that are about to start
-	// the gang's tasks go first.
+	// burst is how many gangs must start within a second, or wait for Nomad to place
+	// their members, to make a burst: placing the next gangs then goes before
+	// recording the last, because Nomad is busy.
+	burst = 16
+	// recordWithin caps the delay between a decision and its record; recordAfter is
+	// the least delay: the clients that are about to start the gang's tasks go first.
 	recordWithin = 10 * time.Second
 	recordAfter  = 250 * time.Millisecond
-	// unsavedMost bounds the decisions that wait to be recorded where nothing can be
-	// written; the oldest are lost then.
+	// unsavedMost bounds the decisions that wait to be recorded while Nomad takes no
+	// writes; beyond it the oldest are lost.
 	unsavedMost = 10_000
-	// recordsAtOnce bounds what is written at a time: jobs wait meanwhile.
-	recordsAtOnce = 2 * writes
+	// decisionsAtOnce bounds what is written at a time: jobs wait meanwhile.
+	decisionsAtOnce = 2 * writes
 )
 
 // startedOne notes that a gang was started.
 func (p *Placer) startedOne(now time.Time) {
-	p.started = append(p.started[max(0, len(p.started)+1-crowd):], now)
+	p.started = append(p.started[max(0, len(p.started)+1-burst):], now)
 }
 
-// crowded says whether jobs come in a crowd.
-func (p *Placer) crowded(now time.Time) bool {
-	if len(p.started) == crowd && now.Sub(p.started[0]) < time.Second {
+// inBurst says whether jobs come in a burst.
+func (p *Placer) inBurst(now time.Time) bool {
+	if len(p.started) == burst && now.Sub(p.started[0]) < time.Second {
 		return true
 	}
 	starting := 0
@@ -79,26 +78,26 @@ func (p *Placer) crowded(now time.Time) bool {
 			starting++
 		}
 	}
-	return starting >= crowd
+	return starting >= burst
 }
 
-// recordsDue is how many records are to be written now: none at once, and in a
-// crowd none unless one has waited for long.
-func (p *Placer) recordsDue(now time.Time) int {
+// decisionsDue is how many records are to be written now: none before recordAfter,
+// and in a burst none before recordWithin.
+func (p *Placer) decisionsDue(now time.Time) int {
 	if len(p.unsaved) == 0 || !p.mayTry(recordingDecisions, now) {
 		return 0
 	}
 	switch waited := now.Sub(p.unsaved[0].Decided); {
 	case waited < 0: // decided by another agent, whose clock is ahead
-	case waited < recordAfter, waited < recordWithin && p.crowded(now):
+	case waited < recordAfter, waited < recordWithin && p.inBurst(now):
 		return 0
 	}
-	return recordsAtOnce
+	return decisionsAtOnce
 }
 
-// recordsAt is when records are due that were not at the last cycle; ok is false
+// decisionsDueAt is when records are due that were not at the last cycle; ok is false
 // where none are.
-func (p *Placer) recordsAt() (at time.Time, ok bool) {
+func (p *Placer) decisionsDueAt() (at time.Time, ok bool) {
 	if len(p.unsaved) == 0 {
 		return time.Time{}, false
 	}
@@ -106,10 +105,10 @@ func (p *Placer) recordsAt() (at time.Time, ok bool) {
 	return at, at.After(p.lastCycle)
 }
 
-// flushing are calls that write unsaved records, the oldest, so many at most;
+// decisionWrites are calls that write unsaved records, the oldest, so many at most;
 // done takes in how they went, after them. What could not be written stays for
 // the next time; of jobs that are gone nothing is written.
-func (p *Placer) flushing(ctx context.Context, most int) (calls []call, done func() error) {
+func (p *Placer) decisionWrites(ctx context.Context, most int) (calls []call, done func() error) {
 	p.unsaved = slices.DeleteFunc(p.unsaved, func(r Record) bool {
 		return p.state != nil && p.state.Jobs[nomad.JobKey{Namespace: r.Namespace, ID: r.Job}] == nil
 	})

@@ -35,7 +35,7 @@ func gangOfFour(t *testing.T) (*State, func(member int, client string)) {
 
 // The GPUs of members that have ended count as their gang's until the others
 // have ended, too, or some seconds have passed.
-func TestEnding(t *testing.T) {
+func TestCompleting(t *testing.T) {
 	start := time.Unix(1000, 0)
 	for _, c := range []struct {
 		name string
@@ -50,21 +50,21 @@ func TestEnding(t *testing.T) {
 		}, []string{"n0-1", "n0-3"}},
 		{"a moment later", func(s *State, put func(int, string)) time.Duration {
 			put(1, "complete")
-			s.Ending(start)
+			s.Completing(start)
 			put(2, "complete")
-			return together - time.Millisecond
+			return completeWithin - time.Millisecond
 		}, []string{"n0-1", "n0-2"}},
 		{"too long for one gang", func(s *State, put func(int, string)) time.Duration {
 			put(1, "complete")
-			s.Ending(start)
-			return together
+			s.Completing(start)
+			return completeWithin
 		}, nil},
 		{"the next one of an array", func(s *State, put func(int, string)) time.Duration {
 			put(1, "complete")
-			s.Ending(start)
-			s.Ending(start.Add(together))
+			s.Completing(start)
+			s.Completing(start.Add(completeWithin))
 			put(2, "complete")
-			return together + time.Millisecond
+			return completeWithin + time.Millisecond
 		}, nil},
 		{"all have ended", func(s *State, put func(int, string)) time.Duration {
 			for member := range 4 {
@@ -80,7 +80,7 @@ func TestEnding(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s, put := gangOfFour(t)
 			after := c.play(s, put)
-			if d := cmp.Diff(c.want, s.Ending(start.Add(after))[JobKey{"default", "gang"}]); d != "" {
+			if d := cmp.Diff(c.want, s.Completing(start.Add(after))[JobKey{"default", "gang"}]); d != "" {
 				t.Errorf("GPUs that wait for their gang's end (-want +got):\n%s", d)
 			}
 		})
@@ -89,7 +89,7 @@ func TestEnding(t *testing.T) {
 
 // A gang does not get some of such GPUs: it gets all or none of them to choose
 // from, in a view that is kept up to date, too.
-func TestEndingGPUsComeFreeTogether(t *testing.T) {
+func TestCompletingGPUsComeFreeTogether(t *testing.T) {
 	s, put := gangOfFour(t)
 	o := ViewOptions{Locality: pal.TwoTier(1.7)}
 	v, err := s.View(o)
@@ -99,7 +99,7 @@ func TestEndingGPUsComeFreeTogether(t *testing.T) {
 	now := time.Unix(1000, 0)
 	free := func() int {
 		now = now.Add(time.Millisecond)
-		o.Ending = s.Ending(now)
+		o.Completing = s.Completing(now)
 		if !v.Update(s, o) {
 			t.Fatal("the view is not kept")
 		}
@@ -120,7 +120,7 @@ func TestEndingGPUsComeFreeTogether(t *testing.T) {
 func TestShifted(t *testing.T) {
 	s, put := gangOfFour(t)
 	now := time.Unix(1000, 0)
-	options := func() ViewOptions { return ViewOptions{Locality: pal.TwoTier(1.7), Ending: s.Ending(now)} }
+	options := func() ViewOptions { return ViewOptions{Locality: pal.TwoTier(1.7), Completing: s.Completing(now)} }
 	v, err := s.View(options())
 	if err != nil {
 		t.Fatal(err)
@@ -133,7 +133,7 @@ func TestShifted(t *testing.T) {
 	}{
 		{"nothing", func() {}, nil},
 		{"a member ends, and its GPU is kept for a moment", func() { put(1, "complete") }, nil},
-		{"the moment is over", func() { now = now.Add(together) }, []JobKey{k}},
+		{"the moment is over", func() { now = now.Add(completeWithin) }, []JobKey{k}},
 		{"nothing more", func() {}, nil},
 	} {
 		c.do()

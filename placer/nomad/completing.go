@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// together is for how long the GPUs of the members that end first wait for the
+// completeWithin is for how long the GPUs of the members that end first wait for the
 // rest of their gang.
-const together = 2 * time.Second
+const completeWithin = 2 * time.Second
 
-// ending are GPUs of a gang whose members have begun to do so.
-type ending struct {
+// completing are GPUs of a gang whose members have begun to do so.
+type completing struct {
 	since time.Time // zero: nobody has looked since
 	gpus  []string
 }
@@ -26,27 +26,27 @@ func (s *State) noteEnd(a *Alloc) {
 	if job == nil || !a.endedSince(job) || len(a.GPUs) == 0 {
 		return
 	}
-	e := s.ending[a.Job]
+	e := s.completing[a.Job]
 	if e == nil {
 		for _, o := range s.byJob[a.Job] {
 			if o.ID != a.ID && o.endedSince(job) {
 				return
 			}
 		}
-		e = &ending{}
-		s.ending[a.Job] = e
+		e = &completing{}
+		s.completing[a.Job] = e
 	}
 	e.gpus = append(e.gpus, a.GPUs...)
 }
 
-// Ending are the GPUs of gangs that are about to end, by job: those of members
-// that have done their work, until all have, or for [together]. The members of a
+// Completing are the GPUs of gangs that are about to end, by job: those of members
+// that have done their work, until all have, or for [completeWithin]. The members of a
 // gang end at one time, but Nomad learns of it node by node: whoever chose among
 // the first GPUs to come free would get a worse gang than a moment later, and be
 // bound to it for all its time.
-func (s *State) Ending(now time.Time) map[JobKey][]string {
+func (s *State) Completing(now time.Time) map[JobKey][]string {
 	held := map[JobKey][]string{}
-	for k, e := range s.ending {
+	for k, e := range s.completing {
 		if e.since.IsZero() {
 			e.since = now
 		}
@@ -54,8 +54,8 @@ func (s *State) Ending(now time.Time) map[JobKey][]string {
 		for _, a := range s.byJob[k] {
 			live = live || a.Member() && len(a.GPUs) > 0
 		}
-		if !live || now.Sub(e.since) >= together {
-			delete(s.ending, k)
+		if !live || now.Sub(e.since) >= completeWithin {
+			delete(s.completing, k)
 			continue
 		}
 		held[k] = slices.Clone(e.gpus)

@@ -54,9 +54,9 @@ func TestQuestionsLeaveNoConnections(t *testing.T) {
 	}
 }
 
-// A survey after the first reads only the nodes that have changed: a page that
+// A snapshot after the first reads only the nodes that have changed: a page that
 // asks every few seconds must not make Nomad serve every node each time.
-func TestSurveysReadChangedNodesOnly(t *testing.T) {
+func TestSnapshotsReadChangedNodesOnly(t *testing.T) {
 	t.Parallel()
 	var index, read atomic.Int64
 	index.Store(7)
@@ -82,10 +82,10 @@ func TestSurveysReadChangedNodesOnly(t *testing.T) {
 	s := siteOn(t, srv.URL)
 	for _, look := range []struct{ index, read int64 }{{7, 1}, {7, 1}, {8, 2}} {
 		index.Store(look.index)
-		if _, err := s.surveys.get(t.Context()); err != nil {
+		if _, err := s.snapshots.get(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		s.surveys.last.Load().made = time.Time{} // long ago
+		s.snapshots.last.Load().made = time.Time{} // long ago
 		if got := read.Load(); got != look.read {
 			t.Errorf("node at index %d: read %d times so far, want %d", look.index, got, look.read)
 		}

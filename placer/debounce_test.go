@@ -16,7 +16,7 @@ import (
 
 // Between cycles that only take in progress the placer rests; what changes is
 // answered at once.
-func TestRestsBetweenProgress(t *testing.T) {
+func TestDebounce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlacer(t)
 		// There is no Nomad to read anything from.

@@ -35,7 +35,7 @@ func lost(a *api.AllocationListStub) *api.AllocationListStub {
 }
 
 // What the chaos run watches for is seen where it happens, and not elsewhere.
-func TestChaosEyes(t *testing.T) {
+func TestChaosObserver(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	jobs := []*api.JobListStub{{ID: "a", JobModifyIndex: 10}, {ID: "b", JobModifyIndex: 10}}
@@ -65,7 +65,7 @@ func TestChaosEyes(t *testing.T) {
 			[]string{"GPU g1 was given to b.workers[0]", "GPU g1 was given to b.workers[0]"},
 		},
 	} {
-		e := newEyes(func(...any) {})
+		e := newObserver(func(...any) {})
 		e.expect("a", 2)
 		e.look(start, jobs, c.allocs)
 		e.look(start.Add(repairTime+time.Second), jobs, c.allocs)
@@ -85,12 +85,12 @@ func TestChaosEyes(t *testing.T) {
 
 // A gang that is whole again in between has a new minute; one that its author
 // stopped is none.
-func TestChaosEyesForget(t *testing.T) {
+func TestChaosObserverForgets(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	half := []*api.AllocationListStub{seen("a", 0, "running", 11, "g1")}
 	whole := append([]*api.AllocationListStub{seen("a", 1, "running", 11, "g2")}, half...)
-	e := newEyes(func(...any) {})
+	e := newObserver(func(...any) {})
 	e.expect("a", 2)
 	for i, step := range []struct {
 		allocs []*api.AllocationListStub

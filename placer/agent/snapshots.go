@@ -17,67 +17,67 @@ import (
 )
 
 const (
-	// surveyAge is how old a survey may be that is shown: making one reads the
+	// snapshotAge is how old a snapshot may be that is shown: making one reads the
 	// lists of all nodes, jobs and allocations.
-	surveyAge = 2 * time.Second
-	// surveyTimeout bounds the making of one; those who wait for it may leave
+	snapshotAge = 2 * time.Second
+	// snapshotTimeout bounds the making of one; those who wait for it may leave
 	// earlier.
-	surveyTimeout = time.Minute
-	// surveysAtOnce are made at a time at most: the one that all see, and one for a
+	snapshotTimeout = time.Minute
+	// snapshotsAtOnce are made at a time at most: the one that all see, and one for a
 	// plan.
-	surveysAtOnce = 2
+	snapshotsAtOnce = 2
 )
 
-// surveys makes surveys of the cluster with the agent's own token. Many who ask
+// snapshots makes snapshots of the cluster with the agent's own token. Many who ask
 // at once wait for one that is made for all of them, and whoever leaves takes
 // nothing from the others.
-type surveys struct {
+type snapshots struct {
 	connect  func() (*nomad.Client, error)
 	panicked func(what string, v any, stack []byte)
 	flight   singleflight.Group
-	last     atomic.Pointer[survey]
+	last     atomic.Pointer[snapshot]
 	making   chan struct{} // holds one for each that is being made
 }
 
-type survey struct {
-	*placer.Survey
+type snapshot struct {
+	*placer.Snapshot
 	made time.Time
 }
 
-func newSurveys(connect func() (*nomad.Client, error), panicked func(string, any, []byte)) *surveys {
-	return &surveys{connect: connect, panicked: panicked, making: make(chan struct{}, surveysAtOnce)}
+func newSnapshots(connect func() (*nomad.Client, error), panicked func(string, any, []byte)) *snapshots {
+	return &snapshots{connect: connect, panicked: panicked, making: make(chan struct{}, snapshotsAtOnce)}
 }
 
-// get is the cluster as the agent sees it, at most surveyAge old.
-func (s *surveys) get(ctx context.Context) (*placer.Survey, error) {
-	if last := s.last.Load(); last != nil && time.Since(last.made) < surveyAge {
-		return last.Survey, nil
+// get is the cluster as the agent sees it, at most snapshotAge old.
+func (s *snapshots) get(ctx context.Context) (*placer.Snapshot, error) {
+	if last := s.last.Load(); last != nil && time.Since(last.made) < snapshotAge {
+		return last.Snapshot, nil
 	}
 	made := s.flight.DoChan("", func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), surveyTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), snapshotTimeout)
 		defer cancel()
 		fresh, err := s.anew(ctx)
 		if err != nil {
 			return nil, err
 		}
-		s.last.Store(&survey{fresh, time.Now()})
+		s.last.Store(&snapshot{fresh, time.Now()})
 		return fresh, nil
 	})
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case r := <-made:
-		fresh, _ := r.Val.(*placer.Survey)
+		fresh, _ := r.Val.(*placer.Snapshot)
 		return fresh, r.Err
 	}
 }
 
-// errPanicked is a survey that could not be made by our own fault.
+// errPanicked is a snapshot that could not be made by our own fault.
 var errPanicked = errors.New("the agent failed to look at the cluster: its log says why")
 
-// anew reads what has changed since the last survey. A panic in it is the end of
+// anew reads what has changed since the last snapshot. A panic in it is the end of
 // this try only: in a flight that others wait for it would end the process.
-func (s *surveys) anew(ctx context.Context) (_ *placer.Survey, err error) {
+func (s *snapshots) anew(ctx context.Context) (_ *placer.Snapshot, err error) {
 	select {
 	case s.making <- struct{}{}:
 		defer func() { <-s.making }()
@@ -86,7 +86,7 @@ func (s *surveys) anew(ctx context.Context) (_ *placer.Survey, err error) {
 	}
 	defer func() {
 		if v := recover(); v != nil {
-			s.panicked("a survey", v, debug.Stack())
+			s.panicked("a snapshot", v, debug.Stack())
 			s.forget()
 			err = errPanicked
 		}
@@ -97,13 +97,13 @@ func (s *surveys) anew(ctx context.Context) (_ *placer.Survey, err error) {
 	}
 	defer client.API().Close() // Nomad allows one address 100 connections by default
 	if last := s.last.Load(); last != nil {
-		return last.Again(ctx, client)
+		return last.Refresh(ctx, client)
 	}
-	return placer.Observe(ctx, client)
+	return placer.ReadSnapshot(ctx, client)
 }
 
-// forget has the next survey read everything: the last one cannot be trusted.
-func (s *surveys) forget() { s.last.Store(nil) }
+// forget has the next snapshot read everything: the last one cannot be trusted.
+func (s *snapshots) forget() { s.last.Store(nil) }
 
 // activities reads the heartbeat of the agent at work.
 type activities struct {
@@ -120,9 +120,9 @@ type activity struct {
 // activityTimeout bounds the reading of one variable.
 const activityTimeout = 10 * time.Second
 
-// get is what it says, at most surveyAge old.
+// get is what it says, at most snapshotAge old.
 func (s *activities) get(ctx context.Context) (placer.Activity, error) {
-	if last := s.last.Load(); last != nil && time.Since(last.read) < surveyAge {
+	if last := s.last.Load(); last != nil && time.Since(last.read) < snapshotAge {
 		return last.Activity, nil
 	}
 	read := s.flight.DoChan("", func() (any, error) {

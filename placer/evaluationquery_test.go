@@ -11,9 +11,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
-// TestMayAsk counts how often Nomad is asked about gangs that are late.
-func TestMayAsk(t *testing.T) {
-	p, start := &Placer{}, time.Unix(1000, 0)
+// TestMayQueryEvaluation counts how often Nomad is asked about gangs that are late.
+func TestMayQueryEvaluation(t *testing.T) {
+	p, start := &Placer{evaluationLimit: newEvaluationLimit()}, time.Unix(1000, 0)
 	var ts []*tracked
 	for i := range 100 {
 		ts = append(ts, &tracked{Gang: gang.Gang{Observed: gang.Observed{Job: benchJob(fmt.Sprint(i), 1)}}})
@@ -22,12 +22,12 @@ func TestMayAsk(t *testing.T) {
 	for ms := range 60000 / 50 {
 		now, n := start.Add(time.Duration(ms)*50*time.Millisecond), 0
 		for _, x := range ts {
-			if p.mayAsk(x, now) {
+			if p.mayQueryEvaluation(x, now) {
 				asks[x]++
 				n++
 			}
 		}
-		if n > asksPerSecond {
+		if n > evaluationQueriesPerSecond {
 			t.Fatalf("%d asks in one cycle", n)
 		}
 	}
@@ -38,16 +38,16 @@ func TestMayAsk(t *testing.T) {
 			t.Errorf("nothing was asked about %d", i)
 		}
 	}
-	if total > 60*asksPerSecond || total < 600 {
+	if total > 60*evaluationQueriesPerSecond || total < 600 {
 		t.Errorf("%d asks within a minute", total)
 	}
 	alone := &tracked{Gang: gang.Gang{Observed: gang.Observed{Job: benchJob("alone", 1)}}}
 	now := start.Add(time.Hour)
-	if !p.mayAsk(alone, now) || p.mayAsk(alone, now.Add(999*time.Millisecond)) || !p.mayAsk(alone, now.Add(time.Second)) || p.mayAsk(alone, now.Add(2*time.Second)) {
+	if !p.mayQueryEvaluation(alone, now) || p.mayQueryEvaluation(alone, now.Add(999*time.Millisecond)) || !p.mayQueryEvaluation(alone, now.Add(time.Second)) || p.mayQueryEvaluation(alone, now.Add(2*time.Second)) {
 		t.Error("not asked at once and after 1 and 2 s")
 	}
 	alone.Job = benchJob("alone", 2)
-	if !p.mayAsk(alone, now.Add(2*time.Second)) {
+	if !p.mayQueryEvaluation(alone, now.Add(2*time.Second)) {
 		t.Error("not asked at once about a new commit")
 	}
 }

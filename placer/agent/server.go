@@ -16,14 +16,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// site is the HTTP API under one configuration. What it says of jobs and GPUs
+// server is the HTTP API under one configuration. What it says of jobs and GPUs
 // it says to whom Nomad would say it: see [caller]. Each handler judges the
 // token first; only then does it read of Nomad what the agent's own token shows.
-type site struct {
-	agent   *Agent
-	file    File
-	rules   placer.Config
-	surveys *surveys
+type server struct {
+	agent     *Agent
+	file      File
+	cfg       placer.Config
+	snapshots *snapshots
 	// activities is asked without a token: Nomad is, at most every 2 s.
 	activities activities
 	// authors is a connection without a token: each request brings its author's.
@@ -32,13 +32,13 @@ type site struct {
 	bodies  bodies
 }
 
-func (a *Agent) newSite(file File) (*site, error) {
-	rules, err := file.Rules()
+func (a *Agent) newServer(file File) (*server, error) {
+	cfg, err := file.PlacerConfig()
 	if err != nil {
 		return nil, err
 	}
 	connect := func() (*nomad.Client, error) { return file.Nomad.Connect(a.meter.Transport) }
-	s := &site{agent: a, file: file, rules: rules, surveys: newSurveys(connect, a.panicked), bodies: newBodies()}
+	s := &server{agent: a, file: file, cfg: cfg, snapshots: newSnapshots(connect, a.panicked), bodies: newBodies()}
 	s.activities.connect = connect
 	if file.HTTP != nil && file.HTTP.Register {
 		if s.authors, err = file.Nomad.connectAuthors(); err != nil {
@@ -48,8 +48,8 @@ func (a *Agent) newSite(file File) (*site, error) {
 	return s, nil
 }
 
-// handler routes; what guards it is around it, see [site.guarded].
-func (s *site) handler() http.Handler {
+// handler routes; what guards it is around it, see [server.guarded].
+func (s *server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/health", s.serveHealth)
 	mux.HandleFunc("GET /v1/metrics", s.serveMetrics)
@@ -74,7 +74,7 @@ func (s *site) handler() http.Handler {
 }
 
 // serveQueue lists the jobs that the caller may see.
-func (s *site) serveQueue(w http.ResponseWriter, r *http.Request) {
+func (s *server) serveQueue(w http.ResponseWriter, r *http.Request) {
 	c, err := s.caller(r)
 	if err == nil {
 		err = c.listsSome(r.Context())
@@ -83,12 +83,12 @@ func (s *site) serveQueue(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
-	survey, err := s.surveys.get(r.Context())
+	snapshot, err := s.snapshots.get(r.Context())
 	if err != nil {
 		refuse(w, err)
 		return
 	}
-	jobs, err := c.visible(r.Context(), survey.Jobs())
+	jobs, err := c.visible(r.Context(), snapshot.Jobs())
 	if err != nil {
 		refuse(w, err)
 		return
@@ -98,7 +98,7 @@ func (s *site) serveQueue(w http.ResponseWriter, r *http.Request) {
 
 // serveGPUs lists the GPUs. Jobs in namespaces that the caller cannot list are
 // not named.
-func (s *site) serveGPUs(w http.ResponseWriter, r *http.Request) {
+func (s *server) serveGPUs(w http.ResponseWriter, r *http.Request) {
 	c, err := s.caller(r)
 	if err == nil {
 		err = c.readsNodes(r.Context())
@@ -107,12 +107,12 @@ func (s *site) serveGPUs(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
-	survey, err := s.surveys.get(r.Context())
+	snapshot, err := s.snapshots.get(r.Context())
 	if err != nil {
 		refuse(w, err)
 		return
 	}
-	gpus, operator, sees := survey.GPUs(), false, c.sees(r.Context())
+	gpus, operator, sees := snapshot.GPUs(), false, c.sees(r.Context())
 	for _, g := range gpus {
 		if g.Quarantine != nil {
 			operator = c.operates(r.Context())
@@ -126,7 +126,7 @@ func (s *site) serveGPUs(w http.ResponseWriter, r *http.Request) {
 }
 
 // serveExplain explains one job: GET /v1/job/<id>/explain?namespace=<ns>.
-func (s *site) serveExplain(w http.ResponseWriter, r *http.Request) {
+func (s *server) serveExplain(w http.ResponseWriter, r *http.Request) {
 	id, ok := explained(r.PathValue("id"))
 	if !ok {
 		http.NotFound(w, r)
@@ -144,17 +144,17 @@ func (s *site) serveExplain(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
-	survey, err := s.surveys.get(r.Context())
+	snapshot, err := s.snapshots.get(r.Context())
 	if err != nil {
 		refuse(w, err)
 		return
 	}
-	defer survey.Close()
-	e, err := survey.Explain(r.Context(), k)
+	defer snapshot.Close()
+	e, err := snapshot.Explain(r.Context(), k)
 	if err == nil && e.Behind {
-		if survey, err = s.surveys.anew(r.Context()); err == nil {
-			defer survey.Close()
-			e, err = survey.Explain(r.Context(), k)
+		if snapshot, err = s.snapshots.anew(r.Context()); err == nil {
+			defer snapshot.Close()
+			e, err = snapshot.Explain(r.Context(), k)
 		}
 	}
 	if err != nil {
@@ -165,7 +165,7 @@ func (s *site) serveExplain(w http.ResponseWriter, r *http.Request) {
 }
 
 // servePlan says what would happen to a job: POST {"Job": …}.
-func (s *site) servePlan(w http.ResponseWriter, r *http.Request) {
+func (s *server) servePlan(w http.ResponseWriter, r *http.Request) {
 	var request struct{ Job *api.Job }
 	done, ok := s.bodies.decode(w, r, &request)
 	if !ok {
@@ -185,12 +185,12 @@ func (s *site) servePlan(w http.ResponseWriter, r *http.Request) {
 		refuseAs(w, err)
 		return
 	}
-	survey, err := s.surveys.anew(r.Context()) // of its own: planning uses it up
+	snapshot, err := s.snapshots.anew(r.Context()) // of its own: planning uses it up
 	if err != nil {
 		refuse(w, err)
 		return
 	}
-	e, err := survey.Plan(job)
+	e, err := snapshot.Plan(job)
 	if err != nil {
 		refuse(w, err)
 		return
@@ -200,7 +200,7 @@ func (s *site) servePlan(w http.ResponseWriter, r *http.Request) {
 
 // serveActivity says whether a placer is at work: this agent's, or another's. It
 // needs no token: it tells what /v1/health does, of the cluster.
-func (s *site) serveActivity(w http.ResponseWriter, r *http.Request) {
+func (s *server) serveActivity(w http.ResponseWriter, r *http.Request) {
 	a, err := s.activities.get(r.Context())
 	if err != nil {
 		refuse(w, err)
@@ -209,9 +209,9 @@ func (s *site) serveActivity(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, a)
 }
 
-// checkEdges checks what the placer's own rules do not: addresses,
+// validateEndpoints checks what the placer's own rules do not: addresses,
 // certificates, admission, and what only shows when something is made of it.
-func (f File) checkEdges(rules placer.Config) error {
+func (f File) validateEndpoints(cfg placer.Config) error {
 	if err := f.Admission.Validate(); err != nil {
 		return err
 	}
@@ -237,9 +237,9 @@ func (f File) checkEdges(rules placer.Config) error {
 	if _, _, err := f.HA.times(); err != nil {
 		return err
 	}
-	if _, err := profile.Build(nil, rules.Calibration, nil); err != nil {
+	if _, err := profile.Build(nil, cfg.Calibration, nil); err != nil {
 		return fmt.Errorf("calibration: %w", err)
 	}
-	_, err := placer.New(nil, rules, hclog.NewNullLogger(), placer.Hooks{})
+	_, err := placer.New(nil, cfg, hclog.NewNullLogger(), placer.Hooks{})
 	return err
 }

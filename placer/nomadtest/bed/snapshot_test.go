@@ -17,7 +17,7 @@ import (
 )
 
 // What commands say of a cluster's jobs is what happens to them.
-func TestSurveyTellsTheTruth(t *testing.T) {
+func TestSnapshotTellsTheTruth(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 2)
 		w.Quarantine("GPU-1-1")
@@ -51,11 +51,11 @@ func TestSurveyTellsTheTruth(t *testing.T) {
 		if e := w.explained("waits"); e.Wait == nil || e.Decision == nil {
 			t.Errorf("of what waits is said: %+v", e)
 		}
-		s := w.survey()
+		s := w.snapshot()
 		if _, err := s.Explain(context.Background(), JobKey(Key("missing"))); err == nil {
 			t.Error("a job that is not there is explained")
 		}
-		if again, err := s.Again(context.Background(), w.client()); err != nil || len(again.Jobs()) != len(s.Jobs()) || len(s.Jobs()) != 6 {
+		if again, err := s.Refresh(context.Background(), w.client()); err != nil || len(again.Jobs()) != len(s.Jobs()) || len(s.Jobs()) != 6 {
 			t.Errorf("jobs: %+v, %v", s.Jobs(), err)
 		}
 		s.Close()
@@ -65,7 +65,7 @@ func TestSurveyTellsTheTruth(t *testing.T) {
 
 // checkGPUs checks what is said of GPUs: two are busy, one is Nomad's alone, one in
 // quarantine.
-func (w *World) checkGPUs(s *placer.Survey) {
+func (w *World) checkGPUs(s *placer.Snapshot) {
 	w.T.Helper()
 	busy := map[string]int{}
 	for _, g := range s.GPUs() {
@@ -110,7 +110,7 @@ func TestPlansComeTrue(t *testing.T) {
 				w.ExpectRunning("busy", 5*time.Second)
 				job := c.gang.Job()
 				job.Canonicalize()
-				e, err := w.survey().Plan(job)
+				e, err := w.snapshot().Plan(job)
 				if err != nil || e.Phase != c.phase || e.Reason == "" {
 					t.Fatalf("planned: %+v, %v", e, err)
 				}
@@ -147,7 +147,7 @@ func TestPlansOfRunningJobsComeTrue(t *testing.T) {
 				w.ExpectRunning("a", 5*time.Second)
 				job := c.again.Job()
 				job.Canonicalize()
-				e, err := w.survey().Plan(job)
+				e, err := w.snapshot().Plan(job)
 				if err != nil || e.Phase != c.phase || !strings.Contains(e.Reason, c.says) {
 					t.Fatalf("planned: %+v, %v", e, err)
 				}
