@@ -140,10 +140,10 @@ func signal(t *testing.T, s *gpu.Signals, name string) {
 	t.Fatalf("unknown signal %q", name)
 }
 
-// Xids that only an application caused never make a GPU sick, whatever their
+// Xids that only an application caused never make a GPU unhealthy, whatever their
 // order: the numbers are those of NVIDIA's catalog without an immediate action
 // on the GPU.
-func TestApplicationXidsNeverMakeAGPUSick(t *testing.T) {
+func TestApplicationXidsNeverMakeAGPUUnhealthy(t *testing.T) {
 	h, cfg := newHealth(), DefaultConfig().Health
 	inv := gpu.Inventory{Devices: []gpu.Device{{ID: "g"}}}
 	for _, xid := range []int{8, 11, 13, 25, 31, 32, 37, 38, 39, 40, 41, 43, 44, 45, 60, 63, 66, 67, 68, 69, 70, 71, 72, 75, 76, 77, 80, 82, 83, 84, 85, 86,
@@ -156,7 +156,7 @@ func TestApplicationXidsNeverMakeAGPUSick(t *testing.T) {
 	}
 }
 
-func TestFatalXidsMakeAGPUSick(t *testing.T) {
+func TestFatalXidsMakeAGPUUnhealthy(t *testing.T) {
 	for _, xid := range []int{46, 48, 54, 62, 64, 79, 95, 109, 110, 119, 120, 136, 140, 143, 151, 155, 156, 158, 167, 168, 169} {
 		h, cfg := newHealth(), DefaultConfig().Health
 		inv := gpu.Inventory{Devices: []gpu.Device{{ID: "g"}}}

@@ -24,7 +24,7 @@ import (
 
 // TestPlacerChaos runs jobs of mixed kinds, registered at Nomad or at an agent,
 // under two placers, one of which leads, while placers, plugins, clients and the
-// server are killed, nodes hang, go down or are drained and GPUs fall sick, at
+// server are killed, nodes hang, go down or are drained and GPUs become unhealthy, at
 // random. Every job must end as its kind does; no GPU may be given twice; no
 // gang may be partly there for longer than [repairTime]; nothing may be left at
 // the end, but for what Nomad itself forgets, see [forgotten].
@@ -274,8 +274,8 @@ func (c *chaos) fault() {
 	c.t.Helper()
 	n := c.rng.IntN(len(c.Clients()))
 	client := c.Clients()[n]
-	f := []string{"placer", "retires", "plugin", "plugin", "client", "client", "server", "down", "hangs", "drain", "sick"}[c.rng.IntN(11)]
-	if c.mend != nil && slices.Index([]string{"down", "hangs", "drain", "sick"}, f) >= 0 {
+	f := []string{"placer", "retires", "plugin", "plugin", "client", "client", "server", "down", "hangs", "drain", "unhealthy"}[c.rng.IntN(11)]
+	if c.mend != nil && slices.Index([]string{"down", "hangs", "drain", "unhealthy"}, f) >= 0 {
 		f = "retires"
 	}
 	if c.mend != nil && f == "client" {
@@ -297,7 +297,7 @@ func (c *chaos) fault() {
 		c.bounce(c.Servers()[0])
 	default:
 		c.mendAt = time.Now().Add(time.Duration(seconds) * time.Second)
-		c.mend = map[string]func(int) func(){"down": c.down, "hangs": c.hangs, "drain": c.drain, "sick": c.sicken}[f](n)
+		c.mend = map[string]func(int) func(){"down": c.down, "hangs": c.hangs, "drain": c.drain, "unhealthy": c.makeUnhealthy}[f](n)
 	}
 }
 
@@ -420,7 +420,7 @@ func (c *chaos) drain(n int) func() {
 	return func() { set(nil) }
 }
 
-func (c *chaos) sicken(n int) func() {
+func (c *chaos) makeUnhealthy(n int) func() {
 	c.inventory(n, placerScores[n], map[int]bool{c.rng.IntN(4): true})
 	return func() {
 		c.inventory(n, placerScores[n], nil)

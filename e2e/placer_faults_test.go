@@ -214,7 +214,7 @@ func testUserFailure(t *testing.T, b *bed) {
 	b.purge("broken")
 }
 
-// A GPU falls sick under a running gang and its member dies: the gang is placed
+// A GPU becomes unhealthy under a running gang and its member dies: the gang is placed
 // anew as a whole elsewhere, and the GPU is kept out even when it is well again.
 func testGPUFailure(t *testing.T, b *bed) {
 	j := gang("unlucky", 2, 2)
@@ -226,7 +226,7 @@ func testGPUFailure(t *testing.T, b *bed) {
 	b.untilRunning("unlucky", 2)
 	all := map[int]bool{0: true, 1: true, 2: true, 3: true}
 	b.inventory(1, placerScores[1], all)
-	b.until("the GPUs are known to be sick", func() string {
+	b.until("the GPUs are known to be unhealthy", func() string {
 		if out, _ := b.pal("status"); !strings.Contains(out, "4 unhealthy") {
 			return out
 		}
@@ -296,7 +296,7 @@ func testLift(t *testing.T, b *bed) {
 	b.purge("patient")
 }
 
-// The whole gang dies of sick GPUs, and its author does not let Nomad try again:
+// The whole gang dies of unhealthy GPUs, and its author does not let Nomad try again:
 // the placer does, elsewhere.
 func testGPUFailureOfAll(t *testing.T, b *bed) {
 	j := gang("doomed", 1, 4)
@@ -306,7 +306,7 @@ func testGPUFailureOfAll(t *testing.T, b *bed) {
 	b.run(j.hcl())
 	b.untilRunning("doomed", 1)
 	b.inventory(1, placerScores[1], map[int]bool{0: true})
-	b.until("the GPU is known to be sick", func() string {
+	b.until("the GPU is known to be unhealthy", func() string {
 		if out, _ := b.pal("status"); !strings.Contains(out, "1 unhealthy") {
 			return out
 		}
@@ -326,7 +326,7 @@ func testGPUFailureOfAll(t *testing.T, b *bed) {
 	}
 	b.untilRunning("doomed", 1)
 	if g := b.gpusOf("doomed"); slices.Contains(g, gpu(1, 0)) {
-		t.Errorf("on the sick GPU again: %v", g)
+		t.Errorf("on the unhealthy GPU again: %v", g)
 	}
 	b.purge("doomed")
 	b.inventory(1, placerScores[1], nil)

@@ -106,7 +106,7 @@ func newBedOf(t *testing.T, inventories []string, options cluster.Options) *bed 
 	return b
 }
 
-// inventoryOf is a node's inventory; sick GPUs are unhealthy.
+// inventoryOf is a node's inventory; the GPUs in the set are unhealthy.
 func inventoryOf(node int, times []float64, unhealthy map[int]bool) string {
 	var s strings.Builder
 	for k, x := range times {

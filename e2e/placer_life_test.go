@@ -46,7 +46,7 @@ func TestPlacerLife(t *testing.T) {
 		{"reverted", "", testReverted},
 		{"node drained", "", testDrained},
 		{"taken by a job without a gate", "", testBypass},
-		{"GPU sick before the start", "", testSick},
+		{"GPU unhealthy before the start", "", testUnhealthy},
 		{"node eligible again", "", testEligibleAgain},
 		{"edited while waiting", "", testEditedWhileWaiting},
 		{"gang grows", "", testGrows},
@@ -289,10 +289,10 @@ func testBypass(t *testing.T, b *bed) {
 	b.purge(loser)
 }
 
-// A GPU that is sick is not chosen; its node's others are.
-func testSick(t *testing.T, b *bed) {
+// A GPU that is unhealthy is not chosen; its node's others are.
+func testUnhealthy(t *testing.T, b *bed) {
 	b.inventory(1, placerScores[1], map[int]bool{0: true})
-	b.until("the GPU is known to be sick", func() string {
+	b.until("the GPU is known to be unhealthy", func() string {
 		if out, _ := b.pal("status"); !strings.Contains(out, "1 unhealthy") {
 			return out
 		}
@@ -300,7 +300,7 @@ func testSick(t *testing.T, b *bed) {
 	})
 	b.run(gang("most", 15, 1).hcl())
 	if got := b.untilGPUs("most", 15); slices.Contains(got, gpu(1, 0)) {
-		t.Errorf("the sick GPU was chosen: %v", got)
+		t.Errorf("the unhealthy GPU was chosen: %v", got)
 	}
 	b.run(gang("last", 1, 1).hcl())
 	b.until("nothing is left", func() string {

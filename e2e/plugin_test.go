@@ -156,7 +156,7 @@ func values(m map[string]string) []string {
 	return out
 }
 
-// Everything that makes a GPU sick reaches Nomad with its reason, each on its own
+// Everything that makes a GPU unhealthy reaches Nomad with its reason, each on its own
 // GPU, and ends there when it ends.
 func TestPluginHealthReachesNomad(t *testing.T) {
 	t.Parallel()
@@ -172,7 +172,7 @@ func TestPluginHealthReachesNomad(t *testing.T) {
 	box.state.Set("gpu4", "fabric_state", "1")
 	box.state.Set("sys", "event.1", "1 8 79 -1")
 	box.set("sys", "event.2", "5 8 13 -1") // an application's mistake
-	untilGPUs(t, c, node, "four sick GPUs", func(got map[string]string) bool { return maps.Equal(got, want) })
+	untilGPUs(t, c, node, "four unhealthy GPUs", func(got map[string]string) bool { return maps.Equal(got, want) })
 	register(t, c, gpuJob("well", 2)) // only the well ones are left
 	if got, want := deviceIDs(running(t, c, "well")), []string{box.uuid(0), box.uuid(5)}; !slices.Equal(got, want) {
 		t.Errorf("the job got %v, want %v", got, want)

@@ -21,8 +21,8 @@ import (
 // realNomad is a real cluster for the scenarios.
 type realNomad struct {
 	*bed
-	times [][]float64
-	sick  map[int]map[int]bool
+	times     [][]float64
+	unhealthy map[int]map[int]bool
 }
 
 func (r *realNomad) NodeID(n int) string {
@@ -57,11 +57,11 @@ func (r *realNomad) SetHealth(id string, healthy bool) {
 	if _, err := fmt.Sscanf(id, "GPU-%d-%d", &n, &k); err != nil {
 		r.t.Fatal(err)
 	}
-	if r.sick[n] == nil {
-		r.sick[n] = map[int]bool{}
+	if r.unhealthy[n] == nil {
+		r.unhealthy[n] = map[int]bool{}
 	}
-	r.sick[n][k] = !healthy
-	r.inventory(n, r.times[n], r.sick[n])
+	r.unhealthy[n][k] = !healthy
+	r.inventory(n, r.times[n], r.unhealthy[n])
 	r.Until("Nomad knows of the GPU's health", func() bool {
 		for _, d := range r.node(n).NodeResources.Devices {
 			for _, in := range d.Instances {
@@ -106,7 +106,7 @@ func (r *realNomad) Undrain(n int) {
 // shows is what the model is held to.
 func TestScenarios(t *testing.T) {
 	times := [][]float64{{1, 1}, {1, 1}, {1, 1}}
-	r := &realNomad{bed: newBed(t, times, cluster.Options{}), times: times, sick: map[int]map[int]bool{}}
+	r := &realNomad{bed: newBed(t, times, cluster.Options{}), times: times, unhealthy: map[int]map[int]bool{}}
 	for _, s := range scenario.All {
 		t.Run(s.Name, func(t *testing.T) {
 			r.t = t

@@ -35,7 +35,7 @@ type Cluster struct {
 	// open has a bit per device group: whether it has an available GPU. On a
 	// busy cluster few do, and placement looks at those only.
 	open      []uint64
-	unhealthy []uint64    // the same of groups with an ill GPU
+	unhealthy []uint64    // the same of groups with an unhealthy GPU
 	avail     []uint16    // available GPUs of each group
 	size      []uint16    // GPUs of each group
 	on        []int32     // node of each group
@@ -310,7 +310,7 @@ func (c *Cluster) SetHealth(gpu int, unhealthy, quarantined bool) {
 	c.refresh(gpu)
 }
 
-// countUnhealthy counts n more ill GPUs of a group.
+// countUnhealthy counts n more unhealthy GPUs of a group.
 func (c *Cluster) countUnhealthy(group, n int32) {
 	g := &c.groups[group]
 	g.unhealthy += n

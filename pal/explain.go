@@ -246,7 +246,7 @@ func candidates(c *Cluster, g Gang) Candidates {
 	return n
 }
 
-// add counts the ill GPUs.
+// add counts the unhealthy GPUs.
 func (n *Candidates) add(gpus []gpuState) {
 	for i := range gpus {
 		switch u := &gpus[i]; {

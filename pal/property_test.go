@@ -35,7 +35,7 @@ func draw(t *rapid.T) drawn {
 		node := Node{ID: fmt.Sprint(n), Name: fmt.Sprint(n), Rack: rapid.SampledFrom([]string{"", "r0", "r1"}).Draw(t, "rack"), Free: Resources{MemoryMB: rapid.IntRange(1, 5).Draw(t, "mem")}}
 		g := DeviceGroup{Name: "gpu"}
 		for range rapid.IntRange(1, 4).Draw(t, "gpus") {
-			u := GPU{ID: fmt.Sprint(id), NUMA: uint16(rapid.IntRange(0, 2).Draw(t, "numa")), Unhealthy: rapid.IntRange(0, 9).Draw(t, "sick") == 0}
+			u := GPU{ID: fmt.Sprint(id), NUMA: uint16(rapid.IntRange(0, 2).Draw(t, "numa")), Unhealthy: rapid.IntRange(0, 9).Draw(t, "unhealthy") == 0}
 			for k := range NumClasses {
 				u.Scores[k] = scores.Draw(t, "score")
 				u.Binned[k] = u.Scores[k]

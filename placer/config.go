@@ -14,7 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/window"
 )
 
-// Config are the rules that a placer works by.
+// Config is what a placer works by.
 type Config struct {
 	// Placement chooses GPUs for a gang.
 	Placement pal.PolicyName
@@ -35,7 +35,7 @@ type Config struct {
 	// Children: there is a way to register dispatched and periodic jobs.
 	Children bool
 	// GangReadyTimeout is how long a committed gang may be incomplete, without an
-	// evaluation of Nomad's under way, before it is taken back into the queue.
+	// evaluation of Nomad's under way, before it is requeued.
 	GangReadyTimeout time.Duration
 	// Retries is how often a gang that fails by its own fault is tried on other
 	// GPUs before it is given up.
@@ -51,7 +51,7 @@ type Config struct {
 	Resync time.Duration
 }
 
-// DefaultConfig are the rules of an agent that is told nothing else.
+// DefaultConfig is the configuration of an agent whose files set nothing.
 func DefaultConfig() Config {
 	return Config{
 		Placement: pal.PAL,

@@ -132,7 +132,7 @@ type followed struct {
 // what was learned of running jobs says something about those that wait.
 const followAll = 10 * time.Second
 
-// viewOptions are the rules of the view as they are now.
+// viewOptions are the options of the view as they are now.
 func (p *Placer) viewOptions(now time.Time) nomad.ViewOptions {
 	o := p.cfg.viewOptions(p.profile, p.given(now))
 	o.Quarantined = failure.Out(p.failureHistory.quarantine, now)

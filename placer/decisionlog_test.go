@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// While jobs come in a crowd, placing goes before writing down, but not for
+// While jobs come in a burst, placing goes before writing down, but not for
 // long; a cycle writes so many records and no more, and none of jobs that are
 // gone.
 func TestRecordsInABurst(t *testing.T) {
@@ -62,7 +62,7 @@ func TestRecordsInABurst(t *testing.T) {
 	for i := range 3 * decisionsAtOnce {
 		put(100 + i)
 	}
-	for i := range 12 { // the crowd goes on
+	for i := range 12 { // the burst goes on
 		for range burst {
 			p.startedOne(now.Add(time.Duration(i) * time.Second))
 		}

@@ -34,7 +34,7 @@ const (
 const avoidFor = time.Hour
 
 // failedOn are the nodes, by name, on which members of a job failed lately. Where
-// a sick GPU was to blame that is kept out anyway, and a node that went down is
+// an unhealthy GPU was to blame that is kept out anyway, and a node that went down is
 // as good as any other when it is back.
 func (h *failureHistory) failedOn(k nomad.JobKey, now time.Time) map[string]bool {
 	var nodes map[string]bool

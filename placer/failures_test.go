@@ -14,13 +14,13 @@ import (
 )
 
 // A gang that was taken back goes to other nodes than those that failed it, but
-// for those that were down and those whose sick GPUs are kept out anyway.
+// for those that were down and those whose unhealthy GPUs are kept out anyway.
 func TestFailedOn(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	h := failureHistory{failures: []Failure{
 		{At: now.Add(-2 * avoidFor), Namespace: "default", Job: "j", Node: "long ago", Cause: User},
 		{At: now, Namespace: "other", Job: "j", Node: "of another job", Cause: User},
-		{At: now, Namespace: "default", Job: "j", Node: "sick", Cause: Infrastructure, Unhealthy: []string{"g1"}},
+		{At: now, Namespace: "default", Job: "j", Node: "unhealthy", Cause: Infrastructure, Unhealthy: []string{"g1"}},
 		{At: now, Namespace: "default", Job: "j", Node: "down", Cause: Infrastructure, Reason: failure.NodeDown},
 	}}
 	k := nomad.JobKey{Namespace: "default", ID: "j"}

@@ -23,8 +23,8 @@ type runHistory struct {
 }
 
 // remember does what is due once, or now and then, and that placing does not need:
-// it tells the commands the rules, and the queue what earlier placers learned and
-// counted.
+// it publishes the effective configuration, and tells the queue what earlier
+// placers learned and counted.
 func (p *Placer) remember(ctx context.Context, now time.Time) {
 	if p.configDue && p.mayTry(publishingConfig, now) {
 		err := p.publishEffectiveConfig(ctx)

@@ -37,7 +37,7 @@ func TestSleep(t *testing.T) {
 	if d, ok := p.sleep(began); !ok || d != recordAfter {
 		t.Errorf("with a record to write it sleeps for %v, %v; want %v", d, ok, recordAfter)
 	}
-	p.lastCycle = began.Add(recordAfter) // those of a crowd wait for the next tick
+	p.lastCycle = began.Add(recordAfter) // those of a burst wait for the next tick
 	if d, ok := p.sleep(p.lastCycle); !ok || d != time.Minute-recordAfter {
 		t.Errorf("with a record that waits on it sleeps for %v, %v; want %v", d, ok, time.Minute-recordAfter)
 	}

@@ -300,7 +300,7 @@ func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observ
 }
 
 // recordComes is how long after it placed a gang the placer has written down why,
-// crowds aside: [recordAfter], and what it takes to hear that the members are there.
+// bursts aside: [recordAfter], and what it takes to hear that the members are there.
 const recordComes = 2 * time.Second
 
 // lastRecord reads what was recorded for a job. Where its members have just been

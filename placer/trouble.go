@@ -17,7 +17,7 @@ const (
 	readingEvents      = "reading single events"
 	readingAllocs      = "reading single allocations"
 	notingFailures     = "noting failures"
-	publishingConfig   = "publishing the rules in force"
+	publishingConfig   = "publishing the effective configuration"
 	readingRunTimes    = "reading run times"
 	storingProfile     = "storing the profile in force"
 	recordingDecisions = "recording decisions"

@@ -255,7 +255,7 @@ func (w *world) faults(ctx context.Context) error {
 		if err := w.set(f.scope, f.key, f.value); err != nil {
 			return err
 		}
-		took, err := w.untilSick(ctx, begin)
+		took, err := w.untilUnhealthy(ctx, begin)
 		if err != nil {
 			fmt.Printf("  fault to message: %-27s never: %v\n", f.name, err)
 			break
@@ -265,25 +265,25 @@ func (w *world) faults(ctx context.Context) error {
 	return w.set("gpu1", "lost", "")
 }
 
-func (w *world) untilSick(ctx context.Context, begin time.Time) (time.Duration, error) {
+func (w *world) untilUnhealthy(ctx context.Context, begin time.Time) (time.Duration, error) {
 	before := -1
 	for {
 		groups, err := w.next(ctx)
 		if err != nil {
 			return 0, err
 		}
-		sick := 0
+		unhealthy := 0
 		for _, g := range groups {
 			for _, d := range g.Devices {
 				if !d.Healthy {
-					sick++
+					unhealthy++
 				}
 			}
 		}
-		if sick > max(before, 0) {
+		if unhealthy > max(before, 0) {
 			return time.Since(begin), nil
 		}
-		before = sick
+		before = unhealthy
 	}
 }
 

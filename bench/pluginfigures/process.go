@@ -29,7 +29,7 @@ func (w *world) throughNomad(ctx context.Context) error {
 		return err
 	}
 	defer c.Close()
-	sick := func(want int) func(context.Context) (string, error) {
+	unhealthy := func(want int) func(context.Context) (string, error) {
 		return func(ctx context.Context) (string, error) {
 			n, err := unhealthy(ctx, c)
 			if err != nil || n == want {
@@ -45,7 +45,7 @@ func (w *world) throughNomad(ctx context.Context) error {
 			return err
 		}
 		limited, cancel := context.WithTimeout(ctx, 30*time.Second)
-		err := cluster.Until(limited, "the server knows", sick(i+1))
+		err := cluster.Until(limited, "the server knows", unhealthy(i+1))
 		cancel()
 		if err != nil {
 			fmt.Printf("  from fault to Nomad's server                  never: %v\n\n", err)

@@ -133,9 +133,9 @@ func (g *GPUs) writeNode(dir string, node int, unhealthy string) error {
 	return os.Rename(path+".new", path) // a reader sees all of it or nothing
 }
 
-// Sicken makes one GPU of a node unhealthy and heals all others of it; "" heals
+// MakeUnhealthy makes one GPU of a node unhealthy and heals all others of it; "" heals
 // all.
-func (b *Bed) Sicken(node int, gpu string) error { return b.GPUs.writeNode(b.dir, node, gpu) }
+func (b *Bed) MakeUnhealthy(node int, gpu string) error { return b.GPUs.writeNode(b.dir, node, gpu) }
 
 func inventoryPath(dir string, node int) string {
 	return filepath.Join(dir, fmt.Sprintf("inventory-%02d.hcl", node))

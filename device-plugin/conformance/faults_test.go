@@ -71,7 +71,7 @@ func TestFatalXidIsReportedAtOnce(t *testing.T) {
 	}
 }
 
-// What an application did wrong never makes a GPU sick.
+// What an application did wrong never makes a GPU unhealthy.
 func TestApplicationXidsAreCountedOnly(t *testing.T) {
 	ours(t)
 	w := start(t, nvmltest.H200(1), fast)

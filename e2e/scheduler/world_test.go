@@ -60,7 +60,7 @@ func gpuNode(t *testing.T, name, rack string, gpus []string, companions bool) *s
 	lists := make([][]string, classes+1)
 	healthy := 0
 	for _, spec := range gpus {
-		spec, sick := strings.CutSuffix(spec, "!")
+		spec, unhealthy := strings.CutSuffix(spec, "!")
 		id, classText, given := strings.Cut(spec, ":")
 		class := classes
 		if given {
@@ -69,8 +69,8 @@ func gpuNode(t *testing.T, name, rack string, gpus []string, companions bool) *s
 				t.Fatalf("GPU %q: class %q is not 1 to %d", id, classText, classes)
 			}
 		}
-		group.Instances = append(group.Instances, &structs.NodeDevice{ID: id, Healthy: !sick})
-		if sick {
+		group.Instances = append(group.Instances, &structs.NodeDevice{ID: id, Healthy: !unhealthy})
+		if unhealthy {
 			continue
 		}
 		healthy++

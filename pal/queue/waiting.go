@@ -66,7 +66,7 @@ func (w Wait) Why() string {
 	case ReasonStopping:
 		return fmt.Sprintf("waits until %s stopped for it", have(w.Stopping))
 	case ReasonTooLarge:
-		return fmt.Sprintf("cannot start: it needs %d GPUs of a kind and place that the cluster does not have (ill GPUs and those in quarantine do not count)", w.GPUs)
+		return fmt.Sprintf("cannot start: it needs %d GPUs of a kind and place that the cluster does not have (unhealthy GPUs and those in quarantine do not count)", w.GPUs)
 	case ReasonQuota:
 		return "waits: its tenant's quota is used up"
 	case ReasonArray:

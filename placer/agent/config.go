@@ -314,7 +314,7 @@ func list(paths []string) ([]string, error) {
 	return names, nil
 }
 
-// PlacerConfig are the placer's rules that the file states, the defaults elsewhere.
+// PlacerConfig is the placer's configuration: the defaults, and what the file sets.
 func (f File) PlacerConfig() (placer.Config, error) {
 	c := placer.DefaultConfig()
 	var err error

@@ -108,7 +108,7 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(placer.DefaultConfig(), got); d != "" {
-		t.Errorf("an empty configuration changes the rules:\n%s", d)
+		t.Errorf("an empty configuration changes the defaults:\n%s", d)
 	}
 	ttl, delay, _ := (*HA)(nil).times()
 	every, _ := (*Learn)(nil).period()

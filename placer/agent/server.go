@@ -209,7 +209,7 @@ func (s *server) serveActivity(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, a)
 }
 
-// validateEndpoints checks what the placer's own rules do not: addresses,
+// validateEndpoints checks what the placer's own configuration does not: addresses,
 // certificates, admission, and what only shows when something is made of it.
 func (f File) validateEndpoints(cfg placer.Config) error {
 	if err := f.Admission.Validate(); err != nil {

@@ -74,7 +74,7 @@ type Failure struct {
 const NodeDown = "the node went down"
 
 // Diagnose finds the cause of a failed or lost allocation. gpus are those of its
-// GPUs that its node owns, node is the node's name, and sick are the GPUs that are
+// GPUs that its node owns, node is the node's name, and unhealthy are the GPUs that are
 // unhealthy now, with what the plugin says of them.
 func Diagnose(a *nomad.Alloc, gpus []string, node string, unhealthy map[string]string) Failure {
 	f := Failure{
@@ -145,7 +145,7 @@ const (
 	taskRestoreFailed = "Failed Restoring Task"
 	TaskMainDead      = "Main Tasks Dead"
 	// devicesHook begins the message of a hook that failed to reserve devices, and
-	// unhealthy says that the device plugin refused GPUs that fell sick before
+	// unhealthy says that the device plugin refused GPUs that became unhealthy before
 	// Nomad knew. Nomad's client names all GPUs that were asked for where it, or
 	// the plugin, has just started and does not know them yet.
 	devicesHook = "devices: "

@@ -19,11 +19,11 @@ func TestDiagnose(t *testing.T) {
 		}}}
 	}
 	for _, c := range []struct {
-		name   string
-		alloc  nomad.Alloc
-		sick   map[string]string
-		cause  Cause
-		reason string
+		name      string
+		alloc     nomad.Alloc
+		unhealthy map[string]string
+		cause     Cause
+		reason    string
 	}{
 		{"exit code", nomad.Alloc{Client: "failed", Tasks: ended(map[string]string{"exit_code": "3"})}, nil, User, `task "t" ended with exit code 3`},
 		{"out of memory", nomad.Alloc{Client: "failed", Tasks: ended(map[string]string{"exit_code": "137", "oom_killed": "true"})}, nil, User, `task "t" ran out of memory`},
@@ -71,7 +71,7 @@ func TestDiagnose(t *testing.T) {
 	} {
 		c.alloc.GPUs = []string{"g1"}
 		c.alloc.CreateTime, c.alloc.ModifyTime = 0, int64(90*time.Minute)
-		f := Diagnose(&c.alloc, c.alloc.GPUs, "node", c.sick)
+		f := Diagnose(&c.alloc, c.alloc.GPUs, "node", c.unhealthy)
 		if f.Cause != c.cause || f.Reason != c.reason || f.GPUHours != 1.5 {
 			t.Errorf("%s: %s: %s, %v GPU hours", c.name, f.Cause, f.Reason, f.GPUHours)
 		}

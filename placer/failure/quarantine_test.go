@@ -53,7 +53,7 @@ func TestQuarantine(t *testing.T) {
 	}
 }
 
-// The neighbours of a sick GPU in the same allocation are not to blame.
+// The neighbours of an unhealthy GPU in the same allocation are not to blame.
 func TestQuarantineOfTheUnhealthyAlone(t *testing.T) {
 	a := &nomad.Alloc{Client: "failed", GPUs: []string{"g1", "g2", "g3", "g4"}}
 	b := book{}

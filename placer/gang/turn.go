@@ -88,7 +88,7 @@ func (g *Gang) stopOrGoOn(World) ([]Effect, bool) {
 
 // makeWhole heals a job that is still not whole after the timeout, once Nomad has
 // nothing under way for it: some constraint that was not foreseen, a GPU that
-// somebody else took or that fell sick, or a node that went down keeps part of
+// somebody else took or that became unhealthy, or a node that went down keeps part of
 // it out. A gang goes back into the queue as a whole; a service, whose members
 // do not wait for each other, gets further nodes.
 func (g *Gang) makeWhole(w World) ([]Effect, bool) {

@@ -56,7 +56,7 @@ func Nodes(first uint64, others ...string) []Node {
 	}
 	add("others' GPUs", func(n *api.Node) { name(n, others...) })
 	add("others' GPUs as another model", func(n *api.Node) { name(n, others...); n.NodeResources.Devices[0].Name = "T4" })
-	add("others' GPUs, sick", func(n *api.Node) {
+	add("others' GPUs, unhealthy", func(n *api.Node) {
 		name(n, others...)
 		for _, in := range n.NodeResources.Devices[0].Instances {
 			in.Healthy = false

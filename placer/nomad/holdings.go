@@ -265,7 +265,7 @@ func (v *View) Keep(p pal.Placement) {
 // Epoch grows when other nodes than before may serve a job.
 func (v *View) Epoch() uint64 { return v.epoch }
 
-// refreshHealth takes over which GPUs are sick or in quarantine.
+// refreshHealth takes over which GPUs are unhealthy or in quarantine.
 func (v *View) refreshHealth() {
 	for i, d := range v.devices {
 		node, _ := v.Cluster.Group(i)

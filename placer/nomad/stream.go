@@ -82,12 +82,12 @@ func eventsIn(line []byte) (es []Event, err error) {
 	return es, err
 }
 
-// heartbeat is how long the stream may be silent; Nomad sends an empty object
+// heartbeat is how long the stream may send nothing; Nomad sends an empty object
 // every 10 s.
 const heartbeat = 45 * time.Second
 
 // ErrHeartbeatTimeout ends a stream whose server sends no heartbeats any more.
-var ErrHeartbeatTimeout = errors.New("the event stream is silent")
+var ErrHeartbeatTimeout = errors.New("the event stream sends no heartbeats")
 
 // Stream is a subscription to Nomad's events.
 type Stream struct {
@@ -127,7 +127,7 @@ func (s *Stream) Close() {
 	s.body.Close()
 }
 
-// Run hands batches of events to f until the stream breaks, falls silent or f
+// Run hands batches of events to f until the stream breaks, sends no heartbeats or f
 // returns an error.
 func (s *Stream) Run(f func([]Event) error) error {
 	var timedOut atomic.Bool
@@ -147,7 +147,7 @@ func (s *Stream) Run(f func([]Event) error) error {
 			return fmt.Errorf("reading Nomad's events: %w", err)
 		}
 		if len(es) > 0 {
-			watch.Stop() // it is not the server that is silent while f takes its time
+			watch.Stop() // while f works the server is not late
 			if err := f(es); err != nil {
 				return err
 			}

@@ -152,12 +152,12 @@ func TestViewUpdate(t *testing.T) {
 	s := world(3)
 	v := view(t, s)
 	s.PutAlloc(alloc("a1", JobKey{"default", "x"}, 1, "running", 5, "n1-0", "n1-3"))
-	sick := *s.Nodes["id-2"]
-	res, dev := *sick.NodeResources, *sick.NodeResources.Devices[0]
+	unhealthy := *s.Nodes["id-2"]
+	res, dev := *unhealthy.NodeResources, *unhealthy.NodeResources.Devices[0]
 	dev.Instances = append([]*api.NodeDevice{{ID: "n2-0", Healthy: false}}, dev.Instances[1:]...)
 	res.Devices = []*api.NodeDeviceResource{&dev}
-	sick.NodeResources, sick.ModifyIndex = &res, 6
-	s.putNode(&sick)
+	unhealthy.NodeResources, unhealthy.ModifyIndex = &res, 6
+	s.putNode(&unhealthy)
 	if !v.Update(s, options()) {
 		t.Fatal("a new view is asked for where none is needed")
 	}

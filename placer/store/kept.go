@@ -154,7 +154,7 @@ type EffectiveConfig struct {
 
 // EffectiveConfig is that of the agent in charge.
 func (s Store) EffectiveConfig() Variable[EffectiveConfig] {
-	return Variable[EffectiveConfig]{"nomad-pal/rules", s.nomad, asJSON[EffectiveConfig]("rules", nil)}
+	return Variable[EffectiveConfig]{"nomad-pal/effective-config", s.nomad, asJSON[EffectiveConfig]("config", nil)}
 }
 
 // Usage is the GPU time that namespaces have had, as it counted then.

@@ -299,7 +299,7 @@ func FuzzAnyContent(f *testing.F) {
 		again(t, d.Path, items{"decision": text}, s, varRead(d), d.Write)
 		again(t, q.Path, items{"json": text}, s, varRead(q), q.Write)
 		again(t, fs.Path, items{"json": text, "dropped": more}, s, varRead(fs), fs.Write)
-		again(t, c.Path, items{"rules": text}, s, varRead(c), c.Write)
+		again(t, c.Path, items{"config": text}, s, varRead(c), c.Write)
 		again(t, h.Path, items{"json": text}, s, varRead(h), h.Write)
 		again(t, class.Path, items{"class": "A", "job": text, "readings": more, "power": more, "reason": text}, s, varRead(class), class.Write)
 		again(t, "nomad-pal/history/3", items{"runs": text}, s, s.RunTimes().Read, s.RunTimes().Write)

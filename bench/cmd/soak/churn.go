@@ -44,7 +44,7 @@ func (s *soak) startPlacer(ctx context.Context) error {
 	})
 }
 
-// disturb kills a client, kills the placer and makes a GPU ill, in turn. The
+// disturb kills a client, kills the placer and makes a GPU unhealthy, in turn. The
 // placer is left alone in the second half, so that what it uses can be followed.
 // What was begun is carried to its end: the cluster is whole when it drains.
 func (s *soak) disturb(ctx, timed context.Context) error {
@@ -65,7 +65,7 @@ func (s *soak) disturb(ctx, timed context.Context) error {
 		case 2:
 			err = s.killPlacer(ctx)
 		default:
-			err = s.sicken(ctx, r.IntN(len(s.GPUs.All)))
+			err = s.makeUnhealthy(ctx, r.IntN(len(s.GPUs.All)))
 		}
 		if err != nil {
 			return err
@@ -113,21 +113,21 @@ func (s *soak) killPlacer(ctx context.Context) error {
 	return nil
 }
 
-// sicken makes a GPU unhealthy, waits until the placer knows, and heals it.
-func (s *soak) sicken(ctx context.Context, gpu int) error {
+// makeUnhealthy makes a GPU unhealthy, waits until the placer knows, and heals it.
+func (s *soak) makeUnhealthy(ctx context.Context, gpu int) error {
 	u := s.GPUs.All[gpu]
-	s.note("GPU %s of gpu-%02d falls ill", u.ID, u.Node)
-	if err := s.Sicken(u.Node, u.ID); err != nil {
+	s.note("GPU %s of gpu-%02d becomes unhealthy", u.ID, u.Node)
+	if err := s.MakeUnhealthy(u.Node, u.ID); err != nil {
 		return err
 	}
 	began := time.Now()
 	limit, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	err := cluster.Until(limit, "the placer knows that "+u.ID+" is ill", func(ctx context.Context) (string, error) {
+	err := cluster.Until(limit, "the placer knows that "+u.ID+" is unhealthy", func(ctx context.Context) (string, error) {
 		s.whole.Lock()
 		w, _, err := believed(ctx, s.url)
 		s.whole.Unlock()
-		if err == nil && !w.sick[u.ID] {
+		if err == nil && !w.unhealthy[u.ID] {
 			return "it does not", pause(ctx, time.Second)
 		}
 		if err != nil {
@@ -143,5 +143,5 @@ func (s *soak) sicken(ctx context.Context, gpu int) error {
 		return err
 	}
 	s.note("GPU %s heals", u.ID)
-	return s.Sicken(u.Node, "")
+	return s.MakeUnhealthy(u.Node, "")
 }

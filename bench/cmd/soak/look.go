@@ -18,14 +18,14 @@ import (
 // world is who holds which GPU and where each job stands, in the words of one
 // side.
 type world struct {
-	holder map[string]string // GPU → job
-	phase  map[string]string // job → "waiting" or "running"; the placer has more
-	sick   map[string]bool   // GPUs that the placer takes for unhealthy
-	twice  []string          // GPUs that two allocations hold
+	holder    map[string]string // GPU → job
+	phase     map[string]string // job → "waiting" or "running"; the placer has more
+	unhealthy map[string]bool   // GPUs that the placer takes for unhealthy
+	twice     []string          // GPUs that two allocations hold
 }
 
 func newWorld() world {
-	return world{holder: map[string]string{}, phase: map[string]string{}, sick: map[string]bool{}}
+	return world{holder: map[string]string{}, phase: map[string]string{}, unhealthy: map[string]bool{}}
 }
 
 // waiting is the number of jobs that wait.
@@ -57,7 +57,7 @@ func believed(ctx context.Context, url string) (world, metrics, error) {
 		if g.Job != "" {
 			w.holder[g.ID] = g.Job
 		}
-		w.sick[g.ID] = !g.Healthy
+		w.unhealthy[g.ID] = !g.Healthy
 	}
 	for _, j := range jobs {
 		w.phase[j.Namespace+"/"+j.Job] = j.Phase

@@ -3,7 +3,7 @@
 
 // Command soak is `make soak`: compressed traffic on a real cluster under the
 // placer's default configuration, for hours, while clients are killed and
-// started again, the placer is killed, and GPUs fall ill and heal. Every look
+// started again, the placer is killed, and GPUs become unhealthy and heal. Every look
 // compares what the placer says with Nomad's allocations and records what the
 // processes use. It fails when they disagree in two looks in a row, when a GPU
 // is given away twice for a second, when memory, threads, goroutines, files or

@@ -128,7 +128,7 @@ func TestCompare(t *testing.T) {
 			alloc("a", "unknown", "x"), alloc("b", "running", "x")},
 	})
 	b, _, err := believed(t.Context(), placer)
-	if err != nil || !b.sick["x"] || b.sick["g"] {
+	if err != nil || !b.unhealthy["x"] || b.unhealthy["g"] {
 		t.Fatalf("believed %+v, %v", b, err)
 	}
 	client, err := api.NewClient(&api.Config{Address: nomad})

@@ -38,7 +38,7 @@ func (o options) workload() []replay.Job {
 }
 
 // generate makes no gang that needs more than half the cluster: with a client
-// away or a GPU ill the widest would wait for minutes, and the soak with them.
+// away or a GPU unhealthy the widest would wait for minutes, and the soak with them.
 func (o options) generate(n int) []replay.Job {
 	gpus := max(1, o.nodes/2) * gpusPerNode
 	return replay.FromTrace(trace.SiaPhilly(o.seed, trace.Shape{Jobs: n, MaxGPUs: gpus}), replay.Compression{

@@ -21,7 +21,7 @@ namespace "research" {
 # The agent's variables lie in this namespace.
 namespace "default" {
   variables {
-    path "nomad-pal/rules" {
+    path "nomad-pal/effective-config" {
       capabilities = ["read"]
     }
 

@@ -21,10 +21,10 @@ import (
 // one, it places all the same and says what does not work.
 func TestNoVariables(t *testing.T) {
 	for name, fails := range map[string]func(r nomadtest.Request) bool{
-		"none can be written": func(r nomadtest.Request) bool { return r.Method != http.MethodGet },
-		"none can be read":    func(r nomadtest.Request) bool { return r.Method == http.MethodGet },
-		"the rules cannot":    func(r nomadtest.Request) bool { return strings.HasSuffix(r.Path, "/rules") },
-		"nothing can":         func(nomadtest.Request) bool { return true },
+		"none can be written":         func(r nomadtest.Request) bool { return r.Method != http.MethodGet },
+		"none can be read":            func(r nomadtest.Request) bool { return r.Method == http.MethodGet },
+		"the effective config cannot": func(r nomadtest.Request) bool { return strings.HasSuffix(r.Path, "/effective-config") },
+		"nothing can":                 func(nomadtest.Request) bool { return true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			Run(t, Options{Seed: 1}, func(w *World) {
@@ -58,7 +58,7 @@ func TestNonsenseInVariables(t *testing.T) {
 		w.AddNodes(2, 4)
 		nonsense := func() {
 			for path, item := range map[string]string{
-				"rules": "rules", "quarantine": "json", "failures": "json", "history/0": "runs", "history/3": "runs", "profile/0000": "data",
+				"effective-config": "config", "quarantine": "json", "failures": "json", "history/0": "runs", "history/3": "runs", "profile/0000": "data",
 				"decisions/default/a": "decision", "classes/default/a": "class", "measurements/x/0000": "csv",
 			} {
 				w.Nomad.SetVariable("default", "nomad-pal/"+path, map[string]string{item: `{"until": [7`})
