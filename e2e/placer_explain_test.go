@@ -11,7 +11,7 @@ import (
 // explanation is what the tests read of `nomad-pal explain -json`.
 type explanation struct {
 	Phase, Reason, Note string
-	Confirmed           string
+	Ready               string
 	Decision            struct {
 		Chosen *struct {
 			Cost    float64

@@ -93,9 +93,9 @@ func testRegistersPlaced(t *testing.T, b *bed) {
 	got := b.untilGPUs("direct", 1)
 	same(t, "the fastest GPU", []string{gpu(1, 0)}, got)
 	b.registeredAs("direct", 1, 0)
-	b.until("explained and confirmed", func() string {
-		if e := b.explain("direct"); e.Confirmed == "" {
-			return "not confirmed"
+	b.until("explained and ready", func() string {
+		if e := b.explain("direct"); e.Ready == "" {
+			return "not ready"
 		}
 		return cmp.Diff(got, b.explained("direct"))
 	})

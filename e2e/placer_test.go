@@ -69,7 +69,7 @@ func testSingle(t *testing.T, b *bed) {
 	b.run(gang("single", 1, 1).hcl())
 	got := b.untilGPUs("single", 1)
 	same(t, "the fastest GPU", []string{gpu(1, 0)}, got)
-	b.until("confirmed", func() string {
+	b.until("ready", func() string {
 		if d := cmp.Diff(got, b.explained("single")); d != "" {
 			return d
 		}

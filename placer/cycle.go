@@ -230,7 +230,7 @@ func (p *Placer) trackAside(k nomad.JobKey, job *api.Job, reason string) {
 	t.Observed, t.Refused = asideObserved(job), errors.New(reason)
 }
 
-// requestOf reads what a job wants. A gang that was taken back wants other nodes
+// requestOf reads what a job wants. A gang that was requeued wants other nodes
 // than those that failed it, too.
 func (p *Placer) requestOf(st gang.Observed) (nomad.Request, error) {
 	r, err := p.view.Request(st.Job)
@@ -242,7 +242,7 @@ func (p *Placer) requestOf(st gang.Observed) (nomad.Request, error) {
 	return r, err
 }
 
-// avoids are the nodes, by name, that a gang which was taken back goes to only if
+// avoids are the nodes, by name, that a gang that was requeued goes to only if
 // it fits nowhere else; nil for none.
 func (p *Placer) avoids(st gang.Observed, now time.Time) map[string]bool {
 	if st.Nomad != gang.Waiting || len(st.Pins.Groups) == 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// A gang that was taken back goes to other nodes than those that failed it, but
+// A gang that was requeued goes to other nodes than those that failed it, but
 // for those that were down and those whose unhealthy GPUs are kept out anyway.
 func TestFailedOn(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)

@@ -105,8 +105,8 @@ func readSnapshot(ctx context.Context, c *nomad.Client, last *nomad.State, chang
 		return nil, err
 	}
 	// The failures themselves are not for everybody's eyes, as they name jobs of all
-	// namespaces: who cannot read them is not told which nodes a gang avoids that was
-	// taken back.
+	// namespaces: who cannot read them is not told which nodes a requeued gang
+	// avoids.
 	if failures, err := kept.Failures().Read(ctx); err == nil {
 		p.failureHistory.failures = failures.Of.Kept
 	}
@@ -186,10 +186,10 @@ type Explanation struct {
 	StartTo   time.Time `json:"start_to,omitzero"`
 	// Decision is the one in force, or what would be decided now.
 	Decision *pal.Decision `json:"decision,omitempty"`
-	// Decided and Confirmed are the times of the decision in force.
-	Decided   time.Time `json:"decided,omitzero"`
-	Confirmed time.Time `json:"confirmed,omitzero"`
-	Mode      string    `json:"mode,omitempty"`
+	// Decided and Ready are the times of the decision in force.
+	Decided time.Time `json:"decided,omitzero"`
+	Ready   time.Time `json:"ready,omitzero"`
+	Mode    string    `json:"mode,omitempty"`
 	// ClassFrom says where the application class comes from.
 	ClassFrom string `json:"class_from,omitempty"`
 	Note      string `json:"note,omitempty"`
@@ -295,7 +295,7 @@ func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observ
 	if err != nil || r == nil {
 		return err
 	}
-	e.Decision, e.Decided, e.Confirmed, e.Mode, e.Note = &r.Decision, r.Decided, r.Confirmed, string(r.Mode), r.Note
+	e.Decision, e.Decided, e.Ready, e.Mode, e.Note = &r.Decision, r.Decided, r.Ready, string(r.Mode), r.Note
 	return nil
 }
 

@@ -305,7 +305,7 @@ func preemptible(t *testing.T, address string) *Placer {
 	}
 	p.track(t.Context())
 	for _, t := range p.jobs {
-		t.Record = &Record{Namespace: t.Key.Namespace, Job: t.Key.ID, JobModifyIndex: 1, Decided: time.Unix(0, long), Confirmed: time.Unix(0, long)}
+		t.Record = &Record{Namespace: t.Key.Namespace, Job: t.Key.ID, JobModifyIndex: 1, Decided: time.Unix(0, long), Ready: time.Unix(0, long)}
 	}
 	return p
 }

@@ -66,6 +66,6 @@ func (p *Placer) warnOfOldNomad() {
 		return
 	}
 	p.warned = true
-	p.log.Warn("this Nomad may start members with fewer GPUs than they ask for (hashicorp/nomad#18364); such gangs are taken back and tried again",
+	p.log.Warn("this Nomad may start members with fewer GPUs than they ask for (hashicorp/nomad#18364); such gangs are requeued and tried again",
 		"version", low, "mended_in", exactPins)
 }

@@ -159,7 +159,7 @@ func (g *Gang) Recalled() bool {
 // written down: most gangs are, at most times, and need no look until they change.
 func (g *Gang) Quiet() bool {
 	return g.Nomad == Running && !g.Misplaced && g.Queued && g.Placed && g.Target == nil && !g.overwrote &&
-		g.Record != nil && !g.Unsaved && !g.Record.Confirmed.IsZero() && g.Record.JobModifyIndex == *g.Job.JobModifyIndex &&
+		g.Record != nil && !g.Unsaved && !g.Record.Ready.IsZero() && g.Record.JobModifyIndex == *g.Job.JobModifyIndex &&
 		(g.canariesDone == *g.Job.JobModifyIndex || !WantsCanaries(g.Observed))
 }
 

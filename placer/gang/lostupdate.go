@@ -18,7 +18,7 @@ import (
 // Nomad let the one replace the other: milliseconds, but on a busy server.
 const raceTime = 5 * time.Second
 
-// broughtBack says whether version v of a job is a rewriting of ours of version
+// isLostUpdate says whether version v of a job is a rewriting of ours of version
 // v-2 that replaced version v-1, by which the author stopped or edited the job:
 //
 //	v-2  as it waited, or ran
@@ -30,7 +30,7 @@ const raceTime = 5 * time.Second
 //
 // A job that was purged and brought back cannot be told from a new one: Nomad
 // keeps no version of it. Somebody has to purge it again.
-func broughtBack(versions map[uint64]*api.Job, v uint64) bool {
+func isLostUpdate(versions map[uint64]*api.Job, v uint64) bool {
 	now, lost, base := versions[v], versions[v-1], versions[v-2]
 	if now == nil || lost == nil || base == nil || stopped(now) || stopped(base) {
 		return false
@@ -163,6 +163,6 @@ func (g *Gang) lookBack(World) ([]Effect, bool) {
 	if !g.read.hasVersions {
 		return ask(ReadVersions{})
 	}
-	g.lookedBack, g.overwrote = true, broughtBack(g.read.versions, *g.Job.Version)
+	g.lookedBack, g.overwrote = true, isLostUpdate(g.read.versions, *g.Job.Version)
 	return nothing()
 }

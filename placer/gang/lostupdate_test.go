@@ -62,13 +62,13 @@ func TestLostUpdate(t *testing.T) {
 		{"stopped, run again edited, placed", []*api.Job{gated, stop(gated), edit(gated), edit(pinned)}, false},
 		{"stopped while it ran, started again", []*api.Job{gated, pinned, stop(pinned), pinned}, false},
 		{"stopped while its pins were changed", []*api.Job{gated, pinned, stop(pinned), other}, true},
-		{"stopped while it was taken back", []*api.Job{gated, pinned, stop(pinned), rewrite.Gate(pinned)}, true},
+		{"stopped while it was requeued", []*api.Job{gated, pinned, stop(pinned), rewrite.Gate(pinned)}, true},
 		{"stopped while it waited, reverted to what ran before", []*api.Job{pinned, gated, stop(gated), pinned}, false},
 		{"edited while it ran, keeps its pins", []*api.Job{gated, pinned, edit(gated), edit(pinned)}, false},
 		{"run again while it runs", []*api.Job{pinned, gated, pinned}, false},
 		{"scaled", []*api.Job{gated, pinned, edit(pinned)}, false},
 		{"scaled and back", []*api.Job{pinned, edit(pinned), pinned}, false},
-		{"taken back and placed anew", []*api.Job{pinned, rewrite.Gate(pinned), other}, false},
+		{"requeued and placed anew", []*api.Job{pinned, rewrite.Gate(pinned), other}, false},
 		{"edited while it waited, placed, stopped", []*api.Job{gated, edit(gated), stop(pinned)}, false},
 		{"edited when it was stopped, reverted", []*api.Job{stop(gated), edit(gated), pinned}, false},
 		{"stopped with its scaling", []*api.Job{scaling(gated, 1), stop(gated), scaling(pinned, 3)}, true},
@@ -87,7 +87,7 @@ func TestLostUpdate(t *testing.T) {
 			}
 		}
 		if v := uint64(len(c.versions) - 1); v >= 2 {
-			if got := broughtBack(versions, v); got != c.want {
+			if got := isLostUpdate(versions, v); got != c.want {
 				t.Errorf("%s: %v", c.name, got)
 			}
 		}

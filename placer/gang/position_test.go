@@ -68,7 +68,7 @@ func TestFirstAsked(t *testing.T) {
 		{versions: "g2 s2 g2 g2", since: 2},
 		{versions: "g2 - g2 g2", since: 2, cut: true}, // too long ago for Nomad
 		{versions: "g2 p2 t2 g2", since: 3, requeued: true},
-		{versions: "g2 p2 t2 g3", since: 3}, // taken back, then made larger
+		{versions: "g2 p2 t2 g3", since: 3}, // requeued, then made larger
 	} {
 		t.Run(tc.versions, func(t *testing.T) {
 			vs := versionsOf(t, tc.versions)

@@ -93,7 +93,7 @@ func (g *Gang) NewRecord(now time.Time, d pal.Decision, note string) Record {
 		Mode: g.Request.Mode, Decision: d, Note: note,
 	}
 	if g.Record != nil && len(g.Pins.Groups) > 0 {
-		r.UserFailures, r.Revived = g.Record.UserFailures, g.Record.Revived
+		r.UserFailures, r.InfraFailures = g.Record.UserFailures, g.Record.InfraFailures
 	}
 	r.Waited = max(0, now.Sub(g.WaitsSince()))
 	if had := g.ran(); had != nil && had.Attained > 0 {

@@ -262,7 +262,7 @@ func (w *randomWorld) answer(of Effect) Event {
 		if r.IntN(4) == 0 {
 			return RecordRead{}
 		}
-		rec := &Record{Namespace: "default", Job: "j", JobModifyIndex: w.index, UserFailures: r.IntN(4), Revived: r.IntN(7), Attained: time.Duration(r.IntN(3)) * time.Hour}
+		rec := &Record{Namespace: "default", Job: "j", JobModifyIndex: w.index, UserFailures: r.IntN(4), InfraFailures: r.IntN(7), Attained: time.Duration(r.IntN(3)) * time.Hour}
 		if r.IntN(6) == 0 {
 			rec.GivenUp = "given up"
 		}

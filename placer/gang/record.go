@@ -20,8 +20,8 @@ type Record struct {
 	// the queue, which our own registering must not change.
 	Submitted time.Time `json:"submitted"`
 	Decided   time.Time `json:"decided"`
-	// Confirmed is when all members were seen on their GPUs; zero before.
-	Confirmed time.Time `json:"confirmed,omitzero"`
+	// Ready is when all members were seen on their GPUs; zero before.
+	Ready time.Time `json:"ready,omitzero"`
 	// JobModifyIndex is that of the job as it was committed.
 	JobModifyIndex uint64       `json:"job_modify_index"`
 	Mode           rewrite.Mode `json:"mode"`
@@ -30,8 +30,8 @@ type Record struct {
 	// by its own fault; GivenUp is why it is not tried any more.
 	UserFailures int    `json:"user_failures,omitempty"`
 	GivenUp      string `json:"given_up,omitempty"`
-	// Revived counts how often the gang was lost to the infrastructure.
-	Revived int `json:"revived,omitempty"`
+	// InfraFailures counts how often the gang was lost to the infrastructure.
+	InfraFailures int `json:"infra_failures,omitempty"`
 	// Attained is how long the gang ran before it was last stopped, Done how much
 	// of its work that did, in time at cost 1, and Waited how long it waited in
 	// all before it was last started. Stopped is when that was.

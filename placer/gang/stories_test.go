@@ -28,7 +28,7 @@ import (
 //	observe <job> / <allocations>   Nomad shows this: see TestObserved for the words
 //	refuse                          from now on the job cannot be served
 //	turn | sync | start gpus=g1+g2 | preempt for=j | move gpus=g1+g2
-//	record [none] [given-up] [done] [revived=n] [failures=n]
+//	record [none] [given-up] [done] [infra-failures=n] [failures=n]
 //	versions / <job>, one line per version, or - for one that Nomad does not keep
 //	evaluations [blocked] [pending]
 //	allocs / <version> <allocation>
@@ -247,10 +247,10 @@ func (s *story) record(d *datadriven.TestData) *Record {
 	if d.HasArg("given-up") {
 		r.GivenUp = "given up after 3 tries"
 	}
-	if d.HasArg("confirmed") {
-		r.Confirmed = s.w.now
+	if d.HasArg("ready") {
+		r.Ready = s.w.now
 	}
-	d.MaybeScanArgs(s.t, "revived", &r.Revived)
+	d.MaybeScanArgs(s.t, "infra-failures", &r.InfraFailures)
 	d.MaybeScanArgs(s.t, "failures", &r.UserFailures)
 	d.MaybeScanArgs(s.t, "index", &r.JobModifyIndex)
 	return r
@@ -335,14 +335,14 @@ func recorded(r Record) string {
 	if !r.Stopped.IsZero() {
 		said = append(said, "stopped")
 	}
-	if !r.Confirmed.IsZero() {
+	if !r.Ready.IsZero() {
 		said = append(said, "ready")
 	}
 	if r.UserFailures > 0 {
 		said = append(said, fmt.Sprintf("%d failures", r.UserFailures))
 	}
-	if r.Revived > 0 {
-		said = append(said, fmt.Sprintf("lost %d times", r.Revived))
+	if r.InfraFailures > 0 {
+		said = append(said, fmt.Sprintf("lost %d times", r.InfraFailures))
 	}
 	if r.GivenUp != "" {
 		said = append(said, r.GivenUp)

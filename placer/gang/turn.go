@@ -47,9 +47,9 @@ const (
 	// retryWithin is how long after it failed a gang is tried again whose job Nomad
 	// calls dead: what an earlier placer left behind is not begun anew.
 	retryWithin = 10 * time.Minute
-	// revivals bounds how often the infrastructure may fail a gang before it is given
-	// up.
-	revivals = 5
+	// maxInfraFailures bounds how often the infrastructure may fail a gang before it is
+	// given up.
+	maxInfraFailures = 5
 )
 
 func (g *Gang) saveSlow(w World) ([]Effect, bool) {
@@ -253,16 +253,16 @@ func (st Observed) lost(w World) bool {
 	})
 }
 
-// requeueLost requeues a lost gang, at most revivals times, and gives it up after
+// requeueLost requeues a lost gang, at most maxInfraFailures times, and gives it up after
 // that.
 func (g *Gang) requeueLost(w World) ([]Effect, bool) {
 	reason := "its node was drained"
 	if f := w.LastFailure(g.Job); f != nil {
 		reason = f.Reason
 	}
-	if g.Record.Revived >= revivals {
+	if g.Record.InfraFailures >= maxInfraFailures {
 		r := *g.Record
-		r.GivenUp = fmt.Sprintf("given up after it was lost %d times by no fault of its own, the last time: %s. Run it again", r.Revived+1, reason)
+		r.GivenUp = fmt.Sprintf("given up after it was lost %d times by no fault of its own, the last time: %s. Run it again", r.InfraFailures+1, reason)
 		return []Effect{g.log(Warn, "giving up", "reason", r.GivenUp), WriteRecord{r}}, false
 	}
 	r, said := g.countFailure(w)
@@ -271,9 +271,9 @@ func (g *Gang) requeueLost(w World) ([]Effect, bool) {
 		return append(said, WriteRecord{*r}), false
 	case g.counted != *g.Job.JobModifyIndex:
 		g.counted = *g.Job.JobModifyIndex
-		revived := *g.Record
-		revived.Revived++
-		r = &revived
+		lost := *g.Record
+		lost.InfraFailures++
+		r = &lost
 	}
 	out := []Effect{g.log(Warn, "gang was lost, requeueing it", "reason", reason)}
 	if g.Queued { // it joins the queue anew, to go elsewhere than where it failed
@@ -300,7 +300,7 @@ func (g *Gang) requeueMisplaced(w World) ([]Effect, bool) {
 // recordReady records once that all members run where they should.
 func (g *Gang) recordReady(w World) ([]Effect, bool) {
 	r := g.Record
-	if r == nil || !r.Confirmed.IsZero() && r.JobModifyIndex == *g.Job.JobModifyIndex {
+	if r == nil || !r.Ready.IsZero() && r.JobModifyIndex == *g.Job.JobModifyIndex {
 		return nothing()
 	}
 	if w.Promised(g.Key) {
@@ -313,7 +313,7 @@ func (g *Gang) recordReady(w World) ([]Effect, bool) {
 		// Nomad chose among those that the pins allow.
 		r.Decision.Chosen = w.Describe(g.Request.Gang, w.Running(g.Request, w.Holds(g.Key)))
 	}
-	r.Confirmed, r.JobModifyIndex = w.Now(), *g.Job.JobModifyIndex
+	r.Ready, r.JobModifyIndex = w.Now(), *g.Job.JobModifyIndex
 	g.Tries, g.Trouble, g.Unsaved = 0, "", false
 	return []Effect{SaveRecord{*r}}, true
 }

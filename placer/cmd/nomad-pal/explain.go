@@ -63,8 +63,8 @@ func printExplanation(b *base, e *placer.Explanation) {
 	if !e.Decided.IsZero() {
 		rows = append(rows, row("Decided", clock(e.Decided)))
 	}
-	if !e.Confirmed.IsZero() {
-		rows = append(rows, row("Confirmed", clock(e.Confirmed)))
+	if !e.Ready.IsZero() {
+		rows = append(rows, row("Ready", clock(e.Ready)))
 	}
 	if e.Note != "" {
 		rows = append(rows, row("Note", oneLine(e.Note)))

@@ -45,7 +45,7 @@ func TestSnapshotTellsTheTruth(t *testing.T) {
 				t.Errorf("%s is %s: %s", name, e.Phase, e.Reason)
 			}
 		}
-		if e := w.explained("runs"); e.Decision == nil || e.Decision.Chosen == nil || len(e.Allocations) != 1 || e.Confirmed.IsZero() {
+		if e := w.explained("runs"); e.Decision == nil || e.Decision.Chosen == nil || len(e.Allocations) != 1 || e.Ready.IsZero() {
 			t.Errorf("of what runs is said: %+v", e)
 		}
 		if e := w.explained("waits"); e.Wait == nil || e.Decision == nil {

@@ -384,10 +384,10 @@ func TestPurgedTasksGoOn(t *testing.T) {
 	}
 }
 
-// A gang is purged while it is taken back, and the write comes late: it brings the
+// A gang is purged while it is requeued, and the write comes late: it brings the
 // job back, and what is decided upon it makes a second version. It is purged again
 // (walk 178 with steps of the clocks).
-func TestPurgedWhileItIsTakenBack(t *testing.T) {
+func TestPurgedWhileItIsRequeued(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 2)
 		w.StartPlacer()
@@ -401,7 +401,7 @@ func TestPurgedWhileItIsTakenBack(t *testing.T) {
 			return nomadtest.None
 		})
 		w.Nomad.Drain(w.Members(Key("a"))[0].Node)
-		w.Expect("it is taken back", 30*time.Second, late.Load)
+		w.Expect("it is requeued", 30*time.Second, late.Load)
 		if err := w.Purge(Key("a")); err != nil {
 			t.Fatal(err)
 		}
