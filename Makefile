@@ -61,8 +61,7 @@ simulations: ## The placer on an in-memory Nomad: every request fails in every w
 .PHONY: rewrites
 rewrites: nomad ## Every kind of rewrite, and the simulator's plain Nomad, against Nomad's own scheduler in process
 	@echo "rewrites through Nomad's scheduler"
-	cd e2e/scheduler && go test -tags hashicorpmetrics .
-	cd bench/nomadcheck && go test -tags hashicorpmetrics .
+	cd e2e/scheduler && go test -tags hashicorpmetrics ./...
 
 .PHONY: e2e
 e2e: build nomad ## End-to-end tests on real Nomad clusters

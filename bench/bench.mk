@@ -6,7 +6,7 @@
 .PHONY: sim-parity
 sim-parity: ## The faithful mode against the PAL artifact's own results, job by job and event by event (needs PAL_DATA)
 	@[ -n "$${PAL_DATA:-}" ] || { echo "PAL_DATA is not set: it names the directory with the artifact's traces and results"; exit 1; }
-	go test -count=1 -v -run 'Parity|WorkedExample|FaithfulCommand' ./bench/sim ./bench/simulate | grep -E '^(---|ok|FAIL|\s+\S+_test)'
+	go test -count=1 -v -run 'Parity|WorkedExample|FaithfulCommand' ./sim ./sim/simulate | grep -E '^(---|ok|FAIL|\s+\S+_test)'
 
 .PHONY: sim-policies
 sim-policies: ## Every policy tried, over populations, loads, penalties and estimates; writes bench/results/{policies,gain}.json (needs PAL_DATA)
@@ -15,20 +15,20 @@ sim-policies: ## Every policy tried, over populations, loads, penalties and esti
 
 .PHONY: sim-bench
 sim-bench: ## Speed of the simulator and the queue; with PAL_DATA also against the artifact
-	go test -run xxx -bench 'Artifact|Faithful' -benchtime 5x ./bench/sim
-	go test -run xxx -bench 'Calibration|Preemption/jobs=10+/' -benchtime 1x ./bench/sim
+	go test -run xxx -bench 'Artifact|Faithful' -benchtime 5x ./sim
+	go test -run xxx -bench 'Calibration|Preemption/jobs=10+/' -benchtime 1x ./sim
 	go test -run xxx -bench Decide -benchtime 5x ./pal/queue
 
 .PHONY: sim-million
 sim-million: ## Cost a job against jobs and GPUs, up to a million jobs on 100,000 GPUs (about 10 minutes, 2 GB); draws bench/results/speed.svg
 	@mkdir -p build
-	go test -run xxx -bench Jobs -benchtime 1x -timeout 120m ./bench/sim | tee build/speed.txt
+	go test -run xxx -bench Jobs -benchtime 1x -timeout 120m ./sim | tee build/speed.txt
 	go run ./bench/speedplot < build/speed.txt > bench/results/speed.svg
 
 .PHONY: sim-nomad
 sim-nomad: ## Nomad's own scheduler against the record that the simulator's model of plain Nomad is checked with
-	cd bench/nomadcheck && go test -count=1 .
-	go test -count=1 -run NomadModel ./bench/sim
+	cd e2e/scheduler && go test -count=1 -tags hashicorpmetrics ./plain
+	go test -count=1 -run NomadModel ./sim
 
 .PHONY: sim-traces
 sim-traces: ## Every policy on every trace under PAL_DATA, by load and population; writes docs/results/sim-traces.{md,json} (hours; SIM_TRACES_ARGS='-only Sia')

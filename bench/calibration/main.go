@@ -12,8 +12,8 @@ import (
 	"io"
 	"os"
 
-	"github.com/nomad-pal/nomad-pal/bench/paldata"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/sim/paldata"
 )
 
 func main() {

@@ -8,8 +8,8 @@ import (
 	"math"
 
 	"github.com/nomad-pal/nomad-pal/bench/pyrandom"
-	"github.com/nomad-pal/nomad-pal/bench/sim"
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/sim"
 )
 
 // gain is what the artifact's policies gain over packing under strict FIFO on

@@ -19,7 +19,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/nomad-pal/nomad-pal/bench/paldata"
+	"github.com/nomad-pal/nomad-pal/sim/paldata"
 )
 
 func main() {

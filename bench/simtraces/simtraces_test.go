@@ -16,7 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nomad-pal/nomad-pal/bench/trace"
+	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
 // madeUp is a directory with a trace of three virtual clusters that nobody ran:

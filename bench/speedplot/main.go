@@ -1,7 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Command speedplot turns the output of BenchmarkJobs (bench/sim) into an SVG:
+// Command speedplot turns the output of BenchmarkJobs (sim) into an SVG:
 // what a simulated job costs, against the GPUs of the cluster, a line per
 // number of jobs (`make sim-bench`).
 package main

@@ -10,4 +10,4 @@ calibration-figures: ## class stability, bins and drift detection on the measure
 
 population-tables: ## print the tables of pal/population, computed from PAL_DATA
 	@test -n "$(PAL_DATA)" || { echo "set PAL_DATA to the directory with the PAL artifact's measurements"; exit 1; }
-	PAL_DATA="$(PAL_DATA)" go run ./bench/paldata/quantiles
+	PAL_DATA="$(PAL_DATA)" go run ./sim/paldata/quantiles

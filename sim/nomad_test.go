@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nomad-pal/nomad-pal/bench/trace"
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
 // TestNomadModel compares the model of plain Nomad with what Nomad's scheduler

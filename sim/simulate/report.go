@@ -13,9 +13,9 @@ import (
 	"strconv"
 	"text/tabwriter"
 
-	"github.com/nomad-pal/nomad-pal/bench/sim"
-	"github.com/nomad-pal/nomad-pal/bench/trace"
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/sim"
+	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
 // report is what a run came to. Times are seconds.

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/nomad-pal/nomad-pal/bench/trace"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
 // model is FIFO, SRTF or EASY on n equal GPUs that may lie anywhere, written down

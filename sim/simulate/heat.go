@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nomad-pal/nomad-pal/bench/sim"
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/sim"
 )
 
 // heat is which GPU was busy when, and how slow the GPU was for what ran.

@@ -10,12 +10,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nomad-pal/nomad-pal/bench/sim"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/agent"
+	"github.com/nomad-pal/nomad-pal/sim"
 )
 
 // queueFlags are the flags that stand for keys of the agent's configuration, with

@@ -10,7 +10,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/nomad-pal/nomad-pal/bench/paldata"
+	"github.com/nomad-pal/nomad-pal/sim/paldata"
 )
 
 func main() {

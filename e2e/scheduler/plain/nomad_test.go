@@ -1,7 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-package nomadcheck
+package plain
 
 import (
 	"encoding/json"
@@ -20,7 +20,7 @@ import (
 	"github.com/hashicorp/nomad/scheduler/tests"
 )
 
-const file = "../sim/testdata/nomad.json"
+const file = "../../../sim/testdata/nomad.json"
 
 // small is a cluster of equal nodes and a batch job of one-GPU allocations, each of
 // which needs its share of a node's CPU and memory.

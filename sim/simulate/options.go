@@ -14,9 +14,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nomad-pal/nomad-pal/bench/sim"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/sim"
 )
 
 // options are the command line.

@@ -15,10 +15,10 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/bench/pyrandom"
-	"github.com/nomad-pal/nomad-pal/bench/sim"
-	"github.com/nomad-pal/nomad-pal/bench/trace"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/sim"
+	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
 // Run is the command: it returns the exit code.

@@ -10,8 +10,8 @@ import (
 	"slices"
 
 	"github.com/nomad-pal/nomad-pal/bench/pyrandom"
-	"github.com/nomad-pal/nomad-pal/bench/trace"
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
 // Faithful is one run of the PAL artifact's simulator (hal-uw/blox-pal, tag

@@ -10,9 +10,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nomad-pal/nomad-pal/bench/trace"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
 // Clairvoyant is a run under a scheduler that no real one can be: it knows how
