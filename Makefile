@@ -41,7 +41,7 @@ nomad: ## A Nomad for demo and tests: the one on PATH if supported, else built o
 ##@ Check
 
 .PHONY: test
-test: fmt-check tidy-check lint race simulations rewrites e2e ## Everything that must pass
+test: fmt-check tidy-check lint race research simulations rewrites e2e ## Everything that must pass
 
 .PHONY: unit
 unit: ## Unit, property and golden tests, the fast way
@@ -72,6 +72,7 @@ e2e: build nomad ## End-to-end tests on real Nomad clusters
 lint: ## go vet and staticcheck, nested modules included
 	go vet ./...
 	go run $(STATICCHECK) ./...
+	cd research && go run $(STATICCHECK) ./...
 	for m in $(VETTED); do (cd $$m && go vet -tags hashicorpmetrics ./...); done
 
 .PHONY: fmt
@@ -87,7 +88,7 @@ fmt-check:
 .PHONY: tidy-check
 tidy-check:
 	@echo "go mod tidy changes nothing"
-	@go mod tidy -diff || { echo "go mod tidy would change go.mod or go.sum"; exit 1; }
+	@go mod tidy -diff && go -C research mod tidy -diff || { echo "go mod tidy would change go.mod or go.sum, here or in research (make fmt)"; exit 1; }
 
 .PHONY: bench
 bench: ## Benchmarks of the core: decisions at 10,000 nodes
@@ -115,4 +116,4 @@ clean: ## Remove build/
 help: ## This text
 	@awk 'BEGIN {FS = ":.*##"} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-zA-Z0-9_-]+:.*?##/ {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
--include bench/bench.mk bench/real.mk device-plugin/plugin.mk device-plugin/measure/measure.mk device-plugin/hardware/hardware.mk pal/profile/profile.mk placer/placer.mk
+-include sim/sim.mk research/research.mk bench/real.mk device-plugin/plugin.mk device-plugin/measure/measure.mk device-plugin/hardware/hardware.mk placer/placer.mk

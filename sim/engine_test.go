@@ -218,3 +218,18 @@ func TestNomadDeadlocks(t *testing.T) {
 		t.Errorf("%d of 60 jobs finished with a timeout", finished)
 	}
 }
+
+// exampleCluster is a cluster of 2 nodes × 4 GPUs with one slow GPU a node for
+// class A.
+func exampleCluster(t *testing.T, across float64) *pal.Cluster {
+	t.Helper()
+	p := Population{Nodes: 2, GPUsPerNode: 4, Scores: [][pal.NumClasses]pal.PMScore{
+		{1.00, 1.00, 1.00, 1.000}, {1.02, 1.01, 1.00, 1.001}, {1.30, 1.00, 1.05, 1.000}, {0.98, 1.04, 1.00, 1.010},
+		{1.01, 1.04, 1.05, 1.000}, {1.28, 1.00, 1.04, 1.000}, {0.99, 1.05, 1.00, 1.012}, {1.03, 1.00, 1.00, 1.000},
+	}}
+	c, err := p.Cluster(pal.TwoTier(across))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}

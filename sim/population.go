@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 
-	"github.com/nomad-pal/nomad-pal/bench/pyrandom"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/population"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
@@ -20,44 +19,6 @@ type Population struct {
 	Scores             [][pal.NumClasses]pal.PMScore
 	// RackNodes is the number of nodes a rack holds; 0: racks are unknown.
 	RackNodes int
-}
-
-// Rows are the normalised measurements that one application class is drawn
-// from, in file order.
-type Rows [pal.NumClasses][]float64
-
-// DrawRows is the artifact's cluster (cluster_state.py:64-107): for every GPU
-// and class a measurement is drawn with replacement. It returns the generator
-// too, since the random policies go on drawing from it.
-func DrawRows(nodes, gpusPerNode int, rows Rows, seed uint32) (Population, *pyrandom.Rand, error) {
-	p := Population{Nodes: nodes, GPUsPerNode: gpusPerNode}
-	for k, class := range pal.AppClasses() {
-		if len(rows[k]) == 0 {
-			return p, nil, fmt.Errorf("class %s has no measurements to draw from", class)
-		}
-	}
-	r := pyrandom.New(seed)
-	for range nodes * gpusPerNode {
-		var s [pal.NumClasses]pal.PMScore
-		for k := range s {
-			s[k] = pal.PMScore(rows[k][r.Below(len(rows[k]))])
-		}
-		p.Scores = append(p.Scores, s)
-	}
-	return p, r, nil
-}
-
-// Cap is the population with scores above the limit cut to it: the same
-// cluster without its outliers.
-func (p Population) Cap(limit pal.PMScore) Population {
-	capped := p
-	capped.Scores = append([][pal.NumClasses]pal.PMScore(nil), p.Scores...)
-	for i := range capped.Scores {
-		for k, s := range capped.Scores[i] {
-			capped.Scores[i][k] = min(s, limit)
-		}
-	}
-	return capped
 }
 
 // DrawGPUs draws a cluster of whole GPUs from the published quantiles, each with the

@@ -2,29 +2,15 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package sim simulates a GPU cluster under a queue and placement policy. It
-// runs the production core, pal.Place and pal/queue, under simulated time.
+// runs the production core, pal.Place and pal/queue, under simulated time:
+// [Config] is one run, driven by events, with restart costs, failures and wrong
+// estimates. [Baselines] are other schedulers, what Nomad does today among them.
 //
-// [Faithful] repeats the PAL artifact's simulator, quirks included, so that
-// its published results can be checked job by job. [Config] is the honest
-// mode: event-driven, with restart costs, failures, wrong estimates, and what
-// Nomad does today among the baselines.
+// It is part of the product (nomad-pal simulate). The PAL artifact's own
+// simulator is repeated in research/artifact.
 package sim
 
-import (
-	"math"
-
-	"github.com/nomad-pal/nomad-pal/pal"
-)
-
-// Result is what a run comes to.
-type Result struct {
-	Jobs []JobResult
-	// Utilisation is GPU time allocated, from 0 to the last finish of a
-	// tracked job, over the cluster's GPU time.
-	Utilisation float64
-	// Rounds, of the faithful mode.
-	Rounds int
-}
+import "github.com/nomad-pal/nomad-pal/pal"
 
 // JobResult is what became of one job. Times are seconds since the trace began;
 // -1: never.
@@ -38,7 +24,7 @@ type JobResult struct {
 	Finish  float64
 	Wait    float64
 	HeldS   float64  // how long it held its GPUs in all
-	Runs    int      // starts, the first included; 0: not counted in this mode
+	Runs    int      // starts, the first included; 0: not counted
 	Tier    pal.Tier // how far apart its GPUs were when it ended; 0: never ran
 	Tracked bool
 }
@@ -63,20 +49,3 @@ func (j JobResult) Stretch() float64 { return max(j.JCT(), shortest) / max(j.Wor
 
 // JCT is the job completion time.
 func (j JobResult) JCT() float64 { return j.Finish - j.Submit }
-
-func (r *rounds) result() Result {
-	res := Result{Rounds: int(math.Round(r.t / r.RoundS))}
-	end := 0.0
-	for _, j := range r.jobs {
-		if !r.follows(j) {
-			continue
-		}
-		res.Jobs = append(res.Jobs, JobResult{ID: j.ID, Class: j.Class, GPUs: j.GPUs, WorkS: j.WorkS(), Submit: j.SubmitS,
-			Start: j.firstStart, Finish: j.finish, Wait: j.waitS, HeldS: j.attained, Tier: j.placement.Tier, Tracked: true})
-		end = max(end, j.finish)
-	}
-	if end > 0 {
-		res.Utilisation = r.busyS / (float64(r.Cluster.NumGPUs()) * end)
-	}
-	return res
-}

@@ -9,19 +9,11 @@ import (
 	"slices"
 	"sort"
 
-	"github.com/nomad-pal/nomad-pal/bench/pyrandom"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/population"
 	"github.com/nomad-pal/nomad-pal/sim"
 	"github.com/nomad-pal/nomad-pal/sim/paldata"
 )
-
-// artifactFiles are the measurements that the artifact draws from, under
-// PAL_DATA; class C has no data of its own there.
-func artifactFiles(dir string) profiles {
-	return profiles{pal.ClassA: dir + "/var_longhorn_resnet.csv", pal.ClassB: dir + "/var_longhorn_bert.csv",
-		pal.ClassC: dir + "/var_longhorn_bert.csv", pal.ClassD: dir + "/var_longhorn_pagerank.csv"}
-}
 
 // readProfiles reads a file per class.
 func readProfiles(files profiles) (rows [pal.NumClasses][]paldata.Row, err error) {
@@ -36,41 +28,7 @@ func readProfiles(files profiles) (rows [pal.NumClasses][]paldata.Row, err error
 	return rows, nil
 }
 
-// artifactPopulation draws the cluster as the artifact does: rows, not GPUs.
-func (o *options) artifactPopulation() (sim.Population, *pyrandom.Rand, error) {
-	files := o.profile
-	if len(files) == 0 {
-		dir := paldata.Dir()
-		if dir == "" {
-			return sim.Population{}, nil, fmt.Errorf("-faithful needs -profile A=FILE,B=FILE,C=FILE,D=FILE, or %s", paldata.Env)
-		}
-		files = artifactFiles(dir)
-	}
-	measured, err := readProfiles(files)
-	if err != nil {
-		return sim.Population{}, nil, err
-	}
-	var rows sim.Rows
-	for k := range measured {
-		for i, v := range normalised(measured[k]) {
-			if measured[k][i].Norm != 0 {
-				v = measured[k][i].Norm // as the artifact computes it, to the last bit
-			}
-			rows[k] = append(rows[k], v)
-		}
-	}
-	return sim.DrawRows(o.nodes, o.gpusPerNode, rows, uint32(o.seed))
-}
-
-// normalised are the times over their median.
-func normalised(rows []paldata.Row) []float64 {
-	times := make([]float64, len(rows))
-	for i, r := range rows {
-		times[i] = r.Time
-	}
-	return overMedian(times)
-}
-
+// overMedian are the times over their median.
 func overMedian(xs []float64) []float64 {
 	asc := slices.Clone(xs)
 	sort.Float64s(asc)
@@ -85,7 +43,7 @@ func overMedian(xs []float64) []float64 {
 	return out
 }
 
-// population draws the honest mode's cluster: whole GPUs, each with the median
+// population draws the cluster: whole GPUs, each with the median
 // of its runs, from -profile or from the published quantiles.
 func (o *options) population() (sim.Population, error) {
 	if len(o.profile) > 0 {

@@ -38,7 +38,7 @@ const (
 
 func newHeat() *heat { return &heat{since: map[int]span{}} }
 
-// watch records the runs of the honest mode.
+// watch records what runs where.
 func (r *report) watch(c *sim.Config, _ *pal.Cluster) {
 	if r.heat == nil {
 		return
@@ -49,18 +49,6 @@ func (r *report) watch(c *sim.Config, _ *pal.Cluster) {
 			class = c.Jobs[job].Class.Index()
 		}
 		r.heat.change(now, job, class, p.GPUs(), kind == "start" || kind == "resume")
-	}
-}
-
-// watchRounds records those of the faithful mode.
-func (r *report) watchRounds(f *sim.Faithful, _ *pal.Cluster) {
-	if r.heat == nil {
-		return
-	}
-	n := len(f.Jobs)
-	f.OnEvent = func(e sim.Event) {
-		at := time.Duration(e.TimeS * float64(time.Second))
-		r.heat.change(at, e.Job, f.Jobs[e.Job%n].Class.Index(), e.GPUs, e.GPUs != nil)
 	}
 }
 

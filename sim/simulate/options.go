@@ -21,7 +21,6 @@ import (
 
 // options are the command line.
 type options struct {
-	faithful    bool
 	trace       string
 	generate    string
 	jobs        int
@@ -48,7 +47,6 @@ type options struct {
 	taskGPUs    int
 	config      []string
 	rules       placer.Config // of the agent: -config, then the flags
-	track       string
 	seed        uint64
 	json        bool
 	csv         string
@@ -165,12 +163,11 @@ func (o *options) inputFlags(f *flag.FlagSet) {
 
 func (o *options) policyFlags(f *flag.FlagSet) {
 	d := placer.DefaultConfig()
-	f.BoolVar(&o.faithful, "faithful", false, "repeat the PAL artifact's simulator, rounds and quirks included")
 	f.Func("config", "the agent's configuration `FILE` or directory, may be repeated: its placement, locality, calibration, queue and tenants hold as far as no flag says otherwise", func(s string) error {
 		o.config = append(o.config, s)
 		return nil
 	})
-	f.StringVar(&o.policy, "policy", string(d.Placement), "placement (pal, pm-first, packed, spread, random) under the agent's queue, or one of the policies above; with -faithful: pal, pm-first, packed-sticky, packed-nonsticky, random-sticky, random-nonsticky")
+	f.StringVar(&o.policy, "policy", string(d.Placement), "placement (pal, pm-first, packed, spread, random) under the agent's queue, or one of the policies above")
 	o.queueFlags.add(f, d)
 	f.BoolVar(&o.preempt, "preempt", false, "gangs may be stopped and moved (pal_preempt), as far as the queue does either")
 	f.DurationVar(&o.restart, "restart-cost", d.RestartCost, "run time that a gang loses when it is stopped or moved")
@@ -183,7 +180,6 @@ func (o *options) policyFlags(f *flag.FlagSet) {
 		o.begin, err = time.Parse(time.RFC3339, s)
 		return err
 	})
-	f.StringVar(&o.track, "track", "", "with -faithful: follow jobs `FROM-TO` only (default: all of the trace)")
 }
 
 const usage = `Usage: nomad-pal simulate [options]
@@ -212,8 +208,8 @@ func (o *options) check() error {
 		return fmt.Errorf("-restart-cost %v and -checkpoint %v must not be negative", o.restart, o.checkpoint)
 	case o.jobs <= 0:
 		return fmt.Errorf("-jobs %d must be positive", o.jobs)
-	case o.fromNomad && (o.trace != "" || o.faithful):
-		return errors.New("-from-nomad goes with neither -trace nor -faithful")
+	case o.fromNomad && o.trace != "":
+		return errors.New("-from-nomad does not go with -trace")
 	case o.seed > 1<<32-1:
 		return fmt.Errorf("-seed %d is above %d", o.seed, uint32(1<<32-1))
 	}

@@ -20,7 +20,6 @@ import (
 
 // report is what a run came to. Times are seconds.
 type report struct {
-	Mode        string         `json:"mode"` // faithful or honest
 	Trace       string         `json:"trace"`
 	Skipped     map[string]int `json:"skipped,omitempty"`
 	Policy      string         `json:"policy"`
@@ -82,11 +81,8 @@ type jobLine struct {
 }
 
 func newReport(o *options, t trace.Trace) *report {
-	r := &report{Mode: "honest", Trace: t.Name, Skipped: t.Skipped, Policy: string(o.rules.Placement), Order: o.orderName(), Seed: o.seed,
+	r := &report{Trace: t.Name, Skipped: t.Skipped, Policy: string(o.rules.Placement), Order: o.orderName(), Seed: o.seed,
 		Nodes: o.nodes, GPUsPerNode: o.gpusPerNode, Locality: o.localityText()}
-	if o.faithful {
-		r.Mode = "faithful"
-	}
 	if o.fromNomad {
 		r.GPUsPerNode = 0
 	}
@@ -196,7 +192,7 @@ func (r *report) writeTable(out io.Writer) error {
 	if r.Order != "" {
 		order = ", order " + r.Order
 	}
-	fmt.Fprintf(w, "%s mode: %s, policy %s%s, %d GPUs on %d nodes, seed %d\n", r.Mode, r.Trace, r.Policy, order, r.GPUs, r.Nodes, r.Seed)
+	fmt.Fprintf(w, "%s, policy %s%s, %d GPUs on %d nodes, seed %d\n", r.Trace, r.Policy, order, r.GPUs, r.Nodes, r.Seed)
 	for _, reason := range slices.Sorted(maps.Keys(r.Skipped)) {
 		fmt.Fprintf(w, "skipped\t%d rows: %s\n", r.Skipped[reason], reason)
 	}
@@ -211,9 +207,7 @@ func (r *report) writeTable(out io.Writer) error {
 	fmt.Fprintf(w, "median, p90, p99, longest\t%.0f, %.0f, %.0f, %.0f s\n", r.P50, r.P90, r.P99, r.MaxJCT)
 	fmt.Fprintf(w, "average wait\t%.1f s\tmakespan\t%.0f s\n", r.AvgWait, r.Makespan)
 	fmt.Fprintf(w, "GPU time held\t%.1f %%\n", 100*r.Utilisation)
-	if r.Mode == "honest" {
-		fmt.Fprintf(w, "useful\t%.1f %%\trestarts\t%d\tGPU hours lost\t%.1f\n", 100*r.Useful, r.Restarts, r.LostGPUh)
-	}
+	fmt.Fprintf(w, "useful\t%.1f %%\trestarts\t%d\tGPU hours lost\t%.1f\n", 100*r.Useful, r.Restarts, r.LostGPUh)
 	for _, rows := range [][]row{r.BySize, r.ByTier, r.ByClass} {
 		fmt.Fprintf(w, "\nkind\tjobs\tavg JCT s\tavg wait s\tp90 wait s\tslowdown\n")
 		for _, x := range rows {

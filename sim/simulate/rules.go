@@ -4,7 +4,6 @@
 package simulate
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"slices"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
-	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/agent"
 	"github.com/nomad-pal/nomad-pal/sim"
@@ -74,9 +72,6 @@ func (q *queueFlags) over(to *placer.Config, set map[string]bool) error {
 func (o *options) settle() error {
 	o.rules = placer.DefaultConfig()
 	if len(o.config) > 0 {
-		if o.faithful {
-			return errors.New("-config does not go with -faithful")
-		}
 		f, err := agent.Load(o.config)
 		if err != nil {
 			return err
@@ -84,9 +79,6 @@ func (o *options) settle() error {
 		if o.rules, err = f.Rules(); err != nil {
 			return fmt.Errorf("read %s: %w", strings.Join(o.config, ", "), err)
 		}
-	}
-	if o.faithful {
-		o.rules.Queue.Order = queue.FIFO
 	}
 	if err := o.queueFlags.over(&o.rules, o.set); err != nil {
 		return err
@@ -108,9 +100,6 @@ func (o *options) settle() error {
 
 // baseline is the baseline that -policy names.
 func (o *options) baseline() (sim.Policy, bool) {
-	if o.faithful {
-		return sim.Policy{}, false
-	}
 	p, ok := sim.PolicyOf(string(o.rules.Placement))
 	if ok && p.Nomad() && o.set["rendezvous"] {
 		p = p.GivesUp(o.rendezvous)

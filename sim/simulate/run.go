@@ -8,13 +8,11 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"math"
 	"math/rand/v2"
 	"os"
 	"strings"
 	"time"
 
-	"github.com/nomad-pal/nomad-pal/bench/pyrandom"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/sim"
@@ -74,7 +72,7 @@ func writeFile(path string, write func(io.Writer) error) error {
 	return f.Close()
 }
 
-// inputs are the jobs and, outside the faithful mode, the cluster.
+// inputs are the jobs and the cluster.
 func (o *options) inputs() (t trace.Trace, nodes []pal.Node, err error) {
 	switch {
 	case o.fromNomad:
@@ -105,7 +103,7 @@ func (o *options) inputs() (t trace.Trace, nodes []pal.Node, err error) {
 	for i := range t.Jobs {
 		t.Jobs[i].SubmitS /= o.load
 	}
-	if o.faithful || o.fromNomad {
+	if o.fromNomad {
 		return t, nodes, nil
 	}
 	p, err := o.population()
@@ -139,10 +137,7 @@ func (o *options) selected(t trace.Trace) (trace.Trace, error) {
 
 func (o *options) simulate(t trace.Trace, nodes []pal.Node, stderr io.Writer) (*report, error) {
 	rep := newReport(o, t)
-	if o.faithful {
-		return rep, o.runFaithful(t, rep)
-	}
-	if err := o.runHonest(t, nodes, rep, stderr); err != nil {
+	if err := o.play(t, nodes, rep, stderr); err != nil {
 		return rep, err
 	}
 	return rep, o.compare(t, nodes, rep)
@@ -168,76 +163,8 @@ func (o *options) compare(t trace.Trace, nodes []pal.Node, rep *report) error {
 	return nil
 }
 
-// tracked is the range of jobs that -track follows, the whole trace if it is
-// not given.
-func (o *options) tracked(n int) (from, to int, err error) {
-	if o.track == "" {
-		return 0, n - 1, nil
-	}
-	if _, err := fmt.Sscanf(o.track, "%d-%d", &from, &to); err != nil || from < 0 || to < from || to >= n {
-		return 0, 0, fmt.Errorf("-track %q is not FROM-TO within 0-%d", o.track, n-1)
-	}
-	return from, to, nil
-}
-
-func (o *options) runFaithful(t trace.Trace, rep *report) error {
-	from, to, err := o.tracked(len(t.Jobs))
-	if err != nil {
-		return err
-	}
-	p, scores, err := o.artifactPopulation()
-	if err != nil {
-		return err
-	}
-	c, err := p.Cluster(o.rules.Locality)
-	if err != nil {
-		return err
-	}
-	arrivals := pyrandom.New(1)
-	order := o.rules.Queue.Order
-	if order != queue.FIFO && order != queue.LAS && order != queue.SRTF {
-		return o.runRounds(t, c, arrivals, rep)
-	}
-	f := sim.Faithful{Jobs: t.Jobs, From: from, To: to, Cluster: c, Policy: o.policy, Order: string(order),
-		RoundS: 360, LoadPerH: artifactLoad, Fillers: true, Scores: scores, Arrivals: arrivals}
-	rep.watchRounds(&f, c)
-	res, err := f.Run()
-	if err != nil {
-		return err
-	}
-	rep.fill(sim.Outcome{Jobs: res.Jobs, Utilisation: res.Utilisation}, c)
-	return nil
-}
-
-// artifactLoad is the arrival rate of fillers, jobs an hour.
-const artifactLoad = 2
-
-// runRounds runs an order of ours in the artifact's world: its rounds, its
-// GPUs, its fillers.
-func (o *options) runRounds(t trace.Trace, c *pal.Cluster, arrivals *pyrandom.Rand, rep *report) error {
-	cfg, err := o.world(t, c)
-	if err != nil {
-		return err
-	}
-	n, at := 0, t.Jobs[len(t.Jobs)-1].SubmitS
-	cfg.RoundS = 360
-	cfg.More = func() trace.Job {
-		j := t.Jobs[n%len(t.Jobs)]
-		at += math.Ceil(-math.Log(1-arrivals.Float64()) / artifactLoad * 3600)
-		j.ID, j.SubmitS = fmt.Sprintf("%s+%d", j.ID, 1+n/len(t.Jobs)), at
-		n++
-		return j
-	}
-	rep.watch(&cfg, c)
-	out, err := cfg.Run()
-	if err != nil {
-		return err
-	}
-	rep.fill(out, c)
-	return nil
-}
-
-func (o *options) runHonest(t trace.Trace, nodes []pal.Node, rep *report, stderr io.Writer) error {
+// play runs the policy.
+func (o *options) play(t trace.Trace, nodes []pal.Node, rep *report, stderr io.Writer) error {
 	c, err := pal.NewCluster(nodes, o.rules.Locality)
 	if err != nil {
 		return err
@@ -283,9 +210,9 @@ func (o *options) world(t trace.Trace, c *pal.Cluster) (sim.Config, error) {
 	if _, ok := o.baseline(); ok {
 		return cfg, nil
 	}
-	name, err := o.placement()
+	name, err := pal.ParsePolicy(string(o.rules.Placement))
 	if err != nil {
-		return cfg, err
+		return cfg, fmt.Errorf("%w; -help lists the other policies", err)
 	}
 	cfg.Queue.Placement = queue.Placement(name)
 	if name == pal.Random {
@@ -293,25 +220,6 @@ func (o *options) world(t trace.Trace, c *pal.Cluster) (sim.Config, error) {
 		cfg.Queue.Placement.Sample = func(n, k int) []int { return rng.Perm(n)[:k] }
 	}
 	return cfg, nil
-}
-
-// placement is the placement under the agent's queue; the artifact's sticky
-// policies have other names there.
-func (o *options) placement() (pal.PolicyName, error) {
-	switch name := string(o.rules.Placement); name {
-	case "packed-sticky":
-		return pal.Packed, nil
-	case "random-sticky":
-		return pal.Random, nil
-	case "packed-nonsticky", "random-nonsticky":
-		return "", fmt.Errorf("-policy %s moves every gang every round for nothing: only -faithful does", name)
-	default:
-		p, err := pal.ParsePolicy(name)
-		if err != nil {
-			return p, fmt.Errorf("%w; -help lists the other policies", err)
-		}
-		return p, nil
-	}
 }
 
 func (o *options) estimate() (sim.Estimate, error) {

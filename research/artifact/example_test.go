@@ -1,7 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-package sim
+package artifact
 
 import (
 	"fmt"
@@ -10,8 +10,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nomad-pal/nomad-pal/bench/pyrandom"
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/research/pyrandom"
+	"github.com/nomad-pal/nomad-pal/sim"
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
@@ -19,7 +20,7 @@ import (
 // class A.
 func exampleCluster(t *testing.T, across float64) *pal.Cluster {
 	t.Helper()
-	p := Population{Nodes: 2, GPUsPerNode: 4, Scores: [][pal.NumClasses]pal.PMScore{
+	p := sim.Population{Nodes: 2, GPUsPerNode: 4, Scores: [][pal.NumClasses]pal.PMScore{
 		{1.00, 1.00, 1.00, 1.000}, {1.02, 1.01, 1.00, 1.001}, {1.30, 1.00, 1.05, 1.000}, {0.98, 1.04, 1.00, 1.010},
 		{1.01, 1.04, 1.05, 1.000}, {1.28, 1.00, 1.04, 1.000}, {0.99, 1.05, 1.00, 1.012}, {1.03, 1.00, 1.00, 1.000},
 	}}
@@ -62,7 +63,7 @@ func TestWorkedExample(t *testing.T) {
 				t.Fatal(err)
 			}
 			var log []string
-			res, err := Faithful{Jobs: tr.Jobs, Cluster: exampleCluster(t, tc.across), Policy: tc.policy, Order: tc.order,
+			res, err := Run{Jobs: tr.Jobs, Cluster: exampleCluster(t, tc.across), Policy: tc.policy, Order: tc.order,
 				RoundS: 360, LoadPerH: 2, Fillers: true, Scores: pyrandom.New(42), Arrivals: pyrandom.New(1),
 				OnEvent: func(e Event) {
 					if e.GPUs != nil && e.Job < len(tr.Jobs) {
@@ -89,7 +90,7 @@ func TestWorkedExampleLAS(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		res, err := Faithful{Jobs: tr.Jobs, Cluster: exampleCluster(t, 1.7), Policy: policy, Order: "las",
+		res, err := Run{Jobs: tr.Jobs, Cluster: exampleCluster(t, 1.7), Policy: policy, Order: "las",
 			RoundS: 360, LoadPerH: 2, Fillers: true, Arrivals: pyrandom.New(1)}.Run()
 		if err != nil {
 			t.Fatal(err)
@@ -108,7 +109,7 @@ func TestWorkedExampleLAS(t *testing.T) {
 }
 
 func TestFaithfulRefuses(t *testing.T) {
-	f := Faithful{Jobs: []trace.Job{{ID: "big", GPUs: 9, Class: pal.ClassA}}, Cluster: exampleCluster(t, 1.7), Policy: "pal", Order: "fifo"}
+	f := Run{Jobs: []trace.Job{{ID: "big", GPUs: 9, Class: pal.ClassA}}, Cluster: exampleCluster(t, 1.7), Policy: "pal", Order: "fifo"}
 	if _, err := f.Run(); err == nil || !strings.Contains(err.Error(), `job "big" needs 9 GPUs, the cluster has 8`) {
 		t.Errorf("a job larger than the cluster: %v", err)
 	}

@@ -7,8 +7,9 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/nomad-pal/nomad-pal/bench/pyrandom"
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/research/artifact"
+	"github.com/nomad-pal/nomad-pal/research/pyrandom"
 	"github.com/nomad-pal/nomad-pal/sim"
 )
 
@@ -77,7 +78,7 @@ func (in *inputs) faithful(s scenario, workload int, policy string) (sim.Figures
 	if err != nil {
 		return sim.Figures{}, nil, err
 	}
-	res, err := sim.Faithful{Jobs: s.jobs(workload), Cluster: c, Policy: policy, Order: "fifo", RoundS: 360, LoadPerH: 2,
+	res, err := artifact.Run{Jobs: s.jobs(workload), Cluster: c, Policy: policy, Order: "fifo", RoundS: 360, LoadPerH: 2,
 		Fillers: true, Scores: r, Arrivals: pyrandom.New(1)}.Run()
 	return sim.FiguresOf(res.Jobs), c, err
 }

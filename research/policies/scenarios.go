@@ -10,11 +10,11 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/nomad-pal/nomad-pal/bench/pyrandom"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/population"
+	"github.com/nomad-pal/nomad-pal/research/artifact"
+	"github.com/nomad-pal/nomad-pal/research/pyrandom"
 	"github.com/nomad-pal/nomad-pal/sim"
-	"github.com/nomad-pal/nomad-pal/sim/paldata"
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
@@ -52,7 +52,7 @@ type result struct {
 // inputs are the evaluation workloads and what GPUs are drawn from.
 type inputs struct {
 	eval, tuning []trace.Trace
-	rows         sim.Rows
+	rows         artifact.Rows
 }
 
 func readInputs(dir string) (*inputs, error) {
@@ -67,16 +67,9 @@ func readInputs(dir string) (*inputs, error) {
 	for seed := uint64(101); seed <= 124; seed++ {
 		in.tuning = append(in.tuning, trace.SiaPhilly(seed, trace.Shape{Jobs: 160}))
 	}
-	for k, name := range []string{"resnet", "bert", "bert", "pagerank"} {
-		rows, err := paldata.ReadVariability(filepath.Join(dir, "var_longhorn_"+name+".csv"))
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range rows {
-			in.rows[k] = append(in.rows[k], r.Norm)
-		}
-	}
-	return in, nil
+	var err error
+	in.rows, err = artifact.Longhorn(dir).Read()
+	return in, err
 }
 
 // noOutliers is the cap of the populations without outliers.
@@ -123,12 +116,12 @@ func (in *inputs) cluster(s scenario, workload int) (*pal.Cluster, *pyrandom.Ran
 			limit = noOutliers
 		}
 	}
-	p, r, err := sim.DrawRows(16, 4, in.rows, seed)
+	p, r, err := artifact.DrawRows(16, 4, in.rows, seed)
 	if err != nil {
 		return nil, nil, err
 	}
 	if limit > 0 {
-		p = p.Cap(limit)
+		p = artifact.Capped(p, limit)
 	}
 	c, err := p.Cluster(pal.TwoTier(s.across))
 	return c, r, err

@@ -1,7 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-package sim
+package artifact
 
 import (
 	"encoding/csv"
@@ -15,8 +15,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nomad-pal/nomad-pal/bench/pyrandom"
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/research/pyrandom"
+	"github.com/nomad-pal/nomad-pal/sim"
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
@@ -59,18 +60,11 @@ func csvRows(t testing.TB, path string) []map[string]string {
 	return rows
 }
 
-// longhorn are the measurements that the artifact draws its cluster from.
 func longhorn(t testing.TB, dir string) Rows {
 	t.Helper()
-	var rows Rows
-	for k, name := range []string{"resnet", "bert", "bert", "pagerank"} {
-		for _, r := range csvRows(t, filepath.Join(dir, "var_longhorn_"+name+".csv")) {
-			v, err := strconv.ParseFloat(r["perf_norm"], 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			rows[k] = append(rows[k], v)
-		}
+	rows, err := Longhorn(dir).Read()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return rows
 }
@@ -121,7 +115,7 @@ func runArtifact(t testing.TB, rows Rows, dir string, r run, onEvent func(Event)
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := Faithful{Jobs: tr.Jobs, Cluster: c, Policy: artifactNames[r.policy], Order: strings.ToLower(r.order),
+	res, err := Run{Jobs: tr.Jobs, Cluster: c, Policy: artifactNames[r.policy], Order: strings.ToLower(r.order),
 		RoundS: 360, LoadPerH: 2, Fillers: true, Scores: scores, Arrivals: pyrandom.New(1), OnEvent: onEvent}.Run()
 	if err != nil {
 		t.Fatal(err)
@@ -205,5 +199,31 @@ func TestNumpyOrder(t *testing.T) {
 	}
 	if d := cmp.Diff([]int{1, 3, 0, 2}, numpyOrder([]int{1, 4, 1, 4})); d != "" {
 		t.Errorf("4 counts (-numpy +ours):\n%s", d)
+	}
+}
+
+// TestNumpyDecides: of 18 nodes, one of them half busy, a gang of two takes the
+// node that numpy puts first, not the first in order.
+func TestNumpyDecides(t *testing.T) {
+	p := sim.Population{Nodes: 18, GPUsPerNode: 2, Scores: slices.Repeat([][pal.NumClasses]pal.PMScore{{1, 1, 1, 1}}, 36)}
+	c, err := p.Cluster(pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []int
+	jobs := []trace.Job{{ID: "one", GPUs: 1, Class: pal.ClassA, IterTimeS: 1, Iterations: 1000}, {ID: "two", GPUs: 2, Class: pal.ClassB, IterTimeS: 1, Iterations: 1000}}
+	if _, err := (Run{Jobs: jobs, Cluster: c, Policy: "pal", Order: "fifo", RoundS: 360, OnEvent: func(e Event) {
+		if e.Job == 1 && e.Kind == "start" {
+			got = e.GPUs
+		}
+	}}).Run(); err != nil {
+		t.Fatal(err)
+	}
+	node := numpyOrder(append([]int{1}, slices.Repeat([]int{2}, 17)...))[0]
+	if node == 1 {
+		t.Fatal("numpy takes the first of the free nodes, too: the test shows nothing")
+	}
+	if d := cmp.Diff([]int{2 * node, 2*node + 1}, got); d != "" {
+		t.Errorf("GPUs (-numpy +ours):\n%s", d)
 	}
 }

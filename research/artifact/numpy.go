@@ -1,9 +1,13 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-package sim
+package artifact
 
 import "math/bits"
+
+// stableUpTo is how many nodes numpy sorts stably: the first with most GPUs comes
+// first, as in pal.Place.
+const stableUpTo = 16
 
 // numpyOrder is the order in which the artifact looks at nodes, most free GPUs
 // first: pandas' sort_values(ascending=False), which is numpy 1.24's argsort of

@@ -1,7 +1,11 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-package sim
+// Package artifact repeats the simulator of the PAL artifact (hal-uw/blox-pal, tag
+// artifact-v1.4) with its rounds, its filler jobs, Python's random numbers and
+// numpy's order of equals, so that the published results can be checked job by
+// job. Placement is the product's, pal.Place.
+package artifact
 
 import (
 	"cmp"
@@ -9,14 +13,13 @@ import (
 	"math"
 	"slices"
 
-	"github.com/nomad-pal/nomad-pal/bench/pyrandom"
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/research/pyrandom"
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// Faithful is one run of the PAL artifact's simulator (hal-uw/blox-pal, tag
-// artifact-v1.4) with its rounds and its quirks. Placement is pal.Place.
-type Faithful struct {
+// Run is one run of the artifact's simulator.
+type Run struct {
 	Jobs     []trace.Job
 	From, To int // the run ends when these jobs have finished; 0, 0: all of the trace
 	Cluster  *pal.Cluster
@@ -41,13 +44,13 @@ type Event struct {
 	GPUs  []int // ascending; nil for suspend and finish
 }
 
-// Policies that the faithful mode knows, and its orders.
-func FaithfulPolicies() []string {
+// Policies are the placements that the artifact knows.
+func Policies() []string {
 	return []string{"pal", "pm-first", "packed-sticky", "packed-nonsticky", "random-sticky", "random-nonsticky"}
 }
 
-// FaithfulOrders are the orders that the faithful mode knows.
-func FaithfulOrders() []string { return []string{"fifo", "las", "srtf"} }
+// Orders are the orders of its queue.
+func Orders() []string { return []string{"fifo", "las", "srtf"} }
 
 // roundJob is a job in the artifact's books.
 type roundJob struct {
@@ -78,7 +81,7 @@ const starveS = 3_600_000
 const waitRoundS = 360
 
 type rounds struct {
-	Faithful
+	Run
 	t        float64
 	arrived  int
 	last     float64 // last submission
@@ -94,11 +97,11 @@ type rounds struct {
 }
 
 // Run simulates until every job of the trace has finished.
-func (f Faithful) Run() (Result, error) {
+func (f Run) Run() (Result, error) {
 	if f.To == 0 {
 		f.To = len(f.Jobs) - 1
 	}
-	r := &rounds{Faithful: f, tracked: f.To - f.From + 1}
+	r := &rounds{Run: f, tracked: f.To - f.From + 1}
 	if err := r.check(); err != nil {
 		return Result{}, err
 	}
@@ -115,17 +118,16 @@ func (f Faithful) Run() (Result, error) {
 
 func (r *rounds) check() error {
 	switch {
-	case !slices.Contains(FaithfulPolicies(), r.Policy):
-		return fmt.Errorf("policy %q is unknown in faithful mode (one of %v)", r.Policy, FaithfulPolicies())
-	case !slices.Contains(FaithfulOrders(), r.Order):
-		return fmt.Errorf("order %q is unknown in faithful mode (one of %v)", r.Order, FaithfulOrders())
+	case !slices.Contains(Policies(), r.Policy):
+		return fmt.Errorf("policy %q is unknown to the artifact (one of %v)", r.Policy, Policies())
+	case !slices.Contains(Orders(), r.Order):
+		return fmt.Errorf("order %q is unknown to the artifact (one of %v)", r.Order, Orders())
 	}
 	for _, j := range r.Jobs {
 		if j.GPUs > r.Cluster.NumGPUs() {
 			return fmt.Errorf("job %q needs %d GPUs, the cluster has %d", j.ID, j.GPUs, r.Cluster.NumGPUs())
 		}
 	}
-	r.pol = pal.Policy{NodeOrder: numpyOrder}
 	switch r.Policy {
 	case "pal":
 		r.pol.Name = pal.PAL

@@ -1,7 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-package sim
+package artifact
 
 import (
 	"slices"
@@ -78,6 +78,9 @@ func (r *rounds) start(j *roundJob) bool {
 	if !ok {
 		return false
 	}
+	if r.pol.Name == pal.PAL && j.GPUs > 1 && pl.Tier <= pal.TierNode {
+		pl = r.asNumpy(j.gang, pl)
+	}
 	r.Cluster.Take(j.gang, pl)
 	j.placement, j.launched = pl, true
 	r.launches = append(r.launches, j)
@@ -110,4 +113,45 @@ func (r *rounds) evictFor(i int) bool {
 		}
 	}
 	return false
+}
+
+// asNumpy moves a gang that PAL places on one node to the node that the artifact
+// takes. Of the nodes with enough GPUs up to the gang's bin, pal.Place takes the
+// first with most, the artifact the first in numpy's order.
+func (r *rounds) asNumpy(g pal.Gang, pl pal.Placement) pal.Placement {
+	c, k := r.Cluster, g.Class.Index()
+	bin := pal.PMScore(0)
+	for _, u := range pl.GPUs() {
+		bin = max(bin, c.GPU(u).Binned[k])
+	}
+	var groups, counts []int
+	for i := range c.Groups() {
+		first, size := c.GroupGPUs(i)
+		n := 0
+		for u := first; u < first+size; u++ {
+			if c.Available(u) && c.GPU(u).Binned[k] <= bin {
+				n++
+			}
+		}
+		if n > 0 {
+			groups, counts = append(groups, i), append(counts, n)
+		}
+	}
+	if len(counts) <= stableUpTo {
+		return pl
+	}
+	at := groups[numpyOrder(counts)[0]]
+	if at == c.GroupOf(pl.GPUs()[0]) {
+		return pl
+	}
+	g.Shapes = slices.Clone(g.Shapes)
+	for i := range g.Shapes {
+		g.Shapes[i].Eligible = make([]bool, c.Groups())
+		g.Shapes[i].Eligible[at] = true
+	}
+	there, ok := pal.Place(c, g, r.pol)
+	if !ok {
+		panic("artifact: a node with enough GPUs does not hold the gang")
+	}
+	return there
 }
