@@ -13,9 +13,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/bench/replay"
 )
 
-// readReport reads a result file and computes its figures anew.
+// readReport reads the runs of a result file and computes the figures anew.
 func readReport(path string) (*report, error) {
 	r := &report{}
+	path = runsFile(path)
 	if err := command.Read(path, r); err != nil {
 		return nil, err
 	}
