@@ -17,8 +17,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nomad-pal/nomad-pal/bench/plot"
 	"github.com/nomad-pal/nomad-pal/internal/version"
+	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
 // Provenance is how a result file came about, and is embedded in it.

@@ -4,201 +4,99 @@
 package simulate
 
 import (
-	_ "embed"
 	"fmt"
-	"html/template"
 	"io"
-	"math"
-	"slices"
-	"strings"
+
+	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
-//go:embed report.html.tmpl
-var page string
-
 // writeHTML writes a page with everything in it: no script, no other file.
-func (r *report) writeHTML(w io.Writer) error {
-	t, err := template.New("report").Funcs(template.FuncMap{
-		"hours":   func(s float64) string { return fmt.Sprintf("%.2f h", s/3600) },
-		"percent": func(v float64) string { return fmt.Sprintf("%.1f %%", 100*v) },
-		"f3":      func(v float64) string { return fmt.Sprintf("%.3f", v) },
-		"f0":      func(v float64) string { return fmt.Sprintf("%.0f", v) },
-	}).Parse(page)
-	if err != nil {
-		return fmt.Errorf("read page: %w", err)
+func (r *report) writeHTML(w io.Writer) error { return r.page().Write(w) }
+
+func (r *report) page() plot.Page {
+	p := plot.Page{
+		Title: fmt.Sprintf("%s: policy %s, order %s", r.Trace, r.Policy, r.Order),
+		Lead:  []string{fmt.Sprintf("%d GPUs on %d nodes, locality %s, seed %d, %d jobs.", r.GPUs, r.Nodes, r.Locality, r.Seed, len(r.Jobs))},
 	}
-	return t.Execute(w, map[string]any{"R": r, "Plots": r.plots(), "Heat": r.heatMap()})
+	if r.Unfinished > 0 {
+		p.Lead = append(p.Lead, fmt.Sprintf("%d jobs never finish: they hold GPUs and wait for each other. The figures are of the others.", r.Unfinished))
+	}
+	p.Sections = append(p.Sections, plot.Section{Title: "Results", Table: r.results()})
+	for _, t := range []struct {
+		title string
+		rows  []row
+	}{{"By size", r.BySize}, {"By locality", r.ByTier}, {"By application class", r.ByClass}} {
+		p.Sections = append(p.Sections, plot.Section{Title: t.title, Table: sums(t.rows)})
+	}
+	p.Sections = append(p.Sections, plot.Section{Title: "Figures", Figures: r.figures()})
+	if r.heat != nil && len(r.heat.cells) > 0 {
+		p.Sections = append(p.Sections, plot.Section{Title: "GPUs over time", Figures: []plot.Figure{r.heat.figure()},
+			Notes: []string{"One row per GPU. Blank: idle. Blue: busy at the median speed for what it runs. Red: busy and slow."}})
+	}
+	return p
 }
 
-// Tables are the sums by kind, by their headings.
-func (r *report) Tables() map[string][]row {
-	return map[string][]row{"By size": r.BySize, "By locality": r.ByTier, "By application class": r.ByClass}
+func hours(s float64) string { return fmt.Sprintf("%.2f h", s/3600) }
+
+func (r *report) results() *plot.Table {
+	return &plot.Table{
+		Head: []string{"average JCT", "geometric mean", "median", "p99", "longest", "average wait", "makespan", "GPU time held", "restarts", "GPU hours lost"},
+		Rows: [][]string{{hours(r.AvgJCT), hours(r.GeoJCT), hours(r.P50), hours(r.P99), hours(r.MaxJCT), hours(r.AvgWait), hours(r.Makespan),
+			fmt.Sprintf("%.1f %%", 100*r.Utilisation), fmt.Sprint(r.Restarts), fmt.Sprintf("%.0f", r.LostGPUh)}},
+	}
 }
 
-// plot is a line or bar plot as SVG.
-type plot struct {
-	Title, Note string
-	SVG         template.HTML
+func sums(rows []row) *plot.Table {
+	t := &plot.Table{Head: []string{"kind", "jobs", "average JCT", "average wait", "p90 wait", "slowdown"}}
+	for _, r := range rows {
+		t.Rows = append(t.Rows, []string{r.Kind, fmt.Sprint(r.Jobs), hours(r.AvgJCT), hours(r.AvgWait), hours(r.P90Wait), fmt.Sprintf("%.3f", r.Slowdown)})
+	}
+	return t
 }
 
-func (r *report) plots() []plot {
-	var ps []plot
+// maxCurvePoints are the points of a line over time.
+const maxCurvePoints = 400
+
+func (r *report) figures() []plot.Figure {
 	var jcts []float64
 	for _, j := range r.Jobs {
 		if j.JCT >= 0 {
 			jcts = append(jcts, max(1, j.JCT))
 		}
 	}
-	slices.Sort(jcts)
-	if len(jcts) > 0 {
-		ps = append(ps, plot{"Job completion times", "share of jobs (%) finished within so many seconds after submission (log scale)", cdf(jcts)})
-	}
+	percent := plot.Axis{Label: "%", Ticks: []float64{0, 20, 40, 60, 80, 100}}
+	figures := []plot.Figure{plot.Lines{Title: "Jobs finished within a time after their submission", X: plot.Axis{Label: "seconds", Log: true}, Y: percent,
+		Series: []plot.Series{{Name: "jobs", Colour: plot.Ours, Points: plot.Distribution(jcts, len(jcts))}}, Steps: true}.Figure()}
 	if len(r.samples) > 1 {
-		var busy, queue [][2]float64
-		gpus := float64(r.GPUs)
-		for _, s := range r.samples {
-			busy = append(busy, [2]float64{s.AtS / 3600, 100 * float64(s.BusyGPUs) / gpus})
-			queue = append(queue, [2]float64{s.AtS / 3600, float64(s.WaitingJobs)})
+		var busy, waiting []plot.Point
+		for i := 0; i < len(r.samples); i += max(1, len(r.samples)/maxCurvePoints) {
+			s := r.samples[i]
+			busy = append(busy, plot.Point{X: s.AtS / 3600, Y: 100 * float64(s.BusyGPUs) / float64(r.GPUs)})
+			waiting = append(waiting, plot.Point{X: s.AtS / 3600, Y: float64(s.WaitingJobs)})
 		}
-		ps = append(ps, plot{"Utilisation", "GPUs held (%) over hours", lines(busy, 100)},
-			plot{"Queue", "waiting jobs over hours", lines(queue, 0)})
+		hours := plot.Axis{Label: "hours"}
+		figures = append(figures,
+			plot.Lines{Title: "GPUs held", X: hours, Y: percent, Series: []plot.Series{{Name: "GPUs held", Colour: plot.Ours, Points: busy}}}.Figure(),
+			plot.Lines{Title: "Waiting jobs", X: hours, Y: plot.Axis{Label: "jobs"}, Series: []plot.Series{{Name: "waiting jobs", Colour: plot.Ours, Points: waiting}}}.Figure())
 	}
-	if len(r.ByClass) > 0 {
-		ps = append(ps, plot{"Slowdown by application class", "time on GPUs over work at cost 1", bars(r.ByClass)})
+	slowdown := plot.Bars{Title: "Slowdown by application class", Label: "time on GPUs over work at cost 1"}
+	for _, x := range r.ByClass {
+		slowdown.Bars = append(slowdown.Bars, plot.Bar{Name: x.Kind, Colour: plot.Ours, Value: x.Slowdown})
 	}
-	return ps
+	return append(figures, slowdown.Figure())
 }
 
-// The plotting area in the SVG's own units.
-const (
-	plotW, plotH   = 460.0, 220.0
-	plotX, plotY   = 46.0, 10.0
-	axisW, axisH   = plotW - plotX - 24, plotH - plotY - 26
-	plotTicks      = 4
-	maxCurvePoints = 400
-)
-
-type svg struct{ strings.Builder }
-
-func newSVG(w, h float64) *svg {
-	s := &svg{}
-	fmt.Fprintf(s, `<svg viewBox="0 0 %.0f %.0f" role="img">`, w, h)
-	return s
-}
-
-func (s *svg) end() template.HTML {
-	s.WriteString("</svg>")
-	return template.HTML(s.String()) // #nosec: numbers and our own words only
-}
-
-func (s *svg) label(x, y float64, anchor, text string) {
-	fmt.Fprintf(s, `<text x="%.1f" y="%.1f" text-anchor="%s">%s</text>`, x, y, anchor, template.HTMLEscapeString(text))
-}
-
-// axes draws both axes; at gives the values at the ends.
-func (s *svg) axes(x0, x1, y1 float64, xText func(float64) string) {
-	for i := range plotTicks + 1 {
-		f := float64(i) / plotTicks
-		y := plotY + axisH*(1-f)
-		fmt.Fprintf(s, `<line class="grid" x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f"/>`, plotX, y, plotX+axisW, y)
-		s.label(plotX-5, y+4, "end", number(y1*f))
-		s.label(plotX+axisW*f, plotY+axisH+16, "middle", xText(x0+(x1-x0)*f))
-	}
-}
-
-func number(v float64) string {
-	switch {
-	case v >= 1e6:
-		return fmt.Sprintf("%.3gM", v/1e6)
-	case v >= 1e4:
-		return fmt.Sprintf("%.3gk", v/1e3)
-	}
-	if v >= 100 {
-		return fmt.Sprintf("%.0f", v)
-	}
-	return fmt.Sprintf("%.3g", v)
-}
-
-func (s *svg) curve(points [][2]float64, x0, x1, y1 float64) {
-	step := max(1, len(points)/maxCurvePoints)
-	s.WriteString(`<polyline class="curve" points="`)
-	for i := 0; i < len(points); i += step {
-		p := points[i]
-		fmt.Fprintf(s, "%.1f,%.1f ", plotX+axisW*(p[0]-x0)/(x1-x0), plotY+axisH*(1-min(1, p[1]/y1)))
-	}
-	s.WriteString(`"/>`)
-}
-
-// cdf draws the distribution of ascending values on a log scale.
-func cdf(asc []float64) template.HTML {
-	x0, x1 := math.Log10(asc[0]), math.Log10(asc[len(asc)-1])
-	if x1 <= x0 {
-		x1 = x0 + 1
-	}
-	points := make([][2]float64, len(asc))
-	for i, v := range asc {
-		points[i] = [2]float64{math.Log10(v), 100 * float64(i+1) / float64(len(asc))}
-	}
-	s := newSVG(plotW, plotH)
-	s.axes(x0, x1, 100, func(v float64) string { return number(math.Pow(10, v)) })
-	s.curve(points, x0, x1, 100)
-	return s.end()
-}
-
-// lines draws values over time; top 0 takes the highest.
-func lines(points [][2]float64, top float64) template.HTML {
-	for _, p := range points {
-		top = max(top, p[1])
-	}
-	top = max(top, 1)
-	x1 := max(points[len(points)-1][0], 1e-9)
-	s := newSVG(plotW, plotH)
-	s.axes(0, x1, top, number)
-	s.curve(points, 0, x1, top)
-	return s.end()
-}
-
-func bars(rows []row) template.HTML {
-	top := 1.0
-	for _, r := range rows {
-		top = max(top, r.Slowdown)
-	}
-	s := newSVG(plotW, plotH)
-	s.axes(0, 0, top, func(float64) string { return "" })
-	w := axisW / float64(len(rows))
-	for i, r := range rows {
-		h := axisH * r.Slowdown / top
-		x := plotX + w*float64(i)
-		fmt.Fprintf(s, `<rect class="bar" x="%.1f" y="%.1f" width="%.1f" height="%.1f"/>`, x+w*0.2, plotY+axisH-h, w*0.6, h)
-		s.label(x+w/2, plotY+axisH+16, "middle", fmt.Sprintf("%s: %.2f", r.Kind, r.Slowdown))
-	}
-	return s.end()
-}
-
-// heatMap draws a line per GPU and a column per slot of time: white is idle,
-// blue busy at the median speed, red busy on a slow GPU.
-func (r *report) heatMap() template.HTML {
-	if r.heat == nil || len(r.heat.cells) == 0 {
-		return ""
-	}
-	w, h := 7.0, 5.0
-	s := newSVG(plotX+w*heatSlots+24, h*float64(len(r.heat.cells))+28)
-	for u, cells := range r.heat.cells {
+// figure draws a row per GPU. A GPU is drawn red from a PM score of 1.3 on.
+func (h *heat) figure() plot.Figure {
+	f := plot.Heat{Title: "GPUs over time", X: "hours", End: h.last.Hours()}
+	for _, cells := range h.cells {
+		row := make([]plot.Cell, len(cells))
 		for i, c := range cells {
-			if c.busy < 0.005 {
-				continue
+			if c.busy > 0 {
+				row[i] = plot.Cell{Share: c.busy, Warm: min(1, max(0, (c.slow/c.busy-0.95)/0.35))}
 			}
-			slow := min(1, max(0, (c.slow/c.busy-0.95)/0.35))
-			fmt.Fprintf(s, `<rect x="%.0f" y="%.0f" width="%.0f" height="%.0f" fill="rgb(%.0f,%.0f,%.0f)" fill-opacity="%.2f"/>`,
-				plotX+w*float64(i), h*float64(u)+4, w, h, 40+190*slow, 110-60*slow, 190-150*slow, min(1, c.busy))
 		}
-		if u%max(1, len(r.heat.cells)/16) == 0 {
-			s.label(plotX-5, h*float64(u)+10, "end", fmt.Sprint(u))
-		}
+		f.Rows = append(f.Rows, row)
 	}
-	for i := 0; i <= heatSlots; i += heatSlots / 6 {
-		hour := r.heat.last.Hours() * float64(i) / heatSlots
-		s.label(plotX+w*float64(i), h*float64(len(r.heat.cells))+20, "middle", number(hour)+" h")
-	}
-	return s.end()
+	return f.Figure()
 }

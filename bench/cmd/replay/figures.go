@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/bench/command"
-	"github.com/nomad-pal/nomad-pal/bench/plot"
 	"github.com/nomad-pal/nomad-pal/bench/replay"
+	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
 // readReport reads the runs of a result file and computes the figures anew.

@@ -13,8 +13,8 @@ import (
 	"text/tabwriter"
 
 	"github.com/nomad-pal/nomad-pal/bench/command"
-	"github.com/nomad-pal/nomad-pal/bench/plot"
 	"github.com/nomad-pal/nomad-pal/bench/replay"
+	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
 // report is the result file. Without the raw runs it is what people read, with them
