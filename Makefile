@@ -10,7 +10,7 @@ LDFLAGS     := -s -w
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 NESTED      := $(patsubst %/go.mod,%,$(shell git ls-files '*/go.mod'))
 # Nested modules that CI vets: those with code of ours, on the Nomad that is built anyway.
-VETTED      := $(filter-out e2e/nomad% e2e/nacp %/v1.10,$(NESTED))
+VETTED      := $(filter-out e2e/nomad% e2e/nacp,$(NESTED))
 UNIT         = $(shell go list ./... | grep -v '/e2e$$')
 
 # go-nvml binds everything that NVML ever had; gcc would warn of each deprecated function.
@@ -62,6 +62,10 @@ simulations: ## The placer on an in-memory Nomad: every request fails in every w
 rewrites: nomad ## Every kind of rewrite, and the simulator's plain Nomad, against Nomad's own scheduler in process
 	@echo "rewrites through Nomad's scheduler"
 	cd e2e/scheduler && go test -tags hashicorpmetrics ./...
+
+.PHONY: rewrites-1.10
+rewrites-1.10: ## Every kind of rewrite against the scheduler of Nomad 1.10 (its first build takes minutes)
+	cd e2e/scheduler && go test -modfile=v1.10.mod -tags hashicorpmetrics,nomad1.10 .
 
 .PHONY: e2e
 e2e: build nomad ## End-to-end tests on real Nomad clusters

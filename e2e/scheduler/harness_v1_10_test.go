@@ -1,6 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
+//go:build nomad1.10
+
 package scheduler
 
 import (
@@ -10,7 +12,10 @@ import (
 	"github.com/hashicorp/nomad/scheduler"
 )
 
-// The scheduler's test harness of Nomad 1.10. The tests are links to those of 1.11.
+// recorded is the folder of testdata with the stories that 1.10 answers otherwise.
+const recorded = "v1.10"
+
+// The scheduler's test harness of Nomad 1.10.
 type harness = scheduler.Harness
 
 func newHarness(t *testing.T) *harness { return scheduler.NewHarness(t) }
