@@ -16,7 +16,7 @@ import (
 )
 
 // TestNomadModel compares the model of plain Nomad with what Nomad's scheduler
-// does on small clusters: ../nomadcheck records the file and checks it.
+// does on small clusters: e2e/scheduler/plain records the file and checks it.
 func TestNomadModel(t *testing.T) {
 	b, err := os.ReadFile("testdata/nomad.json")
 	if err != nil {
