@@ -10,7 +10,7 @@ LDFLAGS     := -s -w
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 NESTED      := $(patsubst %/go.mod,%,$(shell git ls-files '*/go.mod'))
 # Nested modules that CI vets: those with code of ours, on the Nomad that is built anyway.
-VETTED      := $(filter-out e2e/nomad% e2e/nacp %/v1.10,$(NESTED))
+VETTED      := $(filter-out e2e/nomad% e2e/nacp,$(NESTED))
 UNIT         = $(shell go list ./... | grep -v '/e2e$$')
 
 # go-nvml binds everything that NVML ever had; gcc would warn of each deprecated function.
@@ -41,7 +41,7 @@ nomad: ## A Nomad for demo and tests: the one on PATH if supported, else built o
 ##@ Check
 
 .PHONY: test
-test: fmt-check tidy-check lint race simulations rewrites e2e ## Everything that must pass
+test: fmt-check tidy-check lint race research simulations rewrites e2e ## Everything that must pass
 
 .PHONY: unit
 unit: ## Unit, property and golden tests, the fast way
@@ -61,8 +61,11 @@ simulations: ## The placer on an in-memory Nomad: every request fails in every w
 .PHONY: rewrites
 rewrites: nomad ## Every kind of rewrite, and the simulator's plain Nomad, against Nomad's own scheduler in process
 	@echo "rewrites through Nomad's scheduler"
-	cd e2e/scheduler && go test -tags hashicorpmetrics .
-	cd bench/nomadcheck && go test -tags hashicorpmetrics .
+	cd e2e/scheduler && go test -tags hashicorpmetrics ./...
+
+.PHONY: rewrites-1.10
+rewrites-1.10: ## Every kind of rewrite against the scheduler of Nomad 1.10 (its first build takes minutes)
+	cd e2e/scheduler && go test -modfile=v1.10.mod -tags hashicorpmetrics,nomad1.10 .
 
 .PHONY: e2e
 e2e: build nomad ## End-to-end tests on real Nomad clusters
@@ -73,6 +76,7 @@ e2e: build nomad ## End-to-end tests on real Nomad clusters
 lint: ## go vet and staticcheck, nested modules included
 	go vet ./...
 	go run $(STATICCHECK) ./...
+	cd research && go run $(STATICCHECK) ./...
 	for m in $(VETTED); do (cd $$m && go vet -tags hashicorpmetrics ./...); done
 
 .PHONY: fmt
@@ -88,7 +92,7 @@ fmt-check:
 .PHONY: tidy-check
 tidy-check:
 	@echo "go mod tidy changes nothing"
-	@go mod tidy -diff || { echo "go mod tidy would change go.mod or go.sum"; exit 1; }
+	@go mod tidy -diff && go -C research mod tidy -diff || { echo "go mod tidy would change go.mod or go.sum, here or in research (make fmt)"; exit 1; }
 
 .PHONY: bench
 bench: ## Benchmarks of the core: decisions at 10,000 nodes
@@ -114,6 +118,6 @@ clean: ## Remove build/
 
 .PHONY: help
 help: ## This text
-	@awk 'BEGIN {FS = ":.*##"} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-zA-Z0-9_-]+:.*?##/ {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*##"} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-zA-Z0-9_.-]+:.*?##/ {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
--include bench/bench.mk bench/real.mk device-plugin/plugin.mk device-plugin/measure/measure.mk device-plugin/hardware/hardware.mk pal/profile/profile.mk placer/placer.mk
+-include sim/sim.mk research/research.mk bench/real.mk device-plugin/plugin.mk device-plugin/measure/measure.mk device-plugin/hardware/hardware.mk placer/placer.mk

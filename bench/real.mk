@@ -4,11 +4,11 @@
 ##@ Proof on a real Nomad
 
 .PHONY: replay
-replay: build nomad $(BIN)/rank-driver ## Workloads on real clusters under plain Nomad and the placer, 54 runs, about an hour (REPLAY_ARGS='-resume', or '-jobs 60 -repetitions 1 -outliers 1' for 8 minutes); writes bench/results/replay.json
+replay: build nomad $(BIN)/rank-driver ## Workloads on real clusters under plain Nomad and the placer, 54 runs, about an hour (REPLAY_ARGS='-resume', or '-jobs 60 -repetitions 1 -outliers 1' for 8 minutes); writes bench/results/replay.json and, with the raw runs, replay-runs.json.gz
 	$(BIN)/replay -nomad $$(cat build/nomad.path) -bin $(BIN) $(REPLAY_ARGS)
 
 .PHONY: replay-report
-replay-report: ## bench/results/replay.json as a page with plots (build/replay.html) and as SVG (build/plots)
+replay-report: ## bench/results/replay-runs.json.gz as a page with plots (build/replay.html) and as SVG (build/plots)
 	go run ./bench/cmd/replay -from bench/results/replay.json -html build/replay.html -svg build/plots
 
 .PHONY: scale

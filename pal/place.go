@@ -81,7 +81,7 @@ func (f *Found) answers(c *Cluster, g Gang, p Policy) bool {
 	if f.c != c || f.stateHash != c.stateHash || f.policy.Name != p.Name || f.policy.Tight != p.Tight || !f.gang.same(g) {
 		return false
 	}
-	if custom := f.policy; custom.Sample != nil || custom.NodeOrder != nil || p.Sample != nil || p.NodeOrder != nil {
+	if f.policy.Sample != nil || p.Sample != nil {
 		return false
 	}
 	return f.policy.OutlierThreshold == p.OutlierThreshold || p.OutlierThreshold == 0 && c.outliers.above == f.policy.OutlierThreshold && c.outliers.free[g.class()] == 0

@@ -11,11 +11,6 @@ type Policy struct {
 	// Sample draws k of n for [Random]: distinct numbers in 0…n-1. It must be
 	// deterministic; the caller seeds it. nil: drawn by the gang's id.
 	Sample func(n, k int) []int
-	// NodeOrder breaks ties between device groups with equally many free GPUs
-	// where PAL takes the one with most: it gets the non-zero counts, in
-	// cluster order, and returns their indices, most first. nil: stable. The
-	// simulator's faithful mode sets it to what numpy does.
-	NodeOrder func(counts []int) []int
 	// Tight lets PAL leave wide gangs more room: of the nodes whose GPUs cost at
 	// most so much more than the best, as a part, the gang takes the one with the
 	// fewest free GPUs; 0: the one with most that cost least, as published.

@@ -205,23 +205,6 @@ func (s *search) may(i int) bool {
 	return u.available && !(s.good && u.outlier>>s.k&1 != 0)
 }
 
-// upTo is the number of the group's available GPUs whose bin value is at most
-// values[v].
-func (s *search) upTo(group int32, v int) int {
-	n := 0
-	to := s.toValue[s.c.groups[group].model]
-	if len(to) == 0 { // a model that is not searched
-		return 0
-	}
-	for b, count := range s.counts(group) {
-		if to[b] > v {
-			break
-		}
-		n = int(count)
-	}
-	return n
-}
-
 // everywhere are all device groups.
 func (s *search) everywhere() []int32 {
 	all := &s.c.scratch.everywhere

@@ -154,9 +154,6 @@ func (s *search) bestNode() domain {
 	if s.p.Tight > 0 && best.v < len(s.values) {
 		best = s.tightest(best)
 	}
-	if s.p.NodeOrder != nil && best.v < len(s.values) {
-		best.group = s.reorder(best)
-	}
 	return best
 }
 
@@ -193,23 +190,6 @@ func (s *search) lowestBin(group int32) (v, free int) {
 		}
 	}
 	return len(s.values), 0
-}
-
-// reorder lets the policy's NodeOrder choose among the groups.
-func (s *search) reorder(best domain) int32 {
-	var groups []int32
-	var counts []int
-	for gi := range s.c.groups {
-		if n := s.upTo(int32(gi), best.v); n > 0 {
-			groups, counts = append(groups, int32(gi)), append(counts, n)
-		}
-	}
-	for _, i := range s.p.NodeOrder(counts) {
-		if counts[i] >= s.n && s.eligibleForAll(groups[i]) && s.holdsAll(groups[i]) {
-			return groups[i]
-		}
-	}
-	return best.group
 }
 
 // bestSubdomain looks for one island or NUMA node that holds the whole gang.

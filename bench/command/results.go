@@ -4,6 +4,8 @@
 package command
 
 import (
+	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -15,8 +17,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nomad-pal/nomad-pal/bench/plot"
 	"github.com/nomad-pal/nomad-pal/internal/version"
+	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
 // Provenance is how a result file came about, and is embedded in it.
@@ -110,11 +112,16 @@ func (o Results) ShowAgain(r Report, write func(path string) error) error {
 	return o.Show(r)
 }
 
-// Read reads a result file.
+// Read reads a result file, a compressed one where its name ends with .gz.
 func Read(path string, into any) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return err
+	}
+	if strings.HasSuffix(path, ".gz") {
+		if text, err = unzip(text); err != nil {
+			return fmt.Errorf("read results %q: %w", path, err)
+		}
 	}
 	if err := json.Unmarshal(text, into); err != nil {
 		return fmt.Errorf("read results %q: %w", path, err)
@@ -122,11 +129,35 @@ func Read(path string, into any) error {
 	return nil
 }
 
-// Write replaces a result file as a whole: whoever breaks us off leaves the one
-// before.
+func unzip(text []byte) ([]byte, error) {
+	z, err := gzip.NewReader(bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(z)
+}
+
+// WriteJSON writes a value as a result file.
+func WriteJSON(path string, v any) error {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode results: %w", err)
+	}
+	return Write(path, append(text, '\n'))
+}
+
+// Write replaces a result file as a whole: a run that is cut short leaves the file
+// as it was. It compresses where the name ends with .gz.
 func Write(path string, text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
+	}
+	if strings.HasSuffix(path, ".gz") {
+		var b bytes.Buffer
+		z, _ := gzip.NewWriterLevel(&b, gzip.BestCompression)
+		_, _ = z.Write(text) // to memory
+		_ = z.Close()
+		text = b.Bytes()
 	}
 	if err := os.WriteFile(path+".new", text, 0o644); err != nil {
 		return err

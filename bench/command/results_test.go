@@ -27,7 +27,12 @@ func TestTidy(t *testing.T) {
 // A result file is there as a whole, or as it was.
 func TestWriteAndRead(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "new", "r.json")
+	for _, name := range []string{"r.json", "r.json.gz"} {
+		t.Run(name, func(t *testing.T) { writeAndRead(t, filepath.Join(t.TempDir(), "new", name)) })
+	}
+}
+
+func writeAndRead(t *testing.T, path string) {
 	for _, text := range []string{`{"commit":"a"}`, `{"commit":"b"}`} {
 		if err := Write(path, []byte(text)); err != nil {
 			t.Fatal(err)

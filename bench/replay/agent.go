@@ -24,20 +24,26 @@ type Placer struct {
 	log string
 }
 
-// StartPlacer runs an agent with that configuration (HCL).
+// StartPlacer runs an agent on the bed's cluster with that configuration (HCL).
 func (b *Bed) StartPlacer(ctx context.Context, config string) (*Placer, error) {
-	path := filepath.Join(b.dir, "placer.hcl")
+	return StartPlacer(ctx, b.Bin, b.dir, b.Cluster.Env(), config)
+}
+
+// StartPlacer runs an agent with that configuration (HCL). bin is the folder of our
+// binaries, dir that of its files, env says where Nomad is.
+func StartPlacer(ctx context.Context, bin, dir string, env []string, config string) (*Placer, error) {
+	path := filepath.Join(dir, "placer.hcl")
 	if err := os.WriteFile(path, []byte(config), 0o644); err != nil {
 		return nil, err
 	}
-	p := &Placer{log: filepath.Join(b.dir, "placer.log")}
+	p := &Placer{log: filepath.Join(dir, "placer.log")}
 	log, err := os.Create(p.log)
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
-	p.cmd = exec.CommandContext(ctx, filepath.Join(b.Bin, "nomad-pal"), "agent", "-config", path)
-	p.cmd.Env = append(os.Environ(), b.Cluster.Env()...)
+	p.cmd = exec.CommandContext(ctx, filepath.Join(bin, "nomad-pal"), "agent", "-config", path)
+	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	p.cmd.Cancel = func() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
 	p.cmd.WaitDelay = 10 * time.Second

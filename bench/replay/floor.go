@@ -7,8 +7,8 @@ import (
 	"math"
 	"time"
 
-	"github.com/nomad-pal/nomad-pal/bench/sim"
-	"github.com/nomad-pal/nomad-pal/bench/trace"
+	"github.com/nomad-pal/nomad-pal/sim"
+	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
 // slow is the PM score above which a GPU is of no use to a wide gang.

@@ -11,11 +11,11 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/nomad-pal/nomad-pal/bench/paldata"
 	"github.com/nomad-pal/nomad-pal/bench/rank"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/population"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/sim/paldata"
 )
 
 // GPUs are the emulated GPUs of a run.

@@ -10,8 +10,8 @@ import (
 	"text/template"
 	"time"
 
-	"github.com/nomad-pal/nomad-pal/bench/trace"
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
 // Job is one job of a run.

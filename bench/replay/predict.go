@@ -9,10 +9,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nomad-pal/nomad-pal/bench/sim"
-	"github.com/nomad-pal/nomad-pal/bench/trace"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/sim"
+	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
 // Cluster is the snapshot that the placer would make of these GPUs.

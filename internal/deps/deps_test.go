@@ -146,6 +146,29 @@ func TestPluginAndPlacerAreStrangers(t *testing.T) {
 	}
 }
 
+// The products link none of the benchmarks, the studies and the end-to-end tests. What
+// both need has a room of its own, as sim/ has.
+func TestProductsLinkNoBenchmarks(t *testing.T) {
+	seen := 0
+	for _, p := range packages(t) {
+		if p.path != "placer/cmd/nomad-pal" && p.path != "device-plugin/cmd/nomad-device-pal" {
+			continue
+		}
+		seen++
+		for _, d := range p.deps {
+			d = strings.TrimPrefix(d, module)
+			for _, folder := range []string{"bench", "research", "e2e"} {
+				if under(d, folder) {
+					t.Errorf("%s links %s", p.path, d)
+				}
+			}
+		}
+	}
+	if seen != 2 {
+		t.Errorf("%d products", seen)
+	}
+}
+
 // What we ship imports from Nomad only its API, its plugin protocol and its
 // jobspec parser. What these draw in, and under which licence, is in NOTICE.
 func TestImportsOfNomad(t *testing.T) {

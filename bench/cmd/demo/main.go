@@ -16,10 +16,10 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/bench/command"
-	"github.com/nomad-pal/nomad-pal/bench/paldata"
 	"github.com/nomad-pal/nomad-pal/bench/replay"
-	"github.com/nomad-pal/nomad-pal/bench/trace"
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/sim/paldata"
+	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
 // options are the flags.

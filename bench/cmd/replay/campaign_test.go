@@ -248,12 +248,3 @@ func TestTurn(t *testing.T) {
 	}
 	again()
 }
-
-func TestSpread(t *testing.T) {
-	t.Parallel()
-	got := string(spread([]byte(`{"a":[{"b":[1,2],"c":"x,\"{"}],"d":1}`), 2))
-	want := "{\n \"a\":[\n  {\"b\":[1,2],\"c\":\"x,\\\"{\"}\n ],\n \"d\":1\n}\n"
-	if got != want {
-		t.Error(cmp.Diff(want, got))
-	}
-}

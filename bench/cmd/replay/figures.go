@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/bench/command"
-	"github.com/nomad-pal/nomad-pal/bench/plot"
 	"github.com/nomad-pal/nomad-pal/bench/replay"
+	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
-// readReport reads a result file and computes its figures anew.
+// readReport reads the runs of a result file and computes the figures anew.
 func readReport(path string) (*report, error) {
 	r := &report{}
+	path = runsFile(path)
 	if err := command.Read(path, r); err != nil {
 		return nil, err
 	}

@@ -19,10 +19,10 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/bench/command"
-	"github.com/nomad-pal/nomad-pal/bench/paldata"
 	"github.com/nomad-pal/nomad-pal/bench/replay"
-	"github.com/nomad-pal/nomad-pal/bench/trace"
 	"github.com/nomad-pal/nomad-pal/pal/population"
+	"github.com/nomad-pal/nomad-pal/sim/paldata"
+	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
 type options struct {

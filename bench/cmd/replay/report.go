@@ -5,7 +5,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -14,11 +13,12 @@ import (
 	"text/tabwriter"
 
 	"github.com/nomad-pal/nomad-pal/bench/command"
-	"github.com/nomad-pal/nomad-pal/bench/plot"
 	"github.com/nomad-pal/nomad-pal/bench/replay"
+	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
-// report is the result file.
+// report is the result file. Without the raw runs it is what people read, with them
+// what reports are made from.
 type report struct {
 	command.Provenance
 	Seed        uint64    `json:"seed"` // of the first repetition
@@ -83,7 +83,7 @@ type line struct {
 	// HalvedShare is the share of the gangs that were half placed.
 	HalvedShare float64          `json:"half_placed_gangs"`
 	Deadlocked  float64          `json:"deadlocked_s"`
-	Raw         []*replay.Result `json:"raw"`
+	Raw         []*replay.Result `json:"raw,omitempty"`
 	gpus        int
 }
 
@@ -260,16 +260,23 @@ func percentile(r *replay.Result, p float64) float64 {
 	return xs[int(p*float64(len(xs)-1))]
 }
 
-func (r *report) write(path string) error {
-	text, err := json.Marshal(r)
-	if err != nil {
-		return fmt.Errorf("encode results: %w", err)
-	}
-	return command.Write(path, spread(text, fileDepth))
-}
+// runsFile is beside the result file and holds the same with the raw runs. Reports
+// are made from it.
+func runsFile(path string) string { return strings.TrimSuffix(path, ".json") + "-runs.json.gz" }
 
-// fileDepth puts a raw result on a line of its own.
-const fileDepth = 4
+func (r *report) write(path string) error {
+	if err := command.WriteJSON(runsFile(path), r); err != nil {
+		return err
+	}
+	short := *r
+	short.Runs = nil
+	for _, l := range r.Runs {
+		figures := *l
+		figures.Raw = nil
+		short.Runs = append(short.Runs, &figures)
+	}
+	return command.WriteJSON(path, short)
+}
 
 // Print writes tables for a terminal.
 func (r *report) Print(out io.Writer) {

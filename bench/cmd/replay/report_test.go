@@ -15,8 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nomad-pal/nomad-pal/bench/command"
-	"github.com/nomad-pal/nomad-pal/bench/plot"
 	"github.com/nomad-pal/nomad-pal/bench/replay"
+	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
 // result is a run of two gangs of 2 × 2 GPUs: the first takes so many seconds,
@@ -94,6 +94,13 @@ func TestReportIsReadAgain(t *testing.T) {
 	if err := r.write(path); err != nil {
 		t.Fatal(err)
 	}
+	short, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(short), `"avg_jct_s": 21,`) || strings.Contains(string(short), `"raw"`) {
+		t.Errorf("the file for people is not the figures without raw runs:\n%.2000s", short)
+	}
 	again, err := readReport(path)
 	if err != nil {
 		t.Fatal(err)
@@ -119,7 +126,7 @@ func TestReadReportRefuses(t *testing.T) {
 	for text, want := range map[string]string{"{": "read results", `{"runs":[{"scheduler":"x"}]}`: `scheduler "x" has no raw results`,
 		`{"runs":[{"scheduler":"x","raw":[{"jobs":[]}]}]}`: "written by an older version"} {
 		path := filepath.Join(t.TempDir(), "r.json")
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		if err := command.Write(runsFile(path), []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := readReport(path); err == nil || !strings.Contains(err.Error(), want) {

@@ -51,7 +51,7 @@ func (o options) onClients(ctx context.Context) (c *clients, err error) {
 	}
 	defer os.RemoveAll(dir)
 	b := &bed{Cluster: cluster.Cluster, o: o, nodes: o.clients, dir: dir, program: sleeps}
-	if err := b.connect(); err != nil {
+	if b.api, err = connect(b.Servers()[0].HTTPAddr()); err != nil {
 		return nil, err
 	}
 	if err := b.use(ctx); err != nil {

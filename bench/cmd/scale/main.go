@@ -16,7 +16,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -25,6 +24,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/bench/command"
+	"github.com/nomad-pal/nomad-pal/bench/replay"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
@@ -122,7 +122,7 @@ func (o options) start(ctx context.Context, nodes int) (b *bed, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := b.connect(); err != nil {
+	if b.api, err = connect(b.Servers()[0].HTTPAddr()); err != nil {
 		return nil, errors.Join(err, b.close())
 	}
 	if err := b.simulate(ctx); err != nil {
@@ -134,15 +134,14 @@ func (o options) start(ctx context.Context, nodes int) (b *bed, err error) {
 	return b, nil
 }
 
-// connect makes the client of Nomad: the placer's, which asks for no compression.
-// That would take a good part of the server's time.
-func (b *bed) connect() error {
-	c, err := nomad.NewClient(&api.Config{Address: b.Servers()[0].HTTPAddr()}, "")
+// connect makes a client as the placer does, which asks for no compression. That would
+// take a good part of the server's time.
+func connect(url string) (*api.Client, error) {
+	c, err := nomad.NewClient(&api.Config{Address: url}, "")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	b.api = c.API()
-	return nil
+	return c.API(), nil
 }
 
 func say(line string) { fmt.Fprintln(os.Stderr, " ", line) }
@@ -194,50 +193,19 @@ func (b *bed) close() error {
 	return errors.Join(b.Close(), os.RemoveAll(b.dir))
 }
 
-// startPlacer runs the agent, until it knows the cluster; stop ends it.
+// startPlacer runs the agent until it says where its API is; stop ends it.
 func (b *bed) startPlacer(ctx context.Context) (pid int, stop func(), err error) {
-	path := filepath.Join(b.dir, "placer.hcl")
-	if err := os.WriteFile(path, []byte("http {\n  bind_port = 0\n  register = true\n}\n"), 0o644); err != nil {
-		return 0, nil, err
-	}
-	log, err := os.OpenFile(filepath.Join(b.dir, "placer.log"), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o644)
+	p, err := replay.StartPlacer(ctx, b.o.bin, b.dir, b.Env(), "http {\n  bind_port = 0\n  register = true\n}\n")
 	if err != nil {
 		return 0, nil, err
 	}
-	cmd := exec.CommandContext(ctx, filepath.Join(b.o.bin, "nomad-pal"), "agent", "-config", path)
-	cmd.Env = append(os.Environ(), b.Env()...)
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		log.Close()
-		return 0, nil, fmt.Errorf("start the placer: %w", err)
+	url, err := p.URL(ctx)
+	if err == nil {
+		b.agent, err = connect(url)
 	}
-	stop = func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait()
-		log.Close()
-	}
-	if b.agent, err = awaitAgent(ctx, log.Name()); err != nil {
-		stop()
+	if err != nil {
+		p.Stop()
 		return 0, nil, err
 	}
-	return cmd.Process.Pid, stop, nil
-}
-
-// awaitAgent finds the API of an agent by its log.
-func awaitAgent(ctx context.Context, log string) (*api.Client, error) {
-	said := regexp.MustCompile(`HTTP API: address=(\S+)`)
-	for began := time.Now(); time.Since(began) < 30*time.Second && ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
-		text, err := os.ReadFile(log)
-		if err != nil {
-			return nil, err
-		}
-		if at := said.FindSubmatch(text); at != nil {
-			c, err := nomad.NewClient(&api.Config{Address: "http://" + string(at[1])}, "")
-			if err != nil {
-				return nil, err
-			}
-			return c.API(), nil
-		}
-	}
-	return nil, fmt.Errorf("the placer does not say where its API is, see %q", log)
+	return p.PID(), p.Stop, nil
 }

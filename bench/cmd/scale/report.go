@@ -4,7 +4,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -20,11 +19,7 @@ type report struct {
 }
 
 func (r *report) write(path string) error {
-	text, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encode results: %w", err)
-	}
-	return command.Write(path, append(text, '\n'))
+	return command.WriteJSON(path, r)
 }
 
 // Print writes tables for a terminal.

@@ -7,7 +7,7 @@ import (
 	"fmt"
 
 	"github.com/nomad-pal/nomad-pal/bench/command"
-	"github.com/nomad-pal/nomad-pal/bench/plot"
+	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
 func readReport(path string) (*report, error) {

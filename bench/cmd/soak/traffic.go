@@ -9,7 +9,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/bench/rank"
 	"github.com/nomad-pal/nomad-pal/bench/replay"
-	"github.com/nomad-pal/nomad-pal/bench/trace"
+	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
 const (

@@ -3,7 +3,7 @@
 
 package main
 
-import "github.com/nomad-pal/nomad-pal/bench/simulate"
+import "github.com/nomad-pal/nomad-pal/sim/simulate"
 
 type simulateCommand struct{ base }
 

@@ -1,0 +1,63 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package artifact
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/sim/paldata"
+)
+
+// Files are the measurement files, one per application class.
+type Files [pal.NumClasses]string
+
+// Longhorn are the files that the artifact draws its cluster from, in the
+// directory PAL_DATA. It has none for class C and takes those of class B.
+func Longhorn(dir string) Files {
+	var files Files
+	for k, name := range []string{"resnet", "bert", "bert", "pagerank"} {
+		files[k] = filepath.Join(dir, "var_longhorn_"+name+".csv")
+	}
+	return files
+}
+
+// Read reads the measurements, each over the median of its file: as the file has it
+// (to the last bit the artifact's own), else worked out.
+func (f Files) Read() (Rows, error) {
+	var rows Rows
+	for k, class := range pal.AppClasses() {
+		if f[k] == "" {
+			return rows, fmt.Errorf("no file for class %s", class)
+		}
+		measured, err := paldata.ReadVariability(f[k])
+		if err != nil {
+			return rows, err
+		}
+		m := median(measured)
+		for _, r := range measured {
+			v := r.Norm
+			if v == 0 {
+				v = r.Time / m
+			}
+			rows[k] = append(rows[k], v)
+		}
+	}
+	return rows, nil
+}
+
+func median(rows []paldata.Row) float64 {
+	times := make([]float64, 0, len(rows))
+	for _, r := range rows {
+		times = append(times, r.Time)
+	}
+	slices.Sort(times)
+	n := len(times)
+	if n == 0 {
+		return 1
+	}
+	return (times[(n-1)/2] + times[n/2]) / 2
+}

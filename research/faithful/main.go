@@ -1,0 +1,214 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Command faithful runs a trace in the world of the PAL artifact: its rounds of 360
+// s, its way to draw GPUs, its jobs that are fed again until the trace is done. With
+// the artifact's own policies and orders it repeats the artifact's results; with an
+// order of pal/queue it shows what that order does in the same world.
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/research/artifact"
+	"github.com/nomad-pal/nomad-pal/research/pyrandom"
+	"github.com/nomad-pal/nomad-pal/sim"
+	"github.com/nomad-pal/nomad-pal/sim/paldata"
+	"github.com/nomad-pal/nomad-pal/sim/trace"
+)
+
+// The artifact's round, in seconds, and the arrival rate of the jobs that it feeds
+// again, in jobs an hour.
+const (
+	roundS   = 360
+	loadPerH = 2
+)
+
+type options struct {
+	trace, policy, order, track string
+	files                       artifact.Files
+	across                      float64
+	nodes, gpusPerNode          int
+	seed                        uint
+	preempt                     bool
+}
+
+// report is what a run came to. Times are seconds.
+type report struct {
+	Trace       string  `json:"trace"`
+	Policy      string  `json:"policy"`
+	Order       string  `json:"order"`
+	AvgJCT      float64 `json:"avg_jct_s"`
+	GeoJCT      float64 `json:"geomean_jct_s"`
+	MaxJCT      float64 `json:"max_jct_s"`
+	Makespan    float64 `json:"makespan_s"`
+	Utilisation float64 `json:"utilisation"`
+	Jobs        []job   `json:"jobs"`
+}
+
+type job struct {
+	ID     string  `json:"id"`
+	Start  float64 `json:"start_s"`
+	Finish float64 `json:"finish_s"`
+	Wait   float64 `json:"wait_s"`
+}
+
+func main() {
+	if err := run(os.Args[1:], os.Stdout, os.Stderr); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintf(os.Stderr, "faithful: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string, stdout, stderr io.Writer) error {
+	o, err := parse(args, stderr)
+	if err != nil {
+		return err
+	}
+	t, err := trace.ReadFile(o.trace)
+	if err != nil {
+		return err
+	}
+	if err := t.Fit(o.nodes * o.gpusPerNode); err != nil {
+		return err
+	}
+	if len(t.Jobs) == 0 {
+		return fmt.Errorf("trace %q holds no job", o.trace)
+	}
+	rows, err := o.files.Read()
+	if err != nil {
+		return err
+	}
+	p, scores, err := artifact.DrawRows(o.nodes, o.gpusPerNode, rows, uint32(o.seed))
+	if err != nil {
+		return err
+	}
+	c, err := p.Cluster(pal.TwoTier(o.across))
+	if err != nil {
+		return err
+	}
+	var res artifact.Result
+	if slices.Contains(artifact.Orders(), o.order) {
+		res, err = o.repeat(t, c, scores)
+	} else {
+		res, err = o.ours(t, c)
+	}
+	if err != nil {
+		return err
+	}
+	e := json.NewEncoder(stdout)
+	e.SetIndent("", "  ")
+	return e.Encode(o.report(t, res))
+}
+
+func parse(args []string, stderr io.Writer) (*options, error) {
+	o := &options{}
+	f := flag.NewFlagSet("faithful", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.StringVar(&o.trace, "trace", "", "read jobs from `FILE`")
+	f.Func("profile", "measurements to draw the GPUs from, `A=FILE,B=FILE,C=FILE,D=FILE`; default: the artifact's, in the directory "+paldata.Env, o.setProfile)
+	f.StringVar(&o.policy, "policy", "pal", "placement: "+strings.Join(artifact.Policies(), ", ")+"; with an order of pal/queue one of pal, pm-first, packed, spread, random")
+	f.StringVar(&o.order, "order", "fifo", "order: "+strings.Join(artifact.Orders(), ", ")+", or another one of pal/queue, such as adaptive, with the agent's default queue")
+	f.BoolVar(&o.preempt, "preempt", false, "with an order of pal/queue: gangs may be stopped and moved")
+	f.Float64Var(&o.across, "locality", pal.DefaultPenalty, "slowdown of a gang across nodes")
+	f.IntVar(&o.nodes, "nodes", 16, "nodes of the cluster")
+	f.IntVar(&o.gpusPerNode, "gpus-per-node", 4, "GPUs of a node")
+	f.StringVar(&o.track, "track", "", "follow jobs `FROM-TO` only (default: all of the trace)")
+	f.UintVar(&o.seed, "seed", 42, "seed of the GPUs, below 2³²")
+	if err := f.Parse(args); err != nil {
+		return nil, err
+	}
+	switch {
+	case f.NArg() > 0:
+		return nil, fmt.Errorf("argument %q is not a flag", f.Arg(0))
+	case o.trace == "":
+		return nil, errors.New("-trace names no file")
+	case o.nodes <= 0 || o.gpusPerNode <= 0:
+		return nil, errors.New("-nodes and -gpus-per-node must be positive")
+	case o.seed > math.MaxUint32:
+		return nil, fmt.Errorf("-seed %d is above %d", o.seed, uint32(math.MaxUint32))
+	}
+	if o.files == (artifact.Files{}) {
+		if paldata.Dir() == "" {
+			return nil, fmt.Errorf("-profile is not given and %s is not set", paldata.Env)
+		}
+		o.files = artifact.Longhorn(paldata.Dir())
+	}
+	return o, nil
+}
+
+func (o *options) setProfile(s string) error {
+	for _, kv := range strings.Split(s, ",") {
+		name, file, ok := strings.Cut(kv, "=")
+		if !ok || file == "" {
+			return fmt.Errorf("%q is not CLASS=FILE", kv)
+		}
+		class, err := pal.ParseAppClass(name)
+		if err != nil {
+			return err
+		}
+		o.files[class.Index()] = file
+	}
+	return nil
+}
+
+// repeat does what the artifact does.
+func (o *options) repeat(t trace.Trace, c *pal.Cluster, scores *pyrandom.Rand) (artifact.Result, error) {
+	from, to := 0, len(t.Jobs)-1
+	if o.track != "" {
+		if _, err := fmt.Sscanf(o.track, "%d-%d", &from, &to); err != nil || from < 0 || to < from || to >= len(t.Jobs) {
+			return artifact.Result{}, fmt.Errorf("-track %q is not FROM-TO within 0-%d", o.track, len(t.Jobs)-1)
+		}
+	}
+	return artifact.Run{Jobs: t.Jobs, From: from, To: to, Cluster: c, Policy: o.policy, Order: o.order,
+		RoundS: roundS, LoadPerH: loadPerH, Fillers: true, Scores: scores, Arrivals: pyrandom.New(1)}.Run()
+}
+
+// ours runs an order of pal/queue in the artifact's rounds, among its jobs that are
+// fed again.
+func (o *options) ours(t trace.Trace, c *pal.Cluster) (artifact.Result, error) {
+	if o.track != "" {
+		return artifact.Result{}, fmt.Errorf("-track does not go with -order %s", o.order)
+	}
+	name, err := pal.ParsePolicy(o.policy)
+	if err != nil {
+		return artifact.Result{}, err
+	}
+	rules := placer.DefaultConfig()
+	cfg := sim.Config{Jobs: t.Jobs, Cluster: c, Queue: rules.Queue, RestartS: rules.RestartCost.Seconds(),
+		Preemptible: o.preempt, MovesPerHour: rules.MovesPerHour, RoundS: roundS,
+		Estimate: func(_ int, j trace.Job) time.Duration { return time.Duration(j.EstimateS * float64(time.Second)) }}
+	cfg.Queue.Order, cfg.Queue.Placement = queue.Order(o.order), queue.Placement(name)
+	arrivals, n, at := pyrandom.New(1), 0, t.Jobs[len(t.Jobs)-1].SubmitS
+	cfg.More = func() trace.Job {
+		j := t.Jobs[n%len(t.Jobs)]
+		at += math.Ceil(-math.Log(1-arrivals.Float64()) / loadPerH * 3600)
+		j.ID, j.SubmitS = fmt.Sprintf("%s+%d", j.ID, 1+n/len(t.Jobs)), at
+		n++
+		return j
+	}
+	out, err := cfg.Run()
+	return artifact.Result{Jobs: out.Jobs, Utilisation: out.Utilisation}, err
+}
+
+func (o *options) report(t trace.Trace, res artifact.Result) report {
+	f := sim.FiguresOf(res.Jobs)
+	r := report{Trace: t.Name, Policy: o.policy, Order: o.order, AvgJCT: f.AvgJCT, GeoJCT: f.GeoJCT, MaxJCT: f.MaxJCT,
+		Makespan: f.Makespan, Utilisation: res.Utilisation}
+	for _, j := range res.Jobs {
+		r.Jobs = append(r.Jobs, job{j.ID, j.Start, j.Finish, j.Wait})
+	}
+	return r
+}

@@ -1,0 +1,48 @@
+# Copyright (c) The nomad-pal Authors
+# SPDX-License-Identifier: MPL-2.0
+
+##@ Research: the PAL artifact repeated, and studies (research/README.md)
+
+STUDIES := build/studies
+
+.PHONY: research
+research: ## Tests of research/, a module of its own that nothing shipped links
+	@echo "tests of the research module"
+	cd research && go test -race -shuffle=on ./...
+
+# Built here, run from the root: paths in flags are relative to it.
+.PHONY: studies
+studies:
+	@mkdir -p $(STUDIES)
+	cd research && go build -o $(CURDIR)/$(STUDIES)/ ./...
+
+# Recipes that need the artifact's data.
+PAL_DATA_SET = @[ -n "$${PAL_DATA:-}" ] || { echo "PAL_DATA is not set: it names the directory with the artifact's traces, measurements and results"; exit 1; }
+
+.PHONY: sim-parity
+sim-parity: ## The artifact's simulator against the PAL artifact's own results, job by job and event by event (needs PAL_DATA)
+	$(PAL_DATA_SET)
+	cd research && go test -count=1 -v -run 'Parity|WorkedExample|FaithfulCommand' ./artifact ./faithful | grep -E '^(---|ok|FAIL|\s+\S+_test)'
+
+.PHONY: sim-policies
+sim-policies: studies ## Every policy tried, over populations, loads, penalties and estimates; writes bench/results/{policies,gain}.json (needs PAL_DATA)
+	$(STUDIES)/policies -o bench/results/policies.json -gain bench/results/gain.json
+	$(STUDIES)/table bench/results/policies.json bench/results/gain.json
+
+.PHONY: sim-traces
+sim-traces: studies ## Every policy on every trace under PAL_DATA, by load and population; writes docs/results/sim-traces.{md,json} (hours; SIM_TRACES_ARGS='-only Sia')
+	$(STUDIES)/simtraces -md docs/results/sim-traces.md -json docs/results/sim-traces.json $(SIM_TRACES_ARGS)
+
+.PHONY: sim-traces-quick
+sim-traces-quick: studies ## The same on a part of each trace, in minutes; writes docs/results/sim-traces-quick.{md,json}
+	$(STUDIES)/simtraces -quick -md docs/results/sim-traces-quick.md -json docs/results/sim-traces-quick.json $(SIM_TRACES_ARGS)
+
+.PHONY: calibration-figures
+calibration-figures: studies ## Class stability, bins and drift detection on the measurements in PAL_DATA
+	$(PAL_DATA_SET)
+	$(STUDIES)/calibration
+
+.PHONY: population-tables
+population-tables: studies ## Print the tables of pal/population, computed from PAL_DATA
+	$(PAL_DATA_SET)
+	$(STUDIES)/quantiles

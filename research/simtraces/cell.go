@@ -1,0 +1,232 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/population"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/sim"
+	"github.com/nomad-pal/nomad-pal/sim/trace"
+)
+
+// cell is one trace, written one way, at one load, on one population.
+type cell struct {
+	Trace    string  `json:"trace"`
+	Part     part    `json:"part"`
+	TaskGPUs int     `json:"task_gpus"` // GPUs of a task, 1: any GPU may lie anywhere
+	NodeGPUs int     `json:"node_gpus"`
+	Load     float64 `json:"load"`     // 0: as the jobs come
+	Outliers int     `json:"outliers"` // among the GPUs
+	GPUs     int     `json:"gpus"`
+	Jobs     int     `json:"jobs"`
+}
+
+// result is what the policies make of a cell.
+type result struct {
+	cell
+	Runs []run
+
+	jobs []trace.Job
+}
+
+// run is one policy on it.
+type run struct {
+	Policy   string  `json:"policy"`
+	AvgJCT   float64 `json:"avg_jct_s"`
+	P99      float64 `json:"p99_slowdown"` // completion time over work, both at least 10 s
+	Makespan float64 `json:"makespan_s"`
+	Useful   float64 `json:"useful"`
+	Restarts int     `json:"restarts"`
+	// Stuck jobs never finish: the figures are of the others.
+	Stuck int `json:"never_finished,omitempty"`
+	// Forecasts are the starts that were foretold and compared, Hits the part that
+	// held, Width the median length of the ranges.
+	Forecasts int     `json:"forecasts,omitempty"`
+	Hits      float64 `json:"forecast_hits,omitempty"`
+	Width     float64 `json:"forecast_width_h,omitempty"`
+}
+
+func (c cell) String() string {
+	return fmt.Sprintf("%s, tasks of %d, load %s, %d GPUs, %d outliers", c.Trace, c.TaskGPUs, percent(c.Load), c.GPUs, c.Outliers)
+}
+
+// percent writes a load.
+func percent(load float64) string {
+	if load == 0 {
+		return "as it is"
+	}
+	return fmt.Sprintf("%.0f %%", 100*load)
+}
+
+const (
+	nodeGPUs = 8
+	// The workloads of the PAL artifact have a cluster of their own.
+	siaGPUs, siaNodeGPUs = 64, 4
+	// outlierOf is of how many GPUs one is an outlier, where there are any.
+	outlierOf = 64
+	// leastGPUs is the smallest cluster: smaller ones say little about packing.
+	leastGPUs = 4 * nodeGPUs
+	// quickJobs is how many jobs of a virtual cluster -quick runs.
+	quickJobs = 1500
+	// restartS is what a stopped or moved gang loses, in seconds.
+	restartS = 60
+)
+
+// cells are the runs on a trace. With quick few and short ones.
+func cells(s source, quick bool) []*result {
+	node, loads, outliers := nodeGPUs, []float64{0.6, 0.85, 1.1}, []bool{true, false}
+	if s.part == sia {
+		node, loads = siaNodeGPUs, []float64{0}
+	}
+	tasks := []int{1, node}
+	if quick {
+		tasks, outliers = tasks[1:], outliers[:1]
+		if s.part == whole && len(s.trace.Jobs) > quickJobs {
+			return nil
+		}
+		s.trace.Jobs = s.trace.Jobs[:min(quickJobs, len(s.trace.Jobs))]
+	}
+	var cs []*result
+	for _, gpus := range tasks {
+		for _, load := range loads {
+			for _, out := range outliers {
+				c := &result{cell: cell{Trace: s.trace.Name, Part: s.part, TaskGPUs: gpus, NodeGPUs: node, Load: load, Jobs: len(s.trace.Jobs)},
+					jobs: s.trace.InTasks(gpus).Jobs}
+				if c.GPUs = siaGPUs; load > 0 {
+					c.fit()
+				}
+				if out {
+					c.Outliers = max(1, c.GPUs/outlierOf)
+				}
+				cs = append(cs, c)
+			}
+		}
+	}
+	return cs
+}
+
+// fit fits a cluster of whole nodes to the load: GPU time of the jobs over that of
+// the cluster between the first submission and the last. What the rounding to
+// nodes, or the smallest cluster, takes from the load is given back by submitting
+// sooner.
+func (c *result) fit() {
+	work, widest := 0.0, 0
+	for _, j := range c.jobs {
+		work += j.WorkS() * float64(j.GPUs)
+		widest = max(widest, j.GPUs)
+	}
+	span := c.jobs[len(c.jobs)-1].SubmitS - c.jobs[0].SubmitS
+	nodes := max(int(math.Round(work/(span*c.Load*nodeGPUs))), (widest+nodeGPUs-1)/nodeGPUs, leastGPUs/nodeGPUs)
+	c.GPUs = nodes * nodeGPUs
+	scale := work / (float64(c.GPUs) * c.Load) / span
+	for i := range c.jobs {
+		c.jobs[i].SubmitS *= scale
+	}
+}
+
+// named is a policy in the tables.
+type named struct {
+	name string
+	ours bool
+	// exact is that it knows the run times.
+	exact bool
+	run   func(sim.Config) (sim.Outcome, error)
+}
+
+// policies are ours, as the agent has it, and the baselines. Plain Nomad where
+// gangs never give up, and strict FIFO, are left out: they lose by far.
+func policies() []named {
+	agent := placer.DefaultConfig()
+	rules := agent.Queue
+	rules.Placement = queue.Placement(agent.Placement)
+	unbounded := rules
+	unbounded.MaxWait = sim.Unbounded
+	var ps []named
+	for _, exact := range []bool{false, true} {
+		for _, preempt := range []bool{false, true} {
+			name := "ours"
+			if preempt {
+				name += ", preempting"
+			}
+			if exact {
+				name += ", exact times"
+			}
+			for _, bound := range []bool{true, false} {
+				q := rules
+				if !bound {
+					q, name = unbounded, name+", no bound"
+				}
+				ps = append(ps, named{name, true, exact, func(c sim.Config) (sim.Outcome, error) {
+					c.Queue, c.Preemptible, c.MovesPerHour = q, preempt, agent.MovesPerHour
+					if c.ForecastEvery = forecastEvery; exact {
+						c.Estimate = sim.Exact
+					}
+					return c.Run()
+				}})
+			}
+		}
+	}
+	for _, p := range sim.Baselines() {
+		if !slices.Contains([]string{"nomad", "nomad-spread", "fifo"}, p.Name) {
+			ps = append(ps, named{p.Name, false, slices.Contains([]string{"easy", "srtf", limit}, p.Name), p.Run})
+		}
+	}
+	return ps
+}
+
+func (c *result) run(p named) (run, error) {
+	cluster, err := c.cluster()
+	if err != nil {
+		return run{}, err
+	}
+	out, err := p.run(sim.Config{Jobs: c.jobs, Cluster: cluster, RestartS: restartS, Seed: seed})
+	if err != nil {
+		return run{}, err
+	}
+	done := slices.DeleteFunc(out.Jobs, func(j sim.JobResult) bool { return j.Finish < 0 })
+	f := sim.FiguresOf(done)
+	r := run{Policy: p.name, AvgJCT: round(f.AvgJCT), Makespan: round(f.Makespan), Useful: round(out.Useful), Restarts: out.Preemptions, Stuck: out.Stuck}
+	if fc := out.Forecasts; fc.Made > 0 {
+		r.Forecasts, r.Hits, r.Width = fc.Made, round(fc.Hit()), round(fc.WidthH)
+	}
+	stretches := make([]float64, len(done))
+	for i, j := range done {
+		stretches[i] = j.Stretch()
+	}
+	slices.Sort(stretches)
+	if n := len(stretches); n > 0 {
+		r.P99 = round(stretches[min(n-1, n*99/100)])
+	}
+	return r, nil
+}
+
+// forecastEvery is after how many decisions ours is asked when waiting gangs start.
+const forecastEvery = 5
+
+// seed is that of all that is drawn.
+const seed = 42
+
+// cluster draws GPUs as the simulator does by default, and calibrates them as the
+// agent does.
+func (c *result) cluster() (*pal.Cluster, error) {
+	p, err := sim.DrawGPUs(population.Spec{Cluster: "longhorn", Nodes: c.GPUs / c.NodeGPUs, GPUsPerNode: c.NodeGPUs,
+		Outliers: population.Exactly(c.Outliers)}, seed)
+	if err != nil {
+		return nil, err
+	}
+	agent := placer.DefaultConfig()
+	nodes, err := p.PalNodes(agent.Calibration)
+	if err != nil {
+		return nil, err
+	}
+	return pal.NewCluster(nodes, agent.Locality)
+}
+
+func round(v float64) float64 { return math.Round(v*1e4) / 1e4 }

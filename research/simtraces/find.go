@@ -1,0 +1,115 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"github.com/nomad-pal/nomad-pal/sim/trace"
+)
+
+// part is what a trace is for.
+type part string
+
+const (
+	chosen   part = "choose" // rules may be chosen by it
+	reported part = "report" // rules were not chosen by it
+	whole    part = "whole"  // a cluster as a whole, not chosen by either
+	sia      part = "sia"    // a workload of the PAL artifact, on its 64 GPUs
+)
+
+// source is a trace to run.
+type source struct {
+	trace trace.Trace
+	part  part
+}
+
+// known are the published traces: what the file is called under traces/, and
+// whether its tenants are virtual clusters.
+func known() []struct {
+	name, file string
+	virtual    bool
+} {
+	return []struct {
+		name, file string
+		virtual    bool
+	}{
+		{"Philly", "philly.csv", true},
+		{"Philly (original)", "cluster_job_log", true},
+		{"Helios Venus", "Venus/cluster_log.csv", true},
+		{"Helios Earth", "Earth/cluster_log.csv", true},
+		{"Helios Saturn", "Saturn/cluster_log.csv", true},
+		{"Helios Uranus", "Uranus/cluster_log.csv", true},
+		{"Alibaba 2020", "pai_task_table.csv", false},
+		{"Alibaba 2023", "openb_pod_list_default.csv", false},
+		{"Alibaba 2023, half of the GPU time in gangs", "openb_pod_list_multigpu50.csv", false},
+		{"Acme Seren", "trace_seren.csv", false},
+		{"Acme Kalos", "trace_kalos.csv", false},
+	}
+}
+
+// find reads the traces there are: those of the PAL artifact in the directory
+// itself, the others in traces below it. A known one that is not there is named.
+func find(dir string) (found []source, missing []string, err error) {
+	if dir == "" {
+		return nil, nil, errors.New("PAL_DATA is not set: it names the directory with the traces")
+	}
+	for w := 1; w <= 8; w++ {
+		t, err := trace.ReadFile(filepath.Join(dir, fmt.Sprintf("sia_workload_%d.csv", w)))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		} else if err != nil {
+			return nil, nil, err
+		}
+		t.Name = fmt.Sprintf("Sia-Philly %d", w)
+		found = append(found, source{t, sia})
+	}
+	for _, k := range known() {
+		path := filepath.Join(dir, "traces", filepath.FromSlash(k.file))
+		t, err := trace.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			missing = append(missing, fmt.Sprintf("%s (traces/%s)", k.name, k.file))
+			continue
+		} else if err != nil {
+			return nil, nil, err
+		}
+		t.Name = k.name
+		found = append(found, source{t, whole})
+		if k.virtual {
+			found = append(found, clusters(t)...)
+		}
+	}
+	return found, missing, nil
+}
+
+// The virtual clusters that are run: the largest by GPU time, of those with
+// enough jobs for a queue.
+const (
+	maxClusters = 10
+	minJobs     = 500
+)
+
+// clusters are the largest virtual clusters of a trace, every other one of them
+// to choose by.
+func clusters(t trace.Trace) []source {
+	var vs []source
+	for _, name := range t.Tenants() {
+		v := t.Of(name)
+		if len(v.Jobs) < minJobs || strings.TrimSpace(name) == "" {
+			continue
+		}
+		p := chosen
+		if len(vs)%2 == 1 {
+			p = reported
+		}
+		if vs = append(vs, source{v, p}); len(vs) == maxClusters {
+			break
+		}
+	}
+	return vs
+}

@@ -1,0 +1,145 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Command simtraces runs every policy on every trace there is, at several loads
+// and on GPUs with and without outliers, and writes what comes of it as JSON and
+// as Markdown tables (`make sim-traces`, docs/results/sim-traces.md).
+//
+// The traces are others' and do not come with the product: they are read from the
+// directory traces in PAL_DATA. Traces of virtual clusters are split: rules are
+// chosen by every other one of them, and the others say what came of it.
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nomad-pal/nomad-pal/sim/paldata"
+)
+
+func main() {
+	var o options
+	flag.StringVar(&o.json, "json", "", "write the results to `FILE`")
+	flag.StringVar(&o.tables, "md", "", "write the tables to `FILE`")
+	flag.BoolVar(&o.quick, "quick", false, "a subset in minutes: of each virtual cluster the first jobs, gangs as tasks, GPUs with outliers")
+	flag.IntVar(&o.workers, "workers", 2, "runs at a time")
+	only := flag.String("only", "", "only traces whose name matches `REGEXP`")
+	flag.Parse()
+	var err error
+	if o.only, err = regexp.Compile(*only); err == nil {
+		err = o.run()
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "simtraces: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	json, tables string
+	quick        bool
+	workers      int
+	only         *regexp.Regexp
+}
+
+// report is what was run.
+type report struct {
+	quick   bool
+	only    string
+	missing []string // known traces that are not there
+	cells   []*result
+	of      int // cells that there are
+}
+
+func (o options) run() error {
+	found, missing, err := find(paldata.Dir())
+	if err != nil {
+		return err
+	}
+	for _, m := range missing {
+		fmt.Fprintf(os.Stderr, "not there: %s\n", m)
+	}
+	r := report{quick: o.quick, only: o.only.String(), missing: missing}
+	for _, s := range found {
+		if o.only.MatchString(s.trace.Name) {
+			r.cells = append(r.cells, cells(s, o.quick)...)
+		}
+	}
+	if len(r.cells) == 0 {
+		return fmt.Errorf("no trace to run: put traces under %s/traces", paldata.Env)
+	}
+	all := r.cells
+	r.of = len(all)
+	for i, c := range all {
+		if err := o.measure(c); err != nil {
+			return err
+		}
+		fmt.Fprintf(os.Stderr, "%d of %d: %s\n", i+1, len(all), c)
+		// What is done is written at once: all of it takes hours.
+		r.cells = all[:i+1]
+		if err := write(o.json, r.json); err != nil {
+			return err
+		}
+		if err := write(o.tables, r.markdown); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measure runs all policies on one cell, a few at a time.
+func (o options) measure(c *result) error {
+	ps := policies()
+	c.Runs = make([]run, len(ps))
+	var g errgroup.Group
+	g.SetLimit(o.workers)
+	for i, p := range ps {
+		g.Go(func() error {
+			r, err := c.run(p)
+			if err != nil {
+				return fmt.Errorf("%s, policy %s: %w", c, p.name, err)
+			}
+			c.Runs[i] = r
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// write writes one of the files; "" is none.
+func write(path string, text func() ([]byte, error)) error {
+	if path == "" {
+		return nil
+	}
+	b, err := text()
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, b, 0o644) // #nosec: results, for everybody to read
+}
+
+// json is one line a run, so that a change shows what changed.
+func (r report) json() ([]byte, error) {
+	out := []byte("[")
+	for i, c := range r.cells {
+		for k, one := range c.Runs {
+			b, err := json.Marshal(struct {
+				cell
+				run
+			}{c.cell, one})
+			if err != nil {
+				return nil, err
+			}
+			if i+k > 0 {
+				out = append(out, ',')
+			}
+			out = append(append(out, '\n'), b...)
+		}
+	}
+	return append(out, "\n]\n"...), nil
+}

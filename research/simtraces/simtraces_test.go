@@ -1,0 +1,188 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nomad-pal/nomad-pal/sim/trace"
+)
+
+// madeUp is a directory with a trace of three virtual clusters that nobody ran:
+// one has few jobs.
+func madeUp(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	text := "job_id,user,vc,gpu_num,submit_time,duration\n"
+	sizes := []int{1, 2, 4, 8, 12}
+	add := func(vc string, jobs, widths, seconds int) {
+		for i := range jobs {
+			at := time.Date(2020, 1, 1, 0, 0, 600*i, 0, time.UTC)
+			text += fmt.Sprintf("%s%d,u,%s,%d,%s,%d\n", vc, i, vc, sizes[i%widths], at.Format(time.DateTime), seconds*(1+i%7))
+		}
+	}
+	add("large", minJobs, 5, 2000)
+	add("small", minJobs, 3, 500)
+	add("tiny", minJobs-1, 2, 10)
+	if err := os.Mkdir(filepath.Join(dir, "traces"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "traces", "philly.csv"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestFind: what is there is split, what is not is named.
+func TestFind(t *testing.T) {
+	found, missing, err := find(madeUp(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, s := range found {
+		got = append(got, fmt.Sprintf("%s: %s, %d jobs", s.part, s.trace.Name, len(s.trace.Jobs)))
+	}
+	want := []string{"whole: Philly, 1499 jobs", "choose: Philly, large, 500 jobs", "report: Philly, small, 500 jobs"}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	if len(missing) != len(known())-1 || !strings.Contains(strings.Join(missing, "\n"), "Helios Venus (traces/Venus/cluster_log.csv)") {
+		t.Errorf("missing: %q", missing)
+	}
+	if _, _, err := find(""); err == nil || !strings.Contains(err.Error(), "PAL_DATA") {
+		t.Errorf("without a directory: %v", err)
+	}
+	bad := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bad, "sia_workload_1.csv"), []byte("what,is,this\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := find(bad); err == nil {
+		t.Error("a trace that cannot be read is no error")
+	}
+}
+
+// TestCells: every cell has the load that it says, on whole nodes that hold the
+// widest gang, one GPU in 64 an outlier.
+func TestCells(t *testing.T) {
+	jobs := trace.HeavyTail(1, 3000, 256, 0.5)
+	cs := cells(source{jobs, whole}, false)
+	if len(cs) != 12 {
+		t.Fatalf("%d cells, want 2 ways × 3 loads × 2 populations", len(cs))
+	}
+	for _, c := range cs {
+		work, last := 0.0, 0.0
+		for _, j := range c.jobs {
+			work += j.WorkS() * float64(j.GPUs)
+			last = j.SubmitS
+			if j.GPUs > c.GPUs || j.MemberGPUs > c.TaskGPUs {
+				t.Errorf("%s: job of %d GPUs in members of %d", c, j.GPUs, j.MemberGPUs)
+			}
+		}
+		if got := work / (float64(c.GPUs) * (last - c.jobs[0].SubmitS)); math.Abs(got-c.Load) > 0.001 {
+			t.Errorf("%s: the load is %v", c, got)
+		}
+		if c.GPUs%8 != 0 || c.Outliers != 0 && c.Outliers != max(1, c.GPUs/64) {
+			t.Errorf("%s: GPUs or outliers are wrong", c)
+		}
+	}
+	if quick := cells(source{jobs, chosen}, true); len(quick) != 3 || quick[0].Jobs != quickJobs {
+		t.Errorf("quick: %d cells of %d jobs", len(quick), quick[0].Jobs)
+	}
+	if quick := cells(source{jobs, whole}, true); quick != nil {
+		t.Errorf("quick runs %d cells of a whole cluster", len(quick))
+	}
+	for _, c := range cells(source{jobs, sia}, false) {
+		if c.GPUs != 64 || c.NodeGPUs != 4 || c.jobs[1].SubmitS != jobs.Jobs[1].SubmitS {
+			t.Errorf("%s: the artifact's workloads have a cluster and a load of their own", c)
+		}
+	}
+}
+
+// TestRun: all policies on all cells, as JSON, one line a run, and as tables.
+func TestRun(t *testing.T) {
+	t.Setenv("PAL_DATA", madeUp(t))
+	out := t.TempDir()
+	o := options{json: filepath.Join(out, "r.json"), tables: filepath.Join(out, "r.md"), quick: true, workers: 2, only: regexp.MustCompile("large|small")}
+	if err := o.run(); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(o.json)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []struct {
+		Trace  string
+		Part   part
+		Policy string
+		Load   float64
+		Avg    float64 `json:"avg_jct_s"`
+		Never  int     `json:"never_finished"`
+	}
+	if err := json.Unmarshal(b, &rows); err != nil {
+		t.Fatal(err)
+	}
+	limits := map[string]float64{}
+	for _, r := range rows {
+		if r.Policy == limit {
+			limits[fmt.Sprint(r.Trace, r.Load)] = r.Avg
+		}
+	}
+	if want := 2 * 3 * len(policies()); len(rows) != want || len(limits) != 6 {
+		t.Errorf("%d runs in 6 cells, want %d; %d limits", len(rows), want, len(limits))
+	}
+	for _, r := range rows {
+		// It is a yardstick, no proven bound: 1 % is not much.
+		if !(r.Avg > 0) || r.Never > 0 || r.Avg < 0.98*limits[fmt.Sprint(r.Trace, r.Load)] {
+			t.Errorf("%+v: the clairvoyant policy has %v s", r, limits[fmt.Sprint(r.Trace, r.Load)])
+		}
+	}
+	if b, err = os.ReadFile(o.tables); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"## Virtual clusters to choose by", "## Virtual clusters to report on", "| Philly, small | 8 | 85 % |",
+		"| ours, preempting, no bound |", "| ours, preempting, exact times, no bound |",
+		"## Expected starts", "* ours, preempting, exact times loses the average in", "| clairvoyant | 1.00 (1.00) |", "Not there, so not run: Acme Seren", "make sim-traces-quick SIM_TRACES_ARGS=\"-only 'large|small'\""} {
+		if !strings.Contains(string(b), want) {
+			t.Errorf("the tables do not say %q", want)
+		}
+	}
+	if strings.Contains(string(b), "NaN") || strings.Contains(string(b), "Inf") || strings.Contains(string(b), "This is not all") {
+		t.Errorf("the tables are not whole:\n%s", b)
+	}
+	o.only = regexp.MustCompile("none")
+	if err := o.run(); err == nil {
+		t.Error("no trace to run is no error")
+	}
+}
+
+// TestPolicies: ours, with and without a bound, and the limit are among them,
+// each once.
+func TestPolicies(t *testing.T) {
+	times := map[string]int{}
+	for _, p := range policies() {
+		times[p.name]++
+	}
+	for _, want := range []string{"ours", "ours, no bound", "ours, preempting", "ours, preempting, no bound",
+		"ours, exact times", "ours, preempting, exact times", limit} {
+		if times[want] == 0 {
+			t.Errorf("%s is not there", want)
+		}
+	}
+	for name, n := range times {
+		if n != 1 {
+			t.Errorf("%s is there %d times", name, n)
+		}
+	}
+}

@@ -1,0 +1,410 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/sim/trace"
+)
+
+// Clairvoyant is a run under a scheduler that no real one can be: it knows how
+// long each gang will run, and stops, starts and moves gangs for nothing. Those
+// with the least remaining GPU time (work at cost 1 × GPUs) run, as many as
+// fit; they pay for slow GPUs and for distance as everybody does. Its average
+// job completion time is what others are measured against; it is no proven
+// bound, since to order gangs that share GPUs best is NP-hard. GPUs do not
+// fail.
+//
+// It shares nothing with pal/queue but the choice of GPUs for one gang.
+type Clairvoyant struct {
+	Jobs    []trace.Job
+	Cluster *pal.Cluster
+}
+
+// limitJob is a job in the books of the clairvoyant scheduler.
+type limitJob struct {
+	gang      pal.Gang
+	gpus      int
+	left      float64 // seconds of work at cost 1, as of since
+	since     time.Duration
+	running   bool
+	settled   bool // placed when all were placed anew
+	placement pal.Placement
+	cost      float64
+	first     time.Duration
+	finish    time.Duration
+	heldS     float64
+	runs      int
+}
+
+// limitKind is what gangs share that fit in the same places.
+type limitKind struct {
+	gpus, member int
+	class        pal.AppClass
+}
+
+type limitEngine struct {
+	Clairvoyant
+	jobs    []limitJob
+	kinds   []limitKind         // in order of first use
+	waiting map[limitKind][]int // by area, then submission
+	running []int
+	least   map[limitKind]float64 // cost on the empty cluster
+	now     time.Duration
+	use     usage
+	done    int
+	next    int // next arrival
+	freed   int // GPUs that came free since all were placed anew
+}
+
+// Run simulates until every job has finished.
+func (c Clairvoyant) Run() (Outcome, error) {
+	e := &limitEngine{Clairvoyant: c, waiting: map[limitKind][]int{}, least: map[limitKind]float64{}, use: newUsage(c.Cluster.NumGPUs())}
+	for _, j := range c.Jobs {
+		g := gangOf(j)
+		if _, ok := e.place(g); !ok {
+			return Outcome{}, fmt.Errorf("job %q needs %d GPUs, in members of %d, that the cluster does not have", j.ID, j.GPUs, max(1, j.MemberGPUs))
+		}
+		e.jobs = append(e.jobs, limitJob{gang: g, gpus: j.GPUs, left: j.WorkS(), first: -1, finish: -1})
+	}
+	for e.done < len(e.jobs) {
+		at := e.nextTime()
+		e.use.add(e.now, at)
+		e.now = at
+		e.finish()
+		for e.next < len(c.Jobs) && seconds(c.Jobs[e.next].SubmitS) <= at {
+			e.jobs[e.next].since = at
+			e.use.wait(1, c.Jobs[e.next].GPUs)
+			e.enqueue(e.next)
+			e.next++
+		}
+		e.decide()
+	}
+	return e.outcome(), nil
+}
+
+// end is when a running job ends.
+func (e *limitEngine) end(i int) time.Duration {
+	j := &e.jobs[i]
+	return j.since + time.Duration(math.Ceil(j.left*j.cost*float64(time.Second)))
+}
+
+func (e *limitEngine) nextTime() time.Duration {
+	at := time.Duration(math.MaxInt64)
+	if e.next < len(e.Jobs) {
+		at = seconds(e.Jobs[e.next].SubmitS)
+	}
+	for _, i := range e.running {
+		at = min(at, e.end(i))
+	}
+	return at
+}
+
+// finish ends the jobs whose work is done.
+func (e *limitEngine) finish() {
+	e.running = slices.DeleteFunc(e.running, func(i int) bool {
+		j := &e.jobs[i]
+		if e.end(i) > e.now {
+			return false
+		}
+		e.release(i)
+		e.use.wait(-1, -j.gpus)
+		e.use.work(j.gpus, e.Jobs[i].WorkS())
+		j.left, j.finish = 0, e.now
+		e.done++
+		return true
+	})
+}
+
+// area is the GPU time that a job needs still.
+func (e *limitEngine) area(i int) float64 {
+	j := &e.jobs[i]
+	left := j.left
+	if j.running {
+		left = max(0, left-(e.now-j.since).Seconds()/j.cost)
+	}
+	return left * float64(j.gpus)
+}
+
+func (e *limitEngine) compare(a, b int) int {
+	return cmp.Or(cmp.Compare(e.area(a), e.area(b)), cmp.Compare(a, b))
+}
+
+func (e *limitEngine) kind(i int) limitKind {
+	return limitKind{e.jobs[i].gpus, max(1, e.Jobs[i].MemberGPUs), e.Jobs[i].Class}
+}
+
+func (e *limitEngine) enqueue(i int) {
+	k := e.kind(i)
+	q, known := e.waiting[k]
+	if !known {
+		e.kinds = append(e.kinds, k)
+	}
+	at, _ := slices.BinarySearchFunc(q, i, e.compare)
+	e.waiting[k] = slices.Insert(q, at, i)
+}
+
+// decide chooses who runs, stops the others and starts those chosen. Since moves
+// cost nothing, gangs make room where one does not fit, or lies worse than it
+// could.
+func (e *limitEngine) decide() {
+	starts, stops := e.choose()
+	for _, i := range stops {
+		e.suspend(i)
+	}
+	rest := e.start(starts)
+	for _, i := range e.misplaced() {
+		e.release(i)
+		e.drop(i)
+		rest = append(rest, i)
+	}
+	if len(rest) == 0 {
+		return
+	}
+	if rest = e.anew(rest, e.neighbours(rest)); len(rest) > 0 {
+		rest = e.anew(rest, slices.Clone(e.running))
+	}
+	for _, i := range rest {
+		e.enqueue(i)
+	}
+	e.freed = 0
+}
+
+// muchWorse is how many times its least cost a gang has that others make room for.
+const muchWorse = 1.2
+
+// misplaced are the gangs that lie much worse than they would alone, and have a
+// chance: nobody made room for them yet, or as many GPUs have come free as they
+// have.
+func (e *limitEngine) misplaced() (gangs []int) {
+	for _, i := range e.running {
+		j := &e.jobs[i]
+		if j.cost > muchWorse*e.leastCost(i) && (!j.settled || e.freed >= j.gpus) {
+			gangs = append(gangs, i)
+		}
+	}
+	return gangs
+}
+
+// spare is how many nodes more than the gangs need make room for them.
+const spare = 2
+
+// neighbours are the gangs to be moved so that others find whole nodes: those on
+// the emptiest ones, as many as these gangs need and a few.
+func (e *limitEngine) neighbours(gangs []int) []int {
+	used := make([]int, e.Cluster.Groups())
+	alone := make([]int, len(e.running)) // device group that holds the gang; -1: several
+	for n, i := range e.running {
+		j := &e.jobs[i]
+		alone[n] = e.Cluster.GroupOf(j.placement.Members[0].GPUs[0])
+		for _, m := range j.placement.Members {
+			if m.Group != alone[n] {
+				alone[n] = -1
+			}
+			used[m.Group] += len(m.GPUs)
+		}
+	}
+	for n, i := range e.running {
+		if alone[n] < 0 { // its GPUs stay taken
+			for _, m := range e.jobs[i].placement.Members {
+				used[m.Group] += e.Cluster.NumGPUs()
+			}
+		}
+	}
+	wanted := 0
+	for _, i := range gangs {
+		wanted += e.jobs[i].gpus
+	}
+	groups := make([]int, len(used))
+	for g := range groups {
+		groups[g] = g
+	}
+	slices.SortStableFunc(groups, func(a, b int) int { return cmp.Compare(used[a], used[b]) })
+	_, each := e.Cluster.GroupGPUs(0)
+	emptiest := groups[:min(len(groups), wanted/each+1+spare)]
+	var moved []int
+	for n, i := range e.running {
+		if slices.Contains(emptiest, alone[n]) {
+			moved = append(moved, i)
+		}
+	}
+	return moved
+}
+
+// choose walks through all jobs by the GPU time that they need still: those
+// that fit in number run. It takes those to be started out of the queue.
+func (e *limitEngine) choose() (starts, stops []int) {
+	free := e.Cluster.FreeGPUs()
+	if e.nobodyBetter(free) {
+		return nil, nil
+	}
+	free = e.Cluster.NumGPUs()
+	running := slices.Clone(e.running)
+	slices.SortFunc(running, e.compare)
+	for {
+		best, of := -1, limitKind{}
+		for _, k := range e.kinds {
+			if q := e.waiting[k]; len(q) > 0 && k.gpus <= free && (best < 0 || e.compare(q[0], best) < 0) {
+				best, of = q[0], k
+			}
+		}
+		for len(running) > 0 && (best < 0 || e.compare(running[0], best) < 0) {
+			if e.jobs[running[0]].gpus > free {
+				stops = append(stops, running[0])
+				running = running[1:]
+				continue
+			}
+			best, of = running[0], limitKind{}
+		}
+		if best < 0 {
+			return starts, stops
+		}
+		free -= e.jobs[best].gpus
+		if of == (limitKind{}) {
+			running = running[1:]
+			continue
+		}
+		e.waiting[of] = e.waiting[of][1:]
+		starts = append(starts, best)
+	}
+}
+
+// nobodyBetter says whether all that waits neither fits the free GPUs nor goes
+// before anybody who runs.
+func (e *limitEngine) nobodyBetter(free int) bool {
+	worst := -1
+	for _, i := range e.running {
+		if worst < 0 || e.compare(i, worst) > 0 {
+			worst = i
+		}
+	}
+	for _, k := range e.kinds {
+		if q := e.waiting[k]; len(q) > 0 && (k.gpus <= free || worst >= 0 && e.compare(q[0], worst) < 0) {
+			return false
+		}
+	}
+	return true
+}
+
+// place finds GPUs that are no outliers, or any.
+func (e *limitEngine) place(g pal.Gang) (pal.Placement, bool) {
+	p := pal.Policy{Name: pal.PAL, OutlierThreshold: queue.DefaultOutlierThreshold}
+	if pl, ok := pal.Place(e.Cluster, g, p); ok {
+		return pl, true
+	}
+	p.OutlierThreshold = 0
+	return pal.Place(e.Cluster, g, p)
+}
+
+// start starts jobs, as far as the free GPUs of none lie in the wrong places; the
+// rest is left.
+func (e *limitEngine) start(jobs []int) (rest []int) {
+	for n, i := range jobs {
+		pl, ok := e.place(e.jobs[i].gang)
+		if !ok {
+			return jobs[n:]
+		}
+		e.resume(i, pl)
+		e.running = append(e.running, i)
+	}
+	return nil
+}
+
+// anew places gangs together with some that run, the widest first: they fit in
+// number, and only GPUs that lie in the wrong places would keep them out or apart.
+// It returns those that do not fit for all that.
+func (e *limitEngine) anew(gangs, running []int) (rest []int) {
+	for _, i := range running {
+		e.release(i)
+		e.drop(i)
+	}
+	all := append(running, gangs...)
+	slices.SortFunc(all, func(a, b int) int {
+		return cmp.Or(cmp.Compare(e.jobs[b].gpus, e.jobs[a].gpus), cmp.Compare(a, b))
+	})
+	for _, i := range all {
+		if len(e.start([]int{i})) > 0 {
+			rest = append(rest, i)
+			continue
+		}
+		e.jobs[i].settled = true
+	}
+	return rest
+}
+
+// drop takes a job off the list of those that run.
+func (e *limitEngine) drop(i int) {
+	at := slices.Index(e.running, i)
+	e.running[at] = e.running[len(e.running)-1]
+	e.running = e.running[:len(e.running)-1]
+}
+
+// leastCost is what a gang would cost at best: it was worked out when nothing
+// ran.
+func (e *limitEngine) leastCost(i int) float64 {
+	k := e.kind(i)
+	if _, ok := e.least[k]; !ok {
+		for _, r := range e.running {
+			e.Cluster.Release(e.jobs[r].gang, e.jobs[r].placement)
+		}
+		pl, _ := e.place(e.jobs[i].gang)
+		e.least[k] = pl.Cost()
+		for _, r := range e.running {
+			e.Cluster.Take(e.jobs[r].gang, e.jobs[r].placement)
+		}
+	}
+	return e.least[k]
+}
+
+// suspend puts a running job back into the queue.
+func (e *limitEngine) suspend(i int) {
+	e.release(i)
+	e.drop(i)
+	e.enqueue(i)
+}
+
+// release takes the GPUs away from a job and books what it has done.
+func (e *limitEngine) release(i int) {
+	j := &e.jobs[i]
+	e.Cluster.Release(j.gang, j.placement)
+	j.left = e.area(i) / float64(j.gpus)
+	j.heldS += (e.now - j.since).Seconds()
+	j.running, j.since = false, e.now
+	e.use.hold(-j.gpus)
+	e.use.wait(1, j.gpus)
+	e.freed += j.gpus
+}
+
+// resume runs a job on the placement.
+func (e *limitEngine) resume(i int, pl pal.Placement) {
+	j := &e.jobs[i]
+	e.Cluster.Take(j.gang, pl)
+	j.running, j.settled, j.placement, j.cost, j.since = true, false, pl, pl.Cost(), e.now
+	if j.first < 0 {
+		j.first = e.now
+	}
+	j.runs++
+	e.use.hold(j.gpus)
+	e.use.wait(-1, -j.gpus)
+}
+
+func (e *limitEngine) outcome() Outcome {
+	o := Outcome{Samples: e.use.samples}
+	for i := range e.jobs {
+		j, t := &e.jobs[i], e.Jobs[i]
+		o.Jobs = append(o.Jobs, JobResult{ID: t.ID, Class: t.Class, GPUs: t.GPUs, WorkS: t.WorkS(), Submit: t.SubmitS,
+			Start: j.first.Seconds(), Finish: j.finish.Seconds(), Wait: (j.finish - seconds(t.SubmitS)).Seconds() - j.heldS,
+			HeldS: j.heldS, Runs: j.runs, Tier: j.placement.Tier, Tracked: true})
+		o.Preemptions += j.runs - 1
+	}
+	o.totals(&e.use)
+	return o
+}

@@ -1,0 +1,434 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/sim/trace"
+)
+
+// Config is one run of the honest mode.
+type Config struct {
+	Jobs    []trace.Job
+	Cluster *pal.Cluster
+	Queue   queue.Options
+	// RestartS is the run time a gang loses each time it is preempted, moved or
+	// restarted after a failure.
+	RestartS float64
+	// Preemptible gangs may be stopped and moved, Migratable ones moved only, as
+	// far as the queue does either.
+	Preemptible, Migratable bool
+	// MovesPerHour bounds how many gangs are moved; 0: no bound.
+	MovesPerHour int
+	// CheckpointS is the work (s at cost 1) between two checkpoints: what a gang has
+	// done since the last one is lost when it is stopped; 0: nothing is.
+	CheckpointS float64
+	// RestartCostS is what the queue takes a restart to cost; 0: RestartS.
+	RestartCostS float64
+	// StartS is for how long a gang holds its GPUs each time before it runs,
+	// beside RestartS; nil: not at all.
+	StartS func() float64
+	// StopS is for how long a preempted gang holds its GPUs after its work has
+	// stopped.
+	StopS float64
+	// EndS is for how long a gang that has done its work holds its GPUs still.
+	EndS float64
+	// Gang makes the gang of a job; nil: one-GPU members that may lie anywhere.
+	Gang func(trace.Job) pal.Gang
+	// Estimate is what the queue is told of a job's work; nil: nothing.
+	Estimate func(i int, j trace.Job) time.Duration
+	Failures Failures
+	Seed     uint64
+	// Windows are the windows that are on or come next, and until when that is all; nil:
+	// there are none.
+	Windows func(now time.Duration) (ws []queue.Window, until time.Duration)
+	// RoundS lets things happen only every so many seconds, as the PAL artifact
+	// does; 0: when they happen.
+	RoundS float64
+	// More feeds untracked jobs after the trace, as the artifact does, until all
+	// jobs of the trace have finished; nil: none.
+	More func() trace.Job
+	// ForecastEvery is after how many decisions the queue is asked when waiting gangs
+	// start, to compare; 0: never.
+	ForecastEvery int
+	// OnProgress hears of simulated time and jobs done now and then; nil: nobody.
+	OnProgress func(now time.Duration, finished, total int)
+	// Observe sees every change of what runs; nil: nobody.
+	Observe func(now time.Duration, job int, kind string, p pal.Placement)
+}
+
+// simJob is a job in the engine's books.
+type simJob struct {
+	gang      pal.Gang
+	left      float64 // seconds of work at cost 1
+	placement pal.Placement
+	since     time.Duration // when work goes on: start plus restart cost
+	started   time.Duration // of the present run
+	cost      float64
+	first     time.Duration
+	finish    time.Duration
+	waiting   time.Duration // since when it waits
+	waited    time.Duration
+	lostS     float64 // GPU seconds lost to restarts
+	ranS      float64 // GPU seconds it held
+	runs      int
+	event     int64 // number of the event that ends its run; others are stale
+	running   bool
+	stopping  bool // preempted: the event frees its GPUs
+	done      bool // it has done its work: the event frees its GPUs
+	halted    time.Duration
+	foretold  []foretold // see ask
+}
+
+type engine struct {
+	Config
+	queue    *queue.Queue
+	jobs     []simJob
+	index    map[string]int
+	now      time.Duration
+	next     int // next arrival
+	events   events
+	eventSeq int64
+	tracked  int // jobs of the trace
+	finished int // of those
+	wakeAt   time.Duration
+	use      usage
+	faults   faults
+	moved    []time.Duration // when gangs were moved within the hour
+
+	decisions int // calls of decide
+	forecasts Forecasts
+	widths    []float64     // of what was foretold, in hours
+	windowed  time.Duration // until when the queue knows the windows
+	comers    comers
+}
+
+// Run simulates until every job has finished, or nothing can happen any more: then
+// Outcome.Stuck counts the jobs that wait for ever.
+func (c Config) Run() (Outcome, error) {
+	e, err := c.engine()
+	if err != nil {
+		return Outcome{}, err
+	}
+	for e.finished < e.tracked {
+		at, ok := e.nextTime()
+		if !ok {
+			break
+		}
+		e.advance(at)
+		e.decide()
+	}
+	return e.outcome(), nil
+}
+
+func (c Config) engine() (*engine, error) {
+	c.Queue.Exclusive = true
+	q, err := queue.New(c.Queue)
+	if err != nil {
+		return nil, err
+	}
+	if c.Gang == nil {
+		c.Gang = gangOf
+	}
+	e := &engine{Config: c, queue: q, tracked: len(c.Jobs), index: make(map[string]int, len(c.Jobs))}
+	e.jobs = make([]simJob, 0, len(c.Jobs))
+	for _, j := range c.Jobs {
+		if err := e.add(j); err != nil {
+			return nil, err
+		}
+	}
+	if err := e.follow(); err != nil {
+		return nil, err
+	}
+	e.faults = e.newFaults()
+	e.use = newUsage(c.Cluster.NumGPUs())
+	return e, nil
+}
+
+// gangOf is a job's gang: members of as many GPUs as belong together, the last
+// with what is left.
+func gangOf(j trace.Job) pal.Gang {
+	if j.MemberGPUs <= 1 {
+		return pal.SingleGPUs(j.ID, j.Class, j.GPUs)
+	}
+	g := pal.Gang{ID: j.ID, Class: j.Class}
+	if whole := j.GPUs / j.MemberGPUs; whole > 0 {
+		g.MemberSets = append(g.MemberSets, pal.MemberSet{Members: whole, GPUs: j.MemberGPUs})
+	}
+	if rest := j.GPUs % j.MemberGPUs; rest > 0 {
+		g.MemberSets = append(g.MemberSets, pal.MemberSet{Members: 1, GPUs: rest})
+	}
+	return g
+}
+
+// add makes room for a job that is to arrive.
+func (e *engine) add(j trace.Job) error {
+	if j.GPUs > e.Cluster.NumGPUs() {
+		return fmt.Errorf("job %q needs %d GPUs, the cluster has %d", j.ID, j.GPUs, e.Cluster.NumGPUs())
+	}
+	if _, dup := e.index[j.ID]; dup {
+		return fmt.Errorf("job %q is there twice", j.ID)
+	}
+	e.index[j.ID] = len(e.jobs)
+	e.jobs = append(e.jobs, simJob{gang: e.Gang(j), left: j.WorkS(), first: -1, finish: -1})
+	return nil
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// nextTime is when something happens next.
+func (e *engine) nextTime() (time.Duration, bool) {
+	at, ok := e.events.nextAt()
+	if e.next < len(e.jobs) {
+		if t := seconds(e.Jobs[e.next].SubmitS); !ok || t < at {
+			at, ok = t, true
+		}
+	}
+	if e.wakeAt > e.now && (!ok || e.wakeAt < at) {
+		at, ok = e.wakeAt, true
+	}
+	if r := seconds(e.RoundS); r > 0 {
+		at = (at + r - 1) / r * r
+	}
+	return at, ok
+}
+
+// advance goes to the time and lets happen what happens then.
+func (e *engine) advance(at time.Duration) {
+	e.use.add(e.now, at)
+	e.now = at
+	for {
+		ev, ok := e.events.popUntil(at)
+		if !ok {
+			break
+		}
+		switch {
+		case ev.gpu >= 0:
+			e.fault(ev)
+		case e.jobs[ev.job].running && e.jobs[ev.job].event == ev.seq:
+			switch j := &e.jobs[ev.job]; {
+			case j.stopping:
+				e.preempted(ev.job)
+			case !j.done && e.EndS > 0:
+				e.linger(ev.job)
+			default:
+				e.end(ev.job)
+			}
+		}
+	}
+	for e.next < len(e.jobs) && seconds(e.Jobs[e.next].SubmitS) <= at {
+		e.come(e.next)
+		e.next++
+		if e.next == len(e.jobs) && e.More != nil {
+			e.Jobs = append(e.Jobs[:e.next:e.next], e.More())
+			if err := e.add(e.Jobs[e.next]); err != nil {
+				panic(err) // a job of the trace under a new id
+			}
+		}
+	}
+}
+
+func (e *engine) arrive(i int) {
+	j := e.Jobs[i]
+	q := queue.Job{ID: j.ID, Name: j.Name, Tenant: j.Tenant, Gang: e.jobs[i].gang, Submitted: e.now,
+		Preemptible: e.Preemptible, Migratable: e.Preemptible || e.Migratable, RestartCost: seconds(cmp.Or(e.RestartCostS, e.RestartS))}
+	if e.Estimate != nil {
+		q.Estimate = e.Estimate(i, j)
+	}
+	if j.DeadlineS > 0 {
+		q.Deadline = seconds(j.SubmitS + j.DeadlineS)
+	}
+	q.Array, q.ArrayParallel = j.Array, j.Parallel
+	e.jobs[i].waiting = e.now
+	if err := e.queue.Submit(e.now, q); err != nil {
+		panic(err) // ids, sizes and classes were checked before
+	}
+	e.use.wait(1, j.GPUs)
+}
+
+// decide carries out what the queue says until it says nothing more.
+func (e *engine) decide() {
+	if e.Windows != nil && e.now >= e.windowed {
+		var ws []queue.Window
+		ws, e.windowed = e.Windows(e.now)
+		e.queue.SetWindows(ws)
+	}
+	for {
+		actions := e.queue.Decide(e.now, e.Cluster)
+		if len(actions) == 0 {
+			break
+		}
+		again := false
+		for _, a := range actions {
+			i := e.index[a.Job]
+			if e.jobs[i].done {
+				continue // its GPUs come free by themselves
+			}
+			switch a.Kind {
+			case queue.Start:
+				e.start(i, a.Placement)
+			case queue.Preempt:
+				if e.StopS > 0 {
+					e.halt(i)
+					break
+				}
+				e.preempted(i)
+				again = true
+			case queue.Migrate:
+				if !e.mayMove() {
+					e.queue.Kept(a.Job)
+					break
+				}
+				e.stop(i, "")
+				e.start(i, a.Placement)
+				again = true
+			}
+		}
+		if !again {
+			break
+		}
+	}
+	e.ask()
+	e.wakeAt = 0
+	if at, ok := e.queue.Wake(e.now); ok {
+		e.wakeAt = at
+	}
+}
+
+// mayMove says whether one more gang may be moved within the hour, and counts it.
+func (e *engine) mayMove() bool {
+	if e.MovesPerHour <= 0 {
+		return true
+	}
+	e.moved = slices.DeleteFunc(e.moved, func(at time.Duration) bool { return e.now-at > time.Hour })
+	if len(e.moved) >= e.MovesPerHour {
+		e.queue.NoMoves(e.moved[0] + time.Hour + 1)
+		return false
+	}
+	e.moved = append(e.moved, e.now)
+	return true
+}
+
+// start runs job i on the placement.
+func (e *engine) start(i int, p pal.Placement) {
+	j := &e.jobs[i]
+	e.Cluster.Take(j.gang, p)
+	e.faults.occupy(i, p, true)
+	kind := "start"
+	j.running, j.placement, j.cost, j.since, j.started = true, p, p.Cost(), e.now, e.now
+	if j.first < 0 {
+		j.first = e.now
+	}
+	if e.StartS != nil {
+		j.since += seconds(e.StartS())
+	}
+	if j.runs++; j.runs > 1 {
+		kind = "resume"
+		j.since += seconds(e.RestartS)
+	}
+	j.waited += e.now - j.waiting
+	e.judge(j)
+	e.queue.Started(e.now, e.Jobs[i].ID, p)
+	e.use.wait(-1, -e.Jobs[i].GPUs)
+	e.use.hold(e.Jobs[i].GPUs)
+	e.eventSeq++
+	j.event = e.eventSeq
+	e.events.push(event{at: j.since + seconds(j.left*j.cost), seq: j.event, job: i, gpu: -1})
+	e.observe(i, kind, p)
+}
+
+func (e *engine) observe(i int, kind string, p pal.Placement) {
+	if e.Observe != nil && kind != "" {
+		e.Observe(e.now, i, kind, p)
+	}
+}
+
+// halt ends the work of job i, which holds its GPUs for a while still.
+func (e *engine) halt(i int) {
+	j := &e.jobs[i]
+	e.eventSeq++
+	j.stopping, j.halted, j.event = true, e.now, e.eventSeq
+	e.events.push(event{at: e.now + seconds(e.StopS), seq: j.event, job: i, gpu: -1})
+}
+
+// linger is that job i has done its work, and holds its GPUs for a while still.
+func (e *engine) linger(i int) {
+	j := &e.jobs[i]
+	e.eventSeq++
+	j.done, j.finish, j.halted, j.event = true, e.now, e.now, e.eventSeq
+	e.events.push(event{at: e.now + seconds(e.EndS), seq: j.event, job: i, gpu: -1})
+}
+
+// preempted puts job i back into the queue.
+func (e *engine) preempted(i int) {
+	e.stop(i, "preempt")
+	e.queue.Stopped(e.now, e.Jobs[i].ID)
+}
+
+// stop takes the GPUs away from job i and books what it has done.
+func (e *engine) stop(i int, kind string) {
+	j := &e.jobs[i]
+	e.Cluster.Release(j.gang, j.placement)
+	e.faults.occupy(i, j.placement, false)
+	gpus := float64(e.Jobs[i].GPUs)
+	held := (e.now - j.started).Seconds()
+	worked := e.now
+	if j.stopping || j.done {
+		worked, j.stopping = j.halted, false
+	}
+	useful := max(0, (worked - j.since).Seconds())
+	left := max(0, j.left-useful/j.cost)
+	if kind != "finish" {
+		left = e.sinceCheckpoint(i, left)
+		useful = (j.left - left) * j.cost
+	}
+	if kind == "finish" {
+		left = 0
+	}
+	e.use.work(e.Jobs[i].GPUs, j.left-left)
+	j.left = left
+	j.lostS += (held - useful) * gpus
+	j.ranS += held * gpus
+	j.running, j.waiting = false, e.now
+	e.use.hold(-e.Jobs[i].GPUs)
+	e.use.wait(1, e.Jobs[i].GPUs)
+	e.observe(i, kind, j.placement)
+}
+
+// sinceCheckpoint is the work that is left of job i (s at cost 1) where so much was
+// left when it was stopped.
+func (e *engine) sinceCheckpoint(i int, left float64) float64 {
+	if e.CheckpointS <= 0 {
+		return left
+	}
+	const rounding = 1e-6 // of a checkpoint that was just reached
+	whole := e.Jobs[i].WorkS()
+	return whole - e.CheckpointS*math.Floor((whole-left)/e.CheckpointS+rounding)
+}
+
+// end is the end of job i: its GPUs come free.
+func (e *engine) end(i int) {
+	e.stop(i, "finish")
+	e.use.wait(-1, -e.Jobs[i].GPUs)
+	j := &e.jobs[i]
+	if !j.done {
+		j.finish = e.now
+	}
+	e.queue.Finished(e.now, e.Jobs[i].ID)
+	e.finishedFor(i)
+	if i >= e.tracked {
+		return
+	}
+	e.finished++
+	if e.OnProgress != nil && (e.finished%1000 == 0 || e.finished == e.tracked) {
+		e.OnProgress(e.now, e.finished, e.tracked)
+	}
+}

@@ -1,0 +1,235 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package sim
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/sim/trace"
+)
+
+func job(id string, class pal.AppClass, gpus int, submitS, workS float64) trace.Job {
+	return trace.Job{ID: id, Name: id, Class: class, GPUs: gpus, SubmitS: submitS, Iterations: workS, IterTimeS: 1}
+}
+
+// timeline runs a configuration and writes down what happened.
+func timeline(t *testing.T, c Config) []string {
+	t.Helper()
+	var log []string
+	c.Observe = func(now time.Duration, i int, kind string, p pal.Placement) {
+		log = append(log, fmt.Sprintf("%.1f %s %s %v", now.Seconds(), c.Jobs[i].ID, kind, p.GPUs()))
+	}
+	if _, err := c.Run(); err != nil {
+		t.Fatal(err)
+	}
+	return log
+}
+
+// TestEngineByHand: times follow from work, score, penalty and restart cost,
+// all worked out by hand.
+func TestEngineByHand(t *testing.T) {
+	// Class D: GPU 0 has score 1; across nodes 1.7 times the slowest, 1.012.
+	got := timeline(t, Config{Cluster: exampleCluster(t, 1.7), Queue: queue.Options{Order: queue.FIFO, Placement: pal.Policy{Name: pal.Packed}},
+		Jobs: []trace.Job{job("a", "D", 1, 0, 100), job("b", "D", 8, 10, 100), job("c", "D", 1, 20, 10)}})
+	if d := cmp.Diff([]string{
+		"0.0 a start [0]", "100.0 a finish [0]",
+		"100.0 b start [0 1 2 3 4 5 6 7]", "272.0 b finish [0 1 2 3 4 5 6 7]",
+		"272.0 c start [0]", "282.0 c finish [0]"}, got); d != "" {
+		t.Errorf("fifo (-want +got):\n%s", d)
+	}
+	// After an hour of 8 GPUs, a is 3 levels down and is stopped for b; it loses
+	// a minute when it resumes: it has done 6000/1.7204 s of its work.
+	got = timeline(t, Config{Cluster: exampleCluster(t, 1.7), RestartS: 60, Preemptible: true,
+		Queue: queue.Options{Order: queue.LAS, Placement: pal.Policy{Name: pal.Packed}, Preempt: true, Backfill: queue.BackfillReserved},
+		Jobs:  []trace.Job{job("a", "D", 8, 0, 5000), job("b", "D", 1, 6000, 100)}})
+	left := (5000 - 6000/(1.7*1.012)) * 1.7 * 1.012
+	if d := cmp.Diff([]string{
+		"0.0 a start [0 1 2 3 4 5 6 7]", "6000.0 a preempt [0 1 2 3 4 5 6 7]",
+		"6000.0 b start [0]", "6100.0 b finish [0]",
+		"6100.0 a resume [0 1 2 3 4 5 6 7]", fmt.Sprintf("%.1f a finish [0 1 2 3 4 5 6 7]", 6160+left)}, got); d != "" {
+		t.Errorf("las (-want +got):\n%s", d)
+	}
+}
+
+// TestCheckpoints: of 1,000 s of work every 70th is saved. When a is stopped for b
+// it has done 300 s at 1.012 times the time: 280 s are saved.
+func TestCheckpoints(t *testing.T) {
+	got := timeline(t, Config{Cluster: exampleCluster(t, 1), RestartS: 60, CheckpointS: 70, Preemptible: true,
+		Queue:    queue.Options{Order: queue.SRTF, Placement: pal.Policy{Name: pal.Packed}, Preempt: true, Backfill: queue.BackfillReserved},
+		Estimate: func(_ int, j trace.Job) time.Duration { return seconds(j.WorkS()) },
+		Jobs:     []trace.Job{job("a", "D", 8, 0, 1000), job("b", "D", 1, 300, 2)}})
+	if d := cmp.Diff([]string{
+		"0.0 a start [0 1 2 3 4 5 6 7]", "300.0 a preempt [0 1 2 3 4 5 6 7]",
+		"300.0 b start [0]", "302.0 b finish [0]",
+		"302.0 a resume [0 1 2 3 4 5 6 7]", fmt.Sprintf("%.1f a finish [0 1 2 3 4 5 6 7]", 302+60+720*1.012)}, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// TestStopsTakeTime: a gang that is stopped works no more, and what it is stopped
+// for starts when its GPUs are free.
+func TestStopsTakeTime(t *testing.T) {
+	got := timeline(t, Config{Cluster: exampleCluster(t, 1.7), RestartS: 60, StopS: 5, Preemptible: true,
+		Queue: queue.Options{Order: queue.LAS, Placement: pal.Policy{Name: pal.Packed}, Preempt: true, Backfill: queue.BackfillReserved},
+		Jobs:  []trace.Job{job("a", "D", 8, 0, 5000), job("b", "D", 1, 6000, 100)}})
+	left := (5000 - 6000/(1.7*1.012)) * 1.7 * 1.012
+	if d := cmp.Diff([]string{
+		"0.0 a start [0 1 2 3 4 5 6 7]", "6005.0 a preempt [0 1 2 3 4 5 6 7]",
+		"6005.0 b start [0]", "6105.0 b finish [0]",
+		"6105.0 a resume [0 1 2 3 4 5 6 7]", fmt.Sprintf("%.1f a finish [0 1 2 3 4 5 6 7]", 6165+left)}, got); d != "" {
+		t.Errorf("las (-want +got):\n%s", d)
+	}
+}
+
+// TestStartsTakeTime: each start holds the GPUs for so long before the work,
+// whatever the GPUs' speed, and beside what a restart costs.
+func TestStartsTakeTime(t *testing.T) {
+	start := func() float64 { return 3 }
+	got := timeline(t, Config{Cluster: exampleCluster(t, 1.7), StartS: start, Queue: queue.Options{Order: queue.FIFO, Placement: pal.Policy{Name: pal.Packed}},
+		Jobs: []trace.Job{job("b", "D", 8, 0, 100), job("c", "D", 1, 20, 10)}})
+	if d := cmp.Diff([]string{
+		"0.0 b start [0 1 2 3 4 5 6 7]", "175.0 b finish [0 1 2 3 4 5 6 7]", "175.0 c start [0]", "188.0 c finish [0]"}, got); d != "" {
+		t.Errorf("fifo (-want +got):\n%s", d)
+	}
+	got = timeline(t, Config{Cluster: exampleCluster(t, 1), StartS: start, RestartS: 60, Preemptible: true,
+		Queue: queue.Options{Order: queue.LAS, Placement: pal.Policy{Name: pal.Packed}, Preempt: true, Backfill: queue.BackfillReserved},
+		Jobs:  []trace.Job{job("a", "D", 8, 0, 5000), job("b", "D", 1, 6000, 100)}})
+	for _, line := range got {
+		if line == "6103.0 b finish [0]" {
+			return
+		}
+	}
+	t.Errorf("b does not finish after 103 s: %v", got)
+}
+
+// TestEndsTakeTime: a gang has finished with its work, but the next one gets its
+// GPUs later; what is to stop it meanwhile need not.
+func TestEndsTakeTime(t *testing.T) {
+	c := Config{Cluster: exampleCluster(t, 1), RestartS: 60, EndS: 5, Preemptible: true,
+		Queue:    queue.Options{Order: queue.SRTF, Placement: pal.Policy{Name: pal.Packed}, Preempt: true, Backfill: queue.BackfillReserved},
+		Estimate: func(_ int, j trace.Job) time.Duration { return seconds(j.WorkS()) },
+		Jobs:     []trace.Job{job("a", "D", 8, 0, 1000), job("b", "D", 1, 1013, 2)}}
+	got := timeline(t, c)
+	if d := cmp.Diff([]string{"0.0 a start [0 1 2 3 4 5 6 7]", "1017.0 a finish [0 1 2 3 4 5 6 7]", "1017.0 b start [0]", "1024.0 b finish [0]"}, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	out, err := c.Run()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := out.Jobs[0], out.Jobs[1]; a.Runs != 1 || a.Finish != 1012 || b.Finish != 1019 {
+		t.Errorf("a finished at %v after %d runs, b at %v", a.Finish, a.Runs, b.Finish)
+	}
+}
+
+// TestEngineConserves: whatever the policy, time on GPUs is work times cost
+// plus restarts, and adds up to the utilisation.
+func TestEngineConserves(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		preempt := rapid.Bool().Draw(rt, "preempt")
+		o := queue.Default()
+		o.Order = rapid.SampledFrom([]queue.Order{queue.FIFO, queue.LAS, queue.SRTF, queue.Adaptive, queue.RoundRobin}).Draw(rt, "order")
+		var jobs []trace.Job
+		for i := range rapid.IntRange(1, 15).Draw(rt, "jobs") {
+			jobs = append(jobs, job(fmt.Sprint(i), rapid.SampledFrom(pal.AppClasses()).Draw(rt, "class"), rapid.IntRange(1, 8).Draw(rt, "gpus"),
+				float64(i*rapid.IntRange(0, 2000).Draw(rt, "gap")), float64(rapid.IntRange(1, 20_000).Draw(rt, "work"))))
+		}
+		for i := 1; i < len(jobs); i++ {
+			jobs[i].SubmitS = max(jobs[i].SubmitS, jobs[i-1].SubmitS)
+		}
+		fails := Failures{}
+		if rapid.Bool().Draw(rt, "failures") {
+			fails = Failures{MTBFH: 20, RepairH: 0.5}
+		}
+		stop := rapid.SampledFrom([]float64{0, 20}).Draw(rt, "stop")
+		end := rapid.SampledFrom([]float64{0, 15}).Draw(rt, "end")
+		checkpoint := rapid.SampledFrom([]float64{0, 50}).Draw(rt, "checkpoint")
+		out, err := Config{Jobs: jobs, Cluster: exampleCluster(t, 1.7), Queue: o, RestartS: 30, CheckpointS: checkpoint, StopS: stop, EndS: end, Preemptible: preempt, Failures: fails, Seed: 1}.Run()
+		if err != nil {
+			rt.Fatal(err)
+		}
+		held, last := 0.0, 0.0
+		for i, j := range out.Jobs {
+			most := j.WorkS*1.3*1.7 + (30+stop+checkpoint*1.3*1.7)*float64(j.Runs-1) + end + 1e-3
+			if j.HeldS < j.WorkS*0.98-1e-3 || j.HeldS > most {
+				rt.Errorf("job %d held its GPUs %v s for %v s of work in %d runs", i, j.HeldS, j.WorkS, j.Runs)
+			}
+			spared := 0.0 // by a GPU that fails while it is held for nothing any more
+			if fails.MTBFH > 0 {
+				spared = end
+			}
+			if gap := j.JCT() + end - j.HeldS - j.Wait; gap < -1e-3 || gap > spared+1e-3 {
+				rt.Errorf("job %d: completion time %v and the end are not wait %v and run %v", i, j.JCT(), j.Wait, j.HeldS)
+			}
+			held, last = held+j.HeldS*float64(j.GPUs), max(last, j.Finish)
+		}
+		if got := out.Utilisation * 8 * last; math.Abs(got-held) > 1e-6*held+1e-3 {
+			rt.Errorf("utilisation says %v GPU seconds, the jobs held %v", got, held)
+		}
+	})
+}
+
+// TestRounds: in rounds nothing happens between them, and jobs fed after the
+// trace are not counted.
+func TestRounds(t *testing.T) {
+	n := 0
+	c := Config{Cluster: exampleCluster(t, 1.7), RoundS: 360, Queue: queue.Options{Order: queue.FIFO, Placement: pal.Policy{Name: pal.Packed}},
+		Jobs: []trace.Job{job("a", "D", 8, 10, 1000)},
+		More: func() trace.Job { n++; return job(fmt.Sprint("more", n), "D", 8, float64(100*n), 10) }}
+	out, err := c.Run()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(out.Jobs) != 1 || out.Jobs[0].Start != 360 || out.Jobs[0].Finish != 2160 || n < 2 {
+		t.Errorf("%+v, %d fed", out.Jobs, n)
+	}
+}
+
+// TestNomadDeadlocks: two gangs that each got half of what they need wait for
+// each other for ever; with a rendezvous timeout both finish.
+func TestNomadDeadlocks(t *testing.T) {
+	stuck, finished := 0, 0
+	for seed := range uint64(20) {
+		jobs := []trace.Job{job("first", "D", 4, 0, 100), job("b", "D", 6, 1, 100), job("c", "D", 6, 2, 100)}
+		out, err := Nomad{Jobs: jobs, Cluster: exampleCluster(t, 1.7), Seed: seed}.Run()
+		if err != nil {
+			t.Fatal(err)
+		}
+		stuck += out.Stuck
+		out, err = Nomad{Jobs: jobs, Cluster: exampleCluster(t, 1.7), Seed: seed, RendezvousS: 60}.Run()
+		if err != nil {
+			t.Fatal(err)
+		}
+		finished += len(jobs) - out.Stuck
+	}
+	if stuck == 0 || stuck == 60 {
+		t.Errorf("%d of 60 jobs deadlocked, want some", stuck)
+	}
+	if finished != 60 {
+		t.Errorf("%d of 60 jobs finished with a timeout", finished)
+	}
+}
+
+// exampleCluster is a cluster of 2 nodes × 4 GPUs with one slow GPU a node for
+// class A.
+func exampleCluster(t *testing.T, across float64) *pal.Cluster {
+	t.Helper()
+	p := Population{Nodes: 2, GPUsPerNode: 4, Scores: [][pal.NumClasses]pal.PMScore{
+		{1.00, 1.00, 1.00, 1.000}, {1.02, 1.01, 1.00, 1.001}, {1.30, 1.00, 1.05, 1.000}, {0.98, 1.04, 1.00, 1.010},
+		{1.01, 1.04, 1.05, 1.000}, {1.28, 1.00, 1.04, 1.000}, {0.99, 1.05, 1.00, 1.012}, {1.03, 1.00, 1.00, 1.000},
+	}}
+	c, err := p.Cluster(pal.TwoTier(across))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}

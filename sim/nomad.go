@@ -1,0 +1,357 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package sim
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/sim/trace"
+)
+
+// Nomad is a run under plain Nomad as it behaves without a placer: every
+// allocation is placed as soon as it fits, on a random GPU of the node with the
+// best score for CPU and memory (Nomad does not see GPUs when it scores); what
+// does not fit stays in a blocked evaluation, and when something comes free all
+// blocked evaluations are tried in no order. A gang starts to work once all
+// its allocations run; until then those that do hold their GPUs.
+type Nomad struct {
+	Jobs    []trace.Job
+	Cluster *pal.Cluster
+	// Spread is Nomad's spread algorithm instead of bin packing.
+	Spread bool
+	// RendezvousS is how long an incomplete gang holds its GPUs before its
+	// program gives up and all its allocations start anew; 0: for ever.
+	RendezvousS float64
+	// StartS is for how long a gang that is complete holds its GPUs before it works.
+	StartS float64
+	Seed   uint64
+}
+
+// nomadCandidates is how many feasible nodes Nomad compares for an allocation
+// of a batch job (scheduler: limit iterator, batch).
+const nomadCandidates = 2
+
+// nomadJob is a job in Nomad's books.
+type nomadJob struct {
+	gang    pal.Gang
+	count   int // allocations that it asks for
+	members []pal.Member
+	round   int // attempts at a rendezvous
+	first   time.Duration
+	finish  time.Duration
+	done    bool
+	tier    pal.Tier
+	cost    float64
+}
+
+type nomadEngine struct {
+	Nomad
+	rand     *rand.Rand
+	jobs     []nomadJob
+	blocked  []int
+	used     []int // GPUs in use per device group
+	roomy    []int // by number of GPUs: device groups with as many free or more
+	events   events
+	seq      int64
+	now      time.Duration
+	finished int
+	use      usage
+	ranS     float64 // GPU seconds that complete gangs worked
+	running  int     // complete gangs
+	vain     int     // times that a gang gave up since one began or ended
+}
+
+// Run simulates until every job has finished, or nothing can happen any more:
+// then Outcome.Stuck counts the jobs that hold or wait for GPUs for ever.
+func (n Nomad) Run() (Outcome, error) {
+	e := newNomadEngine(n)
+	for _, j := range n.Jobs {
+		if j.GPUs > n.Cluster.NumGPUs() {
+			return Outcome{}, fmt.Errorf("job %q needs %d GPUs, the cluster has %d", j.ID, j.GPUs, n.Cluster.NumGPUs())
+		}
+		e.jobs = append(e.jobs, newNomadJob(j))
+	}
+	next := 0
+	for e.finished < len(e.jobs) {
+		at, ok := e.events.nextAt()
+		if next < len(e.jobs) {
+			if t := seconds(n.Jobs[next].SubmitS); !ok || t <= at {
+				e.step(t)
+				e.use.wait(1, n.Jobs[next].GPUs)
+				e.evaluate(next)
+				next++
+				continue
+			}
+		}
+		if !ok {
+			break
+		}
+		if e.running == 0 && next == len(e.jobs) && e.vain > hopeless {
+			break
+		}
+		e.step(at)
+		ev, _ := e.events.popUntil(at)
+		e.happen(ev)
+	}
+	return e.outcome(), nil
+}
+
+// hopeless is how often gangs give up in a row, while none runs and none comes,
+// until those that wait count as stuck: what one frees another takes, and none
+// ever has all that it needs.
+const hopeless = 10_000
+
+func newNomadEngine(n Nomad) *nomadEngine {
+	e := &nomadEngine{Nomad: n, rand: rand.New(rand.NewPCG(n.Seed, 0x40ad)), used: make([]int, n.Cluster.Groups()),
+		use: newUsage(n.Cluster.NumGPUs())}
+	for g := range e.used {
+		_, gpus := n.Cluster.GroupGPUs(g)
+		for len(e.roomy) <= gpus {
+			e.roomy = append(e.roomy, 0)
+		}
+		for k := range gpus + 1 {
+			e.roomy[k]++
+		}
+	}
+	return e
+}
+
+func newNomadJob(t trace.Job) nomadJob {
+	j := nomadJob{gang: gangOf(t), first: -1, finish: -1}
+	for _, s := range j.gang.MemberSets {
+		j.count += s.Members
+	}
+	return j
+}
+
+func (e *nomadEngine) step(at time.Duration) {
+	e.use.add(e.now, at)
+	e.now = at
+}
+
+// Events carry the attempt in gpu: an end has -1, a rendezvous its number.
+func (e *nomadEngine) happen(ev event) {
+	j := &e.jobs[ev.job]
+	switch {
+	case ev.gpu < 0:
+		j.done, j.finish = true, e.now
+		e.finished++
+		e.running--
+		e.vain = 0
+		work := e.Jobs[ev.job].WorkS()
+		e.use.work(j.gang.GPUs(), work)
+		e.ranS += work * j.cost * float64(j.gang.GPUs())
+		e.free(j)
+		e.unblock(-1)
+	case ev.gpu == j.round && !e.complete(j) && len(j.members) > 0:
+		e.free(j)
+		e.vain++
+		j.round++
+		e.unblock(ev.job)
+	}
+}
+
+func (e *nomadEngine) complete(j *nomadJob) bool { return len(j.members) == j.count }
+
+// placed counts the allocations of a task group.
+func (j *nomadJob) placed(set int) int {
+	n := 0
+	for _, m := range j.members {
+		if m.MemberSet == set {
+			n++
+		}
+	}
+	return n
+}
+
+func (e *nomadEngine) free(j *nomadJob) {
+	for _, m := range j.members {
+		for _, u := range m.GPUs {
+			e.Cluster.SetTaken(u, false)
+		}
+		e.occupy(m.Group, -len(m.GPUs))
+	}
+	j.members = nil
+}
+
+// occupy books GPUs of a device group that are taken, or (below 0) freed.
+func (e *nomadEngine) occupy(g, gpus int) {
+	_, n := e.Cluster.GroupGPUs(g)
+	before, after := n-e.used[g], n-e.used[g]-gpus
+	for k := after + 1; k <= before; k++ {
+		e.roomy[k]--
+	}
+	for k := before + 1; k <= after; k++ {
+		e.roomy[k]++
+	}
+	e.used[g] += gpus
+	e.use.hold(gpus)
+}
+
+// room says whether any node has so many GPUs free.
+func (e *nomadEngine) room(gpus int) bool { return gpus < len(e.roomy) && e.roomy[gpus] > 0 }
+
+// unblock tries every blocked evaluation, in no order; again, if it is a job,
+// is tried after the others.
+func (e *nomadEngine) unblock(again int) {
+	waiting := e.blocked
+	e.blocked = nil
+	e.rand.Shuffle(len(waiting), func(a, b int) { waiting[a], waiting[b] = waiting[b], waiting[a] })
+	held := false
+	for _, i := range waiting {
+		held = held || i == again
+		if i != again {
+			e.evaluate(i)
+		}
+	}
+	if held {
+		e.evaluate(again)
+	}
+}
+
+// evaluate places what fits of a job; the rest blocks.
+func (e *nomadEngine) evaluate(i int) {
+	j := &e.jobs[i]
+	before := len(j.members)
+	var around *circle
+	for set, s := range j.gang.MemberSets {
+		for n := j.placed(set); n < s.Members && e.room(s.GPUs); n++ {
+			if around == nil {
+				around = &circle{order: e.rand.Perm(e.Cluster.Groups())}
+			}
+			e.place(j, set, e.bestNode(j, set, around))
+		}
+	}
+	if e.complete(j) {
+		e.begin(i)
+		return
+	}
+	e.blocked = append(e.blocked, i)
+	if before == 0 && len(j.members) > 0 && e.RendezvousS > 0 {
+		e.push(e.now+seconds(e.RendezvousS), i, j.round)
+	}
+}
+
+func (e *nomadEngine) push(at time.Duration, job, gpu int) {
+	e.seq++
+	e.events.push(event{at: at, seq: e.seq, job: job, gpu: gpu})
+}
+
+func (e *nomadEngine) begin(i int) {
+	j := &e.jobs[i]
+	p := pal.Measure(e.Cluster, j.gang, j.members)
+	j.first, j.tier, j.cost = e.now, p.Tier, p.Cost()
+	e.running++
+	e.vain = 0
+	e.use.wait(-1, -j.gang.GPUs())
+	e.push(e.now+seconds(e.StartS+e.Jobs[i].WorkS()*j.cost), i, -1)
+}
+
+// circle is an evaluation's random order of nodes. Each allocation goes on
+// where the one before stopped looking (scheduler: StaticIterator).
+type circle struct {
+	order  []int
+	offset int
+}
+
+// nomadSkips is how many nodes with a score of at most 0 are put aside in the
+// hope of better ones (scheduler: LimitIterator).
+const nomadSkips = 3
+
+// bestNode is the best of the first feasible nodes, of which there is one. Of
+// equals the first.
+func (e *nomadEngine) bestNode(j *nomadJob, set int, around *circle) int {
+	want := j.gang.MemberSets[set].GPUs
+	var looked, skipped []int
+	for n := len(around.order); n > 0 && len(looked) < nomadCandidates; n-- {
+		g := around.order[around.offset%len(around.order)]
+		around.offset++
+		if _, gpus := e.Cluster.GroupGPUs(g); e.used[g]+want > gpus {
+			continue
+		}
+		if len(skipped) < nomadSkips && e.score(j, set, g) <= 0 {
+			skipped = append(skipped, g)
+			continue
+		}
+		looked = append(looked, g)
+	}
+	for len(looked) < nomadCandidates && len(skipped) > 0 {
+		looked, skipped = append(looked, skipped[0]), skipped[1:]
+	}
+	best, bestScore := -1, math.Inf(-1)
+	for _, g := range looked {
+		if s := e.score(j, set, g); s > bestScore {
+			best, bestScore = g, s
+		}
+	}
+	return best
+}
+
+// score is Nomad's for the node after the allocation: the mean of fit (0…1,
+// structs.ScoreFitBinPack or ScoreFitSpread over 18) and, where the node runs
+// allocations of the task group already, the job anti-affinity. An allocation is
+// taken to need the CPU and memory of its share of the node's GPUs.
+func (e *nomadEngine) score(j *nomadJob, set, g int) float64 {
+	_, n := e.Cluster.GroupGPUs(g)
+	group := j.gang.MemberSets[set]
+	free := 1 - float64(e.used[g]+group.GPUs)/float64(n)
+	fit := (20 - 2*math.Pow(10, free)) / 18
+	if e.Spread {
+		fit = (2*math.Pow(10, free) - 2) / 18
+	}
+	same := 0
+	for _, m := range j.members {
+		if m.Group == g && m.MemberSet == set {
+			same++
+		}
+	}
+	if same == 0 {
+		return fit
+	}
+	return (fit - float64(same+1)/float64(group.Members)) / 2
+}
+
+// place puts an allocation of a task group on random free GPUs of the device group.
+func (e *nomadEngine) place(j *nomadJob, set, g int) {
+	want := j.gang.MemberSets[set].GPUs
+	first, n := e.Cluster.GroupGPUs(g)
+	m := pal.Member{MemberSet: set, Group: g}
+	for u, free := first, n-e.used[g]; len(m.GPUs) < want; u++ {
+		if !e.Cluster.Available(u) {
+			continue
+		}
+		if e.rand.IntN(free) < want-len(m.GPUs) {
+			m.GPUs = append(m.GPUs, u)
+		}
+		free--
+	}
+	for _, u := range m.GPUs {
+		e.Cluster.SetTaken(u, true)
+	}
+	e.occupy(g, want)
+	j.members = append(j.members, m)
+}
+
+func (e *nomadEngine) outcome() Outcome {
+	o := Outcome{Samples: e.use.samples}
+	for i := range e.jobs {
+		j, t := &e.jobs[i], e.Jobs[i]
+		r := JobResult{ID: t.ID, Class: t.Class, GPUs: t.GPUs, WorkS: t.WorkS(), Submit: t.SubmitS,
+			Start: -1, Finish: -1, Wait: -1, Runs: j.round + 1, Tracked: j.done}
+		if j.done {
+			r.Start, r.Finish = j.first.Seconds(), j.finish.Seconds()
+			r.Wait, r.HeldS, r.Tier = r.Start-r.Submit, r.Finish-r.Start, j.tier
+		} else {
+			o.Stuck++
+		}
+		o.Jobs = append(o.Jobs, r)
+	}
+	o.LostGPUh = (e.use.busyS - e.ranS) / 3600
+	o.totals(&e.use)
+	return o
+}

@@ -1,0 +1,200 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package plot
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+func TestTicks(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		ticks  func(lo, hi float64) (float64, float64, []float64)
+		lo, hi float64
+		want   []float64
+	}{
+		{"round", linearTicks, 0, 10, []float64{0, 2, 4, 6, 8, 10}},
+		{"beyond the highest", linearTicks, 0, 64.8, []float64{0, 20, 40, 60, 80}},
+		{"below zero", linearTicks, -3, 4, []float64{-4, -2, 0, 2, 4}},
+		{"one value", linearTicks, 0, 0, []float64{0, 0.2, 0.4, 0.6, 0.8, 1}},
+		{"nearly one value", linearTicks, 1, math.Nextafter(1, 2), []float64{1, 1.0000002, 1.0000004, 1.0000006, 1.0000008, 1.000001}},
+		{"two decades", logTicks, 1, 80, []float64{1, 2, 5, 10, 20, 50, 100}},
+		{"inside a decade", logTicks, 3, 4, []float64{2, 5}},
+		{"four decades", logTicks, 0.02, 300, []float64{0.01, 0.1, 1, 10, 100, 1000}},
+		{"one value on a tick", logTicks, 10, 10, []float64{10, 20}},
+	} {
+		first, last, got := c.ticks(c.lo, c.hi)
+		if !cmp.Equal(got, c.want, cmp.Comparer(near)) || first != got[0] || last != got[len(got)-1] {
+			t.Errorf("%s: ticks %v from %v to %v, want %v", c.name, got, first, last, c.want)
+		}
+	}
+}
+
+func near(a, b float64) bool { return math.Abs(a-b) <= 1e-9*max(1, math.Abs(b)) }
+
+// The ends enclose the values, ticks ascend, and there are not too many to read.
+func TestTicksProperties(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		a := math.Pow(10, rapid.Float64Range(-6, 8).Draw(t, "exponent"))
+		lo, hi := a, a*math.Pow(10, rapid.Float64Range(0, 6).Draw(t, "decades"))
+		for name, f := range map[string]func(lo, hi float64) (float64, float64, []float64){"linear": linearTicks, "log": logTicks} {
+			first, last, ticks := f(lo, hi)
+			if first > lo*(1+1e-8) || last < hi*(1-1e-8) || !slices.IsSorted(ticks) || len(ticks) < 2 || len(ticks) > 11 {
+				t.Fatalf("%s: %v…%v is drawn from %v to %v with %v", name, lo, hi, first, last, ticks)
+			}
+		}
+	})
+}
+
+func TestScale(t *testing.T) {
+	t.Parallel()
+	s := newScale(Axis{Log: true}, []float64{1, 100, 0, math.Inf(1), math.NaN()})
+	if got := s.at(10); !near(got, 0.5) {
+		t.Errorf("10 lies at %v between 1 and 100, want the middle", got)
+	}
+	s = newScale(Axis{}, []float64{4})
+	if s.min != 0 || s.at(4) != 1 || s.at(40) != 1 || s.at(-1) != 0 {
+		t.Errorf("a linear axis goes from %v to %v and puts 4 at %v, 40 at %v and -1 at %v", s.min, s.max, s.at(4), s.at(40), s.at(-1))
+	}
+}
+
+func TestDistribution(t *testing.T) {
+	t.Parallel()
+	got := Distribution([]float64{3, 1}, 4) // two are missing
+	if want := []Point{{1, 25}, {3, 50}}; !cmp.Equal(got, want) {
+		t.Error(cmp.Diff(want, got))
+	}
+}
+
+func TestNumber(t *testing.T) {
+	t.Parallel()
+	for v, want := range map[float64]string{0: "0", 0.0123: "0.0123", 7: "7", 1.235: "1.24", 99.7: "100", 5000: "5000", 10_000: "10k", 250_000: "250k", 2e6: "2M", -12: "-12"} {
+		if got := Number(v); got != want {
+			t.Errorf("Number(%v) = %q, want %q", v, got, want)
+		}
+	}
+}
+
+// figures are awkward ones: no values, values that no axis can show, texts that
+// are markup.
+func figures() []Figure {
+	return []Figure{
+		Lines{Name: "empty", Title: "empty"}.Figure(),
+		Lines{Name: "lines", Title: "a < b & <script>", X: Axis{Log: true, Label: "<x>"}, Marks: true,
+			Series: []Series{{Name: `"s"`, Colour: 9, Points: []Point{{0, 1}, {1, math.NaN()}, {2, math.Inf(1)}, {3, 1}}}}}.Figure(),
+		Lines{Name: "steps", Steps: true, Series: []Series{{Dashed: true, Points: []Point{{1, 1}, {2, 5}}}}}.Figure(),
+		Bars{Name: "none"}.Figure(),
+		Heat{Name: "no rows"}.Figure(),
+		Heat{Name: "heat", Title: "<i>", X: "<n>", End: 6, Rows: [][]Cell{{{1, 0}, {0, 1}, {0.5, 1}}, {{}, {}, {}}}}.Figure(),
+		Bars{Name: "bars", Beside: "a & b", Bars: []Bar{{Name: "<i>", Value: 3, Low: 2, High: 4, Beside: 1, Note: "<n>"}, {}}}.Figure(),
+	}
+}
+
+func TestFiguresAreWellFormed(t *testing.T) {
+	t.Parallel()
+	for _, f := range figures() {
+		text := f.File()
+		d := xml.NewDecoder(strings.NewReader(text))
+		for {
+			_, err := d.Token()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatalf("%s: %v\n%s", f.Name, err, text)
+			}
+		}
+		for _, bad := range []string{"NaN", "Inf", "<script", "<i>", "<n>"} {
+			if strings.Contains(text, bad) {
+				t.Errorf("%s holds %s", f.Name, bad)
+			}
+		}
+		if text != f.File() {
+			t.Errorf("%s differs from one drawing to the next", f.Name)
+		}
+	}
+}
+
+// A step goes across at the old height, then up.
+func TestSteps(t *testing.T) {
+	t.Parallel()
+	if text := figures()[2].File(); !strings.Contains(text, "M380.0 260.0L696.0 260.0L696.0 36.0") {
+		t.Errorf("no such step in %s", text)
+	}
+}
+
+func TestPage(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	p := Page{Title: "a < b", Lead: []string{"<p>"}, Sections: []Section{{Title: "s", Notes: []string{"n"},
+		Table: &Table{Head: []string{"h"}, Rows: [][]string{{"<td>"}}}, Figures: figures()}}}
+	if err := p.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	text := b.String()
+	if strings.Count(text, "<svg") != len(figures()) || !strings.Contains(text, "<h1>a &lt; b</h1>") || !strings.Contains(text, "<td>&lt;td&gt;</td>") {
+		t.Errorf("page:\n%s", text)
+	}
+	if strings.Contains(text, "src=") || strings.Contains(text, "href=") {
+		t.Error("the page needs other files")
+	}
+}
+
+// Panels stack their bands, share their axes, and end where they say.
+func TestAreas(t *testing.T) {
+	t.Parallel()
+	f := Areas{Name: "a", Title: "t", X: Axis{Label: "s"}, Y: Axis{Label: "GPUs", Ticks: []float64{0, 4, 8}},
+		Bands: []Band{{"run", Good}, {"held <", Bad}},
+		Panels: []Panel{
+			{Title: "first", At: []float64{0, 5}, Values: [][]float64{{2, 6}, {8, 0}}, End: 10},
+			{Title: "second", At: []float64{1}, Values: [][]float64{{4, 0}}, End: 4},
+		}}.Figure()
+	text := f.File()
+	if err := xml.Unmarshal([]byte(text), new(struct{})); err != nil {
+		t.Fatal(err)
+	}
+	top := areaTop + 18
+	full, quarter := fmt.Sprintf("%.1f", top), fmt.Sprintf("%.1f", top+panelHeight*0.75)
+	for _, want := range []string{
+		"V" + full,    // 2 + 6 fill the scale
+		"V" + quarter, // the lower band alone
+		fmt.Sprintf("H%.1fV%.1fZ", areaLeft+areaWidth, top+panelHeight),
+		fmt.Sprintf("M%.1f", areaLeft+areaWidth/10), // the second begins later
+		"first", "second", "held &lt;",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in %s", want, text)
+		}
+	}
+}
+
+// A cell lies in its row and column; one that is not busy is not drawn.
+func TestHeat(t *testing.T) {
+	t.Parallel()
+	text := Heat{Rows: [][]Cell{{{}, {1, 1}}, {{0.5, 0}, {}}}}.Figure().File()
+	for _, want := range []string{
+		fmt.Sprintf(`<rect x="%.1f" y="%.0f" width="%.1f" height="5" fill="rgb(230,50,40)" fill-opacity="1.00"/>`, areaLeft+areaWidth/2, areaTop, areaWidth/2),
+		fmt.Sprintf(`<rect x="%.1f" y="%.0f" width="%.1f" height="5" fill="rgb(40,110,190)" fill-opacity="0.50"/>`, areaLeft, areaTop+cellHeight, areaWidth/2),
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in %s", want, text)
+		}
+	}
+	if n := strings.Count(text, "fill-opacity"); n != 2 {
+		t.Errorf("%d cells drawn", n)
+	}
+}

@@ -1,0 +1,181 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package sim
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/sim/trace"
+)
+
+// Policy is a scheduler under a name: what others do, for comparison.
+type Policy struct {
+	Name string
+	// About is what it does, in one sentence.
+	About string
+	// Queue are the rules of a queue policy; Preempts says that it stops any gang.
+	Queue    queue.Options
+	Preempts bool
+	// Estimate makes what the queue is told of run times from a seed; nil: what
+	// Config says.
+	Estimate func(seed uint64) Estimate
+
+	kind  kind
+	giveS float64 // of plain Nomad
+}
+
+type kind uint8
+
+const (
+	queued kind = iota
+	plainNomad
+	spreadNomad
+	clairvoyant
+)
+
+// Estimate is what the queue is told of a job's work; 0: nothing.
+type Estimate = func(i int, j trace.Job) time.Duration
+
+// Unbounded is a bound on waiting that no simulation reaches.
+const Unbounded = 100 * 365 * 24 * time.Hour
+
+// Baselines are the policies that ours is compared with.
+func Baselines() []Policy {
+	exact := func(uint64) Estimate { return Exact }
+	ps := []Policy{
+		{Name: "nomad", kind: plainNomad, About: "plain Nomad: every allocation as soon as it fits, half-placed gangs hold their GPUs (-rendezvous says when they give up)"},
+		{Name: "nomad-10m", kind: plainNomad, giveS: 600, About: "plain Nomad; half-placed gangs give up after 10 minutes"},
+		{Name: "nomad-30m", kind: plainNomad, giveS: 1800, About: "plain Nomad; half-placed gangs give up after 30 minutes"},
+		{Name: "nomad-spread", kind: spreadNomad, About: "plain Nomad with its spread algorithm (-rendezvous says when half-placed gangs give up)"},
+		{Name: "nomad-spread-30m", kind: spreadNomad, giveS: 1800, About: "plain Nomad with its spread algorithm; half-placed gangs give up after 30 minutes"},
+		{Name: "fifo", Queue: strict(queue.FIFO), About: "strictly in order of submission, packed"},
+		{Name: "easy", Queue: backfilled(queue.FIFO), Estimate: exact, About: "FIFO with EASY backfilling, packed; run times are known exactly"},
+		{Name: "easy-users", Queue: backfilled(queue.FIFO), Estimate: Users, About: "FIFO with EASY backfilling, packed; run times as users guess them: up to five times too long, rounded up to 15 or 30 minutes, 1, 2, 4, 8 or 12 hours, 1, 2, 3 or 7 days, whole weeks"},
+		{Name: "srtf", Queue: taking(queue.SRTF), Preempts: true, Estimate: exact, About: "shortest remaining time first, preemptive, packed; run times are known exactly; no bound on waiting"},
+	}
+	for _, p := range []Policy{
+		{Name: "las", Queue: kept(taking(queue.LAS)), Preempts: true, About: "least attained GPU time first in levels, preemptive, packed, with our waits for near GPUs, outliers avoided and moves"},
+		{Name: "tiresias", Queue: taking(queue.LAS), Preempts: true, About: "as Tiresias: least attained GPU time first in levels, preemptive, packed"},
+		{Name: "gandiva", Queue: moving(taking(queue.RoundRobin)), Preempts: true, About: "as Gandiva: time slices of an hour in turn, packed, moved where that pays; it does not put two jobs on one GPU"},
+	} {
+		unbounded := p
+		p.Queue.MaxWait = queue.DefaultMaxWait
+		p.About += fmt.Sprintf("; who has waited %v goes first", queue.DefaultMaxWait)
+		unbounded.Name += "-unbounded"
+		unbounded.About += "; no bound on waiting"
+		ps = append(ps, p, unbounded)
+	}
+	return append(ps, Policy{Name: "clairvoyant", kind: clairvoyant, About: "knows every run time and stops, starts and moves gangs for nothing: least remaining GPU time first; it pays slow GPUs and distance; what all others are measured against"})
+}
+
+// PolicyOf is the baseline of that name.
+func PolicyOf(name string) (Policy, bool) {
+	for _, p := range Baselines() {
+		if p.Name == name {
+			return p, true
+		}
+	}
+	return Policy{}, false
+}
+
+func strict(order queue.Order) queue.Options {
+	return queue.Options{Order: order, Placement: pal.Policy{Name: pal.Packed}, MaxWait: Unbounded}
+}
+
+func backfilled(order queue.Order) queue.Options {
+	o := strict(order)
+	o.Backfill = queue.BackfillReserved
+	return o
+}
+
+func taking(order queue.Order) queue.Options {
+	o := backfilled(order)
+	o.Backfill, o.Preempt = queue.BackfillBestEffort, true
+	return o
+}
+
+func moving(o queue.Options) queue.Options {
+	o.Migrate = true
+	return o
+}
+
+// kept is the policy with our rules about where gangs run.
+func kept(o queue.Options) queue.Options {
+	o = moving(o)
+	o.LocalityWait, o.OutlierThreshold = true, queue.DefaultOutlierThreshold
+	return o
+}
+
+// Nomad says whether the policy is plain Nomad.
+func (p Policy) Nomad() bool { return p.kind == plainNomad || p.kind == spreadNomad }
+
+// GivesUp is the policy where half-placed gangs of plain Nomad give up after so
+// long; 0: never.
+func (p Policy) GivesUp(after time.Duration) Policy {
+	p.giveS = after.Seconds()
+	return p
+}
+
+// Run simulates the jobs of the configuration on its cluster under the policy;
+// what else it says of the world holds as far as the policy knows of it.
+func (p Policy) Run(c Config) (Outcome, error) {
+	if p.kind != queued && c.Failures.MTBFH > 0 {
+		return Outcome{}, fmt.Errorf("simulate %s: GPUs that fail are not modelled under this policy", p.Name)
+	}
+	switch p.kind {
+	case plainNomad, spreadNomad:
+		return Nomad{Jobs: c.Jobs, Cluster: c.Cluster, Spread: p.kind == spreadNomad, RendezvousS: p.giveS, Seed: c.Seed}.Run()
+	case clairvoyant:
+		return Clairvoyant{Jobs: c.Jobs, Cluster: c.Cluster}.Run()
+	}
+	c.Queue, c.Preemptible = p.Queue, p.Preempts
+	if p.Estimate != nil {
+		c.Estimate = p.Estimate(c.Seed)
+	}
+	return c.Run()
+}
+
+// Exact tells the queue the work of a job as it is.
+func Exact(_ int, j trace.Job) time.Duration { return seconds(j.WorkS()) }
+
+// Wrong tells it off by a factor of up to f either way.
+func Wrong(f float64, seed uint64) Estimate {
+	return func(i int, j trace.Job) time.Duration {
+		u := rand.New(rand.NewPCG(seed, uint64(i))).Float64()*2 - 1
+		return seconds(j.WorkS() * math.Pow(f, u))
+	}
+}
+
+// usersFactor is how many times too long users' estimates are at most.
+const usersFactor = 5
+
+// Users tells it what users would say who must not say too little: the trace's
+// own estimate where it has one, else the work times a number evenly from 1 to 5
+// (the f-model of Mu'alem and Feitelson), rounded up to what people write.
+func Users(seed uint64) Estimate {
+	return func(i int, j trace.Job) time.Duration {
+		if j.EstimateS > 0 {
+			return seconds(j.EstimateS)
+		}
+		u := rand.New(rand.NewPCG(seed, uint64(i))).Float64()
+		return asWritten(seconds(j.WorkS() * (1 + (usersFactor-1)*u)))
+	}
+}
+
+// asWritten rounds a time up to one that people write.
+func asWritten(d time.Duration) time.Duration {
+	const day, week = 24 * time.Hour, 7 * 24 * time.Hour
+	for _, round := range []time.Duration{15 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour, 4 * time.Hour,
+		8 * time.Hour, 12 * time.Hour, day, 2 * day, 3 * day} {
+		if d <= round {
+			return round
+		}
+	}
+	return (d + week - 1) / week * week
+}

@@ -1,0 +1,94 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/population"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+)
+
+// Population is the GPUs of a simulated cluster: per GPU the raw PM scores per
+// application class, node by node.
+type Population struct {
+	Nodes, GPUsPerNode int
+	Scores             [][pal.NumClasses]pal.PMScore
+	// RackNodes is the number of nodes a rack holds; 0: racks are unknown.
+	RackNodes int
+}
+
+// DrawGPUs draws a cluster of whole GPUs from the published quantiles, each with the
+// same scores in every run of a seed.
+func DrawGPUs(s population.Spec, seed uint64) (Population, error) {
+	p := Population{Nodes: s.Nodes, GPUsPerNode: s.GPUsPerNode}
+	gpus, err := population.Draw(s, Stream(seed))
+	if err != nil {
+		return p, err
+	}
+	for _, g := range gpus {
+		var scores [pal.NumClasses]pal.PMScore
+		for k, v := range g.Scores {
+			scores[k] = pal.PMScore(v)
+		}
+		p.Scores = append(p.Scores, scores)
+	}
+	return p, nil
+}
+
+// Stream is the source of random numbers that a cluster's GPUs are drawn from.
+func Stream(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0x6b5)) }
+
+// Artifact calibrates as the PAL artifact effectively does: k-means, K = 2 +
+// outliers.
+func Artifact() profile.Options { return profile.Options{Method: profile.KMeans} }
+
+// Cluster builds the core's cluster, calibrated as in the PAL artifact.
+func (p Population) Cluster(l pal.Locality) (*pal.Cluster, error) {
+	nodes, err := p.PalNodes(Artifact())
+	if err != nil {
+		return nil, err
+	}
+	c, err := pal.NewCluster(nodes, l)
+	if err != nil {
+		return nil, fmt.Errorf("build cluster: %w", err)
+	}
+	return c, nil
+}
+
+// PalNodes are the nodes for the core: scores binned per class as the calibration
+// says, one device group a node.
+func (p Population) PalNodes(o profile.Options) ([]pal.Node, error) {
+	if len(p.Scores) != p.Nodes*p.GPUsPerNode || len(p.Scores) == 0 {
+		return nil, fmt.Errorf("build cluster: %d scores for %d nodes of %d GPUs", len(p.Scores), p.Nodes, p.GPUsPerNode)
+	}
+	gpus := make([]pal.GPU, len(p.Scores))
+	raw := make([]float64, len(gpus))
+	for k := range pal.NumClasses {
+		for i, s := range p.Scores {
+			raw[i] = float64(s[k])
+		}
+		b := profile.Bins(raw, o.Method, o.Edges)
+		for i := range gpus {
+			gpus[i].Scores[k] = p.Scores[i][k]
+			gpus[i].Binned[k] = pal.PMScore(b.Values[b.Rank[i]])
+		}
+	}
+	nodes := make([]pal.Node, p.Nodes)
+	for n := range nodes {
+		first := n * p.GPUsPerNode
+		group := gpus[first : first+p.GPUsPerNode]
+		for i := range group {
+			group[i].ID = fmt.Sprintf("gpu-%d", first+i)
+		}
+		nodes[n] = pal.Node{ID: fmt.Sprintf("node-%d", n), Name: fmt.Sprintf("node-%d", n), Datacenter: "dc1",
+			Groups: []pal.DeviceGroup{{Name: "nvidia/gpu/sim", GPUs: group}}}
+		if p.RackNodes > 0 {
+			nodes[n].Rack = fmt.Sprintf("rack-%d", n/p.RackNodes)
+		}
+	}
+	return nodes, nil
+}

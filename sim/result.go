@@ -1,0 +1,51 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Package sim simulates a GPU cluster under a queue and placement policy. It
+// runs the production core, pal.Place and pal/queue, under simulated time:
+// [Config] is one run, driven by events, with restart costs, failures and wrong
+// estimates. [Baselines] are other schedulers, what Nomad does today among them.
+//
+// It is part of the product (nomad-pal simulate). The PAL artifact's own
+// simulator is repeated in research/artifact.
+package sim
+
+import "github.com/nomad-pal/nomad-pal/pal"
+
+// JobResult is what became of one job. Times are seconds since the trace began;
+// -1: never.
+type JobResult struct {
+	ID      string
+	Class   pal.AppClass
+	GPUs    int
+	WorkS   float64
+	Submit  float64
+	Start   float64 // first start
+	Finish  float64
+	Wait    float64
+	HeldS   float64  // how long it held its GPUs in all
+	Runs    int      // starts, the first included; 0: not counted
+	Tier    pal.Tier // how far apart its GPUs were when it ended; 0: never ran
+	Tracked bool
+}
+
+// Slowdown is the time that the job held its GPUs over its work at cost 1; 1
+// for a job without work.
+func (j JobResult) Slowdown() float64 {
+	if j.WorkS <= 0 {
+		return 1
+	}
+	return j.HeldS / j.WorkS
+}
+
+// shortest is the work of a job, in seconds, below which its slowdown would say
+// more about the job than about the queue.
+const shortest = 10
+
+// Stretch is the job completion time over the work at cost 1, both at least 10 s
+// (the bounded slowdown of the literature): what waiting and slow GPUs together
+// made of the job.
+func (j JobResult) Stretch() float64 { return max(j.JCT(), shortest) / max(j.WorkS, shortest) }
+
+// JCT is the job completion time.
+func (j JobResult) JCT() float64 { return j.Finish - j.Submit }

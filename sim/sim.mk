@@ -1,0 +1,20 @@
+# Copyright (c) The nomad-pal Authors
+# SPDX-License-Identifier: MPL-2.0
+
+##@ Simulator (bench/README.md)
+
+.PHONY: sim-bench
+sim-bench: ## Speed of the simulator and the queue; with PAL_DATA also against the artifact
+	cd research && go test -run xxx -bench 'Artifact|Faithful' -benchtime 5x ./artifact
+	go test -run xxx -bench 'Calibration|Preemption/jobs=10+/' -benchtime 1x ./sim
+	go test -run xxx -bench Decide -benchtime 5x ./pal/queue
+
+.PHONY: sim-million
+sim-million: studies ## Cost a job against jobs and GPUs, up to a million jobs on 100,000 GPUs (about 10 minutes, 2 GB); draws bench/results/speed.svg
+	go test -run xxx -bench Jobs -benchtime 1x -timeout 120m ./sim | tee build/speed.txt
+	$(STUDIES)/speedplot < build/speed.txt > bench/results/speed.svg
+
+.PHONY: sim-nomad
+sim-nomad: ## Nomad's own scheduler against the record that the simulator's model of plain Nomad is checked with
+	cd e2e/scheduler && go test -count=1 -tags hashicorpmetrics ./plain
+	go test -count=1 -run NomadModel ./sim

@@ -1,0 +1,98 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package simulate
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sort"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/population"
+	"github.com/nomad-pal/nomad-pal/sim"
+	"github.com/nomad-pal/nomad-pal/sim/paldata"
+)
+
+// readProfiles reads a file per class.
+func readProfiles(files profiles) (rows [pal.NumClasses][]paldata.Row, err error) {
+	for k, class := range pal.AppClasses() {
+		if files[class] == "" {
+			return rows, fmt.Errorf("-profile names no file for class %s", class)
+		}
+		if rows[k], err = paldata.ReadVariability(files[class]); err != nil {
+			return rows, err
+		}
+	}
+	return rows, nil
+}
+
+// overMedian are the times over their median.
+func overMedian(xs []float64) []float64 {
+	asc := slices.Clone(xs)
+	sort.Float64s(asc)
+	m := asc[len(asc)/2]
+	if len(asc)%2 == 0 {
+		m = (asc[len(asc)/2-1] + m) / 2
+	}
+	out := make([]float64, len(xs))
+	for i, x := range xs {
+		out[i] = x / m
+	}
+	return out
+}
+
+// population draws the cluster: whole GPUs, each with the median
+// of its runs, from -profile or from the published quantiles.
+func (o *options) population() (sim.Population, error) {
+	if len(o.profile) > 0 {
+		p := sim.Population{Nodes: o.nodes, GPUsPerNode: o.gpusPerNode, RackNodes: o.rackNodes,
+			Scores: make([][pal.NumClasses]pal.PMScore, o.nodes*o.gpusPerNode)}
+		return p, o.drawMeasured(p, sim.Stream(o.seed))
+	}
+	out := population.AsMeasured()
+	if o.outliers >= 0 {
+		out = population.Exactly(o.outliers)
+	}
+	p, err := sim.DrawGPUs(population.Spec{Cluster: o.cluster, Nodes: o.nodes, GPUsPerNode: o.gpusPerNode, Outliers: out}, o.seed)
+	p.RackNodes = o.rackNodes
+	return p, err
+}
+
+// drawMeasured gives every GPU of the cluster the score of a measured one; as
+// long as there are enough, each is used once.
+func (o *options) drawMeasured(p sim.Population, rng *rand.Rand) error {
+	rows, err := readProfiles(o.profile)
+	if err != nil {
+		return err
+	}
+	for k := range rows {
+		scores := overMedian(gpuMedians(rows[k]))
+		for i := range p.Scores {
+			if i%len(scores) == 0 {
+				rng.Shuffle(len(scores), func(a, b int) { scores[a], scores[b] = scores[b], scores[a] })
+			}
+			p.Scores[i][k] = pal.PMScore(scores[i%len(scores)])
+		}
+	}
+	return nil
+}
+
+// gpuMedians are the median times of the GPUs, in order of first appearance.
+func gpuMedians(rows []paldata.Row) []float64 {
+	runs, order := map[string][]float64{}, []string{}
+	for _, r := range rows {
+		if runs[r.GPU] == nil {
+			order = append(order, r.GPU)
+		}
+		runs[r.GPU] = append(runs[r.GPU], r.Time)
+	}
+	medians := make([]float64, len(order))
+	for i, id := range order {
+		t := runs[id]
+		sort.Float64s(t)
+		medians[i] = (t[(len(t)-1)/2] + t[len(t)/2]) / 2
+	}
+	return medians
+}

@@ -1,0 +1,97 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package simulate
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/sim"
+)
+
+// heat is which GPU was busy when, and how slow the GPU was for what ran.
+type heat struct {
+	since map[int]span // by job
+	spans []span
+	last  time.Duration
+	cells [][]cell // by GPU, then time slot
+}
+
+// span is one run of one job on its GPUs.
+type span struct {
+	from, to time.Duration
+	gpus     []int
+	class    int
+}
+
+// cell is one GPU in one slot of time: the share it was busy, and the busy
+// share times its PM score.
+type cell struct{ busy, slow float64 }
+
+const (
+	heatSlots = 120
+	heatGPUs  = 256 // more are drawn as the first so many
+)
+
+func newHeat() *heat { return &heat{since: map[int]span{}} }
+
+// watch records what runs where.
+func (r *report) watch(c *sim.Config, _ *pal.Cluster) {
+	if r.heat == nil {
+		return
+	}
+	c.Observe = func(now time.Duration, job int, kind string, p pal.Placement) {
+		class := 0
+		if job < len(c.Jobs) {
+			class = c.Jobs[job].Class.Index()
+		}
+		r.heat.change(now, job, class, p.GPUs(), kind == "start" || kind == "resume")
+	}
+}
+
+// change ends the job's present run and begins the next one, if it goes on.
+func (h *heat) change(now time.Duration, job, class int, gpus []int, runs bool) {
+	h.last = max(h.last, now)
+	if s, ok := h.since[job]; ok {
+		s.to = now
+		h.spans = append(h.spans, s)
+		delete(h.since, job)
+	}
+	if runs {
+		h.since[job] = span{from: now, gpus: gpus, class: class}
+	}
+}
+
+// paint turns the runs into cells.
+func (h *heat) paint(c *pal.Cluster) {
+	if h.last == 0 {
+		return
+	}
+	for _, job := range slices.Sorted(maps.Keys(h.since)) { // untracked jobs that still run
+		h.change(h.last, job, 0, nil, false)
+	}
+	h.cells = make([][]cell, min(heatGPUs, c.NumGPUs()))
+	for i := range h.cells {
+		h.cells[i] = make([]cell, heatSlots)
+	}
+	slot := h.last.Seconds() / heatSlots
+	for _, s := range h.spans {
+		for _, u := range s.gpus {
+			if u < len(h.cells) {
+				h.add(h.cells[u], s, slot, float64(c.GPU(u).Scores[s.class]))
+			}
+		}
+	}
+}
+
+func (h *heat) add(row []cell, s span, slot, score float64) {
+	from, to := s.from.Seconds(), s.to.Seconds()
+	for i := int(from / slot); i < heatSlots && float64(i)*slot < to; i++ {
+		share := (min(to, float64(i+1)*slot) - max(from, float64(i)*slot)) / slot
+		row[i].busy += share
+		row[i].slow += share * score
+	}
+}

@@ -1,0 +1,227 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Package simulate is `nomad-pal simulate`: it plays a trace, a generated
+// workload or the history of a Nomad cluster under a policy and reports what
+// would become of the jobs, as a table, JSON, CSV or an HTML page with plots.
+package simulate
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/sim"
+)
+
+// options are the command line.
+type options struct {
+	trace       string
+	generate    string
+	jobs        int
+	load        float64
+	fromNomad   bool
+	profile     profiles
+	nodes       int
+	gpusPerNode int
+	rackNodes   int
+	cluster     string
+	outliers    int
+	locality    localityFlag
+	policy      string
+	queueFlags  queueFlags
+	preempt     bool
+	restart     time.Duration
+	checkpoint  time.Duration
+	mtbf        time.Duration
+	repair      time.Duration
+	estimates   string
+	rendezvous  time.Duration
+	limit       bool
+	tenant      string
+	taskGPUs    int
+	config      []string
+	rules       placer.Config // of the agent: -config, then the flags
+	seed        uint64
+	json        bool
+	csv         string
+	html        string
+	quiet       bool
+	begin       time.Time       // simulated time 0
+	set         map[string]bool // flags given on the command line
+}
+
+// profiles are the measurement files per application class.
+type profiles map[pal.AppClass]string
+
+func (p profiles) String() string { return "" }
+
+func (p profiles) Set(s string) error {
+	for _, kv := range strings.Split(s, ",") {
+		k, file, ok := strings.Cut(kv, "=")
+		if !ok || file == "" {
+			return fmt.Errorf("%q is not CLASS=FILE", kv)
+		}
+		c, err := pal.ParseAppClass(k)
+		if err != nil {
+			return err
+		}
+		p[c] = file
+	}
+	return nil
+}
+
+// localityFlag is one penalty across nodes, or TIER=PENALTY,….
+type localityFlag struct {
+	text string
+	pal.Locality
+}
+
+func (l *localityFlag) String() string { return l.text }
+
+func (l *localityFlag) Set(s string) error {
+	var loc pal.Locality
+	if !strings.Contains(s, "=") {
+		s = "node=1,cluster=" + s
+	}
+	for _, kv := range strings.Split(s, ",") {
+		name, v, _ := strings.Cut(kv, "=")
+		t, err := pal.ParseTier(name)
+		if err != nil {
+			return err
+		}
+		var p float64
+		if _, err := fmt.Sscanf(v, "%g", &p); err != nil || t == 0 {
+			return fmt.Errorf("%q is not TIER=PENALTY", kv)
+		}
+		for c := range pal.NumClasses {
+			loc[t][c] = p
+		}
+	}
+	if err := loc.Validate(); err != nil {
+		return err
+	}
+	l.text, l.Locality = s, loc
+	return nil
+}
+
+// parse reads the command line; flag.ErrHelp where help was asked for.
+func parse(args []string, stderr io.Writer) (*options, error) {
+	o := &options{profile: profiles{}, set: map[string]bool{}}
+	o.locality = localityFlag{"1.7", pal.TwoTier(pal.DefaultPenalty)}
+	f := flag.NewFlagSet("simulate", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.Usage = func() {
+		fmt.Fprint(stderr, usage)
+		describePolicies(stderr)
+		fmt.Fprint(stderr, "Options:\n\n")
+		f.PrintDefaults()
+	}
+	o.inputFlags(f)
+	o.policyFlags(f)
+	f.Uint64Var(&o.seed, "seed", 42, "seed of everything that is drawn; the same seed repeats a run to the byte")
+	f.BoolVar(&o.json, "json", false, "print the report as JSON")
+	f.StringVar(&o.csv, "csv", "", "write one line a job to `FILE`")
+	f.StringVar(&o.html, "html", "", "write a report with plots to `FILE`, readable offline")
+	f.BoolVar(&o.quiet, "quiet", false, "no progress on standard error")
+	if err := f.Parse(args); err != nil {
+		return nil, err
+	}
+	if f.NArg() > 0 {
+		return nil, fmt.Errorf("argument %q is not a flag", f.Arg(0))
+	}
+	f.Visit(func(f *flag.Flag) { o.set[f.Name] = true })
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	return o, o.settle()
+}
+
+func (o *options) inputFlags(f *flag.FlagSet) {
+	f.StringVar(&o.trace, "trace", "", "read jobs from `FILE` (Sia CSV, Philly JSON, Helios or Acme CSV, or Alibaba CSV of 2020 or 2023)")
+	f.StringVar(&o.tenant, "tenant", "", "of the trace only the jobs of `NAME`, a virtual cluster or user")
+	f.IntVar(&o.taskGPUs, "task-gpus", 0, "write gangs as tasks of up to so many GPUs, each on one node; 1: any GPU may lie anywhere; 0: as the trace says")
+	f.StringVar(&o.generate, "generate", "sia", "without -trace: generate jobs as sia (Sia-Philly-like) or heavy (large shared cluster)")
+	f.IntVar(&o.jobs, "jobs", 160, "how many jobs to generate")
+	f.Float64Var(&o.load, "load", 1, "scale of the arrival rate: 2 lets jobs come twice as fast")
+	f.BoolVar(&o.fromNomad, "from-nomad", false, "replay the cluster and the job history of NOMAD_ADDR")
+	f.Var(o.profile, "profile", "measurements to draw the GPUs from: `A=FILE,B=FILE,…` (CSV with columns uuid and perf)")
+	f.IntVar(&o.nodes, "nodes", 16, "nodes of the cluster")
+	f.IntVar(&o.gpusPerNode, "gpus-per-node", 4, "GPUs of a node")
+	f.IntVar(&o.rackNodes, "rack-nodes", 0, "nodes of a rack; 0: racks are unknown")
+	f.StringVar(&o.cluster, "cluster", "longhorn", "without -profile: whose published variability (longhorn, frontera, lonestar6)")
+	f.IntVar(&o.outliers, "outliers", -1, "without -profile: how many GPUs are outliers; -1: as many as measured")
+	f.Var(&o.locality, "locality", "slowdown of a gang across nodes, or `TIER=PENALTY,…` (island, numa, node, rack, datacenter, cluster)")
+	f.DurationVar(&o.mtbf, "mtbf", 0, "mean time between failures of one GPU; 0: none fail")
+	f.DurationVar(&o.repair, "repair", 12*time.Hour, "mean time to repair a GPU")
+}
+
+func (o *options) policyFlags(f *flag.FlagSet) {
+	d := placer.DefaultConfig()
+	f.Func("config", "the agent's configuration `FILE` or directory, may be repeated: its placement, locality, calibration, queue and tenants hold as far as no flag says otherwise", func(s string) error {
+		o.config = append(o.config, s)
+		return nil
+	})
+	f.StringVar(&o.policy, "policy", string(d.Placement), "placement (pal, pm-first, packed, spread, random) under the agent's queue, or one of the policies above")
+	o.queueFlags.add(f, d)
+	f.BoolVar(&o.preempt, "preempt", false, "gangs may be stopped and moved (pal_preempt), as far as the queue does either")
+	f.DurationVar(&o.restart, "restart-cost", d.RestartCost, "run time that a gang loses when it is stopped or moved")
+	f.DurationVar(&o.checkpoint, "checkpoint", 0, "work between two checkpoints of a gang: what it did since the last is lost when it is stopped; 0: nothing is")
+	f.StringVar(&o.estimates, "estimates", "none", "what users say of run times: none (what the trace says), exact, users (too long and round), or wrong:F (off by a factor of up to F either way)")
+	f.DurationVar(&o.rendezvous, "rendezvous", 0, "of policies nomad and nomad-spread: when an incomplete gang gives up and starts anew; 0: never")
+	f.BoolVar(&o.limit, "limit", true, "also run policy clairvoyant, and print how far from it the policy is")
+	o.begin = time.Date(2024, time.January, 1, 0, 0, 0, 0, time.UTC)
+	f.Func("begin", "when the trace begins, as `TIME` such as 2024-01-01T00:00:00Z (the default, a Monday): for the windows of -config", func(s string) (err error) {
+		o.begin, err = time.Parse(time.RFC3339, s)
+		return err
+	})
+}
+
+const usage = `Usage: nomad-pal simulate [options]
+
+  Plays a workload under a policy and reports what would become of the jobs.
+  The defaults are those of "nomad-pal agent"; -config reads its configuration.
+
+`
+
+// describePolicies lists the baselines.
+func describePolicies(w io.Writer) {
+	fmt.Fprint(w, "Policies beside the agent's own (-policy NAME; they take no option of the queue):\n\n")
+	for _, p := range sim.Baselines() {
+		fmt.Fprintf(w, "  %s\n    \t%s\n", p.Name, p.About)
+	}
+	fmt.Fprintln(w)
+}
+
+func (o *options) check() error {
+	switch {
+	case o.nodes <= 0 || o.gpusPerNode <= 0:
+		return errors.New("-nodes and -gpus-per-node must be positive")
+	case !(o.load > 0):
+		return fmt.Errorf("-load %v must be positive", o.load)
+	case o.restart < 0 || o.checkpoint < 0:
+		return fmt.Errorf("-restart-cost %v and -checkpoint %v must not be negative", o.restart, o.checkpoint)
+	case o.jobs <= 0:
+		return fmt.Errorf("-jobs %d must be positive", o.jobs)
+	case o.fromNomad && o.trace != "":
+		return errors.New("-from-nomad does not go with -trace")
+	case o.seed > 1<<32-1:
+		return fmt.Errorf("-seed %d is above %d", o.seed, uint32(1<<32-1))
+	}
+	return o.checkTasks()
+}
+
+func (o *options) checkTasks() error {
+	switch {
+	case o.taskGPUs < 0:
+		return fmt.Errorf("-task-gpus %d must not be negative", o.taskGPUs)
+	case o.taskGPUs > o.gpusPerNode && !o.fromNomad:
+		return fmt.Errorf("-task-gpus %d is more than the %d GPUs of a node", o.taskGPUs, o.gpusPerNode)
+	}
+	return nil
+}

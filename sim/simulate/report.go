@@ -1,0 +1,230 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package simulate
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"text/tabwriter"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/sim"
+	"github.com/nomad-pal/nomad-pal/sim/trace"
+)
+
+// report is what a run came to. Times are seconds.
+type report struct {
+	Trace       string         `json:"trace"`
+	Skipped     map[string]int `json:"skipped,omitempty"`
+	Policy      string         `json:"policy"`
+	Order       string         `json:"order"`
+	Seed        uint64         `json:"seed"`
+	Nodes       int            `json:"nodes"`
+	GPUsPerNode int            `json:"gpus_per_node,omitempty"` // 0: not the same everywhere
+	GPUs        int            `json:"gpus"`
+	Locality    string         `json:"locality"`
+
+	AvgJCT      float64 `json:"avg_jct_s"`
+	LimitAvgJCT float64 `json:"clairvoyant_avg_jct_s,omitempty"` // what the clairvoyant policy comes to
+	OverLimit   float64 `json:"over_clairvoyant,omitempty"`      // AvgJCT over that
+	GeoJCT      float64 `json:"geomean_jct_s"`
+	P50         float64 `json:"p50_jct_s"`
+	P90         float64 `json:"p90_jct_s"`
+	P99         float64 `json:"p99_jct_s"`
+	MaxJCT      float64 `json:"max_jct_s"`
+	AvgWait     float64 `json:"avg_wait_s"`
+	Makespan    float64 `json:"makespan_s"`
+	Utilisation float64 `json:"utilisation"`        // GPU time held
+	Useful      float64 `json:"useful_utilisation"` // of all GPU time, work done and kept, at cost 1
+	Restarts    int     `json:"restarts"`
+	LostGPUh    float64 `json:"gpu_hours_lost"` // in restarts and failures
+	Unfinished  int     `json:"unfinished"`     // jobs that never end
+
+	BySize  []row     `json:"by_size"`
+	ByTier  []row     `json:"by_locality"`
+	ByClass []row     `json:"by_class"`
+	Jobs    []jobLine `json:"jobs"`
+
+	samples []sim.Sample
+	heat    *heat
+}
+
+// row sums up the jobs of one kind.
+type row struct {
+	Kind     string  `json:"kind"`
+	Jobs     int     `json:"jobs"`
+	AvgJCT   float64 `json:"avg_jct_s"`
+	AvgWait  float64 `json:"avg_wait_s"`
+	P90Wait  float64 `json:"p90_wait_s"`
+	Slowdown float64 `json:"slowdown"` // time on GPUs over work
+}
+
+// jobLine is one job; a time of -1 never came.
+type jobLine struct {
+	ID       string  `json:"id"`
+	Class    string  `json:"class"`
+	GPUs     int     `json:"gpus"`
+	Submit   float64 `json:"submit_s"`
+	Start    float64 `json:"start_s"`
+	Finish   float64 `json:"finish_s"`
+	JCT      float64 `json:"jct_s"`
+	Wait     float64 `json:"wait_s"`
+	Slowdown float64 `json:"slowdown"`
+	Runs     int     `json:"runs,omitempty"`
+	Locality string  `json:"locality,omitempty"`
+}
+
+func newReport(o *options, t trace.Trace) *report {
+	r := &report{Trace: t.Name, Skipped: t.Skipped, Policy: string(o.rules.Placement), Order: o.orderName(), Seed: o.seed,
+		Nodes: o.nodes, GPUsPerNode: o.gpusPerNode, Locality: o.localityText()}
+	if o.fromNomad {
+		r.GPUsPerNode = 0
+	}
+	if o.html != "" {
+		r.heat = newHeat()
+	}
+	return r
+}
+
+// fill works out the figures.
+func (r *report) fill(out sim.Outcome, c *pal.Cluster) {
+	r.Nodes, r.GPUs = c.NumNodes(), c.NumGPUs()
+	done := make([]sim.JobResult, 0, len(out.Jobs))
+	for _, j := range out.Jobs {
+		line := jobLine{ID: j.ID, Class: string(j.Class), GPUs: j.GPUs, Submit: j.Submit, Start: j.Start, Finish: j.Finish,
+			JCT: -1, Wait: j.Wait, Runs: j.Runs, Locality: j.Tier.String()}
+		if j.Finish >= 0 {
+			done = append(done, j)
+			line.JCT, line.Slowdown = j.JCT(), j.Slowdown()
+			r.AvgWait += j.Wait
+		}
+		r.Jobs = append(r.Jobs, line)
+	}
+	f := sim.FiguresOf(done)
+	r.AvgJCT, r.GeoJCT, r.P50, r.P90, r.P99, r.MaxJCT, r.Makespan = f.AvgJCT, f.GeoJCT, f.P50, f.P90, f.P99, f.MaxJCT, f.Makespan
+	r.AvgWait /= float64(max(1, len(done)))
+	r.Utilisation, r.Useful, r.Restarts, r.LostGPUh, r.Unfinished = out.Utilisation, out.Useful, out.Preemptions, out.LostGPUh, out.Stuck
+	r.BySize = group(done, sizeOf, "1 GPU", "2-4 GPUs", "5-8 GPUs", "more than 8 GPUs")
+	r.ByTier = group(done, func(j sim.JobResult) string { return j.Tier.String() }, tiers()...)
+	r.ByClass = group(done, func(j sim.JobResult) string { return string(j.Class) }, "A", "B", "C", "D")
+	r.samples = out.Samples
+	if r.heat != nil {
+		r.heat.paint(c)
+	}
+}
+
+func tiers() []string {
+	var names []string
+	for t := pal.TierIsland; t <= pal.TierCluster; t++ {
+		names = append(names, t.String())
+	}
+	return names
+}
+
+// sizeOf is the size class, as the Philly study groups them.
+func sizeOf(j sim.JobResult) string {
+	switch {
+	case j.GPUs == 1:
+		return "1 GPU"
+	case j.GPUs <= 4:
+		return "2-4 GPUs"
+	case j.GPUs <= 8:
+		return "5-8 GPUs"
+	}
+	return "more than 8 GPUs"
+}
+
+// group sums up the jobs by kind, in the order of kinds; kinds without jobs are
+// left out.
+func group(jobs []sim.JobResult, kind func(sim.JobResult) string, kinds ...string) []row {
+	byKind := map[string][]sim.JobResult{}
+	for _, j := range jobs {
+		byKind[kind(j)] = append(byKind[kind(j)], j)
+	}
+	var rows []row
+	for _, k := range kinds {
+		js := byKind[k]
+		if len(js) == 0 {
+			continue
+		}
+		r := row{Kind: k, Jobs: len(js)}
+		waits := make([]float64, 0, len(js))
+		held, work := 0.0, 0.0
+		for _, j := range js {
+			r.AvgJCT += j.JCT() / float64(len(js))
+			r.AvgWait += j.Wait / float64(len(js))
+			waits = append(waits, j.Wait)
+			held, work = held+j.HeldS, work+j.WorkS
+		}
+		slices.Sort(waits)
+		r.P90Wait, r.Slowdown = waits[min(len(waits)-1, len(waits)*9/10)], ratio(held, work)
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+// ratio is time on GPUs over work: 1 where there is no work.
+func ratio(held, work float64) float64 {
+	if work <= 0 {
+		return 1
+	}
+	return held / work
+}
+
+func (r *report) writeJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	if err := e.Encode(r); err != nil {
+		return fmt.Errorf("write JSON: %w", err)
+	}
+	return nil
+}
+
+func (r *report) writeTable(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	order := ""
+	if r.Order != "" {
+		order = ", order " + r.Order
+	}
+	fmt.Fprintf(w, "%s, policy %s%s, %d GPUs on %d nodes, seed %d\n", r.Trace, r.Policy, order, r.GPUs, r.Nodes, r.Seed)
+	for _, reason := range slices.Sorted(maps.Keys(r.Skipped)) {
+		fmt.Fprintf(w, "skipped\t%d rows: %s\n", r.Skipped[reason], reason)
+	}
+	fmt.Fprintf(w, "jobs\t%d\n", len(r.Jobs))
+	if r.Unfinished > 0 {
+		fmt.Fprintf(w, "never finished\t%d (they fit nowhere, or hold GPUs and wait for each other); the figures are of the others\n", r.Unfinished)
+	}
+	fmt.Fprintf(w, "average JCT\t%.1f s\tgeometric mean\t%.1f s\n", r.AvgJCT, r.GeoJCT)
+	if r.OverLimit > 0 {
+		fmt.Fprintf(w, "times the clairvoyant's\t%.3f\tits average JCT\t%.1f s\n", r.OverLimit, r.LimitAvgJCT)
+	}
+	fmt.Fprintf(w, "median, p90, p99, longest\t%.0f, %.0f, %.0f, %.0f s\n", r.P50, r.P90, r.P99, r.MaxJCT)
+	fmt.Fprintf(w, "average wait\t%.1f s\tmakespan\t%.0f s\n", r.AvgWait, r.Makespan)
+	fmt.Fprintf(w, "GPU time held\t%.1f %%\n", 100*r.Utilisation)
+	fmt.Fprintf(w, "useful\t%.1f %%\trestarts\t%d\tGPU hours lost\t%.1f\n", 100*r.Useful, r.Restarts, r.LostGPUh)
+	for _, rows := range [][]row{r.BySize, r.ByTier, r.ByClass} {
+		fmt.Fprintf(w, "\nkind\tjobs\tavg JCT s\tavg wait s\tp90 wait s\tslowdown\n")
+		for _, x := range rows {
+			fmt.Fprintf(w, "%s\t%d\t%.1f\t%.1f\t%.1f\t%.3f\n", x.Kind, x.Jobs, x.AvgJCT, x.AvgWait, x.P90Wait, x.Slowdown)
+		}
+	}
+	return w.Flush()
+}
+
+func (r *report) writeCSV(w io.Writer) error {
+	c := csv.NewWriter(w)
+	_ = c.Write([]string{"id", "class", "gpus", "submit_s", "start_s", "finish_s", "jct_s", "wait_s", "slowdown", "runs", "locality"})
+	f := func(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
+	for _, j := range r.Jobs {
+		_ = c.Write([]string{j.ID, j.Class, strconv.Itoa(j.GPUs), f(j.Submit), f(j.Start), f(j.Finish), f(j.JCT), f(j.Wait),
+			strconv.FormatFloat(j.Slowdown, 'f', 4, 64), strconv.Itoa(j.Runs), j.Locality})
+	}
+	c.Flush()
+	return c.Error()
+}

@@ -1,0 +1,147 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package simulate
+
+import (
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/agent"
+	"github.com/nomad-pal/nomad-pal/sim"
+)
+
+// queueFlags are the flags that stand for keys of the agent's configuration, with
+// the values that were given.
+type queueFlags struct {
+	given       map[string]string // by key
+	calibration string
+}
+
+// queueKeys are the keys of the queue that are flags. Whether gangs are stopped is
+// for -preempt and the configuration to say; what that costs has a flag of its own.
+func queueKeys() []placer.Key {
+	return slices.DeleteFunc(placer.Keys(), func(k placer.Key) bool {
+		return k.Block != "queue" || k.Name == "preempt" || k.Name == "restart_cost"
+	})
+}
+
+// add declares the flags with the agent's defaults.
+func (q *queueFlags) add(f *flag.FlagSet, d placer.Config) {
+	q.given = map[string]string{}
+	for _, k := range queueKeys() {
+		usage := fmt.Sprintf("%s (default %s)", strings.ReplaceAll(k.Doc, "`", ""), k.Get(d))
+		set := func(s string) error {
+			scratch := d
+			if err := k.Set(&scratch, s); err != nil {
+				return err
+			}
+			q.given[k.Name] = s
+			return nil
+		}
+		if k.Bool() {
+			f.BoolFunc(k.Flag(), usage, set)
+		} else {
+			f.Func(k.Flag(), usage, set)
+		}
+	}
+	f.StringVar(&q.calibration, "calibration", string(d.Calibration.Method), "how PM scores become classes: edges (as the agent), kmeans (as the PAL artifact) or kmeans-silhouette")
+}
+
+// over lays the flags that were given over the rules.
+func (q *queueFlags) over(to *placer.Config, set map[string]bool) error {
+	for _, k := range queueKeys() {
+		if value, given := q.given[k.Name]; given {
+			if err := k.Set(to, value); err != nil {
+				return fmt.Errorf("-%s: %w", k.Flag(), err)
+			}
+		}
+	}
+	if set["calibration"] {
+		to.Calibration.Method = profile.Method(q.calibration)
+	}
+	return nil
+}
+
+// settle works out the rules: the agent's defaults, its configuration, the flags.
+func (o *options) settle() error {
+	o.rules = placer.DefaultConfig()
+	if len(o.config) > 0 {
+		f, err := agent.Load(o.config)
+		if err != nil {
+			return err
+		}
+		if o.rules, err = f.PlacerConfig(); err != nil {
+			return fmt.Errorf("read %s: %w", strings.Join(o.config, ", "), err)
+		}
+	}
+	if err := o.queueFlags.over(&o.rules, o.set); err != nil {
+		return err
+	}
+	for name, set := range map[string]func(){
+		"policy":       func() { o.rules.Placement = pal.PolicyName(o.policy) },
+		"locality":     func() { o.rules.Locality = o.locality.Locality },
+		"restart-cost": func() { o.rules.RestartCost = o.restart },
+	} {
+		if o.set[name] {
+			set()
+		}
+	}
+	if !slices.Contains([]profile.Method{profile.Edges, profile.KMeans, profile.KMeansSilhouette}, o.rules.Calibration.Method) {
+		return fmt.Errorf("-calibration %q is unknown (one of edges, kmeans, kmeans-silhouette)", o.rules.Calibration.Method)
+	}
+	return o.checkBaseline()
+}
+
+// baseline is the baseline that -policy names.
+func (o *options) baseline() (sim.Policy, bool) {
+	p, ok := sim.PolicyOf(string(o.rules.Placement))
+	if ok && p.Nomad() && o.set["rendezvous"] {
+		p = p.GivesUp(o.rendezvous)
+	}
+	return p, ok
+}
+
+// checkBaseline refuses what a baseline would not heed.
+func (o *options) checkBaseline() error {
+	p, ok := o.baseline()
+	if !ok {
+		return nil
+	}
+	names := []string{"preempt"}
+	for _, k := range queueKeys() {
+		names = append(names, k.Flag())
+	}
+	for _, name := range names {
+		if o.set[name] {
+			return fmt.Errorf("-%s does not go with -policy %s, which has a queue of its own", name, p.Name)
+		}
+	}
+	if o.set["rendezvous"] && !p.Nomad() {
+		return fmt.Errorf("-rendezvous does not go with -policy %s: it is of plain Nomad", p.Name)
+	}
+	return nil
+}
+
+// orderName is the order of the queue, "" where the policy has none to name.
+func (o *options) orderName() string {
+	if p, ok := o.baseline(); ok {
+		return string(p.Queue.Order)
+	}
+	return string(o.rules.Queue.Order)
+}
+
+// localityText writes the locality penalties as -locality takes them.
+func (o *options) localityText() string {
+	l := o.rules.Locality
+	var tiers []string
+	for _, t := range l.Tiers() {
+		tiers = append(tiers, fmt.Sprintf("%s=%g", t, l[t][0]))
+	}
+	return strings.Join(tiers, ",")
+}

@@ -1,0 +1,239 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package simulate
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/sim"
+	"github.com/nomad-pal/nomad-pal/sim/trace"
+)
+
+// Run is the command: it returns the exit code.
+func Run(args []string, stdout, stderr io.Writer) int {
+	o, err := parse(args, stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
+	if err == nil {
+		err = o.run(stdout, stderr)
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "simulate: %v\n", err)
+		return 1
+	}
+	return 0
+}
+
+func (o *options) run(stdout, stderr io.Writer) error {
+	t, nodes, err := o.inputs()
+	if err != nil {
+		return err
+	}
+	rep, err := o.simulate(t, nodes, stderr)
+	if err != nil {
+		return err
+	}
+	if o.csv != "" {
+		if err := writeFile(o.csv, rep.writeCSV); err != nil {
+			return err
+		}
+	}
+	if o.html != "" {
+		if err := writeFile(o.html, rep.writeHTML); err != nil {
+			return err
+		}
+	}
+	if o.json {
+		return rep.writeJSON(stdout)
+	}
+	return rep.writeTable(stdout)
+}
+
+func writeFile(path string, write func(io.Writer) error) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return fmt.Errorf("write report: %w", err)
+	}
+	if err := write(f); err != nil {
+		f.Close()
+		return fmt.Errorf("write report %q: %w", path, err)
+	}
+	return f.Close()
+}
+
+// inputs are the jobs and the cluster.
+func (o *options) inputs() (t trace.Trace, nodes []pal.Node, err error) {
+	switch {
+	case o.fromNomad:
+		t, nodes, err = o.readNomad()
+	case o.trace != "":
+		t, err = trace.ReadFile(o.trace)
+	case o.generate == "sia":
+		t = trace.SiaPhilly(o.seed, trace.Shape{Jobs: o.jobs, MaxGPUs: min(48, o.nodes*o.gpusPerNode)})
+	case o.generate == "heavy":
+		t = trace.HeavyTail(o.seed, o.jobs, o.nodes*o.gpusPerNode, 0.8)
+	default:
+		err = fmt.Errorf("-generate %q is unknown (one of sia, heavy)", o.generate)
+	}
+	if err != nil {
+		return t, nil, err
+	}
+	if t, err = o.selected(t); err != nil {
+		return t, nil, err
+	}
+	if !o.fromNomad {
+		if err := t.Fit(o.nodes * o.gpusPerNode); err != nil {
+			return t, nil, err
+		}
+	}
+	if len(t.Jobs) == 0 {
+		return t, nil, fmt.Errorf("trace %q holds no job", t.Name)
+	}
+	for i := range t.Jobs {
+		t.Jobs[i].SubmitS /= o.load
+	}
+	if o.fromNomad {
+		return t, nodes, nil
+	}
+	p, err := o.population()
+	if err != nil {
+		return t, nil, err
+	}
+	nodes, err = p.PalNodes(o.rules.Calibration)
+	return t, nodes, err
+}
+
+// selected is the trace as -tenant and -task-gpus have it. A task of the trace
+// that is wider than a node is cut into tasks that are not.
+func (o *options) selected(t trace.Trace) (trace.Trace, error) {
+	if o.tenant != "" {
+		all := t
+		if t = all.Of(o.tenant); len(t.Jobs) == 0 {
+			return t, fmt.Errorf("trace %q holds no job of %q; the largest of its tenants are %s", all.Name, o.tenant, strings.Join(all.Tenants()[:min(5, len(all.Tenants()))], ", "))
+		}
+		t.Skipped = all.Skipped
+	}
+	if o.taskGPUs > 0 {
+		t = t.InTasks(o.taskGPUs)
+	}
+	if !o.fromNomad {
+		for i := range t.Jobs {
+			t.Jobs[i].MemberGPUs = min(t.Jobs[i].MemberGPUs, o.gpusPerNode)
+		}
+	}
+	return t, nil
+}
+
+func (o *options) simulate(t trace.Trace, nodes []pal.Node, stderr io.Writer) (*report, error) {
+	rep := newReport(o, t)
+	if err := o.play(t, nodes, rep, stderr); err != nil {
+		return rep, err
+	}
+	return rep, o.compare(t, nodes, rep)
+}
+
+// compare runs the clairvoyant policy, which the report's is measured against.
+func (o *options) compare(t trace.Trace, nodes []pal.Node, rep *report) error {
+	if !o.limit {
+		return nil
+	}
+	c, err := pal.NewCluster(nodes, o.rules.Locality)
+	if err != nil {
+		return err
+	}
+	out, err := sim.Clairvoyant{Jobs: t.Jobs, Cluster: c}.Run()
+	if err != nil {
+		return err
+	}
+	rep.LimitAvgJCT = sim.FiguresOf(out.Jobs).AvgJCT
+	if rep.LimitAvgJCT > 0 {
+		rep.OverLimit = rep.AvgJCT / rep.LimitAvgJCT
+	}
+	return nil
+}
+
+// play runs the policy.
+func (o *options) play(t trace.Trace, nodes []pal.Node, rep *report, stderr io.Writer) error {
+	c, err := pal.NewCluster(nodes, o.rules.Locality)
+	if err != nil {
+		return err
+	}
+	cfg, err := o.world(t, c)
+	if err != nil {
+		return err
+	}
+	if !o.quiet {
+		cfg.OnProgress = func(now time.Duration, finished, total int) {
+			fmt.Fprintf(stderr, "\rsimulated %s, %d of %d jobs finished", now.Round(time.Second), finished, total)
+			if finished == total {
+				fmt.Fprintln(stderr)
+			}
+		}
+	}
+	rep.watch(&cfg, c)
+	run := cfg.Run
+	if p, ok := o.baseline(); ok {
+		run = func() (sim.Outcome, error) { return p.Run(cfg) }
+	}
+	out, err := run()
+	if err != nil {
+		return err
+	}
+	rep.fill(out, c)
+	return nil
+}
+
+// world is the run as the agent's rules and the flags have it.
+func (o *options) world(t trace.Trace, c *pal.Cluster) (sim.Config, error) {
+	cfg := sim.Config{Jobs: t.Jobs, Cluster: c, Queue: o.rules.Queue, RestartS: o.rules.RestartCost.Seconds(), CheckpointS: o.checkpoint.Seconds(),
+		Preemptible: o.preempt, Migratable: o.set["migrate"], MovesPerHour: o.rules.MovesPerHour, Seed: o.seed,
+		Failures: sim.Failures{MTBFH: o.mtbf.Hours(), RepairH: o.repair.Hours()}}
+	if o.rules.MovesPerHour == 0 {
+		cfg.Queue.Migrate = false
+	}
+	cfg.Windows = o.windows(c)
+	var err error
+	if cfg.Estimate, err = o.estimate(); err != nil {
+		return cfg, err
+	}
+	if _, ok := o.baseline(); ok {
+		return cfg, nil
+	}
+	name, err := pal.ParsePolicy(string(o.rules.Placement))
+	if err != nil {
+		return cfg, fmt.Errorf("%w; -help lists the other policies", err)
+	}
+	cfg.Queue.Placement = queue.Placement(name)
+	if name == pal.Random {
+		rng := rand.New(rand.NewPCG(o.seed, 0x5a3))
+		cfg.Queue.Placement.Sample = func(n, k int) []int { return rng.Perm(n)[:k] }
+	}
+	return cfg, nil
+}
+
+func (o *options) estimate() (sim.Estimate, error) {
+	switch o.estimates {
+	case "none":
+		return func(_ int, j trace.Job) time.Duration { return time.Duration(j.EstimateS * float64(time.Second)) }, nil
+	case "exact":
+		return sim.Exact, nil
+	case "users":
+		return sim.Users(o.seed), nil
+	}
+	f := 0.0
+	if _, err := fmt.Sscanf(strings.TrimPrefix(o.estimates, "wrong:"), "%g", &f); err != nil || !(f >= 1) {
+		return nil, fmt.Errorf("-estimates %q is not none, exact, users or wrong:F with F of at least 1", o.estimates)
+	}
+	return sim.Wrong(f, o.seed), nil
+}

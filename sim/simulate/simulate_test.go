@@ -1,0 +1,379 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package simulate
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/agent"
+	"github.com/nomad-pal/nomad-pal/sim"
+)
+
+// simulate runs the command and returns what it printed.
+func simulate(t *testing.T, want int, args ...string) (stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	if code := Run(args, &out, &errs); code != want {
+		t.Fatalf("simulate %s: exit code %d, want %d\n%s%s", strings.Join(args, " "), code, want, out.String(), errs.String())
+	}
+	return out.String(), errs.String()
+}
+
+func TestBadInput(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	header := "job_id,num_gpus,submit_time,duration,model\n"
+	good := write("good.csv", header+"0,1,5,10,vgg19\n")
+	for name, tc := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no such file":        {[]string{"-trace", dir + "/none.csv"}, "no such file"},
+		"unknown format":      {[]string{"-trace", write("x.csv", "a,b\n1,2\n")}, "x.csv:1: unknown trace format"},
+		"empty":               {[]string{"-trace", write("e.csv", header)}, "holds no job"},
+		"unknown model":       {[]string{"-trace", write("m.csv", header+"0,1,5,10,llama\n")}, `m.csv:2: column "model": model "llama" is unknown`},
+		"negative duration":   {[]string{"-trace", write("d.csv", header+"0,1,5,-10,vgg19\n")}, `d.csv:2: column "duration": -10 is not a number of at least 0`},
+		"NaN duration":        {[]string{"-trace", write("n.csv", header+"0,1,5,NaN,vgg19\n")}, `n.csv:2: column "duration": NaN is not a number of at least 0`},
+		"unsorted":            {[]string{"-trace", write("u.csv", header+"0,1,5,10,vgg19\n1,1,4,10,vgg19\n")}, `u.csv:3: column "submit_time": 4 is before 5`},
+		"no GPU":              {[]string{"-trace", write("g.csv", header+"0,0,5,10,vgg19\n")}, `g.csv:2: column "num_gpus": 0 is less than 1`},
+		"too large":           {[]string{"-trace", write("l.csv", header+"0,65,5,10,vgg19\n")}, `l.csv:2: job "0" needs 65 GPUs, the cluster has 64`},
+		"twice":               {[]string{"-trace", write("t.csv", header+"0,1,5,10,vgg19\n0,1,6,10,vgg19\n")}, `job "0" is there twice`},
+		"missing column":      {[]string{"-trace", write("c.csv", "job_id,num_gpus,submit_time,model\n")}, `c.csv:1: column "duration" is missing`},
+		"policy":              {[]string{"-trace", good, "-policy", "best"}, `placement policy "best" is unknown`},
+		"order":               {[]string{"-trace", good, "-order", "best"}, `queue order "best" is unknown`},
+		"profile":             {[]string{"-trace", good, "-profile", strings.Split(profilesIn(t, dir), ",")[0]}, `-profile names no file for class B`},
+		"estimates":           {[]string{"-trace", good, "-estimates", "wrong:0.5"}, `-estimates "wrong:0.5" is not`},
+		"locality":            {[]string{"-locality", "0.5"}, "is below 1"},
+		"queue of a baseline": {[]string{"-trace", good, "-policy", "las", "-order", "fifo"}, "-order does not go with -policy las, which has a queue of its own"},
+		"tasks":               {[]string{"-trace", good, "-task-gpus", "8"}, "-task-gpus 8 is more than the 4 GPUs of a node"},
+		"tenant":              {[]string{"-trace", good, "-tenant", "ann"}, `holds no job of "ann"`},
+		"calibration":         {[]string{"-trace", good, "-calibration", "guess"}, `-calibration "guess" is unknown`},
+		"configuration":       {[]string{"-trace", good, "-config", write("bad.hcl", "queue { order = \"best\" }\n")}, `queue order "best" is unknown`},
+		"failures":            {[]string{"-trace", good, "-policy", "nomad", "-mtbf", "10h"}, "simulate nomad: GPUs that fail are not modelled"},
+		"argument":            {[]string{"extra"}, `argument "extra" is not a flag`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, stderr := simulate(t, 1, tc.args...); !strings.Contains(stderr, tc.want) {
+				t.Errorf("got %q, want it to say %q", stderr, tc.want)
+			}
+		})
+	}
+}
+
+// profilesIn writes small measurement files and returns the -profile value.
+func profilesIn(t *testing.T, dir string) string {
+	t.Helper()
+	var flags []string
+	for i, class := range []string{"A", "B", "C", "D"} {
+		path := filepath.Join(dir, class+".prof.csv")
+		rows := "uuid,perf\n"
+		for g := range 20 {
+			rows += "gpu-" + strconv.Itoa(g) + "," + strconv.Itoa(100+(g*7+i)%9) + "\n"
+		}
+		if err := os.WriteFile(path, []byte(rows), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		flags = append(flags, class+"="+path)
+	}
+	return strings.Join(flags, ",")
+}
+
+// TestRepeatable: the same seed gives the same bytes in every form, another
+// seed does not.
+func TestRepeatable(t *testing.T) {
+	dir := t.TempDir()
+	all := func(seed string) string {
+		html, table := filepath.Join(dir, "r.html"), filepath.Join(dir, "r.csv")
+		out, _ := simulate(t, 0, "-quiet", "-jobs", "60", "-seed", seed, "-preempt", "-mtbf", "2000h", "-estimates", "wrong:3",
+			"-json", "-html", html, "-csv", table)
+		for _, f := range []string{html, table} {
+			b, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out += string(b)
+		}
+		return out
+	}
+	one, again, other := all("7"), all("7"), all("8")
+	if d := cmp.Diff(one, again); d != "" {
+		t.Errorf("seed 7 twice:\n%.2000s", d)
+	}
+	if one == other {
+		t.Error("seeds 7 and 8 give the same")
+	}
+	for _, want := range []string{"<svg", "GPUs over time", `"avg_jct_s"`, "id,class,gpus"} {
+		if !strings.Contains(one, want) {
+			t.Errorf("the reports do not hold %q", want)
+		}
+	}
+	if strings.Contains(one, "http://") || strings.Contains(one, "https://") || strings.Contains(one, "<script") {
+		t.Error("the page needs something that is not in it")
+	}
+}
+
+// TestEveryPolicyEnds runs every policy on a small generated workload.
+func TestEveryPolicyEnds(t *testing.T) {
+	var runs [][]string
+	for _, policy := range []string{"pal", "pm-first", "packed", "spread", "random"} {
+		for _, order := range []string{"fifo", "priority", "las", "srtf", "adaptive", "round-robin"} {
+			runs = append(runs, []string{policy, "-order", order})
+		}
+	}
+	for _, p := range sim.Baselines() {
+		if p.Name != "nomad" && p.Name != "nomad-spread" { // gangs deadlock
+			runs = append(runs, []string{p.Name})
+		}
+	}
+	for _, run := range runs {
+		out, _ := simulate(t, 0, append([]string{"-quiet", "-jobs", "40", "-json", "-policy"}, run...)...)
+		var r struct {
+			AvgJCT float64 `json:"avg_jct_s"`
+			Jobs   []struct {
+				JCT float64 `json:"jct_s"`
+			} `json:"jobs"`
+		}
+		if err := json.Unmarshal([]byte(out), &r); err != nil {
+			t.Fatal(err)
+		}
+		if len(r.Jobs) != 40 || !(r.AvgJCT > 0) {
+			t.Errorf("%v: %d jobs, average JCT %v", run, len(r.Jobs), r.AvgJCT)
+		}
+	}
+	if out, _ := simulate(t, 0, "-jobs", "160", "-policy", "nomad"); !strings.Contains(out, "never finished") {
+		t.Errorf("plain Nomad should deadlock on gangs:\n%s", out)
+	}
+	if out, _ := simulate(t, 0, "-jobs", "160", "-policy", "nomad", "-rendezvous", "10m"); strings.Contains(out, "never finished") {
+		t.Errorf("with a rendezvous timeout plain Nomad should finish:\n%s", out)
+	}
+}
+
+// TestFromNomad replays a small history served as Nomad serves it.
+func TestFromNomad(t *testing.T) {
+	answers := map[string]string{
+		"/v1/nodes": `[{"ID":"n1","Name":"one","Datacenter":"dc1","NodeResources":{"Devices":[{"Vendor":"nvidia","Type":"gpu","Name":"H200",
+			"Instances":[{"ID":"GPU-1"},{"ID":"GPU-2"}]}]}},{"ID":"n2","Name":"cpu","NodeResources":{}}]`,
+		"/v1/jobs": `[{"ID":"train","Namespace":"default","SubmitTime":1000000000000000000,"Meta":{"pal_class":"B"}}]`,
+		"/v1/allocations": `[
+			{"ID":"a1","Namespace":"default","JobID":"train","JobType":"batch","JobVersion":0,"ClientStatus":"complete","CreateTime":1000000010000000000,
+			 "AllocatedResources":{"Tasks":{"t":{"Devices":[{"DeviceIDs":["GPU-1","GPU-2"]}]}}},
+			 "TaskStates":{"t":{"StartedAt":"2020-01-01T00:00:00Z","FinishedAt":"2020-01-01T00:10:00Z"}}},
+			{"ID":"a2","Namespace":"default","JobID":"web","JobType":"service","ClientStatus":"running","CreateTime":1000000020000000000,
+			 "AllocatedResources":{"Tasks":{"t":{"Devices":[{"DeviceIDs":["GPU-1"]}]}}}},
+			{"ID":"a3","Namespace":"default","JobID":"cpu","JobType":"batch","ClientStatus":"complete","CreateTime":1000000030000000000}]`,
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write([]byte(answers[r.URL.Path]))
+	}))
+	defer server.Close()
+	t.Setenv("NOMAD_ADDR", server.URL)
+	out, _ := simulate(t, 0, "-quiet", "-from-nomad", "-json")
+	var got struct {
+		GPUs    int            `json:"gpus"`
+		Skipped map[string]int `json:"skipped"`
+		Jobs    []struct {
+			ID    string  `json:"id"`
+			Class string  `json:"class"`
+			GPUs  int     `json:"gpus"`
+			JCT   float64 `json:"jct_s"`
+		} `json:"jobs"`
+	}
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.GPUs != 2 || len(got.Jobs) != 1 {
+		t.Fatalf("%d GPUs and %d jobs, want 2 and 1", got.GPUs, len(got.Jobs))
+	}
+	if j := got.Jobs[0]; j.ID != "default/train@0" || j.Class != "B" || j.GPUs != 2 || j.JCT != 600 {
+		t.Errorf("the job is %+v", j)
+	}
+	if d := cmp.Diff(map[string]int{"no GPU": 1, "not a batch job": 1}, got.Skipped); d != "" {
+		t.Errorf("skipped (-want +got):\n%s", d)
+	}
+}
+
+type figures struct {
+	AvgJCT   float64 `json:"avg_jct_s"`
+	Limit    float64 `json:"clairvoyant_avg_jct_s"`
+	Over     float64 `json:"over_clairvoyant"`
+	Restarts int     `json:"restarts"`
+	Order    string  `json:"order"`
+	Locality string  `json:"locality"`
+	Jobs     []struct {
+		ID       string  `json:"id"`
+		JCT      float64 `json:"jct_s"`
+		Slowdown float64 `json:"slowdown"`
+	} `json:"jobs"`
+}
+
+func figuresOf(t *testing.T, args ...string) figures {
+	t.Helper()
+	out, _ := simulate(t, 0, append(args, "-quiet", "-json")...)
+	var f figures
+	if err := json.Unmarshal([]byte(out), &f); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// TestNoWork: a job without work ends when it starts, and the report is JSON.
+func TestNoWork(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "zero.csv")
+	if err := os.WriteFile(file, []byte("job_id,num_gpus,submit_time,duration,model\n0,1,5,0,vgg19\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, policy := range []string{"pal", "nomad", "clairvoyant", "gandiva"} {
+		if f := figuresOf(t, "-trace", file, "-policy", policy); len(f.Jobs) != 1 || f.Jobs[0].JCT != 0 || f.Jobs[0].Slowdown != 1 {
+			t.Errorf("%s: %+v", policy, f)
+		}
+	}
+}
+
+// TestDistanceFromTheLimit: the clairvoyant policy is as far from itself as it
+// should be, others are further.
+func TestDistanceFromTheLimit(t *testing.T) {
+	if f := figuresOf(t, "-policy", "clairvoyant"); f.Over != 1 || f.Limit != f.AvgJCT {
+		t.Errorf("clairvoyant: %+v", f)
+	}
+	f := figuresOf(t, "-policy", "fifo")
+	if !(f.Over > 1.2) || math.Abs(f.Over-f.AvgJCT/f.Limit) > 1e-9 {
+		t.Errorf("fifo is %v times the limit", f.Over)
+	}
+	if f := figuresOf(t, "-limit=false"); f.Limit != 0 || f.Over != 0 {
+		t.Errorf("-limit=false: %+v", f)
+	}
+	if out, _ := simulate(t, 0, "-quiet", "-jobs", "40"); !strings.Contains(out, "times the clairvoyant's") {
+		t.Errorf("the table does not say how far the limit is:\n%s", out)
+	}
+}
+
+// TestPoliciesAreDescribed: -help says what each policy does.
+func TestPoliciesAreDescribed(t *testing.T) {
+	_, help := simulate(t, 0, "-help")
+	for _, p := range sim.Baselines() {
+		if !strings.Contains(help, "  "+p.Name+"\n") || !strings.Contains(help, p.About) {
+			t.Errorf("-help does not describe %s", p.Name)
+		}
+	}
+}
+
+// TestTenantsAndTasks: a virtual cluster alone, its gangs as tasks.
+func TestTenantsAndTasks(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "helios.csv")
+	text := "job_id,user,vc,gpu_num,submit_time,duration\n" +
+		"1,u,one,3,2020-04-01 00:00:00,100\n2,u,two,8,2020-04-01 00:00:10,1000\n3,u,one,3,2020-04-01 00:00:20,100\n4,u,one,2,2020-04-01 00:00:20,10\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"-trace", file, "-tenant", "one", "-nodes", "2", "-order", "fifo", "-backfill", "none", "-locality-wait=false", "-policy", "packed", "-outliers", "0"}
+	any, tasks := figuresOf(t, args...), figuresOf(t, append(args, "-task-gpus", "4")...)
+	if len(any.Jobs) != 3 || len(tasks.Jobs) != 3 {
+		t.Fatalf("%d and %d jobs, want the 3 of the tenant", len(any.Jobs), len(tasks.Jobs))
+	}
+	// 3 + 3 GPUs leave one on each of two nodes: two one-GPU members fit, one task of two does not.
+	if a, b := any.Jobs[2].JCT, tasks.Jobs[2].JCT; !(a < 30) || !(b > 80) {
+		t.Errorf("two GPUs on two nodes take %v s as members of one and %v s as a task", a, b)
+	}
+}
+
+// TestAgentsConfiguration: without flags everything is as in the agent, a
+// configuration changes it, and flags go over that.
+func TestAgentsConfiguration(t *testing.T) {
+	d := placer.DefaultConfig()
+	rules := func(args ...string) placer.Config {
+		t.Helper()
+		o, err := parse(args, io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o.rules
+	}
+	if diff := cmp.Diff(d, rules()); diff != "" {
+		t.Errorf("without flags (-agent +simulate):\n%s", diff)
+	}
+	file := filepath.Join(t.TempDir(), "agent.hcl")
+	text := `placement = "packed"
+locality { cluster = 1.3 }
+queue {
+  order          = "las"
+  backfill       = "best-effort"
+  max_wait       = "6h"
+  overdue_share  = 0.1
+  preempt        = false
+  migrate        = true
+  quantum        = "30m"
+  default_runtime = "20m"
+  fair_share     = true
+  usage_half_life = "24h"
+  locality_wait  = false
+  outlier_threshold = 1.7
+  restart_cost   = "3m"
+  moves_per_hour = 5
+}
+tenant "ann" {
+  quota           = 8
+  borrowing_limit = 0
+  weight          = 2
+}
+calibration { method = "kmeans" }
+`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := agent.Load([]string{file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := loaded.PlacerConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, rules("-config", file)); diff != "" {
+		t.Errorf("with a configuration (-agent +simulate):\n%s", diff)
+	}
+	want.Queue.Order, want.Queue.LocalityWait, want.RestartCost, want.MovesPerHour = "srtf", true, time.Second, 7
+	if diff := cmp.Diff(want, rules("-config", file, "-order", "srtf", "-locality-wait", "-restart-cost", "1s", "-moves-per-hour", "7")); diff != "" {
+		t.Errorf("with flags over it (-want +got):\n%s", diff)
+	}
+	if f := figuresOf(t, "-config", file, "-jobs", "40"); f.Order != "las" || f.Locality != "node=1,cluster=1.3" {
+		t.Errorf("the report says order %q and locality %q", f.Order, f.Locality)
+	}
+}
+
+// TestPreemptedGangs: gangs are stopped only if they may be, and the queue does it.
+func TestPreemptedGangs(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "agent.hcl")
+	if err := os.WriteFile(file, []byte("queue {\n  preempt = false\n  migrate = false\n}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if f := figuresOf(t); f.Restarts != 0 {
+		t.Errorf("gangs that may not be stopped restarted %d times", f.Restarts)
+	}
+	if f := figuresOf(t, "-preempt"); f.Restarts == 0 {
+		t.Error("gangs that may be stopped never were")
+	}
+	if f := figuresOf(t, "-preempt", "-config", file); f.Restarts != 0 {
+		t.Errorf("the queue preempts nobody, but gangs restarted %d times", f.Restarts)
+	}
+}
