@@ -94,7 +94,7 @@ func (p *Placer) lookAfter(ctx context.Context, now time.Time) {
 		for _, k := range t.comesAfter() {
 			of := f.known[k]
 			if of.finished.IsZero() {
-				t.after = cmp.Or(t.after, fmt.Sprintf("waits for job %s (pal_after): %s", k.ID, cmp.Or(of.why, "whether it has finished is being found out")))
+				t.after = cmp.Or(t.after, fmt.Sprintf("waits for job %s (pal_after): %s", k.ID, cmp.Or(of.why, "checking whether it has finished")))
 			} else if of.finished.After(t.eligible) {
 				t.eligible = of.finished
 			}
@@ -182,7 +182,7 @@ func (p *Placer) recallAfter(ctx context.Context, now time.Time) {
 	}
 	kept, err := store.In(p.nomad).Finished().Read(ctx)
 	if store.Unreadable(err) {
-		p.log.Warn("which jobs have finished that others come after cannot be read, Nomad is asked", "error", err)
+		p.log.Warn("cannot read which jobs with followers (pal_after) have finished; asking Nomad instead", "error", err)
 		err = nil
 	}
 	if p.trouble(readingAfter, err); err != nil {

@@ -123,7 +123,7 @@ func (p *Placer) decisionWrites(ctx context.Context, most int) (calls []call, do
 		for i, r := range records {
 			switch {
 			case errors.Is(errs[i], store.ErrNotStorable):
-				p.log.Error("a decision is not recorded", "job", r.Job, "namespace", r.Namespace, "error", errs[i])
+				p.log.Error("cannot record a decision; leaving it out", "job", r.Job, "namespace", r.Namespace, "error", errs[i])
 				errs[i] = nil
 			case errs[i] != nil:
 				left = append(left, r)

@@ -92,7 +92,7 @@ func (p *Placer) askNomad(ctx context.Context, t *tracked, e gang.Effect) (gang.
 	case gang.ReadRecord:
 		r, err := readRecord(ctx, p.nomad, t.Key)
 		if store.Unreadable(err) {
-			p.log.Warn("a record cannot be understood, and is written anew", "job", t.Key.ID, "namespace", t.Key.Namespace, "error", err)
+			p.log.Warn("cannot read a record; writing it anew", "job", t.Key.ID, "namespace", t.Key.Namespace, "error", err)
 			err = nil
 		}
 		return gang.RecordRead{Record: r}, err

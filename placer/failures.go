@@ -54,7 +54,7 @@ func (h *failureHistory) failedOn(k nomad.JobKey, now time.Time) map[string]bool
 func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 	switch err := p.failureHistory.recall(ctx, p.nomad, now); {
 	case store.Unreadable(err):
-		p.log.Warn("what is kept of failures or of the quarantine cannot be understood, and is written anew", "error", err)
+		p.log.Warn("cannot read the stored failures or quarantine; starting with empty ones", "error", err)
 	case err != nil:
 		return err
 	}
@@ -83,7 +83,7 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 	}
 	spared, err := p.failureHistory.note(ctx, p.nomad, found, failure.Evidence{Successes: successes, Models: p.state.GPUModels()}, now)
 	for _, s := range spared {
-		p.log.Warn("a GPU is suspect, but as many as may be are kept out for failing jobs already", "gpu", s.GPU, "reason", s.Reason)
+		p.log.Warn("a GPU is suspect, but the quarantine for failing jobs is full", "gpu", s.GPU, "reason", s.Reason)
 	}
 	return err
 }

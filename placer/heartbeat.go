@@ -161,7 +161,7 @@ func (h *Heart) note(err error) {
 		text = err.Error()
 	}
 	if text != h.failed && err != nil {
-		h.Log.Warn("the heartbeat could not be written: commands will say that no placer is at work", "error", err)
+		h.Log.Warn("cannot write the heartbeat; commands will report that no placer is at work", "error", err)
 	}
 	h.failed = text
 }

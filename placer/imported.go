@@ -24,9 +24,9 @@ func (p *Placer) readImported(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case store.Unreadable(err):
-		p.log.Warn("some imported measurements cannot be read, and are left out", "error", err)
+		p.log.Warn("cannot read some imported measurements; leaving them out", "error", err)
 	case err != nil:
-		p.log.Warn("the imported measurements cannot be read; those read last count", "error", err)
+		p.log.Warn("cannot read the imported measurements; using those read last", "error", err)
 		return nil
 	}
 	if !slices.Equal(samples, p.imported) {

@@ -93,9 +93,9 @@ func (p *Placer) broken(panicked any, now time.Time) error {
 	switch {
 	case ok && p.state != nil:
 		p.setAside(k, panicked, now)
-		p.log.Error("a bug, met in one job, which is set aside", "job", k.ID, "namespace", k.Namespace, "panic", panicked, "stack", stack)
+		p.log.Error("a bug while handling one job; setting that job aside", "job", k.ID, "namespace", k.Namespace, "panic", panicked, "stack", stack)
 	default:
-		p.log.Error("a bug, starting anew", "panic", panicked, "stack", stack)
+		p.log.Error("a bug; starting anew", "panic", panicked, "stack", stack)
 	}
 	p.reset()
 	return fmt.Errorf("%w: %v", ErrInvariant, panicked)
@@ -115,7 +115,7 @@ func (p *Placer) isolate(do func()) (done bool) {
 		if _, again := p.aside[k]; !ok || job == nil || again {
 			panic(r)
 		}
-		p.log.Error("a bug, met in one job, which is set aside", "job", k.ID, "namespace", k.Namespace, "panic", r, "stack", string(debug.Stack()))
+		p.log.Error("a bug while handling one job; setting that job aside", "job", k.ID, "namespace", k.Namespace, "panic", r, "stack", string(debug.Stack()))
 		p.setAside(k, r, p.now)
 		p.queue.Removed(0, k.String())
 		p.off()

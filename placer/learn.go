@@ -89,7 +89,7 @@ func (l *Learner) Run(ctx context.Context) {
 		if n%relistEvery == 0 {
 			err := survived(l.log, "watching jobs", func() error { return l.relist(ctx, watched) })
 			if err != nil && ctx.Err() == nil {
-				l.log.Warn("jobs cannot be watched for their application class", "error", err)
+				l.log.Warn("cannot watch jobs for their application class", "error", err)
 			}
 		}
 		for _, k := range slices.SortedFunc(maps.Keys(watched), nomad.JobKey.Compare) {
@@ -110,7 +110,7 @@ func (l *Learner) Run(ctx context.Context) {
 func (l *Learner) recall(ctx context.Context) {
 	known, err := store.In(l.nomad).Classes().Read(ctx)
 	if err != nil {
-		l.log.Warn("remembered application classes cannot all be read", "error", err)
+		l.log.Warn("cannot read all learned application classes", "error", err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -221,7 +221,7 @@ func (l *Learner) conclude(ctx context.Context, k nomad.JobKey, f classify.Featu
 		return
 	}
 	if err := store.In(l.nomad).Class(k).Write(ctx, store.Class{Job: k, Verdict: v, Features: f}); err != nil {
-		l.log.Warn("a learned application class cannot be remembered", "job", k.ID, "namespace", k.Namespace, "error", err)
+		l.log.Warn("cannot store a learned application class", "job", k.ID, "namespace", k.Namespace, "error", err)
 		return
 	}
 	l.mu.Lock()

@@ -56,7 +56,7 @@ func (s *Snapshot) Plan(job *api.Job) (*Explanation, error) {
 	}
 	t := &tracked{Gang: gang.Gang{Observed: gang.Observed{Key: k, Job: &planned, Nomad: gang.Waiting}, Request: r}}
 	if after := r.Hints.After; after != "" {
-		e.Note = fmt.Sprintf("pal_after = %s: it starts once those have finished well, which plan does not look into", after)
+		e.Note = fmt.Sprintf("pal_after = %s: it starts once those have finished well; plan does not check that", after)
 	}
 	s.p.queue.Removed(since(s.now), k.String())
 	s.p.jobs[k] = t

@@ -60,7 +60,7 @@ func (p *Placer) saveAll() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	if err := p.checkLast(ctx); err != nil {
-		p.log.Warn("what was registered last is not checked", "error", err)
+		p.log.Warn("cannot check the last registrations", "error", err)
 	}
 	for _, t := range p.sorted() {
 		if t.Unsaved && t.Record != nil {
@@ -71,9 +71,9 @@ func (p *Placer) saveAll() {
 		p.log.Warn("some decisions are not recorded", "error", err)
 	}
 	if err := p.saveRunHistory(ctx, p.tick(), true); err != nil {
-		p.log.Warn("what was learned of run times since the last minute is lost", "error", err)
+		p.log.Warn("the run times learned in the last minute are lost", "error", err)
 	}
 	if err := p.saveUsage(ctx, p.now, true); err != nil {
-		p.log.Warn("what namespaces have used in the last minutes is lost", "error", err)
+		p.log.Warn("the GPU time that namespaces used in the last minutes is lost", "error", err)
 	}
 }

@@ -72,7 +72,7 @@ func (p *Placer) lookUp(ctx context.Context, job *api.Job, index uint64, unknown
 	case gang.Wishes(now) != gang.Wishes(job), now.Stop != nil && *now.Stop: // or its author has stopped what came about
 		return nil, fmt.Errorf("registering job %q: %w", *job.ID, nomad.ErrConflict)
 	}
-	p.log.Info("a registering that was not answered has come about", "job", *job.ID, "namespace", *job.Namespace)
+	p.log.Info("a registration that Nomad did not answer has succeeded", "job", *job.ID, "namespace", *job.Namespace)
 	return &api.JobRegisterResponse{JobModifyIndex: *now.JobModifyIndex}, nil
 }
 

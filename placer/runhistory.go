@@ -45,7 +45,7 @@ func (p *Placer) readRunHistory(ctx context.Context) error {
 		if ctx.Err() != nil || !store.Unreadable(err) {
 			return err
 		}
-		p.log.Warn("what was learned of some run times cannot be read, it is learned anew", "error", err)
+		p.log.Warn("cannot read some learned run times; learning them anew", "error", err)
 	}
 	p.queue.Remember(history)
 	p.runHistory = runHistory{loaded: true, lessons: p.queue.Lessons()}

@@ -258,7 +258,7 @@ func (s *Snapshot) standing(k nomad.JobKey) (e *Explanation, st gang.Observed, o
 	e = &Explanation{Namespace: k.Namespace, Job: k.ID, Phase: st.Nomad, Allocations: s.allocations(st), Failures: s.p.tries(k), ClassFrom: s.p.view.ClassFrom(job)}
 	switch st.Nomad {
 	case gang.Native:
-		e.Reason = fmt.Sprintf("placed by Nomad alone on %d GPUs: the job has no gate, so the placer leaves it be", st.Holds())
+		e.Reason = fmt.Sprintf("placed by Nomad alone on %d GPUs: the job has no gate, so the placer leaves it alone", st.Holds())
 	case gang.Template:
 		e.Reason = nomad.TemplateReason(job, s.p.cfg.Children)
 	case gang.Waiting:

@@ -209,7 +209,7 @@ func (p *Placer) answer(s *submission, r submitted) {
 }
 
 // errInterrupted answers who cannot be told what became of a job.
-var errInterrupted = errors.New("the placer was interrupted: whether the job is registered is not known")
+var errInterrupted = errors.New("the placer was interrupted: the job may or may not be registered")
 
 // letGo answers those that were taken in when the session ended, and has the
 // authors of the rest try elsewhere.

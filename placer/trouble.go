@@ -44,7 +44,7 @@ func (p *Placer) trouble(what string, err error) {
 	case err == nil:
 	default:
 		if !had || was.err.Error() != err.Error() {
-			p.log.Warn("failed, and is tried again: "+what, "error", err)
+			p.log.Warn("failed, will try again: "+what, "error", err)
 		}
 		n := was.failures + 1
 		p.troubles[what] = trouble{err, n, p.now.Add(min(time.Second<<min(n, 10), 5*time.Minute))}

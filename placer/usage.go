@@ -50,7 +50,7 @@ func (p *Placer) recallUsage(ctx context.Context, now time.Time) {
 	}
 	p.trouble(readingUsage, nil)
 	if err != nil {
-		p.log.Warn("what namespaces have used cannot be read, it is counted anew", "error", err)
+		p.log.Warn("cannot read the GPU time that namespaces have used; counting anew", "error", err)
 	}
 	p.usage = usageFile{loaded: true, at: now}
 	p.takeUsage(kept, now)

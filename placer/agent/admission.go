@@ -249,7 +249,7 @@ func (s *server) queues(ctx context.Context, job *api.Job) nomad.BatchQueues {
 	defer client.API().Close()
 	queues, err := client.QueueFor(ctx, full)
 	if err != nil {
-		s.agent.log.Warn("whether Nomad has a batch queue of its own is not known", "job", *full.ID, "error", err)
+		s.agent.log.Warn("cannot tell whether Nomad has a batch queue of its own", "job", *full.ID, "error", err)
 	}
 	return queues
 }

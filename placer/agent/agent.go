@@ -90,7 +90,7 @@ func (a *Agent) runUntilReload(ctx context.Context, file File, paths []string, r
 				err = a.usable(next, file)
 			}
 			if err != nil {
-				a.log.Error("the new configuration is not used", "error", err)
+				a.log.Error("the new configuration is invalid; keeping the old one", "error", err)
 				continue
 			}
 			a.log.Info("configuration read anew")

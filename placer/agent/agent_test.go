@@ -26,7 +26,9 @@ func TestReload(t *testing.T) {
 	r := f.run(openConfig + "learn {\n  every = \"1h\"\n}\n").ready()
 	r.configure(f, "resync = \"soon\"\n")
 	r.reload <- syscall.SIGHUP
-	until(t, "the wrong one is refused", func() bool { return strings.Contains(r.log.String(), "the new configuration is not used") })
+	until(t, "the wrong one is refused", func() bool {
+		return strings.Contains(r.log.String(), "the new configuration is invalid; keeping the old one")
+	})
 	r.ready()
 	was := r.url()
 	r.configure(f, "http {\n  bind_port = 0\n}\nplacement = \"packed\"\n")
@@ -62,7 +64,7 @@ func TestReloadOfWhatCannotRun(t *testing.T) {
 		}
 		r.reload <- syscall.SIGHUP
 		until(t, fmt.Sprintf("%q is refused", text), func() bool {
-			return strings.Count(r.log.String(), "the new configuration is not used") > i
+			return strings.Count(r.log.String(), "the new configuration is invalid; keeping the old one") > i
 		})
 		r.ready()
 	}

@@ -57,7 +57,7 @@ func (a *Agent) term(ctx context.Context, locks *api.Locks, ttl time.Duration, l
 	err := call(func(ctx context.Context) error { _, err := locks.Acquire(ctx); return err })
 	if err != nil {
 		if !errors.Is(err, api.ErrLockConflict) {
-			a.log.Debug("the lock cannot be had", "error", err)
+			a.log.Debug("lock not acquired", "error", err)
 		}
 		return nil
 	}

@@ -80,7 +80,7 @@ func (a author) may(ctx context.Context, job *api.Job, request api.JobRegisterRe
 	_, _, err := a.nomad.Jobs().RegisterOpts(job, opts, w)
 	switch {
 	case err == nil:
-		return fmt.Errorf("registering job %q: Nomad took it against the index that was to be enforced", *job.ID)
+		return fmt.Errorf("registering job %q: Nomad ignored the index to enforce", *job.ID)
 	case strings.Contains(err.Error(), api.RegisterEnforceIndexErrPrefix):
 		return nil
 	case !errors.As(err, new(api.UnexpectedResponseError)):

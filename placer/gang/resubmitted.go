@@ -34,7 +34,7 @@ func (g *Gang) restorePins(w World) ([]Effect, bool) {
 	}
 	if SameRequests(had, g.Job) {
 		es, on := g.repin(ToRestore, pins, w)
-		return append([]Effect{g.log(Info, "run again: its gang keeps its GPUs")}, es...), on
+		return append([]Effect{g.log(Info, "resubmitted: its gang keeps its GPUs")}, es...), on
 	}
 	room, err := w.RoomForAll(g)
 	if err != nil {

@@ -272,7 +272,7 @@ func (g *Gang) failed(f Failure, w World) []Effect {
 	if conflict {
 		return append(out, g.log(Debug, "lost a race", "state", g.State()))
 	}
-	out = append(out, g.log(Warn, "could not settle a job", "state", g.State(), "error", f.Err))
+	out = append(out, g.log(Warn, "could not reconcile a job", "state", g.State(), "error", f.Err))
 	g.fail(w.Now(), f.Err.Error())
 	g.stumbled = fmt.Sprintf("%T", f.Of)
 	return out

@@ -81,7 +81,7 @@ func (g *Gang) keepPending(w World) ([]Effect, bool) {
 func (g *Gang) stopOrGoOn(World) ([]Effect, bool) {
 	if g.stop == nil && (g.Record == nil || g.Record.GivenUp == "") {
 		// A placer died between gate and stop. Nothing was lost: open again.
-		return []Effect{g.log(Info, "a preemption was cut short: the gang runs on"), Register{ToGoOn, rewrite.Open(g.Job)}}, false
+		return []Effect{g.log(Info, "a preemption was cancelled: the gang runs on"), Register{ToGoOn, rewrite.Open(g.Job)}}, false
 	}
 	return ask(g.stopMembers())
 }
