@@ -144,10 +144,10 @@ func (r *rounds) asNumpy(g pal.Gang, pl pal.Placement) pal.Placement {
 	if at == c.GroupOf(pl.GPUs()[0]) {
 		return pl
 	}
-	g.Shapes = slices.Clone(g.Shapes)
-	for i := range g.Shapes {
-		g.Shapes[i].Eligible = make([]bool, c.Groups())
-		g.Shapes[i].Eligible[at] = true
+	g.MemberSets = slices.Clone(g.MemberSets)
+	for i := range g.MemberSets {
+		g.MemberSets[i].Eligible = make([]bool, c.Groups())
+		g.MemberSets[i].Eligible[at] = true
 	}
 	there, ok := pal.Place(c, g, r.pol)
 	if !ok {
