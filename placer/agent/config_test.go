@@ -127,6 +127,31 @@ func TestExample(t *testing.T) {
 	}
 }
 
+// The examples in the docs for operators are configurations.
+func TestDocsExamples(t *testing.T) {
+	examples := 0
+	for _, page := range []string{"configure.md", "nodes-and-failures.md"} {
+		text := readPage(t, filepath.Join("..", "..", "docs", "operators", page))
+		for _, m := range regexp.MustCompile("(?s)```hcl\n(.*?)```").FindAllStringSubmatch(text, -1) {
+			examples++
+			path := filepath.Join(t.TempDir(), "agent.hcl")
+			if err := os.WriteFile(path, []byte(m[1]), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			file, err := Load([]string{path})
+			if err == nil {
+				_, err = file.Rules()
+			}
+			if err != nil {
+				t.Errorf("%s: %v in:\n%s", page, err, m[1])
+			}
+		}
+	}
+	if examples < 5 {
+		t.Errorf("found %d examples only", examples)
+	}
+}
+
 // The defaults that the page gives, beside those that [TestReference] compares,
 // are those of the code.
 func TestDefaults(t *testing.T) {
