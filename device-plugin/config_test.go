@@ -16,33 +16,40 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/emulated"
 )
 
-// Every key of the schema is in the README's table, and nothing else is.
-func TestEveryConfigKeyIsDocumented(t *testing.T) {
-	readme, err := os.ReadFile("README.md")
+// referencePage is what users read of the plugin's configuration.
+func referencePage(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../docs/reference/plugin-configuration.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, table, _ := strings.Cut(string(readme), "## Configuration")
+	return string(text)
+}
+
+// Every key of the schema is in the page's table, and nothing else is.
+func TestEveryConfigKeyIsDocumented(t *testing.T) {
+	page := referencePage(t)
+	_, table, _ := strings.Cut(page, "## Keys")
 	table, _, _ = strings.Cut(table, "\n## ")
 	documented := map[string]bool{}
 	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(table, -1) {
 		documented[m[1]] = true
 	}
 	if len(documented) == 0 {
-		t.Fatal("the README has no table of keys")
+		t.Fatal("the page has no table of keys")
 	}
 	for _, key := range schemaKeys(configSchema()) {
 		if !documented[key] {
-			t.Errorf("%s is not in the README", key)
+			t.Errorf("%s is not on the page", key)
 		}
 		delete(documented, key)
 	}
 	for key := range documented {
-		t.Errorf("the README documents %s, which does not exist", key)
+		t.Errorf("the page documents %s, which does not exist", key)
 	}
 }
 
-// schemaKeys lists keys as the README writes them: "key" or "block { key }".
+// schemaKeys lists keys as the page writes them: "key" or "block { key }".
 func schemaKeys(s *hclspec.Spec) []string {
 	var out []string
 	for name, child := range s.GetObject().GetAttributes() {
@@ -57,15 +64,12 @@ func schemaKeys(s *hclspec.Spec) []string {
 	return out
 }
 
-// The README's inventory is one that the backend takes.
-func TestInventoryOfTheReadme(t *testing.T) {
-	readme, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, text, ok := strings.Cut(string(readme), "## Emulated inventory")
+// The page's inventory is one that the backend takes.
+func TestInventoryOfThePage(t *testing.T) {
+	page := referencePage(t)
+	_, text, ok := strings.Cut(page, "## Emulated inventory")
 	if !ok {
-		t.Fatal("the README has no section on the emulated inventory")
+		t.Fatal("the page has no section on the emulated inventory")
 	}
 	_, text, _ = strings.Cut(text, "```hcl\n")
 	text, _, _ = strings.Cut(text, "```")
@@ -104,13 +108,10 @@ func TestDefaultStateDir(t *testing.T) {
 	}
 }
 
-// The defaults of the README's table are those of the schema.
-func TestDefaultsOfTheReadme(t *testing.T) {
-	readme, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, table, _ := strings.Cut(string(readme), "## Configuration")
+// The defaults of the page's table are those of the schema.
+func TestDefaultsOfThePage(t *testing.T) {
+	page := referencePage(t)
+	_, table, _ := strings.Cut(page, "## Keys")
 	table, _, _ = strings.Cut(table, "\n## ")
 	documented := map[string]string{}
 	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\| `([^`]+)` \\|").FindAllStringSubmatch(table, -1) {
@@ -118,7 +119,7 @@ func TestDefaultsOfTheReadme(t *testing.T) {
 	}
 	for key, want := range schemaDefaults(configSchema()) {
 		if got := documented[key]; got != want {
-			t.Errorf("%s: the default is %s, the README says %s", key, want, got)
+			t.Errorf("%s: the default is %s, the page says %s", key, want, got)
 		}
 	}
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// repairTime is how long a gang may be partly there, as placer/README.md states
-// it: until Nomad has noticed (two heartbeats, and 20 s where the server is a
+// repairTime is how long a gang may be partly there, as
+// docs/operators/nodes-and-failures.md states it: until Nomad has noticed (two heartbeats, and 20 s where the server is a
 // new leader), has tried again where the job allows it (1 s and 5 s), the grace
 // (2 s) and the killing (1 s) are over, and a standby has taken over from a
 // placer that was killed (23 s): 61 s, and half of that for a busy machine.
@@ -210,7 +210,7 @@ func (e *observer) look(now time.Time, jobs []*api.JobListStub, allocs []*api.Al
 // one job does not count: when a service is updated, the next allocation is
 // given the GPUs of one that is told to stop, and waits for it. Nor does it count
 // that Nomad places a job without a gate where a node that came back still runs
-// what was lost with it: placer/README.md says so.
+// what was lost with it: docs/operators/nodes-and-failures.md says so.
 func owners(allocs []*api.AllocationListStub) []string {
 	var twice []string
 	owner := map[string]*api.AllocationListStub{}

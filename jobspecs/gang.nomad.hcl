@@ -1,5 +1,6 @@
-# A gang: four allocations of eight GPUs, all or none, on nodes close together
-# and away from slow GPUs. The ranks find each other through Nomad services.
+# A gang: four allocations with eight GPUs each. They start together or not at
+# all, on nodes close together, away from slow GPUs. The ranks find each other
+# through Nomad services.
 #
 #   nomad-pal plan gang.nomad.hcl            # where it would run now, and why
 #   nomad-pal run gang.nomad.hcl
@@ -14,7 +15,7 @@ job "gang" {
 
   meta {
     pal_class    = "A"
-    pal_duration = "6h"   # an estimate: shortens the queue for everybody
+    pal_duration = "6h"   # an estimate: everybody waits less
     pal_preempt  = "true" # it checkpoints, so it may be stopped and started again
   }
 
@@ -25,8 +26,8 @@ job "gang" {
       port "rendezvous" {}
     }
 
-    # A rank whose peers are gone is of no use: let the placer start the gang
-    # again as a whole.
+    # A rank without its peers is useless: let the placer start the whole gang
+    # again.
     restart {
       attempts = 0
       mode     = "fail"

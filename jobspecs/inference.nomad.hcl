@@ -1,5 +1,5 @@
-# A service: it keeps a class ceiling instead of exact GPUs, so that Nomad can
-# replace a lost instance by itself.
+# A service. It is tied to a highest variability class instead of exact GPUs, so
+# Nomad can replace a lost instance by itself.
 job "inference" {
   type = "service"
 

@@ -1,8 +1,9 @@
-# Without the placer: plain Nomad and the classes that the device plugin
-# publishes. Two GPUs of variability class 1 or 2 for compute-bound work.
+# Without the placer: plain Nomad, with the variability classes that the device
+# plugin publishes. Two GPUs of variability class 1 or 2 for compute-bound work.
 #
-# Both constraints are needed: the first picks the GPUs, the second keeps Nomad
-# from skipping good nodes that look like one without such GPUs.
+# Both constraints are needed. The first picks the GPUs. The second keeps Nomad
+# from skipping a node with such GPUs because a node of the same node class has
+# none.
 job "native-class" {
   type = "batch"
 

@@ -1,7 +1,7 @@
-# The placer itself, as a Nomad job: two agents, one of which is at work. They
-# talk to Nomad through the Task API with the job's own identity; no address, no
-# token and no certificate is configured. Where Nomad has access control, the
-# identity needs the agent's policy first:
+# The placer itself, as a Nomad job: two agents, of which one places. They talk to
+# Nomad through the Task API, with the job's workload identity. You configure no
+# address, token or certificate. If Nomad has ACLs, give the identity the agent's
+# policy first:
 #
 #   nomad acl policy apply -namespace default -job nomad-pal nomad-pal placer/deploy/acl/nomad-pal.policy.hcl
 #   nomad job run jobspecs/nomad-pal.nomad.hcl
@@ -31,12 +31,12 @@ variable "count" {
 variable "config" {
   type        = string
   default     = ""
-  description = "More configuration of the agent; see placer/README.md."
+  description = "More configuration of the agent: docs/reference/configuration.md has the keys."
 }
 
 job "nomad-pal" {
   type     = "service"
-  priority = 90 # the queue stands still without it
+  priority = 90 # without it, gated jobs wait
 
   group "agent" {
     count = var.count
@@ -58,7 +58,7 @@ job "nomad-pal" {
       }
     }
 
-    # A node that is lost must not keep the agent from coming back elsewhere.
+    # After a lost node, start the agent elsewhere soon.
     reschedule {
       delay          = "5s"
       delay_function = "exponential"

@@ -1,5 +1,5 @@
-# The last step of a pipeline: it starts once "prepare" (no GPUs) and "train" have
-# finished well, and is to be done six hours after it was registered.
+# The last step of a pipeline. It starts once "prepare" (no GPUs) and "train" have
+# finished well, and should end within six hours after its registration.
 #
 #   nomad job run prepare.nomad.hcl
 #   nomad-pal run train.nomad.hcl

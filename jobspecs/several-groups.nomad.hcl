@@ -1,5 +1,5 @@
-# A gang of two groups: learners with eight GPUs each, actors with one. It
-# starts when all of them have a place, and not before.
+# A gang of two groups: learners with eight GPUs each, actors with one each. It
+# starts only when all of them have GPUs.
 job "several-groups" {
   type = "batch"
 

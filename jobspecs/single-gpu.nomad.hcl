@@ -5,7 +5,8 @@
 job "single-gpu" {
   type = "batch"
 
-  # The gate: no node satisfies it, so the job waits until the placer has chosen.
+  # The gate: no node satisfies it, so the job waits until the placer has chosen
+  # GPUs.
   constraint {
     attribute = "${meta.pal_gate}"
     value     = "open"

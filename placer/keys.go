@@ -16,7 +16,7 @@ import (
 
 // Key is a key of the configuration that says how to place. All that deals with
 // keys one by one goes by this list: the agent's files, what it publishes for the
-// commands, the simulator's flags, and the reference in README.md.
+// commands, the simulator's flags, and the reference in docs.
 type Key struct {
 	Block string // "" or "queue"
 	Name  string

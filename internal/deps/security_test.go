@@ -12,11 +12,10 @@ import (
 	"testing"
 )
 
-// TestSecurityNamesTests: each test that docs/security.md names is there, and
+// TestSecurityNamesTests: each test that docs/operators/secure.md names is there, and
 // each row of its tables names one.
 func TestSecurityNamesTests(t *testing.T) {
-	root := filepath.Join("..", "..")
-	text, err := os.ReadFile(filepath.Join(root, "docs", "security.md"))
+	text, err := os.ReadFile(filepath.Join(root, "docs", "operators", "secure.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

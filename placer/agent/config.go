@@ -25,7 +25,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/window"
 )
 
-// File is the configuration as written. placer/README.md says what each
+// File is the configuration as written. docs/reference/configuration.md says what each
 // key does, its unit and its default.
 type File struct {
 	LogLevel    string       `hcl:"log_level,optional"`

@@ -18,9 +18,25 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer"
 )
 
-// TestReference: the README has every key of the configuration, and no other.
+// The pages of the reference that these tests read, and write with -rewrite-reference.
+const configurationPage = "../../docs/reference/configuration.md"
+
+// TestReference: the page has every key of the configuration, and no other; the
+// tables of [placer.Keys] are made from them.
 func TestReference(t *testing.T) {
-	reference := reference(t)
+	text := readPage(t, configurationPage)
+	for _, block := range []string{"", "queue"} {
+		text = withTable(t, text, block)
+	}
+	if *rewriteReference {
+		if err := os.WriteFile(configurationPage, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reference := readPage(t, configurationPage)
+	if d := cmp.Diff(text, reference); d != "" {
+		t.Errorf("the tables are not what the code has; -rewrite-reference writes them (-code +page):\n%s", d)
+	}
 	documented := map[string]bool{}
 	for _, line := range strings.Split(reference, "\n") {
 		cell, _, isRow := strings.Cut(strings.TrimPrefix(line, "|"), "|")
@@ -39,29 +55,40 @@ func TestReference(t *testing.T) {
 	})
 	for _, k := range placer.Keys() {
 		known[k.Name] = true
-		row := fmt.Sprintf("| `%s` | `%s` | %s |", k.Name, k.Literal(placer.DefaultConfig()), k.Doc)
-		if !strings.Contains(reference, "\n"+row+"\n") {
-			t.Errorf("the README lacks this row:\n%s", row)
-		}
 	}
 	if d := cmp.Diff(known, documented); d != "" {
-		t.Errorf("keys of the configuration (-) and in the README (+):\n%s", d)
+		t.Errorf("keys of the configuration (-) and on the page (+):\n%s", d)
 	}
 }
 
-// reference is the part of the README that says what keys there are.
-func reference(t *testing.T) string {
+// withTable is the page with the table of a block's keys, between its two marks, as
+// the code has it.
+func withTable(t *testing.T, page, block string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "README.md"))
+	begin := fmt.Sprintf("<!-- keys %q: written by go test ./placer/agent -run TestReference -rewrite-reference -->\n", block)
+	before, rest, ok := strings.Cut(page, begin)
+	_, after, ends := strings.Cut(rest, "<!-- end of keys -->\n")
+	if !ok || !ends {
+		t.Fatalf("%s has no table of the keys of block %q", configurationPage, block)
+	}
+	var b strings.Builder
+	b.WriteString(before + begin + "\n| key | default | what it does, and what it costs |\n|---|---|---|\n")
+	for _, k := range placer.Keys() {
+		if k.Block == block {
+			fmt.Fprintf(&b, "| `%s` | `%s` | %s |\n", k.Name, k.Literal(placer.DefaultConfig()), k.Doc)
+		}
+	}
+	b.WriteString("\n<!-- end of keys -->\n" + after)
+	return b.String()
+}
+
+func readPage(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, reference, ok := strings.Cut(string(text), "## Configuration, key by key")
-	reference, _, ends := strings.Cut(reference, "## Access control")
-	if !ok || !ends {
-		t.Fatal("the README has no configuration reference")
-	}
-	return reference
+	return string(text)
 }
 
 // keys collects the attributes of a configuration struct and its blocks.
@@ -100,7 +127,32 @@ func TestExample(t *testing.T) {
 	}
 }
 
-// The defaults that the README gives, beside those that [TestReference] compares,
+// The examples in the docs for operators are configurations.
+func TestDocsExamples(t *testing.T) {
+	examples := 0
+	for _, page := range []string{"configure.md", "nodes-and-failures.md"} {
+		text := readPage(t, filepath.Join("..", "..", "docs", "operators", page))
+		for _, m := range regexp.MustCompile("(?s)```hcl\n(.*?)```").FindAllStringSubmatch(text, -1) {
+			examples++
+			path := filepath.Join(t.TempDir(), "agent.hcl")
+			if err := os.WriteFile(path, []byte(m[1]), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			file, err := Load([]string{path})
+			if err == nil {
+				_, err = file.Rules()
+			}
+			if err != nil {
+				t.Errorf("%s: %v in:\n%s", page, err, m[1])
+			}
+		}
+	}
+	if examples < 5 {
+		t.Errorf("found %d examples only", examples)
+	}
+}
+
+// The defaults that the page gives, beside those that [TestReference] compares,
 // are those of the code.
 func TestDefaults(t *testing.T) {
 	got, err := File{}.PlacerConfig()
@@ -112,7 +164,7 @@ func TestDefaults(t *testing.T) {
 	}
 	ttl, delay, _ := (*HA)(nil).times()
 	every, _ := (*Learn)(nil).period()
-	text := reference(t)
+	text := readPage(t, configurationPage)
 	for key, want := range map[string]string{
 		"cluster":    fmt.Sprintf("`%g`", got.Locality[pal.TierCluster][0]),
 		"node":       fmt.Sprintf("`%g`", got.Locality[pal.TierNode][0]),
@@ -125,7 +177,7 @@ func TestDefaults(t *testing.T) {
 	} {
 		row := regexp.MustCompile("(?m)^\\| [^|]*`" + key + "`[^|]*\\| ([^|]*) \\|").FindStringSubmatch(text)
 		if row == nil || !strings.Contains(row[1], want) {
-			t.Errorf("%s: the code's default is %s, the README's row says %q", key, want, row)
+			t.Errorf("%s: the code's default is %s, the page's row says %q", key, want, row)
 		}
 	}
 }

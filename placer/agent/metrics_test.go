@@ -108,7 +108,7 @@ func TestMonitoringIsOfMetricsThatExist(t *testing.T) {
 	}
 }
 
-var rewriteReference = flag.Bool("rewrite-reference", false, "write docs/reference/metrics.md")
+var rewriteReference = flag.Bool("rewrite-reference", false, "write docs/reference/metrics.md and the tables of configuration.md")
 
 // docs/reference/metrics.md is what the agent has.
 func TestMetricsReference(t *testing.T) {

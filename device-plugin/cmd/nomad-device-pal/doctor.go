@@ -196,7 +196,7 @@ func (d *diagnosis) health() {
 				unhealthy++
 				d.add(statusFail, "health", dev.ID+" is unhealthy: "+dev.HealthDesc, remedy(dev.HealthDesc))
 			} else if reasons, ok := strings.CutPrefix(dev.HealthDesc, attr.DegradedPrefix); ok {
-				d.add(statusWarn, "health", dev.ID+" is degraded: "+reasons, "it is in the last class until that is over; the table under Health in the README says what each means")
+				d.add(statusWarn, "health", dev.ID+" is degraded: "+reasons, "it is in the last class until that is over; docs/reference/attributes.md says what each means")
 			}
 		}
 		d.add(statusOK, "gpus", fmt.Sprintf("%d × %s, %d healthy", len(g.Devices), g.Name, len(g.Devices)-unhealthy), "")

@@ -26,7 +26,7 @@ import (
 // its answers count GPUs that jobs of other namespaces hold. Reading Nomad with
 // the caller's own token is what remains without it. The token goes to an agent
 // only if its address was configured by whoever runs the command; one that stands
-// in Nomad is asked without, see docs/security.md.
+// in Nomad is asked without, see docs/operators/secure.md.
 
 // askTimeout bounds one answer: an agent of a large cluster looks for seconds.
 const askTimeout = 2 * time.Minute

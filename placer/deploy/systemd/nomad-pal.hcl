@@ -1,5 +1,5 @@
-# /etc/nomad-pal.d/nomad-pal.hcl: an example. placer/README.md has every key,
-# its unit and its default.
+# /etc/nomad-pal.d/nomad-pal.hcl: an example.
+# docs/reference/configuration.md has every key and its default.
 
 nomad {
   address = "http://127.0.0.1:4646"

@@ -1,0 +1,57 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/cli"
+)
+
+var rewriteReference = flag.Bool("rewrite-reference", false, "write docs/reference/nomad-device-pal.md")
+
+// docs/reference/nomad-device-pal.md is what the commands' own -help says.
+func TestCommandReference(t *testing.T) {
+	const path = "../../../docs/reference/nomad-device-pal.md"
+	all := commands(cli.NewMockUi())
+	names := slices.Sorted(maps.Keys(all))
+	var b strings.Builder
+	b.WriteString(`<!-- Written by go test ./device-plugin/cmd/nomad-device-pal -run TestCommandReference -rewrite-reference. -->
+# Commands of nomad-device-pal
+
+Nomad's client starts the plugin without arguments. These commands are for people, on the node itself. The page is what
+` + "`nomad-device-pal <command> -h`" + ` prints.
+
+`)
+	for _, name := range names {
+		c, _ := all[name]()
+		fmt.Fprintf(&b, "* [%s](#%s): %s\n", name, name, c.Synopsis())
+	}
+	for _, name := range names {
+		c, _ := all[name]()
+		if !strings.Contains(c.Help(), "Usage: nomad-device-pal "+name) {
+			t.Errorf("%s: its help does not say how it is used: %q", name, c.Help())
+		}
+		fmt.Fprintf(&b, "\n## %s\n\n```text\n%s\n```\n", name, strings.ReplaceAll(c.Help(), "\t", "    "))
+	}
+	if *rewriteReference {
+		if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(b.String(), string(got)); d != "" {
+		t.Errorf("the page is not what the commands say; -rewrite-reference writes it (-commands +page):\n%s", d)
+	}
+}
