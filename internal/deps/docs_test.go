@@ -157,7 +157,7 @@ func TestEveryPageIsReached(t *testing.T) {
 func TestMakeTargets(t *testing.T) {
 	targets := map[string]bool{}
 	for _, name := range tracked(t, "Makefile", "*.mk") {
-		for _, m := range regexp.MustCompile(`(?m)^([a-z][a-z0-9- ]*):`).FindAllStringSubmatch(read(t, name), -1) {
+		for _, m := range regexp.MustCompile(`(?m)^([a-z][a-z0-9. -]*):`).FindAllStringSubmatch(read(t, name), -1) {
 			for _, target := range strings.Fields(m[1]) {
 				targets[target] = true
 			}
@@ -165,7 +165,7 @@ func TestMakeTargets(t *testing.T) {
 	}
 	named := 0
 	for _, name := range tracked(t, "*.md") {
-		for _, m := range regexp.MustCompile("(?m)(?:`|^ *\\$ |^    )make ([a-z][a-z0-9-]*)").FindAllStringSubmatch(read(t, name), -1) {
+		for _, m := range regexp.MustCompile("(?m)(?:`|^ *\\$ |^    )make ([a-z][a-z0-9.-]*[a-z0-9])").FindAllStringSubmatch(read(t, name), -1) {
 			if named++; !targets[m[1]] {
 				t.Errorf("%s: there is no target %q", name, m[1])
 			}

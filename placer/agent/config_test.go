@@ -140,7 +140,7 @@ func TestDocsExamples(t *testing.T) {
 			}
 			file, err := Load([]string{path})
 			if err == nil {
-				_, err = file.Rules()
+				_, err = file.PlacerConfig()
 			}
 			if err != nil {
 				t.Errorf("%s: %v in:\n%s", page, err, m[1])
