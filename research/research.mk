@@ -43,6 +43,6 @@ calibration-figures: studies ## Class stability, bins and drift detection on the
 	$(STUDIES)/calibration
 
 .PHONY: population-tables
-population-tables: studies ## Print the tables of pal/population, computed from PAL_DATA
+population-tables: studies ## Print the tables of sim/population, computed from PAL_DATA
 	$(PAL_DATA_SET)
 	$(STUDIES)/quantiles

@@ -8,8 +8,8 @@ import (
 	"math/rand/v2"
 
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/pal/population"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/sim/population"
 )
 
 // Population is the GPUs of a simulated cluster: per GPU the raw PM scores per

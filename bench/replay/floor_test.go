@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nomad-pal/nomad-pal/pal/population"
+	"github.com/nomad-pal/nomad-pal/sim/population"
 )
 
 // Two nodes of two GPUs, one of the four an outlier where bad is its score.

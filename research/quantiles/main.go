@@ -1,7 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Command quantiles prints the tables of pal/population as Go source, computed
+// Command quantiles prints the tables of sim/population as Go source, computed
 // from the measurements in the directory PAL_DATA.
 package main
 

@@ -3,7 +3,7 @@
 
 // Package paldata reads the measurements and traces of the PAL artifact from a
 // directory that the user names (PAL_DATA). None of them comes with the
-// product; what it ships instead is in pal/population.
+// product; what it ships instead is in sim/population.
 package paldata
 
 import (
@@ -15,7 +15,7 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"github.com/nomad-pal/nomad-pal/pal/population"
+	"github.com/nomad-pal/nomad-pal/sim/population"
 )
 
 // Env is the environment variable that names the directory.

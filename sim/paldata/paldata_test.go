@@ -9,13 +9,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nomad-pal/nomad-pal/pal/population"
+	"github.com/nomad-pal/nomad-pal/sim/population"
 )
 
 // The tables that come with the product are what the measurements give.
 func TestShippedTables(t *testing.T) {
 	if Dir() == "" {
-		t.Skip("PAL_DATA is not set: the tables of pal/population are not compared with the measurements")
+		t.Skip("PAL_DATA is not set: the tables of sim/population are not compared with the measurements")
 	}
 	full, err := Tables(Dir())
 	if err != nil {

@@ -85,7 +85,7 @@ func demo(ctx context.Context, o options) (err error) {
 	s.compare(plain, placed)
 	fmt.Fprintf(s.out, "\n$ nomad-pal explain %s\n%s\n", worthExplaining(jobs), placed.Explanation)
 	if o.json != "" {
-		if err := writeJSON(o.json, o, plain, placed); err != nil {
+		if err := command.WriteJSON(o.json, map[string]any{"seed": o.seed, "nodes": o.nodes, "runs": []*replay.Result{plain, placed}}); err != nil {
 			return err
 		}
 	}

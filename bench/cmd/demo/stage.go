@@ -4,10 +4,8 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"sort"
 	"strings"
@@ -144,12 +142,4 @@ func (s *stage) verify(r *replay.Result) error {
 	}
 	fmt.Fprintf(s.out, "Checked: all %d gangs ran on exactly the %d GPUs that explain names.\n", len(r.Jobs), checked)
 	return nil
-}
-
-func writeJSON(path string, o options, runs ...*replay.Result) error {
-	text, err := json.MarshalIndent(map[string]any{"seed": o.seed, "nodes": o.nodes, "runs": runs}, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, text, 0o644)
 }

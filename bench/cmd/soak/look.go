@@ -194,7 +194,8 @@ func keys(a, b map[string]string) map[string]bool {
 const settle = 20 * time.Second
 
 // compare looks until the sides have agreed on every subject at least once, and
-// returns what they never agreed on, with GPUs that Nomad gave away twice.
+// returns what they never agreed on, with GPUs that Nomad gave away twice. After an
+// error that is what they had not agreed on until then.
 func compare(ctx context.Context, url string, c *api.Client) (drift map[string]string, seen world, m metrics, err error) {
 	end := time.Now().Add(settle)
 	for first := true; ; first = false {
@@ -204,7 +205,7 @@ func compare(ctx context.Context, url string, c *api.Client) (drift map[string]s
 			nomad, err = actual(ctx, c)
 		}
 		if err != nil {
-			return nil, seen, m, err
+			return drift, seen, m, err
 		}
 		d := differences(placer, nomad, m)
 		for _, id := range nomad.twice {
