@@ -16,7 +16,7 @@ import (
 // docs/reference/http-api.md has each call that the agent serves, and no other.
 func TestAPIReference(t *testing.T) {
 	t.Parallel()
-	code, err := os.ReadFile("site.go")
+	code, err := os.ReadFile("server.go")
 	if err != nil {
 		t.Fatal(err)
 	}
