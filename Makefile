@@ -112,6 +112,12 @@ fuzz: ## Each fuzz target for FUZZTIME, a minute
 
 ##@ More
 
+.PHONY: docs
+docs: ## Write the generated pages of docs/ again: commands, configuration, metrics, states of a gang
+	go test -count=1 ./placer/agent -run Reference -rewrite-reference
+	go test -count=1 ./placer/cmd/nomad-pal ./device-plugin/cmd/nomad-device-pal -run TestCommandReference -rewrite-reference
+	go test -count=1 ./placer/gang -run TestDrawing -rewrite-docs
+
 .PHONY: clean
 clean: ## Remove build/
 	rm -rf build
