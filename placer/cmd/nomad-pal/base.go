@@ -14,7 +14,6 @@ import (
 	"text/template"
 
 	"github.com/hashicorp/nomad/api"
-	"github.com/ryanuber/columnize"
 
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
@@ -23,6 +22,8 @@ import (
 type streams struct {
 	in       io.Reader
 	out, err io.Writer
+	// terminal: out is one.
+	terminal bool
 }
 
 // base is what all commands share: Nomad's own flags and forms of output.
@@ -47,7 +48,7 @@ General Options:
   -token=<token>           The ACL token, NOMAD_TOKEN by default.
   -ca-cert=<path>          NOMAD_CACERT; likewise -ca-path, -client-cert, -client-key, -tls-server-name,
                            -tls-skip-verify.
-  -no-color, -force-color  Accepted as by nomad; there is no color.
+  -no-color, -force-color  Without them there is colour on a terminal, unless NO_COLOR is set.
   -pal-namespace=<ns>      The namespace of the placer's variables, "default" by default.
   -pal-address=<addr>      The HTTP API of the placer's agent, NOMAD_PAL_ADDR by default. It is
                            asked with your token. Without it, an agent that publishes its
@@ -171,20 +172,6 @@ func (b *base) structured(v any) (done bool, code int) {
 		return true, 0
 	}
 	return false, 0
-}
-
-// table prints rows as [row] makes them, the first being the head.
-func (b *base) table(rows []string) {
-	cfg := columnize.DefaultConfig()
-	cfg.Delim, cfg.Empty = separator, "-"
-	fmt.Fprintln(b.io.out, columnize.Format(rows, cfg))
-}
-
-// pairs prints rows of a key and its value with "=" between.
-func (b *base) pairs(rows []string) {
-	cfg := columnize.DefaultConfig()
-	cfg.Delim, cfg.Glue, cfg.Empty = separator, " = ", "-"
-	fmt.Fprintln(b.io.out, columnize.Format(rows, cfg))
 }
 
 // printf prints a message; what it quotes of others stays on one line.

@@ -5,6 +5,7 @@ package main
 
 import (
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer"
 )
 
 type gpusCommand struct{ base }
@@ -39,20 +40,34 @@ func (c *gpusCommand) Run(args []string) int {
 		c.printf("No GPUs. Is the device plugin installed on the clients?\n")
 		return s.close(0)
 	}
+	c.printGPUs(gpus, idLength(gpus))
+	return s.close(0)
+}
+
+// idLength is how much of an id tells each of the GPUs from the others.
+func idLength(gpus []placer.GPU) int {
+	ids := make([]string, len(gpus))
+	for i, g := range gpus {
+		ids[i] = g.ID
+	}
+	return placer.IDLength(ids)
+}
+
+// printGPUs prints a table of GPUs, on a terminal with so much of their ids.
+func (b *base) printGPUs(gpus []placer.GPU, length int) {
 	rows := []string{row("GPU", "Node", "Device", "A", "B", "C", "D", "Score A", "Health", "Job")}
 	for _, g := range gpus {
-		health := "healthy"
+		health := painted{plain, "healthy"}
 		if !g.Healthy {
-			health = "unhealthy: " + oneLine(g.Unhealthy)
+			health = painted{red, "unhealthy: " + oneLine(g.Unhealthy)}
 		} else if g.Quarantine != nil {
-			health = "quarantined"
+			health = painted{red, "quarantined"}
 		} else if g.Degraded != "" {
-			health = "degraded: " + oneLine(g.Degraded)
+			health = painted{yellow, "degraded: " + oneLine(g.Degraded)}
 		}
-		rows = append(rows, row(g.ID, g.Node, g.Device,
+		rows = append(rows, row(shortGPU(g.ID, b.idLength(length)), g.Node, g.Device,
 			class(g.Classes[pal.ClassA]), class(g.Classes[pal.ClassB]), class(g.Classes[pal.ClassC]), class(g.Classes[pal.ClassD]),
 			score(g.PMScores[pal.ClassA]), health, g.Job))
 	}
-	c.table(rows)
-	return s.close(0)
+	b.table(rows)
 }

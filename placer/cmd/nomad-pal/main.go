@@ -13,13 +13,14 @@ import (
 	"syscall"
 
 	"github.com/hashicorp/cli"
+	"github.com/mattn/go-isatty"
 
 	"github.com/nomad-pal/nomad-pal/internal/version"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args[1:], streams{os.Stdin, os.Stdout, os.Stderr})
+	code := run(ctx, os.Args[1:], streams{os.Stdin, os.Stdout, os.Stderr, isatty.IsTerminal(os.Stdout.Fd())})
 	stop()
 	os.Exit(code)
 }
