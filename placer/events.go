@@ -124,6 +124,11 @@ func (p *Placer) happened(k nomad.JobKey, kind EventKind, text string) {
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
+// stopReasons say why a gang is stopped.
+var stopReasons = map[gang.Reason]string{
+	gang.Preempted: " to make room", gang.Moved: ": it moves to better GPUs", gang.Requeued: ": not all of them could run, and it starts anew as a whole",
+}
+
 // noteState notes that a gang's state has changed.
 func (p *Placer) noteState(t *tracked, was gang.State) {
 	is := t.State()
@@ -143,7 +148,7 @@ func (p *Placer) noteState(t *tracked, was gang.State) {
 		}
 	case gang.Stopping:
 		why, forJob := t.Stopping()
-		p.hooks.Events.Add(Event{At: p.now.UTC(), Kind: Stopped, Namespace: t.Key.Namespace, Job: t.Key.ID, ForJob: forJob, Text: "its members are stopped: " + string(why)})
+		p.hooks.Events.Add(Event{At: p.now.UTC(), Kind: Stopped, Namespace: t.Key.Namespace, Job: t.Key.ID, ForJob: forJob, Text: "its members are stopped" + stopReasons[why]})
 	case gang.Lost:
 		p.happened(t.Key, LostMembers, "ended before its members had finished")
 	case gang.Failed:

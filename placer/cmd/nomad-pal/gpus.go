@@ -4,6 +4,8 @@
 package main
 
 import (
+	"slices"
+
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/placer"
 )
@@ -55,7 +57,14 @@ func idLength(gpus []placer.GPU) int {
 
 // printGPUs prints a table of GPUs, on a terminal with so much of their ids.
 func (b *base) printGPUs(gpus []placer.GPU, length int) {
-	rows := []string{row("GPU", "Node", "Device", "A", "B", "C", "D", "Score A", "Health", "Job")}
+	only := b.onlyModel(gpus)
+	cells := func(id, node, device any, rest ...any) string {
+		if only != "" {
+			return row(append([]any{id, node}, rest...)...)
+		}
+		return row(append([]any{id, node, device}, rest...)...)
+	}
+	rows := []string{cells("GPU", "Node", "Device", "A", "B", "C", "D", "Score A", "Health", "Job")}
 	for _, g := range gpus {
 		health := painted{plain, "healthy"}
 		if !g.Healthy {
@@ -65,9 +74,21 @@ func (b *base) printGPUs(gpus []placer.GPU, length int) {
 		} else if g.Degraded != "" {
 			health = painted{yellow, "degraded: " + oneLine(g.Degraded)}
 		}
-		rows = append(rows, row(shortGPU(g.ID, b.idLength(length)), g.Node, g.Device,
+		rows = append(rows, cells(shortGPU(g.ID, b.idLength(length)), g.Node, g.Device,
 			class(g.Classes[pal.ClassA]), class(g.Classes[pal.ClassB]), class(g.Classes[pal.ClassC]), class(g.Classes[pal.ClassD]),
 			score(g.PMScores[pal.ClassA]), health, g.Job))
 	}
 	b.table(rows)
+	if only != "" {
+		b.say(plain, "All are "+only+".")
+	}
+}
+
+// onlyModel is the model of all GPUs, on a terminal, where it would take a third of each
+// line; "" if there are several.
+func (b *base) onlyModel(gpus []placer.GPU) string {
+	if !b.io.terminal || len(gpus) == 0 || slices.ContainsFunc(gpus, func(g placer.GPU) bool { return g.Device != gpus[0].Device }) {
+		return ""
+	}
+	return gpus[0].Device
 }

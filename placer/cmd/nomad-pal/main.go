@@ -53,6 +53,7 @@ func commands(ctx context.Context, io streams) map[string]cli.CommandFactory {
 		"status":         make(&statusCommand{base: b}),
 		"queue":          make(&queueCommand{base: b}),
 		"gpus":           make(&gpusCommand{base: b}),
+		"doctor":         make(&doctorCommand{base: b}),
 		"events":         make(&eventsCommand{base: b}),
 		"failures":       make(&failuresCommand{base: b}),
 		"quarantine":     make(&quarantineCommand{base: b}),

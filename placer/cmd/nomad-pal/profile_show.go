@@ -105,8 +105,8 @@ func (b *base) noProfile(client *nomad.Client) error {
 	if b.config().SecretID != "" {
 		return errNoProfile
 	}
-	_, _, err := client.API().ACLTokens().Self((&api.QueryOptions{}).WithContext(b.ctx))
-	if aclDisabled(err) {
+	self, _, err := client.API().ACLTokens().Self((&api.QueryOptions{}).WithContext(b.ctx))
+	if aclDisabled(self, err) {
 		return errNoProfile
 	}
 	return fmt.Errorf("no profile can be seen without a token: Nomad has access control on; set NOMAD_TOKEN or say -token")

@@ -73,7 +73,7 @@ func runsSentence(e *placer.Explanation, now time.Time) string {
 		text += "Predicted slowdown: " + times(c.Cost)
 	}
 	if d.Packed != nil && d.Packed.Cost != c.Cost {
-		text += fmt.Sprintf(". Packed, it would be %s", times(d.Packed.Cost))
+		text += fmt.Sprintf(". Packed, it would be %.2f times", d.Packed.Cost)
 	}
 	return text + "."
 }
@@ -86,7 +86,9 @@ func node(c *pal.Choice) string {
 }
 
 // times is a predicted slowdown in words.
-func times(cost float64) string { return fmt.Sprintf("%.2f times a median GPU's time", cost) }
+func times(cost float64) string {
+	return fmt.Sprintf("%.2f times as long as on median GPUs of one node", cost)
+}
 
 func gpus(n int) string {
 	if n == 1 {

@@ -133,8 +133,12 @@ type nodeState struct {
 func (c *explainCommand) explainNode(s *answers, t *target) (*explained, error) {
 	n := &nodeState{Name: t.node}
 	filter := fmt.Sprintf("Name == %q", t.node)
-	if stubs, _, err := s.nomad.API().Nodes().List((&api.QueryOptions{Filter: filter}).WithContext(c.ctx)); err == nil && len(stubs) > 0 {
-		n.ID, n.Status, n.Eligibility, n.Drain = stubs[0].ID, stubs[0].Status, stubs[0].SchedulingEligibility, stubs[0].Drain
+	if stubs, _, err := s.nomad.API().Nodes().List((&api.QueryOptions{Filter: filter}).WithContext(c.ctx)); err == nil {
+		for _, s := range stubs {
+			if s.Name == t.node {
+				n.ID, n.Status, n.Eligibility, n.Drain = s.ID, s.Status, s.SchedulingEligibility, s.Drain
+			}
+		}
 	}
 	held, free, sick := 0, 0, 0
 	for _, g := range t.gpus {
