@@ -20,7 +20,7 @@ import (
 type doctorCommand struct{ base }
 
 func (c *doctorCommand) Synopsis() string {
-	return "Check Nomad, its clients, the plugin, the profile and the agent"
+	return "Check everything that nomad-pal needs"
 }
 
 func (c *doctorCommand) Help() string {

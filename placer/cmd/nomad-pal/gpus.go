@@ -19,7 +19,10 @@ func (c *gpusCommand) Help() string {
 Shows every GPU with its variability class per application class (1 is the
 fastest), its PM score for class A, whether it is healthy and works as it
 should, and the job that holds it. A degraded GPU is in the last class.
-`, exitCodes, outputOptions, generalOptions)
+`, examples(
+		"Which GPUs are there, and who holds them?", "nomad-pal gpus",
+		"Which are not healthy?", "nomad-pal gpus | grep -e unhealthy -e degraded -e quarantined",
+	), exitCodes, outputOptions, generalOptions)
 }
 
 func (c *gpusCommand) Run(args []string) int {

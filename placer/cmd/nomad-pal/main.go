@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/hashicorp/cli"
@@ -30,7 +31,18 @@ func run(ctx context.Context, args []string, io streams) int {
 	c := cli.NewCLI("nomad-pal", version.Human())
 	c.Args = args
 	c.HelpWriter, c.ErrorWriter = io.out, io.err
-	c.Commands = commands(ctx, io)
+	c.Commands, c.Autocomplete = commands(ctx, io), false
+	if len(args) > 0 && args[0] == completeCommand {
+		return complete(ctx, io, args[1:], c.Commands)
+	}
+	if slices.Contains(args, "-autocomplete-install") || slices.Contains(args, "--autocomplete-install") {
+		fmt.Fprintln(io.err, "nomad-pal writes no shell's configuration: see nomad-pal completion -help")
+		return 1
+	}
+	if said := unknownCommand(args, c.Commands); said != "" {
+		fmt.Fprintln(io.err, said)
+		return 127
+	}
 	code, err := c.Run()
 	if err != nil {
 		fmt.Fprintln(io.err, err)
@@ -53,6 +65,7 @@ func commands(ctx context.Context, io streams) map[string]cli.CommandFactory {
 		"status":         make(&statusCommand{base: b}),
 		"queue":          make(&queueCommand{base: b}),
 		"gpus":           make(&gpusCommand{base: b}),
+		"completion":     make(&completionCommand{base: b}),
 		"doctor":         make(&doctorCommand{base: b}),
 		"events":         make(&eventsCommand{base: b}),
 		"failures":       make(&failuresCommand{base: b}),

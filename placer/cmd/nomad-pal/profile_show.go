@@ -34,7 +34,10 @@ Show Options:
   -app=<name>              Only this application class or application.
   -svg=<file>              Draw the distributions.
   -verbose                 List every GPU.
-`, outputOptions, generalOptions)
+`, examples(
+		"How different are the GPUs?", "nomad-pal profile show",
+		"Draw it:", "nomad-pal profile show -svg gpus.svg",
+	), outputOptions, generalOptions)
 }
 
 func (c *profileShowCommand) Run(args []string) int {

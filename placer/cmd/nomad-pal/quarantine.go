@@ -30,7 +30,10 @@ Quarantine Options:
 
   -lift                    Give the named GPUs free.
   -all                     With -lift: all GPUs in quarantine.
-`, outputOptions, generalOptions)
+`, examples(
+		"Which GPUs are kept out, and why?", "nomad-pal quarantine",
+		"After a GPU was replaced or reset:", "nomad-pal quarantine -lift GPU-8d3f1c02",
+	), outputOptions, generalOptions)
 }
 
 func (c *quarantineCommand) Run(args []string) int {
