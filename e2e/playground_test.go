@@ -68,7 +68,7 @@ func TestPlayground(t *testing.T) {
 	if err != nil {
 		t.Errorf("%v\n%s", err, said)
 	}
-	mentions(t, string(said), "would start now", "would never start on this cluster", "registered with its GPUs chosen", "waits: it needs 16 GPUs")
+	mentions(t, string(said), "would start now", "would never start on this cluster", "registered with its GPUs chosen", "it needs 16 GPUs", "1 gang waits for 16 GPUs")
 	if strings.Contains(string(said), "did not take") {
 		t.Errorf("%s", said)
 	}

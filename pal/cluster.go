@@ -360,6 +360,9 @@ func (c *Cluster) Find(id string) int {
 // Available says whether GPU i can be chosen.
 func (c *Cluster) Available(i int) bool { return c.gpus[i].available }
 
+// Taken says whether a GPU is in use, or promised.
+func (c *Cluster) Taken(i int) bool { return c.gpus[i].taken }
+
 // GroupOf is the index of the device group of GPU i.
 func (c *Cluster) GroupOf(i int) int { return int(c.gpus[i].group) }
 

@@ -260,6 +260,9 @@ func (p *Placer) drop(k nomad.JobKey) {
 	if t.Queued {
 		p.queue.Removed(since(p.now), k.String())
 	}
+	if s := t.State(); s != gang.Ended && p.hooks.Events != nil {
+		p.happened(k, Finished, "was purged; it was "+s.String())
+	}
 	p.forget(k)
 }
 

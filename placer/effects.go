@@ -18,6 +18,7 @@ import (
 // from the others.
 func (p *Placer) step(ctx context.Context, t *tracked, e gang.Event) {
 	for e != nil {
+		was := t.State()
 		todo := t.Step(e, world{p})
 		e = nil
 		for _, effect := range todo {
@@ -25,6 +26,7 @@ func (p *Placer) step(ctx context.Context, t *tracked, e gang.Event) {
 				panic("an effect within the placer has an answer")
 			}
 		}
+		p.noteState(t, was)
 	}
 }
 
@@ -187,13 +189,14 @@ func (p *Placer) carryOutHere(t *tracked, e gang.Effect) {
 	}
 }
 
-// notePlaced counts a gang that was placed.
+// notePlaced counts a gang that was placed, and tells of it.
 func (p *Placer) notePlaced(t *tracked, r gang.Record) {
 	slowdown := 0.0
 	if c := r.Decision.Chosen; c != nil {
 		slowdown = c.Cost
 	}
 	p.hooks.Meter.Placed(t.Key.Namespace, string(t.Request.Gang.Class), r.Waited, slowdown)
+	p.tellPlaced(t, r)
 }
 
 // noteFinished counts how long a gang took, of which its author had said how long it

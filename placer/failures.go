@@ -81,9 +81,13 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 	for i := range successes {
 		successes[i].At = earlier(successes[i].At, now)
 	}
+	before := p.failureHistory.quarantine
 	spared, err := p.failureHistory.note(ctx, p.nomad, found, failure.Evidence{Successes: successes, Models: p.state.GPUModels()}, now)
 	for _, s := range spared {
 		p.log.Warn("a GPU is suspect, but the quarantine for failing jobs is full", "gpu", s.GPU, "reason", s.Reason)
+	}
+	if err == nil {
+		p.noteTroubled(found, before)
 	}
 	return err
 }

@@ -12,6 +12,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
+// noteMoved is in the record of a gang that was moved.
+const noteMoved = "moved to better GPUs"
+
 // move has a gang moved, as far as the moves of this hour go.
 func (p *Placer) move(ctx context.Context, t *tracked, to pal.Placement, now time.Time) {
 	p.moved = slices.DeleteFunc(p.moved, func(at time.Time) bool { return now.Sub(at) > time.Hour })
@@ -41,7 +44,7 @@ func (p *Placer) arrived(now time.Time) []*start {
 			continue
 		}
 		s := p.prepare(t, pal.Found{Placement: *to}, now)
-		s.Record.Note = "moved to better GPUs"
+		s.Record.Note = noteMoved
 		p.view.Take(t.Request.Gang, *to)
 		// At once: its old GPUs are free, and the queue must not count on them.
 		p.queue.Started(since(now), t.Key.String(), *to)

@@ -96,6 +96,8 @@ type Hooks struct {
 	BeforeCommit, AfterCommit func(nomad.JobKey)
 	// Meter counts what is done; nil counts nothing.
 	Meter *meter.Meter
+	// Events keeps what is done, for people; nil keeps nothing.
+	Events *EventLog
 	// Ledger is told, before each decision, what is wrong in what it rests on; nil for
 	// nothing.
 	Ledger func(error)

@@ -32,8 +32,12 @@ func (s *Snapshot) Plan(job *api.Job) (*Explanation, error) {
 	if planned.JobModifyIndex == nil {
 		planned.JobModifyIndex = &zero
 	}
-	e := &Explanation{Namespace: k.Namespace, Job: k.ID, Phase: gang.Waiting}
+	e := &Explanation{Namespace: k.Namespace, Job: k.ID, Phase: gang.Waiting, GPUIDLength: s.idLength()}
 	st, runs := s.running(k)
+	if t := s.p.jobs[k]; t != nil && t.Nomad == gang.Waiting { // it keeps its place in the line
+		at := t.Submitted().UnixNano()
+		planned.SubmitTime, e.Submitted = &at, t.Submitted()
+	}
 	v, err := s.p.state.View(s.p.viewOptions(s.now), k)
 	if err != nil {
 		return nil, err
@@ -79,6 +83,9 @@ func (s *Snapshot) Plan(job *api.Job) (*Explanation, error) {
 	if w := s.waitsOf(v.Cluster)[k.String()]; w != nil {
 		e.waits(w)
 		e.Phase, e.Reason = t.shown(w), "would wait: "+cmp.Or(d.Reason, strings.TrimPrefix(w.Why(), "waits: "))
+		if e.Phase == gang.Waiting {
+			e.Holders, e.Remedies = s.holders(r.Gang, k), s.remedies(r.Gang)
+		}
 		if e.Phase == gang.Unschedulable {
 			e.Reason = "would never start on this cluster: " + cmp.Or(d.Reason, w.Why())
 		}

@@ -4,6 +4,7 @@
 package placer
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
@@ -49,6 +50,14 @@ func (e Explanation) For(sees Sees) *Explanation {
 		now := sees.wait(*e.Wait)
 		e.Reason, e.WaitsFor = rephrase(e.Reason, *e.Wait, now), rephrase(e.WaitsFor, *e.Wait, now)
 		e.Wait = &now
+	}
+	if e.Holders != nil {
+		h := *e.Holders
+		h.Jobs = slices.Clone(h.Jobs)
+		for i := range h.Jobs {
+			h.Jobs[i].Job = sees.name(h.Jobs[i].Job)
+		}
+		e.Holders = &h
 	}
 	return &e
 }

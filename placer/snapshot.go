@@ -195,6 +195,16 @@ type Explanation struct {
 	Note      string `json:"note,omitempty"`
 	// Obstacles are what keeps it from nodes, while it cannot start.
 	Obstacles []nomad.Obstacle `json:"obstacles,omitempty"`
+	// Submitted is since when it waits, or waited; zero if that is not known.
+	Submitted time.Time `json:"submitted,omitzero"`
+	// Holders are who holds the GPUs that it waits for, and Remedies what would let it
+	// start now, in sentences.
+	Holders  *Holders `json:"holders,omitempty"`
+	Remedies []string `json:"remedies,omitempty"`
+	// Alternatives are other placements, for comparison.
+	Alternatives []Alternative `json:"alternatives,omitempty"`
+	// GPUIDLength is how many bytes of a GPU's id tell it from all others.
+	GPUIDLength int `json:"gpu_id_length,omitempty"`
 	// Failures are the job's members that failed, by try: the oldest first.
 	Failures []Try `json:"failures,omitempty"`
 	// Behind: the job is newer than what is known of the cluster.
@@ -255,7 +265,14 @@ func (s *Snapshot) standing(k nomad.JobKey) (e *Explanation, st gang.Observed, o
 		reason, _ := s.p.asideNow(job, s.now)
 		return &Explanation{Namespace: k.Namespace, Job: k.ID, Phase: gang.Rejected, Reason: reason}, st, true
 	}
-	e = &Explanation{Namespace: k.Namespace, Job: k.ID, Phase: st.Nomad, Allocations: s.allocations(st), Failures: s.p.tries(k), ClassFrom: s.p.view.ClassFrom(job)}
+	e = &Explanation{Namespace: k.Namespace, Job: k.ID, Phase: st.Nomad, Allocations: s.allocations(st), Failures: s.p.tries(k), ClassFrom: s.p.view.ClassFrom(job), GPUIDLength: s.idLength()}
+	e.Submitted = time.Unix(0, *job.SubmitTime)
+	if t := s.p.jobs[k]; t != nil {
+		e.Submitted = t.Submitted()
+		if st.Nomad == gang.Running {
+			e.Alternatives = s.bestNow(t)
+		}
+	}
 	switch st.Nomad {
 	case gang.Native:
 		e.Reason = fmt.Sprintf("placed by Nomad alone on %d GPUs: the job has no gate, so the placer leaves it alone", st.Holds())
@@ -360,6 +377,9 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *tracked) {
 	if wait != nil {
 		e.waits(wait)
 		e.Reason = cmp.Or(d.Reason, wait.Why())
+	}
+	if e.Phase == gang.Waiting && t.after == "" {
+		e.Holders, e.Remedies, e.Alternatives = s.holders(t.Request.Gang, t.Key), s.remedies(t.Request.Gang), s.lastGPUs(t)
 	}
 	e.Reason = cmp.Or(t.after, e.Reason)
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -28,13 +29,15 @@ type Agent struct {
 	current atomic.Pointer[placer.Placer]
 	leads   atomic.Bool
 	panics  atomic.Int64 // of requests, survived
+	// followers are the requests that wait for events.
+	followers atomic.Int64
 }
 
 // New makes an agent.
 func New(log hclog.Logger, hooks placer.Hooks) *Agent {
 	a := &Agent{log: log, hooks: hooks}
 	a.meter = meter.New(version.Number, version.Revision, a.gauges())
-	a.hooks.Meter = a.meter
+	a.hooks.Meter, a.hooks.Events = a.meter, placer.NewEventLog(eventsKept, time.Now())
 	return a
 }
 

@@ -59,6 +59,7 @@ func (s *server) handler() http.Handler {
 	mux.HandleFunc("GET /v1/queue", s.serveQueue)
 	mux.HandleFunc("GET /v1/gpus", s.serveGPUs)
 	mux.HandleFunc("GET /v1/tenants", s.serveTenants)
+	mux.HandleFunc("GET /v1/events", s.serveEvents)
 	mux.HandleFunc("GET /v1/job/{id...}", s.serveExplain) // …/explain; ids may hold slashes
 	mux.HandleFunc("POST /v1/plan", s.servePlan)
 	mux.HandleFunc("PUT /v1/plan", s.servePlan) // as Nomad's own client writes

@@ -67,7 +67,7 @@ func (s *Server) may(r *http.Request, namespace string, what right) error {
 // tokenSelf is GET /v1/acl/token/self.
 func (s *Server) tokenSelf(r *http.Request) (any, error) {
 	if s.acl == nil {
-		return nil, refuse(http.StatusBadRequest, "ACL support disabled")
+		return map[string]string{"AccessorID": "acls-disabled", "Name": "ACLs disabled token", "Type": "client"}, nil // 1.11.3; earlier ones answer 400
 	}
 	t, known := s.acl[r.Header.Get("X-Nomad-Token")]
 	switch {

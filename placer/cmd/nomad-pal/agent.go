@@ -34,7 +34,11 @@ Agent Options:
   -check-config            Check the configuration and exit.
   -log-level=<level>       trace, debug, info, warn or error; wins over the file.
   -log-json                Log as JSON.
-`)
+`, examples(
+		"Run the placer by its defaults:", "nomad-pal agent",
+		"Check a configuration, and run with it:", "nomad-pal agent -check-config -config /etc/nomad-pal",
+		"Have it read its configuration anew:", "systemctl reload nomad-pal",
+	))
 }
 
 // agentKeys are general options that the agent's configuration has, by the key

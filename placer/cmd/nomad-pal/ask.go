@@ -249,7 +249,7 @@ func (a *answers) part() string {
 		return ""
 	}
 	self, _, err := a.nomad.API().ACLTokens().Self((&api.QueryOptions{}).WithContext(a.b.ctx))
-	if aclDisabled(err) || err == nil && self.Type == "management" {
+	if aclDisabled(self, err) || err == nil && self.Type == "management" {
 		return ""
 	}
 	text := "read from Nomad with your token: GPUs of jobs that it cannot see look free"
@@ -259,10 +259,14 @@ func (a *answers) part() string {
 	return text + "; " + a.note
 }
 
-// aclDisabled says whether Nomad answered that it has no access control.
-func aclDisabled(err error) bool {
+// aclDisabled says whether Nomad answered that it has no access control: by an error, or,
+// as 1.11.3 does, by a token of that name.
+func aclDisabled(self *api.ACLToken, err error) bool {
 	var unexpected api.UnexpectedResponseError
-	return errors.As(err, &unexpected) && strings.Contains(unexpected.Body(), "ACL support disabled")
+	if errors.As(err, &unexpected) {
+		return strings.Contains(unexpected.Body(), "ACL support disabled")
+	}
+	return err == nil && self.AccessorID == "acls-disabled"
 }
 
 // idleSentence says since when no placer has been at work.

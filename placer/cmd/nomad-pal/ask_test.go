@@ -56,7 +56,7 @@ func (c *cluster) does(args ...string) (int, string, string) {
 	var out, err bytes.Buffer
 	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
 	defer cancel()
-	code := run(ctx, args, streams{strings.NewReader(""), &out, &err})
+	code := run(ctx, args, streams{strings.NewReader(""), &out, &err, false})
 	return code, out.String(), err.String()
 }
 

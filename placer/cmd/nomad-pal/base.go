@@ -10,11 +10,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"text/template"
 
 	"github.com/hashicorp/nomad/api"
-	"github.com/ryanuber/columnize"
 
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
@@ -23,6 +21,8 @@ import (
 type streams struct {
 	in       io.Reader
 	out, err io.Writer
+	// terminal: out is one.
+	terminal bool
 }
 
 // base is what all commands share: Nomad's own flags and forms of output.
@@ -45,9 +45,14 @@ General Options:
   -region=<region>         The region to forward to, NOMAD_REGION by default.
   -namespace=<namespace>   The namespace of jobs, NOMAD_NAMESPACE or "default" by default.
   -token=<token>           The ACL token, NOMAD_TOKEN by default.
-  -ca-cert=<path>          NOMAD_CACERT; likewise -ca-path, -client-cert, -client-key, -tls-server-name,
-                           -tls-skip-verify.
-  -no-color, -force-color  Accepted as by nomad; there is no color.
+  -ca-cert=<path>, -ca-path=<path>
+                           Who signed Nomad's certificate, NOMAD_CACERT and
+                           NOMAD_CAPATH by default.
+  -client-cert=<path>, -client-key=<path>
+                           NOMAD_CLIENT_CERT and NOMAD_CLIENT_KEY by default.
+  -tls-server-name=<name>  NOMAD_TLS_SERVER_NAME by default.
+  -tls-skip-verify         Take any certificate; NOMAD_SKIP_VERIFY by default.
+  -no-color, -force-color  Without them there is colour on a terminal, unless NO_COLOR is set.
   -pal-namespace=<ns>      The namespace of the placer's variables, "default" by default.
   -pal-address=<addr>      The HTTP API of the placer's agent, NOMAD_PAL_ADDR by default. It is
                            asked with your token. Without it, an agent that publishes its
@@ -103,6 +108,9 @@ func (b *base) given(name string) bool { return b.flagsGiven[name] }
 // fail prints an error and returns the exit code for it.
 func (b *base) fail(err error) int {
 	fmt.Fprintln(b.io.err, "Error:", err)
+	if said := b.unreached(err); said != "" {
+		fmt.Fprintln(b.io.err, said)
+	}
 	return 1
 }
 
@@ -173,20 +181,6 @@ func (b *base) structured(v any) (done bool, code int) {
 	return false, 0
 }
 
-// table prints rows as [row] makes them, the first being the head.
-func (b *base) table(rows []string) {
-	cfg := columnize.DefaultConfig()
-	cfg.Delim, cfg.Empty = separator, "-"
-	fmt.Fprintln(b.io.out, columnize.Format(rows, cfg))
-}
-
-// pairs prints rows of a key and its value with "=" between.
-func (b *base) pairs(rows []string) {
-	cfg := columnize.DefaultConfig()
-	cfg.Delim, cfg.Glue, cfg.Empty = separator, " = ", "-"
-	fmt.Fprintln(b.io.out, columnize.Format(rows, cfg))
-}
-
 // printf prints a message; what it quotes of others stays on one line.
 func (b *base) printf(format string, args ...any) {
 	for i, a := range args {
@@ -203,8 +197,4 @@ func (b *base) readFile(path string) ([]byte, error) {
 		return io.ReadAll(b.io.in)
 	}
 	return os.ReadFile(path)
-}
-
-func help(usage, text string, options ...string) string {
-	return strings.TrimSpace("Usage: nomad-pal " + usage + "\n\n" + strings.TrimSpace(text) + "\n" + strings.Join(options, ""))
 }

@@ -19,7 +19,7 @@ import (
 type classifyCommand struct{ base }
 
 func (c *classifyCommand) Synopsis() string {
-	return "Say which application class a running job belongs to, from what its GPUs do"
+	return "Say which application class a running job belongs to"
 }
 
 func (c *classifyCommand) Help() string {
@@ -38,7 +38,10 @@ Classify Options:
                            collection_interval bounds what is new.
   -save                    Remember the class and the readings in the cluster: for the job's
                            next runs (nomad-pal run -learned), and to judge other jobs by.
-`, outputOptions, generalOptions)
+`, examples(
+		"Which class is my job of?", "nomad-pal classify train",
+		"Remember it for the job's next runs:", "nomad-pal classify -save -for 5m train",
+	), outputOptions, generalOptions)
 }
 
 // classified is the command's JSON.

@@ -22,7 +22,9 @@ makes such moves itself where its configuration says queue { migrate = true }.
 Defrag Options:
 
   -dry-run                 Required: this command moves nothing.
-`, outputOptions, generalOptions)
+`, examples(
+		"Which gangs would run better elsewhere?", "nomad-pal defrag -dry-run",
+	), outputOptions, generalOptions)
 }
 
 func (c *defragCommand) Run(args []string) int {

@@ -8,54 +8,187 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hashicorp/nomad/api"
+
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 type explainCommand struct{ base }
 
 func (c *explainCommand) Synopsis() string {
-	return "Say why a job runs where it runs, or why it waits"
+	return "Say why a job, allocation, GPU or node is as it is"
 }
 
 func (c *explainCommand) Help() string {
-	return help("explain [options] <job>", `
-Says which GPUs a job got and why: what was to choose from, the entries of the
-L×V matrix in the order they were tried, the GPUs with PM scores and variability
-classes, the predicted slowdown, and the same for packed placement. For a job
-that waits: what for, and who is ahead.
+	return help("explain [options] <job> | <allocation> | <gpu> | <node> | <jobspec>", `
+Says in one sentence why the job runs where it runs, or why it waits. Then the
+evidence: what was to choose from, the entries of the L×V matrix in the order
+they were tried, the chosen GPUs with PM scores and variability classes, the
+predicted slowdown, and that of packed placement. Then what to do next: which
+jobs hold the GPUs that it waits for, until when, and what would start now.
+
+Of a GPU it says who holds it, how fast it is, and why it is not chosen; of a
+node, the same for each of its GPUs. Ids and names may be shortened to a prefix
+that only one of them has. A file (*.hcl, *.nomad, *.json, or a path) is
+explained as if it were submitted now.
+
+Explain Options:
+
+  -what-if=<key>=<value>,...
+                           Explain the job as if it said something else. Keys:
+                           the hints (pal_class, pal_locality, ...), priority,
+                           count and gpus; <group>.count and <group>.gpus for
+                           one of several groups. Nothing is changed. A running
+                           job is explained as if its file were run again.
+`, jobOptions, `
+Examples:
+
+  Why does my job wait?
+
+      $ nomad-pal explain train
+
+  Would it start now with fewer members, or in another class?
+
+      $ nomad-pal explain -what-if count=2 train
+      $ nomad-pal explain -what-if pal_class=B,count=4 train.nomad.hcl
+
+  Who uses this GPU, and how fast is it?
+
+      $ nomad-pal explain GPU-8d3f1c02
 `, exitCodes, outputOptions, generalOptions)
 }
 
+// explained is what explain prints.
+type explained struct {
+	// Kind is what is explained: job, allocation, gpu or node.
+	Kind string `json:"kind"`
+	// Summary is the answer in one sentence.
+	Summary string `json:"summary"`
+	// WhatIf are the changes that are tried, by key.
+	WhatIf map[string]string `json:"what_if,omitempty"`
+	*placer.Explanation
+	Allocation string       `json:"allocation,omitempty"`
+	GPU        *placer.GPU  `json:"gpu,omitempty"`
+	Node       *nodeState   `json:"node,omitempty"`
+	NodeGPUs   []placer.GPU `json:"node_gpus,omitempty"`
+	idLength   int
+}
+
 func (c *explainCommand) Run(args []string) int {
-	rest, ok := c.parse(c.flags("explain"), args, 1)
+	fs := c.flags("explain")
+	var f jobFlags
+	fs.Var(&f.vars, "var", "")
+	fs.Var(&f.varFiles, "var-file", "")
+	fs.BoolVar(&f.isJSON, "json-job", false, "")
+	var whatIf paths
+	fs.Var(&whatIf, "what-if", "")
+	rest, ok := c.parse(fs, args, 1)
 	if !ok {
 		return 1
+	}
+	changes, err := parseChanges(whatIf)
+	if err != nil {
+		return c.fail(err)
 	}
 	s, err := c.ask()
 	if err != nil {
 		return c.fail(err)
 	}
-	k, err := s.Find(c.namespace, rest[0])
+	x, err := c.explain(s, rest[0], f, changes)
 	if err != nil {
 		return c.fail(err)
 	}
-	e, err := s.Explain(k)
-	if err != nil {
-		return c.fail(err)
-	}
-	if done, code := c.structured(e); done {
+	if done, code := c.structured(x); done {
 		return s.close(code)
 	}
-	printExplanation(&c.base, e)
+	c.print(x)
 	return s.close(0)
 }
 
+// explain finds out what is meant, and explains it.
+func (c *explainCommand) explain(s *answers, name string, f jobFlags, changes changes) (*explained, error) {
+	if isJobFile(name) {
+		job, _, err := c.readJob(name, f)
+		if err != nil {
+			return nil, err
+		}
+		return c.planned(s, job, changes)
+	}
+	t, err := c.target(s, name)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case len(changes) > 0 && (t.gpu != nil || t.node != ""):
+		return nil, fmt.Errorf("-what-if is for jobs: %q is a %s", name, map[bool]string{true: "GPU", false: "node"}[t.gpu != nil])
+	case t.gpu != nil:
+		return &explained{Kind: "gpu", Summary: gpuSentence(*t.gpu), GPU: t.gpu}, nil
+	case t.node != "":
+		return c.explainNode(s, t)
+	case len(changes) > 0:
+		job, err := s.nomad.Job(c.ctx, t.job)
+		if err != nil {
+			return nil, err
+		}
+		if job == nil {
+			return nil, fmt.Errorf("no job %q in namespace %q", t.job.ID, t.job.Namespace)
+		}
+		return c.planned(s, rewrite.Author(job), changes)
+	}
+	e, err := s.Explain(t.job)
+	if err != nil {
+		return nil, err
+	}
+	x := &explained{Kind: "job", Summary: sentence(e, time.Now()), Explanation: e}
+	if t.alloc != nil {
+		x.Kind, x.Allocation = "allocation", t.alloc.ID
+		x.Summary = allocSentence(t.alloc) + " " + x.Summary
+	}
+	return x, nil
+}
+
+// planned explains what would happen to a job that is not as it is in Nomad.
+func (c *explainCommand) planned(s *answers, job *api.Job, changes changes) (*explained, error) {
+	if err := changes.apply(job); err != nil {
+		return nil, err
+	}
+	e, err := s.Plan(job)
+	if err != nil {
+		return nil, err
+	}
+	return &explained{Kind: "job", Summary: changes.sentence() + sentence(e, time.Now()), WhatIf: changes, Explanation: e}, nil
+}
+
+func (c *explainCommand) print(x *explained) {
+	switch {
+	case x.GPU != nil:
+		c.printGPU(x)
+	case x.Node != nil:
+		c.printNode(x)
+	default:
+		c.say(bold, x.Summary)
+		c.write("\n")
+		printEvidence(&c.base, x.Explanation)
+	}
+}
+
+// printExplanation prints the sentence and the evidence.
 func printExplanation(b *base, e *placer.Explanation) {
+	b.say(bold, sentence(e, time.Now()))
+	b.write("\n")
+	printEvidence(b, e)
+}
+
+func printEvidence(b *base, e *placer.Explanation) {
 	rows := []string{
-		row("Job", e.Job), row("Namespace", e.Namespace), row("Phase", e.Phase.String()), row("Reason", oneLine(e.Reason)),
+		row("Job", e.Job), row("Namespace", e.Namespace), row("Phase", phase(e.Phase)), row("Reason", oneLine(e.Reason)),
+	}
+	if !e.Submitted.IsZero() {
+		rows = append(rows, row("Submitted", when(e.Submitted, time.Now())))
 	}
 	if e.Mode != "" {
 		rows = append(rows, row("Pins", e.Mode))
@@ -81,17 +214,19 @@ func printExplanation(b *base, e *placer.Explanation) {
 	}
 	printObstacles(b, e)
 	if e.Decision != nil {
-		printDecision(b, e.Decision)
+		printDecision(b, e)
 	}
 	printFailures(b, e)
 	if len(e.Allocations) > 0 {
-		b.printf("\nAllocations\n")
+		b.head("Allocations")
 		rows := []string{row("ID", "Group", "Node", "Status", "GPUs")}
 		for _, a := range e.Allocations {
-			rows = append(rows, row(short(a.ID), a.Group, a.Node, a.Status, strings.Join(a.GPUs, " ")))
+			rows = append(rows, row(short(a.ID), a.Group, a.Node, a.Status, shortGPUs(a.GPUs, b.idLength(e.GPUIDLength))))
 		}
 		b.table(rows)
 	}
+	printNext(b, e)
+	printWords(b, e)
 }
 
 func because(from string) string {
@@ -118,7 +253,7 @@ func candidates(c pal.Candidates) string {
 }
 
 func printWait(b *base, e *placer.Explanation) {
-	b.printf("\nQueue\n")
+	b.head("Queue")
 	w := e.Wait
 	rows := []string{row("Position", w.Position), row("Waits for", oneLine(strings.TrimPrefix(e.WaitsFor, "waits: ")))}
 	if w.Ahead != "" {
@@ -137,10 +272,10 @@ func printFailures(b *base, e *placer.Explanation) {
 	if len(e.Failures) == 0 {
 		return
 	}
-	b.printf("\nFailures\n")
+	b.head("Failures")
 	rows := []string{row("Try", "Time", "Allocation", "Node", "Cause", "Reason", "GPUs")}
 	for _, f := range e.Failures {
-		rows = append(rows, row(f.Try, clock(f.At), short(f.Alloc), f.Node, f.Cause, oneLine(f.Reason), strings.Join(f.GPUs, " ")))
+		rows = append(rows, row(f.Try, clock(f.At), short(f.Alloc), f.Node, f.Cause, oneLine(f.Reason), shortGPUs(f.GPUs, b.idLength(e.GPUIDLength))))
 	}
 	b.table(rows)
 }
@@ -150,7 +285,7 @@ func printObstacles(b *base, e *placer.Explanation) {
 	if len(e.Obstacles) == 0 {
 		return
 	}
-	b.printf("\nWhy nodes with GPUs do not take it (each counts once)\n")
+	b.head("Why nodes with GPUs do not take it (each counts once)")
 	rows := []string{row("Group", "Nodes", "Reason")}
 	for _, o := range e.Obstacles {
 		rows = append(rows, row(o.Group, fmt.Sprintf("%d of %d", o.Nodes, o.Total), o.What))
@@ -158,9 +293,10 @@ func printObstacles(b *base, e *placer.Explanation) {
 	b.table(rows)
 }
 
-func printDecision(b *base, d *pal.Decision) {
+func printDecision(b *base, e *placer.Explanation) {
+	d := e.Decision
 	if len(d.Walk) > 0 {
-		b.printf("\nL×V matrix, in the order tried\n")
+		b.head("L×V matrix, in the order tried")
 		rows := []string{row("Locality", "Bin up to", "Penalty × bin", "Free GPUs", "Result")}
 		for i, w := range d.Walk {
 			if d.WalkOmitted > 0 && i == len(d.Walk)/2 {
@@ -175,7 +311,7 @@ func printDecision(b *base, d *pal.Decision) {
 		b.table(rows)
 	}
 	if d.Chosen != nil {
-		b.printf("\nChosen GPUs\n")
+		b.head("Chosen GPUs")
 		rows := []string{row("Group", "Node", "GPU", "PM score", "Class")}
 		for _, m := range d.Chosen.Members {
 			for _, u := range m.GPUs {
@@ -183,14 +319,17 @@ func printDecision(b *base, d *pal.Decision) {
 				if u.Degraded != "" {
 					degraded = " (degraded: " + oneLine(u.Degraded) + ")"
 				}
-				rows = append(rows, row(m.Group, m.Node, u.ID, score(u.PMScore), class(u.Class)+degraded))
+				rows = append(rows, row(m.Group, m.Node, shortGPU(u.ID, b.idLength(e.GPUIDLength)), score(u.PMScore), class(u.Class)+degraded))
 			}
 		}
 		b.table(rows)
-		b.printf("\nPredicted slowdown\n")
+		b.head("Predicted slowdown")
 		rows = []string{row("Placement", "Nodes", "Locality", "Penalty", "Slowest PM score", "Slowdown"), choice("chosen", d.Chosen)}
 		if d.Packed != nil {
 			rows = append(rows, choice("packed", d.Packed))
+		}
+		for _, a := range e.Alternatives {
+			rows = append(rows, choice(a.What, a.Choice))
 		}
 		b.table(rows)
 	}

@@ -25,7 +25,10 @@ func (c *failuresCommand) Help() string {
 Shows the last allocations with GPUs that failed or were lost: by cause, with the
 GPU hours that were lost; each of them; and the GPUs that are kept out of new
 placements for it.
-`, outputOptions, generalOptions)
+`, examples(
+		"What failed, and whose fault was it?", "nomad-pal failures",
+		"Failures and GPU hours lost, by cause:", "nomad-pal failures -t '{{range $c, $s := .Causes}}{{$c}} {{$s}} {{end}}'",
+	), outputOptions, generalOptions)
 }
 
 // failureReport is what failures prints.

@@ -4,7 +4,10 @@
 package main
 
 import (
+	"slices"
+
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer"
 )
 
 type gpusCommand struct{ base }
@@ -16,7 +19,10 @@ func (c *gpusCommand) Help() string {
 Shows every GPU with its variability class per application class (1 is the
 fastest), its PM score for class A, whether it is healthy and works as it
 should, and the job that holds it. A degraded GPU is in the last class.
-`, exitCodes, outputOptions, generalOptions)
+`, examples(
+		"Which GPUs are there, and who holds them?", "nomad-pal gpus",
+		"Which are not healthy?", "nomad-pal gpus | grep -e unhealthy -e degraded -e quarantined",
+	), exitCodes, outputOptions, generalOptions)
 }
 
 func (c *gpusCommand) Run(args []string) int {
@@ -39,20 +45,53 @@ func (c *gpusCommand) Run(args []string) int {
 		c.printf("No GPUs. Is the device plugin installed on the clients?\n")
 		return s.close(0)
 	}
-	rows := []string{row("GPU", "Node", "Device", "A", "B", "C", "D", "Score A", "Health", "Job")}
-	for _, g := range gpus {
-		health := "healthy"
-		if !g.Healthy {
-			health = "unhealthy: " + oneLine(g.Unhealthy)
-		} else if g.Quarantine != nil {
-			health = "quarantined"
-		} else if g.Degraded != "" {
-			health = "degraded: " + oneLine(g.Degraded)
+	c.printGPUs(gpus, idLength(gpus))
+	return s.close(0)
+}
+
+// idLength is how much of an id tells each of the GPUs from the others.
+func idLength(gpus []placer.GPU) int {
+	ids := make([]string, len(gpus))
+	for i, g := range gpus {
+		ids[i] = g.ID
+	}
+	return placer.IDLength(ids)
+}
+
+// printGPUs prints a table of GPUs, on a terminal with so much of their ids.
+func (b *base) printGPUs(gpus []placer.GPU, length int) {
+	only := b.onlyModel(gpus)
+	cells := func(id, node, device any, rest ...any) string {
+		if only != "" {
+			return row(append([]any{id, node}, rest...)...)
 		}
-		rows = append(rows, row(g.ID, g.Node, g.Device,
+		return row(append([]any{id, node, device}, rest...)...)
+	}
+	rows := []string{cells("GPU", "Node", "Device", "A", "B", "C", "D", "Score A", "Health", "Job")}
+	for _, g := range gpus {
+		health := painted{plain, "healthy"}
+		if !g.Healthy {
+			health = painted{red, "unhealthy: " + oneLine(g.Unhealthy)}
+		} else if g.Quarantine != nil {
+			health = painted{red, "quarantined"}
+		} else if g.Degraded != "" {
+			health = painted{yellow, "degraded: " + oneLine(g.Degraded)}
+		}
+		rows = append(rows, cells(shortGPU(g.ID, b.idLength(length)), g.Node, g.Device,
 			class(g.Classes[pal.ClassA]), class(g.Classes[pal.ClassB]), class(g.Classes[pal.ClassC]), class(g.Classes[pal.ClassD]),
 			score(g.PMScores[pal.ClassA]), health, g.Job))
 	}
-	c.table(rows)
-	return s.close(0)
+	b.table(rows)
+	if only != "" {
+		b.say(plain, "All are "+only+".")
+	}
+}
+
+// onlyModel is the model of all GPUs, on a terminal, where it would take a third of each
+// line; "" if there are several.
+func (b *base) onlyModel(gpus []placer.GPU) string {
+	if !b.io.terminal || len(gpus) == 0 || slices.ContainsFunc(gpus, func(g placer.GPU) bool { return g.Device != gpus[0].Device }) {
+		return ""
+	}
+	return gpus[0].Device
 }

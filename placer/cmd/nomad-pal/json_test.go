@@ -25,7 +25,7 @@ var (
 // names in snake_case, at any depth.
 func TestJSONNames(t *testing.T) {
 	for _, v := range []any{
-		overview{}, failureReport{}, imported{}, groupSummary{}, classified{},
+		explained{}, placer.Event{}, placer.Check{}, overview{}, failureReport{}, imported{}, groupSummary{}, classified{},
 		placer.JobStatus{}, placer.GPU{}, placer.Explanation{}, placer.Move{}, placer.Status{}, placer.Record{},
 		nomad.Obstacle{}, placer.Try{}, placer.Activity{}, placer.Heartbeat{}, agent.Health{}, agent.Metrics{},
 	} {

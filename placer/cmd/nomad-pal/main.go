@@ -10,16 +10,18 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/hashicorp/cli"
+	"github.com/mattn/go-isatty"
 
 	"github.com/nomad-pal/nomad-pal/internal/version"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args[1:], streams{os.Stdin, os.Stdout, os.Stderr})
+	code := run(ctx, os.Args[1:], streams{os.Stdin, os.Stdout, os.Stderr, isatty.IsTerminal(os.Stdout.Fd())})
 	stop()
 	os.Exit(code)
 }
@@ -29,7 +31,18 @@ func run(ctx context.Context, args []string, io streams) int {
 	c := cli.NewCLI("nomad-pal", version.Human())
 	c.Args = args
 	c.HelpWriter, c.ErrorWriter = io.out, io.err
-	c.Commands = commands(ctx, io)
+	c.Commands, c.Autocomplete = commands(ctx, io), false
+	if len(args) > 0 && args[0] == completeCommand {
+		return complete(ctx, io, args[1:], c.Commands)
+	}
+	if slices.Contains(args, "-autocomplete-install") || slices.Contains(args, "--autocomplete-install") {
+		fmt.Fprintln(io.err, "nomad-pal writes no shell's configuration: see nomad-pal completion -help")
+		return 1
+	}
+	if said := unknownCommand(args, c.Commands); said != "" {
+		fmt.Fprintln(io.err, said)
+		return 127
+	}
 	code, err := c.Run()
 	if err != nil {
 		fmt.Fprintln(io.err, err)
@@ -52,6 +65,9 @@ func commands(ctx context.Context, io streams) map[string]cli.CommandFactory {
 		"status":         make(&statusCommand{base: b}),
 		"queue":          make(&queueCommand{base: b}),
 		"gpus":           make(&gpusCommand{base: b}),
+		"completion":     make(&completionCommand{base: b}),
+		"doctor":         make(&doctorCommand{base: b}),
+		"events":         make(&eventsCommand{base: b}),
 		"failures":       make(&failuresCommand{base: b}),
 		"quarantine":     make(&quarantineCommand{base: b}),
 		"defrag":         make(&defragCommand{base: b}),
@@ -63,6 +79,7 @@ func commands(ctx context.Context, io streams) map[string]cli.CommandFactory {
 		"profile show":   make(&profileShowCommand{base: b}),
 		"profile import": make(&profileImportCommand{base: b}),
 		"profile export": make(&profileExportCommand{base: b}),
+		"top":            make(&topCommand{base: b}),
 		"version":        make(&versionCommand{base: b}),
 	}
 }

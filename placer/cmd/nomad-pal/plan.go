@@ -23,7 +23,10 @@ Exit codes: 0 the job would wait, or runs and would run on; 1 it would start now
 it is written or on this cluster; 3 no placer is at work, so that nothing starts;
 255 an error. (As with nomad job plan, 1 means
 that allocations would be made.)
-`, jobOptions, outputOptions, generalOptions)
+`, examples(
+		"Would it start now, and where?", "nomad-pal plan train.nomad.hcl",
+		"In a script:", "nomad-pal plan -t '{{.Phase}}: {{.Reason}}' train.nomad.hcl",
+	), jobOptions, outputOptions, generalOptions)
 }
 
 func (c *planCommand) Run(args []string) int {

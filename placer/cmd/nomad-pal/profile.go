@@ -25,7 +25,8 @@ type profileCommand struct{ base }
 func (c *profileCommand) Synopsis() string { return "Build, show, import and export profiles" }
 
 func (c *profileCommand) Help() string {
-	return help("profile <command>", "A profile says how fast each GPU is, per application class.")
+	return help("profile <command>", "A profile says how fast each GPU is, per application class.",
+		examples("Show the one in force:", "nomad-pal profile show"))
 }
 
 func (c *profileCommand) Run([]string) int { return cli.RunResultHelp }

@@ -28,7 +28,10 @@ Build Options:
   -o=<file>                Write the profile there, and what it says to standard output.
   -previous=<file>         The profile before this one: it gives the version to follow, and
                            classes change only beyond the hysteresis.
-`, fileOptions, calibrationOptions, outputOptions, generalOptions)
+`, fileOptions, calibrationOptions, examples(
+		"Turn measured times into a profile for the device plugin:", "nomad-pal profile build -o profile.json times.csv",
+		"Calibrate anew what the cluster has measured:", "nomad-pal profile build -cluster -method kmeans",
+	), outputOptions, generalOptions)
 }
 
 func (c *profileBuildCommand) Run(args []string) int {

@@ -24,7 +24,10 @@ Export Options:
 
   -o=<file>                Where to, standard output by default.
   -csv                     The times as a table, as profile build and import read it.
-`, generalOptions)
+`, examples(
+		"Keep the profile:", "nomad-pal profile export -o profile.json",
+		"As a table:", "nomad-pal profile export -csv -o times.csv",
+	), generalOptions)
 }
 
 func (c *profileExportCommand) Run(args []string) int {

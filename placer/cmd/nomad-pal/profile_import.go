@@ -35,7 +35,11 @@ Import Options:
   -allow-unknown           Keep GPUs that the cluster does not have at the moment.
   -dry-run                 Say what would change, and change nothing.
   -delete                  Delete what was imported under -name.
-`, fileOptions, outputOptions, generalOptions)
+`, fileOptions, examples(
+		"What would measurements from elsewhere change?", "nomad-pal profile import -dry-run times.csv",
+		"Have the placer use them:", "nomad-pal profile import -name bench times.csv",
+		"Stop using them:", "nomad-pal profile import -name bench -delete",
+	), outputOptions, generalOptions)
 }
 
 // imported is what profile import says.

@@ -34,7 +34,10 @@ Show Options:
   -app=<name>              Only this application class or application.
   -svg=<file>              Draw the distributions.
   -verbose                 List every GPU.
-`, outputOptions, generalOptions)
+`, examples(
+		"How different are the GPUs?", "nomad-pal profile show",
+		"Draw it:", "nomad-pal profile show -svg gpus.svg",
+	), outputOptions, generalOptions)
 }
 
 func (c *profileShowCommand) Run(args []string) int {
@@ -105,8 +108,8 @@ func (b *base) noProfile(client *nomad.Client) error {
 	if b.config().SecretID != "" {
 		return errNoProfile
 	}
-	_, _, err := client.API().ACLTokens().Self((&api.QueryOptions{}).WithContext(b.ctx))
-	if aclDisabled(err) {
+	self, _, err := client.API().ACLTokens().Self((&api.QueryOptions{}).WithContext(b.ctx))
+	if aclDisabled(self, err) {
 		return errNoProfile
 	}
 	return fmt.Errorf("no profile can be seen without a token: Nomad has access control on; set NOMAD_TOKEN or say -token")

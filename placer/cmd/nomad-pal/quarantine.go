@@ -5,8 +5,11 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer"
@@ -27,7 +30,10 @@ Quarantine Options:
 
   -lift                    Give the named GPUs free.
   -all                     With -lift: all GPUs in quarantine.
-`, outputOptions, generalOptions)
+`, examples(
+		"Which GPUs are kept out, and why?", "nomad-pal quarantine",
+		"After a GPU was replaced or reset:", "nomad-pal quarantine -lift GPU-8d3f1c02",
+	), outputOptions, generalOptions)
 }
 
 func (c *quarantineCommand) Run(args []string) int {
@@ -71,6 +77,9 @@ func (c *quarantineCommand) lift(gpus []string) int {
 	if err != nil {
 		return c.fail(err)
 	}
+	if gpus, err = c.wholeIDs(client, gpus); err != nil {
+		return c.fail(err)
+	}
 	lifted, err := placer.LiftQuarantine(c.ctx, client, gpus...)
 	if err != nil {
 		return c.fail(err)
@@ -85,6 +94,32 @@ func (c *quarantineCommand) lift(gpus []string) int {
 		c.printf("Lifted the quarantine of %s\n", id)
 	}
 	return 0
+}
+
+// wholeIDs are the ids of GPUs in quarantine of which the beginning is given.
+func (c *quarantineCommand) wholeIDs(client *nomad.Client, given []string) ([]string, error) {
+	if len(given) == 0 {
+		return nil, nil
+	}
+	qs, err := placer.ReadQuarantine(c.ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	out := slices.Clone(given)
+	for i, prefix := range given {
+		var found []string
+		for id := range qs {
+			if strings.HasPrefix(id, prefix) && time.Now().Before(qs[id].Until) {
+				found = append(found, id)
+			}
+		}
+		if _, whole := qs[prefix]; !whole && len(found) > 1 {
+			return nil, fmt.Errorf("%q is the beginning of %d GPUs in quarantine: say more of it", prefix, len(found))
+		} else if !whole && len(found) == 1 {
+			out[i] = found[0]
+		}
+	}
+	return out, nil
 }
 
 // printQuarantine prints GPUs that are kept out.

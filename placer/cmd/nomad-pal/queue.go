@@ -5,7 +5,10 @@ package main
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
@@ -13,19 +16,77 @@ import (
 
 type queueCommand struct{ base }
 
+// terminalRows is how many jobs are shown on a terminal if nothing is said.
+const terminalRows = 20
+
 func (c *queueCommand) Synopsis() string { return "Show who waits, in order, and for what" }
 
 func (c *queueCommand) Help() string {
 	return help("queue [options]", `
 Shows the waiting gangs in the order in which they will be served, each with what
-it waits for. Jobs that will not start as things are come last, with the reason:
-rejected (as they are written), unschedulable (on this cluster), failed (given up).
+it waits for, and a summary of all of them. Jobs that will not start as things
+are come last, with the reason: rejected (as they are written), unschedulable (on
+this cluster), failed (given up).
+
+Queue Options:
+
+  -limit=<n>               Show the first n jobs; 0: all. Default: 20 on a
+                           terminal, all elsewhere and with -json.
+  -namespace=<namespace>   Only jobs of this namespace.
+  -class=<class>           Only jobs of this application class: A, B, C or D.
+  -state=<state>,...       Only jobs in these states, such as waiting,
+                           unschedulable, rejected or failed.
+`, `
+Examples:
+
+  Who is next?
+
+      $ nomad-pal queue -limit 5
+
+  Which jobs will never start, and why?
+
+      $ nomad-pal queue -state rejected,unschedulable,failed -limit 0
+
+  How many GPUs do waiting jobs of class A want?
+
+      $ nomad-pal queue -class A -limit 1
 `, exitCodes, outputOptions, generalOptions)
 }
 
+// queueStates are those of jobs that have no GPUs and want some.
+var queueStates = []gang.State{gang.Waiting, gang.Committing, gang.Completing, gang.Rejected, gang.Unschedulable, gang.Failed}
+
+// queueFilter is which jobs are shown.
+type queueFilter struct {
+	namespace, class string
+	states           []gang.State
+}
+
+func (f queueFilter) shows(j placer.JobStatus) bool {
+	return slices.Contains(f.states, j.Phase) && (f.namespace == "" || f.namespace == "*" || f.namespace == j.Namespace) && (f.class == "" || f.class == j.Class)
+}
+
 func (c *queueCommand) Run(args []string) int {
-	if _, ok := c.parse(c.flags("queue"), args, 0); !ok {
+	fs := c.flags("queue")
+	limit := fs.Int("limit", -1, "")
+	class := fs.String("class", "", "")
+	states := fs.String("state", "", "")
+	if _, ok := c.parse(fs, args, 0); !ok {
 		return 1
+	}
+	f := queueFilter{class: strings.ToUpper(*class), states: queueStates}
+	if c.given("namespace") {
+		f.namespace = c.namespace
+	}
+	if *states != "" {
+		f.states = nil
+		for _, name := range strings.Split(*states, ",") {
+			var s gang.State
+			if err := s.UnmarshalText([]byte(name)); name == "" || err != nil || !slices.Contains(queueStates, s) {
+				return c.fail(fmt.Errorf("-state: %q is none of %s", name, stateNames(queueStates)))
+			}
+			f.states = append(f.states, s)
+		}
 	}
 	s, err := c.ask()
 	if err != nil {
@@ -35,22 +96,105 @@ func (c *queueCommand) Run(args []string) int {
 	if err != nil {
 		return c.fail(err)
 	}
-	jobs = slices.DeleteFunc(jobs, func(j placer.JobStatus) bool {
-		return !slices.Contains([]gang.State{gang.Waiting, gang.Committing, gang.Completing, gang.Rejected, gang.Unschedulable, gang.Failed}, j.Phase)
-	})
+	jobs = slices.DeleteFunc(jobs, func(j placer.JobStatus) bool { return !f.shows(j) })
 	const last = 1 << 30
 	slices.SortStableFunc(jobs, func(a, b placer.JobStatus) int {
 		return cmp.Compare(cmp.Or(a.Position, last), cmp.Or(b.Position, last))
 	})
-	if done, code := c.structured(jobs); done {
+	shown := jobs[:c.shown(*limit, len(jobs))]
+	if done, code := c.structured(shown); done {
 		return s.close(code)
 	}
 	c.warn(s)
-	if len(jobs) == 0 {
-		c.printf("Nobody waits.\n")
-		return s.close(0)
+	c.print(jobs, shown, time.Now())
+	if len(jobs) > 0 {
+		c.printTenants(s.Tenants())
 	}
-	c.printJobs(jobs)
-	c.printTenants(s.Tenants())
 	return s.close(0)
+}
+
+func stateNames(states []gang.State) string {
+	var names []string
+	for _, s := range states {
+		names = append(names, s.String())
+	}
+	return strings.Join(names, ", ")
+}
+
+// shown is how many of n jobs are shown.
+func (c *queueCommand) shown(limit, n int) int {
+	if limit < 0 && c.io.terminal && !c.json && c.template == "" {
+		limit = terminalRows
+	}
+	if limit <= 0 {
+		return n
+	}
+	return min(limit, n)
+}
+
+func (c *queueCommand) print(jobs, shown []placer.JobStatus, now time.Time) {
+	if len(jobs) == 0 {
+		c.write("Nobody waits.\n")
+		return
+	}
+	several, states := false, false
+	for _, j := range jobs {
+		several = several || j.Namespace != jobs[0].Namespace || j.Namespace != "default"
+		states = states || j.Phase != gang.Waiting
+	}
+	cells := func(position, job, namespace, state, gpus, class, waited, start, why any) string {
+		cs := []any{position, job}
+		if several {
+			cs = append(cs, namespace)
+		}
+		if states {
+			cs = append(cs, state)
+		}
+		return row(append(cs, gpus, class, waited, start, why)...)
+	}
+	rows := []string{cells("#", "Job", "Namespace", "State", "GPUs", "Class", "Waited", "Starts", "Why")}
+	for _, j := range shown {
+		position, start, waited := "", "", ""
+		if j.Position > 0 {
+			position = fmt.Sprint(j.Position)
+		}
+		if !j.StartTo.IsZero() {
+			start = soon(j.StartFrom, j.StartTo, now)
+		}
+		if !j.Submitted.IsZero() {
+			waited = about(max(0, now.Sub(j.Submitted)))
+		}
+		rows = append(rows, cells(position, j.Job, j.Namespace, phase(j.Phase), j.GPUs, j.Class, waited, start, trimReason(strings.TrimPrefix(oneLine(j.Reason), "waits: "))))
+	}
+	c.table(rows)
+	c.write("\n")
+	c.say(plain, queueSummary(jobs)+more(len(jobs)-len(shown)))
+}
+
+func more(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" %d more are not shown: see -limit.", n)
+}
+
+// queueSummary counts jobs that have no GPUs.
+func queueSummary(jobs []placer.JobStatus) string {
+	waiting, wanted, never := 0, 0, 0
+	for _, j := range jobs {
+		switch j.Phase {
+		case gang.Rejected, gang.Unschedulable, gang.Failed:
+			never++
+		default:
+			waiting, wanted = waiting+1, wanted+j.GPUs
+		}
+	}
+	text := fmt.Sprintf("%d gangs wait for %s", waiting, gpus(wanted))
+	if waiting == 1 {
+		text = "1 gang waits for " + gpus(wanted)
+	}
+	if never > 0 {
+		text += fmt.Sprintf("; %d never start as things are", never)
+	}
+	return text + "."
 }

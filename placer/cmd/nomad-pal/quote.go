@@ -57,6 +57,8 @@ type quoting struct {
 	w io.Writer
 	// rest is the beginning of a rune whose end is yet to be written.
 	rest []byte
+	// styled: the text has styles, see [paint]; colored: they are shown.
+	styled, colored bool
 }
 
 // Write keeps line ends and tabs: they are the commands' own here, those in cells
@@ -73,10 +75,18 @@ func (q *quoting) Write(p []byte) (int, error) {
 		}
 	}
 	q.rest = append([]byte(nil), text[end:]...)
-	if _, err := io.WriteString(q.w, quoted(string(text[:end]), "\n\t")); err != nil {
+	if _, err := io.WriteString(q.w, q.quoted(string(text[:end]))); err != nil {
 		return 0, err
 	}
 	return len(p), nil
+}
+
+func (q *quoting) quoted(text string) string {
+	const keep = "\n\t"
+	if !q.styled {
+		return quoted(text, keep)
+	}
+	return escaped(quoted(text, keep+styles), q.colored)
 }
 
 // separator stands between the cells of a row: no cell has it.
@@ -86,6 +96,10 @@ const separator = "\x1f"
 func row(cells ...any) string {
 	parts := make([]string, len(cells))
 	for i, c := range cells {
+		if p, ok := c.(painted); ok && p.style != plain {
+			parts[i] = paint(p.style, p.text)
+			continue
+		}
 		parts[i] = quoted(fmt.Sprint(c), "")
 	}
 	return strings.Join(parts, separator)

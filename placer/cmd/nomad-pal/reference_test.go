@@ -58,7 +58,7 @@ This is what ` + "`nomad-pal <command> -help`" + ` prints. [Options that command
 			own = strings.TrimRight(before, "\n") + "\n" + after
 			has = append(has, strings.TrimSuffix(title, ":"))
 		}
-		fmt.Fprintf(&b, "\n## %s\n\n```text\n%s\n```\n", name, plain(own))
+		fmt.Fprintf(&b, "\n## %s\n\n```text\n%s\n```\n", name, trimmedText(own))
 		if len(has) > 0 {
 			fmt.Fprintf(&b, "\nAlso takes: %s ([below](#shared-options)).\n", strings.Join(has, ", "))
 		}
@@ -86,8 +86,8 @@ func cutSection(text string) (section, after string) {
 	return text, ""
 }
 
-// plain is a text without tabs and spaces at the ends of its lines.
-func plain(text string) string {
+// trimmedText is a text without tabs and spaces at the ends of its lines.
+func trimmedText(text string) string {
 	lines := strings.Split(strings.Trim(text, "\n"), "\n")
 	for i, l := range lines {
 		lines[i] = strings.TrimRight(strings.ReplaceAll(l, "\t", "    "), " ")
@@ -107,7 +107,7 @@ func synopsis(name string) string {
 func helpOf(t *testing.T, name string) string {
 	t.Helper()
 	var out bytes.Buffer
-	code := run(context.Background(), append(strings.Fields(name), "-help"), streams{strings.NewReader(""), &out, &out})
+	code := run(context.Background(), append(strings.Fields(name), "-help"), streams{in: strings.NewReader(""), out: &out, err: &out})
 	if code != 0 || out.Len() == 0 {
 		t.Fatalf("%s -help ends with %d and prints %q", name, code, out.String())
 	}

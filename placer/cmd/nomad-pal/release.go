@@ -24,7 +24,10 @@ Release Options:
 
   -all                     All jobs that carry a gate or pins.
   -gate-only               Only open gates.
-`, outputOptions, generalOptions)
+`, examples(
+		"Leave one job to Nomad:", "nomad-pal release train",
+		"Before nomad-pal is removed, with running jobs left alone:", "nomad-pal release -all -gate-only",
+	), outputOptions, generalOptions)
 }
 
 func (c *releaseCommand) Run(args []string) int {

@@ -42,7 +42,10 @@ Run Options:
   -check-index=<index>     Only register if the job's modify index is this; 0: if it is new.
   -learned                 Where the job says no pal_class and no pal_app, say the class that
                            nomad-pal classify -save remembered.
-`, jobOptions, outputOptions, generalOptions)
+`, examples(
+		"Run a job, and watch until it runs:", "nomad-pal run train.nomad.hcl",
+		"Leave it in the queue and go on:", "nomad-pal run -detach -var gpus=8 train.nomad.hcl",
+	), jobOptions, outputOptions, generalOptions)
 }
 
 func (c *runCommand) Run(args []string) int {

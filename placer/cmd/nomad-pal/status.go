@@ -21,7 +21,10 @@ func (c *statusCommand) Help() string {
 Shows how many GPUs there are and are free, what tenants hold and have used, and
 every job with GPUs that has not ended: its phase and, where it waits, why.
 With -namespace, the jobs of that one only.
-`, exitCodes, outputOptions, generalOptions)
+`, examples(
+		"How full is the cluster, and what do my jobs do?", "nomad-pal status -namespace research",
+		"How many GPUs are free?", "nomad-pal status -t '{{.Free}}'",
+	), exitCodes, outputOptions, generalOptions)
 }
 
 // overview is what status prints.

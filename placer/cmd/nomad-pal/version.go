@@ -14,7 +14,7 @@ type versionCommand struct{ base }
 func (c *versionCommand) Synopsis() string { return "Print the version" }
 
 func (c *versionCommand) Help() string {
-	return help("version [options]", "Prints version and revision.", outputOptions)
+	return help("version [options]", "Prints version and revision.", examples("Which version is this?", "nomad-pal version"), outputOptions)
 }
 
 func (c *versionCommand) Run(args []string) int {

@@ -130,6 +130,8 @@ type Placer struct {
 	w      *World
 	cancel context.CancelFunc
 	done   chan struct{}
+	// Events are what it did.
+	Events *placer.EventLog
 }
 
 // StartPlacer starts a placer. Several do not know of each other, as agents
@@ -139,7 +141,7 @@ func (w *World) StartPlacer() *Placer { return w.StartPlacerAs("") }
 // StartPlacerAs starts a placer with an ACL token.
 func (w *World) StartPlacerAs(token string) *Placer {
 	w.T.Helper()
-	p := &Placer{Name: fmt.Sprintf("placer-%d", len(w.placers)+1), began: time.Now(), w: w, done: make(chan struct{})}
+	p := &Placer{Name: fmt.Sprintf("placer-%d", len(w.placers)+1), began: time.Now(), w: w, Events: placer.NewEventLog(1000, time.Now()), done: make(chan struct{})}
 	client, err := nomad.NewClient(w.Nomad.Config(p.Name, token), "default")
 	if err != nil {
 		w.T.Fatal(err)
@@ -149,7 +151,7 @@ func (w *World) StartPlacerAs(token string) *Placer {
 		w.opts.Placer(&cfg)
 	}
 	log := hclog.New(&hclog.LoggerOptions{Name: p.Name, Level: hclog.Debug, Output: w.log})
-	if p.Placer, err = placer.New(client, cfg, log, placer.Hooks{Ledger: w.rules.ledger(p.Name)}); err != nil {
+	if p.Placer, err = placer.New(client, cfg, log, placer.Hooks{Ledger: w.rules.ledger(p.Name), Events: p.Events}); err != nil {
 		w.T.Fatal(err)
 	}
 	var ctx context.Context

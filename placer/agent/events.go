@@ -1,0 +1,118 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+)
+
+const (
+	// eventsKept is how many events the agent remembers: those of a busy day, some 300
+	// bytes each.
+	eventsKept = 5000
+	// followFor is how long one request is told of new events. Whoever wants more asks
+	// again from the last ID on; then his token is judged anew.
+	followFor = time.Minute
+	// followersAtOnce bounds the requests that wait for events.
+	followersAtOnce = 100
+)
+
+// serveEvents answers what the placer did, the oldest first, one JSON object a line:
+//
+//	GET /v1/events?after=<id>&job=<id>&namespace=<namespace>&follow=true
+//
+// Of events behind the ID, all without one; of one job or namespace, if it is named. With
+// follow=true, new events follow as they happen for a minute: ask again with the last ID
+// then. With Accept: text/event-stream they are server-sent events. Events of namespaces
+// of which the token cannot list the jobs are left out; those about GPUs are for tokens
+// that read variables "nomad-pal/*". The agent keeps the last 5,000 in memory; an agent
+// that does not place has none.
+func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	after, err := strconv.ParseUint(q.Get("after"), 10, 64)
+	if err != nil && q.Get("after") != "" {
+		http.Error(w, fmt.Sprintf("after=%q is no ID of an event", q.Get("after")), http.StatusBadRequest)
+		return
+	}
+	c, err := s.caller(r)
+	if err == nil {
+		err = c.listsSome(r.Context())
+	}
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	follow := q.Get("follow") == "true"
+	if follow {
+		if s.agent.followers.Add(1) > followersAtOnce {
+			s.agent.followers.Add(-1)
+			http.Error(w, "too many follow events: ask again later", http.StatusServiceUnavailable)
+			return
+		}
+		defer s.agent.followers.Add(-1)
+	}
+	write := lines(w, strings.Contains(r.Header.Get("Accept"), "text/event-stream"))
+	sees, operator := c.sees(r.Context()), false
+	asked := false
+	operates := func() bool {
+		if !asked {
+			asked, operator = true, c.operates(r.Context())
+		}
+		return operator
+	}
+	over := time.NewTimer(followFor)
+	defer over.Stop()
+	for {
+		events, changed := s.agent.hooks.Events.After(after)
+		for _, e := range events {
+			after = e.ID
+			if job := q.Get("job"); job != "" && e.Job != job {
+				continue
+			}
+			if ns := q.Get("namespace"); ns != "" && ns != "*" && e.Namespace != ns {
+				continue
+			}
+			if e, ok := e.For(sees, operates); ok && write(e) != nil {
+				return // the client is gone
+			}
+		}
+		if !follow {
+			return
+		}
+		if err := http.NewResponseController(w).Flush(); err != nil {
+			return
+		}
+		select {
+		case <-changed:
+		case <-over.C:
+			return
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// lines writes one event after another.
+func lines(w http.ResponseWriter, sent bool) func(placer.Event) error {
+	if sent {
+		w.Header().Set("Content-Type", "text/event-stream")
+		return func(e placer.Event) error {
+			text, err := json.Marshal(e)
+			if err == nil {
+				_, err = fmt.Fprintf(w, "id: %d\ndata: %s\n\n", e.ID, text)
+			}
+			return err
+		}
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	enc := json.NewEncoder(w)
+	return func(e placer.Event) error { return enc.Encode(e) }
+}

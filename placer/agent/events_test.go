@@ -1,0 +1,114 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+)
+
+// Events are told from an ID on, as JSON lines or as server-sent events, to whoever may
+// know of them; a token that may list nothing is refused before anything is told.
+func TestEventsEndpoint(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, map[string][]string{"alice": {"research"}})
+	r := f.run(openConfig).ready()
+	log := r.agent.hooks.Events
+	log.Add(placer.Event{Kind: placer.Placed, Namespace: "research", Job: "mine", Text: "gets GPUs", At: time.Unix(0, 0).UTC()})
+	log.Add(placer.Event{Kind: placer.Placed, Namespace: "default", Job: "hers", Text: "gets GPUs"})
+	log.Add(placer.Event{Kind: placer.Quarantined, GPUs: []string{"GPU-1"}, Text: "is kept out"})
+	log.Add(placer.Event{Kind: placer.Stopped, Namespace: "research", Job: "other", ForJob: "default/hers", Text: "is stopped"})
+	get := func(path, token string, headers ...string) string {
+		t.Helper()
+		status, text := r.send(http.MethodGet, path, token, "", headers...)
+		if status != http.StatusOK {
+			t.Fatalf("%s: %d %s", path, status, text)
+		}
+		return text
+	}
+	all := get("/v1/events", agentsToken)
+	if strings.Count(all, "\n") != 4 || !strings.Contains(all, "GPU-1") || !strings.Contains(all, `"for_job":"default/hers"`) {
+		t.Errorf("to an operator:\n%s", all)
+	}
+	his := get("/v1/events", "alice")
+	if strings.Count(his, "\n") != 2 || strings.Contains(his, "hers") || strings.Contains(his, "GPU-1") || !strings.Contains(his, placer.Unseen) {
+		t.Errorf("to alice:\n%s", his)
+	}
+	if one := get("/v1/events?job=mine", agentsToken); strings.Count(one, "\n") != 1 || !strings.Contains(one, `"mine"`) {
+		t.Errorf("of one job:\n%s", one)
+	}
+	if some := get("/v1/events?namespace=default", agentsToken); strings.Count(some, "\n") != 1 || !strings.Contains(some, `"hers"`) {
+		t.Errorf("of a namespace:\n%s", some)
+	}
+	es, _ := log.After(0)
+	last := get("/v1/events?after="+fmt.Sprint(es[2].ID), agentsToken, "Accept: text/event-stream")
+	if !strings.HasPrefix(last, "id: "+fmt.Sprint(es[3].ID)+"\ndata: {") || !strings.HasSuffix(last, "}\n\n") {
+		t.Errorf("sent: %q", last)
+	}
+	if status, _ := r.send(http.MethodGet, "/v1/events?after=x", agentsToken, ""); status != http.StatusBadRequest {
+		t.Errorf("an ID that is none: %d", status)
+	}
+	if status, _ := r.send(http.MethodGet, "/v1/events", "", ""); status != http.StatusForbidden {
+		t.Errorf("without a token: %d", status)
+	}
+}
+
+// Who follows hears what happens after he has asked, and takes a place only as long as he
+// listens; there are so many places.
+func TestEventsFollow(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, nil)
+	r := f.run(openConfig).ready()
+	ctx, cancel := context.WithCancel(t.Context())
+	req := httptest.NewRequest(http.MethodGet, "/v1/events?follow=true", nil).WithContext(ctx)
+	req.Header.Set("X-Nomad-Token", agentsToken)
+	s, err := r.agent.newServer(File{Nomad: &Nomad{Address: f.URL}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &flushed{ResponseRecorder: httptest.NewRecorder(), flushed: make(chan string, 100)}
+	ended := make(chan bool)
+	go func() { s.serveEvents(w, req); close(ended) }()
+	<-w.flushed
+	r.agent.hooks.Events.Add(placer.Event{Kind: placer.Placed, Namespace: "default", Job: "late", Text: "gets GPUs"})
+	until(t, "the event is told", func() bool {
+		select {
+		case text := <-w.flushed:
+			return strings.Contains(text, `"late"`)
+		default:
+			return false
+		}
+	})
+	if n := r.agent.followers.Load(); n != 1 {
+		t.Errorf("%d follow", n)
+	}
+	r.agent.followers.Add(followersAtOnce - 1)
+	if status, _ := r.send(http.MethodGet, "/v1/events?follow=true", agentsToken, ""); status != http.StatusServiceUnavailable {
+		t.Errorf("one too many: %d", status)
+	}
+	r.agent.followers.Add(1 - followersAtOnce)
+	cancel()
+	<-ended
+	if n := r.agent.followers.Load(); n != 0 {
+		t.Errorf("%d follow still", n)
+	}
+}
+
+// flushed tells what has been written at each flush.
+type flushed struct {
+	*httptest.ResponseRecorder
+	flushed chan string
+}
+
+func (f *flushed) FlushError() error {
+	f.flushed <- f.Body.String()
+	return nil
+}

@@ -1,0 +1,204 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/internal/version"
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/agent"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/store"
+)
+
+type doctorCommand struct{ base }
+
+func (c *doctorCommand) Synopsis() string {
+	return "Check everything that nomad-pal needs"
+}
+
+func (c *doctorCommand) Help() string {
+	return help("doctor [options]", `
+Looks at everything that nomad-pal needs, and says of each whether it is well,
+and what to do if not: Nomad's address, version and the token's rights, the
+device plugin on every client, the profile and which GPUs it lacks, nodes whose
+meta opens the gate by accident, clocks, the agent at work, and warnings. It
+changes nothing. Use a token like the agent's: another one may see a part only.
+
+Exit codes: 0 nothing fails (there may be warnings); 1 an error; 2 something fails.
+
+Doctor Options:
+
+  -config=<path>           Check this configuration of the agent, too. May be
+                           given several times.
+`, `
+Examples:
+
+  Is everything in place?
+
+      $ nomad-pal doctor
+
+  Before the agent is restarted with a new configuration:
+
+      $ nomad-pal doctor -config /etc/nomad-pal/agent.hcl
+`, outputOptions, generalOptions)
+}
+
+// exitUnwell is the exit code of doctor when something fails.
+const exitUnwell = 2
+
+func (c *doctorCommand) Run(args []string) int {
+	fs := c.flags("doctor")
+	var config paths
+	fs.Var(&config, "config", "")
+	if _, ok := c.parse(fs, args, 0); !ok {
+		return 1
+	}
+	checks := c.checks()
+	if len(config) > 0 {
+		checks = append(checks, checkConfig(config))
+	}
+	unwell := 0
+	for _, k := range checks {
+		if k.Verdict == placer.Fail {
+			unwell = exitUnwell
+		}
+	}
+	if done, code := c.structured(checks); done {
+		if code == 0 {
+			code = unwell
+		}
+		return code
+	}
+	c.print(checks)
+	return unwell
+}
+
+func (c *doctorCommand) print(checks []placer.Check) {
+	styles := map[placer.Verdict]style{placer.OK: green, placer.Warn: yellow, placer.Fail: red}
+	count := map[placer.Verdict]int{}
+	for _, k := range checks {
+		count[k.Verdict]++
+		mark := paint(styles[k.Verdict], string(k.Verdict)) + strings.Repeat(" ", 6-len(k.Verdict))
+		c.sayAfter(mark, plain, k.Name+": "+oneLine(k.Found))
+		if k.Next != "" && k.Verdict != placer.OK {
+			c.sayAfter("      → ", plain, oneLine(k.Next))
+		}
+	}
+	c.write("\n")
+	c.say(plain, fmt.Sprintf("%d checks: %d OK, %d WARN, %d FAIL.", len(checks), count[placer.OK], count[placer.Warn], count[placer.Fail]))
+}
+
+// checks are all of them, as far as Nomad answers.
+func (c *doctorCommand) checks() []placer.Check {
+	client, err := c.client()
+	if err != nil {
+		return []placer.Check{placer.ChecksFailed(err)}
+	}
+	checks := []placer.Check{c.checkReach(client)}
+	if checks[0].Verdict == placer.Fail {
+		return checks
+	}
+	checks = append(checks, c.checkToken(client), c.checkAgent(client))
+	beat, err := store.In(client).Heartbeat().Read(c.ctx)
+	if err == nil {
+		checks = append(checks, placer.CheckClocks(beat.Written, beat.Of.Worked, time.Now()))
+	}
+	if c.palAddress != "" {
+		checks = append(checks, c.checkAPI())
+	}
+	s, err := placer.ReadSnapshot(c.ctx, client)
+	if err != nil {
+		return append(checks, placer.ChecksFailed(err))
+	}
+	return append(checks, s.Checks()...)
+}
+
+func (c *doctorCommand) checkReach(client *nomad.Client) placer.Check {
+	address := client.API().Address()
+	leader, err := client.API().Status().Leader()
+	switch {
+	case err != nil:
+		return placer.Check{Name: "nomad", Verdict: placer.Fail, Found: fmt.Sprintf("no answer from %s: %v", address, err), Next: "is NOMAD_ADDR (or -address) right, and is Nomad running there?"}
+	case leader == "":
+		return placer.Check{Name: "nomad", Verdict: placer.Fail, Found: fmt.Sprintf("%s answers, but the servers have no leader", address), Next: "nomad server members"}
+	}
+	return placer.Check{Name: "nomad", Verdict: placer.OK, Found: fmt.Sprintf("%s answers, the leader is %s", address, leader)}
+}
+
+// checkToken tries what the placer needs to read.
+func (c *doctorCommand) checkToken(client *nomad.Client) placer.Check {
+	one := (&api.QueryOptions{PerPage: 1}).WithContext(c.ctx)
+	self, _, err := client.API().ACLTokens().Self(one)
+	switch {
+	case aclDisabled(self, err):
+		return placer.Check{Name: "token", Verdict: placer.Warn, Found: "Nomad has no access control: anybody may do everything", Next: "nomad acl bootstrap, for all but trials"}
+	case err == nil && self.Type == "management":
+		return placer.Check{Name: "token", Verdict: placer.OK, Found: "a management token"}
+	}
+	var lacks []string
+	try := func(what string, err error) {
+		if err != nil {
+			lacks = append(lacks, what)
+		}
+	}
+	_, _, err = client.API().Nodes().List(one)
+	try(`node { policy = "read" }`, err)
+	everywhere := *one
+	everywhere.Namespace = "*"
+	_, _, err = client.API().Jobs().List(&everywhere)
+	try(`"list-jobs"`, err)
+	_, err = store.In(client).Failures().Read(c.ctx)
+	try(`reading the variables "nomad-pal/*"`, err)
+	if len(lacks) > 0 {
+		return placer.Check{Name: "token", Verdict: placer.Fail, Found: "the token lacks " + strings.Join(lacks, ", "), Next: "use a token with the agent's policy; the checks below may show a part only"}
+	}
+	return placer.Check{Name: "token", Verdict: placer.OK, Found: "it reads nodes, jobs, and the placer's variables"}
+}
+
+func (c *doctorCommand) checkAgent(client *nomad.Client) placer.Check {
+	a, err := placer.ReadActivity(c.ctx, client, time.Now())
+	switch {
+	case err != nil:
+		return placer.Check{Name: "agent", Verdict: placer.Fail, Found: err.Error()}
+	case a.Unknown != "":
+		return placer.Check{Name: "agent", Verdict: placer.Warn, Found: "not known: " + a.Unknown}
+	case a.Idle():
+		return placer.Check{Name: "agent", Verdict: placer.Fail, Found: idleSentence(a, time.Now()), Next: "start the agent, or look at its log: nomad-pal agent"}
+	case a.Version != version.Human():
+		return placer.Check{Name: "agent", Verdict: placer.Warn, Found: fmt.Sprintf("%s; this command is %s", workSentence(a, time.Now()), version.Human()), Next: "use the same version for both"}
+	}
+	return placer.Check{Name: "agent", Verdict: placer.OK, Found: workSentence(a, time.Now())}
+}
+
+// checkAPI asks the agent that is configured how it is.
+func (c *doctorCommand) checkAPI() placer.Check {
+	a, err := c.ask()
+	if err == nil && a.agent == nil {
+		return placer.Check{Name: "agent's API", Verdict: placer.Fail, Found: a.note, Next: "is NOMAD_PAL_ADDR (or -pal-address) right?"}
+	}
+	if err != nil {
+		return placer.Check{Name: "agent's API", Verdict: placer.Fail, Found: err.Error(), Next: "is NOMAD_PAL_ADDR (or -pal-address) right?"}
+	}
+	if warnings := a.Warnings(); len(warnings) > 0 {
+		return placer.Check{Name: "agent's API", Verdict: placer.Warn, Found: fmt.Sprintf("%s answers, with %d warnings: %s", c.palAddress, len(warnings), strings.Join(warnings, "; ")), Next: "nomad-pal status shows them until they are over"}
+	}
+	return placer.Check{Name: "agent's API", Verdict: placer.OK, Found: c.palAddress + " answers"}
+}
+
+func checkConfig(config paths) placer.Check {
+	file, err := agent.Load(config)
+	if err == nil {
+		_, err = file.PlacerConfig()
+	}
+	if err != nil {
+		return placer.Check{Name: "configuration", Verdict: placer.Fail, Found: err.Error(), Next: "mend it before the agent reads it"}
+	}
+	return placer.Check{Name: "configuration", Verdict: placer.OK, Found: strings.Join(config, ", ") + " can be used"}
+}

@@ -1,0 +1,95 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+)
+
+// verdicts are doctor's, by check.
+func (c *cluster) verdicts(args ...string) (int, map[string]placer.Verdict) {
+	c.t.Helper()
+	code, out, err := c.does(append([]string{"doctor", "-json"}, args...)...)
+	var checks []placer.Check
+	if e := json.Unmarshal([]byte(out), &checks); e != nil {
+		c.t.Fatalf("%v: %d\n%s%s", e, code, out, err)
+	}
+	got := map[string]placer.Verdict{}
+	for _, k := range checks {
+		got[k.Name] = k.Verdict
+		if k.Verdict == placer.Fail && k.Next == "" || k.Found == "" {
+			c.t.Errorf("no next step, or nothing found: %+v", k)
+		}
+	}
+	return code, got
+}
+
+// doctor finds what is wrong, and says so by its exit code.
+func TestDoctor(t *testing.T) {
+	c := newCluster(t)
+	expect := func(what string, wantCode int, want map[string]placer.Verdict, args ...string) {
+		t.Helper()
+		code, got := c.verdicts(args...)
+		for name, v := range want {
+			if got[name] != v {
+				t.Errorf("%s: %s is %q, want %q", what, name, got[name], v)
+			}
+		}
+		if code != wantCode {
+			t.Errorf("%s: exit code %d, want %d: %v", what, code, wantCode, got)
+		}
+	}
+	expect("without an agent", 2, map[string]placer.Verdict{
+		"nomad": placer.OK, "token": placer.Warn, "agent": placer.Fail, "gpus": placer.OK, "profile": placer.Warn,
+		"measured gpus": placer.Warn, "device plugin": placer.Warn, "gate": placer.OK, "clocks": placer.Warn,
+	})
+	c.agent("", "http {\n  bind_port = 0\n}\n")
+	c.until("the heartbeat", func() bool { return c.activity("").Working })
+	expect("with one", 0, map[string]placer.Verdict{"agent": placer.OK, "clocks": placer.OK, "gate": placer.OK})
+
+	open := nomadtest.GPUNode(7, 1)
+	open.Meta["pal_gate"] = "open"
+	open.NodeResources.Devices[0].Instances[0].Healthy = false
+	c.nomad.AddNode(open)
+	expect("with an open gate", 2, map[string]placer.Verdict{"gate": placer.Fail, "gpus": placer.Warn})
+
+	conf := filepath.Join(t.TempDir(), "agent.hcl")
+	if err := os.WriteFile(conf, []byte("placement = \"nowhere\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	expect("with a wrong configuration", 2, map[string]placer.Verdict{"configuration": placer.Fail}, "-config="+conf)
+	expect("with an agent that is not there", 2, map[string]placer.Verdict{"agent's API": placer.Fail}, "-pal-address=http://127.0.0.1:1")
+	expect("without Nomad", 2, map[string]placer.Verdict{"nomad": placer.Fail}, "-address=http://127.0.0.1:1")
+
+	c.nomad.SetTokens(map[string]nomadtest.Token{"user": {Namespaces: map[string][]string{"research": {"list-jobs"}}}})
+	expect("with a token of a user", 2, map[string]placer.Verdict{"token": placer.Fail, "reading nomad": placer.Fail}, "-token=user")
+}
+
+// Clocks that are apart are told from a heartbeat that is old.
+func TestCheckClocks(t *testing.T) {
+	now := time.Now()
+	for _, c := range []struct {
+		what            string
+		written, worked time.Time
+		want            placer.Verdict
+	}{
+		{"none", time.Time{}, time.Time{}, placer.Warn},
+		{"right", now.Add(-10 * time.Second), now.Add(-10 * time.Second), placer.OK},
+		{"an old one", now.Add(-time.Hour), now.Add(-time.Hour), placer.OK},
+		{"the agent's is behind", now.Add(-10 * time.Second), now.Add(-time.Minute), placer.Warn},
+		{"the agent's is ahead", now.Add(-10 * time.Second), now.Add(time.Minute), placer.Warn},
+		{"the servers' is ahead", now.Add(time.Minute), now.Add(time.Minute), placer.Warn},
+	} {
+		if got := placer.CheckClocks(c.written, c.worked, now); got.Verdict != c.want {
+			t.Errorf("%s: %+v", c.what, got)
+		}
+	}
+}

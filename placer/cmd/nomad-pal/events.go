@@ -1,0 +1,193 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+)
+
+type eventsCommand struct{ base }
+
+func (c *eventsCommand) Synopsis() string { return "Show what the placer did, as it happens" }
+
+func (c *eventsCommand) Help() string {
+	return help("events [options]", `
+Shows what the placer did, the oldest first: jobs that came (queued), got GPUs
+(placed, moved), started, were stopped, wait again (requeued), failed or ended,
+allocations that failed, and GPUs that were put into quarantine. The agent keeps
+the last 5,000 events in memory, since it started; it is asked for them with your
+token, and leaves out what that may not see.
+
+Events Options:
+
+  -follow                  Go on with new events until interrupted.
+  -job=<job>               Only events of this job.
+  -namespace=<namespace>   Only events of jobs of this namespace.
+  -limit=<n>               Begin with the last n events; 0: all. Default: 50 on
+                           a terminal, all elsewhere.
+  -json                    One JSON object a line.
+`, `
+Examples:
+
+  What happened to my job?
+
+      $ nomad-pal events -job train
+
+  Watch the cluster:
+
+      $ nomad-pal events -follow -limit 10
+
+  Write an audit trail:
+
+      $ nomad-pal events -follow -json >> events.jsonl
+`, exitCodes, generalOptions)
+}
+
+// terminalEvents is how many events are shown on a terminal if nothing is said.
+const terminalEvents = 50
+
+// eventsAgain is after how long an agent that does not answer is asked again.
+const eventsAgain = 2 * time.Second
+
+func (c *eventsCommand) Run(args []string) int {
+	fs := c.flags("events")
+	follow := fs.Bool("follow", false, "")
+	job := fs.String("job", "", "")
+	limit := fs.Int("limit", -1, "")
+	if _, ok := c.parse(fs, args, 0); !ok {
+		return 1
+	}
+	if c.template != "" {
+		return c.fail(errors.New("-t does not go with events: see -json"))
+	}
+	if *limit < 0 && c.io.terminal {
+		*limit = terminalEvents
+	}
+	s, err := c.ask()
+	if err != nil {
+		return c.fail(err)
+	}
+	if s.agent == nil {
+		return c.fail(errors.New(cmp.Or(s.note, "events are in the agent's memory, and no agent is known: NOMAD_PAL_ADDR or -pal-address names it")))
+	}
+	q := url.Values{}
+	if *job != "" {
+		q.Set("job", *job)
+	}
+	if c.given("namespace") {
+		q.Set("namespace", c.namespace)
+	}
+	last, err := c.past(s, q, *limit)
+	if err != nil {
+		return c.fail(err)
+	}
+	if !*follow {
+		return s.close(0)
+	}
+	q.Set("follow", "true")
+	for lost := false; ; {
+		if last > 0 {
+			q.Set("after", fmt.Sprint(last))
+		}
+		err := c.events(s, q, func(e placer.Event) {
+			last, lost = e.ID, false
+			c.print(e)
+		})
+		if c.ctx.Err() != nil {
+			return 0
+		}
+		if err == nil {
+			continue // the agent ends each answer after a while
+		}
+		if !lost {
+			fmt.Fprintln(c.io.err, "Warning: the agent does not answer, trying again:", err)
+		}
+		lost = true
+		select {
+		case <-time.After(eventsAgain):
+		case <-c.ctx.Done():
+			return 0
+		}
+	}
+}
+
+// past prints the last events, and returns the ID of the last one.
+func (c *eventsCommand) past(s *answers, q url.Values, limit int) (last uint64, err error) {
+	var all []placer.Event
+	if err := c.events(s, q, func(e placer.Event) { all = append(all, e) }); err != nil {
+		return 0, err
+	}
+	if len(all) > 0 {
+		last = all[len(all)-1].ID
+	}
+	if limit > 0 && len(all) > limit {
+		all = all[len(all)-limit:]
+	}
+	for _, e := range all {
+		c.print(e)
+	}
+	if len(all) == 0 && !c.json {
+		fmt.Fprintln(c.io.err, "No events yet.")
+	}
+	return last, nil
+}
+
+// events reads the answer to one request.
+func (c *eventsCommand) events(s *answers, q url.Values, take func(placer.Event)) error {
+	body, err := s.agent.Raw().Response("/v1/events?"+q.Encode(), (&api.QueryOptions{}).WithContext(c.ctx))
+	if err != nil {
+		return s.plain(err)
+	}
+	defer body.Close()
+	dec := json.NewDecoder(bufio.NewReader(body))
+	for dec.More() {
+		var e placer.Event
+		if err := dec.Decode(&e); err != nil {
+			return fmt.Errorf("reading events: %w", err)
+		}
+		take(e)
+	}
+	return nil
+}
+
+// eventStyles are those of kinds that somebody should look at.
+var eventStyles = map[placer.EventKind]style{
+	placer.Started: green, placer.Placed: green, placer.Moved: green, placer.Requeued: yellow, placer.Stopped: yellow, placer.LostMembers: yellow,
+	placer.GivenUp: red, placer.Refused: red, placer.AllocFailed: red, placer.Quarantined: red,
+}
+
+func (c *eventsCommand) print(e placer.Event) {
+	if c.json {
+		text, err := json.Marshal(e)
+		if err == nil {
+			fmt.Fprintln(c.io.out, string(text))
+		}
+		return
+	}
+	whom := e.Namespace + "/" + e.Job
+	if e.Job == "" {
+		whom = strings.Join(e.GPUs, " ")
+	}
+	text := whom + " " + e.Text
+	if e.ForJob != "" {
+		text += ", for " + e.ForJob
+	}
+	kind := string(e.Kind)
+	if s, ok := eventStyles[e.Kind]; ok {
+		kind = paint(s, kind)
+	}
+	mark := e.At.Local().Format("2006-01-02 15:04:05") + "  " + kind + strings.Repeat(" ", 13-len(e.Kind))
+	c.sayAfter(mark, plain, text)
+}

@@ -1,0 +1,96 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+)
+
+// locked is a buffer that is read while it is written.
+type locked struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *locked) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *locked) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// events tells what the placer does with a job from its coming to its end, of jobs that
+// the token may see; -follow goes on with what happens.
+func TestEvents(t *testing.T) {
+	c := newCluster(t)
+	c.nomad.SetTokens(map[string]nomadtest.Token{
+		"root": {Management: true},
+		"user": {Nodes: true, Namespaces: map[string][]string{"research": {"list-jobs", "read-job", "submit-job"}}},
+	})
+	if code, _, err := c.does("events", "-token=root"); code != 1 || !strings.Contains(err, "NOMAD_PAL_ADDR") {
+		t.Errorf("without an agent: %d %s", code, err)
+	}
+	url := c.agent("root", "http {\n  bind_port = 0\n}\n")
+	t.Setenv("NOMAD_PAL_ADDR", url)
+	t.Setenv("NOMAD_TOKEN", "root")
+	followed := &locked{}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan int, 1)
+	go func() {
+		ended <- run(ctx, []string{"events", "-follow", "-json"}, streams{strings.NewReader(""), followed, followed, false})
+	}()
+	if code, out, err := c.does("run", c.job("secret", "held", 4)); code != 0 {
+		t.Fatal(out, err)
+	}
+	if code, out, err := c.does("run", c.job("research", "train", 2)); code != 0 {
+		t.Fatal(out, err)
+	}
+	kinds := func(text string) (kinds []placer.EventKind) {
+		for line := range strings.Lines(text) {
+			var e placer.Event
+			if json.Unmarshal([]byte(line), &e) == nil && e.Job == "train" {
+				kinds = append(kinds, e.Kind)
+			}
+		}
+		return kinds
+	}
+	want := []placer.EventKind{placer.Queued, placer.Placed, placer.Started}
+	c.until("it has started", func() bool { return slices.Equal(kinds(followed.String()), want) })
+	if _, out, _ := c.does("events", "-job=train", "-json"); !slices.Equal(kinds(out), want) || strings.Contains(out, "held") {
+		t.Errorf("of one job:\n%s", out)
+	}
+	if _, out, _ := c.does("events", "-job=train"); !strings.Contains(out, "placed       research/train gets 2 GPUs on node node-") || !strings.Contains(out, "started      research/train all 1 members run") {
+		t.Errorf("for people:\n%s", out)
+	}
+	if _, out, _ := c.does("events", "-limit=1"); strings.Count(out, "\n") != 1 || !strings.Contains(out, "started") {
+		t.Errorf("the last one:\n%s", out)
+	}
+	if _, out, _ := c.does("events", "-namespace=secret"); !strings.Contains(out, "secret/held") || strings.Contains(out, "train") {
+		t.Errorf("of one namespace:\n%s", out)
+	}
+	if code, out, err := c.does("events", "-token=user"); code != 0 || !strings.Contains(out, "research/train") || strings.Contains(out, "held") {
+		t.Errorf("to a user: %d\n%s%s", code, out, err)
+	}
+	if code, _, err := c.does("events", "-token=nobody"); code != 1 || !strings.Contains(err, "the agent answers 403") {
+		t.Errorf("to nobody: %d %s", code, err)
+	}
+	cancel()
+	if code := <-ended; code != 0 {
+		t.Errorf("follow ends with %d", code)
+	}
+}

@@ -1,0 +1,192 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// seen runs a command as on a terminal.
+func (c *cluster) seen(args ...string) (int, string, string) {
+	c.t.Helper()
+	var out, err bytes.Buffer
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
+	defer cancel()
+	code := run(ctx, args, streams{strings.NewReader(""), &out, &err, true})
+	return code, out.String(), err.String()
+}
+
+// runs has a job run, and waits until explain shows the decision.
+func (c *cluster) runs(path, id string) {
+	c.t.Helper()
+	if code, out, err := c.does("run", path); code != 0 {
+		c.t.Fatalf("run: %d\n%s%s", code, out, err)
+	}
+	c.until(id+" is explained", func() bool {
+		_, out, _ := c.does("explain", id)
+		return strings.Contains(out, "Chosen GPUs")
+	})
+}
+
+func (c *cluster) firstAlloc(id string) *api.AllocationListStub {
+	c.t.Helper()
+	as, _, err := c.client("").API().Jobs().Allocations(id, false, nil)
+	if err != nil || len(as) == 0 {
+		c.t.Fatalf("allocations of %s: %v, %v", id, as, err)
+	}
+	return as[0]
+}
+
+// explain answers in one sentence first, for whatever is meant, and by the beginning of
+// its name; a name that several begin with is refused.
+func TestExplainTargets(t *testing.T) {
+	c := newCluster(t)
+	c.agent("", "http {\n  bind_port = 0\n}\n")
+	c.runs(c.job("default", "train", 3), "train")
+	alloc := c.firstAlloc("train")
+	var gpus []struct{ ID, Node, Job string }
+	if _, out, _ := c.does("gpus", "-json"); json.Unmarshal([]byte(out), &gpus) != nil {
+		t.Fatal(out)
+	}
+	held, free := "", ""
+	for _, g := range gpus {
+		if g.Job != "" {
+			held = g.ID
+		} else {
+			free = g.ID
+		}
+	}
+	for _, s := range []struct{ name, want string }{
+		{"train", "train runs on 3 GPUs of node "},
+		{"tra", "train runs on 3 GPUs of node "},
+		{alloc.ID[:7], "Allocation " + alloc.ID[:8] + " (train.g[0]) is running on node " + alloc.NodeName + ": a member of job train. train runs on 3 GPUs"},
+		{held, "is held by default/train."},
+		{free, "is free."},
+		{alloc.NodeName, "Node " + alloc.NodeName + " has 4 GPUs: 3 held, 1 free, 0 unhealthy or in quarantine."},
+	} {
+		code, out, err := c.does("explain", s.name)
+		first, _, _ := strings.Cut(out, "\n")
+		if code != 0 || !strings.Contains(first, s.want) {
+			t.Errorf("%s: %d\n%s%s", s.name, code, out, err)
+		}
+		var as struct{ Kind, Summary string }
+		if _, out, _ := c.does("explain", "-json", s.name); json.Unmarshal([]byte(out), &as) != nil || as.Summary != first || as.Kind == "" {
+			t.Errorf("%s: %+v is not %q\n%s", s.name, as, first, out)
+		}
+	}
+	if code, _, err := c.does("explain", held[:3]); code != 1 || !strings.Contains(err, "say more of it") {
+		t.Errorf("several: %d %s", code, err)
+	}
+	if code, _, err := c.does("explain", "-what-if", "count=2", held); code != 1 || !strings.Contains(err, "-what-if is for jobs") {
+		t.Errorf("what if a GPU: %d %s", code, err)
+	}
+	if code, _, err := c.does("explain", "nobody"); code != 1 || !strings.Contains(err, `no job "nobody" in namespace "default"`) {
+		t.Errorf("nobody: %d %s", code, err)
+	}
+}
+
+// -what-if says what would happen, of jobs that run, wait, or are not submitted, and
+// changes nothing.
+func TestExplainWhatIf(t *testing.T) {
+	c := newCluster(t)
+	c.agent("", "http {\n  bind_port = 0\n}\n")
+	c.runs(c.job("default", "train", 4), "train")
+	wide := c.job("default", "wide", 4)
+	text, err := os.ReadFile(wide)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(wide, []byte(strings.Replace(string(text), `group "g" {`, "group \"g\" {\n    count = 2", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, out, said := c.does("run", "-detach", wide); code != 0 {
+		t.Fatalf("%s%s", out, said)
+	}
+	c.until("it waits", func() bool {
+		_, out, _ := c.does("explain", "wide")
+		return strings.Contains(out, "Who holds the GPUs that it could use") && strings.Contains(out, "default/train")
+	})
+	if _, out, _ := c.does("explain", "wide"); !strings.Contains(out, "wide has waited for ") || !strings.Contains(out, "With count = 1 instead of 2 it would fit now.") || !strings.Contains(out, "There is room for it when default/train has ended.") {
+		t.Error(out)
+	}
+	for _, s := range []struct{ what, of, want string }{
+		{"count=1", "wide", "With count = 1: wide would start now, on 4 GPUs of node "},
+		{"count=1,pal_class=B", wide, "With count = 1 and pal_class = B: wide would start now, on 4 GPUs of node "},
+		{"gpus=5", "wide", "never starts on this cluster as it is"},
+		{"g.count=3", "wide", "With g.count = 3: wide never starts"},
+		{"priority=90", "wide", "With priority = 90: wide would wait: "},
+		{"pal_locality=node", "train", "With pal_locality = node: train is running: runs on 4 GPUs, and would keep them"},
+		{"gpus=2", "train", "asks for others: its members would be stopped and start anew, as a whole; they would be on 2 GPUs"},
+	} {
+		code, out, said := c.does("explain", "-what-if", s.what, s.of)
+		if first, _, _ := strings.Cut(out, "\n"); code != 0 || !strings.Contains(first, s.want) {
+			t.Errorf("%s of %s: %d\n%s%s", s.what, s.of, code, first, said)
+		}
+	}
+	for what, want := range map[string]string{
+		"count":         "is not <key>=<value>",
+		"count=0":       `"0" is not a number from 1`,
+		"speed=1":       "no such key",
+		"pal_class=Z":   `application class "Z" is unknown`,
+		"other.count=2": `no group "other" with GPUs`,
+	} {
+		if code, _, said := c.does("explain", "-what-if", what, "wide"); code != 1 || !strings.Contains(said, want) {
+			t.Errorf("%s: %d %s", what, code, said)
+		}
+	}
+	if code, out, _ := c.does("explain", filepath.Clean(wide)); code != 0 || !strings.Contains(out, "wide would wait: ") {
+		t.Errorf("of a file: %d\n%s", code, out)
+	}
+}
+
+// On a terminal lines have 80 columns at most, whatever names are as long as; elsewhere
+// they are left whole. Colour is for terminals, and for who wants it.
+func TestTerminal(t *testing.T) {
+	c := newCluster(t)
+	c.agent("", "http {\n  bind_port = 0\n}\n")
+	long := "a-job-with-a-name-that-is-far-too-long-for-any-table-" + strings.Repeat("x", 60)
+	c.runs(c.job("default", long, 2), long)
+	if code, out, err := c.does("run", "-detach", c.job("default", "waits-"+long, 9)); code != 0 {
+		t.Fatal(out, err)
+	}
+	t.Setenv("TERM", "xterm")
+	alloc := c.firstAlloc(long)
+	c.until("both are known", func() bool {
+		_, out, _ := c.does("status")
+		return strings.Contains(out, "waits-"+long) && strings.Contains(out, "running")
+	})
+	for _, args := range [][]string{{"explain", long}, {"explain", "waits-" + long}, {"explain", alloc.NodeName}, {"explain", alloc.ID}, {"status"}, {"queue"}, {"gpus"}, {"plan", c.job("default", "p-"+long, 1)}, {"failures"}} {
+		_, out, _ := c.seen(append([]string{args[0], "-no-color"}, args[1:]...)...)
+		for line := range strings.Lines(out) {
+			if n := len([]rune(strings.TrimRight(line, "\n"))); n > 80 {
+				t.Errorf("%v: %d columns: %s", args, n, line)
+			}
+		}
+		if strings.Contains(out, "\x1b") || out == "" {
+			t.Errorf("%v: %q", args, out)
+		}
+		if _, out, _ := c.seen(args...); strings.HasPrefix(args[0], "explain") && !strings.HasPrefix(out, "\x1b[1m") {
+			t.Errorf("%v has no colour: %q", args, out)
+		}
+	}
+	if _, out, _ := c.does("explain", long); !strings.Contains(out, long) || strings.Contains(out, "\x1b") {
+		t.Errorf("not on a terminal:\n%s", out)
+	}
+	if _, out, _ := c.does("explain", "-force-color", long); !strings.HasPrefix(out, "\x1b[1m") {
+		t.Errorf("forced: %q", out)
+	}
+	t.Setenv("NO_COLOR", "1")
+	if _, out, _ := c.seen("explain", long); strings.Contains(out, "\x1b") || out == "" {
+		t.Errorf("NO_COLOR: %q", out)
+	}
+}

@@ -1,0 +1,146 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/agext/levenshtein"
+	"github.com/hashicorp/cli"
+)
+
+// help is the help of a command: how it is used, what it does, and its options, in lines
+// of at most 80 columns.
+func help(usage, text string, options ...string) string {
+	return reflow(strings.TrimSpace("Usage: nomad-pal " + usage + "\n\n" + strings.TrimSpace(text) + "\n" + strings.Join(options, "")))
+}
+
+// examples are pairs of what one wants, and the command for it.
+func examples(pairs ...string) string {
+	var b strings.Builder
+	b.WriteString("\nExamples:\n")
+	for i := 0; i+1 < len(pairs); i += 2 {
+		fmt.Fprintf(&b, "\n  %s\n\n      $ %s\n", pairs[i], pairs[i+1])
+	}
+	return b.String()
+}
+
+// optionColumn is where what an option does begins.
+const optionColumn = 27
+
+// reflow breaks paragraphs and what options do at 80 columns. Other lines that are
+// indented stay as they are.
+func reflow(text string) string {
+	var out []string
+	var paragraph, option string
+	flush := func() {
+		if paragraph != "" {
+			out = append(out, wrapped(paragraph, columns)...)
+		}
+		if option != "" {
+			out = append(out, optionLines(option)...)
+		}
+		paragraph, option = "", ""
+	}
+	for line := range strings.SplitSeq(text, "\n") {
+		indented := strings.HasPrefix(line, " ")
+		switch {
+		case option != "" && strings.HasPrefix(line, strings.Repeat(" ", 20)):
+			if !strings.Contains(option[2:], "  ") { // what it does begins here
+				option += " "
+			}
+			option += " " + strings.TrimSpace(line)
+		case strings.HasPrefix(line, "  -"):
+			flush()
+			option = line
+		case indented || line == "":
+			flush()
+			out = append(out, line)
+		case paragraph != "":
+			paragraph += " " + line
+		default:
+			flush()
+			paragraph = line
+		}
+	}
+	flush()
+	return strings.Join(out, "\n")
+}
+
+func optionLines(option string) []string {
+	flag, does, _ := strings.Cut(strings.TrimPrefix(option, "  "), "  ")
+	lines := []string{}
+	head := "  " + flag
+	for _, l := range wrapped(strings.TrimSpace(does), columns-optionColumn) {
+		if len(head) >= optionColumn {
+			lines, head = append(lines, head), ""
+		}
+		lines = append(lines, strings.TrimRight(head+strings.Repeat(" ", optionColumn-len(head))+l, " "))
+		head = ""
+	}
+	return lines
+}
+
+// unknownCommand says that there is no such command, and which one may be meant; "" if
+// there is.
+func unknownCommand(args []string, commands map[string]cli.CommandFactory) string {
+	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
+		return ""
+	}
+	names := slices.Sorted(maps.Keys(commands))
+	name, of := args[0], ""
+	if slices.Contains(names, name) {
+		if name != "profile" || len(args) < 2 || strings.HasPrefix(args[1], "-") {
+			return ""
+		}
+		name, of = name+" "+args[1], "profile "
+	}
+	if slices.Contains(names, name) {
+		return ""
+	}
+	names = slices.DeleteFunc(names, func(n string) bool {
+		return of == "" && strings.Contains(n, " ") || !strings.HasPrefix(n, of) || n == "profile" && of != ""
+	})
+	said := fmt.Sprintf("nomad-pal has no command %q", name)
+	if near := nearest(name, names); near != "" {
+		said += fmt.Sprintf(": did you mean %q? See", near)
+	} else {
+		said += "; see"
+	}
+	return said + fmt.Sprintf(" nomad-pal %s-help.", of)
+}
+
+// nearest is the name that is most like another one; "" if none is.
+func nearest(name string, names []string) string {
+	best := slices.MinFunc(names, func(a, b string) int {
+		return cmp.Or(cmp.Compare(levenshtein.Distance(name, a, nil), levenshtein.Distance(name, b, nil)), strings.Compare(a, b))
+	})
+	for _, n := range names {
+		if len(name) >= 2 && strings.HasPrefix(n, name) {
+			return n
+		}
+	}
+	if levenshtein.Distance(name, best, nil) > max(1, len(name)/3) {
+		return ""
+	}
+	return best
+}
+
+// unreached says where Nomad was looked for, if it does not answer; else "".
+func (b *base) unreached(err error) string {
+	var transport *url.Error
+	var dial *net.OpError
+	if !errors.As(err, &transport) || !errors.As(err, &dial) && !errors.Is(err, context.DeadlineExceeded) {
+		return ""
+	}
+	return fmt.Sprintf("No answer at %s. NOMAD_ADDR (or -address) says where Nomad is.", b.config().Address)
+}

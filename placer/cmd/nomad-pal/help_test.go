@@ -1,0 +1,196 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"bytes"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Every command's help has examples of commands and options that there are, in lines of
+// at most 80 columns.
+func TestHelp(t *testing.T) {
+	all := commands(t.Context(), streams{})
+	for name, make := range all {
+		c, err := make()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := c.Help()
+		if !strings.HasPrefix(text, "Usage: nomad-pal "+name) || c.Synopsis() == "" {
+			t.Errorf("%s: %q", name, text[:40])
+		}
+		shown := 0
+		for line := range strings.SplitSeq(text, "\n") {
+			if n := len([]rune(line)); n > 80 {
+				t.Errorf("%s: %d columns: %s", name, n, line)
+			}
+			_, example, ok := strings.Cut(line, "nomad-pal ")
+			if !ok || !strings.HasPrefix(strings.TrimSpace(line), "$ ") {
+				continue
+			}
+			shown++
+			words := strings.Fields(example)
+			of := words[0]
+			if of == "profile" {
+				of += " " + words[1]
+			}
+			used, ok := all[of]
+			if !ok {
+				t.Errorf("%s: example of no command: %s", name, line)
+				continue
+			}
+			command, _ := used()
+			for _, w := range words[1:] {
+				option, _, _ := strings.Cut(w, "=")
+				if w == "|" {
+					break
+				}
+				if strings.HasPrefix(option, "-") && !strings.Contains(command.Help(), option) {
+					t.Errorf("%s: example of no option %s: %s", name, option, line)
+				}
+			}
+		}
+		if shown == 0 {
+			t.Errorf("%s has no examples", name)
+		}
+	}
+}
+
+// So has the list of commands.
+func TestCommandList(t *testing.T) {
+	c := newCluster(t)
+	_, out, said := c.does("-help")
+	for line := range strings.SplitSeq(out+said, "\n") {
+		if n := len([]rune(line)); n > 80 {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+	if !strings.Contains(out+said, "Available commands are:") {
+		t.Errorf("%s%s", out, said)
+	}
+}
+
+// What stands in the help of options begins in one column, however it was written.
+func TestReflow(t *testing.T) {
+	t.Parallel()
+	got := reflow(`One two three four five six seven eight nine ten eleven twelve thirteen fourteen
+fifteen sixteen.
+
+Run Options:
+
+  -short=<x>  Does something that takes more words than stand on a line of eighty columns.
+  -a-very-long-option=<with-a-value>
+                           Does
+                           something.
+
+      $ an example that is as it is
+`)
+	want := `One two three four five six seven eight nine ten eleven twelve thirteen fourteen
+fifteen sixteen.
+
+Run Options:
+
+  -short=<x>               Does something that takes more words than stand on a
+                           line of eighty columns.
+  -a-very-long-option=<with-a-value>
+                           Does something.
+
+      $ an example that is as it is
+`
+	if got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+}
+
+// A command that there is not is named, with the one that is most like it.
+func TestUnknownCommand(t *testing.T) {
+	c := newCluster(t)
+	for args, want := range map[string]string{
+		"explian train": `nomad-pal has no command "explian": did you mean "explain"? See nomad-pal -help.`,
+		"que":           `nomad-pal has no command "que": did you mean "queue"? See nomad-pal -help.`,
+		"xyzzy":         `nomad-pal has no command "xyzzy"; see nomad-pal -help.`,
+		"profile shw":   `nomad-pal has no command "profile shw": did you mean "profile show"? See nomad-pal profile -help.`,
+	} {
+		if code, out, said := c.does(strings.Fields(args)...); code != 127 || out != "" || strings.TrimSpace(said) != want {
+			t.Errorf("%s: %d %s%s", args, code, out, said)
+		}
+	}
+	if code, _, said := c.does("-autocomplete-install"); code != 1 || !strings.Contains(said, "nomad-pal completion -help") {
+		t.Errorf("-autocomplete-install: %d %s", code, said)
+	}
+}
+
+// A Nomad that does not answer is named by its address, and where that comes from.
+func TestUnreachable(t *testing.T) {
+	c := newCluster(t)
+	for _, args := range [][]string{{"status"}, {"explain", "train"}, {"failures"}, {"quarantine"}, {"release", "train"}} {
+		code, _, said := c.does(append(args[:1:1], append([]string{"-address=http://127.0.0.1:1"}, args[1:]...)...)...)
+		if code != 1 || !strings.Contains(said, "No answer at http://127.0.0.1:1. NOMAD_ADDR (or -address) says where Nomad is.") {
+			t.Errorf("%v: %d %s", args, code, said)
+		}
+	}
+	if _, _, said := c.does("explain", "nobody"); strings.Contains(said, "NOMAD_ADDR") {
+		t.Errorf("a Nomad that answers: %s", said)
+	}
+}
+
+// Shells are told commands, options, jobs, GPUs and nodes.
+func TestCompletion(t *testing.T) {
+	c := newCluster(t)
+	c.agent("", "http {\n  bind_port = 0\n}\n")
+	if code, out, err := c.does("run", "-detach", c.job("default", "train", 1)); code != 0 {
+		t.Fatal(out, err)
+	}
+	for _, s := range []struct {
+		words string // with a "|" behind the one under the cursor
+		want  []string
+	}{
+		{"ex|", []string{"explain"}},
+		{"profile s|", []string{"show"}},
+		{"queue -l|", []string{"-limit="}},
+		{"events -fo|", []string{"-follow", "-force-color"}},
+		{"explain tr|", []string{"train"}},
+		{"explain GPU-1-|", []string{"GPU-1-0", "GPU-1-1", "GPU-1-2", "GPU-1-3"}},
+		{"explain node|", []string{"node-0", "node-1"}},
+		{"release |", []string{"train"}},
+		{"events -job tr|", []string{"train"}},
+		{"completion |", []string{"bash", "fish", "zsh"}},
+		{"status no|", nil},
+		{"nonsense |", nil},
+	} {
+		words := strings.Split(strings.TrimSuffix(s.words, "|"), " ")
+		_, out, _ := c.does(append([]string{completeCommand}, words...)...)
+		if got := strings.Fields(out); !slices.Equal(got, s.want) {
+			t.Errorf("%s: %q, want %q", s.words, got, s.want)
+		}
+	}
+	if code, _, said := c.does("completion", "tcsh"); code != 1 || !strings.Contains(said, `"tcsh" (one of bash, fish, zsh)`) {
+		t.Errorf("%d %s", code, said)
+	}
+	began := time.Now()
+	t.Setenv("NOMAD_ADDR", "http://127.0.0.1:1")
+	if code, out, said := c.does(completeCommand, "explain", ""); code != 0 || out != "" || said != "" || time.Since(began) > 2*completeWithin {
+		t.Errorf("without Nomad: %d %s%s", code, out, said)
+	}
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		_, script, _ := c.does("completion", shell)
+		path, err := exec.LookPath(shell)
+		if err != nil {
+			t.Logf("no %s here: its script is not read", shell)
+			continue
+		}
+		check := exec.Command(path, "-n")
+		check.Stdin = strings.NewReader(script)
+		var said bytes.Buffer
+		check.Stderr = &said
+		if err := check.Run(); err != nil || said.Len() > 0 {
+			t.Errorf("%s: %v %s\n%s", shell, err, said.String(), script)
+		}
+	}
+}

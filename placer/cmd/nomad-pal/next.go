@@ -1,0 +1,152 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+)
+
+// phase is a state, coloured.
+func phase(s gang.State) painted {
+	p := painted{plain, s.String()}
+	switch s {
+	case gang.Running:
+		p.style = green
+	case gang.Waiting, gang.Committing, gang.Starting, gang.Stopping, gang.Completing, gang.Lost, gang.Resubmitted:
+		p.style = yellow
+	case gang.Failed, gang.Rejected, gang.Unschedulable:
+		p.style = red
+	}
+	return p
+}
+
+// shortGPU is as much of a GPU's id as tells it from others; 0 for all of it. Commands
+// take it as well as the whole.
+func shortGPU(id string, n int) string {
+	if n == 0 {
+		return id
+	}
+	return id[:min(len(id), n)]
+}
+
+// idLength is how much of a GPU's id is shown: on a terminal so much as tells it from
+// others, elsewhere all.
+func (b *base) idLength(n int) int {
+	if b.io.terminal {
+		return n
+	}
+	return 0
+}
+
+func shortGPUs(ids []string, n int) string {
+	out := make([]string, len(ids))
+	for i, id := range ids {
+		out[i] = shortGPU(id, n)
+	}
+	return strings.Join(out, " ")
+}
+
+// printNext says what to do next.
+func printNext(b *base, e *placer.Explanation) {
+	printHolders(b, e.Holders)
+	steps := append([]string(nil), e.Remedies...)
+	switch e.Phase {
+	case gang.Running:
+		for _, a := range e.Alternatives {
+			if c := e.Decision; c != nil && c.Chosen != nil && a.Cost < 0.95*c.Chosen.Cost {
+				steps = append(steps, fmt.Sprintf("On the best GPUs that are free now it would take %.2f times as long as here. With pal_migrate = true the placer may move it, if the agent's queue moves gangs.", a.Cost/c.Chosen.Cost))
+			}
+		}
+	case gang.Waiting:
+		if e.Holders != nil {
+			steps = append(steps, "To try a change without making it: nomad-pal explain -what-if priority=80 "+e.Job)
+		}
+	case gang.Failed:
+		steps = append(steps, "What the members said last: nomad alloc logs <allocation>")
+	case gang.Native:
+		if len(e.Allocations) > 0 {
+			steps = append(steps, "To have the placer choose its GPUs: nomad-pal run <jobspec>")
+		}
+	}
+	b.printSteps(steps)
+}
+
+func (b *base) printSteps(steps []string) {
+	if len(steps) == 0 {
+		return
+	}
+	b.head("Next")
+	for _, s := range steps {
+		b.sayAfter("- ", plain, s)
+	}
+}
+
+// printHolders says who holds the GPUs that a gang waits for.
+func printHolders(b *base, h *placer.Holders) {
+	if h == nil || len(h.Jobs) == 0 {
+		return
+	}
+	b.head("Who holds the GPUs that it could use")
+	now := time.Now()
+	rows := []string{row("Job", "GPUs", "Expected to end")}
+	var needed []string
+	for _, j := range h.Jobs {
+		end := "not known: no pal_duration, and no run of it has ended yet"
+		if !j.EndTo.IsZero() {
+			end = soon(j.EndFrom, j.EndTo, now) + ", " + j.EndFrom.Local().Format("2006-01-02 15:04 MST")
+		}
+		if rows = append(rows, row(j.Job, j.GPUs, end)); j.Needed {
+			needed = append(needed, j.Job)
+		}
+	}
+	b.table(rows)
+	if h.Omitted > 0 {
+		b.say(plain, fmt.Sprintf("And %d more jobs.", h.Omitted))
+	}
+	if h.Enough && len(needed) <= 3 {
+		b.say(plain, "There is room for it when "+strings.Join(needed, " and ")+map[bool]string{true: " has", false: " have"}[len(needed) == 1]+" ended.")
+	} else if h.Enough {
+		b.say(plain, fmt.Sprintf("There is room for it when the first %d of them have ended.", len(needed)))
+	}
+}
+
+// words are what PAL's own mean.
+var words = map[string]string{
+	"PM score":          "time on this GPU relative to the median GPU; 0.9 is faster, 1.1 slower",
+	"Variability class": "GPUs of like PM scores; 1 is the fastest",
+	"Application class": "how much a slow GPU slows the job down; A the most, D the least",
+	"Locality":          "what all GPUs of the gang share: a node, a rack, or less",
+	"Penalty":           "how many times as long a gang takes that shares no more than that",
+	"L×V matrix":        "penalty × PM score for each locality and bin of PM scores; the lowest product whose free GPUs hold the gang is chosen",
+	"Slowdown":          "penalty × slowest PM score: 1 is a gang on median GPUs of one node",
+}
+
+// printLegend says what words mean.
+func (b *base) printLegend(used ...string) {
+	b.head("Words")
+	for _, w := range used {
+		b.sayAfter("  ", plain, w+": "+words[w]+".")
+	}
+}
+
+// printWords says what the words of an explanation mean.
+func printWords(b *base, e *placer.Explanation) {
+	d := e.Decision
+	if d == nil {
+		return
+	}
+	used := []string{"Application class"}
+	if d.Chosen != nil {
+		used = append(used, "PM score", "Variability class", "Locality", "Penalty", "Slowdown")
+	}
+	if len(d.Walk) > 0 {
+		used = append(used, "L×V matrix")
+	}
+	b.printLegend(used...)
+}

@@ -1,0 +1,98 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+)
+
+// agentWith answers as an agent with so many jobs does: each tenth never starts, and
+// those of every other namespace and class alternate.
+func agentWith(t testing.TB, n int) string {
+	var jobs []placer.JobStatus
+	for i := range n {
+		j := placer.JobStatus{Namespace: fmt.Sprintf("ns-%d", i%2), Job: fmt.Sprintf("job-%05d", i), Phase: gang.Waiting, GPUs: 1 + i%4, Class: string(rune('A' + i%4)),
+			Submitted: time.Now().Add(-time.Hour), Reason: "waits: it needs 4 GPUs, 1 are free"}
+		if i%10 == 9 {
+			j.Phase, j.Reason = gang.Unschedulable, "needs 80 GPUs, the cluster has 8 that match"
+		} else {
+			j.Position = n - i
+		}
+		jobs = append(jobs, j)
+	}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch r.URL.Path {
+		case "/v1/agent":
+			_ = json.NewEncoder(w).Encode(placer.Activity{Working: true, Agent: "test"})
+		case "/v1/queue":
+			_ = json.NewEncoder(w).Encode(jobs)
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// queue shows jobs by position, as many as are asked for, of those that are asked for,
+// and counts all of these.
+func TestQueue(t *testing.T) {
+	c := newCluster(t)
+	t.Setenv("NOMAD_PAL_ADDR", agentWith(t, 100))
+	lines := func(args ...string) (jobs []string, out string) {
+		t.Helper()
+		code, out, err := c.does(append([]string{"queue"}, args...)...)
+		if code != 0 {
+			t.Fatalf("%v: %d %s", args, code, err)
+		}
+		for line := range strings.Lines(out) {
+			if _, rest, ok := strings.Cut(line, "job-"); ok {
+				jobs = append(jobs, rest[:5])
+			}
+		}
+		return jobs, out
+	}
+	all, out := lines()
+	if len(all) != 100 || all[0] != "00098" || all[89] != "00000" || all[90] != "00009" || !strings.Contains(out, "90 gangs wait for 220 GPUs; 10 never start as things are.\n") {
+		t.Errorf("%d: %v\n%s", len(all), all, out[len(out)-200:])
+	}
+	for args, want := range map[string]int{
+		"-limit=7": 7, "-limit=0": 100, "-namespace=ns-1": 50, "-namespace=*": 100, "-class=a": 25, "-state=unschedulable": 10,
+		"-state=waiting,rejected": 90, "-namespace=ns-0 -class=C -state=waiting": 25, "-namespace=none": 0,
+	} {
+		if jobs, out := lines(strings.Fields(args)...); len(jobs) != want {
+			t.Errorf("%s: %d jobs, want %d\n%s", args, len(jobs), want, out)
+		}
+	}
+	if _, out, _ := c.seen("queue"); strings.Count(out, "job-") != terminalRows || !strings.Contains(out, "80 more are not shown") {
+		t.Errorf("on a terminal:\n%s", out)
+	}
+	if _, out, _ := c.seen("queue", "-json", "-class", "A"); strings.Count(out, `"job":`) != 25 {
+		t.Errorf("in JSON:\n%s", out)
+	}
+	if code, _, err := c.does("queue", "-state", "running"); code != 1 || !strings.Contains(err, `-state: "running" is none of waiting, `) {
+		t.Errorf("a state that is none of the queue's: %d %s", code, err)
+	}
+}
+
+// BenchmarkQueue prints a queue of 10,000 jobs.
+func BenchmarkQueue(b *testing.B) {
+	b.Setenv("NOMAD_PAL_ADDR", agentWith(b, 10_000))
+	for b.Loop() {
+		var out strings.Builder
+		if code := run(b.Context(), []string{"queue"}, streams{strings.NewReader(""), &out, &out, true}); code != 0 {
+			b.Fatal(out.String())
+		}
+	}
+}

@@ -1,0 +1,147 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+)
+
+// sentence is an explanation in a sentence or two: what, since when, and why.
+func sentence(e *placer.Explanation, now time.Time) string {
+	switch e.Phase {
+	case gang.Running, gang.Starting:
+		if e.Decision != nil && e.Decision.Chosen != nil {
+			return runsSentence(e, now)
+		}
+	case gang.Waiting, gang.Committing, gang.Completing:
+		return waitsSentence(e, now)
+	case gang.Unschedulable:
+		return fmt.Sprintf("%s never starts on this cluster as it is: %s.", e.Job, trimReason(e.Reason))
+	case gang.Rejected:
+		return fmt.Sprintf("%s is not placed until its author changes it: %s.", e.Job, trimReason(e.Reason))
+	case gang.Failed:
+		return fmt.Sprintf("%s has failed, and is not tried again: %s.", e.Job, trimReason(e.Reason))
+	case gang.Native:
+		return fmt.Sprintf("%s is not the placer's: %s.", e.Job, trimReason(e.Reason))
+	}
+	return fmt.Sprintf("%s is %s: %s.", e.Job, e.Phase, trimReason(e.Reason))
+}
+
+// trimReason is a reason as the end of a sentence.
+func trimReason(reason string) string {
+	return strings.TrimRight(oneLine(reason), ". ")
+}
+
+// runsSentence is of a gang that has its GPUs, or would get them.
+func runsSentence(e *placer.Explanation, now time.Time) string {
+	d, c := e.Decision, e.Decision.Chosen
+	where := "of " + node(c)
+	if c.Nodes != 1 {
+		where = fmt.Sprintf("of %d nodes", c.Nodes)
+	}
+	verb := "runs"
+	switch {
+	case e.Phase == gang.Starting && e.Decided.IsZero():
+		verb = trimReason(e.Reason)
+		if strings.HasPrefix(verb, "would start") {
+			verb += ","
+		} else {
+			verb += "; they would be"
+		}
+	case e.Phase == gang.Starting:
+		verb = "is starting"
+	}
+	text := fmt.Sprintf("%s %s on %s %s", e.Job, verb, gpus(d.Demand), where)
+	if !e.Decided.IsZero() {
+		text += " since " + when(e.Decided, now)
+	}
+	text += ". "
+	switch policy := d.Policy; {
+	case d.Candidates.Total > 0 && policy == string(pal.PAL):
+		text += fmt.Sprintf("Of the %d that were free, these have the lowest predicted slowdown: %s", d.Candidates.Free, times(c.Cost))
+	default:
+		text += "Predicted slowdown: " + times(c.Cost)
+	}
+	if d.Packed != nil && d.Packed.Cost != c.Cost {
+		text += fmt.Sprintf(". Packed, it would be %.2f times", d.Packed.Cost)
+	}
+	return text + "."
+}
+
+func node(c *pal.Choice) string {
+	if len(c.Members) == 0 {
+		return "one node"
+	}
+	return "node " + c.Members[0].Node
+}
+
+// times is a predicted slowdown in words.
+func times(cost float64) string {
+	return fmt.Sprintf("%.2f times as long as on median GPUs of one node", cost)
+}
+
+func gpus(n int) string {
+	if n == 1 {
+		return "1 GPU"
+	}
+	return fmt.Sprintf("%d GPUs", n)
+}
+
+// waitsSentence is of a gang that waits, or would.
+func waitsSentence(e *placer.Explanation, now time.Time) string {
+	reason := trimReason(strings.TrimPrefix(e.Reason, "waits: "))
+	if strings.HasPrefix(reason, "would ") {
+		return fmt.Sprintf("%s %s.%s", e.Job, reason, startSentence(e, now))
+	}
+	text := e.Job + " waits"
+	if !e.Submitted.IsZero() {
+		text = fmt.Sprintf("%s has waited for %s, since %s", e.Job, about(max(0, now.Sub(e.Submitted))), clock(e.Submitted))
+	}
+	return fmt.Sprintf("%s: %s.%s", text, reason, startSentence(e, now))
+}
+
+// startSentence says when it is expected to start; "" if nobody knows.
+func startSentence(e *placer.Explanation, now time.Time) string {
+	switch {
+	case e.StartTo.IsZero():
+		return ""
+	case e.Wait != nil && e.Wait.Reason == queue.ReasonLocality:
+		return fmt.Sprintf(" It starts at the latest %s.", soon(e.StartTo, e.StartTo, now))
+	}
+	return fmt.Sprintf(" It is expected to start %s.", soon(e.StartFrom, e.StartTo, now))
+}
+
+// allocSentence says which member of which job an allocation is.
+func allocSentence(a *api.AllocationListStub) string {
+	return fmt.Sprintf("Allocation %s (%s) is %s on node %s: a member of job %s.", short(a.ID), a.Name, a.ClientStatus, a.NodeName, a.JobID)
+}
+
+// gpuSentence says who holds a GPU, or why nobody does.
+func gpuSentence(g placer.GPU) string {
+	text := fmt.Sprintf("%s, %s of node %s,", g.ID, g.Device, g.Node)
+	switch {
+	case !g.Healthy && g.Job != "":
+		return fmt.Sprintf("%s is unhealthy, and %s sits on it: %s.", text, g.Job, trimReason(g.Unhealthy))
+	case !g.Healthy:
+		return fmt.Sprintf("%s is unhealthy, so that it is not chosen: %s.", text, trimReason(g.Unhealthy))
+	case g.Quarantine != nil:
+		return fmt.Sprintf("%s is in quarantine until %s, so that it is not chosen: %s.", text, clock(g.Quarantine.Until), trimReason(g.Quarantine.Reason))
+	case g.Job != "":
+		return fmt.Sprintf("%s is held by %s.", text, g.Job)
+	case g.Degraded != "":
+		return fmt.Sprintf("%s is free, and chosen last, because it is degraded: %s.", text, trimReason(g.Degraded))
+	case g.Available:
+		return text + " is free."
+	}
+	return text + " is not held, but cannot be chosen now: its node does not take jobs."
+}

@@ -1,0 +1,203 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// target is what an argument of explain means.
+type target struct {
+	job   nomad.JobKey
+	alloc *api.AllocationListStub
+	gpu   *placer.GPU
+	node  string
+	gpus  []placer.GPU // of the node
+	// idLength is how much of an id tells each GPU from all others.
+	idLength int
+}
+
+// target finds a job, GPU, node or allocation by its id or name, or by the beginning of
+// it if no other begins so. A whole name goes before a beginning, and in each case jobs
+// go before GPUs, nodes and allocations.
+func (c *explainCommand) target(s *answers, name string) (*target, error) {
+	jobs, err := s.Jobs()
+	if err != nil {
+		return nil, err
+	}
+	var keys []nomad.JobKey
+	for _, j := range jobs {
+		k := nomad.JobKey{Namespace: j.Namespace, ID: j.Job}
+		if keys = append(keys, k); k.ID == name && (c.namespace == "*" || c.namespace == k.Namespace) {
+			return &target{job: k}, nil
+		}
+	}
+	all, err := s.GPUs()
+	if err != nil {
+		all = nil // the token cannot read nodes
+	}
+	if t := hardware(all, name, func(id string) bool { return id == name }); t != nil {
+		return t, nil
+	}
+	k, err := placer.FindJob(keys, c.namespace, name)
+	if err != nil || k.ID != name {
+		return &target{job: k}, err
+	}
+	if job, err := s.nomad.Job(c.ctx, k); err == nil && job != nil {
+		return &target{job: k}, nil
+	}
+	begins := func(id string) bool { return strings.HasPrefix(id, name) }
+	if t := hardware(all, name, begins); t != nil {
+		return t, nil
+	}
+	if n := beginnings(all, begins); n > 1 {
+		return nil, fmt.Errorf("%q is the beginning of %d GPUs and nodes: say more of it", name, n)
+	}
+	if t, err := c.allocation(s, name); t != nil || err != nil {
+		return t, err
+	}
+	return &target{job: k}, nil
+}
+
+// hardware is the GPU or node that alone is meant; nil if there is none.
+func hardware(all []placer.GPU, name string, is func(string) bool) *target {
+	if beginnings(all, is) != 1 {
+		return nil
+	}
+	for i, g := range all {
+		switch {
+		case is(g.ID):
+			return &target{gpu: &all[i]}
+		case is(g.Node):
+			of := slices.DeleteFunc(slices.Clone(all), func(o placer.GPU) bool { return o.Node != g.Node })
+			return &target{node: g.Node, gpus: of, idLength: idLength(all)}
+		}
+	}
+	return nil
+}
+
+// beginnings counts the GPUs and nodes that are meant.
+func beginnings(all []placer.GPU, is func(string) bool) int {
+	found := map[string]bool{}
+	for _, g := range all {
+		for _, id := range []string{g.ID, g.Node} {
+			if is(id) {
+				found[id] = true
+			}
+		}
+	}
+	return len(found)
+}
+
+// allocation finds an allocation; nil if there is none.
+func (c *explainCommand) allocation(s *answers, prefix string) (*target, error) {
+	even := prefix
+	if digits := strings.ReplaceAll(prefix, "-", ""); len(digits) < 4 || strings.Trim(digits, "0123456789abcdef") != "" {
+		return nil, nil
+	} else if len(digits)%2 == 1 { // Nomad takes whole bytes
+		even = prefix[:len(prefix)-1]
+	}
+	found, _, err := s.nomad.API().Allocations().List((&api.QueryOptions{Prefix: even, Namespace: cmp.Or(c.namespace, "*")}).WithContext(c.ctx))
+	if err != nil {
+		return nil, nil // as if it were not there
+	}
+	found = slices.DeleteFunc(found, func(a *api.AllocationListStub) bool { return !strings.HasPrefix(a.ID, prefix) })
+	switch len(found) {
+	case 0:
+		return nil, nil
+	case 1:
+		return &target{alloc: found[0], job: nomad.JobKey{Namespace: found[0].Namespace, ID: found[0].JobID}}, nil
+	}
+	return nil, fmt.Errorf("%q is the beginning of %d allocations: say more of it", prefix, len(found))
+}
+
+// nodeState is what Nomad says of a node.
+type nodeState struct {
+	ID          string `json:"id"`
+	Name        string `json:"name"`
+	Status      string `json:"status"`
+	Eligibility string `json:"eligibility"`
+	Drain       bool   `json:"drain,omitempty"`
+}
+
+func (c *explainCommand) explainNode(s *answers, t *target) (*explained, error) {
+	n := &nodeState{Name: t.node}
+	filter := fmt.Sprintf("Name == %q", t.node)
+	if stubs, _, err := s.nomad.API().Nodes().List((&api.QueryOptions{Filter: filter}).WithContext(c.ctx)); err == nil {
+		for _, s := range stubs {
+			if s.Name == t.node {
+				n.ID, n.Status, n.Eligibility, n.Drain = s.ID, s.Status, s.SchedulingEligibility, s.Drain
+			}
+		}
+	}
+	held, free, sick := 0, 0, 0
+	for _, g := range t.gpus {
+		switch {
+		case !g.Healthy || g.Quarantine != nil:
+			sick++
+		case g.Job != "":
+			held++
+		case g.Available:
+			free++
+		}
+	}
+	text := fmt.Sprintf("Node %s has %s: %d held, %d free, %d unhealthy or in quarantine", t.node, gpus(len(t.gpus)), held, free, sick)
+	switch {
+	case n.Status != "" && n.Status != api.NodeStatusReady:
+		text += fmt.Sprintf(". Nomad says that it is %s, so that nothing is placed on it", n.Status)
+	case n.Drain:
+		text += ". It is being drained, so that nothing is placed on it"
+	case n.Eligibility == api.NodeSchedulingIneligible:
+		text += ". It is not eligible, so that nothing is placed on it: nomad node eligibility -enable " + short(n.ID)
+	}
+	return &explained{Kind: "node", Summary: text + ".", Node: n, NodeGPUs: t.gpus, idLength: t.idLength}, nil
+}
+
+func (c *explainCommand) printGPU(x *explained) {
+	c.say(bold, x.Summary)
+	g := x.GPU
+	if len(g.PMScores) > 0 {
+		c.head("How fast it is")
+		rows := []string{row("Application class", "PM score", "Variability class")}
+		for _, a := range pal.AppClasses() {
+			if s, ok := g.PMScores[a]; ok {
+				rows = append(rows, row(a, score(s), class(g.Classes[a])))
+			}
+		}
+		c.table(rows)
+	} else {
+		c.write("\nIt is not measured: nothing is known of how fast it is.\n")
+	}
+	var next []string
+	switch {
+	case g.Quarantine != nil && g.Healthy:
+		next = append(next, "To give it free before that: nomad-pal quarantine -lift "+g.ID)
+	case !g.Healthy && g.Job != "":
+		next = append(next, "To have the job start anew on other GPUs: nomad job restart, or stop and run it")
+	}
+	if g.Job != "" && g.Job != placer.Unseen {
+		namespace, id, _ := strings.Cut(g.Job, "/")
+		next = append(next, fmt.Sprintf("Why that job is there: nomad-pal explain -namespace %s %s", namespace, id))
+	}
+	c.printSteps(next)
+	if len(g.PMScores) > 0 {
+		c.printLegend("PM score", "Application class", "Variability class")
+	}
+}
+
+func (c *explainCommand) printNode(x *explained) {
+	c.say(bold, x.Summary)
+	c.write("\n")
+	c.printGPUs(x.NodeGPUs, x.idLength)
+	c.printLegend("PM score", "Variability class")
+}

@@ -1,0 +1,223 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// How text looks. On a terminal, lines have at most 80 columns and some words have a
+// colour. Elsewhere lines are left whole, so that grep and scripts find what they look
+// for, and there is no colour.
+
+// columns is how wide lines on a terminal are.
+const columns = 80
+
+// width is how long a line may be, 0 for any length.
+func (b *base) width() int {
+	if b.io.terminal {
+		return columns
+	}
+	return 0
+}
+
+// style is how a word looks.
+type style rune
+
+// The styles. On their way to the terminal they are runes for private use, which no
+// name can bring along: [quoted] spells those out.
+const (
+	plain  style = '\uf000'
+	bold   style = '\uf001'
+	red    style = '\uf002'
+	green  style = '\uf003'
+	yellow style = '\uf004'
+)
+
+var escapes = map[style]string{plain: "\x1b[0m", bold: "\x1b[1m", red: "\x1b[31m", green: "\x1b[32m", yellow: "\x1b[33m"}
+
+// styles are all of them.
+const styles = "\uf000\uf001\uf002\uf003\uf004"
+
+// painted is text in a style: a cell of a table, say.
+type painted struct {
+	style style
+	text  string
+}
+
+func (p painted) String() string { return p.text }
+
+// colored says whether there is colour: on a terminal, unless NO_COLOR is set or the
+// user says so; or because he says so.
+func (b *base) colored() bool {
+	switch {
+	case b.noColor:
+		return false
+	case b.forceColor:
+		return true
+	}
+	return b.io.terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}
+
+// paint is quoted text in a style.
+func paint(s style, text string) string {
+	return string(rune(s)) + quoted(text, "") + string(rune(plain))
+}
+
+// escaped replaces the styles in text that is quoted otherwise.
+func escaped(text string, colored bool) string {
+	for s, code := range escapes {
+		if !colored {
+			code = ""
+		}
+		text = strings.ReplaceAll(text, string(rune(s)), code)
+	}
+	return text
+}
+
+// textWidth is how many columns text takes.
+func textWidth(text string) int {
+	n := utf8.RuneCountInString(text)
+	for s := range escapes {
+		n -= strings.Count(text, string(rune(s)))
+	}
+	return n
+}
+
+// wrapped breaks text into lines of at most so many columns, between words if it can; 0
+// leaves it whole.
+func wrapped(text string, width int) []string {
+	if width <= 0 || textWidth(text) <= width {
+		return []string{text}
+	}
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(text) {
+		for textWidth(word) > width { // too long for any line
+			if line != "" {
+				lines, line = append(lines, line), ""
+			}
+			runes := []rune(word)
+			lines, word = append(lines, string(runes[:width])), string(runes[width:])
+		}
+		switch {
+		case line == "":
+			line = word
+		case textWidth(line)+1+textWidth(word) <= width:
+			line += " " + word
+		default:
+			lines, line = append(lines, line), word
+		}
+	}
+	return append(lines, line)
+}
+
+// say prints a paragraph.
+func (b *base) say(s style, text string) { b.sayAfter("", s, text) }
+
+// sayAfter prints a paragraph behind a mark; further lines are indented as deep.
+func (b *base) sayAfter(mark string, s style, text string) {
+	room := 0
+	if w := b.width(); w > 0 {
+		room = w - textWidth(mark)
+	}
+	for _, line := range wrapped(quoted(text, ""), room) {
+		if s != plain {
+			line = paint(s, line)
+		}
+		b.write(mark + line + "\n")
+		mark = strings.Repeat(" ", textWidth(mark))
+	}
+}
+
+// head prints the head of a section.
+func (b *base) head(text string) { b.write("\n" + paint(bold, text) + "\n") }
+
+// write prints text that is quoted, but for its styles.
+func (b *base) write(text string) {
+	if q, ok := b.io.out.(*quoting); ok {
+		q.styled, q.colored = true, b.colored()
+		defer func() { q.styled = false }()
+	} else {
+		text = escaped(text, false)
+	}
+	fmt.Fprint(b.io.out, text)
+}
+
+// table prints rows as [row] makes them, the first being the head.
+func (b *base) table(rows []string) { b.layOut(rows, "  ") }
+
+// pairs prints rows of a key and its value with "=" between.
+func (b *base) pairs(rows []string) { b.layOut(rows, " = ") }
+
+// leastColumn is how narrow a column becomes at most.
+const leastColumn = 8
+
+func (b *base) layOut(rows []string, glue string) {
+	var cells [][]string
+	var widths []int
+	for _, r := range rows {
+		cs := strings.Split(r, separator)
+		for i, c := range cs {
+			if cs[i] = c; c == "" {
+				cs[i] = "-"
+			}
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], textWidth(cs[i]))
+		}
+		cells = append(cells, cs)
+	}
+	b.squeeze(widths, len(glue))
+	var out strings.Builder
+	for _, cs := range cells {
+		lines := make([][]string, len(cs))
+		high := 1
+		for i, c := range cs {
+			lines[i] = wrapped(c, widths[i])
+			high = max(high, len(lines[i]))
+		}
+		for n := range high {
+			var line strings.Builder
+			for i := range cs {
+				text := ""
+				if n < len(lines[i]) {
+					text = lines[i][n]
+				}
+				if i > 0 && n > 0 {
+					line.WriteString(strings.Repeat(" ", len(glue)))
+				} else if i > 0 {
+					line.WriteString(glue)
+				}
+				line.WriteString(text)
+				line.WriteString(strings.Repeat(" ", widths[i]-textWidth(text)))
+			}
+			out.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+		}
+	}
+	b.write(out.String())
+}
+
+// squeeze makes the widest columns narrower until a line fits the terminal.
+func (b *base) squeeze(widths []int, glue int) {
+	if b.width() == 0 {
+		return
+	}
+	for {
+		sum := glue * (len(widths) - 1)
+		for _, w := range widths {
+			sum += w
+		}
+		widest := slices.Max(widths)
+		if sum <= b.width() || widest <= leastColumn {
+			return
+		}
+		widths[slices.Index(widths, widest)]--
+	}
+}

@@ -1,0 +1,213 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// EventKind is what happened.
+type EventKind string
+
+// The kinds of events.
+const (
+	Queued      EventKind = "queued"      // a job has come, and waits
+	Placed      EventKind = "placed"      // GPUs were chosen, and the job registered with them
+	Moved       EventKind = "moved"       // the same, to better GPUs than it had
+	Started     EventKind = "started"     // all members run
+	Stopped     EventKind = "stopped"     // the placer stops its members
+	Requeued    EventKind = "requeued"    // it waits again
+	LostMembers EventKind = "lost"        // its members ended before their work was done
+	GivenUp     EventKind = "failed"      // it is not tried again
+	Refused     EventKind = "rejected"    // it cannot be served as it is written
+	Finished    EventKind = "ended"       // it was stopped by its author, or is done
+	Released    EventKind = "released"    // it is Nomad's to place
+	AllocFailed EventKind = "allocation"  // an allocation failed or was lost
+	Quarantined EventKind = "quarantined" // a GPU is kept out for a while
+)
+
+// Event is something that the placer did, or saw.
+type Event struct {
+	// ID grows, from one agent to the next as well: the first of an agent is the time at
+	// which it began, in milliseconds.
+	ID   uint64    `json:"id"`
+	At   time.Time `json:"at"`
+	Kind EventKind `json:"kind"`
+	// Namespace and Job are whom it is about; empty for events about GPUs.
+	Namespace string `json:"namespace,omitempty"`
+	Job       string `json:"job,omitempty"`
+	// ForJob is the job for which another one is stopped, namespace/id.
+	ForJob string   `json:"for_job,omitempty"`
+	Node   string   `json:"node,omitempty"`
+	GPUs   []string `json:"gpus,omitempty"`
+	// Text says it in words, without its subject.
+	Text string `json:"text"`
+}
+
+// eventGPUs are named in one event at most.
+const eventGPUs = 64
+
+// EventLog keeps the last events in memory. It is safe for concurrent use; a nil one
+// keeps nothing.
+type EventLog struct {
+	mu      sync.Mutex
+	ring    []Event // the oldest first, from start on
+	start   int
+	size    int
+	next    uint64
+	changed chan struct{} // closed with the next event
+}
+
+// NewEventLog makes a log of so many events. began is when the agent did.
+func NewEventLog(size int, began time.Time) *EventLog {
+	return &EventLog{size: size, next: uint64(began.UnixMilli()), changed: make(chan struct{})}
+}
+
+// Add adds an event; it gets the next ID.
+func (l *EventLog) Add(e Event) {
+	if l == nil {
+		return
+	}
+	e.GPUs = slices.Clone(e.GPUs[:min(len(e.GPUs), eventGPUs)])
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e.ID = l.next
+	l.next++
+	if len(l.ring) < l.size {
+		l.ring = append(l.ring, e)
+	} else {
+		l.ring[l.start] = e
+		l.start = (l.start + 1) % l.size
+	}
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// After are the events behind an ID, the oldest first, as far as they are kept; and what
+// is closed when there is another one.
+func (l *EventLog) After(id uint64) ([]Event, <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []Event
+	for i := range l.ring {
+		if e := l.ring[(l.start+i)%len(l.ring)]; e.ID > id {
+			out = append(out, e)
+		}
+	}
+	return out, l.changed
+}
+
+// For is the event as somebody may know it; ok is false if he may not at all. What
+// happens to GPUs may tell of jobs and tasks in any namespace: that is for operators.
+func (e Event) For(sees Sees, operator func() bool) (_ Event, ok bool) {
+	if e.Namespace == "" {
+		return e, operator()
+	}
+	e.ForJob = sees.name(e.ForJob)
+	return e, sees(e.Namespace)
+}
+
+// happened notes an event about a job.
+func (p *Placer) happened(k nomad.JobKey, kind EventKind, text string) {
+	p.hooks.Events.Add(Event{At: p.now.UTC(), Kind: kind, Namespace: k.Namespace, Job: k.ID, Text: oneLine(text)})
+}
+
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+// stopReasons say why a gang is stopped.
+var stopReasons = map[gang.Reason]string{
+	gang.Preempted: " to make room", gang.Moved: ": it moves to better GPUs", gang.Requeued: ": not all of them could run, and it starts anew as a whole",
+}
+
+// noteState notes that a gang's state has changed.
+func (p *Placer) noteState(t *tracked, was gang.State) {
+	is := t.State()
+	if p.hooks.Events == nil || is == was {
+		return
+	}
+	switch is {
+	case gang.Waiting:
+		if was == 0 {
+			p.happened(t.Key, Queued, fmt.Sprintf("waits for %d GPUs", t.Request.Gang.GPUs()))
+		} else if was != gang.Committing && was != gang.Rejected {
+			p.happened(t.Key, Requeued, "waits again: it was "+was.String())
+		}
+	case gang.Running:
+		if was == gang.Starting || was == gang.Waiting || was == gang.Committing {
+			p.happened(t.Key, Started, fmt.Sprintf("all %d members run", t.Want))
+		}
+	case gang.Stopping:
+		why, forJob := t.Stopping()
+		p.hooks.Events.Add(Event{At: p.now.UTC(), Kind: Stopped, Namespace: t.Key.Namespace, Job: t.Key.ID, ForJob: forJob, Text: "its members are stopped" + stopReasons[why]})
+	case gang.Lost:
+		p.happened(t.Key, LostMembers, "ended before its members had finished")
+	case gang.Failed:
+		p.happened(t.Key, GivenUp, t.GaveUp().Error())
+	case gang.Rejected:
+		if t.Refused != nil {
+			p.happened(t.Key, Refused, t.Refused.Error())
+		}
+	case gang.Ended:
+		if was != 0 {
+			p.happened(t.Key, Finished, "is stopped or done; it was "+was.String())
+		}
+	case gang.Native:
+		if was != 0 {
+			p.happened(t.Key, Released, "is Nomad's to place from now on")
+		}
+	}
+}
+
+// tellPlaced notes a decision that is in force.
+func (p *Placer) tellPlaced(t *tracked, r Record) {
+	c := r.Decision.Chosen
+	if p.hooks.Events == nil || c == nil {
+		return
+	}
+	e := Event{At: p.now.UTC(), Kind: Placed, Namespace: t.Key.Namespace, Job: t.Key.ID}
+	if r.Note == noteMoved {
+		e.Kind = Moved
+	}
+	for _, m := range c.Members {
+		for _, u := range m.GPUs {
+			e.GPUs = append(e.GPUs, u.ID)
+		}
+	}
+	e.Text = fmt.Sprintf("gets %d GPUs %s after %s, predicted slowdown %.2f", len(e.GPUs), on(c), shortDuration(r.Waited.Round(time.Second)), c.Cost)
+	p.hooks.Events.Add(e)
+}
+
+func on(c *pal.Choice) string {
+	if c.Nodes == 1 && len(c.Members) > 0 {
+		return "on node " + c.Members[0].Node
+	}
+	return fmt.Sprintf("on %d nodes", c.Nodes)
+}
+
+// noteTroubled notes allocations that failed, and GPUs that are kept out from now on.
+func (p *Placer) noteTroubled(found []Failure, before map[string]Quarantine) {
+	if p.hooks.Events == nil {
+		return
+	}
+	for _, f := range found {
+		p.hooks.Events.Add(Event{At: f.At.UTC(), Kind: AllocFailed, Namespace: f.Namespace, Job: f.Job, Node: f.Node, GPUs: f.GPUs,
+			Text: oneLine(fmt.Sprintf("allocation %.8s on node %s failed (%s): %s", f.Alloc, f.Node, f.Cause, f.Reason))})
+	}
+	for _, id := range slices.Sorted(maps.Keys(p.failureHistory.quarantine)) {
+		q := p.failureHistory.quarantine[id]
+		if p.now.Before(q.Until) && !q.Until.Equal(before[id].Until) {
+			p.hooks.Events.Add(Event{At: p.now.UTC(), Kind: Quarantined, GPUs: []string{id},
+				Text: oneLine(fmt.Sprintf("is kept out until %s: %s", moment(since(q.Until)), q.Reason))})
+		}
+	}
+}

@@ -1,0 +1,126 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
+)
+
+// The log keeps the last events in order, with IDs that grow, and wakes who waits.
+func TestEventLog(t *testing.T) {
+	t.Parallel()
+	began := time.UnixMilli(1_000_000)
+	l := placer.NewEventLog(3, began)
+	if es, _ := l.After(0); len(es) != 0 {
+		t.Errorf("%v", es)
+	}
+	_, changed := l.After(0)
+	for i := range 5 {
+		l.Add(placer.Event{Text: fmt.Sprint(i), GPUs: make([]string, 100)})
+	}
+	select {
+	case <-changed:
+	default:
+		t.Error("nobody was woken")
+	}
+	es, changed := l.After(0)
+	if len(es) != 3 || es[0].Text != "2" || es[2].Text != "4" || es[0].ID != 1_000_002 || es[2].ID != 1_000_004 || len(es[0].GPUs) != 64 {
+		t.Errorf("%+v", es)
+	}
+	if es, _ := l.After(1_000_003); len(es) != 1 || es[0].Text != "4" {
+		t.Errorf("after one: %+v", es)
+	}
+	select {
+	case <-changed:
+		t.Error("woken by nothing")
+	default:
+	}
+	var none *placer.EventLog
+	none.Add(placer.Event{})
+}
+
+// What is stopped for a job that somebody cannot see is told without its name; what
+// happens to GPUs is for operators.
+func TestEventFor(t *testing.T) {
+	t.Parallel()
+	mine := func(namespace string) bool { return namespace == "mine" }
+	no, yes := func() bool { return false }, func() bool { return true }
+	if e, ok := (placer.Event{Namespace: "mine", ForJob: "theirs/secret"}).For(mine, no); !ok || e.ForJob != placer.Unseen {
+		t.Errorf("%+v, %v", e, ok)
+	}
+	if e, ok := (placer.Event{Namespace: "mine"}).For(mine, no); !ok || e.ForJob != "" {
+		t.Errorf("%+v, %v", e, ok)
+	}
+	if _, ok := (placer.Event{Namespace: "theirs"}).For(mine, yes); ok {
+		t.Error("it tells of another's job")
+	}
+	for who, operator := range map[bool]func() bool{true: yes, false: no} {
+		if _, ok := (placer.Event{GPUs: []string{"GPU-1"}}).For(mine, operator); ok != who {
+			t.Errorf("of a GPU: %v", ok)
+		}
+	}
+}
+
+// The events of a gang tell its story: that it came, got GPUs, ran, was stopped for
+// another one and waited again, failed, and ended.
+func TestEventsTellStories(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *placer.Config) {
+		c.Queue.Tenants = map[string]queue.Tenant{"research": {Quota: 4}, "ops": {}}
+	}}, func(w *bed.World) {
+		w.AddNodes(1, 4)
+		p := w.StartPlacer()
+		told := func(job string) []string {
+			var out []string
+			es, _ := p.Events.After(0)
+			for _, e := range es {
+				if e.Job == job {
+					out = append(out, strings.TrimSpace(string(e.Kind)+" "+e.ForJob))
+				}
+			}
+			return out
+		}
+		w.Submit(bed.Gang{Name: "low", Namespace: "ops", GPUs: 4, Runs: 10 * time.Hour, Meta: map[string]string{"pal_preempt": "true"}})
+		low, high := nomadtest.Key{Namespace: "ops", ID: "low"}, nomadtest.Key{Namespace: "research", ID: "high"}
+		w.RunFor(10 * time.Second)
+		w.RunFor(10 * time.Minute)
+		w.Submit(bed.Gang{Name: "high", Namespace: "research", GPUs: 4, Runs: time.Hour})
+		w.RunFor(time.Minute)
+		if got, want := told("low"), []string{"queued", "placed", "started", "stopped research/high", "requeued"}; !slices.Equal(got, want) {
+			w.T.Errorf("low: %q, want %q", got, want)
+		}
+		if err := w.Purge(high); err != nil {
+			w.T.Fatal(err)
+		}
+		w.RunFor(time.Minute)
+		if got, want := told("high"), []string{"queued", "placed", "started", "ended"}; !slices.Equal(got, want) {
+			w.T.Errorf("high: %q, want %q", got, want)
+		}
+		if err := w.Stop(low); err != nil {
+			w.T.Fatal(err)
+		}
+		w.RunFor(time.Minute)
+		w.Submit(bed.Gang{Name: "broken", Change: func(j *api.Job) {
+			j.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", "exit 3"}
+		}})
+		w.Submit(bed.Gang{Name: "mistaken", Meta: map[string]string{"pal_class": "Z"}})
+		w.RunFor(5 * time.Minute)
+		if got := told("broken"); !slices.Contains(got, "allocation") || !slices.Contains(got, "requeued") || got[len(got)-1] != "failed" {
+			w.T.Errorf("broken: %q", got)
+		}
+		if got := told("mistaken"); !slices.Equal(got, []string{"rejected"}) {
+			w.T.Errorf("mistaken: %q", got)
+		}
+	})
+}
