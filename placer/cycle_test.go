@@ -160,6 +160,8 @@ func TestStoppedWhenFree(t *testing.T) {
 		}
 	}
 	members("running", "run", 1002)
+	shown := *committed
+	s.PutJob(&shown) // Nomad tells what it made of the registration
 	if as := pass(t, p, s, now.Add(time.Minute)); len(as) != 0 {
 		t.Fatalf("nothing is free, and still %v", as)
 	}

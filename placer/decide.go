@@ -41,6 +41,8 @@ func (p *Placer) decide(ctx context.Context, now time.Time) error {
 		switch {
 		case t == nil:
 			p.queue.Removed(since(now), a.Job)
+		case a.Kind == queue.Start && t.Unchecked():
+			p.queue.Requeue(since(now), a.Job)
 		case a.Kind == queue.Start:
 			starts = append(starts, p.prepare(t, a.Found, now))
 			p.view.Take(t.Request.Gang, a.Placement)

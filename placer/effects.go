@@ -235,7 +235,7 @@ func (p *Placer) register(ctx context.Context, t *tracked, e gang.Register) (gan
 // registered takes in a registration of ours, as Nomad will show it.
 func (p *Placer) registered(t *tracked, job *api.Job, index uint64) gang.Registered {
 	job = gang.RegisteredJob(job, t.Job, index, p.now)
-	p.state.PutJob(job)
+	p.state.Assume(job)
 	return gang.Registered{Observed: gang.Observe(p.state, job)}
 }
 

@@ -32,7 +32,12 @@ func (p *Placer) move(ctx context.Context, t *tracked, to pal.Placement, now tim
 // whose new GPUs are not free any more waits in the queue.
 func (p *Placer) arrived(now time.Time) []*start {
 	var starts []*start
+	var later []*tracked
 	for _, t := range p.ready {
+		if t.Unchecked() {
+			later = append(later, t)
+			continue
+		}
 		to := t.Target
 		t.Target = nil
 		if to == nil { // it was edited meanwhile, or the cluster was built anew: see [gang.Gang.Step]
@@ -51,6 +56,6 @@ func (p *Placer) arrived(now time.Time) []*start {
 		t.Holds = slices.Sorted(slices.Values(to.GPUs()))
 		starts = append(starts, s)
 	}
-	p.ready = nil
+	p.ready = later
 	return starts
 }

@@ -172,7 +172,7 @@ func (p *Placer) waits(s *submission, r submitted, now time.Time) {
 		if r.err == nil {
 			job := gang.RegisteredJob(t.Job, t.Job, r.response.JobModifyIndex, now)
 			job.CreateIndex = nil // somebody else may have been first
-			p.state.PutJob(job)
+			p.state.Assume(job)
 			t.Job = job
 		} else {
 			p.queue.Removed(since(now), t.Key.String())

@@ -311,4 +311,4 @@ type Room struct {
 }
 
 // ErrNoVersion: none of the versions that Nomad keeps is the one that is needed.
-var ErrNoVersion = errors.New("Nomad no longer keeps this version of the job")
+var ErrNoVersion = errors.New("this version of the job is no longer kept by Nomad")

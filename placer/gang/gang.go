@@ -144,7 +144,19 @@ func (g *Gang) Overwrote() bool { return g.overwrote }
 
 // Unchecked says whether Nomad has not told yet what it made of the job as we
 // registered it last.
-func (g *Gang) Unchecked() bool { return g.guess != nil && g.guess == g.Job || g.overwrote }
+func (g *Gang) Unchecked() bool { return g.unconfirmed() || g.overwrote }
+
+// unconfirmed says the same, but for what is known to have replaced a change. Until then
+// nothing is registered over it: of two registrations, one upon the other, nobody could
+// tell which of them replaced what the author did.
+func (g *Gang) unconfirmed() bool { return g.guess != nil && g.guess == g.Job }
+
+// confirmLater takes in what we think that Nomad made of a registration.
+func (g *Gang) confirmLater(job *api.Job) {
+	if g.guess = job; *job.JobModifyIndex == *g.Job.JobModifyIndex { // there was nothing to change: no event will tell
+		g.guess = nil
+	}
+}
 
 // Recalled says whether is known what an earlier placer, or an earlier version of
 // the job, says about its place in the queue.

@@ -141,7 +141,7 @@ func (g *Gang) turn(w World) []Effect {
 	due := g.read.Last || !w.Now().Before(g.RetryAt)
 	var out []Effect
 	for _, d := range duties[g.State()] {
-		if g.read.ReadOnly && !d.reads || !due && !d.always {
+		if g.read.ReadOnly && !d.reads || !due && !d.always || d.registers && g.unconfirmed() {
 			continue
 		}
 		es, on := d.do(g, w)
@@ -208,8 +208,9 @@ func (g *Gang) registered(o Observed, of Effect, w World) []Effect {
 		return nil
 	}
 	members := g.Members
+	g.confirmLater(o.Job)
 	g.becomes(o)
-	g.guess, g.Since = o.Job, w.Now()
+	g.Since = w.Now()
 	g.Request, g.Refused = w.Request(g.Observed)
 	if g.Record != nil {
 		g.Record.JobModifyIndex = *o.Job.JobModifyIndex
@@ -304,7 +305,8 @@ func (g *Gang) commit(e Event, w World) []Effect {
 // started takes in that the job has its pins.
 func (g *Gang) started(o Observed, s Start, w World) []Effect {
 	g.record(s, *o.Job.JobModifyIndex)
-	g.Observed, g.guess, g.Since = o, o.Job, w.Now()
+	g.confirmLater(o.Job)
+	g.Observed, g.Since = o, w.Now()
 	g.Placed, g.sent, g.stop, g.Target = true, nil, nil, nil
 	if s.Pins.Mode != rewrite.ModeGPU {
 		g.Held = w.GPUIDs(s.Placement.GPUs())
@@ -348,12 +350,18 @@ func (g *Gang) keep(Event, World) []Effect { return []Effect{QueueKept{}} }
 
 // preempt stops the gang for another one.
 func (g *Gang) preempt(e Event, w World) []Effect {
+	if g.unconfirmed() {
+		return g.keep(e, w)
+	}
 	job := e.(Preempt).For
 	return append([]Effect{g.log(Info, "preempting", "for", job)}, g.stopFor(stopping{why: Preempted, forJob: job}, g.Record, w)...)
 }
 
 // move stops the gang, to start it on better GPUs.
 func (g *Gang) move(e Event, w World) []Effect {
+	if g.unconfirmed() {
+		return g.keep(e, w)
+	}
 	to := e.(Move).To
 	return append([]Effect{g.log(Info, "moving", "from_cost", w.Running(g.Request, g.Holds).Cost(), "to_cost", to.Cost())},
 		g.stopFor(stopping{why: Moved, target: &to}, g.Record, w)...)

@@ -23,7 +23,10 @@ type duty struct {
 	always bool
 	// reads: it only reads.
 	reads bool
-	to    []State
+	// registers: it changes the job, which waits until Nomad has told what it made of our
+	// last change.
+	registers bool
+	to        []State
 	// common: it is due in nearly all states.
 	common bool
 }
@@ -32,7 +35,7 @@ type duty struct {
 var (
 	dutyPosition = duty{say: "find its place in the queue", do: (*Gang).findPosition, reads: true, common: true}
 	dutyRecall   = duty{say: "read its record", do: (*Gang).recall, reads: true, to: []State{Failed}, common: true}
-	dutyFinished = duty{say: "stop the job if its members finished while they were stopped", do: (*Gang).stopFinished, always: true, to: []State{Rejected}}
+	dutyFinished = duty{say: "stop the job if its members finished while they were stopped", do: (*Gang).stopFinished, always: true, registers: true, to: []State{Rejected}}
 	dutyPending  = duty{say: "have Nomad evaluate the job again if it calls it dead", do: (*Gang).keepPending}
 	dutyLookBack = duty{say: "look whether an earlier placer overwrote a change", do: (*Gang).lookBack, common: true}
 	dutyUndo     = duty{say: "undo a lost update: stop, purge or restore the job as its author left it", do: (*Gang).undo, to: []State{Waiting, Starting, Running, Resubmitted, Ended}, common: true}
@@ -48,18 +51,18 @@ var duties = [numStates][]duty{
 	Starting: {
 		dutyRecall, dutyLookBack, dutyUndo,
 		{say: "record the decision if the members take long", do: (*Gang).saveSlow},
-		{say: "give missing members other nodes, or requeue the gang, if it stays incomplete", do: (*Gang).makeWhole, to: []State{Stopping, Completing, Running}},
+		{say: "give missing members other nodes, or requeue the gang, if it stays incomplete", do: (*Gang).makeWhole, registers: true, to: []State{Stopping, Completing, Running}},
 	},
 	Running: {
 		dutyRecall, dutyLookBack, dutyUndo,
-		{say: "make room for canaries", do: (*Gang).makeCanaryRoom, to: []State{Starting}},
-		{say: "requeue the gang if Nomad gave it other GPUs", do: (*Gang).requeueMisplaced, always: true, to: []State{Stopping}},
+		{say: "make room for canaries", do: (*Gang).makeCanaryRoom, registers: true, to: []State{Starting}},
+		{say: "requeue the gang if Nomad gave it other GPUs", do: (*Gang).requeueMisplaced, always: true, registers: true, to: []State{Stopping}},
 		{say: "record that all members are there", do: (*Gang).recordReady, always: true},
 	},
 	Stopping:    {dutyRecall, dutyLookBack, dutyUndo, {say: "stop the members, or let them run on if a placer died before it stopped them", do: (*Gang).stopOrGoOn, to: []State{Starting, Running}}},
-	Resubmitted: {dutyRecall, dutyLookBack, dutyUndo, {say: "give it back its pins, or place its new size", do: (*Gang).restorePins, to: []State{Starting, Running, Native}}},
+	Resubmitted: {dutyRecall, dutyLookBack, dutyUndo, {say: "give it back its pins, or place its new size", do: (*Gang).restorePins, registers: true, to: []State{Starting, Running, Native}}},
 	Ended:       {dutyUndo},
-	Lost:        {dutyRecall, dutyLookBack, dutyUndo, {say: "requeue it, or give it up", do: (*Gang).requeueLost, to: []State{Completing, Failed}}},
+	Lost:        {dutyRecall, dutyLookBack, dutyUndo, {say: "requeue it, or give it up", do: (*Gang).requeueLost, registers: true, to: []State{Completing, Failed}}},
 }
 
 // ignored are handlers of what cannot happen, or changes nothing.

@@ -80,6 +80,9 @@ func (g *Gang) keepPending(w World) ([]Effect, bool) {
 // members still run.
 func (g *Gang) stopOrGoOn(World) ([]Effect, bool) {
 	if g.stop == nil && (g.Record == nil || g.Record.GivenUp == "") {
+		if g.unconfirmed() {
+			return nothing()
+		}
 		// A placer died between gate and stop. Nothing was lost: open again.
 		return []Effect{g.log(Info, "a preemption was cancelled: the gang runs on"), Register{ToGoOn, rewrite.Open(g.Job)}}, false
 	}

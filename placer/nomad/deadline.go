@@ -101,7 +101,7 @@ func (b *body) Close() error {
 // ErrUnknownOutcome is a write of which nobody knows whether it came about: it was
 // sent, and its answer was lost, late, or that something went wrong on the way to
 // the servers' log.
-var ErrUnknownOutcome = errors.New("Nomad did not answer: the outcome is unknown")
+var ErrUnknownOutcome = errors.New("no answer from Nomad: the outcome is unknown")
 
 // Outcome adds [ErrUnknownOutcome] to the error of a write where that is so.
 func Outcome(err error) error {

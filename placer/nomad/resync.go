@@ -142,7 +142,7 @@ func (c *Client) readJobs(ctx context.Context, s, old *State) error {
 	var failed atomic.Int64
 	err = parallel(ctx, len(stubs), func(ctx context.Context, i int) error {
 		k := JobKey{stubs[i].Namespace, stubs[i].ID}
-		if j, ok := old.Jobs[k]; ok && *j.ModifyIndex == stubs[i].ModifyIndex {
+		if j, ok := old.Jobs[k]; ok && *j.ModifyIndex == stubs[i].ModifyIndex && !old.assumed[k] {
 			jobs[i] = j
 			return nil
 		}

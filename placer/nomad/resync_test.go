@@ -85,3 +85,46 @@ func TestJobOutrunByItsMembers(t *testing.T) {
 		t.Errorf("the job is as it was at %d", got)
 	}
 }
+
+// A job as we think that Nomad has it, after a registration of ours, is read with the
+// others: its version tells whether that replaced a change of its author's.
+func TestAssumedJobIsReadAgain(t *testing.T) {
+	key := JobKey{"default", "train"}
+	theirs := orphanJob(key, 7, true)
+	theirs.Version = new(uint64(4))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/v1/jobs":
+			_ = json.NewEncoder(w).Encode([]api.JobListStub{{ID: key.ID, Namespace: key.Namespace, ModifyIndex: 7}})
+		case "/v1/job/train":
+			_ = json.NewEncoder(w).Encode(theirs)
+		default:
+			fmt.Fprint(w, "[]")
+		}
+	}))
+	defer server.Close()
+	client, err := NewClient(&api.Config{Address: server.URL}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		take func(*State, *api.Job)
+		want uint64
+	}{
+		{"assumed", (*State).Assume, 4},
+		{"shown by Nomad", (*State).PutJob, 3},
+		{"assumed, then shown", func(s *State, job *api.Job) { s.Assume(job); s.PutJob(job) }, 3},
+	} {
+		old, ours := NewState(), orphanJob(key, 7, true)
+		ours.Version = new(uint64(3))
+		c.take(old, ours)
+		s, err := client.Resync(t.Context(), old)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := *s.Jobs[key].Version; got != c.want {
+			t.Errorf("%s: version %d, want %d", c.name, got, c.want)
+		}
+	}
+}

@@ -112,6 +112,9 @@ type State struct {
 	// the kill_timeouts of purged jobs of which allocations are left. See
 	// [State.Purged].
 	purged map[string]*purged
+	// assumed are jobs that are as we think that Nomad has them after a registration of
+	// ours: a full read reads them again, whatever their index.
+	assumed map[JobKey]bool
 	// earlier are allocations that were live before the lists, which have them not.
 	earlier map[string]*Alloc
 	kills   map[JobKey]time.Duration
@@ -183,7 +186,7 @@ func NewState() *State {
 	return &State{
 		Nodes: map[string]*api.Node{}, Unread: map[JobKey]error{}, Allocs: map[string]*Alloc{}, Jobs: map[JobKey]*api.Job{},
 		byJob: map[JobKey]map[string]*Alloc{}, bad: map[string]*Alloc{}, orphans: map[string]*Alloc{}, staleVersions: map[string]*Alloc{}, completing: map[JobKey]*completing{},
-		back: map[string]time.Time{}, purged: map[string]*purged{}, earlier: map[string]*Alloc{}, kills: map[JobKey]time.Duration{}, trimmed: map[string]trimmed{}, odd: map[string][]string{}, own: map[JobKey][]string{},
+		back: map[string]time.Time{}, purged: map[string]*purged{}, assumed: map[JobKey]bool{}, earlier: map[string]*Alloc{}, kills: map[JobKey]time.Duration{}, trimmed: map[string]trimmed{}, odd: map[string][]string{}, own: map[JobKey][]string{},
 	}
 }
 
@@ -208,6 +211,7 @@ func (s *State) PutJob(job *api.Job) {
 	if old, ok := s.Jobs[k]; ok && *old.ModifyIndex > *job.ModifyIndex {
 		return
 	}
+	delete(s.assumed, k)
 	if !rewrite.AsksGPUs(job) {
 		s.dropJob(k)
 		return
@@ -217,7 +221,14 @@ func (s *State) PutJob(job *api.Job) {
 	s.noteStale(k)
 }
 
+// Assume takes in a job as we think that Nomad has it, until Nomad shows it.
+func (s *State) Assume(job *api.Job) {
+	s.PutJob(job)
+	s.assumed[KeyOf(job)] = true
+}
+
 func (s *State) dropJob(k JobKey) {
+	delete(s.assumed, k)
 	if job := s.Jobs[k]; job != nil {
 		s.kills[k] = killTimeout(job)
 		delete(s.Jobs, k)
