@@ -140,7 +140,11 @@ func (p *Placer) noteState(t *tracked, was gang.State) {
 		if was == 0 {
 			p.happened(t.Key, Queued, fmt.Sprintf("waits for %d GPUs", t.Request.Gang.GPUs()))
 		} else if was != gang.Committing && was != gang.Rejected {
-			p.happened(t.Key, Requeued, "waits again: it was "+was.String())
+			text := "waits again; it was " + was.String()
+			if was == gang.Completing {
+				text = "waits again: all its members have stopped"
+			}
+			p.happened(t.Key, Requeued, text)
 		}
 	case gang.Running:
 		if was == gang.Starting || was == gang.Waiting || was == gang.Committing {
