@@ -41,7 +41,7 @@ func (p *Placer) checkLedger() error {
 				errs = append(errs, fmt.Errorf("the queue believes %s to run on GPU %s, and %s, too", other, gpu, id))
 			}
 			believed[i] = id
-			if !slices.Contains(held, i) {
+			if !slices.Contains(held, i) && !p.endsInPart(k, i) {
 				errs = append(errs, fmt.Errorf("the queue believes %s, which is %s, to run on GPU %s, which the view holds for %s", id, state(k), gpu, holder(p.view.Owner(i))))
 			}
 		}
@@ -70,6 +70,15 @@ func (p *Placer) givenAway(k nomad.JobKey, gpu int) bool {
 		slices.ContainsFunc(p.state.AllocsOf(owner), func(a *nomad.Alloc) bool {
 			return a.Live() && slices.Contains(a.GPUs, p.view.Cluster.GPU(gpu).ID)
 		})
+}
+
+// endsInPart says whether a GPU is free of a gang that ends, by a drain, its author or
+// another placer, and of which other members still run: the queue hears of it once all
+// of it has ended.
+func (p *Placer) endsInPart(k nomad.JobKey, gpu int) bool {
+	t := p.jobs[k]
+	return t != nil && (t.Nomad == gang.Stopping || t.Nomad == gang.Waiting) && p.view.Owner(gpu) == (nomad.JobKey{}) &&
+		slices.ContainsFunc(p.state.AllocsOf(k), (*nomad.Alloc).Live)
 }
 
 func holder(k nomad.JobKey) string {

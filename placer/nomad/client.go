@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 )
@@ -80,15 +81,21 @@ func (c *Client) Register(ctx context.Context, job *api.Job, index uint64) (*api
 	return resp, nil
 }
 
+// sourceWithin is how long registering waits for the job's source: what is registered
+// was decided before, and its gang goes on meanwhile.
+const sourceWithin = 2 * time.Second
+
 // submission is the source of the job's version, nil where Nomad has none.
 func (c *Client) submission(ctx context.Context, job *api.Job) *api.JobSubmission {
 	if job.Version == nil {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, sourceWithin)
+	defer cancel()
 	q := (&api.QueryOptions{Namespace: *job.Namespace}).WithContext(ctx)
 	s, _, err := c.api.Jobs().Submission(*job.ID, int(*job.Version), q)
 	if err != nil {
-		return nil // none is kept: placing matters more than the source
+		return nil // none is kept, or it does not come: placing matters more than the source
 	}
 	return s
 }

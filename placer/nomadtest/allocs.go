@@ -49,6 +49,7 @@ type alloc struct {
 	// purged is when its job was.
 	purged      time.Time
 	purgedIndex uint64
+	lostIndex   uint64 // at which its node was found down
 	disk        int
 	created     time.Time
 	modified    time.Time

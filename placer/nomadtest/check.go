@@ -51,7 +51,9 @@ type Member struct {
 	Purged time.Time
 	// PurgedIndex is the index at that time.
 	PurgedIndex uint64
-	At          time.Time
+	// LostIndex is the index at which its node was found down, 0 where it was not.
+	LostIndex uint64
+	At        time.Time
 }
 
 // Ended says whether its client has told that it is over.
@@ -107,7 +109,7 @@ func (s *Server) note(w Write) {
 func (s *Server) member(a *alloc) Member {
 	return Member{
 		Job: a.key, ID: a.id, Group: a.group, Number: a.number, Node: a.node, GPUs: a.allGPUs(), Version: a.job, Desired: a.desired, Client: a.client,
-		Done: a.client == api.AllocClientStatusComplete && !a.signalled, Created: a.createIndex, Purged: a.purged, PurgedIndex: a.purgedIndex, At: s.now(),
+		Done: a.client == api.AllocClientStatusComplete && !a.signalled, Created: a.createIndex, Purged: a.purged, PurgedIndex: a.purgedIndex, LostIndex: a.lostIndex, At: s.now(),
 	}
 }
 

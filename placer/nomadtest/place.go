@@ -268,7 +268,7 @@ func (s *Server) forget(k Key) {
 func (s *Server) applyStop(a *alloc, how stopping) {
 	a.desired = api.AllocDesiredStatusStop
 	if how.client != "" {
-		a.client = how.client
+		a.client, a.lostIndex = how.client, s.index
 		for name, t := range a.tasks {
 			own := *t
 			own.State = "dead"

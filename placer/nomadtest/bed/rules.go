@@ -63,7 +63,10 @@ type story struct {
 	since uint64
 	gone  bool // stopped or purged by its author
 	purge bool
-	done  map[string]bool // members that have done their work since
+	// back is the placer that registered it when it was gone, and backAt when.
+	back   string
+	backAt time.Time
+	done   map[string]bool // members that have done their work since
 	// whole: all of them have.
 	whole bool
 	// unknown: purged while a placer wrote it that has ended since. Nomad keeps nothing
@@ -186,6 +189,7 @@ func (r *rules) wrote(x nomadtest.Write) {
 	case x.Before == nil && x.Kind == "register":
 		// Purged in the moment of a race: it is to be purged again, if anybody knows.
 		s.unknown = s.gone && s.purge && r.dead[x.Client]
+		s.back, s.backAt = x.Client, time.Now()
 	case x.Before != nil && !ours(x.Before) && x.Kind != "register":
 		r.violated("%s: %s of %s, which has neither gate nor pins", x.Client, x.Kind, x.Job)
 	}
@@ -208,6 +212,9 @@ func (r *rules) shared(gpu string, first, second nomadtest.Member) {
 	// Of a node that its pins allow Nomad chooses any GPU, and what came when the pins
 	// were there already no placer could have known.
 	p, _ := rewrite.Pinned(second.Version)
+	if first.LostIndex >= *second.Version.JobModifyIndex {
+		return // Nomad gives away the GPUs of what is lost, as soon as its node is back, by pins that were there before
+	}
 	if p.Mode == rewrite.ModeGPU && first.Job != second.Job && first.Created < *second.Version.JobModifyIndex && r.known(first, *second.Version.JobModifyIndex) {
 		r.violated("%s[%d] of %s begins on GPU %s, which still runs %s[%d] of %s", second.Group, second.Number, second.Job, gpu, first.Group, first.Number, first.Job)
 	}
@@ -252,6 +259,9 @@ func (r *rules) works(name string, more int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.dead[name] = more < 0
+	for _, s := range r.jobs { // it ended before it could hear what it had brought back
+		s.unknown = s.unknown || r.dead[name] && s.back == name && s.gone && s.purge && time.Since(s.backAt) < time.Second
+	}
 	if r.working > 1 {
 		r.several = time.Now()
 	}
