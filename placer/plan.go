@@ -62,6 +62,13 @@ func (s *Snapshot) Plan(job *api.Job) (*Explanation, error) {
 	if after := r.Hints.After; after != "" {
 		e.Note = fmt.Sprintf("pal_after = %s: it starts once those have finished well; plan does not check that", after)
 	}
+	s.ask(e, t, v, &d)
+	return e, nil
+}
+
+// ask has the queue say what would become of a planned gang, and fills in e.
+func (s *Snapshot) ask(e *Explanation, t *tracked, v *nomad.View, d *pal.Decision) {
+	k := t.Key
 	s.p.queue.Removed(since(s.now), k.String())
 	s.p.jobs[k] = t
 	s.p.step(context.Background(), t, gang.Sync{})
@@ -76,21 +83,20 @@ func (s *Snapshot) Plan(job *api.Job) (*Explanation, error) {
 		if s.activity.Idle() {
 			e.Reason = "would start if a placer were at work"
 		}
-		d.Placed, d.Reason, d.Chosen = true, "", pal.Describe(v.Cluster, r.Gang, a.Placement)
+		d.Placed, d.Reason, d.Chosen = true, "", pal.Describe(v.Cluster, t.Request.Gang, a.Placement)
 		e.Obstacles = nil
-		return e, nil
+		return
 	}
 	if w := s.waitsOf(v.Cluster)[k.String()]; w != nil {
 		e.waits(w)
 		e.Phase, e.Reason = t.shown(w), "would wait: "+cmp.Or(d.Reason, strings.TrimPrefix(w.Why(), "waits: "))
 		if e.Phase == gang.Waiting {
-			e.Holders, e.Remedies = s.holders(r.Gang, k), s.remedies(r.Gang)
+			e.Holders, e.Remedies = s.holders(t.Request.Gang, k), s.remedies(t.Request.Gang)
 		}
 		if e.Phase == gang.Unschedulable {
 			e.Reason = "would never start on this cluster: " + cmp.Or(d.Reason, w.Why())
 		}
 	}
-	return e, nil
 }
 
 // running is where a job stands whose gang the placer has placed; ok is false for any

@@ -87,37 +87,12 @@ func readSnapshot(ctx context.Context, c *nomad.Client, last *nomad.State, chang
 	if err != nil {
 		return nil, err
 	}
-	kept := store.In(c)
 	if p.state, err = c.Resync(ctx, last); err != nil {
 		return nil, err
 	}
-	if p.profile, err = kept.Profile().Read(ctx); err != nil && !store.Unreadable(err) {
-		return nil, err
-	}
-	if p.profile == nil {
-		if p.profile, err = p.buildProfile(); err != nil && p.profile == nil {
-			return nil, err
-		}
-	}
-	// What somebody has made unreadable is as if it were not there, as it is to the
-	// placer, which writes it anew.
-	if p.failureHistory.quarantine, err = ReadQuarantine(ctx, c); err != nil && !store.Unreadable(err) {
-		return nil, err
-	}
-	// The failures themselves are not for everybody's eyes, as they name jobs of all
-	// namespaces: who cannot read them is not told which nodes a requeued gang
-	// avoids.
-	if failures, err := kept.Failures().Read(ctx); err == nil {
-		p.failureHistory.failures = failures.Of.Kept
-	}
-	// What runs took is not either: who cannot read it gets the order that the jobs'
-	// own hints give.
-	if history, err := kept.RunTimes().Read(ctx); err == nil || store.Unreadable(err) {
-		p.queue.Remember(history)
-	}
 	now := p.tick()
-	if kept, err := store.In(c).Usage().Read(ctx); err == nil {
-		p.takeUsage(kept, now)
+	if err := p.readKept(ctx, now); err != nil {
+		return nil, err
 	}
 	p.state.ForgetReconnected(now)
 	activity, err := ReadActivity(ctx, c, now)
@@ -145,6 +120,39 @@ func readSnapshot(ctx context.Context, c *nomad.Client, last *nomad.State, chang
 	for !p.isolate(func() { p.syncQueue(ctx) }) {
 	}
 	return s, nil
+}
+
+// readKept reads what the placer keeps in Nomad's variables, as far as it may.
+func (p *Placer) readKept(ctx context.Context, now time.Time) (err error) {
+	kept := store.In(p.nomad)
+	if p.profile, err = kept.Profile().Read(ctx); err != nil && !store.Unreadable(err) {
+		return err
+	}
+	if p.profile == nil {
+		if p.profile, err = p.buildProfile(); err != nil && p.profile == nil {
+			return err
+		}
+	}
+	// What somebody has made unreadable is as if it were not there, as it is to the
+	// placer, which writes it anew.
+	if p.failureHistory.quarantine, err = ReadQuarantine(ctx, p.nomad); err != nil && !store.Unreadable(err) {
+		return err
+	}
+	// The failures themselves are not for everybody's eyes, as they name jobs of all
+	// namespaces: who cannot read them is not told which nodes a requeued gang
+	// avoids.
+	if failures, err := kept.Failures().Read(ctx); err == nil {
+		p.failureHistory.failures = failures.Of.Kept
+	}
+	// What runs took is not either: who cannot read it gets the order that the jobs'
+	// own hints give.
+	if history, err := kept.RunTimes().Read(ctx); err == nil || store.Unreadable(err) {
+		p.queue.Remember(history)
+	}
+	if usage, err := kept.Usage().Read(ctx); err == nil {
+		p.takeUsage(usage, now)
+	}
+	return nil
 }
 
 const (

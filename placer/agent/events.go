@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer"
@@ -60,14 +61,7 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 		defer s.agent.followers.Add(-1)
 	}
 	write := lines(w, strings.Contains(r.Header.Get("Accept"), "text/event-stream"))
-	sees, operator := c.sees(r.Context()), false
-	asked := false
-	operates := func() bool {
-		if !asked {
-			asked, operator = true, c.operates(r.Context())
-		}
-		return operator
-	}
+	sees, operates := c.sees(r.Context()), sync.OnceValue(func() bool { return c.operates(r.Context()) })
 	over := time.NewTimer(followFor)
 	defer over.Stop()
 	for {

@@ -96,6 +96,11 @@ func (c *eventsCommand) Run(args []string) int {
 	if !*follow {
 		return s.close(0)
 	}
+	return c.follow(s, q, last)
+}
+
+// follow prints events as they happen, until it is interrupted.
+func (c *eventsCommand) follow(s *answers, q url.Values, last uint64) int {
 	q.Set("follow", "true")
 	for lost := false; ; {
 		if last > 0 {
