@@ -92,7 +92,7 @@ func (c *doctorCommand) print(checks []placer.Check) {
 		}
 	}
 	c.write("\n")
-	c.say(plain, fmt.Sprintf("%d checks: %d OK, %d WARN, %d FAIL.", len(checks), count[placer.OK], count[placer.Warn], count[placer.Fail]))
+	c.say(plain, fmt.Sprintf("Checked: %d OK, %d WARN, %d FAIL.", count[placer.OK], count[placer.Warn], count[placer.Fail]))
 }
 
 // checks are all of them, as far as Nomad answers.
