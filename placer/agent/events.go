@@ -43,12 +43,8 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("after=%q is no ID of an event", q.Get("after")), http.StatusBadRequest)
 		return
 	}
-	c, err := s.caller(r)
-	if err == nil {
-		err = c.listsSome(r.Context())
-	}
-	if err != nil {
-		refuse(w, err)
+	c, ok := s.judged(w, r, (*caller).listsSome)
+	if !ok {
 		return
 	}
 	follow := q.Get("follow") == "true"

@@ -4,6 +4,7 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 
@@ -74,19 +75,35 @@ func (s *server) handler() http.Handler {
 	return mux
 }
 
-// serveQueue lists the jobs that the caller may see.
-func (s *server) serveQueue(w http.ResponseWriter, r *http.Request) {
+// judged is the caller, if he may; else the request is refused.
+func (s *server) judged(w http.ResponseWriter, r *http.Request, may func(*caller, context.Context) error) (c *caller, ok bool) {
 	c, err := s.caller(r)
 	if err == nil {
-		err = c.listsSome(r.Context())
+		err = may(c, r.Context())
 	}
 	if err != nil {
 		refuse(w, err)
-		return
+	}
+	return c, err == nil
+}
+
+// look is how things are, for a caller who may know; else the request is refused.
+func (s *server) look(w http.ResponseWriter, r *http.Request, may func(*caller, context.Context) error) (*caller, *placer.Snapshot, bool) {
+	c, ok := s.judged(w, r, may)
+	if !ok {
+		return c, nil, false
 	}
 	snapshot, err := s.snapshots.get(r.Context())
 	if err != nil {
 		refuse(w, err)
+	}
+	return c, snapshot, err == nil
+}
+
+// serveQueue lists the jobs that the caller may see.
+func (s *server) serveQueue(w http.ResponseWriter, r *http.Request) {
+	c, snapshot, ok := s.look(w, r, (*caller).listsSome)
+	if !ok {
 		return
 	}
 	jobs, err := c.visible(r.Context(), snapshot.Jobs())
@@ -100,17 +117,8 @@ func (s *server) serveQueue(w http.ResponseWriter, r *http.Request) {
 // serveGPUs lists the GPUs. Jobs in namespaces that the caller cannot list are
 // not named.
 func (s *server) serveGPUs(w http.ResponseWriter, r *http.Request) {
-	c, err := s.caller(r)
-	if err == nil {
-		err = c.readsNodes(r.Context())
-	}
-	if err != nil {
-		refuse(w, err)
-		return
-	}
-	snapshot, err := s.snapshots.get(r.Context())
-	if err != nil {
-		refuse(w, err)
+	c, snapshot, ok := s.look(w, r, (*caller).readsNodes)
+	if !ok {
 		return
 	}
 	gpus, operator, sees := snapshot.GPUs(), false, c.sees(r.Context())
@@ -137,17 +145,8 @@ func (s *server) serveExplain(w http.ResponseWriter, r *http.Request) {
 	if k.Namespace == "" {
 		k.Namespace = api.DefaultNamespace
 	}
-	c, err := s.caller(r)
-	if err == nil {
-		err = c.readsJob(r.Context(), k)
-	}
-	if err != nil {
-		refuse(w, err)
-		return
-	}
-	snapshot, err := s.snapshots.get(r.Context())
-	if err != nil {
-		refuse(w, err)
+	c, snapshot, ok := s.look(w, r, func(c *caller, ctx context.Context) error { return c.readsJob(ctx, k) })
+	if !ok {
 		return
 	}
 	defer snapshot.Close()
