@@ -37,17 +37,10 @@ Doctor Options:
 
   -config=<path>           Check this configuration of the agent, too. May be
                            given several times.
-`, `
-Examples:
-
-  Is everything in place?
-
-      $ nomad-pal doctor
-
-  Before the agent is restarted with a new configuration:
-
-      $ nomad-pal doctor -config /etc/nomad-pal/agent.hcl
-`, outputOptions, generalOptions)
+`, examples(
+		"Is everything in place?", "nomad-pal doctor",
+		"Before the agent is restarted with a new configuration:", "nomad-pal doctor -config /etc/nomad-pal/agent.hcl",
+	), outputOptions, generalOptions)
 }
 
 // exitUnwell is the exit code of doctor when something fails.

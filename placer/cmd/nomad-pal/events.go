@@ -38,21 +38,11 @@ Events Options:
   -limit=<n>               Begin with the last n events; 0: all. Default: 50 on
                            a terminal, all elsewhere.
   -json                    One JSON object a line.
-`, `
-Examples:
-
-  What happened to my job?
-
-      $ nomad-pal events -job train
-
-  Watch the cluster:
-
-      $ nomad-pal events -follow -limit 10
-
-  Write an audit trail:
-
-      $ nomad-pal events -follow -json >> events.jsonl
-`, exitCodes, generalOptions)
+`, examples(
+		"What happened to my job?", "nomad-pal events -job train",
+		"Watch the cluster:", "nomad-pal events -follow -limit 10",
+		"Keep them in a file, while the agent is up:", "nomad-pal events -follow -json >> events.jsonl",
+	), exitCodes, generalOptions)
 }
 
 // terminalEvents is how many events are shown on a terminal if nothing is said.

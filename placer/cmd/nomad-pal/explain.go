@@ -44,22 +44,11 @@ Explain Options:
                            count and gpus; <group>.count and <group>.gpus for
                            one of several groups. Nothing is changed. A running
                            job is explained as if its file were run again.
-`, jobOptions, `
-Examples:
-
-  Why does my job wait?
-
-      $ nomad-pal explain train
-
-  Would it start now with fewer members, or in another class?
-
-      $ nomad-pal explain -what-if count=2 train
-      $ nomad-pal explain -what-if pal_class=B,count=4 train.nomad.hcl
-
-  Who uses this GPU, and how fast is it?
-
-      $ nomad-pal explain GPU-8d3f1c02
-`, exitCodes, outputOptions, generalOptions)
+`, jobOptions, examples(
+		"Why does my job wait?", "nomad-pal explain train",
+		"Would it start now with fewer members, or in another class?", "nomad-pal explain -what-if count=2 train\n      $ nomad-pal explain -what-if pal_class=B,count=4 train.nomad.hcl",
+		"Who uses this GPU, and how fast is it?", "nomad-pal explain GPU-8d3f1c02",
+	), exitCodes, outputOptions, generalOptions)
 }
 
 // explained is what explain prints.

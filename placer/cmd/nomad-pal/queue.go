@@ -36,21 +36,11 @@ Queue Options:
   -class=<class>           Only jobs of this application class: A, B, C or D.
   -state=<state>,...       Only jobs in these states, such as waiting,
                            unschedulable, rejected or failed.
-`, `
-Examples:
-
-  Who is next?
-
-      $ nomad-pal queue -limit 5
-
-  Which jobs will never start, and why?
-
-      $ nomad-pal queue -state rejected,unschedulable,failed -limit 0
-
-  How many GPUs do waiting jobs of class A want?
-
-      $ nomad-pal queue -class A -limit 1
-`, exitCodes, outputOptions, generalOptions)
+`, examples(
+		"Who is next?", "nomad-pal queue -limit 5",
+		"Which jobs will never start, and why?", "nomad-pal queue -state rejected,unschedulable,failed -limit 0",
+		"How many GPUs do waiting jobs of class A want?", "nomad-pal queue -class A -limit 1",
+	), exitCodes, outputOptions, generalOptions)
 }
 
 // queueStates are those of jobs that have no GPUs and want some.
