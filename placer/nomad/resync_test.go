@@ -50,11 +50,23 @@ func TestParallelCutShort(t *testing.T) {
 	}
 }
 
+// serving is a client of a server.
+func serving(t *testing.T, serve http.HandlerFunc) *Client {
+	t.Helper()
+	server := httptest.NewServer(serve)
+	t.Cleanup(server.Close)
+	client, err := NewClient(&api.Config{Address: server.URL}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
 // A gang is registered with its GPUs, and placed, between the reading of the jobs and
 // that of the allocations: the job is read again, as the members are of a newer one.
 func TestJobOutrunByItsMembers(t *testing.T) {
 	key, reads := JobKey{"default", "train"}, 0
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	client := serving(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/v1/jobs":
 			_ = json.NewEncoder(w).Encode([]api.JobListStub{{ID: key.ID, Namespace: key.Namespace, ModifyIndex: 7}})
@@ -71,12 +83,7 @@ func TestJobOutrunByItsMembers(t *testing.T) {
 		default:
 			fmt.Fprint(w, "[]")
 		}
-	}))
-	defer server.Close()
-	client, err := NewClient(&api.Config{Address: server.URL}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	})
 	s, err := client.Resync(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +99,7 @@ func TestAssumedJobIsReadAgain(t *testing.T) {
 	key := JobKey{"default", "train"}
 	theirs := orphanJob(key, 7, true)
 	theirs.Version = new(uint64(4))
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	client := serving(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/v1/jobs":
 			_ = json.NewEncoder(w).Encode([]api.JobListStub{{ID: key.ID, Namespace: key.Namespace, ModifyIndex: 7}})
@@ -101,12 +108,7 @@ func TestAssumedJobIsReadAgain(t *testing.T) {
 		default:
 			fmt.Fprint(w, "[]")
 		}
-	}))
-	defer server.Close()
-	client, err := NewClient(&api.Config{Address: server.URL}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	})
 	for _, c := range []struct {
 		name string
 		take func(*State, *api.Job)

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -38,7 +37,7 @@ func TestUnreadJobs(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			const jobs = 40
 			key := func(i int) JobKey { return JobKey{"default", fmt.Sprintf("job-%d", i)} }
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			client := serving(t, func(w http.ResponseWriter, r *http.Request) {
 				var i int
 				switch {
 				case r.URL.Path == "/v1/jobs":
@@ -59,12 +58,7 @@ func TestUnreadJobs(t *testing.T) {
 				default:
 					fmt.Fprint(w, "[]")
 				}
-			}))
-			defer server.Close()
-			client, err := NewClient(&api.Config{Address: server.URL}, "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			})
 			old := NewState()
 			if c.knownAs {
 				old.PutJob(orphanJob(key(0), 5, true))
@@ -94,7 +88,7 @@ func TestUnreadJobs(t *testing.T) {
 // warning; the others are read.
 func TestUnreadNode(t *testing.T) {
 	bad, good := naming("bad", "ready", 7, "B"), naming("good", "ready", 7, "G")
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	client := serving(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/v1/nodes":
 			_ = json.NewEncoder(w).Encode([]api.NodeListStub{
@@ -107,12 +101,7 @@ func TestUnreadNode(t *testing.T) {
 		default:
 			fmt.Fprint(w, "[]")
 		}
-	}))
-	defer server.Close()
-	client, err := NewClient(&api.Config{Address: server.URL}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	})
 	old := NewState()
 	for range 3 {
 		s, err := client.Resync(t.Context(), old)
