@@ -62,11 +62,17 @@ func (p *Placer) onTheWay(k nomad.JobKey) bool {
 	return t != nil && t.Nomad == gang.Waiting && (t.Target != nil || slices.Contains(p.ready, t) || slices.Contains(p.moves, t))
 }
 
+// ends says whether a gang is being stopped, or waits for the last of it to end.
+func (p *Placer) ends(k nomad.JobKey) bool {
+	t := p.jobs[k]
+	return t != nil && (t.Nomad == gang.Stopping || t.Nomad == gang.Waiting)
+}
+
 // givenAway says whether Nomad itself has given a GPU of a gang that is being stopped to
 // somebody else, a lost member of a service, say, before all of the gang has ended.
 func (p *Placer) givenAway(k nomad.JobKey, gpu int) bool {
-	t, owner := p.jobs[k], p.view.Owner(gpu)
-	return t != nil && (t.Nomad == gang.Stopping || t.Nomad == gang.Waiting) && owner != k &&
+	owner := p.view.Owner(gpu)
+	return p.ends(k) && owner != k &&
 		slices.ContainsFunc(p.state.AllocsOf(owner), func(a *nomad.Alloc) bool {
 			return a.Live() && slices.Contains(a.GPUs, p.view.Cluster.GPU(gpu).ID)
 		})
@@ -76,8 +82,7 @@ func (p *Placer) givenAway(k nomad.JobKey, gpu int) bool {
 // another placer, and of which other members still run: the queue hears of it once all
 // of it has ended.
 func (p *Placer) endsInPart(k nomad.JobKey, gpu int) bool {
-	t := p.jobs[k]
-	return t != nil && (t.Nomad == gang.Stopping || t.Nomad == gang.Waiting) && p.view.Owner(gpu) == (nomad.JobKey{}) &&
+	return p.ends(k) && p.view.Owner(gpu) == (nomad.JobKey{}) &&
 		slices.ContainsFunc(p.state.AllocsOf(k), (*nomad.Alloc).Live)
 }
 

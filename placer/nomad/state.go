@@ -112,12 +112,12 @@ type State struct {
 	// the kill_timeouts of purged jobs of which allocations are left. See
 	// [State.Purged].
 	purged map[string]*purged
+	kills  map[JobKey]time.Duration
 	// assumed are jobs that are as we think that Nomad has them after a registration of
 	// ours: a full read reads them again, whatever their index.
 	assumed map[JobKey]bool
 	// earlier are allocations that were live before the lists, which have them not.
 	earlier map[string]*Alloc
-	kills   map[JobKey]time.Duration
 	// completing are gangs some of whose members have just ended.
 	completing map[JobKey]*completing
 	// Events up to these indexes are already in the lists.
