@@ -15,9 +15,31 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// stopFinished looks whether a gang that was to be stopped, to wait again, had done
-// its work before it was. The gate made a new version of its job, and Nomad runs
-// batch jobs anew whose members finished in an older one, so that the job is
+// lineage are the versions of a job that are nothing but our rewritings of one another:
+// from the first that replaced one of its author's. Its zero value is not known.
+type lineage struct {
+	// version is the first of them, index its JobModifyIndex.
+	version, index uint64
+}
+
+// rewrote takes in that a version of ours was registered over another one.
+func (l lineage) rewrote(was, now *api.Job) lineage {
+	if ours(was) {
+		return l
+	}
+	return lineage{*now.Version, *now.JobModifyIndex}
+}
+
+// finishCheck is what was asked about a gang that turned out not to have finished: the
+// JobModifyIndex of its job, and how many of its members had ended by themselves.
+type finishCheck struct {
+	index uint64
+	ended int
+}
+
+// stopFinished looks whether a gang that is to run, or to wait, has done its work in an
+// earlier version of its job, that was the same but for our gate and pins. Nomad runs
+// batch jobs anew whose members finished in an older version, so that the job is
 // stopped: it would do its work a second time.
 func (g *Gang) stopFinished(w World) ([]Effect, bool) {
 	if !g.finishUnknown(w) {
@@ -29,57 +51,82 @@ func (g *Gang) stopFinished(w World) ([]Effect, bool) {
 	if !g.read.hasAllocs {
 		return ask(ReadAllocs{})
 	}
-	if !finishedBefore(g.Job, g.read.allocs, g.gated == *g.Job.JobModifyIndex) {
-		g.notFinished = *g.Job.JobModifyIndex
-		return nothing()
+	done := finishedVersions(g.Job, g.read.allocs)
+	if len(done) > 0 && g.lineage == (lineage{}) && !g.read.hasVersions {
+		return ask(ReadVersions{})
 	}
-	g.Refused = errors.New("its members did their work while it was being stopped")
-	return []Effect{g.log(Info, "finished while it was being stopped: its job is stopped, not queued"), Deregister{ToFinish, false}}, false
+	for v, last := range done {
+		if g.lineage != (lineage{}) && v >= g.lineage.version || g.lineage == (lineage{}) && leadsTo(g.read.versions, v, last, g.Job) {
+			g.Refused = errors.New("its members had done their work already")
+			return []Effect{g.log(Info, "finished in an earlier version: its job is stopped, not run again"), Deregister{ToFinish, false}}, false
+		}
+	}
+	g.notFinished = finishCheck{*g.Job.JobModifyIndex, g.endedInEarlier(w)}
+	return nothing()
 }
 
-// finishUnknown says whether it is not known yet whether the gang had done its work
-// before it was stopped. Until then it is not to start again.
+// finishUnknown says whether it is not known yet whether the gang has done its work in
+// an earlier version. Until then it is not to start again.
 func (g *Gang) finishUnknown(w World) bool {
-	return len(g.Pins.Groups) > 0 && g.notFinished != *g.Job.JobModifyIndex && g.mayHaveFinished(w)
-}
-
-// mayHaveFinished spares asking Nomad: whether as many members as the job wants
-// have ended by themselves, of whichever version.
-func (g *Gang) mayHaveFinished(w World) bool {
-	if *g.Job.Type != api.JobTypeBatch {
+	if len(g.Pins.Groups) == 0 || *g.Job.Type != api.JobTypeBatch {
 		return false
 	}
+	n := g.endedInEarlier(w) // spares asking Nomad
+	return n >= g.Want && g.notFinished != finishCheck{*g.Job.JobModifyIndex, n}
+}
+
+// endedInEarlier counts the members that have ended by themselves and may be of an
+// earlier version than the job's, as far as is known without asking Nomad.
+func (g *Gang) endedInEarlier(w World) int {
 	n := 0
 	for _, a := range w.Allocs(g.Key) {
-		if a.Client == api.AllocClientStatusComplete && endedByThemselves(a.Tasks) {
+		if a.Client == api.AllocClientStatusComplete && a.CreateIndex > g.lineage.index && !a.FinishedIn(g.Job) && endedByThemselves(a.Tasks) {
 			n++
 		}
 	}
-	return n >= g.Want
+	return n
 }
 
-// finishedBefore says whether all members of the version before the job's
-// present one, which put the gate over its pins, had done their work. Unless that
-// was ours, they did it no earlier than just before: a person who reverts to such a
-// version later means it to run.
-func finishedBefore(job *api.Job, as []*nomad.Alloc, ours bool) bool {
-	gated := time.Unix(0, *job.SubmitTime)
-	done, last := map[string]int{}, time.Time{}
+// finishedVersions are the versions before the job's present one of which all members
+// have done their work, and when the last of them had.
+func finishedVersions(job *api.Job, as []*nomad.Alloc) map[uint64]time.Time {
+	done, last := map[uint64]map[string]int{}, map[uint64]time.Time{}
 	for _, a := range as {
-		if *a.Version+1 != *job.Version || a.Client != api.AllocClientStatusComplete || !endedByThemselves(a.Tasks) {
+		v := *a.Version
+		if v >= *job.Version || a.Client != api.AllocClientStatusComplete || !endedByThemselves(a.Tasks) {
 			continue
 		}
-		done[a.Group]++
-		if at := time.Unix(0, a.ModifyTime); at.After(last) {
-			last = at
+		if done[v] == nil {
+			done[v] = map[string]int{}
+		}
+		done[v][a.Group]++
+		if at := time.Unix(0, a.ModifyTime); at.After(last[v]) {
+			last[v] = at
 		}
 	}
-	for _, g := range job.TaskGroups {
-		if done[*g.Name] < rewrite.Members(g) {
+	for v, by := range done {
+		if slices.ContainsFunc(job.TaskGroups, func(g *api.TaskGroup) bool { return by[*g.Name] < rewrite.Members(g) }) {
+			delete(last, v)
+		}
+	}
+	return last
+}
+
+// leadsTo says whether a version of a job became its present one by our rewritings
+// alone, with members that were done, at last, no earlier than just before the first of
+// them: a person who reverts to a version that has pins means it to run.
+func leadsTo(versions map[uint64]*api.Job, v uint64, last time.Time, job *api.Job) bool {
+	base := versions[v]
+	if base == nil || versions[v+1] == nil || last.Before(time.Unix(0, *versions[v+1].SubmitTime).Add(-raceTime)) {
+		return false
+	}
+	asks := Wishes(rewrite.Author(base))
+	for ; v <= *job.Version; v++ {
+		if now := versions[v]; now == nil || !ours(now) || Wishes(rewrite.Author(now)) != asks {
 			return false
 		}
 	}
-	return ours || !last.Before(gated.Add(-raceTime))
+	return true
 }
 
 // endedByThemselves says whether tasks ended well before anybody asked them to.

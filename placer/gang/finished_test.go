@@ -5,6 +5,7 @@ package gang
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -30,8 +31,8 @@ func events(types ...string) map[string]*api.TaskState {
 // A gang that was to be stopped, to wait again, is not run again if all of it
 // had done its work before it was.
 func TestFinishedWhileStopping(t *testing.T) {
-	look, stop := "ReadAllocs", "Deregister"
-	stopped := []string{look, stop}
+	look, compare, stop := "ReadAllocs", "ReadVersions", "Deregister"
+	stopped := []string{look, compare, stop}
 	done, killed := events(api.TaskStarted, api.TaskTerminated), events(api.TaskStarted, api.TaskKilling, api.TaskTerminated)
 	for _, c := range []struct {
 		name    string
@@ -49,16 +50,21 @@ func TestFinishedWhileStopping(t *testing.T) {
 		{"a leader ended before it", 99, 100, events(api.TaskStarted, api.TaskLeaderDead, api.TaskKilling, api.TaskTerminated), true, stopped},
 		{"one is of an earlier version", 98, 100, done, true, []string{look}},
 		{"its author ran it again", 99, 100, done, false, nil},
-		{"somebody reverted to the gate", 99, -int64(time.Minute), done, true, []string{look}},
+		{"somebody reverted to the gate", 99, -int64(time.Minute), done, true, []string{look, compare}},
 	} {
 		job := plainJob("j", 100)
+		versions := map[uint64]*api.Job{}
 		if c.pinned {
 			var err error
 			if job, err = rewrite.Pin(job, somePins("g1"), rewrite.Racks{}); err != nil {
 				t.Fatal(err)
 			}
 		}
+		was := *job
+		before := uint64(99)
+		was.Version = &before
 		job = rewrite.Gate(job)
+		versions[99], versions[100] = &was, job
 		s, k := nomad.NewState(), nomad.KeyOf(job)
 		s.PutJob(job)
 		var listed []*nomad.Alloc
@@ -91,6 +97,8 @@ func TestFinishedWhileStopping(t *testing.T) {
 					switch effect := effect.(type) {
 					case ReadAllocs:
 						e = AllocsRead{listed}
+					case ReadVersions:
+						e = VersionsRead{versions}
 					case Deregister:
 						e = Done{effect}
 					}
@@ -103,7 +111,7 @@ func TestFinishedWhileStopping(t *testing.T) {
 		if d := cmp.Diff(c.want, asked); d != "" {
 			t.Errorf("%s: asked of Nomad (-want +got):\n%s", c.name, d)
 		}
-		if over := g.State() == Rejected; over != (len(c.want) > 1) {
+		if over := g.State() == Rejected; over != slices.Contains(c.want, stop) {
 			t.Errorf("%s: it is %s", c.name, g.State())
 		}
 	}

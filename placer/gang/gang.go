@@ -58,11 +58,14 @@ type Gang struct {
 	overwrote, recreated, lookedBack bool
 	position                         position
 
+	// lineage is which versions are our rewritings of one another; notFinished was asked
+	// last of whether the gang finished in one of them.
+	lineage     lineage
+	notFinished finishCheck
+
 	// The following are JobModifyIndexes of the job as it was when something became
-	// known of it: the gate over its pins is ours; not all members had done their work
-	// when they were stopped; its canaries lack room; they do not; its own failure was
-	// counted.
-	gated, notFinished, canariesLack, canariesDone, counted uint64
+	// known of it: its canaries lack room; they do not; its own failure was counted.
+	canariesLack, canariesDone, counted uint64
 
 	// evaluated is the ModifyIndex of the job when Nomad was asked to evaluate it again,
 	// which was at evaluatedAt.

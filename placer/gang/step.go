@@ -51,9 +51,11 @@ func ignore(*Gang, Event, World) []Effect { return nil }
 func (g *Gang) observe(e Event, w World) []Effect {
 	o, now := e.(Observation), w.Now()
 	changed := g.Job == nil || *g.Job.JobModifyIndex != *o.Job.JobModifyIndex
-	if g.Job != nil && changed && o.Nomad == Waiting {
-		g.Tries, g.RetryAt, g.Trouble = 0, time.Time{}, ""
-		g.Target = nil // what it would be placed as now was worked out for what it was
+	if g.Job != nil && changed {
+		g.Tries, g.RetryAt, g.Trouble, g.lineage = 0, time.Time{}, "", lineage{}
+		if o.Nomad == Waiting {
+			g.Target = nil // what it would be placed as now was worked out for what it was
+		}
 	}
 	var out []Effect
 	if changed {
@@ -209,6 +211,9 @@ func (g *Gang) registered(o Observed, of Effect, w World) []Effect {
 	}
 	members := g.Members
 	g.confirmLater(o.Job)
+	if g.lineage = g.lineage.rewrote(g.Job, o.Job); r.Why == ToUndo {
+		g.lineage = lineage{}
+	}
 	g.becomes(o)
 	g.Since = w.Now()
 	g.Request, g.Refused = w.Request(g.Observed)
@@ -223,7 +228,6 @@ func (g *Gang) registered(o Observed, of Effect, w World) []Effect {
 	case ToExtend:
 		return []Effect{Keep{g.read.room.Placement}}
 	case ToStop:
-		g.gated = *g.Job.JobModifyIndex
 		// Until all of it has stopped, all its GPUs are its own: the queue waits for
 		// them together.
 		g.stop.gated, g.Members, g.Held = true, members, w.GPUIDs(w.Holds(g.Key))
@@ -306,6 +310,7 @@ func (g *Gang) commit(e Event, w World) []Effect {
 func (g *Gang) started(o Observed, s Start, w World) []Effect {
 	g.record(s, *o.Job.JobModifyIndex)
 	g.confirmLater(o.Job)
+	g.lineage = g.lineage.rewrote(g.Job, o.Job)
 	g.Observed, g.Since = o, w.Now()
 	g.Placed, g.sent, g.stop, g.Target = true, nil, nil, nil
 	if s.Pins.Mode != rewrite.ModeGPU {

@@ -35,7 +35,7 @@ type duty struct {
 var (
 	dutyPosition = duty{say: "find its place in the queue", do: (*Gang).findPosition, reads: true, common: true}
 	dutyRecall   = duty{say: "read its record", do: (*Gang).recall, reads: true, to: []State{Failed}, common: true}
-	dutyFinished = duty{say: "stop the job if its members finished while they were stopped", do: (*Gang).stopFinished, always: true, registers: true, to: []State{Rejected}}
+	dutyFinished = duty{say: "stop the job if its members finished in an earlier version of it", do: (*Gang).stopFinished, always: true, registers: true, to: []State{Rejected}}
 	dutyPending  = duty{say: "have Nomad evaluate the job again if it calls it dead", do: (*Gang).keepPending}
 	dutyLookBack = duty{say: "look whether an earlier placer overwrote a change", do: (*Gang).lookBack, common: true}
 	dutyUndo     = duty{say: "undo a lost update: stop, purge or restore the job as its author left it", do: (*Gang).undo, to: []State{Waiting, Starting, Running, Resubmitted, Ended}, common: true}
@@ -50,6 +50,7 @@ var duties = [numStates][]duty{
 	Failed:     {dutyPosition, dutyRecall, dutyLookBack, dutyUndo},
 	Starting: {
 		dutyRecall, dutyLookBack, dutyUndo,
+		{say: dutyFinished.say, do: (*Gang).stopFinished, always: true, registers: true},
 		{say: "record the decision if the members take long", do: (*Gang).saveSlow},
 		{say: "give missing members other nodes, or requeue the gang, if it stays incomplete", do: (*Gang).makeWhole, registers: true, to: []State{Stopping, Completing, Running}},
 	},
