@@ -23,9 +23,10 @@ const (
 	// waits for the next one, which follows at once.
 	namespaceBudget = 3 * time.Second
 	// slowAnswer is how long one job may take: after longer its namespace waits for
-	// slowFactor times that.
+	// slowFactor times that, and for mostWait at most: it may be Nomad that is slow.
 	slowAnswer = time.Second
 	slowFactor = 2
+	mostWait   = 10 * time.Second
 )
 
 // begin begins a cycle.
@@ -49,7 +50,7 @@ func (b *timeBudget) has(namespace string) (ok, again bool) {
 func (b *timeBudget) spend(namespace string, d time.Duration, now time.Time) {
 	b.spent[namespace] += d
 	if d >= slowAnswer {
-		b.until[namespace] = now.Add(b.spent[namespace] + slowFactor*d)
+		b.until[namespace] = now.Add(b.spent[namespace] + min(slowFactor*d, mostWait))
 	}
 }
 
