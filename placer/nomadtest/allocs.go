@@ -46,6 +46,8 @@ type alloc struct {
 	run int
 	// killing: it is being stopped; signalled: its tasks were asked to end.
 	killing, signalled bool
+	// unheard is how it ended while its client was cut off, "" if it did not.
+	unheard string
 	// purged is when its job was.
 	purged      time.Time
 	purgedIndex uint64
@@ -265,7 +267,8 @@ func (s *Server) ended(a *alloc, status string) {
 	s.release(a)
 	n := s.nodes[a.node]
 	if n == nil || n.cut {
-		return // what the servers know of it is settled when the node is back
+		a.unheard = status // the servers are told when the node is back
+		return
 	}
 	for _, t := range a.tasks {
 		t.State, t.Failed = "dead", status == api.AllocClientStatusFailed
@@ -310,7 +313,7 @@ func (s *Server) kill(a *alloc) {
 	reach := func() bool {
 		n := s.nodes[a.node]
 		a.killing = n != nil && !n.cut // else it is told when it is back
-		return a.killing && !a.clientTerminal()
+		return a.killing && !a.clientTerminal() && a.unheard == ""
 	}
 	s.after(s.opts.Client/4, "client is to end "+a.id, func() {
 		if !reach() {
@@ -363,14 +366,13 @@ func (s *Server) reconnect(a *alloc, forgotten bool) {
 	case forgotten:
 		s.taskEvent(a, &api.TaskEvent{Type: "Failed Restoring Task"})
 		s.ended(a, api.AllocClientStatusFailed)
+	case a.unheard != "":
+		s.ended(a, a.unheard)
 	case a.desired != api.AllocDesiredStatusRun:
 		a.killing = false
 		s.kill(a)
 	case a.client == api.AllocClientStatusPending:
 		s.launch(a)
-	case !running: // its work was over while nobody heard of it
-		s.taskEvent(a, &api.TaskEvent{Type: api.TaskTerminated, Details: map[string]string{"exit_code": "0"}})
-		s.ended(a, api.AllocClientStatusComplete)
 	}
 }
 
