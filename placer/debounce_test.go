@@ -25,9 +25,10 @@ func TestDebounce(t *testing.T) {
 		began := time.Now()
 		ctx, cancel := context.WithCancel(t.Context())
 		events := make(chan []nomad.Event)
+		p.events = events
 		ended := make(chan error, 1)
 		done := make(chan error)
-		go func() { done <- p.follow(ctx, events, ended) }()
+		go func() { done <- p.follow(ctx, ended) }()
 		synctest.Wait()
 		index := uint64(1)
 		hear := func(gap time.Duration, kind string, want time.Duration) {

@@ -6,6 +6,7 @@ package placer
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -222,6 +223,10 @@ func (p *Placer) logOf(t *tracked, e gang.Log) {
 
 // register registers a rewriting that chooses no GPUs for a waiting gang.
 func (p *Placer) register(ctx context.Context, t *tracked, e gang.Register) (gang.Event, error) {
+	if e.Why != gang.ToUndo && p.newsOf(t.Key) {
+		p.again = true
+		return nil, fmt.Errorf("registering job %q: %w: news of it came meanwhile", t.Key.ID, nomad.ErrConflict)
+	}
 	resp, err := p.registerWhole(ctx, e.Job, *t.Job.JobModifyIndex)
 	if errors.Is(err, nomad.ErrConflict) {
 		_ = p.readAgain(ctx, t.Key) // else an event tells

@@ -69,6 +69,8 @@ type Placer struct {
 	// missed: an event could not be read, so that the state is not to be trusted.
 	missed     bool
 	resyncedAt time.Time
+	events     <-chan []nomad.Event // of the session's stream
+	heard      []nomad.Event        // taken off it, and not applied yet
 	followed   followed
 	// evaluationLimit bounds how often evaluations are queried.
 	evaluationLimit *rate.Limiter
@@ -189,6 +191,7 @@ func (p *Placer) session(ctx context.Context) error {
 		return err
 	}
 	events := make(chan []nomad.Event, 64)
+	p.events, p.heard = events, nil
 	ended := make(chan error, 1)
 	var reader sync.WaitGroup
 	reader.Go(func() {
@@ -210,7 +213,7 @@ func (p *Placer) session(ctx context.Context) error {
 	}
 	p.state.Begun(begun)
 	p.runHistory.due, p.usage.due = !p.runHistory.loaded, !p.usage.loaded
-	return p.follow(ctx, events, ended)
+	return p.follow(ctx, ended)
 }
 
 // news is what has been heard since the last cycle.
@@ -227,7 +230,7 @@ const (
 // follow runs a cycle after each batch of events, and by time. Between cycles
 // that only take in progress it waits (debounce): in a burst Nomad tells of every
 // single allocation, and a cycle goes over all jobs.
-func (p *Placer) follow(ctx context.Context, events <-chan []nomad.Event, ended <-chan error) error {
+func (p *Placer) follow(ctx context.Context, ended <-chan error) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	wake := time.NewTimer(0)
@@ -242,9 +245,9 @@ func (p *Placer) follow(ctx context.Context, events <-chan []nomad.Event, ended 
 			heard = change
 		}
 		// What came while everything was read may tell what no list has any more.
-		heard = max(heard, p.applyAll(events))
+		heard = max(heard, p.applyAll())
 		for heard == change || heard == progress && !time.Now().Before(debounced) {
-			if heard, debounced, err = p.round(ctx, events); err != nil {
+			if heard, debounced, err = p.round(ctx); err != nil {
 				return err
 			}
 		}
@@ -267,8 +270,9 @@ func (p *Placer) follow(ctx context.Context, events <-chan []nomad.Event, ended 
 			return ctx.Err()
 		case err := <-ended:
 			return err
-		case es := <-events:
-			heard = max(heard, p.apply(es), p.applyAll(events))
+		case es := <-p.events:
+			p.heard = append(p.heard, es...)
+			heard = max(heard, p.applyAll())
 		case s := <-p.submissions:
 			p.arriving = append(p.arriving, s)
 			p.takeSubmissions()
@@ -299,7 +303,7 @@ const resyncAfterMiss = 10 * time.Second
 
 // round runs a cycle. It says what was heard meanwhile, and until when the placer
 // rests.
-func (p *Placer) round(ctx context.Context, events <-chan []nomad.Event) (heard news, debounced time.Time, err error) {
+func (p *Placer) round(ctx context.Context) (heard news, debounced time.Time, err error) {
 	if ctx.Err() != nil {
 		return 0, debounced, ctx.Err()
 	}
@@ -312,7 +316,7 @@ func (p *Placer) round(ctx context.Context, events <-chan []nomad.Event) (heard 
 	p.vitals.CycleEnded(time.Now())
 	p.hooks.Meter.Cycle(time.Since(began))
 	debounced = time.Now().Add(rest(time.Since(began)))
-	heard = p.applyAll(events)
+	heard = p.applyAll()
 	if p.takeSubmissions() || p.again {
 		heard = change
 	}
@@ -357,15 +361,30 @@ func (p *Placer) sleep(now time.Time) (d time.Duration, ok bool) {
 }
 
 // applyAll takes in the events that have come meanwhile.
-func (p *Placer) applyAll(events <-chan []nomad.Event) (heard news) {
+func (p *Placer) applyAll() news {
+	p.listen()
+	es := p.heard
+	p.heard = nil
+	return p.apply(es)
+}
+
+// listen takes the events that have come off the stream, to be applied between cycles.
+func (p *Placer) listen() {
 	for {
 		select {
-		case es := <-events:
-			heard = max(heard, p.apply(es))
+		case es := <-p.events:
+			p.heard = append(p.heard, es...)
 		default:
-			return heard
+			return
 		}
 	}
+}
+
+// newsOf says whether something of a job has come that this cycle does not know: an
+// answer from Nomad took long. What follows from that answer is put off.
+func (p *Placer) newsOf(k nomad.JobKey) bool {
+	p.listen()
+	return slices.ContainsFunc(p.heard, func(e nomad.Event) bool { return e.About() == k })
 }
 
 func (p *Placer) apply(es []nomad.Event) (heard news) {

@@ -38,6 +38,17 @@ type Payload struct {
 	Allocation *allocPayload
 }
 
+// About is the job that the event is of, the zero key where it is of none.
+func (e Event) About() JobKey {
+	switch p := e.Payload; {
+	case p.Allocation != nil:
+		return JobKey{p.Allocation.Namespace, p.Allocation.JobID}
+	case p.Job != nil && p.Job.ID != nil && p.Job.Namespace != nil:
+		return KeyOf(p.Job)
+	}
+	return JobKey{}
+}
+
 // UnmarshalJSON implements json.Unmarshaler.
 func (p *Payload) UnmarshalJSON(text []byte) error {
 	var read struct {

@@ -125,6 +125,30 @@ func TestOneAuthorsRequestsAreNotAnswered(t *testing.T) {
 	}
 }
 
+// Nomad is slow to say why a gang is not whole, and meanwhile it is: nothing of it is
+// stopped for what was true when Nomad was asked (walk 45888).
+func TestWholeWhileNomadAnswers(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 2)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "a", GPUs: 2, Runs: time.Hour, Reschedules: 1})
+		w.ExpectRunning("a", time.Minute)
+		w.RunFor(10 * time.Second) // longer than the gang may be in part
+		node := w.Members(Key("a"))[0].Node
+		w.Nomad.CutNode(node)
+		w.Nomad.Fail("placer-1", "GET /v1/job/a/evaluations", nomadtest.Slow, 1)
+		w.Expect("its member is lost", time.Minute, func() bool { return len(w.Members(Key("a"))) == 0 })
+		w.RunFor(time.Second)
+		w.Nomad.RecoverNode(node)
+		w.ExpectRunning("a", 5*time.Second)
+		version := *w.Nomad.Job(Key("a")).Version
+		w.RunFor(time.Minute)
+		if job := w.Nomad.Job(Key("a")); *job.Version != version || !w.Running(Key("a")) {
+			t.Errorf("it was registered anew while it ran: %s", w.Describe())
+		}
+	})
+}
+
 // A job in which the placer meets a bug, sent again and again to be registered, has
 // it start anew once and not each time.
 func TestSubmissionsThatPanic(t *testing.T) {
