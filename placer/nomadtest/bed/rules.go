@@ -6,6 +6,7 @@ package bed
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -73,6 +74,7 @@ type story struct {
 	// by which to tell what came of that from a new job.
 	unknown bool
 	partial time.Time // since when it is there in part
+	ended   time.Time // the last member
 }
 
 func newRules(w *World) *rules {
@@ -234,6 +236,9 @@ func (r *rules) ended(m nomadtest.Member) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.jobs[m.Job]
+	if s != nil {
+		s.ended = time.Now()
+	}
 	if s == nil || s.last == nil || !m.Done || *m.Version.JobModifyIndex < s.since || *s.last.Type != api.JobTypeBatch {
 		return
 	}
@@ -252,6 +257,18 @@ func (r *rules) ended(m nomadtest.Member) {
 		}
 	}
 	s.whole = s.whole || of >= n
+}
+
+// endedSince are the jobs of which a member has ended since then.
+func (r *rules) endedSince(then time.Time) map[nomadtest.Key]bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := map[nomadtest.Key]bool{}
+	for k, s := range r.jobs {
+		out[k] = s.ended.After(then)
+	}
+	maps.DeleteFunc(out, func(_ nomadtest.Key, since bool) bool { return !since })
+	return out
 }
 
 // works takes in that a placer begins, 1, or ends, -1.

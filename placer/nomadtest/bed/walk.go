@@ -61,6 +61,8 @@ type Walk struct {
 	// not the placer's affair.
 	left map[nomadtest.Key]bool
 	gpus int // of each node
+	// fault is when a request failed last, or a placer was killed.
+	fault time.Time
 }
 
 // NewWalk makes a walk through a world that has no nodes yet.
@@ -79,6 +81,7 @@ func NewWalk(w *World, mix Mix) *Walk {
 		}
 		f := mix.Faults[int(roll/mix.Requests*float64(len(mix.Faults)))]
 		x.say("fault: %s: %s", r, f)
+		x.fault = time.Now()
 		return f
 	})
 	x.StartPlacer()
@@ -116,7 +119,7 @@ func (x *Walk) act() {
 		{"kill the placer", m.Kill, x.kill},
 		{"a second placer", m.Second, x.second},
 		{"restart the servers", m.Restart, x.Nomad.Restart},
-		{"collect garbage", m.Collect, func() { x.Nomad.Collect(time.Minute) }},
+		{"collect garbage", m.Collect, x.collect},
 		{"step the clock", m.Clock, func() { x.Nomad.StepClock(time.Duration(x.rng.IntN(7200)-3600) * time.Second) }},
 	}
 	sum := 0
@@ -228,7 +231,34 @@ func (x *Walk) sicken() {
 	}
 }
 
+// forcedAfter is how long a placer to which Nomad does not answer may take to queue a
+// drained gang again, whose job is dead until then.
+const forcedAfter = 2 * time.Minute
+
+// collect is `nomad system gc`. It may take a job that a drain has ended before a placer
+// to which Nomad does not answer, or a new one, can have it evaluated again: nobody can
+// tell such a job from one that was purged.
+func (x *Walk) collect() {
+	ended := map[nomadtest.Key]bool{}
+	if time.Since(x.fault) < forcedAfter {
+		ended = x.rules.endedSince(time.Now().Add(-forcedAfter))
+	}
+	for _, k := range slices.Collect(maps.Keys(ended)) {
+		if job := x.Nomad.Job(k); job == nil || *job.Status != "dead" || x.Finished(k) {
+			delete(ended, k)
+		}
+	}
+	x.Nomad.Collect(time.Minute)
+	for k := range ended {
+		if x.Nomad.Job(k) == nil {
+			x.Counts["collected while Nomad did not answer"]++
+			x.left[k] = true
+		}
+	}
+}
+
 func (x *Walk) kill() {
+	x.fault = time.Now()
 	for _, p := range x.placers {
 		p.Kill()
 	}
