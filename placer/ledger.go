@@ -8,24 +8,53 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
+// The ledger of who holds which GPU is the cycle's view: it follows from Nomad's state
+// and from what is under way. The queue and the cluster that it decides on are told of
+// it. That they agree is checked before each decision in tests, and each ledgerEvery
+// besides.
+const ledgerEvery = 10 * time.Second
+
+// balance checks the ledger if it is time to. Where the queue or the cluster disagrees
+// with it, which is a bug, both are derived from it anew.
+func (p *Placer) balance(now time.Time) error {
+	if p.hooks.Ledger == nil && now.Sub(p.balanced) < ledgerEvery {
+		return nil
+	}
+	p.balanced = now
+	err := p.checkLedger()
+	if p.hooks.Ledger != nil {
+		p.hooks.Ledger(err)
+	}
+	if err == nil {
+		return nil
+	}
+	p.log.Error("the queue disagrees with who holds which GPU; telling it anew", "error", err)
+	p.hooks.Meter.LedgerMended()
+	var gone []string
+	for id := range p.queue.Running() {
+		if p.byID(id) == nil {
+			gone = append(gone, id)
+		}
+	}
+	for _, id := range gone {
+		p.queue.Removed(since(now), id)
+	}
+	p.view = nil
+	return p.look(now)
+}
+
 // checkLedger checks what each decision rests on: every GPU that the queue believes a
-// gang to run on is held by that gang in the cycle's view, taken in its cluster, and
-// believed to be no other gang's. Two placers that do not know of each other may break
-// that. [Hooks.Ledger] has it checked.
+// gang to run on is held by that gang in the view, taken in its cluster, and believed to
+// be no other gang's. Two placers that do not know of each other may break that.
 func (p *Placer) checkLedger() error {
 	var errs []error
-	believed := map[int]string{}
-	state := func(k nomad.JobKey) string {
-		if t := p.jobs[k]; t != nil {
-			return t.State().String()
-		}
-		return "not tracked"
-	}
+	believed := make([]string, p.view.Cluster.NumGPUs())
 	for id, pl := range p.queue.Running() {
 		k := keyOf(id)
 		if p.onTheWay(k) {
@@ -37,12 +66,12 @@ func (p *Placer) checkLedger() error {
 			if p.givenAway(k, i) {
 				continue
 			}
-			if other, twice := believed[i]; twice {
+			if other := believed[i]; other != "" {
 				errs = append(errs, fmt.Errorf("the queue believes %s to run on GPU %s, and %s, too", other, gpu, id))
 			}
 			believed[i] = id
-			if !slices.Contains(held, i) && !p.endsInPart(k, i) {
-				errs = append(errs, fmt.Errorf("the queue believes %s, which is %s, to run on GPU %s, which the view holds for %s", id, state(k), gpu, holder(p.view.Owner(i))))
+			if _, has := slices.BinarySearch(held, i); !has && !p.endsInPart(k, i) {
+				errs = append(errs, fmt.Errorf("the queue believes %s, which is %s, to run on GPU %s, which the view holds for %s", id, p.stateOf(k), gpu, holder(p.view.Owner(i))))
 			}
 		}
 	}
@@ -53,6 +82,14 @@ func (p *Placer) checkLedger() error {
 	}
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(errs...)
+}
+
+// stateOf is the state of a job, in a word.
+func (p *Placer) stateOf(k nomad.JobKey) string {
+	if t := p.jobs[k]; t != nil {
+		return t.State().String()
+	}
+	return "not tracked"
 }
 
 // onTheWay says whether a gang has stopped to be moved, and starts elsewhere with this

@@ -75,6 +75,44 @@ func TestLedger(t *testing.T) {
 	}
 }
 
+// A placer at work looks now and then whether its queue agrees with its ledger, and tells
+// it anew where it does not.
+func TestLedgerIsBalanced(t *testing.T) {
+	p := newPlacer(t)
+	s, prof, err := benchState(1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.state, p.profile = s, prof
+	now := time.Now()
+	if err := p.look(now); err != nil {
+		t.Fatal(err)
+	}
+	balance := func(at time.Time) int {
+		t.Helper()
+		if err := p.balance(at); err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for range p.queue.Running() {
+			n++
+		}
+		return n
+	}
+	balance(now)
+	believe(t, p, "nobody", pal.Placement{Penalty: 1, PMScore: 1, Members: []pal.Member{{GPUs: []int{0}}}})
+	p.view.Cluster.SetTaken(2, false)
+	if n := balance(now.Add(ledgerEvery / 2)); n != 1 {
+		t.Errorf("looked at once: the queue has %d running gangs", n)
+	}
+	if n := balance(now.Add(ledgerEvery)); n != 0 || p.view.Cluster.Available(2) {
+		t.Errorf("the queue has %d running gangs, GPU 2 counts as free: %t", n, p.view.Cluster.Available(2))
+	}
+	if err := p.checkLedger(); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+}
+
 // believe has the queue believe that a job runs there.
 func believe(t *testing.T, p *Placer, job string, at pal.Placement) {
 	t.Helper()

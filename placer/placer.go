@@ -51,7 +51,8 @@ type Placer struct {
 	unsaved   []Record    // to be written, the oldest first
 	started   []time.Time // when the last gangs were, burst of them at most
 	lastCycle time.Time
-	warned    bool // of an old Nomad
+	balanced  time.Time // when the ledger was checked last
+	warned    bool      // of an old Nomad
 	warnings  []string
 	ofNodes   []string  // warnings about nodes
 	unstored  bool      // the profile in force is to be stored
@@ -100,8 +101,8 @@ type Hooks struct {
 	Meter *meter.Meter
 	// Events keeps what is done, for people; nil keeps nothing.
 	Events *EventLog
-	// Ledger is told, before each decision, what is wrong in what it rests on; nil for
-	// nothing.
+	// Ledger is told, before each decision, what is wrong in what it rests on, nil for
+	// nothing. Without it that is checked only now and then.
 	Ledger func(error)
 }
 
