@@ -11,6 +11,9 @@
 //	ready    when all allocations run on exactly these GPUs  (placer/gang, pure)
 //	record   the decision with its reasons, for explain
 //
+// Who holds which GPU is one ledger, the view: it follows from Nomad's state and from
+// what is under way, and the queue is told of it. A cycle reads the clock once.
+//
 // Everything is derived from what Nomad says: a placer that dies at any point
 // and starts again finds each job in one of the states of [gang.State] and goes on
 // from there.
