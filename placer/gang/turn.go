@@ -247,6 +247,9 @@ func (st Observed) lost(w World) bool {
 	if stopped(st.Job) || len(st.Pins.Groups) == 0 || rewrite.Gated(st.Job) || st.Have >= st.Want || *st.Job.Type != api.JobTypeBatch {
 		return false
 	}
+	if st.didItsWork(w) {
+		return false
+	}
 	if f := w.LastFailure(st.Job); f != nil {
 		return f.Cause == failure.Infrastructure || f.Cause == failure.User && w.Now().Sub(f.At) < retryWithin
 	}
@@ -254,6 +257,19 @@ func (st Observed) lost(w World) bool {
 	return slices.ContainsFunc(w.Allocs(st.Key), func(a *nomad.Alloc) bool {
 		return !a.Live() && a.Desired == api.AllocDesiredStatusStop && a.ModifyIndex > *st.Job.JobModifyIndex
 	})
+}
+
+// didItsWork says whether all members have ended by themselves for the job as it is, those
+// included that a drain asked to stop when they had.
+func (st Observed) didItsWork(w World) bool {
+	n := 0
+	for _, a := range w.Allocs(st.Key) {
+		ofThis := a.Version == nil && a.PlacedFor(st.Job) || a.Version != nil && *a.Version == *st.Job.Version
+		if ofThis && a.Client == api.AllocClientStatusComplete && endedByThemselves(a.Tasks) {
+			n++
+		}
+	}
+	return n >= st.Want
 }
 
 // requeueLost requeues a lost gang, at most maxInfraFailures times, and gives it up after
