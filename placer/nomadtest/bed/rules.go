@@ -225,7 +225,10 @@ func (r *rules) shared(gpu string, first, second nomadtest.Member) {
 // known says whether all placers had a chance to see the member: no list has one
 // whose job was purged. Pins that were there before that Nomad itself follows at once.
 func (r *rules) known(m nomadtest.Member, pinned uint64) bool {
-	return m.Purged.IsZero() || pinned > m.PurgedIndex && !slices.ContainsFunc(r.w.placers, func(p *Placer) bool { return p.began.After(m.Purged.Add(-knownWithin)) })
+	return m.Purged.IsZero() || pinned > m.PurgedIndex && !slices.ContainsFunc(r.w.placers, func(p *Placer) bool {
+		since := m.Purged.Add(-knownWithin)
+		return p.began.After(since) || p.Vitals().Last.After(since) // or had lost touch with Nomad
+	})
 }
 
 // knownWithin is how long a placer takes to know what is there, with a few requests

@@ -14,6 +14,8 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
@@ -43,6 +45,24 @@ func DefaultMix() Mix {
 			nomadtest.Slow, nomadtest.SlowWrite, nomadtest.Lost, nomadtest.Unanswered,
 		},
 		Events: nomadtest.EventFaults{Lost: 0.001, Late: 0.01, Doubled: 0.01, Delay: 2 * time.Second},
+	}
+}
+
+// vary gives a walk's placers a configuration by its seed: the defaults for every other
+// walk, and what moves, stops and passes gangs more often for the rest.
+func vary(seed uint64) func(*placer.Config) {
+	rng := rand.New(rand.NewPCG(seed, 11))
+	restart, resync := time.Duration(1+rng.IntN(30))*time.Second, time.Duration(10+rng.IntN(300))*time.Second
+	orders := []queue.Order{queue.FIFO, queue.Priority, queue.LAS, queue.SRTF, queue.Adaptive, queue.RoundRobin}
+	fills := []queue.Backfill{queue.BackfillNone, queue.BackfillReserved, queue.BackfillBestEffort}
+	order, fill := orders[rng.IntN(len(orders))], fills[rng.IntN(len(fills))]
+	placement, maxWait := []pal.PolicyName{pal.PAL, pal.PMFirst, pal.Packed}[rng.IntN(3)], time.Duration(1+rng.IntN(60))*time.Minute
+	return func(c *placer.Config) {
+		if seed%2 == 0 {
+			return
+		}
+		c.RestartCost, c.MovesPerHour, c.Resync, c.Placement = restart, 1000, resync, placement
+		c.Queue.Order, c.Queue.Backfill, c.Queue.MaxWait, c.Queue.Preempt, c.Queue.Migrate = order, fill, maxWait, true, true
 	}
 }
 
@@ -165,7 +185,34 @@ func (x *Walk) submit() {
 	case 2:
 		g.Service, g.Runs = true, 0
 	}
+	x.hint(&g)
 	x.try(x.Register(g.Job()))
+}
+
+// hint has the author say more about some jobs.
+func (x *Walk) hint(g *Gang) {
+	if g.Runs > 0 && x.rng.IntN(3) == 0 {
+		g.Meta["pal_duration"] = (g.Runs * time.Duration(1+x.rng.IntN(4)) / 2).String()
+	}
+	switch x.rng.IntN(16) {
+	case 0:
+		g.Meta["pal_pin"] = "class"
+	case 1:
+		g.Meta["pal_deadline"] = fmt.Sprintf("%dm", 3+x.rng.IntN(10))
+	case 2:
+		if g.Members*g.GPUs <= x.gpus {
+			g.Meta["pal_locality"] = "node"
+		}
+	case 3:
+		g.Meta["pal_locality_wait"] = fmt.Sprintf("%ds", 1+x.rng.IntN(60))
+	case 4:
+		g.Meta["pal_on_failure"] = "none"
+	case 5:
+		if x.made > 1 { // which may never finish well
+			g.Meta["pal_after"] = fmt.Sprintf("job-%03d", x.made-1)
+			x.left[Key(g.Name)] = true
+		}
+	}
 }
 
 // room is how many members with so many GPUs each the cluster has room for.
@@ -186,7 +233,11 @@ func (x *Walk) edit(k nomadtest.Key) {
 			j.Priority = ptr(20 + 10*x.rng.IntN(6))
 		case 1:
 			gpus := int(*j.TaskGroups[0].Tasks[0].Resources.Devices[0].Count)
-			j.TaskGroups[0].Count = ptr(1 + x.rng.IntN(min(3, x.room(gpus))))
+			most := min(3, x.room(gpus))
+			if j.Meta["pal_locality"] == "node" {
+				most = min(most, x.gpus/gpus)
+			}
+			j.TaskGroups[0].Count = ptr(1 + x.rng.IntN(most))
 		case 2:
 			j.Meta = maps.Clone(j.Meta)
 			j.Meta["edited"] = fmt.Sprint(x.rng.IntN(1000))
