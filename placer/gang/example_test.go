@@ -1,0 +1,55 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package gang
+
+import (
+	"fmt"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// A gated job is seen, waits in the queue, and starts on two GPUs. Each event
+// says what happened; each effect is something that the placer has to do for it.
+func ExampleGang_Step() {
+	w, g := newFakeWorld(), &Gang{}
+	job, version := rewrite.Gate(plainJob("train", 100)), uint64(0)
+	job.Version = &version // its first: no earlier one can tell how long it has waited
+	happens := func(e Event) {
+		effects := g.Step(e, w)
+		fmt.Printf("%s → %s:", nameOf(e), g.State())
+		for _, e := range effects {
+			fmt.Print(" ", nameOf(e))
+		}
+		fmt.Println()
+	}
+
+	o := Observe(w.state, job)
+	request, _ := w.Request(o)
+	happens(Observation{Observed: o, Request: request})
+	happens(Turn{})
+	happens(Sync{})
+
+	// The queue has decided: the job with its pins is to be registered.
+	pins := somePins("gpu-1", "gpu-2")
+	pinned, err := rewrite.Pin(job, pins, rewrite.Racks{})
+	if err != nil {
+		panic(err)
+	}
+	why := pal.Decision{Chosen: &pal.Choice{Nodes: 1, PMScore: 1, Cost: 1}}
+	happens(Start{Job: pinned, Pins: pins, Record: g.NewRecord(w.now, why, "")})
+
+	// Nomad has taken it, as the job's next version. Its allocations are yet to come.
+	stored := RegisteredJob(pinned, job, 200, w.now)
+	state := nomad.NewState()
+	state.PutJob(stored)
+	happens(Registered{Observe(state, stored)})
+	// Output:
+	// Observation → waiting:
+	// Turn → waiting:
+	// Sync → waiting: Enqueue
+	// Start → committing: Commit
+	// Registered → starting: Own QueueStarted Placed Log
+}
