@@ -10,13 +10,17 @@ import (
 	"slices"
 )
 
+// The baselines are what PAL is compared with: they look at nothing but how many GPUs
+// are free where. Explain shows what Packed would have done beside PAL's choice.
+
 // packed is the artifact's packing, blind to variability: a node with exactly
 // the GPUs needed, else the fullest that holds the gang, else the emptiest
-// nodes one after the other.
+// nodes one after the other. So it leaves whole nodes to wide gangs, and a gang that
+// needs several nodes gets as few as possible.
 func (s *search) packed() []Member {
 	best, bestFree := int32(-1), math.MaxInt
 	groups := s.groups()
-	if s.n > s.c.most {
+	if s.n > s.c.largestGroup {
 		groups = nil
 	}
 	for _, g := range groups {
@@ -30,11 +34,11 @@ func (s *search) packed() []Member {
 	if best >= 0 {
 		return s.split(best, s.firstFree(best, s.n))
 	}
-	return s.eachSet(s.inOrder(), s.fillUp)
+	return s.eachSet(s.memberSetOrder(), s.fillUp)
 }
 
-// inOrder are the member sets.
-func (s *search) inOrder() []int {
+// memberSetOrder is the order in which the job lists its member sets.
+func (s *search) memberSetOrder() []int {
 	order := make([]int, len(s.g.MemberSets))
 	for i := range order {
 		order[i] = i
@@ -42,16 +46,19 @@ func (s *search) inOrder() []int {
 	return order
 }
 
-// fillUp repeatedly fills the group with most free GPUs, on ties the first.
+// fillUp repeatedly fills the group with most free GPUs, on ties the first. It goes
+// level by level, from the largest number of free GPUs down; perLevel spares it the
+// levels without a group. No group is filled twice: what it has left is less than a
+// member, or less than its node can hold.
 func (s *search) fillUp(set int) []Member {
 	k, left := s.g.MemberSets[set].GPUs, s.g.MemberSets[set].Members
 	groups := s.groups()
-	all, perLevel := s.simple(groups), zeros(&s.c.scratch.perCount, s.c.most+1)
+	all, perLevel := s.simple(groups), zeros(&s.c.scratch.perCount, s.c.largestGroup+1)
 	for _, g := range groups {
 		perLevel[s.free(g)]++
 	}
-	piles := s.c.scratch.piles[:0]
-	for level := s.c.most; level >= k && left > 0; level-- {
+	loads := s.c.scratch.loads[:0]
+	for level := s.c.largestGroup; level >= k && left > 0; level-- {
 		if perLevel[level] == 0 {
 			continue
 		}
@@ -59,68 +66,69 @@ func (s *search) fillUp(set int) []Member {
 			if s.free(g) != level || !all && !s.eligible(set, g) {
 				continue
 			}
-			n := min(level/k, left, s.fits[set].holds(&s.c.room[s.c.on[g]]))
+			n := min(level/k, left, s.fits[set].holds(&s.c.resources[s.c.nodeOf[g]]))
 			if n > 0 {
-				piles, left = append(piles, pile{group: g, used: int32(n)}), left-n
+				loads, left = append(loads, load{group: g, members: int32(n)}), left-n
 			}
 			if left == 0 {
 				break
 			}
 		}
 	}
-	s.c.scratch.piles = piles
+	s.c.scratch.loads = loads
 	if left > 0 {
 		return nil
 	}
-	slices.SortFunc(piles, func(a, b pile) int { return int(a.group - b.group) })
-	return s.fillFirst(set, piles)
+	slices.SortFunc(loads, func(a, b load) int { return int(a.group - b.group) })
+	return s.fillFirst(set, loads)
 }
 
-// pile is what a baseline does with a group: the GPUs that it may still take,
-// and the members that it has put there.
-type pile struct {
-	group      int32
-	free, used int32
+// load is what a baseline puts on a group: the members so far, and the GPUs that it
+// may still take.
+type load struct {
+	group         int32
+	free, members int32
 }
 
 // spreadOut repeatedly puts one member on the group with most free GPUs, on ties
-// the first. It goes level by level: what is left of a pile lies on a lower one.
+// the first. It goes level by level, as a group that got a member has fewer free
+// GPUs and comes up again on a lower level.
 func (s *search) spreadOut(set int) []Member {
 	k, left := s.g.MemberSets[set].GPUs, s.g.MemberSets[set].Members
-	piles := s.c.scratch.piles[:0]
+	loads := s.c.scratch.loads[:0]
 	for _, g := range s.groups() {
 		if s.eligible(set, g) {
-			piles = append(piles, pile{group: g, free: int32(s.free(g))})
+			loads = append(loads, load{group: g, free: int32(s.free(g))})
 		}
 	}
-	s.c.scratch.piles = piles
-	for level := s.c.most; level >= k && left > 0; level-- {
-		for i := range piles {
-			p := &piles[i]
+	s.c.scratch.loads = loads
+	for level := s.c.largestGroup; level >= k && left > 0; level-- {
+		for i := range loads {
+			p := &loads[i]
 			switch {
 			case int(p.free) != level || left == 0:
-			case int(p.used) == s.fits[set].holds(&s.c.room[s.c.on[p.group]]): // of the node
+			case int(p.members) == s.fits[set].holds(&s.c.resources[s.c.nodeOf[p.group]]): // the node holds no more
 				p.free = 0
 			default:
-				p.free, p.used, left = p.free-int32(k), p.used+1, left-1
+				p.free, p.members, left = p.free-int32(k), p.members+1, left-1
 			}
 		}
 	}
 	if left > 0 {
 		return nil
 	}
-	return s.fillFirst(set, piles)
+	return s.fillFirst(set, loads)
 }
 
-// fillFirst puts as many members as were used on each group's first free GPUs.
-func (s *search) fillFirst(set int, piles []pile) []Member {
+// fillFirst puts each load's members on the first free GPUs of its group.
+func (s *search) fillFirst(set int, loads []load) []Member {
 	k := s.g.MemberSets[set].GPUs
 	ms := make([]Member, 0, s.g.MemberSets[set].Members)
-	for _, p := range piles {
-		if p.used == 0 {
+	for _, p := range loads {
+		if p.members == 0 {
 			continue
 		}
-		gpus := s.firstFree(p.group, int(p.used)*k)
+		gpus := s.firstFree(p.group, int(p.members)*k)
 		for ; len(gpus) > 0; gpus = gpus[k:] {
 			ms = append(ms, Member{MemberSet: set, Group: int(p.group), GPUs: gpus[:k:k]})
 		}
@@ -133,7 +141,7 @@ func (s *search) firstFree(group int32, n int) []int {
 	g := s.c.groups[group]
 	gpus := make([]int, 0, n)
 	for i := int(g.first); i < int(g.first+g.n) && len(gpus) < n; i++ {
-		if s.may(i) {
+		if s.mayChoose(i) {
 			gpus = append(gpus, i)
 		}
 	}
@@ -143,7 +151,7 @@ func (s *search) firstFree(group int32, n int) []int {
 // random draws slots of k GPUs in index order, any group; with one-GPU members
 // it draws GPUs, as the artifact does.
 func (s *search) random() []Member {
-	return s.eachSet(s.inOrder(), s.randomSet)
+	return s.eachSet(s.memberSetOrder(), s.randomSet)
 }
 
 // sample draws as the policy says, else by the gang's name: the same gang draws
@@ -157,24 +165,26 @@ func (s *search) sample(set, n, k int) []int {
 	return rand.New(rand.NewPCG(h.Sum64(), uint64(set))).Perm(n)[:k]
 }
 
+// randomSet draws from all slots that exist, each as likely as the others; to draw
+// nodes first would favour the GPUs of nodes that are nearly full.
 func (s *search) randomSet(set int) []Member {
-	sh := s.g.MemberSets[set]
+	want := s.g.MemberSets[set]
 	var pool []Member
 	for _, g := range s.groups() {
 		if !s.eligible(set, g) {
 			continue
 		}
 		gpus := s.firstFree(g, int(s.c.groups[g].n))
-		room := s.c.room[s.c.groups[g].node].holds(sh.Need, len(gpus))
-		for i := 0; i < min(room, len(gpus)/sh.GPUs); i++ {
-			pool = append(pool, Member{MemberSet: set, Group: int(g), GPUs: gpus[i*sh.GPUs:][:sh.GPUs:sh.GPUs]})
+		capacity := s.c.resources[s.c.groups[g].node].holds(want.Need, len(gpus))
+		for i := 0; i < min(capacity, len(gpus)/want.GPUs); i++ {
+			pool = append(pool, Member{MemberSet: set, Group: int(g), GPUs: gpus[i*want.GPUs:][:want.GPUs:want.GPUs]})
 		}
 	}
-	if len(pool) < sh.Members {
+	if len(pool) < want.Members {
 		return nil
 	}
-	ms := make([]Member, 0, sh.Members)
-	for _, i := range s.sample(set, len(pool), sh.Members) {
+	ms := make([]Member, 0, want.Members)
+	for _, i := range s.sample(set, len(pool), want.Members) {
 		ms = append(ms, pool[i])
 	}
 	return ms

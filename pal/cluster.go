@@ -13,6 +13,11 @@ import (
 // available GPUs up to that bin, so that a decision reads a few small numbers
 // per group and looks at single GPUs only in the groups it takes.
 //
+// Each change keeps the counts up to date, so that no search has to count: a GPU
+// changes hands twice in the life of a gang, while the queue tries many gangs on
+// the same state. Only refresh and countOutliers write them. What searches read
+// most lies side by side in slices of plain numbers, not in the structs.
+//
 // Nodes, groups and GPUs keep the order in which they were given; ties are
 // broken by that order. A Cluster is not safe for concurrent use.
 type Cluster struct {
@@ -22,32 +27,36 @@ type Cluster struct {
 	gpus     []gpuState
 	models   []modelState
 	byID     map[string]int32
-	racks    domains
-	dcs      domains
-	// upTo[class][from[class][group]+bin] is the number of available GPUs of
-	// the group whose bin is at most that; good is from for those that are not
-	// avoided.
-	upTo  [NumClasses][]uint16
-	from  [NumClasses][]int32
-	good  [NumClasses][]int32
-	ranks [NumClasses][]uint16 // bin of each GPU, 0 the fastest
-	free  int                  // available GPUs
+	racks    topologyLevel
+	dcs      topologyLevel
+	// upTo[class][offset[class][group]+bin] is the number of available GPUs of
+	// the group whose bin is at most that. inlierOffset leads to the same counts
+	// without outliers; it equals offset for a group that has none.
+	upTo         [NumClasses][]uint16
+	offset       [NumClasses][]int32
+	inlierOffset [NumClasses][]int32
+	ranks        [NumClasses][]uint16 // bin of each GPU, 0 the fastest
+	free         int                  // available GPUs
 	// open has a bit per device group: whether it has an available GPU. On a
-	// busy cluster few do, and placement looks at those only.
-	open      []uint64
-	unhealthy []uint64    // the same of groups with an unhealthy GPU
-	avail     []uint16    // available GPUs of each group
-	size      []uint16    // GPUs of each group
-	on        []int32     // node of each group
-	room      []Resources // not allocated of each node
-	most      int         // GPUs of the largest group
-	stateHash uint64      // what searches depend on, see statehash.go
-	outliers  outliers
+	// busy cluster few groups do, and placement looks at those only.
+	open         []uint64
+	unhealthy    []uint64    // a bit per device group: whether it has a GPU out of use
+	avail        []uint16    // available GPUs of each group
+	size         []uint16    // GPUs of each group
+	nodeOf       []int32     // node of each group
+	resources    []Resources // unallocated, of each node
+	largestGroup int         // GPUs of the largest group
+	stateHash    uint64      // what searches depend on, see statehash.go
+	outliers     outliers
 
-	scales  [NumClasses][]*scale // by model+1, made when first asked for
+	// scales are by model+1 (anyModel is −1), made when first asked for: bins do
+	// not change in the life of a cluster.
+	scales  [NumClasses][]*scale
 	scratch scratch
 }
 
+// nodeState is a node as it was given, and where its groups are: those of a node
+// follow one another.
 type nodeState struct {
 	Node
 	firstGroup    int32
@@ -56,6 +65,7 @@ type nodeState struct {
 	availableGPUs int32
 }
 
+// groupState is a device group: its GPUs follow one another, and are of one model.
 type groupState struct {
 	node, model  int32
 	first, n     int32 // GPUs
@@ -63,14 +73,18 @@ type groupState struct {
 	hasSubdomain bool  // some GPU knows its island or NUMA node
 }
 
+// gpuState is a GPU and whether it can be chosen. available follows from taken and
+// the GPU's health; it is stored so that refresh sees what has changed.
 type gpuState struct {
 	GPU
 	group     int32
-	taken     bool
-	available bool
-	outlier   uint8 // a bit per class for which it is avoided
+	taken     bool  // in use, or promised
+	available bool  // neither taken, unhealthy nor quarantined
+	outlier   uint8 // a bit per class for which it is above the threshold
 }
 
+// modelState is what the device groups of one name share. PM scores are relative to
+// the median of a model, so bins are ranked within it.
 type modelState struct {
 	name   string
 	values [NumClasses][]PMScore // bin values, ascending
@@ -78,9 +92,8 @@ type modelState struct {
 	upTo   [NumClasses][]int32   // available GPUs up to each bin
 }
 
-// domains are the racks or the datacenters.
-type domains struct {
-	names  []string
+// topologyLevel are the racks, or the datacenters, of a cluster, by number.
+type topologyLevel struct {
 	groups [][]int32 // device groups of each, ascending
 	free   []int32   // available GPUs of each
 }
@@ -96,35 +109,39 @@ func NewCluster(nodes []Node, l Locality) (*Cluster, error) {
 	racks, dcs := map[string]int32{}, map[string]int32{}
 	for _, n := range nodes {
 		ns := nodeState{Node: n, firstGroup: int32(len(c.groups)), groups: int32(len(n.Groups))}
+		// Racks of two datacenters may have the same name. A node without a rack is
+		// one by itself; the second NUL keeps its ID from being another's rack.
 		rack := n.Datacenter + "\x00" + n.Rack
 		if n.Rack == "" {
 			rack = n.Datacenter + "\x00\x00" + n.ID
 		}
-		ns.rack, ns.dc = c.racks.index(racks, rack), c.dcs.index(dcs, n.Datacenter)
+		ns.rack, ns.dc = c.racks.number(racks, rack), c.dcs.number(dcs, n.Datacenter)
 		for _, g := range n.Groups {
 			if err := c.addGroup(&ns, g, models); err != nil {
 				return nil, fmt.Errorf("node %q: device group %q: %w", n.Name, g.Name, err)
 			}
 		}
 		c.nodes = append(c.nodes, ns)
-		c.room = append(c.room, n.Free)
+		c.resources = append(c.resources, n.Free)
 	}
 	c.bin()
 	return c, nil
 }
 
-func (d *domains) index(seen map[string]int32, name string) int32 {
+// number is the number of the rack or datacenter, a new one at first sight.
+func (d *topologyLevel) number(seen map[string]int32, name string) int32 {
 	i, ok := seen[name]
 	if !ok {
-		i = int32(len(d.names))
+		i = int32(len(d.groups))
 		seen[name] = i
-		d.names = append(d.names, name)
 		d.groups = append(d.groups, nil)
 		d.free = append(d.free, 0)
 	}
 	return i
 }
 
+// addGroup appends a node's device group; the node is appended after its groups, so
+// that its index is the number of nodes so far.
 func (c *Cluster) addGroup(n *nodeState, g DeviceGroup, models map[string]int32) error {
 	m, ok := models[g.Name]
 	if !ok {
@@ -146,12 +163,14 @@ func (c *Cluster) addGroup(n *nodeState, g DeviceGroup, models map[string]int32)
 		c.gpus = append(c.gpus, gpuState{GPU: u, group: gi})
 	}
 	c.groups = append(c.groups, gs)
-	c.most = max(c.most, len(g.GPUs))
+	c.largestGroup = max(c.largestGroup, len(g.GPUs))
 	c.racks.groups[n.rack] = append(c.racks.groups[n.rack], gi)
 	c.dcs.groups[n.dc] = append(c.dcs.groups[n.dc], gi)
 	return nil
 }
 
+// checkGPU refuses scores that would upset comparisons: bins are sorted and searched
+// by value, and NaN is not even equal to itself.
 func checkGPU(u GPU) error {
 	for i := range NumClasses {
 		if !(u.Scores[i] >= 0) || !(u.Binned[i] >= 0) {
@@ -162,6 +181,7 @@ func checkGPU(u GPU) error {
 }
 
 // bin ranks each GPU's bin among the distinct values of its model, then counts.
+// From here on a bin is its rank: a small number that indexes the counts.
 func (c *Cluster) bin() {
 	for k := range NumClasses {
 		for i := range c.gpus {
@@ -175,19 +195,20 @@ func (c *Cluster) bin() {
 		}
 		c.ranks[k] = make([]uint16, len(c.gpus))
 		size := int32(0)
-		c.from[k] = make([]int32, len(c.groups))
+		c.offset[k] = make([]int32, len(c.groups))
 		for g := range c.groups {
-			c.from[k][g] = size
+			c.offset[k][g] = size
 			size += int32(len(c.models[c.groups[g].model].values[k]))
 		}
-		c.upTo[k], c.good[k] = make([]uint16, size), c.from[k]
+		// Until countOutliers is called all groups are taken to have no outlier.
+		c.upTo[k], c.inlierOffset[k] = make([]uint16, size), c.offset[k]
 		for i := range c.gpus {
 			vs := c.models[c.groups[c.gpus[i].group].model].values[k]
 			r, _ := slices.BinarySearch(vs, binValue(&c.gpus[i].GPU, k))
 			c.ranks[k][i] = uint16(r)
 		}
 	}
-	c.index()
+	c.buildIndex()
 	for i := range c.gpus {
 		u := &c.gpus[i]
 		c.countUnhealthy(u.group, outOfUse(u.Unhealthy, u.Quarantined))
@@ -195,11 +216,12 @@ func (c *Cluster) bin() {
 	}
 }
 
-// index makes what finds groups quickly; no GPU is available yet.
-func (c *Cluster) index() {
+// buildIndex makes what finds groups quickly. It leaves all counts at 0: refresh
+// adds one GPU after the other.
+func (c *Cluster) buildIndex() {
 	words := (len(c.groups) + 63) / 64
 	c.open, c.unhealthy = make([]uint64, words), make([]uint64, words)
-	c.avail, c.size, c.on = make([]uint16, len(c.groups)), make([]uint16, len(c.groups)), make([]int32, len(c.groups))
+	c.avail, c.size, c.nodeOf = make([]uint16, len(c.groups)), make([]uint16, len(c.groups)), make([]int32, len(c.groups))
 	for m := range c.models {
 		c.models[m].groups = make([]uint64, words)
 		for k := range NumClasses {
@@ -211,11 +233,13 @@ func (c *Cluster) index() {
 	}
 	for i := range c.groups {
 		g := &c.groups[i]
-		c.size[i], c.on[i] = uint16(g.n), g.node
+		c.size[i], c.nodeOf[i] = uint16(g.n), g.node
 		c.models[g.model].groups[i/64] |= 1 << (i % 64)
 	}
 }
 
+// binValue is the PM score that stands for the GPU's bin; a GPU without one counts
+// as the median. On a cluster that was never measured all GPUs are then alike.
 func binValue(u *GPU, class int) PMScore {
 	if u.Binned[class] == 0 {
 		return 1
@@ -223,7 +247,9 @@ func binValue(u *GPU, class int) PMScore {
 	return u.Binned[class]
 }
 
-// refresh recomputes whether GPU i is available and the counts that follow.
+// refresh recomputes whether GPU i is available, and the counts that follow from it.
+// It is the one place where a GPU comes to be available or not, and so costs the
+// number of bins above the GPU's, for each class.
 func (c *Cluster) refresh(i int) {
 	u := &c.gpus[i]
 	now := !u.taken && !u.Unhealthy && !u.Quarantined
@@ -231,6 +257,8 @@ func (c *Cluster) refresh(i int) {
 		return
 	}
 	u.available = now
+	// One difference for counts of all sizes: adding 65535 to a uint16 takes 1
+	// from it, and int16 gives the sign back.
 	d := uint16(1)
 	if !now {
 		d = ^uint16(0) // −1
@@ -238,11 +266,11 @@ func (c *Cluster) refresh(i int) {
 	g := &c.groups[u.group]
 	for k := range NumClasses {
 		ofModel := c.models[g.model].upTo[k]
-		bins, from, good := len(ofModel), c.from[k][u.group], c.good[k][u.group]
-		count(ofModel, c.ranks[k][i], int32(int16(d)))
-		count(c.upTo[k][from:][:bins], c.ranks[k][i], d)
-		if good != from && u.outlier>>k&1 == 0 {
-			count(c.upTo[k][good:][:bins], c.ranks[k][i], d)
+		bins, offset, inlier := len(ofModel), c.offset[k][u.group], c.inlierOffset[k][u.group]
+		addUpTo(ofModel, c.ranks[k][i], int32(int16(d)))
+		addUpTo(c.upTo[k][offset:][:bins], c.ranks[k][i], d)
+		if inlier != offset && u.outlier>>k&1 == 0 {
+			addUpTo(c.upTo[k][inlier:][:bins], c.ranks[k][i], d)
 		}
 		if u.outlier>>k&1 != 0 {
 			c.outliers.free[k] += int(int16(d))
@@ -263,22 +291,23 @@ func (c *Cluster) refresh(i int) {
 	c.stateHash ^= hashOfGPU(i)
 }
 
-// count adds d to the counts up to each bin from the rank on.
-func count[N uint16 | int32](upTo []N, rank uint16, d N) {
+// addUpTo adds d to the counts up to each bin from the rank on.
+func addUpTo[N uint16 | int32](upTo []N, rank uint16, d N) {
 	for b := int(rank); b < len(upTo); b++ {
 		upTo[b] += d
 	}
 }
 
 // Take marks the GPUs of a placement as busy and takes the members' resources
-// from their nodes.
-func (c *Cluster) Take(g Gang, p Placement) { c.move(g, p, true) }
+// from their nodes. A GPU that is taken already is a mistake of the caller's, who
+// counts it twice: Take panics.
+func (c *Cluster) Take(g Gang, p Placement) { c.takeOrRelease(g, p, true) }
 
 // Release undoes [Cluster.Take].
-func (c *Cluster) Release(g Gang, p Placement) { c.move(g, p, false) }
+func (c *Cluster) Release(g Gang, p Placement) { c.takeOrRelease(g, p, false) }
 
-func (c *Cluster) move(g Gang, p Placement, taken bool) {
-	times := -1
+func (c *Cluster) takeOrRelease(g Gang, p Placement, taken bool) {
+	times := -1 // of what members need, off what is unallocated
 	if taken {
 		times = 1
 	}
@@ -291,7 +320,7 @@ func (c *Cluster) move(g Gang, p Placement, taken bool) {
 			c.refresh(u)
 		}
 		n := int(c.groups[m.Group].node)
-		c.SetFree(n, c.room[n].minus(g.MemberSets[m.MemberSet].Need, times))
+		c.SetFree(n, c.resources[n].minus(g.MemberSets[m.MemberSet].Need, times))
 	}
 }
 
@@ -322,6 +351,7 @@ func (c *Cluster) countUnhealthy(group, n int32) {
 	}
 }
 
+// outOfUse is 1 for a GPU that cannot be chosen whoever uses it, else 0.
 func outOfUse(unhealthy, quarantined bool) int32 {
 	if unhealthy || quarantined {
 		return 1
@@ -329,16 +359,17 @@ func outOfUse(unhealthy, quarantined bool) int32 {
 	return 0
 }
 
-// SetFree replaces the unallocated resources of a node.
+// SetFree replaces the unallocated resources of a node. They may be negative, when
+// more is allocated than the node has now: then nothing that needs them fits.
 func (c *Cluster) SetFree(node int, r Resources) {
-	if r != c.room[node] {
-		c.stateHash ^= hashOfRoom(node, c.room[node]) ^ hashOfRoom(node, r)
-		c.room[node] = r
+	if r != c.resources[node] {
+		c.stateHash ^= hashOfResources(node, c.resources[node]) ^ hashOfResources(node, r)
+		c.resources[node] = r
 	}
 }
 
 // Free are the unallocated resources of a node.
-func (c *Cluster) Free(node int) Resources { return c.room[node] }
+func (c *Cluster) Free(node int) Resources { return c.resources[node] }
 
 // FreeGPUs is the number of GPUs that are healthy, not quarantined and not taken.
 func (c *Cluster) FreeGPUs() int { return c.free }
@@ -382,7 +413,8 @@ func (c *Cluster) GroupGPUs(i int) (first, n int) {
 // NumNodes is the number of nodes.
 func (c *Cluster) NumNodes() int { return len(c.nodes) }
 
-// Node describes node i as it was given.
+// Node describes node i as it was given: Free is what it was then, and
+// [Cluster.Free] what it is now.
 func (c *Cluster) Node(i int) Node { return c.nodes[i].Node }
 
 // Locality is the penalties in use.

@@ -9,7 +9,7 @@ type Placement struct {
 	Members []Member
 	// Tier is the smallest tier in use that holds all GPUs.
 	Tier Tier
-	// PMScore is that of the slowest GPU; a GPU never measured counts as 1.
+	// PMScore is that of the slowest GPU; one that was never measured counts as 1.
 	PMScore PMScore
 	// Penalty is the locality penalty of Tier for the gang's class.
 	Penalty float64
@@ -42,8 +42,8 @@ type Decision struct {
 	Class  AppClass `json:"class"`
 	Policy string   `json:"policy"`
 	Demand int      `json:"gpus"`
-	// Placed says whether the gang fits now; where not, Reason says why, and
-	// Impossible that it would not fit even if all GPUs were free and healthy.
+	// Placed says whether the gang fits now. If not, Reason says why, and Impossible
+	// whether it would not fit even if all GPUs were free and healthy.
 	Placed     bool   `json:"placed"`
 	Impossible bool   `json:"impossible,omitempty"`
 	Reason     string `json:"reason,omitempty"`
@@ -53,9 +53,8 @@ type Decision struct {
 	Packed *Choice `json:"packed,omitempty"`
 
 	Candidates Candidates `json:"candidates"`
-	// Walk are the entries of the LV matrix that were tried: the first and the
-	// last of them where they are many, and WalkOmitted is how many are left out
-	// between.
+	// Walk are the entries of the LV matrix that were tried, in order. Of many it has
+	// the first and the last; WalkOmitted is how many are left out between them.
 	Walk        []Entry `json:"walk,omitempty"`
 	WalkOmitted int     `json:"walk_omitted,omitempty"`
 }

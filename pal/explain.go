@@ -21,12 +21,12 @@ func Explain(c *Cluster, g Gang, p Policy) Decision {
 	return d
 }
 
-// ExplainFound is [Explain] for a placement that is decided: what was chosen is
-// that, whatever else the policy would have chosen; best says that it would have
-// chosen the same GPUs. It is searched for again only where the cluster, the
-// gang or the policy differ from those that the placement was found for.
+// ExplainFound is [Explain] for a placement that is decided: it stays the chosen one,
+// whatever the policy would choose now; best says whether that is the same GPUs. It
+// searches again only if the cluster, the gang or the policy differ from those that
+// the placement was found for.
 func ExplainFound(c *Cluster, g Gang, p Policy, f Found) (d Decision, best bool) {
-	if f.answers(c, g, p) {
+	if f.current(c, g, p) {
 		d, best = f.reasons(c, g, p, true), true
 	} else {
 		again, ok := Find(c, g, p)
@@ -36,8 +36,9 @@ func ExplainFound(c *Cluster, g Gang, p Policy, f Found) (d Decision, best bool)
 	return d, best
 }
 
-// reasons is all of an explanation but what was chosen. ok is false where the
-// gang does not fit.
+// reasons is all of an explanation but what was chosen. ok is false if the gang does
+// not fit: then every entry of the matrix was tried in vain. It shows them for the
+// first of the models that would do; all of them failed.
 func (f *Found) reasons(c *Cluster, g Gang, p Policy, ok bool) Decision {
 	d := Decision{Gang: g.ID, Class: g.Class, Policy: string(p.Name), Demand: g.GPUs(), Candidates: candidates(c, g)}
 	if !ok {
@@ -60,8 +61,9 @@ func (f *Found) reasons(c *Cluster, g Gang, p Policy, ok bool) Decision {
 	return d
 }
 
-// packedInstead is where the gang would be packed. The groups that were listed
-// serve again.
+// packedInstead is where the packed policy would put the gang. If one model would do
+// and nothing is preferred, it searches the same device groups, which are listed
+// already.
 func (s *search) packedInstead(g Gang) (Placement, bool) {
 	policy := Policy{Name: Packed}
 	if g.preferences() > 0 || len(modelsFor(s.c, g)) > 1 {
@@ -77,7 +79,8 @@ func (s *search) packedInstead(g Gang) (Placement, bool) {
 }
 
 // same says whether the gangs are the same to a search. Lists of eligible groups
-// are where they are the same memory.
+// compare by identity: they are as long as the cluster, and the same for as long as
+// the job and the nodes do not change.
 func (g *Gang) same(o Gang) bool {
 	same := func(a, b []bool) bool {
 		return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) && (a == nil) == (b == nil)
@@ -98,7 +101,7 @@ func (p Placement) sameGPUs(o Placement) bool {
 	return slices.Equal(a, b)
 }
 
-// Describe names what a placement holds.
+// Describe says a placement in names: indices mean nothing outside this cluster.
 func Describe(c *Cluster, g Gang, pl Placement) *Choice {
 	ch := &Choice{Tier: pl.Tier, PMScore: pl.PMScore, Penalty: pl.Penalty, Cost: pl.Cost()}
 	k := g.Class.Index()
@@ -120,8 +123,8 @@ func Describe(c *Cluster, g Gang, pl Placement) *Choice {
 }
 
 // entriesTo are the first n entries of the matrix with the GPUs that each had to
-// choose from; the last may have been taken. Of more than [walkShown] those in the
-// middle are omitted.
+// choose from; taken says whether the last of them was. Of more than [walkShown]
+// entries those in the middle are omitted.
 func (s *search) entriesTo(n int, taken bool) (es []Entry, omitted int) {
 	if n == 0 {
 		return nil, 0
@@ -139,9 +142,11 @@ func (s *search) entriesTo(n int, taken bool) (es []Entry, omitted int) {
 }
 
 // freeUpTo counts, for each bin value, the available GPUs up to it that may
-// serve some member set.
+// serve some member set. For one model it starts from the model's own counts and takes
+// off the groups that may not serve, if those are fewer than the groups that may: most
+// gangs may use most of the cluster.
 func (s *search) freeUpTo() []int {
-	free, groups := zeros(&s.c.scratch.inAll, len(s.values)), s.groups()
+	free, groups := zeros(&s.c.scratch.gpusUpTo, len(s.values)), s.groups()
 	if s.model == anyModel {
 		for _, g := range groups {
 			s.addFree(free, g)
@@ -149,7 +154,7 @@ func (s *search) freeUpTo() []int {
 		return free
 	}
 	open, sign := s.c.openOf(s.model), 1
-	if left := open - len(groups); left < len(groups) && !s.good { // those not listed are fewer
+	if left := open - len(groups); left < len(groups) && !s.avoid { // the model's counts hold outliers too
 		for v, n := range s.c.models[s.model].upTo[s.k] {
 			free[v] = int(n)
 		}
@@ -203,15 +208,19 @@ func (s *search) notListed(n int) []int32 {
 	return groups
 }
 
+// eligibleForAny says whether the device group may serve some member set.
 func eligibleForAny(g Gang, group int32) bool {
-	for _, sh := range g.MemberSets {
-		if sh.Eligible == nil || sh.Eligible[group] {
+	for _, set := range g.MemberSets {
+		if set.Eligible == nil || set.Eligible[group] {
 			return true
 		}
 	}
 	return false
 }
 
+// candidates counts the cluster's GPUs by why they cannot be chosen. It reads one
+// number a group, and looks at single GPUs only in groups with some out of use; busy
+// is what remains.
 func candidates(c *Cluster, g Gang) Candidates {
 	n := Candidates{Total: len(c.gpus)}
 	one := len(g.MemberSets) == 1
@@ -246,7 +255,8 @@ func candidates(c *Cluster, g Gang) Candidates {
 	return n
 }
 
-// add counts the unhealthy GPUs.
+// add counts the GPUs that are out of use. One that is both unhealthy and quarantined
+// is unhealthy: that has to be mended first.
 func (n *Candidates) add(gpus []gpuState) {
 	for i := range gpus {
 		switch u := &gpus[i]; {
@@ -264,7 +274,8 @@ func WhyNot(c *Cluster, g Gang) (impossible bool, reason string) {
 	return whyNot(c, g, candidates(c, g))
 }
 
-// whyNot is the one dominant reason.
+// whyNot is the one reason that is worth saying: the first that holds, from what no
+// wait can mend to what is only in the way now.
 func whyNot(c *Cluster, g Gang, n Candidates) (impossible bool, reason string) {
 	match := n.Total - n.Ineligible
 	demand := g.GPUs()
@@ -284,18 +295,19 @@ func whyNot(c *Cluster, g Gang, n Candidates) (impossible bool, reason string) {
 }
 
 // tooWide says which member set would not fit even an idle, healthy cluster, as far
-// as GPUs go; "" if all would.
+// as GPUs go; "" if all would. It looks at each member set by itself: that the sets
+// together do not fit is not found here, and the gang counts as one that waits.
 func tooWide(c *Cluster, g Gang) string {
-	for _, sh := range g.MemberSets {
-		room := make([]int, len(c.models))
+	for _, set := range g.MemberSets {
+		capacity := make([]int, len(c.models))
 		for gi := range c.groups {
 			gs := &c.groups[gi]
-			if sh.GPUs > 0 && (sh.Eligible == nil || sh.Eligible[gi]) {
-				room[gs.model] += int(gs.n) / sh.GPUs
+			if set.GPUs > 0 && (set.Eligible == nil || set.Eligible[gi]) {
+				capacity[gs.model] += int(gs.n) / set.GPUs
 			}
 		}
-		if most := slices.Max(room); most < sh.Members {
-			return fmt.Sprintf("group %q needs %d × %d GPUs of one model, each %d on one node; an idle cluster has room for %d", sh.Name, sh.Members, sh.GPUs, sh.GPUs, most)
+		if most := slices.Max(capacity); most < set.Members {
+			return fmt.Sprintf("group %q needs %d × %d GPUs of one model, each %d on one node; an idle cluster has room for %d", set.Name, set.Members, set.GPUs, set.GPUs, most)
 		}
 	}
 	return ""

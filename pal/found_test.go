@@ -81,7 +81,7 @@ func TestFoundAnswers(t *testing.T) {
 		if tc.do != nil {
 			tc.do()
 		}
-		if got := f.answers(c, tc.gang, tc.policy); got != tc.want {
+		if got := f.current(c, tc.gang, tc.policy); got != tc.want {
 			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
 		}
 		if tc.undo != nil {
@@ -98,7 +98,7 @@ func TestFoundWithoutOutliersAnswers(t *testing.T) {
 		f, _ := Find(c, g, Policy{Name: PAL, OutlierThreshold: 1.05})
 		return f
 	}
-	if f := find(); f.answers(c, g, p) {
+	if f := find(); f.current(c, g, p) {
 		t.Error("it answers while outliers are free")
 	}
 	for u := range c.NumGPUs() {
@@ -106,7 +106,7 @@ func TestFoundWithoutOutliersAnswers(t *testing.T) {
 			c.SetTaken(u, true)
 		}
 	}
-	if f := find(); !f.answers(c, g, p) {
+	if f := find(); !f.current(c, g, p) {
 		t.Error("it does not answer while all outliers are taken")
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"math"
 )
 
-// MaxGPUs is how many GPUs a gang may ask for. No cluster comes near it, and what
-// is worked out from a gang's numbers stays far from overflow.
+// MaxGPUs is how many GPUs a gang may ask for. No cluster comes near it, and sums and
+// products of a gang's numbers stay far from overflow.
 const MaxGPUs = 1 << 24
 
 // Gang is a job that runs as a whole or not at all: all allocations of all its
@@ -31,15 +31,14 @@ type MemberSet struct {
 	// Eligible says for each device group of the cluster (see
 	// [Cluster.Groups]) whether it may serve a member; nil: all may.
 	Eligible []bool
-	// Prefer are narrower forms of Eligible that are tried before it, in this
-	// order: what the user would rather have.
+	// Prefer are narrower lists than Eligible, tried before it in this order: where
+	// the user would rather run (Nomad's affinities).
 	Prefer [][]bool
-	// Spreads are how the members are to be spread, where that can be had.
+	// Spreads are how the members are to be spread, if they can be.
 	Spreads []SpreadOver
 }
 
-// GPUs is the number of GPUs that the gang needs; math.MaxInt where it is more
-// than that.
+// GPUs is the number of GPUs that the gang needs, at most math.MaxInt.
 func (g Gang) GPUs() int {
 	n := 0
 	for _, s := range g.MemberSets {
@@ -68,7 +67,7 @@ func (g Gang) Validate() error {
 	return nil
 }
 
-// times multiplies; what is negative counts as 0, what is too large as math.MaxInt.
+// times multiplies. A negative factor gives 0, an overflow math.MaxInt.
 func times(a, b int) int {
 	if a <= 0 || b <= 0 {
 		return 0

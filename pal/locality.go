@@ -49,7 +49,8 @@ func ParseTier(s string) (Tier, error) {
 }
 
 // Locality is the slowdown of a gang per tier and application class: 1.0 is no
-// slowdown. Tiers that are not used are 0; TierCluster is always used.
+// slowdown. Tiers that are not used are 0; TierCluster is always used. PAL's
+// evaluation has two tiers and one penalty for all classes (see [TwoTier]).
 type Locality [TierCluster + 1][NumClasses]float64
 
 // DefaultPenalty is the locality penalty across nodes of PAL's evaluation.
@@ -77,7 +78,8 @@ func (l Locality) Tiers() []Tier {
 
 func (l Locality) uses(t Tier) bool { return l[t][0] != 0 }
 
-// penalty is that of the tier, or of the next wider one in use.
+// penalty is that of the tier, or of the next wider one in use. TierCluster always
+// is, so the loop ends.
 func (l Locality) penalty(t Tier, class int) float64 {
 	for !l.uses(t) {
 		t++

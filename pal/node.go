@@ -59,7 +59,7 @@ func (r Resources) minus(o Resources, times int) Resources {
 // holds is how many times r holds need; limit bounds the answer.
 func (r Resources) holds(need Resources, limit int) int {
 	if need == (Resources{}) {
-		return limit // the common case of the simulator, and a quarter of its time
+		return limit // most jobs of the simulator need GPUs only
 	}
 	if need.PerNode > 0 {
 		limit = min(limit, need.PerNode)

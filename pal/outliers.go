@@ -6,10 +6,12 @@ package pal
 import "slices"
 
 // outliers is which GPUs are left out by searches whose policy says so: counted
-// once for a threshold, so that leaving them out costs a search nothing.
+// once for a threshold, so that leaving them out costs a search nothing. A search
+// reads other counts (inlierOffset), of groups that have outliers only. A cluster
+// keeps one threshold: all policies of a placer, or of a simulation, share it.
 type outliers struct {
-	above float64         // PM score; 0: no GPU is avoided
-	gpus  [NumClasses]int // avoided, in whatever state
+	above float64         // PM score; 0: no GPU is an outlier
+	gpus  [NumClasses]int // outliers, in whatever state
 	free  [NumClasses]int // those that are available
 }
 
@@ -20,15 +22,16 @@ func (c *Cluster) Outliers(class AppClass, above float64) int {
 	return c.outliers.gpus[class.Index()]
 }
 
-// countOutliers makes the counts for a threshold. Groups without an outlier share
-// the counts of all GPUs.
+// countOutliers makes the counts for a threshold, unless they are there. Groups
+// without an outlier share the counts of all GPUs. The counts of inliers lie behind
+// those of all GPUs in upTo, where a former threshold's are cut off.
 func (c *Cluster) countOutliers(above float64) {
 	if c.outliers.above == above {
 		return
 	}
 	c.outliers = outliers{above: above}
 	for k := range NumClasses {
-		c.good[k] = slices.Clone(c.from[k])
+		c.inlierOffset[k] = slices.Clone(c.offset[k])
 		c.upTo[k] = c.upTo[k][:c.counted(k)]
 		for g := range c.groups {
 			c.countOutliersIn(int32(g), k)
@@ -36,15 +39,17 @@ func (c *Cluster) countOutliers(above float64) {
 	}
 }
 
-// counted is how many counts of all GPUs there are.
+// counted is how many counts of all GPUs there are: where those of inliers begin.
 func (c *Cluster) counted(class int) int {
 	last := len(c.groups) - 1
 	if last < 0 {
 		return 0
 	}
-	return int(c.from[class][last]) + len(c.models[c.groups[last].model].values[class])
+	return int(c.offset[class][last]) + len(c.models[c.groups[last].model].values[class])
 }
 
+// countOutliersIn finds the outliers of one group and, if it has any, appends its
+// counts without them. It goes by the raw PM score, as the threshold does.
 func (c *Cluster) countOutliersIn(group int32, class int) {
 	g := &c.groups[group]
 	gpus, bit := c.gpus[g.first:g.first+g.n], uint8(1)<<class
@@ -65,11 +70,11 @@ func (c *Cluster) countOutliersIn(group int32, class int) {
 	}
 	c.outliers.gpus[class] += outliers
 	from := len(c.upTo[class])
-	c.good[class][group] = int32(from)
+	c.inlierOffset[class][group] = int32(from)
 	c.upTo[class] = append(c.upTo[class], make([]uint16, len(c.models[g.model].values[class]))...)
 	for i := range gpus {
 		if gpus[i].available && gpus[i].outlier&bit == 0 {
-			count(c.upTo[class][from:], c.ranks[class][int(g.first)+i], 1)
+			addUpTo(c.upTo[class][from:], c.ranks[class][int(g.first)+i], 1)
 		}
 	}
 }

@@ -8,15 +8,16 @@ import (
 	"slices"
 )
 
-// Place chooses GPUs for the gang among those available. ok is false where the
+// Place chooses GPUs for the gang among those available. ok is false if the
 // gang does not fit now; [Explain] says why. The cluster is left as it is.
 //
-// A gang never mixes GPU models unless its member sets ask for different ones: where
-// several models would do, each is tried and the lowest cost wins, on ties the
+// A gang never mixes GPU models unless its member sets ask for different ones: PM
+// scores of two models do not compare, and the faster model would wait for the slower.
+// If several models would do, each is tried and the lowest cost wins, on ties the
 // model that comes first in the cluster.
 //
 // What the member sets prefer comes before any cost: the first preference that holds
-// the whole gang wins, and within it their spreads.
+// the whole gang wins. Within it, spreads come before cost.
 //
 // Cost: a few passes over the device groups, plus the GPUs of those chosen, for
 // each preference tried.
@@ -26,19 +27,19 @@ func Place(c *Cluster, g Gang, p Policy) (pl Placement, ok bool) {
 }
 
 // Found is a placement with how it was found, so that [ExplainFound] need not
-// search again.
+// search again: a placer explains each start.
 type Found struct {
 	Placement
 	c         *Cluster
 	stateHash uint64 // of the cluster
 	gang      Gang
 	policy    Policy
-	prefer    int // which preference held it; -1: none was needed
-	model     int
+	prefer    int // which preference held it; -1: none
+	model     int // or anyModel
 	walked    int // entries of the LV matrix
 }
 
-// Find is [Place] that remembers.
+// Find is [Place] that also returns how it found the placement.
 func Find(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 	free := c.free
 	if p.OutlierThreshold > 0 {
@@ -57,7 +58,7 @@ func Find(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 	return findWithin(c, g, p)
 }
 
-// findWithin knows no preferences.
+// findWithin is Find without preferences: it searches each model that would do.
 func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 	for _, m := range modelsFor(c, g) {
 		s := newSearch(c, g, p, m)
@@ -75,9 +76,11 @@ func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 	return f, ok
 }
 
-// answers says whether the placement is what [Find] would return now. GPUs that
-// were avoided in finding it must not be there.
-func (f *Found) answers(c *Cluster, g Gang, p Policy) bool {
+// current says whether [Find] would return the same now. It may say no though it
+// would: then the search is made again. A placement that was found without outliers
+// also answers for a policy that does not mind them, if none of them is free. A
+// caller's own random numbers cannot be drawn twice.
+func (f *Found) current(c *Cluster, g Gang, p Policy) bool {
 	if f.c != c || f.stateHash != c.stateHash || f.policy.Name != p.Name || f.policy.Tight != p.Tight || !f.gang.same(g) {
 		return false
 	}
@@ -96,8 +99,8 @@ func (g Gang) preferences() int {
 	return n
 }
 
-// preferring is the gang with the i-th preference of each member set, the last where
-// a member set has fewer, as all that is eligible.
+// preferring is the gang whose member sets may use only what they prefer i-th; one
+// with fewer preferences its last.
 func (g Gang) preferring(i int) Gang {
 	g.MemberSets = slices.Clone(g.MemberSets)
 	for k := range g.MemberSets {
@@ -114,14 +117,15 @@ func Measure(c *Cluster, g Gang, members []Member) Placement {
 	return newSearch(c, g, Policy{}, anyModel).measure(members)
 }
 
+// anyModel stands for a search over all models at once.
 const anyModel = -1
 
 // modelsFor lists the models to try: those that every member set accepts, or
-// anyModel where no single one does.
+// anyModel if no single one does.
 func modelsFor(c *Cluster, g Gang) []int {
 	common := c.scratch.models[:0]
 	for m := range c.models {
-		if len(c.models) == 1 || !slices.ContainsFunc(g.MemberSets, func(sh MemberSet) bool { return !c.accepts(m, sh.Eligible) }) {
+		if len(c.models) == 1 || !slices.ContainsFunc(g.MemberSets, func(set MemberSet) bool { return !c.accepts(m, set.Eligible) }) {
 			common = append(common, m)
 		}
 	}

@@ -5,24 +5,26 @@ package pal
 
 import "slices"
 
-// pmFirst is PM-First (PAL alg. 1) on the available GPUs of the groups whose
-// bin value is at most values[v]: member sets with the most GPUs a member first.
+// pmFirst is PM-First (PAL alg. 1): the GPUs with the lowest bins, wherever they
+// are. It chooses among the available GPUs of the groups whose bin value is at most
+// values[limit], nil if the gang does not fit. Member sets with the most GPUs a member
+// go first: they are the hardest to fit, and what they leave serves the others.
+//
 // With one-GPU members it is the artifact's: GPUs by (bin, |GPUs of that bin on
-// the node − demand|, index). nil where the gang does not fit.
-func (s *search) pmFirst(groups []int32, v int) []Member {
+// the node − demand|, index). The second key looks for a node that has about as many
+// such GPUs as the gang needs, and so for locality among equals.
+func (s *search) pmFirst(groups []int32, limit int) []Member {
 	if len(s.g.MemberSets) == 1 {
-		return s.pmFirstSet(0, groups, v)
+		return s.pmFirstSet(0, groups, limit)
 	}
-	order := make([]int, len(s.g.MemberSets))
-	for i := range order {
-		order[i] = i
-	}
+	order := s.memberSetOrder()
 	slices.SortStableFunc(order, func(a, b int) int { return s.g.MemberSets[b].GPUs - s.g.MemberSets[a].GPUs })
-	return s.eachSet(order, func(set int) []Member { return s.pmFirstSet(set, groups, v) })
+	return s.eachSet(order, func(set int) []Member { return s.pmFirstSet(set, groups, limit) })
 }
 
 // eachSet places member set after member set, each on what the ones before left, and
-// returns the members in the gang's order. The cluster is put back.
+// returns the members in the gang's order. For that it takes GPUs in the cluster, and
+// gives them back at the end, however it ends.
 func (s *search) eachSet(order []int, place func(set int) []Member) []Member {
 	if len(s.g.MemberSets) == 1 {
 		return place(0)
@@ -45,29 +47,36 @@ func (s *search) eachSet(order []int, place func(set int) []Member) []Member {
 	return sorted
 }
 
-// slots are the members of one member set that one group can hold with the same
-// worst bin.
-type slots struct {
+// binSlots are the members of one member set that one group can hold with the same
+// worst bin. A slot is room for one member.
+type binSlots struct {
 	group int32
 	v     int32  // worst bin
 	n     uint16 // members
-	worst uint16 // GPUs of the worst bin on the group
+	inBin uint16 // GPUs of the worst bin on the group
 }
 
 // pmFirstSet chooses for one member set: the slots with the lowest bin, among the
 // last bin needed those with the lowest score, |GPUs of that bin on the group −
-// demand of the gang|, then the first. Everything is counted, nothing sorted:
-// linear in the groups.
-func (s *search) pmFirstSet(set int, groups []int32, worst int) []Member {
-	perBin := zeros(&s.c.scratch.perBin, worst+1)
+// demand of the gang|, then the first.
+//
+// It would be natural to sort all slots by these three keys. But both keys are small
+// whole numbers, so counting gives the same answer in time linear in the groups:
+//
+//  1. list the slots of every group, by bin;
+//  2. count members by bin, which tells the last bin that is needed;
+//  3. count those of the last bin by score, which tells the last score;
+//  4. keep what is below both, and as many of the last as are still needed.
+func (s *search) pmFirstSet(set int, groups []int32, limit int) []Member {
+	perBin := zeros(&s.c.scratch.perBin, limit+1)
 	all := s.c.scratch.slots[:0]
 	if s.simple(groups) {
-		all = s.simpleSlots(all, worst)
+		all = s.simpleSlots(all, limit)
 		groups = nil
 	}
 	for _, g := range groups {
 		if s.c.avail[g] > 0 && s.eligible(set, g) {
-			all = s.appendSlots(all, set, g, worst)
+			all = s.appendSlots(all, set, g, limit)
 		}
 	}
 	s.c.scratch.slots = all
@@ -79,21 +88,21 @@ func (s *search) pmFirstSet(set int, groups []int32, worst int) []Member {
 	if last < 0 {
 		return nil
 	}
-	perCount := zeros(&s.c.scratch.perCount, s.c.most+1)
+	perCount := zeros(&s.c.scratch.perCount, s.c.largestGroup+1)
 	for i := range all {
 		if int(all[i].v) == last {
-			perCount[all[i].worst] += int(all[i].n)
+			perCount[all[i].inBin] += int(all[i].n)
 		}
 	}
-	return s.fill(set, s.taken(all, last, s.cutoffScore(perCount, &need), need))
+	return s.fill(set, s.selectSlots(all, last, s.cutoffScore(perCount, &need), need))
 }
 
-// taken keeps the slots below the last bin and score, and of those with both
-// the first that hold need members.
-func (s *search) taken(all []slots, last, lastScore, need int) []slots {
-	taken := all[:0]
+// selectSlots keeps the slots below the last bin and score, and of those with both
+// the first that hold need members. It writes over all.
+func (s *search) selectSlots(all []binSlots, last, lastScore, need int) []binSlots {
+	kept := all[:0]
 	for _, e := range all {
-		switch score := abs(int(e.worst) - s.n); {
+		switch score := abs(int(e.inBin) - s.n); {
 		case int(e.v) < last, int(e.v) == last && score < lastScore:
 		case int(e.v) == last && score == lastScore && need > 0:
 			e.n = uint16(min(int(e.n), need))
@@ -101,24 +110,25 @@ func (s *search) taken(all []slots, last, lastScore, need int) []slots {
 		default:
 			continue
 		}
-		taken = append(taken, e)
+		kept = append(kept, e)
 	}
-	return taken
+	return kept
 }
 
-// simpleSlots adds the slots of the groups of a simple search.
-func (s *search) simpleSlots(all []slots, worst int) []slots {
+// simpleSlots is appendSlots for all groups of a simple search, where each bin of a
+// group is a value and each group is eligible.
+func (s *search) simpleSlots(all []binSlots, limit int) []binSlots {
 	c, f := s.c, &s.fits[0]
-	upTo, per := c.upTo[s.k], f.per
+	upTo, membersFor := c.upTo[s.k], f.membersFor
 	for _, g := range s.listed {
-		counts := upTo[s.from[g]:][:worst+1]
-		if per[counts[worst]] == 0 {
+		counts := upTo[s.offset[g]:][:limit+1]
+		if membersFor[counts[limit]] == 0 {
 			continue
 		}
-		most, below, done := f.holds(&c.room[c.on[g]]), 0, 0
+		most, below, done := f.holds(&c.resources[c.nodeOf[g]]), 0, 0
 		for v, n := range counts {
-			if up := min(most, int(per[n])); up > done {
-				all = append(all, slots{g, int32(v), uint16(up - done), n - uint16(below)})
+			if up := min(most, int(membersFor[n])); up > done {
+				all = append(all, binSlots{g, int32(v), uint16(up - done), n - uint16(below)})
 				done = up
 			}
 			below = int(n)
@@ -127,23 +137,24 @@ func (s *search) simpleSlots(all []slots, worst int) []slots {
 	return all
 }
 
-// appendSlots adds the slots of one group, by bin. Slot j holds the GPUs j·k …
-// j·k+k−1 of the group in (bin, index) order.
-func (s *search) appendSlots(all []slots, set int, group int32, worst int) []slots {
+// appendSlots adds the slots of one group, by bin. With k GPUs a member, slot j holds
+// the GPUs j·k … j·k+k−1 of the group in (bin, index) order, so that its worst bin is
+// that of its last GPU; up is how many slots the GPUs up to a bin fill.
+func (s *search) appendSlots(all []binSlots, set int, group int32, limit int) []binSlots {
 	f, g := &s.fits[set], &s.c.groups[group]
 	to, below, done := s.toValue[g.model], 0, 0
 	most := -1
 	for b, count := range s.counts(group) {
-		if to[b] > worst {
+		if to[b] > limit {
 			break
 		}
 		n := int(count)
-		if up := int(f.per[n]); up > done {
-			if most < 0 {
-				most = f.holds(&s.c.room[s.c.on[group]])
+		if up := int(f.membersFor[n]); up > done {
+			if most < 0 { // asked only for groups that hold a member
+				most = f.holds(&s.c.resources[s.c.nodeOf[group]])
 			}
 			if up = min(most, up); up > done {
-				all = append(all, slots{group, int32(to[b]), uint16(up - done), uint16(n - below)})
+				all = append(all, binSlots{group, int32(to[b]), uint16(up - done), uint16(n - below)})
 				done = up
 			}
 		}
@@ -165,7 +176,9 @@ func cutoff(counts []int, need *int) int {
 }
 
 // cutoffScore is the score up to which the members add up to need, given how
-// many have each number of GPUs of the worst bin on their group.
+// many have each number of GPUs of the worst bin on their group. A score s is that of
+// the groups with demand − s and with demand + s such GPUs. There are enough, so the
+// loop ends.
 func (s *search) cutoffScore(perCount []int, need *int) int {
 	most := len(perCount) - 1
 	for score := max(0, s.n-most); ; score++ {
@@ -185,13 +198,13 @@ func (s *search) cutoffScore(perCount []int, need *int) int {
 
 // fill turns slots into members: every group's GPUs in (bin, index) order.
 // Slots of one group come in ascending bins, so they are a prefix of them.
-func (s *search) fill(set int, taken []slots) []Member {
+func (s *search) fill(set int, slots []binSlots) []Member {
 	k, members := s.g.MemberSets[set].GPUs, s.g.MemberSets[set].Members
 	all, ms := make([]int, 0, members*k), make([]Member, 0, members)
-	for i := 0; i < len(taken); {
-		g, n := taken[i].group, 0
-		for ; i < len(taken) && taken[i].group == g; i++ {
-			n += int(taken[i].n)
+	for i := 0; i < len(slots); {
+		g, n := slots[i].group, 0
+		for ; i < len(slots) && slots[i].group == g; i++ {
+			n += int(slots[i].n)
 		}
 		first := len(all)
 		all = append(all, s.byBin(g)[:n*k]...)
@@ -204,14 +217,15 @@ func (s *search) fill(set int, taken []slots) []Member {
 	return ms
 }
 
-// byBin lists the group's GPUs that may be chosen in (bin, index) order. The
-// list is in memory of the cluster.
+// byBin lists the group's GPUs that may be chosen in (bin, index) order. It goes over
+// the group once for each bin of the model, and so is asked only for groups that were
+// chosen. The list is in memory of the cluster.
 func (s *search) byBin(group int32) []int {
 	g := s.c.groups[group]
 	gpus := s.c.scratch.byBin[:0]
 	for b := range s.counts(group) {
 		for i := int(g.first); i < int(g.first+g.n); i++ {
-			if int(s.c.ranks[s.k][i]) == b && s.may(i) {
+			if int(s.c.ranks[s.k][i]) == b && s.mayChoose(i) {
 				gpus = append(gpus, i)
 			}
 		}

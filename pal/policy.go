@@ -8,15 +8,15 @@ import "fmt"
 // Policy chooses GPUs for a gang.
 type Policy struct {
 	Name PolicyName
-	// Sample draws k of n for [Random]: distinct numbers in 0…n-1. It must be
-	// deterministic; the caller seeds it. nil: drawn by the gang's id.
+	// Sample draws k distinct numbers in 0…n-1 for [Random]. The caller seeds it, so
+	// that a run can be repeated; nil: the gang's ID is the seed.
 	Sample func(n, k int) []int
-	// Tight lets PAL leave wide gangs more room: of the nodes whose GPUs cost at
-	// most so much more than the best, as a part, the gang takes the one with the
-	// fewest free GPUs; 0: the one with most that cost least, as published.
+	// Tight has PAL leave wide gangs more room. Of the nodes whose bin value is at most
+	// 1 + Tight times the best (0.1: 10 % more), it takes the one with the fewest free
+	// GPUs. 0: the node with most GPUs up to the best bin, as published.
 	Tight float64
-	// OutlierThreshold leaves out the GPUs whose PM score for the gang's class is above it;
-	// 0: none is. Use one value for a cluster: it is counted once for each.
+	// OutlierThreshold leaves out the GPUs whose PM score for the gang's class is above
+	// it; 0: none. Use one value for a cluster, which counts its GPUs again for another.
 	OutlierThreshold float64
 }
 

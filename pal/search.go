@@ -10,54 +10,64 @@ import (
 )
 
 // search is one attempt to place one gang on GPUs of one model (or of any,
-// where its member sets ask for different ones).
+// if its member sets ask for different ones).
+//
+// It reads the cluster's counts and works in its scratch memory: a placer may try
+// thousands of waiting gangs in a cycle. Most gangs have one member set and fit one
+// model; the loops have a short form for those (see simple).
 type search struct {
 	*scale
 	c      *Cluster
 	g      Gang
 	p      Policy
-	k      int // index of the gang's class
-	n      int // GPUs in demand
-	model  int
-	good   bool    // some GPUs of the cluster are avoided
-	from   []int32 // where in the cluster's counts a group's are
-	fits   []fit   // of the member sets
+	k      int     // index of the gang's class
+	n      int     // GPUs in demand
+	model  int     // or anyModel
+	avoid  bool    // some GPUs of the cluster are outliers, and are left out
+	offset []int32 // of each group's counts in the cluster's
+	fits   []fit   // by member set; set by prepare
 	listed []int32 // see groups
-	walked int     // entries of the matrix that pal walked
+	walked int     // entries of the matrix that PAL walked
 }
 
 // scale is what searches for GPUs of one model, or of any, for one class have in
-// common.
+// common: the bin values and their matrix. With several models their bins are merged
+// by value, so that a bin of one compares with a bin of another.
 type scale struct {
 	values  []PMScore // of the bins, ascending
 	toValue [][]int   // model → bin → index into values; none: not searched
-	entries []lvEntry // the matrix, for gangs without a limit
+	entries []lvEntry // the matrix, for gangs without a limit on their tier
 }
 
-// scratch is memory that searches use again; it holds nothing between them.
+// scratch is memory that searches use again; it holds nothing between them. It is the
+// cluster's, so that of two searches the second spoils the first: what a search
+// returns must not lie in it.
 type scratch struct {
-	models             []int
-	fits               []fit
-	listed, everywhere []int32
-	slots              []slots
-	perBin, perCount   []int
-	room, inAll        []int
-	piles              []pile
-	byBin              []int
-	subs               []uint16
+	models              []int
+	fits                []fit
+	listed, everywhere  []int32
+	slots               []binSlots
+	perBin, perCount    []int
+	slotsUpTo, gpusUpTo []int
+	loads               []load
+	byBin               []int
+	subs                []uint16
 }
 
+// newSearch is a search for GPUs of one model. It counts nothing yet: [search.prepare]
+// does, when the gang is to be placed and not only to be measured or explained.
 func newSearch(c *Cluster, g Gang, p Policy, model int) *search {
 	s := &search{c: c, g: g, p: p, k: g.class(), n: g.GPUs(), model: model}
 	s.scale = c.scaleOf(s.k, model)
-	s.from = c.from[s.k]
+	s.offset = c.offset[s.k]
 	if p.OutlierThreshold > 0 && c.outliers.gpus[s.k] > 0 {
-		s.good, s.from = true, c.good[s.k]
+		s.avoid, s.offset = true, c.inlierOffset[s.k]
 	}
 	return s
 }
 
-// class is the index of the gang's class.
+// class is the index of the gang's class. A gang from outside was checked by
+// [Gang.Validate], so that an unknown class is a mistake of ours.
 func (g *Gang) class() int {
 	k := g.Class.Index()
 	if k < 0 {
@@ -66,6 +76,8 @@ func (g *Gang) class() int {
 	return k
 }
 
+// scaleOf is the scale for a class and a model, made once: it rests on bins alone,
+// which do not change in the life of a cluster.
 func (c *Cluster) scaleOf(class, model int) *scale {
 	kept := &c.scales[class][model+1]
 	if *kept != nil {
@@ -93,25 +105,24 @@ func (c *Cluster) scaleOf(class, model int) *scale {
 	return s
 }
 
-// place returns the members, nil where the gang does not fit.
+// place returns the members, nil if the gang does not fit.
 func (s *search) place() []Member {
 	if len(s.values) == 0 {
 		return nil
 	}
-	s.fit()
-	worst := len(s.values) - 1
-	if s.g.MaxTier > 0 { // of which the other policies know nothing
+	s.prepare()
+	if s.g.MaxTier > 0 { // the other policies know no limit
 		return s.walk()
 	}
 	switch s.p.Name {
 	case PAL:
 		return s.walk()
 	case PMFirst:
-		return s.pmFirst(s.groups(), worst)
+		return s.pmFirst(s.groups(), len(s.values)-1)
 	case Packed:
 		return s.packed()
 	case Spread:
-		return s.eachSet(s.inOrder(), s.spreadOut)
+		return s.eachSet(s.memberSetOrder(), s.spreadOut)
 	case Random:
 		return s.random()
 	}
@@ -120,33 +131,34 @@ func (s *search) place() []Member {
 
 // fit is what a member set needs, in the form that searches ask for it.
 type fit struct {
-	eligible []bool
-	need     Resources
-	members  int
-	most     int       // members that a node may hold at most
-	all      Resources // what so many need
-	per      []uint16  // GPUs → members that they are enough for
+	eligible    []bool
+	need        Resources
+	members     int
+	perNode     int       // members that a node may hold at most, whatever its resources
+	perNodeNeed Resources // what so many need
+	membersFor  []uint16  // GPUs → members that they are enough for; spares a division
 }
 
-// fit prepares the member sets.
-func (s *search) fit() {
+// prepare works out what the loops over groups need, once for each member set. The
+// tables of an earlier search are written over.
+func (s *search) prepare() {
 	s.fits = s.c.scratch.fits[:0]
 	for i := range s.g.MemberSets {
-		sh := &s.g.MemberSets[i]
-		var per []uint16
+		set := &s.g.MemberSets[i]
+		var membersFor []uint16
 		if i < cap(s.fits) {
-			per = s.fits[:i+1][i].per
+			membersFor = s.fits[:i+1][i].membersFor
 		}
-		f := fit{eligible: sh.Eligible, need: sh.Need, members: sh.Members, most: sh.Members}
-		if sh.Need.PerNode > 0 {
-			f.most = min(f.most, sh.Need.PerNode)
+		f := fit{eligible: set.Eligible, need: set.Need, members: set.Members, perNode: set.Members}
+		if set.Need.PerNode > 0 {
+			f.perNode = min(f.perNode, set.Need.PerNode)
 		}
-		f.all = Resources{CPU: times(sh.Need.CPU, f.most), MemoryMB: times(sh.Need.MemoryMB, f.most), DiskMB: times(sh.Need.DiskMB, f.most)}
-		f.per = slices.Grow(per[:0], s.c.most+1)[:s.c.most+1]
-		for n := range f.per {
-			f.per[n] = 0
-			if sh.GPUs > 0 {
-				f.per[n] = uint16(n / sh.GPUs)
+		f.perNodeNeed = Resources{CPU: times(set.Need.CPU, f.perNode), MemoryMB: times(set.Need.MemoryMB, f.perNode), DiskMB: times(set.Need.DiskMB, f.perNode)}
+		f.membersFor = slices.Grow(membersFor[:0], s.c.largestGroup+1)[:s.c.largestGroup+1]
+		for n := range f.membersFor {
+			f.membersFor[n] = 0
+			if set.GPUs > 0 {
+				f.membersFor[n] = uint16(n / set.GPUs)
 			}
 		}
 		s.fits = append(s.fits, f)
@@ -154,10 +166,11 @@ func (s *search) fit() {
 	s.c.scratch.fits = s.fits
 }
 
-// holds is how many members a node with these resources holds.
+// holds is how many members a node with these resources holds. Mostly it holds as
+// many as may be there: three comparisons tell, without a division.
 func (f *fit) holds(free *Resources) int {
-	if free.CPU >= f.all.CPU && free.MemoryMB >= f.all.MemoryMB && free.DiskMB >= f.all.DiskMB {
-		return f.most
+	if free.CPU >= f.perNodeNeed.CPU && free.MemoryMB >= f.perNodeNeed.MemoryMB && free.DiskMB >= f.perNodeNeed.DiskMB {
+		return f.perNode
 	}
 	return free.holds(f.need, f.members)
 }
@@ -181,18 +194,19 @@ func (s *search) eligibleForAll(group int32) bool {
 	return true
 }
 
-// counts are the group's GPUs that may be chosen up to each bin of its model.
+// counts are the group's GPUs that may be chosen up to each bin of its model. They
+// are the cluster's own: not to be written.
 func (s *search) counts(group int32) []uint16 {
 	bins := len(s.values)
 	if s.model == anyModel {
 		bins = len(s.toValue[s.c.groups[group].model])
 	}
-	return s.c.upTo[s.k][s.from[group]:][:bins]
+	return s.c.upTo[s.k][s.offset[group]:][:bins]
 }
 
 // free is the number of GPUs of the group that may be chosen.
 func (s *search) free(group int32) int {
-	if s.good && s.from[group] != s.c.from[s.k][group] {
+	if s.avoid && s.offset[group] != s.c.offset[s.k][group] {
 		counts := s.counts(group)
 		return int(counts[len(counts)-1])
 	}
@@ -200,12 +214,12 @@ func (s *search) free(group int32) int {
 }
 
 // may says whether GPU i may be chosen.
-func (s *search) may(i int) bool {
+func (s *search) mayChoose(i int) bool {
 	u := &s.c.gpus[i]
-	return u.available && !(s.good && u.outlier>>s.k&1 != 0)
+	return u.available && !(s.avoid && u.outlier>>s.k&1 != 0)
 }
 
-// everywhere are all device groups.
+// everywhere are all device groups, 0 to n-1, as a list to cut from.
 func (s *search) everywhere() []int32 {
 	all := &s.c.scratch.everywhere
 	for i := len(*all); i < len(s.c.groups); i++ {
@@ -221,7 +235,7 @@ func (s *search) groups() []int32 {
 		return s.listed
 	}
 	list := slices.Grow(s.c.scratch.listed[:0], min(len(s.c.groups), s.c.free))
-	only := []bool(nil) // of a single member set
+	only := []bool(nil) // what a single member set is limited to; nil: nothing
 	if len(s.g.MemberSets) == 1 {
 		only = s.g.MemberSets[0].Eligible
 	}
@@ -249,34 +263,38 @@ func (s *search) simple(groups []int32) bool {
 
 // holdsAll says whether the group's node has the resources for the whole gang.
 func (s *search) holdsAll(group int32) bool {
-	free := s.c.room[s.c.on[group]]
+	free := s.c.resources[s.c.nodeOf[group]]
 	for i := range s.g.MemberSets {
-		sh := &s.g.MemberSets[i]
-		if free.holds(sh.Need, sh.Members) < sh.Members {
+		set := &s.g.MemberSets[i]
+		if free.holds(set.Need, set.Members) < set.Members {
 			return false
 		}
-		free = free.minus(sh.Need, sh.Members)
+		free = free.minus(set.Need, set.Members)
 	}
 	return true
 }
 
-// split deals GPUs of one group out to the members, member set by member set.
+// split deals GPUs of one group out to the members, member set by member set. The
+// members share one array; each slice is capped, so that an append cannot reach the
+// next member's.
 func (s *search) split(group int32, gpus []int) []Member {
 	n := 0
 	for i := range s.g.MemberSets {
 		n += s.g.MemberSets[i].Members
 	}
 	ms := make([]Member, 0, n)
-	for i, sh := range s.g.MemberSets {
-		for range sh.Members {
-			ms = append(ms, Member{MemberSet: i, Group: int(group), GPUs: gpus[:sh.GPUs:sh.GPUs]})
-			gpus = gpus[sh.GPUs:]
+	for i, set := range s.g.MemberSets {
+		for range set.Members {
+			ms = append(ms, Member{MemberSet: i, Group: int(group), GPUs: gpus[:set.GPUs:set.GPUs]})
+			gpus = gpus[set.GPUs:]
 		}
 	}
 	return ms
 }
 
-// measure works out tier, PM score and penalty of chosen members.
+// measure works out tier, PM score and penalty of chosen members. The PM score is the
+// raw one, not the bin's: bins only choose, raw scores predict (PAL §3.3). The gang
+// is as slow as its slowest GPU, since its members wait for one another at each step.
 func (s *search) measure(members []Member) Placement {
 	p := Placement{Members: members, Tier: s.tier(members)}
 	for _, m := range members {
@@ -288,6 +306,7 @@ func (s *search) measure(members []Member) Placement {
 	return p
 }
 
+// rawScore is the GPU's PM score; one that was never measured counts as the median.
 func rawScore(u *GPU, class int) PMScore {
 	if u.Scores[class] == 0 {
 		return 1
@@ -295,7 +314,8 @@ func rawScore(u *GPU, class int) PMScore {
 	return u.Scores[class]
 }
 
-// tier is the smallest tier in use that holds all members.
+// tier is the smallest tier in use that holds all members. An unknown island or NUMA
+// node is never shared, not even with another unknown one.
 func (s *search) tier(members []Member) Tier {
 	c := s.c
 	first := c.gpus[members[0].GPUs[0]]
@@ -311,6 +331,7 @@ func (s *search) tier(members []Member) Tier {
 			same[TierNUMA] = same[TierNUMA] && c.gpus[u].NUMA == first.NUMA
 		}
 	}
+	// Islands and NUMA nodes are numbered by node: number 1 of two nodes is not the same.
 	same[TierIsland] = same[TierIsland] && same[TierNode]
 	same[TierNUMA] = same[TierNUMA] && same[TierNode]
 	for t := TierIsland; t < TierCluster; t++ {

@@ -5,23 +5,24 @@ package pal
 
 import "slices"
 
-// SpreadOver is a wish to have the members of a member set spread over the values of
-// a node attribute, as Nomad's spread block: shares to come close to, not limits.
+// SpreadOver asks to spread the members of a member set over the values of a node
+// attribute, as Nomad's spread block does: targets to come close to, not limits.
 type SpreadOver struct {
-	// Weight is what it counts beside the member set's other spreads.
+	// Weight is what it counts relative to the member set's other spreads.
 	Weight float64
-	// Values are the attribute's value of each device group's node, by number from
-	// 0; -1: it has none.
+	// Values has, for each device group, the number of its node's value, from 0;
+	// -1: the node lacks the attribute.
 	Values []int
-	// Targets are how many members each value is to have, Have how many it has
-	// besides those that are to be placed.
+	// Targets are how many members each value should have, Have how many run there
+	// already beside those that are to be placed.
 	Targets []float64
 	Have    []int
 }
 
-// liking is how much one more member is wanted where the attribute has the
-// value: 1 at most, negative beyond the target (Nomad's spread score).
-func (o *SpreadOver) liking(value, used int) float64 {
+// boost is how much one more member is wanted where the attribute has the
+// value: 1 at most, negative beyond the target. It is the boost of Nomad's spread
+// iterator, so that a gang is spread as Nomad would spread it.
+func (o *SpreadOver) boost(value, used int) float64 {
 	if value < 0 || o.Targets[value] <= 0 {
 		return -1
 	}
@@ -30,32 +31,36 @@ func (o *SpreadOver) liking(value, used int) float64 {
 
 // spread places the gang member by member, each where its member set's spreads want it
 // most, and at the lowest cost there. Like Nomad it looks no further than the
-// next member. nil where no member set is to be spread, or the gang does not fit so.
+// next member. nil if no member set is to be spread, or if the gang does not fit this
+// way; then it is placed as if it had no spreads, which are targets only.
+//
+// Every member costs a pass over the device groups for each boost that is tried. Parts
+// are taken in the cluster as they get their places, and given back at the end.
 func (s *search) spread() []Member {
-	if !slices.ContainsFunc(s.g.MemberSets, func(sh MemberSet) bool { return len(sh.Spreads) > 0 }) {
+	if !slices.ContainsFunc(s.g.MemberSets, func(set MemberSet) bool { return len(set.Spreads) > 0 }) {
 		return nil
 	}
-	var done []taken
+	var placed []placedPart
 	defer func() {
-		for _, t := range done {
+		for _, t := range placed {
 			s.c.Release(t.gang, t.placement)
 		}
 	}()
 	var members []Member
-	for i, sh := range s.g.MemberSets {
+	for i, set := range s.g.MemberSets {
 		areas := newAreas(s, i)
-		each := sh.Members
-		if len(sh.Spreads) > 0 {
+		each := set.Members // a set without spreads is placed at once
+		if len(set.Spreads) > 0 {
 			each = 1
 		}
-		for left := sh.Members; left > 0; left -= each {
-			sh.Members = each
-			t, ok := areas.next(s, sh)
+		for left := set.Members; left > 0; left -= each {
+			set.Members = each
+			t, ok := areas.next(s, set)
 			if !ok {
 				return nil
 			}
 			s.c.Take(t.gang, t.placement)
-			done = append(done, t)
+			placed = append(placed, t)
 			for _, m := range t.placement.Members {
 				m.MemberSet = i
 				members = append(members, m)
@@ -68,19 +73,20 @@ func (s *search) spread() []Member {
 	return members
 }
 
-// taken is a part of a gang that has its place.
-type taken struct {
+// placedPart is a part of a gang that has its place.
+type placedPart struct {
 	gang      Gang
 	placement Placement
 }
 
-// areas are the device groups whose nodes are alike to the spreads of a member set.
+// areas divide the device groups by the values of their nodes: to the spreads of a
+// member set all groups of an area are alike, and one search serves them all.
 type areas struct {
 	spreads []SpreadOver
-	of      []int   // by device group
-	values  [][]int // by area and spread
-	used    [][]int // members placed, by spread and value
-	onNode  map[int32]int
+	of      []int         // area by device group; -1: not eligible
+	values  [][]int       // by area and spread
+	used    [][]int       // members placed, by spread and value
+	onNode  map[int32]int // members placed, for distinct_hosts
 }
 
 func newAreas(s *search, set int) *areas {
@@ -110,15 +116,16 @@ func newAreas(s *search, set int) *areas {
 	return a
 }
 
-// liking is how much the next member is wanted in an area.
-func (a *areas) liking(area int) float64 {
+// boost is how much the next member is wanted in an area: the mean over the spreads,
+// by weight.
+func (a *areas) boost(area int) float64 {
 	sum, weights := 0.0, 0.0
 	for i := range a.spreads {
 		o, v, used := &a.spreads[i], a.values[area][i], 0
 		if v >= 0 {
 			used = a.used[i][v]
 		}
-		sum, weights = sum+o.Weight*o.liking(v, used), weights+o.Weight
+		sum, weights = sum+o.Weight*o.boost(v, used), weights+o.Weight
 	}
 	if weights == 0 {
 		return 0
@@ -126,36 +133,37 @@ func (a *areas) liking(area int) float64 {
 	return sum / weights
 }
 
-// next finds a place for what is left of a member set: one member where it is to be
-// spread, all of it otherwise. Areas that are liked alike are searched together.
-func (a *areas) next(s *search, sh MemberSet) (taken, bool) {
-	likings := make([]float64, len(a.values))
-	for area := range likings {
-		likings[area] = a.liking(area)
+// next finds a place for the next part of a member set: one member if it is to be
+// spread, all of it otherwise. It tries the areas with the highest boost first; those
+// with the same boost are searched together, so that cost decides among them.
+func (a *areas) next(s *search, set MemberSet) (placedPart, bool) {
+	boosts := make([]float64, len(a.values))
+	for area := range boosts {
+		boosts[area] = a.boost(area)
 	}
-	levels := slices.Clone(likings)
-	slices.Sort(levels)
-	for _, level := range slices.Backward(slices.Compact(levels)) {
-		sh.Eligible, sh.Prefer = make([]bool, len(a.of)), nil
+	distinct := slices.Clone(boosts)
+	slices.Sort(distinct)
+	for _, boost := range slices.Backward(slices.Compact(distinct)) {
+		set.Eligible, set.Prefer = make([]bool, len(a.of)), nil
 		for g, area := range a.of {
-			full := sh.Need.PerNode > 0 && a.onNode[s.c.groups[g].node] >= sh.Need.PerNode
-			sh.Eligible[g] = area >= 0 && likings[area] == level && !full
+			full := set.Need.PerNode > 0 && a.onNode[s.c.groups[g].node] >= set.Need.PerNode
+			set.Eligible[g] = area >= 0 && boosts[area] == boost && !full
 		}
-		part := Gang{ID: s.g.ID, Class: s.g.Class, MemberSets: []MemberSet{sh}, MaxTier: s.g.MaxTier}
+		part := Gang{ID: s.g.ID, Class: s.g.Class, MemberSets: []MemberSet{set}, MaxTier: s.g.MaxTier}
 		if part.GPUs() > s.c.free {
-			return taken{}, false
+			return placedPart{}, false
 		}
 		in := newSearch(s.c, part, s.p, s.model)
 		if members := in.place(); members != nil {
-			a.count(s.c, members)
-			return taken{part, in.measure(members)}, true
+			a.add(s.c, members)
+			return placedPart{part, in.measure(members)}, true
 		}
 	}
-	return taken{}, false
+	return placedPart{}, false
 }
 
-// count takes in that members have their places.
-func (a *areas) count(c *Cluster, members []Member) {
+// add counts members that have got their places.
+func (a *areas) add(c *Cluster, members []Member) {
 	for _, m := range members {
 		a.onNode[c.groups[m.Group].node]++
 		for i := range a.spreads {

@@ -11,7 +11,7 @@ package pal
 
 func hashOfGPU(i int) uint64 { return mix(uint64(i) + 1) }
 
-func hashOfRoom(node int, r Resources) uint64 {
+func hashOfResources(node int, r Resources) uint64 {
 	h := mix(^uint64(node))
 	for _, d := range [...]int{r.CPU, r.MemoryMB, r.DiskMB} {
 		h = mix(h ^ uint64(d))

@@ -5,6 +5,13 @@ package pal
 
 import "slices"
 
+// PAL in short: every pair of a bin and a locality tier predicts a slowdown, bin
+// value × penalty. The gang gets the pair with the smallest product that has
+// enough GPUs. So a slower GPU near by may beat a faster one far away, and the other
+// way round.
+//
+// A domain is one place of a tier: a certain rack, or node, or NVLink island.
+
 // lvEntry is one entry of the LV matrix: GPUs with bin value up to values[v],
 // all within one domain of the tier.
 type lvEntry struct {
@@ -16,6 +23,9 @@ type lvEntry struct {
 // matrix is the LV matrix in walking order: by product, on equal products the
 // closer tier, then the lower bin (PAL alg. 2, line 3; the artifact sorts
 // stably with "within" built first).
+//
+// It has bins × tiers entries. Each outlier is a bin of its own, so that a large
+// cluster has thousands; a scale keeps the one that gangs without a limit share.
 func (s *scale) matrix(l Locality, class int, tiers []Tier) []lvEntry {
 	es := make([]lvEntry, 0, len(s.values)*len(tiers))
 	for v, value := range s.values {
@@ -38,7 +48,8 @@ func (s *scale) matrix(l Locality, class int, tiers []Tier) []lvEntry {
 }
 
 // lvMatrix is the matrix for the gang: the tiers with a penalty, up to its
-// limit, and the limit itself.
+// limit, and the limit itself. A tier without a penalty can be a limit too: the gang
+// then pays what the next wider tier costs.
 func (s *search) lvMatrix() []lvEntry {
 	if s.g.MaxTier == 0 {
 		return s.entries
@@ -54,12 +65,20 @@ func (s *search) lvMatrix() []lvEntry {
 
 // walk is PAL (alg. 2): take the first entry of the LV matrix that can hold the
 // gang. A gang of one GPU has no locality to gain and goes to PM-First, as in
-// the artifact.
+// the artifact; unless wide gangs are to be left room, when it goes to the
+// tightest node.
 //
-// For every tier the lowest bin that works in some domain is found once, when
-// the walk first meets the tier; an entry works if its bin is at least that.
+// To try every entry by itself, as the paper has it, would count the free GPUs of
+// the whole cluster once for each of them. Instead the lowest bin that works in some
+// domain of a tier is found when the walk first meets that tier; an entry works if
+// its bin is at least that. This is the same, since GPUs up to a higher bin include
+// those up to a lower one. So a walk costs one pass per tier, and a comparison per
+// entry.
+//
 // Within a domain closer than a rack the GPUs with the lowest index up to the
-// bin are taken; in wider domains PM-First chooses among them.
+// bin are taken; in wider domains PM-First chooses among them. The artifact tries all
+// combinations of a node's GPUs for the lowest worst bin. None is below the entry's
+// bin, or an entry before it would have been taken: so the first one is the best.
 func (s *search) walk() []Member {
 	if s.n == 1 && s.p.Tight > 0 && s.g.MaxTier == 0 {
 		if d := s.bestNode(); d.v < len(s.values) {
@@ -86,7 +105,7 @@ func (s *search) walk() []Member {
 
 // domain is the place of one tier that a gang would take: the one that works
 // with the lowest bin, among those the one with most GPUs up to that bin, then
-// the first.
+// the first. The tie rules are the artifact's.
 type domain struct {
 	v      int // lowest bin that works; len(values) if none does
 	free   int // GPUs up to that bin
@@ -96,6 +115,9 @@ type domain struct {
 	groups []int32 // in tiers wider than the node
 }
 
+// bestDomain looks through all domains of a tier. A node is mostly one device group,
+// which bestNode reads from two counts; a gang of several models needs several groups
+// of the node, and is counted as in a rack.
 func (s *search) bestDomain(t Tier) domain {
 	switch t {
 	case TierIsland, TierNUMA:
@@ -106,11 +128,11 @@ func (s *search) bestDomain(t Tier) domain {
 		}
 		return s.bestOf(t, len(s.c.nodes), s.groupsOfNode)
 	case TierRack:
-		return s.bestOf(t, len(s.c.racks.groups), s.c.racks.of)
+		return s.bestOf(t, len(s.c.racks.groups), s.c.racks.groupsOf)
 	case TierDatacenter:
-		return s.bestOf(t, len(s.c.dcs.groups), s.c.dcs.of)
+		return s.bestOf(t, len(s.c.dcs.groups), s.c.dcs.groupsOf)
 	}
-	d := s.none(t)
+	d := s.noDomain(t)
 	d.groups = s.groups()
 	if s.simple(d.groups) {
 		d.v = s.lowestBinOfAll()
@@ -120,9 +142,12 @@ func (s *search) bestDomain(t Tier) domain {
 	return d
 }
 
-// of is the device groups of domain i, and how many GPUs they have available.
-func (d *domains) of(i int) (groups []int32, free int) { return d.groups[i], int(d.free[i]) }
+// groupsOf is the device groups of domain i, and how many GPUs they have available.
+func (d *topologyLevel) groupsOf(i int) (groups []int32, free int) {
+	return d.groups[i], int(d.free[i])
+}
 
+// groupsOfNode is the same of a node. Its groups follow one another.
 func (s *search) groupsOfNode(i int) (groups []int32, free int) {
 	n := &s.c.nodes[i]
 	return s.everywhere()[n.firstGroup : n.firstGroup+n.groups], int(n.availableGPUs)
@@ -133,12 +158,15 @@ func (d domain) better(best domain) bool {
 	return d.v < best.v || d.v == best.v && d.free > best.free
 }
 
-func (s *search) none(t Tier) domain { return domain{v: len(s.values), tier: t} }
+// noDomain is worse than any domain that works.
+func (s *search) noDomain(t Tier) domain { return domain{v: len(s.values), tier: t} }
 
-// bestNode looks for one device group that holds the whole gang.
+// bestNode looks for one device group that holds the whole gang. The cheap checks
+// come first: most groups of a busy cluster have too few GPUs, and only one that
+// would win is asked for CPU and memory.
 func (s *search) bestNode() domain {
-	best := s.none(TierNode)
-	if s.n > s.c.most {
+	best := s.noDomain(TierNode)
+	if s.n > s.c.largestGroup {
 		return best
 	}
 	for _, g := range s.groups() {
@@ -159,7 +187,8 @@ func (s *search) bestNode() domain {
 
 // tightest is the node with the fewest free GPUs of those that hold the gang at
 // little more than the cost of the best. It leaves empty nodes to gangs that need
-// a whole one.
+// a whole one. The limit is in bins, since only bins choose. PAL as published takes
+// the node with most GPUs, which breaks up one empty node after the other.
 func (s *search) tightest(best domain) domain {
 	limit := best.v
 	for limit+1 < len(s.values) && float64(s.values[limit+1]) <= (1+s.p.Tight)*float64(s.values[best.v]) {
@@ -178,7 +207,8 @@ func (s *search) tightest(best domain) domain {
 	return best
 }
 
-// lowestBin is the lowest bin up to which the group has GPUs for the whole gang.
+// lowestBin is the lowest bin up to which the group has GPUs for the whole gang, as
+// an index into values: bins are counted by model, values are of all models searched.
 func (s *search) lowestBin(group int32) (v, free int) {
 	to := s.toValue[s.c.groups[group].model]
 	if to == nil {
@@ -192,10 +222,13 @@ func (s *search) lowestBin(group int32) (v, free int) {
 	return len(s.values), 0
 }
 
-// bestSubdomain looks for one island or NUMA node that holds the whole gang.
+// bestSubdomain looks for one island or NUMA node that holds the whole gang. There
+// are no counts of these, so it looks at single GPUs; but only where the group as a
+// whole works with a bin at least as low as the best so far, which bounds what any
+// part of it can reach.
 func (s *search) bestSubdomain(t Tier) domain {
-	best := s.none(t)
-	if s.n > s.c.most {
+	best := s.noDomain(t)
+	if s.n > s.c.largestGroup {
 		return best
 	}
 	for _, g := range s.groups() {
@@ -214,6 +247,8 @@ func (s *search) bestSubdomain(t Tier) domain {
 	return best
 }
 
+// subdomains are the numbers of the group's islands or NUMA nodes, ascending. 0 is
+// none: a GPU that does not know where it is belongs to no subdomain.
 func (s *search) subdomains(group int32, t Tier) []uint16 {
 	subs := s.c.scratch.subs[:0]
 	g := s.c.groups[group]
@@ -234,11 +269,13 @@ func subdomainOf(u *GPU, t Tier) uint16 {
 	return u.NUMA
 }
 
+// subdomain counts the GPUs of one island or NUMA node by bin, then adds up from the
+// lowest until the gang fits.
 func (s *search) subdomain(group int32, t Tier, sub uint16) domain {
 	perBin := zeros(&s.c.scratch.perBin, len(s.values))
 	g := s.c.groups[group]
 	for i := g.first; i < g.first+g.n; i++ {
-		if s.may(int(i)) && subdomainOf(&s.c.gpus[i].GPU, t) == sub {
+		if s.mayChoose(int(i)) && subdomainOf(&s.c.gpus[i].GPU, t) == sub {
 			perBin[s.toValue[g.model][s.c.ranks[s.k][i]]]++
 		}
 	}
@@ -248,12 +285,13 @@ func (s *search) subdomain(group int32, t Tier, sub uint16) domain {
 			return domain{v: v, free: free, group: group, sub: sub, tier: t}
 		}
 	}
-	return s.none(t)
+	return s.noDomain(t)
 }
 
-// bestOf looks for the node, rack or datacenter that holds the whole gang.
+// bestOf looks for the node, rack or datacenter that holds the whole gang. of gives
+// the i-th of n; a bin above the best so far need not be tried.
 func (s *search) bestOf(t Tier, n int, of func(i int) (groups []int32, free int)) domain {
-	best := s.none(t)
+	best := s.noDomain(t)
 	for i := range n {
 		groups, free := of(i)
 		if free < s.n {
@@ -268,9 +306,11 @@ func (s *search) bestOf(t Tier, n int, of func(i int) (groups []int32, free int)
 }
 
 // lowestBinOf is the lowest bin, at most limit, up to which the groups together
-// hold the gang. One member set is counted exactly; several are tried out.
+// hold the gang. One member set is counted exactly: members on one group are
+// independent of those on others. Several compete for the same GPUs, CPU and memory,
+// so that counts only say that they might fit; then PM-First tries them out.
 func (s *search) lowestBinOf(groups []int32, limit int) (v, free int) {
-	slots, gpus := zeros(&s.c.scratch.room, len(s.values)), zeros(&s.c.scratch.inAll, len(s.values))
+	slots, gpus := zeros(&s.c.scratch.slotsUpTo, len(s.values)), zeros(&s.c.scratch.gpusUpTo, len(s.values))
 	several := len(s.g.MemberSets) > 1
 	for _, g := range groups {
 		if s.c.avail[g] == 0 {
@@ -292,20 +332,23 @@ func (s *search) lowestBinOf(groups []int32, limit int) (v, free int) {
 	return len(s.values), 0
 }
 
-// lowestBinOfAll is lowestBinOf the groups of a simple search.
+// lowestBinOfAll is lowestBinOf the groups of a simple search. It goes down from
+// the highest bin, as counts only fall: at the first bin that holds no member the
+// rest of the group is done. Once the lowest bin has slots for all members, no other
+// group can do better.
 func (s *search) lowestBinOfAll() int {
-	c, f, slots := s.c, &s.fits[0], zeros(&s.c.scratch.room, len(s.values))
-	upTo, per := c.upTo[s.k], f.per
+	c, f, slots := s.c, &s.fits[0], zeros(&s.c.scratch.slotsUpTo, len(s.values))
+	upTo, membersFor := c.upTo[s.k], f.membersFor
 	for _, g := range s.listed {
-		counts := upTo[s.from[g]:][:len(slots)]
+		counts := upTo[s.offset[g]:][:len(slots)]
 		most := -1
 		for v := len(counts) - 1; v >= 0; v-- {
-			n := int(per[counts[v]])
+			n := int(membersFor[counts[v]])
 			if n == 0 {
 				break
 			}
-			if most < 0 {
-				most = f.holds(&c.room[c.on[g]])
+			if most < 0 { // asked once for a group, and only if it holds a member at all
+				most = f.holds(&c.resources[c.nodeOf[g]])
 			}
 			slots[v] += min(most, n)
 		}
@@ -339,15 +382,16 @@ func (s *search) addCapacity(group int32, slots, gpus []int) {
 	}
 	g := &s.c.groups[group]
 	counts, f := s.counts(group), &s.fits[0]
-	most := f.holds(&s.c.room[s.c.on[group]])
+	most := f.holds(&s.c.resources[s.c.nodeOf[group]])
 	if s.model != anyModel { // every bin is a value
 		gpus, slots = gpus[:len(counts)], slots[:len(counts)]
 		for v, n := range counts {
 			gpus[v] += int(n)
-			slots[v] += min(most, int(f.per[n]))
+			slots[v] += min(most, int(f.membersFor[n]))
 		}
 		return
 	}
+	// Several models: a value that is no bin of this one adds what the bin below did.
 	to := s.toValue[g.model]
 	if len(to) == 0 {
 		return
@@ -359,11 +403,13 @@ func (s *search) addCapacity(group int32, slots, gpus []int) {
 			b++
 		}
 		gpus[v] += n
-		slots[v] += min(most, int(f.per[n]))
+		slots[v] += min(most, int(f.membersFor[n]))
 	}
 }
 
-// within chooses the GPUs in a domain.
+// within chooses the GPUs in a domain, which is known to hold the gang. A group's
+// GPUs are taken by index, not by bin, as in the artifact: the cost of the entry is
+// paid either way.
 func (s *search) within(d domain) []Member {
 	if d.groups != nil {
 		return s.pmFirst(d.groups, d.v)
@@ -372,7 +418,7 @@ func (s *search) within(d domain) []Member {
 	gpus := make([]int, 0, s.n)
 	for i := int(g.first); i < int(g.first+g.n) && len(gpus) < s.n; i++ {
 		u := &s.c.gpus[i]
-		if s.may(i) && s.toValue[g.model][s.c.ranks[s.k][i]] <= d.v && (d.sub == 0 || subdomainOf(&u.GPU, d.tier) == d.sub) {
+		if s.mayChoose(i) && s.toValue[g.model][s.c.ranks[s.k][i]] <= d.v && (d.sub == 0 || subdomainOf(&u.GPU, d.tier) == d.sub) {
 			gpus = append(gpus, i)
 		}
 	}
