@@ -78,7 +78,8 @@ func outliers(scores []float64) []int {
 }
 
 // silhouetteK is the number of clusters with the best silhouette, the smaller
-// on ties, plus the outliers.
+// on ties, plus the outliers. The artifact means to do the same, but returns from its
+// loop after the first try, which is why [KMeans] takes 2.
 func silhouetteK(scores []float64) int {
 	out := outliers(scores)
 	rest := without(scores, out)
@@ -117,9 +118,9 @@ func edgeRank(score float64, edges []float64) int {
 	return sort.SearchFloat64s(edges, score)
 }
 
-// binMedians gives every range its members' median, the nominal value where
-// it has none, and keeps values ascending where hysteresis has put members
-// across an edge.
+// binMedians gives every range its members' median, or the nominal value if it has no
+// members. It keeps values ascending: hysteresis may leave members on the other side
+// of an edge.
 func binMedians(scores []float64, rank []int, edges []float64) []float64 {
 	members := make([][]float64, len(edges)+1)
 	for i, r := range rank {

@@ -19,9 +19,11 @@ const (
 	// dropSigmas is how far from the median, in robust standard deviations, a
 	// GPU may be to count in the reference.
 	dropSigmas = 5
-	// minSpread and noiseSpread bound what counts as a spread: below 1 % or six
-	// times the noise, a group is one class. singleSlack keeps a group that is
-	// near the bound from changing over and back.
+	// minSpread and noiseSpread bound what counts as a spread: below 1 %, or below six
+	// times the noise, a group is one class. From the 1st to the 99th percentile pure
+	// noise spans nearly five standard deviations. noiseSigmas bounds the middle of the
+	// GPUs likewise. singleSlack keeps a group that is near the bound from changing
+	// over and back.
 	minSpread   = 0.01
 	noiseSpread = 6
 	noiseSigmas = 2
@@ -34,24 +36,31 @@ const (
 	// provisionalMax is the last class that a provisional reference can give to
 	// a GPU that is no outlier.
 	provisionalMax = 3
-	// absurd is how many times faster or slower than its group's median no GPU
-	// is: such a time is a mistake of whoever measured or wrote it. Scores have
-	// six decimals, so that within it none is 0.
-	absurd = 1000
+	// maxRatio: no GPU is so many times faster or slower than the median of its
+	// group. Such a time is a mistake of whoever measured or wrote it. Scores have six
+	// decimals, so that none within this ratio is rounded to 0.
+	maxRatio = 1000
 )
 
 // Build calibrates the samples. prev is the profile in force, nil for none: it
 // gives the version to follow, the classes that hysteresis holds on to, and
 // with equal content it is returned itself. Errors name the sample's GPU.
 //
-// Phases: repetitions to one time per GPU and application; per group the
-// reference (median, without those beyond 5 robust standard deviations, once);
-// scores; bins; per GPU the class, given the previous one.
+// Phases:
+//
+//  1. repetitions become one time per GPU and application (combine);
+//  2. per group, the reference: the median of the GPUs that are not far off (reference);
+//  3. scores: time over reference (pmScore);
+//  4. whether the scores differ by more than noise (isSingleClass);
+//  5. bins and classes, given the classes that the GPUs had (classify).
+//
+// Everything that is listed is sorted, so that the samples' order does not matter.
+// Cost: n·log n in the samples of a group.
 func Build(samples []Sample, o Options, prev *Profile) (*Profile, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	groups, err := collect(samples)
+	groups, err := groupSamples(samples)
 	if err != nil {
 		return nil, err
 	}
@@ -60,9 +69,9 @@ func Build(samples []Sample, o Options, prev *Profile) (*Profile, error) {
 	p.Options.Created, p.Options.Known = "", nil
 	gpus := map[string]*GPU{}
 	for _, g := range groups {
-		far := g.far()
-		for _, gpu := range slices.Sorted(maps.Keys(far)) {
-			return nil, fmt.Errorf("GPU %q: %w", gpu, far[gpu])
+		implausible := g.implausible()
+		for _, gpu := range slices.Sorted(maps.Keys(implausible)) {
+			return nil, fmt.Errorf("GPU %q: %w", gpu, implausible[gpu])
 		}
 		if err := p.addGroup(g, prev, gpus); err != nil {
 			return nil, err
@@ -78,11 +87,12 @@ func Build(samples []Sample, o Options, prev *Profile) (*Profile, error) {
 	}
 	sort.Slice(p.GPUs, func(i, j int) bool { return p.GPUs[i].ID < p.GPUs[j].ID })
 	p.index()
-	return p.follow(prev), nil
+	return p.versioned(prev), nil
 }
 
-// follow numbers the profile after prev, or returns prev where nothing differs.
-func (p *Profile) follow(prev *Profile) *Profile {
+// versioned numbers the profile after prev, or returns prev if nothing differs: a
+// new version always means a change.
+func (p *Profile) versioned(prev *Profile) *Profile {
 	if prev == nil {
 		return p
 	}
@@ -108,13 +118,14 @@ type reading struct {
 	time, noise float64
 }
 
-type collected struct {
+// measuredGroup is what was measured of a group of comparable GPUs.
+type measuredGroup struct {
 	id       groupID
 	readings []reading // by GPU
 }
 
-// collect checks the samples and sorts them into groups.
-func collect(samples []Sample) ([]collected, error) {
+// groupSamples checks the samples and sorts them into groups.
+func groupSamples(samples []Sample) ([]measuredGroup, error) {
 	reps := map[groupID]map[string][]Sample{}
 	for i, s := range samples {
 		if err := s.check(); err != nil {
@@ -128,22 +139,23 @@ func collect(samples []Sample) ([]collected, error) {
 		}
 		byGPU[s.GPU] = append(byGPU[s.GPU], s)
 	}
-	groups := make([]collected, 0, len(reps))
+	groups := make([]measuredGroup, 0, len(reps))
 	for id, byGPU := range reps {
 		rs := make([]reading, 0, len(byGPU))
 		for gpu, ss := range byGPU {
 			rs = append(rs, combine(gpu, ss))
 		}
 		sort.Slice(rs, func(i, j int) bool { return rs[i].gpu < rs[j].gpu })
-		groups = append(groups, collected{id, rs})
+		groups = append(groups, measuredGroup{id, rs})
 	}
 	sort.Slice(groups, func(i, j int) bool { return groups[i].id.less(groups[j].id) })
 	return groups, nil
 }
 
-// far finds the readings that no GPU of the group can have, in words by GPU. Of
-// two that are far apart nobody can say which is wrong.
-func (c collected) far() map[string]error {
+// implausible finds the readings that no GPU of the group can have, and says why, by
+// GPU. Both the lower and the upper median count: if two halves of a group, or two
+// GPUs, are far apart, nobody can say which is wrong, and all are named.
+func (c measuredGroup) implausible() map[string]error {
 	times := make([]float64, len(c.readings))
 	for i, r := range c.readings {
 		times[i] = r.time
@@ -156,13 +168,13 @@ func (c collected) far() map[string]error {
 		if r.time <= low {
 			m = high
 		}
-		if r.time >= high/absurd && r.time <= low*absurd {
+		if r.time >= high/maxRatio && r.time <= low*maxRatio {
 			continue
 		}
 		if out == nil {
 			out = map[string]error{}
 		}
-		out[r.gpu] = fmt.Errorf("application %q: time %v is not within %d times the median %v of its kind", c.id.app, r.time, absurd, m)
+		out[r.gpu] = fmt.Errorf("application %q: time %v is not within %d times the median %v of its kind", c.id.app, r.time, maxRatio, m)
 	}
 	return out
 }
@@ -187,8 +199,8 @@ func (s Sample) check() error {
 	return nil
 }
 
-// combine takes the median of repetitions; from three on they say themselves
-// how well it would repeat, below that the largest stated noise counts.
+// combine takes the median of repetitions. Three or more tell by themselves how well
+// it would repeat; of fewer the largest stated noise counts.
 func combine(gpu string, reps []Sample) reading {
 	times := make([]float64, len(reps))
 	r := reading{gpu: gpu}
@@ -204,8 +216,10 @@ func combine(gpu string, reps []Sample) reading {
 }
 
 // reference is the median time without the GPUs that are far off, and how many
-// those were. Below minGPUs it is the lower median, so that of two GPUs a slow
-// one does not move the reference half way to itself.
+// those were. They are left out once, not again and again: the limit would shrink with
+// each round. Below minGPUs it is the lower
+// median, so that of two GPUs a slow one does not move the reference half way to
+// itself.
 func reference(rs []reading, minGPUs int) (ref float64, dropped int) {
 	times := make([]float64, len(rs))
 	for i, r := range rs {
@@ -219,6 +233,8 @@ func reference(rs []reading, minGPUs int) (ref float64, dropped int) {
 	limit := dropSigmas * robustSigma(asc, m)
 	var kept []float64
 	for _, t := range asc {
+		// A limit of 0: more than half of the times are equal, which says nothing
+		// about the others.
 		if limit == 0 || math.Abs(t-m) <= limit {
 			kept = append(kept, t)
 		}
@@ -226,8 +242,9 @@ func reference(rs []reading, minGPUs int) (ref float64, dropped int) {
 	return median(kept), len(asc) - len(kept)
 }
 
-// addGroup calibrates one group and adds its entries to gpus.
-func (p *Profile) addGroup(c collected, prev *Profile, gpus map[string]*GPU) error {
+// addGroup calibrates one group and adds its entries to gpus. A GPU of two models, or
+// measured under two keys, is an error: which of them is true, the samples cannot tell.
+func (p *Profile) addGroup(c measuredGroup, prev *Profile, gpus map[string]*GPU) error {
 	g := Group{Model: c.id.model, App: c.id.app, Key: c.id.key, Measured: len(c.readings)}
 	g.Reference, g.Dropped = reference(c.readings, p.Options.MinGPUs)
 	g.Provisional = g.Measured < p.Options.MinGPUs
@@ -236,7 +253,7 @@ func (p *Profile) addGroup(c collected, prev *Profile, gpus map[string]*GPU) err
 		scores[i] = pmScore(r.time, g.Reference)
 	}
 	g.Noise, g.Spread = groupNoise(c, prev), spread(scores, p.Options.Outlier)
-	g.SingleClass = g.single(robustSigma(scores, 1), prev)
+	g.SingleClass = g.isSingleClass(robustSigma(scores, 1), prev)
 	entries := p.classify(&g, c.readings, scores, prev)
 	p.Groups = append(p.Groups, g)
 	for i, r := range c.readings {
@@ -277,9 +294,9 @@ func spread(scores []float64, outlier float64) float64 {
 	return Quantile(asc, 0.99) - Quantile(asc, 0.01)
 }
 
-// groupNoise is the median over the GPUs whose noise is known; where none is,
-// it is what it was before.
-func groupNoise(c collected, prev *Profile) float64 {
+// groupNoise is the median noise of the GPUs that tell it; if none does, it is what it
+// was before.
+func groupNoise(c measuredGroup, prev *Profile) float64 {
 	var known []float64
 	for _, r := range c.readings {
 		if r.noise > 0 {
@@ -297,14 +314,14 @@ func groupNoise(c collected, prev *Profile) float64 {
 	return 0
 }
 
-// guard is the spread below which the group's scores mean nothing.
-func (g *Group) guard() float64 { return math.Max(minSpread, noiseSpread*g.Noise) }
+// noiseFloor is the spread below which the group's scores mean nothing.
+func (g *Group) noiseFloor() float64 { return math.Max(minSpread, noiseSpread*g.Noise) }
 
-// single reports whether the group is one class: the spread is within the
-// guard, or the middle of the GPUs, whose scores have this robust standard
-// deviation, differs by little more than each would from itself and there are
-// no real tails either.
-func (g *Group) single(sigma float64, prev *Profile) bool {
+// isSingleClass reports whether the group is one class. Either the spread is below the
+// noise floor. Or the middle of the GPUs differs by little more than each GPU would
+// from itself (sigma is the robust standard deviation of the scores), and the tails
+// are not long either. Groups keep what they were by singleSlack.
+func (g *Group) isSingleClass(sigma float64, prev *Profile) bool {
 	slack := 1.0
 	if prev != nil {
 		if i, ok := prev.byGroup[g.id()]; ok {
@@ -313,5 +330,5 @@ func (g *Group) single(sigma float64, prev *Profile) bool {
 			}
 		}
 	}
-	return g.Spread < slack*g.guard() || sigma < slack*noiseSigmas*g.Noise && g.Spread < slack*2*noiseSpread*g.Noise
+	return g.Spread < slack*g.noiseFloor() || sigma < slack*noiseSigmas*g.Noise && g.Spread < slack*2*noiseSpread*g.Noise
 }

@@ -26,15 +26,15 @@ func (p *Profile) classify(g *Group, rs []reading, scores []float64, prev *Profi
 }
 
 // classifyByEdges is the default; it also serves the groups that no clustering
-// can say anything about. Outliers share the last class but no bin: as in PAL,
-// each stands for itself, so that a gang is kept off a GPU that takes three
-// times as long and not off all of the last class.
+// can say anything about: those of one class, or of too few GPUs. Outliers share the
+// last class but no bin: as in PAL each stands for itself. So a gang is kept off a GPU
+// that takes three times as long, but not off all of the last class.
 func (p *Profile) classifyByEdges(g *Group, entries []Entry, rs []reading, prev *Profile) {
 	var scores []float64
 	var rank []int
 	for i := range entries {
 		e := &entries[i]
-		e.Class, e.Pending = p.edgeClass(g, float64(e.Score), prev.held(rs[i].gpu, g, rs[i].time, p.Options))
+		e.Class, e.Pending = p.edgeClass(g, float64(e.Score), prev.classHeld(rs[i].gpu, g, rs[i].time, p.Options))
 		e.Bin = e.Class
 		if !e.Outlier {
 			scores, rank = append(scores, float64(e.Score)), append(rank, e.Class-1)
@@ -54,7 +54,8 @@ func (e *Entry) setValue(g *Group) {
 	}
 }
 
-// classEdges are the edges, padded so that the last class is MaxClass.
+// classEdges are the edges, padded so that the last class is MaxClass. The padding
+// begins at the outlier threshold: only outliers' scores lie there.
 func (p *Profile) classEdges() []float64 {
 	edges := append([]float64(nil), p.Options.Edges...)
 	for len(edges) < MaxClass-1 {
@@ -63,8 +64,9 @@ func (p *Profile) classEdges() []float64 {
 	return edges
 }
 
-// classifyByClusters gives outliers, by PAL's rule, the last class, whatever
-// the rank of their bin.
+// classifyByClusters takes the clusters as bins, as PAL does. There is no hysteresis:
+// a new fit moves all centroids, so that no edge is left to hold on to. Outliers, by
+// PAL's rule, get the last class, whatever the rank of their bin.
 func (p *Profile) classifyByClusters(g *Group, entries []Entry, scores []float64) {
 	b := Bins(scores, p.Options.Method, nil)
 	g.Values, g.Centers = b.Values, b.Centers
@@ -84,39 +86,43 @@ func (p *Profile) classifyByClusters(g *Group, entries []Entry, scores []float64
 	}
 }
 
-// held is a GPU's class before this session: what hysteresis holds on to.
-type held struct {
+// heldClass is a GPU's class before this session: what hysteresis holds on to.
+type heldClass struct {
 	class, pending int
 	// again: the time is the one that gave that class, so this is no new session.
 	again bool
 }
 
-// held gives the zero value where there is nothing to hold on to: no previous
-// profile, another method or other edges, a group that was or is one class, or
-// a GPU it does not have.
-func (p *Profile) held(gpu string, g *Group, time float64, o Options) held {
+// classHeld gives the zero value if there is nothing to hold on to: no previous
+// profile, another method or other edges, a group that has become one class or is one
+// no longer, the same of provisional ones, or a GPU that the profile does not have.
+func (p *Profile) classHeld(gpu string, g *Group, time float64, o Options) heldClass {
 	if p == nil || p.Options.Method != o.Method || !slices.Equal(p.Options.Edges, o.Edges) {
-		return held{}
+		return heldClass{}
 	}
 	e, ok := p.Lookup(gpu, g.App)
 	if !ok {
-		return held{}
+		return heldClass{}
 	}
 	if i, ok := p.byGroup[groupID{g.Model, g.App, e.Key}]; !ok || p.Groups[i].SingleClass != g.SingleClass || p.Groups[i].Provisional != g.Provisional {
-		return held{}
+		return heldClass{}
 	}
-	return held{class: e.Class, pending: e.Pending, again: e.Time == time && e.Key == g.Key}
+	return heldClass{class: e.Class, pending: e.Pending, again: e.Time == time && e.Key == g.Key}
 }
 
-// edgeClass is the class of a score in the group and, where one session points
-// to another class than the one held, that pending class.
-func (p *Profile) edgeClass(g *Group, score float64, h held) (class, pending int) {
+// edgeClass is the class of a score in the group. If the score points to another class
+// than the one held, the GPU keeps its class, and that other one is pending: two
+// sessions in the same direction, beyond the edge by the hysteresis, make the change.
+// A class is what jobs constrain on, and GPUs whose score lies near an edge would
+// otherwise change theirs with each session's noise. Outliers, and the clearly slow,
+// change at once: a job on such a GPU costs more than a change too many.
+func (p *Profile) edgeClass(g *Group, score float64, h heldClass) (class, pending int) {
 	o := p.Options
 	raw := edgeRank(score, o.Edges) + 1
 	switch {
 	case score >= o.Outlier:
 		return MaxClass, 0
-	case g.SingleClass && score <= 1+g.guard():
+	case g.SingleClass && score <= 1+g.noiseFloor():
 		return 1, 0
 	case g.Provisional:
 		raw = min(raw, provisionalMax)

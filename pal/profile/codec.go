@@ -55,6 +55,8 @@ func Parse(data []byte) (*Profile, error) {
 	return p, nil
 }
 
+// checkGroups checks what lookups rely on: groups sorted, none twice, and a value for
+// each bin that an entry may name.
 func (p *Profile) checkGroups() error {
 	for i := range p.Groups {
 		g := &p.Groups[i]
@@ -78,6 +80,7 @@ func (p *Profile) checkGroups() error {
 	return nil
 }
 
+// checkGPUs does the same for GPUs and their entries, which are searched by halves.
 func (p *Profile) checkGPUs() error {
 	for i := range p.GPUs {
 		gpu := &p.GPUs[i]

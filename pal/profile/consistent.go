@@ -12,20 +12,21 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Consistent leaves out what [Build] would refuse: samples that say nothing, all
-// samples of a GPU that contradict each other, as when a card was moved and the
-// node that had it still says so, and those of a GPU with a time that no GPU has. One such GPU must not keep a cluster from
-// being calibrated. problems names what was left out, by GPU.
+// Consistent leaves out what [Build] would refuse: GPUs with samples that are not
+// well formed; GPUs whose samples contradict each other, as when a card was moved and
+// the node that had it still publishes it; and GPUs with a time that no GPU can have.
+// One such GPU must not keep a whole cluster from being calibrated. problems says what
+// was left out and why, by GPU.
 func Consistent(samples []Sample) (kept []Sample, problems []string) {
 	type seen struct {
 		model string
 		keys  map[pal.AppClass]string
 	}
 	gpus := map[string]seen{}
-	bad := map[string]string{}
+	problem := map[string]string{}
 	for _, s := range samples {
 		if err := s.check(); err != nil {
-			bad[s.GPU] = fmt.Sprintf("application %q: %v", s.App, err)
+			problem[s.GPU] = fmt.Sprintf("application %q: %v", s.App, err)
 			continue
 		}
 		g, ok := gpus[s.GPU]
@@ -36,27 +37,28 @@ func Consistent(samples []Sample) (kept []Sample, problems []string) {
 		key, ok := g.keys[s.App]
 		switch {
 		case g.model != s.Model:
-			bad[s.GPU] = fmt.Sprintf("it is a %q and a %q", g.model, s.Model)
+			problem[s.GPU] = fmt.Sprintf("it is a %q and a %q", g.model, s.Model)
 		case ok && key != s.Key:
-			bad[s.GPU] = fmt.Sprintf("application %q has the keys %q and %q", s.App, key, s.Key)
+			problem[s.GPU] = fmt.Sprintf("application %q has the keys %q and %q", s.App, key, s.Key)
 		}
 		g.keys[s.App] = s.Key
 	}
-	kept = leftOut(samples, bad)
-	leaveOutFar(kept, bad)
-	kept = leftOut(kept, bad)
-	for gpu, why := range bad {
+	kept = withoutGPUs(samples, problem)
+	dropImplausible(kept, problem)
+	kept = withoutGPUs(kept, problem)
+	for gpu, why := range problem {
 		problems = append(problems, fmt.Sprintf("GPU %q: %s", gpu, why))
 	}
 	sort.Strings(problems)
 	return kept, problems
 }
 
-// leaveOutFar adds the GPUs that have a time which no GPU has. Without one, another
-// may stand out: so the groups that lost one are looked at again, and only those,
-// as a node can publish times that stand out one after the other.
-func leaveOutFar(samples []Sample, bad map[string]string) {
-	groups, err := collect(samples)
+// dropImplausible adds the GPUs that have a time which no GPU can have. Without one,
+// another may stand out, as the medians have moved: so the groups that lost a GPU are
+// looked at again. Only those are: a node may publish any number of times that stand
+// out one after the other, and must not make each cost a pass over the cluster.
+func dropImplausible(samples []Sample, problem map[string]string) {
+	groups, err := groupSamples(samples)
 	if err != nil {
 		return // each was checked before
 	}
@@ -74,12 +76,12 @@ func leaveOutFar(samples []Sample, bad map[string]string) {
 		next := map[int]bool{}
 		for _, i := range todo {
 			g := &groups[i]
-			g.readings = slices.DeleteFunc(g.readings, func(r reading) bool { _, drop := bad[r.gpu]; return drop })
+			g.readings = slices.DeleteFunc(g.readings, func(r reading) bool { _, drop := problem[r.gpu]; return drop })
 			if len(g.readings) == 0 {
 				continue
 			}
-			for gpu, why := range g.far() {
-				bad[gpu] = why.Error()
+			for gpu, why := range g.implausible() {
+				problem[gpu] = why.Error()
 				for _, other := range in[gpu] {
 					next[other] = true
 				}
@@ -89,9 +91,10 @@ func leaveOutFar(samples []Sample, bad map[string]string) {
 	}
 }
 
-func leftOut(samples []Sample, bad map[string]string) (kept []Sample) {
+// withoutGPUs are the samples of GPUs without a problem.
+func withoutGPUs(samples []Sample, problem map[string]string) (kept []Sample) {
 	for _, s := range samples {
-		if _, drop := bad[s.GPU]; !drop {
+		if _, drop := problem[s.GPU]; !drop {
 			kept = append(kept, s)
 		}
 	}

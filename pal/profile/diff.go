@@ -104,7 +104,8 @@ func entriesOf(p *Profile) map[entryID]modelEntry {
 	return m
 }
 
-// changed is "" where nothing worth an event did.
+// changed is "" if nothing worth an event has changed. A score that moves within its
+// class is none: it does so with each session.
 func changed(b, a modelEntry, had bool) EventKind {
 	switch {
 	case a.Outlier && !b.Outlier:

@@ -31,11 +31,11 @@ const (
 )
 
 // Drift watches one GPU's score of one application over its sessions for a
-// change that is no noise. Start with [NewDrift], call [Drift.Observe] once
+// change that is more than noise. Start with [NewDrift], call [Drift.Observe] once
 // per session, and keep it, as JSON, between sessions.
 //
 // Two detectors, EWMA and CUSUM, raise an alarm; the next sessions confirm or
-// clear it. A confirmed change sets the baseline anew.
+// clear it. A confirmed change sets a new baseline.
 type Drift struct {
 	Baseline float64 `json:"baseline"` // the score to be expected
 	Sigma    float64 `json:"sigma"`    // relative session-to-session standard deviation
@@ -61,7 +61,7 @@ const (
 )
 
 // DriftEvent is the outcome of a session. From and To are the baselines before
-// and after; they differ where State is Confirmed only.
+// and after; they differ only if State is Confirmed.
 type DriftEvent struct {
 	State    DriftState `json:"state"`
 	From     float64    `json:"from"`
@@ -70,7 +70,7 @@ type DriftEvent struct {
 }
 
 // NewDrift watches from this score on. sigma is the GPU's own relative
-// session-to-session standard deviation, 0 where it is not known.
+// session-to-session standard deviation, 0 if it is not known.
 func NewDrift(score, sigma float64) Drift {
 	return Drift{Baseline: score, Sigma: math.Max(minSigma, sigma)}
 }
@@ -97,7 +97,8 @@ func (d *Drift) Observe(score float64) DriftEvent {
 	return DriftEvent{State: Alarmed, From: d.Baseline, To: d.Baseline}
 }
 
-// confirm takes a session after an alarm.
+// confirm takes a session after an alarm. One session on the other side, or too near
+// the baseline, clears the alarm and starts both detectors again from 0.
 func (d *Drift) confirm(dev float64) DriftEvent {
 	from := d.Baseline
 	side := float64(d.Alarm)

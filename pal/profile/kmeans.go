@@ -17,12 +17,16 @@ type Clustering struct {
 
 // KMeans1D partitions the values into k clusters of least inertia. In one
 // dimension the optimum is a partition of the sorted values into intervals, so
-// dynamic programming finds it exactly, where Lloyd's algorithm may stop
-// early. Equal values share a cluster; with fewer distinct values than k there
-// are as many clusters as distinct values. Ties go to the partition with the
+// dynamic programming finds it exactly, while Lloyd's algorithm may stop
+// early. (On the artifact's populations of 8, 32, 64 and 256 GPUs scikit-learn finds
+// the same centroids.) Equal values share a cluster; with fewer distinct values than k
+// there are as many clusters as distinct values. Ties go to the partition with the
 // smaller first clusters.
 //
-// Cost: O(k·n·log n) by divide and conquer over the monotone best split.
+// The dynamic programme: the best way to cut the first i values into c clusters is the
+// best way to cut the first s into c−1, and the rest, for the best s. That s never
+// falls as i grows, so divide and conquer finds all of them in O(n·log n) for each c,
+// O(k·n·log n) in all. See Grønlund et al., arXiv 1701.07204.
 func KMeans1D(values []float64, k int) Clustering {
 	if len(values) == 0 || k < 1 {
 		return Clustering{}
@@ -84,7 +88,8 @@ func (d *distinct) mean(lo, hi int) float64 {
 	return d.shift + (d.s1[hi]-d.s1[lo])/(d.count[hi]-d.count[lo])
 }
 
-// cost is the inertia of one cluster of the distinct values lo…hi-1.
+// cost is the inertia of one cluster of the distinct values lo…hi-1, from the prefix
+// sums in constant time: Σx² − (Σx)²/n. Rounding may leave it a little below 0.
 func (d *distinct) cost(lo, hi int) float64 {
 	if hi-lo < 2 {
 		return 0
@@ -93,7 +98,8 @@ func (d *distinct) cost(lo, hi int) float64 {
 	return math.Max(0, d.s2[hi]-d.s2[lo]-s*s/(d.count[hi]-d.count[lo]))
 }
 
-// bestStarts gives the first distinct value of each of k clusters.
+// bestStarts gives the first distinct value of each of k clusters: it fills the layers
+// one after the other, and then reads the splits backward from the last cluster.
 func (d *distinct) bestStarts(k int) []int {
 	n := len(d.value)
 	best := make([]float64, n+1) // best[i]: least cost of the first i values

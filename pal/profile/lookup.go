@@ -12,7 +12,7 @@ import (
 )
 
 // Lookup gives the entry of a GPU for an application class or a timed
-// application. Where the profile holds none, ok is false and the entry is the
+// application. If the profile holds none, ok is false and the entry is the
 // one of an unmeasured GPU: no score, the last class.
 func (p *Profile) Lookup(gpu string, app pal.AppClass) (e Entry, ok bool) {
 	if i, found := p.byID[gpu]; found {
@@ -25,6 +25,8 @@ func (p *Profile) Lookup(gpu string, app pal.AppClass) (e Entry, ok bool) {
 	return unmeasured(app), false
 }
 
+// unmeasured is the entry of a GPU of which nothing is known. It is in the last class,
+// so that no job which asks for better ones gets it.
 func unmeasured(app pal.AppClass) Entry {
 	return Entry{App: app, Class: MaxClass, Bin: MaxClass, Unmeasured: true}
 }
@@ -52,8 +54,7 @@ func (p *Profile) Unmeasured(app pal.AppClass) []string {
 // Score rates raw times against the profile, by application: for GPUs measured
 // after it was built, or again. A time is comparable only under the same model
 // and key; without such a group the entry is an unmeasured one. A GPU that the
-// profile holds keeps its class by the same hysteresis as in [Build], without
-// a class change of its own making: the pending class says where one points.
+// profile holds keeps its class by the same hysteresis as in [Build].
 func (p *Profile) Score(model string, m attr.Measurement) map[pal.AppClass]Entry {
 	out := make(map[pal.AppClass]Entry, len(m.Times))
 	for app, time := range m.Times {
@@ -79,7 +80,7 @@ func (p *Profile) score(id groupID, gpu string, time float64) Entry {
 		}
 		e.Value = pal.PMScore(g.Values[e.Bin-1])
 	} else {
-		e.Class, e.Pending = p.edgeClass(g, score, p.held(gpu, g, time, p.Options))
+		e.Class, e.Pending = p.edgeClass(g, score, p.classHeld(gpu, g, time, p.Options))
 		e.Bin = e.Class
 		e.setValue(g)
 	}

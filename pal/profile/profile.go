@@ -139,9 +139,9 @@ type Group struct {
 	// Provisional: fewer GPUs than Options.MinGPUs. Classes 4 and 5 are then
 	// left to outliers.
 	Provisional bool `json:"provisional,omitempty"`
-	// SingleClass: Spread, the 99th less the 1st percentile of the scores that
-	// are no outliers, is within the noise, so scores mean nothing and all GPUs
-	// share class 1, but for those above the spread itself.
+	// SingleClass: the scores differ by no more than noise. All GPUs share class 1, but
+	// for those slower than the noise explains. Spread is the 99th less the 1st
+	// percentile of the scores that are no outliers.
 	SingleClass bool    `json:"single_class,omitempty"`
 	Spread      float64 `json:"spread"`
 	Noise       float64 `json:"noise,omitempty"` // median relative noise of the GPUs
@@ -169,10 +169,10 @@ type Entry struct {
 	Class int `json:"class"`
 	Bin   int `json:"bin"`
 	// Value is the PM score that stands for the bin; an outlier's own score
-	// where classes come from edges.
+	// if classes come from edges.
 	Value pal.PMScore `json:"value"`
 	// Outlier: at least Options.Outlier times slower than the median, or an
-	// outlier by PAL's rule where the method is k-means.
+	// outlier by PAL's rule if the method is k-means.
 	Outlier bool `json:"outlier,omitempty"`
 	// Pending is the class that one session has pointed to beyond the
 	// hysteresis; a second one makes it the class. 0 for none.

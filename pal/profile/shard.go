@@ -26,12 +26,12 @@ const shardOverhead = 256
 // Shard is one piece of an encoded profile, as items of a Nomad Variable:
 // "data", and "version", "shard" (from 0), "of" and "sha256" (of the whole),
 // by which [Join] knows pieces of one profile from a mix of two. The pieces of
-// data, in order, are the profile's JSON, compressed (gzip) and in base64: of
-// 10,000 nodes with 8 GPUs it is 109 Variables (BenchmarkEncodeAndParse), and
-// was 628 before.
+// data, in order, are the profile's JSON, compressed (gzip) and in base64: that of
+// 10,000 nodes with 8 GPUs takes 109 Variables (BenchmarkEncodeAndParse).
 type Shard map[string]string
 
-// maxProfile bounds what Join unpacks.
+// maxProfile bounds what Join unpacks: whoever may write the Variables must not be able
+// to fill the placer's memory.
 const maxProfile = 1 << 30
 
 // Shards cuts the packed profile into pieces of at most max bytes, items' names
@@ -95,9 +95,9 @@ func cut(s string, size int) []string {
 	return append(pieces, s)
 }
 
-// Join puts the pieces of one profile, in any order, together again. It fails
-// where one is missing or they are of different profiles, as when they are
-// read while another profile is being written.
+// Join puts the pieces of one profile, in any order, together again. It fails if one
+// is missing, or if they are of different profiles: so it is when they are read while
+// another profile is being written. Then they are to be read again.
 func Join(shards []Shard) (*Profile, error) {
 	if len(shards) == 0 {
 		return nil, fmt.Errorf("profile: no shards")
