@@ -4,7 +4,7 @@
 // Package rewrite turns a job into a job: it adds and removes the gate that
 // makes Nomad hold a job for the placer, and the pins that tie a released job
 // to the GPUs chosen for it. Pure functions on Nomad's API types; a job that
-// is passed in is never changed.
+// is passed in is never changed: what is changed is copied, all else is shared.
 //
 // Three forms of one job exist:
 //
@@ -13,10 +13,11 @@
 //   - pinned: the author's and, per group with GPUs, one constraint on node ids
 //     and one on instance ids per GPU task.
 //
-// Preemption makes a fourth, gated and pinned: its allocations run on while
-// replacements would be held.
+// A gang that is being stopped has a fourth, gated and pinned: its allocations run on
+// until they are stopped, and Nomad cannot replace them.
 //
 // Our constraints are recognised exactly: the gate by its target, pins by the
 // value [Mark] in their list, which is no id of any node or GPU and so changes
-// nothing in what the constraint selects.
+// nothing in what the constraint selects. What an author wrote is never taken for ours:
+// Author(Pin(job)) is the job, and a test holds it to that for random jobs.
 package rewrite

@@ -39,11 +39,11 @@ func FuzzParseHints(f *testing.F) {
 // Whatever lists an author copies from us, or makes up, is read without harm; what
 // is read can be taken off and put on again.
 func FuzzPinned(f *testing.F) {
-	f.Add(nodeTarget, "nomad-pal,n1,n2", anyOf, idsTarget, "nomad-pal,g1,g2", anyOf)
-	f.Add(nodeTarget, "nomad-pal/class,n1", anyOf, "${device.attr.unique.variability_a_le_3}", idsTarget, anyOf)
-	f.Add(nodeTarget, "nomad-pal/nodes,n1", anyOf, idsTarget, "nomad-pal", anyOf)
-	f.Add(nodeTarget, "nomad-pal/job,n1", anyOf, "${device.attr.unique.variability_b_le_-9999999999999999999}", idsTarget, anyOf)
-	f.Add(nodeTarget, "nomad-pal,,", anyOf, idsTarget, ",nomad-pal", "=")
+	f.Add(nodeTarget, "nomad-pal,n1,n2", containsAny, idsTarget, "nomad-pal,g1,g2", containsAny)
+	f.Add(nodeTarget, "nomad-pal/class,n1", containsAny, "${device.attr.unique.variability_a_le_3}", idsTarget, containsAny)
+	f.Add(nodeTarget, "nomad-pal/nodes,n1", containsAny, idsTarget, "nomad-pal", containsAny)
+	f.Add(nodeTarget, "nomad-pal/job,n1", containsAny, "${device.attr.unique.variability_b_le_-9999999999999999999}", idsTarget, containsAny)
+	f.Add(nodeTarget, "nomad-pal,,", containsAny, idsTarget, ",nomad-pal", "=")
 	f.Fuzz(func(t *testing.T, l, r, op, l2, r2, op2 string) {
 		name, count := "g", 1
 		job := &api.Job{ID: &name, Constraints: []*api.Constraint{{LTarget: l, RTarget: r, Operand: op}}, TaskGroups: []*api.TaskGroup{{

@@ -10,12 +10,15 @@ import (
 )
 
 // The gate: a constraint that no node satisfies unless an operator opens it
-// with `nomad node meta apply pal_gate=open`.
+// with `nomad node meta apply pal_gate=open`. Nomad then holds the job in a blocked
+// evaluation. The job comes to Nomad with it: put there by the placer it would come too
+// late, since Nomad schedules a job as soon as it is registered.
 const (
 	GateTarget = "${meta.pal_gate}"
 	GateValue  = "open"
 )
 
+// isGate knows the gate in each spelling that Nomad takes for equality.
 func isGate(c *api.Constraint) bool {
 	equals := c.Operand == "=" || c.Operand == "==" || c.Operand == "is" || c.Operand == ""
 	return equals && c.LTarget == GateTarget && c.RTarget == GateValue
@@ -28,7 +31,8 @@ func Gated(job *api.Job) bool {
 
 func groupGated(g *api.TaskGroup) bool { return slices.ContainsFunc(g.Constraints, isGate) }
 
-// FullyGated says whether no group of the job can be scheduled past the gate.
+// FullyGated says whether no group of the job can be scheduled past the gate: it is on
+// the job, or on every group.
 func FullyGated(job *api.Job) bool {
 	if slices.ContainsFunc(job.Constraints, isGate) {
 		return true
@@ -67,8 +71,9 @@ func Open(job *api.Job) *api.Job {
 // Author is the job as its author would write it: without gate and pins.
 func Author(job *api.Job) *api.Job { return unpin(Open(job)) }
 
-// without is s without the elements that match; s itself where none does. A
-// list that becomes empty becomes nil, as Nomad reads a job without any.
+// without is s without the elements that match; s itself if none does. A
+// list that becomes empty becomes nil: so Nomad returns a job that has none, and the
+// two must compare as equal.
 func without[T any](s []T, match func(T) bool) []T {
 	if !slices.ContainsFunc(s, match) {
 		return s
@@ -82,8 +87,9 @@ func without[T any](s []T, match func(T) bool) []T {
 	return kept
 }
 
-// mapGroups copies the groups as far as f may change them: f gets a copy of
-// each group whose lists are still shared and must be replaced, not written to.
+// mapGroups copies the groups as far as f may change them. f gets a copy of
+// each group; its lists are still those of the original, and f must replace them
+// instead of writing to them.
 func mapGroups(groups []*api.TaskGroup, f func(*api.TaskGroup)) []*api.TaskGroup {
 	if groups == nil {
 		return nil

@@ -40,11 +40,11 @@ type Hints struct {
 	Parallel int
 }
 
-// FailureAction is what is re-placed after a member was lost. Pins to single
+// FailureAction is what is placed again after a member was lost. Pins to single
 // GPUs cannot change under running members: Nomad replaces every member whose
-// device block differs from the job's. So "member" goes with [ModeClass], whose
-// pins widen by a node constraint, which runs on; it is the mode of jobs that
-// ask for it.
+// device block differs from the job's. A changed node constraint replaces nobody. So
+// "member" goes with [ModeClass], whose pins widen by the node constraint alone; jobs
+// that ask for "member" get that mode.
 type FailureAction string
 
 // The failure actions.
@@ -80,6 +80,8 @@ func ParseHints(job *api.Job) (Hints, error) {
 	return h, nil
 }
 
+// read takes the hints of one place. seen has those of the places before, so that a
+// contradiction names both values. Keys go in order: the same job, the same error.
 func (h *Hints) read(meta map[string]string, where string, seen map[string]string) error {
 	for _, k := range slices.Sorted(maps.Keys(meta)) {
 		if !strings.HasPrefix(k, hintPrefix) {
@@ -97,6 +99,8 @@ func (h *Hints) read(meta map[string]string, where string, seen map[string]strin
 	return nil
 }
 
+// set takes one hint. An unknown key is an error, not ignored: a hint that is spelt wrong
+// would otherwise do nothing, and nobody would notice.
 func (h *Hints) set(key, value string) (err error) {
 	switch key {
 	case "pal_class":
@@ -125,8 +129,9 @@ func (h *Hints) set(key, value string) (err error) {
 	return err
 }
 
-// Limit is after how long Nomad ends the job's allocations (max_run_duration of
-// its groups, Nomad 2.0.2 and later), 0 where it lets one run for ever.
+// Limit is after how long Nomad ends all of the job's allocations (max_run_duration
+// of its groups, Nomad 2.0.2 and later); 0 if it lets any run for ever. A group of
+// count 0 has none.
 func Limit(job *api.Job) time.Duration {
 	var most time.Duration
 	for _, g := range job.TaskGroups {

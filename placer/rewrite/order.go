@@ -13,7 +13,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// setOrder takes the hints that say when a job starts beside others.
+// setOrder takes the hints that say when a job starts relative to others: after them,
+// in time, or not all at once.
 func (h *Hints) setOrder(key, value string) (err error) {
 	switch key {
 	case "pal_after":
@@ -29,9 +30,10 @@ func (h *Hints) setOrder(key, value string) (err error) {
 	return err
 }
 
-// maxAfter bounds the jobs that one waits for: each is looked at again and again.
+// maxAfter bounds the jobs that one waits for: the placer looks at each in every cycle.
 const maxAfter = 32
 
+// parseJobs tidies a list of job IDs: no spaces, none twice.
 func parseJobs(s string) (string, error) {
 	var ids []string
 	for _, id := range strings.Split(s, ",") {
@@ -49,7 +51,7 @@ func parseJobs(s string) (string, error) {
 	return strings.Join(ids, ","), nil
 }
 
-// Jobs are the jobs that the job comes after.
+// Jobs are the IDs of the jobs that the job comes after.
 func (h Hints) Jobs() []string {
 	if h.After == "" {
 		return nil
@@ -57,6 +59,7 @@ func (h Hints) Jobs() []string {
 	return strings.Split(h.After, ",")
 }
 
+// parseDeadline reads a time of day, or a duration from the registration on.
 func parseDeadline(s string) (at time.Time, within time.Duration, err error) {
 	if at, err = time.Parse(time.RFC3339, s); err == nil {
 		return at.UTC(), 0, nil
@@ -67,7 +70,8 @@ func parseDeadline(s string) (at time.Time, within time.Duration, err error) {
 	return time.Time{}, within, nil
 }
 
-// check says which hints contradict each other, or the job.
+// check says which hints contradict each other, or the job. Children of a template
+// inherit its hints, so that pal_array_parallel is right there too.
 func (h Hints) check(job *api.Job) error {
 	child := job.ParentID != nil && *job.ParentID != ""
 	template := job.ParameterizedJob != nil || job.Periodic != nil
@@ -82,8 +86,8 @@ func (h Hints) check(job *api.Job) error {
 	return nil
 }
 
-// DeadlineOf is by when a job is to have ended whose author registered it then; ok is
-// false where it may take as long as it likes.
+// DeadlineOf is by when the job is to have ended, if its author registered it at
+// submitted; ok is false if it has no deadline.
 func (h Hints) DeadlineOf(submitted time.Time) (at time.Time, ok bool) {
 	switch {
 	case !h.Deadline.IsZero():

@@ -15,7 +15,7 @@ import (
 )
 
 // Mark is the first element of each list of ours. It is no id, so it selects
-// nothing.
+// nothing: set_contains_any is true if any element matches.
 const Mark = "nomad-pal"
 
 // Marks of [ModeClass], with a class ceiling and without, and of the job's own
@@ -27,9 +27,9 @@ const (
 )
 
 const (
-	nodeTarget = "${node.unique.id}"
-	idsTarget  = "${device.ids}"
-	anyOf      = "set_contains_any"
+	nodeTarget  = "${node.unique.id}"
+	idsTarget   = "${device.ids}"
+	containsAny = "set_contains_any"
 )
 
 // Mode is how tightly a job is tied to the GPUs chosen for it (`pal_pin`).
@@ -66,8 +66,9 @@ type Pins struct {
 	Groups []GroupPins
 }
 
-// GroupPins are the pins of one task group: the union over its allocations,
-// exact because demand equals supply on every node.
+// GroupPins are the pins of one task group. All its allocations share one spec in
+// Nomad, so the pins are the union over them. They are exact all the same: on every
+// node the group needs as many GPUs as its pins name there.
 type GroupPins struct {
 	Group string
 	Nodes []string // node ids, sorted
@@ -102,8 +103,8 @@ func (p Pins) Of(group string) (GroupPins, bool) {
 	return GroupPins{}, false
 }
 
-// Union are pins of the same job that allow what either allows; of [ModeClass],
-// if both name GPUs or neither does.
+// Union are pins of the same job that allow what either allows. It is for [ModeClass],
+// and only if both name GPUs or neither does: no list of GPUs means any.
 func (p Pins) Union(o Pins) Pins {
 	if p.Ceiling == 0 || o.Ceiling == 0 { // any class
 		p.Class, p.Ceiling = "", 0
@@ -135,14 +136,17 @@ func union(a, b []string) []string {
 // Every group with pins must be in the job, and every group of the job that
 // asks for GPUs and has a count must have pins.
 //
-// Where all groups have pins to nodes, the job has one to the racks of these
-// nodes, or where no racks are given to the nodes of all groups. It says nothing
-// new, but Nomad checks the constraints of the job first, and so passes over
-// thousands of other nodes several times as fast. What it knows of a rack it
-// remembers for a computed class of nodes, and need not look again for the next
-// member; what it knows of a node it forgets. The job's constraint cannot take
-// the groups' place: theirs keep Nomad from judging a node's devices by its
-// computed class.
+// If all groups have pins to nodes, the job gets a constraint too: to the racks of
+// these nodes, or to the nodes if no racks are given. It selects nothing new, but
+// Nomad checks the constraints of the job first, and so passes over thousands of
+// other nodes several times as fast. What it finds about a rack it remembers for a
+// computed class of nodes, and need not look again for the next member; what it finds
+// about a node it forgets.
+//
+// The job's constraint cannot replace the groups'. Nomad would judge the devices of
+// all nodes of a computed class by the first one it looks at, and turn the right node
+// down because another lacks the pinned GPUs. A constraint of the group on
+// ${node.unique.id} keeps it from that (seen on 1.11.3).
 func Pin(job *api.Job, p Pins, in Racks) (*api.Job, error) {
 	out := Author(job)
 	seen := 0
@@ -170,7 +174,7 @@ func Pin(job *api.Job, p Pins, in Racks) (*api.Job, error) {
 		if len(in.Names) > 0 {
 			target, values = "${meta."+in.Meta+"}", in.Names
 		}
-		out.Constraints = append(slices.Clone(out.Constraints), constraint(target, list(markJob, values)))
+		out.Constraints = append(slices.Clone(out.Constraints), constraint(target, markedList(markJob, values)))
 	}
 	return out, nil
 }
@@ -185,6 +189,8 @@ func (p Pins) Nodes() []string {
 	return slices.Compact(all)
 }
 
+// pinGroup writes the pins of one group. The mark says which mode wrote them, so that
+// [Pinned] can read them back.
 func pinGroup(g *api.TaskGroup, p Pins, gp GroupPins) {
 	mark := Mark
 	if p.Mode == ModeClass {
@@ -194,18 +200,18 @@ func pinGroup(g *api.TaskGroup, p Pins, gp GroupPins) {
 		}
 	}
 	if p.Mode == ModePrefer {
-		g.Affinities = append(slices.Clone(g.Affinities), affinity(nodeTarget, list(mark, gp.Nodes)))
+		g.Affinities = append(slices.Clone(g.Affinities), affinity(nodeTarget, markedList(mark, gp.Nodes)))
 	} else {
-		g.Constraints = append(slices.Clone(g.Constraints), constraint(nodeTarget, list(mark, gp.Nodes)))
+		g.Constraints = append(slices.Clone(g.Constraints), constraint(nodeTarget, markedList(mark, gp.Nodes)))
 	}
 	eachDevice(g, func(d *api.RequestedDevice) {
 		switch p.Mode {
 		case ModeGPU:
-			d.Constraints = append(slices.Clone(d.Constraints), constraint(idsTarget, list(mark, gp.GPUs)))
+			d.Constraints = append(slices.Clone(d.Constraints), constraint(idsTarget, markedList(mark, gp.GPUs)))
 		case ModeClass:
 			own := slices.Clone(d.Constraints)
 			if gp.GPUs != nil {
-				own = append(own, constraint(idsTarget, list(mark, gp.GPUs)))
+				own = append(own, constraint(idsTarget, markedList(mark, gp.GPUs)))
 			}
 			if p.Ceiling != 0 {
 				// Reversed, so that it is not what an author copies from the docs.
@@ -213,30 +219,37 @@ func pinGroup(g *api.TaskGroup, p Pins, gp GroupPins) {
 			}
 			d.Constraints = own
 		case ModePrefer:
-			d.Affinities = append(slices.Clone(d.Affinities), affinity(idsTarget, list(mark, gp.GPUs)))
+			d.Affinities = append(slices.Clone(d.Affinities), affinity(idsTarget, markedList(mark, gp.GPUs)))
 		}
 	})
 }
 
+// classTarget is the attribute that lists the GPUs of a node whose variability class is
+// at most the ceiling; a GPU is chosen by class if that list contains its ID.
 func classTarget(c pal.AppClass, ceiling int) string {
 	return "${device.attr." + attr.List(c, ceiling) + "}"
 }
 
-func list(mark string, ids []string) string {
+// markedList is our list of ids, as the constraint has it.
+func markedList(mark string, ids []string) string {
 	return mark + "," + strings.Join(ids, ",")
 }
 
+// constraint holds on nodes, or devices, that have any of the values.
 func constraint(l, r string) *api.Constraint {
-	return &api.Constraint{LTarget: l, RTarget: r, Operand: anyOf}
+	return &api.Constraint{LTarget: l, RTarget: r, Operand: containsAny}
 }
 
+// affinity prefers nodes, or devices, that have any of the values, at Nomad's highest
+// weight.
 func affinity(l, r string) *api.Affinity {
 	weight := int8(100)
-	return &api.Affinity{LTarget: l, RTarget: r, Operand: anyOf, Weight: &weight}
+	return &api.Affinity{LTarget: l, RTarget: r, Operand: containsAny, Weight: &weight}
 }
 
 // eachDevice calls f with a copy of each GPU request of the group, which then
-// takes the request's place.
+// takes the request's place. Tasks and resources on the way are copied too, as they
+// may be shared with the job that was passed in.
 func eachDevice(g *api.TaskGroup, f func(*api.RequestedDevice)) {
 	tasks := slices.Clone(g.Tasks)
 	for i, t := range tasks {
@@ -258,6 +271,7 @@ func eachDevice(g *api.TaskGroup, f func(*api.RequestedDevice)) {
 	g.Tasks = tasks
 }
 
+// asksGPU says whether the task asks for GPUs that the placer manages.
 func asksGPU(t *api.Task) bool { return len(GPURequests(t)) > 0 }
 
 // GPURequests are the task's requests for GPUs.
@@ -274,12 +288,13 @@ func GPURequests(t *api.Task) []*api.RequestedDevice {
 	return ds
 }
 
-// atMost bounds what the author counts: more than a gang may ask for is too much,
-// however much it is. Nomad takes counts up to 2^64-1 (seen on 1.11.3).
+// atMost bounds the author's numbers: beyond what a gang may ask for, how much more
+// makes no difference. Nomad takes counts up to 2^64-1 (seen on 1.11.3), whose sums
+// would overflow.
 const atMost = pal.MaxGPUs + 1
 
-// GPUs is the number of GPUs of a device request, Nomad's default where it says
-// none; above [pal.MaxGPUs] only that it is above.
+// GPUs is the number of GPUs of a device request, 1 if it says none, as in Nomad. Of
+// more than [pal.MaxGPUs] it is only true that they are more.
 func GPUs(d *api.RequestedDevice) int {
 	if d.Count == nil {
 		return 1

@@ -13,7 +13,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Pinned are the pins that the job carries, if it carries any.
+// Pinned are the pins that the job carries, if it carries any. It reads what
+// [Pin] wrote and nothing else, so that the job alone tells a new placer where its
+// gang was placed.
 func Pinned(job *api.Job) (Pins, bool) {
 	var p Pins
 	for _, g := range job.TaskGroups {
@@ -32,51 +34,54 @@ func Pinned(job *api.Job) (Pins, bool) {
 	return p, len(p.Groups) > 0
 }
 
-// groupPin finds the pin of the group itself.
+// groupPin finds the pin of the group itself: a constraint, or an affinity of
+// [ModePrefer].
 func groupPin(g *api.TaskGroup) (mark string, nodes []string, ok bool) {
 	for _, c := range g.Constraints {
-		if mark, nodes, ok := marked(c.LTarget, c.Operand, c.RTarget, nodeTarget); ok {
+		if mark, nodes, ok := splitMarked(c.LTarget, c.Operand, c.RTarget, nodeTarget); ok {
 			return mark, nodes, true
 		}
 	}
 	for _, a := range g.Affinities {
-		if mark, nodes, ok := marked(a.LTarget, a.Operand, a.RTarget, nodeTarget); ok {
+		if mark, nodes, ok := splitMarked(a.LTarget, a.Operand, a.RTarget, nodeTarget); ok {
 			return mark, nodes, true
 		}
 	}
 	return "", nil, false
 }
 
-// modeOf is the mode of a group that is pinned with the mark.
+// modeOf is the mode of a group that is pinned with the mark. ModeGPU and ModePrefer
+// share one: a constraint or an affinity tells them apart.
 func modeOf(g *api.TaskGroup, mark string) Mode {
 	if mark != Mark {
 		return ModeClass
 	}
 	for _, c := range g.Constraints {
-		if _, _, ok := marked(c.LTarget, c.Operand, c.RTarget, nodeTarget); ok {
+		if _, _, ok := splitMarked(c.LTarget, c.Operand, c.RTarget, nodeTarget); ok {
 			return ModeGPU
 		}
 	}
 	return ModePrefer
 }
 
+// readDevice adds what one device request says to the pins of its group.
 func readDevice(d *api.RequestedDevice, mark string, p *Pins, gp *GroupPins) {
 	switch p.Mode {
 	case ModeGPU:
 		for _, c := range d.Constraints {
-			if _, ids, ok := marked(c.LTarget, c.Operand, c.RTarget, idsTarget); ok {
+			if _, ids, ok := splitMarked(c.LTarget, c.Operand, c.RTarget, idsTarget); ok {
 				gp.GPUs = ids
 			}
 		}
 	case ModePrefer:
 		for _, a := range d.Affinities {
-			if _, ids, ok := marked(a.LTarget, a.Operand, a.RTarget, idsTarget); ok {
+			if _, ids, ok := splitMarked(a.LTarget, a.Operand, a.RTarget, idsTarget); ok {
 				gp.GPUs = ids
 			}
 		}
 	case ModeClass:
 		for _, c := range d.Constraints {
-			if _, ids, ok := marked(c.LTarget, c.Operand, c.RTarget, idsTarget); ok {
+			if _, ids, ok := splitMarked(c.LTarget, c.Operand, c.RTarget, idsTarget); ok {
 				gp.GPUs = ids
 			}
 			if class, ceiling, ok := ceilingOf(c); ok && mark == markClass {
@@ -86,9 +91,9 @@ func readDevice(d *api.RequestedDevice, mark string, p *Pins, gp *GroupPins) {
 	}
 }
 
-// marked splits a list of ours off a constraint or an affinity.
-func marked(l, operand, r, target string) (mark string, ids []string, ok bool) {
-	if l != target || operand != anyOf {
+// splitMarked reads a list of ours from a constraint or an affinity.
+func splitMarked(l, operand, r, target string) (mark string, ids []string, ok bool) {
+	if l != target || operand != containsAny {
 		return "", nil, false
 	}
 	all := strings.Split(r, ",")
@@ -98,9 +103,10 @@ func marked(l, operand, r, target string) (mark string, ids []string, ok bool) {
 	return all[0], all[1:], true
 }
 
-// ceilingOf reads a class ceiling.
+// ceilingOf reads a class ceiling. It has no mark, as its list is the node's attribute;
+// the mark of the group says whether it is ours.
 func ceilingOf(c *api.Constraint) (pal.AppClass, int, bool) {
-	if c.RTarget != idsTarget || c.Operand != anyOf {
+	if c.RTarget != idsTarget || c.Operand != containsAny {
 		return "", 0, false
 	}
 	for _, class := range pal.AppClasses() {
@@ -115,9 +121,10 @@ func ceilingOf(c *api.Constraint) (pal.AppClass, int, bool) {
 	return "", 0, false
 }
 
+// unpin is the job without pins: the job itself if it has none.
 func unpin(job *api.Job) *api.Job {
 	rest := without(job.Constraints, func(c *api.Constraint) bool {
-		return c.Operand == anyOf && strings.HasPrefix(c.RTarget, markJob+",")
+		return c.Operand == containsAny && strings.HasPrefix(c.RTarget, markJob+",")
 	})
 	if _, ok := Pinned(job); !ok && len(rest) == len(job.Constraints) {
 		return job
@@ -128,6 +135,9 @@ func unpin(job *api.Job) *api.Job {
 	return &out
 }
 
+// unpinGroup takes our constraints and affinities off a copy of the group. A group
+// without a pin to nodes has none of ours: what looks like ours on its devices was
+// written by its author.
 func unpinGroup(g *api.TaskGroup) {
 	mark, _, ok := groupPin(g)
 	if !ok {
@@ -135,13 +145,13 @@ func unpinGroup(g *api.TaskGroup) {
 	}
 	ours := func(target string) func(*api.Constraint) bool {
 		return func(c *api.Constraint) bool {
-			_, _, ok := marked(c.LTarget, c.Operand, c.RTarget, target)
+			_, _, ok := splitMarked(c.LTarget, c.Operand, c.RTarget, target)
 			return ok
 		}
 	}
 	preferred := func(target string) func(*api.Affinity) bool {
 		return func(a *api.Affinity) bool {
-			_, _, ok := marked(a.LTarget, a.Operand, a.RTarget, target)
+			_, _, ok := splitMarked(a.LTarget, a.Operand, a.RTarget, target)
 			return ok
 		}
 	}
