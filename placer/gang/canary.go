@@ -17,7 +17,8 @@ const NoCanaries = "no room for the canaries of the new version: "
 
 // makeCanaryRoom makes room for the canaries of a service whose new version cannot
 // start beside the old one within the pins that the old one has. The new
-// version has no members yet, so that widening its pins disturbs nobody.
+// version has no members yet, so that widening its pins disturbs nobody. It waits
+// until Nomad has said that they do not fit.
 func (g *Gang) makeCanaryRoom(w World) ([]Effect, bool) {
 	now, index := w.Now(), *g.Job.JobModifyIndex
 	if g.Pins.Mode == rewrite.ModePrefer || g.canariesDone == index || !WantsCanaries(g.Observed) {

@@ -22,7 +22,8 @@ type lineage struct {
 	version, index uint64
 }
 
-// rewrote takes in that a version of ours was registered over another one.
+// rewrote takes in that a version of ours was registered over another one: over one of
+// ours the lineage goes on, over the author's a new one begins.
 func (l lineage) rewrote(was, now *api.Job) lineage {
 	if ours(was) {
 		return l

@@ -32,8 +32,9 @@ type Observed struct {
 	Misplaced bool
 }
 
-// Observe works out what Nomad says of a job. A job whose gang is to be placed anew
-// is [Ended] here, see [Gang.Step].
+// Observe works out what Nomad says of a job: it counts the job's allocations, and reads
+// gate and pins off the job. A job whose gang was lost is [Ended] here; to tell takes
+// more than Nomad's objects, see [Observed.WithLost].
 func Observe(s *nomad.State, job *api.Job) Observed {
 	st := Observed{Key: nomad.KeyOf(job), Job: job}
 	pins, pinned := rewrite.Pinned(job)

@@ -21,7 +21,8 @@ func (g *Gang) AsksSince() time.Time {
 	return g.eligible
 }
 
-// deadline is by when it is to have ended, in the queue's time; 0: whenever.
+// deadline is by when it is to have ended, in the queue's time; 0: no deadline. It
+// counts from the registration by its author, not from when the placer saw it.
 func (g *Gang) deadline() time.Duration {
 	at, ok := g.Request.Hints.DeadlineOf(g.Submitted())
 	if !ok {

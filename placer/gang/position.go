@@ -13,8 +13,9 @@ import (
 
 // A job's place in the queue is when its author first asked for it. Registering
 // it again while it waits does not send it to the end, unless it then asks for
-// more GPUs than before. Nomad keeps the versions of a job, so that an agent
-// that starts anew finds the same place.
+// more GPUs than before: else a small job could wait in line for a large one. Nomad
+// keeps the versions of a job, so that an agent that was restarted finds the same
+// place.
 
 // position is the place in the queue of a waiting job without pins of its own.
 type position struct {

@@ -102,11 +102,12 @@ func (g *Gang) NewRecord(now time.Time, d pal.Decision, note string) Record {
 	return r
 }
 
-// leaveQueue takes a gang out of the queue that cannot be served.
+// leaveQueue takes a gang out of the queue that cannot be served, or not by us.
 func (g *Gang) leaveQueue(_ Event, w World) []Effect {
 	return append(g.hasStopped(w), g.dequeue()...)
 }
 
+// dequeue takes it out, if it is in the queue at all.
 func (g *Gang) dequeue() []Effect {
 	g.edited = false
 	if !g.Queued {
@@ -116,7 +117,10 @@ func (g *Gang) dequeue() []Effect {
 	return []Effect{Dequeue{}}
 }
 
-// waitInQueue keeps the queue informed of a gang of which nothing is to run.
+// waitInQueue keeps the queue informed of a gang of which nothing is to run. A gang that
+// must not start now, because it backs off after a failure, or comes after another job,
+// or may have finished already, is out of the queue for so long: there it would hold up
+// those behind it.
 func (g *Gang) waitInQueue(e Event, w World) []Effect {
 	out := g.hasStopped(w)
 	sync := e.(Sync)
@@ -145,6 +149,7 @@ func (g *Gang) waitInQueue(e Event, w World) []Effect {
 	return out
 }
 
+// enqueue puts it in, at the place that it would have if it had never been out.
 func (g *Gang) enqueue(w World) Effect {
 	g.Queued, g.Placed = true, false
 	return Enqueue{Job: g.QueueJob(w.RestartCost()), Since: g.WaitsSince()}

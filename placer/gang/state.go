@@ -93,7 +93,10 @@ func States() []State {
 // Ours says whether a job in this state is the placer's to place.
 func (s State) Ours() bool { return s != Native && s != Template && s != Ended }
 
-// State is where the gang stands: what Nomad shows, and what the placer remembers.
+// State is where the gang stands: what Nomad shows, refined by what the placer
+// remembers. A placer that was just started knows the first part alone: then a gang
+// that completes, or whose start is under way, looks as if it waited. Its GPUs still
+// count as taken for as long as its members live.
 func (g *Gang) State() State {
 	switch {
 	case g.GaveUp() != nil:

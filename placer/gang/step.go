@@ -17,6 +17,11 @@ import (
 
 // Step takes in an event and returns what is to be done for it, in this order. An
 // effect on Nomad is the last one: its answer is the next event.
+//
+// What is assumed of the caller: events of one gang come one after the other, the
+// answer to an effect before any other event, and every effect is carried out. If the
+// placer dies in between, the next one begins with what Nomad shows, and with [Gang]s
+// that remember nothing.
 func (g *Gang) Step(e Event, w World) []Effect {
 	var todo []Effect
 	switch {
@@ -44,10 +49,16 @@ func Asks(e Effect) bool {
 	return false
 }
 
+// ignore is for events that say nothing to a gang in this state.
 func ignore(*Gang, Event, World) []Effect { return nil }
 
 // observe takes in what Nomad shows. A gang that is not ours to place, or not any
 // more, leaves the queue.
+//
+// A new JobModifyIndex means that somebody registered the job: we, if a start came
+// about that Nomad did not answer, else its author. What was remembered of the job as
+// it was is then dropped, above all the delay after failures: the author may have
+// mended what failed.
 func (g *Gang) observe(e Event, w World) []Effect {
 	o, now := e.(Observation), w.Now()
 	changed := g.Job == nil || *g.Job.JobModifyIndex != *o.Job.JobModifyIndex
@@ -83,7 +94,8 @@ func (g *Gang) observe(e Event, w World) []Effect {
 }
 
 // cameAbout takes in that a start came about whose registration was not answered, and
-// says whether one did.
+// says whether one did. The pins tell which: two decisions rarely choose the same GPUs,
+// and if they did it would be the same start.
 func (g *Gang) cameAbout(o Observed) (out []Effect, ours bool) {
 	if len(g.sent) == 0 || o.Nomad != Starting && o.Nomad != Running {
 		return nil, false
@@ -98,7 +110,8 @@ func (g *Gang) cameAbout(o Observed) (out []Effect, ours bool) {
 	return nil, true
 }
 
-// record makes the reasons of a start, which came about, the gang's record.
+// record makes the reasons of a start the gang's record, once the start has come about.
+// They are written when the members are seen, with where they are.
 func (g *Gang) record(s Start, index uint64) {
 	s.Record.JobModifyIndex = index
 	g.Record, g.Unsaved = &s.Record, true
@@ -115,7 +128,8 @@ func (g *Gang) becomes(o Observed) {
 // Ours says whether the job is the placer's to place.
 func (o Observed) Ours() bool { return o.Nomad.Ours() }
 
-// leave is the end of a gang that is not ours any more.
+// leave is the end of a gang that is not ours any more. A decision that is not written
+// yet is written now: people ask why a job ran where it did after it has ended, too.
 func (g *Gang) leave(World) []Effect {
 	var out []Effect
 	if g.Unsaved && g.Record != nil {
@@ -135,7 +149,9 @@ func (g *Gang) takeTurn(e Event, w World) []Effect {
 	return g.turn(w)
 }
 
-// turn does what is due, from the first duty on: what was read is known by then.
+// turn does what is due. It begins with the first duty after every answer: each duty
+// looks at what was read, so those that are done fall through, and none has to
+// remember where it was interrupted.
 func (g *Gang) turn(w World) []Effect {
 	if g.Nomad == Rejected { // set aside: nothing of it is looked into
 		return nil
@@ -154,7 +170,7 @@ func (g *Gang) turn(w World) []Effect {
 	return out
 }
 
-// answer takes in the answer to an effect.
+// answer takes in the answer to an effect, and goes on with the turn.
 func (g *Gang) answer(e Event, of Effect, w World) []Effect {
 	if _, failed := e.(Failure); !failed && g.stumbled != "" && g.stumbled == fmt.Sprintf("%T", of) {
 		g.Trouble, g.stumbled = "", "" // it went well this time
@@ -244,7 +260,8 @@ func (g *Gang) registered(o Observed, of Effect, w World) []Effect {
 	return nil
 }
 
-// failed takes in that something could not be done.
+// failed takes in that something could not be done. A conflict is no failure: the job
+// has changed, and an observation of what it is now is on its way.
 func (g *Gang) failed(f Failure, w World) []Effect {
 	if c, ok := f.Of.(Commit); ok {
 		return g.notStarted(c.Start, f.Err, w)
@@ -283,7 +300,8 @@ func (g *Gang) failed(f Failure, w World) []Effect {
 	return out
 }
 
-// putOff takes in that something was not even tried.
+// putOff takes in that something was not even tried: the cycle had no time left, or
+// Nomad is asked only so often. It counts as no failure.
 func (g *Gang) putOff(n NotNow) []Effect {
 	if c, ok := n.Of.(Commit); ok {
 		return []Effect{Release{g.Request.Gang, c.Placement}, g.requeue()}
@@ -298,7 +316,8 @@ func (g *Gang) wrong(err error, w World) []Effect {
 
 func (g *Gang) log(l Level, text string, args ...any) Effect { return Log{l, text, args} }
 
-// commit registers the job with its pins.
+// commit registers the job with its pins. Nomad is asked for a dry run first if the
+// job has something that only Nomad can judge, or after a failure.
 func (g *Gang) commit(e Event, w World) []Effect {
 	if g.finishUnknown(w) {
 		return g.refuseStart(e, w)
@@ -324,7 +343,8 @@ func (g *Gang) started(o Observed, s Start, w World) []Effect {
 	}
 }
 
-// notStarted takes in that it did not get them.
+// notStarted takes in that it did not get them. If the outcome is unknown the start is
+// kept in sent: should Nomad have taken it, the next observation shows its pins.
 func (g *Gang) notStarted(s Start, err error, w World) []Effect {
 	out := []Effect{Release{g.Request.Gang, s.Placement}, g.requeue()}
 	if errors.Is(err, nomad.ErrConflict) {
@@ -347,10 +367,13 @@ func (g *Gang) requeue() Effect {
 	return QueueRequeued{}
 }
 
+// refuseStart answers a start of a gang that cannot start in this state: its GPUs go
+// back, and the queue hears of it.
 func (g *Gang) refuseStart(e Event, _ World) []Effect {
 	return []Effect{Release{g.Request.Gang, e.(Start).Placement}, g.requeue()}
 }
 
+// keep answers a preemption or a move of a gang that is not stopped now.
 func (g *Gang) keep(Event, World) []Effect { return []Effect{QueueKept{}} }
 
 // preempt stops the gang for another one.

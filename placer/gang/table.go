@@ -14,8 +14,8 @@ type handler struct {
 }
 
 // duty is something that may be due in a gang's turn. It returns what is to be done,
-// and whether the turn goes on: it ends with an effect that has an answer, and begins
-// anew with that answer.
+// and whether the turn goes on. It ends with an effect that has an answer, and begins
+// again with that answer.
 type duty struct {
 	say string
 	do  func(*Gang, World) (effects []Effect, on bool)
@@ -41,7 +41,9 @@ var (
 	dutyUndo     = duty{say: "undo a lost update: stop, purge or restore the job as its author left it", do: (*Gang).undo, to: []State{Waiting, Starting, Running, Resubmitted, Ended}, common: true}
 )
 
-// duties are what may be due in each state, in this order.
+// duties are what may be due in each state, in this order: what an earlier placer knew
+// comes first, since the others rest on it; then what was overwritten is undone, before
+// anything else is registered over it.
 var duties = [numStates][]duty{
 	Waiting:    {dutyPosition, dutyRecall, dutyLookBack, dutyUndo, dutyFinished, dutyPending},
 	Committing: {dutyPosition, dutyRecall, dutyLookBack, dutyUndo, dutyFinished},
@@ -66,7 +68,8 @@ var duties = [numStates][]duty{
 	Lost:        {dutyRecall, dutyLookBack, dutyUndo, {say: "requeue it, or give it up", do: (*Gang).requeueLost, registers: true, to: []State{Completing, Failed}}},
 }
 
-// ignored are handlers of what cannot happen, or changes nothing.
+// The handlers of the table. What cannot happen in a state, or changes nothing there, has
+// one all the same: the queue waits for an answer to each of its decisions.
 var (
 	notOurs   = handler{do: ignore}
 	cannot    = handler{do: (*Gang).refuseStart, say: "tell the queue that it does not start"}

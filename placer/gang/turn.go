@@ -22,7 +22,9 @@ func ask(e Effect) ([]Effect, bool) { return []Effect{e}, false }
 // nothing is a duty that is not due.
 func nothing() ([]Effect, bool) { return nil, true }
 
-// recall reads the record of a job that was placed before this placer started.
+// recall reads the record of a job that was placed before this placer started. Without
+// a record, or with one that cannot be read, it begins a new one: pins in Nomad count for
+// more than what is written about them.
 func (g *Gang) recall(World) ([]Effect, bool) {
 	if g.Record != nil || len(g.Pins.Groups) == 0 {
 		return nothing()
@@ -118,7 +120,8 @@ func (g *Gang) makeWhole(w World) ([]Effect, bool) {
 }
 
 // stuck is why the rest of the job does not come: "" if it is not known to be
-// stuck, or Nomad has not had its last word.
+// stuck, or Nomad has not had its last word. A blocked evaluation from before the last
+// registration says nothing about the job as it is now.
 func (g *Gang) stuck(w World) string {
 	why := ""
 	for _, e := range g.read.evaluations {
@@ -135,6 +138,7 @@ func (g *Gang) stuck(w World) string {
 	return why
 }
 
+// refusal is what a blocked evaluation says of one of its groups.
 func refusal(e *api.Evaluation) string {
 	for group, m := range e.FailedTGAllocs {
 		return fmt.Sprintf("group %q: %s", group, nomad.Refusal(m))
@@ -337,7 +341,8 @@ func (g *Gang) recordReady(w World) ([]Effect, bool) {
 	return []Effect{SaveRecord{*r}}, true
 }
 
-// reconstruct makes a record for a gang whose placer died before it wrote one.
+// reconstruct makes a record for a gang whose placer died before it wrote one. What it
+// chose can be seen in Nomad; why, and what else there was, is lost.
 func (g *Gang) reconstruct(w World) {
 	m := g.Request.Gang
 	g.Record.Mode, g.Record.Decided = g.Pins.Mode, time.Unix(0, *g.Job.SubmitTime)
