@@ -67,8 +67,8 @@ func newBed(t *testing.T, scores [][]float64, options cluster.Options) *bed {
 	return newBedOf(t, inventories, options)
 }
 
-// newBedOf starts a cluster with a node per inventory.
-func newBedOf(t *testing.T, inventories []string, options cluster.Options) *bed {
+// newBedOf starts a cluster with a node per inventory, edited.
+func newBedOf(t *testing.T, inventories []string, options cluster.Options, edits ...func(*cluster.Client)) *bed {
 	t.Helper()
 	b := &bed{t: t, bin: binaries(t), dir: t.TempDir()}
 	for n, text := range inventories {
@@ -76,7 +76,7 @@ func newBedOf(t *testing.T, inventories []string, options cluster.Options) *bed 
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		options.Clients = append(options.Clients, cluster.Client{
+		client := cluster.Client{
 			Name: fmt.Sprintf("node-%d", n),
 			Meta: map[string]string{"rack": fmt.Sprintf("r%d", n/2)},
 			Plugins: []cluster.Plugin{{
@@ -84,7 +84,11 @@ func newBedOf(t *testing.T, inventories []string, options cluster.Options) *bed 
 				Config: fmt.Sprintf("backend = \"emulated\"\ninventory = %q\nfingerprint_period = \"1s\"\nstate_dir = %q\n",
 					path, filepath.Join(b.dir, fmt.Sprintf("state-%d", n))),
 			}},
-		})
+		}
+		for _, edit := range edits {
+			edit(&client)
+		}
+		options.Clients = append(options.Clients, client)
 	}
 	b.Cluster = clustertest.Start(t, options)
 	b.until("GPUs are published", func() string {

@@ -1,5 +1,10 @@
 # A service. It is tied to a highest variability class instead of exact GPUs, so
-# Nomad can replace a lost instance by itself.
+# Nomad can replace a lost instance by itself. A new version starts as one canary
+# beside the old instances and replaces them once it is healthy.
+#
+#   nomad-pal run inference.nomad.hcl
+#   nomad job deployments inference
+#   nomad job revert inference 0
 job "inference" {
   type = "service"
 
@@ -13,13 +18,22 @@ job "inference" {
     pal_pin   = "class"
   }
 
+  update {
+    canary            = 1
+    max_parallel      = 1
+    min_healthy_time  = "10s"
+    healthy_deadline  = "15m" # loading the model takes minutes
+    progress_deadline = "20m"
+    auto_promote      = true
+    auto_revert       = true
+  }
+
   group "serve" {
-    count = 2
+    count          = 2
+    shutdown_delay = "5s" # clients learn that it goes before it stops
 
     network {
-      port "http" {
-        to = 8000
-      }
+      port "http" {}
     }
 
     service {
@@ -36,12 +50,14 @@ job "inference" {
     }
 
     task "serve" {
-      driver = "docker"
+      driver       = "docker"
+      kill_timeout = "30s" # requests under way may end
 
       config {
-        image = "vllm/vllm-openai:v0.11.0"
-        args  = ["--model", "Qwen/Qwen3-8B", "--port", "8000"]
-        ports = ["http"]
+        image    = "vllm/vllm-openai:v0.11.0"
+        args     = ["--model", "Qwen/Qwen3-8B", "--port", "${NOMAD_PORT_http}"]
+        ports    = ["http"]
+        shm_size = 8589934592 # 8 GiB
       }
 
       resources {

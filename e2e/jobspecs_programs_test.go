@@ -1,0 +1,211 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package e2e_test
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// TestMain puts programs on PATH that stand for those of the images in jobspecs/.
+// They train nothing, but fail where the real ones would: without GPUs, with
+// arguments that nobody filled in, and when ranks do not meet.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"python":      func() { program(python) },
+		"torchrun":    func() { program(torchrun) },
+		"vllm-openai": func() { program(vllm) },
+	})
+}
+
+func program(run func() error) {
+	err := cmp.Or(checkArguments(), run())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func checkArguments() error {
+	for _, arg := range os.Args {
+		if strings.Contains(arg, "${") || strings.HasSuffix(arg, "=") {
+			return fmt.Errorf("argument %q was not filled in", arg)
+		}
+	}
+	if gpus() == 0 {
+		return errors.New("no GPU")
+	}
+	return nil
+}
+
+func gpus() int {
+	return len(strings.FieldsFunc(os.Getenv("NVIDIA_VISIBLE_DEVICES"), func(r rune) bool { return r == ',' }))
+}
+
+// python runs a script that takes rank and address from the environment, if there
+// are any.
+func python() error {
+	if os.Getenv("RANK") == "" {
+		return nil
+	}
+	rank, err := strconv.Atoi(os.Getenv("RANK"))
+	if err != nil {
+		return err
+	}
+	world, err := strconv.Atoi(os.Getenv("WORLD_SIZE"))
+	if err != nil {
+		return err
+	}
+	return train(rank, world, net.JoinHostPort(os.Getenv("MASTER_ADDR"), os.Getenv("MASTER_PORT")))
+}
+
+// torchrun is one node of a static rendezvous. In the first run, rank 1 fails after
+// it has met the others.
+func torchrun() error {
+	nodes := flag.Int("nnodes", 0, "")
+	rank := flag.Int("node-rank", -1, "")
+	local := flag.Int("nproc-per-node", 0, "")
+	address := flag.String("master-addr", "", "")
+	port := flag.String("master-port", "", "")
+	flag.Parse()
+	if *local != gpus() || flag.Arg(0) != "train.py" {
+		return fmt.Errorf("%d processes on %d GPUs, to run %q", *local, gpus(), flag.Args())
+	}
+	return train(*rank, *nodes, net.JoinHostPort(*address, *port))
+}
+
+// failOnce fails rank 1 the first time it is asked, if the test wants that.
+func failOnce(rank int) error {
+	dir := os.Getenv("JOBSPECS_DIR")
+	if rank == 1 && dir != "" && os.Mkdir(filepath.Join(dir, os.Getenv("NOMAD_JOB_ID")), 0o755) == nil {
+		return errors.New("rank 1 fails once")
+	}
+	return nil
+}
+
+// train meets the other ranks at rank 0's address, takes one step, and ends when all
+// have taken it.
+func train(rank, world int, address string) error {
+	if rank == 0 {
+		return lead(world, address)
+	}
+	conn, err := dial(address)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	in := bufio.NewReader(conn)
+	fmt.Fprintln(conn, rank)
+	if _, err := in.ReadString('\n'); err != nil {
+		return fmt.Errorf("rank %d did not meet the others: %w", rank, err)
+	}
+	if err := failOnce(rank); err != nil {
+		return err
+	}
+	fmt.Fprintln(conn, "done")
+	if _, err := in.ReadString('\n'); err != nil {
+		return fmt.Errorf("another rank has failed: %w", err)
+	}
+	return nil
+}
+
+const patience = time.Minute // of a rank for the others
+
+func dial(address string) (net.Conn, error) {
+	for end := time.Now().Add(patience); ; {
+		conn, err := net.DialTimeout("tcp", address, time.Second)
+		if err == nil {
+			return conn, conn.SetDeadline(end)
+		}
+		if time.Now().After(end) {
+			return nil, err
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// lead is rank 0: it listens where the others were told to look. That must be its own
+// address; on a cluster of several machines it could not listen anywhere else.
+func lead(world int, address string) error {
+	if own := os.Getenv("NOMAD_ADDR_rendezvous"); address != own {
+		return fmt.Errorf("rank 0 has %s and was told to listen at %s", own, address)
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	end := time.Now().Add(patience)
+	if err := listener.(*net.TCPListener).SetDeadline(end); err != nil {
+		return err
+	}
+	peers := map[string]*bufio.ReadWriter{}
+	for len(peers) < world-1 {
+		conn, err := listener.Accept()
+		if err != nil {
+			return fmt.Errorf("%d of %d ranks came: %w", len(peers)+1, world, err)
+		}
+		defer conn.Close()
+		if err := conn.SetDeadline(end); err != nil {
+			return err
+		}
+		peer := bufio.NewReadWriter(bufio.NewReader(conn), bufio.NewWriterSize(conn, 0))
+		rank, err := peer.ReadString('\n')
+		if err != nil || peers[rank] != nil {
+			return fmt.Errorf("rank %q came twice, or left: %v", rank, err)
+		}
+		peers[rank] = peer
+	}
+	for _, step := range []string{"start", "end"} {
+		for rank, peer := range peers {
+			if _, err := fmt.Fprintln(peer, step); err != nil || peer.Flush() != nil {
+				return fmt.Errorf("rank %q: %v", rank, err)
+			}
+		}
+		for rank, peer := range peers {
+			if _, err := peer.ReadString('\n'); step == "start" && err != nil {
+				return fmt.Errorf("rank %q has failed: %w", rank, err)
+			}
+		}
+	}
+	return nil
+}
+
+// vllm answers at its port that it is healthy, until it is stopped.
+func vllm() error {
+	model := flag.String("model", "", "")
+	port := flag.Int("port", 0, "")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, *model) })
+	server := &http.Server{Addr: fmt.Sprintf(":%d", *port), Handler: mux}
+	failed := make(chan error, 1)
+	go func() { failed <- server.ListenAndServe() }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+		return server.Close()
+	}
+}

@@ -1,0 +1,277 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package e2e_test
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/nomad/api"
+	"github.com/hashicorp/nomad/jobspec2"
+
+	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+)
+
+// jobspecStories are what each file of jobspecs/ promises.
+var jobspecStories = map[string]func(*testing.T, *bed, *api.Job){
+	"array":          testArrayFile,
+	"dispatch":       testDispatchFile,
+	"inference":      testInferenceFile,
+	"mig":            testToTheEnd,
+	"native-class":   testToTheEnd,
+	"nccl":           testToTheEnd,
+	"nomad-pal":      nil, // TestWorkloadIdentity
+	"periodic":       testPeriodicFile,
+	"pipeline":       testPipelineFile,
+	"raw-exec":       testToTheEnd,
+	"several-groups": testSeveralGroupsFile,
+	"single-gpu":     testToTheEnd,
+	"torchrun":       testTorchrunFile,
+}
+
+// TestJobspecs runs the jobs that people copy, all at once on one cluster. Only
+// their driver is another: this machine need not have docker.
+func TestJobspecs(t *testing.T) {
+	t.Setenv("JOBSPECS_DIR", t.TempDir())
+	files, err := filepath.Glob("../jobspecs/*.nomad.hcl")
+	if err != nil || len(files) != len(jobspecStories) {
+		t.Fatalf("%d jobspecs, %d stories: %v", len(files), len(jobspecStories), err)
+	}
+	var inventories []string
+	for n := range 4 {
+		inventories = append(inventories, inventoryOf(n, slices.Repeat([]float64{1}, 16), nil))
+	}
+	inventories[0] += "gpu \"MIG-0\" {\n  model = \"NVIDIA A100-SXM4-40GB\"\n  mig_profile = \"1g.5gb\"\n}\n"
+	profile := filepath.Join(t.TempDir(), "profile.json")
+	if err := os.WriteFile(profile, []byte(calibrated), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	b := newBedOf(t, inventories, cluster.Options{}, func(c *cluster.Client) {
+		c.CPUMHz, c.MemoryMB = 1_000_000, 4_000_000
+		c.Plugins[0].Config += fmt.Sprintf("profile = %q\n", profile)
+	})
+	b.config = b.nomadBlock()
+	b.startAgent("nomad-pal")
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".nomad.hcl")
+		story, told := jobspecStories[name]
+		if !told {
+			t.Errorf("%s has no story", file)
+		}
+		if story == nil {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sub := *b
+			sub.t = t
+			job := jobspecFile(t, file)
+			t.Cleanup(func() {
+				if t.Failed() {
+					sub.logAllocs(name)
+				}
+			})
+			story(t, &sub, job)
+		})
+	}
+}
+
+// jobspecFile parses a file as Nomad's CLI does. The tasks that run in docker run as
+// plain processes instead, the command of an image without one in the file being the
+// image's name.
+func jobspecFile(t *testing.T, file string) *api.Job {
+	t.Helper()
+	body, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	job, err := jobspec2.ParseWithConfig(&jobspec2.ParseConfig{Path: file, Body: body, Strict: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range job.TaskGroups {
+		for _, task := range g.Tasks {
+			if task.Driver == "docker" {
+				image, _, _ := strings.Cut(path.Base(task.Config["image"].(string)), ":")
+				command, _ := task.Config["command"].(string)
+				task.Driver, task.Config = "raw_exec", map[string]any{"command": cmp.Or(command, image), "args": task.Config["args"]}
+			}
+		}
+	}
+	return job
+}
+
+// size is how many allocations a job has.
+func size(job *api.Job) int {
+	n := 0
+	for _, g := range job.TaskGroups {
+		g.Canonicalize(job)
+		n += *g.Count
+	}
+	return n
+}
+
+// untilComplete waits until n allocations of a job have done their work, and returns
+// them. One that was stopped is "complete", too, but is not meant to run.
+func (b *bed) untilComplete(id string, n int) []*api.AllocationListStub {
+	b.t.Helper()
+	var done []*api.AllocationListStub
+	b.until(fmt.Sprintf("%d allocations of %s are complete", n, id), func() string {
+		stubs, _, err := b.API().Jobs().Allocations(id, true, nil)
+		if err != nil {
+			return err.Error()
+		}
+		var others []string
+		done = nil
+		for _, s := range stubs {
+			if s.ClientStatus == "complete" && s.DesiredStatus == "run" {
+				done = append(done, s)
+			} else {
+				others = append(others, s.Name+" "+s.DesiredStatus+"/"+s.ClientStatus)
+			}
+		}
+		if len(done) != n {
+			return fmt.Sprintf("%d are; others: %v; %s", len(done), others, b.explain(id).Reason)
+		}
+		return ""
+	})
+	return done
+}
+
+func testToTheEnd(t *testing.T, b *bed, job *api.Job) {
+	register(t, b.Cluster, job)
+	b.untilComplete(*job.ID, size(job))
+}
+
+// A rank fails; the whole gang starts again and its ranks meet at the new rank 0.
+func testTorchrunFile(t *testing.T, b *bed, job *api.Job) {
+	register(t, b.Cluster, job)
+	b.untilComplete(*job.ID, size(job))
+	stubs, _, err := b.API().Jobs().Allocations(*job.ID, true, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(stubs) < 2*size(job) {
+		t.Errorf("%d allocations: no second run", len(stubs))
+	}
+}
+
+func testSeveralGroupsFile(t *testing.T, b *bed, job *api.Job) {
+	register(t, b.Cluster, job)
+	racks := map[string]bool{}
+	for _, a := range b.untilComplete(*job.ID, size(job)) {
+		node, _, err := b.API().Nodes().Info(a.NodeID, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		racks[node.Meta["rack"]] = true
+	}
+	same(t, "racks", 1, len(racks))
+}
+
+func testArrayFile(t *testing.T, b *bed, job *api.Job) {
+	register(t, b.Cluster, job)
+	for seed := range 3 {
+		b.untilComplete(b.dispatchMeta(*job.ID, map[string]string{"seed": fmt.Sprint(seed)}), 1)
+	}
+}
+
+func testDispatchFile(t *testing.T, b *bed, job *api.Job) {
+	register(t, b.Cluster, job)
+	b.untilComplete(b.dispatchMeta(*job.ID, map[string]string{"dataset": "s3://data/2026-11"}), 1)
+	if _, _, err := b.API().Jobs().Dispatch(*job.ID, nil, nil, "", nil); err == nil {
+		t.Error("dispatched without a data set")
+	}
+}
+
+func (b *bed) dispatchMeta(parent string, meta map[string]string) string {
+	b.t.Helper()
+	r, _, err := b.API().Jobs().Dispatch(parent, meta, nil, "", nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return r.DispatchedJobID
+}
+
+func testPeriodicFile(t *testing.T, b *bed, job *api.Job) {
+	register(t, b.Cluster, job)
+	if _, _, err := b.API().Jobs().PeriodicForce(*job.ID, nil); err != nil {
+		t.Fatal(err)
+	}
+	var child string
+	b.until("the child is there", func() string {
+		jobs, _, err := b.API().Jobs().PrefixList(*job.ID + api.JobPeriodicLaunchSuffix)
+		if err != nil || len(jobs) == 0 {
+			return fmt.Sprintf("%d children: %v", len(jobs), err)
+		}
+		child = jobs[0].ID
+		return ""
+	})
+	b.untilComplete(child, size(job))
+}
+
+// The pipeline waits for both jobs before it.
+func testPipelineFile(t *testing.T, b *bed, job *api.Job) {
+	register(t, b.Cluster, job)
+	before := gang("train", 1, 1)
+	before.script = "exec sleep 1"
+	b.untilWaits(*job.ID, "prepare")
+	b.run(before.hcl())
+	b.untilComplete("train", 1)
+	b.waitsOn(*job.ID)
+	prepare := b.parse(before.hcl())
+	prepare.ID, prepare.Name, prepare.TaskGroups[0].Tasks[0].Resources.Devices = pointer("prepare"), nil, nil
+	register(t, b.Cluster, prepare)
+	b.untilComplete(*job.ID, size(job))
+}
+
+// A new version starts as a canary, which is promoted; then the others follow.
+func testInferenceFile(t *testing.T, b *bed, job *api.Job) {
+	register(t, b.Cluster, job)
+	b.untilGPUs(*job.ID, size(job))
+	b.untilServed(*job.ID, "Qwen/Qwen3-8B", size(job))
+	b.untilDeployed(*job.ID)
+	job.TaskGroups[0].Tasks[0].Config["args"].([]any)[1] = "Qwen/Qwen3-14B"
+	register(t, b.Cluster, job)
+	b.untilServed(*job.ID, "Qwen/Qwen3-14B", size(job))
+	d, _, err := b.API().Jobs().LatestDeployment(*job.ID, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g := d.TaskGroups["serve"]; len(g.PlacedCanaries) != 1 || !g.Promoted {
+		t.Errorf("canaries %v, promoted: %v", g.PlacedCanaries, g.Promoted)
+	}
+	b.purge(*job.ID)
+}
+
+// untilServed waits until n instances are registered, and all serve the model.
+func (b *bed) untilServed(service, model string, n int) {
+	b.t.Helper()
+	b.until(fmt.Sprintf("%d instances serve %s", n, model), func() string {
+		instances, _, err := b.API().Services().Get(service, nil)
+		if err != nil || len(instances) != n {
+			return fmt.Sprintf("%d instances: %v", len(instances), err)
+		}
+		for _, in := range instances {
+			resp, err := http.Get(fmt.Sprintf("http://%s:%d/health", in.Address, in.Port))
+			if err != nil {
+				return err.Error()
+			}
+			body, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if err != nil || string(body) != model {
+				return fmt.Sprintf("%s: %s: %v", in.AllocID, body, err)
+			}
+		}
+		return ""
+	})
+}

@@ -1,0 +1,49 @@
+# A job with parameters: each dispatch runs it once, with its own meta.
+#
+#   nomad-pal run dispatch.nomad.hcl
+#   nomad job dispatch -meta dataset=s3://data/2026-11 dispatch
+#   nomad-pal queue                          # "dispatch/dispatch-…" is the run
+#
+# The agent's configuration needs nomad { rpc_address }. Runs that take a payload
+# are not served: use meta.
+job "dispatch" {
+  type = "batch"
+
+  constraint {
+    attribute = "${meta.pal_gate}"
+    value     = "open"
+  }
+
+  parameterized {
+    payload       = "forbidden"
+    meta_required = ["dataset"]
+    meta_optional = ["epochs"]
+  }
+
+  meta {
+    pal_class    = "A"
+    pal_duration = "2h"
+    epochs       = "10" # the default
+  }
+
+  group "train" {
+    task "train" {
+      driver = "docker"
+
+      config {
+        image   = "nvcr.io/nvidia/pytorch:25.10-py3"
+        command = "python"
+        args    = ["train.py", "--dataset=${NOMAD_META_dataset}", "--epochs=${NOMAD_META_epochs}"]
+      }
+
+      resources {
+        cpu    = 8000
+        memory = 32768
+
+        device "nvidia/gpu" {
+          count = 2
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,31 @@
+# A slice of a GPU: one MIG instance of a seventh of an A100. Nomad lists each kind of
+# instance as a model of its own; nomad-pal gpus shows the names in your cluster.
+job "mig" {
+  type = "batch"
+
+  constraint {
+    attribute = "${meta.pal_gate}"
+    value     = "open"
+  }
+
+  group "train" {
+    task "train" {
+      driver = "docker"
+
+      config {
+        image   = "nvcr.io/nvidia/pytorch:25.10-py3"
+        command = "python"
+        args    = ["train.py"]
+      }
+
+      resources {
+        cpu    = 2000
+        memory = 8192
+
+        device "nvidia/gpu/NVIDIA A100-SXM4-40GB MIG 1g.5gb" {
+          count = 1
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,41 @@
+# A gang that runs anywhere, without docker or an image: two allocations that print
+# their GPUs. Good for a first try. The clients must allow the raw_exec driver.
+#
+#   nomad-pal run raw-exec.nomad.hcl
+#   nomad-pal explain raw-exec
+#   nomad alloc logs -job raw-exec
+job "raw-exec" {
+  type = "batch"
+
+  constraint {
+    attribute = "${meta.pal_gate}"
+    value     = "open"
+  }
+
+  meta {
+    pal_class    = "A"
+    pal_duration = "1m"
+  }
+
+  group "workers" {
+    count = 2
+
+    task "main" {
+      driver = "raw_exec"
+
+      config {
+        command = "/bin/sh"
+        args    = ["-c", "echo rank $NOMAD_ALLOC_INDEX has GPU $NVIDIA_VISIBLE_DEVICES; sleep 20"]
+      }
+
+      resources {
+        cpu    = 100
+        memory = 64
+
+        device "nvidia/gpu" {
+          count = 1
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,101 @@
+# PyTorch's torchrun on several nodes: four allocations with eight GPUs each. They
+# start together or not at all, on nodes close together, away from slow GPUs.
+#
+#   nomad-pal plan torchrun.nomad.hcl        # where it would run now, and why
+#   nomad-pal run torchrun.nomad.hcl
+#   nomad-pal explain torchrun
+job "torchrun" {
+  type = "batch"
+
+  constraint {
+    attribute = "${meta.pal_gate}"
+    value     = "open"
+  }
+
+  meta {
+    pal_class    = "A"
+    pal_duration = "6h"   # an estimate: everybody waits less
+    pal_preempt  = "true" # it writes checkpoints, so it may be stopped and started again
+  }
+
+  group "ranks" {
+    count = 4
+
+    network {
+      port "rendezvous" {}
+    }
+
+    # A rank without its peers is useless: Nomad does not restart it alone, the
+    # placer starts the whole gang again.
+    restart {
+      attempts = 0
+      mode     = "fail"
+    }
+
+    reschedule {
+      attempts = 0
+    }
+
+    # Each rank registers itself with its number. NOMAD_ALLOC_INDEX counts from 0
+    # to count - 1, and a replacement gets the number that it replaces. Copies of
+    # this job need another name, here and in the template.
+    service {
+      name     = "torchrun"
+      port     = "rendezvous"
+      provider = "nomad"
+      tags     = ["rank-${NOMAD_ALLOC_INDEX}"]
+    }
+
+    task "rank" {
+      driver = "docker"
+
+      config {
+        image   = "nvcr.io/nvidia/pytorch:25.10-py3"
+        command = "bash"
+        args    = ["${NOMAD_TASK_DIR}/start.sh"]
+
+        # NCCL connects every rank with every other, on ports that it chooses.
+        network_mode = "host"
+        shm_size     = 17179869184 # 16 GiB, for data loaders
+
+        ulimit {
+          memlock = "-1" # RDMA pins memory
+          stack   = "67108864"
+        }
+      }
+
+      # Rank 0's address, once rank 0 has registered itself. Do not take "the
+      # first" service instead: nomadService 1 "key" "name" hashes over those that
+      # exist at that moment, so ranks that start a second apart get different ones.
+      template {
+        destination = "local/rank-0.env"
+        change_mode = "noop"
+        data        = <<-EOT
+          {{ range nomadService "rank-0.torchrun" }}
+          MASTER_ADDR={{ .Address }}
+          MASTER_PORT={{ .Port }}
+          {{ end }}
+        EOT
+      }
+
+      template {
+        destination = "local/start.sh"
+        data        = <<-EOT
+          until . "$NOMAD_TASK_DIR/rank-0.env" && [ -n "$MASTER_PORT" ]; do sleep 1; done
+          exec torchrun --nnodes=4 --node-rank="$NOMAD_ALLOC_INDEX" --nproc-per-node=8 \
+            --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" \
+            train.py
+        EOT
+      }
+
+      resources {
+        cpu    = 32000
+        memory = 131072
+
+        device "nvidia/gpu" {
+          count = 8
+        }
+      }
+    }
+  }
+}
