@@ -66,7 +66,7 @@ fi
 cd "$module_dir"
 version=$(go list -m -f '{{.Version}}' github.com/hashicorp/nomad)
 version=${version#v}
-supported "$version" || { say "nothing here builds release $release"; exit 1; }
+supported "$version" || { say "nothing here builds release $release: put it on PATH, or name it in NOMAD_BIN"; exit 1; }
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/nomad-pal
 binary=$cache/nomad-$version
 
