@@ -6,7 +6,8 @@ SHELL       := /usr/bin/env bash
 .DEFAULT_GOAL := help
 
 BIN         := build/bin
-LDFLAGS     := -s -w
+VERSION     := $(shell release/version.sh)
+LDFLAGS     := -s -w -X github.com/nomad-pal/nomad-pal/internal/version.Number=$(VERSION)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 NESTED      := $(patsubst %/go.mod,%,$(shell git ls-files '*/go.mod'))
 # Nested modules that CI vets: those with code of ours, on the Nomad that is built anyway.
@@ -126,4 +127,4 @@ clean: ## Remove build/
 help: ## This text
 	@awk 'BEGIN {FS = ":.*##"} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-zA-Z0-9_.-]+:.*?##/ {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
--include sim/sim.mk research/research.mk bench/real.mk device-plugin/plugin.mk device-plugin/measure/measure.mk device-plugin/hardware/hardware.mk placer/placer.mk
+-include release/release.mk sim/sim.mk research/research.mk bench/real.mk device-plugin/plugin.mk device-plugin/measure/measure.mk device-plugin/hardware/hardware.mk placer/placer.mk

@@ -23,13 +23,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-const (
-	// Name is the internal name of nomad-device-nvidia: Nomad's loader keeps the
-	// higher version of one name, so the two never run side by side.
-	Name = "nvidia-gpu"
-	// Version is above every version of nomad-device-nvidia.
-	Version = version.Number
-)
+// Name is the internal name of nomad-device-nvidia: Nomad's loader keeps the
+// higher version of one name, so the two never run side by side.
+const Name = "nvidia-gpu"
 
 // Backend is where GPUs come from. Scan and Sample may hang with the driver:
 // the plugin calls each of them at most once at a time, and never under a lock.
@@ -101,7 +97,7 @@ func (p *Plugin) PluginInfo() (*base.PluginInfoResponse, error) {
 	return &base.PluginInfoResponse{
 		Type:              base.PluginTypeDevice,
 		PluginApiVersions: []string{device.ApiVersion010},
-		PluginVersion:     Version,
+		PluginVersion:     version.Number,
 		Name:              Name,
 	}, nil
 }

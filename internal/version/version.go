@@ -6,15 +6,23 @@ package version
 
 import "runtime/debug"
 
-// Number is the version of all binaries. The plugin's must stay above that of
-// any nomad-device-nvidia: Nomad's loader keeps the plugin with the higher one.
-const Number = "2.0.0"
+// Number is the version of all binaries. The linker sets it (release/version.sh): a
+// tag's version, or for other commits one that sorts before the next release. What
+// stands here is what a plain go build says, and names that release. It must stay
+// above any nomad-device-nvidia: Nomad's loader keeps the plugin with the higher one.
+var Number = "2.0.0-dev"
+
+// commit is what the linker says of a release; see release/build.sh.
+var commit string
 
 // Revision is the commit of the build, with "+dirty" where files were changed
 // since; "unknown" outside a checkout.
 var Revision = revision()
 
 func revision() string {
+	if commit != "" {
+		return commit
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"

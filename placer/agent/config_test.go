@@ -112,9 +112,19 @@ func keys(t reflect.Type, into map[string]bool, block func(string)) {
 	}
 }
 
-// The example that we ship is a configuration.
+// The configuration that packages install is one, with and without what it has as
+// comments.
 func TestExample(t *testing.T) {
-	file, err := Load([]string{filepath.Join("..", "deploy", "systemd", "nomad-pal.hcl")})
+	path := filepath.Join("..", "deploy", "systemd", "nomad-pal.hcl")
+	if file, err := Load([]string{path}); err != nil || !file.HA.Enabled {
+		t.Fatalf("%+v, %v", file, err)
+	}
+	examples := regexp.MustCompile(`(?m)^( *)# (( *[a-z_]+ +=|[a-z]+ ("[^"]+" )?\{|\}).*)$`).ReplaceAllString(readPage(t, path), "$1$2")
+	path = filepath.Join(t.TempDir(), "nomad-pal.hcl")
+	if err := os.WriteFile(path, []byte(examples), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	file, err := Load([]string{path})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,8 +132,8 @@ func TestExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cfg.Apps["llama-7b"] != pal.ClassA || !file.HA.Enabled {
-		t.Errorf("the example says something else: %+v", cfg.Apps)
+	if cfg.Apps["llama-7b"] != pal.ClassA || file.Nomad.RPCAddress == "" || len(file.Tenants) != 1 {
+		t.Errorf("the examples say something else:\n%s", examples)
 	}
 }
 

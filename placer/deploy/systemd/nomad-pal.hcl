@@ -1,10 +1,10 @@
-# /etc/nomad-pal.d/nomad-pal.hcl: an example.
+# /etc/nomad-pal.d/nomad-pal.hcl
 # docs/reference/configuration.md has every key and its default.
 
 nomad {
   address = "http://127.0.0.1:4646"
 
-  # With access control; see placer/deploy/acl. Or NOMAD_TOKEN in nomad-pal.env.
+  # With access control; see nomad-pal.policy.hcl. Or NOMAD_TOKEN in nomad-pal.env.
   # token_file = "/etc/nomad-pal.d/token"
 
   # With TLS. The certificate is one of a Nomad client (nomad tls cert create -client).
@@ -30,17 +30,17 @@ high_availability {
 }
 
 # Jobs that say nothing of their class.
-default_class = "B"
+# default_class = "B"
 
 # Measured on your own fabric; these are PAL's two tiers.
-locality {
-  node    = 1
-  cluster = 1.7
-}
+# locality {
+#   node    = 1
+#   cluster = 1.7
+# }
 
-app "llama-7b" {
-  class = "A"
-}
+# app "llama-7b" {
+#   class = "A"
+# }
 
 # Namespace "research" has 32 GPUs of its own, and may borrow 16 while they are idle.
 # tenant "research" {

@@ -1,0 +1,10 @@
+[[ var "count" . ]] agents of nomad-pal are on their way; one of them will place.
+
+With access control, the job's identity needs the policy of the agent:
+
+  nomad acl policy apply -namespace [[ var "namespace" . | default "default" ]] -job [[ var "job_name" . ]] nomad-pal nomad-pal.policy.hcl
+
+Then ask:
+
+  nomad-pal doctor
+  nomad-pal status

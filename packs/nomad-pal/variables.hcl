@@ -1,0 +1,71 @@
+variable "job_name" {
+  description = "Name of the job. The agent's ACL policy is bound to it."
+  type        = string
+  default     = "nomad-pal"
+}
+
+variable "region" {
+  description = "Region of the job. Empty: that of the agent asked."
+  type        = string
+  default     = ""
+}
+
+variable "namespace" {
+  description = "Namespace of the job. Empty: that of the caller."
+  type        = string
+  default     = ""
+}
+
+variable "datacenters" {
+  description = "Datacenters whose nodes may run the agent. Empty: all."
+  type        = list(string)
+  default     = []
+}
+
+variable "node_pool" {
+  description = "Node pool whose nodes run the agent. Empty: that of the namespace."
+  type        = string
+  default     = ""
+}
+
+variable "count" {
+  description = "Agents. One places, the others stand by."
+  type        = number
+  default     = 2
+}
+
+variable "driver" {
+  description = "exec, raw_exec or another driver that takes command and args; docker or podman with image."
+  type        = string
+  default     = "exec"
+}
+
+variable "command" {
+  description = "Where the binary is on the nodes. Not used with image."
+  type        = string
+  default     = "/usr/bin/nomad-pal"
+}
+
+variable "image" {
+  description = "Container image of the agent, for drivers that take one."
+  type        = string
+  default     = ""
+}
+
+variable "config" {
+  description = "More configuration of the agent: docs/reference/configuration.md has the keys."
+  type        = string
+  default     = ""
+}
+
+variable "cpu" {
+  description = "MHz per agent."
+  type        = number
+  default     = 200
+}
+
+variable "memory" {
+  description = "MB per agent: 512 for 1,000 nodes, 1024 for 10,000."
+  type        = number
+  default     = 512
+}

@@ -1,0 +1,71 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Command release packs what release/build.sh has staged: deb and rpm packages, a
+// container image and a bill of materials. The same staged files make the same
+// bytes; the times in them are that of the commit.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// release is one version of the product, as staged.
+type release struct {
+	version string    // without the v
+	time    time.Time // of all files
+	root    string    // of the repository
+	stage   string    // linux_ARCH/BINARY, completions, man, LICENSES.txt
+	out     string
+}
+
+// architectures that are built, by Go's names.
+var architectures = []string{"amd64", "arm64"}
+
+func main() {
+	r := release{}
+	flag.StringVar(&r.version, "version", "", "the version, without the v")
+	seconds := flag.Int64("time", 0, "the time of all files, in seconds since 1970")
+	flag.StringVar(&r.root, "root", ".", "the repository")
+	flag.StringVar(&r.stage, "stage", "build/release/stage", "what to pack")
+	flag.StringVar(&r.out, "out", "build/release/out", "the folder to write to")
+	flag.Parse()
+	r.time = time.Unix(*seconds, 0).UTC()
+	if err := r.pack(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func (r release) pack() error {
+	if err := os.MkdirAll(r.out, 0o755); err != nil {
+		return err
+	}
+	for _, step := range []func() error{r.materials, r.packages, r.image} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r release) binary(name, arch string) string {
+	return filepath.Join(r.stage, "linux_"+arch, name)
+}
+
+// write makes a file of the release.
+func (r release) write(name string, content func(*os.File) error) error {
+	f, err := os.Create(filepath.Join(r.out, name))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := content(f); err != nil {
+		return fmt.Errorf("write %q: %w", name, err)
+	}
+	return f.Close()
+}

@@ -1,0 +1,142 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/goreleaser/nfpm/v2"
+	_ "github.com/goreleaser/nfpm/v2/deb"
+	"github.com/goreleaser/nfpm/v2/files"
+	_ "github.com/goreleaser/nfpm/v2/rpm"
+)
+
+// packages writes a deb and an rpm of each product for each architecture.
+func (r release) packages() error {
+	for _, arch := range architectures {
+		for _, format := range []string{"deb", "rpm"} {
+			for _, describe := range []func(arch, format string) (*nfpm.Info, error){r.agent, r.plugin} {
+				info, err := describe(arch, format)
+				if err != nil {
+					return err
+				}
+				if err := r.packed(info, format); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (r release) packed(info *nfpm.Info, format string) error {
+	packager, err := nfpm.Get(format)
+	if err != nil {
+		return err
+	}
+	info = nfpm.WithDefaults(info)
+	return r.write(packager.ConventionalFileName(info), func(f *os.File) error { return packager.Package(info, f) })
+}
+
+// agent is the package nomad-pal.
+func (r release) agent(arch, format string) (*nfpm.Info, error) {
+	info := r.info("nomad-pal", arch, "MPL-2.0")
+	info.Description = "Variability-aware GPU placement for Nomad: the agent and its command line.\n" +
+		"Lands gangs on GPUs of low variability that are close to each other, by PAL (SC'24)."
+	info.Scripts = nfpm.Scripts{PostInstall: r.source("release/scripts/postinst"), PreRemove: r.source("release/scripts/prerm"), PostRemove: r.source("release/scripts/postrm")}
+	zsh := map[string]string{"deb": "/usr/share/zsh/vendor-completions/_nomad-pal", "rpm": "/usr/share/zsh/site-functions/_nomad-pal"}
+	deploy := r.source("placer/deploy")
+	info.Contents = append(info.Contents,
+		file(r.binary("nomad-pal", arch), "/usr/bin/nomad-pal", 0o755),
+		dir("/etc/nomad-pal.d"),
+		&files.Content{Source: deploy + "/systemd/nomad-pal.hcl", Destination: "/etc/nomad-pal.d/nomad-pal.hcl", Type: files.TypeConfigNoReplace, FileInfo: mode(0o644)},
+		file(deploy+"/systemd/nomad-pal.service", "/usr/lib/systemd/system/nomad-pal.service", 0o644),
+		file(deploy+"/systemd/nomad-pal.sysusers", "/usr/lib/sysusers.d/nomad-pal.conf", 0o644),
+		file(filepath.Join(r.stage, "completions/bash"), "/usr/share/bash-completion/completions/nomad-pal", 0o644),
+		file(filepath.Join(r.stage, "completions/zsh"), zsh[format], 0o644),
+		file(filepath.Join(r.stage, "completions/fish"), "/usr/share/fish/vendor_completions.d/nomad-pal.fish", 0o644),
+		file(r.source("jobspecs/nomad-pal.nomad.hcl"), "/usr/share/doc/nomad-pal/examples/nomad-pal.nomad.hcl", 0o644),
+	)
+	for _, name := range []string{"acl/node.policy.hcl", "acl/nomad-pal.policy.hcl", "acl/user.policy.hcl", "monitoring/alerts.yml", "monitoring/grafana.json"} {
+		info.Contents = append(info.Contents, file(deploy+"/"+name, "/usr/share/doc/nomad-pal/examples/"+filepath.Base(name), 0o644))
+	}
+	return info, r.papers(info)
+}
+
+// plugin is the package nomad-device-pal. Nomad's plugin_dir is the operator's
+// choice: the binary lies in a folder of its own, which may be that plugin_dir.
+func (r release) plugin(arch, format string) (*nfpm.Info, error) {
+	info := r.info("nomad-device-pal", arch, "MPL-2.0 AND BUSL-1.1") // NOTICE says what is under which
+	info.Description = "Nomad device plugin that measures GPUs.\n" +
+		"A drop-in successor of nomad-device-nvidia that tells how fast each GPU is."
+	libc := map[string]string{"deb": "libc6 (>= " + oldestGlibc + ")", "rpm": "glibc >= " + oldestGlibc}
+	info.Depends = []string{libc[format]}
+	info.Contents = append(info.Contents,
+		dir("/usr/lib/nomad"), dir("/usr/lib/nomad/plugins"),
+		file(r.binary("nomad-device-pal", arch), "/usr/lib/nomad/plugins/nomad-device-pal", 0o755),
+		&files.Content{Source: "/usr/lib/nomad/plugins/nomad-device-pal", Destination: "/usr/bin/nomad-device-pal", Type: files.TypeSymlink},
+		file(r.source("release/nomad-device-pal.hcl"), "/usr/share/doc/nomad-device-pal/examples/nomad-device-pal.hcl", 0o644),
+	)
+	return info, r.papers(info)
+}
+
+// oldestGlibc is the newest version of glibc that the plugin's binaries need
+// symbols of; release/build.sh checks it.
+const oldestGlibc = "2.17"
+
+func (r release) info(name, arch, licence string) *nfpm.Info {
+	return &nfpm.Info{
+		Name:       name,
+		Arch:       arch,
+		Platform:   "linux",
+		Version:    r.version,
+		Section:    "admin",
+		Maintainer: "The nomad-pal Authors <nomad-pal@users.noreply.github.com>",
+		Homepage:   "https://github.com/nomad-pal/nomad-pal",
+		License:    licence,
+		MTime:      r.time,
+		Overridables: nfpm.Overridables{
+			// Else rpm writes the name of the machine that built it.
+			RPM: nfpm.RPM{BuildHost: "nomad-pal"},
+		},
+	}
+}
+
+// papers adds licences, changes and the manual pages of the product's commands.
+func (r release) papers(info *nfpm.Info) error {
+	doc := "/usr/share/doc/" + info.Name
+	info.Contents = append(info.Contents,
+		dir(doc), dir(doc+"/examples"),
+		file(r.source("LICENSE"), doc+"/LICENSE", 0o644),
+		file(r.source("NOTICE"), doc+"/copyright", 0o644),
+		file(filepath.Join(r.stage, "LICENSES.txt"), doc+"/LICENSES.txt", 0o644),
+		file(r.source("CHANGELOG.md"), doc+"/CHANGELOG.md", 0o644),
+	)
+	pages, err := filepath.Glob(filepath.Join(r.stage, "man", info.Name+"*.1.gz"))
+	if err != nil {
+		return err
+	}
+	if len(pages) == 0 {
+		return fmt.Errorf("no manual pages of %s in %s", info.Name, r.stage)
+	}
+	for _, page := range pages {
+		info.Contents = append(info.Contents, file(page, "/usr/share/man/man1/"+filepath.Base(page), 0o644))
+	}
+	return nil
+}
+
+func (r release) source(path string) string { return filepath.Join(r.root, path) }
+
+func file(source, destination string, m os.FileMode) *files.Content {
+	return &files.Content{Source: source, Destination: destination, FileInfo: mode(m)}
+}
+
+// dir is a folder of the package's own: rpm leaves others behind.
+func dir(path string) *files.Content {
+	return &files.Content{Destination: path, Type: files.TypeDir, FileInfo: mode(0o755)}
+}
+
+func mode(m os.FileMode) *files.ContentFileInfo { return &files.ContentFileInfo{Mode: m} }
