@@ -34,8 +34,10 @@ type base struct {
 	caCert, caPath, clientCert, clientKey    string
 	tlsServerName, storage, palAddress       string
 	tlsSkipVerify, noColor, forceColor, json bool
-	template                                 string
-	flagsGiven                               map[string]bool
+	// verbose: ids are shown in full.
+	verbose    bool
+	template   string
+	flagsGiven map[string]bool
 }
 
 const generalOptions = `

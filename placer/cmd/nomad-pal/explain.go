@@ -33,8 +33,8 @@ jobs hold the GPUs that it waits for, until when, and what would start now.
 
 Of a GPU it says who holds it, how fast it is, and why it is not chosen; of a
 node, the same for each of its GPUs. Ids and names may be shortened to a prefix
-that only one of them has. A file (*.hcl, *.nomad, *.json, or a path) is
-explained as if it were submitted now.
+that only one of them has. A file (*.hcl, *.nomad, *.json, or a path), "-" or a
+URL is explained as if it were submitted now.
 
 Explain Options:
 
@@ -69,10 +69,7 @@ type explained struct {
 
 func (c *explainCommand) Run(args []string) int {
 	fs := c.flags("explain")
-	var f jobFlags
-	fs.Var(&f.vars, "var", "")
-	fs.Var(&f.varFiles, "var-file", "")
-	fs.BoolVar(&f.isJSON, "json-job", false, "")
+	f := c.jobFlags(fs)
 	var whatIf paths
 	fs.Var(&whatIf, "what-if", "")
 	rest, ok := c.parse(fs, args, 1)
@@ -99,7 +96,7 @@ func (c *explainCommand) Run(args []string) int {
 }
 
 // explain finds out what is meant, and explains it.
-func (c *explainCommand) explain(s *answers, name string, f jobFlags, changes changes) (*explained, error) {
+func (c *explainCommand) explain(s *answers, name string, f *jobFlags, changes changes) (*explained, error) {
 	if isJobFile(name) {
 		job, _, err := c.readJob(name, f)
 		if err != nil {
@@ -210,7 +207,7 @@ func printEvidence(b *base, e *placer.Explanation) {
 		b.head("Allocations")
 		rows := []string{row("ID", "Group", "Node", "Status", "GPUs")}
 		for _, a := range e.Allocations {
-			rows = append(rows, row(short(a.ID), a.Group, a.Node, a.Status, shortGPUs(a.GPUs, b.idLength(e.GPUIDLength))))
+			rows = append(rows, row(b.short(a.ID), a.Group, a.Node, a.Status, shortGPUs(a.GPUs, b.idLength(e.GPUIDLength))))
 		}
 		b.table(rows)
 	}
@@ -264,7 +261,7 @@ func printFailures(b *base, e *placer.Explanation) {
 	b.head("Failures")
 	rows := []string{row("Try", "Time", "Allocation", "Node", "Cause", "Reason", "GPUs")}
 	for _, f := range e.Failures {
-		rows = append(rows, row(f.Try, clock(f.At), short(f.Alloc), f.Node, f.Cause, oneLine(f.Reason), shortGPUs(f.GPUs, b.idLength(e.GPUIDLength))))
+		rows = append(rows, row(f.Try, clock(f.At), b.short(f.Alloc), f.Node, f.Cause, oneLine(f.Reason), shortGPUs(f.GPUs, b.idLength(e.GPUIDLength))))
 	}
 	b.table(rows)
 }
@@ -343,3 +340,11 @@ func class(c uint8) string {
 }
 
 func short(id string) string { return id[:min(8, len(id))] }
+
+// short is an allocation's id as it is shown.
+func (b *base) short(id string) string {
+	if b.verbose {
+		return id
+	}
+	return short(id)
+}

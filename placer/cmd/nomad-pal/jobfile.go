@@ -4,10 +4,16 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
+	"flag"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 	"github.com/hashicorp/nomad/jobspec2"
@@ -15,11 +21,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// jobFlags are the flags of commands that read a jobspec.
+// jobFlags are the flags of commands that read a jobspec: Nomad's own, but for -json,
+// which is the form of the output here.
 type jobFlags struct {
-	vars     paths
-	varFiles paths
-	isJSON   bool
+	vars, varFiles                  paths
+	isJSON, strict                  bool
+	consulNamespace, vaultNamespace string
 }
 
 const jobOptions = `
@@ -28,55 +35,166 @@ Job Options:
   -var=<key>=<value>       An HCL variable; may be given several times. NOMAD_VAR_<key> in the
                            environment gives one, too.
   -var-file=<path>         A file with HCL variables; may be given several times.
-  -json-job                The job is JSON, as nomad job run -json takes it.
+  -hcl2-strict=<bool>      Refuse variables that the jobspec does not declare. Default: true.
+  -json-job                Refuse a jobspec that is not JSON. JSON needs no option: what
+                           nomad job inspect and nomad job run -output print is recognized.
+  -consul-namespace=<ns>, -vault-namespace=<ns>
+                           Put into the job (Enterprise).
+  -verbose                 Show the ids of GPUs and allocations in full.
+
+<jobspec> is a file, "-" for standard input, or an http:// or https:// URL. A region in
+the jobspec goes before -region and NOMAD_REGION.
 `
 
-// readJob parses a jobspec, "-" for standard input, as `nomad job run` does,
-// and returns the source to be kept with it.
-func (b *base) readJob(path string, f jobFlags) (*api.Job, *api.JobSubmission, error) {
-	body, err := b.readFile(path)
+// jobFlags adds the flags of jobspecs.
+func (b *base) jobFlags(fs *flag.FlagSet) *jobFlags {
+	f := &jobFlags{}
+	fs.Var(&f.vars, "var", "")
+	fs.Var(&f.varFiles, "var-file", "")
+	fs.BoolVar(&f.isJSON, "json-job", false, "")
+	fs.BoolVar(&f.strict, "hcl2-strict", true, "")
+	fs.StringVar(&f.consulNamespace, "consul-namespace", "", "")
+	fs.StringVar(&f.vaultNamespace, "vault-namespace", "", "")
+	fs.BoolVar(&b.verbose, "verbose", false, "")
+	return f
+}
+
+// readJob parses a jobspec as `nomad job run` does, and returns the source to be kept
+// with it. The job's region becomes the one to talk to.
+func (b *base) readJob(path string, f *jobFlags) (*api.Job, *api.JobSubmission, error) {
+	body, err := b.jobBody(path)
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading job: %w", err)
+		return nil, nil, fmt.Errorf("getting jobfile from %q: %w", path, err)
 	}
-	submission := &api.JobSubmission{Source: string(body), Format: "hcl2", VariableFlags: map[string]string{}}
-	var job *api.Job
-	if f.isJSON {
-		submission.Format = "json"
-		job, err = parseJSONJob(body)
-	} else {
-		for _, v := range f.vars {
-			if k, value, ok := strings.Cut(v, "="); ok {
-				submission.VariableFlags[k] = value
-			}
+	job, submission, err := f.parse(path, body)
+	if err != nil {
+		return nil, nil, fmt.Errorf("parsing job file from %s: %w", path, err)
+	}
+	for _, s := range []struct {
+		from string
+		to   **string
+	}{{f.consulNamespace, &job.ConsulNamespace}, {f.vaultNamespace, &job.VaultNamespace}} {
+		if s.from != "" {
+			*s.to = &s.from
 		}
-		job, err = jobspec2.ParseWithConfig(&jobspec2.ParseConfig{
-			Path: path, Body: body, ArgVars: f.vars, VarFiles: f.varFiles, Strict: true, AllowFS: true, Envs: os.Environ(),
-		})
 	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("parsing job %q: %w", path, err)
+	if job.Region != nil {
+		b.region = *job.Region
 	}
 	if job.Namespace == nil {
+		b.config() // finds the namespace
 		job.Namespace = &b.namespace
 	}
 	nomad.Canonicalize(job)
-	if len(job.Datacenters) == 0 {
-		job.Datacenters = []string{"*"} // as Nomad's server does
+	return job, submission, nil
+}
+
+func (f *jobFlags) parse(path string, body []byte) (job *api.Job, submission *api.JobSubmission, err error) {
+	submission = &api.JobSubmission{Source: string(body), Format: "json"}
+	if f.isJSON || isJSONJob(body) {
+		if len(f.vars) > 0 || len(f.varFiles) > 0 {
+			return nil, nil, errors.New("cannot use variables with JSON files")
+		}
+		if job, err = parseJSONJob(body); err == nil {
+			err = nomad.Wellformed(job)
+		}
+		return job, submission, err
+	}
+	if path == "-" {
+		path = "stdin"
+	}
+	job, err = jobspec2.ParseWithConfig(&jobspec2.ParseConfig{
+		// Nomad's own file functions begin at the working directory, too.
+		Path: path, BaseDir: ".", Body: body, ArgVars: f.vars, VarFiles: f.varFiles, Strict: f.strict, AllowFS: true, Envs: os.Environ(),
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	submission.Format, submission.VariableFlags = "hcl2", map[string]string{}
+	for _, v := range os.Environ() {
+		if name, ok := strings.CutPrefix(v, jobspec2.VarEnvPrefix); ok {
+			k, value, _ := strings.Cut(name, "=")
+			submission.VariableFlags[k] = value
+		}
+	}
+	for _, v := range f.vars {
+		k, value, _ := strings.Cut(v, "=")
+		submission.VariableFlags[k] = value
+	}
+	for _, path := range f.varFiles {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		submission.Variables += string(text) + "\n"
 	}
 	return job, submission, nil
 }
 
+const (
+	// jobBytes bounds a jobspec from a URL: Nomad itself takes jobs of 1 MB.
+	jobBytes = 8 << 20
+	// jobWithin bounds how long one takes.
+	jobWithin = 30 * time.Second
+)
+
+// jobBody reads a jobspec.
+func (b *base) jobBody(path string) ([]byte, error) {
+	if !isURL(path) {
+		return b.readFile(path)
+	}
+	if !strings.HasPrefix(path, "http://") && !strings.HasPrefix(path, "https://") {
+		return nil, errors.New("only http:// and https:// are read; fetch it first")
+	}
+	request, err := http.NewRequestWithContext(b.ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := (&http.Client{Timeout: jobWithin}).Do(request)
+	if err != nil {
+		return nil, errors.New(err.Error()) // it is not Nomad that does not answer
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("the server answers %s", resp.Status)
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, jobBytes+1))
+	if err == nil && len(body) > jobBytes {
+		err = fmt.Errorf("more than %d MB", jobBytes>>20)
+	}
+	return body, err
+}
+
+// isURL says whether a jobspec is not a file: also of what Nomad's go-getter takes.
+func isURL(path string) bool { return strings.Contains(path, "://") }
+
+// isJSONJob says whether a jobspec is what Nomad's API takes. A jobspec in HCL's own JSON
+// begins with "job", in small letters.
+func isJSONJob(body []byte) bool {
+	if !bytes.HasPrefix(bytes.TrimSpace(body), []byte("{")) {
+		return false
+	}
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal(body, &keys); err != nil {
+		return false // the parser says what is wrong
+	}
+	return keys["Job"] != nil || keys["ID"] != nil
+}
+
 func parseJSONJob(body []byte) (*api.Job, error) {
-	var wrapped struct{ Job *api.Job }
-	if err := json.Unmarshal(body, &wrapped); err != nil {
-		return nil, err
+	either := struct {
+		Nested *api.Job `json:"Job"`
+		api.Job
+	}{}
+	if err := json.Unmarshal(body, &either); err != nil {
+		return nil, fmt.Errorf("the job is no JSON: %w", err)
 	}
-	if wrapped.Job != nil {
-		return wrapped.Job, nil
+	job := &either.Job
+	if either.Nested != nil {
+		job = either.Nested
 	}
-	var job api.Job
-	if err := json.Unmarshal(body, &job); err != nil {
-		return nil, err
+	if job.Name == nil {
+		job.Name = job.ID
 	}
-	return &job, nil
+	return job, nil
 }

@@ -38,7 +38,7 @@ func shortGPU(id string, n int) string {
 // idLength is how much of a GPU's id is shown: on a terminal so much as tells it from
 // others, elsewhere all.
 func (b *base) idLength(n int) int {
-	if b.io.terminal {
+	if b.io.terminal && !b.verbose {
 		return n
 	}
 	return 0

@@ -5,8 +5,11 @@ package main
 
 import (
 	"cmp"
+	"fmt"
 
+	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
 type planCommand struct{ base }
@@ -29,13 +32,17 @@ that allocations would be made.)
 	), jobOptions, outputOptions, generalOptions)
 }
 
+// planned is what plan prints.
+type planned struct {
+	*placer.Explanation
+	// JobModifyIndex is that of the job in Nomad, for run -check-index; 0 for a new job.
+	JobModifyIndex uint64 `json:"job_modify_index"`
+}
+
 func (c *planCommand) Run(args []string) int {
 	const trouble = 255
 	fs := c.flags("plan")
-	var f jobFlags
-	fs.Var(&f.vars, "var", "")
-	fs.Var(&f.varFiles, "var-file", "")
-	fs.BoolVar(&f.isJSON, "json-job", false, "")
+	f := c.jobFlags(fs)
 	rest, ok := c.parse(fs, args, 1)
 	if !ok {
 		return trouble
@@ -55,18 +62,28 @@ func (c *planCommand) Run(args []string) int {
 		c.fail(err)
 		return trouble
 	}
-	if done, code := c.structured(e); done {
+	x := planned{Explanation: e}
+	is, unread := s.nomad.Job(c.ctx, nomad.KeyOf(job))
+	if is != nil {
+		x.JobModifyIndex = *is.JobModifyIndex
+	}
+	never := e.Phase == gang.Rejected || e.Phase == gang.Unschedulable
+	if done, code := c.structured(x); done {
 		if code != 0 {
 			return trouble
 		}
 	} else {
 		printExplanation(&c.base, e)
+		if unread == nil && !never {
+			c.write("\n")
+			c.say(plain, fmt.Sprintf("Job modify index: %d. nomad-pal run -check-index %d runs it only if it is still that.", x.JobModifyIndex, x.JobModifyIndex))
+		}
 	}
 	idle := s.close(0)
-	switch e.Phase {
-	case gang.Rejected, gang.Unschedulable:
+	switch {
+	case never:
 		return 2
-	case gang.Starting:
+	case e.Phase == gang.Starting:
 		return cmp.Or(idle, 1)
 	}
 	return idle

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
+	"strconv"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -40,6 +42,15 @@ Run Options:
 
   -detach                  Do not wait for the placer.
   -check-index=<index>     Only register if the job's modify index is this; 0: if it is new.
+                           nomad-pal plan shows the index.
+  -eval-priority=<n>       The priority of Nomad's evaluation of this registration. The
+                           placer's own later registration, which places the job, has the
+                           job's priority.
+  -output                  Print the job as it would be sent, with its gate, as JSON, and
+                           register nothing.
+  -policy-override         Override soft mandatory Sentinel policies (Enterprise).
+  -preserve-counts         Keep the counts of the job's groups as they are in Nomad.
+  -preserve-resources      Keep the resources of the job's tasks as they are in Nomad.
   -learned                 Where the job says no pal_class and no pal_app, say the class that
                            nomad-pal classify -save remembered.
 `, examples(
@@ -50,22 +61,32 @@ Run Options:
 
 func (c *runCommand) Run(args []string) int {
 	fs := c.flags("run")
-	var f jobFlags
-	fs.Var(&f.vars, "var", "")
-	fs.Var(&f.varFiles, "var-file", "")
-	fs.BoolVar(&f.isJSON, "json-job", false, "")
+	f, opts := c.jobFlags(fs), &api.RegisterOptions{}
 	detach := fs.Bool("detach", false, "")
-	checkIndex := fs.Int64("check-index", -1, "")
+	output := fs.Bool("output", false, "")
+	checkIndex := fs.String("check-index", "", "")
+	fs.IntVar(&opts.EvalPriority, "eval-priority", 0, "")
+	fs.BoolVar(&opts.PreserveCounts, "preserve-counts", false, "")
+	fs.BoolVar(&opts.PreserveResources, "preserve-resources", false, "")
+	fs.BoolVar(&opts.PolicyOverride, "policy-override", false, "")
 	learned := fs.Bool("learned", false, "")
 	rest, ok := c.parse(fs, args, 1)
 	if !ok {
 		return 1
 	}
-	client, err := c.client()
+	if *checkIndex != "" {
+		index, err := strconv.ParseUint(*checkIndex, 10, 64)
+		if err != nil {
+			return c.fail(fmt.Errorf("parsing check-index value %q: %w", *checkIndex, err))
+		}
+		opts.EnforceIndex, opts.ModifyIndex = true, index
+	}
+	job, submission, err := c.readJob(rest[0], f)
 	if err != nil {
 		return c.fail(err)
 	}
-	job, submission, err := c.readJob(rest[0], f)
+	opts.Submission = submission
+	client, err := c.client()
 	if err != nil {
 		return c.fail(err)
 	}
@@ -78,24 +99,43 @@ func (c *runCommand) Run(args []string) int {
 	if err != nil {
 		return c.fail(err)
 	}
+	if *output {
+		return c.output(gated)
+	}
 	if rewrite.Gated(gated) {
 		// Where the queues cannot be read, the placer will say so.
 		if q, err := client.QueueFor(c.ctx, gated); err == nil && q.Refusal(gated) != nil {
 			return c.fail(fmt.Errorf("job %q: %w", *job.ID, q.Refusal(gated)))
 		}
 	}
-	opts := &api.RegisterOptions{Submission: submission}
-	if *checkIndex >= 0 {
-		opts.EnforceIndex, opts.ModifyIndex = true, uint64(*checkIndex)
-	}
 	resp, err := c.register(client, c.palAddress, gated, opts)
 	if err != nil {
-		return c.fail(fmt.Errorf("registering job %q: %w", *job.ID, nomad.Denied(err, nomad.SubmitJob)))
+		return c.notRegistered(*job.ID, err)
 	}
 	if *detach || !rewrite.AsksGPUs(gated) || nomad.Template(gated) {
 		return c.registered(client, gated, resp)
 	}
 	return c.watch(nomad.JobKey{Namespace: *job.Namespace, ID: *job.ID})
+}
+
+// output prints the job as it would be sent.
+func (c *runCommand) output(job *api.Job) int {
+	c.json, c.template = true, ""
+	_, code := c.structured(map[string]*api.Job{"Job": job})
+	return code
+}
+
+var enforced = regexp.MustCompile(`\((` + api.RegisterEnforceIndexErrPrefix + `[^)]*)\)`)
+
+// notRegistered says why Nomad did not take the job: of an index that is not the job's any
+// more, in Nomad's own words.
+func (c *runCommand) notRegistered(id string, err error) int {
+	if m := enforced.FindStringSubmatch(err.Error()); m != nil {
+		code := c.fail(errors.New(m[1]))
+		fmt.Fprintln(c.io.err, "Job not updated. See its index: nomad-pal plan, or nomad job inspect")
+		return code
+	}
+	return c.fail(fmt.Errorf("registering job %q: %w", id, nomad.Denied(err, nomad.SubmitJob)))
 }
 
 // register registers at the agent where there is one for the job, else at Nomad.

@@ -136,5 +136,5 @@ func isJobFile(name string) bool {
 			return true
 		}
 	}
-	return name == "-" || strings.HasPrefix(name, "/") || strings.HasPrefix(name, "./") || strings.HasPrefix(name, "../")
+	return name == "-" || isURL(name) || strings.HasPrefix(name, "/") || strings.HasPrefix(name, "./") || strings.HasPrefix(name, "../")
 }

@@ -1,0 +1,184 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+)
+
+// registered is what a run sends to Nomad.
+func (c *cluster) registered(args ...string) (*api.JobRegisterRequest, string) {
+	c.t.Helper()
+	var sent *api.JobRegisterRequest
+	between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPut && r.URL.Path == "/v1/jobs" {
+			body, err := io.ReadAll(r.Body)
+			if err == nil {
+				err = json.Unmarshal(body, &sent)
+			}
+			if err != nil {
+				c.t.Error(err)
+			}
+			r.Body = io.NopCloser(bytes.NewReader(body))
+		}
+		c.nomad.ServeHTTP(w, r)
+	}))
+	defer between.Close()
+	_, out, said := c.does(append([]string{"run", "-detach", "-address", between.URL}, args...)...)
+	return sent, out + said
+}
+
+// Nomad's flags for registering reach Nomad.
+func TestRunFlags(t *testing.T) {
+	c := newCluster(t)
+	path := c.job("default", "flags", 1)
+	plain, said := c.registered(path)
+	if plain == nil || plain.PreserveCounts || plain.PreserveResources || plain.PolicyOverride || plain.EvalPriority != 0 || plain.EnforceIndex {
+		t.Fatalf("without flags: %+v\n%s", plain, said)
+	}
+	given := func(args ...string) *api.JobRegisterRequest {
+		r, said := c.registered(append(args, path)...)
+		if r == nil {
+			t.Fatal(said)
+		}
+		return r
+	}
+	if r := given("-preserve-counts", "-preserve-resources", "-policy-override", "-eval-priority", "70", "-check-index", "0"); !r.PreserveCounts || !r.PreserveResources || !r.PolicyOverride || r.EvalPriority != 70 || !r.EnforceIndex || r.JobModifyIndex != 0 {
+		t.Errorf("with flags: %+v", r)
+	}
+	if r := given("-consul-namespace", "ours", "-vault-namespace", "theirs"); *r.Job.ConsulNamespace != "ours" || *r.Job.VaultNamespace != "theirs" {
+		t.Errorf("namespaces: %+v", r.Job)
+	}
+	for args, want := range map[string]string{
+		"run -detach -check-index 0":    "Enforcing job modify index 0: job already exists\nJob not updated",
+		"run -detach -check-index 9999": "job exists with conflicting job modify index",
+		"run -check-index x":            `parsing check-index value "x"`,
+	} {
+		if code, _, said := c.does(append(strings.Fields(args), path)...); code != 1 || !strings.Contains(said, want) {
+			t.Errorf("%s: %d %s", args, code, said)
+		}
+	}
+	// plan says which index is meant.
+	_, out, _ := c.does("plan", path)
+	said = regexp.MustCompile(`-check-index [1-9][0-9]*`).FindString(out)
+	if said == "" {
+		t.Fatalf("plan: %s", out)
+	}
+	if code, _, said := c.does(append([]string{"run", "-detach"}, append(strings.Fields(said), path)...)...); code != 0 {
+		t.Errorf("as plan says: %d %s\n%s", code, said, out)
+	}
+}
+
+// Jobs are read from files, standard input and URLs, in HCL and both kinds of JSON.
+func TestJobSources(t *testing.T) {
+	c := newCluster(t)
+	hcl, err := os.ReadFile(c.job("default", "train", 2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, written, _ := c.does("run", "-output", c.job("default", "train", 2))
+	var sent struct{ Job *api.Job }
+	if err := json.Unmarshal([]byte(written), &sent); err != nil || *sent.Job.ID != "train" || sent.Job.Constraints == nil || c.nomad.Job(nomadtest.Key{Namespace: "default", ID: "train"}) != nil {
+		t.Fatalf("run -output: %v\n%s", err, written)
+	}
+	bare, err := json.Marshal(sent.Job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asJSON := `{"job": {"train": {"type": "batch", "group": {"g": {"task": {"t": {"driver": "raw_exec", "config": {"command": "x"},
+		"resources": {"device": {"nvidia/gpu": {"count": 2}}}}}}}}}}`
+	served := map[string]string{"/hcl": string(hcl), "/json": written, "/bare.json": string(bare), "/hcl.json": asJSON, "/large": strings.Repeat("#", jobBytes+1)}
+	files := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if text, ok := served[r.URL.Path]; ok {
+			io.WriteString(w, text)
+			return
+		}
+		http.NotFound(w, r)
+	}))
+	defer files.Close()
+	const found = "2 GPUs, application class"
+	for name, text := range served {
+		if name == "/large" {
+			continue
+		}
+		if _, out, said := c.does("plan", files.URL+name); !strings.Contains(out, found) {
+			t.Errorf("%s as a URL: %s%s", name, out, said)
+		}
+		if _, out, said := c.reads(text, "explain", "-what-if", "gpus=2", "-"); !strings.Contains(out, found) {
+			t.Errorf("%s as standard input: %s%s", name, out, said)
+		}
+	}
+	for args, want := range map[string]string{
+		"plan " + files.URL + "/none":                       `getting jobfile from "` + files.URL + `/none": the server answers 404 Not Found`,
+		"plan " + files.URL + "/large":                      "more than 8 MB",
+		"plan s3://bucket/job.hcl":                          "only http:// and https:// are read",
+		"plan -var a=b " + files.URL + "/json":              "cannot use variables with JSON files",
+		"plan -json-job " + files.URL + "/hcl":              "the job is no JSON",
+		"explain " + filepath.Join(t.TempDir(), "none.hcl"): "getting jobfile from",
+	} {
+		if code, _, said := c.does(strings.Fields(args)...); code == 0 || !strings.Contains(said, want) {
+			t.Errorf("%s: %d %s", args, code, said)
+		}
+	}
+	if _, _, said := c.does("plan", "http://127.0.0.1:1/job"); !strings.Contains(said, "connection refused") || strings.Contains(said, "NOMAD_ADDR") {
+		t.Errorf("a URL that does not answer is not Nomad's: %s", said)
+	}
+	for _, broken := range []string{`{"Job":{}}`, `{"ID":"x","TaskGroups":[null]}`, `{"Job":{"ID":"x","TaskGroups":[{}]}}`} {
+		if code, _, said := c.reads(broken, "plan", "-"); code != 255 || !strings.Contains(said, "parsing job file from -") {
+			t.Errorf("%s: %d %s", broken, code, said)
+		}
+	}
+}
+
+// reads runs a command with text on standard input.
+func (c *cluster) reads(text string, args ...string) (int, string, string) {
+	c.t.Helper()
+	var out, err bytes.Buffer
+	code := run(c.t.Context(), args, streams{strings.NewReader(text), &out, &err, false})
+	return code, out.String(), err.String()
+}
+
+// Variables that a jobspec does not declare are refused, unless -hcl2-strict=false; what
+// was given is kept beside the job's source.
+func TestJobStrict(t *testing.T) {
+	c := newCluster(t)
+	path := c.job("default", "strict", 1)
+	if code, _, said := c.does("plan", "-var", "nope=1", path); code != 255 || !strings.Contains(said, "nope") {
+		t.Errorf("strict: %d %s", code, said)
+	}
+	values := filepath.Join(t.TempDir(), "values.hcl")
+	if err := os.WriteFile(values, []byte("some = 2"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("NOMAD_VAR_other", "3")
+	r, said := c.registered("-hcl2-strict=false", "-var", "nope=1", "-var-file", values, path)
+	if r == nil {
+		t.Fatal(said)
+	}
+	if s := r.Submission; s.VariableFlags["nope"] != "1" || s.VariableFlags["other"] != "3" || !strings.Contains(s.Variables, "some = 2") || s.Format != "hcl2" {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A region in the jobspec goes before the option.
+func TestJobRegion(t *testing.T) {
+	b := base{ctx: t.Context(), region: "elsewhere"}
+	b.io.in = strings.NewReader("job \"x\" {\n region = \"here\"\n}\n")
+	if _, _, err := b.readJob("-", &jobFlags{strict: true}); err != nil || b.config().Region != "here" {
+		t.Errorf("%v %q", err, b.region)
+	}
+}
