@@ -52,10 +52,10 @@ func TestAnswers(t *testing.T) {
 	asking := append([]string{"NOMAD_PAL_ADDR=http://" + agent.address()}, user...)
 	says(user, 0, "GPUs of jobs that it cannot see look free", "status")
 	free := func(env []string) string {
-		out, _ := b.palAs(env, "status", "-t", "{{.Free}} {{.Placer.Working}}")
+		out, _ := b.palAs(env, "status", "-t", "{{.free}} {{.placer.working}}")
 		return strings.TrimSpace(strings.Split(out, "\n")[0])
 	}
-	all, _ := b.palAs(user, "status", "-t", "{{.GPUs}}")
+	all, _ := b.palAs(user, "status", "-t", "{{.gpus}}")
 	b.until("the agent counts what others hold", func() string {
 		if part, whole := free(user), free(asking); part == whole || !strings.HasSuffix(whole, " true") {
 			return fmt.Sprintf("of %s: %s read from Nomad, %s asked of the agent", all, part, whole)

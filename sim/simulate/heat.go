@@ -39,7 +39,7 @@ const (
 func newHeat() *heat { return &heat{since: map[int]span{}} }
 
 // watch records what runs where.
-func (r *report) watch(c *sim.Config, _ *pal.Cluster) {
+func (r *Report) watch(c *sim.Config, _ *pal.Cluster) {
 	if r.heat == nil {
 		return
 	}

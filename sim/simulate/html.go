@@ -11,9 +11,9 @@ import (
 )
 
 // writeHTML writes a page with everything in it: no script, no other file.
-func (r *report) writeHTML(w io.Writer) error { return r.page().Write(w) }
+func (r *Report) writeHTML(w io.Writer) error { return r.page().Write(w) }
 
-func (r *report) page() plot.Page {
+func (r *Report) page() plot.Page {
 	p := plot.Page{
 		Title: fmt.Sprintf("%s: policy %s, order %s", r.Trace, r.Policy, r.Order),
 		Lead:  []string{fmt.Sprintf("%d GPUs on %d nodes, locality %s, seed %d, %d jobs.", r.GPUs, r.Nodes, r.Locality, r.Seed, len(r.Jobs))},
@@ -38,7 +38,7 @@ func (r *report) page() plot.Page {
 
 func hours(s float64) string { return fmt.Sprintf("%.2f h", s/3600) }
 
-func (r *report) results() *plot.Table {
+func (r *Report) results() *plot.Table {
 	return &plot.Table{
 		Head: []string{"average JCT", "geometric mean", "median", "p99", "longest", "average wait", "makespan", "GPU time held", "restarts", "GPU hours lost"},
 		Rows: [][]string{{hours(r.AvgJCT), hours(r.GeoJCT), hours(r.P50), hours(r.P99), hours(r.MaxJCT), hours(r.AvgWait), hours(r.Makespan),
@@ -57,7 +57,7 @@ func sums(rows []row) *plot.Table {
 // maxCurvePoints are the points of a line over time.
 const maxCurvePoints = 400
 
-func (r *report) figures() []plot.Figure {
+func (r *Report) figures() []plot.Figure {
 	var jcts []float64
 	for _, j := range r.Jobs {
 		if j.JCT >= 0 {

@@ -18,8 +18,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// report is what a run came to. Times are seconds.
-type report struct {
+// Report is what a run came to, and what -json prints. Times are seconds.
+type Report struct {
 	Trace       string         `json:"trace"`
 	Skipped     map[string]int `json:"skipped,omitempty"`
 	Policy      string         `json:"policy"`
@@ -80,8 +80,8 @@ type jobLine struct {
 	Locality string  `json:"locality,omitempty"`
 }
 
-func newReport(o *options, t trace.Trace) *report {
-	r := &report{Trace: t.Name, Skipped: t.Skipped, Policy: string(o.rules.Placement), Order: o.orderName(), Seed: o.seed,
+func newReport(o *options, t trace.Trace) *Report {
+	r := &Report{Trace: t.Name, Skipped: t.Skipped, Policy: string(o.rules.Placement), Order: o.orderName(), Seed: o.seed,
 		Nodes: o.nodes, GPUsPerNode: o.gpusPerNode, Locality: o.localityText()}
 	if o.fromNomad {
 		r.GPUsPerNode = 0
@@ -93,7 +93,7 @@ func newReport(o *options, t trace.Trace) *report {
 }
 
 // fill works out the figures.
-func (r *report) fill(out sim.Outcome, c *pal.Cluster) {
+func (r *Report) fill(out sim.Outcome, c *pal.Cluster) {
 	r.Nodes, r.GPUs = c.NumNodes(), c.NumGPUs()
 	done := make([]sim.JobResult, 0, len(out.Jobs))
 	for _, j := range out.Jobs {
@@ -177,7 +177,7 @@ func ratio(held, work float64) float64 {
 	return held / work
 }
 
-func (r *report) writeJSON(w io.Writer) error {
+func (r *Report) writeJSON(w io.Writer) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	if err := e.Encode(r); err != nil {
@@ -186,7 +186,7 @@ func (r *report) writeJSON(w io.Writer) error {
 	return nil
 }
 
-func (r *report) writeTable(out io.Writer) error {
+func (r *Report) writeTable(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	order := ""
 	if r.Order != "" {
@@ -217,7 +217,7 @@ func (r *report) writeTable(out io.Writer) error {
 	return w.Flush()
 }
 
-func (r *report) writeCSV(w io.Writer) error {
+func (r *Report) writeCSV(w io.Writer) error {
 	c := csv.NewWriter(w)
 	_ = c.Write([]string{"id", "class", "gpus", "submit_s", "start_s", "finish_s", "jct_s", "wait_s", "slowdown", "runs", "locality"})
 	f := func(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }

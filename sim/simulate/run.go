@@ -135,7 +135,7 @@ func (o *options) selected(t trace.Trace) (trace.Trace, error) {
 	return t, nil
 }
 
-func (o *options) simulate(t trace.Trace, nodes []pal.Node, stderr io.Writer) (*report, error) {
+func (o *options) simulate(t trace.Trace, nodes []pal.Node, stderr io.Writer) (*Report, error) {
 	rep := newReport(o, t)
 	if err := o.play(t, nodes, rep, stderr); err != nil {
 		return rep, err
@@ -144,7 +144,7 @@ func (o *options) simulate(t trace.Trace, nodes []pal.Node, stderr io.Writer) (*
 }
 
 // compare runs the clairvoyant policy, which the report's is measured against.
-func (o *options) compare(t trace.Trace, nodes []pal.Node, rep *report) error {
+func (o *options) compare(t trace.Trace, nodes []pal.Node, rep *Report) error {
 	if !o.limit {
 		return nil
 	}
@@ -164,7 +164,7 @@ func (o *options) compare(t trace.Trace, nodes []pal.Node, rep *report) error {
 }
 
 // play runs the policy.
-func (o *options) play(t trace.Trace, nodes []pal.Node, rep *report, stderr io.Writer) error {
+func (o *options) play(t trace.Trace, nodes []pal.Node, rep *Report, stderr io.Writer) error {
 	c, err := pal.NewCluster(nodes, o.rules.Locality)
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -57,6 +58,9 @@ func (c *cluster) does(args ...string) (int, string, string) {
 	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
 	defer cancel()
 	code := run(ctx, args, streams{strings.NewReader(""), &out, &err, false})
+	if slices.Contains(args, "-json") && out.Len() > 0 {
+		validate(c.t, schemaName(args), out.Bytes())
+	}
 	return code, out.String(), err.String()
 }
 

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"text/template"
 
 	"github.com/hashicorp/nomad/api"
@@ -65,8 +66,9 @@ General Options:
 const outputOptions = `
 Output Options:
 
-  -json                    Print JSON.
-  -t=<template>            Print through a Go template.
+  -json                    Print JSON: nomad-pal schema says what is in it.
+  -t=<template>            Print through a Go template. Its names are those of the JSON; one
+                           that the JSON leaves out is empty.
 `
 
 // flags makes a flag set with the general options, and those for output if the
@@ -161,13 +163,17 @@ func (b *base) config() *api.Config {
 // structured prints v as JSON or through the template where that was asked
 // for, and says whether it was.
 func (b *base) structured(v any) (done bool, code int) {
+	whole := reflect.New(reflect.TypeOf(v)).Elem()
+	whole.Set(reflect.ValueOf(v))
+	filled(whole)
+	v = whole.Interface()
 	switch {
 	case b.template != "":
 		t, err := template.New("t").Parse(b.template)
 		if err != nil {
 			return true, b.fail(fmt.Errorf("parsing the template of -t: %w", err))
 		}
-		if err := t.Execute(b.io.out, v); err != nil {
+		if err := t.Option("missingkey=error").Execute(b.io.out, named(reflect.ValueOf(v))); err != nil {
 			return true, b.fail(fmt.Errorf("executing the template of -t: %w", err))
 		}
 		fmt.Fprintln(b.io.out)

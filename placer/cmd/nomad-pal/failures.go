@@ -27,7 +27,7 @@ GPU hours that were lost; each of them; and the GPUs that are kept out of new
 placements for it.
 `, examples(
 		"What failed, and whose fault was it?", "nomad-pal failures",
-		"Failures and GPU hours lost, by cause:", "nomad-pal failures -t '{{range $c, $s := .Causes}}{{$c}} {{$s}} {{end}}'",
+		"Failures and GPU hours lost, by cause:", "nomad-pal failures -t '{{range $c, $s := .causes}}{{$c}} {{$s}} {{end}}'",
 	), outputOptions, generalOptions)
 }
 

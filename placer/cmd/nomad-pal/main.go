@@ -72,6 +72,7 @@ func commands(ctx context.Context, io streams) map[string]cli.CommandFactory {
 		"quarantine":     make(&quarantineCommand{base: b}),
 		"defrag":         make(&defragCommand{base: b}),
 		"classify":       make(&classifyCommand{base: b}),
+		"schema":         make(&schemaCommand{base: b}),
 		"simulate":       make(&simulateCommand{base: b}),
 		"release":        make(&releaseCommand{base: b}),
 		"profile":        make(&profileCommand{base: b}),

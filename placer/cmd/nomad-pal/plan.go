@@ -28,7 +28,7 @@ it is written or on this cluster; 3 no placer is at work, so that nothing starts
 that allocations would be made.)
 `, examples(
 		"Would it start now, and where?", "nomad-pal plan train.nomad.hcl",
-		"In a script:", "nomad-pal plan -t '{{.Phase}}: {{.Reason}}' train.nomad.hcl",
+		"In a script:", "nomad-pal plan -t '{{.phase}}: {{.reason}}' train.nomad.hcl",
 	), jobOptions, outputOptions, generalOptions)
 }
 

@@ -84,7 +84,7 @@ func (c *quarantineCommand) lift(gpus []string) int {
 	if err != nil {
 		return c.fail(err)
 	}
-	if done, code := c.structured(append([]string{}, lifted...)); done {
+	if done, code := c.structured(lifted); done {
 		return code
 	}
 	if len(lifted) == 0 {

@@ -223,8 +223,18 @@ func gateForRun(job *api.Job) (*api.Job, error) {
 	return rewrite.Gate(job), nil
 }
 
+// registration is what run prints of a job that it does not watch.
+type registration struct {
+	Job       string `json:"job"`
+	Namespace string `json:"namespace"`
+	// Gated: it waits for the placer.
+	Gated bool `json:"gated"`
+	// Evaluation is the id of Nomad's evaluation.
+	Evaluation string `json:"evaluation"`
+}
+
 func (c *runCommand) registered(client *nomad.Client, job *api.Job, resp *api.JobRegisterResponse) int {
-	v := map[string]any{"job": *job.ID, "namespace": *job.Namespace, "gated": rewrite.Gated(job), "evaluation": resp.EvalID}
+	v := registration{*job.ID, *job.Namespace, rewrite.Gated(job), resp.EvalID}
 	activity, err := placer.ReadActivity(c.ctx, client, time.Now())
 	if err != nil {
 		activity.Unknown = err.Error()

@@ -23,7 +23,7 @@ every job with GPUs that has not ended: its phase and, where it waits, why.
 With -namespace, the jobs of that one only.
 `, examples(
 		"How full is the cluster, and what do my jobs do?", "nomad-pal status -namespace research",
-		"How many GPUs are free?", "nomad-pal status -t '{{.Free}}'",
+		"How many GPUs are free?", "nomad-pal status -t '{{.free}}'",
 	), exitCodes, outputOptions, generalOptions)
 }
 

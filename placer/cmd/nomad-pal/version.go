@@ -17,15 +17,20 @@ func (c *versionCommand) Help() string {
 	return help("version [options]", "Prints version and revision.", examples("Which version is this?", "nomad-pal version"), outputOptions)
 }
 
+// versions are what version prints.
+type versions struct {
+	Version string `json:"version"`
+	// Revision is the commit of the build.
+	Revision string `json:"revision"`
+	// Go is the compiler's version.
+	Go string `json:"go"`
+}
+
 func (c *versionCommand) Run(args []string) int {
 	if _, ok := c.parse(c.flags("version"), args, 0); !ok {
 		return 1
 	}
-	v := struct {
-		Version  string `json:"version"`
-		Revision string `json:"revision"`
-		Go       string `json:"go"`
-	}{version.Number, version.Revision, runtime.Version()}
+	v := versions{version.Number, version.Revision, runtime.Version()}
 	if done, code := c.structured(v); done {
 		return code
 	}

@@ -1,0 +1,97 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// schemas is one JSON schema of all outputs: its properties are the commands. A test
+// writes it, from the types that the commands print.
+//
+//go:embed schema.json
+var schemas []byte
+
+type schemaCommand struct{ base }
+
+func (c *schemaCommand) Synopsis() string { return "Print the JSON schema of what a command prints" }
+
+func (c *schemaCommand) Help() string {
+	return help("schema [<command>]", `
+Prints the JSON schema (2020-12) of what a command prints with -json; without a
+command, that of all of them, each as a property. The names of fields stay what
+they are: new ones may come, so take no offence at names that you do not know.
+Templates (-t) use the same names.
+`, examples(
+		"What does explain -json print?", "nomad-pal schema explain",
+		"Which commands have a schema?", "nomad-pal schema | jq '.properties | keys'",
+	))
+}
+
+func (c *schemaCommand) Run(args []string) int {
+	rest, ok := c.parse(c.flags("schema"), args, -1)
+	if !ok {
+		return 1
+	}
+	text, err := schemas, error(nil)
+	if len(rest) > 0 {
+		text, err = schemaOf(strings.Join(rest, " "))
+	}
+	var out bytes.Buffer
+	if err == nil {
+		err = json.Indent(&out, text, "", "  ")
+	}
+	if err != nil {
+		return c.fail(err)
+	}
+	c.write(out.String())
+	return 0
+}
+
+var reference = regexp.MustCompile(`"\$ref":\s*"#/\$defs/([^"]+)"`)
+
+// schemaOf is the schema of one command, with the types that it uses.
+func schemaOf(command string) ([]byte, error) {
+	var all struct {
+		Schema     string                     `json:"$schema"`
+		Properties map[string]json.RawMessage `json:"properties"`
+		Defs       map[string]json.RawMessage `json:"$defs"`
+	}
+	if err := json.Unmarshal(schemas, &all); err != nil {
+		return nil, fmt.Errorf("reading the schemas: %w", err)
+	}
+	one, ok := all.Properties[command]
+	if !ok {
+		return nil, fmt.Errorf("%q has no schema (one of %s)", command, strings.Join(slices.Sorted(maps.Keys(all.Properties)), ", "))
+	}
+	used := map[string]json.RawMessage{}
+	for open := []json.RawMessage{one}; len(open) > 0; open = open[1:] {
+		for _, m := range reference.FindAllSubmatch(open[0], -1) {
+			if name := string(m[1]); used[name] == nil {
+				used[name] = all.Defs[name]
+				open = append(open, used[name])
+			}
+		}
+	}
+	var out map[string]json.RawMessage
+	err := json.Unmarshal(one, &out)
+	if err == nil {
+		out["$schema"], err = json.Marshal(all.Schema)
+	}
+	if err == nil && len(used) > 0 {
+		out["$defs"], err = json.Marshal(used)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the schema of %s: %w", command, err)
+	}
+	text, err := json.Marshal(out)
+	return append(text, '\n'), err
+}

@@ -1,0 +1,457 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/invopop/jsonschema"
+	validator "github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/classify"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/sim/simulate"
+)
+
+// outputs are what commands print with -json.
+var outputs = map[string]any{
+	"classify": classified{}, "defrag": []placer.Move{}, "doctor": []placer.Check{}, "events": placer.Event{},
+	"explain": explained{}, "failures": failureReport{}, "gpus": []placer.GPU{}, "plan": planned{},
+	"profile build": []groupSummary{}, "profile import": imported{}, "profile show": []groupSummary{},
+	"quarantine": map[string]placer.Quarantine{}, "quarantine -lift": []string{}, "queue": []placer.JobStatus{},
+	"release": []string{}, "run": placer.Explanation{}, "run -detach": registration{}, "simulate": simulate.Report{},
+	"status": overview{}, "version": versions{},
+}
+
+// schema.json and docs/reference/json.md are what the types of the outputs say.
+func TestCommandReferenceOfJSON(t *testing.T) {
+	made := schemaOfAll(t)
+	for path, want := range map[string]string{"schema.json": lines(t, made), "../../../docs/reference/json.md": schemaPage(made)} {
+		if *rewriteReference {
+			if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(want, string(got)); d != "" {
+			t.Errorf("%s is not what the types say; -rewrite-reference writes it (-types +file):\n%s", path, d)
+		}
+	}
+}
+
+func schemaOfAll(t *testing.T) *jsonschema.Schema {
+	comments := commentsOf(t, "../../..", "pal", "placer", "sim/simulate")
+	r := &jsonschema.Reflector{
+		Anonymous: true, AllowAdditionalProperties: true,
+		Namer: func(t reflect.Type) string {
+			if t == reflect.TypeFor[profile.Event]() {
+				return "ProfileEvent" // placer.Event is another
+			}
+			return capital(t.Name())
+		},
+		Mapper: func(t reflect.Type) *jsonschema.Schema {
+			switch t {
+			case reflect.TypeFor[gang.State]():
+				return oneOf(gang.Waiting, gang.Ended)
+			case reflect.TypeFor[pal.Tier]():
+				return oneOf(pal.TierIsland, pal.TierCluster)
+			}
+			return nil
+		},
+		LookupComment: func(t reflect.Type, field string) string { return comments.of(t, field) },
+	}
+	all := &jsonschema.Schema{
+		Version: jsonschema.Version, Title: "What the commands of nomad-pal print with -json",
+		Type: "object", Properties: jsonschema.NewProperties(), Definitions: jsonschema.Definitions{},
+	}
+	of := map[string]reflect.Type{}
+	for _, command := range slices.Sorted(maps.Keys(outputs)) {
+		s := r.Reflect(outputs[command])
+		for name, d := range s.Definitions {
+			if is, twice := all.Definitions[name]; twice && !reflect.DeepEqual(is, d) {
+				t.Errorf("two types are called %s: %v", name, of[name])
+			}
+			all.Definitions[name], of[name] = d, reflect.TypeOf(outputs[command])
+		}
+		s.Definitions, s.Version = nil, ""
+		all.Properties.Set(command, s)
+	}
+	// What types do not tell: a GPU has no explanation of a job, and a statistic may be unknown.
+	all.Definitions["Explained"].Required = []string{"kind", "summary"}
+	medians, _ := all.Definitions["Classified"].Properties.Get("medians")
+	medians.AdditionalProperties = &jsonschema.Schema{OneOf: []*jsonschema.Schema{medians.AdditionalProperties, {Type: "null"}}}
+	return all
+}
+
+// lines is the schema with a command or a type on each line.
+func lines(t *testing.T, all *jsonschema.Schema) string {
+	t.Helper()
+	var b strings.Builder
+	write := func(format string, v any) {
+		text, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&b, format, text)
+	}
+	write("{\"$schema\": %s, ", all.Version)
+	write("\"title\": %s, \"type\": \"object\",\n\"properties\": {", all.Title)
+	glue := "\n"
+	for p := all.Properties.Oldest(); p != nil; p = p.Next() {
+		write(glue+"%s: ", p.Key)
+		write("%s", p.Value)
+		glue = ",\n"
+	}
+	b.WriteString("},\n\"$defs\": {")
+	glue = "\n"
+	for _, name := range slices.Sorted(maps.Keys(all.Definitions)) {
+		write(glue+"%s: ", name)
+		write("%s", all.Definitions[name])
+		glue = ",\n"
+	}
+	b.WriteString("}}\n")
+	return b.String()
+}
+
+// capital is a name with a capital letter in front.
+func capital(name string) string {
+	if name == "" {
+		return ""
+	}
+	return strings.ToUpper(name[:1]) + name[1:]
+}
+
+// oneOf is one of the words from first to last.
+func oneOf[T interface {
+	~uint8
+	fmt.Stringer
+}](first, last T) *jsonschema.Schema {
+	s := &jsonschema.Schema{Type: "string"}
+	for w := first; w <= last; w++ {
+		s.Enum = append(s.Enum, w.String())
+	}
+	return s
+}
+
+// comments are those of types and their fields, by package, type and field.
+type comments map[string]string
+
+func commentsOf(t *testing.T, root string, dirs ...string) comments {
+	t.Helper()
+	out := comments{}
+	for _, dir := range dirs {
+		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, d os.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
+			if err != nil {
+				return err
+			}
+			in, _ := filepath.Rel(root, filepath.Dir(path))
+			out.add("github.com/nomad-pal/nomad-pal/"+in, f)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}
+
+func (c comments) add(pkg string, f *ast.File) {
+	group := ""
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.GenDecl:
+			group = n.Doc.Text()
+		case *ast.TypeSpec:
+			key := pkg + "." + n.Name.Name
+			c[key], group = group+n.Doc.Text(), ""
+			if s, ok := n.Type.(*ast.StructType); ok {
+				for _, field := range s.Fields.List {
+					for _, name := range field.Names {
+						c[key+"."+name.Name] = field.Doc.Text() + field.Comment.Text()
+					}
+				}
+			}
+		}
+		return true
+	})
+}
+
+var link = regexp.MustCompile(`\[([A-Za-z.]+)\]`)
+
+// of is a comment with the names of the JSON in place of Go's.
+func (c comments) of(t reflect.Type, field string) string {
+	key := t.PkgPath() + "." + t.Name()
+	if field != "" {
+		key += "." + field
+	}
+	text := link.ReplaceAllString(strings.Join(strings.Fields(c[key]), " "), "$1")
+	for i := 0; t.Kind() == reflect.Struct && i < t.NumField(); i++ {
+		f := t.Field(i)
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" && !strings.HasPrefix(f.Name, "GPU") {
+			text = regexp.MustCompile(`\b`+f.Name+`\b`).ReplaceAllString(text, name)
+		}
+	}
+	if field == "" {
+		text = capital(text)
+	}
+	return text
+}
+
+// schemaPage is the page for people.
+func schemaPage(all *jsonschema.Schema) string {
+	var b strings.Builder
+	b.WriteString(`<!-- Written by go test ./placer/cmd/nomad-pal -run TestCommandReference -rewrite-reference. -->
+# What commands print with -json
+
+Each command that takes ` + "`-json`" + ` and ` + "`-t`" + ` prints one value, ` + "`events`" + ` one a line. ` + "`nomad-pal schema`" + ` prints
+the same as JSON schemas, for validators and for programs that make types of them. Templates (` + "`-t`" + `) use these names:
+` + "`nomad-pal status -t '{{.free}}'`" + `. Times are RFC 3339, durations are nanoseconds unless the name has a unit. In a
+template, a field that the JSON leaves out is empty; a name that there is not is an error. Fields may be added; those
+that are here keep name and meaning.
+
+| command | prints |
+|---|---|
+`)
+	for p := all.Properties.Oldest(); p != nil; p = p.Next() {
+		fmt.Fprintf(&b, "| `%s` | %s |\n", p.Key, typeText(p.Value))
+	}
+	for _, name := range slices.Sorted(maps.Keys(all.Definitions)) {
+		d := all.Definitions[name]
+		fmt.Fprintf(&b, "\n## %s\n\n", name)
+		if d.Description != "" {
+			b.WriteString(d.Description + "\n\n")
+		}
+		b.WriteString("| field | is | what it says |\n|---|---|---|\n")
+		for p := d.Properties.Oldest(); p != nil; p = p.Next() {
+			may := ""
+			if !slices.Contains(d.Required, p.Key) {
+				may = ", may be missing"
+			}
+			fmt.Fprintf(&b, "| `%s` | %s%s | %s |\n", p.Key, typeText(p.Value), may, strings.ReplaceAll(p.Value.Description, "|", `\|`))
+		}
+	}
+	return b.String()
+}
+
+func typeText(s *jsonschema.Schema) string {
+	name, isRef := strings.CutPrefix(s.Ref, "#/$defs/")
+	switch {
+	case isRef:
+		return fmt.Sprintf("[%s](#%s)", name, strings.ToLower(name))
+	case len(s.OneOf) > 0:
+		return typeText(s.OneOf[0]) + " or null"
+	case s.Type == "array":
+		return "list of " + typeText(s.Items)
+	case s.Type == "object" && s.AdditionalProperties != nil:
+		return "object by key of " + typeText(s.AdditionalProperties)
+	case len(s.Enum) > 0:
+		var all []string
+		for _, e := range s.Enum {
+			all = append(all, fmt.Sprintf("`%v`", e))
+		}
+		return strings.Join(all, ", ")
+	case s.Format == "date-time":
+		return "time"
+	}
+	return s.Type
+}
+
+// validate checks a command's output by its schema.
+func validate(t *testing.T, command string, output []byte) {
+	t.Helper()
+	text, err := schemaOf(command)
+	if err != nil {
+		t.Fatal(err)
+	}
+	schema, err := validator.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := validator.NewCompiler()
+	c.AssertFormat()
+	if err := c.AddResource("schema.json", strict(schema)); err != nil {
+		t.Fatal(err)
+	}
+	compiled, err := c.Compile("schema.json")
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", command, err, text)
+	}
+	dec := json.NewDecoder(bytes.NewReader(output))
+	dec.UseNumber()
+	for n := 0; dec.More() || n == 0; n++ {
+		var v any
+		if err := dec.Decode(&v); err != nil {
+			t.Fatalf("%s: %v\n%s", command, err, output)
+		}
+		if err := compiled.Validate(v); err != nil {
+			t.Errorf("%s: %v\n%s", command, err, output)
+		}
+	}
+}
+
+// strict is the schema without room for fields that it does not name: users have it, so
+// that new ones do not break what they have.
+func strict(schema any) any {
+	switch s := schema.(type) {
+	case map[string]any:
+		for _, v := range s {
+			strict(v)
+		}
+		if s["properties"] != nil {
+			s["additionalProperties"] = false
+		}
+	case []any:
+		for _, v := range s {
+			strict(v)
+		}
+	}
+	return schema
+}
+
+// schemaName is the name of the schema of a command's output.
+func schemaName(args []string) string {
+	name := args[0]
+	if name == "profile" {
+		name += " " + args[1]
+	}
+	for _, flag := range []string{"-detach", "-lift"} {
+		if outputs[name+" "+flag] != nil && slices.Contains(args, flag) {
+			name += " " + flag
+		}
+	}
+	return name
+}
+
+// What every command prints fits its schema: on a cluster where nothing is, and on one
+// where jobs run, wait, never start and have failed, and a GPU is unhealthy.
+func TestSchemas(t *testing.T) {
+	seen := map[string]bool{}
+	c := newCluster(t)
+	check := func(args ...string) {
+		t.Helper()
+		at := 1 + strings.Count(schemaName(args)+" ", "profile ")
+		_, out, said := c.does(slices.Insert(slices.Clone(args), at, "-json")...) // checks what it prints
+		if out == "" && args[0] != "events" {
+			t.Errorf("%v: %s", args, said)
+		}
+		seen[schemaName(args)] = seen[schemaName(args)] || out != ""
+	}
+	everywhere := func() {
+		t.Helper()
+		for _, command := range []string{"doctor", "failures", "gpus", "quarantine", "queue", "status", "version", "defrag -dry-run", "explain GPU-1-0", "explain node-1", "quarantine -lift -all"} {
+			check(strings.Fields(command)...)
+		}
+	}
+	everywhere()
+	table := filepath.Join(t.TempDir(), "times.csv")
+	text := "gpu,model,app,time\n"
+	for i := range 8 {
+		text += fmt.Sprintf("GPU-%d-%d,NVIDIA H200,A,%d\n", i/4, i%4, 100+i)
+	}
+	if err := os.WriteFile(table, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	profile := filepath.Join(t.TempDir(), "profile.json")
+	check("profile", "import", table)
+	check("profile", "build", "-o", profile, table)
+	check("profile", "show", profile)
+
+	c.nomad.SetHealth(false, "GPU-1-3")
+	url := c.agent("", "http {\n  bind_port = 0\n}\n")
+	check("run", c.job("default", "runs", 2))
+	check("run", c.job("default", "fills", 4))
+	check("run", "-detach", c.job("default", "waits", 4))
+	check("run", "-detach", c.job("default", "never", 64))
+	check("plan", c.job("default", "plan", 1))
+	check("plan", c.job("default", "plan-never", 99))
+	for _, job := range []string{"runs", "fills", "waits", "never"} {
+		check("explain", job)
+		check("explain", "-what-if", "gpus=1", job)
+	}
+	// The in-memory Nomad has no statistics of clients.
+	var out bytes.Buffer
+	b := base{io: streams{out: &out}, json: true}
+	b.structured(classified{Verdict: &classify.Verdict{Class: pal.ClassA}, Medians: map[string]*float64{"sm": nil}})
+	validate(t, "classify", out.Bytes())
+	seen["classify"] = true
+	check("events", "-pal-address", url)
+	everywhere()
+	check("release", "-all")
+	check("simulate", "-nodes=2", "-gpus-per-node=4", "-jobs=20")
+	for command := range outputs {
+		if !seen[command] {
+			t.Errorf("no output of %s was checked", command)
+		}
+	}
+}
+
+// Templates take the names of the JSON, those of fields that it leaves out too, and no
+// others.
+func TestTemplateNames(t *testing.T) {
+	c := newCluster(t)
+	path := c.job("default", "train", 2)
+	for text, want := range map[string]string{
+		"{{.phase}} {{.decision.gpus}} {{len .decision.chosen.members}} {{.note}}|":         "starting 2 1 |",
+		"{{if .start_from}}foretold{{else}}not foretold{{end}}":                             "not foretold",
+		"{{range .decision.chosen.members}}{{.node}} {{range .gpus}}{{.id}} {{end}}{{end}}": "node-0 GPU-0-0 GPU-0-1",
+	} {
+		c.beat(placer.Heartbeat{Agent: "a", Worked: time.Now(), Since: time.Now().Add(-time.Hour)})
+		if _, out, said := c.does("plan", "-t", text, path); strings.TrimSpace(out) != want {
+			t.Errorf("%s: %q, want %q\n%s", text, out, want, said)
+		}
+	}
+	if code, _, said := c.does("plan", "-t", "{{.Phase}}", path); code != 255 || !strings.Contains(said, `map has no entry for key "Phase"`) {
+		t.Errorf("Go's names: %d %s", code, said)
+	}
+	if _, out, _ := c.does("gpus", "-t", `{{range .}}{{.id}} {{end}}`); !strings.HasPrefix(out, "GPU-0-0 GPU-0-1") {
+		t.Errorf("a list: %s", out)
+	}
+}
+
+// A schema stands alone, and one that there is not is named.
+func TestSchemaCommand(t *testing.T) {
+	c := newCluster(t)
+	for name := range outputs {
+		_, out, said := c.does(append([]string{"schema"}, strings.Fields(name)...)...)
+		var s struct {
+			Defs map[string]any `json:"$defs"`
+		}
+		if err := json.Unmarshal([]byte(out), &s); err != nil {
+			t.Errorf("%s: %v %s%s", name, err, out, said)
+		}
+		for _, m := range reference.FindAllStringSubmatch(out, -1) {
+			if s.Defs[m[1]] == nil {
+				t.Errorf("%s refers to %s, which it lacks", name, m[1])
+			}
+		}
+	}
+	if code, _, said := c.does("schema", "nonsense"); code != 1 || !strings.Contains(said, `"nonsense" has no schema (one of classify, `) {
+		t.Errorf("%d %s", code, said)
+	}
+}
