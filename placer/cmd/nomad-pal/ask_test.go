@@ -72,11 +72,17 @@ func (c *cluster) agent(token, config string) (url string) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		c.t.Fatal(err)
 	}
+	return c.agentOf(token, path)
+}
+
+// agentOf starts an agent with configuration files.
+func (c *cluster) agentOf(token string, paths ...string) (url string) {
+	c.t.Helper()
 	log := &testlog.Buffer{}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- agent.New(hclog.New(&hclog.LoggerOptions{Output: log}), placer.Hooks{}).Run(ctx, []string{path}, nil)
+		ended <- agent.New(hclog.New(&hclog.LoggerOptions{Output: log}), placer.Hooks{}).Run(ctx, paths, nil)
 	}()
 	c.t.Cleanup(func() {
 		cancel()

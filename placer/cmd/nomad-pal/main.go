@@ -64,6 +64,7 @@ func commands(ctx context.Context, io streams) map[string]cli.CommandFactory {
 		"explain":        make(&explainCommand{base: b}),
 		"status":         make(&statusCommand{base: b}),
 		"queue":          make(&queueCommand{base: b}),
+		"init":           make(&initCommand{base: b}),
 		"gpus":           make(&gpusCommand{base: b}),
 		"completion":     make(&completionCommand{base: b}),
 		"doctor":         make(&doctorCommand{base: b}),

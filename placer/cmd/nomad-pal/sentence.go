@@ -90,11 +90,14 @@ func times(cost float64) string {
 	return fmt.Sprintf("%.2f times as long as on median GPUs of one node", cost)
 }
 
-func gpus(n int) string {
+func gpus(n int) string { return counted(n, "GPU") }
+
+// counted is a number of things.
+func counted(n int, what string) string {
 	if n == 1 {
-		return "1 GPU"
+		return "1 " + what
 	}
-	return fmt.Sprintf("%d GPUs", n)
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // waitsSentence is of a gang that waits, or would.

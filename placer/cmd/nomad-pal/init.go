@@ -1,0 +1,184 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"bytes"
+	"embed"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"text/template"
+
+	"github.com/nomad-pal/nomad-pal/placer/deploy/acl"
+)
+
+type initCommand struct{ base }
+
+func (c *initCommand) Synopsis() string {
+	return "Write configuration, policies and an example job"
+}
+
+func (c *initCommand) Help() string {
+	return help("init [options]", `
+Looks at the cluster that it talks to, and writes what nomad-pal needs there into
+a folder: the configuration of the device plugin and of the agent (address, TLS,
+servers, racks, namespaces), an example job that fits the GPUs, and, if Nomad has
+access control, policies and a script that applies them and makes the tokens. It
+changes nothing in Nomad, and no file that is there, unless you say -force. A
+management token lets it see everything.
+
+Init Options:
+
+  -o=<dir>                 The folder, nomad-pal by default.
+  -force                   Write over files that are there.
+`, examples(
+		"Begin:", "nomad-pal init",
+		"Look at the cluster again, into another folder:", "nomad-pal init -o /tmp/nomad-pal",
+		"Is all well with what it wrote?", "nomad-pal doctor -config nomad-pal/agent.hcl",
+	), generalOptions)
+}
+
+func (c *initCommand) Run(args []string) int {
+	fs := c.flags("init")
+	dir := fs.String("o", "nomad-pal", "")
+	force := fs.Bool("force", false, "")
+	if _, ok := c.parse(fs, args, 0); !ok {
+		return 1
+	}
+	client, err := c.client()
+	if err != nil {
+		return c.fail(err)
+	}
+	site, err := c.lookAround(client)
+	if err != nil {
+		return c.fail(err)
+	}
+	whole, err := filepath.Abs(*dir)
+	if err != nil {
+		return c.fail(err)
+	}
+	site.TokenFile = filepath.Join(whole, "agent.token")
+	files, err := site.files()
+	if err == nil {
+		err = writeFiles(*dir, files, *force)
+	}
+	if err != nil {
+		return c.fail(err)
+	}
+	c.say(plain, site.found())
+	c.write("\n")
+	for _, f := range files {
+		c.printf("Wrote %s\n", filepath.Join(*dir, f.name))
+	}
+	c.printSteps(site.steps(*dir))
+	return 0
+}
+
+// file is one to be written.
+type file struct {
+	name, text string
+	mode       os.FileMode
+}
+
+//go:embed initfiles
+var initFiles embed.FS
+
+// files are what is to be written.
+func (s *site) files() ([]file, error) {
+	names := []string{"plugin.hcl", "agent.hcl", "example.nomad.hcl"}
+	if s.ACL {
+		names = append(names, "acl.sh")
+	}
+	var out []file
+	for _, name := range names {
+		t, err := template.New(name).Delims("<<", ">>").Funcs(template.FuncMap{"hcl": hclString}).ParseFS(initFiles, "initfiles/"+name)
+		if err != nil {
+			return nil, err
+		}
+		var text bytes.Buffer
+		if err := t.Execute(&text, s); err != nil {
+			return nil, err
+		}
+		mode := os.FileMode(0o644)
+		if strings.HasSuffix(name, ".sh") {
+			mode = 0o755
+		}
+		out = append(out, file{name, text.String(), mode})
+	}
+	if !s.ACL {
+		return out, nil
+	}
+	stored := func(policy string) string {
+		return strings.ReplaceAll(policy, `namespace "default"`, "namespace "+hclString(s.Storage))
+	}
+	out = append(out, file{"nomad-pal.policy.hcl", stored(acl.Agent), 0o644}, file{"node.policy.hcl", stored(acl.Node), 0o644})
+	for _, n := range s.Namespaces {
+		name := "user-" + n + ".policy.hcl"
+		text := strings.NewReplacer("research user.policy.hcl", "nomad-pal-user-"+n+" "+name, "research", n).Replace(stored(acl.User))
+		out = append(out, file{name, text, 0o644})
+	}
+	return out, nil
+}
+
+// hclString is a string in HCL.
+func hclString(s string) string {
+	return strings.NewReplacer("${", "$${", "%{", "%%{").Replace(strconv.Quote(s))
+}
+
+// writeFiles writes all of the files, or none.
+func writeFiles(dir string, files []file, force bool) error {
+	var there []string
+	for _, f := range files {
+		if _, err := os.Lstat(filepath.Join(dir, f.name)); err == nil {
+			there = append(there, f.name)
+		} else if !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	if len(there) > 0 && !force {
+		return fmt.Errorf("%s has %s: say -force to write over them, or -o for another folder", dir, strings.Join(there, ", "))
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, f := range files {
+		path := filepath.Join(dir, f.name)
+		if slices.Contains(there, f.name) {
+			if err := os.Remove(path); err != nil { // not through a link
+				return err
+			}
+		}
+		if err := os.WriteFile(path, []byte(f.text), f.mode); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// steps are what to do with the files.
+func (s *site) steps(dir string) []string {
+	path := func(name string) string { return filepath.Join(dir, name) }
+	var out []string
+	if s.ACL {
+		out = append(out, fmt.Sprintf("Policies and tokens, with a management token: NOMAD_TOKEN=… sh %s", path("acl.sh")))
+	}
+	plugin := fmt.Sprintf("The device plugin: nomad-device-pal into the plugin_dir of each client with GPUs, %s into its configuration", path("plugin.hcl"))
+	if s.ACL {
+		plugin += fmt.Sprintf(", %s to /etc/nomad.d/nomad-device-pal.token", path("node.token"))
+	}
+	token := ""
+	if s.ACL {
+		token = fmt.Sprintf("NOMAD_TOKEN=$(cat %s) ", path("agent.token"))
+	}
+	return append(out,
+		plugin+", and restart the client",
+		fmt.Sprintf("The agent: nomad-pal agent -config %s", path("agent.hcl")),
+		fmt.Sprintf("Is all well? %snomad-pal doctor -config %s", token, path("agent.hcl")),
+		fmt.Sprintf("A first gang: nomad-pal run %s", path("example.nomad.hcl")))
+}

@@ -1,0 +1,162 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/agent"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+)
+
+// With what init writes, the agent runs, doctor finds nothing that fails, and the example
+// fits.
+func TestInit(t *testing.T) {
+	c := newCluster(t)
+	dir := filepath.Join(t.TempDir(), "new")
+	code, out, said := c.does("init", "-o", dir)
+	if code != 0 || !strings.Contains(out, "has 8 GPUs on 2 nodes, racks in meta \"rack\"") || !strings.Contains(out, "no policies are written") {
+		t.Fatalf("%d %s%s", code, out, said)
+	}
+	if names := filesIn(t, dir); names != "agent.hcl example.nomad.hcl plugin.hcl" {
+		t.Errorf("it wrote %s", names)
+	}
+	port := filepath.Join(t.TempDir(), "port.hcl")
+	if err := os.WriteFile(port, []byte("http {\n  bind_port = 0\n}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	written := filepath.Join(dir, "agent.hcl")
+	if file, err := agent.Load([]string{written}); err != nil {
+		t.Fatal(err)
+	} else if cfg, err := file.PlacerConfig(); err != nil || cfg.RackMeta != "rack" {
+		t.Errorf("rack_meta %q: %v", cfg.RackMeta, err)
+	}
+	url := c.agentOf("", written, port)
+	if code, out, said := c.does("doctor", "-config", written, "-pal-address", url); code != 0 || strings.Contains(out, "FAIL ") {
+		t.Errorf("doctor: %d %s%s", code, out, said)
+	}
+	if code, out, said := c.does("plan", filepath.Join(dir, "example.nomad.hcl")); code != 1 || !strings.Contains(out, "8 GPUs, application class A") {
+		t.Errorf("the example: %d %s%s", code, out, said)
+	}
+}
+
+// Files that are there stay as they are, all of them, unless -force is said; and then
+// nothing is written through a link.
+func TestInitOverwrites(t *testing.T) {
+	c := newCluster(t)
+	dir, elsewhere := t.TempDir(), filepath.Join(t.TempDir(), "elsewhere")
+	mine := filepath.Join(dir, "agent.hcl")
+	if err := os.WriteFile(elsewhere, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(elsewhere, mine); err != nil {
+		t.Fatal(err)
+	}
+	code, _, said := c.does("init", "-o", dir)
+	if code != 1 || !strings.Contains(said, "has agent.hcl: say -force") || filesIn(t, dir) != "agent.hcl" {
+		t.Errorf("%d %s; %s", code, said, filesIn(t, dir))
+	}
+	if code, _, said = c.does("init", "-o", dir, "-force"); code != 0 {
+		t.Errorf("-force: %s", said)
+	}
+	if text, _ := os.ReadFile(elsewhere); string(text) != "mine" {
+		t.Errorf("written through a link: %s", text)
+	}
+	if text, _ := os.ReadFile(mine); !strings.Contains(string(text), c.url) {
+		t.Errorf("-force did not write: %s", text)
+	}
+}
+
+func filesIn(t *testing.T, dir string) string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return strings.Join(names, " ")
+}
+
+// What is found stands in the files: TLS, access control, namespaces, racks, other plugins,
+// the kind of node with the most GPUs.
+func TestSiteFiles(t *testing.T) {
+	t.Parallel()
+	node := func(n, gpus int, change func(*api.Node)) *api.Node {
+		out := nomadtest.GPUNode(n, gpus)
+		out.Meta = map[string]string{"rack_id": "r1"}
+		out.Drivers = map[string]*api.DriverInfo{"docker": {Detected: true, Healthy: true}}
+		change(out)
+		return out
+	}
+	same := func(*api.Node) {}
+	s := &site{
+		Address: "https://n:4646", TLS: true, CACert: "/ca.pem", ClientCert: "/c.pem", ClientKey: "/k.pem", Storage: "ops",
+		ACL: true, TokenFile: "/t/agent.token", Namespaces: []string{"default", "ops", "research"}, Namespace: "research", Servers: "a:4647,b:4647",
+	}
+	nodes := []*api.Node{
+		node(0, 4, same), node(1, 8, func(n *api.Node) { n.NodePool = "gpu"; n.NodeResources.Devices[0].Name = "NVIDIA H100" }),
+		node(2, 8, func(n *api.Node) {
+			n.NodePool = "gpu"
+			n.NodeResources.Devices[0].Name = "NVIDIA H100"
+			n.Meta["unrelated"] = "x"
+		}),
+		node(3, 4, func(n *api.Node) { n.NodeResources.Devices[0].Instances[0].Healthy = false }),
+	}
+	s.lookAtRacks(nodes)
+	s.lookAtGPUs(nodes)
+	files, err := s.files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := map[string]string{}
+	dir := t.TempDir()
+	for _, f := range files {
+		texts[f.name] = f.text
+		if err := os.WriteFile(filepath.Join(dir, f.name), []byte(f.text), f.mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string][]string{
+		"agent.hcl":                {`rack_meta = "rack_id"`, `namespace = "ops"`, `token_file = "/t/agent.token"`, `# rpc_address = "a:4647,b:4647"`, `ca_cert     = "/ca.pem"`, `# tenant "research"`},
+		"plugin.hcl":               {`address = "https://127.0.0.1:4646"`, `namespace = "ops"`, "On 4 of 4 nodes the GPUs come from another device plugin", "token_file"},
+		"example.nomad.hcl":        {`node_pool = "gpu"`, `device "nvidia/gpu/NVIDIA H100"`, "count = 2", "count = 8", `driver = "docker"`, `namespace = "research"`},
+		"acl.sh":                   {"nomad-pal-user-research user-research.policy.hcl"},
+		"nomad-pal.policy.hcl":     {`namespace "ops"`},
+		"user-research.policy.hcl": {`path "nomad-pal/decisions/research/*"`, `namespace "ops"`, "nomad-pal-user-research user-research.policy.hcl"},
+		"user-ops.policy.hcl":      {`path "nomad-pal/decisions/ops/*"`},
+	} {
+		for _, w := range want {
+			if !strings.Contains(texts[name], w) {
+				t.Errorf("%s lacks %q:\n%s", name, w, texts[name])
+			}
+		}
+	}
+	if file, err := agent.Load([]string{filepath.Join(dir, "agent.hcl")}); err != nil {
+		t.Error(err)
+	} else if _, err := file.PlacerConfig(); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := new(base).readJob(filepath.Join(dir, "example.nomad.hcl"), &jobFlags{strict: true}); err != nil {
+		t.Error(err)
+	}
+}
+
+// Without a GPU there are files all the same.
+func TestInitWithoutGPUs(t *testing.T) {
+	t.Parallel()
+	s := &site{Address: "http://n:4646", Storage: "default", Namespaces: []string{"default"}, Namespace: "default"}
+	s.lookAtGPUs(nil)
+	files, err := s.files()
+	if err != nil || len(files) != 3 || !strings.Contains(files[2].text, "this one shows none yet") {
+		t.Errorf("%v %+v", err, files)
+	}
+}

@@ -1,0 +1,185 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal/attr"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// site is what init finds on a cluster, and what its files say.
+type site struct {
+	Address, Region, Storage string
+	// How to connect by TLS, as the command itself does.
+	TLS                                               bool
+	CACert, CAPath, ClientCert, ClientKey, ServerName string
+	SkipVerify                                        bool
+	ACL                                               bool
+	TokenFile                                         string
+	// Servers are their RPC addresses, with commas between.
+	Servers string
+	// Namespaces are those that the token sees.
+	Namespaces []string
+	// RackMeta is the node meta key that names racks, "" if there is none; Racks says what
+	// it tells.
+	RackMeta, Racks string
+	// OtherPlugin says how many nodes have their GPUs from another device plugin, "" for none.
+	OtherPlugin string
+	// Nodes have GPUs, and GPUs in all.
+	Nodes, GPUs int
+	// Quota is an equal share of the GPUs.
+	Quota int
+
+	// The example job: it is for nodes of one pool, driver and kind of GPU.
+	Namespace, Pool, Driver, Device, Fits string
+	Count, GPUsEach                       int
+}
+
+// lookAround finds out what the cluster has.
+func (b *base) lookAround(client *nomad.Client) (*site, error) {
+	cfg := b.config()
+	q := (&api.QueryOptions{}).WithContext(b.ctx)
+	s := &site{
+		Address: cfg.Address, Region: cfg.Region, Storage: client.Namespace(), Namespace: b.namespace,
+		TLS: strings.HasPrefix(cfg.Address, "https://"), CACert: cfg.TLSConfig.CACert, CAPath: cfg.TLSConfig.CAPath,
+		ClientCert: cfg.TLSConfig.ClientCert, ClientKey: cfg.TLSConfig.ClientKey, ServerName: cfg.TLSConfig.TLSServerName,
+		SkipVerify: cfg.TLSConfig.Insecure,
+	}
+	state, err := client.ReadNodes(b.ctx)
+	if err != nil {
+		return nil, err
+	}
+	self, _, err := client.API().ACLTokens().Self(q)
+	s.ACL = !aclDisabled(self, err)
+	if peers, err := client.API().Status().Peers(); err == nil {
+		slices.Sort(peers)
+		s.Servers = strings.Join(peers, ",")
+	}
+	s.Namespaces = []string{b.namespace}
+	if all, _, err := client.API().Namespaces().List(q); err == nil && len(all) > 0 {
+		s.Namespaces = nil
+		for _, n := range all {
+			s.Namespaces = append(s.Namespaces, n.Name)
+		}
+		slices.Sort(s.Namespaces)
+	}
+	var nodes []*api.Node
+	for _, id := range slices.Sorted(maps.Keys(state.Nodes)) {
+		nodes = append(nodes, state.Nodes[id])
+	}
+	s.lookAtRacks(nodes)
+	s.lookAtGPUs(nodes)
+	s.Quota = max(1, s.GPUs/len(s.Namespaces))
+	return s, nil
+}
+
+// lookAtRacks takes the meta key whose name speaks of racks that most nodes have.
+func (s *site) lookAtRacks(nodes []*api.Node) {
+	by := map[string]map[string]int{}
+	for _, n := range nodes {
+		for k, v := range n.Meta {
+			if strings.Contains(strings.ToLower(k), "rack") && v != "" {
+				if by[k] == nil {
+					by[k] = map[string]int{}
+				}
+				by[k][v]++
+			}
+		}
+	}
+	most := 0
+	for _, k := range slices.Sorted(maps.Keys(by)) {
+		named := 0
+		for _, n := range by[k] {
+			named += n
+		}
+		if named > most || named == most && k == "rack" {
+			most, s.RackMeta = named, k
+			s.Racks = fmt.Sprintf("%d of %s with GPUs say their rack, %s in all,", named, counted(len(nodes), "node"), counted(len(by[k]), "rack"))
+		}
+	}
+}
+
+// kind is a kind of node that an example is for.
+type kind struct {
+	pool, driver, vendor, model string
+	gpus                        int
+}
+
+// lookAtGPUs counts GPUs, and shapes the example for the kind of node that has the most.
+func (s *site) lookAtGPUs(nodes []*api.Node) {
+	s.Pool, s.Driver, s.Device, s.Count, s.GPUsEach = "default", "raw_exec", "nvidia/gpu", 1, 1
+	s.Fits, s.Nodes = "a cluster with a GPU (this one shows none yet)", len(nodes)
+	others, models := 0, map[string]bool{}
+	kinds := map[kind]int{}
+	for _, n := range nodes {
+		other := false
+		for _, d := range n.NodeResources.Devices {
+			if d == nil || d.Type != attr.Type {
+				continue
+			}
+			healthy := 0
+			for _, g := range d.Instances {
+				if g != nil && g.Healthy {
+					healthy++
+				}
+			}
+			s.GPUs += len(d.Instances)
+			models[d.Vendor+d.Name] = true
+			other = other || d.Attributes[attr.Reference] == nil
+			if healthy > 0 {
+				kinds[kind{n.NodePool, driver(n), d.Vendor, d.Name, healthy}]++
+			}
+		}
+		if other {
+			others++
+		}
+	}
+	if others > 0 {
+		s.OtherPlugin = fmt.Sprintf("On %d of %s the", others, counted(len(nodes), "node"))
+	}
+	if len(kinds) == 0 {
+		return
+	}
+	best := slices.MaxFunc(slices.Collect(maps.Keys(kinds)), func(a, b kind) int {
+		return cmp.Or(cmp.Compare(kinds[a]*a.gpus, kinds[b]*b.gpus), cmp.Compare(fmt.Sprint(b), fmt.Sprint(a)))
+	})
+	s.Pool, s.Driver = cmp.Or(best.pool, "default"), best.driver
+	s.Count, s.GPUsEach = min(2, kinds[best]), best.gpus
+	s.Device = best.vendor + "/" + attr.Type
+	if len(models) > 1 {
+		s.Device += "/" + best.model
+	}
+	s.Fits = fmt.Sprintf("the cluster: %s with %d × %s", counted(kinds[best], "node"), best.gpus, best.model)
+}
+
+// driver is the one that can run the example's command on a node.
+func driver(n *api.Node) string {
+	for _, name := range []string{"docker", "raw_exec", "exec"} {
+		if d := n.Drivers[name]; d != nil && d.Detected && d.Healthy {
+			return name
+		}
+	}
+	return "raw_exec"
+}
+
+// found says what the cluster has, in one sentence.
+func (s *site) found() string {
+	text := fmt.Sprintf("%s has %s on %s", s.Address, gpus(s.GPUs), counted(s.Nodes, "node"))
+	if s.RackMeta != "" {
+		text += fmt.Sprintf(", racks in meta %q", s.RackMeta)
+	}
+	text += ", " + counted(len(s.Namespaces), "namespace")
+	if s.ACL {
+		return text + ", and access control."
+	}
+	return text + ", and no access control: anybody may do everything, so that no policies are written."
+}
