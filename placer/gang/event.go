@@ -181,8 +181,8 @@ type (
 		Args  []any // keys and values
 	}
 
-	// Enqueue puts the gang into the queue, since when it waits. Dequeue takes it out;
-	// Finished: because it has done its work, from which the queue learns.
+	// Enqueue puts the gang into the queue; Since is when it began to wait. Dequeue takes
+	// it out; Finished: because it has done its work, from which the queue learns.
 	Enqueue struct {
 		Job   queue.Job
 		Since time.Time
@@ -204,7 +204,7 @@ type (
 	Arrived struct{}
 	// Placed: Nomad has the job with the pins of a start, whose reasons are the record.
 	Placed struct{ Record Record }
-	// Counted: a move began, of which there may be so many an hour.
+	// Counted: a move began; only so many may in an hour.
 	Counted struct{}
 )
 
@@ -236,7 +236,7 @@ func (Arrived) effect()         {}
 func (Placed) effect()          {}
 func (Counted) effect()         {}
 
-// Purpose is what a registration, or its end, is for.
+// Purpose is what a registration or a deregistration is for.
 type Purpose string
 
 // The purposes.

@@ -16,7 +16,7 @@ import (
 )
 
 // lineage are the versions of a job that are nothing but our rewritings of one another:
-// from the first that replaced one of its author's. Its zero value is not known.
+// from the first that replaced one of its author's. The zero value: it is not known.
 type lineage struct {
 	// version is the first of them, index its JobModifyIndex.
 	version, index uint64

@@ -72,8 +72,8 @@ type Gang struct {
 	evaluated   uint64
 	evaluatedAt time.Time
 
-	// eligible is since when the jobs have finished that it comes after; zero: it comes
-	// after none.
+	// eligible is when the last of the jobs that it comes after had finished; zero: it
+	// comes after none.
 	eligible time.Time
 
 	// read is what was read in this turn, pending the effect whose answer is due.
@@ -138,31 +138,32 @@ func (g *Gang) GaveUp() error {
 }
 
 // Ours says whether there is something for the placer to do, or to remember, about the
-// job: also where it has ended by what we registered over a change of its author's.
+// job. A job that has ended is ours too, if we overwrote a change of its author's.
 func (g *Gang) Ours() bool { return g.Observed.Ours() || g.Nomad == Ended && g.overwrote }
 
-// Overwrote says whether what we registered replaced a change that we had not seen,
-// which is to be undone before anything is decided upon it.
+// Overwrote says whether what we registered replaced a change that we had not seen. That
+// is to be undone before anything is decided about the job.
 func (g *Gang) Overwrote() bool { return g.overwrote }
 
 // Unchecked says whether Nomad has not told yet what it made of the job as we
 // registered it last.
 func (g *Gang) Unchecked() bool { return g.unconfirmed() || g.overwrote }
 
-// unconfirmed says the same, but for what is known to have replaced a change. Until then
-// nothing is registered over it: of two registrations, one upon the other, nobody could
-// tell which of them replaced what the author did.
+// unconfirmed is Unchecked without what is known to have replaced a change. Until Nomad
+// has told, nothing is registered over the job: of two registrations, one upon the
+// other, nobody could tell which of them replaced what the author did.
 func (g *Gang) unconfirmed() bool { return g.guess != nil && g.guess == g.Job }
 
-// confirmLater takes in what we think that Nomad made of a registration.
+// confirmLater remembers the job as Nomad should have it after a registration, until an
+// event shows it as it is.
 func (g *Gang) confirmLater(job *api.Job) {
 	if g.guess = job; *job.JobModifyIndex == *g.Job.JobModifyIndex { // there was nothing to change: no event will tell
 		g.guess = nil
 	}
 }
 
-// Recalled says whether is known what an earlier placer, or an earlier version of
-// the job, says about its place in the queue.
+// Recalled says whether the gang's place in the queue is known: what an earlier placer,
+// or an earlier version of the job, says about it has been read.
 func (g *Gang) Recalled() bool {
 	if len(g.Pins.Groups) > 0 {
 		return g.Record != nil

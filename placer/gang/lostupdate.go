@@ -14,8 +14,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// raceTime is how close together an author's doing and our registering are where
-// Nomad let the one replace the other: milliseconds, but on a busy server.
+// raceTime bounds how far apart the author's change and our registration can be if one
+// replaced the other: milliseconds, more on a busy server.
 const raceTime = 5 * time.Second
 
 // isLostUpdate says whether version v of a job is a rewriting of ours of version
@@ -25,8 +25,8 @@ const raceTime = 5 * time.Second
 //	v-1  stopped, or edited
 //	v    what v-2 asks for, with other pins, or another gate, than any version before
 //
-// Our registering rests on the version before it otherwise. A person can make
-// such a v by reverting or starting the job; that is like a version before.
+// Otherwise what we register asks for what the version before it did. A person can make
+// such a v by reverting or starting the job; but then it equals an earlier version.
 //
 // A job that was purged and brought back cannot be told from a new one: Nomad
 // keeps no version of it. Somebody has to purge it again.
@@ -51,7 +51,7 @@ func isLostUpdate(versions map[uint64]*api.Job, v uint64) bool {
 	return true
 }
 
-// Wishes is what a version asks for, as text that is the same where that is.
+// Wishes is what a version asks for, as text: equal for versions that ask for the same.
 func Wishes(job *api.Job) string {
 	text, err := json.Marshal(job)
 	fields := map[string]any{}
@@ -106,8 +106,8 @@ func bare(v any) any {
 // overwroteWith says whether what we registered replaced a change that we had not
 // seen. Nomad compares the index that it is to enforce before it writes, not
 // while it does (seen on 1.11.3): a job that is stopped, purged or edited in the
-// milliseconds between comes back as it was. The version tells: registering
-// makes the next one.
+// milliseconds between comes back as it was. The version tells: each registration
+// makes the next one, so that a higher one than expected means another in between.
 func (g *Gang) overwroteWith(now *api.Job) bool {
 	if g.Job == nil || *g.Job.JobModifyIndex != *now.JobModifyIndex {
 		return false

@@ -77,12 +77,15 @@ func gpusPerMember(job *api.Job) map[string]int {
 	return n
 }
 
-// state is the state by the job's constraints. pastGate: Nomad has placed a
-// member past the gate. Where the job is pinned, too, the gate must stand open:
-// a member that Nomad was about to place when the gate came is one to stop.
-// dropped: behind its gate nothing of the job was ever placed, so that it cannot
-// have ended. Nomad calls it dead for all that where it has dropped its blocked
-// evaluation, as when the members of a batch job are drained.
+// state is the state by the job's constraints.
+//
+// pastGate: Nomad has placed a member past the gate. If the job is pinned too, that
+// counts only if an operator has opened the gate: otherwise Nomad was about to place
+// the member when the gate came, and it is to be stopped.
+//
+// dropped: nothing of this version was ever placed behind its gate, so it cannot have
+// ended. Nomad calls it dead all the same if it has dropped the blocked evaluation, as
+// it does when the members of a batch job are drained.
 func (st *Observed) state(pinned, gated, pastGate, dropped bool) State {
 	switch {
 	case nomad.Ended(st.Job) && !dropped:

@@ -103,9 +103,9 @@ var table = [numStates][numKinds]handler{
 	Ended:       {OnObserve: observed, OnTurn: turn, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop},
 }
 
-// To are the states that a gang may go to from this one by what the placer does. By
-// what Nomad shows it may go to any, and where a lost update is undone, to whatever its
-// author made of the job.
+// To are the states that a gang may go to from this one by what the placer does. What
+// Nomad shows may bring it to any state; and a lost update that is undone, to whatever
+// the author made of the job.
 func (s State) To() []State {
 	out, common := s.to()
 	for _, t := range common {
@@ -116,7 +116,7 @@ func (s State) To() []State {
 	return out
 }
 
-// to are the same, those apart that the common duties lead to.
+// to are the same; those that the common duties lead to come separately.
 func (s State) to() (out, common []State) {
 	add := func(to []State) {
 		for _, t := range to {

@@ -46,8 +46,8 @@ func (g *Gang) recall(World) ([]Effect, bool) {
 const (
 	// saveAfter is how long a decision may go unrecorded while its members come up.
 	saveAfter = time.Second
-	// retryWithin is how long after it failed a gang is tried again whose job Nomad
-	// calls dead: what an earlier placer left behind is not begun anew.
+	// retryWithin is how long after a failure a gang is tried again if Nomad calls its job
+	// dead: failures that an earlier placer left behind are not tried again.
 	retryWithin = 10 * time.Minute
 	// maxInfraFailures bounds how often the infrastructure may fail a gang before it is
 	// given up.
@@ -62,14 +62,13 @@ func (g *Gang) saveSlow(w World) ([]Effect, bool) {
 	return []Effect{SaveRecord{*g.Record}}, true
 }
 
-// evaluateAgain is how long Nomad has, at least, between two evaluations of a job that we
-// ask for.
+// evaluateAgain is the least time between two evaluations of a job that we ask for.
 const evaluateAgain = time.Minute
 
-// keepPending has Nomad evaluate a waiting job again that it calls dead, as it does with
-// a gated batch job whose members of an older version were drained: nothing of it is
-// left, and no evaluation is blocked. Nomad's garbage collection takes what is dead, so
-// that the gang would be gone; the new evaluation is blocked by the gate.
+// keepPending has Nomad evaluate a waiting job again if it calls the job dead. It does so
+// with a gated batch job whose members of an older version were drained: nothing of it is
+// left, and no evaluation is blocked. Nomad's garbage collection removes dead jobs, and
+// the gang would be gone. The gate blocks the new evaluation, so the job is pending again.
 func (g *Gang) keepPending(w World) ([]Effect, bool) {
 	dead := g.Job.Status != nil && *g.Job.Status == "dead" && !stopped(g.Job)
 	if !dead || g.evaluated == *g.Job.ModifyIndex || w.Now().Sub(g.evaluatedAt) < evaluateAgain {
@@ -91,10 +90,10 @@ func (g *Gang) stopOrGoOn(World) ([]Effect, bool) {
 	return ask(g.stopMembers())
 }
 
-// makeWhole heals a job that is still not whole after the timeout, once Nomad has
-// nothing under way for it: some constraint that was not foreseen, a GPU that
-// somebody else took or that became unhealthy, or a node that went down keeps part of
-// it out. A gang goes back into the queue as a whole; a service, whose members
+// makeWhole is for a job that is still not whole after the timeout, once Nomad has
+// nothing under way for it. Something keeps part of it out: a constraint that was not
+// foreseen, a GPU that somebody else took or that became unhealthy, or a node that went
+// down. A gang goes back into the queue as a whole; a service, whose members
 // do not wait for each other, gets further nodes.
 func (g *Gang) makeWhole(w World) ([]Effect, bool) {
 	now := w.Now()
