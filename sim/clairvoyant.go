@@ -29,14 +29,14 @@ type Clairvoyant struct {
 	Cluster *pal.Cluster
 }
 
-// limitJob is a job in the books of the clairvoyant scheduler.
-type limitJob struct {
+// clairvoyantJob is a job in the books of the clairvoyant scheduler.
+type clairvoyantJob struct {
 	gang      pal.Gang
 	gpus      int
 	left      float64 // seconds of work at cost 1, as of since
 	since     time.Duration
 	running   bool
-	settled   bool // placed when all were placed anew
+	repacked  bool // placed together with others
 	placement pal.Placement
 	cost      float64
 	first     time.Duration
@@ -46,34 +46,34 @@ type limitJob struct {
 }
 
 // limitKind is what gangs share that fit in the same places.
-type limitKind struct {
+type gangKind struct {
 	gpus, member int
 	class        pal.AppClass
 }
 
-type limitEngine struct {
+type clairvoyantEngine struct {
 	Clairvoyant
-	jobs    []limitJob
-	kinds   []limitKind         // in order of first use
-	waiting map[limitKind][]int // by area, then submission
+	jobs    []clairvoyantJob
+	kinds   []gangKind         // in order of first use
+	waiting map[gangKind][]int // by remaining GPU time, then submission
 	running []int
-	least   map[limitKind]float64 // cost on the empty cluster
+	least   map[gangKind]float64 // cost on the empty cluster
 	now     time.Duration
 	use     usage
 	done    int
 	next    int // next arrival
-	freed   int // GPUs that came free since all were placed anew
+	freed   int // GPUs that came free since gangs were last repacked
 }
 
 // Run simulates until every job has finished.
 func (c Clairvoyant) Run() (Outcome, error) {
-	e := &limitEngine{Clairvoyant: c, waiting: map[limitKind][]int{}, least: map[limitKind]float64{}, use: newUsage(c.Cluster.NumGPUs())}
+	e := &clairvoyantEngine{Clairvoyant: c, waiting: map[gangKind][]int{}, least: map[gangKind]float64{}, use: newUsage(c.Cluster.NumGPUs())}
 	for _, j := range c.Jobs {
 		g := gangOf(j)
 		if _, ok := e.place(g); !ok {
 			return Outcome{}, fmt.Errorf("job %q needs %d GPUs, in members of %d, that the cluster does not have", j.ID, j.GPUs, max(1, j.MemberGPUs))
 		}
-		e.jobs = append(e.jobs, limitJob{gang: g, gpus: j.GPUs, left: j.WorkS(), first: -1, finish: -1})
+		e.jobs = append(e.jobs, clairvoyantJob{gang: g, gpus: j.GPUs, left: j.WorkS(), first: -1, finish: -1})
 	}
 	for e.done < len(e.jobs) {
 		at := e.nextTime()
@@ -92,12 +92,12 @@ func (c Clairvoyant) Run() (Outcome, error) {
 }
 
 // end is when a running job ends.
-func (e *limitEngine) end(i int) time.Duration {
+func (e *clairvoyantEngine) end(i int) time.Duration {
 	j := &e.jobs[i]
 	return j.since + time.Duration(math.Ceil(j.left*j.cost*float64(time.Second)))
 }
 
-func (e *limitEngine) nextTime() time.Duration {
+func (e *clairvoyantEngine) nextTime() time.Duration {
 	at := time.Duration(math.MaxInt64)
 	if e.next < len(e.Jobs) {
 		at = seconds(e.Jobs[e.next].SubmitS)
@@ -109,7 +109,7 @@ func (e *limitEngine) nextTime() time.Duration {
 }
 
 // finish ends the jobs whose work is done.
-func (e *limitEngine) finish() {
+func (e *clairvoyantEngine) finish() {
 	e.running = slices.DeleteFunc(e.running, func(i int) bool {
 		j := &e.jobs[i]
 		if e.end(i) > e.now {
@@ -124,8 +124,8 @@ func (e *limitEngine) finish() {
 	})
 }
 
-// area is the GPU time that a job needs still.
-func (e *limitEngine) area(i int) float64 {
+// remaining is the GPU time that a job needs still.
+func (e *clairvoyantEngine) remaining(i int) float64 {
 	j := &e.jobs[i]
 	left := j.left
 	if j.running {
@@ -134,16 +134,16 @@ func (e *limitEngine) area(i int) float64 {
 	return left * float64(j.gpus)
 }
 
-func (e *limitEngine) compare(a, b int) int {
-	return cmp.Or(cmp.Compare(e.area(a), e.area(b)), cmp.Compare(a, b))
+func (e *clairvoyantEngine) compare(a, b int) int {
+	return cmp.Or(cmp.Compare(e.remaining(a), e.remaining(b)), cmp.Compare(a, b))
 }
 
-func (e *limitEngine) kind(i int) limitKind {
-	return limitKind{e.jobs[i].gpus, max(1, e.Jobs[i].MemberGPUs), e.Jobs[i].Class}
+func (e *clairvoyantEngine) kindOf(i int) gangKind {
+	return gangKind{e.jobs[i].gpus, max(1, e.Jobs[i].MemberGPUs), e.Jobs[i].Class}
 }
 
-func (e *limitEngine) enqueue(i int) {
-	k := e.kind(i)
+func (e *clairvoyantEngine) enqueue(i int) {
+	k := e.kindOf(i)
 	q, known := e.waiting[k]
 	if !known {
 		e.kinds = append(e.kinds, k)
@@ -152,16 +152,16 @@ func (e *limitEngine) enqueue(i int) {
 	e.waiting[k] = slices.Insert(q, at, i)
 }
 
-// decide chooses who runs, stops the others and starts those chosen. Since moves
-// cost nothing, gangs make room where one does not fit, or lies worse than it
-// could.
-func (e *limitEngine) decide() {
+// decide chooses who runs, stops the others and starts those chosen. Moves cost
+// nothing: if a gang does not fit, or is placed worse than it could be, others make
+// room for it. First a few neighbours do; if that is not enough, all that run.
+func (e *clairvoyantEngine) decide() {
 	starts, stops := e.choose()
 	for _, i := range stops {
 		e.suspend(i)
 	}
 	rest := e.start(starts)
-	for _, i := range e.misplaced() {
+	for _, i := range e.badlyPlaced() {
 		e.release(i)
 		e.drop(i)
 		rest = append(rest, i)
@@ -169,8 +169,8 @@ func (e *limitEngine) decide() {
 	if len(rest) == 0 {
 		return
 	}
-	if rest = e.anew(rest, e.neighbours(rest)); len(rest) > 0 {
-		rest = e.anew(rest, slices.Clone(e.running))
+	if rest = e.repack(rest, e.neighbours(rest)); len(rest) > 0 {
+		rest = e.repack(rest, slices.Clone(e.running))
 	}
 	for _, i := range rest {
 		e.enqueue(i)
@@ -181,13 +181,13 @@ func (e *limitEngine) decide() {
 // muchWorse is how many times its least cost a gang has that others make room for.
 const muchWorse = 1.2
 
-// misplaced are the gangs that lie much worse than they would alone, and have a
+// badlyPlaced are the gangs that lie much worse than they would alone, and have a
 // chance: nobody made room for them yet, or as many GPUs have come free as they
 // have.
-func (e *limitEngine) misplaced() (gangs []int) {
+func (e *clairvoyantEngine) badlyPlaced() (gangs []int) {
 	for _, i := range e.running {
 		j := &e.jobs[i]
-		if j.cost > muchWorse*e.leastCost(i) && (!j.settled || e.freed >= j.gpus) {
+		if j.cost > muchWorse*e.leastCost(i) && (!j.repacked || e.freed >= j.gpus) {
 			gangs = append(gangs, i)
 		}
 	}
@@ -199,7 +199,7 @@ const spare = 2
 
 // neighbours are the gangs to be moved so that others find whole nodes: those on
 // the emptiest ones, as many as these gangs need and a few.
-func (e *limitEngine) neighbours(gangs []int) []int {
+func (e *clairvoyantEngine) neighbours(gangs []int) []int {
 	used := make([]int, e.Cluster.Groups())
 	alone := make([]int, len(e.running)) // device group that holds the gang; -1: several
 	for n, i := range e.running {
@@ -241,7 +241,7 @@ func (e *limitEngine) neighbours(gangs []int) []int {
 
 // choose walks through all jobs by the GPU time that they need still: those
 // that fit in number run. It takes those to be started out of the queue.
-func (e *limitEngine) choose() (starts, stops []int) {
+func (e *clairvoyantEngine) choose() (starts, stops []int) {
 	free := e.Cluster.FreeGPUs()
 	if e.nobodyBetter(free) {
 		return nil, nil
@@ -250,7 +250,7 @@ func (e *limitEngine) choose() (starts, stops []int) {
 	running := slices.Clone(e.running)
 	slices.SortFunc(running, e.compare)
 	for {
-		best, of := -1, limitKind{}
+		best, of := -1, gangKind{}
 		for _, k := range e.kinds {
 			if q := e.waiting[k]; len(q) > 0 && k.gpus <= free && (best < 0 || e.compare(q[0], best) < 0) {
 				best, of = q[0], k
@@ -262,13 +262,13 @@ func (e *limitEngine) choose() (starts, stops []int) {
 				running = running[1:]
 				continue
 			}
-			best, of = running[0], limitKind{}
+			best, of = running[0], gangKind{}
 		}
 		if best < 0 {
 			return starts, stops
 		}
 		free -= e.jobs[best].gpus
-		if of == (limitKind{}) {
+		if of == (gangKind{}) {
 			running = running[1:]
 			continue
 		}
@@ -279,7 +279,7 @@ func (e *limitEngine) choose() (starts, stops []int) {
 
 // nobodyBetter says whether all that waits neither fits the free GPUs nor goes
 // before anybody who runs.
-func (e *limitEngine) nobodyBetter(free int) bool {
+func (e *clairvoyantEngine) nobodyBetter(free int) bool {
 	worst := -1
 	for _, i := range e.running {
 		if worst < 0 || e.compare(i, worst) > 0 {
@@ -295,7 +295,7 @@ func (e *limitEngine) nobodyBetter(free int) bool {
 }
 
 // place finds GPUs that are no outliers, or any.
-func (e *limitEngine) place(g pal.Gang) (pal.Placement, bool) {
+func (e *clairvoyantEngine) place(g pal.Gang) (pal.Placement, bool) {
 	p := pal.Policy{Name: pal.PAL, OutlierThreshold: queue.DefaultOutlierThreshold}
 	if pl, ok := pal.Place(e.Cluster, g, p); ok {
 		return pl, true
@@ -304,9 +304,8 @@ func (e *limitEngine) place(g pal.Gang) (pal.Placement, bool) {
 	return pal.Place(e.Cluster, g, p)
 }
 
-// start starts jobs, as far as the free GPUs of none lie in the wrong places; the
-// rest is left.
-func (e *limitEngine) start(jobs []int) (rest []int) {
+// start starts jobs in order until one does not fit; it returns that one and the rest.
+func (e *clairvoyantEngine) start(jobs []int) (rest []int) {
 	for n, i := range jobs {
 		pl, ok := e.place(e.jobs[i].gang)
 		if !ok {
@@ -318,10 +317,10 @@ func (e *limitEngine) start(jobs []int) (rest []int) {
 	return nil
 }
 
-// anew places gangs together with some that run, the widest first: they fit in
-// number, and only GPUs that lie in the wrong places would keep them out or apart.
-// It returns those that do not fit for all that.
-func (e *limitEngine) anew(gangs, running []int) (rest []int) {
+// repack places gangs together with some that run, the widest first: there are enough
+// GPUs for all, but not where the gangs could use them. It returns those that do not
+// fit even so.
+func (e *clairvoyantEngine) repack(gangs, running []int) (rest []int) {
 	for _, i := range running {
 		e.release(i)
 		e.drop(i)
@@ -335,13 +334,13 @@ func (e *limitEngine) anew(gangs, running []int) (rest []int) {
 			rest = append(rest, i)
 			continue
 		}
-		e.jobs[i].settled = true
+		e.jobs[i].repacked = true
 	}
 	return rest
 }
 
 // drop takes a job off the list of those that run.
-func (e *limitEngine) drop(i int) {
+func (e *clairvoyantEngine) drop(i int) {
 	at := slices.Index(e.running, i)
 	e.running[at] = e.running[len(e.running)-1]
 	e.running = e.running[:len(e.running)-1]
@@ -349,8 +348,8 @@ func (e *limitEngine) drop(i int) {
 
 // leastCost is what a gang would cost at best: it was worked out when nothing
 // ran.
-func (e *limitEngine) leastCost(i int) float64 {
-	k := e.kind(i)
+func (e *clairvoyantEngine) leastCost(i int) float64 {
+	k := e.kindOf(i)
 	if _, ok := e.least[k]; !ok {
 		for _, r := range e.running {
 			e.Cluster.Release(e.jobs[r].gang, e.jobs[r].placement)
@@ -365,17 +364,17 @@ func (e *limitEngine) leastCost(i int) float64 {
 }
 
 // suspend puts a running job back into the queue.
-func (e *limitEngine) suspend(i int) {
+func (e *clairvoyantEngine) suspend(i int) {
 	e.release(i)
 	e.drop(i)
 	e.enqueue(i)
 }
 
 // release takes the GPUs away from a job and books what it has done.
-func (e *limitEngine) release(i int) {
+func (e *clairvoyantEngine) release(i int) {
 	j := &e.jobs[i]
 	e.Cluster.Release(j.gang, j.placement)
-	j.left = e.area(i) / float64(j.gpus)
+	j.left = e.remaining(i) / float64(j.gpus)
 	j.heldS += (e.now - j.since).Seconds()
 	j.running, j.since = false, e.now
 	e.use.hold(-j.gpus)
@@ -384,10 +383,10 @@ func (e *limitEngine) release(i int) {
 }
 
 // resume runs a job on the placement.
-func (e *limitEngine) resume(i int, pl pal.Placement) {
+func (e *clairvoyantEngine) resume(i int, pl pal.Placement) {
 	j := &e.jobs[i]
 	e.Cluster.Take(j.gang, pl)
-	j.running, j.settled, j.placement, j.cost, j.since = true, false, pl, pl.Cost(), e.now
+	j.running, j.repacked, j.placement, j.cost, j.since = true, false, pl, pl.Cost(), e.now
 	if j.first < 0 {
 		j.first = e.now
 	}
@@ -396,7 +395,7 @@ func (e *limitEngine) resume(i int, pl pal.Placement) {
 	e.use.wait(-1, -j.gpus)
 }
 
-func (e *limitEngine) outcome() Outcome {
+func (e *clairvoyantEngine) outcome() Outcome {
 	o := Outcome{Samples: e.use.samples}
 	for i := range e.jobs {
 		j, t := &e.jobs[i], e.Jobs[i]

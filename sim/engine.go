@@ -75,7 +75,7 @@ type simJob struct {
 	cost      float64
 	first     time.Duration
 	finish    time.Duration
-	waiting   time.Duration // since when it waits
+	waiting   time.Duration // when it began to wait
 	waited    time.Duration
 	lostS     float64 // GPU seconds lost to restarts
 	ranS      float64 // GPU seconds it held
@@ -85,7 +85,7 @@ type simJob struct {
 	stopping  bool // preempted: the event frees its GPUs
 	done      bool // it has done its work: the event frees its GPUs
 	halted    time.Duration
-	foretold  []foretold // see ask
+	foretold  []startRange // compared when it starts, see judge
 }
 
 type engine struct {
@@ -108,7 +108,7 @@ type engine struct {
 	forecasts Forecasts
 	widths    []float64     // of what was foretold, in hours
 	windowed  time.Duration // until when the queue knows the windows
-	comers    comers
+	deps      dependencies
 }
 
 // Run simulates until every job has finished, or nothing can happen any more: then
@@ -145,7 +145,7 @@ func (c Config) engine() (*engine, error) {
 			return nil, err
 		}
 	}
-	if err := e.follow(); err != nil {
+	if err := e.readDependencies(); err != nil {
 		return nil, err
 	}
 	e.faults = e.newFaults()
@@ -225,7 +225,7 @@ func (e *engine) advance(at time.Duration) {
 		}
 	}
 	for e.next < len(e.jobs) && seconds(e.Jobs[e.next].SubmitS) <= at {
-		e.come(e.next)
+		e.submit(e.next)
 		e.next++
 		if e.next == len(e.jobs) && e.More != nil {
 			e.Jobs = append(e.Jobs[:e.next:e.next], e.More())
@@ -236,7 +236,7 @@ func (e *engine) advance(at time.Duration) {
 	}
 }
 
-func (e *engine) arrive(i int) {
+func (e *engine) enqueue(i int) {
 	j := e.Jobs[i]
 	q := queue.Job{ID: j.ID, Name: j.Name, Tenant: j.Tenant, Gang: e.jobs[i].gang, Submitted: e.now,
 		Preemptible: e.Preemptible, Migratable: e.Preemptible || e.Migratable, RestartCost: seconds(cmp.Or(e.RestartCostS, e.RestartS))}
@@ -296,7 +296,7 @@ func (e *engine) decide() {
 			break
 		}
 	}
-	e.ask()
+	e.askForecasts()
 	e.wakeAt = 0
 	if at, ok := e.queue.Wake(e.now); ok {
 		e.wakeAt = at
@@ -423,7 +423,7 @@ func (e *engine) end(i int) {
 		j.finish = e.now
 	}
 	e.queue.Finished(e.now, e.Jobs[i].ID)
-	e.finishedFor(i)
+	e.releaseDependents(i)
 	if i >= e.tracked {
 		return
 	}

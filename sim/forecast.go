@@ -24,26 +24,28 @@ type Forecasts struct {
 // Hit is the part of the ranges that held.
 func (f Forecasts) Hit() float64 { return 1 - float64(f.Early+f.Late)/float64(f.Made) }
 
-// atOnce is of how many waiting gangs the start is asked at a time, at most.
-const atOnce = 4
+// forecastsAtOnce is how many waiting gangs are asked about at a time, at most.
+const forecastsAtOnce = 4
 
-type foretold struct{ from, to time.Duration }
+// startRange is when a waiting gang is expected to start.
+type startRange struct{ from, to time.Duration }
 
-// ask asks when waiting gangs start, after every so many decisions.
-func (e *engine) ask() {
+// askForecasts asks the queue when waiting gangs start, after every so many decisions.
+// It takes gangs from all of the queue, others each time.
+func (e *engine) askForecasts() {
 	e.decisions++
 	if e.ForecastEvery <= 0 || e.decisions%e.ForecastEvery != 0 {
 		return
 	}
 	ws := slices.DeleteFunc(e.queue.Waiting(e.now, e.Cluster), func(w queue.Wait) bool { return w.Reason == queue.ReasonStarting })
-	for n := range min(atOnce, len(ws)) {
-		w := ws[(e.decisions/e.ForecastEvery+n*len(ws)/atOnce)%len(ws)]
+	for n := range min(forecastsAtOnce, len(ws)) {
+		w := ws[(e.decisions/e.ForecastEvery+n*len(ws)/forecastsAtOnce)%len(ws)]
 		if w.To == 0 {
 			e.forecasts.Silent++
 			continue
 		}
 		j := &e.jobs[e.index[w.Job]]
-		j.foretold = append(j.foretold, foretold{w.From, w.To})
+		j.foretold = append(j.foretold, startRange{w.From, w.To})
 	}
 }
 
@@ -62,7 +64,7 @@ func (e *engine) judge(j *simJob) {
 	j.foretold = nil
 }
 
-// outcome is what became of all.
+// forecast is what became of all forecasts.
 func (e *engine) forecast() Forecasts {
 	f := e.forecasts
 	if n := len(e.widths); n > 0 {

@@ -51,19 +51,19 @@ type nomadJob struct {
 
 type nomadEngine struct {
 	Nomad
-	rand     *rand.Rand
-	jobs     []nomadJob
-	blocked  []int
-	used     []int // GPUs in use per device group
-	roomy    []int // by number of GPUs: device groups with as many free or more
-	events   events
-	seq      int64
-	now      time.Duration
-	finished int
-	use      usage
-	ranS     float64 // GPU seconds that complete gangs worked
-	running  int     // complete gangs
-	vain     int     // times that a gang gave up since one began or ended
+	rand      *rand.Rand
+	jobs      []nomadJob
+	blocked   []int
+	used      []int // GPUs in use per device group
+	nodesWith []int // by number of GPUs: device groups with as many free or more
+	events    events
+	seq       int64
+	now       time.Duration
+	finished  int
+	use       usage
+	ranS      float64 // GPU seconds that complete gangs worked
+	running   int     // complete gangs
+	givenUp   int     // times that a gang gave up since one began or ended
 }
 
 // Run simulates until every job has finished, or nothing can happen any more:
@@ -91,7 +91,7 @@ func (n Nomad) Run() (Outcome, error) {
 		if !ok {
 			break
 		}
-		if e.running == 0 && next == len(e.jobs) && e.vain > hopeless {
+		if e.running == 0 && next == len(e.jobs) && e.givenUp > hopeless {
 			break
 		}
 		e.step(at)
@@ -111,11 +111,11 @@ func newNomadEngine(n Nomad) *nomadEngine {
 		use: newUsage(n.Cluster.NumGPUs())}
 	for g := range e.used {
 		_, gpus := n.Cluster.GroupGPUs(g)
-		for len(e.roomy) <= gpus {
-			e.roomy = append(e.roomy, 0)
+		for len(e.nodesWith) <= gpus {
+			e.nodesWith = append(e.nodesWith, 0)
 		}
 		for k := range gpus + 1 {
-			e.roomy[k]++
+			e.nodesWith[k]++
 		}
 	}
 	return e
@@ -142,7 +142,7 @@ func (e *nomadEngine) happen(ev event) {
 		j.done, j.finish = true, e.now
 		e.finished++
 		e.running--
-		e.vain = 0
+		e.givenUp = 0
 		work := e.Jobs[ev.job].WorkS()
 		e.use.work(j.gang.GPUs(), work)
 		e.ranS += work * j.cost * float64(j.gang.GPUs())
@@ -150,7 +150,7 @@ func (e *nomadEngine) happen(ev event) {
 		e.unblock(-1)
 	case ev.gpu == j.round && !e.complete(j) && len(j.members) > 0:
 		e.free(j)
-		e.vain++
+		e.givenUp++
 		j.round++
 		e.unblock(ev.job)
 	}
@@ -184,17 +184,17 @@ func (e *nomadEngine) occupy(g, gpus int) {
 	_, n := e.Cluster.GroupGPUs(g)
 	before, after := n-e.used[g], n-e.used[g]-gpus
 	for k := after + 1; k <= before; k++ {
-		e.roomy[k]--
+		e.nodesWith[k]--
 	}
 	for k := before + 1; k <= after; k++ {
-		e.roomy[k]++
+		e.nodesWith[k]++
 	}
 	e.used[g] += gpus
 	e.use.hold(gpus)
 }
 
-// room says whether any node has so many GPUs free.
-func (e *nomadEngine) room(gpus int) bool { return gpus < len(e.roomy) && e.roomy[gpus] > 0 }
+// anyHas says whether any node has so many GPUs free.
+func (e *nomadEngine) anyHas(gpus int) bool { return gpus < len(e.nodesWith) && e.nodesWith[gpus] > 0 }
 
 // unblock tries every blocked evaluation, in no order; again, if it is a job,
 // is tried after the others.
@@ -218,13 +218,13 @@ func (e *nomadEngine) unblock(again int) {
 func (e *nomadEngine) evaluate(i int) {
 	j := &e.jobs[i]
 	before := len(j.members)
-	var around *circle
+	var nodes *nodeOrder
 	for set, s := range j.gang.MemberSets {
-		for n := j.placed(set); n < s.Members && e.room(s.GPUs); n++ {
-			if around == nil {
-				around = &circle{order: e.rand.Perm(e.Cluster.Groups())}
+		for n := j.placed(set); n < s.Members && e.anyHas(s.GPUs); n++ {
+			if nodes == nil {
+				nodes = &nodeOrder{order: e.rand.Perm(e.Cluster.Groups())}
 			}
-			e.place(j, set, e.bestNode(j, set, around))
+			e.place(j, set, e.bestNode(j, set, nodes))
 		}
 	}
 	if e.complete(j) {
@@ -247,14 +247,14 @@ func (e *nomadEngine) begin(i int) {
 	p := pal.Measure(e.Cluster, j.gang, j.members)
 	j.first, j.tier, j.cost = e.now, p.Tier, p.Cost()
 	e.running++
-	e.vain = 0
+	e.givenUp = 0
 	e.use.wait(-1, -j.gang.GPUs())
 	e.push(e.now+seconds(e.StartS+e.Jobs[i].WorkS()*j.cost), i, -1)
 }
 
-// circle is an evaluation's random order of nodes. Each allocation goes on
+// nodeOrder is an evaluation's random order of nodes. Each allocation goes on
 // where the one before stopped looking (scheduler: StaticIterator).
-type circle struct {
+type nodeOrder struct {
 	order  []int
 	offset int
 }
@@ -263,14 +263,14 @@ type circle struct {
 // hope of better ones (scheduler: LimitIterator).
 const nomadSkips = 3
 
-// bestNode is the best of the first feasible nodes, of which there is one. Of
-// equals the first.
-func (e *nomadEngine) bestNode(j *nomadJob, set int, around *circle) int {
+// bestNode is the best of the first feasible nodes, on ties the first. The caller has
+// made sure that there is one.
+func (e *nomadEngine) bestNode(j *nomadJob, set int, nodes *nodeOrder) int {
 	want := j.gang.MemberSets[set].GPUs
 	var looked, skipped []int
-	for n := len(around.order); n > 0 && len(looked) < nomadCandidates; n-- {
-		g := around.order[around.offset%len(around.order)]
-		around.offset++
+	for n := len(nodes.order); n > 0 && len(looked) < nomadCandidates; n-- {
+		g := nodes.order[nodes.offset%len(nodes.order)]
+		nodes.offset++
 		if _, gpus := e.Cluster.GroupGPUs(g); e.used[g]+want > gpus {
 			continue
 		}

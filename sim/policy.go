@@ -26,8 +26,8 @@ type Policy struct {
 	// Config says.
 	Estimate func(seed uint64) Estimate
 
-	kind  kind
-	giveS float64 // of plain Nomad
+	kind        kind
+	rendezvousS float64 // after which half-placed gangs of plain Nomad give up
 }
 
 type kind uint8
@@ -50,19 +50,19 @@ func Baselines() []Policy {
 	exact := func(uint64) Estimate { return Exact }
 	ps := []Policy{
 		{Name: "nomad", kind: plainNomad, About: "plain Nomad: every allocation as soon as it fits, half-placed gangs hold their GPUs (-rendezvous says when they give up)"},
-		{Name: "nomad-10m", kind: plainNomad, giveS: 600, About: "plain Nomad; half-placed gangs give up after 10 minutes"},
-		{Name: "nomad-30m", kind: plainNomad, giveS: 1800, About: "plain Nomad; half-placed gangs give up after 30 minutes"},
+		{Name: "nomad-10m", kind: plainNomad, rendezvousS: 600, About: "plain Nomad; half-placed gangs give up after 10 minutes"},
+		{Name: "nomad-30m", kind: plainNomad, rendezvousS: 1800, About: "plain Nomad; half-placed gangs give up after 30 minutes"},
 		{Name: "nomad-spread", kind: spreadNomad, About: "plain Nomad with its spread algorithm (-rendezvous says when half-placed gangs give up)"},
-		{Name: "nomad-spread-30m", kind: spreadNomad, giveS: 1800, About: "plain Nomad with its spread algorithm; half-placed gangs give up after 30 minutes"},
+		{Name: "nomad-spread-30m", kind: spreadNomad, rendezvousS: 1800, About: "plain Nomad with its spread algorithm; half-placed gangs give up after 30 minutes"},
 		{Name: "fifo", Queue: strict(queue.FIFO), About: "strictly in order of submission, packed"},
 		{Name: "easy", Queue: backfilled(queue.FIFO), Estimate: exact, About: "FIFO with EASY backfilling, packed; run times are known exactly"},
 		{Name: "easy-users", Queue: backfilled(queue.FIFO), Estimate: Users, About: "FIFO with EASY backfilling, packed; run times as users guess them: up to five times too long, rounded up to 15 or 30 minutes, 1, 2, 4, 8 or 12 hours, 1, 2, 3 or 7 days, whole weeks"},
-		{Name: "srtf", Queue: taking(queue.SRTF), Preempts: true, Estimate: exact, About: "shortest remaining time first, preemptive, packed; run times are known exactly; no bound on waiting"},
+		{Name: "srtf", Queue: preemptive(queue.SRTF), Preempts: true, Estimate: exact, About: "shortest remaining time first, preemptive, packed; run times are known exactly; no bound on waiting"},
 	}
 	for _, p := range []Policy{
-		{Name: "las", Queue: kept(taking(queue.LAS)), Preempts: true, About: "least attained GPU time first in levels, preemptive, packed, with our waits for near GPUs, outliers avoided and moves"},
-		{Name: "tiresias", Queue: taking(queue.LAS), Preempts: true, About: "as Tiresias: least attained GPU time first in levels, preemptive, packed"},
-		{Name: "gandiva", Queue: moving(taking(queue.RoundRobin)), Preempts: true, About: "as Gandiva: time slices of an hour in turn, packed, moved where that pays; it does not put two jobs on one GPU"},
+		{Name: "las", Queue: withOurRules(preemptive(queue.LAS)), Preempts: true, About: "least attained GPU time first in levels, preemptive, packed, with our waits for near GPUs, outliers avoided and moves"},
+		{Name: "tiresias", Queue: preemptive(queue.LAS), Preempts: true, About: "as Tiresias: least attained GPU time first in levels, preemptive, packed"},
+		{Name: "gandiva", Queue: migrating(preemptive(queue.RoundRobin)), Preempts: true, About: "as Gandiva: time slices of an hour in turn, packed, moved where that pays; it does not put two jobs on one GPU"},
 	} {
 		unbounded := p
 		p.Queue.MaxWait = queue.DefaultMaxWait
@@ -94,20 +94,20 @@ func backfilled(order queue.Order) queue.Options {
 	return o
 }
 
-func taking(order queue.Order) queue.Options {
+func preemptive(order queue.Order) queue.Options {
 	o := backfilled(order)
 	o.Backfill, o.Preempt = queue.BackfillBestEffort, true
 	return o
 }
 
-func moving(o queue.Options) queue.Options {
+func migrating(o queue.Options) queue.Options {
 	o.Migrate = true
 	return o
 }
 
-// kept is the policy with our rules about where gangs run.
-func kept(o queue.Options) queue.Options {
-	o = moving(o)
+// withOurRules is the policy with our rules about where gangs run.
+func withOurRules(o queue.Options) queue.Options {
+	o = migrating(o)
 	o.LocalityWait, o.OutlierThreshold = true, queue.DefaultOutlierThreshold
 	return o
 }
@@ -115,10 +115,10 @@ func kept(o queue.Options) queue.Options {
 // Nomad says whether the policy is plain Nomad.
 func (p Policy) Nomad() bool { return p.kind == plainNomad || p.kind == spreadNomad }
 
-// GivesUp is the policy where half-placed gangs of plain Nomad give up after so
+// GivesUp is the policy under which half-placed gangs of plain Nomad give up after so
 // long; 0: never.
 func (p Policy) GivesUp(after time.Duration) Policy {
-	p.giveS = after.Seconds()
+	p.rendezvousS = after.Seconds()
 	return p
 }
 
@@ -130,7 +130,7 @@ func (p Policy) Run(c Config) (Outcome, error) {
 	}
 	switch p.kind {
 	case plainNomad, spreadNomad:
-		return Nomad{Jobs: c.Jobs, Cluster: c.Cluster, Spread: p.kind == spreadNomad, RendezvousS: p.giveS, Seed: c.Seed}.Run()
+		return Nomad{Jobs: c.Jobs, Cluster: c.Cluster, Spread: p.kind == spreadNomad, RendezvousS: p.rendezvousS, Seed: c.Seed}.Run()
 	case clairvoyant:
 		return Clairvoyant{Jobs: c.Jobs, Cluster: c.Cluster}.Run()
 	}
@@ -144,7 +144,7 @@ func (p Policy) Run(c Config) (Outcome, error) {
 // Exact tells the queue the work of a job as it is.
 func Exact(_ int, j trace.Job) time.Duration { return seconds(j.WorkS()) }
 
-// Wrong tells it off by a factor of up to f either way.
+// Wrong tells the work with an error: a factor of up to f either way.
 func Wrong(f float64, seed uint64) Estimate {
 	return func(i int, j trace.Job) time.Duration {
 		u := rand.New(rand.NewPCG(seed, uint64(i))).Float64()*2 - 1
@@ -155,9 +155,9 @@ func Wrong(f float64, seed uint64) Estimate {
 // usersFactor is how many times too long users' estimates are at most.
 const usersFactor = 5
 
-// Users tells it what users would say who must not say too little: the trace's
-// own estimate where it has one, else the work times a number evenly from 1 to 5
-// (the f-model of Mu'alem and Feitelson), rounded up to what people write.
+// Users tells what users would say, whose jobs end when the time they asked for is over:
+// the trace's own estimate if it has one, else the work times a number evenly from 1 to
+// 5 (the f-model of Mu'alem and Feitelson), rounded up to what people write.
 func Users(seed uint64) Estimate {
 	return func(i int, j trace.Job) time.Duration {
 		if j.EstimateS > 0 {

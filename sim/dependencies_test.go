@@ -16,7 +16,7 @@ import (
 
 // TestComersByHand: c comes after a and b, d after a, which has finished before d is
 // submitted, and e after c.
-func TestComersByHand(t *testing.T) {
+func TestDependenciesByHand(t *testing.T) {
 	after := func(j trace.Job, ids ...string) trace.Job {
 		j.After = ids
 		return j
