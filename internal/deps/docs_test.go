@@ -176,6 +176,27 @@ func TestMakeTargets(t *testing.T) {
 	}
 }
 
+// TestCommandsAreTyped: TestDocs (e2e) types the lines of code blocks that start with
+// "$ ". So all commands of ours stand that way, but in the generated references.
+func TestCommandsAreTyped(t *testing.T) {
+	typed := 0
+	for _, name := range tracked(t, "README.md", "docs/*.md") {
+		if strings.HasPrefix(name, "docs/reference/") {
+			continue
+		}
+		text := read(t, name)
+		typed += len(regexp.MustCompile(`(?m)^\$ nomad`).FindAllString(text, -1))
+		for _, line := range regexp.MustCompile(`(?m)^ *(nomad|nomad-pal|nomad-device-pal) [a-z].*$`).FindAllString(text, -1) {
+			if strings.HasPrefix(line, "    ") || !strings.Contains(prose(text), line) {
+				t.Errorf("%s: write it as \"$ %s\" in a console block", name, strings.TrimSpace(line))
+			}
+		}
+	}
+	if typed < 20 {
+		t.Errorf("found %d commands only", typed)
+	}
+}
+
 // TestReadmeIsShort: what is longer belongs into docs.
 func TestReadmeIsShort(t *testing.T) {
 	const most = 120

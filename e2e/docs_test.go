@@ -1,0 +1,153 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package e2e_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+)
+
+// notTyped marks, on the line above a block, that TestDocs does not type its
+// commands, and says why.
+const notTyped = "<!-- not typed by TestDocs: "
+
+// commands are what a page tells to type: the lines of its code blocks that start
+// with "$ ". make is not typed: its targets build for minutes, or run all tests.
+func commands(page string) []string {
+	var typed []string
+	in, skip, before := false, false, ""
+	for line := range strings.Lines(page) {
+		line = strings.TrimSpace(line)
+		switch command, ok := strings.CutPrefix(line, "$ "); {
+		case strings.HasPrefix(line, "```"):
+			in = !in
+			skip = in && strings.HasPrefix(before, notTyped)
+		case in && !skip && ok && !strings.HasPrefix(command, "make "):
+			typed = append(typed, command)
+		}
+		before = line
+	}
+	return typed
+}
+
+// TestDocs types what README.md and docs/ tell to type, page by page and in that
+// order, on a real cluster with an agent. All must end well. docs/reference is left
+// out: tests write it from the commands' help.
+func TestDocs(t *testing.T) {
+	b := newBed(t, placerScores, cluster.Options{ACL: true})
+	agent := b.startPal(t, edgeConfig, append(os.Environ(), b.Env()...))
+	b.untilReady(agent)
+	history := gang("history", 1, 1)
+	history.script = "exit 0"
+	b.run(history.hcl())
+	b.untilComplete("history", 1)
+	dir := docsFolder(t)
+	nomad, err := cluster.FindNomad()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(nomad, filepath.Join(dir, "bin", "nomad")); err != nil {
+		t.Fatal(err)
+	}
+	env := append(append(os.Environ(), b.Env()...), "NOMAD_PAL_ADDR=http://"+agent.address(),
+		"PATH="+strings.Join([]string{filepath.Join(dir, "bin"), b.bin, os.Getenv("PATH")}, ":"))
+	pages := []string{"../README.md"}
+	for _, pattern := range []string{"../docs/*.md", "../docs/users/*.md", "../docs/operators/*.md", "../docs/design/*.md", "../docs/results/*.md"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages = append(pages, found...)
+	}
+	all := 0
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		typed := commands(string(text))
+		if len(typed) == 0 {
+			continue
+		}
+		all += len(typed)
+		t.Run(filepath.Base(page), func(t *testing.T) {
+			for _, command := range typed {
+				typeCommand(t, dir, env, strings.ReplaceAll(command, "/etc/nomad-pal.d", filepath.Join(dir, "nomad-pal.d")))
+			}
+		})
+	}
+	b.purge("history", "train", "whole")
+	if all < 20 {
+		t.Errorf("%d commands only", all)
+	}
+}
+
+// typeCommand runs one command in a shell. An agent runs until it is told to stop, and
+// plan ends with 1 where the job would start now.
+func typeCommand(t *testing.T, dir string, env []string, command string) {
+	t.Helper()
+	if !strings.HasPrefix(command, "nomad-pal ") && !strings.HasPrefix(command, "nomad ") {
+		t.Errorf("$ %s: that may do something to this machine. Mark the block: %s…", command, notTyped)
+		return
+	}
+	patience := 2 * time.Minute
+	forever := strings.HasPrefix(command, "nomad-pal agent ") && !strings.Contains(command, "-check-config")
+	if forever {
+		patience = 3 * time.Second
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	sh := exec.CommandContext(ctx, "/bin/bash", "-c", "exec "+command)
+	sh.Dir, sh.Env = dir, env
+	sh.Cancel = func() error { return sh.Process.Signal(os.Interrupt) }
+	out, err := sh.CombinedOutput()
+	switch code := sh.ProcessState.ExitCode(); {
+	case forever && ctx.Err() != nil && code == 0:
+	case code == 1 && strings.HasPrefix(command, "nomad-pal plan "):
+	case err != nil:
+		t.Errorf("$ %s\n%v:\n%s", command, err, out)
+	}
+}
+
+// docsFolder is a folder with what the commands of the docs name.
+func docsFolder(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"nomad-pal.d/agent.hcl": "http {\n  bind_port = 0\n}\n",
+		"agent.hcl":             "placement = \"pal\"\n",
+		"times.csv":             "gpu,app,time\n" + gpu(0, 0) + ",A,1.0\n" + gpu(0, 1) + ",A,1.1\n",
+		"jobs.csv":              "job_id,num_gpus,submit_time,duration,model\n0,1,98,1481.0,vgg19\n1,12,115,4037.0,resnet50\n",
+		"cluster_log.csv":       "job_id,user,vc,gpu_num,state,submit_time,duration\n7,u1,vcJkd,8,COMPLETED,2020-04-01 00:04:03,60\n",
+		"bin/.keep":             "",
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join(root, "bench/cmd/playground/jobs"))); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"placer", "jobspecs"} {
+		if err := os.Symlink(filepath.Join(root, name), filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
