@@ -9,6 +9,15 @@ fault-points:
 
 e2e: fault-points
 
+.PHONY: monitoring
+monitoring: ## The dashboard against Grafana's published types (npm), its queries and the alert rules against Prometheus (promtool on PATH)
+	@mkdir -p build/grafana
+	npm install --silent --prefix build/grafana typescript@5 @grafana/schema@13.2.3
+	@(echo "import type { Dashboard } from '@grafana/schema'; export const board: Dashboard ="; cat placer/deploy/monitoring/grafana.json) > build/grafana/board.ts
+	cd build/grafana && npx tsc --noEmit --strict --skipLibCheck --moduleResolution bundler --module esnext board.ts
+	@command -v promtool >/dev/null || { echo "promtool is not on PATH: Debian has it in the package prometheus"; exit 1; }
+	go test -count=1 -run 'TestMonitoring|TestDashboard|TestPromtool' ./placer/agent
+
 .PHONY: placer-bench
 placer-bench: ## A decision, a queue of 1,000, cost against free GPUs, memory, at 10,000 nodes of 8 GPUs (1-2 minutes)
 	go test -run xxx -bench 'Decide/gangs=1$$$$|Free' -benchtime 200x ./placer | grep -E '^Benchmark'

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -98,13 +99,86 @@ func TestMonitoringIsOfMetricsThatExist(t *testing.T) {
 			}
 		}
 	}
-	var board struct{ Panels []struct{ Title string } }
+}
+
+// dashboard is what our tests read of the Grafana dashboard.
+type dashboard struct {
+	Panels []struct {
+		Title   string
+		Targets []struct{ Expr, LegendFormat string }
+	}
+}
+
+func readDashboard(t *testing.T) (board dashboard) {
+	t.Helper()
 	text, err := os.ReadFile("../deploy/monitoring/grafana.json")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := json.Unmarshal(text, &board); err != nil || len(board.Panels) < 8 {
-		t.Errorf("the dashboard has %d panels: %v", len(board.Panels), err)
+		t.Fatalf("the dashboard has %d panels: %v", len(board.Panels), err)
+	}
+	return board
+}
+
+// The dashboard groups by labels that the metrics have, and its legends name labels
+// that are left.
+func TestDashboardLabels(t *testing.T) {
+	t.Parallel()
+	labels := map[string][]string{}
+	for _, m := range New(hclog.NewNullLogger(), placer.Hooks{}).meter.Metrics() {
+		labels[m.Name] = append(m.Labels, "le")
+	}
+	metric := regexp.MustCompile(`nomad_pal_[a-z_]+`)
+	for _, panel := range readDashboard(t).Panels {
+		for _, target := range panel.Targets {
+			var by []string
+			for _, m := range regexp.MustCompile(`by \(([^)]*)\)`).FindAllStringSubmatch(target.Expr, -1) {
+				by = append(by, strings.Split(m[1], ", ")...)
+			}
+			for _, name := range metric.FindAllString(target.Expr, -1) {
+				has, ok := labels[name]
+				if !ok {
+					has = labels[regexp.MustCompile(`_(bucket|count|sum)$`).ReplaceAllString(name, "")]
+				}
+				for _, label := range by {
+					if !slices.Contains(has, label) {
+						t.Errorf("%s: %s has no label %q", panel.Title, name, label)
+					}
+				}
+			}
+			for _, m := range regexp.MustCompile(`{{(\w+)}}`).FindAllStringSubmatch(target.LegendFormat, -1) {
+				if !slices.Contains(by, m[1]) {
+					t.Errorf("%s: no label %q is left by %s", panel.Title, m[1], target.Expr)
+				}
+			}
+		}
+	}
+}
+
+// Prometheus reads the alert rules and each expression of the dashboard.
+func TestPromtool(t *testing.T) {
+	t.Parallel()
+	promtool, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Skip("promtool is not on PATH: Debian has it in the package prometheus")
+	}
+	rules := []map[string]string{}
+	for _, panel := range readDashboard(t).Panels {
+		for _, target := range panel.Targets {
+			rules = append(rules, map[string]string{"record": fmt.Sprintf("dashboard:%d", len(rules)), "expr": target.Expr})
+		}
+	}
+	text, err := json.Marshal(map[string]any{"groups": []any{map[string]any{"name": "dashboard", "rules": rules}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "dashboard.yml") // JSON is YAML
+	if err := os.WriteFile(file, text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(promtool, "check", "rules", file, "../deploy/monitoring/alerts.yml").CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 
