@@ -42,6 +42,7 @@ func commands(page string) []string {
 // order, on a real cluster with an agent. All must end well. docs/reference is left
 // out: tests write it from the commands' help.
 func TestDocs(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, placerScores, cluster.Options{ACL: true})
 	agent := b.startPal(t, edgeConfig, append(os.Environ(), b.Env()...))
 	b.untilReady(agent)

@@ -78,8 +78,7 @@ func python() error {
 	return train(rank, world, net.JoinHostPort(os.Getenv("MASTER_ADDR"), os.Getenv("MASTER_PORT")))
 }
 
-// torchrun is one node of a static rendezvous. In the first run, rank 1 fails after
-// it has met the others.
+// torchrun is one node of a static rendezvous.
 func torchrun() error {
 	nodes := flag.Int("nnodes", 0, "")
 	rank := flag.Int("node-rank", -1, "")
@@ -93,10 +92,10 @@ func torchrun() error {
 	return train(*rank, *nodes, net.JoinHostPort(*address, *port))
 }
 
-// failOnce fails rank 1 the first time it is asked, if the test wants that.
+// failOnce fails rank 1 of each job the first time. Tasks have the cluster's folder as
+// their TMPDIR.
 func failOnce(rank int) error {
-	dir := os.Getenv("JOBSPECS_DIR")
-	if rank == 1 && dir != "" && os.Mkdir(filepath.Join(dir, os.Getenv("NOMAD_JOB_ID")), 0o755) == nil {
+	if rank == 1 && os.Mkdir(filepath.Join(os.TempDir(), "failed-"+os.Getenv("NOMAD_JOB_ID")), 0o755) == nil {
 		return errors.New("rank 1 fails once")
 	}
 	return nil

@@ -28,20 +28,20 @@ var jobspecStories = map[string]func(*testing.T, *bed, *api.Job){
 	"inference":      testInferenceFile,
 	"mig":            testToTheEnd,
 	"native-class":   testToTheEnd,
-	"nccl":           testToTheEnd,
+	"nccl":           testRanksFile,
 	"nomad-pal":      nil, // TestWorkloadIdentity
 	"periodic":       testPeriodicFile,
 	"pipeline":       testPipelineFile,
 	"raw-exec":       testToTheEnd,
 	"several-groups": testSeveralGroupsFile,
 	"single-gpu":     testToTheEnd,
-	"torchrun":       testTorchrunFile,
+	"torchrun":       testRanksFile,
 }
 
 // TestJobspecs runs the jobs that people copy, all at once on one cluster. Only
 // their driver is another: this machine need not have docker.
 func TestJobspecs(t *testing.T) {
-	t.Setenv("JOBSPECS_DIR", t.TempDir())
+	t.Parallel()
 	files, err := filepath.Glob("../jobspecs/*.nomad.hcl")
 	if err != nil || len(files) != len(jobspecStories) {
 		t.Fatalf("%d jobspecs, %d stories: %v", len(files), len(jobspecStories), err)
@@ -153,7 +153,7 @@ func testToTheEnd(t *testing.T, b *bed, job *api.Job) {
 }
 
 // A rank fails; the whole gang starts again and its ranks meet at the new rank 0.
-func testTorchrunFile(t *testing.T, b *bed, job *api.Job) {
+func testRanksFile(t *testing.T, b *bed, job *api.Job) {
 	register(t, b.Cluster, job)
 	b.untilComplete(*job.ID, size(job))
 	stubs, _, err := b.API().Jobs().Allocations(*job.ID, true, nil)
