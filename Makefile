@@ -42,7 +42,7 @@ nomad: ## A Nomad for demo and tests: the one on PATH if supported, else built o
 ##@ Check
 
 .PHONY: test
-test: fmt-check tidy-check lint race research simulations rewrites e2e ## Everything that must pass
+test: fmt-check tidy-check lint race research packing simulations rewrites e2e ## Everything that must pass
 
 .PHONY: unit
 unit: ## Unit, property and golden tests, the fast way
@@ -93,7 +93,7 @@ fmt-check:
 .PHONY: tidy-check
 tidy-check:
 	@echo "go mod tidy changes nothing"
-	@go mod tidy -diff && go -C research mod tidy -diff || { echo "go mod tidy would change go.mod or go.sum, here or in research (make fmt)"; exit 1; }
+	@go mod tidy -diff && go -C research mod tidy -diff && go -C release mod tidy -diff || { echo "go mod tidy would change go.mod or go.sum, here, in research or in release (make fmt)"; exit 1; }
 
 .PHONY: bench
 bench: ## Benchmarks of the core: decisions at 10,000 nodes

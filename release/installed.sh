@@ -112,7 +112,8 @@ if [ -e /pack/nomad-pal ]; then
 fi
 
 say remove
-remove
+remove > /tmp/said
+grep -q "remove links to it" /tmp/said
 same "$(systemctl is-active nomad-pal)" inactive "the agent of a removed package"
 [ -n "$(ls /etc/nomad-pal.d)" ] # the configuration stays
 [ ! -e /usr/bin/nomad-pal ] && [ ! -L /usr/bin/nomad-device-pal ] && [ ! -e /usr/lib/nomad ]

@@ -72,6 +72,7 @@ func (r release) plugin(arch, format string) (*nfpm.Info, error) {
 	info := r.info("nomad-device-pal", arch, "MPL-2.0 AND BUSL-1.1") // NOTICE says what is under which
 	info.Description = "Nomad device plugin that measures GPUs.\n" +
 		"A drop-in successor of nomad-device-nvidia that tells how fast each GPU is."
+	info.Scripts = nfpm.Scripts{PreRemove: r.source("release/scripts/plugin-prerm")}
 	libc := map[string]string{"deb": "libc6 (>= " + oldestGlibc + ")", "rpm": "glibc >= " + oldestGlibc}
 	info.Depends = []string{libc[format]}
 	info.Contents = append(info.Contents,
