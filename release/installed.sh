@@ -101,13 +101,15 @@ sed -i '$d' /etc/nomad-pal.d/nomad-pal.hcl
 until_ok nomad-pal doctor
 install /new
 
-if [ -e /pack/nomad-pal ]; then
+if command -v nomad-pack > /dev/null; then
   say "the pack"
   systemctl stop nomad-pal
-  nomad job run -detach /pack/nomad-pal/nomad-pal.nomad
-  until_ok sh -c 'nomad-pal status | grep -q . && nomad service info nomad-pal | grep -q 127.0.0.1'
+  until_ok sh -c '! nomad-pal doctor'
+  tar -C /tmp -xzf /new/nomad-pal-pack_*.tar.gz
+  HOME=/tmp nomad-pack run --var driver=raw_exec --var count=1 /tmp/nomad-pal
   until_ok nomad-pal doctor
-  nomad job stop -purge -detach nomad-pal
+  nomad service info nomad-pal
+  nomad job stop -purge nomad-pal
   systemctl start nomad-pal
 fi
 

@@ -17,6 +17,8 @@ say() { echo "== $*"; }
 for tool in mmdebstrap systemd-nspawn rpm skopeo umoci qemu-aarch64-static; do
   command -v $tool >/dev/null || { echo "$tool is missing: apt-get install mmdebstrap systemd-container rpm skopeo umoci qemu-user-static"; exit 1; }
 done
+[ -z "$(git status --porcelain --untracked-files=no)" ] || { echo "there are changes that are not committed"; exit 1; }
+commit=$(git rev-parse HEAD)
 (cd "$out" && sha256sum --quiet -c SHA256SUMS)
 
 say "binaries: C library of Debian 11, arm64, versions"
@@ -62,9 +64,10 @@ ExecStopPost=/bin/sh -c 'systemctl exit \$EXIT_STATUS'
 StandardOutput=append:/log
 StandardError=inherit
 UNIT
-mkdir "$work/pack"
+binds=(--bind-ro="$out:/new" --bind-ro="$work/old:/old" --bind-ro="$PWD/release:/test" --bind-ro="$nomad:/usr/local/bin/nomad"
+  --bind-ro="$work/test.service:/etc/systemd/system/test@.service" --bind="$work/log:/log")
 if [ -n "${NOMAD_PACK:-}" ]; then
-  "$NOMAD_PACK" render --to-dir "$work/pack" --no-format -y --var driver=raw_exec --var count=1 packs/nomad-pal >/dev/null
+  binds+=(--bind-ro="$(realpath "$NOMAD_PACK"):/usr/local/bin/nomad-pack")
 else
   say "NOMAD_PACK is not set: the pack is not run"
 fi
@@ -73,9 +76,7 @@ for format in deb rpm; do
   failed=0
   : > "$work/log"
   systemd-nspawn --quiet --directory=build/release/debian --ephemeral --boot --private-network --register=no --keep-unit \
-    --link-journal=no --bind="$work/log:/log" \
-    --bind-ro="$out:/new" --bind-ro="$work/old:/old" --bind-ro="$PWD/release:/test" --bind-ro="$work/pack:/pack" --bind-ro="$nomad:/usr/local/bin/nomad" \
-    --bind-ro="$work/test.service:/etc/systemd/system/test@.service" \
+    --link-journal=no "${binds[@]}" \
     systemd.unit=test@$format.service systemd.show_status=no quiet < /dev/null > /dev/null 2>&1 || failed=$?
   sed 's/^/   /' "$work/log"
   expect "$failed" 0| sed 's/^/   /'
@@ -84,6 +85,7 @@ done
 
 say "a second build, elsewhere and without a cache"
 git clone -q . "$work/again"
+git -C "$work/again" checkout -q "$commit"
 mkdir -p "$work/again/build/release"
 cp -r build/man "$work/again/build/man"
 GOCACHE=$work/cache "$work/again/release/build.sh" "$version" "$work/out"

@@ -1,4 +1,4 @@
-[[ var "count" . ]] agents of nomad-pal are on their way; one of them will place.
+Agents of nomad-pal: [[ var "count" . ]]. One of them places, the others stand by.
 
 With access control, the job's identity needs the policy of the agent:
 
