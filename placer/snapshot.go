@@ -429,6 +429,7 @@ func (s *Snapshot) Jobs() []JobStatus {
 type GPU struct {
 	ID        string                       `json:"id"`
 	Node      string                       `json:"node"`
+	Rack      string                       `json:"rack,omitempty"`
 	Device    string                       `json:"device"`
 	Healthy   bool                         `json:"healthy"`
 	Job       string                       `json:"job,omitempty"`
@@ -453,7 +454,7 @@ func (s *Snapshot) GPUs() []GPU {
 		u := c.GPU(i)
 		node, device := c.Group(c.GroupOf(i))
 		g := GPU{
-			ID: u.ID, Node: c.Node(node).Name, Device: device, Healthy: !u.Unhealthy, Available: c.Available(i),
+			ID: u.ID, Node: c.Node(node).Name, Rack: c.Node(node).Rack, Device: device, Healthy: !u.Unhealthy, Available: c.Available(i),
 			Unhealthy: unhealthy[u.ID], Degraded: u.Degraded,
 			PMScores: map[pal.AppClass]pal.PMScore{}, Classes: map[pal.AppClass]uint8{},
 		}

@@ -81,6 +81,7 @@ func commands(ctx context.Context, io streams) map[string]cli.CommandFactory {
 		"profile show":   make(&profileShowCommand{base: b}),
 		"profile import": make(&profileImportCommand{base: b}),
 		"profile export": make(&profileExportCommand{base: b}),
+		"top":            make(&topCommand{base: b}),
 		"version":        make(&versionCommand{base: b}),
 	}
 }

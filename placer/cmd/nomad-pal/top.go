@@ -1,0 +1,191 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/gdamore/tcell/v2"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+type topCommand struct {
+	base
+	// screen is that of a test; nil: the terminal.
+	screen tcell.Screen
+}
+
+func (c *topCommand) Synopsis() string { return "Show the cluster as it changes, in the terminal" }
+
+func (c *topCommand) Help() string {
+	return help("top [options]", `
+Shows racks, nodes and GPUs by variability class, and gangs: the waiting ones by
+position, then those that run. Below stands why the selected one is as it is.
+Works in 80 columns and 24 lines, and without colours.
+
+Behind the class of a GPU stands * if a job holds it, ! if it is unhealthy, q if
+it is in quarantine, and ~ if its node takes no jobs; . is a GPU that is not
+measured. The GPUs of the selected gang are shown reversed.
+
+Keys:
+
+  q, Ctrl-C      quit
+  Tab            the other list
+  arrows, j, k   move; PgUp, PgDn, g and G, too
+  Enter          open: the rack, the node, or the whole explanation of a job
+  Esc            back, and no filter
+  /              show only what has this text in its name, state, job or reason
+  s              sort gangs by position, GPUs, age or name
+  v              racks, nodes or GPUs
+  c              the application class, A to D, by which GPUs are shown
+
+Top Options:
+
+  -interval=<duration>     How often to look; less often on a cluster about which
+                           it takes long to ask. Default: 2s.
+`, examples(
+		"Watch the cluster:", "nomad-pal top",
+		"Over an agent, which knows all GPUs in use:", "nomad-pal top -pal-address http://127.0.0.1:8090",
+	), generalOptions)
+}
+
+func (c *topCommand) Run(args []string) int {
+	fs := c.flags("top")
+	every := fs.Duration("interval", 2*time.Second, "")
+	if _, ok := c.parse(fs, args, 0); !ok {
+		return 1
+	}
+	switch {
+	case *every <= 0:
+		return c.fail(errors.New("-interval must be above 0"))
+	case c.screen == nil && !c.io.terminal:
+		return c.fail(errors.New("top needs a terminal: nomad-pal status and nomad-pal queue print the same once"))
+	}
+	c.config() // finds the namespace
+	ctx, cancel := context.WithCancel(c.ctx)
+	c.ctx = ctx
+	v := newTopView(c.colored() || c.forceColor, c.screen)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer v.app.Stop() // also where this panics: the terminal is as it was
+		c.follow(v, *every)
+	}()
+	err := v.app.Run()
+	cancel()
+	<-ended
+	if err != nil {
+		return c.fail(fmt.Errorf("using the terminal: %w", err))
+	}
+	return 0
+}
+
+// topState is what is shown.
+type topState struct {
+	at       time.Time
+	from     string // who was asked
+	note     string // what the answers lack
+	jobs     []placer.JobStatus
+	gpus     []placer.GPU
+	activity placer.Activity
+	err      error
+}
+
+// follow looks again and again, until the command ends.
+func (c *topCommand) follow(v *topView, every time.Duration) {
+	var a *answers
+	for c.ctx.Err() == nil {
+		began, pause := time.Now(), every
+		var s topState
+		c.within(func() { s = c.look(&a) })
+		v.on(c.ctx, func() { v.update(s) })
+		if s.err == nil { // a look at a large cluster costs its servers
+			pause = max(every, 10*time.Since(began))
+		}
+		next := time.NewTimer(pause)
+		for waits := true; waits; {
+			select {
+			case <-c.ctx.Done():
+				waits = false
+			case <-next.C:
+				waits = false
+			case w := <-v.wants:
+				c.within(func() { c.answer(a, v, w) })
+			}
+		}
+		next.Stop()
+	}
+}
+
+// topWithin is how long an answer may take until there is none.
+const topWithin = 30 * time.Second
+
+// within has f ask with that bound.
+func (c *topCommand) within(f func()) {
+	whole := c.ctx
+	defer func() { c.ctx = whole }()
+	ctx, cancel := context.WithTimeout(whole, topWithin)
+	defer cancel()
+	c.ctx = ctx
+	f()
+}
+
+// look asks anew whoever was asked before; after an error, it begins again.
+func (c *topCommand) look(a **answers) (s topState) {
+	s.at = time.Now()
+	if *a == nil {
+		*a, s.err = c.ask()
+	} else {
+		s.err = (*a).again()
+	}
+	if s.err == nil {
+		s.jobs, s.err = (*a).Jobs()
+	}
+	if s.err == nil {
+		s.gpus, s.err = (*a).GPUs()
+	}
+	if s.err != nil {
+		*a = nil
+		return s
+	}
+	s.activity, s.note, s.from = (*a).activity, (*a).note, c.palAddress
+	if (*a).agent == nil {
+		s.from = "Nomad itself, " + c.config().Address
+	} else if s.from == "" {
+		s.from = s.activity.Address
+	}
+	return s
+}
+
+// topWant is a job to be explained; whole: with the evidence.
+type topWant struct {
+	job   nomad.JobKey
+	whole bool
+}
+
+func (c *topCommand) answer(a *answers, v *topView, w topWant) {
+	text := "No answer."
+	if a == nil {
+		v.on(c.ctx, func() { v.explained(w, text) })
+		return
+	}
+	e, err := a.Explain(w.job)
+	switch {
+	case err != nil:
+		text = oneLine(err.Error())
+	case w.whole:
+		var out bytes.Buffer
+		printExplanation(&base{io: streams{out: &out, terminal: true}}, e)
+		text = out.String()
+	default:
+		text = quoted(sentence(e, time.Now()), "")
+	}
+	v.on(c.ctx, func() { v.explained(w, text) })
+}

@@ -1,0 +1,257 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gdamore/tcell/v2"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+)
+
+// topScreen is a terminal on which top runs.
+type topScreen struct {
+	tcell.SimulationScreen
+	t             *testing.T
+	width, height int
+	ended         chan int
+	said          bytes.Buffer
+
+	mu    sync.Mutex
+	drawn string
+}
+
+func newTopScreen(t *testing.T, width, height int) *topScreen {
+	return &topScreen{t: t, SimulationScreen: tcell.NewSimulationScreen("UTF-8"), width: width, height: height, ended: make(chan int, 1)}
+}
+
+func (s *topScreen) Init() error {
+	err := s.SimulationScreen.Init()
+	s.SetSize(s.width, s.height)
+	return err
+}
+
+// Show keeps what stands on the screen: it is called where the cells may be read.
+func (s *topScreen) Show() {
+	s.SimulationScreen.Show()
+	cells, width, _ := s.GetContents()
+	var b strings.Builder
+	for i, c := range cells {
+		if len(c.Runes) > 0 {
+			b.WriteRune(c.Runes[0])
+		}
+		if (i+1)%width == 0 {
+			b.WriteByte('\n')
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drawn = b.String()
+}
+
+// text is what stands on the screen.
+func (s *topScreen) text() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.drawn
+}
+
+func (c *cluster) top(width, height int, args ...string) *topScreen {
+	c.t.Helper()
+	s := newTopScreen(c.t, width, height)
+	ctx, cancel := context.WithCancel(c.t.Context())
+	command := &topCommand{base: base{ctx: ctx, io: streams{out: &s.said, err: &s.said}}, screen: s}
+	go func() { s.ended <- command.Run(append([]string{"-interval", "20ms"}, args...)) }()
+	c.t.Cleanup(cancel)
+	return s
+}
+
+// shows waits until all of the texts stand on the screen.
+func (s *topScreen) shows(texts ...string) {
+	s.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		text, lacks := s.text(), ""
+		for _, t := range texts {
+			if !strings.Contains(text, t) {
+				lacks = t
+			}
+		}
+		if lacks == "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			s.t.Fatalf("no %q on the screen:\n%s", lacks, text)
+		}
+		tick := time.NewTimer(5 * time.Millisecond)
+		<-tick.C
+	}
+}
+
+func (s *topScreen) types(keys string) {
+	for _, r := range keys {
+		s.InjectKey(tcell.KeyRune, r, tcell.ModNone)
+	}
+}
+
+func (s *topScreen) press(key tcell.Key) { s.InjectKey(key, 0, tcell.ModNone) }
+
+// ends waits until top has ended.
+func (s *topScreen) ends() int {
+	s.t.Helper()
+	select {
+	case code := <-s.ended:
+		return code
+	case <-time.After(20 * time.Second):
+		s.t.Fatalf("top did not end:\n%s", s.text())
+	}
+	return -1
+}
+
+// top shows nodes with their GPUs, gangs by position, and why the selected one is as it
+// is; keys choose what is shown.
+func TestTop(t *testing.T) {
+	c := newCluster(t)
+	url := c.agent("", "http {\n  bind_port = 0\n}\n")
+	c.nomad.SetHealth(false, "GPU-1-3")
+	for _, job := range []struct {
+		name string
+		gpus int
+	}{{"runs-a", 4}, {"runs-b", 2}} {
+		if code, out, said := c.does("run", c.job("default", job.name, job.gpus)); code != 0 {
+			t.Fatal(out, said)
+		}
+	}
+	for name, gpus := range map[string]int{"waits-for-four": 4, "never": 64} {
+		if code, out, said := c.does("run", "-detach", c.job("default", name, gpus)); code != 0 {
+			t.Fatal(out, said)
+		}
+	}
+	s := c.top(80, 24, "-pal-address", url)
+	s.shows(url, "8 GPUs: 6 held, 1 free, 1 unhealthy", "2 gangs running, 1 gang waits for 4 GPUs; 1 never start", "r0", "node-0", "node-1", ".! ", "runs-a", "waits-for-four", "waiting", "never", "unschedulable", "waits-for-four has waited for", topKeys)
+	s.press(tcell.KeyDown)
+	s.shows("runs-a runs on 4 GPUs of node node-")
+	s.press(tcell.KeyEnter)
+	s.shows("L×V matrix", "Candidates = 7 free of 8")
+	s.press(tcell.KeyEscape)
+	s.shows("runs-b", topKeys)
+
+	// The hardware: racks, then a rack's nodes, then a node's GPUs, and back.
+	s.types("vv")
+	s.shows("Rack", "A1", "not measured", "1/8")
+	s.press(tcell.KeyTab)
+	s.press(tcell.KeyEnter)
+	s.shows("GPUs by class for A", "node-0")
+	s.press(tcell.KeyEnter)
+	s.shows("Job or state", "GPU-0-0", "default/runs-", "not measured")
+	s.press(tcell.KeyEscape)
+	s.types("c")
+	s.shows("GPUs by class for B")
+
+	// Filter and order.
+	s.types("/runs-b")
+	s.press(tcell.KeyEnter)
+	s.shows("Filter: runs-b.", "runs-b runs on 2 GPUs")
+	if text := s.text(); strings.Contains(text, "waits-for-four  ") {
+		t.Errorf("the filter lets others pass:\n%s", text)
+	}
+	s.press(tcell.KeyEscape)
+	s.shows("waits-for-four")
+	s.types("s")
+	s.shows("Why, by GPUs")
+	s.SetSize(60, 14)
+	s.shows("8 GPUs: 6 held", "node-0", "waits-for-four")
+	s.types("q")
+	if code := s.ends(); code != 0 {
+		t.Errorf("q: %d %s", code, s.said.String())
+	}
+}
+
+// Without the agent, Nomad itself is read, and that is said.
+func TestTopWithoutAgent(t *testing.T) {
+	c := newCluster(t)
+	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text := map[string]string{"/v1/agent": `{"working": true}`, "/v1/queue": "[]", "/v1/gpus": "[]"}[r.URL.Path]
+		_, _ = io.WriteString(w, text)
+	}))
+	s := c.top(80, 24, "-pal-address", agent.URL)
+	s.shows(agent.URL, "0 GPUs: 0 held")
+	agent.CloseClientConnections()
+	agent.Close()
+	s.shows("8 GPUs: 0 held, 8 free", "No placer is at work")
+	s.types("q")
+	s.ends()
+}
+
+// A Nomad that is gone is said, and what was known stays.
+func TestTopWithoutAnswers(t *testing.T) {
+	c := newCluster(t)
+	up := httptest.NewServer(c.nomad)
+	s := c.top(80, 24, "-address", up.URL)
+	s.shows("No placer is at work", "node-0")
+	up.CloseClientConnections()
+	up.Close()
+	s.shows("NO ANSWER, as of ", "node-0")
+	s.InjectKey(tcell.KeyCtrlC, 0, tcell.ModCtrl)
+	if code := s.ends(); code != 0 {
+		t.Errorf("%d", code)
+	}
+	never := c.top(80, 24, "-address", "http://127.0.0.1:1")
+	never.shows("No answer: ")
+	never.types("q")
+	never.ends()
+}
+
+// top needs a terminal.
+func TestTopElsewhere(t *testing.T) {
+	c := newCluster(t)
+	if code, _, said := c.does("top"); code != 1 || !strings.Contains(said, "top needs a terminal: nomad-pal status") {
+		t.Errorf("%d %s", code, said)
+	}
+}
+
+// A view of 80,000 GPUs and 10,000 gangs makes what is seen only, and what others have
+// written does nothing to the screen.
+func TestTopView(t *testing.T) {
+	s := newTopScreen(t, 80, 24)
+	v := newTopView(true, s)
+	state := topState{at: time.Now(), activity: placer.Activity{Working: true}}
+	for i := range 80_000 {
+		state.gpus = append(state.gpus, placer.GPU{
+			ID: fmt.Sprintf("GPU-%05d", i), Node: fmt.Sprintf("node-%d", i/8), Rack: fmt.Sprintf("r%d", i/320), Healthy: true,
+			Available: i%2 == 0, Classes: map[pal.AppClass]uint8{pal.ClassA: uint8(i % 6)},
+		})
+	}
+	for i := range 10_000 {
+		state.jobs = append(state.jobs, placer.JobStatus{Namespace: "default", Job: fmt.Sprintf("job-%d", i), Phase: gang.Waiting, Position: 10_000 - i, GPUs: 8, Class: "A"})
+	}
+	state.jobs = append(state.jobs, placer.JobStatus{Namespace: "default", Job: "[red]tagged\x1b[2J\nnew", Phase: gang.Running, Reason: "[::b]bold"})
+	state.gpus[1].Job = "default/[red]tagged"
+	v.update(state)
+	made, line := 0, v.gangs.lines.line
+	v.gangs.lines.line = func(i int) []topCell { made++; return line(i) }
+	v.app.ForceDraw()
+	if made == 0 || made > 1000 {
+		t.Errorf("%d lines of gangs were made for one screen", made)
+	}
+	s.shows("80000 GPUs", "10000 gangs wait for 80000 GPUs", "job-9999", "node-0")
+	if nodes := v.hardware.lines.keys[:3]; nodes[0] != "node-0" || nodes[1] != "node-1" || nodes[2] != "node-2" {
+		t.Errorf("nodes of rack r0: %v", nodes)
+	}
+	v.match = "tagged"
+	v.arrange()
+	v.app.ForceDraw()
+	s.shows(`[red]tagged\u001b[2J\nne`, "[::b]bold")
+}

@@ -1,0 +1,195 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gdamore/tcell/v2"
+	"github.com/rivo/tview"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+)
+
+// topList is a list of gangs or hardware.
+type topList struct {
+	*tview.Table
+	lines *topLines
+	// mark is the job whose GPUs are shown reversed.
+	mark string
+}
+
+// topLines are a list's lines, of which only those that are seen are made.
+type topLines struct {
+	tview.TableContentReadOnly
+	colored, focused bool
+	heads            []string
+	keys             []string
+	line             func(i int) []topCell
+}
+
+// topCell is one cell of a list.
+type topCell struct {
+	text  string
+	style style // see text.go
+	right bool
+	// tagged: the text has tview's tags, and what it quotes is escaped.
+	tagged bool
+}
+
+func newTopList(colored bool) *topList {
+	l := &topList{Table: tview.NewTable(), lines: &topLines{colored: colored}}
+	l.SetContent(l.lines).SetFixed(1, 0).SetSelectable(true, false)
+	return l
+}
+
+func (l *topLines) GetRowCount() int    { return len(l.keys) + 1 }
+func (l *topLines) GetColumnCount() int { return len(l.heads) }
+
+func (l *topLines) GetCell(row, column int) *tview.TableCell {
+	if row == 0 {
+		return tview.NewTableCell(tview.Escape(l.heads[column])).SetSelectable(false).SetStyle(tcell.StyleDefault.Bold(l.focused).Underline(true))
+	}
+	c := l.line(row - 1)[column]
+	if !c.tagged {
+		c.text = tview.Escape(quoted(c.text, ""))
+	}
+	cell := tview.NewTableCell(c.text).SetStyle(l.styled(c.style))
+	if c.right {
+		cell.SetAlign(tview.AlignRight)
+	}
+	if column == len(l.heads)-1 {
+		cell.SetExpansion(1)
+	} else {
+		cell.SetMaxWidth(28)
+	}
+	return cell
+}
+
+func (l *topLines) styled(s style) tcell.Style {
+	colors := map[style]tcell.Color{red: tcell.ColorRed, green: tcell.ColorGreen, yellow: tcell.ColorYellow}
+	out := tcell.StyleDefault.Bold(s == bold || s == red)
+	if color, ok := colors[s]; ok && l.colored {
+		out = out.Foreground(color)
+	}
+	return out
+}
+
+func (l *topList) focused(is bool) {
+	l.lines.focused = is
+	l.SetSelectedStyle(tcell.StyleDefault.Reverse(is).Bold(true))
+}
+
+// selected is the key of the selected line, "" for none.
+func (l *topList) selected() string {
+	if row, _ := l.GetSelection(); row > 0 && row <= len(l.lines.keys) {
+		return l.lines.keys[row-1]
+	}
+	return ""
+}
+
+// fill shows other lines; the line that was selected stays selected, if it is there.
+func (l *topList) fill(heads, keys []string, line func(i int) []topCell) {
+	was := l.selected()
+	row, _ := l.GetSelection()
+	l.lines.heads, l.lines.keys, l.lines.line = heads, keys, line
+	if at := slices.Index(keys, was); at >= 0 && was != "" {
+		row = at + 1
+	}
+	if to := min(max(row, 1), len(keys)); to > 0 {
+		l.Select(to, 0)
+	}
+}
+
+// matches says whether one of the texts has what is filtered for.
+func (v *topView) matches(texts ...string) bool {
+	return v.match == "" || slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(strings.ToLower(t), v.match) })
+}
+
+// topRank orders gangs: those that wait, those that run or are about to, and those that
+// never start as things are.
+func topRank(j placer.JobStatus) int {
+	switch {
+	case j.Phase == gang.Rejected || j.Phase == gang.Unschedulable || j.Phase == gang.Failed:
+		return 2
+	case slices.Contains(queueStates, j.Phase):
+		return 0
+	}
+	return 1
+}
+
+func (v *topView) arrangeGangs() {
+	var jobs []placer.JobStatus
+	several := false
+	for _, j := range v.state.jobs {
+		if v.matches(j.Job, j.Namespace, j.Phase.String(), j.Reason, j.Class) {
+			jobs = append(jobs, j)
+			several = several || j.Namespace != jobs[0].Namespace
+		}
+	}
+	const last = 1 << 30
+	byPosition := func(a, b placer.JobStatus) int {
+		return cmp.Or(cmp.Compare(topRank(a), topRank(b)), cmp.Compare(cmp.Or(a.Position, last), cmp.Or(b.Position, last)), strings.Compare(a.Job, b.Job))
+	}
+	slices.SortStableFunc(jobs, func(a, b placer.JobStatus) int {
+		switch v.order {
+		case topByGPUs:
+			return cmp.Or(cmp.Compare(b.GPUs, a.GPUs), byPosition(a, b))
+		case topByAge:
+			return cmp.Or(a.Submitted.Compare(b.Submitted), byPosition(a, b))
+		case topByName:
+			return cmp.Or(strings.Compare(a.Job, b.Job), strings.Compare(a.Namespace, b.Namespace))
+		}
+		return byPosition(a, b)
+	})
+	keys := make([]string, len(jobs))
+	for i, j := range jobs {
+		keys[i] = j.Namespace + "/" + j.Job
+	}
+	heads := []string{"#", "Gang", "State", "GPUs", "Class", "Since", "Starts", "Why, by " + topOrders[v.order]}
+	if several {
+		heads = slices.Insert(heads, 2, "Namespace")
+	}
+	now := v.state.at
+	v.gangs.fill(heads, keys, func(i int) []topCell {
+		j := jobs[i]
+		position, since, starts := "", "", ""
+		if j.Position > 0 {
+			position = fmt.Sprint(j.Position)
+		}
+		if !j.Submitted.IsZero() {
+			since = brief(max(0, now.Sub(j.Submitted)))
+		}
+		if !j.StartTo.IsZero() && topRank(j) == 0 {
+			starts = strings.TrimPrefix(brief(max(0, j.StartFrom.Sub(now)))+"–"+brief(max(0, j.StartTo.Sub(now))), "0s–")
+		}
+		style := map[int]style{0: yellow, 1: green, 2: red}[topRank(j)]
+		cells := []topCell{
+			{text: position, right: true}, {text: j.Job, style: bold}, {text: j.Phase.String(), style: style}, {text: fmt.Sprint(j.GPUs), right: true},
+			{text: j.Class}, {text: since, right: true}, {text: starts, right: true}, {text: strings.TrimPrefix(oneLine(j.Reason), "waits: ")},
+		}
+		if several {
+			cells = slices.Insert(cells, 2, topCell{text: j.Namespace})
+		}
+		return cells
+	})
+}
+
+// brief is a duration in a narrow column.
+func brief(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}

@@ -1,0 +1,315 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gdamore/tcell/v2"
+	"github.com/rivo/tview"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// topView is the screen of top. All but on is for the application's own goroutine.
+type topView struct {
+	app             *tview.Application
+	pages           *tview.Pages
+	head, why, foot *tview.TextView
+	whole           *tview.TextView // the whole explanation of a job
+	filter          *tview.InputField
+	hardware, gangs *topList
+	colored         bool
+	// wants are asked of whoever looks at the cluster: the last one only.
+	wants chan topWant
+
+	state topState
+	level topLevel
+	// rack and node bound what is shown on the levels below.
+	rack, node string
+	class      pal.AppClass
+	order      topOrder
+	match      string
+	// saidOf is the job whose sentence is shown.
+	saidOf nomad.JobKey
+}
+
+// topLevel is what the upper list shows.
+type topLevel int
+
+const (
+	topRacks topLevel = iota
+	topNodes
+	topGPUs
+)
+
+// topOrder is how gangs are sorted.
+type topOrder int
+
+const (
+	topByPosition topOrder = iota
+	topByGPUs
+	topByAge
+	topByName
+)
+
+var topOrders = [...]string{"position", "GPUs", "age", "name"}
+
+const topKeys = "q quit  Tab list  Enter open  Esc back  / filter  s sort  v view  c class"
+
+func newTopView(colored bool, screen tcell.Screen) *topView {
+	tview.Styles = tview.Theme{} // the terminal's own colours
+	v := &topView{
+		app: tview.NewApplication().SetScreen(screen), pages: tview.NewPages(), colored: colored,
+		head: tview.NewTextView(), why: tview.NewTextView(), foot: tview.NewTextView().SetText(topKeys), whole: tview.NewTextView(),
+		filter: tview.NewInputField().SetLabel("Filter: "), wants: make(chan topWant, 1), class: pal.ClassA, level: topNodes,
+	}
+	v.head.SetText("Asking …")
+	v.head.SetWrap(false)
+	v.why.SetWordWrap(true)
+	v.hardware, v.gangs = newTopList(colored), newTopList(colored)
+	v.gangs.SetSelectionChangedFunc(func(int, int) { v.ask(false) })
+	v.hardware.SetSelectedFunc(func(int, int) { v.open() })
+	v.gangs.SetSelectedFunc(func(int, int) { v.ask(true) })
+	v.filter.SetChangedFunc(func(text string) { v.match = strings.ToLower(text); v.arrange() })
+	v.filter.SetDoneFunc(func(key tcell.Key) {
+		if key == tcell.KeyEscape {
+			v.filter.SetText("")
+		}
+		v.pages.HidePage("filter")
+		v.focus(v.gangs)
+	})
+	v.filter.SetFieldStyle(tcell.StyleDefault.Underline(true))
+	lists := tview.NewFlex().SetDirection(tview.FlexRow).
+		AddItem(v.head, 3, 0, false).AddItem(v.hardware, 0, 1, false).AddItem(v.gangs, 0, 1, true).
+		AddItem(v.why, 4, 0, false).AddItem(v.foot, 1, 0, false)
+	bottom := tview.NewFlex().SetDirection(tview.FlexRow).AddItem(nil, 0, 1, false).AddItem(v.filter, 1, 0, true)
+	v.pages.AddPage("lists", lists, true, true).AddPage("filter", bottom, true, false).AddPage("whole", v.whole, true, false)
+	v.app.SetRoot(v.pages, true).SetInputCapture(v.key)
+	v.focus(v.gangs)
+	v.arrange()
+	return v
+}
+
+// on has f run on the application's goroutine, and draws.
+func (v *topView) on(ctx context.Context, f func()) {
+	done := make(chan struct{})
+	go func() { // an application that has ended never does it
+		v.app.QueueUpdateDraw(f)
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+func (v *topView) focus(to *topList) {
+	for _, l := range []*topList{v.hardware, v.gangs} {
+		l.focused(l == to)
+	}
+	v.app.SetFocus(to)
+}
+
+// key does what a key is for; what it returns goes on to the list.
+func (v *topView) key(e *tcell.EventKey) *tcell.EventKey {
+	front, _ := v.pages.GetFrontPage()
+	if e.Key() == tcell.KeyCtrlC || e.Rune() == 'q' && front != "filter" {
+		v.app.Stop()
+		return nil
+	}
+	switch {
+	case front == "filter":
+		return e
+	case front == "whole":
+		if e.Key() == tcell.KeyEscape || e.Key() == tcell.KeyEnter {
+			v.pages.HidePage("whole")
+			v.focus(v.gangs)
+			return nil
+		}
+		return e
+	case e.Key() == tcell.KeyTab, e.Key() == tcell.KeyBacktab:
+		if v.app.GetFocus() == v.hardware {
+			v.focus(v.gangs)
+		} else {
+			v.focus(v.hardware)
+		}
+	case e.Key() == tcell.KeyEscape:
+		v.back()
+	case e.Rune() == '/':
+		v.filter.SetText(v.match)
+		v.pages.ShowPage("filter")
+		v.app.SetFocus(v.filter)
+	case e.Rune() == 's':
+		v.order = (v.order + 1) % topOrder(len(topOrders))
+	case e.Rune() == 'v':
+		v.show((v.level+1)%(topGPUs+1), "", "")
+	case e.Rune() == 'c':
+		all := pal.AppClasses()
+		v.class = all[(slices.Index(all[:], v.class)+1)%len(all)]
+	default:
+		return e
+	}
+	v.arrange()
+	return nil
+}
+
+// open shows what is in the selected rack or node.
+func (v *topView) open() {
+	key := v.hardware.selected()
+	switch {
+	case key == "":
+		return
+	case v.level == topRacks:
+		v.show(topNodes, key, "")
+	case v.level == topNodes:
+		v.show(topGPUs, v.rack, key)
+	}
+	v.arrange()
+}
+
+// show has the upper list begin anew.
+func (v *topView) show(level topLevel, rack, node string) {
+	v.level, v.rack, v.node = level, rack, node
+	v.hardware.Select(1, 0)
+}
+
+// back undoes the filter, then what open did.
+func (v *topView) back() {
+	switch {
+	case v.match != "":
+		v.match = ""
+	case v.node != "":
+		v.show(topNodes, v.rack, "")
+	case v.rack != "":
+		v.show(topRacks, "", "")
+	}
+}
+
+// update shows a new state of the cluster; an error stands beside the last state.
+func (v *topView) update(s topState) {
+	if s.err != nil {
+		v.state.err = s.err
+	} else {
+		v.state = s
+	}
+	v.arrange()
+	v.ask(false)
+}
+
+// ask has the selected job explained.
+func (v *topView) ask(whole bool) {
+	key, ok := v.job()
+	if !ok {
+		v.why.SetText("")
+		return
+	}
+	if key != v.saidOf {
+		v.why.SetText("…")
+	}
+	if front, _ := v.pages.GetFrontPage(); front == "whole" {
+		whole = true
+	} else if whole {
+		v.whole.SetText("Asking …").ScrollToBeginning()
+		v.pages.ShowPage("whole")
+		v.app.SetFocus(v.whole)
+	}
+	select { // an older wish is not wanted any more
+	case <-v.wants:
+	default:
+	}
+	v.wants <- topWant{key, whole}
+	v.hardware.mark = key.String()
+}
+
+// job is the selected one.
+func (v *topView) job() (nomad.JobKey, bool) {
+	namespace, id, ok := strings.Cut(v.gangs.selected(), "/")
+	return nomad.JobKey{Namespace: namespace, ID: id}, ok
+}
+
+// explained shows why a job is as it is.
+func (v *topView) explained(w topWant, text string) {
+	if w.whole {
+		v.whole.SetText(text + "\n\nEsc: back")
+		return
+	}
+	if key, ok := v.job(); ok && key == w.job {
+		v.saidOf = key
+		v.why.SetText(text)
+	}
+}
+
+// arrange fills head and lists.
+func (v *topView) arrange() {
+	v.head.SetText(v.title())
+	style := tcell.StyleDefault.Bold(v.state.err != nil || v.state.activity.Idle())
+	if v.colored && (v.state.err != nil || v.state.activity.Idle()) {
+		style = style.Foreground(tcell.ColorRed)
+	}
+	v.head.SetTextStyle(style)
+	v.arrangeHardware()
+	v.arrangeGangs()
+}
+
+// title is the three lines on top.
+func (v *topView) title() string {
+	s := v.state
+	if s.at.IsZero() {
+		if s.err != nil {
+			return "No answer: " + quoted(oneLine(s.err.Error()), "")
+		}
+		return "Asking …"
+	}
+	first := s.at.Format(time.TimeOnly) + "  " + s.from
+	switch {
+	case s.err != nil:
+		first = fmt.Sprintf("NO ANSWER, as of %s: %s", s.at.Format(time.TimeOnly), oneLine(s.err.Error()))
+	case s.activity.Idle():
+		first = s.at.Format(time.TimeOnly) + "  " + oneLine(idleSentence(s.activity, time.Now()))
+	case s.note != "":
+		first += "  (" + oneLine(s.note) + ")"
+	}
+	held, free, unhealthy := 0, 0, 0
+	for _, g := range s.gpus {
+		switch {
+		case !g.Healthy || g.Quarantine != nil:
+			unhealthy++
+		case g.Job != "":
+			held++
+		case g.Available:
+			free++
+		}
+	}
+	second := fmt.Sprintf("%s: %d held, %d free, %d unhealthy or in quarantine.", gpus(len(s.gpus)), held, free, unhealthy)
+	third := fmt.Sprintf("%s running, %s", counted(v.running(), "gang"), queueSummary(v.withoutGPUs()))
+	if v.match != "" {
+		third = "Filter: " + v.match + ". " + third
+	}
+	return quoted(first, "") + "\n" + second + "\n" + quoted(third, "")
+}
+
+func (v *topView) running() (n int) {
+	for _, j := range v.state.jobs {
+		if topRank(j) == 1 {
+			n++
+		}
+	}
+	return n
+}
+
+func (v *topView) withoutGPUs() (jobs []placer.JobStatus) {
+	for _, j := range v.state.jobs {
+		if slices.Contains(queueStates, j.Phase) {
+			jobs = append(jobs, j)
+		}
+	}
+	return jobs
+}
