@@ -97,7 +97,7 @@ func (s *site) files() ([]file, error) {
 	}
 	var out []file
 	for _, name := range names {
-		t, err := template.New(name + ".tmpl").Delims("<<", ">>").Funcs(template.FuncMap{"hcl": hclString}).ParseFS(initFiles, "initfiles/"+name+".tmpl")
+		t, err := template.New(name+".tmpl").Delims("<<", ">>").Funcs(template.FuncMap{"hcl": hclString}).ParseFS(initFiles, "initfiles/"+name+".tmpl")
 		if err != nil {
 			return nil, err
 		}
