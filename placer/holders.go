@@ -152,14 +152,8 @@ func (s *Snapshot) remedies(g pal.Gang) (out []string) {
 	if len(g.MemberSets) != 1 || g.MemberSets[0].Members < 2 {
 		return out
 	}
-	fewer := func(n int) pal.Gang {
-		less := g
-		less.MemberSets = slices.Clone(g.MemberSets)
-		less.MemberSets[0].Members = n
-		return less
-	}
 	// The smallest number of members that does not fit.
-	n := sort.Search(g.MemberSets[0].Members-1, func(i int) bool { return !fits(fewer(i + 1)) })
+	n := sort.Search(g.MemberSets[0].Members-1, func(i int) bool { return !fits(withMembers(g, i+1)) })
 	if n > 0 {
 		out = append(out, fmt.Sprintf("With count = %d instead of %d it would fit now.", n, g.MemberSets[0].Members))
 	}
@@ -174,20 +168,21 @@ type Alternative struct {
 	*pal.Choice
 }
 
-// bestNow is where a running gang would go if it started now. Callers hold mu.
-func (s *Snapshot) bestNow(t *tracked) []Alternative {
+// bestNow is where a running gang would go if it started now, and what would change that.
+// Callers hold mu.
+func (s *Snapshot) bestNow(t *tracked) ([]Alternative, []Tradeoff) {
 	c, g := s.p.view.Cluster, t.Request.Gang
 	at := s.p.view.Running(t.Request, t.Holds)
 	if t.Refused != nil || len(at.GPUs()) == 0 || len(at.GPUs()) != g.GPUs() || slices.ContainsFunc(at.GPUs(), func(u int) bool { return s.p.view.Owner(u) != t.Key || !c.Taken(u) }) {
-		return nil
+		return nil, nil
 	}
 	c.Release(g, at)
 	defer c.Take(g, at)
 	f, ok := pal.Find(c, g, s.p.cfg.policy())
 	if !ok {
-		return nil
+		return nil, nil
 	}
-	return []Alternative{{"the best now", pal.Describe(c, g, f.Placement)}}
+	return []Alternative{{"the best now", pal.Describe(c, g, f.Placement)}}, s.tradeoffs(c, g)
 }
 
 // lastGPUs is where a gang ran that waits again. Callers hold mu.

@@ -62,7 +62,10 @@ func (s *Snapshot) Plan(job *api.Job) (*Explanation, error) {
 	if after := r.Hints.After; after != "" {
 		e.Note = fmt.Sprintf("pal_after = %s: it starts once those have finished well; plan does not check that", after)
 	}
-	s.ask(e, t, v, &d)
+	tradeoffs := s.tradeoffs(v.Cluster, r.Gang) // before the queue gives GPUs away
+	if s.ask(e, t, v, &d); e.Phase == gang.Starting || e.Phase == gang.Waiting {
+		e.Tradeoffs = tradeoffs
+	}
 	return e, nil
 }
 

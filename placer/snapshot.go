@@ -211,6 +211,8 @@ type Explanation struct {
 	Remedies []string `json:"remedies,omitempty"`
 	// Alternatives are other placements, for comparison.
 	Alternatives []Alternative `json:"alternatives,omitempty"`
+	// Tradeoffs are what it would get now if its author asked for something else.
+	Tradeoffs []Tradeoff `json:"tradeoffs,omitempty"`
 	// GPUIDLength is how many bytes of a GPU's id tell it from all others.
 	GPUIDLength int `json:"gpu_id_length,omitempty"`
 	// Failures are the job's members that failed, by try: the oldest first.
@@ -278,7 +280,7 @@ func (s *Snapshot) standing(k nomad.JobKey) (e *Explanation, st gang.Observed, o
 	if t := s.p.jobs[k]; t != nil {
 		e.Submitted = t.Submitted()
 		if st.Nomad == gang.Running {
-			e.Alternatives = s.bestNow(t)
+			e.Alternatives, e.Tradeoffs = s.bestNow(t)
 		}
 	}
 	switch st.Nomad {
@@ -388,6 +390,7 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *tracked) {
 	}
 	if e.Phase == gang.Waiting && t.after == "" {
 		e.Holders, e.Remedies, e.Alternatives = s.holders(t.Request.Gang, t.Key), s.remedies(t.Request.Gang), s.lastGPUs(t)
+		e.Tradeoffs = s.tradeoffs(s.p.view.Cluster, t.Request.Gang)
 	}
 	e.Reason = cmp.Or(t.after, e.Reason)
 }

@@ -141,6 +141,8 @@ func ids(ctx context.Context, streams streams, name string, words []string) (out
 	switch name {
 	case "completion":
 		return slices.Sorted(maps.Keys(completionScripts))
+	case "schema":
+		return schemaNames()
 	case "explain", "release", "classify", "quarantine":
 	default:
 		if words[len(words)-1] != "-job" {

@@ -28,7 +28,8 @@ func (c *explainCommand) Help() string {
 Says in one sentence why the job runs where it runs, or why it waits. Then the
 evidence: what was to choose from, the entries of the L×V matrix in the order
 they were tried, the chosen GPUs with PM scores and variability classes, the
-predicted slowdown, and that of packed placement. Then what to do next: which
+predicted slowdown, and that of packed placement; and the application classes
+and the count with which it would get other GPUs. Then what to do next: which
 jobs hold the GPUs that it waits for, until when, and what would start now.
 
 Of a GPU it says who holds it, how fast it is, and why it is not chosen; of a
@@ -202,6 +203,7 @@ func printEvidence(b *base, e *placer.Explanation) {
 	if e.Decision != nil {
 		printDecision(b, e)
 	}
+	printTradeoffs(b, e.Tradeoffs)
 	printFailures(b, e)
 	if len(e.Allocations) > 0 {
 		b.head("Allocations")
@@ -319,6 +321,23 @@ func printDecision(b *base, e *placer.Explanation) {
 		}
 		b.table(rows)
 	}
+}
+
+// printTradeoffs says what changes of the job would change the answer.
+func printTradeoffs(b *base, all []placer.Tradeoff) {
+	if len(all) == 0 {
+		return
+	}
+	b.head("What it would get now if it asked for something else")
+	rows := []string{row("Change", "Nodes", "Locality", "Penalty", "Slowest PM score", "Slowdown")}
+	for _, t := range all {
+		if t.Choice == nil {
+			rows = append(rows, row(t.Change, "does not fit", "", "", "", ""))
+		} else {
+			rows = append(rows, choice(t.Change, t.Choice))
+		}
+	}
+	b.table(rows)
 }
 
 func choice(name string, c *pal.Choice) string {

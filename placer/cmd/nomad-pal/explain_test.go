@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -188,5 +189,26 @@ func TestTerminal(t *testing.T) {
 	t.Setenv("NO_COLOR", "1")
 	if _, out, _ := c.seen("explain", long); strings.Contains(out, "\x1b") || out == "" {
 		t.Errorf("NO_COLOR: %q", out)
+	}
+}
+
+// A change of class or count that changes the answer stands in a table.
+func TestExplainTradeoffs(t *testing.T) {
+	c := newCluster(t)
+	spec, err := os.ReadFile(c.job("default", "wide", 4))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "wide.hcl")
+	text := strings.Replace(string(spec), `group "g" {`, "group \"g\" {\n    count = 2", 1)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const head = "What it would get now if it asked for something else"
+	if _, out, said := c.does("plan", path); !regexp.MustCompile(head + `\nChange .*\ncount=1 +1 +node +1.00`).MatchString(out) {
+		t.Errorf("%s%s", out, said)
+	}
+	if _, out, said := c.does("plan", c.job("default", "narrow", 4)); strings.Contains(out, head) {
+		t.Errorf("nothing changes the answer: %s%s", out, said)
 	}
 }

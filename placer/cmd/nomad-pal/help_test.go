@@ -161,6 +161,7 @@ func TestCompletion(t *testing.T) {
 		{"release |", []string{"train"}},
 		{"events -job tr|", []string{"train"}},
 		{"completion |", []string{"bash", "fish", "zsh"}},
+		{"schema ev|", []string{"events"}},
 		{"status no|", nil},
 		{"nonsense |", nil},
 	} {

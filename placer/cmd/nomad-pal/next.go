@@ -143,7 +143,10 @@ func printWords(b *base, e *placer.Explanation) {
 	}
 	used := []string{"Application class"}
 	if d.Chosen != nil {
-		used = append(used, "PM score", "Variability class", "Locality", "Penalty", "Slowdown")
+		used = append(used, "Variability class")
+	}
+	if d.Chosen != nil || len(e.Tradeoffs) > 0 {
+		used = append(used, "PM score", "Locality", "Penalty", "Slowdown")
 	}
 	if len(d.Walk) > 0 {
 		used = append(used, "L×V matrix")

@@ -58,6 +58,17 @@ func (c *schemaCommand) Run(args []string) int {
 
 var reference = regexp.MustCompile(`"\$ref":\s*"#/\$defs/([^"]+)"`)
 
+// schemaNames are the commands that have a schema.
+func schemaNames() []string {
+	var all struct {
+		Properties map[string]json.RawMessage `json:"properties"`
+	}
+	if err := json.Unmarshal(schemas, &all); err != nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(all.Properties))
+}
+
 // schemaOf is the schema of one command, with the types that it uses.
 func schemaOf(command string) ([]byte, error) {
 	var all struct {
@@ -70,7 +81,7 @@ func schemaOf(command string) ([]byte, error) {
 	}
 	one, ok := all.Properties[command]
 	if !ok {
-		return nil, fmt.Errorf("%q has no schema (one of %s)", command, strings.Join(slices.Sorted(maps.Keys(all.Properties)), ", "))
+		return nil, fmt.Errorf("%q has no schema (one of %s)", command, strings.Join(schemaNames(), ", "))
 	}
 	used := map[string]json.RawMessage{}
 	for open := []json.RawMessage{one}; len(open) > 0; open = open[1:] {
