@@ -160,3 +160,47 @@ func TestInitWithoutGPUs(t *testing.T) {
 		t.Errorf("%v %+v", err, files)
 	}
 }
+
+// What a node or a server says stays in its place: in no file does it become a line of
+// its own, and no script runs it.
+func TestInitQuotes(t *testing.T) {
+	t.Parallel()
+	const evil = "H100\njob \"evil\" {}\n${file(\"/etc/passwd\")}"
+	s := &site{Address: "http://n:4646", Storage: "default", ACL: true, TokenFile: "/t", Servers: evil, Namespace: "default"}
+	s.Namespaces = namespaces([]string{"good-1", "a; rm -rf /", "../x", "*"}, "default")
+	n := nomadtest.GPUNode(0, 2)
+	n.Meta, n.NodePool = map[string]string{"rack" + evil: "r"}, evil
+	n.NodeResources.Devices[0].Name = evil
+	second := nomadtest.GPUNode(1, 1)
+	second.Meta = n.Meta
+	s.lookAtRacks([]*api.Node{n, second})
+	s.lookAtGPUs([]*api.Node{n, second})
+	files, err := s.files()
+	if err != nil || strings.Join(s.Namespaces, " ") != "good-1" {
+		t.Fatal(err, s.Namespaces)
+	}
+	for _, f := range files {
+		for line := range strings.SplitSeq(f.text, "\n") {
+			if strings.HasPrefix(line, "job \"evil") || strings.Contains(line, " ${file") || strings.Contains(line, "\"${file") || strings.Contains(line, "rm -rf") {
+				t.Errorf("%s: %s", f.name, line)
+			}
+		}
+		path := filepath.Join(t.TempDir(), f.name)
+		if err := os.WriteFile(path, []byte(f.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if f.name == "example.nomad.hcl" {
+			job, _, err := new(base).readJob(path, &jobFlags{strict: true})
+			if err != nil || *job.NodePool != evil || *job.ID != "nomad-pal-example" {
+				t.Errorf("%v\n%s", err, f.text)
+			}
+		}
+		if f.name == "agent.hcl" {
+			if file, err := agent.Load([]string{path}); err != nil {
+				t.Errorf("%v\n%s", err, f.text)
+			} else if cfg, _ := file.PlacerConfig(); cfg.RackMeta != "rack"+evil {
+				t.Errorf("rack_meta %q", cfg.RackMeta)
+			}
+		}
+	}
+}

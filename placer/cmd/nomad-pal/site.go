@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -64,14 +65,12 @@ func (b *base) lookAround(client *nomad.Client) (*site, error) {
 		slices.Sort(peers)
 		s.Servers = strings.Join(peers, ",")
 	}
-	s.Namespaces = []string{b.namespace}
-	if all, _, err := client.API().Namespaces().List(q); err == nil && len(all) > 0 {
-		s.Namespaces = nil
+	if all, _, err := client.API().Namespaces().List(q); err == nil {
 		for _, n := range all {
 			s.Namespaces = append(s.Namespaces, n.Name)
 		}
-		slices.Sort(s.Namespaces)
 	}
+	s.Namespaces = namespaces(s.Namespaces, b.namespace)
 	var nodes []*api.Node
 	for _, id := range slices.Sorted(maps.Keys(state.Nodes)) {
 		nodes = append(nodes, state.Nodes[id])
@@ -80,6 +79,23 @@ func (b *base) lookAround(client *nomad.Client) (*site, error) {
 	s.lookAtGPUs(nodes)
 	s.Quota = max(1, s.GPUs/len(s.Namespaces))
 	return s, nil
+}
+
+// namespaceName is what Nomad takes for one, and what may stand in a script.
+var namespaceName = regexp.MustCompile(`^[a-zA-Z0-9-]{1,128}$`)
+
+// namespaces are those of which policies can be written, own if there are none.
+func namespaces(all []string, own string) []string {
+	all = slices.DeleteFunc(all, func(n string) bool { return !namespaceName.MatchString(n) })
+	switch {
+	case len(all) > 0:
+	case namespaceName.MatchString(own):
+		all = []string{own}
+	default:
+		all = []string{"default"}
+	}
+	slices.Sort(all)
+	return all
 }
 
 // lookAtRacks takes the meta key whose name speaks of racks that most nodes have.
@@ -158,7 +174,7 @@ func (s *site) lookAtGPUs(nodes []*api.Node) {
 	if len(models) > 1 {
 		s.Device += "/" + best.model
 	}
-	s.Fits = fmt.Sprintf("the cluster: %s with %d × %s", counted(kinds[best], "node"), best.gpus, best.model)
+	s.Fits = fmt.Sprintf("the cluster: %s with %d × %s", counted(kinds[best], "node"), best.gpus, quoted(best.model, ""))
 }
 
 // driver is the one that can run the example's command on a node.

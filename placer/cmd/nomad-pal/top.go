@@ -179,7 +179,7 @@ func (c *topCommand) answer(a *answers, v *topView, w topWant) {
 	e, err := a.Explain(w.job)
 	switch {
 	case err != nil:
-		text = oneLine(err.Error())
+		text = quoted(oneLine(err.Error()), "")
 	case w.whole:
 		var out bytes.Buffer
 		printExplanation(&base{io: streams{out: &out, terminal: true}}, e)
