@@ -75,13 +75,12 @@ none sh -c "journalctl -u nomad-pal -o cat | grep -E '\[(WARN|ERROR)\]|not permi
 say upgrade
 sed -i 's/# default_class = "B"/default_class = "B"/' /etc/nomad-pal.d/nomad-pal.hcl
 kept=$(sha256sum < /etc/nomad-pal.d/nomad-pal.hcl)
-chmod 0755 /etc/nomad-pal.d
 pid=$(running)
 install /new
 same "$(nomad-pal version | sed -n '1s/nomad-pal v//p')" "$VERSION" "version"
 same "$(sha256sum < /etc/nomad-pal.d/nomad-pal.hcl)" "$kept" "the operator's configuration"
 [ -e /etc/nomad-pal.d/$keep ]
-same "$(stat -c %a /etc/nomad-pal.d)" 755 "rights that the operator gave"
+same "$(stat -c '%U:%G %a' /etc/nomad-pal.d)" "root:nomad-pal 750" "rights of /etc/nomad-pal.d"
 [ "$(running)" != "$pid" ]
 until_ok nomad-pal doctor
 

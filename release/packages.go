@@ -45,16 +45,16 @@ func (r release) packed(info *nfpm.Info, format string) error {
 func (r release) agent(arch, format string) (*nfpm.Info, error) {
 	info := r.info("nomad-pal", arch, "MPL-2.0")
 	info.Description = "Variability-aware GPU placement for Nomad: the agent and its command line.\n" +
-		"Lands gangs on GPUs of low variability that are close to each other, by PAL (SC'24)."
-	info.Scripts = nfpm.Scripts{PostInstall: r.source("release/scripts/postinst"), PreRemove: r.source("release/scripts/prerm"), PostRemove: r.source("release/scripts/postrm")}
+		"Lands gangs on GPUs of low variability, close to each other, by PAL (SC'24)."
+	info.Scripts = nfpm.Scripts{PreInstall: r.source("release/scripts/preinst"), PostInstall: r.source("release/scripts/postinst"), PreRemove: r.source("release/scripts/prerm"), PostRemove: r.source("release/scripts/postrm")}
 	zsh := map[string]string{"deb": "/usr/share/zsh/vendor-completions/_nomad-pal", "rpm": "/usr/share/zsh/site-functions/_nomad-pal"}
 	deploy := r.source("placer/deploy")
 	info.Contents = append(info.Contents,
 		file(r.binary("nomad-pal", arch), "/usr/bin/nomad-pal", 0o755),
-		dir("/etc/nomad-pal.d"),
+		// It holds the token.
+		&files.Content{Destination: "/etc/nomad-pal.d", Type: files.TypeDir, FileInfo: &files.ContentFileInfo{Mode: 0o750, Group: "nomad-pal"}},
 		&files.Content{Source: deploy + "/systemd/nomad-pal.hcl", Destination: "/etc/nomad-pal.d/nomad-pal.hcl", Type: files.TypeConfigNoReplace, FileInfo: mode(0o644)},
 		file(deploy+"/systemd/nomad-pal.service", "/usr/lib/systemd/system/nomad-pal.service", 0o644),
-		file(deploy+"/systemd/nomad-pal.sysusers", "/usr/lib/sysusers.d/nomad-pal.conf", 0o644),
 		file(filepath.Join(r.stage, "completions/bash"), "/usr/share/bash-completion/completions/nomad-pal", 0o644),
 		file(filepath.Join(r.stage, "completions/zsh"), zsh[format], 0o644),
 		file(filepath.Join(r.stage, "completions/fish"), "/usr/share/fish/vendor_completions.d/nomad-pal.fish", 0o644),
@@ -78,7 +78,7 @@ func (r release) plugin(arch, format string) (*nfpm.Info, error) {
 	info.Contents = append(info.Contents,
 		dir("/usr/lib/nomad"), dir("/usr/lib/nomad/plugins"),
 		file(r.binary("nomad-device-pal", arch), "/usr/lib/nomad/plugins/nomad-device-pal", 0o755),
-		&files.Content{Source: "/usr/lib/nomad/plugins/nomad-device-pal", Destination: "/usr/bin/nomad-device-pal", Type: files.TypeSymlink},
+		&files.Content{Source: "../lib/nomad/plugins/nomad-device-pal", Destination: "/usr/bin/nomad-device-pal", Type: files.TypeSymlink},
 		file(r.source("release/nomad-device-pal.hcl"), "/usr/share/doc/nomad-device-pal/examples/nomad-device-pal.hcl", 0o644),
 	)
 	return info, r.papers(info)
