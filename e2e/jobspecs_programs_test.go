@@ -81,10 +81,10 @@ func python() error {
 // torchrun is one node of a static rendezvous.
 func torchrun() error {
 	nodes := flag.Int("nnodes", 0, "")
-	rank := flag.Int("node-rank", -1, "")
-	local := flag.Int("nproc-per-node", 0, "")
-	address := flag.String("master-addr", "", "")
-	port := flag.String("master-port", "", "")
+	rank := flag.Int("node_rank", -1, "")
+	local := flag.Int("nproc_per_node", 0, "")
+	address := flag.String("master_addr", "", "")
+	port := flag.String("master_port", "", "")
 	flag.Parse()
 	if *local != gpus() || flag.Arg(0) != "train.py" {
 		return fmt.Errorf("%d processes on %d GPUs, to run %q", *local, gpus(), flag.Args())

@@ -82,8 +82,8 @@ job "torchrun" {
         destination = "local/start.sh"
         data        = <<-EOT
           until . "$NOMAD_TASK_DIR/rank-0.env" && [ -n "$MASTER_PORT" ]; do sleep 1; done
-          exec torchrun --nnodes=4 --node-rank="$NOMAD_ALLOC_INDEX" --nproc-per-node=8 \
-            --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" \
+          exec torchrun --nnodes=4 --node_rank="$NOMAD_ALLOC_INDEX" --nproc_per_node=8 \
+            --master_addr="$MASTER_ADDR" --master_port="$MASTER_PORT" \
             train.py
         EOT
       }
