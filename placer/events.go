@@ -55,7 +55,7 @@ type Event struct {
 }
 
 // eventGPUs are named in one event at most.
-const eventGPUs = 64
+const eventGPUs = 256
 
 // EventLog keeps the last events in memory. It is safe for concurrent use; a nil one
 // keeps nothing.

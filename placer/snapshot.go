@@ -433,6 +433,8 @@ type GPU struct {
 	ID        string                       `json:"id"`
 	Node      string                       `json:"node"`
 	Rack      string                       `json:"rack,omitempty"`
+	NodeID    string                       `json:"node_id"`
+	Index     int                          `json:"index"` // within the node, from 0
 	Device    string                       `json:"device"`
 	Healthy   bool                         `json:"healthy"`
 	Job       string                       `json:"job,omitempty"`
@@ -448,34 +450,7 @@ type GPU struct {
 }
 
 // GPUs lists the cluster's GPUs.
-func (s *Snapshot) GPUs() []GPU {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := s.p.view.Cluster
-	out, unhealthy := make([]GPU, c.NumGPUs()), s.p.view.HealthDescriptions()
-	for i := range out {
-		u := c.GPU(i)
-		node, device := c.Group(c.GroupOf(i))
-		g := GPU{
-			ID: u.ID, Node: c.Node(node).Name, Rack: c.Node(node).Rack, Device: device, Healthy: !u.Unhealthy, Available: c.Available(i),
-			Unhealthy: unhealthy[u.ID], Degraded: u.Degraded,
-			PMScores: map[pal.AppClass]pal.PMScore{}, Classes: map[pal.AppClass]uint8{},
-		}
-		if q, ok := s.p.failureHistory.quarantine[u.ID]; ok && s.now.Before(q.Until) {
-			g.Quarantine = &q
-		}
-		if o := s.p.view.Owner(i); o != (nomad.JobKey{}) {
-			g.Job = o.String()
-		}
-		for k, class := range pal.AppClasses() {
-			if u.Classes[k] != 0 {
-				g.PMScores[class], g.Classes[class] = u.Scores[k], u.Classes[k]
-			}
-		}
-		out[i] = g
-	}
-	return out
-}
+func (s *Snapshot) GPUs() []GPU { return s.SomeGPUs(GPUFilter{}) }
 
 // Profile is the profile in force; nil where nothing is measured.
 func (s *Snapshot) Profile() *profile.Profile { return s.p.profile }

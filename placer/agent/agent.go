@@ -31,6 +31,7 @@ type Agent struct {
 	panics  atomic.Int64 // of requests, survived
 	// followers are the requests that wait for events.
 	followers atomic.Int64
+	history   history
 }
 
 // New makes an agent.
@@ -168,6 +169,7 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 		defer a.leads.Store(false)
 		heart := &placer.Heart{Nomad: client, Log: a.log, Vitals: p.Vitals, Of: placer.Heartbeat{Agent: name(), Version: version.Human(), Address: address}}
 		wg.Go(func() { heart.Run(ctx) })
+		wg.Go(func() { a.remember(ctx) })
 		a.log.Info("placing", "placement", cfg.Placement, "queue", cfg.Queue.Order)
 		return p.Run(ctx)
 	}

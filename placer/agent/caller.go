@@ -148,6 +148,14 @@ func (c *caller) readsNodes(ctx context.Context) error {
 	return needs(err, `node { policy = "read" }`)
 }
 
+// readsNodesOrJobs fails where the caller may see nothing of a page.
+func (c *caller) readsNodesOrJobs(ctx context.Context) error {
+	if err := c.readsNodes(ctx); !denied(err) {
+		return err
+	}
+	return c.listsSome(ctx)
+}
+
 // operates says whether the caller may read of failures in all namespaces.
 func (c *caller) operates(ctx context.Context) bool {
 	_, _, err := c.nomad.Variables().Peek(store.FailuresPath, one(ctx, c.storage))

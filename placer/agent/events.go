@@ -28,9 +28,9 @@ const (
 
 // serveEvents answers what the placer did, the oldest first, one JSON object a line:
 //
-//	GET /v1/events?after=<id>&job=<id>&namespace=<namespace>&follow=true
+//	GET /v1/events?after=<id>&job=<id>&namespace=<namespace>&kind=<kind>&follow=true
 //
-// Of events behind the ID, all without one; of one job or namespace, if it is named. With
+// Of events behind the ID, all without one; of one job, namespace or kind, if it is named. With
 // follow=true, new events follow as they happen for a minute: ask again with the last ID
 // then. With Accept: text/event-stream they are server-sent events. Events of namespaces
 // of which the token cannot list the jobs are left out; those about GPUs are for tokens
@@ -49,9 +49,7 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 	follow := q.Get("follow") == "true"
 	if follow {
-		if s.agent.followers.Add(1) > followersAtOnce {
-			s.agent.followers.Add(-1)
-			http.Error(w, "too many follow events: ask again later", http.StatusServiceUnavailable)
+		if !s.agent.follows(w) {
 			return
 		}
 		defer s.agent.followers.Add(-1)
@@ -65,6 +63,9 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 		for _, e := range events {
 			after = e.ID
 			if job := q.Get("job"); job != "" && e.Job != job {
+				continue
+			}
+			if kind := q.Get("kind"); kind != "" && string(e.Kind) != kind {
 				continue
 			}
 			if ns := q.Get("namespace"); ns != "" && ns != "*" && e.Namespace != ns {

@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/klauspost/compress/gzhttp"
 )
 
 // limits bound what one connection may take of the agent.
@@ -53,7 +55,7 @@ func (s *server) guarded() (http.Handler, error) {
 	}
 	h := onlyJSON(s.handler())
 	h = http.NewCrossOriginProtection().Handler(h)
-	return s.recovered(headers(hosts.only(h))), nil
+	return gzhttp.GzipHandler(s.recovered(headers(hosts.only(h)))), nil
 }
 
 // recovered answers 500 to a request that panics, and keeps serving. What the
@@ -87,7 +89,7 @@ func (a *Agent) panicked(what string, v any, stack []byte) {
 func headers(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'")
+		h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'")
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("X-Frame-Options", "DENY") // for browsers that do not know frame-ancestors
 		h.Set("Referrer-Policy", "no-referrer")

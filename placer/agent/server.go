@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/nomad/api"
@@ -27,6 +28,8 @@ type server struct {
 	snapshots *snapshots
 	// activities is asked without a token: Nomad is, at most every 2 s.
 	activities activities
+	// pages is what the web pages show, the same for all of them.
+	pages pages
 	// authors is a connection without a token: each request brings its author's.
 	authors *api.Client
 	rights  rights
@@ -58,6 +61,10 @@ func (s *server) handler() http.Handler {
 	mux.Handle("GET /{$}", http.RedirectHandler("/ui/", http.StatusSeeOther))
 	mux.HandleFunc("GET /v1/agent", s.serveActivity)
 	mux.HandleFunc("GET /v1/queue", s.serveQueue)
+	mux.HandleFunc("GET /v1/queue/page", s.serveQueuePage)
+	mux.HandleFunc("GET /v1/stream", s.serveStream)
+	mux.HandleFunc("GET /v1/history", s.serveHistory)
+	mux.HandleFunc("GET /v1/uses", s.serveUses)
 	mux.HandleFunc("GET /v1/gpus", s.serveGPUs)
 	mux.HandleFunc("GET /v1/tenants", s.serveTenants)
 	mux.HandleFunc("GET /v1/events", s.serveEvents)
@@ -114,14 +121,24 @@ func (s *server) serveQueue(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, jobs)
 }
 
-// serveGPUs lists the GPUs. Jobs in namespaces that the caller cannot list are
-// not named.
+// serveGPUs lists the GPUs, or some of them:
+//
+//	GET /v1/gpus?node=<name or id>&node=…&gpu=<id>&job=<namespace>/<id>&trouble=true
+//
+// Jobs in namespaces that the caller cannot list are not named.
 func (s *server) serveGPUs(w http.ResponseWriter, r *http.Request) {
 	c, snapshot, ok := s.look(w, r, (*caller).readsNodes)
 	if !ok {
 		return
 	}
-	gpus, operator, sees := snapshot.GPUs(), false, c.sees(r.Context())
+	q := r.URL.Query()
+	filter := placer.GPUFilter{Nodes: q["node"], ID: q.Get("gpu"), Job: q.Get("job"), Trouble: q.Get("trouble") == "true"}
+	operator, sees := false, c.sees(r.Context())
+	if namespace, _, _ := strings.Cut(filter.Job, "/"); filter.Job != "" && !sees(namespace) {
+		writeJSON(w, http.StatusOK, []placer.GPU{})
+		return
+	}
+	gpus := snapshot.SomeGPUs(filter)
 	for _, g := range gpus {
 		if g.Quarantine != nil {
 			operator = c.operates(r.Context())

@@ -8,10 +8,11 @@ import (
 	"net/http"
 )
 
-// ui is the whole web page: it loads nothing but its own files and the API
-// beside it, with the token that its reader gives it.
+// ui is the whole web page, as it is served: modules without a build step. It loads
+// nothing but its own files and the API beside it, with the token that its reader gives
+// it. See docs/design/page.md.
 //
-//go:embed ui/index.html ui/app.js ui/style.css
+//go:embed ui
 var ui embed.FS
 
 func page() http.Handler {

@@ -1,113 +1,87 @@
-"use strict";
-const $ = id => document.getElementById(id);
-const color = c => c ? `var(--c${Math.min(c, 5)})` : "var(--none)";
-const make = (tag, props = {}, ...kids) => { const e = document.createElement(tag); Object.assign(e, props); e.append(...kids); return e; };
-let gpus = [], jobs = [], tenants = [];
+// The frame around the pages: routes, the token, what state the agent is in.
+import {$, get, h, token, when, zone, zones} from "./dom.js";
+import {cluster, listen, restart, run} from "./cluster.js";
+import {failuresPage, gpuPage, nodePage, overview, rackPage, tenantsPage} from "./gpus.js";
+import {jobPage, rackPath} from "./job.js";
+import {jobsPage} from "./jobs.js";
+import {historyPage} from "./history.js";
 
-async function get(path) {
-  const token = $("token").value;
-  const r = await fetch(path, {headers: token ? {"X-Nomad-Token": token} : {}});
-  if (!r.ok) throw new Error((await r.text()).trim() || r.statusText);
-  return r.json();
+const navigate = to => { location.hash = to; };
+const routes = {
+  "": () => overview(navigate), jobs: (_, params) => jobsPage(params, navigate), failures: failuresPage, history: historyPage, tenants: tenantsPage,
+  job: ([namespace, id]) => jobPage(namespace, id, navigate), rack: ([datacenter, name]) => rackPage(datacenter, name, navigate), node: ([name]) => nodePage(name), gpu: ([id]) => gpuPage(id),
+};
+
+let shown;
+function route(byUser) {
+  const [path, search] = location.hash.replace(/^#\/?/, "").split("?"), [name, ...parts] = path.split("/");
+  let names;
+  try { names = parts.map(decodeURIComponent); } catch { names = []; }
+  shown?.close();
+  const make = Object.hasOwn(routes, name) && (parts.length === {job: 2, rack: 2, node: 1, gpu: 1}[name] || !["job", "rack", "node", "gpu"].includes(name)) && names.length === parts.length ? routes[name] : null;
+  shown = make ? make(names, new URLSearchParams(search)) : {title: "Not found", element: [h("h1", {}, "There is no such page"), h("p", {}, h("a", {href: "#/"}, "All GPUs"))], close: () => {}};
+  document.title = shown.title + " – nomad-pal";
+  $("content").replaceChildren(...[shown.element].flat().filter(Boolean));
+  const at = {"": "#/", rack: "#/", node: "#/", gpu: "#/", job: "#/jobs"}[name] ?? "#/" + name;
+  for (const a of document.querySelectorAll("header nav a")) if (a.getAttribute("href") === at) a.setAttribute("aria-current", "page"); else a.removeAttribute("aria-current");
+  if (byUser && !$("content").contains(document.activeElement)) { $("content").focus({preventScroll: true}); scrollTo(0, 0); }
 }
 
-async function refresh() {
+// Times: local or UTC; the page is drawn anew.
+$("zone").replaceChildren(...Object.entries(zones).map(([v, t]) => h("option", {value: v, selected: zone.get() === v}, t)));
+$("zone").onchange = e => { zone.set(e.target.value); route(); };
+
+// The token dialog opens by itself when Nomad refuses, once.
+const dialog = $("token");
+let asked = false;
+function askToken(why) {
+  if (dialog.open) return;
+  $("token-why").hidden = !why;
+  $("token-why").textContent = why ?? "";
+  $("secret").value = token.get();
+  dialog.showModal();
+}
+dialog.onclose = () => {
+  if (!["save", "forget"].includes(dialog.returnValue)) return;
+  token.set(dialog.returnValue === "save" ? $("secret").value.trim() : "");
+  dialog.returnValue = ""; $("secret").value = ""; asked = false;
+  restart(); route();
+};
+$("login").onclick = () => askToken();
+document.addEventListener("token", e => askToken(e.detail));
+
+// Find takes the name of a rack or node, the id of a GPU, or a part of a job's name.
+const matches = q => { const out = []; for (const r of cluster.racks) { if (r.name.includes(q)) out.push(r.name); for (const n of r.nodes) if (n.name.includes(q)) out.push(n.name); if (out.length > 12) break; } return out.slice(0, 12); };
+$("query").oninput = e => { const q = e.target.value.trim(); $("found").replaceChildren(...q.length < 2 ? [] : matches(q).map(m => h("option", {value: m}))); };
+$("find").onsubmit = e => {
+  e.preventDefault();
+  const q = $("query").value.trim(), rack = cluster.racks.find(r => r.name === q);
+  if (!q) return;
+  if (cluster.byNode.has(q)) navigate("#/node/" + encodeURIComponent(q));
+  else if (rack) navigate(rackPath(rack));
+  else if (/^(GPU|MIG)-/.test(q)) navigate("#/gpu/" + encodeURIComponent(q));
+  else navigate("#/jobs?search=" + encodeURIComponent(q));
+};
+
+// Since when no placer has been at work.
+async function idle() {
   try {
-    let agent;
-    [gpus, jobs, tenants, agent] = await Promise.all([get("/v1/gpus"), get("/v1/queue"), get("/v1/tenants"), get("/v1/agent")]);
-    idle(agent);
-    gpus = gpus || []; jobs = jobs || []; tenants = tenants || [];
-    $("state").textContent = "as of " + new Date().toLocaleTimeString();
-    $("state").className = "soft";
-    draw();
-  } catch (e) {
-    $("state").textContent = e.message;
-    $("state").className = "error";
-  }
+    const a = await get("/v1/agent");
+    $("idle").hidden = a.working || !!a.unknown;
+    $("idle").textContent = (a.since ? `No placer has been at work since ${when(a.since)}` : "No placer is at work, and none has been yet") + ": nothing starts until one is." + (a.trouble ? ` The agent ${a.agent}: ${a.trouble}.` : "");
+  } catch { /* the stream says that the agent does not answer */ }
 }
 
-// idle says since when no placer has been at work.
-function idle(a) {
-  $("idle").hidden = a.working || !!a.unknown;
-  $("idle").textContent = (a.since ? `No placer has been at work since ${new Date(a.since).toLocaleString([], {dateStyle: "medium", timeStyle: "long"})}` : "No placer is at work, and none has been yet") +
-    ": nothing starts until one is." + (a.trouble ? ` The agent ${a.agent}: ${a.trouble}.` : "");
-}
+let stale = true, said = 0;
+listen((what, data) => {
+  const state = $("state");
+  if (what === "trouble") { state.textContent = data; state.className = "alert"; stale = true; return; }
+  if (what === "denied") { if (!asked) { asked = true; askToken(data); } return; }
+  if (stale || Date.now() - said > 60e3) { state.textContent = "Up to date: " + when(new Date(), false); state.className = "soft"; stale = false; said = Date.now(); }
+});
 
-function describe(g, k) {
-  const score = g.pm_scores && g.pm_scores[k];
-  return [g.id, g.device, score ? `PM score ${score.toFixed(3)}, class ${g.classes[k]} for ${k}` : `not measured for ${k}`,
-    g.healthy ? "" : "unhealthy: " + (g.unhealthy || ""), g.degraded ? "degraded: " + g.degraded : "", g.quarantine ? "quarantined: " + (g.quarantine.reason || "") : "", g.job ? "runs " + g.job : "free"].filter(Boolean).join("\n");
-}
-
-function draw() {
-  shares();
-  const k = $("class").value, nodes = new Map();
-  for (const g of gpus) { if (!nodes.has(g.node)) nodes.set(g.node, []); nodes.get(g.node).push(g); }
-  $("map").replaceChildren(...[...nodes].map(([name, list]) => make("div", {className: "node"},
-    make("label", {title: name, textContent: name}),
-    ...list.map(g => {
-      const e = make("span", {title: describe(g, k), className: "gpu" + (g.job ? " busy" : "") + (g.healthy ? "" : " sick") + (g.quarantine ? " kept" : "") + (g.degraded ? " degraded" : "")});
-      e.style.background = color(g.classes && g.classes[k]);
-      return e;
-    }))));
-  const count = f => gpus.filter(f).length;
-  $("figures").replaceChildren(...[
-    [gpus.length, "GPUs"], [count(g => g.job), "busy"], [count(g => g.available), "free"], [count(g => !g.healthy), "unhealthy"], [count(g => g.degraded), "degraded"],
-    [count(g => g.pm_scores && g.pm_scores[k] >= 1.5), "outliers for " + k],
-    [jobs.filter(j => j.position).length, "jobs waiting"], [jobs.filter(j => j.phase === "running").length, "running"],
-  ].map(([n, what]) => make("div", {}, make("b", {textContent: n}), make("span", {textContent: what}))));
-  $("legend").replaceChildren(...[1, 2, 3, 4, 5, 0].map(c => {
-    const i = make("i", {className: "gpu"}); i.style.background = color(c);
-    return make("span", {}, i, c ? `class ${c}${c === 1 ? " (fastest)" : ""}: ${count(g => g.classes && g.classes[k] === c)}` : "not measured");
-  }), make("span", {}, make("i", {className: "gpu busy"}), "busy"), make("span", {}, make("i", {className: "gpu sick"}), "unhealthy"), make("span", {}, make("i", {className: "gpu degraded"}), "degraded"));
-  dots(k);
-  $("jobs").replaceChildren(...jobs.map(j => make("tr", {className: "job", onclick: () => explain(j)},
-    ...[j.position || "", j.namespace === "default" ? j.job : j.namespace + "/" + j.job, j.phase, j.gpus, j.class || "", new Date(j.submitted).toLocaleString(), j.reason || ""]
-      .map(t => make("td", {textContent: t})))));
-}
-
-// dots draws every GPU of each model on a line by its PM score.
-function dots(k) {
-  const models = new Map();
-  for (const g of gpus) if (g.pm_scores && g.pm_scores[k]) { if (!models.has(g.device)) models.set(g.device, []); models.get(g.device).push(g); }
-  const W = 900, low = 0.9, high = 1.5, x = s => 10 + (Math.min(Math.max(s, low), high) - low) / (high - low) * (W - 60);
-  $("dots").replaceChildren(...[...models].map(([name, list]) => {
-    const ns = "http://www.w3.org/2000/svg", svg = document.createElementNS(ns, "svg");
-    svg.setAttribute("viewBox", `0 0 ${W} 74`); svg.setAttribute("width", "100%"); svg.setAttribute("role", "img"); svg.setAttribute("aria-label", name);
-    const add = (tag, attrs, text) => { const e = document.createElementNS(ns, tag); for (const a in attrs) e.setAttribute(a, attrs[a]); if (text) e.textContent = text; svg.append(e); return e; };
-    add("text", {x: 10, y: 12}, `${name}: PM score of ${list.length} GPUs`);
-    for (let s = low; s <= high + 1e-9; s += 0.1) { add("line", {x1: x(s), x2: x(s), y1: 18, y2: 56, stroke: "var(--line)"}); add("text", {x: x(s) - 8, y: 70}, s >= high - 1e-9 ? "≥" + high.toFixed(1) : s.toFixed(1)); }
-    list.forEach((g, i) => { const c = add("circle", {cx: x(g.pm_scores[k]), cy: 24 + (i * 7) % 29, r: 3.4, fill: color(g.classes[k]), stroke: "rgba(0,0,0,.35)"});
-      const t = document.createElementNS(ns, "title"); t.textContent = describe(g, k); c.append(t); });
-    return svg;
-  }));
-}
-
-// shares lists what tenants hold and have used, if there is something to compare.
-function shares() {
-  $("shares").hidden = tenants.length < 2 && !tenants.some(t => t.quota || "limit" in t);
-  $("tenants").replaceChildren(...tenants.map(t => make("tr", {}, ...[t.tenant, t.gpus, t.quota || "none", t.limit ?? "", t.gpu_hours.toFixed(1), t.times.toFixed(2)]
-    .map(text => make("td", {textContent: text})))));
-}
-
-async function explain(j) {
-  const title = make("h2", {textContent: "Why " + j.job});
-  try {
-    const e = await get(`/v1/job/${encodeURIComponent(j.job)}/explain?namespace=${encodeURIComponent(j.namespace)}`);
-    $("why").replaceChildren(title, lv(e.decision), make("pre", {textContent: JSON.stringify(e, null, 2)}));
-  } catch (err) { $("why").replaceChildren(title, make("p", {className: "error", textContent: err.message})); }
-  $("why").scrollIntoView({behavior: "smooth"});
-}
-
-// lv shows the LV matrix in the order in which it was tried.
-function lv(d) {
-  if (!d || !d.walk || !d.walk.length) return make("p", {className: "soft", textContent: d && d.reason || ""});
-  const rows = d.walk.map(w => make("tr", {}, ...[w.tier, w.bin.toFixed(3), w.product.toFixed(3), w.free, w.taken ? "chosen" : "does not hold the gang"].map(t => make("td", {textContent: t}))));
-  return make("table", {}, make("thead", {}, make("tr", {}, ...["Locality", "Bin up to", "Penalty × bin", "Free GPUs", "Result"].map(t => make("th", {textContent: t})))), make("tbody", {}, ...rows));
-}
-
-$("class").onchange = draw;
-$("token").value = sessionStorage.getItem("token") || "";
-$("token").onchange = () => { sessionStorage.setItem("token", $("token").value); refresh(); };
-refresh();
-setInterval(refresh, 5000);
+addEventListener("hashchange", () => route(true));
+run();
+route();
+idle();
+setInterval(idle, 15e3);

@@ -1,0 +1,156 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package browser
+
+import (
+	"context"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
+)
+
+const (
+	gpusPerNode  = 8
+	nodesPerRack = 32
+)
+
+// measuredNode is the n-th node: its GPUs differ as real ones do, one in 64 is an outlier
+// for class B, one in 500 unhealthy, one in 300 degraded.
+func measuredNode(n int) *api.Node {
+	node := nomadtest.GPUNode(n, gpusPerNode)
+	node.Name = fmt.Sprintf("gpu-%05d", n)
+	node.Meta["rack"] = fmt.Sprintf("rack-%03d", n/nodesPerRack)
+	d := node.NodeResources.Devices[0]
+	var ms []attr.Measurement
+	for k, in := range d.Instances {
+		i := n*gpusPerNode + k
+		in.ID = fmt.Sprintf("GPU-%05x-%d-4a1c-9e77-c0ffee%06x", n, k, i)
+		switch {
+		case i%500 == 99:
+			in.Healthy, in.HealthDescription = false, "XID 79: GPU has fallen off the bus"
+		case i%300 == 11:
+			in.HealthDescription = attr.DegradedPrefix + " slowed by heat"
+		}
+		m := attr.Measurement{GPU: in.ID, Times: map[pal.AppClass]float64{}}
+		for c, class := range pal.AppClasses() {
+			m.Times[class] = 1 + float64(i*(2*c+7)%97)/1000*float64(4-c)
+		}
+		if i%64 == 21 {
+			m.Times[pal.ClassB] = 2
+		}
+		ms = append(ms, m)
+	}
+	text := attr.FormatMeasurements(ms)
+	d.Attributes[attr.Raw] = &api.Attribute{StringVal: &text}
+	return node
+}
+
+// world is an agent as it ships, on a stand-in for Nomad.
+type world struct {
+	nomad *nomadtest.Server
+	url   string // of the agent
+	pid   int
+}
+
+func start(t *testing.T, nodes int, config string) *world {
+	t.Helper()
+	bin := os.Getenv("E2E_BIN")
+	if bin == "" {
+		t.Skip("skipped: E2E_BIN is not set to the folder of our binaries (make browser)")
+	}
+	w := &world{nomad: nomadtest.New(nomadtest.Options{Seed: 1})}
+	t.Cleanup(w.nomad.Close)
+	for n := range nodes {
+		w.nomad.AddNode(measuredNode(n))
+	}
+	server := httptest.NewServer(w.nomad)
+	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+	file := filepath.Join(t.TempDir(), "agent.hcl")
+	config = fmt.Sprintf("%s\nnomad {\n  address = %q\n}\nhttp {\n  bind_port = 0\n}\n", config, server.URL)
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, filepath.Join(bin, "nomad-pal"), "agent", "-config", file)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 10 * time.Second
+	log := &output{}
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("log of the agent:\n%s", log)
+		}
+	})
+	w.pid = cmd.Process.Pid
+	found := regexp.MustCompile(`HTTP API: address=(\S+)`)
+	until(t, "the agent listens", func() bool {
+		m := found.FindStringSubmatch(log.String())
+		if m != nil {
+			w.url = "http://" + m[1]
+		}
+		return m != nil
+	})
+	return w
+}
+
+func (w *world) submit(t *testing.T, gangs ...bed.Gang) {
+	t.Helper()
+	c, err := api.NewClient(w.nomad.Config("author", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range gangs {
+		if _, _, err := c.Jobs().Register(g.Job(), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// output keeps what a process writes.
+type output struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.text = append(o.text, b...)
+	return len(b), nil
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return string(o.text)
+}
+
+// until polls.
+func until(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(2 * time.Minute); !done(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 2 minutes: %s", what)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}

@@ -1,0 +1,155 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package agent
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+)
+
+const (
+	historyEvery = time.Minute
+	historyKept  = 24 * 60 // a day's
+)
+
+// Sample is how things were at a time. It names nobody.
+type Sample struct {
+	At      time.Time `json:"at"`
+	GPUs    int       `json:"gpus"`
+	Free    int       `json:"free"`
+	Kept    int       `json:"kept"` // unhealthy or in quarantine
+	Waiting int       `json:"waiting"`
+	Running int       `json:"running"`
+	Wanted  int       `json:"wanted"` // GPUs, by jobs that wait
+	Placed  int       `json:"placed"` // gangs, since the sample before
+}
+
+// history keeps a day's samples in memory, some 100 bytes each.
+type history struct {
+	mu      sync.Mutex
+	samples []Sample // the oldest first
+}
+
+func (h *history) add(s Sample) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.samples) == historyKept {
+		h.samples = slices.Delete(h.samples, 0, 1)
+	}
+	h.samples = append(h.samples, s)
+}
+
+func (h *history) all() []Sample {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return append([]Sample{}, h.samples...)
+}
+
+// remember takes samples while the agent places, until ctx ends.
+func (a *Agent) remember(ctx context.Context) {
+	tick := time.NewTicker(historyEvery)
+	defer tick.Stop()
+	last := uint64(0)
+	for {
+		select {
+		case now := <-tick.C:
+			m := a.metrics(now)
+			s := Sample{At: now.UTC(), GPUs: m.GPUs, Free: m.Free, Kept: m.Kept.Unhealthy + m.Kept.Quarantined, Waiting: m.Jobs[gang.Waiting], Running: m.Jobs[gang.Running], Wanted: m.Demand}
+			events, _ := a.hooks.Events.After(last)
+			for _, e := range events {
+				if last = e.ID; e.Kind == placer.Placed {
+					s.Placed++
+				}
+			}
+			if m.CycleAge >= 0 && m.GPUs > 0 {
+				a.history.add(s)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// serveHistory answers the samples of the last day, one a minute, the oldest first: as
+// metrics they name nobody, and need no token.
+func (s *server) serveHistory(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, s.agent.history.all())
+}
+
+// Use is that a job had GPUs. To is zero if it has them still.
+type Use struct {
+	Namespace string    `json:"namespace"`
+	Job       string    `json:"job"`
+	GPUs      []string  `json:"gpus"`
+	From      time.Time `json:"from"`
+	To        time.Time `json:"to,omitzero"`
+}
+
+// uses are who had which GPUs, by the events of the placer, the oldest first.
+func uses(events []placer.Event) []Use {
+	var out []Use
+	open := map[[2]string]int{}
+	for _, e := range events {
+		k := [2]string{e.Namespace, e.Job}
+		switch e.Kind {
+		case placer.Placed, placer.Moved, placer.Requeued, placer.LostMembers, placer.GivenUp, placer.Finished, placer.Refused:
+			if i, ok := open[k]; ok {
+				out[i].To = e.At
+				delete(open, k)
+			}
+		}
+		if len(e.GPUs) > 0 && (e.Kind == placer.Placed || e.Kind == placer.Moved) {
+			open[k] = len(out)
+			out = append(out, Use{Namespace: e.Namespace, Job: e.Job, GPUs: e.GPUs, From: e.At})
+		}
+	}
+	return out
+}
+
+// serveUses answers who had which GPUs of a node, or what GPUs a job had:
+//
+//	GET /v1/uses?node=<name>
+//	GET /v1/uses?job=<id>&namespace=<namespace>
+//
+// The agent at work knows it of the events that it keeps; of what ran before, nothing.
+func (s *server) serveUses(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	c, snapshot, ok := s.look(w, r, (*caller).readsNodes)
+	if !ok {
+		return
+	}
+	wanted := map[string]bool{}
+	if node := q.Get("node"); node != "" {
+		for _, g := range snapshot.SomeGPUs(placer.GPUFilter{Nodes: []string{node}}) {
+			wanted[g.ID] = true
+		}
+	}
+	out, sees := []Use{}, c.sees(r.Context())
+	events, _ := s.agent.hooks.Events.After(0)
+	for _, u := range uses(events) {
+		if job := q.Get("job"); job != "" && (u.Job != job || u.Namespace != q.Get("namespace")) {
+			continue
+		}
+		if q.Has("node") {
+			u.GPUs = slices.DeleteFunc(slices.Clone(u.GPUs), func(id string) bool { return !wanted[id] })
+		}
+		if len(u.GPUs) == 0 {
+			continue
+		}
+		if !sees(u.Namespace) {
+			if q.Has("job") {
+				continue
+			}
+			u.Namespace, u.Job = "", placer.Unseen
+		}
+		out = append(out, u)
+	}
+	writeJSON(w, http.StatusOK, out)
+}

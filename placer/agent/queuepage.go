@@ -1,0 +1,122 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package agent
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+)
+
+// queuePageLimit bounds the jobs of one page.
+const queuePageLimit = 200
+
+// QueuePage is a part of the queue. States counts all jobs that the caller may see,
+// Matching those that meet the filter.
+type QueuePage struct {
+	Total    int                `json:"total"`
+	Matching int                `json:"matching"`
+	States   map[gang.State]int `json:"states"`
+	Jobs     []placer.JobStatus `json:"jobs"`
+}
+
+// queueOrders are the orders of a page. Without a position and without an expected start
+// come last.
+var queueOrders = map[string]func(a, b placer.JobStatus) int{
+	"position":  func(a, b placer.JobStatus) int { return last(a.Position == 0, b.Position == 0, a.Position-b.Position) },
+	"job":       func(a, b placer.JobStatus) int { return 0 }, // by name, as all that are equal
+	"state":     func(a, b placer.JobStatus) int { return cmp.Compare(a.Phase.String(), b.Phase.String()) },
+	"gpus":      func(a, b placer.JobStatus) int { return a.GPUs - b.GPUs },
+	"class":     func(a, b placer.JobStatus) int { return cmp.Compare(a.Class, b.Class) },
+	"submitted": func(a, b placer.JobStatus) int { return a.Submitted.Compare(b.Submitted) },
+	"start": func(a, b placer.JobStatus) int {
+		return last(a.StartFrom.IsZero(), b.StartFrom.IsZero(), a.StartFrom.Compare(b.StartFrom))
+	},
+}
+
+func last(a, b bool, otherwise int) int {
+	switch {
+	case a == b:
+		return otherwise
+	case a:
+		return 1
+	}
+	return -1
+}
+
+// serveQueuePage answers a part of the queue:
+//
+//	GET /v1/queue/page?offset=&limit=&sort=&order=desc&search=&state=&class=
+func (s *server) serveQueuePage(w http.ResponseWriter, r *http.Request) {
+	ask, err := newQueueQuery(r.URL.Query())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	c, snapshot, ok := s.look(w, r, (*caller).listsSome)
+	if !ok {
+		return
+	}
+	jobs, err := c.visible(r.Context(), snapshot.Jobs())
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, ask.page(jobs))
+}
+
+type queueQuery struct {
+	offset, limit        int
+	search, state, class string
+	order                func(a, b placer.JobStatus) int
+}
+
+func newQueueQuery(v url.Values) (q queueQuery, err error) {
+	number := func(name string, otherwise int) int {
+		if v.Get(name) == "" {
+			return otherwise
+		}
+		n, e := strconv.Atoi(v.Get(name))
+		if e != nil || n < 0 {
+			err = fmt.Errorf("%s=%q is no number from 0 on", name, v.Get(name))
+		}
+		return n
+	}
+	q = queueQuery{number("offset", 0), min(number("limit", 50), queuePageLimit), strings.ToLower(v.Get("search")), v.Get("state"), v.Get("class"), nil}
+	sort := cmp.Or(v.Get("sort"), "position")
+	by, ok := queueOrders[sort]
+	if !ok {
+		return q, fmt.Errorf("sort=%q: there are position, job, state, gpus, class, submitted and start", sort)
+	}
+	q.order = func(a, b placer.JobStatus) int {
+		return cmp.Or(by(a, b), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Job, b.Job))
+	}
+	if v.Get("order") == "desc" {
+		up := q.order
+		q.order = func(a, b placer.JobStatus) int { return up(b, a) }
+	}
+	return q, err
+}
+
+func (q queueQuery) page(jobs []placer.JobStatus) QueuePage {
+	p := QueuePage{Total: len(jobs), States: map[gang.State]int{}}
+	for _, j := range jobs {
+		p.States[j.Phase]++
+	}
+	jobs = slices.DeleteFunc(jobs, func(j placer.JobStatus) bool {
+		return q.state != "" && j.Phase.String() != q.state || q.class != "" && j.Class != q.class ||
+			!strings.Contains(strings.ToLower(j.Namespace+"/"+j.Job), q.search)
+	})
+	slices.SortFunc(jobs, q.order)
+	from := min(q.offset, len(jobs))
+	p.Matching, p.Jobs = len(jobs), jobs[from:min(from+q.limit, len(jobs))]
+	return p
+}

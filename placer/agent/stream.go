@@ -1,0 +1,267 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package agent
+
+import (
+	"bytes"
+	"compress/flate"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"hash/fnv"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+)
+
+const (
+	// deltasKept are kept for pages that come back: half a minute's and more.
+	deltasKept = 32
+	// slowReader is how long a page may take to read a message; then it is dropped.
+	slowReader = 15 * time.Second
+	// aliveEvery is how often a page hears that the agent is there.
+	aliveEvery = 10 * time.Second
+)
+
+// serveStream tells a page how the cluster is, and from then on what changes, as
+// server-sent events: GET /v1/stream?version=<version>.
+//
+// A message is the whole state or, with "from", what differs from the state of that
+// version. Messages are made and packed once for all pages. Without the right to read
+// nodes only the number of the state of the queue is told.
+func (s *server) serveStream(w http.ResponseWriter, r *http.Request) {
+	version, err := strconv.ParseUint(r.URL.Query().Get("version"), 10, 64)
+	if err != nil && r.URL.Query().Get("version") != "" {
+		http.Error(w, "version is no number", http.StatusBadRequest)
+		return
+	}
+	c, ok := s.judged(w, r, (*caller).readsNodesOrJobs)
+	if !ok || !s.agent.follows(w) {
+		return
+	}
+	defer s.agent.followers.Add(-1)
+	nodes := c.readsNodes(r.Context()) == nil
+	out := newPacker(w, strings.Contains(r.Header.Get("Accept-Encoding"), "gzip"))
+	defer out.end()
+	over, tick, heard := time.NewTimer(followFor), time.NewTicker(snapshotAge), time.Now()
+	defer over.Stop()
+	defer tick.Stop()
+	for {
+		var messages []message
+		if snapshot, err := s.snapshots.get(r.Context()); err != nil {
+			messages = []message{newMessage("trouble", map[string]string{"trouble": told(err)})}
+		} else {
+			messages, version = s.pages.after(snapshot, version, nodes)
+		}
+		if time.Since(heard) > aliveEvery && len(messages) == 0 {
+			messages = []message{alive}
+		}
+		if len(messages) > 0 {
+			if heard = time.Now(); out.send(messages) != nil {
+				return // the page is gone, or too slow
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-over.C:
+			return
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// follows takes one of the places of those who follow, or refuses.
+func (a *Agent) follows(w http.ResponseWriter) bool {
+	if a.followers.Add(1) > followersAtOnce {
+		a.followers.Add(-1)
+		http.Error(w, "too many follow events: ask again later", http.StatusServiceUnavailable)
+		return false
+	}
+	return true
+}
+
+// message is a server-sent event as it is, and as a part of a gzip stream: such parts
+// can follow each other in any stream, as none refers to another.
+type message struct{ text, packed []byte }
+
+var alive = newMessage("alive", struct{}{})
+
+func newMessage(event string, data any) message {
+	text, err := json.Marshal(data)
+	if err != nil {
+		panic(err) // numbers and texts only
+	}
+	m := message{text: fmt.Appendf(nil, "event: %s\ndata: %s\n\n", event, text)}
+	var b bytes.Buffer
+	z, _ := flate.NewWriter(&b, flate.DefaultCompression) // no such level is no error
+	_, _ = z.Write(m.text)
+	_ = z.Flush()
+	m.packed = b.Bytes()
+	return m
+}
+
+// packer writes messages, as one gzip stream where the page takes that.
+type packer struct {
+	w    http.ResponseWriter
+	c    *http.ResponseController
+	gzip bool
+	crc  uint32
+	size uint32
+}
+
+func newPacker(w http.ResponseWriter, gzip bool) *packer {
+	w.Header().Set("Content-Type", "text/event-stream")
+	p := &packer{w: w, c: http.NewResponseController(w), gzip: gzip}
+	if gzip {
+		w.Header().Set("Content-Encoding", "gzip")
+		_, _ = w.Write([]byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff}) // RFC 1952, 2.3
+	}
+	return p
+}
+
+func (p *packer) send(ms []message) error {
+	_ = p.c.SetWriteDeadline(time.Now().Add(slowReader)) // a recorder has none
+	for _, m := range ms {
+		out := m.text
+		if p.gzip {
+			out, p.crc, p.size = m.packed, crc32.Update(p.crc, crc32.IEEETable, m.text), p.size+uint32(len(m.text))
+		}
+		if _, err := p.w.Write(out); err != nil {
+			return err
+		}
+	}
+	return p.c.Flush()
+}
+
+// end ends the gzip stream with an empty last block and the sums.
+func (p *packer) end() {
+	if p.gzip {
+		tail := binary.LittleEndian.AppendUint32([]byte{1, 0, 0, 0xff, 0xff}, p.crc)
+		_, _ = p.w.Write(binary.LittleEndian.AppendUint32(tail, p.size))
+	}
+}
+
+// pages is the state that all pages show, with the last changes to it.
+type pages struct {
+	mu      sync.Mutex
+	of      *placer.Snapshot
+	version uint64
+	racks   []byte // in JSON
+	cells   []placer.Cell
+	jobs    uint64 // grows when the queue changes
+	queue   uint64 // hash of it
+	deltas  []delta
+	whole   *delta // once asked for
+}
+
+// delta is a change for those who read nodes, and for the others.
+type delta struct {
+	from, to uint64
+	m        [2]message
+}
+
+// state is a message's content. Cells are of all GPUs, 2 bytes each in base64, or with
+// From the numbers of those that changed, each with its new value.
+type state struct {
+	Version uint64          `json:"version"`
+	From    uint64          `json:"from,omitempty"`
+	Jobs    uint64          `json:"jobs"`
+	Racks   json.RawMessage `json:"racks,omitempty"`
+	Cells   any             `json:"cells,omitempty"`
+}
+
+func newDelta(s state) delta {
+	hidden := s
+	hidden.Racks, hidden.Cells = nil, nil
+	return delta{s.From, s.Version, [2]message{newMessage("state", hidden), newMessage("state", s)}}
+}
+
+// after is what takes a page of a version to the present one.
+func (p *pages) after(now *placer.Snapshot, version uint64, nodes bool) (ms []message, to uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.of != now {
+		p.advance(now.Map(), hashOf(now.Jobs()))
+		p.of = now
+	}
+	which := 0
+	if nodes {
+		which = 1
+	}
+	if version == p.version {
+		return nil, version
+	}
+	if i := slices.IndexFunc(p.deltas, func(d delta) bool { return d.from == version }); i >= 0 {
+		for _, d := range p.deltas[i:] {
+			ms = append(ms, d.m[which])
+		}
+		return ms, p.version
+	}
+	if p.whole == nil {
+		cells := make([]byte, 0, 2*len(p.cells))
+		for _, c := range p.cells {
+			cells = binary.LittleEndian.AppendUint16(cells, uint16(c))
+		}
+		d := newDelta(state{Version: p.version, Jobs: p.jobs, Racks: p.racks, Cells: base64.StdEncoding.EncodeToString(cells)})
+		p.whole = &d
+	}
+	return []message{p.whole.m[which]}, p.version
+}
+
+// advance takes over how things are now.
+func (p *pages) advance(m *placer.Map, queue uint64) {
+	racks, err := json.Marshal(m.Racks)
+	if err != nil {
+		panic(err) // names and numbers only
+	}
+	same := p.version != 0 && bytes.Equal(racks, p.racks)
+	var changed []int
+	if same {
+		for i, c := range m.Cells {
+			if c != p.cells[i] {
+				changed = append(changed, i, int(c))
+			}
+		}
+	}
+	if same && len(changed) == 0 && queue == p.queue {
+		return
+	}
+	if queue != p.queue {
+		p.jobs++
+	}
+	was := p.version
+	// Versions of an agent are later than those of the one before it.
+	p.version = max(was+1, uint64(time.Now().UnixMilli()))
+	p.racks, p.cells, p.queue, p.whole = racks, m.Cells, queue, nil
+	if !same || len(changed) > len(p.cells)/2 { // all of them are shorter
+		p.deltas = nil
+		return
+	}
+	if len(p.deltas) == deltasKept {
+		p.deltas = slices.Delete(p.deltas, 0, 1)
+	}
+	s := state{Version: p.version, From: was, Jobs: p.jobs}
+	if len(changed) > 0 {
+		s.Cells = changed
+	}
+	p.deltas = append(p.deltas, newDelta(s))
+}
+
+// hashOf tells queues apart. Expected starts move with the clock: less than a minute is
+// no change.
+func hashOf(jobs []placer.JobStatus) uint64 {
+	h := fnv.New64a()
+	for _, j := range jobs {
+		fmt.Fprintln(h, j.Namespace, j.Job, j.Phase, j.Position, j.GPUs, j.Class, j.Reason, j.StartTo.Unix()/60)
+	}
+	return h.Sum64()
+}

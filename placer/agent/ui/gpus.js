@@ -1,0 +1,153 @@
+// GPUs: all of them, those of a rack, of a node, one, and those that are in trouble.
+import {empty, events, eventTable, failed, get, gpuLink, h, link, named, nodeLink, plural, query, table, time, when} from "./dom.js";
+import {busy, classes, cluster, count, degraded, kept, listen, nodeOf, unhealthy} from "./cluster.js";
+import {clusterMap, legend} from "./map.js";
+import {rackPath} from "./job.js";
+import {gantt} from "./history.js";
+
+const rows = 50; // of a table at a time
+
+// live draws again when cells change that concern it, every 3 s at most.
+function live(concerns, draw) {
+  let timer, last = 0;
+  const stop = listen((what, changed) => {
+    if (what !== "cells" || changed && !changed.some(concerns)) return;
+    clearTimeout(timer);
+    timer = setTimeout(() => { last = Date.now(); draw(!changed); }, changed ? Math.max(0, last + 3000 - Date.now()) : 0);
+  });
+  return () => { stop(); clearTimeout(timer); };
+}
+
+const figures = list => h("dl", {className: "figures"}, list.map(([n, what]) => h("div", {}, h("dt", {}, what), h("dd", {}, n.toLocaleString()))));
+const figuresOf = (from, n) => figures([[n, "GPUs"], [count(from, n, busy), "busy"], [count(from, n, c => !busy(c) && !unhealthy(c) && !kept(c)), "free"], [count(from, n, unhealthy), "unhealthy"], [count(from, n, kept), "kept out"], [count(from, n, degraded), "degraded"]]);
+
+// paged is a table of which some rows are in the document at a time.
+function paged(caption, heads, items, row) {
+  const host = h("div", {});
+  let at = 0;
+  const draw = () => {
+    at = Math.max(0, Math.min(at, items().length - 1));
+    at -= at % rows;
+    const all = items(), some = all.slice(at, at + rows), go = to => () => { at = to; draw(); };
+    host.replaceChildren(table(caption, heads, some.map(row)), all.length <= rows ? "" : h("nav", {className: "row", ariaLabel: "Pages of " + caption},
+      h("button", {disabled: at === 0, onclick: go(at - rows)}, "Before"), h("span", {}, `${at + 1} to ${at + some.length} of ${all.length.toLocaleString()}`), h("button", {disabled: at + rows >= all.length, onclick: go(at + rows)}, "After")));
+  };
+  draw();
+  return {element: host, draw};
+}
+
+const none = () => cluster.hidden
+  ? empty("This token may not read nodes, so there is no map. It needs ", h("code", {}, 'node { policy = "read" }'), ". Your jobs are on the page ", link("#/jobs", "Jobs"), ".")
+  : empty("Nomad knows no GPU. Install the device plugin ", h("code", {}, "nomad-device-pal"), " on a client, then run ", h("code", {}, "nomad-pal doctor"), " to see what is missing.");
+
+export function overview(navigate) {
+  const host = h("div", {}, empty("Reading the cluster …"));
+  let map, sums, list;
+  function draw(anew) {
+    if (!cluster.known) return;
+    if (!cluster.racks.length) { map?.close(); map = null; host.replaceChildren(none()); return; }
+    const fresh = figuresOf(0, cluster.cells.length);
+    if (map && !anew) { sums.replaceWith(fresh); sums = fresh; list.draw(); return; }
+    map?.close();
+    sums = fresh;
+    map = clusterMap({racks: cluster.racks, label: `${plural(cluster.cells.length, "GPU")} in ${plural(cluster.racks.length, "rack")}`, open: (rack, node) => navigate(node ? "#/node/" + encodeURIComponent(node.name) : rackPath(rack))});
+    list = paged("Racks", ["Rack", "Datacenter", "#Nodes", "#GPUs", "#Busy", "#Free", "#Unhealthy", "#Kept out", "#Degraded"], () => cluster.racks, r => {
+      const n = f => count(r.first, r.gpus, f);
+      return [link(rackPath(r), r.name), r.datacenter, r.nodes.length, r.gpus, n(busy), n(c => !busy(c) && !unhealthy(c) && !kept(c)), n(unhealthy), n(kept), n(degraded)];
+    });
+    host.replaceChildren(sums, legend(() => map.redraw()), map.element, h("h2", {}, "Racks"), list.element);
+  }
+  const stop = live(() => true, draw);
+  draw(true);
+  return {title: "GPUs", element: [h("h1", {}, "GPUs"), host], close: () => { stop(); map?.close(); }};
+}
+
+export function rackPage(datacenter, name, navigate) {
+  const host = h("div", {}, empty("Reading the cluster …"));
+  let map, sums, list, rack;
+  function draw(anew) {
+    if (!cluster.known) return;
+    if (map && !anew) { const f = figuresOf(rack.first, rack.gpus); sums.replaceWith(f); sums = f; list.draw(); return; }
+    map?.close(); map = null;
+    rack = cluster.racks.find(r => r.name === name && r.datacenter === datacenter);
+    if (!rack) { host.replaceChildren(cluster.racks.length ? empty("There is no such rack now. ", link("#/", "All racks")) : none()); return; }
+    map = clusterMap({racks: [rack], height: 2000, label: `${plural(rack.gpus, "GPU")} on ${plural(rack.nodes.length, "node")} of rack ${name}`, open: (_, node, i) => navigate("#/node/" + encodeURIComponent((node ?? rack.nodes[0]).name))});
+    sums = figuresOf(rack.first, rack.gpus);
+    list = paged("Nodes", ["Node", "#GPUs", "#Busy", "#Unhealthy", "#Kept out", "#Degraded"], () => rack.nodes, n => [nodeLink(n.name), n.gpus, ...[busy, unhealthy, kept, degraded].map(f => count(n.first, n.gpus, f))]);
+    host.replaceChildren(sums, legend(() => map.redraw()), map.element, h("h2", {}, "Nodes"), list.element);
+  }
+  const stop = live(c => rack && c >= rack.first && c < rack.first + rack.gpus, draw);
+  draw(true);
+  return {title: "Rack " + name, element: [h("h1", {}, "Rack ", name), empty("Datacenter ", datacenter), host], close: () => { stop(); map?.close(); }};
+}
+
+const score = (g, c) => { const k = g.classes?.[c]; return k ? [h("span", {className: "chip c" + Math.min(k, 5), title: `class ${k} for application class ${c}`}, k), " ", g.pm_scores[c].toFixed(3)] : h("span", {className: "soft"}, "not measured"); };
+const trouble = g => [!g.healthy && `unhealthy: ${g.unhealthy || "no reason given"}`, g.degraded && `degraded: ${g.degraded}`, g.quarantine && `in quarantine until ${when(g.quarantine.until)}: ${g.quarantine.reason}`].filter(Boolean);
+const gpuTable = (gpus, caption, node) => table(caption, [...node ? ["Node"] : [], "#GPU", "Id", "Model", ...classes.map(c => "Class " + c), "State", "Job"], gpus.map(g =>
+  [...node ? [nodeLink(nodeOf(g)?.name ?? g.node)] : [], g.index, gpuLink(g.id), g.device.replace(/^.*\//, ""), ...classes.map(c => score(g, c)), trouble(g).join("; ") || (g.job ? "busy" : g.available ? "free" : "not available"), g.job ? named(g.job) : ""]));
+
+// during are the uses as bars, one row for each GPU; what is held without an event has been
+// since before the agent began.
+function during(gpus, uses) {
+  const bars = [];
+  for (const g of gpus) {
+    const mine = uses.filter(u => u.gpus.includes(g.id)).map(u => ({from: u.from, to: u.to, text: u.namespace ? `${u.namespace}/${u.job}` : u.job}));
+    if (g.job && !mine.some(u => !u.to && u.text === g.job)) mine.push({text: g.job});
+    bars.push(...mine.map(u => ({...u, row: `GPU ${g.index}`})));
+    if (!mine.length) bars.push({row: `GPU ${g.index}`, none: true});
+  }
+  return bars;
+}
+
+// some shows GPUs of one node: all, or one.
+function some(ask, title, what, missing) {
+  const host = h("div", {}, empty("Reading the GPUs …"));
+  let closed = false, mine = [];
+  async function draw() {
+    try {
+      const gpus = await get("/v1/gpus?" + query(ask));
+      if (closed) return;
+      if (!gpus.length) { host.replaceChildren(empty(missing, " ", link("#/", "All GPUs"))); return; }
+      const node = nodeOf(gpus[0]), name = node?.name ?? gpus[0].node;
+      mine = gpus.map(g => (node?.first ?? 0) + g.index);
+      const [uses, fails] = await Promise.all([get("/v1/uses?" + query({node: name})), events({kind: "allocation"}).catch(() => [])]);
+      if (closed) return;
+      const near = fails.filter(e => ask.gpu ? (e.gpus ?? []).includes(ask.gpu) : e.node === gpus[0].node);
+      host.replaceChildren(h("p", {}, what === "GPU" ? ["On node ", nodeLink(name)] : "", node ? [what === "GPU" ? ", rack " : "Rack ", link(rackPath(node.rack), node.rack.name)] : ""),
+        gpuTable(gpus, title), h("h2", {}, "Who had ", what === "GPU" ? "it" : "which GPU"), gantt(during(gpus, uses), "Who had which GPU"),
+        h("h2", {}, "Failures"), near.length ? eventTable(near, "Failures, the latest first") : empty("No allocation failed here that the agent remembers."));
+    } catch (e) { if (!closed) host.replaceChildren(failed(e)); }
+  }
+  const stop = live(c => mine.includes(c), draw);
+  draw();
+  return {title, element: [h("h1", {}, title), host], close: () => { closed = true; stop(); }};
+}
+export const nodePage = name => some({node: name}, "Node " + name, "node", "There is no such node with GPUs now.");
+export const gpuPage = id => some({gpu: id}, "GPU " + id, "GPU", "There is no such GPU now.");
+
+export function failuresPage() {
+  const host = h("div", {}, empty("Reading the GPUs …")), what = h("div", {});
+  let closed = false;
+  async function draw() {
+    try {
+      const gpus = await get("/v1/gpus?trouble=true");
+      if (closed) return;
+      const list = gpus.length ? paged("GPUs in trouble", ["Node", "Id", "Why", "Job on it"], () => gpus, g => [nodeLink(nodeOf(g)?.name ?? g.node), gpuLink(g.id), trouble(g).join("; "), g.job ? named(g.job) : ""]).element : empty("No GPU is unhealthy, degraded, or in quarantine.");
+      host.replaceChildren(list);
+    } catch (e) { if (!closed) host.replaceChildren(failed(e)); }
+    try {
+      const found = (await Promise.all(["allocation", "quarantined", "lost", "failed"].map(kind => events({kind})))).flat().sort((a, b) => b.id - a.id);
+      if (!closed) what.replaceChildren(found.length ? eventTable(found, "Failures, the latest first") : empty("Nothing failed that the agent remembers and this token may know. It keeps the last 5,000 events since it began to place."));
+    } catch (e) { if (!closed) what.replaceChildren(failed(e)); }
+  }
+  const stop = live(() => true, draw);
+  draw();
+  return {title: "Failures", element: [h("h1", {}, "Failures and quarantine"), h("h2", {}, "GPUs in trouble"), host, h("h2", {}, "What failed"), what], close: () => { closed = true; stop(); }};
+}
+
+export function tenantsPage() {
+  const host = h("div", {}, empty("Reading the tenants …"));
+  get("/v1/tenants").then(list => host.replaceChildren(list?.length ? table("Tenants", ["Tenant", "#GPUs", "#Quota", "#At most", "#GPU hours used", "#Times its share"], list.map(t => [t.tenant, t.gpus, t.quota || "none", t.limit ?? "", t.gpu_hours.toFixed(1), t.times.toFixed(2)]))
+    : empty("No tenant that this token may know has jobs with GPUs.")), e => host.replaceChildren(failed(e)));
+  return {title: "Tenants", element: [h("h1", {}, "Tenants"), h("p", {className: "soft"}, "What tenants hold now, may hold, and have used. What was used long ago counts less."), host], close: () => {}};
+}

@@ -1,0 +1,100 @@
+// One job: why it runs where it runs, or why it waits.
+import {empty, events, eventTable, expected, failed, get, gpuLink, h, named, nodeLink, plural, query, table, time, when} from "./dom.js";
+import {cellOf, classes, cluster, listen} from "./cluster.js";
+import {clusterMap, legend, view} from "./map.js";
+import {gantt} from "./history.js";
+import {states} from "./jobs.js";
+
+const tiers = ["island", "numa", "node", "rack", "datacenter", "cluster"];
+
+export function jobPage(namespace, id, navigate) {
+  const name = namespace === "default" ? id : `${namespace}/${id}`, body = h("div", {}, empty("Reading why …")), place = h("div", {}), more = h("div", {});
+  let map, timer, closed = false, first = true;
+  async function read() {
+    const job = `/v1/job/${encodeURIComponent(id)}/explain?` + query({namespace});
+    try {
+      const e = await get(job);
+      if (closed) return;
+      const opened = body.querySelector("details")?.open;
+      body.replaceChildren(...why(e));
+      if (opened) body.querySelector("details").open = true;
+      if (first) { rest(); view.k = Math.max(0, classes.indexOf(e.decision?.class)); }
+      first = false;
+    } catch (e) { if (!closed) body.replaceChildren(failed(e), e.status === 404 ? empty("It may have been purged, or never have been. ", h("a", {href: "#/jobs"}, "All jobs")) : ""); }
+    light();
+  }
+  async function light() {
+    try {
+      const gpus = await get("/v1/gpus?" + query({job: `${namespace}/${id}`}));
+      if (closed) return;
+      const lit = new Set(gpus.map(cellOf));
+      if (!lit.size) { place.replaceChildren(); map?.close(); map = null; return; }
+      if (map) { map.light(lit); return; }
+      const racks = cluster.racks.filter(r => gpus.some(g => cellOf(g) >= r.first && cellOf(g) < r.first + r.gpus));
+      map = clusterMap({racks, lit, height: 500, label: `GPUs of ${name} among those of their racks`, open: (rack, node) => navigate(node ? "#/node/" + encodeURIComponent(node.name) : rackPath(rack))});
+      place.replaceChildren(h("h2", {}, "Its GPUs"), h("p", {className: "soft"}, `${plural(gpus.length, "GPU")} on ${plural(new Set(gpus.map(g => g.node_id)).size, "node")} in ${plural(racks.length, "rack")}: they stand out among the others.`), legend(() => map.redraw()), map.element);
+    } catch (e) { if (e.status !== 403) place.replaceChildren(failed(e)); }
+  }
+  async function rest() {
+    const parts = await Promise.allSettled([events({job: id, namespace}), get("/v1/uses?" + query({job: id, namespace}))]);
+    if (closed) return;
+    const [es, us] = parts.map(p => p.status === "fulfilled" ? p.value : []);
+    more.replaceChildren(...us.length ? [h("h2", {}, "When it had GPUs"), gantt(us.map(u => ({row: plural(u.gpus.length, "GPU"), from: u.from, to: u.to, text: name})), "When the job had GPUs")] : [],
+      ...es.length ? [h("h2", {}, "What happened"), eventTable(es, "Events of the job, the latest first")] : []);
+  }
+  const later = () => { clearTimeout(timer); timer = setTimeout(read, 5000); };
+  const stop = listen((what, changed) => { if (what === "jobs") later(); if (what === "cells" && !changed) light(); });
+  read();
+  return {title: name, element: [h("h1", {}, "Job ", name), body, place, more], close: () => { closed = true; stop(); clearTimeout(timer); map?.close(); }};
+}
+
+export const rackPath = r => `#/rack/${encodeURIComponent(r.datacenter)}/${encodeURIComponent(r.name)}`;
+
+const fact = (term, ...what) => what.some(x => x || x === 0) ? [h("dt", {}, term), h("dd", {}, what)] : [];
+
+function why(e) {
+  const d = e.decision, held = e.holders;
+  return [
+    h("p", {}, h("strong", {}, e.phase), states[e.phase] ? ` (${states[e.phase]})` : "", ": ", e.reason),
+    h("dl", {className: "facts"},
+      fact("Expected start", expected(e)), fact("Waits for", e.waits_for), fact("Submitted", e.submitted && [time(e.submitted), ", ", when(e.submitted)]), fact("Decided", time(e.decided)), fact("All members ran", time(e.ready)),
+      fact("Application class", d && d.class, e.class_from ? ` (${e.class_from})` : ""), fact("Policy", d && d.policy), fact("Note", e.note)),
+    e.remedies?.length ? [h("h2", {}, "What would let it start now"), h("ul", {}, e.remedies.map(r => h("li", {}, r)))] : "",
+    held?.jobs?.length ? [h("h2", {}, "Who holds the GPUs that it could use"), table("Jobs that hold GPUs", ["Job", "#GPUs", "Ends", "Is enough"], held.jobs.map(j => [named(j.job), j.gpus, j.end_to ? ["until about ", time(j.end_to)] : "not known", j.needed ? "one of those that must end" : ""])), held.omitted ? empty(`and ${plural(held.omitted, "more job")}`) : ""] : "",
+    e.obstacles?.length ? [h("h2", {}, "What keeps it from nodes"), table("Obstacles", ["Group", "What", "Nodes", "Passes"], e.obstacles.map(o => [o.group, o.what, `${o.nodes} of ${o.total}`, o.now ? "yes, when others end" : "no"]))] : "",
+    e.allocations?.length ? [h("h2", {}, "Allocations"), table("Allocations", ["Allocation", "Group", "Node", "Status", "GPUs"], e.allocations.map(a => [a.id.slice(0, 8), a.group, nodeLink(a.node), a.status, (a.gpus ?? []).flatMap(g => [gpuLink(g), " "])]))] : "",
+    d ? decision(d, e.alternatives ?? []) : "",
+    e.failures?.length ? [h("h2", {}, "Members that failed"), table("Members that failed", ["#Try", "When", "Cause", "In words", "Exit", "Node", "GPUs"], e.failures.map(f => [f.try, time(f.at), f.cause, f.reason, f.signal ? `signal ${f.signal}` : f.exit_code || "", nodeLink(f.node), (f.gpus ?? []).flatMap(g => [gpuLink(g), " "])]))] : "",
+    h("details", {}, h("summary", {}, "All of it as JSON"), h("pre", {tabIndex: 0}, JSON.stringify(e, null, 2))),
+  ].flat(Infinity).filter(x => x !== "");
+}
+
+// decision compares the placements and shows the L×V matrix.
+function decision(d, alternatives) {
+  const choices = [["Chosen", d.chosen], ["Packing would take", d.packed], ...alternatives.map(a => [a.what, a])].filter(([, c]) => c?.members);
+  const c = d.candidates;
+  return [
+    h("h2", {}, d.chosen ? "Placements compared" : "Why it does not fit"),
+    choices.length ? table("Placements", ["Placement", "Locality", "#Nodes", "#PM score", "#Locality penalty", "#Predicted slowdown", "On"], choices.map(([what, p]) =>
+      [what, p.tier, p.nodes, p.pm_score.toFixed(3), p.locality_penalty.toFixed(2), p.cost.toFixed(3), [...new Set(p.members.map(m => m.node))].slice(0, 6).flatMap((n, i) => [i ? ", " : "", nodeLink(n)]).concat(p.nodes > 6 ? ` and ${p.nodes - 6} more` : "")])) : "",
+    h("p", {className: "soft"}, `Of ${plural(c.total, "GPU")}, ${c.free.toLocaleString()} were free for it, ${c.busy.toLocaleString()} busy, ${c.unhealthy} unhealthy, ${c.quarantined} kept out; ${c.ineligible.toLocaleString()} did not match.`),
+    d.walk?.length ? matrix(d) : "",
+  ];
+}
+
+// matrix is the L×V explorer: how far apart against how slow, in the order of PAL's walk.
+export function matrix(d) {
+  const bins = [...new Set(d.walk.map(e => e.bin))].sort((a, b) => a - b), rows = tiers.filter(t => d.walk.some(e => e.tier === t));
+  const told = h("p", {role: "status"}, "Choose a cell to read what was tried there.");
+  const at = (t, b) => d.walk.findIndex(e => e.tier === t && e.bin === b), penalty = t => { const e = d.walk.find(e => e.tier === t); return e.product / e.bin; };
+  const cell = (t, b) => {
+    const i = at(t, b), e = d.walk[i], product = (e ? e.product : b * penalty(t)).toFixed(3);
+    const text = e ? `Within one ${t}, GPUs with a PM score up to ${b.toFixed(3)}: predicted slowdown ${product}. ${plural(e.free, "GPU")} that match were free up to that score. Tried as number ${i + 1}: ${e.taken ? "the gang fits, so this was chosen." : `no ${t} had ${plural(d.gpus, "GPU")} for the gang.`}`
+      : `Within one ${t}, GPUs with a PM score up to ${b.toFixed(3)}: predicted slowdown ${product}. Not tried: what costs less came first, and was enough.`;
+    return h("button", {type: "button", className: e ? (e.taken ? "taken" : "tried") : "not", ariaLabel: text, onclick: () => { told.textContent = text; }}, product, h("small", {ariaHidden: "true"}, e ? (e.taken ? "chosen" : `no. ${i + 1}`) : "not tried"));
+  };
+  return [h("h3", {}, "Locality × variability"), h("p", {className: "soft"}, "Each row is how far apart the GPUs may be, each column how slow the slowest may be (its PM score, 1 is the median). A cell is their product, the predicted slowdown. PAL tries cells from the smallest on, and takes the first that holds the gang."),
+    h("div", {className: "scroll", tabIndex: 0, role: "region", ariaLabel: "L×V matrix"}, h("table", {className: "lv"}, h("caption", {className: "hidden"}, "L×V matrix: predicted slowdown by locality and PM score"),
+      h("thead", {}, h("tr", {}, h("td", {}), bins.map(b => h("th", {scope: "col"}, "≤ " + b.toFixed(3))))), h("tbody", {}, rows.map(t => h("tr", {}, h("th", {scope: "row"}, t), bins.map(b => h("td", {}, cell(t, b)))))))),
+    told, d.walk_omitted ? empty(`${plural(d.walk_omitted, "cell")} in the middle of the walk are not shown.`) : ""];
+}

@@ -1,0 +1,56 @@
+// The list of jobs, a page at a time: the agent filters and sorts.
+import {empty, expected, failed, get, h, jobLink, plural, query, table, time} from "./dom.js";
+import {listen} from "./cluster.js";
+
+const columns = [["position", "#", true], ["job", "Job"], ["state", "State"], ["gpus", "GPUs", true], ["class", "Class"], ["submitted", "Submitted"], ["start", "Expected start"]];
+const limit = 50;
+export const states = {waiting: "in the queue", starting: "not all members are there yet", running: "all members are there", unschedulable: "this cluster could not hold it", rejected: "cannot be served as it is written", failed: "given up", native: "placed by Nomad alone"};
+
+export function jobsPage(params, navigate) {
+  const q = {sort: params.get("sort") || "position", order: params.get("order") || "", search: params.get("search") || "", state: params.get("state") || "", class: params.get("class") || "", offset: Number(params.get("offset")) || 0};
+  const list = h("div", {}, empty("Reading the jobs …")), sum = h("p", {className: "soft", role: "status"});
+  const change = more => navigate("#/jobs?" + query({...q, offset: "", ...more}));
+  const choice = (name, label, options) => h("label", {}, label + " ", h("select", {onchange: e => change({[name]: e.target.value})}, options.map(([v, t]) => h("option", {value: v, selected: q[name] === v}, t))));
+  const search = h("input", {type: "search", value: q.search, size: 22});
+  const form = h("form", {className: "row", onsubmit: e => { e.preventDefault(); change({search: search.value}); }},
+    h("label", {}, "Name has ", search), h("button", {}, "Filter"),
+    choice("state", "State", [["", "all"], ...Object.keys(states).concat("committing", "stopping", "completing", "resubmitted", "lost", "template").map(s => [s, s])]),
+    choice("class", "Class", [["", "all"], ...["A", "B", "C", "D"].map(c => [c, c])]));
+
+  const head = ([key, text, number]) => {
+    const on = q.sort === key, down = on && q.order !== "desc";
+    return h("th", {scope: "col", ariaSort: on ? (down ? "ascending" : "descending") : "none", ...(number && {className: "n"})}, h("button", {type: "button", title: "Sort by " + key, onclick: () => change({sort: key, order: down ? "desc" : ""})}, text, on ? (down ? " ↑" : " ↓") : ""));
+  };
+  const row = j => [j.position || "", jobLink(j), h("span", {className: "word"}, j.phase), j.gpus, j.class || "", time(j.submitted), h("div", {}, expected(j), j.reason ? h("div", {className: "soft"}, j.reason) : "")];
+
+  let busy = false, again = false, last = 0, timer;
+  async function read() {
+    if (busy) { again = true; return; }
+    busy = true; last = Date.now();
+    try {
+      const p = await get("/v1/queue/page?" + query({...q, limit}));
+      show(p);
+    } catch (e) { list.replaceChildren(failed(e)); }
+    busy = false;
+    if (again) { again = false; later(); }
+  }
+  function show(p) {
+    const by = Object.entries(p.states ?? {}).sort().map(([s, n]) => `${n.toLocaleString()} ${s}`).join(", ");
+    sum.textContent = p.total ? `${plural(p.total, "job")} with GPUs: ${by}.` + (p.matching < p.total ? ` ${p.matching.toLocaleString()} match.` : "") : "";
+    if (!p.total) { list.replaceChildren(empty("No job with GPUs that you may see. Submit one: ", h("code", {}, "nomad-pal run -detach JOB.nomad.hcl"), ". Jobs need the gate or ", h("code", {}, "nomad-pal run"), "; what a token may see, the button Token says.")); return; }
+    if (!p.matching) { list.replaceChildren(empty("No job matches. "), h("button", {onclick: () => navigate("#/jobs")}, "Show all")); return; }
+    const focused = list.contains(document.activeElement) && document.activeElement.title;
+    list.replaceChildren(table("Jobs", columns.map(head), p.jobs.map(row)), pager(p));
+    if (focused) list.querySelector(`[title="${CSS.escape(focused)}"]`)?.focus();
+  }
+  const pager = p => p.matching <= limit && !q.offset ? "" : h("nav", {className: "row", ariaLabel: "Pages of jobs"},
+    h("button", {disabled: q.offset === 0, title: "Page before", onclick: () => change({offset: Math.max(0, q.offset - limit) || ""})}, "Before"),
+    h("span", {}, `${(q.offset + 1).toLocaleString()} to ${Math.min(q.offset + limit, p.matching).toLocaleString()} of ${p.matching.toLocaleString()}`),
+    h("button", {disabled: q.offset + limit >= p.matching, title: "Page after", onclick: () => change({offset: q.offset + limit})}, "After"));
+
+  // Not more often than every 5 s: a queue may change all the time.
+  const later = () => { clearTimeout(timer); timer = setTimeout(read, Math.max(0, last + 5000 - Date.now())); };
+  const stop = listen(what => { if (what === "jobs") later(); });
+  read();
+  return {title: "Jobs", element: [h("h1", {}, "Jobs"), form, sum, list], close: () => { stop(); clearTimeout(timer); }};
+}

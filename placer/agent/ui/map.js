@@ -1,0 +1,178 @@
+// The map: every GPU a cell, on a canvas. Nothing of it is in the document but the canvas,
+// the text under the pointer, and what a screen reader is told at the cell with the focus.
+import {h} from "./dom.js";
+import {busy, classes, classOf, cluster, degraded, kept, listen, unhealthy} from "./cluster.js";
+
+const sizes = [26, 22, 18, 14, 11, 8, 6, 5, 4, 3], perRow = 8, readable = 14, slice = 12;
+export const view = {k: 0, use: false}; // which application class is shown, or only the use
+
+export function words(cell) {
+  const cs = classes.map((c, k) => `${c}${classOf(cell, k) || "–"}`).join(" ");
+  return `${[unhealthy(cell) && "unhealthy", kept(cell) && "kept out", degraded(cell) && "degraded", busy(cell) ? "busy" : !unhealthy(cell) && !kept(cell) && "free"].filter(Boolean).join(", ")}; classes ${cs}`;
+}
+
+// clusterMap draws the racks. lit are cells that stand out; open(node, index) is called for
+// a cell that is chosen.
+export function clusterMap({racks, lit = new Set(), open, height = 900, label}) {
+  const canvas = h("canvas", {tabIndex: 0, role: "application", ariaLabel: label}), tip = h("div", {className: "tip", hidden: true});
+  canvas.setAttribute("aria-roledescription", "map of GPUs");
+  const live = h("p", {className: "hidden", ariaLive: "polite"});
+  const host = h("div", {className: "map"}, canvas, tip, live, h("p", {className: "soft"}, "Arrow keys move from GPU to GPU, Page Up and Page Down from rack to rack, Enter opens."));
+  let tiles = [], size = 3, width = 0, at = null, colours = {}, drawing = 0;
+  const ctx = canvas.getContext("2d", {alpha: false});
+
+  function layout() {
+    const names = racks.map(r => r.name);
+    let prefix = names.length > 1 ? names.reduce((a, b) => { let i = 0; while (i < a.length && a[i] === b[i]) i++; return a.slice(0, i); }) : "";
+    prefix = prefix.replace(/[^-_./ ]*$/, "");
+    let total = 0;
+    for (size of sizes) {
+      const nameWidth = size >= readable ? 120 : 0, w = nameWidth + perRow * size + (size >= readable ? 18 : 8), head = racks.length > 1 || size >= readable ? 15 : 0;
+      let x = 0, y = 0, tallest = 0;
+      tiles = racks.map(rack => {
+        let rows = 0;
+        const nodes = rack.nodes.map(node => { const n = {node, row: rows}; rows += Math.ceil(node.gpus / perRow); return n; });
+        if (x > 0 && x + w > width) { x = 0; y += tallest; tallest = 0; }
+        const tile = {rack, nodes, rows, x, y, w, head, nameWidth, name: rack.name.slice(prefix.length)};
+        x += w; tallest = Math.max(tallest, head + rows * size + 8);
+        return tile;
+      });
+      total = y + tallest;
+      if (total <= height) break;
+    }
+    const dpr = Math.min(devicePixelRatio || 1, 16000 / Math.max(total, width, 1), 2);
+    canvas.width = Math.max(1, Math.floor(width * dpr)); canvas.height = Math.max(1, Math.floor(total * dpr));
+    canvas.style.width = width + "px"; canvas.style.height = total + "px";
+    ctx.setTransform(dpr, 0, 0, dpr, 0, 0);
+    const style = getComputedStyle(document.documentElement);
+    for (const c of ["c1", "c2", "c3", "c4", "c5", "none", "none-ink", "free", "busy", "bad", "bad-ink", "mark", "bg", "ink", "soft"]) colours[c] = style.getPropertyValue("--" + c).trim();
+  }
+
+  function drawCell(x, y, cell, number) {
+    const k = classOf(cell, view.k), bad = unhealthy(cell), w = size - (size > 4 ? 1 : 0);
+    const fill = bad ? "bad" : view.use ? (kept(cell) ? "none" : busy(cell) ? "busy" : "free") : k ? "c" + Math.min(k, 5) : "none";
+    const ink = bad ? colours["bad-ink"] : fill === "none" ? colours["none-ink"] : /c1|c2|busy/.test(fill) ? "#fff" : "#000";
+    ctx.globalAlpha = lit.size && !lit.has(number) ? .22 : 1;
+    ctx.fillStyle = colours[fill];
+    ctx.fillRect(x, y, w, w);
+    if (size >= 6 && (bad || kept(cell) || degraded(cell))) {
+      ctx.strokeStyle = bad ? ink : colours.mark; ctx.lineWidth = size >= readable ? 2 : 1;
+      ctx.beginPath();
+      if (bad) { ctx.moveTo(x + 2, y + 2); ctx.lineTo(x + w - 2, y + w - 2); ctx.moveTo(x + w - 2, y + 2); ctx.lineTo(x + 2, y + w - 2); }
+      if (kept(cell)) ctx.rect(x + 1, y + 1, w - 2, w - 2);
+      else if (degraded(cell)) { ctx.moveTo(x, y + 1); ctx.lineTo(x + w, y + 1); }
+      ctx.stroke();
+    }
+    if (size >= 11 && busy(cell)) { ctx.fillStyle = ink; ctx.fillRect(x + 2, y + w - 3, w - 4, 2); }
+    if (size >= readable && !bad) { ctx.fillStyle = ink; ctx.font = `${Math.floor(size * .6)}px system-ui,sans-serif`; ctx.textAlign = "center"; ctx.fillText(k || "–", x + w / 2, y + w * .68); }
+    if (lit.has(number)) { ctx.strokeStyle = colours.ink; ctx.lineWidth = size > 8 ? 2 : 1; ctx.strokeRect(x + .5, y + .5, w - 1, w - 1); }
+    ctx.globalAlpha = 1;
+  }
+
+  const place = (t, row, node, i) => [t.x + t.nameWidth + i % perRow * size, t.y + t.head + (row + Math.floor(i / perRow)) * size];
+
+  function drawTile(t) {
+    ctx.fillStyle = colours.bg; ctx.fillRect(t.x, t.y, t.w, t.head + t.rows * size + 8);
+    ctx.fillStyle = colours.soft; ctx.textAlign = "left";
+    if (t.head) { ctx.font = (size >= readable ? "600 12px" : "9px") + " system-ui,sans-serif"; ctx.fillText(fit(t.name, t.w - 6), t.x, t.y + 11); }
+    for (const {node, row} of t.nodes) {
+      if (t.nameWidth) { ctx.fillStyle = colours.ink; ctx.textAlign = "left"; ctx.font = "12px system-ui,sans-serif"; ctx.fillText(fit(node.name, t.nameWidth - 8), t.x, t.y + t.head + row * size + size * .7); }
+      for (let i = 0; i < node.gpus; i++) { const [x, y] = place(t, row, node, i); drawCell(x, y, cluster.cells[node.first + i], node.first + i); }
+    }
+  }
+
+  // fit shortens a name in its middle, where names differ least.
+  function fit(name, w) {
+    if (ctx.measureText(name).width <= w) return name;
+    for (let n = Math.min(name.length, 40) - 1; n > 2; n--) {
+      const text = name.slice(0, Math.floor(n / 3)) + "…" + name.slice(-Math.ceil(2 * n / 3));
+      if (ctx.measureText(text).width <= w) return text;
+    }
+    return name.slice(-3);
+  }
+
+  // draw draws in slices, so that nothing waits for it.
+  function draw() {
+    const mine = ++drawing;
+    ctx.fillStyle = colours.bg; ctx.fillRect(0, 0, canvas.width, canvas.height);
+    let next = 0;
+    (function some() {
+      if (mine !== drawing) return;
+      for (const end = performance.now() + slice; next < tiles.length && performance.now() < end; next++) drawTile(tiles[next]);
+      if (next < tiles.length) requestAnimationFrame(some);
+      else { focusRing(); host.dataset.drawn = String(tiles.length); performance.mark("map drawn"); }
+    })();
+  }
+
+  function focusRing() {
+    if (!at || document.activeElement !== canvas) return;
+    const [x, y] = place(at.t, at.n.row, at.n.node, at.i);
+    ctx.strokeStyle = colours.mark; ctx.lineWidth = 2; ctx.strokeRect(x - 1, y - 1, size + 1, size + 1);
+  }
+
+  const text = p => `${p.n.node.name}, GPU ${p.i}, rack ${p.t.rack.name}\n${words(cluster.cells[p.n.node.first + p.i])}`;
+  function find(x, y) {
+    const t = tiles.find(t => x >= t.x && x < t.x + t.w && y >= t.y && y < t.y + t.head + t.rows * size);
+    if (!t) return null;
+    const row = Math.floor((y - t.y - t.head) / size), n = t.nodes.findLast(n => n.row <= row), i = n ? (row - n.row) * perRow + Math.floor((x - t.x - t.nameWidth) / size) : -1;
+    if (!n || row < 0 || i < 0 || x >= t.x + t.nameWidth + perRow * size || i >= n.node.gpus) return {t};
+    return {t, n, i};
+  }
+
+  canvas.onpointermove = e => {
+    const p = find(e.offsetX, e.offsetY);
+    tip.hidden = !p?.n;
+    if (!p?.n) return;
+    tip.textContent = text(p);
+    tip.style.left = Math.min(e.clientX + 14, innerWidth - tip.offsetWidth - 8) + "px"; tip.style.top = Math.min(e.clientY + 14, innerHeight - tip.offsetHeight - 8) + "px";
+  };
+  canvas.onpointerleave = () => { tip.hidden = true; };
+  canvas.onclick = e => { const p = find(e.offsetX, e.offsetY); if (p) open(p.t.rack, size >= 8 ? p.n?.node : undefined, p.i); };
+  canvas.onfocus = () => { if (tiles[0]?.nodes[0]) go(at ?? {t: tiles[0], n: tiles[0].nodes[0], i: 0}); };
+  canvas.onblur = () => { if (at) drawTile(at.t); };
+  function go(p) {
+    if (at) drawTile(at.t);
+    at = p; focusRing();
+    live.textContent = text(p);
+  }
+  canvas.onkeydown = e => {
+    if (!at) return;
+    const {t, n, i} = at, nodes = t.nodes, j = nodes.indexOf(n), k = tiles.indexOf(t);
+    const node = (t, n, i) => n && go({t, n, i: Math.min(i, n.node.gpus - 1)});
+    const keys = {
+      ArrowRight: () => i + 1 < n.node.gpus ? node(t, n, i + 1) : node(t, nodes[j + 1], 0), ArrowLeft: () => i > 0 ? node(t, n, i - 1) : node(t, nodes[j - 1], perRow),
+      ArrowDown: () => node(t, nodes[j + 1], i), ArrowUp: () => node(t, nodes[j - 1], i),
+      PageDown: () => tiles[k + 1] && node(tiles[k + 1], tiles[k + 1].nodes[0], 0), PageUp: () => tiles[k - 1] && node(tiles[k - 1], tiles[k - 1].nodes[0], 0),
+      Home: () => node(tiles[0], tiles[0].nodes[0], 0), End: () => node(tiles.at(-1), tiles.at(-1).nodes.at(-1), 0), Enter: () => open(t.rack, n.node, i),
+    };
+    if (keys[e.key]) { e.preventDefault(); keys[e.key](); }
+  };
+
+  const all = () => { layout(); draw(); };
+  const watch = new ResizeObserver(([e]) => { const w = Math.floor(e.contentRect.width); if (w && w !== width) { width = w; all(); } });
+  watch.observe(host);
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  dark.addEventListener("change", all);
+  const stop = listen((what, changed) => {
+    if (what !== "cells" || !changed || !width) return;
+    const hit = new Set(changed.map(c => { let a = 0, b = tiles.length - 1; while (a < b) { const m = a + b + 1 >> 1; if (tiles[m].rack.first <= c) a = m; else b = m - 1; } return a; }));
+    for (const i of hit) if (tiles[i]) drawTile(tiles[i]);
+    focusRing();
+  });
+  return {element: host, redraw: () => width && all(), light: cells => { lit = cells; if (width) draw(); }, close: () => { watch.disconnect(); stop(); dark.removeEventListener("change", all); drawing++; }};
+}
+
+// legend says what the colours are, and lets choose what they show.
+export function legend(changed) {
+  const choose = h("select", {id: "shown", onchange: e => { view.use = e.target.value === "use"; if (!view.use) view.k = Number(e.target.value); list(); changed(); }},
+    classes.map((c, k) => h("option", {value: k, selected: !view.use && view.k === k}, `variability class for application class ${c}`)), h("option", {value: "use", selected: view.use}, "use"));
+  const items = h("ul", {className: "legend"});
+  const item = (c, digit, text) => h("li", {}, h("span", {className: "chip " + c, ariaHidden: "true"}, digit || "\u00a0"), " ", text);
+  function list() {
+    items.replaceChildren(...view.use ? [item("free", "", "free"), item("busy", "", "busy"), item("c0", "", "kept out")] :
+      [item("c1", 1, "fastest"), item("c2", 2, ""), item("c3", 3, ""), item("c4", 4, ""), item("c5", "5…", "slowest"), item("c0", "–", "not measured")],
+      item("bad", "×", "unhealthy"), item("kept", "", "kept out: quarantine, or its node is away"));
+  }
+  list();
+  return h("div", {}, h("div", {className: "row"}, h("label", {}, "Colours show ", choose)), items);
+}
