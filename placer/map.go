@@ -74,7 +74,7 @@ func (s *Snapshot) Map() *Map {
 		r := &m.Racks[len(m.Racks)-1]
 		r.Nodes = append(r.Nodes, MapNode{unique[n], len(gpus[n])})
 		for _, i := range gpus[n] {
-			m.Cells = append(m.Cells, cell(c, i))
+			m.Cells = append(m.Cells, mapCell(c, i))
 		}
 	}
 	return m
@@ -103,7 +103,7 @@ func uniqueNames(c *pal.Cluster) []string {
 	return out
 }
 
-func cell(c *pal.Cluster, i int) (out Cell) {
+func mapCell(c *pal.Cluster, i int) (out Cell) {
 	u := c.GPU(i)
 	for k, class := range u.Classes {
 		out |= Cell(min(class, 7)) << (3 * k)

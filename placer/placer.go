@@ -33,6 +33,8 @@ type Placer struct {
 	state   *nomad.State
 	view    *nomad.View
 	profile *profile.Profile
+	// profileStamp is that of the stored profile, in a snapshot.
+	profileStamp string
 	// profileReadAt is when the stored profile was looked for last.
 	profileReadAt time.Time
 	imported      []profile.Sample // measured elsewhere, see nomad.MergeSamples

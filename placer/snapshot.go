@@ -74,10 +74,15 @@ func ReadSnapshot(ctx context.Context, c *nomad.Client) (*Snapshot, error) {
 // Refresh observes anew through c, reading only what has changed of nodes and jobs.
 // The snapshot itself stays as it is.
 func (s *Snapshot) Refresh(ctx context.Context, c *nomad.Client) (*Snapshot, error) {
-	return readSnapshot(ctx, c, s.p.state, func(*Config) {})
+	return readSnapshot(ctx, c, s.p, func(*Config) {})
 }
 
-func readSnapshot(ctx context.Context, c *nomad.Client, last *nomad.State, change func(*Config)) (*Snapshot, error) {
+// Unchanged says whether a snapshot would show the same nodes, jobs and allocations now.
+func (s *Snapshot) Unchanged(ctx context.Context, c *nomad.Client) (bool, error) {
+	return c.Unchanged(ctx, s.p.state)
+}
+
+func readSnapshot(ctx context.Context, c *nomad.Client, last *Placer, change func(*Config)) (*Snapshot, error) {
 	cfg, err := ReadEffectiveConfig(ctx, c)
 	if err != nil {
 		return nil, err
@@ -87,11 +92,14 @@ func readSnapshot(ctx context.Context, c *nomad.Client, last *nomad.State, chang
 	if err != nil {
 		return nil, err
 	}
-	if p.state, err = c.Resync(ctx, last); err != nil {
+	if last == nil {
+		last = &Placer{}
+	}
+	if p.state, err = c.Resync(ctx, last.state); err != nil {
 		return nil, err
 	}
 	now := p.tick()
-	if err := p.readKept(ctx, now); err != nil {
+	if err := p.readKept(ctx, now, last); err != nil {
 		return nil, err
 	}
 	p.state.ForgetReconnected(now)
@@ -123,10 +131,16 @@ func readSnapshot(ctx context.Context, c *nomad.Client, last *nomad.State, chang
 }
 
 // readKept reads what the placer keeps in Nomad's variables, as far as it may.
-func (p *Placer) readKept(ctx context.Context, now time.Time) (err error) {
+// A profile that is still what last read is taken from there: it is large.
+func (p *Placer) readKept(ctx context.Context, now time.Time, last *Placer) (err error) {
 	kept := store.In(p.nomad)
-	if p.profile, err = kept.Profile().Read(ctx); err != nil && !store.Unreadable(err) {
+	if p.profileStamp, err = kept.Profile().Stamp(ctx); err != nil {
 		return err
+	}
+	if p.profile = last.profile; p.profile == nil || p.profileStamp == "" || p.profileStamp != last.profileStamp {
+		if p.profile, err = kept.Profile().Read(ctx); err != nil && !store.Unreadable(err) {
+			return err
+		}
 	}
 	if p.profile == nil {
 		if p.profile, err = p.buildProfile(); err != nil && p.profile == nil {

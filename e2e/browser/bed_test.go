@@ -6,6 +6,7 @@ package browser
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -59,28 +60,43 @@ func measuredNode(n int) *api.Node {
 	return node
 }
 
+// without skips a test that needs something, but not in CI.
+func without(t *testing.T, what string) {
+	t.Helper()
+	if os.Getenv("BROWSER_REQUIRED") != "" {
+		t.Fatal(what)
+	}
+	t.Skip("skipped: " + what + " (see make browser)")
+}
+
 // world is an agent as it ships, on a stand-in for Nomad.
 type world struct {
 	nomad *nomadtest.Server
 	url   string // of the agent
 	pid   int
+	stop  func() // ends the agent
 }
 
-func start(t *testing.T, nodes int, config string) *world {
+// start starts both. The agent has a token of its own if there are tokens.
+func start(t *testing.T, nodes int, tokens map[string]nomadtest.Token) *world {
 	t.Helper()
 	bin := os.Getenv("E2E_BIN")
 	if bin == "" {
-		t.Skip("skipped: E2E_BIN is not set to the folder of our binaries (make browser)")
+		without(t, "E2E_BIN is not set to the folder of our binaries")
 	}
 	w := &world{nomad: nomadtest.New(nomadtest.Options{Seed: 1})}
 	t.Cleanup(w.nomad.Close)
 	for n := range nodes {
 		w.nomad.AddNode(measuredNode(n))
 	}
+	if tokens != nil {
+		tokens["agent"] = nomadtest.Token{Management: true}
+		w.nomad.SetTokens(tokens)
+	}
 	server := httptest.NewServer(w.nomad)
 	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
 	file := filepath.Join(t.TempDir(), "agent.hcl")
-	config = fmt.Sprintf("%s\nnomad {\n  address = %q\n}\nhttp {\n  bind_port = 0\n}\n", config, server.URL)
+	config := fmt.Sprintf("nomad {\n  address = %q\n  token = \"agent\"\n}\nhttp {\n  bind_port = 0\n}\n", server.URL)
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -93,9 +109,9 @@ func start(t *testing.T, nodes int, config string) *world {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	w.stop = sync.OnceFunc(func() { cancel(); _ = cmd.Wait() })
 	t.Cleanup(func() {
-		cancel()
-		_ = cmd.Wait()
+		w.stop()
 		if t.Failed() {
 			t.Logf("log of the agent:\n%s", log)
 		}
@@ -109,6 +125,14 @@ func start(t *testing.T, nodes int, config string) *world {
 		}
 		return m != nil
 	})
+	until(t, "the agent is ready", func() bool {
+		r, err := http.Get(w.url + "/v1/health")
+		if err != nil {
+			return false
+		}
+		defer r.Body.Close()
+		return r.StatusCode == http.StatusOK
+	})
 	return w
 }
 
@@ -118,8 +142,9 @@ func (w *world) submit(t *testing.T, gangs ...bed.Gang) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	author := (&api.WriteOptions{AuthToken: "agent"})
 	for _, g := range gangs {
-		if _, _, err := c.Jobs().Register(g.Job(), nil); err != nil {
+		if _, _, err := c.Jobs().Register(g.Job(), author); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -147,9 +172,9 @@ func (o *output) String() string {
 // until polls.
 func until(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !done(); {
+	for deadline := time.Now().Add(time.Minute); !done(); {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within 2 minutes: %s", what)
+			t.Fatalf("not within a minute: %s", what)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

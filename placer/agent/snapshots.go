@@ -20,6 +20,9 @@ const (
 	// snapshotAge is how old a snapshot may be that is shown: making one reads the
 	// lists of all nodes, jobs and allocations.
 	snapshotAge = 2 * time.Second
+	// sameFor is how long one may be shown while nothing changes in Nomad but its
+	// variables: expected starts move with the clock.
+	sameFor = 10 * time.Second
 	// snapshotTimeout bounds the making of one; those who wait for it may leave
 	// earlier.
 	snapshotTimeout = time.Minute
@@ -41,26 +44,49 @@ type snapshots struct {
 
 type snapshot struct {
 	*placer.Snapshot
-	made time.Time
+	made time.Time // when it was found to be up to date
+	from time.Time // when it was read
+	took time.Duration
+}
+
+// fresh says whether it may be shown. A large cluster takes longer to read, and is read
+// less often, so that a quarter of the time is spent on it at most.
+func (s *snapshot) fresh() bool {
+	return s != nil && time.Since(s.made) < max(snapshotAge, 3*s.took)
 }
 
 func newSnapshots(connect func() (*nomad.Client, error), panicked func(string, any, []byte)) *snapshots {
 	return &snapshots{connect: connect, panicked: panicked, making: make(chan struct{}, snapshotsAtOnce)}
 }
 
-// get is the cluster as the agent sees it, at most snapshotAge old.
+// latest is the last one, however old; nil if there is none.
+func (s *snapshots) latest() *placer.Snapshot {
+	if last := s.last.Load(); last != nil {
+		return last.Snapshot
+	}
+	return nil
+}
+
+// get is the cluster as the agent sees it, at most snapshotAge old; older where reading
+// takes long.
 func (s *snapshots) get(ctx context.Context) (*placer.Snapshot, error) {
-	if last := s.last.Load(); last != nil && time.Since(last.made) < snapshotAge {
+	last := s.last.Load()
+	if last.fresh() {
 		return last.Snapshot, nil
 	}
 	made := s.flight.DoChan("", func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), snapshotTimeout)
 		defer cancel()
+		if last != nil && time.Since(last.from) < sameFor && s.unchanged(ctx, last) {
+			s.last.Store(&snapshot{last.Snapshot, time.Now(), last.from, 0})
+			return last.Snapshot, nil
+		}
+		began := time.Now()
 		fresh, err := s.anew(ctx)
 		if err != nil {
 			return nil, err
 		}
-		s.last.Store(&snapshot{fresh, time.Now()})
+		s.last.Store(&snapshot{fresh, time.Now(), began, time.Since(began)})
 		return fresh, nil
 	})
 	select {
@@ -100,6 +126,17 @@ func (s *snapshots) anew(ctx context.Context) (_ *placer.Snapshot, err error) {
 		return last.Refresh(ctx, client)
 	}
 	return placer.ReadSnapshot(ctx, client)
+}
+
+// unchanged says whether the last snapshot shows what Nomad has.
+func (s *snapshots) unchanged(ctx context.Context, last *snapshot) bool {
+	client, err := s.connect()
+	if err != nil {
+		return false
+	}
+	defer client.API().Close()
+	same, err := last.Unchanged(ctx, client)
+	return same && err == nil
 }
 
 // forget has the next snapshot read everything: the last one cannot be trusted.

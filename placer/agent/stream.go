@@ -54,6 +54,13 @@ func (s *server) serveStream(w http.ResponseWriter, r *http.Request) {
 	over, tick, heard := time.NewTimer(followFor), time.NewTicker(snapshotAge), time.Now()
 	defer over.Stop()
 	defer tick.Stop()
+	// What is known already is there at once, though it may be old.
+	if snapshot := s.snapshots.latest(); snapshot != nil {
+		var messages []message
+		if messages, version = s.pages.after(snapshot, version, nodes); out.send(messages) != nil {
+			return
+		}
+	}
 	for {
 		var messages []message
 		if snapshot, err := s.snapshots.get(r.Context()); err != nil {

@@ -123,7 +123,7 @@ func (s *Server) serveNodes(r *http.Request, parts []string) (any, error) {
 	}
 	switch {
 	case parts[0] == "nodes":
-		return s.listNodes(), nil
+		return page(r, s.listNodes()), nil
 	case parts[1] == "pools":
 		return []map[string]any{{"Name": "all"}, {"Name": "default"}}, nil
 	}
@@ -133,7 +133,15 @@ func (s *Server) serveNodes(r *http.Request, parts []string) (any, error) {
 	return nil, refuse(http.StatusNotFound, "node not found")
 }
 
-func (s *Server) listNodes() any {
+// page is the first page of a list, if the request asks for pages.
+func page[T any](r *http.Request, list []T) []T {
+	if n, err := strconv.Atoi(r.URL.Query().Get("per_page")); err == nil && n > 0 && n < len(list) {
+		return list[:n]
+	}
+	return list
+}
+
+func (s *Server) listNodes() []*api.NodeListStub {
 	out := []*api.NodeListStub{}
 	for _, id := range s.sortedNodes() {
 		n := s.nodes[id].Node
@@ -162,7 +170,7 @@ func (s *Server) listJobs(r *http.Request) (any, error) {
 			CreateIndex: *j.CreateIndex, ModifyIndex: *j.ModifyIndex, JobModifyIndex: *j.JobModifyIndex, SubmitTime: *j.SubmitTime,
 		})
 	}
-	return out, nil
+	return page(r, out), nil
 }
 
 // serveRegister checks, and then writes.
@@ -326,7 +334,7 @@ func (s *Server) serveAllocs(r *http.Request, parts []string) (any, error) {
 				out = append(out, s.stub(a, r.URL.Query().Get("resources") == "true"))
 			}
 		}
-		return out, nil
+		return page(r, out), nil
 	}
 	a := s.allocs[parts[1]]
 	if a == nil {

@@ -45,7 +45,7 @@ export const count = (from, n, f) => { let c = 0; for (let i = from; i < from + 
 
 let abort = new AbortController();
 // restart reads everything anew: another token may see other things.
-export function restart() { cluster.version = 0; cluster.known = false; abort.abort(); }
+export function restart() { Object.assign(cluster, {version: 0, jobs: 0, known: false, hidden: false, racks: [], cells: new Uint16Array(0), byNode: new Map()}); abort.abort(); }
 
 export async function run() {
   for (let pause = 500; ; pause = Math.min(2 * pause, 15000)) {

@@ -7,7 +7,7 @@ const hour = t => new Date(t).toLocaleTimeString([], {hour: "2-digit", minute: "
 // axis draws the hours under a drawing of a height.
 function axis(svg, from, to, left, height) {
   const x = t => left + (t - from) / (to - from) * (W - left - 10), step = Math.max(60e3, (to - from) / 8);
-  for (let t = from; t <= to + 1; t += step) svg.append(s("line", {x1: x(t), x2: x(t), y1: 0, y2: height, stroke: "var(--line)"}), s("text", {x: x(t), y: height + 14, "text-anchor": t === from ? "start" : "middle"}, hour(t)));
+  for (let t = from; t <= to + 1; t += step) svg.append(s("line", {x1: x(t), x2: x(t), y1: 0, y2: height, stroke: "var(--line)"}), s("text", {x: x(t), y: height + 14, "text-anchor": t === from ? "start" : t + step > to + 1 ? "end" : "middle"}, hour(t)));
   return x;
 }
 

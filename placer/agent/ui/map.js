@@ -1,7 +1,7 @@
 // The map: every GPU a cell, on a canvas. Nothing of it is in the document but the canvas,
 // the text under the pointer, and what a screen reader is told at the cell with the focus.
 import {h} from "./dom.js";
-import {busy, classes, classOf, cluster, degraded, kept, listen, unhealthy} from "./cluster.js";
+import {busy, classes, classOf, cluster, count, degraded, kept, listen, unhealthy} from "./cluster.js";
 
 const sizes = [26, 22, 18, 14, 11, 8, 6, 5, 4, 3], perRow = 8, readable = 14, slice = 12;
 export const view = {k: 0, use: false}; // which application class is shown, or only the use
@@ -73,8 +73,12 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
 
   function drawTile(t) {
     ctx.fillStyle = colours.bg; ctx.fillRect(t.x, t.y, t.w, t.head + t.rows * size + 8);
-    ctx.fillStyle = colours.soft; ctx.textAlign = "left";
-    if (t.head) { ctx.font = (size >= readable ? "600 12px" : "9px") + " system-ui,sans-serif"; ctx.fillText(fit(t.name, t.w - 6), t.x, t.y + 11); }
+    ctx.textAlign = "left";
+    if (t.head) {
+      const bad = count(t.rack.first, t.rack.gpus, unhealthy) > 0; // too small to see in its cell
+      ctx.fillStyle = bad ? colours.mark : colours.soft; ctx.font = (size >= readable ? "600 12px" : "9px") + " system-ui,sans-serif";
+      ctx.fillText(fit(t.name, t.w - 10) + (bad ? "!" : ""), t.x, t.y + 11);
+    }
     for (const {node, row} of t.nodes) {
       if (t.nameWidth) { ctx.fillStyle = colours.ink; ctx.textAlign = "left"; ctx.font = "12px system-ui,sans-serif"; ctx.fillText(fit(node.name, t.nameWidth - 8), t.x, t.y + t.head + row * size + size * .7); }
       for (let i = 0; i < node.gpus; i++) { const [x, y] = place(t, row, node, i); drawCell(x, y, cluster.cells[node.first + i], node.first + i); }
@@ -171,7 +175,7 @@ export function legend(changed) {
   function list() {
     items.replaceChildren(...view.use ? [item("free", "", "free"), item("busy", "", "busy"), item("c0", "", "kept out")] :
       [item("c1", 1, "fastest"), item("c2", 2, ""), item("c3", 3, ""), item("c4", 4, ""), item("c5", "5…", "slowest"), item("c0", "–", "not measured")],
-      item("bad", "×", "unhealthy"), item("kept", "", "kept out: quarantine, or its node is away"));
+      item("bad", "×", "unhealthy"), item("kept", "", "kept out: quarantine, or its node is away"), h("li", {}, h("b", {ariaHidden: "true"}, "!"), " has unhealthy GPUs"));
   }
   list();
   return h("div", {}, h("div", {className: "row"}, h("label", {}, "Colours show ", choose)), items);

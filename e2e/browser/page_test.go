@@ -1,0 +1,226 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package browser
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
+)
+
+func quoted(s string) string {
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}
+
+func addScript(ctx context.Context, script string) error {
+	_, err := page.AddScriptToEvaluateOnNewDocument(script).Do(ctx)
+	return err
+}
+
+const hostileName = `<img src=x onerror=alert(1)>"'&amp;`
+
+// busy submits jobs of all kinds: some run, one waits, one can never run, one has a name
+// that is markup.
+func busy(t *testing.T, w *world, gangs int) {
+	t.Helper()
+	var all []bed.Gang
+	for i := range gangs {
+		all = append(all, bed.Gang{Name: fmt.Sprintf("train-%03d", i), Members: 2 + i%7, GPUs: 8 - i%3*2, Meta: map[string]string{"pal_class": string("ABCD"[i%4]), "pal_duration": "3h"}})
+	}
+	w.submit(t, append(all, bed.Gang{Name: "never", GPUs: 2 * gpusPerNode}, bed.Gang{Name: hostileName})...)
+	until(t, "the gangs run", func() bool { return len(w.nomad.Members(nomadtest.Key{Namespace: "default", ID: hostileName})) == 1 })
+}
+
+// pages are a route of each kind with a text that it must show.
+func pages() map[string]string {
+	return map[string]string{
+		"#/":                         "Racks",
+		"#/rack/dc1/rack-001":        "Rack rack-001",
+		"#/node/gpu-00001":           "Who had which GPU",
+		"#/jobs":                     "train-000",
+		"#/jobs?state=unschedulable": "never",
+		"#/job/default/train-000":    "Locality × variability",
+		"#/job/default/never":        "unschedulable",
+		"#/failures":                 "XID 79",
+		"#/history":                  "What the placer did",
+		"#/tenants":                  "GPU hours",
+		"#/nothing":                  "There is no such page",
+		"#/node/none":                "There is no such node",
+		"#/job/default/none":         "no job",
+	}
+}
+
+// One cluster of 8,000 GPUs; each part looks at another side of the page.
+func TestPage(t *testing.T) {
+	browser := chromium(t)
+	w := start(t, 1000, nil)
+	busy(t, w, 20)
+
+	t.Run("draws little", func(t *testing.T) {
+		p := open(t, browser, w.url, "")
+		p.drawn()
+		p.shows("8,000", "rack-000")
+		if n := is[int](p, `document.querySelectorAll("*").length`); n > 1000 {
+			t.Errorf("%d elements for 8,000 GPUs", n)
+		}
+		if n := p.received(); n > 60_000 {
+			t.Errorf("%d bytes for the first draw", n)
+		}
+		unhealthy := `[...document.querySelectorAll(".figures div")].find(d => d.innerText.includes("unhealthy")).querySelector("dd").innerText`
+		before := is[string](p, unhealthy)
+		w.nomad.SetHealth(false, fmt.Sprintf("GPU-%05x-0-4a1c-9e77-c0ffee%06x", 5, 5*gpusPerNode))
+		p.waits("a change arrives by itself", unhealthy+" !== "+quoted(before))
+		if n := p.received(); n > 10_000 {
+			t.Errorf("%d bytes for one GPU", n)
+		}
+		p.shot("overview")
+		p.checked()
+	})
+
+	t.Run("each thing has its page", func(t *testing.T) {
+		p := open(t, browser, w.url, "")
+		for route, text := range pages() {
+			p.goTo(route)
+			p.shows(text)
+		}
+		p.goTo("#/node/gpu-00001")
+		p.shows("GPU 7")
+		if n := is[int](p, `document.querySelectorAll("main table tbody tr").length`); n < gpusPerNode {
+			t.Errorf("%d rows for %d GPUs", n, gpusPerNode)
+		}
+		p.run(chromedp.Click(`main tbody a[href^="#/gpu/"]`))
+		p.shows("On node gpu-00001")
+		p.goTo("#/job/default/train-000")
+		p.shows("stand out among the others")
+		p.run(chromedp.Click("table.lv button.taken"))
+		p.shows("this was chosen")
+		p.checked()
+	})
+
+	t.Run("names are text", func(t *testing.T) {
+		p := open(t, browser, w.url, "#/jobs?search="+"onerror")
+		p.shows(hostileName)
+		p.run(chromedp.Click(`main tbody a`))
+		p.shows("Job "+hostileName, "members are running")
+		if n := is[int](p, `document.querySelectorAll("img").length`); n > 0 {
+			t.Errorf("%d images", n)
+		}
+		p.checked()
+	})
+
+	t.Run("jobs are sorted, filtered and paged", func(t *testing.T) {
+		p := open(t, browser, w.url, "#/jobs")
+		p.shows("train-000")
+		p.run(chromedp.Click(`th button[title="Sort by gpus"]`), chromedp.Click(`th button[title="Sort by gpus"]`))
+		p.waits("the largest is first", `location.hash.includes("order=desc") && document.querySelector("main th[aria-sort=descending]") && document.querySelector("main tbody tr").innerText.includes("64")`)
+		p.run(chromedp.SetValue(`main input[type=search]`, "never"), chromedp.Click(`main form button`))
+		p.shows("1 match")
+		p.checked()
+	})
+
+	t.Run("keyboard", func(t *testing.T) {
+		p := open(t, browser, w.url, "")
+		p.drawn()
+		p.run(chromedp.KeyEvent(kb.Tab))
+		if got := is[string](p, "document.activeElement.className"); got != "skip" {
+			t.Errorf("first comes %q", got)
+		}
+		for range 30 {
+			if is[string](p, "document.activeElement.tagName") == "CANVAS" {
+				break
+			}
+			p.run(chromedp.KeyEvent(kb.Tab))
+		}
+		p.run(chromedp.KeyEvent(kb.PageDown), chromedp.KeyEvent(kb.ArrowDown), chromedp.KeyEvent(kb.ArrowRight))
+		p.waits("the map says where it is", `document.querySelector(".map [aria-live]").innerText.startsWith("gpu-00033, GPU 1, rack rack-001")`)
+		p.run(chromedp.KeyEvent(kb.Enter))
+		p.waits("Enter opens the node", `location.hash === "#/node/gpu-00033"`)
+		p.shows("Node gpu-00033")
+		p.checked()
+	})
+
+	t.Run("narrow", func(t *testing.T) {
+		p := open(t, browser, w.url, "")
+		p.run(emulation.SetDeviceMetricsOverride(390, 800, 2, true))
+		for route, text := range pages() {
+			p.goTo(route)
+			p.shows(text)
+			if n := is[int](p, "document.documentElement.scrollWidth"); n > 390 {
+				t.Errorf("%s is %d pixels wide", route, n)
+			}
+			p.shot("narrow-" + strings.NewReplacer("#/", "", "/", "-", "?", "-").Replace(route))
+		}
+	})
+
+	for _, scheme := range []string{"light", "dark"} {
+		t.Run("axe "+scheme, func(t *testing.T) {
+			p := open(t, browser, w.url, "")
+			p.run(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}))
+			for route, text := range pages() {
+				p.goTo(route)
+				p.shows(text)
+				for _, v := range p.axe() {
+					t.Errorf("%s: %s", route, v)
+				}
+				p.shot(scheme + "-" + strings.NewReplacer("#/", "", "/", "-", "?", "-").Replace(route))
+			}
+		})
+	}
+}
+
+// Who is refused is asked for a token, and told what for; the token shows what it may.
+func TestToken(t *testing.T) {
+	browser := chromium(t)
+	w := start(t, 4, map[string]nomadtest.Token{
+		"reader": {Nodes: true, Namespaces: map[string][]string{"default": {"list-jobs", "read-job"}}},
+		"tenant": {Namespaces: map[string][]string{"research": {"list-jobs", "read-job"}}},
+	})
+	p := open(t, browser, w.url, "")
+	enter := func(token string) {
+		t.Helper()
+		p.run(chromedp.SetValue("#secret", token), chromedp.Click(`#token button[value=save]`))
+	}
+	p.waits("the dialog opens by itself", `document.getElementById("token").open`)
+	p.shows("permission denied", "list-jobs")
+	for _, v := range p.axe() {
+		t.Errorf("dialog: %s", v)
+	}
+	p.shot("token")
+	enter("reader")
+	p.drawn()
+	p.run(chromedp.Click("#login"))
+	enter("tenant")
+	p.shows("This token may not read nodes")
+	p.goTo("#/jobs")
+	p.shows("No job with GPUs that you may see")
+	if kept := is[string](p, `JSON.stringify(localStorage)`); strings.Contains(kept, "tenant") {
+		t.Errorf("the token stays: %s", kept)
+	}
+}
+
+// A cluster without GPUs, and one without an agent, say what to do.
+func TestNothingThere(t *testing.T) {
+	browser := chromium(t)
+	w := start(t, 0, nil)
+	p := open(t, browser, w.url, "")
+	p.shows("Install the device plugin", "nomad-pal doctor")
+	p.goTo("#/failures")
+	p.shows("No GPU is unhealthy")
+	w.stop()
+	p.shows("The agent does not answer")
+}
