@@ -42,7 +42,7 @@ nomad: ## A Nomad for demo and tests: the one on PATH if supported, else built o
 ##@ Check
 
 .PHONY: test
-test: fmt-check tidy-check lint race research packing simulations rewrites e2e ## Everything that must pass
+test: fmt-check tidy-check lint race research packing simulations rewrites browser e2e ## Everything that must pass
 
 .PHONY: unit
 unit: ## Unit, property and golden tests, the fast way

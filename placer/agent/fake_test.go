@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -42,6 +43,7 @@ type fake struct {
 	locks  map[string]string   // path to the lock's id
 	pools  string              // node pools in JSON, "" for none that matters
 	index  uint64
+	listed int // how often lists changed
 	asked  []string
 	// broken answers 500 to whatever it matches.
 	broken *regexp.Regexp
@@ -118,7 +120,10 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	w.Header().Set("X-Nomad-Index", "5")
+	f.mu.Lock()
+	listed := 5 + f.listed
+	f.mu.Unlock()
+	w.Header().Set("X-Nomad-Index", strconv.Itoa(listed))
 	if r.URL.Path == "/v1/event/stream" {
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()

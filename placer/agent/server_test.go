@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer"
 )
 
 // Questions leave no connection to Nomad open: Nomad allows an address 100 of
@@ -51,6 +53,36 @@ func TestQuestionsLeaveNoConnections(t *testing.T) {
 		}
 		tick := time.NewTimer(10 * time.Millisecond)
 		<-tick.C
+	}
+}
+
+// Nothing is read again of a cluster that has not changed, but for the clock's sake.
+func TestUnchangedClusterIsNotReadAgain(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, nil)
+	s := siteOn(t, f.URL)
+	s.file.Nomad.Token = agentsToken
+	read := func() *placer.Snapshot {
+		t.Helper()
+		got, err := s.snapshots.get(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.snapshots.last.Load().made = time.Time{} // long ago
+		return got
+	}
+	first := read()
+	if read() != first {
+		t.Error("read again")
+	}
+	f.set(func() { f.listed++ })
+	second := read()
+	if second == first {
+		t.Error("a change was not read")
+	}
+	s.snapshots.last.Load().from = time.Time{}
+	if read() == second {
+		t.Error("what moves with the clock stands still")
 	}
 }
 

@@ -21,7 +21,7 @@ func TestPageStandsAlone(t *testing.T) {
 		if w.Code != http.StatusOK {
 			t.Fatalf("%s: status %d: %s", path, w.Code, w.Body)
 		}
-		if csp := w.Header().Get("Content-Security-Policy"); !strings.Contains(csp, "default-src 'none'") || strings.Contains(csp, "unsafe") {
+		if csp := w.Header().Get("Content-Security-Policy"); !strings.Contains(csp, "default-src 'none'") || strings.Contains(csp, "unsafe") || !strings.Contains(csp, "require-trusted-types-for 'script'") {
 			t.Errorf("%s: content security policy %q", path, csp)
 		}
 		return w.Body.String(), w.Header().Get("Content-Type")
@@ -40,15 +40,29 @@ func TestPageStandsAlone(t *testing.T) {
 			t.Errorf("a script within the page: %s", m[1])
 		}
 	}
-	parts := html
-	for _, m := range regexp.MustCompile(`(?:src|href)="([^"]*)"`).FindAllStringSubmatch(html, -1) {
-		text, kind := ask("/ui/" + m[1])
-		if want := map[string]string{".js": "text/javascript", ".css": "text/css"}[filepath.Ext(m[1])]; want == "" || !strings.HasPrefix(kind, want) {
-			t.Errorf("%s is %s", m[1], kind)
+	parts, names := html, regexp.MustCompile(`(?:src|href)="([^"#]+\.[a-z]+)"|from "\./([^"]*)"`)
+	todo, known := names.FindAllStringSubmatch(html, -1), map[string]bool{}
+	for ; len(todo) > 0; todo = todo[1:] { // the modules, and those that they import
+		name := todo[0][1] + todo[0][2]
+		if known[name] {
+			continue
+		}
+		known[name] = true
+		text, kind := ask("/ui/" + name)
+		if want := map[string]string{".js": "text/javascript", ".css": "text/css"}[filepath.Ext(name)]; want == "" || !strings.HasPrefix(kind, want) {
+			t.Errorf("%s is %s", name, kind)
 		}
 		parts += text
+		todo = append(todo, names.FindAllStringSubmatch(text, -1)...)
 	}
-	for _, s := range []string{"http://", "https://", "@import", "innerHTML", "eval(", "setAttribute(\"style\""} {
+	files, err := ui.ReadDir("ui")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) != len(known)+1 {
+		t.Errorf("of %d files the page loads %d", len(files), len(known)+1)
+	}
+	for _, s := range []string{"http://", "https://", "@import", "innerHTML", "eval(", "outerHTML", "insertAdjacentHTML", "document.write", "setAttribute(\"style\""} {
 		if strings.Contains(strings.ReplaceAll(parts, "http://www.w3.org/2000/svg", ""), s) {
 			t.Errorf("the page holds %q", s)
 		}

@@ -62,7 +62,7 @@ func (c *Client) Unchanged(ctx context.Context, s *State) (bool, error) {
 		q, ignored := everywhere(ctx), []struct{}{}
 		q.PerPage = 1
 		meta, err := c.api.Raw().Query(list.path, &ignored, q)
-		if err != nil || meta.LastIndex != list.at {
+		if err != nil || list.at == 0 || meta.LastIndex != list.at {
 			return false, err
 		}
 	}

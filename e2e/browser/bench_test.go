@@ -1,0 +1,91 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package browser
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+)
+
+// TestPageFigures is make page-bench: how the page does at 10,000 nodes of 8 GPUs. It
+// gates nothing, as times depend on the machine; it writes them down.
+func TestPageFigures(t *testing.T) {
+	report := os.Getenv("PAGE_REPORT")
+	if report == "" {
+		t.Skip("skipped: takes minutes (make page-bench)")
+	}
+	const nodes, tabs, runs = 10_000, 10, 5
+	browser := chromium(t)
+	w := start(t, nodes, nil)
+	busy(t, w, 40)
+	alone := w.memory(t, "VmRSS")
+	first := open(t, browser, w.url, "")
+	first.drawn()
+	cold := is[float64](first, `performance.getEntriesByName("map drawn")[0].startTime`)
+	var draws, blocks []float64
+	bytes, elements := 0, 0
+	for range runs {
+		p := open(t, browser, w.url, "")
+		p.drawn()
+		draws = append(draws, is[float64](p, `performance.getEntriesByName("map drawn")[0].startTime`))
+		blocks = append(blocks, is[float64](p, `Math.max(0, ...long)`))
+		bytes, elements = p.received(), is[int](p, `document.querySelectorAll("*").length`)
+		p.run(chromedp.Navigate("about:blank"))
+	}
+	for range tabs - 1 {
+		open(t, browser, w.url, "").drawn()
+	}
+	first.received()
+	time.Sleep(time.Minute)
+	rest := first.received()
+	rack := first
+	rack.goTo("#/rack/dc1/rack-007")
+	rack.shows("gpu-00230")
+	blocks = append(blocks, is[float64](first, `Math.max(0, ...long)`))
+	slices.Sort(draws)
+	var b strings.Builder
+	row := func(what, wanted, format string, is ...any) {
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", what, wanted, fmt.Sprintf(format, is...))
+	}
+	row("first draw, middle of 5 (slowest)", "2 s", "%.1f s (%.1f s)", draws[runs/2]/1000, draws[runs-1]/1000)
+	row("first draw when nobody has asked the agent before", "", "%.1f s", cold/1000)
+	row("longest block of the page's thread", "100 ms", "%.0f ms", slices.Max(blocks))
+	row("received for the first draw", "", "%d kB", bytes/1000)
+	row("received in a minute at rest", "200 kB", "%.1f kB", float64(rest)/1000)
+	row("elements of the map's page", "", "%d", elements)
+	row("agent's memory without a page", "", "%d MB", alone)
+	row(fmt.Sprintf("agent's memory with %d pages open, at most", tabs), "600 MB", "%d MB", w.memory(t, "VmHWM"))
+	old, err := os.ReadFile(report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := regexp.MustCompile(`(?s)(\|---\|---\|---\|\n).*?(\n\n|$)`)
+	said := table.ReplaceAllString(string(old), "${1}"+strings.TrimSpace(b.String())+"${2}")
+	said = regexp.MustCompile(`Measured on \S+`).ReplaceAllString(said, "Measured on "+time.Now().Format(time.DateOnly))
+	if err := os.WriteFile(report, []byte(said), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Log("\n" + b.String())
+}
+
+// memory is what the agent takes, in MB, by a field of /proc/<pid>/status.
+func (w *world) memory(t *testing.T, field string) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", w.pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kB int
+	if _, err := fmt.Sscanf(regexp.MustCompile(field+`:.*`).FindString(string(text)), field+": %d", &kB); err != nil {
+		t.Fatal(err)
+	}
+	return kB / 1000
+}

@@ -1,0 +1,91 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package agent
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+)
+
+// A day is kept, and no more.
+func TestHistoryIsBounded(t *testing.T) {
+	var h history
+	for i := range historyKept + 10 {
+		h.add(Sample{GPUs: i})
+	}
+	all := h.all()
+	if len(all) != historyKept || all[0].GPUs != 10 || all[len(all)-1].GPUs != historyKept+9 {
+		t.Errorf("%d samples from %d on", len(all), all[0].GPUs)
+	}
+}
+
+// Who had which GPU follows from the events: until it was moved, waited again, or ended.
+func TestUses(t *testing.T) {
+	at := func(n int) time.Time { return time.Unix(int64(n), 0).UTC() }
+	event := func(n int, job string, kind placer.EventKind, gpus ...string) placer.Event {
+		return placer.Event{At: at(n), Namespace: "default", Job: job, Kind: kind, GPUs: gpus}
+	}
+	got := uses([]placer.Event{
+		event(1, "a", placer.Queued), event(2, "a", placer.Placed, "g1", "g2"), event(3, "a", placer.Started),
+		event(4, "b", placer.Placed, "g3"), event(5, "a", placer.Stopped), event(6, "a", placer.Requeued),
+		event(7, "a", placer.AllocFailed, "g9"), event(8, "a", placer.Placed, "g4"), event(9, "a", placer.Moved, "g5"), event(10, "a", placer.Finished),
+	})
+	use := func(job string, from, to int, gpus ...string) Use {
+		u := Use{Namespace: "default", Job: job, GPUs: gpus, From: at(from)}
+		if to > 0 {
+			u.To = at(to)
+		}
+		return u
+	}
+	want := []Use{use("a", 2, 6, "g1", "g2"), use("b", 4, 0, "g3"), use("a", 8, 9, "g4"), use("a", 9, 10, "g5")}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("uses (-want +got):\n%s", d)
+	}
+}
+
+// Names of others are kept back from uses and from the GPUs of a job.
+func TestUsesAndGPUsOfOthers(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, map[string][]string{"alice": {"research", "nodes"}})
+	f.has(gpuJob("research", "mine", 1), "GPU-1")
+	f.has(gpuJob("default", "hers", 1), "GPU-2")
+	r := f.run(openConfig).ready()
+	r.agent.hooks.Events.Add(placer.Event{Kind: placer.Placed, Namespace: "default", Job: "hers", GPUs: []string{"GPU-2"}})
+	r.agent.hooks.Events.Add(placer.Event{Kind: placer.Placed, Namespace: "research", Job: "mine", GPUs: []string{"GPU-1"}})
+	for path, want := range map[string]string{
+		"/v1/uses?node=one":                    "mine " + placer.Unseen,
+		"/v1/uses?node=other":                  "",
+		"/v1/uses?job=mine&namespace=research": "mine",
+		"/v1/uses?job=hers&namespace=default":  "",
+		"/v1/gpus?node=one":                    "GPU-1 GPU-2 GPU-3 mine " + placer.Unseen,
+		"/v1/gpus?node=n1&gpu=GPU-3":           "GPU-3",
+		"/v1/gpus?job=research/mine":           "GPU-1 mine",
+		"/v1/gpus?job=default/hers":            "",
+		"/v1/gpus?trouble=true":                "",
+	} {
+		status, text := r.send(http.MethodGet, path, "alice", "")
+		if status != http.StatusOK {
+			t.Errorf("%s: %d %s", path, status, text)
+		}
+		for _, name := range []string{"mine", "hers", placer.Unseen} {
+			if says, should := strings.Contains(text, name), strings.Contains(want, name); says != should {
+				t.Errorf("%s says %s: %v, want %v: %s", path, name, says, should, text)
+			}
+		}
+		for _, gpu := range []string{"GPU-1", "GPU-2", "GPU-3"} {
+			if says, should := strings.Contains(text, `"id": "`+gpu+`"`), strings.Contains(want, gpu); says != should {
+				t.Errorf("%s has %s: %v, want %v: %s", path, gpu, says, should, text)
+			}
+		}
+	}
+	if status, _ := r.send(http.MethodGet, "/v1/uses?node=one", "nobody", ""); status != http.StatusForbidden {
+		t.Errorf("without a right: %d", status)
+	}
+}

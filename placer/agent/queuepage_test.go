@@ -1,0 +1,71 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package agent
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+)
+
+func TestQueuePage(t *testing.T) {
+	at := func(n int) time.Time { return time.Unix(int64(n), 0) }
+	jobs := func() []placer.JobStatus {
+		return []placer.JobStatus{
+			{Namespace: "default", Job: "runs", Phase: gang.Running, GPUs: 8, Class: "A", Submitted: at(1)},
+			{Namespace: "default", Job: "second", Phase: gang.Waiting, Position: 2, GPUs: 2, Class: "B", Submitted: at(3), StartFrom: at(10)},
+			{Namespace: "research", Job: "First", Phase: gang.Waiting, Position: 1, GPUs: 4, Class: "A", Submitted: at(2), StartFrom: at(20)},
+			{Namespace: "default", Job: "never", Phase: gang.Unschedulable, GPUs: 99, Class: "B", Submitted: at(4)},
+		}
+	}
+	for ask, want := range map[string]string{
+		"":                          "First second never runs",
+		"order=desc":                "runs never second First",
+		"sort=gpus":                 "second First runs never",
+		"sort=gpus&order=desc":      "never runs First second",
+		"sort=start":                "second First never runs",
+		"sort=submitted":            "runs First second never",
+		"sort=state":                "runs never second First",
+		"sort=job":                  "never runs second First",
+		"sort=class&limit=2":        "runs First",
+		"sort=job&limit=2&offset=1": "runs second",
+		"offset=9":                  "",
+		"search=research/f":         "First",
+		"state=waiting&class=B":     "second",
+		"limit=0":                   "",
+	} {
+		v, _ := url.ParseQuery(ask)
+		q, err := newQueueQuery(v)
+		if err != nil {
+			t.Fatalf("%s: %v", ask, err)
+		}
+		p := q.page(jobs())
+		var names []string
+		for _, j := range p.Jobs {
+			names = append(names, j.Job)
+		}
+		if d := cmp.Diff(want, strings.Join(names, " ")); d != "" {
+			t.Errorf("%s (-want +got):\n%s", ask, d)
+		}
+		if p.Total != 4 || p.States[gang.Waiting] != 2 {
+			t.Errorf("%s: %d jobs, %v", ask, p.Total, p.States)
+		}
+	}
+	for _, ask := range []string{"limit=-1", "offset=x", "sort=luck"} {
+		v, _ := url.ParseQuery(ask)
+		if _, err := newQueueQuery(v); err == nil {
+			t.Errorf("%s is taken", ask)
+		}
+	}
+	v, _ := url.ParseQuery("limit=1000000")
+	if q, err := newQueueQuery(v); err != nil || q.limit != queuePageLimit {
+		t.Errorf("a page has %d jobs: %v", q.limit, err)
+	}
+}

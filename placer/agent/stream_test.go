@@ -1,0 +1,255 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package agent
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+)
+
+// shown is what a page makes of the messages that it gets.
+type shown struct {
+	Version, Jobs uint64
+	Racks         []placer.MapRack
+	Cells         []placer.Cell
+}
+
+func (s *shown) take(t *testing.T, text []byte) {
+	t.Helper()
+	for part := range bytes.SplitSeq(bytes.TrimSpace(text), []byte("\n\n")) {
+		data, ok := bytes.CutPrefix(part, []byte("event: state\ndata: "))
+		if !ok {
+			continue
+		}
+		var m struct {
+			Version, From, Jobs uint64
+			Racks               []placer.MapRack
+			Cells               json.RawMessage
+		}
+		if err := json.Unmarshal(data, &m); err != nil {
+			t.Fatalf("%s: %v", data, err)
+		}
+		if m.From != 0 && m.From != s.Version {
+			t.Fatalf("a change from version %d at %d", m.From, s.Version)
+		}
+		if s.Version, s.Jobs = m.Version, m.Jobs; m.Racks != nil {
+			var packed string
+			if err := json.Unmarshal(m.Cells, &packed); err != nil {
+				t.Fatal(err)
+			}
+			raw, err := base64.StdEncoding.DecodeString(packed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Racks, s.Cells = m.Racks, nil
+			for two := range slices.Chunk(raw, 2) {
+				s.Cells = append(s.Cells, placer.Cell(binary.LittleEndian.Uint16(two)))
+			}
+		} else if m.Cells != nil {
+			var changed []int
+			if err := json.Unmarshal(m.Cells, &changed); err != nil {
+				t.Fatal(err)
+			}
+			for two := range slices.Chunk(changed, 2) {
+				s.Cells[two[0]] = placer.Cell(two[1])
+			}
+		}
+	}
+}
+
+func randomMap(r *rand.Rand, racks int) *placer.Map {
+	m := &placer.Map{}
+	for i := range racks {
+		m.Racks = append(m.Racks, placer.MapRack{Name: fmt.Sprint("r", i), Datacenter: "dc1", Nodes: []placer.MapNode{{Name: fmt.Sprint("n", i), GPUs: 8}}})
+		for range 8 {
+			m.Cells = append(m.Cells, placer.Cell(r.Uint32()))
+		}
+	}
+	return m
+}
+
+// messages are what takes a page of a version further.
+func (p *pages) messages(version uint64, nodes bool) []byte {
+	ms, _ := p.after(p.of, version, nodes)
+	var out []byte
+	for _, m := range ms {
+		out = append(out, m.text...)
+	}
+	return out
+}
+
+// However the cluster changes and however long a page was away, what it makes of the
+// messages is the state; who may not read nodes is told none; and no more is kept than
+// the last changes.
+func TestStreamRebuildsTheState(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	var p pages
+	m, jobs := randomMap(r, 4), uint64(1)
+	readers, tenant := make([]shown, 3), uint64(0)
+	for step := range 400 {
+		switch r.IntN(10) {
+		case 0: // other nodes
+			m = randomMap(r, 1+r.IntN(5))
+		case 1:
+			jobs++
+		case 2: // nothing
+		default:
+			m = &placer.Map{Racks: m.Racks, Cells: slices.Clone(m.Cells)}
+			for range 1 + r.IntN(3) {
+				m.Cells[r.IntN(len(m.Cells))] = placer.Cell(r.Uint32())
+			}
+		}
+		p.advance(m, jobs)
+		for i := range readers {
+			if r.IntN(1+20*i) != 0 {
+				continue // away
+			}
+			s := &readers[i]
+			s.take(t, p.messages(s.Version, true))
+			if d := cmp.Diff(shown{p.version, p.jobs, m.Racks, m.Cells}, *s); d != "" {
+				t.Fatalf("step %d, reader %d (-is +shown):\n%s", step, i, d)
+			}
+			if text := p.messages(s.Version, true); len(text) > 0 {
+				t.Fatalf("an up to date page is told %s", text)
+			}
+		}
+		text := p.messages(tenant, false)
+		if bytes.Contains(text, []byte("racks")) || bytes.Contains(text, []byte("cells")) {
+			t.Fatalf("somebody without rights is told %s", text)
+		}
+		tenant = p.version
+		if len(p.deltas) > deltasKept {
+			t.Fatalf("%d changes are kept", len(p.deltas))
+		}
+	}
+}
+
+// The parts that are packed once for all pages make one gzip stream, in any order.
+func TestPackedMessages(t *testing.T) {
+	ms := []message{newMessage("a", "one"), newMessage("b", strings.Repeat("two", 1000)), alive, newMessage("a", "one")}
+	var want []byte
+	for _, m := range ms {
+		want = append(want, m.text...)
+	}
+	for _, zipped := range []bool{true, false} {
+		w := httptest.NewRecorder()
+		p := newPacker(w, zipped)
+		if err := p.send(ms); err != nil {
+			t.Fatal(err)
+		}
+		p.end()
+		var r io.Reader = w.Body
+		if zipped {
+			if w.Body.Len() > len(want)/4 {
+				t.Errorf("%d bytes for %d", w.Body.Len(), len(want))
+			}
+			z, err := gzip.NewReader(w.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r = z
+		}
+		got, err := io.ReadAll(r) // checks the sums
+		if err != nil || !bytes.Equal(got, want) {
+			t.Errorf("gzip %v: %d bytes, want %d: %v", zipped, len(got), len(want), err)
+		}
+	}
+}
+
+// A page with the right to read nodes is told of them, one without of the queue only, and
+// one without any right nothing.
+func TestStreamEndpoint(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, map[string][]string{"alice": {"research"}})
+	f.has(gpuJob("research", "mine", 1), "GPU-1")
+	r := f.run(openConfig).ready()
+	first := func(token string) (string, int) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.url()+"/v1/stream", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("X-Nomad-Token", token)
+		resp, err := http.DefaultClient.Do(req) // unpacks
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		text := make([]byte, 0, 4096)
+		for !bytes.Contains(text, []byte("\n\n")) {
+			n, err := resp.Body.Read(text[len(text):cap(text)])
+			if text = text[:len(text)+n]; err != nil {
+				break
+			}
+		}
+		return string(text), resp.StatusCode
+	}
+	text, status := first(agentsToken)
+	var s shown
+	s.take(t, []byte(text))
+	if status != http.StatusOK || len(s.Cells) != 3 || s.Racks[0].Nodes[0].Name != "one" || s.Cells[0]&placer.CellBusy == 0 || s.Cells[1]&placer.CellBusy != 0 {
+		t.Errorf("an operator: %d %+v of %s", status, s, text)
+	}
+	if text, status := first("alice"); status != http.StatusOK || strings.Contains(text, "one") || strings.Contains(text, "cells") {
+		t.Errorf("alice: %d %s", status, text)
+	}
+	if text, status := first("nobody"); status != http.StatusForbidden {
+		t.Errorf("nobody: %d %s", status, text)
+	}
+	if status, _ := r.send(http.MethodGet, "/v1/stream?version=x", agentsToken, ""); status != http.StatusBadRequest {
+		t.Errorf("a version that is none: %d", status)
+	}
+}
+
+// A page that does not read is dropped.
+func TestSlowReaderIsDropped(t *testing.T) {
+	ours, theirs := net.Pipe() // keeps nothing: a write waits for its reader
+	defer theirs.Close()
+	w := &piped{ResponseRecorder: httptest.NewRecorder(), conn: ours}
+	p := newPacker(w, false)
+	w.within = 10 * time.Millisecond
+	if err := p.send([]message{alive}); err == nil {
+		t.Error("the message counts as read")
+	} else if timeout := net.Error(nil); !errors.As(err, &timeout) || !timeout.Timeout() {
+		t.Errorf("ended by %v", err)
+	}
+	if d := time.Until(w.deadline); d <= 0 || d > slowReader {
+		t.Errorf("it may take %v", d)
+	}
+}
+
+// piped writes to a connection, with deadlines cut short.
+type piped struct {
+	*httptest.ResponseRecorder
+	conn     net.Conn
+	within   time.Duration
+	deadline time.Time
+}
+
+func (p *piped) SetWriteDeadline(t time.Time) error {
+	p.deadline = t
+	return p.conn.SetWriteDeadline(time.Now().Add(p.within))
+}
+
+func (p *piped) Write(b []byte) (int, error) { return p.conn.Write(b) }

@@ -1,0 +1,83 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
+)
+
+// The map has racks by name; nodes without one in groups; nodes of one name told apart;
+// and for each GPU what it does, in the order in which its node lists them.
+func TestMap(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		t := w.T // of the bubble
+		for i := range 36 {
+			n := nomadtest.GPUNode(i, 2)
+			n.Name = fmt.Sprintf("n%02d", i)
+			delete(n.Meta, "rack")
+			switch i {
+			case 0, 1:
+				n.Meta["rack"] = "b"
+			case 2:
+				n.Meta["rack"], n.Name = "a", "n00"
+			}
+			w.Nomad.AddNode(n)
+		}
+		w.Quarantine("GPU-0-1")
+		w.Nomad.SetHealth(false, "GPU-1-1")
+		w.StartPlacer()
+		w.Submit(bed.Gang{Name: "all", Members: 34, GPUs: 2}) // two of the nodes lack a GPU
+		w.Submit(bed.Gang{Name: "one", GPUs: 1})
+		w.ExpectRunning("all", time.Minute)
+		w.ExpectRunning("one", time.Minute)
+		s := snapshot(w)
+		m := s.Map()
+		var racks []string
+		for _, r := range m.Racks {
+			racks = append(racks, fmt.Sprintf("%s/%s %d: %s", r.Datacenter, r.Name, len(r.Nodes), r.Nodes[0].Name))
+		}
+		want := []string{"dc1/n03 32: n03", "dc1/n35 1: n35", "dc1/a 1: n00 (00000003)", "dc1/b 2: n00"}
+		if d := cmp.Diff(want, racks); d != "" {
+			t.Errorf("racks (-want +got):\n%s", d)
+		}
+		if len(m.Cells) != 72 {
+			t.Fatalf("%d cells", len(m.Cells))
+		}
+		at := 0
+		for _, r := range m.Racks {
+			for _, n := range r.Nodes {
+				for i := range n.GPUs {
+					found := s.SomeGPUs(placer.GPUFilter{Nodes: []string{n.Name}})
+					g := found[i%len(found)]
+					for _, other := range found { // n00 is the name of two
+						if other.Index == i && (n.Name != "n00" || strings.HasPrefix(other.ID, "GPU-0-")) {
+							g = other
+						}
+					}
+					c := m.Cells[at]
+					if (c&placer.CellBusy != 0) != (g.Job != "") || (c&placer.CellUnhealthy != 0) != !g.Healthy || (c&placer.CellQuarantined != 0) != (g.Quarantine != nil) {
+						t.Errorf("cell %d is %b, GPU %s: %+v", at, c, g.ID, g)
+					}
+					at++
+				}
+			}
+		}
+		trouble := s.SomeGPUs(placer.GPUFilter{Trouble: true})
+		if len(trouble) != 2 || trouble[0].ID != "GPU-0-1" || trouble[1].ID != "GPU-1-1" {
+			t.Errorf("in trouble: %+v", trouble)
+		}
+		if got := s.SomeGPUs(placer.GPUFilter{Job: "default/one"}); len(got) != 1 {
+			t.Errorf("GPUs of the job: %+v", got)
+		}
+	})
+}
