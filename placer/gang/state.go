@@ -69,7 +69,7 @@ var meanings = [numStates]string{
 	Lost:          "Ended before its members had finished; it is queued again.",
 	Failed:        "Given up after its members failed again and again by themselves, or it was lost again and again.",
 	Rejected:      "Cannot be served as it is written, and is left alone until its author changes it.",
-	Unschedulable: "Waits, and this cluster could not hold it even if nothing else ran. It holds nobody up. This is the queue's verdict: to the machine it waits.",
+	Unschedulable: "Waits, and this cluster could not hold it even if nothing else ran. It holds nobody up. The queue finds this out; the state machine treats the gang as waiting.",
 	Native:        "Placed by Nomad alone: without a gate, or past an opened one.",
 	Template:      "Parameterized or periodic; its children are placed.",
 	// Nomad may call a job whose members have all done their work pending still: after a

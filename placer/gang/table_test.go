@@ -83,8 +83,8 @@ placer remembers: why it stops a gang, what came of a registration, what was dec
 	b.WriteString(`
 ## What the placer does
 
-Arrows are what the placer does. Besides, what Nomad shows may take a gang from any state to any other: its author may
-edit, stop or purge the job, its members may end or fail, a node may go down, at any moment.
+Arrows are what the placer does. What happens in Nomad may take a gang from any state to any other at any moment: its
+author may edit, stop or purge the job, its members may end or fail, a node may go down.
 
 ` + "```mermaid\nstateDiagram-v2\n")
 	for _, s := range States() {
@@ -93,7 +93,7 @@ edit, stop or purge the job, its members may end or fail, a node may go down, at
 			fmt.Fprintf(&b, "  %s --> %s\n", s, to)
 		}
 	}
-	b.WriteString("```\n\n## What is due in each state\n\nOnce a cycle, in this order; the first thing that changes Nomad ends the turn. After a failure the gang waits, 2 s at\nfirst and 5 min at most, before what is not marked * is due again. In every state the turn begins with:\n\n")
+	b.WriteString("```\n\n## What is due in each state\n\nOnce a cycle, in this order; the first thing that changes Nomad ends the turn. After a failure the gang waits\nbefore its next try: 2 s at first, 5 min at most. What is marked * is due all the same. In every state the turn begins with:\n\n")
 	for _, d := range []duty{dutyPosition, dutyRecall, dutyLookBack, dutyUndo} {
 		fmt.Fprintf(&b, "* %s\n", d.say)
 	}
@@ -127,7 +127,7 @@ edit, stop or purge the job, its members may end or fail, a node may go down, at
 	}
 	b.WriteString(`
 ` + "`sync`" + ` has the gang tell the queue what happened to it since the last cycle; ` + "`start`, `preempt` and `move`" + ` are the
-queue's decisions. The stories in placer/gang/testdata/stories show each of this, event by event.
+queue's decisions. The stories in placer/gang/testdata/stories show all of this, event by event.
 `)
 	return b.String()
 }
