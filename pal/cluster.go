@@ -31,7 +31,8 @@ type Cluster struct {
 	dcs      topologyLevel
 	// upTo[class][offset[class][group]+bin] is the number of available GPUs of
 	// the group whose bin is at most that. inlierOffset leads to the same counts
-	// without outliers; it equals offset for a group that has none.
+	// without outliers; it equals offset for a group that has none. 16 bits are enough:
+	// a group is part of one node.
 	upTo         [NumClasses][]uint16
 	offset       [NumClasses][]int32
 	inlierOffset [NumClasses][]int32
