@@ -43,7 +43,8 @@ const (
 	enough = 10
 )
 
-// Summarise takes the medians. Readings of idle GPUs do not count.
+// Summarise takes the medians. Readings of idle GPUs do not count, nor do readings
+// without a utilisation: nobody knows what those GPUs did.
 func Summarise(rs []Reading) Features {
 	var kept []Reading
 	for _, r := range rs {
@@ -60,6 +61,7 @@ func Summarise(rs []Reading) Features {
 	}
 }
 
+// medianOf is the median of what is known, NaN if nothing is.
 func medianOf(rs []Reading, of func(Reading) *float64) float64 {
 	var xs []float64
 	for _, r := range rs {
@@ -80,7 +82,7 @@ type Verdict struct {
 	Class pal.AppClass `json:"class"`
 	// Reason is one sentence with the numbers that decided.
 	Reason string `json:"reason"`
-	// Sure is false where the numbers are near a threshold, or where too little
+	// Sure is false if the numbers are near a threshold, or if too little
 	// is known to tell neighbouring classes apart.
 	Sure bool `json:"sure"`
 }
@@ -99,8 +101,9 @@ const (
 	nearBoundary = 0.1 // relative
 )
 
-// ByThresholds judges one job. ok is false where too little was seen; the
-// reason says what is missing.
+// ByThresholds judges one job. ok is false if too little was seen; the
+// reason says what is missing. The surest sign comes first: time at the power cap is
+// what makes GPUs differ, the counters say why, and the power drawn is the least direct.
 func ByThresholds(f Features) (v Verdict, ok bool) {
 	known := func(x float64) bool { return !math.IsNaN(x) }
 	switch {

@@ -96,6 +96,7 @@ func (g Groups) point(f Features) (p [2]float64, ok bool) {
 // with the second, in both planes.
 func bound(p [2]float64) float64 { return p[0] - p[1] }
 
+// less orders points, so that the order of the jobs does not matter.
 func less(a, b [2]float64) bool {
 	if bound(a) != bound(b) {
 		return bound(a) < bound(b)
@@ -131,6 +132,7 @@ func nearest(centers [][2]float64, p [2]float64) (int, float64) {
 }
 
 // kmeans is Lloyd's algorithm; an empty group keeps its center.
+// The bound on rounds is for sums whose last bits never settle.
 func kmeans(points [][2]float64, centers [3][2]float64) [3][2]float64 {
 	for range 100 {
 		var sum [3][2]float64
@@ -155,8 +157,9 @@ func kmeans(points [][2]float64, centers [3][2]float64) [3][2]float64 {
 	return centers
 }
 
-// Judge puts a job into the nearest group. ok is false where the job has too
-// few readings, or none of the kind that the groups were learned from.
+// Judge puts a job into the nearest group. ok is false if the job has too
+// few readings, or none of the kind that the groups were learned from. It is sure if
+// the second group is more than twice as far away (distances are squared).
 func (g Groups) Judge(f Features) (v Verdict, ok bool) {
 	p, known := g.point(f)
 	if !known || f.Readings < enough {
@@ -178,7 +181,7 @@ func (g Groups) Judge(f Features) (v Verdict, ok bool) {
 	return Verdict{Class: class, Reason: what + ": nearest to the jobs of class " + string(class), Sure: d < second/4}, true
 }
 
-// Judge puts a job to the groups of the history where it forms any, else to the
+// Judge judges a job by the groups of the history if it forms any, else by the
 // thresholds; by says which.
 func Judge(history []Features, f Features) (v Verdict, by string, ok bool) {
 	if g, err := Learn(history); err == nil {
