@@ -5,9 +5,12 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/gdamore/tcell/v2"
@@ -48,8 +51,8 @@ Keys:
 
 Top Options:
 
-  -interval=<duration>     How often to look; less often on a cluster about which
-                           it takes long to ask. Default: 2s.
+  -interval=<duration>     How often to look. Default: 2s, and up to 20s on a cluster
+                           about which it takes seconds to ask.
 `, examples(
 		"Watch the cluster:", "nomad-pal top",
 		"Over an agent, which knows all GPUs in use:", "nomad-pal top -pal-address http://127.0.0.1:8090",
@@ -93,7 +96,11 @@ type topState struct {
 	from     string // who was asked
 	note     string // what the answers lack
 	jobs     []placer.JobStatus
-	gpus     []placer.GPU
+	gpus     []placer.GPU // by rack and node
+	idLength int
+	// of them
+	held, free, unhealthy int
+
 	activity placer.Activity
 	err      error
 }
@@ -107,7 +114,7 @@ func (c *topCommand) follow(v *topView, every time.Duration) {
 		c.within(func() { s = c.look(&a) })
 		v.on(c.ctx, func() { v.update(s) })
 		if s.err == nil { // a look at a large cluster costs its servers
-			pause = max(every, 10*time.Since(began))
+			pause = max(every, min(10*time.Since(began), topPause))
 		}
 		next := time.NewTimer(pause)
 		for waits := true; waits; {
@@ -123,6 +130,9 @@ func (c *topCommand) follow(v *topView, every time.Duration) {
 		next.Stop()
 	}
 }
+
+// topPause is the longest pause between two looks, if nobody asks for a longer one.
+const topPause = 20 * time.Second
 
 // topWithin is how long an answer may take until there is none.
 const topWithin = 30 * time.Second
@@ -155,6 +165,7 @@ func (c *topCommand) look(a **answers) (s topState) {
 		*a = nil
 		return s
 	}
+	s.arrange()
 	s.activity, s.note, s.from = (*a).activity, (*a).note, c.palAddress
 	if (*a).agent == nil {
 		s.from = "Nomad itself, " + c.config().Address
@@ -162,6 +173,24 @@ func (c *topCommand) look(a **answers) (s topState) {
 		s.from = s.activity.Address
 	}
 	return s
+}
+
+// arrange does what takes long where nobody waits for it: not for each key.
+func (s *topState) arrange() {
+	slices.SortStableFunc(s.gpus, func(a, b placer.GPU) int {
+		return cmp.Or(strings.Compare(rackOf(a), rackOf(b)), cmp.Compare(len(a.Node), len(b.Node)), strings.Compare(a.Node, b.Node))
+	})
+	s.idLength = idLength(s.gpus)
+	for i := range s.gpus {
+		switch g := &s.gpus[i]; {
+		case !g.Healthy || g.Quarantine != nil:
+			s.unhealthy++
+		case g.Job != "":
+			s.held++
+		case g.Available:
+			s.free++
+		}
+	}
 }
 
 // topWant is a job to be explained; whole: with the evidence.

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -239,6 +240,8 @@ func TestTopView(t *testing.T) {
 	}
 	state.jobs = append(state.jobs, placer.JobStatus{Namespace: "default", Job: "[red]tagged\x1b[2J\nnew", Phase: gang.Running, Reason: "[::b]bold"})
 	state.gpus[1].Job = "default/[red]tagged"
+	slices.Reverse(state.gpus)
+	state.arrange()
 	v.update(state)
 	made, line := 0, v.gangs.lines.line
 	v.gangs.lines.line = func(i int) []topCell { made++; return line(i) }

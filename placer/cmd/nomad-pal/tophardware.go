@@ -6,7 +6,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/rivo/tview"
@@ -26,10 +25,14 @@ type topUnit struct {
 
 // arrangeHardware fills the upper list.
 func (v *topView) arrangeHardware() {
-	var shown []placer.GPU
-	for _, g := range v.state.gpus {
-		if (v.rack == "" || v.rack == rackOf(g)) && (v.node == "" || v.node == g.Node) && v.matches(g.Node, g.Rack, g.ID, g.Job, g.Unhealthy, g.Degraded) {
-			shown = append(shown, g)
+	shown := v.state.gpus
+	if v.rack != "" || v.node != "" || v.match != "" {
+		shown = nil
+		for i := range v.state.gpus {
+			g := &v.state.gpus[i]
+			if (v.rack == "" || v.rack == rackOf(*g)) && (v.node == "" || v.node == g.Node) && v.matches(g.Node, g.Rack, g.ID, g.Job, g.Unhealthy, g.Degraded) {
+				shown = append(shown, *g)
+			}
 		}
 	}
 	switch v.level {
@@ -45,26 +48,20 @@ func (v *topView) arrangeHardware() {
 // rackOf is a GPU's rack; nodes of which none is known stand together.
 func rackOf(g placer.GPU) string { return cmp.Or(g.Rack, "no rack") }
 
-// units gathers GPUs by what they are in, in the order of racks and names.
-func units(gpus []placer.GPU, in func(placer.GPU) string) []*topUnit {
-	by := map[string]*topUnit{}
-	last := map[string]string{} // the last node seen, by unit
-	var out []*topUnit
-	for _, g := range gpus {
-		name := in(g)
-		u := by[name]
-		if u == nil {
-			u = &topUnit{name: name, rack: rackOf(g)}
-			by[name], out = u, append(out, u)
+// units are the racks or nodes of GPUs, which stand side by side.
+func units(gpus []placer.GPU, in func(placer.GPU) string) (out []*topUnit) {
+	for i := range gpus {
+		name := in(gpus[i])
+		if n := len(out); n == 0 || out[n-1].name != name || out[n-1].rack != rackOf(gpus[i]) {
+			out = append(out, &topUnit{name: name, rack: rackOf(gpus[i]), nodes: 1, gpus: gpus[i : i+1 : i+1]})
+			continue
 		}
-		if u.gpus = append(u.gpus, g); last[name] != g.Node {
-			last[name] = g.Node
+		u := out[len(out)-1]
+		first := i - len(u.gpus)
+		if u.gpus = gpus[first : i+1 : i+1]; gpus[i].Node != gpus[i-1].Node {
 			u.nodes++
 		}
 	}
-	slices.SortStableFunc(out, func(a, b *topUnit) int {
-		return cmp.Or(strings.Compare(a.rack, b.rack), cmp.Compare(len(a.name), len(b.name)), strings.Compare(a.name, b.name))
-	})
 	return out
 }
 
@@ -154,14 +151,10 @@ func (v *topView) mark(g placer.GPU) (string, rune) {
 }
 
 func (v *topView) listGPUs(shown []placer.GPU) {
-	slices.SortStableFunc(shown, func(a, b placer.GPU) int {
-		return cmp.Or(strings.Compare(a.Rack, b.Rack), cmp.Compare(len(a.Node), len(b.Node)), strings.Compare(a.Node, b.Node))
-	})
 	keys := make([]string, len(shown))
 	for i, g := range shown {
 		keys[i] = g.ID
 	}
-	length := idLength(v.state.gpus)
 	v.hardware.fill([]string{"GPU", "Node", string(v.class), "Score", "Job or state"}, keys, func(i int) []topCell {
 		g := shown[i]
 		state, style := tview.Escape(quoted(g.Job, "")), plain
@@ -177,6 +170,6 @@ func (v *topView) listGPUs(shown []placer.GPU) {
 		case g.Job == v.hardware.mark:
 			state = "[::r]" + state + "[::-]"
 		}
-		return []topCell{{text: shortGPU(g.ID, length), style: bold}, {text: g.Node}, {text: class(g.Classes[v.class])}, {text: score(g.PMScores[v.class])}, {text: state, style: style, tagged: true}}
+		return []topCell{{text: shortGPU(g.ID, v.state.idLength), style: bold}, {text: g.Node}, {text: class(g.Classes[v.class])}, {text: score(g.PMScores[v.class])}, {text: state, style: style, tagged: true}}
 	})
 }

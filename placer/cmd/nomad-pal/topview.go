@@ -277,18 +277,7 @@ func (v *topView) title() string {
 	case s.note != "":
 		first += "  (" + oneLine(s.note) + ")"
 	}
-	held, free, unhealthy := 0, 0, 0
-	for _, g := range s.gpus {
-		switch {
-		case !g.Healthy || g.Quarantine != nil:
-			unhealthy++
-		case g.Job != "":
-			held++
-		case g.Available:
-			free++
-		}
-	}
-	second := fmt.Sprintf("%s: %d held, %d free, %d unhealthy or in quarantine.", gpus(len(s.gpus)), held, free, unhealthy)
+	second := fmt.Sprintf("%s: %d held, %d free, %d unhealthy or in quarantine.", gpus(len(s.gpus)), s.held, s.free, s.unhealthy)
 	third := fmt.Sprintf("%s running, %s", counted(v.running(), "gang"), queueSummary(v.withoutGPUs()))
 	if v.match != "" {
 		third = "Filter: " + v.match + ". " + third
