@@ -182,3 +182,42 @@ func TestJobRegion(t *testing.T) {
 		t.Errorf("%v %q", err, b.region)
 	}
 }
+
+// validate says what is wrong with hints, and what Nomad says.
+func TestValidate(t *testing.T) {
+	c := newCluster(t)
+	answer := api.JobValidateResponse{}
+	var asked *api.JobValidateRequest
+	between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/v1/validate/job" {
+			c.nomad.ServeHTTP(w, r)
+			return
+		}
+		if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
+			t.Error(err)
+		}
+		_ = json.NewEncoder(w).Encode(answer)
+	}))
+	defer between.Close()
+	t.Setenv("NOMAD_ADDR", between.URL)
+	path := c.job("default", "valid", 1)
+	if code, out, said := c.does("validate", path); code != 0 || out != "Job validation successful\n" || *asked.Job.ID != "valid" {
+		t.Errorf("%d %s%s", code, out, said)
+	}
+	answer = api.JobValidateResponse{ValidationErrors: []string{"missing tasks"}, Error: "1 error", Warnings: "old"}
+	if code, out, said := c.does("validate", path); code != 1 || out != "Nomad warns: old\n" || said != "Error: missing tasks\n" {
+		t.Errorf("Nomad's errors: %d %s%s", code, out, said)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong := strings.Replace(string(text), `group "g" {`, "meta {\n    pal_class = \"Z\"\n  }\n  group \"g\" {", 1)
+	answer = api.JobValidateResponse{}
+	if code, out, said := c.reads(wrong, "validate", "-"); code != 1 || !strings.Contains(said, `Error: `) || !strings.Contains(said, "pal_class") {
+		t.Errorf("a hint: %d %s%s", code, out, said)
+	}
+	if code, out, _ := c.reads(wrong, "validate", "-t", "{{.valid}} {{len .errors}}", "-"); code != 1 || out != "false 1\n" {
+		t.Errorf("a hint, by -t: %d %s", code, out)
+	}
+}

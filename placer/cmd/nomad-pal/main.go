@@ -82,6 +82,7 @@ func commands(ctx context.Context, io streams) map[string]cli.CommandFactory {
 		"profile import": make(&profileImportCommand{base: b}),
 		"profile export": make(&profileExportCommand{base: b}),
 		"top":            make(&topCommand{base: b}),
+		"validate":       make(&validateCommand{base: b}),
 		"version":        make(&versionCommand{base: b}),
 	}
 }

@@ -39,7 +39,7 @@ var outputs = map[string]any{
 	"profile build": []groupSummary{}, "profile import": imported{}, "profile show": []groupSummary{},
 	"quarantine": map[string]placer.Quarantine{}, "quarantine -lift": []string{}, "queue": []placer.JobStatus{},
 	"release": []string{}, "run": placer.Explanation{}, "run -detach": registration{}, "simulate": simulate.Report{},
-	"status": overview{}, "version": versions{},
+	"status": overview{}, "validate": validation{}, "version": versions{},
 }
 
 // schema.json and docs/reference/json.md are what the types of the outputs say.
@@ -394,12 +394,16 @@ func TestSchemas(t *testing.T) {
 		check("explain", job)
 		check("explain", "-what-if", "gpus=1", job)
 	}
-	// The in-memory Nomad has no statistics of clients.
+	// The in-memory Nomad has no statistics of clients, and validates nothing.
 	var out bytes.Buffer
 	b := base{io: streams{out: &out}, json: true}
 	b.structured(classified{Verdict: &classify.Verdict{Class: pal.ClassA}, Medians: map[string]*float64{"sm": nil}})
 	validate(t, "classify", out.Bytes())
 	seen["classify"] = true
+	out.Reset()
+	b.structured(validation{})
+	validate(t, "validate", out.Bytes())
+	seen["validate"] = true
 	check("events", "-pal-address", url)
 	everywhere()
 	check("release", "-all")

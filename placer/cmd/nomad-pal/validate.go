@@ -1,0 +1,92 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+type validateCommand struct{ base }
+
+func (c *validateCommand) Synopsis() string { return "Check a jobspec, without running it" }
+
+func (c *validateCommand) Help() string {
+	return help("validate [options] <jobspec>", `
+Checks that a jobspec can be read, that its hints make sense together, that the
+placer could take it in, and, as nomad job validate does, what Nomad itself says
+of it. Whether there is room for it is what plan says.
+
+Exit codes: 0 it is valid; 1 it is not, or an error.
+`, examples(
+		"Is it right?", "nomad-pal validate train.nomad.hcl",
+		"All jobspecs of a folder:", "for f in *.nomad.hcl; do nomad-pal validate $f; done",
+	), jobOptions, outputOptions, generalOptions)
+}
+
+// validation is what validate prints.
+type validation struct {
+	Job       string `json:"job"`
+	Namespace string `json:"namespace"`
+	Valid     bool   `json:"valid"`
+	// Errors are why it is not valid.
+	Errors []string `json:"errors"`
+	// Warnings are Nomad's.
+	Warnings string `json:"warnings,omitempty"`
+}
+
+func (c *validateCommand) Run(args []string) int {
+	fs := c.flags("validate")
+	f := c.jobFlags(fs)
+	rest, ok := c.parse(fs, args, 1)
+	if !ok {
+		return 1
+	}
+	job, _, err := c.readJob(rest[0], f)
+	if err != nil {
+		return c.fail(err)
+	}
+	client, err := c.client()
+	if err != nil {
+		return c.fail(err)
+	}
+	v := validation{Job: *job.ID, Namespace: *job.Namespace}
+	gated, err := gateForRun(job)
+	if err != nil {
+		v.Errors, gated = append(v.Errors, err.Error()), job
+	} else if rewrite.Gated(gated) {
+		// Where the queues cannot be read, the placer will say so.
+		if q, err := client.QueueFor(c.ctx, gated); err == nil && q.Refusal(gated) != nil {
+			v.Errors = append(v.Errors, q.Refusal(gated).Error())
+		}
+	}
+	resp, _, err := client.API().Jobs().Validate(gated, (&api.WriteOptions{Namespace: v.Namespace}).WithContext(c.ctx))
+	if err != nil {
+		return c.fail(fmt.Errorf("asking Nomad about job %q: %w", v.Job, nomad.Denied(err, nomad.ReadJob)))
+	}
+	v.Errors, v.Warnings = append(v.Errors, resp.ValidationErrors...), resp.Warnings
+	if len(resp.ValidationErrors) == 0 && resp.Error != "" {
+		v.Errors = append(v.Errors, resp.Error)
+	}
+	v.Valid = len(v.Errors) == 0
+	code := map[bool]int{false: 1}[v.Valid]
+	if done, failed := c.structured(v); done {
+		return max(code, failed)
+	}
+	if v.Warnings != "" {
+		c.printf("Nomad warns: %s\n", v.Warnings)
+	}
+	for _, e := range v.Errors {
+		fmt.Fprintln(c.io.err, "Error:", strings.TrimSpace(e))
+	}
+	if v.Valid {
+		c.printf("Job validation successful\n")
+	}
+	return code
+}
