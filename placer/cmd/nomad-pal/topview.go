@@ -278,7 +278,10 @@ func (v *topView) title() string {
 		first += "  (" + oneLine(s.note) + ")"
 	}
 	second := fmt.Sprintf("%s: %d held, %d free, %d unhealthy or in quarantine.", gpus(len(s.gpus)), s.held, s.free, s.unhealthy)
-	third := fmt.Sprintf("%s running, %s", counted(v.running(), "gang"), queueSummary(v.withoutGPUs()))
+	third := counted(v.running(), "gang") + " running, nobody waits."
+	if waiting := v.withoutGPUs(); len(waiting) > 0 {
+		third = counted(v.running(), "gang") + " running, " + queueSummary(waiting)
+	}
 	if v.match != "" {
 		third = "Filter: " + v.match + ". " + third
 	}
