@@ -71,7 +71,7 @@ rewrites-1.10: ## Every kind of rewrite against the scheduler of Nomad 1.10 (its
 .PHONY: e2e
 e2e: build nomad ## End-to-end tests on real Nomad clusters
 	@echo "end-to-end tests on real Nomad clusters (several minutes)"
-	E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) go test -count=1 -timeout 40m ./e2e
+	E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) go test -count=1 -parallel 4 -timeout 40m ./e2e
 
 .PHONY: lint
 lint: ## go vet and staticcheck, nested modules included

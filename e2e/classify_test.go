@@ -7,10 +7,8 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/hashicorp/nomad/api"
@@ -20,35 +18,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
 )
 
-// palBinary is the nomad-pal of make build, or one built here.
-func palBinary(t *testing.T) string {
-	t.Helper()
-	if dir := os.Getenv("E2E_BIN"); dir != "" {
-		return filepath.Join(dir, "nomad-pal")
-	}
-	path := filepath.Join(t.TempDir(), "nomad-pal")
-	if out, err := exec.Command("go", "build", "-o", path, "../placer/cmd/nomad-pal").CombinedOutput(); err != nil {
-		t.Fatalf("building nomad-pal: %v\n%s", err, out)
-	}
-	return path
-}
-
-// palCommand is nomad-pal as a command on the cluster.
-func palCommand(t *testing.T, c *cluster.Cluster) func(args ...string) (out string, code int) {
-	t.Helper()
-	path := palBinary(t)
-	return func(args ...string) (string, int) {
-		t.Helper()
-		cmd := exec.Command(path, args...)
-		cmd.Env = c.Env()
-		out, err := output(cmd)
-		if cmd.ProcessState == nil {
-			t.Fatal(err)
-		}
-		return out, cmd.ProcessState.ExitCode()
-	}
-}
-
 // What GPUs do while a job runs says its application class: first a job that
 // draws all the power it may, then one that streams memory; what is remembered
 // goes into the next run.
@@ -56,15 +25,15 @@ func TestClassify(t *testing.T) {
 	t.Parallel()
 	box := newGPUBox(t, nvmltest.H200(2), "")
 	box.Client.HCL = `telemetry { collection_interval = "500ms" }`
-	c := clustertest.Start(t, cluster.Options{Clients: []cluster.Client{box.Client}})
+	c := clustertest.Start(t, cluster.Options{Bin: binaries(t), Clients: []cluster.Client{box.Client}})
 	untilGPUs(t, c, c.Clients()[0].Name, "two GPUs", count(2))
-	pal := palCommand(t, c)
-	if out, code := pal("classify", "-for=1s", "-every=1s", "train"); code != 1 || !strings.Contains(out, `job "train" in namespace "default" has no running allocation with GPUs`) {
+	b := &bed{Cluster: c, t: t}
+	if out, code := b.pal("classify", "-for=1s", "-every=1s", "train"); code != 1 || !strings.Contains(out, `job "train" in namespace "default" has no running allocation with GPUs`) {
 		t.Errorf("a job that does not exist: exit code %d\n%s", code, out)
 	}
 	register(t, c, gpuJob("train", 2))
 	running(t, c, "train")
-	if out, code := pal("classify", "-for=3s", "-every=1s", "train"); code != 1 || !strings.Contains(out, "0 readings of working GPUs, want at least 10") {
+	if out, code := b.pal("classify", "-for=3s", "-every=1s", "train"); code != 1 || !strings.Contains(out, "0 readings of working GPUs, want at least 10") {
 		t.Errorf("a job that does nothing: exit code %d\n%s", code, out)
 	}
 	for _, step := range []struct {
@@ -79,7 +48,7 @@ func TestClassify(t *testing.T) {
 				box.set(fmt.Sprintf("gpu%d", i), k, v)
 			}
 		}
-		out, code := pal("classify", "-for=12s", "-every=500ms", "-save", "train")
+		out, code := b.pal("classify", "-for=12s", "-every=500ms", "-save", "train")
 		if code != 0 || !strings.Contains(out, step.want) || !strings.Contains(out, `Remembered for the next runs of "train"`) {
 			t.Errorf("%v: exit code %d\n%s", step.values, code, out)
 		}
@@ -102,7 +71,7 @@ func TestClassify(t *testing.T) {
 `), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if out, code := pal("run", "-detach", "-learned", spec); code != 0 || !strings.Contains(out, "Application class C, as remembered: 88 % of the memory bandwidth") {
+	if out, code := b.pal("run", "-detach", "-learned", spec); code != 0 || !strings.Contains(out, "Application class C, as remembered: 88 % of the memory bandwidth") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
 	job, _, err := c.API().Jobs().Info("train", nil)
@@ -118,10 +87,10 @@ func TestAgentLearnsClasses(t *testing.T) {
 	t.Parallel()
 	box := newGPUBox(t, nvmltest.H200(1), "")
 	box.Client.HCL = `telemetry { collection_interval = "500ms" }`
-	c := clustertest.Start(t, cluster.Options{Clients: []cluster.Client{box.Client}})
+	c := clustertest.Start(t, cluster.Options{Bin: binaries(t), Clients: []cluster.Client{box.Client}})
 	untilGPUs(t, c, c.Clients()[0].Name, "one GPU", count(1))
-	pal := palCommand(t, c)
-	startLearningAgent(t, c)
+	b := &bed{Cluster: c, t: t}
+	clustertest.Placer(t, c, cluster.PlacerOptions{Config: "learn {\n  every = \"500ms\"\n}\nhttp {\n  bind_port = 0\n}\n"})
 	spec := filepath.Join(t.TempDir(), "train.nomad.hcl")
 	if err := os.WriteFile(spec, []byte(`job "train" {
   type = "batch"
@@ -144,11 +113,11 @@ func TestAgentLearnsClasses(t *testing.T) {
 	for k, v := range map[string]string{"utilization": "99", "power_mw": "680000", "gpm.5": "75", "gpm.10": "20"} {
 		box.set("gpu0", k, v)
 	}
-	if out, code := pal("run", "-detach", spec); code != 0 {
+	if out, code := b.pal("run", "-detach", spec); code != 0 {
 		t.Fatalf("exit code %d\n%s", code, out)
 	}
 	running(t, c, "train")
-	if out, _ := pal("explain", "train"); !strings.Contains(out, "application class B") {
+	if out, _ := b.pal("explain", "train"); !strings.Contains(out, "application class B") {
 		t.Errorf("the first time, the default class decides:\n%s", out)
 	}
 	clustertest.Until(t, measurePatience, "the class is remembered", func(ctx context.Context) (string, error) {
@@ -170,43 +139,15 @@ func TestAgentLearnsClasses(t *testing.T) {
 		return "", nil
 	})
 	// As of nomad job plan, 1 says that something would be placed.
-	if out, code := pal("plan", spec); code != 1 || !strings.Contains(out, "application class A") {
+	if out, code := b.pal("plan", spec); code != 1 || !strings.Contains(out, "application class A") {
 		t.Errorf("plan: exit code %d\n%s", code, out)
 	}
-	if out, code := pal("run", "-detach", spec); code != 0 {
+	if out, code := b.pal("run", "-detach", spec); code != 0 {
 		t.Fatalf("exit code %d\n%s", code, out)
 	}
 	running(t, c, "train")
-	if out, _ := pal("explain", "train"); !strings.Contains(out, "application class A") {
+	if out, _ := b.pal("explain", "train"); !strings.Contains(out, "application class A") {
 		t.Errorf("the second time, what was learned decides:\n%s", out)
 	}
 	stop(t, c, "train")
-}
-
-// startLearningAgent starts nomad-pal agent with learning on; it ends with the test.
-func startLearningAgent(t *testing.T, c *cluster.Cluster) {
-	t.Helper()
-	dir := t.TempDir()
-	config := filepath.Join(dir, "agent.hcl")
-	if err := os.WriteFile(config, []byte("learn {\n  every = \"500ms\"\n}\nhttp {\n  bind_port = 0\n}\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	log, err := os.Create(filepath.Join(dir, "agent.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	agent := exec.Command(palBinary(t), "agent", "-config", config)
-	agent.Env, agent.Stdout, agent.Stderr = c.Env(), log, log
-	agent.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := agent.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = agent.Process.Signal(syscall.SIGTERM)
-		_ = agent.Wait()
-		if text, err := os.ReadFile(log.Name()); t.Failed() && err == nil {
-			t.Logf("log of the agent:\n%s", text)
-		}
-		_ = log.Close()
-	})
 }

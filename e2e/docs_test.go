@@ -58,8 +58,8 @@ func TestDocs(t *testing.T) {
 	if err := os.Symlink(nomad, filepath.Join(dir, "bin", "nomad")); err != nil {
 		t.Fatal(err)
 	}
-	env := append(append(os.Environ(), b.Env()...), "NOMAD_PAL_ADDR=http://"+agent.address(),
-		"PATH="+strings.Join([]string{filepath.Join(dir, "bin"), b.bin, os.Getenv("PATH")}, ":"))
+	env := append(append(os.Environ(), b.Env()...), "NOMAD_PAL_ADDR=http://"+agent.Address(),
+		"PATH="+strings.Join([]string{filepath.Join(dir, "bin"), filepath.Dir(b.Program("nomad-pal")), os.Getenv("PATH")}, ":"))
 	pages := []string{"../README.md"}
 	for _, pattern := range []string{"../docs/*.md", "../docs/users/*.md", "../docs/operators/*.md", "../docs/design/*.md", "../docs/results/*.md"} {
 		found, err := filepath.Glob(pattern)

@@ -22,6 +22,7 @@ import (
 // access control, and what must not come of it. Each part leaves the agent as it
 // found it; a new attack is a new part.
 func TestHostile(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, placerScores[:2], cluster.Options{ACL: true})
 	if _, err := b.API().Namespaces().Register(&api.Namespace{Name: "research"}, nil); err != nil {
 		t.Fatal(err)
@@ -260,7 +261,7 @@ func testNamesOnTerminals(t *testing.T, h *hostileBed) {
 			t.Errorf("%q: a row is forged:\n%s", args, out)
 		}
 	}
-	log := h.agent.text()
+	log := h.agent.Log()
 	if i := strings.IndexFunc(log, func(r rune) bool { return r != '\n' && r != '\t' && !unicode.IsGraphic(r) }); i >= 0 {
 		t.Errorf("the log: %q", log[i:min(len(log), i+200)])
 	}
@@ -288,7 +289,7 @@ func testBrowsers(t *testing.T, h *hostileBed) {
 		{"a form", http.MethodPost, "/v1/admission", "Content-Type", "text/plain", http.StatusUnsupportedMediaType},
 		{"another site", http.MethodPost, "/v1/admission", "Sec-Fetch-Site", "cross-site", http.StatusForbidden},
 	} {
-		req, err := http.NewRequestWithContext(t.Context(), c.method, "http://"+h.agent.address()+c.path, strings.NewReader(`{"job": `+gated("default", "x", 1, 50, "")+`}`))
+		req, err := http.NewRequestWithContext(t.Context(), c.method, "http://"+h.agent.Address()+c.path, strings.NewReader(`{"job": `+gated("default", "x", 1, 50, "")+`}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -305,7 +306,7 @@ func testBrowsers(t *testing.T, h *hostileBed) {
 			t.Errorf("%s: status %d", c.name, resp.StatusCode)
 		}
 	}
-	conn, err := net.Dial("tcp", h.agent.address())
+	conn, err := net.Dial("tcp", h.agent.Address())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,7 @@ import (
 // TestACL: with access control, the policies that we ship suffice, each right
 // that is missing is named, and nobody sees another namespace's jobs.
 func TestACL(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, placerScores[:2], cluster.Options{ACL: true})
 	if _, err := b.API().Namespaces().Register(&api.Namespace{Name: "research"}, nil); err != nil {
 		t.Fatal(err)
@@ -259,7 +260,7 @@ func testMissingRights(t *testing.T, b *bed) {
 			sub := *b
 			sub.t = t
 			sub.until("the agent says what is missing", func() string {
-				if text := agent.text(); !strings.Contains(text, c.want) {
+				if text := agent.Log(); !strings.Contains(text, c.want) {
 					return "the log ends with: " + text[max(0, len(text)-300):]
 				}
 				return ""

@@ -25,6 +25,7 @@ import (
 // TestAdmission: jobs registered through the real Nomad Admission Control
 // Proxy are held for the placer by our endpoint.
 func TestAdmission(t *testing.T) {
+	t.Parallel()
 	binaries(t)
 	proxy := buildProxy(t)
 	b := newBed(t, placerScores[:2], cluster.Options{})
@@ -42,7 +43,7 @@ admission {
 }
 `, b.Env())
 	b.untilReady(agent)
-	through := b.startProxy(proxy, agent.address())
+	through := b.startProxy(proxy, agent.Address())
 
 	t.Run("batch with GPUs", func(t *testing.T) {
 		sub := *b

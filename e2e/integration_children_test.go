@@ -5,7 +5,6 @@ package e2e_test
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,6 +18,7 @@ import (
 // TestChildren: dispatched and periodic jobs, placed through the servers' RPC
 // port; with TLS the port asks for a certificate.
 func TestChildren(t *testing.T) {
+	t.Parallel()
 	for _, tls := range []bool{false, true} {
 		t.Run(fmt.Sprintf("tls=%v", tls), func(t *testing.T) {
 			b := newBed(t, placerScores[:2], cluster.Options{TLS: tls})
@@ -146,11 +146,7 @@ func testChildDryRun(t *testing.T, b *bed) {
 	b.run(j.hcl())
 	child := b.dispatch("volume", nil)
 	b.until("the dry run refuses", func() string {
-		text, err := os.ReadFile(b.log)
-		if err != nil {
-			return err.Error()
-		}
-		if !strings.Contains(string(text), "nomad's dry run refuses group") {
+		if !strings.Contains(b.placer.Log(), "nomad's dry run refuses group") {
 			return "no refusal in the agent's log yet"
 		}
 		return ""

@@ -18,6 +18,7 @@ import (
 // TestWorkloadIdentity: the agent as a Nomad job, with nothing but the identity
 // that Nomad gives it, on a cluster with access control.
 func TestWorkloadIdentity(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, placerScores[:2], cluster.Options{ACL: true})
 	path := filepath.Join("..", "jobspecs", "nomad-pal.nomad.hcl")
 	body, err := os.ReadFile(path)
@@ -26,7 +27,7 @@ func TestWorkloadIdentity(t *testing.T) {
 	}
 	job, err := jobspec2.ParseWithConfig(&jobspec2.ParseConfig{
 		Path: path, Body: body, Strict: true, ArgVars: []string{
-			"driver=raw_exec", "command=" + filepath.Join(b.bin, "nomad-pal"), `config=default_class = "A"`,
+			"driver=raw_exec", "command=" + b.Program("nomad-pal"), `config=default_class = "A"`,
 		},
 	})
 	if err != nil {

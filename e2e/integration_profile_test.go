@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
@@ -17,6 +16,7 @@ import (
 // TestProfiles: measurements made elsewhere change what is chosen, and can be
 // taken back; profiles come out of the cluster as files.
 func TestProfiles(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, placerScores[:2], cluster.Options{})
 	agent := b.startPal(t, edgeConfig, b.Env())
 	b.untilReady(agent)
@@ -42,9 +42,7 @@ func TestProfiles(t *testing.T) {
 	do("outlier, PM score 2.000", "profile", "import", "-dry-run", times)
 	do("version 1", "profile", "show")
 	do(`Imported 4 measurements of 4 GPUs as "times"`, "profile", "import", times)
-	if err := agent.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	agent.reconfigure("")
 	b.untilProfile("GPU-1-0", "2.000")
 	b.run(gang("three", 1, 3).hcl())
 	same(t, "without the slow one", []string{gpu(1, 1), gpu(1, 2), gpu(1, 3)}, b.untilGPUs("three", 3))
@@ -74,9 +72,7 @@ func TestProfiles(t *testing.T) {
 
 	// Taken back, what the nodes publish counts again.
 	do("Nothing is imported", "profile", "import", "-delete", "-name", "times")
-	if err := agent.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	agent.reconfigure("")
 	b.run(gang("one", 1, 1).hcl())
 	b.until("the fastest GPU is the fastest again", func() string {
 		if out, _ := b.pal("profile", "show", "-verbose", "-app", "A"); !strings.Contains(out, "GPU-1-0  0.970") {
@@ -106,9 +102,7 @@ func testManyTimes(t *testing.T, b *bed, agent *palAgent) {
 	if err != nil || len(vars) < 2 {
 		t.Errorf("%d variables, want several: %v", len(vars), err)
 	}
-	if err := agent.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	agent.reconfigure("")
 	file := filepath.Join(b.dir, "many.json")
 	b.until("the profile has them all", func() string {
 		if out, _ := b.pal("profile", "export", "-o", file); !strings.Contains(out, "2008 GPUs") {

@@ -6,7 +6,6 @@ package e2e_test
 import (
 	"net/http"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
@@ -15,18 +14,16 @@ import (
 // TestReload: SIGHUP puts a new configuration in force, and one that is wrong
 // leaves the old one there, while gangs run on.
 func TestReload(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, placerScores[:2], cluster.Options{})
 	// Blind to variability: the first GPUs, outlier or not.
 	agent := b.startPal(t, edgeConfig+"placement = \"packed\"\nqueue {\n  outlier_threshold = 0\n}\n", b.Env())
 	b.untilReady(agent)
 	reload := func(config, said string) {
 		t.Helper()
-		agent.configure(config)
-		if err := agent.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-			t.Fatal(err)
-		}
+		agent.reconfigure(config)
 		b.until("the agent says "+said, func() string {
-			if text := agent.text(); !strings.Contains(text, said) {
+			if text := agent.Log(); !strings.Contains(text, said) {
 				return "the log: " + text
 			}
 			return ""

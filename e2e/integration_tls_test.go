@@ -16,6 +16,7 @@ import (
 // TestTLS: Nomad wants certificates of everybody, and the agent's own API
 // speaks TLS.
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, placerScores[:2], cluster.Options{TLS: true})
 	files := b.TLS()
 	nomad := fmt.Sprintf("nomad {\n  address     = %q\n  ca_cert     = %q\n  client_cert = %q\n  client_key  = %q\n}\n",
@@ -23,7 +24,9 @@ func TestTLS(t *testing.T) {
 	nothing := []string{"HOME=" + b.dir} // all comes from the file
 	agent := b.startPal(t, fmt.Sprintf("gang_ready_timeout = \"2s\"\ndefault_class = \"A\"\nhttp {\n  bind_port = 0\n  cert_file = %q\n  key_file  = %q\n}\n%s",
 		files.Cert, files.Key, nomad), nothing)
-	agent.trust(files.CA)
+	if err := agent.Trust(files.CA); err != nil {
+		t.Fatal(err)
+	}
 	b.untilReady(agent)
 
 	t.Run("places", func(t *testing.T) {
@@ -38,20 +41,22 @@ func TestTLS(t *testing.T) {
 		if status, body := agent.ask("/v1/queue", ""); status != http.StatusOK {
 			t.Errorf("status %d: %s", status, body)
 		}
-		plain := *agent
-		plain.http = &http.Client{}
-		if status, body := plain.ask("/v1/health", ""); status == http.StatusOK {
+		plain := *agent.Placer
+		plain.HTTP = &http.Client{}
+		if status, body := (&palAgent{&plain, t}).ask("/v1/health", ""); status == http.StatusOK {
 			t.Errorf("it answers without TLS: %s", body)
 		}
 	})
 	t.Run("own API asks for certificates", func(t *testing.T) {
 		strict := b.startPal(t, fmt.Sprintf("http {\n  bind_port = 0\n  cert_file = %q\n  key_file = %q\n  client_ca_file = %q\n}\n%s",
 			files.Cert, files.Key, files.CA, nomad), nothing)
-		strict.trust(files.CA)
+		if err := strict.Trust(files.CA); err != nil {
+			t.Fatal(err)
+		}
 		sub := *b
 		sub.t = t
 		sub.until("the API is up", func() string {
-			if strict.address() == "" {
+			if strict.Address() == "" {
 				return "no address in the log yet"
 			}
 			return ""
@@ -75,7 +80,7 @@ func TestTLS(t *testing.T) {
 		sub := *b
 		sub.t = t
 		sub.until("the agent says so", func() string {
-			if text := wrong.text(); !strings.Contains(text, "certificate signed by unknown authority") {
+			if text := wrong.Log(); !strings.Contains(text, "certificate signed by unknown authority") {
 				return "the log: " + text
 			}
 			return ""

@@ -51,13 +51,9 @@ func TestJobspecs(t *testing.T) {
 		inventories = append(inventories, inventoryOf(n, slices.Repeat([]float64{1}, 16), nil))
 	}
 	inventories[0] += "gpu \"MIG-0\" {\n  model = \"NVIDIA A100-SXM4-40GB\"\n  mig_profile = \"1g.5gb\"\n}\n"
-	profile := filepath.Join(t.TempDir(), "profile.json")
-	if err := os.WriteFile(profile, []byte(calibrated), 0o644); err != nil {
-		t.Fatal(err)
-	}
 	b := newBedOf(t, inventories, cluster.Options{}, func(c *cluster.Client) {
 		c.CPUMHz, c.MemoryMB = 1_000_000, 4_000_000
-		c.Plugins[0].Config += fmt.Sprintf("profile = %q\n", profile)
+		c.Profile = calibrated
 	})
 	b.config = b.nomadBlock()
 	b.startAgent("nomad-pal")

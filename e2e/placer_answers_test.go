@@ -18,6 +18,7 @@ import (
 // TestAnswers: what the commands tell a tenant of the shipped policy, with and
 // without an agent to ask, and that no placer is at work.
 func TestAnswers(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, placerScores[:2], cluster.Options{ACL: true})
 	if _, err := b.API().Namespaces().Register(&api.Namespace{Name: "research"}, nil); err != nil {
 		t.Fatal(err)
@@ -49,7 +50,7 @@ func TestAnswers(t *testing.T) {
 	b.untilReady(agent)
 	b.run(gang("secret", 1, 2).hcl())
 	b.untilGPUs("secret", 2)
-	asking := append([]string{"NOMAD_PAL_ADDR=http://" + agent.address()}, user...)
+	asking := append([]string{"NOMAD_PAL_ADDR=http://" + agent.Address()}, user...)
 	says(user, 0, "GPUs of jobs that it cannot see look free", "status")
 	free := func(env []string) string {
 		out, _ := b.palAs(env, "status", "-t", "{{.free}} {{.placer.working}}")
@@ -70,7 +71,9 @@ func TestAnswers(t *testing.T) {
 	docker := strings.ReplaceAll(strings.ReplaceAll(mine.hcl(), `"mine"`, `"image"`), `"raw_exec"`, `"docker"`)
 	says(asking, 2, "missing drivers: docker (2 of 2 nodes)", "plan", job(docker))
 
-	agent.stop()
+	if err := agent.Stop(); err != nil {
+		t.Fatal(err)
+	}
 	says(user, 3, "No placer has been at work since ", "explain", "mine")
 	says(user, 3, "nothing starts until one is", "queue")
 }

@@ -15,6 +15,7 @@ import (
 
 // TestPlacerCanaries: services whose new versions start beside the old ones.
 func TestPlacerCanaries(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, [][]float64{{1, 1, 1, 1}, {1, 1, 1, 1}}, cluster.Options{})
 	b.tell([]scene{
 		{"promoted by hand", "", testCanaryByHand},
@@ -54,7 +55,7 @@ func (b *bed) untilCanary(id string, n int) []member {
 	b.until("a canary beside the old members", func() string {
 		ms = b.members(id)
 		if len(ms) != n+1 {
-			return fmt.Sprintf("%d members, %s", len(ms), b.explain(id).Reason)
+			return fmt.Sprintf("%d members", len(ms))
 		}
 		d, _, err := b.API().Jobs().LatestDeployment(id, nil)
 		if err != nil || d == nil {
@@ -165,7 +166,7 @@ func (b *bed) untilVersion(id string, n int, seconds string) {
 	b.until(fmt.Sprintf("%d members of %s that sleep %s", n, id, seconds), func() string {
 		ms := b.members(id)
 		if len(ms) != n {
-			return fmt.Sprintf("%d members: %s", len(ms), b.explain(id).Reason)
+			return fmt.Sprintf("%d members", len(ms))
 		}
 		for _, m := range ms {
 			a, _, err := b.API().Allocations().Info(m.ID, nil)

@@ -151,10 +151,6 @@ const short = `job %q {
 // is what the client had forgotten, and nothing else.
 func TestNomadForgetsExecutors(t *testing.T) {
 	t.Parallel()
-	nomad, err := cluster.FindNomad()
-	if err != nil {
-		t.Skip(err)
-	}
 	c := clustertest.Start(t, cluster.Options{Clients: []cluster.Client{{}}})
 	b, client, lost := &bed{Cluster: c, t: t}, c.Clients()[0], map[process]bool{}
 	const tries = 8
@@ -175,7 +171,7 @@ func TestNomadForgetsExecutors(t *testing.T) {
 		if err := client.Kill(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		found, err := forgotten(t.Context(), nomad, client)
+		found, err := forgotten(t.Context(), c.Program("nomad"), client)
 		if err != nil {
 			t.Fatal(err)
 		}

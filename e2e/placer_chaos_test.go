@@ -33,6 +33,7 @@ import (
 // seed, PLACER_CHAOS_MINUTES the time after which no more are submitted,
 // PLACER_CHAOS_KEEP a folder for the placers' logs.
 func TestPlacerChaos(t *testing.T) {
+	t.Parallel()
 	jobs, seed := number("PLACER_CHAOS_JOBS", 40), uint64(number("PLACER_CHAOS_SEED", 1))
 	t.Logf("%d jobs, seed %d", jobs, seed)
 	c := newChaos(t, seed)
@@ -106,7 +107,6 @@ type chaos struct {
 	mendAt  time.Time
 	files   []string // those of the plugins, at the beginning
 	claimed map[string]bool
-	nomad   string             // the binary
 	lost    map[process]string // what clients forgot when they were killed, and when
 	exempt  int                // those of them that were left over
 	// atAgents counts the jobs that an agent registered.
@@ -119,10 +119,6 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 	b := newBed(t, placerScores, cluster.Options{HeartbeatTTL: chaosHeartbeat, ServerHCL: chaosServer})
 	b.config = b.nomadBlock() + chaosConfig
 	c := &chaos{bed: b, rng: rand.New(rand.NewPCG(seed, 0)), way: rand.New(rand.NewPCG(seed, 1)), ended: map[string]int{}, faults: map[string]int{}, claimed: map[string]bool{}, lost: map[process]string{}, observer: newObserver(t.Log)}
-	var err error
-	if c.nomad, err = cluster.FindNomad(); err != nil {
-		t.Fatal(err)
-	}
 	for k := range c.placers {
 		p := *b
 		c.placers[k] = &p
@@ -137,13 +133,8 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 
 // keep copies the placers' logs.
 func (c *chaos) keep(dir string) {
-	logs, _ := filepath.Glob(filepath.Join(filepath.Dir(c.t.TempDir()), "*", "agent.log"))
-	for _, path := range logs {
-		text, err := os.ReadFile(path)
-		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, "placer-"+filepath.Base(filepath.Dir(path))+".log"), text, 0o644)
-		}
-		if err != nil {
+	for k, p := range c.Placers() {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("placer-%d.log", k)), []byte(p.Log()), 0o644); err != nil {
 			c.t.Log(err)
 		}
 	}
@@ -246,7 +237,7 @@ func (c *chaos) register(job *api.Job) {
 
 func (c *chaos) registerAt(agent *bed, job *api.Job) bool {
 	c.t.Helper()
-	url := agent.agentURL()
+	url := agent.placer.URL()
 	if url == "" {
 		return false
 	}
@@ -303,8 +294,7 @@ func (c *chaos) fault() {
 
 func (c *chaos) killPlacer(p *bed) {
 	c.t.Helper()
-	_ = p.agent.Process.Kill()
-	_ = p.agent.Wait()
+	p.killAgent()
 	p.startAgent("nomad-pal")
 }
 
@@ -360,7 +350,7 @@ func (c *chaos) kill(a *cluster.Agent) {
 	if slices.Contains(c.Servers(), a) {
 		return
 	}
-	found, err := forgotten(c.t.Context(), c.nomad, a)
+	found, err := forgotten(c.t.Context(), c.Program("nomad"), a)
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -19,6 +19,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
 // repairTime is how long a gang may be partly there, as
@@ -218,20 +220,16 @@ func owners(allocs []*api.AllocationListStub) []string {
 		return fmt.Sprintf("%s (%s, %s, %s)", a.Name, a.ID[:min(8, len(a.ID))], a.DesiredStatus, a.ClientStatus)
 	}
 	for _, a := range allocs {
-		if a.AllocatedResources == nil || a.ClientStatus != "running" && a.ClientStatus != "pending" {
+		if a.ClientStatus != "running" && a.ClientStatus != "pending" {
 			continue
 		}
-		for _, t := range a.AllocatedResources.Tasks {
-			for _, d := range t.Devices {
-				for _, id := range d.DeviceIDs {
-					other := owner[id]
-					update := other != nil && other.JobID == a.JobID && (a.DesiredStatus != "run" || other.DesiredStatus != "run")
-					if other != nil && !update && !bypassed(a, other) && !bypassed(other, a) {
-						twice = append(twice, fmt.Sprintf("GPU %s was given to %s and to %s", id, name(other), name(a)))
-					}
-					owner[id] = a
-				}
+		for _, id := range cluster.DeviceIDs(a.AllocatedResources) {
+			other := owner[id]
+			update := other != nil && other.JobID == a.JobID && (a.DesiredStatus != "run" || other.DesiredStatus != "run")
+			if other != nil && !update && !bypassed(a, other) && !bypassed(other, a) {
+				twice = append(twice, fmt.Sprintf("GPU %s was given to %s and to %s", id, name(other), name(a)))
 			}
+			owner[id] = a
 		}
 	}
 	return twice
@@ -269,9 +267,8 @@ func (c *chaos) leftovers() {
 		}
 	}
 	for k, p := range c.placers {
-		p.stopAgent()
-		if state := p.agent; state != nil {
-			c.observer.wrong("placer %d still runs", k)
+		if err := p.placer.Stop(); err != nil {
+			c.observer.wrong("placer %d: %v", k, err)
 		}
 	}
 	if v, _, err := c.API().Variables().Peek("nomad-pal/lock", nil); err == nil && v != nil && v.Lock != nil && v.Lock.ID != "" {
@@ -298,7 +295,7 @@ func (c *chaos) left() []string {
 		left = append(left, "files of the plugins: "+d)
 	}
 	for _, p := range c.placers {
-		if n := openFiles(p.agent.Process.Pid); n > 40 {
+		if n := openFiles(p.placer.PID()); n > 40 {
 			left = append(left, fmt.Sprintf("the placer has %d open files", n))
 		}
 	}
@@ -359,7 +356,7 @@ func (c *chaos) known() map[int]bool {
 		}
 	}
 	for _, p := range c.placers {
-		known[p.agent.Process.Pid] = true
+		known[p.placer.PID()] = true
 	}
 	return known
 }
@@ -395,11 +392,10 @@ func openFiles(pid int) int {
 // pluginFiles are the files in the folders of the plugins' state.
 func (c *chaos) pluginFiles() []string {
 	var out []string
-	for n := range c.Clients() {
-		dir := fmt.Sprintf("state-%d", n)
-		_ = fs.WalkDir(os.DirFS(c.dir), dir, func(path string, d fs.DirEntry, err error) error {
+	for _, a := range c.Clients() {
+		_ = fs.WalkDir(os.DirFS(a.PluginState()), ".", func(path string, d fs.DirEntry, err error) error {
 			if err == nil && !d.IsDir() {
-				out = append(out, path)
+				out = append(out, a.Name+": "+path)
 			}
 			return nil
 		})

@@ -18,6 +18,7 @@ import (
 // what its author made of it. The first placer's part is played here: the race
 // takes luck.
 func TestPlacerBroughtBack(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, [][]float64{{1, 1}, {1, 1}}, cluster.Options{})
 	register := func(job *api.Job) {
 		t.Helper()

@@ -6,16 +6,14 @@ package e2e_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -29,11 +27,9 @@ import (
 type bed struct {
 	*cluster.Cluster
 	t      *testing.T
-	bin    string
 	dir    string
 	config string
-	agent  *exec.Cmd
-	log    string // path of the agent's log
+	placer *cluster.Placer // the last that was started
 }
 
 // scores are the times of each node's GPUs, relative to the median GPU. GPU k
@@ -70,44 +66,18 @@ func newBed(t *testing.T, scores [][]float64, options cluster.Options) *bed {
 // newBedOf starts a cluster with a node per inventory, edited.
 func newBedOf(t *testing.T, inventories []string, options cluster.Options, edits ...func(*cluster.Client)) *bed {
 	t.Helper()
-	b := &bed{t: t, bin: binaries(t), dir: t.TempDir()}
+	options.Bin = binaries(t)
 	for n, text := range inventories {
-		path := filepath.Join(b.dir, fmt.Sprintf("gpus-%d.hcl", n))
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
 		client := cluster.Client{
-			Name: fmt.Sprintf("node-%d", n),
-			Meta: map[string]string{"rack": fmt.Sprintf("r%d", n/2)},
-			Plugins: []cluster.Plugin{{
-				Path: filepath.Join(b.bin, "nomad-device-pal"),
-				Config: fmt.Sprintf("backend = \"emulated\"\ninventory = %q\nfingerprint_period = \"1s\"\nstate_dir = %q\n",
-					path, filepath.Join(b.dir, fmt.Sprintf("state-%d", n))),
-			}},
+			Name: fmt.Sprintf("node-%d", n), Meta: map[string]string{"rack": fmt.Sprintf("r%d", n/2)},
+			Inventory: text, PluginHCL: "fingerprint_period = \"1s\"",
 		}
 		for _, edit := range edits {
 			edit(&client)
 		}
 		options.Clients = append(options.Clients, client)
 	}
-	b.Cluster = clustertest.Start(t, options)
-	b.until("GPUs are published", func() string {
-		gpus := 0
-		nodes, _, err := b.API().Nodes().List(&api.QueryOptions{Params: map[string]string{"resources": "true"}})
-		if err != nil {
-			return err.Error()
-		}
-		for _, n := range nodes {
-			for _, d := range n.NodeResources.Devices {
-				gpus += len(d.Instances)
-			}
-		}
-		if want := strings.Count(strings.Join(inventories, ""), "gpu \""); gpus < want {
-			return fmt.Sprintf("%d of %d", gpus, want)
-		}
-		return ""
-	})
-	return b
+	return &bed{t: t, dir: t.TempDir(), Cluster: clustertest.Start(t, options)}
 }
 
 // inventoryOf is a node's inventory; the GPUs in the set are unhealthy.
@@ -123,8 +93,7 @@ func inventoryOf(node int, times []float64, unhealthy map[int]bool) string {
 // inventory rewrites the inventory of a running node.
 func (b *bed) inventory(node int, times []float64, unhealthy map[int]bool) {
 	b.t.Helper()
-	path := filepath.Join(b.dir, fmt.Sprintf("gpus-%d.hcl", node))
-	if err := os.WriteFile(path, []byte(inventoryOf(node, times, unhealthy)), 0o644); err != nil {
+	if err := b.Clients()[node].SetInventory(inventoryOf(node, times, unhealthy)); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -133,119 +102,68 @@ func (b *bed) inventory(node int, times []float64, unhealthy map[int]bool) {
 // points.
 func (b *bed) startAgent(binary string, env ...string) {
 	b.t.Helper()
-	dir := b.t.TempDir()
-	b.log = filepath.Join(dir, "agent.log")
-	path := filepath.Join(dir, "agent.hcl")
-	config := "http {\n  bind_port = 0\n  register = true\n}\ngang_ready_timeout = \"2s\"\ndefault_class = \"A\"\n" + b.config
-	if err := os.WriteFile(path, []byte(config), 0o644); err != nil {
-		b.t.Fatal(err)
-	}
-	log, err := os.Create(b.log)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	cmd := exec.Command(filepath.Join(b.bin, binary), "agent", "-config", path, "-log-level", "debug")
-	cmd.Env = append(append(os.Environ(), b.Env()...), env...)
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		b.t.Fatal(err)
-	}
-	log.Close()
-	b.agent = cmd
-	logPath := b.log
+	p := clustertest.Placer(b.t, b.Cluster, cluster.PlacerOptions{
+		Binary: binary, Flags: debug, Env: append(append(os.Environ(), b.Env()...), env...),
+		Config: "http {\n  bind_port = 0\n  register = true\n}\ngang_ready_timeout = \"2s\"\ndefault_class = \"A\"\n" + b.config,
+	})
+	b.placer = p
 	b.t.Cleanup(func() {
-		if b.t.Failed() && b.agent == cmd {
-			failures, _ := b.pal("failures")
-			b.t.Logf("the agent's queue: %s\n%s", b.http("/v1/queue"), failures)
-		}
-		if b.agent == cmd {
-			b.stopAgent()
-		}
-		if b.t.Failed() {
-			text, _ := os.ReadFile(logPath)
-			b.t.Logf("end of the log of the agent:\n%s", text[max(0, len(text)-4000):])
+		if b.t.Failed() && p.PID() != 0 {
+			b.t.Logf("the agent's queue: %s", b.http("/v1/queue"))
 		}
 	})
-}
-
-// agentURL is where the agent's own API is; "" where it is not up.
-func (b *bed) agentURL() string {
-	b.t.Helper()
-	log, err := os.ReadFile(b.log)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	all := regexp.MustCompile(`HTTP API: address=(\S+)`).FindAllSubmatch(log, -1)
-	if len(all) == 0 {
-		return ""
-	}
-	return "http://" + string(all[len(all)-1][1])
 }
 
 // http asks the agent's own API.
 func (b *bed) http(path string) string {
 	b.t.Helper()
-	at := b.agentURL()
-	if at == "" {
+	if b.placer.URL() == "" {
 		return ""
 	}
-	resp, err := http.Get(at + path)
+	_, text, err := b.placer.Request(context.Background(), http.MethodGet, path, "", "")
 	if err != nil {
 		return err.Error()
 	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return err.Error()
-	}
-	return string(body)
+	return text
 }
 
 // stopAgent ends the placer and waits for it.
 func (b *bed) stopAgent() {
-	if b.agent != nil {
-		_ = b.agent.Process.Signal(syscall.SIGTERM)
-		_ = b.agent.Wait()
-		b.agent = nil
+	b.t.Helper()
+	if err := b.placer.Stop(); err != nil {
+		b.t.Fatal(err)
 	}
 }
 
 // waitDead waits until the placer has killed itself.
 func (b *bed) waitDead() {
 	b.t.Helper()
-	done := make(chan struct{})
-	go func() { _ = b.agent.Wait(); close(done) }()
-	select {
-	case <-done:
-		b.agent = nil
-	case <-time.After(30 * time.Second):
-		b.t.Fatal("the placer did not reach its fault point")
+	ctx, cancel := context.WithTimeoutCause(b.t.Context(), 30*time.Second, errors.New("it did not reach its fault point"))
+	defer cancel()
+	if err := b.placer.Wait(ctx); err != nil {
+		b.t.Fatal(err)
 	}
 }
 
 // pal runs one of our commands and returns output and exit code.
 func (b *bed) pal(args ...string) (string, int) {
 	b.t.Helper()
-	cmd := exec.Command(filepath.Join(b.bin, "nomad-pal"), args...)
-	cmd.Env = append(os.Environ(), b.Env()...)
-	out, err := output(cmd)
-	if err != nil && cmd.ProcessState == nil {
-		b.t.Fatal(err)
-	}
-	return out, cmd.ProcessState.ExitCode()
+	return b.output(b.Command(context.Background(), "nomad-pal", args...))
 }
 
-// output runs a command and returns what it prints: notes and errors, too, but
-// where it prints JSON, which they are not part of.
-func output(cmd *exec.Cmd) (string, error) {
+// output runs a command and returns its exit code and what it prints: notes and
+// errors, too, but where it prints JSON, which they are not part of.
+func (b *bed) output(cmd *exec.Cmd) (string, int) {
+	b.t.Helper()
 	var out, notes bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &notes
-	err := cmd.Run()
-	if slices.Contains(cmd.Args, "-json") && out.Len() > 0 {
-		return out.String(), err
+	if err := cmd.Run(); cmd.ProcessState == nil {
+		b.t.Fatal(err)
 	}
-	return out.String() + notes.String(), err
+	if !slices.Contains(cmd.Args, "-json") || out.Len() == 0 {
+		out.Write(notes.Bytes())
+	}
+	return out.String(), cmd.ProcessState.ExitCode()
 }
 
 // palJob runs a command on a jobspec.
@@ -268,6 +186,7 @@ func (b *bed) run(hcl string) {
 	id := strings.Split(hcl, `"`)[1]
 	b.t.Cleanup(func() { // for the tests that follow a failed one
 		if b.t.Failed() {
+			b.t.Logf("%s: %+v", id, b.explain(id))
 			b.logAllocs(id)
 			_, _, _ = b.API().Jobs().Deregister(id, true, nil)
 		}
@@ -333,14 +252,7 @@ func (b *bed) members(id string) []member {
 		if err != nil {
 			b.t.Fatal(err)
 		}
-		m := member{ID: s.ID, Group: s.TaskGroup, Version: s.JobVersion}
-		for _, t := range a.AllocatedResources.Tasks {
-			for _, d := range t.Devices {
-				m.GPUs = append(m.GPUs, d.DeviceIDs...)
-			}
-		}
-		slices.Sort(m.GPUs)
-		ms = append(ms, m)
+		ms = append(ms, member{ID: s.ID, Group: s.TaskGroup, GPUs: cluster.DeviceIDs(a.AllocatedResources), Version: s.JobVersion})
 	}
 	slices.SortFunc(ms, func(a, b member) int {
 		return strings.Compare(a.Group+strings.Join(a.GPUs, ","), b.Group+strings.Join(b.GPUs, ","))
@@ -366,54 +278,38 @@ func (b *bed) untilGPUs(id string, n int) []string {
 	var ids []string
 	b.until(fmt.Sprintf("job %q on %d GPUs", id, n), func() string {
 		if ids = b.gpusOf(id); len(ids) != n || len(slices.Compact(slices.Clone(ids))) != n {
-			return fmt.Sprintf("it runs on %v: %s", ids, b.explain(id).Reason)
+			return fmt.Sprintf("it runs on %v", ids)
 		}
 		return ""
 	})
 	return ids
 }
 
-// purge stops jobs, waits until nothing of them runs, and takes them away. A purge at
-// once would leave GPUs that a placer keeps for as long as the tasks may take to end,
-// and Nomad would not tell when they have.
+// purge stops jobs, waits until nothing of them runs, and takes them away.
 func (b *bed) purge(ids ...string) {
 	b.t.Helper()
-	for _, id := range ids {
-		b.deregister(id, false)
-	}
-	defer func() {
-		for _, id := range ids {
-			b.deregister(id, true)
-		}
-	}()
-	b.until("the jobs are gone", func() string {
-		allocs, _, err := b.API().Allocations().List(nil)
-		if err != nil {
-			return err.Error()
-		}
-		for _, a := range allocs {
-			if slices.Contains(ids, a.JobID) && a.ClientStatus != "complete" && a.ClientStatus != "failed" && a.ClientStatus != "lost" {
-				return a.Name + " is " + a.ClientStatus
-			}
-		}
-		return ""
-	})
-}
-
-// deregister stops a job. The placer may be undoing its own registering of one
-// that is purged, and Nomad has an error for the second of two purges.
-func (b *bed) deregister(id string, purge bool) {
-	b.t.Helper()
-	_, _, err := b.API().Jobs().Deregister(id, purge, nil)
-	if err != nil && !strings.Contains(err.Error(), "job not found") {
+	ctx, cancel := context.WithTimeoutCause(b.t.Context(), stepLimit, errors.New("not within "+stepLimit.String()))
+	defer cancel()
+	if err := b.Purge(ctx, ids...); err != nil {
 		b.t.Fatal(err)
 	}
 }
 
+// deregister stops a job, or has Nomad forget it.
+func (b *bed) deregister(id string, purge bool) {
+	b.t.Helper()
+	if err := b.Deregister(b.t.Context(), id, purge); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// stepLimit is far above what any step takes; it turns a hang into a message.
+const stepLimit = 90 * time.Second
+
 // until polls until missing is "".
 func (b *bed) until(what string, missing func() string) {
 	b.t.Helper()
-	clustertest.Until(b.t, 90*time.Second, what, func(context.Context) (string, error) { return missing(), nil })
+	clustertest.Until(b.t, stepLimit, what, func(context.Context) (string, error) { return missing(), nil })
 }
 
 // holds checks that something stays true for a while.

@@ -29,6 +29,9 @@ func (j job) hcl() string {
 	if j.kind == "" {
 		j.kind = "batch"
 	}
+	if j.kind == "service" {
+		j.extra += "\n  update {\n    min_healthy_time = \"100ms\"\n  }" // Nomad waits for 10 s
+	}
 	if j.seconds == 0 {
 		j.seconds = 3600
 	}

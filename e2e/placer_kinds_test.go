@@ -145,7 +145,7 @@ func testDrained(t *testing.T, b *bed) {
 		b.until(id+" runs elsewhere", func() string {
 			g := b.gpusOf(id)
 			if len(g) != 4 || slices.ContainsFunc(g, func(u string) bool { return u[:5] == "GPU-1" || u[:5] == home }) {
-				return fmt.Sprintf("%v: %s", g, b.explain(id).Reason)
+				return fmt.Sprint(g)
 			}
 			return ""
 		})

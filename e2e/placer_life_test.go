@@ -20,40 +20,67 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// TestPlacerLife: what happens to jobs besides being placed. One cluster of 4
+// TestPlacerLife: what happens to gangs besides being placed. One cluster of 4
 // nodes × 4 GPUs.
 func TestPlacerLife(t *testing.T) {
-	b := newBed(t, placerScores, cluster.Options{HeartbeatTTL: 2 * time.Second})
+	t.Parallel()
+	b := newBed(t, placerScores, cluster.Options{})
 	const preempting = "queue {\n  order = \"priority\"\n  preempt = true\n  quantum = \"1s\"\n  restart_cost = \"1s\"\n}\n"
 	b.tell([]scene{
 		{"priority preempts", preempting, testPreempt},
 		{"placer dies while preempting", preempting, testDiesPreempting},
 		{"done while being stopped", "", testDoneWhileStopping},
 		{"fails by its own fault", "retries = 1\n", testUserFailure},
-		{"fails by a GPU's fault", "", testGPUFailure},
-		{"all of it fails by a GPU's fault", "", testGPUFailureOfAll},
 		{"moved to better GPUs", "queue {\n  migrate = true\n  locality_wait = false\n  restart_cost = \"1s\"\n}\n", testMoved},
 		{"quota of a namespace", "tenant \"default\" {\n  quota           = 4\n  borrowing_limit = 0\n}\n", testQuota},
 		{"two GPU tasks in a group", "", testTwoTasks},
 		{"hard locality", "locality {\n  node = 1\n  rack = 1.3\n  cluster = 1.7\n}\n", testLocality},
-		{"racks", "", testRacks},
 		{"a group of none", "", testGroupOfNone},
 		{"distinct hosts", "", testDistinctHosts},
 		{"all released", "", testReleaseAll},
 		{"system job", "", testSystem},
+		{"taken by a job without a gate", "", testBypass},
+		{"edited while waiting", "", testEditedWhileWaiting},
+		{"gang grows", "", testGrows},
+		{"run again as it ends", "", testRunAgainAsItEnds},
+	})
+}
+
+// TestPlacerServices: jobs that are to run for ever, whose members Nomad replaces
+// one by one.
+func TestPlacerServices(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, placerScores, cluster.Options{})
+	b.tell([]scene{
 		{"service", "", testService},
 		{"spread over racks", "", testSpreadOverRacks},
 		{"reverted", "", testReverted},
-		{"node drained", "", testDrained},
-		{"taken by a job without a gate", "", testBypass},
+		{"racks", "", testRacks}, // it leaves the nodes in other racks
+	})
+}
+
+// TestPlacerUnhealthy: GPUs that become unhealthy, and nodes that are taken out of
+// service.
+func TestPlacerUnhealthy(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, placerScores, cluster.Options{})
+	b.tell([]scene{
+		{"fails by a GPU's fault", "", testGPUFailure},
+		{"all of it fails by a GPU's fault", "", testGPUFailureOfAll},
 		{"GPU unhealthy before the start", "", testUnhealthy},
+		{"node drained", "", testDrained},
 		{"node eligible again", "", testEligibleAgain},
-		{"edited while waiting", "", testEditedWhileWaiting},
-		{"gang grows", "", testGrows},
+	})
+}
+
+// TestPlacerOutages: agents of Nomad and of ours that die or hang.
+func TestPlacerOutages(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, placerScores, cluster.Options{HeartbeatTTL: 2 * time.Second})
+	b.tell([]scene{
 		{"failover", "high_availability {\n  enabled = true\n  lock_ttl = \"10s\"\n  lock_delay = \"1s\"\n}\n", testFailover},
 		{"node goes down", "", testNodeDown},
 		{"done while its node was away", "", testDoneWhileDisconnected},
-		{"run again as it ends", "", testRunAgainAsItEnds},
 		// Last: a new leader gives nodes five minutes before it calls them down.
 		{"server restarts", "", testServerRestarts},
 	})

@@ -50,6 +50,7 @@ func slices1g(parent string, n int) string {
 
 // TestPlacerModels: a cluster with two models and MIG instances.
 func TestPlacerModels(t *testing.T) {
+	t.Parallel()
 	b := newBedOf(t, mixedCluster(), cluster.Options{})
 	b.tell([]scene{
 		{"a model by name", "", testNamedModel},

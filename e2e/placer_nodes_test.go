@@ -20,6 +20,7 @@ import (
 // TestPlacerOthers: what one node, or one author, does wrong or on purpose does not
 // stop the others.
 func TestPlacerOthers(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, [][]float64{placerScores[0], placerScores[1]}, cluster.Options{})
 	b.startAgent("nomad-pal")
 	t.Run("Sweep", func(t *testing.T) { b.t = t; testSweep(t, b) })
@@ -164,15 +165,12 @@ func testReinstalled(t *testing.T, b *bed) {
 	if n := strings.Count(b.http("/v1/gpus"), `"GPU-1-0"`); n != 1 {
 		t.Errorf("GPU-1-0 is listed %d times", n)
 	}
-	log, err := os.ReadFile(b.log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := strings.Count(string(log), "a node's data is left out"); n < 1 || n > 3 {
+	log := b.placer.Log()
+	if n := strings.Count(log, "a node's data is left out"); n < 1 || n > 3 {
 		t.Errorf("the log says it %d times", n)
 	}
 	for _, never := range []string{"there twice", "reading everything anew"} {
-		if strings.Contains(string(log), never) {
+		if strings.Contains(log, never) {
 			t.Errorf("the log says %q", never)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 // TestPlacerOrder: what decides when a job starts beside its own size: tenants, windows,
 // other jobs, deadlines.
 func TestPlacerOrder(t *testing.T) {
+	t.Parallel()
 	equal := []float64{1, 1, 1, 1} // so that nobody waits for better GPUs
 	b := newBed(t, [][]float64{equal, equal}, cluster.Options{})
 	for _, namespace := range []string{"research", "product"} {

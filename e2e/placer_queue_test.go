@@ -17,6 +17,7 @@ import (
 // TestPlacerQueue: what the placer remembers of jobs, and what becomes of those
 // that change under its hands.
 func TestPlacerQueue(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, placerScores, cluster.Options{})
 	const fifo = "queue {\n  order = \"fifo\"\n}\n"
 	b.tell([]scene{
@@ -32,11 +33,9 @@ func TestPlacerQueue(t *testing.T) {
 // killAgent ends the placer without giving it a chance.
 func (b *bed) killAgent() {
 	b.t.Helper()
-	if err := b.agent.Process.Kill(); err != nil {
+	if err := b.placer.Kill(); err != nil {
 		b.t.Fatal(err)
 	}
-	_ = b.agent.Wait()
-	b.agent = nil
 }
 
 // A waiting job that is registered again goes before one that came after it,

@@ -17,7 +17,6 @@ import (
 // rack's new name.
 func testRacks(t *testing.T, b *bed) {
 	b.racks(func(n int) string { return fmt.Sprintf("own%d", n) })
-	defer b.racks(func(n int) string { return fmt.Sprintf("r%d", n/2) }) // as they were
 	j := gang("racked", 1, 2)
 	j.kind = "service"
 	b.run(j.hcl())

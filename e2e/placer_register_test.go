@@ -18,6 +18,7 @@ import (
 
 // TestPlacerRegisters: jobs that come to the agent instead of to Nomad.
 func TestPlacerRegisters(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, [][]float64{{1.1, 1.2}, {1, 1.3}}, cluster.Options{})
 	b.config = "queue {\n  locality_wait = false\n}\n" // else a job would wait for a better GPU than the last
 	for _, c := range []struct {
@@ -50,7 +51,7 @@ func TestPlacerRegisters(t *testing.T) {
 func (b *bed) runAtAgent(hcl string) string {
 	b.t.Helper()
 	b.until("the agent has its API", b.agentUp)
-	out, code := b.palJob("run", hcl, "-detach", "-pal-address", b.agentURL())
+	out, code := b.palJob("run", hcl, "-detach", "-pal-address", b.placer.URL())
 	if code != 0 {
 		b.t.Fatalf("nomad-pal run by way of the agent: exit code %d: %s", code, out)
 	}
@@ -58,7 +59,7 @@ func (b *bed) runAtAgent(hcl string) string {
 }
 
 func (b *bed) agentUp() string {
-	if b.agentURL() == "" || !strings.Contains(b.http("/v1/health"), `"ready": true`) {
+	if b.placer.URL() == "" || !strings.Contains(b.http("/v1/health"), `"ready": true`) {
 		return "not ready"
 	}
 	return ""
@@ -126,7 +127,7 @@ func testRegistersMany(t *testing.T, b *bed) {
 	done := make(chan string, len(ids))
 	for _, id := range ids {
 		go func() {
-			out, code := b.palJob("run", gang(id, 1, 1).hcl(), "-detach", "-pal-address", b.agentURL())
+			out, code := b.palJob("run", gang(id, 1, 1).hcl(), "-detach", "-pal-address", b.placer.URL())
 			done <- fmt.Sprintf("exit code %d, %s", code, out)
 		}()
 	}
@@ -188,11 +189,11 @@ func testRegistersElsewhere(t *testing.T, b *bed) {
 	b.registeredAs("nobody", 2, 1)
 	tooUrgent := gang("bad", 1, 1)
 	tooUrgent.extra = "priority = 1000"
-	out, code = b.palJob("run", tooUrgent.hcl(), "-detach", "-pal-address", b.agentURL())
+	out, code = b.palJob("run", tooUrgent.hcl(), "-detach", "-pal-address", b.placer.URL())
 	if code == 0 || !strings.Contains(out, "priority") {
 		t.Errorf("a job that Nomad refuses: exit code %d: %s", code, out)
 	}
-	resp, err := http.Post(b.agentURL()+"/v1/jobs", "application/json", strings.NewReader(`{"Job": {"ID": "x", "TaskGroups": []}}`))
+	resp, err := http.Post(b.placer.URL()+"/v1/jobs", "application/json", strings.NewReader(`{"Job": {"ID": "x", "TaskGroups": []}}`))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 // TestPlacer: the main job. One cluster of 4 nodes × 4 GPUs serves all
 // subtests; each leaves it empty.
 func TestPlacer(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, placerScores, cluster.Options{})
 	for _, c := range []struct {
 		name string

@@ -20,6 +20,7 @@ import (
 // TestPlayground types what `make playground` prints, and finds nothing left of it
 // after Ctrl-C.
 func TestPlayground(t *testing.T) {
+	t.Parallel()
 	bin, temp := os.Getenv("E2E_BIN"), t.TempDir()
 	if bin == "" {
 		t.Skip("E2E_BIN names no folder with the binaries: run make e2e")

@@ -5,8 +5,6 @@ package e2e_test
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -107,19 +105,11 @@ func TestPlacerTakesDegradedGPUsLast(t *testing.T) {
 // A profile that only the plugin was given rates the GPUs for the placer, too.
 func TestPlacerSeesThePluginsProfile(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	inventory, profilePath := filepath.Join(dir, "gpus.hcl"), filepath.Join(dir, "profile.json")
 	given := strings.Replace(calibrated, `"gpus": []`, `"gpus": [
 	  {"id": "GPU-quick", "model": "NVIDIA H200", "entries": [{"app": "A", "key": "k", "time": 0.95, "score": 0.95, "class": 1, "bin": 1, "value": 0.97}]},
 	  {"id": "GPU-slow", "model": "NVIDIA H200", "entries": [{"app": "A", "key": "k", "time": 1.2, "score": 1.2, "class": 5, "bin": 5, "value": 1.2}]}]`, 1)
-	for path, text := range map[string]string{inventory: "gpu \"GPU-quick\" {}\ngpu \"GPU-slow\" {}\n", profilePath: given} {
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	b := &bed{t: t, bin: binaries(t), dir: dir}
-	b.Cluster = clustertest.Start(t, cluster.Options{Clients: []cluster.Client{{Plugins: []cluster.Plugin{{
-		Path: devicePlugin(t), Config: fmt.Sprintf("backend = \"emulated\"\ninventory = %q\nprofile = %q", inventory, profilePath)}}}}})
+	client := cluster.Client{Inventory: "gpu \"GPU-quick\" {}\ngpu \"GPU-slow\" {}\n", Profile: given}
+	b := &bed{t: t, Cluster: clustertest.Start(t, cluster.Options{Bin: binaries(t), Clients: []cluster.Client{client}})}
 	b.until("gpus has the scores", func() string {
 		out, _ := b.pal("gpus")
 		if strings.Contains(out, "0.950") && strings.Contains(out, "1.200") {

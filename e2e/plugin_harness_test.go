@@ -9,10 +9,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"sort"
 	"strings"
 	"testing"
 	"time"
@@ -84,17 +82,10 @@ func (b *gpuBox) set(scope, key, value string) {
 	b.write()
 }
 
-// devicePlugin is the binary of make build, or one built here.
+// devicePlugin is the plugin's binary.
 func devicePlugin(t *testing.T) string {
 	t.Helper()
-	if dir := os.Getenv("E2E_BIN"); dir != "" {
-		return filepath.Join(dir, "nomad-device-pal")
-	}
-	path := filepath.Join(t.TempDir(), "nomad-device-pal")
-	if out, err := exec.Command("go", "build", "-o", path, "../device-plugin/cmd/nomad-device-pal").CombinedOutput(); err != nil {
-		t.Fatalf("building the plugin: %v\n%s", err, out)
-	}
-	return path
+	return filepath.Join(binaries(t), "nomad-device-pal")
 }
 
 // gpusOf lists a node's GPUs as Nomad's server has them: id, "healthy" or why not.
@@ -193,16 +184,7 @@ func running(t *testing.T, c *cluster.Cluster, job string) *api.Allocation {
 }
 
 // deviceIDs are the GPUs that Nomad gave to an allocation.
-func deviceIDs(a *api.Allocation) []string {
-	var ids []string
-	for _, task := range a.AllocatedResources.Tasks {
-		for _, d := range task.Devices {
-			ids = append(ids, d.DeviceIDs...)
-		}
-	}
-	sort.Strings(ids)
-	return ids
-}
+func deviceIDs(a *api.Allocation) []string { return cluster.DeviceIDs(a.AllocatedResources) }
 
 // still fails the test unless the allocation runs on, with the same task process.
 func still(t *testing.T, c *cluster.Cluster, a *api.Allocation, pids []int) {

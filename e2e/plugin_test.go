@@ -221,8 +221,8 @@ func withDevice(job *api.Job, name string) *api.Job {
 // is empty must not hide a node of the same computed class whose list is not.
 func TestPluginClassConstraintWithoutPlacer(t *testing.T) {
 	t.Parallel()
-	slow, fast := emulatedClient(t, "1.04", "1.05"), emulatedClient(t, "0.97", "0.98")
-	c := clustertest.Start(t, cluster.Options{Clients: []cluster.Client{slow, fast}})
+	slow, fast := emulatedClient("1.04", "1.05"), emulatedClient("0.97", "0.98")
+	c := clustertest.Start(t, cluster.Options{Bin: binaries(t), Clients: []cluster.Client{slow, fast}})
 	register(t, c, gpuJob("picky", 2,
 		&api.Constraint{LTarget: "${device.ids}", Operand: "set_contains_any", RTarget: "${device.attr.unique.variability_a_le_1}"},
 		&api.Constraint{LTarget: "${device.attr.variability_a_le_1_count}", Operand: ">=", RTarget: "2"}))
@@ -239,28 +239,19 @@ const calibrated = `{"format": "nomad-pal/profile/1", "version": 3,
   "gpus": []}`
 
 // emulatedClient has one GPU per time, and a profile whose median is 1.
-func emulatedClient(t *testing.T, times ...string) cluster.Client {
-	t.Helper()
-	dir := t.TempDir()
-	inventory, profilePath := filepath.Join(dir, "gpus.hcl"), filepath.Join(dir, "profile.json")
+func emulatedClient(times ...string) cluster.Client {
 	var gpus strings.Builder
 	for _, time := range times {
 		fmt.Fprintf(&gpus, "gpu \"GPU-%s\" {\n  key   = \"k\"\n  times = { A = %s }\n}\n", time, time)
 	}
-	for path, text := range map[string]string{inventory: gpus.String(), profilePath: calibrated} {
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return cluster.Client{Plugins: []cluster.Plugin{{Path: devicePlugin(t), Config: fmt.Sprintf(
-		"backend = \"emulated\"\ninventory = %q\nprofile = %q", inventory, profilePath)}}}
+	return cluster.Client{Inventory: gpus.String(), Profile: calibrated}
 }
 
 // The placer's calibration comes back to the plugin through Nomad Variables, with
 // a token that may read them and nothing else.
 func TestPluginProfileFromNomad(t *testing.T) {
 	t.Parallel()
-	c := clustertest.Start(t, cluster.Options{ACL: true})
+	c := clustertest.Start(t, cluster.Options{Bin: binaries(t), ACL: true})
 	_, err := c.API().ACLPolicies().Upsert(&api.ACLPolicy{Name: "profile", Rules: `namespace "default" {
   variables {
     path "nomad-pal/profile/*" { capabilities = ["list", "read"] }
@@ -273,17 +264,13 @@ func TestPluginProfileFromNomad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	tokenFile, inventory := filepath.Join(dir, "token"), filepath.Join(dir, "gpus.hcl")
-	const gpus = "gpu \"GPU-fast\" {\n  key = \"k\"\n  times = { A = 0.97 }\n}\ngpu \"GPU-slow\" {\n  key = \"k\"\n  times = { A = 1.2 }\n}\n"
-	for path, text := range map[string]string{tokenFile: token.SecretID + "\n", inventory: gpus} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+	tokenFile := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(tokenFile, []byte(token.SecretID+"\n"), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	err = c.AddClients(t.Context(), cluster.Client{Plugins: []cluster.Plugin{{Path: devicePlugin(t), Config: fmt.Sprintf(
-		"backend = \"emulated\"\ninventory = %q\nprofile_from_nomad {\n  address = %q\n  token_file = %q\n  period = \"1s\"\n}",
-		inventory, c.Servers()[0].HTTPAddr(), tokenFile)}}})
+	const gpus = "gpu \"GPU-fast\" {\n  key = \"k\"\n  times = { A = 0.97 }\n}\ngpu \"GPU-slow\" {\n  key = \"k\"\n  times = { A = 1.2 }\n}\n"
+	err = c.AddClients(t.Context(), cluster.Client{Inventory: gpus, PluginHCL: fmt.Sprintf(
+		"profile_from_nomad {\n  address = %q\n  token_file = %q\n  period = \"1s\"\n}", c.Servers()[0].HTTPAddr(), tokenFile)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -105,6 +105,7 @@ func (r *realNomad) Undrain(n int) {
 // TestScenarios plays the scenarios of the in-memory Nomad on a real one: what it
 // shows is what the model is held to.
 func TestScenarios(t *testing.T) {
+	t.Parallel()
 	times := [][]float64{{1, 1}, {1, 1}, {1, 1}}
 	r := &realNomad{bed: newBed(t, times, cluster.Options{}), times: times, unhealthy: map[int]map[int]bool{}}
 	for _, s := range scenario.All {

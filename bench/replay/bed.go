@@ -5,13 +5,12 @@ package replay
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
-
-	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/bench/rank"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
@@ -40,94 +39,36 @@ type Setup struct {
 // Bed is a running cluster for runs, one after the other. Close it.
 type Bed struct {
 	Setup
-	Cluster *cluster.Cluster
-	dir     string
+	*cluster.Cluster
+	speeds string // file that the ranks read
 }
 
 // Start brings the cluster up, with one client per node of the GPUs.
 func Start(ctx context.Context, s Setup) (*Bed, error) {
-	dir, err := os.MkdirTemp("", "pal")
+	clients := s.GPUs.clients()
+	if s.LightTasks {
+		for i := range clients {
+			clients[i].Plugins = []cluster.Plugin{{Path: filepath.Join(s.Bin, "rank-driver")}}
+		}
+	}
+	c, err := cluster.Start(ctx, cluster.Options{Nomad: s.Nomad, Bin: s.Bin, Clients: clients, OwnMounts: s.LightTasks, ServerHCL: s.ServerHCL, Progress: s.Progress})
 	if err != nil {
 		return nil, err
 	}
-	b := &Bed{Setup: s, dir: dir}
-	if err := s.GPUs.write(dir); err != nil {
-		return nil, fmt.Errorf("write the inventories: %w", err)
+	b := &Bed{Setup: s, Cluster: c, speeds: filepath.Join(c.Dir, "speeds.json")}
+	text, err := json.Marshal(s.GPUs.Speeds())
+	if err == nil {
+		err = os.WriteFile(b.speeds, text, 0o644)
 	}
-	b.Cluster, err = cluster.Start(ctx, cluster.Options{Nomad: s.Nomad, Dir: dir, Clients: b.clients(), OwnMounts: s.LightTasks, ServerHCL: s.ServerHCL, Progress: s.Progress})
 	if err != nil {
-		os.RemoveAll(dir)
-		return nil, err
-	}
-	if err := b.allGPUsThere(ctx); err != nil {
-		return nil, fmt.Errorf("%w (%v)", err, b.Close())
+		return nil, errors.Join(fmt.Errorf("write the GPUs' speeds: %w", err), b.Close())
 	}
 	return b, nil
 }
 
-// Close stops everything that the bed started.
-func (b *Bed) Close() error {
-	err := b.Cluster.Close()
-	if e := os.RemoveAll(b.dir); err == nil {
-		err = e
-	}
-	return err
-}
-
-func (b *Bed) clients() []cluster.Client {
-	bin, err := filepath.Abs(b.Bin)
-	if err != nil {
-		bin = b.Bin
-	}
-	var plugins []cluster.Plugin
-	if b.LightTasks {
-		plugins = append(plugins, cluster.Plugin{Path: filepath.Join(bin, "rank-driver")})
-	}
-	last := 0
-	for _, u := range b.GPUs.All {
-		last = max(last, u.Node)
-	}
-	var cs []cluster.Client
-	for n := range last + 1 {
-		config := fmt.Sprintf("backend = \"emulated\"\ninventory = %q\nprofile = %q\nstate_dir = %q\n",
-			inventoryPath(b.dir, n), filepath.Join(b.dir, "profile.json"), filepath.Join(b.dir, fmt.Sprintf("state-%02d", n)))
-		cs = append(cs, cluster.Client{Name: fmt.Sprintf("gpu-%02d", n), Plugins: append(slices.Clip(plugins), cluster.Plugin{Path: filepath.Join(bin, "nomad-device-pal"), Config: config})})
-	}
-	return cs
-}
-
-// allGPUsThere waits until Nomad shows every GPU.
-func (b *Bed) allGPUsThere(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
-	defer cancel()
-	return cluster.Until(ctx, "all GPUs in Nomad", func(ctx context.Context) (string, error) {
-		nodes, _, err := b.Cluster.API().Nodes().List((&api.QueryOptions{Params: map[string]string{"resources": "true"}}).WithContext(ctx))
-		if err != nil {
-			return err.Error(), nil
-		}
-		n := 0
-		for _, node := range nodes {
-			if node.NodeResources == nil {
-				continue
-			}
-			for _, d := range node.NodeResources.Devices {
-				n += len(d.Instances)
-			}
-		}
-		if n < len(b.GPUs.All) {
-			return fmt.Sprintf("%d of %d", n, len(b.GPUs.All)), nil
-		}
-		return "", nil
-	})
-}
-
 // render writes the jobspec of one job and returns its path.
 func (b *Bed) render(j Job, r *rank.Rendezvous) (string, error) {
-	binary, err := filepath.Abs(filepath.Join(b.Bin, "pal-rank"))
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(b.dir, j.ID+".nomad.hcl")
+	path := filepath.Join(b.Dir, j.ID+".nomad.hcl")
 	f, err := os.Create(path)
 	if err != nil {
 		return "", err
@@ -138,6 +79,6 @@ func (b *Bed) render(j Job, r *rank.Rendezvous) (string, error) {
 		driver = "rank"
 	}
 	return path, jobspec.Execute(f, map[string]any{
-		"Job": j, "Driver": driver, "Rank": binary, "Rendezvous": r.Addr(), "Speeds": filepath.Join(b.dir, "speeds.json"),
+		"Job": j, "Driver": driver, "Rank": b.Program("pal-rank"), "Rendezvous": r.Addr(), "Speeds": b.speeds,
 	})
 }

@@ -4,14 +4,12 @@
 package replay
 
 import (
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/nomad-pal/nomad-pal/bench/rank"
+	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/sim/paldata"
@@ -90,53 +88,29 @@ func (g *GPUs) Speeds() rank.Speeds {
 	return s
 }
 
-// write leaves an inventory per node, the profile and the speeds in dir.
-func (g *GPUs) write(dir string) error {
-	seen := map[int]bool{}
-	for _, u := range g.All {
-		if seen[u.Node] {
-			continue
-		}
-		seen[u.Node] = true
-		if err := g.writeNode(dir, u.Node, ""); err != nil {
-			return err
-		}
+// clients are the cluster's: a node per node of the GPUs, with the profile.
+func (g *GPUs) clients() []cluster.Client {
+	var cs []cluster.Client
+	for n := range g.All[len(g.All)-1].Node + 1 {
+		cs = append(cs, cluster.Client{Name: fmt.Sprintf("gpu-%02d", n), Inventory: g.inventory(n, ""), Profile: string(g.profile.Encode())})
 	}
-	if err := os.WriteFile(filepath.Join(dir, "profile.json"), g.profile.Encode(), 0o644); err != nil {
-		return err
-	}
-	text, err := json.Marshal(g.Speeds())
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, "speeds.json"), text, 0o644)
+	return cs
 }
 
-// writeNode leaves the inventory of one node in dir, with one GPU unhealthy.
-func (g *GPUs) writeNode(dir string, node int, unhealthy string) error {
-	var text strings.Builder
+// inventory is that of one node, with one GPU unhealthy; "" is none.
+func (g *GPUs) inventory(node int, unhealthy string) string {
+	var on []population.GPU
 	for _, u := range g.All {
-		if u.Node != node {
-			continue
+		if u.Node == node {
+			on = append(on, u)
 		}
-		fmt.Fprintf(&text, "gpu %q {\n  model = %q\n  memory_mib = %d\n  power_limit_w = %d\n  bus_id = %q\n  numa = %d\n  island = %d\n  key = %q\n  times = { A = %v, B = %v, C = %v, D = %v }\n",
-			u.ID, u.Model, u.MemoryMiB, u.PowerW, u.BusID, u.NUMA, u.Island, u.Key, u.Times[0], u.Times[1], u.Times[2], u.Times[3])
-		if u.ID == unhealthy {
-			text.WriteString("  healthy = false\n")
-		}
-		text.WriteString("}\n")
 	}
-	path := inventoryPath(dir, node)
-	if err := os.WriteFile(path+".new", []byte(text.String()), 0o644); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path) // a reader sees all of it or nothing
+	head := fmt.Sprintf("gpu %q {\n", unhealthy)
+	return strings.Replace(population.Inventory(on), head, head+"  healthy       = false\n", 1)
 }
 
 // MakeUnhealthy makes one GPU of a node unhealthy and heals all others of it; "" heals
 // all.
-func (b *Bed) MakeUnhealthy(node int, gpu string) error { return b.GPUs.writeNode(b.dir, node, gpu) }
-
-func inventoryPath(dir string, node int) string {
-	return filepath.Join(dir, fmt.Sprintf("inventory-%02d.hcl", node))
+func (b *Bed) MakeUnhealthy(node int, gpu string) error {
+	return b.Clients()[node].SetInventory(b.GPUs.inventory(node, gpu))
 }

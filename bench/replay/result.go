@@ -13,7 +13,9 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/bench/process"
 	"github.com/nomad-pal/nomad-pal/bench/rank"
+	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
 // Result is what happened in one run.
@@ -130,7 +132,7 @@ func (r *run) collect(ctx context.Context, submitted []time.Time) error {
 // allocated reads the device ids of the allocations that ran last.
 func (r *run) allocated(ctx context.Context, jr *JobResult) error {
 	q := (&api.QueryOptions{Params: map[string]string{"resources": "true"}}).WithContext(ctx)
-	allocs, _, err := r.Cluster.API().Jobs().Allocations(jr.ID, true, q)
+	allocs, _, err := r.API().Jobs().Allocations(jr.ID, true, q)
 	if err != nil {
 		return fmt.Errorf("read allocations of %q: %w", jr.ID, err)
 	}
@@ -141,15 +143,11 @@ func (r *run) allocated(ctx context.Context, jr *JobResult) error {
 		if at := time.Unix(0, stub.CreateTime).UTC(); at.After(jr.PlacedAt) {
 			jr.PlacedAt = at
 		}
-		a, _, err := r.Cluster.API().Allocations().Info(stub.ID, (&api.QueryOptions{}).WithContext(ctx))
+		a, _, err := r.API().Allocations().Info(stub.ID, (&api.QueryOptions{}).WithContext(ctx))
 		if err != nil {
 			return fmt.Errorf("read allocation %q: %w", stub.ID, err)
 		}
-		for _, t := range a.AllocatedResources.Tasks {
-			for _, d := range t.Devices {
-				jr.Allocated = append(jr.Allocated, d.DeviceIDs...)
-			}
-		}
+		jr.Allocated = append(jr.Allocated, cluster.DeviceIDs(a.AllocatedResources)...)
 	}
 	slices.Sort(jr.Allocated)
 	return nil
@@ -157,7 +155,7 @@ func (r *run) allocated(ctx context.Context, jr *JobResult) error {
 
 // explained reads the placer's decision, as a user would.
 func (r *run) explained(ctx context.Context, jr *JobResult) error {
-	out, err := r.Command(ctx, "explain", "-json", jr.ID)
+	out, err := r.Command(ctx, "nomad-pal", "explain", "-json", jr.ID).Output()
 	if err != nil {
 		return fmt.Errorf("explain %q: %w", jr.ID, err)
 	}
@@ -177,7 +175,7 @@ func (r *run) explained(ctx context.Context, jr *JobResult) error {
 		return fmt.Errorf("read explanation of %q: %w", jr.ID, err)
 	}
 	if jr.ID == r.mode.Explain {
-		text, err := r.Command(ctx, "explain", jr.ID)
+		text, err := r.Command(ctx, "nomad-pal", "explain", jr.ID).Output()
 		if err != nil {
 			return fmt.Errorf("explain %q: %w", jr.ID, err)
 		}
@@ -194,6 +192,21 @@ func (r *run) explained(ctx context.Context, jr *JobResult) error {
 	}
 	slices.Sort(jr.Explained)
 	return nil
+}
+
+// Cost is what a placer used over a run, its start included.
+type Cost struct {
+	CPUS  float64 `json:"cpu_s"`
+	RSSMB float64 `json:"rss_mb"` // at the end
+}
+
+func costOf(pid int) (*Cost, error) {
+	cpu, err := process.CPU(pid)
+	if err != nil {
+		return nil, err
+	}
+	used, err := process.Of(pid)
+	return &Cost{CPUS: cpu.Seconds(), RSSMB: used.RSSMB}, err
 }
 
 // Summary are the figures of one run over its finished jobs.

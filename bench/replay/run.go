@@ -7,9 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -35,8 +32,8 @@ type Mode struct {
 
 // Run submits the jobs at their times and watches until all have finished or
 // the bound is over. It leaves the cluster empty.
-func (b *Bed) Run(ctx context.Context, m Mode, jobs []Job, bound time.Duration) (*Result, error) {
-	if _, _, err := b.Cluster.API().Operator().SchedulerSetConfiguration(&api.SchedulerConfiguration{SchedulerAlgorithm: api.SchedulerAlgorithm(m.Algorithm)}, nil); err != nil {
+func (b *Bed) Run(ctx context.Context, m Mode, jobs []Job, bound time.Duration) (result *Result, err error) {
+	if _, _, err := b.API().Operator().SchedulerSetConfiguration(&api.SchedulerConfiguration{SchedulerAlgorithm: api.SchedulerAlgorithm(m.Algorithm)}, nil); err != nil {
 		return nil, fmt.Errorf("set the scheduler algorithm: %w", err)
 	}
 	r, err := rank.Listen(b.GiveUp)
@@ -46,15 +43,18 @@ func (b *Bed) Run(ctx context.Context, m Mode, jobs []Job, bound time.Duration) 
 	defer r.Close()
 	run := &run{Bed: b, mode: m, jobs: jobs, rendezvous: r, result: &Result{Mode: m.Name}}
 	if m.Placer != "" {
-		if run.placer, err = b.StartPlacer(ctx, m.Placer); err != nil {
+		if run.placer, err = b.StartPlacer(cluster.PlacerOptions{Config: m.Placer}); err != nil {
 			return nil, err
 		}
-		defer run.placer.Stop()
+		defer func() { err = errors.Join(err, run.placer.Stop()) }()
 	}
 	run.start = time.Now()
 	err = run.all(ctx, bound)
 	if errClear := b.clear(context.WithoutCancel(ctx), jobs); err == nil {
 		err = errClear
+	}
+	if err != nil && run.placer != nil {
+		err = fmt.Errorf("%w\nthe placer's log ends:\n%s", err, run.placer.LogTail(15))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.Name, err)
@@ -68,7 +68,7 @@ type run struct {
 	mode       Mode
 	jobs       []Job
 	rendezvous *rank.Rendezvous
-	placer     *Placer // nil under plain Nomad
+	placer     *cluster.Placer // nil under plain Nomad
 	start      time.Time
 	result     *Result
 }
@@ -97,7 +97,7 @@ func (r *run) all(ctx context.Context, bound time.Duration) error {
 	r.result.Bounded = errors.Is(context.Cause(ctx), errBound)
 	r.result.Took = time.Since(r.start.Add(r.jobs[0].Submit))
 	if r.placer != nil {
-		if r.result.Cost, err = r.placer.cost(); err != nil {
+		if r.result.Cost, err = costOf(r.placer.PID()); err != nil {
 			return err
 		}
 	}
@@ -108,7 +108,7 @@ var errBound = errors.New("the run's time is over")
 
 func (r *run) submitAll(ctx context.Context, submitted []time.Time, cancel context.CancelFunc) error {
 	for i, j := range r.jobs {
-		if err := sleepUntil(ctx, r.start.Add(j.Submit)); err != nil {
+		if err := cluster.Pause(ctx, time.Until(r.start.Add(j.Submit))); err != nil {
 			return err
 		}
 		submitted[i] = time.Now()
@@ -120,17 +120,6 @@ func (r *run) submitAll(ctx context.Context, submitted []time.Time, cancel conte
 	return nil
 }
 
-func sleepUntil(ctx context.Context, at time.Time) error {
-	t := time.NewTimer(time.Until(at))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // Submit writes the jobspec of one job and runs the command that a user would,
 // `nomad-pal run` where it is gated.
 func (b *Bed) Submit(ctx context.Context, j Job, r *rank.Rendezvous, gated bool) error {
@@ -138,15 +127,13 @@ func (b *Bed) Submit(ctx context.Context, j Job, r *rank.Rendezvous, gated bool)
 	if err != nil {
 		return fmt.Errorf("write jobspec of %q: %w", j.ID, err)
 	}
-	args := []string{b.Nomad, "job", "run", "-detach", path}
+	cmd := b.Command(ctx, "nomad", "job", "run", "-detach", path)
 	if gated {
-		args = []string{filepath.Join(b.Bin, "nomad-pal"), "run", "-detach", path}
+		cmd = b.Command(ctx, "nomad-pal", "run", "-detach", path)
 	}
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	cmd.Env = append(os.Environ(), b.Cluster.Env()...)
 	out, err := cmd.CombinedOutput()
 	if err != nil && ctx.Err() == nil {
-		return fmt.Errorf("submit %q: %s: %w\n%s", j.ID, strings.Join(args, " "), err, out)
+		return fmt.Errorf("submit %q: %s: %w\n%s", j.ID, strings.Join(cmd.Args, " "), err, out)
 	}
 	return ctx.Err()
 }
@@ -180,7 +167,7 @@ func (r *run) watch(ctx context.Context, submitted <-chan struct{}) error {
 			return nil
 		}
 		if r.mode.Placer == "" {
-			if err := again.push(ctx, r.Cluster.API(), now, states); err != nil {
+			if err := again.push(ctx, r.API(), now, states); err != nil {
 				return err
 			}
 		}
@@ -196,42 +183,17 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// Command runs one of our commands against the cluster and returns its output.
-func (b *Bed) Command(ctx context.Context, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(b.Bin, "nomad-pal"), args...)
-	cmd.Env = append(os.Environ(), b.Cluster.Env()...)
-	return cmd.Output()
-}
-
-// clear stops and purges the jobs and waits until nothing of them runs.
+// clear stops and purges the jobs and has Nomad forget all that has ended.
 func (b *Bed) clear(ctx context.Context, jobs []Job) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	b.Progress("clearing the cluster")
+	var ids []string
 	for _, j := range jobs {
-		_, _, err := b.Cluster.API().Jobs().Deregister(j.ID, true, (&api.WriteOptions{}).WithContext(ctx))
-		if err != nil && !strings.Contains(err.Error(), "404") {
-			return fmt.Errorf("stop job %q: %w", j.ID, err)
-		}
+		ids = append(ids, j.ID)
 	}
-	err := cluster.Until(ctx, "no allocation running", func(ctx context.Context) (string, error) {
-		allocs, _, err := b.Cluster.API().Allocations().List((&api.QueryOptions{}).WithContext(ctx))
-		if err != nil {
-			return err.Error(), nil
-		}
-		n := 0
-		for _, a := range allocs {
-			if a.ClientStatus == api.AllocClientStatusRunning || a.ClientStatus == api.AllocClientStatusPending && a.DesiredStatus == api.AllocDesiredStatusRun {
-				n++
-			}
-		}
-		if n > 0 {
-			return fmt.Sprintf("%d still do", n), nil
-		}
-		return "", nil
-	})
-	if err != nil {
+	if err := b.Purge(ctx, ids...); err != nil {
 		return err
 	}
-	return b.Cluster.API().System().GarbageCollect()
+	return b.API().System().GarbageCollect()
 }

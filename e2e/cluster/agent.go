@@ -6,7 +6,6 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -35,21 +34,6 @@ type Agent struct {
 	run *running // nil before the first launch
 }
 
-// running is one process of an agent.
-type running struct {
-	process *os.Process
-	exited  chan struct{} // closed once the process is reaped
-}
-
-func (r *running) alive() bool {
-	select {
-	case <-r.exited:
-		return false
-	default:
-		return true
-	}
-}
-
 // HTTPAddr is the agent's API address, as NOMAD_ADDR wants it.
 func (a *Agent) HTTPAddr() string {
 	scheme := "http"
@@ -69,12 +53,7 @@ func (a *Agent) API() *api.Client { return a.api }
 func (a *Agent) LogPath() string { return filepath.Join(a.Dir, "agent.log") }
 
 // PID is the process id of the running agent, 0 when it does not run.
-func (a *Agent) PID() int {
-	if r := a.current(); r != nil && r.alive() {
-		return r.process.Pid
-	}
-	return 0
-}
+func (a *Agent) PID() int { return a.current().pid() }
 
 func (a *Agent) current() *running {
 	a.mu.Lock()
@@ -83,40 +62,16 @@ func (a *Agent) current() *running {
 }
 
 // Stop ends the agent as an operator's SIGTERM does and waits for it. A client's tasks run on: that is Nomad's promise.
-func (a *Agent) Stop(ctx context.Context) error { return a.end(ctx, syscall.SIGTERM) }
+func (a *Agent) Stop(ctx context.Context) error { return a.current().end(ctx, syscall.SIGTERM) }
 
 // Kill ends the agent with SIGKILL and waits for it. Its plugins and tasks run on.
-func (a *Agent) Kill(ctx context.Context) error { return a.end(ctx, syscall.SIGKILL) }
-
-func (a *Agent) end(ctx context.Context, sig syscall.Signal) error {
-	r := a.current()
-	if r == nil || !r.alive() {
-		return nil
-	}
-	if err := r.process.Signal(sig); err != nil && r.alive() {
-		return fmt.Errorf("send %v to %s: %w", sig, a.Name, err)
-	}
-	select {
-	case <-r.exited:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("wait for %s to end: %w", a.Name, context.Cause(ctx))
-	}
-}
+func (a *Agent) Kill(ctx context.Context) error { return a.current().end(ctx, syscall.SIGKILL) }
 
 // Pause stops the agent with SIGSTOP: it holds its connections and says nothing, like a machine that hangs.
-func (a *Agent) Pause() error { return a.signal(syscall.SIGSTOP) }
+func (a *Agent) Pause() error { return a.current().signal(syscall.SIGSTOP) }
 
 // Resume lets a paused agent go on.
-func (a *Agent) Resume() error { return a.signal(syscall.SIGCONT) }
-
-func (a *Agent) signal(sig syscall.Signal) error {
-	r := a.current()
-	if r == nil || !r.alive() {
-		return fmt.Errorf("send %v to %s: it does not run", sig, a.Name)
-	}
-	return r.process.Signal(sig)
-}
+func (a *Agent) Resume() error { return a.current().signal(syscall.SIGCONT) }
 
 // Start starts an agent that was stopped or killed, with the same ports and data, and waits until it is ready: a
 // server answers, a client's node is ready.
@@ -147,7 +102,7 @@ func (a *Agent) launch(ctx context.Context, fresh bool) error {
 		if err == nil {
 			return nil
 		}
-		log := a.logFrom(from)
+		log := readFrom(a.LogPath(), from)
 		if try < 10 && ctx.Err() == nil && portTaken(log) {
 			continue
 		}
@@ -168,31 +123,18 @@ func (a *Agent) renumber() error {
 }
 
 func (a *Agent) spawn() error {
-	log, err := os.OpenFile(a.LogPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
 	cmd := exec.Command(a.cluster.options.Nomad, "agent", "-config", filepath.Join(a.Dir, "config"))
-	cmd.Dir, cmd.Stdout, cmd.Stderr = a.Dir, log, log
-	cmd.Env = a.cluster.environment()
-	// Its own group: the terminal's Ctrl-C goes to the owner alone, who ends things in order.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Dir, cmd.Env, cmd.SysProcAttr = a.Dir, a.cluster.environment(), &syscall.SysProcAttr{}
 	if a.cluster.options.OwnMounts && os.Geteuid() == 0 {
 		cmd.SysProcAttr.Unshareflags = syscall.CLONE_NEWNS
 	}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", a.Name, err)
-	}
-	r := &running{process: cmd.Process, exited: make(chan struct{})}
-	a.cluster.reapers.Go(func() {
-		defer close(r.exited)
-		_ = cmd.Wait() // how it ended is in its log
-	})
+	r, err := a.cluster.spawn(a.Name, cmd, a.LogPath())
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.run = r
-	return nil
+	if err == nil {
+		a.run = r
+	}
+	return err
 }
 
 // answers is the condition that the agent's HTTP API works; it fails for good once the process has ended.
@@ -218,24 +160,5 @@ func (a *Agent) logSize() int64 {
 	return st.Size()
 }
 
-// logFrom is the log from a position on; what cannot be read is empty.
-func (a *Agent) logFrom(offset int64) string {
-	f, err := os.Open(a.LogPath())
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	if _, err := f.Seek(offset, io.SeekStart); err != nil {
-		return ""
-	}
-	text, _ := io.ReadAll(f)
-	return string(text)
-}
-
 // LogTail is the last n lines of the agent's log.
-func (a *Agent) LogTail(n int) string { return tail(a.logFrom(0), n) }
-
-func tail(text string, n int) string {
-	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
-	return strings.Join(lines[max(0, len(lines)-n):], "\n")
-}
+func (a *Agent) LogTail(n int) string { return tail(readFrom(a.LogPath(), 0), n) }

@@ -30,6 +30,7 @@ type Cluster struct {
 	guard   *guard
 	servers []*Agent
 	clients []*Agent
+	placers []*Placer
 	reapers sync.WaitGroup
 
 	closing sync.Once
@@ -191,10 +192,13 @@ func (c *Cluster) newAgent(name string, client *Client) (*Agent, error) {
 	if err := os.Mkdir(a.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make the directory of %s: %w", name, err)
 	}
+	if client != nil && client.Inventory != "" {
+		return a, a.emulate()
+	}
 	return a, nil
 }
 
-// ready waits until a server follows a leader, or a client's node is ready.
+// ready waits until a server follows a leader, or a client's node is ready, with its emulated GPUs.
 func (a *Agent) ready(ctx context.Context) error {
 	if a.client == nil {
 		if err := Until(ctx, a.Name+" has a leader", a.hasLeader); err != nil {
@@ -217,7 +221,10 @@ func (a *Agent) nodeReady(ctx context.Context) (string, error) {
 		return "not registered", err
 	}
 	if node.Status == api.NodeStatusReady {
-		return "", nil
+		if a.client.Inventory == "" {
+			return "", nil
+		}
+		return a.hasGPUs(ctx, node.ID)
 	}
 	_, err = a.hasLeader(ctx)
 	return "status " + node.Status, err
@@ -282,6 +289,9 @@ func (c *Cluster) Servers() []*Agent { return c.servers }
 
 // Clients are the client agents, in the order they were given.
 func (c *Cluster) Clients() []*Agent { return c.clients }
+
+// Placers are all that were started, in this order.
+func (c *Cluster) Placers() []*Placer { return c.placers }
 
 // API is a client for the first server's HTTP API.
 func (c *Cluster) API() *api.Client { return c.servers[0].api }

@@ -1,17 +1,25 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package cluster runs a real Nomad cluster on the loopback interface: servers and clients as separate agent
-// processes on free ports under one temporary directory, each client with its own plugins, meta and pool.
+// Package cluster is the test bed of everything that needs a real Nomad: demo, playground, replay, scale, soak and the
+// end-to-end tests. It starts servers and clients as separate agent processes on free ports under one temporary
+// directory, each client with its own plugins, meta, pool and emulated GPUs; simulated nodes; and placers. Tests start
+// it by package clustertest.
 //
-// It knows nothing of nomad-pal: tests, the demo and the replay use it alike, and what they learn, they learn
-// through Nomad's HTTP API. Nothing is left behind. Close kills every process that descends from an agent, unmounts
-// and removes the directory; a guard process does the same when the owner dies without a word (see guard.go).
+// It runs our binaries and imports none of our packages: what it learns, it learns through HTTP. Nothing is left behind.
+// Close kills every process that descends from an agent, unmounts and removes the directory; a guard process does the
+// same when the owner dies without a word (see guard.go).
 //
-//	c, err := cluster.Start(ctx, cluster.Options{Clients: []cluster.Client{{Plugins: []cluster.Plugin{{Path: bin}}}}})
+//	c, err := cluster.Start(ctx, cluster.Options{Bin: "build/bin", Clients: []cluster.Client{{Inventory: gpus}}})
 //	if err != nil {
 //		return err
 //	}
 //	defer c.Close()
-//	jobs, _, err := c.API().Jobs().List(nil)
+//	placer, err := c.StartPlacer(cluster.PlacerOptions{Config: "http {\n  bind_port = 0\n}\n"})
+//	if err != nil {
+//		return err
+//	}
+//	err = placer.Serves(ctx)
+//	…
+//	out, err := c.Command(ctx, "nomad-pal", "run", "job.nomad.hcl").CombinedOutput()
 package cluster

@@ -253,7 +253,7 @@ func ownForever() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	if err := cluster.Until(ctx, "the task runs", running(c, "orphan", 1)); err != nil {
+	if err := cluster.Until(ctx, "the task runs", c.Allocations("orphan", api.AllocClientStatusRunning, 1)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

@@ -16,6 +16,8 @@ import (
 type Options struct {
 	// Nomad is the path of the nomad binary; empty means what FindNomad finds.
 	Nomad string
+	// Bin is the folder of our binaries. Clusters without emulated GPUs and placers do without.
+	Bin string
 	// Dir is where the cluster's own directory is made; empty means os.TempDir(). Keep it short: Nomad puts unix
 	// sockets deep below it, and their paths are limited to 108 bytes.
 	Dir string
@@ -57,7 +59,14 @@ type Client struct {
 	NodeClass string
 	// Meta is the node's static meta.
 	Meta map[string]string
-	// Plugins are the external plugins that this client loads.
+	// Inventory is the inventory file, in HCL, of emulated GPUs: the client serves them by nomad-device-pal of
+	// Options.Bin. Empty means no such GPUs.
+	Inventory string
+	// Profile is the profile file of that plugin, in JSON; empty means none.
+	Profile string
+	// PluginHCL is configuration added to that plugin.
+	PluginHCL string
+	// Plugins are further external plugins that this client loads.
 	Plugins []Plugin
 	// CPUMHz and MemoryMB are what the node says it has; 0 means 64,000 and 65,536. Nothing is held to them.
 	CPUMHz, MemoryMB int
@@ -90,6 +99,13 @@ func (o Options) withDefaults() (Options, error) {
 			return o, err
 		}
 		o.Nomad = path
+	}
+	if o.Bin != "" {
+		bin, err := filepath.Abs(o.Bin)
+		if err != nil {
+			return o, err
+		}
+		o.Bin = bin
 	}
 	if o.Servers == 0 {
 		o.Servers = 1

@@ -17,17 +17,20 @@ import (
 	"github.com/hashicorp/nomad/plugins/shared/hclspec"
 )
 
-// The test binary is three programs: linked into a plugin directory as stubName it serves a device plugin, started
-// with ownerVariable set it owns a cluster and never closes it, and otherwise it runs the tests.
+// The test binary is four programs: linked into a plugin directory as stubName it serves a device plugin, linked as
+// stubPlacerName it is a placer, started with ownerVariable set it owns a cluster and never closes it, and otherwise it runs the tests.
 const (
-	stubName      = "stub-devices"
-	ownerVariable = "CLUSTER_TEST_OWNER"
+	stubName       = "stub-devices"
+	stubPlacerName = "nomad-pal"
+	ownerVariable  = "CLUSTER_TEST_OWNER"
 )
 
 func TestMain(m *testing.M) {
 	switch {
 	case filepath.Base(os.Args[0]) == stubName:
 		device.Serve(&stub{}, hclog.NewNullLogger())
+	case filepath.Base(os.Args[0]) == stubPlacerName:
+		os.Exit(stubPlacer())
 	case os.Getenv(ownerVariable) != "":
 		os.Exit(ownForever())
 	default:

@@ -48,3 +48,15 @@ func Until(ctx context.Context, what string, condition func(context.Context) (mi
 		timer.Reset(pollEvery)
 	}
 }
+
+// Pause waits for a time, or until ctx ends, which is an error.
+func Pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -80,7 +80,7 @@ func demo(ctx context.Context, o options) (err error) {
 	}
 	placed, err := bed.Run(ctx, replay.Mode{Name: "nomad-pal", Algorithm: "binpack", Placer: replay.Rules{Penalty: penalty}.HCL(), Explain: worthExplaining(jobs)}, jobs, 2*o.bound)
 	if err != nil {
-		return fmt.Errorf("%w\nthe placer's log ends:\n%s", err, tail(bed.PlacerLog(), 2000))
+		return err
 	}
 	s.compare(plain, placed)
 	fmt.Fprintf(s.out, "\n$ nomad-pal explain %s\n%s\n", worthExplaining(jobs), placed.Explanation)
@@ -90,7 +90,7 @@ func demo(ctx context.Context, o options) (err error) {
 		}
 	}
 	if err := s.verify(placed); err != nil {
-		return fmt.Errorf("%w\nthe placer's log ends:\n%s", err, tail(bed.PlacerLog(), 4000))
+		return fmt.Errorf("%w\nthe placer's log ends:\n%s", err, bed.Placers()[0].LogTail(30))
 	}
 	return nil
 }
@@ -126,7 +126,5 @@ func drawJobs(o options) ([]replay.Job, error) {
 		Iteration: 250 * time.Millisecond, MaxGPUs: o.nodes * gpusPerNode, GPUsPerNode: gpusPerNode, OneGPUUpTo: 4,
 	}), nil
 }
-
-func tail(s string, n int) string { return s[max(0, len(s)-n):] }
 
 var errMismatch = errors.New("a gang ran on other GPUs than explain names")

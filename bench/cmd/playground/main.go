@@ -17,6 +17,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/bench/command"
 	"github.com/nomad-pal/nomad-pal/bench/replay"
+	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
 //go:embed jobs
@@ -48,12 +49,8 @@ func play(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	bin, err := filepath.Abs(o.bin)
-	if err != nil {
-		return err
-	}
 	fmt.Printf("Starting Nomad with %d clients of %d emulated GPUs: %s\n", o.nodes, gpusPerNode, source)
-	bed, err := replay.Start(ctx, replay.Setup{Nomad: o.nomad, Bin: bin, GPUs: gpus, Penalty: 1.7, Progress: func(what string) { fmt.Println("  " + what) }})
+	bed, err := replay.Start(ctx, replay.Setup{Nomad: o.nomad, Bin: o.bin, GPUs: gpus, Penalty: 1.7, Progress: func(what string) { fmt.Println("  " + what) }})
 	if err != nil {
 		return err
 	}
@@ -62,15 +59,12 @@ func play(ctx context.Context, o options) (err error) {
 			err = e
 		}
 	}()
-	// In order: the placer gets its own signal once nobody uses it any more.
-	placer, err := bed.StartPlacer(context.WithoutCancel(ctx), config())
+	placer, err := bed.StartPlacer(cluster.PlacerOptions{Config: config()})
 	if err != nil {
 		return err
 	}
-	defer placer.Stop()
-	url, err := placer.URL(ctx)
-	if err != nil {
-		return fmt.Errorf("%w; the placer's log: %s", err, bed.PlacerLog())
+	if err := placer.Serves(ctx); err != nil {
+		return err
 	}
 	files, err := os.MkdirTemp("", "pal-playground-")
 	if err != nil {
@@ -80,10 +74,10 @@ func play(ctx context.Context, o options) (err error) {
 	if err := os.CopyFS(files, jobs); err != nil {
 		return fmt.Errorf("writing the jobs to try: %w", err)
 	}
-	explain(bin, o.nomad, bed.Cluster.API().Address(), url, filepath.Join(files, "jobs"))
+	explain(filepath.Dir(bed.Program("nomad-pal")), o.nomad, bed.API().Address(), placer.URL(), filepath.Join(files, "jobs"))
 	<-ctx.Done()
 	fmt.Println("\nStopping everything …")
-	return nil
+	return placer.Stop()
 }
 
 // config is the agent's: that of the demo, and it registers jobs.

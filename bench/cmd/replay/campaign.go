@@ -75,7 +75,7 @@ func (o options) campaign() (*campaign, error) {
 		}
 		c.report.Jobs, c.report.GPUs = len(jobs), 4*o.nodes
 		for _, n := range populations {
-			gpus, err := o.gpus(n, seed)
+			gpus, _, err := replay.DrawGPUs(o.nodes, 4, n, seed)
 			if err != nil {
 				return nil, err
 			}

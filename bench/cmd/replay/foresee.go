@@ -71,7 +71,7 @@ func (o options) foreseeAll(out io.Writer) error {
 }
 
 func (o options) foreseeRun(lines []*foreseen, outliers int, seed uint64) error {
-	gpus, err := o.gpus(outliers, seed)
+	gpus, _, err := replay.DrawGPUs(o.nodes, 4, outliers, seed)
 	if err != nil {
 		return err
 	}

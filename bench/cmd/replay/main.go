@@ -12,7 +12,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"strconv"
 	"strings"
@@ -20,8 +19,6 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/bench/command"
 	"github.com/nomad-pal/nomad-pal/bench/replay"
-	"github.com/nomad-pal/nomad-pal/sim/paldata"
-	"github.com/nomad-pal/nomad-pal/sim/population"
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
@@ -87,22 +84,6 @@ func (o options) populations() ([]int, error) {
 		out = append(out, n)
 	}
 	return out, nil
-}
-
-// gpus are those of a repetition.
-func (o options) gpus(outliers int, seed uint64) (*replay.GPUs, error) {
-	spec := population.Spec{Cluster: "longhorn", Nodes: o.nodes, GPUsPerNode: 4, Outliers: population.Exactly(outliers)}
-	if dir := paldata.Dir(); dir != "" {
-		var err error
-		if spec.Tables, err = paldata.Tables(dir); err != nil {
-			return nil, err
-		}
-	}
-	all, err := population.Draw(spec, rand.New(rand.NewPCG(seed, 1)))
-	if err != nil {
-		return nil, err
-	}
-	return replay.NewGPUs(all)
 }
 
 // workloadJobs are those of a repetition.

@@ -5,6 +5,8 @@ package main
 
 import (
 	"fmt"
+
+	"github.com/nomad-pal/nomad-pal/bench/replay"
 )
 
 // reshow shows an earlier run.
@@ -34,7 +36,7 @@ func (o options) predictAnew(r *report) error {
 			continue
 		}
 		for _, raw := range l.Raw {
-			gpus, err := o.gpus(l.Outliers, raw.Seed)
+			gpus, _, err := replay.DrawGPUs(o.nodes, 4, l.Outliers, raw.Seed)
 			if err != nil {
 				return err
 			}

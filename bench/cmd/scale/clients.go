@@ -7,14 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"slices"
 
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/bench/replay"
-	"github.com/nomad-pal/nomad-pal/sim/population"
 )
 
 // gpusPerClient is so many that 16 clients run a thousand jobs at once.
@@ -32,11 +30,7 @@ type clients struct {
 
 func (o options) onClients(ctx context.Context) (c *clients, err error) {
 	fmt.Fprintf(os.Stderr, "%d real clients\n", o.clients)
-	all, err := population.Draw(population.Spec{Cluster: "longhorn", Nodes: o.clients, GPUsPerNode: gpusPerClient}, rand.New(rand.NewPCG(1, 1)))
-	if err != nil {
-		return nil, err
-	}
-	gpus, err := replay.NewGPUs(all)
+	gpus, _, err := replay.DrawGPUs(o.clients, gpusPerClient, 0, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -45,26 +39,18 @@ func (o options) onClients(ctx context.Context) (c *clients, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, cluster.Close()) }()
-	dir, err := os.MkdirTemp("", "pal")
-	if err != nil {
+	b := &bed{Cluster: cluster.Cluster, o: o, nodes: o.clients, program: sleeps}
+	if err := b.inUse(ctx); err != nil {
 		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	b := &bed{Cluster: cluster.Cluster, o: o, nodes: o.clients, dir: dir, program: sleeps}
-	if b.api, err = connect(b.Servers()[0].HTTPAddr()); err != nil {
-		return nil, err
-	}
-	if err := b.use(ctx); err != nil {
-		return nil, fmt.Errorf("an allocation on every node: %w", err)
 	}
 	taken := map[how]*taken{plain: {}, gated: {}, agent: {}}
-	sizes := slices.DeleteFunc([]int{1, 100, 1000}, func(n int) bool { return n >= len(all) })
+	sizes := slices.DeleteFunc([]int{1, 100, 1000}, func(n int) bool { return n >= len(gpus.All) })
 	for round := range o.rounds {
 		if err := b.crowdRound(ctx, round, sizes, taken); err != nil {
 			return nil, fmt.Errorf("round %d: %w", round, err)
 		}
 	}
-	return &clients{Nodes: o.clients, GPUs: len(all), Agent: taken[agent].medians(), Gated: taken[gated].medians(), Plain: taken[plain].medians()}, nil
+	return &clients{Nodes: o.clients, GPUs: len(gpus.All), Agent: taken[agent].medians(), Gated: taken[gated].medians(), Plain: taken[plain].medians()}, nil
 }
 
 // sleeps is a task that runs until it is stopped.
@@ -76,7 +62,7 @@ func sleeps() *api.Task {
 }
 
 // crowdRound is [bed.round] for crowds only.
-func (b *bed) crowdRound(ctx context.Context, round int, sizes []int, all map[how]*taken) error {
+func (b *bed) crowdRound(ctx context.Context, round int, sizes []int, all map[how]*taken) (err error) {
 	if err := b.crowdsOf(ctx, plain, round, sizes, all[plain]); err != nil {
 		return fmt.Errorf("plain Nomad: %w", err)
 	}
@@ -84,7 +70,7 @@ func (b *bed) crowdRound(ctx context.Context, round int, sizes []int, all map[ho
 	if err != nil {
 		return err
 	}
-	defer stop()
+	defer func() { err = errors.Join(err, stop()) }()
 	if err := b.crowdsOf(ctx, warm, round, []int{1}, &taken{}); err != nil {
 		return fmt.Errorf("placer: %w", err)
 	}

@@ -5,12 +5,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
 // extremes are single runs at 1,000 nodes × 8 GPUs.
@@ -32,16 +35,12 @@ func (o options) extremes(ctx context.Context) (e *extremes, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if x := b.close(); err == nil {
-			err = x
-		}
-	}()
+	defer func() { err = errors.Join(err, b.Close()) }()
 	pid, stop, err := b.startPlacer(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { stop() }()
+	defer func() { err = errors.Join(err, stop()) }()
 	w, err := b.watch(ctx)
 	if err != nil {
 		return nil, err
@@ -57,7 +56,7 @@ func (o options) extremes(ctx context.Context) (e *extremes, err error) {
 		return nil, err
 	}
 	e.WideMS = at.Sub(began).Seconds() * 1000
-	if err := b.deregister(ctx, "wide", false); err != nil {
+	if err := b.Deregister(ctx, "wide", false); err != nil {
 		return nil, err
 	}
 	return e, b.queueMany(ctx, w, e, pid, &stop)
@@ -65,7 +64,7 @@ func (o options) extremes(ctx context.Context) (e *extremes, err error) {
 
 // queueMany fills the cluster with wide gangs, queues thousands of one-GPU jobs
 // behind them, restarts the placer, frees the cluster and watches the line drain.
-func (b *bed) queueMany(ctx context.Context, w *watcher, e *extremes, pid int, stop *func()) error {
+func (b *bed) queueMany(ctx context.Context, w *watcher, e *extremes, pid int, stop *func() error) error {
 	const fillers = 8
 	if err := b.submitAll(ctx, gated, fillers, func(i int) *api.Job { return b.gang(fmt.Sprintf("all-%d", i), gated, 125, 8) }); err != nil {
 		return err
@@ -83,8 +82,10 @@ func (b *bed) queueMany(ctx context.Context, w *watcher, e *extremes, pid int, s
 		return err
 	}
 	e.QueuedRSS = rss(pid)
-	(*stop)()
-	var err error
+	err := (*stop)()
+	if err != nil {
+		return err
+	}
 	if _, *stop, err = b.startPlacer(ctx); err != nil {
 		return err
 	}
@@ -122,10 +123,8 @@ func settled(ctx context.Context, pids ...int) error {
 	}
 	before := used()
 	for range 15 {
-		select {
-		case <-time.After(2 * time.Second):
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := cluster.Pause(ctx, 2*time.Second); err != nil {
+			return err
 		}
 		now := used()
 		if now-before < 0.5 {

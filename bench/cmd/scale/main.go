@@ -7,24 +7,18 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/bench/command"
-	"github.com/nomad-pal/nomad-pal/bench/replay"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
@@ -104,34 +98,39 @@ type bed struct {
 	agent *api.Client // the placer's, as Nomad's
 	o     options
 	nodes int
-	sim   *exec.Cmd
-	dir   string
+	sim   *cluster.Simulated // nil with real clients
 	// program is a new task of a job.
 	program func() *api.Task
 }
 
-func (o options) start(ctx context.Context, nodes int) (b *bed, err error) {
-	dir, err := os.MkdirTemp("", "pal")
+func (o options) start(ctx context.Context, nodes int) (*bed, error) {
+	c, err := cluster.Start(ctx, cluster.Options{Nomad: o.nomad, Bin: o.bin, HeartbeatTTL: time.Hour, ServerHCL: o.serverHCL(), Progress: say})
 	if err != nil {
 		return nil, err
 	}
-	b = &bed{o: o, nodes: nodes, dir: dir, program: func() *api.Task {
+	b := &bed{Cluster: c, o: o, nodes: nodes, program: func() *api.Task {
 		return api.NewTask("rank", "raw_exec").SetConfig("command", "/bin/true")
 	}}
-	b.Cluster, err = cluster.Start(ctx, cluster.Options{Nomad: o.nomad, Dir: dir, HeartbeatTTL: time.Hour, ServerHCL: o.serverHCL(), Progress: say})
-	if err != nil {
-		return nil, err
+	began := time.Now()
+	if b.sim, err = c.Simulate(ctx, c.Program("simnodes"), nodes, "-gpus", "8", "-rack", strconv.Itoa(rack)); err != nil {
+		return nil, errors.Join(err, b.Close())
 	}
-	if b.api, err = connect(b.Servers()[0].HTTPAddr()); err != nil {
-		return nil, errors.Join(err, b.close())
-	}
-	if err := b.simulate(ctx); err != nil {
-		return nil, errors.Join(err, b.close())
-	}
-	if err := b.use(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("an allocation on every node: %w", err), b.close())
+	say(fmt.Sprintf("%d nodes registered in %.1f s", nodes, time.Since(began).Seconds()))
+	if err := b.inUse(ctx); err != nil {
+		return nil, errors.Join(err, b.Close())
 	}
 	return b, nil
+}
+
+// inUse connects to the server and has every node run something.
+func (b *bed) inUse(ctx context.Context) (err error) {
+	if b.api, err = connect(b.Servers()[0].HTTPAddr()); err != nil {
+		return err
+	}
+	if err := b.use(ctx); err != nil {
+		return fmt.Errorf("an allocation on every node: %w", err)
+	}
+	return nil
 }
 
 // connect makes a client as the placer does, which asks for no compression. That would
@@ -149,63 +148,15 @@ func say(line string) { fmt.Fprintln(os.Stderr, " ", line) }
 // rack is the number of nodes of a rack.
 const rack = 16
 
-// simulate starts the nodes and waits until all are registered.
-func (b *bed) simulate(ctx context.Context) error {
-	b.sim = exec.CommandContext(ctx, filepath.Join(b.o.bin, "simnodes"), "-server", b.Servers()[0].RPCAddr(), "-nodes", strconv.Itoa(b.nodes), "-gpus", "8", "-rack", strconv.Itoa(rack))
-	b.sim.Env = append(os.Environ(), b.Env()...)
-	b.sim.Cancel = func() error { return b.sim.Process.Signal(syscall.SIGTERM) }
-	b.sim.WaitDelay = 10 * time.Second
-	b.sim.Stderr = os.Stderr
-	out, err := b.sim.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := b.sim.Start(); err != nil {
-		return fmt.Errorf("start simnodes: %w", err)
-	}
-	began := time.Now()
-	lines := bufio.NewScanner(out)
-	for lines.Scan() {
-		var l struct {
-			Phase      string
-			Registered int
-		}
-		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
-			return fmt.Errorf("read simnodes: %w", err)
-		}
-		if l.Registered >= b.nodes {
-			say(fmt.Sprintf("%d nodes registered in %.1f s", b.nodes, time.Since(began).Seconds()))
-			go func() { // until simnodes ends: close kills and waits for it
-				for lines.Scan() {
-				}
-			}()
-			return nil
-		}
-	}
-	return fmt.Errorf("simnodes ended: %w", b.sim.Wait())
-}
-
-func (b *bed) close() error {
-	if b.sim != nil && b.sim.Process != nil {
-		_ = b.sim.Process.Kill()
-		_ = b.sim.Wait()
-	}
-	return errors.Join(b.Close(), os.RemoveAll(b.dir))
-}
-
 // startPlacer runs the agent until it says where its API is; stop ends it.
-func (b *bed) startPlacer(ctx context.Context) (pid int, stop func(), err error) {
-	p, err := replay.StartPlacer(ctx, b.o.bin, b.dir, b.Env(), "http {\n  bind_port = 0\n  register = true\n}\n")
+func (b *bed) startPlacer(ctx context.Context) (pid int, stop func() error, err error) {
+	p, err := b.StartPlacer(cluster.PlacerOptions{Config: "http {\n  bind_port = 0\n  register = true\n}\n"})
 	if err != nil {
 		return 0, nil, err
 	}
-	url, err := p.URL(ctx)
-	if err == nil {
-		b.agent, err = connect(url)
-	}
-	if err != nil {
-		p.Stop()
+	if err := p.Serves(ctx); err != nil {
 		return 0, nil, err
 	}
-	return p.PID(), p.Stop, nil
+	b.agent, err = connect(p.URL())
+	return p.PID(), p.Stop, err
 }

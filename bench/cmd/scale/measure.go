@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/bench/process"
+	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
 // point is what was measured at one size.
@@ -82,11 +83,7 @@ func (o options) point(ctx context.Context, nodes int) (p point, err error) {
 	if err != nil {
 		return p, err
 	}
-	defer func() {
-		if e := b.close(); err == nil {
-			err = e
-		}
-	}()
+	defer func() { err = errors.Join(err, b.Close()) }()
 	p = point{Nodes: nodes, GPUs: nodes * 8, Burst: min(o.gangs, nodes/2)}
 	all := map[how]*taken{plain: {}, gated: {}, agent: {}}
 	for round := range o.rounds {
@@ -102,8 +99,8 @@ func (o options) point(ctx context.Context, nodes int) (p point, err error) {
 // round measures each way once: plain Nomad without a placer, then the placer's
 // two, in turns which first. A machine's speed changes from minute to minute, so
 // that rounds tell more than longer bursts would.
-func (b *bed) round(ctx context.Context, round int, p *point, all map[how]*taken) error {
-	server, sim := b.Servers()[0].PID(), b.sim.Process.Pid
+func (b *bed) round(ctx context.Context, round int, p *point, all map[how]*taken) (err error) {
+	server, sim := b.Servers()[0].PID(), b.sim.PID()
 	if err := b.measure(ctx, plain, round, p.Burst, b.o.paced, pids{server, 0, sim}, all[plain]); err != nil {
 		return fmt.Errorf("plain Nomad: %w", err)
 	}
@@ -111,7 +108,7 @@ func (b *bed) round(ctx context.Context, round int, p *point, all map[how]*taken
 	if err != nil {
 		return err
 	}
-	defer stop()
+	defer func() { err = errors.Join(err, stop()) }()
 	ps := pids{server, placer, sim}
 	if err := b.measure(ctx, warm, round, 1, 1, ps, &taken{}); err != nil {
 		return fmt.Errorf("placer: %w", err)
@@ -142,10 +139,8 @@ func turns(round int) []how {
 func idle(ctx context.Context, pid int) (percent float64, err error) {
 	const span = 10 * time.Second
 	before := cpuSeconds(pid)
-	select {
-	case <-time.After(span):
-	case <-ctx.Done():
-		return 0, ctx.Err()
+	if err := cluster.Pause(ctx, span); err != nil {
+		return 0, err
 	}
 	return 100 * (cpuSeconds(pid) - before) / span.Seconds(), nil
 }
@@ -262,7 +257,7 @@ func (b *bed) forget(ctx context.Context, name string) error {
 	if err != nil {
 		return fmt.Errorf("list the jobs %s-*: %w", name, err)
 	}
-	err = fromAllSides(len(jobs), func(i int) error { return b.deregister(ctx, jobs[i].ID, true) })
+	err = fromAllSides(len(jobs), func(i int) error { return b.Deregister(ctx, jobs[i].ID, true) })
 	if err := errors.Join(err, b.settle(ctx)); err != nil {
 		return err
 	}
@@ -362,7 +357,7 @@ func (b *bed) submitAll(ctx context.Context, h how, n int, job func(int) *api.Jo
 
 // stopAll stops name-0 … name-(n-1).
 func (b *bed) stopAll(ctx context.Context, name string, n int) error {
-	return fromAllSides(n, func(i int) error { return b.deregister(ctx, fmt.Sprintf("%s-%d", name, i), false) })
+	return fromAllSides(n, func(i int) error { return b.Deregister(ctx, fmt.Sprintf("%s-%d", name, i), false) })
 }
 
 func (b *bed) submit(ctx context.Context, h how, j *api.Job) (time.Time, error) {
@@ -376,13 +371,6 @@ func (b *bed) submit(ctx context.Context, h how, j *api.Job) (time.Time, error) 
 		return began, fmt.Errorf("register %q: %w", *j.ID, err)
 	}
 	return began, nil
-}
-
-func (b *bed) deregister(ctx context.Context, id string, purge bool) error {
-	if _, _, err := b.api.Jobs().Deregister(id, purge, (&api.WriteOptions{}).WithContext(ctx)); err != nil {
-		return fmt.Errorf("deregister %q: %w", id, err)
-	}
-	return nil
 }
 
 // gang is a batch job of members × GPUs that runs until it is stopped.

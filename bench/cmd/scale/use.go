@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
 // use has every node run something all the time, as nodes have that ship their
@@ -39,10 +41,8 @@ func (b *bed) use(ctx context.Context) error {
 		case g.Failed+g.Lost+g.Complete > 0:
 			return fmt.Errorf("job %q: %d failed, %d lost, %d ended", *j.ID, g.Failed, g.Lost, g.Complete)
 		}
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := cluster.Pause(ctx, 100*time.Millisecond); err != nil {
+			return err
 		}
 	}
 }

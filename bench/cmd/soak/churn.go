@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -25,19 +26,19 @@ const (
 
 // startPlacer starts an agent and waits until it leads.
 func (s *soak) startPlacer(ctx context.Context) error {
-	p, err := s.StartPlacer(ctx, placerConfig)
+	p, err := s.StartPlacer(cluster.PlacerOptions{Config: placerConfig})
 	if err != nil {
 		return err
 	}
 	s.placer = p
-	if s.url, err = p.URL(ctx); err != nil {
-		return fmt.Errorf("%w\n%s", err, s.PlacerLog())
-	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
+	if err := p.Serves(ctx); err != nil {
+		return err
+	}
 	return cluster.Until(ctx, "the placer leads", func(ctx context.Context) (string, error) {
 		var m metrics
-		if err := read(ctx, s.url+"/v1/metrics", &m); err != nil || m.Leader == 0 {
+		if err := read(ctx, p.URL()+"/v1/metrics", &m); err != nil || m.Leader == 0 {
 			return "it does not", err
 		}
 		return "", nil
@@ -51,7 +52,7 @@ func (s *soak) disturb(ctx, timed context.Context) error {
 	r := rand.New(rand.NewPCG(s.seed, 2))
 	for k := 1; ; k++ {
 		at := time.Duration(k) * s.churn
-		if err := pause(timed, time.Until(s.start.Add(at))); err != nil {
+		if err := cluster.Pause(timed, time.Until(s.start.Add(at))); err != nil {
 			return err
 		}
 		kind := k % 3
@@ -80,12 +81,12 @@ func (s *soak) note(format string, args ...any) {
 }
 
 func (s *soak) killClient(ctx context.Context, n int) error {
-	a := s.Cluster.Clients()[n]
+	a := s.Clients()[n]
 	s.note("client %s killed", a.Name)
 	if err := a.Kill(ctx); err != nil {
 		return err
 	}
-	if err := pause(ctx, clientDown); err != nil {
+	if err := cluster.Pause(ctx, clientDown); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
@@ -101,8 +102,7 @@ func (s *soak) killPlacer(ctx context.Context) error {
 	s.whole.Lock()
 	defer s.whole.Unlock()
 	s.note("placer killed")
-	s.placer.Kill()
-	if err := pause(ctx, placerDown); err != nil {
+	if err := errors.Join(s.placer.Kill(), cluster.Pause(ctx, placerDown)); err != nil {
 		return err
 	}
 	began := time.Now()
@@ -125,10 +125,10 @@ func (s *soak) makeUnhealthy(ctx context.Context, gpu int) error {
 	defer cancel()
 	err := cluster.Until(limit, "the placer knows that "+u.ID+" is unhealthy", func(ctx context.Context) (string, error) {
 		s.whole.Lock()
-		w, _, err := believed(ctx, s.url)
+		w, _, err := believed(ctx, s.placer.URL())
 		s.whole.Unlock()
 		if err == nil && !w.unhealthy[u.ID] {
-			return "it does not", pause(ctx, time.Second)
+			return "it does not", cluster.Pause(ctx, time.Second)
 		}
 		if err != nil {
 			return "", err
@@ -139,7 +139,7 @@ func (s *soak) makeUnhealthy(ctx context.Context, gpu int) error {
 		return err
 	}
 	s.note("the placer knows it after %.1f s", time.Since(began).Seconds())
-	if err := pause(ctx, s.churn/4); err != nil {
+	if err := cluster.Pause(ctx, s.churn/4); err != nil {
 		return err
 	}
 	s.note("GPU %s heals", u.ID)

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
 // world is who holds which GPU and where each job stands, in the words of one
@@ -80,19 +82,14 @@ const patience = time.Minute
 func read(ctx context.Context, url string, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
+	status, text, err := cluster.Request(ctx, http.DefaultClient, http.MethodGet, url, "", "")
+	switch {
+	case err != nil:
 		return err
+	case status != http.StatusOK:
+		return fmt.Errorf("read %q: status %d", url, status)
 	}
-	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return err
-	}
-	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("read %q: %s", url, answer.Status)
-	}
-	return json.NewDecoder(answer.Body).Decode(into)
+	return json.Unmarshal([]byte(text), into)
 }
 
 // actual is what Nomad says: an allocation holds its GPUs until its client
@@ -114,8 +111,7 @@ func actual(ctx context.Context, c *api.Client) (world, error) {
 		return w, fmt.Errorf("list allocations: %w", err)
 	}
 	for _, a := range allocs {
-		switch a.ClientStatus {
-		case api.AllocClientStatusComplete, api.AllocClientStatusFailed, api.AllocClientStatusLost:
+		if cluster.Ended(a) {
 			continue
 		}
 		job := "default/" + a.JobID
@@ -143,18 +139,11 @@ func wanted(j *api.JobListStub) bool {
 }
 
 func (w *world) hold(job string, a *api.AllocationListStub) {
-	if a.AllocatedResources == nil {
-		return
-	}
-	for _, t := range a.AllocatedResources.Tasks {
-		for _, d := range t.Devices {
-			for _, id := range d.DeviceIDs {
-				if w.holder[id] != "" {
-					w.twice = append(w.twice, id)
-				}
-				w.holder[id] = job
-			}
+	for _, id := range cluster.DeviceIDs(a.AllocatedResources) {
+		if w.holder[id] != "" {
+			w.twice = append(w.twice, id)
 		}
+		w.holder[id] = job
 	}
 }
 
@@ -219,20 +208,9 @@ func compare(ctx context.Context, url string, c *api.Client) (drift map[string]s
 		if len(drift) == 0 || time.Now().After(end) {
 			return drift, seen, m, nil
 		}
-		if err := pause(ctx, time.Second); err != nil {
+		if err := cluster.Pause(ctx, time.Second); err != nil {
 			return drift, seen, m, err
 		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 

@@ -16,7 +16,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"sync"
 	"time"
@@ -24,7 +23,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/bench/command"
 	"github.com/nomad-pal/nomad-pal/bench/rank"
 	"github.com/nomad-pal/nomad-pal/bench/replay"
-	"github.com/nomad-pal/nomad-pal/sim/population"
+	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
 type options struct {
@@ -62,19 +61,14 @@ type soak struct {
 	start      time.Time
 	report     *report
 
-	placer *replay.Placer // guarded by whole while churn replaces it
-	url    string
-	whole  sync.Mutex // held while the placer is down
+	placer *cluster.Placer // guarded by whole while churn replaces it
+	whole  sync.Mutex      // held while the placer is down
 }
 
 func say(line string) { fmt.Fprintln(os.Stderr, " ", line) }
 
 func run(ctx context.Context, o options) (err error) {
-	all, err := population.Draw(population.Spec{Cluster: "longhorn", Nodes: o.nodes, GPUsPerNode: gpusPerNode, Outliers: population.Exactly(1)}, rand.New(rand.NewPCG(o.seed, 1)))
-	if err != nil {
-		return err
-	}
-	gpus, err := replay.NewGPUs(all)
+	gpus, _, err := replay.DrawGPUs(o.nodes, gpusPerNode, 1, o.seed)
 	if err != nil {
 		return err
 	}
@@ -94,8 +88,7 @@ func run(ctx context.Context, o options) (err error) {
 	if err := s.startPlacer(ctx); err != nil {
 		return err
 	}
-	defer func() { s.placer.Stop() }()
-	return s.all(ctx)
+	return errors.Join(s.all(ctx), s.placer.Stop())
 }
 
 // all runs traffic and churn beside the looks until the time is over, then lets

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/bench/rank"
 	"github.com/nomad-pal/nomad-pal/bench/replay"
+	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
@@ -52,12 +53,12 @@ func (o options) generate(n int) []replay.Job {
 // the time of the soak, ctx when it is given up.
 func (s *soak) traffic(ctx, timed context.Context) error {
 	for _, j := range s.workload() {
-		if err := pause(timed, time.Until(s.start.Add(j.Submit))); err != nil {
+		if err := cluster.Pause(timed, time.Until(s.start.Add(j.Submit))); err != nil {
 			return err
 		}
 		for s.unfinished() >= s.queue {
 			s.report.count(&s.report.HeldBackS)
-			if err := pause(timed, time.Second); err != nil {
+			if err := cluster.Pause(timed, time.Second); err != nil {
 				return err
 			}
 		}

@@ -27,7 +27,7 @@ const collectEvery = 5
 func (s *soak) looks(ctx context.Context) error {
 	var before map[string]string
 	for k := 1; ; k++ {
-		if err := pause(ctx, time.Until(s.start.Add(time.Duration(k)*s.look))); err != nil {
+		if err := cluster.Pause(ctx, time.Until(s.start.Add(time.Duration(k)*s.look))); err != nil {
 			return err
 		}
 		l, drift, err := s.lookOnce(ctx)
@@ -44,7 +44,7 @@ func (s *soak) looks(ctx context.Context) error {
 		}
 		say(l.String())
 		if k%collectEvery == 0 {
-			if err := s.Cluster.API().System().GarbageCollect(); err != nil {
+			if err := s.API().System().GarbageCollect(); err != nil {
 				return fmt.Errorf("collect garbage: %w", err)
 			}
 		}
@@ -57,16 +57,16 @@ func (s *soak) lookOnce(ctx context.Context) (look, map[string]string, error) {
 	if err := ctx.Err(); err != nil {
 		return look{}, nil, err
 	}
-	drift, nomad, m, err := compare(ctx, s.url, s.Cluster.API())
+	drift, nomad, m, err := compare(ctx, s.placer.URL(), s.API())
 	if err != nil {
-		return look{}, nil, fmt.Errorf("%w\n%s", err, s.PlacerLog())
+		return look{}, nil, fmt.Errorf("%w\n%s", err, s.placer.LogTail(30))
 	}
 	l := look{AtS: time.Since(s.start).Seconds(), PlacerPID: s.placer.PID(), GPUsHeld: len(nomad.holder),
 		Waiting: nomad.waiting(), Unfinished: s.unfinished(), Goroutines: m.Goroutines, Drift: both(drift, drift)}
 	if l.Placer, err = process.Of(l.PlacerPID); err != nil {
 		return l, drift, err
 	}
-	for _, a := range s.Cluster.Clients() {
+	for _, a := range s.Clients() {
 		pids, err := a.PluginPIDs("nomad-device-pal")
 		if err != nil {
 			return l, drift, err
@@ -85,7 +85,7 @@ func (s *soak) lookOnce(ctx context.Context) (look, map[string]string, error) {
 	if l.Plugins > 0 {
 		l.PluginRSSMB /= float64(l.Plugins)
 	}
-	vars, _, err := s.Cluster.API().Variables().PrefixList("nomad-pal/", (&api.QueryOptions{}).WithContext(ctx))
+	vars, _, err := s.API().Variables().PrefixList("nomad-pal/", (&api.QueryOptions{}).WithContext(ctx))
 	if err != nil {
 		return l, drift, fmt.Errorf("list variables: %w", err)
 	}
@@ -98,10 +98,10 @@ func (s *soak) lookOnce(ctx context.Context) (look, map[string]string, error) {
 func (s *soak) guard(ctx, timed context.Context) error {
 	known := map[string]bool{}
 	for {
-		if err := pause(timed, time.Second); err != nil {
+		if err := cluster.Pause(timed, time.Second); err != nil {
 			return err
 		}
-		w, err := actual(ctx, s.Cluster.API())
+		w, err := actual(ctx, s.API())
 		if err != nil {
 			return err
 		}
@@ -117,7 +117,7 @@ func (s *soak) guard(ctx, timed context.Context) error {
 // causes counts the failures that the placer remembers, the last 120, by cause
 // and reason.
 func (s *soak) causes(ctx context.Context) (map[string]int, error) {
-	v, _, err := s.Cluster.API().Variables().Peek("nomad-pal/failures", (&api.QueryOptions{}).WithContext(ctx))
+	v, _, err := s.API().Variables().Peek("nomad-pal/failures", (&api.QueryOptions{}).WithContext(ctx))
 	if err != nil || v == nil {
 		return nil, err
 	}
@@ -141,7 +141,7 @@ func (s *soak) drained(ctx context.Context) error {
 	defer cancel()
 	err := cluster.Until(limit, "every job has finished", func(ctx context.Context) (string, error) {
 		if n := s.unfinished(); n > 0 {
-			return fmt.Sprintf("%d have not", n), pause(ctx, time.Second)
+			return fmt.Sprintf("%d have not", n), cluster.Pause(ctx, time.Second)
 		}
 		return "", nil
 	})

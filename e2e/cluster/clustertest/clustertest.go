@@ -46,9 +46,29 @@ func Start(t *testing.T, options cluster.Options) *cluster.Cluster {
 	return c
 }
 
+// Placer starts a placer that ends with the test. When the test fails, the end of its log is in the test's output.
+func Placer(t *testing.T, c *cluster.Cluster, o cluster.PlacerOptions) *cluster.Placer {
+	t.Helper()
+	p, err := c.StartPlacer(o)
+	if err != nil {
+		t.Fatalf("start placer: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := p.Stop(); err != nil {
+			t.Errorf("stop placer: %v", err)
+		}
+		if t.Failed() {
+			t.Logf("end of the log of the placer:\n%s", p.LogTail(lines))
+		}
+	})
+	return p
+}
+
+// lines is how many of a log are shown.
+const lines = 100
+
 func logs(t *testing.T, c *cluster.Cluster) {
 	t.Helper()
-	const lines = 40
 	for _, agents := range [][]*cluster.Agent{c.Servers(), c.Clients()} {
 		for _, a := range agents {
 			t.Logf("end of the log of %s:\n%s", a.Name, a.LogTail(lines))

@@ -1,0 +1,72 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// Ended says whether an allocation holds nothing any more: its client has reported its end, or is lost.
+func Ended(a *api.AllocationListStub) bool {
+	return slices.Contains([]string{api.AllocClientStatusComplete, api.AllocClientStatusFailed, api.AllocClientStatusLost}, a.ClientStatus)
+}
+
+// Allocations is the condition that exactly n allocations of the job have the client status.
+func (c *Cluster) Allocations(job, status string, n int) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		allocs, _, err := c.API().Jobs().Allocations(job, false, (&api.QueryOptions{}).WithContext(ctx))
+		if err != nil {
+			return "", err
+		}
+		have := 0
+		for _, a := range allocs {
+			if a.ClientStatus == status {
+				have++
+			}
+		}
+		if have != n {
+			return fmt.Sprintf("%d of %d allocations %s", have, n, status), nil
+		}
+		return "", nil
+	}
+}
+
+// Deregister stops a job, or has Nomad forget it. A job that is not there is no error: somebody else may have been
+// faster.
+func (c *Cluster) Deregister(ctx context.Context, job string, purge bool) error {
+	_, _, err := c.API().Jobs().Deregister(job, purge, (&api.WriteOptions{}).WithContext(ctx))
+	if err != nil && !strings.Contains(err.Error(), "not found") {
+		return fmt.Errorf("deregister %q: %w", job, err)
+	}
+	return nil
+}
+
+// Purge stops jobs, waits until nothing of them runs, and has Nomad forget them. A purge at once would leave GPUs that a
+// placer keeps for as long as the tasks may take to end, and Nomad would not tell when they have.
+func (c *Cluster) Purge(ctx context.Context, jobs ...string) error {
+	var errs []error
+	all := func(purge bool) {
+		for _, job := range jobs {
+			errs = append(errs, c.Deregister(context.WithoutCancel(ctx), job, purge))
+		}
+	}
+	all(false)
+	errs = append(errs, Until(ctx, "the jobs have ended", func(ctx context.Context) (string, error) {
+		allocs, _, err := c.API().Allocations().List((&api.QueryOptions{}).WithContext(ctx))
+		for _, a := range allocs {
+			if slices.Contains(jobs, a.JobID) && !Ended(a) {
+				return a.Name + " is " + a.ClientStatus, nil
+			}
+		}
+		return "", err
+	}))
+	all(true)
+	return errors.Join(errs...)
+}

@@ -1,0 +1,190 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// PlacerOptions says how to run a placer. The zero value is `nomad-pal agent` with its defaults.
+type PlacerOptions struct {
+	// Binary is its name in Options.Bin; empty means nomad-pal.
+	Binary string
+	// Config is its configuration file, in HCL.
+	Config string
+	// Flags are added to `agent -config FILE`.
+	Flags []string
+	// Env is all of its environment; nil means ours and [Cluster.Env].
+	Env []string
+}
+
+// Placer is one process of `nomad-pal agent`. It ends with the cluster, if not before.
+type Placer struct {
+	// Dir holds agent.hcl and agent.log.
+	Dir string
+	// HTTP makes the requests to its API; a client with a transport of its own uses TLS.
+	HTTP *http.Client
+
+	run *running
+}
+
+// StartPlacer starts a placer. It does not wait for anything: see [Placer.Serves].
+func (c *Cluster) StartPlacer(o PlacerOptions) (*Placer, error) {
+	dir, err := os.MkdirTemp(c.Dir, "placer-")
+	if err != nil {
+		return nil, fmt.Errorf("make the placer's directory: %w", err)
+	}
+	p := &Placer{Dir: dir, HTTP: &http.Client{}}
+	if err := p.Configure(o.Config); err != nil {
+		return nil, err
+	}
+	cmd := c.Command(context.Background(), cmp.Or(o.Binary, "nomad-pal"), append([]string{"agent", "-config", p.config()}, o.Flags...)...)
+	if o.Env != nil {
+		cmd.Env = append(o.Env, mark(c.Dir))
+	}
+	if p.run, err = c.spawn("the placer", cmd, p.LogPath()); err != nil {
+		return nil, err
+	}
+	c.placers = append(c.placers, p)
+	return p, nil
+}
+
+func (p *Placer) config() string { return filepath.Join(p.Dir, "agent.hcl") }
+
+// Configure replaces its configuration file, which it reads at its start and on SIGHUP.
+func (p *Placer) Configure(hcl string) error { return os.WriteFile(p.config(), []byte(hcl), 0o600) }
+
+// LogPath is the file that it logs to.
+func (p *Placer) LogPath() string { return filepath.Join(p.Dir, "agent.log") }
+
+// Log is what it has logged.
+func (p *Placer) Log() string { return readFrom(p.LogPath(), 0) }
+
+// LogTail is the last n lines of that.
+func (p *Placer) LogTail(n int) string { return tail(p.Log(), n) }
+
+// PID is its process id, 0 once it has ended.
+func (p *Placer) PID() int { return p.run.pid() }
+
+// Signal sends it a signal.
+func (p *Placer) Signal(sig syscall.Signal) error { return p.run.signal(sig) }
+
+// Stop ends it as an operator does and waits for it; one that does not end in half a minute is killed.
+func (p *Placer) Stop() error {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), 30*time.Second, errors.New("it was killed after 30 s"))
+	defer cancel()
+	if err := p.run.end(ctx, syscall.SIGTERM); err != nil {
+		return errors.Join(err, p.Kill())
+	}
+	return nil
+}
+
+// Kill ends it with SIGKILL and waits for it.
+func (p *Placer) Kill() error { return p.run.end(context.Background(), syscall.SIGKILL) }
+
+// Wait waits until it has ended by itself.
+func (p *Placer) Wait(ctx context.Context) error { return p.run.wait(ctx) }
+
+var listens = regexp.MustCompile(`HTTP API: address=(\S+)`)
+
+// Address is host:port of its HTTP API; "" while it has none.
+func (p *Placer) Address() string {
+	all := listens.FindAllStringSubmatch(p.Log(), -1)
+	if len(all) == 0 {
+		return ""
+	}
+	return all[len(all)-1][1]
+}
+
+// URL is that of its HTTP API; "" while it has none.
+func (p *Placer) URL() string {
+	address := p.Address()
+	switch {
+	case address == "":
+		return ""
+	case p.HTTP.Transport != nil:
+		return "https://" + address
+	}
+	return "http://" + address
+}
+
+// Serves waits until its HTTP API is there, and gives up at once when the process has ended.
+func (p *Placer) Serves(ctx context.Context) error {
+	return Until(ctx, "the placer has an address", func(context.Context) (string, error) {
+		switch {
+		case p.Address() != "":
+			return "", nil
+		case p.PID() == 0:
+			return "", Fatal(fmt.Errorf("it ended; the end of its log:\n%s", p.LogTail(15)))
+		}
+		return "its log names none", nil
+	})
+}
+
+// Trust has requests use TLS with this authority, a file.
+func (p *Placer) Trust(ca string) error {
+	pem, err := os.ReadFile(ca)
+	if err != nil {
+		return err
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(pem)
+	p.HTTP = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, ServerName: "localhost"}}}
+	return nil
+}
+
+// Request calls its HTTP API.
+func (p *Placer) Request(ctx context.Context, method, path, token, body string) (status int, text string, err error) {
+	return Request(ctx, p.HTTP, method, p.URL()+path, token, body)
+}
+
+// Request calls an HTTP API of ours or Nomad's, with a token and a body of JSON if they are not empty.
+func Request(ctx context.Context, by *http.Client, method, url, token, body string) (status int, text string, err error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
+	if token != "" {
+		req.Header.Set("X-Nomad-Token", token)
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := by.Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(answer), err
+}
+
+// Program is the path of one of our binaries, or of "nomad".
+func (c *Cluster) Program(name string) string {
+	if name == "nomad" {
+		return c.options.Nomad
+	}
+	return filepath.Join(c.options.Bin, name)
+}
+
+// Command is one of our binaries, or "nomad", as somebody runs it who has all rights in the cluster.
+func (c *Cluster) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, c.Program(name), args...)
+	cmd.Env = append(os.Environ(), c.Env()...)
+	return cmd
+}

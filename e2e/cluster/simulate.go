@@ -1,0 +1,87 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package cluster
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+)
+
+// Simulated are nodes that one process plays (bench/simnodes).
+type Simulated struct {
+	cmd  *exec.Cmd
+	done chan struct{} // closed when it has ended
+	last Played        // once done is closed
+}
+
+// Played is what the nodes did so far.
+type Played struct {
+	Phase                                           string
+	Registered, Running, Completed, Stopped, Errors int
+	LastError                                       string `json:"last_error"`
+}
+
+// Simulate has the program binary, which is that of bench/simnodes, play n nodes, and returns once all are registered.
+// They end with the cluster, if not before. flags are added to the program's.
+func (c *Cluster) Simulate(ctx context.Context, binary string, n int, flags ...string) (*Simulated, error) {
+	s := &Simulated{done: make(chan struct{})}
+	s.cmd = exec.Command(binary, append([]string{"-server", c.Servers()[0].RPCAddr(), "-nodes", strconv.Itoa(n)}, flags...)...)
+	s.cmd.Env, s.cmd.Stderr = append(os.Environ(), c.Env()...), os.Stderr
+	out, err := s.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start simnodes: %w", err)
+	}
+	playing := make(chan struct{})
+	c.reapers.Go(func() {
+		defer close(s.done)
+		s.follow(out, playing)
+		_ = s.cmd.Wait() // what it did says how it ended
+	})
+	select {
+	case <-playing:
+		return s, nil
+	case <-s.done:
+		return nil, fmt.Errorf("simnodes ended: %+v", s.Kill())
+	case <-ctx.Done():
+		s.Kill()
+		return nil, fmt.Errorf("wait until simnodes plays: %w", context.Cause(ctx))
+	}
+}
+
+func (s *Simulated) follow(out io.Reader, playing chan<- struct{}) {
+	lines := bufio.NewScanner(out)
+	for before := ""; lines.Scan(); before = s.last.Phase {
+		if err := json.Unmarshal(lines.Bytes(), &s.last); err != nil {
+			s.last.Phase = err.Error()
+		}
+		if s.last.Phase == "playing" && before != "playing" {
+			close(playing)
+		}
+	}
+}
+
+// PID is the program's process id.
+func (s *Simulated) PID() int { return s.cmd.Process.Pid }
+
+// Kill ends the nodes as a crash does and returns what they did.
+func (s *Simulated) Kill() Played { return s.end(syscall.SIGKILL) }
+
+// Stop ends the nodes as Ctrl-C does and returns what they did.
+func (s *Simulated) Stop() Played { return s.end(syscall.SIGINT) }
+
+func (s *Simulated) end(sig syscall.Signal) Played {
+	_ = s.cmd.Process.Signal(sig) // it may have ended
+	<-s.done
+	return s.last
+}
