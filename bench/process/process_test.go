@@ -9,29 +9,39 @@ import (
 	"time"
 )
 
-func TestParseStatus(t *testing.T) {
+func TestThisProcess(t *testing.T) {
 	t.Parallel()
-	got := parseStatus("Name:\tx y\nVmRSS:\t    1000 kB\nVmSwap:\t 5 kB\nThreads:\t7\nGroups:\t\n", 3)
-	if want := (Usage{RSSMB: 1.024, Threads: 7, Files: 3}); got != want {
-		t.Errorf("got %+v, want %+v", got, want)
+	before, err := Of(os.Getpid())
+	if err != nil || before.RSSMB < 1 || before.RSSMB > 10_000 || before.Threads < 1 || before.Files < 3 {
+		t.Fatalf("%+v, %v", before, err)
 	}
-	if self, err := Of(os.Getpid()); err != nil || self.RSSMB < 1 || self.Threads < 1 || self.Files < 3 {
-		t.Errorf("this process: %+v, %v", self, err)
+	woken, err := Wakeups(os.Getpid())
+	if err != nil || woken == 0 {
+		t.Errorf("%d wakeups, %v", woken, err)
 	}
-}
-
-func TestParseStat(t *testing.T) {
-	t.Parallel()
-	got, err := parseStat("7 (a b) c) S 1 7 7 0 -1 4194560 1 0 0 0 12 34 0 0 20 0 1 0 1")
-	if want := 460 * time.Millisecond; got != want || err != nil {
-		t.Errorf("%v (%v), want %v", got, err, want)
+	f, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, bad := range []string{"", "7 (x) S 1 2", "7 (x) S 1 7 7 0 -1 4194560 1 0 0 0 a 34 0"} {
-		if got, err := parseStat(bad); err == nil {
-			t.Errorf("%q is understood as %v", bad, got)
+	defer f.Close()
+	for begin := time.Now(); time.Since(begin) < time.Minute; {
+		if after, err := Of(os.Getpid()); err != nil || after.Files > before.Files && after.CPU > before.CPU {
+			if err != nil || after.CPU-before.CPU > time.Minute {
+				t.Errorf("%+v, then %+v, %v", before, after, err)
+			}
+			return
 		}
 	}
-	if self, err := CPU(os.Getpid()); err != nil || self < 0 {
-		t.Errorf("this process: %v, %v", self, err)
+	t.Errorf("one file more and a minute's work are not seen: %+v", before)
+}
+
+func TestNoProcess(t *testing.T) {
+	t.Parallel()
+	const none = 1 << 30
+	if _, err := Of(none); err == nil {
+		t.Error("a process that is not there is measured")
+	}
+	if _, err := Wakeups(none); err == nil {
+		t.Error("threads that are not there are counted")
 	}
 }

@@ -201,12 +201,8 @@ type Cost struct {
 }
 
 func costOf(pid int) (*Cost, error) {
-	cpu, err := process.CPU(pid)
-	if err != nil {
-		return nil, err
-	}
 	used, err := process.Of(pid)
-	return &Cost{CPUS: cpu.Seconds(), RSSMB: used.RSSMB}, err
+	return &Cost{CPUS: used.CPU.Seconds(), RSSMB: used.RSSMB}, err
 }
 
 // Summary are the figures of one run over its finished jobs.

@@ -4,6 +4,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,9 +14,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
+	"golang.org/x/sync/errgroup"
 )
 
 // Cluster is a running Nomad cluster. One goroutine at a time may start, stop or add agents.
@@ -142,49 +145,22 @@ func (c *Cluster) AddClients(ctx context.Context, clients ...Client) error {
 
 // startAll launches agents side by side and stops at the first that does not come up.
 func (c *Cluster) startAll(ctx context.Context, agents []*Agent) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	slots := c.options.ClientStarts
-	if slots <= 0 {
-		slots = runtime.NumCPU()
-	}
-	next := make(chan *Agent)
-	var workers sync.WaitGroup
-	var done progressCount
-	for range slots {
-		workers.Go(func() {
-			for a := range next {
-				err := a.launch(ctx, true)
-				if err == nil {
-					err = a.ready(ctx)
-				}
-				if err != nil {
-					cancel(err)
-					continue // drain, so that the sender never blocks
-				}
-				c.options.Progress(fmt.Sprintf("client %s is ready (%d of %d)", a.Name, done.add(), len(agents)))
+	starting, ctx := errgroup.WithContext(ctx)
+	starting.SetLimit(cmp.Or(c.options.ClientStarts, runtime.NumCPU()))
+	var done atomic.Int32
+	for _, a := range agents {
+		starting.Go(func() error {
+			if err := a.launch(ctx, true); err != nil {
+				return err
 			}
+			if err := a.ready(ctx); err != nil {
+				return err
+			}
+			c.options.Progress(fmt.Sprintf("client %s is ready (%d of %d)", a.Name, done.Add(1), len(agents)))
+			return nil
 		})
 	}
-	for _, a := range agents {
-		next <- a
-	}
-	close(next)
-	workers.Wait()
-	return context.Cause(ctx)
-}
-
-// progressCount counts from several goroutines.
-type progressCount struct {
-	mu sync.Mutex
-	n  int
-}
-
-func (p *progressCount) add() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.n++
-	return p.n
+	return starting.Wait()
 }
 
 func (c *Cluster) newAgent(name string, client *Client) (*Agent, error) {
@@ -342,9 +318,8 @@ func (c *Cluster) environment() []string {
 func (c *Cluster) Close() error {
 	c.closing.Do(func() {
 		c.options.Progress("stopping the cluster")
-		c.closed = cleanUp(c.Dir, c.options.KeepDir)
+		c.closed = c.guard.clean()
 		c.reapers.Wait()
-		c.guard.release()
 		for _, a := range slices.Concat(c.servers, c.clients) {
 			if a.api != nil {
 				a.api.Close()

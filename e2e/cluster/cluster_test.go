@@ -6,7 +6,10 @@ package cluster_test
 import (
 	"fmt"
 	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/hashicorp/nomad/api"
@@ -84,6 +87,38 @@ func TestCloseLeavesNothing(t *testing.T) {
 	mustRun(t, c, bare("left-bare", 1), 1)
 	if n := len(sleepers(t, c.Dir)); n != 3 {
 		t.Fatalf("%d tasks run, want 3: the test would prove nothing", n)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	assertNothingLeft(t, c.Dir)
+}
+
+// Somebody killed the guard: Close has another one.
+func TestCloseWithoutItsGuard(t *testing.T) {
+	t.Parallel()
+	c := clustertest.Start(t, cluster.Options{})
+	procs, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	killed := 0
+	for _, p := range procs {
+		args, _ := os.ReadFile(p)
+		if !strings.Contains(string(args), "\x00nomad-pal-cluster-guard\x00"+c.Dir+"\x00") {
+			continue
+		}
+		pid, err := strconv.Atoi(strings.Split(p, "/")[2])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		killed++
+	}
+	if killed != 1 {
+		t.Fatalf("%d guards", killed)
 	}
 	if err := c.Close(); err != nil {
 		t.Fatal(err)

@@ -7,8 +7,8 @@
 // it by package clustertest.
 //
 // It runs our binaries and imports none of our packages: what it learns, it learns through HTTP. Nothing is left behind.
-// Close kills every process that descends from an agent, unmounts and removes the directory; a guard process does the
-// same when the owner dies without a word (see guard.go).
+// A guard process kills every process that descends from an agent, unmounts and removes the directory, on Close and when
+// the owner dies without a word (see guard.go).
 //
 //	c, err := cluster.Start(ctx, cluster.Options{Bin: "build/bin", Clients: []cluster.Client{{Inventory: gpus}}})
 //	if err != nil {

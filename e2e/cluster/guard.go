@@ -4,74 +4,121 @@
 package cluster
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
 	"syscall"
+
+	"github.com/prometheus/procfs"
 )
 
-// guard is a small process that outlives the owner of a cluster. It reads from a pipe that only the owner can write
-// to. Close writes a word, and it ends. When instead the pipe just closes, the owner was killed or crashed, and the
-// guard does what Close would have done. (A parent-death signal would not do: it reaches the agents, but not the
-// executors and tasks, and it fires when merely the thread that started an agent ends.)
+// mark is the environment variable by which a cluster's processes are found, whatever session or process group they put
+// themselves into: executors, plugins and tasks outlive their client by design.
+func mark(dir string) string { return markName + "=" + dir }
+
+const markName = "NOMAD_PAL_TEST_CLUSTER"
+
+// guard is a small process that outlives the owner of a cluster. It reads from a pipe that only the owner can write to,
+// and cleans up when that closes: because of Close, or because the owner was killed or crashed. (A parent-death signal
+// would not do: it reaches the agents, but not the executors and tasks, and it fires when merely the thread that started
+// an agent ends.)
 type guard struct {
-	pipe io.WriteCloser
+	pipe io.Closer
 	cmd  *exec.Cmd
+	said bytes.Buffer // what it could not clean up
 }
 
-// guardScript gets the directory, the mark and whether to keep the directory. It is cleanUp in shell, for want of a
-// Go program to run: a test binary can be made to act as one only by its author's help.
+// guardScript gets the directory, the mark and whether to keep the directory. It is a shell's, for want of a Go program
+// to run: a test binary can be made to act as one only by its author's help.
+//
+// Ours are the processes that carry the mark and those that work in the directory without a terminal: a task may have an
+// environment of its own, and one with a terminal is somebody's shell who looks at the logs. Killing goes on until
+// nothing new appears. A client that runs as root mounts two tmpfs for each allocation, and leaves its control groups.
 const guardScript = `
 dir=$1 mark=$2 keep=$3
-read -r word && [ "$word" = done ] && exit 0
+trap '' PIPE # a dead owner does not listen
+while read -r _; do :; done
 ours() {
-  grep -slzxF -e "$mark" /proc/[0-9]*/environ | sed 's|/proc/||; s|/environ||'
-  for p in /proc/[0-9]*; do
-    case $(readlink "$p/cwd" 2>/dev/null) in "$dir"/*) ;; *) continue ;; esac
-    read -r stat 2>/dev/null <"$p/stat" || continue
-    set -- ${stat##*) }
-    [ "$5" = 0 ] && echo "${p#/proc/}"
-  done
+  {
+    grep -slzxF -e "$mark" /proc/[0-9]*/environ
+    find /proc/[0-9]*/cwd -maxdepth 0 \( -lname "$dir" -o -lname "$dir/*" \) | while read -r p; do
+      read -r stat <"${p%/cwd}/stat" || continue
+      set -- ${stat##*) }
+      [ "$5" = 0 ] && echo "$p"
+    done
+  } | sed 's|/proc/\([0-9]*\)/.*|\1|'
 }
 tries=0
-while [ $tries -lt 200 ]; do
-  pids=$(ours 2>/dev/null)
-  [ -z "$pids" ] && break
+while pids=$(ours 2>/dev/null); [ -n "$pids" ]; do
+  [ $((tries += 1)) -gt 400 ] && echo processes $pids do not end && break # only those stuck in the kernel
   kill -9 $pids 2>/dev/null
-  sleep 0.1
-  tries=$((tries + 1))
+  sleep 0.05
 done
 while read -r _ at _; do
   case $at in "$dir"/*) echo "$at" ;; esac
-done </proc/self/mounts | sort -r | while read -r at; do umount -l "$at"; done
+done </proc/self/mounts | sort -r | while read -r at; do
+  umount -l "$at" 2>/dev/null || ! grep -qF " $at " /proc/self/mounts || echo "$at stays mounted"
+done
 for alloc in "$dir"/*/data/alloc/*-*-*-*-*; do
   id=${alloc##*/}
   for group in /sys/fs/cgroup/*/nomad/"$id".* /sys/fs/cgroup/*/nomad/*/"$id".* /sys/fs/cgroup/nomad.slice/*/"$id".*; do
-    [ -d "$group" ] && rmdir "$group"
+    [ -d "$group" ] && rmdir "$group" 2>/dev/null
   done
 done
-[ "$keep" = true ] || rm -rf "$dir"
+[ "$keep" = true ] || rm -rf "$dir" 2>&1
+exit 0
 `
 
 func startGuard(dir string, keep bool) (*guard, error) {
-	cmd := exec.Command("/bin/sh", "-c", guardScript, "nomad-pal-cluster-guard", dir, mark(dir), fmt.Sprint(keep))
-	cmd.Dir = "/"
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // neither Ctrl-C nor a closed terminal reaches it
-	pipe, err := cmd.StdinPipe()
+	g := &guard{cmd: exec.Command("/bin/sh", "-c", guardScript, "nomad-pal-cluster-guard", dir, mark(dir), fmt.Sprint(keep))}
+	g.cmd.Dir, g.cmd.Env, g.cmd.Stdout = "/", []string{"PATH=" + os.Getenv("PATH")}, &g.said
+	g.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // neither Ctrl-C nor a closed terminal reaches it
+	var err error
+	if g.pipe, err = g.cmd.StdinPipe(); err == nil {
+		err = g.cmd.Start()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("start the guard: %w", err)
 	}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start the guard: %w", err)
-	}
-	return &guard{pipe: pipe, cmd: cmd}, nil
+	return g, nil
 }
 
-// release ends the guard without its doing anything, and waits for it.
-func (g *guard) release() {
-	_, _ = io.WriteString(g.pipe, "done\n") // when it is gone already there is nothing to tell it
+// clean has the guard clean up, and waits for it. One that somebody has killed is replaced.
+func (g *guard) clean() error {
 	_ = g.pipe.Close()
-	_ = g.cmd.Wait()
+	if g.cmd.Wait() != nil {
+		again := exec.Command(g.cmd.Path, g.cmd.Args[1:]...)
+		again.Dir, again.Env, again.Stdout = g.cmd.Dir, g.cmd.Env, &g.said
+		if err := again.Run(); err != nil {
+			return fmt.Errorf("clean up: %w", err)
+		}
+	}
+	if g.said.Len() > 0 {
+		return errors.New("clean up: " + strings.TrimSpace(g.said.String()))
+	}
+	return nil
+}
+
+// PluginPIDs lists the running processes of a client's plugin of that name, those that the agent started itself.
+func (a *Agent) PluginPIDs(name string) ([]int, error) {
+	all, err := procfs.AllProcs()
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, p := range all {
+		args, _ := p.CmdLine() // gone
+		if len(args) == 0 || args[0] != filepath.Join(a.Dir, "plugins", name) {
+			continue
+		}
+		if stat, err := p.Stat(); err == nil && stat.PPID == a.PID() {
+			pids = append(pids, p.PID)
+		}
+	}
+	return pids, nil
 }

@@ -295,7 +295,7 @@ func (w *world) idle(ctx context.Context, d time.Duration) error {
 	if err != nil {
 		return err
 	}
-	before, err := process.CPU(w.PID())
+	before, err := process.Of(w.PID())
 	if err != nil {
 		return err
 	}
@@ -310,10 +310,6 @@ func (w *world) idle(ctx context.Context, d time.Duration) error {
 		}
 		n++
 	}
-	after, err := process.CPU(w.PID())
-	if err != nil {
-		return err
-	}
 	woken, err := process.Wakeups(w.PID())
 	if err != nil {
 		return err
@@ -323,7 +319,7 @@ func (w *world) idle(ctx context.Context, d time.Duration) error {
 		return err
 	}
 	fmt.Printf("    statistics                                  %8d\n", n)
-	fmt.Printf("    CPU                                         %8.2f %% of a core\n", 100*(after-before).Seconds()/time.Since(begin).Seconds())
+	fmt.Printf("    CPU                                         %8.2f %% of a core\n", 100*(used.CPU-before.CPU).Seconds()/time.Since(begin).Seconds())
 	fmt.Printf("    wakeups                                     %8.1f a second\n", float64(woken-wakeups)/time.Since(begin).Seconds())
 	fmt.Printf("    memory (RSS)                                %8.1f MB\n", used.RSSMB)
 	return nil

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/nomad-pal/nomad-pal/bench/replay"
 )
 
@@ -137,30 +139,20 @@ func (c *campaign) run(ctx context.Context) error {
 }
 
 func (c *campaign) runAll(ctx context.Context, tasks []task, parallel int) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	next := make(chan task)
-	var workers sync.WaitGroup
-	for range min(parallel, len(tasks)) {
-		workers.Go(func() {
-			for t := range next {
-				if err := c.do(ctx, t); err != nil {
-					cancel(fmt.Errorf("%v: %w", t, err))
-				}
+	runs, ctx := errgroup.WithContext(ctx)
+	runs.SetLimit(parallel)
+	for _, t := range tasks {
+		runs.Go(func() error {
+			if err := ctx.Err(); err != nil {
+				return err
 			}
+			if err := c.do(ctx, t); err != nil {
+				return fmt.Errorf("%v: %w", t, err)
+			}
+			return nil
 		})
 	}
-	for _, t := range tasks {
-		select {
-		case next <- t:
-			continue
-		case <-ctx.Done():
-		}
-		break
-	}
-	close(next)
-	workers.Wait()
-	return context.Cause(ctx)
+	return runs.Wait()
 }
 
 // do does one run and writes what is known then.

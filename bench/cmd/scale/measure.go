@@ -10,10 +10,10 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/nomad-pal/nomad-pal/bench/process"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
@@ -335,17 +335,12 @@ const sides = 8
 
 // fromAllSides calls f for 0…n-1.
 func fromAllSides(n int, f func(i int) error) error {
-	var wg sync.WaitGroup
-	errs := make([]error, sides)
-	for s := range sides {
-		wg.Go(func() {
-			for i := s; i < n && errs[s] == nil; i += sides {
-				errs[s] = f(i)
-			}
-		})
+	var g errgroup.Group
+	g.SetLimit(sides)
+	for i := range n {
+		g.Go(func() error { return f(i) })
 	}
-	wg.Wait()
-	return errors.Join(errs...)
+	return g.Wait()
 }
 
 func (b *bed) submitAll(ctx context.Context, h how, n int, job func(int) *api.Job) error {
@@ -397,8 +392,8 @@ func percentile(xs []float64, p float64) float64 {
 
 // cpuSeconds is the processor time of a process; 0 where it is gone.
 func cpuSeconds(pid int) float64 {
-	d, _ := process.CPU(pid)
-	return d.Seconds()
+	u, _ := process.Of(pid)
+	return u.CPU.Seconds()
 }
 
 // rss is the resident memory of a process in MB; 0 where it is gone.
