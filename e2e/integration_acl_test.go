@@ -28,19 +28,8 @@ func TestACL(t *testing.T) {
 	}
 	agentToken := b.token("agent", policyFile(t, "nomad-pal.policy.hcl"))
 	userToken := b.token("user", policyFile(t, "user.policy.hcl"))
-	for _, c := range []struct {
-		name string
-		test func(*testing.T, *bed)
-	}{
-		{"agent and user with the shipped policies", func(t *testing.T, b *bed) { testShippedPolicies(t, b, agentToken, userToken) }},
-		{"what is missing is named", testMissingRights},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			sub := *b
-			sub.t = t
-			c.test(t, &sub)
-		})
-	}
+	b.scene("agent and user with the shipped policies", func(t *testing.T, b *bed) { testShippedPolicies(t, b, agentToken, userToken) })
+	b.scene("what is missing is named", testMissingRights)
 }
 
 func policyFile(t *testing.T, name string) string {

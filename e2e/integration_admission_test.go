@@ -45,44 +45,38 @@ admission {
 	b.untilReady(agent)
 	through := b.startProxy(proxy, agent.Address())
 
-	t.Run("batch with GPUs", func(t *testing.T) {
-		sub := *b
-		sub.t = t
-		sub.register(through, gang("held", 1, 2).hcl(), "")
-		got := sub.untilGPUs("held", 2)
-		sub.untilExplained("held", got)
-		if info := sub.info("held"); info.Meta["pal_class"] != "A" {
+	b.scene("batch with GPUs", func(t *testing.T, b *bed) {
+		b.register(through, gang("held", 1, 2).hcl(), "")
+		got := b.untilGPUs("held", 2)
+		b.untilExplained("held", got)
+		if info := b.info("held"); info.Meta["pal_class"] != "A" {
 			t.Errorf("meta %v", info.Meta)
 		}
 		// Registered again, it gets its gate again and keeps its GPUs.
-		sub.register(through, gang("held", 1, 2).hcl(), "")
-		sub.holds("the same GPUs", func() string {
-			if now := strings.Join(sub.gpusOf("held"), " "); now != strings.Join(got, " ") {
+		b.register(through, gang("held", 1, 2).hcl(), "")
+		b.holds("the same GPUs", func() string {
+			if now := strings.Join(b.gpusOf("held"), " "); now != strings.Join(got, " ") {
 				return now
 			}
 			return ""
 		})
-		sub.purge("held")
+		b.purge("held")
 	})
-	t.Run("left alone", func(t *testing.T) {
-		sub := *b
-		sub.t = t
+	b.scene("left alone", func(t *testing.T, b *bed) {
 		service := gang("serve", 1, 1)
 		service.kind = "service"
-		sub.register(through, service.hcl(), "")
-		sub.untilGPUs("serve", 1)
-		if info := sub.info("serve"); len(info.Constraints) > 0 || info.Meta["pal_class"] != "" {
+		b.register(through, service.hcl(), "")
+		b.untilGPUs("serve", 1)
+		if info := b.info("serve"); len(info.Constraints) > 0 || info.Meta["pal_class"] != "" {
 			t.Errorf("the service was changed: %v %v", info.Constraints, info.Meta)
 		}
-		sub.purge("serve")
+		b.purge("serve")
 	})
-	t.Run("refused", func(t *testing.T) {
-		sub := *b
-		sub.t = t
-		sub.register(through, parameterized("pay", "required").hcl(), "Nomad loses payloads")
+	b.scene("refused", func(t *testing.T, b *bed) {
+		b.register(through, parameterized("pay", "required").hcl(), "Nomad loses payloads")
 		bad := gang("bad", 1, 1)
 		bad.meta = `pal_class = "Z"`
-		sub.register(through, bad.hcl(), `pal_class = "Z"`)
+		b.register(through, bad.hcl(), `pal_class = "Z"`)
 		if _, _, err := b.API().Jobs().Info("pay", nil); err == nil {
 			t.Error("the refused job was registered")
 		}

@@ -33,9 +33,7 @@ func TestWorkloadIdentity(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := b.API().Jobs().Register(job, nil); err != nil {
-		t.Fatal(err)
-	}
+	register(b.t, b.Cluster, job)
 	b.run(gang("train", 1, 2).hcl())
 	b.holds("without the policy, nothing is placed", func() string { return strings.Join(b.gpusOf("train"), " ") })
 

@@ -29,13 +29,11 @@ func TestTLS(t *testing.T) {
 	}
 	b.untilReady(agent)
 
-	t.Run("places", func(t *testing.T) {
-		sub := *b
-		sub.t = t
-		sub.run(gang("safe", 1, 2).hcl())
-		got := sub.untilGPUs("safe", 2)
-		sub.untilExplained("safe", got)
-		sub.purge("safe")
+	b.scene("places", func(t *testing.T, b *bed) {
+		b.run(gang("safe", 1, 2).hcl())
+		got := b.untilGPUs("safe", 2)
+		b.untilExplained("safe", got)
+		b.purge("safe")
 	})
 	t.Run("own API", func(t *testing.T) {
 		if status, body := agent.ask("/v1/queue", ""); status != http.StatusOK {
@@ -47,15 +45,13 @@ func TestTLS(t *testing.T) {
 			t.Errorf("it answers without TLS: %s", body)
 		}
 	})
-	t.Run("own API asks for certificates", func(t *testing.T) {
+	b.scene("own API asks for certificates", func(t *testing.T, b *bed) {
 		strict := b.startPal(t, fmt.Sprintf("http {\n  bind_port = 0\n  cert_file = %q\n  key_file = %q\n  client_ca_file = %q\n}\n%s",
 			files.Cert, files.Key, files.CA, nomad), nothing)
 		if err := strict.Trust(files.CA); err != nil {
 			t.Fatal(err)
 		}
-		sub := *b
-		sub.t = t
-		sub.until("the API is up", func() string {
+		b.until("the API is up", func() string {
 			if strict.Address() == "" {
 				return "no address in the log yet"
 			}
@@ -74,12 +70,10 @@ func TestTLS(t *testing.T) {
 			t.Errorf("without a certificate: %s", out)
 		}
 	})
-	t.Run("a wrong authority", func(t *testing.T) {
+	b.scene("a wrong authority", func(t *testing.T, b *bed) {
 		other := strings.Replace(nomad, files.CA, filepath.Join(filepath.Dir(files.CA), "cli.pem"), 1)
 		wrong := b.startPal(t, "http {\n  bind_port = 0\n}\n"+other, nothing)
-		sub := *b
-		sub.t = t
-		sub.until("the agent says so", func() string {
+		b.until("the agent says so", func() string {
 			if text := wrong.Log(); !strings.Contains(text, "certificate signed by unknown authority") {
 				return "the log: " + text
 			}

@@ -74,10 +74,7 @@ func (b *bed) untilCanary(id string, n int) []member {
 // pinned checks that the job is tied to nodes by the placer, and has no gate.
 func (b *bed) pinned(id string) {
 	b.t.Helper()
-	info, _, err := b.API().Jobs().Info(id, nil)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	info := b.info(id)
 	if pins, _ := rewrite.Pinned(info); len(pins.Groups) != len(info.TaskGroups) {
 		b.t.Errorf("%s has pins for %d of %d groups", id, len(pins.Groups), len(info.TaskGroups))
 	}

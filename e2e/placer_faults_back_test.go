@@ -20,18 +20,6 @@ import (
 func TestPlacerBroughtBack(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, [][]float64{{1, 1}, {1, 1}}, cluster.Options{})
-	register := func(job *api.Job) {
-		t.Helper()
-		if _, _, err := b.API().Jobs().Register(job, nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	stop := func(id string) {
-		t.Helper()
-		if _, _, err := b.API().Jobs().Deregister(id, false, nil); err != nil {
-			t.Fatal(err)
-		}
-	}
 	node, err := b.NodeID(t.Context(), "node-0")
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +30,7 @@ func TestPlacerBroughtBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		register(pinned)
+		register(t, b.Cluster, pinned)
 	}
 	parse := func(id, script string) *api.Job {
 		j := gang(id, 1, 1)
@@ -52,13 +40,13 @@ func TestPlacerBroughtBack(t *testing.T) {
 	const runs = "exec sleep 3600"
 
 	stopped := parse("stopped", runs)
-	register(stopped)
-	stop("stopped")
+	register(t, b.Cluster, stopped)
+	b.deregister("stopped", false)
 	place(stopped, gpu(0, 0))
 
 	edited := parse("edited", runs)
-	register(edited)
-	register(parse("edited", "exec sleep 4000"))
+	register(t, b.Cluster, edited)
+	register(t, b.Cluster, parse("edited", "exec sleep 4000"))
 	place(edited, gpu(0, 1))
 
 	b.startAgent("nomad-pal")
@@ -73,10 +61,7 @@ func TestPlacerBroughtBack(t *testing.T) {
 		return ""
 	})
 	b.untilVersion("edited", 1, "4000")
-	before, _, err := b.API().Jobs().Info("edited", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := b.info("edited")
 	b.holds("the edit is taken over once", func() string {
 		now, _, err := b.API().Jobs().Info("edited", nil)
 		if err != nil || *now.Version != *before.Version {
@@ -88,15 +73,12 @@ func TestPlacerBroughtBack(t *testing.T) {
 
 	// Whom a person started again, that runs.
 	again := parse("again", runs)
-	register(again)
+	register(t, b.Cluster, again)
 	b.untilGPUs("again", 1)
 	b.stopAgent()
 	b.forgetRecord("again")
-	stop("again")
-	info, _, err := b.API().Jobs().Info("again", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b.deregister("again", false)
+	info := b.info("again")
 	if _, _, err := b.API().Jobs().Revert("again", *info.Version-1, nil, nil, "", ""); err != nil {
 		t.Fatal(err)
 	}

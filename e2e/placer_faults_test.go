@@ -137,9 +137,7 @@ func testRunAgainAsItEnds(t *testing.T, b *bed) {
 		}
 		return ""
 	})
-	if _, _, err := b.API().Jobs().Register(rewrite.Gate(b.parse(j.hcl())), nil); err != nil {
-		t.Fatal(err)
-	}
+	register(b.t, b.Cluster, rewrite.Gate(b.parse(j.hcl())))
 	for _, n := range b.Clients() {
 		if err := n.Resume(); err != nil {
 			t.Fatal(err)
@@ -223,12 +221,7 @@ func testGPUFailure(t *testing.T, b *bed) {
 	b.untilRunning("unlucky", 2)
 	all := map[int]bool{0: true, 1: true, 2: true, 3: true}
 	b.inventory(1, placerScores[1], all)
-	b.until("the GPUs are known to be unhealthy", func() string {
-		if out, _ := b.pal("status"); !strings.Contains(out, "4 unhealthy") {
-			return out
-		}
-		return ""
-	})
+	b.untilUnhealthy(4)
 	if err := os.WriteFile(flag, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -303,12 +296,7 @@ func testGPUFailureOfAll(t *testing.T, b *bed) {
 	b.run(j.hcl())
 	b.untilRunning("doomed", 1)
 	b.inventory(1, placerScores[1], map[int]bool{0: true})
-	b.until("the GPU is known to be unhealthy", func() string {
-		if out, _ := b.pal("status"); !strings.Contains(out, "1 unhealthy") {
-			return out
-		}
-		return ""
-	})
+	b.untilUnhealthy(1)
 	if err := os.WriteFile(flag, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -327,12 +315,7 @@ func testGPUFailureOfAll(t *testing.T, b *bed) {
 	}
 	b.purge("doomed")
 	b.inventory(1, placerScores[1], nil)
-	b.until("well again", func() string {
-		if out, _ := b.pal("status"); !strings.Contains(out, "0 unhealthy") {
-			return out
-		}
-		return ""
-	})
+	b.untilUnhealthy(0)
 	b.forget("nomad-pal/quarantine")
 }
 

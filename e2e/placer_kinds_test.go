@@ -200,9 +200,7 @@ func testSystem(t *testing.T, b *bed) {
 	j.kind = "system"
 	job := b.parse(j.hcl())
 	job.Constraints = append(job.Constraints, &api.Constraint{LTarget: "${meta.pal_gate}", RTarget: "open", Operand: "="})
-	if _, _, err := b.API().Jobs().Register(job, nil); err != nil {
-		t.Fatal(err)
-	}
+	register(b.t, b.Cluster, job)
 	b.until("it says why", func() string {
 		if e := b.explain("everywhere"); !strings.Contains(e.Reason, "nothing to choose") {
 			return e.Reason

@@ -112,14 +112,9 @@ func testDiesPreempting(t *testing.T, b *bed) {
 	b.untilGPUs("halfway", 16)
 	before := b.members("halfway")
 	b.stopAgent()
-	info, _, err := b.API().Jobs().Info("halfway", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := b.info("halfway")
 	info.Constraints = append(info.Constraints, &api.Constraint{LTarget: "${meta.pal_gate}", RTarget: "open", Operand: "="})
-	if _, _, err := b.API().Jobs().Register(info, nil); err != nil {
-		t.Fatal(err)
-	}
+	register(b.t, b.Cluster, info)
 	b.startAgent("nomad-pal")
 	b.until("the gate is off again", func() string { return b.gate("halfway") })
 	b.holds("the same allocations run", func() string {
@@ -142,24 +137,16 @@ func testDoneWhileStopping(t *testing.T, b *bed) {
 	b.run(j.hcl())
 	b.untilRunning("done", 4)
 	b.stopAgent()
-	info, _, err := b.API().Jobs().Info("done", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := b.info("done")
 	info.Constraints = append(info.Constraints, &api.Constraint{LTarget: "${meta.pal_gate}", RTarget: "open", Operand: "="})
-	if _, _, err := b.API().Jobs().Register(info, nil); err != nil {
-		t.Fatal(err)
-	}
+	register(b.t, b.Cluster, info)
 	if err := os.WriteFile(flag, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	b.until("all of it has ended", func() string { return cmp.Diff([]member(nil), b.members("done"), cmpopts.EquateEmpty()) })
 	b.startAgent("nomad-pal")
 	b.until("the job is stopped", func() string {
-		if info, _, err = b.API().Jobs().Info("done", nil); err != nil {
-			return err.Error()
-		}
-		if *info.Status != "dead" || !*info.Stop {
+		if info := b.info("done"); *info.Status != "dead" || !*info.Stop {
 			return *info.Status
 		}
 		return ""
@@ -284,9 +271,7 @@ func testBypass(t *testing.T, b *bed) {
 	b.fill("full", 4)
 	native := gang("native", 1, 1)
 	job := b.parse(native.hcl())
-	if _, _, err := b.API().Jobs().Register(job, nil); err != nil {
-		t.Fatal(err)
-	}
+	register(b.t, b.Cluster, job)
 	b.run(gang("whole", 4, 4).hcl())
 	b.purge("full") // now native and whole race for the GPUs; either may win
 	winner, loser := "", ""
@@ -319,12 +304,7 @@ func testBypass(t *testing.T, b *bed) {
 // A GPU that is unhealthy is not chosen; its node's others are.
 func testUnhealthy(t *testing.T, b *bed) {
 	b.inventory(1, placerScores[1], map[int]bool{0: true})
-	b.until("the GPU is known to be unhealthy", func() string {
-		if out, _ := b.pal("status"); !strings.Contains(out, "1 unhealthy") {
-			return out
-		}
-		return ""
-	})
+	b.untilUnhealthy(1)
 	b.run(gang("most", 15, 1).hcl())
 	if got := b.untilGPUs("most", 15); slices.Contains(got, gpu(1, 0)) {
 		t.Errorf("the unhealthy GPU was chosen: %v", got)

@@ -23,10 +23,9 @@ func TestPlacerOthers(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, [][]float64{placerScores[0], placerScores[1]}, cluster.Options{})
 	b.startAgent("nomad-pal")
-	t.Run("Sweep", func(t *testing.T) { b.t = t; testSweep(t, b) })
-	t.Run("ForgedPins", func(t *testing.T) { b.t = t; testForgedPins(t, b) })
-	t.Run("Reinstalled", func(t *testing.T) { b.t = t; testReinstalled(t, b) })
-	b.t = t
+	b.scene("Sweep", testSweep)
+	b.scene("ForgedPins", testForgedPins)
+	b.scene("Reinstalled", testReinstalled)
 }
 
 // A sweep of 30 one-GPU jobs with a typing error keeps no GPU from the next job.

@@ -155,9 +155,7 @@ func (b *bed) fillIdle() {
 	b.t.Helper()
 	job := b.parse(gang("idle", 2, 4).hcl())
 	job.Constraints = nil
-	if _, _, err := b.API().Jobs().Register(job, nil); err != nil {
-		b.t.Fatal(err)
-	}
+	register(b.t, b.Cluster, job)
 	b.until("all GPUs are in use", func() string {
 		if g := b.gpusOf("idle"); len(g) != 8 {
 			return fmt.Sprint(g)
@@ -198,9 +196,7 @@ func testAfter(t *testing.T, b *bed) {
 	job := b.parse(prepare.hcl())
 	job.Constraints = nil
 	job.TaskGroups[0].Tasks[0].Resources.Devices = nil
-	if _, _, err := b.API().Jobs().Register(job, nil); err != nil {
-		t.Fatal(err)
-	}
+	register(b.t, b.Cluster, job)
 	train := gang("train", 1, 4)
 	train.seconds = 10
 	b.run(train.hcl())

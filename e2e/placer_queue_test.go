@@ -166,12 +166,7 @@ func testMemberReplaced(t *testing.T, b *bed) {
 	}
 	node, k := int(lost[4]-'0'), int(lost[6]-'0')
 	b.inventory(node, placerScores[node], map[int]bool{k: true})
-	b.until("the GPU is known to be unhealthy", func() string {
-		if out, _ := b.pal("status"); !strings.Contains(out, "1 unhealthy") {
-			return out
-		}
-		return ""
-	})
+	b.untilUnhealthy(1)
 	if err := os.WriteFile(flag, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}

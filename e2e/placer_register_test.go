@@ -21,29 +21,15 @@ func TestPlacerRegisters(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, [][]float64{{1.1, 1.2}, {1, 1.3}}, cluster.Options{})
 	b.config = "queue {\n  locality_wait = false\n}\n" // else a job would wait for a better GPU than the last
-	for _, c := range []struct {
-		name string
-		test func(*testing.T, *bed)
-	}{
-		{"placed while registered", testRegistersPlaced},
-		{"waits with its gate", testRegistersWaiting},
-		{"many at once", testRegistersMany},
-		{"run again", testRegistersAgain},
-		{"not for the agent", testRegistersElsewhere},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			sub := *b
-			sub.t = t
-			sub.startAgent("nomad-pal")
-			c.test(t, &sub)
-		})
-	}
+	b.tell([]scene{
+		{"placed while registered", "", testRegistersPlaced},
+		{"waits with its gate", "", testRegistersWaiting},
+		{"many at once", "", testRegistersMany},
+		{"run again", "", testRegistersAgain},
+		{"not for the agent", "", testRegistersElsewhere},
+	})
 	for _, at := range []string{"before-commit", "after-commit"} {
-		t.Run("killed "+at, func(t *testing.T) {
-			sub := *b
-			sub.t = t
-			testRegistersKilled(t, &sub, at)
-		})
+		b.scene("killed "+at, func(t *testing.T, b *bed) { testRegistersKilled(t, b, at) })
 	}
 }
 

@@ -20,33 +20,22 @@ import (
 func TestPlacer(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, placerScores, cluster.Options{})
-	for _, c := range []struct {
-		name string
-		test func(*testing.T, *bed)
-	}{
-		{"single GPU", testSingle},
-		{"run watches", testRunWatches},
-		{"gang in one node", testOneNode},
-		{"gang across nodes", testAcrossNodes},
-		{"several groups", testSeveralGroups},
-		{"waits and holds nothing", testWaits},
-		{"run again", testRunAgain},
-		{"stopped while waiting", testStoppedWhileWaiting},
-		{"two want the same", testTwoWantTheSame},
-		{"bad input", testBadInput},
-		{"plan", testPlan},
-		{"release", testRelease},
-		{"killed before commit", func(t *testing.T, b *bed) { testKilled(t, b, "before-commit") }},
-		{"killed after commit", func(t *testing.T, b *bed) { testKilled(t, b, "after-commit") }},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			sub := *b
-			sub.t = t
-			if !strings.HasPrefix(c.name, "killed") {
-				sub.startAgent("nomad-pal")
-			}
-			c.test(t, &sub)
-		})
+	b.tell([]scene{
+		{"single GPU", "", testSingle},
+		{"run watches", "", testRunWatches},
+		{"gang in one node", "", testOneNode},
+		{"gang across nodes", "", testAcrossNodes},
+		{"several groups", "", testSeveralGroups},
+		{"waits and holds nothing", "", testWaits},
+		{"run again", "", testRunAgain},
+		{"stopped while waiting", "", testStoppedWhileWaiting},
+		{"two want the same", "", testTwoWantTheSame},
+		{"bad input", "", testBadInput},
+		{"plan", "", testPlan},
+		{"release", "", testRelease},
+	})
+	for _, at := range []string{"before-commit", "after-commit"} {
+		b.scene("killed "+at, func(t *testing.T, b *bed) { testKilled(t, b, at) })
 	}
 }
 
@@ -173,9 +162,7 @@ func testStoppedWhileWaiting(t *testing.T, b *bed) {
 		}
 		return ""
 	})
-	if _, _, err := b.API().Jobs().Deregister("quitter", false, nil); err != nil {
-		t.Fatal(err)
-	}
+	b.deregister("quitter", false)
 	b.purge("blocker")
 	b.untilGPUs("patient", 1)
 	b.waitsOn("quitter")
@@ -235,10 +222,7 @@ func testRelease(t *testing.T, b *bed) {
 	if out, code := b.pal("release", "free"); code != 0 {
 		t.Fatalf("release: %s", out)
 	}
-	info, _, err := b.API().Jobs().Info("free", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := b.info("free")
 	g := info.TaskGroups[0]
 	if len(info.Constraints) > 0 || len(g.Constraints) > 0 || len(g.Tasks[0].Resources.Devices[0].Constraints) > 0 {
 		t.Errorf("constraints are left: %v %v", info.Constraints, g.Constraints)

@@ -21,13 +21,21 @@ type scene struct {
 // tell runs scenes one after the other.
 func (b *bed) tell(scenes []scene) {
 	for _, s := range scenes {
-		b.t.Run(s.name, func(t *testing.T) {
-			sub := *b
-			sub.t, sub.config = t, s.config
-			sub.startAgent("nomad-pal")
-			s.test(t, &sub)
+		b.scene(s.name, func(t *testing.T, b *bed) {
+			b.config += s.config
+			b.startAgent("nomad-pal")
+			s.test(t, b)
 		})
 	}
+}
+
+// scene runs a subtest on the cluster, without an agent.
+func (b *bed) scene(name string, test func(*testing.T, *bed)) {
+	b.t.Run(name, func(t *testing.T) {
+		sub := *b
+		sub.t = t
+		test(t, &sub)
+	})
 }
 
 // fill runs a job on all of n × 4 GPUs.
@@ -50,6 +58,17 @@ func (b *bed) untilWaits(id string, words ...string) {
 			if !strings.Contains(e.Reason, w) {
 				return e.Reason
 			}
+		}
+		return ""
+	})
+}
+
+// untilUnhealthy waits until the commands know of n unhealthy GPUs.
+func (b *bed) untilUnhealthy(n int) {
+	b.t.Helper()
+	b.until(fmt.Sprintf("%d GPUs are known to be unhealthy", n), func() string {
+		if out, _ := b.pal("status"); !strings.Contains(out, fmt.Sprintf(", %d unhealthy", n)) {
+			return out
 		}
 		return ""
 	})

@@ -106,9 +106,17 @@ func (r *realNomad) Undrain(n int) {
 // shows is what the model is held to.
 func TestScenarios(t *testing.T) {
 	t.Parallel()
+	half := len(scenario.All) / 2
+	for name, all := range map[string][]scenario.Scenario{"first": scenario.All[:half], "second": scenario.All[half:]} {
+		t.Run(name, func(t *testing.T) { testScenarios(t, all) })
+	}
+}
+
+func testScenarios(t *testing.T, all []scenario.Scenario) {
+	t.Parallel()
 	times := [][]float64{{1, 1}, {1, 1}, {1, 1}}
-	r := &realNomad{bed: newBed(t, times, cluster.Options{}), times: times, unhealthy: map[int]map[int]bool{}}
-	for _, s := range scenario.All {
+	r := &realNomad{bed: newBed(t, times, cluster.Options{HeartbeatTTL: 4 * time.Second}), times: times, unhealthy: map[int]map[int]bool{}}
+	for _, s := range all {
 		t.Run(s.Name, func(t *testing.T) {
 			r.t = t
 			want, err := os.ReadFile(filepath.Join("..", "placer", "nomadtest", "scenario", "testdata", scenario.File(s)))

@@ -87,19 +87,13 @@ func TestSimulatedNodes(t *testing.T) {
 	binary := buildSimnodes(t)
 	c := clustertest.Start(t, cluster.Options{HeartbeatTTL: time.Hour})
 	sim := simulate(t, binary, c, 60)
-	register := func(job *api.Job) {
-		t.Helper()
-		if _, _, err := c.API().Jobs().Register(job, nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	register(simJob(t, "short", 90, "0.2"))
-	register(simJob(t, "endless", 30, ""))
+	register(t, c, simJob(t, "short", 90, "0.2"))
+	register(t, c, simJob(t, "endless", 30, ""))
 	clustertest.Until(t, time.Minute, "short is complete", c.Allocations("short", api.AllocClientStatusComplete, 90))
 	clustertest.Until(t, time.Minute, "endless runs", c.Allocations("endless", api.AllocClientStatusRunning, 30))
 
 	// All 480 GPUs: 30 allocations of endless hold 120, so 90 of this job run and the others wait.
-	register(simJob(t, "rest", 100, ""))
+	register(t, c, simJob(t, "rest", 100, ""))
 	clustertest.Until(t, time.Minute, "the rest fills the cluster", c.Allocations("rest", api.AllocClientStatusRunning, 90))
 
 	sim.Kill()

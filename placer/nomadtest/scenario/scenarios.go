@@ -36,12 +36,18 @@ var All = []Scenario{
 	{"node down", nodeDown},
 }
 
+// endsSoon has members killed a second after they were told to end, not five.
+func endsSoon(job *api.Job) {
+	second := time.Second
+	job.TaskGroups[0].Tasks[0].KillTimeout = &second
+}
+
 func gang(name string, members int) *api.Job {
-	return bed.Gang{Name: name, Members: members, Ungated: true}.Job()
+	return bed.Gang{Name: name, Members: members, Ungated: true, Change: endsSoon}.Job()
 }
 
 func working(name string, members int, d time.Duration, exit int) *api.Job {
-	return bed.Gang{Name: name, Members: members, Runs: d, Exit: exit, Ungated: true}.Job()
+	return bed.Gang{Name: name, Members: members, Runs: d, Exit: exit, Ungated: true, Change: endsSoon}.Job()
 }
 
 func gate(x *Script) {
@@ -193,7 +199,7 @@ func fails(x *Script) {
 }
 
 func triedAgain(x *Script) {
-	job := bed.Gang{Name: "a", Runs: time.Second, Exit: 3, Restarts: 1, Reschedules: 1, Ungated: true}.Job()
+	job := bed.Gang{Name: "a", Runs: time.Second, Exit: 3, Restarts: 1, Reschedules: 1, Ungated: true, Change: endsSoon}.Job()
 	x.register(x.pinned(job, "GPU-0-0"))
 	x.untilOver("a", 2)
 	x.show("a")
