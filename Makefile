@@ -42,7 +42,12 @@ nomad: ## A Nomad for demo and tests: the one on PATH if supported, else built o
 ##@ Check
 
 .PHONY: test
-test: fmt-check tidy-check lint race research packing simulations rewrites browser e2e ## Everything that must pass
+test: ## Everything that must pass. The end-to-end tests wait most of their time, so the others run beside them
+	+@$(MAKE) --no-print-directory -j2 --output-sync=line e2e checks
+
+.PHONY: checks
+checks: build nomad fault-points ## All of it but the end-to-end tests
+	+@$(MAKE) --no-print-directory -j1 fmt-check tidy-check lint race research packing simulations rewrites browser
 
 .PHONY: unit
 unit: ## Unit, property and golden tests, the fast way
@@ -71,7 +76,7 @@ rewrites-1.10: ## Every kind of rewrite against the scheduler of Nomad 1.10 (its
 .PHONY: e2e
 e2e: build nomad ## End-to-end tests on real Nomad clusters
 	@echo "end-to-end tests on real Nomad clusters (several minutes)"
-	E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) go test -count=1 -parallel 4 -timeout 40m ./e2e
+	E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) go test -count=1 -parallel 6 -timeout 40m ./e2e
 
 .PHONY: lint
 lint: ## go vet and staticcheck, nested modules included

@@ -318,8 +318,9 @@ func (c *Cluster) environment() []string {
 func (c *Cluster) Close() error {
 	c.closing.Do(func() {
 		c.options.Progress("stopping the cluster")
-		c.closed = c.guard.clean()
-		c.reapers.Wait()
+		if c.closed = c.guard.clean(); c.closed == nil { // else something may run on
+			c.reapers.Wait()
+		}
 		for _, a := range slices.Concat(c.servers, c.clients) {
 			if a.api != nil {
 				a.api.Close()

@@ -245,11 +245,13 @@ func TestRoundTrip(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			_, s := newStore(t)
 			rapid.Check(t, func(t *rapid.T) { once(t, s) })
 		})
 	}
 	t.Run("profile", func(t *testing.T) {
+		t.Parallel()
 		_, s := newStore(t)
 		for _, gpus := range []int{8000, 1, 3000} {
 			p := profileOf(t, gpus, 1)

@@ -254,6 +254,12 @@ func TestHalfWritten(t *testing.T) {
 }
 
 func halfWritten[T, V any](t *testing.T, of func(Store) Shards[T, V], was, is V, sound func(V) bool) {
+	t.Parallel()
+	clean, other := newStore(t)
+	if err := of(other).Write(t.Context(), is); err != nil {
+		t.Fatal(err)
+	}
+	want := all(t, clean, of(other).prefix)
 	for _, fault := range []nomadtest.Fault{nomadtest.Failed, nomadtest.DoneButFailed} {
 		for n := 1; ; n++ {
 			server, s := newStore(t)
@@ -287,11 +293,7 @@ func halfWritten[T, V any](t *testing.T, of func(Store) Shards[T, V], was, is V,
 			if err := kept.Write(t.Context(), is); err != nil {
 				t.Fatal(err)
 			}
-			clean, other := newStore(t)
-			if err := of(other).Write(t.Context(), is); err != nil {
-				t.Fatal(err)
-			}
-			if !cmp.Equal(all(t, clean, kept.prefix), all(t, server, kept.prefix)) {
+			if !cmp.Equal(want, all(t, server, kept.prefix)) {
 				t.Fatalf("%v at request %d: the next write does not put it right", fault, n)
 			}
 		}
