@@ -14,7 +14,9 @@ import (
 // published as lost rather than not at all, until it is back, another card is in
 // its slot, or the operator clears it.
 type roster struct {
-	stored    []gpu.Device
+	stored    []gpu.Device    // those of them that no scan has listed
+	known     map[string]bool // all of them, by id; nil before the first scan
+	home      bool            // a scan has listed one of them: this is their host
 	forgotten map[string]bool // cleared while they were not listed, by id
 }
 
@@ -39,12 +41,16 @@ func (r *roster) complete(inv gpu.Inventory) (_ gpu.Inventory, replaced []string
 		present[d.Physical()] = true
 		slots[d.BusID] = d.Physical()
 	}
-	known, stranger := map[string]bool{}, len(present) > 0
-	for i := range r.stored {
-		id := r.stored[i].Physical()
-		known[id] = true
-		stranger = stranger && !present[id]
+	if r.known == nil {
+		r.known = map[string]bool{}
+		for i := range r.stored {
+			r.known[r.stored[i].Physical()] = true
+		}
 	}
+	for id := range present {
+		r.home = r.home || r.known[id]
+	}
+	stranger := len(present) > 0 && !r.home
 	missing := map[string]bool{}
 	r.stored = slices.DeleteFunc(r.stored, func(d gpu.Device) bool {
 		id := d.Physical()
@@ -52,7 +58,7 @@ func (r *roster) complete(inv gpu.Inventory) (_ gpu.Inventory, replaced []string
 		switch {
 		case present[id], inv.Complete:
 			return true // it is there, perhaps divided in another way
-		case stranger, taken && d.BusID != "" && !known[other]:
+		case stranger, taken && d.BusID != "" && !r.known[other]:
 			replaced = append(replaced, id)
 			return true
 		}

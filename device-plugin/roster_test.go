@@ -1,0 +1,46 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package deviceplugin
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+)
+
+// A GPU that was lost before the start stays listed, scan after scan; on another
+// host, none of those that were here before is.
+func TestRosterScanAfterScan(t *testing.T) {
+	t.Parallel()
+	device := func(id, slot string) gpu.Device { return gpu.Device{ID: id, BusID: slot} }
+	here, lost := device("GPU-0", "0000:1a:00.0"), device("GPU-1", "0000:1b:00.0")
+	for _, c := range []struct {
+		name     string
+		listed   gpu.Device
+		want     int
+		replaced string
+	}{
+		{"one is lost", here, 2, "[]"},
+		{"another host", device("GPU-7", "0000:4a:00.0"), 1, "[GPU-0 GPU-1]"},
+	} {
+		r := roster{stored: []gpu.Device{here, lost}, forgotten: map[string]bool{}}
+		all := ""
+		for scan := range 3 {
+			inv, replaced := r.complete(gpu.Inventory{Devices: []gpu.Device{c.listed}})
+			if len(replaced) > 0 {
+				all += fmt.Sprint(replaced)
+			}
+			if len(inv.Devices) != c.want {
+				t.Errorf("%s, scan %d: %d GPUs, want %d", c.name, scan+1, len(inv.Devices), c.want)
+			}
+		}
+		if all == "" {
+			all = "[]"
+		}
+		if all != c.replaced {
+			t.Errorf("%s: %s are said to be replaced, want %s", c.name, all, c.replaced)
+		}
+	}
+}
