@@ -146,6 +146,9 @@ func testReinstalled(t *testing.T, b *bed) {
 		t.Errorf("gpus: exit code %d: %s", code, out)
 	}
 	b.until("Nomad knows that the old node is gone", func() string {
+		if n, _, err := b.API().Nodes().Info(old, nil); err != nil || n.Status == api.NodeStatusReady {
+			return fmt.Sprint("it is ready ", err)
+		}
 		if h := b.http("/v1/health"); !strings.Contains(h, "counted for the latter, which is ready") {
 			return h
 		}
