@@ -42,7 +42,7 @@ nomad: ## A Nomad for demo and tests: the one on PATH if supported, else built o
 ##@ Check
 
 .PHONY: test
-test: ## Everything that must pass. The end-to-end tests wait most of their time, so the others run beside them
+test: ## Everything that must pass: e2e, which waits most of its time, beside the checks
 	+@$(MAKE) --no-print-directory -j2 --output-sync=line e2e checks
 
 .PHONY: checks

@@ -123,8 +123,10 @@ func (p *Placer) URL() string {
 	return "http://" + address
 }
 
-// Serves waits until its HTTP API is there, and gives up at once when the process has ended.
+// Serves waits until its HTTP API is there, and gives up after a minute, and at once when the process has ended.
 func (p *Placer) Serves(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("not within a minute"))
+	defer cancel()
 	return Until(ctx, "the placer has an address", func(context.Context) (string, error) {
 		switch {
 		case p.Address() != "":
