@@ -35,7 +35,11 @@ func TestPluginThroughFaults(t *testing.T) {
 	register(t, c, gpuJob("one", 1))
 	alloc := running(t, c, "one")
 	mine := deviceIDs(alloc)
-	pids := taskPIDs(t, alloc.ID)
+	var pids []int
+	clustertest.Until(t, pluginPatience, "the task sleeps", func(context.Context) (string, error) {
+		pids = taskPIDs(t, alloc.ID)
+		return missing(len(pids), 1), nil
+	})
 	if len(mine) != 1 || len(pids) != 1 {
 		t.Fatalf("devices %v, processes %v: want one each", mine, pids)
 	}
