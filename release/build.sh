@@ -6,7 +6,7 @@
 #
 # nomad-pal is static. nomad-device-pal loads NVML at run time, for which go-nvml needs cgo: clang and lld link it
 # against the C library of an old Debian, so that it runs wherever glibc is $oldest or newer. The libraries come from
-# the Debian archive that apt on this machine uses.
+# the Debian archive that apt on this machine uses, else from Debian's own.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -28,12 +28,12 @@ sysroot() {
   local dir=$PWD/build/release/sysroot/$1
   if [ ! -e "$dir" ]; then
     local archive
-    archive=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' | grep '/debian/$' | head -n 1)
+    archive=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' | grep '/debian/$' | head -n 1) || true
     say "C library of $suite for $1"
     rm -rf "$dir.tmp"
     mkdir -p "${dir%/*}"
     mmdebstrap --quiet --variant=extract --architecture="$1" --include=libc6-dev,libgcc-10-dev $suite "$dir.tmp" \
-      "deb ${archive:-http://deb.debian.org/debian/} $suite main" >&2
+      ${archive:+"deb $archive $suite main"} >&2
     # Absolute links lead out of it.
     find "$dir.tmp" -type l -lname '/*' -printf '%p %l\n' | while read -r link target; do ln -sfn "$dir$target" "$link"; done
     mv "$dir.tmp" "$dir"

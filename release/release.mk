@@ -14,5 +14,5 @@ release: man ## Packages, archives, image, pack, bills of materials and checksum
 	release/build.sh $(VERSION) $(RELEASE)
 
 .PHONY: release-test
-release-test: release nomad ## Tests of the release, as root on Debian: installed, upgraded, rolled back and removed in a container with systemd; built twice with the same bytes (10 minutes)
+release-test: release nomad ## Tests of the release, as root on Debian: installed, upgraded, rolled back and removed in a container with systemd; built twice with the same bytes (a quarter of an hour)
 	release/test.sh $(VERSION) $(RELEASE) $$(cat build/nomad.path)

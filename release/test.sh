@@ -49,8 +49,8 @@ build/release/pack -version 1.99.0 -root "$work/older" -stage $stage -out "$work
 
 if [ ! -e build/release/debian ]; then
   say "a Debian to install into"
-  archive=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' | grep '/debian/$' | head -n 1)
-  mmdebstrap --quiet --variant=minbase --include=systemd,systemd-sysv,rpm,procps bookworm build/release/debian.tmp "deb ${archive:-http://deb.debian.org/debian/} bookworm main"
+  archive=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' | grep '/debian/$' | head -n 1) || true
+  mmdebstrap --quiet --variant=minbase --include=systemd,systemd-sysv,rpm,procps bookworm build/release/debian.tmp ${archive:+"deb $archive bookworm main"}
   mv build/release/debian.tmp build/release/debian
 fi
 cat > "$work/test.service" <<UNIT
