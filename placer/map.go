@@ -32,7 +32,7 @@ type Map struct {
 }
 
 // MapRack is a rack. Nodes of which no rack is known stand together, [mapRackNodes] of
-// them and less, under the name of the first.
+// them at most, named after the first.
 type MapRack struct {
 	Name       string    `json:"name"`
 	Datacenter string    `json:"datacenter"`
@@ -68,7 +68,7 @@ func (s *Snapshot) Map() *Map {
 	for _, n := range order {
 		node := c.Node(n)
 		if r := len(m.Racks) - 1; r < 0 || m.Racks[r].Datacenter != node.Datacenter || last != node.Rack || node.Rack == "" && len(m.Racks[r].Nodes) == mapRackNodes {
-			m.Racks = append(m.Racks, MapRack{Name: cmp.Or(node.Rack, unique[n]), Datacenter: node.Datacenter})
+			m.Racks = append(m.Racks, MapRack{Name: cmp.Or(node.Rack, "no rack ("+unique[n]+" …)"), Datacenter: node.Datacenter})
 			last = node.Rack
 		}
 		r := &m.Racks[len(m.Racks)-1]

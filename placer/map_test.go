@@ -46,7 +46,7 @@ func TestMap(t *testing.T) {
 		for _, r := range m.Racks {
 			racks = append(racks, fmt.Sprintf("%s/%s %d: %s", r.Datacenter, r.Name, len(r.Nodes), r.Nodes[0].Name))
 		}
-		want := []string{"dc1/n03 32: n03", "dc1/n35 1: n35", "dc1/a 1: n00 (00000003)", "dc1/b 2: n00"}
+		want := []string{"dc1/no rack (n03 …) 32: n03", "dc1/no rack (n35 …) 1: n35", "dc1/a 1: n00 (00000003)", "dc1/b 2: n00"}
 		if d := cmp.Diff(want, racks); d != "" {
 			t.Errorf("racks (-want +got):\n%s", d)
 		}

@@ -113,7 +113,8 @@ func start(t *testing.T, nodes int, tokens map[string]nomadtest.Token) *world {
 	t.Cleanup(func() {
 		w.stop()
 		if t.Failed() {
-			t.Logf("log of the agent:\n%s", log)
+			text := log.String()
+			t.Logf("the last of the agent's log:\n%s", text[max(0, len(text)-4000):])
 		}
 	})
 	w.pid = cmd.Process.Pid

@@ -44,12 +44,12 @@ func chromium(t *testing.T) context.Context {
 	if path == "" {
 		without(t, "there is no Chromium: apt-get install chromium")
 	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()), chromedp.NoSandbox, chromedp.DisableGPU,
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-background-networking", true))
 	ctx, cancel := chromedp.NewExecAllocator(context.Background(), options...)
 	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(ctx)
-	t.Cleanup(cancel)
+	ctx, _ = chromedp.NewContext(ctx)
+	t.Cleanup(func() { _ = chromedp.Cancel(ctx) }) // waits for its end, unlike a cancel function
 	if err := chromedp.Run(ctx); err != nil {
 		t.Fatalf("starting %s: %v", path, err)
 	}
@@ -127,6 +127,12 @@ func (p *tab) shows(texts ...string) {
 func (p *tab) drawn() {
 	p.t.Helper()
 	p.waits("the map is drawn", `document.querySelector("[data-drawn]")`)
+}
+
+// clicks clicks an element once it is there: lists are drawn anew as things change.
+func (p *tab) clicks(selector string) {
+	p.t.Helper()
+	p.waits("there is "+selector, `(e => { e?.click(); return e; })(document.querySelector(`+quoted(selector)+`))`)
 }
 
 func (p *tab) goTo(route string) {

@@ -103,11 +103,11 @@ func TestPage(t *testing.T) {
 		if n := is[int](p, `document.querySelectorAll("main table tbody tr").length`); n < gpusPerNode {
 			t.Errorf("%d rows for %d GPUs", n, gpusPerNode)
 		}
-		p.run(chromedp.Click(`main tbody a[href^="#/gpu/"]`))
+		p.clicks(`main tbody a[href^="#/gpu/"]`)
 		p.shows("On node gpu-00001")
 		p.goTo("#/job/default/train-000")
 		p.shows("stand out among the others")
-		p.run(chromedp.Click("table.lv button.taken"))
+		p.clicks("table.lv button.taken")
 		p.shows("this was chosen")
 		p.checked()
 	})
@@ -115,7 +115,7 @@ func TestPage(t *testing.T) {
 	t.Run("names are text", func(t *testing.T) {
 		p := open(t, browser, w.url, "#/jobs?search="+"onerror")
 		p.shows(hostileName)
-		p.run(chromedp.Click(`main tbody a`))
+		p.clicks(`main tbody a`)
 		p.shows("Job "+hostileName, "members are running")
 		if n := is[int](p, `document.querySelectorAll("img").length`); n > 0 {
 			t.Errorf("%d images", n)
@@ -126,9 +126,11 @@ func TestPage(t *testing.T) {
 	t.Run("jobs are sorted, filtered and paged", func(t *testing.T) {
 		p := open(t, browser, w.url, "#/jobs")
 		p.shows("train-000")
-		p.run(chromedp.Click(`th button[title="Sort by gpus"]`), chromedp.Click(`th button[title="Sort by gpus"]`))
+		p.clicks(`th button[title="Sort by gpus"]`)
+		p.clicks(`th[aria-sort=ascending] button[title="Sort by gpus"]`)
 		p.waits("the largest is first", `location.hash.includes("order=desc") && document.querySelector("main th[aria-sort=descending]") && document.querySelector("main tbody tr").innerText.includes("64")`)
-		p.run(chromedp.SetValue(`main input[type=search]`, "never"), chromedp.Click(`main form button`))
+		p.run(chromedp.SetValue(`main input[type=search]`, "never"))
+		p.clicks(`main form button`)
 		p.shows("1 match")
 		p.checked()
 	})
@@ -193,7 +195,8 @@ func TestToken(t *testing.T) {
 	p := open(t, browser, w.url, "")
 	enter := func(token string) {
 		t.Helper()
-		p.run(chromedp.SetValue("#secret", token), chromedp.Click(`#token button[value=save]`))
+		p.run(chromedp.SetValue("#secret", token))
+		p.clicks(`#token button[value=save]`)
 	}
 	p.waits("the dialog opens by itself", `document.getElementById("token").open`)
 	p.shows("permission denied", "list-jobs")
@@ -203,7 +206,7 @@ func TestToken(t *testing.T) {
 	p.shot("token")
 	enter("reader")
 	p.drawn()
-	p.run(chromedp.Click("#login"))
+	p.clicks("#login")
 	enter("tenant")
 	p.shows("This token may not read nodes")
 	p.goTo("#/jobs")

@@ -108,12 +108,12 @@ func TestStreamRebuildsTheState(t *testing.T) {
 	m, jobs := randomMap(r, 4), uint64(1)
 	readers, tenant := make([]shown, 3), uint64(0)
 	for step := range 400 {
-		switch r.IntN(10) {
-		case 0: // other nodes
+		switch n := r.IntN(100); {
+		case n < 1: // other nodes
 			m = randomMap(r, 1+r.IntN(5))
-		case 1:
+		case n < 10:
 			jobs++
-		case 2: // nothing
+		case n < 20: // nothing
 		default:
 			m = &placer.Map{Racks: m.Racks, Cells: slices.Clone(m.Cells)}
 			for range 1 + r.IntN(3) {

@@ -57,7 +57,7 @@ export const time = t => t ? h("time", {dateTime: t, title: when(t)}, fromNow(t)
 export function expected(j) {
   if (!j.start_to) return "";
   const from = new Date(j.start_from) < Date.now() + 60e3 ? "now" : fromNow(j.start_from);
-  return h("span", {title: `between ${when(j.start_from)} and ${when(j.start_to)}`}, from, " to ", fromNow(j.start_to), h("br"), h("span", {className: "soft"}, "by ", when(j.start_to)));
+  return h("span", {title: `between ${when(j.start_from)} and ${when(j.start_to)}`}, from, " to ", fromNow(j.start_to).replace(/^in /, ""), h("br"), h("span", {className: "soft"}, "by ", when(j.start_to)));
 }
 
 // Requests, with the token that the reader gave.

@@ -86,13 +86,15 @@ const trouble = g => [!g.healthy && `unhealthy: ${g.unhealthy || "no reason give
 const gpuTable = (gpus, caption, node) => table(caption, [...node ? ["Node"] : [], "#GPU", "Id", "Model", ...classes.map(c => "Class " + c), "State", "Job"], gpus.map(g =>
   [...node ? [nodeLink(nodeOf(g)?.name ?? g.node)] : [], g.index, gpuLink(g.id), g.device.replace(/^.*\//, ""), ...classes.map(c => score(g, c)), trouble(g).join("; ") || (g.job ? "busy" : g.available ? "free" : "not available"), g.job ? named(g.job) : ""]));
 
+const brief = job => job.replace(/^default\//, "");
+
 // during are the uses as bars, one row for each GPU; what is held without an event has been
 // since before the agent began.
 function during(gpus, uses) {
   const bars = [];
   for (const g of gpus) {
-    const mine = uses.filter(u => u.gpus.includes(g.id)).map(u => ({from: u.from, to: u.to, text: u.namespace ? `${u.namespace}/${u.job}` : u.job}));
-    if (g.job && !mine.some(u => !u.to && u.text === g.job)) mine.push({text: g.job});
+    const mine = uses.filter(u => u.gpus.includes(g.id)).map(u => ({from: u.from, to: u.to, text: brief(u.namespace ? `${u.namespace}/${u.job}` : u.job)}));
+    if (g.job && !mine.some(u => !u.to && u.text === brief(g.job))) mine.push({text: brief(g.job)});
     bars.push(...mine.map(u => ({...u, row: `GPU ${g.index}`})));
     if (!mine.length) bars.push({row: `GPU ${g.index}`, none: true});
   }
