@@ -28,7 +28,7 @@ func TestEventLog(t *testing.T) {
 	}
 	_, changed := l.After(0)
 	for i := range 5 {
-		l.Add(placer.Event{Text: fmt.Sprint(i), GPUs: make([]string, 100)})
+		l.Add(placer.Event{Text: fmt.Sprint(i), GPUs: make([]string, 300)})
 	}
 	select {
 	case <-changed:
@@ -36,7 +36,7 @@ func TestEventLog(t *testing.T) {
 		t.Error("nobody was woken")
 	}
 	es, changed := l.After(0)
-	if len(es) != 3 || es[0].Text != "2" || es[2].Text != "4" || es[0].ID != 1_000_002 || es[2].ID != 1_000_004 || len(es[0].GPUs) != 64 {
+	if len(es) != 3 || es[0].Text != "2" || es[2].Text != "4" || es[0].ID != 1_000_002 || es[2].ID != 1_000_004 || len(es[0].GPUs) != 256 {
 		t.Errorf("%+v", es)
 	}
 	if es, _ := l.After(1_000_003); len(es) != 1 || es[0].Text != "4" {

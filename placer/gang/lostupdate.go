@@ -18,28 +18,32 @@ import (
 // replaced the other: milliseconds, more on a busy server.
 const raceTime = 5 * time.Second
 
-// isLostUpdate says whether version v of a job is a rewriting of ours of version
-// v-2 that replaced version v-1, by which the author stopped or edited the job:
+// isLostUpdate says whether version v of a job is a rewriting of ours of an earlier
+// version that replaced those between, by which the author stopped or edited the job:
 //
-//	v-2  as it waited, or ran
-//	v-1  stopped, or edited
-//	v    what v-2 asks for, with other pins, or another gate, than any version before
+//	base  as it waited, or ran
+//	…     stopped, or edited, and perhaps placed so
+//	v     what the base asks for, with other pins, or another gate, than any version before
 //
-// Otherwise what we register asks for what the version before it did. A person can make
-// such a v by reverting or starting the job; but then it equals an earlier version.
+// Our registering rests on the version before it otherwise. A person can make
+// such a v by reverting or starting the job; that is like a version before.
 //
 // A job that was purged and brought back cannot be told from a new one: Nomad
 // keeps no version of it. Somebody has to purge it again.
 func isLostUpdate(versions map[uint64]*api.Job, v uint64) bool {
-	now, lost, base := versions[v], versions[v-1], versions[v-2]
-	if now == nil || lost == nil || base == nil || stopped(now) || stopped(base) {
+	now, last := versions[v], versions[v-1]
+	if now == nil || last == nil || stopped(now) {
 		return false
 	}
-	if apart := time.Duration(*now.SubmitTime - *lost.SubmitTime).Abs(); apart > raceTime {
+	if apart := time.Duration(*now.SubmitTime - *last.SubmitTime).Abs(); apart > raceTime {
 		return false
 	}
 	asks := Wishes(rewrite.Author(now))
-	if Wishes(rewrite.Author(base)) != asks || !stopped(lost) && Wishes(rewrite.Author(lost)) == asks {
+	base := v - 1
+	for versions[base] != nil && (stopped(versions[base]) || Wishes(rewrite.Author(versions[base])) != asks) {
+		base--
+	}
+	if base == v-1 || versions[base] == nil {
 		return false
 	}
 	whole := Wishes(now)
@@ -153,7 +157,7 @@ func ours(job *api.Job) bool {
 // replaced by an earlier one that was killed before it saw that. Jobs whose last
 // registration is recorded were seen.
 func (g *Gang) lookBack(World) ([]Effect, bool) {
-	if g.lookedBack || g.overwrote || g.guess != nil || len(g.Pins.Groups) == 0 || g.Record == nil {
+	if g.lookedBack || g.overwrote || g.unconfirmed() || len(g.Pins.Groups) == 0 || g.Record == nil {
 		return nothing()
 	}
 	if g.Record.JobModifyIndex == *g.Job.JobModifyIndex || *g.Job.Version < 2 {

@@ -72,6 +72,8 @@ func TestLostUpdate(t *testing.T) {
 		{"edited while it waited, placed, stopped", []*api.Job{gated, edit(gated), stop(pinned)}, false},
 		{"edited when it was stopped, reverted", []*api.Job{stop(gated), edit(gated), pinned}, false},
 		{"stopped with its scaling", []*api.Job{scaling(gated, 1), stop(gated), scaling(pinned, 3)}, true},
+		{"edited and placed while a placer's write took long", []*api.Job{gated, edit(gated), edit(pinned), other}, true},
+		{"edited, placed and reverted", []*api.Job{gated, other, edit(gated), edit(pinned), other}, false},
 		{"the base is not kept", []*api.Job{nil, stop(gated), pinned}, false},
 	} {
 		versions := map[uint64]*api.Job{}

@@ -73,7 +73,7 @@ func (g *Gang) observe(e Event, w World) []Effect {
 		es, ours := g.cameAbout(o.Observed)
 		out = append(out, es...)
 		g.edited = g.Queued && (g.edited || !ours)
-		g.Since, g.sent = now, nil
+		g.Since, g.sent, g.lookedBack = now, nil, g.lookedBack && ours
 		g.overwrote, g.recreated = false, false // somebody has changed since what we wrote, or our undoing shows
 	}
 	if g.overwroteWith(o.Job) {
