@@ -90,6 +90,9 @@ type signature struct {
 	localityWait            time.Duration
 	admitted                uint64 // windows whose GPUs it may use
 	array                   string
+	// Of an elastic gang; the member sets are those of its size.
+	least      int
+	efficiency float64
 }
 
 // memberSetsOf writes a gang's member sets; device groups that are eligible or preferred
@@ -138,13 +141,14 @@ type attempt struct {
 func (e *entry) kind() signature {
 	k := e.sig
 	k.tenant, k.localityWait, k.preemptible, k.migratable, k.admitted, k.array = "", 0, false, false, 0, ""
+	k.least, k.efficiency = 0, 0
 	return k
 }
 
 // sign works out the gang's signature.
 func (q *Queue) sign(e *entry) {
 	e.sig = signature{class: e.job.Gang.Class, maxTier: e.job.Gang.MaxTier, memberSets: q.memberSets(e.job.Gang), localityWait: e.job.LocalityWait,
-		preemptible: e.job.Preemptible, migratable: e.job.Migratable, admitted: q.admitted(e.job), array: e.job.array()}
+		preemptible: e.job.Preemptible, migratable: e.job.Migratable, admitted: q.admitted(e.job), array: e.job.array(), least: e.job.Least, efficiency: e.job.Efficiency}
 	if q.opt.FairShare || len(q.opt.Tenants) > 0 {
 		e.sig.tenant = e.job.Tenant
 	}
@@ -153,6 +157,10 @@ func (q *Queue) sign(e *entry) {
 // enqueue puts a waiting entry into its bucket.
 func (q *Queue) enqueue(e *entry) {
 	e.state = waiting
+	if e.elastic != nil {
+		e.settled = false
+		q.resize(e, e.full.MemberSets[0].Members)
+	}
 	q.sign(e)
 	sig := e.sig
 	b := q.buckets[sig]

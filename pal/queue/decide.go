@@ -16,6 +16,7 @@ type claim struct {
 	placement pal.Placement
 	victims   []*entry // not yet stopped
 	granted   bool     // because the gang is overdue
+	lent      bool     // the victims run on with fewer members
 }
 
 func (q *Queue) dropClaims(drop func(*claim) bool) {
@@ -61,6 +62,7 @@ func (q *Queue) Decide(now time.Duration, c *pal.Cluster) []Action {
 	if q.opt.Migrate && now >= q.movesFrom && !p.full() {
 		p.migrate()
 	}
+	p.grow()
 	p.account.idle = len(p.hidden)
 	p.checkForecast()
 	return p.actions
@@ -181,10 +183,11 @@ func (p *pass) claimed(e *entry) bool {
 func (p *pass) start(e *entry, f pal.Found) {
 	p.dequeue(e)
 	p.learnWait(p.now, e)
+	p.resize(e, len(f.Members))
 	e.waited += p.now - e.waitingSince
 	e.waitingSince = p.now
 	e.state, e.placement = starting, f.Placement
-	e.expectedEnd = p.now + cost(e.expect, f)
+	e.expectedEnd = p.now + e.takes(e.expect, f)
 	p.Queue.hold(e, 1)
 	p.pending = append(p.pending, e)
 	p.started = append(p.started, e)
@@ -219,7 +222,7 @@ func (p *pass) walk() {
 			}
 			continue
 		}
-		if p.preemptFor(e) {
+		if p.shrinkFor(e, p.level(e, p.now), p.backfill) || p.preemptFor(e) {
 			b.done = p.passes // decided: its place in the queue is taken
 			continue
 		}
@@ -311,16 +314,18 @@ func (p *pass) fits(b *bucket, e *entry) (pal.Found, bool) {
 	if p.head != nil || p.turn != nil || len(p.windows.list) > 0 {
 		try.first, try.starts = e, p.starts // how long it runs matters too, and the others do
 	}
-	if e.gpus > p.c.FreeGPUs()+len(p.hidden) {
+	if e.least() > p.c.FreeGPUs()+len(p.hidden) {
+		p.toLeast(e)
 		return pal.Found{}, false
 	}
 	if p.opt.Exclusive && b.failed == try {
 		p.slack = b.failedUntil - p.now
+		p.toLeast(e)
 		return pal.Found{}, false
 	}
-	f, ok := p.backfill(e)
+	f, ok := p.asManyAsFit(e, p.backfill)
 	if !ok && p.turn != nil {
-		f, ok = p.onKept(e)
+		f, ok = p.asManyAsFit(e, p.onKept)
 	}
 	if !ok {
 		b.failed, b.failedUntil = try, p.now+p.slack

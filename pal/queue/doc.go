@@ -19,6 +19,8 @@
 //			l.Stopped(now, a.Job) // or l.Kept(a.Job) if it could not be stopped
 //		case queue.Migrate: // stop a.Job, start it on a.Placement, then
 //			l.Started(now, a.Job, a.Placement) // or l.Stopped, or l.Kept
+//		case queue.Resize: // end or start members of a.Job until they are those of a.Placement, then
+//			l.Started(now, a.Job, a.Placement) // or l.Kept
 //		}
 //	}
 //	l.Finished(now, id) // by itself: its run teaches how long its name lasts
@@ -52,6 +54,12 @@
 //
 // When a waiting gang starts is told as a range that holds eight times in ten, by the
 // waits of gangs like it; docs/results says how often it does on real traces.
+//
+// # Elastic gangs
+//
+// A gang with [Job.Least] starts with as many members as fit. What it has beyond the least
+// is lent: it grows on GPUs that nobody who waits can use, and gives members back for a
+// gang of its level or a better one, before anybody is stopped; elastic.go has the rules.
 //
 // # No starvation
 //

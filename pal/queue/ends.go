@@ -19,7 +19,7 @@ func (q *Queue) Ends(now time.Duration, id string) (from, to time.Duration, ok b
 	if !ok {
 		return 0, 0, false
 	}
-	cost := e.placement.Cost()
+	cost := e.cost(e.placement)
 	at := func(work time.Duration) time.Duration {
 		return now + time.Duration(float64(e.bounded(now, work))*cost)
 	}

@@ -66,7 +66,7 @@ func (p *pass) timeline(stretch float64) *timeline {
 		if !ok {
 			return nil
 		}
-		ends = append(ends, step{p.now + time.Duration(float64(e.bounded(p.now, time.Duration(stretch*float64(left))))*e.placement.Cost()), e.gpus})
+		ends = append(ends, step{p.now + time.Duration(float64(e.bounded(p.now, time.Duration(stretch*float64(left))))*e.cost(e.placement)), e.gpus})
 	}
 	slices.SortFunc(ends, func(a, b step) int { return int(a.at - b.at) })
 	for _, s := range ends {

@@ -159,7 +159,7 @@ func (e *entry) limit(now time.Duration) time.Duration {
 	if e.state == waiting || e.state == starting {
 		return e.job.Limit
 	}
-	return time.Duration(float64(e.job.Limit-max(0, now-e.startedAt)) / e.placement.Cost())
+	return time.Duration(float64(e.job.Limit-max(0, now-e.startedAt)) / e.cost(e.placement))
 }
 
 // expected is [Queue.remaining] without a limit. What is not known of a gang that
@@ -183,13 +183,13 @@ func (q *Queue) foresee(e *entry, now time.Duration, kept func(*foreseen) *time.
 	if h == nil || e.job.Estimate > 0 || e.work(now) > 0 {
 		return ask(q.outlook(e, now))
 	}
-	f := h.fresh[e.gpus]
+	f := h.fresh[e.whole()]
 	if f == nil {
 		if h.fresh == nil {
 			h.fresh = map[int]*foreseen{}
 		}
 		f = &foreseen{}
-		h.fresh[e.gpus] = f
+		h.fresh[e.whole()] = f
 	}
 	d := kept(f)
 	if *d == 0 {
@@ -220,7 +220,7 @@ func (q *Queue) outlook(e *entry, now time.Duration) outlook {
 		o.rest = 1
 		for _, s := range q.sortedSamples(e.job.Name) {
 			if p, left := outlasting(s.work, done); p > 0 {
-				o.of = append(o.of, chance{left, p * likeness(s.gpus, e.gpus)})
+				o.of = append(o.of, chance{left, p * likeness(s.gpus, e.whole())})
 			}
 		}
 	}

@@ -41,6 +41,12 @@ type Job struct {
 	// fit.
 	Array         string
 	ArrayParallel int
+	// Least makes the gang elastic: it runs with between so many members and all of Gang,
+	// which has one set of them; 0: with all. Estimate and Done are with all.
+	Least int
+	// Efficiency is what each doubling of the members keeps of a linear speed-up, from
+	// 0.5 (twice the members are no faster) to 1; 0: 1.
+	Efficiency float64
 	// LocalityWait is how long it waits for GPUs closer together; 0: as
 	// [Options.LocalityWait] says.
 	LocalityWait time.Duration
@@ -224,18 +230,20 @@ const (
 	Start   Kind = iota + 1 // start a waiting gang
 	Preempt                 // stop a running gang for another one
 	Migrate                 // stop a running gang and start it elsewhere
+	Resize                  // have a running elastic gang go on with fewer members, or more
 )
 
 func (k Kind) String() string {
-	return [...]string{"", "start", "preempt", "migrate"}[k]
+	return [...]string{"", "start", "preempt", "migrate", "resize"}[k]
 }
 
 // Action is one thing to do.
 type Action struct {
 	Kind Kind
 	Job  string
-	For  string // who needs the GPUs; of Preempt
-	// Found is where to start; of Start and Migrate.
+	For  string // who needs the GPUs; of Preempt, and of Resize to fewer members
+	// Found is where to start; of Start and Migrate. Of Resize it is where all members
+	// are then: those that stay come first.
 	pal.Found
 }
 

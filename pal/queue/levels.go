@@ -114,17 +114,21 @@ func (q *Queue) nextLevel(e *entry, now time.Duration) time.Duration {
 	case LAS:
 		attained := e.attained(now)
 		edge := q.opt.Quantum
-		for edge <= attained*time.Duration(e.gpus) {
+		for edge <= attained*time.Duration(e.whole()) {
 			edge *= 4
 		}
-		return now + (edge-attained*time.Duration(e.gpus))/time.Duration(e.gpus)
+		due := now + (edge-attained*time.Duration(e.whole()))/time.Duration(e.gpus)
+		if e.elastic != nil { // what it attained was rounded down
+			due -= time.Duration(e.whole()/e.gpus + 1)
+		}
+		return due
 	case RoundRobin:
 		if at := e.startedAt + q.opt.Quantum; at > now {
 			return at
 		}
 	case SRTF, Adaptive:
 		more := max(e.work(now), q.opt.DefaultRuntime) / looks
-		return now + time.Duration(float64(more)*e.placement.Cost())
+		return now + time.Duration(float64(more)*e.cost(e.placement))
 	}
 	return math.MaxInt64
 }

@@ -50,7 +50,7 @@ func checkVictims(t *rapid.T, p *player) {
 			if ps.mayBeStopped(e) {
 				all = append(all, e)
 			}
-			if late := e.levelDue - p.now; late <= 0 || guessed && late > time.Duration(float64(max(e.work(p.now), p.opt.DefaultRuntime, DefaultRuntime))*e.placement.Cost()/looks)+1 {
+			if late := e.levelDue - p.now; late <= 0 || guessed && late > time.Duration(float64(max(e.work(p.now), p.opt.DefaultRuntime, DefaultRuntime))*e.cost(e.placement)/looks)+1 {
 				t.Fatalf("the level of %s is to be worked out again in %v", e.job.ID, late)
 			}
 		}

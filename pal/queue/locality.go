@@ -21,6 +21,12 @@ func (p *pass) place(e *entry) (pal.Placement, bool) {
 func (p *pass) search(e *entry) (pal.Found, bool) {
 	p.trying = e.job.ID
 	policy := p.opt.Placement
+	if e.within > 0 {
+		policy.OutlierThreshold = float64(e.within)
+		f, ok := pal.Find(p.c, e.job.Gang, policy)
+		p.trying = ""
+		return f, ok
+	}
 	if p.opt.OutlierThreshold > 0 {
 		bad := p.c.Outliers(e.job.Gang.Class, p.opt.OutlierThreshold)
 		if bad > 0 && e.gpus <= p.c.NumGPUs()-bad {
@@ -80,7 +86,7 @@ func (p *pass) waitsForLocality(e *entry, pl pal.Placement) bool {
 	}
 	limit := e.job.LocalityWait
 	if limit == 0 {
-		limit = time.Duration(float64(p.remaining(e, p.now)) * (pl.Cost() - best))
+		limit = time.Duration(float64(p.remaining(e, p.now)) * (pl.Cost() - best) * e.slower)
 		if p.opt.Migrate && e.job.Migratable {
 			limit /= 4
 		}

@@ -55,9 +55,9 @@ func (q *Queue) rank(e *entry, now time.Duration) float64 {
 // like it end.
 func (q *Queue) area(e *entry, now time.Duration) float64 {
 	if q.opt.Preempt && e.job.Preemptible {
-		return q.index(e, now).Seconds() * float64(e.gpus)
+		return q.index(e, now).Seconds() * float64(e.whole())
 	}
-	return q.remaining(e, now).Seconds() * float64(e.gpus)
+	return q.remaining(e, now).Seconds() * float64(e.whole())
 }
 
 // finest is the part of DefaultRuntime that is the first level of what is
@@ -73,7 +73,7 @@ func (q *Queue) level(e *entry, now time.Duration) int {
 	case Priority:
 		return -e.job.Priority
 	case LAS:
-		return powerOf4(e.attained(now).Seconds() * float64(e.gpus) / q.opt.Quantum.Seconds())
+		return powerOf4(e.attained(now).Seconds() * float64(e.whole()) / q.opt.Quantum.Seconds())
 	case SRTF:
 		return powerOf4(q.remaining(e, now).Seconds() / q.finest())
 	case Adaptive:

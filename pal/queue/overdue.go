@@ -54,7 +54,7 @@ func (q *Queue) due() bool {
 	}
 	for _, c := range q.claims {
 		if c.granted {
-			used += c.by.gpus
+			used += c.by.least()
 		}
 	}
 	return q.account.debt <= 0 && float64(used) < q.allowance()
@@ -121,6 +121,7 @@ func (p *pass) serve() {
 func (p *pass) longestOverdue() *entry {
 	var first *entry
 	for _, e := range p.overdue.es { // the first of them is the least
+		p.toLeast(e)
 		if (first == nil || e.bySubmission(first) < 0) && !p.overQuota(e) && !p.claimed(e) && p.possible(e) && p.barring(e) == nil {
 			if first = e; e == p.overdue.es[0] {
 				break
@@ -137,12 +138,12 @@ func (p *pass) serveOne(e *entry) bool {
 		p.turn = nil
 		return false
 	}
-	if f, ok := p.find(e); ok {
+	if f, ok := p.asManyAsFit(e, p.find); ok {
 		p.turn, e.granted = nil, true
 		p.start(e, f)
 		return true
 	}
-	if p.opt.Preempt && p.stopEnough(e, p.above(math.MinInt)) {
+	if p.shrinkFor(e, math.MinInt, p.find) || p.opt.Preempt && p.stopEnough(e, p.above(math.MinInt)) {
 		p.turn, p.Queue.claims[len(p.Queue.claims)-1].granted = nil, true
 		return true
 	}
@@ -214,8 +215,8 @@ func (p *pass) onKept(e *entry) (pal.Found, bool) {
 	p.show()
 	f, ok := p.find(e)
 	p.hide()
-	if ok && !p.stoppable(e) && p.now+cost(e.expect, f) > p.turn.until {
-		p.slack = max(p.slack, part(p.turn.until-p.now, f))
+	if ok && !p.stoppable(e) && p.now+e.takes(e.expect, f) > p.turn.until {
+		p.slack = max(p.slack, e.does(p.turn.until-p.now, f))
 		return pal.Found{}, false
 	}
 	return f, ok
@@ -224,12 +225,16 @@ func (p *pass) onKept(e *entry) (pal.Found, bool) {
 // stoppable says whether the gang can be stopped for another one.
 func (p *pass) stoppable(e *entry) bool { return p.opt.Preempt && e.job.Preemptible && !e.granted }
 
-// part is how much work the placement does in the time.
-func part(d time.Duration, f pal.Found) time.Duration {
-	return time.Duration(float64(d) / f.Cost())
+// cost is how many times as long as at cost 1, with all its members, the gang takes on
+// the placement.
+func (e *entry) cost(pl pal.Placement) float64 { return pl.Cost() * e.slower }
+
+// does is how much work the gang does on the placement in the time.
+func (e *entry) does(d time.Duration, f pal.Found) time.Duration {
+	return time.Duration(float64(d) / e.cost(f.Placement))
 }
 
-// cost is how long work takes on the placement.
-func cost(work time.Duration, f pal.Found) time.Duration {
-	return time.Duration(float64(work) * f.Cost())
+// takes is how long work takes it on the placement.
+func (e *entry) takes(work time.Duration, f pal.Found) time.Duration {
+	return time.Duration(float64(work) * e.cost(f.Placement))
 }

@@ -104,7 +104,7 @@ func (p *pass) migrate() {
 // a move.
 func (p *pass) hopeless(e *entry) bool {
 	left := float64(p.remaining(e, p.now))
-	return left*(e.placement.Cost()-p.leastCost(e)) <= 2*float64(e.job.RestartCost)
+	return left*e.slower*(e.placement.Cost()-p.leastCost(e)) <= 2*float64(e.job.RestartCost)
 }
 
 // better looks for a placement that pays the move.
@@ -116,7 +116,7 @@ func (p *pass) better(e *entry) (pal.Placement, bool) {
 		return pl, false
 	}
 	left := float64(p.remaining(e, p.now))
-	gain := time.Duration(left * (e.placement.Cost() - pl.Cost()))
+	gain := time.Duration(left * e.slower * (e.placement.Cost() - pl.Cost()))
 	return pl, gain > 2*e.job.RestartCost
 }
 

@@ -5,6 +5,7 @@ package queue
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -27,13 +28,14 @@ type player struct {
 	ends    map[string]time.Duration
 	waiting map[string]time.Duration // since when
 	n       int
-	longest time.Duration   // run
-	stopped map[string]bool // some time
+	longest time.Duration            // run
+	stopped map[string]bool          // some time
+	changed map[string]time.Duration // when its size was, last
 }
 
 func newPlayer(t *rapid.T) *player {
 	p := &player{t: t, jobs: map[string]Job{}, places: map[string]pal.Placement{}, ends: map[string]time.Duration{},
-		waiting: map[string]time.Duration{}, stopped: map[string]bool{}, longest: 200 * time.Minute}
+		waiting: map[string]time.Duration{}, stopped: map[string]bool{}, changed: map[string]time.Duration{}, longest: 200 * time.Minute}
 	p.opt = Options{
 		Order:    rapid.SampledFrom([]Order{FIFO, Priority, LAS, SRTF, Adaptive, RoundRobin}).Draw(t, "order"),
 		Backfill: rapid.SampledFrom([]Backfill{BackfillNone, BackfillReserved, BackfillBestEffort}).Draw(t, "backfill"),
@@ -61,6 +63,10 @@ func (p *player) submit() {
 		Gang:      pal.SingleGPUs(id, rapid.SampledFrom(pal.AppClasses()).Draw(p.t, "class"), rapid.IntRange(1, 12).Draw(p.t, "gpus")),
 		Submitted: p.now, Preemptible: rapid.Bool().Draw(p.t, "preemptible"), Migratable: rapid.Bool().Draw(p.t, "migratable"),
 		RestartCost: time.Minute, Estimate: time.Duration(rapid.IntRange(0, 100).Draw(p.t, "estimate")) * time.Minute}
+	if rapid.Bool().Draw(p.t, "elastic") {
+		j.Least = rapid.IntRange(1, j.Gang.GPUs()).Draw(p.t, "least")
+		j.Efficiency = rapid.SampledFrom([]float64{0, 0.5, 0.9}).Draw(p.t, "efficiency")
+	}
 	if err := p.queue.Submit(p.now, j); err != nil {
 		p.t.Fatal(err)
 	}
@@ -94,6 +100,12 @@ func (p *player) carryOut(a Action) {
 	if a.Kind == Preempt && !j.Preemptible || a.Kind == Migrate && !j.Migratable {
 		p.t.Fatalf("%s of %q, which does not allow it", a.Kind, a.Job)
 	}
+	if a.Kind == Resize {
+		p.checkResize(j, a)
+	}
+	if n := len(a.Placement.Members); a.Kind != Preempt && (n > j.Gang.GPUs() || n < j.Gang.GPUs() && (j.Least == 0 || n < j.Least)) {
+		p.t.Fatalf("%s of %q, of %d to %d members, with %d", a.Kind, a.Job, j.Least, j.Gang.GPUs(), n)
+	}
 	if a.Kind != Start {
 		p.c.Release(j.Gang, p.places[a.Job])
 		delete(p.places, a.Job)
@@ -114,6 +126,27 @@ func (p *player) carryOut(a Action) {
 	p.c.Take(j.Gang, a.Placement)
 	p.places[a.Job] = a.Placement
 	p.queue.Started(p.now, a.Job, a.Placement)
+}
+
+// checkResize holds what a change of size promises: the members that stay are those that
+// started first, and give way only to a gang that waits; those that come are on no outliers.
+func (p *player) checkResize(j Job, a Action) {
+	was, is := p.places[a.Job], a.Placement
+	stay := min(len(was.Members), len(is.Members))
+	if !reflect.DeepEqual(was.Members[:stay], is.Members[:stay]) || len(was.Members) == len(is.Members) {
+		p.t.Fatalf("%q goes from %v to %v", a.Job, was, is)
+	}
+	if shrinks := stay == len(is.Members); shrinks {
+		if _, waits := p.waiting[a.For]; !waits {
+			p.t.Fatalf("%q shrinks for %q, which does not wait", a.Job, a.For)
+		}
+	} else if is.PMScore > max(was.PMScore, pal.PMScore(p.opt.OutlierThreshold)) {
+		p.t.Fatalf("%q grows from PM score %v to %v", a.Job, was.PMScore, is.PMScore)
+	}
+	if last, changed := p.changed[a.Job]; changed && p.now < last+minRuns*j.RestartCost {
+		p.t.Fatalf("%q changes its size again %v after %v", a.Job, p.now-last, last)
+	}
+	p.changed[a.Job] = p.now
 }
 
 // until lets time pass, with the ends and wake-ups in it.

@@ -48,6 +48,8 @@ type entry struct {
 	booked       int           // GPUs that count as used since
 	before       time.Duration // attained before startedAt
 	doneBefore   time.Duration // work done before startedAt, at cost 1
+	slower       float64       // see Job.Slower
+	within       pal.PMScore   // of GPUs that it may have at most; 0: any
 	placement    pal.Placement // where it runs, or is about to
 	target       pal.Placement // where it moves to
 	expectedEnd  time.Duration // as foreseen when it started, or was to have ended
@@ -59,14 +61,20 @@ type entry struct {
 	level    *level
 	levelDue time.Duration
 	duePos   int
+	*elastic // nil of a gang of one size
 }
 
-// attained is how long the gang has run in all.
+// attained is how long the gang has run in all; with fewer members than all, as if with
+// all in the same GPU time.
 func (e *entry) attained(now time.Duration) time.Duration {
 	if e.state == waiting || e.state == starting {
 		return e.before
 	}
-	return e.before + max(0, now-e.startedAt)
+	run := max(0, now-e.startedAt)
+	if e.elastic != nil {
+		run = time.Duration(float64(run) * float64(e.gpus) / float64(e.whole()))
+	}
+	return e.before + run
 }
 
 // work is how much it has done, in time at cost 1.
@@ -74,25 +82,26 @@ func (e *entry) work(now time.Duration) time.Duration {
 	if e.state == waiting || e.state == starting {
 		return e.doneBefore
 	}
-	return e.doneBefore + time.Duration(float64(max(0, now-e.startedAt))/e.placement.Cost())
+	return e.doneBefore + time.Duration(float64(max(0, now-e.startedAt))/e.cost(e.placement))
 }
 
 // Queue is the waiting gangs, in order, and what runs. It is not safe for concurrent use.
 type Queue struct {
-	opt     Options
-	entries map[string]*entry
-	seq     int64
-	buckets map[signature]*bucket
-	live    []*bucket // those that hold gangs
-	ages    heap      // waiting gangs that are not overdue, by how long they wait
-	overdue heap      // waiting gangs that are, by submission
-	turn    *turn     // of the overdue gang that GPUs are kept for
-	account account   // of what the overdue get
-	running []*entry  // in no order
-	byEnd   []*entry  // the running ones by expected end
-	levels  levels    // of the running ones that may be stopped
-	claims  []*claim  // GPUs that preemption frees, and for whom
-	pending []*entry  // starting or moving: decided, not reported
+	opt      Options
+	entries  map[string]*entry
+	seq      int64
+	buckets  map[signature]*bucket
+	live     []*bucket // those that hold gangs
+	ages     heap      // waiting gangs that are not overdue, by how long they wait
+	overdue  heap      // waiting gangs that are, by submission
+	turn     *turn     // of the overdue gang that GPUs are kept for
+	account  account   // of what the overdue get
+	running  []*entry  // in no order
+	byEnd    []*entry  // the running ones by expected end
+	elastics []*entry  // the running ones that are elastic
+	levels   levels    // of the running ones that may be stopped
+	claims   []*claim  // GPUs that preemption frees, and for whom
+	pending  []*entry  // starting or moving: decided, not reported
 	tenancy
 	windows windows
 	dated   []*entry // waiting gangs with a deadline
@@ -165,7 +174,10 @@ func (q *Queue) Restore(j Job, p pal.Placement, started time.Duration) error {
 }
 
 func (q *Queue) newEntry(j Job) (*entry, error) {
-	e := &entry{job: j, of: q.namespace(j.Tenant), gpus: j.Gang.GPUs(), seq: q.seq, before: j.Attained, doneBefore: j.Done, waited: j.Waited}
+	e := &entry{job: j, of: q.namespace(j.Tenant), gpus: j.Gang.GPUs(), slower: 1, seq: q.seq, before: j.Attained, doneBefore: j.Done, waited: j.Waited}
+	if j.Least > 0 {
+		e.elastic = &elastic{full: j.Gang}
+	}
 	if j.Done == 0 {
 		e.doneBefore = j.Attained
 	}
@@ -176,6 +188,9 @@ func (q *Queue) newEntry(j Job) (*entry, error) {
 		return nil, fmt.Errorf("queue: job %q asks for no GPU", j.ID)
 	case j.Gang.Class.Index() < 0:
 		return nil, fmt.Errorf("queue: job %q: application class %q is unknown", j.ID, j.Gang.Class)
+	}
+	if err := j.checkElastic(); err != nil {
+		return nil, err
 	}
 	q.seq++
 	q.entries[j.ID] = e
@@ -190,6 +205,10 @@ func (q *Queue) Started(now time.Duration, id string, p pal.Placement) {
 	if e == nil {
 		return
 	}
+	if e.elastic != nil && e.state == stopping && len(e.target.Members) > 0 && len(p.Members) > len(e.target.Members) {
+		e.placement = p // some of those that it gives back are still ending
+		return
+	}
 	granted := e.granted && e.state != waiting
 	q.leave(now, e)
 	e.granted = granted
@@ -197,17 +216,22 @@ func (q *Queue) Started(now time.Duration, id string, p pal.Placement) {
 }
 
 func (q *Queue) run(e *entry, p pal.Placement, at time.Duration) {
+	q.resize(e, max(1, len(p.Members)))
 	if e.granted {
 		q.grant(at, e.gpus)
 	}
 	e.safeUntil = at + minRuns*e.job.RestartCost
 	e.state, e.placement, e.startedAt = running, p, at
-	e.expectedEnd = at + time.Duration(float64(q.remaining(e, at))*p.Cost())
+	e.expectedEnd = at + time.Duration(float64(q.remaining(e, at))*e.cost(p))
 	q.hold(e, 1)
 	e.booked = e.gpus
 	q.work(e, at, e.booked)
 	e.runPos = len(q.running)
 	q.running = append(q.running, e)
+	if e.elastic != nil {
+		e.at, e.target = len(q.elastics), pal.Placement{}
+		q.elastics = append(q.elastics, e)
+	}
 	i, _ := slices.BinarySearchFunc(q.byEnd, e, byEnd)
 	q.byEnd = slices.Insert(q.byEnd, i, e)
 	q.rate(e, at)
@@ -239,7 +263,9 @@ func (q *Queue) Kept(id string) {
 		return
 	}
 	q.forget(e)
-	e.state = running
+	if e.state = running; e.elastic != nil {
+		e.target = pal.Placement{}
+	}
 	q.dropClaims(func(c *claim) bool { return slices.Contains(c.victims, e) })
 }
 
@@ -250,7 +276,7 @@ func (q *Queue) NoMoves(until time.Duration) { q.movesFrom = until }
 // Finished reports that a job has ended by itself.
 func (q *Queue) Finished(now time.Duration, id string) {
 	if e := q.entries[id]; e != nil {
-		q.learn(e.job.Tenant, e.job.Name, sample{e.work(now), e.gpus})
+		q.learn(e.job.Tenant, e.job.Name, sample{e.work(now), e.whole()})
 		q.judge(e, now)
 		q.Removed(now, id)
 	}
@@ -299,6 +325,11 @@ func (q *Queue) stop(now time.Duration, e *entry) {
 	last := q.running[len(q.running)-1]
 	q.running[e.runPos], last.runPos = last, e.runPos
 	q.running = q.running[:len(q.running)-1]
+	if e.elastic != nil {
+		last := q.elastics[len(q.elastics)-1]
+		q.elastics[e.at], last.at = last, e.at
+		q.elastics = q.elastics[:len(q.elastics)-1]
+	}
 	if i, ok := slices.BinarySearchFunc(q.byEnd, e, byEnd); ok {
 		q.byEnd = slices.Delete(q.byEnd, i, i+1)
 	}
@@ -317,6 +348,10 @@ func (q *Queue) forget(e *entry) {
 	if e.state == starting {
 		q.hold(e, -1)
 	}
+	if e.elastic != nil {
+		q.lend(e, -e.lent)
+		e.lent = 0
+	}
 	if i := slices.Index(q.pending, e); i >= 0 {
 		q.pending = slices.Delete(q.pending, i, i+1)
 	}
@@ -331,7 +366,10 @@ func (q *Queue) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang,
 			q.dequeue(e)
 			queued = append(queued, e)
 		}
-		e.job.Gang, e.placement = f(e.job.ID, e.job.Gang, e.placement)
+		e.regang(func(g pal.Gang) (out pal.Gang) {
+			out, e.placement = f(e.job.ID, g, e.placement)
+			return out
+		})
 		if e.state != waiting {
 			q.hold(e, -1)
 		}
@@ -359,7 +397,7 @@ func (q *Queue) Reconsider(f func(id string, g pal.Gang) pal.Gang) {
 			q.dequeue(e)
 			queued = append(queued, e)
 		}
-		e.job.Gang = f(e.job.ID, e.job.Gang)
+		e.regang(func(g pal.Gang) pal.Gang { return f(e.job.ID, g) })
 		q.sign(e)
 	}
 	for _, e := range queued {

@@ -123,6 +123,8 @@ func (w *world) open(t *testing.T, d *datadriven.TestData) error {
 			o.HalfLife = time.Duration(minutes) * time.Minute
 		case "deadlines":
 			o.Deadlines = true
+		case "locality-wait":
+			o.LocalityWait = true
 		case "exclusive":
 			o.Exclusive = true
 		case "manual":
@@ -189,6 +191,8 @@ func (w *world) submit(s string) error {
 			j.Name = v
 		case "pre":
 			j.Preemptible, j.RestartCost = true, time.Minute
+		case "least":
+			j.Least, j.RestartCost = n, time.Minute
 		case "mig":
 			j.Migratable, j.RestartCost = true, time.Minute
 		default:
@@ -242,7 +246,8 @@ func (w *world) decide() string {
 			fmt.Fprint(&b, a.Kind, " ", a.Job)
 			if a.Kind != Preempt {
 				fmt.Fprint(&b, " on ", w.names(a.Placement))
-			} else {
+			}
+			if a.For != "" {
 				fmt.Fprint(&b, " for ", a.For)
 			}
 			fmt.Fprintln(&b)

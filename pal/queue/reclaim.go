@@ -49,14 +49,30 @@ func (p *pass) unprotected(e *entry, vs *victims) *victims {
 	if !p.tree.quotas {
 		return vs
 	}
-	vs.spare = func(v *entry) bool {
-		own, others := apart(e.of.tenant, v.of.tenant)
-		if others == nil || others.gpus > others.Quota {
-			return false
-		}
-		return own == nil || own.gpus+p.promised(own)+e.gpus > own.Quota
-	}
+	vs.spare = func(v *entry) bool { return p.spared(v, e) }
 	return vs
+}
+
+// spared says whether a gang must not be stopped, or made smaller, for a waiting one.
+func (p *pass) spared(v, e *entry) bool {
+	if !p.tree.quotas {
+		return false
+	}
+	own, others := apart(e.of.tenant, v.of.tenant)
+	if others == nil || others.gpus > others.Quota {
+		return false
+	}
+	return own == nil || own.gpus+p.promised(own)+e.gpus > own.Quota
+}
+
+// reclaims says whether a waiting gang would only take GPUs back that its tenant lent
+// the other's.
+func (p *pass) reclaims(v, e *entry) bool {
+	if !p.tree.quotas {
+		return false
+	}
+	own, others := apart(e.of.tenant, v.of.tenant)
+	return own != nil && own.Quota > 0 && own.gpus+p.promised(own)+e.gpus <= own.Quota && (others == nil || others.gpus > others.Quota)
 }
 
 // apart is where two tenants' ways from the top part: the parts of one tenant that

@@ -33,14 +33,24 @@ func (p *pass) backfill(e *entry) (pal.Found, bool) {
 		p.reserve = p.reserveFor(p.head)
 	}
 	r := p.reserve
-	if !r.known || p.now+cost(e.expect, f) <= r.at {
+	if !r.known || p.now+e.takes(e.expect, f) <= r.at {
 		return f, true
 	}
 	if f, ok := p.beside(r, e); ok {
 		return f, true
 	}
-	p.slack = part(r.at-p.now, f)
+	p.slack = e.does(r.at-p.now, f)
 	return pal.Found{}, false
+}
+
+// reserved is the head's reservation, by what has started.
+func (p *pass) reserved() *reservation {
+	if p.reserve == nil {
+		p.reserve = p.reserveFor(p.head)
+	} else if p.reserve.stale && p.reserve.known {
+		p.replan(p.reserve)
+	}
+	return p.reserve
 }
 
 // beside looks for a placement on none of the reserved GPUs.
@@ -71,7 +81,7 @@ func (q *Queue) foreseeEnds(now time.Duration) {
 	for len(q.byEnd) > 0 && q.byEnd[0].expectedEnd < now {
 		e := q.byEnd[0]
 		q.byEnd = q.byEnd[1:]
-		left := time.Duration(float64(q.remaining(e, now)) * e.placement.Cost())
+		left := time.Duration(float64(q.remaining(e, now)) * e.cost(e.placement))
 		e.expectedEnd = now + max(left, time.Second)
 		i, _ := slices.BinarySearchFunc(q.byEnd, e, byEnd)
 		q.byEnd = slices.Insert(q.byEnd, i, e)

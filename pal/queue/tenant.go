@@ -223,7 +223,7 @@ func (p *pass) promised(t *tenant) int {
 	n := 0
 	for _, c := range p.Queue.claims {
 		if c.by.state == waiting && c.by.of.tenant.within(t) {
-			n += c.by.gpus
+			n += c.by.least()
 		}
 	}
 	return n
@@ -240,12 +240,13 @@ func (t *tenant) within(other *tenant) bool {
 }
 
 // overQuota says whether the gang would take a tenant, or its array, above its limit.
-func (p *pass) overQuota(e *entry) bool { return p.overArray(e) || p.limiting(e) != nil }
+func (p *pass) overQuota(e *entry) bool { return p.overArray(e) || p.limiting(e, e.least()) != nil }
 
-// limiting is the tenant whose limit the gang would break; nil for none.
-func (p *pass) limiting(e *entry) *tenant {
+// limiting is the tenant whose limit the gang would break with so many GPUs more; nil for
+// none.
+func (p *pass) limiting(e *entry, gpus int) *tenant {
 	for t := e.of.tenant; t != nil; t = t.parent {
-		if most, ok := t.limit(); ok && t.gpus+p.promised(t)+e.gpus > most {
+		if most, ok := t.limit(); ok && t.gpus+p.promised(t)+gpus > most {
 			return t
 		}
 	}
@@ -323,7 +324,7 @@ func (p *pass) claimOf(e *entry) uint8 {
 	for level := range 8 {
 		if level < len(chain) {
 			if t := chain[level]; t.Quota > 0 {
-				within = t.gpus+p.promised(t)+e.gpus <= t.Quota
+				within = t.gpus+p.promised(t)+e.least() <= t.Quota
 			}
 		}
 		if claim <<= 1; within {

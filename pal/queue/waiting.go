@@ -19,6 +19,7 @@ type Reason string
 const (
 	ReasonStarting  Reason = "starting"   // decided, on its way
 	ReasonStopping  Reason = "stopping"   // gangs are being stopped for it
+	ReasonShrinking Reason = "shrinking"  // elastic gangs give GPUs back for it
 	ReasonTooLarge  Reason = "too-large"  // could not run on the empty cluster
 	ReasonQuota     Reason = "quota"      // its tenant's quota is used up
 	ReasonArray     Reason = "array"      // as many of its array run as may
@@ -36,7 +37,8 @@ type Wait struct {
 	Position int    `json:"position"` // in the queue, from 1
 	Reason   Reason `json:"reason"`
 	Overdue  bool   `json:"overdue,omitempty"`
-	GPUs     int    `json:"gpus"`            // it needs
+	GPUs     int    `json:"gpus"`            // it needs, an elastic gang at least
+	Most     int    `json:"most,omitempty"`  // GPUs that an elastic gang could use
 	Free     int    `json:"free"`            // free now
 	Ahead    string `json:"ahead,omitempty"` // the gang that goes first, "" for that one itself
 	// AheadGPUs is what those ahead need in all.
@@ -65,6 +67,8 @@ func (w Wait) Why() string {
 		return "is starting"
 	case ReasonStopping:
 		return fmt.Sprintf("waits until %s stopped for it", have(w.Stopping))
+	case ReasonShrinking:
+		return fmt.Sprintf("waits until %s given back members that it could do without", have(w.Stopping))
 	case ReasonTooLarge:
 		return fmt.Sprintf("cannot start: it needs %d GPUs of a kind and place that the cluster does not have (unhealthy GPUs and those in quarantine do not count)", w.GPUs)
 	case ReasonQuota:
@@ -107,7 +111,8 @@ func (q *Queue) Waiting(now time.Duration, c *pal.Cluster) []Wait {
 	ahead, aheadGPUs := "", 0
 	queue := p.inOrder()
 	for i, e := range queue {
-		w := Wait{Job: e.job.ID, Position: i + 1, GPUs: e.gpus, Free: c.FreeGPUs(), Overdue: e.overdue,
+		p.toLeast(e)
+		w := Wait{Job: e.job.ID, Position: i + 1, GPUs: e.gpus, Most: e.most(), Free: c.FreeGPUs(), Overdue: e.overdue,
 			Ahead: ahead, AheadGPUs: aheadGPUs}
 		w.Reason, w.Stopping = p.reason(e, ahead)
 		if w.Reason == ReasonLocality {
@@ -166,6 +171,9 @@ func (p *pass) reason(e *entry, ahead string) (Reason, []string) {
 			var ids []string
 			for _, v := range cl.victims {
 				ids = append(ids, v.job.ID)
+			}
+			if cl.lent {
+				return ReasonShrinking, ids
 			}
 			return ReasonStopping, ids
 		}

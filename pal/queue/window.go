@@ -177,7 +177,7 @@ func (p *pass) find(e *entry) (pal.Found, bool) {
 		return p.search(e)
 	}
 	at, long := p.startTime(), p.longest(e, p.now)
-	closed := p.closed(e, p.reach(e, at, long, 1))
+	closed := p.closed(e, p.reach(e, at, long, e.slower))
 	for {
 		f, ok := p.besideWindows(e, closed)
 		if !ok {
@@ -187,7 +187,7 @@ func (p *pass) find(e *entry) (pal.Found, bool) {
 			return f, false
 		}
 		before := len(closed)
-		for _, w := range p.closed(e, p.reach(e, at, long, f.Cost())) { // it is slow there
+		for _, w := range p.closed(e, p.reach(e, at, long, e.cost(f.Placement))) { // it is slow there
 			if !slices.Contains(closed, w) && w.touches(f.Placement) {
 				closed = append(closed, w)
 			}
@@ -248,7 +248,7 @@ func (p *pass) crosses(e *entry, pl pal.Placement) bool {
 	if len(p.windows.list) == 0 {
 		return false
 	}
-	closed := p.closed(e, p.reach(e, p.startTime(), p.longest(e, p.now), pl.Cost()))
+	closed := p.closed(e, p.reach(e, p.startTime(), p.longest(e, p.now), e.cost(pl)))
 	return slices.ContainsFunc(closed, func(w *closure) bool { return w.touches(pl) })
 }
 
@@ -261,7 +261,7 @@ func (p *pass) barring(e *entry) *closure {
 	if p.windows.ignored {
 		return nil
 	}
-	closed := p.closed(e, p.reach(e, p.startTime(), p.longest(e, p.now), max(1, p.leastCost(e))))
+	closed := p.closed(e, p.reach(e, p.startTime(), p.longest(e, p.now), max(1, p.leastCost(e))*e.slower))
 	if len(closed) == 0 {
 		return nil
 	}

@@ -1,0 +1,367 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// An elastic gang runs with as many members as there is room for, from Job.Least to all
+// of its Gang. It is entitled to the least; the others are lent, as by Volcano and KAI:
+//
+//   - It starts with as many as fit, and does not wait for the rest.
+//   - It grows on GPUs that nobody who waits can use, if that saves more than twice what
+//     the restart of its members costs.
+//   - It shrinks, its last members first, when that lets a waiting gang start that is as
+//     important: of its level or a better one. That comes before stopping anybody.
+//
+// After each start and each change it stays as it is for twice its restart cost.
+
+// elastic is what is different about the size of an elastic gang.
+type elastic struct {
+	full    pal.Gang // with all members
+	settled bool     // its size stays: see [Queue.Settled]
+	lent    int      // GPUs on which it is about to grow
+	at      int      // in Queue.elastics, while it runs
+}
+
+// checkElastic says what is wrong with the sizes of a gang.
+func (j Job) checkElastic() error {
+	if j.Least == 0 {
+		return nil
+	}
+	if len(j.Gang.MemberSets) != 1 {
+		return fmt.Errorf("queue: job %q: an elastic gang has one set of members, not %d", j.ID, len(j.Gang.MemberSets))
+	}
+	if most := j.Gang.MemberSets[0].Members; j.Least < 0 || j.Least > most {
+		return fmt.Errorf("queue: job %q: a least of %d members is not between 1 and %d", j.ID, j.Least, most)
+	}
+	if !(j.Efficiency >= 0 && j.Efficiency <= 1) {
+		return fmt.Errorf("queue: job %q: an efficiency of %v is not between 0 and 1", j.ID, j.Efficiency)
+	}
+	return nil
+}
+
+// Slower is how many times as long n members take for what all members of the gang do:
+// each doubling of them keeps the part Efficiency of a linear speed-up.
+func (j Job) Slower(n, all int) float64 {
+	return math.Pow(float64(all)/float64(max(1, n)), 1+math.Log2(cmp.Or(j.Efficiency, 1)))
+}
+
+// whole is how many GPUs the gang has with all its members.
+func (e *entry) whole() int {
+	if e.elastic == nil {
+		return e.gpus
+	}
+	return e.full.GPUs()
+}
+
+// least is how many GPUs it needs at least.
+func (e *entry) least() int {
+	if e.elastic == nil {
+		return e.gpus
+	}
+	return e.job.Least * e.full.MemberSets[0].GPUs
+}
+
+// most is how many GPUs an elastic gang could use; 0 of another one.
+func (e *entry) most() int {
+	if e.elastic == nil {
+		return 0
+	}
+	return e.full.GPUs()
+}
+
+// sized is an elastic gang with so many members.
+func (el *elastic) sized(n int) pal.Gang {
+	g := el.full
+	g.MemberSets = slices.Clone(g.MemberSets)
+	g.MemberSets[0].Members = n
+	return g
+}
+
+// resize makes an elastic gang one of so many members, which is not counted as holding
+// GPUs.
+func (q *Queue) resize(e *entry, n int) {
+	if e.elastic == nil || n == e.job.Gang.MemberSets[0].Members {
+		return
+	}
+	e.job.Gang = e.sized(n)
+	e.gpus, e.slower = e.job.Gang.GPUs(), e.job.Slower(n, e.full.MemberSets[0].Members)
+	q.sign(e)
+}
+
+// regang gives an entry its gang, with all members, anew.
+func (e *entry) regang(f func(pal.Gang) pal.Gang) {
+	if e.elastic == nil {
+		e.job.Gang = f(e.job.Gang)
+		return
+	}
+	e.full = f(e.full)
+	e.job.Gang = e.sized(e.job.Gang.MemberSets[0].Members)
+}
+
+// during makes a waiting elastic gang one of so many members for the rest of the pass.
+func (p *pass) during(e *entry, n int) {
+	if e.elastic == nil || e.state != waiting {
+		return
+	}
+	p.resize(e, n)
+	p.undo = append(p.undo, func() {
+		if e.state == waiting {
+			p.resize(e, e.full.MemberSets[0].Members)
+		}
+	})
+}
+
+// toLeast makes it one of as few members as it needs, for the rest of the pass.
+func (p *pass) toLeast(e *entry) { p.during(e, e.job.Least) }
+
+// asManyAsFit looks for a placement of the gang, of an elastic one with as many members
+// as there is room for, rather fewer than such that it would wait for closer GPUs. One
+// that does not fit is left at its least size.
+func (p *pass) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (most pal.Found, ok bool) {
+	if e.elastic == nil {
+		return find(e)
+	}
+	set := e.full.MemberSets[0]
+	room := (p.c.FreeGPUs() + len(p.hidden)) / set.GPUs
+	for n := set.Members; ; {
+		p.during(e, n)
+		if n <= room && p.limiting(e, e.gpus) == nil {
+			if f, fits := find(e); fits && !p.waitsForLocality(e, f.Placement) {
+				return f, true
+			} else if fits && !ok {
+				most, ok = f, true
+			}
+		}
+		if n == e.job.Least {
+			break
+		}
+		if n > room {
+			n = max(e.job.Least, room)
+		} else {
+			n = max(e.job.Least, n/2)
+		}
+	}
+	if ok {
+		p.during(e, len(most.Members))
+	}
+	return most, ok
+}
+
+// shrinkFor takes lent members from elastic gangs of that level or worse so that a
+// waiting gang can start, if that is enough: from those that are expected to hold their
+// GPUs for longest first.
+func (p *pass) shrinkFor(e *entry, level int, find func(*entry) (pal.Found, bool)) bool {
+	if len(p.elastics) == 0 || p.barring(e) != nil {
+		return false
+	}
+	var from []*entry
+	lent := 0
+	for _, v := range p.elastics {
+		if v.state == running && !v.settled && len(v.placement.Members) > v.job.Least && p.mayBeStopped(v) && (p.level(v, p.now) >= level && !p.spared(v, e) || p.reclaims(v, e)) {
+			from = append(from, v)
+			lent += v.gpus - v.least()
+		}
+	}
+	if p.c.FreeGPUs()+lent < e.gpus {
+		return false
+	}
+	slices.SortFunc(from, func(a, b *entry) int {
+		return cmp.Or(cmp.Compare(p.area(b, p.now), p.area(a, p.now)), cmp.Compare(b.seq, a.seq))
+	})
+	if p.head != nil { // not to be worked out while those are away
+		p.reserved()
+	}
+	var back []func()
+	defer func() { again(back) }()
+	for i, v := range from {
+		per, tries := v.full.MemberSets[0].GPUs, 1
+		for n := len(v.placement.Members); n > v.job.Least; tries *= 2 { // fragmented: not after each of many
+			few := max(tries, (e.gpus-p.c.FreeGPUs()+per-1)/per)
+			less := max(v.job.Least, n-few)
+			back = append(back, p.vacateMembers(v, less, n))
+			if n = less; p.c.FreeGPUs() < e.gpus {
+				continue
+			}
+			f, ok := find(e)
+			if !ok {
+				continue
+			}
+			again(back)
+			back = nil
+			return p.claimLent(e, f.Placement, from[:i+1])
+		}
+	}
+	return false
+}
+
+// vacateMembers frees the GPUs of the members from one to before another in the what-if;
+// it returns what takes them again.
+func (p *pass) vacateMembers(v *entry, from, to int) (back func()) {
+	some := *v
+	some.placement.Members = v.placement.Members[from:to]
+	return p.vacate(&some)
+}
+
+// claimLent decides that the gangs give the members back whose GPUs are wanted, with
+// those that came after them: Nomad ends the last first.
+func (p *pass) claimLent(e *entry, pl pal.Placement, from []*entry) bool {
+	wanted := map[int]bool{}
+	for _, u := range pl.GPUs() {
+		wanted[u] = true
+	}
+	c := &claim{by: e, placement: pl, lent: true}
+	for _, v := range from {
+		n := slices.IndexFunc(v.placement.Members, func(m pal.Member) bool {
+			return slices.ContainsFunc(m.GPUs, func(u int) bool { return wanted[u] })
+		})
+		if n < 0 {
+			continue
+		}
+		v.state = stopping
+		c.victims = append(c.victims, v)
+		to := pal.Measure(p.c, v.sized(n), v.placement.Members[:n:n])
+		v.target = to
+		p.actions = append(p.actions, Action{Kind: Resize, Job: v.job.ID, For: e.job.ID, Found: pal.Found{Placement: to}})
+	}
+	if len(c.victims) == 0 {
+		return false
+	}
+	p.Queue.claims = append(p.Queue.claims, c)
+	p.keep(pl)
+	return true
+}
+
+// grow gives free GPUs that nobody who waits can use to elastic gangs: to those that are
+// expected to hold GPUs for the shortest time first.
+func (p *pass) grow() {
+	if len(p.elastics) == 0 || p.c.FreeGPUs() == 0 {
+		return
+	}
+	var es []*entry
+	for _, e := range p.elastics {
+		if e.state == running && !e.settled && len(e.placement.Members) < e.full.MemberSets[0].Members && p.mayBeStopped(e) {
+			es = append(es, e)
+		}
+	}
+	slices.SortFunc(es, func(a, b *entry) int {
+		return cmp.Or(cmp.Compare(p.area(a, p.now), p.area(b, p.now)), cmp.Compare(a.seq, b.seq))
+	})
+	for _, e := range es {
+		if to, ok := p.larger(e); ok {
+			p.growTo(e, to)
+		}
+	}
+}
+
+// larger is the placement of a running gang with so many further members that it ends
+// soonest, if they pay.
+func (p *pass) larger(e *entry) (best pal.Placement, ok bool) {
+	now, set := len(e.placement.Members), e.full.MemberSets[0]
+	left := float64(p.remaining(e, p.now))
+	ends := left*e.cost(e.placement) - 2*float64(e.job.RestartCost) // or later: it does not pay
+	more := *e
+	more.within = max(pal.PMScore(p.opt.OutlierThreshold), e.placement.PMScore)
+	for n := min(set.Members-now, p.c.FreeGPUs()/set.GPUs); n > 0; n /= 2 {
+		more.job.Gang = e.sized(n)
+		if more.gpus = more.job.Gang.GPUs(); p.limiting(&more, more.gpus) != nil {
+			continue
+		}
+		to, fits := p.enlarged(e, &more)
+		takes := left * to.Cost() * e.job.Slower(now+n, set.Members)
+		if fits && p.head != nil {
+			if r := p.reserved(); r.known && p.now+time.Duration(takes)+e.job.RestartCost > r.at {
+				_, free := p.hold(r.placement)
+				to, fits = p.enlarged(e, &more)
+				free()
+				takes = left * to.Cost() * e.job.Slower(now+n, set.Members)
+			}
+		}
+		if fits && takes < ends {
+			best, ends, ok = to, takes, true
+		}
+	}
+	return best, ok
+}
+
+// enlarged is the placement of a running gang with further members beside those that it
+// has.
+func (p *pass) enlarged(e, more *entry) (pal.Placement, bool) {
+	f, ok := p.find(more)
+	if !ok {
+		return pal.Placement{}, false
+	}
+	members := slices.Concat(e.placement.Members, f.Members)
+	to := pal.Measure(p.c, e.sized(len(members)), members)
+	return to, e.full.MaxTier == 0 || to.Tier <= e.full.MaxTier
+}
+
+// growTo decides the growth.
+func (p *pass) growTo(e *entry, to pal.Placement) {
+	e.state, e.target = moving, to
+	e.lent = len(to.Members)*e.full.MemberSets[0].GPUs - e.gpus
+	p.lend(e, e.lent)
+	p.pending = append(p.pending, e)
+	p.keep(to)
+	p.actions = append(p.actions, Action{Kind: Resize, Job: e.job.ID, Found: pal.Found{Placement: to}})
+}
+
+// lend counts GPUs on which a gang is about to grow, or (negative) is not any more, as
+// its tenants'.
+func (q *Queue) lend(e *entry, gpus int) {
+	for t := e.of.tenant; t != nil; t = t.parent {
+		t.gpus += gpus
+	}
+}
+
+// Settled reports that some of an elastic gang's members have done their work: its size
+// stays as it is until it starts again.
+func (q *Queue) Settled(id string) {
+	if e := q.entries[id]; e != nil && e.elastic != nil {
+		e.settled = true
+	}
+}
+
+// resizesFrom calls soon with each time from which an elastic gang may change its size
+// that may not now.
+func (q *Queue) resizesFrom(soon func(time.Duration)) {
+	for _, e := range q.elastics {
+		if n := len(e.placement.Members); n < e.full.MemberSets[0].Members || n > e.job.Least && len(q.live) > 0 {
+			soon(e.safeUntil)
+		}
+	}
+}
+
+// Size is how many members an elastic gang runs with, and between how many.
+type Size struct {
+	Members int `json:"members"` // that it has, 0 while it waits
+	Least   int `json:"least"`   // that it needs
+	Most    int `json:"most"`    // that it may have
+	// Settled: it stays as it is, because some of its members have done their work.
+	Settled bool `json:"settled,omitempty"`
+	// Until is before when it does not change, since the caller's epoch.
+	Until time.Duration `json:"-"`
+}
+
+// SizeOf is the size of a gang that runs or waits; ok is false where it is not elastic.
+// Members is 0 where it waits.
+func (q *Queue) SizeOf(id string) (s Size, ok bool) {
+	e := q.entries[id]
+	if e == nil || e.elastic == nil {
+		return s, false
+	}
+	s = Size{Least: e.job.Least, Most: e.full.MemberSets[0].Members, Settled: e.settled}
+	if e.state >= running {
+		s.Members, s.Until = len(e.placement.Members), e.safeUntil
+	}
+	return s, true
+}
