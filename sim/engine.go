@@ -70,6 +70,7 @@ type simJob struct {
 	gang      pal.Gang
 	left      float64 // seconds of work at cost 1
 	placement pal.Placement
+	gpus      int           // of the placement
 	since     time.Duration // when work goes on: start plus restart cost
 	started   time.Duration // of the present run
 	cost      float64
@@ -80,6 +81,7 @@ type simJob struct {
 	lostS     float64 // GPU seconds lost to restarts
 	ranS      float64 // GPU seconds it held
 	runs      int
+	resizes   int
 	event     int64 // number of the event that ends its run; others are stale
 	running   bool
 	stopping  bool // preempted: the event frees its GPUs
@@ -247,6 +249,7 @@ func (e *engine) enqueue(i int) {
 		q.Deadline = seconds(j.SubmitS + j.DeadlineS)
 	}
 	q.Array, q.ArrayParallel = j.Array, j.Parallel
+	q.Least, q.Efficiency = j.LeastMembers, j.Efficiency
 	e.jobs[i].waiting = e.now
 	if err := e.queue.Submit(e.now, q); err != nil {
 		panic(err) // ids, sizes and classes were checked before
@@ -290,6 +293,11 @@ func (e *engine) decide() {
 				e.stop(i, "")
 				e.start(i, a.Placement)
 				again = true
+			case queue.Resize:
+				e.stop(i, "")
+				e.jobs[i].resizes++
+				e.start(i, a.Placement)
+				again = true
 			}
 		}
 		if !again {
@@ -323,7 +331,7 @@ func (e *engine) start(i int, p pal.Placement) {
 	e.Cluster.Take(j.gang, p)
 	e.faults.occupy(i, p, true)
 	kind := "start"
-	j.running, j.placement, j.cost, j.since, j.started = true, p, p.Cost(), e.now, e.now
+	j.running, j.placement, j.gpus, j.cost, j.since, j.started = true, p, len(p.GPUs()), p.Cost()*e.slower(i, len(p.Members)), e.now, e.now
 	if j.first < 0 {
 		j.first = e.now
 	}
@@ -338,11 +346,19 @@ func (e *engine) start(i int, p pal.Placement) {
 	e.judge(j)
 	e.queue.Started(e.now, e.Jobs[i].ID, p)
 	e.use.wait(-1, -e.Jobs[i].GPUs)
-	e.use.hold(e.Jobs[i].GPUs)
+	e.use.hold(j.gpus)
 	e.eventSeq++
 	j.event = e.eventSeq
 	e.events.push(event{at: j.since + seconds(j.left*j.cost), seq: j.event, job: i, gpu: -1})
 	e.observe(i, kind, p)
+}
+
+// slower is how many times as long job i takes with so many members as with all.
+func (e *engine) slower(i, members int) float64 {
+	if e.Jobs[i].LeastMembers == 0 {
+		return 1
+	}
+	return queue.Job{Efficiency: e.Jobs[i].Efficiency}.Slower(members, e.jobs[i].gang.MemberSets[0].Members)
 }
 
 func (e *engine) observe(i int, kind string, p pal.Placement) {
@@ -378,7 +394,7 @@ func (e *engine) stop(i int, kind string) {
 	j := &e.jobs[i]
 	e.Cluster.Release(j.gang, j.placement)
 	e.faults.occupy(i, j.placement, false)
-	gpus := float64(e.Jobs[i].GPUs)
+	gpus := float64(j.gpus)
 	held := (e.now - j.started).Seconds()
 	worked := e.now
 	if j.stopping || j.done {
@@ -398,7 +414,7 @@ func (e *engine) stop(i int, kind string) {
 	j.lostS += (held - useful) * gpus
 	j.ranS += held * gpus
 	j.running, j.waiting = false, e.now
-	e.use.hold(-e.Jobs[i].GPUs)
+	e.use.hold(-j.gpus)
 	e.use.wait(1, e.Jobs[i].GPUs)
 	e.observe(i, kind, j.placement)
 }

@@ -16,6 +16,7 @@ type Outcome struct {
 	Useful      float64 // of all GPU time, the work that was done and kept, at cost 1
 	LostGPUh    float64 // GPU hours held without work that was kept
 	Preemptions int     // runs beyond the first of each job
+	Resizes     int     // of elastic gangs that ran
 	Failures    int     // GPUs that went down
 	Samples     []Sample
 	Forecasts   Forecasts
@@ -95,7 +96,8 @@ func (e *engine) outcome() Outcome {
 		}
 		o.Jobs = append(o.Jobs, r)
 		o.LostGPUh += j.lostS / 3600
-		o.Preemptions += max(0, j.runs-1)
+		o.Preemptions += max(0, j.runs-1-j.resizes)
+		o.Resizes += j.resizes
 	}
 	o.totals(&e.use)
 	return o

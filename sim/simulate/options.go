@@ -17,6 +17,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/sim"
+	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
 // options are the command line.
@@ -45,6 +46,7 @@ type options struct {
 	limit       bool
 	tenant      string
 	taskGPUs    int
+	elastic     trace.Elastic
 	config      []string
 	rules       placer.Config // of the agent: -config, then the flags
 	seed        uint64
@@ -146,6 +148,15 @@ func (o *options) inputFlags(f *flag.FlagSet) {
 	f.StringVar(&o.trace, "trace", "", "read jobs from `FILE` (Sia CSV, Philly JSON, Helios or Acme CSV, or Alibaba CSV of 2020 or 2023)")
 	f.StringVar(&o.tenant, "tenant", "", "of the trace only the jobs of `NAME`, a virtual cluster or user")
 	f.IntVar(&o.taskGPUs, "task-gpus", 0, "write gangs as tasks of up to so many GPUs, each on one node; 1: any GPU may lie anywhere; 0: as the trace says")
+	f.Float64Var(&o.elastic.Share, "elastic", 0, "share of the gangs that are elastic (pal_elastic), from 0 to 1")
+	o.elastic.Least, o.elastic.Most = 0.5, 2
+	f.Func("elastic-members", "with -elastic: between how many members they run, as `LOW:HIGH` multiples of what the trace says (default 0.5:2)", func(s string) error {
+		if n, err := fmt.Sscanf(s, "%g:%g", &o.elastic.Least, &o.elastic.Most); n != 2 || err != nil || !(0 < o.elastic.Least && o.elastic.Least <= 1 && 1 <= o.elastic.Most) {
+			return fmt.Errorf("not LOW:HIGH with LOW of at most 1 and HIGH of at least 1, such as 0.5:2")
+		}
+		return nil
+	})
+	f.Float64Var(&o.elastic.Efficiency, "elastic-efficiency", 1, "with -elastic: what each doubling of their members keeps of a linear speed-up (pal_elastic_efficiency)")
 	f.StringVar(&o.generate, "generate", "sia", "without -trace: generate jobs as sia (Sia-Philly-like) or heavy (large shared cluster)")
 	f.IntVar(&o.jobs, "jobs", 160, "how many jobs to generate")
 	f.Float64Var(&o.load, "load", 1, "scale of the arrival rate: 2 lets jobs come twice as fast")
@@ -212,6 +223,10 @@ func (o *options) check() error {
 		return errors.New("-from-nomad does not go with -trace")
 	case o.seed > 1<<32-1:
 		return fmt.Errorf("-seed %d is above %d", o.seed, uint32(1<<32-1))
+	case !(o.elastic.Share >= 0 && o.elastic.Share <= 1):
+		return fmt.Errorf("-elastic %v is not between 0 and 1", o.elastic.Share)
+	case !(o.elastic.Efficiency >= 0.5 && o.elastic.Efficiency <= 1):
+		return fmt.Errorf("-elastic-efficiency %v is not between 0.5 and 1", o.elastic.Efficiency)
 	}
 	return o.checkTasks()
 }

@@ -43,8 +43,9 @@ type Report struct {
 	Utilisation float64 `json:"utilisation"`        // GPU time held
 	Useful      float64 `json:"useful_utilisation"` // of all GPU time, work done and kept, at cost 1
 	Restarts    int     `json:"restarts"`
-	LostGPUh    float64 `json:"gpu_hours_lost"` // in restarts and failures
-	Unfinished  int     `json:"unfinished"`     // jobs that never end
+	Resizes     int     `json:"resizes,omitempty"` // of elastic gangs that ran
+	LostGPUh    float64 `json:"gpu_hours_lost"`    // in restarts and failures
+	Unfinished  int     `json:"unfinished"`        // jobs that never end
 
 	BySize  []row     `json:"by_size"`
 	ByTier  []row     `json:"by_locality"`
@@ -109,6 +110,7 @@ func (r *Report) fill(out sim.Outcome, c *pal.Cluster) {
 	f := sim.FiguresOf(done)
 	r.AvgJCT, r.GeoJCT, r.P50, r.P90, r.P99, r.MaxJCT, r.Makespan = f.AvgJCT, f.GeoJCT, f.P50, f.P90, f.P99, f.MaxJCT, f.Makespan
 	r.AvgWait /= float64(max(1, len(done)))
+	r.Resizes = out.Resizes
 	r.Utilisation, r.Useful, r.Restarts, r.LostGPUh, r.Unfinished = out.Utilisation, out.Useful, out.Preemptions, out.LostGPUh, out.Stuck
 	r.BySize = group(done, sizeOf, "1 GPU", "2-4 GPUs", "5-8 GPUs", "more than 8 GPUs")
 	r.ByTier = group(done, func(j sim.JobResult) string { return j.Tier.String() }, tiers()...)

@@ -113,7 +113,7 @@ func (o *options) checkBaseline() error {
 	if !ok {
 		return nil
 	}
-	names := []string{"preempt"}
+	names := []string{"preempt", "elastic"}
 	for _, k := range queueKeys() {
 		names = append(names, k.Flag())
 	}

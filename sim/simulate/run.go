@@ -196,6 +196,11 @@ func (o *options) play(t trace.Trace, nodes []pal.Node, rep *Report, stderr io.W
 
 // world is the run as the agent's rules and the flags have it.
 func (o *options) world(t trace.Trace, c *pal.Cluster) (sim.Config, error) {
+	if o.elastic.Share > 0 {
+		e := o.elastic
+		e.GPUs = c.NumGPUs()
+		t = t.Elastic(o.seed, e)
+	}
 	cfg := sim.Config{Jobs: t.Jobs, Cluster: c, Queue: o.rules.Queue, RestartS: o.rules.RestartCost.Seconds(), CheckpointS: o.checkpoint.Seconds(),
 		Preemptible: o.preempt, Migratable: o.set["migrate"], MovesPerHour: o.rules.MovesPerHour, Seed: o.seed,
 		Failures: sim.Failures{MTBFH: o.mtbf.Hours(), RepairH: o.repair.Hours()}}

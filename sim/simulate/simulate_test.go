@@ -66,6 +66,10 @@ func TestBadInput(t *testing.T) {
 		"estimates":           {[]string{"-trace", good, "-estimates", "wrong:0.5"}, `-estimates "wrong:0.5" is not`},
 		"locality":            {[]string{"-locality", "0.5"}, "is below 1"},
 		"queue of a baseline": {[]string{"-trace", good, "-policy", "las", "-order", "fifo"}, "-order does not go with -policy las, which has a queue of its own"},
+		"elastic baseline":    {[]string{"-trace", good, "-policy", "las", "-elastic", "1"}, "-elastic does not go with -policy las"},
+		"elastic share":       {[]string{"-trace", good, "-elastic", "2"}, "-elastic 2 is not between 0 and 1"},
+		"elastic members":     {[]string{"-trace", good, "-elastic-members", "2:1"}, "not LOW:HIGH"},
+		"elastic efficiency":  {[]string{"-trace", good, "-elastic-efficiency", "0.4"}, "-elastic-efficiency 0.4 is not between 0.5 and 1"},
 		"tasks":               {[]string{"-trace", good, "-task-gpus", "8"}, "-task-gpus 8 is more than the 4 GPUs of a node"},
 		"tenant":              {[]string{"-trace", good, "-tenant", "ann"}, `holds no job of "ann"`},
 		"calibration":         {[]string{"-trace", good, "-calibration", "guess"}, `-calibration "guess" is unknown`},
@@ -218,6 +222,7 @@ type figures struct {
 	Limit    float64 `json:"clairvoyant_avg_jct_s"`
 	Over     float64 `json:"over_clairvoyant"`
 	Restarts int     `json:"restarts"`
+	Resizes  int     `json:"resizes"`
 	Order    string  `json:"order"`
 	Locality string  `json:"locality"`
 	Jobs     []struct {
@@ -235,6 +240,16 @@ func figuresOf(t *testing.T, args ...string) figures {
 		t.Fatal(err)
 	}
 	return f
+}
+
+// TestElastic: with -elastic gangs change their size, without nobody does.
+func TestElastic(t *testing.T) {
+	if f := figuresOf(t, "-generate", "heavy"); f.Resizes != 0 {
+		t.Errorf("gangs of one size changed it %d times", f.Resizes)
+	}
+	if f := figuresOf(t, "-generate", "heavy", "-elastic", "1"); f.Resizes == 0 {
+		t.Error("no elastic gang changed its size")
+	}
 }
 
 // TestNoWork: a job without work ends when it starts, and the report is JSON.

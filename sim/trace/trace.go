@@ -57,6 +57,11 @@ type Job struct {
 	// time.
 	Array    string
 	Parallel int
+	// LeastMembers makes the gang elastic: it runs with so many members at least, all of
+	// GPUs at most; 0: with all. Efficiency is what each doubling of them keeps of a linear
+	// speed-up; 0: 1.
+	LeastMembers int
+	Efficiency   float64
 	// EstimateS is the user's estimate of the work in seconds; 0: none.
 	EstimateS float64
 }

@@ -4,8 +4,10 @@
 package trace
 
 import (
+	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -259,5 +261,42 @@ func TestSiaOrder(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), `file:2: column "`+column+`"`) {
 			t.Errorf("%s: %v", column, err)
 		}
+	}
+}
+
+// Elastic gangs have the GPU time that they had, at any number of members if twice as
+// many are twice as fast, and at the trace's number in any case.
+func TestElastic(t *testing.T) {
+	was := HeavyTail(1, 500, 128, 0.8).InTasks(2)
+	is := was.Elastic(1, Elastic{Share: 0.5, Least: 0.5, Most: 2, Efficiency: 0.8, GPUs: 128})
+	elastic, gangs := 0, 0
+	for i, j := range is.Jobs {
+		w := was.Jobs[i]
+		if w.GPUs > max(1, w.MemberGPUs) && w.GPUs%max(1, w.MemberGPUs) == 0 {
+			gangs++
+		}
+		if j.LeastMembers == 0 {
+			if !reflect.DeepEqual(j, w) {
+				t.Fatalf("%+v became %+v", w, j)
+			}
+			continue
+		}
+		elastic++
+		per := max(1, j.MemberGPUs)
+		if j.GPUs > 128 || j.GPUs < w.GPUs || j.GPUs > 2*w.GPUs || j.LeastMembers != max(1, int(math.Round(float64(w.GPUs/per)*0.5))) {
+			t.Errorf("%d GPUs became %d to %d members of %d", w.GPUs, j.LeastMembers, j.GPUs/per, per)
+		}
+		faster := 1.0
+		if j.GPUs == 2*w.GPUs {
+			faster = 1.6
+		} else if j.GPUs != w.GPUs {
+			continue
+		}
+		if math.Abs(w.WorkS()/j.WorkS()-faster) > 1e-9 {
+			t.Errorf("%g s on %d GPUs became %g s on %d", w.WorkS(), w.GPUs, j.WorkS(), j.GPUs)
+		}
+	}
+	if share := float64(elastic) / float64(gangs); math.Abs(share-0.5) > 0.1 {
+		t.Errorf("%d of %d gangs are elastic", elastic, gangs)
 	}
 }

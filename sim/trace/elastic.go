@@ -1,0 +1,46 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package trace
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+)
+
+// Elastic says which gangs of a trace are elastic, and how far.
+type Elastic struct {
+	Share float64 // of the gangs of several equal members, from 0 to 1
+	// Least and Most bound the members, as multiples of what the trace says.
+	Least, Most float64
+	Efficiency  float64 // see [Job]
+	GPUs        int     // of the cluster: nobody gets more
+}
+
+// Elastic is the trace with some gangs made elastic, drawn from a seed: all of a name, or
+// none. Their GPU time with as many members as the trace says stays as it is.
+func (t Trace) Elastic(seed uint64, e Elastic) Trace {
+	r := rand.New(rand.NewPCG(seed, 0xe1a5))
+	t.Jobs = slices.Clone(t.Jobs)
+	named := map[string]bool{}
+	for i := range t.Jobs {
+		j := &t.Jobs[i]
+		per := max(1, j.MemberGPUs)
+		members := j.GPUs / per
+		elastic, drawn := named[j.Name]
+		if !drawn || j.Name == "" {
+			elastic = r.Float64() < e.Share
+			named[j.Name] = elastic
+		}
+		if !elastic || members < 2 || j.GPUs%per != 0 {
+			continue
+		}
+		j.LeastMembers = max(1, int(math.Round(float64(members)*e.Least)))
+		most := max(j.LeastMembers, members, min(int(math.Round(float64(members)*e.Most)), e.GPUs/per))
+		faster := math.Pow(float64(most)/float64(members), 1+math.Log2(e.Efficiency))
+		j.GPUs, j.Efficiency = most*per, e.Efficiency
+		j.IterTimeS, j.EstimateS = j.IterTimeS/faster, j.EstimateS/faster
+	}
+	return t
+}
