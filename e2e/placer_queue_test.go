@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // TestPlacerQueue: what the placer remembers of jobs, and what becomes of those
@@ -26,6 +27,7 @@ func TestPlacerQueue(t *testing.T) {
 		{"run times outlive the placer", "", testRunTimesSurvive},
 		{"purged while it is placed", "", testPurgedWhilePlaced},
 		{"only the lost member is replaced", "", testMemberReplaced},
+		{"elastic", "queue {\n  restart_cost = \"1s\"\n}\n", testElastic},
 		{"reasons are said once", "", testReasons},
 	})
 }
@@ -187,6 +189,51 @@ func testMemberReplaced(t *testing.T, b *bed) {
 	b.purge("elastic")
 	b.inventory(node, placerScores[node], nil)
 	b.forget("nomad-pal/quarantine")
+}
+
+// An elastic gang starts with as many members as fit, grows when GPUs come free, and
+// gives the last back for a gang that waits; the members that stay run on.
+func testElastic(t *testing.T, b *bed) {
+	b.fill("most", 3)
+	j := gang("stretch", 2, 2)
+	j.meta = "pal_elastic = \"true\"\npal_duration = \"10h\""
+	j.groups[0].extra = "scaling {\n min = 1\n max = 6\n}\n"
+	b.run(j.hcl())
+	b.untilGPUs("stretch", 4)
+	b.untilRunning("stretch", 2)
+	first := b.members("stretch")
+
+	b.purge("most")
+	b.untilGPUs("stretch", 12)
+	b.untilRunning("stretch", 6)
+	grown := b.members("stretch")
+	same(t, "members that run on as it grows", 2, kept(first, grown))
+	out, _ := b.pal("explain", "stretch")
+	mentions(t, out, "all of 1 to 6 members")
+
+	b.run(gang("short", 3, 4).hcl())
+	b.untilGPUs("short", 12)
+	b.untilGPUs("stretch", 4)
+	b.untilRunning("stretch", 2)
+	shrunk := b.members("stretch")
+	same(t, "members that run on as it shrinks", 2, kept(grown, shrunk))
+	same(t, "the first of them", 2, kept(first, shrunk))
+	out, _ = b.pal("explain", "stretch")
+	mentions(t, out, "on 2 of 1 to 6 members")
+
+	b.run(j.hcl()) // its author runs the same file again, which asks for two members, too
+	b.until("it has its pins again", func() string {
+		job, _, err := b.API().Jobs().Info("stretch", nil)
+		if err != nil {
+			return err.Error()
+		}
+		if rewrite.Gated(job) {
+			return "gated"
+		}
+		return ""
+	})
+	same(t, "members that run on as it is run again", 2, kept(shrunk, b.members("stretch")))
+	b.purge("short", "stretch")
 }
 
 // Why a job waits is one sentence, in the API and in the commands.

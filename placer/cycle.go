@@ -145,7 +145,7 @@ func (p *Placer) viewOptions(now time.Time) nomad.ViewOptions {
 func (c Config) viewOptions(prof *profile.Profile, held map[nomad.JobKey][]string) nomad.ViewOptions {
 	o := nomad.ViewOptions{
 		Locality: c.Locality, Profile: prof, RackMeta: c.RackMeta,
-		Apps: c.Apps, DefaultClass: c.DefaultClass, Held: held, Children: c.Children,
+		Apps: c.Apps, DefaultClass: c.DefaultClass, Held: held, Children: c.Children, OutlierThreshold: c.Queue.OutlierThreshold,
 	}
 	if c.Learner != nil {
 		o.Learned = c.Learner.Class

@@ -46,13 +46,15 @@ func (p *Placer) decide(ctx context.Context, now time.Time) error {
 		case a.Kind == queue.Start:
 			starts = append(starts, p.prepare(t, a.Found, now))
 			p.view.Take(t.Request.Gang, a.Placement)
-		case a.Kind == queue.Preempt && p.unregistered(a.For):
+		case (a.Kind == queue.Preempt || a.Kind == queue.Resize) && p.unregistered(a.For):
 			// Whether Nomad takes the job is not known yet: nothing is stopped for it.
 			// Once it is registered, with its gate, the next cycle preempts for it.
 			p.queue.Kept(a.Job)
 			p.again = true
 		case a.Kind == queue.Preempt:
 			p.step(ctx, t, gang.Preempt{For: a.For})
+		case a.Kind == queue.Resize:
+			p.step(ctx, t, gang.Resize{To: a.Placement, For: a.For})
 		case a.Kind == queue.Migrate:
 			p.move(ctx, t, a.Placement, now)
 		}
@@ -85,7 +87,7 @@ func (p *Placer) unregistered(id string) bool {
 // prepare works out the reasons, on the cluster as it is at this point of the
 // pass, and the pins.
 func (p *Placer) prepare(t *tracked, f pal.Found, now time.Time) *start {
-	d, best := pal.ExplainFound(p.view.Cluster, t.Request.Gang, p.cfg.policy(), f)
+	d, best := pal.ExplainFound(p.view.Cluster, t.Request.Sized(len(f.Members)), p.cfg.policy(), f)
 	note := ""
 	if !best {
 		note = "the queue kept some of the free GPUs from it: for a gang that goes first, or because they are outliers that it can do without"

@@ -185,6 +185,8 @@ func (p *Placer) carryOutHere(t *tracked, e gang.Effect) {
 		p.queue.Stopped(now, id)
 	case gang.QueueRequeued:
 		p.queue.Requeue(now, id)
+	case gang.QueueSettled:
+		p.queue.Settled(id)
 	case gang.QueueKept:
 		p.queue.Kept(id)
 	}

@@ -172,7 +172,7 @@ func queueKeys() []Key {
 			"Stop gangs that say `pal_preempt = true` for better ones. Others are never stopped"),
 		flag("migrate", func(c *Config) *bool { return &c.Queue.Migrate },
 			"Move gangs that say `pal_migrate = true` to better GPUs, if that gains more than `restart_cost`"),
-		{Block: "queue", Name: "restart_cost", zero: true, field: func(c *Config) any { return &c.RestartCost }, Doc: "Run time that a gang loses when it is stopped and started again"},
+		{Block: "queue", Name: "restart_cost", zero: true, field: func(c *Config) any { return &c.RestartCost }, Doc: "Run time that a gang loses when it is stopped and started again, and an elastic gang if its number of members changes"},
 		{Block: "queue", Name: "moves_per_hour", field: func(c *Config) any { return &c.MovesPerHour },
 			Doc: "How many gangs may be moved within an hour"},
 		flag("locality_wait", func(c *Config) *bool { return &c.Queue.LocalityWait },

@@ -48,8 +48,17 @@ type JobStatus struct {
 	// can be foretold.
 	StartFrom time.Time `json:"start_from,omitzero"`
 	StartTo   time.Time `json:"start_to,omitzero"`
+	// Elastic is its size, of an elastic gang.
+	Elastic *queue.Size `json:"elastic,omitempty"`
 
 	waiting queue.Wait // what Reason says in words, where it waits
+}
+
+// statusOf is what is shown of a job.
+func (p *Placer) statusOf(t *tracked, waits map[string]*wait) JobStatus {
+	j := t.status(waits[t.Key.String()])
+	j.Elastic = p.sizeOf(t)
+	return j
 }
 
 // status is what is shown of the job. w is what the queue says of it, nil where
@@ -104,7 +113,7 @@ func (p *Placer) publish(now time.Time) {
 	waits := p.waitsOf(p.queue.Waiting(since(now), p.view.Cluster), p.view.Cluster)
 	for _, t := range p.sorted() {
 		p.on(t.Key)
-		s.Jobs = append(s.Jobs, t.status(waits[t.Key.String()]))
+		s.Jobs = append(s.Jobs, p.statusOf(t, waits))
 	}
 	p.off()
 	p.mu.Lock()

@@ -74,6 +74,6 @@ func (p *Placer) rebase() {
 			return g, unknown
 		}
 		t.Holds = slices.Clone(p.view.Holds(t.Key))
-		return r.Gang, p.view.Running(r, t.Holds)
+		return r.Full(), p.view.Running(r, t.Holds)
 	})
 }

@@ -109,7 +109,7 @@ func (p *Placer) waitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*wait {
 	for _, w := range ws {
 		shown := &wait{Wait: w}
 		if t := p.byID(w.Job); t != nil && w.Reason == queue.ReasonTooLarge {
-			shown.never, shown.why = pal.WhyNot(c, t.Request.Gang)
+			shown.never, shown.why = pal.WhyNot(c, t.Request.Least())
 			found := p.view.Obstacles(t.Job)
 			if why := barred(found); !shown.never && why != "" {
 				shown.never, shown.why = true, why

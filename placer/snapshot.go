@@ -231,6 +231,8 @@ type Explanation struct {
 	GPUIDLength int `json:"gpu_id_length,omitempty"`
 	// Failures are the job's members that failed, by try: the oldest first.
 	Failures []Try `json:"failures,omitempty"`
+	// Elastic is the size of an elastic gang.
+	Elastic *queue.Size `json:"elastic,omitempty"`
 	// Behind: the job is newer than what is known of the cluster.
 	Behind bool `json:"-"`
 	// Allocations are the job's live members.
@@ -256,6 +258,14 @@ func (e *Explanation) waits(w *wait) {
 
 // Explain says why.
 func (s *Snapshot) Explain(ctx context.Context, k nomad.JobKey) (*Explanation, error) {
+	e, err := s.explain(ctx, k)
+	if err == nil && e.Elastic != nil {
+		e.Note = strings.TrimPrefix(e.Note+"; ", "; ") + sizeInWords(e.Elastic, e.Phase)
+	}
+	return e, err
+}
+
+func (s *Snapshot) explain(ctx context.Context, k nomad.JobKey) (*Explanation, error) {
 	e, st, ok := s.standing(k)
 	if !ok {
 		return s.unknown(ctx, k)
@@ -293,6 +303,7 @@ func (s *Snapshot) standing(k nomad.JobKey) (e *Explanation, st gang.Observed, o
 	e.Submitted = time.Unix(0, *job.SubmitTime)
 	if t := s.p.jobs[k]; t != nil {
 		e.Submitted = t.Submitted()
+		e.Elastic = s.p.sizeOf(t)
 		if st.Nomad == gang.Running {
 			e.Alternatives, e.Tradeoffs = s.bestNow(t)
 		}
@@ -379,7 +390,7 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *tracked) {
 		e.Reason = "cannot be served, and stays gated: " + t.Refused.Error()
 		return
 	}
-	d := pal.Explain(s.p.view.Cluster, t.Request.Gang, s.p.cfg.policy())
+	d := pal.Explain(s.p.view.Cluster, t.Request.Least(), s.p.cfg.policy())
 	if !d.Placed {
 		e.Obstacles = s.p.view.Obstacles(t.Job)
 		obstruct(&d, e.Obstacles)
@@ -403,8 +414,8 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *tracked) {
 		e.Reason = cmp.Or(d.Reason, wait.Why())
 	}
 	if e.Phase == gang.Waiting && t.after == "" {
-		e.Holders, e.Remedies, e.Alternatives = s.holders(t.Request.Gang, t.Key), s.remedies(t.Request.Gang), s.lastGPUs(t)
-		e.Tradeoffs = s.tradeoffs(s.p.view.Cluster, t.Request.Gang)
+		e.Holders, e.Remedies, e.Alternatives = s.holders(t.Request.Least(), t.Key), s.remedies(t.Request.Least()), s.lastGPUs(t)
+		e.Tradeoffs = s.tradeoffs(s.p.view.Cluster, t.Request.Least())
 	}
 	e.Reason = cmp.Or(t.after, e.Reason)
 }
@@ -435,7 +446,7 @@ func (s *Snapshot) Jobs() []JobStatus {
 		}
 		j := JobStatus{Namespace: k.Namespace, Job: k.ID, Phase: st.Nomad, GPUs: st.Holds(), Submitted: time.Unix(0, *job.SubmitTime)}
 		if t := s.p.jobs[k]; t != nil {
-			j = t.status(waits[k.String()])
+			j = s.p.statusOf(t, waits)
 		}
 		js = append(js, j)
 	}

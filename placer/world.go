@@ -53,6 +53,10 @@ func (w world) Describe(g pal.Gang, p pal.Placement) *pal.Choice {
 
 func (w world) Pin(job *api.Job, p rewrite.Pins) (*api.Job, error) { return w.view.Pin(job, p) }
 
+func (w world) Resized(g *gang.Gang, to pal.Placement) (rewrite.Pins, error) {
+	return w.view.Resized(g.Request, g.Pins, to)
+}
+
 func (w world) RoomForMissing(g *gang.Gang) (gang.Room, error) {
 	r, err := w.view.Missing(g.Job)
 	if err != nil {

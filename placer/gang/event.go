@@ -30,16 +30,17 @@ const (
 	OnStart
 	OnPreempt
 	OnMove
+	OnResize
 	OnAnswer
 	numKinds = OnAnswer
 )
 
-var kindNames = [numKinds]string{"observe", "turn", "sync", "start", "preempt", "move"}
+var kindNames = [numKinds]string{"observe", "turn", "sync", "start", "preempt", "move", "resize"}
 
 func (k Kind) String() string { return kindNames[k] }
 
 // Kinds are those that the table is about.
-func Kinds() []Kind { return []Kind{OnObserve, OnTurn, OnSync, OnStart, OnPreempt, OnMove} }
+func Kinds() []Kind { return []Kind{OnObserve, OnTurn, OnSync, OnStart, OnPreempt, OnMove, OnResize} }
 
 type (
 	// Observation is what Nomad says now: the job or a member has changed, or the
@@ -77,6 +78,12 @@ type (
 	Preempt struct{ For string }
 	// Move is the queue's decision to move it to better GPUs.
 	Move struct{ To pal.Placement }
+	// Resize is the queue's decision that an elastic gang goes on with the members of a
+	// placement: with further ones, or, for another job, with fewer.
+	Resize struct {
+		To  pal.Placement
+		For string
+	}
 )
 
 func (Observation) event() Kind { return OnObserve }
@@ -85,6 +92,7 @@ func (Sync) event() Kind        { return OnSync }
 func (Start) event() Kind       { return OnStart }
 func (Preempt) event() Kind     { return OnPreempt }
 func (Move) event() Kind        { return OnMove }
+func (Resize) event() Kind      { return OnResize }
 
 // The answers to effects.
 type (
@@ -200,6 +208,8 @@ type (
 	QueueStopped  struct{}
 	QueueRequeued struct{}
 	QueueKept     struct{}
+	// QueueSettled tells it that an elastic gang keeps its size.
+	QueueSettled struct{}
 	// Arrived: all of the gang has stopped, and it is to go to its target.
 	Arrived struct{}
 	// Placed: Nomad has the job with the pins of a start, whose reasons are the record.
@@ -232,6 +242,7 @@ func (QueueRestored) effect()   {}
 func (QueueStopped) effect()    {}
 func (QueueRequeued) effect()   {}
 func (QueueKept) effect()       {}
+func (QueueSettled) effect()    {}
 func (Arrived) effect()         {}
 func (Placed) effect()          {}
 func (Counted) effect()         {}
@@ -246,6 +257,8 @@ const (
 	ToGoOn    Purpose = "go-on"   // open its gate: it runs on
 	ToRestore Purpose = "restore" // give it back the pins it had
 	ToResize  Purpose = "resize"  // place its new size
+	ToGrow    Purpose = "grow"    // have more members of an elastic gang
+	ToShrink  Purpose = "shrink"  // have fewer of them
 	ToExtend  Purpose = "extend"  // give its missing members more nodes
 	ToCanary  Purpose = "canary"  // make room for its canaries
 	ToUndo    Purpose = "undo"    // undo a lost update: stop, purge or restore
@@ -289,6 +302,8 @@ type World interface {
 	Describe(pal.Gang, pal.Placement) *pal.Choice
 	// Pin writes pins into a job.
 	Pin(*api.Job, rewrite.Pins) (*api.Job, error)
+	// Resized are the pins of an elastic gang with the members of a placement.
+	Resized(*Gang, pal.Placement) (rewrite.Pins, error)
 	// RoomForMissing is room for the members that are not there, RoomForCanaries for
 	// the canaries of a new version, and RoomForAll for the whole gang anew as if it
 	// held nothing.

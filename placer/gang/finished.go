@@ -52,7 +52,10 @@ func (g *Gang) stopFinished(w World) ([]Effect, bool) {
 	if !g.read.hasAllocs {
 		return ask(ReadAllocs{})
 	}
-	done := finishedVersions(g.Job, g.read.allocs)
+	if g.Request.Elastic != nil && !g.read.hasVersions { // each has a number of members of its own
+		return ask(ReadVersions{})
+	}
+	done := finishedVersions(g.Job, g.read.allocs, g.read.versions)
 	if len(done) > 0 && g.lineage == (lineage{}) && !g.read.hasVersions {
 		return ask(ReadVersions{})
 	}
@@ -73,7 +76,15 @@ func (g *Gang) finishUnknown(w World) bool {
 		return false
 	}
 	n := g.endedInEarlier(w) // spares asking Nomad
-	return n >= g.Want && g.notFinished != finishCheck{*g.Job.JobModifyIndex, n}
+	return n >= g.fewest() && g.notFinished != finishCheck{*g.Job.JobModifyIndex, n}
+}
+
+// fewest is how many members have ended, at least, of a gang that has done its work.
+func (g *Gang) fewest() int {
+	if g.Request.Elastic != nil {
+		return g.Request.Elastic.Least
+	}
+	return g.Want
 }
 
 // endedInEarlier counts the members that have ended by themselves and may be of an
@@ -89,8 +100,9 @@ func (g *Gang) endedInEarlier(w World) int {
 }
 
 // finishedVersions are the versions before the job's present one of which all members
-// have done their work, and when the last of them had.
-func finishedVersions(job *api.Job, as []*nomad.Alloc) map[uint64]time.Time {
+// have done their work, and when the last of them had. versions are asked of an elastic
+// gang: how many members it had.
+func finishedVersions(job *api.Job, as []*nomad.Alloc, versions map[uint64]*api.Job) map[uint64]time.Time {
 	done, last := map[uint64]map[string]int{}, map[uint64]time.Time{}
 	for _, a := range as {
 		v := *a.Version
@@ -105,8 +117,13 @@ func finishedVersions(job *api.Job, as []*nomad.Alloc) map[uint64]time.Time {
 			last[v] = at
 		}
 	}
+	_, elastic := rewrite.ElasticOf(job)
 	for v, by := range done {
-		if slices.ContainsFunc(job.TaskGroups, func(g *api.TaskGroup) bool { return by[*g.Name] < rewrite.Members(g) }) {
+		was := job
+		if elastic {
+			was = versions[v]
+		}
+		if was == nil || slices.ContainsFunc(was.TaskGroups, func(g *api.TaskGroup) bool { return by[*g.Name] < rewrite.Members(g) }) {
 			delete(last, v)
 		}
 	}

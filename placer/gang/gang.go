@@ -45,6 +45,9 @@ type Gang struct {
 	Target *pal.Placement
 	stop   *stopping
 
+	// sizing is where an elastic gang's members are to be, of the change under way.
+	sizing pal.Placement
+
 	// sent are starts whose registrations were sent, over the job as it is, and whose
 	// outcomes are not known. One of them came about at most.
 	sent []Start

@@ -68,10 +68,14 @@ func Wishes(job *api.Job) string {
 	} {
 		delete(fields, kept) // by Nomad, of each version
 	}
+	e, elastic := rewrite.ElasticOf(job)
 	if groups, ok := fields["TaskGroups"].([]any); ok {
 		for _, g := range groups {
 			if g, ok := g.(map[string]any); ok {
 				delete(g, "Scaling") // switched off with the job
+				if elastic && g["Name"] == e.Group {
+					delete(g, "Count") // ours
+				}
 			}
 		}
 	}

@@ -48,7 +48,7 @@ func storyJob(t *testing.T, d *datadriven.TestData) *api.Job {
 	id, ns, kind, group, count, index := "j", "default", "batch", "g", 2, uint64(100)
 	gpus, version, status, stop := uint64(1), uint64(1), "running", false
 	var pins []string
-	gated, canary, mode := false, 0, rewrite.ModeGPU
+	gated, canary, mode, elastic := false, 0, rewrite.ModeGPU, false
 	var made *uint64
 	for _, a := range d.CmdArgs {
 		switch a.Key {
@@ -63,6 +63,8 @@ func storyJob(t *testing.T, d *datadriven.TestData) *api.Job {
 			a.Scan(t, 0, made)
 		case "class":
 			mode = rewrite.ModeClass
+		case "elastic":
+			elastic = true
 		case "canary":
 			a.Scan(t, 0, &canary)
 		case "count":
@@ -86,6 +88,11 @@ func storyJob(t *testing.T, d *datadriven.TestData) *api.Job {
 		TaskGroups: []*api.TaskGroup{{Name: &group, Count: &count, Tasks: []*api.Task{{
 			Name: "t", Resources: &api.Resources{Devices: []*api.RequestedDevice{{Name: "nvidia/gpu", Count: &gpus}}},
 		}}}},
+	}
+	if elastic { // 2 to 4 members
+		least, most := int64(2), int64(4)
+		job.Meta = map[string]string{"pal_elastic": "true"}
+		job.TaskGroups[0].Scaling = &api.ScalingPolicy{Min: &least, Max: &most}
 	}
 	if canary > 0 {
 		job.TaskGroups[0].Update = &api.UpdateStrategy{Canary: &canary}

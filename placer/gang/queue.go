@@ -41,12 +41,20 @@ func (g *Gang) QueueJob(restart time.Duration) queue.Job {
 	// Names are those of a namespace: jobs that others call the same teach nothing of
 	// these.
 	return queue.Job{
-		ID: g.Key.String(), Name: g.Key.Namespace + "/" + name, Tenant: g.Key.Namespace, Gang: g.Request.Gang,
+		ID: g.Key.String(), Name: g.Key.Namespace + "/" + name, Tenant: g.Key.Namespace, Gang: g.Request.Full(), Least: g.least(), Efficiency: h.Efficiency,
 		Priority: *g.Job.Priority, Submitted: QueueTime(g.AsksSince()), Estimate: h.Duration, Limit: rewrite.Limit(g.Job),
 		Preemptible: h.Preempt && !g.Misplaced, Migratable: h.Migrate && !g.Misplaced,
 		Attained: attained, Done: done, Waited: waited, RestartCost: restart, LocalityWait: near,
 		Deadline: g.deadline(), Array: g.array(), ArrayParallel: h.Parallel,
 	}
+}
+
+// least is how few members an elastic gang may have; 0 of others.
+func (g *Gang) least() int {
+	if g.Request.Elastic == nil {
+		return 0
+	}
+	return g.Request.Elastic.Least
 }
 
 // spreads says whether some of the gang is to be apart.
@@ -213,5 +221,9 @@ func (g *Gang) tellHolds(held []int, w World) []Effect {
 		return nil
 	}
 	g.Holds = slices.Clone(held)
-	return []Effect{QueueStarted{w.Running(g.Request, held)}}
+	tell := []Effect{QueueStarted{w.Running(g.Request, held)}}
+	if g.Request.Elastic != nil && g.Have > len(g.Members) { // the others have done their work
+		tell = append(tell, QueueSettled{})
+	}
+	return tell
 }

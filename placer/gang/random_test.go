@@ -181,6 +181,8 @@ func (w *randomWorld) event() Event {
 		return Sync{Unread: w.rng.IntN(10) == 0}
 	case n == 16 && w.placed:
 		return Preempt{"other"}
+	case n == 17 && w.placed && w.rng.IntN(2) == 0:
+		return Resize{To: pal.Placement{Members: make([]pal.Member, 1+w.rng.IntN(4)), Penalty: 1, PMScore: 1}}
 	case n == 17 && w.placed:
 		return Move{pal.Placement{Penalty: 1, PMScore: 1}}
 	case n > 17 && w.queued && (!w.placed || w.g.Target != nil):
@@ -204,6 +206,11 @@ func (w *randomWorld) observation() Observation {
 	job := plainJob("j", w.index)
 	version := uint64(r.IntN(4))
 	job.Version = &version
+	if r.IntN(3) == 0 {
+		least, most := int64(1), int64(4)
+		job.Meta = map[string]string{"pal_elastic": "true"}
+		job.TaskGroups[0].Scaling = &api.ScalingPolicy{Min: &least, Max: &most}
+	}
 	if r.IntN(2) == 0 {
 		pinned, err := rewrite.Pin(job, somePins("g1", "g2"), rewrite.Racks{})
 		if err != nil {
@@ -238,6 +245,9 @@ func (w *randomWorld) observation() Observation {
 	}
 	w.state = s
 	o := Observation{Observed: Observe(s, job).WithLost(w), Request: nomad.Request{Modelled: true, Job: job, Gang: pal.Gang{ID: "j", MemberSets: []pal.MemberSet{{Members: 2, GPUs: 1}}}}}
+	if e, ok := rewrite.ElasticOf(job); ok {
+		o.Request.Elastic = &e
+	}
 	if r.IntN(15) == 0 {
 		o.Refused = errors.New("refused")
 	}

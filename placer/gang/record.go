@@ -45,11 +45,12 @@ type Record struct {
 	MembersOmitted int `json:"members_omitted,omitempty"`
 }
 
-// stop takes in that the gang was stopped after it ran so long.
-func (r *Record) stop(now time.Time, ran time.Duration) {
-	cost := 1.0
+// stop takes in that the gang was stopped after it ran so long, slower by so much than with
+// all its members.
+func (r *Record) stop(now time.Time, ran time.Duration, slower float64) {
+	cost := slower
 	if c := r.Decision.Chosen; c != nil && c.Cost > 0 {
-		cost = c.Cost
+		cost *= c.Cost
 	}
 	r.Attained, r.Done, r.Stopped = r.Attained+ran, r.Done+time.Duration(float64(ran)/cost), now
 }

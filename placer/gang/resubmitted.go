@@ -32,7 +32,7 @@ func (g *Gang) restorePins(w World) ([]Effect, bool) {
 	if !pinned {
 		return []Effect{g.log(Info, "gated while it runs unpinned: left to Nomad"), Register{ToGoOn, rewrite.Open(g.Job)}}, false
 	}
-	if SameRequests(had, g.Job) {
+	if SameRequests(had, g.Job) && fitsRange(g.Job, pins) {
 		es, on := g.repin(ToRestore, pins, w)
 		return append([]Effect{g.log(Info, "resubmitted: its gang keeps its GPUs")}, es...), on
 	}
@@ -74,12 +74,31 @@ func (g *Gang) newestRun() (newest *api.Job) {
 // SameRequests says whether two versions want the same members with the same GPUs.
 func SameRequests(a, b *api.Job) bool { return slices.Equal(requests(a), requests(b)) }
 
+// members is how many members a group is to have, as its author says it: of an elastic
+// gang the number is ours.
+func members(job *api.Job, g *api.TaskGroup) string {
+	if e, ok := rewrite.ElasticOf(job); ok && e.Group == *g.Name {
+		return "elastic"
+	}
+	return fmt.Sprint(rewrite.Members(g))
+}
+
+// fitsRange says whether a job that is elastic may have as many members as its pins say.
+func fitsRange(job *api.Job, p rewrite.Pins) bool {
+	e, ok := rewrite.ElasticOf(job)
+	if !ok {
+		return true
+	}
+	gp, _ := p.Of(e.Group)
+	return gp.Count >= e.Least && gp.Count <= e.Most
+}
+
 func requests(job *api.Job) []string {
 	var out []string
 	for _, g := range rewrite.Author(job).TaskGroups {
 		for _, t := range g.Tasks {
 			for _, d := range rewrite.GPURequests(t) {
-				out = append(out, fmt.Sprintf("%s %d %s %s %d", *g.Name, rewrite.Members(g), t.Name, d.Name, rewrite.GPUs(d)))
+				out = append(out, fmt.Sprintf("%s %s %s %s %d", *g.Name, members(job, g), t.Name, d.Name, rewrite.GPUs(d)))
 			}
 		}
 	}

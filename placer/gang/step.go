@@ -241,6 +241,8 @@ func (g *Gang) registered(o Observed, of Effect, w World) []Effect {
 		g.overwrote, g.edited = false, g.Queued // it is what its author made of it
 	case ToResize:
 		return g.resized(w)
+	case ToGrow, ToShrink:
+		return g.sized(r.Why, w)
 	case ToExtend:
 		return []Effect{Keep{g.read.room.Placement}}
 	case ToStop:
@@ -273,6 +275,9 @@ func (g *Gang) failed(f Failure, w World) []Effect {
 	conflict := errors.Is(f.Err, nomad.ErrConflict)
 	if r, ok := f.Of.(Register); ok && r.Why == ToUndo && conflict {
 		g.overwrote = false
+	}
+	if r, ok := f.Of.(Register); ok && (r.Why == ToGrow || r.Why == ToShrink) {
+		return []Effect{QueueKept{}, g.log(Debug, "could not change the number of members", "error", f.Err)}
 	}
 	_, unwritten := f.Of.(WriteRecord)
 	if unwritten {
@@ -407,7 +412,7 @@ func (g *Gang) stopFor(s stopping, r *Record, w World) []Effect {
 	changed := r != g.Record
 	out := *r
 	if len(g.Members) > 0 {
-		out.stop(w.Now(), w.Now().Sub(g.startedAt(w.Now())))
+		out.stop(w.Now(), w.Now().Sub(g.startedAt(w.Now())), g.slower())
 		changed = true
 	}
 	if !changed {

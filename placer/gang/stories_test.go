@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -27,7 +28,7 @@ import (
 //
 //	observe <job> / <allocations>   Nomad shows this: see TestObserved for the words
 //	refuse                          from now on the job cannot be served
-//	turn | sync | start gpus=g1+g2 | preempt for=j | move gpus=g1+g2
+//	turn | sync | start gpus=g1+g2 | preempt for=j | move gpus=g1+g2 | resize gpus=1+2+3 [for=j]
 //	record [none] [given-up] [done] [infra-failures=n] [failures=n]
 //	versions / <job>, one line per version, or - for one that Nomad does not keep
 //	evaluations [blocked] [pending]
@@ -149,7 +150,8 @@ func (s *story) world(d *datadriven.TestData) string {
 func (s *story) event(t *testing.T, d *datadriven.TestData) Event {
 	switch d.Cmd {
 	case "observe":
-		return Observation{Observed: s.look(d), Request: s.request(), Refused: s.refused}
+		o := s.look(d)
+		return Observation{Observed: o, Request: s.request(), Refused: s.refused}
 	case "turn":
 		return Turn{ReadOnly: d.HasArg("read-only")}
 	case "sync":
@@ -167,6 +169,18 @@ func (s *story) event(t *testing.T, d *datadriven.TestData) Event {
 		}
 		r := s.g.NewRecord(s.w.now, pal.Decision{Gang: "j", Chosen: &pal.Choice{Nodes: 1, PMScore: 1, Cost: 1}}, "")
 		return Start{Job: job, Pins: pins, Record: r}
+	case "resize":
+		r := Resize{To: pal.Placement{Penalty: 1, PMScore: 1}}
+		gpus, _ := d.Arg("gpus")
+		for _, u := range strings.Split(gpus.Vals[0], "+") {
+			n, err := strconv.Atoi(u)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.To.Members = append(r.To.Members, pal.Member{GPUs: []int{n}})
+		}
+		d.MaybeScanArgs(t, "for", &r.For)
+		return r
 	case "preempt":
 		var job string
 		d.ScanArgs(t, "for", &job)
@@ -296,7 +310,13 @@ func (s *story) request() nomad.Request {
 	if s.member {
 		h.OnFailure = rewrite.ReplaceMember
 	}
-	return nomad.Request{Modelled: true, Hints: h, Gang: pal.Gang{ID: "j", Class: pal.ClassA, MemberSets: []pal.MemberSet{{Members: 2, GPUs: 1}}}}
+	r := nomad.Request{Modelled: true, Hints: h, Gang: pal.Gang{ID: "j", Class: pal.ClassA, MemberSets: []pal.MemberSet{{Members: 2, GPUs: 1}}}}
+	for _, job := range s.w.state.Jobs {
+		if e, ok := rewrite.ElasticOf(job); ok {
+			r.Elastic, r.Gang.MemberSets[0].Members = &e, rewrite.Members(job.TaskGroups[0])
+		}
+	}
+	return r
 }
 
 // told is an effect in a line.
@@ -306,7 +326,11 @@ func told(e Effect) string {
 	case Register:
 		_, pinned := rewrite.Pinned(e.Job)
 		p, _ := rewrite.Pinned(e.Job)
-		return fmt.Sprintf("%s to %s%s%s", name, e.Why, map[bool]string{true: ", gated"}[rewrite.Gated(e.Job)], map[bool]string{true: fmt.Sprintf(", pinned to %s", strings.Join(p.GPUs(), " "))}[pinned])
+		count := ""
+		if n := p.Groups; len(n) > 0 && n[0].Count > 0 {
+			count = fmt.Sprintf(", %d members", n[0].Count)
+		}
+		return fmt.Sprintf("%s to %s%s%s%s", name, e.Why, count, map[bool]string{true: ", gated"}[rewrite.Gated(e.Job)], map[bool]string{true: fmt.Sprintf(", pinned to %s", strings.Join(p.GPUs(), " "))}[pinned])
 	case Commit:
 		return fmt.Sprintf("%s, pinned to %s%s", name, strings.Join(e.Pins.GPUs(), " "), map[bool]string{true: ", after a dry run"}[e.DryRun])
 	case StopMembers:

@@ -54,7 +54,7 @@ var duties = [numStates][]duty{
 		dutyRecall, dutyLookBack, dutyUndo,
 		{say: dutyFinished.say, do: (*Gang).stopFinished, always: true, registers: true},
 		{say: "record the decision if the members take long", do: (*Gang).saveSlow},
-		{say: "give missing members other nodes, or requeue the gang, if it stays incomplete", do: (*Gang).makeWhole, registers: true, to: []State{Stopping, Completing, Running}},
+		{say: "give missing members other nodes, do without them, or requeue the gang, if it stays incomplete", do: (*Gang).makeWhole, registers: true, to: []State{Stopping, Completing, Running}},
 	},
 	Running: {
 		dutyRecall, dutyLookBack, dutyUndo,
@@ -83,24 +83,25 @@ var (
 	goesOn    = handler{do: (*Gang).staysAtWork, say: "tell the queue if some of it has ended"}
 	begin     = handler{do: (*Gang).commit, say: "register the job with its pins", to: []State{Committing, Starting, Waiting, Completing}}
 	preempt   = handler{do: (*Gang).preempt, say: "gate the job over its pins, and stop its members", to: []State{Stopping, Completing}}
+	resize    = handler{do: (*Gang).resize, say: "register the job with its new number of members", to: []State{Starting}}
 	move      = handler{do: (*Gang).move, say: "gate the job over its pins, and stop its members", to: []State{Stopping, Completing}}
 )
 
 // table is what each event does in each state.
 var table = [numStates][numKinds]handler{
-	Waiting:     {OnObserve: observed, OnTurn: turn, OnSync: inLine, OnStart: begin, OnPreempt: notToStop, OnMove: notToStop},
-	Committing:  {OnObserve: observed, OnTurn: turn, OnSync: inLine, OnStart: begin, OnPreempt: notToStop, OnMove: notToStop},
-	Completing:  {OnObserve: observed, OnTurn: turn, OnSync: inLine, OnStart: begin, OnPreempt: notToStop, OnMove: notToStop},
-	Starting:    {OnObserve: observed, OnTurn: turn, OnSync: atWork, OnStart: cannot, OnPreempt: preempt, OnMove: notToStop},
-	Running:     {OnObserve: observed, OnTurn: turn, OnSync: atWork, OnStart: cannot, OnPreempt: preempt, OnMove: move},
-	Stopping:    {OnObserve: observed, OnTurn: turn, OnSync: unchanged, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop},
-	Resubmitted: {OnObserve: observed, OnTurn: turn, OnSync: goesOn, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop},
-	Lost:        {OnObserve: observed, OnTurn: turn, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop},
-	Failed:      {OnObserve: observed, OnTurn: turn, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop},
-	Rejected:    {OnObserve: observed, OnTurn: turn, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop},
-	Native:      {OnObserve: observed, OnTurn: notOurs, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop},
-	Template:    {OnObserve: observed, OnTurn: notOurs, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop},
-	Ended:       {OnObserve: observed, OnTurn: turn, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop},
+	Waiting:     {OnObserve: observed, OnTurn: turn, OnSync: inLine, OnStart: begin, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop},
+	Committing:  {OnObserve: observed, OnTurn: turn, OnSync: inLine, OnStart: begin, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop},
+	Completing:  {OnObserve: observed, OnTurn: turn, OnSync: inLine, OnStart: begin, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop},
+	Starting:    {OnObserve: observed, OnTurn: turn, OnSync: atWork, OnStart: cannot, OnPreempt: preempt, OnMove: notToStop, OnResize: notToStop},
+	Running:     {OnObserve: observed, OnTurn: turn, OnSync: atWork, OnStart: cannot, OnPreempt: preempt, OnMove: move, OnResize: resize},
+	Stopping:    {OnObserve: observed, OnTurn: turn, OnSync: unchanged, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop},
+	Resubmitted: {OnObserve: observed, OnTurn: turn, OnSync: goesOn, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop},
+	Lost:        {OnObserve: observed, OnTurn: turn, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop},
+	Failed:      {OnObserve: observed, OnTurn: turn, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop},
+	Rejected:    {OnObserve: observed, OnTurn: turn, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop},
+	Native:      {OnObserve: observed, OnTurn: notOurs, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop},
+	Template:    {OnObserve: observed, OnTurn: notOurs, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop},
+	Ended:       {OnObserve: observed, OnTurn: turn, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop},
 }
 
 // To are the states that a gang may go to from this one by what the placer does. What

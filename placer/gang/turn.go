@@ -110,7 +110,11 @@ func (g *Gang) makeWhole(w World) ([]Effect, bool) {
 	why = fmt.Sprintf("%d of %d members are there: %s", g.Have, g.Want, why)
 	g.fail(now, why)
 	// A batch job that Nomad does not try again has nothing to gain by room.
-	if blocked, _ := g.blocked(); g.Pins.Mode == rewrite.ModeClass && g.Have > 0 && (blocked || *g.Job.Type == api.JobTypeService) {
+	blocked, _ := g.blocked()
+	if es := g.doWithout(blocked, w); es != nil {
+		return append([]Effect{g.log(Info, "goes on without the missing members", "reason", why)}, es...), false
+	}
+	if g.Pins.Mode == rewrite.ModeClass && g.Have > 0 && (blocked || *g.Job.Type == api.JobTypeService) {
 		es, on := g.extend(w)
 		return append([]Effect{g.log(Info, "members lack room", "reason", why)}, es...), on
 	}
@@ -324,6 +328,9 @@ func (g *Gang) recordReady(w World) ([]Effect, bool) {
 	r := g.Record
 	if r == nil || !r.Ready.IsZero() && r.JobModifyIndex == *g.Job.JobModifyIndex {
 		return nothing()
+	}
+	if g.Request.Elastic != nil && len(w.Holds(g.Key)) > g.Request.Gang.GPUs() {
+		return nothing() // some are ending
 	}
 	if w.Promised(g.Key) {
 		return []Effect{Again{}}, true // the view counts what the decision gave out, beside what Nomad chose

@@ -5,6 +5,7 @@ package gang
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,18 +33,24 @@ func newFakeWorld() *fakeWorld {
 	return &fakeWorld{state: nomad.NewState(), now: time.Unix(1000, 0), retries: 2}
 }
 
-func (w *fakeWorld) Now() time.Time                               { return w.now }
-func (w *fakeWorld) ReadyTimeout() time.Duration                  { return 5 * time.Second }
-func (w *fakeWorld) Retries() int                                 { return w.retries }
-func (w *fakeWorld) RestartCost() time.Duration                   { return time.Minute }
-func (w *fakeWorld) Policy() string                               { return "pal" }
-func (w *fakeWorld) Allocs(k nomad.JobKey) []*nomad.Alloc         { return w.state.AllocsOf(k) }
-func (w *fakeWorld) LastFailure(*api.Job) *failure.Failure        { return w.failure }
-func (w *fakeWorld) Holds(nomad.JobKey) []int                     { return w.holds }
-func (w *fakeWorld) Promised(nomad.JobKey) bool                   { return w.promised }
-func (w *fakeWorld) RoomForMissing(*Gang) (Room, error)           { return w.room, w.roomErr }
-func (w *fakeWorld) RoomForCanaries(*Gang) (Room, error)          { return w.room, w.roomErr }
-func (w *fakeWorld) RoomForAll(*Gang) (Room, error)               { return w.room, w.roomErr }
+func (w *fakeWorld) Now() time.Time                        { return w.now }
+func (w *fakeWorld) ReadyTimeout() time.Duration           { return 5 * time.Second }
+func (w *fakeWorld) Retries() int                          { return w.retries }
+func (w *fakeWorld) RestartCost() time.Duration            { return time.Minute }
+func (w *fakeWorld) Policy() string                        { return "pal" }
+func (w *fakeWorld) Allocs(k nomad.JobKey) []*nomad.Alloc  { return w.state.AllocsOf(k) }
+func (w *fakeWorld) LastFailure(*api.Job) *failure.Failure { return w.failure }
+func (w *fakeWorld) Holds(nomad.JobKey) []int              { return w.holds }
+func (w *fakeWorld) Promised(nomad.JobKey) bool            { return w.promised }
+func (w *fakeWorld) RoomForMissing(*Gang) (Room, error)    { return w.room, w.roomErr }
+func (w *fakeWorld) RoomForCanaries(*Gang) (Room, error)   { return w.room, w.roomErr }
+func (w *fakeWorld) RoomForAll(*Gang) (Room, error)        { return w.room, w.roomErr }
+func (w *fakeWorld) Resized(g *Gang, to pal.Placement) (rewrite.Pins, error) {
+	p := g.Pins
+	p.Groups = slices.Clone(p.Groups)
+	p.Groups[0].Count = len(to.Members)
+	return p, w.roomErr
+}
 func (w *fakeWorld) Describe(pal.Gang, pal.Placement) *pal.Choice { return &pal.Choice{} }
 
 func (w *fakeWorld) GPUIDs(gpus []int) []string {
@@ -55,11 +62,15 @@ func (w *fakeWorld) GPUIDs(gpus []int) []string {
 }
 
 func (w *fakeWorld) Request(o Observed) (nomad.Request, error) {
-	return nomad.Request{Key: o.Key, Job: o.Job, Modelled: true}, nil
+	r := nomad.Request{Key: o.Key, Job: o.Job, Modelled: true}
+	if e, ok := rewrite.ElasticOf(o.Job); ok {
+		r.Elastic, r.Gang.MemberSets = &e, []pal.MemberSet{{Members: rewrite.Members(o.Job.TaskGroups[0]), GPUs: 1}}
+	}
+	return r, nil
 }
 
-func (w *fakeWorld) Running(nomad.Request, []int) pal.Placement {
-	return pal.Placement{Penalty: 1, PMScore: 1}
+func (w *fakeWorld) Running(_ nomad.Request, gpus []int) pal.Placement {
+	return pal.Placement{Members: make([]pal.Member, len(gpus)), Penalty: 1, PMScore: 1}
 }
 
 func (w *fakeWorld) Pin(job *api.Job, p rewrite.Pins) (*api.Job, error) {

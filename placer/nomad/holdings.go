@@ -394,6 +394,18 @@ func (v *View) Owner(i int) JobKey { return v.owner[i] }
 // Running is the placement of what the request's job holds now: its
 // allocations' GPUs and those its pins promise.
 func (v *View) Running(r Request, owned []int) pal.Placement {
+	ms := v.dealt(r, owned)
+	if r.Elastic != nil {
+		ms = v.inOrder(r, owned)
+	}
+	if len(ms) == 0 {
+		return pal.Placement{PMScore: 1, Penalty: 1}
+	}
+	return pal.Measure(v.Cluster, r.Gang, ms)
+}
+
+// dealt are members of the job that hold the GPUs.
+func (v *View) dealt(r Request, owned []int) (ms []pal.Member) {
 	perMember := make([]int, len(r.Gang.MemberSets))
 	for i, s := range r.Gang.MemberSets {
 		perMember[i] = s.GPUs
@@ -423,7 +435,6 @@ func (v *View) Running(r Request, owned []int) pal.Placement {
 		w := where{setOf[v.Cluster.GPU(u).ID], v.Cluster.GroupOf(u)}
 		byGroup[w] = append(byGroup[w], u)
 	}
-	var ms []pal.Member
 	for _, w := range slices.SortedFunc(maps.Keys(byGroup), func(a, b where) int {
 		if a.set != b.set {
 			return a.set - b.set
@@ -434,8 +445,5 @@ func (v *View) Running(r Request, owned []int) pal.Placement {
 			ms = append(ms, pal.Member{MemberSet: w.set, Group: w.group, GPUs: chunk})
 		}
 	}
-	if len(ms) == 0 {
-		return pal.Placement{PMScore: 1, Penalty: 1}
-	}
-	return pal.Measure(v.Cluster, r.Gang, ms)
+	return ms
 }

@@ -28,6 +28,35 @@ type Request struct {
 	// Modelled is false where the job uses something that only Nomad's dry run
 	// can judge.
 	Modelled bool
+	// Elastic is between how many members an elastic gang may run with; nil of others. Gang
+	// has as many as the job has now, all while it waits.
+	Elastic *rewrite.Elastic
+}
+
+// Sized is the gang, an elastic one with so many members.
+func (r Request) Sized(members int) pal.Gang {
+	g := r.Gang
+	if r.Elastic != nil {
+		g.MemberSets = slices.Clone(g.MemberSets)
+		g.MemberSets[0].Members = members
+	}
+	return g
+}
+
+// Full is the gang with all members that it may have, Least with as few as it needs.
+func (r Request) Full() pal.Gang {
+	if r.Elastic == nil {
+		return r.Gang
+	}
+	return r.Sized(r.Elastic.Most)
+}
+
+// Least: see [Request.Full].
+func (r Request) Least() pal.Gang {
+	if r.Elastic == nil {
+		return r.Gang
+	}
+	return r.Sized(r.Elastic.Least)
 }
 
 // Template says whether the job never runs itself but makes jobs that do:
@@ -57,6 +86,7 @@ func (v *View) Request(job *api.Job) (Request, error) {
 	}
 	r.Mode = modeOf(job, r.Hints)
 	r.Gang = pal.Gang{ID: r.Key.String(), Class: class, MaxTier: r.Hints.Locality}
+	r.Elastic = elasticOf(job)
 	author := rewrite.Author(job)
 	for _, g := range author.TaskGroups {
 		a, err := askOf(g)
@@ -69,7 +99,7 @@ func (v *View) Request(job *api.Job) (Request, error) {
 		// A group whose members have all finished stays, so that a member set keeps
 		// its number.
 		set := pal.MemberSet{
-			Name: *g.Name, Members: max(0, rewrite.Members(g)-v.finished(job, *g.Name)), GPUs: a.gpus, Need: needWithin(author, g),
+			Name: *g.Name, Members: max(0, r.membersOf(g)-v.finished(job, *g.Name)), GPUs: a.gpus, Need: needWithin(author, g),
 		}
 		if set.Members > 0 { // the others must not limit them
 			set.Eligible, set.Prefer = v.eligible(author, a)
@@ -187,7 +217,7 @@ func modeOf(job *api.Job, h rewrite.Hints) rewrite.Mode {
 	switch {
 	case h.Pin != "":
 		return h.Pin
-	case *job.Type == api.JobTypeService, h.OnFailure == rewrite.ReplaceMember:
+	case *job.Type == api.JobTypeService, h.OnFailure == rewrite.ReplaceMember, h.Elastic:
 		return rewrite.ModeClass
 	}
 	return rewrite.ModeGPU
@@ -398,6 +428,9 @@ func (v *View) Pins(r Request, p pal.Placement) rewrite.Pins {
 		pins.Class = r.Gang.Class
 	} else {
 		pins.Ceiling = 0
+	}
+	if r.Elastic != nil {
+		v.elasticPins(r, p, &pins)
 	}
 	return pins
 }

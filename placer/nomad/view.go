@@ -43,6 +43,8 @@ type ViewOptions struct {
 	// Completing are GPUs of gangs that are about to end, by job: they come free
 	// together.
 	Completing map[JobKey][]string
+	// OutlierThreshold is the PM score above which a GPU is an outlier; 0: none is.
+	OutlierThreshold float64
 }
 
 // View is the cluster as the core sees it, kept up to date with [View.Update].

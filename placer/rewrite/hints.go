@@ -38,6 +38,10 @@ type Hints struct {
 	// Parallel is how many children of a parameterized or periodic job run at a time at
 	// most: pal_array_parallel.
 	Parallel int
+	// Elastic: the placer may change the number of members, pal_elastic; Efficiency is what
+	// each doubling of them keeps of a linear speed-up, pal_elastic_efficiency.
+	Elastic    bool
+	Efficiency float64
 }
 
 // FailureAction is what is placed again after a member was lost. Pins to single
@@ -123,8 +127,12 @@ func (h *Hints) set(key, value string) (err error) {
 		h.OnFailure, err = parseFailureAction(value)
 	case "pal_after", "pal_deadline", "pal_array_parallel":
 		err = h.setOrder(key, value)
+	case elasticHint:
+		h.Elastic, err = parseBool(value)
+	case "pal_elastic_efficiency":
+		h.Efficiency, err = parseEfficiency(value)
 	default:
-		err = fmt.Errorf("no such hint (one of pal_after, pal_app, pal_array_parallel, pal_class, pal_deadline, pal_duration, pal_locality, pal_locality_wait, pal_migrate, pal_on_failure, pal_pin, pal_preempt)")
+		err = fmt.Errorf("no such hint (one of pal_after, pal_app, pal_array_parallel, pal_class, pal_deadline, pal_duration, pal_elastic, pal_elastic_efficiency, pal_locality, pal_locality_wait, pal_migrate, pal_on_failure, pal_pin, pal_preempt)")
 	}
 	return err
 }

@@ -83,7 +83,7 @@ func (h Hints) check(job *api.Job) error {
 	case h.Within > 0 && h.Duration > h.Within:
 		return fmt.Errorf("meta pal_deadline = %v after it is registered contradicts pal_duration = %v", h.Within, h.Duration)
 	}
-	return nil
+	return h.checkElastic(job)
 }
 
 // DeadlineOf is by when the job is to have ended, if its author registered it at

@@ -75,6 +75,8 @@ type GroupPins struct {
 	// GPUs are instance ids, sorted. With ModeClass nil means any GPU of the nodes;
 	// else they are those of the nodes' that may be used.
 	GPUs []string `json:",omitempty"`
+	// Count is how many members of an elastic gang there are to be; 0 of other gangs.
+	Count int `json:",omitempty"`
 }
 
 // Racks are where all nodes of a job's pins are.
@@ -157,6 +159,9 @@ func Pin(job *api.Job, p Pins, in Racks) (*api.Job, error) {
 		case ok && asks:
 			seen++
 			pinGroup(g, p, gp)
+			if gp.Count > 0 {
+				g.Count = &gp.Count
+			}
 		case !ok && g.Count != nil && *g.Count == 0:
 			// Nothing of it is to be placed.
 		case ok != asks && err == nil:

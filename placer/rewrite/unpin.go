@@ -18,6 +18,7 @@ import (
 // gang was placed.
 func Pinned(job *api.Job) (Pins, bool) {
 	var p Pins
+	e, elastic := ElasticOf(job)
 	for _, g := range job.TaskGroups {
 		if mark, nodes, ok := groupPin(g); ok {
 			p.Mode = modeOf(g, mark)
@@ -26,6 +27,9 @@ func Pinned(job *api.Job) (Pins, bool) {
 				for _, d := range GPURequests(t) {
 					readDevice(d, mark, &p, &gp)
 				}
+			}
+			if elastic && e.Group == *g.Name {
+				gp.Count = Members(g)
 			}
 			p.Groups = append(p.Groups, gp)
 		}

@@ -6,6 +6,7 @@ package bed
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -74,6 +75,18 @@ func (g Gang) Job() *api.Job {
 		return job
 	}
 	return rewrite.Gate(job)
+}
+
+// elastic lets a job's gang run with between so many members.
+func elastic(least, most int64) func(*api.Job) {
+	return func(j *api.Job) {
+		j.Meta = maps.Clone(j.Meta)
+		if j.Meta == nil {
+			j.Meta = map[string]string{}
+		}
+		j.Meta["pal_elastic"] = "true"
+		j.TaskGroups[0].Scaling = &api.ScalingPolicy{Min: &least, Max: &most}
+	}
 }
 
 func or[T comparable](v, other T) T {

@@ -68,8 +68,9 @@ type story struct {
 	back   string
 	backAt time.Time
 	done   map[string]bool // members that have done their work since
-	// whole: all of them have.
-	whole bool
+	// whole: all of them have, in version wholeIn.
+	whole   bool
+	wholeIn uint64
 	// unknown: purged while a placer wrote it that has ended since. Nomad keeps nothing
 	// by which to tell what came of that from a new job.
 	unknown bool
@@ -107,9 +108,14 @@ func (w *World) Excuse() {
 
 // authorForm is what the author wrote of a job, which is canonical.
 func authorForm(j *api.Job) string {
-	own := *j
+	own := *rewrite.Author(j)
 	own.Stop = nil
-	return nomadtest.Spec(rewrite.Author(&own))
+	if _, elastic := rewrite.ElasticOf(j); elastic { // the count is the placer's
+		group := *own.TaskGroups[0]
+		group.Count = nil
+		own.TaskGroups = []*api.TaskGroup{&group}
+	}
+	return nomadtest.Spec(&own)
 }
 
 // formOf is the same of a job that is in Nomad. r.mu is held.
@@ -203,7 +209,10 @@ func (r *rules) wrote(x nomadtest.Write) {
 func (r *rules) placed(m nomadtest.Member) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if s := r.jobs[m.Job]; s != nil && s.whole && !s.gone {
+	// An elastic gang may finish while its new size is on its way to Nomad, which then starts
+	// it again: it is stopped before it has done its work twice, see ended.
+	_, elastic := rewrite.ElasticOf(m.Version)
+	if s := r.jobs[m.Job]; s != nil && s.whole && !s.gone && !elastic {
 		r.violated("%s had finished, and %s[%d] is run again", m.Job, m.Group, m.Number)
 	}
 }
@@ -248,6 +257,9 @@ func (r *rules) ended(m nomadtest.Member) {
 	if r.formOf(m.Version) != s.form {
 		return // a write that crossed the author's had brought back an older form, which is not what he wants done
 	}
+	if _, elastic := rewrite.ElasticOf(m.Version); elastic && s.whole && !s.gone && *m.Version.Version > s.wholeIn {
+		r.violated("%s had finished, and %s[%d] has run again", m.Job, m.Group, m.Number)
+	}
 	s.done[fmt.Sprintf("%d %s[%d]", *m.Version.Version, m.Group, m.Number)] = true
 	n := 0
 	for _, g := range m.Version.TaskGroups {
@@ -259,7 +271,9 @@ func (r *rules) ended(m nomadtest.Member) {
 			of++
 		}
 	}
-	s.whole = s.whole || of >= n
+	if !s.whole && of >= n {
+		s.whole, s.wholeIn = true, *m.Version.Version
+	}
 }
 
 // endedSince are the jobs of which a member has ended since then.
@@ -329,6 +343,9 @@ func (r *rules) lookAt(k nomadtest.Key) bool {
 		for _, g := range job.TaskGroups {
 			want += *g.Count
 		}
+		if e, elastic := rewrite.ElasticOf(job); elastic {
+			want = e.Least
+		}
 		for _, m := range r.w.Nomad.Members(k) {
 			switch {
 			case m.Live():
@@ -357,7 +374,8 @@ func (r *rules) lookAt(k nomadtest.Key) bool {
 // wholeOrNot says whether the job is pinned to single GPUs, all of it together.
 func wholeOrNot(job *api.Job) bool {
 	p, ok := rewrite.Pinned(job)
-	return ok && p.Mode == rewrite.ModeGPU && *job.Type == api.JobTypeBatch && (job.Stop == nil || !*job.Stop)
+	_, elastic := rewrite.ElasticOf(job)
+	return ok && (p.Mode == rewrite.ModeGPU || elastic) && *job.Type == api.JobTypeBatch && (job.Stop == nil || !*job.Stop)
 }
 
 // Carries says in a word what a job carries: a gate, pins, both, or neither.

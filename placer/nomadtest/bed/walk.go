@@ -184,6 +184,8 @@ func (x *Walk) submit() {
 		x.left[Key(g.Name)] = true
 	case 2:
 		g.Service, g.Runs = true, 0
+	case 3, 4:
+		g.Change = elastic(1, int64(x.room(g.GPUs)))
 	}
 	x.hint(&g)
 	x.try(x.Register(g.Job()))

@@ -1,0 +1,32 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"fmt"
+
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+)
+
+// sizeOf is the size of an elastic gang that runs or waits, nil of other jobs.
+func (p *Placer) sizeOf(t *tracked) *queue.Size {
+	if s, ok := p.queue.SizeOf(t.Key.String()); ok {
+		return &s
+	}
+	return nil
+}
+
+// sizeInWords is that size in words, and what may become of it.
+func sizeInWords(s *queue.Size, st gang.State) string {
+	switch {
+	case s.Members == 0 || st == gang.Waiting:
+		return fmt.Sprintf("elastic: it starts with %d to %d members, as many as fit", s.Least, s.Most)
+	case s.Settled:
+		return fmt.Sprintf("elastic: it runs on %d of %d to %d members, and keeps that size until it starts again", s.Members, s.Least, s.Most)
+	case s.Members >= s.Most:
+		return fmt.Sprintf("elastic: it runs on all of %d to %d members; it gives some back when a gang waits for them that is as important", s.Least, s.Most)
+	}
+	return fmt.Sprintf("elastic: it runs on %d of %d to %d members; it grows when GPUs come free that no waiting gang can use, if that saves more time than it costs", s.Members, s.Least, s.Most)
+}

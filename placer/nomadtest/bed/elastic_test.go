@@ -1,0 +1,71 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package bed
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+)
+
+// stretch is an elastic gang of 1 to 4 members.
+func stretch(name string, runs time.Duration) Gang {
+	return Gang{Name: name, Members: 2, GPUs: 1, Runs: runs, Change: elastic(1, 4), Meta: map[string]string{"pal_duration": "10h"}}
+}
+
+func ids(ms []nomadtest.Member) []string {
+	var out []string
+	for _, m := range ms {
+		out = append(out, m.ID)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (w *World) expectMembers(name string, n int) []string {
+	w.T.Helper()
+	w.Expect(name+" has its new size", 10*time.Minute, func() bool { return len(w.Members(Key(name))) == n && w.Running(Key(name)) })
+	return ids(w.Members(Key(name)))
+}
+
+// An elastic gang starts with as many members as fit, grows when GPUs come free, and
+// makes room again; the members that stay run on, also over a placer that ends.
+func TestElasticGang(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 2)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "other", Members: 2, GPUs: 1, Runs: 10 * time.Minute, Change: on(0)})
+		w.ExpectRunning("other", 10*time.Second)
+		w.Submit(stretch("a", 10*time.Hour))
+		small := w.expectMembers("a", 2)
+		w.RunFor(5 * time.Minute)
+		w.ExpectFinished("other", 10*time.Minute)
+		large := w.expectMembers("a", 4)
+		for _, id := range small {
+			if !slices.Contains(large, id) {
+				t.Errorf("member %s did not run on: %v", id, large)
+			}
+		}
+		w.placers[0].Kill()
+		w.StartPlacer()
+		w.RunFor(5 * time.Minute)
+		if got := ids(w.Members(Key("a"))); !slices.Equal(got, large) {
+			t.Errorf("after the placer was started anew its members are %v, were %v", got, large)
+		}
+		w.Submit(Gang{Name: "short", Members: 3, GPUs: 1, Runs: time.Minute, Meta: map[string]string{"pal_duration": "1m"}})
+		w.ExpectRunning("short", 10*time.Minute)
+		got := ids(w.Members(Key("a")))
+		if len(got) != 1 || !slices.Contains(large, got[0]) {
+			t.Errorf("it shrinks from %v to %v", large, got)
+		}
+		if e := w.explained("a"); !strings.Contains(e.Note, "on 1 of 1 to 4 members") {
+			t.Errorf("explained as %+v", e)
+		}
+		w.ExpectFinished("short", 10*time.Minute)
+		w.expectMembers("a", 4)
+	})
+}

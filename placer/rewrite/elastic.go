@@ -1,0 +1,103 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package rewrite
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// An elastic gang says by its group's scaling block between how many members it may run
+// with, and by a hint that it is the placer that may change their number. The block
+// alone does not: people and Nomad's autoscaler use it, too.
+
+const elasticHint = "pal_elastic"
+
+// Elastic is the group of an elastic gang and between how many members it may run with.
+type Elastic struct {
+	Group       string
+	Least, Most int
+}
+
+// ElasticOf is how the job is elastic; ok is false where it is not, or is not as it has to
+// be: then [ParseHints] says why.
+func ElasticOf(job *api.Job) (e Elastic, ok bool) {
+	said := job.Meta[elasticHint]
+	for _, g := range job.TaskGroups {
+		said = cmp.Or(said, g.Meta[elasticHint])
+	}
+	if on, err := strconv.ParseBool(said); err != nil || !on {
+		return e, false
+	}
+	e, err := elasticOf(job)
+	return e, err == nil
+}
+
+// elasticOf reads the scaling block of the one group with GPUs.
+func elasticOf(job *api.Job) (e Elastic, err error) {
+	var group *api.TaskGroup
+	for _, g := range job.TaskGroups {
+		if !slices.ContainsFunc(g.Tasks, asksGPU) {
+			continue
+		}
+		if group != nil {
+			return e, fmt.Errorf("groups %q and %q both ask for GPUs: an elastic gang is one group", *group.Name, *g.Name)
+		}
+		group = g
+	}
+	if group == nil {
+		return e, nil // it is refused for that
+	}
+	s := group.Scaling
+	switch {
+	case s == nil:
+		return e, fmt.Errorf("group %q has no scaling block: its min and max say between how many members the gang may run with", *group.Name)
+	case s.Enabled != nil && !*s.Enabled && !stopped(job): // Nomad switches it off with the job
+		return e, fmt.Errorf("the scaling block of group %q is not enabled", *group.Name)
+	case len(s.Policy) > 0:
+		return e, fmt.Errorf("the scaling block of group %q has a policy: then the autoscaler changes the count, too", *group.Name)
+	case s.Min == nil || *s.Min < 1:
+		return e, fmt.Errorf("the scaling block of group %q needs a min of at least 1", *group.Name)
+	case s.Max == nil || *s.Max < *s.Min:
+		return e, fmt.Errorf("the scaling block of group %q needs a max of at least its min", *group.Name)
+	}
+	return Elastic{*group.Name, int(min(*s.Min, atMost)), int(min(*s.Max, atMost))}, nil
+}
+
+func stopped(job *api.Job) bool { return job.Stop != nil && *job.Stop }
+
+// checkElastic says what contradicts the hints of an elastic gang.
+func (h Hints) checkElastic(job *api.Job) error {
+	if !h.Elastic {
+		if h.Efficiency != 0 {
+			return fmt.Errorf(`meta pal_elastic_efficiency says nothing without pal_elastic = "true"`)
+		}
+		return nil
+	}
+	if job.Type != nil && *job.Type != api.JobTypeBatch {
+		return fmt.Errorf("meta pal_elastic is for batch jobs: the members of a %s job do not wait for each other", *job.Type)
+	}
+	if h.Pin != "" && h.Pin != ModeClass {
+		return fmt.Errorf("meta pal_elastic contradicts pal_pin = %q: other GPUs would restart the members that run; leave pal_pin out", h.Pin)
+	}
+	if h.OnFailure == ReplaceMember {
+		return fmt.Errorf(`meta pal_elastic contradicts pal_on_failure = "member"`)
+	}
+	if _, err := elasticOf(job); err != nil {
+		return fmt.Errorf("meta pal_elastic: %w", err)
+	}
+	return nil
+}
+
+func parseEfficiency(s string) (float64, error) {
+	f, err := strconv.ParseFloat(s, 64)
+	if err != nil || !(f >= 0.5 && f <= 1) {
+		return 0, fmt.Errorf("not a number from 0.5 to 1")
+	}
+	return f, nil
+}
