@@ -30,7 +30,7 @@ const (
 )
 
 // measuredNode is the n-th node: its GPUs differ as real ones do, one in 64 is an outlier
-// for class B, one in 500 unhealthy, one in 300 degraded.
+// for class B, and one in 500 unhealthy.
 func measuredNode(n int) *api.Node {
 	node := nomadtest.GPUNode(n, gpusPerNode)
 	node.Name = fmt.Sprintf("gpu-%05d", n)
@@ -40,11 +40,8 @@ func measuredNode(n int) *api.Node {
 	for k, in := range d.Instances {
 		i := n*gpusPerNode + k
 		in.ID = fmt.Sprintf("GPU-%05x-%d-4a1c-9e77-c0ffee%06x", n, k, i)
-		switch {
-		case i%500 == 99:
+		if i%500 == 99 {
 			in.Healthy, in.HealthDescription = false, "XID 79: GPU has fallen off the bus"
-		case i%300 == 11:
-			in.HealthDescription = attr.DegradedPrefix + " slowed by heat"
 		}
 		m := attr.Measurement{GPU: in.ID, Times: map[pal.AppClass]float64{}}
 		for c, class := range pal.AppClasses() {
@@ -143,7 +140,7 @@ func (w *world) submit(t *testing.T, gangs ...bed.Gang) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	author := (&api.WriteOptions{AuthToken: "agent"})
+	author := &api.WriteOptions{AuthToken: "agent"}
 	for _, g := range gangs {
 		if _, _, err := c.Jobs().Register(g.Job(), author); err != nil {
 			t.Fatal(err)
