@@ -45,7 +45,7 @@ faults: ## Each request of the placer fails in each way, on an in-memory Nomad; 
 .PHONY: browser
 browser: build ## The web page in headless Chromium, on a stand-in for Nomad (apt-get install chromium npm)
 	@echo "the web page in headless Chromium (a minute)"
-	@if command -v npm >/dev/null; then npm --prefix e2e/browser ci --no-audit --no-fund --silent; else echo "npm is not there: axe-core is not run"; fi
+	@if command -v npm >/dev/null; then mkdir -p build/browser && cp e2e/browser/package*.json build/browser && npm --prefix build/browser ci --no-audit --no-fund --silent; else echo "npm is not there: axe-core is not run"; fi
 	cd e2e/browser && E2E_BIN=$(CURDIR)/$(BIN) go test -count=1 -timeout 20m .
 
 .PHONY: page-bench

@@ -158,7 +158,7 @@ func (p *tab) checked() {
 // axe are the rules of axe-core that the page breaks, each with where.
 func (p *tab) axe() []string {
 	p.t.Helper()
-	text, err := os.ReadFile(filepath.Join("node_modules", "axe-core", "axe.min.js"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "build", "browser", "node_modules", "axe-core", "axe.min.js"))
 	if err != nil {
 		without(p.t, "axe-core is not there: "+err.Error())
 	}
