@@ -19,6 +19,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/common/expfmt"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/failure"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
 // Meter is the counters of one agent. They go on when another placer begins in it. A nil
@@ -86,7 +90,6 @@ func New(version, revision string, gauges []Gauge) *Meter {
 	m.stops = counter("stops_total", "Gangs stopped by the placer: preempted for another, moved to better GPUs, or requeued because they were not whole.", "reason")
 	m.failures = counter("allocation_failures_total", "Allocations that failed, by whose fault it was: user, infrastructure or unknown.", "cause")
 	m.ledger = counter("ledger_mended_total", "Times that the queue disagreed with who holds which GPU, a bug, and was told anew.")
-	m.ledger.WithLabelValues() // it shows, as 0
 	waits := []float64{1, 5, 15, 60, 5 * 60, 15 * 60, 3600, 4 * 3600, 12 * 3600, 36 * 3600, 7 * 24 * 3600}
 	m.wait = histogram(m.public, "wait_seconds", "Time that gangs waited in all before they were placed, by application class.", waits, "app_class")
 	m.waitNamed = histogram(m.named, "namespace_wait_seconds", "Time that gangs waited in all before they were placed, by namespace.", waits, "namespace")
@@ -101,12 +104,28 @@ func New(version, revision string, gauges []Gauge) *Meter {
 	note("gauge", "build_info", help, []string{"version", "revision"}, false)
 	info := register(m.public, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "build_info", Help: help}, []string{"version", "revision"}))
 	info.WithLabelValues(version, revision).Set(1)
+	m.begin()
 	m.public.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, g := range gauges {
 		m.public.MustRegister(reader{g, describe(g)})
 		note(g.kind(), g.Name, g.Help, g.labels(), false)
 	}
 	return m
+}
+
+// begin has the counters show as 0: what rises from nothing, rate and increase do not
+// see.
+func (m *Meter) begin() {
+	m.ledger.WithLabelValues()
+	for _, class := range pal.AppClasses() {
+		m.placements.WithLabelValues(string(class))
+	}
+	for _, reason := range []gang.Reason{gang.Preempted, gang.Moved, gang.Requeued} {
+		m.stops.WithLabelValues(string(reason))
+	}
+	for _, cause := range []failure.Cause{failure.User, failure.Infrastructure, failure.Unknown} {
+		m.failures.WithLabelValues(string(cause))
+	}
 }
 
 func register[C prometheus.Collector](r *prometheus.Registry, c C) C {

@@ -174,10 +174,11 @@ func (o *options) play(t trace.Trace, nodes []pal.Node, rep *Report, stderr io.W
 		return err
 	}
 	if !o.quiet {
+		tenths := 0
 		cfg.OnProgress = func(now time.Duration, finished, total int) {
-			fmt.Fprintf(stderr, "\rsimulated %s, %d of %d jobs finished", now.Round(time.Second), finished, total)
-			if finished == total {
-				fmt.Fprintln(stderr)
+			if done := 10 * finished / max(1, total); done > tenths {
+				tenths = done
+				fmt.Fprintf(stderr, "simulated %s, %d of %d jobs finished\n", now.Round(time.Second), finished, total)
 			}
 		}
 	}
