@@ -10,7 +10,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// claim is a gang's right to the GPUs that preemption frees for it.
+// claim is a gang's right to the GPUs that preemption frees for it. It lasts over several
+// passes, until all victims have stopped: a task may take as long as its kill_timeout.
+// Whoever is free to start meanwhile does not get these GPUs.
 type claim struct {
 	by        *entry
 	placement pal.Placement
@@ -19,12 +21,14 @@ type claim struct {
 	lent      bool     // the victims run on with fewer members
 }
 
+// dropClaims gives up claims. Victims that are being stopped already still stop.
 func (q *Queue) dropClaims(drop func(*claim) bool) {
 	q.claims = slices.DeleteFunc(q.claims, drop)
 }
 
 // pass is one run of Decide. The cluster is its what-if: everything taken,
-// released or held is put back at the end.
+// released or held is put back at the end, in reverse order, so that each step is
+// undone in the state that it left behind.
 type pass struct {
 	*Queue
 	c          *pal.Cluster
@@ -33,17 +37,32 @@ type pass struct {
 	undo       []func()
 	head       *entry // the first that did not fit
 	reserve    *reservation
-	hopesUntil time.Duration      // of the gang that waitsForLocality was asked about last
-	started    []*entry           // in this pass
-	slack      time.Duration      // how long what did not fit could have run on
-	kept       []int              // GPUs held until its end
-	hidden     []int              // GPUs kept for the overdue gang whose turn it is
-	ever       map[signature]bool // what would fit the empty cluster
-	barred     map[barred]bool    // what would fit beside windows
+	hopesUntil time.Duration // of the gang that waitsForLocality was asked about last
+	started    []*entry      // in this pass
+	// slack says, after a gang did not fit, how long one like it may run to fit all the
+	// same, at cost 1; 0: it is not the run time that matters.
+	slack  time.Duration
+	kept   []int              // GPUs held until its end
+	hidden []int              // GPUs kept for the overdue gang whose turn it is
+	ever   map[signature]bool // what would fit the empty cluster
+	barred map[barred]bool    // what would fit beside windows
 }
 
 // Decide says what to do now. It leaves the cluster as it is; what it decided
 // stays decided until it is reported back.
+//
+// First it brings up to date what the clock and finished runs have changed: who is
+// overdue, which windows have ended, what is expected of gangs, whose deadline is in
+// danger. Then each step has the GPUs that those before it left:
+//
+//  1. Earlier decisions: their GPUs are held, and gangs start whose victims have stopped.
+//  2. Overdue gangs have their turn. It comes before the queue, or an order that never
+//     reaches them could starve them.
+//  3. The queue, first to last.
+//  4. Running gangs: some move to better GPUs, elastic ones grow on what is left.
+//
+// A pass looks for GPUs once for each kind of gang that waits (see signature), not for
+// each gang; reservations, preemption and moves look again.
 func (q *Queue) Decide(now time.Duration, c *pal.Cluster) []Action {
 	q.age(now)
 	q.passWindows(now)
@@ -77,7 +96,7 @@ func (p *pass) putBack() {
 
 // take marks a placement as used for the rest of the pass.
 func (p *pass) take(g pal.Gang, pl pal.Placement) {
-	if len(p.hidden) > 0 { // some of which it may be allowed
+	if len(p.hidden) > 0 { // it may use some of them (onKept), and only a free GPU can be taken
 		p.show()
 		defer p.hide()
 	}
@@ -99,7 +118,8 @@ func (p *pass) vacate(e *entry) (back func()) {
 	return func() { p.c.Take(e.job.Gang, pl) }
 }
 
-// taken says whether a GPU that could be chosen otherwise is in use.
+// taken says whether a GPU is in use, by a gang or otherwise. A GPU that is unhealthy or
+// in quarantine does not count: it could not be chosen if it were free either.
 func (p *pass) taken(u int) bool {
 	if p.c.Available(u) {
 		return false
@@ -108,7 +128,8 @@ func (p *pass) taken(u int) bool {
 	return !gpu.Unhealthy && !gpu.Quarantined
 }
 
-// keep holds the free GPUs of a placement until the end of the pass.
+// keep holds the free GPUs of a placement until the end of the pass. Those that are
+// still in use are kept from others by whoever uses them.
 func (p *pass) keep(pl pal.Placement) {
 	held, free := p.hold(pl)
 	p.kept = append(p.kept, held...)
@@ -146,7 +167,8 @@ func (p *pass) holdPending() {
 }
 
 // claims starts the gangs whose victims have all stopped, and holds the freed
-// GPUs of the others.
+// GPUs of the others. Where somebody else got one of the GPUs all the same, or one
+// failed, the claim lapses and the gang is decided on anew.
 func (p *pass) claims() {
 	p.Queue.claims = slices.DeleteFunc(p.Queue.claims, func(c *claim) bool {
 		if c.by.state != waiting {
@@ -175,11 +197,14 @@ func (p *pass) allFree(pl pal.Placement) bool {
 	return true
 }
 
+// claimed says whether GPUs are being freed for the gang.
 func (p *pass) claimed(e *entry) bool {
 	return slices.ContainsFunc(p.Queue.claims, func(c *claim) bool { return c.by == e })
 }
 
-// start decides that a waiting gang starts on the placement.
+// start decides that a waiting gang starts on the placement. From here on its GPUs
+// count as its tenant's. The head's reservation is only marked: it is worked out again
+// when somebody needs it, not after each start.
 func (p *pass) start(e *entry, f pal.Found) {
 	p.dequeue(e)
 	p.learnWait(p.now, e)
@@ -199,9 +224,11 @@ func (p *pass) start(e *entry, f pal.Found) {
 	p.actions = append(p.actions, Action{Kind: Start, Job: e.job.ID, Found: f})
 }
 
-// walk goes through the queue, first to last. A bucket whose first gang neither
-// fits nor finds victims is done with, except that where gangs only backfill,
-// those of it that end in time are tried too.
+// walk goes through the queue, first to last. A gang that fits starts; else elastic gangs
+// shrink for it or others are stopped; else it waits, and the first that does is the
+// head, whom those behind it must not delay. A bucket whose first gang neither
+// fits nor finds victims is done with, as its other gangs would not either, except that
+// where gangs only backfill, those of it that end in time are tried too.
 func (p *pass) walk() {
 	for {
 		b := p.first()
@@ -230,6 +257,7 @@ func (p *pass) walk() {
 			continue
 		}
 		b.done = p.passes
+		// To keep GPUs for a gang that could not use them would help nobody.
 		if p.head == nil && p.possible(e) && p.barring(e) == nil {
 			p.head = e
 			if p.opt.Backfill == BackfillNone {
@@ -239,7 +267,8 @@ func (p *pass) walk() {
 	}
 }
 
-// next is the gang of the bucket that the pass tries next.
+// next is the gang of the bucket that the pass tries next: its first, or where goOn has
+// brought the pass.
 func (p *pass) next(b *bucket) *entry {
 	if b.passes == p.passes {
 		return b.from
@@ -247,8 +276,11 @@ func (p *pass) next(b *bucket) *entry {
 	return b.es[0]
 }
 
-// goOn lets the pass go on, behind a gang that ended too late or that was such a
-// gang's successor, with the next one of the bucket that would end in time.
+// goOn brings the pass to the next gang of the bucket that is worth a try, after e; it is
+// false if there is none. While gangs start, that is the bucket's new first one. Behind a
+// gang that would end too late it is the next, in order, that is expected to run no
+// longer than the slack. To find that one takes a look at each gang of the bucket: the
+// heap is sorted by rank, not by run time.
 func (p *pass) goOn(b *bucket, e *entry) bool {
 	if e.state != waiting { // it has started
 		if b.passes != p.passes {
@@ -291,7 +323,8 @@ func (p *pass) possible(e *entry) bool {
 	return ok
 }
 
-// first is the bucket whose first gang goes first, nil if none is left.
+// first is the bucket whose first gang goes first, nil if none is left. It
+// looks at each kind of gang that waits, at each step of the walk.
 func (p *pass) first() *bucket {
 	if p.byTenant() {
 		return p.firstByTenant()
@@ -307,7 +340,8 @@ func (p *pass) first() *bucket {
 
 // fits looks for a placement now, under the rules of backfilling if somebody
 // ahead is waiting for GPUs. Where the cluster is exclusive, what failed is not
-// tried again before GPUs come free.
+// tried again before GPUs come free. An elastic gang that does not fit is left at its
+// least size: with that it looks for GPUs to be freed.
 func (p *pass) fits(b *bucket, e *entry) (pal.Found, bool) {
 	p.slack = 0
 	try := attempt{version: p.version, head: p.head, turn: p.turn}
