@@ -12,7 +12,8 @@ import (
 )
 
 // heap is a binary heap of entries that know their position, so that any of
-// them can leave.
+// them can leave in logarithmic time. An entry can be in several heaps, with a position
+// of its own in each: *pos(es[i]) == i always holds.
 type heap struct {
 	less func(a, b *entry) bool
 	pos  func(e *entry) *int
@@ -24,6 +25,8 @@ func (h *heap) push(e *entry) {
 	h.up(len(h.es) - 1)
 }
 
+// remove puts the last entry in the place of the one that leaves. Its key may be smaller
+// or greater than those around it there, hence both directions.
 func (h *heap) remove(e *entry) {
 	i, last := *h.pos(e), len(h.es)-1
 	if i != last {
@@ -40,6 +43,8 @@ func (h *heap) remove(e *entry) {
 // fix moves an entry to its place after its key has changed.
 func (h *heap) fix(e *entry) { h.down(h.up(*h.pos(e))) }
 
+// up moves an entry towards the root while it is less than its parent, and returns where
+// it ends.
 func (h *heap) up(i int) int {
 	e := h.es[i]
 	for i > 0 {
@@ -56,6 +61,7 @@ func (h *heap) up(i int) int {
 	return i
 }
 
+// down moves an entry away from the root while a child is less than it.
 func (h *heap) down(i int) {
 	e := h.es[i]
 	for {
@@ -79,24 +85,26 @@ func (h *heap) down(i int) {
 
 // signature is what two waiting gangs share if one fits exactly where the
 // other does, at the same cost, under the same rules: where the first of them
-// does not fit, or waits for closer GPUs, the others need not be tried.
+// does not fit, or waits for closer GPUs, the others need not be tried. How long a gang
+// runs and how important it is are not part of it: these sort the gangs of a bucket.
 type signature struct {
 	class      pal.AppClass
 	maxTier    pal.Tier
 	memberSets string
-	tenant     string
+	tenant     string // "" where no tenant differs from another
 	// Whether the gang may be stopped or moved decides what it may do.
 	preemptible, migratable bool
 	localityWait            time.Duration
-	admitted                uint64 // windows whose GPUs it may use
+	admitted                uint64 // windows whose GPUs it may use, a bit each
 	array                   string
 	// Of an elastic gang; the member sets are those of its size.
 	least      int
 	efficiency float64
 }
 
-// memberSetsOf writes a gang's member sets; device groups that are eligible or preferred
-// count as equal where the caller shares the slice.
+// memberSetsOf writes a gang's member sets. Lists of eligible and preferred device groups
+// compare by identity, as they are as long as the cluster has groups: a caller that wants
+// gangs in one bucket gives them the same slice. The addresses decide no order.
 func memberSetsOf(g pal.Gang) string {
 	var b strings.Builder
 	for _, s := range g.MemberSets {
@@ -113,7 +121,8 @@ func memberSetsOf(g pal.Gang) string {
 	return b.String()
 }
 
-// bucket holds the waiting gangs of one signature.
+// bucket holds the waiting gangs of one signature, sorted by their keys. A bucket exists
+// while it has gangs.
 type bucket struct {
 	heap
 	sig         signature
@@ -122,22 +131,28 @@ type bucket struct {
 	failed      attempt       // the last that failed
 	failedUntil time.Duration // by when it would have had to end
 	done        uint64        // the pass that is done with it
-	from        *entry        // where that pass goes on, if it is passes
-	passes      uint64
-	slack       time.Duration // how long those may run on that it tries then
+	// The pass with the number passes goes on at from, with gangs that run no longer than
+	// slack at cost 1; other passes begin with the first gang.
+	from   *entry
+	passes uint64
+	slack  time.Duration
 }
 
-// attempt is what decides whether the first gang of a bucket fits.
+// attempt is what decides whether the first gang of a bucket fits: while all of it is as
+// it was when the gang did not, it still does not. That holds on exclusive clusters only,
+// where version grows whenever a GPU comes free.
 type attempt struct {
 	version uint64 // of the Queue
 	head    *entry
 	turn    *turn
-	// Of the bucket, and how many gangs have started, if there is a head or a turn.
+	// first is the bucket's first gang, starts counts the starts that were ever decided. Both
+	// are empty without a head, a turn and windows: then neither run times nor others matter.
 	first  *entry
 	starts uint64
 }
 
-// kind is the signature by which gangs fit or not, whoever's they are.
+// kind is the signature by which gangs fit the empty cluster or not: without whose they
+// are and what they are allowed. Answers that are remembered by kind serve several buckets.
 func (e *entry) kind() signature {
 	k := e.sig
 	k.tenant, k.localityWait, k.preemptible, k.migratable, k.admitted, k.array = "", 0, false, false, 0, ""
@@ -145,7 +160,8 @@ func (e *entry) kind() signature {
 	return k
 }
 
-// sign works out the gang's signature.
+// sign works out the gang's signature. A waiting elastic gang that is tried with fewer
+// members has another one meanwhile than its bucket.
 func (q *Queue) sign(e *entry) {
 	e.sig = signature{class: e.job.Gang.Class, maxTier: e.job.Gang.MaxTier, memberSets: q.memberSets(e.job.Gang), localityWait: e.job.LocalityWait,
 		preemptible: e.job.Preemptible, migratable: e.job.Migratable, admitted: q.admitted(e.job), array: e.job.array(), least: e.job.Least, efficiency: e.job.Efficiency}
@@ -154,7 +170,10 @@ func (q *Queue) sign(e *entry) {
 	}
 }
 
-// enqueue puts a waiting entry into its bucket.
+// enqueue puts an entry that waits from now on into its bucket and into the lists of
+// waiting gangs. What is expected of it is worked out once, here, and does not change
+// with time while it waits, so that the order in the bucket holds; see resort and hurry
+// for what changes it. An elastic gang waits as one of all its members.
 func (q *Queue) enqueue(e *entry) {
 	e.state = waiting
 	if e.elastic != nil {
@@ -198,7 +217,8 @@ func (q *Queue) memberSets(g pal.Gang) string {
 	return memberSetsOf(g)
 }
 
-// dequeue takes a waiting entry out of its bucket.
+// dequeue takes a waiting entry out of its bucket and the lists. The last one takes the
+// bucket along, so that a pass looks at no empty ones.
 func (q *Queue) dequeue(e *entry) {
 	b := e.bucket
 	b.remove(e)
@@ -219,7 +239,10 @@ func (q *Queue) dequeue(e *entry) {
 	}
 }
 
-// age marks the gangs that have waited longer than MaxWait in all.
+// age marks the gangs that have waited longer than MaxWait in all. One has waited
+// now - waitingSince + waited; waitingSince - waited sorts gangs by that at any time, so
+// only those that are due are looked at. A gang stays overdue when it runs and is
+// stopped again.
 func (q *Queue) age(now time.Duration) {
 	for len(q.ages.es) > 0 && q.ages.es[0].waitingSince-q.ages.es[0].waited+q.opt.MaxWait <= now {
 		e := q.ages.es[0]
@@ -230,7 +253,7 @@ func (q *Queue) age(now time.Duration) {
 }
 
 // resort puts the waiting gangs whose names have taught something at their new
-// places.
+// places: once a pass, as many runs of a name may have ended since the last one.
 func (q *Queue) resort() {
 	for name := range q.learned {
 		for _, e := range q.named[name] {
@@ -243,7 +266,7 @@ func (q *Queue) resort() {
 	clear(q.learned)
 }
 
-// name and unname keep the list of waiting gangs by name.
+// name and unname keep the list of waiting gangs by name, for resort.
 func (q *Queue) name(e *entry) {
 	if e.job.Name == "" {
 		return
