@@ -12,20 +12,24 @@ import (
 
 // levels keeps the running gangs that may be stopped by their level, so that a pass
 // need not work out and sort the levels of all that runs. A gang's level is worked
-// out again only when it may have changed.
+// out again only when it may have changed. Victims are wanted worst level first and
+// latest start first, which is how they are kept.
 type levels struct {
 	of   []*level // worst first; some may be empty
 	due  heap     // the gangs by when their levels are to be worked out again
 	safe []*entry // gangs that may have run too short a time to be stopped
 }
 
-// level holds the gangs of one level.
+// level holds the gangs of one level. Levels are powers or job priorities, so they are
+// few, and empty ones may stay.
 type level struct {
 	level int
 	gpus  int
 	es    []*entry // in order of start
 }
 
+// byStart sorts gangs of a level. What it compares does not change while a gang runs:
+// drop finds it by that.
 func byStart(a, b *entry) int {
 	return cmp.Or(cmp.Compare(a.startedAt, b.startedAt), cmp.Compare(a.seq, b.seq))
 }
@@ -42,7 +46,8 @@ func newLevels() levels {
 	}}
 }
 
-// rate takes in a gang that has begun to run at the time, if it may be stopped.
+// rate takes in a gang that has begun to run at the time, if it may be stopped: not one
+// that was overdue and has its turn. Its level is worked out when a pass wants victims.
 func (q *Queue) rate(e *entry, at time.Duration) {
 	if !q.opt.Preempt || !e.job.Preemptible || e.granted {
 		return
@@ -76,7 +81,7 @@ func (ls *levels) drop(e *entry) {
 	e.level = nil
 }
 
-// put puts a gang into a level.
+// put moves a gang to a level.
 func (ls *levels) put(e *entry, n int) {
 	if e.level != nil && e.level.level == n {
 		return
@@ -92,7 +97,8 @@ func (ls *levels) put(e *entry, n int) {
 	e.level.gpus += e.gpus
 }
 
-// relevel works out the levels that may have changed by now.
+// relevel works out the levels that may have changed by now, at most once each for one
+// time.
 func (q *Queue) relevel(now time.Duration) {
 	ls := &q.levels
 	for len(ls.due.es) > 0 && ls.due.es[0].levelDue <= now {
@@ -105,10 +111,13 @@ func (q *Queue) relevel(now time.Duration) {
 
 // looks is how often the level of a gang by its expected remaining time is worked
 // out: whenever it has done a sixteenth more, or a sixteenth of DefaultRuntime.
-// Levels are powers of 4.
+// Levels are powers of 4, so a level that is so old is seldom wrong.
 const looks = 16
 
-// nextLevel is when a running gang's level may next change.
+// nextLevel is when a running gang's level may next change: exactly under LAS (when what
+// it attained reaches the next power of 4 of the quantum) and RoundRobin; never under
+// Priority. What is expected to remain falls and rises as a gang runs, at no known time,
+// so under SRTF and Adaptive it is a time to look again.
 func (q *Queue) nextLevel(e *entry, now time.Duration) time.Duration {
 	switch q.opt.Order {
 	case LAS:
@@ -133,7 +142,9 @@ func (q *Queue) nextLevel(e *entry, now time.Duration) time.Duration {
 	return math.MaxInt64
 }
 
-// stopsFrom is when a running gang may next be stopped that may not be now.
+// stopsFrom calls soon with each time at which a gang may become a victim that is none
+// now: it has run long enough, or reaches a worse level. Where that time is not known, it
+// is a quarter of a quantum from now.
 func (q *Queue) stopsFrom(now time.Duration, soon func(time.Duration)) {
 	ls := &q.levels
 	ls.safe = slices.DeleteFunc(ls.safe, func(e *entry) bool {
@@ -161,7 +172,9 @@ func (q *Queue) stopsFrom(now time.Duration, soon func(time.Duration)) {
 }
 
 // victims are the gangs that may be stopped for one of a level, first to go first:
-// of the worst level, and in it the one that started last.
+// of the worst level, and in it the one that started last. They are asked for one by one,
+// as a few are mostly enough. The lists are those of the levels: no gang may change its
+// level meanwhile.
 type victims struct {
 	p    *pass
 	of   []*level // yet to be gone through
@@ -170,7 +183,7 @@ type victims struct {
 	spare func(*entry) bool
 }
 
-// above are the gangs of worse levels than that.
+// above are the gangs of worse (greater) levels than that.
 func (p *pass) above(n int) *victims {
 	p.relevel(p.now)
 	of := p.levels.of
@@ -178,7 +191,8 @@ func (p *pass) above(n int) *victims {
 	return &victims{p: p, of: of[:i]}
 }
 
-// atMost is more GPUs than they have, or as many.
+// atMost is how many GPUs they free at most: those that may not be stopped count too,
+// which saves asking each when even all would not do.
 func (v *victims) atMost() int {
 	n := 0
 	for _, l := range v.of {
@@ -190,7 +204,7 @@ func (v *victims) atMost() int {
 	return n
 }
 
-// next is nil after the last of them.
+// next is the next victim; nil after the last.
 func (v *victims) next() *entry {
 	for {
 		for len(v.left) > 0 {
