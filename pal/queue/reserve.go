@@ -12,10 +12,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// reservation is when and where the head is expected to start.
+// reservation is when and where the head is expected to start. As in EASY (Lifka 1995)
+// only the head has one: those behind it may be delayed by backfilling, which MaxWait
+// bounds.
 type reservation struct {
 	head      *entry
-	at        time.Duration
+	at        time.Duration // since the caller's epoch
 	placement pal.Placement
 	known     bool // false: not even all running gangs' end makes room
 	stale     bool // gangs have started since: another placement may do better
@@ -23,7 +25,8 @@ type reservation struct {
 
 // backfill looks for a placement that does not delay the head: one that ends
 // before the head's GPUs are free, or that lies elsewhere. With BackfillBestEffort, and for
-// gangs that the head can stop, any will do.
+// gangs that the head can stop, any will do, and so it will if the head's start cannot be
+// foreseen. Whether the gang ends in time is asked first, as that takes no second search.
 func (p *pass) backfill(e *entry) (pal.Found, bool) {
 	f, ok := p.find(e)
 	if !ok || p.head == nil || p.opt.Backfill == BackfillBestEffort || p.stoppable(e) {
@@ -43,7 +46,7 @@ func (p *pass) backfill(e *entry) (pal.Found, bool) {
 	return pal.Found{}, false
 }
 
-// reserved is the head's reservation, by what has started.
+// reserved is the head's reservation, chosen anew if gangs have started since.
 func (p *pass) reserved() *reservation {
 	if p.reserve == nil {
 		p.reserve = p.reserveFor(p.head)
@@ -53,7 +56,8 @@ func (p *pass) reserved() *reservation {
 	return p.reserve
 }
 
-// beside looks for a placement on none of the reserved GPUs.
+// beside looks for a placement on none of the reserved GPUs. A stale reservation is
+// chosen anew only if it stands in the way: that costs several searches.
 func (p *pass) beside(r *reservation, e *entry) (pal.Found, bool) {
 	find := func() (pal.Found, bool) {
 		_, free := p.hold(r.placement)
@@ -68,7 +72,8 @@ func (p *pass) beside(r *reservation, e *entry) (pal.Found, bool) {
 	return find()
 }
 
-// byEnd sorts running gangs by when they are expected to end.
+// byEnd sorts running gangs by when they are expected to end. Whoever changes an expected
+// end takes the gang out of Queue.byEnd first: it is found there by that.
 func byEnd(a, b *entry) int {
 	if c := cmp.Compare(a.expectedEnd, b.expectedEnd); c != 0 {
 		return c
@@ -76,7 +81,9 @@ func byEnd(a, b *entry) int {
 	return cmp.Compare(a.seq, b.seq)
 }
 
-// foreseeEnds foresees anew when those gangs end that should have ended by now.
+// foreseeEnds foresees anew when those gangs end that should have ended by now, at least
+// a second on. The others keep the end that was foreseen when they started, so that a
+// reservation stays where it is while all goes as expected.
 func (q *Queue) foreseeEnds(now time.Duration) {
 	for len(q.byEnd) > 0 && q.byEnd[0].expectedEnd < now {
 		e := q.byEnd[0]
@@ -88,7 +95,8 @@ func (q *Queue) foreseeEnds(now time.Duration) {
 	}
 }
 
-// ending lists the gangs that run or are about to, by expected end.
+// ending lists the gangs that run or are about to, by expected end: a copy, which the
+// starts of this pass do not change.
 func (p *pass) ending() []*entry {
 	ends := slices.Clone(p.byEnd)
 	for _, e := range p.pending { // with those of this pass
@@ -100,13 +108,15 @@ func (p *pass) ending() []*entry {
 	return ends
 }
 
-// away frees the GPUs of a gang that runs or is about to; it returns what takes
-// them again.
+// away frees the GPUs of a gang that runs or is about to, in the what-if; it returns
+// what takes them again. Those of a start that is not reported yet were only marked as
+// taken (holdPending): the cluster has not counted their CPU and memory, so it must not
+// release these.
 func (p *pass) away(e *entry) (back func()) {
 	if e.state != starting || slices.Contains(p.started, e) {
 		return p.vacate(e)
 	}
-	for _, u := range e.placement.GPUs() { // they are only kept for it
+	for _, u := range e.placement.GPUs() {
 		p.c.SetTaken(u, false)
 	}
 	return func() {
@@ -117,7 +127,10 @@ func (p *pass) away(e *entry) (back func()) {
 }
 
 // reserveFor foresees when and where the head starts: the others end one after
-// the other as expected (overdue ones now) until it fits.
+// the other as expected (those that should have ended, now) until it fits. First as many
+// end as free enough GPUs. If these are too scattered, twice as many have ended at each
+// further try: with n running gangs that is log2(n) searches, not n, for a start that may
+// be foreseen too late, as if more had to end than must.
 func (p *pass) reserveFor(head *entry) *reservation {
 	ends := p.ending()
 	r, done := &reservation{head: head}, 0
@@ -144,6 +157,7 @@ func (p *pass) reserveFor(head *entry) *reservation {
 	return r
 }
 
+// again takes GPUs again that were freed in the what-if, the last ones first.
 func again(back []func()) {
 	for _, b := range slices.Backward(back) {
 		b()
@@ -168,9 +182,11 @@ func (p *pass) replan(r *reservation) {
 	p.fewest(r, free)
 }
 
-// fewest places the head with as few of the given free GPUs as it takes.
+// fewest places the head with as few of the given free GPUs as it takes at the least
+// cost: it hides more and more of them, by bisection, as long as the cost does not grow.
+// That takes log2(free) searches.
 func (p *pass) fewest(r *reservation, free []int) {
-	hidden := 0 // the first so many
+	hidden := 0 // the first so many of free
 	show := func(n int) {
 		for ; hidden > n; hidden-- {
 			p.c.SetTaken(free[hidden-1], false)
