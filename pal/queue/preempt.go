@@ -12,7 +12,8 @@ import (
 
 // preemptFor stops running gangs of worse levels so that a waiting one can
 // start, if that is enough: the worst level first, within a level the one that
-// started last. Those whose GPUs the gang would not take are spared.
+// started last. Those whose GPUs the gang would not take are spared. If levels do not
+// help, a tenant's quota may.
 func (p *pass) preemptFor(e *entry) bool {
 	if !p.opt.Preempt || p.barring(e) != nil {
 		return false
@@ -21,7 +22,9 @@ func (p *pass) preemptFor(e *entry) bool {
 }
 
 // stopEnough stops as many of the victims as it takes for the gang to start,
-// first to last; none if all are not enough.
+// first to last; none if all are not enough. In the what-if they go until the count of
+// free GPUs is enough, and then, while these are too scattered, a quarter more at a time:
+// a search after each would cost as many searches as victims.
 func (p *pass) stopEnough(e *entry, vs *victims) bool {
 	if p.c.FreeGPUs()+vs.atMost() < e.gpus {
 		return false
@@ -30,7 +33,7 @@ func (p *pass) stopEnough(e *entry, vs *victims) bool {
 	var back []func()
 	defer func() { again(back) }()
 	var gone []*entry
-	for ok, next := false, 1; !ok; next = 1 + len(gone)/4 { // fragmented: not after each of many
+	for ok, next := false, 1; !ok; next = 1 + len(gone)/4 {
 		before := len(gone)
 		for ; p.c.FreeGPUs() < e.gpus || next > 0; next-- {
 			v := vs.next()
@@ -52,11 +55,14 @@ func (p *pass) stopEnough(e *entry, vs *victims) bool {
 // mayBeStopped says whether a gang has run long enough to be stopped or moved.
 func (p *pass) mayBeStopped(v *entry) bool { return p.now >= v.safeUntil }
 
-// minRuns is how many times its restart cost a gang runs before it is stopped.
+// minRuns is how many times its restart cost a gang runs before it is stopped: so stops
+// and moves cost it half of its run time at most.
 const minRuns = 2
 
 // claim decides the preemption: those of the victims stop whose GPUs are
-// taken, and nobody else gets what they free. It is false where none would be.
+// taken, and nobody else gets what they free. It is false, and nobody is stopped, if the
+// placement needs GPUs of none: these are free, and the gang only does not get them
+// because they are kept for the head.
 func (p *pass) claim(e *entry, pl pal.Placement, victims []*entry) bool {
 	wanted := map[int]bool{}
 	for _, u := range pl.GPUs() {
@@ -78,10 +84,10 @@ func (p *pass) claim(e *entry, pl pal.Placement, victims []*entry) bool {
 	return true
 }
 
-// migrate moves gangs whose expected gain is more than twice what the move
-// costs, in the order in which they started, while there are GPUs for it.
-// A move frees as many GPUs as it takes, so only placement suffers while
-// somebody waits.
+// migrate moves gangs whose expected gain is more than twice what the move costs, while
+// there are GPUs for it: twice, because the gain is a guess and the cost is not.
+// A move frees as many GPUs as it takes, so nobody who waits has fewer; but those that are
+// free then may be worse ones. So moves go on beside a head only under LocalityWait.
 func (p *pass) migrate() {
 	if p.head != nil && !p.opt.LocalityWait || p.c.FreeGPUs() == 0 {
 		return
@@ -101,13 +107,13 @@ func (p *pass) migrate() {
 }
 
 // hopeless says whether not even the best placement on the empty cluster would pay
-// a move.
+// a move. It saves the search of better for gangs that run well already.
 func (p *pass) hopeless(e *entry) bool {
 	left := float64(p.remaining(e, p.now))
 	return left*e.slower*(e.placement.Cost()-p.leastCost(e)) <= 2*float64(e.job.RestartCost)
 }
 
-// better looks for a placement that pays the move.
+// better looks for a placement that pays the move, with the gang's own GPUs free.
 func (p *pass) better(e *entry) (pal.Placement, bool) {
 	back := p.vacate(e)
 	pl, ok := p.place(e)
@@ -120,6 +126,8 @@ func (p *pass) better(e *entry) (pal.Placement, bool) {
 	return pl, gain > 2*e.job.RestartCost
 }
 
+// moveTo decides the move. Until it is reported the gang has both its old and its new
+// GPUs.
 func (p *pass) moveTo(e *entry, pl pal.Placement) {
 	e.state, e.target = moving, pl
 	p.pending = append(p.pending, e)
