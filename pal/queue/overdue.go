@@ -15,7 +15,8 @@ import (
 // The overdue are served beside the queue, in order of submission, by a bounded
 // share of the GPUs. The package comment says what that promises.
 
-// account meters what the overdue get.
+// account meters what the overdue get. A debt may grow without bound while a large gang
+// runs by its turn; it only puts off the next turn.
 type account struct {
 	at   time.Duration // up to which it is kept
 	gpus int           // of the cluster
@@ -25,7 +26,8 @@ type account struct {
 }
 
 // update brings the account to now: what is used adds to the debt, the share
-// pays it off.
+// pays it off. It is called before used, idle or gpus change: until now they were as they
+// are. A share that nobody used is not saved up.
 func (q *Queue) update(now time.Duration) {
 	a := &q.account
 	if now > a.at {
@@ -44,7 +46,9 @@ func (q *Queue) grant(now time.Duration, gpus int) {
 	q.account.used += gpus
 }
 
-// due says whether it is an overdue gang's turn.
+// due says whether it is an overdue gang's turn: nothing is owed, and less is in use than
+// the share. GPUs of starts that are decided but not reported count too, or one pass
+// would begin a turn for everybody.
 func (q *Queue) due() bool {
 	used := q.account.used
 	for _, e := range q.pending {
@@ -66,13 +70,14 @@ func (q *Queue) due() bool {
 type turn struct {
 	by        *entry
 	placement pal.Placement
-	last      time.Duration // nobody else uses the kept GPUs beyond
+	last      time.Duration // MaxWait after the turn began: nobody else uses the kept GPUs beyond
 	// until is the time by which gangs that use the kept GPUs must be expected to
 	// end: when those that hold the others are, and not after last.
 	until time.Duration
 }
 
-// foresee works out until.
+// foreseeTurn works out until: when the last of the gangs on the kept GPUs is expected to
+// end. Gangs are sorted by their ends, so it is looked for from the back.
 func (p *pass) foreseeTurn() {
 	t, on := p.turn, map[int]bool{}
 	for _, u := range t.placement.GPUs() {
@@ -98,7 +103,8 @@ func (e *entry) bySubmission(o *entry) int {
 }
 
 // serve gives overdue gangs their turn: each starts, stops others or has GPUs
-// kept for it.
+// kept for it. There is one turn that keeps GPUs at a time, and it is finished before the
+// next gang's begins: first come, first served.
 func (p *pass) serve() {
 	p.update(p.now)
 	p.account.gpus = p.c.NumGPUs()
@@ -120,7 +126,7 @@ func (p *pass) serve() {
 // could run; nil if there is none.
 func (p *pass) longestOverdue() *entry {
 	var first *entry
-	for _, e := range p.overdue.es { // the first of them is the least
+	for _, e := range p.overdue.es { // a heap: only its first element is in order
 		p.toLeast(e)
 		if (first == nil || e.bySubmission(first) < 0) && !p.overQuota(e) && !p.claimed(e) && p.possible(e) && p.barring(e) == nil {
 			if first = e; e == p.overdue.es[0] {
@@ -132,7 +138,8 @@ func (p *pass) longestOverdue() *entry {
 }
 
 // serveOne starts the gang, or decides who is stopped for it, or keeps GPUs for
-// it; then it returns false and the others' turn has not come.
+// it; then it returns false and the others' turn has not come. A turn outranks levels and
+// what tenants are protected by: all that may be stopped may be stopped for it.
 func (p *pass) serveOne(e *entry) bool {
 	if p.overQuota(e) {
 		p.turn = nil
@@ -161,7 +168,8 @@ func (p *pass) serveOne(e *entry) bool {
 }
 
 // valid says whether the turn's gang still waits and its GPUs will come free:
-// each is free or held by a gang of the Queue.
+// each is free or held by a gang of the Queue. Of what others use on a cluster that is not
+// exclusive nobody knows the end, and no window may have come in between.
 func (p *pass) valid(t *turn) bool {
 	if t.by.state != waiting || p.entries[t.by.job.ID] != t.by || p.crosses(t.by, t.placement) {
 		return false
@@ -192,7 +200,8 @@ func (p *pass) valid(t *turn) bool {
 	return len(busy) == 0
 }
 
-// hide keeps the turn's free GPUs from being chosen, show lets them be.
+// hide keeps the turn's free GPUs from being chosen for the rest of the pass, show lets
+// them be chosen for a moment.
 func (p *pass) hide() { p.hidden, _ = p.hold(p.turn.placement) }
 
 func (p *pass) show() {
