@@ -57,7 +57,8 @@ func newTenancy(tenants map[string]Tenant) tenancy {
 	return tenancy{tree: newTree(tenants), namespaces: map[string]*namespace{}, arrays: map[string]int{}}
 }
 
-// namespace is one that has jobs, or had.
+// namespace is one that has jobs, or had. Usage is kept for it as well as for its tenant:
+// whoever reads it back may have other tenants.
 type namespace struct {
 	tenant *tenant
 	usage  usage
@@ -87,7 +88,9 @@ type tree struct {
 	deep   bool // somebody has children
 }
 
-// newTree builds the tree of valid tenants.
+// newTree builds the tree of valid tenants. A name sorts before all names that begin with
+// it, so parents come before their children, and backwards after them: by then the
+// children's quotas are known of which a parent without one has the sum.
 func newTree(tenants map[string]Tenant) tree {
 	t := tree{byName: map[string]*tenant{}}
 	for _, name := range slices.Sorted(maps.Keys(tenants)) { // parents before children
@@ -206,7 +209,8 @@ func (o Options) checkQuotas() error {
 }
 
 // hold counts an entry, and its GPUs with all tenants above it, as running or about to
-// (1), or no longer (-1).
+// (1), or no longer (-1). Each entry that is not waiting is counted once, with the size
+// that it has: it is not resized in between.
 func (q *Queue) hold(e *entry, sign int) {
 	for t := e.of.tenant; t != nil; t = t.parent {
 		t.gpus += sign * e.gpus
@@ -218,7 +222,9 @@ func (q *Queue) hold(e *entry, sign int) {
 	}
 }
 
-// promised are GPUs of gangs of the tenant that others are being stopped for.
+// promised are GPUs of gangs of the tenant that others are being stopped for. They count
+// towards quotas and limits although hold does not count them yet: else two gangs could
+// be promised the same part of a quota.
 func (p *pass) promised(t *tenant) int {
 	n := 0
 	for _, c := range p.Queue.claims {
@@ -257,7 +263,8 @@ func (p *pass) limiting(e *entry, gpus int) *tenant {
 func (q *Queue) byTenant() bool { return q.opt.FairShare || q.tree.quotas }
 
 // firstByTenant is the bucket that goes first: of each tenant the one that the order
-// says, and of those the one of the tenant whose turn it is.
+// says, and of those the one of the tenant whose turn it is. Tenants remember the round
+// in which they were last seen, which saves a map in each step of the walk.
 func (p *pass) firstByTenant() *bucket {
 	p.rounds++
 	var heads []*tenant
@@ -295,7 +302,9 @@ func (p *pass) compare(a, b *entry) int {
 	return a.key.compare(b.key)
 }
 
-// compareShares compares tenants as parts of the tenant that both belong to.
+// compareShares compares tenants as parts of the tenant that both belong to, as Slurm's
+// Fair Tree does: what research has used counts when it is compared with sales, not when
+// research/vision is with research/speech.
 func (p *pass) compareShares(a, b *tenant) int {
 	for a.depth > b.depth {
 		a = a.parent
@@ -312,11 +321,15 @@ func (p *pass) compareShares(a, b *tenant) int {
 	if c := cmp.Compare(p.fair(a, p.now), p.fair(b, p.now)); c != 0 || !p.tree.deep {
 		return c
 	}
-	return cmp.Compare(a.name, b.name) // so that the order of three is one
+	// Equal parts compare by name. By their gangs, two tenants of one part and one of
+	// another could each come before the next, in a circle.
+	return cmp.Compare(a.name, b.name)
 }
 
-// claimOf says at which levels of the tree the gang stays within quota, the top in
-// the highest bit. Below the last tenant, and for one that has no quota, it is as above.
+// claimOf says at which levels of the tree the gang stays within quota, a bit each, the
+// top in the highest: the greater number has the better claim, and the top decides
+// first. A level without a quota, or below the gang's tenant, has the bit of the one
+// above it. Levels beyond the eighth do not count.
 func (p *pass) claimOf(e *entry) uint8 {
 	var claim uint8
 	within := false
@@ -344,7 +357,9 @@ func (t *tenant) chain() []*tenant {
 }
 
 // inTurns sorts waiting gangs, which are in order of their keys, as the tenants take
-// turns: what goes before counts as theirs.
+// turns. Each that is in its place counts as if it ran when the next is chosen, as it
+// will when its turn comes; afterwards none does. It is for lists, which show the whole
+// queue; a pass asks firstByTenant step by step.
 func (p *pass) inTurns(es []*entry) {
 	if !p.byTenant() {
 		return
@@ -393,7 +408,8 @@ type TenantUse struct {
 func (u TenantUse) Borrowed() int { return max(0, u.GPUs-u.Quota) }
 
 // Tenants is how all tenants stand that are configured or have used or want GPUs, by
-// name. Those of namespaces that belong to none have the namespace's name.
+// name. Those of namespaces that belong to none have the namespace's name. A tenant that
+// neither wants nor has used any leaves its share to the other parts of its parent.
 func (q *Queue) Tenants(now time.Duration) []TenantUse {
 	wants := map[*tenant]bool{}
 	for _, e := range q.entries {
