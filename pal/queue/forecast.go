@@ -24,11 +24,13 @@ import (
 const (
 	// rangeMisses is how often a range may be wrong at either end.
 	rangeMisses = 0.1
-	// maxWaits are the waits that are remembered, fewestWaits how many it takes.
+	// maxWaits are the waits that are remembered, fewestWaits how many it takes to tell
+	// anything.
 	maxWaits, fewestWaits = 256, 20
-	// rangeStep is how fast ranges are widened and narrowed, as a logarithm.
+	// rangeStep is how fast ranges are widened and narrowed, as a natural logarithm.
 	rangeStep = 0.05
-	// firstWider is by how much they are wider at first, mostWider at most.
+	// firstWider is by how much they are wider at first, mostWider at most; logarithms
+	// too.
 	firstWider, mostWider = 1, 3
 	// checkEvery is in how many passes the start of one gang is foretold to see
 	// what becomes of it, maxChecks how often that of the same gang.
@@ -37,8 +39,8 @@ const (
 	leastRange = 30 * time.Second
 )
 
-// likeWhom are the properties by which waits are compared; numbers as logarithms to
-// base 2.
+// likeWhom are the properties by which waits are compared. Numbers are logarithms to
+// base 2, so that twice as much is as different at any size.
 type likeWhom struct {
 	gpus, area   float64 // what it asks for, and for how long
 	ahead, since float64 // GPUs that those ahead of it ask for; minutes that it waits
@@ -49,9 +51,9 @@ type likeWhom struct {
 type foretold struct {
 	likeWhom
 	at       time.Duration
-	from, to time.Duration
-	low      bool // it can be missed at its lower end
-	known    bool // enough was known
+	from, to time.Duration // when the gang starts, since the caller's epoch
+	low      bool          // it does not begin at once: it can be missed at its lower end
+	known    bool          // enough was known
 	judged   bool
 	// What became of it: how long the gang waited on.
 	started bool
@@ -72,7 +74,9 @@ func (q *Queue) alike(now time.Duration, e *entry, ahead int) likeWhom {
 		ahead: math.Log2(1 + float64(ahead)), since: math.Log2(1 + (now - e.waitingSince).Minutes()), again: e.before > 0}
 }
 
-// likeness weighs a wait by how alike the gangs are.
+// likeness weighs a wait by how alike the gangs are: it halves where one has twice the
+// GPUs, the GPUs ahead of it or the minutes waited of the other, or four times the GPU
+// time, which is only a guess.
 func (a likeWhom) likeness(b likeWhom) float64 {
 	d := math.Abs(a.gpus-b.gpus) + math.Abs(a.area-b.area)/2 + math.Abs(a.ahead-b.ahead) + math.Abs(a.since-b.since)
 	if a.again != b.again {
@@ -91,7 +95,8 @@ func (q *Queue) learnWait(now time.Duration, e *entry) {
 	e.foretold = nil
 }
 
-// forget is that a gang went without a start.
+// forget drops what was foretold of a gang that is gone without a start: how long it
+// would have waited nobody knows.
 func (f *forecasts) forget(e *entry) {
 	for _, r := range e.foretold {
 		f.waits = slices.DeleteFunc(f.waits, func(o *foretold) bool { return o == r })
@@ -120,7 +125,8 @@ func (r *foretold) so(now time.Duration) time.Duration {
 	return 2 * (now - r.at)
 }
 
-// judge learns from what became of a range: the gang started, or did not in time.
+// judge learns from what became of a range: the gang started, or did not in time. A range
+// that can only be missed at its upper end may be so twice as often: eight in ten hold.
 func (f *forecasts) judge(r *foretold, now time.Duration) {
 	if !r.known || r.judged {
 		return
@@ -134,8 +140,9 @@ func (f *forecasts) judge(r *foretold, now time.Duration) {
 	f.until = adapt(f.until, now > r.to, most)
 }
 
-// adapt widens a range that was missed and narrows one that was not, so that in the
-// long run so many are missed.
+// adapt widens ranges after one that was missed, by rangeStep × (1 - most), and narrows
+// them after one that held, by rangeStep × most: that balances when the part most of them
+// is missed.
 func adapt(wider float64, missed bool, most float64) float64 {
 	step := -rangeStep * most
 	if missed {
@@ -146,7 +153,8 @@ func adapt(wider float64, missed bool, most float64) float64 {
 
 // foretellStart is between when a waiting gang will start, eight times in ten, where
 // those ahead of it ask for so many GPUs. It is not known before a few gangs have
-// waited.
+// waited. The waits that are remembered are sorted, and the range lies between those at
+// one tenth and nine tenths of their weight, widened by what earlier ranges have taught.
 func (q *Queue) foretellStart(now time.Duration, e *entry, ahead int) foretold {
 	f := &q.forecasts
 	r := foretold{likeWhom: q.alike(now, e, ahead), at: now}
@@ -175,7 +183,9 @@ func (q *Queue) foretellStart(now time.Duration, e *entry, ahead int) foretold {
 	return r
 }
 
-// checkForecast foretells the start of a waiting gang to see what becomes of it.
+// checkForecast foretells the start of a waiting gang to see what becomes of it: of one
+// after the other, as the number of the pass says, so that the same passes make the same
+// forecasts.
 func (p *pass) checkForecast() {
 	if p.passes%checkEvery != 0 {
 		return
@@ -208,7 +218,8 @@ func (p *pass) checkForecast() {
 	}
 }
 
-// ahead is how many GPUs the gangs ask for that go before one in the queue.
+// ahead is how many GPUs the gangs ask for that go before one in the queue. It looks at
+// all that wait, hence checkEvery.
 func (q *Queue) ahead(e *entry) int {
 	n := 0
 	for _, b := range q.live {
