@@ -16,6 +16,7 @@ import (
 
 // Window keeps GPUs free for a time: for maintenance, or (a reservation) for some jobs.
 // Nothing else starts on them that may run into it; what runs there is left alone.
+// Slurm's reservations are like it, but there a job must ask for one.
 type Window struct {
 	Name string
 	// From and To are since the caller's epoch.
@@ -44,7 +45,7 @@ func (w *Window) admits(j Job) bool {
 	})
 }
 
-// flat has no slashes, which * does not match.
+// flat has no slashes, which * of [path.Match] does not match: job IDs may have some.
 func flat(s string) string { return strings.ReplaceAll(s, "/", "\x01") }
 
 // CheckFor says what is wrong with a pattern of [Window.For].
@@ -64,18 +65,21 @@ type windows struct {
 	ignored  bool // see withoutWindows
 }
 
-// closure is a window with what is looked up often.
+// closure is a window with what is looked up often. Its bit stands for it in sets of
+// windows.
 type closure struct {
 	Window
 	bit uint64
 	on  map[int]bool // its GPUs
 }
 
-// maxWindows bounds the windows of a Queue; those that begin first count.
+// maxWindows bounds the windows of a Queue to the bits of a set; those that begin first
+// count.
 const maxWindows = 64
 
 // SetWindows replaces the windows. It is called again when the cluster was built anew,
-// and when one has ended.
+// and when one has ended. Waiting gangs are only sorted into buckets anew if who may use
+// which window has changed.
 func (q *Queue) SetWindows(ws []Window) {
 	ws = slices.Clone(ws)
 	slices.SortStableFunc(ws, func(a, b Window) int { return int(min(1, max(-1, a.From-b.From))) })
@@ -116,7 +120,11 @@ func (q *Queue) longest(e *entry, now time.Duration) time.Duration {
 	return q.outlook(e, now).quantile(WindowChance)
 }
 
-// quantile is by when a gang has ended with that chance.
+// quantile is how long a gang runs on at most, at cost 1, with that chance. Runs that are
+// known end at known times, one after the other. Of those of which nobody knows, the part
+// x / (again + x) has ended after x: half of them after again, and of those
+// that still run after any time, half or more run as long again. Between two known ends
+// that is solved for x.
 func (o outlook) quantile(chance float64) time.Duration {
 	need := o.rest
 	for _, c := range o.of {
@@ -127,7 +135,7 @@ func (o outlook) quantile(chance float64) time.Duration {
 	for i := 0; ; i++ {
 		x := math.Inf(1)
 		switch lack := need - ended; { // those of which nobody knows end by then
-		case lack <= 0:
+		case lack <= 0: // enough known ones have ended
 			x = at
 		case lack < o.rest:
 			x = o.again * lack / (o.rest - lack)
@@ -171,7 +179,10 @@ func (p *pass) closed(e *entry, until time.Duration) []*closure {
 	return ws
 }
 
-// find is search that keeps off the GPUs of windows which the gang may run into.
+// find is search that keeps off the GPUs of windows which the gang may run into. That
+// depends on how slow it is where it lands, so it begins with the windows that it would
+// run into on the best GPUs, and adds those that it runs into where it was placed, until
+// there are none: one search more at most for each window.
 func (p *pass) find(e *entry) (pal.Found, bool) {
 	if len(p.windows.list) == 0 || p.windows.ignored {
 		return p.search(e)
@@ -187,7 +198,7 @@ func (p *pass) find(e *entry) (pal.Found, bool) {
 			return f, false
 		}
 		before := len(closed)
-		for _, w := range p.closed(e, p.reach(e, at, long, e.cost(f.Placement))) { // it is slow there
+		for _, w := range p.closed(e, p.reach(e, at, long, e.cost(f.Placement))) {
 			if !slices.Contains(closed, w) && w.touches(f.Placement) {
 				closed = append(closed, w)
 			}
@@ -228,7 +239,7 @@ func (p *pass) besideWindows(e *entry, closed []*closure) (pal.Found, bool) {
 }
 
 // withoutWindows has windows not count until the function that it returns is called:
-// for what is asked of the cluster, not of now.
+// for what does not depend on the time, such as whether a gang could ever run.
 func (p *pass) withoutWindows() (back func()) {
 	was := p.windows.ignored
 	p.windows.ignored = true
@@ -253,7 +264,9 @@ func (p *pass) crosses(e *entry, pl pal.Placement) bool {
 }
 
 // barring is the window that keeps a gang from starting until it ends, even if nothing
-// ran: of several that do, the one that ends last. nil for none.
+// ran: of several that do, the one that ends last. nil for none. Such a gang is not the
+// head and has no turn. The answer is the same for all gangs of a kind that are kept out
+// of the same windows, and is worked out once a pass.
 func (p *pass) barring(e *entry) *closure {
 	if len(p.windows.list) == 0 {
 		return nil
