@@ -98,12 +98,13 @@ func have(ids []string) string {
 }
 
 // Waiting lists the waiting gangs in their order, each with what it waits for.
-// It decides nothing and leaves the cluster as it is.
+// It decides nothing and leaves the cluster as it is. It looks for GPUs for each gang for
+// which enough are free, not once for each kind of gang, so it costs more than Decide.
 func (q *Queue) Waiting(now time.Duration, c *pal.Cluster) []Wait {
 	q.hurry(now)
 	p := &pass{Queue: q, c: c, now: now, ever: map[signature]bool{}}
 	defer p.putBack()
-	p.holdPending()
+	p.holdPending() // as Decide does before it goes through the queue
 	for _, cl := range q.claims {
 		p.keep(cl.placement)
 	}
@@ -162,6 +163,10 @@ func (p *pass) inOrder() []*entry {
 	return es
 }
 
+// reason is what the gang waits for, and of which gangs it waits for the end. The first
+// that holds is told: what is decided, then what does not depend on free GPUs (the
+// cluster, the array, the quota, a window), then the GPUs. ahead is the first gang that
+// could use them, and whose reservation may be why a gang that fits does not start.
 func (p *pass) reason(e *entry, ahead string) (Reason, []string) {
 	if e.state == starting {
 		return ReasonStarting, nil
@@ -207,7 +212,8 @@ func (p *pass) reason(e *entry, ahead string) (Reason, []string) {
 	return ReasonNext, nil
 }
 
-// everFits says whether the gang would fit if nothing of ours ran.
+// everFits says whether the gang would fit if nothing of ours ran. One that fits now
+// would then, too, and that is cheaper to find out.
 func (p *pass) everFits(e *entry) bool {
 	defer p.withoutWindows()()
 	if e.gpus <= p.c.FreeGPUs() {
