@@ -22,11 +22,12 @@ import (
 //   - It shrinks, its last members first, when that lets a waiting gang start that is as
 //     important: of its level or a better one. That comes before stopping anybody.
 //
-// After each start and each change it stays as it is for twice its restart cost.
+// After each start and each change it stays as it is for twice its restart cost. While it
+// waits it counts as one of all its members; a pass tries it with fewer.
 
 // elastic is what is different about the size of an elastic gang.
 type elastic struct {
-	full    pal.Gang // with all members
+	full    pal.Gang // with all members; Job.Gang is of the size that it has now
 	settled bool     // its size stays: see [Queue.Settled]
 	lent    int      // GPUs on which it is about to grow
 	at      int      // in Queue.elastics, while it runs
@@ -50,7 +51,8 @@ func (j Job) checkElastic() error {
 }
 
 // Slower is how many times as long n members take for what all members of the gang do:
-// each doubling of them keeps the part Efficiency of a linear speed-up.
+// each doubling of them keeps the part Efficiency of a linear speed-up, so that their
+// speed is 2×Efficiency times that before.
 func (j Job) Slower(n, all int) float64 {
 	return math.Pow(float64(all)/float64(max(1, n)), 1+math.Log2(cmp.Or(j.Efficiency, 1)))
 }
@@ -87,8 +89,8 @@ func (el *elastic) sized(n int) pal.Gang {
 	return g
 }
 
-// resize makes an elastic gang one of so many members, which is not counted as holding
-// GPUs.
+// resize makes an elastic gang one of so many members. It must not be counted as holding
+// GPUs (see hold): what is counted off later must be what was counted.
 func (q *Queue) resize(e *entry, n int) {
 	if e.elastic == nil || n == e.job.Gang.MemberSets[0].Members {
 		return
@@ -126,7 +128,9 @@ func (p *pass) toLeast(e *entry) { p.during(e, e.job.Least) }
 
 // asManyAsFit looks for a placement of the gang, of an elastic one with as many members
 // as there is room for, rather fewer than such that it would wait for closer GPUs. One
-// that does not fit is left at its least size.
+// that does not fit is left at its least size. Sizes are halved, not lowered one by one:
+// that bounds the searches by the logarithm of the members, and a gang that starts
+// smaller than it could grows later.
 func (p *pass) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (most pal.Found, ok bool) {
 	if e.elastic == nil {
 		return find(e)
@@ -159,7 +163,8 @@ func (p *pass) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (most 
 
 // shrinkFor takes lent members from elastic gangs of that level or worse so that a
 // waiting gang can start, if that is enough: from those that are expected to hold their
-// GPUs for longest first.
+// GPUs for longest first, and no more of them than it takes. Where the GPUs that come free
+// are too scattered, each further search takes twice as many members from a gang.
 func (p *pass) shrinkFor(e *entry, level int, find func(*entry) (pal.Found, bool)) bool {
 	if len(p.elastics) == 0 || p.barring(e) != nil {
 		return false
@@ -178,14 +183,14 @@ func (p *pass) shrinkFor(e *entry, level int, find func(*entry) (pal.Found, bool
 	slices.SortFunc(from, func(a, b *entry) int {
 		return cmp.Or(cmp.Compare(p.area(b, p.now), p.area(a, p.now)), cmp.Compare(b.seq, a.seq))
 	})
-	if p.head != nil { // not to be worked out while those are away
+	if p.head != nil { // it must not count on GPUs that are only free in this what-if
 		p.reserved()
 	}
 	var back []func()
 	defer func() { again(back) }()
 	for i, v := range from {
 		per, tries := v.full.MemberSets[0].GPUs, 1
-		for n := len(v.placement.Members); n > v.job.Least; tries *= 2 { // fragmented: not after each of many
+		for n := len(v.placement.Members); n > v.job.Least; tries *= 2 {
 			few := max(tries, (e.gpus-p.c.FreeGPUs()+per-1)/per)
 			less := max(v.job.Least, n-few)
 			back = append(back, p.vacateMembers(v, less, n))
@@ -242,7 +247,8 @@ func (p *pass) claimLent(e *entry, pl pal.Placement, from []*entry) bool {
 }
 
 // grow gives free GPUs that nobody who waits can use to elastic gangs: to those that are
-// expected to hold GPUs for the shortest time first.
+// expected to hold GPUs for the shortest time first, as most jobs are done soonest that
+// way. It comes last in a pass, so what is free then nobody else has wanted.
 func (p *pass) grow() {
 	if len(p.elastics) == 0 || p.c.FreeGPUs() == 0 {
 		return
@@ -264,7 +270,9 @@ func (p *pass) grow() {
 }
 
 // larger is the placement of a running gang with so many further members that it ends
-// soonest, if they pay.
+// soonest, if they pay: the end must come nearer by more than twice the restart cost. Their
+// GPUs are no outliers, or no slower than its slowest, which sets the pace; and the head
+// is not delayed. Numbers of members are tried by halves.
 func (p *pass) larger(e *entry) (best pal.Placement, ok bool) {
 	now, set := len(e.placement.Members), e.full.MemberSets[0]
 	left := float64(p.remaining(e, p.now))
