@@ -12,6 +12,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
+// state is where a gang stands between the queue and its end. In running and the states
+// after it the gang has GPUs on the cluster; code compares with running for that.
 type state uint8
 
 const (
@@ -22,7 +24,8 @@ const (
 	moving   // to be migrated, not yet reported
 )
 
-// entry is a job in the queue.
+// entry is a job in the queue. The cost of a placement times slower turns time at cost 1
+// into time on the clock.
 type entry struct {
 	job   Job
 	of    *namespace
@@ -48,7 +51,7 @@ type entry struct {
 	booked       int           // GPUs that count as used since
 	before       time.Duration // attained before startedAt
 	doneBefore   time.Duration // work done before startedAt, at cost 1
-	slower       float64       // see Job.Slower
+	slower       float64       // see Job.Slower; 1 of a gang with all its members
 	within       pal.PMScore   // of GPUs that it may have at most; 0: any
 	placement    pal.Placement // where it runs, or is about to
 	target       pal.Placement // where it moves to
@@ -64,8 +67,8 @@ type entry struct {
 	*elastic // nil of a gang of one size
 }
 
-// attained is how long the gang has run in all; with fewer members than all, as if with
-// all in the same GPU time.
+// attained is how long the gang has run in all, on the clock. Time with fewer members than
+// all counts as the time in which all of them use as many GPU seconds.
 func (e *entry) attained(now time.Duration) time.Duration {
 	if e.state == waiting || e.state == starting {
 		return e.before
@@ -77,7 +80,8 @@ func (e *entry) attained(now time.Duration) time.Duration {
 	return e.before + run
 }
 
-// work is how much it has done, in time at cost 1.
+// work is how much it has done, in time at cost 1. That, not the time on the clock, is what
+// runs of a name have in common: the same job takes longer on slow GPUs.
 func (e *entry) work(now time.Duration) time.Duration {
 	if e.state == waiting || e.state == starting {
 		return e.doneBefore
@@ -135,7 +139,7 @@ func New(o Options) (*Queue, error) {
 		history: map[string]*runHistory{}, learned: map[string]struct{}{}, named: map[string][]*entry{}, everFitting: map[signature]bool{},
 		needing: map[signature]bool{}, leastCosts: map[signature]float64{}, levels: newLevels(), version: 1,
 		forecasts: forecasts{from: firstWider, until: firstWider}}
-	q.ages.less = func(a, b *entry) bool {
+	q.ages.less = func(a, b *entry) bool { // who has waited longest in all; see age
 		if a.waitingSince-a.waited != b.waitingSince-b.waited {
 			return a.waitingSince-a.waited < b.waitingSince-b.waited
 		}
@@ -173,6 +177,7 @@ func (q *Queue) Restore(j Job, p pal.Placement, started time.Duration) error {
 	return nil
 }
 
+// newEntry checks a job and takes it in: the caller enqueues it or has it run.
 func (q *Queue) newEntry(j Job) (*entry, error) {
 	e := &entry{job: j, of: q.namespace(j.Tenant), gpus: j.Gang.GPUs(), slower: 1, seq: q.seq, before: j.Attained, doneBefore: j.Done, waited: j.Waited}
 	if j.Least > 0 {
@@ -215,6 +220,9 @@ func (q *Queue) Started(now time.Duration, id string, p pal.Placement) {
 	q.run(e, p, now)
 }
 
+// run takes in that an entry which is in no list runs on the placement since a time. Its
+// size comes first, as all counts depend on it, and its level last, as that depends on
+// when it may be stopped.
 func (q *Queue) run(e *entry, p pal.Placement, at time.Duration) {
 	q.resize(e, max(1, len(p.Members)))
 	if e.granted {
@@ -269,11 +277,12 @@ func (q *Queue) Kept(id string) {
 	q.dropClaims(func(c *claim) bool { return slices.Contains(c.victims, e) })
 }
 
-// NoMoves says that nothing is moved before a time: the caller moves so many gangs
-// within an hour and no more. To look for moves that it would not make is dear.
+// NoMoves says that nothing is moved before a time: a caller that moves at most so many
+// gangs an hour saves the search for moves that it would not make.
 func (q *Queue) NoMoves(until time.Duration) { q.movesFrom = until }
 
-// Finished reports that a job has ended by itself.
+// Finished reports that a job has ended by itself. Only such runs teach: how long one
+// takes that was stopped or failed is not known.
 func (q *Queue) Finished(now time.Duration, id string) {
 	if e := q.entries[id]; e != nil {
 		q.learn(e.job.Tenant, e.job.Name, sample{e.work(now), e.whole()})
@@ -295,7 +304,8 @@ func (q *Queue) Removed(now time.Duration, id string) {
 }
 
 // leave takes the entry out of wherever it is: afterwards it is waiting, in no
-// bucket, with what it attained up to now.
+// bucket, with what it attained and how long it waited up to now. The caller enqueues
+// it, runs it or drops it.
 func (q *Queue) leave(now time.Duration, e *entry) {
 	switch e.state {
 	case waiting:
@@ -313,7 +323,9 @@ func (q *Queue) leave(now time.Duration, e *entry) {
 	e.state, e.granted = waiting, false
 }
 
-// stop takes a running entry off the running list.
+// stop takes a running entry out of what run put it into, and out of the victims of
+// claims: it has stopped, for whatever reason. Its fields must be as run left them, since
+// the sorted lists find it by them.
 func (q *Queue) stop(now time.Duration, e *entry) {
 	q.version++
 	if e.granted {
@@ -358,7 +370,7 @@ func (q *Queue) forget(e *entry) {
 }
 
 // Rebase is called after the cluster was built anew: f gives every job its gang
-// and, if it runs, its placement in the numbers of the new cluster.
+// and, if it runs, its placement in the numbers of the new cluster. What runs keeps running.
 func (q *Queue) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang, pal.Placement)) {
 	var queued []*entry
 	for _, e := range q.sorted() {
@@ -418,7 +430,8 @@ func (q *Queue) Running() iter.Seq2[string, pal.Placement] {
 	}
 }
 
-// sorted lists all entries in order of submission to the queue.
+// sorted lists all entries in order of submission to the queue: maps have none, and what
+// is decided must not depend on theirs.
 func (q *Queue) sorted() []*entry {
 	all := make([]*entry, 0, len(q.entries))
 	for _, e := range q.entries {
@@ -429,7 +442,7 @@ func (q *Queue) sorted() []*entry {
 }
 
 // Changed tells an exclusive Queue that GPUs came or went in another way: one
-// failed or was repaired, a node joined.
+// failed or was repaired, a node joined. What was remembered of the cluster is forgotten.
 func (q *Queue) Changed() {
 	q.version++
 	clear(q.everFitting)
