@@ -137,7 +137,7 @@ func (q *Queue) Remember(history []RunHistory) {
 
 // remaining is how long a gang is expected to run on, at cost 1: by its user's
 // estimate, by the history of its name, or as long as it ran already; until its
-// limit at most, which is what is expected where there is neither.
+// limit at most, which is what is expected where there is neither estimate nor history.
 func (q *Queue) remaining(e *entry, now time.Duration) time.Duration {
 	if left := e.limit(now); left > 0 && e.job.Estimate == 0 && len(q.samples(e.job.Name)) == 0 {
 		return left
@@ -198,15 +198,21 @@ func (q *Queue) foresee(e *entry, now time.Duration, kept func(*foreseen) *time.
 	return *d
 }
 
-// outlook is how long a gang may run on, at cost 1: as long as one of those,
-// shortest first, or, with weight 1 at first, nobody knows.
+// outlook is the distribution of how long a gang may run on, at cost 1: as long as one of
+// the runs that are known, or as long as nobody knows. Beside a history the unknown weighs
+// as much as one run of the gang's size, beside an estimate nothing at first. What the gang
+// has outlasted loses its weight, so the unknown gains.
 type outlook struct {
-	of    []chance
-	again float64 // how long it runs on if nobody knows, in seconds
-	rest  float64 // the weight of that
+	of    []chance // the known ones, shortest first
+	again float64  // how long it runs on if nobody knows, in seconds
+	rest  float64  // the weight of that
 }
 
+// chance is one way to run on: for so many seconds. Weights need not add up to 1.
 type chance struct{ left, weight float64 }
+
+// outlook works it out for a gang, by the estimate alone if its user gave one. Its list is
+// valid until the next call, which uses the same memory: a pass may ask for thousands.
 
 func (q *Queue) outlook(e *entry, now time.Duration) outlook {
 	done := e.work(now)
@@ -228,6 +234,7 @@ func (q *Queue) outlook(e *entry, now time.Duration) outlook {
 	return o
 }
 
+// mean is the expected time; of those of which nobody knows it is again.
 func (o outlook) mean() time.Duration {
 	weight, sum := o.rest, o.rest*o.again
 	for _, c := range o.of {
@@ -239,17 +246,22 @@ func (o outlook) mean() time.Duration {
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // doubt is how many times longer than without a history an index may be because of
-// one: a gang whose name ran long before may be short, and must show it some time.
-// On the virtual clusters of Philly that are chosen by, 1, 2, 4, 8 and 16 make the
-// average 1.013, 0.993, 0.974, 0.963 and 0.960 times that of the best of the others
-// that know as little, and the p99 of the slowdown at worst 1.4, 2.1, 1.7, 2.4 and
-// 6.4 times the least; without a bound 37 times.
+// one: a gang whose name ran long before may be short, and must get to show it some time.
+// It was chosen on virtual clusters of the Philly trace. With 1, 2, 4, 8 and 16 the
+// average JCT was 1.013, 0.993, 0.974, 0.963 and 0.960 times that of the best other
+// policy that knows as little, and the p99 of the slowdown at worst 1.4, 2.1, 1.7, 2.4
+// and 6.4 times the least; without a bound 37 times.
 const doubt = 8
 
 // index is the Gittins index as a time: how long the gang must run, at best, for
 // each time that one like it ends. When some runs of a name are short and some
 // very long, it is short until the gang has outlasted the short ones; their mean
-// would make all of them look long.
+// would make all of them look long. (Tiresias's 2D-Gittins index is that of GPU time.)
+//
+// At best means: over all times after which one could give up on the gang. It is enough to
+// try the known ends, and a moment after the start, when only those of which nobody knows
+// can end: each time, what the gang is expected to run until then, over the chance that
+// it has ended.
 func (o outlook) index() time.Duration {
 	weight := o.rest
 	for _, c := range o.of {
@@ -284,6 +296,7 @@ func outlasting(length, done time.Duration) (possible, left float64) {
 	return 1 - min(1, max(0, over)), max(0, length-done, window/2).Seconds()
 }
 
+// samples are those of a name, oldest first; nil if nothing is known of it.
 func (q *Queue) samples(name string) []sample {
 	if h := q.history[name]; h != nil {
 		return h.samples
