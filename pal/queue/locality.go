@@ -11,13 +11,16 @@ import (
 )
 
 // place chooses GPUs for the gang. GPUs that are outliers for its class are
-// left out unless it could never run on the others; find remembers how.
+// left out unless it could never run on the others. It is find for those who do not
+// explain the placement afterwards.
 func (p *pass) place(e *entry) (pal.Placement, bool) {
 	f, ok := p.find(e)
 	return f.Placement, ok
 }
 
-// search is find on all GPUs of the cluster.
+// search is find without windows: one search of the core, or a second one with outliers
+// for a gang that cannot do without them. An elastic gang that would grow keeps to
+// its own bound (within) in any case: it runs already.
 func (p *pass) search(e *entry) (pal.Found, bool) {
 	p.trying = e.job.ID
 	policy := p.opt.Placement
@@ -44,7 +47,8 @@ func (p *pass) search(e *entry) (pal.Found, bool) {
 
 // needsOutliers says whether the gang would not fit without GPUs that the policy
 // avoids even if nothing ran: there may be enough others, but not where it could
-// use them. It is worked out once per kind of gang.
+// use them. It is worked out once per kind of gang, until [Queue.Changed] or
+// [Queue.Rebase].
 func (p *pass) needsOutliers(e *entry, policy pal.Policy) bool {
 	kind := e.kind()
 	needs, known := p.needing[kind]
@@ -75,7 +79,13 @@ func (q *Queue) Trying() string { return q.trying }
 const muchFarther = 1.2
 
 // waitsForLocality says whether the gang should rather wait for GPUs closer
-// together than start on the placement. Its turn, once it is overdue, does not ask.
+// together than start on the placement (delay scheduling, Zaharia 2010). Its turn, once it
+// is overdue, does not ask.
+//
+// It waits from when it was put into the queue, at most as long as its expected run is
+// shorter on the best GPUs: then even a wait in vain costs it no more than twice what it
+// could lose by starting at once. One that may move waits a quarter of that, as it can
+// start now and move when better GPUs come free.
 func (p *pass) waitsForLocality(e *entry, pl pal.Placement) bool {
 	if !p.opt.LocalityWait && e.job.LocalityWait == 0 {
 		return false
@@ -92,6 +102,7 @@ func (p *pass) waitsForLocality(e *entry, pl pal.Placement) bool {
 		}
 	}
 	until := e.waitingSince + limit
+	// Wake asks for the next pass when the first such wait ends.
 	if until > p.now && (p.localityUntil <= p.now || until < p.localityUntil) {
 		p.localityUntil = until
 	}
