@@ -12,8 +12,9 @@ import (
 // it goes first, those first that must start first. Once the deadline cannot be met any
 // more it is a gang like any: to go first would only make others late.
 
-// inDanger is how many times its run a gang begins to be in danger before its deadline.
-// How long it runs is what nine of ten like it take.
+// inDanger is from how many of its run times before its deadline on a gang is in danger:
+// from 2, it can wait for as long as it runs and still be in time. The run time is what
+// nine of ten like it take at most.
 const inDanger = 2
 
 // urgency is when a waiting gang's deadline is in danger.
@@ -44,7 +45,8 @@ func (e *entry) urgentKey(k key) key {
 	return k
 }
 
-// startBy is the latest start by which nine of ten gangs like it meet its deadline.
+// startBy is the latest start by which nine of ten gangs like it meet its deadline: one
+// run time before it.
 func (e *entry) startBy() time.Duration { return (e.job.Deadline + e.urgency.from) / inDanger }
 
 // hurry takes in whose deadline has come into danger, and whose is lost.

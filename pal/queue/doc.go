@@ -9,22 +9,22 @@
 // A [Queue] hears what happens and is asked what to do. Times are durations
 // since an epoch of the caller's, and never go back:
 //
-//	l, err := queue.New(queue.Default())
-//	err = l.Submit(now, queue.Job{ID: "web/train", Gang: gang, Submitted: now})
-//	for _, a := range l.Decide(now, cluster) {
+//	q, err := queue.New(queue.Default())
+//	err = q.Submit(now, queue.Job{ID: "web/train", Gang: gang, Submitted: now})
+//	for _, a := range q.Decide(now, cluster) {
 //		switch a.Kind {
 //		case queue.Start:   // start a.Job on a.Placement, cluster.Take it, then
-//			l.Started(now, a.Job, a.Placement) // or l.Requeue(now, a.Job) if it failed
+//			q.Started(now, a.Job, a.Placement) // or q.Requeue(now, a.Job) if it failed
 //		case queue.Preempt: // stop a.Job for a.For; when it has stopped, cluster.Release, then
-//			l.Stopped(now, a.Job) // or l.Kept(a.Job) if it could not be stopped
+//			q.Stopped(now, a.Job) // or q.Kept(a.Job) if it could not be stopped
 //		case queue.Migrate: // stop a.Job, start it on a.Placement, then
-//			l.Started(now, a.Job, a.Placement) // or l.Stopped, or l.Kept
+//			q.Started(now, a.Job, a.Placement) // or q.Stopped, or q.Kept
 //		case queue.Resize: // end or start members of a.Job until they are those of a.Placement, then
-//			l.Started(now, a.Job, a.Placement) // or l.Kept
+//			q.Started(now, a.Job, a.Placement) // or q.Kept
 //		}
 //	}
-//	l.Finished(now, id) // by itself: its run teaches how long its name lasts
-//	l.Removed(now, id)  // by its owner, or lost
+//	q.Finished(now, id) // by itself: its run teaches how long its name lasts
+//	q.Removed(now, id)  // by its owner, or lost
 //
 // [Queue.Decide] leaves the cluster as it found it: the caller takes and
 // releases GPUs as things really happen. The GPUs of actions that were decided

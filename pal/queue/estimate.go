@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// A user's estimate is his word, and short jobs go first. So a tenant's estimates
+// Short jobs go first, so it pays to estimate too little. So a tenant's estimates
 // are taken for longer by as much as its runs outlasted theirs: by the median of the
-// last of them, once there are a few.
+// last of them, once there are a few. They are never taken for shorter.
 const (
-	// judgedRuns are the runs that it takes.
+	// judgedRuns is how many runs with an estimate it takes.
 	judgedRuns = 4
-	// mostStretch bounds by how much.
+	// mostStretch bounds how many times longer a run counts as.
 	mostStretch = 1000
 )
 
@@ -22,8 +22,9 @@ const (
 // estimates: a second for one that ran as long as was said. No job has such a name.
 func said(tenant string) string { return "\x00estimates of " + tenant }
 
-// judge remembers how long a finished gang ran for its estimate. It says something of
-// all that wait of its tenant.
+// judge remembers how many times its estimate a finished gang ran. If that changes how
+// its tenant's estimates are taken, the tenant's waiting gangs that have a name are sorted
+// anew.
 func (q *Queue) judge(e *entry, now time.Duration) {
 	if e.job.Estimate <= 0 {
 		return

@@ -52,12 +52,14 @@ func (p *pass) foretell(e *entry) (time.Duration, bool) {
 // timeline is how many GPUs are free from when on, ascending in time.
 type timeline struct{ steps []step }
 
+// step is how many GPUs are free from a time until the next step's.
 type step struct {
 	at   time.Duration
 	free int
 }
 
-// timeline is nil where the end of a running gang can only be guessed.
+// timeline is how many GPUs come free when, if what runs takes stretch times as long as
+// expected. It is nil where the end of a running gang can only be guessed.
 func (p *pass) timeline(stretch float64) *timeline {
 	t := &timeline{steps: []step{{p.now, p.c.FreeGPUs()}}}
 	var ends []step
@@ -76,7 +78,7 @@ func (p *pass) timeline(stretch float64) *timeline {
 }
 
 // start is the first time from which on n GPUs stay free for run, and books
-// them.
+// them. It only counts GPUs: where they lie does not matter here.
 func (t *timeline) start(from time.Duration, n int, run time.Duration) time.Duration {
 	at := from
 	for i, s := range t.steps {

@@ -156,11 +156,12 @@ const (
 	DefaultMaxWait      = 36 * time.Hour
 	DefaultOverdueShare = 0.05
 	DefaultQuantum      = time.Hour
-	// DefaultRuntime only matters against gangs of which more is known.
+	// DefaultRuntime only matters where others are known to run shorter or longer.
 	DefaultRuntime = 10 * time.Minute
 	// DefaultOutlierThreshold is the PM score above which a GPU is an outlier.
 	DefaultOutlierThreshold = 1.5
-	// DefaultTight is above the differences of GPUs that are no outliers.
+	// DefaultTight has gangs leave wide ones room among GPUs that differ by 10 % at most, as
+	// those that are no outliers do. See [pal.Policy].
 	DefaultTight = 0.1
 )
 
@@ -172,8 +173,8 @@ func Default() Options {
 		MaxWait: DefaultMaxWait, OverdueShare: DefaultOverdueShare, Quantum: DefaultQuantum, DefaultRuntime: DefaultRuntime, HalfLife: DefaultHalfLife}
 }
 
-// Placement is the placement policy of the name as it is used by default: gangs
-// leave wide ones room.
+// Placement is the placement policy of the name with the defaults of the agent: under PAL,
+// [DefaultTight].
 func Placement(name pal.PolicyName) pal.Policy {
 	p := pal.Policy{Name: name}
 	if name == pal.PAL {

@@ -34,8 +34,9 @@ func (q *Queue) keyOf(e *entry) key {
 	return e.urgentKey(key{rank: q.rank(e, e.waitingSince), since: e.job.Submitted, seq: e.seq})
 }
 
-// rank is what the order sorts by: it does not change while a gang waits,
-// except by what its name teaches.
+// rank is what the order sorts by, smaller first: it does not change while a gang waits,
+// except by what its name teaches. Its unit is the order's: a priority, a level, seconds
+// or GPU seconds.
 func (q *Queue) rank(e *entry, now time.Duration) float64 {
 	switch q.opt.Order {
 	case Priority:
@@ -67,7 +68,8 @@ const finest = 1. / 600
 // level is how preemption sees a gang: it may stop gangs of a greater level.
 // LAS levels are powers of 4 of attained GPU time over the quantum; those of
 // expected remaining time are powers of 4 too, so that a gang is only stopped
-// for one that is much shorter.
+// for one that is much shorter. Under RoundRobin a gang whose time slice is over is one
+// level worse than all others; under FIFO all gangs are equal and nobody is stopped.
 func (q *Queue) level(e *entry, now time.Duration) int {
 	switch q.opt.Order {
 	case Priority:
