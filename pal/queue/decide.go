@@ -253,16 +253,15 @@ func (p *pass) walk() {
 			b.done = p.passes // decided: its place in the queue is taken
 			continue
 		}
-		if p.goOn(b, e) {
-			continue
-		}
-		b.done = p.passes
 		// To keep GPUs for a gang that could not use them would help nobody.
 		if p.head == nil && p.possible(e) && p.barring(e) == nil {
 			p.head = e
 			if p.opt.Backfill == BackfillNone {
 				return
 			}
+		}
+		if !p.goOn(b, e) {
+			b.done = p.passes
 		}
 	}
 }

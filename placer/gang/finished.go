@@ -92,18 +92,25 @@ func (g *Gang) fewest() int {
 func (g *Gang) endedInEarlier(w World) int {
 	n := 0
 	for _, a := range w.Allocs(g.Key) {
-		if a.Client == api.AllocClientStatusComplete && a.CreateIndex > g.lineage.index && !a.FinishedIn(g.Job) && endedByThemselves(a.Tasks) {
+		if a.Client == api.AllocClientStatusComplete && a.ModifyIndex > g.lineage.index && !a.FinishedIn(g.Job) && endedByThemselves(a.Tasks) {
 			n++
 		}
 	}
 	return n
 }
 
+// finish is when the last member of a version had done its work, and the index at which
+// Nomad knew: its clock may be stepped.
+type finish struct {
+	at    time.Time
+	index uint64
+}
+
 // finishedVersions are the versions before the job's present one of which all members
 // have done their work, and when the last of them had. versions are asked of an elastic
 // gang: how many members it had.
-func finishedVersions(job *api.Job, as []*nomad.Alloc, versions map[uint64]*api.Job) map[uint64]time.Time {
-	done, last := map[uint64]map[string]int{}, map[uint64]time.Time{}
+func finishedVersions(job *api.Job, as []*nomad.Alloc, versions map[uint64]*api.Job) map[uint64]finish {
+	done, last := map[uint64]map[string]int{}, map[uint64]finish{}
 	for _, a := range as {
 		v := *a.Version
 		if v >= *job.Version || a.Client != api.AllocClientStatusComplete || !endedByThemselves(a.Tasks) {
@@ -113,8 +120,8 @@ func finishedVersions(job *api.Job, as []*nomad.Alloc, versions map[uint64]*api.
 			done[v] = map[string]int{}
 		}
 		done[v][a.Group]++
-		if at := time.Unix(0, a.ModifyTime); at.After(last[v]) {
-			last[v] = at
+		if a.ModifyIndex >= last[v].index {
+			last[v] = finish{time.Unix(0, a.ModifyTime), a.ModifyIndex}
 		}
 	}
 	_, elastic := rewrite.ElasticOf(job)
@@ -133,9 +140,12 @@ func finishedVersions(job *api.Job, as []*nomad.Alloc, versions map[uint64]*api.
 // leadsTo says whether a version of a job became its present one by our rewritings
 // alone, with members that were done, at last, no earlier than just before the first of
 // them: a person who reverts to a version that has pins means it to run.
-func leadsTo(versions map[uint64]*api.Job, v uint64, last time.Time, job *api.Job) bool {
-	base := versions[v]
-	if base == nil || versions[v+1] == nil || last.Before(time.Unix(0, *versions[v+1].SubmitTime).Add(-raceTime)) {
+func leadsTo(versions map[uint64]*api.Job, v uint64, last finish, job *api.Job) bool {
+	base, next := versions[v], versions[v+1]
+	if base == nil || next == nil {
+		return false
+	}
+	if last.index < *next.JobModifyIndex && last.at.Before(time.Unix(0, *next.SubmitTime).Add(-raceTime)) {
 		return false
 	}
 	asks := Wishes(rewrite.Author(base))

@@ -51,6 +51,7 @@ func TestFinishedWhileStopping(t *testing.T) {
 		{"one is of an earlier version", 98, 100, done, true, []string{look}},
 		{"its author ran it again", 99, 100, done, false, nil},
 		{"somebody reverted to the gate", 99, -int64(time.Minute), done, true, []string{look, compare}},
+		{"the servers' clock was stepped back", 99, -int64(time.Minute), done, true, stopped},
 	} {
 		job := plainJob("j", 100)
 		versions := map[uint64]*api.Job{}
@@ -68,11 +69,15 @@ func TestFinishedWhileStopping(t *testing.T) {
 		s, k := nomad.NewState(), nomad.KeyOf(job)
 		s.PutJob(job)
 		var listed []*nomad.Alloc
+		told := uint64(150) // after the gate
+		if c.name == "somebody reverted to the gate" {
+			told = 90
+		}
 		for i, tasks := range []map[string]*api.TaskState{done, c.tasks} {
 			version := uint64([]int{99, c.version}[i])
 			a := &nomad.Alloc{
 				ID: fmt.Sprint("a", i), Job: k, Group: "g", Client: "complete", Desired: "run", GPUs: []string{fmt.Sprint(i)}, Tasks: tasks,
-				CreateIndex: 50, ModifyIndex: 150, ModifyTime: c.ended, Version: &version,
+				CreateIndex: 50, ModifyIndex: told, ModifyTime: c.ended, Version: &version,
 			}
 			listed = append(listed, a)
 			seen := *a

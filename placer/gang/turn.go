@@ -267,11 +267,12 @@ func (st Observed) lost(w World) bool {
 }
 
 // didItsWork says whether all members have ended by themselves for the job as it is, those
-// included that a drain asked to stop when they had.
+// included that a drain asked to stop when they had, and those of which is not known yet
+// for which version they did: that could not be read.
 func (st Observed) didItsWork(w World) bool {
 	n := 0
 	for _, a := range w.Allocs(st.Key) {
-		ofThis := a.Version == nil && a.PlacedFor(st.Job) || a.Version != nil && *a.Version == *st.Job.Version
+		ofThis := a.Version == nil && a.ModifyIndex > *st.Job.JobModifyIndex || a.Version != nil && *a.Version == *st.Job.Version
 		if ofThis && a.Client == api.AllocClientStatusComplete && endedByThemselves(a.Tasks) {
 			n++
 		}
