@@ -143,6 +143,9 @@ func (g *Gang) waitInQueue(e Event, w World) []Effect {
 		// The queue hears of it once its GPUs are free in the view: else it would find
 		// that what the gang was stopped for does not fit, and stop another one.
 		if g.dying(w) || len(w.Holds(g.Key)) > 0 {
+			if g.stop == nil { // its author ended it: its GPUs come free one by one
+				out = append(out, g.tellHolds(w.Holds(g.Key), w)...)
+			}
 			return out // what its author has changed meanwhile is taken in afterwards
 		}
 		g.Placed = false
