@@ -36,7 +36,8 @@ func (w world) LastFailure(job *api.Job) *failure.Failure {
 	for i := len(w.failureHistory.failures) - 1; i >= 0; i-- {
 		f := &w.failureHistory.failures[i]
 		a := w.state.Allocs[f.Alloc]
-		if a != nil && a.Job == k && a.Next == "" && a.ModifyIndex > *job.JobModifyIndex {
+		earlier := a != nil && a.Version != nil && *a.Version < *job.Version
+		if a != nil && a.Job == k && a.Next == "" && a.ModifyIndex > *job.JobModifyIndex && !earlier {
 			return f
 		}
 	}

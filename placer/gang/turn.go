@@ -257,7 +257,7 @@ func (st Observed) lost(w World) bool {
 	if st.didItsWork(w) {
 		return false
 	}
-	if f := w.LastFailure(st.Job); f != nil {
+	if f := w.LastFailure(st.Job); f != nil && f.Cause != failure.Unknown {
 		return f.Cause == failure.Infrastructure || f.Cause == failure.User && w.Now().Sub(f.At) < retryWithin
 	}
 	// Nomad does not run a batch allocation anew that a drain stopped at once.
