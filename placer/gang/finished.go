@@ -138,15 +138,19 @@ func finishedVersions(job *api.Job, as []*nomad.Alloc, versions map[uint64]*api.
 }
 
 // leadsTo says whether a version of a job became its present one by our rewritings
-// alone, with members that were done, at last, no earlier than just before the first of
-// them: a person who reverts to a version that has pins means it to run.
+// alone. A person who reverts to a version that has pins means it to run: that is like a
+// version before, and comes when the members were done.
 func leadsTo(versions map[uint64]*api.Job, v uint64, last finish, job *api.Job) bool {
 	base, next := versions[v], versions[v+1]
 	if base == nil || next == nil {
 		return false
 	}
-	if last.index < *next.JobModifyIndex && last.at.Before(time.Unix(0, *next.SubmitTime).Add(-raceTime)) {
-		return false
+	whole := Wishes(next)
+	for u, was := range versions {
+		reverted := u <= v && Wishes(was) == whole && members(was) == members(next)
+		if reverted && last.index < *next.JobModifyIndex && last.at.Before(time.Unix(0, *next.SubmitTime).Add(-raceTime)) {
+			return false
+		}
 	}
 	asks := Wishes(rewrite.Author(base))
 	for ; v <= *job.Version; v++ {
@@ -155,6 +159,16 @@ func leadsTo(versions map[uint64]*api.Job, v uint64, last finish, job *api.Job) 
 		}
 	}
 	return true
+}
+
+// members is how many a version wants: [Wishes] are the same for each count of an elastic
+// gang.
+func members(job *api.Job) int {
+	n := 0
+	for _, g := range job.TaskGroups {
+		n += rewrite.Members(g)
+	}
+	return n
 }
 
 // endedByThemselves says whether tasks ended well before anybody asked them to.

@@ -72,6 +72,7 @@ func TestFinishedWhileStopping(t *testing.T) {
 		told := uint64(150) // after the gate
 		if c.name == "somebody reverted to the gate" {
 			told = 90
+			versions[98] = job
 		}
 		for i, tasks := range []map[string]*api.TaskState{done, c.tasks} {
 			version := uint64([]int{99, c.version}[i])

@@ -190,9 +190,12 @@ func (g *Gang) staysAtWork(e Event, w World) []Effect {
 }
 
 // staysInQueue is for a gang of which the queue knows all there is to know.
-func (g *Gang) staysInQueue(Event, World) []Effect {
+func (g *Gang) staysInQueue(_ Event, w World) []Effect {
 	if g.Refused != nil {
 		return g.dequeue()
+	}
+	if g.Nomad == Stopping && g.stop == nil && g.Queued && g.Placed { // by a gate that we know nothing of: pins promise nothing any more
+		return g.tellHolds(w.Holds(g.Key), w)
 	}
 	return nil
 }
