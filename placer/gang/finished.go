@@ -147,7 +147,7 @@ func leadsTo(versions map[uint64]*api.Job, v uint64, last finish, job *api.Job) 
 	}
 	whole := Wishes(next)
 	for u, was := range versions {
-		reverted := u <= v && Wishes(was) == whole && members(was) == members(next)
+		reverted := u <= v && Wishes(was) == whole && memberCount(was) == memberCount(next)
 		if reverted && last.index < *next.JobModifyIndex && last.at.Before(time.Unix(0, *next.SubmitTime).Add(-raceTime)) {
 			return false
 		}
@@ -161,9 +161,9 @@ func leadsTo(versions map[uint64]*api.Job, v uint64, last finish, job *api.Job) 
 	return true
 }
 
-// members is how many a version wants: [Wishes] are the same for each count of an elastic
+// memberCount is how many members a version wants: [Wishes] are the same for each count of an elastic
 // gang.
-func members(job *api.Job) int {
+func memberCount(job *api.Job) int {
 	n := 0
 	for _, g := range job.TaskGroups {
 		n += rewrite.Members(g)
