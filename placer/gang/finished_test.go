@@ -137,3 +137,31 @@ func TestRegisteredAgain(t *testing.T) {
 		t.Errorf("version %d at index %d after a write", *got.Version, *got.JobModifyIndex)
 	}
 }
+
+// Members that Nomad has updated in place to a version of ours are older than it, and count
+// all the same when they end (walk 100478); those of an earlier run do not.
+func TestEndedAfterUpdateInPlace(t *testing.T) {
+	t.Parallel()
+	job, err := rewrite.Pin(plainJob("j", 200), somePins("g1", "g2"), rewrite.Racks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	job = rewrite.Gate(job)
+	for _, c := range []struct {
+		modified uint64
+		want     bool
+	}{{190, true}, {140, false}} {
+		w := newFakeWorld()
+		w.state.PutJob(job)
+		for i := range 2 {
+			w.state.PutAlloc(&nomad.Alloc{
+				ID: fmt.Sprint("a", i), Job: nomad.KeyOf(job), Group: "g", Client: "complete", Desired: "stop", Tasks: events(api.TaskStarted, api.TaskTerminated),
+				CreateIndex: 50, ModifyIndex: c.modified,
+			})
+		}
+		g := &Gang{Observed: Observe(w.state, job), lineage: lineage{version: 150, index: 150}}
+		if got := g.finishUnknown(w); got != c.want {
+			t.Errorf("ended at %d, ours since 150: to be looked into: %t", c.modified, got)
+		}
+	}
+}

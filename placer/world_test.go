@@ -1,0 +1,33 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"testing"
+
+	"github.com/nomad-pal/nomad-pal/placer/failure"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// A member of an earlier version that fails when it is stopped says nothing of the job as
+// it is: a drained gang was not queued again for it (walk 100669).
+func TestLastFailureIsOfTheJobAsItIs(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		version uint64
+		want    bool
+	}{{4, false}, {5, true}} {
+		p := newPlacer(t)
+		p.state = nomad.NewState()
+		job := benchJob("j", 1)
+		version, index := uint64(5), uint64(100)
+		job.Version, job.JobModifyIndex, job.ModifyIndex = &version, &index, &index
+		p.state.PutJob(job)
+		p.state.PutAlloc(&nomad.Alloc{ID: "a", Job: nomad.KeyOf(job), Client: "failed", Desired: "stop", Version: &c.version, CreateIndex: 50, ModifyIndex: 150})
+		p.failureHistory.failures = []failure.Failure{{Alloc: "a", Cause: failure.Infrastructure}}
+		if got := (world{p}).LastFailure(job) != nil; got != c.want {
+			t.Errorf("a member of version %d of a job at version 5 failed: %t", c.version, got)
+		}
+	}
+}
