@@ -5,6 +5,7 @@ package nomad
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/hashicorp/nomad/jobspec2"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -376,6 +378,56 @@ func TestRacksOfPins(t *testing.T) {
 	} {
 		if d := cmp.Diff(c.want, v.racks(c.nodes).Names); d != "" {
 			t.Errorf("%s (-want +got):\n%s", c.name, d)
+		}
+	}
+}
+
+// Nomad chooses among the GPUs that the pins of an elastic gang allow: none of them is an
+// outlier, also where one class holds outliers and sound GPUs.
+func TestElasticPinsLeaveOutOutliers(t *testing.T) {
+	var samples []profile.Sample
+	for i, took := range []float64{1, 1.05, 1.06, 3.5} {
+		samples = append(samples, profile.Sample{GPU: fmt.Sprintf("n0-%d", i), Model: "H200", App: pal.ClassA, Time: took})
+	}
+	measured, err := profile.Build(samples, profile.DefaultOptions(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		le2, le3 string // GPUs of class 2 at most, and of 3; n0-3 is the outlier
+		want     rewrite.Pins
+	}{
+		"the outlier has a class of its own": {"n0-0,n0-1,n0-2", "n0-0,n0-1,n0-2,n0-3", rewrite.Pins{Ceiling: 2}},
+		"it shares one":                      {"n0-0", "n0-0,n0-1,n0-2,n0-3", rewrite.Pins{Ceiling: 3, Groups: []rewrite.GroupPins{{GPUs: []string{"n0-0", "n0-1", "n0-2"}}}}},
+	} {
+		s := world(1)
+		attrs := s.Nodes["id-0"].NodeResources.Devices[0].Attributes
+		attrs["unique.variability_a_le_1"], attrs["unique.variability_a_le_2"], attrs["unique.variability_a_le_3"] = text(""), text(c.le2), text(c.le3)
+		o := options()
+		o.Profile, o.OutlierThreshold = measured, 1.5
+		v, err := s.View(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		elastic := strings.Replace(jobspec("j", 3, 1, `meta {
+    pal_class   = "A"
+    pal_elastic = "true"
+  }`), "count = 3", "count = 3\n    scaling {\n      min = 1\n      max = 3\n    }", 1)
+		r, err := v.Request(addJob(t, s, elastic, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pl, ok := pal.Place(v.Cluster, r.Gang, pal.Policy{Name: pal.PAL, OutlierThreshold: 1.5})
+		if !ok || r.Elastic == nil {
+			t.Fatalf("%s: it fits: %t, is elastic: %v", name, ok, r.Elastic)
+		}
+		got := v.Pins(r, pl)
+		var want []string
+		if len(c.want.Groups) > 0 {
+			want = c.want.Groups[0].GPUs
+		}
+		if got.Ceiling != c.want.Ceiling || !slices.Equal(got.Groups[0].GPUs, want) {
+			t.Errorf("%s: %+v", name, got)
 		}
 	}
 }
