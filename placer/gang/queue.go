@@ -172,6 +172,7 @@ func (g *Gang) hasStopped(w World) []Effect {
 	if g.Nomad != Waiting || g.stop == nil || g.dying(w) {
 		return nil
 	}
+	g.edited = g.edited || g.Queued && g.stop.why == Requeued // it wants other nodes now than those that failed it
 	g.stop, g.Held = nil, nil
 	out := []Effect{Again{}}
 	if g.Target != nil {

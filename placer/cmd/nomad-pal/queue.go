@@ -170,11 +170,13 @@ func more(n int) string {
 
 // queueSummary counts jobs that have no GPUs.
 func queueSummary(jobs []placer.JobStatus) string {
-	waiting, wanted, never := 0, 0, 0
+	waiting, wanted, never, failed := 0, 0, 0, 0
 	for _, j := range jobs {
 		switch j.Phase {
-		case gang.Rejected, gang.Unschedulable, gang.Failed:
+		case gang.Rejected, gang.Unschedulable:
 			never++
+		case gang.Failed:
+			failed++
 		default:
 			waiting, wanted = waiting+1, wanted+j.GPUs
 		}
@@ -185,6 +187,9 @@ func queueSummary(jobs []placer.JobStatus) string {
 	}
 	if never > 0 {
 		text += fmt.Sprintf("; %d never start as things are", never)
+	}
+	if failed > 0 {
+		text += fmt.Sprintf("; %d failed", failed)
 	}
 	return text + "."
 }

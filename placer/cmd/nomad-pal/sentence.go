@@ -26,7 +26,7 @@ func sentence(e *placer.Explanation, now time.Time) string {
 	case gang.Waiting, gang.Committing, gang.Completing:
 		return waitsSentence(e, now)
 	case gang.Unschedulable:
-		return fmt.Sprintf("%s never starts on this cluster as it is: %s.", e.Job, trimReason(e.Reason))
+		return fmt.Sprintf("%s never starts on this cluster as it is: %s.", e.Job, strings.TrimPrefix(trimReason(e.Reason), "would never start on this cluster: "))
 	case gang.Rejected:
 		return fmt.Sprintf("%s is not placed until its author changes it: %s.", e.Job, trimReason(e.Reason))
 	case gang.Failed:

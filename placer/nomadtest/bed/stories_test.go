@@ -149,26 +149,34 @@ func TestListsFail(t *testing.T) {
 	}
 }
 
-// A gang that fails by its own fault is tried on other GPUs.
+// A gang that fails by its own fault is tried on other GPUs, also where its other members
+// take longer to end than the pause before the next try.
 func TestRetriesGoElsewhere(t *testing.T) {
-	Run(t, Options{Seed: 1}, func(w *World) {
-		w.AddNodes(8, 8)
-		w.StartPlacer()
-		w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: 6 * time.Second, Exit: 1})
-		w.RunFor(3 * time.Minute)
-		tried := map[string]uint64{}
-		for _, m := range w.Nomad.Members(Key("a")) {
-			for _, id := range m.GPUs {
-				if v, ok := tried[id]; ok && v != *m.Version.Version {
-					t.Errorf("GPU %s is tried again, though 60 others are free", id)
+	for _, kill := range []time.Duration{300 * time.Millisecond, 5 * time.Second} {
+		t.Run(kill.String(), func(t *testing.T) {
+			Run(t, Options{Seed: 1, Nomad: nomadtest.Options{Kill: kill}}, func(w *World) {
+				w.AddNodes(8, 8)
+				w.StartPlacer()
+				w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: 6 * time.Second, Exit: 1, Change: func(j *api.Job) {
+					j.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", "[ $NOMAD_ALLOC_INDEX = 0 ] && exit 1; sleep infinity"}
+					j.TaskGroups[0].Tasks[0].KillTimeout = ptr(time.Minute)
+				}})
+				w.RunFor(3 * time.Minute)
+				tried := map[string]uint64{}
+				for _, m := range w.Nomad.Members(Key("a")) {
+					for _, id := range m.GPUs {
+						if v, ok := tried[id]; ok && v != *m.Version.Version {
+							t.Errorf("GPU %s is tried again, though 60 others are free", id)
+						}
+						tried[id] = *m.Version.Version
+					}
 				}
-				tried[id] = *m.Version.Version
-			}
-		}
-		if len(tried) != 6 {
-			t.Errorf("tried on %d GPUs, want three times two", len(tried))
-		}
-	})
+				if len(tried) != 6 {
+					t.Errorf("tried on %d GPUs, want three times two", len(tried))
+				}
+			})
+		})
+	}
 }
 
 // A gang all of whose members fail at once, so that Nomad calls its job dead, is
