@@ -36,8 +36,10 @@ func (w world) LastFailure(job *api.Job) *failure.Failure {
 	for i := len(w.failureHistory.failures) - 1; i >= 0; i-- {
 		f := &w.failureHistory.failures[i]
 		a := w.state.Allocs[f.Alloc]
-		earlier := a != nil && a.Version != nil && *a.Version < *job.Version
-		if a != nil && a.Job == k && a.Next == "" && a.ModifyIndex > *job.JobModifyIndex && !earlier {
+		if a == nil || a.Job != k || a.Next != "" || a.ModifyIndex <= *job.JobModifyIndex {
+			continue
+		}
+		if a.Version == nil || *a.Version >= *job.Version { // not one of an earlier version
 			return f
 		}
 	}

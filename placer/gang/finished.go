@@ -22,6 +22,8 @@ type lineage struct {
 	version, index uint64
 }
 
+func (l lineage) known() bool { return l != lineage{} }
+
 // rewrote takes in that a version of ours was registered over another one: over one of
 // ours the lineage goes on, over the author's a new one begins.
 func (l lineage) rewrote(was, now *api.Job) lineage {
@@ -56,11 +58,15 @@ func (g *Gang) stopFinished(w World) ([]Effect, bool) {
 		return ask(ReadVersions{})
 	}
 	done := finishedVersions(g.Job, g.read.allocs, g.read.versions)
-	if len(done) > 0 && g.lineage == (lineage{}) && !g.read.hasVersions {
+	if len(done) > 0 && !g.lineage.known() && !g.read.hasVersions {
 		return ask(ReadVersions{})
 	}
 	for v, last := range done {
-		if g.lineage != (lineage{}) && v >= g.lineage.version || g.lineage == (lineage{}) && leadsTo(g.read.versions, v, last, g.Job) {
+		ours := v >= g.lineage.version
+		if !g.lineage.known() {
+			ours = leadsTo(g.read.versions, v, last, g.Job)
+		}
+		if ours {
 			g.Refused = errors.New("its members had done their work already")
 			return []Effect{g.log(Info, "finished in an earlier version: its job is stopped, not run again"), Deregister{ToFinish, false}}, false
 		}
