@@ -5,6 +5,7 @@ package queue
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -163,7 +164,7 @@ func (e *entry) kind() signature {
 // sign works out the gang's signature. A waiting elastic gang that is tried with fewer
 // members has another one meanwhile than its bucket.
 func (q *Queue) sign(e *entry) {
-	e.sig = signature{class: e.job.Gang.Class, maxTier: e.job.Gang.MaxTier, memberSets: q.memberSets(e.job.Gang), localityWait: e.job.LocalityWait,
+	e.sig = signature{class: e.job.Gang.Class, maxTier: e.job.Gang.MaxTier, memberSets: memberSets(e.job.Gang), localityWait: e.job.LocalityWait,
 		preemptible: e.job.Preemptible, migratable: e.job.Migratable, admitted: q.admitted(e.job), array: e.job.array(), least: e.job.Least, efficiency: e.job.Efficiency}
 	if q.opt.FairShare || len(q.opt.Tenants) > 0 {
 		e.sig.tenant = e.job.Tenant
@@ -207,12 +208,9 @@ func (q *Queue) enqueue(e *entry) {
 }
 
 // memberSets is memberSetsOf without its cost for the common gang of one-GPU members.
-func (q *Queue) memberSets(g pal.Gang) string {
+func memberSets(g pal.Gang) string {
 	if len(g.MemberSets) == 1 && g.MemberSets[0].Eligible == nil && g.MemberSets[0].Prefer == nil && g.MemberSets[0].Need == (pal.Resources{}) && g.MemberSets[0].GPUs == 1 {
-		for len(q.singles) <= g.MemberSets[0].Members {
-			q.singles = append(q.singles, fmt.Sprint(len(q.singles)))
-		}
-		return q.singles[g.MemberSets[0].Members]
+		return strconv.Itoa(g.MemberSets[0].Members)
 	}
 	return memberSetsOf(g)
 }
@@ -266,20 +264,15 @@ func (q *Queue) resort() {
 	clear(q.learned)
 }
 
-// name and unname keep the list of waiting gangs by name, for resort.
+// name and unname keep the list of waiting gangs by name, those without one too, for
+// resort.
 func (q *Queue) name(e *entry) {
-	if e.job.Name == "" {
-		return
-	}
 	e.namePos = len(q.named[e.job.Name])
 	q.named[e.job.Name] = append(q.named[e.job.Name], e)
 }
 
 func (q *Queue) unname(e *entry) {
 	es := q.named[e.job.Name]
-	if len(es) == 0 {
-		return
-	}
 	last := es[len(es)-1]
 	es[e.namePos], last.namePos = last, e.namePos
 	es[len(es)-1] = nil

@@ -5,6 +5,7 @@ package queue
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -23,8 +24,7 @@ const (
 func said(tenant string) string { return "\x00estimates of " + tenant }
 
 // judge remembers how many times its estimate a finished gang ran. If that changes how
-// its tenant's estimates are taken, the tenant's waiting gangs that have a name are sorted
-// anew.
+// its tenant's estimates are taken, the tenant's waiting gangs are sorted anew.
 func (q *Queue) judge(e *entry, now time.Duration) {
 	if e.job.Estimate <= 0 {
 		return
@@ -36,7 +36,7 @@ func (q *Queue) judge(e *entry, now time.Duration) {
 		return
 	}
 	for name, es := range q.named {
-		if len(es) > 0 && es[0].job.Tenant == e.job.Tenant {
+		if slices.ContainsFunc(es, func(o *entry) bool { return o.job.Tenant == e.job.Tenant }) {
 			q.learned[name] = struct{}{}
 		}
 	}

@@ -74,3 +74,30 @@ func TestEstimatesThatProveWrong(t *testing.T) {
 		})
 	}
 }
+
+// TestEstimatesOfAllAreTakenAnew: what is learned of a tenant's estimates changes what is
+// expected of all its waiting gangs: of those without a name, and of those that share
+// theirs with another tenant's, too.
+func TestEstimatesOfAllAreTakenAnew(t *testing.T) {
+	q := newTestLine(t, Options{Order: SRTF, Placement: pal.Policy{Name: pal.PAL}})
+	job := func(id, name, tenant string) Job {
+		return Job{ID: id, Name: name, Tenant: tenant, Gang: pal.SingleGPUs(id, pal.ClassA, 1), Estimate: time.Hour}
+	}
+	for _, j := range []Job{job("named", "n", "bold"), job("unnamed", "", "bold"), job("first", "shared", "honest"), job("shared", "shared", "bold"), job("honest", "", "honest")} {
+		if err := q.Submit(0, j); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range judgedRuns {
+		if err := q.Restore(job(fmt.Sprint("ran-", i), "ran", "bold"), pal.Placement{PMScore: 1, Penalty: 1}, 0); err != nil {
+			t.Fatal(err)
+		}
+		q.Finished(5*time.Hour, fmt.Sprint("ran-", i))
+	}
+	q.resort()
+	for id, want := range map[string]time.Duration{"named": 5 * time.Hour, "unnamed": 5 * time.Hour, "shared": 5 * time.Hour, "first": time.Hour, "honest": time.Hour} {
+		if got := q.entries[id].expect; got != want {
+			t.Errorf("%s is expected to run for %v, want %v", id, got, want)
+		}
+	}
+}

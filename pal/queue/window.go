@@ -153,8 +153,8 @@ const longestRun = 100 * 365 * 24 * 3600
 // reach is by when a gang that starts at a time has ended, if it runs that long at
 // cost 1.
 func (p *pass) reach(e *entry, at, long time.Duration, cost float64) time.Duration {
-	d := time.Duration(float64(long) * cost)
-	if e.job.Limit > 0 { // Nomad ends it, however slow it is
+	d := time.Duration(min(float64(long)*cost, longestRun*float64(time.Second))) // a cost may be infinite
+	if e.job.Limit > 0 {                                                         // Nomad ends it, however slow it is
 		left := e.job.Limit
 		if e.state >= running {
 			left = max(0, left-(p.now-e.startedAt))

@@ -204,3 +204,30 @@ func TestDeadlineOf(t *testing.T) {
 		t.Errorf("a job without one has the deadline %+v", got)
 	}
 }
+
+// TestEndlessRunKeepsOutOfWindows: a run that would end after all that a Duration can say
+// runs into a window all the same, and so does one that fits nowhere.
+func TestEndlessRunKeepsOutOfWindows(t *testing.T) {
+	now := 56 * 365 * 24 * time.Hour // since 1970
+	nodes := []pal.Node{{ID: "n", Groups: []pal.DeviceGroup{{Name: "g", GPUs: []pal.GPU{{ID: "slow"}}}}}}
+	nodes[0].Groups[0].GPUs[0].Scores[0], nodes[0].Groups[0].GPUs[0].Binned[0] = 5, 5
+	c, err := pal.NewCluster(nodes, pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
+	if err := q.Submit(now, Job{ID: "j", Gang: pal.SingleGPUs("j", pal.ClassA, 1), Estimate: math.MaxInt64}); err != nil {
+		t.Fatal(err)
+	}
+	q.SetWindows([]Window{{Name: "soon", From: now + time.Hour, To: now + 2*time.Hour, GPUs: []int{0}}})
+	if got := q.Decide(now, c); len(got) > 0 {
+		t.Errorf("it runs into the window: %v", got)
+	}
+	if got := q.Waiting(now, c); len(got) != 1 || got[0].Reason != ReasonWindow {
+		t.Errorf("it waits for %v, want the window's end", got)
+	}
+	p := &pass{Queue: q, now: now}
+	if end := p.reach(q.entries["j"], now, time.Hour, math.Inf(1)); end <= now {
+		t.Errorf("a run that starts at %v and fits nowhere ends at %v", now, end)
+	}
+}
