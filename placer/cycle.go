@@ -71,8 +71,8 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 	p.distrustPins(now)
 	p.lookAfter(ctx, now)
 	p.syncQueue(ctx)
-	if err := p.balance(now); err != nil {
-		return err
+	if p.hooks.Ledger != nil {
+		p.hooks.Ledger(p.checkLedger())
 	}
 	p.join(ctx, now)
 	if err := p.decide(ctx, now); err != nil {

@@ -111,11 +111,11 @@ func (s *Snapshot) needed(h *Holders, g pal.Gang, keys map[string]nomad.JobKey) 
 	}()
 	for i := range h.Jobs {
 		t := s.p.jobs[keys[h.Jobs[i].Job]]
-		if t == nil || t.Refused != nil || len(t.Holds) == 0 {
+		if t == nil || t.Refused != nil {
 			continue
 		}
-		at := s.p.view.Running(t.Request, t.Holds)
-		if slices.ContainsFunc(at.GPUs(), func(u int) bool { return s.p.view.Owner(u) != t.Key || !c.Taken(u) }) {
+		at := s.p.at(t)
+		if len(at.Members) == 0 || slices.ContainsFunc(at.GPUs(), func(u int) bool { return !c.Taken(u) }) {
 			continue
 		}
 		c.Release(t.Request.Gang, at)
@@ -172,8 +172,8 @@ type Alternative struct {
 // Callers hold mu.
 func (s *Snapshot) bestNow(t *tracked) ([]Alternative, []Tradeoff) {
 	c, g := s.p.view.Cluster, t.Request.Gang
-	at := s.p.view.Running(t.Request, t.Holds)
-	if t.Refused != nil || len(at.GPUs()) == 0 || len(at.GPUs()) != g.GPUs() || slices.ContainsFunc(at.GPUs(), func(u int) bool { return s.p.view.Owner(u) != t.Key || !c.Taken(u) }) {
+	at := s.p.at(t)
+	if t.Refused != nil || len(at.GPUs()) == 0 || len(at.GPUs()) != g.GPUs() || slices.ContainsFunc(at.GPUs(), func(u int) bool { return !c.Taken(u) }) {
 		return nil, nil
 	}
 	c.Release(g, at)

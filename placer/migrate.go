@@ -51,9 +51,7 @@ func (p *Placer) arrived(now time.Time) []*start {
 		s := p.prepare(t, pal.Found{Placement: *to}, now)
 		s.Record.Note = noteMoved
 		p.view.Take(t.Request.Gang, *to)
-		// At once: its old GPUs are free, and the queue must not count on them.
 		p.queue.Started(since(now), t.Key.String(), *to)
-		t.Holds = slices.Sorted(slices.Values(to.GPUs()))
 		starts = append(starts, s)
 	}
 	p.ready = later

@@ -53,8 +53,7 @@ type Placer struct {
 	unsaved   []Record    // to be written, the oldest first
 	started   []time.Time // when the last gangs were, burst of them at most
 	lastCycle time.Time
-	balanced  time.Time // when the ledger was checked last
-	warned    bool      // of an old Nomad
+	warned    bool // of an old Nomad
 	warnings  []string
 	ofNodes   []string  // warnings about nodes
 	unstored  bool      // the profile in force is to be stored
@@ -104,7 +103,7 @@ type Hooks struct {
 	// Events keeps what is done, for people; nil keeps nothing.
 	Events *EventLog
 	// Ledger is told, before each decision, what is wrong in what it rests on, nil for
-	// nothing. Without it that is checked only now and then.
+	// nothing. It is for tests.
 	Ledger func(error)
 }
 

@@ -149,7 +149,7 @@ func Moves(ctx context.Context, c *nomad.Client) ([]Move, error) {
 			g := t.Request.Gang
 			moves = append(moves, Move{
 				Namespace: t.Key.Namespace, Job: t.Key.ID,
-				From: pal.Describe(s.p.view.Cluster, g, s.p.view.Running(t.Request, t.Holds)),
+				From: pal.Describe(s.p.view.Cluster, g, s.p.at(t)),
 				To:   pal.Describe(s.p.view.Cluster, g, a.Placement),
 			})
 		}

@@ -23,7 +23,8 @@ func (c Config) queueOptions() queue.Options {
 // thousands of gangs are committed.
 const startsPerCycle = 256
 
-// syncQueue has each gang tell the queue what happened to it since the last cycle.
+// syncQueue has each gang tell the queue what happened to it since the last cycle, and the
+// view on which GPUs it is.
 func (p *Placer) syncQueue(ctx context.Context) {
 	for _, k := range p.view.Shifted() {
 		if t := p.jobs[k]; t != nil {
@@ -36,9 +37,17 @@ func (p *Placer) syncQueue(ctx context.Context) {
 		}
 		p.on(t.Key)
 		p.step(ctx, t, gang.Sync{Unread: t.passedOver, After: t.after != "", Eligible: t.eligible})
+		if id := t.Key.String(); t.Placed && !slices.Equal(p.queue.On(id), p.view.Holds(t.Key)) {
+			p.queue.Holds(since(p.now), id, p.at(t))
+		}
 		t.quiet = t.Quiet()
 	}
 	p.off()
+}
+
+// at is where a gang runs.
+func (p *Placer) at(t *tracked) pal.Placement {
+	return p.view.Running(t.Request, p.view.Holds(t.Key))
 }
 
 // reconsider tells the queue which nodes may serve whom, after some came or went
@@ -73,7 +82,6 @@ func (p *Placer) rebase() {
 		if err != nil {
 			return g, unknown
 		}
-		t.Holds = slices.Clone(p.view.Holds(t.Key))
-		return r.Full(), p.view.Running(r, t.Holds)
+		return r.Full(), p.view.Running(r, p.view.Holds(t.Key))
 	})
 }

@@ -23,6 +23,7 @@
 //			q.Started(now, a.Job, a.Placement) // or q.Kept
 //		}
 //	}
+//	q.Holds(now, id, placement) // members ended by themselves, or got other GPUs
 //	q.Finished(now, id) // by itself: its run teaches how long its name lasts
 //	q.Removed(now, id)  // by its owner, or lost
 //
@@ -35,6 +36,16 @@
 //
 // GPU and device group numbers belong to one cluster; after building a new one
 // call [Queue.Rebase].
+//
+// # One ledger
+//
+// Who holds which GPU is the caller's to say, and there is one ledger of it: the cluster
+// that Decide is given, and for each gang the placement that was reported last. The
+// Queue's placements are nothing else; it changes none by itself, and what it derives from
+// them (sizes, usage, expected ends, levels) it derives when they are reported. Before each
+// Decide every gang that runs, or is being stopped, must be reported on just the GPUs that
+// it holds. That is why they are reported when they change and not asked for: a pass at
+// 10,000 gangs then costs nothing for those that go on as they were.
 //
 // # Who goes first
 //

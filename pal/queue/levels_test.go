@@ -110,3 +110,61 @@ func TestNoMoves(t *testing.T) {
 		t.Errorf("after: %v", got)
 	}
 }
+
+// TestRebaseToAnotherSize: what a gang counts for follows its size, wherever it is counted.
+func TestRebaseToAnotherSize(t *testing.T) {
+	q := newTestLine(t, Options{Order: FIFO, Preempt: true, Placement: pal.Policy{Name: pal.PAL}})
+	run := func(id string, gpus int) {
+		j := Job{ID: id, Gang: pal.SingleGPUs(id, pal.ClassA, gpus), Preemptible: id == "preemptible"}
+		if err := q.Restore(j, pal.Placement{PMScore: 1, Penalty: 1}, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run("preemptible", 4)
+	run("overdue", 2)
+	q.entries["overdue"].granted = true
+	q.grant(0, 2)
+	q.relevel(time.Hour)
+	q.Rebase(func(id string, g pal.Gang, pl pal.Placement) (pal.Gang, pal.Placement) {
+		return pal.SingleGPUs(id, pal.ClassA, 1), pl
+	})
+	if got := (&pass{Queue: q, now: time.Hour}).above(math.MinInt).atMost(); got != 1 {
+		t.Errorf("to stop all frees %d GPUs at most, want 1", got)
+	}
+	if got := q.account.used; got != 1 {
+		t.Errorf("the overdue have %d GPUs, want 1", got)
+	}
+}
+
+// TestRebaseWhileMoving: the GPUs that a gang was to move to have other numbers, or none,
+// in another cluster.
+func TestRebaseWhileMoving(t *testing.T) {
+	q := newTestLine(t, Options{Order: FIFO, Migrate: true, Placement: pal.Policy{Name: pal.PAL}})
+	c, err := pal.NewCluster(testNodes(1, "0"), pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := pal.SingleGPUs("slow", pal.ClassA, 1)
+	pl := pal.Measure(c, g, []pal.Member{{GPUs: []int{0}}})
+	c.Take(g, pl)
+	if err := q.Restore(Job{ID: "slow", Gang: g, Estimate: 10 * time.Hour, Migratable: true}, pl, 0); err != nil {
+		t.Fatal(err)
+	}
+	if got := q.Decide(0, c); len(got) != 1 || got[0].Kind != Migrate {
+		t.Fatalf("%v, want a move", got)
+	}
+	nodes := testNodes(1, "0")
+	nodes[0].Groups[0].GPUs = nodes[0].Groups[0].GPUs[:1]
+	if c, err = pal.NewCluster(nodes, pal.TwoTier(1.7)); err != nil {
+		t.Fatal(err)
+	}
+	q.Rebase(func(_ string, g pal.Gang, pl pal.Placement) (pal.Gang, pal.Placement) { return g, pl })
+	c.Take(g, pl)
+	if got := q.Decide(time.Minute, c); len(got) > 0 {
+		t.Errorf("decided %v", got)
+	}
+	q.Kept("slow") // it was never stopped
+	if got := q.Decide(2*time.Minute, c); len(got) > 0 || len(q.On("slow")) != 1 {
+		t.Errorf("decided %v; it runs on %v", got, q.On("slow"))
+	}
+}

@@ -113,7 +113,6 @@ type Queue struct {
 	lessons int64               // taken in so far
 	learned map[string]struct{} // names whose gangs must be sorted anew
 	named   map[string][]*entry // waiting gangs by name
-	singles []string            // member sets by number of members
 	chances []chance            // memory of outlook
 	version uint64              // grows when GPUs may have come free
 	passes  uint64              // calls of Decide
@@ -210,14 +209,39 @@ func (q *Queue) Started(now time.Duration, id string, p pal.Placement) {
 	if e == nil {
 		return
 	}
-	if e.elastic != nil && e.state == stopping && len(e.target.Members) > 0 && len(p.Members) > len(e.target.Members) {
-		e.placement = p // some of those that it gives back are still ending
-		return
-	}
 	granted := e.granted && e.state != waiting
 	q.leave(now, e)
 	e.granted = granted
 	q.run(e, p, now)
+}
+
+// Holds says on what a gang is that runs or is being stopped, where that changes by
+// itself: members end one by one, or Nomad puts one elsewhere. Who holds which GPU is
+// the caller's ledger: the Queue has its placements from there and from what it decided,
+// and never works them out. A gang that is being stopped stays so until its last
+// member's end is reported ([Queue.Stopped]); one that shrinks, until as few are left.
+func (q *Queue) Holds(now time.Duration, id string, p pal.Placement) {
+	e := q.entries[id]
+	if e == nil || e.state < running {
+		return
+	}
+	shrunk := e.state == stopping && len(e.target.Members) > 0 && len(p.Members) <= len(e.target.Members)
+	if e.state == running || shrunk {
+		q.Started(now, id, p)
+		return
+	}
+	done := e.work(now)
+	e.placement = p
+	e.doneBefore += done - e.work(now) // it was done where it was until now
+}
+
+// On are the GPUs that the Queue has a gang on which runs or is being stopped, ascending.
+func (q *Queue) On(id string) []int {
+	e := q.entries[id]
+	if e == nil || e.state < running {
+		return nil
+	}
+	return slices.Sorted(slices.Values(e.placement.GPUs()))
 }
 
 // run takes in that an entry which is in no list runs on the placement since a time. Its
@@ -385,10 +409,20 @@ func (q *Queue) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang,
 		if e.state != waiting {
 			q.hold(e, -1)
 		}
+		was := e.gpus
 		if e.gpus = e.job.Gang.GPUs(); e.state != waiting {
 			q.hold(e, 1)
 		}
+		if e.level != nil {
+			e.level.gpus += e.gpus - was
+		}
+		if e.granted && e.state >= running {
+			q.account.used += e.gpus - was
+		}
 		q.sign(e)
+		// A target has old numbers. Of a gang that shrinks it is its first members; one that
+		// moves goes nowhere until it has been stopped, or kept, and is decided on anew.
+		e.target.Members = e.placement.Members[:min(len(e.target.Members), len(e.placement.Members))]
 	}
 	for _, e := range queued {
 		q.enqueue(e)

@@ -4,7 +4,6 @@
 package gang
 
 import (
-	"slices"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -76,7 +75,6 @@ func (g *Gang) sized(why Purpose, w World) []Effect {
 		return nil // the queue hears of it when they have ended
 	}
 	g.Held = w.GPUIDs(to.GPUs())
-	g.Holds = slices.Sorted(slices.Values(to.GPUs()))
 	return []Effect{Keep{to}, QueueStarted{to}}
 }
 

@@ -27,9 +27,8 @@ type Gang struct {
 	// Since is when the job was first seen as it is.
 	Since time.Time
 
-	// Queued: the queue knows it. Placed: as one that runs, on Holds, ascending.
+	// Queued: the queue knows it. Placed: as one that runs.
 	Queued, Placed bool
-	Holds          []int
 	// Held are the ids of GPUs given out that no allocation and no pin holds yet.
 	Held []string
 

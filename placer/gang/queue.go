@@ -15,9 +15,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// What the queue knows of a gang rests on this: every GPU that the queue believes it
-// to run on is held by that gang in the cycle's view of the cluster.
-
 // QueueTime is a time as the queue has it.
 func QueueTime(t time.Time) time.Duration { return time.Duration(t.UnixNano()) }
 
@@ -143,9 +140,6 @@ func (g *Gang) waitInQueue(e Event, w World) []Effect {
 		// The queue hears of it once its GPUs are free in the view: else it would find
 		// that what the gang was stopped for does not fit, and stop another one.
 		if g.dying(w) || len(w.Holds(g.Key)) > 0 {
-			if g.stop == nil { // its author ended it: its GPUs come free one by one
-				out = append(out, g.tellHolds(w.Holds(g.Key), w)...)
-			}
 			return out // what its author has changed meanwhile is taken in afterwards
 		}
 		g.Placed = false
@@ -181,27 +175,16 @@ func (g *Gang) hasStopped(w World) []Effect {
 	return out
 }
 
-// staysAtWork is for a gang that runs while its author has run it again: some of it may
-// end.
-func (g *Gang) staysAtWork(e Event, w World) []Effect {
-	if g.Queued && g.Placed && g.Refused == nil {
-		return g.tellHolds(w.Holds(g.Key), w) // what it asks for now is not in force yet
-	}
-	return g.staysInQueue(e, w)
-}
-
-// staysInQueue is for a gang of which the queue knows all there is to know.
-func (g *Gang) staysInQueue(_ Event, w World) []Effect {
+// staysInQueue is for a gang of which the queue knows all there is to know: it runs as
+// it did, or is being stopped.
+func (g *Gang) staysInQueue(Event, World) []Effect {
 	if g.Refused != nil {
 		return g.dequeue()
 	}
-	if g.Nomad == Stopping && g.stop == nil && g.Queued && g.Placed { // by a gate that we know nothing of: pins promise nothing any more
-		return g.tellHolds(w.Holds(g.Key), w)
-	}
-	return nil
+	return g.settle()
 }
 
-// runInQueue makes sure that the queue knows that the gang runs, and on what.
+// runInQueue makes sure that the queue knows that the gang runs.
 func (g *Gang) runInQueue(_ Event, w World) []Effect {
 	if g.Refused != nil {
 		return g.dequeue()
@@ -210,27 +193,20 @@ func (g *Gang) runInQueue(_ Event, w World) []Effect {
 	if g.edited { // what its author asks for now the queue does not know
 		out = g.dequeue()
 	}
-	held := w.Holds(g.Key)
-	if g.Queued && g.Placed {
-		return g.tellHolds(held, w)
+	switch {
+	case !g.Queued:
+		out = append(out, QueueRestored{g.QueueJob(w.RestartCost()), w.Running(g.Request, w.Holds(g.Key)), g.startedAt(w.Now())})
+	case !g.Placed:
+		out = append(out, QueueStarted{w.Running(g.Request, w.Holds(g.Key))})
 	}
-	var tell Effect = QueueStarted{w.Running(g.Request, held)}
-	if !g.Queued {
-		tell = QueueRestored{g.QueueJob(w.RestartCost()), w.Running(g.Request, held), g.startedAt(w.Now())}
-	}
-	g.Queued, g.Placed, g.Holds = true, true, slices.Clone(held)
-	return append(out, tell)
+	g.Queued, g.Placed = true, true
+	return append(out, g.settle()...)
 }
 
-// tellHolds tells the queue on what the gang runs, if it believes something else.
-func (g *Gang) tellHolds(held []int, w World) []Effect {
-	if slices.Equal(g.Holds, held) {
+// settle tells the queue of an elastic gang some of whose members have done their work.
+func (g *Gang) settle() []Effect {
+	if g.Request.Elastic == nil || !g.Queued || g.Have <= len(g.Members) {
 		return nil
 	}
-	g.Holds = slices.Clone(held)
-	tell := []Effect{QueueStarted{w.Running(g.Request, held)}}
-	if g.Request.Elastic != nil && g.Have > len(g.Members) { // the others have done their work
-		tell = append(tell, QueueSettled{})
-	}
-	return tell
+	return []Effect{QueueSettled{}}
 }

@@ -249,10 +249,7 @@ func (g *Gang) registered(o Observed, of Effect, w World) []Effect {
 		// Until all of it has stopped, all its GPUs are its own: the queue waits for
 		// them together.
 		g.stop.gated, g.Members, g.Held = true, members, w.GPUIDs(w.Holds(g.Key))
-		out := []Effect{}
-		if g.stop.why == Requeued && g.Queued && g.Placed { // the queue was not told of this cycle's yet
-			out = g.tellHolds(w.Holds(g.Key), w)
-		}
+		var out []Effect
 		if g.stop.target != nil {
 			g.Target = g.stop.target
 			out = append(out, Counted{})
@@ -340,11 +337,10 @@ func (g *Gang) started(o Observed, s Start, w World) []Effect {
 	if s.Pins.Mode != rewrite.ModeGPU {
 		g.Held = w.GPUIDs(s.Placement.GPUs())
 	}
-	g.Holds = slices.Sorted(slices.Values(s.Placement.GPUs()))
 	c := s.Record.Decision.Chosen
 	return []Effect{
 		Own{s.Pins.GPUs()}, QueueStarted{s.Placement}, Placed{*g.Record},
-		g.log(Info, "placed", "gpus", len(g.Holds), "nodes", c.Nodes, "app_class", g.Request.Gang.Class, "pm_score", c.PMScore, "cost", c.Cost),
+		g.log(Info, "placed", "gpus", len(s.Placement.GPUs()), "nodes", c.Nodes, "app_class", g.Request.Gang.Class, "pm_score", c.PMScore, "cost", c.Cost),
 	}
 }
 
@@ -396,7 +392,7 @@ func (g *Gang) move(e Event, w World) []Effect {
 		return g.keep(e, w)
 	}
 	to := e.(Move).To
-	return append([]Effect{g.log(Info, "moving", "from_cost", w.Running(g.Request, g.Holds).Cost(), "to_cost", to.Cost())},
+	return append([]Effect{g.log(Info, "moving", "from_cost", w.Running(g.Request, w.Holds(g.Key)).Cost(), "to_cost", to.Cost())},
 		g.stopFor(stopping{why: Moved, target: &to}, g.Record, w)...)
 }
 

@@ -78,9 +78,8 @@ var (
 	observed  = handler{do: (*Gang).observe, say: "take in what Nomad shows"}
 	outOfLine = handler{do: (*Gang).leaveQueue, say: "leave the queue"}
 	inLine    = handler{do: (*Gang).waitInQueue, say: "join the queue, or tell it that the gang has stopped", to: []State{Waiting, Rejected, Failed}}
-	atWork    = handler{do: (*Gang).runInQueue, say: "tell the queue on which GPUs it runs"}
+	atWork    = handler{do: (*Gang).runInQueue, say: "tell the queue that it runs"}
 	unchanged = handler{do: (*Gang).staysInQueue}
-	goesOn    = handler{do: (*Gang).staysAtWork, say: "tell the queue if some of it has ended"}
 	begin     = handler{do: (*Gang).commit, say: "register the job with its pins", to: []State{Committing, Starting, Waiting, Completing}}
 	preempt   = handler{do: (*Gang).preempt, say: "gate the job over its pins, and stop its members", to: []State{Stopping, Completing}}
 	resize    = handler{do: (*Gang).resize, say: "register the job with its new number of members", to: []State{Starting}}
@@ -95,7 +94,7 @@ var table = [numStates][numKinds]handler{
 	Starting:    {OnObserve: observed, OnTurn: turn, OnSync: atWork, OnStart: cannot, OnPreempt: preempt, OnMove: notToStop, OnResize: notToStop},
 	Running:     {OnObserve: observed, OnTurn: turn, OnSync: atWork, OnStart: cannot, OnPreempt: preempt, OnMove: move, OnResize: resize},
 	Stopping:    {OnObserve: observed, OnTurn: turn, OnSync: unchanged, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop},
-	Resubmitted: {OnObserve: observed, OnTurn: turn, OnSync: goesOn, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop},
+	Resubmitted: {OnObserve: observed, OnTurn: turn, OnSync: unchanged, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop},
 	Lost:        {OnObserve: observed, OnTurn: turn, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop},
 	Failed:      {OnObserve: observed, OnTurn: turn, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop},
 	Rejected:    {OnObserve: observed, OnTurn: turn, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop},

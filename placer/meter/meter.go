@@ -41,7 +41,6 @@ type Meter struct {
 	accuracy      *prometheus.HistogramVec
 	cycle         *prometheus.HistogramVec
 	requests      *prometheus.HistogramVec
-	ledger        *prometheus.CounterVec
 }
 
 // Metric describes one metric of ours, for the reference.
@@ -89,7 +88,6 @@ func New(version, revision string, gauges []Gauge) *Meter {
 	m.registrations = counter("registrations_total", "Registrations of jobs by the placer: why, and what became of them (done, conflict, unknown, failed).", "purpose", "outcome")
 	m.stops = counter("stops_total", "Gangs stopped by the placer: preempted for another, moved to better GPUs, or requeued because they were not whole.", "reason")
 	m.failures = counter("allocation_failures_total", "Allocations that failed, by whose fault it was: user, infrastructure or unknown.", "cause")
-	m.ledger = counter("ledger_mended_total", "Times that the queue disagreed with who holds which GPU, a bug, and was told anew.")
 	waits := []float64{1, 5, 15, 60, 5 * 60, 15 * 60, 3600, 4 * 3600, 12 * 3600, 36 * 3600, 7 * 24 * 3600}
 	m.wait = histogram(m.public, "wait_seconds", "Time that gangs waited in all before they were placed, by application class.", waits, "app_class")
 	m.waitNamed = histogram(m.named, "namespace_wait_seconds", "Time that gangs waited in all before they were placed, by namespace.", waits, "namespace")
@@ -116,7 +114,6 @@ func New(version, revision string, gauges []Gauge) *Meter {
 // begin has the counters show as 0: what rises from nothing, rate and increase do not
 // see.
 func (m *Meter) begin() {
-	m.ledger.WithLabelValues()
 	for _, class := range pal.AppClasses() {
 		m.placements.WithLabelValues(string(class))
 	}
@@ -232,14 +229,6 @@ func (m *Meter) Stopped(reason string) {
 		return
 	}
 	m.stops.WithLabelValues(reason).Inc()
-}
-
-// LedgerMended counts that the queue disagreed with who holds which GPU.
-func (m *Meter) LedgerMended() {
-	if m == nil {
-		return
-	}
-	m.ledger.WithLabelValues().Inc()
 }
 
 // Failed counts an allocation that failed.

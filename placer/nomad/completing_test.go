@@ -131,10 +131,20 @@ func TestShifted(t *testing.T) {
 		do   func()
 		want []JobKey
 	}{
+		{"the view is new", func() {}, []JobKey{k}},
 		{"nothing", func() {}, nil},
 		{"a member ends, and its GPU is kept for a moment", func() { put(1, "complete") }, nil},
 		{"the moment is over", func() { now = now.Add(completeWithin) }, []JobKey{k}},
 		{"nothing more", func() {}, nil},
+		{"a member ends as the nodes change", func() {
+			put(2, "complete")
+			now = now.Add(completeWithin)
+			for _, n := range s.Nodes {
+				other := *n
+				other.SchedulingEligibility, other.ModifyIndex = "ineligible", n.ModifyIndex+1
+				s.putNode(&other)
+			}
+		}, []JobKey{k}},
 	} {
 		c.do()
 		if !v.Update(s, options()) {

@@ -38,6 +38,7 @@ func (v *View) refresh() {
 	_, v.seen, _ = v.state.Touched(Mark{})
 	v.moved = nil
 	clear(v.owner)
+	before := v.holds
 	v.holds, v.wants, v.rivals = map[JobKey][]int{}, map[JobKey]holding{}, map[int][]JobKey{}
 	v.free = make([]pal.Resources, len(v.nodes))
 	for i, n := range v.nodes {
@@ -66,6 +67,16 @@ func (v *View) refresh() {
 	}
 	for i, f := range v.free {
 		v.Cluster.SetFree(i, f)
+	}
+	for k := range keys {
+		if before[k] == nil && v.holds[k] != nil {
+			v.shifted = append(v.shifted, k)
+		}
+	}
+	for k, had := range before {
+		if !slices.Equal(had, v.holds[k]) {
+			v.shifted = append(v.shifted, k)
+		}
 	}
 }
 
@@ -376,8 +387,7 @@ func Ended(job *api.Job) bool {
 func (v *View) Holds(k JobKey) []int { return v.holds[k] }
 
 // Shifted are the jobs that hold other GPUs since it was asked last: some have not
-// changed themselves, only what is kept for them, or wanted by others. A change of the
-// nodes is not in it.
+// changed themselves, only what is kept for them, or wanted by others.
 func (v *View) Shifted() []JobKey {
 	keys := v.shifted
 	v.shifted = nil

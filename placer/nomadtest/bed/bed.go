@@ -159,8 +159,7 @@ func (w *World) StartPlacerAs(token string) *Placer {
 	w.placers = append(w.placers, p)
 	go func() {
 		defer close(p.done)
-		defer w.rules.works(p.Name, -1)
-		w.rules.works(p.Name, 1)
+		defer w.rules.died(p.Name)
 		_ = p.Run(ctx) // ctx's error
 	}()
 	return p

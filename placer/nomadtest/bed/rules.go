@@ -27,8 +27,8 @@ import (
 //   - a gang that has finished is not run again;
 //   - nothing is pinned to a GPU that still runs another job's tasks, be that job
 //     purged;
-//   - what a placer decides upon is true by its own books: who the queue believes to
-//     run on a GPU is who holds it in the placer's view of the cluster.
+//   - a placer has one ledger: the queue has each gang on the GPUs that it holds in the
+//     placer's view of the cluster.
 type rules struct {
 	w *World
 
@@ -43,12 +43,8 @@ type rules struct {
 	// part then.
 	lookedAt nomadtest.Progress
 	inPart   bool
-	// working are the placers at work; several is when those were more than one last,
-	// which do not know at once what the other decides.
-	working int
-	several time.Time
-	ledgers int             // looked into
-	dead    map[string]bool // placers that have ended
+	ledgers  int             // looked into
+	dead     map[string]bool // placers that have ended
 	// trouble is when something last went wrong that excuses a gang in part.
 	trouble time.Time
 }
@@ -288,18 +284,14 @@ func (r *rules) endedSince(then time.Time) map[nomadtest.Key]bool {
 	return out
 }
 
-// works takes in that a placer begins, 1, or ends, -1.
-func (r *rules) works(name string, more int) {
+// died takes in that a placer has ended.
+func (r *rules) died(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.dead[name] = more < 0
+	r.dead[name] = true
 	for _, s := range r.jobs { // it ended before it could hear what it had brought back
-		s.unknown = s.unknown || r.dead[name] && s.back == name && s.gone && s.purge && time.Since(s.backAt) < time.Second
+		s.unknown = s.unknown || s.back == name && s.gone && s.purge && time.Since(s.backAt) < time.Second
 	}
-	if r.working > 1 {
-		r.several = time.Now()
-	}
-	r.working += more
 }
 
 // ledger takes in what a placer finds wrong in its books.
@@ -308,10 +300,9 @@ func (r *rules) ledger(name string) func(error) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.ledgers++
-		if err == nil || r.working > 1 || time.Since(r.several) < knownWithin {
-			return
+		if err != nil {
+			r.violated("%s: %s", name, strings.ReplaceAll(err.Error(), "\n", "; "))
 		}
-		r.violated("%s: %s", name, strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 }
 

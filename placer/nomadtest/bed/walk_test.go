@@ -149,8 +149,8 @@ events go wrong as in the second one. Authors hint at run times, deadlines, loca
 walk have another queue, placement or restart cost than the defaults. Then nothing goes wrong any more, and within 40 minutes all has to settle: each job
 is as its author wrote it last, and has finished. All the time none of the invariants may be broken: no GPU is given twice,
 a purged job's or a returning node's included; gangs are whole or not at all; nothing is touched that is not the placer's;
-nothing is run twice that had finished; and before each decision the placer's own books are right: every GPU that the
-queue believes a gang to run on is held by that gang in the placer's view, and no GPU is believed to be two gangs'.
+nothing is run twice that had finished; and before each decision the queue has each gang on just the GPUs that it holds in
+the placer's view.
 
 A step is one thing that happens in that Nomad: a request is answered, an evaluation is worked on, a client starts or ends
 a task or tells of it, a node is found to be down. Virtual time that merely passes is none.

@@ -1,0 +1,97 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// TestHoldsWhileItStops: a gang that is stopped for another one loses its members one by
+// one. It makes room once all have ended, and not before; what it did counts at the cost
+// at which it did it.
+func TestHoldsWhileItStops(t *testing.T) {
+	c, err := pal.NewCluster(testNodes(1, "0"), pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := newTestLine(t, Options{Order: Priority, Preempt: true, Placement: pal.Policy{Name: pal.PAL}})
+	g := pal.SingleGPUs("victim", pal.ClassA, 4)
+	all := pal.Measure(c, g, []pal.Member{{GPUs: []int{0}}, {GPUs: []int{1}}, {GPUs: []int{2}}, {GPUs: []int{3}}})
+	if all.Cost() != 2 {
+		t.Fatalf("it costs %v, want 2: GPU 0 is slow", all.Cost())
+	}
+	c.Take(g, all)
+	if err := q.Restore(Job{ID: "victim", Gang: g, Preemptible: true}, all, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.Submit(0, Job{ID: "urgent", Gang: pal.SingleGPUs("urgent", pal.ClassA, 4), Priority: 9}); err != nil {
+		t.Fatal(err)
+	}
+	now := 2 * time.Hour
+	if got := q.Decide(now, c); len(got) != 1 || got[0].Kind != Preempt {
+		t.Fatalf("%v, want a preemption", got)
+	}
+	for left := 3; left >= 0; left-- { // the slow GPU comes free first
+		now += time.Minute
+		part := pal.Placement{PMScore: 1, Penalty: 1, Members: all.Members[4-left:]}
+		c.Release(g, pal.Placement{Members: all.Members[3-left : 4-left]})
+		q.Holds(now, "victim", part)
+		if got := q.Decide(now, c); len(got) > 0 {
+			t.Errorf("%d members still end: %v", left, got)
+		}
+		if got := q.On("victim"); !slices.Equal(got, part.GPUs()) {
+			t.Errorf("%d members still end: it is on %v", left, got)
+		}
+	}
+	q.Stopped(now, "victim")
+	if got := q.Decide(now, c); len(got) != 1 || got[0].Kind != Start || got[0].Job != "urgent" {
+		t.Errorf("all have ended: %v", got)
+	}
+	// Two hours and a minute at cost 2, three minutes at cost 1.
+	if got, want := q.entries["victim"].doneBefore, (121*time.Minute)/2+3*time.Minute; got != want {
+		t.Errorf("it has done %v, want %v", got, want)
+	}
+}
+
+// TestHoldsWhileItShrinks: an elastic gang has given its members back once as few are left
+// as were to be.
+func TestHoldsWhileItShrinks(t *testing.T) {
+	c, err := pal.NewCluster(testNodes(1, ""), pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
+	g := pal.Gang{ID: "elastic", Class: pal.ClassA, MemberSets: []pal.MemberSet{{Members: 4, GPUs: 1}}}
+	at := func(n int) pal.Placement {
+		pl := pal.Placement{PMScore: 1, Penalty: 1}
+		for u := range n {
+			pl.Members = append(pl.Members, pal.Member{GPUs: []int{u}})
+		}
+		return pl
+	}
+	c.Take(g, at(4))
+	if err := q.Restore(Job{ID: "elastic", Gang: g, Least: 1}, at(4), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.Submit(0, Job{ID: "waits", Gang: pal.SingleGPUs("waits", pal.ClassA, 2)}); err != nil {
+		t.Fatal(err)
+	}
+	if got := q.Decide(time.Hour, c); len(got) != 1 || got[0].Kind != Resize || len(got[0].Members) != 2 {
+		t.Fatalf("%v, want two members given back", got)
+	}
+	for _, left := range []int{3, 2} {
+		if size, _ := q.SizeOf("elastic"); len(q.Decide(time.Hour, c)) > 0 || size.Members != left+1 {
+			t.Errorf("%d members are left, and it goes on; size %+v", left+1, size)
+		}
+		c.Release(g, pal.Placement{Members: at(left + 1).Members[left:]})
+		q.Holds(time.Hour, "elastic", at(left))
+	}
+	if got := q.Decide(time.Hour, c); len(got) != 1 || got[0].Job != "waits" {
+		t.Errorf("two are left: %v", got)
+	}
+}
