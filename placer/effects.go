@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -106,6 +105,8 @@ func (p *Placer) askNomad(ctx context.Context, t *tracked, e gang.Effect) (gang.
 	case gang.ReadAllocs:
 		as, err := p.nomad.JobAllocs(ctx, t.Key)
 		return gang.AllocsRead{Allocs: as}, err
+	case gang.ReadSource:
+		return gang.SourceRead{Source: p.nomad.Source(ctx, t.Job)}, nil
 	case gang.ReadEvaluations:
 		if e.Limited && !p.mayQueryEvaluation(t, p.now) {
 			return gang.NotNow{Of: e}, nil
@@ -230,12 +231,7 @@ func (p *Placer) register(ctx context.Context, t *tracked, e gang.Register) (gan
 		p.again = true
 		return nil, fmt.Errorf("registering job %q: %w: news of it came meanwhile", t.Key.ID, nomad.ErrConflict)
 	}
-	if e.Why == gang.ToGrow || e.Why == gang.ToShrink {
-		if err := p.stillRuns(ctx, t); err != nil {
-			return nil, err
-		}
-	}
-	resp, err := p.registerWhole(ctx, e.Job, *t.Job.JobModifyIndex)
+	resp, err := p.registerWhole(ctx, e.Job, e.Source, *t.Job.JobModifyIndex)
 	if errors.Is(err, nomad.ErrConflict) {
 		_ = p.readAgain(ctx, t.Key) // else an event tells
 	}
@@ -243,23 +239,6 @@ func (p *Placer) register(ctx context.Context, t *tracked, e gang.Register) (gan
 		return nil, err
 	}
 	return p.registered(t, e.Job, resp.JobModifyIndex), nil
-}
-
-// stillRuns asks Nomad whether all members that the placer knows of still run: those that
-// have done their work unheard would do it again with another count (walk 101649).
-func (p *Placer) stillRuns(ctx context.Context, t *tracked) error {
-	as, err := p.nomad.JobAllocs(ctx, t.Key)
-	if err != nil {
-		return err
-	}
-	runs := map[string]bool{}
-	for _, a := range as {
-		runs[a.ID] = a.Member()
-	}
-	if slices.ContainsFunc(t.Members, func(a *nomad.Alloc) bool { return !runs[a.ID] }) {
-		return fmt.Errorf("resizing job %q: %w: not all of its members run any more", t.Key.ID, nomad.ErrConflict)
-	}
-	return nil
 }
 
 // registered takes in a registration of ours, as Nomad will show it.

@@ -42,14 +42,18 @@ func (p *Placer) checkLast(ctx context.Context) error {
 const registerTimeout = 5 * time.Second
 
 // registerWhole registers the job and waits for the answer even where ctx ends:
-// what became of it must be known. Where no answer comes, it looks.
-func (p *Placer) registerWhole(ctx context.Context, job *api.Job, index uint64) (*api.JobRegisterResponse, error) {
+// what became of it must be known. Where no answer comes, it looks. Where the source was
+// not read before, it is now.
+func (p *Placer) registerWhole(ctx context.Context, job *api.Job, source *gang.SourceRead, index uint64) (*api.JobRegisterResponse, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	ctx, cancel := withGracePeriod(ctx)
 	defer cancel()
-	resp, err := p.nomad.Register(ctx, job, index)
+	if source == nil {
+		source = &gang.SourceRead{Source: p.nomad.Source(ctx, job)}
+	}
+	resp, err := p.nomad.RegisterWith(ctx, job, source.Source, index)
 	if errors.Is(err, nomad.ErrUnknownOutcome) {
 		return p.lookUp(ctx, job, index, err)
 	}

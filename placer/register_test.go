@@ -158,11 +158,11 @@ func TestRegisterWhole(t *testing.T) {
 	if p.nomad, err = nomad.NewClient(&api.Config{Address: server.URL}, ""); err != nil {
 		t.Fatal(err)
 	}
-	resp, err := p.registerWhole(ctx, benchJob("j", 1), 1)
+	resp, err := p.registerWhole(ctx, benchJob("j", 1), nil, 1)
 	if err != nil || resp.JobModifyIndex != 200 {
 		t.Errorf("%+v, %v", resp, err)
 	}
-	if _, err := p.registerWhole(ctx, benchJob("j", 1), 1); err == nil {
+	if _, err := p.registerWhole(ctx, benchJob("j", 1), nil, 1); err == nil {
 		t.Error("registered after the end")
 	}
 }

@@ -4,10 +4,13 @@
 package gang
 
 import (
+	"errors"
+	"slices"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
 // resize has a running elastic gang go on with more members, or fewer: its job gets
@@ -25,7 +28,17 @@ func (g *Gang) resize(e Event, w World) []Effect {
 	return append([]Effect{g.log(Info, "changing the number of members", "from", g.Want, "to", len(r.To.Members), "for", r.For)}, es...)
 }
 
-// resizeTo registers the job with as many members as the placement has.
+// sizing is a change of an elastic gang's number of members that is under way.
+type sizing struct {
+	to       pal.Placement
+	register Register
+}
+
+// resizeTo begins to have as many members as the placement has.
+//
+// Nomad runs members anew that have done their work when the job is registered again. It
+// does not check for them, so the placer does: before it registers, as late as it can, and
+// right after. A gang that has finished in between is stopped.
 func (g *Gang) resizeTo(to pal.Placement, w World) ([]Effect, error) {
 	pins, err := w.Resized(g, to)
 	if err != nil {
@@ -39,8 +52,42 @@ func (g *Gang) resizeTo(to pal.Placement, w World) ([]Effect, error) {
 	if len(to.Members) < g.Want {
 		why = ToShrink
 	}
-	g.sizing = to
-	return []Effect{Register{why, job}}, nil
+	g.sizing = &sizing{to, Register{Why: why, Job: job}}
+	return []Effect{ReadSource{}}, nil // first: it may take long
+}
+
+// goOnResizing goes on with that after an answer.
+func (g *Gang) goOnResizing(e Event) []Effect {
+	err := errors.New("it was put off")
+	switch a := e.(type) {
+	case SourceRead:
+		g.sizing.register.Source = &a
+		return []Effect{ReadAllocs{}}
+	case AllocsRead:
+		if g.allRun(a.Allocs) {
+			return []Effect{g.sizing.register}
+		}
+		err = errors.New("not all of its members run any more")
+	case Failure:
+		err = a.Err
+	}
+	g.sizing = nil
+	return []Effect{QueueKept{}, g.log(Debug, "could not change the number of members", "error", err)}
+}
+
+// allRun says whether all members that are known are among those that run.
+func (g *Gang) allRun(as []*nomad.Alloc) bool {
+	runs := map[string]bool{}
+	for _, a := range as {
+		runs[a.ID] = a.Member()
+	}
+	return !slices.ContainsFunc(g.Members, func(a *nomad.Alloc) bool { return !runs[a.ID] })
+}
+
+// lookAgain reads the members after a registration over which they may have ended.
+func (g *Gang) lookAgain() Effect {
+	g.read = readings{}
+	return ReadAllocs{}
 }
 
 // doWithout has an elastic gang go on with the members that are there, if they are enough
@@ -64,7 +111,8 @@ func (g *Gang) doWithout(blocked bool, w World) []Effect {
 
 // sized takes in that the job has another count.
 func (g *Gang) sized(why Purpose, w World) []Effect {
-	to := g.sizing
+	to := g.sizing.to
+	g.sizing = nil
 	if g.Record != nil {
 		r := *g.Record
 		r.Ready, r.Decision.Demand = time.Time{}, len(to.GPUs()) // where they are is recorded once all are there

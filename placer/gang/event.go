@@ -104,6 +104,8 @@ type (
 	VersionsRead    struct{ Versions map[uint64]*api.Job }
 	EvaluationsRead struct{ Evaluations []*api.Evaluation }
 	AllocsRead      struct{ Allocs []*nomad.Alloc }
+	// SourceRead answers [ReadSource]; nil: Nomad has none, or did not say in time.
+	SourceRead struct{ Source *api.JobSubmission }
 	// Registered answers [Register] and [Commit]: the job as Nomad has it now.
 	Registered struct{ Observed }
 	// Done answers all others.
@@ -123,6 +125,7 @@ func (RecordRead) event() Kind      { return OnAnswer }
 func (VersionsRead) event() Kind    { return OnAnswer }
 func (EvaluationsRead) event() Kind { return OnAnswer }
 func (AllocsRead) event() Kind      { return OnAnswer }
+func (SourceRead) event() Kind      { return OnAnswer }
 func (Registered) event() Kind      { return OnAnswer }
 func (Done) event() Kind            { return OnAnswer }
 func (NotNow) event() Kind          { return OnAnswer }
@@ -136,13 +139,16 @@ type (
 	ReadRecord   struct{}
 	ReadVersions struct{}
 	ReadAllocs   struct{}
+	// ReadSource reads what the author wrote, which is registered with the job.
+	ReadSource struct{}
 	// ReadEvaluations may be put off where Limited is set.
 	ReadEvaluations struct{ Limited bool }
 	// Register registers the job by check-and-set over the index of the job as it was
-	// observed.
+	// observed. Source is its source; nil: it is read with the registration.
 	Register struct {
-		Why Purpose
-		Job *api.Job
+		Why    Purpose
+		Job    *api.Job
+		Source *SourceRead
 	}
 	// Commit registers the job with the pins of a [Start]; DryRun: Nomad is asked
 	// first whether it would place it.
@@ -221,6 +227,7 @@ type (
 func (ReadRecord) effect()      {}
 func (ReadVersions) effect()    {}
 func (ReadAllocs) effect()      {}
+func (ReadSource) effect()      {}
 func (ReadEvaluations) effect() {}
 func (Register) effect()        {}
 func (Commit) effect()          {}

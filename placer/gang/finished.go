@@ -45,7 +45,7 @@ type finishCheck struct {
 // batch jobs anew whose members finished in an older version, so that the job is
 // stopped: it would do its work a second time.
 func (g *Gang) stopFinished(w World) ([]Effect, bool) {
-	if !g.finishUnknown(w) {
+	if !g.finishUnknown(w) && !(g.read.hasAllocs && g.finishUnknownBy(g.read.allocs)) { // what was read may be news
 		return nothing()
 	}
 	if g.stumbled != "" && w.Now().Before(g.RetryAt) { // it waits, out of the queue, until Nomad is asked again
@@ -58,8 +58,11 @@ func (g *Gang) stopFinished(w World) ([]Effect, bool) {
 		return ask(ReadVersions{})
 	}
 	done := finishedVersions(g.Job, g.read.allocs, g.read.versions)
-	if len(done) > 0 && !g.lineage.known() && !g.read.hasVersions {
+	if len(done) > 0 && (!g.lineage.known() || g.unconfirmed()) && !g.read.hasVersions {
 		return ask(ReadVersions{})
+	}
+	if len(done) > 0 && g.unconfirmed() {
+		return nothing()
 	}
 	for v, last := range done {
 		ours := v >= g.lineage.version
@@ -71,17 +74,19 @@ func (g *Gang) stopFinished(w World) ([]Effect, bool) {
 			return []Effect{g.log(Info, "finished in an earlier version: its job is stopped, not run again"), Deregister{ToFinish, false}}, false
 		}
 	}
-	g.notFinished = finishCheck{*g.Job.JobModifyIndex, g.endedInEarlier(w)}
+	g.notFinished = finishCheck{*g.Job.JobModifyIndex, g.endedInEarlier(w.Allocs(g.Key))}
 	return nothing()
 }
 
 // finishUnknown says whether it is not known yet whether the gang has done its work in
 // an earlier version. Until then it is not to start again.
-func (g *Gang) finishUnknown(w World) bool {
+func (g *Gang) finishUnknown(w World) bool { return g.finishUnknownBy(w.Allocs(g.Key)) }
+
+func (g *Gang) finishUnknownBy(as []*nomad.Alloc) bool {
 	if len(g.Pins.Groups) == 0 || *g.Job.Type != api.JobTypeBatch {
 		return false
 	}
-	n := g.endedInEarlier(w) // spares asking Nomad
+	n := g.endedInEarlier(as) // spares asking Nomad
 	return n >= g.fewest() && g.notFinished != finishCheck{*g.Job.JobModifyIndex, n}
 }
 
@@ -94,10 +99,10 @@ func (g *Gang) fewest() int {
 }
 
 // endedInEarlier counts the members that have ended by themselves and may be of an
-// earlier version than the job's, as far as is known without asking Nomad.
-func (g *Gang) endedInEarlier(w World) int {
+// earlier version than the job's.
+func (g *Gang) endedInEarlier(as []*nomad.Alloc) int {
 	n := 0
-	for _, a := range w.Allocs(g.Key) {
+	for _, a := range as {
 		if a.Client == api.AllocClientStatusComplete && a.ModifyIndex > g.lineage.index && !a.FinishedIn(g.Job) && endedByThemselves(a.Tasks) {
 			n++
 		}

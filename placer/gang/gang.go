@@ -44,8 +44,8 @@ type Gang struct {
 	Target *pal.Placement
 	stop   *stopping
 
-	// sizing is where an elastic gang's members are to be, of the change under way.
-	sizing pal.Placement
+	// sizing is the change of an elastic gang's number of members that is under way.
+	sizing *sizing
 
 	// sent are starts whose registrations were sent, over the job as it is, and whose
 	// outcomes are not known. One of them came about at most.
@@ -177,7 +177,7 @@ func (g *Gang) Recalled() bool {
 // written down: most gangs are, at most times, and need no look until they change.
 func (g *Gang) Quiet() bool {
 	return g.Nomad == Running && !g.Misplaced && g.Queued && g.Placed && g.Target == nil && !g.overwrote &&
-		g.Record != nil && !g.Unsaved && !g.Record.Ready.IsZero() && g.Record.JobModifyIndex == *g.Job.JobModifyIndex &&
+		g.stumbled == "" && g.Record != nil && !g.Unsaved && !g.Record.Ready.IsZero() && g.Record.JobModifyIndex == *g.Job.JobModifyIndex &&
 		(g.canariesDone == *g.Job.JobModifyIndex || !WantsCanaries(g.Observed))
 }
 
@@ -187,7 +187,7 @@ func (g *Gang) Unsettled() bool {
 	case Starting, Stopping, Waiting:
 		return true
 	case Running:
-		return g.canariesDone != *g.Job.JobModifyIndex && WantsCanaries(g.Observed)
+		return g.stumbled != "" || g.canariesDone != *g.Job.JobModifyIndex && WantsCanaries(g.Observed)
 	}
 	return false
 }

@@ -126,6 +126,15 @@ func (g *Gang) overwroteWith(now *api.Job) bool {
 	return *now.CreateIndex != *g.Job.CreateIndex || *now.Version > *g.Job.Version
 }
 
+// confirm takes in what the versions tell of the job as we registered it last: that it
+// replaced the one that it was meant to.
+func (g *Gang) confirm(versions map[uint64]*api.Job) {
+	now := versions[*g.Job.Version]
+	if g.unconfirmed() && now != nil && *now.JobModifyIndex == *g.Job.JobModifyIndex && !g.overwroteWith(now) {
+		g.guess = nil
+	}
+}
+
 // undo undoes a registration that replaced another author's change: a purged job is
 // purged, a stopped one stopped, and an edited one is as its author edited it.
 func (g *Gang) undo(w World) ([]Effect, bool) {
@@ -148,7 +157,7 @@ func (g *Gang) undo(w World) ([]Effect, bool) {
 	case nomad.Ended(lost) && stopped(lost):
 		return []Effect{g.log(Warn, "the job was stopped while it was being placed, stopping it again"), Deregister{ToUndo, false}}, false
 	}
-	return []Effect{g.log(Warn, "the job was edited while it was being placed, taking over the edit"), Register{ToUndo, lost}}, false
+	return []Effect{g.log(Warn, "the job was edited while it was being placed, taking over the edit"), Register{Why: ToUndo, Job: lost}}, false
 }
 
 // ours says whether a version carries pins, which only we put there.

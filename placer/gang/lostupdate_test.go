@@ -103,7 +103,7 @@ func TestRequestIsThatOfTheJob(t *testing.T) {
 		w := newFakeWorld()
 		was, now := plainJob("j", 100), plainJob("j", 200)
 		g := &Gang{Observed: Observed{Job: was, Nomad: Waiting}, Request: nomad.Request{Job: was}, stop: &stopping{}}
-		g.pending = Register{why, now}
+		g.pending = Register{Why: why, Job: now}
 		g.Step(Registered{Observed{Job: now, Nomad: Waiting}}, w)
 		if g.Request.Job != now {
 			t.Errorf("to %s: the request is of an earlier job", why)

@@ -30,7 +30,7 @@ func (g *Gang) restorePins(w World) ([]Effect, bool) {
 	}
 	pins, pinned := rewrite.Pinned(had)
 	if !pinned {
-		return []Effect{g.log(Info, "gated while it runs unpinned: left to Nomad"), Register{ToGoOn, rewrite.Open(g.Job)}}, false
+		return []Effect{g.log(Info, "gated while it runs unpinned: left to Nomad"), Register{Why: ToGoOn, Job: rewrite.Open(g.Job)}}, false
 	}
 	if SameRequests(had, g.Job) && fitsRange(g.Job, pins) {
 		es, on := g.repin(ToRestore, pins, w)

@@ -43,7 +43,7 @@ func (g *Gang) Step(e Event, w World) []Effect {
 // Asks says whether an effect has an answer.
 func Asks(e Effect) bool {
 	switch e.(type) {
-	case ReadRecord, ReadVersions, ReadAllocs, ReadEvaluations, Register, Commit, StopMembers, Deregister, Evaluate, WriteRecord:
+	case ReadRecord, ReadVersions, ReadAllocs, ReadSource, ReadEvaluations, Register, Commit, StopMembers, Deregister, Evaluate, WriteRecord:
 		return true
 	}
 	return false
@@ -175,11 +175,15 @@ func (g *Gang) answer(e Event, of Effect, w World) []Effect {
 	if _, failed := e.(Failure); !failed && g.stumbled != "" && g.stumbled == fmt.Sprintf("%T", of) {
 		g.Trouble, g.stumbled = "", "" // it went well this time
 	}
+	if _, registered := e.(Registered); g.sizing != nil && !registered {
+		return g.goOnResizing(e)
+	}
 	switch a := e.(type) {
 	case RecordRead:
 		g.read.hasRecord, g.read.record = true, a.Record
 	case VersionsRead:
 		g.read.hasVersions, g.read.versions = true, a.Versions
+		g.confirm(a.Versions)
 	case EvaluationsRead:
 		g.read.hasEvaluations, g.read.evaluations = true, a.Evaluations
 	case AllocsRead:
@@ -242,7 +246,11 @@ func (g *Gang) registered(o Observed, of Effect, w World) []Effect {
 	case ToResize:
 		return g.resized(w)
 	case ToGrow, ToShrink:
-		return g.sized(r.Why, w)
+		return append(g.sized(r.Why, w), g.lookAgain())
+	case ToGoOn:
+		if g.Observed.Ours() {
+			return []Effect{g.lookAgain()}
+		}
 	case ToExtend:
 		return []Effect{Keep{g.read.room.Placement}}
 	case ToStop:
@@ -272,9 +280,6 @@ func (g *Gang) failed(f Failure, w World) []Effect {
 	conflict := errors.Is(f.Err, nomad.ErrConflict)
 	if r, ok := f.Of.(Register); ok && r.Why == ToUndo && conflict {
 		g.overwrote = false
-	}
-	if r, ok := f.Of.(Register); ok && (r.Why == ToGrow || r.Why == ToShrink) {
-		return []Effect{QueueKept{}, g.log(Debug, "could not change the number of members", "error", f.Err)}
 	}
 	_, unwritten := f.Of.(WriteRecord)
 	if unwritten {
@@ -420,7 +425,7 @@ func (g *Gang) stopFor(s stopping, r *Record, w World) []Effect {
 // proceed is the next step of stopping the gang.
 func (g *Gang) proceed(World) []Effect {
 	if !g.stop.gated {
-		return []Effect{Register{ToStop, rewrite.Gate(g.Job)}}
+		return []Effect{Register{Why: ToStop, Job: rewrite.Gate(g.Job)}}
 	}
 	return []Effect{g.stopMembers()}
 }

@@ -33,6 +33,7 @@ import (
 //	versions / <job>, one line per version, or - for one that Nomad does not keep
 //	evaluations [blocked] [pending]
 //	allocs / <version> <allocation>
+//	source
 //	registered [index=n] [as <job>] | done | conflict | unknown | error
 //	world [+5s] [failure=user|infrastructure] [holds=1+2] [promised] [room=g1+g2] [no-room]
 //	      [broken] [ceiling] [member] [healthy]
@@ -238,6 +239,8 @@ func (s *story) answer(t *testing.T, d *datadriven.TestData) Event {
 		job = RegisteredJob(job, s.g.Job, s.index, s.w.now)
 		s.w.state.PutJob(job)
 		return Registered{Observe(s.w.state, job)}
+	case "source":
+		return SourceRead{}
 	case "done":
 		return Done{pending}
 	case "not-now":

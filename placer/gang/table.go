@@ -33,12 +33,13 @@ type duty struct {
 
 // What every gang that is ours begins its turn with.
 var (
-	dutyPosition = duty{say: "find its place in the queue", do: (*Gang).findPosition, reads: true, common: true}
-	dutyRecall   = duty{say: "read its record", do: (*Gang).recall, reads: true, to: []State{Failed}, common: true}
-	dutyFinished = duty{say: "stop the job if its members finished in an earlier version of it", do: (*Gang).stopFinished, always: true, registers: true, to: []State{Rejected}}
-	dutyPending  = duty{say: "have Nomad evaluate the job again if it calls it dead", do: (*Gang).keepPending}
-	dutyLookBack = duty{say: "look whether an earlier placer overwrote a change", do: (*Gang).lookBack, common: true}
-	dutyUndo     = duty{say: "undo a lost update: stop, purge or restore the job as its author left it", do: (*Gang).undo, to: []State{Waiting, Starting, Running, Resubmitted, Ended}, common: true}
+	dutyPosition   = duty{say: "find its place in the queue", do: (*Gang).findPosition, reads: true, common: true}
+	dutyRecall     = duty{say: "read its record", do: (*Gang).recall, reads: true, to: []State{Failed}, common: true}
+	dutyFinished   = duty{say: "stop the job if its members finished in an earlier version of it", do: (*Gang).stopFinished, always: true, to: []State{Rejected}}
+	atWorkFinished = duty{say: dutyFinished.say, do: (*Gang).stopFinished, always: true}
+	dutyPending    = duty{say: "have Nomad evaluate the job again if it calls it dead", do: (*Gang).keepPending}
+	dutyLookBack   = duty{say: "look whether an earlier placer overwrote a change", do: (*Gang).lookBack, common: true}
+	dutyUndo       = duty{say: "undo a lost update: stop, purge or restore the job as its author left it", do: (*Gang).undo, to: []State{Waiting, Starting, Running, Resubmitted, Ended}, common: true}
 )
 
 // duties are what may be due in each state, in this order: what an earlier placer knew
@@ -52,12 +53,12 @@ var duties = [numStates][]duty{
 	Failed:     {dutyPosition, dutyRecall, dutyLookBack, dutyUndo},
 	Starting: {
 		dutyRecall, dutyLookBack, dutyUndo,
-		{say: dutyFinished.say, do: (*Gang).stopFinished, always: true, registers: true},
+		atWorkFinished,
 		{say: "record the decision if the members take long", do: (*Gang).saveSlow},
 		{say: "give missing members other nodes, do without them, or requeue the gang, if it stays incomplete", do: (*Gang).makeWhole, registers: true, to: []State{Stopping, Completing, Running}},
 	},
 	Running: {
-		dutyRecall, dutyLookBack, dutyUndo,
+		dutyRecall, dutyLookBack, dutyUndo, atWorkFinished,
 		{say: "make room for canaries", do: (*Gang).makeCanaryRoom, registers: true, to: []State{Starting}},
 		{say: "requeue the gang if Nomad gave it other GPUs", do: (*Gang).requeueMisplaced, always: true, registers: true, to: []State{Stopping}},
 		{say: "record that all members are there", do: (*Gang).recordReady, always: true},

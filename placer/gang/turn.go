@@ -81,11 +81,16 @@ func (g *Gang) keepPending(w World) ([]Effect, bool) {
 // members still run.
 func (g *Gang) stopOrGoOn(World) ([]Effect, bool) {
 	if g.stop == nil && (g.Record == nil || g.Record.GivenUp == "") {
-		if g.unconfirmed() {
+		switch {
+		case g.unconfirmed():
+			return nothing()
+		case !g.read.hasAllocs:
+			return ask(ReadAllocs{})
+		case !g.allRun(g.read.allocs):
 			return nothing()
 		}
 		// A placer died between gate and stop. Nothing was lost: open again.
-		return []Effect{g.log(Info, "a preemption was cancelled: the gang runs on"), Register{ToGoOn, rewrite.Open(g.Job)}}, false
+		return []Effect{g.log(Info, "a preemption was cancelled: the gang runs on"), Register{Why: ToGoOn, Job: rewrite.Open(g.Job)}}, false
 	}
 	return ask(g.stopMembers())
 }
@@ -197,7 +202,7 @@ func (g *Gang) repin(why Purpose, pins rewrite.Pins, w World) ([]Effect, bool) {
 	if err != nil {
 		return g.wrong(err, w), false
 	}
-	return ask(Register{why, job})
+	return ask(Register{Why: why, Job: job})
 }
 
 // ownFailure is the failure by its own fault that the gang is stuck for, nil for

@@ -66,10 +66,15 @@ var ErrConflict = errors.New("the job changed meanwhile")
 // with [ErrConflict]; [ErrUnknownOutcome] says that it may have been written, or
 // may be yet. The author's source, if Nomad has it, is kept.
 func (c *Client) Register(ctx context.Context, job *api.Job, index uint64) (*api.JobRegisterResponse, error) {
+	return c.RegisterWith(ctx, job, c.Source(ctx, job), index)
+}
+
+// RegisterWith is Register with a source that was read before.
+func (c *Client) RegisterWith(ctx context.Context, job *api.Job, source *api.JobSubmission, index uint64) (*api.JobRegisterResponse, error) {
 	if Child(job) {
 		return c.registerChild(ctx, job, index)
 	}
-	opts := &api.RegisterOptions{EnforceIndex: true, ModifyIndex: index, Submission: c.submission(ctx, job)}
+	opts := &api.RegisterOptions{EnforceIndex: true, ModifyIndex: index, Submission: source}
 	w := (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(ctx)
 	resp, _, err := c.api.Jobs().RegisterOpts(job, opts, w)
 	switch {
@@ -85,9 +90,9 @@ func (c *Client) Register(ctx context.Context, job *api.Job, index uint64) (*api
 // was decided before, and its gang goes on meanwhile.
 const sourceWithin = 2 * time.Second
 
-// submission is the source of the job's version, nil where Nomad has none.
-func (c *Client) submission(ctx context.Context, job *api.Job) *api.JobSubmission {
-	if job.Version == nil {
+// Source is what the author wrote of the job's version, nil if Nomad has none.
+func (c *Client) Source(ctx context.Context, job *api.Job) *api.JobSubmission {
+	if job.Version == nil || Child(job) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, sourceWithin)
