@@ -24,7 +24,10 @@ import (
 //     jobs with a gate or pins, and registers only what an author wrote, with
 //     other gates and pins;
 //   - a gang is there as a whole or not at all, but for a limited time;
-//   - a gang that has finished is not run again;
+//   - a gang that has finished is not run again. An elastic one that finishes in the moment
+//     in which its new size is registered is started again by Nomad, which nobody can
+//     prevent; it is stopped before it has done its work a second time, unless a request
+//     about it fails after it had finished, or its placer ends;
 //   - nothing is pinned to a GPU that still runs another job's tasks, be that job
 //     purged;
 //   - a placer has one ledger: the queue has each gang on the GPUs that it holds in the
@@ -45,6 +48,9 @@ type rules struct {
 	inPart   bool
 	ledgers  int             // looked into
 	dead     map[string]bool // placers that have ended
+	diedAt   time.Time       // the last of them
+	// again are elastic gangs that have run again since Nomad did not answer.
+	again map[nomadtest.Key]bool
 	// trouble is when something last went wrong that excuses a gang in part.
 	trouble time.Time
 }
@@ -64,9 +70,12 @@ type story struct {
 	back   string
 	backAt time.Time
 	done   map[string]bool // members that have done their work since
-	// whole: all of them have, in version wholeIn.
-	whole   bool
-	wholeIn uint64
+	// whole: all of them have, in version wholeIn, at wholeAt. disturbed is when a request of
+	// a placer's about it failed last.
+	whole     bool
+	wholeIn   uint64
+	wholeAt   time.Time
+	disturbed time.Time
 	// unknown: purged while a placer wrote it that has ended since. Nomad keeps nothing
 	// by which to tell what came of that from a new job.
 	unknown bool
@@ -75,7 +84,7 @@ type story struct {
 }
 
 func newRules(w *World) *rules {
-	r := &rules{w: w, jobs: map[nomadtest.Key]*story{}, forms: map[*api.Job]string{}, dead: map[string]bool{}, trouble: time.Now()}
+	r := &rules{w: w, jobs: map[nomadtest.Key]*story{}, forms: map[*api.Job]string{}, dead: map[string]bool{}, again: map[nomadtest.Key]bool{}, trouble: time.Now()}
 	w.Nomad.Observe(w.transcript())
 	w.Nomad.Observe(nomadtest.Observer{Wrote: r.wrote, Placed: r.placed, Ended: r.ended, Shared: r.shared})
 	return r
@@ -205,10 +214,8 @@ func (r *rules) wrote(x nomadtest.Write) {
 func (r *rules) placed(m nomadtest.Member) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// An elastic gang may finish while its new size is on its way to Nomad, which then starts
-	// it again: it is stopped before it has done its work twice, see ended.
 	_, elastic := rewrite.ElasticOf(m.Version)
-	if s := r.jobs[m.Job]; s != nil && s.whole && !s.gone && !elastic {
+	if s := r.jobs[m.Job]; s != nil && s.whole && !s.gone && !elastic { // of those, see ended
 		r.violated("%s had finished, and %s[%d] is run again", m.Job, m.Group, m.Number)
 	}
 }
@@ -254,7 +261,11 @@ func (r *rules) ended(m nomadtest.Member) {
 		return // a write that crossed the author's had brought back an older form, which is not what he wants done
 	}
 	if _, elastic := rewrite.ElasticOf(m.Version); elastic && s.whole && !s.gone && *m.Version.Version > s.wholeIn {
-		r.violated("%s had finished, and %s[%d] has run again", m.Job, m.Group, m.Number)
+		if s.disturbed.After(s.wholeAt) || r.diedAt.After(s.wholeAt) {
+			r.again[m.Job] = true
+		} else {
+			r.violated("%s had finished, and %s[%d] has run again", m.Job, m.Group, m.Number)
+		}
 	}
 	s.done[fmt.Sprintf("%d %s[%d]", *m.Version.Version, m.Group, m.Number)] = true
 	n := 0
@@ -268,7 +279,7 @@ func (r *rules) ended(m nomadtest.Member) {
 		}
 	}
 	if !s.whole && of >= n {
-		s.whole, s.wholeIn = true, *m.Version.Version
+		s.whole, s.wholeIn, s.wholeAt = true, *m.Version.Version, time.Now()
 	}
 }
 
@@ -288,9 +299,20 @@ func (r *rules) endedSince(then time.Time) map[nomadtest.Key]bool {
 func (r *rules) died(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.dead[name] = true
+	r.dead[name], r.diedAt = true, time.Now()
 	for _, s := range r.jobs { // it ended before it could hear what it had brought back
 		s.unknown = s.unknown || s.back == name && s.gone && s.purge && time.Since(s.backAt) < time.Second
+	}
+}
+
+// disturbs takes in that a request of a placer's fails.
+func (r *rules) disturbs(q nomadtest.Request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for k, s := range r.jobs {
+		if q.Job == k.ID || strings.Contains(q.Path, "/job/"+k.ID+"/") {
+			s.disturbed = time.Now()
+		}
 	}
 }
 

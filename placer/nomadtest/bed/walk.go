@@ -102,6 +102,7 @@ func NewWalk(w *World, mix Mix) *Walk {
 		f := mix.Faults[int(roll/mix.Requests*float64(len(mix.Faults)))]
 		x.say("fault: %s: %s", r, f)
 		x.fault = time.Now()
+		x.rules.disturbs(r)
 		return f
 	})
 	x.StartPlacer()

@@ -22,6 +22,9 @@ import (
 // testSeeds are the walks of each run of the tests where nothing else is said.
 const testSeeds = 60
 
+// ranAgain is a gang that had finished and was not stopped in time.
+const ranAgain = "ran again while Nomad did not answer"
+
 // mostFailed ends it.
 const mostFailed = 20
 
@@ -172,11 +175,15 @@ million random events in placer/gang. A seed is replayed to the same step.
 A forced garbage collection may take a drained gang while Nomad does not answer the placer, or a new placer does not know
 of it yet: "collected while Nomad did not answer" counts these. Nobody could tell such a job from a purged one.
 
+An elastic gang that finishes in the moment in which its new size is registered is started again by Nomad. The placer
+looks right after that, and stops it. If that request fails, or the placer is killed just then, the gang runs until the
+placer can look, at worst to its end: "%s" counts these.
+
 Not modelled: what Nomad's servers do to each other, federated regions, and real GPUs.
 
 | what happens | times | in walks | of which failed |
 |---|---|---|---|
-`, s.walks, s.from, s.from+uint64(s.walks)-1, s.steps, s.broken, s.open, s.bad, worlds, testSeeds)
+`, s.walks, s.from, s.from+uint64(s.walks)-1, s.steps, s.broken, s.open, s.bad, worlds, testSeeds, ranAgain)
 	s.table(&b, s.acts)
 	b.WriteString("\n| fault | times injected | in walks | of which failed |\n|---|---|---|---|\n")
 	s.table(&b, s.faults)
@@ -196,6 +203,9 @@ func walk(t *testing.T, seed uint64, verbose bool) (out walked) {
 			x := NewWalk(w, DefaultMix())
 			x.Go(4 * time.Minute)
 			open, broken := x.Settle(40*time.Minute), w.Broken()
+			if n := len(w.rules.again); n > 0 {
+				x.Counts[ranAgain] = n
+			}
 			out = walked{steps: w.Nomad.Steps(), acts: x.Counts, faults: w.Nomad.Faults(), open: min(1, len(open)), broken: min(1, len(broken))}
 			if len(open)+len(broken) == 0 {
 				return
