@@ -201,10 +201,10 @@ func (p *Placer) snapshotAfter(ctx context.Context, now time.Time) {
 	delete(p.troubles, readingAfter)
 }
 
-// writeFinished writes which jobs have finished that somebody waits for, when that changes.
-func (p *Placer) writeFinished(ctx context.Context) error {
+// finishedDue writes which jobs have finished that somebody waits for, when that changes.
+func (p *Placer) finishedDue(now time.Time) *entry {
 	f := &p.ahead
-	if !f.loaded {
+	if !f.loaded || !p.mayTry(recordingAfter, now) {
 		return nil
 	}
 	var list []store.Finished
@@ -218,9 +218,13 @@ func (p *Placer) writeFinished(ctx context.Context) error {
 	}) {
 		return nil
 	}
-	if err := store.In(p.nomad).Finished().Write(ctx, list); err != nil {
-		return err
+	return &entry{
+		what:  recordingAfter,
+		write: func(ctx context.Context) error { return store.In(p.nomad).Finished().Write(ctx, list) },
+		then: func(err error) {
+			if err == nil {
+				f.saved = list
+			}
+		},
 	}
-	f.saved = list
-	return nil
 }

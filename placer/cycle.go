@@ -79,8 +79,6 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 		return err
 	}
 	p.publish(now)
-	p.save(ctx, now)
-	p.prune(ctx, now)
 	return nil
 }
 
@@ -270,12 +268,8 @@ func (p *Placer) drop(k nomad.JobKey) {
 // and the nodes publish nothing to build one from.
 const profileAgain = 10 * time.Second
 
-// calibrate turns what the nodes publish into a profile and stores it when it
-// changes.
+// calibrate turns what the nodes publish into a profile. The error is that of ctx.
 func (p *Placer) calibrate(ctx context.Context, now time.Time) error {
-	if err := p.storeProfile(ctx, now); err != nil {
-		return err
-	}
 	if p.profile == nil && now.Sub(p.profileReadAt) > profileAgain {
 		stored, err := store.In(p.nomad).Profile().Read(ctx)
 		if err != nil {
@@ -288,7 +282,7 @@ func (p *Placer) calibrate(ctx context.Context, now time.Time) error {
 		p.log.Warn("some measurements cannot be read", "error", err)
 	}
 	if built == nil || (p.profile != nil && built == p.profile) {
-		return nil
+		return ctx.Err()
 	}
 	for _, e := range profile.Diff(p.profile, built) {
 		if e.Kind == profile.Added {
@@ -300,19 +294,22 @@ func (p *Placer) calibrate(ctx context.Context, now time.Time) error {
 	p.profile = built
 	p.log.Info("profile in force", "version", built.Version, "gpus", len(built.GPUs))
 	p.unstored = true
-	return p.storeProfile(ctx, now)
+	return ctx.Err()
 }
 
-// storeProfile stores the profile in force, if it is not, for the nodes and the
-// commands, and for the placer that comes next. Where that does not work, the placer
-// goes on with the profile and tries again. The error is that of ctx.
-func (p *Placer) storeProfile(ctx context.Context, now time.Time) error {
-	if p.unstored && p.mayTry(storingProfile, now) {
-		err := store.In(p.nomad).Profile().Write(ctx, p.profile)
-		p.trouble(storingProfile, err)
-		p.unstored = err != nil
+// profileDue stores the profile in force, if it is not, for the nodes and the commands,
+// and for the placer that comes next.
+func (p *Placer) profileDue(now time.Time) *entry {
+	if !p.unstored || !p.mayTry(storingProfile, now) {
+		return nil
 	}
-	return ctx.Err()
+	prof := p.profile
+	p.unstored = false
+	return &entry{
+		what:  storingProfile,
+		write: func(ctx context.Context) error { return store.In(p.nomad).Profile().Write(ctx, prof) },
+		then:  func(err error) { p.unstored = p.unstored || err != nil },
+	}
 }
 
 // buildProfile returns the profile in force itself where nothing changed.

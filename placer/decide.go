@@ -97,18 +97,15 @@ func (p *Placer) prepare(t *tracked, f pal.Found, now time.Time) *start {
 	}}
 }
 
-// commitAll writes the decisions, the jobs that have come and wait, and what
-// there is to record, some at a time.
+// commitAll writes the decisions, and the jobs that have come and wait, some at a time.
 func (p *Placer) commitAll(ctx context.Context, starts []*start, now time.Time) {
 	var calls []call
 	for _, s := range starts {
 		calls = append(calls, call{s.t.Key, func() { s.err = p.commit(ctx, s) }})
 	}
 	waiting, answer := p.waitingSubmissions(ctx, starts)
-	records, done := p.decisionWrites(ctx, p.decisionsDue(now))
-	inParallel(slices.Concat(calls, waiting, records))
+	inParallel(slices.Concat(calls, waiting))
 	answer(now)
-	p.trouble(recordingDecisions, done())
 }
 
 // commit is the atomic step. The record is written when the members are seen:

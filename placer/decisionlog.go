@@ -58,7 +58,7 @@ const (
 	// unsavedMost bounds the decisions that wait to be recorded while Nomad takes no
 	// writes; beyond it the oldest are lost.
 	unsavedMost = 10_000
-	// decisionsAtOnce bounds what is written at a time: jobs wait meanwhile.
+	// decisionsAtOnce bounds what is written with one lot.
 	decisionsAtOnce = 2 * writes
 )
 
@@ -105,31 +105,47 @@ func (p *Placer) decisionsDueAt() (at time.Time, ok bool) {
 	return at, at.After(p.lastCycle)
 }
 
-// decisionWrites are calls that write unsaved records, the oldest, so many at most;
-// done takes in how they went, after them. What could not be written stays for
-// the next time; of jobs that are gone nothing is written.
-func (p *Placer) decisionWrites(ctx context.Context, most int) (calls []call, done func() error) {
+// recordsDue writes the records that are due.
+func (p *Placer) recordsDue(now time.Time) *entry { return p.records(p.decisionsDue(now)) }
+
+// records writes unsaved records, the oldest, so many at most. What cannot be written is
+// unsaved again; of jobs that are gone nothing is written.
+func (p *Placer) records(most int) *entry {
 	p.unsaved = slices.DeleteFunc(p.unsaved, func(r Record) bool {
-		return p.state != nil && p.state.Jobs[nomad.JobKey{Namespace: r.Namespace, ID: r.Job}] == nil
+		return p.state != nil && p.state.Jobs[keyOfRecord(r)] == nil
 	})
 	p.unsaved = p.unsaved[max(0, len(p.unsaved)-unsavedMost):]
-	records := p.unsaved[:min(len(p.unsaved), most)]
-	errs := make([]error, len(records))
-	for i, r := range records {
-		calls = append(calls, call{nomad.JobKey{Namespace: r.Namespace, ID: r.Job}, func() { errs[i] = p.writeRecord(ctx, r) }})
+	records := slices.Clone(p.unsaved[:min(len(p.unsaved), most)])
+	if len(records) == 0 {
+		return nil
 	}
-	return calls, func() error {
+	p.unsaved = p.unsaved[len(records):]
+	errs := make([]error, len(records))
+	e := &entry{what: recordingDecisions, write: func(ctx context.Context) error {
+		var calls []call
+		for i, r := range records {
+			calls = append(calls, call{keyOfRecord(r), func() { errs[i] = p.writeRecord(ctx, r) }})
+		}
+		inParallel(calls)
+		return errors.Join(slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return errors.Is(err, store.ErrNotStorable) })...)
+	}}
+	for _, r := range records {
+		e.paths = append(e.paths, store.DecisionPath(keyOfRecord(r)))
+	}
+	e.then = func(error) {
 		left := []Record{}
 		for i, r := range records {
+			newer := slices.ContainsFunc(p.unsaved, func(o Record) bool { return keyOfRecord(o) == keyOfRecord(r) })
 			switch {
 			case errors.Is(errs[i], store.ErrNotStorable):
 				p.log.Error("cannot record a decision; leaving it out", "job", r.Job, "namespace", r.Namespace, "error", errs[i])
-				errs[i] = nil
-			case errs[i] != nil:
+			case errs[i] != nil && !newer:
 				left = append(left, r)
 			}
 		}
-		p.unsaved = append(left, p.unsaved[len(records):]...)
-		return errors.Join(errs...)
+		p.unsaved = append(left, p.unsaved...)
 	}
+	return e
 }
+
+func keyOfRecord(r Record) nomad.JobKey { return nomad.JobKey{Namespace: r.Namespace, ID: r.Job} }

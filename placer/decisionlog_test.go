@@ -27,10 +27,10 @@ func TestRecordsInABurst(t *testing.T) {
 	}
 	save := func(after time.Duration, want int, again bool) {
 		t.Helper()
-		p.again = false
-		p.save(t.Context(), now.Add(after))
-		if got := len(stored.m); got != want || p.again != again {
-			t.Errorf("after %v: %d records written, want %d; again %v, want %v", after, got, want, p.again, again)
+		p.keepBooks(t.Context(), now.Add(after))
+		p.awaitBooks()
+		if got, due := len(stored.m), p.decisionsDue(now.Add(after)) > 0; got != want || due != again {
+			t.Errorf("after %v: %d records written, want %d; more are due %v, want %v", after, got, want, due, again)
 		}
 	}
 	put(0)

@@ -6,13 +6,18 @@ package placer
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// publishEffectiveConfig tells the commands which configuration is in force.
-func (p *Placer) publishEffectiveConfig(ctx context.Context) error {
+// configToPublish tells the commands which configuration is in force.
+func (p *Placer) configToPublish(now time.Time) *entry {
+	if !p.configDue || !p.mayTry(publishingConfig, now) {
+		return nil
+	}
+	p.configDue = false
 	r := store.EffectiveConfig{
 		Keys: map[string]string{}, Locality: p.cfg.Locality, Apps: p.cfg.Apps, Tenants: p.cfg.Queue.Tenants, Windows: p.cfg.Windows,
 		Children: p.cfg.Children, Learn: p.cfg.Learner != nil,
@@ -20,7 +25,11 @@ func (p *Placer) publishEffectiveConfig(ctx context.Context) error {
 	for _, k := range Keys() {
 		r.Keys[k.Path()] = k.Get(p.cfg)
 	}
-	return store.In(p.nomad).EffectiveConfig().Write(ctx, r)
+	return &entry{
+		what:  publishingConfig,
+		write: func(ctx context.Context) error { return store.In(p.nomad).EffectiveConfig().Write(ctx, r) },
+		then:  func(err error) { p.configDue = p.configDue || err != nil },
+	}
 }
 
 // ReadEffectiveConfig reads the configuration of the agent in charge; the defaults if

@@ -93,6 +93,7 @@ func outcome(err error) string {
 func (p *Placer) askNomad(ctx context.Context, t *tracked, e gang.Effect) (gang.Event, error) {
 	switch e := e.(type) {
 	case gang.ReadRecord:
+		p.awaitRecord(store.DecisionPath(t.Key))
 		r, err := readRecord(ctx, p.nomad, t.Key)
 		if store.Unreadable(err) {
 			p.log.Warn("cannot read a record; writing it anew", "job", t.Key.ID, "namespace", t.Key.Namespace, "error", err)
@@ -133,6 +134,7 @@ func (p *Placer) askNomad(ctx context.Context, t *tracked, e gang.Effect) (gang.
 			return nil, err
 		}
 	case gang.WriteRecord:
+		p.awaitRecord(store.DecisionPath(t.Key))
 		if err := p.writeRecord(ctx, e.Record); err != nil {
 			return nil, err
 		}

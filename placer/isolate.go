@@ -164,7 +164,11 @@ type call struct {
 // guarded does it and returns its panic, nil for none.
 func (c call) guarded() (panicked *callPanic) {
 	defer func() {
-		if r := recover(); r != nil {
+		switch r := recover().(type) {
+		case nil:
+		case *callPanic: // of calls within
+			panicked = r
+		default:
 			panicked = &callPanic{c.job, r, string(debug.Stack())}
 		}
 	}()

@@ -51,6 +51,7 @@ type Placer struct {
 	ready     []*tracked  // those of which it knows
 	moved     []time.Time // when gangs were moved, within the last hour
 	unsaved   []Record    // to be written, the oldest first
+	lot       *lot        // what is being written, nil for nothing
 	started   []time.Time // when the last gangs were, burst of them at most
 	lastCycle time.Time
 	warned    bool // of an old Nomad
@@ -183,6 +184,7 @@ func (p *Placer) safely(ctx context.Context) (err error) {
 // events. Reading after subscribing leaves no gap.
 func (p *Placer) session(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
+	defer p.awaitBooks()
 	defer cancel()
 	begun, err := p.nomad.JobsIndex(ctx)
 	if err != nil {
@@ -279,8 +281,11 @@ func (p *Placer) follow(ctx context.Context, ended <-chan error) error {
 			p.arriving = append(p.arriving, s)
 			p.takeSubmissions()
 			heard = change
+		case <-p.booksWritten():
+			p.keepBooks(ctx, p.tick())
 		case <-tick.C:
 			heard = max(heard, p.eachSecond())
+			p.keepBooks(ctx, p.tick())
 		case <-wake.C:
 			heard = change
 		}
@@ -315,6 +320,7 @@ func (p *Placer) round(ctx context.Context) (heard news, debounced time.Time, er
 	if err := p.cycle(ctx); err != nil {
 		return 0, debounced, err
 	}
+	p.keepBooks(ctx, p.now)
 	p.vitals.CycleEnded(time.Now())
 	p.hooks.Meter.Cycle(time.Since(began))
 	debounced = time.Now().Add(rest(time.Since(began)))
@@ -437,7 +443,7 @@ func (p *Placer) reconcileDue() bool {
 			return true
 		}
 	}
-	return p.unpublished || len(p.timeBudget.until) > 0 || p.configDue || p.runHistory.due || len(p.stale) > 0 || len(p.unsaved) > 0 || len(p.state.Orphans())+len(p.state.StaleVersions()) > 0 || p.unstored || p.mayMove()
+	return p.unpublished || len(p.timeBudget.until) > 0 || p.runHistory.due || len(p.state.Orphans())+len(p.state.StaleVersions()) > 0 || p.mayMove()
 }
 
 // lookForMoves is how often gangs are looked at that could be moved, if nothing

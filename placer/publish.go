@@ -155,8 +155,8 @@ func (p *Placer) countGPUs() (kept GPUsKept, outliers map[pal.AppClass]int) {
 	return kept, outliers
 }
 
-// Records of jobs that Nomad does not know any more are removed, some with each cycle:
-// there may be as many as jobs that were ever purged, and nobody waits for it.
+// Records of jobs that Nomad does not know any more are removed, some with each lot: there
+// may be as many as jobs that were ever purged.
 const (
 	pruneAtOnce = 4 * writes
 	pruneWithin = 2 * time.Second
@@ -185,26 +185,24 @@ func (p *Placer) lookForStale(ctx context.Context) error {
 	return nil
 }
 
-// prune removes some of them.
-func (p *Placer) prune(ctx context.Context, now time.Time) {
+// staleDue removes some of them.
+func (p *Placer) staleDue(now time.Time) *entry {
 	if len(p.stale) == 0 || !p.mayTry(pruningRecords, now) {
-		return
+		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, pruneWithin)
-	defer cancel()
 	keep := p.kept() // a job may have come back
-	some := p.stale[:min(len(p.stale), pruneAtOnce)]
-	errs, records := make([]error, len(some)), store.In(p.nomad).Decisions()
-	var calls []call
-	for i, path := range some {
-		if !keep[path] {
+	some := slices.Clone(p.stale[:min(len(p.stale), pruneAtOnce)])
+	p.stale = p.stale[len(some):] // those that fail are found again
+	some = slices.DeleteFunc(some, func(path string) bool { return keep[path] })
+	return &entry{what: pruningRecords, paths: some, then: func(error) {}, write: func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, pruneWithin)
+		defer cancel()
+		errs, records := make([]error, len(some)), store.In(p.nomad).Decisions()
+		var calls []call
+		for i, path := range some {
 			calls = append(calls, call{do: func() { errs[i] = records.Delete(ctx, path) }})
 		}
-	}
-	inParallel(calls)
-	err := cmp.Or(errs...)
-	p.trouble(pruningRecords, err)
-	if p.stale = p.stale[len(some):]; err == nil { // those that failed are found again
-		p.again = p.again || len(p.stale) > 0
-	}
+		inParallel(calls)
+		return cmp.Or(errs...)
+	}}
 }

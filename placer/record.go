@@ -26,33 +26,7 @@ func readRecord(ctx context.Context, c *nomad.Client, k nomad.JobKey) (*Record, 
 
 // writeRecord records a decision.
 func (p *Placer) writeRecord(ctx context.Context, r Record) error {
-	return store.In(p.nomad).Decision(nomad.JobKey{Namespace: r.Namespace, ID: r.Job}).Write(ctx, r)
-}
-
-// save records decisions that are due. What cannot be written waits, and is tried
-// again at growing intervals: placing goes on without.
-func (p *Placer) save(ctx context.Context, now time.Time) {
-	if due := p.decisionsDue(now); due > 0 {
-		err := p.writeDecisions(ctx, due)
-		p.trouble(recordingDecisions, err)
-		p.again = p.again || err == nil && len(p.unsaved) > 0
-	}
-	if p.mayTry(recordingRunTimes, now) {
-		p.trouble(recordingRunTimes, p.saveRunHistory(ctx, now, false))
-	}
-	if p.mayTry(recordingAfter, now) {
-		p.trouble(recordingAfter, p.writeFinished(ctx))
-	}
-	if p.mayTry(recordingUsage, now) {
-		p.trouble(recordingUsage, p.saveUsage(ctx, now, false))
-	}
-}
-
-// writeDecisions records so many decisions at most.
-func (p *Placer) writeDecisions(ctx context.Context, most int) error {
-	calls, done := p.decisionWrites(ctx, most)
-	inParallel(calls)
-	return done()
+	return store.In(p.nomad).Decision(keyOfRecord(r)).Write(ctx, r)
 }
 
 // saveAll records what is left when the placer ends.
@@ -67,13 +41,13 @@ func (p *Placer) saveAll() {
 			p.unsaved = append(p.unsaved, *t.Record)
 		}
 	}
-	if err := p.writeDecisions(ctx, len(p.unsaved)); err != nil {
+	if err := writeNow(ctx, p.records(len(p.unsaved))); err != nil {
 		p.log.Warn("some decisions are not recorded", "error", err)
 	}
-	if err := p.saveRunHistory(ctx, p.tick(), true); err != nil {
+	if err := writeNow(ctx, p.runTimes(p.tick())); err != nil {
 		p.log.Warn("the run times learned in the last minute are lost", "error", err)
 	}
-	if err := p.saveUsage(ctx, p.now, true); err != nil {
+	if err := writeNow(ctx, p.usageNow(p.now)); err != nil {
 		p.log.Warn("the GPU time that namespaces used in the last minutes is lost", "error", err)
 	}
 }

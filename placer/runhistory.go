@@ -22,15 +22,8 @@ type runHistory struct {
 	at      time.Time
 }
 
-// remember does what is due once, or now and then, and that placing does not need:
-// it publishes the effective configuration, and tells the queue what earlier
-// placers learned and counted.
+// remember tells the queue, once, what earlier placers learned and counted.
 func (p *Placer) remember(ctx context.Context, now time.Time) {
-	if p.configDue && p.mayTry(publishingConfig, now) {
-		err := p.publishEffectiveConfig(ctx)
-		p.configDue = err != nil
-		p.trouble(publishingConfig, err)
-	}
 	p.recallUsage(ctx, now)
 	if p.runHistory.due && p.mayTry(readingRunTimes, now) {
 		p.trouble(readingRunTimes, p.readRunHistory(ctx))
@@ -52,15 +45,28 @@ func (p *Placer) readRunHistory(ctx context.Context) error {
 	return nil
 }
 
-// saveRunHistory writes what the queue has learned since, if it is time.
-func (p *Placer) saveRunHistory(ctx context.Context, now time.Time, atOnce bool) error {
-	lessons := p.queue.Lessons()
-	if !p.runHistory.loaded || lessons == p.runHistory.lessons || !atOnce && now.Sub(p.runHistory.at) < runTimesEvery {
+// runTimesDue writes what the queue has learned since, if it is time.
+func (p *Placer) runTimesDue(now time.Time) *entry {
+	if now.Sub(p.runHistory.at) < runTimesEvery || !p.mayTry(recordingRunTimes, now) {
 		return nil
 	}
-	err := store.In(p.nomad).RunTimes().Write(ctx, p.queue.History())
-	if err == nil {
-		p.runHistory.lessons, p.runHistory.at = lessons, now
+	return p.runTimes(now)
+}
+
+// runTimes writes what the queue has learned since.
+func (p *Placer) runTimes(now time.Time) *entry {
+	lessons := p.queue.Lessons()
+	if !p.runHistory.loaded || lessons == p.runHistory.lessons {
+		return nil
 	}
-	return err
+	history := p.queue.History()
+	return &entry{
+		what:  recordingRunTimes,
+		write: func(ctx context.Context) error { return store.In(p.nomad).RunTimes().Write(ctx, history) },
+		then: func(err error) {
+			if err == nil {
+				p.runHistory.lessons, p.runHistory.at = lessons, now
+			}
+		},
+	}
 }

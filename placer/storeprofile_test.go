@@ -62,6 +62,8 @@ func TestProfileThatCannotBeStored(t *testing.T) {
 		if err := p.calibrate(t.Context(), p.now); err != nil {
 			t.Fatalf("after %v: %v", c.after, err)
 		}
+		p.keepBooks(t.Context(), p.now)
+		p.awaitBooks()
 		if p.profile == nil || len(p.profile.GPUs) != 2 {
 			t.Fatalf("after %v: the profile in force is %+v", c.after, p.profile)
 		}

@@ -42,14 +42,17 @@ func TestRecordsThatCannotBeWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 20 { // within a second
-		p.save(t.Context(), began.Add(time.Duration(i)*50*time.Millisecond))
+		p.now = began.Add(time.Duration(i) * 50 * time.Millisecond)
+		p.keepBooks(t.Context(), p.now)
+		p.awaitBooks()
 	}
 	p.publish(began)
 	if w := strings.Join(p.Status().Warnings, "\n"); tries != 1 || !strings.Contains(w, recordingDecisions+" fails") || !strings.Contains(w, "The token lacks") {
 		t.Errorf("%d tries, want 1; warnings: %s", tries, w)
 	}
 	broken = false
-	p.save(t.Context(), began.Add(time.Minute))
+	p.keepBooks(t.Context(), began.Add(time.Minute))
+	p.awaitBooks()
 	p.publish(began.Add(time.Hour))
 	if w := p.Status().Warnings; len(w) > 0 || len(p.unsaved) > 0 {
 		t.Errorf("when it can be written again: warnings %q, %d records left", w, len(p.unsaved))
@@ -66,7 +69,7 @@ func TestRecordThatDoesNotFit(t *testing.T) {
 	p.state.PutJob(hostile.Plain("j", 1, 1, 1))
 	p.state.PutJob(hostile.Plain("k", 1, 1, 1))
 	p.unsaved = []Record{{Namespace: "default", Job: "j", Mode: "" + "x", Decision: pal.Decision{Gang: long}}, {Namespace: "default", Job: "k"}}
-	if err := p.writeDecisions(t.Context(), 10); err != nil || len(p.unsaved) > 0 || len(stored.m) != 1 {
+	if err := writeNow(t.Context(), p.records(10)); err != nil || len(p.unsaved) > 0 || len(stored.m) != 1 {
 		t.Errorf("%v, %d left, %d stored", err, len(p.unsaved), len(stored.m))
 	}
 }

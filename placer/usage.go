@@ -68,9 +68,17 @@ func (p *Placer) takeUsage(kept store.Value[store.Usage], now time.Time) {
 	p.queue.RememberUsage(since(at), kept.Of.Usage)
 }
 
-// saveUsage writes what the queue has counted, if it is time.
-func (p *Placer) saveUsage(ctx context.Context, now time.Time, atOnce bool) error {
-	if !p.usage.loaded || p.cfg.Queue.HalfLife == 0 || !atOnce && now.Sub(p.usage.at) < usageEvery {
+// usageDue writes what the queue has counted, if it is time.
+func (p *Placer) usageDue(now time.Time) *entry {
+	if now.Sub(p.usage.at) < usageEvery || !p.mayTry(recordingUsage, now) {
+		return nil
+	}
+	return p.usageNow(now)
+}
+
+// usageNow writes what the queue has counted.
+func (p *Placer) usageNow(now time.Time) *entry {
+	if !p.usage.loaded || p.cfg.Queue.HalfLife == 0 {
 		return nil
 	}
 	usage, gpuS := p.queue.Usage(since(now)), 0.0
@@ -82,9 +90,15 @@ func (p *Placer) saveUsage(ctx context.Context, now time.Time, atOnce bool) erro
 		return nil
 	}
 	slices.SortStableFunc(usage, func(a, b queue.Usage) int { return cmp.Compare(b.GPUSeconds, a.GPUSeconds) })
-	if err := store.In(p.nomad).Usage().Write(ctx, store.Usage{At: now, Usage: usage}); err != nil {
-		return err
+	return &entry{
+		what: recordingUsage,
+		write: func(ctx context.Context) error {
+			return store.In(p.nomad).Usage().Write(ctx, store.Usage{At: now, Usage: usage})
+		},
+		then: func(err error) {
+			if err == nil {
+				p.usage.gpuS, p.usage.at = gpuS, now
+			}
+		},
 	}
-	p.usage.gpuS, p.usage.at = gpuS, now
-	return nil
 }

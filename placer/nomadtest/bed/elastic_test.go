@@ -69,3 +69,27 @@ func TestElasticGang(t *testing.T) {
 		w.expectMembers("a", 4)
 	})
 }
+
+// An elastic gang that finishes while its new size is on its way to Nomad is started again
+// there. The placer does not wait to hear of that: it looks right after, and stops it (walk
+// 105833).
+func TestElasticGangFinishesWhileItShrinks(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 3)
+		w.StartPlacer()
+		w.Submit(stretch("a", 6*time.Minute))
+		w.expectMembers("a", 4)
+		w.RunFor(5*time.Minute + 55*time.Second)
+		slow := w.Nomad.Fail("placer-1", "PUT /v1/jobs", nomadtest.SlowWrite, 1)
+		w.Submit(Gang{Name: "b", Members: 3, GPUs: 1, Runs: time.Minute, Meta: map[string]string{"pal_duration": "1m"}})
+		w.RunFor(time.Second)
+		w.Nomad.SetEventFaults(nomadtest.EventFaults{Late: 1, Delay: time.Hour})
+		w.ExpectFinished("a", 10*time.Second)
+		w.Expect("its new size is registered after that", 10*time.Second, func() bool { return *w.Nomad.Job(Key("a")).Version > 1 })
+		w.RunFor(2 * time.Second)
+		w.ExpectGone("a", 0)
+		if slow() != 1 || !*w.Nomad.Job(Key("a")).Stop {
+			t.Errorf("it was not stopped:\n%s", w.Describe())
+		}
+	})
+}

@@ -4,6 +4,7 @@
 package bed
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -85,5 +86,35 @@ func TestNonsenseInVariables(t *testing.T) {
 		if v := p.Vitals(); v.Restarts > 0 {
 			t.Errorf("it started anew %d times: %s", v.Restarts, v.LastError)
 		}
+	})
+}
+
+// Nomad takes ten seconds for each variable that is written. No gang waits for what the
+// placer remembers, and nothing of it is lost.
+func TestSlowVariables(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 4)
+		w.Nomad.FailBy(func(r nomadtest.Request) nomadtest.Fault {
+			if r.Write() && strings.HasPrefix(r.Path, "/v1/var/") {
+				return nomadtest.Slow
+			}
+			return nomadtest.None
+		})
+		p := w.StartPlacer()
+		var paths []string
+		for i := range 8 {
+			name := fmt.Sprint("gang-", i)
+			w.Submit(Gang{Name: name, Members: 2, GPUs: 4, Runs: 3 * time.Second})
+			w.ExpectRunning(name, time.Second)
+			w.ExpectFinished(name, 5*time.Second)
+			paths = append(paths, "nomad-pal/decisions/default/"+name)
+		}
+		w.RunFor(2 * time.Minute)
+		for _, path := range append(paths, "nomad-pal/effective-config") {
+			if w.Nomad.Variable("default", path) == nil {
+				t.Errorf("%s was not written", path)
+			}
+		}
+		p.Stop()
 	})
 }

@@ -1,0 +1,122 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"context"
+	"time"
+)
+
+// What the placer remembers in Nomad's variables, decisions, run times and more, is
+// written beside its cycles: no gang waits for it. At most one lot is under way. What
+// becomes due meanwhile goes with the next one, as it is then.
+//
+// What a decision rests on is written within the cycle: the record of a gang that is to be
+// stopped, and which GPUs are kept out.
+
+// entry is something to be written, of the placer's as it is now: write, which runs beside
+// the cycles, touches nothing else.
+type entry struct {
+	what  string // of [trouble]
+	write func(context.Context) error
+	// then takes in how it went, between cycles.
+	then func(error)
+	// paths are those of the records that it writes or removes.
+	paths []string
+}
+
+// lot is what is being written.
+type lot struct {
+	entries []entry
+	errs    []error
+	paths   map[string]bool
+	written chan struct{} // closed when all is
+	panic   *callPanic
+}
+
+// keepBooks begins to write what is due, if nothing is being written.
+func (p *Placer) keepBooks(ctx context.Context, now time.Time) {
+	if p.takeBooks(); p.lot != nil {
+		return
+	}
+	l := &lot{paths: map[string]bool{}, written: make(chan struct{})}
+	for _, due := range []func(time.Time) *entry{p.profileDue, p.configToPublish, p.recordsDue, p.runTimesDue, p.finishedDue, p.usageDue, p.staleDue} {
+		if e := due(now); e != nil {
+			l.entries = append(l.entries, *e)
+			for _, path := range e.paths {
+				l.paths[path] = true
+			}
+		}
+	}
+	if len(l.entries) == 0 {
+		return
+	}
+	p.lot = l
+	go l.write(ctx)
+}
+
+func (l *lot) write(ctx context.Context) {
+	defer close(l.written)
+	l.errs = make([]error, len(l.entries))
+	var calls []call
+	for i, e := range l.entries {
+		calls = append(calls, call{do: func() { l.errs[i] = e.write(ctx) }})
+	}
+	l.panic = call{do: func() { inParallel(calls) }}.guarded()
+}
+
+// booksWritten is closed when the lot under way is written; nil: none is under way.
+func (p *Placer) booksWritten() <-chan struct{} {
+	if p.lot == nil {
+		return nil
+	}
+	return p.lot.written
+}
+
+// takeBooks takes in how a lot went, if it is written.
+func (p *Placer) takeBooks() {
+	select {
+	case <-p.booksWritten():
+	default:
+		return
+	}
+	l := p.lot
+	p.lot = nil
+	for i, e := range l.entries {
+		if _, troubled := p.troubles[e.what]; troubled || l.errs[i] != nil {
+			p.unpublished = true
+		}
+		e.then(l.errs[i])
+		p.trouble(e.what, l.errs[i])
+	}
+	if l.panic != nil {
+		panic(l.panic)
+	}
+}
+
+// awaitBooks waits for what is being written.
+func (p *Placer) awaitBooks() {
+	if p.lot != nil {
+		<-p.lot.written
+		p.takeBooks()
+	}
+}
+
+// awaitRecord waits for it if the record of a job is being written or removed: what is
+// written next is not to be overtaken.
+func (p *Placer) awaitRecord(path string) {
+	if p.lot != nil && p.lot.paths[path] {
+		p.awaitBooks()
+	}
+}
+
+// writeNow writes an entry and waits for it.
+func writeNow(ctx context.Context, e *entry) error {
+	if e == nil {
+		return nil
+	}
+	err := e.write(ctx)
+	e.then(err)
+	return err
+}

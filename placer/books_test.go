@@ -1,0 +1,95 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// bookkeeper is a placer with one job, whose writes of variables put carries out.
+func bookkeeper(t *testing.T, put func(body string) (status int)) (*Placer, *tracked) {
+	t.Helper()
+	p := newPlacer(t)
+	client, err := nomad.NewClient(&api.Config{Address: "http://nomad.test", HttpClient: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		body, err := io.ReadAll(r.Body)
+		return &http.Response{StatusCode: put(string(body)), Header: http.Header{}, Body: io.NopCloser(strings.NewReader("{}")), ContentLength: 2, Request: r}, err
+	})}}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.nomad, p.state = client, nomad.NewState()
+	job := benchJob("j", 1)
+	p.state.PutJob(job)
+	return p, &tracked{Gang: gang.Gang{Observed: gang.Observed{Key: nomad.KeyOf(job), Job: job}}}
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func noted(note string) Record { return Record{Namespace: "default", Job: "j", Note: note} }
+
+// A record upon which something rests is not overtaken by an older one of the job that is
+// still on its way.
+func TestRecordsOfAJobInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var written []string
+		p, j := bookkeeper(t, func(body string) int {
+			if strings.Contains(body, "older") {
+				time.Sleep(time.Second)
+			}
+			written = append(written, map[bool]string{true: "older", false: "newer"}[strings.Contains(body, "older")])
+			return http.StatusOK
+		})
+		p.unsaved = []Record{noted("older")}
+		p.keepBooks(t.Context(), p.now)
+		synctest.Wait()
+		if _, err := p.askNomad(t.Context(), j, gang.WriteRecord{Record: noted("newer")}); err != nil {
+			t.Fatal(err)
+		}
+		if p.awaitBooks(); !slices.Equal(written, []string{"older", "newer"}) {
+			t.Errorf("written: %q", written)
+		}
+	})
+}
+
+// One that could not be written does not come back over a newer one.
+func TestRecordThatFailsIsOld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, j := bookkeeper(t, func(string) int { time.Sleep(time.Second); return http.StatusForbidden })
+		p.unsaved = []Record{noted("older")}
+		p.keepBooks(t.Context(), p.now)
+		p.carryOutHere(j, gang.SaveRecord{Record: noted("newer")})
+		if p.awaitBooks(); len(p.unsaved) != 1 || p.unsaved[0].Note != "newer" {
+			t.Errorf("to be written: %+v", p.unsaved)
+		}
+		if len(p.troubled()) != 1 {
+			t.Errorf("it warns of %q", p.troubled())
+		}
+	})
+}
+
+// A bug that writing meets is the job's whose record it was, as everywhere.
+func TestPanicWhileWriting(t *testing.T) {
+	p, j := bookkeeper(t, func(string) int { panic("a bug") })
+	p.unsaved = []Record{noted("")}
+	p.keepBooks(t.Context(), p.now)
+	defer func() {
+		if c, ok := recover().(*callPanic); !ok || c.job != j.Key {
+			t.Errorf("the panic is of job %+v", c)
+		}
+	}()
+	p.awaitBooks()
+}
