@@ -28,11 +28,11 @@ type entry struct {
 
 // lot is what is being written.
 type lot struct {
-	entries []entry
-	errs    []error
-	paths   map[string]bool
-	written chan struct{} // closed when all is
-	panic   *callPanic
+	entries  []entry
+	errs     []error
+	paths    map[string]bool
+	written  chan struct{} // closed when all is
+	panicked *callPanic
 }
 
 // keepBooks begins to write what is due, if nothing is being written.
@@ -63,7 +63,7 @@ func (l *lot) write(ctx context.Context) {
 	for i, e := range l.entries {
 		calls = append(calls, call{do: func() { l.errs[i] = e.write(ctx) }})
 	}
-	l.panic = call{do: func() { inParallel(calls) }}.guarded()
+	l.panicked = call{do: func() { inParallel(calls) }}.guarded()
 }
 
 // booksWritten is closed when the lot under way is written; nil: none is under way.
@@ -90,8 +90,8 @@ func (p *Placer) takeBooks() {
 		e.then(l.errs[i])
 		p.trouble(e.what, l.errs[i])
 	}
-	if l.panic != nil {
-		panic(l.panic)
+	if l.panicked != nil {
+		panic(l.panicked)
 	}
 }
 

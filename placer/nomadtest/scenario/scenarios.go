@@ -26,6 +26,7 @@ var All = []Scenario{
 	{"check and set", checkAndSet},
 	{"finishes", finishes},
 	{"finishes behind the gate", finishesBehindGate},
+	{"another count", anotherCount},
 	{"fails", fails},
 	{"is tried again", triedAgain},
 	{"stopped and started", stoppedAndStarted},
@@ -189,6 +190,27 @@ func finishesBehindGate(x *Script) {
 	x.say("without it")
 	x.register(job)
 	x.untilOver("a", 2)
+	x.show("a")
+}
+
+// anotherCount is what becomes of an elastic gang of which a member has ended.
+func anotherCount(x *Script) {
+	count := func(n int) {
+		x.register(x.pinned(bed.Gang{Name: "a", Members: n, Ungated: true, Change: func(job *api.Job) {
+			endsSoon(job)
+			job.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", "sleep 1; [ $NOMAD_ALLOC_INDEX = 0 ] && exit 0; sleep infinity"}
+		}}.Job(), "GPU-0-0", "GPU-0-1", "GPU-1-0", "GPU-1-1"))
+	}
+	count(3)
+	x.untilOver("a", 1)
+	x.show("a")
+	x.say("one more")
+	count(4)
+	x.untilOver("a", 2)
+	x.show("a")
+	x.say("two fewer")
+	count(2)
+	x.untilOver("a", 3)
 	x.show("a")
 }
 
