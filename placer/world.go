@@ -65,7 +65,7 @@ func (w world) RoomForMissing(g *gang.Gang) (gang.Room, error) {
 	if err != nil {
 		return gang.Room{}, err
 	}
-	return w.room(w.view, r, func(more rewrite.Pins) rewrite.Pins { return w.view.Widen(g.Pins, more) }), nil
+	return w.room(w.view, r, func(more rewrite.Pins) rewrite.Pins { return w.view.Widen(r, g.Pins, more) }), nil
 }
 
 func (w world) RoomForCanaries(g *gang.Gang) (gang.Room, error) {
@@ -78,7 +78,7 @@ func (w world) RoomForCanaries(g *gang.Gang) (gang.Room, error) {
 		if pins.Mode == rewrite.ModeGPU {
 			pins = w.view.HeldPins(g.Job)
 		}
-		return w.view.Widen(pins, more)
+		return w.view.Widen(r, pins, more)
 	}), nil
 }
 

@@ -38,46 +38,26 @@ func (r Request) membersOf(g *api.TaskGroup) int {
 }
 
 // elasticPins makes pins those of an elastic gang: on so many members, and on GPUs of all
-// classes up to the first that holds an outlier, if none of its own is one. Outliers that
-// are allowed for all that, since a class holds sound GPUs, too, are left out by naming the
-// others: Nomad knows nothing of them, and would choose any.
+// classes up to the first that holds an outlier, if none of its own is one.
 func (v *View) elasticPins(r Request, p pal.Placement, pins *rewrite.Pins) {
-	g := &pins.Groups[0]
-	g.Count = len(p.Members)
+	pins.Groups[0].Count = len(p.Members)
 	limit := pal.PMScore(v.opts.OutlierThreshold)
 	switch {
-	case limit == 0:
+	case limit == 0 || pins.Ceiling == 0:
 		return
 	case p.PMScore > limit:
 		pins.Class, pins.Ceiling = "", 0
 		return
 	}
-	k := r.Gang.Class.Index()
-	class := func(u int) int {
-		return v.publishedClass(v.Cluster.GroupOf(u), v.Cluster.GPU(u).ID, r.Gang.Class)
-	}
-	if pins.Ceiling != 0 {
-		sound, barred := 0, math.MaxInt
-		for u := range v.Cluster.NumGPUs() {
-			if c := class(u); v.Cluster.GPU(u).Scores[k] <= limit {
-				sound = max(sound, c)
-			} else if c != 0 {
-				barred = min(barred, c)
-			}
+	sound, barred := 0, math.MaxInt
+	for u := range v.Cluster.NumGPUs() {
+		if c := v.classOfGPU(u, r.Gang.Class); !v.outlier(u, r.Gang.Class) {
+			sound = max(sound, c)
+		} else if c != 0 {
+			barred = min(barred, c)
 		}
-		pins.Ceiling = max(pins.Ceiling, min(sound, barred-1))
 	}
-	all := g.GPUs
-	if all == nil {
-		all = v.gpusOf(g.Nodes)
-	}
-	good := slices.DeleteFunc(slices.Clone(all), func(id string) bool {
-		u := v.Cluster.Find(id)
-		return u >= 0 && v.Cluster.GPU(u).Scores[k] > limit && (pins.Ceiling == 0 || class(u) <= pins.Ceiling)
-	})
-	if len(good) < len(all) {
-		g.GPUs = good
-	}
+	pins.Ceiling = max(pins.Ceiling, min(sound, barred-1))
 }
 
 // Resized are the pins with which a running elastic gang has the members of a placement.

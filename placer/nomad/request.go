@@ -432,7 +432,50 @@ func (v *View) Pins(r Request, p pal.Placement) rewrite.Pins {
 	if r.Elastic != nil {
 		v.elasticPins(r, p, &pins)
 	}
+	if p.PMScore <= pal.PMScore(v.opts.OutlierThreshold) {
+		v.barOutliers(r, &pins)
+	}
 	return pins
+}
+
+// barOutliers leaves outliers out of pins by class that would allow them, since their class
+// holds sound GPUs, too, or since there is no ceiling: it names the others. Nomad knows
+// nothing of outliers, and would choose any. Those that other pins allow stay.
+func (v *View) barOutliers(r Request, pins *rewrite.Pins, allowed ...rewrite.Pins) {
+	if pins.Mode != rewrite.ModeClass || v.opts.OutlierThreshold == 0 {
+		return
+	}
+	for i := range pins.Groups {
+		g := &pins.Groups[i]
+		all := g.GPUs
+		if all == nil {
+			all = v.gpusOf(g.Nodes)
+		}
+		good := slices.DeleteFunc(slices.Clone(all), func(id string) bool {
+			u := v.Cluster.Find(id)
+			return u >= 0 && v.outlier(u, r.Gang.Class) && v.allows(*pins, g.Group, u, r.Gang.Class) &&
+				!slices.ContainsFunc(allowed, func(o rewrite.Pins) bool { return v.allows(o, g.Group, u, r.Gang.Class) })
+		})
+		if len(good) < len(all) {
+			g.GPUs = good
+		}
+	}
+}
+
+// allows says whether Nomad may give the group GPU u by pins of [rewrite.ModeClass].
+func (v *View) allows(p rewrite.Pins, group string, u int, class pal.AppClass) bool {
+	g, ok := p.Of(group)
+	node, _ := v.Cluster.Group(v.Cluster.GroupOf(u))
+	if !ok || !slices.Contains(g.Nodes, v.nodes[node].ID) || g.GPUs != nil && !slices.Contains(g.GPUs, v.Cluster.GPU(u).ID) {
+		return false
+	}
+	c := v.classOfGPU(u, class)
+	return p.Ceiling == 0 || c != 0 && c <= p.Ceiling
+}
+
+// outlier says whether GPU u is one for jobs of the class.
+func (v *View) outlier(u int, class pal.AppClass) bool {
+	return v.Cluster.GPU(u).Scores[class.Index()] > pal.PMScore(v.opts.OutlierThreshold)
 }
 
 // usable are the GPUs of the nodes, sorted, without those that are kept out: Nomad
@@ -460,12 +503,14 @@ func (v *View) gpusOf(nodes []string) []string {
 
 // Widen are pins that allow what a job's pins allow, and what those of further
 // members of it do. Where the ones name GPUs, and the others any of their nodes,
-// these are named, too.
-func (v *View) Widen(old, more rewrite.Pins) rewrite.Pins {
-	if old.Mode == rewrite.ModeClass {
-		old, more = v.named(old, more), v.named(more, old)
+// these are named, too. The request is that of the further members.
+func (v *View) Widen(r Request, old, more rewrite.Pins) rewrite.Pins {
+	if old.Mode != rewrite.ModeClass {
+		return old.Union(more)
 	}
-	return old.Union(more)
+	both := v.named(old, more).Union(v.named(more, old))
+	v.barOutliers(r, &both, old, more)
+	return both
 }
 
 // named are the pins with GPUs named where the others name them.
@@ -507,6 +552,11 @@ func (v *View) racks(nodes []string) rewrite.Racks {
 		return rewrite.Racks{}
 	}
 	return rewrite.Racks{Meta: v.opts.RackMeta, Names: slices.Sorted(maps.Keys(in))}
+}
+
+// classOfGPU is the published class of GPU u.
+func (v *View) classOfGPU(u int, class pal.AppClass) int {
+	return v.publishedClass(v.Cluster.GroupOf(u), v.Cluster.GPU(u).ID, class)
 }
 
 // publishedClass is the variability class that the node itself publishes of a

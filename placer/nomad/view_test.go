@@ -382,47 +382,87 @@ func TestRacksOfPins(t *testing.T) {
 	}
 }
 
-// Nomad chooses among the GPUs that the pins of an elastic gang allow: none of them is an
-// outlier, also where one class holds outliers and sound GPUs.
-func TestElasticPinsLeaveOutOutliers(t *testing.T) {
+// outlierWorld is a view of nodes whose last GPU is an outlier; of each node, two lists of
+// GPUs by class: those of class 2 at most, and of 3.
+func outlierWorld(t *testing.T, classes ...[2]string) (*State, *View) {
+	t.Helper()
+	s := world(len(classes))
 	var samples []profile.Sample
-	for i, took := range []float64{1, 1.05, 1.06, 3.5} {
-		samples = append(samples, profile.Sample{GPU: fmt.Sprintf("n0-%d", i), Model: "H200", App: pal.ClassA, Time: took})
+	for n, of := range classes {
+		for i, took := range []float64{1, 1.05, 1.06, 3.5} {
+			samples = append(samples, profile.Sample{GPU: fmt.Sprintf("n%d-%d", n, i), Model: "H200", App: pal.ClassA, Time: took})
+		}
+		attrs := s.Nodes[fmt.Sprintf("id-%d", n)].NodeResources.Devices[0].Attributes
+		attrs["unique.variability_a_le_1"], attrs["unique.variability_a_le_2"], attrs["unique.variability_a_le_3"] = text(""), text(of[0]), text(of[1])
 	}
 	measured, err := profile.Build(samples, profile.DefaultOptions(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, c := range map[string]struct {
-		le2, le3 string // GPUs of class 2 at most, and of 3; n0-3 is the outlier
-		ceiling  int
-		named    []string
-	}{
-		"the outlier has a class of its own": {"n0-0,n0-1,n0-2", "n0-0,n0-1,n0-2,n0-3", 2, nil},
-		"it shares one":                      {"n0-0", "n0-0,n0-1,n0-2,n0-3", 3, []string{"n0-0", "n0-1", "n0-2"}},
-	} {
-		s := world(1)
-		attrs := s.Nodes["id-0"].NodeResources.Devices[0].Attributes
-		attrs["unique.variability_a_le_1"], attrs["unique.variability_a_le_2"], attrs["unique.variability_a_le_3"] = text(""), text(c.le2), text(c.le3)
-		o := options()
-		o.Profile, o.OutlierThreshold = measured, 1.5
-		v, err := s.View(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		elastic := strings.Replace(jobspec("j", 3, 1, `meta {
+	o := options()
+	o.Profile, o.OutlierThreshold = measured, 1.5
+	v, err := s.View(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, v
+}
+
+// Nomad chooses among the GPUs that pins by class allow: none of them is an outlier, also
+// where one class holds outliers and sound GPUs.
+func TestPinsByClassLeaveOutOutliers(t *testing.T) {
+	const alone, shared = "the outlier has a class of its own", "it shares one"
+	service := strings.Replace(jobspec("s", 2, 1, `meta { pal_class = "A" }`), `type = "batch"`, `type = "service"`, 1)
+	elastic := strings.Replace(jobspec("e", 3, 1, `meta {
     pal_class   = "A"
     pal_elastic = "true"
   }`), "count = 3", "count = 3\n    scaling {\n      min = 1\n      max = 3\n    }", 1)
-		r, err := v.Request(addJob(t, s, elastic, 1))
+	for _, c := range []struct {
+		name, job string
+		ceiling   int
+		named     []string
+	}{
+		{alone, elastic, 2, nil},
+		{shared, elastic, 3, []string{"n0-0", "n0-1", "n0-2"}},
+		{alone, service, 2, nil},
+		{shared, service, 3, []string{"n0-0", "n0-1", "n0-2"}},
+	} {
+		lists := map[string][2]string{alone: {"n0-0,n0-1,n0-2", "n0-0,n0-1,n0-2,n0-3"}, shared: {"n0-0", "n0-0,n0-1,n0-2,n0-3"}}
+		s, v := outlierWorld(t, lists[c.name])
+		r, err := v.Request(addJob(t, s, c.job, 1))
 		if err != nil {
 			t.Fatal(err)
 		}
 		pl, ok := pal.Place(v.Cluster, r.Gang, pal.Policy{Name: pal.PAL, OutlierThreshold: 1.5})
-		if !ok || r.Elastic == nil {
-			t.Fatalf("%s: it fits: %t, is elastic: %v", name, ok, r.Elastic)
+		if !ok {
+			t.Fatalf("%s: it does not fit", c.name)
 		}
 		if got := v.Pins(r, pl); got.Ceiling != c.ceiling || !slices.Equal(got.Groups[0].GPUs, c.named) {
+			t.Errorf("%s: %+v", c.name, got)
+		}
+	}
+}
+
+// Further members of a service on slower GPUs do not let the others have an outlier; one
+// that has it keeps it.
+func TestWidenedPinsLeaveOutOutliers(t *testing.T) {
+	s, v := outlierWorld(t, [2]string{"n0-0,n0-1", "n0-0,n0-1,n0-2,n0-3"}, [2]string{"n1-0,n1-1", "n1-0,n1-1,n1-2,n1-3"})
+	r, err := v.Request(addJob(t, s, strings.Replace(jobspec("s", 2, 1, `meta { pal_class = "A" }`), `type = "batch"`, `type = "service"`, 1), 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pins := func(ceiling int, node string, gpus ...string) rewrite.Pins {
+		return rewrite.Pins{Mode: rewrite.ModeClass, Class: "A", Ceiling: ceiling, Groups: []rewrite.GroupPins{{Group: "g", Nodes: []string{node}, GPUs: gpus}}}
+	}
+	for name, c := range map[string]struct{ old, more, want []string }{
+		"outliers of the old node": {nil, []string{"n1-0", "n1-1", "n1-2"}, []string{"n0-0", "n0-1", "n0-2", "n1-0", "n1-1", "n1-2"}},
+		"an outlier that it has":   {[]string{"n0-0", "n0-3"}, []string{"n1-2"}, []string{"n0-0", "n0-3", "n1-2"}},
+	} {
+		old := pins(2, "id-0", c.old...)
+		if len(c.old) > 0 {
+			old.Ceiling = 3
+		}
+		if got := v.Widen(r, old, pins(3, "id-1", c.more...)); got.Ceiling != 3 || !slices.Equal(got.Groups[0].GPUs, c.want) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
