@@ -21,7 +21,7 @@ func bigCluster(tb testing.TB, n int, busy float64) *Cluster {
 			u := GPU{ID: fmt.Sprintf("GPU-%d-%d", i, j), NUMA: uint16(1 + j/4), Island: 1}
 			for k := range NumClasses {
 				u.Binned[k] = bins[r.Intn(len(bins))]
-				u.Scores[k] = u.Binned[k]
+				u.Scores[k] = u.Binned[k] + PMScore(j-4)/1000
 			}
 			g.GPUs = append(g.GPUs, u)
 		}

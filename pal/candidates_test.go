@@ -42,7 +42,8 @@ func TestCandidates(t *testing.T) {
 }
 
 // TestWalkCountsFree counts what an entry of the LV matrix had to choose from
-// one by one, with few and with many groups that may not serve the gang.
+// one by one, with few and with many groups that may not serve the gang, and looks which
+// PM scores are in its bin.
 func TestWalkCountsFree(t *testing.T) {
 	r := rand.New(rand.NewSource(1))
 	c := bigCluster(t, 20, 0.5)
@@ -56,14 +57,17 @@ func TestWalkCountsFree(t *testing.T) {
 			g.MemberSets[0].Eligible[gi] = r.Float64() < share
 		}
 		for _, e := range Explain(c, g, Policy{Name: PAL}).Walk {
-			want := 0
+			want, in := 0, scores{}
 			for u := range c.NumGPUs() {
+				if c.GPU(u).Binned[i%4] == e.Bin {
+					in = in.with(c.GPU(u).Scores[i%4])
+				}
 				if c.Available(u) && g.MemberSets[0].Eligible[c.GroupOf(u)] && c.GPU(u).Binned[i%4] <= e.Bin {
 					want++
 				}
 			}
-			if e.Free != want {
-				t.Fatalf("%+v: want %d free", e, want)
+			if e.Free != want || e.Lowest != in.lowest || e.Highest != in.highest || in.lowest == in.highest {
+				t.Fatalf("%+v: want %d free, PM scores %v", e, want, in)
 			}
 		}
 	}

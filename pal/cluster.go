@@ -89,8 +89,21 @@ type gpuState struct {
 type modelState struct {
 	name   string
 	values [NumClasses][]PMScore // bin values, ascending
+	scores [NumClasses][]scores  // of the GPUs in each bin
 	groups []uint64              // a bit per device group: whether it is of this model
 	upTo   [NumClasses][]int32   // available GPUs up to each bin
+}
+
+// scores are the lowest and highest PM score in a bin.
+type scores struct{ lowest, highest PMScore }
+
+// with are the scores with a further one.
+func (r scores) with(s PMScore) scores {
+	if r.highest == 0 || s < r.lowest {
+		r.lowest = s
+	}
+	r.highest = max(r.highest, s)
+	return r
 }
 
 // topologyLevel are the racks, or the datacenters, of a cluster, by number.
@@ -193,6 +206,7 @@ func (c *Cluster) bin() {
 			vs := c.models[m].values[k]
 			slices.Sort(vs)
 			c.models[m].values[k] = slices.Clip(slices.Compact(vs))
+			c.models[m].scores[k] = make([]scores, len(c.models[m].values[k]))
 		}
 		c.ranks[k] = make([]uint16, len(c.gpus))
 		size := int32(0)
@@ -204,9 +218,13 @@ func (c *Cluster) bin() {
 		// Until countOutliers is called all groups are taken to have no outlier.
 		c.upTo[k], c.inlierOffset[k] = make([]uint16, size), c.offset[k]
 		for i := range c.gpus {
-			vs := c.models[c.groups[c.gpus[i].group].model].values[k]
-			r, _ := slices.BinarySearch(vs, binValue(&c.gpus[i].GPU, k))
+			m, value := &c.models[c.groups[c.gpus[i].group].model], binValue(&c.gpus[i].GPU, k)
+			r, _ := slices.BinarySearch(m.values[k], value)
 			c.ranks[k][i] = uint16(r)
+			if score := c.gpus[i].Scores[k]; score > 0 && c.gpus[i].Degraded == "" {
+				value = score
+			}
+			m.scores[k][r] = m.scores[k][r].with(value)
 		}
 	}
 	c.buildIndex()

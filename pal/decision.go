@@ -104,9 +104,15 @@ type Candidates struct {
 
 // Entry is one entry of the LV matrix, in the order walked.
 type Entry struct {
-	Bin     PMScore `json:"bin"` // value of the bin: GPUs up to it count
+	Bin PMScore `json:"bin"` // value of the bin, the mean of its GPUs: those up to it count
+	// Lowest and Highest are of the PM scores in the bin. They count as equal.
+	Lowest  PMScore `json:"lowest"`
+	Highest PMScore `json:"highest"`
 	Tier    Tier    `json:"tier"`
 	Product float64 `json:"product"` // bin × penalty
 	Free    int     `json:"free"`    // eligible free GPUs up to the bin
 	Taken   bool    `json:"taken"`
+	// PassedOver: the gang fits, but on a node with more free GPUs, which is left to wider
+	// gangs (see [Policy.Tight]).
+	PassedOver bool `json:"passed_over,omitempty"`
 }

@@ -45,7 +45,7 @@ func (f *Found) reasons(c *Cluster, g Gang, p Policy, ok bool) Decision {
 		d.Impossible, d.Reason = whyNot(c, g, d.Candidates)
 		s := newSearch(c, g, p, modelsFor(c, g)[0])
 		if p.Name == PAL && s.n > 1 {
-			d.Walk, d.WalkOmitted = s.entriesTo(len(s.lvMatrix()), false)
+			d.Walk, d.WalkOmitted = s.entriesTo(len(s.lvMatrix()))
 		}
 		return d
 	}
@@ -54,7 +54,12 @@ func (f *Found) reasons(c *Cluster, g Gang, p Policy, ok bool) Decision {
 		within = g.preferring(f.prefer)
 	}
 	s := newSearch(c, within, p, f.model)
-	d.Walk, d.WalkOmitted = s.entriesTo(f.walked, true)
+	d.Walk, d.WalkOmitted = s.entriesTo(f.walked)
+	for i := range d.Walk {
+		e := &d.Walk[i]
+		e.Taken = i == len(d.Walk)-1
+		e.PassedOver = !e.Taken && e.Tier == TierNode && e.Bin >= f.roomier
+	}
 	if packed, ok := s.packedInstead(g); ok {
 		d.Packed = Describe(c, g, packed)
 	}
@@ -123,9 +128,8 @@ func Describe(c *Cluster, g Gang, pl Placement) *Choice {
 }
 
 // entriesTo are the first n entries of the matrix with the GPUs that each had to
-// choose from; taken says whether the last of them was. Of more than [walkShown]
-// entries those in the middle are omitted.
-func (s *search) entriesTo(n int, taken bool) (es []Entry, omitted int) {
+// choose from. Of more than [walkShown] those in the middle are omitted.
+func (s *search) entriesTo(n int) (es []Entry, omitted int) {
 	if n == 0 {
 		return nil, 0
 	}
@@ -136,9 +140,21 @@ func (s *search) entriesTo(n int, taken bool) (es []Entry, omitted int) {
 		if omitted > 0 && i >= walkShown/2 && i < n-walkShown/2 {
 			continue
 		}
-		es = append(es, Entry{Bin: s.values[e.v], Tier: e.tier, Product: e.product, Free: free[e.v], Taken: taken && i == n-1})
+		in := s.scoresIn(e.v)
+		es = append(es, Entry{Bin: s.values[e.v], Lowest: in.lowest, Highest: in.highest, Tier: e.tier, Product: e.product, Free: free[e.v]})
 	}
 	return es, omitted
+}
+
+// scoresIn are the PM scores of the GPUs in a bin, of all models searched.
+func (s *search) scoresIn(v int) (all scores) {
+	for m, to := range s.toValue {
+		if b, ok := slices.BinarySearch(to, v); ok {
+			of := s.c.models[m].scores[s.k][b]
+			all = all.with(of.lowest).with(of.highest)
+		}
+	}
+	return all
 }
 
 // freeUpTo counts, for each bin value, the available GPUs up to it that may

@@ -37,6 +37,7 @@ type Found struct {
 	prefer    int // which preference held it; -1: none
 	model     int // or anyModel
 	walked    int // entries of the LV matrix
+	roomier   PMScore
 }
 
 // Find is [Place] that also returns how it found the placement.
@@ -70,7 +71,7 @@ func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 			continue
 		}
 		if pl := s.measure(members); !ok || pl.Cost() < f.Cost() {
-			f, ok = Found{pl, c, c.stateHash, g, p, -1, m, s.walked}, true
+			f, ok = Found{pl, c, c.stateHash, g, p, -1, m, s.walked, s.roomier}, true
 		}
 	}
 	return f, ok

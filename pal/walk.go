@@ -180,6 +180,7 @@ func (s *search) bestNode() domain {
 		}
 	}
 	if s.p.Tight > 0 && best.v < len(s.values) {
+		s.roomier = s.values[best.v]
 		best = s.tightest(best)
 	}
 	return best

@@ -168,21 +168,22 @@ type Alternative struct {
 	*pal.Choice
 }
 
-// bestNow is where a running gang would go if it started now, and what would change that.
-// Callers hold mu.
-func (s *Snapshot) bestNow(t *tracked) ([]Alternative, []Tradeoff) {
+// runsOn says which GPUs a running gang has, where it would go if it started now, and what
+// would change that. Callers hold mu.
+func (s *Snapshot) runsOn(e *Explanation, t *tracked) {
 	c, g := s.p.view.Cluster, t.Request.Gang
 	at := s.p.at(t)
 	if t.Refused != nil || len(at.GPUs()) == 0 || len(at.GPUs()) != g.GPUs() || slices.ContainsFunc(at.GPUs(), func(u int) bool { return !c.Taken(u) }) {
-		return nil, nil
+		return
+	}
+	if !s.p.view.Promised(t.Key) {
+		e.holds = pal.Describe(c, g, at)
 	}
 	c.Release(g, at)
 	defer c.Take(g, at)
-	f, ok := pal.Find(c, g, s.p.cfg.policy())
-	if !ok {
-		return nil, nil
+	if f, ok := pal.Find(c, g, s.p.cfg.policy()); ok {
+		e.Alternatives, e.Tradeoffs = []Alternative{{"the best now", pal.Describe(c, g, f.Placement)}}, s.tradeoffs(c, g)
 	}
-	return []Alternative{{"the best now", pal.Describe(c, g, f.Placement)}}, s.tradeoffs(c, g)
 }
 
 // lastGPUs is where a gang ran that waits again. Callers hold mu.

@@ -212,6 +212,9 @@ type Explanation struct {
 	Decided time.Time `json:"decided,omitzero"`
 	Ready   time.Time `json:"ready,omitzero"`
 	Mode    string    `json:"mode,omitempty"`
+	// Predicted is what the placer chose, if Nomad gave the job other GPUs that its pins
+	// allow: then the decision's chosen ones are those that it has.
+	Predicted *pal.Choice `json:"predicted,omitempty"`
 	// ClassFrom says where the application class comes from.
 	ClassFrom string `json:"class_from,omitempty"`
 	Note      string `json:"note,omitempty"`
@@ -233,6 +236,8 @@ type Explanation struct {
 	Failures []Try `json:"failures,omitempty"`
 	// Elastic is the size of an elastic gang.
 	Elastic *queue.Size `json:"elastic,omitempty"`
+	// holds are the GPUs that all its members have now; nil if some are missing.
+	holds *pal.Choice
 	// Behind: the job is newer than what is known of the cluster.
 	Behind bool `json:"-"`
 	// Allocations are the job's live members.
@@ -305,7 +310,7 @@ func (s *Snapshot) standing(k nomad.JobKey) (e *Explanation, st gang.Observed, o
 		e.Submitted = t.Submitted()
 		e.Elastic = s.p.sizeOf(t)
 		if st.Nomad == gang.Running {
-			e.Alternatives, e.Tradeoffs = s.bestNow(t)
+			s.runsOn(e, t)
 		}
 	}
 	switch st.Nomad {
@@ -347,7 +352,10 @@ func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observ
 	if err != nil || r == nil {
 		return err
 	}
-	e.Decision, e.Decided, e.Ready, e.Mode, e.Note = &r.Decision, r.Decided, r.Ready, string(r.Mode), r.Note
+	if e.holds != nil {
+		r.Got(e.holds)
+	}
+	e.Decision, e.Predicted, e.Decided, e.Ready, e.Mode, e.Note = &r.Decision, r.Predicted, r.Decided, r.Ready, string(r.Mode), r.Note
 	return nil
 }
 

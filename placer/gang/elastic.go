@@ -115,7 +115,10 @@ func (g *Gang) sized(why Purpose, w World) []Effect {
 	g.sizing = nil
 	if g.Record != nil {
 		r := *g.Record
-		r.Ready, r.Decision.Demand = time.Time{}, len(to.GPUs()) // where they are is recorded once all are there
+		// Where they are is recorded once all are there; what was to choose from at its
+		// start is not why it has these.
+		r.Ready, r.Predicted = time.Time{}, nil
+		r.Decision = pal.Decision{Gang: r.Decision.Gang, Class: r.Decision.Class, Policy: r.Decision.Policy, Demand: len(to.GPUs()), Placed: true, Chosen: w.Describe(g.Request.Gang, to)}
 		g.Record = &r
 	}
 	if why == ToShrink {

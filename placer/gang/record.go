@@ -4,6 +4,8 @@
 package gang
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -25,7 +27,10 @@ type Record struct {
 	// JobModifyIndex is that of the job as it was committed.
 	JobModifyIndex uint64       `json:"job_modify_index"`
 	Mode           rewrite.Mode `json:"mode"`
-	Decision       pal.Decision `json:"decision"`
+	// Decision has as chosen what the gang got; Predicted is what was decided, if its pins
+	// let Nomad give it other GPUs.
+	Decision  pal.Decision `json:"decision"`
+	Predicted *pal.Choice  `json:"predicted,omitempty"`
 	// UserFailures counts how often the gang was tried anew after it had failed
 	// by its own fault; GivenUp is why it is not tried any more.
 	UserFailures int    `json:"user_failures,omitempty"`
@@ -55,6 +60,38 @@ func (r *Record) stop(now time.Time, ran time.Duration, slower float64) {
 	r.Attained, r.Done, r.Stopped = r.Attained+ran, r.Done+time.Duration(float64(ran)/cost), now
 }
 
+// Got takes in which GPUs the gang has: its pins may allow others than were chosen. What
+// was predicted for those is kept. Fewer are those of members that have not finished.
+func (r *Record) Got(is *pal.Choice) {
+	was, predicted := r.Decision.Chosen, cmp.Or(r.Predicted, r.Decision.Chosen)
+	switch {
+	case was != nil && among(is, was):
+	case predicted == nil || r.MembersOmitted > 0 || among(is, predicted):
+		r.Decision.Chosen, r.Predicted, r.MembersOmitted = is, nil, 0
+	default:
+		r.Decision.Chosen, r.Predicted = is, predicted
+	}
+}
+
+// among says whether all GPUs of one choice are those of another one.
+func among(is, of *pal.Choice) bool {
+	all := map[string]bool{}
+	for _, id := range idsOf(of) {
+		all[id] = true
+	}
+	return !slices.ContainsFunc(idsOf(is), func(id string) bool { return !all[id] })
+}
+
+// idsOf are the GPUs of a choice.
+func idsOf(c *pal.Choice) (ids []string) {
+	for _, m := range c.Members {
+		for _, u := range m.GPUs {
+			ids = append(ids, u.ID)
+		}
+	}
+	return ids
+}
+
 // Pinned are the GPUs that the record says the job was given, nil when it says
 // nothing. If members were left out for size, the pins are believed as they
 // stand if the job is the one that was committed, and they are as many.
@@ -69,11 +106,5 @@ func (r *Record) Pinned(job *api.Job, pins rewrite.Pins) []string {
 		}
 		return nil
 	}
-	var ids []string
-	for _, m := range c.Members {
-		for _, u := range m.GPUs {
-			ids = append(ids, u.ID)
-		}
-	}
-	return ids
+	return idsOf(c)
 }

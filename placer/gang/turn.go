@@ -345,8 +345,7 @@ func (g *Gang) recordReady(w World) ([]Effect, bool) {
 		g.reconstruct(w)
 	}
 	if g.Pins.Mode != rewrite.ModeGPU {
-		// Nomad chose among those that the pins allow.
-		r.Decision.Chosen = w.Describe(g.Request.Gang, w.Running(g.Request, w.Holds(g.Key)))
+		r.Got(w.Describe(g.Request.Gang, w.Running(g.Request, w.Holds(g.Key))))
 	}
 	r.Ready, r.JobModifyIndex = w.Now(), *g.Job.JobModifyIndex
 	g.Tries, g.Trouble, g.Unsaved = 0, "", false

@@ -32,7 +32,7 @@ const (
 )
 
 // Decision is the last decision on a job. Of one that is too large these are left
-// out, in this order: the members of the packed alternative, those chosen from the
+// out, in this order: the members of the packed alternative, those predicted, those chosen from the
 // end, the walk, the ends of long texts.
 func (s Store) Decision(k nomad.JobKey) Variable[gang.Record] {
 	return Variable[gang.Record]{DecisionPath(k), s.nomad, asJSON("decision", shrinkRecord)}
@@ -55,6 +55,10 @@ func shrinkRecord(r *gang.Record) bool {
 		packed := *d.Packed
 		packed.Members = nil
 		d.Packed = &packed
+	case r.Predicted != nil && len(r.Predicted.Members) > 0:
+		predicted := *r.Predicted
+		predicted.Members = nil
+		r.Predicted = &predicted
 	case d.Chosen != nil && len(d.Chosen.Members) > 0:
 		chosen := *d.Chosen
 		keep := len(chosen.Members) / 2

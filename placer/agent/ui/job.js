@@ -63,20 +63,21 @@ function why(e) {
     held?.jobs?.length ? [h("h2", {}, "Who holds the GPUs that it could use"), table("Jobs that hold GPUs", ["Job", "#GPUs", "Ends", "Is enough"], held.jobs.map(j => [named(j.job), j.gpus, j.end_to ? ["about ", time(j.end_to)] : "not known", j.needed ? "one of those that must end" : ""])), held.omitted ? empty(`and ${plural(held.omitted, "more job")}`) : ""] : "",
     e.obstacles?.length ? [h("h2", {}, "What keeps it from nodes"), table("Obstacles", ["Group", "What", "Nodes", "Passes"], e.obstacles.map(o => [o.group, o.what, `${o.nodes} of ${o.total}`, o.now ? "yes, when others end" : "no"]))] : "",
     e.allocations?.length ? [h("h2", {}, "Allocations"), table("Allocations", ["Allocation", "Group", "Node", "Status", "GPUs"], e.allocations.map(a => [a.id.slice(0, 8), a.group, nodeLink(a.node), a.status, (a.gpus ?? []).flatMap(g => [gpuLink(g), " "])]))] : "",
-    d ? decision(d, e.alternatives ?? []) : "",
+    d ? decision(d, e.predicted, e.alternatives ?? []) : "",
     e.failures?.length ? [h("h2", {}, "Members that failed"), table("Members that failed", ["#Try", "When", "Cause", "In words", "Exit", "Node", "GPUs"], e.failures.map(f => [f.try, time(f.at), f.cause, f.reason, f.signal ? `signal ${f.signal}` : f.exit_code || "", nodeLink(f.node), (f.gpus ?? []).flatMap(g => [gpuLink(g), " "])]))] : "",
     h("details", {}, h("summary", {}, "All of it as JSON"), h("pre", {tabIndex: 0}, JSON.stringify(e, null, 2))),
   ].flat(Infinity).filter(x => x !== "");
 }
 
 // decision compares the placements and shows the L×V matrix.
-function decision(d, alternatives) {
-  const choices = [["Chosen", d.chosen], ["Packing would take", d.packed], ...alternatives.map(a => [a.what, a])].filter(([, c]) => c?.members);
+function decision(d, predicted, alternatives) {
+  const choices = [...predicted ? [["As it runs", d.chosen], ["As the placer chose", predicted]] : [["Chosen", d.chosen]], ["Packing would take", d.packed], ...alternatives.map(a => [a.what, a])].filter(([, c]) => c?.members);
   const c = d.candidates;
   return [
     h("h2", {}, d.chosen ? "Placements compared" : "Why it does not fit"),
     choices.length ? table("Placements", ["Placement", "Locality", "#Nodes", "#PM score", "#Locality penalty", "#Predicted slowdown", "On"], choices.map(([what, p]) =>
       [what, p.tier, p.nodes, p.pm_score.toFixed(3), p.locality_penalty.toFixed(2), p.cost.toFixed(3), [...new Set(p.members.map(m => m.node))].slice(0, 6).flatMap((n, i) => [i ? ", " : "", nodeLink(n)]).concat(p.nodes > 6 ? ` and ${p.nodes - 6} more` : "")])) : "",
+    predicted ? h("p", {}, "Nomad gave it other GPUs than the placer chose, as its pins allow.") : "",
     h("p", {className: "soft"}, `Of ${plural(c.total, "GPU")}, ${c.free.toLocaleString()} were free for it, ${c.busy.toLocaleString()} busy, ${c.unhealthy} unhealthy, ${c.quarantined} kept out; ${c.ineligible.toLocaleString()} did not match.`),
     d.walk?.length ? matrix(d) : "",
   ];
@@ -87,14 +88,17 @@ export function matrix(d) {
   const bins = [...new Set(d.walk.map(e => e.bin))].sort((a, b) => a - b), rows = tiers.filter(t => d.walk.some(e => e.tier === t));
   const told = h("p", {role: "status"}, "Choose a cell to read what was tried there.");
   const at = (t, b) => d.walk.findIndex(e => e.tier === t && e.bin === b), penalty = t => { const e = d.walk.find(e => e.tier === t); return e.product / e.bin; };
+  // Agents of earlier versions tell no scores.
+  const scores = b => { const {lowest = b, highest = b} = d.walk.find(e => e.bin === b), low = lowest.toFixed(3), high = highest.toFixed(3); return {high, range: low === high ? low : `${low}–${high}`}; };
   const cell = (t, b) => {
     const i = at(t, b), e = d.walk[i], product = (e ? e.product : b * penalty(t)).toFixed(3);
-    const text = e ? `Within one ${t}, GPUs with a PM score up to ${b.toFixed(3)}: predicted slowdown ${product}. ${plural(e.free, "GPU")} that match were free up to that score. Tried as number ${i + 1}: ${e.taken ? "the gang fits, so this was chosen." : `no ${t} had ${plural(d.gpus, "GPU")} for the gang.`}`
-      : `Within one ${t}, GPUs with a PM score up to ${b.toFixed(3)}: predicted slowdown ${product}. Not tried: what costs less came first, and was enough.`;
+    const what = `Within one ${t}, GPUs with a PM score up to ${scores(b).high}: predicted slowdown ${product}, by the mean of the bin.`;
+    const tried = e && (e.taken ? "the gang fits, so this was chosen." : e.passed_over ? "the gang fits, but on a node with more free GPUs, which is left to wider gangs." : `no ${t} had ${plural(d.gpus, "GPU")} for the gang.`);
+    const text = e ? `${what} ${plural(e.free, "GPU")} that match were free up to that bin. Tried as number ${i + 1}: ${tried}` : `${what} Not tried: what costs less came first, and was enough.`;
     return h("button", {type: "button", className: e ? (e.taken ? "taken" : "tried") : "not", ariaLabel: text, onclick: () => { told.textContent = text; }}, product, h("small", {ariaHidden: "true"}, e ? (e.taken ? "chosen" : `no. ${i + 1}`) : "not tried"));
   };
-  return [h("h3", {}, "Locality × variability"), h("p", {className: "soft"}, "Each row is how far apart the GPUs may be, each column how slow the slowest may be (its PM score, 1 is the median). A cell is their product, the predicted slowdown. PAL tries cells from the smallest on, and takes the first that holds the gang."),
+  return [h("h3", {}, "Locality × variability"), h("p", {className: "soft"}, "Each row is how far apart the GPUs may be, each column a bin of GPUs with like PM scores (1 is the median): the slowest GPU may be of that bin. A cell is the penalty × the mean of the bin, the predicted slowdown. PAL tries cells from the smallest on, and takes the first that holds the gang; but a fuller node goes before an emptier one if it costs little more."),
     h("div", {className: "scroll", tabIndex: 0, role: "region", ariaLabel: "L×V matrix"}, h("table", {className: "lv"}, h("caption", {className: "hidden"}, "L×V matrix: predicted slowdown by locality and PM score"),
-      h("thead", {}, h("tr", {}, h("td", {}), bins.map(b => h("th", {scope: "col"}, "≤ " + b.toFixed(3))))), h("tbody", {}, rows.map(t => h("tr", {}, h("th", {scope: "row"}, t), bins.map(b => h("td", {}, cell(t, b)))))))),
+      h("thead", {}, h("tr", {}, h("td", {}), bins.map(b => h("th", {scope: "col"}, scores(b).range)))), h("tbody", {}, rows.map(t => h("tr", {}, h("th", {scope: "row"}, t), bins.map(b => h("td", {}, cell(t, b)))))))),
     told, d.walk_omitted ? empty(`${plural(d.walk_omitted, "cell")} in the middle of the walk are not shown.`) : ""];
 }

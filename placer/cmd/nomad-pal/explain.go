@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -285,21 +286,17 @@ func printDecision(b *base, e *placer.Explanation) {
 	d := e.Decision
 	if len(d.Walk) > 0 {
 		b.head("L×V matrix, in the order tried")
-		rows := []string{row("Locality", "Bin up to", "Penalty × bin", "Free GPUs", "Result")}
+		rows := []string{row("Locality", "PM scores of the bin", "Mean", "Penalty × mean", "Free GPUs", "Result")}
 		for i, w := range d.Walk {
 			if d.WalkOmitted > 0 && i == len(d.Walk)/2 {
-				rows = append(rows, row("…", "…", "…", "…", fmt.Sprintf("%d more entries did not hold the gang", d.WalkOmitted)))
+				rows = append(rows, row("…", "…", "…", "…", "…", fmt.Sprintf("%d more entries were not chosen", d.WalkOmitted)))
 			}
-			result := "does not hold the gang"
-			if w.Taken {
-				result = "chosen"
-			}
-			rows = append(rows, row(w.Tier, fmt.Sprintf("%.3f", w.Bin), fmt.Sprintf("%.3f", w.Product), w.Free, result))
+			rows = append(rows, row(w.Tier, bin(w), fmt.Sprintf("%.3f", w.Bin), fmt.Sprintf("%.3f", w.Product), w.Free, result(w)))
 		}
 		b.table(rows)
 	}
 	if d.Chosen != nil {
-		b.head("Chosen GPUs")
+		b.head(map[bool]string{true: "Chosen GPUs", false: "GPUs that Nomad gave it"}[e.Predicted == nil])
 		rows := []string{row("Group", "Node", "GPU", "PM score", "Class")}
 		for _, m := range d.Chosen.Members {
 			for _, u := range m.GPUs {
@@ -312,7 +309,12 @@ func printDecision(b *base, e *placer.Explanation) {
 		}
 		b.table(rows)
 		b.head("Predicted slowdown")
-		rows = []string{row("Placement", "Nodes", "Locality", "Penalty", "Slowest PM score", "Slowdown"), choice("chosen", d.Chosen)}
+		rows = []string{row("Placement", "Nodes", "Locality", "Penalty", "Slowest PM score", "Slowdown")}
+		if e.Predicted == nil {
+			rows = append(rows, choice("chosen", d.Chosen))
+		} else {
+			rows = append(rows, choice("as it runs", d.Chosen), choice("as chosen", e.Predicted))
+		}
 		if d.Packed != nil {
 			rows = append(rows, choice("packed", d.Packed))
 		}
@@ -321,6 +323,26 @@ func printDecision(b *base, e *placer.Explanation) {
 		}
 		b.table(rows)
 	}
+}
+
+// bin is which PM scores are in the bin of an entry. Earlier versions recorded its mean only.
+func bin(w pal.Entry) string {
+	low, high := score(cmp.Or(w.Lowest, w.Bin)), score(cmp.Or(w.Highest, w.Bin))
+	if low == high {
+		return low
+	}
+	return low + "–" + high
+}
+
+// result is what came of an entry.
+func result(w pal.Entry) string {
+	switch {
+	case w.Taken:
+		return "chosen"
+	case w.PassedOver:
+		return "fits, but on an emptier node"
+	}
+	return "does not hold the gang"
 }
 
 // printTradeoffs says what changes of the job would change the answer.

@@ -123,7 +123,7 @@ var words = map[string]string{
 	"Application class": "how much a slow GPU slows the job down; A the most, D the least",
 	"Locality":          "what all GPUs of the gang share: a node, a rack, or less",
 	"Penalty":           "how many times as long a gang takes that shares no more than that",
-	"L×V matrix":        "penalty × PM score for each locality and bin of PM scores; the lowest product whose free GPUs hold the gang is chosen",
+	"L×V matrix":        "penalty × mean PM score for each locality and bin of like PM scores, which count as equal; an entry holds the gang if it fits on free GPUs up to that bin, that close together. The lowest that does is chosen, but a fuller node goes before an emptier one if it costs little more",
 	"Slowdown":          "penalty × slowest PM score: 1 is a gang on median GPUs of one node",
 }
 

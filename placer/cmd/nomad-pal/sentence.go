@@ -67,8 +67,10 @@ func runsSentence(e *placer.Explanation, now time.Time) string {
 	}
 	text += ". "
 	switch policy := d.Policy; {
+	case e.Predicted != nil:
+		return text + fmt.Sprintf("Nomad gave it other GPUs than the placer chose, as its pins allow. Predicted slowdown: %s; of those chosen: %.2f.", times(c.Cost), e.Predicted.Cost)
 	case d.Candidates.Total > 0 && policy == string(pal.PAL):
-		text += fmt.Sprintf("Of the %d that were free, these have the lowest predicted slowdown: %s", d.Candidates.Free, times(c.Cost))
+		text += fmt.Sprintf("Chosen among %d free ones for their low predicted slowdown: %s", d.Candidates.Free, times(c.Cost))
 	default:
 		text += "Predicted slowdown: " + times(c.Cost)
 	}
