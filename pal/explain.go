@@ -5,6 +5,8 @@ package pal
 
 import (
 	"fmt"
+	"iter"
+	"maps"
 	"math/bits"
 	"slices"
 )
@@ -302,6 +304,8 @@ func whyNot(c *Cluster, g Gang, n Candidates) (impossible bool, reason string) {
 		return true, fmt.Sprintf("needs %d GPUs, the cluster has %d that match", demand, match)
 	case tooWide(c, g) != "":
 		return true, tooWide(c, g)
+	case tooFar(c, g) != "":
+		return true, tooFar(c, g)
 	case n.Free < demand:
 		return false, fmt.Sprintf("needs %d GPUs, %d of the %d that match are free (%d busy, %d unhealthy, %d quarantined)", demand, n.Free, match, n.Busy, n.Unhealthy, n.Quarantined)
 	case g.MaxTier != 0:
@@ -318,8 +322,8 @@ func tooWide(c *Cluster, g Gang) string {
 		capacity := make([]int, len(c.models))
 		for gi := range c.groups {
 			gs := &c.groups[gi]
-			if set.GPUs > 0 && (set.Eligible == nil || set.Eligible[gi]) {
-				capacity[gs.model] += int(gs.n) / set.GPUs
+			if set.Eligible == nil || set.Eligible[gi] {
+				capacity[gs.model] += set.in(int(gs.n))
 			}
 		}
 		if most := slices.Max(capacity); most < set.Members {
@@ -327,4 +331,74 @@ func tooWide(c *Cluster, g Gang) string {
 		}
 	}
 	return ""
+}
+
+// in is how many members GPUs of one group of a node are enough for.
+func (s MemberSet) in(gpus int) int {
+	if s.GPUs == 0 {
+		return 0
+	}
+	n := gpus / s.GPUs
+	if s.Need.PerNode > 0 {
+		n = min(n, s.Need.PerNode)
+	}
+	return n
+}
+
+// tooFar says which member set no place of the gang's limit would hold, even idle and
+// healthy; "" if one would. It looks at each set by itself, as tooWide does.
+func tooFar(c *Cluster, g Gang) string {
+	if g.MaxTier == 0 {
+		return ""
+	}
+	for _, set := range g.MemberSets {
+		if most := c.mostWithin(set, g.MaxTier); most < set.Members {
+			return fmt.Sprintf("group %q needs %d × %d GPUs of one model within one %s; an idle %s has room for %d at most", set.Name, set.Members, set.GPUs, g.MaxTier, g.MaxTier, most)
+		}
+	}
+	return ""
+}
+
+// mostWithin is how many members a place of the tier, or a closer one in use, has room for
+// when it is idle.
+func (c *Cluster) mostWithin(set MemberSet, limit Tier) (most int) {
+	for t := TierIsland; t <= limit; t++ {
+		if t != limit && !slices.Contains(c.locality.Tiers(), t) {
+			continue
+		}
+		capacity := map[place]int{}
+		for gi := range c.groups {
+			if set.Eligible != nil && !set.Eligible[gi] {
+				continue
+			}
+			for at, gpus := range c.places(gi, t) {
+				capacity[at] += set.in(gpus)
+				if most = max(most, capacity[at]); most >= set.Members {
+					return most
+				}
+			}
+		}
+	}
+	return most
+}
+
+// place is a domain of some tier, as far as GPUs of one model go.
+type place struct{ model, at, sub int32 }
+
+// places are the domains of the tier that GPUs of the group lie in, with how many.
+func (c *Cluster) places(group int, t Tier) iter.Seq2[place, int] {
+	gs := &c.groups[group]
+	n := &c.nodes[gs.node]
+	switch t {
+	case TierIsland, TierNUMA:
+		in := map[place]int{}
+		for i := gs.first; i < gs.first+gs.n; i++ {
+			if sub := subdomainOf(&c.gpus[i].GPU, t); sub != 0 {
+				in[place{gs.model, int32(group), int32(sub)}]++
+			}
+		}
+		return maps.All(in)
+	}
+	at := map[Tier]int32{TierNode: gs.node, TierRack: n.rack, TierDatacenter: n.dc}[t]
+	return func(yield func(place, int) bool) { yield(place{gs.model, at, 0}, int(gs.n)) }
 }

@@ -98,6 +98,7 @@ func (s *Snapshot) ask(e *Explanation, t *tracked, v *nomad.View, d *pal.Decisio
 		}
 		if e.Phase == gang.Unschedulable {
 			e.Reason = "would never start on this cluster: " + cmp.Or(d.Reason, w.Why())
+			e.neverRuns(v, t.Job)
 		}
 	}
 }

@@ -223,9 +223,11 @@ type Explanation struct {
 	// Submitted is since when it waits, or waited; zero if that is not known.
 	Submitted time.Time `json:"submitted,omitzero"`
 	// Holders are who holds the GPUs that it waits for, and Remedies what would let it
-	// start now, in sentences.
+	// start now, or ever if it cannot run on the cluster, in sentences.
 	Holders  *Holders `json:"holders,omitempty"`
 	Remedies []string `json:"remedies,omitempty"`
+	// Try is a remedy as explain -what-if takes it.
+	Try string `json:"try,omitempty"`
 	// Alternatives are other placements, for comparison.
 	Alternatives []Alternative `json:"alternatives,omitempty"`
 	// Tradeoffs are what it would get now if its author asked for something else.
@@ -424,6 +426,9 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *tracked) {
 	if e.Phase == gang.Waiting && t.after == "" {
 		e.Holders, e.Remedies, e.Alternatives = s.holders(t.Request.Least(), t.Key), s.remedies(t.Request.Least()), s.lastGPUs(t)
 		e.Tradeoffs = s.tradeoffs(s.p.view.Cluster, t.Request.Least())
+	}
+	if e.Phase == gang.Unschedulable {
+		e.neverRuns(s.p.view, t.Job)
 	}
 	e.Reason = cmp.Or(t.after, e.Reason)
 }

@@ -215,6 +215,15 @@ func (v *View) missingDevice(a ask, groups []int) string {
 	return cmp.Or(what, "missing devices")
 }
 
+// Largest is the most of each resource that some node with GPUs has.
+func (v *View) Largest() (most pal.Resources) {
+	for _, n := range v.nodes {
+		has := total(n)
+		most.CPU, most.MemoryMB, most.DiskMB = max(most.CPU, has.CPU), max(most.MemoryMB, has.MemoryMB), max(most.DiskMB, has.DiskMB)
+	}
+	return most
+}
+
 // notReady says why Nomad places nothing new on a node.
 func notReady(n *api.Node) string {
 	switch {

@@ -59,7 +59,7 @@ function why(e) {
     h("dl", {className: "facts"},
       fact("Expected start", expected(e)), fact("Waits for", e.waits_for !== e.reason && e.waits_for?.replace(/^waits: /, "")), fact("Submitted", e.submitted && [time(e.submitted), ", ", when(e.submitted)]), fact("Decided", time(e.decided)), fact("All members ran", time(e.ready)),
       fact("Application class", d && d.class, e.class_from ? ` (${e.class_from})` : ""), fact("Policy", d && d.policy), fact("Note", e.note)),
-    e.remedies?.length ? [h("h2", {}, "What would let it start now"), h("ul", {}, e.remedies.map(r => h("li", {}, r)))] : "",
+    e.remedies?.length ? [h("h2", {}, e.phase === "unschedulable" ? "What would have to change" : "What would let it start now"), h("ul", {}, e.remedies.map(r => h("li", {}, r)))] : "",
     held?.jobs?.length ? [h("h2", {}, "Who holds the GPUs that it could use"), table("Jobs that hold GPUs", ["Job", "#GPUs", "Ends", "Is enough"], held.jobs.map(j => [named(j.job), j.gpus, j.end_to ? ["about ", time(j.end_to)] : "not known", j.needed ? "one of those that must end" : ""])), held.omitted ? empty(`and ${plural(held.omitted, "more job")}`) : ""] : "",
     e.obstacles?.length ? [h("h2", {}, "What keeps it from nodes"), table("Obstacles", ["Group", "What", "Nodes", "Passes"], e.obstacles.map(o => [o.group, o.what, `${o.nodes} of ${o.total}`, o.now ? "yes, when others end" : "no"]))] : "",
     e.allocations?.length ? [h("h2", {}, "Allocations"), table("Allocations", ["Allocation", "Group", "Node", "Status", "GPUs"], e.allocations.map(a => [a.id.slice(0, 8), a.group, nodeLink(a.node), a.status, (a.gpus ?? []).flatMap(g => [gpuLink(g), " "])]))] : "",

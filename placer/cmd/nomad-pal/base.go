@@ -36,8 +36,10 @@ type base struct {
 	tlsServerName, storage, palAddress       string
 	tlsSkipVerify, noColor, forceColor, json bool
 	// verbose: ids are shown in full.
-	verbose    bool
-	template   string
+	verbose  bool
+	template string
+	// jobspec is what is explained, "" for a job that Nomad has.
+	jobspec    string
 	flagsGiven map[string]bool
 }
 

@@ -31,7 +31,8 @@ evidence: what was to choose from, the entries of the L×V matrix in the order
 they were tried, the chosen GPUs with PM scores and variability classes, the
 predicted slowdown, and that of packed placement; and the application classes
 and the count with which it would get other GPUs. Then what to do next: which
-jobs hold the GPUs that it waits for, until when, and what would start now.
+jobs hold the GPUs that it waits for, until when, and what would start now; or,
+of a job that can never run, what would have to change.
 
 Of a GPU it says who holds it, how fast it is, and why it is not chosen; of a
 node, the same for each of its GPUs. Ids and names may be shortened to a prefix
@@ -42,8 +43,11 @@ Explain Options:
 
   -what-if=<key>=<value>,...
                            Explain the job as if it said something else. Keys:
-                           the hints (pal_class, pal_locality, ...), priority,
-                           count and gpus; <group>.count and <group>.gpus for
+                           the hints (pal_class, pal_locality, ...; without a
+                           value the job is tried without it), priority,
+                           datacenters, node_pool, without (all constraints on
+                           that attribute); count, and gpus, device, cpu and
+                           memory of each member, or <group>.count and so on for
                            one of several groups. Nothing is changed. A running
                            job is explained as if its file were run again.
 `, jobOptions, examples(
@@ -78,7 +82,7 @@ func (c *explainCommand) Run(args []string) int {
 	if !ok {
 		return 1
 	}
-	changes, err := parseChanges(whatIf)
+	changes, err := placer.ParseChanges(whatIf...)
 	if err != nil {
 		return c.fail(err)
 	}
@@ -98,12 +102,13 @@ func (c *explainCommand) Run(args []string) int {
 }
 
 // explain finds out what is meant, and explains it.
-func (c *explainCommand) explain(s *answers, name string, f *jobFlags, changes changes) (*explained, error) {
+func (c *explainCommand) explain(s *answers, name string, f *jobFlags, changes placer.Changes) (*explained, error) {
 	if isJobFile(name) {
 		job, _, err := c.readJob(name, f)
 		if err != nil {
 			return nil, err
 		}
+		c.jobspec = name
 		return c.planned(s, job, changes)
 	}
 	t, err := c.target(s, name)
@@ -140,15 +145,15 @@ func (c *explainCommand) explain(s *answers, name string, f *jobFlags, changes c
 }
 
 // planned explains what would happen to a job that is not as it is in Nomad.
-func (c *explainCommand) planned(s *answers, job *api.Job, changes changes) (*explained, error) {
-	if err := changes.apply(job); err != nil {
+func (c *explainCommand) planned(s *answers, job *api.Job, changes placer.Changes) (*explained, error) {
+	if err := changes.Apply(job); err != nil {
 		return nil, err
 	}
 	e, err := s.Plan(job)
 	if err != nil {
 		return nil, err
 	}
-	return &explained{Kind: "job", Summary: changes.sentence() + sentence(e, time.Now()), WhatIf: changes, Explanation: e}, nil
+	return &explained{Kind: "job", Summary: changesSentence(changes) + sentence(e, time.Now()), WhatIf: changes, Explanation: e}, nil
 }
 
 func (c *explainCommand) print(x *explained) {
@@ -274,7 +279,11 @@ func printObstacles(b *base, e *placer.Explanation) {
 	if len(e.Obstacles) == 0 {
 		return
 	}
-	b.head("Why nodes with GPUs do not take it (each counts once)")
+	if e.Phase == gang.Unschedulable {
+		b.head("Why nodes with GPUs could never take it (each counts once)")
+	} else {
+		b.head("Why nodes with GPUs do not take it (each counts once)")
+	}
 	rows := []string{row("Group", "Nodes", "Reason")}
 	for _, o := range e.Obstacles {
 		rows = append(rows, row(o.Group, fmt.Sprintf("%d of %d", o.Nodes, o.Total), o.What))

@@ -4,9 +4,12 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
@@ -65,7 +68,11 @@ func printNext(b *base, e *placer.Explanation) {
 		}
 	case gang.Waiting:
 		if e.Holders != nil {
-			steps = append(steps, "To try a change without making it: nomad-pal explain -what-if priority=80 "+e.Job)
+			steps = append(steps, b.tryStep("priority=80", e))
+		}
+	case gang.Unschedulable:
+		if e.Try != "" {
+			steps = append(steps, b.tryStep(e.Try, e))
 		}
 	case gang.Failed:
 		steps = append(steps, "What the members said last: nomad alloc logs <allocation>")
@@ -75,6 +82,23 @@ func printNext(b *base, e *placer.Explanation) {
 		}
 	}
 	b.printSteps(steps)
+}
+
+// tryStep is how to try a change.
+func (b *base) tryStep(change string, e *placer.Explanation) string {
+	args := []string{"nomad-pal explain -what-if", shellQuoted(change)}
+	if e.Namespace != api.DefaultNamespace && b.jobspec == "" {
+		args = append(args, "-namespace", shellQuoted(e.Namespace))
+	}
+	return "To try a change without making it: " + strings.Join(append(args, shellQuoted(cmp.Or(b.jobspec, e.Job))), " ")
+}
+
+// shellQuoted is a text as one word of a shell.
+func shellQuoted(s string) string {
+	if strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=.,/:+@%") == "" && s != "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
 func (b *base) printSteps(steps []string) {

@@ -52,6 +52,7 @@ func (c *planCommand) Run(args []string) int {
 		c.fail(err)
 		return trouble
 	}
+	c.jobspec = rest[0]
 	s, err := c.ask()
 	if err != nil {
 		c.fail(err)
