@@ -70,7 +70,7 @@ func (c Changes) of(job *api.Job) (changed *api.Job, ok bool) {
 }
 
 // groupKeys are what may be said of one of several groups: <group>.<key>.
-var groupKeys = []string{"count", "gpus", "device", "cpu", "memory"}
+var groupKeys = []string{"count", "min", "max", "gpus", "device", "cpu", "memory"}
 
 func alter(job *api.Job, key, value string) error {
 	if strings.HasPrefix(key, "pal_") {
@@ -100,14 +100,17 @@ func alter(job *api.Job, key, value string) error {
 		job.NodePool = &value
 		return nil
 	case !slices.Contains(groupKeys, what):
-		return fmt.Errorf("no such key (pal_… hints, priority, datacenters, node_pool, without; count, gpus, device, cpu, memory, <group>.count and so on)")
+		return fmt.Errorf("no such key (pal_… hints, priority, datacenters, node_pool, without; count, min, max, gpus, device, cpu, memory, <group>.count and so on)")
 	}
 	g, err := groupOf(job, group)
 	if err != nil {
 		return err
 	}
-	if what == "count" {
+	switch what {
+	case "count":
 		return setNumber(value, func(n int) error { g.Count = &n; return nil })
+	case "min", "max":
+		return setScaling(g, what, value)
 	}
 	task, device, err := gpuTask(g)
 	switch {
@@ -136,6 +139,22 @@ func setNumber(value string, set func(int) error) error {
 		return fmt.Errorf("%q is not a number from 1", value)
 	}
 	return set(n)
+}
+
+// setScaling sets between how many members an elastic gang may run with.
+func setScaling(g *api.TaskGroup, what, value string) error {
+	if g.Scaling == nil {
+		return fmt.Errorf("group %q has no scaling block", *g.Name)
+	}
+	return setNumber(value, func(n int) error {
+		bound := int64(n)
+		if what == "min" {
+			g.Scaling.Min = &bound
+		} else {
+			g.Scaling.Max = &bound
+		}
+		return nil
+	})
 }
 
 // groupOf is the group with GPUs of that name, or the only one.

@@ -138,7 +138,7 @@ func (p *Placer) noteState(t *tracked, was gang.State) {
 	switch is {
 	case gang.Waiting:
 		if was == 0 {
-			p.happened(t.Key, Queued, fmt.Sprintf("waits for %d GPUs", t.Request.Gang.GPUs()))
+			p.happened(t.Key, Queued, fmt.Sprintf("waits for %s GPUs", InRange(t.Request.Least().GPUs(), t.Request.Gang.GPUs())))
 		} else if was != gang.Committing && was != gang.Rejected {
 			text := "waits again; it was " + was.String()
 			if was == gang.Completing {

@@ -31,6 +31,10 @@ type Holder struct {
 	// known of its run time.
 	EndFrom time.Time `json:"end_from,omitzero"`
 	EndTo   time.Time `json:"end_to,omitzero"`
+	// MayGive is how many of its GPUs an elastic gang would give back for the waiting one,
+	// if that then starts, and GiveFrom from when on.
+	MayGive  int       `json:"may_give,omitempty"`
+	GiveFrom time.Time `json:"give_from,omitzero"`
 	// Needed: it is one of those that end first, and together leave room for the gang.
 	Needed bool `json:"needed,omitempty"`
 }
@@ -76,6 +80,9 @@ func (s *Snapshot) holders(g pal.Gang, self nomad.JobKey) *Holders {
 		byName[h.Job] = k
 		if from, to, ok := s.p.queue.Ends(since(s.now), k.String()); ok {
 			h.EndFrom, h.EndTo = time.Unix(0, int64(from)), time.Unix(0, int64(to))
+		}
+		if n, from := s.p.queue.MayGive(since(s.now), k.String(), self.String()); n > 0 {
+			h.MayGive, h.GiveFrom = n, time.Unix(0, int64(max(from, since(s.now))))
 		}
 		out.Jobs = append(out.Jobs, h)
 	}
@@ -132,7 +139,8 @@ func (s *Snapshot) needed(h *Holders, g pal.Gang, keys map[string]nomad.JobKey) 
 
 // remedies say what of a gang that does not fit now would, as it is written. Callers
 // hold mu.
-func (s *Snapshot) remedies(g pal.Gang) (out []string) {
+func (s *Snapshot) remedies(r nomad.Request) (out []string) {
+	g := r.Least()
 	fits := func(g pal.Gang) bool {
 		if g.GPUs() > s.p.view.Cluster.FreeGPUs() {
 			return false
@@ -155,9 +163,17 @@ func (s *Snapshot) remedies(g pal.Gang) (out []string) {
 	// The smallest number of members that does not fit.
 	n := sort.Search(g.MemberSets[0].Members-1, func(i int) bool { return !fits(withMembers(g, i+1)) })
 	if n > 0 {
-		out = append(out, fmt.Sprintf("With count = %d instead of %d it would fit now.", n, g.MemberSets[0].Members))
+		out = append(out, fmt.Sprintf("With %s = %d instead of %d it would fit now.", leastKey(r), n, g.MemberSets[0].Members))
 	}
 	return out
+}
+
+// leastKey is where a job says with how few members it starts, as -what-if takes it.
+func leastKey(r nomad.Request) string {
+	if r.Elastic != nil {
+		return "min"
+	}
+	return "count"
 }
 
 // Alternative is another placement of a gang, for comparison.
@@ -182,7 +198,7 @@ func (s *Snapshot) runsOn(e *Explanation, t *tracked) {
 	c.Release(g, at)
 	defer c.Take(g, at)
 	if f, ok := pal.Find(c, g, s.p.cfg.policy()); ok {
-		e.Alternatives, e.Tradeoffs = []Alternative{{"the best now", pal.Describe(c, g, f.Placement)}}, s.tradeoffs(c, g)
+		e.Alternatives, e.Tradeoffs = []Alternative{{"the best now", pal.Describe(c, g, f.Placement)}}, s.tradeoffs(c, g, leastKey(t.Request))
 	}
 }
 

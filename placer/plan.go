@@ -49,20 +49,27 @@ func (s *Snapshot) Plan(job *api.Job) (*Explanation, error) {
 	}
 	e.Mode, e.ClassFrom = string(r.Mode), v.ClassFrom(&planned)
 	d := pal.Explain(v.Cluster, r.Gang, s.p.cfg.policy())
+	if !d.Placed && r.Elastic != nil {
+		d = pal.Explain(v.Cluster, r.Least(), s.p.cfg.policy())
+	}
 	if !d.Placed {
 		e.Obstacles = v.Obstacles(&planned)
 		obstruct(&d, e.Obstacles)
 	}
 	e.Decision = &d
+	defer e.noteSize()
 	if runs {
 		e.again(st, job, d)
+		if t := s.p.jobs[k]; t != nil {
+			e.Elastic = s.p.sizeOf(t)
+		}
 		return e, nil
 	}
 	t := &tracked{Gang: gang.Gang{Observed: gang.Observed{Key: k, Job: &planned, Nomad: gang.Waiting}, Request: r}}
 	if after := r.Hints.After; after != "" {
 		e.Note = fmt.Sprintf("pal_after = %s: it starts once those have finished well; plan does not check that", after)
 	}
-	tradeoffs := s.tradeoffs(v.Cluster, r.Gang) // before the queue gives GPUs away
+	tradeoffs := s.tradeoffs(v.Cluster, r.Least(), leastKey(r)) // before the queue gives GPUs away
 	if s.ask(e, t, v, &d); e.Phase == gang.Starting || e.Phase == gang.Waiting {
 		e.Tradeoffs = tradeoffs
 	}
@@ -75,6 +82,7 @@ func (s *Snapshot) ask(e *Explanation, t *tracked, v *nomad.View, d *pal.Decisio
 	s.p.queue.Removed(since(s.now), k.String())
 	s.p.jobs[k] = t
 	s.p.step(context.Background(), t, gang.Sync{})
+	e.Elastic = s.p.sizeOf(t)
 	starts := map[string]queue.Action{}
 	for _, a := range s.p.queue.Decide(since(s.now), v.Cluster) {
 		if a.Kind == queue.Start {
@@ -87,6 +95,9 @@ func (s *Snapshot) ask(e *Explanation, t *tracked, v *nomad.View, d *pal.Decisio
 			e.Reason = "would start if a placer were at work"
 		}
 		d.Placed, d.Reason, d.Chosen = true, "", pal.Describe(v.Cluster, t.Request.Gang, a.Placement)
+		if n := len(a.Placement.GPUs()); n != d.Demand { // an elastic gang, of a size between
+			d.Demand, d.Walk, d.WalkOmitted, d.Packed = n, nil, 0, nil
+		}
 		e.Obstacles = nil
 		return
 	}
@@ -94,7 +105,7 @@ func (s *Snapshot) ask(e *Explanation, t *tracked, v *nomad.View, d *pal.Decisio
 		e.waits(w)
 		e.Phase, e.Reason = t.shown(w), "would wait: "+cmp.Or(d.Reason, strings.TrimPrefix(w.Why(), "waits: "))
 		if e.Phase == gang.Waiting {
-			e.Holders, e.Remedies = s.holders(t.Request.Gang, k), s.remedies(t.Request.Gang)
+			e.Holders, e.Remedies = s.holders(t.Request.Least(), k), s.remedies(t.Request)
 		}
 		if e.Phase == gang.Unschedulable {
 			e.Reason = "would never start on this cluster: " + cmp.Or(d.Reason, w.Why())

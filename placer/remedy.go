@@ -131,7 +131,9 @@ func remedies(v *nomad.View, job *api.Job) (out []remedy) {
 			}
 		}
 		fewer(v, job, key("gpus"), rewrite.GPUs(device), add, "with %d instead of %d GPUs for each member"+of)
-		if _, elastic := rewrite.ElasticOf(job); !elastic {
+		if is, elastic := rewrite.ElasticOf(job); elastic {
+			fewer(v, job, "min", is.Least, add, "with a min of %d instead of %d members")
+		} else {
 			fewer(v, job, key("count"), rewrite.Members(g), add, "with %d instead of %d members"+of)
 		}
 	}

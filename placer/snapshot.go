@@ -266,8 +266,8 @@ func (e *Explanation) waits(w *wait) {
 // Explain says why.
 func (s *Snapshot) Explain(ctx context.Context, k nomad.JobKey) (*Explanation, error) {
 	e, err := s.explain(ctx, k)
-	if err == nil && e.Elastic != nil {
-		e.Note = strings.TrimPrefix(e.Note+"; ", "; ") + sizeInWords(e.Elastic, e.Phase)
+	if err == nil {
+		e.noteSize()
 	}
 	return e, err
 }
@@ -424,8 +424,8 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *tracked) {
 		e.Reason = cmp.Or(d.Reason, wait.Why())
 	}
 	if e.Phase == gang.Waiting && t.after == "" {
-		e.Holders, e.Remedies, e.Alternatives = s.holders(t.Request.Least(), t.Key), s.remedies(t.Request.Least()), s.lastGPUs(t)
-		e.Tradeoffs = s.tradeoffs(s.p.view.Cluster, t.Request.Least())
+		e.Holders, e.Remedies, e.Alternatives = s.holders(t.Request.Least(), t.Key), s.remedies(t.Request), s.lastGPUs(t)
+		e.Tradeoffs = s.tradeoffs(s.p.view.Cluster, t.Request.Least(), leastKey(t.Request))
 	}
 	if e.Phase == gang.Unschedulable {
 		e.neverRuns(s.p.view, t.Job)

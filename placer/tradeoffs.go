@@ -21,7 +21,8 @@ type Tradeoff struct {
 
 // tradeoffs are other application classes, and a smaller count, that change the answer on
 // the GPUs that are free now: whether the gang fits, on which GPUs, how close together.
-func (s *Snapshot) tradeoffs(c *pal.Cluster, g pal.Gang) (out []Tradeoff) {
+// count is the key of its number of members.
+func (s *Snapshot) tradeoffs(c *pal.Cluster, g pal.Gang, count string) (out []Tradeoff) {
 	find := func(g pal.Gang) (pal.Placement, bool) {
 		f, ok := pal.Find(c, g, s.p.cfg.policy())
 		return f.Placement, ok
@@ -54,7 +55,7 @@ func (s *Snapshot) tradeoffs(c *pal.Cluster, g pal.Gang) (out []Tradeoff) {
 	if n := sort.Search(max(0, g.MemberSets[0].Members-1), func(i int) bool { return !better(i + 1) }); n > 0 {
 		fewer := withMembers(g, n)
 		at, ok := find(fewer)
-		add(fmt.Sprintf("count=%d", n), fewer, at, ok)
+		add(fmt.Sprintf("%s=%d", count, n), fewer, at, ok)
 	}
 	return out
 }

@@ -41,7 +41,7 @@ func TestTradeoffs(t *testing.T) {
 		}
 		g := pal.Gang{ID: "g", Class: pal.ClassA, MemberSets: []pal.MemberSet{{Name: "s", Members: test.members, GPUs: test.gpus}}}
 		got := ""
-		for _, o := range s.tradeoffs(c, g) {
+		for _, o := range s.tradeoffs(c, g, "count") {
 			got += fmt.Sprintf("%s on %d nodes (%s) ", o.Change, o.Choice.Nodes, o.Choice.Tier)
 		}
 		if got != test.want {

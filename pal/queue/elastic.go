@@ -172,7 +172,7 @@ func (p *pass) shrinkFor(e *entry, level int, find func(*entry) (pal.Found, bool
 	var from []*entry
 	lent := 0
 	for _, v := range p.elastics {
-		if v.state == running && !v.settled && len(v.placement.Members) > v.job.Least && p.mayBeStopped(v) && (p.level(v, p.now) >= level && !p.spared(v, e) || p.reclaims(v, e)) {
+		if p.mayBeStopped(v) && p.lends(v, e, level) {
 			from = append(from, v)
 			lent += v.gpus - v.least()
 		}
@@ -207,6 +207,24 @@ func (p *pass) shrinkFor(e *entry, level int, find func(*entry) (pal.Found, bool
 		}
 	}
 	return false
+}
+
+// lends says whether a running gang has members that it would give back for a waiting one
+// of the level.
+func (p *pass) lends(v, e *entry, level int) bool {
+	return v.elastic != nil && v.state == running && !v.settled && len(v.placement.Members) > v.job.Least &&
+		(p.level(v, p.now) >= level && !p.spared(v, e) || p.reclaims(v, e))
+}
+
+// MayGive is how many GPUs a running elastic gang would give back for a waiting one, if
+// that then starts, and from when on, since the caller's epoch; 0 GPUs: none.
+func (q *Queue) MayGive(now time.Duration, id, to string) (gpus int, from time.Duration) {
+	v, e := q.entries[id], q.entries[to]
+	p := &pass{Queue: q, now: now}
+	if v == nil || e == nil || e.state != waiting || !p.lends(v, e, p.level(e, now)) {
+		return 0, 0
+	}
+	return v.gpus - v.least(), v.safeUntil
 }
 
 // vacateMembers frees the GPUs of the members from one to before another in the what-if;

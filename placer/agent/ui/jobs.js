@@ -6,6 +6,9 @@ const columns = [["position", "#", true], ["job", "Job"], ["state", "State"], ["
 const limit = 50;
 export const states = {waiting: "in the queue", starting: "not all members are there yet", running: "all members are there", unschedulable: "this cluster could not hold it", rejected: "cannot be served as it is written", failed: "given up", native: "placed by Nomad alone"};
 
+// Of an elastic gang that waits, the GPUs from its least to all.
+const size = ({gpus, elastic: e}) => e && !e.members && e.least < e.most ? `${gpus / e.most * e.least}–${gpus}` : gpus;
+
 export function jobsPage(params, navigate) {
   const q = {sort: params.get("sort") || "position", order: params.get("order") || "", search: params.get("search") || "", state: params.get("state") || "", class: params.get("class") || "", offset: Number(params.get("offset")) || 0};
   const list = h("div", {}, empty("Reading the jobs …")), sum = h("p", {className: "soft", role: "status"});
@@ -21,7 +24,7 @@ export function jobsPage(params, navigate) {
     const on = q.sort === key, down = on && q.order !== "desc";
     return h("th", {scope: "col", ariaSort: on ? (down ? "ascending" : "descending") : "none", ...(number && {className: "n"})}, h("button", {type: "button", title: "Sort by " + key, onclick: () => change({sort: key, order: down ? "desc" : ""})}, text, on ? (down ? " ↑" : " ↓") : ""));
   };
-  const row = j => [j.position || "", jobLink(j), h("span", {className: "word"}, j.phase), j.gpus, j.class || "", time(j.submitted), h("div", {}, expected(j), j.reason ? h("div", {className: "soft"}, j.reason) : "")];
+  const row = j => [j.position || "", jobLink(j), h("span", {className: "word"}, j.phase), size(j), j.class || "", time(j.submitted), h("div", {}, expected(j), j.reason ? h("div", {className: "soft"}, j.reason) : "")];
 
   let busy = false, again = false, last = 0, timer;
   async function read() {

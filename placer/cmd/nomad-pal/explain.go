@@ -46,9 +46,9 @@ Explain Options:
                            the hints (pal_class, pal_locality, ...; without a
                            value the job is tried without it), priority,
                            datacenters, node_pool, without (all constraints on
-                           that attribute); count, and gpus, device, cpu and
-                           memory of each member, or <group>.count and so on for
-                           one of several groups. Nothing is changed. A running
+                           that attribute); count, min and max (scaling), and
+                           gpus, device, cpu and memory of each member, or
+                           <group>.count and so on for one of several groups. Nothing is changed. A running
                            job is explained as if its file were run again.
 `, jobOptions, examples(
 		"Why does my job wait?", "nomad-pal explain train",

@@ -130,6 +130,11 @@ func printHolders(b *base, h *placer.Holders) {
 		}
 	}
 	b.table(rows)
+	for _, j := range h.Jobs {
+		if j.MayGive > 0 {
+			b.say(plain, fmt.Sprintf("%s is elastic: it may give %d of these back for it, from %s on.", j.Job, j.MayGive, when(j.GiveFrom, now)))
+		}
+	}
 	if h.Omitted > 0 {
 		b.say(plain, fmt.Sprintf("And %d more jobs.", h.Omitted))
 	}

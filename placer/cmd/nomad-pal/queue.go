@@ -154,7 +154,7 @@ func (c *queueCommand) print(jobs, shown []placer.JobStatus, now time.Time) {
 		if !j.Submitted.IsZero() {
 			waited = about(max(0, now.Sub(j.Submitted)))
 		}
-		rows = append(rows, cells(position, j.Job, j.Namespace, phase(j.Phase), j.GPUs, j.Class, waited, start, trimReason(strings.TrimPrefix(oneLine(j.Reason), "waits: "))))
+		rows = append(rows, cells(position, j.Job, j.Namespace, phase(j.Phase), j.Size(), j.Class, waited, start, trimReason(strings.TrimPrefix(oneLine(j.Reason), "waits: "))))
 	}
 	c.table(rows)
 	c.write("\n")
@@ -170,7 +170,7 @@ func more(n int) string {
 
 // queueSummary counts jobs that have no GPUs.
 func queueSummary(jobs []placer.JobStatus) string {
-	waiting, wanted, never, failed := 0, 0, 0, 0
+	waiting, least, wanted, never, failed := 0, 0, 0, 0, 0
 	for _, j := range jobs {
 		switch j.Phase {
 		case gang.Rejected, gang.Unschedulable:
@@ -178,12 +178,12 @@ func queueSummary(jobs []placer.JobStatus) string {
 		case gang.Failed:
 			failed++
 		default:
-			waiting, wanted = waiting+1, wanted+j.GPUs
+			waiting, least, wanted = waiting+1, least+j.LeastGPUs(), wanted+j.GPUs
 		}
 	}
-	text := fmt.Sprintf("%d gangs wait for %s", waiting, gpus(wanted))
+	text := fmt.Sprintf("%d gangs wait for %s", waiting, gpuRange(least, wanted))
 	if waiting == 1 {
-		text = "1 gang waits for " + gpus(wanted)
+		text = "1 gang waits for " + gpuRange(least, wanted)
 	}
 	if never > 0 {
 		text += fmt.Sprintf("; %d never start as things are", never)

@@ -94,6 +94,14 @@ func times(cost float64) string {
 
 func gpus(n int) string { return counted(n, "GPU") }
 
+// gpuRange is between how many GPUs.
+func gpuRange(least, most int) string {
+	if least == most {
+		return gpus(most)
+	}
+	return placer.InRange(least, most) + " GPUs"
+}
+
 // counted is a number of things.
 func counted(n int, what string) string {
 	if n == 1 {

@@ -100,7 +100,7 @@ func (b *base) printJobs(jobs []placer.JobStatus) {
 		if !j.StartTo.IsZero() {
 			expected = soon(j.StartFrom, j.StartTo, now)
 		}
-		rows = append(rows, row(j.Job, j.Namespace, j.Phase, j.GPUs, j.Class, clock(j.Submitted), expected, oneLine(j.Reason)))
+		rows = append(rows, row(j.Job, j.Namespace, j.Phase, j.Size(), j.Class, clock(j.Submitted), expected, oneLine(j.Reason)))
 	}
 	b.table(rows)
 }

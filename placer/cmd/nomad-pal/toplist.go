@@ -171,7 +171,7 @@ func (v *topView) arrangeGangs() {
 		}
 		style := map[int]style{0: yellow, 1: green, 2: red}[topRank(j)]
 		cells := []topCell{
-			{text: position, right: true}, {text: j.Job, style: bold}, {text: j.Phase.String(), style: style}, {text: fmt.Sprint(j.GPUs), right: true},
+			{text: position, right: true}, {text: j.Job, style: bold}, {text: j.Phase.String(), style: style}, {text: j.Size(), right: true},
 			{text: j.Class}, {text: since, right: true}, {text: starts, right: true}, {text: strings.TrimPrefix(oneLine(j.Reason), "waits: ")},
 		}
 		if several {
