@@ -56,6 +56,10 @@ func activityOf(b Heartbeat, written, now time.Time) Activity {
 	switch {
 	case b.Trouble != "":
 		a.Since = b.Worked
+	case b.Starting && !b.Stopped && age <= heartbeatLapses && written.Sub(b.Since) <= heartbeatLapses:
+		a.Unknown = fmt.Sprintf("agent %s has just begun, and is reading the cluster", b.Agent)
+	case b.Starting:
+		a.Since, a.Trouble = time.Time{}, "has not come to the end of its first look at the cluster: see its log"
 	case b.Stopped && age > handover, age > heartbeatLapses:
 		a.Since = written
 	default:
@@ -93,16 +97,17 @@ type Heart struct {
 	failed string // the last error, logged once
 }
 
-// Run beats until ctx ends: first when the first cycle has ended, and at once when
-// the placer gets into trouble or out of it. The last beat says that it stopped.
+// Run beats until ctx ends: at once, when the first cycle has ended, and when the placer
+// gets into trouble or out of it. The last beat says that it stopped.
 func (h *Heart) Run(ctx context.Context) {
 	h.Of.Since = time.Now().UTC()
 	tick := time.NewTicker(firstLook)
 	defer tick.Stop()
+	h.Of.Starting = true
 	for ctx.Err() == nil {
-		first := h.at.IsZero()
+		starting := h.Of.Starting
 		h.beat(ctx, time.Now())
-		if first && !h.at.IsZero() {
+		if starting && !h.Of.Starting {
 			tick.Reset(time.Second)
 		}
 		select {
@@ -121,17 +126,14 @@ func (h *Heart) Run(ctx context.Context) {
 // beat beats if it is time.
 func (h *Heart) beat(ctx context.Context, now time.Time) {
 	signs := h.Vitals()
-	if signs.LastCycle.IsZero() && h.at.IsZero() {
-		return
-	}
-	trouble := signs.Trouble(now)
-	if trouble == "" {
+	trouble, starting := signs.Trouble(now), h.Of.Starting && signs.LastCycle.IsZero()
+	if trouble == "" && !starting {
 		h.Of.Worked = now.UTC()
 	}
-	if (trouble == "") == (h.Of.Trouble == "") && now.Sub(h.at) < HeartbeatEvery {
+	if (trouble == "") == (h.Of.Trouble == "") && starting == h.Of.Starting && now.Sub(h.at) < HeartbeatEvery {
 		return
 	}
-	h.Of.Trouble, h.at = trouble, now
+	h.Of.Trouble, h.Of.Starting, h.at = trouble, starting, now
 	short, cancel := context.WithTimeout(ctx, HeartbeatEvery/2)
 	defer cancel()
 	h.note(h.write(short, now))

@@ -5,6 +5,7 @@ package placer_test
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -94,7 +95,11 @@ func TestActivityOfTrouble(t *testing.T) {
 		began := time.Now()
 		stop := beating(w, "a", func() placer.VitalSigns { return signs.Load().(placer.VitalSigns) })
 		w.RunFor(30 * time.Second)
-		if a := activity(w); !a.Idle() || !a.Since.IsZero() {
+		if a := activity(w); a.Idle() || a.Working || !strings.Contains(a.Unknown, "agent a has just begun") {
+			t.Errorf("it has just begun: %+v", a)
+		}
+		w.RunFor(time.Minute)
+		if a := activity(w); !a.Idle() || !a.Since.IsZero() || a.Trouble == "" {
 			t.Errorf("it has not begun to work: %+v", a)
 		}
 		signs.Store(placer.VitalSigns{Alive: time.Now(), LastCycle: time.Now()})

@@ -77,8 +77,13 @@ func (s *Snapshot) Refresh(ctx context.Context, c *nomad.Client) (*Snapshot, err
 	return readSnapshot(ctx, c, s.p, func(*Config) {})
 }
 
-// Unchanged says whether a snapshot would show the same nodes, jobs and allocations now.
+// Unchanged says whether a snapshot would show the same nodes, jobs and allocations now,
+// and a placer at work, or none.
 func (s *Snapshot) Unchanged(ctx context.Context, c *nomad.Client) (bool, error) {
+	a, err := ReadActivity(ctx, c, time.Now())
+	if err != nil || a.Working != s.activity.Working || a.Idle() != s.activity.Idle() {
+		return false, err
+	}
 	return c.Unchanged(ctx, s.p.state)
 }
 

@@ -87,6 +87,7 @@ func (a *Agent) runUntilReload(ctx context.Context, file File, paths []string, r
 	if api != nil {
 		address = file.HTTP.published(api.listener.Addr())
 		wg.Go(func() { api.serve(ctx) })
+		wg.Go(func() { a.lookAhead(ctx, api.server.snapshots) })
 	}
 	done := make(chan error, 1)
 	wg.Go(func() { done <- a.serve(ctx, file, address) })
@@ -186,6 +187,22 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 		return lead(ctx)
 	}
 	return a.elect(ctx, client, *file.HA, lead)
+}
+
+// lookAheadAfter is when a cluster is looked at for readers to come, if no cycle has ended
+// by then: this agent may not be the one at work.
+const lookAheadAfter = time.Minute
+
+// lookAhead looks at the cluster for the first reader, who waits for long if that is large.
+// The first cycle goes first.
+func (a *Agent) lookAhead(ctx context.Context, s *snapshots) {
+	for began := time.Now(); ctx.Err() == nil; pause(ctx, 100*time.Millisecond) {
+		p := a.current.Load()
+		if p != nil && !p.Vitals().LastCycle.IsZero() || time.Since(began) > lookAheadAfter {
+			s.ahead(ctx)
+			return
+		}
+	}
 }
 
 // name tells this agent from others: its machine and its process.

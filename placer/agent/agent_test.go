@@ -225,3 +225,11 @@ func TestRights(t *testing.T) {
 		t.Errorf("%d rights are remembered", n)
 	}
 }
+
+// The cluster is read for the page before anybody asks.
+func TestLooksAhead(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, nil)
+	f.run(openConfig).ready()
+	until(t, "the nodes have been read twice: by the placer, and for the page", func() bool { return len(f.askedFor("GET /v1/nodes$")) == 2 })
+}

@@ -24,6 +24,7 @@ const (
 )
 
 type apiListener struct {
+	server   *server
 	http     *http.Server
 	listener net.Listener
 	log      func(msg string, args ...any)
@@ -59,7 +60,7 @@ func (a *Agent) listen(file File) (*apiListener, error) {
 	}
 	a.log.Info("HTTP API", "address", l.Addr(), "tls", h.CertFile != "")
 	return &apiListener{
-		http: serverLimits().server(handler), listener: l, log: a.log.Error,
+		server: server, http: serverLimits().server(handler), listener: l, log: a.log.Error,
 	}, nil
 }
 

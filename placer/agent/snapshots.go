@@ -98,6 +98,19 @@ func (s *snapshots) get(ctx context.Context) (*placer.Snapshot, error) {
 	}
 }
 
+// ahead makes a snapshot that nobody has asked for yet. Whoever does sees it at once on the
+// page, and else what has changed since: he may have changed it himself.
+func (s *snapshots) ahead(ctx context.Context) {
+	if _, err := s.get(ctx); err != nil {
+		return // a reader will hear of it
+	}
+	if last := s.last.Load(); last != nil {
+		old := *last
+		old.made = time.Time{}
+		s.last.CompareAndSwap(last, &old)
+	}
+}
+
 // errPanicked is a snapshot that could not be made by our own fault.
 var errPanicked = errors.New("the agent failed to look at the cluster: its log says why")
 

@@ -198,9 +198,11 @@ type Heartbeat struct {
 	// Since is when it began to place, Worked when it last did.
 	Since  time.Time `json:"since"`
 	Worked time.Time `json:"worked"`
-	// Trouble is why it does not place, Stopped that it has ended in order.
-	Trouble string `json:"trouble,omitempty"`
-	Stopped bool   `json:"stopped,omitempty"`
+	// Trouble is why it does not place, Starting that it has not yet, Stopped that it has
+	// ended in order.
+	Trouble  string `json:"trouble,omitempty"`
+	Starting bool   `json:"starting,omitempty"`
+	Stopped  bool   `json:"stopped,omitempty"`
 }
 
 // Heartbeat is that of the agent at work.

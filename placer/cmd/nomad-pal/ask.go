@@ -273,6 +273,8 @@ func aclDisabled(self *api.ACLToken, err error) bool {
 func idleSentence(a placer.Activity, now time.Time) string {
 	const nothing = ": nothing starts until one is"
 	switch {
+	case a.Since.IsZero() && a.Trouble != "":
+		return fmt.Sprintf("No placer is at work%s. The agent %s: %s.", nothing, a.Agent, a.Trouble)
 	case a.Since.IsZero():
 		return "No placer is at work, and none has been yet" + nothing + " (nomad-pal agent)."
 	case a.Trouble != "":
