@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/hashicorp/nomad/api"
@@ -28,10 +29,9 @@ func (s *Snapshot) Plan(job *api.Job) (*Explanation, error) {
 	now := s.now.UnixNano()
 	planned := *job
 	planned.SubmitTime = &now
-	zero := uint64(0)
-	if planned.JobModifyIndex == nil {
-		planned.JobModifyIndex = &zero
-	}
+	// A version later than all: members of earlier ones that have finished run anew.
+	later := uint64(math.MaxInt64)
+	planned.JobModifyIndex, planned.Version = &later, &later
 	e := &Explanation{Namespace: k.Namespace, Job: k.ID, Phase: gang.Waiting, GPUIDLength: s.idLength()}
 	st, runs := s.running(k)
 	if t := s.p.jobs[k]; t != nil && t.Nomad == gang.Waiting { // it keeps its place in the line
@@ -131,7 +131,7 @@ func (e *Explanation) again(st gang.Observed, job *api.Job, d pal.Decision) {
 	e.Phase, e.Obstacles = gang.Running, nil
 	switch {
 	case gang.SameRequests(st.Job, job):
-		e.Reason = fmt.Sprintf("runs on %d GPUs, and would keep them; nomad job plan says which of its tasks Nomad would restart", st.Holds())
+		e.Reason = fmt.Sprintf("runs on %d GPUs, and would keep them; the diff of nomad-pal plan says which of its tasks Nomad would restart", st.Holds())
 		e.Decision = nil
 	case d.Placed:
 		e.Phase = gang.Starting

@@ -170,6 +170,12 @@ func unpinGroup(g *api.TaskGroup) {
 	})
 }
 
+// Wrote says whether a constraint or an affinity with these sides is the gate or one of
+// the pins.
+func Wrote(left, right string) bool {
+	return left == GateTarget || right == idsTarget || right == Mark || strings.HasPrefix(right, Mark+",") || strings.HasPrefix(right, Mark+"/")
+}
+
 // withoutLastCeiling drops our ceiling: the last one, since an author may have
 // written the same and ours is appended.
 func withoutLastCeiling(cs []*api.Constraint) []*api.Constraint {

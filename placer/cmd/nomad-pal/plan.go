@@ -6,6 +6,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"strings"
 
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
@@ -20,7 +21,13 @@ func (c *planCommand) Help() string {
 	return help("plan [options] <jobspec>", `
 Says whether the job would start now if it were run, on which GPUs and why, or
 what it would wait for, on the queue and the cluster as they are. Of a job that
-runs it says whether it would keep its GPUs.
+runs it says whether it would keep its GPUs. Of a job that Nomad has it shows
+first what would change of it, as nomad job plan does.
+
+Plan Options:
+
+  -diff=<bool>             Show what would change of the job. Default: true.
+  -policy-override         Override soft mandatory Sentinel policies (Enterprise).
 
 Exit codes: 0 the job would wait, or runs and would run on; 1 it would start now; 2 it would never start, as
 it is written or on this cluster; 3 no placer is at work, so that nothing starts;
@@ -37,12 +44,17 @@ type planned struct {
 	*placer.Explanation
 	// JobModifyIndex is that of the job in Nomad, for run -check-index; 0 for a new job.
 	JobModifyIndex uint64 `json:"job_modify_index"`
+	// Diff is what would change of the job in Nomad, a line each, without what the placer
+	// wrote into it.
+	Diff []string `json:"diff,omitempty"`
 }
 
 func (c *planCommand) Run(args []string) int {
 	const trouble = 255
 	fs := c.flags("plan")
 	f := c.jobFlags(fs)
+	diff := fs.Bool("diff", true, "")
+	override := fs.Bool("policy-override", false, "")
 	rest, ok := c.parse(fs, args, 1)
 	if !ok {
 		return trouble
@@ -68,12 +80,23 @@ func (c *planCommand) Run(args []string) int {
 	if is != nil {
 		x.JobModifyIndex = *is.JobModifyIndex
 	}
+	if unread == nil && *diff {
+		if x.Diff, err = c.diff(s, is, job, *override); err != nil {
+			s.note = strings.TrimPrefix(fmt.Sprintf("%s; what would change of the job is not known: %v", s.note, err), "; ")
+		}
+	}
 	never := e.Phase == gang.Rejected || e.Phase == gang.Unschedulable
 	if done, code := c.structured(x); done {
 		if code != 0 {
 			return trouble
 		}
 	} else {
+		for _, line := range x.Diff {
+			c.write(quoted(line, "") + "\n")
+		}
+		if len(x.Diff) > 0 {
+			c.write("\n")
+		}
 		printExplanation(&c.base, e)
 		if unread == nil && !never {
 			c.write("\n")

@@ -29,7 +29,8 @@ func (c *runCommand) Help() string {
 	return help("run [options] <jobspec>", `
 Adds the gate to a job, registers it as nomad job run does, and watches until
 the placer has placed it. Jobs without GPUs are registered as they are. Running
-the same file again leaves what runs alone.
+the same file again leaves what runs alone. There is no -ui: nomad job status -ui
+<job> opens Nomad's page of the job.
 
 With -pal-address, and if that agent has http { register = true }, a job that can
 start at once is registered with its GPUs chosen: half the work for Nomad. If the

@@ -1,0 +1,46 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/nomad/api"
+)
+
+// A diff shows what the author has changed, and neither gate nor pins.
+func TestDiffLines(t *testing.T) {
+	field := func(kind, name, was, is string, notes ...string) *api.FieldDiff {
+		return &api.FieldDiff{Type: kind, Name: name, Old: was, New: is, Annotations: notes}
+	}
+	constraint := func(left, right string) *api.ObjectDiff {
+		return &api.ObjectDiff{Type: "Added", Name: "Constraint", Fields: []*api.FieldDiff{field("Added", "LTarget", "", left), field("Added", "RTarget", "", right)}}
+	}
+	ours := []*api.ObjectDiff{constraint("${meta.pal_gate}", "open"), constraint("${node.unique.id}", "nomad-pal,a"), constraint("${meta.rack}", "nomad-pal/job,r1"), constraint("${device.attr.unique.variability_a_le_2}", "${device.ids}")}
+	d := &api.JobDiff{Type: "Edited", ID: "train", Objects: append(ours, constraint("${attr.kernel.name}", "linux")), TaskGroups: []*api.TaskGroupDiff{
+		{Type: "Edited", Name: "workers", Updates: map[string]uint64{"create/destroy update": 2}, Fields: []*api.FieldDiff{field("Edited", "Count", "1", "2", "forces create"), field("None", "Name", "w", "w")},
+			Tasks: []*api.TaskDiff{{Type: "Edited", Name: "main", Objects: []*api.ObjectDiff{{Type: "Edited", Name: "Resources", Objects: []*api.ObjectDiff{{Type: "Edited", Name: "Device", Objects: ours}}, Fields: []*api.FieldDiff{field("Edited", "MemoryMB", "32", "64")}}}}}},
+		{Type: "Edited", Name: "pinned", Objects: ours},
+		{Type: "Deleted", Name: "gone", Fields: []*api.FieldDiff{field("Deleted", "Count", "1", "")}},
+	}}
+	want := `+/- Job: "train"
+  +   Constraint
+    +   LTarget: "${attr.kernel.name}"
+    +   RTarget: "linux"
+  +/- Task Group: "workers" (2 create/destroy update)
+    +/- Count: "1" => "2" (forces create)
+    +/- Task: "main"
+      +/- Resources
+        +/- MemoryMB: "32" => "64"
+  -   Task Group: "gone"
+    -   Count: "1"`
+	if diff := cmp.Diff(want, strings.Join(diffLines(d), "\n")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got := diffLines(&api.JobDiff{Type: "Edited", ID: "train", Objects: ours}); got != nil {
+		t.Errorf("only the placer has changed it: %q", got)
+	}
+}
