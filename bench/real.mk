@@ -7,6 +7,11 @@
 replay: build nomad $(BIN)/rank-driver ## Workloads on real clusters under plain Nomad and the placer, 54 runs, about an hour (REPLAY_ARGS='-resume', or '-jobs 60 -repetitions 1 -outliers 1' for 8 minutes); writes bench/results/replay.json and, with the raw runs, replay-runs.json.gz
 	$(BIN)/replay -nomad $$(cat build/nomad.path) -bin $(BIN) $(REPLAY_ARGS)
 
+.PHONY: replay-overload
+replay-overload: build nomad $(BIN)/rank-driver ## An overloaded hour on real clusters: plain Nomad, the overdue before everybody (as before they had a share), and the default; 6 runs, 25 minutes; writes bench/results/replay-overload.json
+	$(BIN)/replay -nomad $$(cat build/nomad.path) -bin $(BIN) -json bench/results/replay-overload.json -outliers 1 -repetitions 1 -parallel 2 \
+	  -jobs 60 -overload 4 -max-wait 1h -modes nomad-binpack-retry30m,nomad-binpack-retry10m,pal-overdue-first,pal-default $(REPLAY_ARGS)
+
 .PHONY: replay-report
 replay-report: ## bench/results/replay-runs.json.gz as a page with plots (build/replay.html) and as SVG (build/plots)
 	go run ./bench/cmd/replay -from bench/results/replay.json -html build/replay.html -svg build/plots

@@ -18,6 +18,9 @@ type Rules struct {
 	Penalty   float64        // across nodes
 	Placement pal.PolicyName // "": the default
 	Order     queue.Order    // and nothing but this order; "": the default queue
+	// MaxWait and OverdueShare are those of the queue; 0: the default's.
+	MaxWait      time.Duration
+	OverdueShare float64
 	// Compress divides the queue's time constants; 0 leaves them.
 	Compress float64
 	// Restart is the run time that a gang loses when it is stopped and started
@@ -35,6 +38,12 @@ func (r Rules) config() placer.Config {
 		q := queue.Default()
 		q.Order, q.Backfill, q.Preempt, q.Migrate, q.LocalityWait, q.OutlierThreshold = r.Order, queue.BackfillNone, false, false, false, 0
 		c.Queue = q
+	}
+	if r.MaxWait > 0 {
+		c.Queue.MaxWait = r.MaxWait
+	}
+	if r.OverdueShare > 0 {
+		c.Queue.OverdueShare = r.OverdueShare
 	}
 	if r.Compress > 0 {
 		c.Queue.MaxWait = compress(c.Queue.MaxWait, queue.DefaultMaxWait, r.Compress)

@@ -29,7 +29,7 @@ func readReport(path string) (*report, error) {
 			return nil, fmt.Errorf("read results %q: scheduler %q has no population: the file was written by an older version", path, l.Scheduler)
 		}
 		l.gpus = r.GPUs
-		l.summarise()
+		l.summarise(r)
 	}
 	r.Margins = r.margins()
 	return r, nil

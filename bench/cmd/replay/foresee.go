@@ -103,7 +103,7 @@ func (o options) foreseeable() []*foreseen {
 	all := []*foreseen{{name: "floor", jobs: func(g *replay.GPUs, jobs []replay.Job, _ uint64) (float64, float64, float64, int, error) {
 		return 0, 0, g.Floor(jobs, penalty, usualStart+usualEnd).Seconds(), 0, nil
 	}}}
-	for _, s := range schedulers(o.compress) {
+	for _, s := range o.schedulers() {
 		if s.rules == nil {
 			all = append(all, &foreseen{name: s.name, jobs: o.plainly(s)})
 			continue

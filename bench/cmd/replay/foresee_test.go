@@ -39,7 +39,7 @@ func TestForesee(t *testing.T) {
 			t.Errorf("%s comes below the floor of %v s", row, floor)
 		}
 	}
-	if want := 2 * (len(schedulers(1)) + 12); lines != want {
+	if want := 2 * (len(o.schedulers()) + 12); lines != want {
 		t.Errorf("%d lines, want %d", lines, want)
 	}
 }

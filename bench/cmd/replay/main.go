@@ -19,6 +19,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/bench/command"
 	"github.com/nomad-pal/nomad-pal/bench/replay"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
@@ -27,9 +28,9 @@ type options struct {
 	nomad, bin, workload, modes, outliers string
 	nodes, jobs, reps, parallel, single   int
 	seed                                  uint64
-	compress                              float64
+	compress, overload                    float64
 	predict, resume, foresee              bool
-	longest, bound                        time.Duration
+	longest, bound, maxWait               time.Duration
 }
 
 func main() {
@@ -50,6 +51,8 @@ func main() {
 	flag.IntVar(&o.parallel, "parallel", 4, "runs at a time, each on a cluster of its own")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of GPUs and of a generated workload in the first repetition; one more in each further one")
 	flag.Float64Var(&o.compress, "compress", 240, "how many times faster than the trace")
+	flag.Float64Var(&o.overload, "overload", 0, "add an hour in which jobs are submitted whose work is so many times what the cluster does in an hour")
+	flag.DurationVar(&o.maxWait, "max-wait", queue.DefaultMaxWait, "max_wait of the placer's queue, before compression")
 	flag.DurationVar(&o.longest, "longest", 20*time.Second, "longest work of a job, after compression; longer ones are cut")
 	flag.DurationVar(&o.bound, "bound", 10*time.Minute, "time after which a run is ended, finished or not")
 	flag.Parse()
@@ -99,8 +102,17 @@ func (o options) workloadJobs(seed uint64) ([]replay.Job, error) {
 	if len(t.Jobs) == 0 {
 		return nil, fmt.Errorf("workload %q has no jobs", t.Name)
 	}
-	return replay.FromTrace(t, replay.Compression{
+	c := replay.Compression{
 		Arrivals: o.compress, Work: o.compress, Shortest: time.Second, Longest: o.longest,
 		Iteration: iteration, MaxGPUs: o.nodes * 4, GPUsPerNode: 4, OneGPUUpTo: o.single,
-	}), nil
+	}
+	jobs := replay.FromTrace(t, c)
+	if o.overload > 0 {
+		more := trace.SiaPhilly(seed+overloadSeed, trace.Shape{Jobs: overloadJobs})
+		jobs = replay.Overload(jobs, replay.FromTrace(more, c), o.compressed(time.Hour), time.Duration(o.overload*float64(4*o.nodes)*float64(o.compressed(time.Hour))))
+	}
+	return jobs, nil
 }
+
+// The jobs of an overloaded hour are drawn by a seed of their own, from so many.
+const overloadSeed, overloadJobs = 1000, 10_000

@@ -24,9 +24,11 @@ type report struct {
 	Seed        uint64    `json:"seed"` // of the first repetition
 	Workload    string    `json:"workload"`
 	Compress    float64   `json:"compress"`
-	LongestS    float64   `json:"longest_s"` // work of a job is cut there
-	BoundS      float64   `json:"bound_s"`   // a run is ended there
-	Single      int       `json:"single"`    // gangs of up to so many GPUs have ranks of one
+	LongestS    float64   `json:"longest_s"`            // work of a job is cut there
+	BoundS      float64   `json:"bound_s"`              // a run is ended there
+	MaxWaitS    float64   `json:"max_wait_s,omitempty"` // of the placer's queue, before compression
+	Overload    float64   `json:"overload,omitempty"`   // of an added hour: its work over what the cluster does in an hour
+	Single      int       `json:"single"`               // gangs of up to so many GPUs have ranks of one
 	GPUs        int       `json:"gpus"`
 	Jobs        int       `json:"jobs"`
 	Repetitions int       `json:"repetitions"` // planned
@@ -70,6 +72,7 @@ type line struct {
 	SimClose  int      `json:"simulated_within_5_percent,omitempty"`
 	SimChance int      `json:"simulated_within_chance,omitempty"`
 	Overhead  overhead `json:"overhead"`
+	Waits     waits    `json:"waits"`
 	P50       float64  `json:"p50_jct_s"`
 	P99       float64  `json:"p99_jct_s"`
 	Makespan  float64  `json:"makespan_s"`
@@ -102,7 +105,7 @@ func newReport(o options) *report {
 	}
 	return &report{
 		Provenance: command.NewProvenance("replay"), Seed: o.seed, Workload: name, Compress: o.compress,
-		LongestS: o.longest.Seconds(), BoundS: o.bound.Seconds(), Single: o.single, Repetitions: o.reps, Parallel: o.parallel,
+		LongestS: o.longest.Seconds(), BoundS: o.bound.Seconds(), MaxWaitS: o.maxWait.Seconds(), Overload: o.overload, Single: o.single, Repetitions: o.reps, Parallel: o.parallel,
 	}
 }
 
@@ -124,7 +127,7 @@ func (r *report) sameAs(o *report) error {
 		ours, its any
 	}{
 		{"seed", r.Seed, o.Seed}, {"workload", r.Workload, o.Workload}, {"compress", r.Compress, o.Compress}, {"longest", r.LongestS, o.LongestS},
-		{"bound", r.BoundS, o.BoundS}, {"single", r.Single, o.Single}, {"GPUs", r.GPUs, o.GPUs}, {"jobs", r.Jobs, o.Jobs}, {"processors", r.CPUs, o.CPUs},
+		{"bound", r.BoundS, o.BoundS}, {"max_wait", r.MaxWaitS, o.MaxWaitS}, {"overload", r.Overload, o.Overload}, {"single", r.Single, o.Single}, {"GPUs", r.GPUs, o.GPUs}, {"jobs", r.Jobs, o.Jobs}, {"processors", r.CPUs, o.CPUs},
 	} {
 		if v.ours != v.its {
 			return fmt.Errorf("its %s is %v, now %v", v.name, v.its, v.ours)
@@ -164,7 +167,7 @@ func (r *report) add(t task, res *replay.Result) {
 	}
 	l.Raw = append(l.Raw, res)
 	slices.SortFunc(l.Raw, func(a, b *replay.Result) int { return cmp.Compare(a.Seed, b.Seed) })
-	l.summarise()
+	l.summarise(r)
 	r.Margins = r.margins()
 }
 
@@ -179,9 +182,9 @@ func (l *line) of(seed uint64) *replay.Result {
 }
 
 // summarise takes medians over the repetitions.
-func (l *line) summarise() {
+func (l *line) summarise(r *report) {
 	l.Repetitions = len(l.Raw)
-	median := func(f func(*replay.Result, replay.Summary) float64) float64 { return replay.Median(l.each(f)) }
+	median := l.median
 	l.Finished = median(func(_ *replay.Result, s replay.Summary) float64 { return float64(s.Finished) })
 	l.GeomeanJCT, l.AvgJCT, l.Makespan, l.Useful = median(geomeanJCT), median(avgJCT), median(makespan), median(useful)
 	l.AvgJCTAll = median(func(r *replay.Result, _ replay.Summary) float64 { return r.AvgJCTAtLeast().Seconds() })
@@ -194,6 +197,7 @@ func (l *line) summarise() {
 	l.Deadlocked = median(func(r *replay.Result, _ replay.Summary) float64 { return r.Deadlocked.Seconds() })
 	l.simulate()
 	l.Overhead = l.overhead()
+	l.Waits = l.waits(r)
 	l.HalvedShare = median(func(r *replay.Result, _ replay.Summary) float64 { return r.HalvedShare() })
 	l.count()
 	avgs := l.each(avgJCT)
@@ -229,6 +233,11 @@ func simulatedJCT(r *replay.Result) float64 {
 		return 0
 	}
 	return r.Predicted.AvgJCTOf(r)
+}
+
+// median is the median of a figure over the repetitions.
+func (l *line) median(f func(*replay.Result, replay.Summary) float64) float64 {
+	return replay.Median(l.each(f))
 }
 
 // each is a figure of every repetition.
@@ -297,7 +306,7 @@ func (r *report) Print(out io.Writer) {
 		w.Flush()
 	}
 	for _, v := range r.views() {
-		for _, t := range []*plot.Table{v.simulated(), v.overhead()} {
+		for _, t := range []*plot.Table{v.waits(), v.simulated(), v.overhead()} {
 			fmt.Fprintln(out)
 			for _, row := range append([][]string{t.Head}, t.Rows...) {
 				fmt.Fprintln(w, v.lines[0].Population+"\t"+strings.Join(row, "\t"))

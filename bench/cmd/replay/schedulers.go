@@ -22,6 +22,7 @@ type scheduler struct {
 	giveUp    time.Duration // uncompressed: how long a rank waits for its gang
 	preempt   bool          // jobs allow it
 	alone     bool          // a run of it takes all of the machine
+	asked     bool          // runs only where -modes names it
 }
 
 // penalty is PAL's locality penalty across nodes.
@@ -51,12 +52,16 @@ const never = 1000 * time.Hour
 
 // schedulers are what is compared. Under the placer a gang comes together or
 // does not start; its ranks wait as long as those of plain Nomad's longer give-up.
-func schedulers(compress float64) []scheduler {
+func (o options) schedulers() []scheduler {
 	const hurried, patient = 10 * time.Minute, 30 * time.Minute
 	rules := func(placement pal.PolicyName, order queue.Order) *replay.Rules {
-		return &replay.Rules{Penalty: penalty, Placement: placement, Order: order, Compress: compress,
-			Restart: restartCost(compress)}
+		return &replay.Rules{Penalty: penalty, Placement: placement, Order: order, MaxWait: o.maxWait, Compress: o.compress,
+			Restart: restartCost(o.compress)}
 	}
+	// The bound before the overdue had a share: what has waited for long goes before
+	// everything else. That nothing at all passed it cannot be configured any more.
+	strict := rules("", "")
+	strict.OverdueShare = 1
 	return []scheduler{
 		{name: "nomad-binpack", algorithm: "binpack", giveUp: never},
 		{name: "nomad-binpack-retry10m", algorithm: "binpack", giveUp: hurried, alone: true},
@@ -65,6 +70,8 @@ func schedulers(compress float64) []scheduler {
 		{name: "pal-packed-fifo", algorithm: "binpack", giveUp: patient, rules: rules(pal.Packed, queue.FIFO)},
 		{name: "pal-pal-fifo", algorithm: "binpack", giveUp: patient, rules: rules(pal.PAL, queue.FIFO)},
 		{name: "pal-packed", algorithm: "binpack", giveUp: patient, rules: rules(pal.Packed, "")},
+		{name: "pal-overdue-first", algorithm: "binpack", giveUp: patient, rules: strict, asked: true},
+		{name: "pal-overdue-first", algorithm: "binpack", giveUp: patient, rules: strict, preempt: true, asked: true},
 		{name: "pal-default", algorithm: "binpack", giveUp: patient, rules: rules("", "")},
 		{name: "pal-default", algorithm: "binpack", giveUp: patient, rules: rules("", ""), preempt: true},
 	}
@@ -72,14 +79,14 @@ func schedulers(compress float64) []scheduler {
 
 // place is where a scheduler stands in the comparison.
 func place(name string, preempt bool) int {
-	return slices.IndexFunc(schedulers(1), func(s scheduler) bool { return s.name == name && s.preempt == preempt })
+	return slices.IndexFunc(options{compress: 1}.schedulers(), func(s scheduler) bool { return s.name == name && s.preempt == preempt })
 }
 
 // chosen are those that -modes names.
 func (o options) chosen() ([]scheduler, error) {
-	all := schedulers(o.compress)
+	all := o.schedulers()
 	if o.modes == "" {
-		return all, nil
+		return slices.DeleteFunc(all, func(s scheduler) bool { return s.asked }), nil
 	}
 	var out []scheduler
 	for _, name := range strings.Split(o.modes, ",") {

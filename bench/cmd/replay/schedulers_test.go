@@ -18,7 +18,7 @@ import (
 // given, and times are compressed in both.
 func TestAgentAndSimulatorHaveTheSamePolicy(t *testing.T) {
 	t.Parallel()
-	for _, s := range schedulers(240) {
+	for _, s := range (options{compress: 240}).schedulers() {
 		if s.rules == nil {
 			continue
 		}
@@ -54,7 +54,7 @@ func TestAgentAndSimulatorHaveTheSamePolicy(t *testing.T) {
 // Names with their preemption are what results are kept by.
 func TestSchedulersDiffer(t *testing.T) {
 	t.Parallel()
-	for i, s := range schedulers(1) {
+	for i, s := range (options{compress: 1}).schedulers() {
 		if got := place(s.name, s.preempt); got != i {
 			t.Errorf("%s, preemption %v is line %d, found at %d", s.name, s.preempt, i, got)
 		}

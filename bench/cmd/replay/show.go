@@ -5,6 +5,7 @@ package main
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/nomad-pal/nomad-pal/bench/replay"
 )
@@ -25,8 +26,8 @@ func (o options) reshow() error {
 
 // predictAnew simulates the runs of an earlier report.
 func (o options) predictAnew(r *report) error {
-	o.nodes, o.compress = r.GPUs/4, r.Compress
-	all := schedulers(r.Compress)
+	o.nodes, o.compress, o.maxWait = r.GPUs/4, r.Compress, time.Duration(r.MaxWaitS*float64(time.Second))
+	all := o.schedulers()
 	for _, l := range r.Runs {
 		i := place(l.Scheduler, l.Preemption)
 		if i < 0 {
@@ -44,7 +45,7 @@ func (o options) predictAnew(r *report) error {
 				return err
 			}
 		}
-		l.summarise()
+		l.summarise(r)
 	}
 	return nil
 }
