@@ -46,6 +46,8 @@ type pass struct {
 	hidden []int              // GPUs kept for the overdue gang whose turn it is
 	ever   map[signature]bool // what would fit the empty cluster
 	barred map[barred]bool    // what would fit beside windows
+	heads  []*tenant          // with gangs that the walk has yet to try, sorted
+	sorted int                // after so many actions
 }
 
 // Decide says what to do now. It leaves the cluster as it is; what it decided

@@ -31,7 +31,8 @@ func (q *Queue) keyOf(e *entry) key {
 	if q.opt.Order == RoundRobin {
 		return e.urgentKey(key{since: e.waitingSince, seq: e.seq})
 	}
-	return e.urgentKey(key{rank: q.rank(e, e.waitingSince), since: e.job.Submitted, seq: e.seq})
+	e.rank = q.rank(e, e.waitingSince)
+	return e.urgentKey(key{rank: e.rank, since: e.job.Submitted, seq: e.seq})
 }
 
 // rank is what the order sorts by, smaller first: it does not change while a gang waits,
@@ -76,10 +77,12 @@ func (q *Queue) level(e *entry, now time.Duration) int {
 		return -e.job.Priority
 	case LAS:
 		return powerOf4(e.attained(now).Seconds() * float64(e.whole()) / q.opt.Quantum.Seconds())
-	case SRTF:
-		return powerOf4(q.remaining(e, now).Seconds() / q.finest())
-	case Adaptive:
-		return powerOf4(q.area(e, now) / q.finest())
+	case SRTF, Adaptive:
+		rank := e.rank
+		if e.bucket == nil {
+			rank = q.rank(e, now)
+		}
+		return powerOf4(rank / q.finest())
 	case RoundRobin:
 		if e.state >= running && now-e.startedAt >= q.opt.Quantum {
 			return 1

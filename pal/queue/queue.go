@@ -39,6 +39,7 @@ type entry struct {
 	agePos  int       // in Queue.ages or Queue.overdue, while waiting
 	namePos int       // in Queue.named, while waiting
 	key     key
+	rank    float64       // see Queue.rank, while waiting
 	urgency urgency       // while waiting
 	expect  time.Duration // to run on at cost 1, while waiting
 	overdue bool          // it has waited longer than Options.MaxWait in all

@@ -85,7 +85,7 @@ func (p *pass) reclaims(v, e *entry) bool {
 // research/speech it is these two, of research/vision and sales/web it is research and
 // sales. It is nil for a tenant that the other is a part of; nil and nil for the same.
 func apart(a, b *tenant) (ofA, ofB *tenant) {
-	chainA, chainB := a.chain(), b.chain()
+	chainA, chainB := a.chain, b.chain
 	for i := 0; ; i++ {
 		switch {
 		case i < len(chainA) && i < len(chainB) && chainA[i] == chainB[i]:

@@ -34,14 +34,19 @@ type Tenant struct {
 type tenant struct {
 	Tenant
 	name   string
-	parent *tenant // nil at the top
-	depth  int     // 0 at the top
-	gpus   int     // of gangs that run or are about to
+	parent *tenant   // nil at the top
+	chain  []*tenant // the tenants it is a part of and itself, the top first
+	gpus   int       // of gangs that run or are about to
 	usage  usage
-	// first is the bucket of the tenant that goes first, as of a round of
-	// firstByTenant.
-	first *bucket
-	round uint64
+	turn   tenantTurn
+}
+
+// tenantTurn is what a walk knows of a tenant, to choose who goes first.
+type tenantTurn struct {
+	pass    uint64    // of the walk
+	buckets []*bucket // of its waiting gangs that are to be tried
+	first   *entry    // of them
+	claim   uint8     // of first, see claimOf
 }
 
 // tenancy is what a Queue knows of its tenants.
@@ -49,7 +54,6 @@ type tenancy struct {
 	tree       tree
 	namespaces map[string]*namespace
 	usageFrom  time.Duration // usage before is from an earlier Queue
-	rounds     uint64        // of firstByTenant
 	arrays     map[string]int
 }
 
@@ -112,6 +116,7 @@ func newTree(tenants map[string]Tenant) tree {
 // single adds a tenant that is a part of none.
 func (t *tree) single(name string) *tenant {
 	n := &tenant{name: name}
+	n.chain = []*tenant{n}
 	t.byName[name] = n
 	return n
 }
@@ -124,7 +129,7 @@ func (t *tree) add(name string) *tenant {
 	n := t.single(name)
 	if i := strings.LastIndexByte(name, '/'); i >= 0 {
 		n.parent = t.add(name[:i])
-		n.depth = n.parent.depth + 1
+		n.chain = append(slices.Clone(n.parent.chain), n)
 	}
 	return n
 }
@@ -263,36 +268,70 @@ func (p *pass) limiting(e *entry, gpus int) *tenant {
 func (q *Queue) byTenant() bool { return q.opt.FairShare || q.tree.quotas }
 
 // firstByTenant is the bucket that goes first: of each tenant the one that the order
-// says, and of those the one of the tenant whose turn it is. Tenants remember the round
-// in which they were last seen, which saves a map in each step of the walk.
+// says, and of those the one of the tenant whose turn it is. A step of the walk changes
+// one bucket, that of the first tenant, and decisions change who has a claim: so tenants
+// are sorted once, after each decision anew, and the first moves back in between.
 func (p *pass) firstByTenant() *bucket {
-	p.rounds++
-	var heads []*tenant
-	for _, b := range p.live {
-		if b.done == p.passes {
-			continue
+	compare := func(a, b *tenant) int { return p.compare(a.turn.first, b.turn.first, a.turn.claim, b.turn.claim) }
+	switch {
+	case p.heads == nil:
+		for _, b := range p.live {
+			t := b.es[0].of.tenant
+			if t.turn.pass != p.passes {
+				t.turn = tenantTurn{pass: p.passes, buckets: t.turn.buckets[:0]}
+				p.heads = append(p.heads, t)
+			}
+			t.turn.buckets = append(t.turn.buckets, b)
 		}
-		t := p.next(b).of.tenant
-		if t.round != p.rounds {
-			t.round, t.first = p.rounds, b
-			heads = append(heads, t)
-		} else if p.next(b).key.compare(p.next(t.first).key) < 0 {
-			t.first = b
-		}
+		p.sorted = -1
+	case len(p.heads) > 0 && !p.renew(p.heads[0]):
+		p.heads = slices.Delete(p.heads, 0, 1)
+	case len(p.heads) > 0 && p.sorted == len(p.actions):
+		t, rest := p.heads[0], p.heads[1:]
+		i, _ := slices.BinarySearchFunc(rest, t, compare)
+		copy(p.heads, rest[:i])
+		p.heads[i] = t
 	}
-	if len(heads) == 0 {
+	if p.sorted != len(p.actions) {
+		p.sorted = len(p.actions)
+		for _, t := range p.heads {
+			p.renew(t)
+		}
+		slices.SortFunc(p.heads, compare)
+	}
+	if len(p.heads) == 0 {
 		return nil
 	}
-	return slices.MinFunc(heads, func(a, b *tenant) int { return p.compare(p.next(a.first), p.next(b.first)) }).first
+	return p.heads[0].turn.first.bucket
 }
 
-// compare compares the first gangs of two tenants: one that stays within its quota
-// goes before one that would borrow, then the tenant that had less for its weight.
-func (p *pass) compare(a, b *entry) int {
-	if p.tree.quotas {
-		if c := cmp.Compare(p.claimOf(b), p.claimOf(a)); c != 0 {
-			return c
+// renew works out which of the tenant's gangs goes first, and its claim; it is false if
+// none is left.
+func (p *pass) renew(t *tenant) bool {
+	r := &t.turn
+	r.first = nil
+	r.buckets = slices.DeleteFunc(r.buckets, func(b *bucket) bool {
+		if len(b.es) == 0 || b.done == p.passes {
+			return true
 		}
+		if e := p.next(b); r.first == nil || e.key.compare(r.first.key) < 0 {
+			r.first = e
+		}
+		return false
+	})
+	if r.first == nil {
+		return false
+	}
+	r.claim = p.claimOf(r.first)
+	return true
+}
+
+// compare compares the first gangs of two tenants, with their claims: one that stays
+// within its quota goes before one that would borrow, then the tenant that had less for
+// its weight.
+func (p *pass) compare(a, b *entry, claimA, claimB uint8) int {
+	if c := cmp.Compare(claimB, claimA); c != 0 {
+		return c
 	}
 	if p.opt.FairShare {
 		if c := p.compareShares(a.of.tenant, b.of.tenant); c != 0 {
@@ -306,10 +345,10 @@ func (p *pass) compare(a, b *entry) int {
 // Fair Tree does: what research has used counts when it is compared with sales, not when
 // research/vision is with research/speech.
 func (p *pass) compareShares(a, b *tenant) int {
-	for a.depth > b.depth {
+	for len(a.chain) > len(b.chain) {
 		a = a.parent
 	}
-	for b.depth > a.depth {
+	for len(b.chain) > len(a.chain) {
 		b = b.parent
 	}
 	if a == b { // one is a part of the other
@@ -331,9 +370,12 @@ func (p *pass) compareShares(a, b *tenant) int {
 // first. A level without a quota, or below the gang's tenant, has the bit of the one
 // above it. Levels beyond the eighth do not count.
 func (p *pass) claimOf(e *entry) uint8 {
+	if !p.tree.quotas {
+		return 0
+	}
 	var claim uint8
 	within := false
-	chain := e.of.tenant.chain()
+	chain := e.of.tenant.chain
 	for level := range 8 {
 		if level < len(chain) {
 			if t := chain[level]; t.Quota > 0 {
@@ -345,15 +387,6 @@ func (p *pass) claimOf(e *entry) uint8 {
 		}
 	}
 	return claim
-}
-
-// chain lists the tenant and those above it, the top first.
-func (t *tenant) chain() []*tenant {
-	chain := make([]*tenant, t.depth+1)
-	for ; t != nil; t = t.parent {
-		chain[t.depth] = t
-	}
-	return chain
 }
 
 // inTurns sorts waiting gangs, which are in order of their keys, as the tenants take
@@ -373,7 +406,9 @@ func (p *pass) inTurns(es []*entry) {
 		rest[e.of.tenant] = append(rest[e.of.tenant], e)
 	}
 	for i := range es {
-		t := slices.MinFunc(heads, func(a, b *tenant) int { return p.compare(rest[a][0], rest[b][0]) })
+		t := slices.MinFunc(heads, func(a, b *tenant) int {
+			return p.compare(rest[a][0], rest[b][0], p.claimOf(rest[a][0]), p.claimOf(rest[b][0]))
+		})
 		es[i] = rest[t][0]
 		p.Queue.hold(es[i], 1)
 		if rest[t] = rest[t][1:]; len(rest[t]) == 0 {

@@ -147,6 +147,7 @@ func TestPage(t *testing.T) {
 		"Gangs half placed (1 outlier)":         {"nomad-binpack", "50 %", "0 GPU s", "0.0 %", "0 s", "0 of 3", "3 of 6"},
 		"Simulated beside measured (1 outlier)": {"pal-default, preemption", "0", "14.0", "15.5", "+10.7 %", "13.9…16.0", "by chance"},
 		"Queueing by gang size (1 outlier)":     {"nomad-binpack", "9.5 s"}, // of 1 s three times, 18 s, 19 s and 20 s
+		"Waits (1 outlier)":                     {"nomad-binpack", "20.0 s", "19 s", "21 s", "0", "–", "–"},
 		"Overhead (1 outlier)":                  {"nomad-binpack", "3", "1s", "1s", "–", "–", "–", "–"},
 	} {
 		if got := tables[title].Rows[0]; !cmp.Equal(got, want) {
