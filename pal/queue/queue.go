@@ -430,6 +430,7 @@ func (q *Queue) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang,
 	}
 	q.claims, q.turn = nil, nil // of the old numbers; what they were for is decided anew
 	clear(q.everFitting)
+	clear(q.windows.alone)
 	clear(q.leastCosts)
 	clear(q.needing)
 	q.version++
@@ -481,6 +482,7 @@ func (q *Queue) sorted() []*entry {
 func (q *Queue) Changed() {
 	q.version++
 	clear(q.everFitting)
+	clear(q.windows.alone)
 	clear(q.leastCosts)
 	clear(q.needing)
 }

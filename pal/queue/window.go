@@ -62,7 +62,8 @@ type windows struct {
 	nextTo time.Duration // when the first of them ends
 	// startsAt is when the gang would start that GPUs are looked for; 0: now.
 	startsAt time.Duration
-	ignored  bool // see withoutWindows
+	ignored  bool                  // see withoutWindows
+	alone    map[beside]*pal.Found // see aloneBesideWindows; nil: it does not fit
 }
 
 // closure is a window with what is looked up often. Its bit stands for it in sets of
@@ -85,7 +86,7 @@ func (q *Queue) SetWindows(ws []Window) {
 	slices.SortStableFunc(ws, func(a, b Window) int { return int(min(1, max(-1, a.From-b.From))) })
 	ws = ws[:min(len(ws), maxWindows)]
 	before := q.windows.list
-	q.windows = windows{nextTo: math.MaxInt64}
+	q.windows = windows{nextTo: math.MaxInt64, alone: map[beside]*pal.Found{}}
 	for i, w := range ws {
 		c := &closure{Window: w, bit: 1 << i, on: make(map[int]bool, len(w.GPUs))}
 		for _, u := range w.GPUs {
@@ -179,18 +180,23 @@ func (p *pass) closed(e *entry, until time.Duration) []*closure {
 	return ws
 }
 
-// find is search that keeps off the GPUs of windows which the gang may run into. That
-// depends on how slow it is where it lands, so it begins with the windows that it would
-// run into on the best GPUs, and adds those that it runs into where it was placed, until
-// there are none: one search more at most for each window.
+// find is search that keeps off the GPUs of windows which the gang may run into.
 func (p *pass) find(e *entry) (pal.Found, bool) {
 	if len(p.windows.list) == 0 || p.windows.ignored {
 		return p.search(e)
 	}
-	at, long := p.startTime(), p.longest(e, p.now)
-	closed := p.closed(e, p.reach(e, at, long, e.slower))
+	long := p.longest(e, p.now)
+	return p.offWindows(e, long, p.closed(e, p.reach(e, p.startTime(), long, e.slower)), p.besideWindows)
+}
+
+// offWindows keeps a search off the windows which the gang may run into. That depends on
+// how slow it is where it lands, so it begins with those that it runs into in any case,
+// and adds those that it runs into where it was placed, until there are none: one search
+// more at most for each window.
+func (p *pass) offWindows(e *entry, long time.Duration, closed []*closure, search func(*entry, []*closure) (pal.Found, bool)) (pal.Found, bool) {
+	at := p.startTime()
 	for {
-		f, ok := p.besideWindows(e, closed)
+		f, ok := search(e, closed)
 		if !ok {
 			for _, w := range closed { // shorter ones may start
 				p.slack = max(p.slack, w.From-at)
@@ -265,40 +271,54 @@ func (p *pass) crosses(e *entry, pl pal.Placement) bool {
 
 // barring is the window that keeps a gang from starting until it ends, even if nothing
 // ran: of several that do, the one that ends last. nil for none. Such a gang is not the
-// head and has no turn. The answer is the same for all gangs of a kind that are kept out
-// of the same windows, and is worked out once a pass.
+// head and has no turn.
 func (p *pass) barring(e *entry) *closure {
-	if len(p.windows.list) == 0 {
+	if len(p.windows.list) == 0 || p.windows.ignored {
 		return nil
 	}
-	if p.windows.ignored {
-		return nil
-	}
-	closed := p.closed(e, p.reach(e, p.startTime(), p.longest(e, p.now), max(1, p.leastCost(e))*e.slower))
+	long := p.longest(e, p.now)
+	closed := p.closed(e, p.reach(e, p.startTime(), long, max(1, p.leastCost(e))*e.slower))
 	if len(closed) == 0 {
 		return nil
 	}
-	var bits uint64
-	for _, w := range closed {
-		bits |= w.bit
-	}
-	key := barred{e.kind(), bits}
-	fits, known := p.barred[key]
-	if !known {
-		p.withoutRunning(func() { _, fits = p.place(e) })
-		if p.barred == nil {
-			p.barred = map[barred]bool{}
-		}
-		p.barred[key] = fits
-	}
-	if fits {
+	if _, fits := p.offWindows(e, long, closed, p.aloneBesideWindows); fits {
 		return nil
 	}
 	return slices.MaxFunc(closed, func(a, b *closure) int { return int(min(1, max(-1, a.To-b.To))) })
 }
 
-// barred is what decides whether a gang could start beside windows.
-type barred struct {
+// aloneBesideWindows is besideWindows if nothing ran. To free the GPUs of all that runs is
+// expensive, and the answer is the same for all gangs of a kind: it is remembered for the
+// pass, or, where the cluster is exclusive, until Changed or SetWindows.
+func (p *pass) aloneBesideWindows(e *entry, closed []*closure) (pal.Found, bool) {
+	key := beside{kind: e.kind()}
+	for _, w := range closed {
+		key.closed |= w.bit
+	}
+	known := p.windows.alone
+	if !p.opt.Exclusive {
+		if p.alone == nil {
+			p.alone = map[beside]*pal.Found{}
+		}
+		known = p.alone
+	}
+	f, asked := known[key]
+	if !asked {
+		p.withoutRunning(func() {
+			if found, ok := p.besideWindows(e, closed); ok {
+				f = &found
+			}
+		})
+		known[key] = f
+	}
+	if f == nil {
+		return pal.Found{}, false
+	}
+	return *f, true
+}
+
+// beside is what decides whether a gang could start beside windows.
+type beside struct {
 	kind   signature
 	closed uint64
 }

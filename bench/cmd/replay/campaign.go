@@ -67,6 +67,9 @@ func (o options) campaign() (*campaign, error) {
 	if o.reps < 1 || o.parallel < 1 {
 		return nil, fmt.Errorf("-repetitions %d and -parallel %d must be at least 1", o.reps, o.parallel)
 	}
+	if o.overload > 0 && o.reps > 1 {
+		return nil, fmt.Errorf("-overload %v takes one repetition: how many jobs an hour has differs by -seed", o.overload)
+	}
 	c := &campaign{options: o, report: newReport(o), busy: make(chan struct{}, 1), progress: os.Stderr}
 	c.once = c.onCluster
 	for rep := range o.reps {

@@ -192,6 +192,7 @@ func TestCampaignRefuses(t *testing.T) {
 		`-outliers: "x"`:       func(o *options) { o.outliers = "1,x" },
 		`no scheduler "slurm"`: func(o *options) { o.modes = "slurm" },
 		"-repetitions 0":       func(o *options) { o.reps = 0 },
+		"one repetition":       func(o *options) { o.overload, o.reps = 2, 2 },
 		"has no jobs":          func(o *options) { o.jobs = 0 },
 		"-parallel 0 must be":  func(o *options) { o.reps, o.parallel = 1, 0 },
 	} {
