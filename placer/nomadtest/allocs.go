@@ -280,7 +280,7 @@ func (s *Server) ended(a *alloc, status string) {
 	if s.jobs[a.key] == nil {
 		a.desired = api.AllocDesiredStatusStop
 		s.evaluate(a.key, "job-deregister")
-	} else if status == api.AllocClientStatusFailed && a.followUp == "" && s.reschedulable(a) {
+	} else if _, again := s.tryAgain(a); again && status == api.AllocClientStatusFailed && a.followUp == "" {
 		s.evaluate(a.key, "alloc-failure")
 	}
 	s.jobChanged(a.key, "AllocationUpdated")
@@ -442,14 +442,10 @@ func (s *Server) allocation(a *alloc) *api.Allocation {
 
 // stub is the allocation as lists have it.
 func (s *Server) stub(a *alloc, resources bool) *api.AllocationListStub {
-	out := &api.AllocationListStub{
-		ID: a.id, Namespace: a.key.Namespace, EvalID: a.eval, Name: a.name, NodeID: a.node, NodeName: s.nodeName(a.node), JobID: a.key.ID, JobType: value(a.job.Type),
-		JobVersion: *a.job.Version, TaskGroup: a.group, DesiredStatus: a.desired, ClientStatus: a.client, TaskStates: maps.Clone(a.tasks),
-		NextAllocation: a.next, FollowupEvalID: a.followUp,
-		CreateIndex: a.createIndex, ModifyIndex: a.modifyIndex, CreateTime: a.created.UnixNano(), ModifyTime: a.modified.UnixNano(),
-	}
+	full := s.allocation(a)
+	out := full.Stub()
 	if resources {
-		out.AllocatedResources = a.resources()
+		out.AllocatedResources = full.AllocatedResources
 	}
 	return out
 }

@@ -5,6 +5,7 @@ package nomadtest
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -129,16 +130,12 @@ func (s *Server) noteEnd(a *alloc) {
 	}
 }
 
-func (s *Server) violated(format string, args ...any) {
-	s.broken = append(s.broken, Violation{s.now(), s.index, fmt.Sprintf(format, args...)})
-}
-
 // Violations are the invariants of Nomad itself that were broken so far: no GPU
 // is held for two jobs at a time. They are bugs of the model.
 func (s *Server) Violations() []Violation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append([]Violation(nil), s.broken...)
+	return slices.Clone(s.broken)
 }
 
 func (s *Server) noteShared(gpu string, first, second *alloc) {
@@ -151,42 +148,24 @@ func (s *Server) noteShared(gpu string, first, second *alloc) {
 
 // checkHeld finds a GPU that two allocations of different jobs hold.
 func (s *Server) checkHeld(placed *alloc) {
-	mine := map[string]bool{}
-	for _, id := range placed.allGPUs() {
-		mine[id] = true
-	}
+	mine := placed.allGPUs()
 	for _, a := range s.allocs {
 		if a == placed || a.key == placed.key || a.node != placed.node || !a.holds() {
 			continue
 		}
 		for _, id := range a.allGPUs() {
-			if mine[id] {
-				s.violated("GPU %s is held by %s and %s", id, a.name, placed.name)
+			if slices.Contains(mine, id) {
+				s.broken = append(s.broken, Violation{s.now(), s.index, fmt.Sprintf("GPU %s is held by %s and %s", id, a.name, placed.name)})
 			}
 		}
 	}
-}
-
-// Spec is what a job asks for, without what Nomad itself keeps of each version,
-// as text that is the same where that is.
-func Spec(j *api.Job) string { return spec(j) }
-
-// Allocations are a job's allocations, oldest first.
-func (s *Server) Allocations(k Key) []*api.Allocation {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var out []*api.Allocation
-	for _, a := range s.byJob[k] {
-		out = append(out, s.allocation(a))
-	}
-	return out
 }
 
 // Evaluations are a job's evaluations, oldest first.
 func (s *Server) Evaluations(k Key) []*api.Evaluation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append([]*api.Evaluation(nil), s.evals[k]...)
+	return slices.Clone(s.evals[k])
 }
 
 // Jobs are the keys of all jobs.

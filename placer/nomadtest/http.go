@@ -183,7 +183,7 @@ func (s *Server) serveRegister(r *http.Request) (any, error) {
 		return nil, err
 	}
 	if value(request.Job.Namespace) == "" {
-		request.Job.Namespace = ptr(namespaceOf(r))
+		request.Job.Namespace = new(namespaceOf(r))
 	}
 	k := Key{*request.Job.Namespace, *request.Job.ID}
 	if err := s.may(r, k.Namespace, submitJobs); err != nil {
@@ -313,10 +313,10 @@ func (s *Server) servePlan(r *http.Request, k Key) (any, error) {
 	own := *request.Job
 	own.Canonicalize()
 	next := s.index + 1
-	own.JobModifyIndex, own.CreateIndex, own.Version = &next, &next, ptr(uint64(0))
+	own.JobModifyIndex, own.CreateIndex, own.Version = &next, &next, new(uint64(0))
 	was := uint64(0)
 	if j := s.jobs[k]; j != nil {
-		own.CreateIndex, own.Version, was = j.CreateIndex, ptr(*j.Version+1), *j.JobModifyIndex
+		own.CreateIndex, own.Version, was = j.CreateIndex, new(*j.Version+1), *j.JobModifyIndex
 	}
 	p := s.schedule(k, "plan", &own)
 	return &api.JobPlanResponse{JobModifyIndex: was, FailedTGAllocs: p.failed}, nil

@@ -38,8 +38,9 @@ func refuse(code int, format string, args ...any) error {
 	return &statusError{code, fmt.Sprintf(format, args...)}
 }
 
-// spec is what a version asks for, without what Nomad itself keeps of each.
-func spec(j *api.Job) string {
+// Spec is what a job asks for, without what Nomad itself keeps of each version,
+// as text that is the same if that is.
+func Spec(j *api.Job) string {
 	own := *j
 	own.Status, own.StatusDescription, own.Stable, own.Version, own.SubmitTime = nil, nil, nil, nil, nil
 	own.CreateIndex, own.ModifyIndex, own.JobModifyIndex, own.VersionTag = nil, nil, nil, nil
@@ -90,8 +91,8 @@ func validate(j *api.Job) error {
 func (s *Server) register(r *api.JobRegisterRequest) *api.JobRegisterResponse {
 	j, k := r.Job, Key{*r.Job.Namespace, *r.Job.ID}
 	was := s.jobs[k]
-	text := spec(j)
-	if was != nil && was.spec == text && !nowStopped(was.Job, j) {
+	text := Spec(j)
+	if was != nil && was.spec == text && value(was.Stop) == value(j.Stop) {
 		// Nothing to write, but Nomad looks at the job again.
 		out := &api.JobRegisterResponse{JobModifyIndex: *was.JobModifyIndex}
 		s.answerEval(out, s.evaluate(k, "job-register"))
@@ -99,16 +100,16 @@ func (s *Server) register(r *api.JobRegisterRequest) *api.JobRegisterResponse {
 	}
 	at := s.next("jobs", "evals")
 	own := *j
-	own.Status, own.SubmitTime = ptr("pending"), ptr(s.now().UnixNano())
+	own.Status, own.SubmitTime = new("pending"), new(s.now().UnixNano())
 	if value(own.Stop) {
-		own.Status = ptr("dead")
+		own.Status = new("dead")
 	}
-	own.CreateIndex, own.ModifyIndex, own.JobModifyIndex, own.Version = ptr(at), ptr(at), ptr(at), ptr(uint64(0))
+	own.CreateIndex, own.ModifyIndex, own.JobModifyIndex, own.Version = new(at), new(at), new(at), new(uint64(0))
 	next := &job{Job: &own, spec: text, submissions: map[uint64]*api.JobSubmission{}}
 	if was != nil {
-		own.CreateIndex, own.Version = was.CreateIndex, ptr(*was.Version+1)
+		own.CreateIndex, own.Version = was.CreateIndex, new(*was.Version+1)
 		if hasLive(s.byJob[k]) {
-			own.Status = ptr("running")
+			own.Status = new("running")
 		}
 		next.versions, next.submissions = was.versions, was.submissions
 	}
@@ -121,8 +122,6 @@ func (s *Server) register(r *api.JobRegisterRequest) *api.JobRegisterResponse {
 	}
 	return out
 }
-
-func nowStopped(was, is *api.Job) bool { return value(was.Stop) != value(is.Stop) }
 
 func (s *Server) answerEval(out *api.JobRegisterResponse, e *api.Evaluation) {
 	if e != nil {
@@ -163,9 +162,9 @@ func (s *Server) deregister(k Key, purge bool) (*api.JobDeregisterResponse, erro
 		return out, nil
 	}
 	own := *was.Job
-	own.Stop, own.Version = ptr(true), ptr(*was.Version+1)
-	own.ModifyIndex, own.JobModifyIndex, own.SubmitTime = ptr(at), ptr(at), ptr(s.now().UnixNano())
-	next := &job{Job: &own, spec: spec(&own), versions: was.versions, submissions: was.submissions}
+	own.Stop, own.Version = new(true), new(*was.Version+1)
+	own.ModifyIndex, own.JobModifyIndex, own.SubmitTime = new(at), new(at), new(s.now().UnixNano())
+	next := &job{Job: &own, spec: Spec(&own), versions: was.versions, submissions: was.submissions}
 	s.keepVersion(next, &own, nil)
 	s.jobs[k] = next
 	s.updateStatus(k)
@@ -188,7 +187,7 @@ func (s *Server) updateStatus(k Key) bool {
 		return false
 	}
 	own := *j.Job
-	own.Status, own.ModifyIndex = ptr(status), ptr(s.index)
+	own.Status, own.ModifyIndex = new(status), new(s.index)
 	s.tables["jobs"] = s.index
 	next := *j
 	next.Job = &own

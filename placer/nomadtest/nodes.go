@@ -156,20 +156,6 @@ func (s *Server) RecoverNode(id string) {
 	s.capacityChanged()
 }
 
-// RemoveNode forgets a node, as garbage collection does with one that is down.
-func (s *Server) RemoveNode(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := s.nodes[id]
-	if n == nil {
-		return
-	}
-	s.next("nodes")
-	delete(s.nodes, id)
-	s.tell("NodeDeregistration", "Node", id, "", map[string]any{"Node": n.Node})
-	s.evaluateNode(id)
-}
-
 // SetHealth makes GPUs healthy or not, as their plugin tells. Nomad does not stop
 // what runs on them.
 func (s *Server) SetHealth(healthy bool, gpus ...string) {
@@ -251,31 +237,6 @@ func (s *Server) Drain(id string) {
 			s.must(s.changeNode(id, "NodeDrain", func(n *api.Node) { n.Drain = false }))
 		}
 	})
-}
-
-// SetMeta sets a node's meta key, as `nomad node meta apply` does.
-func (s *Server) SetMeta(id, key, text string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.must(s.changeNode(id, "NodeRegistration", func(n *api.Node) {
-		n.Meta = maps.Clone(n.Meta)
-		if n.Meta == nil {
-			n.Meta = map[string]string{}
-		}
-		n.Meta[key] = text
-	}))
-	s.capacityChanged()
-}
-
-// Nodes are the nodes by id.
-func (s *Server) Nodes() []*api.Node {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var out []*api.Node
-	for _, id := range s.sortedNodes() {
-		out = append(out, s.nodes[id].Node)
-	}
-	return out
 }
 
 func (s *Server) sortedNodes() []string { return slices.Sorted(maps.Keys(s.nodes)) }

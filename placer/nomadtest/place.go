@@ -242,11 +242,11 @@ func (s *Server) apply(p *plan, e api.Evaluation) {
 	s.trimAllocs(k)
 	s.applyLater(p)
 	s.finishEval(p, e)
-	if event := "EvaluationUpdated"; changed {
-		s.jobChanged(k, "PlanResult")
-	} else {
-		s.jobChanged(k, event)
+	event := "EvaluationUpdated"
+	if changed {
+		event = "PlanResult"
 	}
+	s.jobChanged(k, event)
 }
 
 // forget drops the allocations of a purged job from one moment to the next, as

@@ -393,9 +393,3 @@ func (s *Server) tryAgain(a *alloc) (at time.Time, ok bool) {
 	}
 	return a.failedAt.Add(delay), true
 }
-
-// reschedulable says whether a failed allocation will be tried elsewhere.
-func (s *Server) reschedulable(a *alloc) bool {
-	_, ok := s.tryAgain(a)
-	return ok
-}

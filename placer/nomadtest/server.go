@@ -4,6 +4,7 @@
 package nomadtest
 
 import (
+	"cmp"
 	"fmt"
 	"hash/fnv"
 	"maps"
@@ -64,19 +65,7 @@ type Key struct{ Namespace, ID string }
 func (k Key) String() string { return k.Namespace + "/" + k.ID }
 
 func compareKeys(a, b Key) int {
-	if a.Namespace != b.Namespace {
-		if a.Namespace < b.Namespace {
-			return -1
-		}
-		return 1
-	}
-	switch {
-	case a.ID < b.ID:
-		return -1
-	case a.ID > b.ID:
-		return 1
-	}
-	return 0
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.ID, b.ID))
 }
 
 // Server is a Nomad cluster: servers and clients. Its methods are safe for
@@ -100,8 +89,8 @@ type Server struct {
 	purged  map[string]*alloc
 	vars    map[string]*variable
 	streams []*stream
-	// due are the things that will happen.
-	due    queue
+	// due are the things that will happen, the next first.
+	due    []action
 	timer  *time.Timer
 	skew   time.Duration
 	closed bool
@@ -142,13 +131,6 @@ func (s *Server) Close() {
 		st.end(errServerClosed)
 	}
 	s.streams = nil
-}
-
-// Now is the time by the servers' clock.
-func (s *Server) Now() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.now()
 }
 
 func (s *Server) now() time.Time { return s.opts.Now().Add(s.skew) }
@@ -205,26 +187,7 @@ type action struct {
 	do  func()
 }
 
-func compareActions(a, b action) int {
-	if c := a.at.Compare(b.at); c != 0 {
-		return c
-	}
-	switch {
-	case a.key < b.key:
-		return -1
-	case a.key > b.key:
-		return 1
-	}
-	return 0
-}
-
-// queue are actions, the next first.
-type queue []action
-
-func (q *queue) push(a action) {
-	i, _ := slices.BinarySearchFunc(*q, a, compareActions)
-	*q = slices.Insert(*q, i, a)
-}
+func compareActions(a, b action) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.key, b.key)) }
 
 // after has something happen after d and up to as much again by chance.
 func (s *Server) after(d time.Duration, name string, do func()) {
@@ -236,7 +199,9 @@ func (s *Server) later(d time.Duration, name string, do func()) {
 	if s.closed {
 		return
 	}
-	s.due.push(action{s.opts.Now().Add(d), name, do})
+	a := action{s.opts.Now().Add(d), name, do}
+	i, _ := slices.BinarySearchFunc(s.due, a, compareActions)
+	s.due = slices.Insert(s.due, i, a)
 	s.arm()
 }
 
@@ -304,8 +269,6 @@ func (s *Server) Progress() Progress {
 }
 
 func sortedKeys(m map[Key]*job) []Key { return slices.SortedFunc(maps.Keys(m), compareKeys) }
-
-func ptr[T any](v T) *T { return &v }
 
 func value[T any](p *T) (v T) {
 	if p != nil {

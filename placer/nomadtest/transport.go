@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"syscall"
 	"time"
 
@@ -30,17 +31,6 @@ type transport struct {
 	s      *Server
 	client string
 }
-
-// answer collects an answer.
-type answer struct {
-	code   int
-	header http.Header
-	body   bytes.Buffer
-}
-
-func (a *answer) Header() http.Header         { return a.header }
-func (a *answer) WriteHeader(code int)        { a.code = code }
-func (a *answer) Write(b []byte) (int, error) { return a.body.Write(b) }
 
 // clientHeader carries the client's name to the handler.
 const clientHeader = "Nomadtest-Client"
@@ -95,7 +85,7 @@ func (t transport) send(r *http.Request, body []byte, fault Fault) (*http.Respon
 	if r.URL.Path == "/v1/event/stream" {
 		return t.open(r, fault)
 	}
-	a := &answer{code: http.StatusOK, header: http.Header{}}
+	a := httptest.NewRecorder()
 	done := make(chan struct{})
 	go func() { // a server goes on with what its client has given up
 		defer close(done)
@@ -118,15 +108,14 @@ func (t transport) send(r *http.Request, body []byte, fault Fault) (*http.Respon
 type slowWrite struct{}
 
 // finish is what the client gets of an answer.
-func (t transport) finish(r *http.Request, a *answer, fault Fault) (*http.Response, error) {
-	text := a.body.Bytes()
+func (t transport) finish(r *http.Request, a *httptest.ResponseRecorder, fault Fault) (*http.Response, error) {
 	switch fault {
 	case Broken:
 		return nil, io.ErrUnexpectedEOF
 	case DoneButFailed:
 		return respond(r, http.StatusInternalServerError, "rpc error: EOF"), nil
 	case Half:
-		text = text[:len(text)/2]
+		a.Body.Truncate(a.Body.Len() / 2)
 	case Unanswered:
 		<-r.Context().Done()
 		return nil, r.Context().Err()
@@ -135,17 +124,20 @@ func (t transport) finish(r *http.Request, a *answer, fault Fault) (*http.Respon
 			return nil, err
 		}
 	}
-	return &http.Response{
-		StatusCode: a.code, Status: http.StatusText(a.code), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: a.header, Body: io.NopCloser(bytes.NewReader(text)), ContentLength: int64(len(text)), Request: r,
-	}, nil
+	return answer(r, a), nil
+}
+
+func answer(r *http.Request, a *httptest.ResponseRecorder) *http.Response {
+	resp := a.Result()
+	resp.Request = r
+	return resp
 }
 
 func respond(r *http.Request, code int, text string) *http.Response {
-	return &http.Response{
-		StatusCode: code, Status: http.StatusText(code), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: http.Header{}, Body: io.NopCloser(bytes.NewReader([]byte(text))), ContentLength: int64(len(text)), Request: r,
-	}
+	a := httptest.NewRecorder()
+	a.WriteHeader(code)
+	_, _ = a.WriteString(text) // to memory
+	return answer(r, a)
 }
 
 // open opens an event stream.
