@@ -9,16 +9,16 @@ import (
 	"strings"
 )
 
-// right is what a request needs.
-type right string
+// capability is what a request needs.
+type capability string
 
 const (
-	readNodes  right = "node:read"
-	listJobs   right = "list-jobs"
-	readJobs   right = "read-job"
-	submitJobs right = "submit-job"
-	lifecycle  right = "alloc-lifecycle"
-	variables  right = "variables"
+	readNodes  capability = "node:read"
+	listJobs   capability = "list-jobs"
+	readJobs   capability = "read-job"
+	submitJobs capability = "submit-job"
+	lifecycle  capability = "alloc-lifecycle"
+	variables  capability = "variables"
 )
 
 // Token is what a secret may do. A management token may do everything.
@@ -39,9 +39,9 @@ func (s *Server) SetTokens(tokens map[string]Token) {
 	s.acl = tokens
 }
 
-// may says whether the request's token has a right; in namespace "*", whether it
+// authorize says whether the request's token has a right; in namespace "*", whether it
 // has it anywhere.
-func (s *Server) may(r *http.Request, namespace string, what right) error {
+func (s *Server) authorize(r *http.Request, namespace string, what capability) error {
 	if s.acl == nil {
 		return nil
 	}
@@ -52,7 +52,7 @@ func (s *Server) may(r *http.Request, namespace string, what right) error {
 	t, known := s.acl[secret]
 	switch {
 	case !known && secret != "":
-		return refuse(http.StatusForbidden, "ACL token not found")
+		return httpError(http.StatusForbidden, "ACL token not found")
 	case t.Management, what == readNodes && t.Nodes:
 		return nil
 	}
@@ -61,7 +61,7 @@ func (s *Server) may(r *http.Request, namespace string, what right) error {
 			return nil
 		}
 	}
-	return refuse(http.StatusForbidden, "Permission denied")
+	return httpError(http.StatusForbidden, "Permission denied")
 }
 
 // tokenSelf is GET /v1/acl/token/self.
@@ -72,7 +72,7 @@ func (s *Server) tokenSelf(r *http.Request) (any, error) {
 	t, known := s.acl[r.Header.Get("X-Nomad-Token")]
 	switch {
 	case !known:
-		return nil, refuse(http.StatusForbidden, "ACL token not found")
+		return nil, httpError(http.StatusForbidden, "ACL token not found")
 	case t.Management:
 		return map[string]string{"Type": "management"}, nil
 	}

@@ -34,20 +34,20 @@ type alloc struct {
 	// where it is of a batch job.
 	migrate, drained bool
 	next, previous   string
-	// tries are when it, and those before it, failed and were tried elsewhere.
-	tries    []time.Time
-	followUp string // the evaluation that tries it elsewhere
-	canary   bool
-	healthy  bool // for its deployment
-	failedAt time.Time
-	restarts int
+	// reschedules are when it, and those before it, failed and were tried elsewhere.
+	reschedules []time.Time
+	followUp    string // the evaluation that tries it elsewhere
+	canary      bool
+	healthy     bool // for its deployment
+	failedAt    time.Time
+	restarts    int
 	// run counts what the client does: what was to happen in an earlier run does
 	// not any more.
 	run int
 	// killing: it is being stopped; signalled: its tasks were asked to end.
 	killing, signalled bool
-	// unheard is how it ended while its client was cut off, "" if it did not.
-	unheard string
+	// unreported is how it ended while its client was cut off, "" if it did not.
+	unreported string
 	// purged is when its job was.
 	purged      time.Time
 	purgedIndex uint64
@@ -69,8 +69,8 @@ func (a *alloc) clientTerminal() bool {
 
 func (a *alloc) terminal() bool { return a.desired != api.AllocDesiredStatusRun || a.clientTerminal() }
 
-// holds says whether Nomad counts the allocation's resources as used.
-func (a *alloc) holds() bool { return !a.clientTerminal() }
+// holdsResources says whether Nomad counts the allocation's resources as used.
+func (a *alloc) holdsResources() bool { return !a.clientTerminal() }
 
 func (a *alloc) taskGroup() *api.TaskGroup { return a.job.LookupTaskGroup(a.group) }
 
@@ -92,9 +92,9 @@ func compareAllocs(a, b *alloc) int {
 	return cmp.Or(cmp.Compare(a.createIndex, b.createIndex), compareKeys(a.key, b.key), cmp.Compare(a.name, b.name), cmp.Compare(a.id, b.id))
 }
 
-// putAlloc notes a change of an allocation at the present index, and tells of it.
+// updateAlloc notes a change of an allocation at the present index, and tells of it.
 // Nomad tells nothing of what its clients say of purged jobs (seen on 1.11.3).
-func (s *Server) putAlloc(a *alloc, event string) {
+func (s *Server) updateAlloc(a *alloc, event string) {
 	a.modifyIndex, a.modified = s.index, s.now()
 	s.tables["allocs"] = s.index
 	if s.jobs[a.key] == nil && event == "AllocationUpdated" {
@@ -102,7 +102,7 @@ func (s *Server) putAlloc(a *alloc, event string) {
 	}
 	out := s.allocation(a)
 	out.Job = nil
-	s.tell(event, "Allocation", a.id, a.key.Namespace, map[string]any{"Allocation": out})
+	s.publish(event, "Allocation", a.id, a.key.Namespace, map[string]any{"Allocation": out})
 }
 
 // behaviour is what a task does, read from its command line: "sleep 30; exit 1".
@@ -117,9 +117,9 @@ var (
 	exits  = regexp.MustCompile(`\bexit ([0-9]+)`)
 )
 
-// behaviourOf reads a task's configuration. NOMAD_ALLOC_INDEX is known, and "[ $I = n ] &&"
+// taskBehaviour reads a task's configuration. NOMAD_ALLOC_INDEX is known, and "[ $I = n ] &&"
 // before "exit" limits it to one member.
-func behaviourOf(t *api.Task, number int) (b behaviour) {
+func taskBehaviour(t *api.Task, number int) (b behaviour) {
 	text := fmt.Sprint(t.Config["command"])
 	switch args := t.Config["args"].(type) {
 	case []any:
@@ -152,48 +152,48 @@ func behaviourOf(t *api.Task, number int) (b behaviour) {
 	return b
 }
 
-// launch has the client start what it was given.
-func (s *Server) launch(a *alloc) {
+// startAlloc has the client start what it was given.
+func (s *Server) startAlloc(a *alloc) {
 	a.run++
 	run := a.run
-	s.after(s.opts.Client, "client starts "+a.id, func() {
+	s.afterJitter(s.opts.Client, "client starts "+a.id, func() {
 		if n := s.nodes[a.node]; a.run != run || n == nil || n.cut || a.signalled || a.clientTerminal() {
 			return
 		}
-		if s.waitsForOld(a) {
+		if s.previousStillRuns(a) {
 			a.run--
-			s.launch(a)
+			s.startAlloc(a)
 			return
 		}
-		if why := s.unusable(a); why != "" {
+		if why := s.reserveError(a); why != "" {
 			s.taskEvent(a, &api.TaskEvent{Type: "Task hook failed", Message: why, DisplayMessage: why})
-			s.ended(a, api.AllocClientStatusFailed)
+			s.allocEnded(a, api.AllocClientStatusFailed)
 			return
 		}
-		s.occupy(a)
+		s.useGPUs(a)
 		s.taskEvent(a, &api.TaskEvent{Type: api.TaskStarted})
 		for _, t := range a.tasks {
 			t.State = "running"
 		}
 		a.client = api.AllocClientStatusRunning
-		s.next("allocs")
-		s.putAlloc(a, "AllocationUpdated")
+		s.nextIndex("allocs")
+		s.updateAlloc(a, "AllocationUpdated")
 		s.jobChanged(a.key, "AllocationUpdated")
-		s.work(a)
-		s.noteHealthy(a)
+		s.runTasks(a)
+		s.reportHealthy(a)
 	})
 }
 
-// waitsForOld says whether what the allocation replaces has not ended yet.
-func (s *Server) waitsForOld(a *alloc) bool {
+// previousStillRuns says whether what the allocation replaces has not ended yet.
+func (s *Server) previousStillRuns(a *alloc) bool {
 	return slices.ContainsFunc(s.byJob[a.key], func(o *alloc) bool {
 		return o != a && o.node == a.node && o.desired != api.AllocDesiredStatusRun && !o.clientTerminal()
 	})
 }
 
-// unusable is what the device plugin says where GPUs fell sick before the task
+// reserveError is what the device plugin says where GPUs fell sick before the task
 // was started.
-func (s *Server) unusable(a *alloc) string {
+func (s *Server) reserveError(a *alloc) string {
 	for _, d := range s.nodes[a.node].NodeResources.Devices {
 		for _, in := range d.Instances {
 			if !in.Healthy && slices.Contains(a.allGPUs(), in.ID) {
@@ -204,26 +204,26 @@ func (s *Server) unusable(a *alloc) string {
 	return ""
 }
 
-// work has the tasks run as long as they do, and end.
-func (s *Server) work(a *alloc) {
+// runTasks has the tasks run as long as they do, and end.
+func (s *Server) runTasks(a *alloc) {
 	g := a.taskGroup()
 	if g == nil {
 		return
 	}
 	var b behaviour
 	for _, t := range g.Tasks {
-		one := behaviourOf(t, a.number)
+		one := taskBehaviour(t, a.number)
 		b.runs, b.ever, b.exit = max(b.runs, one.runs), b.ever || one.ever, max(b.exit, one.exit)
 	}
 	if b.ever {
 		return
 	}
 	run := a.run
-	s.later(b.runs+s.spread(10*time.Millisecond, "end of "+a.id), "tasks of "+a.id+" end", func() { s.workDone(a, run, b.exit) })
+	s.after(b.runs+s.jitter(10*time.Millisecond, "end of "+a.id), "tasks of "+a.id+" end", func() { s.tasksEnded(a, run, b.exit) })
 }
 
-// workDone takes in that the tasks have ended by themselves.
-func (s *Server) workDone(a *alloc, run, exit int) {
+// tasksEnded takes in that the tasks have ended by themselves.
+func (s *Server) tasksEnded(a *alloc, run, exit int) {
 	if a.run != run || a.clientTerminal() {
 		return
 	}
@@ -231,56 +231,56 @@ func (s *Server) workDone(a *alloc, run, exit int) {
 	policy := a.taskGroup().RestartPolicy
 	switch {
 	case exit == 0 && value(a.job.Type) == api.JobTypeBatch:
-		s.ended(a, api.AllocClientStatusComplete)
+		s.allocEnded(a, api.AllocClientStatusComplete)
 	case policy != nil && a.restarts < value(policy.Attempts) && !a.signalled:
 		a.restarts++
 		a.run++
 		again := a.run
 		s.taskEvent(a, &api.TaskEvent{Type: api.TaskRestarting})
-		s.next("allocs")
-		s.tellOf(a)
-		s.later(value(policy.Delay), "task of "+a.id+" restarts", func() {
+		s.nextIndex("allocs")
+		s.reportUpdate(a)
+		s.after(value(policy.Delay), "task of "+a.id+" restarts", func() {
 			if a.run == again && !a.clientTerminal() && !a.signalled {
 				s.taskEvent(a, &api.TaskEvent{Type: api.TaskStarted})
-				s.next("allocs")
-				s.tellOf(a)
-				s.work(a)
+				s.nextIndex("allocs")
+				s.reportUpdate(a)
+				s.runTasks(a)
 			}
 		})
 	default:
 		s.taskEvent(a, &api.TaskEvent{Type: api.TaskNotRestarting})
-		s.ended(a, api.AllocClientStatusFailed)
+		s.allocEnded(a, api.AllocClientStatusFailed)
 	}
 }
 
-// tellOf has the servers hear of the client's change, unless it is cut off.
-func (s *Server) tellOf(a *alloc) {
+// reportUpdate has the servers hear of the client's change, unless it is cut off.
+func (s *Server) reportUpdate(a *alloc) {
 	if n := s.nodes[a.node]; n != nil && !n.cut {
-		s.putAlloc(a, "AllocationUpdated")
+		s.updateAlloc(a, "AllocationUpdated")
 	}
 }
 
-// ended takes in on the client that an allocation is over, and on the servers
+// allocEnded takes in on the client that an allocation is over, and on the servers
 // where the client can be heard.
-func (s *Server) ended(a *alloc, status string) {
+func (s *Server) allocEnded(a *alloc, status string) {
 	a.run++
-	s.release(a)
+	s.releaseGPUs(a)
 	n := s.nodes[a.node]
 	if n == nil || n.cut {
-		a.unheard = status // the servers are told when the node is back
+		a.unreported = status // the servers are told when the node is back
 		return
 	}
 	for _, t := range a.tasks {
 		t.State, t.Failed = "dead", status == api.AllocClientStatusFailed
 	}
 	a.client, a.failedAt = status, s.now()
-	s.next("allocs")
-	s.putAlloc(a, "AllocationUpdated")
-	s.noteEnd(a)
+	s.nextIndex("allocs")
+	s.updateAlloc(a, "AllocationUpdated")
+	s.notifyEnded(a)
 	if s.jobs[a.key] == nil {
 		a.desired = api.AllocDesiredStatusStop
 		s.evaluate(a.key, "job-deregister")
-	} else if _, again := s.tryAgain(a); again && status == api.AllocClientStatusFailed && a.followUp == "" {
+	} else if _, again := s.rescheduleTime(a); again && status == api.AllocClientStatusFailed && a.followUp == "" {
 		s.evaluate(a.key, "alloc-failure")
 	}
 	s.jobChanged(a.key, "AllocationUpdated")
@@ -290,7 +290,7 @@ func (s *Server) ended(a *alloc, status string) {
 // jobChanged brings a job's status up to date after a change of its allocations.
 func (s *Server) jobChanged(k Key, event string) {
 	if s.updateStatus(k) {
-		s.tellJob(event, k)
+		s.publishJob(event, k)
 	}
 }
 
@@ -303,9 +303,9 @@ func (s *Server) taskEvent(a *alloc, e *api.TaskEvent) {
 	}
 }
 
-// kill has the client end an allocation that the servers want stopped: it hears
+// stopTasks has the client end an allocation that the servers want stopped: it hears
 // of that a moment later, says so, and asks the tasks to end.
-func (s *Server) kill(a *alloc) {
+func (s *Server) stopTasks(a *alloc) {
 	if a.killing || a.clientTerminal() {
 		return
 	}
@@ -313,9 +313,9 @@ func (s *Server) kill(a *alloc) {
 	reach := func() bool {
 		n := s.nodes[a.node]
 		a.killing = n != nil && !n.cut // else it is told when it is back
-		return a.killing && !a.clientTerminal() && a.unheard == ""
+		return a.killing && !a.clientTerminal() && a.unreported == ""
 	}
-	s.after(s.opts.Client/4, "client is to end "+a.id, func() {
+	s.afterJitter(s.opts.Client/4, "client is to end "+a.id, func() {
 		if !reach() {
 			return
 		}
@@ -323,7 +323,7 @@ func (s *Server) kill(a *alloc) {
 			s.taskEvent(a, &api.TaskEvent{Type: api.TaskKilling})
 		}
 		a.signalled = true
-		s.after(s.killTime(a), "client ends "+a.id, func() {
+		s.afterJitter(s.killTime(a), "client ends "+a.id, func() {
 			if !reach() {
 				return
 			}
@@ -331,7 +331,7 @@ func (s *Server) kill(a *alloc) {
 				s.taskEvent(a, &api.TaskEvent{Type: api.TaskTerminated, ExitCode: 130, Details: map[string]string{"exit_code": "130"}})
 				s.taskEvent(a, &api.TaskEvent{Type: api.TaskKilled})
 			}
-			s.ended(a, api.AllocClientStatusComplete)
+			s.allocEnded(a, api.AllocClientStatusComplete)
 		})
 	})
 }
@@ -348,69 +348,69 @@ func (s *Server) killTime(a *alloc) time.Duration {
 	return d
 }
 
-// reconnect settles what a client that is back runs: what the servers have given
+// reconnectAlloc settles what a client that is back runs: what the servers have given
 // up meanwhile is ended; what it has forgotten is gone.
-func (s *Server) reconnect(a *alloc, forgotten bool) {
-	running := s.physical != nil && s.uses(a)
+func (s *Server) reconnectAlloc(a *alloc, forgotten bool) {
+	running := s.gpuUsers != nil && s.usesGPU(a)
 	switch {
 	case a.clientTerminal() && running:
-		s.after(s.opts.Client+s.opts.Kill, "client ends what was lost, "+a.id, func() {
-			s.release(a)
-			s.next("allocs")
+		s.afterJitter(s.opts.Client+s.opts.Kill, "client ends what was lost, "+a.id, func() {
+			s.releaseGPUs(a)
+			s.nextIndex("allocs")
 			s.taskEvent(a, &api.TaskEvent{Type: api.TaskKilling})
 			s.taskEvent(a, &api.TaskEvent{Type: api.TaskTerminated, ExitCode: 130, Details: map[string]string{"exit_code": "130"}})
 			a.client = api.AllocClientStatusComplete
-			s.putAlloc(a, "AllocationUpdated")
+			s.updateAlloc(a, "AllocationUpdated")
 		})
 	case a.clientTerminal():
 	case forgotten:
 		s.taskEvent(a, &api.TaskEvent{Type: "Failed Restoring Task"})
-		s.ended(a, api.AllocClientStatusFailed)
-	case a.unheard != "":
-		s.ended(a, a.unheard)
+		s.allocEnded(a, api.AllocClientStatusFailed)
+	case a.unreported != "":
+		s.allocEnded(a, a.unreported)
 	case a.desired != api.AllocDesiredStatusRun:
 		a.killing = false
-		s.kill(a)
+		s.stopTasks(a)
 	case a.client == api.AllocClientStatusPending:
-		s.launch(a)
+		s.startAlloc(a)
 	}
 }
 
-// occupy notes which tasks really use a GPU.
-func (s *Server) occupy(a *alloc) {
+// useGPUs notes which tasks really use a GPU.
+func (s *Server) useGPUs(a *alloc) {
 	for _, id := range a.allGPUs() {
-		if s.physical[id] == nil {
-			s.physical[id] = map[string]bool{}
+		if s.gpuUsers[id] == nil {
+			s.gpuUsers[id] = map[string]bool{}
 		}
-		for _, other := range slices.Sorted(maps.Keys(s.physical[id])) {
+		for _, other := range slices.Sorted(maps.Keys(s.gpuUsers[id])) {
 			if o := cmp.Or(s.allocs[other], s.purged[other]); o != nil {
-				s.noteShared(id, o, a)
+				s.notifyShared(id, o, a)
 			}
 		}
-		s.physical[id][a.id] = true
+		s.gpuUsers[id][a.id] = true
 	}
 }
 
-func (s *Server) release(a *alloc) {
+func (s *Server) releaseGPUs(a *alloc) {
 	delete(s.purged, a.id)
 	for _, id := range a.allGPUs() {
-		delete(s.physical[id], a.id)
+		delete(s.gpuUsers[id], a.id)
 	}
 }
 
-func (s *Server) uses(a *alloc) bool {
-	return slices.ContainsFunc(a.allGPUs(), func(id string) bool { return s.physical[id][a.id] })
+func (s *Server) usesGPU(a *alloc) bool {
+	return slices.ContainsFunc(a.allGPUs(), func(id string) bool { return s.gpuUsers[id][a.id] })
 }
 
 // stopAlloc is `nomad alloc stop`.
 func (s *Server) stopAlloc(id string) (*api.AllocStopResponse, error) {
 	a := s.allocs[id]
 	if a == nil {
-		return nil, refuse(404, "alloc not found")
+		return nil, httpError(404, "alloc not found")
 	}
 	a.migrate = true
-	s.next("allocs", "evals")
-	s.putAlloc(a, "AllocationUpdateDesiredStatus")
+	s.nextIndex("allocs", "evals")
+	s.updateAlloc(a, "AllocationUpdateDesiredStatus")
 	e := s.evaluate(a.key, "alloc-stop")
 	return &api.AllocStopResponse{EvalID: e.ID}, nil
 }

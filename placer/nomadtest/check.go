@@ -98,7 +98,7 @@ func (s *Server) Observe(o Observer) {
 	s.observers = append(s.observers, o)
 }
 
-func (s *Server) note(w Write) {
+func (s *Server) notifyWrote(w Write) {
 	w.Index, w.At = s.index, s.now()
 	for _, o := range s.observers {
 		if o.Wrote != nil {
@@ -114,7 +114,7 @@ func (s *Server) member(a *alloc) Member {
 	}
 }
 
-func (s *Server) notePlaced(a *alloc) {
+func (s *Server) notifyPlaced(a *alloc) {
 	for _, o := range s.observers {
 		if o.Placed != nil {
 			o.Placed(s.member(a))
@@ -122,7 +122,7 @@ func (s *Server) notePlaced(a *alloc) {
 	}
 }
 
-func (s *Server) noteEnd(a *alloc) {
+func (s *Server) notifyEnded(a *alloc) {
 	for _, o := range s.observers {
 		if o.Ended != nil {
 			o.Ended(s.member(a))
@@ -135,10 +135,10 @@ func (s *Server) noteEnd(a *alloc) {
 func (s *Server) Violations() []Violation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.broken)
+	return slices.Clone(s.violations)
 }
 
-func (s *Server) noteShared(gpu string, first, second *alloc) {
+func (s *Server) notifyShared(gpu string, first, second *alloc) {
 	for _, o := range s.observers {
 		if o.Shared != nil {
 			o.Shared(gpu, s.member(first), s.member(second))
@@ -146,16 +146,16 @@ func (s *Server) noteShared(gpu string, first, second *alloc) {
 	}
 }
 
-// checkHeld finds a GPU that two allocations of different jobs hold.
-func (s *Server) checkHeld(placed *alloc) {
+// checkGPUsHeldOnce finds a GPU that two allocations of different jobs hold.
+func (s *Server) checkGPUsHeldOnce(placed *alloc) {
 	mine := placed.allGPUs()
 	for _, a := range s.allocs {
-		if a == placed || a.key == placed.key || a.node != placed.node || !a.holds() {
+		if a == placed || a.key == placed.key || a.node != placed.node || !a.holdsResources() {
 			continue
 		}
 		for _, id := range a.allGPUs() {
 			if slices.Contains(mine, id) {
-				s.broken = append(s.broken, Violation{s.now(), s.index, fmt.Sprintf("GPU %s is held by %s and %s", id, a.name, placed.name)})
+				s.violations = append(s.violations, Violation{s.now(), s.index, fmt.Sprintf("GPU %s is held by %s and %s", id, a.name, placed.name)})
 			}
 		}
 	}

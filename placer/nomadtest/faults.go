@@ -42,8 +42,8 @@ var faultNames = []string{"none", "429", "500", "done, but 500", "refused", "bro
 
 func (f Fault) String() string { return faultNames[f] }
 
-// slowness is how long a slow answer takes.
-const slowness = 10 * time.Second
+// slowAnswerDelay is how long a slow answer takes.
+const slowAnswerDelay = 10 * time.Second
 
 // Request is a request as it arrives.
 type Request struct {
@@ -94,7 +94,7 @@ func (s *Server) Fail(client, pattern string, f Fault, times int) (end func() in
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := &rule{client: client, pattern: pattern, fault: f, times: times}
-	s.faults = append(s.faults, r)
+	s.faultRules = append(s.faultRules, r)
 	return func() int {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -108,12 +108,12 @@ func (s *Server) Fail(client, pattern string, f Fault, times int) (end func() in
 func (s *Server) FailBy(f func(Request) Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.chance = f
+	s.faultFunc = f
 }
 
 // faultOf decides on a request.
 func (s *Server) faultOf(r Request) Fault {
-	for _, f := range s.faults {
+	for _, f := range s.faultRules {
 		if f.times != 0 && (f.client == "" || f.client == r.Client) && r.Match(f.pattern) {
 			f.times--
 			f.used++
@@ -121,8 +121,8 @@ func (s *Server) faultOf(r Request) Fault {
 			return f.fault
 		}
 	}
-	if s.chance != nil {
-		f := s.chance(r)
+	if s.faultFunc != nil {
+		f := s.faultFunc(r)
 		if f != None {
 			s.count("fault: " + f.String())
 		}

@@ -53,7 +53,7 @@ func nodeMeets(c *api.Constraint, n *api.Node) bool {
 	}
 	l, lok := nodeTarget(c.LTarget, n)
 	r, rok := nodeTarget(c.RTarget, n)
-	return compare(c.Operand, l, lok, r, rok)
+	return constraintHolds(c.Operand, l, lok, r, rok)
 }
 
 func nodeTarget(text string, n *api.Node) (string, bool) {
@@ -83,8 +83,8 @@ func nodeTarget(text string, n *api.Node) (string, bool) {
 	return v, found
 }
 
-// compare are the operators, of texts.
-func compare(operand, l string, lok bool, r string, rok bool) bool {
+// constraintHolds are the operators, of texts.
+func constraintHolds(operand, l string, lok bool, r string, rok bool) bool {
 	switch operand {
 	case "=", "==", "is", "":
 		return lok && rok && l == r
@@ -144,7 +144,7 @@ func deviceNamed(request string, d *api.NodeDeviceResource) bool {
 func deviceMeets(c *api.Constraint, d *api.NodeDeviceResource) bool {
 	l, r := deviceTarget(c.LTarget, d), deviceTarget(c.RTarget, d)
 	if l == nil || r == nil || c.Operand == api.ConstraintAttributeIsSet || c.Operand == api.ConstraintAttributeIsNotSet {
-		return compare(c.Operand, "", l != nil, "", r != nil)
+		return constraintHolds(c.Operand, "", l != nil, "", r != nil)
 	}
 	switch c.Operand {
 	case "=", "==", "is", "", "!=", "not", "<", "<=", ">", ">=":
@@ -165,7 +165,7 @@ func deviceMeets(c *api.Constraint, d *api.NodeDeviceResource) bool {
 	}
 	lt, lok := l.GetString()
 	rt, rok := r.GetString()
-	return lok && rok && compare(c.Operand, lt, true, rt, true)
+	return lok && rok && constraintHolds(c.Operand, lt, true, rt, true)
 }
 
 func deviceTarget(text string, d *api.NodeDeviceResource) *structs.Attribute {

@@ -37,7 +37,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Nomad-KnownLeader", "true")
 	w.Header().Set("X-Nomad-LastContact", "0")
 	w.Header().Set("Content-Type", "application/json")
-	if conflict, ok := out.(conflicting); ok {
+	if conflict, ok := out.(variableConflict); ok {
 		w.WriteHeader(http.StatusConflict)
 		out = conflict.Variable
 	}
@@ -48,8 +48,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(text) // who has gone does not hear
 }
 
-// conflicting is the variable that a checked write did not expect.
-type conflicting struct{ *api.Variable }
+// variableConflict is the variable that a checked write did not expect.
+type variableConflict struct{ *api.Variable }
 
 // table is what a list's index is of.
 func table(path string) string {
@@ -90,7 +90,7 @@ func (s *Server) route(r *http.Request) (any, error) {
 		return s.serveNodes(r, parts)
 	case "jobs":
 		if len(parts) == 2 && parts[1] == "parse" {
-			return struct{}{}, s.may(r, namespaceOf(r), submitJobs)
+			return struct{}{}, s.authorize(r, namespaceOf(r), submitJobs)
 		}
 		if read {
 			return s.listJobs(r)
@@ -101,7 +101,7 @@ func (s *Server) route(r *http.Request) (any, error) {
 	case "allocations", "allocation":
 		return s.serveAllocs(r, parts)
 	case "vars":
-		if err := s.may(r, namespaceOf(r), variables); err != nil {
+		if err := s.authorize(r, namespaceOf(r), variables); err != nil {
 			return nil, err
 		}
 		return s.listVariables(namespaceOf(r), r.URL.Query().Get("prefix")), nil
@@ -114,11 +114,11 @@ func (s *Server) route(r *http.Request) (any, error) {
 	case "operator":
 		return map[string]any{"SchedulerConfig": map[string]any{"SchedulerAlgorithm": "binpack"}}, nil
 	}
-	return nil, refuse(http.StatusNotFound, "Invalid URL: %s", r.URL.Path)
+	return nil, httpError(http.StatusNotFound, "Invalid URL: %s", r.URL.Path)
 }
 
 func (s *Server) serveNodes(r *http.Request, parts []string) (any, error) {
-	if err := s.may(r, "", readNodes); err != nil {
+	if err := s.authorize(r, "", readNodes); err != nil {
 		return nil, err
 	}
 	switch {
@@ -130,7 +130,7 @@ func (s *Server) serveNodes(r *http.Request, parts []string) (any, error) {
 	if n := s.nodes[parts[1]]; n != nil {
 		return n.Node, nil
 	}
-	return nil, refuse(http.StatusNotFound, "node not found")
+	return nil, httpError(http.StatusNotFound, "node not found")
 }
 
 // page is the first page of a list, if the request asks for pages.
@@ -156,12 +156,12 @@ func (s *Server) listNodes() []*api.NodeListStub {
 
 func (s *Server) listJobs(r *http.Request) (any, error) {
 	ns := namespaceOf(r)
-	if err := s.may(r, ns, listJobs); err != nil {
+	if err := s.authorize(r, ns, listJobs); err != nil {
 		return nil, err
 	}
 	out := []*api.JobListStub{}
 	for _, k := range sortedKeys(s.jobs) {
-		if (ns != "*" && ns != k.Namespace) || s.may(r, k.Namespace, listJobs) != nil {
+		if (ns != "*" && ns != k.Namespace) || s.authorize(r, k.Namespace, listJobs) != nil {
 			continue
 		}
 		j := s.jobs[k].Job
@@ -177,7 +177,7 @@ func (s *Server) listJobs(r *http.Request) (any, error) {
 func (s *Server) serveRegister(r *http.Request) (any, error) {
 	var request api.JobRegisterRequest
 	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
-		return nil, refuse(http.StatusBadRequest, "%v", err)
+		return nil, httpError(http.StatusBadRequest, "%v", err)
 	}
 	if err := validate(request.Job); err != nil {
 		return nil, err
@@ -186,17 +186,17 @@ func (s *Server) serveRegister(r *http.Request) (any, error) {
 		request.Job.Namespace = new(namespaceOf(r))
 	}
 	k := Key{*request.Job.Namespace, *request.Job.ID}
-	if err := s.may(r, k.Namespace, submitJobs); err != nil {
+	if err := s.authorize(r, k.Namespace, submitJobs); err != nil {
 		return nil, err
 	}
 	request.Job.Canonicalize()
-	if err := s.enforce(k, &request); err != nil {
+	if err := s.checkModifyIndex(k, &request); err != nil {
 		return nil, err
 	}
-	s.raft(r, k)
+	s.commitDelay(r, k)
 	before := s.jobs[k]
 	out := s.register(&request)
-	s.note(Write{Client: r.Header.Get(clientHeader), Kind: "register", Job: k, Before: versionOf(before), After: s.jobs[k].Job})
+	s.notifyWrote(Write{Client: r.Header.Get(clientHeader), Kind: "register", Job: k, Before: versionOf(before), After: s.jobs[k].Job})
 	return out, nil
 }
 
@@ -207,11 +207,11 @@ func versionOf(j *job) *api.Job {
 	return j.Job
 }
 
-// raft lets the time pass between a write's check and its application.
-func (s *Server) raft(r *http.Request, k Key) {
-	d := s.spread(s.opts.Raft, "raft "+k.String()+strconv.Itoa(s.count("raft "+k.String())))
+// commitDelay lets the time pass between a write's check and its application.
+func (s *Server) commitDelay(r *http.Request, k Key) {
+	d := s.jitter(s.opts.Raft, "raft "+k.String()+strconv.Itoa(s.count("raft "+k.String())))
 	if r.Context().Value(slowWrite{}) != nil {
-		d = slowness
+		d = slowAnswerDelay
 	}
 	if s.opts.Stepped {
 		return
@@ -235,7 +235,7 @@ func (s *Server) serveJob(r *http.Request, parts []string) (any, error) {
 	if r.Method != http.MethodGet && last != "evaluate" {
 		right = submitJobs
 	}
-	if err := s.may(r, k.Namespace, right); err != nil {
+	if err := s.authorize(r, k.Namespace, right); err != nil {
 		return nil, err
 	}
 	switch last {
@@ -246,10 +246,10 @@ func (s *Server) serveJob(r *http.Request, parts []string) (any, error) {
 	}
 	if r.Method == http.MethodDelete {
 		purge, _ := strconv.ParseBool(r.URL.Query().Get("purge"))
-		s.raft(r, k)
+		s.commitDelay(r, k)
 		before := versionOf(s.jobs[k])
 		out, err := s.deregister(k, purge)
-		s.note(Write{Client: r.Header.Get(clientHeader), Kind: "deregister", Job: k, Before: before, After: versionOf(s.jobs[k])})
+		s.notifyWrote(Write{Client: r.Header.Get(clientHeader), Kind: "deregister", Job: k, Before: before, After: versionOf(s.jobs[k])})
 		return out, err
 	}
 	return s.readJob(r, k, last)
@@ -270,7 +270,7 @@ func (s *Server) readJob(r *http.Request, k Key, what string) (any, error) {
 		return []any{}, nil
 	}
 	if j == nil {
-		return nil, refuse(http.StatusNotFound, "job not found")
+		return nil, httpError(http.StatusNotFound, "job not found")
 	}
 	switch what {
 	case "":
@@ -282,22 +282,22 @@ func (s *Server) readJob(r *http.Request, k Key, what string) (any, error) {
 		if sub := j.submissions[v]; err == nil && sub != nil {
 			return sub, nil
 		}
-		return nil, refuse(http.StatusNotFound, "job source not found")
+		return nil, httpError(http.StatusNotFound, "job source not found")
 	}
-	return nil, refuse(http.StatusNotFound, "Invalid URL: %s", r.URL.Path)
+	return nil, httpError(http.StatusNotFound, "Invalid URL: %s", r.URL.Path)
 }
 
 // serveEvaluate has a job scheduled again, for those who may read it.
 func (s *Server) serveEvaluate(r *http.Request, k Key) (any, error) {
-	s.raft(r, k)
+	s.commitDelay(r, k)
 	j := s.jobs[k]
 	if j == nil {
-		return nil, refuse(http.StatusNotFound, "job not found")
+		return nil, httpError(http.StatusNotFound, "job not found")
 	}
-	if template(j.Job) {
-		return nil, refuse(http.StatusInternalServerError, "can't evaluate parameterized or periodic job")
+	if isTemplate(j.Job) {
+		return nil, httpError(http.StatusInternalServerError, "can't evaluate parameterized or periodic job")
 	}
-	s.next("evals")
+	s.nextIndex("evals")
 	return &api.JobRegisterResponse{EvalID: s.evaluate(k, "job-register").ID, JobModifyIndex: *j.JobModifyIndex}, nil
 }
 
@@ -305,7 +305,7 @@ func (s *Server) serveEvaluate(r *http.Request, k Key) (any, error) {
 func (s *Server) servePlan(r *http.Request, k Key) (any, error) {
 	var request api.JobPlanRequest
 	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
-		return nil, refuse(http.StatusBadRequest, "%v", err)
+		return nil, httpError(http.StatusBadRequest, "%v", err)
 	}
 	if err := validate(request.Job); err != nil {
 		return nil, err
@@ -325,12 +325,12 @@ func (s *Server) servePlan(r *http.Request, k Key) (any, error) {
 func (s *Server) serveAllocs(r *http.Request, parts []string) (any, error) {
 	ns := namespaceOf(r)
 	if parts[0] == "allocations" {
-		if err := s.may(r, ns, readJobs); err != nil {
+		if err := s.authorize(r, ns, readJobs); err != nil {
 			return nil, err
 		}
 		out := []*api.AllocationListStub{}
 		for _, a := range s.sortedAllocs() {
-			if (ns == "*" || ns == a.key.Namespace) && s.may(r, a.key.Namespace, readJobs) == nil {
+			if (ns == "*" || ns == a.key.Namespace) && s.authorize(r, a.key.Namespace, readJobs) == nil {
 				out = append(out, s.stub(a, r.URL.Query().Get("resources") == "true"))
 			}
 		}
@@ -338,16 +338,16 @@ func (s *Server) serveAllocs(r *http.Request, parts []string) (any, error) {
 	}
 	a := s.allocs[parts[1]]
 	if a == nil {
-		return nil, refuse(http.StatusNotFound, "alloc not found")
+		return nil, httpError(http.StatusNotFound, "alloc not found")
 	}
 	if len(parts) == 3 && parts[2] == "stop" {
-		if err := s.may(r, a.key.Namespace, lifecycle); err != nil {
+		if err := s.authorize(r, a.key.Namespace, lifecycle); err != nil {
 			return nil, err
 		}
-		s.note(Write{Client: r.Header.Get(clientHeader), Kind: "stop", Job: a.key, Before: a.job, After: a.job})
+		s.notifyWrote(Write{Client: r.Header.Get(clientHeader), Kind: "stop", Job: a.key, Before: a.job, After: a.job})
 		return s.stopAlloc(a.id)
 	}
-	if err := s.may(r, a.key.Namespace, readJobs); err != nil {
+	if err := s.authorize(r, a.key.Namespace, readJobs); err != nil {
 		return nil, err
 	}
 	return s.allocation(a), nil
@@ -355,14 +355,14 @@ func (s *Server) serveAllocs(r *http.Request, parts []string) (any, error) {
 
 func (s *Server) serveVariable(r *http.Request, path string) (any, error) {
 	ns, q := namespaceOf(r), r.URL.Query()
-	if err := s.may(r, ns, variables); err != nil {
+	if err := s.authorize(r, ns, variables); err != nil {
 		return nil, err
 	}
 	switch r.Method {
 	case http.MethodGet:
 		v := s.vars[variableKey(ns, path)]
 		if v == nil {
-			return nil, refuse(http.StatusNotFound, "variable not found")
+			return nil, httpError(http.StatusNotFound, "variable not found")
 		}
 		return &v.Variable, nil
 	case http.MethodDelete:
@@ -371,7 +371,7 @@ func (s *Server) serveVariable(r *http.Request, path string) (any, error) {
 	}
 	var v api.Variable
 	if err := json.NewDecoder(r.Body).Decode(&v); err != nil {
-		return nil, refuse(http.StatusBadRequest, "%v", err)
+		return nil, httpError(http.StatusBadRequest, "%v", err)
 	}
 	v.Namespace, v.Path = ns, path
 	var out, conflict *api.Variable
@@ -387,7 +387,7 @@ func (s *Server) serveVariable(r *http.Request, path string) (any, error) {
 		cas := int64(-1)
 		if q.Has("cas") {
 			if cas, err = strconv.ParseInt(q.Get("cas"), 10, 64); err != nil {
-				return nil, refuse(http.StatusBadRequest, "%v", err)
+				return nil, httpError(http.StatusBadRequest, "%v", err)
 			}
 		}
 		out, conflict, err = s.setVariable(&v, cas)
@@ -396,7 +396,7 @@ func (s *Server) serveVariable(r *http.Request, path string) (any, error) {
 		return nil, err
 	}
 	if conflict != nil {
-		return conflicting{conflict}, nil
+		return variableConflict{conflict}, nil
 	}
 	return out, nil
 }
@@ -404,7 +404,7 @@ func (s *Server) serveVariable(r *http.Request, path string) (any, error) {
 // serveEvents streams events over a socket.
 func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
-	err := s.may(r, "*", readJobs)
+	err := s.authorize(r, "*", readJobs)
 	var st *stream
 	if err == nil {
 		st = s.subscribe(r.Context(), r.Header.Get(clientHeader), topicsOf(r))

@@ -34,7 +34,7 @@ type statusError struct {
 
 func (e *statusError) Error() string { return e.text }
 
-func refuse(code int, format string, args ...any) error {
+func httpError(code int, format string, args ...any) error {
 	return &statusError{code, fmt.Sprintf(format, args...)}
 }
 
@@ -52,19 +52,19 @@ func Spec(j *api.Job) string {
 	return string(text)
 }
 
-// enforce checks the index of a registration, as Nomad does before it writes.
-func (s *Server) enforce(k Key, r *api.JobRegisterRequest) error {
+// checkModifyIndex checks the index of a registration, as Nomad does before it writes.
+func (s *Server) checkModifyIndex(k Key, r *api.JobRegisterRequest) error {
 	if !r.EnforceIndex {
 		return nil
 	}
 	was := s.jobs[k]
 	switch {
 	case was != nil && r.JobModifyIndex == 0:
-		return refuse(http.StatusInternalServerError, "%s 0: job already exists", api.RegisterEnforceIndexErrPrefix)
+		return httpError(http.StatusInternalServerError, "%s 0: job already exists", api.RegisterEnforceIndexErrPrefix)
 	case was != nil && r.JobModifyIndex != *was.JobModifyIndex:
-		return refuse(http.StatusInternalServerError, "%s %d: job exists with conflicting job modify index: %d", api.RegisterEnforceIndexErrPrefix, r.JobModifyIndex, *was.JobModifyIndex)
+		return httpError(http.StatusInternalServerError, "%s %d: job exists with conflicting job modify index: %d", api.RegisterEnforceIndexErrPrefix, r.JobModifyIndex, *was.JobModifyIndex)
 	case was == nil && r.JobModifyIndex != 0:
-		return refuse(http.StatusInternalServerError, "%s %d: job does not exist", api.RegisterEnforceIndexErrPrefix, r.JobModifyIndex)
+		return httpError(http.StatusInternalServerError, "%s %d: job does not exist", api.RegisterEnforceIndexErrPrefix, r.JobModifyIndex)
 	}
 	return nil
 }
@@ -73,15 +73,15 @@ func (s *Server) enforce(k Key, r *api.JobRegisterRequest) error {
 func validate(j *api.Job) error {
 	switch {
 	case j == nil:
-		return refuse(http.StatusBadRequest, "Job must be specified")
+		return httpError(http.StatusBadRequest, "Job must be specified")
 	case value(j.ID) == "":
-		return refuse(http.StatusBadRequest, "Job ID hasn't been provided")
+		return httpError(http.StatusBadRequest, "Job ID hasn't been provided")
 	case len(j.TaskGroups) == 0:
-		return refuse(http.StatusInternalServerError, "1 error occurred:\n\t* Missing job task groups\n\n")
+		return httpError(http.StatusInternalServerError, "1 error occurred:\n\t* Missing job task groups\n\n")
 	}
 	for _, g := range j.TaskGroups {
 		if len(g.Tasks) == 0 {
-			return refuse(http.StatusInternalServerError, "1 error occurred:\n\t* Task group %s validation failed: missing tasks\n\n", value(g.Name))
+			return httpError(http.StatusInternalServerError, "1 error occurred:\n\t* Task group %s validation failed: missing tasks\n\n", value(g.Name))
 		}
 	}
 	return nil
@@ -98,7 +98,7 @@ func (s *Server) register(r *api.JobRegisterRequest) *api.JobRegisterResponse {
 		s.answerEval(out, s.evaluate(k, "job-register"))
 		return out
 	}
-	at := s.next("jobs", "evals")
+	at := s.nextIndex("jobs", "evals")
 	own := *j
 	own.Status, own.SubmitTime = new("pending"), new(s.now().UnixNano())
 	if value(own.Stop) {
@@ -113,11 +113,11 @@ func (s *Server) register(r *api.JobRegisterRequest) *api.JobRegisterResponse {
 		}
 		next.versions, next.submissions = was.versions, was.submissions
 	}
-	s.keepVersion(next, &own, r.Submission)
+	s.addVersion(next, &own, r.Submission)
 	s.jobs[k] = next
-	s.tellJob("JobRegistered", k)
+	s.publishJob("JobRegistered", k)
 	out := &api.JobRegisterResponse{JobModifyIndex: at}
-	if !template(&own) {
+	if !isTemplate(&own) {
 		s.answerEval(out, s.evaluate(k, "job-register"))
 	}
 	return out
@@ -129,7 +129,7 @@ func (s *Server) answerEval(out *api.JobRegisterResponse, e *api.Evaluation) {
 	}
 }
 
-func (s *Server) keepVersion(j *job, v *api.Job, sub *api.JobSubmission) {
+func (s *Server) addVersion(j *job, v *api.Job, sub *api.JobSubmission) {
 	j.versions = append([]*api.Job{v}, j.versions...)
 	if len(j.versions) > versionsKept {
 		for _, old := range j.versions[versionsKept:] {
@@ -142,8 +142,8 @@ func (s *Server) keepVersion(j *job, v *api.Job, sub *api.JobSubmission) {
 	}
 }
 
-// template says whether the job itself is never placed.
-func template(j *api.Job) bool { return j.Periodic != nil || j.ParameterizedJob != nil }
+// isTemplate says whether the job itself is never placed.
+func isTemplate(j *api.Job) bool { return j.Periodic != nil || j.ParameterizedJob != nil }
 
 // deregister stops a job, or forgets it.
 func (s *Server) deregister(k Key, purge bool) (*api.JobDeregisterResponse, error) {
@@ -152,12 +152,12 @@ func (s *Server) deregister(k Key, purge bool) (*api.JobDeregisterResponse, erro
 	if was == nil {
 		return out, nil
 	}
-	at := s.next("jobs", "evals")
+	at := s.nextIndex("jobs", "evals")
 	out.JobModifyIndex, out.EvalCreateIndex = at, at
 	if purge {
 		delete(s.jobs, k)
 		// The event has the job as it was before.
-		s.tell("JobDeregistered", "Job", k.ID, k.Namespace, map[string]any{"Job": was.Job, "Deleted": true})
+		s.publish("JobDeregistered", "Job", k.ID, k.Namespace, map[string]any{"Job": was.Job, "Deleted": true})
 		out.EvalID = s.evaluate(k, "job-deregister").ID
 		return out, nil
 	}
@@ -165,11 +165,11 @@ func (s *Server) deregister(k Key, purge bool) (*api.JobDeregisterResponse, erro
 	own.Stop, own.Version = new(true), new(*was.Version+1)
 	own.ModifyIndex, own.JobModifyIndex, own.SubmitTime = new(at), new(at), new(s.now().UnixNano())
 	next := &job{Job: &own, spec: Spec(&own), versions: was.versions, submissions: was.submissions}
-	s.keepVersion(next, &own, nil)
+	s.addVersion(next, &own, nil)
 	s.jobs[k] = next
 	s.updateStatus(k)
-	s.tellJob("JobDeregistered", k)
-	if !template(&own) {
+	s.publishJob("JobDeregistered", k)
+	if !isTemplate(&own) {
 		out.EvalID = s.evaluate(k, "job-deregister").ID
 	}
 	return out, nil
@@ -200,9 +200,9 @@ func (s *Server) updateStatus(k Key) bool {
 
 func (s *Server) statusOf(k Key, j *api.Job) string {
 	switch {
-	case template(j) && value(j.Stop):
+	case isTemplate(j) && value(j.Stop):
 		return "dead"
-	case template(j):
+	case isTemplate(j):
 		return "running"
 	case hasLive(s.byJob[k]):
 		return "running"
@@ -223,8 +223,8 @@ func hasLive(as []*alloc) bool {
 	return slices.ContainsFunc(as, func(a *alloc) bool { return !a.terminal() })
 }
 
-func (s *Server) tellJob(event string, k Key) {
-	s.tell(event, "Job", k.ID, k.Namespace, map[string]any{"Job": s.jobs[k].Job})
+func (s *Server) publishJob(event string, k Key) {
+	s.publish(event, "Job", k.ID, k.Namespace, map[string]any{"Job": s.jobs[k].Job})
 }
 
 // Job is a job as it is, nil where there is none.
@@ -249,13 +249,13 @@ func (s *Server) Collect(older time.Duration) {
 		if value(j.Status) != "dead" || value(j.Type) != api.JobTypeBatch && !value(j.Stop) || s.now().Sub(time.Unix(0, *j.SubmitTime)) < older || slices.ContainsFunc(s.byJob[k], fresh) {
 			continue
 		}
-		s.next("jobs", "evals", "allocs")
+		s.nextIndex("jobs", "evals", "allocs")
 		delete(s.jobs, k)
 		for _, a := range s.byJob[k] {
 			delete(s.allocs, a.id)
 		}
 		delete(s.byJob, k)
 		delete(s.evals, k)
-		s.tell("JobBatchDeregistered", "Job", k.ID, k.Namespace, map[string]any{"Job": j.Job, "Deleted": true})
+		s.publish("JobBatchDeregistered", "Job", k.ID, k.Namespace, map[string]any{"Job": j.Job, "Deleted": true})
 	}
 }

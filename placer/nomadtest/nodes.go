@@ -33,7 +33,7 @@ func (s *Server) AddNode(n *api.Node) {
 	if old := s.nodes[n.ID]; old != nil {
 		own.CreateIndex = old.CreateIndex
 	}
-	s.putNode(&own, "NodeRegistration")
+	s.updateNode(&own, "NodeRegistration")
 	s.capacityChanged()
 }
 
@@ -70,9 +70,9 @@ func setNodeDefaults(n *api.Node) {
 	n.NodeResources = &r
 }
 
-// putNode stores a node and tells of it.
-func (s *Server) putNode(n *api.Node, event string) {
-	n.ModifyIndex = s.next("nodes")
+// updateNode stores a node and tells of it.
+func (s *Server) updateNode(n *api.Node, event string) {
+	n.ModifyIndex = s.nextIndex("nodes")
 	n.StatusUpdatedAt = s.now().Unix()
 	if old := s.nodes[n.ID]; old != nil {
 		if old.Status == n.Status {
@@ -82,18 +82,18 @@ func (s *Server) putNode(n *api.Node, event string) {
 	} else {
 		s.nodes[n.ID] = &node{Node: n}
 	}
-	s.tell(event, "Node", n.ID, "", map[string]any{"Node": n})
+	s.publish(event, "Node", n.ID, "", map[string]any{"Node": n})
 }
 
-// changeNode stores a changed copy of a node.
-func (s *Server) changeNode(id, event string, change func(*api.Node)) error {
+// editNode stores a changed copy of a node.
+func (s *Server) editNode(id, event string, change func(*api.Node)) error {
 	n := s.nodes[id]
 	if n == nil {
 		return fmt.Errorf("no node %q", id)
 	}
 	own := *n.Node
 	change(&own)
-	s.putNode(&own, event)
+	s.updateNode(&own, event)
 	return nil
 }
 
@@ -105,13 +105,13 @@ func (s *Server) must(err error) {
 
 // CrashNode ends a machine and all that runs on it; Nomad notices by the missing
 // heartbeats.
-func (s *Server) CrashNode(id string) { s.loseNode(id, true) }
+func (s *Server) CrashNode(id string) { s.disconnectNode(id, true) }
 
 // CutNode cuts a machine off the network: Nomad takes it for down, and what runs
 // on it runs on.
-func (s *Server) CutNode(id string) { s.loseNode(id, false) }
+func (s *Server) CutNode(id string) { s.disconnectNode(id, false) }
 
-func (s *Server) loseNode(id string, dead bool) {
+func (s *Server) disconnectNode(id string, dead bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.nodes[id]
@@ -122,13 +122,13 @@ func (s *Server) loseNode(id string, dead bool) {
 	if dead {
 		for _, a := range s.sortedAllocs() {
 			if a.node == id {
-				s.release(a)
+				s.releaseGPUs(a)
 			}
 		}
 	}
-	s.after(time.Second, "heartbeats of "+id+" are missed", func() {
+	s.afterJitter(time.Second, "heartbeats of "+id+" are missed", func() {
 		if n := s.nodes[id]; n != nil && n.cut && n.Status == api.NodeStatusReady {
-			s.must(s.changeNode(id, "NodeEvent", func(n *api.Node) { n.Status = api.NodeStatusDown }))
+			s.must(s.editNode(id, "NodeEvent", func(n *api.Node) { n.Status = api.NodeStatusDown }))
 			s.evaluateNode(id)
 		}
 	})
@@ -144,12 +144,12 @@ func (s *Server) RecoverNode(id string) {
 		return
 	}
 	n.cut = false
-	s.must(s.changeNode(id, "NodeRegistration", func(n *api.Node) { n.Status = api.NodeStatusReady }))
+	s.must(s.editNode(id, "NodeRegistration", func(n *api.Node) { n.Status = api.NodeStatusReady }))
 	dead := n.dead
 	n.dead = false
 	for _, a := range s.sortedAllocs() {
 		if a.node == id {
-			s.reconnect(a, dead)
+			s.reconnectAlloc(a, dead)
 		}
 	}
 	s.evaluateNode(id)
@@ -163,7 +163,7 @@ func (s *Server) SetHealth(healthy bool, gpus ...string) {
 	defer s.mu.Unlock()
 	for _, id := range s.sortedNodes() {
 		if changed := withHealth(s.nodes[id].Node, healthy, gpus); changed != nil {
-			s.putNode(changed, "NodeRegistration")
+			s.updateNode(changed, "NodeRegistration")
 		}
 	}
 	if healthy {
@@ -204,7 +204,7 @@ func withHealth(n *api.Node, healthy bool, gpus []string) *api.Node {
 func (s *Server) SetEligible(id string, eligible bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.must(s.changeNode(id, "NodeEligibility", func(n *api.Node) {
+	s.must(s.editNode(id, "NodeEligibility", func(n *api.Node) {
 		n.SchedulingEligibility = api.NodeSchedulingIneligible
 		if eligible {
 			n.SchedulingEligibility = api.NodeSchedulingEligible
@@ -219,7 +219,7 @@ func (s *Server) SetEligible(id string, eligible bool) {
 func (s *Server) Drain(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.must(s.changeNode(id, "NodeDrain", func(n *api.Node) {
+	s.must(s.editNode(id, "NodeDrain", func(n *api.Node) {
 		n.Drain, n.SchedulingEligibility = true, api.NodeSchedulingIneligible
 	}))
 	touched := map[Key]bool{}
@@ -232,9 +232,9 @@ func (s *Server) Drain(id string) {
 	for _, k := range slices.SortedFunc(maps.Keys(touched), compareKeys) {
 		s.evaluate(k, "node-drain")
 	}
-	s.after(time.Second, "drain of "+id+" is complete", func() {
+	s.afterJitter(time.Second, "drain of "+id+" is complete", func() {
 		if s.nodes[id] != nil {
-			s.must(s.changeNode(id, "NodeDrain", func(n *api.Node) { n.Drain = false }))
+			s.must(s.editNode(id, "NodeDrain", func(n *api.Node) { n.Drain = false }))
 		}
 	})
 }

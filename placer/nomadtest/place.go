@@ -26,13 +26,13 @@ func (p *plan) usage(id string) *usage {
 	r := p.s.nodes[id].NodeResources
 	u := &usage{cpu: int(r.Cpu.CpuShares), memory: int(r.Memory.MemoryMB), taken: map[string]bool{}}
 	for _, a := range p.s.allocs {
-		if _, stopped := p.stop[a]; a.node == id && a.holds() && !stopped {
-			u.take(a)
+		if _, stopped := p.stop[a]; a.node == id && a.holdsResources() && !stopped {
+			u.add(a)
 		}
 	}
 	for _, a := range p.place { // by this plan
 		if a.node == id {
-			u.take(a)
+			u.add(a)
 		}
 	}
 	if p.used == nil {
@@ -42,7 +42,7 @@ func (p *plan) usage(id string) *usage {
 	return u
 }
 
-func (u *usage) take(a *alloc) {
+func (u *usage) add(a *alloc) {
 	for _, t := range a.taskGroup().Tasks {
 		u.cpu -= value(t.Resources.CPU)
 		u.memory -= value(t.Resources.MemoryMB)
@@ -52,12 +52,11 @@ func (u *usage) take(a *alloc) {
 	}
 }
 
-// placeOne finds a place for a member, in the stead of another one or not, and
+// placeMember finds a place for a member, in the stead of another one or not, and
 // says what it came to.
-func (p *plan) placeOne(g *api.TaskGroup, number int, before *alloc, stopBefore bool) *alloc {
-	stopping := stopping{why: "alloc is being updated due to job update"}
+func (p *plan) placeMember(g *api.TaskGroup, number int, before *alloc, stopBefore bool) *alloc {
 	if stopBefore {
-		p.stop[before] = stopping
+		p.stop[before] = ""
 		p.used = nil // its GPUs are free in this plan
 	}
 	metric := &api.AllocationMetric{ConstraintFiltered: map[string]int{}, DimensionExhausted: map[string]int{}}
@@ -78,14 +77,14 @@ func (p *plan) placeOne(g *api.TaskGroup, number int, before *alloc, stopBefore 
 			metric.NodesFiltered++
 			metric.ConstraintFiltered[why]++
 			continue
-		case !p.distinct(g, id, before):
+		case !p.distinctHosts(g, id, before):
 			metric.NodesEvaluated++
 			metric.NodesFiltered++
 			metric.ConstraintFiltered[api.ConstraintDistinctHosts]++
 			continue
 		}
 		metric.NodesEvaluated++
-		gpus, model, lack := p.fit(g, n, chance)
+		gpus, model, lack := p.assignDevices(g, n, chance)
 		if lack != "" {
 			metric.NodesExhausted++
 			metric.DimensionExhausted[lack]++
@@ -99,17 +98,17 @@ func (p *plan) placeOne(g *api.TaskGroup, number int, before *alloc, stopBefore 
 		} else {
 			p.failed[*g.Name].CoalescedFailures++
 		}
-		if before != nil && !before.migrate && before.desired == api.AllocDesiredStatusRun && p.stop[before].client == "" {
+		if before != nil && !before.migrate && before.desired == api.AllocDesiredStatusRun && p.stop[before] == "" {
 			delete(p.stop, before) // it stays until there is a place
 			p.used = nil
 		}
 		return nil
 	}
 	o := options[chance.IntN(len(options))]
-	return p.place1(g, number, before, o.node, o.gpus, o.model)
+	return p.newAlloc(g, number, before, o.node, o.gpus, o.model)
 }
 
-func (p *plan) place1(g *api.TaskGroup, number int, before *alloc, node string, gpus map[string][]string, model string) *alloc {
+func (p *plan) newAlloc(g *api.TaskGroup, number int, before *alloc, node string, gpus map[string][]string, model string) *alloc {
 	a := &alloc{
 		name: fmt.Sprintf("%s.%s[%d]", p.key.ID, *g.Name, number), key: p.key, group: *g.Name, number: number, node: node, eval: p.eval, job: p.job,
 		desired: api.AllocDesiredStatusRun, client: api.AllocClientStatusPending, gpus: gpus, model: model, tasks: map[string]*api.TaskState{},
@@ -123,16 +122,16 @@ func (p *plan) place1(g *api.TaskGroup, number int, before *alloc, node string, 
 	if before != nil {
 		a.previous = before.id
 		if before.client == api.AllocClientStatusFailed {
-			a.tries = append(slices.Clone(before.tries), p.s.now())
+			a.reschedules = append(slices.Clone(before.reschedules), p.s.now())
 		}
 	}
-	p.usage(node).take(a)
+	p.usage(node).add(a)
 	p.place = append(p.place, a)
 	return a
 }
 
-// fit finds GPUs for a member on a node; lack is what there is too little of.
-func (p *plan) fit(g *api.TaskGroup, n *api.Node, chance *rand.Rand) (gpus map[string][]string, model, lack string) {
+// assignDevices finds GPUs for a member on a node; lack is what there is too little of.
+func (p *plan) assignDevices(g *api.TaskGroup, n *api.Node, chance *rand.Rand) (gpus map[string][]string, model, lack string) {
 	u := p.usage(n.ID)
 	cpu, memory := u.cpu, u.memory
 	taken := maps.Clone(u.taken)
@@ -144,11 +143,11 @@ func (p *plan) fit(g *api.TaskGroup, n *api.Node, chance *rand.Rand) (gpus map[s
 			found := ""
 			for _, d := range n.NodeResources.Devices {
 				ids := freeInstances(r, d, taken)
-				if len(ids) < wanted(r) || found != "" {
+				if len(ids) < deviceCount(r) || found != "" {
 					continue
 				}
 				chance.Shuffle(len(ids), func(i, k int) { ids[i], ids[k] = ids[k], ids[i] })
-				ids = ids[:wanted(r)]
+				ids = ids[:deviceCount(r)]
 				slices.Sort(ids)
 				gpus[t.Name], found, model = ids, d.Name, d.Name
 				for _, id := range ids {
@@ -169,7 +168,7 @@ func (p *plan) fit(g *api.TaskGroup, n *api.Node, chance *rand.Rand) (gpus map[s
 	return gpus, model, ""
 }
 
-func wanted(r *api.RequestedDevice) int {
+func deviceCount(r *api.RequestedDevice) int {
 	if r.Count == nil {
 		return 1
 	}
@@ -190,8 +189,8 @@ func freeInstances(r *api.RequestedDevice, d *api.NodeDeviceResource, taken map[
 	return ids
 }
 
-// distinct says whether distinct_hosts lets a member onto the node.
-func (p *plan) distinct(g *api.TaskGroup, node string, but *alloc) bool {
+// distinctHosts says whether distinct_hosts lets a member onto the node.
+func (p *plan) distinctHosts(g *api.TaskGroup, node string, but *alloc) bool {
 	has := func(cs []*api.Constraint) bool {
 		return slices.ContainsFunc(cs, func(c *api.Constraint) bool {
 			return c.Operand == api.ConstraintDistinctHosts && c.RTarget != "false"
@@ -212,7 +211,7 @@ func (p *plan) distinct(g *api.TaskGroup, node string, but *alloc) bool {
 
 // apply writes a plan, and what the evaluation came to.
 func (s *Server) apply(p *plan, e api.Evaluation) {
-	s.next("evals")
+	s.nextIndex("evals")
 	k := p.key
 	changed := len(p.stop)+len(p.update)+len(p.place) > 0
 	for _, a := range slices.SortedFunc(maps.Keys(p.stop), compareAllocs) {
@@ -220,27 +219,27 @@ func (s *Server) apply(p *plan, e api.Evaluation) {
 	}
 	for _, a := range p.update {
 		a.job, a.eval = p.job, e.ID
-		s.putAlloc(a, "PlanResult")
+		s.updateAlloc(a, "PlanResult")
 	}
 	for _, a := range p.place {
 		a.id = s.id(fmt.Sprint("alloc ", k, s.count("alloc "+k.String())))
 		a.createIndex, a.created = s.index, s.now()
 		if b := s.allocs[a.previous]; b != nil {
 			b.next = a.id
-			s.putAlloc(b, "PlanResult")
+			s.updateAlloc(b, "PlanResult")
 		}
 		s.allocs[a.id] = a
 		s.byJob[k] = append(s.byJob[k], a)
-		s.putAlloc(a, "PlanResult")
-		s.checkHeld(a)
-		s.notePlaced(a)
-		s.launch(a)
+		s.updateAlloc(a, "PlanResult")
+		s.checkGPUsHeldOnce(a)
+		s.notifyPlaced(a)
+		s.startAlloc(a)
 	}
 	if p.job == nil {
-		s.forget(k)
+		s.purgeAllocs(k)
 	}
 	s.trimAllocs(k)
-	s.applyLater(p)
+	s.scheduleReschedules(p)
 	s.finishEval(p, e)
 	event := "EvaluationUpdated"
 	if changed {
@@ -249,38 +248,38 @@ func (s *Server) apply(p *plan, e api.Evaluation) {
 	s.jobChanged(k, event)
 }
 
-// forget drops the allocations of a purged job from one moment to the next, as
+// purgeAllocs drops the allocations of a purged job from one moment to the next, as
 // Nomad does, though their clients take a while to end the tasks (seen on
 // 1.11.3: they are gone from all lists while tasks run on for kill_timeout).
-func (s *Server) forget(k Key) {
+func (s *Server) purgeAllocs(k Key) {
 	for _, a := range s.byJob[k] {
 		delete(s.allocs, a.id)
 		a.run++
-		if a.purged, a.purgedIndex = s.opts.Now(), s.index; s.uses(a) {
+		if a.purged, a.purgedIndex = s.opts.Now(), s.index; s.usesGPU(a) {
 			s.purged[a.id] = a
 		}
-		s.after(s.opts.Client/4+s.killTime(a), "client ends what was purged, "+a.id, func() { s.release(a) })
+		s.afterJitter(s.opts.Client/4+s.killTime(a), "client ends what was purged, "+a.id, func() { s.releaseGPUs(a) })
 	}
 	delete(s.byJob, k)
 	s.capacityChanged()
 }
 
-func (s *Server) applyStop(a *alloc, how stopping) {
+func (s *Server) applyStop(a *alloc, status string) {
 	a.desired = api.AllocDesiredStatusStop
-	if how.client != "" {
-		a.client, a.lostIndex = how.client, s.index
+	if status != "" {
+		a.client, a.lostIndex = status, s.index
 		for name, t := range a.tasks {
 			own := *t
 			own.State = "dead"
 			a.tasks[name] = &own
 		}
 	}
-	s.putAlloc(a, "PlanResult")
-	if how.client == "" {
-		s.kill(a)
+	s.updateAlloc(a, "PlanResult")
+	if status == "" {
+		s.stopTasks(a)
 		return
 	}
-	s.noteEnd(a)
+	s.notifyEnded(a)
 }
 
 // allocsKept bounds the allocations that are kept of a job; Nomad collects what
@@ -289,7 +288,7 @@ const allocsKept = 100
 
 func (s *Server) trimAllocs(k Key) {
 	for len(s.byJob[k]) > allocsKept {
-		i := slices.IndexFunc(s.byJob[k], func(a *alloc) bool { return a.clientTerminal() && a.terminal() && !s.uses(a) })
+		i := slices.IndexFunc(s.byJob[k], func(a *alloc) bool { return a.clientTerminal() && a.terminal() && !s.usesGPU(a) })
 		if i < 0 {
 			return
 		}
@@ -298,21 +297,21 @@ func (s *Server) trimAllocs(k Key) {
 	}
 }
 
-// applyLater has failed allocations tried elsewhere when it is time.
-func (s *Server) applyLater(p *plan) {
-	if len(p.later) == 0 {
+// scheduleReschedules has failed allocations tried elsewhere when it is time.
+func (s *Server) scheduleReschedules(p *plan) {
+	if len(p.rescheduleAt) == 0 {
 		return
 	}
 	var at time.Time
-	for _, t := range p.later {
+	for _, t := range p.rescheduleAt {
 		if at.IsZero() || t.Before(at) {
 			at = t
 		}
 	}
 	e := s.evaluateAfter(p.key, "alloc-failure", max(time.Millisecond, at.Sub(s.now())))
-	for _, a := range slices.SortedFunc(maps.Keys(p.later), compareAllocs) {
+	for _, a := range slices.SortedFunc(maps.Keys(p.rescheduleAt), compareAllocs) {
 		a.followUp = e.ID
-		s.putAlloc(a, "PlanResult")
+		s.updateAlloc(a, "PlanResult")
 	}
 }
 
@@ -350,15 +349,15 @@ func (s *Server) cancelBlocked(k Key, but string) {
 	}
 }
 
-// noteHealthy has a member of a service be healthy for its deployment once it has
+// reportHealthy has a member of a service be healthy for its deployment once it has
 // run for a while; the next ones are replaced then.
-func (s *Server) noteHealthy(a *alloc) {
+func (s *Server) reportHealthy(a *alloc) {
 	g := a.taskGroup()
 	if value(a.job.Type) != api.JobTypeService || g == nil || g.Update == nil {
 		return
 	}
 	run := a.run
-	s.later(value(g.Update.MinHealthyTime)+s.spread(10*time.Millisecond, "healthy "+a.id), a.id+" is healthy", func() {
+	s.after(value(g.Update.MinHealthyTime)+s.jitter(10*time.Millisecond, "healthy "+a.id), a.id+" is healthy", func() {
 		if a.run != run || a.client != api.AllocClientStatusRunning || a.healthy {
 			return
 		}
@@ -366,7 +365,7 @@ func (s *Server) noteHealthy(a *alloc) {
 		if value(g.Update.AutoPromote) {
 			s.promote(a.key, a.group)
 		}
-		s.next("evals")
+		s.nextIndex("evals")
 		s.evaluate(a.key, "deployment-watcher")
 	})
 }

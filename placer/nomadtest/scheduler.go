@@ -39,7 +39,7 @@ func (s *Server) evaluateAfter(k Key, trigger string, wait time.Duration) *api.E
 	s.evals[k] = append(s.evals[k], e)
 	s.trimEvals(k)
 	s.jobChanged(k, "EvaluationUpdated")
-	s.later(wait+s.spread(s.opts.Scheduling, "scheduler "+e.ID), "scheduler takes up "+e.ID, func() { s.schedule(k, e.ID, nil) })
+	s.after(wait+s.jitter(s.opts.Scheduling, "scheduler "+e.ID), "scheduler takes up "+e.ID, func() { s.schedule(k, e.ID, nil) })
 	return e
 }
 
@@ -97,7 +97,7 @@ func (s *Server) capacityChanged() {
 	for _, k := range sortedKeys(s.jobs) {
 		for _, e := range s.evals[k] {
 			if e.Status == api.EvalStatusBlocked {
-				s.later(s.spread(s.opts.Scheduling, fmt.Sprint("unblock ", e.ID, s.index)), "scheduler takes up "+e.ID+" again", func() { s.schedule(k, e.ID, nil) })
+				s.after(s.jitter(s.opts.Scheduling, fmt.Sprint("unblock ", e.ID, s.index)), "scheduler takes up "+e.ID+" again", func() { s.schedule(k, e.ID, nil) })
 			}
 		}
 	}
@@ -105,26 +105,24 @@ func (s *Server) capacityChanged() {
 
 // plan is what one evaluation comes to.
 type plan struct {
-	s      *Server
-	job    *api.Job // nil: it was purged
-	key    Key
-	eval   string
-	stop   map[*alloc]stopping
+	s    *Server
+	job  *api.Job // nil: it was purged
+	key  Key
+	eval string
+	// stop are the allocations to stop, with the client status that they get; "": what
+	// their clients tell.
+	stop   map[*alloc]string
 	update []*alloc // in place
 	place  []*alloc
 	failed map[string]*api.AllocationMetric
-	// later are failed allocations to be tried elsewhere then.
-	later map[*alloc]time.Time
-	// again is when to look again, for rolling updates.
-	again time.Duration
-	used  map[string]*usage // of nodes, with this plan
+	// rescheduleAt are failed allocations to be tried elsewhere then.
+	rescheduleAt map[*alloc]time.Time
+	used         map[string]*usage // of nodes, with this plan
 }
-
-type stopping struct{ client, why string }
 
 // schedule works an evaluation off. A dry run is one of a job that is not stored.
 func (s *Server) schedule(k Key, id string, dry *api.Job) *plan {
-	p := &plan{s: s, key: k, eval: id, stop: map[*alloc]stopping{}, failed: map[string]*api.AllocationMetric{}, later: map[*alloc]time.Time{}}
+	p := &plan{s: s, key: k, eval: id, stop: map[*alloc]string{}, failed: map[string]*api.AllocationMetric{}, rescheduleAt: map[*alloc]time.Time{}}
 	if dry != nil {
 		p.job = dry
 		p.compute()
@@ -147,7 +145,7 @@ func (p *plan) compute() {
 	if p.job == nil || value(p.job.Stop) {
 		for _, a := range p.s.byJob[p.key] {
 			if !a.terminal() {
-				p.stop[a] = stopping{why: "alloc not needed due to job update"}
+				p.stop[a] = ""
 			}
 		}
 		return
@@ -158,7 +156,7 @@ func (p *plan) compute() {
 	}
 	for _, a := range p.s.byJob[p.key] {
 		if !groups[a.group] && !a.terminal() {
-			p.stop[a] = stopping{why: "alloc not needed due to job update"}
+			p.stop[a] = ""
 		}
 	}
 	for _, g := range p.job.TaskGroups {
@@ -166,13 +164,13 @@ func (p *plan) compute() {
 	}
 }
 
-// sorted says what the allocations of a group are to the reconciler.
-type sorted struct {
-	keep, migrate, lost, again []*alloc
-	wait                       []*alloc // failed, to be tried again later
+// groupAllocs says what the allocations of a group are to the reconciler.
+type groupAllocs struct {
+	keep, migrate, lost, rescheduleNow []*alloc
+	rescheduleLater                    []*alloc // failed, to be tried again later
 }
 
-func (p *plan) sort(g *api.TaskGroup) (out sorted) {
+func (p *plan) classify(g *api.TaskGroup) (out groupAllocs) {
 	batch := value(p.job.Type) == api.JobTypeBatch
 	for _, a := range p.s.byJob[p.key] {
 		if a.group != *g.Name || a.desired != api.AllocDesiredStatusRun {
@@ -185,14 +183,14 @@ func (p *plan) sort(g *api.TaskGroup) (out sorted) {
 		switch {
 		case a.clientTerminal() && a.next != "":
 		case a.client == api.AllocClientStatusFailed:
-			at, ok := p.s.tryAgain(a)
+			at, ok := p.s.rescheduleTime(a)
 			switch {
 			case ok && !at.After(p.s.now().Add(time.Second)):
-				out.again = append(out.again, a)
+				out.rescheduleNow = append(out.rescheduleNow, a)
 			default:
 				out.keep = append(out.keep, a)
 				if ok && a.followUp == "" {
-					out.wait = append(out.wait, a)
+					out.rescheduleLater = append(out.rescheduleLater, a)
 				}
 			}
 		case a.clientTerminal() && batch:
@@ -210,59 +208,59 @@ func (p *plan) sort(g *api.TaskGroup) (out sorted) {
 }
 
 func (p *plan) computeGroup(g *api.TaskGroup) {
-	is, count := p.sort(g), value(g.Count)
+	is, count := p.classify(g), value(g.Count)
 	for _, a := range is.lost {
-		p.stop[a] = stopping{api.AllocClientStatusLost, "alloc is lost since its node is down"}
+		p.stop[a] = api.AllocClientStatusLost
 	}
-	for _, a := range is.again {
-		p.stop[a] = stopping{why: "alloc was rescheduled because it failed"}
+	for _, a := range is.rescheduleNow {
+		p.stop[a] = ""
 	}
-	for _, a := range is.wait {
-		p.later[a], _ = p.s.tryAgain(a)
+	for _, a := range is.rescheduleLater {
+		p.rescheduleAt[a], _ = p.s.rescheduleTime(a)
 	}
-	keep := p.surplus(is.keep, len(is.keep)+len(is.migrate)-count)
+	keep := p.scaleDown(is.keep, len(is.keep)+len(is.migrate)-count)
 	taken := map[int]bool{}
-	for _, as := range [][]*alloc{keep, is.migrate, is.again} {
+	for _, as := range [][]*alloc{keep, is.migrate, is.rescheduleNow} {
 		for _, a := range as {
 			taken[a.number] = true
 		}
 	}
-	destructive, canaries := p.updates(g, keep)
-	if p.canary(g, destructive, canaries) {
+	destructive, canaries := p.classifyUpdates(g, keep)
+	if p.placeCanaries(g, destructive, canaries) {
 		destructive = nil
 	}
-	for _, a := range destructive[:p.parallel(g, keep, len(destructive))] {
-		p.placeOne(g, a.number, a, true)
+	for _, a := range destructive[:p.maxParallel(g, keep, len(destructive))] {
+		p.placeMember(g, a.number, a, true)
 	}
-	for _, a := range is.again {
-		p.placeOne(g, a.number, a, false)
+	for _, a := range is.rescheduleNow {
+		p.placeMember(g, a.number, a, false)
 	}
 	for _, a := range is.migrate {
-		p.stop[a] = stopping{why: "alloc is being migrated"}
+		p.stop[a] = ""
 		if !a.drained || value(p.job.Type) != api.JobTypeBatch {
-			p.placeOne(g, a.number, a, false)
+			p.placeMember(g, a.number, a, false)
 		}
 	}
-	missing := count - len(keep) - len(is.migrate) - len(is.again)
+	missing := count - len(keep) - len(is.migrate) - len(is.rescheduleNow)
 	for i := range min(missing, len(is.lost)) {
-		p.placeOne(g, is.lost[i].number, is.lost[i], false)
+		p.placeMember(g, is.lost[i].number, is.lost[i], false)
 		taken[is.lost[i].number] = true
 	}
 	for n := 0; missing-len(is.lost) > 0 && n < count; n++ {
 		if !taken[n] {
-			p.placeOne(g, n, nil, false)
+			p.placeMember(g, n, nil, false)
 			missing--
 		}
 	}
 }
 
-// surplus stops what is more than the group's count, the highest first.
-func (p *plan) surplus(keep []*alloc, n int) []*alloc {
+// scaleDown stops what is more than the group's count, the highest first.
+func (p *plan) scaleDown(keep []*alloc, n int) []*alloc {
 	out := slices.Clone(keep)
 	slices.SortStableFunc(out, func(a, b *alloc) int { return a.number - b.number })
 	for i := len(out) - 1; i >= 0 && n > 0; i-- {
 		if a := out[i]; !a.terminal() && !a.canary {
-			p.stop[a] = stopping{why: "alloc not needed due to job update"}
+			p.stop[a] = ""
 			out = slices.Delete(out, i, i+1)
 			n--
 		}
@@ -270,17 +268,17 @@ func (p *plan) surplus(keep []*alloc, n int) []*alloc {
 	return out
 }
 
-// updates finds which members can go on as they are with the new version.
-func (p *plan) updates(g *api.TaskGroup, keep []*alloc) (destructive, canaries []*alloc) {
+// classifyUpdates finds which members can go on as they are with the new version.
+func (p *plan) classifyUpdates(g *api.TaskGroup, keep []*alloc) (destructive, canaries []*alloc) {
 	for _, a := range keep {
 		switch {
 		case a.canary && *a.job.Version == *p.job.Version:
 			canaries = append(canaries, a)
 		case *a.job.JobModifyIndex == *p.job.JobModifyIndex:
-		case tasksChanged(a.job, p.job, *g.Name):
+		case needsRestart(a.job, p.job, *g.Name):
 			destructive = append(destructive, a)
 		case a.clientTerminal():
-		case p.fits(g, a):
+		case p.canUpdateInPlace(g, a):
 			p.update = append(p.update, a)
 		default:
 			destructive = append(destructive, a)
@@ -289,22 +287,22 @@ func (p *plan) updates(g *api.TaskGroup, keep []*alloc) (destructive, canaries [
 	return destructive, canaries
 }
 
-// fits says whether a member may stay where it is with the new version. Nomad
+// canUpdateInPlace says whether a member may stay where it is with the new version. Nomad
 // does not ask for that whether the node is ready.
-func (p *plan) fits(g *api.TaskGroup, a *alloc) bool {
+func (p *plan) canUpdateInPlace(g *api.TaskGroup, a *alloc) bool {
 	n := p.s.nodes[a.node]
-	if n == nil || feasible(p.job, g, n.Node) != "" || !p.distinct(g, n.ID, a) {
+	if n == nil || feasible(p.job, g, n.Node) != "" || !p.distinctHosts(g, n.ID, a) {
 		return false
 	}
-	p.stop[a], p.used = stopping{}, nil // its own GPUs are free to it
-	_, _, lack := p.fit(g, n.Node, p.s.random("in place"))
+	p.stop[a], p.used = "", nil // its own GPUs are free to it
+	_, _, lack := p.assignDevices(g, n.Node, p.s.random("in place"))
 	delete(p.stop, a)
 	p.used = nil
 	return lack == ""
 }
 
-// parallel bounds how many members are replaced at a time.
-func (p *plan) parallel(g *api.TaskGroup, keep []*alloc, n int) int {
+// maxParallel bounds how many members are replaced at a time.
+func (p *plan) maxParallel(g *api.TaskGroup, keep []*alloc, n int) int {
 	most := 0
 	if g.Update != nil && value(p.job.Type) == api.JobTypeService {
 		most = value(g.Update.MaxParallel)
@@ -317,38 +315,35 @@ func (p *plan) parallel(g *api.TaskGroup, keep []*alloc, n int) int {
 			most--
 		}
 	}
-	if most = max(0, most); n > most {
-		p.again = time.Second
-	}
-	return min(n, most)
+	return min(n, max(0, most))
 }
 
-// canary places the canaries of a service that is to be updated, where it has
+// placeCanaries places the canaries of a service that is to be updated, where it has
 // any, and says whether its members wait for them.
-func (p *plan) canary(g *api.TaskGroup, destructive, canaries []*alloc) bool {
+func (p *plan) placeCanaries(g *api.TaskGroup, destructive, canaries []*alloc) bool {
 	if g.Update == nil || value(g.Update.Canary) == 0 || value(p.job.Type) != api.JobTypeService || len(destructive) == 0 {
 		return false
 	}
 	for i := len(canaries); i < value(g.Update.Canary); i++ {
-		if a := p.placeOne(g, i, nil, false); a != nil {
+		if a := p.placeMember(g, i, nil, false); a != nil {
 			a.canary = true
 		}
 	}
 	return true
 }
 
-// tasksChanged says whether two versions differ in what Nomad cannot change while
+// needsRestart says whether two versions differ in what Nomad cannot change while
 // a member runs.
-func tasksChanged(a, b *api.Job, group string) bool {
+func needsRestart(a, b *api.Job, group string) bool {
 	was, is := a.LookupTaskGroup(group), b.LookupTaskGroup(group)
 	if was == nil || is == nil || len(was.Tasks) != len(is.Tasks) {
 		return true
 	}
-	return inPlaceText(a, was) != inPlaceText(b, is)
+	return restartingFields(a, was) != restartingFields(b, is)
 }
 
-// inPlaceText is what a member cannot keep running without, as text.
-func inPlaceText(j *api.Job, g *api.TaskGroup) string {
+// restartingFields is what a member cannot keep running without, as text.
+func restartingFields(j *api.Job, g *api.TaskGroup) string {
 	var b strings.Builder
 	for _, m := range []map[string]string{j.Meta, g.Meta} {
 		fmt.Fprint(&b, m)
@@ -368,9 +363,9 @@ func inPlaceText(j *api.Job, g *api.TaskGroup) string {
 	return b.String()
 }
 
-// tryAgain is when a failed allocation is tried elsewhere; ok is false where it
+// rescheduleTime is when a failed allocation is tried elsewhere; ok is false where it
 // is not.
-func (s *Server) tryAgain(a *alloc) (at time.Time, ok bool) {
+func (s *Server) rescheduleTime(a *alloc) (at time.Time, ok bool) {
 	g := a.taskGroup()
 	if g == nil || g.ReschedulePolicy == nil || a.failedAt.IsZero() {
 		return time.Time{}, false
@@ -378,7 +373,7 @@ func (s *Server) tryAgain(a *alloc) (at time.Time, ok bool) {
 	r := g.ReschedulePolicy
 	if !value(r.Unlimited) {
 		tried := 0
-		for _, t := range a.tries {
+		for _, t := range a.reschedules {
 			if a.failedAt.Sub(t) < value(r.Interval) {
 				tried++
 			}
@@ -389,7 +384,7 @@ func (s *Server) tryAgain(a *alloc) (at time.Time, ok bool) {
 	}
 	delay := value(r.Delay)
 	if value(r.DelayFunction) == "exponential" {
-		delay = min(delay<<min(len(a.tries), 20), max(value(r.MaxDelay), delay))
+		delay = min(delay<<min(len(a.reschedules), 20), max(value(r.MaxDelay), delay))
 	}
 	return a.failedAt.Add(delay), true
 }

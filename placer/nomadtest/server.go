@@ -82,29 +82,29 @@ type Server struct {
 	evals  map[Key][]*api.Evaluation
 	allocs map[string]*alloc
 	byJob  map[Key][]*alloc
-	// physical are the tasks that really use a GPU, by instance id: a client that
+	// gpuUsers are the tasks that really use a GPU, by instance id: a client that
 	// is cut off goes on running what Nomad counts as lost.
-	physical map[string]map[string]bool
+	gpuUsers map[string]map[string]bool
 	// purged are those of purged jobs whose tasks run still, by id.
 	purged  map[string]*alloc
 	vars    map[string]*variable
 	streams []*stream
-	// due are the things that will happen, the next first.
-	due    []action
-	timer  *time.Timer
-	skew   time.Duration
-	closed bool
+	// actions are the things that will happen, the next first.
+	actions []action
+	timer   *time.Timer
+	skew    time.Duration
+	closed  bool
 	// counts number what is made, by what it is made for, so that chance does not
 	// depend on the order in which unrelated things happen.
-	counts map[string]int
-	faults []*rule
-	chance func(Request) Fault
-	acl    map[string]Token
-	steps  int
-	broken []Violation
-	// gone are clients that are dead: nothing of theirs arrives.
-	gone      map[string]bool
-	observers []Observer
+	counts     map[string]int
+	faultRules []*rule
+	faultFunc  func(Request) Fault
+	acl        map[string]Token
+	steps      int
+	violations []Violation
+	// disconnected are clients that are dead: nothing of theirs arrives.
+	disconnected map[string]bool
+	observers    []Observer
 	// eventFaults are by chance for each event and stream.
 	eventFaults EventFaults
 }
@@ -115,7 +115,7 @@ func New(o Options) *Server {
 	return &Server{
 		opts: o, index: 10, tables: map[string]uint64{}, nodes: map[string]*node{}, jobs: map[Key]*job{},
 		evals: map[Key][]*api.Evaluation{}, allocs: map[string]*alloc{}, byJob: map[Key][]*alloc{},
-		physical: map[string]map[string]bool{}, purged: map[string]*alloc{}, gone: map[string]bool{}, vars: map[string]*variable{}, counts: map[string]int{},
+		gpuUsers: map[string]map[string]bool{}, purged: map[string]*alloc{}, disconnected: map[string]bool{}, vars: map[string]*variable{}, counts: map[string]int{},
 	}
 }
 
@@ -142,8 +142,8 @@ func (s *Server) StepClock(by time.Duration) {
 	s.skew += by
 }
 
-// next is the index of the next write to the tables.
-func (s *Server) next(tables ...string) uint64 {
+// nextIndex is the index of the next write to the tables.
+func (s *Server) nextIndex(tables ...string) uint64 {
 	s.index++
 	for _, t := range tables {
 		s.tables[t] = s.index
@@ -165,8 +165,8 @@ func (s *Server) random(name string) *rand.Rand {
 	return rand.New(rand.NewPCG(s.opts.Seed, h.Sum64()))
 }
 
-// spread is d and up to as much again by chance.
-func (s *Server) spread(d time.Duration, name string) time.Duration {
+// jitter is d and up to as much again by chance.
+func (s *Server) jitter(d time.Duration, name string) time.Duration {
 	if d <= 0 {
 		return 0
 	}
@@ -189,48 +189,48 @@ type action struct {
 
 func compareActions(a, b action) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.key, b.key)) }
 
-// after has something happen after d and up to as much again by chance.
-func (s *Server) after(d time.Duration, name string, do func()) {
-	s.later(s.spread(d, fmt.Sprint(name, s.count("after "+name))), name, do)
+// afterJitter has something happen after d and up to as much again by chance.
+func (s *Server) afterJitter(d time.Duration, name string, do func()) {
+	s.after(s.jitter(d, fmt.Sprint(name, s.count("after "+name))), name, do)
 }
 
-// later has something happen after d.
-func (s *Server) later(d time.Duration, name string, do func()) {
+// after has something happen after d.
+func (s *Server) after(d time.Duration, name string, do func()) {
 	if s.closed {
 		return
 	}
 	a := action{s.opts.Now().Add(d), name, do}
-	i, _ := slices.BinarySearchFunc(s.due, a, compareActions)
-	s.due = slices.Insert(s.due, i, a)
-	s.arm()
+	i, _ := slices.BinarySearchFunc(s.actions, a, compareActions)
+	s.actions = slices.Insert(s.actions, i, a)
+	s.setTimer()
 }
 
-// arm sets the timer for what is due next.
-func (s *Server) arm() {
-	if s.opts.Stepped || s.closed || len(s.due) == 0 {
+// setTimer sets the timer for what is due next.
+func (s *Server) setTimer() {
+	if s.opts.Stepped || s.closed || len(s.actions) == 0 {
 		return
 	}
-	d := max(0, s.due[0].at.Sub(s.opts.Now()))
+	d := max(0, s.actions[0].at.Sub(s.opts.Now()))
 	if s.timer == nil {
-		s.timer = time.AfterFunc(d, s.pump)
+		s.timer = time.AfterFunc(d, s.runDue)
 	} else {
 		s.timer.Reset(d)
 	}
 }
 
-// pump does what is due.
-func (s *Server) pump() {
+// runDue does what is due.
+func (s *Server) runDue() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for !s.closed && len(s.due) > 0 && !s.due[0].at.After(s.opts.Now()) {
+	for !s.closed && len(s.actions) > 0 && !s.actions[0].at.After(s.opts.Now()) {
 		s.step()
 	}
-	s.arm()
+	s.setTimer()
 }
 
 func (s *Server) step() {
-	a := s.due[0]
-	s.due = slices.Delete(s.due, 0, 1)
+	a := s.actions[0]
+	s.actions = slices.Delete(s.actions, 0, 1)
 	s.steps++
 	a.do()
 }
@@ -240,10 +240,10 @@ func (s *Server) step() {
 func (s *Server) Step() (what string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.due) == 0 {
+	if len(s.actions) == 0 {
 		return "", false
 	}
-	what = s.due[0].key
+	what = s.actions[0].key
 	s.step()
 	return what, true
 }

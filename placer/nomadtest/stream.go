@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// beat is how often Nomad sends a heartbeat on the event stream.
-const beat = 10 * time.Second
+// heartbeatInterval is how often Nomad sends a heartbeat on the event stream.
+const heartbeatInterval = 10 * time.Second
 
 var (
 	errServerClosed = errors.New("the server was closed")
@@ -41,12 +41,12 @@ func (s *Server) SetEventFaults(f EventFaults) {
 
 // stream is a subscription to the events.
 type stream struct {
-	client string
-	topics map[string]bool
-	notify chan struct{}
-	ctx    context.Context
-	moment time.Duration // between two lines; another one for each client
-	rest   []byte        // of the line that is being read
+	client    string
+	topics    map[string]bool
+	notify    chan struct{}
+	ctx       context.Context
+	lineDelay time.Duration // between two lines; another one for each client
+	unread    []byte        // of the line that is being read
 
 	mu     sync.Mutex
 	buffer []byte
@@ -57,7 +57,7 @@ type stream struct {
 // subscribe begins a subscription.
 func (s *Server) subscribe(ctx context.Context, client string, topics []string) *stream {
 	st := &stream{client: client, topics: map[string]bool{}, notify: make(chan struct{}, 1), ctx: ctx, buffer: []byte("{}\n")}
-	st.moment = s.spread(time.Microsecond, "moment of "+client)
+	st.lineDelay = s.jitter(time.Microsecond, "moment of "+client)
 	for _, t := range topics {
 		st.topics[t] = true
 	}
@@ -94,19 +94,19 @@ func (st *stream) send(line []byte) {
 // time, each a moment after the one before: so a reader does the same with it
 // whenever its goroutines run.
 func (st *stream) Read(b []byte) (int, error) {
-	next := time.NewTimer(beat)
+	next := time.NewTimer(heartbeatInterval)
 	defer next.Stop()
 	for {
-		if n := copy(b, st.rest); n > 0 {
-			st.rest = st.rest[n:]
+		if n := copy(b, st.unread); n > 0 {
+			st.unread = st.unread[n:]
 			return n, nil
 		}
 		ready, err := st.pending()
 		if ready {
-			if err := pause(st.ctx, st.moment); err != nil {
+			if err := pause(st.ctx, st.lineDelay); err != nil {
 				return 0, err
 			}
-			st.take()
+			st.takeBatch()
 			continue
 		}
 		if err != nil {
@@ -116,7 +116,7 @@ func (st *stream) Read(b []byte) (int, error) {
 		case <-st.notify:
 		case <-next.C:
 			st.send([]byte("{}\n"))
-			next.Reset(beat)
+			next.Reset(heartbeatInterval)
 		case <-st.ctx.Done():
 			return 0, st.ctx.Err()
 		}
@@ -130,25 +130,25 @@ func (st *stream) pending() (ready bool, err error) {
 	return len(st.buffer) > 0, st.err
 }
 
-// take takes the next line out of the buffer, or what there is of it. Events of one
+// takeBatch takes the next line out of the buffer, or what there is of it. Events of one
 // index come in one line, as Nomad sends them.
-func (st *stream) take() {
+func (st *stream) takeBatch() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	st.rest = st.line()
+	st.unread = st.cutLine()
 	for {
-		next, tail := st.line(), tailOf(st.rest)
+		next, tail := st.cutLine(), batchEnd(st.unread)
 		const head = `{"Events":[`
-		if tail == "" || tailOf(next) != tail || !bytes.HasPrefix(next, []byte(head)) {
+		if tail == "" || batchEnd(next) != tail || !bytes.HasPrefix(next, []byte(head)) {
 			st.buffer = append(next, st.buffer...)
 			return
 		}
-		st.rest = slices.Concat(st.rest[:len(st.rest)-len(tail)], []byte(","), next[len(head):])
+		st.unread = slices.Concat(st.unread[:len(st.unread)-len(tail)], []byte(","), next[len(head):])
 	}
 }
 
-// line cuts the first line off the buffer.
-func (st *stream) line() []byte {
+// cutLine cuts the first line off the buffer.
+func (st *stream) cutLine() []byte {
 	n := bytes.IndexByte(st.buffer, '\n') + 1
 	if n == 0 {
 		n = len(st.buffer)
@@ -158,8 +158,8 @@ func (st *stream) line() []byte {
 	return line
 }
 
-// tailOf is the end of a batch of events, with its index; "" where it is none.
-func tailOf(line []byte) string {
+// batchEnd is the end of a batch of events, with its index; "" where it is none.
+func batchEnd(line []byte) string {
 	if i := bytes.LastIndex(line, []byte(`],"Index":`)); i >= 0 {
 		return string(line[i:])
 	}
@@ -180,8 +180,8 @@ type event struct {
 	Payload                     any
 }
 
-// tell sends an event to all who have subscribed.
-func (s *Server) tell(kind, topic, key, namespace string, payload any) {
+// publish sends an event to all who have subscribed.
+func (s *Server) publish(kind, topic, key, namespace string, payload any) {
 	var line []byte
 	for _, st := range slices.Clone(s.streams) {
 		if st.ended() {
@@ -221,11 +221,11 @@ func (s *Server) deliver(st *stream, line []byte, name string) {
 		return
 	case roll < f.Lost+f.SilentlyLost+f.Late:
 		s.count("fault: an event is late")
-		s.after(f.Delay/2, "late event "+name, func() { st.send(line) })
+		s.afterJitter(f.Delay/2, "late event "+name, func() { st.send(line) })
 		return
 	case roll < f.Lost+f.SilentlyLost+f.Late+f.Doubled:
 		s.count("fault: an event comes twice")
-		s.after(f.Delay/2, "event again "+name, func() { st.send(line) })
+		s.afterJitter(f.Delay/2, "event again "+name, func() { st.send(line) })
 	}
 	st.send(line)
 }

@@ -47,13 +47,13 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		req.Job = gjson.GetBytes(body, "Job.ID").Str
 	}
 	req.Number = s.count("request " + t.client + r.Method + r.URL.Path + req.Job)
-	wait := s.spread(s.opts.Latency, "latency "+req.String())
+	wait := s.jitter(s.opts.Latency, "latency "+req.String())
 	s.mu.Unlock()
 	if err := pause(r.Context(), wait); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
-	fault, closed := s.faultOf(req), s.closed || s.gone[t.client]
+	fault, closed := s.faultOf(req), s.closed || s.disconnected[t.client]
 	s.mu.Unlock()
 	if closed {
 		fault = Refused
@@ -120,7 +120,7 @@ func (t transport) finish(r *http.Request, a *httptest.ResponseRecorder, fault F
 		<-r.Context().Done()
 		return nil, r.Context().Err()
 	case Slow:
-		if err := pause(r.Context(), slowness); err != nil {
+		if err := pause(r.Context(), slowAnswerDelay); err != nil {
 			return nil, err
 		}
 	}
@@ -153,7 +153,7 @@ func (t transport) open(r *http.Request, fault Fault) (*http.Response, error) {
 	}
 	t.s.mu.Lock()
 	defer t.s.mu.Unlock()
-	if err := t.s.may(r, "*", readJobs); err != nil {
+	if err := t.s.authorize(r, "*", readJobs); err != nil {
 		return respond(r, http.StatusForbidden, err.Error()), nil
 	}
 	st := t.s.subscribe(r.Context(), t.client, topicsOf(r))
@@ -186,7 +186,7 @@ func pause(ctx context.Context, d time.Duration) error {
 func (s *Server) Disconnect(client string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.gone[client] = true
+	s.disconnected[client] = true
 	for _, st := range s.streams {
 		if st.client == client {
 			st.end(io.ErrUnexpectedEOF)

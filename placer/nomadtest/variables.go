@@ -39,10 +39,10 @@ func size(items map[string]string) int {
 // The conflict is what it is instead.
 func (s *Server) setVariable(v *api.Variable, cas int64) (out *api.Variable, conflict *api.Variable, err error) {
 	if size(v.Items) > variableBytes {
-		return nil, nil, refuse(http.StatusBadRequest, "variables are limited to 64KiB in total size")
+		return nil, nil, httpError(http.StatusBadRequest, "variables are limited to 64KiB in total size")
 	}
 	if len(v.Items) == 0 {
-		return nil, nil, refuse(http.StatusBadRequest, "variable missing required Items object")
+		return nil, nil, httpError(http.StatusBadRequest, "variable missing required Items object")
 	}
 	key := variableKey(v.Namespace, v.Path)
 	was := s.vars[key]
@@ -62,7 +62,7 @@ func (s *Server) setVariable(v *api.Variable, cas int64) (out *api.Variable, con
 	}
 	own := variable{Variable: *v}
 	own.Items = maps.Clone(v.Items)
-	own.ModifyIndex, own.ModifyTime = s.next("variables"), s.now().UnixNano()
+	own.ModifyIndex, own.ModifyTime = s.nextIndex("variables"), s.now().UnixNano()
 	own.CreateIndex, own.CreateTime = own.ModifyIndex, own.ModifyTime
 	if was != nil {
 		own.CreateIndex, own.CreateTime, own.Lock, own.expires, own.free = was.CreateIndex, was.CreateTime, was.Lock, was.expires, was.free
@@ -74,7 +74,7 @@ func (s *Server) setVariable(v *api.Variable, cas int64) (out *api.Variable, con
 func (s *Server) deleteVariable(namespace, path string) {
 	key := variableKey(namespace, path)
 	if s.vars[key] != nil {
-		s.next("variables")
+		s.nextIndex("variables")
 		delete(s.vars, key)
 	}
 }
@@ -112,17 +112,17 @@ func (s *Server) acquire(v *api.Variable) (out, conflict *api.Variable, err erro
 		}
 	}
 	if v.Lock == nil {
-		return nil, nil, refuse(http.StatusBadRequest, "variable missing required lock information")
+		return nil, nil, httpError(http.StatusBadRequest, "variable missing required lock information")
 	}
 	ttl, err := time.ParseDuration(v.Lock.TTL)
 	if err != nil {
-		return nil, nil, refuse(http.StatusBadRequest, "invalid lock TTL: %v", err)
+		return nil, nil, httpError(http.StatusBadRequest, "invalid lock TTL: %v", err)
 	}
 	own := variable{Variable: *v}
 	lock := *v.Lock
 	lock.ID = s.id(fmt.Sprint("lock ", v.Path, s.count("lock "+v.Path)))
 	own.Lock, own.expires = &lock, s.now().Add(ttl)
-	own.ModifyIndex, own.ModifyTime = s.next("variables"), s.now().UnixNano()
+	own.ModifyIndex, own.ModifyTime = s.nextIndex("variables"), s.now().UnixNano()
 	own.CreateIndex, own.CreateTime = own.ModifyIndex, own.ModifyTime
 	if was != nil {
 		own.CreateIndex, own.CreateTime = was.CreateIndex, was.CreateTime
@@ -134,20 +134,20 @@ func (s *Server) acquire(v *api.Variable) (out, conflict *api.Variable, err erro
 	return &own.Variable, nil, nil
 }
 
-// held finds a lock that is held with the id.
-func (s *Server) held(v *api.Variable) (*variable, error) {
+// heldLock finds a lock that is held with the id.
+func (s *Server) heldLock(v *api.Variable) (*variable, error) {
 	was := s.vars[variableKey(v.Namespace, v.Path)]
 	if was != nil {
 		s.expire(was)
 	}
 	if was == nil || was.Lock == nil || v.Lock == nil || v.Lock.ID != was.Lock.ID {
-		return nil, refuse(http.StatusConflict, "variable lock not held")
+		return nil, httpError(http.StatusConflict, "variable lock not held")
 	}
 	return was, nil
 }
 
 func (s *Server) renew(v *api.Variable) (*api.VariableMetadata, error) {
-	was, err := s.held(v)
+	was, err := s.heldLock(v)
 	if err != nil {
 		return nil, err
 	}
@@ -160,13 +160,13 @@ func (s *Server) renew(v *api.Variable) (*api.VariableMetadata, error) {
 }
 
 func (s *Server) releaseLock(v *api.Variable) (*api.Variable, error) {
-	was, err := s.held(v)
+	was, err := s.heldLock(v)
 	if err != nil {
 		return nil, err
 	}
 	own := *was
 	own.Lock, own.free = nil, time.Time{}
-	own.ModifyIndex = s.next("variables")
+	own.ModifyIndex = s.nextIndex("variables")
 	s.vars[variableKey(v.Namespace, v.Path)] = &own
 	return &own.Variable, nil
 }
