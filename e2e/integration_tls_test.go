@@ -6,7 +6,6 @@ package e2e_test
 import (
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -71,7 +70,7 @@ func TestTLS(t *testing.T) {
 		}
 	})
 	b.scene("a wrong authority", func(t *testing.T, b *bed) {
-		other := strings.Replace(nomad, files.CA, filepath.Join(filepath.Dir(files.CA), "cli.pem"), 1)
+		other := strings.Replace(nomad, files.CA, files.Cert, 1)
 		wrong := b.startPal(t, "http {\n  bind_port = 0\n}\n"+other, nothing)
 		b.until("the agent says so", func() string {
 			if text := wrong.Log(); !strings.Contains(text, "certificate signed by unknown authority") {

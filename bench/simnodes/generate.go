@@ -9,6 +9,9 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"strings"
+
+	"github.com/hashicorp/nomad/nomad/structs"
+	psstructs "github.com/hashicorp/nomad/plugins/shared/structs"
 )
 
 // generate describes nodes to invent. Equal values give equal nodes, byte for byte.
@@ -16,7 +19,6 @@ type generate struct {
 	nodes, gpus int
 	rack        int // nodes of a rack, 0 for none
 	seed        int64
-	model       string
 }
 
 // edges are the upper ends of variability classes 1 to 4 in PM score; class 5 is open. They are the defaults of
@@ -30,55 +32,89 @@ var appClasses = [...]struct {
 	share float64
 }{{"A", 1}, {"B", 0.4}, {"C", 0.1}}
 
-func (g generate) inventory() *inventory {
+// all are the nodes, in order.
+func (g generate) all() []*structs.Node {
 	r := rand.New(rand.NewPCG(uint64(g.seed), 0))
-	inv := &inventory{Nodes: make([]nodeSpec, g.nodes)}
-	for i := range inv.Nodes {
-		n := nodeSpec{
-			ID: g.uuid("node", i), SecretID: g.uuid("secret", i), Name: fmt.Sprintf("sim-%05d", i), Datacenter: "dc1",
-		}
-		if g.rack > 0 {
-			n.Meta = map[string]string{"rack": fmt.Sprintf("r%04d", i/g.rack)}
-		}
-		if g.gpus > 0 {
-			n.Groups = []groupSpec{g.group(i, r)}
-		}
-		inv.Nodes[i] = n
+	nodes := make([]*structs.Node, g.nodes)
+	for i := range nodes {
+		nodes[i] = g.node(i, r)
 	}
-	return inv
+	return nodes
+}
+
+func (g generate) node(i int, r *rand.Rand) *structs.Node {
+	name := fmt.Sprintf("sim-%05d", i)
+	n := &structs.Node{
+		ID: g.uuid("node", i), SecretID: g.uuid("secret", i), Name: name, Datacenter: "dc1", NodePool: structs.NodePoolDefault,
+		Attributes: map[string]string{
+			"kernel.name": "linux", "cpu.arch": "amd64", "nomad.version": "1.11.3", "driver.raw_exec": "1", "unique.hostname": name,
+		},
+		Drivers: map[string]*structs.DriverInfo{
+			"raw_exec": {Detected: true, Healthy: true, Attributes: map[string]string{"driver.raw_exec": "1"}},
+		},
+		NodeResources:         resources(),
+		ReservedResources:     &structs.NodeReservedResources{},
+		Status:                structs.NodeStatusReady,
+		SchedulingEligibility: structs.NodeSchedulingEligible,
+	}
+	if g.rack > 0 {
+		n.Meta = map[string]string{"rack": fmt.Sprintf("r%04d", i/g.rack)}
+	}
+	if g.gpus > 0 {
+		n.NodeResources.Devices = []*structs.NodeDeviceResource{g.group(i, r)}
+	}
+	return n
+}
+
+func resources() *structs.NodeResources {
+	r := &structs.NodeResources{
+		// Few cores: Nomad keeps an entry for each, and only their total matters here.
+		Cpu:    structs.LegacyNodeCpuResources{CpuShares: 256_000, TotalCpuCores: 4, ReservableCpuCores: []uint16{0, 1, 2, 3}},
+		Memory: structs.NodeMemoryResources{MemoryMB: 2_000_000},
+		Disk:   structs.NodeDiskResources{DiskMB: 1_000_000},
+		// Without networks, groups fail with "missing network".
+		Networks: structs.Networks{{Mode: "host", Device: "eth0", CIDR: "127.0.0.1/32", IP: "127.0.0.1", MBits: 1000}},
+		NodeNetworks: []*structs.NodeNetworkResource{{
+			Mode: "host", Device: "eth0", Speed: 1000,
+			Addresses: []structs.NodeNetworkAddress{{Alias: "default", Address: "127.0.0.1", Family: structs.NodeNetworkAF_IPv4}},
+		}},
+		MinDynamicPort: 20_000, MaxDynamicPort: 32_000,
+	}
+	r.Compatibility()
+	return r
 }
 
 // group is a node's GPUs with the attributes that nomad-device-pal publishes: class lists under unique. names, their
 // counts, and the scores.
-func (g generate) group(node int, r *rand.Rand) groupSpec {
-	group := groupSpec{Name: g.model, Attributes: map[string]any{
-		"memory": map[string]any{"value": 141, "unit": "GiB"}, "count": g.gpus, "healthy_count": g.gpus,
-		"variability_reference": "profile",
+func (g generate) group(node int, r *rand.Rand) *structs.NodeDeviceResource {
+	group := &structs.NodeDeviceResource{Vendor: "nvidia", Type: "gpu", Name: "NVIDIA H200", Attributes: map[string]*psstructs.Attribute{
+		"memory": psstructs.NewIntAttribute(141, "GiB"), "count": number(g.gpus), "healthy_count": number(g.gpus),
+		"variability_reference": psstructs.NewStringAttribute("profile"),
 	}}
 	scores := make([]float64, g.gpus)
-	for k := range scores {
-		group.Instances = append(group.Instances, instanceSpec{
-			ID: "GPU-" + g.uuid("gpu", node*g.gpus+k), BusID: fmt.Sprintf("0000:%02x:00.0", 16+k),
-		})
-		scores[k] = score(r)
-	}
 	var raw []string
-	for k, inst := range group.Instances {
-		entry := inst.ID
+	for k := range scores {
+		scores[k] = score(r)
+		entry := "GPU-" + g.uuid("gpu", node*g.gpus+k)
+		group.Instances = append(group.Instances, &structs.NodeDevice{
+			ID: entry, Healthy: true, Locality: &structs.NodeDeviceLocality{PciBusID: fmt.Sprintf("0000:%02x:00.0", 16+k)},
+		})
 		for _, c := range appClasses {
 			entry += " " + c.name + "=" + strconv.FormatFloat(1+(scores[k]-1)*c.share, 'g', 6, 64)
 		}
 		raw = append(raw, entry)
 	}
-	group.Attributes["unique.variability_scores"] = strings.Join(raw, ";")
+	group.Attributes["unique.variability_scores"] = psstructs.NewStringAttribute(strings.Join(raw, ";"))
 	for _, c := range appClasses {
-		g.classLists(&group, strings.ToLower(c.name), scores, c.share)
+		classLists(group, strings.ToLower(c.name), scores, c.share)
 	}
 	return group
 }
 
+func number(n int) *psstructs.Attribute { return psstructs.NewIntAttribute(int64(n), "") }
+
 // classLists adds the list of instances of class k or better, and its count, for each k.
-func (g generate) classLists(group *groupSpec, app string, scores []float64, share float64) {
+func classLists(group *structs.NodeDeviceResource, app string, scores []float64, share float64) {
 	for k := 1; k <= len(edges)+1; k++ {
 		var ids []string
 		for i, inst := range group.Instances {
@@ -86,8 +122,8 @@ func (g generate) classLists(group *groupSpec, app string, scores []float64, sha
 				ids = append(ids, inst.ID)
 			}
 		}
-		group.Attributes[fmt.Sprintf("unique.variability_%s_le_%d", app, k)] = strings.Join(ids, ",")
-		group.Attributes[fmt.Sprintf("variability_%s_le_%d_count", app, k)] = len(ids)
+		group.Attributes[fmt.Sprintf("unique.variability_%s_le_%d", app, k)] = psstructs.NewStringAttribute(strings.Join(ids, ","))
+		group.Attributes[fmt.Sprintf("variability_%s_le_%d_count", app, k)] = number(len(ids))
 	}
 }
 

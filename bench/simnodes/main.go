@@ -16,7 +16,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -40,12 +39,8 @@ func main() {
 
 // options are the command line.
 type options struct {
-	server    string
-	region    string
-	inventory string
-	dump      bool
-	conns     int
-	generate  generate
+	server   string
+	generate generate
 }
 
 func parse(args []string, stderr io.Writer) (options, error) {
@@ -53,23 +48,18 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f := flag.NewFlagSet("simnodes", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.StringVar(&o.server, "server", "127.0.0.1:4647", "RPC `address` of a Nomad server without TLS")
-	f.StringVar(&o.region, "region", "global", "Nomad region")
-	f.StringVar(&o.inventory, "inventory", "", "JSON `file` with the nodes (- is standard input); default: generate them")
-	f.BoolVar(&o.dump, "dump", false, "print the inventory as JSON and end")
-	f.IntVar(&o.conns, "conns", 0, "connections to the server that the nodes share; 0: one for 128 nodes")
 	f.IntVar(&o.generate.nodes, "nodes", 100, "nodes to generate")
 	f.IntVar(&o.generate.gpus, "gpus", 8, "GPUs of a generated node")
 	f.Int64Var(&o.generate.seed, "seed", 1, "seed of the generated nodes: ids and GPU speeds")
 	f.IntVar(&o.generate.rack, "rack", 0, "generated nodes of one rack (node meta rack); 0: no racks")
-	f.StringVar(&o.generate.model, "model", "NVIDIA H200", "GPU model, the name of the device group")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
 	switch {
 	case f.NArg() > 0:
 		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
-	case o.conns < 0, o.generate.gpus < 0, o.generate.rack < 0:
-		return o, errors.New("-conns, -gpus and -rack cannot be negative")
+	case o.generate.gpus < 0, o.generate.rack < 0:
+		return o, errors.New("-gpus and -rack cannot be negative")
 	case o.generate.nodes < 1:
 		return o, fmt.Errorf("-nodes %d: at least one node is needed", o.generate.nodes)
 	}
@@ -81,33 +71,5 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	inv, err := o.load()
-	if err != nil {
-		return err
-	}
-	if o.dump {
-		enc := json.NewEncoder(stdout)
-		enc.SetIndent("", " ")
-		return enc.Encode(inv)
-	}
-	nodes, err := inv.build()
-	if err != nil {
-		return err
-	}
-	return play(ctx, o, nodes, stdout)
-}
-
-func (o options) load() (*inventory, error) {
-	switch o.inventory {
-	case "":
-		return o.generate.inventory(), nil
-	case "-":
-		return readInventory(os.Stdin, "standard input")
-	}
-	f, err := os.Open(o.inventory)
-	if err != nil {
-		return nil, fmt.Errorf("reading inventory: %w", err)
-	}
-	defer f.Close()
-	return readInventory(f, o.inventory)
+	return play(ctx, o.server, o.generate.all(), stdout)
 }

@@ -51,7 +51,7 @@ func (p *player) send(ctx context.Context) {
 		if !goOn {
 			return
 		}
-		req := structs.AllocUpdateRequest{Alloc: batch, WriteRequest: structs.WriteRequest{Region: p.wire.region, AuthToken: p.secret}}
+		req := structs.AllocUpdateRequest{Alloc: batch, WriteRequest: structs.WriteRequest{Region: region, AuthToken: p.secret}}
 		if err := p.wire.call(p.index, "Node.UpdateAlloc", &req, &structs.GenericResponse{}); err != nil {
 			p.counts.failed(ctx, err)
 			sleep(ctx, time.Second)

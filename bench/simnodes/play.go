@@ -28,25 +28,23 @@ const (
 
 // wire is a set of connections to the server that the nodes share.
 type wire struct {
-	region string
-	addr   net.Addr
-	pools  []*pool.ConnPool
+	addr  net.Addr
+	pools []*pool.ConnPool
 }
 
-func dial(o options, nodes int) (*wire, error) {
-	addr, err := net.ResolveTCPAddr("tcp", o.server)
+// region is Nomad's default.
+const region = "global"
+
+func dial(server string, nodes int) (*wire, error) {
+	addr, err := net.ResolveTCPAddr("tcp", server)
 	if err != nil {
-		return nil, fmt.Errorf("address of the server %q: %w", o.server, err)
+		return nil, fmt.Errorf("address of the server %q: %w", server, err)
 	}
-	w := &wire{region: o.region, addr: addr}
+	w := &wire{addr: addr}
 	conf := yamux.DefaultConfig()
 	conf.StreamOpenTimeout = 0
 	conf.ConnectionWriteTimeout = time.Minute
-	conns := o.conns
-	if conns == 0 {
-		conns = (nodes + nodesPerConn - 1) / nodesPerConn
-	}
-	for range conns {
+	for range (nodes + nodesPerConn - 1) / nodesPerConn {
 		quiet := hclog.New(&hclog.LoggerOptions{Output: io.Discard})
 		w.pools = append(w.pools, pool.NewPool(quiet, time.Hour, 256, nil, conf))
 	}
@@ -55,7 +53,7 @@ func dial(o options, nodes int) (*wire, error) {
 
 // call makes an RPC on the connection of the i-th node.
 func (w *wire) call(i int, method string, args, reply any) error {
-	return w.pools[i%len(w.pools)].RPC(w.region, w.addr, method, args, reply)
+	return w.pools[i%len(w.pools)].RPC(region, w.addr, method, args, reply)
 }
 
 func (w *wire) close() {
@@ -65,8 +63,8 @@ func (w *wire) close() {
 }
 
 // play registers the nodes and plays them until ctx ends.
-func play(ctx context.Context, o options, nodes []*structs.Node, stdout io.Writer) error {
-	w, err := dial(o, len(nodes))
+func play(ctx context.Context, server string, nodes []*structs.Node, stdout io.Writer) error {
+	w, err := dial(server, len(nodes))
 	if err != nil {
 		return err
 	}
@@ -134,7 +132,7 @@ func patiently(ctx context.Context, try func() (*player, error)) (*player, error
 }
 
 func newPlayer(w *wire, i int, n *structs.Node, counts *counts) (*player, error) {
-	req := structs.NodeRegisterRequest{Node: n, WriteRequest: structs.WriteRequest{Region: w.region}}
+	req := structs.NodeRegisterRequest{Node: n, WriteRequest: structs.WriteRequest{Region: region}}
 	var resp structs.NodeUpdateResponse
 	if err := w.call(i, "Node.Register", &req, &resp); err != nil {
 		return nil, err
@@ -152,7 +150,7 @@ func newPlayer(w *wire, i int, n *structs.Node, counts *counts) (*player, error)
 func (p *player) beat() error {
 	req := structs.NodeUpdateStatusRequest{
 		NodeID: p.id, Status: structs.NodeStatusReady,
-		WriteRequest: structs.WriteRequest{Region: p.wire.region, AuthToken: p.secret},
+		WriteRequest: structs.WriteRequest{Region: region, AuthToken: p.secret},
 	}
 	var resp structs.NodeUpdateResponse
 	if err := p.wire.call(p.index, "Node.UpdateStatus", &req, &resp); err != nil {

@@ -78,7 +78,7 @@ func (p *player) watch(ctx context.Context) {
 // query asks for the node's allocations again and again and sends each answer on.
 func (p *player) query(ctx context.Context, news chan<- map[string]uint64) {
 	req := structs.NodeSpecificRequest{NodeID: p.id, SecretID: p.secret, QueryOptions: structs.QueryOptions{
-		Region: p.wire.region, AllowStale: true, AuthToken: p.secret, MaxQueryTime: queryTime,
+		Region: region, AllowStale: true, AuthToken: p.secret, MaxQueryTime: queryTime,
 	}}
 	for ctx.Err() == nil {
 		var resp structs.NodeClientAllocsResponse
@@ -101,7 +101,7 @@ func (p *player) apply(ctx context.Context, ids []string, finished chan<- string
 		return nil
 	}
 	req := structs.AllocsGetRequest{AllocIDs: ids, QueryOptions: structs.QueryOptions{
-		Region: p.wire.region, AllowStale: true, AuthToken: p.secret,
+		Region: region, AllowStale: true, AuthToken: p.secret,
 	}}
 	var resp structs.AllocsGetResponse
 	if err := p.wire.call(p.index, "Alloc.GetAllocs", &req, &resp); err != nil {

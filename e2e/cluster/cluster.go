@@ -4,7 +4,6 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,7 +66,7 @@ func Start(ctx context.Context, options Options) (*Cluster, error) {
 func (c *Cluster) start(ctx context.Context) error {
 	if c.options.TLS {
 		var err error
-		if c.tls, err = makeCertificates(c.Dir); err != nil {
+		if c.tls, err = makeCertificates(c.options.Nomad, c.Dir); err != nil {
 			return fmt.Errorf("make certificates: %w", err)
 		}
 	}
@@ -146,7 +145,7 @@ func (c *Cluster) AddClients(ctx context.Context, clients ...Client) error {
 // startAll launches agents side by side and stops at the first that does not come up.
 func (c *Cluster) startAll(ctx context.Context, agents []*Agent) error {
 	starting, ctx := errgroup.WithContext(ctx)
-	starting.SetLimit(cmp.Or(c.options.ClientStarts, runtime.NumCPU()))
+	starting.SetLimit(runtime.NumCPU())
 	var done atomic.Int32
 	for _, a := range agents {
 		starting.Go(func() error {

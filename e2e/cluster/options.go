@@ -43,8 +43,6 @@ type Options struct {
 	KeepDir bool
 	// Progress receives one line for each step; nil means silence. It may be called from several goroutines.
 	Progress func(line string)
-	// ClientStarts bounds how many clients start at once; 0 means the number of cores.
-	ClientStarts int
 }
 
 // Client describes one client agent.
