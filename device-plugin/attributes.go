@@ -4,8 +4,8 @@
 package deviceplugin
 
 import (
+	"maps"
 	"slices"
-	"sort"
 
 	"github.com/hashicorp/nomad/plugins/device"
 	"github.com/hashicorp/nomad/plugins/shared/structs"
@@ -48,13 +48,8 @@ func (v *view) groups() []*device.DeviceGroup {
 	for _, d := range v.inv.Devices {
 		byModel[modelOf(d)] = append(byModel[modelOf(d)], d)
 	}
-	models := make([]string, 0, len(byModel))
-	for m := range byModel {
-		models = append(models, m)
-	}
-	sort.Strings(models)
-	out := make([]*device.DeviceGroup, 0, len(models))
-	for _, m := range models {
+	out := make([]*device.DeviceGroup, 0, len(byModel))
+	for _, m := range slices.Sorted(maps.Keys(byModel)) {
 		out = append(out, v.group(m, byModel[m]))
 	}
 	return out
@@ -267,5 +262,5 @@ func positive(n int) *int64 {
 	if n <= 0 {
 		return nil
 	}
-	return gpu.Ptr(int64(n))
+	return new(int64(n))
 }

@@ -5,6 +5,7 @@ package deviceplugin
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -180,10 +181,8 @@ func oneOf(key, value string, words ...string) (string, error) {
 	if value == "" {
 		return words[0], nil
 	}
-	for _, w := range words {
-		if value == w {
-			return value, nil
-		}
+	if slices.Contains(words, value) {
+		return value, nil
 	}
 	return "", fmt.Errorf("config key %q: %q is not one of %s", key, value, strings.Join(words, ", "))
 }

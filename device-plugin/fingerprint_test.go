@@ -51,7 +51,7 @@ func (s *stage) Scan() (gpu.Inventory, error) {
 func (s *stage) Sample(ids []string) map[string]gpu.Sample {
 	out := map[string]gpu.Sample{}
 	for _, id := range ids {
-		out[id] = gpu.Sample{TemperatureC: gpu.Ptr[int64](40)}
+		out[id] = gpu.Sample{TemperatureC: new(int64(40))}
 	}
 	return out
 }
@@ -234,7 +234,7 @@ func TestProfileIsWatched(t *testing.T) {
 		}
 	}
 	write(fmt.Sprintf(someProfile, 7))
-	if _, err := profile.Parse([]byte(fmt.Sprintf(someProfile, 7))); err != nil {
+	if _, err := profile.Parse(fmt.Appendf(nil, someProfile, 7)); err != nil {
 		t.Fatalf("the test's profile is bad: %v", err)
 	}
 	synctest.Test(t, func(t *testing.T) {

@@ -4,9 +4,9 @@
 package deviceplugin
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
@@ -167,7 +167,7 @@ func (h *health) latch(r *record, xid int) {
 		return
 	}
 	r.latches = append(r.latches, l)
-	sort.Slice(r.latches, func(i, j int) bool { return r.latches[i].Xid < r.latches[j].Xid })
+	slices.SortFunc(r.latches, func(a, b latch) int { return cmp.Compare(a.Xid, b.Xid) })
 }
 
 func (h *health) unlatch(r *record, drop func(latch) bool) {

@@ -98,7 +98,7 @@ func (s *story) verdicts() string {
 func parseScan(t *testing.T, text string) []gpu.Device {
 	t.Helper()
 	var out []gpu.Device
-	for _, line := range strings.Split(strings.TrimSpace(text), "\n") {
+	for line := range strings.SplitSeq(strings.TrimSpace(text), "\n") {
 		fields := strings.Fields(line)
 		d := gpu.Device{ID: fields[0]}
 		for _, f := range fields[1:] {

@@ -150,7 +150,7 @@ func (d *deaf) Events(context.Context, chan<- gpu.Event) { <-d.waits }
 // would take all statistics with it.
 func TestStatisticsThatAreNoNumbers(t *testing.T) {
 	set := statistics{}
-	set.profiling(gpu.Sample{SMActivePercent: gpu.Ptr(math.NaN()), SMOccupancyPercent: gpu.Ptr(math.Inf(-1)), DRAMActivePercent: gpu.Ptr(0.5)})
+	set.profiling(gpu.Sample{SMActivePercent: new(math.NaN()), SMOccupancyPercent: new(math.Inf(-1)), DRAMActivePercent: new(0.5)})
 	if len(set) != 1 || set["DRAM active"] == nil {
 		t.Errorf("got %v, want the one that is a number", slices.Sorted(maps.Keys(set)))
 	}

@@ -73,8 +73,8 @@ func configSchema() *hclspec.Spec { return schemaOf(reflect.TypeFor[raw]()) }
 
 func schemaOf(t reflect.Type) *hclspec.Spec {
 	body := map[string]*hclspec.Spec{}
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for f := range t.Fields() {
+		f := f
 		name, literal, kind := f.Tag.Get("codec"), f.Tag.Get("default"), ""
 		switch reflect.Zero(f.Type).Interface().(type) {
 		case bool:

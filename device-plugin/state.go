@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"sort"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
@@ -182,7 +181,7 @@ func (p *Plugin) event(now time.Time, e gpu.Event) {
 	if len(hit) == 0 {
 		hit = []string{e.GPU} // not scanned yet
 	}
-	sort.Strings(hit)
+	slices.Sort(hit)
 	for _, id := range hit {
 		p.health.event(now, id, e.Xid, p.cfg.Health)
 		p.logXid(now, id, e.Xid)

@@ -23,7 +23,7 @@ import (
 // Nomad cannot be reached.
 func TestProfileFromNomadSurvivesARestart(t *testing.T) {
 	dir := t.TempDir()
-	p, err := profile.Parse([]byte(fmt.Sprintf(someProfile, 5)))
+	p, err := profile.Parse(fmt.Appendf(nil, someProfile, 5))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -94,7 +94,7 @@ func (p *Plugin) stats() []*device.DeviceGroupStats {
 		}
 		s := readings[d.ID]
 		if x := xids[d.ID]; x[1] > 0 {
-			s.XidLast, s.XidCount = gpu.Ptr(x[0]), gpu.Ptr(x[1])
+			s.XidLast, s.XidCount = new(x[0]), new(x[1])
 		}
 		g.InstanceStats[d.ID] = v.instance(d.ID, s, taken[d.ID])
 	}
@@ -143,7 +143,7 @@ type statistics map[string]*structs.StatValue
 func (st statistics) incumbent(s gpu.Sample) {
 	var watts *int64
 	if s.PowerW != nil {
-		watts = gpu.Ptr(int64(*s.PowerW + 0.5))
+		watts = new(int64(*s.PowerW + 0.5))
 	}
 	st.legacyRatio(statPower, watts, s.PowerLimitW, "W", "Power drawn now and the enforced limit")
 	st.legacy(statGPU, s.GPUPercent, "%", "Share of time that a kernel was running")
@@ -173,7 +173,7 @@ func (st statistics) legacyRatio(name string, v, of *int64, unit, desc string) {
 }
 
 func missing(unit, desc string) *structs.StatValue {
-	return &structs.StatValue{Unit: unit, Desc: desc, StringVal: gpu.Ptr(notAvailable)}
+	return &structs.StatValue{Unit: unit, Desc: desc, StringVal: new(notAvailable)}
 }
 
 func (st statistics) integer(name string, v *int64, unit, desc string) {
@@ -209,7 +209,7 @@ func (st statistics) clocks(s gpu.Sample) {
 	st.number("Energy", s.EnergyJ, "J", "Energy used since the driver was loaded")
 	st.integer("Memory temperature", s.MemoryTemperatureC, "C", "Temperature of the memory")
 	if s.ParentPowerAndTemperature {
-		st.text("Power and temperature of", gpu.Ptr("parent GPU"), "A MIG instance has none of its own")
+		st.text("Power and temperature of", new("parent GPU"), "A MIG instance has none of its own")
 	}
 	if s.NoSampleReason != "" {
 		st.text("Not readable", &s.NoSampleReason, "Why statistics of this GPU are missing")

@@ -225,7 +225,7 @@ func testPipelineFile(t *testing.T, b *bed, job *api.Job) {
 	b.untilComplete("train", 1)
 	b.waitsOn(*job.ID)
 	prepare := b.parse(before.hcl())
-	prepare.ID, prepare.Name, prepare.TaskGroups[0].Tasks[0].Resources.Devices = pointer("prepare"), nil, nil
+	prepare.ID, prepare.Name, prepare.TaskGroups[0].Tasks[0].Resources.Devices = new("prepare"), nil, nil
 	register(t, b.Cluster, prepare)
 	b.untilComplete(*job.ID, size(job))
 }

@@ -252,7 +252,7 @@ func (c *chaos) service(s *story) {
 		switch {
 		case s.at == 0 && live == 2:
 			c.try("a service is scaled", func() error {
-				_, _, err := c.API().Jobs().Scale(s.id, "workers", ptr(3), "", false, nil, nil)
+				_, _, err := c.API().Jobs().Scale(s.id, "workers", new(3), "", false, nil, nil)
 				return err
 			})
 			s.at++

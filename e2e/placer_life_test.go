@@ -188,7 +188,7 @@ func testService(t *testing.T, b *bed) {
 	before := b.members("web")
 	b.untilDeployed("web")
 	// Scaled up beyond the node it was pinned to.
-	if _, _, err := b.API().Jobs().Scale("web", "workers", ptr(6), "", false, nil, nil); err != nil {
+	if _, _, err := b.API().Jobs().Scale("web", "workers", new(6), "", false, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	b.untilGPUs("web", 6)
@@ -198,7 +198,7 @@ func testService(t *testing.T, b *bed) {
 			t.Errorf("scaling restarted allocation %s", m.ID)
 		}
 	}
-	if _, _, err := b.API().Jobs().Scale("web", "workers", ptr(1), "", false, nil, nil); err != nil {
+	if _, _, err := b.API().Jobs().Scale("web", "workers", new(1), "", false, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	b.untilGPUs("web", 1)
@@ -241,7 +241,7 @@ func testSpreadOverRacks(t *testing.T, b *bed) {
 	}
 	same(t, "one in each rack", map[string]int{"r0": 1, "r1": 1}, racks(2))
 	b.untilDeployed("apart")
-	if _, _, err := b.API().Jobs().Scale("apart", "workers", ptr(4), "", false, nil, nil); err != nil {
+	if _, _, err := b.API().Jobs().Scale("apart", "workers", new(4), "", false, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	same(t, "two in each rack", map[string]int{"r0": 2, "r1": 2}, racks(4))
@@ -263,7 +263,8 @@ func (b *bed) untilDeployed(id string) {
 	})
 }
 
-func ptr[T any](v T) *T { return &v }
+//go:fix inline
+func ptr[T any](v T) *T { return new(v) }
 
 // Somebody registers a job without a gate that takes a GPU which the placer has
 // promised: no gang stays half placed, and none holds GPUs while it waits.

@@ -142,18 +142,19 @@ func gpuJob(name string, n int, constraints ...*api.Constraint) *api.Job {
 	task.Config = map[string]any{"command": "/bin/sh", "args": []string{"-c", "env | grep VISIBLE_DEVICES > ${NOMAD_TASK_DIR}/seen; exec sleep 600"}}
 	number := uint64(n)
 	task.Resources = &api.Resources{
-		CPU: pointer(50), MemoryMB: pointer(32),
+		CPU: new(50), MemoryMB: new(32),
 		Devices: []*api.RequestedDevice{{Name: "nvidia/gpu", Count: &number, Constraints: constraints}},
 	}
 	group := api.NewTaskGroup("g", 1)
-	group.RestartPolicy = &api.RestartPolicy{Attempts: pointer(0), Mode: pointer("fail")}
-	group.ReschedulePolicy = &api.ReschedulePolicy{Attempts: pointer(0), Unlimited: pointer(false)}
+	group.RestartPolicy = &api.RestartPolicy{Attempts: new(0), Mode: new("fail")}
+	group.ReschedulePolicy = &api.ReschedulePolicy{Attempts: new(0), Unlimited: new(false)}
 	group.Tasks = []*api.Task{task}
 	job.TaskGroups = []*api.TaskGroup{group}
 	return job
 }
 
-func pointer[T any](v T) *T { return &v }
+//go:fix inline
+func pointer[T any](v T) *T { return new(v) }
 
 // register submits a job.
 func register(t *testing.T, c *cluster.Cluster, job *api.Job) {

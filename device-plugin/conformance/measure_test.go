@@ -101,7 +101,7 @@ func children(t *testing.T, pid int) []int {
 		if err != nil {
 			continue // the thread has ended
 		}
-		for _, f := range strings.Fields(string(data)) {
+		for f := range strings.FieldsSeq(string(data)) {
 			var child int
 			if _, err := fmt.Sscan(f, &child); err == nil {
 				out = append(out, child)

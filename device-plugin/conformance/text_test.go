@@ -5,20 +5,22 @@ package conformance_test
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/hashicorp/nomad/plugins/device"
 	"github.com/hashicorp/nomad/plugins/shared/structs"
 )
 
 func describe(gs []*device.DeviceGroup) string {
-	out := fmt.Sprintf("%d groups", len(gs))
+	var out strings.Builder
+	out.WriteString(fmt.Sprintf("%d groups", len(gs)))
 	for _, g := range gs {
-		out += "; " + g.Name
+		out.WriteString("; " + g.Name)
 		for _, d := range g.Devices {
-			out += fmt.Sprintf(" %s=%v(%s)", d.ID, d.Healthy, d.HealthDesc)
+			out.WriteString(fmt.Sprintf(" %s=%v(%s)", d.ID, d.Healthy, d.HealthDesc))
 		}
 	}
-	return out
+	return out.String()
 }
 
 // attribute is the text of a group's attribute, "absent" without one.
@@ -38,14 +40,14 @@ func attribute(g *device.DeviceGroup, name string) string {
 }
 
 func statText(all map[string]*device.DeviceStats) string {
-	out := ""
+	var out strings.Builder
 	for id, s := range all {
-		out += "\n" + id
+		out.WriteString("\n" + id)
 		for name, v := range s.Stats.Attributes {
-			out += "\n  " + name + " = " + statValue(v)
+			out.WriteString("\n  " + name + " = " + statValue(v))
 		}
 	}
-	return out
+	return out.String()
 }
 
 // statValue is a statistic as one line.

@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -313,9 +314,7 @@ func (w *world) statistics(ok func(map[string]*device.DeviceStats) bool) map[str
 		}
 		last = map[string]*device.DeviceStats{}
 		for _, g := range m.Groups {
-			for id, s := range g.InstanceStats {
-				last[id] = s
-			}
+			maps.Copy(last, g.InstanceStats)
 		}
 		if ok(last) {
 			return last

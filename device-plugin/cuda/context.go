@@ -36,15 +36,6 @@ func (c *Context) Close() error {
 	return nil
 }
 
-// FreeMemory is the memory that can still be taken, in bytes.
-func (c *Context) FreeMemory() (uint64, error) {
-	var free, total uint64
-	if code := c.d.memInfo(&free, &total); code != 0 {
-		return 0, c.d.fail("reading the GPU's free memory", code)
-	}
-	return free, nil
-}
-
 // Function is a kernel.
 type Function uintptr
 

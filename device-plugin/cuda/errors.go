@@ -16,9 +16,7 @@ const (
 	DeviceUnavailable = 46
 	NoBinaryForGPU    = 209
 	ECCUncorrectable  = 214
-	InvalidPTX        = 218
 	UnsupportedPTX    = 222
-	NotReady          = 600
 	SystemNotReady    = 802
 )
 

@@ -183,11 +183,11 @@ func sample(f fields) gpu.Sample {
 		throttle = "power-brake"
 	}
 	return gpu.Sample{
-		PowerW: gpu.Ptr(or(f.PowerW, 75)), PowerLimitW: gpu.Ptr(or(f.PowerLimitW, 700)),
-		GPUPercent: gpu.Ptr(util), MemoryPercent: gpu.Ptr(util / 2), EncoderPercent: gpu.Ptr[int64](0), DecoderPercent: gpu.Ptr[int64](0),
-		TemperatureC: gpu.Ptr(or(f.TemperatureC, 30)), MemoryUsedMiB: gpu.Ptr[int64](0), MemoryTotalMiB: gpu.Ptr(or(f.MemoryMiB, 143771)),
-		BAR1UsedMiB: gpu.Ptr[int64](1), BAR1TotalMiB: gpu.Ptr(or(f.BAR1MiB, 262144)),
-		ECCL1: gpu.Ptr[int64](0), ECCL2: gpu.Ptr[int64](0), ECCMemory: gpu.Ptr[int64](0), ECCUncorrected: gpu.Ptr[int64](0),
-		SMClockMHz: gpu.Ptr(clock), MemoryClockMHz: gpu.Ptr(or(f.MemoryClockMHz, 3201)), Throttle: &throttle,
+		PowerW: new(or(f.PowerW, 75)), PowerLimitW: new(or(f.PowerLimitW, 700)),
+		GPUPercent: new(util), MemoryPercent: new(util / 2), EncoderPercent: new(int64(0)), DecoderPercent: new(int64(0)),
+		TemperatureC: new(or(f.TemperatureC, 30)), MemoryUsedMiB: new(int64(0)), MemoryTotalMiB: new(or(f.MemoryMiB, 143771)),
+		BAR1UsedMiB: new(int64(1)), BAR1TotalMiB: new(or(f.BAR1MiB, 262144)),
+		ECCL1: new(int64(0)), ECCL2: new(int64(0)), ECCMemory: new(int64(0)), ECCUncorrected: new(int64(0)),
+		SMClockMHz: new(clock), MemoryClockMHz: new(or(f.MemoryClockMHz, 3201)), Throttle: &throttle,
 	}
 }

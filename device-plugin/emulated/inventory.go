@@ -24,7 +24,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sort"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/gohcl"
@@ -144,7 +143,7 @@ func decode(body hcl.Body) (*inventory, hcl.Diagnostics) {
 			return nil, diags
 		}
 	}
-	sort.Slice(inv.devices.Devices, func(i, j int) bool { return inv.devices.Devices[i].ID < inv.devices.Devices[j].ID })
+	gpu.Sort(inv.devices.Devices)
 	return inv, nil
 }
 

@@ -187,6 +187,3 @@ func (u *Unavailable) Error() string {
 
 // Unwrap returns the cause.
 func (u *Unavailable) Unwrap() error { return u.Err }
-
-// Ptr returns a pointer to v, for optional fields.
-func Ptr[T any](v T) *T { return &v }

@@ -25,7 +25,7 @@ func asClaimed() Record {
 	run := KernelRun{Ms: 80, Rate: 780, Share: 0.8, Sum: "a", CompileSeconds: 0.3}
 	return Record{
 		Steps:   []Step{{Name: "scan"}},
-		Idle:    map[string]gpu.Sample{"GPU-1": {MemoryUsedMiB: gpu.Ptr[int64](4)}},
+		Idle:    map[string]gpu.Sample{"GPU-1": {MemoryUsedMiB: new(int64(4))}},
 		SMI:     &SMI{Compared: 10},
 		Kernels: []KernelRuns{{GPU: "GPU-1", Model: "M", Kernel: "wgmma1", Runs: []KernelRun{run, run, run}}},
 		Session: []measure.Result{{GPU: "GPU-1", Seconds: 120, CPUSeconds: 1, Warmup: &measure.Warmup{Seconds: 30, Steady: true},
@@ -51,7 +51,7 @@ func TestClaims(t *testing.T) {
 	for claim, change := range map[string]func(*Record){
 		"every step":              func(r *Record) { r.Steps[0].Problem = "no answer" },
 		"our scan":                func(r *Record) { r.SMI.Differ = []Mismatch{{"GPU-1", "name", "a", "b"}} },
-		"an idle GPU":             func(r *Record) { r.Idle["GPU-1"] = gpu.Sample{MemoryUsedMiB: gpu.Ptr[int64](2000)} },
+		"an idle GPU":             func(r *Record) { r.Idle["GPU-1"] = gpu.Sample{MemoryUsedMiB: new(int64(2000))} },
 		"the driver compiles":     func(r *Record) { r.Kernels[0].Runs[1].CompileSeconds = 27 },
 		"the strongest kernel":    func(r *Record) { r.Session[0].Warnings = []string{`compiling kernel "wgmma1": it hung`} },
 		"class A is limited":      func(r *Record) { r.Session[0].Apps[0].LimitedBy = measure.LimitNone },

@@ -86,11 +86,12 @@ func box(t *testing.T, settings ...string) Options {
 	if err := os.WriteFile(lib+".settings", []byte(strings.Join(settings, "\n")), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	program := "#!/bin/sh\n"
+	var program strings.Builder
+	program.WriteString("#!/bin/sh\n")
 	for i, watts := range []int{600, 700} {
-		program += fmt.Sprintf("echo '%s, NVIDIA H200, 580.159.04, 00000000:%02X:00.0, [N/A], Enabled, Enabled, 143771, %d.00, 1980, 3201'\n", nvmltest.UUID(i), 0x1a+i, watts)
+		program.WriteString(fmt.Sprintf("echo '%s, NVIDIA H200, 580.159.04, 00000000:%02X:00.0, [N/A], Enabled, Enabled, 143771, %d.00, 1980, 3201'\n", nvmltest.UUID(i), 0x1a+i, watts))
 	}
-	if err := os.WriteFile(filepath.Join(dir, "nvidia-smi"), []byte(program), 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "nvidia-smi"), []byte(program.String()), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
@@ -228,8 +229,8 @@ func TestRunWithoutAnything(t *testing.T) {
 }
 
 func TestCompareSMI(t *testing.T) {
-	d := gpu.Device{ID: "GPU-1", Model: "NVIDIA H200", BusID: "0000:1a:00.0", MemoryMiB: gpu.Ptr[int64](143771), PowerLimitW: gpu.Ptr[int64](700),
-		CoresClockMHz: gpu.Ptr[int64](1980), MemoryClockMHz: gpu.Ptr[int64](3201), PersistenceMode: "Enabled", ECC: gpu.Ptr(true), VBIOS: "96.00"}
+	d := gpu.Device{ID: "GPU-1", Model: "NVIDIA H200", BusID: "0000:1a:00.0", MemoryMiB: new(int64(143771)), PowerLimitW: new(int64(700)),
+		CoresClockMHz: new(int64(1980)), MemoryClockMHz: new(int64(3201)), PersistenceMode: "Enabled", ECC: new(true), VBIOS: "96.00"}
 	good := "GPU-1, NVIDIA H200, 580.1, 00000000:1A:00.0, 96.00, Enabled, Enabled, 143770, 700.00, 1980, 3201\n"
 	for name, tc := range map[string]struct {
 		answer string

@@ -153,7 +153,7 @@ func parseOptions(args []string) (options, error) {
 	o.gpus = fs.Args()
 	o.plan.CI = *percent / 100
 	o.plan.Classes = nil
-	for _, s := range strings.Split(*classes, ",") {
+	for s := range strings.SplitSeq(*classes, ",") {
 		class, err := pal.ParseAppClass(strings.TrimSpace(s))
 		if err != nil {
 			return o, fmt.Errorf("-classes: %w", err)

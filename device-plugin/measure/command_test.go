@@ -38,8 +38,8 @@ func (m machine) Processes(ids []string) map[string][]int   { return m.pids }
 func (m machine) Close()                                    {}
 
 func twoGPUs() machine {
-	idle := gpu.Sample{GPUPercent: gpu.Ptr[int64](0), MemoryUsedMiB: gpu.Ptr[int64](4), Throttle: gpu.Ptr("power-cap"),
-		PowerW: gpu.Ptr(698.0), SMClockMHz: gpu.Ptr[int64](1500), TemperatureC: gpu.Ptr[int64](60)}
+	idle := gpu.Sample{GPUPercent: new(int64(0)), MemoryUsedMiB: new(int64(4)), Throttle: new("power-cap"),
+		PowerW: new(698.0), SMClockMHz: new(int64(1500)), TemperatureC: new(int64(60))}
 	return machine{
 		inv:     gpu.Inventory{DriverVersion: "580.159.04", Devices: []gpu.Device{target(0).Device, target(1).Device}},
 		samples: map[string]gpu.Sample{fakecuda.UUID(0): idle, fakecuda.UUID(1): idle},
@@ -159,7 +159,7 @@ func TestMeasurePartly(t *testing.T) {
 func TestMeasureRefuses(t *testing.T) {
 	t.Parallel()
 	busy := twoGPUs()
-	busy.samples[fakecuda.UUID(1)] = gpu.Sample{MemoryUsedMiB: gpu.Ptr[int64](50000)}
+	busy.samples[fakecuda.UUID(1)] = gpu.Sample{MemoryUsedMiB: new(int64(50000))}
 	computing := twoGPUs()
 	computing.pids = map[string][]int{fakecuda.UUID(0): {os.Getpid()}}
 	mig := machine{inv: gpu.Inventory{Devices: []gpu.Device{{ID: "MIG-1", MIGProfile: "3g.71gb"}}}}

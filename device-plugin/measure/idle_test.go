@@ -77,7 +77,7 @@ func TestUses(t *testing.T) {
 	}
 	r := Runner{
 		Sample: func([]string) map[string]gpu.Sample {
-			return map[string]gpu.Sample{"GPU-c": {MemoryUsedMiB: gpu.Ptr[int64](2000)}}
+			return map[string]gpu.Sample{"GPU-c": {MemoryUsedMiB: new(int64(2000))}}
 		},
 		Processes: func([]string) map[string][]int { return map[string][]int{"GPU-a": {4711, 4712}, "GPU-b": {4713}} },
 	}

@@ -43,7 +43,7 @@ func program(t *testing.T, k kernel) (code []instruction, labels map[string]int)
 	ptx := regexp.MustCompile(`//[^\n]*`).ReplaceAllString(entryOf(t, k), "")
 	body := ptx[strings.Index(ptx, "{")+1 : strings.LastIndex(ptx, "}")]
 	labels = map[string]int{}
-	for _, s := range strings.Split(strings.ReplaceAll(body, "\n", " "), ";") {
+	for s := range strings.SplitSeq(strings.ReplaceAll(body, "\n", " "), ";") {
 		s = strings.TrimSpace(s)
 		if m := labelSyntax.FindStringSubmatch(s); m != nil {
 			labels[m[1]], s = len(code), s[len(m[0]):]

@@ -188,7 +188,7 @@ func TestTelemetryIsPutToItsWindow(t *testing.T) {
 	start := time.Now()
 	tel := &telemetry{}
 	for i, clock := range []int64{1000, 1100, 1200, 1300} {
-		tel.add(newReading(start.Add(time.Duration(i)*time.Second), gpu.Sample{SMClockMHz: gpu.Ptr(clock), Throttle: gpu.Ptr("none")}))
+		tel.add(newReading(start.Add(time.Duration(i)*time.Second), gpu.Sample{SMClockMHz: new(clock), Throttle: new("none")}))
 	}
 	w := Window{}
 	w.annotate(tel.between(start.Add(time.Second), start.Add(2*time.Second)))

@@ -26,7 +26,7 @@ func allKernels() []kernel {
 func entryOf(t *testing.T, k kernel) string {
 	t.Helper()
 	head, entries, _ := strings.Cut(string(k.ptx), ".visible .entry ")
-	for _, e := range strings.Split(entries, ".visible .entry ") {
+	for e := range strings.SplitSeq(entries, ".visible .entry ") {
 		if strings.HasPrefix(e, k.entry+"(") {
 			return head + ".visible .entry " + e
 		}
@@ -49,7 +49,7 @@ func TestPTX(t *testing.T) {
 		ptx := entryOf(t, k)
 		m := params.FindStringSubmatch(ptx)
 		var types []string
-		for _, p := range strings.Split(m[2], ",") {
+		for p := range strings.SplitSeq(m[2], ",") {
 			types = append(types, strings.TrimPrefix(strings.Fields(p)[1], "."))
 		}
 		if got := strings.Join(types, " "); got != want[k.entry] {
@@ -154,7 +154,7 @@ func lintPTX(ptx string) (problems []string) {
 		labels[m[1]] = true
 	}
 	body = regexp.MustCompile(`//[^\n]*`).ReplaceAllString(body, "")
-	for _, line := range strings.Split(strings.ReplaceAll(body, "\n", " "), ";") {
+	for line := range strings.SplitSeq(strings.ReplaceAll(body, "\n", " "), ";") {
 		line = strings.TrimSpace(regexp.MustCompile(`^\s*[A-Z]:`).ReplaceAllString(line, ""))
 		if line == "" || strings.HasPrefix(line, ".reg") {
 			continue
@@ -175,7 +175,7 @@ func lintPTX(ptx string) (problems []string) {
 func declarations(body string) (types map[string]string, counts map[string]int) {
 	types, counts = map[string]string{}, map[string]int{}
 	for _, m := range regexp.MustCompile(`\.reg \.(\w+) ([^;]+);`).FindAllStringSubmatch(body, -1) {
-		for _, name := range strings.Split(m[2], ",") {
+		for name := range strings.SplitSeq(m[2], ",") {
 			name = strings.TrimSpace(name)
 			family, n, ranged := strings.Cut(strings.TrimSuffix(name, ">"), "<")
 			types[family], counts[family] = m[1], -1

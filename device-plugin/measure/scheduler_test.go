@@ -368,7 +368,7 @@ func TestSchedulerLeavesGPUsInUseAlone(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	busy := twoGPUs()
-	busy.samples[fakecuda.UUID(1)] = gpu.Sample{GPUPercent: gpu.Ptr[int64](3)}
+	busy.samples[fakecuda.UUID(1)] = gpu.Sample{GPUPercent: new(int64(3))}
 	f.Sample = busy.Sample
 	n := newNode(t, f, nil)
 	n.until("the idle GPU measured", func() bool { return n.measured(0) })

@@ -93,7 +93,7 @@ func quick() Plan {
 }
 
 func target(i int) Target {
-	return Target{Driver: "580.159.04", Device: gpu.Device{ID: fakecuda.UUID(i), Model: "NVIDIA H200", PowerLimitW: gpu.Ptr[int64](700), ECC: gpu.Ptr(true)}}
+	return Target{Driver: "580.159.04", Device: gpu.Device{ID: fakecuda.UUID(i), Model: "NVIDIA H200", PowerLimitW: new(int64(700)), ECC: new(true)}}
 }
 
 func TestSession(t *testing.T) {

@@ -118,7 +118,7 @@ func (w *Window) annotate(rs []reading) {
 	seen := map[string]bool{}
 	var reasons []string
 	for _, r := range rs {
-		for _, reason := range strings.Split(r.throttle, ",") {
+		for reason := range strings.SplitSeq(r.throttle, ",") {
 			if reason != "" && reason != "none" && !seen[reason] {
 				seen[reason] = true
 				reasons = append(reasons, reason)

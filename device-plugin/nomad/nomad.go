@@ -73,11 +73,11 @@ func (s *Source) Read(ctx context.Context) (*profile.Profile, error) {
 	if len(list) == 0 {
 		return nil, fmt.Errorf("there is no profile in Nomad Variables %q, or the token may not list them", Prefix)
 	}
-	seen := ""
+	var seen strings.Builder
 	for _, v := range list {
-		seen += fmt.Sprintf("%s@%d ", v.Path, v.ModifyIndex)
+		seen.WriteString(fmt.Sprintf("%s@%d ", v.Path, v.ModifyIndex))
 	}
-	if seen == s.seen {
+	if seen.String() == s.seen {
 		return nil, nil
 	}
 	shards := make([]profile.Shard, 0, len(list))
@@ -92,7 +92,7 @@ func (s *Source) Read(ctx context.Context) (*profile.Profile, error) {
 	if err != nil { // perhaps it is being written at this moment
 		return nil, fmt.Errorf("reading Nomad Variables %q: %w", Prefix, err)
 	}
-	s.seen = seen
+	s.seen = seen.String()
 	return p, nil
 }
 

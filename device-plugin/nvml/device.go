@@ -121,7 +121,7 @@ func (b *Backend) platform(r *reader, dev nvml.Device, d *gpu.Device) {
 		current, _, ret := dev.GetEccMode()
 		return mode{current}, ret
 	}); ok {
-		d.ECC = gpu.Ptr(e.current == nvml.FEATURE_ENABLED)
+		d.ECC = new(e.current == nvml.FEATURE_ENABLED)
 	}
 }
 
@@ -145,7 +145,7 @@ func (b *Backend) sizes(r *reader, dev nvml.Device, d *gpu.Device) {
 	gen, okGen := value(r, "nvmlDeviceGetMaxPcieLinkGeneration", dev.GetMaxPcieLinkGeneration)
 	d.PCIGeneration, d.PCIWidth = gen, width
 	if lane := laneMBPerS(gen); okWidth && okGen && lane > 0 {
-		d.PCIBandwidthMBPerS = gpu.Ptr(int64(width) * lane)
+		d.PCIBandwidthMBPerS = new(int64(width) * lane)
 	}
 }
 
@@ -220,5 +220,5 @@ func (b *Backend) systemMemoryMiB() *int64 {
 	if _, err := fmt.Sscanf(string(data), "MemTotal: %d kB", &kib); err != nil {
 		return nil
 	}
-	return gpu.Ptr(kib >> 10)
+	return new(kib >> 10)
 }

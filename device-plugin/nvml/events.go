@@ -7,8 +7,9 @@ package nvml
 
 import (
 	"context"
+	"maps"
 	"runtime"
-	"sort"
+	"slices"
 	"strings"
 	"time"
 
@@ -95,20 +96,11 @@ func (b *Backend) wait(w *watch) (e gpu.Event, ok bool, pause time.Duration) {
 func (b *Backend) registered() map[string]nvml.Device {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	out := make(map[string]nvml.Device, len(b.physical))
-	for id, d := range b.physical {
-		out[id] = d
-	}
-	return out
+	return maps.Clone(b.physical)
 }
 
 func joined(gpus map[string]nvml.Device) string {
-	ids := make([]string, 0, len(gpus))
-	for id := range gpus {
-		ids = append(ids, id)
-	}
-	sort.Strings(ids)
-	return strings.Join(ids, ",")
+	return strings.Join(slices.Sorted(maps.Keys(gpus)), ",")
 }
 
 // register makes an event set for the GPUs. One that takes no events, is lost or

@@ -36,7 +36,7 @@ type capTime struct {
 func (b *Backend) counted(r *reader, dev nvml.Device, id string, s *gpu.Sample) {
 	values := fields(r, dev, nvml.FI_DEV_MEMORY_TEMP, nvml.FI_DEV_PERF_POLICY_POWER, nvml.FI_DEV_PERF_POLICY_THERMAL)
 	if t, ok := values[nvml.FI_DEV_MEMORY_TEMP]; ok {
-		s.MemoryTemperatureC = gpu.Ptr(int64(t))
+		s.MemoryTemperatureC = new(int64(t))
 	}
 	power, okPower := values[nvml.FI_DEV_PERF_POLICY_POWER]
 	thermal, okThermal := values[nvml.FI_DEV_PERF_POLICY_THERMAL]
@@ -51,7 +51,7 @@ func (b *Backend) counted(r *reader, dev nvml.Device, id string, s *gpu.Sample) 
 	if !seen || ns <= 0 {
 		return
 	}
-	share := func(now, last float64) *float64 { return gpu.Ptr(min(100, max(0, 100*(now-last)/ns))) }
+	share := func(now, last float64) *float64 { return new(min(100, max(0, 100*(now-last)/ns))) }
 	if okPower {
 		s.PowerCapPercent = share(now.power, last.power)
 	}
@@ -149,7 +149,7 @@ func (b *Backend) metrics(last, now nvml.GpmSample, s *gpu.Sample) {
 	}
 	for i, w := range wants {
 		if nvml.Return(get.Metrics[i].NvmlReturn) == nvml.SUCCESS {
-			*w.into = gpu.Ptr(get.Metrics[i].Value * w.scale)
+			*w.into = new(get.Metrics[i].Value * w.scale)
 		}
 	}
 }

@@ -109,10 +109,10 @@ func TestH200(t *testing.T) {
 	want := gpu.Device{
 		ID: nvmltest.UUID(0), Model: "NVIDIA H200", Architecture: "hopper", ComputeMajor: 9, SMCount: 132, Minor: 0,
 		BusID: "0000:07:00.0", NUMANode: 3, PCIeSwitch: 0, Island: 0, Links: 18, P2P: "nvswitch", Clique: "00000000-0000-0000-0000-000000000009.7",
-		MemoryMiB: gpu.Ptr[int64](143771), PowerLimitW: gpu.Ptr[int64](700), BAR1MiB: gpu.Ptr[int64](262144),
-		CoresClockMHz: gpu.Ptr[int64](1980), MemoryClockMHz: gpu.Ptr[int64](3201),
-		PCIBandwidthMBPerS: gpu.Ptr[int64](63008), PCIGeneration: 5, PCIWidth: 16,
-		DisplayState: "Disabled", PersistenceMode: "Enabled", ECC: gpu.Ptr(true), Signals: gpu.Signals{Recovery: gpu.Ptr(0)},
+		MemoryMiB: new(int64(143771)), PowerLimitW: new(int64(700)), BAR1MiB: new(int64(262144)),
+		CoresClockMHz: new(int64(1980)), MemoryClockMHz: new(int64(3201)),
+		PCIBandwidthMBPerS: new(int64(63008)), PCIGeneration: 5, PCIWidth: 16,
+		DisplayState: "Disabled", PersistenceMode: "Enabled", ECC: new(true), Signals: gpu.Signals{Recovery: new(0)},
 	}
 	if diff := cmp.Diff(want, inv.Devices[0]); diff != "" {
 		t.Error(diff)
@@ -129,28 +129,28 @@ func TestSignals(t *testing.T) {
 		want   gpu.Signals
 	}{
 		{"lost=1", gpu.Signals{Lost: true}},
-		{"ret.nvmlDeviceGetMinorNumber=16", gpu.Signals{ResetRequired: true, Recovery: gpu.Ptr(0)}},
-		{"field.230=2", gpu.Signals{Recovery: gpu.Ptr(2)}},
-		{"remap=1", gpu.Signals{Recovery: gpu.Ptr(0), RemapPending: true}},
-		{"remap=2", gpu.Signals{Recovery: gpu.Ptr(0), RemapFailed: true}},
-		{"reasons=64", gpu.Signals{Recovery: gpu.Ptr(0), ThermalSlowdown: true}},
-		{"reasons=8", gpu.Signals{Recovery: gpu.Ptr(0), ThermalSlowdown: true}},
-		{"reasons=136", gpu.Signals{Recovery: gpu.Ptr(0), PowerBrake: true}},
-		{"pcie_width_now=4", gpu.Signals{Recovery: gpu.Ptr(0), PCIeDegraded: true}},
-		{"nvlinks=17", gpu.Signals{Recovery: gpu.Ptr(0), NVLinkDown: true}},
-		{"fabric_state=2", gpu.Signals{Recovery: gpu.Ptr(0), Fabric: gpu.FabricNotReady}},
-		{"fabric_status=999", gpu.Signals{Recovery: gpu.Ptr(0), Fabric: gpu.FabricFailed}},
-		{"fabric_health=0x200", gpu.Signals{Recovery: gpu.Ptr(0), Fabric: "config:incorrect-sysguid"}},
-		{"fabric_health=0xf00", gpu.Signals{Recovery: gpu.Ptr(0), Fabric: "config:15"}},
-		{"fabric_health=0x2100", gpu.Signals{Recovery: gpu.Ptr(0), Fabric: "config:no-partition"}},
-		{"fabric_health=0x11a6", gpu.Signals{Recovery: gpu.Ptr(0), FabricLimits: []string{"route-recovery"}}},
-		{"fabric_state=0 fabric_status=999", gpu.Signals{Recovery: gpu.Ptr(0)}},
+		{"ret.nvmlDeviceGetMinorNumber=16", gpu.Signals{ResetRequired: true, Recovery: new(0)}},
+		{"field.230=2", gpu.Signals{Recovery: new(2)}},
+		{"remap=1", gpu.Signals{Recovery: new(0), RemapPending: true}},
+		{"remap=2", gpu.Signals{Recovery: new(0), RemapFailed: true}},
+		{"reasons=64", gpu.Signals{Recovery: new(0), ThermalSlowdown: true}},
+		{"reasons=8", gpu.Signals{Recovery: new(0), ThermalSlowdown: true}},
+		{"reasons=136", gpu.Signals{Recovery: new(0), PowerBrake: true}},
+		{"pcie_width_now=4", gpu.Signals{Recovery: new(0), PCIeDegraded: true}},
+		{"nvlinks=17", gpu.Signals{Recovery: new(0), NVLinkDown: true}},
+		{"fabric_state=2", gpu.Signals{Recovery: new(0), Fabric: gpu.FabricNotReady}},
+		{"fabric_status=999", gpu.Signals{Recovery: new(0), Fabric: gpu.FabricFailed}},
+		{"fabric_health=0x200", gpu.Signals{Recovery: new(0), Fabric: "config:incorrect-sysguid"}},
+		{"fabric_health=0xf00", gpu.Signals{Recovery: new(0), Fabric: "config:15"}},
+		{"fabric_health=0x2100", gpu.Signals{Recovery: new(0), Fabric: "config:no-partition"}},
+		{"fabric_health=0x11a6", gpu.Signals{Recovery: new(0), FabricLimits: []string{"route-recovery"}}},
+		{"fabric_state=0 fabric_status=999", gpu.Signals{Recovery: new(0)}},
 	} {
 		t.Run(tc.values, func(t *testing.T) {
 			state := nvmltest.H200(2)
 			n := open(t, state)
 			n.scan()
-			for _, kv := range strings.Fields(tc.values) {
+			for kv := range strings.FieldsSeq(tc.values) {
 				k, v, _ := strings.Cut(kv, "=")
 				n.set("gpu1", k, v)
 			}
@@ -158,7 +158,7 @@ func TestSignals(t *testing.T) {
 			if diff := cmp.Diff(tc.want, of(t, inv, nvmltest.UUID(1)).Signals); diff != "" {
 				t.Error(diff)
 			}
-			if diff := cmp.Diff(gpu.Signals{Recovery: gpu.Ptr(0)}, of(t, inv, nvmltest.UUID(0)).Signals); diff != "" {
+			if diff := cmp.Diff(gpu.Signals{Recovery: new(0)}, of(t, inv, nvmltest.UUID(0)).Signals); diff != "" {
 				t.Errorf("the other GPU is touched:\n%s", diff)
 			}
 		})

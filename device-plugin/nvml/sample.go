@@ -206,7 +206,7 @@ func memory(r *reader, dev nvml.Device, s *gpu.Sample) {
 
 func utilization(r *reader, dev nvml.Device, s *gpu.Sample) {
 	if u, ok := value(r, "nvmlDeviceGetUtilizationRates", dev.GetUtilizationRates); ok && available(u.Gpu) {
-		s.GPUPercent, s.MemoryPercent = gpu.Ptr(int64(u.Gpu)), gpu.Ptr(int64(u.Memory))
+		s.GPUPercent, s.MemoryPercent = new(int64(u.Gpu)), new(int64(u.Memory))
 	}
 	first := func(ask func() (uint32, uint32, nvml.Return)) func() (uint32, nvml.Return) {
 		return func() (uint32, nvml.Return) { v, _, ret := ask(); return v, ret }
@@ -218,17 +218,17 @@ func utilization(r *reader, dev nvml.Device, s *gpu.Sample) {
 // heat reads power, temperature and clocks.
 func heat(r *reader, dev nvml.Device, s *gpu.Sample) {
 	if mw, ok := value(r, "nvmlDeviceGetPowerUsage", dev.GetPowerUsage); ok && available(mw) {
-		s.PowerW = gpu.Ptr(float64(mw) / 1000)
+		s.PowerW = new(float64(mw) / 1000)
 	}
 	s.PowerLimitW = number(r, "nvmlDeviceGetEnforcedPowerLimit", 1000, dev.GetEnforcedPowerLimit)
 	s.TemperatureC = number(r, "nvmlDeviceGetTemperature", 1, func() (uint32, nvml.Return) { return dev.GetTemperature(nvml.TEMPERATURE_GPU) })
 	s.SMClockMHz = number(r, "nvmlDeviceGetClockInfo", 1, func() (uint32, nvml.Return) { return dev.GetClockInfo(nvml.CLOCK_SM) })
 	s.MemoryClockMHz = number(r, "nvmlDeviceGetClockInfo", 1, func() (uint32, nvml.Return) { return dev.GetClockInfo(nvml.CLOCK_MEM) })
 	if mj, ok := value(r, "nvmlDeviceGetTotalEnergyConsumption", dev.GetTotalEnergyConsumption); ok && available(mj) {
-		s.EnergyJ = gpu.Ptr(float64(mj) / 1000)
+		s.EnergyJ = new(float64(mj) / 1000)
 	}
 	if reasons, ok := throttleReasons(r, dev); ok {
-		s.Throttle = gpu.Ptr(reasonNames(reasons))
+		s.Throttle = new(reasonNames(reasons))
 	}
 }
 
@@ -270,7 +270,7 @@ func faults(r *reader, dev nvml.Device, s *gpu.Sample) {
 		c, u, pending, failed, ret := dev.GetRemappedRows()
 		return remap{c, u, pending, failed}, ret
 	}); ok {
-		s.RemapCorrectable, s.RemapUncorrectable = gpu.Ptr(int64(m.correctable)), gpu.Ptr(int64(m.uncorrectable))
+		s.RemapCorrectable, s.RemapUncorrectable = new(int64(m.correctable)), new(int64(m.uncorrectable))
 		s.RemapPending, s.RemapFailed = &m.pending, &m.failed
 	}
 	s.PCIeReplays = number(r, "nvmlDeviceGetPcieReplayCounter", 1, dev.GetPcieReplayCounter)
@@ -295,7 +295,7 @@ func (t *pcieTraffic) read(r *reader, dev nvml.Device, s *gpu.Sample) {
 		if !ok || !available(kb) {
 			return nil
 		}
-		return gpu.Ptr(float64(kb) / 1000)
+		return new(float64(kb) / 1000)
 	}
 	if now := time.Now(); now.Sub(t.at) >= trafficEvery {
 		*t = pcieTraffic{now, rate(nvml.PCIE_UTIL_RX_BYTES), rate(nvml.PCIE_UTIL_TX_BYTES)}

@@ -6,9 +6,11 @@
 package nvml
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"sort"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -92,7 +94,7 @@ func (b *Backend) scan() (gpu.Inventory, error) {
 		}
 	}
 	gpu.Sort(inv.Devices)
-	sort.Strings(inv.Warnings)
+	slices.Sort(inv.Warnings)
 	return inv, nil
 }
 
@@ -243,12 +245,10 @@ func (u *unreadable) Unwrap() error { return u.err }
 
 // withSignals is f with the same signals for all its devices.
 func (f found) withSignals(s gpu.Signals) found {
-	ds := make([]gpu.Device, len(f.devices))
-	copy(ds, f.devices)
-	for i := range ds {
-		ds[i].Signals = s
+	f.devices = slices.Clone(f.devices)
+	for i := range f.devices {
+		f.devices[i].Signals = s
 	}
-	f.devices = ds
 	return f
 }
 
@@ -265,7 +265,7 @@ func (b *Backend) vanished(seen map[string]bool) []found {
 			out = append(out, f.withSignals(gpu.Signals{Lost: true, Unlisted: true}))
 		}
 	}
-	sort.Slice(out, func(i, j int) bool { return out[i].uuid < out[j].uuid })
+	slices.SortFunc(out, func(a, b found) int { return cmp.Compare(a.uuid, b.uuid) })
 	return out
 }
 
@@ -279,8 +279,6 @@ func (b *Backend) remember(fs []found) {
 			continue
 		}
 		b.physical[f.uuid] = f.dev
-		for id, h := range f.handles {
-			b.handles[id] = h
-		}
+		maps.Copy(b.handles, f.handles)
 	}
 }

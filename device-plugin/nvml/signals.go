@@ -36,7 +36,7 @@ const replaysOver = 30 * time.Second
 func (b *Backend) signals(r *reader, dev nvml.Device, uuid string) gpu.Signals {
 	var s gpu.Signals
 	if v, ok := fields(r, dev, nvml.FI_DEV_GET_GPU_RECOVERY_ACTION)[nvml.FI_DEV_GET_GPU_RECOVERY_ACTION]; ok {
-		s.Recovery = gpu.Ptr(int(v))
+		s.Recovery = new(int(v))
 	}
 	type remap struct{ pending, failed bool }
 	if m, ok := value(r, "nvmlDeviceGetRemappedRows", func() (remap, nvml.Return) {

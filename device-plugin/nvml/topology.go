@@ -6,7 +6,8 @@
 package nvml
 
 import (
-	"sort"
+	"cmp"
+	"slices"
 	"strings"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -87,7 +88,7 @@ func (b *Backend) topology(fs []found) {
 	for i, f := range fs {
 		uuids[i] = f.uuid
 	}
-	sort.Strings(uuids)
+	slices.Sort(uuids)
 	set := strings.Join(uuids, ",")
 	b.mu.Lock()
 	cache := b.pairs
@@ -207,7 +208,7 @@ func numberSets(u union, fs []found, out map[string]int) {
 	for i := range order {
 		order[i] = i
 	}
-	sort.Slice(order, func(i, j int) bool { return fs[order[i]].uuid < fs[order[j]].uuid })
+	slices.SortFunc(order, func(i, j int) int { return cmp.Compare(fs[i].uuid, fs[j].uuid) })
 	numbers := map[int]int{}
 	for _, i := range order {
 		root := u.find(i)

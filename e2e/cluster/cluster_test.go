@@ -49,7 +49,7 @@ func TestClientsAreReadyWithWhatTheyWereGiven(t *testing.T) {
 func sleeper(id string, count int) *api.Job {
 	job := api.NewBatchJob(id, id, "global", 50)
 	task := api.NewTask("sleep", "raw_exec").SetConfig("command", "/bin/sleep").SetConfig("args", []string{"86399"})
-	task.Resources = &api.Resources{CPU: ptr(10), MemoryMB: ptr(10)}
+	task.Resources = &api.Resources{CPU: new(10), MemoryMB: new(10)}
 	return job.AddTaskGroup(api.NewTaskGroup("g", count).AddTask(task))
 }
 
@@ -60,7 +60,8 @@ func bare(id string, count int) *api.Job {
 	return job
 }
 
-func ptr[T any](v T) *T { return &v }
+//go:fix inline
+func ptr[T any](v T) *T { return new(v) }
 
 // mustRun registers a job and waits until all its allocations run.
 func mustRun(t *testing.T, c *cluster.Cluster, job *api.Job, count int) {

@@ -36,7 +36,7 @@ func packages(t *testing.T) []pkg {
 		t.Fatalf("go list: %v", err)
 	}
 	var ps []pkg
-	for _, line := range strings.Split(strings.TrimSpace(string(out)), "\n") {
+	for line := range strings.SplitSeq(strings.TrimSpace(string(out)), "\n") {
 		f := strings.Split(line, "|")
 		ps = append(ps, pkg{strings.TrimPrefix(f[0], module), f[1], split(f[2]), split(f[3]), split(f[4])})
 	}
@@ -202,7 +202,7 @@ func TestEndToEndImportsNoProduct(t *testing.T) {
 		t.Fatalf("go list: %v", err)
 	}
 	seen := map[string]bool{}
-	for _, line := range strings.Split(strings.TrimSpace(string(out)), "\n") {
+	for line := range strings.SplitSeq(strings.TrimSpace(string(out)), "\n") {
 		path, imports, _ := strings.Cut(line, "|")
 		for _, i := range split(imports) {
 			sub, ours := strings.CutPrefix(i, module)

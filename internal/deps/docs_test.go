@@ -27,7 +27,7 @@ func tracked(t *testing.T, patterns ...string) []string {
 		t.Fatalf("git ls-files: %v", err)
 	}
 	var there []string
-	for _, name := range strings.Fields(string(out)) {
+	for name := range strings.FieldsSeq(string(out)) {
 		if _, err := os.Stat(filepath.Join(root, name)); err == nil { // not deleted meanwhile
 			there = append(there, name)
 		}
@@ -51,7 +51,7 @@ func read(t *testing.T, name string) string {
 func prose(text string) string {
 	var out []string
 	fence := ""
-	for _, line := range strings.Split(text, "\n") {
+	for line := range strings.SplitSeq(text, "\n") {
 		switch mark := strings.TrimLeft(line, " "); {
 		case fence != "":
 			if strings.HasPrefix(mark, fence) {
@@ -70,7 +70,7 @@ func prose(text string) string {
 // GitHub makes them.
 func anchors(text string) map[string]bool {
 	out := map[string]bool{}
-	for _, line := range strings.Split(prose(text), "\n") {
+	for line := range strings.SplitSeq(prose(text), "\n") {
 		heading := strings.TrimLeft(line, "#")
 		if heading == line || !strings.HasPrefix(heading, " ") {
 			continue
@@ -158,7 +158,7 @@ func TestMakeTargets(t *testing.T) {
 	targets := map[string]bool{}
 	for _, name := range tracked(t, "Makefile", "*.mk") {
 		for _, m := range regexp.MustCompile(`(?m)^([a-z][a-z0-9. -]*):`).FindAllStringSubmatch(read(t, name), -1) {
-			for _, target := range strings.Fields(m[1]) {
+			for target := range strings.FieldsSeq(m[1]) {
 				targets[target] = true
 			}
 		}

@@ -30,7 +30,7 @@ func TestNotice(t *testing.T) {
 		}
 		section, _, _ = strings.Cut(section, "\n\n")
 		var said []string
-		for _, line := range strings.Split(section, "\n") {
+		for line := range strings.SplitSeq(section, "\n") {
 			said = append(said, strings.Join(strings.Fields(line), " "))
 		}
 		if d := cmp.Diff(linked(t, path), said); d != "" {
@@ -52,7 +52,7 @@ func linked(t *testing.T, path string) []string {
 		t.Fatalf("go list: %v", err)
 	}
 	var all []string
-	for _, line := range strings.Split(strings.TrimSpace(string(out)), "\n") {
+	for line := range strings.SplitSeq(strings.TrimSpace(string(out)), "\n") {
 		f := strings.Split(line, "|")
 		if strings.HasPrefix(f[0], "github.com/hashicorp/nomad/") {
 			all = append(all, f[0]+" "+licence(t, f[1], f[3], split(f[2])))

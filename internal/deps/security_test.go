@@ -27,7 +27,7 @@ func TestSecurityNamesTests(t *testing.T) {
 	}
 	there := map[string]bool{}
 	function := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
-	for _, name := range strings.Fields(string(out)) {
+	for name := range strings.FieldsSeq(string(out)) {
 		code, err := os.ReadFile(filepath.Join(root, name))
 		if os.IsNotExist(err) {
 			continue // deleted, not committed
@@ -41,7 +41,7 @@ func TestSecurityNamesTests(t *testing.T) {
 	}
 	named := regexp.MustCompile("`((?:Test|Fuzz)\\w+)`")
 	rows := 0
-	for _, line := range strings.Split(string(text), "\n") {
+	for line := range strings.SplitSeq(string(text), "\n") {
 		names := named.FindAllStringSubmatch(line, -1)
 		for _, m := range names {
 			if !there[m[1]] {

@@ -31,14 +31,15 @@ func Write(dir, date, program, synopsis string, commands []Command) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	text := page(program, synopsis, date, fmt.Sprintf("Usage: %s <command> [options]\n\nCommand x has a page of its own: man %s-x.\n\nCommands:\n", program, program))
+	var text strings.Builder
+	text.WriteString(page(program, synopsis, date, fmt.Sprintf("Usage: %s <command> [options]\n\nCommand x has a page of its own: man %s-x.\n\nCommands:\n", program, program)))
 	for _, c := range commands {
-		text += ".TP\n" + escape(c.Name) + "\n" + escape(c.Synopsis) + "\n"
+		text.WriteString(".TP\n" + escape(c.Name) + "\n" + escape(c.Synopsis) + "\n")
 		if err := write(dir, program+" "+c.Name, page(program+" "+c.Name, c.Synopsis, date, c.Help)); err != nil {
 			return err
 		}
 	}
-	return write(dir, program, text)
+	return write(dir, program, text.String())
 }
 
 func write(dir, name, text string) error {

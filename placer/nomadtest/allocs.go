@@ -120,16 +120,17 @@ var (
 // taskBehaviour reads a task's configuration. NOMAD_ALLOC_INDEX is known, and "[ $I = n ] &&"
 // before "exit" limits it to one member.
 func taskBehaviour(t *api.Task, number int) (b behaviour) {
-	text := fmt.Sprint(t.Config["command"])
+	var text strings.Builder
+	text.WriteString(fmt.Sprint(t.Config["command"]))
 	switch args := t.Config["args"].(type) {
 	case []any:
 		for _, a := range args {
-			text += " " + fmt.Sprint(a)
+			text.WriteString(" " + fmt.Sprint(a))
 		}
 	case []string:
-		text += " " + strings.Join(args, " ")
+		text.WriteString(" " + strings.Join(args, " "))
 	}
-	for part := range strings.SplitSeq(text, ";") {
+	for part := range strings.SplitSeq(text.String(), ";") {
 		if when, rest, ok := strings.Cut(part, "] &&"); ok {
 			if !strings.HasSuffix(strings.TrimSpace(when), "= "+strconv.Itoa(number)) {
 				continue

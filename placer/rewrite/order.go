@@ -36,7 +36,7 @@ const maxAfter = 32
 // parseJobs tidies a list of job IDs: no spaces, none twice.
 func parseJobs(s string) (string, error) {
 	var ids []string
-	for _, id := range strings.Split(s, ",") {
+	for id := range strings.SplitSeq(s, ",") {
 		id = strings.TrimSpace(id)
 		if id == "" {
 			return "", fmt.Errorf("not a list of jobs such as prepare,train")

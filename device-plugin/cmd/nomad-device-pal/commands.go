@@ -5,8 +5,9 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
-	"sort"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/cli"
@@ -83,14 +84,9 @@ Commands:`
 
 // help is what a start by hand shows.
 func help(commands map[string]cli.CommandFactory) string {
-	names := make([]string, 0, len(commands))
-	for name := range commands {
-		names = append(names, name)
-	}
-	sort.Strings(names)
 	var b strings.Builder
 	b.WriteString(introduction + "\n")
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(commands)) {
 		c, err := commands[name]()
 		if err != nil {
 			continue

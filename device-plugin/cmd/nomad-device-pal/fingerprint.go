@@ -11,8 +11,9 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
-	"sort"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,7 +43,6 @@ const sourceHelp = `
 // parse reads the flags; ok is false when the command must end with code.
 func (s *source) parse(ui cli.Ui, name string, args []string, more func(*flag.FlagSet)) (code int, ok bool) {
 	fs := flag.NewFlagSet(name, flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
 	fs.StringVar(&s.inventory, "inventory", "", "")
 	fs.StringVar(&s.library, "nvml", "", "")
 	fs.StringVar(&s.profile, "profile", "", "")
@@ -50,14 +50,24 @@ func (s *source) parse(ui cli.Ui, name string, args []string, more func(*flag.Fl
 	if more != nil {
 		more(fs)
 	}
+	if code, ok := parseFlags(ui, fs, args); !ok {
+		return code, false
+	}
+	if fs.NArg() > 0 {
+		ui.Error(fmt.Sprintf("%s: argument %q is not wanted", name, fs.Arg(0)))
+		return 2, false
+	}
+	return 0, true
+}
+
+// parseFlags parses them; ok is false when the command must end with code.
+func parseFlags(ui cli.Ui, fs *flag.FlagSet, args []string) (code int, ok bool) {
+	fs.SetOutput(io.Discard)
 	switch err := fs.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		return cli.RunResultHelp, false
 	case err != nil:
-		ui.Error(fmt.Sprintf("%s: %v", name, err))
-		return 2, false
-	case fs.NArg() > 0:
-		ui.Error(fmt.Sprintf("%s: argument %q is not wanted", name, fs.Arg(0)))
+		ui.Error(fs.Name() + ": " + err.Error())
 		return 2, false
 	}
 	return 0, true
@@ -151,21 +161,12 @@ func printGroups(ui cli.Ui, groups []*device.DeviceGroup, asJSON bool) int {
 		}
 		ui.Output(columnize.Format(rows, &columnize.Config{NoTrim: true, Delim: "|", Glue: "  "}))
 		rows = []string{"  Attribute | Value"}
-		for _, name := range sortedNames(g.Attributes) {
+		for _, name := range slices.Sorted(maps.Keys(g.Attributes)) {
 			rows = append(rows, fmt.Sprintf("  %s | %s", name, attributeText(g.Attributes[name])))
 		}
 		ui.Output("\n" + columnize.Format(rows, &columnize.Config{NoTrim: true, Delim: "|", Glue: "  "}) + "\n")
 	}
 	return 0
-}
-
-func sortedNames[V any](m map[string]V) []string {
-	names := make([]string, 0, len(m))
-	for n := range m {
-		names = append(names, n)
-	}
-	sort.Strings(names)
-	return names
 }
 
 // attributeText is the value as a person writes it.

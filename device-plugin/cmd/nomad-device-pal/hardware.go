@@ -5,10 +5,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -56,20 +54,16 @@ func tryHardware(ui cli.Ui, args []string) int {
 		host = "node"
 	}
 	fs := flag.NewFlagSet("hardware", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
 	fs.StringVar(&o.Out, "out", "hardware-"+host, "")
 	fs.IntVar(&o.Runs, "runs", 10, "")
 	quick := fs.Bool("quick", false, "")
 	without := fs.Bool("no-faults", false, "")
 	fs.StringVar(&o.NVML, "nvml", "libnvidia-ml.so.1", "")
 	fs.StringVar(&o.CUDA, "cuda", "libcuda.so.1", "")
-	switch err := fs.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		return cli.RunResultHelp
-	case err != nil:
-		ui.Error("hardware: " + err.Error())
-		return 2
-	case fs.NArg() > 0 || o.Runs < 1:
+	if code, ok := parseFlags(ui, fs, args); !ok {
+		return code
+	}
+	if fs.NArg() > 0 || o.Runs < 1 {
 		ui.Error("hardware: -runs is at least 1, and no argument is wanted")
 		return 2
 	}

@@ -4,10 +4,8 @@
 package main
 
 import (
-	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -58,14 +56,11 @@ func remeasureCommand(ui cli.Ui) *command {
 // order is a subcommand that leaves an order for the running plugin.
 func order(ui cli.Ui, name string, args []string, kind statedir.Orders, done string) int {
 	fs := flag.NewFlagSet(name, flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
 	dir := fs.String("state-dir", deviceplugin.DefaultStateDir, "")
-	switch err := fs.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		return cli.RunResultHelp
-	case err != nil:
-		ui.Error(name + ": " + err.Error())
-		return 2
+	if code, ok := parseFlags(ui, fs, args); !ok {
+		return code
+	}
+	switch {
 	case fs.NArg() != 1:
 		ui.Error(name + ": one UUID is needed")
 		return 2

@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/cli"
@@ -89,11 +91,11 @@ func printStats(ui cli.Ui, groups []*device.DeviceGroupStats, asJSON bool) int {
 		return 0
 	}
 	for _, g := range groups {
-		for _, id := range sortedNames(g.InstanceStats) {
+		for _, id := range slices.Sorted(maps.Keys(g.InstanceStats)) {
 			ui.Output(fmt.Sprintf("%s/%s/%s[%s]", g.Vendor, g.Type, g.Name, id))
 			var rows []string
 			set := g.InstanceStats[id].Stats.Attributes
-			for _, name := range sortedNames(set) {
+			for _, name := range slices.Sorted(maps.Keys(set)) {
 				rows = append(rows, "  "+name+" | "+statText(set[name]))
 			}
 			ui.Output(columnize.Format(rows, &columnize.Config{NoTrim: true, Delim: "|", Glue: "  "}) + "\n")

@@ -14,7 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sort"
+	"slices"
 	"strings"
 )
 
@@ -78,7 +78,7 @@ func (s State) Write(path string) error {
 			lines = append(lines, scope+" "+key+" "+value)
 		}
 	}
-	sort.Strings(lines)
+	slices.Sort(lines)
 	var b bytes.Buffer
 	for _, l := range lines {
 		b.WriteString(l + "\n")
@@ -102,7 +102,7 @@ func H200(n int) State {
 	s.Set("sys", "cuda", "13000")
 	for i := range n {
 		scope := fmt.Sprintf("gpu%d", i)
-		for _, kv := range strings.Fields(idle) {
+		for kv := range strings.FieldsSeq(idle) {
 			k, v, _ := strings.Cut(kv, "=")
 			s.Set(scope, k, v)
 		}
