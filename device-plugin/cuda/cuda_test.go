@@ -62,7 +62,7 @@ func TestKernelRuns(t *testing.T) {
 		t.Fatalf("%d devices, %v", len(devices), err)
 	}
 	want := cuda.Device{UUID: fakecuda.UUID(1), Name: "NVIDIA H200", Major: 9, SMs: 132, ClockMHz: 1980, MemClockMHz: 3201,
-		BusBits: 6144, L2Bytes: 60 << 20, MemoryBytes: 140 << 30}
+		BusBits: 6144, MemoryBytes: 140 << 30}
 	if diff := cmp.Diff(want, devices[1], cmpopts.IgnoreUnexported(cuda.Device{})); diff != "" {
 		t.Errorf("device (-want +got)\n%s", diff)
 	}

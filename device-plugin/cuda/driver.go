@@ -23,8 +23,6 @@ const Library = "libcuda.so.1"
 
 // Driver is an open driver library.
 type Driver struct {
-	path string
-
 	init          func(flags uint32) int32
 	driverVersion func(v *int32) int32
 	errorName     func(code int32, name **byte) int32
@@ -39,7 +37,6 @@ type Driver struct {
 	contextRetain  func(ctx *uintptr, dev int32) int32
 	contextRelease func(dev int32) int32
 	contextSet     func(ctx uintptr) int32
-	memInfo        func(free, total *uint64) int32
 
 	moduleLoad     func(mod *uintptr, image *byte, n uint32, options *int32, values *uintptr) int32
 	moduleFunction func(fn *uintptr, mod uintptr, name *byte) int32
@@ -67,7 +64,7 @@ func Open(path string) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening CUDA driver library %q (is the NVIDIA driver installed?): %w", path, err)
 	}
-	d := &Driver{path: path}
+	d := &Driver{}
 	for _, f := range d.functions() {
 		// RegisterLibFunc panics for a missing name: ask first.
 		if _, err := purego.Dlsym(lib, f.name); err != nil {
@@ -92,7 +89,7 @@ func (d *Driver) functions() []function {
 		{"cuDeviceGetCount", &d.deviceCount}, {"cuDeviceGet", &d.deviceGet}, {"cuDeviceGetName", &d.deviceName},
 		{"cuDeviceGetUuid_v2", &d.deviceUUID}, {"cuDeviceGetAttribute", &d.deviceAttribute}, {"cuDeviceTotalMem_v2", &d.deviceMemory},
 		{"cuDevicePrimaryCtxRetain", &d.contextRetain}, {"cuDevicePrimaryCtxRelease_v2", &d.contextRelease},
-		{"cuCtxSetCurrent", &d.contextSet}, {"cuMemGetInfo_v2", &d.memInfo},
+		{"cuCtxSetCurrent", &d.contextSet},
 		{"cuModuleLoadDataEx", &d.moduleLoad}, {"cuModuleGetFunction", &d.moduleFunction},
 		{"cuMemAlloc_v2", &d.memAlloc}, {"cuMemFree_v2", &d.memFree}, {"cuMemsetD32_v2", &d.memset32},
 		{"cuMemcpyHtoD_v2", &d.copyHtoD}, {"cuMemcpyDtoH_v2", &d.copyDtoH},
@@ -119,7 +116,6 @@ type Device struct {
 	ClockMHz     int // largest SM clock
 	MemClockMHz  int
 	BusBits      int // memory bus width
-	L2Bytes      int
 	MemoryBytes  uint64
 
 	handle int32
@@ -131,7 +127,6 @@ const (
 	attrSMs         = 16
 	attrMemClockKHz = 36
 	attrBusBits     = 37
-	attrL2Bytes     = 38
 	attrMajor       = 75
 	attrMinor       = 76
 )
@@ -177,7 +172,7 @@ func (d *Driver) device(ordinal int32) (Device, error) {
 		attr int32
 		to   *int
 	}{{attrClockKHz, &clockKHz}, {attrSMs, &dev.SMs}, {attrMemClockKHz, &memClockKHz}, {attrBusBits, &dev.BusBits},
-		{attrL2Bytes, &dev.L2Bytes}, {attrMajor, &dev.Major}, {attrMinor, &dev.Minor}} {
+		{attrMajor, &dev.Major}, {attrMinor, &dev.Minor}} {
 		var v int32
 		if code := d.deviceAttribute(&v, a.attr, dev.handle); code != 0 {
 			return dev, d.fail(op, code)

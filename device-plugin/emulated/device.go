@@ -4,6 +4,7 @@
 package emulated
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -66,7 +67,7 @@ func device(id string, f fields, index int) (d gpu.Device, why string) {
 	}
 	d.Signals.Recovery = f.Recovery
 	if !or(f.Healthy, true) {
-		d.Signals.Reported = stringOr(or(f.HealthReason, ""), "reported-unhealthy")
+		d.Signals.Reported = cmp.Or(or(f.HealthReason, ""), "reported-unhealthy")
 	}
 	return d, inject(&d.Signals, or(f.Fault, ""))
 }

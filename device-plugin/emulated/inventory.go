@@ -21,6 +21,7 @@
 package emulated
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -82,7 +83,6 @@ type inventory struct {
 	xids        map[string]int    // by GPU
 	samples     map[string]fields // by GPU, for Sample
 	hang        bool              // a GPU with fault = "hang-driver": scans do not return
-	faults      map[string]string // by GPU
 }
 
 // read parses and checks the inventory file at path. Errors name file and line.
@@ -128,9 +128,8 @@ func decode(body hcl.Body) (*inventory, hcl.Diagnostics) {
 		unavailable: top.Unavailable,
 		xids:        map[string]int{},
 		samples:     map[string]fields{},
-		faults:      map[string]string{},
 	}
-	inv.devices.DriverVersion = stringOr(top.DriverVersion, "580.159.04")
+	inv.devices.DriverVersion = cmp.Or(top.DriverVersion, "580.159.04")
 	inv.devices.DriverLoad = top.DriverLoad
 	inv.devices.CUDAMajor, inv.devices.CUDAMinor = 13, 0
 	if top.CUDAVersion != "" {
@@ -166,7 +165,6 @@ func (inv *inventory) add(block *hcl.Block, defaults fields) hcl.Diagnostics {
 	}
 	inv.devices.Devices = append(inv.devices.Devices, d)
 	inv.samples[id] = f
-	inv.faults[id] = or(f.Fault, "")
 	inv.hang = inv.hang || or(f.Fault, "") == FaultHangDriver
 	if f.Xid != nil && *f.Xid != 0 {
 		inv.xids[id] = *f.Xid
@@ -183,13 +181,6 @@ func or[T any](p *T, fallback T) T {
 		return fallback
 	}
 	return *p
-}
-
-func stringOr(s, fallback string) string {
-	if s == "" {
-		return fallback
-	}
-	return s
 }
 
 // times checks the measured times of a GPU.

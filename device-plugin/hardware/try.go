@@ -91,24 +91,10 @@ func kernelRun(kernel string, res measure.Result) KernelRun {
 	}
 	a := res.Apps[0]
 	run.Ms, run.Rate, run.Unit, run.Share, run.LimitedBy, run.Sum = a.Ms, a.Rate, a.Unit, a.Share, a.LimitedBy, a.Sum
-	run.ClockMHz = mean(a.Windows, func(w measure.Window) *float64 { return w.ClockMHz })
-	run.PowerW = mean(a.Windows, func(w measure.Window) *float64 { return w.PowerW })
-	run.TempC = mean(a.Windows, func(w measure.Window) *float64 { return w.TempC })
+	run.ClockMHz = measure.Mean(a.Windows, func(w measure.Window) *float64 { return w.ClockMHz })
+	run.PowerW = measure.Mean(a.Windows, func(w measure.Window) *float64 { return w.PowerW })
+	run.TempC = measure.Mean(a.Windows, func(w measure.Window) *float64 { return w.TempC })
 	return run
-}
-
-func mean(ws []measure.Window, of func(measure.Window) *float64) *float64 {
-	sum, n := 0.0, 0.0
-	for _, w := range ws {
-		if v := of(w); v != nil {
-			sum, n = sum+*v, n+1
-		}
-	}
-	if n == 0 {
-		return nil
-	}
-	sum /= n
-	return &sum
 }
 
 // session is one whole measurement, as the plugin makes them.

@@ -36,7 +36,8 @@ type message struct {
 	Ready     *childReady    `json:"ready,omitempty"`
 	Window    *childWindow   `json:"window,omitempty"`
 	Stopped   bool           `json:"stopped,omitempty"`
-	Failed    *childFailure  `json:"failed,omitempty"`
+	// Failed is the last message: why the child ends.
+	Failed string `json:"failed,omitempty"`
 }
 
 // childCompiled says how long a kernel took to compile.
@@ -77,12 +78,6 @@ type childWindow struct {
 	Sum   string       `json:"sum"`
 }
 
-// childFailure is the child's last message.
-type childFailure struct {
-	Text string `json:"text"`
-	Code int    `json:"code,omitempty"` // the driver's
-}
-
 // childOptions are what the parent asks of a child.
 type childOptions struct {
 	library, uuid string
@@ -102,7 +97,7 @@ func Child(o childOptions, in io.Reader, out io.Writer) int {
 	if err == nil || errors.Is(err, io.ErrClosedPipe) {
 		return 0
 	}
-	if err := c.send(message{Failed: &childFailure{Text: err.Error(), Code: cuda.CodeOf(err)}}); err != nil {
+	if err := c.send(message{Failed: err.Error()}); err != nil {
 		return 2
 	}
 	return 1

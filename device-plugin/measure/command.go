@@ -345,7 +345,7 @@ func childList(library string, out io.Writer) int {
 		devices, err = d.Devices()
 	}
 	if err != nil {
-		_ = enc.Encode(message{Failed: &childFailure{Text: err.Error(), Code: cuda.CodeOf(err)}})
+		_ = enc.Encode(message{Failed: err.Error()})
 		return 1
 	}
 	for _, dev := range devices {

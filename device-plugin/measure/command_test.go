@@ -6,6 +6,7 @@ package measure
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -81,7 +82,7 @@ func TestMeasureCommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := ParseReport(data)
+	r, err := parseReport(data)
 	if err != nil || len(r.Results) != 2 {
 		t.Fatalf("%d results, %v", len(r.Results), err)
 	}
@@ -89,7 +90,7 @@ func TestMeasureCommand(t *testing.T) {
 	if err != nil || !bytes.Equal(again, data) {
 		t.Errorf("reading and writing a report changes it (%v):\n%s", err, cmp.Diff(string(data), string(again)))
 	}
-	p, err := profile.Build(r.Samples(), profile.DefaultOptions(), nil)
+	p, err := profile.Build(samples(r), profile.DefaultOptions(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +105,7 @@ func TestMeasureOneOfTwoAsJSON(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}
-	r, err := ParseReport([]byte(out))
+	r, err := parseReport([]byte(out))
 	if err != nil || len(r.Results) != 1 || r.Results[0].GPU != fakecuda.UUID(1) || !r.Results[0].Solo || len(r.Results[0].Apps) != 1 {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -225,7 +226,7 @@ func TestMeasureOwnProgram(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}
-	r, err := ParseReport([]byte(out))
+	r, err := parseReport([]byte(out))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,7 +274,7 @@ func TestParseReportErrors(t *testing.T) {
 		`{"format":"x"}`: `format is "x", want "nomad-pal/measurement/1"`,
 		`{"format":"nomad-pal/measurement/1","results":[{"gpu":"g","apps":[{"app":"A","ms":-1}]}]}`: `result 1 (GPU "g"), application "A": time -1 is not`,
 	} {
-		if _, err := ParseReport([]byte(in)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := parseReport([]byte(in)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", in, err, want)
 		}
 	}
@@ -290,4 +291,35 @@ func TestBoard(t *testing.T) {
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
+}
+
+// samples are a report's times for calibration.
+func samples(r Report) []profile.Sample {
+	var out []profile.Sample
+	for _, res := range r.Results {
+		for _, a := range res.Apps {
+			// CI is 1.96 standard errors of the median.
+			out = append(out, profile.Sample{GPU: res.GPU, Model: res.Model, Key: res.Key, App: a.App, Time: a.Ms, Noise: a.CI / 1.96})
+		}
+	}
+	return out
+}
+
+// parseReport reads what [Report.Encode] wrote.
+func parseReport(data []byte) (Report, error) {
+	var r Report
+	if err := json.NewDecoder(bytes.NewReader(data)).Decode(&r); err != nil {
+		return Report{}, fmt.Errorf("measurement report: %w", err)
+	}
+	if r.Format != Format {
+		return Report{}, fmt.Errorf("measurement report: format is %q, want %q", r.Format, Format)
+	}
+	for i, res := range r.Results {
+		for _, a := range res.Apps {
+			if res.GPU == "" || !(a.Ms > 0) {
+				return Report{}, fmt.Errorf("measurement report: result %d (GPU %q), application %q: time %v is not a positive number", i+1, res.GPU, a.App, a.Ms)
+			}
+		}
+	}
+	return r, nil
 }

@@ -26,7 +26,11 @@ func (s *session) finish(r *childReady, ws []Window, rs []reading) {
 	}
 	if r.Work > 0 {
 		a.Rate, a.Unit = r.Work/(a.Ms/1e3), r.Unit
-		if problem := a.judge(r, clockOf(ws), s.slowBelow(r)); problem != "" {
+		clock := 0.0 // not known
+		if mean := Mean(ws, func(w Window) *float64 { return w.ClockMHz }); mean != nil {
+			clock = *mean
+		}
+		if problem := a.judge(r, clock, s.slowBelow(r)); problem != "" {
 			s.warn("class %s: %s", r.Class, problem)
 			if !a.Slow {
 				return // not to be believed
@@ -69,22 +73,6 @@ func (s *session) usable(c pal.AppClass, ws []Window, a *App) []float64 {
 		s.warn("class %s: held down by heat or the power supply in %d of %d windows", c, hot, len(ws))
 	}
 	return kept(a.Windows)
-}
-
-// clockOf is the mean SM clock of the windows, 0 if not known.
-func clockOf(ws []Window) float64 {
-	var sum float64
-	n := 0
-	for _, w := range ws {
-		if w.ClockMHz != nil {
-			sum += *w.ClockMHz
-			n++
-		}
-	}
-	if n == 0 {
-		return 0
-	}
-	return sum / float64(n)
 }
 
 // slowBelow is the rate of a class below which this GPU is slow beyond doubt, 0

@@ -87,7 +87,7 @@ func (c *process) read(stdout io.Reader) {
 	for s.Scan() {
 		var m message
 		if err := json.Unmarshal(s.Bytes(), &m); err != nil {
-			m = message{Failed: &childFailure{Text: fmt.Sprintf("measuring process wrote %q: %v", s.Text(), err)}}
+			m = message{Failed: fmt.Sprintf("measuring process wrote %q: %v", s.Text(), err)}
 		}
 		c.messages <- m
 	}
@@ -108,8 +108,8 @@ func (c *process) next(ctx context.Context, patience time.Duration) (message, er
 			return m, ctx.Err()
 		case !ok:
 			return m, fmt.Errorf("%w%s", errEnded, c.stderr.said())
-		case m.Failed != nil:
-			return m, errors.New(m.Failed.Text)
+		case m.Failed != "":
+			return m, errors.New(m.Failed)
 		}
 		return m, nil
 	case <-timer.C:
@@ -185,8 +185,8 @@ func (r Runner) List(ctx context.Context) ([]gpu.Device, error) {
 		if err := json.Unmarshal([]byte(line), &m); err != nil {
 			return nil, fmt.Errorf("listing GPUs: the measuring process wrote %q", line)
 		}
-		if m.Failed != nil {
-			return nil, errors.New(m.Failed.Text)
+		if m.Failed != "" {
+			return nil, errors.New(m.Failed)
 		}
 		d := gpu.Device{ID: m.Device.UUID, Model: m.Device.Name}
 		if _, err := fmt.Sscanf(m.Device.Compute, "%d.%d", &d.ComputeMajor, &d.ComputeMinor); err != nil {

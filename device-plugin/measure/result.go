@@ -4,7 +4,6 @@
 package measure
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -121,18 +120,6 @@ func (r Result) Measurement() (m attr.Measurement, ok bool) {
 	return m, len(m.Times) > 0
 }
 
-// Samples are the report's times for calibration.
-func (r Report) Samples() []profile.Sample {
-	var out []profile.Sample
-	for _, res := range r.Results {
-		for _, a := range res.Apps {
-			// CI is 1.96 standard errors of the median.
-			out = append(out, profile.Sample{GPU: res.GPU, Model: res.Model, Key: res.Key, App: a.App, Time: a.Ms, Noise: a.CI / 1.96})
-		}
-	}
-	return out
-}
-
 // Encode writes the report as indented JSON.
 func (r Report) Encode() ([]byte, error) {
 	r.Format = Format
@@ -141,23 +128,4 @@ func (r Report) Encode() ([]byte, error) {
 		return nil, fmt.Errorf("encoding the report: %w", err)
 	}
 	return append(data, '\n'), nil
-}
-
-// ParseReport reads what [Report.Encode] wrote.
-func ParseReport(data []byte) (Report, error) {
-	var r Report
-	if err := json.NewDecoder(bytes.NewReader(data)).Decode(&r); err != nil {
-		return Report{}, fmt.Errorf("measurement report: %w", err)
-	}
-	if r.Format != Format {
-		return Report{}, fmt.Errorf("measurement report: format is %q, want %q", r.Format, Format)
-	}
-	for i, res := range r.Results {
-		for _, a := range res.Apps {
-			if res.GPU == "" || !(a.Ms > 0) {
-				return Report{}, fmt.Errorf("measurement report: result %d (GPU %q), application %q: time %v is not a positive number", i+1, res.GPU, a.App, a.Ms)
-			}
-		}
-	}
-	return r, nil
 }

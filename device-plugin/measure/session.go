@@ -315,7 +315,7 @@ const (
 func (s *session) warm(now time.Time) bool {
 	half := s.plan.Settle / 2
 	temp := func(r reading) *float64 { return r.tempC }
-	a, b := mean(s.watch.between(now.Add(-2*half), now.Add(-half)), temp), mean(s.watch.between(now.Add(-half), now), temp)
+	a, b := Mean(s.watch.between(now.Add(-2*half), now.Add(-half)), temp), Mean(s.watch.between(now.Add(-half), now), temp)
 	return a == nil || b == nil || math.Abs(*b-*a) < settleC
 }
 

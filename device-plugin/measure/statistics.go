@@ -5,7 +5,9 @@ package measure
 
 import (
 	"math"
-	"sort"
+	"slices"
+
+	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
 // summary is what a series of window times says.
@@ -51,18 +53,7 @@ func autocorrelation(xs []float64, center float64) float64 {
 	return num / den
 }
 
-func median(xs []float64) float64 {
-	if len(xs) == 0 {
-		return math.NaN()
-	}
-	s := append([]float64(nil), xs...)
-	sort.Float64s(s)
-	n := len(s)
-	if n%2 == 1 {
-		return s[n/2]
-	}
-	return (s[n/2-1] + s[n/2]) / 2
-}
+func median(xs []float64) float64 { return profile.Quantile(slices.Sorted(slices.Values(xs)), 0.5) }
 
 // steady reports whether the later half of the values differs from the earlier
 // by less than the relative bound.

@@ -112,9 +112,9 @@ const (
 // annotate puts what the readings say into a window, and drops it where the
 // hardware, not the workload, held it down.
 func (w *Window) annotate(rs []reading) {
-	w.ClockMHz = mean(rs, func(r reading) *float64 { return r.clock })
-	w.PowerW = mean(rs, func(r reading) *float64 { return r.power })
-	w.TempC = mean(rs, func(r reading) *float64 { return r.tempC })
+	w.ClockMHz = Mean(rs, func(r reading) *float64 { return r.clock })
+	w.PowerW = Mean(rs, func(r reading) *float64 { return r.power })
+	w.TempC = Mean(rs, func(r reading) *float64 { return r.tempC })
 	seen := map[string]bool{}
 	var reasons []string
 	for _, r := range rs {
@@ -134,20 +134,18 @@ func (w *Window) annotate(rs []reading) {
 	}
 }
 
-func mean(rs []reading, of func(reading) *float64) *float64 {
-	var sum float64
-	n := 0
-	for _, r := range rs {
-		if v := of(r); v != nil {
-			sum += *v
-			n++
+// Mean is the mean of what is known of each; nil if nothing is of any.
+func Mean[T any](all []T, of func(T) *float64) *float64 {
+	sum, n := 0.0, 0.0
+	for _, x := range all {
+		if v := of(x); v != nil {
+			sum, n = sum+*v, n+1
 		}
 	}
 	if n == 0 {
 		return nil
 	}
-	sum /= float64(n)
-	return &sum
+	return new(sum / n)
 }
 
 // limitShare is the share of readings from which a limit counts.
@@ -165,7 +163,7 @@ func limitedBy(rs []reading) Limit {
 		if strings.Contains(r.throttle, throttlePower) || r.powerPart != nil && *r.powerPart >= 100*limitShare {
 			power++
 		}
-		if r.throttle != "" && containsAny(r.throttle, throttleSWThermal, throttleHWThermal) || r.thermoPart != nil && *r.thermoPart >= 100*limitShare {
+		if strings.Contains(r.throttle, throttleSWThermal) || strings.Contains(r.throttle, throttleHWThermal) || r.thermoPart != nil && *r.thermoPart >= 100*limitShare {
 			thermal++
 		}
 	}
@@ -179,13 +177,4 @@ func limitedBy(rs []reading) Limit {
 		return LimitPower
 	}
 	return LimitNone
-}
-
-func containsAny(s string, parts ...string) bool {
-	for _, p := range parts {
-		if strings.Contains(s, p) {
-			return true
-		}
-	}
-	return false
 }

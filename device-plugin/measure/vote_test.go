@@ -62,7 +62,7 @@ func TestReportShowsTheGPUThatComputesWrongly(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}
-	r, err := ParseReport([]byte(out))
+	r, err := parseReport([]byte(out))
 	if err != nil {
 		t.Fatal(err)
 	}

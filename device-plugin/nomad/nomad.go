@@ -6,6 +6,7 @@
 package nomad
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -40,17 +41,9 @@ type Source struct {
 // Open makes a source; it does not connect.
 func Open(o Options) (*Source, error) {
 	cfg := api.DefaultConfig()
-	if o.Address != "" {
-		cfg.Address = o.Address
-	}
-	if o.Namespace != "" {
-		cfg.Namespace = o.Namespace
-	}
-	for from, into := range map[string]*string{o.CACert: &cfg.TLSConfig.CACert, o.ClientCert: &cfg.TLSConfig.ClientCert, o.ClientKey: &cfg.TLSConfig.ClientKey} {
-		if from != "" {
-			*into = from
-		}
-	}
+	cfg.Address, cfg.Namespace = cmp.Or(o.Address, cfg.Address), cmp.Or(o.Namespace, cfg.Namespace)
+	tls := cfg.TLSConfig
+	tls.CACert, tls.ClientCert, tls.ClientKey = cmp.Or(o.CACert, tls.CACert), cmp.Or(o.ClientCert, tls.ClientCert), cmp.Or(o.ClientKey, tls.ClientKey)
 	client, err := api.NewClient(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to Nomad at %q: %w", cfg.Address, err)

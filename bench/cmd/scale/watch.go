@@ -147,72 +147,61 @@ func note(in map[string]map[string]time.Time, job, alloc string, now time.Time) 
 
 // placed waits until the job has n allocations and returns when the last came.
 func (w *watcher) placed(ctx context.Context, job string, n int) (time.Time, error) {
-	return w.wait(ctx, w.exist, job, n)
+	return w.last(ctx, w.exist, job, n)
 }
 
 // runs waits until n allocations of the job run, or ran, and returns when the
 // last began to.
 func (w *watcher) runs(ctx context.Context, job string, n int) (time.Time, error) {
-	return w.wait(ctx, w.running, job, n)
+	return w.last(ctx, w.running, job, n)
+}
+
+func (w *watcher) last(ctx context.Context, in map[string]map[string]time.Time, job string, n int) (time.Time, error) {
+	at, err := w.wait(ctx, fmt.Sprintf("allocations of job %q", job), n, func() []time.Time { return slices.Collect(maps.Values(in[job])) })
+	if err != nil {
+		return time.Time{}, err
+	}
+	return at[len(at)-1], nil
 }
 
 // first waits until n jobs whose names begin so have an allocation, and returns
 // when each first one came, in order.
 func (w *watcher) first(ctx context.Context, prefix string, n int) ([]time.Time, error) {
-	limit := time.NewTimer(5 * time.Minute)
-	defer limit.Stop()
-	for {
-		var at []time.Time
-		w.mu.Lock()
-		grew, err := w.grew, w.err
+	at, err := w.wait(ctx, "jobs "+prefix+"… with an allocation", n, func() (at []time.Time) {
 		for job, allocs := range w.exist {
 			if strings.HasPrefix(job, prefix) {
 				at = append(at, slices.MinFunc(slices.Collect(maps.Values(allocs)), time.Time.Compare))
 			}
 		}
+		return at
+	})
+	if err != nil {
+		return nil, err
+	}
+	return at[:n], nil
+}
+
+// wait waits until at least n of something are there, and returns when each came, in order.
+func (w *watcher) wait(ctx context.Context, what string, n int, there func() []time.Time) ([]time.Time, error) {
+	limit := time.NewTimer(5 * time.Minute)
+	defer limit.Stop()
+	for {
+		w.mu.Lock()
+		grew, err, at := w.grew, w.err, there()
 		w.mu.Unlock()
 		switch {
 		case err != nil:
 			return nil, err
 		case len(at) >= n:
 			slices.SortFunc(at, time.Time.Compare)
-			return at[:n], nil
+			return at, nil
 		}
 		select {
 		case <-grew:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-limit.C:
-			return nil, fmt.Errorf("%d of %d jobs %s… have an allocation after 5 minutes", len(at), n, prefix)
-		}
-	}
-}
-
-func (w *watcher) wait(ctx context.Context, in map[string]map[string]time.Time, job string, n int) (time.Time, error) {
-	limit := time.NewTimer(5 * time.Minute)
-	defer limit.Stop()
-	for {
-		w.mu.Lock()
-		grew, err, have := w.grew, w.err, len(in[job])
-		var last time.Time
-		for _, at := range in[job] {
-			if at.After(last) {
-				last = at
-			}
-		}
-		w.mu.Unlock()
-		switch {
-		case err != nil:
-			return last, err
-		case have >= n:
-			return last, nil
-		}
-		select {
-		case <-grew:
-		case <-ctx.Done():
-			return last, ctx.Err()
-		case <-limit.C:
-			return last, fmt.Errorf("job %q has %d of %d allocations after 5 minutes", job, have, n)
+			return nil, fmt.Errorf("%d of %d %s after 5 minutes", len(at), n, what)
 		}
 	}
 }
