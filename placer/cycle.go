@@ -47,6 +47,16 @@ func (p *Placer) cycle(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
+// cycleWithin is one cycle. The order matters: each step relies on those before it.
+//
+//  1. Read what events did not tell enough of: allocations, measurements, failures.
+//  2. Bring the view up to date: who holds which GPU, which GPUs are kept out.
+//  3. Bring each gang up to date (track), then let it do what is due (reconcileAll).
+//     Gangs that end give their GPUs back here, before anybody is started.
+//  4. Tell the queue what changed, and compare it with the view (balance). Only a queue
+//     that agrees with the view may decide: else a GPU could be given out twice.
+//  5. Take in jobs that came to the agent, and decide.
+//  6. Publish and store. Nothing above waits for that, and it may fail.
 func (p *Placer) cycleWithin(ctx context.Context) error {
 	now := p.tick()
 	if p.mayTry(readingAllocs, now) {
@@ -82,7 +92,9 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 	return nil
 }
 
-// sorted are the jobs by key; not to be changed.
+// sorted are the jobs by key; not to be changed. The order is kept from cycle to cycle,
+// so that thousands of jobs need not be sorted in each. It is valid if it is as long as the map: [Placer.add] and [Placer.forget] keep it so, or
+// drop it.
 func (p *Placer) sorted() []*tracked {
 	if len(p.order) != len(p.jobs) {
 		p.order = make([]*tracked, 0, len(p.jobs))
@@ -130,7 +142,9 @@ type followed struct {
 // what was learned of running jobs says something about those that wait.
 const followAll = 10 * time.Second
 
-// viewOptions are the options of the view as they are now.
+// viewOptions are the options of the view as they are now. Kept out like GPUs in
+// quarantine are those of a node that is back but has not yet said what it still runs, and
+// those of purged jobs whose tasks may still run: Nomad counts both as free.
 func (p *Placer) viewOptions(now time.Time) nomad.ViewOptions {
 	o := p.cfg.viewOptions(p.profile, p.given(now))
 	o.Quarantined = failure.Out(p.failureHistory.quarantine, now)
@@ -165,7 +179,10 @@ func (p *Placer) look(now time.Time) error {
 	return nil
 }
 
-// track brings the tracked jobs up to date with the state.
+// track brings the tracked jobs up to date with the state. As a rule it looks only at
+// jobs that were touched since the last cycle. It looks at all of them after a full read,
+// when the view was built again or other nodes may serve jobs (its epoch), and every
+// [followAll].
 func (p *Placer) track(ctx context.Context) {
 	keys, mark, known := p.state.Touched(p.followed.mark)
 	now := followed{mark: mark, view: p.view, epoch: p.view.Epoch(), all: p.followed.all}

@@ -32,7 +32,10 @@ type start struct {
 	refused   bool
 }
 
-// decide asks the queue what to do and does it.
+// decide asks the queue what to do and does it. Starts are only prepared in the loop,
+// and taken in the view at once, so that what follows sees their GPUs as taken. They are
+// committed together afterwards, some at a time: a commit takes Nomad milliseconds, and
+// each touches its own gang alone.
 func (p *Placer) decide(ctx context.Context, now time.Time) error {
 	starts := p.arrived(now)
 	for _, a := range p.queue.Decide(since(now), p.view.Cluster) {
@@ -42,6 +45,8 @@ func (p *Placer) decide(ctx context.Context, now time.Time) error {
 		case t == nil:
 			p.queue.Removed(since(now), a.Job)
 		case a.Kind == queue.Start && t.Unchecked():
+			// Nomad has not told yet what it made of the last registration: the gang may hold
+			// GPUs already.
 			p.queue.Requeue(since(now), a.Job)
 		case a.Kind == queue.Start:
 			starts = append(starts, p.prepare(t, a.Found, now))
@@ -165,7 +170,9 @@ func (p *Placer) dryRun(ctx context.Context, job *api.Job) error {
 	return nil
 }
 
-// committed takes in how a commit went.
+// committed takes in how a commit went. If the outcome is not known, the GPUs stay kept
+// for the gang, and it is tried again over the same index: Nomad accepts one of the two at
+// most. After a conflict the job is read again, since somebody else changed it.
 func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 	t := s.t
 	p.hooks.Meter.Registered(string(gang.ToStart), outcome(s.err))

@@ -99,7 +99,8 @@ type Try struct {
 }
 
 // tries are the members of a job that failed, as far as Nomad or the placer
-// remembers them. Members that were placed together are of one try.
+// remembers them. A member belongs to the next try if it was placed after the first
+// member of the try before had ended: the members of one try are placed together.
 func (p *Placer) tries(k nomad.JobKey) []Try {
 	var found []Failure
 	var unhealthy map[string]string // looked up where there is something to explain

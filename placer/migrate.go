@@ -15,7 +15,9 @@ import (
 // noteMoved is in the record of a gang that was moved.
 const noteMoved = "moved to better GPUs"
 
-// move has a gang moved, as far as the moves of this hour go.
+// move has a gang moved, unless that would be more than MovesPerHour within an hour. The
+// queue is then told from when on a move may be made again, so that it does not offer one
+// in each cycle.
 func (p *Placer) move(ctx context.Context, t *tracked, to pal.Placement, now time.Time) {
 	p.moved = slices.DeleteFunc(p.moved, func(at time.Time) bool { return now.Sub(at) > time.Hour })
 	if n := p.cfg.MovesPerHour; n > 0 && len(p.moved) >= n {

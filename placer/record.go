@@ -29,7 +29,9 @@ func (p *Placer) writeRecord(ctx context.Context, r Record) error {
 	return store.In(p.nomad).Decision(keyOfRecord(r)).Write(ctx, r)
 }
 
-// saveAll records what is left when the placer ends.
+// saveAll records what is left when the placer ends, within two seconds: whoever
+// stops the agent does not wait long before they kill it. What is lost is only what explains
+// decisions; the decisions themselves are in the jobs.
 func (p *Placer) saveAll() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()

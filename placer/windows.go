@@ -21,7 +21,9 @@ type windowsInForce struct {
 	empty []string  // names of those that hold no GPU
 }
 
-// syncWindows tells the queue which windows there are, when that may have changed.
+// syncWindows tells the queue which windows there are, when that may have changed: the
+// cluster was built again, other nodes came, or a window is over (then its next time
+// counts).
 func (p *Placer) syncWindows(now time.Time) {
 	w := &p.windows
 	known := w.view == p.view && w.epoch == p.view.Epoch() && (w.next.IsZero() || now.Before(w.next))

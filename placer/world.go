@@ -31,6 +31,8 @@ func (w world) Holds(k nomad.JobKey) []int           { return w.view.Holds(k) }
 func (w world) GPUIDs(gpus []int) []string           { return gpuIDs(w.view, gpus) }
 func (w world) Promised(k nomad.JobKey) bool         { return w.view.Promised(k) }
 
+// LastFailure is the newest failure of a member that Nomad has not replaced, of this
+// version of the job or a later one; nil for none.
 func (w world) LastFailure(job *api.Job) *failure.Failure {
 	k := nomad.KeyOf(job)
 	for i := len(w.failureHistory.failures) - 1; i >= 0; i-- {
@@ -46,6 +48,7 @@ func (w world) LastFailure(job *api.Job) *failure.Failure {
 	return nil
 }
 
+// Request is what the job asks for, with nodes to avoid after failures.
 func (w world) Request(o gang.Observed) (nomad.Request, error) { return w.requestOf(o) }
 
 func (w world) Running(r nomad.Request, gpus []int) pal.Placement { return w.view.Running(r, gpus) }
@@ -60,6 +63,8 @@ func (w world) Resized(g *gang.Gang, to pal.Placement) (rewrite.Pins, error) {
 	return w.view.Resized(g.Request, g.Pins, to)
 }
 
+// RoomForMissing is where the members fit that a running gang lacks. Its pins are
+// widened, never replaced: the members that run must stay where they are.
 func (w world) RoomForMissing(g *gang.Gang) (gang.Room, error) {
 	r, err := w.view.Missing(g.Job)
 	if err != nil {
@@ -68,6 +73,9 @@ func (w world) RoomForMissing(g *gang.Gang) (gang.Room, error) {
 	return w.room(w.view, r, func(more rewrite.Pins) rewrite.Pins { return w.view.Widen(r, g.Pins, more) }), nil
 }
 
+// RoomForCanaries is where the canaries of a new version fit, beside the old members.
+// Pins to GPUs name all that the old version may use, so they are first cut to what it
+// does use.
 func (w world) RoomForCanaries(g *gang.Gang) (gang.Room, error) {
 	r, err := w.view.Canaries(g.Job)
 	if err != nil || r.Gang.GPUs() == 0 {
@@ -82,6 +90,8 @@ func (w world) RoomForCanaries(g *gang.Gang) (gang.Room, error) {
 	}), nil
 }
 
+// RoomForAll is where the whole gang would fit if it held nothing now: in a view of its
+// own without its holdings.
 func (w world) RoomForAll(g *gang.Gang) (gang.Room, error) {
 	v, err := w.state.View(w.viewOptions(w.now), g.Key)
 	if err != nil {

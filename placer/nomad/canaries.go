@@ -41,7 +41,8 @@ func CanariesOf(g *api.TaskGroup) int {
 	return min(value(g.Update.Canary), rewrite.Members(g))
 }
 
-// HeldPins are pins to what the job's members run on.
+// HeldPins are pins to what the job's members run on, and to nothing else: a running gang
+// keeps exactly that when its pins are widened for canaries.
 func (v *View) HeldPins(job *api.Job) rewrite.Pins {
 	pins, _ := rewrite.Pinned(job)
 	held := pins

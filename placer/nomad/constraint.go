@@ -51,13 +51,15 @@ func nodeTarget(s string, n *api.Node) target[string] {
 	return target[string]{v, found}
 }
 
+// interpolation is what stands within ${…}; ok is false for a literal.
 func interpolation(s string) (string, bool) {
 	inner, ok := strings.CutPrefix(s, "${")
 	return strings.TrimSuffix(inner, "}"), ok
 }
 
 // nodeMeets says whether the node meets a constraint of a job, a group or a
-// task. distinct_hosts and distinct_property concern several allocations: they
+// task, by Nomad's rules: an operator needs both sides, but "!=" also holds if one side is
+// missing. distinct_hosts and distinct_property concern several allocations: they
 // are met by every single node.
 func nodeMeets(c *api.Constraint, n *api.Node) bool {
 	l, r := nodeTarget(c.LTarget, n), nodeTarget(c.RTarget, n)

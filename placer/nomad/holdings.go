@@ -13,6 +13,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
+// How the view knows who holds a GPU: each job has a holding (View.wants). A GPU that
+// one job wants has that owner; one that several want (rivals) has the first of them, by
+// [View.first]. holds is the part of a job's holding that it owns. All of it can be
+// derived from the state at any time (refresh); follow does the same for the jobs that
+// changed, and a test compares the two.
+
 // holding is what one job has, or is promised: GPUs, ascending, and resources
 // of nodes.
 type holding struct {
@@ -199,6 +205,8 @@ func (v *View) first(u int, rivals []JobKey) JobKey {
 	})
 }
 
+// leave takes a job off those that want a GPU. The next of the rivals, if there is one,
+// owns it then.
 func (v *View) leave(u int, k JobKey) {
 	rest := slices.DeleteFunc(v.rivals[u], func(o JobKey) bool { return o == k })
 	switch len(rest) {
@@ -215,7 +223,8 @@ func (v *View) leave(u int, k JobKey) {
 }
 
 // holdingOf works out what the job has: its live allocations, the rest of what
-// its pins promise, and what is held for it.
+// its pins promise, and what is held for it. Pins alone are the weaker claim: they may be
+// stale, while an allocation is a fact.
 func (v *View) holdingOf(k JobKey) holding {
 	var h holding
 	if slices.Contains(v.without, k) {
@@ -294,6 +303,7 @@ func (v *View) keptOut(n *api.Node, gpu string) bool {
 	return v.opts.Quarantined[gpu] || !nodeReady(n)
 }
 
+// hold adds GPUs by id. One that no node of the cluster names is left out.
 func (v *View) hold(h *holding, ids []string) {
 	for _, id := range ids {
 		if i := v.Cluster.Find(id); i >= 0 {
@@ -302,6 +312,9 @@ func (v *View) hold(h *holding, ids []string) {
 	}
 }
 
+// holdClaim adds what the pins of a group promise and no allocation has yet: the GPUs on
+// the nodes that the pins name, and the CPU, memory and disk of the members that will use
+// them.
 func (v *View) holdClaim(h *holding, c claim) {
 	perNode := map[int]int{}
 	for _, id := range c.gpus {
@@ -320,6 +333,7 @@ func (v *View) holdClaim(h *holding, c claim) {
 	}
 }
 
+// minus is r less so many times o; a negative number adds.
 func minus(r, o pal.Resources, times int) pal.Resources {
 	return pal.Resources{CPU: r.CPU - times*o.CPU, MemoryMB: r.MemoryMB - times*o.MemoryMB, DiskMB: r.DiskMB - times*o.DiskMB}
 }
@@ -414,7 +428,9 @@ func (v *View) Running(r Request, owned []int) pal.Placement {
 	return pal.Measure(v.Cluster, r.Gang, ms)
 }
 
-// dealt are members of the job that hold the GPUs.
+// dealt are members of the job that hold the GPUs. Which member has which GPU is known
+// only for live allocations and pins; within a device group it makes no difference to the
+// slowdown, so the GPUs are dealt out in order.
 func (v *View) dealt(r Request, owned []int) (ms []pal.Member) {
 	perMember := make([]int, len(r.Gang.MemberSets))
 	for i, s := range r.Gang.MemberSets {

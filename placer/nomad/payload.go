@@ -109,6 +109,8 @@ type allocPayload struct {
 	Job                                           *struct{ Version uint64 } // read by itself
 }
 
+// alloc is the allocation with bounded amounts and sorted GPUs. Its version comes from
+// JobVersion in lists and from the job where the allocation is read by itself.
 func (p *allocPayload) alloc() *Alloc {
 	a := &Alloc{
 		ID: p.ID, Job: JobKey{p.Namespace, p.JobID}, Group: p.TaskGroup, Name: p.Name, Node: p.NodeID,

@@ -113,7 +113,8 @@ func (v *View) Request(job *api.Job) (Request, error) {
 	return r, r.Gang.Validate()
 }
 
-// Missing is the request for the members that a running job lacks. Where its pins
+// Missing is the request for the members that a running job lacks; member sets of which
+// none is missing stay, with no members, so that each keeps its number. Where its pins
 // name nodes only, it leaves out nodes with GPUs that are kept out: naming GPUs would
 // change what its members ask for, and so restart them.
 func (v *View) Missing(job *api.Job) (Request, error) {
@@ -150,6 +151,7 @@ func (v *View) allUsable(eligible []bool) []bool {
 	return out
 }
 
+// servable says why the placer serves no job like this, whatever the cluster is.
 func servable(job *api.Job) error {
 	switch t := *job.Type; {
 	case t == api.JobTypeSystem || t == api.JobTypeSysbatch:
@@ -213,6 +215,9 @@ func (v *View) classOf(job *api.Job, h rewrite.Hints) (class pal.AppClass, from 
 	return v.opts.DefaultClass, "the job says nothing: the default", nil
 }
 
+// modeOf is how tightly the job is pinned. Services, and gangs that lose or gain single
+// members, get pins to nodes and a class: pins to GPUs cannot change without restarting
+// every member.
 func modeOf(job *api.Job, h rewrite.Hints) rewrite.Mode {
 	switch {
 	case h.Pin != "":
@@ -282,7 +287,9 @@ func (v *View) wholeGPU(job *api.Job, a ask) bool {
 // constraint each second makes another one each time.
 const eligibilityKept = 10_000
 
-// eligibilityKey stands for all that eligibility depends on.
+// eligibilityKey stands for all that eligibility depends on: constraints, affinities,
+// drivers, datacenters, pool and device names. Jobs that differ in nothing else share an
+// entry, which saves most of the work: one answer takes a look at every device group.
 func eligibilityKey(job *api.Job, a ask) string {
 	var b strings.Builder
 	write := func(cs []*api.Constraint) {
@@ -352,6 +359,7 @@ func needOf(g *api.TaskGroup) pal.Resources {
 	return need
 }
 
+// value is what a job asks for; 0 if it says nothing.
 func value(i *int) int {
 	if i == nil {
 		return 0
@@ -392,7 +400,9 @@ func modelled(job *api.Job) bool {
 	return true
 }
 
-// Pins are the pins that put the request where the placement says.
+// Pins are the pins that put the request where the placement says. In class mode they
+// name nodes, a class ceiling (the highest class among the chosen GPUs, so that Nomad may
+// choose any that are as good), and GPUs only if some GPU of these nodes is kept out.
 func (v *View) Pins(r Request, p pal.Placement) rewrite.Pins {
 	pins := rewrite.Pins{Mode: r.Mode}
 	groups := map[string]*rewrite.GroupPins{}

@@ -20,8 +20,13 @@ import (
 // by one; Nomad allows 100 connections per client by default.
 const parallelReads = 16
 
-// Resync reads everything anew. Nodes and jobs that have not changed since old
-// are taken from there instead of being read again; old may be nil.
+// Resync reads everything again. Nodes and jobs that have not changed since old
+// are taken from there instead of being read; old may be nil.
+//
+// Nomad has no snapshot over several lists, so the order matters. Jobs come before
+// allocations: a gang that is placed in between then has allocations of a version that is
+// not known yet, which shows, and the job is read again (readOutrun). The other way round
+// it would look as if it had none, and its GPUs free.
 func (c *Client) Resync(ctx context.Context, old *State) (*State, error) {
 	if old == nil {
 		old = NewState()
@@ -69,10 +74,14 @@ func (c *Client) Unchanged(ctx context.Context, s *State) (bool, error) {
 	return true, nil
 }
 
+// everywhere asks about all namespaces.
 func everywhere(ctx context.Context) *api.QueryOptions {
 	return (&api.QueryOptions{Namespace: api.AllNamespacesNamespace}).WithContext(ctx)
 }
 
+// readNodes reads the nodes with GPUs. The list tells each node's ModifyIndex; only nodes
+// with another one than in old are read by themselves. A node that cannot be read counts
+// as it was known.
 func (c *Client) readNodes(ctx context.Context, s, old *State) error {
 	q := (&api.QueryOptions{Params: map[string]string{"resources": "true"}}).WithContext(ctx)
 	var stubs []*nodeStub
@@ -147,6 +156,8 @@ func (s *State) readNode(n *api.Node, old *State) {
 	}
 }
 
+// readJobs reads the jobs in the same way. A job that the placer only assumes to be so
+// (State.Assume) is always read.
 func (c *Client) readJobs(ctx context.Context, s, old *State) error {
 	var stubs []*jobStub
 	meta, err := c.api.Raw().Query("/v1/jobs", &stubs, everywhere(ctx))
@@ -193,6 +204,7 @@ const (
 	unreadShare = 20
 )
 
+// readAllocs reads all allocations in one list, with the GPUs that each was given.
 func (c *Client) readAllocs(ctx context.Context, s *State) error {
 	q := everywhere(ctx)
 	q.Params = map[string]string{"resources": "true"}
