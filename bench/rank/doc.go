@@ -42,7 +42,6 @@ const (
 // hello is the first message of a rank.
 type hello struct {
 	Job   string   `json:"job"`
-	Alloc string   `json:"alloc"`
 	Group string   `json:"group"`
 	Index int      `json:"index"`
 	Node  string   `json:"node"`
@@ -66,7 +65,6 @@ type order struct {
 
 // done is a rank's answer to "start" and "iterate".
 type done struct {
-	Took time.Duration `json:"took"`
 	// Iteration is how long one takes at the speed of the rank's GPUs.
 	Iteration time.Duration `json:"iteration"`
 }

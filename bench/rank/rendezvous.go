@@ -51,8 +51,7 @@ func Listen(wait time.Duration) (*Rendezvous, error) {
 		return nil, fmt.Errorf("open rendezvous: %w", err)
 	}
 	r := &Rendezvous{listener: l, wait: wait, gangs: map[string]*gang{}, conns: map[net.Conn]bool{}}
-	r.group.Add(1)
-	go r.accept()
+	r.group.Go(r.accept)
 	return r, nil
 }
 
@@ -122,7 +121,6 @@ func (r *Rendezvous) States() []State {
 }
 
 func (r *Rendezvous) accept() {
-	defer r.group.Done()
 	for {
 		c, err := r.listener.Accept()
 		if err != nil {
@@ -131,14 +129,12 @@ func (r *Rendezvous) accept() {
 		r.mu.Lock()
 		r.conns[c] = true
 		r.mu.Unlock()
-		r.group.Add(1)
-		go r.serve(c)
+		r.group.Go(func() { r.serve(c) })
 	}
 }
 
 // serve reads from one rank until it goes away.
 func (r *Rendezvous) serve(c net.Conn) {
-	defer r.group.Done()
 	defer func() {
 		c.Close()
 		r.mu.Lock()
@@ -197,8 +193,8 @@ func (r *Rendezvous) begin(g *gang) {
 		g.Waited += now.Sub(o.arrived) * time.Duration(max(1, len(o.GPUs)))
 	}
 	g.running = true
-	r.group.Add(1)
-	go r.drive(g, slices.Clone(g.members))
+	members := slices.Clone(g.members)
+	r.group.Go(func() { r.drive(g, members) })
 }
 
 func (r *Rendezvous) leave(m *member) {
@@ -227,7 +223,6 @@ func (r *Rendezvous) giveUp(m *member) {
 // drive runs the iterations of a complete gang until they are done or a rank
 // goes away.
 func (r *Rendezvous) drive(g *gang, members []*member) {
-	defer r.group.Done()
 	a := Attempt{Start: time.Now(), GPUs: map[string][]string{}}
 	for _, m := range members {
 		a.GPUs[m.Node] = append(a.GPUs[m.Node], m.GPUs...)

@@ -16,7 +16,6 @@ import (
 type Rank struct {
 	Rendezvous string // address
 	Job        string
-	Alloc      string
 	Group      string
 	Index      int
 	Node       string
@@ -35,7 +34,7 @@ func (r Rank) Run(ctx context.Context) (int, error) {
 	stop := context.AfterFunc(ctx, func() { c.Close() })
 	defer stop()
 	in, out := json.NewDecoder(bufio.NewReader(c)), json.NewEncoder(c)
-	if err := out.Encode(hello{r.Job, r.Alloc, r.Group, r.Index, r.Node, r.GPUs}); err != nil {
+	if err := out.Encode(hello{r.Job, r.Group, r.Index, r.Node, r.GPUs}); err != nil {
 		return ExitLost, fmt.Errorf("greet rendezvous: %w", err)
 	}
 	var iteration time.Duration
@@ -44,7 +43,6 @@ func (r Rank) Run(ctx context.Context) (int, error) {
 		if err := in.Decode(&o); err != nil {
 			return ExitLost, fmt.Errorf("listen to rendezvous: %w", err)
 		}
-		begin := time.Now()
 		switch o.Do {
 		case "exit":
 			return o.Code, nil
@@ -58,7 +56,7 @@ func (r Rank) Run(ctx context.Context) (int, error) {
 		case "iterate":
 			pause(ctx, iteration-o.Late)
 		}
-		if err := out.Encode(done{time.Since(begin), iteration}); err != nil {
+		if err := out.Encode(done{iteration}); err != nil {
 			return ExitLost, fmt.Errorf("answer rendezvous: %w", err)
 		}
 	}

@@ -60,7 +60,7 @@ func demo(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	s := newStage(os.Stdout, gpus)
+	s := &stage{os.Stdout, gpus, time.Now()}
 	s.introduce(source, o, jobs)
 	bed, err := replay.Start(ctx, replay.Setup{
 		Nomad: o.nomad, Bin: o.bin, GPUs: gpus, Penalty: penalty, Restart: time.Second,
@@ -69,11 +69,7 @@ func demo(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if e := bed.Close(); err == nil {
-			err = e
-		}
-	}()
+	defer func() { err = errors.Join(err, bed.Close()) }()
 	plain, err := bed.Run(ctx, replay.Mode{Name: "plain Nomad", Algorithm: "binpack"}, jobs, o.bound)
 	if err != nil {
 		return err

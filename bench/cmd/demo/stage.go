@@ -6,8 +6,8 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
 	"slices"
-	"sort"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -22,8 +22,6 @@ type stage struct {
 	gpus  *replay.GPUs
 	start time.Time
 }
-
-func newStage(out io.Writer, gpus *replay.GPUs) *stage { return &stage{out, gpus, time.Now()} }
 
 // progress prints a line with the time since the start; it may be called from
 // several goroutines, each line is one write.
@@ -63,13 +61,8 @@ func (s *stage) histogram() string {
 }
 
 func counts(m map[int]int) string {
-	var keys []int
-	for k := range m {
-		keys = append(keys, k)
-	}
-	sort.Ints(keys)
 	var parts []string
-	for _, k := range keys {
+	for _, k := range slices.Sorted(maps.Keys(m)) {
 		parts = append(parts, fmt.Sprintf("%d×%d", m[k], k))
 	}
 	return strings.Join(parts, ", ")

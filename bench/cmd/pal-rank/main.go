@@ -40,7 +40,6 @@ func run(rendezvous, speeds string) (int, error) {
 	r := rank.Rank{
 		Rendezvous: rendezvous,
 		Job:        os.Getenv("NOMAD_JOB_ID"),
-		Alloc:      os.Getenv("NOMAD_ALLOC_ID"),
 		Group:      os.Getenv("NOMAD_GROUP_NAME"),
 		Index:      index,
 		Node:       os.Getenv("PAL_NODE"),

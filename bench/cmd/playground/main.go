@@ -8,6 +8,7 @@ package main
 import (
 	"context"
 	"embed"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -54,11 +55,7 @@ func play(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if e := bed.Close(); err == nil {
-			err = e
-		}
-	}()
+	defer func() { err = errors.Join(err, bed.Close()) }()
 	placer, err := bed.StartPlacer(cluster.PlacerOptions{Config: config()})
 	if err != nil {
 		return err
