@@ -112,6 +112,21 @@ func next(t *testing.T, c <-chan *device.FingerprintResponse) []*device.DeviceGr
 	return nil
 }
 
+// fingerprints opens a stream; end ends it, and waits for that.
+func fingerprints(t *testing.T, p *Plugin) (c <-chan *device.FingerprintResponse, end func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	c, err := p.Fingerprint(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, func() {
+		cancel()
+		for range c {
+		}
+	}
+}
+
 // U16: a stream that nobody reads any more ends with its context, goroutines
 // included: synctest fails when one is left.
 func TestU16CancelledStreamsLeaveNothingBehind(t *testing.T) {
@@ -153,11 +168,7 @@ func TestU16CancelledStreamsLeaveNothingBehind(t *testing.T) {
 func TestHangingScanIsWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, s, log, exits := onStage(2, DefaultConfig())
-		ctx, cancel := context.WithCancel(t.Context())
-		c, err := p.Fingerprint(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c, end := fingerprints(t, p)
 		if got := next(t, c); !got[0].Devices[0].Healthy {
 			t.Fatal("unhealthy at first")
 		}
@@ -183,9 +194,7 @@ func TestHangingScanIsWatched(t *testing.T) {
 		s.set(func(s *stage) { s.hang = nil })
 		for got = next(t, c); !got[0].Devices[0].Healthy; got = next(t, c) {
 		}
-		cancel()
-		for range c {
-		}
+		end()
 		if !strings.Contains(log.String(), "the driver does not answer") {
 			t.Errorf("log:\n%s", log)
 		}
@@ -241,11 +250,7 @@ func TestProfileIsWatched(t *testing.T) {
 		cfg := DefaultConfig()
 		cfg.ProfilePath, cfg.FingerprintPeriod = path, time.Hour
 		p, s, log, _ := onStage(2, cfg)
-		ctx, cancel := context.WithCancel(t.Context())
-		c, err := p.Fingerprint(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c, end := fingerprints(t, p)
 		a := next(t, c)[0].Attributes
 		if got := *a[attr.List(pal.ClassA, 1)].String; got != "GPU-0" || *a[attr.ProfileVersion].Int != 7 || *a[attr.Reference].String != attr.ReferenceFile {
 			t.Errorf("class 1 is %q, version %d, reference %s", got, *a[attr.ProfileVersion].Int, *a[attr.Reference].String)
@@ -267,9 +272,7 @@ func TestProfileIsWatched(t *testing.T) {
 		if got := *next(t, c)[0].Attributes[attr.ProfileVersion].Int; got != 9 {
 			t.Errorf("version %d, want 9", got)
 		}
-		cancel()
-		for range c {
-		}
+		end()
 	})
 }
 
@@ -278,15 +281,9 @@ func TestUnknownIgnoredIDIsSaid(t *testing.T) {
 		cfg := DefaultConfig()
 		cfg.IgnoredGPUIDs = []string{"GPU-0", "GPU-typo"}
 		p, _, log, _ := onStage(2, cfg)
-		ctx, cancel := context.WithCancel(t.Context())
-		c, err := p.Fingerprint(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c, end := fingerprints(t, p)
 		next(t, c)
-		cancel()
-		for range c {
-		}
+		end()
 		if s := log.String(); strings.Count(s, "GPU-typo") != 1 || strings.Contains(s, "\"GPU-0\"") {
 			t.Errorf("log:\n%s\nwant one line that names GPU-typo", s)
 		}

@@ -4,7 +4,6 @@
 package deviceplugin
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -47,20 +46,14 @@ func TestProfileThatIsNoProfile(t *testing.T) {
 				cfg := DefaultConfig()
 				cfg.ProfilePath = path
 				p, _, log, _ := onStage(2, cfg)
-				ctx, cancel := context.WithCancel(t.Context())
-				c, err := p.Fingerprint(ctx)
-				if err != nil {
-					t.Fatal(err)
-				}
+				c, end := fingerprints(t, p)
 				if got := next(t, c); len(got) != 1 || len(got[0].Devices) != 2 {
 					t.Errorf("got %d groups, want both GPUs", len(got))
 				}
 				if !strings.Contains(log.String(), want) {
 					t.Errorf("the log does not say %q:\n%s", want, log)
 				}
-				cancel()
-				for range c {
-				}
+				end()
 			})
 		})
 	}
@@ -74,11 +67,7 @@ func TestProfileThatHangs(t *testing.T) {
 		p.cfg.ProfilePath = "/"
 		hang := make(chan struct{})
 		p.readProfile = func(string) (*profile.Profile, error) { <-hang; return nil, errors.New("too late") }
-		ctx, cancel := context.WithCancel(t.Context())
-		c, err := p.Fingerprint(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c, end := fingerprints(t, p)
 		got := next(t, c)
 		if len(got) != 1 {
 			t.Fatalf("got %d groups, want one", len(got))
@@ -86,9 +75,7 @@ func TestProfileThatHangs(t *testing.T) {
 		if _, err := p.Reserve([]string{got[0].Devices[0].ID}); err != nil {
 			t.Error(err)
 		}
-		cancel()
-		for range c {
-		}
+		end()
 		close(hang)
 	})
 }

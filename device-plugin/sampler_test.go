@@ -114,20 +114,14 @@ func TestEventSourceThatDoesNotEnd(t *testing.T) {
 			Open: func(Config, hclog.Logger) (Backend, error) { return &deaf{waits: waits}, nil }})
 		p.Configure(cfg)
 		for range 2 {
-			ctx, cancel := context.WithCancel(t.Context())
-			c, err := p.Fingerprint(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c, end := fingerprints(t, p)
 			next(t, c)
 			p.mu.Lock()
 			if p.running == nil || p.running != p.measures {
 				t.Error("the stream does not measure")
 			}
 			p.mu.Unlock()
-			cancel()
-			for range c {
-			}
+			end()
 			synctest.Wait()
 			p.mu.Lock()
 			if p.running != nil {
@@ -179,11 +173,7 @@ func TestFloodOfApplicationErrors(t *testing.T) {
 		backend.inv.Devices = []gpu.Device{{ID: "GPU-0", Model: "M"}, {ID: "GPU-1", Model: "M"}}
 		p := New(Options{Log: hclog.New(&hclog.LoggerOptions{Output: log}), Open: func(Config, hclog.Logger) (Backend, error) { return backend, nil }})
 		p.Configure(cfg)
-		ctx, cancel := context.WithCancel(t.Context())
-		c, err := p.Fingerprint(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c, end := fingerprints(t, p)
 		next(t, c)
 		for range 1000 {
 			backend.events <- gpu.Event{GPU: "GPU-1", Xid: 31}
@@ -195,9 +185,7 @@ func TestFloodOfApplicationErrors(t *testing.T) {
 			t.Errorf("%+v and %+v after %s, want the second unhealthy at once", got[0], got[1], time.Since(begin))
 		}
 		time.Sleep(2 * time.Second) // the last event's scan
-		cancel()
-		for range c {
-		}
+		end()
 		synctest.Wait()
 		if n := backend.scans.Load(); n < 10 || n > 13 {
 			t.Errorf("%d scans in 12 s of events, want one a second", n)

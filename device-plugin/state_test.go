@@ -66,17 +66,11 @@ func TestBadStateFile(t *testing.T) {
 		cfg.StateDir = dir
 		synctest.Test(t, func(t *testing.T) {
 			p, _, log, _ := onStage(1, cfg)
-			ctx, cancel := context.WithCancel(t.Context())
-			c, err := p.Fingerprint(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c, end := fingerprints(t, p)
 			if got := next(t, c); len(got) != 1 {
 				t.Errorf("%s: %d groups", name, len(got))
 			}
-			cancel()
-			for range c {
-			}
+			end()
 			synctest.Wait()
 			if !strings.Contains(log.String(), storeFile) {
 				t.Errorf("%s: the log does not name the file:\n%s", name, log)
@@ -100,11 +94,7 @@ func TestStateIsWrittenWhenTheDiskHasRoomAgain(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		p, s, log, _ := onStage(1, cfg)
-		ctx, cancel := context.WithCancel(t.Context())
-		c, err := p.Fingerprint(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c, end := fingerprints(t, p)
 		next(t, c)
 		s.events <- gpu.Event{GPU: "GPU-0", Xid: 79}
 		if got := next(t, c); got[0].Devices[0].HealthDesc != "xid:79" {
@@ -122,9 +112,7 @@ func TestStateIsWrittenWhenTheDiskHasRoomAgain(t *testing.T) {
 		}
 		time.Sleep(2 * cfg.FingerprintPeriod)
 		synctest.Wait()
-		cancel()
-		for range c {
-		}
+		end()
 	})
 	for i, want := range []string{`"xid": 79`, `"GPU-0"`} {
 		if data, err := os.ReadFile(files[i]); err != nil || !strings.Contains(string(data), want) {
@@ -146,17 +134,11 @@ func TestUnusableStateDir(t *testing.T) {
 	cfg.StateDir = dir
 	synctest.Test(t, func(t *testing.T) {
 		p, _, log, _ := onStage(1, cfg)
-		ctx, cancel := context.WithCancel(t.Context())
-		c, err := p.Fingerprint(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c, end := fingerprints(t, p)
 		if got := next(t, c); len(got) != 1 {
 			t.Errorf("%d groups", len(got))
 		}
-		cancel()
-		for range c {
-		}
+		end()
 		synctest.Wait()
 		if n := strings.Count(log.String(), "no state is kept"); n != 1 || !strings.Contains(log.String(), "others can write to it") {
 			t.Errorf("said %d times, want once:\n%s", n, log)
