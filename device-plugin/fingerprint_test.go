@@ -257,7 +257,7 @@ func TestProfileIsWatched(t *testing.T) {
 		}
 		write(fmt.Sprintf(someProfile, 8)[:100]) // half-written
 		time.Sleep(5 * time.Second)
-		s.events <- gpu.Event{} // everything is looked at anew
+		s.events <- gpu.Event{} // everything is looked at again
 		time.Sleep(5 * time.Second)
 		select {
 		case m := <-c:

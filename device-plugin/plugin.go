@@ -118,7 +118,7 @@ func (p *Plugin) SetConfig(c *base.Config) error {
 	return nil
 }
 
-// configure puts cfg in force; what depends on it is made anew when next used.
+// configure puts cfg in force; what depends on it is rebuilt when next used.
 func (p *Plugin) configure(cfg Config) {
 	if p.backend != nil {
 		p.backend.Close()

@@ -335,7 +335,7 @@ func testHealthTells(t *testing.T, h *hostileBed) {
 	}
 	h.until("health is not", func() string {
 		status, body := h.agent.ask("/v1/health", "")
-		if status != http.StatusServiceUnavailable || !strings.Contains(body, "start anew") {
+		if status != http.StatusServiceUnavailable || !strings.Contains(body, "restart") {
 			return fmt.Sprintf("status %d: %s", status, body)
 		}
 		return ""

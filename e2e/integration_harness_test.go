@@ -31,7 +31,7 @@ func (b *bed) startPal(t *testing.T, config string, env []string) *palAgent {
 // debug has an agent log all.
 var debug = []string{"-log-level", "debug"}
 
-// reconfigure has the agent read its configuration anew; "" leaves it as it is.
+// reconfigure has the agent reload its configuration; "" leaves it as it is.
 func (a *palAgent) reconfigure(config string) {
 	a.t.Helper()
 	if config != "" {

@@ -20,7 +20,7 @@ import (
 )
 
 // TestSchedulerJobs keeps the jobs that e2e/scheduler gives to Nomad's scheduler what package rewrite writes. They
-// travel as files because that module cannot share ours: -write-jobs writes them anew.
+// travel as files because that module cannot share ours: -write-jobs writes them again.
 func TestSchedulerJobs(t *testing.T) {
 	t.Parallel()
 	node := func(name string) string { return fmt.Sprintf("%08x-0000-0000-0000-000000000000", []byte(name)) }

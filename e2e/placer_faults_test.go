@@ -59,7 +59,7 @@ func testServerRestarts(t *testing.T, b *bed) {
 	b.purge("before", "after")
 }
 
-// A node that goes down takes a member with it: the gang is placed anew as a
+// A node that goes down takes a member with it: the gang is placed again as a
 // whole on other nodes.
 func testNodeDown(t *testing.T, b *bed) {
 	b.run(gang("mobile", 1, 4).hcl())
@@ -115,7 +115,7 @@ func testDoneWhileDisconnected(t *testing.T, b *bed) {
 }
 
 // A gang ends, and its author runs the same file again before Nomad knows: what
-// ended is the old version, which Nomad runs anew, so it is placed once more. The
+// ended is the old version, which Nomad runs again, so it is placed once more. The
 // nodes are held back and the placer is away, so that it comes in this order.
 func testRunAgainAsItEnds(t *testing.T, b *bed) {
 	j := gang("again", 2, 4)
@@ -210,7 +210,7 @@ func testUserFailure(t *testing.T, b *bed) {
 }
 
 // A GPU becomes unhealthy under a running gang and its member dies: the gang is placed
-// anew as a whole elsewhere, and the GPU is kept out even when it is well again.
+// again as a whole elsewhere, and the GPU is kept out even when it is well again.
 func testGPUFailure(t *testing.T, b *bed) {
 	j := gang("unlucky", 2, 2)
 	j.groups[0].extra = once

@@ -39,7 +39,7 @@ func testMoved(t *testing.T, b *bed) {
 }
 
 // forget removes a variable, for the tests that follow. The agent of this test
-// has it in memory; the next reads it anew.
+// has it in memory; the next reads it again.
 func (b *bed) forget(path string) {
 	b.t.Helper()
 	b.stopAgent()

@@ -357,7 +357,7 @@ func testEditedWhileWaiting(t *testing.T, b *bed) {
 	b.purge("edited")
 }
 
-// A running gang that its author makes larger is placed anew as a whole, and
+// A running gang that its author makes larger is placed again as a whole, and
 // runs on as it was while that does not fit.
 func testGrows(t *testing.T, b *bed) {
 	b.run(gang("grower", 1, 2).hcl())

@@ -171,7 +171,7 @@ func testReinstalled(t *testing.T, b *bed) {
 	if n := strings.Count(log, "a node's data is left out"); n < 1 || n > 3 {
 		t.Errorf("the log says it %d times", n)
 	}
-	for _, never := range []string{"there twice", "reading everything anew"} {
+	for _, never := range []string{"there twice", "reading everything again"} {
 		if strings.Contains(log, never) {
 			t.Errorf("the log says %q", never)
 		}

@@ -13,7 +13,7 @@ import (
 
 // A job names the racks of its nodes, where those are a quarter of the cluster
 // at most. A rack that is renamed keeps no job from its place: the first member
-// that Nomad has to place anew finds none, and the placer ties the job to the
+// that Nomad has to place again finds none, and the placer ties the job to the
 // rack's new name.
 func testRacks(t *testing.T, b *bed) {
 	b.racks(func(n int) string { return fmt.Sprintf("own%d", n) })

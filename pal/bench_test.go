@@ -79,7 +79,7 @@ func BenchmarkPlace1000(b *testing.B) {
 	}
 }
 
-// Building the snapshot of 10,000 nodes × 8 GPUs anew.
+// Building the snapshot of 10,000 nodes × 8 GPUs from scratch.
 func BenchmarkNewCluster(b *testing.B) {
 	c := bigCluster(b, 10000, 0)
 	var nodes []Node

@@ -41,7 +41,7 @@ type Config struct {
 	// GPUs before it is given up.
 	Retries int
 	// RestartCost is the run time that a gang loses when it is stopped and
-	// started anew.
+	// started again.
 	RestartCost time.Duration
 	// MovesPerHour bounds how many gangs are moved to better GPUs.
 	MovesPerHour int

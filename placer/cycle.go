@@ -23,7 +23,7 @@ import (
 )
 
 // cycleTimeout bounds a cycle. Each request has a bound of its own; where many are
-// not answered, reading everything anew says whether Nomad is there at all.
+// not answered, reading everything again says whether Nomad is there at all.
 const cycleTimeout = 2 * time.Minute
 
 // errCycleTimeout ends a cycle that took too long.
@@ -165,7 +165,7 @@ func (c Config) viewOptions(prof *profile.Profile, held map[nomad.JobKey][]strin
 	return o
 }
 
-// look brings the view up to date, or builds it anew and tells the queue.
+// look brings the view up to date, or rebuilds it and tells the queue.
 func (p *Placer) look(now time.Time) error {
 	if p.view != nil && p.view.Update(p.state, p.viewOptions(now)) {
 		return nil

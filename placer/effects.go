@@ -96,7 +96,7 @@ func (p *Placer) askNomad(ctx context.Context, t *tracked, e gang.Effect) (gang.
 		p.awaitRecord(store.DecisionPath(t.Key))
 		r, err := readRecord(ctx, p.nomad, t.Key)
 		if store.Unreadable(err) {
-			p.log.Warn("cannot read a record; writing it anew", "job", t.Key.ID, "namespace", t.Key.Namespace, "error", err)
+			p.log.Warn("cannot read a record; replacing it", "job", t.Key.ID, "namespace", t.Key.Namespace, "error", err)
 			err = nil
 		}
 		return gang.RecordRead{Record: r}, err

@@ -171,7 +171,7 @@ func TestLiftedStartsAnew(t *testing.T) {
 }
 
 // However much fails, and however much is said of it, Nomad takes what is kept,
-// and what is not kept is not found anew.
+// and what is not kept is not found again.
 func TestHistoryFits(t *testing.T) {
 	t.Parallel()
 	_, c := newVars(t)
@@ -201,7 +201,7 @@ func TestHistoryFits(t *testing.T) {
 	}
 	for i, a := range allocs {
 		if !again.knows(a) {
-			t.Errorf("failure %d is found anew", i)
+			t.Errorf("failure %d is found again", i)
 		}
 	}
 	last := now.Add(299 * time.Second)
@@ -245,7 +245,7 @@ func TestSweepLeavesOthersFailures(t *testing.T) {
 	}
 	for i := range 2 * failuresKept {
 		if !h.knows(&nomad.Alloc{ID: fmt.Sprint("alloc-", i+10), ModifyIndex: uint64(i + 10)}) {
-			t.Errorf("failure %d is found anew", i)
+			t.Errorf("failure %d is found again", i)
 		}
 	}
 }

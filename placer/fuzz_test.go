@@ -19,7 +19,7 @@ import (
 )
 
 // Whatever stands in the variable of a job's record: the job is served, its record is
-// written anew, and nothing panics.
+// rewritten, and nothing panics.
 func FuzzRecord(f *testing.F) {
 	good, err := json.Marshal(Record{Namespace: "default", Job: "j", Submitted: time.Unix(1, 0), Attained: time.Hour, Done: time.Hour, GivenUp: "x"})
 	if err != nil {

@@ -31,7 +31,7 @@ type VitalSigns struct {
 	Cycle, LastCycle time.Time
 	// Cycles counts those that came to their end.
 	Cycles int
-	// Restarts counts how often the work began anew, Lost those of them for which
+	// Restarts counts how often the work was started again, Lost those of them for which
 	// the connection to Nomad, or an answer of its, was to blame.
 	Restarts, Lost int
 	// Panics counts broken invariants, PanickedJob is the last job that one was
@@ -90,7 +90,7 @@ func (v *Vitals) CycleEnded(now time.Time) {
 	v.s.Cycles++
 }
 
-// Restarted reports that the work begins anew, and why. An err that is
+// Restarted reports that the work is started again, and why. An err that is
 // [ErrInvariant] is our own fault, another one Nomad's or the network's.
 func (v *Vitals) Restarted(now time.Time, err error) {
 	v.mu.Lock()
@@ -142,7 +142,7 @@ func (s VitalSigns) Trouble(now time.Time) string {
 		return fmt.Sprintf("the placer's loop has shown no sign of life for %s", age.Round(time.Second))
 	}
 	if s.InARow >= restartsInARow {
-		return fmt.Sprintf("the placer had to start anew %d times in a row, last %s ago: see its log", s.InARow, max(0, now.Sub(s.Last)).Round(time.Second))
+		return fmt.Sprintf("the placer had to restart %d times in a row, last %s ago: see its log", s.InARow, max(0, now.Sub(s.Last)).Round(time.Second))
 	}
 	return ""
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // readImported reads the measurements that were made elsewhere. New ones make
-// the next cycle build the profile anew. What cannot be read is left out: it
+// the next cycle build the profile again. What cannot be read is left out: it
 // must not stop the queue.
 func (p *Placer) readImported(ctx context.Context) error {
 	samples, err := store.In(p.nomad).MeasurementsBut("").Read(ctx)

@@ -17,7 +17,7 @@ import (
 
 // A bug that one job meets must not stop the others. Whatever the placer does for
 // a job, it notes which one that is; a panic sets it aside, and the placer begins
-// anew without it, from what Nomad says. The job is left alone until its author
+// again without it, from what Nomad says. The job is left alone until its author
 // changes it, and if it is met again and again, for a growing while after that.
 
 // asideFor is how long a job is left alone, changed or not, that broke the placer
@@ -95,7 +95,7 @@ func (p *Placer) broken(panicked any, now time.Time) error {
 		p.setAside(k, panicked, now)
 		p.log.Error("a bug while handling one job; setting that job aside", "job", k.ID, "namespace", k.Namespace, "panic", panicked, "stack", stack)
 	default:
-		p.log.Error("a bug; starting anew", "panic", panicked, "stack", stack)
+		p.log.Error("a bug; starting again", "panic", panicked, "stack", stack)
 	}
 	p.reset()
 	return fmt.Errorf("%w: %v", ErrInvariant, panicked)

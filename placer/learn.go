@@ -23,7 +23,7 @@ import (
 
 const (
 	// relistEvery is the number of readings after which the learner looks for
-	// jobs anew.
+	// jobs again.
 	relistEvery = 20
 	// learnFrom is the number of readings of working GPUs that a class is
 	// learned from.

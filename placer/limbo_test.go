@@ -18,7 +18,7 @@ import (
 )
 
 // A registering that Nomad does not answer is looked up. Where it has come about,
-// the gang starts; where somebody else was first, it is read anew; and where
+// the gang starts; where somebody else was first, it is read again; and where
 // nothing is to be seen yet, its GPUs are given to nobody until that is settled.
 func TestUnansweredRegistering(t *testing.T) {
 	for _, c := range []struct {

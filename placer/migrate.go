@@ -42,7 +42,7 @@ func (p *Placer) arrived(now time.Time) []*start {
 		}
 		to := t.Target
 		t.Target = nil
-		if to == nil { // it was edited meanwhile, or the cluster was built anew: see [gang.Gang.Step]
+		if to == nil { // it was edited meanwhile, or the cluster was rebuilt: see [gang.Gang.Step]
 			continue
 		}
 		if t.Nomad != gang.Waiting || t.Refused != nil || slices.ContainsFunc(to.GPUs(), func(u int) bool { return !p.view.Cluster.Available(u) }) {

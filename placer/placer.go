@@ -156,7 +156,7 @@ func (p *Placer) Run(ctx context.Context) error {
 			pause = 100 * time.Millisecond
 		}
 		p.vitals.Restarted(time.Now(), err)
-		p.log.Warn("lost touch with Nomad, reading everything anew", "error", err, "in", pause)
+		p.log.Warn("lost touch with Nomad, reading everything again", "error", err, "in", pause)
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -167,7 +167,7 @@ func (p *Placer) Run(ctx context.Context) error {
 }
 
 // safely is a session that survives a bug: everything is derived from Nomad, so a
-// placer that lost its way forgets all and starts anew, without the job in which
+// placer that lost its way forgets all and starts again, without the job in which
 // it met the bug.
 func (p *Placer) safely(ctx context.Context) (err error) {
 	defer p.letGo()
@@ -304,7 +304,7 @@ func (p *Placer) eachSecond() news {
 	return 0
 }
 
-// resyncAfterMiss is how often everything is read anew at most because an event
+// resyncAfterMiss is how often everything is read again at most because an event
 // could not be read.
 const resyncAfterMiss = 10 * time.Second
 
@@ -331,7 +331,7 @@ func (p *Placer) round(ctx context.Context) (heard news, debounced time.Time, er
 	return heard, debounced, nil
 }
 
-// resyncDue reads everything anew where it is time to, and says whether it was: the
+// resyncDue reads everything again where it is time to, and says whether it was: the
 // last time is long ago, or an event could not be read since.
 func (p *Placer) resyncDue(ctx context.Context) (due bool, err error) {
 	ago := p.tick().Sub(p.resyncedAt)

@@ -51,7 +51,7 @@ func (p *Placer) at(t *tracked) pal.Placement {
 }
 
 // reconsider tells the queue which nodes may serve whom, after some came or went
-// and the requests were read anew.
+// and the requests were read again.
 func (p *Placer) reconsider() {
 	p.queue.Reconsider(func(id string, g pal.Gang) pal.Gang {
 		t := p.byID(id)

@@ -31,14 +31,14 @@ func (p *Placer) remember(ctx context.Context, now time.Time) {
 }
 
 // readRunHistory gives the queue what earlier placers learned, once. What cannot be
-// understood is learned anew.
+// understood is learned again.
 func (p *Placer) readRunHistory(ctx context.Context) error {
 	history, err := store.In(p.nomad).RunTimes().Read(ctx)
 	if err != nil {
 		if ctx.Err() != nil || !store.Unreadable(err) {
 			return err
 		}
-		p.log.Warn("cannot read some learned run times; learning them anew", "error", err)
+		p.log.Warn("cannot read some learned run times; learning them again", "error", err)
 	}
 	p.queue.Remember(history)
 	p.runHistory = runHistory{loaded: true, lessons: p.queue.Lessons()}

@@ -11,7 +11,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 )
 
-// The placer decides anew when the queue asks for it, counted from its last
+// The placer decides again when the queue asks for it, counted from its last
 // decision, and at once where that is over.
 func TestSleep(t *testing.T) {
 	t.Parallel()

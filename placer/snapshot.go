@@ -71,7 +71,7 @@ func ReadSnapshot(ctx context.Context, c *nomad.Client) (*Snapshot, error) {
 	return readSnapshot(ctx, c, nil, func(*Config) {})
 }
 
-// Refresh observes anew through c, reading only what has changed of nodes and jobs.
+// Refresh observes again through c, reading only what has changed of nodes and jobs.
 // The snapshot itself stays as it is.
 func (s *Snapshot) Refresh(ctx context.Context, c *nomad.Client) (*Snapshot, error) {
 	return readSnapshot(ctx, c, s.p, func(*Config) {})
@@ -153,7 +153,7 @@ func (p *Placer) readKept(ctx context.Context, now time.Time, last *Placer) (err
 		}
 	}
 	// What somebody has made unreadable is as if it were not there, as it is to the
-	// placer, which writes it anew.
+	// placer, which writes it again.
 	if p.failureHistory.quarantine, err = ReadQuarantine(ctx, p.nomad); err != nil && !store.Unreadable(err) {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // A profile that cannot be stored is in force all the same, and stored later: it is
-// no reason to start anew.
+// no reason to start again.
 func TestProfileThatCannotBeStored(t *testing.T) {
 	t.Parallel()
 	refuse, writes := true, 0

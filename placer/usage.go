@@ -38,7 +38,7 @@ type usageFile struct {
 }
 
 // recallUsage gives the queue what earlier placers counted, once. What cannot be
-// understood is counted anew.
+// understood is counted again.
 func (p *Placer) recallUsage(ctx context.Context, now time.Time) {
 	if !p.usage.due || !p.mayTry(readingUsage, now) {
 		return
@@ -50,7 +50,7 @@ func (p *Placer) recallUsage(ctx context.Context, now time.Time) {
 	}
 	p.trouble(readingUsage, nil)
 	if err != nil {
-		p.log.Warn("cannot read the GPU time that namespaces have used; counting anew", "error", err)
+		p.log.Warn("cannot read the GPU time that namespaces have used; counting again", "error", err)
 	}
 	p.usage = usageFile{loaded: true, at: now}
 	p.takeUsage(kept, now)

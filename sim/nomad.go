@@ -25,7 +25,7 @@ type Nomad struct {
 	// Spread is Nomad's spread algorithm instead of bin packing.
 	Spread bool
 	// RendezvousS is how long an incomplete gang holds its GPUs before its
-	// program gives up and all its allocations start anew; 0: for ever.
+	// program gives up and all its allocations start again; 0: for ever.
 	RendezvousS float64
 	// StartS is for how long a gang that is complete holds its GPUs before it works.
 	StartS float64

@@ -71,7 +71,7 @@ type Results struct{ JSON, From, HTML, SVG string }
 // Flags defines the flags of a command that has reports, before they are parsed.
 func (o *Results) Flags(name string) {
 	flag.StringVar(&o.JSON, "json", "bench/results/"+name+".json", "result file")
-	flag.StringVar(&o.From, "from", "", "result file of an earlier run to report on, without a new run; it is written anew only where -json names it")
+	flag.StringVar(&o.From, "from", "", "result file of an earlier run to report on, without a new run; it is rewritten only where -json names it")
 	flag.StringVar(&o.HTML, "html", "", "report with plots to write, one page that opens offline")
 	flag.StringVar(&o.SVG, "svg", "", "folder for the plots as SVG files")
 }
@@ -100,7 +100,7 @@ func (o Results) Show(r Report) error {
 }
 
 // ShowAgain is Show for results that were read from a file. Only where -json was
-// given they are written anew.
+// given they are rewritten.
 func (o Results) ShowAgain(r Report, write func(path string) error) error {
 	named := false
 	flag.Visit(func(f *flag.Flag) { named = named || f.Name == "json" })

@@ -132,7 +132,7 @@ func TestValues(t *testing.T) {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(string(want), text); diff != "" {
-			t.Errorf("%s differs (-recorded +now); -record=%s writes it anew:\n%s", recorded, recorded, diff)
+			t.Errorf("%s differs (-recorded +now); -record=%s writes it again:\n%s", recorded, recorded, diff)
 		}
 	})
 }

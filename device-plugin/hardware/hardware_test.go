@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 }
 
 // shared is the folder of the library that plays NVML: a process binds NVML's
-// symbols once, so that all tests have the same one, and write its state anew.
+// symbols once, so that all tests have the same one, and write its state again.
 var (
 	shared      string
 	nvmlLibrary = sync.OnceValues(func() (string, error) { return nvmltest.Build(shared) })

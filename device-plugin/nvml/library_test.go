@@ -313,7 +313,7 @@ func TestTrafficWithoutGPM(t *testing.T) {
 	}
 }
 
-// Whoever configures the plugin anew, or ends a command, does not wait for a driver
+// Whoever configures the plugin again, or ends a command, does not wait for a driver
 // that hangs, nor for one that waits for events.
 func TestCloseWaitsForNoCall(t *testing.T) {
 	n := open(t, nvmltest.H200(1))
@@ -384,7 +384,7 @@ func TestReplays(t *testing.T) {
 		{10 * time.Second, 5000, false}, // too short for a rate
 		{time.Minute, 5000, true},
 		{65 * time.Second, 5000, true}, // an event asks for a scan
-		{2 * time.Minute, 0, true},     // the counter started anew
+		{2 * time.Minute, 0, true},     // the counter was reset
 		{3 * time.Minute, 0, false},
 		{4 * time.Minute, 60, false},
 		{5 * time.Minute, 121, true},
@@ -579,7 +579,7 @@ func TestLinkErrors(t *testing.T) {
 		{time.Minute, 1e6 + 60*340, true},    // 250 a second
 		{time.Minute, 1e6 + 60*390, true},    // 50 a second: not quiet
 		{time.Minute, 1e6 + 60*392, false},   // 2 a second
-		{time.Minute, 0, false},              // the counters started anew
+		{time.Minute, 0, false},              // the counter was reset
 		{time.Minute, 60 * 250, true},
 		{time.Minute, 0, true},
 	} {

@@ -42,7 +42,7 @@ func (b *Backend) nvlinkErrors(r *reader, dev nvml.Device, uuid string) bool {
 	return c.links.noisy
 }
 
-// next is what is known after a reading. Counters that went back started anew.
+// next is what is known after a reading. Counters that went back were reset.
 func (l linkErrors) next(now time.Time, count float64) linkErrors {
 	if l.at.IsZero() || count < l.count {
 		return linkErrors{at: now, count: count, noisy: l.noisy}

@@ -247,7 +247,7 @@ func TestWaitsThatFailLeaveNoEventSets(t *testing.T) {
 	}
 }
 
-// A driver that was loaded anew needs NVML initialised anew.
+// A driver that was reloaded needs NVML initialised again.
 func TestReloadedDriverIsInitialisedAgain(t *testing.T) {
 	b, s := mocked(t)
 	inits, shutdowns := 0, 0
@@ -266,7 +266,7 @@ func TestReloadedDriverIsInitialisedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if same, err := b.Scan(); err != nil || inits != 1 || same.DriverLoad != first.DriverLoad {
-		t.Errorf("%d initialisations, %v, load %q then %q: a directory that was read anew passes for a driver that was loaded anew",
+		t.Errorf("%d initialisations, %v, load %q then %q: a directory that was read again passes for a driver that was reloaded",
 			inits, err, first.DriverLoad, same.DriverLoad)
 	}
 	if err := errors.Join(os.Rename(module, module+".old"), os.Mkdir(module, 0o755)); err != nil {

@@ -95,7 +95,7 @@ func (b *Backend) Close() {
 	go b.disconnect()
 }
 
-// connect initialises NVML unless it is up. A driver that was loaded anew needs
+// connect initialises NVML unless it is up. A driver that was reloaded needs
 // that as well.
 func (b *Backend) connect() error {
 	load := b.driverLoad()

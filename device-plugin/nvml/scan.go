@@ -254,7 +254,7 @@ func (f found) withSignals(s gpu.Signals) found {
 
 // vanished are the GPUs that an earlier scan found and that the driver does not
 // list any more: they fell off the bus. They stay listed, as lost, until the
-// plugin starts anew.
+// plugin starts again.
 func (b *Backend) vanished(seen map[string]bool) []found {
 	b.mu.Lock()
 	defer b.mu.Unlock()

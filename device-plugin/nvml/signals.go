@@ -168,7 +168,7 @@ func replayLimit(generation, lanes int) float64 {
 // next is what is known after a reading. Until enough time has passed for another
 // rate the last verdict stays: scans that an event asks for come close together.
 func (r replays) next(now time.Time, count int, limit float64) replays {
-	if r.at.IsZero() || count < r.count { // counters that went back started anew
+	if r.at.IsZero() || count < r.count { // counters that went back were reset
 		return replays{at: now, count: count, many: r.many}
 	}
 	if now.Sub(r.at) < replaysOver {

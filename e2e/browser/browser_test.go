@@ -129,7 +129,7 @@ func (p *tab) drawn() {
 	p.waits("the map is drawn", `document.querySelector("[data-drawn]")`)
 }
 
-// clicks clicks an element once it is there: lists are drawn anew as things change.
+// clicks clicks an element once it is there: lists are redrawn as things change.
 func (p *tab) clicks(selector string) {
 	p.t.Helper()
 	p.waits("there is "+selector, `(e => { e?.click(); return e; })(document.querySelector(`+quoted(selector)+`))`)

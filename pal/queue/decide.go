@@ -170,7 +170,7 @@ func (p *pass) holdPending() {
 
 // claims starts the gangs whose victims have all stopped, and holds the freed
 // GPUs of the others. Where somebody else got one of the GPUs all the same, or one
-// failed, the claim lapses and the gang is decided on anew.
+// failed, the claim lapses and the gang is decided on again.
 func (p *pass) claims() {
 	p.Queue.claims = slices.DeleteFunc(p.Queue.claims, func(c *claim) bool {
 		if c.by.state != waiting {

@@ -30,7 +30,7 @@
 // [Queue.Decide] leaves the cluster as it found it: the caller takes and
 // releases GPUs as things really happen. The GPUs of actions that were decided
 // but not yet reported back are held by the Queue, so that Decide may be called
-// again in the meantime. A placer that starts anew tells the Queue what runs
+// again in the meantime. A placer that starts again tells the Queue what runs
 // with [Queue.Restore]. [Queue.Wake] says when to ask again if nothing happens.
 // [Queue.Waiting] lists who waits, in order, with the reason.
 //
@@ -96,7 +96,7 @@
 //     cost the others no more than OverdueShare, except for one turn at a time.
 //
 // Under strict order (BackfillNone) nothing starts behind a turn. The meter starts
-// at 0 when a placer starts anew, and a gang that is stopped by a failure needs a
+// at 0 when a placer starts again, and a gang that is stopped by a failure needs a
 // new turn. A quota is never exceeded: a gang whose tenant has used it up has no
 // turn. On a cluster that others use too, GPUs that they take from a turn are
 // replaced by others, and the turn begins again.

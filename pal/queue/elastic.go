@@ -100,7 +100,7 @@ func (q *Queue) resize(e *entry, n int) {
 	q.sign(e)
 }
 
-// regang gives an entry its gang, with all members, anew.
+// regang gives an entry its gang, with all members, again.
 func (e *entry) regang(f func(pal.Gang) pal.Gang) {
 	if e.elastic == nil {
 		e.job.Gang = f(e.job.Gang)

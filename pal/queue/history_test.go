@@ -63,7 +63,7 @@ func TestHistoryIsKept(t *testing.T) {
 }
 
 // The gang that is known to be short goes first, for the next queue too, and a
-// gang that waits already is sorted anew when the queue is told.
+// gang that waits already is sorted again when the queue is told.
 func TestRememberedOrder(t *testing.T) {
 	q := newQueue(t)
 	for range 3 {

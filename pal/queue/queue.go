@@ -112,7 +112,7 @@ type Queue struct {
 	dated   []*entry // waiting gangs with a deadline
 	history map[string]*runHistory
 	lessons int64               // taken in so far
-	learned map[string]struct{} // names whose gangs must be sorted anew
+	learned map[string]struct{} // names whose gangs must be sorted again
 	named   map[string][]*entry // waiting gangs by name
 	chances []chance            // memory of outlook
 	version uint64              // grows when GPUs may have come free
@@ -153,7 +153,7 @@ func New(o Options) (*Queue, error) {
 
 // Submit puts a job at its place in the queue; now is when it began to wait. One
 // that never ran has waited since it was submitted, also where the placer
-// started anew in between.
+// started again in between.
 func (q *Queue) Submit(now time.Duration, j Job) error {
 	e, err := q.newEntry(j)
 	if err != nil {
@@ -394,7 +394,7 @@ func (q *Queue) forget(e *entry) {
 	}
 }
 
-// Rebase is called after the cluster was built anew: f gives every job its gang
+// Rebase is called after the cluster was rebuilt: f gives every job its gang
 // and, if it runs, its placement in the numbers of the new cluster. What runs keeps running.
 func (q *Queue) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang, pal.Placement)) {
 	var queued []*entry
@@ -428,7 +428,7 @@ func (q *Queue) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang,
 	for _, e := range queued {
 		q.enqueue(e)
 	}
-	q.claims, q.turn = nil, nil // of the old numbers; what they were for is decided anew
+	q.claims, q.turn = nil, nil // of the old numbers; what they were for is decided again
 	clear(q.everFitting)
 	clear(q.windows.alone)
 	clear(q.leastCosts)
@@ -437,7 +437,7 @@ func (q *Queue) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang,
 }
 
 // Reconsider is called when other nodes than before may serve gangs: f gives
-// every job its gang, of the size that it had, anew.
+// every job its gang, of the size that it had, again.
 func (q *Queue) Reconsider(f func(id string, g pal.Gang) pal.Gang) {
 	var queued []*entry
 	for _, e := range q.sorted() {

@@ -323,7 +323,7 @@ func TestStaleCluster(t *testing.T) {
 	}
 }
 
-// TestWaitingSurvivesRestart: a placer that starts anew knows who is overdue.
+// TestWaitingSurvivesRestart: a placer that starts again knows who is overdue.
 func TestWaitingSurvivesRestart(t *testing.T) {
 	q, err := New(Options{Order: SRTF, Backfill: BackfillBestEffort, MaxWait: time.Hour, Placement: pal.Policy{Name: pal.PAL}})
 	if err != nil {

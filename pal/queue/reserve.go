@@ -46,7 +46,7 @@ func (p *pass) backfill(e *entry) (pal.Found, bool) {
 	return pal.Found{}, false
 }
 
-// reserved is the head's reservation, chosen anew if gangs have started since.
+// reserved is the head's reservation, chosen again if gangs have started since.
 func (p *pass) reserved() *reservation {
 	if p.reserve == nil {
 		p.reserve = p.reserveFor(p.head)
@@ -57,7 +57,7 @@ func (p *pass) reserved() *reservation {
 }
 
 // beside looks for a placement on none of the reserved GPUs. A stale reservation is
-// chosen anew only if it stands in the way: that costs several searches.
+// chosen again only if it stands in the way: that costs several searches.
 func (p *pass) beside(r *reservation, e *entry) (pal.Found, bool) {
 	find := func() (pal.Found, bool) {
 		_, free := p.hold(r.placement)
@@ -81,7 +81,7 @@ func byEnd(a, b *entry) int {
 	return cmp.Compare(a.seq, b.seq)
 }
 
-// foreseeEnds foresees anew when those gangs end that should have ended by now, at least
+// foreseeEnds foresees again when those gangs end that should have ended by now, at least
 // a second on. The others keep the end that was foreseen when they started, so that a
 // reservation stays where it is while all goes as expected.
 func (q *Queue) foreseeEnds(now time.Duration) {
@@ -164,7 +164,7 @@ func again(back []func()) {
 	}
 }
 
-// replan chooses the head's GPUs anew, among those that are expected to be free
+// replan chooses the head's GPUs again, among those that are expected to be free
 // by then: as few as possible of those that are free now, which leaves more to
 // the others, as far as that does not slow the head down.
 func (p *pass) replan(r *reservation) {

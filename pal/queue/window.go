@@ -78,8 +78,8 @@ type closure struct {
 // count.
 const maxWindows = 64
 
-// SetWindows replaces the windows. It is called again when the cluster was built anew,
-// and when one has ended. Waiting gangs are only sorted into buckets anew if who may use
+// SetWindows replaces the windows. It is called again when the cluster was rebuilt,
+// and when one has ended. Waiting gangs are only sorted into buckets again if who may use
 // which window has changed.
 func (q *Queue) SetWindows(ws []Window) {
 	ws = slices.Clone(ws)

@@ -49,7 +49,7 @@ func New(log hclog.Logger, hooks placer.Hooks) *Agent {
 const gcPercent = 50
 
 // Run serves with the configuration in paths until ctx ends. Each value that
-// comes from reload makes it read the configuration anew; one that cannot be
+// comes from reload makes it reload the configuration; one that cannot be
 // used is logged and leaves the present one in force.
 func (a *Agent) Run(ctx context.Context, paths []string, reload <-chan os.Signal) error {
 	if os.Getenv("GOGC") == "" {
@@ -107,7 +107,7 @@ func (a *Agent) runUntilReload(ctx context.Context, file File, paths []string, r
 				a.log.Error("the new configuration is invalid; keeping the old one", "error", err)
 				continue
 			}
-			a.log.Info("configuration read anew")
+			a.log.Info("configuration reloaded")
 			return next, nil
 		}
 	}

@@ -118,7 +118,7 @@ func TestElection(t *testing.T) {
 	until(t, "it leads again", second.agent.leads.Load)
 }
 
-// An agent whose work starts anew again and again says so, and so do its
+// An agent whose work restarts again and again says so, and so do its
 // metrics; health names nobody.
 func TestHealthOfLostTouch(t *testing.T) {
 	t.Parallel()
@@ -128,7 +128,7 @@ func TestHealthOfLostTouch(t *testing.T) {
 	f.CloseClientConnections()
 	until(t, "health is not", func() bool {
 		status, text := r.send(http.MethodGet, "/v1/health", "", "")
-		return status == http.StatusServiceUnavailable && strings.Contains(text, "start anew") && !strings.Contains(text, "last_error")
+		return status == http.StatusServiceUnavailable && strings.Contains(text, "restart") && !strings.Contains(text, "last_error")
 	})
 	if _, text := r.send(http.MethodGet, "/v1/health", agentsToken, ""); !strings.Contains(text, `"last_error": `) {
 		t.Errorf("for operators: %s", text)
@@ -160,7 +160,7 @@ func TestHealthOf(t *testing.T) {
 			for range 3 {
 				v.Restarted(now, errors.New("x"))
 			}
-		}, false, "start anew 3 times"},
+		}, false, "restart 3 times"},
 	} {
 		var v placer.Vitals
 		c.report(&v)

@@ -20,7 +20,7 @@ const (
 	// bytes each.
 	eventsKept = 5000
 	// followFor is how long one request is told of new events. Whoever wants more asks
-	// again from the last ID on; then his token is judged anew.
+	// again from the last ID on; then his token is judged again.
 	followFor = time.Minute
 	// followersAtOnce bounds the requests that wait for events.
 	followersAtOnce = 100

@@ -38,7 +38,7 @@ type Metrics struct {
 	// seconds; -1 before it first did. It does each second, also with nothing to
 	// do.
 	CycleAge float64 `json:"cycle_age_seconds"`
-	// Cycles counts the placer's cycles, Restarts how often its work began anew,
+	// Cycles counts the placer's cycles, Restarts how often its work was started again,
 	// LostConnections those of them for which Nomad or the network was to blame,
 	// Panics broken invariants that were survived, APIPanics those of requests.
 	Cycles          int   `json:"cycles_total"`
@@ -148,7 +148,7 @@ func (a *Agent) gauges() []meter.Gauge {
 		}),
 		gauge("warnings", "Things that operators should look at: /v1/health names them.", func(Metrics) float64 { return float64(a.health(time.Now()).WarningCount) }),
 		counter("cycles_total", "Cycles of the placer.", func(m Metrics) float64 { return float64(m.Cycles) }),
-		counter("restarts_total", "Times the placer's work began anew.", func(m Metrics) float64 { return float64(m.Restarts) }),
+		counter("restarts_total", "Times the placer's work was started again.", func(m Metrics) float64 { return float64(m.Restarts) }),
 		counter("lost_connections_total", "Restarts for which Nomad or the network was to blame.", func(m Metrics) float64 { return float64(m.LostConnections) }),
 		counter("panics_total", "Broken invariants that the placer survived.", func(m Metrics) float64 { return float64(m.Panics) }),
 		counter("api_panics_total", "Requests to the API that broke an invariant.", func(m Metrics) float64 { return float64(m.APIPanics) }),

@@ -312,7 +312,7 @@ type World interface {
 	// Resized are the pins of an elastic gang with the members of a placement.
 	Resized(*Gang, pal.Placement) (rewrite.Pins, error)
 	// RoomForMissing is room for the members that are not there, RoomForCanaries for
-	// the canaries of a new version, and RoomForAll for the whole gang anew as if it
+	// the canaries of a new version, and RoomForAll for the whole gang as if it
 	// held nothing.
 	RoomForMissing(*Gang) (Room, error)
 	RoomForCanaries(*Gang) (Room, error)

@@ -42,7 +42,7 @@ type finishCheck struct {
 
 // stopFinished looks whether a gang that is to run, or to wait, has done its work in an
 // earlier version of its job, that was the same but for our gate and pins. Nomad runs
-// batch jobs anew whose members finished in an older version, so that the job is
+// batch jobs again whose members finished in an older version, so that the job is
 // stopped: it would do its work a second time.
 func (g *Gang) stopFinished(w World) ([]Effect, bool) {
 	if !g.finishUnknown(w) && !(g.read.hasAllocs && g.finishUnknownBy(g.read.allocs)) { // what was read may be news

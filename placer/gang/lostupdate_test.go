@@ -68,7 +68,7 @@ func TestLostUpdate(t *testing.T) {
 		{"run again while it runs", []*api.Job{pinned, gated, pinned}, false},
 		{"scaled", []*api.Job{gated, pinned, edit(pinned)}, false},
 		{"scaled and back", []*api.Job{pinned, edit(pinned), pinned}, false},
-		{"requeued and placed anew", []*api.Job{pinned, rewrite.Gate(pinned), other}, false},
+		{"requeued and placed again", []*api.Job{pinned, rewrite.Gate(pinned), other}, false},
 		{"edited while it waited, placed, stopped", []*api.Job{gated, edit(gated), stop(pinned)}, false},
 		{"edited when it was stopped, reverted", []*api.Job{stop(gated), edit(gated), pinned}, false},
 		{"stopped with its scaling", []*api.Job{scaling(gated, 1), stop(gated), scaling(pinned, 3)}, true},
@@ -96,7 +96,7 @@ func TestLostUpdate(t *testing.T) {
 	}
 }
 
-// What a job wants is read anew when we have registered it: what was undone may be
+// What a job wants is read again when we have registered it: what was undone may be
 // decided upon in the same cycle.
 func TestRequestIsThatOfTheJob(t *testing.T) {
 	for _, why := range []Purpose{ToStop, ToGoOn, ToRestore, ToResize, ToExtend, ToCanary, ToUndo} {

@@ -15,7 +15,7 @@ import (
 
 // restorePins serves a job whose author ran the same file again, gate and all,
 // while its gang runs: it gets the pins it had, so that what runs stays. A
-// gang of another size is placed anew as a whole, which Nomad turns into one
+// gang of another size is placed again as a whole, which Nomad turns into one
 // update.
 func (g *Gang) restorePins(w World) ([]Effect, bool) {
 	switch {
@@ -48,7 +48,7 @@ func (g *Gang) restorePins(w World) ([]Effect, bool) {
 	return g.repin(ToResize, room.Pins, w)
 }
 
-// resized takes in that a gang was placed anew as a whole.
+// resized takes in that a gang was placed again as a whole.
 func (g *Gang) resized(w World) []Effect {
 	room := g.read.room
 	g.Trouble = ""

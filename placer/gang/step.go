@@ -80,7 +80,7 @@ func (g *Gang) observe(e Event, w World) []Effect {
 		g.overwrote, g.recreated = true, *o.Job.CreateIndex != *g.Job.CreateIndex
 	}
 	if changed && g.stop != nil && g.stop.gated && (o.Nomad == Starting || o.Nomad == Running || o.Nomad == Resubmitted) {
-		g.stop, g.Target = nil, nil // its author registered it anew meanwhile: it runs on
+		g.stop, g.Target = nil, nil // its author registered it again meanwhile: it runs on
 		out = append(out, QueueKept{})
 	}
 	if g.becomes(o.Observed); !g.Observed.Ours() {

@@ -265,7 +265,7 @@ func (st Observed) lost(w World) bool {
 	if f := w.LastFailure(st.Job); f != nil && f.Cause != failure.Unknown {
 		return f.Cause == failure.Infrastructure || f.Cause == failure.User && w.Now().Sub(f.At) < retryWithin
 	}
-	// Nomad does not run a batch allocation anew that a drain stopped at once.
+	// Nomad does not run a batch allocation again that a drain stopped at once.
 	return slices.ContainsFunc(w.Allocs(st.Key), func(a *nomad.Alloc) bool {
 		return !a.Live() && a.Desired == api.AllocDesiredStatusStop && a.ModifyIndex > *st.Job.JobModifyIndex
 	})
@@ -308,7 +308,7 @@ func (g *Gang) requeueLost(w World) ([]Effect, bool) {
 		r = &lost
 	}
 	out := []Effect{g.log(Warn, "gang was lost, requeueing it", "reason", reason)}
-	if g.Queued { // it joins the queue anew, to go elsewhere than where it failed
+	if g.Queued { // it joins the queue again, to go elsewhere than where it failed
 		out = append(out, Dequeue{})
 		g.Queued, g.Placed = false, false
 	}

@@ -104,7 +104,7 @@ func TestPinsGoAfterAllocations(t *testing.T) {
 	v := view(t, s)
 	s.PutAlloc(alloc("x", JobKey{"default", "z"}, 0, "running", 5, "n0-0"))
 	v.Update(s, options())
-	for how, v := range map[string]*View{"followed": v, "anew": view(t, s)} {
+	for how, v := range map[string]*View{"followed": v, "rebuilt": view(t, s)} {
 		i := v.Cluster.Find("n0-0")
 		if d := cmp.Diff(JobKey{"default", "z"}, v.Owner(i)); d != "" {
 			t.Errorf("%s: (-want +got)\n%s", how, d)

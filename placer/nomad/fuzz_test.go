@@ -74,7 +74,7 @@ func seedNode() *api.Node {
 }
 
 // Whatever a node says of itself, by event or in a list, the placer goes on, the
-// other node's GPUs stay its own, and what the view follows is what is built anew.
+// other node's GPUs stay its own, and a view that was kept up to date equals a rebuilt one.
 func FuzzNode(f *testing.F) {
 	job := fuzzJob(f)
 	for _, change := range []func(n *api.Node){

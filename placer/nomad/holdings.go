@@ -39,7 +39,7 @@ type use struct {
 	pal.Resources
 }
 
-// refresh works out anew who holds which GPU, and what is left of the nodes.
+// refresh works out from scratch who holds which GPU, and what is left of the nodes.
 func (v *View) refresh() {
 	_, v.seen, _ = v.state.Touched(Mark{})
 	v.moved = nil

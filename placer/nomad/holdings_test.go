@@ -67,7 +67,7 @@ func seenOf(v *View) map[string]any {
 }
 
 // TestViewFollows changes the state at random: the view that is kept up to date
-// by what changed equals one that is built anew.
+// by what changed equals one that is rebuilt.
 func TestViewFollows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, o := holdingsState(), ViewOptions{Locality: pal.TwoTier(1.7), DefaultClass: "B"}
@@ -126,7 +126,7 @@ func TestViewFollows(t *testing.T) {
 				t.Fatal(err)
 			}
 			if d := cmp.Diff(seenOf(fresh), seenOf(v)); d != "" {
-				t.Fatalf("followed, not built anew (-anew +followed):\n%s", d)
+				t.Fatalf("followed, not rebuilt (-rebuilt +followed):\n%s", d)
 			}
 		}
 	})

@@ -42,7 +42,7 @@ type claimant struct {
 	// alloc is the CreateIndex of the oldest live allocation on the node that held
 	// the GPU then, joined that of the node.
 	alloc, joined uint64
-	// away: the node does not name it now, as while its plugin starts anew.
+	// away: the node does not name it now, as while its plugin starts again.
 	away bool
 }
 
@@ -329,7 +329,7 @@ func (s *State) NodeWarnings() []string {
 	return s.warnings
 }
 
-// warn makes the warnings anew.
+// warn rebuilds the warnings.
 func (s *State) warn(conflicts map[string]*conflict) {
 	var out []string
 	for _, key := range slices.Sorted(maps.Keys(conflicts)) {

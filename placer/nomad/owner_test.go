@@ -117,7 +117,7 @@ func TestOwner(t *testing.T) {
 			put(s, a("ready"), naming("b", "ready", 20, "G2"), naming("a", "ready", 10, "G1"))
 			return s
 		}, map[string]string{"G1": "a", "G2": "b"}},
-		{"the owner's plugin starts anew: meanwhile they count for the other", func(s *State) *State {
+		{"the owner's plugin starts again: meanwhile they count for the other", func(s *State) *State {
 			put(s, a("ready"), thief(40), naming("a", "ready", 10))
 			return s
 		}, map[string]string{"G1": "z", "G2": "z", "T": "z"}},
@@ -188,7 +188,7 @@ func TestForeignAllocationsHoldNothing(t *testing.T) {
 }
 
 // A view is kept while nothing changes for it, however often the other node is
-// sent anew, and is made anew when a GPU changes hands.
+// sent again, and is rebuilt when a GPU changes hands.
 func TestViewOfContestedGPUs(t *testing.T) {
 	s := NewState()
 	put(s, naming("a", "ready", 10, "G1", "G2"), naming("z", "ready", 20, "G1", "T"))
@@ -196,7 +196,7 @@ func TestViewOfContestedGPUs(t *testing.T) {
 	epoch := v.Epoch()
 	s.sorted = nil
 	if !v.Update(s, options()) || v.Epoch() != epoch {
-		t.Errorf("another view is wanted, or all is looked at anew, where nothing changed: epoch %d, was %d", v.Epoch(), epoch)
+		t.Errorf("another view is wanted, or all is looked at again, where nothing changed: epoch %d, was %d", v.Epoch(), epoch)
 	}
 	put(s, naming("a", "down", 10, "G1", "G2"))
 	if v.Update(s, options()) {

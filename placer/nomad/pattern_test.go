@@ -65,7 +65,7 @@ func TestPatternsAreCompiledOnce(t *testing.T) {
 		t.Error("it does not match as it should")
 	}
 	if again, _ := compiled(text); again != first {
-		t.Error("it is compiled anew")
+		t.Error("it is compiled again")
 	}
 	for i := range 2 * patternsKept {
 		_, _ = compiled(fmt.Sprint("a", i))

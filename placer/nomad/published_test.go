@@ -102,7 +102,7 @@ func profileOf(t *testing.T) *profile.Profile {
 	return p
 }
 
-// What the plugin says of a GPU anew makes a new view; what says the same does not.
+// News of a GPU from its plugin makes a new view; what says the same does not.
 func TestDegradationsAreFollowed(t *testing.T) {
 	s := world(2)
 	v := view(t, s)

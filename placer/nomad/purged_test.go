@@ -14,7 +14,7 @@ import (
 
 // The GPUs of an allocation that vanished while it was live are kept for its task's
 // kill_timeout, as far as clients grant it, whether its end was heard of or found by
-// reading everything anew.
+// reading everything again.
 func TestPurged(t *testing.T) {
 	for name, c := range map[string]struct {
 		kill time.Duration // -1: not said
@@ -48,18 +48,18 @@ func TestPurged(t *testing.T) {
 				}
 			}
 			if got := s.Purged(now); !got["n0-1"] || got["n0-2"] {
-				t.Errorf("%s, read anew: %v: at once: %v", name, read, got)
+				t.Errorf("%s, read again: %v: at once: %v", name, read, got)
 			}
 			for _, at := range []struct {
 				after time.Duration
 				want  bool
 			}{{c.want - time.Millisecond, true}, {c.want, false}} {
 				if got := s.Purged(now.Add(at.after)); got["n0-1"] != at.want {
-					t.Errorf("%s, read anew: %v: after %v: %v", name, read, at.after, got)
+					t.Errorf("%s, read again: %v: after %v: %v", name, read, at.after, got)
 				}
 			}
 			if len(s.purged)+len(s.kills) > 0 {
-				t.Errorf("%s, read anew: %v: something is kept for ever", name, read)
+				t.Errorf("%s, read again: %v: something is kept for ever", name, read)
 			}
 		}
 	}
@@ -107,7 +107,7 @@ func TestPurgedWhileReading(t *testing.T) {
 	}
 }
 
-// A placer that reads anew takes over up to where it knew of everything: what Nomad's
+// A placer that reads everything again takes over up to where it knew of everything: what Nomad's
 // buffer tells again is old news to it.
 func TestKnownAfterReadingAnew(t *testing.T) {
 	old, s := world(1), world(1)

@@ -19,7 +19,7 @@ const reconnectWithin = 30 * time.Second
 // has ended, and this ends for its GPUs; a client that has forgotten it never
 // reports, so it also ends by time. That counts from the first call that saw the
 // node back: the servers' clock and the caller's need not agree. So it counts for
-// all nodes of a state that was read anew, too.
+// all nodes of a state that was read again, too.
 func (s *State) Reconnecting(now time.Time) map[string]bool {
 	for id, since := range s.back {
 		switch {

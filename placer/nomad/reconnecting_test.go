@@ -112,7 +112,7 @@ func TestLostBeforeItsNode(t *testing.T) {
 	for name, c := range map[string]struct {
 		state func() *State
 		want  bool
-	}{"an event told": {told, true}, "read anew": {read, true}, "lost for long": {before, false}} {
+	}{"an event told": {told, true}, "read again": {read, true}, "lost for long": {before, false}} {
 		s, now := c.state(), time.Unix(1000, 0)
 		if got := s.Reconnecting(now)["n0-1"]; got != c.want {
 			t.Errorf("%s: GPU is returning: %v, want %v", name, got, c.want)

@@ -64,7 +64,7 @@ func (a *Alloc) Live() bool {
 func (a *Alloc) Member() bool { return a.Live() && a.Desired == api.AllocDesiredStatusRun }
 
 // FinishedIn says whether the allocation did its work for the job's present
-// version. Nomad runs the members of a batch job anew that finished in an older
+// version. Nomad runs the members of a batch job again that finished in an older
 // one, also where the client told of the end after the newer one was registered.
 // An allocation whose version is not known counts if it was made since.
 func (a *Alloc) FinishedIn(job *api.Job) bool {
@@ -266,7 +266,7 @@ func (s *State) PutAlloc(a *Alloc) {
 }
 
 // putNode replaces a node unless a newer form of it is there, and says whether
-// anything changed that matters. Nomad sends a node anew with every change of
+// anything changed that matters. Nomad sends a node again with every change of
 // one of its allocations: then the old form stays.
 func (s *State) putNode(n *api.Node) bool {
 	id, index := n.ID, n.ModifyIndex
@@ -331,7 +331,7 @@ func sameDevice(a, b *api.NodeDeviceResource) bool {
 
 // sameMeasurements says whether two forms of a node, the first of which may be
 // nil, have the same GPUs with the same raw measurements. Nomad sends a node
-// anew with every change of one of its allocations.
+// again with every change of one of its allocations.
 func sameMeasurements(a, b *api.Node) bool {
 	if a == nil {
 		return len(gpuDevices(b)) == 0

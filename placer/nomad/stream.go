@@ -26,7 +26,7 @@ type Event struct {
 	Namespace   string
 	Payload     Payload
 	// Unread is why what has changed is not known, nil where it is: then it has to
-	// be read anew.
+	// be read again.
 	Unread error `json:"-"`
 }
 

@@ -22,7 +22,7 @@ type node struct {
 	dead bool
 }
 
-// AddNode registers a client, or registers it anew with other contents. The node
+// AddNode registers a client, or registers it again with other contents. The node
 // must have an ID; what else is missing is what a small machine has.
 func (s *Server) AddNode(n *api.Node) {
 	s.mu.Lock()

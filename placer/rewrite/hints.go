@@ -25,7 +25,7 @@ type Hints struct {
 	Locality  pal.Tier      // pal_locality: hard limit on how far apart the GPUs may be
 	Wait      time.Duration // pal_locality_wait: how long to wait for locality before relaxing
 	Duration  time.Duration // pal_duration: expected run time
-	Preempt   bool          // pal_preempt: may be stopped and started anew
+	Preempt   bool          // pal_preempt: may be stopped and started again
 	Migrate   bool          // pal_migrate: may be moved
 	OnFailure FailureAction // pal_on_failure
 	// After are the jobs, of its namespace, that must have finished well first, with

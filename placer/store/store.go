@@ -35,7 +35,7 @@ const (
 	Bytes = 60 << 10
 	// pathBytes is how long Nomad lets a path be.
 	pathBytes = 128
-	// tries bounds how often a change is made anew on what somebody else has written
+	// tries bounds how often a change is made again on what somebody else has written
 	// meanwhile.
 	tries = 5
 )

@@ -21,7 +21,7 @@ func (r *rounds) place() {
 	}
 }
 
-// placeByClass places the longest prefix of the order that fits anew, most
+// placeByClass places from scratch the longest prefix of the order that fits, most
 // sensitive classes first.
 func (r *rounds) placeByClass() {
 	n, demand := 0, 0

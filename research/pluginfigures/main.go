@@ -178,7 +178,7 @@ var rests = []rest{
 // restConfig is a plugin as it is installed: it reads the GPUs once a minute.
 const restConfig = `fingerprint_period = "1m"`
 
-// atRest starts the plugin anew over a healthy node and watches it.
+// atRest restarts the plugin over a healthy node and watches it.
 func (w *world) atRest(ctx context.Context, r rest, idle time.Duration) error {
 	w.state = nvmltest.H200(gpus)
 	w.state.Set("sys", "call_us", strconv.FormatInt(r.call.Microseconds(), 10))

@@ -13,7 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
-// readReport reads the runs of a result file and computes the figures anew.
+// readReport reads the runs of a result file and recomputes the figures.
 func readReport(path string) (*report, error) {
 	r := &report{}
 	path = runsFile(path)

@@ -31,7 +31,7 @@ func (o options) predictAnew(r *report) error {
 	for _, l := range r.Runs {
 		i := place(l.Scheduler, l.Preemption)
 		if i < 0 {
-			return fmt.Errorf("simulate %q anew: no such scheduler", l.Scheduler)
+			return fmt.Errorf("simulate %q again: no such scheduler", l.Scheduler)
 		}
 		if all[i].rules == nil {
 			continue

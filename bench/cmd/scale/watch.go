@@ -61,7 +61,7 @@ func (b *bed) watch(ctx context.Context) (*watcher, error) {
 	return w, nil
 }
 
-// resubscriptions bounds how often a stream that Nomad ended is opened anew.
+// resubscriptions bounds how often a stream that Nomad ended is opened again.
 const resubscriptions = 20
 
 // events are what the watcher reads of a batch of the event stream. It is much

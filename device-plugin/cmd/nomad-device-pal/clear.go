@@ -15,7 +15,7 @@ func clearCommand(ui cli.Ui) *command {
 		help: `Usage: nomad-device-pal clear [-state-dir=DIR] UUID
 
   A fatal Xid keeps a GPU unhealthy until the driver says that it recovered,
-  the driver is loaded anew, the machine is booted, or this command. The running
+  the driver is reloaded, the machine is booted, or this command. The running
   plugin takes the order within a second.
 
   -state-dir=DIR   The plugin's state_dir (default /var/lib/nomad-device-pal).

@@ -280,7 +280,7 @@ func (d *diagnosis) calibration() {
 		return
 	}
 	if err != nil {
-		d.add(statusFail, "profile", d.profile+": "+err.Error(), "write it anew; until then the plugin keeps the previous one")
+		d.add(statusFail, "profile", d.profile+": "+err.Error(), "write it again; until then the plugin keeps the previous one")
 		return
 	}
 	unknown := 0

@@ -121,7 +121,7 @@ func (d *diagnosis) missing(writable bool) {
 	}
 	ids, err := deviceplugin.MissingGPUs(d.stateDir, *d.inv)
 	if err != nil {
-		d.add(statusWarn, "state", err.Error(), "the plugin writes the list anew with its next scan")
+		d.add(statusWarn, "state", err.Error(), "the plugin writes the list again with its next scan")
 		return
 	}
 	for _, id := range ids {

@@ -4,5 +4,5 @@
 // Package plain holds one test. It gives Nomad's own scheduler, in process, small
 // clusters of GPUs and batch jobs of one-GPU allocations, and compares how often
 // each outcome happens with sim/testdata/nomad.json. The simulator's model of
-// plain Nomad is checked against the same file. -rewrite records the file anew.
+// plain Nomad is checked against the same file. -rewrite records the file again.
 package plain

@@ -27,7 +27,7 @@ function route(byUser) {
   if (byUser && !$("content").contains(document.activeElement)) { $("content").focus({preventScroll: true}); scrollTo(0, 0); }
 }
 
-// Times: local or UTC; the page is drawn anew.
+// Times: local or UTC; the page is redrawn.
 $("zone").replaceChildren(...Object.entries(zones).map(([v, t]) => h("option", {value: v, selected: zone.get() === v}, t)));
 $("zone").onchange = e => { zone.set(e.target.value); route(); };
 

@@ -44,7 +44,7 @@ export const cellOf = g => { const n = nodeOf(g); return n ? n.first + g.index :
 export const count = (from, n, f) => { let c = 0; for (let i = from; i < from + n; i++) if (f(cluster.cells[i])) c++; return c; };
 
 let abort = new AbortController();
-// restart reads everything anew: another token may see other things.
+// restart reads everything again: another token may see other things.
 export function restart() { Object.assign(cluster, {version: 0, jobs: 0, known: false, hidden: false, racks: [], cells: new Uint16Array(0), byNode: new Map()}); abort.abort(); }
 
 export async function run() {
@@ -70,7 +70,7 @@ export async function run() {
           tell("alive");
         }
       }
-      pause = 50; // it ends each minute, so that the token is judged anew
+      pause = 50; // it ends each minute, so that the token is judged again
     } catch (e) {
       if (abort.signal.aborted) { pause = 25; continue; }
       tell("trouble", e.status ? e.message : "The agent does not answer. Trying again …", e);

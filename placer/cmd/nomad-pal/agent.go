@@ -25,7 +25,7 @@ func (c *agentCommand) Synopsis() string { return "Run the placer" }
 func (c *agentCommand) Help() string {
 	return help("agent [options]", `
 Runs the placer until it is interrupted. SIGHUP makes it read its configuration
-anew. Without -config it works by the defaults, on the Nomad that Nomad's
+again. Without -config it works by the defaults, on the Nomad that Nomad's
 environment variables name.
 
 Agent Options:
@@ -37,7 +37,7 @@ Agent Options:
 `, examples(
 		"Run the placer by its defaults:", "nomad-pal agent",
 		"Check a configuration, and run with it:", "nomad-pal agent -check-config -config /etc/nomad-pal",
-		"Have it read its configuration anew:", "systemctl reload nomad-pal",
+		"Have it reload its configuration:", "systemctl reload nomad-pal",
 	))
 }
 
@@ -50,7 +50,7 @@ var agentKeys = map[string]string{
 }
 
 // foreign refuses options of other commands: the agent connects as its
-// configuration says, also when that is read anew.
+// configuration says, also when that is read again.
 func (c *agentCommand) foreign() error {
 	for _, name := range slices.Sorted(maps.Keys(c.flagsGiven)) {
 		if key, ok := agentKeys[name]; ok {

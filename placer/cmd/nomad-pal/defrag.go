@@ -16,7 +16,7 @@ func (c *defragCommand) Synopsis() string { return "Show which gangs would be mo
 func (c *defragCommand) Help() string {
 	return help("defrag -dry-run [options]", `
 Shows the moves that would pay now: gangs that allow it (pal_migrate), whose
-predicted gain is worth more than being stopped and started anew. The agent
+predicted gain is worth more than being stopped and started again. The agent
 makes such moves itself where its configuration says queue { migrate = true }.
 
 Defrag Options:

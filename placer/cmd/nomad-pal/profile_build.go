@@ -30,7 +30,7 @@ Build Options:
                            classes change only beyond the hysteresis.
 `, fileOptions, calibrationOptions, examples(
 		"Turn measured times into a profile for the device plugin:", "nomad-pal profile build -o profile.json times.csv",
-		"Calibrate anew what the cluster has measured:", "nomad-pal profile build -cluster -method kmeans",
+		"Recalibrate what the cluster has measured:", "nomad-pal profile build -cluster -method kmeans",
 	), outputOptions, generalOptions)
 }
 

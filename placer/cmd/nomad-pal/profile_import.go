@@ -26,7 +26,7 @@ func (c *profileImportCommand) Help() string {
 	return help("profile import [options] <file>...", `
 Stores measured times in Nomad's variables. The agent takes them in at its next
 full read (resync, 5 minutes by default) or at once on SIGHUP, and calibrates
-anew. For the GPUs and applications that they name, they count instead of what
+again. For the GPUs and applications that they name, they count instead of what
 the nodes publish. Importing under the same name again replaces what was there.
 
 Import Options:

@@ -321,7 +321,7 @@ func (c *runCommand) watch(k nomad.JobKey) int {
 	}
 }
 
-// look asks anew whoever was asked before.
+// look asks again whoever was asked before.
 func (c *runCommand) look(a **answers, k nomad.JobKey) (e *placer.Explanation, err error) {
 	if *a == nil {
 		*a, err = c.ask()

@@ -183,7 +183,7 @@ func (c *explainCommand) printGPU(x *explained) {
 	case g.Quarantine != nil && g.Healthy:
 		next = append(next, "To give it free before that: nomad-pal quarantine -lift "+g.ID)
 	case !g.Healthy && g.Job != "":
-		next = append(next, "To have the job start anew on other GPUs: nomad job restart, or stop and run it")
+		next = append(next, "To have the job start again on other GPUs: nomad job restart, or stop and run it")
 	}
 	if g.Job != "" && g.Job != placer.Unseen {
 		namespace, id, _ := strings.Cut(g.Job, "/")

@@ -147,7 +147,7 @@ func (c *topCommand) within(f func()) {
 	f()
 }
 
-// look asks anew whoever was asked before; after an error, it begins again.
+// look asks again whoever was asked before; after an error, it begins again.
 func (c *topCommand) look(a **answers) (s topState) {
 	s.at = time.Now()
 	if *a == nil {

@@ -175,7 +175,7 @@ func (v *topView) open() {
 	v.arrange()
 }
 
-// show has the upper list begin anew.
+// show has the upper list begin again.
 func (v *topView) show(level topLevel, rack, node string) {
 	v.level, v.rack, v.node = level, rack, node
 	v.hardware.Select(1, 0)

@@ -117,7 +117,7 @@ func (w *World) Register(job *api.Job) error {
 	return err
 }
 
-// Edit registers a job anew with a change, as its author does who does not know
+// Edit registers a job again with a change, as its author does who does not know
 // what the placer has made of it.
 func (w *World) Edit(k nomadtest.Key, change func(*api.Job)) error {
 	w.T.Helper()

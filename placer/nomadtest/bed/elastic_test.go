@@ -54,7 +54,7 @@ func TestElasticGang(t *testing.T) {
 		w.StartPlacer()
 		w.RunFor(5 * time.Minute)
 		if got := ids(w.Members(Key("a"))); !slices.Equal(got, large) {
-			t.Errorf("after the placer was started anew its members are %v, were %v", got, large)
+			t.Errorf("after the placer was started again its members are %v, were %v", got, large)
 		}
 		w.Submit(Gang{Name: "short", Members: 3, GPUs: 1, Runs: time.Minute, Meta: map[string]string{"pal_duration": "1m"}})
 		w.ExpectRunning("short", 10*time.Minute)

@@ -62,7 +62,7 @@ type story struct {
 	last  *api.Job
 	form  string // of the last
 	// since is the JobModifyIndex of what its author registered last: Nomad runs
-	// anew what finished in an earlier version.
+	// again what finished in an earlier version.
 	since uint64
 	gone  bool // stopped or purged by its author
 	purge bool

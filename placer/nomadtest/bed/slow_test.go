@@ -118,7 +118,7 @@ func TestOneAuthorsRequestsAreNotAnswered(t *testing.T) {
 					w.ExpectFinished(name, 2*time.Minute)
 				}
 				if v := p.Vitals(); v.Restarts > 0 {
-					t.Errorf("it started anew %d times: %s", v.Restarts, v.LastError)
+					t.Errorf("it started again %d times: %s", v.Restarts, v.LastError)
 				}
 			})
 		})
@@ -144,13 +144,13 @@ func TestWholeWhileNomadAnswers(t *testing.T) {
 		version := *w.Nomad.Job(Key("a")).Version
 		w.RunFor(time.Minute)
 		if job := w.Nomad.Job(Key("a")); *job.Version != version || !w.Running(Key("a")) {
-			t.Errorf("it was registered anew while it ran: %s", w.Describe())
+			t.Errorf("it was registered again while it ran: %s", w.Describe())
 		}
 	})
 }
 
 // A job in which the placer meets a bug, sent again and again to be registered, has
-// it start anew once and not each time.
+// it start again once and not each time.
 func TestSubmissionsThatPanic(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 4)

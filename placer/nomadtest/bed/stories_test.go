@@ -18,7 +18,7 @@ import (
 
 // A gang that its author runs again is drained before the placer can give it its
 // pins back: Nomad drops its blocked evaluation and calls it dead, and it is
-// started anew all the same (walk 212).
+// started again all the same (walk 212).
 func TestDrainedBehindItsGate(t *testing.T) {
 	Run(t, Options{Seed: 212}, func(w *World) {
 		w.AddNodes(2, 2)
@@ -115,7 +115,7 @@ func TestEventsGoWrong(t *testing.T) {
 	}
 }
 
-// A machine is installed anew: its client has another id, lists the same GPUs, and
+// A machine is reinstalled: its client has another id, lists the same GPUs, and
 // the old one is down for a day.
 func TestReinstalledClient(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {

@@ -42,7 +42,7 @@ func TestNoVariables(t *testing.T) {
 				w.ExpectFinished("a", time.Minute)
 				w.Expect("it says what does not work", 10*time.Second, func() bool { return len(p.Status().Warnings) > 0 })
 				if v := p.Vitals(); v.Restarts > 0 {
-					t.Errorf("it started anew %d times: %s", v.Restarts, v.LastError)
+					t.Errorf("it started again %d times: %s", v.Restarts, v.LastError)
 				}
 				w.Nomad.FailBy(nil)
 				w.Expect("all works again", 10*time.Minute, func() bool { return len(p.Status().Warnings) == 0 })
@@ -53,7 +53,7 @@ func TestNoVariables(t *testing.T) {
 
 // Whoever may write variables writes nonsense into all of them: gangs are placed,
 // failures are noted, and everybody can ask, at the latest when the placer has
-// written them anew.
+// written them again.
 func TestNonsenseInVariables(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 4)
@@ -84,7 +84,7 @@ func TestNonsenseInVariables(t *testing.T) {
 		w.ExpectRunning("b", 5*time.Second)
 		w.Expect("a snapshot can be made", 10*time.Minute, func() bool { _, err := placer.ReadSnapshot(w.T.Context(), client); return err == nil })
 		if v := p.Vitals(); v.Restarts > 0 {
-			t.Errorf("it started anew %d times: %s", v.Restarts, v.LastError)
+			t.Errorf("it started again %d times: %s", v.Restarts, v.LastError)
 		}
 	})
 }
