@@ -4,14 +4,11 @@
 #
 # build.sh VERSION OUT builds the binaries of a release and packs them into OUT.
 #
-# nomad-pal is static. nomad-device-pal loads NVML at run time, for which go-nvml needs cgo: clang and lld link it
-# against the C library of an old Debian, so that it runs wherever glibc is $oldest or newer. The libraries come from
-# the Debian archive that apt on this machine uses, else from Debian's own.
+# nomad-pal is static. nomad-device-pal loads NVML at run time, for which go-nvml needs cgo: oldlibc.sh.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 version=$1 out=$2
-suite=bullseye
 oldest=$(sed -n 's/^const oldestGlibc = "\(.*\)"$/\1/p' release/packages.go)
 stage=build/release/stage
 epoch=$(git log -1 --format=%ct)
@@ -19,44 +16,21 @@ module=github.com/nomad-pal/nomad-pal/internal/version
 commit=$(git rev-parse --short=12 HEAD)$([ -z "$(git status --porcelain --untracked-files=no)" ] || echo +dirty)
 
 say() { echo "release: $*" >&2; }
-for tool in clang ld.lld mmdebstrap llvm-objdump; do
-  command -v $tool >/dev/null || { say "$tool is missing: apt-get install clang lld llvm mmdebstrap"; exit 1; }
-done
+command -v llvm-objdump >/dev/null || { say "llvm-objdump is missing: apt-get install llvm"; exit 1; }
 
-# sysroot makes the folder with the C library for architecture $1 and prints its name.
-sysroot() {
-  local dir=$PWD/build/release/sysroot/$1
-  if [ ! -e "$dir" ]; then
-    local archive
-    archive=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' | grep '/debian/$' | head -n 1) || true
-    say "C library of $suite for $1"
-    rm -rf "$dir.tmp"
-    mkdir -p "${dir%/*}"
-    mmdebstrap --quiet --variant=extract --architecture="$1" --include=libc6-dev,libgcc-10-dev $suite "$dir.tmp" \
-      ${archive:+"deb $archive $suite main"} >&2
-    # Absolute links lead out of it.
-    find "$dir.tmp" -type l -lname '/*' -printf '%p %l\n' | while read -r link target; do ln -sfn "$dir$target" "$link"; done
-    mv "$dir.tmp" "$dir"
-  fi
-  echo "$dir"
-}
-
-# build builds the package $2 for architecture $1. Nothing of this machine may show: no path, and no -buildvcs, which
-# knows no linked worktrees.
+# build builds the package $2 for architecture $1, through the command $3... if there is one. Nothing of this machine may
+# show: no path, and no -buildvcs, which knows no linked worktrees.
 build() {
   say "$2 for $1"
-  GOFLAGS='' CGO_CFLAGS='-O2 -g -Wno-deprecated-declarations' GOOS=linux GOARCH=$1 GOAMD64=v1 go build -trimpath -buildvcs=false -tags timetzdata \
+  GOFLAGS='' CGO_CFLAGS='-O2 -g -Wno-deprecated-declarations' GOOS=linux GOARCH=$1 GOAMD64=v1 "${@:3}" go build -trimpath -buildvcs=false -tags timetzdata \
     -ldflags "-s -w -buildid= -X $module.Number=$version -X $module.commit=$commit" -o "$stage/linux_$1/" "$2"
 }
 
 rm -rf "$stage" "$out"
 mkdir -p "$stage/completions" "$stage/man" "$out"
 for arch in amd64 arm64; do
-  case $arch in amd64) triple=x86_64-linux-gnu ;; arm64) triple=aarch64-linux-gnu ;; esac
   CGO_ENABLED=0 build $arch ./placer/cmd/nomad-pal
-  root=$(sysroot $arch)
-  CGO_ENABLED=1 CC="clang --target=$triple --sysroot=$root" CGO_LDFLAGS='-fuse-ld=lld -static-libgcc -Wl,--as-needed' \
-    build $arch ./device-plugin/cmd/nomad-device-pal
+  build $arch ./device-plugin/cmd/nomad-device-pal release/oldlibc.sh $arch
   needs=$(llvm-objdump -T "$stage/linux_$arch/nomad-device-pal" | grep -o 'GLIBC_[0-9.]*' | sort -Vu | tail -n 1)
   say "nomad-device-pal for $arch needs $needs"
   [ "$(printf '%s\n' "${needs#GLIBC_}" "$oldest" | sort -V | tail -n 1)" = "$oldest" ] || { say "that is above $oldest"; exit 1; }

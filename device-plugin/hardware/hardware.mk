@@ -9,11 +9,13 @@ hardware: build ## Try everything on this machine's GPUs: one JSON and one page 
 	$(BIN)/nomad-device-pal hardware -out=build/hardware/$$(hostname) $(HARDWARE)
 
 .PHONY: hardware-kit
-hardware-kit: ## The same for a machine without network and Go: build/hardware-kit.tar.gz, under 64 MiB
+hardware-kit: ## The same for a machine without network and Go: build/hardware-kit.tar.gz, under 64 MiB (apt-get install clang lld mmdebstrap: else it needs a glibc as new as this machine's)
 	@rm -rf $(KIT) && mkdir -p $(KIT)
-	CGO_ENABLED=1 go build -trimpath -ldflags '$(LDFLAGS)' -o $(KIT)/nomad-device-pal ./device-plugin/cmd/nomad-device-pal
+	@old=; if type clang ld.lld mmdebstrap >/dev/null 2>&1; then old="release/oldlibc.sh $$(go env GOARCH)"; fi; set -x; \
+	  CGO_ENABLED=1 $$old go build -trimpath -ldflags '$(LDFLAGS)' -o $(KIT)/nomad-device-pal ./device-plugin/cmd/nomad-device-pal
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(KIT)/nomad-device-pal-nocgo ./device-plugin/cmd/nomad-device-pal
-	cp device-plugin/hardware/hardware.sh LICENSE $(KIT)/ && cp device-plugin/hardware/KIT.txt $(KIT)/README.txt
+	cp device-plugin/hardware/hardware.sh LICENSE $(KIT)/
+	@needs=$$({ echo GLIBC_2.17; grep -aoE "GLIBC_[0-9.]+" $(KIT)/nomad-device-pal; } | sort -Vu | tail -n 1); echo "nomad-device-pal needs $$needs"; \
+	  sed "s/@GLIBC@/$${needs#GLIBC_}/" device-plugin/hardware/KIT.txt > $(KIT)/README.txt
 	tar -C build -czf $(KIT).tar.gz hardware-kit
 	@size=$$(stat -c %s $(KIT).tar.gz); echo "$(KIT).tar.gz: $$size bytes"; [ "$$size" -lt $$((64 << 20)) ]
-	@command -v objdump >/dev/null && objdump -T $(KIT)/nomad-device-pal | grep -o 'GLIBC_[0-9.]*' | sort -Vu | tail -n 1 | sed 's/^/nomad-device-pal needs /' || true
