@@ -190,8 +190,8 @@ func testCanaryAuto(t *testing.T, b *bed) {
 	b.untilDeployed("auto")
 	b.once("auto")
 	b.pinned("auto")
-	if e := b.explain("auto"); e.Phase != "running" {
-		t.Errorf("phase %s: %s", e.Phase, e.Reason)
+	if e := b.explain("auto"); e.State != "running" {
+		t.Errorf("phase %s: %s", e.State, e.Reason)
 	}
 	b.purge("auto")
 }
@@ -235,8 +235,8 @@ func testCanaryWithoutRoom(t *testing.T, b *bed) {
 	})
 	b.once("tight", "filler")
 	b.until("it is said that the canary lacks room", func() string {
-		if e := b.explain("tight"); e.Phase != "running" || !strings.Contains(e.Reason, "2 of 2 members are running or done; no room for the canaries of the new version: ") || !strings.Contains(e.Reason, "needs 2 GPUs") {
-			return fmt.Sprintf("%s: %s", e.Phase, e.Reason)
+		if e := b.explain("tight"); e.State != "running" || !strings.Contains(e.Reason, "2 of 2 members run; no room for the canaries of the new version: ") || !strings.Contains(e.Reason, "needs 2 GPUs") {
+			return fmt.Sprintf("%s: %s", e.State, e.Reason)
 		}
 		return ""
 	})
@@ -244,7 +244,7 @@ func testCanaryWithoutRoom(t *testing.T, b *bed) {
 	b.untilVersion("tight", 2, "4000")
 	b.untilDeployed("tight")
 	b.once("tight")
-	if e := b.explain("tight"); e.Reason != "2 of 2 members are running or done" {
+	if e := b.explain("tight"); e.Reason != "2 of 2 members run" {
 		t.Error(e.Reason)
 	}
 	b.purge("tight")

@@ -206,7 +206,7 @@ func (c *chaos) refused(s *story, why string) string {
 	}
 	s.asked = time.Now()
 	e := c.explain(s.id)
-	if e.Phase != "unschedulable" && e.Phase != "rejected" && e.Phase != "failed" || e.Reason == "" || !strings.Contains(e.Reason, why) {
+	if e.State != "unschedulable" && e.State != "rejected" && e.State != "failed" || e.Reason == "" || !strings.Contains(e.Reason, why) {
 		return ""
 	}
 	c.stop(s.id)

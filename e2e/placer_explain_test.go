@@ -10,7 +10,7 @@ import (
 
 // explanation is what the tests read of `nomad-pal explain -json`.
 type explanation struct {
-	Phase, Reason, Note string
+	State, Reason, Note string
 	Ready               string
 	Decision            struct {
 		Chosen *struct {

@@ -85,8 +85,8 @@ func TestPlacerBroughtBack(t *testing.T) {
 	b.startAgent("nomad-pal")
 	b.untilGPUs("again", 1)
 	b.holds("it runs", func() string {
-		if e := b.explain("again"); e.Phase != "running" && e.Phase != "starting" {
-			return e.Phase + ": " + e.Reason
+		if e := b.explain("again"); e.State != "running" && e.State != "starting" {
+			return e.State + ": " + e.Reason
 		}
 		return ""
 	})

@@ -103,8 +103,8 @@ func testDoneWhileDisconnected(t *testing.T, b *bed) {
 		t.Fatal(err)
 	}
 	b.until("the gang has ended", func() string {
-		if e := b.explain("away"); e.Phase != "ended" {
-			return e.Phase + ": " + e.Reason
+		if e := b.explain("away"); e.State != "ended" {
+			return e.State + ": " + e.Reason
 		}
 		return ""
 	})
@@ -181,8 +181,8 @@ func testUserFailure(t *testing.T, b *bed) {
 		if strings.Contains(e.Note, "nodes other than") {
 			noted = e.Note
 		}
-		if g := b.gpusOf("broken"); e.Phase != "failed" || !strings.Contains(e.Reason, "given up after 2 tries") || len(g) > 0 {
-			return fmt.Sprintf("%s on %v: %s", e.Phase, g, e.Reason)
+		if g := b.gpusOf("broken"); e.State != "failed" || !strings.Contains(e.Reason, "given up after 2 tries") || len(g) > 0 {
+			return fmt.Sprintf("%s on %v: %s", e.State, g, e.Reason)
 		}
 		return ""
 	})

@@ -104,8 +104,8 @@ func testReverted(t *testing.T, b *bed) {
 	b.run(j.hcl())
 	for _, version := range []uint64{0, 1} { // gated, pinned
 		b.until("the job is settled", func() string {
-			if e := b.explain("back"); e.Phase != "running" {
-				return e.Phase
+			if e := b.explain("back"); e.State != "running" {
+				return e.State
 			}
 			return ""
 		})

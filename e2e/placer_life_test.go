@@ -279,7 +279,7 @@ func testBypass(t *testing.T, b *bed) {
 	b.until("all or nothing", func() string {
 		n, w := b.gpusOf("native"), b.gpusOf("whole")
 		switch {
-		case len(n) == 1 && len(w) == 0 && inQueue(b.explain("whole").Phase):
+		case len(n) == 1 && len(w) == 0 && inQueue(b.explain("whole").State):
 			winner, loser = "native", "whole"
 		case len(n) == 0 && len(w) == 16:
 			winner, loser = "whole", "native"
@@ -291,7 +291,7 @@ func testBypass(t *testing.T, b *bed) {
 	t.Logf("%s won", winner)
 	if winner == "native" {
 		b.holds("the gang holds nothing", func() string {
-			if e := b.explain("whole"); inQueue(e.Phase) && len(b.gpusOf("whole")) > 0 {
+			if e := b.explain("whole"); inQueue(e.State) && len(b.gpusOf("whole")) > 0 {
 				return fmt.Sprint(b.gpusOf("whole"))
 			}
 			return ""

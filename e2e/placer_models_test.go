@@ -160,8 +160,8 @@ func testMIGByConstraint(t *testing.T, b *bed) {
 func testNoModelHasRoom(t *testing.T, b *bed) {
 	b.run(asks("mixed", 8, 1, "nvidia/gpu", "").hcl())
 	b.until("it waits and says why", func() string {
-		if e := b.explain("mixed"); e.Phase != "unschedulable" || e.Reason == "" {
-			return e.Phase + ": " + e.Reason
+		if e := b.explain("mixed"); e.State != "unschedulable" || e.Reason == "" {
+			return e.State + ": " + e.Reason
 		}
 		return ""
 	})

@@ -146,8 +146,8 @@ func testRunAgain(t *testing.T, b *bed) {
 		}
 		return cmp.Diff(before, after)
 	})
-	if e := b.explain("again"); e.Phase != "running" {
-		t.Fatalf("phase %q: %s", e.Phase, e.Reason)
+	if e := b.explain("again"); e.State != "running" {
+		t.Fatalf("phase %q: %s", e.State, e.Reason)
 	}
 	b.purge("again")
 }

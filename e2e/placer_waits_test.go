@@ -51,8 +51,8 @@ func (b *bed) untilWaits(id string, words ...string) {
 	b.t.Helper()
 	b.until(id+" waits, holding nothing", func() string {
 		e := b.explain(id)
-		if g := b.gpusOf(id); !inQueue(e.Phase) || len(g) > 0 {
-			return fmt.Sprintf("%s on %v", e.Phase, g)
+		if g := b.gpusOf(id); !inQueue(e.State) || len(g) > 0 {
+			return fmt.Sprintf("%s on %v", e.State, g)
 		}
 		for _, w := range words {
 			if !strings.Contains(e.Reason, w) {

@@ -32,7 +32,7 @@ func TestCandidates(t *testing.T) {
 			case c.Available(u):
 				want.Free++
 			default:
-				want.Busy++
+				want.Allocated++
 			}
 		}
 		if got := candidates(c, g); got != want {

@@ -98,7 +98,7 @@ type Candidates struct {
 	Ineligible  int `json:"ineligible"` // model, constraints, node not ready
 	Unhealthy   int `json:"unhealthy"`
 	Quarantined int `json:"quarantined"`
-	Busy        int `json:"busy"`
+	Allocated   int `json:"allocated"`
 	Free        int `json:"free"`
 }
 

@@ -269,7 +269,7 @@ func candidates(c *Cluster, g Gang) Candidates {
 			}
 		}
 	}
-	n.Busy = n.Total - n.Ineligible - n.Free - n.Unhealthy - n.Quarantined
+	n.Allocated = n.Total - n.Ineligible - n.Free - n.Unhealthy - n.Quarantined
 	return n
 }
 
@@ -307,7 +307,7 @@ func whyNot(c *Cluster, g Gang, n Candidates) (impossible bool, reason string) {
 	case tooFar(c, g) != "":
 		return true, tooFar(c, g)
 	case n.Free < demand:
-		return false, fmt.Sprintf("needs %d GPUs, %d of the %d that match are free (%d busy, %d unhealthy, %d quarantined)", demand, n.Free, match, n.Busy, n.Unhealthy, n.Quarantined)
+		return false, fmt.Sprintf("needs %d GPUs, %d of the %d that match are free (%d allocated, %d unhealthy, %d quarantined)", demand, n.Free, match, n.Allocated, n.Unhealthy, n.Quarantined)
 	case g.MaxTier != 0:
 		return false, fmt.Sprintf("needs %d GPUs within one %s; %d that match are free, but not so close together", demand, g.MaxTier, n.Free)
 	}

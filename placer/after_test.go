@@ -126,8 +126,8 @@ func TestAfterFailure(t *testing.T) {
 		w.Submit(bed.Gang{Name: "fails", Ungated: true, Runs: 2 * time.Second, Change: withoutGPUs})
 		w.ExpectRunning("after-fails", 30*time.Second)
 		for _, j := range snapshot(w).Jobs() {
-			if j.Job == "after-none" && (j.Phase != gang.Waiting || !strings.Contains(j.Reason, "pal_after")) {
-				w.T.Errorf("queue says %s, %q", j.Phase, j.Reason)
+			if j.Job == "after-none" && (j.State != gang.Waiting || !strings.Contains(j.Reason, "pal_after")) {
+				w.T.Errorf("queue says %s, %q", j.State, j.Reason)
 			}
 		}
 	})

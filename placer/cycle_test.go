@@ -49,7 +49,7 @@ func TestEmptyCluster(t *testing.T) {
 		t.Fatalf("started on nothing: %v", as)
 	}
 	p.publish(time.Now())
-	if js := p.Status().Jobs; len(js) != 1 || js[0].Phase != gang.Unschedulable || js[0].Reason == "" {
+	if js := p.Status().Jobs; len(js) != 1 || js[0].State != gang.Unschedulable || js[0].Reason == "" {
 		t.Errorf("status: %+v", js)
 	}
 	e := Explanation{}

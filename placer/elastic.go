@@ -45,7 +45,7 @@ func InRange(least, most int) string {
 // noteSize notes the size of an elastic gang, and what may become of it.
 func (e *Explanation) noteSize() {
 	if e.Elastic != nil {
-		e.Note = strings.TrimPrefix(e.Note+"; ", "; ") + sizeInWords(e.Elastic, e.Phase)
+		e.Note = strings.TrimPrefix(e.Note+"; ", "; ") + sizeInWords(e.Elastic, e.State)
 	}
 }
 

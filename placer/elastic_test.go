@@ -43,7 +43,7 @@ func TestElasticAnswers(t *testing.T) {
 		}
 		w.Submit(bed.Gang{Name: "fixed", GPUs: 2, Runs: time.Hour, Meta: map[string]string{"pal_duration": "1h"}})
 		w.ExpectRunning("fixed", 10*time.Second)
-		if e := plan(elastic("wide", 1, 2, 8)); e.Phase != gang.Starting || e.Decision.Demand != 6 && e.Decision.Demand != 4 || len(chosenIDs(e.Decision.Chosen)) != e.Decision.Demand {
+		if e := plan(elastic("wide", 1, 2, 8)); e.State != gang.Starting || e.Decision.Demand != 6 && e.Decision.Demand != 4 || len(chosenIDs(e.Decision.Chosen)) != e.Decision.Demand {
 			t.Errorf("would start: %+v of %+v", e, e.Decision)
 		}
 		w.Submit(elastic("wide", 1, 2, 6))
@@ -76,7 +76,7 @@ func TestElasticAnswers(t *testing.T) {
 		}
 		planned := plan(elastic("other", 2, 1, 4))
 		for how, e := range map[string]*placer.Explanation{"waits": e, "planned": planned} {
-			if e.Phase != gang.Waiting || e.Decision.Demand != 2 || !strings.Contains(e.Reason, "needs 2 GPUs") || e.StartTo.IsZero() || !strings.Contains(e.Note, "it starts with 1 to 4 members") {
+			if e.State != gang.Waiting || e.Decision.Demand != 2 || !strings.Contains(e.Reason, "needs 2 GPUs") || e.StartTo.IsZero() || !strings.Contains(e.Note, "it starts with 1 to 4 members") {
 				t.Errorf("%s: %+v of %+v", how, e, e.Decision)
 			}
 		}

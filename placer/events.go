@@ -33,7 +33,7 @@ const (
 	Finished    EventKind = "ended"       // it was stopped by its author, or is done
 	Released    EventKind = "released"    // it is Nomad's to place
 	AllocFailed EventKind = "allocation"  // an allocation failed or was lost
-	Quarantined EventKind = "quarantined" // a GPU is kept out for a while
+	Quarantined EventKind = "quarantined" // a GPU gets no new jobs for a while
 )
 
 // Event is something that the placer did, or saw.
@@ -163,7 +163,8 @@ func (p *Placer) noteState(t *tracked, was gang.State) {
 		}
 	case gang.Ended:
 		if was != 0 {
-			p.happened(t.Key, Finished, "is stopped or done; it was "+was.String())
+			o := outcomeOf(p.state, t.Observed)
+			p.happened(t.Key, Finished, "is "+o.Status+": "+o.Reason)
 		}
 	case gang.Native:
 		if was != 0 {
@@ -211,7 +212,7 @@ func (p *Placer) noteTroubled(found []Failure, before map[string]Quarantine) {
 		q := p.failureHistory.quarantine[id]
 		if p.now.Before(q.Until) && !q.Until.Equal(before[id].Until) {
 			p.hooks.Events.Add(Event{At: p.now.UTC(), Kind: Quarantined, GPUs: []string{id},
-				Text: oneLine(fmt.Sprintf("is kept out until %s: %s", moment(since(q.Until)), q.Reason))})
+				Text: oneLine(fmt.Sprintf("is quarantined until %s: %s", moment(since(q.Until)), q.Reason))})
 		}
 	}
 }

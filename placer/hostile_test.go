@@ -77,7 +77,7 @@ alone (TestHostileJobs).
 		k := nomad.KeyOf(j.Job)
 		now, why := "left to Nomad", "it asks for no GPUs"
 		if s, ok := status[k.ID]; ok {
-			now, why = s.Phase.String(), s.Reason
+			now, why = s.State.String(), s.Reason
 		}
 		if startsJob(as, k) {
 			now, why = "started", "it asks for what there is"

@@ -6,6 +6,7 @@ package placer
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -16,13 +17,16 @@ import (
 // then the bits below.
 type Cell uint16
 
-// What else a cell tells.
+// What else a cell tells: two flags, and in the highest two bits why it is out of service.
 const (
-	CellBusy Cell = 1 << (12 + iota)
-	CellUnhealthy
-	CellQuarantined // or its node is away
-	CellDegraded
+	CellAllocated   Cell = 1 << 12
+	CellDegraded    Cell = 1 << 13
+	CellUnavailable Cell = 1 << 14
+	CellQuarantined Cell = 2 << 14
+	CellUnhealthy   Cell = 3 << 14
 )
+
+var outOfService = map[GPUState]Cell{GPUUnhealthy: CellUnhealthy, GPUQuarantined: CellQuarantined, GPUUnavailable: CellUnavailable}
 
 // Map is the cluster as a page draws it.
 type Map struct {
@@ -74,7 +78,7 @@ func (s *Snapshot) Map() *Map {
 		r := &m.Racks[len(m.Racks)-1]
 		r.Nodes = append(r.Nodes, MapNode{unique[n], len(gpus[n])})
 		for _, i := range gpus[n] {
-			m.Cells = append(m.Cells, mapCell(c, i))
+			m.Cells = append(m.Cells, mapCell(c, i, s.p.gpuState(i, s.now)))
 		}
 	}
 	return m
@@ -103,17 +107,47 @@ func uniqueNames(c *pal.Cluster) []string {
 	return out
 }
 
-func mapCell(c *pal.Cluster, i int) (out Cell) {
-	u := c.GPU(i)
+func mapCell(c *pal.Cluster, i int, state GPUState) Cell {
+	u, out := c.GPU(i), outOfService[state]
 	for k, class := range u.Classes {
 		out |= Cell(min(class, 7)) << (3 * k)
 	}
-	for k, is := range [...]bool{c.Taken(i), u.Unhealthy, u.Quarantined, u.Degraded != ""} {
-		if is {
-			out |= CellBusy << k
-		}
+	if c.Taken(i) {
+		out |= CellAllocated
+	}
+	if u.Degraded != "" {
+		out |= CellDegraded
 	}
 	return out
+}
+
+// GPUState is what a GPU can be used for now. The first that is true counts, in the order
+// of the constants: an unhealthy GPU may be allocated, too.
+type GPUState string
+
+// The states of a GPU. Unavailable: its node takes no jobs, or has just come back.
+const (
+	GPUUnhealthy   GPUState = "unhealthy"
+	GPUQuarantined GPUState = "quarantined"
+	GPUAllocated   GPUState = "allocated"
+	GPUUnavailable GPUState = "unavailable"
+	GPUFree        GPUState = "free"
+)
+
+func (p *Placer) gpuState(i int, now time.Time) GPUState {
+	c := p.view.Cluster
+	u := c.GPU(i)
+	switch {
+	case u.Unhealthy:
+		return GPUUnhealthy
+	case u.Quarantined && now.Before(p.failureHistory.quarantine[u.ID].Until):
+		return GPUQuarantined
+	case c.Taken(i):
+		return GPUAllocated
+	case !c.Available(i):
+		return GPUUnavailable
+	}
+	return GPUFree
 }
 
 // GPUFilter says which GPUs are asked for: those that meet all of it.
@@ -157,7 +191,7 @@ func (s *Snapshot) gpu(i int, unhealthy map[string]string) GPU {
 	u := c.GPU(i)
 	node, device := c.Group(c.GroupOf(i))
 	g := GPU{
-		ID: u.ID, Node: c.Node(node).Name, Rack: c.Node(node).Rack, Device: device, Healthy: !u.Unhealthy, Available: c.Available(i),
+		ID: u.ID, Node: c.Node(node).Name, Rack: c.Node(node).Rack, Device: device, State: s.p.gpuState(i, s.now), Healthy: !u.Unhealthy, Available: c.Available(i),
 		Unhealthy: unhealthy[u.ID], Degraded: u.Degraded,
 		PMScores: map[pal.AppClass]pal.PMScore{}, Classes: map[pal.AppClass]uint8{},
 	}

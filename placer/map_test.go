@@ -65,7 +65,7 @@ func TestMap(t *testing.T) {
 						}
 					}
 					c := m.Cells[at]
-					if (c&placer.CellBusy != 0) != (g.Job != "") || (c&placer.CellUnhealthy != 0) != !g.Healthy || (c&placer.CellQuarantined != 0) != (g.Quarantine != nil) {
+					if (c&placer.CellAllocated != 0) != (g.Job != "") || (c&placer.CellUnhealthy == placer.CellUnhealthy) != !g.Healthy || (c&placer.CellUnhealthy == placer.CellQuarantined) != (g.Quarantine != nil) {
 						t.Errorf("cell %d is %b, GPU %s: %+v", at, c, g.ID, g)
 					}
 					at++
@@ -78,6 +78,39 @@ func TestMap(t *testing.T) {
 		}
 		if got := s.SomeGPUs(placer.GPUFilter{Job: "default/one"}); len(got) != 1 {
 			t.Errorf("GPUs of the job: %+v", got)
+		}
+	})
+}
+
+// A GPU whose node takes no jobs is unavailable: it is not quarantined, and counted so
+// nowhere.
+func TestGPUStates(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		t := w.T // of the bubble
+		w.AddNodes(2, 4)
+		w.Quarantine("GPU-0-1")
+		w.Nomad.SetHealth(false, "GPU-0-0")
+		p := w.StartPlacer()
+		w.Submit(bed.Gang{Name: "one", GPUs: 1})
+		w.ExpectRunning("one", time.Minute)
+		w.Nomad.SetEligible(bed.NodeID(1), false)
+		time.Sleep(time.Minute)
+		s := snapshot(w)
+		got := map[placer.GPUState]int{}
+		for _, g := range s.GPUs() {
+			got[g.State]++
+		}
+		want := map[placer.GPUState]int{placer.GPUUnhealthy: 1, placer.GPUQuarantined: 1, placer.GPUAllocated: 1, placer.GPUFree: 1, placer.GPUUnavailable: 4}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("states (-want +got):\n%s", d)
+		}
+		if st := p.Status(); st.InTrouble != (placer.GPUsInTrouble{Unhealthy: 1, Quarantined: 1}) || st.Allocated != 1 {
+			t.Errorf("counted: %+v, %d allocated", st.InTrouble, st.Allocated)
+		}
+		for i, c := range s.Map().Cells[4:] {
+			if c != placer.CellUnavailable {
+				t.Errorf("cell %d of the node: %b", i, c)
+			}
 		}
 	})
 }

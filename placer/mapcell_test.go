@@ -20,10 +20,10 @@ func TestMapCell(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.SetTaken(0, true)
-	if got, want := mapCell(c, 0), 1|2<<3|7<<9|CellBusy; got != want {
-		t.Errorf("measured and busy: %b, want %b", got, want)
+	if got, want := mapCell(c, 0, GPUAllocated), 1|2<<3|7<<9|CellAllocated; got != want {
+		t.Errorf("measured and allocated: %b, want %b", got, want)
 	}
-	if got, want := mapCell(c, 1), CellUnhealthy|CellQuarantined|CellDegraded; got != want {
+	if got, want := mapCell(c, 1, GPUUnhealthy), CellUnhealthy|CellDegraded; got != want {
 		t.Errorf("in trouble: %b, want %b", got, want)
 	}
 }

@@ -32,7 +32,7 @@ func (s *Snapshot) Plan(job *api.Job) (*Explanation, error) {
 	// A version later than all: members of earlier ones that have finished run anew.
 	later := uint64(math.MaxInt64)
 	planned.JobModifyIndex, planned.Version = &later, &later
-	e := &Explanation{Namespace: k.Namespace, Job: k.ID, Phase: gang.Waiting, GPUIDLength: s.idLength()}
+	e := &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Waiting, GPUIDLength: s.idLength()}
 	st, runs := s.running(k)
 	if t := s.p.jobs[k]; t != nil && t.Nomad == gang.Waiting { // it keeps its place in the line
 		at := t.Submitted().UnixNano()
@@ -44,7 +44,7 @@ func (s *Snapshot) Plan(job *api.Job) (*Explanation, error) {
 	}
 	r, err := v.Request(&planned)
 	if err != nil {
-		e.Phase, e.Reason = gang.Rejected, "cannot be served: "+err.Error()
+		e.State, e.Reason = gang.Rejected, "cannot be served: "+err.Error()
 		return e, nil
 	}
 	e.Mode, e.ClassFrom = string(r.Mode), v.ClassFrom(&planned)
@@ -70,7 +70,7 @@ func (s *Snapshot) Plan(job *api.Job) (*Explanation, error) {
 		e.Note = fmt.Sprintf("pal_after = %s: it starts once those have finished well; plan does not check that", after)
 	}
 	tradeoffs := s.tradeoffs(v.Cluster, r.Least(), leastKey(r)) // before the queue gives GPUs away
-	if s.ask(e, t, v, &d); e.Phase == gang.Starting || e.Phase == gang.Waiting {
+	if s.ask(e, t, v, &d); e.State == gang.Starting || e.State == gang.Waiting {
 		e.Tradeoffs = tradeoffs
 	}
 	return e, nil
@@ -90,7 +90,7 @@ func (s *Snapshot) ask(e *Explanation, t *tracked, v *nomad.View, d *pal.Decisio
 		}
 	}
 	if a, ok := starts[k.String()]; ok {
-		e.Phase, e.Reason = gang.Starting, "would start now"
+		e.State, e.Reason = gang.Starting, "would start now"
 		if s.activity.Idle() {
 			e.Reason = "would start if a placer were at work"
 		}
@@ -103,11 +103,11 @@ func (s *Snapshot) ask(e *Explanation, t *tracked, v *nomad.View, d *pal.Decisio
 	}
 	if w := s.waitsOf(v.Cluster)[k.String()]; w != nil {
 		e.waits(w)
-		e.Phase, e.Reason = t.shown(w), "would wait: "+cmp.Or(d.Reason, strings.TrimPrefix(w.Why(), "waits: "))
-		if e.Phase == gang.Waiting {
+		e.State, e.Reason = t.shown(w), "would wait: "+cmp.Or(d.Reason, strings.TrimPrefix(w.Why(), "waits: "))
+		if e.State == gang.Waiting {
 			e.Holders, e.Remedies = s.holders(t.Request.Least(), k), s.remedies(t.Request)
 		}
-		if e.Phase == gang.Unschedulable {
+		if e.State == gang.Unschedulable {
 			e.Reason = "would never start on this cluster: " + cmp.Or(d.Reason, w.Why())
 			e.neverRuns(v, t.Job)
 		}
@@ -128,13 +128,13 @@ func (s *Snapshot) running(k nomad.JobKey) (st gang.Observed, ok bool) {
 // again says what running a job's file would do while its gang runs: see
 // [gang.Resubmitted].
 func (e *Explanation) again(st gang.Observed, job *api.Job, d pal.Decision) {
-	e.Phase, e.Obstacles = gang.Running, nil
+	e.State, e.Obstacles = gang.Running, nil
 	switch {
 	case gang.SameRequests(st.Job, job):
 		e.Reason = fmt.Sprintf("runs on %d GPUs, and would keep them; the diff of nomad-pal plan says which of its tasks Nomad would restart", st.Holds())
 		e.Decision = nil
 	case d.Placed:
-		e.Phase = gang.Starting
+		e.State = gang.Starting
 		e.Reason = fmt.Sprintf("runs on %d GPUs, and asks for others: its members would be stopped and start anew, as a whole", st.Holds())
 	default:
 		e.Reason = fmt.Sprintf("runs on %d GPUs, and would run on as it is: what it asks for now does not fit: %s", st.Holds(), d.Reason)

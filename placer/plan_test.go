@@ -28,7 +28,7 @@ func TestPlanOfFinished(t *testing.T) {
 				job = w.Nomad.Job(bed.Key("short"))
 			}
 			nomad.Canonicalize(job)
-			if e, err := snapshot(w).Plan(job); err != nil || e.Phase != gang.Starting || e.Decision.Demand != 8 {
+			if e, err := snapshot(w).Plan(job); err != nil || e.State != gang.Starting || e.Decision.Demand != 8 {
 				t.Errorf("known to Nomad %t: %+v of %+v, %v", known, e, e.Decision, err)
 			}
 		}

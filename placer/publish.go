@@ -22,10 +22,11 @@ type Status struct {
 	Jobs []JobStatus `json:"jobs"`
 	GPUs int         `json:"gpus"`
 	Free int         `json:"free"`
-	// Kept are GPUs that are not chosen, or last; Outliers those whose PM score for a
+	// InTrouble are GPUs that are not chosen, or last; Outliers those whose PM score for a
 	// class is above the outlier threshold.
-	Kept     GPUsKept             `json:"kept"`
-	Outliers map[pal.AppClass]int `json:"outliers,omitempty"`
+	InTrouble GPUsInTrouble        `json:"in_trouble"`
+	Allocated int                  `json:"allocated"`
+	Outliers  map[pal.AppClass]int `json:"outliers,omitempty"`
 	// Warnings are about Nomad itself and its nodes, for operators.
 	Warnings []string `json:"warnings,omitempty"`
 	// Queues are Nomad's own that are in the way.
@@ -36,7 +37,7 @@ type Status struct {
 type JobStatus struct {
 	Namespace string     `json:"namespace"`
 	Job       string     `json:"job"`
-	Phase     gang.State `json:"phase"`
+	State     gang.State `json:"state"`
 	// Position in the queue, from 1; 0 where it does not wait.
 	Position int    `json:"position,omitempty"`
 	GPUs     int    `json:"gpus"`
@@ -64,12 +65,12 @@ func (p *Placer) statusOf(t *tracked, waits map[string]*wait) JobStatus {
 // status is what is shown of the job. w is what the queue says of it, nil where
 // it says nothing.
 func (t *tracked) status(w *wait) JobStatus {
-	j := JobStatus{Namespace: t.Key.Namespace, Job: t.Key.ID, Phase: t.shown(w), Reason: t.Trouble}
+	j := JobStatus{Namespace: t.Key.Namespace, Job: t.Key.ID, State: t.shown(w), Reason: t.Trouble}
 	switch {
 	case t.Nomad == gang.Rejected: // set aside: nothing else of it is looked at
 		j.Reason = t.Refused.Error()
 		return j
-	case j.Phase == gang.Failed:
+	case j.State == gang.Failed:
 		j.Reason = t.GaveUp().Error()
 	case t.Refused != nil:
 		j.Reason = "cannot be served: " + t.Refused.Error()
@@ -109,7 +110,7 @@ func (p *Placer) publish(now time.Time) {
 	began := time.Now()
 	defer func() { p.publishing = time.Since(began) }()
 	s := Status{At: now, GPUs: p.view.Cluster.NumGPUs(), Free: p.view.Cluster.FreeGPUs(), Warnings: slices.Concat(p.warnings, p.ofNodes, p.windows.warnings(), p.troubled()), Queues: p.state.Queues}
-	s.Kept, s.Outliers = p.countGPUs()
+	s.InTrouble, s.Allocated, s.Outliers = p.countGPUs(now)
 	waits := p.waitsOf(p.queue.Waiting(since(now), p.view.Cluster), p.view.Cluster)
 	for _, t := range p.sorted() {
 		p.on(t.Key)
@@ -121,16 +122,16 @@ func (p *Placer) publish(now time.Time) {
 	p.mu.Unlock()
 }
 
-// GPUsKept counts GPUs by why they are not chosen: unhealthy, quarantined; and degraded
+// GPUsInTrouble counts GPUs by why they are not chosen: unhealthy, quarantined; and degraded
 // ones, which are chosen last.
-type GPUsKept struct {
+type GPUsInTrouble struct {
 	Unhealthy   int `json:"unhealthy"`
 	Quarantined int `json:"quarantined"`
 	Degraded    int `json:"degraded"`
 }
 
 // countGPUs counts those that are not like the others.
-func (p *Placer) countGPUs() (kept GPUsKept, outliers map[pal.AppClass]int) {
+func (p *Placer) countGPUs(now time.Time) (in GPUsInTrouble, allocated int, outliers map[pal.AppClass]int) {
 	above, c := cmp.Or(p.cfg.Queue.OutlierThreshold, queue.DefaultOutlierThreshold), p.view.Cluster
 	outliers = map[pal.AppClass]int{}
 	for _, class := range pal.AppClasses() {
@@ -138,13 +139,16 @@ func (p *Placer) countGPUs() (kept GPUsKept, outliers map[pal.AppClass]int) {
 	}
 	for i := range c.NumGPUs() {
 		u := c.GPU(i)
-		switch {
-		case u.Unhealthy:
-			kept.Unhealthy++
-		case u.Quarantined:
-			kept.Quarantined++
+		switch state := p.gpuState(i, now); {
+		case state == GPUUnhealthy:
+			in.Unhealthy++
+		case state == GPUQuarantined:
+			in.Quarantined++
 		case u.Degraded != "":
-			kept.Degraded++
+			in.Degraded++
+		}
+		if c.Taken(i) {
+			allocated++
 		}
 		for k, class := range pal.AppClasses() {
 			if float64(u.Scores[k]) > above {
@@ -152,7 +156,7 @@ func (p *Placer) countGPUs() (kept GPUsKept, outliers map[pal.AppClass]int) {
 			}
 		}
 	}
-	return kept, outliers
+	return in, allocated, outliers
 }
 
 // Records of jobs that Nomad does not know any more are removed, some with each lot: there

@@ -64,8 +64,8 @@ func TestNeverRuns(t *testing.T) {
 				t.Fatal(err)
 			}
 			for how, e := range map[string]*placer.Explanation{"planned": planned, "waits": waits} {
-				if got := strings.Join(e.Remedies, " "); e.Phase != gang.Unschedulable || got != c.want || e.Try != c.try {
-					t.Errorf("%s %s is %s: %q, try %q", c.gang.Name, how, e.Phase, got, e.Try)
+				if got := strings.Join(e.Remedies, " "); e.State != gang.Unschedulable || got != c.want || e.Try != c.try {
+					t.Errorf("%s %s is %s: %q, try %q", c.gang.Name, how, e.State, got, e.Try)
 				}
 				for _, o := range e.Obstacles {
 					if o.Now {
@@ -83,7 +83,7 @@ func TestNeverRuns(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if e, err := snapshot(w).Plan(job); err != nil || e.Phase != gang.Starting && e.Phase != gang.Waiting {
+			if e, err := snapshot(w).Plan(job); err != nil || e.State != gang.Starting && e.State != gang.Waiting {
 				t.Errorf("%s with %s: %+v, %v", c.gang.Name, c.try, e, err)
 			}
 		}

@@ -55,7 +55,7 @@ func TestTrueStates(t *testing.T) {
 		for from, jobs := range map[string][]placer.JobStatus{"status": p.Status().Jobs, "snapshot": snapshot(w).Jobs()} {
 			got := map[string]string{}
 			for _, j := range jobs {
-				got[j.Job] = fmt.Sprintf("%s %d: %s", j.Phase, j.Position, j.Reason)
+				got[j.Job] = fmt.Sprintf("%s %d: %s", j.State, j.Position, j.Reason)
 			}
 			for job, text := range want {
 				if got[job] != text {
@@ -66,7 +66,7 @@ func TestTrueStates(t *testing.T) {
 		s := snapshot(w)
 		for job, phase := range map[string]gang.State{"huge": gang.Unschedulable, "mistaken": gang.Rejected, "broken": gang.Failed, "waits": gang.Waiting} {
 			e, err := s.Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: job})
-			if err != nil || e.Phase != phase {
+			if err != nil || e.State != phase {
 				t.Errorf("explain %s: %+v, %v, want %s", job, e, err, phase)
 			}
 		}
@@ -88,7 +88,7 @@ func TestTrueStates(t *testing.T) {
 		}
 		planned := bed.Gang{Name: "planned", Members: 20, GPUs: 4}.Job()
 		nomad.Canonicalize(planned)
-		if e, err := s.Plan(planned); err != nil || e.Phase != gang.Unschedulable {
+		if e, err := s.Plan(planned); err != nil || e.State != gang.Unschedulable {
 			t.Errorf("plan: %+v, %v", e, err)
 		}
 	})
@@ -102,7 +102,7 @@ func TestNativeHolds(t *testing.T) {
 		w.Submit(bed.Gang{Name: "foreign", Members: 1, GPUs: 3, Ungated: true})
 		w.RunFor(5 * time.Second)
 		s := snapshot(w)
-		if jobs := s.Jobs(); len(jobs) != 1 || jobs[0].Phase != gang.Native || jobs[0].GPUs != 3 {
+		if jobs := s.Jobs(); len(jobs) != 1 || jobs[0].State != gang.Native || jobs[0].GPUs != 3 {
 			w.T.Errorf("%+v", jobs)
 		}
 		e, err := s.Explain(w.T.Context(), nomad.JobKey{Namespace: "default", ID: "foreign"})

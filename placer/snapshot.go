@@ -201,10 +201,12 @@ func (p *Placer) recallAll(ctx context.Context) {
 type Explanation struct {
 	Namespace string     `json:"namespace"`
 	Job       string     `json:"job"`
-	Phase     gang.State `json:"phase"`
+	State     gang.State `json:"state"`
 	// Reason is the one sentence.
-	Reason string      `json:"reason"`
-	Wait   *queue.Wait `json:"wait,omitempty"`
+	Reason string `json:"reason"`
+	// Outcome is how it ended, if it did.
+	Outcome *Outcome    `json:"outcome,omitempty"`
+	Wait    *queue.Wait `json:"wait,omitempty"`
 	// WaitsFor is the wait in words.
 	WaitsFor string `json:"waits_for,omitempty"`
 	// StartFrom and StartTo are between when it is expected to start, where that
@@ -309,9 +311,9 @@ func (s *Snapshot) standing(k nomad.JobKey) (e *Explanation, st gang.Observed, o
 	}
 	if st = s.p.observed(job); st.Nomad == gang.Rejected { // set aside: nothing of it is looked into
 		reason, _ := s.p.asideNow(job, s.now)
-		return &Explanation{Namespace: k.Namespace, Job: k.ID, Phase: gang.Rejected, Reason: reason}, st, true
+		return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Rejected, Reason: reason}, st, true
 	}
-	e = &Explanation{Namespace: k.Namespace, Job: k.ID, Phase: st.Nomad, Allocations: s.allocations(st), Failures: s.p.tries(k), ClassFrom: s.p.view.ClassFrom(job), GPUIDLength: s.idLength()}
+	e = &Explanation{Namespace: k.Namespace, Job: k.ID, State: st.Nomad, Allocations: s.allocations(st), Failures: s.p.tries(k), ClassFrom: s.p.view.ClassFrom(job), GPUIDLength: s.idLength()}
 	e.Submitted = time.Unix(0, *job.SubmitTime)
 	if t := s.p.jobs[k]; t != nil {
 		e.Submitted = t.Submitted()
@@ -327,8 +329,11 @@ func (s *Snapshot) standing(k nomad.JobKey) (e *Explanation, st gang.Observed, o
 		e.Reason = nomad.TemplateReason(job, s.p.cfg.Children)
 	case gang.Waiting:
 		s.explainWaiting(e, s.p.jobs[k])
+	case gang.Ended:
+		e.Outcome = outcomeOf(s.p.state, st)
+		e.Reason = e.Outcome.Reason
 	default:
-		e.Reason = fmt.Sprintf("%d of %d members are running or done", st.Have, st.Want)
+		e.Reason = membersSay(s.p.state, st)
 	}
 	return e, st, true
 }
@@ -342,19 +347,24 @@ func (s *Snapshot) unknown(ctx context.Context, k nomad.JobKey) (*Explanation, e
 		return nil, fmt.Errorf("no job %q in namespace %q", k.ID, k.Namespace)
 	}
 	if rewrite.AsksGPUs(job) {
-		e := &Explanation{Namespace: k.Namespace, Job: k.ID, Phase: gang.Waiting, Behind: true}
+		e := &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Waiting, Behind: true}
 		if e.Reason = "was registered a moment ago: ask again"; s.p.state.Unread[k] != nil {
-			e.Phase, e.Reason = gang.Rejected, "the placer cannot read it: "+s.p.state.Unread[k].Error()
+			e.State, e.Reason = gang.Rejected, "the placer cannot read it: "+s.p.state.Unread[k].Error()
 		}
 		return e, nil
 	}
 	return &Explanation{
-		Namespace: k.Namespace, Job: k.ID, Phase: gang.Native,
+		Namespace: k.Namespace, Job: k.ID, State: gang.Native,
 		Reason: "the job asks for no GPUs: the placer leaves it to Nomad",
 	}, nil
 }
 
 func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observed) error {
+	if e.Outcome != nil && e.Outcome.Status == "stopped" { // that made a version: the time of the one before is the author's
+		if vs, err := s.p.nomad.Versions(ctx, st.Key); err == nil && *st.Job.Version > 0 && vs[*st.Job.Version-1] != nil {
+			e.Submitted = time.Unix(0, *vs[*st.Job.Version-1].SubmitTime)
+		}
+	}
 	r, err := s.lastRecord(ctx, st)
 	if err != nil || r == nil {
 		return err
@@ -363,6 +373,9 @@ func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observ
 		r.Got(e.holds)
 	}
 	e.Decision, e.Predicted, e.Decided, e.Ready, e.Mode, e.Note = &r.Decision, r.Predicted, r.Decided, r.Ready, string(r.Mode), r.Note
+	if st.Nomad == gang.Ended && len(st.Pins.Groups) > 0 {
+		e.Submitted = r.Submitted
+	}
 	return nil
 }
 
@@ -397,7 +410,7 @@ func recordToCome(r *Record, st gang.Observed, began, now time.Time) bool {
 
 func (s *Snapshot) explainWaiting(e *Explanation, t *tracked) {
 	wait := s.waiting()[t.Key.String()]
-	switch e.Phase = t.shown(wait); e.Phase {
+	switch e.State = t.shown(wait); e.State {
 	case gang.Failed:
 		e.Reason = t.GaveUp().Error()
 		return
@@ -428,11 +441,11 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *tracked) {
 		e.waits(wait)
 		e.Reason = cmp.Or(d.Reason, wait.Why())
 	}
-	if e.Phase == gang.Waiting && t.after == "" {
+	if e.State == gang.Waiting && t.after == "" {
 		e.Holders, e.Remedies, e.Alternatives = s.holders(t.Request.Least(), t.Key), s.remedies(t.Request), s.lastGPUs(t)
 		e.Tradeoffs = s.tradeoffs(s.p.view.Cluster, t.Request.Least(), leastKey(t.Request))
 	}
-	if e.Phase == gang.Unschedulable {
+	if e.State == gang.Unschedulable {
 		e.neverRuns(s.p.view, t.Job)
 	}
 	e.Reason = cmp.Or(t.after, e.Reason)
@@ -462,7 +475,7 @@ func (s *Snapshot) Jobs() []JobStatus {
 		if st.Nomad == gang.Ended {
 			continue
 		}
-		j := JobStatus{Namespace: k.Namespace, Job: k.ID, Phase: st.Nomad, GPUs: st.Holds(), Submitted: time.Unix(0, *job.SubmitTime)}
+		j := JobStatus{Namespace: k.Namespace, Job: k.ID, State: st.Nomad, GPUs: st.Holds(), Submitted: time.Unix(0, *job.SubmitTime)}
 		if t := s.p.jobs[k]; t != nil {
 			j = s.p.statusOf(t, waits)
 		}
@@ -479,6 +492,7 @@ type GPU struct {
 	NodeID    string                       `json:"node_id"`
 	Index     int                          `json:"index"` // within the node, from 0
 	Device    string                       `json:"device"`
+	State     GPUState                     `json:"state"`
 	Healthy   bool                         `json:"healthy"`
 	Job       string                       `json:"job,omitempty"`
 	PMScores  map[pal.AppClass]pal.PMScore `json:"pm_scores,omitempty"`
@@ -488,7 +502,7 @@ type GPU struct {
 	// class; "" when it is not so.
 	Unhealthy string `json:"unhealthy,omitempty"`
 	Degraded  string `json:"degraded,omitempty"`
-	// Quarantine says why the GPU is kept out, and until when.
+	// Quarantine says why the GPU is quarantined, and until when.
 	Quarantine *Quarantine `json:"quarantine,omitempty"`
 }
 

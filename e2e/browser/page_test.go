@@ -58,7 +58,7 @@ func pages() map[string]string {
 		"#/job/default/never":        "unschedulable",
 		"#/failures":                 "XID 79",
 		"#/history":                  "What the placer did",
-		"#/tenants":                  "GPU hours",
+		"#/tenants":                  "What tenants hold now",
 		"#/nothing":                  "There is no such page",
 		"#/node/none":                "There is no such node",
 		"#/job/default/none":         "no job",
@@ -107,7 +107,7 @@ func TestPage(t *testing.T) {
 		p.shows("On node gpu-00001")
 		p.goTo("#/job/default/train-000")
 		p.shows("stand out among the others")
-		p.clicks("table.lv button.taken")
+		p.clicks("table.lv button.chosen")
 		p.shows("this was chosen")
 		p.checked()
 	})
@@ -116,7 +116,7 @@ func TestPage(t *testing.T) {
 		p := open(t, browser, w.url, "#/jobs?search="+"onerror")
 		p.shows(hostileName)
 		p.clicks(`main tbody a`)
-		p.shows("Job "+hostileName, "members are running")
+		p.shows("Job "+hostileName, "members run")
 		if n := is[int](p, `document.querySelectorAll("img").length`); n > 0 {
 			t.Errorf("%d images", n)
 		}
@@ -167,6 +167,30 @@ func TestPage(t *testing.T) {
 			}
 			p.shot("narrow-" + strings.NewReplacer("#/", "", "/", "-", "?", "-").Replace(route))
 		}
+	})
+
+	// Why a job waits is what most readers come for: it is on the screen, however narrow.
+	t.Run("the reason is seen", func(t *testing.T) {
+		p := open(t, browser, w.url, "#/jobs?state=unschedulable")
+		for _, width := range []int64{390, 500, 700, 900, 1400} {
+			p.run(emulation.SetDeviceMetricsOverride(width, 800, 1, width < 600))
+			p.shows("needs 1 × 16 GPUs of one model")
+			const reason = `document.querySelector("main td[data-label=Reason]").getBoundingClientRect()`
+			if right := is[float64](p, reason+".right"); right > float64(width) {
+				t.Errorf("at %d pixels the reason ends at %.0f", width, right)
+			}
+			if wide := is[float64](p, reason+".width"); wide < 150 {
+				t.Errorf("at %d pixels the reason is %.0f wide", width, wide)
+			}
+			p.shot(fmt.Sprintf("reason-%d", width))
+		}
+		// Where the heads are not shown, a list sorts.
+		p.run(emulation.SetDeviceMetricsOverride(390, 800, 1, true))
+		p.goTo("#/jobs")
+		p.shows("Sorted by")
+		p.waits("there is a list", `(e => { if (!e) return false; e.value = "gpus desc"; e.onchange({target: e}); return true; })([...document.querySelectorAll("main select")].at(-1))`)
+		p.waits("the largest is first", `document.querySelector("main tbody td[data-label=GPUs]")?.innerText.includes("64")`)
+		p.checked()
 	})
 
 	for _, scheme := range []string{"light", "dark"} {

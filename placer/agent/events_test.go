@@ -24,7 +24,7 @@ func TestEventsEndpoint(t *testing.T) {
 	log := r.agent.hooks.Events
 	log.Add(placer.Event{Kind: placer.Placed, Namespace: "research", Job: "mine", Text: "gets GPUs", At: time.Unix(0, 0).UTC()})
 	log.Add(placer.Event{Kind: placer.Placed, Namespace: "default", Job: "hers", Text: "gets GPUs"})
-	log.Add(placer.Event{Kind: placer.Quarantined, GPUs: []string{"GPU-1"}, Text: "is kept out"})
+	log.Add(placer.Event{Kind: placer.Quarantined, GPUs: []string{"GPU-1"}, Text: "is quarantined"})
 	log.Add(placer.Event{Kind: placer.Stopped, Namespace: "research", Job: "other", ForJob: "default/hers", Text: "is stopped"})
 	get := func(path, token string, headers ...string) string {
 		t.Helper()

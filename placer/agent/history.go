@@ -21,14 +21,14 @@ const (
 
 // Sample is how things were at a time. It names nobody.
 type Sample struct {
-	At      time.Time `json:"at"`
-	GPUs    int       `json:"gpus"`
-	Free    int       `json:"free"`
-	Kept    int       `json:"kept"` // unhealthy or in quarantine
-	Waiting int       `json:"waiting"`
-	Running int       `json:"running"`
-	Wanted  int       `json:"wanted"` // GPUs, by jobs that wait
-	Placed  int       `json:"placed"` // gangs, since the sample before
+	At        time.Time `json:"at"`
+	GPUs      int       `json:"gpus"`
+	Free      int       `json:"free"`
+	Allocated int       `json:"allocated"`
+	Waiting   int       `json:"waiting"`
+	Running   int       `json:"running"`
+	Requested int       `json:"requested"` // GPUs, by jobs that wait
+	Placed    int       `json:"placed"`    // gangs, since the sample before
 }
 
 // history keeps a day's samples in memory, some 100 bytes each.
@@ -61,7 +61,7 @@ func (a *Agent) remember(ctx context.Context) {
 		select {
 		case now := <-tick.C:
 			m := a.metrics(now)
-			s := Sample{At: now.UTC(), GPUs: m.GPUs, Free: m.Free, Kept: m.Kept.Unhealthy + m.Kept.Quarantined, Waiting: m.Jobs[gang.Waiting], Running: m.Jobs[gang.Running], Wanted: m.Demand}
+			s := Sample{At: now.UTC(), GPUs: m.GPUs, Free: m.Free, Allocated: m.Allocated, Waiting: m.Jobs[gang.Waiting], Running: m.Jobs[gang.Running], Requested: m.Requested}
 			events, _ := a.hooks.Events.After(last)
 			for _, e := range events {
 				if last = e.ID; e.Kind == placer.Placed {

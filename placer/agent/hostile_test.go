@@ -282,7 +282,7 @@ func TestOtherNamespacesAreNotNamed(t *testing.T) {
 		t.Errorf("/v1/tenants as alice: status %d: %s", status, hers)
 	}
 	status, text := r.send(http.MethodPost, "/v1/plan", "alice", `{"Job": `+gpuJob("research", "planned", 1)+`}`)
-	if status != http.StatusOK || !strings.Contains(text, `"phase": "waiting"`) || strings.Contains(text, "secret") {
+	if status != http.StatusOK || !strings.Contains(text, `"state": "waiting"`) || strings.Contains(text, "secret") {
 		t.Errorf("plan as alice: status %d: %s", status, text)
 	}
 	if _, text := r.send(http.MethodGet, "/v1/gpus", "alice", ""); !strings.Contains(text, placer.Unseen) {

@@ -22,9 +22,11 @@ type Metrics struct {
 	// GPUs and Free count all GPUs and those that a job could get now.
 	GPUs int `json:"gpus"`
 	Free int `json:"gpus_free"`
-	// Kept are GPUs that are not chosen: unhealthy, quarantined; and degraded ones,
+	// Allocated are GPUs that jobs hold, or are promised.
+	Allocated int `json:"gpus_allocated"`
+	// InTrouble are GPUs that are not chosen: unhealthy, quarantined; and degraded ones,
 	// which are chosen last.
-	Kept placer.GPUsKept `json:"gpus_kept"`
+	InTrouble placer.GPUsInTrouble `json:"gpus_in_trouble"`
 	// Outliers are GPUs whose PM score for an application class is above the
 	// outlier_threshold, by class.
 	Outliers map[string]int `json:"gpus_outliers"`
@@ -32,8 +34,8 @@ type Metrics struct {
 	// are: rejected, unschedulable and failed.
 	Jobs    map[gang.State]int `json:"jobs"`
 	Refused int                `json:"jobs_refused"`
-	// Demand is the number of GPUs that waiting jobs want.
-	Demand int `json:"gpus_wanted"`
+	// Requested is the number of GPUs that waiting jobs request.
+	Requested int `json:"gpus_requested"`
 	// CycleAge is the time since the placer's loop last showed that it works, in
 	// seconds; -1 before it first did. It does each second, also with nothing to
 	// do.
@@ -70,15 +72,15 @@ func (a *Agent) metrics(now time.Time) Metrics {
 		m.CycleAge = age.Seconds()
 	}
 	m.Cycles, m.Restarts, m.LostConnections, m.Panics = v.Cycles, v.Restarts, v.Lost, v.Panics
-	m.GPUs, m.Free, m.Kept = st.GPUs, st.Free, st.Kept
+	m.GPUs, m.Free, m.Allocated, m.InTrouble = st.GPUs, st.Free, st.Allocated, st.InTrouble
 	for class, n := range st.Outliers {
 		m.Outliers[string(class)] = n
 	}
 	for _, j := range st.Jobs {
-		m.Jobs[j.Phase]++
-		switch j.Phase {
+		m.Jobs[j.State]++
+		switch j.State {
 		case gang.Waiting, gang.Committing, gang.Completing:
-			m.Demand += j.GPUs
+			m.Requested += j.GPUs
 		case gang.Rejected, gang.Unschedulable, gang.Failed:
 			m.Refused++
 		}
@@ -120,10 +122,11 @@ func (a *Agent) gauges() []meter.Gauge {
 		gauge("leader", "1 on the agent that places, 0 on those that wait.", func(m Metrics) float64 { return float64(m.Leader) }),
 		gauge("gpus", "GPUs in the cluster.", func(m Metrics) float64 { return float64(m.GPUs) }),
 		gauge("gpus_free", "GPUs that a job could get now.", func(m Metrics) float64 { return float64(m.Free) }),
-		gauge("gpus_wanted", "GPUs that waiting jobs want, those that cannot start apart.", func(m Metrics) float64 { return float64(m.Demand) }),
-		gauge("gpus_unhealthy", "GPUs that are not chosen because they are unhealthy.", func(m Metrics) float64 { return float64(m.Kept.Unhealthy) }),
-		gauge("gpus_quarantined", "GPUs that are not chosen because jobs failed on them.", func(m Metrics) float64 { return float64(m.Kept.Quarantined) }),
-		gauge("gpus_degraded", "GPUs that work, but not as they should, and are chosen last.", func(m Metrics) float64 { return float64(m.Kept.Degraded) }),
+		gauge("gpus_allocated", "GPUs that jobs hold, or are promised.", func(m Metrics) float64 { return float64(m.Allocated) }),
+		gauge("gpus_requested", "GPUs that waiting jobs request, those that cannot start apart.", func(m Metrics) float64 { return float64(m.Requested) }),
+		gauge("gpus_unhealthy", "GPUs that are not chosen because they are unhealthy.", func(m Metrics) float64 { return float64(m.InTrouble.Unhealthy) }),
+		gauge("gpus_quarantined", "GPUs that are not chosen because jobs failed on them.", func(m Metrics) float64 { return float64(m.InTrouble.Quarantined) }),
+		gauge("gpus_degraded", "GPUs that work, but not as they should, and are chosen last.", func(m Metrics) float64 { return float64(m.InTrouble.Degraded) }),
 		{Name: "gpus_outliers", Help: "GPUs whose PM score for an application class is above the outlier_threshold.", Label: "app_class", Read: func() map[string]float64 {
 			out := map[string]float64{}
 			for class, n := range a.metrics(time.Now()).Outliers {
@@ -132,7 +135,7 @@ func (a *Agent) gauges() []meter.Gauge {
 			return out
 		}},
 		gauge("jobs_refused", "Jobs that will not start as things are: rejected, unschedulable, failed.", func(m Metrics) float64 { return float64(m.Refused) }),
-		{Name: "jobs", Help: "Jobs with GPUs by state (docs/design/gang-states.md).", Label: "phase", Read: func() map[string]float64 {
+		{Name: "jobs", Help: "Jobs with GPUs by state (docs/design/gang-states.md).", Label: "state", Read: func() map[string]float64 {
 			out := map[string]float64{}
 			for state, n := range a.metrics(time.Now()).Jobs {
 				out[state.String()] = float64(n)

@@ -56,7 +56,7 @@ func TestPrometheus(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"# TYPE nomad_pal_gpus gauge\nnomad_pal_gpus 0\n", "nomad_pal_cycle_age_seconds -1\n", `nomad_pal_jobs{phase="waiting"} 0` + "\n",
+		"# TYPE nomad_pal_gpus gauge\nnomad_pal_gpus 0\n", "nomad_pal_cycle_age_seconds -1\n", `nomad_pal_jobs{state="waiting"} 0` + "\n",
 		`nomad_pal_placements_total{app_class="A"} 1`, `nomad_pal_wait_seconds_bucket{app_class="A",le="300"} 1`, `nomad_pal_registrations_total{outcome="done",purpose="start"} 1`,
 		`nomad_pal_stops_total{reason="preempted"} 1`, `nomad_pal_allocation_failures_total{cause="user"} 1`, `nomad_pal_predicted_slowdown_ratio_sum{app_class="A"} 1.05`,
 		`nomad_pal_observed_slowdown_ratio_count{app_class="A"} 1`, "nomad_pal_cycle_duration_seconds_count 1", "\ngo_goroutines ", "nomad_pal_build_info{",

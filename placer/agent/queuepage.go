@@ -33,7 +33,7 @@ type QueuePage struct {
 var queueOrders = map[string]func(a, b placer.JobStatus) int{
 	"position":  func(a, b placer.JobStatus) int { return last(a.Position == 0, b.Position == 0, a.Position-b.Position) },
 	"job":       func(a, b placer.JobStatus) int { return 0 }, // by name, as all that are equal
-	"state":     func(a, b placer.JobStatus) int { return cmp.Compare(a.Phase.String(), b.Phase.String()) },
+	"state":     func(a, b placer.JobStatus) int { return cmp.Compare(a.State.String(), b.State.String()) },
 	"gpus":      func(a, b placer.JobStatus) int { return a.GPUs - b.GPUs },
 	"class":     func(a, b placer.JobStatus) int { return cmp.Compare(a.Class, b.Class) },
 	"submitted": func(a, b placer.JobStatus) int { return a.Submitted.Compare(b.Submitted) },
@@ -109,10 +109,10 @@ func newQueueQuery(v url.Values) (q queueQuery, err error) {
 func (q queueQuery) page(jobs []placer.JobStatus) QueuePage {
 	p := QueuePage{Total: len(jobs), States: map[gang.State]int{}}
 	for _, j := range jobs {
-		p.States[j.Phase]++
+		p.States[j.State]++
 	}
 	jobs = slices.DeleteFunc(jobs, func(j placer.JobStatus) bool {
-		return q.state != "" && j.Phase.String() != q.state || q.class != "" && j.Class != q.class ||
+		return q.state != "" && j.State.String() != q.state || q.class != "" && j.Class != q.class ||
 			!strings.Contains(strings.ToLower(j.Namespace+"/"+j.Job), q.search)
 	})
 	slices.SortFunc(jobs, q.order)

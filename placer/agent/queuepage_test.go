@@ -19,10 +19,10 @@ func TestQueuePage(t *testing.T) {
 	at := func(n int) time.Time { return time.Unix(int64(n), 0) }
 	jobs := func() []placer.JobStatus {
 		return []placer.JobStatus{
-			{Namespace: "default", Job: "runs", Phase: gang.Running, GPUs: 8, Class: "A", Submitted: at(1)},
-			{Namespace: "default", Job: "second", Phase: gang.Waiting, Position: 2, GPUs: 2, Class: "B", Submitted: at(3), StartFrom: at(10)},
-			{Namespace: "research", Job: "First", Phase: gang.Waiting, Position: 1, GPUs: 4, Class: "A", Submitted: at(2), StartFrom: at(20)},
-			{Namespace: "default", Job: "never", Phase: gang.Unschedulable, GPUs: 99, Class: "B", Submitted: at(4)},
+			{Namespace: "default", Job: "runs", State: gang.Running, GPUs: 8, Class: "A", Submitted: at(1)},
+			{Namespace: "default", Job: "second", State: gang.Waiting, Position: 2, GPUs: 2, Class: "B", Submitted: at(3), StartFrom: at(10)},
+			{Namespace: "research", Job: "First", State: gang.Waiting, Position: 1, GPUs: 4, Class: "A", Submitted: at(2), StartFrom: at(20)},
+			{Namespace: "default", Job: "never", State: gang.Unschedulable, GPUs: 99, Class: "B", Submitted: at(4)},
 		}
 	}
 	for ask, want := range map[string]string{

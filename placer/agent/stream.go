@@ -268,7 +268,7 @@ func (p *pages) advance(m *placer.Map, queue uint64) {
 func hashOf(jobs []placer.JobStatus) uint64 {
 	h := fnv.New64a()
 	for _, j := range jobs {
-		fmt.Fprintln(h, j.Namespace, j.Job, j.Phase, j.Position, j.GPUs, j.Class, j.Reason, j.StartTo.Unix()/60)
+		fmt.Fprintln(h, j.Namespace, j.Job, j.State, j.Position, j.GPUs, j.Class, j.Reason, j.StartTo.Unix()/60)
 	}
 	return h.Sum64()
 }

@@ -208,7 +208,7 @@ func TestStreamEndpoint(t *testing.T) {
 	text, status := first(agentsToken)
 	var s shown
 	s.take(t, []byte(text))
-	if status != http.StatusOK || len(s.Cells) != 3 || s.Racks[0].Nodes[0].Name != "one" || s.Cells[0]&placer.CellBusy == 0 || s.Cells[1]&placer.CellBusy != 0 {
+	if status != http.StatusOK || len(s.Cells) != 3 || s.Racks[0].Nodes[0].Name != "one" || s.Cells[0]&placer.CellAllocated == 0 || s.Cells[1]&placer.CellAllocated != 0 {
 		t.Errorf("an operator: %d %+v of %s", status, s, text)
 	}
 	if text, status := first("alice"); status != http.StatusOK || strings.Contains(text, "one") || strings.Contains(text, "cells") {

@@ -62,7 +62,7 @@ var meanings = [numStates]string{
 	Waiting:       "Gated, nothing runs: the job is in the queue.",
 	Committing:    "Its registration with pins was sent, and Nomad has not said what became of it.",
 	Starting:      "Pinned; not all members are there yet.",
-	Running:       "Pinned; all members are there or have finished.",
+	Running:       "Pinned; all members are there, or are complete.",
 	Stopping:      "Gated over its pins and members: the gang is being stopped to wait again, for another gang, to move, or because it was not whole.",
 	Completing:    "The members that were stopped end; their GPUs come free together.",
 	Resubmitted:   "Gated again by its author while it runs.",
@@ -75,7 +75,7 @@ var meanings = [numStates]string{
 	// Nomad may call a job whose members have all done their work pending still: after a
 	// node was disconnected, until an evaluation of type max-disconnect-timeout is due
 	// (seen on 1.11.3).
-	Ended: "Stopped or done.",
+	Ended: "Complete, failed or stopped: explain says which.",
 }
 
 // Meaning says what a gang in this state is.

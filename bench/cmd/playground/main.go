@@ -100,6 +100,7 @@ The cluster is up. In another terminal:
   nomad-pal queue
   nomad-pal plan never.nomad.hcl        # more than the cluster has
   nomad-pal failures
+  nomad-pal top                         # all of it as it changes; ? helps, q ends it
 
 The page: %s/ui/   Nomad's own: %s/ui/
 

@@ -48,7 +48,7 @@ func believed(ctx context.Context, url string) (world, metrics, error) {
 		ID, Job string
 		Healthy bool
 	}
-	var jobs []struct{ Namespace, Job, Phase string }
+	var jobs []struct{ Namespace, Job, State string }
 	var m metrics
 	for path, into := range map[string]any{"/v1/gpus": &gpus, "/v1/queue": &jobs, "/v1/metrics": &m} {
 		if err := read(ctx, url+path, into); err != nil {
@@ -62,7 +62,7 @@ func believed(ctx context.Context, url string) (world, metrics, error) {
 		w.unhealthy[g.ID] = !g.Healthy
 	}
 	for _, j := range jobs {
-		w.phase[j.Namespace+"/"+j.Job] = j.Phase
+		w.phase[j.Namespace+"/"+j.Job] = j.State
 	}
 	return w, m, nil
 }

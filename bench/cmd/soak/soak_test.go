@@ -127,7 +127,7 @@ func TestCompare(t *testing.T) {
 			}
 			return []map[string]any{{"id": "g", "job": "default/a", "healthy": true}, {"id": "x", "job": "default/b"}, {"id": "free", "healthy": true}}
 		},
-		"/v1/queue":   []map[string]any{{"namespace": "default", "job": "a", "phase": "running"}, {"namespace": "default", "job": "b", "phase": "running"}, {"namespace": "default", "job": "w", "phase": "waiting"}},
+		"/v1/queue":   []map[string]any{{"namespace": "default", "job": "a", "state": "running"}, {"namespace": "default", "job": "b", "state": "running"}, {"namespace": "default", "job": "w", "state": "waiting"}},
 		"/v1/metrics": map[string]any{"leader": 1, "jobs": map[string]int{"waiting": 1}},
 	})
 	nomad := serve(t, map[string]any{

@@ -2,9 +2,10 @@
 import {ask} from "./dom.js";
 
 export const classes = ["A", "B", "C", "D"];
-const BUSY = 1 << 12, UNHEALTHY = 1 << 13, KEPT = 1 << 14, DEGRADED = 1 << 15;
 export const classOf = (cell, k) => cell >> 3 * k & 7;
-export const busy = cell => !!(cell & BUSY), unhealthy = cell => !!(cell & UNHEALTHY), kept = cell => !!(cell & KEPT), degraded = cell => !!(cell & DEGRADED);
+export const allocated = cell => !!(cell & 1 << 12), degraded = cell => !!(cell & 1 << 13);
+const out = cell => cell >> 14; // of service
+export const unavailable = cell => out(cell) === 1, quarantined = cell => out(cell) === 2, unhealthy = cell => out(cell) === 3, free = cell => !out(cell) && !allocated(cell);
 
 // racks have nodes, nodes the numbers of their cells: first … first+gpus-1.
 export const cluster = {version: 0, jobs: 0, known: false, hidden: false, racks: [], cells: new Uint16Array(0), byNode: new Map()};

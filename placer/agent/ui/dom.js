@@ -22,10 +22,12 @@ export function s(tag, attrs = {}, text) {
 // numbers.
 export function table(caption, heads, rows) {
   const number = heads.map(x => typeof x === "string" ? x.startsWith("#") : x.className === "n");
-  const cell = (tag, x, i) => tag === "th" && x instanceof Element && x.tagName === "TH" ? x : h(tag, {...(number[i] && {className: "n"}), ...(tag === "th" && {scope: "col"})}, x);
-  return h("div", {className: "scroll", tabIndex: 0, role: "region", ariaLabel: caption}, h("table", {}, h("caption", {className: "hidden"}, caption),
-    h("thead", {}, h("tr", {}, heads.map((x, i) => cell("th", typeof x === "string" && number[i] ? x.slice(1) : x, i)))),
-    h("tbody", {}, rows.map(r => h("tr", {}, r.map((x, i) => cell("td", x, i)))))));
+  const name = heads.map((x, i) => typeof x !== "string" ? x.dataset.label : number[i] ? x.slice(1) : x);
+  const first = Math.max(0, number.indexOf(false));
+  const head = (x, i) => typeof x === "string" ? h("th", {scope: "col", role: "columnheader", ...(number[i] && {className: "n"})}, name[i]) : x;
+  const cell = (x, i) => { const td = h("td", {role: "cell", "data-label": name[i]}, x); td.className = [number[i] && "n", i === first && "first", td.textContent.length > 40 && "long"].filter(Boolean).join(" "); return td; };
+  return h("div", {className: "scroll", tabIndex: 0, role: "region", ariaLabel: caption}, h("table", {className: "cards", role: "table"}, h("caption", {className: "hidden"}, caption),
+    h("thead", {role: "rowgroup"}, h("tr", {role: "row"}, heads.map(head))), h("tbody", {role: "rowgroup"}, rows.map(r => h("tr", {role: "row"}, r.map(cell))))));
 }
 
 export const empty = (...text) => h("p", {className: "soft"}, text);
@@ -48,17 +50,22 @@ export function when(t, withDate = true) {
   if (!t) return "";
   return new Date(t).toLocaleString([], {...(withDate && {year: "numeric", month: "short", day: "numeric"}), hour: "2-digit", minute: "2-digit", timeZoneName: "short", ...(zone.get() && {timeZone: zone.get()})});
 }
-const units = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]], relative = new Intl.RelativeTimeFormat("en", {numeric: "always"});
+// about is a duration as the commands say it: in the largest unit of which it has two.
+function about(s) {
+  const [unit, n] = [["d", 86400], ["h", 3600], ["m", 60]].find(u => s >= 2 * u[1]) ?? ["s", 1];
+  return Math.round(s / n) + unit;
+}
 export function fromNow(t) {
-  const d = (new Date(t) - Date.now()) / 1000, [unit, n] = units.find(u => Math.abs(d) >= u[1]) ?? units[3];
-  return relative.format(Math.round(d / n), unit);
+  const s = (new Date(t) - Date.now()) / 1000;
+  return s > 0 ? "in " + about(s) : about(-s) + " ago";
 }
 export const time = t => t ? h("time", {dateTime: t, title: when(t)}, fromNow(t)) : "";
-export function expected(j) {
-  if (!j.start_to) return "";
-  const from = new Date(j.start_from) < Date.now() + 60e3 ? "now" : fromNow(j.start_from);
-  return h("span", {title: `between ${when(j.start_from)} and ${when(j.start_to)}`}, from, " to ", fromNow(j.start_to).replace(/^in /, ""), h("br"), h("span", {className: "soft"}, "by ", when(j.start_to)));
+// range is between when something is expected.
+export function range(from, to) {
+  const until = t => Math.max(0, (new Date(t) - Date.now()) / 1000), far = about(until(to)), near = until(from) ? about(until(from)) : "0";
+  return h("span", {title: `between ${when(from)} and ${when(to)}`}, h("span", {className: "word"}, until(to) ? "in " + (near === far ? far : near + "–" + far) : "now"), h("span", {className: "soft"}, ", by ", when(to)));
 }
+export const expected = j => j.start_to ? range(j.start_from, j.start_to) : "";
 
 // Requests, with the token that the reader gave.
 export const token = {get: () => sessionStorage.getItem("token") || "", set: t => sessionStorage.setItem("token", t)};
@@ -82,5 +89,5 @@ export async function events(q) {
   const text = await (await ask("/v1/events?" + query(q))).text();
   return text.split("\n").filter(Boolean).map(line => JSON.parse(line)).reverse();
 }
-export const eventTable = (list, caption) => table(caption, ["When", "What", "Job", "Node", "GPUs", "In words"], list.slice(0, 100).map(e =>
+export const eventTable = (list, caption) => table(caption, ["Time", "Kind", "Job", "Node", "GPUs", "Text"], list.slice(0, 100).map(e =>
   [time(e.at), e.kind, e.job ? jobLink(e) : "", e.node ? nodeLink(e.node) : "", (e.gpus ?? []).slice(0, 4).flatMap(g => [gpuLink(g), " "]).concat((e.gpus ?? []).length > 4 ? `and ${e.gpus.length - 4} more` : ""), e.text]));

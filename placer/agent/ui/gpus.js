@@ -1,6 +1,6 @@
 // GPUs: all of them, those of a rack, of a node, one, and those that are in trouble.
 import {empty, events, eventTable, failed, get, gpuLink, h, link, named, nodeLink, plural, query, table, time, when} from "./dom.js";
-import {busy, classes, cluster, count, degraded, kept, listen, nodeOf, unhealthy} from "./cluster.js";
+import {allocated, classes, cluster, count, degraded, free, listen, nodeOf, quarantined, unavailable, unhealthy} from "./cluster.js";
 import {clusterMap, legend} from "./map.js";
 import {rackPath} from "./job.js";
 import {gantt} from "./history.js";
@@ -19,7 +19,9 @@ function live(concerns, draw) {
 }
 
 const figures = list => h("dl", {className: "figures"}, list.map(([n, what]) => h("div", {}, h("dt", {}, what), h("dd", {}, n.toLocaleString()))));
-const figuresOf = (from, n) => figures([[n, "GPUs"], [count(from, n, busy), "busy"], [count(from, n, c => !busy(c) && !unhealthy(c) && !kept(c)), "free"], [count(from, n, unhealthy), "unhealthy"], [count(from, n, kept), "kept out"], [count(from, n, degraded), "degraded"]]);
+const counted = {Allocated: allocated, Free: free, Unhealthy: unhealthy, Quarantined: quarantined, Unavailable: unavailable, Degraded: degraded};
+const counts = (from, n) => Object.values(counted).map(f => count(from, n, f)), countHeads = Object.keys(counted).map(name => "#" + name);
+const figuresOf = (from, n) => figures([[n, "GPUs"], ...counts(from, n).map((c, i) => [c, Object.keys(counted)[i].toLowerCase()])]);
 
 // paged is a table of which some rows are in the document at a time.
 function paged(caption, heads, items, row) {
@@ -51,10 +53,8 @@ export function overview(navigate) {
     map?.close();
     sums = fresh;
     map = clusterMap({racks: cluster.racks, label: `${plural(cluster.cells.length, "GPU")} in ${plural(cluster.racks.length, "rack")}`, open: (rack, node) => navigate(node ? "#/node/" + encodeURIComponent(node.name) : rackPath(rack))});
-    list = paged("Racks", ["Rack", "Datacenter", "#Nodes", "#GPUs", "#Busy", "#Free", "#Unhealthy", "#Kept out", "#Degraded"], () => cluster.racks, r => {
-      const n = f => count(r.first, r.gpus, f);
-      return [link(rackPath(r), r.name), r.datacenter, r.nodes.length, r.gpus, n(busy), n(c => !busy(c) && !unhealthy(c) && !kept(c)), n(unhealthy), n(kept), n(degraded)];
-    });
+    list = paged("Racks", ["Rack", "Datacenter", "#Nodes", "#GPUs", ...countHeads], () => cluster.racks, r =>
+      [link(rackPath(r), r.name), r.datacenter, r.nodes.length, r.gpus, ...counts(r.first, r.gpus)]);
     host.replaceChildren(sums, legend(() => map.redraw()), map.element, h("h2", {}, "Racks"), list.element);
   }
   const stop = live(() => true, draw);
@@ -73,7 +73,7 @@ export function rackPage(datacenter, name, navigate) {
     if (!rack) { host.replaceChildren(cluster.racks.length ? empty("There is no such rack now. ", link("#/", "All racks")) : none()); return; }
     map = clusterMap({racks: [rack], height: 2000, label: `${plural(rack.gpus, "GPU")} on ${plural(rack.nodes.length, "node")} of rack ${name}`, open: (_, node, i) => navigate("#/node/" + encodeURIComponent((node ?? rack.nodes[0]).name))});
     sums = figuresOf(rack.first, rack.gpus);
-    list = paged("Nodes", ["Node", "#GPUs", "#Busy", "#Unhealthy", "#Kept out", "#Degraded"], () => rack.nodes, n => [nodeLink(n.name), n.gpus, ...[busy, unhealthy, kept, degraded].map(f => count(n.first, n.gpus, f))]);
+    list = paged("Nodes", ["Node", "#GPUs", ...countHeads], () => rack.nodes, n => [nodeLink(n.name), n.gpus, ...counts(n.first, n.gpus)]);
     host.replaceChildren(sums, legend(() => map.redraw()), map.element, h("h2", {}, "Nodes"), list.element);
   }
   const stop = live(c => rack && c >= rack.first && c < rack.first + rack.gpus, draw);
@@ -82,9 +82,9 @@ export function rackPage(datacenter, name, navigate) {
 }
 
 const score = (g, c) => { const k = g.classes?.[c]; return k ? [h("span", {className: "chip c" + Math.min(k, 5), title: `class ${k} for application class ${c}`}, k), " ", g.pm_scores[c].toFixed(3)] : h("span", {className: "soft"}, "not measured"); };
-const trouble = g => [!g.healthy && `unhealthy: ${g.unhealthy || "no reason given"}`, g.degraded && `degraded: ${g.degraded}`, g.quarantine && `in quarantine until ${when(g.quarantine.until)}: ${g.quarantine.reason}`].filter(Boolean);
+const trouble = g => [!g.healthy && `unhealthy: ${g.unhealthy || "no reason given"}`, g.degraded && `degraded: ${g.degraded}`, g.quarantine && `quarantined until ${when(g.quarantine.until)}: ${g.quarantine.reason}`].filter(Boolean);
 const gpuTable = (gpus, caption, node) => table(caption, [...node ? ["Node"] : [], "#GPU", "Id", "Model", ...classes.map(c => "Class " + c), "State", "Job"], gpus.map(g =>
-  [...node ? [nodeLink(nodeOf(g)?.name ?? g.node)] : [], g.index, gpuLink(g.id), g.device.replace(/^.*\//, ""), ...classes.map(c => score(g, c)), trouble(g).join("; ") || (g.job ? "busy" : g.available ? "free" : "not available"), g.job ? named(g.job) : ""]));
+  [...node ? [nodeLink(nodeOf(g)?.name ?? g.node)] : [], g.index, gpuLink(g.id), g.device.replace(/^.*\//, ""), ...classes.map(c => score(g, c)), trouble(g).join("; ") || g.state, g.job ? named(g.job) : ""]));
 
 const brief = job => job.replace(/^default\//, "");
 
@@ -134,7 +134,7 @@ export function failuresPage() {
     try {
       const gpus = await get("/v1/gpus?trouble=true");
       if (closed) return;
-      const list = gpus.length ? paged("GPUs in trouble", ["Node", "Id", "Why", "Job on it"], () => gpus, g => [nodeLink(nodeOf(g)?.name ?? g.node), gpuLink(g.id), trouble(g).join("; "), g.job ? named(g.job) : ""]).element : empty("No GPU is unhealthy, degraded, or in quarantine.");
+      const list = gpus.length ? paged("GPUs in trouble", ["Node", "Id", "Why", "Job on it"], () => gpus, g => [nodeLink(nodeOf(g)?.name ?? g.node), gpuLink(g.id), trouble(g).join("; "), g.job ? named(g.job) : ""]).element : empty("No GPU is unhealthy, degraded, or quarantined.");
       host.replaceChildren(list);
     } catch (e) { if (!closed) host.replaceChildren(failed(e)); }
     try {

@@ -4,10 +4,11 @@ import {empty, events, eventTable, failed, get, h, plural, s, table, when, zone}
 const day = 86400e3, W = 900;
 const hour = t => new Date(t).toLocaleTimeString([], {hour: "2-digit", minute: "2-digit", ...(zone.get() && {timeZone: zone.get()})});
 
-// axis draws the hours under a drawing of a height.
+// axis draws round times of the reader's day under a drawing of a height.
 function axis(svg, from, to, left, height) {
-  const x = t => left + (t - from) / (to - from) * (W - left - 10), step = Math.max(60e3, (to - from) / 8);
-  for (let t = from; t <= to + 1; t += step) svg.append(s("line", {x1: x(t), x2: x(t), y1: 0, y2: height, stroke: "var(--line)"}), s("text", {x: x(t), y: height + 14, "text-anchor": t === from ? "start" : t + step > to + 1 ? "end" : "middle"}, hour(t)));
+  const x = t => left + (t - from) / (to - from) * (W - left - 10), minutes = [1, 2, 5, 10, 15, 30, 60, 120, 180].find(n => (to - from) / (n * 60e3) <= 9) ?? 360, step = minutes * 60e3;
+  const shift = zone.get() ? 0 : new Date(from).getTimezoneOffset() * 60e3;
+  for (let t = Math.ceil((from - shift) / step) * step + shift; t <= to; t += step) svg.append(s("line", {x1: x(t), x2: x(t), y1: 0, y2: height, stroke: "var(--line)"}), s("text", {x: x(t), y: height + 14, "text-anchor": x(t) > W - 40 ? "end" : "middle"}, hour(t)));
   return x;
 }
 
@@ -15,11 +16,14 @@ function axis(svg, from, to, left, height) {
 function lines(title, samples, series) {
   const H = 150, from = new Date(samples[0].at).getTime(), to = Math.max(new Date(samples.at(-1).at).getTime(), from + 60e3);
   const top = Math.max(1, ...samples.flatMap(x => series.map(l => l.of(x)))), last = samples.at(-1);
-  const text = series.map(l => { const v = samples.map(l.of); return `${l.name}: ${l.of(last).toLocaleString()} now, ${Math.min(...v).toLocaleString()} to ${Math.max(...v).toLocaleString()} since ${when(samples[0].at)}`; }).join(". ");
+  const text = `Since ${when(samples[0].at)}: ` + series.map(l => {
+    const v = samples.map(l.of), low = Math.min(...v), high = Math.max(...v);
+    return `${l.name}${series.length > 1 ? l.dash ? " (dashed)" : " (solid)" : ""} ${low === high ? "always " + low.toLocaleString() : `${low.toLocaleString()} to ${high.toLocaleString()}, now ${l.of(last).toLocaleString()}`}`;
+  }).join("; ") + ".";
   const svg = s("svg", {viewBox: `0 0 ${W} ${H + 20}`, role: "img", "aria-label": `${title}. ${text}`}), x = axis(svg, from, to, 60, H), y = v => H - 4 - v / top * (H - 16);
   for (const v of [0, top]) svg.append(s("text", {x: 54, y: y(v) + 4, "text-anchor": "end"}, v.toLocaleString()));
   for (const l of series) svg.append(s("polyline", {points: samples.map(p => `${x(new Date(p.at)).toFixed(1)},${y(l.of(p)).toFixed(1)}`).join(" "), fill: "none", stroke: "var(--ink)", "stroke-width": 1.6, "stroke-dasharray": l.dash ?? ""}));
-  return [h("h2", {}, title), svg, h("p", {className: "soft"}, text, ". ", series.length > 1 ? series.map(l => `${l.name} is ${l.dash ? "dashed" : "solid"}`).join(", ") + "." : "")];
+  return [h("h2", {}, title), svg, h("p", {className: "soft"}, text)];
 }
 
 export function historyPage() {
@@ -33,9 +37,10 @@ export function historyPage() {
       if (closed) return;
       if (all.length < 2) host.replaceChildren(empty("The agent notes figures once a minute while it places, and keeps a day of them in memory. Come back in two minutes."));
       else host.replaceChildren(...[
-        ...lines("GPUs in use", all, [{name: "busy", of: x => x.gpus - x.free - x.kept}, {name: "all", of: x => x.gpus, dash: "6 4"}]),
-        ...lines("Queue", all, [{name: "jobs waiting", of: x => x.waiting}, {name: "GPUs that they want", of: x => x.wanted, dash: "6 4"}]),
-        ...lines("Decisions", all, [{name: "gangs placed a minute", of: x => x.placed}]),
+        ...lines("GPUs", all, [{name: "allocated", of: x => x.allocated}, {name: "in all", of: x => x.gpus, dash: "6 4"}]),
+        ...lines("Jobs that wait", all, [{name: "jobs that wait", of: x => x.waiting}]),
+        ...lines("GPUs that these jobs request", all, [{name: "GPUs requested", of: x => x.requested}]),
+        ...lines("Decisions", all, [{name: "gangs placed in a minute", of: x => x.placed}]),
       ]);
     } catch (e) { if (!closed) host.replaceChildren(failed(e)); }
     try {
@@ -57,7 +62,7 @@ export function gantt(bars, caption) {
   names.forEach((name, i) => svg.append(s("text", {x: 74, y: i * 22 + 15, "text-anchor": "end"}, name)));
   for (const b of kept) {
     const x1 = x(Math.max(from, b.from ? at(b.from) : from)), x2 = x(b.to ? at(b.to) : now), y = names.indexOf(b.row) * 22 + 3, other = jobs.indexOf(b.text) % 2;
-    const bar = s("rect", {x: x1, y, width: Math.max(2, x2 - x1), height: 17, rx: 2, fill: other ? "var(--free)" : "var(--busy)"});
+    const bar = s("rect", {x: x1, y, width: Math.max(2, x2 - x1), height: 17, rx: 2, fill: other ? "var(--free)" : "var(--allocated)"});
     bar.append(s("title", {}, span(b)));
     svg.append(bar);
     if (x2 - x1 > 40) { const t = s("text", {x: x1 + 4, y: y + 13}, b.text.slice(0, Math.floor((x2 - x1 - 8) / 6.5))); t.style.fill = other ? "#000" : "#fff"; svg.append(t); }

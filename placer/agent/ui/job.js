@@ -1,5 +1,5 @@
 // One job: why it runs where it runs, or why it waits.
-import {empty, events, eventTable, expected, failed, get, gpuLink, h, named, nodeLink, plural, query, table, time, when} from "./dom.js";
+import {empty, events, eventTable, expected, failed, get, gpuLink, h, named, nodeLink, plural, query, range, table, time, when} from "./dom.js";
 import {cellOf, classes, cluster, listen} from "./cluster.js";
 import {clusterMap, legend, view} from "./map.js";
 import {gantt} from "./history.js";
@@ -53,18 +53,18 @@ export const rackPath = r => `#/rack/${encodeURIComponent(r.datacenter)}/${encod
 const fact = (term, ...what) => what.some(x => x || x === 0) ? [h("dt", {}, term), h("dd", {}, what)] : [];
 
 function why(e) {
-  const d = e.decision, held = e.holders;
+  const d = e.decision, holders = e.holders;
   return [
-    h("p", {}, h("strong", {}, e.phase), states[e.phase] ? ` (${states[e.phase]})` : "", ": ", e.reason),
+    h("p", {}, h("strong", {}, e.outcome?.status ?? e.state), states[e.state] && !e.outcome ? ` (${states[e.state]})` : "", ": ", e.reason),
     h("dl", {className: "facts"},
-      fact("Expected start", expected(e)), fact("Waits for", e.waits_for !== e.reason && e.waits_for?.replace(/^waits: /, "")), fact("Submitted", e.submitted && [time(e.submitted), ", ", when(e.submitted)]), fact("Decided", time(e.decided)), fact("All members ran", time(e.ready)),
+      fact("Expected start", expected(e)), fact("Waits for", e.waits_for !== e.reason && e.waits_for?.replace(/^waits: /, "")), fact("Submitted", e.submitted && [time(e.submitted), ", ", when(e.submitted)]), fact("Ended", e.outcome?.at && [time(e.outcome.at), ", ", when(e.outcome.at)]), fact("Decided", time(e.decided)), fact("Ready", time(e.ready)),
       fact("Application class", d && d.class, e.class_from ? ` (${e.class_from})` : ""), fact("Policy", d && d.policy), fact("Note", e.note)),
-    e.remedies?.length ? [h("h2", {}, e.phase === "unschedulable" ? "What would have to change" : "What would let it start now"), h("ul", {}, e.remedies.map(r => h("li", {}, r)))] : "",
-    held?.jobs?.length ? [h("h2", {}, "Who holds the GPUs that it could use"), table("Jobs that hold GPUs", ["Job", "#GPUs", "Ends", "Is enough"], held.jobs.map(j => [named(j.job), j.gpus, [j.end_to ? ["about ", time(j.end_to)] : "not known", j.may_give ? [`; is elastic: may give ${j.may_give} back, from `, time(j.give_from), " on"] : ""].flat(), j.needed ? "one of those that must end" : ""])), held.omitted ? empty(`and ${plural(held.omitted, "more job")}`) : ""] : "",
-    e.obstacles?.length ? [h("h2", {}, "What keeps it from nodes"), table("Obstacles", ["Group", "What", "Nodes", "Passes"], e.obstacles.map(o => [o.group, o.what, `${o.nodes} of ${o.total}`, o.now ? "yes, when others end" : "no"]))] : "",
+    e.remedies?.length ? [h("h2", {}, e.state === "unschedulable" ? "What would have to change" : "What would let it start now"), h("ul", {}, e.remedies.map(r => h("li", {}, r)))] : "",
+    holders?.jobs?.length ? [h("h2", {}, "Who holds the GPUs that it could use"), table("Jobs that hold GPUs", ["Job", "#GPUs", "Expected end", "Needed"], holders.jobs.map(j => [named(j.job), j.gpus, [j.end_to ? range(j.end_from, j.end_to) : "not known", j.may_give ? [`; is elastic: may give ${j.may_give} back, from `, time(j.give_from), " on"] : ""].flat(), j.needed ? "one of those that must end" : ""])), holders.omitted ? empty(`and ${plural(holders.omitted, "more job")}`) : ""] : "",
+    e.obstacles?.length ? [h("h2", {}, "What keeps it from nodes"), table("Obstacles", ["Group", "Nodes", "Reason", "Passes"], e.obstacles.map(o => [o.group, `${o.nodes} of ${o.total}`, o.what, o.now ? "yes, when others end" : "no"]))] : "",
     e.allocations?.length ? [h("h2", {}, "Allocations"), table("Allocations", ["Allocation", "Group", "Node", "Status", "GPUs"], e.allocations.map(a => [a.id.slice(0, 8), a.group, nodeLink(a.node), a.status, (a.gpus ?? []).flatMap(g => [gpuLink(g), " "])]))] : "",
     d ? decision(d, e.predicted, e.alternatives ?? []) : "",
-    e.failures?.length ? [h("h2", {}, "Members that failed"), table("Members that failed", ["#Try", "When", "Cause", "In words", "Exit", "Node", "GPUs"], e.failures.map(f => [f.try, time(f.at), f.cause, f.reason, f.signal ? `signal ${f.signal}` : f.exit_code || "", nodeLink(f.node), (f.gpus ?? []).flatMap(g => [gpuLink(g), " "])]))] : "",
+    e.failures?.length ? [h("h2", {}, "Members that failed"), table("Members that failed", ["#Try", "Time", "Node", "Cause", "Reason", "GPUs"], e.failures.map(f => [f.try, time(f.at), nodeLink(f.node), f.cause, f.reason, (f.gpus ?? []).flatMap(g => [gpuLink(g), " "])]))] : "",
     h("details", {}, h("summary", {}, "All of it as JSON"), h("pre", {tabIndex: 0}, JSON.stringify(e, null, 2))),
   ].flat(Infinity).filter(x => x !== "");
 }
@@ -75,10 +75,10 @@ function decision(d, predicted, alternatives) {
   const c = d.candidates;
   return [
     h("h2", {}, d.chosen ? "Placements compared" : "Why it does not fit"),
-    choices.length ? table("Placements", ["Placement", "Locality", "#Nodes", "#PM score", "#Locality penalty", "#Predicted slowdown", "On"], choices.map(([what, p]) =>
+    choices.length ? table("Placements", ["Placement", "Locality", "#Nodes", "#Slowest PM score", "#Penalty", "#Slowdown", "On"], choices.map(([what, p]) =>
       [what, p.tier, p.nodes, p.pm_score.toFixed(3), p.locality_penalty.toFixed(2), p.cost.toFixed(3), [...new Set(p.members.map(m => m.node))].slice(0, 6).flatMap((n, i) => [i ? ", " : "", nodeLink(n)]).concat(p.nodes > 6 ? ` and ${p.nodes - 6} more` : "")])) : "",
     predicted ? h("p", {}, "Nomad gave it other GPUs than the placer chose, as its pins allow.") : "",
-    h("p", {className: "soft"}, `Of ${plural(c.total, "GPU")}, ${c.free.toLocaleString()} were free for it, ${c.busy.toLocaleString()} busy, ${c.unhealthy} unhealthy, ${c.quarantined} kept out; ${c.ineligible.toLocaleString()} did not match.`),
+    h("p", {className: "soft"}, `Of ${plural(c.total, "GPU")}, ${c.free.toLocaleString()} were free for it, ${c.allocated.toLocaleString()} allocated, ${c.unhealthy} unhealthy, ${c.quarantined} quarantined or unavailable; ${c.ineligible.toLocaleString()} did not match.`),
     d.walk?.length ? matrix(d) : "",
   ];
 }
@@ -95,7 +95,7 @@ export function matrix(d) {
     const what = `Within one ${t}, GPUs with a PM score up to ${scores(b).high}: predicted slowdown ${product}, by the mean of the bin.`;
     const tried = e && (e.taken ? "the gang fits, so this was chosen." : e.passed_over ? "the gang fits, but on a node with more free GPUs, which is left to wider gangs." : `no ${t} had ${plural(d.gpus, "GPU")} for the gang.`);
     const text = e ? `${what} ${plural(e.free, "GPU")} that match were free up to that bin. Tried as number ${i + 1}: ${tried}` : `${what} Not tried: what costs less came first, and was enough.`;
-    return h("button", {type: "button", className: e ? (e.taken ? "taken" : "tried") : "not", ariaLabel: text, onclick: () => { told.textContent = text; }}, product, h("small", {ariaHidden: "true"}, e ? (e.taken ? "chosen" : `no. ${i + 1}`) : "not tried"));
+    return h("button", {type: "button", className: e ? (e.taken ? "chosen" : "tried") : "not", ariaLabel: text, onclick: () => { told.textContent = text; }}, product, h("small", {ariaHidden: "true"}, e ? (e.taken ? "chosen" : `no. ${i + 1}`) : "not tried"));
   };
   return [h("h3", {}, "Locality × variability"), h("p", {className: "soft"}, "Each row is how far apart the GPUs may be, each column a bin of GPUs with like PM scores (1 is the median): the slowest GPU may be of that bin. A cell is the penalty × the mean of the bin, the predicted slowdown. PAL tries cells from the smallest on, and takes the first that holds the gang; but a fuller node goes before an emptier one if it costs little more."),
     h("div", {className: "scroll", tabIndex: 0, role: "region", ariaLabel: "L×V matrix"}, h("table", {className: "lv"}, h("caption", {className: "hidden"}, "L×V matrix: predicted slowdown by locality and PM score"),

@@ -2,7 +2,7 @@
 import {empty, expected, failed, get, h, jobLink, plural, query, table, time} from "./dom.js";
 import {listen} from "./cluster.js";
 
-const columns = [["position", "#", true], ["job", "Job"], ["state", "State"], ["gpus", "GPUs", true], ["class", "Class"], ["submitted", "Submitted"], ["start", "Expected start"]];
+const columns = [["position", "#", true], ["job", "Job"], ["state", "State"], ["gpus", "GPUs", true], ["class", "Class"], ["submitted", "Submitted"], ["start", "Expected start"], ["", "Reason"]];
 const limit = 50;
 export const states = {waiting: "in the queue", starting: "not all members are there yet", running: "all members are there", unschedulable: "this cluster could not hold it", rejected: "cannot be served as it is written", failed: "given up", native: "placed by Nomad alone"};
 
@@ -18,23 +18,26 @@ export function jobsPage(params, navigate) {
   const form = h("form", {className: "row", onsubmit: e => { e.preventDefault(); change({search: search.value}); }},
     h("label", {}, "Name has ", search), h("button", {}, "Filter"),
     choice("state", "State", [["", "all"], ...Object.keys(states).concat("committing", "stopping", "completing", "resubmitted", "lost", "template").map(s => [s, s])]),
-    choice("class", "Class", [["", "all"], ...["A", "B", "C", "D"].map(c => [c, c])]));
+    choice("class", "Class", [["", "all"], ...["A", "B", "C", "D"].map(c => [c, c])]),
+    h("label", {className: "narrow"}, "Sorted by ", h("select", {onchange: e => { const [sort, order] = e.target.value.split(" "); change({sort, order}); }}, columns.flatMap(([key, text]) => key ? ["", "desc"].map(order =>
+      h("option", {value: `${key} ${order}`, selected: q.sort === key && q.order === order}, (key === "position" ? "Position" : text) + (order ? ", last first" : ""))) : []))));
 
   const head = ([key, text, number]) => {
+    if (!key) return h("th", {scope: "col", role: "columnheader", "data-label": text}, text);
     const on = q.sort === key, down = on && q.order !== "desc";
-    return h("th", {scope: "col", ariaSort: on ? (down ? "ascending" : "descending") : "none", ...(number && {className: "n"})}, h("button", {type: "button", title: "Sort by " + key, onclick: () => change({sort: key, order: down ? "desc" : ""})}, text, on ? (down ? " ↑" : " ↓") : ""));
+    return h("th", {scope: "col", role: "columnheader", "data-label": text, ariaSort: on ? (down ? "ascending" : "descending") : "none", ...(number && {className: "n"})}, h("button", {type: "button", title: "Sort by " + key, onclick: () => change({sort: key, order: down ? "desc" : ""})}, text, on ? (down ? " ↑" : " ↓") : ""));
   };
-  const row = j => [j.position || "", jobLink(j), h("span", {className: "word"}, j.phase), size(j), j.class || "", time(j.submitted), h("div", {}, expected(j), j.reason ? h("div", {className: "soft"}, j.reason) : "")];
+  const row = j => [j.position || "", jobLink(j), h("span", {className: "word"}, j.state), size(j), j.class || "", time(j.submitted), expected(j), (j.reason ?? "").replace(/^waits: /, "")];
 
-  let busy = false, again = false, last = 0, timer;
+  let reading = false, again = false, last = 0, timer;
   async function read() {
-    if (busy) { again = true; return; }
-    busy = true; last = Date.now();
+    if (reading) { again = true; return; }
+    reading = true; last = Date.now();
     try {
       const p = await get("/v1/queue/page?" + query({...q, limit}));
       show(p);
     } catch (e) { list.replaceChildren(failed(e)); }
-    busy = false;
+    reading = false;
     if (again) { again = false; later(); }
   }
   function show(p) {

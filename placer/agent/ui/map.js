@@ -1,14 +1,14 @@
 // The map: every GPU a cell, on a canvas. Nothing of it is in the document but the canvas,
 // the text under the pointer, and what a screen reader is told at the cell with the focus.
 import {h} from "./dom.js";
-import {busy, classes, classOf, cluster, count, degraded, kept, listen, unhealthy} from "./cluster.js";
+import {allocated, classes, classOf, cluster, count, degraded, free, listen, quarantined, unavailable, unhealthy} from "./cluster.js";
 
 const sizes = [26, 22, 18, 14, 11, 8, 6, 5, 4, 3], perRow = 8, readable = 14, slice = 12;
 export const view = {k: 0, use: false}; // which application class is shown, or only the use
 
 export function words(cell) {
   const cs = classes.map((c, k) => `${c}${classOf(cell, k) || "–"}`).join(" ");
-  return `${[unhealthy(cell) && "unhealthy", kept(cell) && "kept out", degraded(cell) && "degraded", busy(cell) ? "busy" : !unhealthy(cell) && !kept(cell) && "free"].filter(Boolean).join(", ")}; classes ${cs}`;
+  return `${[unhealthy(cell) && "unhealthy", quarantined(cell) && "quarantined", unavailable(cell) && "unavailable", degraded(cell) && "degraded", allocated(cell) && "allocated", free(cell) && "free"].filter(Boolean).join(", ")}; classes ${cs}`;
 }
 
 // clusterMap draws the racks. lit are cells that stand out; open(node, index) is called for
@@ -21,6 +21,13 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
   let tiles = [], size = 3, width = 0, at = null, colours = {}, drawing = 0;
   const ctx = canvas.getContext("2d", {alpha: false});
 
+  // stacks are the racks' nodes, each with its first row: the same for all sizes.
+  const stacks = racks.map(rack => {
+    let rows = 0;
+    const nodes = rack.nodes.map(node => { const n = {node, row: rows}; rows += Math.ceil(node.gpus / perRow); return n; });
+    return {rack, nodes, rows};
+  });
+
   function layout() {
     const names = racks.map(r => r.name);
     let prefix = names.length > 1 ? names.reduce((a, b) => { let i = 0; while (i < a.length && a[i] === b[i]) i++; return a.slice(0, i); }) : "";
@@ -29,9 +36,7 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
     for (size of sizes) {
       const nameWidth = size >= readable ? 120 : 0, w = nameWidth + perRow * size + (size >= readable ? 18 : 8), head = racks.length > 1 || size >= readable ? 15 : 0;
       let x = 0, y = 0, tallest = 0;
-      tiles = racks.map(rack => {
-        let rows = 0;
-        const nodes = rack.nodes.map(node => { const n = {node, row: rows}; rows += Math.ceil(node.gpus / perRow); return n; });
+      tiles = stacks.map(({rack, nodes, rows}) => {
         if (x > 0 && x + w > width) { x = 0; y += tallest; tallest = 0; }
         const tile = {rack, nodes, rows, x, y, w, head, nameWidth, name: rack.name.slice(prefix.length)};
         x += w; tallest = Math.max(tallest, head + rows * size + 8);
@@ -45,25 +50,28 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
     canvas.style.width = width + "px"; canvas.style.height = total + "px";
     ctx.setTransform(dpr, 0, 0, dpr, 0, 0);
     const style = getComputedStyle(document.documentElement);
-    for (const c of ["c1", "c2", "c3", "c4", "c5", "none", "none-ink", "free", "busy", "bad", "bad-ink", "mark", "bg", "ink", "soft"]) colours[c] = style.getPropertyValue("--" + c).trim();
+    for (const c of ["c1", "c2", "c3", "c4", "c5", "none", "none-ink", "free", "allocated", "bad", "bad-ink", "mark", "bg", "ink", "soft"]) colours[c] = style.getPropertyValue("--" + c).trim();
   }
 
   function drawCell(x, y, cell, number) {
-    const k = classOf(cell, view.k), bad = unhealthy(cell), w = size - (size > 4 ? 1 : 0);
-    const fill = bad ? "bad" : view.use ? (kept(cell) ? "none" : busy(cell) ? "busy" : "free") : k ? "c" + Math.min(k, 5) : "none";
-    const ink = bad ? colours["bad-ink"] : fill === "none" ? colours["none-ink"] : /c1|c2|busy/.test(fill) ? "#fff" : "#000";
+    const k = classOf(cell, view.k), bad = unhealthy(cell), shut = quarantined(cell) || unavailable(cell), w = size - (size > 4 ? 1 : 0);
+    const fill = bad ? "bad" : view.use ? (allocated(cell) ? "allocated" : shut ? "none" : "free") : k ? "c" + Math.min(k, 5) : "none";
+    const ink = bad ? colours["bad-ink"] : fill === "none" ? colours["none-ink"] : /c1|c2|allocated/.test(fill) ? "#fff" : "#000";
     ctx.globalAlpha = lit.size && !lit.has(number) ? .22 : 1;
     ctx.fillStyle = colours[fill];
     ctx.fillRect(x, y, w, w);
-    if (size >= 6 && (bad || kept(cell) || degraded(cell))) {
-      ctx.strokeStyle = bad ? ink : colours.mark; ctx.lineWidth = size >= readable ? 2 : 1;
+    if (size >= 6 && (bad || shut || degraded(cell))) {
+      const thin = size >= readable ? 2 : 1;
       ctx.beginPath();
       if (bad) { ctx.moveTo(x + 2, y + 2); ctx.lineTo(x + w - 2, y + w - 2); ctx.moveTo(x + w - 2, y + 2); ctx.lineTo(x + 2, y + w - 2); }
-      if (kept(cell)) ctx.rect(x + 1, y + 1, w - 2, w - 2);
+      if (quarantined(cell)) ctx.rect(x + 1, y + 1, w - 2, w - 2);
+      else if (unavailable(cell)) { ctx.moveTo(x, y + w); ctx.lineTo(x + w, y); }
       else if (degraded(cell)) { ctx.moveTo(x, y + 1); ctx.lineTo(x + w, y + 1); }
-      ctx.stroke();
+      // On a wider line of the ground: the mark is seen on every class, with any colour vision.
+      if (!bad) { ctx.strokeStyle = colours.bg; ctx.lineWidth = thin + 2; ctx.stroke(); }
+      ctx.strokeStyle = bad ? ink : colours.mark; ctx.lineWidth = thin; ctx.stroke();
     }
-    if (size >= 11 && busy(cell)) { ctx.fillStyle = ink; ctx.fillRect(x + 2, y + w - 3, w - 4, 2); }
+    if (size >= 6 && allocated(cell)) { ctx.fillStyle = ink; if (size >= 11) ctx.fillRect(x + 2, y + w - 3, w - 4, 2); else ctx.fillRect(x + 1, y + w - 2, w - 2, 1); }
     if (size >= readable && !bad) { ctx.fillStyle = ink; ctx.font = `${Math.floor(size * .6)}px system-ui,sans-serif`; ctx.textAlign = "center"; ctx.fillText(k || "–", x + w / 2, y + w * .68); }
     if (lit.has(number)) { ctx.strokeStyle = colours.ink; ctx.lineWidth = size > 8 ? 2 : 1; ctx.strokeRect(x + .5, y + .5, w - 1, w - 1); }
     ctx.globalAlpha = 1;
@@ -169,13 +177,13 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
 // legend says what the colours are, and lets choose what they show.
 export function legend(changed) {
   const choose = h("select", {id: "shown", onchange: e => { view.use = e.target.value === "use"; if (!view.use) view.k = Number(e.target.value); list(); changed(); }},
-    classes.map((c, k) => h("option", {value: k, selected: !view.use && view.k === k}, `variability class for application class ${c}`)), h("option", {value: "use", selected: view.use}, "use"));
+    classes.map((c, k) => h("option", {value: k, selected: !view.use && view.k === k}, `variability class for application class ${c}`)), h("option", {value: "use", selected: view.use}, "use: free or allocated"));
   const items = h("ul", {className: "legend"});
   const item = (c, digit, text) => h("li", {}, h("span", {className: "chip " + c, ariaHidden: "true"}, digit || "\u00a0"), " ", text);
   function list() {
-    items.replaceChildren(...view.use ? [item("free", "", "free"), item("busy", "", "busy"), item("c0", "", "kept out")] :
-      [item("c1", 1, "fastest"), item("c2", 2, ""), item("c3", 3, ""), item("c4", 4, ""), item("c5", "5…", "slowest"), item("c0", "–", "not measured")],
-      item("bad", "×", "unhealthy"), item("kept", "", "kept out: quarantine, or its node is away"), h("li", {}, h("b", {ariaHidden: "true"}, "!"), " has unhealthy GPUs"));
+    items.replaceChildren(...view.use ? [item("free", "", "free"), item("allocated", "", "allocated to a job")] :
+      [item("c1", 1, "fastest"), item("c2", 2, ""), item("c3", 3, ""), item("c4", 4, ""), item("c5", "5…", "slowest"), item("c0", "–", "not measured"), item("c0 bar", "", "allocated to a job")],
+      item("bad", "×", "unhealthy"), item("c0 frame", "", "quarantined"), item("c0 slash", "", "unavailable: its node takes no jobs"), item("c0 top", "", "degraded"), h("li", {}, h("b", {ariaHidden: "true"}, "!"), " a rack with unhealthy GPUs"));
   }
   list();
   return h("div", {}, h("div", {className: "row"}, h("label", {}, "Colours show ", choose)), items);

@@ -179,7 +179,7 @@ func TestNoPlacer(t *testing.T) {
 	c.idleEverywhere(job, never)
 	c.beat(placer.Heartbeat{Agent: "gone", Since: time.Now(), Worked: time.Now().Add(-3 * time.Hour), Trouble: "it hangs"})
 	c.idleEverywhere(job, since)
-	if _, _, err := c.does("queue"); !strings.Contains(err, "(3 hours ago): nothing starts until one is. The agent gone: it hangs.") {
+	if _, _, err := c.does("queue"); !strings.Contains(err, "(3h ago): nothing starts until one is. The agent gone: it hangs.") {
 		t.Error(err)
 	}
 	c.agent("", "http {\n  bind_port = 0\n}\n")
@@ -225,9 +225,9 @@ func TestCommandsAskTheAgent(t *testing.T) {
 	}
 	t.Setenv("NOMAD_PAL_ADDR", url)
 	for args, want := range map[string]string{
-		"status":                    "8, 4 free, 0 unhealthy",
+		"status":                    "8: 4 allocated, 4 free",
 		"gpus":                      placer.Unseen,
-		"queue":                     "Nobody waits",
+		"queue":                     "No job waits",
 		"plan " + plan:              "4 free of 8",
 		"status -json":              `"free": 4`,
 		"status -namespace=default": "No jobs with GPUs",

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"reflect"
+	"slices"
 	"text/template"
 
 	"github.com/hashicorp/nomad/api"
@@ -41,6 +42,8 @@ type base struct {
 	// jobspec is what is explained, "" for a job that Nomad has.
 	jobspec    string
 	flagsGiven map[string]bool
+	// prints are the options for output that the command takes: -json, -t.
+	prints []string
 }
 
 const generalOptions = `
@@ -94,6 +97,12 @@ func (b *base) flags(name string) *flag.FlagSet {
 	return fs
 }
 
+// only has the command take no options for output but these.
+func (b *base) only(fs *flag.FlagSet, prints ...string) *flag.FlagSet {
+	b.prints = append([]string{}, prints...)
+	return fs
+}
+
 // parse parses the arguments; ok is false where it has already said what is
 // wrong. want is the number of arguments beside flags, -1 for any.
 func (b *base) parse(fs *flag.FlagSet, args []string, want int) (rest []string, ok bool) {
@@ -102,6 +111,11 @@ func (b *base) parse(fs *flag.FlagSet, args []string, want int) (rest []string, 
 	}
 	b.flagsGiven = map[string]bool{}
 	fs.Visit(func(f *flag.Flag) { b.flagsGiven[f.Name] = true })
+	for _, name := range []string{"json", "t"} {
+		if b.given(name) && b.prints != nil && !slices.Contains(b.prints, name) {
+			return nil, b.fail(fmt.Errorf("nomad-pal %s does not take -%s; see -help", fs.Name(), name)) == 0
+		}
+	}
 	if want >= 0 && fs.NArg() != want {
 		return nil, b.fail(fmt.Errorf("nomad-pal %s takes %d arguments, got %d; see -help", fs.Name(), want, fs.NArg())) == 0
 	}

@@ -59,7 +59,7 @@ if [ "$funcstack[1]" = "_nomad-pal" ]; then _nomad_pal; else compdef _nomad_pal 
 }
 
 func (c *completionCommand) Run(args []string) int {
-	rest, ok := c.parse(c.flags("completion"), args, 1)
+	rest, ok := c.parse(c.only(c.flags("completion")), args, 1)
 	if !ok {
 		return 1
 	}

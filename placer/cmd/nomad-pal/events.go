@@ -52,7 +52,7 @@ const terminalEvents = 50
 const eventsAgain = 2 * time.Second
 
 func (c *eventsCommand) Run(args []string) int {
-	fs := c.flags("events")
+	fs := c.only(c.flags("events"), "json")
 	follow := fs.Bool("follow", false, "")
 	job := fs.String("job", "", "")
 	limit := fs.Int("limit", -1, "")

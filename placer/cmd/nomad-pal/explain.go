@@ -178,10 +178,16 @@ func printExplanation(b *base, e *placer.Explanation) {
 
 func printEvidence(b *base, e *placer.Explanation) {
 	rows := []string{
-		row("Job", e.Job), row("Namespace", e.Namespace), row("Phase", phase(e.Phase)), row("Reason", oneLine(e.Reason)),
+		row("Job", e.Job), row("Namespace", e.Namespace), row("State", stateCell(e.State)), row("Reason", oneLine(e.Reason)),
 	}
 	if !e.Submitted.IsZero() {
 		rows = append(rows, row("Submitted", when(e.Submitted, time.Now())))
+	}
+	if o := e.Outcome; o != nil {
+		style := map[string]style{"complete": green, "failed": red, "stopped": yellow}[o.Status]
+		if rows = append(rows, row("Outcome", painted{style, o.Status})); !o.At.IsZero() {
+			rows = append(rows, row("Ended", when(o.At, time.Now())))
+		}
 	}
 	if e.Mode != "" {
 		rows = append(rows, row("Pins", e.Mode))
@@ -197,12 +203,12 @@ func printEvidence(b *base, e *placer.Explanation) {
 	}
 	if d := e.Decision; d != nil {
 		rows = append(rows,
-			row("Demand", fmt.Sprintf("%d GPUs, application class %s%s", d.Demand, d.Class, because(e.ClassFrom))),
+			row("Request", fmt.Sprintf("%d GPUs, application class %s%s", d.Demand, d.Class, because(e.ClassFrom))),
 			row("Policy", d.Policy),
 			row("Candidates", candidates(d.Candidates)))
 	}
 	b.pairs(rows)
-	if e.Wait != nil && e.Phase != gang.Unschedulable {
+	if e.Wait != nil && e.State != gang.Unschedulable {
 		printWait(b, e)
 	}
 	printObstacles(b, e)
@@ -238,7 +244,7 @@ func candidates(c pal.Candidates) string {
 	for _, x := range []struct {
 		n    int
 		what string
-	}{{c.Ineligible, "not eligible"}, {c.Unhealthy, "unhealthy"}, {c.Quarantined, "quarantined"}, {c.Busy, "busy"}} {
+	}{{c.Ineligible, "not eligible"}, {c.Unhealthy, "unhealthy"}, {c.Quarantined, "quarantined"}, {c.Allocated, "allocated"}} {
 		if x.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", x.n, x.what))
 		}
@@ -279,7 +285,7 @@ func printObstacles(b *base, e *placer.Explanation) {
 	if len(e.Obstacles) == 0 {
 		return
 	}
-	if e.Phase == gang.Unschedulable {
+	if e.State == gang.Unschedulable {
 		b.head("Why nodes with GPUs could never take it (each counts once)")
 	} else {
 		b.head("Why nodes with GPUs do not take it (each counts once)")

@@ -71,9 +71,9 @@ func TestExplainTargets(t *testing.T) {
 		{"train", "train runs on 3 GPUs of node "},
 		{"tra", "train runs on 3 GPUs of node "},
 		{alloc.ID[:7], "Allocation " + alloc.ID[:8] + " (train.g[0]) is running on node " + alloc.NodeName + ": a member of job train. train runs on 3 GPUs"},
-		{held, "is held by default/train."},
+		{held, "is allocated to default/train."},
 		{free, "is free."},
-		{alloc.NodeName, "Node " + alloc.NodeName + " has 4 GPUs: 3 held, 1 free, 0 unhealthy or in quarantine."},
+		{alloc.NodeName, "Node " + alloc.NodeName + " has 4 GPUs: 3 allocated, 1 free."},
 	} {
 		code, out, err := c.does("explain", s.name)
 		first, _, _ := strings.Cut(out, "\n")

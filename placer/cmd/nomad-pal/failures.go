@@ -23,8 +23,8 @@ func (c *failuresCommand) Synopsis() string {
 func (c *failuresCommand) Help() string {
 	return help("failures [options]", `
 Shows the last allocations with GPUs that failed or were lost: by cause, with the
-GPU hours that were lost; each of them; and the GPUs that are kept out of new
-placements for it.
+GPU hours that were lost; each of them; and the GPUs that are quarantined
+for it.
 `, examples(
 		"What failed, and whose fault was it?", "nomad-pal failures",
 		"Failures and GPU hours lost, by cause:", "nomad-pal failures -t '{{range $c, $s := .causes}}{{$c}} {{$s}} {{end}}'",

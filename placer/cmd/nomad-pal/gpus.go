@@ -17,8 +17,9 @@ func (c *gpusCommand) Synopsis() string { return "Show every GPU: classes, healt
 func (c *gpusCommand) Help() string {
 	return help("gpus [options]", `
 Shows every GPU with its variability class per application class (1 is the
-fastest), its PM score for class A, whether it is healthy and works as it
-should, and the job that holds it. A degraded GPU is in the last class.
+fastest), its PM score for class A, its state (free, allocated, unhealthy,
+quarantined, or unavailable: its node takes no jobs), and the job that holds it.
+A degraded GPU is in the last class.
 `, examples(
 		"Which GPUs are there, and who holds them?", "nomad-pal gpus",
 		"Which are not healthy?", "nomad-pal gpus | grep -e unhealthy -e degraded -e quarantined",
@@ -67,24 +68,36 @@ func (b *base) printGPUs(gpus []placer.GPU, length int) {
 		}
 		return row(append([]any{id, node, device}, rest...)...)
 	}
-	rows := []string{cells("GPU", "Node", "Device", "A", "B", "C", "D", "Score A", "Health", "Job")}
+	rows := []string{cells("GPU", "Node", "Device", "A", "B", "C", "D", "Score A", "State", "Job")}
 	for _, g := range gpus {
-		health := painted{plain, "healthy"}
-		if !g.Healthy {
-			health = painted{red, "unhealthy: " + oneLine(g.Unhealthy)}
-		} else if g.Quarantine != nil {
-			health = painted{red, "quarantined"}
-		} else if g.Degraded != "" {
-			health = painted{yellow, "degraded: " + oneLine(g.Degraded)}
-		}
+		state := gpuState(g)
 		rows = append(rows, cells(shortGPU(g.ID, b.idLength(length)), g.Node, g.Device,
 			class(g.Classes[pal.ClassA]), class(g.Classes[pal.ClassB]), class(g.Classes[pal.ClassC]), class(g.Classes[pal.ClassD]),
-			score(g.PMScores[pal.ClassA]), health, g.Job))
+			score(g.PMScores[pal.ClassA]), state, g.Job))
 	}
 	b.table(rows)
 	if only != "" {
 		b.say(plain, "All are "+only+".")
 	}
+}
+
+// gpuState is a GPU's state, coloured, with the reason if there is one.
+func gpuState(g placer.GPU) painted {
+	p := painted{plain, string(g.State)}
+	switch {
+	case g.State == placer.GPUUnhealthy:
+		p = painted{red, p.text + ": " + oneLine(g.Unhealthy)}
+	case g.State == placer.GPUQuarantined:
+		p = painted{red, p.text}
+	case g.State == placer.GPUUnavailable:
+		p.style = yellow
+	case g.State == placer.GPUFree:
+		p.style = green
+	}
+	if g.Degraded != "" && g.State != placer.GPUUnhealthy {
+		p = painted{yellow, p.text + ", degraded: " + oneLine(g.Degraded)}
+	}
+	return p
 }
 
 // onlyModel is the model of all GPUs, on a terminal, where it would take a third of each

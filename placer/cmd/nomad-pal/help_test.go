@@ -195,3 +195,27 @@ func TestCompletion(t *testing.T) {
 		}
 	}
 }
+
+// Options for output that a command's help does not name are refused, not ignored.
+func TestOutputOptionsAreRefused(t *testing.T) {
+	c := newCluster(t)
+	refused := 0
+	for name, f := range commands(t.Context(), streams{}) {
+		command, err := f()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, option := range []string{"-json", "-t=x"} {
+			flag, _, _ := strings.Cut(option, "=")
+			if name != "profile" && !strings.Contains(command.Help(), "  "+flag) { // profile only has subcommands
+				refused++
+				if code, _, said := c.does(append(strings.Fields(name), option)...); code == 0 || !strings.Contains(said, flag) {
+					t.Errorf("%s %s: %d %s", name, option, code, said)
+				}
+			}
+		}
+	}
+	if refused < 8 {
+		t.Errorf("%d refused", refused)
+	}
+}

@@ -45,7 +45,7 @@ Init Options:
 }
 
 func (c *initCommand) Run(args []string) int {
-	fs := c.flags("init")
+	fs := c.only(c.flags("init"))
 	dir := fs.String("o", "nomad-pal", "")
 	force := fs.Bool("force", false, "")
 	if _, ok := c.parse(fs, args, 0); !ok {

@@ -204,13 +204,20 @@ func TestValidate(t *testing.T) {
 	if code, out, said := c.does("validate", path); code != 0 || out != "Job validation successful\n" || *asked.Job.ID != "valid" {
 		t.Errorf("%d %s%s", code, out, said)
 	}
-	answer = api.JobValidateResponse{ValidationErrors: []string{"missing tasks"}, Error: "1 error", Warnings: "old"}
-	if code, out, said := c.does("validate", path); code != 1 || out != "Nomad warns: old\n" || said != "Error: missing tasks\n" {
-		t.Errorf("Nomad's errors: %d %s%s", code, out, said)
-	}
+	// Of an elastic gang it says what the placer makes of the count.
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for most, says := range map[string]string{"4": `Group "g" is elastic: the placer sets its count, from 1 to 4 members.`, "1": "its min and max are both 1"} {
+		elastic := strings.Replace(string(text), `group "g" {`, "meta {\n    pal_elastic = \"true\"\n  }\n  group \"g\" {\n    scaling {\n      min = 1\n      max = "+most+"\n    }", 1)
+		if code, out, said := c.reads(elastic, "validate", "-"); code != 0 || !strings.Contains(out, says) {
+			t.Errorf("elastic: %d %s%s", code, out, said)
+		}
+	}
+	answer = api.JobValidateResponse{ValidationErrors: []string{"missing tasks"}, Error: "1 error", Warnings: "old"}
+	if code, out, said := c.does("validate", path); code != 1 || out != "Nomad warns: old\n" || said != "Error: missing tasks\n" {
+		t.Errorf("Nomad's errors: %d %s%s", code, out, said)
 	}
 	wrong := strings.Replace(string(text), `group "g" {`, "meta {\n    pal_class = \"Z\"\n  }\n  group \"g\" {", 1)
 	answer = api.JobValidateResponse{}

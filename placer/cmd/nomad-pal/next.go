@@ -15,8 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
-// phase is a state, coloured.
-func phase(s gang.State) painted {
+// stateCell is a state, coloured.
+func stateCell(s gang.State) painted {
 	p := painted{plain, s.String()}
 	switch s {
 	case gang.Running:
@@ -59,7 +59,7 @@ func shortGPUs(ids []string, n int) string {
 func printNext(b *base, e *placer.Explanation) {
 	printHolders(b, e.Holders)
 	steps := append([]string(nil), e.Remedies...)
-	switch e.Phase {
+	switch e.State {
 	case gang.Running:
 		for _, a := range e.Alternatives {
 			if c := e.Decision; c != nil && c.Chosen != nil && a.Cost < 0.95*c.Chosen.Cost {
@@ -118,7 +118,7 @@ func printHolders(b *base, h *placer.Holders) {
 	}
 	b.head("Who holds the GPUs that it could use")
 	now := time.Now()
-	rows := []string{row("Job", "GPUs", "Expected to end")}
+	rows := []string{row("Job", "GPUs", "Expected end")}
 	var needed []string
 	for _, j := range h.Jobs {
 		end := "not known: no pal_duration, and no run of it has ended yet"

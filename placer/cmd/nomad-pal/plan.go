@@ -35,7 +35,7 @@ it is written or on this cluster; 3 no placer is at work, so that nothing starts
 that allocations would be made.)
 `, examples(
 		"Would it start now, and where?", "nomad-pal plan train.nomad.hcl",
-		"In a script:", "nomad-pal plan -t '{{.phase}}: {{.reason}}' train.nomad.hcl",
+		"In a script:", "nomad-pal plan -t '{{.state}}: {{.reason}}' train.nomad.hcl",
 	), jobOptions, outputOptions, generalOptions)
 }
 
@@ -85,7 +85,7 @@ func (c *planCommand) Run(args []string) int {
 			s.note = strings.TrimPrefix(fmt.Sprintf("%s; what would change of the job is not known: %v", s.note, err), "; ")
 		}
 	}
-	never := e.Phase == gang.Rejected || e.Phase == gang.Unschedulable
+	never := e.State == gang.Rejected || e.State == gang.Unschedulable
 	if done, code := c.structured(x); done {
 		if code != 0 {
 			return trouble
@@ -107,7 +107,7 @@ func (c *planCommand) Run(args []string) int {
 	switch {
 	case never:
 		return 2
-	case e.Phase == gang.Starting:
+	case e.State == gang.Starting:
 		return cmp.Or(idle, 1)
 	}
 	return idle

@@ -31,7 +31,7 @@ Export Options:
 }
 
 func (c *profileExportCommand) Run(args []string) int {
-	fs := c.flags("profile export")
+	fs := c.only(c.flags("profile export"))
 	out := fs.String("o", "", "")
 	table := fs.Bool("csv", false, "")
 	if _, ok := c.parse(fs, args, 0); !ok {

@@ -21,17 +21,17 @@ func (c *quarantineCommand) Synopsis() string { return "Show GPUs in quarantine,
 
 func (c *quarantineCommand) Help() string {
 	return help("quarantine [options] | -lift [options] <gpu>... | -lift -all", `
-Shows the GPUs that are kept out of new placements because something failed on
+Shows the GPUs that get no new jobs for a while because something failed on
 them, until when and why. With -lift, gives GPUs free again before that: a
 running agent takes notice within seconds, and holds nothing against them that
-happened before. Unhealthy GPUs are kept out all the same.
+happened before. Unhealthy GPUs get none all the same.
 
 Quarantine Options:
 
   -lift                    Give the named GPUs free.
   -all                     With -lift: all GPUs in quarantine.
 `, examples(
-		"Which GPUs are kept out, and why?", "nomad-pal quarantine",
+		"Which GPUs are quarantined, and why?", "nomad-pal quarantine",
 		"After a GPU was replaced or reset:", "nomad-pal quarantine -lift GPU-8d3f1c02",
 	), outputOptions, generalOptions)
 }
@@ -122,7 +122,7 @@ func (c *quarantineCommand) wholeIDs(client *nomad.Client, given []string) ([]st
 	return out, nil
 }
 
-// printQuarantine prints GPUs that are kept out.
+// printQuarantine prints GPUs that are quarantined.
 func (b *base) printQuarantine(qs map[string]placer.Quarantine) {
 	rows := []string{row("GPU", "Until", "Strikes", "Reason")}
 	for _, id := range slices.Sorted(maps.Keys(qs)) {

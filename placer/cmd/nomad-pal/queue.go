@@ -23,10 +23,10 @@ func (c *queueCommand) Synopsis() string { return "Show who waits, in order, and
 
 func (c *queueCommand) Help() string {
 	return help("queue [options]", `
-Shows the waiting gangs in the order in which they will be served, each with what
-it waits for, and a summary of all of them. Jobs that will not start as things
-are come last, with the reason: rejected (as they are written), unschedulable (on
-this cluster), failed (given up).
+Shows the waiting jobs in the order in which they will be served (#), each with
+the reason why it waits, and a summary of all of them. Jobs that will not start as
+things are come last: rejected (as they are written), unschedulable (on this
+cluster), failed (given up).
 
 Queue Options:
 
@@ -39,7 +39,7 @@ Queue Options:
 `, examples(
 		"Who is next?", "nomad-pal queue -limit 5",
 		"Which jobs will never start, and why?", "nomad-pal queue -state rejected,unschedulable,failed -limit 0",
-		"How many GPUs do waiting jobs of class A want?", "nomad-pal queue -class A -limit 1",
+		"How many GPUs do waiting jobs of class A request?", "nomad-pal queue -class A -limit 1",
 	), exitCodes, outputOptions, generalOptions)
 }
 
@@ -53,7 +53,7 @@ type queueFilter struct {
 }
 
 func (f queueFilter) shows(j placer.JobStatus) bool {
-	return slices.Contains(f.states, j.Phase) && (f.namespace == "" || f.namespace == "*" || f.namespace == j.Namespace) && (f.class == "" || f.class == j.Class)
+	return slices.Contains(f.states, j.State) && (f.namespace == "" || f.namespace == "*" || f.namespace == j.Namespace) && (f.class == "" || f.class == j.Class)
 }
 
 func (c *queueCommand) Run(args []string) int {
@@ -124,41 +124,45 @@ func (c *queueCommand) shown(limit, n int) int {
 
 func (c *queueCommand) print(jobs, shown []placer.JobStatus, now time.Time) {
 	if len(jobs) == 0 {
-		c.write("Nobody waits.\n")
+		c.write("No job waits.\n")
 		return
 	}
-	several, states := false, false
+	c.printJobs(shown, now)
+	c.write("\n")
+	c.say(plain, queueSummary(jobs)+more(len(jobs)-len(shown)))
+}
+
+// printJobs prints a table of jobs; a column that would say the same of all is left out.
+func (b *base) printJobs(jobs []placer.JobStatus, now time.Time) {
+	several, placed := false, false
 	for _, j := range jobs {
-		several = several || j.Namespace != jobs[0].Namespace || j.Namespace != "default"
-		states = states || j.Phase != gang.Waiting
+		several = several || j.Namespace != "default"
+		placed = placed || j.Position > 0
 	}
-	cells := func(position, job, namespace, state, gpus, class, waited, start, why any) string {
-		cs := []any{position, job}
-		if several {
+	cells := func(position, job, namespace any, rest ...any) string {
+		var cs []any
+		if placed {
+			cs = append(cs, position)
+		}
+		if cs = append(cs, job); several {
 			cs = append(cs, namespace)
 		}
-		if states {
-			cs = append(cs, state)
-		}
-		return row(append(cs, gpus, class, waited, start, why)...)
+		return row(append(cs, rest...)...)
 	}
-	rows := []string{cells("#", "Job", "Namespace", "State", "GPUs", "Class", "Waited", "Starts", "Why")}
-	for _, j := range shown {
-		position, start, waited := "", "", ""
+	rows := []string{cells("#", "Job", "Namespace", "State", "GPUs", "Class", "Submitted", "Expected start", "Reason")}
+	for _, j := range jobs {
+		position := ""
 		if j.Position > 0 {
 			position = fmt.Sprint(j.Position)
 		}
-		if !j.StartTo.IsZero() {
-			start = soon(j.StartFrom, j.StartTo, now)
-		}
-		if !j.Submitted.IsZero() {
-			waited = about(max(0, now.Sub(j.Submitted)))
-		}
-		rows = append(rows, cells(position, j.Job, j.Namespace, phase(j.Phase), j.Size(), j.Class, waited, start, trimReason(strings.TrimPrefix(oneLine(j.Reason), "waits: "))))
+		rows = append(rows, cells(position, j.Job, j.Namespace, stateCell(j.State), j.Size(), j.Class, ago(j.Submitted, now), soon(j.StartFrom, j.StartTo, now), shownReason(j)))
 	}
-	c.table(rows)
-	c.write("\n")
-	c.say(plain, queueSummary(jobs)+more(len(jobs)-len(shown)))
+	b.table(rows)
+}
+
+// shownReason is a job's reason beside its state.
+func shownReason(j placer.JobStatus) string {
+	return trimReason(strings.TrimPrefix(oneLine(j.Reason), "waits: "))
 }
 
 func more(n int) string {
@@ -170,26 +174,34 @@ func more(n int) string {
 
 // queueSummary counts jobs that have no GPUs.
 func queueSummary(jobs []placer.JobStatus) string {
-	waiting, least, wanted, never, failed := 0, 0, 0, 0, 0
+	waiting, least, requested, never, failed := 0, 0, 0, 0, 0
 	for _, j := range jobs {
-		switch j.Phase {
+		switch j.State {
 		case gang.Rejected, gang.Unschedulable:
 			never++
 		case gang.Failed:
 			failed++
 		default:
-			waiting, least, wanted = waiting+1, least+j.LeastGPUs(), wanted+j.GPUs
+			waiting, least, requested = waiting+1, least+j.LeastGPUs(), requested+j.GPUs
 		}
 	}
-	text := fmt.Sprintf("%d gangs wait for %s", waiting, gpuRange(least, wanted))
-	if waiting == 1 {
-		text = "1 gang waits for " + gpuRange(least, wanted)
+	text := "No job waits"
+	if waiting > 0 {
+		text = fmt.Sprintf("%s for %s", verbed(waiting, "job waits", "jobs wait"), gpuRange(least, requested))
 	}
 	if never > 0 {
-		text += fmt.Sprintf("; %d never start as things are", never)
+		text += fmt.Sprintf("; %s as things are", verbed(never, "never starts", "never start"))
 	}
 	if failed > 0 {
 		text += fmt.Sprintf("; %d failed", failed)
 	}
 	return text + "."
+}
+
+// verbed is a number with what so many do.
+func verbed(n int, one, several string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, several)
 }

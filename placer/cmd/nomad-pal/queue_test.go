@@ -21,10 +21,10 @@ import (
 func agentWith(t testing.TB, n int) string {
 	var jobs []placer.JobStatus
 	for i := range n {
-		j := placer.JobStatus{Namespace: fmt.Sprintf("ns-%d", i%2), Job: fmt.Sprintf("job-%05d", i), Phase: gang.Waiting, GPUs: 1 + i%4, Class: string(rune('A' + i%4)),
+		j := placer.JobStatus{Namespace: fmt.Sprintf("ns-%d", i%2), Job: fmt.Sprintf("job-%05d", i), State: gang.Waiting, GPUs: 1 + i%4, Class: string(rune('A' + i%4)),
 			Submitted: time.Now().Add(-time.Hour), Reason: "waits: it needs 4 GPUs, 1 are free"}
 		if i%10 == 9 {
-			j.Phase, j.Reason = gang.Unschedulable, "needs 80 GPUs, the cluster has 8 that match"
+			j.State, j.Reason = gang.Unschedulable, "needs 80 GPUs, the cluster has 8 that match"
 		} else {
 			j.Position = n - i
 		}
@@ -64,7 +64,7 @@ func TestQueue(t *testing.T) {
 		return jobs, out
 	}
 	all, out := lines()
-	if len(all) != 100 || all[0] != "00098" || all[89] != "00000" || all[90] != "00009" || !strings.Contains(out, "90 gangs wait for 220 GPUs; 10 never start as things are.\n") {
+	if len(all) != 100 || all[0] != "00098" || all[89] != "00000" || all[90] != "00009" || !strings.Contains(out, "90 jobs wait for 220 GPUs; 10 never start as things are.\n") {
 		t.Errorf("%d: %v\n%s", len(all), all, out[len(out)-200:])
 	}
 	for args, want := range map[string]int{

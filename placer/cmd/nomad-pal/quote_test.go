@@ -53,7 +53,7 @@ func commandOn(out *bytes.Buffer) *base {
 func printers(name string) map[string]func(b *base) {
 	return map[string]func(b *base){
 		"jobs": func(b *base) {
-			b.printJobs([]placer.JobStatus{{Namespace: name, Job: name, Class: name, Reason: name}})
+			b.printJobs([]placer.JobStatus{{Namespace: name, Job: name, Class: name, Reason: name}}, time.Now())
 		},
 		"explanation": func(b *base) {
 			printExplanation(b, &placer.Explanation{

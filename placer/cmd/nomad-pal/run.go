@@ -299,14 +299,14 @@ func (c *runCommand) watch(k nomad.JobKey) int {
 		if idle != "" && said == "" {
 			fmt.Fprintln(c.io.err, oneLine(idle))
 		}
-		over := e.Phase == gang.Rejected || e.Phase == gang.Failed
-		done := over || e.Phase == gang.Running || e.Phase == gang.Ended || e.Phase == gang.Native
+		over := e.State == gang.Rejected || e.State == gang.Failed
+		done := over || e.State == gang.Running || e.State == gang.Ended || e.State == gang.Native
 		if c.json || c.template != "" {
 			if done {
 				_, code := c.structured(e)
 				return cmp.Or(code, map[bool]int{true: 2}[over])
 			}
-		} else if word := e.Phase.String() + ": " + e.Reason; word != last {
+		} else if word := e.State.String() + ": " + e.Reason; word != last {
 			c.printf("%s  %s\n", time.Now().Format(time.TimeOnly), word)
 			last = word
 		}

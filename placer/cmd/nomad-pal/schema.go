@@ -37,7 +37,7 @@ Templates (-t) use the same names.
 }
 
 func (c *schemaCommand) Run(args []string) int {
-	rest, ok := c.parse(c.flags("schema"), args, -1)
+	rest, ok := c.parse(c.only(c.flags("schema")), args, -1)
 	if !ok {
 		return 1
 	}

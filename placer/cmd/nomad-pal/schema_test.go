@@ -421,7 +421,7 @@ func TestTemplateNames(t *testing.T) {
 	c := newCluster(t)
 	path := c.job("default", "train", 2)
 	for text, want := range map[string]string{
-		"{{.phase}} {{.decision.gpus}} {{len .decision.chosen.members}} {{.note}}|":         "starting 2 1 |",
+		"{{.state}} {{.decision.gpus}} {{len .decision.chosen.members}} {{.note}}|":         "starting 2 1 |",
 		"{{if .start_from}}foretold{{else}}not foretold{{end}}":                             "not foretold",
 		"{{range .decision.chosen.members}}{{.node}} {{range .gpus}}{{.id}} {{end}}{{end}}": "node-0 GPU-0-0 GPU-0-1",
 	} {
@@ -430,7 +430,7 @@ func TestTemplateNames(t *testing.T) {
 			t.Errorf("%s: %q, want %q\n%s", text, out, want, said)
 		}
 	}
-	if code, _, said := c.does("plan", "-t", "{{.Phase}}", path); code != 255 || !strings.Contains(said, `map has no entry for key "Phase"`) {
+	if code, _, said := c.does("plan", "-t", "{{.State}}", path); code != 255 || !strings.Contains(said, `map has no entry for key "State"`) {
 		t.Errorf("Go's names: %d %s", code, said)
 	}
 	if _, out, _ := c.does("gpus", "-t", `{{range .}}{{.id}} {{end}}`); !strings.HasPrefix(out, "GPU-0-0 GPU-0-1") {

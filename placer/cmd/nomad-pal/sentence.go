@@ -18,7 +18,7 @@ import (
 
 // sentence is an explanation in a sentence or two: what, since when, and why.
 func sentence(e *placer.Explanation, now time.Time) string {
-	switch e.Phase {
+	switch e.State {
 	case gang.Running, gang.Starting:
 		if e.Decision != nil && e.Decision.Chosen != nil {
 			return runsSentence(e, now)
@@ -31,10 +31,24 @@ func sentence(e *placer.Explanation, now time.Time) string {
 		return fmt.Sprintf("%s is not placed until its author changes it: %s.", e.Job, trimReason(e.Reason))
 	case gang.Failed:
 		return fmt.Sprintf("%s has failed, and is not tried again: %s.", e.Job, trimReason(e.Reason))
+	case gang.Ended:
+		if e.Outcome != nil {
+			return endedSentence(e, now)
+		}
 	case gang.Native:
 		return fmt.Sprintf("%s is not the placer's: %s.", e.Job, trimReason(e.Reason))
 	}
-	return fmt.Sprintf("%s is %s: %s.", e.Job, e.Phase, trimReason(e.Reason))
+	return fmt.Sprintf("%s is %s: %s.", e.Job, e.State, trimReason(e.Reason))
+}
+
+// endedSentence is of a job that has ended.
+func endedSentence(e *placer.Explanation, now time.Time) string {
+	verb := map[string]string{"complete": "is complete", "failed": "has failed", "stopped": "was stopped"}[e.Outcome.Status]
+	at := ""
+	if !e.Outcome.At.IsZero() {
+		at = ", " + when(e.Outcome.At, now)
+	}
+	return fmt.Sprintf("%s %s%s: %s.", e.Job, verb, at, trimReason(e.Outcome.Reason))
 }
 
 // trimReason is a reason as the end of a sentence.
@@ -51,14 +65,14 @@ func runsSentence(e *placer.Explanation, now time.Time) string {
 	}
 	verb := "runs"
 	switch {
-	case e.Phase == gang.Starting && e.Decided.IsZero():
+	case e.State == gang.Starting && e.Decided.IsZero():
 		verb = trimReason(e.Reason)
 		if strings.HasPrefix(verb, "would start") {
 			verb += ","
 		} else {
 			verb += "; they would be"
 		}
-	case e.Phase == gang.Starting:
+	case e.State == gang.Starting:
 		verb = "is starting"
 	}
 	text := fmt.Sprintf("%s %s on %s %s", e.Job, verb, gpus(d.Demand), where)
@@ -150,11 +164,11 @@ func gpuSentence(g placer.GPU) string {
 	case g.Quarantine != nil:
 		return fmt.Sprintf("%s is in quarantine until %s, so that it is not chosen: %s.", text, clock(g.Quarantine.Until), trimReason(g.Quarantine.Reason))
 	case g.Job != "":
-		return fmt.Sprintf("%s is held by %s.", text, g.Job)
-	case g.Degraded != "":
+		return fmt.Sprintf("%s is allocated to %s.", text, g.Job)
+	case g.Degraded != "" && g.Available:
 		return fmt.Sprintf("%s is free, and chosen last, because it is degraded: %s.", text, trimReason(g.Degraded))
 	case g.Available:
 		return text + " is free."
 	}
-	return text + " is not held, but cannot be chosen now: its node does not take jobs."
+	return text + " is unavailable: its node takes no jobs now."
 }

@@ -84,14 +84,14 @@ func TestWhen(t *testing.T) {
 	now := time.Date(2026, 11, 21, 22, 0, 0, 0, time.UTC)
 	at := func(d time.Duration) time.Time { return now.Add(d) }
 	for want, got := range map[string]string{
-		"2026-11-21 23:00:00 CET (0 seconds ago)":  when(now, now),
-		"2026-11-27 23:00:00 CET (in 6 days)":      when(at(144*time.Hour), now),
-		"2026-11-21 21:30:00 CET (90 minutes ago)": when(at(-90*time.Minute), now),
-		"now": span(now, now, now),
-		"2026-11-21 23:10:00–23:20:00 CET (in 10 minutes to 20 minutes)":      span(at(10*time.Minute), at(20*time.Minute), now),
-		"2026-11-22 23:00 CET – 2026-11-24 23:00 CET (in 24 hours to 3 days)": span(at(24*time.Hour), at(72*time.Hour), now),
-		"in 0 to 60 seconds": soon(now, at(time.Minute), now),
-		"in 5 days":          soon(at(120*time.Hour), at(121*time.Hour), now),
+		"2026-11-21 23:00:00 CET (0s ago)":                        when(now, now),
+		"2026-11-27 23:00:00 CET (in 6d)":                         when(at(144*time.Hour), now),
+		"2026-11-21 21:30:00 CET (90m ago)":                       when(at(-90*time.Minute), now),
+		"now":                                                     span(now, now, now),
+		"2026-11-21 23:10:00–23:20:00 CET (in 10m–20m)":           span(at(10*time.Minute), at(20*time.Minute), now),
+		"2026-11-22 23:00 CET – 2026-11-24 23:00 CET (in 24h–3d)": span(at(24*time.Hour), at(72*time.Hour), now),
+		"in 0–60s":                                                soon(now, at(time.Minute), now),
+		"in 5d":                                                   soon(at(120*time.Hour), at(121*time.Hour), now),
 	} {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)

@@ -19,7 +19,7 @@ func (c *statusCommand) Synopsis() string { return "Show GPUs and jobs at a glan
 func (c *statusCommand) Help() string {
 	return help("status [options]", `
 Shows how many GPUs there are and are free, what tenants hold and have used, and
-every job with GPUs that has not ended: its phase and, where it waits, why.
+every job with GPUs that has not ended: its state and, if it waits, the reason.
 With -namespace, the jobs of that one only.
 `, examples(
 		"How full is the cluster, and what do my jobs do?", "nomad-pal status -namespace research",
@@ -29,14 +29,56 @@ With -namespace, the jobs of that one only.
 
 // overview is what status prints.
 type overview struct {
-	GPUs      int                `json:"gpus"`
-	Free      int                `json:"free"`
-	Unhealthy int                `json:"unhealthy"`
-	Profile   int                `json:"profile_version,omitempty"`
-	Warnings  []string           `json:"warnings,omitempty"`
-	Placer    placer.Activity    `json:"placer"`
-	Tenants   []queue.TenantUse  `json:"tenants,omitempty"`
-	Jobs      []placer.JobStatus `json:"jobs"`
+	gpuCounts
+	Profile  int                `json:"profile_version,omitempty"`
+	Warnings []string           `json:"warnings,omitempty"`
+	Placer   placer.Activity    `json:"placer"`
+	Tenants  []queue.TenantUse  `json:"tenants,omitempty"`
+	Jobs     []placer.JobStatus `json:"jobs"`
+}
+
+// gpuCounts counts GPUs by what they can be used for. An unhealthy or quarantined GPU that
+// a job holds counts as allocated, too.
+type gpuCounts struct {
+	GPUs        int `json:"gpus"`
+	Allocated   int `json:"allocated"`
+	Free        int `json:"free"`
+	Unhealthy   int `json:"unhealthy"`
+	Quarantined int `json:"quarantined"`
+	Unavailable int `json:"unavailable"`
+}
+
+func countGPUs(gpus []placer.GPU) (n gpuCounts) {
+	n.GPUs = len(gpus)
+	for _, g := range gpus {
+		if g.State == placer.GPUAllocated || g.Job != "" {
+			n.Allocated++
+		}
+		switch g.State {
+		case placer.GPUFree:
+			n.Free++
+		case placer.GPUUnhealthy:
+			n.Unhealthy++
+		case placer.GPUQuarantined:
+			n.Quarantined++
+		case placer.GPUUnavailable:
+			n.Unavailable++
+		}
+	}
+	return n
+}
+
+func (n gpuCounts) String() string {
+	text := fmt.Sprintf("%d allocated, %d free", n.Allocated, n.Free)
+	for _, c := range []struct {
+		n    int
+		what string
+	}{{n.Unhealthy, "unhealthy"}, {n.Quarantined, "quarantined"}, {n.Unavailable, "unavailable"}} {
+		if c.n > 0 {
+			text += fmt.Sprintf(", %d %s", c.n, c.what)
+		}
+	}
+	return text
 }
 
 func (c *statusCommand) Run(args []string) int {
@@ -61,15 +103,7 @@ func (c *statusCommand) Run(args []string) int {
 		o.Jobs = slices.DeleteFunc(o.Jobs, func(j placer.JobStatus) bool { return j.Namespace != c.namespace })
 	}
 	o.Tenants = s.Tenants()
-	for _, g := range gpus {
-		o.GPUs++
-		if g.Available {
-			o.Free++
-		}
-		if !g.Healthy {
-			o.Unhealthy++
-		}
-	}
+	o.gpuCounts = countGPUs(gpus)
 	if done, code := c.structured(o); done {
 		return s.close(code)
 	}
@@ -77,7 +111,7 @@ func (c *statusCommand) Run(args []string) int {
 	if o.Profile > 0 {
 		profile = fmt.Sprintf("version %d", o.Profile)
 	}
-	rows := []string{row("GPUs", fmt.Sprintf("%d, %d free, %d unhealthy", o.GPUs, o.Free, o.Unhealthy)), row("Profile", profile), row("Placer", workSentence(o.Placer, time.Now()))}
+	rows := []string{row("GPUs", fmt.Sprintf("%d: %s", o.GPUs, o.gpuCounts)), row("Profile", profile), row("Placer", workSentence(o.Placer, time.Now()))}
 	for _, w := range o.Warnings {
 		rows = append(rows, row("Warning", oneLine(w)))
 	}
@@ -88,19 +122,6 @@ func (c *statusCommand) Run(args []string) int {
 		return s.close(0)
 	}
 	c.printf("\n")
-	c.printJobs(o.Jobs)
+	c.printJobs(o.Jobs, time.Now())
 	return s.close(0)
-}
-
-func (b *base) printJobs(jobs []placer.JobStatus) {
-	now := time.Now()
-	rows := []string{row("Job", "Namespace", "Phase", "GPUs", "Class", "Submitted", "Expected start", "Reason")}
-	for _, j := range jobs {
-		expected := ""
-		if !j.StartTo.IsZero() {
-			expected = soon(j.StartFrom, j.StartTo, now)
-		}
-		rows = append(rows, row(j.Job, j.Namespace, j.Phase, j.Size(), j.Class, clock(j.Submitted), expected, oneLine(j.Reason)))
-	}
-	b.table(rows)
 }

@@ -140,18 +140,7 @@ func (c *explainCommand) explainNode(s *answers, t *target) (*explained, error) 
 			}
 		}
 	}
-	held, free, sick := 0, 0, 0
-	for _, g := range t.gpus {
-		switch {
-		case !g.Healthy || g.Quarantine != nil:
-			sick++
-		case g.Job != "":
-			held++
-		case g.Available:
-			free++
-		}
-	}
-	text := fmt.Sprintf("Node %s has %s: %d held, %d free, %d unhealthy or in quarantine", t.node, gpus(len(t.gpus)), held, free, sick)
+	text := fmt.Sprintf("Node %s has %s: %s", t.node, gpus(len(t.gpus)), countGPUs(t.gpus))
 	switch {
 	case n.Status != "" && n.Status != api.NodeStatusReady:
 		text += fmt.Sprintf(". Nomad says that it is %s, so that nothing is placed on it", n.Status)

@@ -29,26 +29,11 @@ func (c *topCommand) Synopsis() string { return "Show the cluster as it changes,
 
 func (c *topCommand) Help() string {
 	return help("top [options]", `
-Shows racks, nodes and GPUs by variability class, and gangs: the waiting ones by
+Shows racks, nodes and GPUs by variability class, and jobs: the waiting ones by
 position, then those that run. Below stands why the selected one is as it is.
 Works in 80 columns and 24 lines, and without colours.
 
-Behind the class of a GPU stands * if a job holds it, ! if it is unhealthy, q if
-it is in quarantine, and ~ if its node takes no jobs; . is a GPU that is not
-measured. The GPUs of the selected gang are shown reversed.
-
-Keys:
-
-  q, Ctrl-C      quit
-  Tab            the other list
-  arrows, j, k   move; PgUp, PgDn, g and G, too
-  Enter          open: the rack, the node, or the whole explanation of a job
-  Esc            back, and no filter
-  /              show only what has this text in its name, state, job or reason
-  s              sort gangs by position, GPUs, age or name
-  v              racks, nodes or GPUs
-  c              the application class, A to D, by which GPUs are shown
-
+`+topHelp+`
 Top Options:
 
   -interval=<duration>     How often to look. Default: 2s, and up to 20s on a cluster
@@ -60,7 +45,7 @@ Top Options:
 }
 
 func (c *topCommand) Run(args []string) int {
-	fs := c.flags("top")
+	fs := c.only(c.flags("top"))
 	every := fs.Duration("interval", 2*time.Second, "")
 	if _, ok := c.parse(fs, args, 0); !ok {
 		return 1
@@ -98,8 +83,7 @@ type topState struct {
 	jobs     []placer.JobStatus
 	gpus     []placer.GPU // by rack and node
 	idLength int
-	// of them
-	held, free, unhealthy int
+	counts   gpuCounts
 
 	activity placer.Activity
 	err      error
@@ -181,16 +165,7 @@ func (s *topState) arrange() {
 		return cmp.Or(strings.Compare(rackOf(a), rackOf(b)), cmp.Compare(len(a.Node), len(b.Node)), strings.Compare(a.Node, b.Node))
 	})
 	s.idLength = idLength(s.gpus)
-	for i := range s.gpus {
-		switch g := &s.gpus[i]; {
-		case !g.Healthy || g.Quarantine != nil:
-			s.unhealthy++
-		case g.Job != "":
-			s.held++
-		case g.Available:
-			s.free++
-		}
-	}
+	s.counts = countGPUs(s.gpus)
 }
 
 // topWant is a job to be explained; whole: with the evidence.

@@ -141,7 +141,7 @@ func TestTop(t *testing.T) {
 		}
 	}
 	s := c.top(80, 24, "-pal-address", url)
-	s.shows(url, "8 GPUs: 6 held, 1 free, 1 unhealthy", "2 gangs running, 1 gang waits for 4 GPUs; 1 never start", "r0", "node-0", "node-1", ".! ", "runs-a", "waits-for-four", "waiting", "never", "unschedulable", "waits-for-four has waited for", topKeys)
+	s.shows(url, "8 GPUs: 6 allocated, 1 free, 1 unhealthy", "2 jobs have GPUs. 1 job waits for 4 GPUs; 1 never starts as things are.", "#↓", "Expected start", "Reason", "r0", "node-0", "node-1", ".! ", "runs-a", "waits-for-four", "waiting", "never", "unschedulable", "waits-for-four has waited for", topKeys)
 	s.press(tcell.KeyDown)
 	s.shows("runs-a runs on 4 GPUs of node node-")
 	s.press(tcell.KeyEnter)
@@ -156,10 +156,17 @@ func TestTop(t *testing.T) {
 	s.press(tcell.KeyEnter)
 	s.shows("GPUs by class for A", "node-0")
 	s.press(tcell.KeyEnter)
-	s.shows("Job or state", "GPU-0-0", "default/runs-", "not measured")
+	s.shows("Score A", "State", "GPU-0-0", "allocated", "default/runs-", "not measured")
 	s.press(tcell.KeyEscape)
 	s.types("c")
 	s.shows("GPUs by class for B")
+
+	// What the marks mean stands where they do.
+	s.types("?")
+	s.shows("* if it is allocated to a job", "↓ marks the column")
+	time.Sleep(100 * time.Millisecond) // some looks at the cluster
+	s.shows("* if it is allocated to a job")
+	s.press(tcell.KeyEscape)
 
 	// Filter and order.
 	s.types("/runs-b")
@@ -171,9 +178,9 @@ func TestTop(t *testing.T) {
 	s.press(tcell.KeyEscape)
 	s.shows("waits-for-four")
 	s.types("s")
-	s.shows("Why, by GPUs")
+	s.shows("GPUs↓")
 	s.SetSize(60, 14)
-	s.shows("8 GPUs: 6 held", "node-0", "waits-for-four")
+	s.shows("8 GPUs: 6 allocated", "node-0", "waits-for-four")
 	s.types("q")
 	if code := s.ends(); code != 0 {
 		t.Errorf("q: %d %s", code, s.said.String())
@@ -188,10 +195,10 @@ func TestTopWithoutAgent(t *testing.T) {
 		_, _ = io.WriteString(w, text)
 	}))
 	s := c.top(80, 24, "-pal-address", agent.URL)
-	s.shows(agent.URL, "0 GPUs: 0 held")
+	s.shows(agent.URL, "0 GPUs: 0 allocated")
 	agent.CloseClientConnections()
 	agent.Close()
-	s.shows("8 GPUs: 0 held, 8 free", "No placer is at work")
+	s.shows("8 GPUs: 0 allocated, 8 free", "No placer is at work")
 	s.types("q")
 	s.ends()
 }
@@ -236,25 +243,25 @@ func TestTopView(t *testing.T) {
 		})
 	}
 	for i := range 10_000 {
-		state.jobs = append(state.jobs, placer.JobStatus{Namespace: "default", Job: fmt.Sprintf("job-%d", i), Phase: gang.Waiting, Position: 10_000 - i, GPUs: 8, Class: "A"})
+		state.jobs = append(state.jobs, placer.JobStatus{Namespace: "default", Job: fmt.Sprintf("job-%d", i), State: gang.Waiting, Position: 10_000 - i, GPUs: 8, Class: "A"})
 	}
-	state.jobs = append(state.jobs, placer.JobStatus{Namespace: "default", Job: "[red]tagged\x1b[2J\nnew", Phase: gang.Running, Reason: "[::b]bold"})
+	state.jobs = append(state.jobs, placer.JobStatus{Namespace: "default", Job: "[red]tagged\x1b[2J\nnew", State: gang.Running, Reason: "[::b]bold"})
 	state.gpus[1].Job = "default/[red]tagged"
 	slices.Reverse(state.gpus)
 	state.arrange()
 	v.update(state)
-	made, line := 0, v.gangs.lines.line
-	v.gangs.lines.line = func(i int) []topCell { made++; return line(i) }
+	made, line := 0, v.jobs.lines.line
+	v.jobs.lines.line = func(i int) []topCell { made++; return line(i) }
 	v.app.ForceDraw()
 	if made == 0 || made > 1000 {
 		t.Errorf("%d lines of gangs were made for one screen", made)
 	}
-	s.shows("80000 GPUs", "10000 gangs wait for 80000 GPUs", "job-9999", "node-0")
+	s.shows("80000 GPUs", "10000 jobs wait for 80000 GPUs", "job-9999", "node-0")
 	if nodes := v.hardware.lines.keys[:3]; nodes[0] != "node-0" || nodes[1] != "node-1" || nodes[2] != "node-2" {
 		t.Errorf("nodes of rack r0: %v", nodes)
 	}
 	v.match = "tagged"
 	v.arrange()
 	v.app.ForceDraw()
-	s.shows(`[red]tagged\u001b[2J\nne`, "[::b]bold")
+	s.shows(`[red]tagged\u001b[2J\nne`, "[::b]b")
 }

@@ -114,7 +114,7 @@ func freeOf(free, all int) string {
 
 // listNodes shows each GPU of a node by its class and state.
 func (v *topView) listNodes(nodes []*topUnit) {
-	v.hardware.fill([]string{"Rack", "Node", "Free", fmt.Sprintf("GPUs by class for %s", v.class)}, unitNames(nodes), func(i int) []topCell {
+	v.hardware.fill([]string{"Rack", "Node", "Free", fmt.Sprintf("GPUs by class for %s (* allocated, ! unhealthy: see ?)", v.class)}, unitNames(nodes), func(i int) []topCell {
 		u := nodes[i]
 		var b strings.Builder
 		for _, g := range u.gpus {
@@ -137,17 +137,18 @@ func (v *topView) mark(g placer.GPU) (string, rune) {
 	if k := g.Classes[v.class]; k > 0 {
 		class = fmt.Sprint(min(int(k), 9))
 	}
-	switch {
-	case !g.Healthy:
-		return class + "!", 'r'
-	case g.Quarantine != nil:
-		return class + "q", 'y'
-	case g.Job != "":
-		return class + "*", ' '
-	case !g.Available:
-		return class + "~", 'y'
+	mark, style := " ", 'g'
+	switch g.State {
+	case placer.GPUUnhealthy:
+		mark, style = "!", 'r'
+	case placer.GPUQuarantined:
+		mark, style = "q", 'y'
+	case placer.GPUAllocated:
+		mark, style = "*", ' '
+	case placer.GPUUnavailable:
+		mark, style = "~", 'y'
 	}
-	return class + " ", 'g'
+	return class + mark, style
 }
 
 func (v *topView) listGPUs(shown []placer.GPU) {
@@ -155,21 +156,12 @@ func (v *topView) listGPUs(shown []placer.GPU) {
 	for i, g := range shown {
 		keys[i] = g.ID
 	}
-	v.hardware.fill([]string{"GPU", "Node", string(v.class), "Score", "Job or state"}, keys, func(i int) []topCell {
+	v.hardware.fill([]string{"GPU", "Node", string(v.class), "Score " + string(v.class), "State", "Job"}, keys, func(i int) []topCell {
 		g := shown[i]
-		state, style := tview.Escape(quoted(g.Job, "")), plain
-		switch {
-		case !g.Healthy:
-			state, style = "unhealthy: "+tview.Escape(quoted(oneLine(g.Unhealthy), "")), red
-		case g.Quarantine != nil:
-			state, style = "quarantined: "+tview.Escape(quoted(oneLine(g.Quarantine.Reason), "")), yellow
-		case g.Job == "" && !g.Available:
-			state, style = "its node takes no jobs", yellow
-		case g.Job == "":
-			state, style = "free", green
-		case g.Job == v.hardware.mark:
-			state = "[::r]" + state + "[::-]"
+		state, job := gpuState(g), tview.Escape(quoted(g.Job, ""))
+		if g.Job != "" && g.Job == v.hardware.mark {
+			job = "[::r]" + job + "[::-]"
 		}
-		return []topCell{{text: shortGPU(g.ID, v.state.idLength), style: bold}, {text: g.Node}, {text: class(g.Classes[v.class])}, {text: score(g.PMScores[v.class])}, {text: state, style: style, tagged: true}}
+		return []topCell{{text: shortGPU(g.ID, v.state.idLength), style: bold}, {text: g.Node}, {text: class(g.Classes[v.class])}, {text: score(g.PMScores[v.class])}, {text: state.text, style: state.style}, {text: job, tagged: true}}
 	})
 }

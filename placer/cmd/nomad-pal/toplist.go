@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/gdamore/tcell/v2"
 	"github.com/rivo/tview"
@@ -17,7 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
-// topList is a list of gangs or hardware.
+// topList is a list of jobs or hardware.
 type topList struct {
 	*tview.Table
 	lines *topLines
@@ -112,23 +111,23 @@ func (v *topView) matches(texts ...string) bool {
 	return v.match == "" || slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(strings.ToLower(t), v.match) })
 }
 
-// topRank orders gangs: those that wait, those that run or are about to, and those that
+// topRank orders jobs: those that wait, those that run or are about to, and those that
 // never start as things are.
 func topRank(j placer.JobStatus) int {
 	switch {
-	case j.Phase == gang.Rejected || j.Phase == gang.Unschedulable || j.Phase == gang.Failed:
+	case j.State == gang.Rejected || j.State == gang.Unschedulable || j.State == gang.Failed:
 		return 2
-	case slices.Contains(queueStates, j.Phase):
+	case slices.Contains(queueStates, j.State):
 		return 0
 	}
 	return 1
 }
 
-func (v *topView) arrangeGangs() {
+func (v *topView) arrangeJobs() {
 	var jobs []placer.JobStatus
 	several := false
 	for _, j := range v.state.jobs {
-		if v.matches(j.Job, j.Namespace, j.Phase.String(), j.Reason, j.Class) {
+		if v.matches(j.Job, j.Namespace, j.State.String(), j.Reason, j.Class) {
 			jobs = append(jobs, j)
 			several = several || j.Namespace != jobs[0].Namespace
 		}
@@ -152,44 +151,29 @@ func (v *topView) arrangeGangs() {
 	for i, j := range jobs {
 		keys[i] = j.Namespace + "/" + j.Job
 	}
-	heads := []string{"#", "Gang", "State", "GPUs", "Class", "Since", "Starts", "Why, by " + topOrders[v.order]}
+	heads := []string{"#", "Job", "State", "GPUs", "Class", "Submitted", "Expected start", "Reason"}
+	heads[[...]int{0, 3, 5, 1}[v.order]] += "↓"
 	if several {
 		heads = slices.Insert(heads, 2, "Namespace")
 	}
 	now := v.state.at
-	v.gangs.fill(heads, keys, func(i int) []topCell {
+	v.jobs.fill(heads, keys, func(i int) []topCell {
 		j := jobs[i]
-		position, since, starts := "", "", ""
+		position, start := "", ""
 		if j.Position > 0 {
 			position = fmt.Sprint(j.Position)
 		}
-		if !j.Submitted.IsZero() {
-			since = brief(max(0, now.Sub(j.Submitted)))
-		}
-		if !j.StartTo.IsZero() && topRank(j) == 0 {
-			starts = strings.TrimPrefix(brief(max(0, j.StartFrom.Sub(now)))+"–"+brief(max(0, j.StartTo.Sub(now))), "0s–")
+		if topRank(j) == 0 {
+			start = soon(j.StartFrom, j.StartTo, now)
 		}
 		style := map[int]style{0: yellow, 1: green, 2: red}[topRank(j)]
 		cells := []topCell{
-			{text: position, right: true}, {text: j.Job, style: bold}, {text: j.Phase.String(), style: style}, {text: j.Size(), right: true},
-			{text: j.Class}, {text: since, right: true}, {text: starts, right: true}, {text: strings.TrimPrefix(oneLine(j.Reason), "waits: ")},
+			{text: position, right: true}, {text: j.Job, style: bold}, {text: j.State.String(), style: style}, {text: j.Size(), right: true},
+			{text: j.Class}, {text: ago(j.Submitted, now), right: true}, {text: start, right: true}, {text: shownReason(j)},
 		}
 		if several {
 			cells = slices.Insert(cells, 2, topCell{text: j.Namespace})
 		}
 		return cells
 	})
-}
-
-// brief is a duration in a narrow column.
-func brief(d time.Duration) string {
-	switch {
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", int(d.Seconds()))
-	case d < time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", int(d.Hours()))
-	}
-	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }

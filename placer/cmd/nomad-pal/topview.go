@@ -23,9 +23,10 @@ type topView struct {
 	app             *tview.Application
 	pages           *tview.Pages
 	head, why, foot *tview.TextView
-	whole           *tview.TextView // the whole explanation of a job
+	whole           *tview.TextView // the whole explanation of a job, or the help
+	helping         bool
 	filter          *tview.InputField
-	hardware, gangs *topList
+	hardware, jobs  *topList
 	colored         bool
 	// wants are asked of whoever looks at the cluster: the last one only.
 	wants chan topWant
@@ -50,7 +51,7 @@ const (
 	topGPUs
 )
 
-// topOrder is how gangs are sorted.
+// topOrder is how jobs are sorted.
 type topOrder int
 
 const (
@@ -62,7 +63,27 @@ const (
 
 var topOrders = [...]string{"position", "GPUs", "age", "name"}
 
-const topKeys = "q quit  Tab list  Enter open  Esc back  / filter  s sort  v view  c class"
+const topKeys = "? help  q quit  Tab list  Enter open  Esc back  / filter  s sort  v view  c A-D"
+
+// topHelp is what ? shows, and the command's help.
+const topHelp = `Behind the class of a GPU stands * if it is allocated to a job, ! if it is
+unhealthy, q if it is quarantined, and ~ if it is unavailable: its node takes
+no jobs. A GPU that is not measured has . for its class. The GPUs of the
+selected job are shown reversed. ↓ marks the column by which jobs are sorted.
+
+Keys:
+
+  ?, h           this help
+  q, Ctrl-C      quit
+  Tab            the other list
+  arrows, j, k   move; PgUp, PgDn, g and G, too
+  Enter          open: the rack, the node, or the whole explanation of a job
+  Esc            back, and no filter
+  /              show only what has this text in its name, state, job or reason
+  s              sort jobs by position, GPUs, time of submission or name
+  v              racks, nodes or GPUs
+  c              the application class, A to D, by which GPUs are shown
+`
 
 func newTopView(colored bool, screen tcell.Screen) *topView {
 	tview.Styles = tview.Theme{} // the terminal's own colours
@@ -74,26 +95,26 @@ func newTopView(colored bool, screen tcell.Screen) *topView {
 	v.head.SetText("Asking …")
 	v.head.SetWrap(false)
 	v.why.SetWordWrap(true)
-	v.hardware, v.gangs = newTopList(colored), newTopList(colored)
-	v.gangs.SetSelectionChangedFunc(func(int, int) { v.ask(false) })
+	v.hardware, v.jobs = newTopList(colored), newTopList(colored)
+	v.jobs.SetSelectionChangedFunc(func(int, int) { v.ask(false) })
 	v.hardware.SetSelectedFunc(func(int, int) { v.open() })
-	v.gangs.SetSelectedFunc(func(int, int) { v.ask(true) })
+	v.jobs.SetSelectedFunc(func(int, int) { v.ask(true) })
 	v.filter.SetChangedFunc(func(text string) { v.match = strings.ToLower(text); v.arrange() })
 	v.filter.SetDoneFunc(func(key tcell.Key) {
 		if key == tcell.KeyEscape {
 			v.filter.SetText("")
 		}
 		v.pages.HidePage("filter")
-		v.focus(v.gangs)
+		v.focus(v.jobs)
 	})
 	v.filter.SetFieldStyle(tcell.StyleDefault.Underline(true))
 	lists := tview.NewFlex().SetDirection(tview.FlexRow).
-		AddItem(v.head, 3, 0, false).AddItem(v.hardware, 0, 1, false).AddItem(v.gangs, 0, 1, true).
+		AddItem(v.head, 3, 0, false).AddItem(v.hardware, 0, 1, false).AddItem(v.jobs, 0, 1, true).
 		AddItem(v.why, 4, 0, false).AddItem(v.foot, 1, 0, false)
 	bottom := tview.NewFlex().SetDirection(tview.FlexRow).AddItem(nil, 0, 1, false).AddItem(v.filter, 1, 0, true)
 	v.pages.AddPage("lists", lists, true, true).AddPage("filter", bottom, true, false).AddPage("whole", v.whole, true, false)
 	v.app.SetRoot(v.pages, true).SetInputCapture(v.key)
-	v.focus(v.gangs)
+	v.focus(v.jobs)
 	v.arrange()
 	return v
 }
@@ -112,7 +133,7 @@ func (v *topView) on(ctx context.Context, f func()) {
 }
 
 func (v *topView) focus(to *topList) {
-	for _, l := range []*topList{v.hardware, v.gangs} {
+	for _, l := range []*topList{v.hardware, v.jobs} {
 		l.focused(l == to)
 	}
 	v.app.SetFocus(to)
@@ -130,19 +151,25 @@ func (v *topView) key(e *tcell.EventKey) *tcell.EventKey {
 		return e
 	case front == "whole":
 		if e.Key() == tcell.KeyEscape || e.Key() == tcell.KeyEnter {
+			v.helping = false
 			v.pages.HidePage("whole")
-			v.focus(v.gangs)
+			v.focus(v.jobs)
 			return nil
 		}
 		return e
 	case e.Key() == tcell.KeyTab, e.Key() == tcell.KeyBacktab:
 		if v.app.GetFocus() == v.hardware {
-			v.focus(v.gangs)
+			v.focus(v.jobs)
 		} else {
 			v.focus(v.hardware)
 		}
 	case e.Key() == tcell.KeyEscape:
 		v.back()
+	case e.Rune() == '?', e.Rune() == 'h':
+		v.whole.SetText(topHelp + "\nEsc: back").ScrollToBeginning()
+		v.helping = true
+		v.pages.ShowPage("whole")
+		v.app.SetFocus(v.whole)
 	case e.Rune() == '/':
 		v.filter.SetText(v.match)
 		v.pages.ShowPage("filter")
@@ -214,7 +241,7 @@ func (v *topView) ask(whole bool) {
 	if key != v.saidOf {
 		v.why.SetText("…")
 	}
-	if front, _ := v.pages.GetFrontPage(); front == "whole" {
+	if front, _ := v.pages.GetFrontPage(); front == "whole" && !v.helping {
 		whole = true
 	} else if whole {
 		v.whole.SetText("Asking …").ScrollToBeginning()
@@ -231,13 +258,13 @@ func (v *topView) ask(whole bool) {
 
 // job is the selected one.
 func (v *topView) job() (nomad.JobKey, bool) {
-	namespace, id, ok := strings.Cut(v.gangs.selected(), "/")
+	namespace, id, ok := strings.Cut(v.jobs.selected(), "/")
 	return nomad.JobKey{Namespace: namespace, ID: id}, ok
 }
 
 // explained shows why a job is as it is.
 func (v *topView) explained(w topWant, text string) {
-	if w.whole {
+	if w.whole && !v.helping {
 		v.whole.SetText(text + "\n\nEsc: back")
 		return
 	}
@@ -256,7 +283,7 @@ func (v *topView) arrange() {
 	}
 	v.head.SetTextStyle(style)
 	v.arrangeHardware()
-	v.arrangeGangs()
+	v.arrangeJobs()
 }
 
 // title is the three lines on top.
@@ -277,11 +304,8 @@ func (v *topView) title() string {
 	case s.note != "":
 		first += "  (" + oneLine(s.note) + ")"
 	}
-	second := fmt.Sprintf("%s: %d held, %d free, %d unhealthy or in quarantine.", gpus(len(s.gpus)), s.held, s.free, s.unhealthy)
-	third := counted(v.running(), "gang") + " running, nobody waits."
-	if waiting := v.withoutGPUs(); len(waiting) > 0 {
-		third = counted(v.running(), "gang") + " running, " + queueSummary(waiting)
-	}
+	second := fmt.Sprintf("%s: %s.", gpus(s.counts.GPUs), s.counts)
+	third := verbed(v.running(), "job has", "jobs have") + " GPUs. " + queueSummary(v.withoutGPUs())
 	if v.match != "" {
 		third = "Filter: " + v.match + ". " + third
 	}
@@ -299,7 +323,7 @@ func (v *topView) running() (n int) {
 
 func (v *topView) withoutGPUs() (jobs []placer.JobStatus) {
 	for _, j := range v.state.jobs {
-		if slices.Contains(queueStates, j.Phase) {
+		if slices.Contains(queueStates, j.State) {
 			jobs = append(jobs, j)
 		}
 	}

@@ -39,6 +39,8 @@ type validation struct {
 	Errors []string `json:"errors"`
 	// Warnings are Nomad's.
 	Warnings string `json:"warnings,omitempty"`
+	// Notes are what the placer makes of the job's hints, if that is not the count.
+	Notes []string `json:"notes,omitempty"`
 }
 
 func (c *validateCommand) Run(args []string) int {
@@ -66,6 +68,9 @@ func (c *validateCommand) Run(args []string) int {
 			v.Errors = append(v.Errors, q.Refusal(gated).Error())
 		}
 	}
+	if e, ok := rewrite.ElasticOf(job); ok {
+		v.Notes = append(v.Notes, elasticNote(e))
+	}
 	resp, _, err := client.API().Jobs().Validate(gated, (&api.WriteOptions{Namespace: v.Namespace}).WithContext(c.ctx))
 	if err != nil {
 		return c.fail(fmt.Errorf("asking Nomad about job %q: %w", v.Job, nomad.Denied(err, nomad.ReadJob)))
@@ -87,6 +92,17 @@ func (c *validateCommand) Run(args []string) int {
 	}
 	if v.Valid {
 		c.printf("Job validation successful\n")
+		for _, n := range v.Notes {
+			c.say(plain, n)
+		}
 	}
 	return code
+}
+
+// elasticNote says between how many members an elastic gang runs.
+func elasticNote(e rewrite.Elastic) string {
+	if e.Least == e.Most {
+		return fmt.Sprintf("Group %q is elastic, but its min and max are both %d: the gang never changes its size.", e.Group, e.Least)
+	}
+	return fmt.Sprintf("Group %q is elastic: the placer sets its count, from %d to %d members.", e.Group, e.Least, e.Most)
 }

@@ -16,24 +16,28 @@ func when(t, now time.Time) string {
 	if d := t.Sub(now); d > 0 {
 		return clock(t) + " (in " + about(d) + ")"
 	}
-	return clock(t) + " (" + about(now.Sub(t)) + " ago)"
+	return clock(t) + " (" + ago(t, now) + ")"
 }
 
-// about is a duration in the largest unit of which it has two: 47 hours say more
-// than 2 days do.
+// about is a duration in the largest unit of which it has two: 47h say more than 2d do.
 func about(d time.Duration) string {
 	for _, u := range []struct {
 		unit time.Duration
 		name string
-	}{{24 * time.Hour, "day"}, {time.Hour, "hour"}, {time.Minute, "minute"}, {time.Second, "second"}} {
-		if n := int((d + u.unit/2) / u.unit); d >= 2*u.unit || u.unit == time.Second {
-			if n == 1 {
-				return "1 " + u.name
-			}
-			return fmt.Sprintf("%d %ss", n, u.name)
+	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"}} {
+		if d >= 2*u.unit {
+			return fmt.Sprintf("%d%s", int((d+u.unit/2)/u.unit), u.name)
 		}
 	}
-	return ""
+	return fmt.Sprintf("%ds", int((d+time.Second/2)/time.Second))
+}
+
+// ago is how long a time has passed, "" for one that never was.
+func ago(t, now time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return about(max(0, now.Sub(t))) + " ago"
 }
 
 // span is between when something is expected.
@@ -59,11 +63,14 @@ func reach(from, to, now time.Time) string {
 	if !from.After(now) {
 		near = "0"
 	}
-	return near + " to " + far
+	return near + "–" + far
 }
 
-// soon is a span in a table, without its dates.
+// soon is a span in a table, without its dates; "" for one that nobody knows.
 func soon(from, to, now time.Time) string {
+	if to.IsZero() {
+		return ""
+	}
 	if !to.After(now) {
 		return "now"
 	}

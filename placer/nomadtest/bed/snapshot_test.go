@@ -34,15 +34,15 @@ func TestSnapshotTellsTheTruth(t *testing.T) {
 			phase  gang.State
 			reason string
 		}{
-			"runs":     {gang.Running, "1 of 1 members are running or done"},
+			"runs":     {gang.Running, "1 of 1 members run"},
 			"waits":    {gang.Waiting, ""},
 			"never":    {gang.Unschedulable, "5 GPUs"},
 			"odd":      {gang.Rejected, "pal_class"},
 			"alone":    {gang.Native, "has no gate"},
 			"template": {gang.Template, ""},
 		} {
-			if e := w.explained(name); e.Phase != want.phase || !strings.Contains(e.Reason, want.reason) || e.Reason == "" {
-				t.Errorf("%s is %s: %s", name, e.Phase, e.Reason)
+			if e := w.explained(name); e.State != want.phase || !strings.Contains(e.Reason, want.reason) || e.Reason == "" {
+				t.Errorf("%s is %s: %s", name, e.State, e.Reason)
 			}
 		}
 		if e := w.explained("runs"); e.Decision == nil || e.Decision.Chosen == nil || len(e.Allocations) != 1 || e.Ready.IsZero() {
@@ -111,14 +111,14 @@ func TestPlansComeTrue(t *testing.T) {
 				job := c.gang.Job()
 				job.Canonicalize()
 				e, err := w.snapshot().Plan(job)
-				if err != nil || e.Phase != c.phase || e.Reason == "" {
+				if err != nil || e.State != c.phase || e.Reason == "" {
 					t.Fatalf("planned: %+v, %v", e, err)
 				}
 				w.Submit(c.gang)
 				w.RunFor(5 * time.Second)
 				for _, j := range p.Status().Jobs {
-					if j.Job == "a" && j.Phase != c.phase && !(c.phase == gang.Starting && j.Phase == gang.Running) {
-						t.Errorf("it is %s: %s", j.Phase, j.Reason)
+					if j.Job == "a" && j.State != c.phase && !(c.phase == gang.Starting && j.State == gang.Running) {
+						t.Errorf("it is %s: %s", j.State, j.Reason)
 					}
 				}
 			})
@@ -148,7 +148,7 @@ func TestPlansOfRunningJobsComeTrue(t *testing.T) {
 				job := c.again.Job()
 				job.Canonicalize()
 				e, err := w.snapshot().Plan(job)
-				if err != nil || e.Phase != c.phase || !strings.Contains(e.Reason, c.says) {
+				if err != nil || e.State != c.phase || !strings.Contains(e.Reason, c.says) {
 					t.Fatalf("planned: %+v, %v", e, err)
 				}
 				w.Submit(c.again)

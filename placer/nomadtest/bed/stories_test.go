@@ -220,7 +220,7 @@ func TestFailsAtOnceAndIsTriedElsewhere(t *testing.T) {
 				}
 				phase := gang.State(0)
 				for _, j := range p.Status().Jobs {
-					phase = j.Phase
+					phase = j.State
 				}
 				if phase != c.phase {
 					w.T.Errorf("it is %q, want %q", phase, c.phase)
@@ -242,8 +242,8 @@ func TestImpossibleStandsLast(t *testing.T) {
 		w.Submit(Gang{Name: "next", Members: 1, GPUs: 4})
 		w.RunFor(5 * time.Second)
 		for _, j := range p.Status().Jobs {
-			if j.Job == "impossible" && (j.Position != 0 || j.Phase != gang.Unschedulable) || j.Job == "next" && j.Position != 1 {
-				t.Errorf("%s is %d in the queue: %s: %s", j.Job, j.Position, j.Phase, j.Reason)
+			if j.Job == "impossible" && (j.Position != 0 || j.State != gang.Unschedulable) || j.Job == "next" && j.Position != 1 {
+				t.Errorf("%s is %d in the queue: %s: %s", j.Job, j.Position, j.State, j.Reason)
 			}
 		}
 	})
@@ -275,7 +275,7 @@ func TestStatusKeepsUp(t *testing.T) {
 		w.ExpectFinished("a", 5*time.Second)
 		w.RunFor(3 * time.Second)
 		for _, j := range p.Status().Jobs {
-			t.Errorf("a job that is over is shown as %s", j.Phase)
+			t.Errorf("a job that is over is shown as %s", j.State)
 		}
 	})
 }
