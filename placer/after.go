@@ -165,6 +165,13 @@ func (p *Placer) forerunner(ctx context.Context, k nomad.JobKey, had forerunner)
 		return forerunner{finished: at}, nil
 	}
 	if job.Stop != nil && *job.Stop {
+		versions, err := p.nomad.Versions(ctx, k)
+		if err != nil {
+			return had, err
+		}
+		if at, ok := gang.FinishedEarlier(job, as, versions); ok {
+			return forerunner{finished: at}, nil
+		}
 		return forerunner{why: "it was stopped before it had finished; run it again"}, nil
 	}
 	return forerunner{why: "it has failed; run it again"}, nil

@@ -66,3 +66,14 @@ func FinishedWell(job *api.Job, as []*nomad.Alloc) (at time.Time, ok bool) {
 	}
 	return at, true
 }
+
+// FinishedEarlier says the same of one that was stopped because its members had done their
+// work in an earlier version of it.
+func FinishedEarlier(job *api.Job, as []*nomad.Alloc, versions map[uint64]*api.Job) (at time.Time, ok bool) {
+	for v, last := range finishedVersions(job, as, versions) {
+		if leadsTo(versions, v, last, job) && last.at.After(at) {
+			at, ok = last.at, true
+		}
+	}
+	return at, ok
+}

@@ -91,5 +91,8 @@ func TestElasticGangFinishesWhileItShrinks(t *testing.T) {
 		if slow() != 1 || !*w.Nomad.Job(Key("a")).Stop {
 			t.Errorf("it was not stopped:\n%s", w.Describe())
 		}
+		w.Nomad.SetEventFaults(nomadtest.EventFaults{})
+		w.Submit(Gang{Name: "after", Meta: map[string]string{"pal_after": "a"}})
+		w.ExpectRunning("after", 10*time.Second) // it has finished well
 	})
 }
