@@ -63,7 +63,7 @@ func (g *Gang) observe(e Event, w World) []Effect {
 	o, now := e.(Observation), w.Now()
 	changed := g.Job == nil || *g.Job.JobModifyIndex != *o.Job.JobModifyIndex
 	if g.Job != nil && changed {
-		g.Tries, g.RetryAt, g.Trouble, g.lineage = 0, time.Time{}, "", lineage{}
+		g.Tries, g.RetryAt, g.Trouble, g.stumbled, g.lineage = 0, time.Time{}, "", "", lineage{}
 		if o.Nomad == Waiting {
 			g.Target = nil // what it would be placed as now was worked out for what it was
 		}
@@ -303,7 +303,9 @@ func (g *Gang) failed(f Failure, w World) []Effect {
 	}
 	out = append(out, g.log(Warn, "could not reconcile a job", "state", g.State(), "error", f.Err))
 	g.fail(w.Now(), f.Err.Error())
-	g.stumbled = fmt.Sprintf("%T", f.Of)
+	if g.stumbled = ""; f.Of != nil {
+		g.stumbled = fmt.Sprintf("%T", f.Of)
+	}
 	return out
 }
 
