@@ -167,7 +167,7 @@ func (p *Placer) carryOutHere(t *tracked, e gang.Effect) {
 	case gang.Counted:
 		p.moved = append(p.moved, p.now)
 	case gang.Arrived:
-		p.moves = append(p.moves, t)
+		p.moves = append(p.moves, arrival{t, e.Why})
 	case gang.Enqueue:
 		if err := p.queue.Submit(since(e.Since), e.Job); err != nil {
 			t.Refused, t.Queued = err, false

@@ -127,6 +127,7 @@ func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 // stopReasons say why a gang is stopped.
 var stopReasons = map[gang.Reason]string{
 	gang.Preempted: " to make room", gang.Moved: ": it moves to better GPUs", gang.Requeued: ": not all of them could run, and it starts again as a whole",
+	gang.Resized: ": it starts again as its author has changed it",
 }
 
 // noteState notes that a gang's state has changed.

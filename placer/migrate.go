@@ -30,14 +30,21 @@ func (p *Placer) move(ctx context.Context, t *tracked, to pal.Placement, now tim
 	p.step(ctx, t, gang.Move{To: to})
 }
 
+// arrival is a gang that has stopped to go to its target.
+type arrival struct {
+	*tracked
+	why gang.Reason
+}
+
 // arrived are the starts of gangs that have stopped in order to be moved. One
 // whose new GPUs are not free any more waits in the queue.
 func (p *Placer) arrived(now time.Time) []*start {
 	var starts []*start
-	var later []*tracked
-	for _, t := range p.ready {
+	var later []arrival
+	for _, a := range p.ready {
+		t := a.tracked
 		if t.Unchecked() {
-			later = append(later, t)
+			later = append(later, a)
 			continue
 		}
 		to := t.Target
@@ -51,7 +58,9 @@ func (p *Placer) arrived(now time.Time) []*start {
 			continue
 		}
 		s := p.prepare(t, pal.Found{Placement: *to}, now)
-		s.Record.Note = noteMoved
+		if s.Record.Note = noteMoved; a.why == gang.Resized {
+			s.Record.Note = gang.NoteResized
+		}
 		p.view.Take(t.Request.Gang, *to)
 		p.queue.Started(since(now), t.Key.String(), *to)
 		starts = append(starts, s)

@@ -47,8 +47,8 @@ type Placer struct {
 	ahead          forerunners
 	// configDue: the effective configuration is to be published, again.
 	configDue bool
-	moves     []*tracked  // gangs that have stopped, to be moved when the view knows
-	ready     []*tracked  // those of which it knows
+	moves     []arrival   // gangs that have stopped, to be moved when the view knows
+	ready     []arrival   // those of which it knows
 	moved     []time.Time // when gangs were moved, within the last hour
 	unsaved   []Record    // to be written, the oldest first
 	lot       *lot        // what is being written, nil for nothing

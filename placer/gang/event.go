@@ -217,7 +217,7 @@ type (
 	// QueueSettled tells it that an elastic gang keeps its size.
 	QueueSettled struct{}
 	// Arrived: all of the gang has stopped, and it is to go to its target.
-	Arrived struct{}
+	Arrived struct{ Why Reason }
 	// Placed: Nomad has the job with the pins of a start, whose reasons are the record.
 	Placed struct{ Record Record }
 	// Counted: a move began; only so many may in an hour.

@@ -103,7 +103,11 @@ const (
 	Preempted Reason = "preempted"
 	Moved     Reason = "moved"
 	Requeued  Reason = "requeued"
+	Resized   Reason = "resized" // by its author
 )
+
+// NoteResized is in the record of a gang whose author changed its size.
+const NoteResized = "changed its size while running"
 
 // readings are answers of Nomad's that hold for one turn.
 type readings struct {

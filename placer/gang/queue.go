@@ -134,9 +134,11 @@ func (g *Gang) waitInQueue(e Event, w World) []Effect {
 	switch {
 	case g.Refused != nil, backsOff:
 		return append(out, g.dequeue()...)
+	case g.Target != nil: // it starts there; what its author has changed the queue hears of then
+		return out
 	case !g.Queued:
 		out = append(out, g.enqueue(w))
-	case g.Placed && g.Target == nil:
+	case g.Placed:
 		// The queue hears of it once its GPUs are free in the view: else it would find
 		// that what the gang was stopped for does not fit, and stop another one.
 		if g.dying(w) || len(w.Holds(g.Key)) > 0 {
@@ -167,11 +169,11 @@ func (g *Gang) hasStopped(w World) []Effect {
 		return nil
 	}
 	g.edited = g.edited || g.Queued && g.stop.why == Requeued // it wants other nodes now than those that failed it
-	g.stop, g.Held = nil, nil
 	out := []Effect{Again{}}
 	if g.Target != nil {
-		out = append(out, Arrived{})
+		out = append(out, Arrived{g.stop.why})
 	}
+	g.stop, g.Held = nil, nil
 	return out
 }
 

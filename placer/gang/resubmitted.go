@@ -15,10 +15,15 @@ import (
 
 // restorePins serves a job whose author ran the same file again, gate and all,
 // while its gang runs: it gets the pins it had, so that what runs stays. A
-// gang of another size is placed again as a whole, which Nomad turns into one
-// update.
+// gang of another size is placed again as a whole. Nomad turns that into one update, in
+// which each new member waits for the one that it replaces, and for no other. So a gang
+// that is to go where some of it runs is stopped first: another member could still use
+// the GPU that a new one gets. Services are not stopped: they are updated a few members at
+// a time.
 func (g *Gang) restorePins(w World) ([]Effect, bool) {
 	switch {
+	case g.stop != nil:
+		return g.proceed(w), false
 	case !g.read.hasAllocs:
 		return ask(ReadAllocs{})
 	case !g.read.hasVersions:
@@ -45,6 +50,10 @@ func (g *Gang) restorePins(w World) ([]Effect, bool) {
 		return nil, false
 	}
 	g.read.room = room
+	held := w.Holds(g.Key)
+	if *g.Job.Type == api.JobTypeBatch && slices.ContainsFunc(room.Placement.GPUs(), func(u int) bool { return slices.Contains(held, u) }) {
+		return append([]Effect{g.log(Info, "stopping the gang for its new size")}, g.stopFor(stopping{why: Resized, target: &room.Placement}, g.Record, w)...), false
+	}
 	return g.repin(ToResize, room.Pins, w)
 }
 
@@ -54,7 +63,7 @@ func (g *Gang) resized(w World) []Effect {
 	g.Trouble = ""
 	g.Record = &Record{
 		Namespace: g.Key.Namespace, Job: g.Key.ID, Submitted: g.Submitted(), Decided: w.Now(),
-		JobModifyIndex: *g.Job.JobModifyIndex, Mode: room.Mode, Decision: room.Decision, Note: "changed its size while running",
+		JobModifyIndex: *g.Job.JobModifyIndex, Mode: room.Mode, Decision: room.Decision, Note: NoteResized,
 	}
 	return []Effect{Own{room.Pins.GPUs()}, Keep{room.Placement}, SaveRecord{*g.Record}}
 }

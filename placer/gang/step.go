@@ -80,7 +80,7 @@ func (g *Gang) observe(e Event, w World) []Effect {
 		g.overwrote, g.recreated = true, *o.Job.CreateIndex != *g.Job.CreateIndex
 	}
 	if changed && g.stop != nil && g.stop.gated && (o.Nomad == Starting || o.Nomad == Running || o.Nomad == Resubmitted) {
-		g.stop, g.Target = nil, nil // its author registered it again meanwhile: it runs on
+		g.stop, g.Target, g.Held = nil, nil, nil // its author registered it again meanwhile: it runs on
 		out = append(out, QueueKept{})
 	}
 	if g.becomes(o.Observed); !g.Observed.Ours() {
@@ -254,12 +254,9 @@ func (g *Gang) registered(o Observed, of Effect, w World) []Effect {
 	case ToExtend:
 		return []Effect{Keep{g.read.room.Placement}}
 	case ToStop:
-		// Until all of it has stopped, all its GPUs are its own: the queue waits for
-		// them together.
-		g.stop.gated, g.Members, g.Held = true, members, w.GPUIDs(w.Holds(g.Key))
-		var out []Effect
+		g.Members = members
+		out := g.closed(w)
 		if g.stop.target != nil {
-			g.Target = g.stop.target
 			out = append(out, Counted{})
 		}
 		return append(out, g.proceed(w)...)
@@ -340,7 +337,7 @@ func (g *Gang) started(o Observed, s Start, w World) []Effect {
 	g.confirmLater(o.Job)
 	g.lineage = g.lineage.rewrote(g.Job, o.Job)
 	g.Observed, g.Since = o, w.Now()
-	g.Placed, g.sent, g.stop, g.Target = true, nil, nil, nil
+	g.Placed, g.sent, g.stop, g.Target = g.Queued, nil, nil, nil
 	if s.Pins.Mode != rewrite.ModeGPU {
 		g.Held = w.GPUIDs(s.Placement.GPUs())
 	}
@@ -425,11 +422,28 @@ func (g *Gang) stopFor(s stopping, r *Record, w World) []Effect {
 }
 
 // proceed is the next step of stopping the gang.
-func (g *Gang) proceed(World) []Effect {
-	if !g.stop.gated {
-		return []Effect{Register{Why: ToStop, Job: rewrite.Gate(g.Job)}}
+func (g *Gang) proceed(w World) []Effect {
+	switch {
+	case g.stop.gated:
+		return []Effect{g.stopMembers()}
+	case rewrite.Gated(g.Job): // by its author
+		return append(g.closed(w), g.stopMembers())
 	}
-	return []Effect{g.stopMembers()}
+	return []Effect{Register{Why: ToStop, Job: rewrite.Gate(g.Job)}}
+}
+
+// closed takes in that the gate is on. Until all of the gang has stopped, all its GPUs are
+// its own: the queue waits for them together. So are those that its new size gets; those
+// of a move the queue keeps.
+func (g *Gang) closed(w World) []Effect {
+	var out []Effect
+	held := w.Holds(g.Key)
+	if g.stop.why == Resized {
+		held = slices.Concat(held, g.stop.target.GPUs())
+		out = append(out, Keep{*g.stop.target})
+	}
+	g.stop.gated, g.Target, g.Held = true, g.stop.target, w.GPUIDs(held)
+	return out
 }
 
 func (g *Gang) stopMembers() Effect {

@@ -120,17 +120,14 @@ func (s *story) world(d *datadriven.TestData) string {
 		case a.Key == "healthy":
 			s.w.failure = nil
 		case a.Key == "holds":
-			s.w.holds = nil
-			for _, n := range strings.Split(value, "+") {
-				var gpu int
-				if _, err := fmt.Sscan(n, &gpu); err == nil {
-					s.w.holds = append(s.w.holds, gpu)
-				}
-			}
+			s.w.holds = numbersIn(value)
 		case a.Key == "promised":
 			s.w.promised = value != "no"
 		case a.Key == "room":
 			s.w.room = Room{Fits: true, Pins: somePins(strings.Split(value, "+")...), Gang: pal.Gang{MemberSets: []pal.MemberSet{{Members: 1, GPUs: 1}}}}
+			for _, gpu := range numbersIn(value) {
+				s.w.room.Placement.Members = append(s.w.room.Placement.Members, pal.Member{GPUs: []int{gpu}})
+			}
 		case a.Key == "member":
 			s.member = true
 		case a.Key == "ceiling":
@@ -146,6 +143,16 @@ func (s *story) world(d *datadriven.TestData) string {
 		}
 	}
 	return ""
+}
+
+// numbersIn are the GPUs in a list such as 1+2, or g1+g2.
+func numbersIn(list string) (gpus []int) {
+	for _, n := range strings.Split(list, "+") {
+		if gpu, err := strconv.Atoi(strings.TrimPrefix(n, "g")); err == nil {
+			gpus = append(gpus, gpu)
+		}
+	}
+	return gpus
 }
 
 func (s *story) event(t *testing.T, d *datadriven.TestData) Event {

@@ -64,7 +64,7 @@ var duties = [numStates][]duty{
 		{say: "record that all members are there", do: (*Gang).recordReady, always: true},
 	},
 	Stopping:    {dutyRecall, dutyLookBack, dutyUndo, {say: "stop the members, or let them run on if a placer died before it stopped them", do: (*Gang).stopOrGoOn, to: []State{Starting, Running}}},
-	Resubmitted: {dutyRecall, dutyLookBack, dutyUndo, {say: "give it back its pins, or place its new size", do: (*Gang).restorePins, registers: true, to: []State{Starting, Running, Native}}},
+	Resubmitted: {dutyRecall, dutyLookBack, dutyUndo, {say: "give it back its pins, or place its new size, for which it is stopped if it gets GPUs of its own again", do: (*Gang).restorePins, registers: true, to: []State{Starting, Running, Native}}},
 	Ended:       {dutyUndo},
 	Lost:        {dutyRecall, dutyLookBack, dutyUndo, {say: "requeue it, or give it up", do: (*Gang).requeueLost, registers: true, to: []State{Completing, Failed}}},
 }

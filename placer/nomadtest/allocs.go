@@ -185,11 +185,11 @@ func (s *Server) startAlloc(a *alloc) {
 	})
 }
 
-// previousStillRuns says whether what the allocation replaces has not ended yet.
+// previousStillRuns says whether the one that the allocation replaces has not ended yet. It waits
+// for no other, which may still run on its GPUs (seen on 1.11.3).
 func (s *Server) previousStillRuns(a *alloc) bool {
-	return slices.ContainsFunc(s.byJob[a.key], func(o *alloc) bool {
-		return o != a && o.node == a.node && o.desired != api.AllocDesiredStatusRun && !o.clientTerminal()
-	})
+	o := s.allocs[a.previous]
+	return o != nil && o.node == a.node && o.desired != api.AllocDesiredStatusRun && !o.clientTerminal()
 }
 
 // reserveError is what the device plugin says where GPUs fell sick before the task

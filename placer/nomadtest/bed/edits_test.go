@@ -4,11 +4,13 @@
 package bed
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -40,26 +42,53 @@ func TestResizedThenPreempted(t *testing.T) {
 	}
 }
 
-// A gang becomes smaller while it runs: no two of its members get one GPU, of those that
-// their predecessors give back in the same plan.
+// A gang becomes smaller or larger while it runs: no two of its members get one GPU, and
+// none begins on one that another still uses, which a new member does not wait for.
 func TestResizedMembersShareNoGPU(t *testing.T) {
-	for seed := range uint64(8) {
-		Run(t, Options{Seed: seed}, func(w *World) {
+	for name, members := range map[string][2]int{"smaller": {4, 3}, "larger": {2, 4}, "larger, beside what it has": {1, 2}} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(8) {
+				Run(t, Options{Seed: seed, Nomad: nomadtest.Options{Kill: 10 * time.Second}}, func(w *World) {
+					w.AddNodes(2, 2)
+					w.Nomad.Observe(nomadtest.Observer{Shared: func(gpu string, a, b nomadtest.Member) {
+						t.Errorf("seed %d: %s[%d] begins on GPU %s, which still runs %s[%d]", seed, b.Job, b.Number, gpu, a.Job, a.Number)
+					}})
+					w.StartPlacer()
+					w.Submit(Gang{Name: "a", Members: members[0], GPUs: 1, Runs: time.Hour})
+					w.ExpectRunning("a", 10*time.Second)
+					if err := w.Edit(Key("a"), func(job *api.Job) { job.TaskGroups[0].Count = ptr(members[1]) }); err != nil {
+						t.Fatal(err)
+					}
+					w.Expect("the new size", 30*time.Second, func() bool { return len(w.Members(Key("a"))) == members[1] })
+					w.ExpectRunning("a", 30*time.Second)
+					if gpus := w.GPUs(Key("a")); len(slices.Compact(slices.Sorted(slices.Values(gpus)))) != members[1] {
+						t.Errorf("seed %d: its %d members have GPUs %q", seed, members[1], gpus)
+					}
+				})
+			}
+		})
+	}
+}
+
+// The placer dies while a gang is being stopped for its new size: the next one goes on.
+func TestResizedWhileThePlacerDies(t *testing.T) {
+	for after := range 12 {
+		Run(t, Options{Seed: 1, Nomad: nomadtest.Options{Kill: 10 * time.Second}}, func(w *World) {
 			w.AddNodes(2, 2)
-			w.StartPlacer()
-			w.Submit(Gang{Name: "a", Members: 4, GPUs: 1, Runs: time.Hour})
+			w.Nomad.Observe(nomadtest.Observer{Shared: func(gpu string, a, b nomadtest.Member) {
+				t.Errorf("after %d s: %s[%d] begins on GPU %s, which still runs %s[%d]", after, b.Job, b.Number, gpu, a.Job, a.Number)
+			}})
+			p := w.StartPlacer()
+			w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: time.Hour})
 			w.ExpectRunning("a", 10*time.Second)
-			if err := w.Edit(Key("a"), func(job *api.Job) { job.TaskGroups[0].Count = ptr(3) }); err != nil {
+			if err := w.Edit(Key("a"), func(job *api.Job) { job.TaskGroups[0].Count = ptr(4) }); err != nil {
 				t.Fatal(err)
 			}
-			w.Expect("the new size", 30*time.Second, func() bool { return len(w.Members(Key("a"))) == 3 })
-			seen := map[string]bool{}
-			for _, gpu := range w.GPUs(Key("a")) {
-				if seen[gpu] {
-					t.Errorf("seed %d: GPU %s is given out twice", seed, gpu)
-				}
-				seen[gpu] = true
-			}
+			w.RunFor(time.Duration(after) * time.Second)
+			p.Kill()
+			w.StartPlacer()
+			w.Expect("the new size", time.Minute, func() bool { return len(w.Members(Key("a"))) == 4 })
+			w.ExpectRunning("a", time.Minute)
 		})
 	}
 }

@@ -28,8 +28,8 @@ import (
 //     in which its new size is registered is started again by Nomad, which nobody can
 //     prevent; it is stopped before it has done its work a second time, unless a request
 //     about it fails after it had finished, or its placer ends;
-//   - nothing is pinned to a GPU that still runs another job's tasks, be that job
-//     purged;
+//   - nothing is pinned to a GPU that still runs another member's tasks, be it of the same
+//     job or of one that was purged;
 //   - a placer has one ledger: the queue has each gang on the GPUs that it holds in the
 //     placer's view of the cluster.
 type rules struct {
@@ -229,7 +229,7 @@ func (r *rules) shared(gpu string, first, second nomadtest.Member) {
 	if first.LostIndex >= *second.Version.JobModifyIndex {
 		return // Nomad gives away the GPUs of what is lost, as soon as its node is back, by pins that were there before
 	}
-	if p.Mode == rewrite.ModeGPU && first.Job != second.Job && first.Created < *second.Version.JobModifyIndex && r.known(first, *second.Version.JobModifyIndex) {
+	if p.Mode == rewrite.ModeGPU && first.Created < *second.Version.JobModifyIndex && r.known(first, *second.Version.JobModifyIndex) {
 		r.violated("%s[%d] of %s begins on GPU %s, which still runs %s[%d] of %s", second.Group, second.Number, second.Job, gpu, first.Group, first.Number, first.Job)
 	}
 }
