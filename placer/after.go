@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -19,16 +20,17 @@ import (
 )
 
 // A job that says pal_after is not in the queue before those jobs have finished well.
-// They need not have GPUs, so Nomad is asked for them, now and then.
+// They need not have GPUs, so Nomad is asked for them: once, and again when an event tells
+// that they have changed, or when everything is read anew.
 
 const (
-	// afterEvery is how often Nomad is asked for a job that others wait for, and
-	// afterAtOnce for how many with one cycle.
+	// afterEvery is after how long Nomad is asked again for a job that it did not show, and
+	// by a snapshot, which hears no events; afterAtOnce is for how many with one cycle.
 	afterEvery  = 5 * time.Second
-	afterAtOnce = 32
+	afterAtOnce = 256
 	// Nomad forgets a job some hours after it has ended: that it had finished well lies
 	// in Nomad as long as somebody waits for it, for afterKept jobs at most.
-	afterKept = 300
+	afterKept = 4000
 )
 
 // What the placer does beside placing, of [trouble].
@@ -39,19 +41,11 @@ const (
 
 // forerunner is what is known of a job that others come after.
 type forerunner struct {
-	asked time.Time
+	// due is when Nomad is asked for it again: zero at once.
+	due time.Time
 	// finished is when it finished well; zero: it has not, and why says what it does.
 	finished time.Time
 	why      string
-}
-
-// every is how often Nomad is asked for it: one that has finished may be run again, which
-// is rare.
-func (f forerunner) every() time.Duration {
-	if f.finished.IsZero() {
-		return afterEvery
-	}
-	return 12 * afterEvery
 }
 
 // forerunners are all of them.
@@ -59,6 +53,30 @@ type forerunners struct {
 	loaded bool
 	known  map[nomad.JobKey]forerunner
 	saved  []store.Finished
+	// listens: events tell of changes.
+	listens bool
+}
+
+// hear takes in an event, and says whether it tells of a job that others come after: it
+// was registered, stopped or purged, or has ended.
+func (f *forerunners) hear(e nomad.Event) bool {
+	job := e.Payload.Job
+	of, ok := f.known[e.About()]
+	if !ok || job == nil || e.Progress() && (job.Status == nil || *job.Status != "dead") {
+		return false
+	}
+	of.due = time.Time{}
+	f.known[e.About()] = of
+	return true
+}
+
+// doubt has Nomad asked for all of them again: events may have been missed.
+func (f *forerunners) doubt() {
+	f.listens = true
+	for k, of := range f.known {
+		of.due = time.Time{}
+		f.known[k] = of
+	}
 }
 
 // comesAfter are the jobs that a waiting job comes after. One that ran already has waited
@@ -74,12 +92,17 @@ func (t *tracked) comesAfter() []nomad.JobKey {
 	return keys
 }
 
-// lookAfter finds out who waits for jobs to finish, and since when others need not.
-func (p *Placer) lookAfter(ctx context.Context, now time.Time) {
-	wanted := map[nomad.JobKey]bool{}
+// lookAfter finds out who waits for jobs to finish, and since when others need not. It
+// asks Nomad for so many jobs at most.
+func (p *Placer) lookAfter(ctx context.Context, now time.Time, atMost int) {
+	wanted, waits := map[nomad.JobKey]bool{}, map[*tracked][]nomad.JobKey{}
 	for _, t := range p.sorted() {
-		for _, k := range t.comesAfter() {
-			wanted[k] = true
+		t.after, t.eligible = "", time.Time{}
+		if keys := t.comesAfter(); len(keys) > 0 {
+			waits[t] = keys
+			for _, k := range keys {
+				wanted[k] = true
+			}
 		}
 	}
 	f := &p.ahead
@@ -88,10 +111,9 @@ func (p *Placer) lookAfter(ctx context.Context, now time.Time) {
 	}
 	p.recallAfter(ctx, now)
 	maps.DeleteFunc(f.known, func(k nomad.JobKey, _ forerunner) bool { return !wanted[k] })
-	p.askAfter(ctx, wanted, now)
-	for _, t := range p.sorted() {
-		t.after, t.eligible = "", time.Time{}
-		for _, k := range t.comesAfter() {
+	p.askAfter(ctx, wanted, now, atMost)
+	for t, keys := range waits {
+		for _, k := range keys {
 			of := f.known[k]
 			if of.finished.IsZero() {
 				t.after = cmp.Or(t.after, fmt.Sprintf("waits for job %s (pal_after): %s", k.ID, cmp.Or(of.why, "checking whether it has finished")))
@@ -102,15 +124,23 @@ func (p *Placer) lookAfter(ctx context.Context, now time.Time) {
 	}
 }
 
-// askAfter asks Nomad for those that were asked for longest ago. One that cannot be read
-// keeps those waiting that come after it, and nobody else.
-func (p *Placer) askAfter(ctx context.Context, wanted map[nomad.JobKey]bool, now time.Time) {
+// askAfter finds out how those stand that are due, longest due first. One that cannot be
+// read keeps those waiting that come after it, and nobody else.
+func (p *Placer) askAfter(ctx context.Context, wanted map[nomad.JobKey]bool, now time.Time, atMost int) {
 	f := &p.ahead
-	keys := slices.SortedFunc(maps.Keys(wanted), func(a, b nomad.JobKey) int {
-		return cmp.Or(f.known[a].asked.Compare(f.known[b].asked), a.Compare(b))
+	var keys []nomad.JobKey
+	for k := range wanted {
+		if t := p.jobs[k]; t != nil {
+			f.known[k] = forerunner{why: ahead(t)}
+		} else if !now.Before(f.known[k].due) {
+			keys = append(keys, k)
+		}
+	}
+	slices.SortFunc(keys, func(a, b nomad.JobKey) int {
+		return cmp.Or(f.known[a].due.Compare(f.known[b].due), a.Compare(b))
 	})
-	keys = slices.DeleteFunc(keys, func(k nomad.JobKey) bool { return now.Sub(f.known[k].asked) < f.known[k].every() })
-	keys = keys[:min(len(keys), afterAtOnce)]
+	p.again = p.again || len(keys) > atMost
+	keys = keys[:min(len(keys), atMost)]
 	found, errs := make([]forerunner, len(keys)), make([]error, len(keys))
 	var calls []call
 	for i, k := range keys {
@@ -126,22 +156,28 @@ func (p *Placer) askAfter(ctx context.Context, wanted map[nomad.JobKey]bool, now
 				found[i].why = "Nomad does not show it: " + errs[i].Error()
 			}
 		}
-		found[i].asked = now
+		if found[i].due = now.Add(afterEvery); f.listens && errs[i] == nil {
+			found[i].due = time.Unix(math.MaxInt32, 0) // unless something is heard of it
+		}
 		f.known[k] = found[i]
 	}
 }
 
+// ahead is what one of our jobs does that others come after: it has not finished.
+func ahead(t *tracked) string {
+	switch {
+	case t.GaveUp() != nil:
+		return "it has failed; run it again"
+	case t.Refused != nil:
+		return "it cannot be served itself"
+	case t.Nomad == gang.Running || t.Nomad == gang.Starting:
+		return "it runs"
+	}
+	return "it has not started"
+}
+
 // forerunner finds out how a job stands that others come after; had is what was known.
 func (p *Placer) forerunner(ctx context.Context, k nomad.JobKey, had forerunner) (forerunner, error) {
-	if t := p.jobs[k]; t != nil { // one of ours
-		switch {
-		case t.GaveUp() != nil:
-			return forerunner{why: "it has failed; run it again"}, nil
-		case t.Refused != nil:
-			return forerunner{why: "it cannot be served itself"}, nil
-		}
-		return forerunner{why: "it " + map[bool]string{true: "runs", false: "has not started"}[t.Nomad == gang.Running || t.Nomad == gang.Starting]}, nil
-	}
 	job, err := p.nomad.Job(ctx, k)
 	switch {
 	case err != nil:
@@ -195,16 +231,20 @@ func (p *Placer) recallAfter(ctx context.Context, now time.Time) {
 	if p.trouble(readingAfter, err); err != nil {
 		return
 	}
-	for _, j := range kept.Of {
+	for _, j := range kept {
 		f.known[nomad.JobKey{Namespace: j.Namespace, ID: j.Job}] = forerunner{finished: j.At}
 	}
-	f.loaded, f.saved = true, kept.Of
+	f.loaded, f.saved = true, kept
 }
 
 // snapshotAfter is lookAfter for commands: who may not read what earlier placers knew goes
-// without.
-func (p *Placer) snapshotAfter(ctx context.Context, now time.Time) {
-	p.lookAfter(ctx, now)
+// without. last is the snapshot before, which a first one does not have.
+func (p *Placer) snapshotAfter(ctx context.Context, now time.Time, last *Placer) {
+	atMost := math.MaxInt
+	if p.ahead = last.ahead; p.ahead.known != nil {
+		p.ahead.known, atMost = maps.Clone(p.ahead.known), afterAtOnce
+	}
+	p.lookAfter(ctx, now, atMost)
 	delete(p.troubles, readingAfter)
 }
 

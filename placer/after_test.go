@@ -4,6 +4,7 @@
 package placer_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -161,7 +162,7 @@ func TestDeadline(t *testing.T) {
 func TestAfterUnread(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(1, 4)
-		w.Nomad.Fail("placer-1", "GET /v1/var/nomad-pal/after", nomadtest.Failed, -1)
+		w.Nomad.Fail("placer-1", "GET /v1/vars", nomadtest.Failed, -1)
 		w.Nomad.Fail("", "GET /v1/job/hidden", nomadtest.Failed, -1)
 		w.StartPlacer()
 		w.Submit(bed.Gang{Name: "hidden", Ungated: true, Runs: time.Second, Change: withoutGPUs})
@@ -171,6 +172,38 @@ func TestAfterUnread(t *testing.T) {
 		w.ExpectRunning("report", time.Minute)
 		if got := reason(w, "kept"); !strings.HasPrefix(got, "waits for job hidden (pal_after): Nomad does not show it: ") {
 			w.T.Errorf("kept %q", got)
+		}
+	})
+}
+
+// A thousand jobs that wait for others cost no requests while nothing happens to those, and
+// each starts soon after the one that it comes after has finished.
+func TestAfterMany(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		const jobs = 1000
+		w.AddNodes(1, 4)
+		w.StartPlacer()
+		for i := range jobs {
+			w.Submit(bed.Gang{Name: fmt.Sprint("report-", i), Runs: time.Minute, Meta: map[string]string{"pal_after": fmt.Sprint("prepare-", i)}})
+		}
+		w.RunFor(10 * time.Second)
+		asked := 0
+		w.Nomad.FailBy(func(r nomadtest.Request) nomadtest.Fault {
+			if strings.HasPrefix(r.Path, "/v1/job/prepare-") {
+				asked++
+			}
+			return nomadtest.None
+		})
+		w.RunFor(time.Minute)
+		if asked > 0 {
+			t.Errorf("%d requests in a minute in which nothing happened", asked)
+		}
+		for _, i := range []int{0, 500, jobs - 1} {
+			w.Submit(bed.Gang{Name: fmt.Sprint("prepare-", i), Ungated: true, Runs: time.Second, Change: withoutGPUs})
+			w.ExpectRunning(fmt.Sprint("report-", i), 4*time.Second)
+		}
+		if asked > 30 {
+			t.Errorf("%d requests for three jobs", asked)
 		}
 	})
 }

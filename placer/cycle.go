@@ -79,7 +79,7 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 	p.track(ctx)
 	p.reconcileAll(func(t *tracked) { p.step(ctx, t, gang.Turn{}) })
 	p.distrustPins(now)
-	p.lookAfter(ctx, now)
+	p.lookAfter(ctx, now, afterAtOnce)
 	p.syncQueue(ctx)
 	if p.hooks.Ledger != nil {
 		p.hooks.Ledger(p.checkLedger())

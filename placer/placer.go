@@ -405,6 +405,8 @@ func (p *Placer) apply(es []nomad.Event) (heard news) {
 		applied := p.state.Apply(e)
 		p.log.Trace("event", "topic", e.Topic, "type", e.Type, "key", e.Key, "index", e.Index, "applied", applied)
 		switch {
+		case p.ahead.hear(e):
+			heard = change
 		case !applied:
 		case e.Progress():
 			heard = max(heard, progress)
@@ -422,6 +424,7 @@ func (p *Placer) resync(ctx context.Context) error {
 	}
 	p.state, p.missed, p.resyncedAt = s, false, p.tick()
 	p.configDue = true // somebody may have written over them
+	p.ahead.doubt()
 	var unread []error
 	for _, k := range slices.SortedFunc(maps.Keys(p.state.Unread), nomad.JobKey.Compare) {
 		unread = append(unread, p.state.Unread[k])

@@ -128,7 +128,7 @@ func readSnapshot(ctx context.Context, c *nomad.Client, last *Placer, change fun
 		return nil, err
 	}
 	p.syncWindows(now)
-	p.snapshotAfter(ctx, now)
+	p.snapshotAfter(ctx, now, last)
 	s := &Snapshot{p: p, now: now, activity: activity}
 	for !p.isolate(func() { p.syncQueue(ctx) }) {
 	}

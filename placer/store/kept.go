@@ -76,9 +76,12 @@ func shrinkRecord(r *gang.Record) bool {
 	return true
 }
 
-// runTimesShards is how many variables run times lie in. A name is always in the
-// same one.
-const runTimesShards = 8
+// runTimesShards is how many variables run times lie in, finishedShards how many the jobs
+// that have finished. A name is always in the same one.
+const (
+	runTimesShards = 8
+	finishedShards = 16
+)
 
 // RunTimes are how long runs of each name took. Where they are too large, each name
 // of a shard loses the older half of its runs, and names that are nothing but long
@@ -86,16 +89,21 @@ const runTimesShards = 8
 func (s Store) RunTimes() Shards[[]queue.RunHistory, []queue.RunHistory] {
 	return Shards[[]queue.RunHistory, []queue.RunHistory]{
 		prefix: "nomad-pal/history", nomad: s.nomad, codec: asJSON("runs", shrinkRuns), join: concatenated[queue.RunHistory],
-		split: func(all []queue.RunHistory) (map[string][]queue.RunHistory, error) {
-			shards := map[string][]queue.RunHistory{}
-			for _, past := range all {
-				f := fnv.New32a()
-				f.Write([]byte(past.Name))
-				i := strconv.Itoa(int(f.Sum32() % runTimesShards))
-				shards[i] = append(shards[i], past)
-			}
-			return shards, nil
-		},
+		split: sharded(runTimesShards, func(past queue.RunHistory) string { return past.Name }),
+	}
+}
+
+// sharded deals values out to so many shards, by their names.
+func sharded[T any](shards uint32, name func(T) string) func([]T) (map[string][]T, error) {
+	return func(all []T) (map[string][]T, error) {
+		out := map[string][]T{}
+		for _, v := range all {
+			f := fnv.New32a()
+			f.Write([]byte(name(v)))
+			i := strconv.Itoa(int(f.Sum32() % shards))
+			out[i] = append(out[i], v)
+		}
+		return out, nil
 	}
 }
 
@@ -183,9 +191,17 @@ type Finished struct {
 	At        time.Time `json:"at"`
 }
 
-// Finished are those that jobs with pal_after wait for, or did.
-func (s Store) Finished() Variable[[]Finished] {
-	return Variable[[]Finished]{"nomad-pal/after", s.nomad, asJSON[[]Finished]("finished", nil)}
+// Finished are those that jobs with pal_after wait for, or did. A shard that is too large
+// loses half of them.
+func (s Store) Finished() Shards[[]Finished, []Finished] {
+	return Shards[[]Finished, []Finished]{
+		prefix: "nomad-pal/after", nomad: s.nomad, join: concatenated[Finished],
+		codec: asJSON("finished", func(fs *[]Finished) bool {
+			*fs = (*fs)[:len(*fs)/2]
+			return true
+		}),
+		split: sharded(finishedShards, func(f Finished) string { return f.Namespace + "/" + f.Job }),
+	}
 }
 
 // Heartbeat is what the agent at work says of itself.

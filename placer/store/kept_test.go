@@ -38,6 +38,25 @@ func recordOf(members int) gang.Record {
 	return gang.Record{Namespace: "default", Job: "j", Decision: pal.Decision{Chosen: c, Packed: &packed}}
 }
 
+// Thousands of jobs that have finished, with long names, are kept.
+func TestFinishedFit(t *testing.T) {
+	_, s := newStore(t)
+	var all []Finished
+	for i := range 4000 {
+		all = append(all, Finished{Namespace: "default", Job: fmt.Sprintf("%s-%d", strings.Repeat("n", 100), i), At: time.Unix(int64(i), 123456789).UTC()})
+	}
+	if err := s.Finished().Write(t.Context(), all); err != nil {
+		t.Fatal(err)
+	}
+	is, err := s.Finished().Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(is) != len(all) {
+		t.Errorf("%d of %d are kept", len(is), len(all))
+	}
+}
+
 // A decision on any number of GPUs fits a variable, and says what was left out.
 func TestRecordFits(t *testing.T) {
 	_, s := newStore(t)
