@@ -21,7 +21,7 @@ import (
 
 // A job that says pal_after is not in the queue before those jobs have finished well.
 // They need not have GPUs, so Nomad is asked for them: once, and again when an event tells
-// that they have changed, or when everything is read anew.
+// that they have changed, or when everything is read again.
 
 const (
 	// afterEvery is after how long Nomad is asked again for a job that it did not show, and

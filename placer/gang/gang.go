@@ -107,7 +107,7 @@ const (
 )
 
 // NoteResized is in the record of a gang whose author changed its size.
-const NoteResized = "changed its size while running"
+const NoteResized = "changed by its author while running"
 
 // readings are answers of Nomad's that hold for one turn.
 type readings struct {

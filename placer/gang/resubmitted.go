@@ -37,7 +37,10 @@ func (g *Gang) restorePins(w World) ([]Effect, bool) {
 	if !pinned {
 		return []Effect{g.log(Info, "gated while it runs unpinned: left to Nomad"), Register{Why: ToGoOn, Job: rewrite.Open(g.Job)}}, false
 	}
-	if SameRequests(had, g.Job) && fitsRange(g.Job, pins) {
+	// Where a member has ended, its successor and those that are restarted may get one
+	// another's GPUs (walk 584).
+	mixed := len(g.Members) < g.Want && Wishes(rewrite.Author(had)) != Wishes(rewrite.Author(g.Job))
+	if SameRequests(had, g.Job) && fitsRange(g.Job, pins) && !mixed {
 		es, on := g.repin(ToRestore, pins, w)
 		return append([]Effect{g.log(Info, "resubmitted: its gang keeps its GPUs")}, es...), on
 	}
@@ -46,13 +49,13 @@ func (g *Gang) restorePins(w World) ([]Effect, bool) {
 		return g.wrong(err, w), false
 	}
 	if !room.Fits {
-		g.Trouble = "the new size does not fit, the old gang runs on: " + room.Reason
+		g.Trouble = "what it asks for now does not fit, the old gang runs on: " + room.Reason
 		return nil, false
 	}
 	g.read.room = room
 	held := w.Holds(g.Key)
 	if *g.Job.Type == api.JobTypeBatch && slices.ContainsFunc(room.Placement.GPUs(), func(u int) bool { return slices.Contains(held, u) }) {
-		return append([]Effect{g.log(Info, "stopping the gang for its new size")}, g.stopFor(stopping{why: Resized, target: &room.Placement}, g.Record, w)...), false
+		return append([]Effect{g.log(Info, "changed by its author: stopping the gang to start it again")}, g.stopFor(stopping{why: Resized, target: &room.Placement}, g.Record, w)...), false
 	}
 	return g.repin(ToResize, room.Pins, w)
 }

@@ -70,6 +70,27 @@ func TestResizedMembersShareNoGPU(t *testing.T) {
 	}
 }
 
+// A gang of which a member has finished is changed: no member begins on a GPU that another
+// still uses (walk 584).
+func TestChangedAfterAMemberFinished(t *testing.T) {
+	for seed := range uint64(8) {
+		Run(t, Options{Seed: seed, Nomad: nomadtest.Options{Kill: 10 * time.Second}}, func(w *World) {
+			w.AddNodes(1, 2)
+			w.Nomad.Observe(nomadtest.Observer{Shared: func(gpu string, a, b nomadtest.Member) {
+				t.Errorf("seed %d: %s[%d] begins on GPU %s, which still runs %s[%d]", seed, b.Job, b.Number, gpu, a.Job, a.Number)
+			}})
+			w.StartPlacer()
+			w.Submit(Gang{Name: "a", Members: 2, Runs: time.Minute, Exit: 1, OneExit: true, Restarts: 1})
+			w.ExpectRunning("a", 10*time.Second)
+			w.Expect("one member has finished", 2*time.Minute, func() bool { return len(w.Members(Key("a"))) == 1 })
+			if err := w.Edit(Key("a"), func(job *api.Job) { job.TaskGroups[0].Tasks[0].Env = map[string]string{"A": "b"} }); err != nil {
+				t.Fatal(err)
+			}
+			w.Expect("both run again", time.Minute, func() bool { return len(w.Members(Key("a"))) == 2 && w.Running(Key("a")) })
+		})
+	}
+}
+
 // The placer dies while a gang is being stopped for its new size: the next one goes on.
 func TestResizedWhileThePlacerDies(t *testing.T) {
 	for after := range 12 {
