@@ -18,7 +18,8 @@ import (
 //
 //   - It starts with as many as fit, and does not wait for the rest.
 //   - It grows on GPUs that nobody who waits can use, if that saves more than twice what
-//     the restart of its members costs.
+//     the restarts cost, in the time that such GPUs were lent for lately: under load they
+//     are soon wanted back, and then its members restart again.
 //   - It shrinks, its last members first, when that lets a waiting gang start that is as
 //     important: of its level or a better one. That comes before stopping anybody.
 //
@@ -31,6 +32,8 @@ type elastic struct {
 	settled bool     // its size stays: see [Queue.Settled]
 	lent    int      // GPUs on which it is about to grow
 	at      int      // in Queue.elastics, while it runs
+	// grownAt is since when it has members that it grew by; 0: it has none.
+	grownAt time.Duration
 }
 
 // checkElastic says what is wrong with the sizes of a gang.
@@ -252,6 +255,7 @@ func (p *pass) claimLent(e *entry, pl pal.Placement, from []*entry) bool {
 		}
 		v.state = stopping
 		c.victims = append(c.victims, v)
+		p.learnLent(p.now, v)
 		to := pal.Measure(p.c, v.sized(n), v.placement.Members[:n:n])
 		v.target = to
 		p.actions = append(p.actions, Action{Kind: Resize, Job: v.job.ID, For: e.job.ID, Found: pal.Found{Placement: to}})
@@ -288,13 +292,13 @@ func (p *pass) grow() {
 }
 
 // larger is the placement of a running gang with so many further members that it ends
-// soonest, if they pay: the end must come nearer by more than twice the restart cost. Their
-// GPUs are no outliers, or no slower than its slowest, which sets the pace; and the head
+// soonest, if they pay. Their GPUs are no outliers, or no slower than its slowest, which sets the pace; and the head
 // is not delayed. Numbers of members are tried by halves.
 func (p *pass) larger(e *entry) (best pal.Placement, ok bool) {
 	now, set := len(e.placement.Members), e.full.MemberSets[0]
 	left := float64(p.remaining(e, p.now))
-	ends := left*e.cost(e.placement) - 2*float64(e.job.RestartCost) // or later: it does not pay
+	was := left * e.cost(e.placement)
+	ends := was
 	more := *e
 	more.within = max(pal.PMScore(p.opt.OutlierThreshold), e.placement.PMScore)
 	for n := min(set.Members-now, p.c.FreeGPUs()/set.GPUs); n > 0; n /= 2 {
@@ -312,7 +316,7 @@ func (p *pass) larger(e *entry) (best pal.Placement, ok bool) {
 				takes = left * to.Cost() * e.job.Slower(now+n, set.Members)
 			}
 		}
-		if fits && takes < ends {
+		if fits && takes < ends && p.pays(e, was, takes) {
 			best, ends, ok = to, takes, true
 		}
 	}
@@ -331,9 +335,34 @@ func (p *pass) enlarged(e, more *entry) (pal.Placement, bool) {
 	return to, e.full.MaxTier == 0 || to.Tier <= e.full.MaxTier
 }
 
+// pays says whether it pays a gang to grow that would take less time for what is left of
+// its work: what it saves for as long as GPUs are lent must be more than twice what its
+// restarts cost, a second one if it is to give the GPUs back before it ends.
+func (p *pass) pays(e *entry, was, takes float64) bool {
+	lasts, restarts := takes, 1.0
+	if l := float64(p.lentFor); l > 0 && l < takes {
+		lasts, restarts = l, 2
+	}
+	return lasts*(was/takes-1) > 2*restarts*float64(e.job.RestartCost)
+}
+
+// learnLent takes in for how long a gang had what it grew by: lentFor is an average in
+// which the last sixteen or so count.
+func (q *Queue) learnLent(now time.Duration, e *entry) {
+	if e.elastic == nil || e.grownAt == 0 {
+		return
+	}
+	lasted := now - e.grownAt
+	if e.grownAt = 0; q.lentFor == 0 {
+		q.lentFor = lasted
+	}
+	q.lentFor += (lasted - q.lentFor) / 16
+}
+
 // growTo decides the growth.
 func (p *pass) growTo(e *entry, to pal.Placement) {
 	e.state, e.target = moving, to
+	e.grownAt = cmp.Or(e.grownAt, p.now)
 	e.lent = len(to.Members)*e.full.MemberSets[0].GPUs - e.gpus
 	p.lend(e, e.lent)
 	p.pending = append(p.pending, e)

@@ -126,6 +126,7 @@ type Queue struct {
 	localityUntil time.Duration // when the first gang stops waiting for GPUs closer together
 	leastCosts    map[signature]float64
 	movesFrom     time.Duration // see NoMoves
+	lentFor       time.Duration // how long growths of elastic gangs last; 0: not known
 	forecasts     forecasts     // of starts
 }
 
@@ -283,6 +284,7 @@ func (q *Queue) Requeue(now time.Duration, id string) {
 // to start again: it waits.
 func (q *Queue) Stopped(now time.Duration, id string) {
 	if e := q.entries[id]; e != nil && e.state >= running {
+		q.learnLent(now, e)
 		q.leave(now, e)
 		e.waitingSince = now
 		q.enqueue(e)
@@ -297,7 +299,7 @@ func (q *Queue) Kept(id string) {
 	}
 	q.forget(e)
 	if e.state = running; e.elastic != nil {
-		e.target = pal.Placement{}
+		e.target, e.grownAt = pal.Placement{}, 0
 	}
 	q.dropClaims(func(c *claim) bool { return slices.Contains(c.victims, e) })
 }
@@ -312,6 +314,7 @@ func (q *Queue) Finished(now time.Duration, id string) {
 	if e := q.entries[id]; e != nil {
 		q.learn(e.job.Tenant, e.job.Name, sample{e.work(now), e.whole()})
 		q.judge(e, now)
+		q.learnLent(now, e)
 		q.Removed(now, id)
 	}
 }

@@ -31,14 +31,15 @@ type figures struct{ avg, p99, makespan, useful, resizes float64 }
 func main() {
 	jobs := flag.Int("jobs", 1500, "jobs of a workload")
 	seeds := flag.Int("seeds", 8, "workloads of each load")
+	first := flag.Uint64("first", 8, "seed of the first of them; those before were to choose by")
 	flag.Parse()
-	if err := run(*jobs, *seeds); err != nil {
+	if err := run(*jobs, *seeds, *first); err != nil {
 		fmt.Fprintf(os.Stderr, "elastic: %v\n", err)
 		os.Exit(1)
 	}
 }
 
-func run(jobs, seeds int) error {
+func run(jobs, seeds int, first uint64) error {
 	fmt.Println("| load | gangs may be stopped | elastic | members | efficiency | average JCT | p99 JCT | makespan | utilisation, rigid | utilisation | changes of size a gang |")
 	fmt.Println("|---|---|---|---|---|---|---|---|---|---|---|")
 	for _, load := range []float64{0.6, 0.85, 1.1} {
@@ -54,7 +55,7 @@ func run(jobs, seeds int) error {
 			} {
 				var fs []figures
 				for seed := range seeds {
-					f, err := one(uint64(seed), jobs, load, preempt, e)
+					f, err := one(first+uint64(seed), jobs, load, preempt, e)
 					if err != nil {
 						return err
 					}
