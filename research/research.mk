@@ -30,8 +30,8 @@ sim-policies: studies ## Every policy tried, over populations, loads, penalties 
 	$(STUDIES)/table bench/results/policies.json bench/results/gain.json
 
 .PHONY: sim-traces
-sim-traces: studies ## Every policy on every trace under PAL_DATA, by load and population; writes docs/results/sim-traces.{md,json} (hours; SIM_TRACES_ARGS='-only Sia')
-	$(STUDIES)/simtraces -md docs/results/sim-traces.md -json docs/results/sim-traces.json $(SIM_TRACES_ARGS)
+sim-traces: studies ## Every policy on every trace under PAL_DATA, by load and population; writes docs/results/sim-traces.{md,json} (hours; when run again on the same commit, it goes on where it was; SIM_TRACES_ARGS='-only Sia')
+	$(STUDIES)/simtraces -runs build/sim-traces-$$(git rev-parse --short HEAD).jsonl -md docs/results/sim-traces.md -json docs/results/sim-traces.json $(SIM_TRACES_ARGS)
 
 .PHONY: sim-traces-quick
 sim-traces-quick: studies ## The same on a part of each trace, in minutes; writes docs/results/sim-traces-quick.{md,json}

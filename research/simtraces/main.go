@@ -17,8 +17,6 @@ import (
 	"os"
 	"regexp"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/nomad-pal/nomad-pal/sim/paldata"
 )
 
@@ -27,6 +25,7 @@ func main() {
 	flag.StringVar(&o.json, "json", "", "write the results to `FILE`")
 	flag.StringVar(&o.tables, "md", "", "write the tables to `FILE`")
 	flag.BoolVar(&o.quick, "quick", false, "a subset in minutes: of each virtual cluster the first jobs, gangs as tasks, GPUs with outliers")
+	flag.StringVar(&o.runs, "runs", "", "keep each run in `FILE` as it ends, and do not run again what FILE has; of an earlier version, delete it first")
 	flag.IntVar(&o.workers, "workers", 2, "runs at a time")
 	only := flag.String("only", "", "only traces whose name matches `REGEXP`")
 	flag.Parse()
@@ -41,10 +40,10 @@ func main() {
 }
 
 type options struct {
-	json, tables string
-	quick        bool
-	workers      int
-	only         *regexp.Regexp
+	json, tables, runs string
+	quick              bool
+	workers            int
+	only               *regexp.Regexp
 }
 
 // report is what was run.
@@ -73,42 +72,7 @@ func (o options) run() error {
 	if len(r.cells) == 0 {
 		return fmt.Errorf("no trace to run: put traces under %s/traces", paldata.Env)
 	}
-	all := r.cells
-	r.of = len(all)
-	for i, c := range all {
-		if err := o.measure(c); err != nil {
-			return err
-		}
-		fmt.Fprintf(os.Stderr, "%d of %d: %s\n", i+1, len(all), c)
-		// What is done is written at once: all of it takes hours.
-		r.cells = all[:i+1]
-		if err := write(o.json, r.json); err != nil {
-			return err
-		}
-		if err := write(o.tables, r.markdown); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// measure runs all policies on one cell, a few at a time.
-func (o options) measure(c *result) error {
-	ps := policies()
-	c.Runs = make([]run, len(ps))
-	var g errgroup.Group
-	g.SetLimit(o.workers)
-	for i, p := range ps {
-		g.Go(func() error {
-			r, err := c.run(p)
-			if err != nil {
-				return fmt.Errorf("%s, policy %s: %w", c, p.name, err)
-			}
-			c.Runs[i] = r
-			return nil
-		})
-	}
-	return g.Wait()
+	return o.measure(r)
 }
 
 // write writes one of the files; "" is none.
@@ -128,10 +92,7 @@ func (r report) json() ([]byte, error) {
 	out := []byte("[")
 	for i, c := range r.cells {
 		for k, one := range c.Runs {
-			b, err := json.Marshal(struct {
-				cell
-				run
-			}{c.cell, one})
+			b, err := json.Marshal(row{c.cell, one})
 			if err != nil {
 				return nil, err
 			}

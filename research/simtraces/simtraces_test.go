@@ -114,7 +114,7 @@ func TestCells(t *testing.T) {
 func TestRun(t *testing.T) {
 	t.Setenv("PAL_DATA", madeUp(t))
 	out := t.TempDir()
-	o := options{json: filepath.Join(out, "r.json"), tables: filepath.Join(out, "r.md"), quick: true, workers: 2, only: regexp.MustCompile("large|small")}
+	o := options{json: filepath.Join(out, "r.json"), tables: filepath.Join(out, "r.md"), runs: filepath.Join(out, "runs"), quick: true, workers: 2, only: regexp.MustCompile("large|small")}
 	if err := o.run(); err != nil {
 		t.Fatal(err)
 	}
@@ -160,6 +160,26 @@ func TestRun(t *testing.T) {
 	}
 	if strings.Contains(string(b), "NaN") || strings.Contains(string(b), "Inf") || strings.Contains(string(b), "This is not all") {
 		t.Errorf("the tables are not whole:\n%s", b)
+	}
+	// A second time only the run is made again that was not written to its end.
+	whole, err := os.ReadFile(o.runs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.SplitAfter(string(whole), "\n")
+	const mark = `"avg_jct_s":1,` // told from a run by this: it is not made again
+	changed := regexp.MustCompile(`"avg_jct_s":[^,]+,`).ReplaceAllString(strings.Join(lines[:len(lines)-2], ""), mark)
+	if err := os.WriteFile(o.runs, []byte(changed+lines[len(lines)-2][:40]+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.run(); err != nil {
+		t.Fatal(err)
+	}
+	if b, err = os.ReadFile(o.json); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Count(string(b), mark); got != len(rows)-1 {
+		t.Errorf("%d of %d runs are those that were kept, want all but one", got, len(rows))
 	}
 	o.only = regexp.MustCompile("none")
 	if err := o.run(); err == nil {
