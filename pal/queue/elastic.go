@@ -272,6 +272,9 @@ func (p *pass) claimLent(e *entry, pl pal.Placement, from []*entry) bool {
 // expected to hold GPUs for the shortest time first, as most jobs are done soonest that
 // way. It comes last in a pass, so what is free then nobody else has wanted.
 func (p *pass) grow() {
+	if len(p.live) > 0 {
+		p.wantedAt = p.now
+	}
 	if len(p.elastics) == 0 || p.c.FreeGPUs() == 0 {
 		return
 	}
@@ -337,10 +340,11 @@ func (p *pass) enlarged(e, more *entry) (pal.Placement, bool) {
 
 // pays says whether it pays a gang to grow that would take less time for what is left of
 // its work: what it saves for as long as GPUs are lent must be more than twice what its
-// restarts cost, a second one if it is to give the GPUs back before it ends.
+// restarts cost, a second one if it is to give the GPUs back before it ends. GPUs are lent
+// for as long as they were lately, or as nobody has waited by now.
 func (p *pass) pays(e *entry, was, takes float64) bool {
 	lasts, restarts := takes, 1.0
-	if l := float64(p.lentFor); l > 0 && l < takes {
+	if l := float64(max(p.lentFor, p.now-p.wantedAt)); p.lentFor > 0 && l < takes {
 		lasts, restarts = l, 2
 	}
 	return lasts*(was/takes-1) > 2*restarts*float64(e.job.RestartCost)
@@ -388,10 +392,14 @@ func (q *Queue) Settled(id string) {
 
 // resizesFrom calls soon with each time from which an elastic gang may change its size
 // that may not now.
-func (q *Queue) resizesFrom(soon func(time.Duration)) {
+func (q *Queue) resizesFrom(now time.Duration, soon func(time.Duration)) {
 	for _, e := range q.elastics {
-		if n := len(e.placement.Members); n < e.full.MemberSets[0].Members || n > e.job.Least && len(q.live) > 0 {
+		n := len(e.placement.Members)
+		if n < e.full.MemberSets[0].Members || n > e.job.Least && len(q.live) > 0 {
 			soon(e.safeUntil)
+		}
+		if n < e.full.MemberSets[0].Members && len(q.live) == 0 && q.lentFor > 0 {
+			soon(now + max(minRuns*e.job.RestartCost, now-q.wantedAt)) // it may pay then, see pays
 		}
 	}
 }

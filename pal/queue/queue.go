@@ -127,6 +127,7 @@ type Queue struct {
 	leastCosts    map[signature]float64
 	movesFrom     time.Duration // see NoMoves
 	lentFor       time.Duration // how long growths of elastic gangs last; 0: not known
+	wantedAt      time.Duration // when a gang waited last, after a pass
 	forecasts     forecasts     // of starts
 }
 

@@ -36,7 +36,7 @@ func (q *Queue) Wake(now time.Duration) (at time.Duration, ok bool) {
 	if q.opt.Preempt && len(q.live) > 0 {
 		q.stopsFrom(now, soon)
 	}
-	q.resizesFrom(soon)
+	q.resizesFrom(now, soon)
 	if q.opt.Migrate && len(q.live) == 0 {
 		for _, e := range q.running {
 			if e.job.Migratable && e.placement.Cost() > 1 {
