@@ -83,7 +83,7 @@ func benchPlacer(b *testing.B, s *nomad.State, prof *profile.Profile) *Placer {
 		b.Fatal(err)
 	}
 	p.state, p.profile = s, prof
-	if err := p.look(time.Now()); err != nil { // the first builds everything
+	if err := p.updateView(time.Now()); err != nil { // the first builds everything
 		b.Fatal(err)
 	}
 	return p
@@ -111,7 +111,7 @@ func (p *Placer) pass(b *testing.B, want int) {
 	for _, a := range p.state.AllocsOf(nomad.JobKey{Namespace: "default", ID: "busy7"}) {
 		p.state.PutAlloc(a)
 	}
-	if err := p.look(now); err != nil {
+	if err := p.updateView(now); err != nil {
 		b.Fatal(err)
 	}
 	p.track(b.Context())

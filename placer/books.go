@@ -63,7 +63,7 @@ func (l *lot) write(ctx context.Context) {
 	for i, e := range l.entries {
 		calls = append(calls, call{do: func() { l.errs[i] = e.write(ctx) }})
 	}
-	l.panicked = call{do: func() { inParallel(calls) }}.guarded()
+	l.panicked = call{do: func() { inParallel(calls) }}.runRecovered()
 }
 
 // booksWritten is closed when the lot under way is written; nil: none is under way.

@@ -67,12 +67,12 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 		return err
 	}
 	p.lastCycle = now
-	p.remember(ctx, now)
+	p.restoreLearned(ctx, now)
 	p.ready, p.moves = append(p.ready, p.moves...), nil
 	if p.mayTry(notingFailures, now) {
 		p.trouble(notingFailures, p.noteFailures(ctx, now))
 	}
-	if err := p.look(now); err != nil {
+	if err := p.updateView(now); err != nil {
 		return err
 	}
 	p.syncWindows(now)
@@ -84,7 +84,7 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 	if p.hooks.Ledger != nil {
 		p.hooks.Ledger(p.checkLedger())
 	}
-	p.join(ctx, now)
+	p.enqueueSubmissions(ctx, now)
 	if err := p.decide(ctx, now); err != nil {
 		return err
 	}
@@ -146,7 +146,7 @@ const followAll = 10 * time.Second
 // quarantine are those of a node that is back but has not yet said what it still runs, and
 // those of purged jobs whose tasks may still run: Nomad counts both as free.
 func (p *Placer) viewOptions(now time.Time) nomad.ViewOptions {
-	o := p.cfg.viewOptions(p.profile, p.given(now))
+	o := p.cfg.viewOptions(p.profile, p.heldGPUs(now))
 	o.Quarantined = failure.Out(p.failureHistory.quarantine, now)
 	maps.Copy(o.Quarantined, p.state.Reconnecting(now))
 	maps.Copy(o.Quarantined, p.state.Purged(now))
@@ -165,8 +165,8 @@ func (c Config) viewOptions(prof *profile.Profile, held map[nomad.JobKey][]strin
 	return o
 }
 
-// look brings the view up to date, or rebuilds it and tells the queue.
-func (p *Placer) look(now time.Time) error {
+// updateView brings the view up to date, or rebuilds it and tells the queue.
+func (p *Placer) updateView(now time.Time) error {
 	if p.view != nil && p.view.Update(p.state, p.viewOptions(now)) {
 		return nil
 	}
@@ -199,21 +199,21 @@ func (p *Placer) track(ctx context.Context) {
 	for _, k := range keys {
 		p.trackJob(ctx, k)
 	}
-	p.off() // not deferred: a panic leaves it on
+	p.endJob() // not deferred: a panic leaves it on
 	if others {
 		p.reconsider()
 	}
 }
 
 func (p *Placer) trackJob(ctx context.Context, k nomad.JobKey) {
-	p.on(k)
+	p.beginJob(k)
 	job := p.state.Jobs[k]
 	if job == nil {
 		p.drop(k)
 		return
 	}
 	if reason, ok := p.asideNow(job, p.now); ok {
-		p.trackAside(k, job, reason)
+		p.trackIsolated(k, job, reason)
 		return
 	}
 	st := gang.Observe(p.state, job).WithLost(world{p})
@@ -225,7 +225,7 @@ func (p *Placer) trackJob(ctx context.Context, k nomad.JobKey) {
 		t = p.add(k)
 	}
 	t.quiet = false
-	p.leaveLimbo(job)
+	p.releaseUnconfirmed(job)
 	o := gang.Observation{Observed: st}
 	if st.Ours() {
 		o.Request, o.Refused = p.requestOf(st)
@@ -236,8 +236,8 @@ func (p *Placer) trackJob(ctx context.Context, k nomad.JobKey) {
 	}
 }
 
-// trackAside keeps a job in sight that is left alone.
-func (p *Placer) trackAside(k nomad.JobKey, job *api.Job, reason string) {
+// trackIsolated keeps a job in sight that is left alone.
+func (p *Placer) trackIsolated(k nomad.JobKey, job *api.Job, reason string) {
 	t := p.jobs[k]
 	if t == nil {
 		t = p.add(k)

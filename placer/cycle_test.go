@@ -23,7 +23,7 @@ import (
 func pass(t *testing.T, p *Placer, s *nomad.State, now time.Time) []queue.Action {
 	t.Helper()
 	p.state = s
-	if err := p.look(now); err != nil {
+	if err := p.updateView(now); err != nil {
 		t.Fatal(err)
 	}
 	p.track(t.Context())

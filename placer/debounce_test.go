@@ -28,7 +28,7 @@ func TestDebounce(t *testing.T) {
 		p.events = events
 		ended := make(chan error, 1)
 		done := make(chan error)
-		go func() { done <- p.follow(ctx, ended) }()
+		go func() { done <- p.runCycles(ctx, ended) }()
 		synctest.Wait()
 		index := uint64(1)
 		hear := func(gap time.Duration, kind string, want time.Duration) {

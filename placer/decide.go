@@ -40,7 +40,7 @@ func (p *Placer) decide(ctx context.Context, now time.Time) error {
 	starts := p.arrived(now)
 	for _, a := range p.queue.Decide(since(now), p.view.Cluster) {
 		t := p.byID(a.Job)
-		p.on(keyOf(a.Job))
+		p.beginJob(keyOf(a.Job))
 		switch {
 		case t == nil:
 			p.queue.Removed(since(now), a.Job)
@@ -64,14 +64,14 @@ func (p *Placer) decide(ctx context.Context, now time.Time) error {
 			p.move(ctx, t, a.Placement, now)
 		}
 	}
-	p.off()
+	p.endJob()
 	p.again = p.again || len(starts) >= startsPerCycle
 	p.commitAll(ctx, starts, now)
 	for _, s := range starts {
-		p.on(s.t.Key)
+		p.beginJob(s.t.Key)
 		p.committed(ctx, s, now)
 	}
-	p.off()
+	p.endJob()
 	return ctx.Err()
 }
 
@@ -178,10 +178,10 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 	p.hooks.Meter.Registered(string(gang.ToStart), outcome(s.err))
 	p.audit(t.Key, "registered", s.err, "purpose", gang.ToStart, "over", *t.Job.JobModifyIndex, "gpus", gpuIDs(p.view, s.Placement.GPUs()), "waited", s.Record.Waited.Round(time.Millisecond))
 	if s.err != nil {
-		p.keepAside(s, now)
+		p.holdUnconfirmed(s, now)
 		if t.submission != nil {
 			p.step(ctx, t, gang.NotNow{Of: gang.Commit{Start: s.Start}})
-			p.turnedAway(ctx, s, now)
+			p.registerWithGate(ctx, s, now)
 			return
 		}
 		p.step(ctx, t, gang.Failure{Of: gang.Commit{Start: s.Start}, Err: s.err})

@@ -28,7 +28,7 @@ func inParallel(calls []call) {
 	workers.SetLimit(writes)
 	panics := make([]*callPanic, len(calls))
 	for i, c := range calls {
-		workers.Go(func() error { panics[i] = c.guarded(); return nil })
+		workers.Go(func() error { panics[i] = c.runRecovered(); return nil })
 	}
 	_ = workers.Wait() // no call returns an error
 	for _, panicked := range panics {

@@ -23,7 +23,7 @@ func (p *Placer) step(ctx context.Context, t *tracked, e gang.Event) {
 		todo := t.Step(e, world{p})
 		e = nil
 		for _, effect := range todo {
-			if e = p.carryOut(ctx, t, effect); e != nil && !gang.Asks(effect) {
+			if e = p.carryOut(ctx, t, effect); e != nil && !gang.AwaitsAnswer(effect) {
 				panic("an effect within the placer has an answer")
 			}
 		}
@@ -33,7 +33,7 @@ func (p *Placer) step(ctx context.Context, t *tracked, e gang.Event) {
 
 // carryOut does what a gang wants done, and returns the answer, nil if there is none.
 func (p *Placer) carryOut(ctx context.Context, t *tracked, e gang.Effect) gang.Event {
-	if !gang.Asks(e) {
+	if !gang.AwaitsAnswer(e) {
 		p.carryOutHere(t, e)
 		return nil
 	}
@@ -203,7 +203,7 @@ func (p *Placer) notePlaced(t *tracked, r gang.Record) {
 		slowdown = c.Cost
 	}
 	p.hooks.Meter.Placed(t.Key.Namespace, string(t.Request.Gang.Class), r.Waited, slowdown)
-	p.tellPlaced(t, r)
+	p.emitPlaced(t, r)
 }
 
 // noteFinished counts how long a gang took, of which its author had said how long it
@@ -229,7 +229,7 @@ func (p *Placer) logOf(t *tracked, e gang.Log) {
 
 // register registers a rewriting that chooses no GPUs for a waiting gang.
 func (p *Placer) register(ctx context.Context, t *tracked, e gang.Register) (gang.Event, error) {
-	if e.Why != gang.ToUndo && p.newsOf(t.Key) {
+	if e.Why != gang.ToUndo && p.hasNews(t.Key) {
 		p.again = true
 		return nil, fmt.Errorf("registering job %q: %w: news of it came meanwhile", t.Key.ID, nomad.ErrConflict)
 	}

@@ -174,8 +174,8 @@ func (p *Placer) noteState(t *tracked, was gang.State) {
 	}
 }
 
-// tellPlaced notes a decision that is in force.
-func (p *Placer) tellPlaced(t *tracked, r Record) {
+// emitPlaced notes a decision that is in force.
+func (p *Placer) emitPlaced(t *tracked, r Record) {
 	c := r.Decision.Chosen
 	if p.hooks.Events == nil || c == nil {
 		return
@@ -200,8 +200,8 @@ func on(c *pal.Choice) string {
 	return fmt.Sprintf("on %d nodes", c.Nodes)
 }
 
-// noteTroubled notes allocations that failed, and GPUs that are kept out from now on.
-func (p *Placer) noteTroubled(found []Failure, before map[string]Quarantine) {
+// emitFailures notes allocations that failed, and GPUs that are kept out from now on.
+func (p *Placer) emitFailures(found []Failure, before map[string]Quarantine) {
 	if p.hooks.Events == nil {
 		return
 	}

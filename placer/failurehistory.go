@@ -54,22 +54,22 @@ func ReadQuarantine(ctx context.Context, c *nomad.Client) (map[string]Quarantine
 func (h *failureHistory) read(ctx context.Context, c *nomad.Client, now time.Time) error {
 	kept, err := store.In(c).Quarantine().Read(ctx)
 	if err == nil || store.Unreadable(err) {
-		h.take(kept)
+		h.setQuarantine(kept)
 		h.readAt = now
 	}
 	return err
 }
 
-func (h *failureHistory) take(kept store.Value[map[string]Quarantine]) {
+func (h *failureHistory) setQuarantine(kept store.Value[map[string]Quarantine]) {
 	if h.quarantine, h.index = kept.Of, kept.Index; h.quarantine == nil {
 		h.quarantine = map[string]Quarantine{}
 	}
 }
 
-// recall reads what earlier placers remembered, and every now and then whether
+// load reads what earlier placers remembered, and every now and then whether
 // an operator has lifted a quarantine. What is unreadable is as if it were not
 // there, which the error says.
-func (h *failureHistory) recall(ctx context.Context, c *nomad.Client, now time.Time) (err error) {
+func (h *failureHistory) load(ctx context.Context, c *nomad.Client, now time.Time) (err error) {
 	switch {
 	case h.readAt.IsZero():
 		failures, odd := store.In(c).Failures().Read(ctx)
@@ -89,10 +89,10 @@ func (h *failureHistory) knows(a *nomad.Alloc) bool {
 	return a.ModifyIndex <= h.dropped || slices.ContainsFunc(h.failures, func(f Failure) bool { return f.Alloc == a.ID })
 }
 
-// takeIn are those of the failures, oldest first, that are judged: no more than are
+// newestJudgeable are those of the failures, oldest first, that are judged: no more than are
 // kept. There are more where a placer comes to a cluster that has had none, or where
 // what was kept is lost.
-func (h *failureHistory) takeIn(found []Failure) []Failure {
+func (h *failureHistory) newestJudgeable(found []Failure) []Failure {
 	latest := failureHistory{failures: found}
 	latest.trimFailures()
 	h.skipped = latest.dropped
@@ -107,24 +107,24 @@ func (h *failureHistory) note(ctx context.Context, c *nomad.Client, found []Fail
 	var next *failureHistory
 	kept, err := store.In(c).Quarantine().Change(ctx, store.Value[map[string]Quarantine]{Of: h.quarantine, Index: h.index},
 		func(is store.Value[map[string]Quarantine]) (map[string]Quarantine, error) {
-			h.take(is)
-			next, spared = h.with(found, known, now)
+			h.setQuarantine(is)
+			next, spared = h.withFailures(found, known, now)
 			return next.quarantine, nil
 		})
-	h.take(kept)
+	h.setQuarantine(kept)
 	if err != nil {
 		return nil, err
 	}
 	if err := store.In(c).Failures().Write(ctx, store.Failures{Kept: next.failures, Dropped: next.dropped}); err != nil {
 		return nil, err
 	}
-	next.take(kept)
+	next.setQuarantine(kept)
 	*h = *next
 	return spared, nil
 }
 
-// with is the history with further failures.
-func (h *failureHistory) with(found []Failure, known failure.Evidence, now time.Time) (next *failureHistory, spared []failure.Strike) {
+// withFailures is the history with further failures.
+func (h *failureHistory) withFailures(found []Failure, known failure.Evidence, now time.Time) (next *failureHistory, spared []failure.Strike) {
 	copied := *h
 	next = &copied
 	next.failures, next.quarantine = slices.Clone(h.failures), maps.Clone(h.quarantine)

@@ -97,7 +97,7 @@ func TestLiftQuarantine(t *testing.T) {
 	}
 	out := func(h *failureHistory, at time.Time) map[string]bool { return failure.Out(h.quarantine, at) }
 	agent := failureHistory{}
-	if err := agent.recall(ctx, c, now); err != nil {
+	if err := agent.load(ctx, c, now); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := agent.note(ctx, c, broken("a1", "g1", "g2", "g3"), failure.Evidence{}, now); err != nil {
@@ -127,7 +127,7 @@ func TestLiftQuarantine(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, after := range []time.Duration{quarantineReread / 2, quarantineReread} {
-		if err := agent.recall(ctx, c, now.Add(after)); err != nil {
+		if err := agent.load(ctx, c, now.Add(after)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -151,7 +151,7 @@ func TestLiftedStartsAnew(t *testing.T) {
 	fail := func(jobs ...string) {
 		for _, job := range jobs {
 			now = now.Add(time.Minute)
-			next, _ := h.with([]Failure{{At: now, Job: job, Alloc: job, Cause: User, GPUs: []string{"g1"}}}, known, now)
+			next, _ := h.withFailures([]Failure{{At: now, Job: job, Alloc: job, Cause: User, GPUs: []string{"g1"}}}, known, now)
 			h = *next
 		}
 	}
@@ -196,7 +196,7 @@ func TestHistoryFits(t *testing.T) {
 		}
 	}
 	again := failureHistory{}
-	if err := again.recall(ctx, c, now); err != nil {
+	if err := again.load(ctx, c, now); err != nil {
 		t.Fatal(err)
 	}
 	for i, a := range allocs {

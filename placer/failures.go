@@ -52,7 +52,7 @@ func (h *failureHistory) failedOn(k nomad.JobKey, now time.Time) map[string]bool
 // noteFailures looks for allocations that failed since the last cycle, and
 // draws the consequences for their GPUs.
 func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
-	switch err := p.failureHistory.recall(ctx, p.nomad, now); {
+	switch err := p.failureHistory.load(ctx, p.nomad, now); {
 	case store.Unreadable(err):
 		p.log.Warn("cannot read the stored failures or quarantine; starting with empty ones", "error", err)
 	case err != nil:
@@ -72,7 +72,7 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 		return nil
 	}
 	slices.SortFunc(found, func(a, b Failure) int { return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.Alloc, b.Alloc)) })
-	found = p.failureHistory.takeIn(found)
+	found = p.failureHistory.newestJudgeable(found)
 	for _, f := range found {
 		p.hooks.Meter.Failed(string(f.Cause))
 		p.log.Warn("allocation failed", "job", f.Job, "namespace", f.Namespace, "node", f.Node, "cause", f.Cause, "reason", f.Reason)
@@ -87,7 +87,7 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 		p.log.Warn("a GPU is suspect, but the quarantine for failing jobs is full", "gpu", s.GPU, "reason", s.Reason)
 	}
 	if err == nil {
-		p.noteTroubled(found, before)
+		p.emitFailures(found, before)
 	}
 	return err
 }

@@ -54,7 +54,7 @@ func FuzzRecord(f *testing.F) {
 		s.PutJob(job)
 		now := p.tick()
 		p.state = s
-		if err := p.look(now); err != nil {
+		if err := p.updateView(now); err != nil {
 			t.Fatal(err)
 		}
 		p.track(t.Context())

@@ -20,29 +20,29 @@ import (
 // again without it, from what Nomad says. The job is left alone until its author
 // changes it, and if it is met again and again, for a growing while after that.
 
-// asideFor is how long a job is left alone, changed or not, that broke the placer
-// twice; it doubles each time, up to asideMost.
+// isolateFor is how long a job is left alone, changed or not, that broke the placer
+// twice; it doubles each time, up to isolateMost.
 const (
-	asideFor  = 10 * time.Second
-	asideMost = time.Hour
+	isolateFor  = 10 * time.Second
+	isolateMost = time.Hour
 )
 
-// aside is a job that broke the placer.
-type aside struct {
+// isolatedJob is a job that broke the placer.
+type isolatedJob struct {
 	index  uint64 // JobModifyIndex of the job as it did
 	until  time.Time
 	times  int
 	reason string
 }
 
-// on notes which job is being worked on.
-func (p *Placer) on(k nomad.JobKey) { p.working = k }
+// beginJob notes which job is being worked on.
+func (p *Placer) beginJob(k nomad.JobKey) { p.working = k }
 
-// off notes that none is.
-func (p *Placer) off() { p.working = nomad.JobKey{} }
+// endJob notes that none is.
+func (p *Placer) endJob() { p.working = nomad.JobKey{} }
 
-// culprit is the job that was being worked on; ok is false where none was.
-func (p *Placer) culprit() (k nomad.JobKey, ok bool) {
+// jobAtFault is the job that was being worked on; ok is false where none was.
+func (p *Placer) jobAtFault() (k nomad.JobKey, ok bool) {
 	k = p.working
 	if k == (nomad.JobKey{}) {
 		k = keyOf(p.queue.Trying())
@@ -50,8 +50,8 @@ func (p *Placer) culprit() (k nomad.JobKey, ok bool) {
 	return k, k != nomad.JobKey{}
 }
 
-// setAside leaves a job alone that broke the placer.
-func (p *Placer) setAside(k nomad.JobKey, panicked any, now time.Time) {
+// isolateJob leaves a job alone that broke the placer.
+func (p *Placer) isolateJob(k nomad.JobKey, panicked any, now time.Time) {
 	a := p.aside[k]
 	a.times++
 	a.reason = fmt.Sprintf("the placer met a bug of its own in this job, and leaves it alone until it is changed: %v. Please report it, with the agent's log", panicked)
@@ -59,7 +59,7 @@ func (p *Placer) setAside(k nomad.JobKey, panicked any, now time.Time) {
 		a.index = *job.JobModifyIndex
 	}
 	if a.times > 1 {
-		a.until = now.Add(min(asideFor<<min(a.times-2, 20), asideMost))
+		a.until = now.Add(min(isolateFor<<min(a.times-2, 20), isolateMost))
 	}
 	p.aside[k] = a
 }
@@ -73,15 +73,15 @@ func (p *Placer) asideNow(job *api.Job, now time.Time) (reason string, ok bool) 
 	return a.reason, true
 }
 
-// broken takes in a panic: it sets aside the job at fault, forgets all that was
+// recoverFromPanic takes in a panic: it sets aside the job at fault, forgets all that was
 // derived from Nomad's state, and returns the panic as an error.
-func (p *Placer) broken(panicked any, now time.Time) error {
+func (p *Placer) recoverFromPanic(panicked any, now time.Time) error {
 	stack := string(debug.Stack())
 	var in *callPanic
 	if c, ok := panicked.(*callPanic); ok {
 		in, panicked, stack = c, c.value, c.stack
 	}
-	k, ok := p.culprit()
+	k, ok := p.jobAtFault()
 	if in != nil {
 		k, ok = in.job, in.job != nomad.JobKey{}
 	}
@@ -92,7 +92,7 @@ func (p *Placer) broken(panicked any, now time.Time) error {
 	}
 	switch {
 	case ok && p.state != nil:
-		p.setAside(k, panicked, now)
+		p.isolateJob(k, panicked, now)
 		p.log.Error("a bug while handling one job; setting that job aside", "job", k.ID, "namespace", k.Namespace, "panic", panicked, "stack", stack)
 	default:
 		p.log.Error("a bug; starting again", "panic", panicked, "stack", stack)
@@ -101,25 +101,25 @@ func (p *Placer) broken(panicked any, now time.Time) error {
 	return fmt.Errorf("%w: %v", ErrInvariant, panicked)
 }
 
-// isolate does something that changes nothing but the queue's and the view's
+// isolatePanics does something that changes nothing but the queue's and the view's
 // what-ifs, and says whether it came to its end. Where a job breaks it, that job is
 // set aside, and isolate is to be called again. A panic of unknown cause goes on.
-func (p *Placer) isolate(do func()) (done bool) {
+func (p *Placer) isolatePanics(do func()) (done bool) {
 	defer func() {
 		r := recover()
 		if r == nil {
 			return
 		}
-		k, ok := p.culprit()
+		k, ok := p.jobAtFault()
 		job := p.state.Jobs[k]
 		if _, again := p.aside[k]; !ok || job == nil || again {
 			panic(r)
 		}
 		p.log.Error("a bug while handling one job; setting that job aside", "job", k.ID, "namespace", k.Namespace, "panic", r, "stack", string(debug.Stack()))
-		p.setAside(k, r, p.now)
+		p.isolateJob(k, r, p.now)
 		p.queue.Removed(0, k.String())
-		p.off()
-		p.trackAside(k, job, p.aside[k].reason)
+		p.endJob()
+		p.trackIsolated(k, job, p.aside[k].reason)
 	}()
 	do()
 	return true
@@ -133,7 +133,7 @@ func (p *Placer) reset() {
 	}
 	p.queue, p.jobs, p.order, p.view, p.runHistory = q, map[nomad.JobKey]*tracked{}, nil, nil, runHistory{}
 	p.moves, p.ready, p.followed = nil, nil, followed{}
-	p.off()
+	p.endJob()
 }
 
 // callPanic is a panic of one of several calls that ran at a time.
@@ -143,9 +143,9 @@ type callPanic struct {
 	stack string
 }
 
-// survived is do's error, or its panic as one. A panic in a goroutine of its own is
+// recoverPanic is do's error, or its panic as one. A panic in a goroutine of its own is
 // the end of the process, whoever is to blame for it.
-func survived(log hclog.Logger, what string, do func() error) (err error) {
+func recoverPanic(log hclog.Logger, what string, do func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			log.Error("a bug", "in", what, "panic", r, "stack", string(debug.Stack()))
@@ -161,8 +161,8 @@ type call struct {
 	do  func()
 }
 
-// guarded does it and returns its panic, nil for none.
-func (c call) guarded() (panicked *callPanic) {
+// runRecovered does it and returns its panic, nil for none.
+func (c call) runRecovered() (panicked *callPanic) {
 	defer func() {
 		switch r := recover().(type) {
 		case nil:

@@ -56,7 +56,7 @@ func TestPanicSetsAside(t *testing.T) {
 			once := func() (err error) {
 				defer func() {
 					if r := recover(); r != nil {
-						err = p.broken(r, now)
+						err = p.recoverFromPanic(r, now)
 					}
 				}()
 				s, prof, err := benchState(2, 0)
@@ -66,7 +66,7 @@ func TestPanicSetsAside(t *testing.T) {
 				s.PutJob(bad)
 				s.PutJob(good)
 				p.state, p.profile = s, prof
-				if err := p.look(now); err != nil {
+				if err := p.updateView(now); err != nil {
 					return err
 				}
 				p.track(t.Context())
@@ -144,11 +144,11 @@ func TestAsideUntilChanged(t *testing.T) {
 	for times := 1; times <= 3; times++ {
 		index := uint64(times)
 		p.state.PutJob(job(index))
-		p.setAside(k, errors.New("x"), now)
+		p.isolateJob(k, errors.New("x"), now)
 		if !apart(index, now.Add(24*time.Hour)) {
 			t.Errorf("time %d: unchanged, it comes back", times)
 		}
-		left := map[int]time.Duration{1: 0, 2: asideFor, 3: 2 * asideFor}[times]
+		left := map[int]time.Duration{1: 0, 2: isolateFor, 3: 2 * isolateFor}[times]
 		if left > 0 && !apart(index+1, now.Add(left-1)) {
 			t.Errorf("time %d: changed, it comes back before %v", times, left)
 		}

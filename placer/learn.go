@@ -81,20 +81,20 @@ func nameOf(job *api.Job) nomad.JobKey {
 // Run learns until ctx ends. What fails is logged and tried again; a job that it
 // meets a bug in is one that nothing is learned of.
 func (l *Learner) Run(ctx context.Context) {
-	_ = survived(l.log, "remembered application classes", func() error { l.recall(ctx); return nil })
+	_ = recoverPanic(l.log, "remembered application classes", func() error { l.recall(ctx); return nil })
 	watched := map[nomad.JobKey]*study{}
 	tick := time.NewTicker(l.every)
 	defer tick.Stop()
 	for n := 0; ; n++ {
 		if n%relistEvery == 0 {
-			err := survived(l.log, "watching jobs", func() error { return l.relist(ctx, watched) })
+			err := recoverPanic(l.log, "watching jobs", func() error { return l.relist(ctx, watched) })
 			if err != nil && ctx.Err() == nil {
 				l.log.Warn("cannot watch jobs for their application class", "error", err)
 			}
 		}
 		for _, k := range slices.SortedFunc(maps.Keys(watched), nomad.JobKey.Compare) {
 			s := watched[k]
-			if survived(l.log, "learning of job "+k.String(), func() error { l.read(ctx, k, s); return nil }) != nil {
+			if recoverPanic(l.log, "learning of job "+k.String(), func() error { l.read(ctx, k, s); return nil }) != nil {
 				s.done = true
 			}
 		}

@@ -26,7 +26,7 @@ func ledgerPlacer(t *testing.T, on ...int) *Placer {
 		t.Fatal(err)
 	}
 	p.state, p.profile, p.now = s, prof, time.Now()
-	if err := p.look(p.now); err != nil {
+	if err := p.updateView(p.now); err != nil {
 		t.Fatal(err)
 	}
 	k := p.add(busy0)
@@ -82,7 +82,7 @@ func TestQueueFollowsLedger(t *testing.T) {
 			a := *p.state.AllocsOf(busy0)[0]
 			a.GPUs = a.GPUs[1:]
 			p.state.PutAlloc(&a)
-			if err := p.look(p.now); err != nil {
+			if err := p.updateView(p.now); err != nil {
 				t.Fatal(err)
 			}
 			if p.checkLedger() == nil {

@@ -25,17 +25,17 @@ func (p *Placer) distrustPins(now time.Time) {
 	}
 }
 
-// lookWithoutForged brings the view of a snapshot, which has read all records, to what
+// updateViewWithoutForgedPins brings the view of a snapshot, which has read all records, to what
 // an agent at work believes. What was registered a moment ago may not be recorded
 // yet.
-func (p *Placer) lookWithoutForged(ctx context.Context, now time.Time) error {
+func (p *Placer) updateViewWithoutForgedPins(ctx context.Context, now time.Time) error {
 	for _, t := range p.sorted() {
 		if t.Nomad == gang.Starting && now.Sub(time.Unix(0, *t.Job.SubmitTime)).Abs() < recordComes {
 			p.state.Own(t.Key, t.Pins.GPUs())
 		}
 	}
 	p.state.OnlyOwnPins()
-	if err := p.look(now); err != nil {
+	if err := p.updateView(now); err != nil {
 		return err
 	}
 	p.track(ctx)

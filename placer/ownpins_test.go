@@ -23,7 +23,7 @@ func TestDistrustPins(t *testing.T) {
 		want  bool
 	}{{0, true}, {pinsGrace - 1, true}, {pinsGrace, false}, {pinsGrace + time.Hour, false}} {
 		p.distrustPins(began.Add(c.after))
-		if got := p.state.Believes(nomad.JobKey{ID: "j"}, pins); got != c.want {
+		if got := p.state.TrustsPins(nomad.JobKey{ID: "j"}, pins); got != c.want {
 			t.Errorf("after %v: %v", c.after, got)
 		}
 	}

@@ -65,9 +65,9 @@ type Placer struct {
 	order     []*tracked // the jobs by key; rebuilt where it has not as many
 	clock     clock
 	now       time.Time // of the cycle, by the clock
-	limbo     map[nomad.JobKey]limbo
-	aside     map[nomad.JobKey]aside
-	working   nomad.JobKey // see on
+	limbo     map[nomad.JobKey]unconfirmedStart
+	aside     map[nomad.JobKey]isolatedJob
+	working   nomad.JobKey // see beginJob
 	troubles  map[string]trouble
 	// missed: an event could not be read, so that the state is not to be trusted.
 	missed     bool
@@ -133,7 +133,7 @@ func New(c *nomad.Client, cfg Config, log hclog.Logger, hooks Hooks) (*Placer, e
 	if err != nil {
 		return nil, fmt.Errorf("placer configuration: %w", err)
 	}
-	return &Placer{nomad: c, cfg: cfg, log: log, hooks: hooks, queue: q, jobs: map[nomad.JobKey]*tracked{}, clock: newClock(), now: time.Now().Round(0), limbo: map[nomad.JobKey]limbo{}, aside: map[nomad.JobKey]aside{}, troubles: map[string]trouble{}, submissions: make(chan *submission), evaluationLimit: newEvaluationLimit()}, nil
+	return &Placer{nomad: c, cfg: cfg, log: log, hooks: hooks, queue: q, jobs: map[nomad.JobKey]*tracked{}, clock: newClock(), now: time.Now().Round(0), limbo: map[nomad.JobKey]unconfirmedStart{}, aside: map[nomad.JobKey]isolatedJob{}, troubles: map[string]trouble{}, submissions: make(chan *submission), evaluationLimit: newEvaluationLimit()}, nil
 }
 
 // Vitals are the signs of life of [Placer.Run].
@@ -170,10 +170,10 @@ func (p *Placer) Run(ctx context.Context) error {
 // placer that lost its way forgets all and starts again, without the job in which
 // it met the bug.
 func (p *Placer) safely(ctx context.Context) (err error) {
-	defer p.letGo()
+	defer p.interruptSubmissions()
 	defer func() {
 		if r := recover(); r != nil {
-			err = p.broken(r, p.tick())
+			err = p.recoverFromPanic(r, p.tick())
 			p.state, p.pinsUntil = nil, time.Time{}
 		}
 	}()
@@ -207,7 +207,7 @@ func (p *Placer) session(ctx context.Context) error {
 				return ctx.Err()
 			}
 		}
-		ended <- survived(p.log, "the event stream", func() error { return stream.Run(take) })
+		ended <- recoverPanic(p.log, "the event stream", func() error { return stream.Run(take) })
 	})
 	defer reader.Wait()
 	defer stream.Close()
@@ -217,7 +217,7 @@ func (p *Placer) session(ctx context.Context) error {
 	}
 	p.state.Begun(begun)
 	p.runHistory.due, p.usage.due = !p.runHistory.loaded, !p.usage.loaded
-	return p.follow(ctx, ended)
+	return p.runCycles(ctx, ended)
 }
 
 // news is what has been heard since the last cycle.
@@ -231,10 +231,10 @@ const (
 	change
 )
 
-// follow runs a cycle after each batch of events, and by time. Between cycles
+// runCycles runs a cycle after each batch of events, and by time. Between cycles
 // that only take in progress it waits (debounce): in a burst Nomad tells of every
 // single allocation, and a cycle goes over all jobs.
-func (p *Placer) follow(ctx context.Context, ended <-chan error) error {
+func (p *Placer) runCycles(ctx context.Context, ended <-chan error) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	wake := time.NewTimer(0)
@@ -251,7 +251,7 @@ func (p *Placer) follow(ctx context.Context, ended <-chan error) error {
 		// What came while everything was read may tell what no list has any more.
 		heard = max(heard, p.applyAll())
 		for heard == change || heard == progress && !time.Now().Before(debounced) {
-			if heard, debounced, err = p.round(ctx); err != nil {
+			if heard, debounced, err = p.runCycle(ctx); err != nil {
 				return err
 			}
 		}
@@ -308,9 +308,9 @@ func (p *Placer) eachSecond() news {
 // could not be read.
 const resyncAfterMiss = 10 * time.Second
 
-// round runs a cycle. It says what was heard meanwhile, and until when the placer
+// runCycle runs a cycle. It says what was heard meanwhile, and until when the placer
 // rests.
-func (p *Placer) round(ctx context.Context) (heard news, debounced time.Time, err error) {
+func (p *Placer) runCycle(ctx context.Context) (heard news, debounced time.Time, err error) {
 	if ctx.Err() != nil {
 		return 0, debounced, ctx.Err()
 	}
@@ -323,7 +323,7 @@ func (p *Placer) round(ctx context.Context) (heard news, debounced time.Time, er
 	p.keepBooks(ctx, p.now)
 	p.vitals.CycleEnded(time.Now())
 	p.hooks.Meter.Cycle(time.Since(began))
-	debounced = time.Now().Add(rest(time.Since(began)))
+	debounced = time.Now().Add(debounceFor(time.Since(began)))
 	heard = p.applyAll()
 	if p.takeSubmissions() || p.again {
 		heard = change
@@ -348,8 +348,8 @@ func (p *Placer) resyncDue(ctx context.Context) (due bool, err error) {
 	return true, nil
 }
 
-// rest is how long the placer rests after a cycle that took so long.
-func rest(cycle time.Duration) time.Duration {
+// debounceFor is how long the placer rests after a cycle that took so long.
+func debounceFor(cycle time.Duration) time.Duration {
 	return min(max(10*time.Millisecond, 2*cycle), 200*time.Millisecond)
 }
 
@@ -388,9 +388,9 @@ func (p *Placer) listen() {
 	}
 }
 
-// newsOf says whether something of a job has come that this cycle does not know: an
+// hasNews says whether something of a job has come that this cycle does not know: an
 // answer from Nomad took long. What follows from that answer is put off.
-func (p *Placer) newsOf(k nomad.JobKey) bool {
+func (p *Placer) hasNews(k nomad.JobKey) bool {
 	p.listen()
 	return slices.ContainsFunc(p.heard, func(e nomad.Event) bool { return e.About() == k })
 }

@@ -113,10 +113,10 @@ func (p *Placer) publish(now time.Time) {
 	s.InTrouble, s.Allocated, s.Outliers = p.countGPUs(now)
 	waits := p.waitsOf(p.queue.Waiting(since(now), p.view.Cluster), p.view.Cluster)
 	for _, t := range p.sorted() {
-		p.on(t.Key)
+		p.beginJob(t.Key)
 		s.Jobs = append(s.Jobs, p.statusOf(t, waits))
 	}
-	p.off()
+	p.endJob()
 	p.mu.Lock()
 	p.status = s
 	p.mu.Unlock()

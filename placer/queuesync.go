@@ -35,14 +35,14 @@ func (p *Placer) syncQueue(ctx context.Context) {
 		if t.quiet {
 			continue
 		}
-		p.on(t.Key)
+		p.beginJob(t.Key)
 		p.step(ctx, t, gang.Sync{Unread: t.passedOver, After: t.after != "", Eligible: t.eligible})
 		if id := t.Key.String(); t.Placed && !slices.Equal(p.queue.On(id), p.view.Holds(t.Key)) {
 			p.queue.Holds(since(p.now), id, p.at(t))
 		}
 		t.quiet = t.Quiet()
 	}
-	p.off()
+	p.endJob()
 }
 
 // at is where a gang runs.

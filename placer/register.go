@@ -73,7 +73,7 @@ func (p *Placer) lookUp(ctx context.Context, job *api.Job, index uint64, unknown
 		return nil, fmt.Errorf("registering job %q: %w", *job.ID, nomad.ErrConflict)
 	case now == nil || *now.JobModifyIndex == index:
 		return nil, unknown
-	case gang.Wishes(now) != gang.Wishes(job), now.Stop != nil && *now.Stop: // or its author has stopped what came about
+	case gang.AuthorSpec(now) != gang.AuthorSpec(job), now.Stop != nil && *now.Stop: // or its author has stopped what came about
 		return nil, fmt.Errorf("registering job %q: %w", *job.ID, nomad.ErrConflict)
 	}
 	p.log.Info("a registration that Nomad did not answer has succeeded", "job", *job.ID, "namespace", *job.Namespace)

@@ -22,9 +22,9 @@ type runHistory struct {
 	at      time.Time
 }
 
-// remember tells the queue, once, what earlier placers learned and counted.
-func (p *Placer) remember(ctx context.Context, now time.Time) {
-	p.recallUsage(ctx, now)
+// restoreLearned tells the queue, once, what earlier placers learned and counted.
+func (p *Placer) restoreLearned(ctx context.Context, now time.Time) {
+	p.readUsage(ctx, now)
 	if p.runHistory.due && p.mayTry(readingRunTimes, now) {
 		p.trouble(readingRunTimes, p.readRunHistory(ctx))
 	}

@@ -46,7 +46,7 @@ func (s *Snapshot) Close() { s.p.nomad.API().Close() }
 // waiting is what each waiting job waits for. Callers hold mu.
 func (s *Snapshot) waiting() map[string]*wait {
 	for s.waits == nil {
-		s.p.isolate(func() { s.waits = s.waitsOf(s.p.view.Cluster) })
+		s.p.isolatePanics(func() { s.waits = s.waitsOf(s.p.view.Cluster) })
 	}
 	return s.waits
 }
@@ -112,25 +112,25 @@ func readSnapshot(ctx context.Context, c *nomad.Client, last *Placer, change fun
 	if err != nil {
 		return nil, err
 	}
-	if err := p.look(now); err != nil {
+	if err := p.updateView(now); err != nil {
 		return nil, err
 	}
-	for !p.isolate(func() {
+	for !p.isolatePanics(func() {
 		p.followed = followed{} // all of them
 		p.track(ctx)
 	}) {
 	}
-	p.recallAll(ctx)
+	p.readAllRecords(ctx)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	if err := p.lookWithoutForged(ctx, now); err != nil {
+	if err := p.updateViewWithoutForgedPins(ctx, now); err != nil {
 		return nil, err
 	}
 	p.syncWindows(now)
 	p.snapshotAfter(ctx, now, last)
 	s := &Snapshot{p: p, now: now, activity: activity}
-	for !p.isolate(func() { p.syncQueue(ctx) }) {
+	for !p.isolatePanics(func() { p.syncQueue(ctx) }) {
 	}
 	return s, nil
 }
@@ -181,9 +181,9 @@ const (
 	snapshotAnswer = 2 * time.Second
 )
 
-// recallAll reads the records of all jobs. Nobody waits for those of one job, or of
+// readAllRecords reads the records of all jobs. Nobody waits for those of one job, or of
 // one namespace.
-func (p *Placer) recallAll(ctx context.Context) {
+func (p *Placer) readAllRecords(ctx context.Context) {
 	p.timeBudget.within = snapshotWithin
 	p.reconcileAll(func(t *tracked) {
 		ctx, cancel := context.WithTimeout(ctx, snapshotAnswer)

@@ -84,11 +84,11 @@ func (p *Placer) takeSubmissions() (some bool) {
 	}
 }
 
-// join puts the jobs that have come into the queue, as Nomad would show them if
+// enqueueSubmissions puts the jobs that have come into the queue, as Nomad would show them if
 // they had been registered with their gates. Those that cannot start, whatever
 // the queue says, are not in it: Nomad has a job of that id, or they cannot be
 // served.
-func (p *Placer) join(ctx context.Context, now time.Time) {
+func (p *Placer) enqueueSubmissions(ctx context.Context, now time.Time) {
 	came := p.arriving
 	p.arriving = nil
 	for _, s := range came {
@@ -100,7 +100,7 @@ func (p *Placer) join(ctx context.Context, now time.Time) {
 		if _, aside := p.aside[k]; aside { // once Nomad has it, it is left alone
 			continue
 		}
-		p.on(k)
+		p.beginJob(k)
 		if p.state.Jobs[k] != nil || p.jobs[k] != nil || nomad.Template(s.job) || p.state.Queues.Refusal(s.job) != nil {
 			continue
 		}
@@ -114,7 +114,7 @@ func (p *Placer) join(ctx context.Context, now time.Time) {
 		p.step(ctx, t, gang.Observation{Observed: gang.Observe(p.state, job), Request: request})
 		p.step(ctx, t, gang.Sync{})
 	}
-	p.off()
+	p.endJob()
 }
 
 // asRegistered is the job as it would be if it had just been registered, with
@@ -145,7 +145,7 @@ func (p *Placer) waitingSubmissions(ctx context.Context, starts []*start) (calls
 	}
 	return calls, func(now time.Time) {
 		for i, s := range waiting {
-			p.waits(s, results[i], now)
+			p.submissionRegistered(s, results[i], now)
 		}
 	}
 }
@@ -164,8 +164,8 @@ func (p *Placer) registerAs(ctx context.Context, s *submission, job *api.Job, is
 	return r
 }
 
-// waits takes in that a job was registered with its gate, or was not.
-func (p *Placer) waits(s *submission, r submitted, now time.Time) {
+// submissionRegistered takes in that a job was registered with its gate, or was not.
+func (p *Placer) submissionRegistered(s *submission, r submitted, now time.Time) {
 	t := p.jobs[nomad.KeyOf(s.job)]
 	if t != nil && t.submission == s {
 		t.submission = nil
@@ -182,16 +182,16 @@ func (p *Placer) waits(s *submission, r submitted, now time.Time) {
 	p.answer(s, r)
 }
 
-// turnedAway takes in that a job could not be registered with its pins. Where it
+// registerWithGate takes in that a job could not be registered with its pins. Where it
 // is not Nomad that refused the author, it is registered with its gate.
-func (p *Placer) turnedAway(ctx context.Context, s *start, now time.Time) {
+func (p *Placer) registerWithGate(ctx context.Context, s *start, now time.Time) {
 	sub := s.t.submission
 	if s.refused {
-		p.waits(sub, submitted{err: s.err}, now)
+		p.submissionRegistered(sub, submitted{err: s.err}, now)
 		return
 	}
 	p.log.Debug("registering with the gate what could not be placed at once", "job", s.t.Key.ID, "namespace", s.t.Key.Namespace, "error", s.err)
-	p.waits(sub, p.registerAs(ctx, sub, sub.job, false), now)
+	p.submissionRegistered(sub, p.registerAs(ctx, sub, sub.job, false), now)
 }
 
 // reply answers the author, once.
@@ -211,9 +211,9 @@ func (p *Placer) answer(s *submission, r submitted) {
 // errInterrupted answers who cannot be told what became of a job.
 var errInterrupted = errors.New("the placer was interrupted: the job may or may not be registered")
 
-// letGo answers those that were taken in when the session ended, and has the
+// interruptSubmissions answers those that were taken in when the session ended, and has the
 // authors of the rest try elsewhere.
-func (p *Placer) letGo() {
+func (p *Placer) interruptSubmissions() {
 	for _, s := range slices.Clone(p.joined) {
 		p.answer(s, submitted{err: errInterrupted})
 	}

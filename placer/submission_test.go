@@ -55,7 +55,7 @@ func submitOne(t *testing.T, p *Placer, job *api.Job, r *registry) submitted {
 	p.track(t.Context())
 	p.now = now
 	p.syncQueue(t.Context())
-	p.join(t.Context(), now)
+	p.enqueueSubmissions(t.Context(), now)
 	if err := p.decide(t.Context(), now); err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestSubmission(t *testing.T) {
 
 func (p *Placer) freeAfterLook(t *testing.T) int {
 	t.Helper()
-	if err := p.look(time.Now()); err != nil {
+	if err := p.updateView(time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	return p.view.Cluster.FreeGPUs()
@@ -168,12 +168,12 @@ func TestSubmitEnds(t *testing.T) {
 		if err := <-waited; !errors.Is(err, ErrNotSubmitted) {
 			t.Errorf("given up: %v", err)
 		}
-		p.join(t.Context(), time.Now())
+		p.enqueueSubmissions(t.Context(), time.Now())
 		if len(p.joined) != 0 {
 			t.Error("the placer took in what was given up")
 		}
 		ended := submit(t.Context())
-		p.letGo()
+		p.interruptSubmissions()
 		if err := <-ended; !errors.Is(err, ErrNotSubmitted) {
 			t.Errorf("the session ended: %v", err)
 		}

@@ -66,13 +66,13 @@ func (p *Placer) reconcileAll(reconcile func(*tracked)) {
 		ok, again := p.timeBudget.has(t.Key.Namespace)
 		if !ok && !t.Overwrote() { // what was overwritten is given back before anything is decided upon it
 			p.again = p.again || again
-			t.passedOver = !t.Recalled()
+			t.passedOver = !t.PositionKnown()
 			continue
 		}
-		p.on(t.Key)
+		p.beginJob(t.Key)
 		began := time.Now()
 		reconcile(t)
 		p.timeBudget.spend(t.Key.Namespace, time.Since(began), p.now)
 	}
-	p.off()
+	p.endJob()
 }

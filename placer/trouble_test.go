@@ -38,7 +38,7 @@ func TestRecordsThatCannotBeWritten(t *testing.T) {
 	s.PutJob(hostile.Plain("j", 1, 1, 1))
 	began := time.Now()
 	p.unsaved = []Record{{Namespace: "default", Job: "j", Decided: began.Add(-time.Hour)}}
-	if err := p.look(began); err != nil {
+	if err := p.updateView(began); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 20 { // within a second

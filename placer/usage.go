@@ -37,9 +37,9 @@ type usageFile struct {
 	gpuS   float64   // the GPU seconds in it, as they counted then
 }
 
-// recallUsage gives the queue what earlier placers counted, once. What cannot be
+// readUsage gives the queue what earlier placers counted, once. What cannot be
 // understood is counted again.
-func (p *Placer) recallUsage(ctx context.Context, now time.Time) {
+func (p *Placer) readUsage(ctx context.Context, now time.Time) {
 	if !p.usage.due || !p.mayTry(readingUsage, now) {
 		return
 	}

@@ -198,7 +198,7 @@ func TestRights(t *testing.T) {
 	now, asked := time.Now(), 0
 	ask := func(token, namespace string, after time.Duration, err error) int {
 		asked = 0
-		if got := r.ask(token, namespace, now.Add(after), func() error { asked++; return err }); got != err && asked > 0 {
+		if got := r.check(token, namespace, now.Add(after), func() error { asked++; return err }); got != err && asked > 0 {
 			t.Errorf("%v, want %v", got, err)
 		}
 		return asked

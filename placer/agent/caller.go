@@ -181,12 +181,12 @@ func refuse(w http.ResponseWriter, err error) {
 	case errors.Is(err, errNoJob):
 		status = http.StatusNotFound
 	}
-	http.Error(w, told(err), status)
+	http.Error(w, publicError(err), status)
 }
 
-// told is an error as anybody may read it: where Nomad is, and how it could not
+// publicError is an error as anybody may read it: where Nomad is, and how it could not
 // be reached, is for the agent's own log.
-func told(err error) string {
+func publicError(err error) string {
 	var transport *url.Error
 	switch {
 	case errors.Is(err, nomad.ErrUnknownOutcome):

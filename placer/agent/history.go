@@ -121,7 +121,7 @@ func uses(events []placer.Event) []Use {
 // The agent at work knows it of the events that it keeps; of what ran before, nothing.
 func (s *server) serveUses(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
-	c, snapshot, ok := s.look(w, r, (*caller).readsNodes)
+	c, snapshot, ok := s.snapshotFor(w, r, (*caller).readsNodes)
 	if !ok {
 		return
 	}

@@ -312,7 +312,7 @@ func TestSnapshotsAtOnce(t *testing.T) {
 		wg.Go(func() {
 			for range 10 {
 				if i == 0 {
-					own, err := s.anew(t.Context())
+					own, err := s.refresh(t.Context())
 					if err == nil {
 						_, err = own.Plan(job)
 					}

@@ -61,7 +61,7 @@ func (s *server) serveQueuePage(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	c, snapshot, ok := s.look(w, r, (*caller).listsSome)
+	c, snapshot, ok := s.snapshotFor(w, r, (*caller).listsSome)
 	if !ok {
 		return
 	}

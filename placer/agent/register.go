@@ -49,7 +49,7 @@ func (s *server) serveRegister(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), submitTimeout)
 	defer cancel()
 	author := s.author(r)
-	if err := s.rights.ask(author.token, *job.Namespace, time.Now(), func() error { return author.may(ctx, job, request) }); err != nil {
+	if err := s.rights.check(author.token, *job.Namespace, time.Now(), func() error { return author.may(ctx, job, request) }); err != nil {
 		refuseAs(w, err)
 		return
 	}
@@ -84,7 +84,7 @@ func (a author) may(ctx context.Context, job *api.Job, request api.JobRegisterRe
 	case strings.Contains(err.Error(), api.RegisterEnforceIndexErrPrefix):
 		return nil
 	case !errors.As(err, new(api.UnexpectedResponseError)):
-		return fmt.Errorf("%w: %s", placer.ErrNotSubmitted, told(err))
+		return fmt.Errorf("%w: %s", placer.ErrNotSubmitted, publicError(err))
 	}
 	return err
 }
@@ -124,6 +124,6 @@ func refuseAs(w http.ResponseWriter, err error) {
 	case errors.As(err, &unexpected) && unexpected.StatusCode() != 0:
 		http.Error(w, unexpected.Body(), unexpected.StatusCode())
 	default:
-		http.Error(w, told(err), http.StatusBadGateway)
+		http.Error(w, publicError(err), http.StatusBadGateway)
 	}
 }

@@ -24,8 +24,8 @@ type rights struct {
 	known map[[sha256.Size]byte]time.Time
 }
 
-// ask has ask find out whether the token may, unless that is known.
-func (r *rights) ask(token, namespace string, now time.Time, ask func() error) error {
+// check has ask find out whether the token may, unless that is known.
+func (r *rights) check(token, namespace string, now time.Time, ask func() error) error {
 	key := sha256.Sum256([]byte(token + "\x00" + namespace))
 	if r.knows(key, now) {
 		return nil

@@ -94,8 +94,8 @@ func (s *server) judged(w http.ResponseWriter, r *http.Request, may func(*caller
 	return c, err == nil
 }
 
-// look is how things are, for a caller who may know; else the request is refused.
-func (s *server) look(w http.ResponseWriter, r *http.Request, may func(*caller, context.Context) error) (*caller, *placer.Snapshot, bool) {
+// snapshotFor is how things are, for a caller who may know; else the request is refused.
+func (s *server) snapshotFor(w http.ResponseWriter, r *http.Request, may func(*caller, context.Context) error) (*caller, *placer.Snapshot, bool) {
 	c, ok := s.judged(w, r, may)
 	if !ok {
 		return c, nil, false
@@ -109,7 +109,7 @@ func (s *server) look(w http.ResponseWriter, r *http.Request, may func(*caller, 
 
 // serveQueue lists the jobs that the caller may see.
 func (s *server) serveQueue(w http.ResponseWriter, r *http.Request) {
-	c, snapshot, ok := s.look(w, r, (*caller).listsSome)
+	c, snapshot, ok := s.snapshotFor(w, r, (*caller).listsSome)
 	if !ok {
 		return
 	}
@@ -127,7 +127,7 @@ func (s *server) serveQueue(w http.ResponseWriter, r *http.Request) {
 //
 // Jobs in namespaces that the caller cannot list are not named.
 func (s *server) serveGPUs(w http.ResponseWriter, r *http.Request) {
-	c, snapshot, ok := s.look(w, r, (*caller).readsNodes)
+	c, snapshot, ok := s.snapshotFor(w, r, (*caller).readsNodes)
 	if !ok {
 		return
 	}
@@ -162,14 +162,14 @@ func (s *server) serveExplain(w http.ResponseWriter, r *http.Request) {
 	if k.Namespace == "" {
 		k.Namespace = api.DefaultNamespace
 	}
-	c, snapshot, ok := s.look(w, r, func(c *caller, ctx context.Context) error { return c.readsJob(ctx, k) })
+	c, snapshot, ok := s.snapshotFor(w, r, func(c *caller, ctx context.Context) error { return c.readsJob(ctx, k) })
 	if !ok {
 		return
 	}
 	defer snapshot.Close()
 	e, err := snapshot.Explain(r.Context(), k)
 	if err == nil && e.Behind {
-		if snapshot, err = s.snapshots.anew(r.Context()); err == nil {
+		if snapshot, err = s.snapshots.refresh(r.Context()); err == nil {
 			defer snapshot.Close()
 			e, err = snapshot.Explain(r.Context(), k)
 		}
@@ -202,7 +202,7 @@ func (s *server) servePlan(w http.ResponseWriter, r *http.Request) {
 		refuseAs(w, err)
 		return
 	}
-	snapshot, err := s.snapshots.anew(r.Context()) // of its own: planning uses it up
+	snapshot, err := s.snapshots.refresh(r.Context()) // of its own: planning uses it up
 	if err != nil {
 		refuse(w, err)
 		return

@@ -82,7 +82,7 @@ func (s *snapshots) get(ctx context.Context) (*placer.Snapshot, error) {
 			return last.Snapshot, nil
 		}
 		began := time.Now()
-		fresh, err := s.anew(ctx)
+		fresh, err := s.refresh(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -114,9 +114,9 @@ func (s *snapshots) ahead(ctx context.Context) {
 // errPanicked is a snapshot that could not be made by our own fault.
 var errPanicked = errors.New("the agent failed to look at the cluster: its log says why")
 
-// anew reads what has changed since the last snapshot. A panic in it is the end of
+// refresh reads what has changed since the last snapshot. A panic in it is the end of
 // this try only: in a flight that others wait for it would end the process.
-func (s *snapshots) anew(ctx context.Context) (_ *placer.Snapshot, err error) {
+func (s *snapshots) refresh(ctx context.Context) (_ *placer.Snapshot, err error) {
 	select {
 	case s.making <- struct{}{}:
 		defer func() { <-s.making }()

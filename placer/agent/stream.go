@@ -64,7 +64,7 @@ func (s *server) serveStream(w http.ResponseWriter, r *http.Request) {
 	for {
 		var messages []message
 		if snapshot, err := s.snapshots.get(r.Context()); err != nil {
-			messages = []message{newMessage("trouble", map[string]string{"trouble": told(err)})}
+			messages = []message{newMessage("trouble", map[string]string{"trouble": publicError(err)})}
 		} else {
 			messages, version = s.pages.after(snapshot, version, nodes)
 		}

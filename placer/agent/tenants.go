@@ -8,7 +8,7 @@ import "net/http"
 // serveTenants lists how tenants stand, those of which the caller may list the jobs
 // of a namespace.
 func (s *server) serveTenants(w http.ResponseWriter, r *http.Request) {
-	c, snapshot, ok := s.look(w, r, (*caller).listsSome)
+	c, snapshot, ok := s.snapshotFor(w, r, (*caller).listsSome)
 	if !ok {
 		return
 	}

@@ -29,7 +29,7 @@ func (g *Gang) makeCanaryRoom(w World) ([]Effect, bool) {
 			return nothing()
 		}
 		if !g.read.hasEvaluations {
-			return ask(ReadEvaluations{})
+			return await(ReadEvaluations{})
 		}
 		blocked, settled := g.blocked()
 		if !settled {

@@ -52,14 +52,14 @@ func (g *Gang) stopFinished(w World) ([]Effect, bool) {
 		return nothing()
 	}
 	if !g.read.hasAllocs {
-		return ask(ReadAllocs{})
+		return await(ReadAllocs{})
 	}
 	if g.Request.Elastic != nil && !g.read.hasVersions { // each has a number of members of its own
-		return ask(ReadVersions{})
+		return await(ReadVersions{})
 	}
 	done := finishedVersions(g.Job, g.read.allocs, g.read.versions)
 	if len(done) > 0 && (!g.lineage.known() || g.unconfirmed()) && !g.read.hasVersions {
-		return ask(ReadVersions{})
+		return await(ReadVersions{})
 	}
 	if len(done) > 0 && g.unconfirmed() {
 		return nothing()
@@ -156,23 +156,23 @@ func leadsTo(versions map[uint64]*api.Job, v uint64, last finish, job *api.Job) 
 	if base == nil || next == nil {
 		return false
 	}
-	whole := Wishes(next)
+	whole := AuthorSpec(next)
 	for u, was := range versions {
-		reverted := u <= v && Wishes(was) == whole && memberCount(was) == memberCount(next)
+		reverted := u <= v && AuthorSpec(was) == whole && memberCount(was) == memberCount(next)
 		if reverted && last.index < *next.JobModifyIndex && last.at.Before(time.Unix(0, *next.SubmitTime).Add(-raceTime)) {
 			return false
 		}
 	}
-	asks := Wishes(rewrite.Author(base))
+	asks := AuthorSpec(rewrite.Author(base))
 	for ; v <= *job.Version; v++ {
-		if now := versions[v]; now == nil || !ours(now) || Wishes(rewrite.Author(now)) != asks {
+		if now := versions[v]; now == nil || !ours(now) || AuthorSpec(rewrite.Author(now)) != asks {
 			return false
 		}
 	}
 	return true
 }
 
-// memberCount is how many members a version wants: [Wishes] are the same for each count of an elastic
+// memberCount is how many members a version wants: [AuthorSpec] is the same for each count of an elastic
 // gang.
 func memberCount(job *api.Job) int {
 	n := 0

@@ -97,7 +97,7 @@ func TestFinishedWhileStopping(t *testing.T) {
 				todo := g.Step(e, w)
 				e = nil
 				for _, effect := range todo {
-					if Asks(effect) {
+					if AwaitsAnswer(effect) {
 						asked = append(asked, nameOf(effect))
 					}
 					switch effect := effect.(type) {

@@ -168,9 +168,9 @@ func (g *Gang) confirmLater(job *api.Job) {
 	}
 }
 
-// Recalled says whether the gang's place in the queue is known: what an earlier placer,
+// PositionKnown says whether the gang's place in the queue is known: what an earlier placer,
 // or an earlier version of the job, says about it has been read.
-func (g *Gang) Recalled() bool {
+func (g *Gang) PositionKnown() bool {
 	if len(g.Pins.Groups) > 0 {
 		return g.Record != nil
 	}

@@ -38,25 +38,25 @@ func isLostUpdate(versions map[uint64]*api.Job, v uint64) bool {
 	if apart := time.Duration(*now.SubmitTime - *last.SubmitTime).Abs(); apart > raceTime {
 		return false
 	}
-	asks := Wishes(rewrite.Author(now))
+	asks := AuthorSpec(rewrite.Author(now))
 	base := v - 1
-	for versions[base] != nil && (stopped(versions[base]) || Wishes(rewrite.Author(versions[base])) != asks) {
+	for versions[base] != nil && (stopped(versions[base]) || AuthorSpec(rewrite.Author(versions[base])) != asks) {
 		base--
 	}
 	if base == v-1 || versions[base] == nil {
 		return false
 	}
-	whole := Wishes(now)
+	whole := AuthorSpec(now)
 	for u, o := range versions {
-		if u < v-1 && Wishes(o) == whole {
+		if u < v-1 && AuthorSpec(o) == whole {
 			return false
 		}
 	}
 	return true
 }
 
-// Wishes is what a version asks for, as text: equal for versions that ask for the same.
-func Wishes(job *api.Job) string {
+// AuthorSpec is what a version asks for, as text: equal for versions that ask for the same.
+func AuthorSpec(job *api.Job) string {
 	text, err := json.Marshal(job)
 	fields := map[string]any{}
 	if err != nil || json.Unmarshal(text, &fields) != nil {
@@ -145,7 +145,7 @@ func (g *Gang) undo(w World) ([]Effect, bool) {
 		return []Effect{g.log(Warn, "the job was purged while it was being placed, purging it again"), Deregister{ToUndo, true}}, false
 	}
 	if !g.read.hasVersions {
-		return ask(ReadVersions{})
+		return await(ReadVersions{})
 	}
 	lost := g.read.versions[*g.Job.Version-1]
 	switch {
@@ -166,10 +166,10 @@ func ours(job *api.Job) bool {
 	return pinned
 }
 
-// lookBack looks, once, whether a job that this placer did not register was
+// findEarlierLostUpdate looks, once, whether a job that this placer did not register was
 // replaced by an earlier one that was killed before it saw that. Jobs whose last
 // registration is recorded were seen.
-func (g *Gang) lookBack(World) ([]Effect, bool) {
+func (g *Gang) findEarlierLostUpdate(World) ([]Effect, bool) {
 	if g.lookedBack || g.overwrote || g.unconfirmed() || len(g.Pins.Groups) == 0 || g.Record == nil {
 		return nothing()
 	}
@@ -178,7 +178,7 @@ func (g *Gang) lookBack(World) ([]Effect, bool) {
 		return nothing()
 	}
 	if !g.read.hasVersions {
-		return ask(ReadVersions{})
+		return await(ReadVersions{})
 	}
 	g.lookedBack, g.overwrote = true, isLostUpdate(g.read.versions, *g.Job.Version)
 	return nothing()

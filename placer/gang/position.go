@@ -39,13 +39,13 @@ func (g *Gang) findPosition(World) ([]Effect, bool) {
 		return nothing()
 	}
 	if !g.read.hasVersions {
-		return ask(ReadVersions{})
+		return await(ReadVersions{})
 	}
 	first := firstAsked(g.Job, g.read.versions)
 	found.since = first.since
 	if first.requeued {
 		if !g.read.hasRecord {
-			return ask(ReadRecord{})
+			return await(ReadRecord{})
 		}
 		if r := g.read.record; r != nil {
 			found.since, found.record = r.Submitted, r

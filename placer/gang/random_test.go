@@ -79,7 +79,7 @@ func (w *randomWorld) live(events int) (wrong string) {
 			e = nil
 			for i, effect := range todo {
 				w.log = append(w.log, "  "+told(effect))
-				if Asks(effect) {
+				if AwaitsAnswer(effect) {
 					if i != len(todo)-1 {
 						return "an effect follows one that has an answer"
 					}
@@ -140,7 +140,7 @@ func (w *randomWorld) check(e Effect) string {
 			return "a job is ended that its author did not end"
 		}
 	}
-	if Asks(e) && !w.g.Ours() {
+	if AwaitsAnswer(e) && !w.g.Ours() {
 		return "something is asked of Nomad for a job that is not ours"
 	}
 	return ""

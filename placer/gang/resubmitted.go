@@ -25,9 +25,9 @@ func (g *Gang) restorePins(w World) ([]Effect, bool) {
 	case g.stop != nil:
 		return g.proceed(w), false
 	case !g.read.hasAllocs:
-		return ask(ReadAllocs{})
+		return await(ReadAllocs{})
 	case !g.read.hasVersions:
-		return ask(ReadVersions{})
+		return await(ReadVersions{})
 	}
 	had := g.newestRun()
 	if had == nil {

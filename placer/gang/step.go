@@ -34,14 +34,14 @@ func (g *Gang) Step(e Event, w World) []Effect {
 	default:
 		todo = table[g.State()][e.event()].do(g, e, w)
 	}
-	if n := len(todo); n > 0 && Asks(todo[n-1]) {
+	if n := len(todo); n > 0 && AwaitsAnswer(todo[n-1]) {
 		g.pending = todo[n-1]
 	}
 	return todo
 }
 
-// Asks says whether an effect has an answer.
-func Asks(e Effect) bool {
+// AwaitsAnswer says whether an effect has an answer.
+func AwaitsAnswer(e Effect) bool {
 	switch e.(type) {
 	case ReadRecord, ReadVersions, ReadAllocs, ReadSource, ReadEvaluations, Register, Commit, StopMembers, Deregister, Evaluate, WriteRecord:
 		return true

@@ -78,7 +78,7 @@ func (s *story) happens(t *testing.T, d *datadriven.TestData) string {
 		}
 	}()
 	for _, e := range s.g.Step(e, s.w) {
-		if Asks(e) {
+		if AwaitsAnswer(e) {
 			s.pending = e
 		}
 		fmt.Fprintln(&out, told(e))

@@ -34,11 +34,11 @@ type duty struct {
 // What every gang that is ours begins its turn with.
 var (
 	dutyPosition   = duty{say: "find its place in the queue", do: (*Gang).findPosition, reads: true, common: true}
-	dutyRecall     = duty{say: "read its record", do: (*Gang).recall, reads: true, to: []State{Failed}, common: true}
+	dutyRecall     = duty{say: "read its record", do: (*Gang).readRecord, reads: true, to: []State{Failed}, common: true}
 	dutyFinished   = duty{say: "stop the job if its members finished in an earlier version of it", do: (*Gang).stopFinished, always: true, to: []State{Rejected}}
 	atWorkFinished = duty{say: dutyFinished.say, do: (*Gang).stopFinished, always: true}
 	dutyPending    = duty{say: "have Nomad evaluate the job again if it calls it dead", do: (*Gang).keepPending}
-	dutyLookBack   = duty{say: "look whether an earlier placer overwrote a change", do: (*Gang).lookBack, common: true}
+	dutyLookBack   = duty{say: "look whether an earlier placer overwrote a change", do: (*Gang).findEarlierLostUpdate, common: true}
 	dutyUndo       = duty{say: "undo a lost update: stop, purge or restore the job as its author left it", do: (*Gang).undo, to: []State{Waiting, Starting, Running, Resubmitted, Ended}, common: true}
 )
 

@@ -16,21 +16,21 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// ask is a duty that waits for an answer.
-func ask(e Effect) ([]Effect, bool) { return []Effect{e}, false }
+// await is a duty that waits for an answer.
+func await(e Effect) ([]Effect, bool) { return []Effect{e}, false }
 
 // nothing is a duty that is not due.
 func nothing() ([]Effect, bool) { return nil, true }
 
-// recall reads the record of a job that was placed before this placer started. Without
+// readRecord reads the record of a job that was placed before this placer started. Without
 // a record, or with one that cannot be read, it begins a new one: pins in Nomad count for
 // more than what is written about them.
-func (g *Gang) recall(World) ([]Effect, bool) {
+func (g *Gang) readRecord(World) ([]Effect, bool) {
 	if g.Record != nil || len(g.Pins.Groups) == 0 {
 		return nothing()
 	}
 	if !g.read.hasRecord {
-		return ask(ReadRecord{})
+		return await(ReadRecord{})
 	}
 	r := g.read.record
 	if r == nil {
@@ -74,7 +74,7 @@ func (g *Gang) keepPending(w World) ([]Effect, bool) {
 	if !dead || g.evaluated == *g.Job.ModifyIndex || w.Now().Sub(g.evaluatedAt) < evaluateAgain {
 		return nothing()
 	}
-	return ask(Evaluate{})
+	return await(Evaluate{})
 }
 
 // stopOrGoOn goes on with what a preemption or a repair began: the gate is on, the
@@ -85,14 +85,14 @@ func (g *Gang) stopOrGoOn(World) ([]Effect, bool) {
 		case g.unconfirmed():
 			return nothing()
 		case !g.read.hasAllocs:
-			return ask(ReadAllocs{})
+			return await(ReadAllocs{})
 		case !g.allRun(g.read.allocs):
 			return nothing()
 		}
 		// A placer died between gate and stop. Nothing was lost: open again.
 		return []Effect{g.log(Info, "a preemption was cancelled: the gang runs on"), Register{Why: ToGoOn, Job: rewrite.Open(g.Job)}}, false
 	}
-	return ask(g.stopMembers())
+	return await(g.stopMembers())
 }
 
 // makeWhole is for a job that is still not whole after the timeout, once Nomad has
@@ -106,7 +106,7 @@ func (g *Gang) makeWhole(w World) ([]Effect, bool) {
 		return nothing()
 	}
 	if !g.read.hasEvaluations {
-		return ask(ReadEvaluations{Limited: true})
+		return await(ReadEvaluations{Limited: true})
 	}
 	why := g.stuck(w)
 	if why == "" {
@@ -202,7 +202,7 @@ func (g *Gang) repin(why Purpose, pins rewrite.Pins, w World) ([]Effect, bool) {
 	if err != nil {
 		return g.wrong(err, w), false
 	}
-	return ask(Register{Why: why, Job: job})
+	return await(Register{Why: why, Job: job})
 }
 
 // ownFailure is the failure by its own fault that the gang is stuck for, nil for

@@ -21,7 +21,7 @@ const maxPreferences = 8
 // device requests into preferences, each a set of device groups: those with the
 // highest sum of weights, those with the two highest, and so on. nil where no
 // affinity tells the groups apart.
-func (v *View) preferred(job *api.Job, a ask, may []bool) [][]bool {
+func (v *View) preferred(job *api.Job, a gpuRequest, may []bool) [][]bool {
 	if !a.hasAffinities(job) {
 		return nil
 	}
@@ -30,7 +30,7 @@ func (v *View) preferred(job *api.Job, a ask, may []bool) [][]bool {
 	for i, d := range v.devices {
 		if may[i] {
 			node, _ := v.Cluster.Group(i)
-			sums[i] = a.liking(job, d, v.nodes[node])
+			sums[i] = a.affinityWeight(job, d, v.nodes[node])
 			distinct = append(distinct, sums[i])
 		}
 	}
@@ -47,15 +47,15 @@ func (v *View) preferred(job *api.Job, a ask, may []bool) [][]bool {
 	return out
 }
 
-func (a ask) hasAffinities(job *api.Job) bool {
+func (a gpuRequest) hasAffinities(job *api.Job) bool {
 	return len(job.Affinities) > 0 || len(a.group.Affinities) > 0 ||
 		slices.ContainsFunc(a.group.Tasks, func(t *api.Task) bool { return len(t.Affinities) > 0 }) ||
 		slices.ContainsFunc(a.requests, func(r *api.RequestedDevice) bool { return len(r.Affinities) > 0 })
 }
 
-// liking is the sum of the weights of the affinities that the device group on
+// affinityWeight is the sum of the weights of the affinities that the device group on
 // the node meets.
-func (a ask) liking(job *api.Job, d *api.NodeDeviceResource, n *api.Node) int {
+func (a gpuRequest) affinityWeight(job *api.Job, d *api.NodeDeviceResource, n *api.Node) int {
 	sum := 0
 	add := func(as []*api.Affinity, met func(*api.Constraint) bool) {
 		for _, f := range as {
@@ -91,7 +91,7 @@ func isMIG(d *api.NodeDeviceResource) bool {
 }
 
 // leavesModelOpen says whether no request names a model.
-func (a ask) leavesModelOpen() bool {
+func (a gpuRequest) leavesModelOpen() bool {
 	return !slices.ContainsFunc(a.requests, func(r *api.RequestedDevice) bool { return rewrite.NamesModel(r.Name) })
 }
 

@@ -58,12 +58,12 @@ func (c *Client) BatchQueues(ctx context.Context, pools []string) (BatchQueues, 
 	if !hidden {
 		return out, nil
 	}
-	return out, c.askQueues(ctx, pools, out)
+	return out, c.queryBatchQueues(ctx, pools, out)
 }
 
-// askQueues asks for the queue of each pool. Nomad without queues does not know
+// queryBatchQueues asks for the queue of each pool. Nomad without queues does not know
 // the question.
-func (c *Client) askQueues(ctx context.Context, pools []string, out BatchQueues) error {
+func (c *Client) queryBatchQueues(ctx context.Context, pools []string, out BatchQueues) error {
 	for _, pool := range pools {
 		q := everywhere(ctx)
 		q.Params = map[string]string{"node_pool": pool, "per_page": "1"}

@@ -93,17 +93,17 @@ func deviceServes(r *api.RequestedDevice, d *api.NodeDeviceResource) bool {
 	return !slices.ContainsFunc(r.Constraints, func(c *api.Constraint) bool { return !deviceMeets(c, d) })
 }
 
-// ask is what one allocation of a task group wants of one device group.
-type ask struct {
+// gpuRequest is what one allocation of a task group wants of one device group.
+type gpuRequest struct {
 	group    *api.TaskGroup
 	requests []*api.RequestedDevice
 	gpus     int
 }
 
-// askOf reads a group's requests for GPUs; gpus is 0 where it has none. The
+// gpuRequestOf reads a group's requests for GPUs; gpus is 0 where it has none. The
 // error says why the placer cannot serve the group.
-func askOf(g *api.TaskGroup) (ask, error) {
-	a := ask{group: g}
+func gpuRequestOf(g *api.TaskGroup) (gpuRequest, error) {
+	a := gpuRequest{group: g}
 	for _, t := range g.Tasks {
 		rs := rewrite.GPURequests(t)
 		if len(rs) > 1 {
@@ -121,7 +121,7 @@ func askOf(g *api.TaskGroup) (ask, error) {
 }
 
 // serves says whether the device group may serve the ask.
-func (a ask) serves(d *api.NodeDeviceResource) bool {
+func (a gpuRequest) serves(d *api.NodeDeviceResource) bool {
 	for _, r := range a.requests {
 		if !deviceServes(r, d) {
 			return false

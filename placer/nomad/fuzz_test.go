@@ -150,14 +150,14 @@ func FuzzNode(f *testing.F) {
 		e.Type = "NodeDeregistration"
 		e.Key = n.ID
 		s.Apply(e)
-		if w := s.NodeWarnings(); len(w) > 0 && n.ID != "" && sane2(&n) {
+		if w := s.NodeWarnings(); len(w) > 0 && n.ID != "" && usable(&n) {
 			t.Fatalf("warnings about a node that is gone: %q", w)
 		}
 	})
 }
 
 // sane2 says whether the node was taken in at all.
-func sane2(n *api.Node) bool { out, _ := sane(n); return out != nil }
+func usable(n *api.Node) bool { out, _ := sanitize(n); return out != nil }
 
 func nodeIndex(v *View, gpu int) int {
 	node, _ := v.Cluster.Group(v.Cluster.GroupOf(gpu))

@@ -86,9 +86,9 @@ func (v *View) refresh() {
 	}
 }
 
-// follow is refresh where only these jobs have changed, and what was held for
+// refreshJobs is refresh where only these jobs have changed, and what was held for
 // jobs or by those that end.
-func (v *View) follow(keys []JobKey, before ViewOptions) {
+func (v *View) refreshJobs(keys []JobKey, before ViewOptions) {
 	changed := map[JobKey]bool{}
 	for _, k := range keys {
 		changed[k] = true
@@ -364,7 +364,7 @@ type claim struct {
 // the pins are not known to be ours.
 func (s *State) claims(job *api.Job) []claim {
 	pins, ok := rewrite.Pinned(job)
-	if !ok || pins.Mode != rewrite.ModeGPU || rewrite.Gated(job) || Ended(job) || !s.Believes(KeyOf(job), pins) {
+	if !ok || pins.Mode != rewrite.ModeGPU || rewrite.Gated(job) || Ended(job) || !s.TrustsPins(KeyOf(job), pins) {
 		return nil
 	}
 	var cs []claim
@@ -373,7 +373,7 @@ func (s *State) claims(job *api.Job) []claim {
 		if !ok {
 			continue
 		}
-		a, err := askOf(g)
+		a, err := gpuRequestOf(g)
 		if err != nil || a.gpus <= 0 || *g.Count <= 0 || (len(gp.GPUs)-1)/a.gpus >= *g.Count {
 			continue // we name as many GPUs as the members take, and no more
 		}

@@ -45,7 +45,7 @@ func (v *View) Obstacles(job *api.Job) []Obstacle {
 	}
 	var out []Obstacle
 	for _, g := range author.TaskGroups {
-		a, err := askOf(g)
+		a, err := gpuRequestOf(g)
 		if err != nil || a.gpus == 0 {
 			continue
 		}
@@ -72,7 +72,7 @@ func (v *View) Obstacles(job *api.Job) []Obstacle {
 
 // obstacle is the first thing that keeps the ask from a node, "" for none: what
 // will not change by itself comes first. now says whether it may.
-func (v *View) obstacle(job *api.Job, a ask, i int, groups []int) (what string, now bool) {
+func (v *View) obstacle(job *api.Job, a gpuRequest, i int, groups []int) (what string, now bool) {
 	n := v.nodes[i]
 	for _, f := range []func() string{
 		func() string { return unfit(job, a.group, n) },
@@ -190,7 +190,7 @@ func (v *View) takenPort(ports map[string]int, n *api.Node, job JobKey) string {
 }
 
 // missingDevice says why none of the node's device groups serves the ask.
-func (v *View) missingDevice(a ask, groups []int) string {
+func (v *View) missingDevice(a gpuRequest, groups []int) string {
 	what := ""
 	for _, gi := range groups {
 		d := v.devices[gi]
@@ -253,7 +253,7 @@ func lacks(need, have pal.Resources, format string) string {
 
 // freeOn is the largest number of free GPUs that the ask could get of one device
 // group.
-func (v *View) freeOn(a ask, groups []int) int {
+func (v *View) freeOn(a gpuRequest, groups []int) int {
 	most := 0
 	for _, gi := range groups {
 		if !a.serves(v.devices[gi]) {

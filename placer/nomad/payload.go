@@ -114,7 +114,7 @@ type allocPayload struct {
 func (p *allocPayload) alloc() *Alloc {
 	a := &Alloc{
 		ID: p.ID, Job: JobKey{p.Namespace, p.JobID}, Group: p.TaskGroup, Name: p.Name, Node: p.NodeID,
-		Desired: p.DesiredStatus, Client: p.ClientStatus, Tasks: saneTasks(p.TaskStates), Next: p.NextAllocation,
+		Desired: p.DesiredStatus, Client: p.ClientStatus, Tasks: sanitizeTasks(p.TaskStates), Next: p.NextAllocation,
 		CreateTime: p.CreateTime, ModifyTime: p.ModifyTime, CreateIndex: p.CreateIndex, ModifyIndex: p.ModifyIndex,
 		Version: p.JobVersion,
 	}
@@ -143,8 +143,8 @@ func (p *allocPayload) alloc() *Alloc {
 	return a
 }
 
-// saneTasks are the task states, which the client writes, without nil entries.
-func saneTasks(tasks map[string]*taskPayload) map[string]*api.TaskState {
+// sanitizeTasks are the task states, which the client writes, without nil entries.
+func sanitizeTasks(tasks map[string]*taskPayload) map[string]*api.TaskState {
 	var out map[string]*api.TaskState
 	for name, t := range tasks {
 		if t == nil {

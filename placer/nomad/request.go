@@ -89,7 +89,7 @@ func (v *View) Request(job *api.Job) (Request, error) {
 	r.Elastic = elasticOf(job)
 	author := rewrite.Author(job)
 	for _, g := range author.TaskGroups {
-		a, err := askOf(g)
+		a, err := gpuRequestOf(g)
 		if err != nil {
 			return r, err
 		}
@@ -250,7 +250,7 @@ type eligibility struct {
 // eligible says for each device group whether it may serve the ask: Nomad may
 // use it, and it is a whole GPU where the ask leaves that open and whole GPUs
 // could serve it, busy or not.
-func (v *View) eligible(job *api.Job, a ask) (may []bool, prefer [][]bool) {
+func (v *View) eligible(job *api.Job, a gpuRequest) (may []bool, prefer [][]bool) {
 	key := eligibilityKey(job, a)
 	if e, ok := v.eligibility[key]; ok {
 		return e.may, e.prefer
@@ -273,7 +273,7 @@ func (v *View) eligible(job *api.Job, a ask) (may []bool, prefer [][]bool) {
 
 // wholeGPU says whether some whole GPU could serve the ask if its node were
 // ready.
-func (v *View) wholeGPU(job *api.Job, a ask) bool {
+func (v *View) wholeGPU(job *api.Job, a gpuRequest) bool {
 	for i, d := range v.devices {
 		node, _ := v.Cluster.Group(i)
 		if !isMIG(d) && a.serves(d) && nodeFits(job, a.group, v.nodes[node]) {
@@ -290,7 +290,7 @@ const eligibilityKept = 10_000
 // eligibilityKey stands for all that eligibility depends on: constraints, affinities,
 // drivers, datacenters, pool and device names. Jobs that differ in nothing else share an
 // entry, which saves most of the work: one answer takes a look at every device group.
-func eligibilityKey(job *api.Job, a ask) string {
+func eligibilityKey(job *api.Job, a gpuRequest) string {
 	var b strings.Builder
 	write := func(cs []*api.Constraint) {
 		for _, c := range cs {

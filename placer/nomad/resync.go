@@ -51,7 +51,7 @@ func (c *Client) Resync(ctx context.Context, old *State) (*State, error) {
 		return nil, fmt.Errorf("reading jobs again: %w", Denied(err, ReadJob))
 	}
 	s.owners = old.owners.after(s.Nodes, s.Allocs)
-	s.ownAfter(old)
+	s.keepOwnPins(old)
 	s.purgedAfter(old)
 	s.lostAfter(old)
 	return s, nil
@@ -95,7 +95,7 @@ func (c *Client) readNodes(ctx context.Context, s, old *State) error {
 	var failed atomic.Int64
 	err = parallel(ctx, len(stubs), func(ctx context.Context, i int) error {
 		if n, ok := old.Nodes[stubs[i].ID]; ok && n.ModifyIndex == stubs[i].ModifyIndex {
-			nodes[i] = n // sane already
+			nodes[i] = n // sanitized already
 			return nil
 		}
 		for range jobTries {
@@ -143,7 +143,7 @@ func (s *State) readNode(n *api.Node, old *State) {
 	id, was := n.ID, old.Nodes[n.ID]
 	problems := old.odd[id]
 	if n != was {
-		n, problems = sane(n)
+		n, problems = sanitize(n)
 	}
 	s.report(id, problems)
 	if n == nil {

@@ -18,7 +18,7 @@ import (
 //
 // As in Nomad a block without targets wants as many members on each value; what
 // targets leave of 100 % is wanted on each value that has none.
-func (v *View) spreads(job *api.Job, a ask, may []bool) []pal.SpreadOver {
+func (v *View) spreads(job *api.Job, a gpuRequest, may []bool) []pal.SpreadOver {
 	var out []pal.SpreadOver
 	for _, sp := range slices.Concat(job.Spreads, a.group.Spreads) {
 		o := pal.SpreadOver{Weight: 50}
@@ -40,7 +40,7 @@ type attributeValues struct {
 	of    []int
 }
 
-func (v *View) attributeValues(job *api.Job, a ask, attribute string, may []bool) attributeValues {
+func (v *View) attributeValues(job *api.Job, a gpuRequest, attribute string, may []bool) attributeValues {
 	key := attribute + " " + eligibilityKey(job, a)
 	if in, ok := v.values[key]; ok {
 		return in

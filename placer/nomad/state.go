@@ -274,7 +274,7 @@ func (s *State) putNode(n *api.Node) bool {
 	if old == nil && !hasGPUs(n.NodeResources) || old != nil && old.ModifyIndex > index {
 		return false
 	}
-	n, problems := sane(n)
+	n, problems := sanitize(n)
 	if !slices.Equal(problems, s.odd[id]) {
 		s.report(id, problems)
 		s.sorted = nil

@@ -134,7 +134,7 @@ func (v *View) Update(s *State, o ViewOptions) bool {
 	v.state, v.opts = s, o
 	if keys, now, known := s.Touched(v.seen); known && !changed {
 		v.seen = now
-		v.follow(keys, before)
+		v.refreshJobs(keys, before)
 	} else {
 		v.refresh()
 	}

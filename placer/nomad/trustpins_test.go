@@ -89,7 +89,7 @@ func TestForgedPins(t *testing.T) {
 				t.Errorf("followed: %d GPUs are free, want %d", len(free(v)), c.free)
 			}
 			after := NewState()
-			after.ownAfter(s)
+			after.keepOwnPins(s)
 			if after.onlyOwn != s.onlyOwn {
 				t.Error("a full read forgets whose pins count")
 			}

@@ -13,40 +13,40 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// limboTime is how long the GPUs of a start are kept from others whose outcome is
+// unconfirmedHold is how long the GPUs of a start are kept from others whose outcome is
 // not known: longer than Nomad's servers work on a request.
-const limboTime = time.Minute
+const unconfirmedHold = time.Minute
 
-// limbo are the GPUs of such a start: the job may be pinned to them yet.
-type limbo struct {
+// unconfirmedStart are the GPUs of such a start: the job may be pinned to them yet.
+type unconfirmedStart struct {
 	index uint64 // JobModifyIndex of the job that it was to replace
 	gpus  []string
 	until time.Time
 }
 
-// keepAside keeps the GPUs of a start from others where its outcome is not known.
+// holdUnconfirmed keeps the GPUs of a start from others where its outcome is not known.
 // The gang itself is tried again, on other GPUs if there are any: over the same
 // index, so that one of the two comes about at most.
-func (p *Placer) keepAside(s *start, now time.Time) {
+func (p *Placer) holdUnconfirmed(s *start, now time.Time) {
 	if !errors.Is(s.err, nomad.ErrUnknownOutcome) {
 		return
 	}
-	p.limbo[s.t.Key] = limbo{index: *s.t.Job.JobModifyIndex, gpus: gpuIDs(p.view, s.Placement.GPUs()), until: now.Add(limboTime)}
+	p.limbo[s.t.Key] = unconfirmedStart{index: *s.t.Job.JobModifyIndex, gpus: gpuIDs(p.view, s.Placement.GPUs()), until: now.Add(unconfirmedHold)}
 }
 
-// leaveLimbo ends that when the job has changed since: then what was not answered
+// releaseUnconfirmed ends that when the job has changed since: then what was not answered
 // has come about, and the job's pins hold the GPUs, or it cannot any more.
-func (p *Placer) leaveLimbo(job *api.Job) {
+func (p *Placer) releaseUnconfirmed(job *api.Job) {
 	k := nomad.KeyOf(job)
 	if l, ok := p.limbo[k]; ok && *job.JobModifyIndex != l.index {
 		delete(p.limbo, k)
 	}
 }
 
-// given are GPUs that were given out and that neither an allocation nor a pin
+// heldGPUs are GPUs that were given out and that neither an allocation nor a pin
 // holds, by job.
-func (p *Placer) given(now time.Time) map[nomad.JobKey][]string {
-	maps.DeleteFunc(p.limbo, func(_ nomad.JobKey, l limbo) bool { return !now.Before(l.until) })
+func (p *Placer) heldGPUs(now time.Time) map[nomad.JobKey][]string {
+	maps.DeleteFunc(p.limbo, func(_ nomad.JobKey, l unconfirmedStart) bool { return !now.Before(l.until) })
 	held := map[nomad.JobKey][]string{}
 	for k, t := range p.jobs {
 		if len(t.Held) > 0 {

@@ -41,8 +41,8 @@ func (s *State) OnlyOwnPins() {
 	}
 }
 
-// Believes says whether pins keep their GPUs from others.
-func (s *State) Believes(k JobKey, pins rewrite.Pins) bool {
+// TrustsPins says whether pins keep their GPUs from others.
+func (s *State) TrustsPins(k JobKey, pins rewrite.Pins) bool {
 	if !s.onlyOwn {
 		return true
 	}
@@ -53,8 +53,8 @@ func (s *State) Believes(k JobKey, pins rewrite.Pins) bool {
 	})
 }
 
-// ownAfter takes over what is known of pins at a full read.
-func (s *State) ownAfter(old *State) {
+// keepOwnPins takes over what is known of pins at a full read.
+func (s *State) keepOwnPins(old *State) {
 	s.onlyOwn, s.own = old.onlyOwn, maps.Clone(old.own)
 	maps.DeleteFunc(s.own, func(k JobKey, _ []string) bool { return s.Jobs[k] == nil })
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // Whoever runs a Nomad client writes its node's data. No such data may keep the
-// placer from serving other nodes, so each node passes through [sane] before it
+// placer from serving other nodes, so each node passes through [sanitize] before it
 // enters a [State]: what the rest of this package reads has no nil entries, only
 // ids that can stand in a list, and numbers that do not overflow. What is left out
 // is named in a warning. Which node a GPU id belongs to where several name it is
@@ -31,9 +31,9 @@ const (
 	maxAmount = 1 << 40
 )
 
-// sane is the node as the placer reads it, the node itself where nothing is wrong
+// sanitize is the node as the placer reads it, the node itself where nothing is wrong
 // with it, and what is wrong in words. It is nil where the node cannot be used.
-func sane(n *api.Node) (*api.Node, []string) {
+func sanitize(n *api.Node) (*api.Node, []string) {
 	if n == nil {
 		return nil, nil
 	}
@@ -45,7 +45,7 @@ func sane(n *api.Node) (*api.Node, []string) {
 		problems = append(problems, fmt.Sprintf("node %.80q (%s): %s", n.Name, shortID(n.ID), fmt.Sprintf(format, args...)))
 	}
 	out := n
-	if r := saneResources(n.NodeResources, report); r != n.NodeResources {
+	if r := sanitizeResources(n.NodeResources, report); r != n.NodeResources {
 		changed := *n
 		changed.NodeResources = r
 		out = &changed
@@ -78,8 +78,8 @@ func withoutNil[V any](m map[string]*V) map[string]*V {
 	return out
 }
 
-// saneResources is r where nothing is wrong with its GPUs.
-func saneResources(r *api.NodeResources, report func(string, ...any)) *api.NodeResources {
+// sanitizeResources is r where nothing is wrong with its GPUs.
+func sanitizeResources(r *api.NodeResources, report func(string, ...any)) *api.NodeResources {
 	if r == nil {
 		return nil
 	}
@@ -102,7 +102,7 @@ func saneResources(r *api.NodeResources, report func(string, ...any)) *api.NodeR
 		default:
 			groups++
 			whole := d
-			d = saneDevice(whole, seen, &gpus, report)
+			d = sanitizeDevice(whole, seen, &gpus, report)
 			same = same && d == whole
 		}
 		devices = append(devices, d)
@@ -115,9 +115,9 @@ func saneResources(r *api.NodeResources, report func(string, ...any)) *api.NodeR
 	return &out
 }
 
-// saneDevice is the device group without instances that cannot be used. seen are
+// sanitizeDevice is the device group without instances that cannot be used. seen are
 // the ids that the node has named already, gpus how many GPUs it has so far.
-func saneDevice(d *api.NodeDeviceResource, seen map[string]bool, gpus *int, report func(string, ...any)) *api.NodeDeviceResource {
+func sanitizeDevice(d *api.NodeDeviceResource, seen map[string]bool, gpus *int, report func(string, ...any)) *api.NodeDeviceResource {
 	var kept []*api.NodeDevice
 	bad, first, reason := 0, "", ""
 	for _, in := range d.Instances {

@@ -70,7 +70,7 @@ func TestUnansweredRegistering(t *testing.T) {
 			cycle := func(now time.Time) {
 				t.Helper()
 				p.state = s
-				if err := p.look(now); err != nil {
+				if err := p.updateView(now); err != nil {
 					t.Fatal(err)
 				}
 				p.track(t.Context())
@@ -84,7 +84,7 @@ func TestUnansweredRegistering(t *testing.T) {
 			if got := p.jobs[nomad.KeyOf(gated)].Nomad; got != c.phase {
 				t.Errorf("it is %s, want %s", got, c.phase)
 			}
-			if err := p.look(now.Add(time.Second)); err != nil {
+			if err := p.updateView(now.Add(time.Second)); err != nil {
 				t.Fatal(err)
 			}
 			free := func() string { return fmt.Sprint(p.view.Cluster.FreeGPUs(), " free") }
@@ -94,11 +94,11 @@ func TestUnansweredRegistering(t *testing.T) {
 			if c.found != nil {
 				return
 			}
-			if err := p.look(now.Add(limboTime)); err != nil {
+			if err := p.updateView(now.Add(unconfirmedHold)); err != nil {
 				t.Fatal(err)
 			}
 			if free() != "4 free" {
-				t.Errorf("after %v: %s", limboTime, free())
+				t.Errorf("after %v: %s", unconfirmedHold, free())
 			}
 		})
 	}
@@ -109,13 +109,13 @@ func TestLimboEndsWithTheJob(t *testing.T) {
 	p := newPlacer(t)
 	job := hostile.Plain("j", 1, 1, 1)
 	k := nomad.KeyOf(job)
-	p.limbo[k] = limbo{index: 1, gpus: []string{"g"}, until: time.Now().Add(time.Hour)}
-	p.leaveLimbo(job)
-	if len(p.given(time.Now())[k]) != 1 {
+	p.limbo[k] = unconfirmedStart{index: 1, gpus: []string{"g"}, until: time.Now().Add(time.Hour)}
+	p.releaseUnconfirmed(job)
+	if len(p.heldGPUs(time.Now())[k]) != 1 {
 		t.Error("it ends though the job is as it was")
 	}
-	p.leaveLimbo(hostile.Plain("j", 1, 1, 2))
-	if len(p.given(time.Now())) != 0 {
+	p.releaseUnconfirmed(hostile.Plain("j", 1, 1, 2))
+	if len(p.heldGPUs(time.Now())) != 0 {
 		t.Error("it goes on though the job has changed")
 	}
 }
