@@ -9,10 +9,9 @@ import (
 	"strings"
 )
 
-// Nomad writes a number that is none, as a device plugin may report one in an
-// attribute, as NaN, +Inf or -Inf, which is no JSON (its encoder does, in 1.11.3): one such node
-// would make the list of nodes, and each event with it, unreadable. numbers makes
-// them 0 while an answer is read.
+// A device plugin may report NaN or an infinity in an attribute. Nomad's encoder (1.11.3)
+// writes it as NaN, +Inf or -Inf, which is no JSON: one such node would make the list of
+// nodes, and each event about it, unreadable. numbers makes them 0 while an answer is read.
 type numbers struct {
 	io.ReadCloser
 	scan numberScan
@@ -20,19 +19,19 @@ type numbers struct {
 
 func (n *numbers) Read(p []byte) (int, error) {
 	got, err := n.ReadCloser.Read(p)
-	n.scan.mend(p[:got])
+	n.scan.replaceNaN(p[:got])
 	return got, err
 }
 
-// numberScan mends JSON in place, piece by piece. Outside strings, 'N', 'I' and a
-// '+' that follows no 'e' only begin what is no number.
+// numberScan makes JSON of an answer in place, piece by piece. Outside strings, 'N', 'I'
+// and a '+' that follows no 'e' only begin what is no number.
 type numberScan struct {
 	inString, escaped bool
 	skip              int  // bytes of a word that is being replaced
 	last              byte // outside strings
 }
 
-func (s *numberScan) mend(p []byte) {
+func (s *numberScan) replaceNaN(p []byte) {
 	for i, b := range p {
 		if s.inString {
 			switch {
@@ -60,8 +59,8 @@ func (s *numberScan) mend(p []byte) {
 	}
 }
 
-// mended has the answer's JSON mended as it is read.
-func mended(r *http.Response) *http.Response {
+// withoutNaN has NaN and infinities in an answer's JSON replaced by 0 as it is read.
+func withoutNaN(r *http.Response) *http.Response {
 	if strings.HasPrefix(r.Header.Get("Content-Type"), "application/json") {
 		r.Body = &numbers{ReadCloser: r.Body}
 	}

@@ -74,7 +74,7 @@ func FuzzNumbers(f *testing.F) {
 			return
 		}
 		got := bytes.Clone(data)
-		new(numberScan).mend(got)
+		new(numberScan).replaceNaN(got)
 		if !bytes.Equal(got, data) {
 			t.Fatalf("%q became %q", data, got)
 		}

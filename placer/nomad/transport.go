@@ -56,5 +56,5 @@ func (u uncompressed) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	return mended(resp), nil
+	return withoutNaN(resp), nil
 }
