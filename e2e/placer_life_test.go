@@ -263,9 +263,6 @@ func (b *bed) untilDeployed(id string) {
 	})
 }
 
-//go:fix inline
-func ptr[T any](v T) *T { return new(v) }
-
 // Somebody registers a job without a gate that takes a GPU which the placer has
 // promised: no gang stays half placed, and none holds GPUs while it waits.
 func testBypass(t *testing.T, b *bed) {

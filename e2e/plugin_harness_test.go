@@ -153,9 +153,6 @@ func gpuJob(name string, n int, constraints ...*api.Constraint) *api.Job {
 	return job
 }
 
-//go:fix inline
-func pointer[T any](v T) *T { return new(v) }
-
 // register submits a job.
 func register(t *testing.T, c *cluster.Cluster, job *api.Job) {
 	t.Helper()
