@@ -39,7 +39,7 @@ func (g *Gang) restorePins(w World) ([]Effect, bool) {
 	}
 	// Where a member has ended, its successor and those that are restarted may get one
 	// another's GPUs (walk 584).
-	mixed := len(g.Members) < g.Want && Wishes(rewrite.Author(had)) != Wishes(rewrite.Author(g.Job))
+	mixed := len(g.Members) < g.Want && AuthorSpec(rewrite.Author(had)) != AuthorSpec(rewrite.Author(g.Job))
 	if SameRequests(had, g.Job) && fitsRange(g.Job, pins) && !mixed {
 		es, on := g.repin(ToRestore, pins, w)
 		return append([]Effect{g.log(Info, "resubmitted: its gang keeps its GPUs")}, es...), on
