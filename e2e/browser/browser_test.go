@@ -59,15 +59,25 @@ func chromium(t *testing.T) context.Context {
 // open opens a page of the agent in a tab of its own.
 func open(t *testing.T, browser context.Context, url, route string) *tab {
 	t.Helper()
+	p := newTab(t, browser, url)
+	p.load(route)
+	return p
+}
+
+func newTab(t *testing.T, browser context.Context, url string) *tab {
 	p := &tab{t: t, url: url}
 	ctx, cancel := chromedp.NewContext(browser)
 	t.Cleanup(cancel)
 	p.ctx = ctx
 	chromedp.ListenTarget(ctx, p.note)
+	return p
+}
+
+func (p *tab) load(route string) {
+	p.t.Helper()
 	const watch = `window.long = []; new PerformanceObserver(l => { for (const e of l.getEntries()) long.push(e.duration); }).observe({type: "longtask", buffered: true});`
 	p.run(network.Enable(), log.Enable(), chromedp.ActionFunc(func(ctx context.Context) error { return addScript(ctx, watch) }),
-		emulation.SetDeviceMetricsOverride(1400, 900, 1, false), chromedp.Navigate(url+"/ui/"+route))
-	return p
+		emulation.SetDeviceMetricsOverride(1400, 900, 1, false), chromedp.Navigate(p.url+"/ui/"+route))
 }
 
 func (p *tab) note(event any) {
