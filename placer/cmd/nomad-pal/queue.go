@@ -87,10 +87,7 @@ func (c *queueCommand) Run(args []string) int {
 		return c.fail(err)
 	}
 	jobs = slices.DeleteFunc(jobs, func(j placer.JobStatus) bool { return !f.shows(j) })
-	const last = 1 << 30
-	slices.SortStableFunc(jobs, func(a, b placer.JobStatus) int {
-		return cmp.Compare(cmp.Or(a.Position, last), cmp.Or(b.Position, last))
-	})
+	byPosition(jobs)
 	shown := jobs[:c.shown(*limit, len(jobs))]
 	if done, code := c.structured(shown); done {
 		return s.close(code)
@@ -158,6 +155,14 @@ func (b *base) printJobs(jobs []placer.JobStatus, now time.Time) {
 		rows = append(rows, cells(position, j.Job, j.Namespace, stateCell(j.State), j.Size(), j.Class, ago(j.Submitted, now), soon(j.StartFrom, j.StartTo, now), shownReason(j)))
 	}
 	b.table(rows)
+}
+
+// byPosition sorts jobs: those without a position come last, as they are.
+func byPosition(jobs []placer.JobStatus) {
+	const last = 1 << 30
+	slices.SortStableFunc(jobs, func(a, b placer.JobStatus) int {
+		return cmp.Compare(cmp.Or(a.Position, last), cmp.Or(b.Position, last))
+	})
 }
 
 // shownReason is a job's reason beside its state.

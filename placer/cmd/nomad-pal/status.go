@@ -102,6 +102,7 @@ func (c *statusCommand) Run(args []string) int {
 	if c.given("namespace") && c.namespace != "*" {
 		o.Jobs = slices.DeleteFunc(o.Jobs, func(j placer.JobStatus) bool { return j.Namespace != c.namespace })
 	}
+	byPosition(o.Jobs)
 	o.Tenants = s.Tenants()
 	o.gpuCounts = countGPUs(gpus)
 	if done, code := c.structured(o); done {
