@@ -4,6 +4,9 @@ import {empty, events, eventTable, failed, get, h, plural, s, table, when, zone}
 const day = 86400e3, W = 900;
 const hour = t => new Date(t).toLocaleTimeString([], {hour: "2-digit", minute: "2-digit", ...(zone.get() && {timeZone: zone.get()})});
 
+// drawing can be scrolled where it is too narrow to be read.
+const drawing = (label, svg) => h("div", {className: "scroll", tabIndex: 0, role: "region", ariaLabel: label}, svg);
+
 // axis draws round times of the reader's day under a drawing of a height.
 function axis(svg, from, to, left, height) {
   const x = t => left + (t - from) / (to - from) * (W - left - 10), minutes = [1, 2, 5, 10, 15, 30, 60, 120, 180].find(n => (to - from) / (n * 60e3) <= 9) ?? 360, step = minutes * 60e3;
@@ -23,7 +26,7 @@ function lines(title, samples, series) {
   const svg = s("svg", {viewBox: `0 0 ${W} ${H + 20}`, role: "img", "aria-label": `${title}. ${text}`}), x = axis(svg, from, to, 60, H), y = v => H - 4 - v / top * (H - 16);
   for (const v of [0, top]) svg.append(s("text", {x: 54, y: y(v) + 4, "text-anchor": "end"}, v.toLocaleString()));
   for (const l of series) svg.append(s("polyline", {points: samples.map(p => `${x(new Date(p.at)).toFixed(1)},${y(l.of(p)).toFixed(1)}`).join(" "), fill: "none", stroke: "var(--ink)", "stroke-width": 1.6, "stroke-dasharray": l.dash ?? ""}));
-  return [h("h2", {}, title), svg, h("p", {className: "soft"}, text)];
+  return [h("h2", {}, title), drawing(title, svg), h("p", {className: "soft"}, text)];
 }
 
 export function historyPage() {
@@ -67,6 +70,6 @@ export function gantt(bars, caption) {
     svg.append(bar);
     if (x2 - x1 > 40) { const t = s("text", {x: x1 + 4, y: y + 13}, b.text.slice(0, Math.floor((x2 - x1 - 8) / 6.5))); t.style.fill = other ? "#000" : "#fff"; svg.append(t); }
   }
-  return h("div", {}, svg, h("details", {}, h("summary", {}, `As a table: ${plural(kept.length, "bar")}`), table(caption, ["What", "Job", "From", "To"], kept.slice(0, 500).map(b => [b.row, b.text, b.from ? when(b.from) : "before the agent began to place", b.to ? when(b.to) : "now"]))));
+  return h("div", {}, drawing(caption, svg), h("details", {}, h("summary", {}, `As a table: ${plural(kept.length, "bar")}`), table(caption, ["What", "Job", "From", "To"], kept.slice(0, 500).map(b => [b.row, b.text, b.from ? when(b.from) : "before the agent began to place", b.to ? when(b.to) : "now"]))));
 }
 const span = b => `${b.row}: ${b.text}, ${b.from ? "from " + when(b.from) : "since before the agent began to place"} to ${b.to ? when(b.to) : "now"}`;
