@@ -100,6 +100,8 @@ type Candidates struct {
 	Quarantined int `json:"quarantined"`
 	Allocated   int `json:"allocated"`
 	Free        int `json:"free"`
+	// Outliers are free, but too slow: the gang does without them.
+	Outliers int `json:"outliers,omitempty"`
 }
 
 // Entry is one entry of the LV matrix, in the order walked.

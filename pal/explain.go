@@ -43,6 +43,10 @@ func ExplainFound(c *Cluster, g Gang, p Policy, f Found) (d Decision, best bool)
 // first of the models that would do; all of them failed.
 func (f *Found) reasons(c *Cluster, g Gang, p Policy, ok bool) Decision {
 	d := Decision{Gang: g.ID, Class: g.Class, Policy: string(p.Name), Demand: g.GPUs(), Candidates: candidates(c, g)}
+	if p.OutlierThreshold > 0 {
+		d.Candidates.Outliers = c.freeOutliers(g, p.OutlierThreshold)
+		d.Candidates.Free -= d.Candidates.Outliers
+	}
 	if !ok {
 		d.Impossible, d.Reason = whyNot(c, g, d.Candidates)
 		s := newSearch(c, g, p, modelsFor(c, g)[0])
@@ -286,6 +290,31 @@ func (n *Candidates) add(gpus []gpuState) {
 	}
 }
 
+// others are the GPUs that match and cannot be chosen, in words.
+func (n Candidates) others() string {
+	text := fmt.Sprintf("%d allocated, %d unhealthy, %d quarantined", n.Allocated, n.Unhealthy, n.Quarantined)
+	if n.Outliers > 0 {
+		text += fmt.Sprintf(", %d too slow", n.Outliers)
+	}
+	return text
+}
+
+// freeOutliers are the GPUs that the gang might use, but for their PM score.
+func (c *Cluster) freeOutliers(g Gang, above float64) (n int) {
+	c.countOutliers(above)
+	k := g.class()
+	if c.outliers.free[k] == 0 {
+		return 0
+	}
+	for gi := range c.groups {
+		if inlier := c.inlierOffset[k][gi]; inlier != c.offset[k][gi] && eligibleForAny(g, int32(gi)) {
+			bins := len(c.models[c.groups[gi].model].values[k])
+			n += int(c.avail[gi]) - int(c.upTo[k][int(inlier)+bins-1])
+		}
+	}
+	return n
+}
+
 // WhyNot says why the gang does not fit now, and whether it would not even if all
 // GPUs were free and healthy.
 func WhyNot(c *Cluster, g Gang) (impossible bool, reason string) {
@@ -307,7 +336,7 @@ func whyNot(c *Cluster, g Gang, n Candidates) (impossible bool, reason string) {
 	case tooFar(c, g) != "":
 		return true, tooFar(c, g)
 	case n.Free < demand:
-		return false, fmt.Sprintf("needs %d GPUs, %d of the %d that match are free (%d allocated, %d unhealthy, %d quarantined)", demand, n.Free, match, n.Allocated, n.Unhealthy, n.Quarantined)
+		return false, fmt.Sprintf("needs %d GPUs, %d of the %d that match are free (%s)", demand, n.Free, match, n.others())
 	case g.MaxTier != 0:
 		return false, fmt.Sprintf("needs %d GPUs within one %s; %d that match are free, but not so close together", demand, g.MaxTier, n.Free)
 	}

@@ -40,6 +40,9 @@ type Found struct {
 	roomier   PMScore
 }
 
+// By is the policy by which it was found, the zero one if only the placement is known.
+func (f Found) By() Policy { return f.policy }
+
 // Find is [Place] that also returns how it found the placement.
 func Find(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 	free := c.free

@@ -92,10 +92,14 @@ func (p *Placer) unregistered(id string) bool {
 // prepare works out the reasons, on the cluster as it is at this point of the
 // pass, and the pins.
 func (p *Placer) prepare(t *tracked, f pal.Found, now time.Time) *start {
-	d, best := pal.ExplainFound(p.view.Cluster, t.Request.Sized(len(f.Members)), p.cfg.policy(), f)
+	g, by := t.Request.Sized(len(f.Members)), f.By()
+	if by.Name == "" { // it was promised to the gang earlier
+		_, by, _ = p.queue.Look(p.view.Cluster, g)
+	}
+	d, best := pal.ExplainFound(p.view.Cluster, g, by, f)
 	note := ""
 	if !best {
-		note = "the queue kept some of the free GPUs from it: for a gang that goes first, or because they are outliers that it can do without"
+		note = "the queue kept some of the free GPUs from it, for a gang that goes first or for a window"
 	}
 	return &start{t: t, Start: gang.Start{
 		Pins: p.view.Pins(t.Request, f.Placement), Placement: f.Placement, Record: t.NewRecord(now, d, note),

@@ -128,7 +128,7 @@ func (s *Snapshot) needed(h *Holders, g pal.Gang, keys map[string]nomad.JobKey) 
 		c.Release(t.Request.Gang, at)
 		released = append(released, taken{t.Request.Gang, at})
 		h.Jobs[i].Needed = true
-		if _, h.Enough = pal.Find(c, g, s.p.cfg.policy()); h.Enough {
+		if _, _, h.Enough = s.p.queue.Look(c, g); h.Enough {
 			return
 		}
 	}
@@ -145,7 +145,7 @@ func (s *Snapshot) remedies(r nomad.Request) (out []string) {
 		if g.GPUs() > s.p.view.Cluster.FreeGPUs() {
 			return false
 		}
-		_, ok := pal.Find(s.p.view.Cluster, g, s.p.cfg.policy())
+		_, _, ok := s.p.queue.Look(s.p.view.Cluster, g)
 		return ok
 	}
 	if fits(g) {
@@ -163,15 +163,16 @@ func (s *Snapshot) remedies(r nomad.Request) (out []string) {
 	// The smallest number of members that does not fit.
 	n := sort.Search(g.MemberSets[0].Members-1, func(i int) bool { return !fits(withMembers(g, i+1)) })
 	if n > 0 {
-		out = append(out, fmt.Sprintf("With %s = %d instead of %d it would fit now.", leastKey(r), n, g.MemberSets[0].Members))
+		out = append(out, fmt.Sprintf("With %s = %d instead of %d it would fit now.", sizeKey(r, "min"), n, g.MemberSets[0].Members))
 	}
 	return out
 }
 
-// leastKey is where a job says with how few members it starts, as -what-if takes it.
-func leastKey(r nomad.Request) string {
+// sizeKey is where a job says how many members it has, as -what-if takes it: an elastic one
+// in its scaling block.
+func sizeKey(r nomad.Request, elastic string) string {
 	if r.Elastic != nil {
-		return "min"
+		return elastic
 	}
 	return "count"
 }
@@ -197,8 +198,8 @@ func (s *Snapshot) runsOn(e *Explanation, t *tracked) {
 	}
 	c.Release(g, at)
 	defer c.Take(g, at)
-	if f, ok := pal.Find(c, g, s.p.cfg.policy()); ok {
-		e.Alternatives, e.Tradeoffs = []Alternative{{"the best now", pal.Describe(c, g, f.Placement)}}, s.tradeoffs(c, g, leastKey(t.Request))
+	if f, _, ok := s.p.queue.Look(c, g); ok {
+		e.Alternatives, e.Tradeoffs = []Alternative{{"the best now", pal.Describe(c, g, f.Placement)}}, s.tradeoffs(c, g, sizeKey(t.Request, "max"))
 	}
 }
 

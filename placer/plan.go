@@ -48,9 +48,9 @@ func (s *Snapshot) Plan(job *api.Job) (*Explanation, error) {
 		return e, nil
 	}
 	e.Mode, e.ClassFrom = string(r.Mode), v.ClassFrom(&planned)
-	d := pal.Explain(v.Cluster, r.Gang, s.p.cfg.policy())
+	d := s.explainOn(v.Cluster, r.Gang)
 	if !d.Placed && r.Elastic != nil {
-		d = pal.Explain(v.Cluster, r.Least(), s.p.cfg.policy())
+		d = s.explainOn(v.Cluster, r.Least())
 	}
 	if !d.Placed {
 		e.Obstacles = v.Obstacles(&planned)
@@ -69,7 +69,7 @@ func (s *Snapshot) Plan(job *api.Job) (*Explanation, error) {
 	if after := r.Hints.After; after != "" {
 		e.Note = fmt.Sprintf("pal_after = %s: it starts once those have finished well; plan does not check that", after)
 	}
-	tradeoffs := s.tradeoffs(v.Cluster, r.Least(), leastKey(r)) // before the queue gives GPUs away
+	tradeoffs := s.tradeoffs(v.Cluster, r.Least(), sizeKey(r, "min")) // before the queue gives GPUs away
 	if s.ask(e, t, v, &d); e.State == gang.Starting || e.State == gang.Waiting {
 		e.Tradeoffs = tradeoffs
 	}

@@ -4,15 +4,19 @@
 package placer_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
@@ -85,6 +89,45 @@ func TestNeverRuns(t *testing.T) {
 			}
 			if e, err := snapshot(w).Plan(job); err != nil || e.State != gang.Starting && e.State != gang.Waiting {
 				t.Errorf("%s with %s: %+v, %v", c.gang.Name, c.try, e, err)
+			}
+		}
+	})
+}
+
+// What would help is told by the queue's own rule: a GPU that is too slow for the gang is
+// none that it would fit on, as long as it could run without it.
+func TestAnswersLeaveOutOutliers(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		t := w.T // of the bubble
+		for n := range 2 {
+			node := nomadtest.GPUNode(n, 4)
+			var ms []attr.Measurement
+			for k := range 4 {
+				took := 1.0
+				if n == 0 && k == 3 {
+					took = 3
+				}
+				ms = append(ms, attr.Measurement{GPU: fmt.Sprintf("GPU-%d-%d", n, k), Times: map[pal.AppClass]float64{pal.ClassA: took}})
+			}
+			scores, file := attr.FormatMeasurements(ms), attr.ReferenceFile
+			node.NodeResources.Devices[0].Attributes[attr.Scores] = &api.Attribute{StringVal: &scores}
+			node.NodeResources.Devices[0].Attributes[attr.Reference] = &api.Attribute{StringVal: &file}
+			w.Nomad.AddNode(node)
+		}
+		w.StartPlacer()
+		classA := map[string]string{"pal_class": "A"}
+		w.Submit(bed.Gang{Name: "busy", GPUs: 4, Runs: time.Hour, Meta: classA})
+		w.ExpectRunning("busy", 10*time.Second)
+		for _, g := range []bed.Gang{{Name: "one", GPUs: 4, Meta: classA}, {Name: "two", Members: 2, GPUs: 2, Meta: classA}} {
+			job := g.Job()
+			nomad.Canonicalize(job)
+			e, err := snapshot(w).Plan(job)
+			if err != nil || e.State != gang.Waiting || e.Decision.Candidates.Outliers != 1 || e.Decision.Candidates.Free != 3 ||
+				!strings.Contains(e.Reason, "3 of the 8 that match are free (4 allocated, 0 unhealthy, 0 quarantined, 1 too slow)") {
+				t.Errorf("%s: %+v of %+v, %v", g.Name, e, e.Decision, err)
+			}
+			if want := map[string]string{"one": "", "two": "With count = 1 instead of 2 it would fit now."}[g.Name]; strings.Join(e.Remedies, " ") != want {
+				t.Errorf("%s: %q", g.Name, e.Remedies)
 			}
 		}
 	})

@@ -37,6 +37,8 @@ func TestTrueStates(t *testing.T) {
 			j.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", "sleep 1; [ $NOMAD_ALLOC_INDEX = 0 ] && exit 3; sleep infinity"}
 		}})
 		w.RunFor(2 * time.Minute)
+		w.Submit(bed.Gang{Name: "alone", Reschedules: 1, Runs: time.Second, Exit: 3})
+		w.RunFor(2 * time.Minute)
 		w.Submit(bed.Gang{Name: "runs", Members: 2, GPUs: 4, Runs: time.Hour})
 		w.ExpectRunning("runs", 10*time.Second)
 		w.Submit(bed.Gang{Name: "foreign", Members: 1, GPUs: 1, Ungated: true})
@@ -48,7 +50,7 @@ func TestTrueStates(t *testing.T) {
 			"hungry":   `unschedulable 0: no node could take a member of group "workers", even if it were idle: nodes have less than 1073741824 MB of memory (2 of 2 nodes)`,
 			"docker":   "unschedulable 0: needs 1 GPUs, the cluster has 0 that match: missing drivers: docker (2 of 2 nodes)",
 			"mistaken": `rejected 0: cannot be served: meta pal_class = "Z" of the job: application class "Z" is unknown (one of A, B, C, D)`,
-			"broken":   `failed 0: given up after 3 tries on different GPUs: task "work" ended with exit code 3. Mend it and run it again`,
+			"broken":   `failed 0: given up after 3 tries: task "work" ended with exit code 3. Mend it and run it again`,
 			"runs":     "running 0: ",
 			"waits":    "waiting 1: waits: it needs 8 GPUs, 0 are free",
 		}
@@ -64,6 +66,11 @@ func TestTrueStates(t *testing.T) {
 			}
 		}
 		s := snapshot(w)
+		for _, j := range s.Jobs() {
+			if e, err := s.Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: j.Job}); err != nil || e.State != j.State {
+				t.Errorf("%s is %s in the queue; explain: %s, %q, %v", j.Job, j.State, e.State, e.Reason, err)
+			}
+		}
 		for job, phase := range map[string]gang.State{"huge": gang.Unschedulable, "mistaken": gang.Rejected, "broken": gang.Failed, "waits": gang.Waiting} {
 			e, err := s.Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: job})
 			if err != nil || e.State != phase {

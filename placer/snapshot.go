@@ -334,6 +334,9 @@ func (s *Snapshot) standing(k nomad.JobKey) (e *Explanation, st gang.Observed, o
 		e.Reason = e.Outcome.Reason
 	default:
 		e.Reason = membersSay(s.p.state, st)
+		if t := s.p.jobs[k]; t != nil && t.State() == gang.Failed {
+			e.State, e.Reason = gang.Failed, t.GaveUp().Error()
+		}
 	}
 	return e, st, true
 }
@@ -418,7 +421,7 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *tracked) {
 		e.Reason = "cannot be served, and stays gated: " + t.Refused.Error()
 		return
 	}
-	d := pal.Explain(s.p.view.Cluster, t.Request.Least(), s.p.cfg.policy())
+	d := s.explainOn(s.p.view.Cluster, t.Request.Least())
 	if !d.Placed {
 		e.Obstacles = s.p.view.Obstacles(t.Job)
 		obstruct(&d, e.Obstacles)
@@ -443,12 +446,18 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *tracked) {
 	}
 	if e.State == gang.Waiting && t.after == "" {
 		e.Holders, e.Remedies, e.Alternatives = s.holders(t.Request.Least(), t.Key), s.remedies(t.Request), s.lastGPUs(t)
-		e.Tradeoffs = s.tradeoffs(s.p.view.Cluster, t.Request.Least(), leastKey(t.Request))
+		e.Tradeoffs = s.tradeoffs(s.p.view.Cluster, t.Request.Least(), sizeKey(t.Request, "min"))
 	}
 	if e.State == gang.Unschedulable {
 		e.neverRuns(s.p.view, t.Job)
 	}
 	e.Reason = cmp.Or(t.after, e.Reason)
+}
+
+// explainOn explains what the queue would find for a gang on a cluster. Callers hold mu.
+func (s *Snapshot) explainOn(c *pal.Cluster, g pal.Gang) pal.Decision {
+	_, by, _ := s.p.queue.Look(c, g)
+	return pal.Explain(c, g, by)
 }
 
 func (s *Snapshot) allocations(st gang.Observed) []Allocation {

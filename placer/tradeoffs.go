@@ -24,7 +24,7 @@ type Tradeoff struct {
 // count is the key of its number of members.
 func (s *Snapshot) tradeoffs(c *pal.Cluster, g pal.Gang, count string) (out []Tradeoff) {
 	find := func(g pal.Gang) (pal.Placement, bool) {
-		f, ok := pal.Find(c, g, s.p.cfg.policy())
+		f, _, ok := s.p.queue.Look(c, g)
 		return f.Placement, ok
 	}
 	own, fits := find(g)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
 )
 
 // Classes and counts are named if they change the answer, and only then.
@@ -22,7 +23,11 @@ func TestTradeoffs(t *testing.T) {
 		}
 		return n
 	}
-	s := &Snapshot{p: &Placer{cfg: DefaultConfig()}}
+	q, err := queue.New(DefaultConfig().queueOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Snapshot{p: &Placer{queue: q}}
 	for _, test := range []struct {
 		name          string
 		slow          pal.PMScore // of two GPUs, for class A

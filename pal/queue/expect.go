@@ -27,13 +27,23 @@ func (p *pass) expect(queue []*entry, ws []Wait) {
 	if early == nil {
 		return
 	}
-	order := p.now
+	order, nextEnd := p.now, time.Duration(0)
+	if len(early.steps) > 1 {
+		nextEnd = early.steps[1].at
+	}
 	for i, e := range queue {
 		if e.state != waiting || ws[i].Reason == ReasonTooLarge || ws[i].Reason == ReasonWindow {
 			continue
 		}
 		run, ok := p.foretell(e)
-		from, to := early.start(p.now, e.gpus, run), late.start(order, e.gpus, e.bounded(p.now, 2*run))
+		soonest := p.now
+		if ws[i].Reason == ReasonScattered { // those that are free now will not do, though they are enough
+			if nextEnd == 0 {
+				continue
+			}
+			soonest, order = nextEnd, max(order, nextEnd)
+		}
+		from, to := early.start(soonest, e.gpus, run), late.start(order, e.gpus, e.bounded(p.now, 2*run))
 		ws[i].From, ws[i].To = from, max(from, to)
 		if !ok {
 			return

@@ -45,6 +45,37 @@ func (p *pass) search(e *entry) (pal.Found, bool) {
 	return f, ok
 }
 
+// Look is what the Queue would find for a gang on a cluster that has others beside its own,
+// and by which policy: outliers are left out unless the gang could never run on the others.
+func (q *Queue) Look(c *pal.Cluster, g pal.Gang) (f pal.Found, by pal.Policy, ok bool) {
+	by = q.opt.Placement
+	if bad := c.Outliers(g.Class, q.opt.OutlierThreshold); q.opt.OutlierThreshold > 0 && bad > 0 && g.GPUs() <= c.NumGPUs()-bad {
+		by.OutlierThreshold = q.opt.OutlierThreshold
+	}
+	f, ok = pal.Find(c, g, by)
+	if !ok && by.OutlierThreshold > 0 && !fitsIdle(c, g, by) {
+		by.OutlierThreshold = 0
+		f, ok = pal.Find(c, g, by)
+	}
+	return f, by, ok
+}
+
+// fitsIdle says whether the gang would fit if nothing ran.
+func fitsIdle(c *pal.Cluster, g pal.Gang, policy pal.Policy) bool {
+	var taken []int
+	for u := range c.NumGPUs() {
+		if c.Taken(u) {
+			c.SetTaken(u, false)
+			taken = append(taken, u)
+		}
+	}
+	_, fits := pal.Find(c, g, policy)
+	for _, u := range taken {
+		c.SetTaken(u, true)
+	}
+	return fits
+}
+
 // needsOutliers says whether the gang would not fit without GPUs that the policy
 // avoids even if nothing ran: there may be enough others, but not where it could
 // use them. It is worked out once per kind of gang, until [Queue.Changed] or
@@ -53,18 +84,7 @@ func (p *pass) needsOutliers(e *entry, policy pal.Policy) bool {
 	kind := e.kind()
 	needs, known := p.needing[kind]
 	if !known {
-		var taken []int
-		for u := range p.c.NumGPUs() {
-			if p.taken(u) {
-				p.c.SetTaken(u, false)
-				taken = append(taken, u)
-			}
-		}
-		_, fits := pal.Find(p.c, e.job.Gang, policy)
-		for _, u := range taken {
-			p.c.SetTaken(u, true)
-		}
-		needs = !fits
+		needs = !fitsIdle(p.c, e.job.Gang, policy)
 		p.needing[kind] = needs
 	}
 	return needs

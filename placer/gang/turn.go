@@ -227,7 +227,7 @@ func (g *Gang) countFailure(w World) (*Record, []Effect) {
 	if r.UserFailures <= retries(g.Job, w.Retries()) {
 		return &r, nil
 	}
-	tries := fmt.Sprintf("%d tries on different GPUs", r.UserFailures)
+	tries := fmt.Sprintf("%d tries", r.UserFailures)
 	if r.UserFailures == 1 {
 		tries = "one try"
 	}

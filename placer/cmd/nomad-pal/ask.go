@@ -116,7 +116,11 @@ func (a *answers) get(path, namespace string, out any) error {
 // plain is an agent's refusal in its own words.
 func (a *answers) plain(err error) error {
 	var unexpected api.UnexpectedResponseError
-	if errors.As(err, &unexpected) && unexpected.HasBody() && unexpected.StatusCode() != http.StatusNotFound {
+	switch {
+	case !errors.As(err, &unexpected) || !unexpected.HasBody():
+	case unexpected.StatusCode() == http.StatusNotFound && strings.HasPrefix(unexpected.Body(), "no job "):
+		return errors.New(strings.TrimSpace(unexpected.Body()))
+	case unexpected.StatusCode() != http.StatusNotFound:
 		return fmt.Errorf("the agent answers %d: %s", unexpected.StatusCode(), strings.TrimSpace(unexpected.Body()))
 	}
 	return err

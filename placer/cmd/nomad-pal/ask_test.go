@@ -210,8 +210,9 @@ func (c *cluster) idleEverywhere(job, want string) {
 func TestCommandsAskTheAgent(t *testing.T) {
 	c := newCluster(t)
 	c.nomad.SetTokens(map[string]nomadtest.Token{
-		"root": {Management: true},
-		"user": {Nodes: true, Namespaces: map[string][]string{"research": {"list-jobs", "read-job", "submit-job"}, "default": {"variables"}}},
+		"root":  {Management: true},
+		"blind": {Nodes: true},
+		"user":  {Nodes: true, Namespaces: map[string][]string{"research": {"list-jobs", "read-job", "submit-job"}, "default": {"variables"}}},
 	})
 	url := c.agent("root", "http {\n  bind_port = 0\n  advertise = \"http://192.0.2.1:1\"\n}\n")
 	if code, out, err := c.does("run", "-token", "root", c.job("secret", "held", 4)); code != 0 {
@@ -246,6 +247,9 @@ func TestCommandsAskTheAgent(t *testing.T) {
 	})
 	if code, _, said := c.does("explain", "-namespace=secret", "held"); code != 1 || !strings.Contains(said, "permission denied") {
 		t.Errorf("explain of another's: %d %s", code, said)
+	}
+	if code, _, said := c.does("failures", "-token", "blind"); code != 1 || !strings.Contains(said, "those of your job: nomad-pal explain <job>") {
+		t.Errorf("failures: %d %s", code, said)
 	}
 	t.Setenv("NOMAD_PAL_ADDR", "http://127.0.0.1:1")
 	if code, out, said := c.does("status"); code != 0 || !strings.Contains(out, "4 free") || !strings.Contains(said, "look free") || !strings.Contains(said, "the agent at http://127.0.0.1:1 does not answer") {

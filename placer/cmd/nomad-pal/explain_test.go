@@ -52,7 +52,7 @@ func (c *cluster) firstAlloc(id string) *api.AllocationListStub {
 // its name; a name that several begin with is refused.
 func TestExplainTargets(t *testing.T) {
 	c := newCluster(t)
-	c.agent("", "http {\n  bind_port = 0\n}\n")
+	t.Setenv("NOMAD_PAL_ADDR", c.agent("", "http {\n  bind_port = 0\n}\n"))
 	c.runs(c.job("default", "train", 3), "train")
 	alloc := c.firstAlloc("train")
 	var gpus []struct{ ID, Node, Job string }
@@ -91,7 +91,7 @@ func TestExplainTargets(t *testing.T) {
 	if code, _, err := c.does("explain", "-what-if", "count=2", held); code != 1 || !strings.Contains(err, "-what-if is for jobs") {
 		t.Errorf("what if a GPU: %d %s", code, err)
 	}
-	if code, _, err := c.does("explain", "nobody"); code != 1 || !strings.Contains(err, `no job "nobody" in namespace "default"`) {
+	if code, _, err := c.does("explain", "nobody"); code != 1 || err != "Error: no job \"nobody\" in namespace \"default\"\n" {
 		t.Errorf("nobody: %d %s", code, err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
@@ -24,7 +25,8 @@ func (c *failuresCommand) Help() string {
 	return help("failures [options]", `
 Shows the last allocations with GPUs that failed or were lost: by cause, with the
 GPU hours that were lost; each of them; and the GPUs that are quarantined
-for it.
+for it. It is for operators, as it names jobs of all namespaces; nomad-pal
+explain <job> shows the failures of one job.
 `, examples(
 		"What failed, and whose fault was it?", "nomad-pal failures",
 		"Failures and GPU hours lost, by cause:", "nomad-pal failures -t '{{range $c, $s := .causes}}{{$c}} {{$s}} {{end}}'",
@@ -53,6 +55,9 @@ func (c *failuresCommand) Run(args []string) int {
 	}
 	r := failureReport{Causes: map[placer.Cause]causeSum{}}
 	failures, err := store.In(client).Failures().Read(c.ctx)
+	if nomad.Refused(err) {
+		return c.fail(fmt.Errorf("failures of all namespaces are for operators; those of your job: nomad-pal explain <job>"))
+	}
 	if err != nil {
 		return c.fail(err)
 	}
