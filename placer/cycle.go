@@ -79,7 +79,7 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 	p.track(ctx)
 	p.reconcileAll(func(t *tracked) { p.step(ctx, t, gang.Turn{}) })
 	p.distrustPins(now)
-	p.lookAfter(ctx, now, afterAtOnce)
+	p.checkDependencies(ctx, now, dependencyBatch)
 	p.syncQueue(ctx)
 	if p.hooks.Ledger != nil {
 		p.hooks.Ledger(p.checkLedger())
@@ -212,7 +212,7 @@ func (p *Placer) trackJob(ctx context.Context, k nomad.JobKey) {
 		p.drop(k)
 		return
 	}
-	if reason, ok := p.asideNow(job, p.now); ok {
+	if reason, ok := p.isolated(job, p.now); ok {
 		p.trackIsolated(k, job, reason)
 		return
 	}
@@ -276,7 +276,7 @@ func (p *Placer) drop(k nomad.JobKey) {
 		p.queue.Removed(since(p.now), k.String())
 	}
 	if s := t.State(); s != gang.Ended && p.hooks.Events != nil {
-		p.happened(k, Finished, "was purged; it was "+s.String())
+		p.emit(k, Finished, "was purged; it was "+s.String())
 	}
 	p.forget(k)
 }

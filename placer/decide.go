@@ -194,7 +194,7 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 		}
 		return
 	}
-	delete(p.limbo, t.Key)
+	delete(p.unconfirmed, t.Key)
 	p.step(ctx, t, p.registered(t, s.Job, s.index))
 	if t.submission != nil {
 		p.answer(t.submission, s.submitted)

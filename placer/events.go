@@ -117,8 +117,8 @@ func (e Event) For(sees Sees, operator func() bool) (_ Event, ok bool) {
 	return e, sees(e.Namespace)
 }
 
-// happened notes an event about a job.
-func (p *Placer) happened(k nomad.JobKey, kind EventKind, text string) {
+// emit notes an event about a job.
+func (p *Placer) emit(k nomad.JobKey, kind EventKind, text string) {
 	p.hooks.Events.Add(Event{At: p.now.UTC(), Kind: kind, Namespace: k.Namespace, Job: k.ID, Text: oneLine(text)})
 }
 
@@ -139,37 +139,37 @@ func (p *Placer) noteState(t *tracked, was gang.State) {
 	switch is {
 	case gang.Waiting:
 		if was == 0 {
-			p.happened(t.Key, Queued, fmt.Sprintf("waits for %s GPUs", InRange(t.Request.Least().GPUs(), t.Request.Gang.GPUs())))
+			p.emit(t.Key, Queued, fmt.Sprintf("waits for %s GPUs", InRange(t.Request.Least().GPUs(), t.Request.Gang.GPUs())))
 		} else if was != gang.Committing && was != gang.Rejected {
 			text := "waits again; it was " + was.String()
 			if was == gang.Completing {
 				text = "waits again: all its members have stopped"
 			}
-			p.happened(t.Key, Requeued, text)
+			p.emit(t.Key, Requeued, text)
 		}
 	case gang.Running:
 		if was == gang.Starting || was == gang.Waiting || was == gang.Committing {
-			p.happened(t.Key, Started, fmt.Sprintf("all %d members run", t.Want))
+			p.emit(t.Key, Started, fmt.Sprintf("all %d members run", t.Want))
 		}
 	case gang.Stopping:
 		why, forJob := t.Stopping()
 		p.hooks.Events.Add(Event{At: p.now.UTC(), Kind: Stopped, Namespace: t.Key.Namespace, Job: t.Key.ID, ForJob: forJob, Text: "its members are stopped" + stopReasons[why]})
 	case gang.Lost:
-		p.happened(t.Key, LostMembers, "ended before its members had finished")
+		p.emit(t.Key, LostMembers, "ended before its members had finished")
 	case gang.Failed:
-		p.happened(t.Key, GivenUp, t.GaveUp().Error())
+		p.emit(t.Key, GivenUp, t.GaveUp().Error())
 	case gang.Rejected:
 		if t.Refused != nil {
-			p.happened(t.Key, Refused, t.Refused.Error())
+			p.emit(t.Key, Refused, t.Refused.Error())
 		}
 	case gang.Ended:
 		if was != 0 {
 			o := outcomeOf(p.state, t.Observed)
-			p.happened(t.Key, Finished, "is "+o.Status+": "+o.Reason)
+			p.emit(t.Key, Finished, "is "+o.Status+": "+o.Reason)
 		}
 	case gang.Native:
 		if was != 0 {
-			p.happened(t.Key, Released, "is Nomad's to place from now on")
+			p.emit(t.Key, Released, "is Nomad's to place from now on")
 		}
 	}
 }

@@ -52,7 +52,7 @@ func (p *Placer) jobAtFault() (k nomad.JobKey, ok bool) {
 
 // isolateJob leaves a job alone that broke the placer.
 func (p *Placer) isolateJob(k nomad.JobKey, panicked any, now time.Time) {
-	a := p.aside[k]
+	a := p.isolatedJobs[k]
 	a.times++
 	a.reason = fmt.Sprintf("the placer met a bug of its own in this job, and leaves it alone until it is changed: %v. Please report it, with the agent's log", panicked)
 	if job := p.state.Jobs[k]; job != nil {
@@ -61,12 +61,12 @@ func (p *Placer) isolateJob(k nomad.JobKey, panicked any, now time.Time) {
 	if a.times > 1 {
 		a.until = now.Add(min(isolateFor<<min(a.times-2, 20), isolateMost))
 	}
-	p.aside[k] = a
+	p.isolatedJobs[k] = a
 }
 
-// asideNow is why a job is left alone; ok is false where it is not.
-func (p *Placer) asideNow(job *api.Job, now time.Time) (reason string, ok bool) {
-	a, ok := p.aside[nomad.KeyOf(job)]
+// isolated is why a job is left alone; ok is false where it is not.
+func (p *Placer) isolated(job *api.Job, now time.Time) (reason string, ok bool) {
+	a, ok := p.isolatedJobs[nomad.KeyOf(job)]
 	if !ok || a.index != *job.JobModifyIndex && !now.Before(a.until) {
 		return "", false
 	}
@@ -112,14 +112,14 @@ func (p *Placer) isolatePanics(do func()) (done bool) {
 		}
 		k, ok := p.jobAtFault()
 		job := p.state.Jobs[k]
-		if _, again := p.aside[k]; !ok || job == nil || again {
+		if _, again := p.isolatedJobs[k]; !ok || job == nil || again {
 			panic(r)
 		}
 		p.log.Error("a bug while handling one job; setting that job aside", "job", k.ID, "namespace", k.Namespace, "panic", r, "stack", string(debug.Stack()))
 		p.isolateJob(k, r, p.now)
 		p.queue.Removed(0, k.String())
 		p.endJob()
-		p.trackIsolated(k, job, p.aside[k].reason)
+		p.trackIsolated(k, job, p.isolatedJobs[k].reason)
 	}()
 	do()
 	return true

@@ -138,7 +138,7 @@ func TestAsideUntilChanged(t *testing.T) {
 	job := func(index uint64) *api.Job { return hostile.Plain("bad", 1, 1, index) }
 	k := nomad.KeyOf(job(1))
 	apart := func(index uint64, at time.Time) bool {
-		_, ok := p.asideNow(job(index), at)
+		_, ok := p.isolated(job(index), at)
 		return ok
 	}
 	for times := 1; times <= 3; times++ {
@@ -156,7 +156,7 @@ func TestAsideUntilChanged(t *testing.T) {
 			t.Errorf("time %d: changed, it does not come back after %v", times, left)
 		}
 	}
-	if reason, _ := p.asideNow(job(3), now); !strings.Contains(reason, "bug") {
+	if reason, _ := p.isolated(job(3), now); !strings.Contains(reason, "bug") {
 		t.Errorf("reason: %s", reason)
 	}
 }

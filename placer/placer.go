@@ -44,31 +44,31 @@ type Placer struct {
 	runHistory     runHistory
 	usage          usageFile
 	windows        windowsInForce
-	ahead          forerunners
+	dependencies   dependencyCache
 	// configDue: the effective configuration is to be published, again.
-	configDue bool
-	moves     []arrival   // gangs that have stopped, to be moved when the view knows
-	ready     []arrival   // those of which it knows
-	moved     []time.Time // when gangs were moved, within the last hour
-	unsaved   []Record    // to be written, the oldest first
-	lot       *lot        // what is being written, nil for nothing
-	started   []time.Time // when the last gangs were, burst of them at most
-	lastCycle time.Time
-	warned    bool // of an old Nomad
-	warnings  []string
-	ofNodes   []string  // warnings about nodes
-	unstored  bool      // the profile in force is to be stored
-	pinsUntil time.Time // see distrustPins
-	again     bool      // the cycle left something that is due at once
-	queue     *queue.Queue
-	jobs      map[nomad.JobKey]*tracked
-	order     []*tracked // the jobs by key; rebuilt where it has not as many
-	clock     clock
-	now       time.Time // of the cycle, by the clock
-	limbo     map[nomad.JobKey]unconfirmedStart
-	aside     map[nomad.JobKey]isolatedJob
-	working   nomad.JobKey // see beginJob
-	troubles  map[string]trouble
+	configDue    bool
+	moves        []arrival   // gangs that have stopped, to be moved when the view knows
+	ready        []arrival   // those of which it knows
+	moved        []time.Time // when gangs were moved, within the last hour
+	unsaved      []Record    // to be written, the oldest first
+	lot          *lot        // what is being written, nil for nothing
+	started      []time.Time // when the last gangs were, burst of them at most
+	lastCycle    time.Time
+	warned       bool // of an old Nomad
+	warnings     []string
+	ofNodes      []string  // warnings about nodes
+	unstored     bool      // the profile in force is to be stored
+	pinsUntil    time.Time // see distrustPins
+	again        bool      // the cycle left something that is due at once
+	queue        *queue.Queue
+	jobs         map[nomad.JobKey]*tracked
+	order        []*tracked // the jobs by key; rebuilt where it has not as many
+	clock        clock
+	now          time.Time // of the cycle, by the clock
+	unconfirmed  map[nomad.JobKey]unconfirmedStart
+	isolatedJobs map[nomad.JobKey]isolatedJob
+	working      nomad.JobKey // see beginJob
+	troubles     map[string]trouble
 	// missed: an event could not be read, so that the state is not to be trusted.
 	missed     bool
 	resyncedAt time.Time
@@ -133,7 +133,7 @@ func New(c *nomad.Client, cfg Config, log hclog.Logger, hooks Hooks) (*Placer, e
 	if err != nil {
 		return nil, fmt.Errorf("placer configuration: %w", err)
 	}
-	return &Placer{nomad: c, cfg: cfg, log: log, hooks: hooks, queue: q, jobs: map[nomad.JobKey]*tracked{}, clock: newClock(), now: time.Now().Round(0), limbo: map[nomad.JobKey]unconfirmedStart{}, aside: map[nomad.JobKey]isolatedJob{}, troubles: map[string]trouble{}, submissions: make(chan *submission), evaluationLimit: newEvaluationLimit()}, nil
+	return &Placer{nomad: c, cfg: cfg, log: log, hooks: hooks, queue: q, jobs: map[nomad.JobKey]*tracked{}, clock: newClock(), now: time.Now().Round(0), unconfirmed: map[nomad.JobKey]unconfirmedStart{}, isolatedJobs: map[nomad.JobKey]isolatedJob{}, troubles: map[string]trouble{}, submissions: make(chan *submission), evaluationLimit: newEvaluationLimit()}, nil
 }
 
 // Vitals are the signs of life of [Placer.Run].
@@ -405,7 +405,7 @@ func (p *Placer) apply(es []nomad.Event) (heard news) {
 		applied := p.state.Apply(e)
 		p.log.Trace("event", "topic", e.Topic, "type", e.Type, "key", e.Key, "index", e.Index, "applied", applied)
 		switch {
-		case p.ahead.hear(e):
+		case p.dependencies.hear(e):
 			heard = change
 		case !applied:
 		case e.Progress():
@@ -424,7 +424,7 @@ func (p *Placer) resync(ctx context.Context) error {
 	}
 	p.state, p.missed, p.resyncedAt = s, false, p.tick()
 	p.configDue = true // somebody may have written over them
-	p.ahead.doubt()
+	p.dependencies.doubt()
 	var unread []error
 	for _, k := range slices.SortedFunc(maps.Keys(p.state.Unread), nomad.JobKey.Compare) {
 		unread = append(unread, p.state.Unread[k])

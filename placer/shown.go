@@ -47,7 +47,7 @@ func (t *tracked) shown(w *wait) gang.State {
 
 // observed is where a job stands; one that was set aside is not looked into.
 func (p *Placer) observed(job *api.Job) gang.Observed {
-	if _, ok := p.asideNow(job, p.now); ok {
+	if _, ok := p.isolated(job, p.now); ok {
 		return asideObserved(job)
 	}
 	return gang.Observe(p.state, job).WithLost(world{p})

@@ -128,7 +128,7 @@ func readSnapshot(ctx context.Context, c *nomad.Client, last *Placer, change fun
 		return nil, err
 	}
 	p.syncWindows(now)
-	p.snapshotAfter(ctx, now, last)
+	p.snapshotDependencies(ctx, now, last)
 	s := &Snapshot{p: p, now: now, activity: activity}
 	for !p.isolatePanics(func() { p.syncQueue(ctx) }) {
 	}
@@ -310,7 +310,7 @@ func (s *Snapshot) standing(k nomad.JobKey) (e *Explanation, st gang.Observed, o
 		return nil, st, false
 	}
 	if st = s.p.observed(job); st.Nomad == gang.Rejected { // set aside: nothing of it is looked into
-		reason, _ := s.p.asideNow(job, s.now)
+		reason, _ := s.p.isolated(job, s.now)
 		return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Rejected, Reason: reason}, st, true
 	}
 	e = &Explanation{Namespace: k.Namespace, Job: k.ID, State: st.Nomad, Allocations: s.allocations(st), Failures: s.p.tries(k), ClassFrom: s.p.view.ClassFrom(job), GPUIDLength: s.idLength()}

@@ -97,7 +97,7 @@ func (p *Placer) enqueueSubmissions(ctx context.Context, now time.Time) {
 		}
 		p.joined = append(p.joined, s)
 		k := nomad.KeyOf(s.job)
-		if _, aside := p.aside[k]; aside { // once Nomad has it, it is left alone
+		if _, aside := p.isolatedJobs[k]; aside { // once Nomad has it, it is left alone
 			continue
 		}
 		p.beginJob(k)

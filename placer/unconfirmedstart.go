@@ -31,29 +31,29 @@ func (p *Placer) holdUnconfirmed(s *start, now time.Time) {
 	if !errors.Is(s.err, nomad.ErrUnknownOutcome) {
 		return
 	}
-	p.limbo[s.t.Key] = unconfirmedStart{index: *s.t.Job.JobModifyIndex, gpus: gpuIDs(p.view, s.Placement.GPUs()), until: now.Add(unconfirmedHold)}
+	p.unconfirmed[s.t.Key] = unconfirmedStart{index: *s.t.Job.JobModifyIndex, gpus: gpuIDs(p.view, s.Placement.GPUs()), until: now.Add(unconfirmedHold)}
 }
 
 // releaseUnconfirmed ends that when the job has changed since: then what was not answered
 // has come about, and the job's pins hold the GPUs, or it cannot any more.
 func (p *Placer) releaseUnconfirmed(job *api.Job) {
 	k := nomad.KeyOf(job)
-	if l, ok := p.limbo[k]; ok && *job.JobModifyIndex != l.index {
-		delete(p.limbo, k)
+	if l, ok := p.unconfirmed[k]; ok && *job.JobModifyIndex != l.index {
+		delete(p.unconfirmed, k)
 	}
 }
 
 // heldGPUs are GPUs that were given out and that neither an allocation nor a pin
 // holds, by job.
 func (p *Placer) heldGPUs(now time.Time) map[nomad.JobKey][]string {
-	maps.DeleteFunc(p.limbo, func(_ nomad.JobKey, l unconfirmedStart) bool { return !now.Before(l.until) })
+	maps.DeleteFunc(p.unconfirmed, func(_ nomad.JobKey, l unconfirmedStart) bool { return !now.Before(l.until) })
 	held := map[nomad.JobKey][]string{}
 	for k, t := range p.jobs {
 		if len(t.Held) > 0 {
 			held[k] = t.Held
 		}
 	}
-	for k, l := range p.limbo {
+	for k, l := range p.unconfirmed {
 		if len(held[k]) == 0 {
 			held[k] = l.gpus
 		}

@@ -109,7 +109,7 @@ func TestLimboEndsWithTheJob(t *testing.T) {
 	p := newPlacer(t)
 	job := hostile.Plain("j", 1, 1, 1)
 	k := nomad.KeyOf(job)
-	p.limbo[k] = unconfirmedStart{index: 1, gpus: []string{"g"}, until: time.Now().Add(time.Hour)}
+	p.unconfirmed[k] = unconfirmedStart{index: 1, gpus: []string{"g"}, until: time.Now().Add(time.Hour)}
 	p.releaseUnconfirmed(job)
 	if len(p.heldGPUs(time.Now())[k]) != 1 {
 		t.Error("it ends though the job is as it was")

@@ -24,23 +24,23 @@ import (
 // that they have changed, or when everything is read again.
 
 const (
-	// afterEvery is after how long Nomad is asked again for a job that it did not show, and
+	// dependencyPoll is after how long Nomad is asked again for a job that it did not show, and
 	// by a snapshot, which hears no events; afterAtOnce is for how many with one cycle.
-	afterEvery  = 5 * time.Second
-	afterAtOnce = 256
+	dependencyPoll  = 5 * time.Second
+	dependencyBatch = 256
 	// Nomad forgets a job some hours after it has ended: that it had finished well lies
 	// in Nomad as long as somebody waits for it, for afterKept jobs at most.
-	afterKept = 4000
+	maxFinishedKept = 4000
 )
 
 // What the placer does beside placing, of [trouble].
 const (
-	readingAfter   = "reading which jobs have finished that others come after"
-	recordingAfter = "recording which jobs have finished that others come after"
+	readingFinished   = "reading which jobs have finished that others come after"
+	recordingFinished = "recording which jobs have finished that others come after"
 )
 
-// forerunner is what is known of a job that others come after.
-type forerunner struct {
+// dependency is what is known of a job that others come after.
+type dependency struct {
 	// due is when Nomad is asked for it again: zero at once.
 	due time.Time
 	// finished is when it finished well; zero: it has not, and why says what it does.
@@ -48,10 +48,10 @@ type forerunner struct {
 	why      string
 }
 
-// forerunners are all of them.
-type forerunners struct {
+// dependencyCache are all of them.
+type dependencyCache struct {
 	loaded bool
-	known  map[nomad.JobKey]forerunner
+	known  map[nomad.JobKey]dependency
 	saved  []store.Finished
 	// listens: events tell of changes.
 	listens bool
@@ -59,7 +59,7 @@ type forerunners struct {
 
 // hear takes in an event, and says whether it tells of a job that others come after: it
 // was registered, stopped or purged, or has ended.
-func (f *forerunners) hear(e nomad.Event) bool {
+func (f *dependencyCache) hear(e nomad.Event) bool {
 	job := e.Payload.Job
 	of, ok := f.known[e.About()]
 	if !ok || job == nil || e.Progress() && (job.Status == nil || *job.Status != "dead") {
@@ -71,7 +71,7 @@ func (f *forerunners) hear(e nomad.Event) bool {
 }
 
 // doubt has Nomad asked for all of them again: events may have been missed.
-func (f *forerunners) doubt() {
+func (f *dependencyCache) doubt() {
 	f.listens = true
 	for k, of := range f.known {
 		of.due = time.Time{}
@@ -79,9 +79,9 @@ func (f *forerunners) doubt() {
 	}
 }
 
-// comesAfter are the jobs that a waiting job comes after. One that ran already has waited
+// dependencies are the jobs that a waiting job comes after. One that ran already has waited
 // for them.
-func (t *tracked) comesAfter() []nomad.JobKey {
+func (t *tracked) dependencies() []nomad.JobKey {
 	if t.Nomad != gang.Waiting || t.Refused != nil || len(t.Pins.Groups) > 0 {
 		return nil
 	}
@@ -92,26 +92,26 @@ func (t *tracked) comesAfter() []nomad.JobKey {
 	return keys
 }
 
-// lookAfter finds out who waits for jobs to finish, and since when others need not. It
+// checkDependencies finds out who waits for jobs to finish, and since when others need not. It
 // asks Nomad for so many jobs at most.
-func (p *Placer) lookAfter(ctx context.Context, now time.Time, atMost int) {
+func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost int) {
 	wanted, waits := map[nomad.JobKey]bool{}, map[*tracked][]nomad.JobKey{}
 	for _, t := range p.sorted() {
 		t.after, t.eligible = "", time.Time{}
-		if keys := t.comesAfter(); len(keys) > 0 {
+		if keys := t.dependencies(); len(keys) > 0 {
 			waits[t] = keys
 			for _, k := range keys {
 				wanted[k] = true
 			}
 		}
 	}
-	f := &p.ahead
+	f := &p.dependencies
 	if len(wanted) == 0 && len(f.known) == 0 && len(f.saved) == 0 {
 		return
 	}
-	p.recallAfter(ctx, now)
-	maps.DeleteFunc(f.known, func(k nomad.JobKey, _ forerunner) bool { return !wanted[k] })
-	p.askAfter(ctx, wanted, now, atMost)
+	p.readFinished(ctx, now)
+	maps.DeleteFunc(f.known, func(k nomad.JobKey, _ dependency) bool { return !wanted[k] })
+	p.queryDependencies(ctx, wanted, now, atMost)
 	for t, keys := range waits {
 		for _, k := range keys {
 			of := f.known[k]
@@ -124,14 +124,14 @@ func (p *Placer) lookAfter(ctx context.Context, now time.Time, atMost int) {
 	}
 }
 
-// askAfter finds out how those stand that are due, longest due first. One that cannot be
+// queryDependencies finds out how those stand that are due, longest due first. One that cannot be
 // read keeps those waiting that come after it, and nobody else.
-func (p *Placer) askAfter(ctx context.Context, wanted map[nomad.JobKey]bool, now time.Time, atMost int) {
-	f := &p.ahead
+func (p *Placer) queryDependencies(ctx context.Context, wanted map[nomad.JobKey]bool, now time.Time, atMost int) {
+	f := &p.dependencies
 	var keys []nomad.JobKey
 	for k := range wanted {
 		if t := p.jobs[k]; t != nil {
-			f.known[k] = forerunner{why: ahead(t)}
+			f.known[k] = dependency{why: ahead(t)}
 		} else if !now.Before(f.known[k].due) {
 			keys = append(keys, k)
 		}
@@ -141,10 +141,10 @@ func (p *Placer) askAfter(ctx context.Context, wanted map[nomad.JobKey]bool, now
 	})
 	p.again = p.again || len(keys) > atMost
 	keys = keys[:min(len(keys), atMost)]
-	found, errs := make([]forerunner, len(keys)), make([]error, len(keys))
+	found, errs := make([]dependency, len(keys)), make([]error, len(keys))
 	var calls []call
 	for i, k := range keys {
-		calls = append(calls, call{k, func() { found[i], errs[i] = p.forerunner(ctx, k, f.known[k]) }})
+		calls = append(calls, call{k, func() { found[i], errs[i] = p.readDependency(ctx, k, f.known[k]) }})
 	}
 	inParallel(calls)
 	for i, k := range keys {
@@ -156,7 +156,7 @@ func (p *Placer) askAfter(ctx context.Context, wanted map[nomad.JobKey]bool, now
 				found[i].why = "Nomad does not show it: " + errs[i].Error()
 			}
 		}
-		if found[i].due = now.Add(afterEvery); f.listens && errs[i] == nil {
+		if found[i].due = now.Add(dependencyPoll); f.listens && errs[i] == nil {
 			found[i].due = time.Unix(math.MaxInt32, 0) // unless something is heard of it
 		}
 		f.known[k] = found[i]
@@ -176,8 +176,8 @@ func ahead(t *tracked) string {
 	return "it has not started"
 }
 
-// forerunner finds out how a job stands that others come after; had is what was known.
-func (p *Placer) forerunner(ctx context.Context, k nomad.JobKey, had forerunner) (forerunner, error) {
+// readDependency finds out how a job stands that others come after; had is what was known.
+func (p *Placer) readDependency(ctx context.Context, k nomad.JobKey, had dependency) (dependency, error) {
 	job, err := p.nomad.Job(ctx, k)
 	switch {
 	case err != nil:
@@ -185,20 +185,20 @@ func (p *Placer) forerunner(ctx context.Context, k nomad.JobKey, had forerunner)
 	case job == nil && !had.finished.IsZero():
 		return had, nil // Nomad has forgotten it since
 	case job == nil:
-		return forerunner{why: "Nomad does not have it: it was purged, or forgotten, or is yet to come"}, nil
+		return dependency{why: "Nomad does not have it: it was purged, or forgotten, or is yet to come"}, nil
 	case nomad.Template(job):
-		return forerunner{why: "it is parameterized or periodic, and never ends; name its children"}, nil
+		return dependency{why: "it is parameterized or periodic, and never ends; name its children"}, nil
 	case *job.Type != api.JobTypeBatch:
-		return forerunner{why: "it is a " + *job.Type + " job, and those do not finish"}, nil
+		return dependency{why: "it is a " + *job.Type + " job, and those do not finish"}, nil
 	case job.Status == nil || *job.Status != "dead":
-		return forerunner{why: "it has not ended"}, nil
+		return dependency{why: "it has not ended"}, nil
 	}
 	as, err := p.nomad.JobAllocs(ctx, k)
 	if err != nil {
 		return had, err
 	}
 	if at, ok := gang.FinishedWell(job, as); ok {
-		return forerunner{finished: at}, nil
+		return dependency{finished: at}, nil
 	}
 	if job.Stop != nil && *job.Stop {
 		versions, err := p.nomad.Versions(ctx, k)
@@ -206,21 +206,21 @@ func (p *Placer) forerunner(ctx context.Context, k nomad.JobKey, had forerunner)
 			return had, err
 		}
 		if at, ok := gang.FinishedEarlier(job, as, versions); ok {
-			return forerunner{finished: at}, nil
+			return dependency{finished: at}, nil
 		}
-		return forerunner{why: "it was stopped before it had finished; run it again"}, nil
+		return dependency{why: "it was stopped before it had finished; run it again"}, nil
 	}
-	return forerunner{why: "it has failed; run it again"}, nil
+	return dependency{why: "it has failed; run it again"}, nil
 }
 
-// recallAfter reads what earlier placers knew, once. Without it Nomad is asked: what it
+// readFinished reads what earlier placers knew, once. Without it Nomad is asked: what it
 // has forgotten counts as not there until this can be read.
-func (p *Placer) recallAfter(ctx context.Context, now time.Time) {
-	f := &p.ahead
+func (p *Placer) readFinished(ctx context.Context, now time.Time) {
+	f := &p.dependencies
 	if f.known == nil {
-		f.known = map[nomad.JobKey]forerunner{}
+		f.known = map[nomad.JobKey]dependency{}
 	}
-	if f.loaded || !p.mayTry(readingAfter, now) {
+	if f.loaded || !p.mayTry(readingFinished, now) {
 		return
 	}
 	kept, err := store.In(p.nomad).Finished().Read(ctx)
@@ -228,35 +228,35 @@ func (p *Placer) recallAfter(ctx context.Context, now time.Time) {
 		p.log.Warn("cannot read which jobs with followers (pal_after) have finished; asking Nomad instead", "error", err)
 		err = nil
 	}
-	if p.trouble(readingAfter, err); err != nil {
+	if p.trouble(readingFinished, err); err != nil {
 		return
 	}
 	for _, j := range kept {
-		f.known[nomad.JobKey{Namespace: j.Namespace, ID: j.Job}] = forerunner{finished: j.At}
+		f.known[nomad.JobKey{Namespace: j.Namespace, ID: j.Job}] = dependency{finished: j.At}
 	}
 	f.loaded, f.saved = true, kept
 }
 
-// snapshotAfter is lookAfter for commands: who may not read what earlier placers knew goes
+// snapshotDependencies is checkDependencies for commands: who may not read what earlier placers knew goes
 // without. last is the snapshot before, which a first one does not have.
-func (p *Placer) snapshotAfter(ctx context.Context, now time.Time, last *Placer) {
+func (p *Placer) snapshotDependencies(ctx context.Context, now time.Time, last *Placer) {
 	atMost := math.MaxInt
-	if p.ahead = last.ahead; p.ahead.known != nil {
-		p.ahead.known, atMost = maps.Clone(p.ahead.known), afterAtOnce
+	if p.dependencies = last.dependencies; p.dependencies.known != nil {
+		p.dependencies.known, atMost = maps.Clone(p.dependencies.known), dependencyBatch
 	}
-	p.lookAfter(ctx, now, atMost)
-	delete(p.troubles, readingAfter)
+	p.checkDependencies(ctx, now, atMost)
+	delete(p.troubles, readingFinished)
 }
 
 // finishedDue writes which jobs have finished that somebody waits for, when that changes.
 func (p *Placer) finishedDue(now time.Time) *entry {
-	f := &p.ahead
-	if !f.loaded || !p.mayTry(recordingAfter, now) {
+	f := &p.dependencies
+	if !f.loaded || !p.mayTry(recordingFinished, now) {
 		return nil
 	}
 	var list []store.Finished
 	for _, k := range slices.SortedFunc(maps.Keys(f.known), nomad.JobKey.Compare) {
-		if at := f.known[k].finished; !at.IsZero() && len(list) < afterKept {
+		if at := f.known[k].finished; !at.IsZero() && len(list) < maxFinishedKept {
 			list = append(list, store.Finished{Namespace: k.Namespace, Job: k.ID, At: at})
 		}
 	}
@@ -266,7 +266,7 @@ func (p *Placer) finishedDue(now time.Time) *entry {
 		return nil
 	}
 	return &entry{
-		what:  recordingAfter,
+		what:  recordingFinished,
 		write: func(ctx context.Context) error { return store.In(p.nomad).Finished().Write(ctx, list) },
 		then: func(err error) {
 			if err == nil {
