@@ -16,6 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -73,17 +74,17 @@ func benchJob(id string, index uint64) *api.Job {
 
 // benchPlacer is a placer that knows the state and talks to nobody.
 func benchPlacer(b *testing.B, s *nomad.State, prof *profile.Profile) *Placer {
-	p, err := New(nil, DefaultConfig(), hclog.NewNullLogger(), Hooks{})
+	p, err := New(nil, model.DefaultConfig(), hclog.NewNullLogger(), Hooks{})
 	if err != nil {
 		b.Fatal(err)
 	}
-	o := p.cfg.queueOptions()
+	o := p.m.Cfg.QueueOptions()
 	o.Starts = 0 // all in one pass
-	if p.queue, err = queue.New(o); err != nil {
+	if p.m.Queue, err = queue.New(o); err != nil {
 		b.Fatal(err)
 	}
-	p.state, p.profile = s, prof
-	if err := p.updateView(time.Now()); err != nil { // the first builds everything
+	p.m.State, p.m.Profile = s, prof
+	if err := p.m.UpdateView(time.Now()); err != nil { // the first builds everything
 		b.Fatal(err)
 	}
 	return p
@@ -108,27 +109,27 @@ func fill(s *nomad.State, from, to int) {
 // reasons and pins. Nothing is committed: the queue is as before.
 func (p *Placer) pass(b *testing.B, want int) {
 	now := time.Now()
-	for _, a := range p.state.AllocsOf(nomad.JobKey{Namespace: "default", ID: "busy7"}) {
-		p.state.PutAlloc(a)
+	for _, a := range p.m.State.AllocsOf(nomad.JobKey{Namespace: "default", ID: "busy7"}) {
+		p.m.State.PutAlloc(a)
 	}
-	if err := p.updateView(now); err != nil {
+	if err := p.m.UpdateView(now); err != nil {
 		b.Fatal(err)
 	}
 	p.track(b.Context())
-	p.now = now
+	p.m.Time = now
 	p.syncQueue(b.Context())
-	actions := p.queue.Decide(since(now), p.view.Cluster)
+	actions := p.m.Queue.Decide(model.Since(now), p.m.View.Cluster)
 	for _, a := range actions {
-		t := p.byID(a.Job)
+		t := p.m.ByID(a.Job)
 		p.prepare(t, a.Found, now)
-		p.view.Take(t.Request.Gang, a.Placement)
+		p.m.View.Take(t.Request.Gang, a.Placement)
 	}
 	if len(actions) != want {
 		b.Fatalf("%d of %d started", len(actions), want)
 	}
 	for _, a := range actions { // as if the commit had failed
-		p.view.Release(p.byID(a.Job).Request.Gang, a.Placement)
-		p.queue.Requeue(since(now), a.Job)
+		p.m.View.Release(p.m.ByID(a.Job).Request.Gang, a.Placement)
+		p.m.Queue.Requeue(model.Since(now), a.Job)
 	}
 }
 
@@ -255,9 +256,9 @@ func BenchmarkPublish(b *testing.B) {
 	p := benchPlacer(b, s, prof)
 	now := time.Now()
 	p.track(b.Context())
-	p.now = now
+	p.m.Time = now
 	p.syncQueue(b.Context())
-	if n := len(p.queue.Decide(since(now), p.view.Cluster)); n > 0 {
+	if n := len(p.m.Queue.Decide(model.Since(now), p.m.View.Cluster)); n > 0 {
 		b.Fatalf("%d started", n)
 	}
 	for b.Loop() {

@@ -15,11 +15,12 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
 // bookkeeper is a placer with one job, whose writes of variables put carries out.
-func bookkeeper(t *testing.T, put func(body string) (status int)) (*Placer, *tracked) {
+func bookkeeper(t *testing.T, put func(body string) (status int)) (*Placer, *model.Tracked) {
 	t.Helper()
 	p := newPlacer(t)
 	client, err := nomad.NewClient(&api.Config{Address: "http://nomad.test", HttpClient: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
@@ -29,10 +30,10 @@ func bookkeeper(t *testing.T, put func(body string) (status int)) (*Placer, *tra
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.nomad, p.state = client, nomad.NewState()
+	p.nomad, p.m.State = client, nomad.NewState()
 	job := benchJob("j", 1)
-	p.state.PutJob(job)
-	return p, &tracked{Gang: gang.Gang{Observed: gang.Observed{Key: nomad.KeyOf(job), Job: job}}}
+	p.m.State.PutJob(job)
+	return p, &model.Tracked{Gang: gang.Gang{Observed: gang.Observed{Key: nomad.KeyOf(job), Job: job}}}
 }
 
 type roundTrip func(*http.Request) (*http.Response, error)
@@ -54,7 +55,7 @@ func TestRecordsOfAJobInOrder(t *testing.T) {
 			return http.StatusOK
 		})
 		p.unsaved = []Record{noted("older")}
-		p.keepBooks(t.Context(), p.now)
+		p.keepBooks(t.Context(), p.m.Time)
 		synctest.Wait()
 		if _, err := p.askNomad(t.Context(), j, gang.WriteRecord{Record: noted("newer")}); err != nil {
 			t.Fatal(err)
@@ -70,7 +71,7 @@ func TestRecordThatFailsIsOld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, j := bookkeeper(t, func(string) int { time.Sleep(time.Second); return http.StatusForbidden })
 		p.unsaved = []Record{noted("older")}
-		p.keepBooks(t.Context(), p.now)
+		p.keepBooks(t.Context(), p.m.Time)
 		p.carryOutHere(j, gang.SaveRecord{Record: noted("newer")})
 		if p.awaitBooks(); len(p.unsaved) != 1 || p.unsaved[0].Note != "newer" {
 			t.Errorf("to be written: %+v", p.unsaved)
@@ -85,7 +86,7 @@ func TestRecordThatFailsIsOld(t *testing.T) {
 func TestPanicWhileWriting(t *testing.T) {
 	p, j := bookkeeper(t, func(string) int { panic("a bug") })
 	p.unsaved = []Record{noted("")}
-	p.keepBooks(t.Context(), p.now)
+	p.keepBooks(t.Context(), p.m.Time)
 	defer func() {
 		if c, ok := recover().(*callPanic); !ok || c.job != j.Key {
 			t.Errorf("the panic is of job %+v", c)

@@ -5,19 +5,12 @@ package placer
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
-	"github.com/hashicorp/nomad/api"
-
-	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
-	"github.com/nomad-pal/nomad-pal/pal/queue"
-	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
@@ -31,8 +24,8 @@ var errCycleTimeout = fmt.Errorf("a cycle took longer than %v", cycleTimeout)
 
 // tick reads the clock.
 func (p *Placer) tick() time.Time {
-	p.now = p.clock.now()
-	return p.now
+	p.m.Time = p.clock.now()
+	return p.m.Time
 }
 
 // cycle does everything that is due now. An error means that it could not be done
@@ -60,7 +53,7 @@ func (p *Placer) cycle(ctx context.Context) error {
 func (p *Placer) cycleWithin(ctx context.Context) error {
 	now := p.tick()
 	if p.mayTry(readingAllocs, now) {
-		p.trouble(readingAllocs, p.nomad.ReadStale(ctx, p.state))
+		p.trouble(readingAllocs, p.nomad.ReadStale(ctx, p.m.State))
 		now = p.tick() // what it read may be later than now was
 	}
 	if err := p.calibrate(ctx, now); err != nil {
@@ -72,17 +65,17 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 	if p.mayTry(notingFailures, now) {
 		p.trouble(notingFailures, p.noteFailures(ctx, now))
 	}
-	if err := p.updateView(now); err != nil {
+	if err := p.m.UpdateView(now); err != nil {
 		return err
 	}
-	p.syncWindows(now)
+	p.m.SyncWindows(now)
 	p.track(ctx)
-	p.reconcileAll(func(t *tracked) { p.step(ctx, t, gang.Turn{}) })
+	p.reconcileAll(func(t *model.Tracked) { p.step(ctx, t, gang.Turn{}) })
 	p.distrustPins(now)
 	p.checkDependencies(ctx, now, dependencyBatch)
 	p.syncQueue(ctx)
 	if p.hooks.Ledger != nil {
-		p.hooks.Ledger(p.checkLedger())
+		p.hooks.Ledger(p.m.CheckLedger())
 	}
 	p.enqueueSubmissions(ctx, now)
 	if err := p.decide(ctx, now); err != nil {
@@ -90,44 +83,6 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 	}
 	p.publish(now)
 	return nil
-}
-
-// sorted are the jobs by key; not to be changed. The order is kept from cycle to cycle,
-// so that thousands of jobs need not be sorted in each. It is valid if it is as long as the map: [Placer.add] and [Placer.forget] keep it so, or
-// drop it.
-func (p *Placer) sorted() []*tracked {
-	if len(p.order) != len(p.jobs) {
-		p.order = make([]*tracked, 0, len(p.jobs))
-		for _, k := range slices.SortedFunc(maps.Keys(p.jobs), nomad.JobKey.Compare) {
-			p.order = append(p.order, p.jobs[k])
-		}
-	}
-	return p.order
-}
-
-func byKey(t *tracked, k nomad.JobKey) int { return t.Key.Compare(k) }
-
-// add begins to track a job.
-func (p *Placer) add(k nomad.JobKey) *tracked {
-	t := &tracked{Gang: gang.Gang{Observed: gang.Observed{Key: k}}}
-	if len(p.order) == len(p.jobs) {
-		i, _ := slices.BinarySearchFunc(p.order, k, byKey)
-		p.order = slices.Insert(p.order, i, t)
-	} else {
-		p.order = nil
-	}
-	p.jobs[k] = t
-	return t
-}
-
-// forget ends that.
-func (p *Placer) forget(k nomad.JobKey) {
-	if i, ok := slices.BinarySearchFunc(p.order, k, byKey); ok && len(p.order) == len(p.jobs) {
-		p.order = slices.Delete(p.order, i, i+1)
-	} else {
-		p.order = nil
-	}
-	delete(p.jobs, k)
 }
 
 // followed is what the tracked jobs were brought up to date with.
@@ -142,54 +97,17 @@ type followed struct {
 // what was learned of running jobs says something about those that wait.
 const followAll = 10 * time.Second
 
-// viewOptions are the options of the view as they are now. Kept out like GPUs in
-// quarantine are those of a node that is back but has not yet said what it still runs, and
-// those of purged jobs whose tasks may still run: Nomad counts both as free.
-func (p *Placer) viewOptions(now time.Time) nomad.ViewOptions {
-	o := p.cfg.viewOptions(p.profile, p.heldGPUs(now))
-	o.Quarantined = failure.Out(p.failureHistory.quarantine, now)
-	maps.Copy(o.Quarantined, p.state.Reconnecting(now))
-	maps.Copy(o.Quarantined, p.state.Purged(now))
-	o.Completing = p.state.Completing(now)
-	return o
-}
-
-func (c Config) viewOptions(prof *profile.Profile, held map[nomad.JobKey][]string) nomad.ViewOptions {
-	o := nomad.ViewOptions{
-		Locality: c.Locality, Profile: prof, RackMeta: c.RackMeta,
-		Apps: c.Apps, DefaultClass: c.DefaultClass, Held: held, Children: c.Children, OutlierThreshold: c.Queue.OutlierThreshold,
-	}
-	if c.Learner != nil {
-		o.Learned = c.Learner.Class
-	}
-	return o
-}
-
-// updateView brings the view up to date, or rebuilds it and tells the queue.
-func (p *Placer) updateView(now time.Time) error {
-	if p.view != nil && p.view.Update(p.state, p.viewOptions(now)) {
-		return nil
-	}
-	v, err := p.state.View(p.viewOptions(now))
-	if err != nil {
-		return err
-	}
-	p.view = v
-	p.rebase()
-	return nil
-}
-
 // track brings the tracked jobs up to date with the state. As a rule it looks only at
 // jobs that were touched since the last cycle. It looks at all of them after a full read,
 // when the view was built again or other nodes may serve jobs (its epoch), and every
 // [followAll].
 func (p *Placer) track(ctx context.Context) {
-	keys, mark, known := p.state.Touched(p.followed.mark)
-	now := followed{mark: mark, view: p.view, epoch: p.view.Epoch(), all: p.followed.all}
-	if !known || now.view != p.followed.view || now.epoch != p.followed.epoch || p.now.Sub(now.all) > followAll {
-		keys, now.all = p.state.SortedJobs(), p.now
-		for k := range p.jobs {
-			if p.state.Jobs[k] == nil {
+	keys, mark, known := p.m.State.Touched(p.followed.mark)
+	now := followed{mark: mark, view: p.m.View, epoch: p.m.View.Epoch(), all: p.followed.all}
+	if !known || now.view != p.followed.view || now.epoch != p.followed.epoch || p.m.Time.Sub(now.all) > followAll {
+		keys, now.all = p.m.State.SortedJobs(), p.m.Time
+		for k := range p.m.Jobs {
+			if p.m.State.Jobs[k] == nil {
 				p.drop(k)
 			}
 		}
@@ -199,86 +117,56 @@ func (p *Placer) track(ctx context.Context) {
 	for _, k := range keys {
 		p.trackJob(ctx, k)
 	}
-	p.endJob() // not deferred: a panic leaves it on
+	p.m.EndJob() // not deferred: a panic leaves it on
 	if others {
-		p.reconsider()
+		p.m.Reconsider()
 	}
 }
 
 func (p *Placer) trackJob(ctx context.Context, k nomad.JobKey) {
-	p.beginJob(k)
-	job := p.state.Jobs[k]
+	p.m.BeginJob(k)
+	job := p.m.State.Jobs[k]
 	if job == nil {
 		p.drop(k)
 		return
 	}
-	if reason, ok := p.isolated(job, p.now); ok {
-		p.trackIsolated(k, job, reason)
+	if reason, ok := p.m.Isolated(job, p.m.Time); ok {
+		p.m.TrackIsolated(k, job, reason)
 		return
 	}
-	st := gang.Observe(p.state, job).WithLost(world{p})
-	t := p.jobs[k]
+	st := gang.Observe(p.m.State, job).WithLost(p.m.World())
+	t := p.m.Jobs[k]
 	if t == nil && !st.Ours() {
 		return
 	}
 	if t == nil {
-		t = p.add(k)
+		t = p.m.Add(k)
 	}
-	t.quiet = false
-	p.releaseUnconfirmed(job)
+	t.Idle = false
+	p.m.ReleaseUnconfirmed(job)
 	o := gang.Observation{Observed: st}
 	if st.Ours() {
-		o.Request, o.Refused = p.requestOf(st)
+		o.Request, o.Refused = p.m.RequestOf(st)
 	}
 	p.step(ctx, t, o)
 	if !t.Ours() {
-		p.forget(k)
+		p.m.Forget(k)
 	}
-}
-
-// trackIsolated keeps a job in sight that is left alone.
-func (p *Placer) trackIsolated(k nomad.JobKey, job *api.Job, reason string) {
-	t := p.jobs[k]
-	if t == nil {
-		t = p.add(k)
-	}
-	t.Observed, t.Refused = asideObserved(job), errors.New(reason)
-}
-
-// requestOf reads what a job wants. A gang that was requeued wants other nodes
-// than those that failed it, too.
-func (p *Placer) requestOf(st gang.Observed) (nomad.Request, error) {
-	r, err := p.view.Request(st.Job)
-	if err == nil {
-		if nodes := p.avoids(st, p.now); nodes != nil {
-			p.view.Avoid(&r, nodes)
-		}
-	}
-	return r, err
-}
-
-// avoids are the nodes, by name, that a gang that was requeued goes to only if
-// it fits nowhere else; nil for none.
-func (p *Placer) avoids(st gang.Observed, now time.Time) map[string]bool {
-	if st.Nomad != gang.Waiting || len(st.Pins.Groups) == 0 {
-		return nil
-	}
-	return p.failureHistory.failedOn(st.Key, now)
 }
 
 // drop forgets a job that Nomad does not know any more.
 func (p *Placer) drop(k nomad.JobKey) {
-	t := p.jobs[k]
+	t := p.m.Jobs[k]
 	if t == nil {
 		return
 	}
 	if t.Queued {
-		p.queue.Removed(since(p.now), k.String())
+		p.m.Queue.Removed(model.Since(p.m.Time), k.String())
 	}
 	if s := t.State(); s != gang.Ended && p.hooks.Events != nil {
 		p.emit(k, Finished, "was purged; it was "+s.String())
 	}
-	p.forget(k)
+	p.m.Forget(k)
 }
 
 // profileAgain is how often a stored profile is looked for where there is none
@@ -287,28 +175,28 @@ const profileAgain = 10 * time.Second
 
 // calibrate turns what the nodes publish into a profile. The error is that of ctx.
 func (p *Placer) calibrate(ctx context.Context, now time.Time) error {
-	if p.profile == nil && now.Sub(p.profileReadAt) > profileAgain {
+	if p.m.Profile == nil && now.Sub(p.profileReadAt) > profileAgain {
 		stored, err := store.In(p.nomad).Profile().Read(ctx)
 		if err != nil {
 			p.log.Warn("the stored profile cannot be read; building one from what the nodes publish", "error", err)
 		}
-		p.profile, p.profileReadAt = stored, now
+		p.m.Profile, p.profileReadAt = stored, now
 	}
-	built, err := p.buildProfile()
+	built, err := p.m.BuildProfile()
 	if err != nil {
 		p.log.Warn("some measurements cannot be read", "error", err)
 	}
-	if built == nil || (p.profile != nil && built == p.profile) {
+	if built == nil || (p.m.Profile != nil && built == p.m.Profile) {
 		return ctx.Err()
 	}
-	for _, e := range profile.Diff(p.profile, built) {
+	for _, e := range profile.Diff(p.m.Profile, built) {
 		if e.Kind == profile.Added {
 			p.log.Trace("profile", "event", e.String())
 		} else {
 			p.log.Info("profile", "event", e.String())
 		}
 	}
-	p.profile = built
+	p.m.Profile = built
 	p.log.Info("profile in force", "version", built.Version, "gpus", len(built.GPUs))
 	p.unstored = true
 	return ctx.Err()
@@ -320,7 +208,7 @@ func (p *Placer) profileDue(now time.Time) *entry {
 	if !p.unstored || !p.mayTry(storingProfile, now) {
 		return nil
 	}
-	prof := p.profile
+	prof := p.m.Profile
 	p.unstored = false
 	return &entry{
 		what:  storingProfile,
@@ -328,28 +216,3 @@ func (p *Placer) profileDue(now time.Time) *entry {
 		then:  func(err error) { p.unstored = p.unstored || err != nil },
 	}
 }
-
-// buildProfile returns the profile in force itself where nothing changed.
-func (p *Placer) buildProfile() (*profile.Profile, error) {
-	if p.view != nil && p.builtFrom == p.state.NodeGeneration() {
-		return p.profile, nil
-	}
-	samples, known, readErr := p.state.Measurements()
-	p.builtFrom = p.state.NodeGeneration()
-	samples = nomad.MergeSamples(samples, p.imported, known)
-	if len(samples) == 0 {
-		return p.profile, readErr
-	}
-	o := p.cfg.Calibration
-	o.Known, o.Created = known, p.now.UTC().Format(time.RFC3339)
-	built, err := profile.Build(samples, o, p.profile)
-	if err != nil {
-		return p.profile, err
-	}
-	return built, readErr
-}
-
-// policy is the placement policy.
-func (c Config) policy() pal.Policy { return queue.Placement(c.Placement) }
-
-func since(t time.Time) time.Duration { return gang.QueueTime(t) }

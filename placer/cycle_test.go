@@ -15,26 +15,29 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // pass is a cycle without its talk to Nomad: it returns what the queue decides.
 func pass(t *testing.T, p *Placer, s *nomad.State, now time.Time) []queue.Action {
 	t.Helper()
-	p.state = s
-	if err := p.updateView(now); err != nil {
+	p.m.State = s
+	if err := p.m.UpdateView(now); err != nil {
 		t.Fatal(err)
 	}
 	p.track(t.Context())
-	p.now = now
+	p.m.Time = now
 	p.syncQueue(t.Context())
-	return p.queue.Decide(since(now), p.view.Cluster)
+	return p.m.Queue.Decide(model.Since(now), p.m.View.Cluster)
 }
 
 func newPlacer(t *testing.T) *Placer {
 	t.Helper()
-	p, err := New(nil, DefaultConfig(), hclog.NewNullLogger(), Hooks{})
+	p, err := New(nil, model.DefaultConfig(), hclog.NewNullLogger(), Hooks{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,8 +55,8 @@ func TestEmptyCluster(t *testing.T) {
 	if js := p.Status().Jobs; len(js) != 1 || js[0].State != gang.Unschedulable || js[0].Reason == "" {
 		t.Errorf("status: %+v", js)
 	}
-	e := Explanation{}
-	(&Snapshot{p: p, now: time.Now()}).explainWaiting(&e, p.jobs[nomad.JobKey{Namespace: "default", ID: "lonely"}])
+	e := query.Explanation{}
+	(query.New(&p.m, p.nomad, heartbeat.Activity{}, "")).ExplainWaiting(&e, p.m.Jobs[nomad.JobKey{Namespace: "default", ID: "lonely"}])
 	if !strings.Contains(e.Reason, "needs 8 GPUs, the cluster has 0 that match") {
 		t.Errorf("reason: %s", e.Reason)
 	}
@@ -74,7 +77,7 @@ func TestLineFollowsNomad(t *testing.T) {
 			})
 		}
 		if step == 1 {
-			p.view = nil // as after a change of the GPUs
+			p.m.View = nil // as after a change of the GPUs
 		}
 		if as := pass(t, p, s, now.Add(time.Minute)); len(as) != 0 {
 			t.Fatalf("step %d: %v", step, as)
@@ -91,26 +94,26 @@ func TestLineFollowsNomad(t *testing.T) {
 	if as := pass(t, p, s, now.Add(2*time.Minute)); len(as) != 1 || as[0].Job == first.Key.String() {
 		t.Fatalf("the second does not start: %v", as)
 	}
-	if err := p.queue.Submit(since(now.Add(2*time.Minute)), first.QueueJob(p.cfg.RestartCost)); err != nil {
+	if err := p.m.Queue.Submit(model.Since(now.Add(2*time.Minute)), first.QueueJob(p.m.Cfg.RestartCost)); err != nil {
 		t.Errorf("the line still knows the first: %v", err)
 	}
 }
 
 // firstStarts has the first of two gangs of 2 × 4 GPUs start on the free half of
 // two nodes, at index 1000; the other one waits.
-func firstStarts(t *testing.T, p *Placer, now time.Time) (s *nomad.State, first *tracked, committed *api.Job) {
+func firstStarts(t *testing.T, p *Placer, now time.Time) (s *nomad.State, first *model.Tracked, committed *api.Job) {
 	t.Helper()
 	s, prof, err := benchState(2, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.profile = prof
+	p.m.Profile = prof
 	as := pass(t, p, s, now)
 	if len(as) != 1 {
 		t.Fatalf("2 nodes with 4 free GPUs each start %d gangs of 2 × 4", len(as))
 	}
-	first = p.byID(as[0].Job)
-	pins := p.view.Pins(first.Request, as[0].Placement)
+	first = p.m.ByID(as[0].Job)
+	pins := p.m.View.Pins(first.Request, as[0].Placement)
 	pinned, err := rewrite.Pin(first.Job, pins, rewrite.Racks{})
 	if err != nil {
 		t.Fatal(err)
@@ -121,9 +124,9 @@ func firstStarts(t *testing.T, p *Placer, now time.Time) (s *nomad.State, first 
 
 // pretend has a gang take in an event, as if Nomad did all that follows, with the
 // given JobModifyIndex.
-func (p *Placer) pretend(t *tracked, index uint64, e gang.Event) {
+func (p *Placer) pretend(t *model.Tracked, index uint64, e gang.Event) {
 	for e != nil {
-		todo := t.Step(e, world{p})
+		todo := t.Step(e, p.m.World())
 		e = nil
 		for _, effect := range todo {
 			switch effect := effect.(type) {
@@ -144,7 +147,7 @@ func (p *Placer) pretend(t *tracked, index uint64, e gang.Event) {
 // it was stopped for finds them, and nobody else is stopped in their stead. What
 // its author changed meanwhile counts.
 func TestStoppedWhenFree(t *testing.T) {
-	cfg := DefaultConfig()
+	cfg := model.DefaultConfig()
 	cfg.Queue.Order, cfg.Queue.MaxWait = queue.Priority, 100*365*24*time.Hour // the jobs are of 1970
 	p, err := New(nil, cfg, hclog.NewNullLogger(), Hooks{})
 	if err != nil {
@@ -186,13 +189,13 @@ func TestStoppedWhenFree(t *testing.T) {
 // The lowest version among the nodes counts; what is no version does not.
 func TestOldest(t *testing.T) {
 	s := nomad.NewState()
-	if v := oldest(s); v != nil {
+	if v := model.OldestNomad(s); v != nil {
 		t.Errorf("no nodes: %v", v)
 	}
 	for i, v := range []string{"1.11.3", "1.9.7", "dev", "1.10.0"} {
 		s.Nodes[v] = &api.Node{ID: fmt.Sprint(i), Attributes: map[string]string{"nomad.version": v}}
 	}
-	if v := oldest(s); v.String() != "1.9.7" {
+	if v := model.OldestNomad(s); v.String() != "1.9.7" {
 		t.Errorf("oldest: %v", v)
 	}
 }
@@ -203,7 +206,7 @@ func TestSafely(t *testing.T) {
 	if err := p.safely(t.Context()); err == nil || !strings.Contains(err.Error(), "broken invariant") {
 		t.Errorf("error: %v", err)
 	}
-	if p.view != nil || p.state != nil || len(p.jobs) != 0 {
+	if p.m.View != nil || p.m.State != nil || len(p.m.Jobs) != 0 {
 		t.Error("something of the old picture is left")
 	}
 }

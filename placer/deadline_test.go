@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // Whether a deadline will be met is said by when the job is expected to start.
@@ -28,7 +30,7 @@ func TestDeadlineSentence(t *testing.T) {
 		{urgent, 8, 9, by + "; as things are, it will start too late. The deadline is in danger: it goes first"},
 		{lost, 8, 9, ", which it will miss: it would have had to start by 1970-01-01 07:00 UTC. It goes at its ordinary place"},
 	} {
-		if got := deadlineSentence(c.d, hour(c.from), hour(c.to)); got != c.want {
+		if got := query.DeadlineSentence(c.d, hour(c.from), hour(c.to)); got != c.want {
 			t.Errorf("from %d to %d h: %q, want %q", c.from, c.to, got, c.want)
 		}
 	}
@@ -38,10 +40,10 @@ func TestDeadlineSentence(t *testing.T) {
 // nothing else can be foretold: not between 1970 and then.
 func TestLocalityWaitEndsFromNow(t *testing.T) {
 	p := newPlacer(t)
-	p.now = time.Unix(1_000_000, 0)
-	until := since(p.now.Add(time.Hour))
-	w := p.waitsOf([]queue.Wait{{Job: "default/j", Reason: queue.ReasonLocality, Until: until}}, nil)["default/j"]
-	if w.From != since(p.now) || w.To != until {
+	p.m.Time = time.Unix(1_000_000, 0)
+	until := model.Since(p.m.Time.Add(time.Hour))
+	w := p.m.WaitsOf([]queue.Wait{{Job: "default/j", Reason: queue.ReasonLocality, Until: until}}, nil)["default/j"]
+	if w.From != model.Since(p.m.Time) || w.To != until {
 		t.Errorf("it starts between %v and %v", w.From, w.To)
 	}
 }

@@ -20,7 +20,7 @@ func TestDebounce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlacer(t)
 		// There is no Nomad to read anything from.
-		p.state, p.profileReadAt, p.failureHistory.readAt = nomad.NewState(), time.Now().Add(time.Hour), time.Now()
+		p.m.State, p.profileReadAt, p.failureHistory.readAt = nomad.NewState(), time.Now().Add(time.Hour), time.Now()
 		p.resyncedAt = time.Now()
 		began := time.Now()
 		ctx, cancel := context.WithCancel(t.Context())

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -16,20 +15,23 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
 // start is a decision to be committed.
 type start struct {
-	t *tracked
+	t *model.Tracked
 	gang.Start
 	err error // why it did not come about
 	// index is the JobModifyIndex of the job with its pins.
 	index uint64
 	// submitted answers its author, if the job has come from him; refused: err
 	// is that answer.
-	submitted submitted
-	refused   bool
+	submission *submission // nil if Nomad has the job
+	submitted  submitted
+	refused    bool
 }
 
 // decide asks the queue what to do and does it. Starts are only prepared in the loop,
@@ -38,23 +40,23 @@ type start struct {
 // each touches its own gang alone.
 func (p *Placer) decide(ctx context.Context, now time.Time) error {
 	starts := p.arrived(now)
-	for _, a := range p.queue.Decide(since(now), p.view.Cluster) {
-		t := p.byID(a.Job)
-		p.beginJob(keyOf(a.Job))
+	for _, a := range p.m.Queue.Decide(model.Since(now), p.m.View.Cluster) {
+		t := p.m.ByID(a.Job)
+		p.m.BeginJob(model.KeyOf(a.Job))
 		switch {
 		case t == nil:
-			p.queue.Removed(since(now), a.Job)
+			p.m.Queue.Removed(model.Since(now), a.Job)
 		case a.Kind == queue.Start && t.Unchecked():
 			// Nomad has not told yet what it made of the last registration: the gang may hold
 			// GPUs already.
-			p.queue.Requeue(since(now), a.Job)
+			p.m.Queue.Requeue(model.Since(now), a.Job)
 		case a.Kind == queue.Start:
 			starts = append(starts, p.prepare(t, a.Found, now))
-			p.view.Take(t.Request.Gang, a.Placement)
-		case (a.Kind == queue.Preempt || a.Kind == queue.Resize) && p.unregistered(a.For):
+			p.m.View.Take(t.Request.Gang, a.Placement)
+		case (a.Kind == queue.Preempt || a.Kind == queue.Resize) && p.m.Unregistered(a.For):
 			// Whether Nomad takes the job is not known yet: nothing is stopped for it.
 			// Once it is registered, with its gate, the next cycle preempts for it.
-			p.queue.Kept(a.Job)
+			p.m.Queue.Kept(a.Job)
 			p.again = true
 		case a.Kind == queue.Preempt:
 			p.step(ctx, t, gang.Preempt{For: a.For})
@@ -64,45 +66,31 @@ func (p *Placer) decide(ctx context.Context, now time.Time) error {
 			p.move(ctx, t, a.Placement, now)
 		}
 	}
-	p.endJob()
-	p.again = p.again || len(starts) >= startsPerCycle
+	p.m.EndJob()
+	p.again = p.again || len(starts) >= model.StartsPerCycle
 	p.commitAll(ctx, starts, now)
 	for _, s := range starts {
-		p.beginJob(s.t.Key)
+		p.m.BeginJob(s.t.Key)
 		p.committed(ctx, s, now)
 	}
-	p.endJob()
+	p.m.EndJob()
 	return ctx.Err()
-}
-
-func (p *Placer) byID(id string) *tracked { return p.jobs[keyOf(id)] }
-
-// keyOf is the job that the queue knows by the id.
-func keyOf(id string) nomad.JobKey {
-	namespace, name, _ := strings.Cut(id, "/") // no namespace has a slash
-	return nomad.JobKey{Namespace: namespace, ID: name}
-}
-
-// unregistered says whether a job is in the queue that Nomad does not have yet.
-func (p *Placer) unregistered(id string) bool {
-	t := p.byID(id)
-	return t != nil && t.submission != nil
 }
 
 // prepare works out the reasons, on the cluster as it is at this point of the
 // pass, and the pins.
-func (p *Placer) prepare(t *tracked, f pal.Found, now time.Time) *start {
+func (p *Placer) prepare(t *model.Tracked, f pal.Found, now time.Time) *start {
 	g, by := t.Request.Sized(len(f.Members)), f.By()
 	if by.Name == "" { // it was promised to the gang earlier
-		_, by, _ = p.queue.Look(p.view.Cluster, g)
+		_, by, _ = p.m.Queue.Look(p.m.View.Cluster, g)
 	}
-	d, best := pal.ExplainFound(p.view.Cluster, g, by, f)
+	d, best := pal.ExplainFound(p.m.View.Cluster, g, by, f)
 	note := ""
 	if !best {
 		note = "the queue kept some of the free GPUs from it, for a gang that goes first or for a window"
 	}
-	return &start{t: t, Start: gang.Start{
-		Pins: p.view.Pins(t.Request, f.Placement), Placement: f.Placement, Record: t.NewRecord(now, d, note),
+	return &start{t: t, submission: p.submissionOf(t), Start: gang.Start{
+		Pins: p.m.View.Pins(t.Request, f.Placement), Placement: f.Placement, Record: t.NewRecord(now, d, note),
 	}}
 }
 
@@ -121,13 +109,13 @@ func (p *Placer) commitAll(ctx context.Context, starts []*start, now time.Time) 
 // one write for a decision, and a placer that dies before reads back from Nomad
 // what was chosen. It runs beside others: only this gang is touched.
 func (p *Placer) commit(ctx context.Context, s *start) (err error) {
-	if s.Job, err = p.view.Pin(s.t.Job, s.Pins); err != nil {
+	if s.Job, err = p.m.View.Pin(s.t.Job, s.Pins); err != nil {
 		return err
 	}
-	todo := s.t.Step(s.Start, world{p})
+	todo := s.t.Step(s.Start, p.m.World())
 	c, ok := todo[len(todo)-1].(gang.Commit)
 	if !ok {
-		return fmt.Errorf("%w: a gang that is %s was to be started", ErrInvariant, s.t.State())
+		return fmt.Errorf("%w: a gang that is %s was to be started", heartbeat.ErrInvariant, s.t.State())
 	}
 	if c.DryRun {
 		if err := p.dryRun(ctx, s.Job); err != nil {
@@ -144,8 +132,8 @@ func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 	if p.hooks.AfterCommit != nil {
 		p.hooks.AfterCommit(s.t.Key)
 	}
-	if s.t.submission != nil {
-		s.t.submission.reply(s.submitted) // he need not wait for the others of the cycle
+	if s.submission != nil {
+		s.submission.reply(s.submitted) // he need not wait for the others of the cycle
 	}
 	s.index = resp.JobModifyIndex
 	return nil
@@ -154,10 +142,10 @@ func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 // registerStart registers the pinned job: in the placer's name, or in its
 // author's if it is he who has it registered.
 func (p *Placer) registerStart(ctx context.Context, s *start) (*api.JobRegisterResponse, error) {
-	if s.t.submission == nil {
+	if s.submission == nil {
 		return p.registerWhole(ctx, s.Job, nil, *s.t.Job.JobModifyIndex)
 	}
-	r := p.registerAs(ctx, s.t.submission, s.Job, true)
+	r := p.registerAs(ctx, s.submission, s.Job, true)
 	s.submitted, s.refused = r, r.err != nil && !errors.Is(r.err, nomad.ErrConflict)
 	return r.response, r.err
 }
@@ -180,10 +168,10 @@ func (p *Placer) dryRun(ctx context.Context, job *api.Job) error {
 func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 	t := s.t
 	p.hooks.Meter.Registered(string(gang.ToStart), outcome(s.err))
-	p.audit(t.Key, "registered", s.err, "purpose", gang.ToStart, "over", *t.Job.JobModifyIndex, "gpus", gpuIDs(p.view, s.Placement.GPUs()), "waited", s.Record.Waited.Round(time.Millisecond))
+	p.audit(t.Key, "registered", s.err, "purpose", gang.ToStart, "over", *t.Job.JobModifyIndex, "gpus", model.GPUIDs(p.m.View, s.Placement.GPUs()), "waited", s.Record.Waited.Round(time.Millisecond))
 	if s.err != nil {
 		p.holdUnconfirmed(s, now)
-		if t.submission != nil {
+		if s.submission != nil {
 			p.step(ctx, t, gang.NotNow{Of: gang.Commit{Start: s.Start}})
 			p.registerWithGate(ctx, s, now)
 			return
@@ -194,19 +182,11 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 		}
 		return
 	}
-	delete(p.unconfirmed, t.Key)
+	delete(p.m.Unconfirmed, t.Key)
 	p.step(ctx, t, p.registered(t, s.Job, s.index))
-	if t.submission != nil {
-		p.answer(t.submission, s.submitted)
-		t.submission = nil
+	if s.submission != nil {
+		p.answer(s.submission, s.submitted)
+		s.submission.gang, t.Unregistered = nil, false
 	}
 	p.startedOne(now)
-}
-
-func gpuIDs(v *nomad.View, gpus []int) []string {
-	var ids []string
-	for _, u := range gpus {
-		ids = append(ids, v.Cluster.GPU(u).ID)
-	}
-	return ids
 }

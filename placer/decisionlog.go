@@ -73,7 +73,7 @@ func (p *Placer) inBurst(now time.Time) bool {
 		return true
 	}
 	starting := 0
-	for _, t := range p.jobs {
+	for _, t := range p.m.Jobs {
 		if t.Nomad == gang.Starting {
 			starting++
 		}
@@ -112,7 +112,7 @@ func (p *Placer) recordsDue(now time.Time) *entry { return p.records(p.decisions
 // unsaved again; of jobs that are gone nothing is written.
 func (p *Placer) records(most int) *entry {
 	p.unsaved = slices.DeleteFunc(p.unsaved, func(r Record) bool {
-		return p.state != nil && p.state.Jobs[keyOfRecord(r)] == nil
+		return p.m.State != nil && p.m.State.Jobs[keyOfRecord(r)] == nil
 	})
 	p.unsaved = p.unsaved[max(0, len(p.unsaved)-unsavedMost):]
 	records := slices.Clone(p.unsaved[:min(len(p.unsaved), most)])

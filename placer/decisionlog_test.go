@@ -18,11 +18,11 @@ import (
 func TestRecordsInABurst(t *testing.T) {
 	stored, client := newVars(t)
 	p := newPlacer(t)
-	p.nomad, p.state = client, nomad.NewState()
+	p.nomad, p.m.State = client, nomad.NewState()
 	now := time.Now()
 	put := func(n int) {
 		id := fmt.Sprintf("job-%d", n)
-		p.state.PutJob(benchJob(id, 1))
+		p.m.State.PutJob(benchJob(id, 1))
 		p.unsaved = append(p.unsaved, Record{Namespace: "default", Job: id, Decided: now})
 	}
 	save := func(after time.Duration, want int, again bool) {
@@ -54,10 +54,10 @@ func TestRecordsInABurst(t *testing.T) {
 	save(0, 1, false)
 	save(999*time.Millisecond, 1, false)
 	for i := range burst { // nothing has started for a second, but Nomad has not placed these
-		p.add(nomad.JobKey{Namespace: "default", ID: fmt.Sprintf("starting-%d", i)}).Nomad = gang.Starting
+		p.m.Add(nomad.JobKey{Namespace: "default", ID: fmt.Sprintf("starting-%d", i)}).Nomad = gang.Starting
 	}
 	save(time.Second, 1, false)
-	p.forget(nomad.JobKey{Namespace: "default", ID: "starting-0"})
+	p.m.Forget(nomad.JobKey{Namespace: "default", ID: "starting-0"})
 	save(time.Second, 1+burst, false)
 	for i := range 3 * decisionsAtOnce {
 		put(100 + i)
@@ -70,7 +70,7 @@ func TestRecordsInABurst(t *testing.T) {
 			save(time.Duration(i)*time.Second, 1+burst, false)
 		}
 	}
-	delete(p.state.Jobs, nomad.JobKey{Namespace: "default", ID: "job-100"})
+	delete(p.m.State.Jobs, nomad.JobKey{Namespace: "default", ID: "job-100"})
 	save(11*time.Second, 1+burst+decisionsAtOnce, true) // one has waited too long
 	save(11*time.Second, 1+burst+2*decisionsAtOnce, true)
 	save(11*time.Second, burst+3*decisionsAtOnce, false)

@@ -4,7 +4,7 @@
 // Package placer runs the cycle that serves gated jobs:
 //
 //	observe  Nomad's event stream and full lists            (placer/nomad)
-//	view     the cluster and the waiting gangs               (placer/nomad)
+//	view     the cluster and the waiting gangs               (placer/model, pure)
 //	decide   which gangs start, on which GPUs               (pal/queue and pal, pure)
 //	rewrite  the job: gate off, pins on                      (placer/rewrite, pure)
 //	commit   by check-and-set register: the one atomic step
@@ -13,6 +13,9 @@
 //
 // Who holds which GPU is one ledger, the view: it follows from Nomad's state and from
 // what is under way, and the queue is told of it. A cycle reads the clock once.
+//
+// What is known is a [model.Model]; this package acts on it, and on nothing else. It reads
+// and writes Nomad, keeps to the order of the steps, and survives what goes wrong.
 //
 // Everything is derived from what Nomad says: a placer that dies at any point
 // and starts again finds each job in one of the states of [gang.State] and goes on

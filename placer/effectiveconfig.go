@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
@@ -19,11 +20,11 @@ func (p *Placer) configToPublish(now time.Time) *entry {
 	}
 	p.configDue = false
 	r := store.EffectiveConfig{
-		Keys: map[string]string{}, Locality: p.cfg.Locality, Apps: p.cfg.Apps, Tenants: p.cfg.Queue.Tenants, Windows: p.cfg.Windows,
-		Children: p.cfg.Children, Learn: p.cfg.Learner != nil,
+		Keys: map[string]string{}, Locality: p.m.Cfg.Locality, Apps: p.m.Cfg.Apps, Tenants: p.m.Cfg.Queue.Tenants, Windows: p.m.Cfg.Windows,
+		Children: p.m.Cfg.Children, Learn: p.m.Cfg.Learned != nil,
 	}
-	for _, k := range Keys() {
-		r.Keys[k.Path()] = k.Get(p.cfg)
+	for _, k := range model.Keys() {
+		r.Keys[k.Path()] = k.Get(p.m.Cfg)
 	}
 	return &entry{
 		what:  publishingConfig,
@@ -34,15 +35,15 @@ func (p *Placer) configToPublish(now time.Time) *entry {
 
 // ReadEffectiveConfig reads the configuration of the agent in charge; the defaults if
 // there was no agent yet.
-func ReadEffectiveConfig(ctx context.Context, c *nomad.Client) (Config, error) {
-	cfg := DefaultConfig()
+func ReadEffectiveConfig(ctx context.Context, c *nomad.Client) (model.Config, error) {
+	cfg := model.DefaultConfig()
 	v := store.In(c).EffectiveConfig()
 	is, err := v.Read(ctx)
 	if !is.There {
 		return cfg, err
 	}
 	r := is.Of
-	for _, k := range Keys() {
+	for _, k := range model.Keys() {
 		value, said := r.Keys[k.Path()]
 		if !said {
 			continue // by an agent of another version
@@ -53,7 +54,7 @@ func ReadEffectiveConfig(ctx context.Context, c *nomad.Client) (Config, error) {
 	}
 	cfg.Locality, cfg.Apps, cfg.Queue.Tenants, cfg.Children, cfg.Windows = r.Locality, r.Apps, r.Tenants, r.Children, r.Windows
 	if r.Learn {
-		cfg.Learner = Recall(ctx, c)
+		cfg.Learned = Recall(ctx, c).Class
 	}
 	return cfg, nil
 }

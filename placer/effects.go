@@ -11,16 +11,17 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 // step has a gang take in an event, and carries out what follows. Its trouble is kept
 // from the others.
-func (p *Placer) step(ctx context.Context, t *tracked, e gang.Event) {
+func (p *Placer) step(ctx context.Context, t *model.Tracked, e gang.Event) {
 	for e != nil {
 		was := t.State()
-		todo := t.Step(e, world{p})
+		todo := t.Step(e, p.m.World())
 		e = nil
 		for _, effect := range todo {
 			if e = p.carryOut(ctx, t, effect); e != nil && !gang.AwaitsAnswer(effect) {
@@ -32,7 +33,7 @@ func (p *Placer) step(ctx context.Context, t *tracked, e gang.Event) {
 }
 
 // carryOut does what a gang wants done, and returns the answer, nil if there is none.
-func (p *Placer) carryOut(ctx context.Context, t *tracked, e gang.Effect) gang.Event {
+func (p *Placer) carryOut(ctx context.Context, t *model.Tracked, e gang.Effect) gang.Event {
 	if !gang.AwaitsAnswer(e) {
 		p.carryOutHere(t, e)
 		return nil
@@ -49,7 +50,7 @@ func (p *Placer) carryOut(ctx context.Context, t *tracked, e gang.Effect) gang.E
 }
 
 // note counts what was done to a job, and writes it into the audit log.
-func (p *Placer) note(t *tracked, e gang.Effect, err error) {
+func (p *Placer) note(t *model.Tracked, e gang.Effect, err error) {
 	switch e := e.(type) {
 	case gang.Register:
 		p.hooks.Meter.Registered(string(e.Why), outcome(err))
@@ -90,11 +91,11 @@ func outcome(err error) string {
 }
 
 // askNomad carries out an effect on Nomad.
-func (p *Placer) askNomad(ctx context.Context, t *tracked, e gang.Effect) (gang.Event, error) {
+func (p *Placer) askNomad(ctx context.Context, t *model.Tracked, e gang.Effect) (gang.Event, error) {
 	switch e := e.(type) {
 	case gang.ReadRecord:
 		p.awaitRecord(store.DecisionPath(t.Key))
-		r, err := readRecord(ctx, p.nomad, t.Key)
+		r, err := store.In(p.nomad).Record(ctx, t.Key)
 		if store.Unreadable(err) {
 			p.log.Warn("cannot read a record; replacing it", "job", t.Key.ID, "namespace", t.Key.Namespace, "error", err)
 			err = nil
@@ -109,7 +110,7 @@ func (p *Placer) askNomad(ctx context.Context, t *tracked, e gang.Effect) (gang.
 	case gang.ReadSource:
 		return gang.SourceRead{Source: p.nomad.Source(ctx, t.Job)}, nil
 	case gang.ReadEvaluations:
-		if e.Limited && !p.mayQueryEvaluation(t, p.now) {
+		if e.Limited && !p.mayQueryEvaluation(t, p.m.Time) {
 			return gang.NotNow{Of: e}, nil
 		}
 		evals, err := p.nomad.Evaluations(ctx, t.Key)
@@ -144,20 +145,11 @@ func (p *Placer) askNomad(ctx context.Context, t *tracked, e gang.Effect) (gang.
 }
 
 // carryOutHere carries out an effect within the placer.
-func (p *Placer) carryOutHere(t *tracked, e gang.Effect) {
-	id, now := t.Key.String(), since(p.now)
+func (p *Placer) carryOutHere(t *model.Tracked, e gang.Effect) {
 	switch e := e.(type) {
 	case gang.SaveRecord:
 		p.forgetUnsaved(t.Key)
 		p.unsaved = append(p.unsaved, e.Record)
-	case gang.Own:
-		p.state.Own(t.Key, e.GPUs)
-	case gang.Take:
-		p.view.Take(e.Gang, e.Placement)
-	case gang.Release:
-		p.view.Release(e.Gang, e.Placement)
-	case gang.Keep:
-		p.view.Keep(e.Placement)
 	case gang.Again:
 		p.again = true
 	case gang.Log:
@@ -165,39 +157,21 @@ func (p *Placer) carryOutHere(t *tracked, e gang.Effect) {
 	case gang.Placed:
 		p.notePlaced(t, e.Record)
 	case gang.Counted:
-		p.moved = append(p.moved, p.now)
+		p.moved = append(p.moved, p.m.Time)
 	case gang.Arrived:
 		p.moves = append(p.moves, arrival{t, e.Why})
-	case gang.Enqueue:
-		if err := p.queue.Submit(since(e.Since), e.Job); err != nil {
-			t.Refused, t.Queued = err, false
-		}
 	case gang.Dequeue:
 		if e.Finished {
 			p.noteFinished(t)
-			p.queue.Finished(now, id)
-		} else {
-			p.queue.Removed(now, id)
 		}
-	case gang.QueueStarted:
-		p.queue.Started(now, id, e.Placement)
-	case gang.QueueRestored:
-		if err := p.queue.Restore(e.Job, e.Placement, since(e.Since)); err != nil {
-			t.Queued, t.Placed = false, false
-		}
-	case gang.QueueStopped:
-		p.queue.Stopped(now, id)
-	case gang.QueueRequeued:
-		p.queue.Requeue(now, id)
-	case gang.QueueSettled:
-		p.queue.Settled(id)
-	case gang.QueueKept:
-		p.queue.Kept(id)
+		p.m.Update(t, e)
+	default:
+		p.m.Update(t, e)
 	}
 }
 
 // notePlaced counts a gang that was placed, and tells of it.
-func (p *Placer) notePlaced(t *tracked, r gang.Record) {
+func (p *Placer) notePlaced(t *model.Tracked, r gang.Record) {
 	slowdown := 0.0
 	if c := r.Decision.Chosen; c != nil {
 		slowdown = c.Cost
@@ -208,14 +182,14 @@ func (p *Placer) notePlaced(t *tracked, r gang.Record) {
 
 // noteFinished counts how long a gang took, of which its author had said how long it
 // would.
-func (p *Placer) noteFinished(t *tracked) {
+func (p *Placer) noteFinished(t *model.Tracked) {
 	said, r := t.Request.Hints.Duration, t.Record
 	if said > 0 && r != nil && r.Attained == 0 && !r.Decided.IsZero() {
-		p.hooks.Meter.Finished(string(t.Request.Gang.Class), float64(p.now.Sub(r.Decided))/float64(said))
+		p.hooks.Meter.Finished(string(t.Request.Gang.Class), float64(p.m.Time.Sub(r.Decided))/float64(said))
 	}
 }
 
-func (p *Placer) logOf(t *tracked, e gang.Log) {
+func (p *Placer) logOf(t *model.Tracked, e gang.Log) {
 	log := p.log.With("job", t.Key.ID, "namespace", t.Key.Namespace)
 	switch e.Level {
 	case gang.Debug:
@@ -228,7 +202,7 @@ func (p *Placer) logOf(t *tracked, e gang.Log) {
 }
 
 // register registers a rewriting that chooses no GPUs for a waiting gang.
-func (p *Placer) register(ctx context.Context, t *tracked, e gang.Register) (gang.Event, error) {
+func (p *Placer) register(ctx context.Context, t *model.Tracked, e gang.Register) (gang.Event, error) {
 	if e.Why != gang.ToUndo && p.hasNews(t.Key) {
 		p.again = true
 		return nil, fmt.Errorf("registering job %q: %w: news of it came meanwhile", t.Key.ID, nomad.ErrConflict)
@@ -244,17 +218,17 @@ func (p *Placer) register(ctx context.Context, t *tracked, e gang.Register) (gan
 }
 
 // registered takes in a registration of ours, as Nomad will show it.
-func (p *Placer) registered(t *tracked, job *api.Job, index uint64) gang.Registered {
-	job = gang.RegisteredJob(job, t.Job, index, p.now)
-	p.state.Assume(job)
-	return gang.Registered{Observed: gang.Observe(p.state, job)}
+func (p *Placer) registered(t *model.Tracked, job *api.Job, index uint64) gang.Registered {
+	job = gang.RegisteredJob(job, t.Job, index, p.m.Time)
+	p.m.State.Assume(job)
+	return gang.Registered{Observed: gang.Observe(p.m.State, job)}
 }
 
 // readAgain reads a job that has changed.
 func (p *Placer) readAgain(ctx context.Context, k nomad.JobKey) error {
 	job, err := p.nomad.Job(ctx, k)
 	if err == nil && job != nil {
-		p.state.PutJob(job)
+		p.m.State.PutJob(job)
 	}
 	return err
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
 // When a gang is late, the placer queries its evaluations from Nomad: for one gang at
@@ -22,26 +24,19 @@ func newEvaluationLimit() *rate.Limiter {
 	return rate.NewLimiter(evaluationQueriesPerSecond, evaluationQueriesPerSecond)
 }
 
-// evaluationQueries counts the queries for one job since it was committed at index.
-type evaluationQueries struct {
-	index uint64
-	last  time.Time
-	count int
-}
-
 // mayQueryEvaluation says whether the job's evaluations may be queried now, and counts
 // the query if so.
-func (p *Placer) mayQueryEvaluation(t *tracked, now time.Time) bool {
-	q := &t.evaluationQueries
-	if index := *t.Job.JobModifyIndex; q.index != index {
-		*q = evaluationQueries{index: index}
+func (p *Placer) mayQueryEvaluation(t *model.Tracked, now time.Time) bool {
+	q := &t.EvaluationQueries
+	if index := *t.Job.JobModifyIndex; q.Index != index {
+		*q = model.EvaluationQueries{Index: index}
 	}
-	if q.count > 0 && now.Sub(q.last) < min(time.Second<<min(q.count-1, 10), slowestEvaluationQuery) {
+	if q.Count > 0 && now.Sub(q.Last) < min(time.Second<<min(q.Count-1, 10), slowestEvaluationQuery) {
 		return false
 	}
 	if !p.evaluationLimit.AllowN(now, 1) {
 		return false
 	}
-	q.last, q.count = now, q.count+1
+	q.Last, q.Count = now, q.Count+1
 	return true
 }

@@ -9,16 +9,17 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
 // TestMayQueryEvaluation counts how often Nomad is asked about gangs that are late.
 func TestMayQueryEvaluation(t *testing.T) {
 	p, start := &Placer{evaluationLimit: newEvaluationLimit()}, time.Unix(1000, 0)
-	var ts []*tracked
+	var ts []*model.Tracked
 	for i := range 100 {
-		ts = append(ts, &tracked{Gang: gang.Gang{Observed: gang.Observed{Job: benchJob(fmt.Sprint(i), 1)}}})
+		ts = append(ts, &model.Tracked{Gang: gang.Gang{Observed: gang.Observed{Job: benchJob(fmt.Sprint(i), 1)}}})
 	}
-	asks := map[*tracked]int{}
+	asks := map[*model.Tracked]int{}
 	for ms := range 60000 / 50 {
 		now, n := start.Add(time.Duration(ms)*50*time.Millisecond), 0
 		for _, x := range ts {
@@ -41,7 +42,7 @@ func TestMayQueryEvaluation(t *testing.T) {
 	if total > 60*evaluationQueriesPerSecond || total < 600 {
 		t.Errorf("%d asks within a minute", total)
 	}
-	alone := &tracked{Gang: gang.Gang{Observed: gang.Observed{Job: benchJob("alone", 1)}}}
+	alone := &model.Tracked{Gang: gang.Gang{Observed: gang.Observed{Job: benchJob("alone", 1)}}}
 	now := start.Add(time.Hour)
 	if !p.mayQueryEvaluation(alone, now) || p.mayQueryEvaluation(alone, now.Add(999*time.Millisecond)) || !p.mayQueryEvaluation(alone, now.Add(time.Second)) || p.mayQueryEvaluation(alone, now.Add(2*time.Second)) {
 		t.Error("not asked at once and after 1 and 2 s")

@@ -13,7 +13,9 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // EventKind is what happened.
@@ -109,17 +111,17 @@ func (l *EventLog) After(id uint64) ([]Event, <-chan struct{}) {
 
 // For is the event as somebody may know it; ok is false if he may not at all. What
 // happens to GPUs may tell of jobs and tasks in any namespace: that is for operators.
-func (e Event) For(sees Sees, operator func() bool) (_ Event, ok bool) {
+func (e Event) For(sees model.Sees, operator func() bool) (_ Event, ok bool) {
 	if e.Namespace == "" {
 		return e, operator()
 	}
-	e.ForJob = sees.name(e.ForJob)
+	e.ForJob = sees.Name(e.ForJob)
 	return e, sees(e.Namespace)
 }
 
 // emit notes an event about a job.
 func (p *Placer) emit(k nomad.JobKey, kind EventKind, text string) {
-	p.hooks.Events.Add(Event{At: p.now.UTC(), Kind: kind, Namespace: k.Namespace, Job: k.ID, Text: oneLine(text)})
+	p.hooks.Events.Add(Event{At: p.m.Time.UTC(), Kind: kind, Namespace: k.Namespace, Job: k.ID, Text: oneLine(text)})
 }
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
@@ -131,7 +133,7 @@ var stopReasons = map[gang.Reason]string{
 }
 
 // noteState notes that a gang's state has changed.
-func (p *Placer) noteState(t *tracked, was gang.State) {
+func (p *Placer) noteState(t *model.Tracked, was gang.State) {
 	is := t.State()
 	if p.hooks.Events == nil || is == was {
 		return
@@ -139,7 +141,7 @@ func (p *Placer) noteState(t *tracked, was gang.State) {
 	switch is {
 	case gang.Waiting:
 		if was == 0 {
-			p.emit(t.Key, Queued, fmt.Sprintf("waits for %s GPUs", InRange(t.Request.Least().GPUs(), t.Request.Gang.GPUs())))
+			p.emit(t.Key, Queued, fmt.Sprintf("waits for %s GPUs", model.InRange(t.Request.Least().GPUs(), t.Request.Gang.GPUs())))
 		} else if was != gang.Committing && was != gang.Rejected {
 			text := "waits again; it was " + was.String()
 			if was == gang.Completing {
@@ -153,7 +155,7 @@ func (p *Placer) noteState(t *tracked, was gang.State) {
 		}
 	case gang.Stopping:
 		why, forJob := t.Stopping()
-		p.hooks.Events.Add(Event{At: p.now.UTC(), Kind: Stopped, Namespace: t.Key.Namespace, Job: t.Key.ID, ForJob: forJob, Text: "its members are stopped" + stopReasons[why]})
+		p.hooks.Events.Add(Event{At: p.m.Time.UTC(), Kind: Stopped, Namespace: t.Key.Namespace, Job: t.Key.ID, ForJob: forJob, Text: "its members are stopped" + stopReasons[why]})
 	case gang.Lost:
 		p.emit(t.Key, LostMembers, "ended before its members had finished")
 	case gang.Failed:
@@ -164,7 +166,7 @@ func (p *Placer) noteState(t *tracked, was gang.State) {
 		}
 	case gang.Ended:
 		if was != 0 {
-			o := outcomeOf(p.state, t.Observed)
+			o := query.OutcomeOf(p.m.State, t.Observed)
 			p.emit(t.Key, Finished, "is "+o.Status+": "+o.Reason)
 		}
 	case gang.Native:
@@ -175,12 +177,12 @@ func (p *Placer) noteState(t *tracked, was gang.State) {
 }
 
 // emitPlaced notes a decision that is in force.
-func (p *Placer) emitPlaced(t *tracked, r Record) {
+func (p *Placer) emitPlaced(t *model.Tracked, r Record) {
 	c := r.Decision.Chosen
 	if p.hooks.Events == nil || c == nil {
 		return
 	}
-	e := Event{At: p.now.UTC(), Kind: Placed, Namespace: t.Key.Namespace, Job: t.Key.ID}
+	e := Event{At: p.m.Time.UTC(), Kind: Placed, Namespace: t.Key.Namespace, Job: t.Key.ID}
 	if r.Note == noteMoved {
 		e.Kind = Moved
 	}
@@ -189,7 +191,7 @@ func (p *Placer) emitPlaced(t *tracked, r Record) {
 			e.GPUs = append(e.GPUs, u.ID)
 		}
 	}
-	e.Text = fmt.Sprintf("gets %d GPUs %s after %s, predicted slowdown %.2f", len(e.GPUs), on(c), shortDuration(r.Waited.Round(time.Second)), c.Cost)
+	e.Text = fmt.Sprintf("gets %d GPUs %s after %s, predicted slowdown %.2f", len(e.GPUs), on(c), model.ShortDuration(r.Waited.Round(time.Second)), c.Cost)
 	p.hooks.Events.Add(e)
 }
 
@@ -201,7 +203,7 @@ func on(c *pal.Choice) string {
 }
 
 // emitFailures notes allocations that failed, and GPUs that are kept out from now on.
-func (p *Placer) emitFailures(found []Failure, before map[string]Quarantine) {
+func (p *Placer) emitFailures(found []model.Failure, before map[string]model.Quarantine) {
 	if p.hooks.Events == nil {
 		return
 	}
@@ -211,9 +213,9 @@ func (p *Placer) emitFailures(found []Failure, before map[string]Quarantine) {
 	}
 	for _, id := range slices.Sorted(maps.Keys(p.failureHistory.quarantine)) {
 		q := p.failureHistory.quarantine[id]
-		if p.now.Before(q.Until) && !q.Until.Equal(before[id].Until) {
-			p.hooks.Events.Add(Event{At: p.now.UTC(), Kind: Quarantined, GPUs: []string{id},
-				Text: oneLine(fmt.Sprintf("is quarantined until %s: %s", moment(since(q.Until)), q.Reason))})
+		if p.m.Time.Before(q.Until) && !q.Until.Equal(before[id].Until) {
+			p.hooks.Events.Add(Event{At: p.m.Time.UTC(), Kind: Quarantined, GPUs: []string{id},
+				Text: oneLine(fmt.Sprintf("is quarantined until %s: %s", model.Moment(model.Since(q.Until)), q.Reason))})
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
@@ -57,7 +58,7 @@ func TestEventFor(t *testing.T) {
 	t.Parallel()
 	mine := func(namespace string) bool { return namespace == "mine" }
 	no, yes := func() bool { return false }, func() bool { return true }
-	if e, ok := (placer.Event{Namespace: "mine", ForJob: "theirs/secret"}).For(mine, no); !ok || e.ForJob != placer.Unseen {
+	if e, ok := (placer.Event{Namespace: "mine", ForJob: "theirs/secret"}).For(mine, no); !ok || e.ForJob != model.Unseen {
 		t.Errorf("%+v, %v", e, ok)
 	}
 	if e, ok := (placer.Event{Namespace: "mine"}).For(mine, no); !ok || e.ForJob != "" {
@@ -76,7 +77,7 @@ func TestEventFor(t *testing.T) {
 // The events of a gang tell its story: that it came, got GPUs, ran, was stopped for
 // another one and waited again, failed, and ended.
 func TestEventsTellStories(t *testing.T) {
-	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *placer.Config) {
+	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
 		c.Queue.Tenants = map[string]queue.Tenant{"research": {Quota: 4}, "ops": {}}
 	}}, func(w *bed.World) {
 		w.AddNodes(1, 4)

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nomad-pal/nomad-pal/placer/failure"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -17,20 +18,20 @@ import (
 // for those that were down and those whose unhealthy GPUs are kept out anyway.
 func TestFailedOn(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	h := failureHistory{failures: []Failure{
-		{At: now.Add(-2 * avoidFor), Namespace: "default", Job: "j", Node: "long ago", Cause: User},
-		{At: now, Namespace: "other", Job: "j", Node: "of another job", Cause: User},
-		{At: now, Namespace: "default", Job: "j", Node: "unhealthy", Cause: Infrastructure, Unhealthy: []string{"g1"}},
-		{At: now, Namespace: "default", Job: "j", Node: "down", Cause: Infrastructure, Reason: failure.NodeDown},
+	h := model.Model{Failures: []model.Failure{
+		{At: now.Add(-2 * model.AvoidFor), Namespace: "default", Job: "j", Node: "long ago", Cause: model.User},
+		{At: now, Namespace: "other", Job: "j", Node: "of another job", Cause: model.User},
+		{At: now, Namespace: "default", Job: "j", Node: "unhealthy", Cause: model.Infrastructure, Unhealthy: []string{"g1"}},
+		{At: now, Namespace: "default", Job: "j", Node: "down", Cause: model.Infrastructure, Reason: failure.NodeDown},
 	}}
 	k := nomad.JobKey{Namespace: "default", ID: "j"}
-	if got := h.failedOn(k, now); got != nil {
+	if got := h.FailedOn(k, now); got != nil {
 		t.Errorf("avoided: %v", got)
 	}
-	h.failures = append(h.failures,
-		Failure{At: now, Namespace: "default", Job: "j", Node: "no image", Cause: Infrastructure, Driver: true},
-		Failure{At: now, Namespace: "default", Job: "j", Node: "exit 1", Cause: User})
-	if d := cmp.Diff(map[string]bool{"no image": true, "exit 1": true}, h.failedOn(k, now)); d != "" {
+	h.Failures = append(h.Failures,
+		model.Failure{At: now, Namespace: "default", Job: "j", Node: "no image", Cause: model.Infrastructure, Driver: true},
+		model.Failure{At: now, Namespace: "default", Job: "j", Node: "exit 1", Cause: model.User})
+	if d := cmp.Diff(map[string]bool{"no image": true, "exit 1": true}, h.FailedOn(k, now)); d != "" {
 		t.Errorf("avoided (-want +got):\n%s", d)
 	}
 }
@@ -41,20 +42,20 @@ func TestTimesOfTheFuture(t *testing.T) {
 	t.Parallel()
 	_, c := newVars(t)
 	p := newPlacer(t)
-	p.nomad, p.state = c, nomad.NewState()
+	p.nomad, p.m.State = c, nomad.NewState()
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	ahead := now.AddDate(1, 0, 0)
 	for i, client := range []string{"failed", "complete"} {
-		p.state.PutAlloc(&nomad.Alloc{ID: client, Job: nomad.JobKey{Namespace: "default", ID: "j"}, Node: "n", Client: client, Desired: "run", GPUs: []string{"g"},
+		p.m.State.PutAlloc(&nomad.Alloc{ID: client, Job: nomad.JobKey{Namespace: "default", ID: "j"}, Node: "n", Client: client, Desired: "run", GPUs: []string{"g"},
 			ModifyIndex: uint64(i + 1), CreateTime: ahead.Add(-time.Minute).UnixNano(), ModifyTime: ahead.UnixNano()})
 	}
 	if err := p.noteFailures(t.Context(), now); err != nil {
 		t.Fatal(err)
 	}
-	if f := p.failureHistory.failures[0]; !f.At.Equal(now) || !f.Placed.Equal(now.Add(-time.Minute)) {
+	if f := p.m.Failures[0]; !f.At.Equal(now) || !f.Placed.Equal(now.Add(-time.Minute)) {
 		t.Errorf("it failed at %v, placed at %v", f.At, f.Placed)
 	}
-	if f := (failure.Failure{At: now, Namespace: "default", Job: "j", Node: "n", Cause: User}); (&failureHistory{failures: []Failure{notAfter(f, now)}}).failedOn(nomad.JobKey{Namespace: "default", ID: "j"}, now.Add(2*avoidFor)) != nil {
+	if f := (failure.Failure{At: now, Namespace: "default", Job: "j", Node: "n", Cause: model.User}); (&model.Model{Failures: []model.Failure{notAfter(f, now)}}).FailedOn(nomad.JobKey{Namespace: "default", ID: "j"}, now.Add(2*model.AvoidFor)) != nil {
 		t.Error("its node is avoided for longer than it should be")
 	}
 }

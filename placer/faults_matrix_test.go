@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/internal/race"
-	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
@@ -48,7 +48,7 @@ func busy(w *bed.World) {
 }
 
 func busyOptions(seed uint64) bed.Options {
-	return bed.Options{Seed: seed, Partial: 5 * time.Minute, Placer: func(c *placer.Config) { c.Resync = 20 * time.Second }}
+	return bed.Options{Seed: seed, Partial: 5 * time.Minute, Placer: func(c *model.Config) { c.Resync = 20 * time.Second }}
 }
 
 // patternOf is a request with the names of single objects left open.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/hostile"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 	"github.com/nomad-pal/nomad-pal/placer/store"
@@ -43,7 +44,7 @@ func FuzzRecord(f *testing.F) {
 				_, _ = w.Write(items)
 			}
 		})
-		p.profile = prof
+		p.m.Profile = prof
 		pins := rewrite.Pins{Mode: rewrite.ModeGPU, Groups: []rewrite.GroupPins{{Group: "g", Nodes: []string{"node-id-00000"}, GPUs: []string{"GPU-00000-4"}}}}
 		job, err := rewrite.Pin(hostile.Plain("j", 1, 1, 5), pins, rewrite.Racks{})
 		if err != nil {
@@ -53,18 +54,18 @@ func FuzzRecord(f *testing.F) {
 		delete(s.Jobs, nomad.KeyOf(job))
 		s.PutJob(job)
 		now := p.tick()
-		p.state = s
-		if err := p.updateView(now); err != nil {
+		p.m.State = s
+		if err := p.m.UpdateView(now); err != nil {
 			t.Fatal(err)
 		}
 		p.track(t.Context())
-		for _, tracked := range p.sorted() {
+		for _, tracked := range p.m.Sorted() {
 			p.step(t.Context(), tracked, gang.Turn{ReadOnly: true})
 		}
-		p.now = now
+		p.m.Time = now
 		p.syncQueue(t.Context())
-		for _, a := range p.queue.Decide(since(now), p.view.Cluster) {
-			if t := p.byID(a.Job); t != nil {
+		for _, a := range p.m.Queue.Decide(model.Since(now), p.m.View.Cluster) {
+			if t := p.m.ByID(a.Job); t != nil {
 				if err := p.writeRecord(context.Background(), p.prepare(t, a.Found, now).Record); errors.Is(err, store.ErrNotStorable) {
 					panic(err)
 				}

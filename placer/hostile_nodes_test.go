@@ -13,8 +13,10 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/hostile"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // Each hostile node comes alone beside honest ones, and all of them together: the
@@ -49,9 +51,9 @@ func TestHostileNodes(t *testing.T) {
 			honest := hostile.Plain("honest", 2, 8, 1000)
 			s.PutJob(honest)
 			p := newPlacer(t)
-			p.state = s
-			if prof, err := p.buildProfile(); prof != nil {
-				p.profile = prof
+			p.m.State = s
+			if prof, err := p.m.BuildProfile(); prof != nil {
+				p.m.Profile = prof
 				if slices.ContainsFunc(prof.GPUs, func(g profile.GPU) bool { return slices.Contains(others, g.ID) && g.Entries != nil }) {
 					t.Error("others' GPUs are measured")
 				}
@@ -63,18 +65,18 @@ func TestHostileNodes(t *testing.T) {
 				t.Errorf("the honest job does not start: %v", as)
 			}
 			for _, id := range others {
-				i := p.view.Cluster.Find(id)
+				i := p.m.View.Cluster.Find(id)
 				if i < 0 {
 					t.Fatalf("%s is not there", id)
 				}
-				node, device := p.view.Cluster.Group(p.view.Cluster.GroupOf(i))
-				if n := p.view.Cluster.Node(node); !strings.HasPrefix(n.ID, "honest-") || device != "nvidia/gpu/H200" || p.view.Cluster.GPU(i).Unhealthy {
-					t.Errorf("%s is a %s of %s: %+v", id, device, n.ID, p.view.Cluster.GPU(i))
+				node, device := p.m.View.Cluster.Group(p.m.View.Cluster.GroupOf(i))
+				if n := p.m.View.Cluster.Node(node); !strings.HasPrefix(n.ID, "honest-") || device != "nvidia/gpu/H200" || p.m.View.Cluster.GPU(i).Unhealthy {
+					t.Errorf("%s is a %s of %s: %+v", id, device, n.ID, p.m.View.Cluster.GPU(i))
 				}
 			}
 			p.publish(now)
 			said[name] = strings.Join(p.Status().Warnings, "; ")
-			for _, g := range (&Snapshot{p: p, now: now}).GPUs() {
+			for _, g := range (query.New(&p.m, p.nomad, heartbeat.Activity{}, "")).GPUs() {
 				if strings.ContainsFunc(g.ID, func(r rune) bool { return r < ' ' }) {
 					t.Errorf("GPU %q is listed", g.ID)
 				}

@@ -12,8 +12,11 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/hostile"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // Each hostile job comes alone beside an honest one, and all of them together:
@@ -35,7 +38,7 @@ func TestHostileJobs(t *testing.T) {
 			honest := hostile.Plain("honest", 2, 4, 1000)
 			s.PutJob(honest)
 			p := newPlacer(t)
-			p.profile = prof
+			p.m.Profile = prof
 			now := time.Now()
 			as := pass(t, p, s, now)
 			if !startsJob(as, nomad.KeyOf(honest)) {
@@ -59,7 +62,7 @@ func TestHostileJobs(t *testing.T) {
 
 // hostileReport says what becomes of each job, as a page of the docs.
 func hostileReport(p *Placer, as []queue.Action, jobs []hostile.Job) string {
-	status := map[string]JobStatus{}
+	status := map[string]model.JobStatus{}
 	for _, j := range p.Status().Jobs {
 		status[j.Job] = j
 	}
@@ -108,27 +111,27 @@ func startsJob(as []queue.Action, k nomad.JobKey) bool {
 // answers asks what the commands ask of each job.
 func answers(t *testing.T, p *Placer, now time.Time, jobs []hostile.Job) {
 	t.Helper()
-	s := &Snapshot{p: p, now: now}
+	s := query.New(&p.m, p.nomad, heartbeat.Activity{}, "")
 	listed := map[string]bool{}
 	for _, j := range s.Jobs() {
 		listed[j.Job] = true
 	}
 	for _, j := range jobs {
 		k := nomad.KeyOf(j.Job)
-		if p.state.Jobs[k] == nil {
+		if p.m.State.Jobs[k] == nil {
 			continue // it asks for no GPUs at all
 		}
 		if !listed[k.ID] {
 			t.Errorf("%s: not in the list of jobs", j.Name)
 		}
-		e := Explanation{}
-		if tracked := p.jobs[k]; tracked != nil {
-			s.explainWaiting(&e, tracked)
+		e := query.Explanation{}
+		if tracked := p.m.Jobs[k]; tracked != nil {
+			s.ExplainWaiting(&e, tracked)
 		}
 		if e.Reason == "" && e.Wait == nil {
 			t.Errorf("%s: no reason why it waits", j.Name)
 		}
-		if _, err := (&Snapshot{p: p, now: now}).Plan(j.Job); err != nil {
+		if _, err := (query.New(&p.m, p.nomad, heartbeat.Activity{}, "")).Plan(j.Job); err != nil {
 			t.Errorf("%s: plan: %v", j.Name, err)
 		}
 	}

@@ -29,9 +29,9 @@ func (p *Placer) readImported(ctx context.Context) error {
 		p.log.Warn("cannot read the imported measurements; using those read last", "error", err)
 		return nil
 	}
-	if !slices.Equal(samples, p.imported) {
+	if !slices.Equal(samples, p.m.Imported) {
 		p.log.Info("imported measurements", "samples", len(samples))
-		p.imported, p.builtFrom = samples, math.MaxUint64
+		p.m.Imported, p.m.BuiltFrom = samples, math.MaxUint64
 	}
 	return nil
 }

@@ -28,11 +28,11 @@ func TestUnreadableImports(t *testing.T) {
 		}
 	}
 	p := newPlacer(t)
-	p.nomad, p.state = c, nomad.NewState()
+	p.nomad, p.m.State = c, nomad.NewState()
 	imported := func(want int) {
 		t.Helper()
-		if err := p.readImported(t.Context()); err != nil || len(p.imported) != want {
-			t.Errorf("%d measurements count, want %d: %v", len(p.imported), want, err)
+		if err := p.readImported(t.Context()); err != nil || len(p.m.Imported) != want {
+			t.Errorf("%d measurements count, want %d: %v", len(p.m.Imported), want, err)
 		}
 	}
 	imported(2)

@@ -19,7 +19,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/hostile"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -32,14 +34,14 @@ func TestPanicSetsAside(t *testing.T) {
 		where string
 		plant func(p *Placer)
 	}{
-		{"putting it in the queue", func(p *Placer) { p.jobs[nomad.KeyOf(bad)].Job = &api.Job{} }},
+		{"putting it in the queue", func(p *Placer) { p.m.Jobs[nomad.KeyOf(bad)].Job = &api.Job{} }},
 		{"looking for GPUs", func(p *Placer) {
-			j := p.jobs[nomad.KeyOf(bad)].QueueJob(0)
+			j := p.m.Jobs[nomad.KeyOf(bad)].QueueJob(0)
 			j.Gang.MemberSets = []pal.MemberSet{{Members: 1, GPUs: 1, Eligible: []bool{}}} // an index out of range
-			if err := p.queue.Submit(0, j); err != nil {
+			if err := p.m.Queue.Submit(0, j); err != nil {
 				t.Fatal(err)
 			}
-			p.jobs[nomad.KeyOf(bad)].Queued = true
+			p.m.Jobs[nomad.KeyOf(bad)].Queued = true
 		}},
 		{"registering it", func(p *Placer) {
 			p.hooks.BeforeCommit = func(k nomad.JobKey) {
@@ -65,21 +67,21 @@ func TestPanicSetsAside(t *testing.T) {
 				}
 				s.PutJob(bad)
 				s.PutJob(good)
-				p.state, p.profile = s, prof
-				if err := p.updateView(now); err != nil {
+				p.m.State, p.m.Profile = s, prof
+				if err := p.m.UpdateView(now); err != nil {
 					return err
 				}
 				p.track(t.Context())
-				if p.jobs[nomad.KeyOf(bad)].Nomad == gang.Waiting {
+				if p.m.Jobs[nomad.KeyOf(bad)].Nomad == gang.Waiting {
 					c.plant(p)
 				}
-				p.now = now
+				p.m.Time = now
 				p.syncQueue(t.Context())
 				err = p.decide(t.Context(), now)
 				p.publish(now)
 				return err
 			}
-			if err := once(); !errors.Is(err, ErrInvariant) {
+			if err := once(); !errors.Is(err, heartbeat.ErrInvariant) {
 				t.Errorf("the first time: %v", err)
 			}
 			clear(registered)
@@ -89,7 +91,7 @@ func TestPanicSetsAside(t *testing.T) {
 			if !registered["good"] || registered["bad"] {
 				t.Errorf("registered: %v", registered)
 			}
-			found := p.jobs[nomad.KeyOf(bad)]
+			found := p.m.Jobs[nomad.KeyOf(bad)]
 			if found == nil || found.Refused == nil || found.Nomad != gang.Rejected {
 				t.Errorf("the bad job is %+v", found)
 			}
@@ -134,21 +136,21 @@ var registering sync.Mutex
 // breaks the placer again and again is left alone for a while even then.
 func TestAsideUntilChanged(t *testing.T) {
 	p, now := newPlacer(t), time.Now()
-	p.state = nomad.NewState()
+	p.m.State = nomad.NewState()
 	job := func(index uint64) *api.Job { return hostile.Plain("bad", 1, 1, index) }
 	k := nomad.KeyOf(job(1))
 	apart := func(index uint64, at time.Time) bool {
-		_, ok := p.isolated(job(index), at)
+		_, ok := p.m.Isolated(job(index), at)
 		return ok
 	}
 	for times := 1; times <= 3; times++ {
 		index := uint64(times)
-		p.state.PutJob(job(index))
-		p.isolateJob(k, errors.New("x"), now)
+		p.m.State.PutJob(job(index))
+		p.m.IsolateJob(k, errors.New("x"), now)
 		if !apart(index, now.Add(24*time.Hour)) {
 			t.Errorf("time %d: unchanged, it comes back", times)
 		}
-		left := map[int]time.Duration{1: 0, 2: isolateFor, 3: 2 * isolateFor}[times]
+		left := map[int]time.Duration{1: 0, 2: model.IsolateFor, 3: 2 * model.IsolateFor}[times]
 		if left > 0 && !apart(index+1, now.Add(left-1)) {
 			t.Errorf("time %d: changed, it comes back before %v", times, left)
 		}
@@ -156,14 +158,14 @@ func TestAsideUntilChanged(t *testing.T) {
 			t.Errorf("time %d: changed, it does not come back after %v", times, left)
 		}
 	}
-	if reason, _ := p.isolated(job(3), now); !strings.Contains(reason, "bug") {
+	if reason, _ := p.m.Isolated(job(3), now); !strings.Contains(reason, "bug") {
 		t.Errorf("reason: %s", reason)
 	}
 }
 
 // The queue says in which gang it was when it panicked.
 func TestTrying(t *testing.T) {
-	q, err := queue.New(DefaultConfig().queueOptions())
+	q, err := queue.New(model.DefaultConfig().QueueOptions())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,17 +25,17 @@ func ledgerPlacer(t *testing.T, on ...int) *Placer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.state, p.profile, p.now = s, prof, time.Now()
-	if err := p.updateView(p.now); err != nil {
+	p.m.State, p.m.Profile, p.m.Time = s, prof, time.Now()
+	if err := p.m.UpdateView(p.m.Time); err != nil {
 		t.Fatal(err)
 	}
-	k := p.add(busy0)
-	k.Nomad, k.Queued, k.Placed, k.quiet = gang.Running, true, true, true
+	k := p.m.Add(busy0)
+	k.Nomad, k.Queued, k.Placed, k.Idle = gang.Running, true, true, true
 	k.Request.Gang = pal.Gang{ID: "busy0", Class: pal.ClassB, MemberSets: []pal.MemberSet{{Name: "g", Members: 1, GPUs: len(on)}}}
 	k.Job = benchJob("busy0", 1)
 	k.Request.Key, k.Request.Job = busy0, k.Job
 	at := pal.Placement{Penalty: 1, PMScore: 1, Members: []pal.Member{{GPUs: on}}}
-	if err := p.queue.Restore(queue.Job{ID: busy0.String(), Tenant: "default", Gang: k.Request.Gang}, at, 0); err != nil {
+	if err := p.m.Queue.Restore(queue.Job{ID: busy0.String(), Tenant: "default", Gang: k.Request.Gang}, at, 0); err != nil {
 		t.Fatal(err)
 	}
 	return p
@@ -52,7 +52,7 @@ func TestLedger(t *testing.T) {
 		{"right", []int{0, 1, 2, 3}, nil, ""},
 		{"a GPU that nobody holds", []int{0, 1, 2, 3, 4}, nil, "the queue has default/busy0 on GPUs [GPU-00000-0 GPU-00000-1 GPU-00000-2 GPU-00000-3 GPU-00000-4], the view on [GPU-00000-0 GPU-00000-1 GPU-00000-2 GPU-00000-3]"},
 		{"a GPU that it holds is missing", []int{0, 1, 2}, nil, "the queue has default/busy0 on GPUs [GPU-00000-0 GPU-00000-1 GPU-00000-2], "},
-		{"a GPU that counts as free", []int{0, 1, 2, 3}, func(p *Placer) { p.view.Cluster.SetTaken(2, false) }, "GPU-00000-2 is held for default/busy0, and counts as free"},
+		{"a GPU that counts as free", []int{0, 1, 2, 3}, func(p *Placer) { p.m.View.Cluster.SetTaken(2, false) }, "GPU-00000-2 is held for default/busy0, and counts as free"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := ledgerPlacer(t, c.on...)
@@ -60,7 +60,7 @@ func TestLedger(t *testing.T) {
 				c.cook(p)
 			}
 			got := ""
-			if err := p.checkLedger(); err != nil {
+			if err := p.m.CheckLedger(); err != nil {
 				got = err.Error()
 			}
 			if (got != "") != (c.want != "") || !strings.Contains(got, c.want) {
@@ -76,20 +76,20 @@ func TestQueueFollowsLedger(t *testing.T) {
 	for _, state := range []gang.State{gang.Running, gang.Stopping, gang.Waiting} {
 		t.Run(state.String(), func(t *testing.T) {
 			p := ledgerPlacer(t, 0, 1, 2, 3)
-			k := p.jobs[busy0]
+			k := p.m.Jobs[busy0]
 			k.Nomad = state
-			p.view.Shifted() // what is new in a new view
-			a := *p.state.AllocsOf(busy0)[0]
+			p.m.View.Shifted() // what is new in a new view
+			a := *p.m.State.AllocsOf(busy0)[0]
 			a.GPUs = a.GPUs[1:]
-			p.state.PutAlloc(&a)
-			if err := p.updateView(p.now); err != nil {
+			p.m.State.PutAlloc(&a)
+			if err := p.m.UpdateView(p.m.Time); err != nil {
 				t.Fatal(err)
 			}
-			if p.checkLedger() == nil {
+			if p.m.CheckLedger() == nil {
 				t.Fatal("nothing has changed")
 			}
 			p.syncQueue(t.Context())
-			if err := p.checkLedger(); err != nil {
+			if err := p.m.CheckLedger(); err != nil {
 				t.Error(err)
 			}
 		})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
 // noteMoved is in the record of a gang that was moved.
@@ -18,13 +19,13 @@ const noteMoved = "moved to better GPUs"
 // move has a gang moved, unless that would be more than MovesPerHour within an hour. The
 // queue is then told from when on a move may be made again, so that it does not offer one
 // in each cycle.
-func (p *Placer) move(ctx context.Context, t *tracked, to pal.Placement, now time.Time) {
+func (p *Placer) move(ctx context.Context, t *model.Tracked, to pal.Placement, now time.Time) {
 	p.moved = slices.DeleteFunc(p.moved, func(at time.Time) bool { return now.Sub(at) > time.Hour })
-	if n := p.cfg.MovesPerHour; n > 0 && len(p.moved) >= n {
-		p.queue.NoMoves(since(p.moved[len(p.moved)-n].Add(time.Hour)) + 1)
+	if n := p.m.Cfg.MovesPerHour; n > 0 && len(p.moved) >= n {
+		p.m.Queue.NoMoves(model.Since(p.moved[len(p.moved)-n].Add(time.Hour)) + 1)
 	}
-	if len(p.moved) >= p.cfg.MovesPerHour {
-		p.queue.Kept(t.Key.String())
+	if len(p.moved) >= p.m.Cfg.MovesPerHour {
+		p.m.Queue.Kept(t.Key.String())
 		return
 	}
 	p.step(ctx, t, gang.Move{To: to})
@@ -32,7 +33,7 @@ func (p *Placer) move(ctx context.Context, t *tracked, to pal.Placement, now tim
 
 // arrival is a gang that has stopped to go to its target.
 type arrival struct {
-	*tracked
+	*model.Tracked
 	why gang.Reason
 }
 
@@ -42,7 +43,7 @@ func (p *Placer) arrived(now time.Time) []*start {
 	var starts []*start
 	var later []arrival
 	for _, a := range p.ready {
-		t := a.tracked
+		t := a.Tracked
 		if t.Unchecked() {
 			later = append(later, a)
 			continue
@@ -52,8 +53,8 @@ func (p *Placer) arrived(now time.Time) []*start {
 		if to == nil { // it was edited meanwhile, or the cluster was rebuilt: see [gang.Gang.Step]
 			continue
 		}
-		if t.Nomad != gang.Waiting || t.Refused != nil || slices.ContainsFunc(to.GPUs(), func(u int) bool { return !p.view.Cluster.Available(u) }) {
-			p.queue.Stopped(since(now), t.Key.String())
+		if t.Nomad != gang.Waiting || t.Refused != nil || slices.ContainsFunc(to.GPUs(), func(u int) bool { return !p.m.View.Cluster.Available(u) }) {
+			p.m.Queue.Stopped(model.Since(now), t.Key.String())
 			t.Placed = false
 			continue
 		}
@@ -61,8 +62,8 @@ func (p *Placer) arrived(now time.Time) []*start {
 		if s.Record.Note = noteMoved; a.why == gang.Resized {
 			s.Record.Note = gang.NoteResized
 		}
-		p.view.Take(t.Request.Gang, *to)
-		p.queue.Started(since(now), t.Key.String(), *to)
+		p.m.View.Take(t.Request.Gang, *to)
+		p.m.Queue.Started(model.Since(now), t.Key.String(), *to)
 		starts = append(starts, s)
 	}
 	p.ready = later

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // pinsGrace is how long after its beginning a placer lets all pins keep GPUs from
@@ -21,7 +22,7 @@ func (p *Placer) distrustPins(now time.Time) {
 		p.pinsUntil = now.Add(pinsGrace)
 	}
 	if !now.Before(p.pinsUntil) {
-		p.state.OnlyOwnPins()
+		p.m.State.OnlyOwnPins()
 	}
 }
 
@@ -29,13 +30,13 @@ func (p *Placer) distrustPins(now time.Time) {
 // an agent at work believes. What was registered a moment ago may not be recorded
 // yet.
 func (p *Placer) updateViewWithoutForgedPins(ctx context.Context, now time.Time) error {
-	for _, t := range p.sorted() {
-		if t.Nomad == gang.Starting && now.Sub(time.Unix(0, *t.Job.SubmitTime)).Abs() < recordComes {
-			p.state.Own(t.Key, t.Pins.GPUs())
+	for _, t := range p.m.Sorted() {
+		if t.Nomad == gang.Starting && now.Sub(time.Unix(0, *t.Job.SubmitTime)).Abs() < query.RecordComes {
+			p.m.State.Own(t.Key, t.Pins.GPUs())
 		}
 	}
-	p.state.OnlyOwnPins()
-	if err := p.updateView(now); err != nil {
+	p.m.State.OnlyOwnPins()
+	if err := p.m.UpdateView(now); err != nil {
 		return err
 	}
 	p.track(ctx)

@@ -15,60 +15,46 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/time/rate"
 
-	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/meter"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 // Placer serves gated jobs. Create it with [New], let it work with
 // [Placer.Run]; one Run at a time.
 type Placer struct {
+	m     model.Model
 	nomad *nomad.Client
-	cfg   Config
 	log   hclog.Logger
 	hooks Hooks
 
-	state   *nomad.State
-	view    *nomad.View
-	profile *profile.Profile
-	// profileStamp is that of the stored profile, in a snapshot.
-	profileStamp string
 	// profileReadAt is when the stored profile was looked for last.
-	profileReadAt time.Time
-	imported      []profile.Sample // measured elsewhere, see nomad.MergeSamples
-	// builtFrom is the node generation that the profile was last built from.
-	builtFrom      uint64
+	profileReadAt  time.Time
 	failureHistory failureHistory
 	runHistory     runHistory
+	finishedSaved  []store.Finished // of those that jobs come after
 	usage          usageFile
-	windows        windowsInForce
-	dependencies   dependencyCache
 	// configDue: the effective configuration is to be published, again.
-	configDue    bool
-	moves        []arrival   // gangs that have stopped, to be moved when the view knows
-	ready        []arrival   // those of which it knows
-	moved        []time.Time // when gangs were moved, within the last hour
-	unsaved      []Record    // to be written, the oldest first
-	lot          *lot        // what is being written, nil for nothing
-	started      []time.Time // when the last gangs were, burst of them at most
-	lastCycle    time.Time
-	warned       bool // of an old Nomad
-	warnings     []string
-	ofNodes      []string  // warnings about nodes
-	unstored     bool      // the profile in force is to be stored
-	pinsUntil    time.Time // see distrustPins
-	again        bool      // the cycle left something that is due at once
-	queue        *queue.Queue
-	jobs         map[nomad.JobKey]*tracked
-	order        []*tracked // the jobs by key; rebuilt where it has not as many
-	clock        clock
-	now          time.Time // of the cycle, by the clock
-	unconfirmed  map[nomad.JobKey]unconfirmedStart
-	isolatedJobs map[nomad.JobKey]isolatedJob
-	working      nomad.JobKey // see beginJob
-	troubles     map[string]trouble
+	configDue bool
+	moves     []arrival   // gangs that have stopped, to be moved when the view knows
+	ready     []arrival   // those of which it knows
+	moved     []time.Time // when gangs were moved, within the last hour
+	unsaved   []Record    // to be written, the oldest first
+	lot       *lot        // what is being written, nil for nothing
+	started   []time.Time // when the last gangs were, burst of them at most
+	lastCycle time.Time
+	warned    bool // of an old Nomad
+	warnings  []string
+	ofNodes   []string  // warnings about nodes
+	unstored  bool      // the profile in force is to be stored
+	pinsUntil time.Time // see distrustPins
+	again     bool      // the cycle left something that is due at once
+	clock     clock
+	troubles  map[string]trouble
 	// missed: an event could not be read, so that the state is not to be trusted.
 	missed     bool
 	resyncedAt time.Time
@@ -88,10 +74,10 @@ type Placer struct {
 	// unpublished: something may have changed since.
 	unpublished bool
 
-	vitals Vitals
+	vitals heartbeat.Vitals
 
 	mu     sync.Mutex // guards what follows
-	status Status
+	status model.Status
 }
 
 // Hooks are told of what the placer does. Those around the commit of a decision are
@@ -108,36 +94,23 @@ type Hooks struct {
 	Ledger func(error)
 }
 
-// tracked is a gang that the placer deals with.
-type tracked struct {
-	gang.Gang
-	// submission is whom to answer, while Nomad does not have the job yet.
-	submission *submission
-	// quiet: nothing is due for it until it, or an allocation of it, changes.
-	quiet bool
-	// passedOver: the cycle had no time to find out its place in the queue.
-	passedOver        bool
-	evaluationQueries evaluationQueries
-	// after is which job it waits for that is to finish first, "" for none; eligible is
-	// since when it need not.
-	after    string
-	eligible time.Time
-}
-
 // New makes a placer. Logs go to log.
-func New(c *nomad.Client, cfg Config, log hclog.Logger, hooks Hooks) (*Placer, error) {
+func New(c *nomad.Client, cfg model.Config, log hclog.Logger, hooks Hooks) (*Placer, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("placer configuration: %w", err)
 	}
-	q, err := queue.New(cfg.queueOptions())
+	q, err := queue.New(cfg.QueueOptions())
 	if err != nil {
 		return nil, fmt.Errorf("placer configuration: %w", err)
 	}
-	return &Placer{nomad: c, cfg: cfg, log: log, hooks: hooks, queue: q, jobs: map[nomad.JobKey]*tracked{}, clock: newClock(), now: time.Now().Round(0), unconfirmed: map[nomad.JobKey]unconfirmedStart{}, isolatedJobs: map[nomad.JobKey]isolatedJob{}, troubles: map[string]trouble{}, submissions: make(chan *submission), evaluationLimit: newEvaluationLimit()}, nil
+	return &Placer{
+		m:     model.Model{Cfg: cfg, Time: time.Now().Round(0), Queue: q, Jobs: map[nomad.JobKey]*model.Tracked{}, Unconfirmed: map[nomad.JobKey]model.UnconfirmedStart{}, IsolatedJobs: map[nomad.JobKey]model.IsolatedJob{}},
+		nomad: c, log: log, hooks: hooks, clock: newClock(), troubles: map[string]trouble{}, submissions: make(chan *submission), evaluationLimit: newEvaluationLimit(),
+	}, nil
 }
 
 // Vitals are the signs of life of [Placer.Run].
-func (p *Placer) Vitals() VitalSigns { return p.vitals.Status() }
+func (p *Placer) Vitals() heartbeat.VitalSigns { return p.vitals.Status() }
 
 // Run serves until ctx ends. It returns ctx's error only: trouble with Nomad is
 // logged and tried again, at growing intervals.
@@ -174,7 +147,7 @@ func (p *Placer) safely(ctx context.Context) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = p.recoverFromPanic(r, p.tick())
-			p.state, p.pinsUntil = nil, time.Time{}
+			p.m.State, p.pinsUntil = nil, time.Time{}
 		}
 	}()
 	return p.session(ctx)
@@ -215,7 +188,7 @@ func (p *Placer) session(ctx context.Context) error {
 	if err := p.resync(ctx); err != nil {
 		return err
 	}
-	p.state.Begun(begun)
+	p.m.State.Begun(begun)
 	p.runHistory.due, p.usage.due = !p.runHistory.loaded, !p.usage.loaded
 	return p.runCycles(ctx, ended)
 }
@@ -320,7 +293,7 @@ func (p *Placer) runCycle(ctx context.Context) (heard news, debounced time.Time,
 	if err := p.cycle(ctx); err != nil {
 		return 0, debounced, err
 	}
-	p.keepBooks(ctx, p.now)
+	p.keepBooks(ctx, p.m.Time)
 	p.vitals.CycleEnded(time.Now())
 	p.hooks.Meter.Cycle(time.Since(began))
 	debounced = time.Now().Add(debounceFor(time.Since(began)))
@@ -336,7 +309,7 @@ func (p *Placer) runCycle(ctx context.Context) (heard news, debounced time.Time,
 func (p *Placer) resyncDue(ctx context.Context) (due bool, err error) {
 	ago := p.tick().Sub(p.resyncedAt)
 	missed := p.missed && ago >= resyncAfterMiss
-	if ago < p.cfg.Resync && !missed {
+	if ago < p.m.Cfg.Resync && !missed {
 		return false, nil
 	}
 	if err := p.resync(ctx); err != nil {
@@ -361,11 +334,11 @@ const leastSleep = 10 * time.Millisecond
 // long enough to be stopped, or a decision is to be written down. ok is false
 // where there is not.
 func (p *Placer) sleep(now time.Time) (d time.Duration, ok bool) {
-	at, ok := p.queue.Wake(since(p.lastCycle)) // what has come since then is due
-	if records, some := p.decisionsDueAt(); some && (!ok || since(records) < at) {
-		at, ok = since(records), true
+	at, ok := p.m.Queue.Wake(model.Since(p.lastCycle)) // what has come since then is due
+	if records, some := p.decisionsDueAt(); some && (!ok || model.Since(records) < at) {
+		at, ok = model.Since(records), true
 	}
-	return max(leastSleep, at-since(now)), ok
+	return max(leastSleep, at-model.Since(now)), ok
 }
 
 // applyAll takes in the events that have come meanwhile.
@@ -402,10 +375,10 @@ func (p *Placer) apply(es []nomad.Event) (heard news) {
 			p.missed = true
 			continue
 		}
-		applied := p.state.Apply(e)
+		applied := p.m.State.Apply(e)
 		p.log.Trace("event", "topic", e.Topic, "type", e.Type, "key", e.Key, "index", e.Index, "applied", applied)
 		switch {
-		case p.dependencies.hear(e):
+		case p.m.Dependencies.Hear(e):
 			heard = change
 		case !applied:
 		case e.Progress():
@@ -418,16 +391,16 @@ func (p *Placer) apply(es []nomad.Event) (heard news) {
 }
 
 func (p *Placer) resync(ctx context.Context) error {
-	s, err := p.nomad.Resync(ctx, p.state)
+	s, err := p.nomad.Resync(ctx, p.m.State)
 	if err != nil {
 		return err
 	}
-	p.state, p.missed, p.resyncedAt = s, false, p.tick()
+	p.m.State, p.missed, p.resyncedAt = s, false, p.tick()
 	p.configDue = true // somebody may have written over them
-	p.dependencies.doubt()
+	p.m.Dependencies.Doubt()
 	var unread []error
-	for _, k := range slices.SortedFunc(maps.Keys(p.state.Unread), nomad.JobKey.Compare) {
-		unread = append(unread, p.state.Unread[k])
+	for _, k := range slices.SortedFunc(maps.Keys(p.m.State.Unread), nomad.JobKey.Compare) {
+		unread = append(unread, p.m.State.Unread[k])
 	}
 	p.trouble(readingJobs, errors.Join(unread...))
 	p.warnOfOldNomad()
@@ -441,12 +414,12 @@ func (p *Placer) resync(ctx context.Context) error {
 
 // reconcileDue says whether something may become due without an event.
 func (p *Placer) reconcileDue() bool {
-	for _, t := range p.jobs {
+	for _, t := range p.m.Jobs {
 		if t.Unsettled() {
 			return true
 		}
 	}
-	return p.unpublished || len(p.timeBudget.until) > 0 || p.runHistory.due || len(p.state.Orphans())+len(p.state.StaleVersions()) > 0 || p.mayMove()
+	return p.unpublished || len(p.timeBudget.until) > 0 || p.runHistory.due || len(p.m.State.Orphans())+len(p.m.State.StaleVersions()) > 0 || p.mayMove()
 }
 
 // lookForMoves is how often gangs are looked at that could be moved, if nothing
@@ -455,10 +428,10 @@ const lookForMoves = 5 * time.Second
 
 // mayMove says whether it is time to look for moves that pay.
 func (p *Placer) mayMove() bool {
-	if !p.cfg.Queue.Migrate || p.now.Sub(p.lastCycle) < lookForMoves {
+	if !p.m.Cfg.Queue.Migrate || p.m.Time.Sub(p.lastCycle) < lookForMoves {
 		return false
 	}
-	for _, t := range p.jobs {
+	for _, t := range p.m.Jobs {
 		if t.Nomad == gang.Running && t.Request.Hints.Migrate {
 			return true
 		}

@@ -29,7 +29,7 @@ func TestProfileIsNotReadInEveryCycle(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := newPlacer(t)
-	p.nomad, p.state = client, nomad.NewState()
+	p.nomad, p.m.State = client, nomad.NewState()
 	began := time.Now()
 	for _, c := range []struct {
 		after time.Duration

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer/failure"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
@@ -32,7 +33,7 @@ func LiftQuarantine(ctx context.Context, c *nomad.Client, gpus ...string) ([]str
 		return nil, err
 	}
 	var lifted []string
-	_, err = kept.Change(ctx, is, func(is store.Value[map[string]Quarantine]) (map[string]Quarantine, error) {
+	_, err = kept.Change(ctx, is, func(is store.Value[map[string]model.Quarantine]) (map[string]model.Quarantine, error) {
 		h, err := failureHistory{quarantine: is.Of}, error(nil)
 		lifted, err = h.lift(gpus, time.Now())
 		return h.quarantine, err
@@ -52,7 +53,7 @@ func (h *failureHistory) lift(gpus []string, now time.Time) ([]string, error) {
 		}
 	}
 	for _, id := range gpus {
-		h.quarantine[id] = Quarantine{Lifted: now.UTC()}
+		h.quarantine[id] = model.Quarantine{Lifted: now.UTC()}
 	}
 	return gpus, nil
 }

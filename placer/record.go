@@ -8,21 +8,11 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 // Record is what is kept of the last decision on a job: see [gang.Record].
 type Record = gang.Record
-
-// readRecord reads what was recorded for a job; nil where nothing was.
-func readRecord(ctx context.Context, c *nomad.Client, k nomad.JobKey) (*Record, error) {
-	r, err := store.In(c).Decision(k).Read(ctx)
-	if !r.There {
-		return nil, err
-	}
-	return &r.Of, err
-}
 
 // writeRecord records a decision.
 func (p *Placer) writeRecord(ctx context.Context, r Record) error {
@@ -38,7 +28,7 @@ func (p *Placer) saveAll() {
 	if err := p.checkLast(ctx); err != nil {
 		p.log.Warn("cannot check the last registrations", "error", err)
 	}
-	for _, t := range p.sorted() {
+	for _, t := range p.m.Sorted() {
 		if t.Unsaved && t.Record != nil {
 			p.unsaved = append(p.unsaved, *t.Record)
 		}
@@ -49,7 +39,7 @@ func (p *Placer) saveAll() {
 	if err := writeNow(ctx, p.runTimes(p.tick())); err != nil {
 		p.log.Warn("the run times learned in the last minute are lost", "error", err)
 	}
-	if err := writeNow(ctx, p.usageNow(p.now)); err != nil {
+	if err := writeNow(ctx, p.usageNow(p.m.Time)); err != nil {
 		p.log.Warn("the GPU time that namespaces used in the last minutes is lost", "error", err)
 	}
 }

@@ -18,7 +18,7 @@ import (
 // checkLast looks after what was registered last and no event has told of yet,
 // before the placer ends.
 func (p *Placer) checkLast(ctx context.Context) error {
-	for _, t := range p.sorted() {
+	for _, t := range p.m.Sorted() {
 		if !t.Unchecked() {
 			continue
 		}
@@ -29,7 +29,7 @@ func (p *Placer) checkLast(ctx context.Context) error {
 		if job == nil {
 			continue
 		}
-		p.step(ctx, t, gang.Observation{Observed: gang.Observe(p.state, job), Request: t.Request, Refused: t.Refused})
+		p.step(ctx, t, gang.Observation{Observed: gang.Observe(p.m.State, job), Request: t.Request, Refused: t.Refused})
 		if t.Overwrote() {
 			p.step(ctx, t, gang.Turn{Last: true})
 		}

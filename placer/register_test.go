@@ -82,12 +82,12 @@ func TestReplacedWhilePlaced(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				p.profile = prof
+				p.m.Profile = prof
 				s.PutJob(gated)
 				now := time.Now()
 				actions := pass(t, p, s, now)
-				job := p.byID(actions[0].Job)
-				pinned, err := p.view.Pin(job.Job, p.view.Pins(job.Request, actions[0].Placement))
+				job := p.m.ByID(actions[0].Job)
+				pinned, err := p.m.View.Pin(job.Job, p.m.View.Pins(job.Request, actions[0].Placement))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -103,7 +103,7 @@ func TestReplacedWhilePlaced(t *testing.T) {
 				} else {
 					tell(s, gated, &real)
 					p.track(t.Context())
-					p.step(t.Context(), p.jobs[nomad.KeyOf(gated)], gang.Turn{})
+					p.step(t.Context(), p.m.Jobs[nomad.KeyOf(gated)], gang.Turn{})
 					if tc.name == "edited" {
 						// The edit, registered again, comes back as the next version.
 						back, version, index := *gated, tc.version+1, uint64(200)
@@ -112,7 +112,7 @@ func TestReplacedWhilePlaced(t *testing.T) {
 						e.Payload.Job = &back
 						s.Apply(e)
 						p.track(t.Context())
-						if p.jobs[nomad.KeyOf(gated)].Overwrote() {
+						if p.m.Jobs[nomad.KeyOf(gated)].Overwrote() {
 							t.Error("the edit is taken for another one that was lost")
 						}
 					}

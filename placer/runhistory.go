@@ -40,8 +40,8 @@ func (p *Placer) readRunHistory(ctx context.Context) error {
 		}
 		p.log.Warn("cannot read some learned run times; learning them again", "error", err)
 	}
-	p.queue.Remember(history)
-	p.runHistory = runHistory{loaded: true, lessons: p.queue.Lessons()}
+	p.m.Queue.Remember(history)
+	p.runHistory = runHistory{loaded: true, lessons: p.m.Queue.Lessons()}
 	return nil
 }
 
@@ -55,11 +55,11 @@ func (p *Placer) runTimesDue(now time.Time) *entry {
 
 // runTimes writes what the queue has learned since.
 func (p *Placer) runTimes(now time.Time) *entry {
-	lessons := p.queue.Lessons()
+	lessons := p.m.Queue.Lessons()
 	if !p.runHistory.loaded || lessons == p.runHistory.lessons {
 		return nil
 	}
-	history := p.queue.History()
+	history := p.m.Queue.History()
 	return &entry{
 		what:  recordingRunTimes,
 		write: func(ctx context.Context) error { return store.In(p.nomad).RunTimes().Write(ctx, history) },

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
 // The placer decides again when the queue asks for it, counted from its last
@@ -20,11 +21,11 @@ func TestSleep(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Unix(1000, 0)
-	p := &Placer{queue: q, lastCycle: began}
+	p := &Placer{m: model.Model{Queue: q}, lastCycle: began}
 	if d, ok := p.sleep(began); ok {
 		t.Errorf("nobody waits, and it wakes after %v", d)
 	}
-	if err := q.Submit(since(began), queue.Job{ID: "a", Gang: pal.SingleGPUs("a", pal.ClassA, 1), Submitted: since(began)}); err != nil {
+	if err := q.Submit(model.Since(began), queue.Job{ID: "a", Gang: pal.SingleGPUs("a", pal.ClassA, 1), Submitted: model.Since(began)}); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ after, want time.Duration }{{0, time.Minute}, {20 * time.Second, 40 * time.Second}, {2 * time.Minute, leastSleep}} {

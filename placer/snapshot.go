@@ -4,90 +4,33 @@
 package placer
 
 import (
-	"cmp"
 	"context"
-	"fmt"
-	"maps"
-	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
-	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// Snapshot is the cluster and the queue as they are now, seen through the rules
-// of the agent in charge. It is what the commands ask; it changes nothing, but
-// for [Snapshot.Plan], which takes a snapshot of its own. It is safe for concurrent
-// use.
-type Snapshot struct {
-	p        *Placer
-	now      time.Time
-	activity Activity
-
-	// mu guards the queue and the view, which try things out to answer. It is held
-	// for no request to Nomad.
-	mu    sync.Mutex
-	waits map[string]*wait // by job, once worked out
-}
-
-// Close lets go of the connections that answering has opened. The snapshot can be
-// asked again after it.
-func (s *Snapshot) Close() { s.p.nomad.API().Close() }
-
-// waiting is what each waiting job waits for. Callers hold mu.
-func (s *Snapshot) waiting() map[string]*wait {
-	for s.waits == nil {
-		s.p.isolatePanics(func() { s.waits = s.waitsOf(s.p.view.Cluster) })
-	}
-	return s.waits
-}
-
-// waitsOf is what each waiting job waits for: also for a placer, where none is at
-// work.
-func (s *Snapshot) waitsOf(c *pal.Cluster) map[string]*wait {
-	waits := s.p.waitsOf(s.p.queue.Waiting(since(s.now), c), c)
-	if s.activity.Idle() {
-		for _, w := range waits {
-			w.idle()
-		}
-	}
-	return waits
-}
-
-// Activity is whether a placer is at work.
-func (s *Snapshot) Activity() Activity { return s.activity }
-
 // ReadSnapshot reads everything from Nomad once.
-func ReadSnapshot(ctx context.Context, c *nomad.Client) (*Snapshot, error) {
-	return readSnapshot(ctx, c, nil, func(*Config) {})
+func ReadSnapshot(ctx context.Context, c *nomad.Client) (*query.Snapshot, error) {
+	return readSnapshot(ctx, c, query.New(&model.Model{}, c, heartbeat.Activity{}, ""), func(*model.Config) {})
 }
 
-// Refresh observes again through c, reading only what has changed of nodes and jobs.
-// The snapshot itself stays as it is.
-func (s *Snapshot) Refresh(ctx context.Context, c *nomad.Client) (*Snapshot, error) {
-	return readSnapshot(ctx, c, s.p, func(*Config) {})
+// Refresh reads what has changed of nodes and jobs since the last snapshot, which stays as
+// it is, and everything else.
+func Refresh(ctx context.Context, c *nomad.Client, last *query.Snapshot) (*query.Snapshot, error) {
+	return readSnapshot(ctx, c, last, func(*model.Config) {})
 }
 
-// Unchanged says whether a snapshot would show the same nodes, jobs and allocations now,
-// and a placer at work, or none.
-func (s *Snapshot) Unchanged(ctx context.Context, c *nomad.Client) (bool, error) {
-	a, err := ReadActivity(ctx, c, time.Now())
-	if err != nil || a.Working != s.activity.Working || a.Idle() != s.activity.Idle() {
-		return false, err
-	}
-	return c.Unchanged(ctx, s.p.state)
-}
-
-func readSnapshot(ctx context.Context, c *nomad.Client, last *Placer, change func(*Config)) (*Snapshot, error) {
+func readSnapshot(ctx context.Context, c *nomad.Client, last *query.Snapshot, change func(*model.Config)) (*query.Snapshot, error) {
 	cfg, err := ReadEffectiveConfig(ctx, c)
 	if err != nil {
 		return nil, err
@@ -97,25 +40,23 @@ func readSnapshot(ctx context.Context, c *nomad.Client, last *Placer, change fun
 	if err != nil {
 		return nil, err
 	}
-	if last == nil {
-		last = &Placer{}
-	}
-	if p.state, err = c.Resync(ctx, last.state); err != nil {
+	if p.m.State, err = c.Resync(ctx, last.Model().State); err != nil {
 		return nil, err
 	}
 	now := p.tick()
-	if err := p.readKept(ctx, now, last); err != nil {
-		return nil, err
-	}
-	p.state.ForgetReconnected(now)
-	activity, err := ReadActivity(ctx, c, now)
+	stamp, err := p.readKept(ctx, now, last)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.updateView(now); err != nil {
+	p.m.State.ForgetReconnected(now)
+	activity, err := heartbeat.ReadActivity(ctx, c, now)
+	if err != nil {
 		return nil, err
 	}
-	for !p.isolatePanics(func() {
+	if err := p.m.UpdateView(now); err != nil {
+		return nil, err
+	}
+	for !p.m.IsolatePanics(func() {
 		p.followed = followed{} // all of them
 		p.track(ctx)
 	}) {
@@ -127,51 +68,67 @@ func readSnapshot(ctx context.Context, c *nomad.Client, last *Placer, change fun
 	if err := p.updateViewWithoutForgedPins(ctx, now); err != nil {
 		return nil, err
 	}
-	p.syncWindows(now)
-	p.snapshotDependencies(ctx, now, last)
-	s := &Snapshot{p: p, now: now, activity: activity}
-	for !p.isolatePanics(func() { p.syncQueue(ctx) }) {
+	p.m.SyncWindows(now)
+	p.snapshotDependencies(ctx, now, last.Model())
+	for !p.m.IsolatePanics(func() { p.syncQueue(ctx) }) {
 	}
-	return s, nil
+	return query.New(&p.m, c, activity, stamp), nil
 }
 
 // readKept reads what the placer keeps in Nomad's variables, as far as it may.
-// A profile that is still what last read is taken from there: it is large.
-func (p *Placer) readKept(ctx context.Context, now time.Time, last *Placer) (err error) {
+// A profile that is still what last read is taken from there: it is large. stamp is that
+// of the stored one.
+func (p *Placer) readKept(ctx context.Context, now time.Time, last *query.Snapshot) (stamp string, err error) {
 	kept := store.In(p.nomad)
-	if p.profileStamp, err = kept.Profile().Stamp(ctx); err != nil {
-		return err
+	if stamp, err = kept.Profile().Stamp(ctx); err != nil {
+		return "", err
 	}
-	if p.profile = last.profile; p.profile == nil || p.profileStamp == "" || p.profileStamp != last.profileStamp {
-		if p.profile, err = kept.Profile().Read(ctx); err != nil && !store.Unreadable(err) {
-			return err
+	if p.m.Profile = last.Model().Profile; p.m.Profile == nil || stamp == "" || stamp != last.ProfileStamp() {
+		if p.m.Profile, err = kept.Profile().Read(ctx); err != nil && !store.Unreadable(err) {
+			return "", err
 		}
 	}
-	if p.profile == nil {
-		if p.profile, err = p.buildProfile(); err != nil && p.profile == nil {
-			return err
+	if p.m.Profile == nil {
+		if p.m.Profile, err = p.m.BuildProfile(); err != nil && p.m.Profile == nil {
+			return "", err
 		}
 	}
 	// What somebody has made unreadable is as if it were not there, as it is to the
 	// placer, which writes it again.
-	if p.failureHistory.quarantine, err = ReadQuarantine(ctx, p.nomad); err != nil && !store.Unreadable(err) {
-		return err
+	if p.m.Quarantine, err = ReadQuarantine(ctx, p.nomad); err != nil && !store.Unreadable(err) {
+		return "", err
 	}
 	// The failures themselves are not for everybody's eyes, as they name jobs of all
 	// namespaces: who cannot read them is not told which nodes a requeued gang
 	// avoids.
 	if failures, err := kept.Failures().Read(ctx); err == nil {
-		p.failureHistory.failures = failures.Of.Kept
+		p.m.Failures = failures.Of.Kept
 	}
 	// What runs took is not either: who cannot read it gets the order that the jobs'
 	// own hints give.
 	if history, err := kept.RunTimes().Read(ctx); err == nil || store.Unreadable(err) {
-		p.queue.Remember(history)
+		p.m.Queue.Remember(history)
 	}
 	if usage, err := kept.Usage().Read(ctx); err == nil {
 		p.takeUsage(usage, now)
 	}
-	return nil
+	return stamp, nil
+}
+
+// readAllRecords reads the records of all jobs. Nobody waits for those of one job, or of
+// one namespace.
+func (p *Placer) readAllRecords(ctx context.Context) {
+	p.timeBudget.within = snapshotWithin
+	p.reconcileAll(func(t *model.Tracked) {
+		ctx, cancel := context.WithTimeout(ctx, snapshotAnswer)
+		defer cancel()
+		p.step(ctx, t, gang.Turn{ReadOnly: true})
+	})
+	for _, t := range p.m.Sorted() {
+		if t.PassedOver { // it has the place in the queue that the job alone gives it
+			t.PassedOver, t.Trouble = false, "what is recorded of it could not be read in time"
+		}
+	}
 }
 
 const (
@@ -181,379 +138,30 @@ const (
 	snapshotAnswer = 2 * time.Second
 )
 
-// readAllRecords reads the records of all jobs. Nobody waits for those of one job, or of
-// one namespace.
-func (p *Placer) readAllRecords(ctx context.Context) {
-	p.timeBudget.within = snapshotWithin
-	p.reconcileAll(func(t *tracked) {
-		ctx, cancel := context.WithTimeout(ctx, snapshotAnswer)
-		defer cancel()
-		p.step(ctx, t, gang.Turn{ReadOnly: true})
-	})
-	for _, t := range p.sorted() {
-		if t.passedOver { // it has the place in the queue that the job alone gives it
-			t.passedOver, t.Trouble = false, "what is recorded of it could not be read in time"
-		}
-	}
-}
-
-// Explanation is why a job runs where it runs, or why it does not.
-type Explanation struct {
-	Namespace string     `json:"namespace"`
-	Job       string     `json:"job"`
-	State     gang.State `json:"state"`
-	// Reason is the one sentence.
-	Reason string `json:"reason"`
-	// Outcome is how it ended, if it did.
-	Outcome *Outcome    `json:"outcome,omitempty"`
-	Wait    *queue.Wait `json:"wait,omitempty"`
-	// WaitsFor is the wait in words.
-	WaitsFor string `json:"waits_for,omitempty"`
-	// StartFrom and StartTo are between when it is expected to start, where that
-	// can be foretold.
-	StartFrom time.Time `json:"start_from,omitzero"`
-	StartTo   time.Time `json:"start_to,omitzero"`
-	// Decision is the one in force, or what would be decided now.
-	Decision *pal.Decision `json:"decision,omitempty"`
-	// Decided and Ready are the times of the decision in force.
-	Decided time.Time `json:"decided,omitzero"`
-	Ready   time.Time `json:"ready,omitzero"`
-	Mode    string    `json:"mode,omitempty"`
-	// Predicted is what the placer chose, if Nomad gave the job other GPUs that its pins
-	// allow: then the decision's chosen ones are those that it has.
-	Predicted *pal.Choice `json:"predicted,omitempty"`
-	// ClassFrom says where the application class comes from.
-	ClassFrom string `json:"class_from,omitempty"`
-	Note      string `json:"note,omitempty"`
-	// Obstacles are what keeps it from nodes, while it cannot start.
-	Obstacles []nomad.Obstacle `json:"obstacles,omitempty"`
-	// Submitted is since when it waits, or waited; zero if that is not known.
-	Submitted time.Time `json:"submitted,omitzero"`
-	// Holders are who holds the GPUs that it waits for, and Remedies what would let it
-	// start now, or ever if it cannot run on the cluster, in sentences.
-	Holders  *Holders `json:"holders,omitempty"`
-	Remedies []string `json:"remedies,omitempty"`
-	// Try is a remedy as explain -what-if takes it.
-	Try string `json:"try,omitempty"`
-	// Alternatives are other placements, for comparison.
-	Alternatives []Alternative `json:"alternatives,omitempty"`
-	// Tradeoffs are what it would get now if its author asked for something else.
-	Tradeoffs []Tradeoff `json:"tradeoffs,omitempty"`
-	// GPUIDLength is how many bytes of a GPU's id tell it from all others.
-	GPUIDLength int `json:"gpu_id_length,omitempty"`
-	// Failures are the job's members that failed, by try: the oldest first.
-	Failures []Try `json:"failures,omitempty"`
-	// Elastic is the size of an elastic gang.
-	Elastic *queue.Size `json:"elastic,omitempty"`
-	// holds are the GPUs that all its members have now; nil if some are missing.
-	holds *pal.Choice
-	// Behind: the job is newer than what is known of the cluster.
-	Behind bool `json:"-"`
-	// Allocations are the job's live members.
-	Allocations []Allocation `json:"allocations,omitempty"`
-}
-
-// Allocation is a live member and the GPUs that Nomad gave it.
-type Allocation struct {
-	ID     string   `json:"id"`
-	Group  string   `json:"group"`
-	Node   string   `json:"node"`
-	Status string   `json:"status"`
-	GPUs   []string `json:"gpus"`
-}
-
-// waits takes over what the queue says of a waiting job.
-func (e *Explanation) waits(w *wait) {
-	e.Wait, e.WaitsFor = &w.Wait, w.Why()
-	if w.To > 0 {
-		e.StartFrom, e.StartTo = time.Unix(0, int64(w.From)), time.Unix(0, int64(w.To))
-	}
-}
-
-// Explain says why.
-func (s *Snapshot) Explain(ctx context.Context, k nomad.JobKey) (*Explanation, error) {
-	e, err := s.explain(ctx, k)
-	if err == nil {
-		e.noteSize()
-	}
-	return e, err
-}
-
-func (s *Snapshot) explain(ctx context.Context, k nomad.JobKey) (*Explanation, error) {
-	e, st, ok := s.standing(k)
-	if !ok {
-		return s.unknown(ctx, k)
-	}
-	switch st.Nomad {
-	case gang.Waiting:
-		return e, nil
-	case gang.Native, gang.Template:
-	default:
-		wait, err := s.canariesWait(ctx, st)
-		if err != nil {
-			return nil, err
-		}
-		if wait != "" {
-			e.Reason += "; " + wait
-		}
-	}
-	return e, s.addRecord(ctx, e, st)
-}
-
-// standing is what the snapshot itself knows of a job; ok is false where it is
-// none of ours.
-func (s *Snapshot) standing(k nomad.JobKey) (e *Explanation, st gang.Observed, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	job, ok := s.p.state.Jobs[k]
-	if !ok {
-		return nil, st, false
-	}
-	if st = s.p.observed(job); st.Nomad == gang.Rejected { // set aside: nothing of it is looked into
-		reason, _ := s.p.isolated(job, s.now)
-		return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Rejected, Reason: reason}, st, true
-	}
-	e = &Explanation{Namespace: k.Namespace, Job: k.ID, State: st.Nomad, Allocations: s.allocations(st), Failures: s.p.tries(k), ClassFrom: s.p.view.ClassFrom(job), GPUIDLength: s.idLength()}
-	e.Submitted = time.Unix(0, *job.SubmitTime)
-	if t := s.p.jobs[k]; t != nil {
-		e.Submitted = t.Submitted()
-		e.Elastic = s.p.sizeOf(t)
-		if st.Nomad == gang.Running {
-			s.runsOn(e, t)
-		}
-	}
-	switch st.Nomad {
-	case gang.Native:
-		e.Reason = fmt.Sprintf("placed by Nomad alone on %d GPUs: the job has no gate, so the placer leaves it alone", st.Holds())
-	case gang.Template:
-		e.Reason = nomad.TemplateReason(job, s.p.cfg.Children)
-	case gang.Waiting:
-		s.explainWaiting(e, s.p.jobs[k])
-	case gang.Ended:
-		e.Outcome = outcomeOf(s.p.state, st)
-		e.Reason = e.Outcome.Reason
-	default:
-		e.Reason = membersSay(s.p.state, st)
-		if t := s.p.jobs[k]; t != nil && t.State() == gang.Failed {
-			e.State, e.Reason = gang.Failed, t.GaveUp().Error()
-		}
-	}
-	return e, st, true
-}
-
-func (s *Snapshot) unknown(ctx context.Context, k nomad.JobKey) (*Explanation, error) {
-	job, err := s.p.nomad.Job(ctx, k)
+// Moves are the moves that would be made now if moving gangs were switched on.
+func Moves(ctx context.Context, c *nomad.Client) ([]Move, error) {
+	s, err := readSnapshot(ctx, c, query.New(&model.Model{}, c, heartbeat.Activity{}, ""), func(cfg *model.Config) { cfg.Queue.Migrate = true })
 	if err != nil {
 		return nil, err
 	}
-	if job == nil {
-		return nil, fmt.Errorf("no job %q in namespace %q", k.ID, k.Namespace)
-	}
-	if rewrite.AsksGPUs(job) {
-		e := &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Waiting, Behind: true}
-		if e.Reason = "was registered a moment ago: ask again"; s.p.state.Unread[k] != nil {
-			e.State, e.Reason = gang.Rejected, "the placer cannot read it: "+s.p.state.Unread[k].Error()
-		}
-		return e, nil
-	}
-	return &Explanation{
-		Namespace: k.Namespace, Job: k.ID, State: gang.Native,
-		Reason: "the job asks for no GPUs: the placer leaves it to Nomad",
-	}, nil
-}
-
-func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observed) error {
-	if e.Outcome != nil && e.Outcome.Status == "stopped" { // that made a version: the time of the one before is the author's
-		if vs, err := s.p.nomad.Versions(ctx, st.Key); err == nil && *st.Job.Version > 0 && vs[*st.Job.Version-1] != nil {
-			e.Submitted = time.Unix(0, *vs[*st.Job.Version-1].SubmitTime)
+	moves := []Move{}
+	for _, a := range s.Model().Queue.Decide(model.Since(s.Model().Time), s.Model().View.Cluster) {
+		if t := s.Model().ByID(a.Job); a.Kind == queue.Migrate && t != nil {
+			g := t.Request.Gang
+			moves = append(moves, Move{
+				Namespace: t.Key.Namespace, Job: t.Key.ID,
+				From: pal.Describe(s.Model().View.Cluster, g, s.Model().At(t)),
+				To:   pal.Describe(s.Model().View.Cluster, g, a.Placement),
+			})
 		}
 	}
-	r, err := s.lastRecord(ctx, st)
-	if err != nil || r == nil {
-		return err
-	}
-	if e.holds != nil {
-		r.Got(e.holds)
-	}
-	e.Decision, e.Predicted, e.Decided, e.Ready, e.Mode, e.Note = &r.Decision, r.Predicted, r.Decided, r.Ready, string(r.Mode), r.Note
-	if st.Nomad == gang.Ended && len(st.Pins.Groups) > 0 {
-		e.Submitted = r.Submitted
-	}
-	return nil
+	return moves, nil
 }
 
-// recordComes is how long after it placed a gang the placer has written down why,
-// bursts aside: [recordAfter], and what it takes to hear that the members are there.
-const recordComes = 2 * time.Second
-
-// lastRecord reads what was recorded for a job. Where its members have just been
-// placed, that may be the decision before: it waits for the last one.
-func (s *Snapshot) lastRecord(ctx context.Context, st gang.Observed) (*Record, error) {
-	for began := time.Now(); ; {
-		r, err := readRecord(ctx, s.p.nomad, st.Key)
-		if err != nil || !recordToCome(r, st, began, time.Now()) {
-			return r, err
-		}
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-}
-
-// recordToCome says whether a record is about to be replaced, to somebody who has
-// been waiting for that since began: for [recordComes] at most, as clocks differ.
-func recordToCome(r *Record, st gang.Observed, began, now time.Time) bool {
-	placed := len(st.Pins.Groups) > 0 && (st.Nomad == gang.Running || st.Nomad == gang.Ended)
-	known := r != nil && r.JobModifyIndex >= *st.Job.JobModifyIndex
-	registered := time.Unix(0, *st.Job.SubmitTime)
-	return placed && !known && now.Sub(registered) <= recordComes && now.Sub(began) <= recordComes
-}
-
-func (s *Snapshot) explainWaiting(e *Explanation, t *tracked) {
-	wait := s.waiting()[t.Key.String()]
-	switch e.State = t.shown(wait); e.State {
-	case gang.Failed:
-		e.Reason = t.GaveUp().Error()
-		return
-	case gang.Rejected:
-		e.Reason = "cannot be served, and stays gated: " + t.Refused.Error()
-		return
-	}
-	d := s.explainOn(s.p.view.Cluster, t.Request.Least())
-	if !d.Placed {
-		e.Obstacles = s.p.view.Obstacles(t.Job)
-		obstruct(&d, e.Obstacles)
-	}
-	e.Decision, e.Mode = &d, string(t.Request.Mode)
-	e.Reason = d.Reason
-	if nodes := s.p.avoids(t.Observed, s.now); nodes != nil {
-		e.Note = fmt.Sprintf("it goes to nodes other than %s if it can: members of it failed there within the last hour", strings.Join(slices.Sorted(maps.Keys(nodes)), ", "))
-	}
-	s.noteTenant(e, t)
-	s.noteWindows(e, t)
-	s.noteDeadline(e, t, wait)
-	if job := t.QueueJob(s.p.cfg.RestartCost); job.Estimate > 0 {
-		if taken := s.p.queue.Estimate(job); taken != job.Estimate {
-			e.Note = strings.TrimPrefix(e.Note+"; ", "; ") + fmt.Sprintf("pal_duration = %s is taken for %s: jobs of namespace %s have run %.3g times as long as they said",
-				shortDuration(job.Estimate), shortDuration(taken.Round(time.Minute)), t.Key.Namespace, float64(taken)/float64(job.Estimate))
-		}
-	}
-	if wait != nil {
-		e.waits(wait)
-		e.Reason = cmp.Or(d.Reason, wait.Why())
-	}
-	if e.State == gang.Waiting && t.after == "" {
-		e.Holders, e.Remedies, e.Alternatives = s.holders(t.Request.Least(), t.Key), s.remedies(t.Request), s.lastGPUs(t)
-		e.Tradeoffs = s.tradeoffs(s.p.view.Cluster, t.Request.Least(), sizeKey(t.Request, "min"))
-	}
-	if e.State == gang.Unschedulable {
-		e.neverRuns(s.p.view, t.Job)
-	}
-	e.Reason = cmp.Or(t.after, e.Reason)
-}
-
-// explainOn explains what the queue would find for a gang on a cluster. Callers hold mu.
-func (s *Snapshot) explainOn(c *pal.Cluster, g pal.Gang) pal.Decision {
-	_, by, _ := s.p.queue.Look(c, g)
-	return pal.Explain(c, g, by)
-}
-
-func (s *Snapshot) allocations(st gang.Observed) []Allocation {
-	var as []Allocation
-	for _, a := range st.Members {
-		node := a.Node
-		if n := s.p.state.Nodes[a.Node]; n != nil {
-			node = n.Name
-		}
-		as = append(as, Allocation{ID: a.ID, Group: a.Group, Node: node, Status: a.Client, GPUs: a.GPUs})
-	}
-	return as
-}
-
-// Jobs lists every job with GPUs that has not ended.
-func (s *Snapshot) Jobs() []JobStatus {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var js []JobStatus
-	waits := s.waiting()
-	for _, k := range s.p.state.SortedJobs() {
-		job := s.p.state.Jobs[k]
-		st := s.p.observed(job)
-		if st.Nomad == gang.Ended {
-			continue
-		}
-		j := JobStatus{Namespace: k.Namespace, Job: k.ID, State: st.Nomad, GPUs: st.Holds(), Submitted: time.Unix(0, *job.SubmitTime)}
-		if t := s.p.jobs[k]; t != nil {
-			j = s.p.statusOf(t, waits)
-		}
-		js = append(js, j)
-	}
-	return js
-}
-
-// GPU is one GPU as commands show it.
-type GPU struct {
-	ID        string                       `json:"id"`
-	Node      string                       `json:"node"`
-	Rack      string                       `json:"rack,omitempty"`
-	NodeID    string                       `json:"node_id"`
-	Index     int                          `json:"index"` // within the node, from 0
-	Device    string                       `json:"device"`
-	State     GPUState                     `json:"state"`
-	Healthy   bool                         `json:"healthy"`
-	Job       string                       `json:"job,omitempty"`
-	PMScores  map[pal.AppClass]pal.PMScore `json:"pm_scores,omitempty"`
-	Classes   map[pal.AppClass]uint8       `json:"classes,omitempty"`
-	Available bool                         `json:"available"`
-	// Unhealthy says why the GPU is not chosen, Degraded why it is in the last
-	// class; "" when it is not so.
-	Unhealthy string `json:"unhealthy,omitempty"`
-	Degraded  string `json:"degraded,omitempty"`
-	// Quarantine says why the GPU is quarantined, and until when.
-	Quarantine *Quarantine `json:"quarantine,omitempty"`
-}
-
-// GPUs lists the cluster's GPUs.
-func (s *Snapshot) GPUs() []GPU { return s.SomeGPUs(GPUFilter{}) }
-
-// Profile is the profile in force; nil where nothing is measured.
-func (s *Snapshot) Profile() *profile.Profile { return s.p.profile }
-
-// Warnings are about Nomad itself and its nodes, for operators.
-func (s *Snapshot) Warnings() []string {
-	return slices.Concat(s.p.state.Queues.Warnings(), s.p.state.NodeWarnings(), s.p.windows.warnings())
-}
-
-// Find finds a job by id or unique prefix in a namespace ("*": all).
-func (s *Snapshot) Find(namespace, id string) (nomad.JobKey, error) {
-	return FindJob(s.p.state.SortedJobs(), namespace, id)
-}
-
-// FindJob finds a job among those that are known. One that is not may have no GPUs,
-// or have ended.
-func FindJob(known []nomad.JobKey, namespace, id string) (nomad.JobKey, error) {
-	var found []nomad.JobKey
-	for _, k := range known {
-		if namespace != "*" && namespace != k.Namespace {
-			continue
-		}
-		if k.ID == id {
-			return k, nil
-		}
-		if len(id) > 0 && len(k.ID) > len(id) && k.ID[:len(id)] == id {
-			found = append(found, k)
-		}
-	}
-	if len(found) == 1 {
-		return found[0], nil
-	}
-	if len(found) > 1 {
-		return nomad.JobKey{}, fmt.Errorf("job prefix %q is not unique: %v", id, slices.Clip(found))
-	}
-	if namespace == "*" {
-		namespace = "default"
-	}
-	return nomad.JobKey{Namespace: namespace, ID: id}, nil
+// Move is a gang that would run better elsewhere.
+type Move struct {
+	Namespace string      `json:"namespace"`
+	Job       string      `json:"job"`
+	From      *pal.Choice `json:"from"`
+	To        *pal.Choice `json:"to"`
 }

@@ -47,8 +47,8 @@ func TestProfileThatCannotBeStored(t *testing.T) {
 	event := nomad.Event{Topic: "Node", Type: "NodeRegistration", Index: 1}
 	event.Payload.Node = node
 	p := newPlacer(t)
-	p.nomad, p.state = client, nomad.NewState()
-	p.state.Apply(event)
+	p.nomad, p.m.State = client, nomad.NewState()
+	p.m.State.Apply(event)
 	began := time.Now()
 	for _, c := range []struct {
 		after  time.Duration
@@ -58,14 +58,14 @@ func TestProfileThatCannotBeStored(t *testing.T) {
 		{0, true, 1}, {2*time.Second - 1, true, 1}, {2 * time.Second, true, 2}, {6*time.Second - 1, true, 2},
 		{6 * time.Second, false, 3}, {time.Hour, false, 3},
 	} {
-		refuse, p.now = c.refuse, began.Add(c.after)
-		if err := p.calibrate(t.Context(), p.now); err != nil {
+		refuse, p.m.Time = c.refuse, began.Add(c.after)
+		if err := p.calibrate(t.Context(), p.m.Time); err != nil {
 			t.Fatalf("after %v: %v", c.after, err)
 		}
-		p.keepBooks(t.Context(), p.now)
+		p.keepBooks(t.Context(), p.m.Time)
 		p.awaitBooks()
-		if p.profile == nil || len(p.profile.GPUs) != 2 {
-			t.Fatalf("after %v: the profile in force is %+v", c.after, p.profile)
+		if p.m.Profile == nil || len(p.m.Profile.GPUs) != 2 {
+			t.Fatalf("after %v: the profile in force is %+v", c.after, p.m.Profile)
 		}
 		if writes != c.writes {
 			t.Errorf("after %v: written %d times, want %d", c.after, writes, c.writes)

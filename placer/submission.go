@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -40,6 +41,8 @@ type submission struct {
 	// by the placer after that.
 	answer   chan submitted
 	answered bool
+	// gang is what is tracked of the job until Nomad has it; nil if it only waits.
+	gang *model.Tracked
 }
 
 // submitted is what became of it.
@@ -97,24 +100,34 @@ func (p *Placer) enqueueSubmissions(ctx context.Context, now time.Time) {
 		}
 		p.joined = append(p.joined, s)
 		k := nomad.KeyOf(s.job)
-		if _, aside := p.isolatedJobs[k]; aside { // once Nomad has it, it is left alone
+		if _, aside := p.m.IsolatedJobs[k]; aside { // once Nomad has it, it is left alone
 			continue
 		}
-		p.beginJob(k)
-		if p.state.Jobs[k] != nil || p.jobs[k] != nil || nomad.Template(s.job) || p.state.Queues.Refusal(s.job) != nil {
+		p.m.BeginJob(k)
+		if p.m.State.Jobs[k] != nil || p.m.Jobs[k] != nil || nomad.Template(s.job) || p.m.State.Queues.Refusal(s.job) != nil {
 			continue
 		}
 		job := asRegistered(s.job, now)
-		request, err := p.view.Request(job)
+		request, err := p.m.View.Request(job)
 		if err != nil || request.Hints.After != "" { // the next cycle looks what has finished
 			continue
 		}
-		t := p.add(k)
-		t.submission = s
-		p.step(ctx, t, gang.Observation{Observed: gang.Observe(p.state, job), Request: request})
+		t := p.m.Add(k)
+		s.gang, t.Unregistered = t, true
+		p.step(ctx, t, gang.Observation{Observed: gang.Observe(p.m.State, job), Request: request})
 		p.step(ctx, t, gang.Sync{})
 	}
-	p.endJob()
+	p.m.EndJob()
+}
+
+// submissionOf is the submission that a tracked job has come by, nil if Nomad has it.
+func (p *Placer) submissionOf(t *model.Tracked) *submission {
+	for _, s := range p.joined {
+		if s.gang == t {
+			return s
+		}
+	}
+	return nil
 }
 
 // asRegistered is the job as it would be if it had just been registered, with
@@ -132,7 +145,7 @@ func asRegistered(job *api.Job, now time.Time) *api.Job {
 func (p *Placer) waitingSubmissions(ctx context.Context, starts []*start) (calls []call, done func(now time.Time)) {
 	var waiting []*submission
 	for _, s := range p.joined {
-		if !slices.ContainsFunc(starts, func(o *start) bool { return o.t.submission == s }) {
+		if !slices.ContainsFunc(starts, func(o *start) bool { return o.submission == s }) {
 			waiting = append(waiting, s)
 		}
 	}
@@ -166,17 +179,17 @@ func (p *Placer) registerAs(ctx context.Context, s *submission, job *api.Job, is
 
 // submissionRegistered takes in that a job was registered with its gate, or was not.
 func (p *Placer) submissionRegistered(s *submission, r submitted, now time.Time) {
-	t := p.jobs[nomad.KeyOf(s.job)]
-	if t != nil && t.submission == s {
-		t.submission = nil
+	t := p.m.Jobs[nomad.KeyOf(s.job)]
+	if t != nil && t == s.gang {
+		s.gang, t.Unregistered = nil, false
 		if r.err == nil {
 			job := gang.RegisteredJob(t.Job, t.Job, r.response.JobModifyIndex, now)
 			job.CreateIndex = nil // somebody else may have been first
-			p.state.Assume(job)
+			p.m.State.Assume(job)
 			t.Job = job
 		} else {
-			p.queue.Removed(since(now), t.Key.String())
-			p.forget(t.Key)
+			p.m.Queue.Removed(model.Since(now), t.Key.String())
+			p.m.Forget(t.Key)
 		}
 	}
 	p.answer(s, r)
@@ -185,7 +198,7 @@ func (p *Placer) submissionRegistered(s *submission, r submitted, now time.Time)
 // registerWithGate takes in that a job could not be registered with its pins. Where it
 // is not Nomad that refused the author, it is registered with its gate.
 func (p *Placer) registerWithGate(ctx context.Context, s *start, now time.Time) {
-	sub := s.t.submission
+	sub := s.submission
 	if s.refused {
 		p.submissionRegistered(sub, submitted{err: s.err}, now)
 		return

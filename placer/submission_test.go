@@ -19,7 +19,10 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -53,7 +56,7 @@ func submitOne(t *testing.T, p *Placer, job *api.Job, r *registry) submitted {
 	}
 	now := time.Now()
 	p.track(t.Context())
-	p.now = now
+	p.m.Time = now
 	p.syncQueue(t.Context())
 	p.enqueueSubmissions(t.Context(), now)
 	if err := p.decide(t.Context(), now); err != nil {
@@ -101,7 +104,7 @@ func TestSubmission(t *testing.T) {
 				s.PutJob(job)
 			}
 			p := newPlacer(t)
-			p.profile, p.state = prof, s
+			p.m.Profile, p.m.State = prof, s
 			free := p.freeAfterLook(t)
 			r := &registry{err: c.err}
 			a := submitOne(t, p, job, r)
@@ -116,11 +119,11 @@ func TestSubmission(t *testing.T) {
 					t.Errorf("registering %d: pinned %v, new only %v, want %v", i, r.pinned[i], r.isNew[i], pinned)
 				}
 			}
-			known := p.jobs[nomad.KeyOf(job)]
+			known := p.m.Jobs[nomad.KeyOf(job)]
 			switch {
-			case c.phase == 0 && (known != nil || p.view.Cluster.FreeGPUs() != free):
-				t.Errorf("it is known, or holds GPUs: %v, %d of %d free", known, p.view.Cluster.FreeGPUs(), free)
-			case c.phase != 0 && (known == nil || known.Nomad != c.phase || known.submission != nil):
+			case c.phase == 0 && (known != nil || p.m.View.Cluster.FreeGPUs() != free):
+				t.Errorf("it is known, or holds GPUs: %v, %d of %d free", known, p.m.View.Cluster.FreeGPUs(), free)
+			case c.phase != 0 && (known == nil || known.Nomad != c.phase || known.Unregistered):
 				t.Errorf("it stands as %+v, want %s", known, c.phase)
 			}
 			if len(p.joined) != 0 {
@@ -132,10 +135,10 @@ func TestSubmission(t *testing.T) {
 
 func (p *Placer) freeAfterLook(t *testing.T) int {
 	t.Helper()
-	if err := p.updateView(time.Now()); err != nil {
+	if err := p.m.UpdateView(time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	return p.view.Cluster.FreeGPUs()
+	return p.m.View.Cluster.FreeGPUs()
 }
 
 // Who does not wait any longer has not submitted; who waits is answered when
@@ -184,30 +187,30 @@ func TestSubmitEnds(t *testing.T) {
 // one that was registered with its gate before, and so has one that is planned.
 func TestSubmissionQueuesBehind(t *testing.T) {
 	t.Parallel()
-	cfg := DefaultConfig()
+	cfg := model.DefaultConfig()
 	cfg.Queue.Order, cfg.Queue.Backfill = queue.FIFO, queue.BackfillNone
 	p, err := New(nil, cfg, hclog.NewNullLogger(), Hooks{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.state, p.profile, err = benchState(2, 0); err != nil {
+	if p.m.State, p.m.Profile, err = benchState(2, 0); err != nil {
 		t.Fatal(err)
 	}
-	fill(p.state, 0, 2)
-	p.state.PutJob(rewrite.Gate(benchJob("first", 1)))
+	fill(p.m.State, 0, 2)
+	p.m.State.PutJob(rewrite.Gate(benchJob("first", 1)))
 	p.freeAfterLook(t)
 	var order []string
 	r := &registry{}
 	if a := submitOne(t, p, rewrite.Gate(benchJob("late", 2)), r); a.err != nil {
 		t.Fatal(a.err)
 	}
-	for _, w := range p.queue.Waiting(since(time.Now()), p.view.Cluster) {
+	for _, w := range p.m.Queue.Waiting(model.Since(time.Now()), p.m.View.Cluster) {
 		order = append(order, w.Job)
 	}
 	if d := cmp.Diff([]string{"default/first", "default/late"}, order); d != "" {
 		t.Errorf("the queue (-want +got):\n%s", d)
 	}
-	s := &Snapshot{p: p, now: time.Now()}
+	s := query.New(&p.m, p.nomad, heartbeat.Activity{}, "")
 	planned := benchJob("planned", 0)
 	e, err := s.Plan(planned)
 	if err != nil || e.Wait == nil || e.Wait.Position != 3 {
@@ -250,7 +253,7 @@ func TestSubmissionPreemptsOnceRegistered(t *testing.T) {
 			}
 			now := time.Now()
 			p.track(t.Context())
-			p.now = now
+			p.m.Time = now
 			p.syncQueue(t.Context())
 			if err := p.decide(t.Context(), now); err != nil {
 				t.Fatal(err)
@@ -270,13 +273,13 @@ func preemptible(t *testing.T, address string) *Placer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := DefaultConfig()
+	cfg := model.DefaultConfig()
 	cfg.Queue.Order, cfg.Queue.Preempt = queue.Priority, true
 	p, err := New(client, cfg, hclog.NewNullLogger(), Hooks{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.state, p.profile, err = benchState(2, 0); err != nil {
+	if p.m.State, p.m.Profile, err = benchState(2, 0); err != nil {
 		t.Fatal(err)
 	}
 	job := benchJob("low", 1)
@@ -293,9 +296,9 @@ func preemptible(t *testing.T, address string) *Placer {
 	}
 	long := time.Now().Add(-2 * time.Hour).UnixNano()
 	job.SubmitTime = &long
-	p.state.PutJob(job)
+	p.m.State.PutJob(job)
 	for n := range 2 {
-		p.state.PutAlloc(&nomad.Alloc{
+		p.m.State.PutAlloc(&nomad.Alloc{
 			ID: fmt.Sprint("m", n), Job: nomad.KeyOf(job), Group: "g", Node: pins.Groups[0].Nodes[n], Desired: "run", Client: "running",
 			GPUs: pins.Groups[0].GPUs[4*n : 4*n+4], CreateIndex: 10, ModifyIndex: 10, CreateTime: long, ModifyTime: long,
 		})
@@ -304,7 +307,7 @@ func preemptible(t *testing.T, address string) *Placer {
 		t.Fatalf("%d GPUs are free", free)
 	}
 	p.track(t.Context())
-	for _, t := range p.jobs {
+	for _, t := range p.m.Jobs {
 		t.Record = &Record{Namespace: t.Key.Namespace, Job: t.Key.ID, JobModifyIndex: 1, Decided: time.Unix(0, long), Ready: time.Unix(0, long)}
 	}
 	return p

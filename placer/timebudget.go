@@ -7,6 +7,8 @@ import (
 	"cmp"
 	"maps"
 	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
 // What is asked of Nomad about single jobs is asked job by job, and one author can
@@ -56,23 +58,23 @@ func (b *timeBudget) spend(namespace string, d time.Duration, now time.Time) {
 
 // reconcileAll reconciles the jobs for which something may be due, as long as the
 // budget of their namespace lasts.
-func (p *Placer) reconcileAll(reconcile func(*tracked)) {
-	p.timeBudget.begin(p.now)
-	for _, t := range p.sorted() {
-		t.passedOver = false
-		if t.quiet {
+func (p *Placer) reconcileAll(reconcile func(*model.Tracked)) {
+	p.timeBudget.begin(p.m.Time)
+	for _, t := range p.m.Sorted() {
+		t.PassedOver = false
+		if t.Idle {
 			continue
 		}
 		ok, again := p.timeBudget.has(t.Key.Namespace)
 		if !ok && !t.Overwrote() { // what was overwritten is given back before anything is decided upon it
 			p.again = p.again || again
-			t.passedOver = !t.PositionKnown()
+			t.PassedOver = !t.PositionKnown()
 			continue
 		}
-		p.beginJob(t.Key)
+		p.m.BeginJob(t.Key)
 		began := time.Now()
 		reconcile(t)
-		p.timeBudget.spend(t.Key.Namespace, time.Since(began), p.now)
+		p.timeBudget.spend(t.Key.Namespace, time.Since(began), p.m.Time)
 	}
-	p.endJob()
+	p.m.EndJob()
 }

@@ -47,7 +47,7 @@ func (p *Placer) trouble(what string, err error) {
 			p.log.Warn("failed, will try again: "+what, "error", err)
 		}
 		n := was.failures + 1
-		p.troubles[what] = trouble{err, n, p.now.Add(min(time.Second<<min(n, 10), 5*time.Minute))}
+		p.troubles[what] = trouble{err, n, p.m.Time.Add(min(time.Second<<min(n, 10), 5*time.Minute))}
 	}
 }
 

@@ -34,16 +34,16 @@ func TestRecordsThatCannotBeWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.state, p.profile = s, prof
+	p.m.State, p.m.Profile = s, prof
 	s.PutJob(hostile.Plain("j", 1, 1, 1))
 	began := time.Now()
 	p.unsaved = []Record{{Namespace: "default", Job: "j", Decided: began.Add(-time.Hour)}}
-	if err := p.updateView(began); err != nil {
+	if err := p.m.UpdateView(began); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 20 { // within a second
-		p.now = began.Add(time.Duration(i) * 50 * time.Millisecond)
-		p.keepBooks(t.Context(), p.now)
+		p.m.Time = began.Add(time.Duration(i) * 50 * time.Millisecond)
+		p.keepBooks(t.Context(), p.m.Time)
 		p.awaitBooks()
 	}
 	p.publish(began)
@@ -65,9 +65,9 @@ func TestRecordThatDoesNotFit(t *testing.T) {
 	long := strings.Repeat("x", 100_000)
 	stored, client := newVars(t)
 	p := newPlacer(t)
-	p.nomad, p.state = client, nomad.NewState()
-	p.state.PutJob(hostile.Plain("j", 1, 1, 1))
-	p.state.PutJob(hostile.Plain("k", 1, 1, 1))
+	p.nomad, p.m.State = client, nomad.NewState()
+	p.m.State.PutJob(hostile.Plain("j", 1, 1, 1))
+	p.m.State.PutJob(hostile.Plain("k", 1, 1, 1))
 	p.unsaved = []Record{{Namespace: "default", Job: "j", Mode: "" + "x", Decision: pal.Decision{Gang: long}}, {Namespace: "default", Job: "k"}}
 	if err := writeNow(t.Context(), p.records(10)); err != nil || len(p.unsaved) > 0 || len(stored.m) != 1 {
 		t.Errorf("%v, %d left, %d stored", err, len(p.unsaved), len(stored.m))

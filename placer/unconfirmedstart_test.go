@@ -14,6 +14,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/hostile"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -64,41 +65,41 @@ func TestUnansweredRegistering(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p.profile = prof
+			p.m.Profile = prof
 			s.PutJob(gated)
 			now := time.Now()
 			cycle := func(now time.Time) {
 				t.Helper()
-				p.state = s
-				if err := p.updateView(now); err != nil {
+				p.m.State = s
+				if err := p.m.UpdateView(now); err != nil {
 					t.Fatal(err)
 				}
 				p.track(t.Context())
-				p.now = now
+				p.m.Time = now
 				p.syncQueue(t.Context())
 				if err := p.decide(t.Context(), now); err != nil {
 					t.Fatal(err)
 				}
 			}
 			cycle(now)
-			if got := p.jobs[nomad.KeyOf(gated)].Nomad; got != c.phase {
+			if got := p.m.Jobs[nomad.KeyOf(gated)].Nomad; got != c.phase {
 				t.Errorf("it is %s, want %s", got, c.phase)
 			}
-			if err := p.updateView(now.Add(time.Second)); err != nil {
+			if err := p.m.UpdateView(now.Add(time.Second)); err != nil {
 				t.Fatal(err)
 			}
-			free := func() string { return fmt.Sprint(p.view.Cluster.FreeGPUs(), " free") }
+			free := func() string { return fmt.Sprint(p.m.View.Cluster.FreeGPUs(), " free") }
 			if want := map[bool]string{true: "0 free", false: "4 free"}[c.kept]; free() != want {
 				t.Errorf("%s, want %s", free(), want)
 			}
 			if c.found != nil {
 				return
 			}
-			if err := p.updateView(now.Add(unconfirmedHold)); err != nil {
+			if err := p.m.UpdateView(now.Add(model.UnconfirmedHold)); err != nil {
 				t.Fatal(err)
 			}
 			if free() != "4 free" {
-				t.Errorf("after %v: %s", unconfirmedHold, free())
+				t.Errorf("after %v: %s", model.UnconfirmedHold, free())
 			}
 		})
 	}
@@ -109,13 +110,13 @@ func TestLimboEndsWithTheJob(t *testing.T) {
 	p := newPlacer(t)
 	job := hostile.Plain("j", 1, 1, 1)
 	k := nomad.KeyOf(job)
-	p.unconfirmed[k] = unconfirmedStart{index: 1, gpus: []string{"g"}, until: time.Now().Add(time.Hour)}
-	p.releaseUnconfirmed(job)
-	if len(p.heldGPUs(time.Now())[k]) != 1 {
+	p.m.Unconfirmed[k] = model.UnconfirmedStart{Index: 1, Gpus: []string{"g"}, Until: time.Now().Add(time.Hour)}
+	p.m.ReleaseUnconfirmed(job)
+	if len(p.m.HeldGPUs(time.Now())[k]) != 1 {
 		t.Error("it ends though the job is as it was")
 	}
-	p.releaseUnconfirmed(hostile.Plain("j", 1, 1, 2))
-	if len(p.heldGPUs(time.Now())) != 0 {
+	p.m.ReleaseUnconfirmed(hostile.Plain("j", 1, 1, 2))
+	if len(p.m.HeldGPUs(time.Now())) != 0 {
 		t.Error("it goes on though the job has changed")
 	}
 }

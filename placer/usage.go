@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
@@ -65,7 +66,7 @@ func (p *Placer) takeUsage(kept store.Value[store.Usage], now time.Time) {
 	if at.After(now) {
 		at = now
 	}
-	p.queue.RememberUsage(since(at), kept.Of.Usage)
+	p.m.Queue.RememberUsage(model.Since(at), kept.Of.Usage)
 }
 
 // usageDue writes what the queue has counted, if it is time.
@@ -78,14 +79,14 @@ func (p *Placer) usageDue(now time.Time) *entry {
 
 // usageNow writes what the queue has counted.
 func (p *Placer) usageNow(now time.Time) *entry {
-	if !p.usage.loaded || p.cfg.Queue.HalfLife == 0 {
+	if !p.usage.loaded || p.m.Cfg.Queue.HalfLife == 0 {
 		return nil
 	}
-	usage, gpuS := p.queue.Usage(since(now)), 0.0
+	usage, gpuS := p.m.Queue.Usage(model.Since(now)), 0.0
 	for _, u := range usage {
 		gpuS += u.GPUSeconds
 	}
-	halves := now.Sub(p.usage.at).Seconds() / p.cfg.Queue.HalfLife.Seconds()
+	halves := now.Sub(p.usage.at).Seconds() / p.m.Cfg.Queue.HalfLife.Seconds()
 	if gpuS <= p.usage.gpuS*math.Exp2(-halves)+1 { // nothing was used since
 		return nil
 	}

@@ -8,28 +8,12 @@ import (
 
 	"github.com/hashicorp/go-version"
 
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 )
-
-// exactPins is the first Nomad that never starts an allocation with fewer GPUs
-// than it asks for where single instances are named (hashicorp/nomad#18364).
-const exactPins = "1.11.1"
-
-// oldest is the lowest Nomad version among the nodes, nil where none says it.
-func oldest(s *nomad.State) *version.Version {
-	var low *version.Version
-	for _, n := range s.Nodes {
-		v, err := version.NewVersion(n.Attributes["nomad.version"])
-		if err == nil && (low == nil || v.LessThan(low)) {
-			low = v
-		}
-	}
-	return low
-}
 
 // warnOfQueues says once which queues of Nomad's own are in the way.
 func (p *Placer) warnOfQueues() {
-	warnings := p.state.Queues.Warnings()
+	warnings := p.m.State.Queues.Warnings()
 	if slices.Equal(warnings, p.warnings) {
 		return
 	}
@@ -44,7 +28,7 @@ func (p *Placer) warnOfQueues() {
 
 // warnOfNodes says once what of the nodes' own data is left out.
 func (p *Placer) warnOfNodes() {
-	warnings := p.state.NodeWarnings()
+	warnings := p.m.State.NodeWarnings()
 	if slices.Equal(warnings, p.ofNodes) {
 		return
 	}
@@ -61,11 +45,11 @@ func (p *Placer) warnOfNodes() {
 
 // warnOfOldNomad says once what an old Nomad does to gangs.
 func (p *Placer) warnOfOldNomad() {
-	low := oldest(p.state)
-	if p.warned || low == nil || !low.LessThan(version.Must(version.NewVersion(exactPins))) {
+	low := model.OldestNomad(p.m.State)
+	if p.warned || low == nil || !low.LessThan(version.Must(version.NewVersion(model.ExactPins))) {
 		return
 	}
 	p.warned = true
 	p.log.Warn("this Nomad may start members with fewer GPUs than they ask for (hashicorp/nomad#18364); such gangs are requeued and tried again",
-		"version", low, "mended_in", exactPins)
+		"version", low, "mended_in", model.ExactPins)
 }

@@ -19,14 +19,14 @@ func TestLastFailureIsOfTheJobAsItIs(t *testing.T) {
 		want    bool
 	}{{4, false}, {5, true}} {
 		p := newPlacer(t)
-		p.state = nomad.NewState()
+		p.m.State = nomad.NewState()
 		job := benchJob("j", 1)
 		version, index := uint64(5), uint64(100)
 		job.Version, job.JobModifyIndex, job.ModifyIndex = &version, &index, &index
-		p.state.PutJob(job)
-		p.state.PutAlloc(&nomad.Alloc{ID: "a", Job: nomad.KeyOf(job), Client: "failed", Desired: "stop", Version: &c.version, CreateIndex: 50, ModifyIndex: 150})
-		p.failureHistory.failures = []failure.Failure{{Alloc: "a", Cause: failure.Infrastructure}}
-		if got := (world{p}).LastFailure(job) != nil; got != c.want {
+		p.m.State.PutJob(job)
+		p.m.State.PutAlloc(&nomad.Alloc{ID: "a", Job: nomad.KeyOf(job), Client: "failed", Desired: "stop", Version: &c.version, CreateIndex: 50, ModifyIndex: 150})
+		p.m.Failures = []failure.Failure{{Alloc: "a", Cause: failure.Infrastructure}}
+		if got := p.m.World().LastFailure(job) != nil; got != c.want {
 			t.Errorf("a member of version %d of a job at version 5 failed: %t", c.version, got)
 		}
 	}

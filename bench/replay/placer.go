@@ -10,7 +10,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
-	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
 // Rules are what a run changes of the placer's default configuration.
@@ -29,8 +29,8 @@ type Rules struct {
 }
 
 // config is the placer's configuration under the rules.
-func (r Rules) config() placer.Config {
-	c := placer.DefaultConfig()
+func (r Rules) config() model.Config {
+	c := model.DefaultConfig()
 	if r.Placement != "" {
 		c.Placement = r.Placement
 	}
@@ -77,7 +77,7 @@ func (r Rules) HCL() string {
 		c.RestartCost = r.Restart
 	}
 	b.WriteString("queue {\n")
-	for _, k := range placer.Keys() {
+	for _, k := range model.Keys() {
 		if k.Block == "queue" {
 			fmt.Fprintf(&b, "  %s = %s\n", k.Name, k.Literal(c))
 		}

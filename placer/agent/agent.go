@@ -17,6 +17,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/internal/version"
 	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/meter"
 )
 
@@ -166,8 +167,9 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 			if err != nil {
 				return err
 			}
-			cfg.Learner = placer.NewLearner(client, every, a.log.Named("learn"))
-			wg.Go(func() { cfg.Learner.Run(ctx) })
+			learner := placer.NewLearner(client, every, a.log.Named("learn"))
+			cfg.Learned = learner.Class
+			wg.Go(func() { learner.Run(ctx) })
 		}
 		p, err := placer.New(client, cfg, a.log, a.hooks)
 		if err != nil {
@@ -177,7 +179,7 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 		a.leads.Store(true)
 		defer a.current.Store(nil)
 		defer a.leads.Store(false)
-		heart := &placer.Heart{Nomad: client, Log: a.log, Vitals: p.Vitals, Of: placer.Heartbeat{Agent: name(), Version: version.Human(), Address: address}}
+		heart := &heartbeat.Heart{Nomad: client, Log: a.log, Vitals: p.Vitals, Of: heartbeat.Heartbeat{Agent: name(), Version: version.Human(), Address: address}}
 		wg.Go(func() { heart.Run(ctx) })
 		wg.Go(func() { a.remember(ctx) })
 		a.log.Info("placing", "placement", cfg.Placement, "queue", cfg.Queue.Order)

@@ -16,7 +16,8 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/internal/testlog"
-	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
 // A new configuration is read on request; one that is wrong changes nothing.
@@ -145,26 +146,26 @@ func TestHealthOf(t *testing.T) {
 	now := time.Now()
 	for _, c := range []struct {
 		name   string
-		report func(v *placer.Vitals)
+		report func(v *heartbeat.Vitals)
 		ready  bool
 		want   string
 	}{
-		{"new", func(*placer.Vitals) {}, false, ""},
-		{"works", func(v *placer.Vitals) { v.CycleBegan(now); v.CycleEnded(now) }, true, ""},
-		{"hangs", func(v *placer.Vitals) {
+		{"new", func(*heartbeat.Vitals) {}, false, ""},
+		{"works", func(v *heartbeat.Vitals) { v.CycleBegan(now); v.CycleEnded(now) }, true, ""},
+		{"hangs", func(v *heartbeat.Vitals) {
 			v.CycleBegan(now.Add(-time.Hour))
 			v.CycleEnded(now.Add(-time.Hour))
 			v.CycleBegan(now.Add(-2 * time.Minute))
 		}, true, "a cycle has not ended for 2m0s"},
-		{"fails", func(v *placer.Vitals) {
+		{"fails", func(v *heartbeat.Vitals) {
 			for range 3 {
 				v.Restarted(now, errors.New("x"))
 			}
 		}, false, "restart 3 times"},
 	} {
-		var v placer.Vitals
+		var v heartbeat.Vitals
 		c.report(&v)
-		h := Health{Leader: true}.of(placer.Status{}, v.Status(), now)
+		h := Health{Leader: true}.of(model.Status{}, v.Status(), now)
 		if h.Ready != c.ready || !strings.Contains(h.Trouble, c.want) || c.want == "" && h.Trouble != "" {
 			t.Errorf("%s: %+v", c.name, h)
 		}

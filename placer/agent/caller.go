@@ -14,7 +14,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
@@ -107,7 +107,7 @@ func (c *caller) listsIn(ctx context.Context, namespace string) (bool, error) {
 
 // sees says of which namespaces the caller may know jobs. Where Nomad does not
 // answer, he may not.
-func (c *caller) sees(ctx context.Context) placer.Sees {
+func (c *caller) sees(ctx context.Context) model.Sees {
 	return func(namespace string) bool {
 		can, err := c.listsIn(ctx, namespace)
 		return can && err == nil
@@ -116,8 +116,8 @@ func (c *caller) sees(ctx context.Context) placer.Sees {
 
 // visible are those of the jobs whose namespaces the caller can list, without
 // the names of others.
-func (c *caller) visible(ctx context.Context, jobs []placer.JobStatus) ([]placer.JobStatus, error) {
-	out := []placer.JobStatus{}
+func (c *caller) visible(ctx context.Context, jobs []model.JobStatus) ([]model.JobStatus, error) {
+	out := []model.JobStatus{}
 	for _, j := range jobs {
 		can, err := c.listsIn(ctx, j.Namespace)
 		if err != nil {

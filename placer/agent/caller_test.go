@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -78,7 +79,7 @@ func callerWith(t *testing.T, s *server, header, value string) *caller {
 
 func TestVisible(t *testing.T) {
 	s := fakeNomad(t, map[string][]string{"alice": {"research"}, "root": {"*"}, "the-agents-own": {"*"}})
-	jobs := []placer.JobStatus{
+	jobs := []model.JobStatus{
 		{Namespace: "default", Job: "a"}, {Namespace: "research", Job: "b"}, {Namespace: "default", Job: "c"}, {Namespace: "research", Job: "d"},
 	}
 	for _, c := range []struct {
@@ -95,7 +96,7 @@ func TestVisible(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			asks := callerWith(t, s, c.header, c.value)
 			err := asks.listsSome(t.Context())
-			var seen []placer.JobStatus
+			var seen []model.JobStatus
 			if err == nil {
 				seen, err = asks.visible(t.Context(), jobs)
 			}

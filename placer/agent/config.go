@@ -21,7 +21,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
-	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/window"
 )
 
@@ -41,20 +41,20 @@ type File struct {
 	HTTP        *HTTP        `hcl:"http,block"`
 	HA          *HA          `hcl:"high_availability,block"`
 	Admission   *Admission   `hcl:"admission,block"`
-	// Rest are the keys of [placer.Keys] that are in no block.
+	// Rest are the keys of [model.Keys] that are in no block.
 	Rest hcl.Body `hcl:",remain"`
 
 	settings []setting
 }
 
-// Queue says who goes first: the keys of [placer.Keys] in the block queue.
+// Queue says who goes first: the keys of [model.Keys] in the block queue.
 type Queue struct {
 	Rest hcl.Body `hcl:",remain"`
 }
 
-// setting is a key of [placer.Keys] with the value that a file gives it.
+// setting is a key of [model.Keys] with the value that a file gives it.
 type setting struct {
-	key   placer.Key
+	key   model.Key
 	value string
 	at    hcl.Range
 }
@@ -252,8 +252,8 @@ func (f *File) readSettings() hcl.Diagnostics {
 }
 
 func (f *File) readBlock(block string, body hcl.Body) hcl.Diagnostics {
-	schema, known := &hcl.BodySchema{}, map[string]placer.Key{}
-	for _, k := range placer.Keys() {
+	schema, known := &hcl.BodySchema{}, map[string]model.Key{}
+	for _, k := range model.Keys() {
 		if k.Block == block {
 			known[k.Name] = k
 			schema.Attributes = append(schema.Attributes, hcl.AttributeSchema{Name: k.Name})
@@ -270,7 +270,7 @@ func (f *File) readBlock(block string, body hcl.Body) hcl.Diagnostics {
 }
 
 // settingOf is an attribute's value as text; the key says what it may be.
-func settingOf(key placer.Key, a *hcl.Attribute) (setting, hcl.Diagnostics) {
+func settingOf(key model.Key, a *hcl.Attribute) (setting, hcl.Diagnostics) {
 	at := a.Expr.Range()
 	value, diags := a.Expr.Value(nil)
 	if diags.HasErrors() {
@@ -281,7 +281,7 @@ func settingOf(key placer.Key, a *hcl.Attribute) (setting, hcl.Diagnostics) {
 	case err == nil && text.IsNull():
 		err = errors.New("it has no value")
 	case err == nil:
-		scratch := placer.DefaultConfig()
+		scratch := model.DefaultConfig()
 		err = key.Set(&scratch, text.AsString())
 	}
 	if err != nil {
@@ -315,8 +315,8 @@ func list(paths []string) ([]string, error) {
 }
 
 // PlacerConfig is the placer's configuration: the defaults, and what the file sets.
-func (f File) PlacerConfig() (placer.Config, error) {
-	c := placer.DefaultConfig()
+func (f File) PlacerConfig() (model.Config, error) {
+	c := model.DefaultConfig()
 	var err error
 	for _, s := range f.settings {
 		if err := s.key.Set(&c, s.value); err != nil {

@@ -15,14 +15,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
 // The pages of the reference that these tests read, and write with -rewrite-reference.
 const configurationPage = "../../docs/reference/configuration.md"
 
 // TestReference: the page has every key of the configuration, and no other; the
-// tables of [placer.Keys] are made from them.
+// tables of [model.Keys] are made from them.
 func TestReference(t *testing.T) {
 	text := readPage(t, configurationPage)
 	for _, block := range []string{"", "queue"} {
@@ -53,7 +53,7 @@ func TestReference(t *testing.T) {
 			t.Errorf("block %q has no section", block)
 		}
 	})
-	for _, k := range placer.Keys() {
+	for _, k := range model.Keys() {
 		known[k.Name] = true
 	}
 	if d := cmp.Diff(known, documented); d != "" {
@@ -73,9 +73,9 @@ func withTable(t *testing.T, page, block string) string {
 	}
 	var b strings.Builder
 	b.WriteString(before + begin + "\n| key | default | what it does, and what it costs |\n|---|---|---|\n")
-	for _, k := range placer.Keys() {
+	for _, k := range model.Keys() {
 		if k.Block == block {
-			fmt.Fprintf(&b, "| `%s` | `%s` | %s |\n", k.Name, k.Literal(placer.DefaultConfig()), k.Doc)
+			fmt.Fprintf(&b, "| `%s` | `%s` | %s |\n", k.Name, k.Literal(model.DefaultConfig()), k.Doc)
 		}
 	}
 	b.WriteString("\n<!-- end of keys -->\n" + after)
@@ -169,7 +169,7 @@ func TestDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(placer.DefaultConfig(), got); d != "" {
+	if d := cmp.Diff(model.DefaultConfig(), got); d != "" {
 		t.Errorf("an empty configuration changes the defaults:\n%s", d)
 	}
 	ttl, delay, _ := (*HA)(nil).times()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
 // Events are told from an ID on, as JSON lines or as server-sent events, to whoever may
@@ -39,7 +40,7 @@ func TestEventsEndpoint(t *testing.T) {
 		t.Errorf("to an operator:\n%s", all)
 	}
 	his := get("/v1/events", "alice")
-	if strings.Count(his, "\n") != 2 || strings.Contains(his, "hers") || strings.Contains(his, "GPU-1") || !strings.Contains(his, placer.Unseen) {
+	if strings.Count(his, "\n") != 2 || strings.Contains(his, "hers") || strings.Contains(his, "GPU-1") || !strings.Contains(his, model.Unseen) {
 		t.Errorf("to alice:\n%s", his)
 	}
 	if one := get("/v1/events?job=mine", agentsToken); strings.Count(one, "\n") != 1 || !strings.Contains(one, `"mine"`) {

@@ -8,7 +8,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
 // Health is what /v1/health answers: 200 where the agent does its work, or
@@ -59,7 +60,7 @@ func (a *Agent) health(now time.Time) Health {
 }
 
 // of is the health of a placer.
-func (h Health) of(s placer.Status, v placer.VitalSigns, now time.Time) Health {
+func (h Health) of(s model.Status, v heartbeat.VitalSigns, now time.Time) Health {
 	h.At, h.Ready = v.LastCycle, !v.LastCycle.IsZero()
 	if h.Trouble = v.Trouble(now); h.Trouble != "" {
 		h.LastError = v.LastError

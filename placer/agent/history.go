@@ -12,6 +12,8 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 const (
@@ -127,7 +129,7 @@ func (s *server) serveUses(w http.ResponseWriter, r *http.Request) {
 	}
 	wanted := map[string]bool{}
 	if node := q.Get("node"); node != "" {
-		for _, g := range snapshot.SomeGPUs(placer.GPUFilter{Nodes: []string{node}}) {
+		for _, g := range snapshot.SomeGPUs(query.GPUFilter{Nodes: []string{node}}) {
 			wanted[g.ID] = true
 		}
 	}
@@ -147,7 +149,7 @@ func (s *server) serveUses(w http.ResponseWriter, r *http.Request) {
 			if q.Has("job") {
 				continue
 			}
-			u.Namespace, u.Job = "", placer.Unseen
+			u.Namespace, u.Job = "", model.Unseen
 		}
 		out = append(out, u)
 	}

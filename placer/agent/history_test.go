@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
 // A day is kept, and no more.
@@ -60,11 +61,11 @@ func TestUsesAndGPUsOfOthers(t *testing.T) {
 	r.agent.hooks.Events.Add(placer.Event{Kind: placer.Placed, Namespace: "default", Job: "hers", GPUs: []string{"GPU-2"}})
 	r.agent.hooks.Events.Add(placer.Event{Kind: placer.Placed, Namespace: "research", Job: "mine", GPUs: []string{"GPU-1"}})
 	for path, want := range map[string]string{
-		"/v1/uses?node=one":                    "mine " + placer.Unseen,
+		"/v1/uses?node=one":                    "mine " + model.Unseen,
 		"/v1/uses?node=other":                  "",
 		"/v1/uses?job=mine&namespace=research": "mine",
 		"/v1/uses?job=hers&namespace=default":  "",
-		"/v1/gpus?node=one":                    "GPU-1 GPU-2 GPU-3 mine " + placer.Unseen,
+		"/v1/gpus?node=one":                    "GPU-1 GPU-2 GPU-3 mine " + model.Unseen,
 		"/v1/gpus?node=n1&gpu=GPU-3":           "GPU-3",
 		"/v1/gpus?job=research/mine":           "GPU-1 mine",
 		"/v1/gpus?job=default/hers":            "",
@@ -74,7 +75,7 @@ func TestUsesAndGPUsOfOthers(t *testing.T) {
 		if status != http.StatusOK {
 			t.Errorf("%s: %d %s", path, status, text)
 		}
-		for _, name := range []string{"mine", "hers", placer.Unseen} {
+		for _, name := range []string{"mine", "hers", model.Unseen} {
 			if says, should := strings.Contains(text, name), strings.Contains(want, name); says != should {
 				t.Errorf("%s says %s: %v, want %v: %s", path, name, says, should, text)
 			}

@@ -19,6 +19,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -285,7 +286,7 @@ func TestOtherNamespacesAreNotNamed(t *testing.T) {
 	if status != http.StatusOK || !strings.Contains(text, `"state": "waiting"`) || strings.Contains(text, "secret") {
 		t.Errorf("plan as alice: status %d: %s", status, text)
 	}
-	if _, text := r.send(http.MethodGet, "/v1/gpus", "alice", ""); !strings.Contains(text, placer.Unseen) {
+	if _, text := r.send(http.MethodGet, "/v1/gpus", "alice", ""); !strings.Contains(text, model.Unseen) {
 		t.Errorf("the GPU looks free: %s", text)
 	}
 }

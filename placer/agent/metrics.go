@@ -9,9 +9,9 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/meter"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
 // Metrics is what /v1/metrics answers: numbers only, no names, so it needs no
@@ -26,7 +26,7 @@ type Metrics struct {
 	Allocated int `json:"gpus_allocated"`
 	// InTrouble are GPUs that are not chosen: unhealthy, quarantined; and degraded ones,
 	// which are chosen last.
-	InTrouble placer.GPUsInTrouble `json:"gpus_in_trouble"`
+	InTrouble model.GPUsInTrouble `json:"gpus_in_trouble"`
 	// Outliers are GPUs whose PM score for an application class is above the
 	// outlier_threshold, by class.
 	Outliers map[string]int `json:"gpus_outliers"`

@@ -12,8 +12,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
 // queuePageLimit bounds the jobs of one page.
@@ -25,19 +25,19 @@ type QueuePage struct {
 	Total    int                `json:"total"`
 	Matching int                `json:"matching"`
 	States   map[gang.State]int `json:"states"`
-	Jobs     []placer.JobStatus `json:"jobs"`
+	Jobs     []model.JobStatus  `json:"jobs"`
 }
 
 // queueOrders are the orders of a page. Without a position and without an expected start
 // come last.
-var queueOrders = map[string]func(a, b placer.JobStatus) int{
-	"position":  func(a, b placer.JobStatus) int { return last(a.Position == 0, b.Position == 0, a.Position-b.Position) },
-	"job":       func(a, b placer.JobStatus) int { return 0 }, // by name, as all that are equal
-	"state":     func(a, b placer.JobStatus) int { return cmp.Compare(a.State.String(), b.State.String()) },
-	"gpus":      func(a, b placer.JobStatus) int { return a.GPUs - b.GPUs },
-	"class":     func(a, b placer.JobStatus) int { return cmp.Compare(a.Class, b.Class) },
-	"submitted": func(a, b placer.JobStatus) int { return a.Submitted.Compare(b.Submitted) },
-	"start": func(a, b placer.JobStatus) int {
+var queueOrders = map[string]func(a, b model.JobStatus) int{
+	"position":  func(a, b model.JobStatus) int { return last(a.Position == 0, b.Position == 0, a.Position-b.Position) },
+	"job":       func(a, b model.JobStatus) int { return 0 }, // by name, as all that are equal
+	"state":     func(a, b model.JobStatus) int { return cmp.Compare(a.State.String(), b.State.String()) },
+	"gpus":      func(a, b model.JobStatus) int { return a.GPUs - b.GPUs },
+	"class":     func(a, b model.JobStatus) int { return cmp.Compare(a.Class, b.Class) },
+	"submitted": func(a, b model.JobStatus) int { return a.Submitted.Compare(b.Submitted) },
+	"start": func(a, b model.JobStatus) int {
 		return last(a.StartFrom.IsZero(), b.StartFrom.IsZero(), a.StartFrom.Compare(b.StartFrom))
 	},
 }
@@ -76,7 +76,7 @@ func (s *server) serveQueuePage(w http.ResponseWriter, r *http.Request) {
 type queueQuery struct {
 	offset, limit        int
 	search, state, class string
-	order                func(a, b placer.JobStatus) int
+	order                func(a, b model.JobStatus) int
 }
 
 func newQueueQuery(v url.Values) (q queueQuery, err error) {
@@ -96,22 +96,22 @@ func newQueueQuery(v url.Values) (q queueQuery, err error) {
 	if !ok {
 		return q, fmt.Errorf("sort=%q: there are position, job, state, gpus, class, submitted and start", sort)
 	}
-	q.order = func(a, b placer.JobStatus) int {
+	q.order = func(a, b model.JobStatus) int {
 		return cmp.Or(by(a, b), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Job, b.Job))
 	}
 	if v.Get("order") == "desc" {
 		up := q.order
-		q.order = func(a, b placer.JobStatus) int { return up(b, a) }
+		q.order = func(a, b model.JobStatus) int { return up(b, a) }
 	}
 	return q, err
 }
 
-func (q queueQuery) page(jobs []placer.JobStatus) QueuePage {
+func (q queueQuery) page(jobs []model.JobStatus) QueuePage {
 	p := QueuePage{Total: len(jobs), States: map[gang.State]int{}}
 	for _, j := range jobs {
 		p.States[j.State]++
 	}
-	jobs = slices.DeleteFunc(jobs, func(j placer.JobStatus) bool {
+	jobs = slices.DeleteFunc(jobs, func(j model.JobStatus) bool {
 		return q.state != "" && j.State.String() != q.state || q.class != "" && j.Class != q.class ||
 			!strings.Contains(strings.ToLower(j.Namespace+"/"+j.Job), q.search)
 	})

@@ -11,14 +11,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
 func TestQueuePage(t *testing.T) {
 	at := func(n int) time.Time { return time.Unix(int64(n), 0) }
-	jobs := func() []placer.JobStatus {
-		return []placer.JobStatus{
+	jobs := func() []model.JobStatus {
+		return []model.JobStatus{
 			{Namespace: "default", Job: "runs", State: gang.Running, GPUs: 8, Class: "A", Submitted: at(1)},
 			{Namespace: "default", Job: "second", State: gang.Waiting, Position: 2, GPUs: 2, Class: "B", Submitted: at(3), StartFrom: at(10)},
 			{Namespace: "research", Job: "First", State: gang.Waiting, Position: 1, GPUs: 4, Class: "A", Submitted: at(2), StartFrom: at(20)},

@@ -14,7 +14,9 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -24,7 +26,7 @@ import (
 type server struct {
 	agent     *Agent
 	file      File
-	cfg       placer.Config
+	cfg       model.Config
 	snapshots *snapshots
 	// activities is asked without a token: Nomad is, at most every 2 s.
 	activities activities
@@ -95,7 +97,7 @@ func (s *server) judged(w http.ResponseWriter, r *http.Request, may func(*caller
 }
 
 // snapshotFor is how things are, for a caller who may know; else the request is refused.
-func (s *server) snapshotFor(w http.ResponseWriter, r *http.Request, may func(*caller, context.Context) error) (*caller, *placer.Snapshot, bool) {
+func (s *server) snapshotFor(w http.ResponseWriter, r *http.Request, may func(*caller, context.Context) error) (*caller, *query.Snapshot, bool) {
 	c, ok := s.judged(w, r, may)
 	if !ok {
 		return c, nil, false
@@ -132,10 +134,10 @@ func (s *server) serveGPUs(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	q := r.URL.Query()
-	filter := placer.GPUFilter{Nodes: q["node"], ID: q.Get("gpu"), Job: q.Get("job"), Trouble: q.Get("trouble") == "true"}
+	filter := query.GPUFilter{Nodes: q["node"], ID: q.Get("gpu"), Job: q.Get("job"), Trouble: q.Get("trouble") == "true"}
 	operator, sees := false, c.sees(r.Context())
 	if namespace, _, _ := strings.Cut(filter.Job, "/"); filter.Job != "" && !sees(namespace) {
-		writeJSON(w, http.StatusOK, []placer.GPU{})
+		writeJSON(w, http.StatusOK, []query.GPU{})
 		return
 	}
 	gpus := snapshot.SomeGPUs(filter)
@@ -228,7 +230,7 @@ func (s *server) serveActivity(w http.ResponseWriter, r *http.Request) {
 
 // validateEndpoints checks what the placer's own configuration does not: addresses,
 // certificates, admission, and what only shows when something is made of it.
-func (f File) validateEndpoints(cfg placer.Config) error {
+func (f File) validateEndpoints(cfg model.Config) error {
 	if err := f.Admission.Validate(); err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // Questions leave no connection to Nomad open: Nomad allows an address 100 of
@@ -62,7 +62,7 @@ func TestUnchangedClusterIsNotReadAgain(t *testing.T) {
 	f := newFake(t, nil)
 	s := siteOn(t, f.URL)
 	s.file.Nomad.Token = agentsToken
-	read := func() *placer.Snapshot {
+	read := func() *query.Snapshot {
 		t.Helper()
 		got, err := s.snapshots.get(t.Context())
 		if err != nil {

@@ -13,7 +13,9 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 const (
@@ -43,7 +45,7 @@ type snapshots struct {
 }
 
 type snapshot struct {
-	*placer.Snapshot
+	*query.Snapshot
 	made time.Time // when it was found to be up to date
 	from time.Time // when it was read
 	took time.Duration
@@ -60,7 +62,7 @@ func newSnapshots(connect func() (*nomad.Client, error), panicked func(string, a
 }
 
 // latest is the last one, however old; nil if there is none.
-func (s *snapshots) latest() *placer.Snapshot {
+func (s *snapshots) latest() *query.Snapshot {
 	if last := s.last.Load(); last != nil {
 		return last.Snapshot
 	}
@@ -69,7 +71,7 @@ func (s *snapshots) latest() *placer.Snapshot {
 
 // get is the cluster as the agent sees it, at most snapshotAge old; older where reading
 // takes long.
-func (s *snapshots) get(ctx context.Context) (*placer.Snapshot, error) {
+func (s *snapshots) get(ctx context.Context) (*query.Snapshot, error) {
 	last := s.last.Load()
 	if last.fresh() {
 		return last.Snapshot, nil
@@ -93,7 +95,7 @@ func (s *snapshots) get(ctx context.Context) (*placer.Snapshot, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case r := <-made:
-		fresh, _ := r.Val.(*placer.Snapshot)
+		fresh, _ := r.Val.(*query.Snapshot)
 		return fresh, r.Err
 	}
 }
@@ -116,7 +118,7 @@ var errPanicked = errors.New("the agent failed to look at the cluster: its log s
 
 // refresh reads what has changed since the last snapshot. A panic in it is the end of
 // this try only: in a flight that others wait for it would end the process.
-func (s *snapshots) refresh(ctx context.Context) (_ *placer.Snapshot, err error) {
+func (s *snapshots) refresh(ctx context.Context) (_ *query.Snapshot, err error) {
 	select {
 	case s.making <- struct{}{}:
 		defer func() { <-s.making }()
@@ -136,7 +138,7 @@ func (s *snapshots) refresh(ctx context.Context) (_ *placer.Snapshot, err error)
 	}
 	defer client.API().Close() // Nomad allows one address 100 connections by default
 	if last := s.last.Load(); last != nil {
-		return last.Refresh(ctx, client)
+		return placer.Refresh(ctx, client, last.Snapshot)
 	}
 	return placer.ReadSnapshot(ctx, client)
 }
@@ -163,7 +165,7 @@ type activities struct {
 }
 
 type activity struct {
-	placer.Activity
+	heartbeat.Activity
 	read time.Time
 }
 
@@ -171,7 +173,7 @@ type activity struct {
 const activityTimeout = 10 * time.Second
 
 // get is what it says, at most snapshotAge old.
-func (s *activities) get(ctx context.Context) (placer.Activity, error) {
+func (s *activities) get(ctx context.Context) (heartbeat.Activity, error) {
 	if last := s.last.Load(); last != nil && time.Since(last.read) < snapshotAge {
 		return last.Activity, nil
 	}
@@ -180,10 +182,10 @@ func (s *activities) get(ctx context.Context) (placer.Activity, error) {
 		defer cancel()
 		client, err := s.connect()
 		if err != nil {
-			return placer.Activity{}, err
+			return heartbeat.Activity{}, err
 		}
 		defer client.API().Close()
-		a, err := placer.ReadActivity(ctx, client, time.Now())
+		a, err := heartbeat.ReadActivity(ctx, client, time.Now())
 		if err == nil {
 			s.last.Store(&activity{a, time.Now()})
 		}
@@ -191,9 +193,9 @@ func (s *activities) get(ctx context.Context) (placer.Activity, error) {
 	})
 	select {
 	case <-ctx.Done():
-		return placer.Activity{}, ctx.Err()
+		return heartbeat.Activity{}, ctx.Err()
 	case r := <-read:
-		a, _ := r.Val.(placer.Activity)
+		a, _ := r.Val.(heartbeat.Activity)
 		return a, r.Err
 	}
 }

@@ -19,7 +19,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 const (
@@ -160,10 +161,10 @@ func (p *packer) end() {
 // pages is the state that all pages show, with the last changes to it.
 type pages struct {
 	mu      sync.Mutex
-	of      *placer.Snapshot
+	of      *query.Snapshot
 	version uint64
 	racks   []byte // in JSON
-	cells   []placer.Cell
+	cells   []query.Cell
 	jobs    uint64 // grows when the queue changes
 	queue   uint64 // hash of it
 	deltas  []delta
@@ -193,7 +194,7 @@ func newDelta(s state) delta {
 }
 
 // after is what takes a page of a version to the present one.
-func (p *pages) after(now *placer.Snapshot, version uint64, nodes bool) (ms []message, to uint64) {
+func (p *pages) after(now *query.Snapshot, version uint64, nodes bool) (ms []message, to uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.of != now {
@@ -225,7 +226,7 @@ func (p *pages) after(now *placer.Snapshot, version uint64, nodes bool) (ms []me
 }
 
 // advance takes over how things are now.
-func (p *pages) advance(m *placer.Map, queue uint64) {
+func (p *pages) advance(m *query.Map, queue uint64) {
 	racks, err := json.Marshal(m.Racks)
 	if err != nil {
 		panic(err) // names and numbers only
@@ -265,7 +266,7 @@ func (p *pages) advance(m *placer.Map, queue uint64) {
 
 // hashOf tells queues apart. Expected starts move with the clock: less than a minute is
 // no change.
-func hashOf(jobs []placer.JobStatus) uint64 {
+func hashOf(jobs []model.JobStatus) uint64 {
 	h := fnv.New64a()
 	for _, j := range jobs {
 		fmt.Fprintln(h, j.Namespace, j.Job, j.State, j.Position, j.GPUs, j.Class, j.Reason, j.StartTo.Unix()/60)

@@ -23,14 +23,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // shown is what a page makes of the messages that it gets.
 type shown struct {
 	Version, Jobs uint64
-	Racks         []placer.MapRack
-	Cells         []placer.Cell
+	Racks         []query.MapRack
+	Cells         []query.Cell
 }
 
 func (s *shown) take(t *testing.T, text []byte) {
@@ -42,7 +42,7 @@ func (s *shown) take(t *testing.T, text []byte) {
 		}
 		var m struct {
 			Version, From, Jobs uint64
-			Racks               []placer.MapRack
+			Racks               []query.MapRack
 			Cells               json.RawMessage
 		}
 		if err := json.Unmarshal(data, &m); err != nil {
@@ -62,7 +62,7 @@ func (s *shown) take(t *testing.T, text []byte) {
 			}
 			s.Racks, s.Cells = m.Racks, nil
 			for two := range slices.Chunk(raw, 2) {
-				s.Cells = append(s.Cells, placer.Cell(binary.LittleEndian.Uint16(two)))
+				s.Cells = append(s.Cells, query.Cell(binary.LittleEndian.Uint16(two)))
 			}
 		} else if m.Cells != nil {
 			var changed []int
@@ -70,18 +70,18 @@ func (s *shown) take(t *testing.T, text []byte) {
 				t.Fatal(err)
 			}
 			for two := range slices.Chunk(changed, 2) {
-				s.Cells[two[0]] = placer.Cell(two[1])
+				s.Cells[two[0]] = query.Cell(two[1])
 			}
 		}
 	}
 }
 
-func randomMap(r *rand.Rand, racks int) *placer.Map {
-	m := &placer.Map{}
+func randomMap(r *rand.Rand, racks int) *query.Map {
+	m := &query.Map{}
 	for i := range racks {
-		m.Racks = append(m.Racks, placer.MapRack{Name: fmt.Sprint("r", i), Datacenter: "dc1", Nodes: []placer.MapNode{{Name: fmt.Sprint("n", i), GPUs: 8}}})
+		m.Racks = append(m.Racks, query.MapRack{Name: fmt.Sprint("r", i), Datacenter: "dc1", Nodes: []query.MapNode{{Name: fmt.Sprint("n", i), GPUs: 8}}})
 		for range 8 {
-			m.Cells = append(m.Cells, placer.Cell(r.Uint32()))
+			m.Cells = append(m.Cells, query.Cell(r.Uint32()))
 		}
 	}
 	return m
@@ -115,9 +115,9 @@ func TestStreamRebuildsTheState(t *testing.T) {
 			jobs++
 		case n < 20: // nothing
 		default:
-			m = &placer.Map{Racks: m.Racks, Cells: slices.Clone(m.Cells)}
+			m = &query.Map{Racks: m.Racks, Cells: slices.Clone(m.Cells)}
 			for range 1 + r.IntN(3) {
-				m.Cells[r.IntN(len(m.Cells))] = placer.Cell(r.Uint32())
+				m.Cells[r.IntN(len(m.Cells))] = query.Cell(r.Uint32())
 			}
 		}
 		p.advance(m, jobs)
@@ -208,7 +208,7 @@ func TestStreamEndpoint(t *testing.T) {
 	text, status := first(agentsToken)
 	var s shown
 	s.take(t, []byte(text))
-	if status != http.StatusOK || len(s.Cells) != 3 || s.Racks[0].Nodes[0].Name != "one" || s.Cells[0]&placer.CellAllocated == 0 || s.Cells[1]&placer.CellAllocated != 0 {
+	if status != http.StatusOK || len(s.Cells) != 3 || s.Racks[0].Nodes[0].Name != "one" || s.Cells[0]&query.CellAllocated == 0 || s.Cells[1]&query.CellAllocated != 0 {
 		t.Errorf("an operator: %d %+v of %s", status, s, text)
 	}
 	if text, status := first("alice"); status != http.StatusOK || strings.Contains(text, "one") || strings.Contains(text, "cells") {

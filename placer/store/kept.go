@@ -5,6 +5,7 @@ package store
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"hash/fnv"
 	"regexp"
@@ -36,6 +37,15 @@ const (
 // end, the walk, the ends of long texts.
 func (s Store) Decision(k nomad.JobKey) Variable[gang.Record] {
 	return Variable[gang.Record]{DecisionPath(k), s.nomad, asJSON("decision", shrinkRecord)}
+}
+
+// Record is the one of a job, nil if there is none.
+func (s Store) Record(ctx context.Context, k nomad.JobKey) (*gang.Record, error) {
+	r, err := s.Decision(k).Read(ctx)
+	if !r.There {
+		return nil, err
+	}
+	return &r.Of, err
 }
 
 // DecisionPath is where it is.
@@ -154,7 +164,7 @@ func (s Store) Quarantine() Variable[map[string]failure.Quarantine] {
 // EffectiveConfig is the configuration of the agent in charge, as far as commands
 // need it to decide as the agent does.
 type EffectiveConfig struct {
-	// Keys are the values of placer.Keys by path.
+	// Keys are the values of model.Keys by path.
 	Keys     map[string]string       `json:"keys"`
 	Locality pal.Locality            `json:"locality"`
 	Apps     map[string]pal.AppClass `json:"apps"`

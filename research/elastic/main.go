@@ -13,7 +13,7 @@ import (
 	"os"
 
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/sim"
 	"github.com/nomad-pal/nomad-pal/sim/population"
 	"github.com/nomad-pal/nomad-pal/sim/trace"
@@ -91,7 +91,7 @@ func run(jobs, seeds int, first uint64) error {
 
 // one plays one workload.
 func one(seed uint64, jobs int, load float64, preempt bool, e trace.Elastic) (figures, error) {
-	rules := placer.DefaultConfig()
+	rules := model.DefaultConfig()
 	p, err := sim.DrawGPUs(population.Spec{Cluster: "longhorn", Nodes: nodes, GPUsPerNode: nodeGPUs, Outliers: population.Exactly(outliers)}, seed)
 	if err != nil {
 		return figures{}, err

@@ -21,7 +21,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
-	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/research/artifact"
 	"github.com/nomad-pal/nomad-pal/research/pyrandom"
 	"github.com/nomad-pal/nomad-pal/sim"
@@ -186,7 +186,7 @@ func (o *options) ours(t trace.Trace, c *pal.Cluster) (artifact.Result, error) {
 	if err != nil {
 		return artifact.Result{}, err
 	}
-	rules := placer.DefaultConfig()
+	rules := model.DefaultConfig()
 	cfg := sim.Config{Jobs: t.Jobs, Cluster: c, Queue: rules.Queue, RestartS: rules.RestartCost.Seconds(),
 		Preemptible: o.preempt, MovesPerHour: rules.MovesPerHour, RoundS: roundS,
 		Estimate: func(_ int, j trace.Job) time.Duration { return time.Duration(j.EstimateS * float64(time.Second)) }}

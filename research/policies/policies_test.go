@@ -11,7 +11,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
-	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/sim/paldata"
 )
 
@@ -38,7 +38,7 @@ func TestVariants(t *testing.T) {
 
 // TestOneDefault: what the agent ships is what the tables show.
 func TestOneDefault(t *testing.T) {
-	c := placer.DefaultConfig()
+	c := model.DefaultConfig()
 	if d := cmp.Diff(queue.Default(), c.Queue, cmpopts.IgnoreFields(pal.Policy{}, "Sample")); d != "" {
 		t.Errorf("the agent's queue (-default +agent):\n%s", d)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
-	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/sim"
 	"github.com/nomad-pal/nomad-pal/sim/population"
 	"github.com/nomad-pal/nomad-pal/sim/trace"
@@ -143,7 +143,7 @@ type named struct {
 // policies are ours, as the agent has it, and the baselines. Plain Nomad where
 // gangs never give up, and strict FIFO, are left out: they lose by far.
 func policies() []named {
-	agent := placer.DefaultConfig()
+	agent := model.DefaultConfig()
 	rules := agent.Queue
 	rules.Placement = queue.Placement(agent.Placement)
 	unbounded := rules
@@ -221,7 +221,7 @@ func (c *result) cluster() (*pal.Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	agent := placer.DefaultConfig()
+	agent := model.DefaultConfig()
 	nodes, err := p.PalNodes(agent.Calibration)
 	if err != nil {
 		return nil, err

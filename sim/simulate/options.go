@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/sim"
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
@@ -48,7 +48,7 @@ type options struct {
 	taskGPUs    int
 	elastic     trace.Elastic
 	config      []string
-	rules       placer.Config // of the agent: -config, then the flags
+	rules       model.Config // of the agent: -config, then the flags
 	seed        uint64
 	json        bool
 	csv         string
@@ -173,7 +173,7 @@ func (o *options) inputFlags(f *flag.FlagSet) {
 }
 
 func (o *options) policyFlags(f *flag.FlagSet) {
-	d := placer.DefaultConfig()
+	d := model.DefaultConfig()
 	f.Func("config", "the agent's configuration `FILE` or directory, may be repeated: its placement, locality, calibration, queue and tenants hold as far as no flag says otherwise", func(s string) error {
 		o.config = append(o.config, s)
 		return nil

@@ -11,8 +11,8 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
-	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/agent"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/sim"
 )
 
@@ -25,14 +25,14 @@ type queueFlags struct {
 
 // queueKeys are the keys of the queue that are flags. Whether gangs are stopped is
 // for -preempt and the configuration to say; what that costs has a flag of its own.
-func queueKeys() []placer.Key {
-	return slices.DeleteFunc(placer.Keys(), func(k placer.Key) bool {
+func queueKeys() []model.Key {
+	return slices.DeleteFunc(model.Keys(), func(k model.Key) bool {
 		return k.Block != "queue" || k.Name == "preempt" || k.Name == "restart_cost"
 	})
 }
 
 // add declares the flags with the agent's defaults.
-func (q *queueFlags) add(f *flag.FlagSet, d placer.Config) {
+func (q *queueFlags) add(f *flag.FlagSet, d model.Config) {
 	q.given = map[string]string{}
 	for _, k := range queueKeys() {
 		usage := fmt.Sprintf("%s (default %s)", strings.ReplaceAll(k.Doc, "`", ""), k.Get(d))
@@ -54,7 +54,7 @@ func (q *queueFlags) add(f *flag.FlagSet, d placer.Config) {
 }
 
 // over lays the flags that were given over the rules.
-func (q *queueFlags) over(to *placer.Config, set map[string]bool) error {
+func (q *queueFlags) over(to *model.Config, set map[string]bool) error {
 	for _, k := range queueKeys() {
 		if value, given := q.given[k.Name]; given {
 			if err := k.Set(to, value); err != nil {
@@ -70,7 +70,7 @@ func (q *queueFlags) over(to *placer.Config, set map[string]bool) error {
 
 // settle works out the rules: the agent's defaults, its configuration, the flags.
 func (o *options) settle() error {
-	o.rules = placer.DefaultConfig()
+	o.rules = model.DefaultConfig()
 	if len(o.config) > 0 {
 		f, err := agent.Load(o.config)
 		if err != nil {

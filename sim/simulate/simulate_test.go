@@ -19,8 +19,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/agent"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/sim"
 )
 
@@ -315,8 +315,8 @@ func TestTenantsAndTasks(t *testing.T) {
 // TestAgentsConfiguration: without flags everything is as in the agent, a
 // configuration changes it, and flags go over that.
 func TestAgentsConfiguration(t *testing.T) {
-	d := placer.DefaultConfig()
-	rules := func(args ...string) placer.Config {
+	d := model.DefaultConfig()
+	rules := func(args ...string) model.Config {
 		t.Helper()
 		o, err := parse(args, io.Discard)
 		if err != nil {

@@ -18,7 +18,10 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
@@ -36,10 +39,10 @@ type answers struct {
 	b        *base
 	nomad    *nomad.Client
 	agent    *api.Client // nil: Nomad itself is read
-	snapshot *placer.Snapshot
+	snapshot *query.Snapshot
 	// note is what the answers lack, "" for nothing.
 	note     string
-	activity placer.Activity
+	activity heartbeat.Activity
 }
 
 // ask finds out who is to be asked.
@@ -55,7 +58,7 @@ func (b *base) ask() (*answers, error) {
 	if b.palAddress != "" {
 		return a, a.askAgent(b.palAddress, b.config())
 	}
-	if a.activity, err = placer.ReadActivity(b.ctx, client, time.Now()); err != nil {
+	if a.activity, err = heartbeat.ReadActivity(b.ctx, client, time.Now()); err != nil {
 		return nil, err
 	}
 	cfg := b.config()
@@ -90,7 +93,7 @@ func (a *answers) look() (err error) {
 	if a.snapshot == nil {
 		a.snapshot, err = placer.ReadSnapshot(a.b.ctx, a.nomad)
 	} else {
-		a.snapshot, err = a.snapshot.Refresh(a.b.ctx, a.nomad)
+		a.snapshot, err = placer.Refresh(a.b.ctx, a.nomad, a.snapshot)
 	}
 	if err == nil {
 		a.activity = a.snapshot.Activity()
@@ -127,7 +130,7 @@ func (a *answers) plain(err error) error {
 }
 
 // Jobs are all jobs with GPUs that have not ended.
-func (a *answers) Jobs() (jobs []placer.JobStatus, err error) {
+func (a *answers) Jobs() (jobs []model.JobStatus, err error) {
 	if a.agent == nil {
 		return a.snapshot.Jobs(), nil
 	}
@@ -146,7 +149,7 @@ func (a *answers) Tenants() (tenants []queue.TenantUse) {
 }
 
 // GPUs are all GPUs.
-func (a *answers) GPUs() (gpus []placer.GPU, err error) {
+func (a *answers) GPUs() (gpus []query.GPU, err error) {
 	if a.agent == nil {
 		return a.snapshot.GPUs(), nil
 	}
@@ -193,28 +196,28 @@ func (a *answers) Find(namespace, id string) (nomad.JobKey, error) {
 	for _, j := range jobs {
 		keys = append(keys, nomad.JobKey{Namespace: j.Namespace, ID: j.Job})
 	}
-	return placer.FindJob(keys, namespace, id)
+	return query.FindJob(keys, namespace, id)
 }
 
 // Explain says why.
-func (a *answers) Explain(k nomad.JobKey) (*placer.Explanation, error) {
+func (a *answers) Explain(k nomad.JobKey) (*query.Explanation, error) {
 	if a.agent == nil {
 		ctx, cancel := context.WithTimeout(a.b.ctx, askTimeout)
 		defer cancel()
 		return a.snapshot.Explain(ctx, k)
 	}
-	e := &placer.Explanation{}
+	e := &query.Explanation{}
 	return e, a.get("/v1/job/"+url.PathEscape(k.ID)+"/explain", k.Namespace, e)
 }
 
 // Plan says what would happen to a job.
-func (a *answers) Plan(job *api.Job) (*placer.Explanation, error) {
+func (a *answers) Plan(job *api.Job) (*query.Explanation, error) {
 	if a.agent == nil {
 		return a.snapshot.Plan(job)
 	}
 	ctx, cancel := context.WithTimeout(a.b.ctx, askTimeout)
 	defer cancel()
-	e := &placer.Explanation{}
+	e := &query.Explanation{}
 	_, err := a.agent.Raw().Write("/v1/plan", map[string]any{"Job": job}, e, (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(ctx))
 	return e, a.plain(err)
 }
@@ -274,7 +277,7 @@ func aclDisabled(self *api.ACLToken, err error) bool {
 }
 
 // idleSentence says since when no placer has been at work.
-func idleSentence(a placer.Activity, now time.Time) string {
+func idleSentence(a heartbeat.Activity, now time.Time) string {
 	const nothing = ": nothing starts until one is"
 	switch {
 	case a.Since.IsZero() && a.Trouble != "":
@@ -288,7 +291,7 @@ func idleSentence(a placer.Activity, now time.Time) string {
 }
 
 // workSentence says who is at work.
-func workSentence(a placer.Activity, now time.Time) string {
+func workSentence(a heartbeat.Activity, now time.Time) string {
 	switch {
 	case a.Unknown != "":
 		return "not known: " + a.Unknown

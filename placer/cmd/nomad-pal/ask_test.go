@@ -24,6 +24,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/testlog"
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/agent"
+	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/store"
@@ -108,9 +110,9 @@ func (c *cluster) client(token string) *nomad.Client {
 	return client
 }
 
-func (c *cluster) activity(token string) placer.Activity {
+func (c *cluster) activity(token string) heartbeat.Activity {
 	c.t.Helper()
-	a, err := placer.ReadActivity(c.t.Context(), c.client(token), time.Now())
+	a, err := heartbeat.ReadActivity(c.t.Context(), c.client(token), time.Now())
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -118,7 +120,7 @@ func (c *cluster) activity(token string) placer.Activity {
 }
 
 // beat writes a heartbeat as if it were an agent's.
-func (c *cluster) beat(b placer.Heartbeat) {
+func (c *cluster) beat(b heartbeat.Heartbeat) {
 	c.t.Helper()
 	if err := store.In(c.client("root")).Heartbeat().Write(c.t.Context(), b); err != nil {
 		c.t.Fatal(err)
@@ -177,7 +179,7 @@ func TestNoPlacer(t *testing.T) {
 		t.Errorf("run: %d %s", code, out)
 	}
 	c.idleEverywhere(job, never)
-	c.beat(placer.Heartbeat{Agent: "gone", Since: time.Now(), Worked: time.Now().Add(-3 * time.Hour), Trouble: "it hangs"})
+	c.beat(heartbeat.Heartbeat{Agent: "gone", Since: time.Now(), Worked: time.Now().Add(-3 * time.Hour), Trouble: "it hangs"})
 	c.idleEverywhere(job, since)
 	if _, _, err := c.does("queue"); !strings.Contains(err, "(3h ago): nothing starts until one is. The agent gone: it hangs.") {
 		t.Error(err)
@@ -227,7 +229,7 @@ func TestCommandsAskTheAgent(t *testing.T) {
 	t.Setenv("NOMAD_PAL_ADDR", url)
 	for args, want := range map[string]string{
 		"status":                    "8: 4 allocated, 4 free",
-		"gpus":                      placer.Unseen,
+		"gpus":                      model.Unseen,
 		"queue":                     "No job waits",
 		"plan " + plan:              "4 free of 8",
 		"status -json":              `"free": 4`,
@@ -270,7 +272,7 @@ func TestTokenGoesNowhereElse(t *testing.T) {
 		http.Error(w, "trapped", http.StatusTeapot)
 	}))
 	defer trap.Close()
-	c.beat(placer.Heartbeat{Agent: "trap", Since: time.Now(), Worked: time.Now(), Address: trap.URL})
+	c.beat(heartbeat.Heartbeat{Agent: "trap", Since: time.Now(), Worked: time.Now(), Address: trap.URL})
 	job := c.job("default", "train", 2)
 	all := [][]string{{"explain", "train"}, {"queue"}, {"status"}, {"gpus"}, {"plan", job}, {"run", "-detach", job}}
 	for _, args := range all {

@@ -13,7 +13,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/version"
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/agent"
+	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
@@ -59,7 +61,7 @@ func (c *doctorCommand) Run(args []string) int {
 	}
 	unwell := 0
 	for _, k := range checks {
-		if k.Verdict == placer.Fail {
+		if k.Verdict == query.Fail {
 			unwell = exitUnwell
 		}
 	}
@@ -73,67 +75,67 @@ func (c *doctorCommand) Run(args []string) int {
 	return unwell
 }
 
-func (c *doctorCommand) print(checks []placer.Check) {
-	styles := map[placer.Verdict]style{placer.OK: green, placer.Warn: yellow, placer.Fail: red}
-	count := map[placer.Verdict]int{}
+func (c *doctorCommand) print(checks []query.Check) {
+	styles := map[query.Verdict]style{query.OK: green, query.Warn: yellow, query.Fail: red}
+	count := map[query.Verdict]int{}
 	for _, k := range checks {
 		count[k.Verdict]++
 		mark := paint(styles[k.Verdict], string(k.Verdict)) + strings.Repeat(" ", 6-len(k.Verdict))
 		c.sayAfter(mark, plain, k.Name+": "+oneLine(k.Found))
-		if k.Next != "" && k.Verdict != placer.OK {
+		if k.Next != "" && k.Verdict != query.OK {
 			c.sayAfter("      → ", plain, oneLine(k.Next))
 		}
 	}
 	c.write("\n")
-	c.say(plain, fmt.Sprintf("Checked: %d OK, %d WARN, %d FAIL.", count[placer.OK], count[placer.Warn], count[placer.Fail]))
+	c.say(plain, fmt.Sprintf("Checked: %d OK, %d WARN, %d FAIL.", count[query.OK], count[query.Warn], count[query.Fail]))
 }
 
 // checks are all of them, as far as Nomad answers.
-func (c *doctorCommand) checks() []placer.Check {
+func (c *doctorCommand) checks() []query.Check {
 	client, err := c.client()
 	if err != nil {
-		return []placer.Check{placer.ChecksFailed(err)}
+		return []query.Check{query.ChecksFailed(err)}
 	}
-	checks := []placer.Check{c.checkReach(client)}
-	if checks[0].Verdict == placer.Fail {
+	checks := []query.Check{c.checkReach(client)}
+	if checks[0].Verdict == query.Fail {
 		return checks
 	}
 	checks = append(checks, c.checkToken(client), c.checkAgent(client))
 	beat, err := store.In(client).Heartbeat().Read(c.ctx)
 	if err == nil {
-		checks = append(checks, placer.CheckClocks(beat.Written, beat.Of.Worked, time.Now()))
+		checks = append(checks, query.CheckClocks(beat.Written, beat.Of.Worked, time.Now()))
 	}
 	if c.palAddress != "" {
 		checks = append(checks, c.checkAPI())
 	}
 	s, err := placer.ReadSnapshot(c.ctx, client)
 	if err != nil {
-		return append(checks, placer.ChecksFailed(err))
+		return append(checks, query.ChecksFailed(err))
 	}
 	return append(checks, s.Checks()...)
 }
 
-func (c *doctorCommand) checkReach(client *nomad.Client) placer.Check {
+func (c *doctorCommand) checkReach(client *nomad.Client) query.Check {
 	address := client.API().Address()
 	leader, err := client.API().Status().Leader()
 	switch {
 	case err != nil:
-		return placer.Check{Name: "nomad", Verdict: placer.Fail, Found: fmt.Sprintf("no answer from %s: %v", address, err), Next: "is NOMAD_ADDR (or -address) right, and is Nomad running there?"}
+		return query.Check{Name: "nomad", Verdict: query.Fail, Found: fmt.Sprintf("no answer from %s: %v", address, err), Next: "is NOMAD_ADDR (or -address) right, and is Nomad running there?"}
 	case leader == "":
-		return placer.Check{Name: "nomad", Verdict: placer.Fail, Found: fmt.Sprintf("%s answers, but the servers have no leader", address), Next: "nomad server members"}
+		return query.Check{Name: "nomad", Verdict: query.Fail, Found: fmt.Sprintf("%s answers, but the servers have no leader", address), Next: "nomad server members"}
 	}
-	return placer.Check{Name: "nomad", Verdict: placer.OK, Found: fmt.Sprintf("%s answers, the leader is %s", address, leader)}
+	return query.Check{Name: "nomad", Verdict: query.OK, Found: fmt.Sprintf("%s answers, the leader is %s", address, leader)}
 }
 
 // checkToken tries what the placer needs to read.
-func (c *doctorCommand) checkToken(client *nomad.Client) placer.Check {
+func (c *doctorCommand) checkToken(client *nomad.Client) query.Check {
 	one := (&api.QueryOptions{PerPage: 1}).WithContext(c.ctx)
 	self, _, err := client.API().ACLTokens().Self(one)
 	switch {
 	case aclDisabled(self, err):
-		return placer.Check{Name: "token", Verdict: placer.Warn, Found: "Nomad has no access control: anybody may do everything", Next: "nomad acl bootstrap, for all but trials"}
+		return query.Check{Name: "token", Verdict: query.Warn, Found: "Nomad has no access control: anybody may do everything", Next: "nomad acl bootstrap, for all but trials"}
 	case err == nil && self.Type == "management":
-		return placer.Check{Name: "token", Verdict: placer.OK, Found: "a management token"}
+		return query.Check{Name: "token", Verdict: query.OK, Found: "a management token"}
 	}
 	var lacks []string
 	try := func(what string, err error) {
@@ -150,48 +152,48 @@ func (c *doctorCommand) checkToken(client *nomad.Client) placer.Check {
 	_, err = store.In(client).Failures().Read(c.ctx)
 	try(`reading the variables "nomad-pal/*"`, err)
 	if len(lacks) > 0 {
-		return placer.Check{Name: "token", Verdict: placer.Fail, Found: "the token lacks " + strings.Join(lacks, ", "), Next: "use a token with the agent's policy; the checks below may show a part only"}
+		return query.Check{Name: "token", Verdict: query.Fail, Found: "the token lacks " + strings.Join(lacks, ", "), Next: "use a token with the agent's policy; the checks below may show a part only"}
 	}
-	return placer.Check{Name: "token", Verdict: placer.OK, Found: "it reads nodes, jobs, and the placer's variables"}
+	return query.Check{Name: "token", Verdict: query.OK, Found: "it reads nodes, jobs, and the placer's variables"}
 }
 
-func (c *doctorCommand) checkAgent(client *nomad.Client) placer.Check {
-	a, err := placer.ReadActivity(c.ctx, client, time.Now())
+func (c *doctorCommand) checkAgent(client *nomad.Client) query.Check {
+	a, err := heartbeat.ReadActivity(c.ctx, client, time.Now())
 	switch {
 	case err != nil:
-		return placer.Check{Name: "agent", Verdict: placer.Fail, Found: err.Error()}
+		return query.Check{Name: "agent", Verdict: query.Fail, Found: err.Error()}
 	case a.Unknown != "":
-		return placer.Check{Name: "agent", Verdict: placer.Warn, Found: "not known: " + a.Unknown}
+		return query.Check{Name: "agent", Verdict: query.Warn, Found: "not known: " + a.Unknown}
 	case a.Idle():
-		return placer.Check{Name: "agent", Verdict: placer.Fail, Found: idleSentence(a, time.Now()), Next: "start the agent, or look at its log: nomad-pal agent"}
+		return query.Check{Name: "agent", Verdict: query.Fail, Found: idleSentence(a, time.Now()), Next: "start the agent, or look at its log: nomad-pal agent"}
 	case a.Version != version.Human():
-		return placer.Check{Name: "agent", Verdict: placer.Warn, Found: fmt.Sprintf("%s; this command is %s", workSentence(a, time.Now()), version.Human()), Next: "use the same version for both"}
+		return query.Check{Name: "agent", Verdict: query.Warn, Found: fmt.Sprintf("%s; this command is %s", workSentence(a, time.Now()), version.Human()), Next: "use the same version for both"}
 	}
-	return placer.Check{Name: "agent", Verdict: placer.OK, Found: workSentence(a, time.Now())}
+	return query.Check{Name: "agent", Verdict: query.OK, Found: workSentence(a, time.Now())}
 }
 
 // checkAPI asks the agent that is configured how it is.
-func (c *doctorCommand) checkAPI() placer.Check {
+func (c *doctorCommand) checkAPI() query.Check {
 	a, err := c.ask()
 	if err == nil && a.agent == nil {
-		return placer.Check{Name: "agent's API", Verdict: placer.Fail, Found: a.note, Next: "is NOMAD_PAL_ADDR (or -pal-address) right?"}
+		return query.Check{Name: "agent's API", Verdict: query.Fail, Found: a.note, Next: "is NOMAD_PAL_ADDR (or -pal-address) right?"}
 	}
 	if err != nil {
-		return placer.Check{Name: "agent's API", Verdict: placer.Fail, Found: err.Error(), Next: "is NOMAD_PAL_ADDR (or -pal-address) right?"}
+		return query.Check{Name: "agent's API", Verdict: query.Fail, Found: err.Error(), Next: "is NOMAD_PAL_ADDR (or -pal-address) right?"}
 	}
 	if warnings := a.Warnings(); len(warnings) > 0 {
-		return placer.Check{Name: "agent's API", Verdict: placer.Warn, Found: fmt.Sprintf("%s answers, with %d warnings: %s", c.palAddress, len(warnings), strings.Join(warnings, "; ")), Next: "nomad-pal status shows them until they are over"}
+		return query.Check{Name: "agent's API", Verdict: query.Warn, Found: fmt.Sprintf("%s answers, with %d warnings: %s", c.palAddress, len(warnings), strings.Join(warnings, "; ")), Next: "nomad-pal status shows them until they are over"}
 	}
-	return placer.Check{Name: "agent's API", Verdict: placer.OK, Found: c.palAddress + " answers"}
+	return query.Check{Name: "agent's API", Verdict: query.OK, Found: c.palAddress + " answers"}
 }
 
-func checkConfig(config paths) placer.Check {
+func checkConfig(config paths) query.Check {
 	file, err := agent.Load(config)
 	if err == nil {
 		_, err = file.PlacerConfig()
 	}
 	if err != nil {
-		return placer.Check{Name: "configuration", Verdict: placer.Fail, Found: err.Error(), Next: "mend it before the agent reads it"}
+		return query.Check{Name: "configuration", Verdict: query.Fail, Found: err.Error(), Next: "mend it before the agent reads it"}
 	}
-	return placer.Check{Name: "configuration", Verdict: placer.OK, Found: strings.Join(config, ", ") + " can be used"}
+	return query.Check{Name: "configuration", Verdict: query.OK, Found: strings.Join(config, ", ") + " can be used"}
 }

@@ -10,22 +10,22 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // verdicts are doctor's, by check.
-func (c *cluster) verdicts(args ...string) (int, map[string]placer.Verdict) {
+func (c *cluster) verdicts(args ...string) (int, map[string]query.Verdict) {
 	c.t.Helper()
 	code, out, err := c.does(append([]string{"doctor", "-json"}, args...)...)
-	var checks []placer.Check
+	var checks []query.Check
 	if e := json.Unmarshal([]byte(out), &checks); e != nil {
 		c.t.Fatalf("%v: %d\n%s%s", e, code, out, err)
 	}
-	got := map[string]placer.Verdict{}
+	got := map[string]query.Verdict{}
 	for _, k := range checks {
 		got[k.Name] = k.Verdict
-		if k.Verdict == placer.Fail && k.Next == "" || k.Found == "" {
+		if k.Verdict == query.Fail && k.Next == "" || k.Found == "" {
 			c.t.Errorf("no next step, or nothing found: %+v", k)
 		}
 	}
@@ -35,7 +35,7 @@ func (c *cluster) verdicts(args ...string) (int, map[string]placer.Verdict) {
 // doctor finds what is wrong, and says so by its exit code.
 func TestDoctor(t *testing.T) {
 	c := newCluster(t)
-	expect := func(what string, wantCode int, want map[string]placer.Verdict, args ...string) {
+	expect := func(what string, wantCode int, want map[string]query.Verdict, args ...string) {
 		t.Helper()
 		code, got := c.verdicts(args...)
 		for name, v := range want {
@@ -47,30 +47,30 @@ func TestDoctor(t *testing.T) {
 			t.Errorf("%s: exit code %d, want %d: %v", what, code, wantCode, got)
 		}
 	}
-	expect("without an agent", 2, map[string]placer.Verdict{
-		"nomad": placer.OK, "token": placer.Warn, "agent": placer.Fail, "gpus": placer.OK, "profile": placer.Warn,
-		"measured gpus": placer.Warn, "device plugin": placer.Warn, "gate": placer.OK, "clocks": placer.Warn,
+	expect("without an agent", 2, map[string]query.Verdict{
+		"nomad": query.OK, "token": query.Warn, "agent": query.Fail, "gpus": query.OK, "profile": query.Warn,
+		"measured gpus": query.Warn, "device plugin": query.Warn, "gate": query.OK, "clocks": query.Warn,
 	})
 	c.agent("", "http {\n  bind_port = 0\n}\n")
 	c.until("the heartbeat", func() bool { return c.activity("").Working })
-	expect("with one", 0, map[string]placer.Verdict{"agent": placer.OK, "clocks": placer.OK, "gate": placer.OK})
+	expect("with one", 0, map[string]query.Verdict{"agent": query.OK, "clocks": query.OK, "gate": query.OK})
 
 	open := nomadtest.GPUNode(7, 1)
 	open.Meta["pal_gate"] = "open"
 	open.NodeResources.Devices[0].Instances[0].Healthy = false
 	c.nomad.AddNode(open)
-	expect("with an open gate", 2, map[string]placer.Verdict{"gate": placer.Fail, "gpus": placer.Warn})
+	expect("with an open gate", 2, map[string]query.Verdict{"gate": query.Fail, "gpus": query.Warn})
 
 	conf := filepath.Join(t.TempDir(), "agent.hcl")
 	if err := os.WriteFile(conf, []byte("placement = \"nowhere\"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	expect("with a wrong configuration", 2, map[string]placer.Verdict{"configuration": placer.Fail}, "-config="+conf)
-	expect("with an agent that is not there", 2, map[string]placer.Verdict{"agent's API": placer.Fail}, "-pal-address=http://127.0.0.1:1")
-	expect("without Nomad", 2, map[string]placer.Verdict{"nomad": placer.Fail}, "-address=http://127.0.0.1:1")
+	expect("with a wrong configuration", 2, map[string]query.Verdict{"configuration": query.Fail}, "-config="+conf)
+	expect("with an agent that is not there", 2, map[string]query.Verdict{"agent's API": query.Fail}, "-pal-address=http://127.0.0.1:1")
+	expect("without Nomad", 2, map[string]query.Verdict{"nomad": query.Fail}, "-address=http://127.0.0.1:1")
 
 	c.nomad.SetTokens(map[string]nomadtest.Token{"user": {Namespaces: map[string][]string{"research": {"list-jobs"}}}})
-	expect("with a token of a user", 2, map[string]placer.Verdict{"token": placer.Fail, "reading nomad": placer.Fail}, "-token=user")
+	expect("with a token of a user", 2, map[string]query.Verdict{"token": query.Fail, "reading nomad": query.Fail}, "-token=user")
 }
 
 // Clocks that are apart are told from a heartbeat that is old.
@@ -79,16 +79,16 @@ func TestCheckClocks(t *testing.T) {
 	for _, c := range []struct {
 		what            string
 		written, worked time.Time
-		want            placer.Verdict
+		want            query.Verdict
 	}{
-		{"none", time.Time{}, time.Time{}, placer.Warn},
-		{"right", now.Add(-10 * time.Second), now.Add(-10 * time.Second), placer.OK},
-		{"an old one", now.Add(-time.Hour), now.Add(-time.Hour), placer.OK},
-		{"the agent's is behind", now.Add(-10 * time.Second), now.Add(-time.Minute), placer.Warn},
-		{"the agent's is ahead", now.Add(-10 * time.Second), now.Add(time.Minute), placer.Warn},
-		{"the servers' is ahead", now.Add(time.Minute), now.Add(time.Minute), placer.Warn},
+		{"none", time.Time{}, time.Time{}, query.Warn},
+		{"right", now.Add(-10 * time.Second), now.Add(-10 * time.Second), query.OK},
+		{"an old one", now.Add(-time.Hour), now.Add(-time.Hour), query.OK},
+		{"the agent's is behind", now.Add(-10 * time.Second), now.Add(-time.Minute), query.Warn},
+		{"the agent's is ahead", now.Add(-10 * time.Second), now.Add(time.Minute), query.Warn},
+		{"the servers' is ahead", now.Add(time.Minute), now.Add(time.Minute), query.Warn},
 	} {
-		if got := placer.CheckClocks(c.written, c.worked, now); got.Verdict != c.want {
+		if got := query.CheckClocks(c.written, c.worked, now); got.Verdict != c.want {
 			t.Errorf("%s: %+v", c.what, got)
 		}
 	}

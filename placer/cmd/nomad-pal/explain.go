@@ -13,8 +13,8 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
-	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -65,11 +65,11 @@ type explained struct {
 	Summary string `json:"summary"`
 	// WhatIf are the changes that are tried, by key.
 	WhatIf map[string]string `json:"what_if,omitempty"`
-	*placer.Explanation
-	Allocation string       `json:"allocation,omitempty"`
-	GPU        *placer.GPU  `json:"gpu,omitempty"`
-	Node       *nodeState   `json:"node,omitempty"`
-	NodeGPUs   []placer.GPU `json:"node_gpus,omitempty"`
+	*query.Explanation
+	Allocation string      `json:"allocation,omitempty"`
+	GPU        *query.GPU  `json:"gpu,omitempty"`
+	Node       *nodeState  `json:"node,omitempty"`
+	NodeGPUs   []query.GPU `json:"node_gpus,omitempty"`
 	idLength   int
 }
 
@@ -82,7 +82,7 @@ func (c *explainCommand) Run(args []string) int {
 	if !ok {
 		return 1
 	}
-	changes, err := placer.ParseChanges(whatIf...)
+	changes, err := query.ParseChanges(whatIf...)
 	if err != nil {
 		return c.fail(err)
 	}
@@ -102,7 +102,7 @@ func (c *explainCommand) Run(args []string) int {
 }
 
 // explain finds out what is meant, and explains it.
-func (c *explainCommand) explain(s *answers, name string, f *jobFlags, changes placer.Changes) (*explained, error) {
+func (c *explainCommand) explain(s *answers, name string, f *jobFlags, changes query.Changes) (*explained, error) {
 	if isJobFile(name) {
 		job, _, err := c.readJob(name, f)
 		if err != nil {
@@ -145,7 +145,7 @@ func (c *explainCommand) explain(s *answers, name string, f *jobFlags, changes p
 }
 
 // planned explains what would happen to a job that is not as it is in Nomad.
-func (c *explainCommand) planned(s *answers, job *api.Job, changes placer.Changes) (*explained, error) {
+func (c *explainCommand) planned(s *answers, job *api.Job, changes query.Changes) (*explained, error) {
 	if err := changes.Apply(job); err != nil {
 		return nil, err
 	}
@@ -170,13 +170,13 @@ func (c *explainCommand) print(x *explained) {
 }
 
 // printExplanation prints the sentence and the evidence.
-func printExplanation(b *base, e *placer.Explanation) {
+func printExplanation(b *base, e *query.Explanation) {
 	b.say(bold, sentence(e, time.Now()))
 	b.write("\n")
 	printEvidence(b, e)
 }
 
-func printEvidence(b *base, e *placer.Explanation) {
+func printEvidence(b *base, e *query.Explanation) {
 	rows := []string{
 		row("Job", e.Job), row("Namespace", e.Namespace), row("State", stateCell(e.State)), row("Reason", oneLine(e.Reason)),
 	}
@@ -252,7 +252,7 @@ func candidates(c pal.Candidates) string {
 	return strings.Join(parts, ", ")
 }
 
-func printWait(b *base, e *placer.Explanation) {
+func printWait(b *base, e *query.Explanation) {
 	b.head("Queue")
 	w := e.Wait
 	rows := []string{row("Position", w.Position), row("Waits for", oneLine(strings.TrimPrefix(e.WaitsFor, "waits: ")))}
@@ -268,7 +268,7 @@ func printWait(b *base, e *placer.Explanation) {
 }
 
 // printFailures says which members failed, try by try.
-func printFailures(b *base, e *placer.Explanation) {
+func printFailures(b *base, e *query.Explanation) {
 	if len(e.Failures) == 0 {
 		return
 	}
@@ -281,7 +281,7 @@ func printFailures(b *base, e *placer.Explanation) {
 }
 
 // printObstacles says why nodes do not serve it, thing by thing.
-func printObstacles(b *base, e *placer.Explanation) {
+func printObstacles(b *base, e *query.Explanation) {
 	if len(e.Obstacles) == 0 {
 		return
 	}
@@ -297,7 +297,7 @@ func printObstacles(b *base, e *placer.Explanation) {
 	b.table(rows)
 }
 
-func printDecision(b *base, e *placer.Explanation) {
+func printDecision(b *base, e *query.Explanation) {
 	d := e.Decision
 	if len(d.Walk) > 0 {
 		b.head("L×V matrix, in the order tried")
@@ -361,7 +361,7 @@ func result(w pal.Entry) string {
 }
 
 // printTradeoffs says what changes of the job would change the answer.
-func printTradeoffs(b *base, all []placer.Tradeoff) {
+func printTradeoffs(b *base, all []query.Tradeoff) {
 	if len(all) == 0 {
 		return
 	}

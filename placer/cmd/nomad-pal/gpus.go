@@ -7,7 +7,8 @@ import (
 	"slices"
 
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 type gpusCommand struct{ base }
@@ -51,16 +52,16 @@ func (c *gpusCommand) Run(args []string) int {
 }
 
 // idLength is how much of an id tells each of the GPUs from the others.
-func idLength(gpus []placer.GPU) int {
+func idLength(gpus []query.GPU) int {
 	ids := make([]string, len(gpus))
 	for i, g := range gpus {
 		ids[i] = g.ID
 	}
-	return placer.IDLength(ids)
+	return query.IDLength(ids)
 }
 
 // printGPUs prints a table of GPUs, on a terminal with so much of their ids.
-func (b *base) printGPUs(gpus []placer.GPU, length int) {
+func (b *base) printGPUs(gpus []query.GPU, length int) {
 	only := b.onlyModel(gpus)
 	cells := func(id, node, device any, rest ...any) string {
 		if only != "" {
@@ -82,19 +83,19 @@ func (b *base) printGPUs(gpus []placer.GPU, length int) {
 }
 
 // gpuState is a GPU's state, coloured, with the reason if there is one.
-func gpuState(g placer.GPU) painted {
+func gpuState(g query.GPU) painted {
 	p := painted{plain, string(g.State)}
 	switch {
-	case g.State == placer.GPUUnhealthy:
+	case g.State == model.GPUUnhealthy:
 		p = painted{red, p.text + ": " + oneLine(g.Unhealthy)}
-	case g.State == placer.GPUQuarantined:
+	case g.State == model.GPUQuarantined:
 		p = painted{red, p.text}
-	case g.State == placer.GPUUnavailable:
+	case g.State == model.GPUUnavailable:
 		p.style = yellow
-	case g.State == placer.GPUFree:
+	case g.State == model.GPUFree:
 		p.style = green
 	}
-	if g.Degraded != "" && g.State != placer.GPUUnhealthy {
+	if g.Degraded != "" && g.State != model.GPUUnhealthy {
 		p = painted{yellow, p.text + ", degraded: " + oneLine(g.Degraded)}
 	}
 	return p
@@ -102,8 +103,8 @@ func gpuState(g placer.GPU) painted {
 
 // onlyModel is the model of all GPUs, on a terminal, where it would take a third of each
 // line; "" if there are several.
-func (b *base) onlyModel(gpus []placer.GPU) string {
-	if !b.io.terminal || len(gpus) == 0 || slices.ContainsFunc(gpus, func(g placer.GPU) bool { return g.Device != gpus[0].Device }) {
+func (b *base) onlyModel(gpus []query.GPU) string {
+	if !b.io.terminal || len(gpus) == 0 || slices.ContainsFunc(gpus, func(g query.GPU) bool { return g.Device != gpus[0].Device }) {
 		return ""
 	}
 	return gpus[0].Device

@@ -13,7 +13,10 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/agent"
+	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 var (
@@ -25,9 +28,9 @@ var (
 // names in snake_case, at any depth.
 func TestJSONNames(t *testing.T) {
 	for _, v := range []any{
-		explained{}, placer.Event{}, placer.Check{}, overview{}, failureReport{}, imported{}, groupSummary{}, classified{},
-		placer.JobStatus{}, placer.GPU{}, placer.Explanation{}, placer.Move{}, placer.Status{}, placer.Record{},
-		nomad.Obstacle{}, placer.Try{}, placer.Activity{}, placer.Heartbeat{}, agent.Health{}, agent.Metrics{},
+		explained{}, placer.Event{}, query.Check{}, overview{}, failureReport{}, imported{}, groupSummary{}, classified{},
+		model.JobStatus{}, query.GPU{}, query.Explanation{}, placer.Move{}, model.Status{}, placer.Record{},
+		nomad.Obstacle{}, model.Try{}, heartbeat.Activity{}, heartbeat.Heartbeat{}, agent.Health{}, agent.Metrics{},
 	} {
 		checkNames(t, reflect.TypeOf(v), reflect.TypeOf(v).String(), map[reflect.Type]bool{})
 	}

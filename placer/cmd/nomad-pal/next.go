@@ -11,8 +11,8 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // stateCell is a state, coloured.
@@ -56,7 +56,7 @@ func shortGPUs(ids []string, n int) string {
 }
 
 // printNext says what to do next.
-func printNext(b *base, e *placer.Explanation) {
+func printNext(b *base, e *query.Explanation) {
 	printHolders(b, e.Holders)
 	steps := append([]string(nil), e.Remedies...)
 	switch e.State {
@@ -85,7 +85,7 @@ func printNext(b *base, e *placer.Explanation) {
 }
 
 // tryStep is how to try a change.
-func (b *base) tryStep(change string, e *placer.Explanation) string {
+func (b *base) tryStep(change string, e *query.Explanation) string {
 	args := []string{"nomad-pal explain -what-if", shellQuoted(change)}
 	if e.Namespace != api.DefaultNamespace && b.jobspec == "" {
 		args = append(args, "-namespace", shellQuoted(e.Namespace))
@@ -112,7 +112,7 @@ func (b *base) printSteps(steps []string) {
 }
 
 // printHolders says who holds the GPUs that a gang waits for.
-func printHolders(b *base, h *placer.Holders) {
+func printHolders(b *base, h *query.Holders) {
 	if h == nil || len(h.Jobs) == 0 {
 		return
 	}
@@ -165,7 +165,7 @@ func (b *base) printLegend(used ...string) {
 }
 
 // printWords says what the words of an explanation mean.
-func printWords(b *base, e *placer.Explanation) {
+func printWords(b *base, e *query.Explanation) {
 	d := e.Decision
 	if d == nil {
 		return

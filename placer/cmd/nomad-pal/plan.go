@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 type planCommand struct{ base }
@@ -41,7 +41,7 @@ that allocations would be made.)
 
 // planned is what plan prints.
 type planned struct {
-	*placer.Explanation
+	*query.Explanation
 	// JobModifyIndex is that of the job in Nomad, for run -check-index; 0 for a new job.
 	JobModifyIndex uint64 `json:"job_modify_index"`
 	// Diff is what would change of the job in Nomad, a line each, without what the placer

@@ -6,13 +6,14 @@ package main
 import (
 	"errors"
 	"fmt"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
 type quarantineCommand struct{ base }
@@ -60,7 +61,7 @@ func (c *quarantineCommand) Run(args []string) int {
 	if err != nil {
 		return c.fail(err)
 	}
-	maps.DeleteFunc(qs, func(_ string, q placer.Quarantine) bool { return time.Now().After(q.Until) })
+	maps.DeleteFunc(qs, func(_ string, q model.Quarantine) bool { return time.Now().After(q.Until) })
 	if done, code := c.structured(qs); done {
 		return code
 	}
@@ -123,7 +124,7 @@ func (c *quarantineCommand) wholeIDs(client *nomad.Client, given []string) ([]st
 }
 
 // printQuarantine prints GPUs that are quarantined.
-func (b *base) printQuarantine(qs map[string]placer.Quarantine) {
+func (b *base) printQuarantine(qs map[string]model.Quarantine) {
 	rows := []string{row("GPU", "Until", "Strikes", "Reason")}
 	for _, id := range slices.Sorted(maps.Keys(qs)) {
 		q := qs[id]

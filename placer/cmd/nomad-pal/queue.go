@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
 type queueCommand struct{ base }
@@ -52,7 +52,7 @@ type queueFilter struct {
 	states           []gang.State
 }
 
-func (f queueFilter) shows(j placer.JobStatus) bool {
+func (f queueFilter) shows(j model.JobStatus) bool {
 	return slices.Contains(f.states, j.State) && (f.namespace == "" || f.namespace == "*" || f.namespace == j.Namespace) && (f.class == "" || f.class == j.Class)
 }
 
@@ -86,7 +86,7 @@ func (c *queueCommand) Run(args []string) int {
 	if err != nil {
 		return c.fail(err)
 	}
-	jobs = slices.DeleteFunc(jobs, func(j placer.JobStatus) bool { return !f.shows(j) })
+	jobs = slices.DeleteFunc(jobs, func(j model.JobStatus) bool { return !f.shows(j) })
 	byPosition(jobs)
 	shown := jobs[:c.shown(*limit, len(jobs))]
 	if done, code := c.structured(shown); done {
@@ -119,7 +119,7 @@ func (c *queueCommand) shown(limit, n int) int {
 	return min(limit, n)
 }
 
-func (c *queueCommand) print(jobs, shown []placer.JobStatus, now time.Time) {
+func (c *queueCommand) print(jobs, shown []model.JobStatus, now time.Time) {
 	if len(jobs) == 0 {
 		c.write("No job waits.\n")
 		return
@@ -130,7 +130,7 @@ func (c *queueCommand) print(jobs, shown []placer.JobStatus, now time.Time) {
 }
 
 // printJobs prints a table of jobs; a column that would say the same of all is left out.
-func (b *base) printJobs(jobs []placer.JobStatus, now time.Time) {
+func (b *base) printJobs(jobs []model.JobStatus, now time.Time) {
 	several, placed := false, false
 	for _, j := range jobs {
 		several = several || j.Namespace != "default"
@@ -158,15 +158,15 @@ func (b *base) printJobs(jobs []placer.JobStatus, now time.Time) {
 }
 
 // byPosition sorts jobs: those without a position come last, as they are.
-func byPosition(jobs []placer.JobStatus) {
+func byPosition(jobs []model.JobStatus) {
 	const last = 1 << 30
-	slices.SortStableFunc(jobs, func(a, b placer.JobStatus) int {
+	slices.SortStableFunc(jobs, func(a, b model.JobStatus) int {
 		return cmp.Compare(cmp.Or(a.Position, last), cmp.Or(b.Position, last))
 	})
 }
 
 // shownReason is a job's reason beside its state.
-func shownReason(j placer.JobStatus) string {
+func shownReason(j model.JobStatus) string {
 	return trimReason(strings.TrimPrefix(oneLine(j.Reason), "waits: "))
 }
 
@@ -178,7 +178,7 @@ func more(n int) string {
 }
 
 // queueSummary counts jobs that have no GPUs.
-func queueSummary(jobs []placer.JobStatus) string {
+func queueSummary(jobs []model.JobStatus) string {
 	waiting, least, requested, never, failed := 0, 0, 0, 0, 0
 	for _, j := range jobs {
 		switch j.State {

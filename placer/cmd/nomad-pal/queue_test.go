@@ -12,16 +12,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
 // agentWith answers as an agent with so many jobs does: each tenth never starts, and
 // those of every other namespace and class alternate.
 func agentWith(t testing.TB, n int) string {
-	var jobs []placer.JobStatus
+	var jobs []model.JobStatus
 	for i := range n {
-		j := placer.JobStatus{Namespace: fmt.Sprintf("ns-%d", i%2), Job: fmt.Sprintf("job-%05d", i), State: gang.Waiting, GPUs: 1 + i%4, Class: string(rune('A' + i%4)),
+		j := model.JobStatus{Namespace: fmt.Sprintf("ns-%d", i%2), Job: fmt.Sprintf("job-%05d", i), State: gang.Waiting, GPUs: 1 + i%4, Class: string(rune('A' + i%4)),
 			Submitted: time.Now().Add(-time.Hour), Reason: "waits: it needs 4 GPUs, 1 are free"}
 		if i%10 == 9 {
 			j.State, j.Reason = gang.Unschedulable, "needs 80 GPUs, the cluster has 8 that match"
@@ -34,7 +35,7 @@ func agentWith(t testing.TB, n int) string {
 		w.Header().Set("Content-Type", "application/json")
 		switch r.URL.Path {
 		case "/v1/agent":
-			_ = json.NewEncoder(w).Encode(placer.Activity{Working: true, Agent: "test"})
+			_ = json.NewEncoder(w).Encode(heartbeat.Activity{Working: true, Agent: "test"})
 		case "/v1/queue":
 			_ = json.NewEncoder(w).Encode(jobs)
 		default:

@@ -21,7 +21,8 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
-	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // hostile are names that Nomad takes for jobs, and what is printed for them in a
@@ -53,20 +54,20 @@ func commandOn(out *bytes.Buffer) *base {
 func printers(name string) map[string]func(b *base) {
 	return map[string]func(b *base){
 		"jobs": func(b *base) {
-			b.printJobs([]placer.JobStatus{{Namespace: name, Job: name, Class: name, Reason: name}}, time.Now())
+			b.printJobs([]model.JobStatus{{Namespace: name, Job: name, Class: name, Reason: name}}, time.Now())
 		},
 		"explanation": func(b *base) {
-			printExplanation(b, &placer.Explanation{
+			printExplanation(b, &query.Explanation{
 				Namespace: name, Job: name, Mode: name, ClassFrom: name,
 				Wait: &queue.Wait{Job: name, Reason: queue.ReasonStopping, Ahead: name, Stopping: []string{"x"}},
 				Decision: &pal.Decision{Policy: name, Chosen: &pal.Choice{Members: []pal.ChosenMember{
 					{Group: name, Node: name, GPUs: []pal.ChosenGPU{{ID: name}}}}}},
-				Allocations: []placer.Allocation{{ID: "12345678", Group: name, Node: name, Status: name, GPUs: []string{name}}},
+				Allocations: []query.Allocation{{ID: "12345678", Group: name, Node: name, Status: name, GPUs: []string{name}}},
 			})
 		},
-		"quarantine": func(b *base) { b.printQuarantine(map[string]placer.Quarantine{name: {}}) },
+		"quarantine": func(b *base) { b.printQuarantine(map[string]model.Quarantine{name: {}}) },
 		"failures": func(b *base) {
-			(&failuresCommand{*b}).print(failureReport{Failures: []placer.Failure{{Job: name, Alloc: "1", Node: name, GPUs: []string{name}}}})
+			(&failuresCommand{*b}).print(failureReport{Failures: []model.Failure{{Job: name, Alloc: "1", Node: name, GPUs: []string{name}}}})
 		},
 	}
 }

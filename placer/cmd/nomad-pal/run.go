@@ -16,7 +16,9 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
@@ -236,7 +238,7 @@ type registration struct {
 
 func (c *runCommand) registered(client *nomad.Client, job *api.Job, resp *api.JobRegisterResponse) int {
 	v := registration{*job.ID, *job.Namespace, rewrite.Gated(job), resp.EvalID}
-	activity, err := placer.ReadActivity(c.ctx, client, time.Now())
+	activity, err := heartbeat.ReadActivity(c.ctx, client, time.Now())
 	if err != nil {
 		activity.Unknown = err.Error()
 	}
@@ -322,7 +324,7 @@ func (c *runCommand) watch(k nomad.JobKey) int {
 }
 
 // look asks again whoever was asked before.
-func (c *runCommand) look(a **answers, k nomad.JobKey) (e *placer.Explanation, err error) {
+func (c *runCommand) look(a **answers, k nomad.JobKey) (e *query.Explanation, err error) {
 	if *a == nil {
 		*a, err = c.ask()
 	} else {

@@ -22,6 +22,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/invopop/jsonschema"
+
+	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/query"
+
 	validator "github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -34,11 +39,11 @@ import (
 
 // outputs are what commands print with -json.
 var outputs = map[string]any{
-	"classify": classified{}, "defrag": []placer.Move{}, "doctor": []placer.Check{}, "events": placer.Event{},
-	"explain": explained{}, "failures": failureReport{}, "gpus": []placer.GPU{}, "plan": planned{},
+	"classify": classified{}, "defrag": []placer.Move{}, "doctor": []query.Check{}, "events": placer.Event{},
+	"explain": explained{}, "failures": failureReport{}, "gpus": []query.GPU{}, "plan": planned{},
 	"profile build": []groupSummary{}, "profile import": imported{}, "profile show": []groupSummary{},
-	"quarantine": map[string]placer.Quarantine{}, "quarantine -lift": []string{}, "queue": []placer.JobStatus{},
-	"release": []string{}, "run": placer.Explanation{}, "run -detach": registration{}, "simulate": simulate.Report{},
+	"quarantine": map[string]model.Quarantine{}, "quarantine -lift": []string{}, "queue": []model.JobStatus{},
+	"release": []string{}, "run": query.Explanation{}, "run -detach": registration{}, "simulate": simulate.Report{},
 	"status": overview{}, "validate": validation{}, "version": versions{},
 }
 
@@ -425,7 +430,7 @@ func TestTemplateNames(t *testing.T) {
 		"{{if .start_from}}foretold{{else}}not foretold{{end}}":                             "not foretold",
 		"{{range .decision.chosen.members}}{{.node}} {{range .gpus}}{{.id}} {{end}}{{end}}": "node-0 GPU-0-0 GPU-0-1",
 	} {
-		c.beat(placer.Heartbeat{Agent: "a", Worked: time.Now(), Since: time.Now().Add(-time.Hour)})
+		c.beat(heartbeat.Heartbeat{Agent: "a", Worked: time.Now(), Since: time.Now().Add(-time.Hour)})
 		if _, out, said := c.does("plan", "-t", text, path); strings.TrimSpace(out) != want {
 			t.Errorf("%s: %q, want %q\n%s", text, out, want, said)
 		}

@@ -12,12 +12,13 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
-	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // sentence is an explanation in a sentence or two: what, since when, and why.
-func sentence(e *placer.Explanation, now time.Time) string {
+func sentence(e *query.Explanation, now time.Time) string {
 	switch e.State {
 	case gang.Running, gang.Starting:
 		if e.Decision != nil && e.Decision.Chosen != nil {
@@ -42,7 +43,7 @@ func sentence(e *placer.Explanation, now time.Time) string {
 }
 
 // endedSentence is of a job that has ended.
-func endedSentence(e *placer.Explanation, now time.Time) string {
+func endedSentence(e *query.Explanation, now time.Time) string {
 	verb := map[string]string{"complete": "is complete", "failed": "has failed", "stopped": "was stopped"}[e.Outcome.Status]
 	at := ""
 	if !e.Outcome.At.IsZero() {
@@ -57,7 +58,7 @@ func trimReason(reason string) string {
 }
 
 // runsSentence is of a gang that has its GPUs, or would get them.
-func runsSentence(e *placer.Explanation, now time.Time) string {
+func runsSentence(e *query.Explanation, now time.Time) string {
 	d, c := e.Decision, e.Decision.Chosen
 	where := "of " + node(c)
 	if c.Nodes != 1 {
@@ -113,7 +114,7 @@ func gpuRange(least, most int) string {
 	if least == most {
 		return gpus(most)
 	}
-	return placer.InRange(least, most) + " GPUs"
+	return model.InRange(least, most) + " GPUs"
 }
 
 // counted is a number of things.
@@ -125,7 +126,7 @@ func counted(n int, what string) string {
 }
 
 // waitsSentence is of a gang that waits, or would.
-func waitsSentence(e *placer.Explanation, now time.Time) string {
+func waitsSentence(e *query.Explanation, now time.Time) string {
 	reason := trimReason(strings.TrimPrefix(e.Reason, "waits: "))
 	if strings.HasPrefix(reason, "would ") {
 		return fmt.Sprintf("%s %s.%s", e.Job, reason, startSentence(e, now))
@@ -138,7 +139,7 @@ func waitsSentence(e *placer.Explanation, now time.Time) string {
 }
 
 // startSentence says when it is expected to start; "" if nobody knows.
-func startSentence(e *placer.Explanation, now time.Time) string {
+func startSentence(e *query.Explanation, now time.Time) string {
 	switch {
 	case e.StartTo.IsZero():
 		return ""
@@ -154,7 +155,7 @@ func allocSentence(a *api.AllocationListStub) string {
 }
 
 // gpuSentence says who holds a GPU, or why nobody does.
-func gpuSentence(g placer.GPU) string {
+func gpuSentence(g query.GPU) string {
 	text := fmt.Sprintf("%s, %s of node %s,", g.ID, g.Device, g.Node)
 	switch {
 	case !g.Healthy && g.Job != "":

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
-	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 type statusCommand struct{ base }
@@ -32,9 +34,9 @@ type overview struct {
 	gpuCounts
 	Profile  int                `json:"profile_version,omitempty"`
 	Warnings []string           `json:"warnings,omitempty"`
-	Placer   placer.Activity    `json:"placer"`
+	Placer   heartbeat.Activity `json:"placer"`
 	Tenants  []queue.TenantUse  `json:"tenants,omitempty"`
-	Jobs     []placer.JobStatus `json:"jobs"`
+	Jobs     []model.JobStatus  `json:"jobs"`
 }
 
 // gpuCounts counts GPUs by what they can be used for. An unhealthy or quarantined GPU that
@@ -48,20 +50,20 @@ type gpuCounts struct {
 	Unavailable int `json:"unavailable"`
 }
 
-func countGPUs(gpus []placer.GPU) (n gpuCounts) {
+func countGPUs(gpus []query.GPU) (n gpuCounts) {
 	n.GPUs = len(gpus)
 	for _, g := range gpus {
-		if g.State == placer.GPUAllocated || g.Job != "" {
+		if g.State == model.GPUAllocated || g.Job != "" {
 			n.Allocated++
 		}
 		switch g.State {
-		case placer.GPUFree:
+		case model.GPUFree:
 			n.Free++
-		case placer.GPUUnhealthy:
+		case model.GPUUnhealthy:
 			n.Unhealthy++
-		case placer.GPUQuarantined:
+		case model.GPUQuarantined:
 			n.Quarantined++
-		case placer.GPUUnavailable:
+		case model.GPUUnavailable:
 			n.Unavailable++
 		}
 	}
@@ -89,7 +91,7 @@ func (c *statusCommand) Run(args []string) int {
 	if err != nil {
 		return c.fail(err)
 	}
-	o, gpus := overview{Warnings: s.Warnings(), Placer: s.activity}, []placer.GPU(nil)
+	o, gpus := overview{Warnings: s.Warnings(), Placer: s.activity}, []query.GPU(nil)
 	if o.Jobs, err = s.Jobs(); err == nil {
 		gpus, err = s.GPUs()
 	}
@@ -100,7 +102,7 @@ func (c *statusCommand) Run(args []string) int {
 		return c.fail(err)
 	}
 	if c.given("namespace") && c.namespace != "*" {
-		o.Jobs = slices.DeleteFunc(o.Jobs, func(j placer.JobStatus) bool { return j.Namespace != c.namespace })
+		o.Jobs = slices.DeleteFunc(o.Jobs, func(j model.JobStatus) bool { return j.Namespace != c.namespace })
 	}
 	byPosition(o.Jobs)
 	o.Tenants = s.Tenants()

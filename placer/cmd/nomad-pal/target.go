@@ -12,17 +12,18 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // target is what an argument of explain means.
 type target struct {
 	job   nomad.JobKey
 	alloc *api.AllocationListStub
-	gpu   *placer.GPU
+	gpu   *query.GPU
 	node  string
-	gpus  []placer.GPU // of the node
+	gpus  []query.GPU // of the node
 	// idLength is how much of an id tells each GPU from all others.
 	idLength int
 }
@@ -49,7 +50,7 @@ func (c *explainCommand) target(s *answers, name string) (*target, error) {
 	if t := hardware(all, name, func(id string) bool { return id == name }); t != nil {
 		return t, nil
 	}
-	k, err := placer.FindJob(keys, c.namespace, name)
+	k, err := query.FindJob(keys, c.namespace, name)
 	if err != nil || k.ID != name {
 		return &target{job: k}, err
 	}
@@ -70,7 +71,7 @@ func (c *explainCommand) target(s *answers, name string) (*target, error) {
 }
 
 // hardware is the GPU or node that alone is meant; nil if there is none.
-func hardware(all []placer.GPU, name string, is func(string) bool) *target {
+func hardware(all []query.GPU, name string, is func(string) bool) *target {
 	if beginnings(all, is) != 1 {
 		return nil
 	}
@@ -79,7 +80,7 @@ func hardware(all []placer.GPU, name string, is func(string) bool) *target {
 		case is(g.ID):
 			return &target{gpu: &all[i]}
 		case is(g.Node):
-			of := slices.DeleteFunc(slices.Clone(all), func(o placer.GPU) bool { return o.Node != g.Node })
+			of := slices.DeleteFunc(slices.Clone(all), func(o query.GPU) bool { return o.Node != g.Node })
 			return &target{node: g.Node, gpus: of, idLength: idLength(all)}
 		}
 	}
@@ -87,7 +88,7 @@ func hardware(all []placer.GPU, name string, is func(string) bool) *target {
 }
 
 // beginnings counts the GPUs and nodes that are meant.
-func beginnings(all []placer.GPU, is func(string) bool) int {
+func beginnings(all []query.GPU, is func(string) bool) int {
 	found := map[string]bool{}
 	for _, g := range all {
 		for _, id := range []string{g.ID, g.Node} {
@@ -174,7 +175,7 @@ func (c *explainCommand) printGPU(x *explained) {
 	case !g.Healthy && g.Job != "":
 		next = append(next, "To have the job start again on other GPUs: nomad job restart, or stop and run it")
 	}
-	if g.Job != "" && g.Job != placer.Unseen {
+	if g.Job != "" && g.Job != model.Unseen {
 		namespace, id, _ := strings.Cut(g.Job, "/")
 		next = append(next, fmt.Sprintf("Why that job is there: nomad-pal explain -namespace %s %s", namespace, id))
 	}

@@ -15,8 +15,10 @@ import (
 
 	"github.com/gdamore/tcell/v2"
 
-	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 type topCommand struct {
@@ -80,12 +82,12 @@ type topState struct {
 	at       time.Time
 	from     string // who was asked
 	note     string // what the answers lack
-	jobs     []placer.JobStatus
-	gpus     []placer.GPU // by rack and node
+	jobs     []model.JobStatus
+	gpus     []query.GPU // by rack and node
 	idLength int
 	counts   gpuCounts
 
-	activity placer.Activity
+	activity heartbeat.Activity
 	err      error
 }
 
@@ -161,7 +163,7 @@ func (c *topCommand) look(a **answers) (s topState) {
 
 // arrange does what takes long where nobody waits for it: not for each key.
 func (s *topState) arrange() {
-	slices.SortStableFunc(s.gpus, func(a, b placer.GPU) int {
+	slices.SortStableFunc(s.gpus, func(a, b query.GPU) int {
 		return cmp.Or(strings.Compare(rackOf(a), rackOf(b)), cmp.Compare(len(a.Node), len(b.Node)), strings.Compare(a.Node, b.Node))
 	})
 	s.idLength = idLength(s.gpus)

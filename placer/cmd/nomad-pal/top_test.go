@@ -19,8 +19,10 @@ import (
 	"github.com/gdamore/tcell/v2"
 
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // topScreen is a terminal on which top runs.
@@ -235,17 +237,17 @@ func TestTopElsewhere(t *testing.T) {
 func TestTopView(t *testing.T) {
 	s := newTopScreen(t, 80, 24)
 	v := newTopView(true, s)
-	state := topState{at: time.Now(), activity: placer.Activity{Working: true}}
+	state := topState{at: time.Now(), activity: heartbeat.Activity{Working: true}}
 	for i := range 80_000 {
-		state.gpus = append(state.gpus, placer.GPU{
+		state.gpus = append(state.gpus, query.GPU{
 			ID: fmt.Sprintf("GPU-%05d", i), Node: fmt.Sprintf("node-%d", i/8), Rack: fmt.Sprintf("r%d", i/320), Healthy: true,
 			Available: i%2 == 0, Classes: map[pal.AppClass]uint8{pal.ClassA: uint8(i % 6)},
 		})
 	}
 	for i := range 10_000 {
-		state.jobs = append(state.jobs, placer.JobStatus{Namespace: "default", Job: fmt.Sprintf("job-%d", i), State: gang.Waiting, Position: 10_000 - i, GPUs: 8, Class: "A"})
+		state.jobs = append(state.jobs, model.JobStatus{Namespace: "default", Job: fmt.Sprintf("job-%d", i), State: gang.Waiting, Position: 10_000 - i, GPUs: 8, Class: "A"})
 	}
-	state.jobs = append(state.jobs, placer.JobStatus{Namespace: "default", Job: "[red]tagged\x1b[2J\nnew", State: gang.Running, Reason: "[::b]bold"})
+	state.jobs = append(state.jobs, model.JobStatus{Namespace: "default", Job: "[red]tagged\x1b[2J\nnew", State: gang.Running, Reason: "[::b]bold"})
 	state.gpus[1].Job = "default/[red]tagged"
 	slices.Reverse(state.gpus)
 	state.arrange()

@@ -10,7 +10,8 @@ import (
 
 	"github.com/rivo/tview"
 
-	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // topMost is the highest variability class that has a column: outliers are in it.
@@ -20,7 +21,7 @@ const topMost = 5
 type topUnit struct {
 	name, rack string
 	nodes      int
-	gpus       []placer.GPU
+	gpus       []query.GPU
 }
 
 // arrangeHardware fills the upper list.
@@ -39,17 +40,17 @@ func (v *topView) arrangeHardware() {
 	case topRacks:
 		v.listRacks(units(shown, rackOf))
 	case topNodes:
-		v.listNodes(units(shown, func(g placer.GPU) string { return g.Node }))
+		v.listNodes(units(shown, func(g query.GPU) string { return g.Node }))
 	default:
 		v.listGPUs(shown)
 	}
 }
 
 // rackOf is a GPU's rack; nodes of which none is known stand together.
-func rackOf(g placer.GPU) string { return cmp.Or(g.Rack, "no rack") }
+func rackOf(g query.GPU) string { return cmp.Or(g.Rack, "no rack") }
 
 // units are the racks or nodes of GPUs, which stand side by side.
-func units(gpus []placer.GPU, in func(placer.GPU) string) (out []*topUnit) {
+func units(gpus []query.GPU, in func(query.GPU) string) (out []*topUnit) {
 	for i := range gpus {
 		name := in(gpus[i])
 		if n := len(out); n == 0 || out[n-1].name != name || out[n-1].rack != rackOf(gpus[i]) {
@@ -132,26 +133,26 @@ func (v *topView) listNodes(nodes []*topUnit) {
 }
 
 // mark is a GPU in two characters, and its colour.
-func (v *topView) mark(g placer.GPU) (string, rune) {
+func (v *topView) mark(g query.GPU) (string, rune) {
 	class := "."
 	if k := g.Classes[v.class]; k > 0 {
 		class = fmt.Sprint(min(int(k), 9))
 	}
 	mark, style := " ", 'g'
 	switch g.State {
-	case placer.GPUUnhealthy:
+	case model.GPUUnhealthy:
 		mark, style = "!", 'r'
-	case placer.GPUQuarantined:
+	case model.GPUQuarantined:
 		mark, style = "q", 'y'
-	case placer.GPUAllocated:
+	case model.GPUAllocated:
 		mark, style = "*", ' '
-	case placer.GPUUnavailable:
+	case model.GPUUnavailable:
 		mark, style = "~", 'y'
 	}
 	return class + mark, style
 }
 
-func (v *topView) listGPUs(shown []placer.GPU) {
+func (v *topView) listGPUs(shown []query.GPU) {
 	keys := make([]string, len(shown))
 	for i, g := range shown {
 		keys[i] = g.ID

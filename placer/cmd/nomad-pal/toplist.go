@@ -12,8 +12,8 @@ import (
 	"github.com/gdamore/tcell/v2"
 	"github.com/rivo/tview"
 
-	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
 // topList is a list of jobs or hardware.
@@ -113,7 +113,7 @@ func (v *topView) matches(texts ...string) bool {
 
 // topRank orders jobs: those that wait, those that run or are about to, and those that
 // never start as things are.
-func topRank(j placer.JobStatus) int {
+func topRank(j model.JobStatus) int {
 	switch {
 	case j.State == gang.Rejected || j.State == gang.Unschedulable || j.State == gang.Failed:
 		return 2
@@ -124,7 +124,7 @@ func topRank(j placer.JobStatus) int {
 }
 
 func (v *topView) arrangeJobs() {
-	var jobs []placer.JobStatus
+	var jobs []model.JobStatus
 	several := false
 	for _, j := range v.state.jobs {
 		if v.matches(j.Job, j.Namespace, j.State.String(), j.Reason, j.Class) {
@@ -133,10 +133,10 @@ func (v *topView) arrangeJobs() {
 		}
 	}
 	const last = 1 << 30
-	byPosition := func(a, b placer.JobStatus) int {
+	byPosition := func(a, b model.JobStatus) int {
 		return cmp.Or(cmp.Compare(topRank(a), topRank(b)), cmp.Compare(cmp.Or(a.Position, last), cmp.Or(b.Position, last)), strings.Compare(a.Job, b.Job))
 	}
-	slices.SortStableFunc(jobs, func(a, b placer.JobStatus) int {
+	slices.SortStableFunc(jobs, func(a, b model.JobStatus) int {
 		switch v.order {
 		case topByGPUs:
 			return cmp.Or(cmp.Compare(b.GPUs, a.GPUs), byPosition(a, b))

@@ -14,7 +14,7 @@ import (
 	"github.com/rivo/tview"
 
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -321,7 +321,7 @@ func (v *topView) running() (n int) {
 	return n
 }
 
-func (v *topView) withoutGPUs() (jobs []placer.JobStatus) {
+func (v *topView) withoutGPUs() (jobs []model.JobStatus) {
 	for _, j := range v.state.jobs {
 		if slices.Contains(queueStates, j.State) {
 			jobs = append(jobs, j)

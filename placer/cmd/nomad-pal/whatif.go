@@ -8,11 +8,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // changesSentence says what is tried; "" for nothing.
-func changesSentence(c placer.Changes) string {
+func changesSentence(c query.Changes) string {
 	if len(c) == 0 {
 		return ""
 	}

@@ -35,6 +35,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
@@ -46,7 +47,7 @@ type Options struct {
 	// Nomad is how the cluster behaves; its seed is the field above.
 	Nomad nomadtest.Options
 	// Placer changes the placer's rules.
-	Placer func(*placer.Config)
+	Placer func(*model.Config)
 	// Partial is how long a gang may be there in part while nothing is wrong; a
 	// minute by default.
 	Partial time.Duration
@@ -146,7 +147,7 @@ func (w *World) StartPlacerAs(token string) *Placer {
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	cfg := placer.DefaultConfig()
+	cfg := model.DefaultConfig()
 	if w.opts.Placer != nil {
 		w.opts.Placer(&cfg)
 	}

@@ -14,8 +14,10 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // on ties a job to the n-th node.
@@ -52,7 +54,7 @@ func (w *World) nodesOf(name string) []string {
 	return slices.Compact(out)
 }
 
-func moving(c *placer.Config) { c.Queue.Migrate = true }
+func moving(c *model.Config) { c.Queue.Migrate = true }
 
 // A gang that runs apart is moved together when there is room, once.
 func TestMovesAGang(t *testing.T) {
@@ -119,7 +121,7 @@ func beginsToMove(w *World) {
 
 // No more gangs are moved in an hour than may be.
 func TestMovesPerHour(t *testing.T) {
-	Run(t, Options{Seed: 1, Placer: func(c *placer.Config) { moving(c); c.MovesPerHour = 0 }}, func(w *World) {
+	Run(t, Options{Seed: 1, Placer: func(c *model.Config) { moving(c); c.MovesPerHour = 0 }}, func(w *World) {
 		apart(w)
 		w.RunFor(5 * time.Minute)
 		if got := w.nodesOf("a"); len(got) != 2 {
@@ -129,7 +131,7 @@ func TestMovesPerHour(t *testing.T) {
 }
 
 // snapshot looks at everything as commands do.
-func (w *World) snapshot() *placer.Snapshot {
+func (w *World) snapshot() *query.Snapshot {
 	w.T.Helper()
 	s, err := placer.ReadSnapshot(context.Background(), w.client())
 	if err != nil {
@@ -148,7 +150,7 @@ func (w *World) client() *nomad.Client {
 }
 
 // explained is what is said of a job.
-func (w *World) explained(name string) *placer.Explanation {
+func (w *World) explained(name string) *query.Explanation {
 	w.T.Helper()
 	e, err := w.snapshot().Explain(context.Background(), JobKey(Key(name)))
 	if err != nil {
@@ -159,7 +161,7 @@ func (w *World) explained(name string) *placer.Explanation {
 
 // Where moving is off, the moves that would pay are told.
 func TestTellsMoves(t *testing.T) {
-	Run(t, Options{Seed: 1, Placer: func(c *placer.Config) { c.Queue.Migrate = false }}, func(w *World) {
+	Run(t, Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.Migrate = false }}, func(w *World) {
 		apart(w)
 		w.RunFor(2 * time.Minute) // it is not stopped as soon as it has begun
 		moves, err := placer.Moves(context.Background(), w.client())

@@ -14,6 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // What commands say of a cluster's jobs is what happens to them.
@@ -55,7 +56,7 @@ func TestSnapshotTellsTheTruth(t *testing.T) {
 		if _, err := s.Explain(context.Background(), JobKey(Key("missing"))); err == nil {
 			t.Error("a job that is not there is explained")
 		}
-		if again, err := s.Refresh(context.Background(), w.client()); err != nil || len(again.Jobs()) != len(s.Jobs()) || len(s.Jobs()) != 6 {
+		if again, err := placer.Refresh(context.Background(), w.client(), s); err != nil || len(again.Jobs()) != len(s.Jobs()) || len(s.Jobs()) != 6 {
 			t.Errorf("jobs: %+v, %v", s.Jobs(), err)
 		}
 		s.Close()
@@ -65,7 +66,7 @@ func TestSnapshotTellsTheTruth(t *testing.T) {
 
 // checkGPUs checks what is said of GPUs: two are busy, one is Nomad's alone, one in
 // quarantine.
-func (w *World) checkGPUs(s *placer.Snapshot) {
+func (w *World) checkGPUs(s *query.Snapshot) {
 	w.T.Helper()
 	busy := map[string]int{}
 	for _, g := range s.GPUs() {

@@ -17,6 +17,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
@@ -50,14 +51,14 @@ func DefaultMix() Mix {
 
 // vary gives a walk's placers a configuration by its seed: the defaults for every other
 // walk, and what moves, stops and passes gangs more often for the rest.
-func vary(seed uint64) func(*placer.Config) {
+func vary(seed uint64) func(*model.Config) {
 	rng := rand.New(rand.NewPCG(seed, 11))
 	restart, resync := time.Duration(1+rng.IntN(30))*time.Second, time.Duration(10+rng.IntN(300))*time.Second
 	orders := []queue.Order{queue.FIFO, queue.Priority, queue.LAS, queue.SRTF, queue.Adaptive, queue.RoundRobin}
 	fills := []queue.Backfill{queue.BackfillNone, queue.BackfillReserved, queue.BackfillBestEffort}
 	order, fill := orders[rng.IntN(len(orders))], fills[rng.IntN(len(fills))]
 	placement, maxWait := []pal.PolicyName{pal.PAL, pal.PMFirst, pal.Packed}[rng.IntN(3)], time.Duration(1+rng.IntN(60))*time.Minute
-	return func(c *placer.Config) {
+	return func(c *model.Config) {
 		if seed%2 == 0 {
 			return
 		}

@@ -1,0 +1,148 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package heartbeat
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Vitals are the signs of life of a placer's loop. The loop reports to them, the
+// agent's health and metrics read them. They are safe for concurrent use; the
+// zero value is that of a loop that has not begun.
+type Vitals struct {
+	mu sync.Mutex
+	s  VitalSigns
+	// began is when the present stretch of work did: with the first report, or
+	// the last restart.
+	began time.Time
+}
+
+// VitalSigns are a snapshot of [Vitals].
+type VitalSigns struct {
+	// Alive is when the loop last showed that it works: it does each second, also
+	// with nothing to do.
+	Alive time.Time
+	// Cycle is when the cycle under way began, zero where none is; LastCycle when
+	// the last one that came to its end did.
+	Cycle, LastCycle time.Time
+	// Cycles counts those that came to their end.
+	Cycles int
+	// Restarts counts how often the work was started again, Lost those of them for which
+	// the connection to Nomad, or an answer of its, was to blame.
+	Restarts, Lost int
+	// Panics counts broken invariants, PanickedJob is the last job that one was
+	// pinned on, "" for none.
+	Panics      int
+	PanickedJob string
+	// InARow counts the restarts without [steadyAfter] of work between them; Last
+	// is when the last was, and LastError why.
+	InARow    int
+	Last      time.Time
+	LastError string
+}
+
+const (
+	// overdueAfter is how long the loop may show no sign of life, a cycle under
+	// way included.
+	overdueAfter = time.Minute
+	// restartsInARow of them are trouble, until the work has gone on for
+	// steadyAfter. The pauses between restarts grow to 15 s.
+	restartsInARow = 3
+	steadyAfter    = 30 * time.Second
+)
+
+// LoopAlive reports that the loop goes round.
+func (v *Vitals) LoopAlive(now time.Time) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.alive(now)
+}
+
+func (v *Vitals) alive(now time.Time) {
+	v.s.Alive = now
+	if v.began.IsZero() {
+		v.began = now
+	}
+	if v.s.InARow > 0 && now.Sub(v.began) >= steadyAfter {
+		v.s.InARow = 0
+	}
+}
+
+// CycleBegan reports that a cycle begins.
+func (v *Vitals) CycleBegan(now time.Time) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.alive(now)
+	v.s.Cycle = now
+}
+
+// CycleEnded reports that it has done its work. A cycle that fails is followed
+// by Restarted instead.
+func (v *Vitals) CycleEnded(now time.Time) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.alive(now)
+	v.s.Cycle, v.s.LastCycle = time.Time{}, now
+	v.s.Cycles++
+}
+
+// Restarted reports that the work is started again, and why. An err that is
+// [ErrInvariant] is our own fault, another one Nomad's or the network's.
+func (v *Vitals) Restarted(now time.Time, err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !v.began.IsZero() && now.Sub(v.began) >= steadyAfter && v.s.Cycle.IsZero() {
+		v.s.InARow = 0 // it went well for a while
+	}
+	v.s.Restarts++
+	v.s.InARow++
+	if !errors.Is(err, ErrInvariant) {
+		v.s.Lost++
+	}
+	v.s.Alive, v.s.Cycle, v.s.Last, v.began = now, time.Time{}, now, now
+	v.s.LastError = fmt.Sprint(err)
+}
+
+// Panicked reports a broken invariant, and the job that it was pinned on: "" for
+// none.
+func (v *Vitals) Panicked(job string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.s.Panics++
+	v.s.PanickedJob = job
+}
+
+// Status is a snapshot.
+func (v *Vitals) Status() VitalSigns {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.s
+}
+
+// ErrInvariant is a broken invariant: a panic that was survived.
+var ErrInvariant = errors.New("broken invariant")
+
+// Age is the time since the loop last showed that it works; ok is false before
+// it first did.
+func (s VitalSigns) Age(now time.Time) (age time.Duration, ok bool) {
+	return max(0, now.Sub(s.Alive)), !s.Alive.IsZero()
+}
+
+// Trouble is why the placer does not do its work, "" where it does. It names no
+// job: whoever may ask for the health of an agent may read it.
+func (s VitalSigns) Trouble(now time.Time) string {
+	if age, ok := s.Age(now); ok && age > overdueAfter {
+		if !s.Cycle.IsZero() {
+			return fmt.Sprintf("a cycle has not ended for %s", now.Sub(s.Cycle).Round(time.Second))
+		}
+		return fmt.Sprintf("the placer's loop has shown no sign of life for %s", age.Round(time.Second))
+	}
+	if s.InARow >= restartsInARow {
+		return fmt.Sprintf("the placer had to restart %d times in a row, last %s ago: see its log", s.InARow, max(0, now.Sub(s.Last)).Round(time.Second))
+	}
+	return ""
+}

@@ -1,0 +1,105 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package heartbeat
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+)
+
+// TestVitals plays what loops report, and asks for the trouble after it.
+func TestVitals(t *testing.T) {
+	t.Parallel()
+	start := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
+	lost, broken := errors.New("connection refused"), fmt.Errorf("%w: index out of range", ErrInvariant)
+	for _, c := range []struct {
+		name   string
+		report func(v *Vitals)
+		now    int
+		want   string
+	}{
+		{"nothing yet", func(*Vitals) {}, 1000, ""},
+		{"nothing to do for an hour", func(v *Vitals) {
+			v.CycleBegan(at(0))
+			v.CycleEnded(at(1))
+			for s := range 3600 {
+				v.LoopAlive(at(s))
+			}
+		}, 3601, ""},
+		{"a cycle that is long", func(v *Vitals) { v.CycleBegan(at(0)) }, 59, ""},
+		{"a cycle that hangs", func(v *Vitals) { v.LoopAlive(at(0)); v.CycleBegan(at(5)) }, 85, "a cycle has not ended for 1m20s"},
+		{"the loop hangs between cycles", func(v *Vitals) { v.CycleBegan(at(0)); v.CycleEnded(at(1)) }, 91, "the placer's loop has shown no sign of life for 1m30s"},
+		{"two restarts", func(v *Vitals) { v.Restarted(at(1), lost); v.Restarted(at(2), lost) }, 3, ""},
+		{"Nomad is down", func(v *Vitals) {
+			for s := range 5 {
+				v.Restarted(at(15*s), lost)
+			}
+		}, 61, "the placer had to restart 5 times in a row, last 1s ago: see its log"},
+		{"each first cycle panics", func(v *Vitals) {
+			for s := range 3 {
+				v.LoopAlive(at(20 * s))
+				v.CycleBegan(at(20 * s))
+				v.Panicked("")
+				v.Restarted(at(20*s+1), broken)
+			}
+		}, 42, "the placer had to restart 3 times in a row, last 1s ago: see its log"},
+		{"each cycle fails after a minute", func(v *Vitals) {
+			for s := range 3 {
+				v.CycleBegan(at(70 * s))
+				v.Restarted(at(70*s+60), lost)
+			}
+		}, 201, "the placer had to restart 3 times in a row, last 1s ago: see its log"},
+		{"better again", func(v *Vitals) {
+			for s := range 4 {
+				v.Restarted(at(s), lost)
+			}
+			for s := range 31 {
+				v.CycleBegan(at(4 + s))
+				v.CycleEnded(at(4 + s))
+			}
+		}, 35, ""},
+		{"one an hour", func(v *Vitals) {
+			for h := range 5 {
+				v.LoopAlive(at(3600 * h))
+				v.LoopAlive(at(3600*h + 3000))
+				v.Restarted(at(3600*h+3001), lost)
+			}
+		}, 4*3600 + 3002, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var v Vitals
+			c.report(&v)
+			if got := v.Status().Trouble(at(c.now)); got != c.want {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// What is lost is told from what broke, and the age does not grow while the loop
+// goes round.
+func TestVitalsCount(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	var v Vitals
+	if _, ok := v.Status().Age(now); ok {
+		t.Error("a loop that has not begun has an age")
+	}
+	v.Panicked("default/evil")
+	v.Restarted(now, fmt.Errorf("%w: nil map", ErrInvariant))
+	v.Restarted(now, errors.New("EOF"))
+	v.CycleBegan(now)
+	v.CycleEnded(now)
+	v.LoopAlive(now.Add(time.Hour))
+	s := v.Status()
+	if s.Panics != 1 || s.PanickedJob != "default/evil" || s.Restarts != 2 || s.Lost != 1 || s.Cycles != 1 || s.LastError != "EOF" {
+		t.Errorf("%+v", s)
+	}
+	if age, ok := s.Age(now.Add(time.Hour + time.Second)); !ok || age != time.Second {
+		t.Errorf("age %s, %v", age, ok)
+	}
+}

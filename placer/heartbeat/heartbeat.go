@@ -1,0 +1,169 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package heartbeat
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/store"
+)
+
+const (
+	// HeartbeatEvery is the time between two heartbeats. Each is a write to Nomad's
+	// Raft log of some 300 bytes, 4,320 a day.
+	HeartbeatEvery = 20 * time.Second
+	// heartbeatLapses is how old the last one may be: three are missed. Whoever
+	// reads it compares the servers' clock with his own.
+	heartbeatLapses = 3 * HeartbeatEvery
+	// firstLook is how often it is looked whether the placer has begun to work.
+	firstLook = 100 * time.Millisecond
+	// handover is how long after an agent stopped in order another one, or the same
+	// under a new configuration, may take to go on.
+	handover = 10 * time.Second
+)
+
+// Heartbeat is what the agent at work says of itself.
+type Heartbeat = store.Heartbeat
+
+// Activity is whether a placer is at work, as its heartbeat tells.
+type Activity struct {
+	// Unknown is why that cannot be told.
+	Unknown string `json:"unknown,omitempty"`
+	Working bool   `json:"working"`
+	// Since is when the placer began to work, or the last one ceased to; zero: there
+	// was none yet.
+	Since   time.Time `json:"since,omitzero"`
+	Trouble string    `json:"trouble,omitempty"`
+	Agent   string    `json:"agent,omitempty"`
+	Version string    `json:"version,omitempty"`
+	Address string    `json:"address,omitempty"`
+}
+
+// Idle says whether it is known that no placer is at work.
+func (a Activity) Idle() bool { return !a.Working && a.Unknown == "" }
+
+// activityOf judges a heartbeat that was written at a time.
+func activityOf(b Heartbeat, written, now time.Time) Activity {
+	a := Activity{Agent: b.Agent, Version: b.Version, Address: b.Address, Trouble: b.Trouble, Since: b.Since}
+	age := now.Sub(written)
+	switch {
+	case b.Trouble != "":
+		a.Since = b.Worked
+	case b.Starting && !b.Stopped && age <= heartbeatLapses && written.Sub(b.Since) <= heartbeatLapses:
+		a.Unknown = fmt.Sprintf("agent %s has just begun, and is reading the cluster", b.Agent)
+	case b.Starting:
+		a.Since, a.Trouble = time.Time{}, "has not come to the end of its first look at the cluster: see its log"
+	case b.Stopped && age > handover, age > heartbeatLapses:
+		a.Since = written
+	default:
+		a.Working = true
+	}
+	return a
+}
+
+// ReadActivity reads whether a placer is at work. now is the caller's clock.
+func ReadActivity(ctx context.Context, c *nomad.Client, now time.Time) (Activity, error) {
+	beat := store.In(c).Heartbeat()
+	is, err := beat.Read(ctx)
+	switch {
+	case nomad.Refused(err):
+		return Activity{Unknown: fmt.Sprintf("the token cannot read the variable %q", beat.Path)}, nil
+	case store.Unreadable(err):
+		return Activity{Unknown: err.Error()}, nil
+	case err != nil || !is.There:
+		return Activity{}, err
+	}
+	return activityOf(is.Of, is.Written, now), nil
+}
+
+// Heart shows in Nomad that a placer is at work.
+type Heart struct {
+	Nomad *nomad.Client
+	Log   hclog.Logger
+	// Of is the heartbeat: who beats. Times and trouble are put in.
+	Of Heartbeat
+	// Vitals are the placer's signs of life.
+	Vitals func() VitalSigns
+
+	last   store.Value[Heartbeat] // as written or read last
+	at     time.Time
+	failed string // the last error, logged once
+}
+
+// Run beats until ctx ends: at once, when the first cycle has ended, and when the placer
+// gets into trouble or out of it. The last beat says that it stopped.
+func (h *Heart) Run(ctx context.Context) {
+	h.Of.Since = time.Now().UTC()
+	tick := time.NewTicker(firstLook)
+	defer tick.Stop()
+	h.Of.Starting = true
+	for ctx.Err() == nil {
+		starting := h.Of.Starting
+		h.beat(ctx, time.Now())
+		if starting && !h.Of.Starting {
+			tick.Reset(time.Second)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+	if !h.at.IsZero() {
+		short, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		h.Of.Stopped = true
+		_ = h.write(short, time.Now())
+	}
+}
+
+// beat beats if it is time.
+func (h *Heart) beat(ctx context.Context, now time.Time) {
+	signs := h.Vitals()
+	trouble, starting := signs.Trouble(now), h.Of.Starting && signs.LastCycle.IsZero()
+	if trouble == "" && !starting {
+		h.Of.Worked = now.UTC()
+	}
+	if (trouble == "") == (h.Of.Trouble == "") && starting == h.Of.Starting && now.Sub(h.at) < HeartbeatEvery {
+		return
+	}
+	h.Of.Trouble, h.Of.Starting, h.at = trouble, starting, now
+	short, cancel := context.WithTimeout(ctx, HeartbeatEvery/2)
+	defer cancel()
+	h.note(h.write(short, now))
+}
+
+// errOther is somebody else's heartbeat where ours has ended.
+var errOther = errors.New("another placer is at work")
+
+// write writes the heartbeat. The last one leaves somebody else's: he is at work.
+func (h *Heart) write(ctx context.Context, now time.Time) (err error) {
+	h.last, err = store.In(h.Nomad).Heartbeat().Change(ctx, h.last, func(is store.Value[Heartbeat]) (Heartbeat, error) {
+		other := is.There && is.Of.Agent != h.Of.Agent
+		switch {
+		case other && h.Of.Stopped:
+			return h.Of, errOther
+		case other && !is.Of.Stopped && activityOf(is.Of, is.Written, now).Working:
+			h.Log.Warn("another placer was at work until now; two at a time disturb each other: see high_availability", "agent", is.Of.Agent, "since", is.Of.Since)
+		}
+		return h.Of, nil
+	})
+	return err
+}
+
+func (h *Heart) note(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != h.failed && err != nil {
+		h.Log.Warn("cannot write the heartbeat; commands will report that no placer is at work", "error", err)
+	}
+	h.failed = text
+}

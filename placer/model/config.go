@@ -1,0 +1,109 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package model
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/window"
+)
+
+// Config is what a placer works by.
+type Config struct {
+	// Placement chooses GPUs for a gang.
+	Placement pal.PolicyName
+	// Queue says who goes first; its Placement is that of the field above.
+	Queue    queue.Options
+	Locality pal.Locality
+	// Apps maps `pal_app` to application classes; DefaultClass is for jobs that
+	// say nothing.
+	Apps         map[string]pal.AppClass
+	DefaultClass pal.AppClass
+	// Learned gives the class that was learned for a job that says nothing; nil for none.
+	Learned func(*api.Job) (pal.AppClass, bool)
+	// RackMeta is the node meta key with a node's rack.
+	RackMeta string
+	// Calibration are the rules for PM scores and variability classes.
+	Calibration profile.Options
+	// Children: there is a way to register dispatched and periodic jobs.
+	Children bool
+	// GangReadyTimeout is how long a committed gang may be incomplete, without an
+	// evaluation of Nomad's under way, before it is requeued.
+	GangReadyTimeout time.Duration
+	// Retries is how often a gang that fails by its own fault is tried on other
+	// GPUs before it is given up.
+	Retries int
+	// RestartCost is the run time that a gang loses when it is stopped and
+	// started again.
+	RestartCost time.Duration
+	// MovesPerHour bounds how many gangs are moved to better GPUs.
+	MovesPerHour int
+	// Windows keep nodes for maintenance, or for some jobs.
+	Windows []window.Window
+	// Resync is the time between full reads; events carry the changes between.
+	Resync time.Duration
+}
+
+// DefaultConfig is the configuration of an agent whose files set nothing.
+func DefaultConfig() Config {
+	return Config{
+		Placement: pal.PAL,
+		Queue:     queue.Default(),
+		Locality:  pal.TwoTier(pal.DefaultPenalty),
+		Apps: map[string]pal.AppClass{
+			"resnet50": pal.ClassA, "sgemm": pal.ClassA,
+			"bert": pal.ClassB, "gpt2": pal.ClassB, "dcgan": pal.ClassB,
+			"vgg19":    pal.ClassC,
+			"pagerank": pal.ClassD, "pointnet": pal.ClassD,
+		},
+		DefaultClass:     pal.ClassB,
+		RackMeta:         "rack",
+		Calibration:      profile.DefaultOptions(),
+		GangReadyTimeout: 5 * time.Second,
+		Retries:          2,
+		RestartCost:      time.Minute,
+		MovesPerHour:     12,
+		Resync:           5 * time.Minute,
+	}
+}
+
+// Validate checks what the types do not.
+func (c Config) Validate() error {
+	if _, err := pal.ParsePolicy(string(c.Placement)); err != nil {
+		return err
+	}
+	if err := c.Locality.Validate(); err != nil {
+		return err
+	}
+	if c.DefaultClass.Index() < 0 {
+		return fmt.Errorf("default class %q is unknown (one of A, B, C, D)", c.DefaultClass)
+	}
+	for app, class := range c.Apps {
+		if class.Index() < 0 {
+			return fmt.Errorf("app %q: class %q is unknown (one of A, B, C, D)", app, class)
+		}
+	}
+	if c.GangReadyTimeout <= 0 || c.Resync <= 0 {
+		return fmt.Errorf("gang_ready_timeout %v and resync %v must be above 0", c.GangReadyTimeout, c.Resync)
+	}
+	if c.Retries < 0 || c.MovesPerHour < 0 || c.RestartCost < 0 {
+		return fmt.Errorf("retries %d, moves_per_hour %d and restart_cost %v must not be negative", c.Retries, c.MovesPerHour, c.RestartCost)
+	}
+	for i, w := range c.Windows {
+		if err := w.Check(); err != nil {
+			return err
+		}
+		if slices.ContainsFunc(c.Windows[:i], func(o window.Window) bool { return o.Name == w.Name }) {
+			return fmt.Errorf("window %q is there twice", w.Name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,94 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package model
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/failure"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// What is known of failures: see package failure.
+type (
+	Cause      = failure.Cause
+	Failure    = failure.Failure
+	Quarantine = failure.Quarantine
+)
+
+// The causes.
+const (
+	Infrastructure = failure.Infrastructure
+	User           = failure.User
+	Unknown        = failure.Unknown
+)
+
+// AvoidFor is how long a gang goes elsewhere, if it can, after a node failed it.
+const AvoidFor = time.Hour
+
+// FailedOn are the nodes, by name, on which members of a job failed lately. Where
+// an unhealthy GPU was to blame that is kept out anyway, and a node that went down is
+// as good as any other when it is back.
+func (m *Model) FailedOn(k nomad.JobKey, now time.Time) map[string]bool {
+	var nodes map[string]bool
+	for _, f := range m.Failures {
+		if f.Job == k.ID && f.Namespace == k.Namespace && f.Unhealthy == nil && f.Reason != failure.NodeDown && now.Sub(f.At) < AvoidFor {
+			if nodes == nil {
+				nodes = map[string]bool{}
+			}
+			nodes[f.Node] = true
+		}
+	}
+	return nodes
+}
+
+// Try is a member that failed, and in which of the job's tries.
+type Try struct {
+	Try int `json:"try"`
+	Failure
+}
+
+// Tries are the members of a job that failed, as far as Nomad or the placer
+// remembers them. A member belongs to the next try if it was placed after the first
+// member of the try before had ended: the members of one try are placed together.
+func (m *Model) Tries(k nomad.JobKey) []Try {
+	var found []Failure
+	var unhealthy map[string]string // looked up where there is something to explain
+	known := map[string]bool{}
+	for _, f := range m.Failures {
+		if f.Namespace == k.Namespace && f.Job == k.ID {
+			found, known[f.Alloc] = append(found, f), true
+		}
+	}
+	for _, a := range m.State.AllocsOf(k) {
+		if (a.Client == api.AllocClientStatusFailed || a.Client == api.AllocClientStatusLost) && !known[a.ID] && len(a.GPUs) > 0 {
+			if unhealthy == nil {
+				unhealthy = m.State.Unhealthy()
+			}
+			found = append(found, failure.Diagnose(a, m.State.OwnGPUs(a), m.State.NodeName(a.Node), unhealthy))
+		}
+	}
+	slices.SortFunc(found, func(a, b Failure) int {
+		return cmp.Or(a.Placed.Compare(b.Placed), a.At.Compare(b.At), cmp.Compare(a.Alloc, b.Alloc))
+	})
+	var out []Try
+	var ended time.Time // when the first of the try did
+	for i, f := range found {
+		t := Try{1, f}
+		if i > 0 {
+			if t.Try = out[i-1].Try; f.Placed.After(ended) {
+				t.Try++
+			}
+		}
+		if i == 0 || t.Try != out[i-1].Try || f.At.Before(ended) {
+			ended = f.At
+		}
+		out = append(out, t)
+	}
+	return out
+}

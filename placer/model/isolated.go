@@ -1,0 +1,99 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package model
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// IsolatedJob is a job that broke the placer.
+type IsolatedJob struct {
+	index  uint64 // JobModifyIndex of the job as it did
+	until  time.Time
+	times  int
+	reason string
+}
+
+// IsolateFor is how long a job is left alone, changed or not, that broke the placer
+// twice; it doubles each time, up to isolateMost.
+const (
+	IsolateFor  = 10 * time.Second
+	isolateMost = time.Hour
+)
+
+// BeginJob notes which job is being worked on.
+func (m *Model) BeginJob(k nomad.JobKey) { m.working = k }
+
+// EndJob notes that none is.
+func (m *Model) EndJob() { m.working = nomad.JobKey{} }
+
+// IsolateJob leaves a job alone that broke the placer.
+func (m *Model) IsolateJob(k nomad.JobKey, panicked any, now time.Time) {
+	a := m.IsolatedJobs[k]
+	a.times++
+	a.reason = fmt.Sprintf("the placer met a bug of its own in this job, and leaves it alone until it is changed: %v. Please report it, with the agent's log", panicked)
+	if job := m.State.Jobs[k]; job != nil {
+		a.index = *job.JobModifyIndex
+	}
+	if a.times > 1 {
+		a.until = now.Add(min(IsolateFor<<min(a.times-2, 20), isolateMost))
+	}
+	m.IsolatedJobs[k] = a
+}
+
+// JobAtFault is the job that was being worked on; ok is false where none was.
+func (m *Model) JobAtFault() (k nomad.JobKey, ok bool) {
+	k = m.working
+	if k == (nomad.JobKey{}) {
+		k = KeyOf(m.Queue.Trying())
+	}
+	return k, k != nomad.JobKey{}
+}
+
+// Isolated is why a job is left alone; ok is false where it is not.
+func (m *Model) Isolated(job *api.Job, now time.Time) (reason string, ok bool) {
+	a, ok := m.IsolatedJobs[nomad.KeyOf(job)]
+	if !ok || a.index != *job.JobModifyIndex && !now.Before(a.until) {
+		return "", false
+	}
+	return a.reason, true
+}
+
+// IsolatePanics does something that changes nothing but the queue's and the view's
+// what-ifs, and says whether it came to its end. Where a job breaks it, that job is
+// set aside, and isolate is to be called again. A panic of unknown cause goes on.
+func (m *Model) IsolatePanics(do func()) (done bool) {
+	defer func() {
+		r := recover()
+		if r == nil {
+			return
+		}
+		k, ok := m.JobAtFault()
+		job := m.State.Jobs[k]
+		if _, again := m.IsolatedJobs[k]; !ok || job == nil || again {
+			panic(r)
+		}
+		m.IsolateJob(k, r, m.Time)
+		m.Queue.Removed(0, k.String())
+		m.EndJob()
+		m.TrackIsolated(k, job, m.IsolatedJobs[k].reason)
+	}()
+	do()
+	return true
+}
+
+// TrackIsolated keeps a job in sight that is left alone.
+func (m *Model) TrackIsolated(k nomad.JobKey, job *api.Job, reason string) {
+	t := m.Jobs[k]
+	if t == nil {
+		t = m.Add(k)
+	}
+	t.Observed, t.Refused = asideObserved(job), errors.New(reason)
+}

@@ -1,0 +1,229 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+)
+
+// Key is a key of the configuration that says how to place. All that deals with
+// keys one by one goes by this list: the agent's files, what it publishes for the
+// commands, the simulator's flags, and the reference in docs.
+type Key struct {
+	Block string // "" or "queue"
+	Name  string
+	// Doc is what it does, and what it costs, in Markdown.
+	Doc string
+	// field is the place in a Config: *bool, *int, *float64, *time.Duration, or what
+	// text is for.
+	field func(*Config) any
+	text  *text
+	// zero: a number or duration of 0 means something.
+	zero bool
+}
+
+// text is how a value of a kind of its own is read and written.
+type text struct {
+	set func(c *Config, value string) error
+	get func(c *Config) string
+}
+
+// Path is the key with its block.
+func (k Key) Path() string { return strings.TrimPrefix(k.Block+"."+k.Name, ".") }
+
+// Flag is its name as a flag on a command line.
+func (k Key) Flag() string { return strings.ReplaceAll(k.Name, "_", "-") }
+
+// Bool says whether it takes true and false.
+func (k Key) Bool() bool {
+	if k.field == nil {
+		return false
+	}
+	_, ok := k.field(&Config{}).(*bool)
+	return ok
+}
+
+// Set takes a value as it stands in a file, without quotes.
+func (k Key) Set(c *Config, value string) error {
+	if k.text != nil {
+		return k.text.set(c, value)
+	}
+	switch to := k.field(c).(type) {
+	case *bool:
+		b, err := strconv.ParseBool(value)
+		if err != nil {
+			return fmt.Errorf("%q is neither true nor false", value)
+		}
+		*to = b
+	case *int:
+		n, err := strconv.Atoi(value)
+		if err != nil || n < 0 {
+			return fmt.Errorf("%q is not a number of at least 0", value)
+		}
+		*to = n
+	case *float64:
+		f, err := strconv.ParseFloat(value, 64)
+		if err != nil || !(f >= 0) || f == 0 && !k.zero {
+			return fmt.Errorf("%q is not a number above 0", value)
+		}
+		*to = f
+	case *time.Duration:
+		d, err := time.ParseDuration(value)
+		if err != nil || d < 0 || d == 0 && !k.zero {
+			return fmt.Errorf("%q is not a positive duration such as 30s or 12h", value)
+		}
+		*to = d
+	case *string:
+		*to = value
+	}
+	return nil
+}
+
+// Get is the value as it stands in a file, without quotes.
+func (k Key) Get(c Config) string {
+	if k.text != nil {
+		return k.text.get(&c)
+	}
+	switch from := k.field(&c).(type) {
+	case *bool:
+		return strconv.FormatBool(*from)
+	case *int:
+		return strconv.Itoa(*from)
+	case *float64:
+		return strconv.FormatFloat(*from, 'g', -1, 64)
+	case *time.Duration:
+		return ShortDuration(*from)
+	case *string:
+		return *from
+	}
+	return ""
+}
+
+// Literal is the value as it stands in a file.
+func (k Key) Literal(c Config) string {
+	if k.text == nil {
+		switch k.field(&c).(type) {
+		case *bool, *int, *float64:
+			return k.Get(c)
+		}
+	}
+	return strconv.Quote(k.Get(c))
+}
+
+// ShortDuration leaves out what is 0: 36h instead of 36h0m0s.
+func ShortDuration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// Keys are all of them, in the order of the reference.
+func Keys() []Key {
+	return append(topKeys(), queueKeys()...)
+}
+
+func topKeys() []Key {
+	return []Key{
+		{Name: "placement", text: &text{setPlacement, func(c *Config) string { return string(c.Placement) }},
+			Doc: "How GPUs are chosen: `pal` (L×V matrix), `pm-first` (fastest first, wherever), `packed`, `spread`, `random`. The last three are blind to variability: for comparison"},
+		{Name: "default_class", text: &text{setDefaultClass, func(c *Config) string { return string(c.DefaultClass) }},
+			Doc: "Application class, A to D, of jobs that say neither `pal_class` nor `pal_app`. With A, unknown jobs take the best GPUs away from jobs that need them"},
+		{Name: "rack_meta", field: func(c *Config) any { return &c.RackMeta },
+			Doc: "Node meta key that names the node's rack. The tier `rack` needs it. The placer also constrains a job that it starts to the racks of its GPUs, if these racks hold at most a quarter of the GPU nodes: Nomad then finds the nodes faster"},
+		{Name: "gang_ready_timeout", field: func(c *Config) any { return &c.GangReadyTimeout },
+			Doc: "How long a placed gang may be incomplete, with nothing under way in Nomad, before it is requeued. If it is shorter than Nomad needs to schedule, sound gangs are requeued"},
+		{Name: "retries", field: func(c *Config) any { return &c.Retries },
+			Doc: "How often a gang that fails by its own fault is tried on other GPUs before it is given up"},
+		{Name: "resync", field: func(c *Config) any { return &c.Resync },
+			Doc: "Time between full reads of Nomad; in between, events tell what changes. A full read asks for every changed node and job, and all allocations: about 1 s for 10,000 nodes"},
+	}
+}
+
+func queueKeys() []Key {
+	duration := func(name string, field func(*Config) *time.Duration, doc string) Key {
+		return Key{Block: "queue", Name: name, field: func(c *Config) any { return field(c) }, Doc: doc}
+	}
+	flag := func(name string, field func(*Config) *bool, doc string) Key {
+		return Key{Block: "queue", Name: name, field: func(c *Config) any { return field(c) }, Doc: doc}
+	}
+	return []Key{
+		{Block: "queue", Name: "order", text: &text{setOrder, func(c *Config) string { return string(c.Queue.Order) }},
+			Doc: "`fifo`, `priority` (Nomad's job priority, then age), `las` (least GPU time attained first), `srtf` (shortest expected remaining time), `adaptive` (least expected remaining GPU time, by hints and history), `round-robin`"},
+		{Block: "queue", Name: "backfill", text: &text{setBackfill, func(c *Config) string { return string(cmp.Or(c.Queue.Backfill, queue.BackfillNone)) }},
+			Doc: "Which gangs may pass a head that does not fit: `\"none\"` (strict order; GPUs idle), `\"reserved\"` (those that do not delay the head's reservation; gangs that say `pal_preempt = true` always may), `\"best-effort\"` (all that fit, however long the head then waits)"},
+		duration("max_wait", func(c *Config) *time.Duration { return &c.Queue.MaxWait },
+			"How long a gang may wait in all before it is overdue. Overdue gangs are served before their turn, in order of submission"),
+		{Block: "queue", Name: "overdue_share", field: func(c *Config) any { return &c.Queue.OverdueShare },
+			Doc: "The part of the cluster's GPU time that serves overdue gangs. They get at least this much while they wait, so nobody starves; under overload they get no more, so the others are served as well"},
+		flag("preempt", func(c *Config) *bool { return &c.Queue.Preempt },
+			"Stop gangs that say `pal_preempt = true` for better ones. Others are never stopped"),
+		flag("migrate", func(c *Config) *bool { return &c.Queue.Migrate },
+			"Move gangs that say `pal_migrate = true` to better GPUs, if that gains more than `restart_cost`"),
+		{Block: "queue", Name: "restart_cost", zero: true, field: func(c *Config) any { return &c.RestartCost }, Doc: "Run time that a gang loses when it is stopped and started again, and an elastic gang if its number of members changes"},
+		{Block: "queue", Name: "moves_per_hour", field: func(c *Config) any { return &c.MovesPerHour },
+			Doc: "How many gangs may be moved within an hour"},
+		flag("locality_wait", func(c *Config) *bool { return &c.Queue.LocalityWait },
+			"A gang whose free GPUs lie too far apart waits for closer ones, as long as that is expected to pay. `pal_locality_wait` bounds it for a job"),
+		{Block: "queue", Name: "outlier_threshold", zero: true, field: func(c *Config) any { return &c.Queue.OutlierThreshold },
+			Doc: "PM score above which GPUs are left to gangs that could not run otherwise; 0: there is no such limit"},
+		duration("quantum", func(c *Config) *time.Duration { return &c.Queue.Quantum },
+			"GPU time of the first level of `las`; time slice of `round-robin`"),
+		duration("default_runtime", func(c *Config) *time.Duration { return &c.Queue.DefaultRuntime },
+			"How long a job is expected to run if nothing is known of it (no `pal_duration`, no run of its name). Once it has run longer, it is expected to run on for as long as it has run"),
+		flag("deadlines", func(c *Config) *bool { return &c.Queue.Deadlines },
+			"Gangs whose `pal_deadline` is in danger go before others of their tenant; before all others, if neither `fair_share` nor quotas say who goes first. A deadline is an advantage for whoever sets one: switch this off if users do not trust each other"),
+		flag("fair_share", func(c *Config) *bool { return &c.Queue.FairShare },
+			"The tenant that has used the least GPU time for its weight goes first. Older use counts less (`usage_half_life`), and each GPU at work counts as one more hour"),
+		{Block: "queue", Name: "usage_half_life", zero: true, field: func(c *Config) any { return &c.Queue.HalfLife },
+			Doc: "After this time, GPU time that a tenant has used counts half in `fair_share`, as Slurm's `PriorityDecayHalfLife`; 0: only GPUs at work count"},
+	}
+}
+
+func setPlacement(c *Config, value string) error {
+	name, err := pal.ParsePolicy(value)
+	if err != nil {
+		return err
+	}
+	c.Placement = name
+	return nil
+}
+
+func setDefaultClass(c *Config, value string) error {
+	class, err := pal.ParseAppClass(value)
+	if err != nil {
+		return err
+	}
+	c.DefaultClass = class
+	return nil
+}
+
+func setOrder(c *Config, value string) error {
+	order, err := queue.ParseOrder(value)
+	if err != nil {
+		return err
+	}
+	c.Queue.Order = order
+	return nil
+}
+
+func setBackfill(c *Config, value string) error {
+	backfill, err := queue.ParseBackfill(value)
+	if err != nil {
+		return err
+	}
+	c.Queue.Backfill = backfill
+	return nil
+}

@@ -1,0 +1,225 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package model
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// Model is what is known at one moment: what Nomad shows, who holds which GPU, the gangs
+// and their queue. It asks nobody, reads no clock and logs nothing. A placer acts on
+// one, and a snapshot (package query) answers questions from one.
+type Model struct {
+	Cfg  Config
+	Time time.Time // of the cycle, by the clock
+
+	State        *nomad.State
+	View         *nomad.View
+	Queue        *queue.Queue
+	Jobs         map[nomad.JobKey]*Tracked
+	Order        []*Tracked // the jobs by key; rebuilt where it has not as many
+	Failures     []Failure  // of members, oldest first
+	Quarantine   map[string]Quarantine
+	Windows      windowsInForce
+	Dependencies dependencyCache
+	Unconfirmed  map[nomad.JobKey]UnconfirmedStart
+	IsolatedJobs map[nomad.JobKey]IsolatedJob
+	working      nomad.JobKey // see beginJob
+
+	Profile  *profile.Profile
+	Imported []profile.Sample // measured elsewhere, see nomad.MergeSamples
+	// BuiltFrom is the node generation that the profile was last built from.
+	BuiltFrom uint64
+}
+
+// Update carries out what a gang wants done within the model, and nothing else.
+func (m *Model) Update(t *Tracked, e gang.Effect) {
+	id, now := t.Key.String(), Since(m.Time)
+	switch e := e.(type) {
+	case gang.Own:
+		m.State.Own(t.Key, e.GPUs)
+	case gang.Take:
+		m.View.Take(e.Gang, e.Placement)
+	case gang.Release:
+		m.View.Release(e.Gang, e.Placement)
+	case gang.Keep:
+		m.View.Keep(e.Placement)
+	case gang.Enqueue:
+		if err := m.Queue.Submit(Since(e.Since), e.Job); err != nil {
+			t.Refused, t.Queued = err, false
+		}
+	case gang.Dequeue:
+		if e.Finished {
+			m.Queue.Finished(now, id)
+		} else {
+			m.Queue.Removed(now, id)
+		}
+	case gang.QueueStarted:
+		m.Queue.Started(now, id, e.Placement)
+	case gang.QueueRestored:
+		if err := m.Queue.Restore(e.Job, e.Placement, Since(e.Since)); err != nil {
+			t.Queued, t.Placed = false, false
+		}
+	case gang.QueueStopped:
+		m.Queue.Stopped(now, id)
+	case gang.QueueRequeued:
+		m.Queue.Requeue(now, id)
+	case gang.QueueSettled:
+		m.Queue.Settled(id)
+	case gang.QueueKept:
+		m.Queue.Kept(id)
+	}
+}
+
+// At is where a gang runs.
+func (m *Model) At(t *Tracked) pal.Placement {
+	return m.View.Running(t.Request, m.View.Holds(t.Key))
+}
+
+// CheckLedger checks, for tests, what each decision rests on: each gang that the queue
+// has running is there on the GPUs that it holds in the view, and no GPU that somebody
+// holds counts as free.
+func (m *Model) CheckLedger() error {
+	var errs []error
+	ids := func(gpus []int) string { return strings.Join(GPUIDs(m.View, gpus), " ") }
+	for id := range m.Queue.Running() {
+		k, at := KeyOf(id), m.Queue.On(id)
+		if held := m.View.Holds(k); !slices.Equal(at, held) {
+			errs = append(errs, fmt.Errorf("the queue has %s on GPUs [%s], the view on [%s]", id, ids(at), ids(held)))
+		}
+	}
+	for i := range m.View.Cluster.NumGPUs() {
+		if k := m.View.Owner(i); k != (nomad.JobKey{}) && m.View.Cluster.Available(i) {
+			errs = append(errs, fmt.Errorf("GPU %s is held for %s, and counts as free", m.View.Cluster.GPU(i).ID, k))
+		}
+	}
+	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(errs...)
+}
+
+// Sorted are the jobs by key; not to be changed. The order is kept from cycle to cycle,
+// so that thousands of jobs need not be sorted in each. It is valid if it is as long as the map: [Model.Add] and [Model.Forget] keep it so, or
+// drop it.
+func (m *Model) Sorted() []*Tracked {
+	if len(m.Order) != len(m.Jobs) {
+		m.Order = make([]*Tracked, 0, len(m.Jobs))
+		for _, k := range slices.SortedFunc(maps.Keys(m.Jobs), nomad.JobKey.Compare) {
+			m.Order = append(m.Order, m.Jobs[k])
+		}
+	}
+	return m.Order
+}
+
+func byKey(t *Tracked, k nomad.JobKey) int { return t.Key.Compare(k) }
+
+// Add begins to track a job.
+func (m *Model) Add(k nomad.JobKey) *Tracked {
+	t := &Tracked{Gang: gang.Gang{Observed: gang.Observed{Key: k}}}
+	if len(m.Order) == len(m.Jobs) {
+		i, _ := slices.BinarySearchFunc(m.Order, k, byKey)
+		m.Order = slices.Insert(m.Order, i, t)
+	} else {
+		m.Order = nil
+	}
+	m.Jobs[k] = t
+	return t
+}
+
+// Forget ends that.
+func (m *Model) Forget(k nomad.JobKey) {
+	if i, ok := slices.BinarySearchFunc(m.Order, k, byKey); ok && len(m.Order) == len(m.Jobs) {
+		m.Order = slices.Delete(m.Order, i, i+1)
+	} else {
+		m.Order = nil
+	}
+	delete(m.Jobs, k)
+}
+
+func (m *Model) ByID(id string) *Tracked { return m.Jobs[KeyOf(id)] }
+
+// KeyOf is the job that the queue knows by the id.
+func KeyOf(id string) nomad.JobKey {
+	namespace, name, _ := strings.Cut(id, "/") // no namespace has a slash
+	return nomad.JobKey{Namespace: namespace, ID: name}
+}
+
+// Unregistered says whether a job is in the queue that Nomad does not have yet.
+func (m *Model) Unregistered(id string) bool {
+	t := m.ByID(id)
+	return t != nil && t.Unregistered
+}
+
+func Since(t time.Time) time.Duration { return gang.QueueTime(t) }
+
+// Observed is where a job stands; one that was set aside is not looked into.
+func (m *Model) Observed(job *api.Job) gang.Observed {
+	if _, ok := m.Isolated(job, m.Time); ok {
+		return asideObserved(job)
+	}
+	return gang.Observe(m.State, job).WithLost(m.World())
+}
+
+func asideObserved(job *api.Job) gang.Observed {
+	return gang.Observed{Key: nomad.KeyOf(job), Job: job, Nomad: gang.Rejected}
+}
+
+// SizeOf is the size of an elastic gang that runs or waits, nil of other jobs.
+func (m *Model) SizeOf(t *Tracked) *queue.Size {
+	if s, ok := m.Queue.SizeOf(t.Key.String()); ok {
+		return &s
+	}
+	return nil
+}
+
+// dependencyCache are all of them.
+type dependencyCache struct {
+	Loaded bool
+	Known  map[nomad.JobKey]Dependency
+	// Listens: events tell of changes.
+	Listens bool
+}
+
+// Dependency is what is known of a job that others come after.
+type Dependency struct {
+	// Due is when Nomad is asked for it again: zero at once.
+	Due time.Time
+	// Finished is when it finished well; zero: it has not, and why says what it does.
+	Finished time.Time
+	Why      string
+}
+
+// Hear takes in an event, and says whether it tells of a job that others come after: it
+// was registered, stopped or purged, or has ended.
+func (f *dependencyCache) Hear(e nomad.Event) bool {
+	job := e.Payload.Job
+	of, ok := f.Known[e.About()]
+	if !ok || job == nil || e.Progress() && (job.Status == nil || *job.Status != "dead") {
+		return false
+	}
+	of.Due = time.Time{}
+	f.Known[e.About()] = of
+	return true
+}
+
+// Doubt has Nomad asked for all of them again: events may have been missed.
+func (f *dependencyCache) Doubt() {
+	f.Listens = true
+	for k, of := range f.Known {
+		of.Due = time.Time{}
+		f.Known[k] = of
+	}
+}

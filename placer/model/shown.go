@@ -1,0 +1,116 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// Wait is what the queue says of a waiting job, as people see it.
+type Wait struct {
+	queue.Wait
+	// never: the cluster could not hold it even if all GPUs were free and healthy.
+	never bool
+	// Why is what it waits for, as a sentence without its subject.
+	why string
+}
+
+// Why replaces the queue's where that does not know the reason.
+func (w *Wait) Why() string { return cmp.Or(w.why, w.Wait.Why()) }
+
+// Idle is what it waits for while no placer is at work: nothing can be foretold.
+func (w *Wait) Idle() {
+	w.From, w.To = 0, 0
+	if w.Reason == queue.ReasonNext || w.Reason == queue.ReasonLocality {
+		w.why = "waits for a placer: its GPUs are free, but none is at work"
+	}
+}
+
+// Barred says which group no node could take, even if it were idle; "" for none.
+func Barred(found []nomad.Obstacle) string {
+	lasting := map[string]int{}
+	for _, o := range found {
+		if !o.Now {
+			lasting[o.Group] += o.Nodes
+		}
+		if lasting[o.Group] == o.Total {
+			return fmt.Sprintf("no node could take a member of group %q, even if it were idle", o.Group)
+		}
+	}
+	return ""
+}
+
+// Obstruct takes over into a decision what keeps the gang from nodes.
+func Obstruct(d *pal.Decision, found []nomad.Obstacle) {
+	if why := Barred(found); !d.Impossible && why != "" {
+		d.Impossible, d.Reason = true, why
+	}
+	d.Reason = withObstacles(d.Reason, !d.Impossible && d.Candidates.Free >= d.Demand, found)
+}
+
+// mostObstacles are named in a sentence; all are in the explanation.
+const mostObstacles = 3
+
+// withObstacles says in a reason what keeps a gang from nodes: what will not pass,
+// and, with passing, also what will.
+func withObstacles(reason string, passing bool, found []nomad.Obstacle) string {
+	var said []string
+	for _, o := range found {
+		if passing || !o.Now {
+			said = append(said, o.String())
+		}
+	}
+	switch {
+	case len(said) == 0:
+		return reason
+	case len(said) > mostObstacles:
+		said = append(said[:mostObstacles], fmt.Sprintf("%d more reasons", len(said)-mostObstacles))
+	}
+	return reason + ": " + strings.Join(said, ", ")
+}
+
+// WaitsOf is what each waiting job waits for, by its id in the queue. Those that
+// could never run have no position: the others are counted without them. The queue
+// takes GPUs that jobs of others hold for ones that are not there.
+func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
+	out := map[string]*Wait{}
+	position := 0
+	for _, w := range ws {
+		shown := &Wait{Wait: w}
+		if t := m.ByID(w.Job); t != nil && w.Reason == queue.ReasonTooLarge {
+			shown.never, shown.why = pal.WhyNot(c, t.Request.Least())
+			found := m.View.Obstacles(t.Job)
+			if why := Barred(found); !shown.never && why != "" {
+				shown.never, shown.why = true, why
+			}
+			if shown.never {
+				shown.why = withObstacles(shown.why, false, found)
+			}
+		}
+		if w.Reason == queue.ReasonLocality { // what is free now is not what it waits for
+			shown.From = max(shown.From, Since(m.Time)) // 0 if nothing can be foretold
+			shown.To = max(shown.From, w.Until)
+		}
+		if w.Reason == queue.ReasonScattered {
+			for _, k := range m.Queue.KeptFrom(Since(m.Time), w.Job) {
+				shown.why = fmt.Sprintf("%s: window %s keeps %d GPUs from it until %s", w.Why(), k.Window, k.GPUs, Moment(k.To))
+			}
+		}
+		if w.Reason == queue.ReasonWindow {
+			shown.why = fmt.Sprintf("waits until %s at the earliest: the GPUs that it could use are kept until then, and it may run into that", Moment(w.Until))
+		}
+		if shown.Position = 0; !shown.never {
+			position++
+			shown.Position = position
+		}
+		out[w.Job] = shown
+	}
+	return out
+}

@@ -1,0 +1,203 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// Status is what the agent shows of the placer's work.
+type Status struct {
+	At   time.Time   `json:"at"`
+	Jobs []JobStatus `json:"jobs"`
+	GPUs int         `json:"gpus"`
+	Free int         `json:"free"`
+	// InTrouble are GPUs that are not chosen, or last; Outliers those whose PM score for a
+	// class is above the outlier threshold.
+	InTrouble GPUsInTrouble        `json:"in_trouble"`
+	Allocated int                  `json:"allocated"`
+	Outliers  map[pal.AppClass]int `json:"outliers,omitempty"`
+	// Warnings are about Nomad itself and its nodes, for operators.
+	Warnings []string `json:"warnings,omitempty"`
+	// Queues are Nomad's own that are in the way.
+	Queues nomad.BatchQueues `json:"batch_queues,omitempty"`
+}
+
+// JobStatus is one job of the placer's.
+type JobStatus struct {
+	Namespace string     `json:"namespace"`
+	Job       string     `json:"job"`
+	State     gang.State `json:"state"`
+	// Position in the queue, from 1; 0 where it does not wait.
+	Position int    `json:"position,omitempty"`
+	GPUs     int    `json:"gpus"`
+	Class    string `json:"class,omitempty"`
+	// Reason is why it waits, or cannot be served.
+	Reason    string    `json:"reason,omitempty"`
+	Submitted time.Time `json:"submitted"`
+	// StartFrom and StartTo are between when it is expected to start, where that
+	// can be foretold.
+	StartFrom time.Time `json:"start_from,omitzero"`
+	StartTo   time.Time `json:"start_to,omitzero"`
+	// Elastic is its size, of an elastic gang.
+	Elastic *queue.Size `json:"elastic,omitempty"`
+
+	waiting queue.Wait // what Reason says in words, where it waits
+}
+
+// GPUsInTrouble counts GPUs by why they are not chosen: unhealthy, quarantined; and degraded
+// ones, which are chosen last.
+type GPUsInTrouble struct {
+	Unhealthy   int `json:"unhealthy"`
+	Quarantined int `json:"quarantined"`
+	Degraded    int `json:"degraded"`
+}
+
+// Size is how many GPUs the job has or requests; of an elastic gang that waits from its
+// least to all: "2–8".
+func (j JobStatus) Size() string {
+	return InRange(j.LeastGPUs(), j.GPUs)
+}
+
+// LeastGPUs is how many GPUs the job has, or needs to start.
+func (j JobStatus) LeastGPUs() int {
+	if s := j.Elastic; s != nil && s.Members == 0 {
+		return j.GPUs / s.Most * s.Least
+	}
+	return j.GPUs
+}
+
+// InRange is a number between two: "2–8", or "8" if they are the same.
+func InRange(least, most int) string {
+	if least == most {
+		return strconv.Itoa(most)
+	}
+	return fmt.Sprintf("%d–%d", least, most)
+}
+
+// StatusOf is what is shown of a job.
+func (m *Model) StatusOf(t *Tracked, waits map[string]*Wait) JobStatus {
+	j := t.status(waits[t.Key.String()])
+	j.Elastic = m.SizeOf(t)
+	return j
+}
+
+// Wait takes over what the queue says of a waiting job.
+func (j *JobStatus) Wait(w *Wait) {
+	j.Position, j.Reason, j.waiting = w.Position, w.Why(), w.Wait
+	if w.To > 0 {
+		j.StartFrom, j.StartTo = time.Unix(0, int64(w.From)), time.Unix(0, int64(w.To))
+	}
+}
+
+// CountGPUs counts those that are not like the others.
+func (m *Model) CountGPUs(now time.Time) (in GPUsInTrouble, allocated int, outliers map[pal.AppClass]int) {
+	above, c := cmp.Or(m.Cfg.Queue.OutlierThreshold, queue.DefaultOutlierThreshold), m.View.Cluster
+	outliers = map[pal.AppClass]int{}
+	for _, class := range pal.AppClasses() {
+		outliers[class] = 0
+	}
+	for i := range c.NumGPUs() {
+		u := c.GPU(i)
+		switch state := m.GpuState(i, now); {
+		case state == GPUUnhealthy:
+			in.Unhealthy++
+		case state == GPUQuarantined:
+			in.Quarantined++
+		case u.Degraded != "":
+			in.Degraded++
+		}
+		if c.Taken(i) {
+			allocated++
+		}
+		for k, class := range pal.AppClasses() {
+			if float64(u.Scores[k]) > above {
+				outliers[class]++
+			}
+		}
+	}
+	return in, allocated, outliers
+}
+
+func (m *Model) GpuState(i int, now time.Time) GPUState {
+	c := m.View.Cluster
+	u := c.GPU(i)
+	switch {
+	case u.Unhealthy:
+		return GPUUnhealthy
+	case u.Quarantined && now.Before(m.Quarantine[u.ID].Until):
+		return GPUQuarantined
+	case c.Taken(i):
+		return GPUAllocated
+	case !c.Available(i):
+		return GPUUnavailable
+	}
+	return GPUFree
+}
+
+// GPUState is what a GPU can be used for now. The first that is true counts, in the order
+// of the constants: an unhealthy GPU may be allocated, too.
+type GPUState string
+
+// For is the status as somebody may know it who may know of the job: the jobs of
+// namespaces that he cannot see are not named in it.
+func (j JobStatus) For(sees Sees) JobStatus {
+	was := j.waiting
+	j.waiting = sees.Wait(was)
+	j.Reason = Rephrase(j.Reason, was, j.waiting)
+	return j
+}
+
+// Sees says whether somebody may know of the jobs of a namespace.
+type Sees func(namespace string) bool
+
+// Unseen stands for a job in a namespace that the one who asks cannot see.
+const Unseen = "(a job that the token cannot see)"
+
+// Name is a job's name, namespace/id, as somebody may know it.
+func (sees Sees) Name(job string) string {
+	namespace, _, ok := strings.Cut(job, "/") // no namespace has a slash
+	if job == "" || ok && sees(namespace) {
+		return job
+	}
+	return Unseen
+}
+
+func (sees Sees) Wait(w queue.Wait) queue.Wait {
+	w.Ahead = sees.Name(w.Ahead)
+	stopping := w.Stopping
+	w.Stopping = nil
+	for _, job := range stopping {
+		w.Stopping = append(w.Stopping, sees.Name(job))
+	}
+	return w
+}
+
+// Rephrase says within a text what is waited for as it is now, instead of as it
+// was.
+func Rephrase(text string, was, now queue.Wait) string {
+	if was.Reason == "" {
+		return text
+	}
+	trim := func(w queue.Wait) string { return strings.TrimPrefix(w.Why(), "waits: ") }
+	return strings.ReplaceAll(text, trim(was), trim(now))
+}
+
+// The states of a GPU. Unavailable: its node takes no jobs, or has just come back.
+const (
+	GPUUnhealthy   GPUState = "unhealthy"
+	GPUQuarantined GPUState = "quarantined"
+	GPUAllocated   GPUState = "allocated"
+	GPUUnavailable GPUState = "unavailable"
+	GPUFree        GPUState = "free"
+)

@@ -1,0 +1,190 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package model
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/failure"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// ViewOptions are the options of the view as they are now. Kept out like GPUs in
+// quarantine are those of a node that is back but has not yet said what it still runs, and
+// those of purged jobs whose tasks may still run: Nomad counts both as free.
+func (m *Model) ViewOptions(now time.Time) nomad.ViewOptions {
+	o := m.Cfg.viewOptions(m.Profile, m.HeldGPUs(now))
+	o.Quarantined = failure.Out(m.Quarantine, now)
+	maps.Copy(o.Quarantined, m.State.Reconnecting(now))
+	maps.Copy(o.Quarantined, m.State.Purged(now))
+	o.Completing = m.State.Completing(now)
+	return o
+}
+
+func (c Config) viewOptions(prof *profile.Profile, held map[nomad.JobKey][]string) nomad.ViewOptions {
+	o := nomad.ViewOptions{
+		Locality: c.Locality, Profile: prof, RackMeta: c.RackMeta,
+		Apps: c.Apps, DefaultClass: c.DefaultClass, Held: held, Children: c.Children, Learned: c.Learned, OutlierThreshold: c.Queue.OutlierThreshold,
+	}
+	return o
+}
+
+// UpdateView brings the view up to date, or rebuilds it and tells the queue.
+func (m *Model) UpdateView(now time.Time) error {
+	if m.View != nil && m.View.Update(m.State, m.ViewOptions(now)) {
+		return nil
+	}
+	v, err := m.State.View(m.ViewOptions(now))
+	if err != nil {
+		return err
+	}
+	m.View = v
+	m.rebase()
+	return nil
+}
+
+// rebase tells the queue the numbers of a new cluster.
+func (m *Model) rebase() {
+	for _, t := range m.Jobs {
+		t.Target = nil // in numbers that mean nothing any more: it waits in the queue
+	}
+	m.Queue.Rebase(func(id string, g pal.Gang, pl pal.Placement) (pal.Gang, pal.Placement) {
+		unknown := pal.Placement{Penalty: 1, PMScore: 1}
+		t := m.ByID(id)
+		if t == nil || m.State.Jobs[t.Key] == nil {
+			return g, unknown
+		}
+		r, err := m.RequestOf(gang.Observe(m.State, m.State.Jobs[t.Key]))
+		if err != nil {
+			return g, unknown
+		}
+		return r.Full(), m.View.Running(r, m.View.Holds(t.Key))
+	})
+}
+
+// Reconsider tells the queue which nodes may serve whom, after some came or went
+// and the requests were read again.
+func (m *Model) Reconsider() {
+	m.Queue.Reconsider(func(id string, g pal.Gang) pal.Gang {
+		t := m.ByID(id)
+		if t == nil || t.Refused != nil || len(t.Request.Gang.MemberSets) != len(g.MemberSets) {
+			return g
+		}
+		now := t.Request.Gang
+		now.MemberSets = slices.Clone(now.MemberSets)
+		for i := range now.MemberSets { // members that have finished since still count
+			now.MemberSets[i].Members = g.MemberSets[i].Members
+		}
+		return now
+	})
+}
+
+// RequestOf reads what a job wants. A gang that was requeued wants other nodes
+// than those that failed it, too.
+func (m *Model) RequestOf(st gang.Observed) (nomad.Request, error) {
+	r, err := m.View.Request(st.Job)
+	if err == nil {
+		if nodes := m.Avoids(st, m.Time); nodes != nil {
+			m.View.Avoid(&r, nodes)
+		}
+	}
+	return r, err
+}
+
+// Avoids are the nodes, by name, that a gang that was requeued goes to only if
+// it fits nowhere else; nil for none.
+func (m *Model) Avoids(st gang.Observed, now time.Time) map[string]bool {
+	if st.Nomad != gang.Waiting || len(st.Pins.Groups) == 0 {
+		return nil
+	}
+	return m.FailedOn(st.Key, now)
+}
+
+// BuildProfile returns the profile in force itself where nothing changed.
+func (m *Model) BuildProfile() (*profile.Profile, error) {
+	if m.View != nil && m.BuiltFrom == m.State.NodeGeneration() {
+		return m.Profile, nil
+	}
+	samples, known, readErr := m.State.Measurements()
+	m.BuiltFrom = m.State.NodeGeneration()
+	samples = nomad.MergeSamples(samples, m.Imported, known)
+	if len(samples) == 0 {
+		return m.Profile, readErr
+	}
+	o := m.Cfg.Calibration
+	o.Known, o.Created = known, m.Time.UTC().Format(time.RFC3339)
+	built, err := profile.Build(samples, o, m.Profile)
+	if err != nil {
+		return m.Profile, err
+	}
+	return built, readErr
+}
+
+func GPUIDs(v *nomad.View, gpus []int) []string {
+	var ids []string
+	for _, u := range gpus {
+		ids = append(ids, v.Cluster.GPU(u).ID)
+	}
+	return ids
+}
+
+// UnconfirmedStart are the GPUs of such a start: the job may be pinned to them yet.
+type UnconfirmedStart struct {
+	Index uint64 // JobModifyIndex of the job that it was to replace
+	Gpus  []string
+	Until time.Time
+}
+
+// UnconfirmedHold is how long the GPUs of a start are kept from others whose outcome is
+// not known: longer than Nomad's servers work on a request.
+const UnconfirmedHold = time.Minute
+
+// ReleaseUnconfirmed ends that when the job has changed since: then what was not answered
+// has come about, and the job's pins hold the GPUs, or it cannot any more.
+func (m *Model) ReleaseUnconfirmed(job *api.Job) {
+	k := nomad.KeyOf(job)
+	if l, ok := m.Unconfirmed[k]; ok && *job.JobModifyIndex != l.Index {
+		delete(m.Unconfirmed, k)
+	}
+}
+
+// HeldGPUs are GPUs that were given out and that neither an allocation nor a pin
+// holds, by job.
+func (m *Model) HeldGPUs(now time.Time) map[nomad.JobKey][]string {
+	maps.DeleteFunc(m.Unconfirmed, func(_ nomad.JobKey, l UnconfirmedStart) bool { return !now.Before(l.Until) })
+	held := map[nomad.JobKey][]string{}
+	for k, t := range m.Jobs {
+		if len(t.Held) > 0 {
+			held[k] = t.Held
+		}
+	}
+	for k, l := range m.Unconfirmed {
+		if len(held[k]) == 0 {
+			held[k] = l.Gpus
+		}
+	}
+	return held
+}
+
+func (c Config) QueueOptions() queue.Options {
+	o := c.Queue
+	o.Placement = c.Policy()
+	o.Starts = StartsPerCycle
+	return o
+}
+
+// StartsPerCycle bounds a cycle: what happens meanwhile must not wait until
+// thousands of gangs are committed.
+const StartsPerCycle = 256
+
+// Policy is the placement policy.
+func (c Config) Policy() pal.Policy { return queue.Placement(c.Placement) }

@@ -1,0 +1,68 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package model
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/window"
+)
+
+// windowsInForce is what the queue was told of windows, and of which cluster.
+type windowsInForce struct {
+	view  *nomad.View
+	epoch uint64
+	next  time.Time // when one of them is over
+	empty []string  // names of those that hold no GPU
+}
+
+// SyncWindows tells the queue which windows there are, when that may have changed: the
+// cluster was built again, other nodes came, or a window is over (then its next time
+// counts).
+func (m *Model) SyncWindows(now time.Time) {
+	w := &m.Windows
+	known := w.view == m.View && w.epoch == m.View.Epoch() && (w.next.IsZero() || now.Before(w.next))
+	if len(m.Cfg.Windows) == 0 || known {
+		return
+	}
+	w.view, w.epoch = m.View, m.View.Epoch()
+	var list []queue.Window
+	list, w.next, w.empty = window.Queue(m.Cfg.Windows, now, Since, m.gpusOf)
+	m.Queue.SetWindows(list)
+}
+
+// gpusOf lists the GPUs of the window's nodes.
+func (m *Model) gpusOf(w window.Window) []int {
+	var gpus []int
+	c := m.View.Cluster
+	for u := range c.NumGPUs() {
+		node, _ := c.Group(c.GroupOf(u))
+		n := c.Node(node)
+		chosen := window.Node{ID: n.ID, Name: n.Name, Rack: n.Rack, Datacenter: n.Datacenter}
+		if known := m.State.Nodes[n.ID]; known != nil {
+			chosen.Pool = known.NodePool
+		}
+		if w.Holds(chosen) {
+			gpus = append(gpus, u)
+		}
+	}
+	return gpus
+}
+
+// Warnings say which windows hold nothing.
+func (w windowsInForce) Warnings() []string {
+	var out []string
+	for _, name := range w.empty {
+		out = append(out, fmt.Sprintf("window %q holds no GPU: no node with GPUs is as it says", name))
+	}
+	return out
+}
+
+// Moment is a time of the queue's as people read it.
+func Moment(at time.Duration) string {
+	return time.Unix(0, int64(at)).UTC().Format("2006-01-02 15:04 MST")
+}

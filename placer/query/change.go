@@ -1,0 +1,226 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// Changes are what explain -what-if tries on a job: values by key.
+type Changes map[string]string
+
+// ParseChanges reads key=value pairs with commas between. A piece without "=" belongs to
+// the value before it, as in pal_after=a,b.
+func ParseChanges(given ...string) (Changes, error) {
+	out := Changes{}
+	for _, g := range given {
+		last := ""
+		for _, piece := range strings.Split(g, ",") {
+			k, v, ok := strings.Cut(piece, "=")
+			switch k = strings.TrimSpace(k); {
+			case !ok && last == "", ok && k == "":
+				return nil, fmt.Errorf("-what-if %q is not <key>=<value>,…", g)
+			case !ok:
+				out[last] += "," + piece
+			default:
+				out[k], last = strings.TrimSpace(v), k
+			}
+		}
+	}
+	return out, nil
+}
+
+// String is as -what-if takes it.
+func (c Changes) String() string {
+	var parts []string
+	for _, key := range slices.Sorted(maps.Keys(c)) {
+		parts = append(parts, key+"="+c[key])
+	}
+	return strings.Join(parts, ",")
+}
+
+// Apply changes the job.
+func (c Changes) Apply(job *api.Job) error {
+	for _, key := range slices.Sorted(maps.Keys(c)) {
+		if err := alter(job, key, c[key]); err != nil {
+			return fmt.Errorf("-what-if %s=%s: %w", key, c[key], err)
+		}
+	}
+	return nil
+}
+
+// of is a changed copy of the job; ok is false if it cannot be changed so.
+func (c Changes) of(job *api.Job) (changed *api.Job, ok bool) {
+	text, err := json.Marshal(job)
+	if err == nil {
+		err = json.Unmarshal(text, &changed)
+	}
+	return changed, err == nil && c.Apply(changed) == nil
+}
+
+// groupKeys are what may be said of one of several groups: <group>.<key>.
+var groupKeys = []string{"count", "min", "max", "gpus", "device", "cpu", "memory"}
+
+func alter(job *api.Job, key, value string) error {
+	if strings.HasPrefix(key, "pal_") {
+		delete(job.Meta, key)
+		for _, g := range job.TaskGroups {
+			delete(g.Meta, key)
+		}
+		if value != "" {
+			job.SetMeta(key, value)
+		}
+		_, err := rewrite.ParseHints(job)
+		return err
+	}
+	what, group := key, ""
+	if i := strings.LastIndex(key, "."); i >= 0 {
+		group, what = key[:i], key[i+1:]
+	}
+	switch {
+	case key == "without":
+		return dropConstraint(job, value)
+	case key == "priority":
+		return setNumber(value, func(n int) error { job.Priority = &n; return nil })
+	case key == "datacenters":
+		job.Datacenters = strings.Split(value, ",")
+		return nil
+	case key == "node_pool":
+		job.NodePool = &value
+		return nil
+	case !slices.Contains(groupKeys, what):
+		return fmt.Errorf("no such key (pal_… hints, priority, datacenters, node_pool, without; count, min, max, gpus, device, cpu, memory, <group>.count and so on)")
+	}
+	g, err := groupOf(job, group)
+	if err != nil {
+		return err
+	}
+	switch what {
+	case "count":
+		return setNumber(value, func(n int) error { g.Count = &n; return nil })
+	case "min", "max":
+		return setScaling(g, what, value)
+	}
+	task, device, err := gpuTask(g)
+	switch {
+	case err != nil:
+		return err
+	case what == "device":
+		device.Name = value
+		return nil
+	}
+	return setNumber(value, func(n int) error {
+		switch count := uint64(n); what {
+		case "gpus":
+			device.Count = &count
+		case "cpu":
+			task.Resources.CPU = &n
+		case "memory":
+			task.Resources.MemoryMB = &n
+		}
+		return nil
+	})
+}
+
+func setNumber(value string, set func(int) error) error {
+	n, err := strconv.Atoi(value)
+	if err != nil || n < 1 {
+		return fmt.Errorf("%q is not a number from 1", value)
+	}
+	return set(n)
+}
+
+// setScaling sets between how many members an elastic gang may run with.
+func setScaling(g *api.TaskGroup, what, value string) error {
+	if g.Scaling == nil {
+		return fmt.Errorf("group %q has no scaling block", *g.Name)
+	}
+	return setNumber(value, func(n int) error {
+		bound := int64(n)
+		if what == "min" {
+			g.Scaling.Min = &bound
+		} else {
+			g.Scaling.Max = &bound
+		}
+		return nil
+	})
+}
+
+// groupOf is the group with GPUs of that name, or the only one.
+func groupOf(job *api.Job, name string) (found *api.TaskGroup, err error) {
+	var names []string
+	for _, g := range job.TaskGroups {
+		if rewrite.GPUsPerMember(g) > 0 {
+			names = append(names, *g.Name)
+			if name == "" || name == *g.Name {
+				found = g
+			}
+		}
+	}
+	switch {
+	case found == nil:
+		return nil, fmt.Errorf("the job has no group %q with GPUs", name)
+	case name == "" && len(names) > 1:
+		return nil, fmt.Errorf("the job has several groups with GPUs: say %s.count or the like (%s)", names[0], strings.Join(names, ", "))
+	}
+	return found, nil
+}
+
+// gpuTask is the one task of the group that asks for GPUs, and its device block.
+func gpuTask(g *api.TaskGroup) (task *api.Task, device *api.RequestedDevice, err error) {
+	n := 0
+	for _, t := range g.Tasks {
+		for _, d := range rewrite.GPURequests(t) {
+			task, device = t, d
+			n++
+		}
+	}
+	if n != 1 {
+		return nil, nil, fmt.Errorf("group %q has %d device blocks for GPUs, not one", *g.Name, n)
+	}
+	return task, device, nil
+}
+
+// subject is what a constraint is on: its left side, or its operand if it has none.
+func subject(c *api.Constraint) string { return cmp.Or(c.LTarget, c.Operand) }
+
+// dropConstraint removes the constraints on something, wherever they stand.
+func dropConstraint(job *api.Job, on string) error {
+	dropped := false
+	for _, cs := range constraintsOf(job) {
+		n := len(*cs)
+		*cs = slices.DeleteFunc(*cs, func(c *api.Constraint) bool { return subject(c) == on })
+		dropped = dropped || len(*cs) < n
+	}
+	if !dropped {
+		return fmt.Errorf("the job has no constraint on %s", on)
+	}
+	return nil
+}
+
+// constraintsOf are the lists of constraints of a job, of its groups and tasks, and of
+// their GPUs.
+func constraintsOf(job *api.Job) []*[]*api.Constraint {
+	all := []*[]*api.Constraint{&job.Constraints}
+	for _, g := range job.TaskGroups {
+		all = append(all, &g.Constraints)
+		for _, t := range g.Tasks {
+			all = append(all, &t.Constraints)
+			for _, d := range rewrite.GPURequests(t) {
+				all = append(all, &d.Constraints)
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,228 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-version"
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal/attr"
+	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// Verdict is what became of a check.
+type Verdict string
+
+// The verdicts.
+const (
+	OK   Verdict = "OK"
+	Warn Verdict = "WARN"
+	Fail Verdict = "FAIL"
+)
+
+// Check is one thing that doctor has looked at.
+type Check struct {
+	Name    string  `json:"name"`
+	Verdict Verdict `json:"verdict"`
+	Found   string  `json:"found"`
+	// Next is what to do about it, "" for nothing.
+	Next string `json:"next,omitempty"`
+}
+
+// profileOld is the age from which on a profile is to be looked at: GPUs change over
+// months.
+const profileOld = 90 * 24 * time.Hour
+
+// Checks look at Nomad, its clients, the device plugin and the profile. They change
+// nothing.
+func (s *Snapshot) Checks() []Check {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := []Check{s.checkVersion(), s.checkGPUs(), s.checkPlugin(), s.checkProfile(), s.checkUnprofiled(), s.checkGate()}
+	for _, w := range s.Warnings() {
+		out = append(out, Check{"warning", Warn, w, "nomad-pal status shows it until it is over"})
+	}
+	return out
+}
+
+// checkVersion is of the clients: the servers do not show theirs to every token.
+func (s *Snapshot) checkVersion() Check {
+	low, known := model.OldestNomad(s.m.State), version.Must(version.NewVersion(model.ExactPins))
+	switch {
+	case low == nil:
+		return Check{"nomad version", Warn, "no client says which Nomad it runs", "nomad node status: are there clients, and may the token read nodes?"}
+	case low.LessThan(known):
+		return Check{"nomad version", Warn, fmt.Sprintf("the oldest client runs %s, which may start members with fewer GPUs than they ask for (hashicorp/nomad#18364)", low), "upgrade Nomad to " + model.ExactPins + " or later; until then such gangs are requeued"}
+	}
+	return Check{"nomad version", OK, fmt.Sprintf("the oldest client runs %s", low), ""}
+}
+
+// gpusOn are the nodes with GPUs, by name, and the nodes without.
+func (s *Snapshot) gpusOn() (with []*api.Node, without int) {
+	for _, id := range slices.Sorted(maps.Keys(s.m.State.Nodes)) {
+		n := s.m.State.Nodes[id]
+		if len(gpuGroups(n)) > 0 {
+			with = append(with, n)
+		} else {
+			without++
+		}
+	}
+	slices.SortStableFunc(with, func(a, b *api.Node) int { return strings.Compare(a.Name, b.Name) })
+	return with, without
+}
+
+func gpuGroups(n *api.Node) (out []*api.NodeDeviceResource) {
+	if n.NodeResources == nil {
+		return nil
+	}
+	for _, d := range n.NodeResources.Devices {
+		if d != nil && d.Type == attr.Type {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+func (s *Snapshot) checkGPUs() Check {
+	with, without := s.gpusOn()
+	c := s.m.View.Cluster
+	sick := 0
+	for i := range c.NumGPUs() {
+		if c.GPU(i).Unhealthy {
+			sick++
+		}
+	}
+	found := fmt.Sprintf("%d clients with %d GPUs, %d clients without", len(with), c.NumGPUs(), without)
+	switch {
+	case c.NumGPUs() == 0:
+		return Check{"gpus", Fail, "no client shows a GPU", "install the device plugin in the plugin_dir of each client with GPUs, and restart Nomad there"}
+	case sick > 0:
+		return Check{"gpus", Warn, fmt.Sprintf("%s; %d are unhealthy", found, sick), "nomad-pal gpus says why"}
+	}
+	return Check{"gpus", OK, found, ""}
+}
+
+// checkPlugin tells our device plugin from others by an attribute that it always sets.
+func (s *Snapshot) checkPlugin() Check {
+	with, _ := s.gpusOn()
+	var others []string
+	for _, n := range with {
+		if slices.ContainsFunc(gpuGroups(n), func(d *api.NodeDeviceResource) bool { return d.Attributes[attr.Reference] == nil }) {
+			others = append(others, n.Name)
+		}
+	}
+	if len(others) > 0 {
+		return Check{"device plugin", Warn, fmt.Sprintf("%d of %d clients have their GPUs from another device plugin: %s", len(others), len(with), some(others)), "install nomad-pal's there: without it their GPUs are not measured"}
+	}
+	return Check{"device plugin", OK, fmt.Sprintf("nomad-pal's on all %d clients with GPUs", len(with)), ""}
+}
+
+// some names the first of many.
+func some(names []string) string {
+	const most = 5
+	if len(names) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	}
+	return strings.Join(names, ", ")
+}
+
+func (s *Snapshot) checkProfile() Check {
+	p := s.m.Profile
+	if p == nil {
+		return Check{"profile", Warn, "nothing is measured, so that all GPUs count as equally fast", "turn the probe of the device plugin on, or nomad-pal profile import"}
+	}
+	found := fmt.Sprintf("version %d of %d GPUs", p.Version, len(p.GPUs))
+	if made, err := time.Parse(time.RFC3339, p.Created); err == nil {
+		found += ", made " + made.UTC().Format("2006-01-02 15:04 MST")
+		if s.m.Time.Sub(made) > profileOld {
+			return Check{"profile", Warn, found, "measure again: GPUs change over months"}
+		}
+	}
+	if behind := s.behind(int64(p.Version)); len(behind) > 0 {
+		return Check{"profile", Warn, fmt.Sprintf("%s; %d clients still show an earlier one: %s", found, len(behind), some(behind)), "may their device plugin read the variables nomad-pal/*? It looks for a new profile every minute or so"}
+	}
+	return Check{"profile", OK, found, ""}
+}
+
+// behind are the nodes whose plugin shows another profile than the one in force.
+func (s *Snapshot) behind(version int64) (names []string) {
+	with, _ := s.gpusOn()
+	for _, n := range with {
+		for _, d := range gpuGroups(n) {
+			if v := d.Attributes[attr.ProfileVersion]; v != nil && v.IntVal != nil && *v.IntVal != version {
+				names = append(names, n.Name)
+				break
+			}
+		}
+	}
+	return names
+}
+
+func (s *Snapshot) checkUnprofiled() Check {
+	c := s.m.View.Cluster
+	var names []string
+	unknown := 0
+	for i := range c.NumGPUs() {
+		if classes := c.GPU(i).Classes; classes[0]+classes[1]+classes[2]+classes[3] == 0 {
+			unknown++
+			if node, _ := c.Group(c.GroupOf(i)); !slices.Contains(names, c.Node(node).Name) {
+				names = append(names, c.Node(node).Name)
+			}
+		}
+	}
+	if unknown > 0 {
+		return Check{"measured gpus", Warn, fmt.Sprintf("%d of %d GPUs are not measured, on %s", unknown, c.NumGPUs(), some(names)), "they count as GPUs of median speed; nomad-pal profile show says what is known"}
+	}
+	return Check{"measured gpus", OK, fmt.Sprintf("all %d", c.NumGPUs()), ""}
+}
+
+// checkGate: a node whose meta opens the gate takes gangs that nobody has placed.
+func (s *Snapshot) checkGate() Check {
+	key := strings.TrimSuffix(strings.TrimPrefix(rewrite.GateTarget, "${meta."), "}")
+	var open []string
+	for _, n := range s.m.State.Nodes {
+		if n.Meta[key] == rewrite.GateValue {
+			open = append(open, n.Name)
+		}
+	}
+	slices.Sort(open)
+	if len(open) > 0 {
+		return Check{"gate", Fail, fmt.Sprintf("meta %s = %q opens the gate on %s: Nomad places waiting gangs there, in part, without the placer", key, rewrite.GateValue, some(open)), fmt.Sprintf("nomad node meta apply -unset %s -node-id <id>, unless you want Nomad to place the jobs itself", key)}
+	}
+	return Check{"gate", OK, "closed on all nodes", ""}
+}
+
+// CheckClocks compares the clocks of the agent at work and of Nomad's servers, and both
+// with the caller's: a heartbeat has the agent's time, and Nomad notes when it wrote it.
+func CheckClocks(written, worked, now time.Time) Check {
+	const most = 5 * time.Second
+	ahead := written.Sub(now)
+	switch apart := written.Sub(worked); {
+	case written.IsZero() || worked.IsZero():
+		return Check{"clocks", Warn, "not compared: there is no heartbeat of an agent", ""}
+	case apart > heartbeat.HeartbeatEvery || apart < -most:
+		return Check{"clocks", Warn, fmt.Sprintf("the agent's clock and that of Nomad's servers are %s apart", apart.Abs().Round(time.Second)), "set the clocks by NTP: waits and quarantines are off by that much"}
+	case ahead > most:
+		return Check{"clocks", Warn, fmt.Sprintf("the servers' clock is %s ahead of this machine's", ahead.Round(time.Second)), "set the clocks by NTP"}
+	}
+	return Check{"clocks", OK, "the agent's and the servers' agree within seconds", ""}
+}
+
+// ChecksFailed are checks that could not be made, because Nomad cannot be read.
+func ChecksFailed(err error) Check {
+	c := Check{"reading nomad", Fail, err.Error(), "is NOMAD_ADDR right, and is Nomad running there?"}
+	if nomad.Refused(err) {
+		c.Next = "doctor needs a token that reads nodes, lists jobs, and reads the variables nomad-pal/*: such as the agent's own"
+	}
+	return c
+}

@@ -1,0 +1,209 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
+	"github.com/nomad-pal/nomad-pal/placer/store"
+)
+
+// without GPUs: a job that prepares data.
+func withoutGPUs(j *api.Job) { j.TaskGroups[0].Tasks[0].Resources.Devices = nil }
+
+func reason(w *bed.World, id string) string {
+	w.T.Helper()
+	e, err := snapshot(w).Explain(w.T.Context(), nomad.JobKey{Namespace: "default", ID: id})
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return e.Reason
+}
+
+// A job starts once those have finished that it comes after, with or without GPUs, and
+// not before; that they had is known when Nomad has forgotten them, too.
+func TestAfter(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(1, 4)
+		first := w.StartPlacer()
+		w.Submit(bed.Gang{Name: "prepare", Ungated: true, Runs: time.Minute, Change: withoutGPUs})
+		w.Submit(bed.Gang{Name: "train", Runs: 3 * time.Minute})
+		w.Submit(bed.Gang{Name: "report", Runs: time.Hour, Meta: map[string]string{"pal_after": "prepare,train"}})
+		expect := func(want string) {
+			w.T.Helper()
+			if got := reason(w, "report"); got != want {
+				w.T.Errorf("report %q, want %q", got, want)
+			}
+			if len(w.GPUs(bed.Key("report"))) > 0 {
+				w.T.Error("report runs")
+			}
+		}
+		w.RunFor(30 * time.Second)
+		expect("waits for job prepare (pal_after): it has not ended")
+		w.RunFor(time.Minute)
+		expect("waits for job train (pal_after): it runs")
+		if err := w.Purge(bed.Key("prepare")); err != nil {
+			w.T.Fatal(err)
+		}
+		first.Kill()
+		w.StartPlacer()
+		w.RunFor(30 * time.Second)
+		expect("waits for job train (pal_after): it runs")
+		w.ExpectRunning("report", 2*time.Minute)
+		w.RunFor(5 * time.Second)
+		c, err := nomad.NewClient(w.Nomad.Config("command", ""), "")
+		if err != nil {
+			w.T.Fatal(err)
+		}
+		r, err := store.In(c).Decision(nomad.JobKey{Namespace: "default", ID: "report"}).Read(w.T.Context())
+		if err != nil || !r.There || r.Of.Waited > 10*time.Second {
+			w.T.Errorf("what it waited for counts as its waiting: %+v, %v", r, err)
+		}
+	})
+}
+
+// Its place in the order is that of a job which comes when those have finished that it
+// comes after.
+func TestAfterTakesNoPlace(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.Order = "fifo" }}, func(w *bed.World) {
+		w.AddNodes(1, 4)
+		w.StartPlacer()
+		w.Submit(bed.Gang{Name: "prepare", Ungated: true, Runs: time.Minute, Change: withoutGPUs})
+		w.Submit(bed.Gang{Name: "full", GPUs: 4, Runs: 3 * time.Minute})
+		w.ExpectRunning("full", 10*time.Second)
+		w.Submit(bed.Gang{Name: "report", GPUs: 4, Runs: time.Hour, Meta: map[string]string{"pal_after": "prepare"}})
+		w.RunFor(20 * time.Second)
+		w.Submit(bed.Gang{Name: "other", GPUs: 4, Runs: time.Hour})
+		w.ExpectRunning("other", 4*time.Minute)
+	})
+}
+
+// What a job that is waited for has come to is said, and mended by running it again.
+func TestAfterFailure(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Retries = 0 }}, func(w *bed.World) {
+		w.AddNodes(1, 4)
+		w.StartPlacer()
+		after := func(id string) {
+			w.Submit(bed.Gang{Name: "after-" + id, Runs: time.Hour, Meta: map[string]string{"pal_after": id}})
+		}
+		w.Submit(bed.Gang{Name: "fails", Ungated: true, Runs: time.Second, Exit: 1, Change: withoutGPUs})
+		w.Submit(bed.Gang{Name: "gpus-fail", Runs: time.Second, Exit: 1})
+		w.Submit(bed.Gang{Name: "stops", Ungated: true, Runs: time.Hour, Change: withoutGPUs})
+		w.Submit(bed.Gang{Name: "serves", Ungated: true, Service: true, Runs: time.Hour, Change: withoutGPUs})
+		w.RunFor(10 * time.Second)
+		if err := w.Stop(bed.Key("stops")); err != nil {
+			w.T.Fatal(err)
+		}
+		for _, id := range []string{"fails", "gpus-fail", "stops", "serves", "none"} {
+			after(id)
+		}
+		w.RunFor(time.Minute)
+		for id, want := range map[string]string{
+			"fails": "it has failed; run it again", "gpus-fail": "it has failed; run it again", "stops": "it was stopped before it had finished; run it again",
+			"serves": "it is a service job, and those do not finish", "none": "Nomad does not have it: it was purged, or forgotten, or is yet to come",
+		} {
+			if got := reason(w, "after-"+id); got != "waits for job "+id+" (pal_after): "+want {
+				w.T.Errorf("after %s: %q, want %q", id, got, want)
+			}
+		}
+		w.Submit(bed.Gang{Name: "ends", Ungated: true, Runs: time.Second, Change: withoutGPUs})
+		w.RunFor(5 * time.Second)
+		if err := w.Stop(bed.Key("ends")); err != nil {
+			w.T.Fatal(err)
+		}
+		after("ends") // it had finished before it was stopped
+		w.ExpectRunning("after-ends", 30*time.Second)
+		w.Submit(bed.Gang{Name: "fails", Ungated: true, Runs: 2 * time.Second, Change: withoutGPUs})
+		w.ExpectRunning("after-fails", 30*time.Second)
+		for _, j := range snapshot(w).Jobs() {
+			if j.Job == "after-none" && (j.State != gang.Waiting || !strings.Contains(j.Reason, "pal_after")) {
+				w.T.Errorf("queue says %s, %q", j.State, j.Reason)
+			}
+		}
+	})
+}
+
+// A deadline in danger goes first; explain says how it stands.
+func TestDeadline(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.Order = "fifo" }}, func(w *bed.World) {
+		w.AddNodes(1, 4)
+		w.StartPlacer()
+		w.Submit(bed.Gang{Name: "runs", GPUs: 4, Runs: 150 * time.Minute, Meta: map[string]string{"pal_duration": "150m"}})
+		w.ExpectRunning("runs", 10*time.Second)
+		w.Submit(bed.Gang{Name: "first", GPUs: 4, Runs: time.Hour, Meta: map[string]string{"pal_duration": "1h"}})
+		w.RunFor(5 * time.Second)
+		w.Submit(bed.Gang{Name: "dated", GPUs: 4, Runs: time.Hour, Meta: map[string]string{"pal_duration": "1h", "pal_deadline": "4h"}})
+		w.RunFor(5 * time.Second)
+		dated := nomad.JobKey{Namespace: "default", ID: "dated"}
+		if got := note(w, dated); !strings.Contains(got, "9 of 10 jobs like it meet that if they start by") || strings.Contains(got, "goes first") {
+			w.T.Errorf("note %q", got)
+		}
+		w.RunFor(2*time.Hour + time.Minute)
+		if got := note(w, dated); !strings.Contains(got, "The deadline is in danger: it goes first") {
+			w.T.Errorf("note %q", got)
+		}
+		w.ExpectRunning("dated", time.Hour)
+	})
+}
+
+// Neither a variable that cannot be read nor a job that Nomad does not show keeps those
+// waiting whom it does not concern.
+func TestAfterUnread(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(1, 4)
+		w.Nomad.Fail("placer-1", "GET /v1/vars", nomadtest.Failed, -1)
+		w.Nomad.Fail("", "GET /v1/job/hidden", nomadtest.Failed, -1)
+		w.StartPlacer()
+		w.Submit(bed.Gang{Name: "hidden", Ungated: true, Runs: time.Second, Change: withoutGPUs})
+		w.Submit(bed.Gang{Name: "prepare", Ungated: true, Runs: time.Second, Change: withoutGPUs})
+		w.Submit(bed.Gang{Name: "kept", Runs: time.Hour, Meta: map[string]string{"pal_after": "hidden"}})
+		w.Submit(bed.Gang{Name: "report", Runs: time.Hour, Meta: map[string]string{"pal_after": "prepare"}})
+		w.ExpectRunning("report", time.Minute)
+		if got := reason(w, "kept"); !strings.HasPrefix(got, "waits for job hidden (pal_after): Nomad does not show it: ") {
+			w.T.Errorf("kept %q", got)
+		}
+	})
+}
+
+// A thousand jobs that wait for others cost no requests while nothing happens to those, and
+// each starts soon after the one that it comes after has finished.
+func TestAfterMany(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		const jobs = 1000
+		w.AddNodes(1, 4)
+		w.StartPlacer()
+		for i := range jobs {
+			w.Submit(bed.Gang{Name: fmt.Sprint("report-", i), Runs: time.Minute, Meta: map[string]string{"pal_after": fmt.Sprint("prepare-", i)}})
+		}
+		w.RunFor(10 * time.Second)
+		asked := 0
+		w.Nomad.FailBy(func(r nomadtest.Request) nomadtest.Fault {
+			if strings.HasPrefix(r.Path, "/v1/job/prepare-") {
+				asked++
+			}
+			return nomadtest.None
+		})
+		w.RunFor(time.Minute)
+		if asked > 0 {
+			t.Errorf("%d requests in a minute in which nothing happened", asked)
+		}
+		for _, i := range []int{0, 500, jobs - 1} {
+			w.Submit(bed.Gang{Name: fmt.Sprint("prepare-", i), Ungated: true, Runs: time.Second, Change: withoutGPUs})
+			w.ExpectRunning(fmt.Sprint("report-", i), 4*time.Second)
+		}
+		if asked > 30 {
+			t.Errorf("%d requests for three jobs", asked)
+		}
+	})
+}

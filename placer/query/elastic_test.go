@@ -1,0 +1,98 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
+	"github.com/nomad-pal/nomad-pal/placer/query"
+)
+
+func between(least, most int64) func(*api.Job) {
+	return func(j *api.Job) { j.TaskGroups[0].Scaling = &api.ScalingPolicy{Min: &least, Max: &most} }
+}
+
+// An elastic gang that would wait, or waits, is spoken of by the members that it needs at
+// least; one that would start, by as many as fit. Whoever waits for one that runs is told
+// what that may give back, and when.
+func TestElasticAnswers(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		t := w.T // of the bubble
+		w.AddNodes(2, 4)
+		p := w.StartPlacer()
+		defer beating(w, "agent", p.Vitals)()
+		elastic := func(name string, gpus int, least, most int64) bed.Gang {
+			return bed.Gang{Name: name, GPUs: gpus, Runs: 10 * time.Hour, Change: between(least, most), Meta: map[string]string{"pal_elastic": "true", "pal_duration": "10h"}}
+		}
+		plan := func(g bed.Gang) *query.Explanation {
+			job := g.Job()
+			nomad.Canonicalize(job)
+			e, err := snapshot(w).Plan(job)
+			if err != nil || e.Elastic == nil || !strings.Contains(e.Note, "elastic: ") {
+				t.Fatalf("plan %s: %+v, %v", g.Name, e, err)
+			}
+			return e
+		}
+		w.Submit(bed.Gang{Name: "fixed", GPUs: 2, Runs: time.Hour, Meta: map[string]string{"pal_duration": "1h"}})
+		w.ExpectRunning("fixed", 10*time.Second)
+		if e := plan(elastic("wide", 1, 2, 8)); e.State != gang.Starting || e.Decision.Demand != 6 && e.Decision.Demand != 4 || len(chosenIDs(e.Decision.Chosen)) != e.Decision.Demand {
+			t.Errorf("would start: %+v of %+v", e, e.Decision)
+		}
+		w.Submit(elastic("wide", 1, 2, 6))
+		w.ExpectRunning("wide", 10*time.Second)
+		w.RunFor(time.Second)
+		started := time.Now()
+
+		e, err := snapshot(w).Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "wide"})
+		if err != nil || !slices.ContainsFunc(e.Tradeoffs, func(o query.Tradeoff) bool { return o.Change == "max=4" }) {
+			t.Errorf("fewer of those that run would stand closer: %+v, %v", e.Tradeoffs, err)
+		}
+
+		w.Submit(bed.Gang{Name: "waits", Members: 4, GPUs: 1, Runs: time.Minute, Meta: map[string]string{"pal_duration": "1m"}})
+		w.RunFor(2 * time.Second)
+		e, err = snapshot(w).Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "waits"})
+		if err != nil || e.Holders == nil {
+			t.Fatalf("%+v, %v", e, err)
+		}
+		said := map[string]query.Holder{}
+		for _, h := range e.Holders.Jobs {
+			said[h.Job] = h
+		}
+		if h := said["default/wide"]; h.MayGive != 4 || h.GiveFrom.Sub(started) < 10*time.Second || h.GiveFrom.Sub(started) > time.Hour {
+			t.Errorf("the elastic one: %+v, now %v", h, started)
+		}
+		if h := said["default/fixed"]; h.MayGive != 0 || !h.GiveFrom.IsZero() {
+			t.Errorf("the other one: %+v", h)
+		}
+
+		w.Submit(elastic("narrow", 2, 1, 4))
+		w.RunFor(2 * time.Second)
+		e, err = snapshot(w).Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "narrow"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		planned := plan(elastic("other", 2, 1, 4))
+		for how, e := range map[string]*query.Explanation{"waits": e, "planned": planned} {
+			if e.State != gang.Waiting || e.Decision.Demand != 2 || !strings.Contains(e.Reason, "needs 2 GPUs") || e.StartTo.IsZero() || !strings.Contains(e.Note, "it starts with 1 to 4 members") {
+				t.Errorf("%s: %+v of %+v", how, e, e.Decision)
+			}
+		}
+		for from, jobs := range map[string][]model.JobStatus{"status": p.Status().Jobs, "snapshot": snapshot(w).Jobs()} {
+			for _, j := range jobs {
+				if want := map[string]string{"narrow": "2–8", "wide": "6", "waits": "4", "fixed": "2"}[j.Job]; j.Size() != want {
+					t.Errorf("%s: %s has %s GPUs, want %s", from, j.Job, j.Size(), want)
+				}
+			}
+		}
+	})
+}

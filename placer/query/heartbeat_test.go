@@ -1,0 +1,175 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
+	"github.com/nomad-pal/nomad-pal/placer/store"
+)
+
+// beating is a placer's heart, as the agent runs it.
+func beating(w *bed.World, name string, vitals func() heartbeat.VitalSigns) (stop func()) {
+	w.T.Helper()
+	c, err := nomad.NewClient(w.Nomad.Config(name, ""), "")
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	h := &heartbeat.Heart{Nomad: c, Log: hclog.NewNullLogger(), Vitals: vitals, Of: heartbeat.Heartbeat{Agent: name, Version: "v1", Address: "https://pal"}}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); h.Run(ctx) }()
+	return func() { cancel(); <-done }
+}
+
+func activity(w *bed.World) heartbeat.Activity {
+	w.T.Helper()
+	return snapshot(w).Activity()
+}
+
+// Whether a placer is at work shows in Nomad: also that it died, stopped in order,
+// or cannot work; and a snapshot promises no start while none is.
+func TestActivity(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		t := w.T
+		w.AddNodes(2, 4)
+		if a := activity(w); !a.Idle() || !a.Since.IsZero() {
+			t.Errorf("before the first: %+v", a)
+		}
+		p := w.StartPlacer()
+		stop := beating(w, "first", p.Vitals)
+		w.RunFor(5 * time.Second)
+		if a := activity(w); !a.Working || a.Agent != "first" || a.Address != "https://pal" || a.Version != "v1" {
+			t.Errorf("at work: %+v", a)
+		}
+		p.Stop()
+		stop()
+		stopped := time.Now()
+		if a := activity(w); !a.Working {
+			t.Errorf("time to hand over: %+v", a)
+		}
+		w.RunFor(11 * time.Second)
+		if a := activity(w); !a.Idle() || a.Since.Sub(stopped).Abs() > time.Second {
+			t.Errorf("stopped at %v: %+v", stopped, a)
+		}
+		w.Submit(bed.Gang{Name: "waits", Members: 2, GPUs: 4})
+		w.RunFor(time.Second)
+		e, err := snapshot(w).Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "waits"})
+		if err != nil || e.Reason != "waits for a placer: its GPUs are free, but none is at work" || !e.StartTo.IsZero() {
+			t.Errorf("without a placer: %+v, %v", e, err)
+		}
+		next := w.StartPlacer()
+		defer beating(w, "next", next.Vitals)()
+		w.RunFor(3 * time.Second)
+		if a := activity(w); !a.Working || a.Agent != "next" {
+			t.Errorf("the next: %+v", a)
+		}
+		next.Kill()
+		w.Nomad.Disconnect("next")
+		w.RunFor(59 * time.Second)
+		w.RunFor(25 * time.Second)
+		if a := activity(w); !a.Idle() || time.Since(a.Since) < time.Minute {
+			t.Errorf("killed: %+v", a)
+		}
+	})
+}
+
+// A placer that does not get on shows why at once, and for how long; who is told
+// writes little.
+func TestActivityOfTrouble(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		t := w.T
+		var signs atomic.Value
+		signs.Store(heartbeat.VitalSigns{})
+		began := time.Now()
+		stop := beating(w, "a", func() heartbeat.VitalSigns { return signs.Load().(heartbeat.VitalSigns) })
+		w.RunFor(30 * time.Second)
+		if a := activity(w); a.Idle() || a.Working || !strings.Contains(a.Unknown, "agent a has just begun") {
+			t.Errorf("it has just begun: %+v", a)
+		}
+		w.RunFor(time.Minute)
+		if a := activity(w); !a.Idle() || !a.Since.IsZero() || a.Trouble == "" {
+			t.Errorf("it has not begun to work: %+v", a)
+		}
+		signs.Store(heartbeat.VitalSigns{Alive: time.Now(), LastCycle: time.Now()})
+		w.RunFor(2 * time.Second)
+		if a := activity(w); !a.Working {
+			t.Errorf("it works: %+v", a)
+		}
+		worked := time.Now()
+		w.RunFor(5 * time.Minute)
+		a := activity(w)
+		if !a.Idle() || a.Trouble == "" || a.Since.Sub(worked) > time.Minute+2*time.Second {
+			t.Errorf("it hangs: %+v", a)
+		}
+		written, err := nomad.NewClient(w.Nomad.Config("look", ""), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop()
+		if v, err := written.ReadVariable(t.Context(), store.In(written).Heartbeat().Path); err != nil || v.ModifyIndex-v.CreateIndex > uint64(time.Since(began)/heartbeat.HeartbeatEvery)+4 {
+			t.Errorf("%d writes, %v", v.ModifyIndex-v.CreateIndex, err)
+		}
+	})
+}
+
+// Two agents that do not know of each other both beat; a token that may not read
+// the heartbeat is told that.
+func TestActivityOfTwo(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		signs := func() heartbeat.VitalSigns { return heartbeat.VitalSigns{Alive: time.Now(), LastCycle: time.Now()} }
+		first, second := beating(w, "a", signs), beating(w, "b", signs)
+		w.RunFor(time.Minute)
+		first()
+		w.RunFor(30 * time.Second)
+		if a := activity(w); !a.Working || a.Agent != "b" {
+			w.T.Errorf("%+v", a)
+		}
+		second()
+		w.Nomad.SetTokens(map[string]nomadtest.Token{"t": {Nodes: true}})
+		c, err := nomad.NewClient(w.Nomad.Config("denied", "t"), "")
+		if err != nil {
+			w.T.Fatal(err)
+		}
+		if a, err := heartbeat.ReadActivity(w.T.Context(), c, time.Now()); err != nil || a.Unknown == "" || a.Idle() {
+			w.T.Errorf("denied: %+v, %v", a, err)
+		}
+	})
+}
+
+// An agent that ends in order says so, also where the answer to its last beat was
+// lost; somebody else who is at work by then is left alone.
+func TestLastBeat(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		signs := func() heartbeat.VitalSigns { return heartbeat.VitalSigns{Alive: time.Now(), LastCycle: time.Now()} }
+		w.Nomad.Fail("a", "PUT /v1/var/nomad-pal/agent", nomadtest.DoneButFailed, 1)
+		stop := beating(w, "a", signs)
+		w.RunFor(5 * time.Second)
+		stop()
+		w.RunFor(15 * time.Second)
+		if a := activity(w); !a.Idle() || a.Agent != "a" {
+			w.T.Errorf("it has stopped: %+v", a)
+		}
+		stop = beating(w, "a", signs)
+		w.RunFor(time.Second)
+		next := beating(w, "b", signs)
+		w.RunFor(5 * time.Second)
+		stop()
+		w.RunFor(12 * time.Second) // before the next beats again
+		if a := activity(w); !a.Working || a.Agent != "b" {
+			w.T.Errorf("the next is at work: %+v", a)
+		}
+		next()
+	})
+}

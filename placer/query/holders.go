@@ -1,0 +1,250 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// What a waiting gang can do about it: which jobs hold the GPUs it could use, until about
+// when, and what of it would start now.
+
+// mostHolders are named in an explanation.
+const mostHolders = 20
+
+// Holder is a job that holds GPUs which a waiting gang could use.
+type Holder struct {
+	// Job is namespace/id.
+	Job string `json:"job"`
+	// GPUs is how many of those it holds.
+	GPUs int `json:"gpus"`
+	// EndFrom and EndTo are between when it is expected to end; both zero if nothing is
+	// known of its run time.
+	EndFrom time.Time `json:"end_from,omitzero"`
+	EndTo   time.Time `json:"end_to,omitzero"`
+	// MayGive is how many of its GPUs an elastic gang would give back for the waiting one,
+	// if that then starts, and GiveFrom from when on.
+	MayGive  int       `json:"may_give,omitempty"`
+	GiveFrom time.Time `json:"give_from,omitzero"`
+	// Needed: it is one of those that end first, and together leave room for the gang.
+	Needed bool `json:"needed,omitempty"`
+}
+
+// Holders are the jobs that hold GPUs which a waiting gang could use.
+type Holders struct {
+	// Jobs are those that are expected to end first, the earliest first; then those of
+	// which that is not known, the largest first. Omitted counts the others.
+	Jobs    []Holder `json:"jobs,omitempty"`
+	Omitted int      `json:"omitted,omitempty"`
+	// Enough: when the needed jobs have ended there is room for the gang.
+	Enough bool `json:"enough,omitempty"`
+}
+
+// matching are the GPUs on which a member of the gang may run, if nothing else does.
+func matching(c *pal.Cluster, g pal.Gang) func(gpu int) bool {
+	may := make([]bool, c.Groups())
+	for group := range may {
+		for _, s := range g.MemberSets {
+			may[group] = may[group] || s.Eligible == nil || s.Eligible[group]
+		}
+	}
+	return func(gpu int) bool { return may[c.GroupOf(gpu)] }
+}
+
+// holders finds them for a gang. Callers hold mu.
+func (s *Snapshot) holders(g pal.Gang, self nomad.JobKey) *Holders {
+	c, held := s.m.View.Cluster, map[nomad.JobKey]int{}
+	may := matching(c, g)
+	for i := range c.NumGPUs() {
+		if o := s.m.View.Owner(i); o != (nomad.JobKey{}) && o != self && may(i) {
+			held[o]++
+		}
+	}
+	if len(held) == 0 {
+		return nil
+	}
+	out := &Holders{}
+	keys := slices.SortedFunc(maps.Keys(held), nomad.JobKey.Compare)
+	byName := map[string]nomad.JobKey{}
+	for _, k := range keys {
+		h := Holder{Job: k.String(), GPUs: held[k]}
+		byName[h.Job] = k
+		if from, to, ok := s.m.Queue.Ends(model.Since(s.m.Time), k.String()); ok {
+			h.EndFrom, h.EndTo = time.Unix(0, int64(from)), time.Unix(0, int64(to))
+		}
+		if n, from := s.m.Queue.MayGive(model.Since(s.m.Time), k.String(), self.String()); n > 0 {
+			h.MayGive, h.GiveFrom = n, time.Unix(0, int64(max(from, model.Since(s.m.Time))))
+		}
+		out.Jobs = append(out.Jobs, h)
+	}
+	slices.SortStableFunc(out.Jobs, func(a, b Holder) int {
+		switch known := !a.EndFrom.IsZero(); {
+		case known != !b.EndFrom.IsZero():
+			return map[bool]int{true: -1, false: 1}[known]
+		case known:
+			return cmp.Or(a.EndFrom.Compare(b.EndFrom), cmp.Compare(b.GPUs, a.GPUs))
+		}
+		return cmp.Compare(b.GPUs, a.GPUs)
+	})
+	out.Omitted = max(0, len(out.Jobs)-mostHolders)
+	out.Jobs = out.Jobs[:len(out.Jobs)-out.Omitted]
+	s.needed(out, g, byName)
+	return out
+}
+
+// needed marks the holders that make room for the gang when they have ended, one after
+// another. Those that Nomad placed alone, and the resources of their nodes, are left out
+// of account. The cluster is as before when it returns.
+func (s *Snapshot) needed(h *Holders, g pal.Gang, keys map[string]nomad.JobKey) {
+	c := s.m.View.Cluster
+	type taken struct {
+		g  pal.Gang
+		at pal.Placement
+	}
+	var released []taken
+	defer func() {
+		for _, t := range slices.Backward(released) {
+			c.Take(t.g, t.at)
+		}
+	}()
+	for i := range h.Jobs {
+		t := s.m.Jobs[keys[h.Jobs[i].Job]]
+		if t == nil || t.Refused != nil {
+			continue
+		}
+		at := s.m.At(t)
+		if len(at.Members) == 0 || slices.ContainsFunc(at.GPUs(), func(u int) bool { return !c.Taken(u) }) {
+			continue
+		}
+		c.Release(t.Request.Gang, at)
+		released = append(released, taken{t.Request.Gang, at})
+		h.Jobs[i].Needed = true
+		if _, _, h.Enough = s.m.Queue.Look(c, g); h.Enough {
+			return
+		}
+	}
+	for i := range h.Jobs { // all of them are not enough
+		h.Jobs[i].Needed = false
+	}
+}
+
+// remedies say what of a gang that does not fit now would, as it is written. Callers
+// hold mu.
+func (s *Snapshot) remedies(r nomad.Request) (out []string) {
+	g := r.Least()
+	fits := func(g pal.Gang) bool {
+		if g.GPUs() > s.m.View.Cluster.FreeGPUs() {
+			return false
+		}
+		_, _, ok := s.m.Queue.Look(s.m.View.Cluster, g)
+		return ok
+	}
+	if fits(g) {
+		return nil
+	}
+	if g.MaxTier != 0 {
+		wider := g
+		if wider.MaxTier = 0; fits(wider) {
+			out = append(out, fmt.Sprintf("It would fit now without pal_locality = %s, on GPUs that are farther apart.", g.MaxTier))
+		}
+	}
+	if len(g.MemberSets) != 1 || g.MemberSets[0].Members < 2 {
+		return out
+	}
+	// The smallest number of members that does not fit.
+	n := sort.Search(g.MemberSets[0].Members-1, func(i int) bool { return !fits(withMembers(g, i+1)) })
+	if n > 0 {
+		out = append(out, fmt.Sprintf("With %s = %d instead of %d it would fit now.", sizeKey(r, "min"), n, g.MemberSets[0].Members))
+	}
+	return out
+}
+
+// sizeKey is where a job says how many members it has, as -what-if takes it: an elastic one
+// in its scaling block.
+func sizeKey(r nomad.Request, elastic string) string {
+	if r.Elastic != nil {
+		return elastic
+	}
+	return "count"
+}
+
+// Alternative is another placement of a gang, for comparison.
+type Alternative struct {
+	// What it is: "the best now" for one that runs, "its last GPUs" for one that waits
+	// again.
+	What string `json:"what"`
+	*pal.Choice
+}
+
+// runsOn says which GPUs a running gang has, where it would go if it started now, and what
+// would change that. Callers hold mu.
+func (s *Snapshot) runsOn(e *Explanation, t *model.Tracked) {
+	c, g := s.m.View.Cluster, t.Request.Gang
+	at := s.m.At(t)
+	if t.Refused != nil || len(at.GPUs()) == 0 || len(at.GPUs()) != g.GPUs() || slices.ContainsFunc(at.GPUs(), func(u int) bool { return !c.Taken(u) }) {
+		return
+	}
+	if !s.m.View.Promised(t.Key) {
+		e.holds = pal.Describe(c, g, at)
+	}
+	c.Release(g, at)
+	defer c.Take(g, at)
+	if f, _, ok := s.m.Queue.Look(c, g); ok {
+		e.Alternatives, e.Tradeoffs = []Alternative{{"the best now", pal.Describe(c, g, f.Placement)}}, s.tradeoffs(c, g, sizeKey(t.Request, "max"))
+	}
+}
+
+// lastGPUs is where a gang ran that waits again. Callers hold mu.
+func (s *Snapshot) lastGPUs(t *model.Tracked) []Alternative {
+	var owned []int
+	for _, id := range t.Pins.GPUs() {
+		if i := s.m.View.Cluster.Find(id); i >= 0 {
+			owned = append(owned, i)
+		}
+	}
+	if len(owned) == 0 || len(owned) != t.Request.Gang.GPUs() {
+		return nil
+	}
+	at := s.m.View.Running(t.Request, owned)
+	if len(at.GPUs()) != len(owned) {
+		return nil
+	}
+	return []Alternative{{"its last GPUs", pal.Describe(s.m.View.Cluster, t.Request.Gang, at)}}
+}
+
+// leastIDLength is how much of a GPU's id is shown at least: "GPU-" and eight digits.
+const leastIDLength = len("GPU-12345678")
+
+// IDLength is how many bytes of a GPU's id tell it from all others.
+func IDLength(ids []string) int {
+	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
+	n := leastIDLength
+	for i := 1; i < len(ids); i++ {
+		a, b, same := ids[i-1], ids[i], 0
+		for same < len(a) && same < len(b) && a[same] == b[same] {
+			same++
+		}
+		n = max(n, same+1)
+	}
+	return n
+}
+
+// idLength is that of the cluster's GPUs.
+func (s *Snapshot) idLength() int {
+	c := s.m.View.Cluster
+	ids := make([]string, c.NumGPUs())
+	for i := range ids {
+		ids[i] = c.GPU(i).ID
+	}
+	return IDLength(ids)
+}

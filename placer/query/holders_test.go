@@ -1,0 +1,81 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
+	"github.com/nomad-pal/nomad-pal/placer/query"
+)
+
+// A gang that waits is told who holds the GPUs that it could use, until about when,
+// which of them it needs, and what of it would fit now. Who may not see a job is not
+// told its name. Asking changes nothing: the answer stays the same.
+func TestHolders(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		t := w.T // of the bubble
+		w.AddNodes(2, 4)
+		p := w.StartPlacer()
+		defer beating(w, "agent", p.Vitals)()
+		w.Submit(bed.Gang{Name: "known", GPUs: 2, Runs: time.Hour, Meta: map[string]string{"pal_duration": "1h"}})
+		w.ExpectRunning("known", 10*time.Second)
+		w.Submit(bed.Gang{Name: "unknown", GPUs: 3, Runs: 10 * time.Hour})
+		w.ExpectRunning("unknown", 10*time.Second)
+		w.Submit(bed.Gang{Name: "waits", Members: 5, GPUs: 1, Runs: time.Hour})
+		w.RunFor(time.Minute)
+		s := snapshot(w)
+		k := nomad.JobKey{Namespace: "default", ID: "waits"}
+		for range 2 {
+			e, err := s.Explain(t.Context(), k)
+			if err != nil || e.Holders == nil || len(e.Holders.Jobs) != 2 || !e.Holders.Enough || e.Holders.Omitted != 0 {
+				t.Fatalf("%+v, %v", e, err)
+			}
+			first, second := e.Holders.Jobs[0], e.Holders.Jobs[1]
+			if first.Job != "default/known" || first.GPUs != 2 || !first.Needed || time.Until(first.EndFrom) < 40*time.Minute || !first.EndTo.After(first.EndFrom) {
+				t.Errorf("first %+v", first)
+			}
+			if second.Job != "default/unknown" || second.GPUs != 3 || second.Needed || !second.EndFrom.IsZero() {
+				t.Errorf("second %+v", second)
+			}
+			if want := []string{"With count = 3 instead of 5 it would fit now."}; !slices.Equal(e.Remedies, want) {
+				t.Errorf("%q, want %q", e.Remedies, want)
+			}
+			if e.Submitted.IsZero() || e.GPUIDLength == 0 {
+				t.Errorf("%+v", e)
+			}
+			if his := e.For(func(string) bool { return false }); his.Holders.Jobs[0].Job != model.Unseen || e.Holders.Jobs[0].Job != "default/known" {
+				t.Errorf("redacted %+v of %+v", his.Holders, e.Holders)
+			}
+		}
+		planned := bed.Gang{Name: "planned", Members: 4, GPUs: 2}.Job()
+		nomad.Canonicalize(planned)
+		if e, err := snapshot(w).Plan(planned); err != nil || e.Holders == nil || len(e.Holders.Jobs) != 2 || !strings.Contains(strings.Join(e.Remedies, " "), "With count = 1 instead of 4") {
+			t.Errorf("planned %+v, %v", e, err)
+		}
+		e, err := s.Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "known"})
+		if err != nil || len(e.Alternatives) != 1 || e.Alternatives[0].What != "the best now" || e.Alternatives[0].Cost <= 0 {
+			t.Errorf("known %+v, %v", e, err)
+		}
+	})
+}
+
+// So much of a GPU's id is shown that it is the only one.
+func TestIDLength(t *testing.T) {
+	t.Parallel()
+	for want, ids := range map[int][]string{
+		12: {"GPU-12345678-1", "GPU-22345678-1"},
+		14: {"GPU-12345678-1", "GPU-12345678-2", "GPU-12345678-2"},
+		15: {"GPU-12345678-1", "GPU-12345678-11"},
+	} {
+		if got := query.IDLength(ids); got != want {
+			t.Errorf("%q: %d, want %d", ids, got, want)
+		}
+	}
+}

@@ -1,0 +1,117 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
+	"github.com/nomad-pal/nomad-pal/placer/query"
+)
+
+// The map has racks by name; nodes without one in groups; nodes of one name told apart;
+// and for each GPU what it does, in the order in which its node lists them.
+func TestMap(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		t := w.T // of the bubble
+		for i := range 36 {
+			n := nomadtest.GPUNode(i, 2)
+			n.Name = fmt.Sprintf("n%02d", i)
+			delete(n.Meta, "rack")
+			switch i {
+			case 0, 1:
+				n.Meta["rack"] = "b"
+			case 2:
+				n.Meta["rack"], n.Name = "a", "n00"
+			}
+			w.Nomad.AddNode(n)
+		}
+		w.Quarantine("GPU-0-1")
+		w.Nomad.SetHealth(false, "GPU-1-1")
+		w.StartPlacer()
+		w.Submit(bed.Gang{Name: "all", Members: 34, GPUs: 2}) // two of the nodes lack a GPU
+		w.Submit(bed.Gang{Name: "one", GPUs: 1})
+		w.ExpectRunning("all", time.Minute)
+		w.ExpectRunning("one", time.Minute)
+		s := snapshot(w)
+		m := s.Map()
+		var racks []string
+		for _, r := range m.Racks {
+			racks = append(racks, fmt.Sprintf("%s/%s %d: %s", r.Datacenter, r.Name, len(r.Nodes), r.Nodes[0].Name))
+		}
+		want := []string{"dc1/no rack (n03 …) 32: n03", "dc1/no rack (n35 …) 1: n35", "dc1/a 1: n00 (00000003)", "dc1/b 2: n00"}
+		if d := cmp.Diff(want, racks); d != "" {
+			t.Errorf("racks (-want +got):\n%s", d)
+		}
+		if len(m.Cells) != 72 {
+			t.Fatalf("%d cells", len(m.Cells))
+		}
+		at := 0
+		for _, r := range m.Racks {
+			for _, n := range r.Nodes {
+				for i := range n.GPUs {
+					found := s.SomeGPUs(query.GPUFilter{Nodes: []string{n.Name}})
+					g := found[i%len(found)]
+					for _, other := range found { // n00 is the name of two
+						if other.Index == i && (n.Name != "n00" || strings.HasPrefix(other.ID, "GPU-0-")) {
+							g = other
+						}
+					}
+					c := m.Cells[at]
+					if (c&query.CellAllocated != 0) != (g.Job != "") || (c&query.CellUnhealthy == query.CellUnhealthy) != !g.Healthy || (c&query.CellUnhealthy == query.CellQuarantined) != (g.Quarantine != nil) {
+						t.Errorf("cell %d is %b, GPU %s: %+v", at, c, g.ID, g)
+					}
+					at++
+				}
+			}
+		}
+		trouble := s.SomeGPUs(query.GPUFilter{Trouble: true})
+		if len(trouble) != 2 || trouble[0].ID != "GPU-0-1" || trouble[1].ID != "GPU-1-1" {
+			t.Errorf("in trouble: %+v", trouble)
+		}
+		if got := s.SomeGPUs(query.GPUFilter{Job: "default/one"}); len(got) != 1 {
+			t.Errorf("GPUs of the job: %+v", got)
+		}
+	})
+}
+
+// A GPU whose node takes no jobs is unavailable: it is not quarantined, and counted so
+// nowhere.
+func TestGPUStates(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		t := w.T // of the bubble
+		w.AddNodes(2, 4)
+		w.Quarantine("GPU-0-1")
+		w.Nomad.SetHealth(false, "GPU-0-0")
+		p := w.StartPlacer()
+		w.Submit(bed.Gang{Name: "one", GPUs: 1})
+		w.ExpectRunning("one", time.Minute)
+		w.Nomad.SetEligible(bed.NodeID(1), false)
+		time.Sleep(time.Minute)
+		s := snapshot(w)
+		got := map[model.GPUState]int{}
+		for _, g := range s.GPUs() {
+			got[g.State]++
+		}
+		want := map[model.GPUState]int{model.GPUUnhealthy: 1, model.GPUQuarantined: 1, model.GPUAllocated: 1, model.GPUFree: 1, model.GPUUnavailable: 4}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("states (-want +got):\n%s", d)
+		}
+		if st := p.Status(); st.InTrouble != (model.GPUsInTrouble{Unhealthy: 1, Quarantined: 1}) || st.Allocated != 1 {
+			t.Errorf("counted: %+v, %d allocated", st.InTrouble, st.Allocated)
+		}
+		for i, c := range s.Map().Cells[4:] {
+			if c != query.CellUnavailable {
+				t.Errorf("cell %d of the node: %b", i, c)
+			}
+		}
+	})
+}

@@ -1,0 +1,30 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query
+
+import (
+	"testing"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+)
+
+// Three bits for each application class, 7 for that or slower, then the flags.
+func TestMapCell(t *testing.T) {
+	gpus := []pal.GPU{
+		{ID: "a", Classes: [pal.NumClasses]uint8{1, 2, 0, 200}},
+		{ID: "b", Unhealthy: true, Quarantined: true, Degraded: "slowed by heat"},
+	}
+	c, err := pal.NewCluster([]pal.Node{{ID: "n", Name: "n", Groups: []pal.DeviceGroup{{Name: "nvidia/gpu/X", GPUs: gpus}}}}, pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.SetTaken(0, true)
+	if got, want := mapCell(c, 0, model.GPUAllocated), 1|2<<3|7<<9|CellAllocated; got != want {
+		t.Errorf("measured and allocated: %b, want %b", got, want)
+	}
+	if got, want := mapCell(c, 1, model.GPUUnhealthy), CellUnhealthy|CellDegraded; got != want {
+		t.Errorf("in trouble: %b, want %b", got, want)
+	}
+}

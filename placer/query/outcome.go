@@ -1,0 +1,106 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/failure"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// Outcome is how a job ended, in Nomad's words.
+type Outcome struct {
+	// Status is complete, failed or stopped.
+	Status string `json:"status"`
+	// At is when the last member ended, or the job was stopped; zero if Nomad keeps
+	// nothing to tell by.
+	At time.Time `json:"at,omitzero"`
+	// Reason is what Nomad tells of the members: exit code, signal, how many are complete.
+	Reason string `json:"reason"`
+}
+
+// OutcomeOf is how a job ended, by the last allocation for each of its members.
+func OutcomeOf(s *nomad.State, st gang.Observed) *Outcome {
+	last := map[string]*nomad.Alloc{}
+	for _, a := range s.AllocsOf(st.Key) {
+		if was := last[a.Name]; was == nil || a.CreateIndex > was.CreateIndex {
+			last[a.Name] = a
+		}
+	}
+	groups := groupsWithGPUs(st.Job)
+	var failed *nomad.Alloc
+	complete, at := 0, time.Time{}
+	for _, a := range last {
+		if !groups[a.Group] {
+			continue
+		}
+		if ended := endOf(a); ended.After(at) {
+			at = ended
+		}
+		switch {
+		case a.Client == api.AllocClientStatusComplete && a.Desired == api.AllocDesiredStatusRun:
+			complete++
+		case a.Client == api.AllocClientStatusFailed || a.Client == api.AllocClientStatusLost:
+			if failed == nil || endOf(a).Before(endOf(failed)) || endOf(a).Equal(endOf(failed)) && a.ID < failed.ID {
+				failed = a
+			}
+		}
+	}
+	o := &Outcome{Status: "failed", At: at, Reason: fmt.Sprintf("%d of %d members are complete", complete, st.Want)}
+	switch {
+	case complete >= st.Want:
+		o.Status = "complete"
+	case st.Job.Stop != nil && *st.Job.Stop:
+		o.Status, o.At = "stopped", time.Unix(0, *st.Job.SubmitTime)
+	}
+	if failed != nil && o.Status != "complete" {
+		f := failure.Diagnose(failed, s.OwnGPUs(failed), s.NodeName(failed.Node), s.Unhealthy())
+		o.Reason = fmt.Sprintf("%s on node %s; %s", f.Reason, f.Node, o.Reason)
+	}
+	return o
+}
+
+// endOf is when the last task of an allocation ended.
+func endOf(a *nomad.Alloc) (at time.Time) {
+	for _, t := range a.Tasks {
+		if t.FinishedAt.After(at) {
+			at = t.FinishedAt
+		}
+	}
+	if at.IsZero() {
+		at = time.Unix(0, a.ModifyTime)
+	}
+	return at
+}
+
+// membersSay says of a gang with pins how many of its members run.
+func membersSay(s *nomad.State, st gang.Observed) string {
+	complete, groups := 0, groupsWithGPUs(st.Job)
+	for _, a := range s.AllocsOf(st.Key) {
+		if groups[a.Group] && a.FinishedIn(st.Job) {
+			complete++
+		}
+	}
+	complete = min(complete, st.Have)
+	text := fmt.Sprintf("%d of %d members run", st.Have-complete, st.Want)
+	if complete > 0 {
+		text += fmt.Sprintf(", %d are complete", complete)
+	}
+	return text
+}
+
+// groupsWithGPUs are the groups whose members have GPUs.
+func groupsWithGPUs(job *api.Job) map[string]bool {
+	out := map[string]bool{}
+	for _, g := range job.TaskGroups {
+		out[*g.Name] = rewrite.GPUsPerMember(g) > 0
+	}
+	return out
+}

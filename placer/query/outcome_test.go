@@ -1,0 +1,60 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
+)
+
+// What has ended tells success from failure and from a stop, and when, and still when it
+// was submitted.
+func TestOutcomes(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		t := w.T // of the bubble
+		w.AddNodes(4, 4)
+		w.StartPlacer()
+		began := time.Now()
+		w.Submit(bed.Gang{Name: "works", Members: 2, Runs: 3 * time.Minute})
+		w.Submit(bed.Gang{Name: "half", Members: 2, Runs: 2 * time.Minute, Exit: 3, OneExit: true, Ungated: true})
+		w.Submit(bed.Gang{Name: "stopped", Members: 2})
+		w.Submit(bed.Gang{Name: "waited", GPUs: 8})
+		w.RunFor(10 * time.Minute)
+		for _, name := range []string{"stopped", "waited"} {
+			if err := w.Stop(nomadtest.Key{Namespace: "default", ID: name}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		stopped := time.Now()
+		w.RunFor(time.Minute)
+		s := snapshot(w)
+		for _, c := range []struct {
+			name, status, reason string
+			at                   time.Time
+		}{
+			{"works", "complete", "2 of 2 members are complete", began.Add(3 * time.Minute)},
+			{"half", "failed", `task "work" ended with exit code 3 on node `, began.Add(2 * time.Minute)},
+			{"stopped", "stopped", "0 of 2 members are complete", stopped},
+			{"waited", "stopped", "0 of 1 members are complete", stopped},
+		} {
+			e, err := s.Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: c.name})
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := e.Outcome
+			if e.State != gang.Ended || o == nil || o.Status != c.status || !strings.HasPrefix(o.Reason, c.reason) || e.Reason != o.Reason || o.At.Sub(c.at).Abs() > 10*time.Second {
+				t.Errorf("%s is %s: %+v (after %s)", c.name, e.State, o, o.At.Sub(began))
+			}
+			if e.Submitted.Sub(began).Abs() > time.Second {
+				t.Errorf("%s: submitted %s after it was", c.name, e.Submitted.Sub(began))
+			}
+		}
+	})
+}

@@ -1,0 +1,144 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// Plan says what would happen to a job if it were registered with a gate now:
+// whether it would start, where, or what it would wait for. The snapshot is used
+// up by it.
+func (s *Snapshot) Plan(job *api.Job) (*Explanation, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waits = nil
+	k := nomad.KeyOf(job)
+	now := s.m.Time.UnixNano()
+	planned := *job
+	planned.SubmitTime = &now
+	// A version later than all: members of earlier ones that have finished run anew.
+	later := uint64(math.MaxInt64)
+	planned.JobModifyIndex, planned.Version = &later, &later
+	e := &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Waiting, GPUIDLength: s.idLength()}
+	st, runs := s.running(k)
+	if t := s.m.Jobs[k]; t != nil && t.Nomad == gang.Waiting { // it keeps its place in the line
+		at := t.Submitted().UnixNano()
+		planned.SubmitTime, e.Submitted = &at, t.Submitted()
+	}
+	v, err := s.m.State.View(s.m.ViewOptions(s.m.Time), k)
+	if err != nil {
+		return nil, err
+	}
+	r, err := v.Request(&planned)
+	if err != nil {
+		e.State, e.Reason = gang.Rejected, "cannot be served: "+err.Error()
+		return e, nil
+	}
+	e.Mode, e.ClassFrom = string(r.Mode), v.ClassFrom(&planned)
+	d := s.explainOn(v.Cluster, r.Gang)
+	if !d.Placed && r.Elastic != nil {
+		d = s.explainOn(v.Cluster, r.Least())
+	}
+	if !d.Placed {
+		e.Obstacles = v.Obstacles(&planned)
+		model.Obstruct(&d, e.Obstacles)
+	}
+	e.Decision = &d
+	defer e.noteSize()
+	if runs {
+		e.again(st, job, d)
+		if t := s.m.Jobs[k]; t != nil {
+			e.Elastic = s.m.SizeOf(t)
+		}
+		return e, nil
+	}
+	t := &model.Tracked{Gang: gang.Gang{Observed: gang.Observed{Key: k, Job: &planned, Nomad: gang.Waiting}, Request: r}}
+	if after := r.Hints.After; after != "" {
+		e.Note = fmt.Sprintf("pal_after = %s: it starts once those have finished well; plan does not check that", after)
+	}
+	tradeoffs := s.tradeoffs(v.Cluster, r.Least(), sizeKey(r, "min")) // before the queue gives GPUs away
+	if s.ask(e, t, v, &d); e.State == gang.Starting || e.State == gang.Waiting {
+		e.Tradeoffs = tradeoffs
+	}
+	return e, nil
+}
+
+// ask has the queue say what would become of a planned gang, and fills in e.
+func (s *Snapshot) ask(e *Explanation, t *model.Tracked, v *nomad.View, d *pal.Decision) {
+	k := t.Key
+	s.m.Queue.Removed(model.Since(s.m.Time), k.String())
+	s.m.Jobs[k] = t
+	for _, e := range t.Step(gang.Sync{}, s.m.World()) {
+		s.m.Update(t, e)
+	}
+	e.Elastic = s.m.SizeOf(t)
+	starts := map[string]queue.Action{}
+	for _, a := range s.m.Queue.Decide(model.Since(s.m.Time), v.Cluster) {
+		if a.Kind == queue.Start {
+			starts[a.Job] = a
+		}
+	}
+	if a, ok := starts[k.String()]; ok {
+		e.State, e.Reason = gang.Starting, "would start now"
+		if s.activity.Idle() {
+			e.Reason = "would start if a placer were at work"
+		}
+		d.Placed, d.Reason, d.Chosen = true, "", pal.Describe(v.Cluster, t.Request.Gang, a.Placement)
+		if n := len(a.Placement.GPUs()); n != d.Demand { // an elastic gang, of a size between
+			d.Demand, d.Walk, d.WalkOmitted, d.Packed = n, nil, 0, nil
+		}
+		e.Obstacles = nil
+		return
+	}
+	if w := s.waitsOf(v.Cluster)[k.String()]; w != nil {
+		e.waits(w)
+		e.State, e.Reason = t.Shown(w), "would wait: "+cmp.Or(d.Reason, strings.TrimPrefix(w.Why(), "waits: "))
+		if e.State == gang.Waiting {
+			e.Holders, e.Remedies = s.holders(t.Request.Least(), k), s.remedies(t.Request)
+		}
+		if e.State == gang.Unschedulable {
+			e.Reason = "would never start on this cluster: " + cmp.Or(d.Reason, w.Why())
+			e.neverRuns(v, t.Job)
+		}
+	}
+}
+
+// running is where a job stands whose gang the placer has placed; ok is false for any
+// other.
+func (s *Snapshot) running(k nomad.JobKey) (st gang.Observed, ok bool) {
+	job := s.m.State.Jobs[k]
+	if job == nil {
+		return st, false
+	}
+	st = s.m.Observed(job)
+	return st, (st.Nomad == gang.Running || st.Nomad == gang.Starting || st.Nomad == gang.Resubmitted) && len(st.Members) > 0
+}
+
+// again says what running a job's file would do while its gang runs: see
+// [gang.Resubmitted].
+func (e *Explanation) again(st gang.Observed, job *api.Job, d pal.Decision) {
+	e.State, e.Obstacles = gang.Running, nil
+	switch {
+	case gang.SameRequests(st.Job, job):
+		e.Reason = fmt.Sprintf("runs on %d GPUs, and would keep them; the diff of nomad-pal plan says which of its tasks Nomad would restart", st.Holds())
+		e.Decision = nil
+	case d.Placed:
+		e.State = gang.Starting
+		e.Reason = fmt.Sprintf("runs on %d GPUs, and asks for others: its members would be stopped and start anew, as a whole", st.Holds())
+	default:
+		e.Reason = fmt.Sprintf("runs on %d GPUs, and would run on as it is: what it asks for now does not fit: %s", st.Holds(), d.Reason)
+	}
+}

@@ -1,0 +1,60 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+)
+
+// Whoever cannot see a namespace finds no name of it in what a job waits for, in
+// fields or in words; the rest is as it was.
+func TestRedaction(t *testing.T) {
+	t.Parallel()
+	mine := model.Sees(func(namespace string) bool { return namespace == "mine" })
+	all := model.Sees(func(string) bool { return true })
+	for _, c := range []struct {
+		name string
+		wait queue.Wait
+		want string // to who sees his own
+	}{
+		{"kept for another", queue.Wait{Reason: queue.ReasonReserved, Free: 2, Ahead: "theirs/secret"}, "waits: the 2 free GPUs are kept for " + model.Unseen + ", which goes first"},
+		{"kept for his own", queue.Wait{Reason: queue.ReasonReserved, Free: 2, Ahead: "mine/first"}, "waits: the 2 free GPUs are kept for mine/first, which goes first"},
+		{"stopping some", queue.Wait{Reason: queue.ReasonStopping, Stopping: []string{"theirs/secret", "mine/old"}}, "waits until " + model.Unseen + ", mine/old have stopped for it"},
+		{"nobody", queue.Wait{Reason: queue.ReasonGPUs, GPUs: 4, Free: 1}, "waits: it needs 4 GPUs, 1 are free"},
+		{"a name that is none", queue.Wait{Reason: queue.ReasonReserved, Ahead: "secret"}, "waits: the 0 free GPUs are kept for " + model.Unseen + ", which goes first"},
+	} {
+		var j model.JobStatus
+		j.Wait(&model.Wait{Wait: c.wait})
+		e := Explanation{Reason: "would wait: " + strings.TrimPrefix(c.wait.Why(), "waits: ")}
+		e.waits(&model.Wait{Wait: c.wait})
+		if got := j.For(all); got.Reason != j.Reason && c.wait.Ahead != "secret" {
+			t.Errorf("%s: who sees all reads %q", c.name, got.Reason)
+		}
+		got := j.For(mine)
+		if got.Reason != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got.Reason, c.want)
+		}
+		his := e.For(mine)
+		if want := "would wait: " + strings.TrimPrefix(c.want, "waits: "); his.Reason != want || his.Wait.Why() != c.want {
+			t.Errorf("%s: explained %q, %q", c.name, his.Reason, his.Wait.Why())
+		}
+		if e.Wait.Ahead != c.wait.Ahead || strings.Join(e.Wait.Stopping, " ") != strings.Join(c.wait.Stopping, " ") {
+			t.Errorf("%s: the snapshot's own explanation has changed", c.name)
+		}
+	}
+	g := GPU{Job: "theirs/secret", Quarantine: &model.Quarantine{Reason: "task secret failed", Strikes: 2}}
+	if got := g.For(mine, false); got.Job != model.Unseen || strings.Contains(got.Quarantine.Reason, "secret") || got.Quarantine.Strikes != 2 || !strings.Contains(g.Quarantine.Reason, "secret") {
+		t.Errorf("%+v", got)
+	}
+	if got := g.For(all, true); got.Job != g.Job || got.Quarantine.Reason != g.Quarantine.Reason {
+		t.Errorf("to an operator: %+v", got)
+	}
+	if got := (GPU{}).For(mine, false); got.Job != "" {
+		t.Errorf("a free GPU: %+v", got)
+	}
+}

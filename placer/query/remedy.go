@@ -1,0 +1,152 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// What would have to change of a job that could never run here.
+
+// remedy is a change of the job, and what it is in words.
+type remedy struct {
+	Changes
+	text string // "with 4 instead of 8 GPUs for each member"
+}
+
+// neverRuns says of an explanation what would have to change, each by itself or, if that is
+// not enough, two at a time. What only stands in the way now is beside the point.
+func (e *Explanation) neverRuns(v *nomad.View, job *api.Job) {
+	e.Obstacles = slices.DeleteFunc(e.Obstacles, func(o nomad.Obstacle) bool { return o.Now })
+	e.Decision.Walk, e.Decision.WalkOmitted = nil, 0
+	author := rewrite.Author(job)
+	all := remedies(v, author)
+	found := slices.DeleteFunc(slices.Clone(all), func(r remedy) bool { return !couldRun(v, author, r.Changes) })
+	if len(found) == 0 {
+		found = pairs(v, author, all)
+	}
+	for _, r := range found {
+		e.Remedies = append(e.Remedies, fmt.Sprintf("It could run %s (%s).", r.text, r.Changes))
+	}
+	if len(found) > 0 {
+		e.Try = found[0].Changes.String()
+		return
+	}
+	for _, o := range e.Obstacles {
+		e.Remedies = append(e.Remedies, fmt.Sprintf("No change of numbers, models or constraints lets it run: %s.", o))
+	}
+}
+
+// couldRun says whether a changed job could run on the cluster if that were idle.
+func couldRun(v *nomad.View, job *api.Job, c Changes) bool {
+	changed, ok := c.of(job)
+	if !ok {
+		return false
+	}
+	r, err := v.Request(changed)
+	if err != nil {
+		return false
+	}
+	never, _ := pal.WhyNot(v.Cluster, r.Least())
+	return !never && model.Barred(v.Obstacles(changed)) == ""
+}
+
+// pairs are the first two changes that help together.
+func pairs(v *nomad.View, job *api.Job, all []remedy) []remedy {
+	for i, a := range all {
+		for _, b := range all[i+1:] {
+			both := remedy{Changes{}, a.text + " and " + b.text}
+			for _, c := range []Changes{a.Changes, b.Changes} {
+				for k, value := range c {
+					both.Changes[k] = value
+				}
+			}
+			if len(both.Changes) == len(a.Changes)+len(b.Changes) && couldRun(v, job, both.Changes) {
+				return []remedy{both}
+			}
+		}
+	}
+	return nil
+}
+
+// remedies are the changes that may help: those that cost the job nothing first.
+func remedies(v *nomad.View, job *api.Job) (out []remedy) {
+	add := func(key, value, text string, args ...any) {
+		out = append(out, remedy{Changes{key: value}, fmt.Sprintf(text, args...)})
+	}
+	if h, err := rewrite.ParseHints(job); err == nil && h.Locality != 0 {
+		add("pal_locality", "", "without pal_locality = %s", h.Locality)
+	}
+	if !slices.Contains(job.Datacenters, "*") {
+		add("datacenters", "*", "in any datacenter instead of %s", strings.Join(job.Datacenters, ", "))
+	}
+	if job.NodePool != nil && *job.NodePool != "all" {
+		add("node_pool", "all", "in any node pool instead of %s", *job.NodePool)
+	}
+	seen := map[string]bool{}
+	for _, cs := range constraintsOf(job) {
+		for _, c := range *cs {
+			if !seen[subject(c)] {
+				seen[subject(c)] = true
+				add("without", subject(c), "without its constraint on %s", subject(c))
+			}
+		}
+	}
+	several := 0
+	for _, g := range job.TaskGroups {
+		if rewrite.GPUsPerMember(g) > 0 {
+			several++
+		}
+	}
+	for _, g := range job.TaskGroups {
+		key, of := func(what string) string { return what }, ""
+		if several > 1 {
+			key, of = func(what string) string { return *g.Name + "." + what }, fmt.Sprintf(" of group %q", *g.Name)
+		}
+		task, device, err := gpuTask(g)
+		if err != nil {
+			continue
+		}
+		if rewrite.NamesModel(device.Name) {
+			add(key("device"), "nvidia/gpu", "on any model of GPU instead of %s%s", device.Name, of)
+		}
+		most := v.Largest()
+		for _, r := range []struct {
+			what, unit string
+			has        *int
+			most       int
+		}{{"cpu", "MHz of CPU", task.Resources.CPU, most.CPU}, {"memory", "MB of memory", task.Resources.MemoryMB, most.MemoryMB}} {
+			if r.has != nil && *r.has > r.most && r.most > 0 {
+				add(key(r.what), fmt.Sprint(r.most), "with %d instead of %d %s for each member%s", r.most, *r.has, r.unit, of)
+			}
+		}
+		fewer(v, job, key("gpus"), rewrite.GPUs(device), add, "with %d instead of %d GPUs for each member"+of)
+		if is, elastic := rewrite.ElasticOf(job); elastic {
+			fewer(v, job, "min", is.Least, add, "with a min of %d instead of %d members")
+		} else {
+			fewer(v, job, key("count"), rewrite.Members(g), add, "with %d instead of %d members"+of)
+		}
+	}
+	return out
+}
+
+// fewer adds the largest smaller number that helps, or the smallest that does not by
+// itself.
+func fewer(v *nomad.View, job *api.Job, key string, now int, add func(key, value, text string, args ...any), text string) {
+	if now < 2 {
+		return
+	}
+	n := sort.Search(now-1, func(i int) bool { return !couldRun(v, job, Changes{key: fmt.Sprint(i + 1)}) })
+	add(key, fmt.Sprint(max(n, 1)), text, max(n, 1), now)
+}

@@ -1,0 +1,134 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
+	"github.com/nomad-pal/nomad-pal/placer/query"
+)
+
+// Of a job that can never run it is said what would have to change, planned or waiting,
+// each in a form that -what-if takes and that then could run; and nothing of what is only
+// in the way now.
+func TestNeverRuns(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		t := w.T // of the bubble
+		w.AddNodes(3, 4)
+		w.StartPlacer()
+		w.Submit(bed.Gang{Name: "busy", Members: 2, GPUs: 4, Runs: time.Hour})
+		w.ExpectRunning("busy", 10*time.Second)
+		on := func(left, right string) func(*api.Job) {
+			return func(j *api.Job) {
+				j.Constraints = append(j.Constraints, &api.Constraint{LTarget: left, Operand: "=", RTarget: right})
+			}
+		}
+		resources := func(j *api.Job) *api.Resources { return j.TaskGroups[0].Tasks[0].Resources }
+		for _, c := range []struct {
+			gang bed.Gang
+			want string
+			try  string
+		}{
+			{bed.Gang{Name: "members", Members: 64, GPUs: 4}, "It could run with 3 instead of 64 members (count=3).", "count=3"},
+			{bed.Gang{Name: "gpus", Members: 2, GPUs: 8}, "It could run with 4 instead of 8 GPUs for each member (gpus=4).", "gpus=4"},
+			{bed.Gang{Name: "near", Members: 3, GPUs: 2, Meta: map[string]string{"pal_locality": "node"}},
+				"It could run without pal_locality = node (pal_locality=). It could run with 1 instead of 2 GPUs for each member (gpus=1). It could run with 2 instead of 3 members (count=2).", "pal_locality="},
+			{bed.Gang{Name: "rack", Change: on("${meta.rack}", "r9")}, "It could run without its constraint on ${meta.rack} (without=${meta.rack}).", "without=${meta.rack}"},
+			{bed.Gang{Name: "model", Change: func(j *api.Job) { resources(j).Devices[0].Name = "nvidia/gpu/H100" }},
+				"It could run on any model of GPU instead of nvidia/gpu/H100 (device=nvidia/gpu).", "device=nvidia/gpu"},
+			{bed.Gang{Name: "pool", Change: func(j *api.Job) { pool := "other"; j.NodePool = &pool }},
+				"It could run in any node pool instead of other (node_pool=all).", "node_pool=all"},
+			{bed.Gang{Name: "two", GPUs: 8, Change: on("${meta.rack}", "r9")},
+				"It could run without its constraint on ${meta.rack} and with 1 instead of 8 GPUs for each member (gpus=1,without=${meta.rack}).", "gpus=1,without=${meta.rack}"},
+			{bed.Gang{Name: "driver", Change: func(j *api.Job) { j.TaskGroups[0].Tasks[0].Driver = "docker" }},
+				"No change of numbers, models or constraints lets it run: missing drivers: docker (3 of 3 nodes).", ""},
+		} {
+			job := c.gang.Job()
+			nomad.Canonicalize(job)
+			planned, err := snapshot(w).Plan(job)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.Submit(c.gang)
+			w.RunFor(3 * time.Second)
+			waits, err := snapshot(w).Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: c.gang.Name})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for how, e := range map[string]*query.Explanation{"planned": planned, "waits": waits} {
+				if got := strings.Join(e.Remedies, " "); e.State != gang.Unschedulable || got != c.want || e.Try != c.try {
+					t.Errorf("%s %s is %s: %q, try %q", c.gang.Name, how, e.State, got, e.Try)
+				}
+				for _, o := range e.Obstacles {
+					if o.Now {
+						t.Errorf("%s %s: %s is beside the point", c.gang.Name, how, o)
+					}
+				}
+			}
+			if c.try == "" {
+				continue
+			}
+			changes, err := query.ParseChanges(c.try)
+			if err == nil {
+				err = changes.Apply(job)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e, err := snapshot(w).Plan(job); err != nil || e.State != gang.Starting && e.State != gang.Waiting {
+				t.Errorf("%s with %s: %+v, %v", c.gang.Name, c.try, e, err)
+			}
+		}
+	})
+}
+
+// What would help is told by the queue's own rule: a GPU that is too slow for the gang is
+// none that it would fit on, as long as it could run without it.
+func TestAnswersLeaveOutOutliers(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		t := w.T // of the bubble
+		for n := range 2 {
+			node := nomadtest.GPUNode(n, 4)
+			var ms []attr.Measurement
+			for k := range 4 {
+				took := 1.0
+				if n == 0 && k == 3 {
+					took = 3
+				}
+				ms = append(ms, attr.Measurement{GPU: fmt.Sprintf("GPU-%d-%d", n, k), Times: map[pal.AppClass]float64{pal.ClassA: took}})
+			}
+			scores, file := attr.FormatMeasurements(ms), attr.ReferenceFile
+			node.NodeResources.Devices[0].Attributes[attr.Scores] = &api.Attribute{StringVal: &scores}
+			node.NodeResources.Devices[0].Attributes[attr.Reference] = &api.Attribute{StringVal: &file}
+			w.Nomad.AddNode(node)
+		}
+		w.StartPlacer()
+		classA := map[string]string{"pal_class": "A"}
+		w.Submit(bed.Gang{Name: "busy", GPUs: 4, Runs: time.Hour, Meta: classA})
+		w.ExpectRunning("busy", 10*time.Second)
+		for _, g := range []bed.Gang{{Name: "one", GPUs: 4, Meta: classA}, {Name: "two", Members: 2, GPUs: 2, Meta: classA}} {
+			job := g.Job()
+			nomad.Canonicalize(job)
+			e, err := snapshot(w).Plan(job)
+			if err != nil || e.State != gang.Waiting || e.Decision.Candidates.Outliers != 1 || e.Decision.Candidates.Free != 3 ||
+				!strings.Contains(e.Reason, "3 of the 8 that match are free (4 allocated, 0 unhealthy, 0 quarantined, 1 too slow)") {
+				t.Errorf("%s: %+v of %+v, %v", g.Name, e, e.Decision, err)
+			}
+			if want := map[string]string{"one": "", "two": "With count = 1 instead of 2 it would fit now."}[g.Name]; strings.Join(e.Remedies, " ") != want {
+				t.Errorf("%s: %q", g.Name, e.Remedies)
+			}
+		}
+	})
+}

@@ -1,0 +1,192 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
+	"github.com/nomad-pal/nomad-pal/placer/query"
+)
+
+// What will not start as things are says so, in its own word, in the placer's
+// status and in a snapshot alike, stands behind what waits, and holds nobody up.
+func TestTrueStates(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		t := w.T // of the bubble
+		w.AddNodes(2, 4)
+		p := w.StartPlacer()
+		w.Submit(bed.Gang{Name: "huge", Members: 10, GPUs: 8})
+		w.Submit(bed.Gang{Name: "wide", Members: 1, GPUs: 5})
+		w.Submit(bed.Gang{Name: "hungry", Change: func(j *api.Job) {
+			memory := 1 << 30
+			j.TaskGroups[0].Tasks[0].Resources.MemoryMB = &memory
+		}})
+		w.Submit(bed.Gang{Name: "docker", Change: func(j *api.Job) { j.TaskGroups[0].Tasks[0].Driver = "docker" }})
+		w.Submit(bed.Gang{Name: "mistaken", Meta: map[string]string{"pal_class": "Z"}})
+		w.Submit(bed.Gang{Name: "broken", Members: 2, Change: func(j *api.Job) {
+			j.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", "sleep 1; [ $NOMAD_ALLOC_INDEX = 0 ] && exit 3; sleep infinity"}
+		}})
+		w.RunFor(2 * time.Minute)
+		w.Submit(bed.Gang{Name: "alone", Reschedules: 1, Runs: time.Second, Exit: 3})
+		w.RunFor(2 * time.Minute)
+		w.Submit(bed.Gang{Name: "runs", Members: 2, GPUs: 4, Runs: time.Hour})
+		w.ExpectRunning("runs", 10*time.Second)
+		w.Submit(bed.Gang{Name: "foreign", Members: 1, GPUs: 1, Ungated: true})
+		w.Submit(bed.Gang{Name: "waits", Members: 2, GPUs: 4})
+		w.RunFor(3 * time.Second)
+		want := map[string]string{
+			"huge":     "unschedulable 0: needs 80 GPUs, the cluster has 8 that match: fewer than 8 GPUs of one model (2 of 2 nodes)",
+			"wide":     `unschedulable 0: group "workers" needs 1 × 5 GPUs of one model, each 5 on one node; an idle cluster has room for 0: fewer than 5 GPUs of one model (2 of 2 nodes)`,
+			"hungry":   `unschedulable 0: no node could take a member of group "workers", even if it were idle: nodes have less than 1073741824 MB of memory (2 of 2 nodes)`,
+			"docker":   "unschedulable 0: needs 1 GPUs, the cluster has 0 that match: missing drivers: docker (2 of 2 nodes)",
+			"mistaken": `rejected 0: cannot be served: meta pal_class = "Z" of the job: application class "Z" is unknown (one of A, B, C, D)`,
+			"broken":   `failed 0: given up after 3 tries: task "work" ended with exit code 3. Mend it and run it again`,
+			"runs":     "running 0: ",
+			"waits":    "waiting 1: waits: it needs 8 GPUs, 0 are free",
+		}
+		for from, jobs := range map[string][]model.JobStatus{"status": p.Status().Jobs, "snapshot": snapshot(w).Jobs()} {
+			got := map[string]string{}
+			for _, j := range jobs {
+				got[j.Job] = fmt.Sprintf("%s %d: %s", j.State, j.Position, j.Reason)
+			}
+			for job, text := range want {
+				if got[job] != text {
+					t.Errorf("%s: %s is %q, want %q", from, job, got[job], text)
+				}
+			}
+		}
+		s := snapshot(w)
+		for _, j := range s.Jobs() {
+			if e, err := s.Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: j.Job}); err != nil || e.State != j.State {
+				t.Errorf("%s is %s in the queue; explain: %s, %q, %v", j.Job, j.State, e.State, e.Reason, err)
+			}
+		}
+		for job, phase := range map[string]gang.State{"huge": gang.Unschedulable, "mistaken": gang.Rejected, "broken": gang.Failed, "waits": gang.Waiting} {
+			e, err := s.Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: job})
+			if err != nil || e.State != phase {
+				t.Errorf("explain %s: %+v, %v, want %s", job, e, err, phase)
+			}
+		}
+		e, err := s.Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "broken"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tries := map[int]string{}
+		for _, f := range e.Failures {
+			if f.ExitCode == 3 {
+				tries[f.Try] = f.Node + " " + strings.Join(f.GPUs, " ")
+			}
+			if f.Node == "" || len(f.GPUs) == 0 || f.Alloc == "" {
+				t.Errorf("failure %+v", f)
+			}
+		}
+		if len(tries) != 3 || tries[1] == tries[2] || tries[2] == tries[3] {
+			t.Errorf("tries %v of %+v, want three on different GPUs", tries, e.Failures)
+		}
+		planned := bed.Gang{Name: "planned", Members: 20, GPUs: 4}.Job()
+		nomad.Canonicalize(planned)
+		if e, err := s.Plan(planned); err != nil || e.State != gang.Unschedulable {
+			t.Errorf("plan: %+v, %v", e, err)
+		}
+	})
+}
+
+// A job that Nomad placed alone shows the GPUs that it holds.
+func TestNativeHolds(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(1, 4)
+		w.StartPlacer()
+		w.Submit(bed.Gang{Name: "foreign", Members: 1, GPUs: 3, Ungated: true})
+		w.RunFor(5 * time.Second)
+		s := snapshot(w)
+		if jobs := s.Jobs(); len(jobs) != 1 || jobs[0].State != gang.Native || jobs[0].GPUs != 3 {
+			w.T.Errorf("%+v", jobs)
+		}
+		e, err := s.Explain(w.T.Context(), nomad.JobKey{Namespace: "default", ID: "foreign"})
+		if err != nil || !strings.HasPrefix(e.Reason, "placed by Nomad alone on 3 GPUs") {
+			w.T.Errorf("%+v, %v", e, err)
+		}
+	})
+}
+
+// A gang that waits for closer GPUs says until when at most; the clock does not
+// move that.
+func TestHopesUntil(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(2, 4)
+		p := w.StartPlacer()
+		defer beating(w, "agent", p.Vitals)()
+		for i := range 2 {
+			w.Submit(bed.Gang{Name: fmt.Sprint("half-", i), GPUs: 2, Runs: 10 * time.Hour, Change: func(j *api.Job) {
+				j.Constraints = append(j.Constraints, &api.Constraint{LTarget: "${node.unique.name}", Operand: "=", RTarget: fmt.Sprint("node-", i)})
+			}})
+		}
+		w.RunFor(5 * time.Second)
+		submitted := time.Now()
+		w.Submit(bed.Gang{Name: "near", Members: 2, GPUs: 2, Meta: map[string]string{"pal_locality_wait": "20m"}})
+		for range 3 {
+			w.RunFor(5 * time.Minute)
+			e, err := snapshot(w).Explain(w.T.Context(), nomad.JobKey{Namespace: "default", ID: "near"})
+			if err != nil || e.Wait == nil || e.Wait.Reason != queue.ReasonLocality || e.StartTo.Sub(submitted.Add(20*time.Minute)).Abs() > 5*time.Second {
+				w.T.Errorf("%v: %+v, %v", time.Since(submitted), e, err)
+			}
+		}
+		w.ExpectRunning("near", 6*time.Minute)
+	})
+}
+
+// snapshot is the cluster as the commands see it.
+func snapshot(w *bed.World) *query.Snapshot {
+	w.T.Helper()
+	c, err := nomad.NewClient(w.Nomad.Config("command", ""), "")
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	s, err := placer.ReadSnapshot(w.T.Context(), c)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return s
+}
+
+// What counts against a job beside its own words is told: that its namespace's
+// estimates have proved wrong, and what its fair share goes by.
+func TestExplainsTrust(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
+		c.Queue.FairShare, c.Queue.Tenants = true, map[string]queue.Tenant{"default": {Weight: 2}}
+	}}, func(w *bed.World) {
+		t := w.T // of the bubble
+		w.AddNodes(1, 4)
+		w.StartPlacer()
+		for i := range 4 {
+			w.Submit(bed.Gang{Name: fmt.Sprint("bold-", i), Runs: 10 * time.Minute, Meta: map[string]string{"pal_duration": "1m"}})
+		}
+		w.RunFor(12 * time.Minute)
+		w.Submit(bed.Gang{Name: "runs", GPUs: 4, Runs: time.Hour})
+		w.ExpectRunning("runs", 10*time.Second)
+		w.Submit(bed.Gang{Name: "next", GPUs: 4, Meta: map[string]string{"pal_duration": "1m"}})
+		w.RunFor(2 * time.Minute) // until what was learned is stored
+		e, err := snapshot(w).Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "next"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"pal_duration = 1m is taken for 10m: jobs of namespace default have run 10 times as long as they said",
+			"fair share: tenant default has used 0.8 GPU hours, 1 times its share (what was used 7 days ago counts half), and has 4 GPUs at work"} {
+			if !strings.Contains(e.Note, want) {
+				t.Errorf("note %q lacks %q", e.Note, want)
+			}
+		}
+	})
+}

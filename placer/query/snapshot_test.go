@@ -1,0 +1,51 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query
+
+import (
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// Whoever asks for the decision on a gang that has just been placed waits for it,
+// and for nothing that is not about to come.
+func TestRecordToCome(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	old, last := &gang.Record{JobModifyIndex: 10}, &gang.Record{JobModifyIndex: 20}
+	pinned := rewrite.Pins{Groups: []rewrite.GroupPins{{}}}
+	for _, c := range []struct {
+		name   string
+		record *gang.Record
+		phase  gang.State
+		pins   rewrite.Pins
+		placed time.Duration // before began
+		waited time.Duration
+		want   bool
+	}{
+		{name: "moved a moment ago", record: old, phase: gang.Running, pins: pinned, want: true},
+		{name: "placed a moment ago", phase: gang.Running, pins: pinned, want: true},
+		{name: "ended at once", phase: gang.Ended, pins: pinned, want: true},
+		{name: "there", record: last, phase: gang.Running, pins: pinned},
+		{name: "its members are not there", record: old, phase: gang.Starting, pins: pinned},
+		{name: "not ours to place", phase: gang.Native},
+		{name: "no pins", phase: gang.Running},
+		{name: "placed long ago", record: old, phase: gang.Running, pins: pinned, placed: 2 * RecordComes},
+		{name: "never written", phase: gang.Running, pins: pinned, waited: 2 * RecordComes},
+		{name: "never written, by a clock that is ahead", phase: gang.Running, pins: pinned, placed: -time.Hour, waited: 2 * RecordComes},
+		{name: "by a clock that is ahead", phase: gang.Running, pins: pinned, placed: -time.Hour, want: true},
+	} {
+		job, index, at := &api.Job{}, uint64(20), began.Add(-c.placed).UnixNano()
+		job.JobModifyIndex, job.SubmitTime = &index, &at
+		st := gang.Observed{Job: job, Nomad: c.phase, Pins: c.pins}
+		if got := recordToCome(c.record, st, began, began.Add(c.waited)); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,94 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
+)
+
+// note is what explain notes of a job.
+func note(w *bed.World, k nomad.JobKey) string {
+	w.T.Helper()
+	e, err := snapshot(w).Explain(w.T.Context(), k)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return e.Note
+}
+
+// What a namespace has used counts against it, also where another placer counted it,
+// and nothing of it runs any more.
+func TestFairShareOutlivesThePlacer(t *testing.T) {
+	for _, end := range []string{"stop", "kill"} {
+		t.Run(end, func(t *testing.T) {
+			bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.FairShare = true }}, func(w *bed.World) {
+				w.AddNodes(1, 4)
+				first := w.StartPlacer()
+				w.Submit(bed.Gang{Name: "long", Namespace: "research", GPUs: 4, Runs: 10 * time.Hour})
+				if w.RunFor(10*time.Hour + 30*time.Second); end == "stop" {
+					first.Stop() // and writes down what it has counted since the last time
+				} else {
+					w.RunFor(10 * time.Minute)
+					first.Kill()
+				}
+				w.Submit(bed.Gang{Name: "busy", Namespace: "other", GPUs: 4, Runs: time.Minute})
+				w.StartPlacer()
+				w.RunFor(20 * time.Second)
+				w.Submit(bed.Gang{Name: "again", Namespace: "research", GPUs: 4, Runs: time.Hour})
+				w.RunFor(10 * time.Second)
+				w.Submit(bed.Gang{Name: "first", Namespace: "ops", GPUs: 4, Runs: time.Hour})
+				w.RunFor(10 * time.Second)
+				got := note(w, nomad.JobKey{Namespace: "research", ID: "again"})
+				if want := "fair share: tenant research has used 39."; !strings.Contains(got, want) {
+					w.T.Errorf("note %q lacks %q", got, want)
+				}
+				w.RunFor(time.Minute)
+				if held := w.GPUs(nomadtest.Key{Namespace: "ops", ID: "first"}); len(held) != 4 {
+					w.T.Errorf("the tenant that has used less holds %d GPUs", len(held))
+				}
+			})
+		})
+	}
+}
+
+// Quota that is lent comes back by stopping gangs that allow it; explain says how
+// tenants stand.
+func TestReclaim(t *testing.T) {
+	limit := 4
+	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
+		c.Queue.Tenants = map[string]queue.Tenant{"lab/research": {Quota: 4}, "lab/ops": {Quota: 4, BorrowingLimit: &limit}}
+	}}, func(w *bed.World) {
+		w.AddNodes(2, 4)
+		w.StartPlacer()
+		may := map[string]string{"pal_preempt": "true"}
+		w.Submit(bed.Gang{Name: "borrows-1", Namespace: "ops", GPUs: 4, Runs: 10 * time.Hour, Meta: may})
+		w.Submit(bed.Gang{Name: "borrows-2", Namespace: "ops", GPUs: 4, Runs: 10 * time.Hour, Meta: may})
+		w.RunFor(10 * time.Minute)
+		w.Submit(bed.Gang{Name: "third", Namespace: "ops", GPUs: 1})
+		w.RunFor(10 * time.Second)
+		if got, want := note(w, nomad.JobKey{Namespace: "ops", ID: "third"}), "tenant lab/ops holds 8 GPUs, 4 of them borrowed beyond its quota of 4 and may hold 8"; got != want {
+			w.T.Errorf("note %q, want %q", got, want)
+		}
+		w.Submit(bed.Gang{Name: "mine", Namespace: "research", GPUs: 4, Runs: time.Hour})
+		w.RunFor(time.Minute)
+		if held := w.GPUs(nomadtest.Key{Namespace: "research", ID: "mine"}); len(held) != 4 {
+			w.T.Errorf("a gang within quota holds %d GPUs:\n%s", len(held), w.Log())
+		}
+		var names []string
+		for _, u := range snapshot(w).Tenants(func(ns string) bool { return ns == "ops" }) {
+			names = append(names, u.Tenant+" "+strings.Join(u.Namespaces, ","))
+		}
+		if got := strings.Join(names, "; "); got != "lab ops; lab/ops ops" {
+			w.T.Errorf("who sees ops only is told of tenants %s", got)
+		}
+	})
+}

@@ -1,0 +1,93 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
+	"github.com/nomad-pal/nomad-pal/placer/window"
+)
+
+// A window keeps a node from gangs that may run into it; when it is over they start by
+// themselves, and who has a reservation starts in it. explain says what, when and why.
+func TestWindows(t *testing.T) {
+	var began time.Time
+	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
+		began = time.Now().Truncate(time.Minute)
+		c.Windows = []window.Window{
+			{Name: "kernel", Start: began.Add(2 * time.Hour), Duration: time.Hour, Nodes: []string{"*-0"}},
+			{Name: "paper", Start: began, Duration: 4 * time.Hour, Nodes: []string{"*-1"}, For: []string{"vision/train-*"}},
+			{Name: "typo", Start: began, Duration: time.Hour, Nodes: []string{"gpu-99"}},
+		}
+	}}, func(w *bed.World) {
+		w.AddNodes(2, 4)
+		w.StartPlacer()
+		gang := func(namespace, name, runs string) nomadtest.Key {
+			w.Submit(bed.Gang{Name: name, Namespace: namespace, GPUs: 4, Runs: time.Hour, Meta: map[string]string{"pal_duration": runs}})
+			return nomadtest.Key{Namespace: namespace, ID: name}
+		}
+		long := gang("vision", "long", "3h")
+		w.RunFor(10 * time.Second)
+		e, err := snapshot(w).Explain(w.T.Context(), nomad.JobKey{Namespace: "vision", ID: "long"})
+		if err != nil {
+			w.T.Fatal(err)
+		}
+		clock := func(after time.Duration) string { return began.Add(after).UTC().Format("2006-01-02 15:04 MST") }
+		for _, want := range []string{
+			fmt.Sprintf("window kernel: 4 GPUs are kept from %s to %s. The job does not start on them, as it may run until %s: 9 of 10 jobs like it end by then", clock(2*time.Hour), clock(3*time.Hour), clock(3*time.Hour)),
+			fmt.Sprintf("window paper: 4 GPUs are kept from %s to %s. The job does not start on them until then", clock(0), clock(4*time.Hour)),
+		} {
+			if !strings.Contains(e.Note, want) {
+				w.T.Errorf("note %q lacks %q", e.Note, want)
+			}
+		}
+		if want := "waits until " + clock(4*time.Hour) + " at the earliest"; !strings.Contains(e.WaitsFor, want) || e.Wait == nil || e.Wait.Position != 1 {
+			w.T.Errorf("it waits for %q, want %q", e.WaitsFor, want)
+		}
+		if got := strings.Join(snapshot(w).Warnings(), "; "); !strings.Contains(got, `window "typo" holds no GPU`) {
+			w.T.Errorf("warnings %q", got)
+		}
+		short, reserved := gang("vision", "short", "90m"), gang("vision", "train-1", "3h")
+		w.RunFor(10 * time.Second)
+		if !w.Running(short) || !w.Running(reserved) || len(w.GPUs(long)) > 0 {
+			w.T.Errorf("beside the windows: short %v, reserved %v, long %v", w.GPUs(short), w.GPUs(reserved), w.GPUs(long))
+		}
+		w.RunFor(time.Until(began.Add(3*time.Hour - 10*time.Second)))
+		if len(w.GPUs(long)) > 0 {
+			w.T.Error("it runs into a window")
+		}
+		w.RunFor(20 * time.Second)
+		if !w.Running(long) {
+			w.T.Errorf("it does not run when the window is over: %s", note(w, nomad.JobKey{Namespace: "vision", ID: "long"}))
+		}
+	})
+}
+
+// A gang that could run beside a window, but not now, is told which GPUs that keeps.
+func TestWindowKeepsSome(t *testing.T) {
+	var until string
+	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
+		start := time.Now().Add(time.Hour)
+		until = start.Add(time.Hour).UTC().Format("2006-01-02 15:04 MST")
+		c.Windows = []window.Window{{Name: "kernel", Start: start, Duration: time.Hour, Nodes: []string{"*-1"}}}
+	}}, func(w *bed.World) {
+		w.AddNodes(2, 4)
+		w.StartPlacer()
+		for _, name := range []string{"first", "second"} {
+			w.Submit(bed.Gang{Name: name, GPUs: 4, Runs: time.Hour, Meta: map[string]string{"pal_duration": "3h"}})
+			w.RunFor(10 * time.Second)
+		}
+		e, err := snapshot(w).Explain(w.T.Context(), nomad.JobKey{Namespace: "default", ID: "second"})
+		if want := "waits: 4 GPUs are free, but not where its 4 could run: window kernel keeps 4 GPUs from it until " + until; err != nil || e.WaitsFor != want {
+			w.T.Errorf("it waits for %q (%v), want %q", e.WaitsFor, err, want)
+		}
+	})
+}
