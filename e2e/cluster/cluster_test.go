@@ -61,7 +61,6 @@ func bare(id string, count int) *api.Job {
 }
 
 //go:fix inline
-func ptr[T any](v T) *T { return new(v) }
 
 // mustRun registers a job and waits until all its allocations run.
 func mustRun(t *testing.T, c *cluster.Cluster, job *api.Job, count int) {
