@@ -85,30 +85,38 @@ func (c *planCommand) Run(args []string) int {
 			s.note = strings.TrimPrefix(fmt.Sprintf("%s; what would change of the job is not known: %v", s.note, err), "; ")
 		}
 	}
-	never := e.State == gang.Rejected || e.State == gang.Unschedulable
 	if done, code := c.structured(x); done {
 		if code != 0 {
 			return trouble
 		}
 	} else {
-		for _, line := range x.Diff {
-			c.write(quoted(line, "") + "\n")
-		}
-		if len(x.Diff) > 0 {
-			c.write("\n")
-		}
-		printExplanation(&c.base, e)
-		if unread == nil && !never {
-			c.write("\n")
-			c.say(plain, fmt.Sprintf("Job modify index: %d. nomad-pal run -check-index %d runs it only if it is still that.", x.JobModifyIndex, x.JobModifyIndex))
-		}
+		c.print(x, unread == nil)
 	}
 	idle := s.close(0)
 	switch {
-	case never:
+	case x.never():
 		return 2
 	case e.State == gang.Starting:
 		return cmp.Or(idle, 1)
 	}
 	return idle
+}
+
+// never says whether the job, as it is written, can never start.
+func (x planned) never() bool { return x.State == gang.Rejected || x.State == gang.Unschedulable }
+
+// print writes a plan for people. indexKnown: it is known whether Nomad has the job, and in
+// which version.
+func (c *planCommand) print(x planned, indexKnown bool) {
+	for _, line := range x.Diff {
+		c.write(quoted(line, "") + "\n")
+	}
+	if len(x.Diff) > 0 {
+		c.write("\n")
+	}
+	printExplanation(&c.base, x.Explanation)
+	if indexKnown && !x.never() {
+		c.write("\n")
+		c.say(plain, fmt.Sprintf("Job modify index: %d. nomad-pal run -check-index %d runs it only if it is still that.", x.JobModifyIndex, x.JobModifyIndex))
+	}
 }
