@@ -22,8 +22,8 @@ if [ ! -e "$root" ]; then
   mkdir -p "${root%/*}"
   mmdebstrap --quiet --variant=extract --architecture="$arch" --include=libc6-dev,libgcc-10-dev $suite "$root.tmp" \
     ${archive:+"deb $archive $suite main"} >&2
-  # Absolute links lead out of it.
-  find "$root.tmp" -type l -lname '/*' -printf '%p %l\n' | while read -r link target; do ln -sfn "$root$target" "$link"; done
+  # Absolute links lead out of it; relative ones hold when the checkout is moved or copied, too.
+  find "$root.tmp" -type l -lname '/*' -printf '%p %l\n' | while read -r link target; do ln -sfnr "$root.tmp$target" "$link"; done
   mv "$root.tmp" "$root"
 fi
 case $arch in amd64) triple=x86_64-linux-gnu ;; arm64) triple=aarch64-linux-gnu ;; esac
