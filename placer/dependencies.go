@@ -26,11 +26,11 @@ import (
 
 const (
 	// dependencyPoll is after how long Nomad is asked again for a job that it did not show, and
-	// by a snapshot, which hears no events; afterAtOnce is for how many with one cycle.
+	// by a snapshot, which hears no events; dependencyBatch is for how many with one cycle.
 	dependencyPoll  = 5 * time.Second
 	dependencyBatch = 256
 	// Nomad forgets a job some hours after it has ended: that it had finished well lies
-	// in Nomad as long as somebody waits for it, for afterKept jobs at most.
+	// in Nomad as long as somebody waits for it, for maxFinishedKept jobs at most.
 	maxFinishedKept = 4000
 )
 
@@ -40,8 +40,8 @@ const (
 	recordingFinished = "recording which jobs have finished that others come after"
 )
 
-// checkDependencies finds out who waits for jobs to finish, and since when others need not. It
-// asks Nomad for so many jobs at most.
+// checkDependencies finds out who waits for jobs to finish, and since when others need not.
+// It asks Nomad about atMost jobs.
 func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost int) {
 	wanted, waits := map[nomad.JobKey]bool{}, map[*model.Tracked][]nomad.JobKey{}
 	for _, t := range p.m.Sorted() {
@@ -72,8 +72,8 @@ func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost in
 	}
 }
 
-// queryDependencies finds out how those stand that are due, longest due first. One that cannot be
-// read keeps those waiting that come after it, and nobody else.
+// queryDependencies finds out how the dependencies stand that are due, longest due first.
+// One that cannot be read keeps those waiting that come after it, and nobody else.
 func (p *Placer) queryDependencies(ctx context.Context, wanted map[nomad.JobKey]bool, now time.Time, atMost int) {
 	f := &p.m.Dependencies
 	var keys []nomad.JobKey
@@ -185,8 +185,8 @@ func (p *Placer) readFinished(ctx context.Context, now time.Time) {
 	f.Loaded, p.finishedSaved = true, kept
 }
 
-// snapshotDependencies is checkDependencies for commands: who may not read what earlier placers knew goes
-// without. last is the snapshot before, which a first one does not have.
+// snapshotDependencies is checkDependencies for commands: who may not read what earlier
+// placers knew goes without. last is of the snapshot before; empty for a first one.
 func (p *Placer) snapshotDependencies(ctx context.Context, now time.Time, last *model.Model) {
 	atMost := math.MaxInt
 	if p.m.Dependencies = last.Dependencies; p.m.Dependencies.Known != nil {

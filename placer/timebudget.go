@@ -15,7 +15,7 @@ import (
 // make that take long: by thousands of jobs, or by ones of which Nomad's answer is
 // huge. timeBudget bounds what a cycle spends on the jobs of each namespace.
 type timeBudget struct {
-	within time.Duration            // settleWithin where it is 0
+	within time.Duration            // namespaceBudget where it is 0
 	spent  map[string]time.Duration // in this cycle
 	until  map[string]time.Time     // nothing is asked for the namespace before
 }

@@ -45,7 +45,7 @@ type clairvoyantJob struct {
 	runs      int
 }
 
-// limitKind is what gangs share that fit in the same places.
+// gangKind is what gangs share that fit in the same places.
 type gangKind struct {
 	gpus, member int
 	class        pal.AppClass

@@ -8,7 +8,7 @@
 // their progress, and give up when the gang does not come together in time.
 //
 // A [Rendezvous] (the role of torchrun's store) keeps the gangs of a run; each
-// process runs [Run]. They speak JSON lines over TCP.
+// process runs [Rank.Run]. They speak JSON lines over TCP.
 package rank
 
 import "time"

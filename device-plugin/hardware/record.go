@@ -5,7 +5,7 @@
 // device plugin there, and says where the machine disagrees with what the docs
 // claim. It needs the plugin's binary and the NVIDIA driver, no network.
 //
-// A [Run] takes step after step and keeps what each of them found in a
+// [Options.Run] takes step after step and keeps what each of them found in a
 // [Record]; [Claims] compares that with the docs; [Page] tells it to people. A
 // step that fails or hangs is a finding, and the next one follows.
 package hardware

@@ -49,7 +49,7 @@ type kernel struct {
 	expected float64
 	// floor is the share of peak that a sound GPU of a known model reaches at
 	// least, at the power limit that it is sold with; 0 where that is not known.
-	// See [sku.slowBelow].
+	// See [slowBelow].
 	floor float64
 }
 

@@ -22,7 +22,7 @@ type Mode string
 const (
 	// Off never measures, and does not publish what was measured before.
 	Off Mode = "off"
-	// Manual measures what an order asks for: see [Order].
+	// Manual measures only what nomad-device-pal remeasure orders.
 	Manual Mode = "manual"
 	// Idle measures GPUs at first sight and every interval, when they are idle.
 	Idle Mode = "idle"

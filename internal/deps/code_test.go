@@ -7,29 +7,124 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
+	"path"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
+
+// folder is the Go code of one folder, that of its tests included.
+type folder struct {
+	files map[string]*ast.File // by path within the repository
+	// names are all identifiers and the words of string literals; declared those of the
+	// top level, and Type.Member.
+	names, declared map[string]bool
+	imports         map[string]string // name → path
+}
+
+// parsed is all Go code, by folder. Positions are in files.
+func parsed(t *testing.T) (files *token.FileSet, folders map[string]*folder) {
+	t.Helper()
+	files, folders = token.NewFileSet(), map[string]*folder{}
+	for _, name := range tracked(t, "*.go") {
+		f, err := parser.ParseFile(files, filepath.Join(root, name), nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := folders[path.Dir(name)]
+		if d == nil {
+			d = &folder{map[string]*ast.File{}, map[string]bool{}, map[string]bool{}, map[string]string{}}
+			folders[path.Dir(name)] = d
+		}
+		d.files[name] = f
+		d.add(f)
+	}
+	if len(folders) < 50 {
+		t.Fatalf("found %d folders of code only", len(folders))
+	}
+	return files, folders
+}
+
+var word = regexp.MustCompile(`\w+`)
+
+func (d *folder) add(f *ast.File) {
+	for _, i := range f.Imports {
+		p := strings.Trim(i.Path.Value, `"`)
+		name := strings.TrimPrefix(path.Base(regexp.MustCompile(`/v\d+$`).ReplaceAllString(p, "")), "go-")
+		if i.Name != nil {
+			name = i.Name.Name
+		}
+		d.imports[name] = p
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.Ident:
+			d.names[n.Name] = true
+		case *ast.BasicLit:
+			for _, w := range word.FindAllString(n.Value, -1) {
+				d.names[w] = true
+			}
+		}
+		return true
+	})
+	for _, decl := range f.Decls {
+		if g, ok := decl.(*ast.GenDecl); ok {
+			for _, s := range g.Specs {
+				d.declare(s)
+			}
+		} else if fn := decl.(*ast.FuncDecl); fn.Recv == nil {
+			d.declared[fn.Name.Name] = true
+		} else {
+			of := word.FindString(types.ExprString(fn.Recv.List[0].Type))
+			d.declared[of+"."+fn.Name.Name] = true
+		}
+	}
+}
+
+func (d *folder) declare(s ast.Spec) {
+	switch s := s.(type) {
+	case *ast.ValueSpec:
+		for _, n := range s.Names {
+			d.declared[n.Name] = true
+		}
+	case *ast.TypeSpec:
+		d.declared[s.Name.Name] = true
+		var members *ast.FieldList
+		switch of := s.Type.(type) {
+		case *ast.StructType:
+			members = of.Fields
+		case *ast.InterfaceType:
+			members = of.Methods
+		}
+		if members != nil {
+			for _, m := range members.List {
+				for _, n := range m.Names {
+					d.declared[s.Name.Name+"."+n.Name] = true
+				}
+			}
+		}
+	}
+}
 
 // TestFunctionsAreShort: no function has more than 60 lines, but for those of tests.
 func TestFunctionsAreShort(t *testing.T) {
 	const most = 60
 	functions := 0
-	for _, name := range tracked(t, "*.go") {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
-		}
-		files := token.NewFileSet()
-		f, err := parser.ParseFile(files, filepath.Join(root, name), nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, d := range f.Decls {
-			if d, ok := d.(*ast.FuncDecl); ok {
-				functions++
-				if lines := files.Position(d.End()).Line - files.Position(d.Pos()).Line + 1; lines > most {
-					t.Errorf("%s: %s has %d lines, more than %d", name, d.Name.Name, lines, most)
+	files, folders := parsed(t)
+	for _, d := range folders {
+		for name, f := range d.files {
+			if strings.HasSuffix(name, "_test.go") {
+				continue
+			}
+			for _, decl := range f.Decls {
+				if fn, ok := decl.(*ast.FuncDecl); ok {
+					functions++
+					if lines := files.Position(fn.End()).Line - files.Position(fn.Pos()).Line + 1; lines > most {
+						t.Errorf("%s: %s has %d lines, more than %d", name, fn.Name.Name, lines, most)
+					}
 				}
 			}
 		}
@@ -37,4 +132,59 @@ func TestFunctionsAreShort(t *testing.T) {
 	if functions < 3000 {
 		t.Errorf("found %d functions only", functions)
 	}
+}
+
+var (
+	docLink   = regexp.MustCompile("(?:^|[\\s(\"])\\[\\*?([A-Za-z]\\w*)(?:\\.(\\w+))?(?:\\.(\\w+))?\\](?:[^(:\\]`]|$)")
+	camelCase = regexp.MustCompile(`\b[a-z]+[a-z0-9]*[A-Z]\w*\b`)
+)
+
+// foreign are names in comments that stand in somebody else's code, and words that only
+// look like names.
+var foreign = []string{"arXiv", "fireRpcRetryWatcher", "gRPC", "initialHeartbeatStagger", "jobIsGCable", "kB", "nvidiaN", "reclaimWithinCohort", "runDriver"}
+
+// TestCommentsNameWhatIsThere: what a comment links to ([Name], [Type.Member],
+// [package.Name]) is there, and so is each name that it writes in camel case, in code of
+// the same folder.
+func TestCommentsNameWhatIsThere(t *testing.T) {
+	links, names := 0, 0
+	files, folders := parsed(t)
+	for _, d := range folders {
+		for name, f := range d.files {
+			for _, group := range f.Comments {
+				for _, c := range group.List {
+					at := files.Position(c.Pos()).Line
+					if !strings.HasSuffix(name, "_test.go") { // stories have brackets of their own
+						for _, m := range docLink.FindAllStringSubmatch(c.Text, -1) {
+							if links++; !d.links(folders, m[1], m[2], m[3]) {
+								t.Errorf("%s:%d: a comment links to %s, which is not there", name, at, m[0])
+							}
+						}
+					}
+					for _, w := range camelCase.FindAllString(c.Text, -1) {
+						if names++; !d.names[w] && !slices.Contains(foreign, w) {
+							t.Errorf("%s:%d: a comment names %s, which is not there", name, at, w)
+						}
+					}
+				}
+			}
+		}
+	}
+	if links < 200 || names < 500 {
+		t.Errorf("found %d links and %d names only", links, names)
+	}
+}
+
+// links says whether a link of a comment in the folder leads somewhere. Nobody looks into
+// packages of others.
+func (d *folder) links(all map[string]*folder, a, b, c string) bool {
+	local := strings.Trim(a+"."+b, ".")
+	if c == "" && d.declared[local] || b == "" && d.imports[a] != "" {
+		return true
+	}
+	p, imported := d.imports[a]
+	if there := all[strings.TrimPrefix(p, module)]; there != nil {
+		return there.declared[strings.Trim(b+"."+c, ".")]
+	}
+	return imported
 }

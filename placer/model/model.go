@@ -38,7 +38,7 @@ type Model struct {
 	Dependencies dependencyCache
 	Unconfirmed  map[nomad.JobKey]UnconfirmedStart
 	IsolatedJobs map[nomad.JobKey]IsolatedJob
-	working      nomad.JobKey // see beginJob
+	working      nomad.JobKey // see BeginJob
 
 	Profile  *profile.Profile
 	Imported []profile.Sample // measured elsewhere, see nomad.MergeSamples

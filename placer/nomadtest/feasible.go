@@ -49,7 +49,7 @@ func feasible(j *api.Job, g *api.TaskGroup, n *api.Node) (why string) {
 
 func nodeMeets(c *api.Constraint, n *api.Node) bool {
 	if c.Operand == api.ConstraintDistinctHosts || c.Operand == api.ConstraintDistinctProperty {
-		return true // of several allocations: see [Server.distinct]
+		return true // of several allocations: see plan.distinctHosts
 	}
 	l, lok := nodeTarget(c.LTarget, n)
 	r, rok := nodeTarget(c.RTarget, n)

@@ -276,7 +276,8 @@ func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observ
 }
 
 // RecordComes is how long after it placed a gang the placer has written down why,
-// bursts aside: [recordAfter], and what it takes to hear that the members are there.
+// bursts aside: how long it lets a record wait, and what it takes to hear that the
+// members are there.
 const RecordComes = 2 * time.Second
 
 // lastRecord reads what was recorded for a job. Where its members have just been
@@ -296,7 +297,7 @@ func (s *Snapshot) lastRecord(ctx context.Context, st gang.Observed) (*gang.Reco
 }
 
 // recordToCome says whether a record is about to be replaced, to somebody who has
-// been waiting for that since began: for [recordComes] at most, as clocks differ.
+// been waiting for that since began: for [RecordComes] at most, as clocks differ.
 func recordToCome(r *gang.Record, st gang.Observed, began, now time.Time) bool {
 	placed := len(st.Pins.Groups) > 0 && (st.Nomad == gang.Running || st.Nomad == gang.Ended)
 	known := r != nil && r.JobModifyIndex >= *st.Job.JobModifyIndex
