@@ -143,7 +143,7 @@ func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 // author's if it is he who has it registered.
 func (p *Placer) registerStart(ctx context.Context, s *start) (*api.JobRegisterResponse, error) {
 	if s.submission == nil {
-		return p.registerWhole(ctx, s.Job, nil, *s.t.Job.JobModifyIndex)
+		return p.registerWhole(ctx, s.Job, nil, s.t.Job)
 	}
 	r := p.registerAs(ctx, s.submission, s.Job, true)
 	s.submitted, s.refused = r, r.err != nil && !errors.Is(r.err, nomad.ErrConflict)

@@ -207,7 +207,7 @@ func (p *Placer) register(ctx context.Context, t *model.Tracked, e gang.Register
 		p.again = true
 		return nil, fmt.Errorf("registering job %q: %w: news of it came meanwhile", t.Key.ID, nomad.ErrConflict)
 	}
-	resp, err := p.registerWhole(ctx, e.Job, e.Source, *t.Job.JobModifyIndex)
+	resp, err := p.registerWhole(ctx, e.Job, e.Source, t.Job)
 	if errors.Is(err, nomad.ErrConflict) {
 		_ = p.readAgain(ctx, t.Key) // else an event tells
 	}

@@ -41,10 +41,10 @@ func (p *Placer) checkLast(ctx context.Context) error {
 // to a registering that is under way.
 const registerTimeout = 5 * time.Second
 
-// registerWhole registers the job and waits for the answer even where ctx ends:
-// what became of it must be known. Where no answer comes, it looks. Where the source was
-// not read before, it is now.
-func (p *Placer) registerWhole(ctx context.Context, job *api.Job, source *gang.SourceRead, index uint64) (*api.JobRegisterResponse, error) {
+// registerWhole registers the job over what it was and waits for the answer even where
+// ctx ends: what became of it must be known. Where no answer comes, it looks. Where the
+// source was not read before, it is now.
+func (p *Placer) registerWhole(ctx context.Context, job *api.Job, source *gang.SourceRead, was *api.Job) (*api.JobRegisterResponse, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -53,27 +53,35 @@ func (p *Placer) registerWhole(ctx context.Context, job *api.Job, source *gang.S
 	if source == nil {
 		source = &gang.SourceRead{Source: p.nomad.Source(ctx, job)}
 	}
-	resp, err := p.nomad.RegisterWith(ctx, job, source.Source, index)
+	resp, err := p.nomad.RegisterWith(ctx, job, source.Source, *was.JobModifyIndex)
 	if errors.Is(err, nomad.ErrUnknownOutcome) {
-		return p.lookUp(ctx, job, index, err)
+		return p.lookUp(ctx, job, was, err)
 	}
 	return resp, err
 }
 
-// lookUp finds out what became of a registering, over the given JobModifyIndex,
-// that was not answered: done, or overtaken by another. Where the job is still as
-// it was, or cannot be read, that is not known: the servers may write it yet. So
-// it is tried again over the same index, of which Nomad lets one pass.
-func (p *Placer) lookUp(ctx context.Context, job *api.Job, index uint64, unknown error) (*api.JobRegisterResponse, error) {
+// lookUp finds out what became of a registering over what the job was, nil for a new one,
+// that was not answered: done, or overtaken by another. Where the job is still as it was,
+// or cannot be read, that is not known: the servers may write it yet. So it is tried again
+// over the same index, of which Nomad lets one pass.
+//
+// Where the job has had more than one registration since, that the last looks like ours
+// proves nothing: its author may have run it again, and another placer have chosen the same
+// GPUs. What there is to undo is then told from the versions.
+func (p *Placer) lookUp(ctx context.Context, job, was *api.Job, unknown error) (*api.JobRegisterResponse, error) {
 	now, err := p.nomad.Job(ctx, nomad.KeyOf(job))
+	next := uint64(0) // the version that is ours
+	if was != nil {
+		next = *was.Version + 1
+	}
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w; looking it up: %w", unknown, err)
-	case now == nil && index > 0:
+	case now == nil && was != nil:
 		return nil, fmt.Errorf("registering job %q: %w", *job.ID, nomad.ErrConflict)
-	case now == nil || *now.JobModifyIndex == index:
+	case now == nil || was != nil && *now.JobModifyIndex == *was.JobModifyIndex:
 		return nil, unknown
-	case gang.AuthorSpec(now) != gang.AuthorSpec(job), now.Stop != nil && *now.Stop: // or its author has stopped what came about
+	case gang.AuthorSpec(now) != gang.AuthorSpec(job), *now.Version > next, now.Stop != nil && *now.Stop: // or its author has stopped what came about
 		return nil, fmt.Errorf("registering job %q: %w", *job.ID, nomad.ErrConflict)
 	}
 	p.log.Info("a registration that Nomad did not answer has succeeded", "job", *job.ID, "namespace", *job.Namespace)

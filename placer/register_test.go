@@ -6,6 +6,7 @@ package placer
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -158,11 +159,51 @@ func TestRegisterWhole(t *testing.T) {
 	if p.nomad, err = nomad.NewClient(&api.Config{Address: server.URL}, ""); err != nil {
 		t.Fatal(err)
 	}
-	resp, err := p.registerWhole(ctx, benchJob("j", 1), nil, 1)
+	was := benchJob("j", 1)
+	resp, err := p.registerWhole(ctx, benchJob("j", 1), nil, was)
 	if err != nil || resp.JobModifyIndex != 200 {
 		t.Errorf("%+v, %v", resp, err)
 	}
-	if _, err := p.registerWhole(ctx, benchJob("j", 1), nil, 1); err == nil {
+	if _, err := p.registerWhole(ctx, benchJob("j", 1), nil, was); err == nil {
 		t.Error("registered after the end")
+	}
+}
+
+// A registration is not answered, and the placer looks what became of it. That the job
+// looks as it was to be is not enough where another placer made the same decision over
+// its author's next version.
+func TestLookUp(t *testing.T) {
+	was, ours := benchJob("j", 4), benchJob("j", 0)
+	for name, c := range map[string]struct {
+		version uint64
+		new     bool // Nomad had no job of that name
+		want    error
+	}{
+		"done":                                {version: 5},
+		"run again and placed by another":     {version: 7, want: nomad.ErrConflict},
+		"done, of a new job":                  {version: 0, new: true},
+		"a new job, placed by another placer": {version: 1, new: true, want: nomad.ErrConflict},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now, index := *ours, uint64(9)
+			now.Version, now.JobModifyIndex = &c.version, &index
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				_ = json.NewEncoder(w).Encode(now)
+			}))
+			defer server.Close()
+			p := newPlacer(t)
+			var err error
+			if p.nomad, err = nomad.NewClient(&api.Config{Address: server.URL}, ""); err != nil {
+				t.Fatal(err)
+			}
+			over := was
+			if c.new {
+				over = nil
+			}
+			resp, err := p.lookUp(t.Context(), ours, over, nomad.ErrUnknownOutcome)
+			if !errors.Is(err, c.want) || err == nil && resp.JobModifyIndex != index {
+				t.Errorf("%+v, %v", resp, err)
+			}
+		})
 	}
 }

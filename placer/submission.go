@@ -172,7 +172,7 @@ func (p *Placer) registerAs(ctx context.Context, s *submission, job *api.Job, is
 	defer cancel()
 	r.response, r.err = s.register(ctx, job, isNew)
 	if isNew && errors.Is(r.err, nomad.ErrUnknownOutcome) {
-		r.response, r.err = p.lookUp(ctx, job, 0, r.err)
+		r.response, r.err = p.lookUp(ctx, job, nil, r.err)
 	}
 	return r
 }
