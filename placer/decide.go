@@ -97,8 +97,9 @@ func (p *Placer) prepare(t *model.Tracked, f pal.Found, now time.Time) *start {
 // commitAll writes the decisions, and the jobs that have come and wait, some at a time.
 func (p *Placer) commitAll(ctx context.Context, starts []*start, now time.Time) {
 	var calls []call
+	missed := p.missedPurge()
 	for _, s := range starts {
-		calls = append(calls, call{s.t.Key, func() { s.err = p.commit(ctx, s) }})
+		calls = append(calls, call{s.t.Key, func() { s.err = p.commit(ctx, s, missed) }})
 	}
 	waiting, answer := p.waitingSubmissions(ctx, starts)
 	inParallel(slices.Concat(calls, waiting))
@@ -107,8 +108,9 @@ func (p *Placer) commitAll(ctx context.Context, starts []*start, now time.Time) 
 
 // commit is the atomic step. The record is written when the members are seen:
 // one write for a decision, and a placer that dies before reads back from Nomad
-// what was chosen. It runs beside others: only this gang is touched.
-func (p *Placer) commit(ctx context.Context, s *start) (err error) {
+// what was chosen. It runs beside others: only this gang is touched. Where a purge was
+// missed it is put off to the next cycle, which knows of it.
+func (p *Placer) commit(ctx context.Context, s *start, missed bool) (err error) {
 	if s.Job, err = p.m.View.Pin(s.t.Job, s.Pins); err != nil {
 		return err
 	}
@@ -116,6 +118,9 @@ func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 	c, ok := todo[len(todo)-1].(gang.Commit)
 	if !ok {
 		return fmt.Errorf("%w: a gang that is %s was to be started", heartbeat.ErrInvariant, s.t.State())
+	}
+	if missed {
+		return fmt.Errorf("placing job %q: %w: a job was purged meanwhile whose tasks may still run", s.t.Key.ID, nomad.ErrConflict)
 	}
 	if c.DryRun {
 		if err := p.dryRun(ctx, s.Job); err != nil {

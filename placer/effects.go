@@ -203,9 +203,9 @@ func (p *Placer) logOf(t *model.Tracked, e gang.Log) {
 
 // register registers a rewriting that chooses no GPUs for a waiting gang.
 func (p *Placer) register(ctx context.Context, t *model.Tracked, e gang.Register) (gang.Event, error) {
-	if e.Why != gang.ToUndo && p.hasNews(t.Key) {
+	if e.Why != gang.ToUndo && (p.hasNews(t.Key) || e.Why != gang.ToStop && p.missedPurge()) {
 		p.again = true
-		return nil, fmt.Errorf("registering job %q: %w: news of it came meanwhile", t.Key.ID, nomad.ErrConflict)
+		return nil, fmt.Errorf("registering job %q: %w: news came meanwhile", t.Key.ID, nomad.ErrConflict)
 	}
 	resp, err := p.registerWhole(ctx, e.Job, e.Source, t.Job)
 	if errors.Is(err, nomad.ErrConflict) {

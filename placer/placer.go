@@ -368,6 +368,13 @@ func (p *Placer) hasNews(k nomad.JobKey) bool {
 	return slices.ContainsFunc(p.heard, func(e nomad.Event) bool { return e.About() == k })
 }
 
+// missedPurge says whether GPUs that this cycle takes for free may be in use by tasks of a
+// job that has come and was purged meanwhile: Nomad would give them away.
+func (p *Placer) missedPurge() bool {
+	p.listen()
+	return p.m.State.MissedPurge(p.heard)
+}
+
 func (p *Placer) apply(es []nomad.Event) (heard news) {
 	for _, e := range es {
 		if e.Unread != nil {

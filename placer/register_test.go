@@ -19,6 +19,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -205,5 +206,33 @@ func TestLookUp(t *testing.T) {
 				t.Errorf("%+v, %v", resp, err)
 			}
 		})
+	}
+}
+
+// Before it writes other pins the placer looks at what came since its cycle began: the
+// tasks of a job that it never saw, and that was purged, still use GPUs.
+func TestRegisterAfterAMissedPurge(t *testing.T) {
+	p := newPlacer(t)
+	s, _, err := benchState(1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.PutJob(benchJob("j", 1))
+	p.m.State = s
+	for _, text := range []string{
+		`{"Topic": "Allocation", "Index": 5, "Payload": {"Allocation": {"ID": "a", "Namespace": "default", "JobID": "gone", "ClientStatus": "running"}}}`,
+		`{"Topic": "Job", "Type": "JobDeregistered", "Index": 6, "Payload": {"Job": {"ID": "gone", "Namespace": "default"}, "Deleted": true}}`,
+	} {
+		var e nomad.Event
+		if err := json.Unmarshal([]byte(text), &e); err != nil {
+			t.Fatal(err)
+		}
+		if p.heard = append(p.heard, e); p.missedPurge() != (len(p.heard) == 2) {
+			t.Errorf("after %d events it says %v", len(p.heard), p.missedPurge())
+		}
+	}
+	g := &model.Tracked{Gang: gang.Gang{Observed: gang.Observed{Key: nomad.JobKey{Namespace: "default", ID: "j"}, Job: benchJob("j", 1)}}}
+	if _, err := p.register(t.Context(), g, gang.Register{Why: gang.ToGrow, Job: g.Job}); !errors.Is(err, nomad.ErrConflict) || !p.again {
+		t.Errorf("%v, again %v", err, p.again)
 	}
 }

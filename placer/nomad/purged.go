@@ -98,6 +98,22 @@ func (s *State) vanishedWith(job *api.Job) bool {
 	return len(s.purged) > before
 }
 
+// MissedPurge says whether events that are still to be applied tell of a job that was
+// purged with live members of which the state knows nothing: their tasks go on for a while
+// on GPUs that look free, here and to Nomad.
+func (s *State) MissedPurge(es []Event) bool {
+	unknown := map[JobKey]bool{}
+	for _, e := range es {
+		switch a := e.Payload.Allocation; {
+		case a != nil && s.Allocs[a.ID] == nil:
+			unknown[e.About()] = true
+		case e.Topic == "Job" && e.Payload.Job != nil && e.purged() && unknown[e.About()]:
+			return true
+		}
+	}
+	return false
+}
+
 // purgedAfter takes over what vanished before and since a full read.
 func (s *State) purgedAfter(old *State) {
 	s.knownTo, s.begun = max(old.allocsAt, old.heardAt), old.begun

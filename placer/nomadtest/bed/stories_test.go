@@ -392,6 +392,28 @@ func TestPurgedTasksGoOn(t *testing.T) {
 	}
 }
 
+// While a cycle waits for an answer, Nomad places a job of its own, and its author purges
+// it: its tasks still end, though the placer never saw it, and Nomad counts its GPUs as
+// free (walk 301247).
+func TestPurgedDuringACycle(t *testing.T) {
+	Run(t, Options{Seed: 1, Nomad: nomadtest.Options{Kill: 8 * time.Second}}, func(w *World) {
+		w.AddNodes(1, 2)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "fails", GPUs: 2, Runs: 30 * time.Second, Exit: 1, Meta: map[string]string{"pal_on_failure": "none"}})
+		w.ExpectRunning("fails", 5*time.Second)
+		w.RunFor(knownWithin)
+		w.Submit(Gang{Name: "waits", GPUs: 2, Runs: time.Minute})
+		w.Submit(Gang{Name: "native", GPUs: 2, Ungated: true})
+		w.Nomad.Fail("placer-1", "PUT /v1/var/nomad-pal/failures", nomadtest.Slow, 1)
+		w.ExpectRunning("native", time.Minute)
+		w.RunFor(9 * time.Second)
+		if err := w.Purge(Key("native")); err != nil {
+			t.Fatal(err)
+		}
+		w.ExpectFinished("waits", 2*time.Minute)
+	})
+}
+
 // A gang is purged while it is requeued, and the write comes late: it brings the
 // job back, and what is decided upon it makes a second version. It is purged again
 // (walk 178 with steps of the clocks).
