@@ -12,7 +12,8 @@ import (
 // ([Queue.foretellStart]). Until enough is known of that, the queue is played forward
 // by counting GPUs, once as if everything ended when expected and gangs behind a
 // large one passed it, and once as if everything took twice as long and nobody
-// passed. Only where the run time of everybody ahead can be foretold.
+// passed. Only where the run time of everybody ahead can be foretold, and without the GPUs
+// of running gangs whose end nobody knows: a service may never give them back.
 func (p *pass) expect(queue []*entry, ws []Wait) {
 	if len(p.forecasts.waits) >= fewestWaits {
 		for i, e := range queue {
@@ -24,9 +25,6 @@ func (p *pass) expect(queue []*entry, ws []Wait) {
 		return
 	}
 	early, late := p.timeline(1), p.timeline(2)
-	if early == nil {
-		return
-	}
 	order, nextEnd := p.now, time.Duration(0)
 	if len(early.steps) > 1 {
 		nextEnd = early.steps[1].at
@@ -43,7 +41,11 @@ func (p *pass) expect(queue []*entry, ws []Wait) {
 			}
 			soonest, order = nextEnd, max(order, nextEnd)
 		}
-		from, to := early.start(soonest, e.gpus, run), late.start(order, e.gpus, e.bounded(p.now, 2*run))
+		from, enough := early.start(soonest, e.gpus, run)
+		to, enoughLate := late.start(order, e.gpus, e.bounded(p.now, 2*run))
+		if !enough || !enoughLate {
+			return
+		}
 		ws[i].From, ws[i].To = from, max(from, to)
 		if !ok {
 			return
@@ -69,14 +71,14 @@ type step struct {
 }
 
 // timeline is how many GPUs come free when, if what runs takes stretch times as long as
-// expected. It is nil where the end of a running gang can only be guessed.
+// expected. Gangs whose end can only be guessed keep theirs.
 func (p *pass) timeline(stretch float64) *timeline {
 	t := &timeline{steps: []step{{p.now, p.c.FreeGPUs()}}}
 	var ends []step
 	for _, e := range p.running {
 		left, ok := p.foretell(e)
 		if !ok {
-			return nil
+			continue
 		}
 		ends = append(ends, step{p.now + time.Duration(float64(e.bounded(p.now, time.Duration(stretch*float64(left))))*e.cost(e.placement)), e.gpus})
 	}
@@ -88,20 +90,24 @@ func (p *pass) timeline(stretch float64) *timeline {
 }
 
 // start is the first time from which on n GPUs stay free for run, and books
-// them. It only counts GPUs: where they lie does not matter here.
-func (t *timeline) start(from time.Duration, n int, run time.Duration) time.Duration {
-	at := from
+// them; ok is false if so many never come free. It only counts GPUs: where they lie does
+// not matter here.
+func (t *timeline) start(from time.Duration, n int, run time.Duration) (at time.Duration, ok bool) {
+	at = from
 	for i, s := range t.steps {
 		if s.at >= at+run {
 			break
 		}
-		last := i+1 == len(t.steps)
-		if s.free < n && !last && t.steps[i+1].at > at {
-			at = t.steps[i+1].at
+		if s.free >= n {
+			continue
 		}
+		if i+1 == len(t.steps) {
+			return 0, false
+		}
+		at = max(at, t.steps[i+1].at)
 	}
 	t.book(at, at+run, n)
-	return at
+	return at, true
 }
 
 // book takes n GPUs from…to.

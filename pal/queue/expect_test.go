@@ -40,3 +40,43 @@ func TestExpectScattered(t *testing.T) {
 		t.Errorf("%+v", ws)
 	}
 }
+
+// A gang of which nobody knows when it ends, such as a service, is not counted on to give
+// its GPUs back: when others start is told if the ends of the rest suffice for them.
+func TestExpectBesideService(t *testing.T) {
+	c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := New(Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gang := func(id string, gpus int) pal.Gang {
+		return pal.Gang{ID: id, Class: pal.ClassA, MemberSets: []pal.MemberSet{{Members: 1, GPUs: gpus}}}
+	}
+	submit := func(id string, gpus int, runs time.Duration) {
+		if err := q.Submit(0, Job{ID: id, Gang: gang(id, gpus), Estimate: runs}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	submit("service", 4, 0)
+	submit("batch", 4, time.Hour)
+	for _, a := range q.Decide(0, c) {
+		c.Take(gang(a.Job, 4), a.Placement)
+		q.Started(0, a.Job, a.Placement)
+	}
+	submit("fits", 4, time.Hour)
+	if ws := q.Waiting(time.Minute, c); len(ws) != 1 || ws[0].From != time.Hour || ws[0].To < time.Hour {
+		t.Errorf("the batch job's GPUs suffice: %+v", ws)
+	}
+	q.Removed(time.Minute, "fits")
+	g := gang("needs-both", 4)
+	g.MemberSets[0].Members = 2
+	if err := q.Submit(time.Minute, Job{ID: "needs-both", Gang: g, Estimate: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	if ws := q.Waiting(time.Minute, c); len(ws) != 1 || ws[0].To != 0 {
+		t.Errorf("nobody knows when the service ends: %+v", ws)
+	}
+}
