@@ -18,6 +18,7 @@ func TestCandidates(t *testing.T) {
 			u := r.Intn(c.NumGPUs())
 			c.SetTaken(u, r.Intn(2) == 0)
 			c.SetHealth(r.Intn(c.NumGPUs()), r.Intn(3) == 0, r.Intn(3) == 0)
+			c.SetUnavailable(r.Intn(c.NumGPUs()), r.Intn(3) == 0)
 			g.MemberSets[0].Eligible[r.Intn(c.Groups())] = r.Intn(4) > 0
 		}
 		want := Candidates{Total: c.NumGPUs()}
@@ -29,6 +30,8 @@ func TestCandidates(t *testing.T) {
 				want.Unhealthy++
 			case gpu.Quarantined:
 				want.Quarantined++
+			case gpu.Unavailable:
+				want.Unavailable++
 			case c.Available(u):
 				want.Free++
 			default:

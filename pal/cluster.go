@@ -230,7 +230,7 @@ func (c *Cluster) bin() {
 	c.buildIndex()
 	for i := range c.gpus {
 		u := &c.gpus[i]
-		c.countUnhealthy(u.group, outOfUse(u.Unhealthy, u.Quarantined))
+		c.countUnhealthy(u.group, outOfUse(u.GPU))
 		c.refresh(i)
 	}
 }
@@ -271,7 +271,7 @@ func binValue(u *GPU, class int) PMScore {
 // number of bins above the GPU's, for each class.
 func (c *Cluster) refresh(i int) {
 	u := &c.gpus[i]
-	now := !u.taken && !u.Unhealthy && !u.Quarantined
+	now := !u.taken && outOfUse(u.GPU) == 0
 	if now == u.available {
 		return
 	}
@@ -352,9 +352,22 @@ func (c *Cluster) SetTaken(gpu int, taken bool) {
 
 // SetHealth marks one GPU as healthy or not, and as quarantined or not.
 func (c *Cluster) SetHealth(gpu int, unhealthy, quarantined bool) {
+	now := c.gpus[gpu].GPU
+	now.Unhealthy, now.Quarantined = unhealthy, quarantined
+	c.setUse(gpu, now)
+}
+
+// SetUnavailable marks one GPU as one that no job can get now, or as one that jobs can.
+func (c *Cluster) SetUnavailable(gpu int, unavailable bool) {
+	now := c.gpus[gpu].GPU
+	now.Unavailable = unavailable
+	c.setUse(gpu, now)
+}
+
+func (c *Cluster) setUse(gpu int, now GPU) {
 	u := &c.gpus[gpu]
-	c.countUnhealthy(u.group, outOfUse(unhealthy, quarantined)-outOfUse(u.Unhealthy, u.Quarantined))
-	u.Unhealthy, u.Quarantined = unhealthy, quarantined
+	c.countUnhealthy(u.group, outOfUse(now)-outOfUse(u.GPU))
+	u.GPU = now
 	c.refresh(gpu)
 }
 
@@ -371,8 +384,8 @@ func (c *Cluster) countUnhealthy(group, n int32) {
 }
 
 // outOfUse is 1 for a GPU that cannot be chosen whoever uses it, else 0.
-func outOfUse(unhealthy, quarantined bool) int32 {
-	if unhealthy || quarantined {
+func outOfUse(u GPU) int32 {
+	if u.Unhealthy || u.Quarantined || u.Unavailable {
 		return 1
 	}
 	return 0

@@ -98,6 +98,7 @@ type Candidates struct {
 	Ineligible  int `json:"ineligible"` // model, constraints, node not ready
 	Unhealthy   int `json:"unhealthy"`
 	Quarantined int `json:"quarantined"`
+	Unavailable int `json:"unavailable,omitempty"` // see [GPU]
 	Allocated   int `json:"allocated"`
 	Free        int `json:"free"`
 	// Outliers are free, but too slow: the gang does without them.

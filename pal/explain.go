@@ -273,12 +273,11 @@ func candidates(c *Cluster, g Gang) Candidates {
 			}
 		}
 	}
-	n.Allocated = n.Total - n.Ineligible - n.Free - n.Unhealthy - n.Quarantined
+	n.Allocated = n.Total - n.Ineligible - n.Free - n.Unhealthy - n.Quarantined - n.Unavailable
 	return n
 }
 
-// add counts the GPUs that are out of use. One that is both unhealthy and quarantined
-// is unhealthy: that has to be mended first.
+// add counts the GPUs that are out of use, each for what has to be mended first.
 func (n *Candidates) add(gpus []gpuState) {
 	for i := range gpus {
 		switch u := &gpus[i]; {
@@ -286,6 +285,8 @@ func (n *Candidates) add(gpus []gpuState) {
 			n.Unhealthy++
 		case u.Quarantined:
 			n.Quarantined++
+		case u.Unavailable:
+			n.Unavailable++
 		}
 	}
 }
@@ -293,6 +294,9 @@ func (n *Candidates) add(gpus []gpuState) {
 // others are the GPUs that match and cannot be chosen, in words.
 func (n Candidates) others() string {
 	text := fmt.Sprintf("%d allocated, %d unhealthy, %d quarantined", n.Allocated, n.Unhealthy, n.Quarantined)
+	if n.Unavailable > 0 {
+		text += fmt.Sprintf(", %d unavailable", n.Unavailable)
+	}
 	if n.Outliers > 0 {
 		text += fmt.Sprintf(", %d too slow", n.Outliers)
 	}

@@ -15,9 +15,11 @@ type GPU struct {
 	Binned [NumClasses]PMScore
 	// Classes are the variability classes as published, 1 the fastest; 0: none.
 	Classes [NumClasses]uint8
-	// Unhealthy and Quarantined GPUs are never chosen.
+	// Unhealthy, Quarantined and Unavailable GPUs are never chosen. Unavailable: the node
+	// takes no jobs, or tasks that nobody tells of may still run.
 	Unhealthy   bool
 	Quarantined bool
+	Unavailable bool
 	// Degraded says why the GPU works, but not as it should; "" when it does. Its
 	// bin and class are those of the slowest: it is chosen last.
 	Degraded string

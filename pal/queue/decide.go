@@ -120,14 +120,14 @@ func (p *pass) vacate(e *entry) (back func()) {
 	return func() { p.c.Take(e.job.Gang, pl) }
 }
 
-// taken says whether a GPU is in use, by a gang or otherwise. A GPU that is unhealthy or
-// in quarantine does not count: it could not be chosen if it were free either.
+// taken says whether a GPU is in use, by a gang or otherwise. A GPU that is out of use
+// does not count: it could not be chosen if it were free either.
 func (p *pass) taken(u int) bool {
 	if p.c.Available(u) {
 		return false
 	}
 	gpu := p.c.GPU(u)
-	return !gpu.Unhealthy && !gpu.Quarantined
+	return !gpu.Unhealthy && !gpu.Quarantined && !gpu.Unavailable
 }
 
 // keep holds the free GPUs of a placement until the end of the pass. Those that are

@@ -193,7 +193,8 @@ func Rephrase(text string, was, now queue.Wait) string {
 	return strings.ReplaceAll(text, trim(was), trim(now))
 }
 
-// The states of a GPU. Unavailable: its node takes no jobs, or has just come back.
+// The states of a GPU. Unavailable: its node takes no jobs or has just come back, or tasks
+// of a purged job may still run on it.
 const (
 	GPUUnhealthy   GPUState = "unhealthy"
 	GPUQuarantined GPUState = "quarantined"

@@ -18,14 +18,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// ViewOptions are the options of the view as they are now. Kept out like GPUs in
-// quarantine are those of a node that is back but has not yet said what it still runs, and
-// those of purged jobs whose tasks may still run: Nomad counts both as free.
+// ViewOptions are the options of the view as they are now.
 func (m *Model) ViewOptions(now time.Time) nomad.ViewOptions {
 	o := m.Cfg.viewOptions(m.Profile, m.HeldGPUs(now))
 	o.Quarantined = failure.Out(m.Quarantine, now)
-	maps.Copy(o.Quarantined, m.State.Reconnecting(now))
-	maps.Copy(o.Quarantined, m.State.Purged(now))
+	o.Unavailable = m.State.Unavailable(now)
 	o.Completing = m.State.Completing(now)
 	return o
 }

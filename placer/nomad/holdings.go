@@ -4,6 +4,7 @@
 package nomad
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -285,22 +286,30 @@ func (v *View) Keep(p pal.Placement) {
 // Epoch grows when other nodes than before may serve a job.
 func (v *View) Epoch() uint64 { return v.epoch }
 
-// refreshHealth takes over which GPUs are unhealthy or in quarantine.
+// refreshHealth takes over which GPUs are unhealthy, in quarantine or unavailable.
 func (v *View) refreshHealth() {
 	for i, d := range v.devices {
 		node, _ := v.Cluster.Group(i)
 		for _, in := range d.Instances {
-			v.Cluster.SetHealth(v.Cluster.Find(in.ID), !in.Healthy, v.keptOut(v.nodes[node], in.ID))
+			u := v.Cluster.Find(in.ID)
+			v.Cluster.SetHealth(u, !in.Healthy, v.opts.Quarantined[in.ID])
+			v.Cluster.SetUnavailable(u, v.unavailable(v.nodes[node], in.ID) != "")
 		}
 	}
 }
 
-// keptOut says whether a GPU is in quarantine, or its node away: what was decided
+// Unavailable says why GPU u is not available though no job holds it; "" if it is.
+func (v *View) Unavailable(u int) string {
+	node, _ := v.Cluster.Group(v.Cluster.GroupOf(u))
+	return v.unavailable(v.nodes[node], v.Cluster.GPU(u).ID)
+}
+
+// unavailable says why a GPU is not to be had. On a node that is away what was decided
 // when the node was there, a preemption whose victims were lost with it, say,
 // must wait, since Nomad would place the gang the moment the node is back, beside
 // what the node goes on running until it is told to stop.
-func (v *View) keptOut(n *api.Node, gpu string) bool {
-	return v.opts.Quarantined[gpu] || !nodeReady(n)
+func (v *View) unavailable(n *api.Node, gpu string) string {
+	return cmp.Or(notReady(n), v.opts.Unavailable[gpu])
 }
 
 // hold adds GPUs by id. One that no node of the cluster names is left out.

@@ -42,6 +42,19 @@ func (s *State) Reconnecting(now time.Time) map[string]bool {
 	return gpus
 }
 
+// Unavailable says of GPUs, by instance id, why no job may have them yet although Nomad
+// counts them as free: see [State.Reconnecting] and [State.Purged].
+func (s *State) Unavailable(now time.Time) map[string]string {
+	why := map[string]string{}
+	for id := range s.Reconnecting(now) {
+		why[id] = "the node has just come back, and what it still runs is not known yet"
+	}
+	for id := range s.Purged(now) {
+		why[id] = "tasks of a purged job may still be ending on it"
+	}
+	return why
+}
+
 // ForgetReconnected forgets the nodes that by the servers' clock have been back for
 // longer than that. It is for callers that read once and cannot count themselves.
 func (s *State) ForgetReconnected(now time.Time) {

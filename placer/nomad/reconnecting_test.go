@@ -128,7 +128,7 @@ func TestReconnectingGPUIsNotChosen(t *testing.T) {
 	s := world(1)
 	s.noteBack(nil, s.Nodes["id-0"])
 	s.PutAlloc(&Alloc{ID: "a", Job: JobKey{"default", "j"}, Node: "id-0", Client: api.AllocClientStatusLost, GPUs: []string{"n0-1"}})
-	v, err := s.View(ViewOptions{Locality: pal.TwoTier(1.7), Quarantined: s.Reconnecting(time.Now())})
+	v, err := s.View(ViewOptions{Locality: pal.TwoTier(1.7), Unavailable: s.Unavailable(time.Now())})
 	if err != nil {
 		t.Fatal(err)
 	}

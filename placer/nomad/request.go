@@ -492,7 +492,7 @@ func (v *View) outlier(u int, class pal.AppClass) bool {
 // knows nothing of them, and would choose any. nil where none is.
 func (v *View) usable(nodes []string) []string {
 	all := v.gpusOf(nodes)
-	ids := slices.DeleteFunc(slices.Clone(all), func(id string) bool { return v.opts.Quarantined[id] })
+	ids := slices.DeleteFunc(slices.Clone(all), func(id string) bool { return v.opts.Quarantined[id] || v.opts.Unavailable[id] != "" })
 	if len(ids) == len(all) {
 		return nil
 	}

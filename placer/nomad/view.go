@@ -26,9 +26,11 @@ type ViewOptions struct {
 	Profile *profile.Profile
 	// RackMeta is the node meta key that names a node's rack.
 	RackMeta string
-	// Quarantined GPUs, by instance id, are not chosen: those in quarantine, and
-	// those that a node which has just come back may still use.
+	// Quarantined GPUs, by instance id, are not chosen.
 	Quarantined map[string]bool
+	// Unavailable says of GPUs, by instance id, why they are not chosen although
+	// Nomad counts them as free.
+	Unavailable map[string]string
 	// Apps maps `pal_app` to application classes; DefaultClass is for jobs that
 	// say nothing.
 	Apps         map[string]pal.AppClass
@@ -129,7 +131,7 @@ func (v *View) Update(s *State, o ViewOptions) bool {
 			v.devices = append(v.devices, gpuDevices(n)...)
 		}
 	}
-	unhealthy := changed || !maps.Equal(o.Quarantined, v.opts.Quarantined)
+	unhealthy := changed || !maps.Equal(o.Quarantined, v.opts.Quarantined) || !maps.Equal(o.Unavailable, v.opts.Unavailable)
 	before := v.opts
 	v.state, v.opts = s, o
 	if keys, now, known := s.Touched(v.seen); known && !changed {
@@ -223,7 +225,7 @@ func (v *View) deviceGroup(n *api.Node, d *api.NodeDeviceResource) pal.DeviceGro
 	said := v.published(d)
 	for _, in := range d.Instances {
 		u := pal.GPU{
-			ID: in.ID, Unhealthy: !in.Healthy, Quarantined: v.keptOut(n, in.ID),
+			ID: in.ID, Unhealthy: !in.Healthy, Quarantined: v.opts.Quarantined[in.ID], Unavailable: v.unavailable(n, in.ID) != "",
 			NUMA: numa[in.ID], Island: island[in.ID],
 		}
 		if p := v.opts.Profile; p != nil {

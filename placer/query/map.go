@@ -163,7 +163,7 @@ func (s *Snapshot) gpu(i int, unhealthy map[string]string) GPU {
 	node, device := c.Group(c.GroupOf(i))
 	g := GPU{
 		ID: u.ID, Node: c.Node(node).Name, Rack: c.Node(node).Rack, Device: device, State: s.m.GpuState(i, s.m.Time), Healthy: !u.Unhealthy, Available: c.Available(i),
-		Unhealthy: unhealthy[u.ID], Degraded: u.Degraded,
+		Unhealthy: unhealthy[u.ID], Unavailable: s.m.View.Unavailable(i), Degraded: u.Degraded,
 		PMScores: map[pal.AppClass]pal.PMScore{}, Classes: map[pal.AppClass]uint8{},
 	}
 	if q, ok := s.m.Quarantine[u.ID]; ok && s.m.Time.Before(q.Until) {

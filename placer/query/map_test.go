@@ -11,7 +11,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 	"github.com/nomad-pal/nomad-pal/placer/query"
@@ -112,6 +114,46 @@ func TestGPUStates(t *testing.T) {
 			if c != query.CellUnavailable {
 				t.Errorf("cell %d of the node: %b", i, c)
 			}
+		}
+	})
+}
+
+// A GPU that no job may have yet is unavailable, and says why, in lists and in what an
+// explanation counts: it is not quarantined.
+func TestUnavailableSaysWhy(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		t := w.T // of the bubble
+		w.AddNodes(2, 4)
+		w.StartPlacer()
+		w.Submit(bed.Gang{Name: "purged", GPUs: 4})
+		w.ExpectRunning("purged", time.Minute)
+		w.Submit(bed.Gang{Name: "runs", GPUs: 4})
+		w.ExpectRunning("runs", time.Minute)
+		w.Submit(bed.Gang{Name: "waits", GPUs: 4})
+		before := snapshot(w)
+		if err := w.Purge(nomadtest.Key{Namespace: "default", ID: "purged"}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		c, err := nomad.NewClient(w.Nomad.Config("command", ""), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := placer.Refresh(t.Context(), c, before)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range s.GPUs() {
+			if want := "tasks of a purged job may still be ending on it"; g.Job == "" && (g.State != model.GPUUnavailable || g.Unavailable != want) || g.Job != "" && g.Unavailable != "" {
+				t.Errorf("%s of %q is %s: %q", g.ID, g.Job, g.State, g.Unavailable)
+			}
+		}
+		e, err := s.Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "waits"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c := e.Decision.Candidates; c.Unavailable != 4 || c.Quarantined != 0 || c.Allocated != 4 {
+			t.Errorf("%+v", c)
 		}
 	})
 }

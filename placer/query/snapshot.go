@@ -401,10 +401,11 @@ type GPU struct {
 	PMScores  map[pal.AppClass]pal.PMScore `json:"pm_scores,omitempty"`
 	Classes   map[pal.AppClass]uint8       `json:"classes,omitempty"`
 	Available bool                         `json:"available"`
-	// Unhealthy says why the GPU is not chosen, Degraded why it is in the last
-	// class; "" when it is not so.
-	Unhealthy string `json:"unhealthy,omitempty"`
-	Degraded  string `json:"degraded,omitempty"`
+	// Unhealthy and Unavailable say why the GPU is not chosen, Degraded why it is in the
+	// last class; "" when it is not so.
+	Unhealthy   string `json:"unhealthy,omitempty"`
+	Unavailable string `json:"unavailable,omitempty"`
+	Degraded    string `json:"degraded,omitempty"`
 	// Quarantine says why the GPU is quarantined, and until when.
 	Quarantine *model.Quarantine `json:"quarantine,omitempty"`
 }

@@ -82,7 +82,7 @@ export function rackPage(datacenter, name, navigate) {
 }
 
 const score = (g, c) => { const k = g.classes?.[c]; return k ? [h("span", {className: "chip c" + Math.min(k, 5), title: `class ${k} for application class ${c}`}, k), " ", g.pm_scores[c].toFixed(3)] : h("span", {className: "soft"}, "not measured"); };
-const trouble = g => [!g.healthy && `unhealthy: ${g.unhealthy || "no reason given"}`, g.degraded && `degraded: ${g.degraded}`, g.quarantine && `quarantined until ${when(g.quarantine.until)}: ${g.quarantine.reason}`].filter(Boolean);
+const trouble = g => [!g.healthy && `unhealthy: ${g.unhealthy || "no reason given"}`, g.degraded && `degraded: ${g.degraded}`, g.quarantine && `quarantined until ${when(g.quarantine.until)}: ${g.quarantine.reason}`, g.state === "unavailable" && `unavailable: ${g.unavailable}`].filter(Boolean);
 const gpuTable = (gpus, caption, node) => table(caption, [...node ? ["Node"] : [], "#GPU", "Id", "Model", ...classes.map(c => "Class " + c), "State", "Job"], gpus.map(g =>
   [...node ? [nodeLink(nodeOf(g)?.name ?? g.node)] : [], g.index, gpuLink(g.id), g.device.replace(/^.*\//, ""), ...classes.map(c => score(g, c)), trouble(g).join("; ") || g.state, g.job ? named(g.job) : ""]));
 

@@ -183,7 +183,7 @@ export function legend(changed) {
   function list() {
     items.replaceChildren(...view.use ? [item("free", "", "free"), item("allocated", "", "allocated to a job")] :
       [item("c1", 1, "fastest"), item("c2", 2, ""), item("c3", 3, ""), item("c4", 4, ""), item("c5", "5…", "slowest"), item("c0", "–", "not measured"), item("c0 bar", "", "allocated to a job")],
-      item("bad", "×", "unhealthy"), item("c0 frame", "", "quarantined"), item("c0 slash", "", "unavailable: its node takes no jobs"), item("c0 top", "", "degraded"), h("li", {}, h("b", {ariaHidden: "true"}, "!"), " a rack with unhealthy GPUs"));
+      item("bad", "×", "unhealthy"), item("c0 frame", "", "quarantined"), item("c0 slash", "", "unavailable: its node takes no jobs, or tasks may still run on it"), item("c0 top", "", "degraded"), h("li", {}, h("b", {ariaHidden: "true"}, "!"), " a rack with unhealthy GPUs"));
   }
   list();
   return h("div", {}, h("div", {className: "row"}, h("label", {}, "Colours show ", choose)), items);

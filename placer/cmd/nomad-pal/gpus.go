@@ -19,8 +19,8 @@ func (c *gpusCommand) Help() string {
 	return help("gpus [options]", `
 Shows every GPU with its variability class per application class (1 is the
 fastest), its PM score for class A, its state (free, allocated, unhealthy,
-quarantined, or unavailable: its node takes no jobs), and the job that holds it.
-A degraded GPU is in the last class.
+quarantined, or unavailable, and why), and the job that holds it. A degraded GPU
+is in the last class.
 `, examples(
 		"Which GPUs are there, and who holds them?", "nomad-pal gpus",
 		"Which are not healthy?", "nomad-pal gpus | grep -e unhealthy -e degraded -e quarantined",
@@ -91,7 +91,7 @@ func gpuState(g query.GPU) painted {
 	case g.State == model.GPUQuarantined:
 		p = painted{red, p.text}
 	case g.State == model.GPUUnavailable:
-		p.style = yellow
+		p = painted{yellow, p.text + ": " + g.Unavailable}
 	case g.State == model.GPUFree:
 		p.style = green
 	}

@@ -171,5 +171,5 @@ func gpuSentence(g query.GPU) string {
 	case g.Available:
 		return text + " is free."
 	}
-	return text + " is unavailable: its node takes no jobs now."
+	return fmt.Sprintf("%s is unavailable: %s.", text, g.Unavailable)
 }

@@ -67,8 +67,8 @@ const topKeys = "? help  q quit  Tab list  Enter open  Esc back  / filter  s sor
 
 // topHelp is what ? shows, and the command's help.
 const topHelp = `Behind the class of a GPU stands * if it is allocated to a job, ! if it is
-unhealthy, q if it is quarantined, and ~ if it is unavailable: its node takes
-no jobs. A GPU that is not measured has . for its class. The GPUs of the
+unhealthy, q if it is quarantined, and ~ if it is unavailable: view GPUs says
+why. A GPU that is not measured has . for its class. The GPUs of the
 selected job are shown reversed. ↓ marks the column by which jobs are sorted.
 
 Keys:
