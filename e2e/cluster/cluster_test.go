@@ -60,8 +60,6 @@ func bare(id string, count int) *api.Job {
 	return job
 }
 
-//go:fix inline
-
 // mustRun registers a job and waits until all its allocations run.
 func mustRun(t *testing.T, c *cluster.Cluster, job *api.Job, count int) {
 	t.Helper()
