@@ -55,8 +55,10 @@ func TestEmptyCluster(t *testing.T) {
 	if js := p.Status().Jobs; len(js) != 1 || js[0].State != gang.Unschedulable || js[0].Reason == "" {
 		t.Errorf("status: %+v", js)
 	}
-	e := query.Explanation{}
-	(query.New(&p.m, p.nomad, heartbeat.Activity{}, "")).ExplainWaiting(&e, p.m.Jobs[nomad.JobKey{Namespace: "default", ID: "lonely"}])
+	e, err := query.New(&p.m, p.nomad, heartbeat.Activity{}, "").Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "lonely"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if !strings.Contains(e.Reason, "needs 8 GPUs, the cluster has 0 that match") {
 		t.Errorf("reason: %s", e.Reason)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/hostile"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -124,11 +125,14 @@ func answers(t *testing.T, p *Placer, now time.Time, jobs []hostile.Job) {
 		if !listed[k.ID] {
 			t.Errorf("%s: not in the list of jobs", j.Name)
 		}
-		e := query.Explanation{}
-		if tracked := p.m.Jobs[k]; tracked != nil {
-			s.ExplainWaiting(&e, tracked)
+		if tracked := p.m.Jobs[k]; tracked == nil || tracked.Nomad != gang.Waiting {
+			t.Errorf("%s: does not wait", j.Name)
+			continue
 		}
-		if e.Reason == "" && e.Wait == nil {
+		e, err := s.Explain(t.Context(), k)
+		if err != nil {
+			t.Errorf("%s: explain: %v", j.Name, err)
+		} else if e.Reason == "" && e.Wait == nil {
 			t.Errorf("%s: no reason why it waits", j.Name)
 		}
 		if _, err := (query.New(&p.m, p.nomad, heartbeat.Activity{}, "")).Plan(j.Job); err != nil {

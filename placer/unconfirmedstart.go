@@ -18,5 +18,5 @@ func (p *Placer) holdUnconfirmed(s *start, now time.Time) {
 	if !errors.Is(s.err, nomad.ErrUnknownOutcome) {
 		return
 	}
-	p.m.Unconfirmed[s.t.Key] = model.UnconfirmedStart{Index: *s.t.Job.JobModifyIndex, Gpus: model.GPUIDs(p.m.View, s.Placement.GPUs()), Until: now.Add(model.UnconfirmedHold)}
+	p.m.Unconfirmed[s.t.Key] = model.UnconfirmedStart{Index: *s.t.Job.JobModifyIndex, GPUs: model.GPUIDs(p.m.View, s.Placement.GPUs()), Until: now.Add(model.UnconfirmedHold)}
 }

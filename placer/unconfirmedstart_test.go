@@ -110,7 +110,7 @@ func TestLimboEndsWithTheJob(t *testing.T) {
 	p := newPlacer(t)
 	job := hostile.Plain("j", 1, 1, 1)
 	k := nomad.KeyOf(job)
-	p.m.Unconfirmed[k] = model.UnconfirmedStart{Index: 1, Gpus: []string{"g"}, Until: time.Now().Add(time.Hour)}
+	p.m.Unconfirmed[k] = model.UnconfirmedStart{Index: 1, GPUs: []string{"g"}, Until: time.Now().Add(time.Hour)}
 	p.m.ReleaseUnconfirmed(job)
 	if len(p.m.HeldGPUs(time.Now())[k]) != 1 {
 		t.Error("it ends though the job is as it was")

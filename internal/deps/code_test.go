@@ -4,10 +4,12 @@
 package deps
 
 import (
+	"cmp"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"go/types"
+	"iter"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -78,8 +80,7 @@ func (d *folder) add(f *ast.File) {
 		} else if fn := decl.(*ast.FuncDecl); fn.Recv == nil {
 			d.declared[fn.Name.Name] = true
 		} else {
-			of := word.FindString(types.ExprString(fn.Recv.List[0].Type))
-			d.declared[of+"."+fn.Name.Name] = true
+			d.declared[receiver(fn)+"."+fn.Name.Name] = true
 		}
 	}
 }
@@ -92,21 +93,86 @@ func (d *folder) declare(s ast.Spec) {
 		}
 	case *ast.TypeSpec:
 		d.declared[s.Name.Name] = true
-		var members *ast.FieldList
-		switch of := s.Type.(type) {
-		case *ast.StructType:
-			members = of.Fields
-		case *ast.InterfaceType:
-			members = of.Methods
+		for m := range members(s) {
+			for _, n := range m.Names {
+				d.declared[s.Name.Name+"."+n.Name] = true
+			}
 		}
-		if members != nil {
-			for _, m := range members.List {
-				for _, n := range m.Names {
-					d.declared[s.Name.Name+"."+n.Name] = true
+	}
+}
+
+// wellKnown are methods of which an interface, of the standard library as a rule, says
+// what they do.
+var wellKnown = []string{"Error", "Help", "Len", "Less", "MarshalJSON", "MarshalText", "Name", "Pop", "Push", "Run", "String", "Swap", "Synopsis", "UnmarshalJSON", "UnmarshalText", "Unwrap", "Write", "AutocompleteArgs", "AutocompleteFlags"}
+
+// TestDocComments: each exported name says what it is, but for those of tests; and no
+// comment begins with its name in other capitals, as one does that was exported or
+// unexported since.
+func TestDocComments(t *testing.T) {
+	exported := 0
+	_, folders := parsed(t)
+	for _, d := range folders {
+		for name, f := range d.files {
+			test := strings.HasSuffix(name, "_test.go")
+			check := func(n *ast.Ident, must bool, docs ...*ast.CommentGroup) {
+				first := ""
+				for _, doc := range docs {
+					first = cmp.Or(first, word.FindString(doc.Text()))
+				}
+				if must = must && n.IsExported() && !test; must {
+					exported++
+				}
+				if must && first == "" {
+					t.Errorf("%s: %s has no comment", name, n.Name)
+				}
+				if !test && first != n.Name && strings.EqualFold(first, n.Name) {
+					t.Errorf("%s: the comment of %s begins with %s", name, n.Name, first)
+				}
+			}
+			for _, decl := range f.Decls {
+				switch decl := decl.(type) {
+				case *ast.FuncDecl:
+					check(decl.Name, !slices.Contains(wellKnown, decl.Name.Name) && (decl.Recv == nil || ast.IsExported(receiver(decl))), decl.Doc)
+				case *ast.GenDecl:
+					for _, s := range decl.Specs {
+						switch s := s.(type) {
+						case *ast.TypeSpec:
+							check(s.Name, true, s.Doc, decl.Doc)
+							for m := range members(s) {
+								for _, n := range m.Names {
+									check(n, false, m.Doc)
+								}
+							}
+						case *ast.ValueSpec:
+							check(s.Names[0], s.Comment == nil, s.Doc, decl.Doc)
+						}
+					}
 				}
 			}
 		}
 	}
+	if exported < 1000 {
+		t.Errorf("found %d exported names only", exported)
+	}
+}
+
+// receiver is the name of a method's type.
+func receiver(fn *ast.FuncDecl) string {
+	return word.FindString(types.ExprString(fn.Recv.List[0].Type))
+}
+
+// members are the fields of a struct or the methods of an interface.
+func members(s *ast.TypeSpec) iter.Seq[*ast.Field] {
+	var all *ast.FieldList
+	switch of := s.Type.(type) {
+	case *ast.StructType:
+		all = of.Fields
+	case *ast.InterfaceType:
+		all = of.Methods
+	default:
+		all = &ast.FieldList{}
+	}
+	return slices.Values(all.List)
 }
 
 // TestFunctionsAreShort: no function has more than 60 lines, but for those of tests.

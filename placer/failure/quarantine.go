@@ -28,9 +28,9 @@ type Quarantine struct {
 }
 
 const (
-	// The first strike keeps a GPU out for Base, each further one doubles that, up
-	// to Most; a Most without a strike takes one off.
+	// Base is how long the first strike keeps a GPU out; each further one doubles that.
 	Base = 10 * time.Minute
+	// Most is how long strikes keep a GPU out at most; as long without one takes one off.
 	Most = 24 * time.Hour
 	// Window is how long a failure counts against a GPU.
 	Window = 24 * time.Hour

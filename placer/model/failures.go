@@ -25,7 +25,6 @@ type (
 const (
 	Infrastructure = failure.Infrastructure
 	User           = failure.User
-	Unknown        = failure.Unknown
 )
 
 // AvoidFor is how long a gang goes elsewhere, if it can, after a node failed it.

@@ -112,8 +112,8 @@ func (m *Model) CheckLedger() error {
 }
 
 // Sorted are the jobs by key; not to be changed. The order is kept from cycle to cycle,
-// so that thousands of jobs need not be sorted in each. It is valid if it is as long as the map: [Model.Add] and [Model.Forget] keep it so, or
-// drop it.
+// so that thousands of jobs need not be sorted in each. It is valid if it is as long as
+// the map: [Model.Add] and [Model.Forget] keep it so, or drop it.
 func (m *Model) Sorted() []*Tracked {
 	if len(m.Order) != len(m.Jobs) {
 		m.Order = make([]*Tracked, 0, len(m.Jobs))
@@ -139,7 +139,7 @@ func (m *Model) Add(k nomad.JobKey) *Tracked {
 	return t
 }
 
-// Forget ends that.
+// Forget ends tracking a job.
 func (m *Model) Forget(k nomad.JobKey) {
 	if i, ok := slices.BinarySearchFunc(m.Order, k, byKey); ok && len(m.Order) == len(m.Jobs) {
 		m.Order = slices.Delete(m.Order, i, i+1)
@@ -149,6 +149,7 @@ func (m *Model) Forget(k nomad.JobKey) {
 	delete(m.Jobs, k)
 }
 
+// ByID is the job that the queue knows by the id; nil if it is not tracked.
 func (m *Model) ByID(id string) *Tracked { return m.Jobs[KeyOf(id)] }
 
 // KeyOf is the job that the queue knows by the id.
@@ -163,6 +164,7 @@ func (m *Model) Unregistered(id string) bool {
 	return t != nil && t.Unregistered
 }
 
+// Since is an instant as the queue counts time: since 1970.
 func Since(t time.Time) time.Duration { return gang.QueueTime(t) }
 
 // Observed is where a job stands; one that was set aside is not looked into.
@@ -185,8 +187,9 @@ func (m *Model) SizeOf(t *Tracked) *queue.Size {
 	return nil
 }
 
-// dependencyCache are all of them.
+// dependencyCache is what is known of the jobs that others come after (pal_after).
 type dependencyCache struct {
+	// Loaded: what earlier placers knew was read.
 	Loaded bool
 	Known  map[nomad.JobKey]Dependency
 	// Listens: events tell of changes.

@@ -18,7 +18,7 @@ type Wait struct {
 	queue.Wait
 	// never: the cluster could not hold it even if all GPUs were free and healthy.
 	never bool
-	// Why is what it waits for, as a sentence without its subject.
+	// why is what it waits for, as a sentence without its subject.
 	why string
 }
 

@@ -109,7 +109,7 @@ func (m *Model) CountGPUs(now time.Time) (in GPUsInTrouble, allocated int, outli
 	}
 	for i := range c.NumGPUs() {
 		u := c.GPU(i)
-		switch state := m.GpuState(i, now); {
+		switch state := m.GPUState(i, now); {
 		case state == GPUUnhealthy:
 			in.Unhealthy++
 		case state == GPUQuarantined:
@@ -129,7 +129,8 @@ func (m *Model) CountGPUs(now time.Time) (in GPUsInTrouble, allocated int, outli
 	return in, allocated, outliers
 }
 
-func (m *Model) GpuState(i int, now time.Time) GPUState {
+// GPUState is the state of the cluster's GPU i.
+func (m *Model) GPUState(i int, now time.Time) GPUState {
 	c := m.View.Cluster
 	u := c.GPU(i)
 	switch {
@@ -173,6 +174,7 @@ func (sees Sees) Name(job string) string {
 	return Unseen
 }
 
+// Wait is what the queue says of a waiting job, as somebody may know it.
 func (sees Sees) Wait(w queue.Wait) queue.Wait {
 	w.Ahead = sees.Name(w.Ahead)
 	stopping := w.Stopping

@@ -21,7 +21,7 @@ type Tracked struct {
 	// PassedOver: the cycle had no time to find out its place in the queue.
 	PassedOver        bool
 	EvaluationQueries EvaluationQueries
-	// After is which job it waits for that is to finish first, "" for none; eligible is
+	// After is which job it waits for that is to finish first, "" for none; Eligible is
 	// since when it need not.
 	After    string
 	Eligible time.Time

@@ -126,6 +126,7 @@ func (m *Model) BuildProfile() (*profile.Profile, error) {
 	return built, readErr
 }
 
+// GPUIDs are the ids of GPUs of the view's cluster.
 func GPUIDs(v *nomad.View, gpus []int) []string {
 	var ids []string
 	for _, u := range gpus {
@@ -134,19 +135,20 @@ func GPUIDs(v *nomad.View, gpus []int) []string {
 	return ids
 }
 
-// UnconfirmedStart are the GPUs of such a start: the job may be pinned to them yet.
+// UnconfirmedStart is a start whose outcome is not known: Nomad did not answer, and the
+// job may be pinned to the GPUs yet.
 type UnconfirmedStart struct {
 	Index uint64 // JobModifyIndex of the job that it was to replace
-	Gpus  []string
+	GPUs  []string
 	Until time.Time
 }
 
-// UnconfirmedHold is how long the GPUs of a start are kept from others whose outcome is
-// not known: longer than Nomad's servers work on a request.
+// UnconfirmedHold is how long the GPUs of such a start are kept from others: longer than
+// Nomad's servers work on a request.
 const UnconfirmedHold = time.Minute
 
-// ReleaseUnconfirmed ends that when the job has changed since: then what was not answered
-// has come about, and the job's pins hold the GPUs, or it cannot any more.
+// ReleaseUnconfirmed forgets an unconfirmed start when the job has changed since: then it has
+// come about, and the job's pins hold the GPUs, or it cannot any more.
 func (m *Model) ReleaseUnconfirmed(job *api.Job) {
 	k := nomad.KeyOf(job)
 	if l, ok := m.Unconfirmed[k]; ok && *job.JobModifyIndex != l.Index {
@@ -166,12 +168,13 @@ func (m *Model) HeldGPUs(now time.Time) map[nomad.JobKey][]string {
 	}
 	for k, l := range m.Unconfirmed {
 		if len(held[k]) == 0 {
-			held[k] = l.Gpus
+			held[k] = l.GPUs
 		}
 	}
 	return held
 }
 
+// QueueOptions are the options of the queue.
 func (c Config) QueueOptions() queue.Options {
 	o := c.Queue
 	o.Placement = c.Policy()

@@ -15,12 +15,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// World is what a gang may ask of the placer while it decides: see [gang.World].
+// world is what a gang may ask of the placer while it decides: see [gang.World].
 type world struct{ *Model }
 
 var _ gang.World = world{}
 
-// World is what its gangs may ask.
+// World is what the gangs may ask.
 func (m *Model) World() gang.World { return world{m} }
 
 func (w world) Now() time.Time              { return w.Time }

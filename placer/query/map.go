@@ -78,7 +78,7 @@ func (s *Snapshot) Map() *Map {
 		r := &m.Racks[len(m.Racks)-1]
 		r.Nodes = append(r.Nodes, MapNode{unique[n], len(gpus[n])})
 		for _, i := range gpus[n] {
-			m.Cells = append(m.Cells, mapCell(c, i, s.m.GpuState(i, s.m.Time)))
+			m.Cells = append(m.Cells, mapCell(c, i, s.m.GPUState(i, s.m.Time)))
 		}
 	}
 	return m
@@ -162,7 +162,7 @@ func (s *Snapshot) gpu(i int, unhealthy map[string]string) GPU {
 	u := c.GPU(i)
 	node, device := c.Group(c.GroupOf(i))
 	g := GPU{
-		ID: u.ID, Node: c.Node(node).Name, Rack: c.Node(node).Rack, Device: device, State: s.m.GpuState(i, s.m.Time), Healthy: !u.Unhealthy, Available: c.Available(i),
+		ID: u.ID, Node: c.Node(node).Name, Rack: c.Node(node).Rack, Device: device, State: s.m.GPUState(i, s.m.Time), Healthy: !u.Unhealthy, Available: c.Available(i),
 		Unhealthy: unhealthy[u.ID], Unavailable: s.m.View.Unavailable(i), Degraded: u.Degraded,
 		PMScores: map[pal.AppClass]pal.PMScore{}, Classes: map[pal.AppClass]uint8{},
 	}

@@ -221,7 +221,7 @@ func (s *Snapshot) standing(k nomad.JobKey) (e *Explanation, st gang.Observed, o
 	case gang.Template:
 		e.Reason = nomad.TemplateReason(job, s.m.Cfg.Children)
 	case gang.Waiting:
-		s.ExplainWaiting(e, s.m.Jobs[k])
+		s.explainWaiting(e, s.m.Jobs[k])
 	case gang.Ended:
 		e.Outcome = OutcomeOf(s.m.State, st)
 		e.Reason = e.Outcome.Reason
@@ -305,7 +305,9 @@ func recordToCome(r *gang.Record, st gang.Observed, began, now time.Time) bool {
 	return placed && !known && now.Sub(registered) <= RecordComes && now.Sub(began) <= RecordComes
 }
 
-func (s *Snapshot) ExplainWaiting(e *Explanation, t *model.Tracked) {
+// explainWaiting says what a waiting job waits for, and what could be done about it.
+// Callers hold mu.
+func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	wait := s.waiting()[t.Key.String()]
 	switch e.State = t.Shown(wait); e.State {
 	case gang.Failed:
