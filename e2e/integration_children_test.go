@@ -5,7 +5,6 @@ package e2e_test
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -42,10 +41,8 @@ func TestChildren(t *testing.T) {
 // check names take the certificates of clients there, not those of the CLI.
 func (b *bed) nomadBlock() string {
 	lines := fmt.Sprintf("  rpc_address = %q\n", b.Servers()[0].RPCAddr())
-	if tls := b.TLS(); tls.CA != "" {
-		dir := filepath.Dir(tls.CA)
-		lines += fmt.Sprintf("  ca_cert     = %q\n  client_cert = %q\n  client_key  = %q\n",
-			tls.CA, filepath.Join(dir, "client.pem"), filepath.Join(dir, "client-key.pem"))
+	if tls := b.ClientTLS(); tls.CA != "" {
+		lines += fmt.Sprintf("  ca_cert     = %q\n  client_cert = %q\n  client_key  = %q\n", tls.CA, tls.Cert, tls.Key)
 	}
 	return "nomad {\n" + lines + "}\n"
 }

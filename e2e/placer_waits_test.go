@@ -4,6 +4,7 @@
 package e2e_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -67,7 +68,9 @@ func (b *bed) untilWaits(id string, words ...string) {
 func (b *bed) untilUnhealthy(n int) {
 	b.t.Helper()
 	b.until(fmt.Sprintf("%d GPUs are known to be unhealthy", n), func() string {
-		if out, _ := b.pal("status"); !strings.Contains(out, fmt.Sprintf(", %d unhealthy", n)) {
+		out, code := b.pal("status", "-json")
+		var status struct{ Unhealthy int }
+		if err := json.Unmarshal([]byte(out), &status); code != 0 || err != nil || status.Unhealthy != n {
 			return out
 		}
 		return ""

@@ -24,11 +24,16 @@ type TLSFiles struct {
 }
 
 // TLS returns the files for the CLI, the zero value for a cluster without TLS.
-func (c *Cluster) TLS() TLSFiles {
+func (c *Cluster) TLS() TLSFiles { return c.tlsOf("cli") }
+
+// ClientTLS returns those of clients, with which alone the servers' RPC port can be used.
+func (c *Cluster) ClientTLS() TLSFiles { return c.tlsOf("client") }
+
+func (c *Cluster) tlsOf(role string) TLSFiles {
 	if c.tls == nil {
 		return TLSFiles{}
 	}
-	return c.tls.files("cli")
+	return c.tls.files(role)
 }
 
 // files are those of a role.
