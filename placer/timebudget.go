@@ -68,7 +68,7 @@ func (p *Placer) reconcileAll(reconcile func(*model.Tracked)) {
 		ok, again := p.timeBudget.has(t.Key.Namespace)
 		if !ok && !t.Overwrote() { // what was overwritten is given back before anything is decided upon it
 			p.again = p.again || again
-			t.PassedOver = !t.PositionKnown()
+			t.PassedOver = !t.PastKnown()
 			continue
 		}
 		p.m.BeginJob(t.Key)

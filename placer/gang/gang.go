@@ -168,11 +168,12 @@ func (g *Gang) confirmLater(job *api.Job) {
 	}
 }
 
-// PositionKnown says whether the gang's place in the queue is known: what an earlier placer,
-// or an earlier version of the job, says about it has been read.
-func (g *Gang) PositionKnown() bool {
+// PastKnown says whether the gang's place in the queue is known, and that nothing of its
+// author's was overwritten: what an earlier placer, or an earlier version of the job, says
+// about that has been read.
+func (g *Gang) PastKnown() bool {
 	if len(g.Pins.Groups) > 0 {
-		return g.Record != nil
+		return g.Record != nil && !g.mustLookBack()
 	}
 	return g.Nomad != Waiting || g.position.index == *g.Job.JobModifyIndex
 }

@@ -166,15 +166,18 @@ func ours(job *api.Job) bool {
 	return pinned
 }
 
+// mustLookBack says whether the job may have been replaced by a registration of which this
+// placer does not know: its own, which it could not tell from others, or an earlier one's.
+func (g *Gang) mustLookBack() bool {
+	return !g.lookedBack && !g.overwrote && !g.unconfirmed() && len(g.Pins.Groups) > 0 && *g.Job.Version >= 2 &&
+		(g.Record == nil || g.Record.JobModifyIndex != *g.Job.JobModifyIndex)
+}
+
 // findEarlierLostUpdate looks, once, whether a job that this placer did not register was
 // replaced by an earlier one that was killed before it saw that. Jobs whose last
 // registration is recorded were seen.
 func (g *Gang) findEarlierLostUpdate(World) ([]Effect, bool) {
-	if g.lookedBack || g.overwrote || g.unconfirmed() || len(g.Pins.Groups) == 0 || g.Record == nil {
-		return nothing()
-	}
-	if g.Record.JobModifyIndex == *g.Job.JobModifyIndex || *g.Job.Version < 2 {
-		g.lookedBack = true
+	if g.Record == nil || !g.mustLookBack() {
 		return nothing()
 	}
 	if !g.read.hasVersions {

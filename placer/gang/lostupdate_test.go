@@ -96,6 +96,30 @@ func TestLostUpdate(t *testing.T) {
 	}
 }
 
+// A gang whose job somebody has registered since it was recorded is not to be started
+// before its versions are read: another registration would hide what was overwritten.
+func TestPastKnown(t *testing.T) {
+	job := plainJob("j", 300)
+	version := uint64(3)
+	job.Version = &version
+	pins := rewrite.Pins{Groups: []rewrite.GroupPins{{Group: "g"}}}
+	for name, c := range map[string]struct {
+		gang Gang
+		want bool
+	}{
+		"its record is not read": {Gang{}, false},
+		"registered since":       {Gang{Record: &Record{JobModifyIndex: 200}}, false},
+		"registered last by us":  {Gang{Record: &Record{JobModifyIndex: 300}}, true},
+		"the versions were read": {Gang{Record: &Record{JobModifyIndex: 200}, lookedBack: true}, true},
+		"that is to be undone":   {Gang{Record: &Record{JobModifyIndex: 200}, overwrote: true}, true},
+	} {
+		c.gang.Observed = Observed{Job: job, Nomad: Waiting, Pins: pins}
+		if got := c.gang.PastKnown(); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
 // What a job wants is read again when we have registered it: what was undone may be
 // decided upon in the same cycle.
 func TestRequestIsThatOfTheJob(t *testing.T) {

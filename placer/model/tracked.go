@@ -18,7 +18,8 @@ type Tracked struct {
 	Unregistered bool
 	// Idle: nothing is due for it until it, or an allocation of it, changes.
 	Idle bool
-	// PassedOver: the cycle had no time to find out its place in the queue.
+	// PassedOver: the cycle had no time to find out its place in the queue, or whether anything of its
+	// author's was overwritten.
 	PassedOver        bool
 	EvaluationQueries EvaluationQueries
 	// After is which job it waits for that is to finish first, "" for none; Eligible is
