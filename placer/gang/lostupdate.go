@@ -14,9 +14,13 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// raceTime bounds how far apart the author's change and our registration can be if one
-// replaced the other: milliseconds, more on a busy server.
-const raceTime = 5 * time.Second
+const (
+	// raceTime bounds how far apart the author's change and our registration can be if one
+	// replaced the other: milliseconds, more on a busy server.
+	raceTime = 5 * time.Second
+	// writeTime bounds how long Nomad takes to write a registration that it has checked.
+	writeTime = time.Minute
+)
 
 // isLostUpdate says whether version v of a job is a rewriting of ours of an earlier
 // version that replaced those between, by which the author stopped or edited the job:
@@ -28,6 +32,11 @@ const raceTime = 5 * time.Second
 // Our registering rests on the version before it otherwise. A person can make
 // such a v by reverting or starting the job; that is like a version before.
 //
+// Nomad notes when a version was submitted as it checks it, just before it writes it (seen
+// on 1.11.3). A v that was submitted before the version that it replaced was written late,
+// over it: then nobody has reverted anything, though v may be like a version before, where
+// two placers have decided the same.
+//
 // A job that was purged and brought back cannot be told from a new one: Nomad
 // keeps no version of it. Somebody has to purge it again.
 func isLostUpdate(versions map[uint64]*api.Job, v uint64) bool {
@@ -35,7 +44,8 @@ func isLostUpdate(versions map[uint64]*api.Job, v uint64) bool {
 	if now == nil || last == nil || stopped(now) {
 		return false
 	}
-	if apart := time.Duration(*now.SubmitTime - *last.SubmitTime).Abs(); apart > raceTime {
+	after := time.Duration(*now.SubmitTime - *last.SubmitTime)
+	if after > raceTime || after < -writeTime {
 		return false
 	}
 	asks := AuthorSpec(rewrite.Author(now))
@@ -45,6 +55,9 @@ func isLostUpdate(versions map[uint64]*api.Job, v uint64) bool {
 	}
 	if base == v-1 || versions[base] == nil {
 		return false
+	}
+	if after < 0 {
+		return true
 	}
 	whole := AuthorSpec(now)
 	for u, o := range versions {

@@ -36,8 +36,11 @@ func TestLostUpdate(t *testing.T) {
 	}
 	stop := func(job *api.Job) *api.Job { return with(job, func(j *api.Job) { yes := true; j.Stop = &yes }) }
 	edit := func(job *api.Job) *api.Job { return with(job, func(j *api.Job) { p := 77; j.Priority = &p }) }
-	late := func(job *api.Job) *api.Job {
-		return with(job, func(j *api.Job) { at := int64(2 * raceTime); j.SubmitTime = &at })
+	submitted := map[*api.Job]time.Duration{}
+	at := func(job *api.Job, when time.Duration) *api.Job {
+		out := with(job, func(*api.Job) {})
+		submitted[out] = when
+		return out
 	}
 	scaling := func(job *api.Job, index uint64) *api.Job {
 		return with(job, func(j *api.Job) {
@@ -57,7 +60,7 @@ func TestLostUpdate(t *testing.T) {
 		{"placed, after an edit", []*api.Job{edit(gated), gated, pinned}, false},
 		{"stopped while it was placed", []*api.Job{gated, stop(gated), pinned}, true},
 		{"edited while it was placed", []*api.Job{gated, edit(gated), pinned}, true},
-		{"stopped long before", []*api.Job{gated, stop(gated), late(pinned)}, false},
+		{"stopped long before", []*api.Job{gated, stop(gated), at(pinned, 2*raceTime)}, false},
 		{"stopped, run again, placed", []*api.Job{gated, stop(gated), gated, pinned}, false},
 		{"stopped, run again edited, placed", []*api.Job{gated, stop(gated), edit(gated), edit(pinned)}, false},
 		{"stopped while it ran, started again", []*api.Job{gated, pinned, stop(pinned), pinned}, false},
@@ -74,18 +77,20 @@ func TestLostUpdate(t *testing.T) {
 		{"stopped with its scaling", []*api.Job{scaling(gated, 1), stop(gated), scaling(pinned, 3)}, true},
 		{"edited and placed while a placer's write took long", []*api.Job{gated, edit(gated), edit(pinned), other}, true},
 		{"edited, placed and reverted", []*api.Job{gated, other, edit(gated), edit(pinned), other}, false},
+		{"edited while Nomad took long to write", []*api.Job{gated, edit(gated), at(pinned, -2*raceTime)}, true},
+		{"stopped while Nomad took long to write what another placer decided, too", []*api.Job{gated, pinned, stop(pinned), at(pinned, -2*raceTime)}, true},
+		{"requeued while Nomad took long to write", []*api.Job{gated, pinned, rewrite.Gate(pinned), at(other, -2*raceTime)}, false},
+		{"stopped, started again by a clock that was put back", []*api.Job{gated, pinned, stop(pinned), at(pinned, -time.Hour)}, false},
 		{"the base is not kept", []*api.Job{nil, stop(gated), pinned}, false},
 	} {
 		versions := map[uint64]*api.Job{}
 		for v, j := range c.versions {
 			if j != nil {
-				versions[uint64(v)] = with(j, func(j *api.Job) {
-					version := uint64(v)
-					if j.Version = &version; j.SubmitTime == nil || *j.SubmitTime != int64(2*raceTime) {
-						at := int64(time.Duration(v) * time.Millisecond)
-						j.SubmitTime = &at
-					}
-				})
+				version, when := uint64(v), int64(time.Duration(v)*time.Millisecond)
+				if other, ok := submitted[j]; ok {
+					when = int64(other)
+				}
+				versions[version] = with(j, func(j *api.Job) { j.Version, j.SubmitTime = &version, &when })
 			}
 		}
 		if v := uint64(len(c.versions) - 1); v >= 2 {

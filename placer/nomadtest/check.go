@@ -27,8 +27,10 @@ type Write struct {
 	Client, Kind  string // register, deregister, stop
 	Job           Key
 	Before, After *api.Job // nil where there is none
-	Index         uint64
-	At            time.Time
+	// Checked is the index at which Nomad had checked a registration, and Index that at
+	// which it was written.
+	Checked, Index uint64
+	At             time.Time
 }
 
 // Member is an allocation as it is at a moment.

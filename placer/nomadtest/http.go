@@ -193,10 +193,12 @@ func (s *Server) serveRegister(r *http.Request) (any, error) {
 	if err := s.checkModifyIndex(k, &request); err != nil {
 		return nil, err
 	}
+	request.Job.SubmitTime = new(s.now().UnixNano())
+	checked := s.index
 	s.commitDelay(r, k)
 	before := s.jobs[k]
 	out := s.register(&request)
-	s.notifyWrote(Write{Client: r.Header.Get(clientHeader), Kind: "register", Job: k, Before: versionOf(before), After: s.jobs[k].Job})
+	s.notifyWrote(Write{Client: r.Header.Get(clientHeader), Kind: "register", Job: k, Before: versionOf(before), After: s.jobs[k].Job, Checked: checked})
 	return out, nil
 }
 
@@ -246,9 +248,10 @@ func (s *Server) serveJob(r *http.Request, parts []string) (any, error) {
 	}
 	if r.Method == http.MethodDelete {
 		purge, _ := strconv.ParseBool(r.URL.Query().Get("purge"))
+		submitted := s.now()
 		s.commitDelay(r, k)
 		before := versionOf(s.jobs[k])
-		out, err := s.deregister(k, purge)
+		out, err := s.deregister(k, purge, submitted)
 		s.notifyWrote(Write{Client: r.Header.Get(clientHeader), Kind: "deregister", Job: k, Before: before, After: versionOf(s.jobs[k])})
 		return out, err
 	}

@@ -87,7 +87,8 @@ func validate(j *api.Job) error {
 	return nil
 }
 
-// register writes a job, whatever its index is by now.
+// register writes a job, whatever its index is by now. It was submitted when it was
+// checked: a version that was submitted before the one that it replaced was written late.
 func (s *Server) register(r *api.JobRegisterRequest) *api.JobRegisterResponse {
 	j, k := r.Job, Key{*r.Job.Namespace, *r.Job.ID}
 	was := s.jobs[k]
@@ -100,7 +101,7 @@ func (s *Server) register(r *api.JobRegisterRequest) *api.JobRegisterResponse {
 	}
 	at := s.nextIndex("jobs", "evals")
 	own := *j
-	own.Status, own.SubmitTime = new("pending"), new(s.now().UnixNano())
+	own.Status = new("pending")
 	if value(own.Stop) {
 		own.Status = new("dead")
 	}
@@ -146,7 +147,7 @@ func (s *Server) addVersion(j *job, v *api.Job, sub *api.JobSubmission) {
 func isTemplate(j *api.Job) bool { return j.Periodic != nil || j.ParameterizedJob != nil }
 
 // deregister stops a job, or forgets it.
-func (s *Server) deregister(k Key, purge bool) (*api.JobDeregisterResponse, error) {
+func (s *Server) deregister(k Key, purge bool, submitted time.Time) (*api.JobDeregisterResponse, error) {
 	was := s.jobs[k]
 	out := &api.JobDeregisterResponse{}
 	if was == nil {
@@ -163,7 +164,7 @@ func (s *Server) deregister(k Key, purge bool) (*api.JobDeregisterResponse, erro
 	}
 	own := *was.Job
 	own.Stop, own.Version = new(true), new(*was.Version+1)
-	own.ModifyIndex, own.JobModifyIndex, own.SubmitTime = new(at), new(at), new(s.now().UnixNano())
+	own.ModifyIndex, own.JobModifyIndex, own.SubmitTime = new(at), new(at), new(submitted.UnixNano())
 	next := &job{Job: &own, spec: Spec(&own), versions: was.versions, submissions: was.submissions}
 	s.addVersion(next, &own, nil)
 	s.jobs[k] = next

@@ -49,6 +49,9 @@ type rules struct {
 	ledgers  int             // looked into
 	dead     map[string]bool // placers that have ended
 	diedAt   time.Time       // the last of them
+	// atOnce is, of registrations that Nomad wrote late, by JobModifyIndex, the index that
+	// they would have had if it had written them as soon as it had checked them.
+	atOnce map[uint64]uint64
 	// again are elastic gangs that have run again since Nomad did not answer.
 	again map[nomadtest.Key]bool
 	// trouble is when something last went wrong that excuses a gang in part.
@@ -84,7 +87,7 @@ type story struct {
 }
 
 func newRules(w *World) *rules {
-	r := &rules{w: w, jobs: map[nomadtest.Key]*story{}, forms: map[*api.Job]string{}, dead: map[string]bool{}, again: map[nomadtest.Key]bool{}, trouble: time.Now()}
+	r := &rules{w: w, jobs: map[nomadtest.Key]*story{}, forms: map[*api.Job]string{}, dead: map[string]bool{}, again: map[nomadtest.Key]bool{}, atOnce: map[uint64]uint64{}, trouble: time.Now()}
 	w.Nomad.Observe(w.transcript())
 	w.Nomad.Observe(nomadtest.Observer{Wrote: r.wrote, Placed: r.placed, Ended: r.ended, Shared: r.shared})
 	return r
@@ -192,6 +195,9 @@ func (r *rules) wrote(x nomadtest.Write) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.story(x.Job)
+	if x.Kind == "register" && x.After != nil && x.After != x.Before {
+		r.atOnce[*x.After.JobModifyIndex] = x.Checked + 1
+	}
 	if !strings.HasPrefix(x.Client, "placer") {
 		if x.Kind == "register" && x.After != nil { // what its author changed counts from here on
 			s.done, s.whole, s.since = map[string]bool{}, false, *x.After.JobModifyIndex
@@ -223,13 +229,14 @@ func (r *rules) placed(m nomadtest.Member) {
 func (r *rules) shared(gpu string, first, second nomadtest.Member) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// Of a node that its pins allow Nomad chooses any GPU, and what came when the pins
-	// were there already no placer could have known.
+	// Of a node that its pins allow Nomad chooses any GPU, and what came when it had checked
+	// the pins already, which it may write much later, no placer could have known.
 	p, _ := rewrite.Pinned(second.Version)
-	if first.LostIndex >= *second.Version.JobModifyIndex {
+	pinned := cmp.Or(r.atOnce[*second.Version.JobModifyIndex], *second.Version.JobModifyIndex)
+	if first.LostIndex >= pinned {
 		return // Nomad gives away the GPUs of what is lost, as soon as its node is back, by pins that were there before
 	}
-	if p.Mode == rewrite.ModeGPU && first.Created < *second.Version.JobModifyIndex && r.known(first, *second.Version.JobModifyIndex) {
+	if p.Mode == rewrite.ModeGPU && first.Created < pinned && r.known(first, pinned) {
 		r.violated("%s[%d] of %s begins on GPU %s, which still runs %s[%d] of %s", second.Group, second.Number, second.Job, gpu, first.Group, first.Number, first.Job)
 	}
 }

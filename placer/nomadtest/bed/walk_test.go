@@ -179,6 +179,9 @@ An elastic gang that finishes in the moment in which its new size is registered 
 looks right after that, and stops it. If that request fails, or the placer is killed just then, the gang runs until the
 placer can look, at worst to its end: "%s" counts these.
 
+A registration may be written long after Nomad has checked it ("slow write"). Its pins rest on what was free at the check:
+what came upon these GPUs after that no placer could have known, and it does not count as given twice.
+
 Not modelled: what Nomad's servers do to each other, federated regions, and real GPUs.
 
 | what happens | times | in walks | of which failed |
