@@ -31,7 +31,7 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 			if unhealthy == nil {
 				unhealthy = p.m.State.Unhealthy()
 			}
-			found = append(found, notAfter(failure.Diagnose(a, p.m.State.OwnGPUs(a), p.m.State.NodeName(a.Node), unhealthy), now))
+			found = append(found, notAfter(p.m.Diagnose(a, unhealthy), now))
 		}
 	}
 	if len(found) == 0 {

@@ -43,14 +43,17 @@ const (
 
 // Failure is one allocation with GPUs that failed or was lost.
 type Failure struct {
-	At        time.Time `json:"at"`
-	Index     uint64    `json:"index"`           // of Nomad, when the allocation changed last
-	Placed    time.Time `json:"placed,omitzero"` // when the allocation was made
-	Namespace string    `json:"namespace"`
-	Job       string    `json:"job"`
-	Alloc     string    `json:"alloc"`
-	Node      string    `json:"node"`
-	GPUs      []string  `json:"gpus"`
+	At     time.Time `json:"at"`
+	Index  uint64    `json:"index"`           // of Nomad, when the allocation changed last
+	Placed time.Time `json:"placed,omitzero"` // when the allocation was made
+	// JobIndex is the JobModifyIndex of the job as it was when the allocation was made; 0
+	// if it has changed since.
+	JobIndex  uint64   `json:"job_index,omitempty"`
+	Namespace string   `json:"namespace"`
+	Job       string   `json:"job"`
+	Alloc     string   `json:"alloc"`
+	Node      string   `json:"node"`
+	GPUs      []string `json:"gpus"`
 	// Unhealthy are those of them that were unhealthy; where there are any, the others
 	// are not to blame.
 	Unhealthy []string `json:"unhealthy,omitempty"`

@@ -46,6 +46,16 @@ func (m *Model) FailedOn(k nomad.JobKey, now time.Time) map[string]bool {
 	return nodes
 }
 
+// Diagnose finds the cause of a failed or lost allocation; unhealthy are the GPUs that are
+// so now, with what the plugin says of them.
+func (m *Model) Diagnose(a *nomad.Alloc, unhealthy map[string]string) Failure {
+	f := failure.Diagnose(a, m.State.OwnGPUs(a), m.State.NodeName(a.Node), unhealthy)
+	if job := m.State.Jobs[a.Job]; job != nil && *job.JobModifyIndex <= a.CreateIndex {
+		f.JobIndex = *job.JobModifyIndex
+	}
+	return f
+}
+
 // Try is a member that failed, and in which of the job's tries.
 type Try struct {
 	Try int `json:"try"`
@@ -53,8 +63,9 @@ type Try struct {
 }
 
 // Tries are the members of a job that failed, as far as Nomad or the placer
-// remembers them. A member belongs to the next try if it was placed after the first
-// member of the try before had ended: the members of one try are placed together.
+// remembers them. All that Nomad placed for one registration of the job is one try, however
+// often Nomad itself rescheduled. Else a member belongs to the next try if it was placed
+// after the first member of the try before had ended: those of one try are placed together.
 func (m *Model) Tries(k nomad.JobKey) []Try {
 	var found []Failure
 	var unhealthy map[string]string // looked up where there is something to explain
@@ -69,25 +80,24 @@ func (m *Model) Tries(k nomad.JobKey) []Try {
 			if unhealthy == nil {
 				unhealthy = m.State.Unhealthy()
 			}
-			found = append(found, failure.Diagnose(a, m.State.OwnGPUs(a), m.State.NodeName(a.Node), unhealthy))
+			found = append(found, m.Diagnose(a, unhealthy))
 		}
 	}
 	slices.SortFunc(found, func(a, b Failure) int {
 		return cmp.Or(a.Placed.Compare(b.Placed), a.At.Compare(b.At), cmp.Compare(a.Alloc, b.Alloc))
 	})
 	var out []Try
-	var ended time.Time // when the first of the try did
+	try, index := 0, uint64(0) // of those placed last, and when the first of them ended
+	var ended time.Time
 	for i, f := range found {
-		t := Try{1, f}
-		if i > 0 {
-			if t.Try = out[i-1].Try; f.Placed.After(ended) {
-				t.Try++
-			}
-		}
-		if i == 0 || t.Try != out[i-1].Try || f.At.Before(ended) {
+		switch again := i == 0 || f.Placed.After(ended); {
+		case again && (index == 0 || f.JobIndex != index):
+			try, index, ended = try+1, f.JobIndex, f.At
+		case again || f.At.Before(ended):
 			ended = f.At
 		}
-		out = append(out, t)
+		index = cmp.Or(index, f.JobIndex)
+		out = append(out, Try{try, f})
 	}
 	return out
 }

@@ -1,0 +1,43 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
+)
+
+// Tries are the placer's, however often Nomad itself reschedules within one; and a gang
+// that was given up stays so when the agent is started again.
+func TestTriesAreThePlacers(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		t := w.T // of the bubble
+		w.AddNodes(4, 4)
+		p := w.StartPlacer()
+		w.Submit(bed.Gang{Name: "broken", Members: 2, GPUs: 1, Reschedules: 3, Runs: time.Second, Exit: 3})
+		w.RunFor(10 * time.Minute)
+		const want = "given up after 3 tries"
+		for _, when := range []string{"given up", "the agent was started again"} {
+			e, err := snapshot(w).Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "broken"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			failed := map[int]int{}
+			for _, f := range e.Failures {
+				failed[f.Try]++
+			}
+			if e.State != gang.Failed || !strings.HasPrefix(e.Reason, want) || len(failed) != 3 || failed[1] < 4 {
+				t.Errorf("%s: %s, %s; failures by try %v", when, e.State, e.Reason, failed)
+			}
+			p.Kill()
+			p = w.StartPlacer()
+			w.RunFor(10 * time.Minute)
+		}
+	})
+}
