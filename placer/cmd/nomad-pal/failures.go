@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
@@ -76,11 +76,11 @@ func (c *failuresCommand) Run(args []string) int {
 	if done, code := c.structured(r); done {
 		return code
 	}
-	c.print(r)
+	c.print(r, time.Now())
 	return 0
 }
 
-func (c *failuresCommand) print(r failureReport) {
+func (c *failuresCommand) print(r failureReport, now time.Time) {
 	if len(r.Failures) == 0 {
 		c.printf("Nothing failed.\n")
 	} else {
@@ -90,9 +90,14 @@ func (c *failuresCommand) print(r failureReport) {
 		}
 		c.table(rows)
 		c.printf("\n")
+		var ids []string
+		for _, f := range r.Failures {
+			ids = append(ids, f.GPUs...)
+		}
+		length := query.IDLength(ids)
 		rows = []string{row("Time", "Job", "Allocation", "Node", "Cause", "Reason", "GPUs")}
 		for _, f := range r.Failures {
-			rows = append(rows, row(f.At.Local().Format(time.DateTime), f.Job, short(f.Alloc), f.Node, f.Cause, oneLine(f.Reason), strings.Join(f.GPUs, " ")))
+			rows = append(rows, row(ago(f.At, now), nomad.JobKey{Namespace: f.Namespace, ID: f.Job}, c.short(f.Alloc), f.Node, f.Cause, oneLine(f.Reason), shortGPUs(f.GPUs, c.idLength(length))))
 		}
 		c.table(rows)
 	}

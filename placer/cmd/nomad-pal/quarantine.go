@@ -14,6 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 type quarantineCommand struct{ base }
@@ -125,10 +126,10 @@ func (c *quarantineCommand) wholeIDs(client *nomad.Client, given []string) ([]st
 
 // printQuarantine prints GPUs that are quarantined.
 func (b *base) printQuarantine(qs map[string]model.Quarantine) {
-	rows := []string{row("GPU", "Until", "Strikes", "Reason")}
-	for _, id := range slices.Sorted(maps.Keys(qs)) {
+	rows, ids := []string{row("GPU", "Until", "Strikes", "Reason")}, slices.Sorted(maps.Keys(qs))
+	for _, id := range ids {
 		q := qs[id]
-		rows = append(rows, row(id, q.Until.Local().Format(time.DateTime), q.Strikes, oneLine(q.Reason)))
+		rows = append(rows, row(shortGPU(id, b.idLength(query.IDLength(ids))), clock(q.Until), q.Strikes, oneLine(q.Reason)))
 	}
 	b.table(rows)
 }

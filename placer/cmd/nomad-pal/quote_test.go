@@ -67,7 +67,7 @@ func printers(name string) map[string]func(b *base) {
 		},
 		"quarantine": func(b *base) { b.printQuarantine(map[string]model.Quarantine{name: {}}) },
 		"failures": func(b *base) {
-			(&failuresCommand{*b}).print(failureReport{Failures: []model.Failure{{Job: name, Alloc: "1", Node: name, GPUs: []string{name}}}})
+			(&failuresCommand{*b}).print(failureReport{Failures: []model.Failure{{Job: name, Alloc: "1", Node: name, GPUs: []string{name}}}}, time.Now())
 		},
 	}
 }

@@ -1,0 +1,40 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer/model"
+)
+
+// On a terminal failures says how long ago, with short ids in lines of 80 columns; a time
+// of day comes with its zone. Jobs of the same name are told apart.
+func TestFailuresOnTerminal(t *testing.T) {
+	var out bytes.Buffer
+	b := base{io: streams{out: &out, terminal: true}}
+	now, gpu := time.Now(), "GPU-1b1dddf6-15d7-47b2-9336-a216a6e49fdd"
+	(&failuresCommand{b}).print(failureReport{
+		Failures: []model.Failure{{At: now.Add(-5 * time.Second), Namespace: "team", Job: "fails", Alloc: "5ab9b82d-1755-bb0a-c5f5-1266d57374fb", Node: "gpu-02",
+			Cause: model.User, Reason: "exit code 3", GPUs: []string{gpu}}},
+		Quarantine: map[string]model.Quarantine{gpu: {Until: now.Add(time.Hour), Reason: "fails"}},
+	}, now)
+	text := out.String()
+	if strings.Contains(text, gpu) || !strings.Contains(text, "GPU-1b1dddf6") {
+		t.Errorf("ids are not short:\n%s", text)
+	}
+	for _, want := range []string{"5s ago", "team/fails", now.Add(time.Hour).Local().Format("15:04:05 MST")} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q:\n%s", want, text)
+		}
+	}
+	for line := range strings.Lines(text) {
+		if textWidth(strings.TrimRight(line, "\n")) > columns {
+			t.Errorf("more than %d columns: %s", columns, line)
+		}
+	}
+}
