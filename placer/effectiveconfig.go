@@ -54,7 +54,7 @@ func ReadEffectiveConfig(ctx context.Context, c *nomad.Client) (model.Config, er
 	}
 	cfg.Locality, cfg.Apps, cfg.Queue.Tenants, cfg.Children, cfg.Windows = r.Locality, r.Apps, r.Tenants, r.Children, r.Windows
 	if r.Learn {
-		cfg.Learned = Recall(ctx, c).Class
+		cfg.Learned = readLearned(ctx, c).Class
 	}
 	return cfg, nil
 }

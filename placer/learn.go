@@ -53,11 +53,11 @@ func NewLearner(c *nomad.Client, every time.Duration, log hclog.Logger) *Learner
 	return &Learner{nomad: c, log: log, every: every, classes: map[nomad.JobKey]pal.AppClass{}}
 }
 
-// Recall is a learner that knows what is remembered, for one look. What cannot
-// be read is not known to it.
-func Recall(ctx context.Context, c *nomad.Client) *Learner {
+// readLearned is a learner that knows what was learned so far, and learns nothing. What
+// cannot be read is not known to it.
+func readLearned(ctx context.Context, c *nomad.Client) *Learner {
 	l := NewLearner(c, time.Minute, hclog.NewNullLogger())
-	l.recall(ctx)
+	l.readClasses(ctx)
 	return l
 }
 
@@ -81,7 +81,7 @@ func nameOf(job *api.Job) nomad.JobKey {
 // Run learns until ctx ends. What fails is logged and tried again; a job that it
 // meets a bug in is one that nothing is learned of.
 func (l *Learner) Run(ctx context.Context) {
-	_ = recoverPanic(l.log, "remembered application classes", func() error { l.recall(ctx); return nil })
+	_ = recoverPanic(l.log, "remembered application classes", func() error { l.readClasses(ctx); return nil })
 	watched := map[nomad.JobKey]*study{}
 	tick := time.NewTicker(l.every)
 	defer tick.Stop()
@@ -106,8 +106,8 @@ func (l *Learner) Run(ctx context.Context) {
 	}
 }
 
-// recall reads what was remembered before.
-func (l *Learner) recall(ctx context.Context) {
+// readClasses reads what was learned before.
+func (l *Learner) readClasses(ctx context.Context) {
 	known, err := store.In(l.nomad).Classes().Read(ctx)
 	if err != nil {
 		l.log.Warn("cannot read all learned application classes", "error", err)

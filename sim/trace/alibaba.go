@@ -18,15 +18,12 @@ func paiColumns() []string {
 		"plan_cpu", "plan_mem", "plan_gpu", "gpu_type"}
 }
 
-// ReadAlibaba reads one of Alibaba's GPU traces: pai_task_table.csv of
+// readAlibaba reads one of Alibaba's GPU traces: pai_task_table.csv of
 // cluster-trace-gpu-v2020 (no header; plan_gpu in hundredths of a GPU; the
 // table has no time of submission, so the start stands for it), or one of the
 // pod lists of cluster-trace-gpu-v2023 (openb_pod_list_*.csv). Shares of a GPU
 // are rounded up to whole ones. Tasks without GPU, tasks that did not end and
-// pods that never started are skipped.
-func ReadAlibaba(name string, r io.Reader) (Trace, error) { return readAlibaba(name, r, nil) }
-
-// readAlibaba is ReadAlibaba; siblings opens the file of that name in the same
+// pods that never started are skipped. siblings opens the file of that name in the same
 // directory, nil where there is no directory.
 func readAlibaba(name string, r io.Reader, siblings func(string) (io.ReadCloser, error)) (Trace, error) {
 	b := bufio.NewReader(r)
