@@ -202,16 +202,17 @@ func TestFunctionsAreShort(t *testing.T) {
 
 var (
 	docLink   = regexp.MustCompile("(?:^|[\\s(\"])\\[\\*?([A-Za-z]\\w*)(?:\\.(\\w+))?(?:\\.(\\w+))?\\](?:[^(:\\]`]|$)")
+	codeFile  = regexp.MustCompile(`\b[a-z_]+\.go\b`)
 	camelCase = regexp.MustCompile(`\b[a-z]+[a-z0-9]*[A-Z]\w*\b`)
 )
 
 // foreign are names in comments that stand in somebody else's code, and words that only
 // look like names.
-var foreign = []string{"arXiv", "fireRpcRetryWatcher", "gRPC", "initialHeartbeatStagger", "jobIsGCable", "kB", "nvidiaN", "reclaimWithinCohort", "runDriver"}
+var foreign = []string{"arXiv", "client.go", "fireRpcRetryWatcher", "gRPC", "initialHeartbeatStagger", "jobIsGCable", "kB", "nvidiaN", "reclaimWithinCohort", "rpc.go", "runDriver", "server.go"}
 
 // TestCommentsNameWhatIsThere: what a comment links to ([Name], [Type.Member],
-// [package.Name]) is there, and so is each name that it writes in camel case, in code of
-// the same folder.
+// [package.Name]) is there, and so is, in the same folder, each name that it writes in camel
+// case and each file of code.
 func TestCommentsNameWhatIsThere(t *testing.T) {
 	links, names := 0, 0
 	files, folders := parsed(t)
@@ -225,6 +226,11 @@ func TestCommentsNameWhatIsThere(t *testing.T) {
 							if links++; !d.links(folders, m[1], m[2], m[3]) {
 								t.Errorf("%s:%d: a comment links to %s, which is not there", name, at, m[0])
 							}
+						}
+					}
+					for _, w := range codeFile.FindAllString(c.Text, -1) {
+						if d.files[path.Join(path.Dir(name), w)] == nil && !slices.Contains(foreign, w) {
+							t.Errorf("%s:%d: a comment names the file %s, which is not there", name, at, w)
 						}
 					}
 					for _, w := range camelCase.FindAllString(c.Text, -1) {
