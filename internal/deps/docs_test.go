@@ -187,7 +187,7 @@ func TestCommandsAreTyped(t *testing.T) {
 		text := read(t, name)
 		typed += len(regexp.MustCompile(`(?m)^\$ nomad`).FindAllString(text, -1))
 		for _, line := range regexp.MustCompile(`(?m)^ *(nomad|nomad-pal|nomad-device-pal) [a-z].*$`).FindAllString(text, -1) {
-			if strings.HasPrefix(line, "    ") || !strings.Contains(prose(text), line) {
+			if strings.HasPrefix(line, "    ") || !strings.Contains("\n"+prose(text)+"\n", "\n"+line+"\n") {
 				t.Errorf("%s: write it as \"$ %s\" in a console block", name, strings.TrimSpace(line))
 			}
 		}
@@ -215,6 +215,9 @@ func TestMapOfRooms(t *testing.T) {
 	text, _, _ = strings.Cut(text, "\n## ")
 	rooms := map[string]bool{}
 	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)/` \\| [^|]+ \\|$").FindAllStringSubmatch(text, -1) {
+		if rooms[m[1]] {
+			t.Errorf("the map has two rows for %s/", m[1])
+		}
 		rooms[m[1]] = true
 	}
 	there := map[string]bool{}

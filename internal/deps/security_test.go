@@ -4,9 +4,6 @@
 package deps
 
 import (
-	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -15,33 +12,16 @@ import (
 // TestSecurityNamesTests: each test that docs/operators/secure.md names is there, and
 // each row of its tables names one.
 func TestSecurityNamesTests(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "docs", "operators", "secure.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard", "*_test.go")
-	cmd.Dir = root
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("git ls-files: %v", err)
-	}
 	there := map[string]bool{}
 	function := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
-	for name := range strings.FieldsSeq(string(out)) {
-		code, err := os.ReadFile(filepath.Join(root, name))
-		if os.IsNotExist(err) {
-			continue // deleted, not committed
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range function.FindAllStringSubmatch(string(code), -1) {
+	for _, name := range tracked(t, "*_test.go") {
+		for _, m := range function.FindAllStringSubmatch(read(t, name), -1) {
 			there[m[1]] = true
 		}
 	}
 	named := regexp.MustCompile("`((?:Test|Fuzz)\\w+)`")
 	rows := 0
-	for line := range strings.SplitSeq(string(text), "\n") {
+	for line := range strings.SplitSeq(read(t, "docs/operators/secure.md"), "\n") {
 		names := named.FindAllStringSubmatch(line, -1)
 		for _, m := range names {
 			if !there[m[1]] {
