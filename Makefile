@@ -98,7 +98,7 @@ fmt-check:
 .PHONY: tidy-check
 tidy-check:
 	@echo "go mod tidy changes nothing"
-	@go mod tidy -diff && go -C research mod tidy -diff && go -C release mod tidy -diff || { echo "go mod tidy would change go.mod or go.sum, here, in research or in release (make fmt)"; exit 1; }
+	@for m in . $(VETTED); do go -C $$m mod tidy -diff || { echo "go mod tidy would change go.mod or go.sum in $$m (make fmt)"; exit 1; }; done
 
 .PHONY: bench
 bench: ## Benchmarks of the core: decisions at 10,000 nodes
