@@ -221,30 +221,3 @@ func (s *Snapshot) lastGPUs(t *model.Tracked) []Alternative {
 	}
 	return []Alternative{{"its last GPUs", pal.Describe(s.m.View.Cluster, t.Request.Gang, at)}}
 }
-
-// leastIDLength is how much of a GPU's id is shown at least: "GPU-" and eight digits.
-const leastIDLength = len("GPU-12345678")
-
-// IDLength is how many bytes of a GPU's id tell it from all others.
-func IDLength(ids []string) int {
-	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
-	n := leastIDLength
-	for i := 1; i < len(ids); i++ {
-		a, b, same := ids[i-1], ids[i], 0
-		for same < len(a) && same < len(b) && a[same] == b[same] {
-			same++
-		}
-		n = max(n, same+1)
-	}
-	return n
-}
-
-// idLength is that of the cluster's GPUs.
-func (s *Snapshot) idLength() int {
-	c := s.m.View.Cluster
-	ids := make([]string, c.NumGPUs())
-	for i := range ids {
-		ids[i] = c.GPU(i).ID
-	}
-	return IDLength(ids)
-}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
 // Cell is a GPU on a [Map]: for each application class three bits with its variability
@@ -119,63 +118,4 @@ func mapCell(c *pal.Cluster, i int, state model.GPUState) Cell {
 		out |= CellDegraded
 	}
 	return out
-}
-
-// GPUFilter says which GPUs are asked for: those that meet all of it.
-type GPUFilter struct {
-	// Nodes are names or ids, of nodes as [MapNode] has them, too; none for all.
-	Nodes []string
-	// Job holds the GPU: namespace/id. ID is the GPU's.
-	Job, ID string
-	// Trouble: it is unhealthy, degraded, or in quarantine.
-	Trouble bool
-}
-
-// SomeGPUs lists some of the cluster's GPUs.
-func (s *Snapshot) SomeGPUs(f GPUFilter) []GPU {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := s.m.View.Cluster
-	out, unhealthy, unique := []GPU{}, s.m.View.HealthDescriptions(), uniqueNames(c)
-	for n, gpus := range nodeGPUs(c) {
-		node := c.Node(n)
-		if len(f.Nodes) > 0 && !slices.Contains(f.Nodes, node.Name) && !slices.Contains(f.Nodes, node.ID) && !slices.Contains(f.Nodes, unique[n]) {
-			continue
-		}
-		for index, i := range gpus {
-			if f.ID != "" && c.GPU(i).ID != f.ID || f.Job != "" && s.m.View.Owner(i).String() != f.Job {
-				continue
-			}
-			g := s.gpu(i, unhealthy)
-			g.NodeID, g.Index = node.ID, index
-			if !f.Trouble || !g.Healthy || g.Degraded != "" || g.Quarantine != nil {
-				out = append(out, g)
-			}
-		}
-	}
-	return out
-}
-
-// gpu is one GPU. Callers hold mu.
-func (s *Snapshot) gpu(i int, unhealthy map[string]string) GPU {
-	c := s.m.View.Cluster
-	u := c.GPU(i)
-	node, device := c.Group(c.GroupOf(i))
-	g := GPU{
-		ID: u.ID, Node: c.Node(node).Name, Rack: c.Node(node).Rack, Device: device, State: s.m.GPUState(i, s.m.Time), Healthy: !u.Unhealthy, Available: c.Available(i),
-		Unhealthy: unhealthy[u.ID], Unavailable: s.m.View.Unavailable(i), Degraded: u.Degraded,
-		PMScores: map[pal.AppClass]pal.PMScore{}, Classes: map[pal.AppClass]uint8{},
-	}
-	if q, ok := s.m.Quarantine[u.ID]; ok && s.m.Time.Before(q.Until) {
-		g.Quarantine = &q
-	}
-	if o := s.m.View.Owner(i); o != (nomad.JobKey{}) {
-		g.Job = o.String()
-	}
-	for k, class := range pal.AppClasses() {
-		if u.Classes[k] != 0 {
-			g.PMScores[class], g.Classes[class] = u.Scores[k], u.Classes[k]
-		}
-	}
-	return g
 }

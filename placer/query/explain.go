@@ -1,0 +1,300 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+	"github.com/nomad-pal/nomad-pal/placer/store"
+)
+
+// Explanation is why a job runs where it runs, or why it does not.
+type Explanation struct {
+	Namespace string     `json:"namespace"`
+	Job       string     `json:"job"`
+	State     gang.State `json:"state"`
+	// Reason is the one sentence.
+	Reason string `json:"reason"`
+	// Outcome is how it ended, if it did.
+	Outcome *Outcome    `json:"outcome,omitempty"`
+	Wait    *queue.Wait `json:"wait,omitempty"`
+	// WaitsFor is the wait in words.
+	WaitsFor string `json:"waits_for,omitempty"`
+	// StartFrom and StartTo are between when it is expected to start, where that
+	// can be foretold.
+	StartFrom time.Time `json:"start_from,omitzero"`
+	StartTo   time.Time `json:"start_to,omitzero"`
+	// Decision is the one in force, or what would be decided now.
+	Decision *pal.Decision `json:"decision,omitempty"`
+	// Decided and Ready are the times of the decision in force.
+	Decided time.Time `json:"decided,omitzero"`
+	Ready   time.Time `json:"ready,omitzero"`
+	Mode    string    `json:"mode,omitempty"`
+	// Predicted is what the placer chose, if Nomad gave the job other GPUs that its pins
+	// allow: then the decision's chosen ones are those that it has.
+	Predicted *pal.Choice `json:"predicted,omitempty"`
+	// ClassFrom says where the application class comes from.
+	ClassFrom string `json:"class_from,omitempty"`
+	Note      string `json:"note,omitempty"`
+	// Obstacles are what keeps it from nodes, while it cannot start.
+	Obstacles []nomad.Obstacle `json:"obstacles,omitempty"`
+	// Submitted is since when it waits, or waited; zero if that is not known.
+	Submitted time.Time `json:"submitted,omitzero"`
+	// Holders are who holds the GPUs that it waits for, and Remedies what would let it
+	// start now, or ever if it cannot run on the cluster, in sentences.
+	Holders  *Holders `json:"holders,omitempty"`
+	Remedies []string `json:"remedies,omitempty"`
+	// Try is a remedy as explain -what-if takes it.
+	Try string `json:"try,omitempty"`
+	// Alternatives are other placements, for comparison.
+	Alternatives []Alternative `json:"alternatives,omitempty"`
+	// Tradeoffs are what it would get now if its author asked for something else.
+	Tradeoffs []Tradeoff `json:"tradeoffs,omitempty"`
+	// GPUIDLength is how many bytes of a GPU's id tell it from all others.
+	GPUIDLength int `json:"gpu_id_length,omitempty"`
+	// Failures are the job's members that failed, by try: the oldest first.
+	Failures []model.Try `json:"failures,omitempty"`
+	// Elastic is the size of an elastic gang.
+	Elastic *queue.Size `json:"elastic,omitempty"`
+	// holds are the GPUs that all its members have now; nil if some are missing.
+	holds *pal.Choice
+	// Behind: the job is newer than what is known of the cluster.
+	Behind bool `json:"-"`
+	// Allocations are the job's live members.
+	Allocations []Allocation `json:"allocations,omitempty"`
+}
+
+// Allocation is a live member and the GPUs that Nomad gave it.
+type Allocation struct {
+	ID     string   `json:"id"`
+	Group  string   `json:"group"`
+	Node   string   `json:"node"`
+	Status string   `json:"status"`
+	GPUs   []string `json:"gpus"`
+}
+
+// waits takes over what the queue says of a waiting job.
+func (e *Explanation) waits(w *model.Wait) {
+	e.Wait, e.WaitsFor = &w.Wait, w.Why()
+	if w.To > 0 {
+		e.StartFrom, e.StartTo = time.Unix(0, int64(w.From)), time.Unix(0, int64(w.To))
+	}
+}
+
+// Explain says why.
+func (s *Snapshot) Explain(ctx context.Context, k nomad.JobKey) (*Explanation, error) {
+	e, err := s.explain(ctx, k)
+	if err == nil {
+		e.noteSize()
+	}
+	return e, err
+}
+
+func (s *Snapshot) explain(ctx context.Context, k nomad.JobKey) (*Explanation, error) {
+	e, st, ok := s.standing(k)
+	if !ok {
+		return s.unknown(ctx, k)
+	}
+	switch st.Nomad {
+	case gang.Waiting:
+		return e, nil
+	case gang.Native, gang.Template:
+	default:
+		wait, err := s.canariesWait(ctx, st)
+		if err != nil {
+			return nil, err
+		}
+		if wait != "" {
+			e.Reason += "; " + wait
+		}
+	}
+	return e, s.addRecord(ctx, e, st)
+}
+
+// standing is what the snapshot itself knows of a job; ok is false where it is
+// none of ours.
+func (s *Snapshot) standing(k nomad.JobKey) (e *Explanation, st gang.Observed, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	job, ok := s.m.State.Jobs[k]
+	if !ok {
+		return nil, st, false
+	}
+	if st = s.m.Observed(job); st.Nomad == gang.Rejected { // set aside: nothing of it is looked into
+		reason, _ := s.m.Isolated(job, s.m.Time)
+		return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Rejected, Reason: reason}, st, true
+	}
+	e = &Explanation{Namespace: k.Namespace, Job: k.ID, State: st.Nomad, Allocations: s.allocations(st), Failures: s.m.Tries(k), ClassFrom: s.m.View.ClassFrom(job), GPUIDLength: s.idLength()}
+	e.Submitted = time.Unix(0, *job.SubmitTime)
+	if t := s.m.Jobs[k]; t != nil {
+		e.Submitted = t.Submitted()
+		e.Elastic = s.m.SizeOf(t)
+		if st.Nomad == gang.Running {
+			s.runsOn(e, t)
+		}
+	}
+	switch st.Nomad {
+	case gang.Native:
+		e.Reason = fmt.Sprintf("placed by Nomad alone on %d GPUs: the job has no gate, so the placer leaves it alone", st.Holds())
+	case gang.Template:
+		e.Reason = nomad.TemplateReason(job, s.m.Cfg.Children)
+	case gang.Waiting:
+		s.explainWaiting(e, s.m.Jobs[k])
+	case gang.Ended:
+		e.Outcome = OutcomeOf(s.m.State, st)
+		e.Reason = e.Outcome.Reason
+	default:
+		e.Reason = membersSay(s.m.State, st)
+		if t := s.m.Jobs[k]; t != nil && t.State() == gang.Failed {
+			e.State, e.Reason = gang.Failed, t.GaveUp().Error()
+		}
+	}
+	return e, st, true
+}
+
+func (s *Snapshot) unknown(ctx context.Context, k nomad.JobKey) (*Explanation, error) {
+	job, err := s.nomad.Job(ctx, k)
+	if err != nil {
+		return nil, err
+	}
+	if job == nil {
+		return nil, fmt.Errorf("no job %q in namespace %q", k.ID, k.Namespace)
+	}
+	if rewrite.AsksGPUs(job) {
+		e := &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Waiting, Behind: true}
+		if e.Reason = "was registered a moment ago: ask again"; s.m.State.Unread[k] != nil {
+			e.State, e.Reason = gang.Rejected, "the placer cannot read it: "+s.m.State.Unread[k].Error()
+		}
+		return e, nil
+	}
+	return &Explanation{
+		Namespace: k.Namespace, Job: k.ID, State: gang.Native,
+		Reason: "the job asks for no GPUs: the placer leaves it to Nomad",
+	}, nil
+}
+
+func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observed) error {
+	if e.Outcome != nil && e.Outcome.Status == "stopped" { // that made a version: the time of the one before is the author's
+		if vs, err := s.nomad.Versions(ctx, st.Key); err == nil && *st.Job.Version > 0 && vs[*st.Job.Version-1] != nil {
+			e.Submitted = time.Unix(0, *vs[*st.Job.Version-1].SubmitTime)
+		}
+	}
+	r, err := s.lastRecord(ctx, st)
+	if err != nil || r == nil {
+		return err
+	}
+	if e.holds != nil {
+		r.Got(e.holds)
+	}
+	e.Decision, e.Predicted, e.Decided, e.Ready, e.Mode, e.Note = &r.Decision, r.Predicted, r.Decided, r.Ready, string(r.Mode), r.Note
+	if st.Nomad == gang.Ended && len(st.Pins.Groups) > 0 {
+		e.Submitted = r.Submitted
+	}
+	return nil
+}
+
+// RecordComes is how long after it placed a gang the placer has written down why,
+// bursts aside: how long it lets a record wait, and what it takes to hear that the
+// members are there.
+const RecordComes = 2 * time.Second
+
+// lastRecord reads what was recorded for a job. Where its members have just been
+// placed, that may be the decision before: it waits for the last one.
+func (s *Snapshot) lastRecord(ctx context.Context, st gang.Observed) (*gang.Record, error) {
+	for began := time.Now(); ; {
+		r, err := store.In(s.nomad).Record(ctx, st.Key)
+		if err != nil || !recordToCome(r, st, began, time.Now()) {
+			return r, err
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// recordToCome says whether a record is about to be replaced, to somebody who has
+// been waiting for that since began: for [RecordComes] at most, as clocks differ.
+func recordToCome(r *gang.Record, st gang.Observed, began, now time.Time) bool {
+	placed := len(st.Pins.Groups) > 0 && (st.Nomad == gang.Running || st.Nomad == gang.Ended)
+	known := r != nil && r.JobModifyIndex >= *st.Job.JobModifyIndex
+	registered := time.Unix(0, *st.Job.SubmitTime)
+	return placed && !known && now.Sub(registered) <= RecordComes && now.Sub(began) <= RecordComes
+}
+
+// explainWaiting says what a waiting job waits for, and what could be done about it.
+// Callers hold mu.
+func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
+	wait := s.waiting()[t.Key.String()]
+	switch e.State = t.Shown(wait); e.State {
+	case gang.Failed:
+		e.Reason = t.GaveUp().Error()
+		return
+	case gang.Rejected:
+		e.Reason = "cannot be served, and stays gated: " + t.Refused.Error()
+		return
+	}
+	d := s.explainOn(s.m.View.Cluster, t.Request.Least())
+	if !d.Placed {
+		e.Obstacles = s.m.View.Obstacles(t.Job)
+		model.Obstruct(&d, e.Obstacles)
+	}
+	e.Decision, e.Mode = &d, string(t.Request.Mode)
+	e.Reason = d.Reason
+	if nodes := s.m.Avoids(t.Observed, s.m.Time); nodes != nil {
+		e.Note = fmt.Sprintf("it goes to nodes other than %s if it can: members of it failed there within the last hour", strings.Join(slices.Sorted(maps.Keys(nodes)), ", "))
+	}
+	s.noteTenant(e, t)
+	s.noteWindows(e, t)
+	s.noteDeadline(e, t, wait)
+	if job := t.QueueJob(s.m.Cfg.RestartCost); job.Estimate > 0 {
+		if taken := s.m.Queue.Estimate(job); taken != job.Estimate {
+			e.Note = strings.TrimPrefix(e.Note+"; ", "; ") + fmt.Sprintf("pal_duration = %s is taken for %s: jobs of namespace %s have run %.3g times as long as they said",
+				model.ShortDuration(job.Estimate), model.ShortDuration(taken.Round(time.Minute)), t.Key.Namespace, float64(taken)/float64(job.Estimate))
+		}
+	}
+	if wait != nil {
+		e.waits(wait)
+		e.Reason = cmp.Or(d.Reason, wait.Why())
+	}
+	if e.State == gang.Waiting && t.After == "" {
+		e.Holders, e.Remedies, e.Alternatives = s.holders(t.Request.Least(), t.Key), s.remedies(t.Request), s.lastGPUs(t)
+		e.Tradeoffs = s.tradeoffs(s.m.View.Cluster, t.Request.Least(), sizeKey(t.Request, "min"))
+	}
+	if e.State == gang.Unschedulable {
+		e.neverRuns(s.m.View, t.Job)
+	}
+	e.Reason = cmp.Or(t.After, e.Reason)
+}
+
+// explainOn explains what the queue would find for a gang on a cluster. Callers hold mu.
+func (s *Snapshot) explainOn(c *pal.Cluster, g pal.Gang) pal.Decision {
+	_, by, _ := s.m.Queue.Look(c, g)
+	return pal.Explain(c, g, by)
+}
+
+func (s *Snapshot) allocations(st gang.Observed) []Allocation {
+	var as []Allocation
+	for _, a := range st.Members {
+		node := a.Node
+		if n := s.m.State.Nodes[a.Node]; n != nil {
+			node = n.Name
+		}
+		as = append(as, Allocation{ID: a.ID, Group: a.Group, Node: node, Status: a.Client, GPUs: a.GPUs})
+	}
+	return as
+}
