@@ -4,13 +4,10 @@
 package placer
 
 import (
-	"cmp"
-	"context"
 	"slices"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 // Status is the state as of the last cycle.
@@ -41,56 +38,4 @@ func (p *Placer) publish(now time.Time) {
 	p.mu.Lock()
 	p.status = s
 	p.mu.Unlock()
-}
-
-// Records of jobs that Nomad does not know any more are removed, some with each lot: there
-// may be as many as jobs that were ever purged.
-const (
-	pruneAtOnce = 4 * writes
-	pruneWithin = 2 * time.Second
-)
-
-// kept are the paths of the records that are not stale.
-func (p *Placer) kept() map[string]bool {
-	keep := map[string]bool{}
-	for k := range p.m.State.Jobs {
-		keep[store.DecisionPath(k)] = true
-	}
-	for k := range p.m.State.Unread {
-		keep[store.DecisionPath(k)] = true
-	}
-	return keep
-}
-
-// lookForStale finds the records of jobs that are gone.
-func (p *Placer) lookForStale(ctx context.Context) error {
-	paths, err := store.In(p.nomad).Decisions().Paths(ctx)
-	if err != nil {
-		return err
-	}
-	keep := p.kept()
-	p.stale = slices.DeleteFunc(paths, func(path string) bool { return keep[path] })
-	return nil
-}
-
-// staleDue removes some of them.
-func (p *Placer) staleDue(now time.Time) *entry {
-	if len(p.stale) == 0 || !p.mayTry(pruningRecords, now) {
-		return nil
-	}
-	keep := p.kept() // a job may have come back
-	some := slices.Clone(p.stale[:min(len(p.stale), pruneAtOnce)])
-	p.stale = p.stale[len(some):] // those that fail are found again
-	some = slices.DeleteFunc(some, func(path string) bool { return keep[path] })
-	return &entry{what: pruningRecords, paths: some, then: func(error) {}, write: func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, pruneWithin)
-		defer cancel()
-		errs, records := make([]error, len(some)), store.In(p.nomad).Decisions()
-		var calls []call
-		for i, path := range some {
-			calls = append(calls, call{do: func() { errs[i] = records.Delete(ctx, path) }})
-		}
-		inParallel(calls)
-		return cmp.Or(errs...)
-	}}
 }

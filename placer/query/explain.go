@@ -86,15 +86,15 @@ type Allocation struct {
 	GPUs   []string `json:"gpus"`
 }
 
-// waits takes over what the queue says of a waiting job.
-func (e *Explanation) waits(w *model.Wait) {
+// takeWait takes over what the queue says of a waiting job.
+func (e *Explanation) takeWait(w *model.Wait) {
 	e.Wait, e.WaitsFor = &w.Wait, w.Why()
 	if w.To > 0 {
 		e.StartFrom, e.StartTo = time.Unix(0, int64(w.From)), time.Unix(0, int64(w.To))
 	}
 }
 
-// Explain says why.
+// Explain says why a job runs where it runs, or why it does not.
 func (s *Snapshot) Explain(ctx context.Context, k nomad.JobKey) (*Explanation, error) {
 	e, err := s.explain(ctx, k)
 	if err == nil {
@@ -104,9 +104,9 @@ func (s *Snapshot) Explain(ctx context.Context, k nomad.JobKey) (*Explanation, e
 }
 
 func (s *Snapshot) explain(ctx context.Context, k nomad.JobKey) (*Explanation, error) {
-	e, st, ok := s.standing(k)
+	e, st, ok := s.explainFromState(k)
 	if !ok {
-		return s.unknown(ctx, k)
+		return s.explainUnknown(ctx, k)
 	}
 	switch st.Nomad {
 	case gang.Waiting:
@@ -124,9 +124,9 @@ func (s *Snapshot) explain(ctx context.Context, k nomad.JobKey) (*Explanation, e
 	return e, s.addRecord(ctx, e, st)
 }
 
-// standing is what the snapshot itself knows of a job; ok is false where it is
+// explainFromState explains as far as the snapshot itself knows; ok is false if the job is
 // none of ours.
-func (s *Snapshot) standing(k nomad.JobKey) (e *Explanation, st gang.Observed, ok bool) {
+func (s *Snapshot) explainFromState(k nomad.JobKey) (e *Explanation, st gang.Observed, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	job, ok := s.m.State.Jobs[k]
@@ -165,7 +165,9 @@ func (s *Snapshot) standing(k nomad.JobKey) (e *Explanation, st gang.Observed, o
 	return e, st, true
 }
 
-func (s *Snapshot) unknown(ctx context.Context, k nomad.JobKey) (*Explanation, error) {
+// explainUnknown explains a job that the snapshot does not have: one without GPUs, or one
+// that is newer than the snapshot.
+func (s *Snapshot) explainUnknown(ctx context.Context, k nomad.JobKey) (*Explanation, error) {
 	job, err := s.nomad.Job(ctx, k)
 	if err != nil {
 		return nil, err
@@ -186,6 +188,7 @@ func (s *Snapshot) unknown(ctx context.Context, k nomad.JobKey) (*Explanation, e
 	}, nil
 }
 
+// addRecord adds what was recorded of the last decision.
 func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observed) error {
 	if e.Outcome != nil && e.Outcome.Status == "stopped" { // that made a version: the time of the one before is the author's
 		if vs, err := s.nomad.Versions(ctx, st.Key); err == nil && *st.Job.Version > 0 && vs[*st.Job.Version-1] != nil {
@@ -268,7 +271,7 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 		}
 	}
 	if wait != nil {
-		e.waits(wait)
+		e.takeWait(wait)
 		e.Reason = cmp.Or(d.Reason, wait.Why())
 	}
 	if e.State == gang.Waiting && t.After == "" {

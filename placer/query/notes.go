@@ -19,7 +19,7 @@ func (e *Explanation) noteSize() {
 	}
 }
 
-// sizeInWords is that size in words, and what may become of it.
+// sizeInWords is the size of an elastic gang in words, and what may become of it.
 func sizeInWords(s *queue.Size, st gang.State) string {
 	switch {
 	case s.Members == 0 || st == gang.Waiting || st == gang.Unschedulable:

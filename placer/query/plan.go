@@ -29,11 +29,11 @@ func (s *Snapshot) Plan(job *api.Job) (*Explanation, error) {
 	now := s.m.Time.UnixNano()
 	planned := *job
 	planned.SubmitTime = &now
-	// A version later than all: members of earlier ones that have finished run anew.
+	// A version later than all: members of earlier ones that have finished run again.
 	later := uint64(math.MaxInt64)
 	planned.JobModifyIndex, planned.Version = &later, &later
 	e := &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Waiting, GPUIDLength: s.idLength()}
-	st, runs := s.running(k)
+	st, runs := s.placed(k)
 	if t := s.m.Jobs[k]; t != nil && t.Nomad == gang.Waiting { // it keeps its place in the line
 		at := t.Submitted().UnixNano()
 		planned.SubmitTime, e.Submitted = &at, t.Submitted()
@@ -59,7 +59,7 @@ func (s *Snapshot) Plan(job *api.Job) (*Explanation, error) {
 	e.Decision = &d
 	defer e.noteSize()
 	if runs {
-		e.again(st, job, d)
+		e.resubmitted(st, job, d)
 		if t := s.m.Jobs[k]; t != nil {
 			e.Elastic = s.m.SizeOf(t)
 		}
@@ -70,14 +70,14 @@ func (s *Snapshot) Plan(job *api.Job) (*Explanation, error) {
 		e.Note = fmt.Sprintf("pal_after = %s: it starts once those have finished well; plan does not check that", after)
 	}
 	tradeoffs := s.tradeoffs(v.Cluster, r.Least(), sizeKey(r, "min")) // before the queue gives GPUs away
-	if s.ask(e, t, v, &d); e.State == gang.Starting || e.State == gang.Waiting {
+	if s.planInQueue(e, t, v, &d); e.State == gang.Starting || e.State == gang.Waiting {
 		e.Tradeoffs = tradeoffs
 	}
 	return e, nil
 }
 
-// ask has the queue say what would become of a planned gang, and fills in e.
-func (s *Snapshot) ask(e *Explanation, t *model.Tracked, v *nomad.View, d *pal.Decision) {
+// planInQueue has the queue say what would become of a planned gang, and fills in e.
+func (s *Snapshot) planInQueue(e *Explanation, t *model.Tracked, v *nomad.View, d *pal.Decision) {
 	k := t.Key
 	s.m.Queue.Removed(model.Since(s.m.Time), k.String())
 	s.m.Jobs[k] = t
@@ -104,7 +104,7 @@ func (s *Snapshot) ask(e *Explanation, t *model.Tracked, v *nomad.View, d *pal.D
 		return
 	}
 	if w := s.waitsOf(v.Cluster)[k.String()]; w != nil {
-		e.waits(w)
+		e.takeWait(w)
 		e.State, e.Reason = t.Shown(w), "would wait: "+cmp.Or(d.Reason, strings.TrimPrefix(w.Why(), "waits: "))
 		if e.State == gang.Waiting {
 			e.Holders, e.Remedies = s.holders(t.Request.Least(), k), s.remedies(t.Request)
@@ -116,9 +116,9 @@ func (s *Snapshot) ask(e *Explanation, t *model.Tracked, v *nomad.View, d *pal.D
 	}
 }
 
-// running is where a job stands whose gang the placer has placed; ok is false for any
+// placed is where a job stands whose gang the placer has placed; ok is false for any
 // other.
-func (s *Snapshot) running(k nomad.JobKey) (st gang.Observed, ok bool) {
+func (s *Snapshot) placed(k nomad.JobKey) (st gang.Observed, ok bool) {
 	job := s.m.State.Jobs[k]
 	if job == nil {
 		return st, false
@@ -127,9 +127,9 @@ func (s *Snapshot) running(k nomad.JobKey) (st gang.Observed, ok bool) {
 	return st, (st.Nomad == gang.Running || st.Nomad == gang.Starting || st.Nomad == gang.Resubmitted) && len(st.Members) > 0
 }
 
-// again says what running a job's file would do while its gang runs: see
+// resubmitted says what running a job's file would do while its gang runs: see
 // [gang.Resubmitted].
-func (e *Explanation) again(st gang.Observed, job *api.Job, d pal.Decision) {
+func (e *Explanation) resubmitted(st gang.Observed, job *api.Job, d pal.Decision) {
 	e.State, e.Obstacles = gang.Running, nil
 	switch {
 	case gang.SameRequests(st.Job, job):
@@ -137,7 +137,7 @@ func (e *Explanation) again(st gang.Observed, job *api.Job, d pal.Decision) {
 		e.Decision = nil
 	case d.Placed:
 		e.State = gang.Starting
-		e.Reason = fmt.Sprintf("runs on %d GPUs, and asks for others: its members would be stopped and start anew, as a whole", st.Holds())
+		e.Reason = fmt.Sprintf("runs on %d GPUs, and asks for others: its members would be stopped and started again, as a whole", st.Holds())
 	default:
 		e.Reason = fmt.Sprintf("runs on %d GPUs, and would run on as it is: what it asks for now does not fit: %s", st.Holds(), d.Reason)
 	}

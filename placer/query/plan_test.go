@@ -13,7 +13,7 @@ import (
 )
 
 // Whoever plans a job again that has finished, all of it or a part, hears of all its
-// members: a new version runs them anew.
+// members: a new version runs them again.
 func TestPlanOfFinished(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		t := w.T // of the bubble

@@ -9,7 +9,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// For is likewise of an explanation.
+// For is the explanation as somebody may know it: see [model.JobStatus.For].
 func (e Explanation) For(sees model.Sees) *Explanation {
 	if e.Wait != nil {
 		now := sees.Wait(*e.Wait)
@@ -27,8 +27,8 @@ func (e Explanation) For(sees model.Sees) *Explanation {
 	return &e
 }
 
-// For is likewise of a GPU. Why it is kept out may tell of jobs and tasks, in
-// whichever namespace: that is for operators.
+// For is the GPU as somebody may know it. Why it is in quarantine may tell of jobs and
+// tasks, in whichever namespace: that is for operators.
 func (g GPU) For(sees model.Sees, operator bool) GPU {
 	g.Job = sees.Name(g.Job)
 	if g.Quarantine != nil && !operator {

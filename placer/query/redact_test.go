@@ -31,7 +31,7 @@ func TestRedaction(t *testing.T) {
 		var j model.JobStatus
 		j.Wait(&model.Wait{Wait: c.wait})
 		e := Explanation{Reason: "would wait: " + strings.TrimPrefix(c.wait.Why(), "waits: ")}
-		e.waits(&model.Wait{Wait: c.wait})
+		e.takeWait(&model.Wait{Wait: c.wait})
 		if got := j.For(all); got.Reason != j.Reason && c.wait.Ahead != "secret" {
 			t.Errorf("%s: who sees all reads %q", c.name, got.Reason)
 		}

@@ -127,7 +127,7 @@ func TestExplainWhatIf(t *testing.T) {
 		{"g.count=3", "wide", "With g.count = 3: wide never starts"},
 		{"priority=90", "wide", "With priority = 90: wide would wait: "},
 		{"pal_locality=node", "train", "With pal_locality = node: train is running: runs on 4 GPUs, and would keep them"},
-		{"gpus=2", "train", "asks for others: its members would be stopped and start anew, as a whole; they would be on 2 GPUs"},
+		{"gpus=2", "train", "asks for others: its members would be stopped and started again, as a whole; they would be on 2 GPUs"},
 	} {
 		code, out, said := c.does("explain", "-what-if", s.what, s.of)
 		if first, _, _ := strings.Cut(out, "\n"); code != 0 || !strings.Contains(first, s.want) {
