@@ -18,7 +18,8 @@ import (
 )
 
 // The test binary is four programs: linked into a plugin directory as stubName it serves a device plugin, linked as
-// stubPlacerName it is a placer, started with ownerVariable set it owns a cluster and never closes it, and otherwise it runs the tests.
+// stubPlacerName it is a placer, started with ownerVariable set it owns a cluster and never closes it, and otherwise it
+// runs the tests.
 const (
 	stubName       = "stub-devices"
 	stubPlacerName = "nomad-pal"

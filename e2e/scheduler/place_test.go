@@ -25,8 +25,8 @@ import (
 //	n1 a1:2 a2:5 a3:1!
 //	n2/r7 b1
 //
-// makes nodes with the GPUs named, the second in rack r7; the number after a colon is the GPU's variability class for application class A,
-// 5 when absent, and ! marks an unhealthy GPU. With companions, every class list has the count that nomad-pal
+// makes nodes with the GPUs named, the second in rack r7; the number after a colon is the GPU's variability class for
+// application class A, 5 when absent, and ! marks an unhealthy GPU. With companions, every class list has the count that nomad-pal
 // publishes beside it, and the group has count and healthy_count. The answer is the nodes by computed class.
 //
 //	busy

@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -27,8 +28,24 @@ type folder struct {
 	imports         map[string]string // name → path
 }
 
+// code is all Go code, once a test has read it.
+var code struct {
+	sync.Once
+	files   *token.FileSet
+	folders map[string]*folder
+}
+
 // parsed is all Go code, by folder. Positions are in files.
 func parsed(t *testing.T) (files *token.FileSet, folders map[string]*folder) {
+	t.Helper()
+	code.Do(func() { code.files, code.folders = parse(t) })
+	if len(code.folders) < 50 {
+		t.Fatalf("found %d folders of code only", len(code.folders))
+	}
+	return code.files, code.folders
+}
+
+func parse(t *testing.T) (files *token.FileSet, folders map[string]*folder) {
 	t.Helper()
 	files, folders = token.NewFileSet(), map[string]*folder{}
 	for _, name := range tracked(t, "*.go") {
@@ -43,9 +60,6 @@ func parsed(t *testing.T) (files *token.FileSet, folders map[string]*folder) {
 		}
 		d.files[name] = f
 		d.add(f)
-	}
-	if len(folders) < 50 {
-		t.Fatalf("found %d folders of code only", len(folders))
 	}
 	return files, folders
 }
