@@ -102,7 +102,7 @@ func (s *Snapshot) checkGPUs() Check {
 			sick++
 		}
 	}
-	found := fmt.Sprintf("%d clients with %d GPUs, %d clients without", len(with), c.NumGPUs(), without)
+	found := fmt.Sprintf("%d, on %d of %d clients", c.NumGPUs(), len(with), len(with)+without)
 	switch {
 	case c.NumGPUs() == 0:
 		return Check{"gpus", Fail, "no client shows a GPU", "install the device plugin in the plugin_dir of each client with GPUs, and restart Nomad there"}

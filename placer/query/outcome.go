@@ -82,14 +82,22 @@ func endOf(a *nomad.Alloc) (at time.Time) {
 
 // membersSay says of a gang with pins how many of its members run.
 func membersSay(s *nomad.State, st gang.Observed) string {
-	complete, groups := 0, groupsWithGPUs(st.Job)
+	complete, pending, groups := 0, 0, groupsWithGPUs(st.Job)
 	for _, a := range s.AllocsOf(st.Key) {
-		if groups[a.Group] && a.FinishedIn(st.Job) {
+		switch {
+		case !groups[a.Group]:
+		case a.FinishedIn(st.Job):
 			complete++
+		case a.Member() && a.Client == api.AllocClientStatusPending:
+			pending++
 		}
 	}
 	complete = min(complete, st.Have)
-	text := fmt.Sprintf("%d of %d members run", st.Have-complete, st.Want)
+	pending = min(pending, st.Have-complete)
+	text := fmt.Sprintf("%d of %d members run", st.Have-complete-pending, st.Want)
+	if pending > 0 {
+		text += fmt.Sprintf(", %d are placed and pending: their images or files are being fetched, say", pending)
+	}
 	if complete > 0 {
 		text += fmt.Sprintf(", %d are complete", complete)
 	}

@@ -75,7 +75,10 @@ func printNext(b *base, e *query.Explanation) {
 			steps = append(steps, b.tryStep(e.Try, e))
 		}
 	case gang.Failed:
-		steps = append(steps, "What the members said last: nomad alloc logs <allocation>")
+		if n := len(e.Failures); n > 0 {
+			alloc := b.inNamespace(e, shellQuoted(short(e.Failures[n-1].Alloc)))
+			steps = append(steps, "What the last member that failed wrote: nomad alloc logs -stderr "+alloc, "What happened to it: nomad alloc status "+alloc)
+		}
 	case gang.Native:
 		if len(e.Allocations) > 0 {
 			steps = append(steps, "To have the placer choose its GPUs: nomad-pal run <jobspec>")
@@ -86,11 +89,16 @@ func printNext(b *base, e *query.Explanation) {
 
 // tryStep is how to try a change.
 func (b *base) tryStep(change string, e *query.Explanation) string {
-	args := []string{"nomad-pal explain -what-if", shellQuoted(change)}
+	return "To try a change without making it: nomad-pal explain -what-if " + shellQuoted(change) + " " + b.inNamespace(e, shellQuoted(cmp.Or(b.jobspec, e.Job)))
+}
+
+// inNamespace is an argument, behind the flag that says in which namespace unless that is
+// the default one.
+func (b *base) inNamespace(e *query.Explanation, arg string) string {
 	if e.Namespace != api.DefaultNamespace && b.jobspec == "" {
-		args = append(args, "-namespace", shellQuoted(e.Namespace))
+		return "-namespace " + shellQuoted(e.Namespace) + " " + arg
 	}
-	return "To try a change without making it: " + strings.Join(append(args, shellQuoted(cmp.Or(b.jobspec, e.Job))), " ")
+	return arg
 }
 
 // shellQuoted is a text as one word of a shell.

@@ -5,6 +5,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -73,7 +74,7 @@ func runsSentence(e *query.Explanation, now time.Time) string {
 		} else {
 			verb += "; they would be"
 		}
-	case e.State == gang.Starting:
+	case e.State == gang.Starting, slices.ContainsFunc(e.Allocations, func(a query.Allocation) bool { return a.Status == api.AllocClientStatusPending }):
 		verb = "is starting"
 	}
 	text := fmt.Sprintf("%s %s on %s %s", e.Job, verb, gpus(d.Demand), where)

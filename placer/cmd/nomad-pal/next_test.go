@@ -1,0 +1,40 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/failure"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/query"
+)
+
+// The next step of a failed gang can be typed as it stands.
+func TestNextOfFailed(t *testing.T) {
+	var out bytes.Buffer
+	printNext(&base{io: streams{out: &out}}, &query.Explanation{Namespace: "team", Job: "j", State: gang.Failed,
+		Failures: []model.Try{{Try: 1, Failure: failure.Failure{Alloc: "11111111-old"}}, {Try: 2, Failure: failure.Failure{Alloc: "22222222-last"}}}})
+	for _, want := range []string{"nomad alloc logs -stderr -namespace team 22222222\n", "nomad alloc status -namespace team 22222222\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in:\n%s", want, out.String())
+		}
+	}
+}
+
+// A gang of which members are pending in Nomad does not run yet.
+func TestPendingIsStarting(t *testing.T) {
+	e := &query.Explanation{Job: "j", State: gang.Running, Decision: &pal.Decision{Demand: 2, Chosen: &pal.Choice{Nodes: 1}}}
+	for status, want := range map[string]string{"running": "j runs on 2 GPUs", "pending": "j is starting on 2 GPUs"} {
+		e.Allocations = []query.Allocation{{Status: "running"}, {Status: status}}
+		if got := sentence(e, time.Now()); !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %s", status, got)
+		}
+	}
+}

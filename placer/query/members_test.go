@@ -1,0 +1,33 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// A member whose image is still being pulled is pending, as Nomad says: it does not run.
+func TestPendingMembersDoNotRun(t *testing.T) {
+	gpu := uint64(1)
+	task := api.NewTask("work", "raw_exec").Require(&api.Resources{Devices: []*api.RequestedDevice{{Name: "nvidia/gpu", Count: &gpu}}})
+	job := api.NewBatchJob("j", "j", "global", 50).AddTaskGroup(api.NewTaskGroup("workers", 3).AddTask(task))
+	nomad.Canonicalize(job)
+	one := uint64(1)
+	job.Version, job.JobModifyIndex = &one, &one
+	k := nomad.KeyOf(job)
+	s := nomad.NewState()
+	s.PutJob(job)
+	for id, client := range map[string]string{"a": api.AllocClientStatusRunning, "b": api.AllocClientStatusPending, "c": api.AllocClientStatusPending} {
+		s.PutAlloc(&nomad.Alloc{ID: id, Job: k, Group: *job.TaskGroups[0].Name, Name: "j." + id, Client: client, Desired: api.AllocDesiredStatusRun, Version: &one, CreateIndex: 2, ModifyIndex: 2})
+	}
+	if got := membersSay(s, gang.Observe(s, job)); !strings.HasPrefix(got, "1 of 3 members run, 2 are placed and pending") {
+		t.Error(got)
+	}
+}
