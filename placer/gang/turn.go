@@ -288,6 +288,9 @@ func (st Observed) didItsWork(w World) bool {
 // requeueLost requeues a lost gang, at most maxInfraFailures times, and gives it up after
 // that.
 func (g *Gang) requeueLost(w World) ([]Effect, bool) {
+	if g.GaveUp() != nil { // by an earlier placer: the record has just been read
+		return nothing()
+	}
 	reason := "its node was drained"
 	if f := w.LastFailure(g.Job); f != nil {
 		reason = f.Reason

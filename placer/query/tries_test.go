@@ -21,7 +21,7 @@ func TestTriesAreThePlacers(t *testing.T) {
 		w.AddNodes(4, 4)
 		p := w.StartPlacer()
 		w.Submit(bed.Gang{Name: "broken", Members: 2, GPUs: 1, Reschedules: 3, Runs: time.Second, Exit: 3})
-		w.RunFor(10 * time.Minute)
+		w.RunFor(2 * time.Minute)
 		const want = "given up after 3 tries"
 		for _, when := range []string{"given up", "the agent was started again"} {
 			e, err := snapshot(w).Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "broken"})
