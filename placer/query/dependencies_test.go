@@ -207,3 +207,27 @@ func TestAfterMany(t *testing.T) {
 		}
 	})
 }
+
+// Plan says in its reason that a job starts only after others, whether there is room for it
+// now or not, and tells no start: it does not look how far they are.
+func TestPlanAfter(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		t := w.T // of the bubble
+		w.AddNodes(1, 4)
+		p := w.StartPlacer()
+		defer beating(w, "agent", p.Vitals)()
+		w.Submit(bed.Gang{Name: "train", GPUs: 2, Runs: time.Hour, Meta: map[string]string{"pal_duration": "1h"}})
+		w.ExpectRunning("train", 10*time.Second)
+		for gpus, want := range map[int]string{
+			2: "would start now, provided that train has finished well (pal_after",
+			4: "would wait: needs 4 GPUs, 2 of the 4 that match are free (2 allocated, 0 unhealthy, 0 quarantined); and it starts only once train has finished well (pal_after)",
+		} {
+			job := bed.Gang{Name: "report", GPUs: gpus, Meta: map[string]string{"pal_after": "train"}}.Job()
+			nomad.Canonicalize(job)
+			e, err := snapshot(w).Plan(job)
+			if err != nil || !strings.HasPrefix(e.Reason, want) || !e.StartTo.IsZero() {
+				t.Errorf("%d GPUs: %+v, %v", gpus, e, err)
+			}
+		}
+	})
+}

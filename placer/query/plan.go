@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -66,14 +67,26 @@ func (s *Snapshot) Plan(job *api.Job) (*Explanation, error) {
 		return e, nil
 	}
 	t := &model.Tracked{Gang: gang.Gang{Observed: gang.Observed{Key: k, Job: &planned, Nomad: gang.Waiting}, Request: r}}
-	if after := r.Hints.After; after != "" {
-		e.Note = fmt.Sprintf("pal_after = %s: it starts once those have finished well; plan does not check that", after)
-	}
 	tradeoffs := s.tradeoffs(v.Cluster, r.Least(), sizeKey(r, "min")) // before the queue gives GPUs away
 	if s.planInQueue(e, t, v, &d); e.State == gang.Starting || e.State == gang.Waiting {
 		e.Tradeoffs = tradeoffs
+		e.afterOthers(r.Hints.After)
 	}
 	return e, nil
+}
+
+// afterOthers says of a planned gang that it waits for other jobs first, too: plan does not
+// look how far they are, so that it cannot tell when this one starts.
+func (e *Explanation) afterOthers(jobs string) {
+	if jobs == "" {
+		return
+	}
+	e.StartFrom, e.StartTo = time.Time{}, time.Time{}
+	if e.State == gang.Starting {
+		e.Reason += fmt.Sprintf(", provided that %s has finished well (pal_after; plan does not check that)", jobs)
+	} else {
+		e.Reason += fmt.Sprintf("; and it starts only once %s has finished well (pal_after)", jobs)
+	}
 }
 
 // planInQueue has the queue say what would become of a planned gang, and fills in e.
