@@ -253,6 +253,15 @@ func TestCommandsAskTheAgent(t *testing.T) {
 	if code, _, said := c.does("failures", "-token", "blind"); code != 1 || !strings.Contains(said, "those of your job: nomad-pal explain <job>") {
 		t.Errorf("failures: %d %s", code, said)
 	}
+	const noToken = "No token was given: NOMAD_TOKEN"
+	if _, _, said := c.does("explain", "-namespace=secret", "held"); strings.Contains(said, noToken) {
+		t.Errorf("with a token: %s", said)
+	}
+	t.Setenv("NOMAD_TOKEN", "")
+	if code, _, said := c.does("queue"); code != 1 || !strings.Contains(said, noToken) {
+		t.Errorf("without a token: %d %s", code, said)
+	}
+	t.Setenv("NOMAD_TOKEN", "user")
 	t.Setenv("NOMAD_PAL_ADDR", "http://127.0.0.1:1")
 	if code, out, said := c.does("status"); code != 0 || !strings.Contains(out, "4 free") || !strings.Contains(said, "look free") || !strings.Contains(said, "the agent at http://127.0.0.1:1 does not answer") {
 		t.Errorf("without the agent: %d\n%s%s", code, out, said)

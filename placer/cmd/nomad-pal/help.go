@@ -135,8 +135,12 @@ func nearest(name string, names []string) string {
 	return best
 }
 
-// unreached says where Nomad was looked for, if it does not answer; else "".
+// unreached says where Nomad was looked for, if it does not answer, and that no token was
+// given if it refused; else "".
 func (b *base) unreached(err error) string {
+	if strings.Contains(err.Error(), "ermission denied") && b.config().SecretID == "" {
+		return "No token was given: NOMAD_TOKEN (or -token) is for that."
+	}
 	var transport *url.Error
 	var dial *net.OpError
 	if !errors.As(err, &transport) || !errors.As(err, &dial) && !errors.Is(err, context.DeadlineExceeded) {
