@@ -131,12 +131,13 @@ func (c *queueCommand) print(jobs, shown []model.JobStatus, now time.Time) {
 
 // printJobs prints a table of jobs; a column that would say the same of all is left out.
 func (b *base) printJobs(jobs []model.JobStatus, now time.Time) {
-	several, placed := false, false
+	several, placed, foretold := false, false, false
 	for _, j := range jobs {
+		foretold = foretold || !j.StartTo.IsZero()
 		several = several || j.Namespace != "default"
 		placed = placed || j.Position > 0
 	}
-	cells := func(position, job, namespace any, rest ...any) string {
+	cells := func(position, job, namespace, start, reason any, rest ...any) string {
 		var cs []any
 		if placed {
 			cs = append(cs, position)
@@ -144,15 +145,18 @@ func (b *base) printJobs(jobs []model.JobStatus, now time.Time) {
 		if cs = append(cs, job); several {
 			cs = append(cs, namespace)
 		}
-		return row(append(cs, rest...)...)
+		if cs = append(cs, rest...); foretold {
+			cs = append(cs, start)
+		}
+		return row(append(cs, reason)...)
 	}
-	rows := []string{cells("#", "Job", "Namespace", "State", "GPUs", "Class", "Submitted", "Expected start", "Reason")}
+	rows := []string{cells("#", "Job", "Namespace", "Expected start", "Reason", "State", "GPUs", "Class", "Submitted")}
 	for _, j := range jobs {
 		position := ""
 		if j.Position > 0 {
 			position = fmt.Sprint(j.Position)
 		}
-		rows = append(rows, cells(position, j.Job, j.Namespace, stateCell(j.State), j.Size(), j.Class, ago(j.Submitted, now), soon(j.StartFrom, j.StartTo, now), shownReason(j)))
+		rows = append(rows, cells(position, j.Job, j.Namespace, soon(j.StartFrom, j.StartTo, now), shownReason(j), stateCell(j.State), j.Size(), j.Class, ago(j.Submitted, now)))
 	}
 	b.table(rows)
 }

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -94,6 +95,23 @@ func BenchmarkQueue(b *testing.B) {
 		var out strings.Builder
 		if code := run(b.Context(), []string{"queue"}, streams{strings.NewReader(""), &out, &out, true}); code != 0 {
 			b.Fatal(out.String())
+		}
+	}
+}
+
+// On 80 columns there is no room for a column without a single entry.
+func TestJobsWithoutExpectedStart(t *testing.T) {
+	now := time.Now()
+	jobs := []model.JobStatus{{Namespace: "default", Job: "a", State: gang.Waiting}}
+	for _, foretold := range []bool{false, true} {
+		var out bytes.Buffer
+		if foretold {
+			jobs[0].StartFrom, jobs[0].StartTo = now.Add(time.Hour), now.Add(time.Hour)
+		}
+		b := base{io: streams{out: &out}}
+		b.printJobs(jobs, now)
+		if strings.Contains(out.String(), "Expected start") != foretold {
+			t.Errorf("foretold %v:\n%s", foretold, out.String())
 		}
 	}
 }
