@@ -81,7 +81,8 @@ func TestExplainTargets(t *testing.T) {
 			t.Errorf("%s: %d\n%s%s", s.name, code, out, err)
 		}
 		var as struct{ Kind, Summary string }
-		if _, out, _ := c.does("explain", "-json", s.name); json.Unmarshal([]byte(out), &as) != nil || as.Summary != first || as.Kind == "" {
+		timeless := func(s string) string { return regexp.MustCompile(`\(\d+s ago\)`).ReplaceAllString(s, "") } // it goes on
+		if _, out, _ := c.does("explain", "-json", s.name); json.Unmarshal([]byte(out), &as) != nil || timeless(as.Summary) != timeless(first) || as.Kind == "" {
 			t.Errorf("%s: %+v is not %q\n%s", s.name, as, first, out)
 		}
 	}
