@@ -132,7 +132,7 @@ func (w *randomWorld) check(e Effect) string {
 		}
 		w.placed = false
 	case StopMembers:
-		if w.g.stop == nil && (w.g.Record == nil || w.g.Record.GivenUp == "") {
+		if w.g.stop == nil && w.g.Have >= w.g.Want && (w.g.Record == nil || w.g.Record.GivenUp == "") {
 			return "members are stopped without a reason"
 		}
 	case Deregister:

@@ -78,9 +78,10 @@ func (g *Gang) keepPending(w World) ([]Effect, bool) {
 }
 
 // stopOrGoOn goes on with what a preemption or a repair began: the gate is on, the
-// members still run.
+// members still run. A gang that was not whole did not go on before either: it is stopped.
 func (g *Gang) stopOrGoOn(World) ([]Effect, bool) {
-	if g.stop == nil && (g.Record == nil || g.Record.GivenUp == "") {
+	whole := g.Have >= g.Want || *g.Job.Type == api.JobTypeService
+	if g.stop == nil && whole && (g.Record == nil || g.Record.GivenUp == "") {
 		switch {
 		case g.unconfirmed():
 			return nothing()
