@@ -28,6 +28,9 @@ type Obstacle struct {
 	Total int `json:"total"`
 	// Now: it may pass, as jobs end and nodes come back.
 	Now bool `json:"now,omitempty"`
+	// Away: the nodes are down, draining or not eligible, and nothing else about them is in
+	// the way.
+	Away bool `json:"-"`
 }
 
 func (o Obstacle) String() string {
@@ -56,7 +59,7 @@ func (v *View) Obstacles(job *api.Job) []Obstacle {
 				what, now = v.takenPort(ports, v.nodes[i], KeyOf(job)), true
 			}
 			if what != "" {
-				counts[Obstacle{Group: *g.Name, What: what, Total: len(v.nodes), Now: now}]++
+				counts[Obstacle{Group: *g.Name, What: what, Total: len(v.nodes), Now: now, Away: what == notReady(v.nodes[i])}]++
 			}
 		}
 		var found []Obstacle

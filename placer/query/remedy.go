@@ -28,6 +28,11 @@ type remedy struct {
 // neverRuns says of an explanation what would have to change, each by itself or, if that is
 // not enough, two at a time. What only stands in the way now is beside the point.
 func (e *Explanation) neverRuns(v *nomad.View, job *api.Job) {
+	for _, o := range e.Obstacles {
+		if o.Away && e.Decision.Demand <= v.Cluster.NumGPUs() {
+			e.Remedies = append(e.Remedies, fmt.Sprintf("It may start when nodes are back: %s.", o))
+		}
+	}
 	e.Obstacles = slices.DeleteFunc(e.Obstacles, func(o nomad.Obstacle) bool { return o.Now })
 	e.Decision.Walk, e.Decision.WalkOmitted = nil, 0
 	author := rewrite.Author(job)

@@ -132,3 +132,24 @@ func TestAnswersLeaveOutOutliers(t *testing.T) {
 		}
 	})
 }
+
+// A job that fits the cluster but for nodes that are drained now is told so; one that would
+// not fit with them is not given that hope.
+func TestMayStartWhenNodesAreBack(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		t := w.T // of the bubble
+		w.AddNodes(3, 4)
+		w.StartPlacer()
+		w.Nomad.SetEligible(bed.NodeID(1), false)
+		w.RunFor(time.Minute)
+		const want = "It may start when nodes are back: the node is not eligible for scheduling (1 of 3 nodes)."
+		for members, told := range map[int]bool{3: true, 64: false} {
+			job := bed.Gang{Name: "j", Members: members, GPUs: 4}.Job()
+			nomad.Canonicalize(job)
+			e, err := snapshot(w).Plan(job)
+			if err != nil || e.State != gang.Unschedulable || strings.Contains(strings.Join(e.Remedies, " "), want) != told {
+				t.Errorf("%d members: %+v, %v", members, e, err)
+			}
+		}
+	})
+}
