@@ -92,7 +92,7 @@ func (b *bed) sweep() {
 		}
 	}
 	b.until("all GPUs are free", func() string {
-		if out, _ := b.pal("status"); !strings.Contains(out, "8, 8 free") {
+		if out, _ := b.pal("status"); !strings.Contains(out, " 8 free") {
 			return out
 		}
 		return ""
