@@ -61,10 +61,13 @@ func TestTLS(t *testing.T) {
 		}
 	})
 	t.Run("commands", func(t *testing.T) {
-		out, code := b.palAs(nothing, "status", "-address", b.Servers()[0].HTTPAddr(), "-ca-cert", files.CA, "-client-cert", files.Cert, "-client-key", files.Key)
-		if code != 0 || !strings.Contains(out, "8 free") {
-			t.Errorf("with flags: exit code %d: %s", code, out)
-		}
+		b.until("status answers with flags, and the placer works", func() string {
+			out, code := b.palAs(nothing, "status", "-address", b.Servers()[0].HTTPAddr(), "-ca-cert", files.CA, "-client-cert", files.Cert, "-client-key", files.Key)
+			if code != 0 || !strings.Contains(out, "8 free") {
+				return fmt.Sprintf("exit code %d: %s", code, out)
+			}
+			return ""
+		})
 		if out, code := b.palAs(nothing, "status", "-address", b.Servers()[0].HTTPAddr(), "-ca-cert", files.CA); code == 0 {
 			t.Errorf("without a certificate: %s", out)
 		}

@@ -30,8 +30,12 @@ func (c *cluster) seen(args ...string) (int, string, string) {
 // runs has a job run, and waits until explain shows the decision.
 func (c *cluster) runs(path, id string) {
 	c.t.Helper()
-	if code, out, err := c.does("run", path); code != 0 {
+	code, out, err := c.does("run", path)
+	if code != 0 {
 		c.t.Fatalf("run: %d\n%s%s", code, out, err)
+	}
+	if regexp.MustCompile(`(?m)^Reason .*pending`).MatchString(out) {
+		c.t.Errorf("run does not wait until all members run:\n%s", out)
 	}
 	c.until(id+" is explained", func() bool {
 		_, out, _ := c.does("explain", id)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"time"
 
@@ -302,7 +303,8 @@ func (c *runCommand) watch(k nomad.JobKey) int {
 			fmt.Fprintln(c.io.err, oneLine(idle))
 		}
 		over := e.State == gang.Rejected || e.State == gang.Failed
-		done := over || e.State == gang.Running || e.State == gang.Ended || e.State == gang.Native
+		runs := e.State == gang.Running && !slices.ContainsFunc(e.Allocations, func(a query.Allocation) bool { return a.Status == api.AllocClientStatusPending })
+		done := over || runs || e.State == gang.Ended || e.State == gang.Native
 		if c.json || c.template != "" {
 			if done {
 				_, code := c.structured(e)
