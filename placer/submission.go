@@ -122,6 +122,9 @@ func (p *Placer) enqueueSubmissions(ctx context.Context, now time.Time) {
 
 // submissionOf is the submission that a tracked job has come by, nil if Nomad has it.
 func (p *Placer) submissionOf(t *model.Tracked) *submission {
+	if !t.Unregistered {
+		return nil
+	}
 	for _, s := range p.joined {
 		if s.gang == t {
 			return s

@@ -25,6 +25,18 @@ type remedy struct {
 	text string // "with 4 instead of 8 GPUs for each member"
 }
 
+// trial tries changes of a job on a cluster.
+type trial struct {
+	v   *nomad.View
+	job *api.Job // as its author wrote it
+	// left is how many more are tried: each looks at all nodes, the snapshot answers nobody
+	// else meanwhile, and a job may have any number of constraints.
+	left int
+}
+
+// mostTried is how many changes of one job are tried.
+const mostTried = 100
+
 // neverRuns says of an explanation what would have to change, each by itself or, if that is
 // not enough, two at a time. What only stands in the way now is beside the point.
 func (e *Explanation) neverRuns(v *nomad.View, job *api.Job) {
@@ -35,12 +47,7 @@ func (e *Explanation) neverRuns(v *nomad.View, job *api.Job) {
 	}
 	e.Obstacles = slices.DeleteFunc(e.Obstacles, func(o nomad.Obstacle) bool { return o.Now })
 	e.Decision.Walk, e.Decision.WalkOmitted = nil, 0
-	author := rewrite.Author(job)
-	all := remedies(v, author)
-	found := slices.DeleteFunc(slices.Clone(all), func(r remedy) bool { return !couldRun(v, author, r.Changes) })
-	if len(found) == 0 {
-		found = pairs(v, author, all)
-	}
+	found := (&trial{v, rewrite.Author(job), mostTried}).find()
 	for _, r := range found {
 		e.Remedies = append(e.Remedies, fmt.Sprintf("It could run %s (%s).", r.text, r.Changes))
 	}
@@ -53,31 +60,49 @@ func (e *Explanation) neverRuns(v *nomad.View, job *api.Job) {
 	}
 }
 
-// couldRun says whether a changed job could run on the cluster if that were idle.
-func couldRun(v *nomad.View, job *api.Job, c Changes) bool {
-	changed, ok := c.of(job)
+// find returns the changes that help by themselves, or else two that do together.
+func (t *trial) find() []remedy {
+	all := t.remedies()
+	found := slices.DeleteFunc(slices.Clone(all), func(r remedy) bool { return !t.couldRun(r.Changes) })
+	if len(found) == 0 {
+		found = t.pair(all)
+	}
+	return found
+}
+
+// couldRun says whether a changed job could run on the cluster if that were idle. Once
+// nothing is left to try, none could.
+func (t *trial) couldRun(c Changes) bool {
+	if t.left == 0 {
+		return false
+	}
+	t.left--
+	changed, ok := c.of(t.job)
 	if !ok {
 		return false
 	}
-	r, err := v.Request(changed)
+	r, err := t.v.Request(changed)
 	if err != nil {
 		return false
 	}
-	never, _ := pal.WhyNot(v.Cluster, r.Least())
-	return !never && model.Barred(v.Obstacles(changed)) == ""
+	never, _ := pal.WhyNot(t.v.Cluster, r.Least())
+	return !never && model.Barred(t.v.Obstacles(changed)) == ""
 }
 
-// pairs are the first two changes that help together.
-func pairs(v *nomad.View, job *api.Job, all []remedy) []remedy {
+// pair are the first two changes that help together.
+func (t *trial) pair(all []remedy) []remedy {
 	for i, a := range all {
 		for _, b := range all[i+1:] {
+			if t.left == 0 {
+				return nil
+			}
 			both := remedy{Changes{}, a.text + " and " + b.text}
 			for _, c := range []Changes{a.Changes, b.Changes} {
 				for k, value := range c {
 					both.Changes[k] = value
 				}
 			}
-			if len(both.Changes) == len(a.Changes)+len(b.Changes) && couldRun(v, job, both.Changes) {
+			if len(both.Changes) == len(a.Changes)+len(b.Changes) && t.couldRun(both.Changes) {
 				return []remedy{both}
 			}
 		}
@@ -86,7 +111,8 @@ func pairs(v *nomad.View, job *api.Job, all []remedy) []remedy {
 }
 
 // remedies are the changes that may help: those that cost the job nothing first.
-func remedies(v *nomad.View, job *api.Job) (out []remedy) {
+func (t *trial) remedies() (out []remedy) {
+	v, job := t.v, t.job
 	add := func(key, value, text string, args ...any) {
 		out = append(out, remedy{Changes{key: value}, fmt.Sprintf(text, args...)})
 	}
@@ -136,11 +162,11 @@ func remedies(v *nomad.View, job *api.Job) (out []remedy) {
 				add(key(r.what), fmt.Sprint(r.most), "with %d instead of %d %s for each member%s", r.most, *r.has, r.unit, of)
 			}
 		}
-		fewer(v, job, key("gpus"), rewrite.GPUs(device), add, "with %d instead of %d GPUs for each member"+of)
+		t.fewer(key("gpus"), rewrite.GPUs(device), add, "with %d instead of %d GPUs for each member"+of)
 		if is, elastic := rewrite.ElasticOf(job); elastic {
-			fewer(v, job, "min", is.Least, add, "with a min of %d instead of %d members")
+			t.fewer("min", is.Least, add, "with a min of %d instead of %d members")
 		} else {
-			fewer(v, job, key("count"), rewrite.Members(g), add, "with %d instead of %d members"+of)
+			t.fewer(key("count"), rewrite.Members(g), add, "with %d instead of %d members"+of)
 		}
 	}
 	return out
@@ -148,10 +174,10 @@ func remedies(v *nomad.View, job *api.Job) (out []remedy) {
 
 // fewer adds the largest smaller number that helps, or the smallest that does not by
 // itself.
-func fewer(v *nomad.View, job *api.Job, key string, now int, add func(key, value, text string, args ...any), text string) {
+func (t *trial) fewer(key string, now int, add func(key, value, text string, args ...any), text string) {
 	if now < 2 {
 		return
 	}
-	n := sort.Search(now-1, func(i int) bool { return !couldRun(v, job, Changes{key: fmt.Sprint(i + 1)}) })
+	n := sort.Search(now-1, func(i int) bool { return !t.couldRun(Changes{key: fmt.Sprint(i + 1)}) })
 	add(key, fmt.Sprint(max(n, 1)), text, max(n, 1), now)
 }

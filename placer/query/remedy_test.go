@@ -94,6 +94,29 @@ func TestNeverRuns(t *testing.T) {
 	})
 }
 
+// An author with hundreds of constraints does not have others wait for the answer: without
+// a bound, each two of them are tried together.
+func TestTrialsAreBounded(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		t := w.T // of the bubble
+		w.AddNodes(2, 4)
+		w.StartPlacer()
+		job := bed.Gang{Name: "many", Change: func(j *api.Job) {
+			for i := range 300 {
+				j.Constraints = append(j.Constraints, &api.Constraint{LTarget: fmt.Sprintf("${meta.m%d}", i), Operand: "=", RTarget: "x"})
+			}
+		}}.Job()
+		nomad.Canonicalize(job)
+		s := snapshot(w)
+		if tried := query.Tried(s.Model().View, job, 500); tried != 500 {
+			t.Fatalf("%d changes are tried where 500 may be: the test shows nothing", tried)
+		}
+		if e, err := s.Plan(job); err != nil || e.State != gang.Unschedulable || query.MostTried > 100 {
+			t.Errorf("%+v, %v, %d are tried", e, err, query.MostTried)
+		}
+	})
+}
+
 // What would help is told by the queue's own rule: a GPU that is too slow for the gang is
 // none that it would fit on, as long as it could run without it.
 func TestAnswersLeaveOutOutliers(t *testing.T) {

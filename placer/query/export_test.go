@@ -1,0 +1,20 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query
+
+import (
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// Tried is how many changes of a job are tried on a cluster, at most so many.
+func Tried(v *nomad.View, job *api.Job, most int) int {
+	t := &trial{v, job, most}
+	t.find()
+	return most - t.left
+}
+
+// MostTried is how many are in an answer.
+const MostTried = mostTried
