@@ -25,6 +25,7 @@ type alloc struct {
 	node     string
 	eval     string
 	job      *api.Job // the version that it runs
+	placedBy *api.Job // the version that it was placed for
 	desired  string
 	client   string
 	gpus     map[string][]string // by task
@@ -186,7 +187,8 @@ func (s *Server) startAlloc(a *alloc) {
 }
 
 // previousStillRuns says whether the one that the allocation replaces has not ended yet. It waits
-// for no other, which may still run on its GPUs (seen on 1.11.3).
+// for no other, which may still run on its GPUs, and not for one that was lost, which its
+// client still ends when the node is back (both seen on 1.11.3, the second by "node down").
 func (s *Server) previousStillRuns(a *alloc) bool {
 	o := s.allocs[a.previous]
 	return o != nil && o.node == a.node && o.desired != api.AllocDesiredStatusRun && !o.clientTerminal()

@@ -41,8 +41,9 @@ type Member struct {
 	Number int
 	Node   string
 	GPUs   []string // sorted
-	// Version is the version of the job that it runs.
-	Version *api.Job
+	// Version is the version of the job that it runs, PlacedBy the one that it was placed
+	// for: Nomad updates members in place.
+	Version, PlacedBy *api.Job
 	// Desired and Client are its states.
 	Desired, Client string
 	// Done: its tasks ended well by themselves.
@@ -111,7 +112,7 @@ func (s *Server) notifyWrote(w Write) {
 
 func (s *Server) member(a *alloc) Member {
 	return Member{
-		Job: a.key, ID: a.id, Group: a.group, Number: a.number, Node: a.node, GPUs: a.allGPUs(), Version: a.job, Desired: a.desired, Client: a.client,
+		Job: a.key, ID: a.id, Group: a.group, Number: a.number, Node: a.node, GPUs: a.allGPUs(), Version: a.job, PlacedBy: a.placedBy, Desired: a.desired, Client: a.client,
 		Done: a.client == api.AllocClientStatusComplete && !a.signalled, Created: a.createIndex, Purged: a.purged, PurgedIndex: a.purgedIndex, LostIndex: a.lostIndex, At: s.now(),
 	}
 }

@@ -110,7 +110,7 @@ func (p *plan) placeMember(g *api.TaskGroup, number int, before *alloc, stopBefo
 
 func (p *plan) newAlloc(g *api.TaskGroup, number int, before *alloc, node string, gpus map[string][]string, model string) *alloc {
 	a := &alloc{
-		name: fmt.Sprintf("%s.%s[%d]", p.key.ID, *g.Name, number), key: p.key, group: *g.Name, number: number, node: node, eval: p.eval, job: p.job,
+		name: fmt.Sprintf("%s.%s[%d]", p.key.ID, *g.Name, number), key: p.key, group: *g.Name, number: number, node: node, eval: p.eval, job: p.job, placedBy: p.job,
 		desired: api.AllocDesiredStatusRun, client: api.AllocClientStatusPending, gpus: gpus, model: model, tasks: map[string]*api.TaskState{},
 	}
 	if e := g.EphemeralDisk; e != nil {

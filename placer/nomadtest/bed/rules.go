@@ -231,8 +231,8 @@ func (r *rules) shared(gpu string, first, second nomadtest.Member) {
 	defer r.mu.Unlock()
 	// Of a node that its pins allow Nomad chooses any GPU, and what came when it had checked
 	// the pins already, which it may write much later, no placer could have known.
-	p, _ := rewrite.Pinned(second.Version)
-	pinned := cmp.Or(r.atOnce[*second.Version.JobModifyIndex], *second.Version.JobModifyIndex)
+	p, _ := rewrite.Pinned(second.PlacedBy)
+	pinned := cmp.Or(r.atOnce[*second.PlacedBy.JobModifyIndex], *second.PlacedBy.JobModifyIndex)
 	if first.LostIndex >= pinned {
 		return // Nomad gives away the GPUs of what is lost, as soon as its node is back, by pins that were there before
 	}

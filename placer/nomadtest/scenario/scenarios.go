@@ -298,4 +298,5 @@ func nodeDown(x *Script) {
 		return len(x.allocs("a")) == 3 && !slices.ContainsFunc(x.allocs("a"), lost)
 	})
 	x.show("a")
+	x.order("a", 3, 2)
 }

@@ -209,6 +209,28 @@ func events(a *api.AllocationListStub) string {
 	return ": " + strings.Join(out, ", ")
 }
 
+// order prints whether the tasks of the one numbered later began when those of the other had
+// ended.
+func (x *Script) order(id string, later, earlier int) {
+	times := map[int]map[string]int64{}
+	for _, a := range x.allocs(id) {
+		at := map[string]int64{}
+		for _, e := range a.TaskStates["work"].Events {
+			at[e.Type] = e.Time
+		}
+		times[x.seen[a.ID]] = at
+	}
+	began, ended := times[later][api.TaskStarted], times[earlier][api.TaskTerminated]
+	if began == 0 || ended == 0 {
+		panic(fmt.Sprintf("%d did not begin, or %d did not end: %v", later, earlier, times))
+	}
+	which := "before"
+	if began >= ended {
+		which = "after"
+	}
+	fmt.Fprintf(&x.out, "%d began %s %d had ended\n", later, which, earlier)
+}
+
 func (x *Script) gpus(id string) string {
 	a, _, err := x.API().Allocations().Info(id, nil)
 	x.must(err)
