@@ -33,19 +33,16 @@ const (
 // such a v by reverting or starting the job; that is like a version before.
 //
 // Nomad notes when a version was submitted as it checks it, just before it writes it (seen
-// on 1.11.3). A v that was submitted before the version that it replaced was written late,
-// over it: then nobody has reverted anything, though v may be like a version before, where
-// two placers have decided the same.
+// on 1.11.3). A v that was submitted before a version that it follows was written late, over
+// it: then nobody has reverted anything, though v may be like a version before, where two
+// placers have decided the same. If times are further apart than a write takes, Nomad's clock
+// was set between them, and they tell nothing.
 //
 // A job that was purged and brought back cannot be told from a new one: Nomad
 // keeps no version of it. Somebody has to purge it again.
 func isLostUpdate(versions map[uint64]*api.Job, v uint64) bool {
 	now, last := versions[v], versions[v-1]
 	if now == nil || last == nil || stopped(now) {
-		return false
-	}
-	after := time.Duration(*now.SubmitTime - *last.SubmitTime)
-	if after > raceTime || after < -writeTime {
 		return false
 	}
 	asks := AuthorSpec(rewrite.Author(now))
@@ -56,8 +53,13 @@ func isLostUpdate(versions map[uint64]*api.Job, v uint64) bool {
 	if base == v-1 || versions[base] == nil {
 		return false
 	}
-	if after < 0 {
-		return true
+	for u, o := range versions {
+		if after := submittedAfter(now, o); u < v && after < 0 && after >= -writeTime {
+			return true
+		}
+	}
+	if submittedAfter(now, last) > raceTime {
+		return false
 	}
 	whole := AuthorSpec(now)
 	for u, o := range versions {
@@ -66,6 +68,10 @@ func isLostUpdate(versions map[uint64]*api.Job, v uint64) bool {
 		}
 	}
 	return true
+}
+
+func submittedAfter(a, b *api.Job) time.Duration {
+	return time.Duration(*a.SubmitTime - *b.SubmitTime)
 }
 
 // AuthorSpec is what a version asks for, as text: equal for versions that ask for the same.

@@ -81,6 +81,8 @@ func TestLostUpdate(t *testing.T) {
 		{"stopped while Nomad took long to write what another placer decided, too", []*api.Job{gated, pinned, stop(pinned), at(pinned, -2*raceTime)}, true},
 		{"requeued while Nomad took long to write", []*api.Job{gated, pinned, rewrite.Gate(pinned), at(other, -2*raceTime)}, false},
 		{"stopped, started again by a clock that was put back", []*api.Job{gated, pinned, stop(pinned), at(pinned, -time.Hour)}, false},
+		{"edited by a clock that was put back, while Nomad took long to write", []*api.Job{gated, pinned, at(edit(gated), -time.Hour), at(other, -2*raceTime)}, true},
+		{"stopped by a clock that was put forward, while Nomad took long to write", []*api.Job{gated, at(stop(gated), time.Hour), pinned}, true},
 		{"the base is not kept", []*api.Job{nil, stop(gated), pinned}, false},
 	} {
 		versions := map[uint64]*api.Job{}
