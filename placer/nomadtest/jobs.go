@@ -157,6 +157,7 @@ func (s *Server) deregister(k Key, purge bool, submitted time.Time) (*api.JobDer
 	out.JobModifyIndex, out.EvalCreateIndex = at, at
 	if purge {
 		delete(s.jobs, k)
+		s.purgeAllocs(k)
 		// The event has the job as it was before.
 		s.publish("JobDeregistered", "Job", k.ID, k.Namespace, map[string]any{"Job": was.Job, "Deleted": true})
 		out.EvalID = s.evaluate(k, "job-deregister").ID

@@ -235,9 +235,6 @@ func (s *Server) apply(p *plan, e api.Evaluation) {
 		s.notifyPlaced(a)
 		s.startAlloc(a)
 	}
-	if p.job == nil {
-		s.purgeAllocs(k)
-	}
 	s.trimAllocs(k)
 	s.scheduleReschedules(p)
 	s.finishEval(p, e)
@@ -248,7 +245,7 @@ func (s *Server) apply(p *plan, e api.Evaluation) {
 	s.jobChanged(k, event)
 }
 
-// purgeAllocs drops the allocations of a purged job from one moment to the next, as
+// purgeAllocs drops the allocations of a job with it as it is purged, as
 // Nomad does, though their clients take a while to end the tasks (seen on
 // 1.11.3: they are gone from all lists while tasks run on for kill_timeout).
 func (s *Server) purgeAllocs(k Key) {

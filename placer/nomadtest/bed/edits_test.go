@@ -142,3 +142,25 @@ func TestResizedBesideAStart(t *testing.T) {
 		}
 	})
 }
+
+// A job has finished, is purged, and submitted again under its name: what the first one did
+// does not count for the second, whose node is drained at once.
+func TestPurgedAndSubmittedAgain(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 1)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "a", Runs: 10 * time.Second})
+		w.ExpectFinished("a", time.Minute)
+		if err := w.Purge(Key("a")); err != nil {
+			t.Fatal(err)
+		}
+		w.Submit(Gang{Name: "a", Runs: 10 * time.Minute})
+		w.ExpectRunning("a", time.Minute)
+		at := w.Members(Key("a"))[0].Node
+		w.Nomad.Drain(at)
+		w.Expect("it runs on the other node", time.Minute, func() bool {
+			ms := w.Members(Key("a"))
+			return len(ms) == 1 && ms[0].Node != at && w.Running(Key("a"))
+		})
+	})
+}

@@ -52,6 +52,8 @@ type rules struct {
 	// atOnce is, of registrations that Nomad wrote late, by JobModifyIndex, the index that
 	// they would have had if it had written them as soon as it had checked them.
 	atOnce map[uint64]uint64
+	// seen is, by index, whether all placers had seen what was there when a job was purged.
+	seen map[uint64]bool
 	// again are elastic gangs that have run again since Nomad did not answer.
 	again map[nomadtest.Key]bool
 	// trouble is when something last went wrong that excuses a gang in part.
@@ -87,7 +89,7 @@ type story struct {
 }
 
 func newRules(w *World) *rules {
-	r := &rules{w: w, jobs: map[nomadtest.Key]*story{}, forms: map[*api.Job]string{}, dead: map[string]bool{}, again: map[nomadtest.Key]bool{}, atOnce: map[uint64]uint64{}, trouble: time.Now()}
+	r := &rules{w: w, jobs: map[nomadtest.Key]*story{}, forms: map[*api.Job]string{}, dead: map[string]bool{}, again: map[nomadtest.Key]bool{}, atOnce: map[uint64]uint64{}, seen: map[uint64]bool{}, trouble: time.Now()}
 	w.Nomad.Observe(w.transcript())
 	w.Nomad.Observe(nomadtest.Observer{Wrote: r.wrote, Placed: r.placed, Ended: r.ended, Shared: r.shared})
 	return r
@@ -198,6 +200,9 @@ func (r *rules) wrote(x nomadtest.Write) {
 	if x.Kind == "register" && x.After != nil && x.After != x.Before {
 		r.atOnce[*x.After.JobModifyIndex] = x.Checked + 1
 	}
+	if x.After == nil {
+		r.seen[x.Index] = r.sawAll()
+	}
 	if !strings.HasPrefix(x.Client, "placer") {
 		if x.Kind == "register" && x.After != nil { // what its author changed counts from here on
 			s.done, s.whole, s.since = map[string]bool{}, false, *x.After.JobModifyIndex
@@ -233,8 +238,9 @@ func (r *rules) shared(gpu string, first, second nomadtest.Member) {
 	// the pins already, which it may write much later, no placer could have known.
 	p, _ := rewrite.Pinned(second.PlacedBy)
 	pinned := cmp.Or(r.atOnce[*second.PlacedBy.JobModifyIndex], *second.PlacedBy.JobModifyIndex)
-	if first.LostIndex >= pinned {
-		return // Nomad gives away the GPUs of what is lost, as soon as its node is back, by pins that were there before
+	was, _ := rewrite.Pinned(first.PlacedBy)
+	if first.LostIndex >= pinned || first.LostIndex > 0 && first.Job == second.Job && slices.Equal(was.GPUs(), p.GPUs()) {
+		return // Nomad gives away the GPUs of what is lost, as soon as its node is back, by pins that were there before, or are again
 	}
 	if p.Mode == rewrite.ModeGPU && first.Created < pinned && r.known(first, pinned) {
 		r.violated("%s[%d] of %s begins on GPU %s, which still runs %s[%d] of %s", second.Group, second.Number, second.Job, gpu, first.Group, first.Number, first.Job)
@@ -244,15 +250,19 @@ func (r *rules) shared(gpu string, first, second nomadtest.Member) {
 // known says whether all placers had a chance to see the member: no list has one
 // whose job was purged. Pins that were there before that Nomad itself follows at once.
 func (r *rules) known(m nomadtest.Member, pinned uint64) bool {
-	return m.Purged.IsZero() || pinned > m.PurgedIndex && !slices.ContainsFunc(r.w.placers, func(p *Placer) bool {
-		since := m.Purged.Add(-knownWithin)
-		return p.began.After(since) || p.Vitals().Last.After(since) // or had lost touch with Nomad
+	return m.Purged.IsZero() || pinned > m.PurgedIndex && r.seen[m.PurgedIndex] && !slices.ContainsFunc(r.w.placers, func(p *Placer) bool {
+		return p.began.After(m.Purged) || p.Vitals().Last.After(m.Purged) // or has lost touch with Nomad
 	})
 }
 
-// knownWithin is how long a placer takes to know what is there, with a few requests
-// that fail.
-const knownWithin = 10 * time.Second
+// sawAll says whether all placers have had a cycle with all that is in Nomad, since they began or
+// lost touch.
+func (r *rules) sawAll() bool {
+	return !slices.ContainsFunc(r.w.placers, func(p *Placer) bool {
+		v := p.Vitals()
+		return !r.dead[p.Name] && (v.LastCycle.Before(p.began) || v.LastCycle.Before(v.Last))
+	})
+}
 
 func (r *rules) ended(m nomadtest.Member) {
 	r.mu.Lock()

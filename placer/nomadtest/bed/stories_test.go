@@ -378,7 +378,7 @@ func TestPurgedTasksGoOn(t *testing.T) {
 				w.StartPlacer()
 				w.Submit(Gang{Name: "a", GPUs: 2, Change: func(j *api.Job) { j.TaskGroups[0].Tasks[0].KillTimeout = ptr(20 * time.Second) }})
 				w.ExpectRunning("a", 5*time.Second)
-				w.RunFor(knownWithin)
+				w.RunFor(10 * time.Second)
 				w.Submit(Gang{Name: "b", GPUs: 2, Runs: time.Second, Priority: 80})
 				if err := w.Purge(Key("a")); err != nil {
 					t.Fatal(err)
@@ -401,7 +401,7 @@ func TestPurgedDuringACycle(t *testing.T) {
 		w.StartPlacer()
 		w.Submit(Gang{Name: "fails", GPUs: 2, Runs: 30 * time.Second, Exit: 1, Meta: map[string]string{"pal_on_failure": "none"}})
 		w.ExpectRunning("fails", 5*time.Second)
-		w.RunFor(knownWithin)
+		w.RunFor(10 * time.Second)
 		w.Submit(Gang{Name: "waits", GPUs: 2, Runs: time.Minute})
 		w.Submit(Gang{Name: "native", GPUs: 2, Ungated: true})
 		w.Nomad.Fail("placer-1", "PUT /v1/var/nomad-pal/failures", nomadtest.Slow, 1)

@@ -31,6 +31,7 @@ var All = []Scenario{
 	{"is tried again", triedAgain},
 	{"stopped and started", stoppedAndStarted},
 	{"purged", purged},
+	{"purged and registered again", purgedAndBack},
 	{"dry run", dryRun},
 	{"drained", drained},
 	{"drained behind the gate", drainedBehindGate},
@@ -247,6 +248,24 @@ func purged(x *Script) {
 	x.must(err)
 	x.Until("Nomad forgets it", func() bool { return len(x.allocs("a")) == 0 })
 	x.show("a")
+}
+
+func purgedAndBack(x *Script) {
+	x.register(x.pinned(gang("a", 1), "GPU-0-0"))
+	x.show("a")
+	x.say("it is purged while it runs, and registered again at once, behind the gate")
+	_, _, err := x.API().Jobs().Deregister("a", true, nil)
+	x.must(err)
+	x.register(rewrite.Gate(gang("a", 1)))
+	x.show("a")
+	x.say("the gate is taken away")
+	x.register(x.pinned(gang("a", 1), "GPU-0-1"))
+	x.show("a")
+	all, _, err := x.API().Jobs().Allocations("a", true, nil)
+	x.must(err)
+	for _, a := range all {
+		fmt.Fprintf(&x.out, "of all: %s, to %s, version %d\n", a.ClientStatus, a.DesiredStatus, a.JobVersion)
+	}
 }
 
 func dryRun(x *Script) {
