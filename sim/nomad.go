@@ -17,8 +17,9 @@ import (
 // allocation is placed as soon as it fits, on a random GPU of the node with the
 // best score for CPU and memory (Nomad does not see GPUs when it scores); what
 // does not fit stays in a blocked evaluation, and when something comes free all
-// blocked evaluations are tried in no order. A gang starts to work once all
-// its allocations run; until then those that do hold their GPUs.
+// blocked evaluations are tried, oldest first, and nothing is kept for those that
+// do not fit (seen on 1.11.3). A gang starts to work once all its allocations run;
+// until then those that do hold their GPUs.
 type Nomad struct {
 	Jobs    []trace.Job
 	Cluster *pal.Cluster
@@ -196,12 +197,11 @@ func (e *nomadEngine) occupy(g, gpus int) {
 // anyHas says whether any node has so many GPUs free.
 func (e *nomadEngine) anyHas(gpus int) bool { return gpus < len(e.nodesWith) && e.nodesWith[gpus] > 0 }
 
-// unblock tries every blocked evaluation, in no order; again, if it is a job,
-// is tried after the others.
+// unblock tries every blocked evaluation, oldest first; that of again, if it is a job, is
+// the newest.
 func (e *nomadEngine) unblock(again int) {
 	waiting := e.blocked
 	e.blocked = nil
-	e.rand.Shuffle(len(waiting), func(a, b int) { waiting[a], waiting[b] = waiting[b], waiting[a] })
 	held := false
 	for _, i := range waiting {
 		held = held || i == again

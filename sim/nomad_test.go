@@ -4,10 +4,12 @@
 package sim
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -90,6 +92,27 @@ func TestNomadStartsTakeTime(t *testing.T) {
 		out, err := Nomad{Cluster: c, StartS: startS, Jobs: []trace.Job{job("a", "D", 8, 5, 100)}}.Run()
 		if want := 5 + startS + 172.04; err != nil || math.Abs(out.Jobs[0].Finish-want) > 1e-3 {
 			t.Errorf("a start of %v s: finishes at %v, want %v (%v)", startS, out.Jobs[0].Finish, want, err)
+		}
+	}
+}
+
+// What waits is served in the order of submission, as Nomad's evaluation broker serves
+// blocked evaluations of one priority (e2e: TestPlainNomadTriesTheOldestFirst).
+func TestNomadTriesTheOldestFirst(t *testing.T) {
+	c := exampleCluster(t, 1.7)
+	jobs := []trace.Job{job("fills all but one GPU", "A", c.NumGPUs()-1, 0, 1e6)}
+	for i := range 20 {
+		jobs = append(jobs, job(fmt.Sprint(i), "A", 1, float64(i), 100))
+	}
+	out, err := Nomad{Cluster: c, Jobs: jobs, Seed: 1}.Run()
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := slices.Clone(out.Jobs[1:])
+	slices.SortFunc(served, func(a, b JobResult) int { return cmp.Compare(a.Start, b.Start) })
+	for i, j := range served {
+		if j.ID != fmt.Sprint(i) {
+			t.Fatalf("job %s is the %d. to be served", j.ID, i+1)
 		}
 	}
 }
