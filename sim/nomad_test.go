@@ -97,7 +97,7 @@ func TestNomadStartsTakeTime(t *testing.T) {
 }
 
 // What waits is served in the order of submission, as Nomad's evaluation broker serves
-// blocked evaluations of one priority (e2e: TestPlainNomadTriesTheOldestFirst).
+// blocked evaluations of one priority (scenario "blocked" of nomadtest).
 func TestNomadTriesTheOldestFirst(t *testing.T) {
 	c := exampleCluster(t, 1.7)
 	jobs := []trace.Job{job("fills all but one GPU", "A", c.NumGPUs()-1, 0, 1e6)}

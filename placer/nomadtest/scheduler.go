@@ -4,6 +4,7 @@
 package nomadtest
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -94,12 +95,30 @@ func (s *Server) evaluateNode(id string) {
 
 // capacityChanged has the scheduler look again at what is blocked.
 func (s *Server) capacityChanged() {
+	var blocked []*api.Evaluation
 	for _, k := range sortedKeys(s.jobs) {
 		for _, e := range s.evals[k] {
 			if e.Status == api.EvalStatusBlocked {
-				s.after(s.jitter(s.opts.Scheduling, fmt.Sprint("unblock ", e.ID, s.index)), "scheduler takes up "+e.ID+" again", func() { s.schedule(k, e.ID, nil) })
+				blocked = append(blocked, e)
 			}
 		}
+	}
+	if s.opts.OneWorker {
+		slices.SortStableFunc(blocked, func(a, b *api.Evaluation) int { return cmp.Compare(a.CreateIndex, b.CreateIndex) })
+	}
+	s.unblocked++
+	pass := s.unblocked
+	for i, e := range blocked {
+		wait := s.jitter(s.opts.Scheduling, fmt.Sprint("unblock ", e.ID, s.index))
+		if s.opts.OneWorker {
+			wait = time.Duration(i+1) * s.opts.Scheduling / time.Duration(len(blocked))
+		}
+		k := Key{e.Namespace, e.JobID}
+		s.after(wait, "scheduler takes up "+e.ID+" again", func() {
+			if !s.opts.OneWorker || pass == s.unblocked { // else it begins with the oldest again
+				s.schedule(k, e.ID, nil)
+			}
+		})
 	}
 }
 

@@ -39,6 +39,10 @@ type Options struct {
 	// Kill is how long a task takes to end after it was asked to. 300 ms by
 	// default.
 	Kill time.Duration
+	// OneWorker: what is blocked is tried oldest first, as by a server with one worker (and
+	// nearly so with two: scenario "blocked"); else in any order, as if each evaluation had
+	// a worker of its own.
+	OneWorker bool
 	// Stepped: nothing that is due happens by itself, only by [Server.Step].
 	Stepped bool
 }
@@ -82,6 +86,8 @@ type Server struct {
 	evals  map[Key][]*api.Evaluation
 	allocs map[string]*alloc
 	byJob  map[Key][]*alloc
+	// unblocked counts how often what is blocked was to be tried again.
+	unblocked int
 	// gpuUsers are the tasks that really use a GPU, by instance id: a client that
 	// is cut off goes on running what Nomad counts as lost.
 	gpuUsers map[string]map[string]bool

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
@@ -40,7 +41,7 @@ func TestScenarios(t *testing.T) {
 		t.Run(s.Name, func(t *testing.T) {
 			path := filepath.Join("testdata", File(s))
 			var got string
-			bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+			bed.Run(t, bed.Options{Seed: 1, Nomad: nomadtest.Options{OneWorker: true}}, func(w *bed.World) {
 				w.AddNodes(3, 2)
 				got = Play(model{w}, s)
 			})

@@ -4,8 +4,10 @@
 package scenario
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -32,6 +34,7 @@ var All = []Scenario{
 	{"stopped and started", stoppedAndStarted},
 	{"purged", purged},
 	{"purged and registered again", purgedAndBack},
+	{"blocked", blocked},
 	{"dry run", dryRun},
 	{"drained", drained},
 	{"drained behind the gate", drainedBehindGate},
@@ -266,6 +269,28 @@ func purgedAndBack(x *Script) {
 	for _, a := range all {
 		fmt.Fprintf(&x.out, "of all: %s, to %s, version %d\n", a.ClientStatus, a.DesiredStatus, a.JobVersion)
 	}
+}
+
+// blocked: what waits for GPUs is tried oldest first, which the simulator's plain Nomad rests on.
+func blocked(x *Script) {
+	var jobs []string
+	for i := range 9 {
+		jobs = append(jobs, fmt.Sprintf("j%d", i))
+		x.register(bed.Gang{Name: jobs[i], GPUs: 2, Runs: time.Second, Ungated: true, Change: endsSoon}.Job())
+	}
+	placed := map[string]uint64{}
+	x.Until("all have finished", func() bool {
+		for _, id := range jobs {
+			for _, a := range x.allocs(id) {
+				if over(a) {
+					placed[id] = a.CreateIndex
+				}
+			}
+		}
+		return len(placed) == len(jobs)
+	})
+	slices.SortFunc(jobs, func(a, b string) int { return cmp.Compare(placed[a], placed[b]) })
+	fmt.Fprintf(&x.out, "placed: %s\n", strings.Join(jobs, " "))
 }
 
 func dryRun(x *Script) {
