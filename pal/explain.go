@@ -64,7 +64,7 @@ func (f *Found) reasons(c *Cluster, g Gang, p Policy, ok bool) Decision {
 	for i := range d.Walk {
 		e := &d.Walk[i]
 		e.Taken = i == len(d.Walk)-1
-		e.PassedOver = !e.Taken && e.Tier == TierNode && e.Bin >= f.roomier
+		e.PassedOver = !e.Taken && e.Bin >= f.roomier[e.Tier]
 	}
 	if packed, ok := s.packedInstead(g); ok {
 		d.Packed = Describe(c, g, packed)

@@ -37,7 +37,7 @@ type Found struct {
 	prefer    int // which preference held it; -1: none
 	model     int // or anyModel
 	walked    int // entries of the LV matrix
-	roomier   PMScore
+	roomier   roomier
 }
 
 // By is the policy by which it was found, the zero one if only the placement is known.

@@ -3,7 +3,10 @@
 
 package pal
 
-import "slices"
+import (
+	"iter"
+	"slices"
+)
 
 // pmFirst is PM-First (PAL alg. 1): the GPUs with the lowest bins, wherever they
 // are. It chooses among the available GPUs of the groups whose bin value is at most
@@ -14,12 +17,21 @@ import "slices"
 // the node − demand|, index). The second key looks for a node that has about as many
 // such GPUs as the gang needs, and so for locality among equals.
 func (s *search) pmFirst(groups []int32, limit int) []Member {
-	if len(s.g.MemberSets) == 1 {
-		return s.pmFirstSet(0, groups, limit)
-	}
+	return s.fromSlots(groups, limit, s.lowestSlots)
+}
+
+// fromSlots places the member sets, those with the most GPUs a member first, on the slots
+// up to a bin that choose keeps of each; choose returns nil if they hold too few members.
+func (s *search) fromSlots(groups []int32, limit int, choose func(all []binSlots, members int) []binSlots) []Member {
 	order := s.memberSetOrder()
 	slices.SortStableFunc(order, func(a, b int) int { return s.g.MemberSets[b].GPUs - s.g.MemberSets[a].GPUs })
-	return s.eachSet(order, func(set int) []Member { return s.pmFirstSet(set, groups, limit) })
+	return s.eachSet(order, func(set int) []Member {
+		kept := choose(s.slotsUpTo(set, groups, limit), s.g.MemberSets[set].Members)
+		if kept == nil {
+			return nil
+		}
+		return s.fill(set, kept)
+	})
 }
 
 // eachSet places member set after member set, each on what the ones before left, and
@@ -56,19 +68,9 @@ type binSlots struct {
 	inBin uint16 // GPUs of the worst bin on the group
 }
 
-// pmFirstSet chooses for one member set: the slots with the lowest bin, among the
-// last bin needed those with the lowest score, |GPUs of that bin on the group −
-// demand of the gang|, then the first.
-//
-// It would be natural to sort all slots by these three keys. But both keys are small
-// whole numbers, so counting gives the same answer in time linear in the groups:
-//
-//  1. list the slots of every group, by bin;
-//  2. count members by bin, which tells the last bin that is needed;
-//  3. count those of the last bin by score, which tells the last score;
-//  4. keep what is below both, and as many of the last as are still needed.
-func (s *search) pmFirstSet(set int, groups []int32, limit int) []Member {
-	perBin := zeros(&s.c.scratch.perBin, limit+1)
+// slotsUpTo lists the slots of a member set up to a bin, those of a group together and by
+// bin. They are in memory of the cluster.
+func (s *search) slotsUpTo(set int, groups []int32, limit int) []binSlots {
 	all := s.c.scratch.slots[:0]
 	if s.simple(groups) {
 		all = s.simpleSlots(all, limit)
@@ -80,10 +82,23 @@ func (s *search) pmFirstSet(set int, groups []int32, limit int) []Member {
 		}
 	}
 	s.c.scratch.slots = all
+	return all
+}
+
+// lowestSlots keeps the slots with the lowest bin, among the last bin needed those with
+// the lowest score, |GPUs of that bin on the group − demand of the gang|, then the first.
+//
+// It would be natural to sort all slots by these three keys. But both keys are small
+// whole numbers, so counting gives the same answer in time linear in the groups:
+//
+//  1. count members by bin, which tells the last bin that is needed;
+//  2. count those of the last bin by score, which tells the last score;
+//  3. keep what is below both, and as many of the last as are still needed.
+func (s *search) lowestSlots(all []binSlots, need int) []binSlots {
+	perBin := zeros(&s.c.scratch.perBin, len(s.values))
 	for i := range all {
 		perBin[all[i].v] += int(all[i].n)
 	}
-	need := s.g.MemberSets[set].Members
 	last := cutoff(perBin, &need)
 	if last < 0 {
 		return nil
@@ -94,7 +109,72 @@ func (s *search) pmFirstSet(set int, groups []int32, limit int) []Member {
 			perCount[all[i].inBin] += int(all[i].n)
 		}
 	}
-	return s.fill(set, s.selectSlots(all, last, s.cutoffScore(perCount, &need), need))
+	return s.selectSlots(all, last, s.cutoffScore(perCount, &need), need)
+}
+
+// fewestNodes keeps the slots of as few groups as hold the members: whole ones with the most
+// slots, and for what is left then one that holds it, with the fewest slots. Of a group the
+// lowest bins are taken. It writes over all.
+func (s *search) fewestNodes(all []binSlots, need int) []binSlots {
+	groups := zeros(&s.c.scratch.perCount, s.c.largestGroup+1) // by their slots
+	for of := range byGroup(all) {
+		groups[members(of)]++
+	}
+	whole, rest := zeros(&s.c.scratch.perBin, len(groups)), 0
+	for slots := len(groups) - 1; slots > 0 && need > 0; slots-- {
+		whole[slots] = min(groups[slots], need/slots)
+		need -= whole[slots] * slots
+		if groups[slots] == whole[slots] || need == 0 {
+			continue
+		}
+		for rest = need; groups[rest] == 0; {
+			rest++
+		}
+		break
+	}
+	if need > 0 && rest == 0 {
+		return nil
+	}
+	kept := all[:0]
+	for of := range byGroup(all) {
+		n := members(of)
+		switch {
+		case whole[n] > 0:
+			whole[n]--
+			kept = append(kept, of...)
+		case n == rest && need > 0:
+			for _, e := range of {
+				e.n = uint16(min(int(e.n), need))
+				need -= int(e.n)
+				kept = append(kept, e)
+			}
+		}
+	}
+	return kept
+}
+
+// byGroup are the slots of one group after the other.
+func byGroup(all []binSlots) iter.Seq[[]binSlots] {
+	return func(yield func([]binSlots) bool) {
+		for from := 0; from < len(all); {
+			to := from
+			for to < len(all) && all[to].group == all[from].group {
+				to++
+			}
+			if !yield(all[from:to]) {
+				return
+			}
+			from = to
+		}
+	}
+}
+
+// members are how many the slots hold together.
+func members(slots []binSlots) (n int) {
+	for _, e := range slots {
+		n += int(e.n)
+	}
+	return n
 }
 
 // selectSlots keeps the slots below the last bin and score, and of those with both

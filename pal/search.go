@@ -29,9 +29,18 @@ type search struct {
 	fits   []fit   // by member set; set by prepare
 	listed []int32 // see groups
 	walked int     // entries of the matrix that PAL walked
-	// roomier is the lowest bin that holds the gang on some node, though not on the
-	// tightest; +Inf: none does.
-	roomier PMScore
+	roomier roomier
+}
+
+// roomier is by tier the lowest bin that holds the gang in some domain, though not where
+// it leaves wide gangs most room; +Inf: none does.
+type roomier [TierCluster + 1]PMScore
+
+func nowhere() (r roomier) {
+	for t := range r {
+		r[t] = PMScore(math.Inf(1))
+	}
+	return r
 }
 
 // scale is what searches for GPUs of one model, or of any, for one class have in
@@ -61,7 +70,7 @@ type scratch struct {
 // newSearch is a search for GPUs of one model. It counts nothing yet: [search.prepare]
 // does, when the gang is to be placed and not only to be measured or explained.
 func newSearch(c *Cluster, g Gang, p Policy, model int) *search {
-	s := &search{c: c, g: g, p: p, k: g.class(), n: g.GPUs(), model: model, roomier: PMScore(math.Inf(1))}
+	s := &search{c: c, g: g, p: p, k: g.class(), n: g.GPUs(), model: model, roomier: nowhere()}
 	s.scale = c.scaleOf(s.k, model)
 	s.offset = c.offset[s.k]
 	if p.OutlierThreshold > 0 && c.outliers.gpus[s.k] > 0 {

@@ -110,9 +110,10 @@ type domain struct {
 	v      int // lowest bin that works; len(values) if none does
 	free   int // GPUs up to that bin
 	group  int32
-	sub    uint16  // island or NUMA node, in tiers closer than the node
-	tier   Tier    // of the domain
-	groups []int32 // in tiers wider than the node
+	sub    uint16   // island or NUMA node, in tiers closer than the node
+	tier   Tier     // of the domain
+	groups []int32  // in tiers wider than the node
+	chosen []Member // see [search.inFewNodes]; nil: any of the GPUs up to the bin
 }
 
 // bestDomain looks through all domains of a tier. A node is mostly one device group,
@@ -128,9 +129,9 @@ func (s *search) bestDomain(t Tier) domain {
 		}
 		return s.bestOf(t, len(s.c.nodes), s.groupsOfNode)
 	case TierRack:
-		return s.bestOf(t, len(s.c.racks.groups), s.c.racks.groupsOf)
+		return s.inFewNodes(s.bestOf(t, len(s.c.racks.groups), s.c.racks.groupsOf))
 	case TierDatacenter:
-		return s.bestOf(t, len(s.c.dcs.groups), s.c.dcs.groupsOf)
+		return s.inFewNodes(s.bestOf(t, len(s.c.dcs.groups), s.c.dcs.groupsOf))
 	}
 	d := s.noDomain(t)
 	d.groups = s.groups()
@@ -139,7 +140,39 @@ func (s *search) bestDomain(t Tier) domain {
 	} else {
 		d.v, _ = s.lowestBinOf(d.groups, d.v)
 	}
+	return s.inFewNodes(d)
+}
+
+// inFewNodes has the gang take as few nodes of the domain as hold it at little more than
+// the cost of the best bin. PAL as published takes the best GPUs wherever they are, and
+// breaks up one empty node after the other for gangs that need several.
+func (s *search) inFewNodes(d domain) domain {
+	if s.p.Tight == 0 || d.v == len(s.values) {
+		return d
+	}
+	worst := d.v
+	chosen := s.fromSlots(d.groups, s.littleMore(d.v), func(all []binSlots, need int) []binSlots {
+		kept := s.fewestNodes(all, need)
+		for i := range kept {
+			worst = max(worst, int(kept[i].v))
+		}
+		return kept
+	})
+	if chosen == nil { // its member sets compete for the GPUs
+		return d
+	}
+	s.roomier[d.tier] = s.values[d.v]
+	d.chosen, d.v = chosen, worst
 	return d
+}
+
+// littleMore is the highest bin that is at most [Policy.Tight] above a bin.
+func (s *search) littleMore(v int) int {
+	limit := v
+	for limit+1 < len(s.values) && float64(s.values[limit+1]) <= (1+s.p.Tight)*float64(s.values[v]) {
+		limit++
+	}
+	return limit
 }
 
 // groupsOf is the device groups of domain i, and how many GPUs they have available.
@@ -180,7 +213,7 @@ func (s *search) bestNode() domain {
 		}
 	}
 	if s.p.Tight > 0 && best.v < len(s.values) {
-		s.roomier = s.values[best.v]
+		s.roomier[TierNode] = s.values[best.v]
 		best = s.tightest(best)
 	}
 	return best
@@ -191,11 +224,7 @@ func (s *search) bestNode() domain {
 // a whole one. The limit is in bins, since only bins choose. PAL as published takes
 // the node with most GPUs, which breaks up one empty node after the other.
 func (s *search) tightest(best domain) domain {
-	limit := best.v
-	for limit+1 < len(s.values) && float64(s.values[limit+1]) <= (1+s.p.Tight)*float64(s.values[best.v]) {
-		limit++
-	}
-	fewest := s.free(best.group)
+	limit, fewest := s.littleMore(best.v), s.free(best.group)
 	for _, g := range s.groups() {
 		n := s.free(g)
 		if n < s.n || n >= fewest {
@@ -412,7 +441,10 @@ func (s *search) addCapacity(group int32, slots, gpus []int) {
 // GPUs are taken by index, not by bin, as in the artifact: the cost of the entry is
 // paid either way.
 func (s *search) within(d domain) []Member {
-	if d.groups != nil {
+	switch {
+	case d.chosen != nil:
+		return d.chosen
+	case d.groups != nil:
 		return s.pmFirst(d.groups, d.v)
 	}
 	g := s.c.groups[d.group]
