@@ -115,7 +115,7 @@ type Entry struct {
 	Product float64 `json:"product"` // bin × penalty
 	Free    int     `json:"free"`    // eligible free GPUs up to the bin
 	Taken   bool    `json:"taken"`
-	// PassedOver: the gang fits, but on a node with more free GPUs, which is left to wider
-	// gangs (see [Policy.Tight]).
+	// PassedOver: the gang fits, but on a node with more free GPUs, or on more nodes, which
+	// are left to wider gangs (see [Policy.Tight]).
 	PassedOver bool `json:"passed_over,omitempty"`
 }

@@ -13,7 +13,9 @@ type Policy struct {
 	Sample func(n, k int) []int
 	// Tight has PAL leave wide gangs more room. Of the nodes whose bin value is at most
 	// 1 + Tight times the best (0.1: 10 % more), it takes the one with the fewest free
-	// GPUs. 0: the node with most GPUs up to the best bin, as published.
+	// GPUs; a gang that needs several nodes takes as few as hold it at 1 + Tight/2 times
+	// the best. 0: the node with most GPUs up to the best bin, and the best GPUs wherever
+	// they are, as published.
 	Tight float64
 	// OutlierThreshold leaves out the GPUs whose PM score for the gang's class is above
 	// it; 0: none. Use one value for a cluster, which counts its GPUs again for another.

@@ -18,17 +18,17 @@ import (
 // model; the loops have a short form for those (see simple).
 type search struct {
 	*scale
-	c      *Cluster
-	g      Gang
-	p      Policy
-	k      int     // index of the gang's class
-	n      int     // GPUs in demand
-	model  int     // or anyModel
-	avoid  bool    // some GPUs of the cluster are outliers, and are left out
-	offset []int32 // of each group's counts in the cluster's
-	fits   []fit   // by member set; set by prepare
-	listed []int32 // see groups
-	walked int     // entries of the matrix that PAL walked
+	c       *Cluster
+	g       Gang
+	p       Policy
+	k       int     // index of the gang's class
+	n       int     // GPUs in demand
+	model   int     // or anyModel
+	avoid   bool    // some GPUs of the cluster are outliers, and are left out
+	offset  []int32 // of each group's counts in the cluster's
+	fits    []fit   // by member set; set by prepare
+	listed  []int32 // see groups
+	walked  int     // entries of the matrix that PAL walked
 	roomier roomier
 }
 

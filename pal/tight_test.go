@@ -5,6 +5,7 @@ package pal
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 )
 
@@ -29,15 +30,7 @@ func TestTight(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			nodes := make([]Node, 2)
 			for n, score := range []PMScore{1, tc.score} {
-				var gpus []GPU
-				for i := range 8 {
-					u := GPU{ID: fmt.Sprint(n, i)}
-					for k := range u.Scores {
-						u.Scores[k], u.Binned[k] = score, score
-					}
-					gpus = append(gpus, u)
-				}
-				nodes[n] = Node{ID: fmt.Sprint(n), Groups: []DeviceGroup{{Name: "gpu", GPUs: gpus}}}
+				nodes[n] = evenNode(fmt.Sprint(n), score)
 			}
 			c, err := NewCluster(nodes, TwoTier(1.7))
 			if err != nil {
@@ -60,4 +53,70 @@ func TestTight(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A gang that needs several nodes takes as few as hold it at little more than the best bin,
+// and breaks up no empty one for what others have room for.
+func TestTightAcrossNodes(t *testing.T) {
+	for name, tc := range map[string]struct {
+		scores []PMScore // of the nodes' GPUs
+		free   []int     // GPUs of the nodes, of 8 each
+		tight  float64
+		gpus   int
+		want   []int // GPUs on each node
+	}{
+		"whole nodes, then the one with the fewest that hold the rest": {[]PMScore{1, 1, 1, 1}, []int{8, 3, 5, 2}, 0.1, 10, []int{8, 0, 0, 2}},
+		"the rest on more":          {[]PMScore{1, 1, 1, 1}, []int{8, 3, 5, 2}, 0.1, 12, []int{8, 0, 4, 0}},
+		"no empty node broken up":   {[]PMScore{1, 1, 1, 1}, []int{8, 8, 4, 0}, 0.1, 12, []int{8, 0, 4, 0}},
+		"all of them":               {[]PMScore{1, 1, 1, 1}, []int{8, 3, 5, 2}, 0.1, 18, []int{8, 3, 5, 2}},
+		"none holds the rest alone": {[]PMScore{1, 1, 1, 1}, []int{5, 5, 2, 2}, 0.1, 11, []int{5, 5, 1, 0}},
+		"a little slower":           {[]PMScore{1.04, 1, 1, 1}, []int{8, 5, 5, 5}, 0.1, 10, []int{8, 2, 0, 0}},
+		"more than a little slower": {[]PMScore{1.08, 1, 1, 1}, []int{8, 5, 5, 5}, 0.1, 10, []int{0, 5, 5, 0}},
+		"as published":              {[]PMScore{1.04, 1, 1, 1}, []int{8, 5, 5, 5}, 0, 10, []int{0, 5, 5, 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var nodes []Node
+			for n, score := range tc.scores {
+				nodes = append(nodes, evenNode(fmt.Sprint(n), score))
+			}
+			c, err := NewCluster(nodes, TwoTier(1.7))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for n, free := range tc.free {
+				for i := free; i < 8; i++ {
+					c.SetTaken(8*n+i, true)
+				}
+			}
+			g, p := SingleGPUs("g", ClassA, tc.gpus), Policy{Name: PAL, Tight: tc.tight}
+			pl, ok := Place(c, g, p)
+			if !ok {
+				t.Fatal("it does not fit")
+			}
+			got := make([]int, len(nodes))
+			for _, m := range pl.Members {
+				got[m.Group]++
+			}
+			if !slices.Equal(got, tc.want) {
+				t.Errorf("%v GPUs on the nodes, want %v", got, tc.want)
+			}
+			walk := Explain(c, g, p).Walk
+			if last := walk[len(walk)-1]; !last.Taken || last.Bin != pl.PMScore {
+				t.Errorf("the walk ends with %+v, the gang's PM score is %v", last, pl.PMScore)
+			}
+		})
+	}
+}
+
+// evenNode is a node of 8 GPUs with one PM score.
+func evenNode(id string, score PMScore) Node {
+	var gpus []GPU
+	for i := range 8 {
+		u := GPU{ID: id + "/" + fmt.Sprint(i)}
+		for k := range u.Scores {
+			u.Scores[k], u.Binned[k] = score, score
+		}
+		gpus = append(gpus, u)
+	}
+	return Node{ID: id, Groups: []DeviceGroup{{Name: "gpu", GPUs: gpus}}}
 }

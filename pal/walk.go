@@ -144,14 +144,15 @@ func (s *search) bestDomain(t Tier) domain {
 }
 
 // inFewNodes has the gang take as few nodes of the domain as hold it at little more than
-// the cost of the best bin. PAL as published takes the best GPUs wherever they are, and
-// breaks up one empty node after the other for gangs that need several.
+// the cost of the best bin: half as much as for a node, since such gangs are wide, and their
+// cost counts for more GPUs. PAL as published takes the best GPUs wherever they are, and
+// breaks up one empty node after the other.
 func (s *search) inFewNodes(d domain) domain {
 	if s.p.Tight == 0 || d.v == len(s.values) {
 		return d
 	}
 	worst := d.v
-	chosen := s.fromSlots(d.groups, s.littleMore(d.v), func(all []binSlots, need int) []binSlots {
+	chosen := s.fromSlots(d.groups, s.littleMore(d.v, s.p.Tight/2), func(all []binSlots, need int) []binSlots {
 		kept := s.fewestNodes(all, need)
 		for i := range kept {
 			worst = max(worst, int(kept[i].v))
@@ -166,10 +167,10 @@ func (s *search) inFewNodes(d domain) domain {
 	return d
 }
 
-// littleMore is the highest bin that is at most [Policy.Tight] above a bin.
-func (s *search) littleMore(v int) int {
+// littleMore is the highest bin whose value is at most so much above that of another.
+func (s *search) littleMore(v int, more float64) int {
 	limit := v
-	for limit+1 < len(s.values) && float64(s.values[limit+1]) <= (1+s.p.Tight)*float64(s.values[v]) {
+	for limit+1 < len(s.values) && float64(s.values[limit+1]) <= (1+more)*float64(s.values[v]) {
 		limit++
 	}
 	return limit
@@ -224,7 +225,7 @@ func (s *search) bestNode() domain {
 // a whole one. The limit is in bins, since only bins choose. PAL as published takes
 // the node with most GPUs, which breaks up one empty node after the other.
 func (s *search) tightest(best domain) domain {
-	limit, fewest := s.littleMore(best.v), s.free(best.group)
+	limit, fewest := s.littleMore(best.v, s.p.Tight), s.free(best.group)
 	for _, g := range s.groups() {
 		n := s.free(g)
 		if n < s.n || n >= fewest {

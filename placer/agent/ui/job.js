@@ -93,7 +93,7 @@ export function matrix(d) {
   const cell = (t, b) => {
     const i = at(t, b), e = d.walk[i], product = (e ? e.product : b * penalty(t)).toFixed(3);
     const what = `Within one ${t}, GPUs with a PM score up to ${scores(b).high}: predicted slowdown ${product}, by the mean of the bin.`;
-    const tried = e && (e.taken ? "the gang fits, so this was chosen." : e.passed_over ? "the gang fits, but on a node with more free GPUs, which is left to wider gangs." : `no ${t} had ${plural(d.gpus, "GPU")} for the gang.`);
+    const tried = e && (e.taken ? "the gang fits, so this was chosen." : e.passed_over ? "the gang fits, but where it would break up more free nodes, which are left to wider gangs." : `no ${t} had ${plural(d.gpus, "GPU")} for the gang.`);
     const text = e ? `${what} ${plural(e.free, "GPU")} that match were free up to that bin. Tried as number ${i + 1}: ${tried}` : `${what} Not tried: what costs less came first, and was enough.`;
     return h("button", {type: "button", className: e ? (e.taken ? "chosen" : "tried") : "not", ariaLabel: text, onclick: () => { told.textContent = text; }}, product, h("small", {ariaHidden: "true"}, e ? (e.taken ? "chosen" : `no. ${i + 1}`) : "not tried"));
   };

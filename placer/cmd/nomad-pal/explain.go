@@ -355,7 +355,7 @@ func result(w pal.Entry) string {
 	case w.Taken:
 		return "chosen"
 	case w.PassedOver:
-		return "fits, but on an emptier node"
+		return "fits, but where wide gangs need the room"
 	}
 	return "does not hold the gang"
 }
