@@ -7,7 +7,9 @@ SHELL       := /usr/bin/env bash
 
 BIN         := build/bin
 VERSION     := $(shell release/version.sh)
-LDFLAGS     := -s -w -X github.com/nomad-pal/nomad-pal/internal/version.Number=$(VERSION)
+STAMP       := github.com/nomad-pal/nomad-pal/internal/version
+# The commit is ours to say: Go does not look for it in a linked worktree, whose .git is a file.
+LDFLAGS     := -s -w -X $(STAMP).Number=$(VERSION) -X $(STAMP).commit=$(shell release/version.sh commit)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 NESTED      := $(patsubst %/go.mod,%,$(shell git ls-files '*/go.mod'))
 # Nested modules that CI vets: those with code of ours, on the Nomad that is built anyway.
@@ -31,7 +33,7 @@ demo: build nomad ## The main job end to end: real Nomad, emulated GPUs with mea
 build: ## The binaries, into build/bin
 	@echo "building binaries into $(BIN)"
 	@mkdir -p $(BIN)
-	go build -buildvcs=auto -ldflags '$(LDFLAGS)' -o $(BIN)/ ./device-plugin/cmd/... ./placer/cmd/... ./bench/cmd/...
+	go build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./device-plugin/cmd/... ./placer/cmd/... ./bench/cmd/...
 
 .PHONY: nomad
 nomad: ## A Nomad for demo and tests: the one on PATH if supported, else built once into the user's cache

@@ -13,7 +13,7 @@ oldest=$(sed -n 's/^const oldestGlibc = "\(.*\)"$/\1/p' release/packages.go)
 stage=build/release/stage
 epoch=$(git log -1 --format=%ct)
 module=github.com/nomad-pal/nomad-pal/internal/version
-commit=$(git rev-parse --short=12 HEAD)$([ -z "$(git status --porcelain --untracked-files=no)" ] || echo +dirty)
+commit=$(release/version.sh commit)
 
 say() { echo "release: $*" >&2; }
 command -v llvm-objdump >/dev/null || { say "llvm-objdump is missing: apt-get install llvm"; exit 1; }

@@ -2,7 +2,8 @@
 # Copyright (c) The nomad-pal Authors
 # SPDX-License-Identifier: MPL-2.0
 #
-# version.sh prints the version of this checkout, without the v.
+# version.sh prints the version of this checkout, without the v; version.sh commit prints the commit alone, with
+# "+dirty" where files were changed.
 #
 # A clean checkout of a tag vX.Y.Z is X.Y.Z. Every other is X.Y.Z-dev.COUNT+COMMIT, with ".dirty" where files were
 # changed: COUNT commits on the way to X.Y.Z, which is what internal/version names, or the patch after the last tag if
@@ -12,10 +13,14 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 number=$(sed -n 's/^var Number = "\(.*\)"$/\1/p' internal/version/version.go)
 if ! commit=$(git rev-parse --short=12 HEAD 2>/dev/null); then
-  echo "$number"
+  [ "${1:-}" = commit ] || echo "$number"
   exit
 fi
 dirty=$([ -z "$(git status --porcelain --untracked-files=no)" ] || echo .dirty)
+if [ "${1:-}" = commit ]; then
+  echo "$commit${dirty/./+}"
+  exit
+fi
 
 if [ -z "$dirty" ] && tag=$(git describe --tags --exact-match --match 'v[0-9]*' 2>/dev/null); then
   echo "${tag#v}"

@@ -12,7 +12,9 @@ import "runtime/debug"
 // above any nomad-device-nvidia: Nomad's loader keeps the plugin with the higher one.
 var Number = "2.0.0-dev"
 
-// commit is what the linker says of a release; see release/build.sh.
+// commit is what the linker says: make and release/build.sh set it. Without them Go
+// knows the commit by itself, but not in a linked worktree (git worktree add), whose
+// .git is a file and no directory.
 var commit string
 
 // Revision is the commit of the build, with "+dirty" where files were changed

@@ -40,6 +40,32 @@ func TestVersionOfCheckout(t *testing.T) {
 	c.want(`2.1.0-dev.3+COMMIT`)
 }
 
+// The commit is told in a linked worktree as well, of which Go tells none: results of
+// runs that were built in one said "unknown".
+func TestCommitOfWorktree(t *testing.T) {
+	c := checkout{t, filepath.Join(t.TempDir(), "main")}
+	c.copy("Makefile", "release/version.sh", "internal/version/version.go")
+	if got := c.run("release/version.sh", "commit"); got != "" {
+		t.Errorf("commit %q without git", got)
+	}
+	c.git("init", "-q")
+	c.git("add", ".")
+	c.commit()
+	c.git("worktree", "add", "-q", "../linked")
+	c.dir = filepath.Join(filepath.Dir(c.dir), "linked")
+	c.commit()
+	want := c.run("git", "rev-parse", "--short=12", "HEAD")
+	for _, want := range []string{want, want + "+dirty"} {
+		if got := c.run("release/version.sh", "commit"); got != want {
+			t.Errorf("commit %q, want %q", got, want)
+		}
+		if make := c.run("make", "-n", "build"); !strings.Contains(make, ".commit="+want+"'") {
+			t.Errorf("make build does not name commit %q:\n%s", want, make)
+		}
+		c.write("internal/version/version.go", "changed")
+	}
+}
+
 // The changes that are not released are those of the version that is worked on.
 func TestChangelog(t *testing.T) {
 	text, err := os.ReadFile("../../CHANGELOG.md")
