@@ -11,91 +11,92 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Config is the plugin's configuration, checked and with defaults filled in.
+// Config is the plugin's configuration, checked and with defaults filled in. Tags are
+// what Nomad and [decodeConfig] read of it: the key, its default ("", false, nothing
+// without one), the words it takes, of which the first is the default, and the least
+// value (0 without one).
 type Config struct {
-	Enabled           bool          // default true
-	IgnoredGPUIDs     []string      // UUIDs; a GPU's UUID covers its MIG instances
-	FingerprintPeriod time.Duration // default 1m, at least 100ms
-	Backend           string        // "nvml" (default) or "emulated"
-	Inventory         string        // the emulated backend's file
-	NVMLLibrary       string        // default libnvidia-ml.so.1
-	ProfilePath       string        // calibrated profile; "" for none
-	StateDir          string        // latched faults and measurements survive a restart here; default DefaultStateDir; "" keeps them in memory
-	CDI               bool          // Reserve adds CDI device names
-	Compat            Compat        // default CompatJobs
-	Watchdog          time.Duration // default 2m: a driver call that takes longer ends the process; 0 never
-	Reserve           ReserveConfig
-	Stats             StatsConfig
-	Health            HealthConfig
-	Variability       VariabilityConfig
-	Measure           MeasureConfig
-	ProfileFromNomad  *NomadProfileConfig // nil: not asked for, or ProfilePath is given
+	Enabled           bool          `codec:"enabled" default:"true"`
+	IgnoredGPUIDs     []string      `codec:"ignored_gpu_ids"` // UUIDs; a GPU's UUID covers its MIG instances
+	FingerprintPeriod time.Duration `codec:"fingerprint_period" default:"1m" least:"100ms"`
+	Backend           string        `codec:"backend" words:"nvml,emulated"`
+	Inventory         string        `codec:"inventory"` // the emulated backend's file
+	NVMLLibrary       string        `codec:"nvml_library" default:"libnvidia-ml.so.1"`
+	ProfilePath       string        `codec:"profile"` // calibrated profile; "" for none
+	// StateDir keeps latched faults and measurements over a restart; "": in memory.
+	StateDir string `codec:"state_dir" default:"/var/lib/nomad-device-pal"`
+	CDI      bool   `codec:"cdi"` // Reserve adds CDI device names
+	Compat   Compat `codec:"compat" words:"jobs,exact,none"`
+	// Watchdog: a driver call that takes longer ends the process; 0 never.
+	Watchdog    time.Duration     `codec:"watchdog" default:"2m"`
+	Reserve     ReserveConfig     `codec:"reserve"`
+	Stats       StatsConfig       `codec:"stats"`
+	Health      HealthConfig      `codec:"health"`
+	Variability VariabilityConfig `codec:"variability"`
+	Measure     MeasureConfig     `codec:"measure"`
+	// ProfileFromNomad is nil where it is not asked for, or ProfilePath is given.
+	ProfileFromNomad *NomadProfileConfig `codec:"profile_from_nomad"`
 }
 
 // NomadProfileConfig says how to read the profile from Nomad Variables.
 type NomadProfileConfig struct {
 	nomad.Options
-	Period time.Duration // default 1m, between two looks
+	Period time.Duration `codec:"period" default:"1m" least:"1s"` // between two looks
 }
 
 // MeasureConfig says when the plugin measures GPUs by itself.
 type MeasureConfig struct {
-	Mode        measure.Mode  // default measure.Idle
-	Interval    time.Duration // default 168h: between two sessions of one GPU
-	IdleFor     time.Duration // default 1m: a GPU must have been idle for so long
-	Jitter      time.Duration // default 1h: nothing is measured unasked for up to so long after the start, another time on each node
-	Warmup      time.Duration // default 45s: at most, before measuring
-	Limit       time.Duration // default 2m: of one GPU's session
-	OneByOne    bool          // default false: all idle GPUs at once, as jobs share cooling and power
-	CUDALibrary string        // default libcuda.so.1
+	Mode     measure.Mode  `codec:"mode" words:"idle,manual,off"`
+	Interval time.Duration `codec:"interval" default:"168h" least:"1h"` // between two sessions of one GPU
+	IdleFor  time.Duration `codec:"idle_for" default:"1m" least:"1s"`   // a GPU must have been idle for so long
+	// Jitter: nothing is measured unasked for up to so long after the start, another
+	// time on each node.
+	Jitter      time.Duration `codec:"jitter" default:"1h"`
+	Warmup      time.Duration `codec:"warmup" default:"45s"`           // at most, before measuring
+	Limit       time.Duration `codec:"limit" default:"2m" least:"10s"` // of one GPU's session
+	OneByOne    bool          `codec:"one_by_one"`                     // else all idle GPUs at once, as jobs share cooling and power
+	CUDALibrary string        `codec:"cuda_library" default:"libcuda.so.1"`
 }
 
 // ReserveConfig says what a task gets beside NVIDIA_VISIBLE_DEVICES.
 type ReserveConfig struct {
-	CUDAVisibleDevices bool // default false: it overrides what the job sets
-	DeviceNodes        bool // /dev/nvidia* for the exec driver; default false
-	AllowUnhealthy     bool // default false: reserving an unhealthy GPU is an error, which reschedules at once
+	CUDAVisibleDevices bool   `codec:"cuda_visible_devices"`         // it overrides what the job sets
+	DeviceNodes        bool   `codec:"device_nodes"`                 // /dev/nvidia* for the exec driver
+	Unhealthy          string `codec:"unhealthy" words:"deny,allow"` // denied, a task is placed again at once
 }
 
 // StatsConfig says how statistics are taken.
 type StatsConfig struct {
-	GPM         bool          // profiling metrics on Hopper and later; default true
-	MinInterval time.Duration // default 1s: GPUs are read at most this often
+	GPM         string        `codec:"gpm" words:"auto,off"`                    // profiling metrics, on Hopper and later
+	MinInterval time.Duration `codec:"min_interval" default:"1s" least:"100ms"` // GPUs are read at most this often
 }
 
 // HealthConfig overrides verdicts.
 type HealthConfig struct {
-	Enabled             bool     // default true; false: every GPU that exists is healthy
-	IgnoreXids          []int    // never make a GPU unhealthy
-	FatalXids           []int    // always do
-	Ignore              []string // reasons that never make a GPU unhealthy, for example "row-remap-failure"
-	DegradedIsUnhealthy bool     // default false
-	RecoverPolls        int      // default 2: good readings in a row before a GPU is healthy again
+	Enabled             bool     `codec:"enabled" default:"true"` // false: every GPU that exists is healthy
+	IgnoreXids          []int    `codec:"ignore_xids"`            // never make a GPU unhealthy
+	FatalXids           []int    `codec:"fatal_xids"`             // always do
+	Ignore              []string `codec:"ignore"`                 // reasons that never make a GPU unhealthy
+	DegradedIsUnhealthy bool     `codec:"degraded_is_unhealthy"`
+	// RecoverPolls is how many good readings in a row make a GPU healthy again.
+	RecoverPolls int `codec:"recover_polls" default:"2" least:"1"`
 }
 
 // VariabilityConfig says which classes are published.
 type VariabilityConfig struct {
-	AppClasses []pal.AppClass // default all
-	Default    pal.AppClass   // the class of unique.variability_le_<k>; default A
+	AppClasses []pal.AppClass `codec:"app_classes" default:"[\"a\", \"b\", \"c\", \"d\"]"`
+	Default    pal.AppClass   `codec:"default_app_class" default:"a"` // of unique.variability_le_<k>
 }
 
-// DefaultStateDir is where the plugin keeps what must survive its restart.
+// DefaultStateDir is where the plugin keeps what must survive its restart: latched
+// faults, measurements, the list of GPUs.
 const DefaultStateDir = "/var/lib/nomad-device-pal"
 
 // DefaultConfig is what an empty config block means.
 func DefaultConfig() Config {
-	return Config{
-		Enabled:           true,
-		FingerprintPeriod: time.Minute,
-		Backend:           "nvml",
-		NVMLLibrary:       "libnvidia-ml.so.1",
-		StateDir:          DefaultStateDir,
-		Watchdog:          2 * time.Minute,
-		Compat:            CompatJobs,
-		Stats:             StatsConfig{GPM: true, MinInterval: time.Second},
-		Health:            HealthConfig{Enabled: true, RecoverPolls: 2},
-		Variability:       VariabilityConfig{AppClasses: pal.AppClasses(), Default: pal.ClassA},
-		Measure: MeasureConfig{Mode: measure.Idle, Interval: 168 * time.Hour, IdleFor: time.Minute, Jitter: time.Hour,
-			Warmup: 45 * time.Second, Limit: 2 * time.Minute, CUDALibrary: "libcuda.so.1"},
+	c, err := decodeConfig(nil)
+	if err != nil {
+		panic(err) // the tags are wrong
 	}
+	return c
 }

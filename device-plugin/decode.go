@@ -4,185 +4,200 @@
 package deviceplugin
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/hashicorp/nomad/plugins/base"
+	"github.com/hashicorp/nomad/plugins/shared/hclspec"
 
-	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
-	"github.com/nomad-pal/nomad-pal/device-plugin/nomad"
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
+// configSchema is what Nomad checks the plugin's config block against: unknown
+// keys and wrong types are refused there, with the key's name.
+func configSchema() *hclspec.Spec { return schemaOf(reflect.TypeFor[Config]()) }
+
+func schemaOf(t reflect.Type) *hclspec.Spec {
+	body := map[string]*hclspec.Spec{}
+	for _, f := range keysOf(t) {
+		if block := blockOf(f); block != nil {
+			body[f.key] = hclspec.NewBlock(f.key, false, schemaOf(block))
+			continue
+		}
+		kind := "string"
+		switch reflect.Zero(f.Type).Interface().(type) {
+		case bool:
+			kind = "bool"
+		case int:
+			kind = "number"
+		case []string, []pal.AppClass:
+			kind = "list(string)"
+		case []int:
+			kind = "list(number)"
+		}
+		body[f.key] = hclspec.NewDefault(hclspec.NewAttr(f.key, kind, false), hclspec.NewLiteral(f.literal()))
+	}
+	return hclspec.NewObject(body)
+}
+
+// key is a field of a block.
+type key struct {
+	reflect.StructField
+	key string
+}
+
+func keysOf(t reflect.Type) []key {
+	var out []key
+	for _, f := range reflect.VisibleFields(t) {
+		if !f.Anonymous {
+			out = append(out, key{f, f.Tag.Get("codec")})
+		}
+	}
+	return out
+}
+
+// blockOf is the type of a field that is a block, nil for a value. A block that a
+// pointer leads to is nil where it is not given.
+func blockOf(f key) reflect.Type {
+	switch f.Type.Kind() {
+	case reflect.Pointer:
+		return f.Type.Elem()
+	case reflect.Struct:
+		return f.Type
+	}
+	return nil
+}
+
+// fallback is the default of a text.
+func (f key) fallback() string {
+	first, _, _ := strings.Cut(f.Tag.Get("words"), ",")
+	return cmp.Or(f.Tag.Get("default"), first)
+}
+
+// literal is the default as HCL writes it, and JSON as well.
+func (f key) literal() string {
+	switch f.Type.Kind() {
+	case reflect.Bool:
+		return cmp.Or(f.fallback(), "false")
+	case reflect.Int:
+		return cmp.Or(f.fallback(), "0")
+	case reflect.Slice:
+		return cmp.Or(f.fallback(), "[]")
+	}
+	return strconv.Quote(f.fallback())
+}
+
 // decodeConfig reads what SetConfig got. Errors name the key.
-func decodeConfig(msgpack []byte) (Config, error) {
-	if len(msgpack) == 0 {
-		return DefaultConfig(), nil
+func decodeConfig(msgpack []byte) (c Config, err error) {
+	given := map[string]any{}
+	if len(msgpack) > 0 {
+		if err := base.MsgPackDecode(msgpack, &given); err != nil {
+			return Config{}, fmt.Errorf("decoding the plugin's config: %w", err)
+		}
 	}
-	var r raw
-	if err := base.MsgPackDecode(msgpack, &r); err != nil {
-		return Config{}, fmt.Errorf("decoding the plugin's config: %w", err)
+	if path, _ := given["profile"].(string); path != "" {
+		delete(given, "profile_from_nomad")
 	}
-	c := DefaultConfig()
-	c.Enabled, c.IgnoredGPUIDs, c.Inventory = r.Enabled, r.IgnoredGPUIDs, r.Inventory
-	c.ProfilePath, c.StateDir, c.CDI = r.Profile, r.StateDir, r.CDI
-	var err error
-	if c.FingerprintPeriod, err = duration("fingerprint_period", r.FingerprintPeriod, c.FingerprintPeriod, 100*time.Millisecond); err != nil {
+	if err := decode(given, reflect.ValueOf(&c).Elem(), ""); err != nil {
 		return Config{}, err
 	}
-	if c.Watchdog, err = duration("watchdog", r.Watchdog, c.Watchdog, 0); err != nil {
-		return Config{}, err
-	}
-	if c.Backend, err = oneOf("backend", r.Backend, "nvml", "emulated"); err != nil {
-		return Config{}, err
-	}
-	compat, err := oneOf("compat", r.Compat, string(CompatJobs), string(CompatExact), string(CompatNone))
-	if err != nil {
-		return Config{}, err
-	}
-	c.Compat = Compat(compat)
-	if r.NVMLLibrary != "" {
-		c.NVMLLibrary = r.NVMLLibrary
-	}
+	c.NVMLLibrary = cmp.Or(c.NVMLLibrary, "libnvidia-ml.so.1")
 	if c.Backend == "emulated" && c.StateDir == DefaultStateDir {
 		c.StateDir = "" // several may run on one machine
 	}
 	if c.Backend == "emulated" && c.Inventory == "" {
 		return Config{}, fmt.Errorf("config key %q: backend \"emulated\" needs the path of an inventory file", "inventory")
 	}
-	return r.blocks(c)
+	return c, checkReasons(c.Health.Ignore)
 }
 
-// blocks adds the nested blocks to c.
-func (r *raw) blocks(c Config) (Config, error) {
-	for _, add := range []func(*Config) error{r.reserve, r.stats, r.health, r.variability, r.measure, r.profileFromNomad} {
-		if err := add(&c); err != nil {
-			return Config{}, err
+// decode sets the fields of a block to what is given, or to their defaults.
+func decode(given map[string]any, into reflect.Value, at string) error {
+	for _, f := range keysOf(into.Type()) {
+		to := into.FieldByIndex(f.Index)
+		if blockOf(f) == nil {
+			if err := f.set(to, given[f.key]); err != nil {
+				return fmt.Errorf("config key %q: %w", at+f.key, err)
+			}
+			continue
 		}
-	}
-	return c, nil
-}
-
-func (r *raw) reserve(c *Config) error {
-	b := r.Reserve
-	if b == nil {
-		return nil
-	}
-	unhealthy, err := oneOf("reserve.unhealthy", b.Unhealthy, "deny", "allow")
-	c.Reserve = ReserveConfig{b.CUDAVisibleDevices, b.DeviceNodes, unhealthy == "allow"}
-	return err
-}
-
-func (r *raw) stats(c *Config) error {
-	b := r.Stats
-	if b == nil {
-		return nil
-	}
-	gpm, err := oneOf("stats.gpm", b.GPM, "auto", "off")
-	if err != nil {
-		return err
-	}
-	c.Stats.GPM = gpm == "auto"
-	c.Stats.MinInterval, err = duration("stats.min_interval", b.MinInterval, c.Stats.MinInterval, 100*time.Millisecond)
-	return err
-}
-
-func (r *raw) health(c *Config) error {
-	b := r.Health
-	if b == nil {
-		return nil
-	}
-	if b.RecoverPolls < 1 {
-		return fmt.Errorf("config key %q: %d is below 1", "health.recover_polls", b.RecoverPolls)
-	}
-	c.Health = HealthConfig{b.Enabled, b.IgnoreXids, b.FatalXids, b.Ignore, b.DegradedIsUnhealthy, b.RecoverPolls}
-	return checkReasons(b.Ignore)
-}
-
-func (r *raw) variability(c *Config) error {
-	b := r.Variability
-	if b == nil {
-		return nil
-	}
-	c.Variability.AppClasses = nil
-	for _, s := range b.AppClasses {
-		class, err := pal.ParseAppClass(s)
-		if err != nil {
-			return fmt.Errorf("config key %q: %w", "variability.app_classes", err)
+		block, here := given[f.key].(map[string]any)
+		if to.Kind() == reflect.Pointer {
+			if !here {
+				continue
+			}
+			to.Set(reflect.New(blockOf(f)))
+			to = to.Elem()
 		}
-		c.Variability.AppClasses = append(c.Variability.AppClasses, class)
-	}
-	var err error
-	if c.Variability.Default, err = pal.ParseAppClass(b.Default); err != nil {
-		return fmt.Errorf("config key %q: %w", "variability.default_app_class", err)
-	}
-	return nil
-}
-
-func (r *raw) profileFromNomad(c *Config) error {
-	b := r.ProfileFromNomad
-	if b == nil || c.ProfilePath != "" {
-		return nil
-	}
-	period, err := duration("profile_from_nomad.period", b.Period, time.Minute, time.Second)
-	c.ProfileFromNomad = &NomadProfileConfig{Period: period, Options: nomad.Options{
-		Address: b.Address, Namespace: b.Namespace, TokenFile: b.TokenFile, CACert: b.CACert, ClientCert: b.ClientCert, ClientKey: b.ClientKey,
-	}}
-	return err
-}
-
-func (r *raw) measure(c *Config) error {
-	b := r.Measure
-	if b == nil {
-		return nil
-	}
-	mode, err := oneOf("measure.mode", b.Mode, string(measure.Idle), string(measure.Manual), string(measure.Off))
-	if err != nil {
-		return err
-	}
-	c.Measure.Mode, c.Measure.OneByOne, c.Measure.CUDALibrary = measure.Mode(mode), b.OneByOne, b.CUDALibrary
-	for _, d := range []struct {
-		key, value string
-		into       *time.Duration
-		least      time.Duration
-	}{
-		{"measure.interval", b.Interval, &c.Measure.Interval, time.Hour},
-		{"measure.idle_for", b.IdleFor, &c.Measure.IdleFor, time.Second},
-		{"measure.jitter", b.Jitter, &c.Measure.Jitter, 0},
-		{"measure.warmup", b.Warmup, &c.Measure.Warmup, 0},
-		{"measure.limit", b.Limit, &c.Measure.Limit, 10 * time.Second},
-	} {
-		if *d.into, err = duration(d.key, d.value, *d.into, d.least); err != nil {
+		if err := decode(block, to, at+f.key+"."); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// duration reads a Go duration; "" means the default.
-func duration(key, value string, fallback, least time.Duration) (time.Duration, error) {
-	if value == "" {
-		return fallback, nil
+// set sets a field to a value, whose type Nomad has checked, or to the default for nil.
+func (f key) set(to reflect.Value, value any) error {
+	if f.Type == reflect.TypeFor[time.Duration]() {
+		text, _ := value.(string)
+		d, err := duration(cmp.Or(text, f.fallback()), f.Tag.Get("least"))
+		to.SetInt(int64(d))
+		return err
 	}
+	literal, err := []byte(f.literal()), error(nil)
+	if value != nil {
+		literal, err = json.Marshal(value)
+	}
+	if err == nil {
+		err = json.Unmarshal(literal, to.Addr().Interface())
+	}
+	if err != nil {
+		return err
+	}
+	switch v := to.Addr().Interface().(type) {
+	case *pal.AppClass:
+		*v, err = pal.ParseAppClass(string(*v))
+	case *[]pal.AppClass:
+		for i := 0; i < len(*v) && err == nil; i++ {
+			(*v)[i], err = pal.ParseAppClass(string((*v)[i]))
+		}
+	case *int:
+		if least, _ := strconv.Atoi(f.Tag.Get("least")); *v < least {
+			return fmt.Errorf("%d is below %d", *v, least)
+		}
+	default:
+		if words := f.Tag.Get("words"); words != "" {
+			return oneOf(to, strings.Split(words, ","))
+		}
+	}
+	return err
+}
+
+// duration reads a Go duration of at least so much.
+func duration(value, least string) (time.Duration, error) {
 	d, err := time.ParseDuration(value)
 	if err != nil {
-		return 0, fmt.Errorf("config key %q: %q is not a duration like 30s or 1m", key, value)
+		return 0, fmt.Errorf("%q is not a duration like 30s or 1m", value)
 	}
-	if d < least {
-		return 0, fmt.Errorf("config key %q: %s is below the least value %s", key, d, least)
+	if bound, _ := time.ParseDuration(least); d < bound {
+		return 0, fmt.Errorf("%s is below the least value %s", d, bound)
 	}
 	return d, nil
 }
 
 // oneOf checks a word; "" means the first.
-func oneOf(key, value string, words ...string) (string, error) {
-	if value == "" {
-		return words[0], nil
+func oneOf(word reflect.Value, words []string) error {
+	if word.String() == "" {
+		word.SetString(words[0])
 	}
-	if slices.Contains(words, value) {
-		return value, nil
+	if !slices.Contains(words, word.String()) {
+		return fmt.Errorf("%q is not one of %s", word, strings.Join(words, ", "))
 	}
-	return "", fmt.Errorf("config key %q: %q is not one of %s", key, value, strings.Join(words, ", "))
+	return nil
 }

@@ -22,13 +22,15 @@ const Prefix = "nomad-pal/profile/"
 
 // Options say which Nomad to ask. What is empty comes from Nomad's own
 // environment variables (NOMAD_ADDR, NOMAD_TOKEN, NOMAD_CACERT …), then from
-// its defaults.
+// its defaults. Tags are the keys of the plugin's config.
 type Options struct {
-	Address   string
-	Namespace string
+	Address   string `codec:"address"`
+	Namespace string `codec:"namespace"`
 	// TokenFile is read before each request, so that tokens can be replaced.
-	TokenFile                     string
-	CACert, ClientCert, ClientKey string // paths
+	TokenFile  string `codec:"token_file"`
+	CACert     string `codec:"ca_cert"` // a path, as the next two
+	ClientCert string `codec:"client_cert"`
+	ClientKey  string `codec:"client_key"`
 }
 
 // Source is the profile in Nomad.

@@ -19,7 +19,7 @@ func open(cfg deviceplugin.Config, log hclog.Logger) (deviceplugin.Backend, erro
 	case "emulated":
 		return emulated.Open(cfg.Inventory)
 	case "nvml":
-		return nvml.Open(nvml.Options{Library: cfg.NVMLLibrary, GPM: cfg.Stats.GPM, Log: log}), nil
+		return nvml.Open(nvml.Options{Library: cfg.NVMLLibrary, GPM: cfg.Stats.GPM == "auto", Log: log}), nil
 	}
 	return nil, fmt.Errorf("config key \"backend\": %q is not one of nvml, emulated", cfg.Backend)
 }
