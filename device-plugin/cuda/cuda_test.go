@@ -96,7 +96,7 @@ func timeLaunch(t *testing.T, d *cuda.Driver, dev cuda.Device) float64 {
 	}
 	iters, a, b := uint32(10000), float32(0.5), float32(1)
 	for _, step := range []error{
-		c.Fill(out, 7), c.Write(out, []byte{1}), c.Record(from),
+		c.Fill(out, 7), c.Record(from),
 		c.Launch(fn, cuda.Grid{Blocks: 528, Threads: 256}, &out.Address, &iters, &a, &b),
 		c.Record(to), c.Wait(to), c.Read(out, make([]byte, 16)), c.Free(out),
 	} {

@@ -44,7 +44,6 @@ type Driver struct {
 	memAlloc func(ptr *uint64, size uint64) int32
 	memFree  func(ptr uint64) int32
 	memset32 func(ptr uint64, v uint32, n uint64) int32
-	copyHtoD func(dst uint64, src *byte, size uint64) int32
 	copyDtoH func(dst *byte, src, size uint64) int32
 
 	launch       func(fn uintptr, gx, gy, gz, bx, by, bz, shared uint32, stream uintptr, params, extra *pointer) int32
@@ -72,10 +71,7 @@ func Open(path string) (*Driver, error) {
 		}
 		purego.RegisterLibFunc(f.to, lib, f.name)
 	}
-	if code := d.init(0); code != 0 {
-		return nil, d.fail("starting the CUDA driver", code)
-	}
-	return d, nil
+	return d, d.check("starting the CUDA driver", d.init(0))
 }
 
 type function struct {
@@ -92,7 +88,7 @@ func (d *Driver) functions() []function {
 		{"cuCtxSetCurrent", &d.contextSet},
 		{"cuModuleLoadDataEx", &d.moduleLoad}, {"cuModuleGetFunction", &d.moduleFunction},
 		{"cuMemAlloc_v2", &d.memAlloc}, {"cuMemFree_v2", &d.memFree}, {"cuMemsetD32_v2", &d.memset32},
-		{"cuMemcpyHtoD_v2", &d.copyHtoD}, {"cuMemcpyDtoH_v2", &d.copyDtoH},
+		{"cuMemcpyDtoH_v2", &d.copyDtoH},
 		{"cuLaunchKernel", &d.launch}, {"cuEventCreate", &d.eventCreate},
 		{"cuEventRecord", &d.eventRecord}, {"cuEventSynchronize", &d.eventSync}, {"cuEventElapsedTime", &d.eventElapsed},
 	}
@@ -101,10 +97,8 @@ func (d *Driver) functions() []function {
 // Version is the newest CUDA version that the driver supports.
 func (d *Driver) Version() (major, minor int, err error) {
 	var v int32
-	if code := d.driverVersion(&v); code != 0 {
-		return 0, 0, d.fail("reading the driver's CUDA version", code)
-	}
-	return int(v) / 1000, int(v) % 1000 / 10, nil
+	err = d.check("reading the driver's CUDA version", d.driverVersion(&v))
+	return int(v) / 1000, int(v) % 1000 / 10, err
 }
 
 // Device is one GPU that the driver shows to this process.
@@ -134,8 +128,8 @@ const (
 // Devices lists the GPUs, in the driver's order.
 func (d *Driver) Devices() ([]Device, error) {
 	var n int32
-	if code := d.deviceCount(&n); code != 0 {
-		return nil, d.fail("counting GPUs", code)
+	if err := d.check("counting GPUs", d.deviceCount(&n)); err != nil {
+		return nil, err
 	}
 	var out []Device
 	for i := range n {
@@ -151,19 +145,19 @@ func (d *Driver) Devices() ([]Device, error) {
 func (d *Driver) device(ordinal int32) (Device, error) {
 	op := fmt.Sprintf("reading GPU %d", ordinal)
 	var dev Device
-	if code := d.deviceGet(&dev.handle, ordinal); code != 0 {
-		return dev, d.fail(op, code)
+	if err := d.check(op, d.deviceGet(&dev.handle, ordinal)); err != nil {
+		return dev, err
 	}
 	name := make([]byte, 256)
-	if code := d.deviceName(&name[0], int32(len(name)), dev.handle); code != 0 {
-		return dev, d.fail(op, code)
+	if err := d.check(op, d.deviceName(&name[0], int32(len(name)), dev.handle)); err != nil {
+		return dev, err
 	}
 	var uuid [16]byte
-	if code := d.deviceUUID(&uuid, dev.handle); code != 0 {
-		return dev, d.fail(op, code)
+	if err := d.check(op, d.deviceUUID(&uuid, dev.handle)); err != nil {
+		return dev, err
 	}
-	if code := d.deviceMemory(&dev.MemoryBytes, dev.handle); code != 0 {
-		return dev, d.fail(op, code)
+	if err := d.check(op, d.deviceMemory(&dev.MemoryBytes, dev.handle)); err != nil {
+		return dev, err
 	}
 	dev.Name = cString(name)
 	dev.UUID = fmt.Sprintf("GPU-%x-%x-%x-%x-%x", uuid[:4], uuid[4:6], uuid[6:8], uuid[8:10], uuid[10:])
@@ -174,8 +168,8 @@ func (d *Driver) device(ordinal int32) (Device, error) {
 	}{{attrClockKHz, &clockKHz}, {attrSMs, &dev.SMs}, {attrMemClockKHz, &memClockKHz}, {attrBusBits, &dev.BusBits},
 		{attrMajor, &dev.Major}, {attrMinor, &dev.Minor}} {
 		var v int32
-		if code := d.deviceAttribute(&v, a.attr, dev.handle); code != 0 {
-			return dev, d.fail(op, code)
+		if err := d.check(op, d.deviceAttribute(&v, a.attr, dev.handle)); err != nil {
+			return dev, err
 		}
 		*a.to = int(v)
 	}

@@ -71,7 +71,11 @@ func Sticky(err error) bool {
 // pointer is a kernel argument's address.
 type pointer = unsafe.Pointer
 
-func (d *Driver) fail(op string, code int32) error {
+// check is nil for the driver's code 0, else what failed.
+func (d *Driver) check(op string, code int32) error {
+	if code == 0 {
+		return nil
+	}
 	e := &Error{Op: op, Code: int(code), Name: "CUDA error"}
 	var name *byte
 	if d.errorName(code, &name) == 0 && name != nil {

@@ -13,22 +13,23 @@ import (
 // whoever closes its backend waits for it: leave it open.
 var ErrNoAnswer = errors.New("the driver does not answer")
 
-// ScanWithin is a scan for commands that people wait for: a driver that hangs
+// DriverWithin is how long the driver may take to list the GPUs, and CUDA's to start.
+const DriverWithin = 20 * time.Second
+
+// Within asks the driver, for commands that people wait for: a driver that hangs
 // must not hang them, for they are asked when something is wrong.
-func ScanWithin(limit time.Duration, scan func() (Inventory, error)) (Inventory, error) {
-	type answer struct {
-		inv Inventory
-		err error
-	}
-	answers := make(chan answer, 1)
+func Within[T any](limit time.Duration, doing string, ask func() (T, error)) (v T, err error) {
+	done := make(chan struct{})
+	var answer T
+	var failed error
 	go func() {
-		inv, err := scan()
-		answers <- answer{inv, err}
+		defer close(done)
+		answer, failed = ask()
 	}()
 	select {
-	case a := <-answers:
-		return a.inv, a.err
+	case <-done:
+		return answer, failed
 	case <-time.After(limit):
-		return Inventory{}, fmt.Errorf("listing the GPUs: %w within %s", ErrNoAnswer, limit)
+		return v, fmt.Errorf("%s: %w within %s", doing, ErrNoAnswer, limit)
 	}
 }

@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-func TestScanWithin(t *testing.T) {
+func TestWithin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		begin := time.Now()
-		_, err := ScanWithin(20*time.Second, func() (Inventory, error) { <-release; return Inventory{}, nil })
+		_, err := Within(20*time.Second, "listing the GPUs", func() (Inventory, error) { <-release; return Inventory{}, nil })
 		if !errors.Is(err, ErrNoAnswer) || time.Since(begin) != 20*time.Second {
 			t.Errorf("a scan that hangs: %v after %s", err, time.Since(begin))
 		}
 		close(release)
-		inv, err := ScanWithin(time.Second, func() (Inventory, error) { return Inventory{DriverVersion: "580"}, nil })
+		inv, err := Within(time.Second, "listing the GPUs", func() (Inventory, error) { return Inventory{DriverVersion: "580"}, nil })
 		if err != nil || inv.DriverVersion != "580" {
 			t.Errorf("a scan: %+v, %v", inv, err)
 		}

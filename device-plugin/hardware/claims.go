@@ -44,29 +44,43 @@ func Claims(r Record) []Claim {
 	return out
 }
 
-// judged makes a claim of what speaks against it, out of n things seen.
-func judged(text string, n int, against []string, found string) Claim {
-	switch {
-	case n == 0:
-		return Claim{text, Unseen, ""}
-	case len(against) > 0:
-		const most = 8
-		if len(against) > most {
-			against = append(slices.Clone(against[:most]), fmt.Sprintf("and %d more", len(against)-most))
-		}
-		return Claim{text, Disagrees, strings.Join(against, "; ")}
+// tally is what was seen for one claim.
+type tally struct {
+	n       int
+	most    float64 // the largest value
+	against []string
+}
+
+// see takes a value; where it speaks against the claim, the text says so.
+func (t *tally) see(value float64, against bool, format string, args ...any) {
+	t.n++
+	t.most = max(t.most, value)
+	if against {
+		t.against = append(t.against, fmt.Sprintf(format, args...))
 	}
-	return Claim{text, Agrees, found}
+}
+
+// claim is the verdict; found is said where nothing speaks against it.
+func (t *tally) claim(text, found string, args ...any) Claim {
+	switch {
+	case t.n == 0:
+		return Claim{text, Unseen, ""}
+	case len(t.against) > 0:
+		const most = 8
+		if len(t.against) > most {
+			t.against = append(t.against[:most], fmt.Sprintf("and %d more", len(t.against)-most))
+		}
+		return Claim{text, Disagrees, strings.Join(t.against, "; ")}
+	}
+	return Claim{text, Agrees, fmt.Sprintf(found, args...)}
 }
 
 func stepsDone(r Record) Claim {
-	var against []string
+	var t tally
 	for _, s := range r.Steps {
-		if s.Problem != "" {
-			against = append(against, s.Name+": "+s.Problem)
-		}
+		t.see(0, s.Problem != "", "%s: %s", s.Name, s.Problem)
 	}
-	return judged("every step can be done", len(r.Steps), against, fmt.Sprintf("%d steps", len(r.Steps)))
+	return t.claim("every step can be done", "%d steps", t.n)
 }
 
 func nvmlAgrees(r Record) Claim {
@@ -74,28 +88,23 @@ func nvmlAgrees(r Record) Claim {
 	if r.SMI == nil {
 		return Claim{text, Unseen, "no nvidia-smi"}
 	}
-	var against []string
+	t := tally{n: r.SMI.Compared}
 	for _, m := range r.SMI.Differ {
-		against = append(against, fmt.Sprintf("%s %s: ours %q, nvidia-smi %q", short(m.GPU), m.Field, m.Ours, m.SMI))
+		t.see(0, true, "%s %s: ours %q, nvidia-smi %q", short(m.GPU), m.Field, m.Ours, m.SMI)
 	}
-	return judged(text, r.SMI.Compared+len(against), against, fmt.Sprintf("%d values", r.SMI.Compared))
+	return t.claim(text, "%d values", r.SMI.Compared)
 }
 
 func idleIsIdle(r Record) Claim {
-	n, most := 0, int64(0)
-	var against []string
+	var t tally
 	for id, s := range r.Idle {
-		if r.InUse[id] != "" || s.MemoryUsedMiB == nil {
-			continue
-		}
-		n++
-		most = max(most, *s.MemoryUsedMiB)
-		if *s.MemoryUsedMiB > idleMemoryMiB {
-			against = append(against, fmt.Sprintf("%s: %d MiB", short(id), *s.MemoryUsedMiB))
+		if r.InUse[id] == "" && s.MemoryUsedMiB != nil {
+			used := *s.MemoryUsedMiB
+			t.see(float64(used), used > idleMemoryMiB, "%s: %d MiB", short(id), used)
 		}
 	}
-	slices.Sort(against)
-	return judged("an idle GPU uses at most 1 GiB of its memory", n, against, fmt.Sprintf("at most %d MiB", most))
+	slices.Sort(t.against)
+	return t.claim("an idle GPU uses at most 1 GiB of its memory", "at most %.0f MiB", t.most)
 }
 
 // runs are all good runs with their kernel.
@@ -110,94 +119,70 @@ func runs(r Record, each func(k KernelRuns, run KernelRun)) {
 }
 
 func compiles(r Record) Claim {
-	n, most := 0, 0.0
-	var against []string
+	var t tally
 	runs(r, func(k KernelRuns, run KernelRun) {
-		n++
-		most = max(most, run.CompileSeconds)
-		if run.CompileSeconds > compileLimit {
-			against = append(against, fmt.Sprintf("%s on %s: %.1f s", k.Kernel, short(k.GPU), run.CompileSeconds))
-		}
+		took := run.CompileSeconds
+		t.see(took, took > compileLimit, "%s on %s: %.1f s", k.Kernel, short(k.GPU), took)
 	})
-	return judged("the driver compiles a kernel in at most 2 s", n, against, fmt.Sprintf("at most %.2f s", most))
+	return t.claim("the driver compiles a kernel in at most 2 s", "at most %.2f s", t.most)
 }
 
 func strongest(r Record) Claim {
-	var against []string
+	t := tally{n: len(r.Session)}
 	for _, s := range r.Session {
 		for _, w := range s.Warnings {
 			if strings.HasPrefix(w, "compiling ") {
-				against = append(against, short(s.GPU)+": "+w)
+				t.see(0, true, "%s: %s", short(s.GPU), w)
 			}
 		}
 	}
-	return judged("the strongest kernel for the architecture runs", len(r.Session), against, "")
+	return t.claim("the strongest kernel for the architecture runs", "")
 }
 
 func powerCapped(r Record) Claim {
-	n := 0
-	var against []string
+	var t tally
 	for _, s := range r.Session {
 		for _, a := range s.Apps {
-			if a.App != pal.ClassA || a.LimitedBy == measure.LimitUnknown {
-				continue
-			}
-			n++
-			if a.LimitedBy != measure.LimitPower {
-				against = append(against, fmt.Sprintf("%s: %s", short(s.GPU), a.LimitedBy))
+			if a.App == pal.ClassA && a.LimitedBy != measure.LimitUnknown {
+				t.see(0, a.LimitedBy != measure.LimitPower, "%s: %s", short(s.GPU), a.LimitedBy)
 			}
 		}
 	}
-	return judged("class A is limited by the power cap", n, against, "")
+	return t.claim("class A is limited by the power cap", "")
 }
 
 func unitTimes(r Record) Claim {
-	n, low, high := 0, math.Inf(1), 0.0
-	var against []string
+	var t tally
+	low := math.Inf(1)
 	for _, s := range r.Session {
 		for _, a := range s.Apps {
-			n++
-			low, high = min(low, a.Ms), max(high, a.Ms)
-			if a.Ms < unitLow || a.Ms > unitHigh {
-				against = append(against, fmt.Sprintf("%s class %s: %.1f ms", short(s.GPU), a.App, a.Ms))
-			}
+			low = min(low, a.Ms)
+			t.see(a.Ms, a.Ms < unitLow || a.Ms > unitHigh, "%s class %s: %.1f ms", short(s.GPU), a.App, a.Ms)
 		}
 	}
-	return judged("a unit of work takes about 80 ms (40 to 160)", n, against, fmt.Sprintf("%.0f to %.0f ms", low, high))
+	return t.claim("a unit of work takes about 80 ms (40 to 160)", "%.0f to %.0f ms", low, t.most)
 }
 
 func peakShares(r Record) Claim {
-	n := 0
-	var against []string
+	var t tally
 	runs(r, func(k KernelRuns, run KernelRun) {
-		b, ok := shares[k.Kernel]
-		if !ok || run.Share == 0 {
-			return
-		}
-		n++
-		if run.Share < b[0] || run.Share > b[1] {
-			against = append(against, fmt.Sprintf("%s on %s: %.0f %% of peak", k.Kernel, short(k.GPU), 100*run.Share))
+		if b, ok := shares[k.Kernel]; ok && run.Share != 0 {
+			t.see(0, run.Share < b[0] || run.Share > b[1], "%s on %s: %.0f %% of peak", k.Kernel, short(k.GPU), 100*run.Share)
 		}
 	})
-	return judged("rates are a plausible share of the hardware's peak at the clock (wgmma1 55–103 %, mma1 45–103, ffma1 75–103, triad1 75–97, gather1 5–60)",
-		n, slices.Compact(against), "")
+	t.against = slices.Compact(t.against)
+	return t.claim("rates are a plausible share of the hardware's peak at the clock "+
+		"(wgmma1 55–103 %, mma1 45–103, ffma1 75–103, triad1 75–97, gather1 5–60)", "")
 }
 
 func repeats(r Record) Claim {
-	n, most := 0, 0.0
-	var against []string
+	var t tally
 	for _, k := range r.Kernels {
-		s, ok := k.spread()
-		if !ok {
-			continue
-		}
-		n++
-		most = max(most, s)
-		if s > repeatLimit {
-			against = append(against, fmt.Sprintf("%s on %s: %.2f %%", k.Kernel, short(k.GPU), 100*s))
+		if s, ok := k.spread(); ok {
+			t.see(s, s > repeatLimit, "%s on %s: %.2f %%", k.Kernel, short(k.GPU), 100*s)
 		}
 	}
-	return judged("a kernel's runs repeat within 0.4 % (standard deviation)", n, against, fmt.Sprintf("at most %.2f %%", 100*most))
+	return t.claim("a kernel's runs repeat within 0.4 % (standard deviation)", "at most %.2f %%", 100*t.most)
 }
 
 // spread is the relative standard deviation of the runs; ok is false below
@@ -228,123 +213,88 @@ func sumsAgree(r Record) Claim {
 		}
 		sums[at][run.Sum] = true
 	})
-	var against []string
+	var t tally
 	for at, s := range sums {
-		if len(s) > 1 {
-			against = append(against, fmt.Sprintf("%s: %d results", at, len(s)))
-		}
+		t.see(0, len(s) > 1, "%s: %d results", at, len(s))
 	}
-	slices.Sort(against)
-	return judged("a kernel computes the same in each run and on each GPU of a model", len(sums), against, fmt.Sprintf("%d kernels", len(sums)))
+	slices.Sort(t.against)
+	return t.claim("a kernel computes the same in each run and on each GPU of a model", "%d kernels", t.n)
 }
 
 func warmsUp(r Record) Claim {
-	n, most := 0, 0.0
-	var against []string
+	var t tally
 	for _, s := range r.Session {
-		if s.Warmup == nil {
-			continue
-		}
-		n++
-		most = max(most, s.Warmup.Seconds)
-		if !s.Warmup.Steady {
-			against = append(against, fmt.Sprintf("%s: not after %.0f s", short(s.GPU), s.Warmup.Seconds))
+		if w := s.Warmup; w != nil {
+			t.see(w.Seconds, !w.Steady, "%s: not after %.0f s", short(s.GPU), w.Seconds)
 		}
 	}
-	return judged("the clock is steady within the warm-up (45 s)", n, against, fmt.Sprintf("after at most %.0f s", most))
+	return t.claim("the clock is steady within the warm-up (45 s)", "after at most %.0f s", t.most)
 }
 
 func sessionTime(r Record) Claim {
-	n, most := 0, 0.0
-	var against []string
+	var t tally
 	for _, s := range r.Session {
-		n++
-		most = max(most, s.Seconds)
-		switch {
-		case s.Partial:
-			against = append(against, fmt.Sprintf("%s: %s", short(s.GPU), s.Problem))
-		case s.Seconds > sessionLimit:
-			against = append(against, fmt.Sprintf("%s: %.0f s", short(s.GPU), s.Seconds))
+		if s.Partial {
+			t.see(s.Seconds, true, "%s: %s", short(s.GPU), s.Problem)
+		} else {
+			t.see(s.Seconds, s.Seconds > sessionLimit, "%s: %.0f s", short(s.GPU), s.Seconds)
 		}
 	}
-	return judged("a whole measurement of all GPUs takes about two minutes (at most 150 s)", n, against, fmt.Sprintf("at most %.0f s", most))
+	return t.claim("a whole measurement of all GPUs takes about two minutes (at most 150 s)", "at most %.0f s", t.most)
 }
 
 func sleeps(r Record) Claim {
-	n, most := 0, 0.0
-	var against []string
+	var t tally
 	for _, s := range r.Session {
-		if s.Partial || s.Seconds < 1 {
-			continue
-		}
-		n++
-		share := s.CPUSeconds / s.Seconds
-		most = max(most, share)
-		if share > coreLimit {
-			against = append(against, fmt.Sprintf("%s: %.0f %% of a core", short(s.GPU), 100*share))
+		if !s.Partial && s.Seconds >= 1 {
+			share := s.CPUSeconds / s.Seconds
+			t.see(share, share > coreLimit, "%s: %.0f %% of a core", short(s.GPU), 100*share)
 		}
 	}
-	return judged("a measuring process sleeps while the GPU works (at most 10 % of a core)", n, against, fmt.Sprintf("at most %.1f %%", 100*most))
+	return t.claim("a measuring process sleeps while the GPU works (at most 10 % of a core)", "at most %.1f %%", 100*t.most)
 }
 
 func jobSeen(r Record) Claim {
-	const text = "a GPU that a process computes on counts as in use"
-	if r.Beside == nil || !r.Beside.Watched {
-		return Claim{text, Unseen, ""}
+	var t tally
+	found := ""
+	if b := r.Beside; b != nil && b.Watched {
+		found = b.Seen
+		t.see(0, b.Seen == "", "the job on %s was not seen", short(b.GPU))
+		t.see(0, b.After != "", "after it was killed: %s", b.After)
 	}
-	var against []string
-	if r.Beside.Seen == "" {
-		against = []string{"the job on " + short(r.Beside.GPU) + " was not seen"}
-	}
-	if r.Beside.After != "" {
-		against = append(against, "after it was killed: "+r.Beside.After)
-	}
-	return judged(text, 1, against, r.Beside.Seen)
+	return t.claim("a GPU that a process computes on counts as in use", "%s", found)
 }
 
 func aborts(r Record) Claim {
-	const text = "a killed measurement is gone within 2 s"
-	if r.Beside == nil || r.Beside.AbortSeconds == 0 {
-		return Claim{text, Unseen, ""}
+	var t tally
+	if b := r.Beside; b != nil && b.AbortSeconds != 0 {
+		t.see(b.AbortSeconds, b.AbortSeconds > abortLimit, "%.2f s", b.AbortSeconds)
 	}
-	found := fmt.Sprintf("%.2f s", r.Beside.AbortSeconds)
-	var against []string
-	if r.Beside.AbortSeconds > abortLimit {
-		against = []string{found}
-	}
-	return judged(text, 1, against, found)
+	return t.claim("a killed measurement is gone within 2 s", "%.2f s", t.most)
 }
 
 func faultsSaid(r Record) Claim {
-	var against []string
+	var t tally
 	for _, f := range r.Faults {
-		if !strings.Contains(f.Said, f.Want) || f.Said == "" {
-			against = append(against, fmt.Sprintf("%s: %q, want %q", f.Name, f.Said, f.Want))
-		}
+		t.see(0, !strings.Contains(f.Said, f.Want) || f.Said == "", "%s: %q, want %q", f.Name, f.Said, f.Want)
 	}
-	return judged("faults end in an error that says what happened, and the GPU works afterwards", len(r.Faults), against, fmt.Sprintf("%d faults", len(r.Faults)))
+	return t.claim("faults end in an error that says what happened, and the GPU works afterwards", "%d faults", t.n)
 }
 
 func eventsArrive(r Record) Claim {
-	const text = "the driver's event of an Xid arrives within 1 s"
-	n := 0
-	var against []string
+	var t tally
 	found := ""
 	for _, f := range r.Faults {
-		if !f.WaitedFor {
-			continue
-		}
-		n++
 		switch {
+		case !f.WaitedFor:
 		case f.EventSeconds == nil:
-			against = append(against, f.Name+": no event")
-		case *f.EventSeconds > eventLimit:
-			against = append(against, fmt.Sprintf("%s: %.2f s", f.Name, *f.EventSeconds))
+			t.see(0, true, "%s: no event", f.Name)
 		default:
+			t.see(0, *f.EventSeconds > eventLimit, "%s: %.2f s", f.Name, *f.EventSeconds)
 			found = fmt.Sprintf("Xid %d after %.3f s", f.Xid, *f.EventSeconds)
 		}
 	}
-	return judged(text, n, against, found)
+	return t.claim("the driver's event of an Xid arrives within 1 s", "%s", found)
 }
 
 // short is a UUID's beginning, for people.

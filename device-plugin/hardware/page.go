@@ -4,16 +4,18 @@
 package hardware
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 )
 
 // Page tells a record to people, in Markdown: what disagrees first.
 func Page(r Record) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# %s: nomad-device-pal on hardware\n\n", orDash(r.Node))
-	fmt.Fprintf(&b, "Version %s, %s, %.0f s. Driver %s, %d CPUs.\n", r.Version, r.Started.Format("2006-01-02 15:04 UTC"), r.Seconds, orDash(r.Driver), r.System.CPUs)
+	fmt.Fprintf(&b, "# %s: nomad-device-pal on hardware\n\n", cmp.Or(r.Node, "-"))
+	fmt.Fprintf(&b, "Version %s, %s, %.0f s. Driver %s, %d CPUs.\n", r.Version, r.Started.Format("2006-01-02 15:04 UTC"), r.Seconds, cmp.Or(r.Driver, "-"), r.System.CPUs)
 	if r.Quick {
 		b.WriteString("A quick run: it shows that everything runs; its figures are worth little.\n")
 	}
@@ -26,7 +28,7 @@ func Page(r Record) string {
 		byModel[d.Model]++
 	}
 	for _, m := range models {
-		fmt.Fprintf(&b, "%d × %s.\n", byModel[m], orDash(m))
+		fmt.Fprintf(&b, "%d × %s.\n", byModel[m], cmp.Or(m, "-"))
 	}
 	for _, d := range r.GPUs {
 		if why := r.InUse[d.ID]; why != "" {
@@ -47,12 +49,11 @@ func (r Record) claims(b *strings.Builder) {
 		count[c.Verdict]++
 	}
 	fmt.Fprintf(b, "\n## What the docs claim\n\n%d agree, %d disagree, %d were not seen.\n\n", count[Agrees], count[Disagrees], count[Unseen])
-	row(b, "claim", "here", "found")
-	row(b, "---", "---", "---")
+	head(b, "claim", "here", "found")
 	for _, want := range []Verdict{Disagrees, Agrees, Unseen} {
 		for _, c := range r.Claims {
 			if c.Verdict == want {
-				row(b, c.Text, string(c.Verdict), orDash(c.Found))
+				row(b, c.Text, string(c.Verdict), cmp.Or(c.Found, "-"))
 			}
 		}
 	}
@@ -63,8 +64,7 @@ func (r Record) kernels(b *strings.Builder) {
 		return
 	}
 	fmt.Fprintf(b, "\n## Kernels\n\nThe last run; spread is the standard deviation of the runs.\n\n")
-	row(b, "GPU", "kernel", "rate", "of peak", "power", "SM clock", "limited by", "compiled", "spread", "runs", "results")
-	row(b, "---", "---", "---", "---", "---", "---", "---", "---", "---", "---", "---")
+	head(b, "GPU", "kernel", "rate", "of peak", "power", "SM clock", "limited by", "compiled", "spread", "runs", "results")
 	for _, k := range r.Kernels {
 		good, sums := 0, map[string]bool{}
 		var last KernelRun
@@ -79,7 +79,7 @@ func (r Record) kernels(b *strings.Builder) {
 			last = run
 		}
 		if good == 0 {
-			row(b, short(k.GPU), k.Kernel, orDash(problem), "-", "-", "-", "-", "-", "-", "0", "-")
+			row(b, short(k.GPU), k.Kernel, cmp.Or(problem, "-"), "-", "-", "-", "-", "-", "-", "0", "-")
 			continue
 		}
 		spread := "-"
@@ -96,17 +96,10 @@ func (r Record) sessions(b *strings.Builder) {
 		return
 	}
 	fmt.Fprintf(b, "\n## One measurement, all GPUs at once\n\n")
-	row(b, "GPU", "class", "kernel", "time", "± 95 %", "rate", "of peak", "limited by", "windows")
-	row(b, "---", "---", "---", "---", "---", "---", "---", "---", "---")
+	head(b, "GPU", "class", "kernel", "time", "± 95 %", "rate", "of peak", "limited by", "windows")
 	for _, s := range r.Session {
 		for _, a := range s.Apps {
-			rate, share := "-", "-"
-			if a.Rate > 0 {
-				rate = fmt.Sprintf("%.4g %s", a.Rate, a.Unit)
-			}
-			if a.Share > 0 {
-				share = fmt.Sprintf("%.0f %%", 100*a.Share)
-			}
+			rate, share := a.RateText()
 			row(b, short(s.GPU), string(a.App), a.Kernel, fmt.Sprintf("%.2f ms", a.Ms), fmt.Sprintf("%.2f %%", 100*a.CI), rate, share, string(a.LimitedBy), fmt.Sprint(len(a.Windows)))
 		}
 	}
@@ -130,12 +123,11 @@ func (r Record) rest(b *strings.Builder) {
 		if x.ForcedMs > 0 {
 			fmt.Fprintf(b, ", %.2f ms (%+.1f %%) while its own GPU was, by force", x.ForcedMs, 100*(x.ForcedMs/x.AloneMs-1))
 		}
-		fmt.Fprintf(b, ".\nThe idle check said of it: %s. A killed measurement was gone after %.2f s.\n", orDash(x.Seen), x.AbortSeconds)
+		fmt.Fprintf(b, ".\nThe idle check said of it: %s. A killed measurement was gone after %.2f s.\n", cmp.Or(x.Seen, "-"), x.AbortSeconds)
 	}
 	if len(r.Faults) > 0 {
 		fmt.Fprintf(b, "\n## Faults on purpose\n\n")
-		row(b, "fault", "what was said", "event")
-		row(b, "---", "---", "---")
+		head(b, "fault", "what was said", "event")
 		for _, f := range r.Faults {
 			event := "-"
 			if f.EventSeconds != nil {
@@ -143,7 +135,7 @@ func (r Record) rest(b *strings.Builder) {
 			} else if f.WaitedFor {
 				event = "none"
 			}
-			row(b, f.Name, orDash(f.Said), event)
+			row(b, f.Name, cmp.Or(f.Said, "-"), event)
 		}
 	}
 	var findings []struct{ Check, Status, Message string }
@@ -157,6 +149,12 @@ func (r Record) rest(b *strings.Builder) {
 	for _, s := range r.Steps {
 		fmt.Fprintf(b, "- %s: %.1f s. %s\n", s.Name, s.Seconds, cell(s.Problem))
 	}
+}
+
+// head begins a table.
+func head(b *strings.Builder, cells ...string) {
+	row(b, cells...)
+	row(b, slices.Repeat([]string{"---"}, len(cells))...)
 }
 
 func row(b *strings.Builder, cells ...string) {
@@ -174,11 +172,4 @@ func unit(v *float64, name string) string {
 		return "-"
 	}
 	return fmt.Sprintf("%.0f %s", *v, name)
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }

@@ -79,11 +79,8 @@ type Command struct {
 	Terminal       bool
 	Stdout, Stderr io.Writer
 	proc           string        // /proc, when empty
-	patience       time.Duration // with the driver; driverWithin, when 0
+	patience       time.Duration // with the driver; gpu.DriverWithin, when 0
 }
-
-// driverWithin is how long the driver may take to list the GPUs.
-const driverWithin = 20 * time.Second
 
 // options are the parsed flags.
 type options struct {
@@ -199,7 +196,7 @@ func (o *options) setOwn(own Own, pattern string) error {
 func (c Command) measure(ctx context.Context, o options) (Report, error) {
 	report := Report{Format: Format, Started: time.Now().UTC().Truncate(time.Second), Results: []Result{}}
 	report.Node, _ = os.Hostname() // a name is a help, not a need
-	run := Runner{Self: c.Self, Library: o.cudaPath}
+	run := Runner{Self: c.Self, Library: o.cudaPath, proc: c.proc}
 	b, err := c.Open(o.nvml)
 	if err != nil {
 		return report, err
@@ -238,7 +235,7 @@ func (c Command) measure(ctx context.Context, o options) (Report, error) {
 // targets are the GPUs to measure. What NVML says of them goes into their keys;
 // without NVML the CUDA driver at least lists them.
 func (c Command) targets(ctx context.Context, o options, b Backend, run *Runner) ([]Target, error) {
-	inv, err := gpu.ScanWithin(cmp.Or(c.patience, driverWithin), b.Scan)
+	inv, err := gpu.Within(cmp.Or(c.patience, gpu.DriverWithin), "listing the GPUs", b.Scan)
 	if errors.Is(err, gpu.ErrNoAnswer) {
 		return nil, err
 	}
@@ -267,7 +264,7 @@ func (c Command) targets(ctx context.Context, o options, b Backend, run *Runner)
 		return nil, errors.New("no GPU to measure on this node (MIG instances are not measured)")
 	}
 	if run.Sample != nil && !o.force {
-		if err := run.refuseBusy(cmp.Or(c.proc, "/proc"), inv.Devices, targets); err != nil {
+		if err := run.refuseBusy(inv.Devices, targets); err != nil {
 			return nil, err
 		}
 	}
@@ -278,14 +275,14 @@ func (c Command) targets(ctx context.Context, o options, b Backend, run *Runner)
 }
 
 // refuseBusy names the GPUs that something uses, or that a task was given.
-func (r Runner) refuseBusy(proc string, all []gpu.Device, targets []Target) error {
+func (r Runner) refuseBusy(all []gpu.Device, targets []Target) error {
 	var ids, busy []string
 	for _, t := range targets {
 		ids = append(ids, t.Device.ID)
 	}
-	uses := r.uses(proc, all, ids)
+	uses := r.InUse(all, ids)
 	for _, id := range ids {
-		if why := uses[id].String(); why != "" {
+		if why := uses[id]; why != "" {
 			busy = append(busy, id+" ("+why+")")
 		}
 	}

@@ -268,6 +268,16 @@ func TestOwnProgramFailures(t *testing.T) {
 	}
 }
 
+// The time that a program of one's own has run counts from its session's start; it was
+// shown as 292 years.
+func TestProgressOfOwnProgram(t *testing.T) {
+	Own{Command: "true", App: "x", Repeat: 2, Timeout: time.Hour}.Session(t.Context(), target(0), func(p Progress) {
+		if p.Done >= p.Limit {
+			t.Errorf("%s: %s of %s", p.Doing, p.Done, p.Limit)
+		}
+	})
+}
+
 func TestParseReportErrors(t *testing.T) {
 	for in, want := range map[string]string{
 		"{":              "unexpected EOF",

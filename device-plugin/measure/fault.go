@@ -109,7 +109,7 @@ func Variants(d gpu.Device) []Variant {
 // has; GPUs that nothing uses are left out.
 func (r Runner) InUse(all []gpu.Device, ids []string) map[string]string {
 	out := map[string]string{}
-	for id, u := range r.uses("/proc", all, ids) {
+	for id, u := range r.uses(all, ids) {
 		if why := u.String(); why != "" {
 			out[id] = why
 		}

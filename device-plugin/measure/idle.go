@@ -30,9 +30,9 @@ func (u use) String() string {
 }
 
 // uses finds out what uses the GPUs of these ids, out of all that the node has.
-// proc is /proc. Where the driver knows of no use, it reads the environment of
-// every process of the machine: ask only when a GPU is about to be measured.
-func (r Runner) uses(proc string, all []gpu.Device, ids []string) map[string]use {
+// Where the driver knows of no use, it reads the environment of every process of the
+// machine: ask only when a GPU is about to be measured.
+func (r Runner) uses(all []gpu.Device, ids []string) map[string]use {
 	var samples map[string]gpu.Sample
 	if r.Sample != nil {
 		samples = r.Sample(ids)
@@ -41,6 +41,7 @@ func (r Runner) uses(proc string, all []gpu.Device, ids []string) map[string]use
 	if r.Processes != nil {
 		pids = r.Processes(ids)
 	}
+	proc := cmp.Or(r.proc, "/proc")
 	out := make(map[string]use, len(ids))
 	quiet := false
 	for _, id := range ids {

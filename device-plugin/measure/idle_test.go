@@ -75,7 +75,7 @@ func TestUses(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(proc, "4711", "comm"), []byte("py\x1b[2Jthon\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	r := Runner{
+	r := Runner{proc: proc,
 		Sample: func([]string) map[string]gpu.Sample {
 			return map[string]gpu.Sample{"GPU-c": {MemoryUsedMiB: new(int64(2000))}}
 		},
@@ -86,15 +86,15 @@ func TestUses(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := []gpu.Device{{ID: "GPU-a"}, {ID: "GPU-d"}}
-	if a := r.uses(proc, all, []string{"GPU-a"})["GPU-a"]; a.task {
+	if a := r.uses(all, []string{"GPU-a"})["GPU-a"]; a.task {
 		t.Error("environments were read for a GPU that computes")
 	}
-	if a := r.uses(proc, all, []string{"GPU-a", "GPU-d"})["GPU-a"]; !a.task {
+	if a := r.uses(all, []string{"GPU-a", "GPU-d"})["GPU-a"]; !a.task {
 		t.Error("environments were not read for a GPU that seems idle")
 	}
 	want := map[string]string{"GPU-a": "process 4711, py?[2Jthon", "GPU-b": "process 4713", "GPU-c": "2000 MiB of its memory", "GPU-d": ""}
 	got := map[string]string{}
-	for id, u := range r.uses(proc, nil, []string{"GPU-a", "GPU-b", "GPU-c", "GPU-d"}) {
+	for id, u := range r.uses(nil, []string{"GPU-a", "GPU-b", "GPU-c", "GPU-d"}) {
 		got[id] = u.String()
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

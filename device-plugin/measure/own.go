@@ -35,14 +35,7 @@ type Own struct {
 // Session runs the program on one GPU, alone visible to it, Repeat times. A
 // failing run ends it with what the runs before gave, marked partial.
 func (o Own) Session(ctx context.Context, t Target, progress func(Progress)) Result {
-	started := time.Now()
-	s := session{target: t, started: started, progress: progress}
-	s.plan.Limit = time.Duration(o.Repeat) * o.Timeout
-	s.result = Result{GPU: t.Device.ID, Model: t.Device.Model, Driver: t.Driver, ECC: t.Device.ECC,
-		Started: started.UTC().Truncate(time.Second), Solo: t.Solo, Apps: []App{}}
-	if t.Device.PowerLimitW != nil {
-		s.result.PowerW = *t.Device.PowerLimitW
-	}
+	s := newSession(Runner{}, t, Plan{Limit: time.Duration(o.Repeat) * o.Timeout}, progress)
 	s.work = map[pal.AppClass]string{pal.ClassA: "own:" + o.App + "*" + o.Command}
 	s.result.Key = s.key()
 	var ws []Window
@@ -60,7 +53,7 @@ func (o Own) Session(ctx context.Context, t Target, progress func(Progress)) Res
 		s.result.Apps = append(s.result.Apps, App{App: pal.AppClass(o.App), Kernel: "command", Work: o.Command, Windows: ws,
 			Ms: sum.Median, Sigma: sum.Sigma, CI: math.Min(1, sum.CI), LimitedBy: LimitUnknown, Converged: sum.CI <= 0.01})
 	}
-	s.result.Seconds = math.Round(10*time.Since(started).Seconds()) / 10
+	s.result.Seconds = math.Round(10*time.Since(s.started).Seconds()) / 10
 	return s.result
 }
 

@@ -172,7 +172,7 @@ func (t *errorText) said() string {
 
 // List asks the CUDA driver for its GPUs, in a child as always.
 func (r Runner) List(ctx context.Context) ([]gpu.Device, error) {
-	limited, cancel := context.WithTimeout(ctx, driverWithin)
+	limited, cancel := context.WithTimeout(ctx, gpu.DriverWithin)
 	defer cancel()
 	cmd := exec.CommandContext(limited, r.Self[0], append(slices.Clone(r.Self[1:]), "-list", "-library", r.Library)...)
 	cmd.Env = childEnv()
@@ -195,7 +195,7 @@ func (r Runner) List(ctx context.Context) ([]gpu.Device, error) {
 		devices = append(devices, d)
 	}
 	if limited.Err() != nil && ctx.Err() == nil {
-		return nil, fmt.Errorf("listing GPUs: the CUDA driver does not answer within %s", driverWithin)
+		return nil, fmt.Errorf("listing GPUs: the CUDA driver does not answer within %s", gpu.DriverWithin)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listing GPUs: %w", err)

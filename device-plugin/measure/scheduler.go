@@ -29,7 +29,6 @@ type Scheduler struct {
 	cfg   Schedule
 	run   Runner
 	log   hclog.Logger
-	proc  string    // /proc
 	begun time.Time // from which Schedule.Jitter counts
 	// changed has a value when there is a new result to publish.
 	changed chan struct{}
@@ -61,7 +60,7 @@ type running struct {
 // NewScheduler reads the stored results. A state file that cannot be read is an
 // error to tell; the scheduler works without.
 func NewScheduler(cfg Schedule, run Runner, log hclog.Logger) (*Scheduler, error) {
-	s := &Scheduler{cfg: cfg, run: run, log: log, proc: "/proc", begun: time.Now(), changed: make(chan struct{}, 1),
+	s := &Scheduler{cfg: cfg, run: run, log: log, begun: time.Now(), changed: make(chan struct{}, 1),
 		unhealthy: map[string]bool{}, records: map[string]record{}, idleSince: map[string]time.Time{},
 		reserved: map[string]reservation{}, running: map[string]*running{}, told: map[string]bool{}}
 	records, err := loadRecords(cfg.StateDir)
@@ -353,7 +352,7 @@ func (s *Scheduler) look(now time.Time) {
 	if len(ids) == 0 {
 		return
 	}
-	uses := s.run.uses(s.proc, all, ids)
+	uses := s.run.uses(all, ids)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range ids {

@@ -96,7 +96,7 @@ func TestClockSetBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.proc = t.TempDir()
+		s.run.proc = t.TempDir()
 		s.Observe(&gpu.Inventory{DriverVersion: "580", Devices: []gpu.Device{d}}, nil)
 		s.look(now)
 		if got := s.wanted(now.Add(tc.first - time.Minute)); len(got) != 0 {
@@ -181,7 +181,7 @@ func newNodeLogging(t *testing.T, f fake, log hclog.Logger, change func(*Schedul
 		t.Fatal(err)
 	}
 	n := &node{Scheduler: s, t: t, inv: twoGPUs().inv, proc: t.TempDir()}
-	s.proc = n.proc
+	s.run.proc = n.proc
 	n.observe()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -395,7 +395,7 @@ func TestReserveJustBeforeASessionBegins(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.proc = t.TempDir()
+	s.run.proc = t.TempDir()
 	inv := twoGPUs().inv
 	s.Observe(&inv, nil)
 	now := time.Now()
@@ -427,7 +427,7 @@ func TestNodesTakeTurnsAfterAStart(t *testing.T) {
 		s.Observe(&gpu.Inventory{Devices: []gpu.Device{{ID: first}}}, nil)
 		asked := 0
 		s.run.Sample = func([]string) map[string]gpu.Sample { asked++; return nil }
-		s.proc = t.TempDir()
+		s.run.proc = t.TempDir()
 		for d := time.Duration(0); d <= time.Hour+cfg.IdleFor; d += 10 * time.Second {
 			s.look(s.begun.Add(d))
 			if len(s.next(s.begun.Add(d))) == 0 {
@@ -456,7 +456,7 @@ func TestMeasuredGPUsAreNotLookedAt(t *testing.T) {
 	s.Observe(&inv, nil)
 	asked := 0
 	s.run.Sample = func([]string) map[string]gpu.Sample { asked++; return nil }
-	s.proc = t.TempDir()
+	s.run.proc = t.TempDir()
 	now := time.Now()
 	s.look(now)
 	for i, d := range inv.Devices {
@@ -510,7 +510,7 @@ func TestUnsupportedGPUsAreLeftAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.proc = t.TempDir()
+	s.run.proc = t.TempDir()
 	inv := gpu.Inventory{Devices: []gpu.Device{{ID: "GPU-b200", Model: "NVIDIA B200", ComputeMajor: 10}, {ID: "GPU-h200", Model: "NVIDIA H200", ComputeMajor: 9}}}
 	for range 3 {
 		s.Observe(&inv, nil)

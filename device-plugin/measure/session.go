@@ -73,6 +73,7 @@ type Runner struct {
 	Sample func(ids []string) map[string]gpu.Sample
 	// Processes are those that compute on each GPU; nil without.
 	Processes func(ids []string) map[string][]int
+	proc      string // "": /proc
 }
 
 // Target is a GPU to measure.
@@ -112,13 +113,8 @@ type session struct {
 func (r Runner) Session(ctx context.Context, t Target, p Plan, progress func(Progress)) Result {
 	p.Settle = min(p.Settle, p.Warmup)
 	p.Avoid = slices.Clone(p.Avoid)
-	s := &session{Runner: r, plan: p, target: t, started: time.Now(), progress: progress, sums: map[pal.AppClass]string{}}
-	s.begun = s.started
+	s := newSession(r, t, p, progress)
 	d := t.Device
-	s.result = Result{GPU: d.ID, Model: d.Model, Driver: t.Driver, ECC: d.ECC, Started: s.started.UTC().Truncate(time.Second), Solo: t.Solo, Apps: []App{}}
-	if d.PowerLimitW != nil {
-		s.result.PowerW = *d.PowerLimitW
-	}
 	if d.MIGProfile != "" {
 		s.result.Partial, s.result.Problem = true, "a MIG instance is not measured: its speed is that of its slice"
 		return s.result
@@ -140,6 +136,16 @@ func (r Runner) Session(ctx context.Context, t Target, p Plan, progress func(Pro
 	}
 	s.result.Seconds = math.Round(10*time.Since(s.started).Seconds()) / 10
 	return s.result
+}
+
+func newSession(r Runner, t Target, p Plan, progress func(Progress)) *session {
+	d, now := t.Device, time.Now()
+	s := &session{Runner: r, plan: p, target: t, started: now, begun: now, progress: progress, sums: map[pal.AppClass]string{}}
+	s.result = Result{GPU: d.ID, Model: d.Model, Driver: t.Driver, ECC: d.ECC, Started: now.UTC().Truncate(time.Second), Solo: t.Solo, Apps: []App{}}
+	if d.PowerLimitW != nil {
+		s.result.PowerW = *d.PowerLimitW
+	}
+	return s
 }
 
 // errCompiler marks a kernel that the driver's compiler did not get done with.

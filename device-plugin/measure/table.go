@@ -18,13 +18,7 @@ func writeTable(w io.Writer, r Report) error {
 	fmt.Fprintln(tw, "GPU\tModel\tClass\tTime\t± 95 %\tRate\tOf peak\tLimited by\tWindows")
 	for _, res := range r.Results {
 		for _, a := range res.Apps {
-			rate, share := "-", "-"
-			if a.Rate > 0 {
-				rate = fmt.Sprintf("%.4g %s", a.Rate, a.Unit)
-			}
-			if a.Share > 0 {
-				share = fmt.Sprintf("%.0f %%", 100*a.Share)
-			}
+			rate, share := a.RateText()
 			note := ""
 			if a.Slow {
 				note = "  SLOW"
@@ -48,6 +42,18 @@ func writeTable(w io.Writer, r Report) error {
 		}
 	}
 	return nil
+}
+
+// RateText is a class's rate, and its share of the hardware's peak, for people.
+func (a App) RateText() (rate, share string) {
+	rate, share = "-", "-"
+	if a.Rate > 0 {
+		rate = fmt.Sprintf("%.4g %s", a.Rate, a.Unit)
+	}
+	if a.Share > 0 {
+		share = fmt.Sprintf("%.0f %%", 100*a.Share)
+	}
+	return rate, share
 }
 
 // board shows the progress of sessions: one line that is rewritten on a

@@ -83,8 +83,7 @@ func float(p *int64) *float64 {
 	if p == nil {
 		return nil
 	}
-	v := float64(*p)
-	return &v
+	return new(float64(*p))
 }
 
 // between is a copy of the readings taken from one time to another.

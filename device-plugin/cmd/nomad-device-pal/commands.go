@@ -4,6 +4,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -26,6 +27,22 @@ type command struct {
 func (c *command) Synopsis() string      { return c.synopsis }
 func (c *command) Help() string          { return strings.TrimSpace(c.help) }
 func (c *command) Run(args []string) int { return c.run(args) }
+
+// fail says what went wrong in a command; it returns the exit code.
+func fail(ui cli.Ui, name string, err error) int {
+	ui.Error(name + ": " + err.Error())
+	return 1
+}
+
+// printJSON prints a command's answer; it returns the exit code.
+func printJSON(ui cli.Ui, name string, v any) int {
+	data, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fail(ui, name, err)
+	}
+	ui.Output(string(data))
+	return 0
+}
 
 // commands are the subcommands.
 func commands(ui cli.Ui) map[string]cli.CommandFactory {

@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -72,7 +71,7 @@ func doctorCommand(ui cli.Ui) *command {
   -cuda=LIBRARY      CUDA driver library (default libcuda.so.1).
 `,
 		run: func(args []string) int {
-			d := diagnosis{patience: driverWithin}
+			d := diagnosis{patience: gpu.DriverWithin}
 			code, ok := d.parse(ui, "doctor", args, func(fs *flag.FlagSet) {
 				fs.StringVar(&d.nomadConfig, "nomad-config", "/etc/nomad.d", "")
 				fs.StringVar(&d.stateDir, "state-dir", "", "")
@@ -83,8 +82,7 @@ func doctorCommand(ui cli.Ui) *command {
 			}
 			var err error
 			if d.self, err = os.Executable(); err != nil {
-				ui.Error("doctor: " + err.Error())
-				return 1
+				return fail(ui, "doctor", err)
 			}
 			d.run()
 			return d.print(ui)
@@ -147,7 +145,7 @@ func (d *diagnosis) devices() {
 		d.add(statusFail, "gpus", err.Error(), "")
 		return
 	}
-	inv, err := gpu.ScanWithin(d.patience, b.Scan)
+	inv, err := gpu.Within(d.patience, "listing the GPUs", b.Scan)
 	if errors.Is(err, gpu.ErrNoAnswer) {
 		d.add(statusFail, "gpus", err.Error(), remedy("driver-not-answering"))
 		return
@@ -306,13 +304,7 @@ func (d *diagnosis) print(ui cli.Ui) int {
 		}
 	}
 	if d.json {
-		data, err := json.MarshalIndent(d.findings, "", "  ")
-		if err != nil {
-			ui.Error("doctor: " + err.Error())
-			return 1
-		}
-		ui.Output(string(data))
-		return code
+		return max(code, printJSON(ui, "doctor", d.findings))
 	}
 	for _, f := range d.findings {
 		ui.Output(fmt.Sprintf("%-4s  %-11s  %s", f.Status, f.Check, f.Message))

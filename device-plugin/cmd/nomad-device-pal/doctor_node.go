@@ -5,14 +5,15 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	deviceplugin "github.com/nomad-pal/nomad-pal/device-plugin"
 	"github.com/nomad-pal/nomad-pal/device-plugin/cuda"
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
 	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 )
@@ -39,30 +40,18 @@ func (d *diagnosis) configured() {
 	d.stateDir = cmp.Or(d.stateDir, defaults.StateDir)
 }
 
-// driverWithin is how long the driver may take to list the GPUs, and CUDA's to
-// start.
-const driverWithin = 20 * time.Second
-
 // cuda starts the CUDA driver, with which the plugin measures.
 func (d *diagnosis) cuda() {
-	type answer struct {
-		what string
-		err  error
-	}
-	answers := make(chan answer, 1)
-	go func() {
-		what, err := askCUDA(d.cudaLibrary)
-		answers <- answer{what, err}
-	}()
-	select {
-	case a := <-answers:
-		if a.err != nil {
-			d.add(statusFail, "cuda", a.err.Error(), "GPUs cannot be measured: install the driver's compute libraries, or set measure { mode = \"off\" }")
-			return
-		}
-		d.add(statusOK, "cuda", a.what, "")
-	case <-time.After(d.patience):
-		d.add(statusFail, "cuda", fmt.Sprintf("the CUDA driver %q does not start within %s", d.cudaLibrary, d.patience), "look for hung processes on the GPUs (nvidia-smi, dmesg)")
+	what, err := gpu.Within(d.patience, "starting CUDA", func() (string, error) { return askCUDA(d.cudaLibrary) })
+	switch {
+	case errors.Is(err, gpu.ErrNoAnswer):
+		d.add(statusFail, "cuda", fmt.Sprintf("the CUDA driver %q does not start within %s", d.cudaLibrary, d.patience),
+			"look for hung processes on the GPUs (nvidia-smi, dmesg)")
+	case err != nil:
+		d.add(statusFail, "cuda", err.Error(),
+			"GPUs cannot be measured: install the driver's compute libraries, or set measure { mode = \"off\" }")
+	default:
+		d.add(statusOK, "cuda", what, "")
 	}
 }
 

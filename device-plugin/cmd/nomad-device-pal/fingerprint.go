@@ -6,7 +6,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -109,8 +108,7 @@ func fingerprintCommand(ui cli.Ui) *command {
 			defer cancel()
 			groups, err := firstFingerprint(ctx, s.plugin())
 			if err != nil {
-				ui.Error("fingerprint: " + err.Error())
-				return 1
+				return fail(ui, "fingerprint", err)
 			}
 			return printGroups(ui, groups, s.json)
 		},
@@ -134,13 +132,7 @@ func firstFingerprint(ctx context.Context, p *deviceplugin.Plugin) ([]*device.De
 
 func printGroups(ui cli.Ui, groups []*device.DeviceGroup, asJSON bool) int {
 	if asJSON {
-		data, err := json.MarshalIndent(groupsJSON(groups), "", "  ")
-		if err != nil {
-			ui.Error("fingerprint: " + err.Error())
-			return 1
-		}
-		ui.Output(string(data))
-		return 0
+		return printJSON(ui, "fingerprint", groupsJSON(groups))
 	}
 	if len(groups) == 0 {
 		ui.Output("no GPUs")

@@ -72,15 +72,13 @@ func tryHardware(ui cli.Ui, args []string) int {
 	}
 	o.Faults = !*without
 	if o.Self, err = os.Executable(); err != nil {
-		ui.Error("hardware: " + err.Error())
-		return 1
+		return fail(ui, "hardware", err)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	record, err := o.Run(ctx)
 	if err != nil {
-		ui.Error("hardware: " + err.Error())
-		return 1
+		return fail(ui, "hardware", err)
 	}
 	code := 0
 	for _, c := range record.Claims {

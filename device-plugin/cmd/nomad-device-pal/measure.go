@@ -70,16 +70,14 @@ func order(ui cli.Ui, name string, args []string, kind statedir.Orders, done str
 	}
 	known, err := deviceplugin.StoredDevices(*dir)
 	if err != nil {
-		ui.Error(name + ": " + err.Error())
-		return 1
+		return fail(ui, name, err)
 	}
 	if !slices.Contains(known, fs.Arg(0)) {
 		ui.Error(fmt.Sprintf("%s: %q is none of this node's GPUs (%s)", name, fs.Arg(0), strings.Join(known, ", ")))
 		return 1
 	}
 	if err := kind.Give(statedir.Dir(*dir), fs.Arg(0)); err != nil {
-		ui.Error(name + ": " + err.Error())
-		return 1
+		return fail(ui, name, err)
 	}
 	ui.Output(done + fs.Arg(0) + ".")
 	return 0

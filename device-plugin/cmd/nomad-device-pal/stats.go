@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"maps"
@@ -42,8 +41,7 @@ func statsCommand(ui cli.Ui) *command {
 			defer cancel()
 			groups, err := s.statistics(ctx, interval)
 			if err != nil {
-				ui.Error("stats: " + err.Error())
-				return 1
+				return fail(ui, "stats", err)
 			}
 			return printStats(ui, groups, s.json)
 		},
@@ -82,13 +80,7 @@ func printStats(ui cli.Ui, groups []*device.DeviceGroupStats, asJSON bool) int {
 				out[id] = s.Stats.Attributes
 			}
 		}
-		data, err := json.MarshalIndent(out, "", "  ")
-		if err != nil {
-			ui.Error("stats: " + err.Error())
-			return 1
-		}
-		ui.Output(string(data))
-		return 0
+		return printJSON(ui, "stats", out)
 	}
 	for _, g := range groups {
 		for _, id := range slices.Sorted(maps.Keys(g.InstanceStats)) {
