@@ -116,12 +116,8 @@ func (b *Backend) platform(r *reader, dev nvml.Device, d *gpu.Device) {
 	if f, ok := readFabric(r, dev); ok && f.state == nvml.GPU_FABRIC_STATE_COMPLETED {
 		d.Clique = f.clique
 	}
-	type mode struct{ current nvml.EnableState }
-	if e, ok := value(r, "nvmlDeviceGetEccMode", func() (mode, nvml.Return) {
-		current, _, ret := dev.GetEccMode()
-		return mode{current}, ret
-	}); ok {
-		d.ECC = new(e.current == nvml.FEATURE_ENABLED)
+	if current, ok := value(r, "nvmlDeviceGetEccMode", first(dev.GetEccMode)); ok {
+		d.ECC = new(current == nvml.FEATURE_ENABLED)
 	}
 }
 

@@ -375,10 +375,10 @@ func TestTopologyThatComesLate(t *testing.T) {
 // A GPU with too many PCIe replays stays degraded until a whole interval without.
 func TestReplays(t *testing.T) {
 	begin := time.Now()
-	r := replays{}.next(begin, 1000, 60)
+	r := growth{}.next(begin, 1000, replaysOver, above(60))
 	for _, tc := range []struct {
 		after time.Duration
-		count int
+		count float64
 		want  bool
 	}{
 		{10 * time.Second, 5000, false}, // too short for a rate
@@ -389,8 +389,8 @@ func TestReplays(t *testing.T) {
 		{4 * time.Minute, 60, false},
 		{5 * time.Minute, 121, true},
 	} {
-		if r = r.next(begin.Add(tc.after), tc.count, 60); r.many != tc.want {
-			t.Errorf("after %s, %d replays: %v, want %v", tc.after, tc.count, r.many, tc.want)
+		if r = r.next(begin.Add(tc.after), tc.count, replaysOver, above(60)); r.fast != tc.want {
+			t.Errorf("after %s, %v replays: %v, want %v", tc.after, tc.count, r.fast, tc.want)
 		}
 	}
 	for _, tc := range []struct {
@@ -566,7 +566,7 @@ func TestUnifiedMemory(t *testing.T) {
 
 // Errors on NVLink count when they keep coming, and until they stop.
 func TestLinkErrors(t *testing.T) {
-	var l linkErrors
+	var l growth
 	at := time.Unix(0, 0)
 	for i, tc := range []struct {
 		after time.Duration
@@ -584,8 +584,8 @@ func TestLinkErrors(t *testing.T) {
 		{time.Minute, 0, true},
 	} {
 		at = at.Add(tc.after)
-		if l = l.next(at, tc.count); l.noisy != tc.noisy {
-			t.Errorf("step %d: noisy %v, want %v", i, l.noisy, tc.noisy)
+		if l = l.next(at, tc.count, noiseOver, noisy); l.fast != tc.noisy {
+			t.Errorf("step %d: noisy %v, want %v", i, l.fast, tc.noisy)
 		}
 	}
 }

@@ -20,38 +20,15 @@ const (
 	noiseOver = time.Second
 )
 
-// linkErrors counts the damaged and repeated packets of a GPU's NVLinks.
-type linkErrors struct {
-	at    time.Time
-	count float64
-	noisy bool
-}
-
-// nvlinkErrors says whether the GPU's links have errors all the time.
+// nvlinkErrors says whether the GPU's links have damaged or repeated packets all the
+// time.
 func (b *Backend) nvlinkErrors(r *reader, dev nvml.Device, uuid string) bool {
 	count, ok := linkErrorCount(r, dev)
-	if !ok {
-		return false
-	}
-	now := time.Now()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	c := b.counters[uuid]
-	c.links = c.links.next(now, count)
-	b.counters[uuid] = c
-	return c.links.noisy
+	return ok && b.grows("NVLink errors of "+uuid, count, noiseOver, noisy)
 }
 
-// next is what is known after a reading. Counters that went back were reset.
-func (l linkErrors) next(now time.Time, count float64) linkErrors {
-	if l.at.IsZero() || count < l.count {
-		return linkErrors{at: now, count: count, noisy: l.noisy}
-	}
-	if now.Sub(l.at) < noiseOver {
-		return l
-	}
-	rate := (count - l.count) / now.Sub(l.at).Seconds()
-	return linkErrors{at: now, count: count, noisy: rate > noisyFrom || l.noisy && rate >= quietBelow}
+func noisy(perSecond float64, was bool) bool {
+	return perSecond > noisyFrom || was && perSecond >= quietBelow
 }
 
 // linkErrorCount adds up what the GPU counts, in one call where it knows the

@@ -23,10 +23,7 @@ type migInstance struct {
 // on the GPU itself is not schedulable, so an empty list is not nil. An error
 // means that nobody can tell: the GPU counts as whole.
 func (b *Backend) migInstances(r *reader, dev nvml.Device, parent gpu.Device) ([]migInstance, error) {
-	current, ret := answer(r, "nvmlDeviceGetMigMode", func() (int, nvml.Return) {
-		current, _, ret := dev.GetMigMode()
-		return current, ret
-	})
+	current, ret := answer(r, "nvmlDeviceGetMigMode", first(dev.GetMigMode))
 	switch ret {
 	case nvml.SUCCESS:
 	case nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_FUNCTION_NOT_FOUND, nvml.ERROR_GPU_IS_LOST, nvml.ERROR_RESET_REQUIRED:

@@ -56,8 +56,8 @@ type Backend struct {
 	physical map[string]nvml.Device
 	pairs    topologyCache
 	gpm      map[string]*gpmState
-	counters map[string]counters
-	listing  map[string]bool // devices whose processes are being asked for
+	counters map[string]growth // of GPUs
+	listing  map[string]bool   // devices whose processes are being asked for
 }
 
 // handle is how a device id is asked for.
@@ -80,7 +80,7 @@ func newBackend(o Options, lib nvml.Interface, lookup func(string) error) *Backe
 	return &Backend{
 		opts: o, lib: lib, lookup: lookup, within: answerWithin, waitMS: waitMS,
 		known: map[string]found{}, handles: map[string]handle{}, physical: map[string]nvml.Device{},
-		gpm: map[string]*gpmState{}, counters: map[string]counters{}, listing: map[string]bool{},
+		gpm: map[string]*gpmState{}, counters: map[string]growth{}, listing: map[string]bool{},
 	}
 }
 
@@ -315,6 +315,14 @@ func answer[T any](r *reader, symbol string, ask func() (T, nvml.Return)) (T, nv
 		return zero, ret
 	}
 	return v, ret
+}
+
+// first is an answer without its second value.
+func first[T, U any](ask func() (T, U, nvml.Return)) func() (T, nvml.Return) {
+	return func() (T, nvml.Return) {
+		v, _, ret := ask()
+		return v, ret
+	}
 }
 
 func (r *reader) note(ret nvml.Return) {

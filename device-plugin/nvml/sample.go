@@ -208,9 +208,6 @@ func utilization(r *reader, dev nvml.Device, s *gpu.Sample) {
 	if u, ok := value(r, "nvmlDeviceGetUtilizationRates", dev.GetUtilizationRates); ok && available(u.Gpu) {
 		s.GPUPercent, s.MemoryPercent = new(int64(u.Gpu)), new(int64(u.Memory))
 	}
-	first := func(ask func() (uint32, uint32, nvml.Return)) func() (uint32, nvml.Return) {
-		return func() (uint32, nvml.Return) { v, _, ret := ask(); return v, ret }
-	}
 	s.EncoderPercent = number(r, "nvmlDeviceGetEncoderUtilization", 1, first(dev.GetEncoderUtilization))
 	s.DecoderPercent = number(r, "nvmlDeviceGetDecoderUtilization", 1, first(dev.GetDecoderUtilization))
 }
@@ -262,14 +259,7 @@ func faults(r *reader, dev nvml.Device, s *gpu.Sample) {
 	s.ECCUncorrected = number(r, "nvmlDeviceGetTotalEccErrors", 1, func() (uint64, nvml.Return) {
 		return dev.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC)
 	})
-	type remap struct {
-		correctable, uncorrectable int
-		pending, failed            bool
-	}
-	if m, ok := value(r, "nvmlDeviceGetRemappedRows", func() (remap, nvml.Return) {
-		c, u, pending, failed, ret := dev.GetRemappedRows()
-		return remap{c, u, pending, failed}, ret
-	}); ok {
+	if m, ok := remappedRows(r, dev); ok {
 		s.RemapCorrectable, s.RemapUncorrectable = new(int64(m.correctable)), new(int64(m.uncorrectable))
 		s.RemapPending, s.RemapFailed = &m.pending, &m.failed
 	}

@@ -15,21 +15,52 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// counters are readings that only their growth says something about.
-type counters struct {
-	replays replays
-	links   linkErrors
-}
-
-// replays counts the PCIe packets that were sent again.
-type replays struct {
+// growth follows a counter that only its growth says something about.
+type growth struct {
 	at    time.Time
-	count int
-	many  bool // as of the last whole replaysOver
+	count float64
+	fast  bool // as of the last rate
 }
 
-// replaysOver is the shortest time that a rate of replays is taken over.
+// next is what is known after a reading. A rate, per second, is taken over no less than
+// a span, and fast says whether it is too high; was is what it said before. Until then
+// the last verdict stays: scans that an event asks for come close together. So it does
+// where the counter went back, as it was reset.
+func (g growth) next(now time.Time, count float64, span time.Duration, fast func(perSecond float64, was bool) bool) growth {
+	took := now.Sub(g.at)
+	switch {
+	case g.at.IsZero() || count < g.count:
+		return growth{now, count, g.fast}
+	case took < span:
+		return g
+	}
+	return growth{now, count, fast((count-g.count)/took.Seconds(), g.fast)}
+}
+
+// grows takes a reading of a counter and says whether it grows too fast.
+func (b *Backend) grows(counter string, count float64, span time.Duration, fast func(perSecond float64, was bool) bool) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	g := b.counters[counter].next(time.Now(), count, span, fast)
+	b.counters[counter] = g
+	return g.fast
+}
+
+// replaysOver is the shortest time that a rate of PCIe replays is taken over.
 const replaysOver = 30 * time.Second
+
+// remap is what the driver says of remapped rows of memory.
+type remap struct {
+	correctable, uncorrectable int
+	pending, failed            bool
+}
+
+func remappedRows(r *reader, dev nvml.Device) (remap, bool) {
+	return value(r, "nvmlDeviceGetRemappedRows", func() (m remap, ret nvml.Return) {
+		m.correctable, m.uncorrectable, m.pending, m.failed, ret = dev.GetRemappedRows()
+		return m, ret
+	})
+}
 
 // signals reads what decides about health. What a GPU does not answer says
 // nothing against it.
@@ -38,11 +69,7 @@ func (b *Backend) signals(r *reader, dev nvml.Device, uuid string) gpu.Signals {
 	if v, ok := fields(r, dev, nvml.FI_DEV_GET_GPU_RECOVERY_ACTION)[nvml.FI_DEV_GET_GPU_RECOVERY_ACTION]; ok {
 		s.Recovery = new(int(v))
 	}
-	type remap struct{ pending, failed bool }
-	if m, ok := value(r, "nvmlDeviceGetRemappedRows", func() (remap, nvml.Return) {
-		_, _, pending, failed, ret := dev.GetRemappedRows()
-		return remap{pending, failed}, ret
-	}); ok {
+	if m, ok := remappedRows(r, dev); ok {
 		s.RemapPending, s.RemapFailed = m.pending, m.failed
 	} else {
 		s.RetiredPages = retiredPages(r, dev)
@@ -148,12 +175,7 @@ func (b *Backend) pcieDegraded(r *reader, dev nvml.Device, uuid string) bool {
 		return narrow
 	}
 	gen, _ := value(r, "nvmlDeviceGetCurrPcieLinkGeneration", dev.GetCurrPcieLinkGeneration)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	c := b.counters[uuid]
-	c.replays = c.replays.next(time.Now(), count, replayLimit(gen, width))
-	b.counters[uuid] = c
-	return narrow || c.replays.many
+	return b.grows("PCIe replays of "+uuid, float64(count), replaysOver, above(replayLimit(gen, width))) || narrow
 }
 
 // replayLimit is how many replays a minute a link may have.
@@ -165,14 +187,7 @@ func replayLimit(generation, lanes int) float64 {
 	return limits[generation] * float64(lanes)
 }
 
-// next is what is known after a reading. Until enough time has passed for another
-// rate the last verdict stays: scans that an event asks for come close together.
-func (r replays) next(now time.Time, count int, limit float64) replays {
-	if r.at.IsZero() || count < r.count { // counters that went back were reset
-		return replays{at: now, count: count, many: r.many}
-	}
-	if now.Sub(r.at) < replaysOver {
-		return r
-	}
-	return replays{at: now, count: count, many: float64(count-r.count)/now.Sub(r.at).Minutes() > limit}
+// above says whether a rate is more than a limit per minute.
+func above(perMinute float64) func(perSecond float64, _ bool) bool {
+	return func(perSecond float64, _ bool) bool { return 60*perSecond > perMinute }
 }

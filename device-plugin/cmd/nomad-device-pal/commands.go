@@ -12,8 +12,12 @@ import (
 	"strings"
 
 	"github.com/hashicorp/cli"
+	"github.com/mattn/go-isatty"
+	"github.com/ryanuber/columnize"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/inventory"
+	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
+	"github.com/nomad-pal/nomad-pal/device-plugin/nvml"
 	"github.com/nomad-pal/nomad-pal/internal/version"
 )
 
@@ -44,6 +48,13 @@ func printJSON(ui cli.Ui, name string, v any) int {
 	return 0
 }
 
+// columns aligns rows whose cells "|" separates.
+func columns(rows []string) string {
+	return columnize.Format(rows, &columnize.Config{NoTrim: true, Delim: "|", Glue: "  "})
+}
+
+func withUnit(text, unit string) string { return strings.TrimSuffix(text+" "+unit, " ") }
+
 // commands are the subcommands.
 func commands(ui cli.Ui) map[string]cli.CommandFactory {
 	all := map[string]*command{
@@ -69,6 +80,24 @@ func inventoryCommand() *command {
 		synopsis: inventory.Synopsis,
 		help:     inventory.Help,
 		run:      func(args []string) int { return inventory.Run(args, os.Stdout, os.Stderr) },
+	}
+}
+
+func measureCommand() *command {
+	return &command{
+		synopsis: measure.Synopsis,
+		help:     measure.Help,
+		run: func(args []string) int {
+			return measure.Command{
+				Self: childCommand(),
+				Open: func(library string) (measure.Backend, error) {
+					return nvml.Open(nvml.Options{Library: library, Log: quiet()}), nil
+				},
+				Terminal: isatty.IsTerminal(os.Stderr.Fd()),
+				Stdout:   os.Stdout,
+				Stderr:   os.Stderr,
+			}.Run(args)
+		},
 	}
 }
 

@@ -20,7 +20,6 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/nomad/plugins/device"
 	"github.com/hashicorp/nomad/plugins/shared/structs"
-	"github.com/ryanuber/columnize"
 
 	deviceplugin "github.com/nomad-pal/nomad-pal/device-plugin"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
@@ -151,12 +150,12 @@ func printGroups(ui cli.Ui, groups []*device.DeviceGroup, asJSON bool) int {
 			}
 			rows = append(rows, fmt.Sprintf("  %s | %s | %s", d.ID, d.HwLocality.PciBusID, health))
 		}
-		ui.Output(columnize.Format(rows, &columnize.Config{NoTrim: true, Delim: "|", Glue: "  "}))
+		ui.Output(columns(rows))
 		rows = []string{"  Attribute | Value"}
 		for _, name := range slices.Sorted(maps.Keys(g.Attributes)) {
 			rows = append(rows, fmt.Sprintf("  %s | %s", name, attributeText(g.Attributes[name])))
 		}
-		ui.Output("\n" + columnize.Format(rows, &columnize.Config{NoTrim: true, Delim: "|", Glue: "  "}) + "\n")
+		ui.Output("\n" + columns(rows) + "\n")
 	}
 	return 0
 }
@@ -174,10 +173,7 @@ func attributeText(a *structs.Attribute) string {
 	case a.Bool != nil:
 		text = fmt.Sprint(*a.Bool)
 	}
-	if a.Unit != "" {
-		text += " " + a.Unit
-	}
-	return text
+	return withUnit(text, a.Unit)
 }
 
 // instanceJSON and groupJSON are the documented form of fingerprint -json.

@@ -16,7 +16,9 @@ import (
 	"github.com/hashicorp/nomad/plugins/device"
 
 	deviceplugin "github.com/nomad-pal/nomad-pal/device-plugin"
+	"github.com/nomad-pal/nomad-pal/device-plugin/emulated"
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
+	"github.com/nomad-pal/nomad-pal/device-plugin/nvml"
 	"github.com/nomad-pal/nomad-pal/internal/version"
 )
 
@@ -45,6 +47,17 @@ func childCommand() []string {
 func serve() {
 	log := hclog.New(&hclog.LoggerOptions{Name: deviceplugin.Name, Level: hclog.Trace, JSONFormat: true, Output: os.Stderr})
 	device.Serve(deviceplugin.New(deviceplugin.Options{Log: log, Open: open, Exit: os.Exit, Self: childCommand()}), log)
+}
+
+// open makes the backend that the configuration names.
+func open(cfg deviceplugin.Config, log hclog.Logger) (deviceplugin.Backend, error) {
+	switch cfg.Backend {
+	case "emulated":
+		return emulated.Open(cfg.Inventory)
+	case "nvml":
+		return nvml.Open(nvml.Options{Library: cfg.NVMLLibrary, GPM: cfg.Stats.GPM == "auto", Log: log}), nil
+	}
+	return nil, fmt.Errorf("config key \"backend\": %q is not one of nvml, emulated", cfg.Backend)
 }
 
 // run is the command line for people.

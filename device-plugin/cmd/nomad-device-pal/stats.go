@@ -14,7 +14,6 @@ import (
 	"github.com/hashicorp/cli"
 	"github.com/hashicorp/nomad/plugins/device"
 	"github.com/hashicorp/nomad/plugins/shared/structs"
-	"github.com/ryanuber/columnize"
 )
 
 func statsCommand(ui cli.Ui) *command {
@@ -90,7 +89,7 @@ func printStats(ui cli.Ui, groups []*device.DeviceGroupStats, asJSON bool) int {
 			for _, name := range slices.Sorted(maps.Keys(set)) {
 				rows = append(rows, "  "+name+" | "+statText(set[name]))
 			}
-			ui.Output(columnize.Format(rows, &columnize.Config{NoTrim: true, Delim: "|", Glue: "  "}) + "\n")
+			ui.Output(columns(rows) + "\n")
 		}
 	}
 	return 0
@@ -111,8 +110,5 @@ func statText(v *structs.StatValue) string {
 	case v.FloatNumeratorVal != nil:
 		text = fmt.Sprintf("%.4g", *v.FloatNumeratorVal)
 	}
-	if v.Unit != "" {
-		text += " " + v.Unit
-	}
-	return text
+	return withUnit(text, v.Unit)
 }

@@ -6,33 +6,28 @@ package main
 import (
 	"flag"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/hashicorp/cli"
-	"github.com/mattn/go-isatty"
 
 	deviceplugin "github.com/nomad-pal/nomad-pal/device-plugin"
-	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
-	"github.com/nomad-pal/nomad-pal/device-plugin/nvml"
 	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 )
 
-func measureCommand() *command {
+func clearCommand(ui cli.Ui) *command {
 	return &command{
-		synopsis: measure.Synopsis,
-		help:     measure.Help,
+		synopsis: "Call a GPU healthy again after a fatal Xid",
+		help: `Usage: nomad-device-pal clear [-state-dir=DIR] UUID
+
+  A fatal Xid keeps a GPU unhealthy until the driver says that it recovered,
+  the driver is reloaded, the machine is booted, or this command. The running
+  plugin takes the order within a second.
+
+  -state-dir=DIR   The plugin's state_dir (default /var/lib/nomad-device-pal).
+`,
 		run: func(args []string) int {
-			return measure.Command{
-				Self: childCommand(),
-				Open: func(library string) (measure.Backend, error) {
-					return nvml.Open(nvml.Options{Library: library, Log: quiet()}), nil
-				},
-				Terminal: isatty.IsTerminal(os.Stderr.Fd()),
-				Stdout:   os.Stdout,
-				Stderr:   os.Stderr,
-			}.Run(args)
+			return order(ui, "clear", args, statedir.Clear, "The plugin will forget the faults of ")
 		},
 	}
 }
