@@ -23,15 +23,15 @@ type Usage struct {
 
 // Of measures a process.
 func Of(pid int) (Usage, error) {
+	var stat procfs.ProcStat
+	var files int
 	p, err := procfs.NewProc(pid)
-	if err != nil {
-		return Usage{}, fmt.Errorf("measure process %d: %w", pid, err)
+	if err == nil {
+		stat, err = p.Stat()
 	}
-	stat, err := p.Stat()
-	if err != nil {
-		return Usage{}, fmt.Errorf("measure process %d: %w", pid, err)
+	if err == nil {
+		files, err = p.FileDescriptorsLen()
 	}
-	files, err := p.FileDescriptorsLen()
 	if err != nil {
 		return Usage{}, fmt.Errorf("measure process %d: %w", pid, err)
 	}

@@ -53,7 +53,6 @@ func TestGangRunsAtThePaceOfItsSlowest(t *testing.T) {
 	if n := len(rep.Attempts[0].GPUs); n != 2 {
 		t.Errorf("ran on %d nodes", n)
 	}
-	<-r.Finished("j")
 }
 
 // Half a gang gives up, says so, and holds its GPUs until then.

@@ -31,8 +31,7 @@ type gang struct {
 	Report
 	members []*member
 	running bool
-	lost    int           // ranks whose gang lost another one
-	changed chan struct{} // closed and replaced when finished changes
+	lost    int // ranks whose gang lost another one
 }
 
 type member struct {
@@ -74,7 +73,7 @@ func (r *Rendezvous) Close() error {
 func (r *Rendezvous) Expect(g Gang) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.gangs[g.Job] = &gang{Report: Report{Gang: g}, changed: make(chan struct{})}
+	r.gangs[g.Job] = &gang{Report: Report{Gang: g}}
 }
 
 // Report is what the gang did so far.
@@ -84,13 +83,6 @@ func (r *Rendezvous) Report(job string) Report {
 	rep := r.gangs[job].Report
 	rep.Attempts = slices.Clone(rep.Attempts)
 	return rep
-}
-
-// Finished is closed when the gang's last iteration has ended.
-func (r *Rendezvous) Finished(job string) <-chan struct{} {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.gangs[job].changed
 }
 
 // State is what a gang does right now.
@@ -281,7 +273,6 @@ func (r *Rendezvous) end(g *gang, a Attempt, members []*member) {
 	if a.Finished {
 		code = ExitDone
 		g.Finished = a.End
-		close(g.changed)
 	}
 	for _, m := range members {
 		if err := m.say(order{Do: "exit", Code: code}); err == nil && code == ExitLost {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/sim"
-	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
 // slow is the PM score above which a GPU is of no use to a wide gang.
@@ -57,12 +56,7 @@ func PredictPlain(jobs []Job, g *GPUs, penalty float64, spread bool, giveUp, ove
 	if err != nil {
 		return f, 0, err
 	}
-	var traced []trace.Job
-	for _, j := range jobs {
-		traced = append(traced, trace.Job{ID: j.ID, Name: j.ID, Class: j.Class, GPUs: j.GPUs(), MemberGPUs: j.GPUsEach, SubmitS: j.Submit.Seconds(),
-			Iterations: 1, IterTimeS: j.Work().Seconds()})
-	}
-	out, err := sim.Nomad{Jobs: traced, Cluster: c, Spread: spread, RendezvousS: giveUp.Seconds(), StartS: overhead.Seconds(), Seed: seed}.Run()
+	out, err := sim.Nomad{Jobs: traced(jobs), Cluster: c, Spread: spread, RendezvousS: giveUp.Seconds(), StartS: overhead.Seconds(), Seed: seed}.Run()
 	var done []sim.JobResult
 	for _, j := range out.Jobs {
 		if j.Finish >= 0 {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/sim"
 	"github.com/nomad-pal/nomad-pal/sim/population"
 )
 
@@ -97,7 +98,7 @@ func TestPredictPreemptions(t *testing.T) {
 			{ID: "short", Class: "A", Allocations: 1, GPUsEach: 4, Iterations: 4, Iteration: 250 * time.Millisecond, Submit: 50 * time.Second, Preempt: preempt},
 		}
 		o := queue.Options{Order: queue.LAS, Quantum: time.Second, Placement: pal.Policy{Name: pal.PAL}, Preempt: true}
-		p, err := Predict(jobs, gpus, 1.7, o, Timing{Restart: time.Second})
+		p, err := Predict(jobs, gpus, 1.7, o, sim.Config{RestartS: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,11 +125,11 @@ func TestPredictRun(t *testing.T) {
 			r.Jobs = append(r.Jobs, g)
 		}
 		o := queue.Options{Order: queue.FIFO, Placement: pal.Policy{Name: pal.PAL}}
-		p, err := PredictRun(r, gpus, 1.7, o, Timing{Restart: time.Second})
+		p, err := PredictRun(r, gpus, 1.7, o, sim.Config{RestartS: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := PredictRun(r, gpus, 1.7, o, Timing{Restart: time.Second})
+		again, err := PredictRun(r, gpus, 1.7, o, sim.Config{RestartS: 1})
 		if d := cmp.Diff(p, again); d != "" || err != nil {
 			t.Errorf("another answer the second time (%v):\n%s", err, d)
 		}

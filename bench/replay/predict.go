@@ -72,66 +72,46 @@ func (p *Prediction) AvgJCTOf(r *Result) float64 {
 	return sum / float64(n)
 }
 
-// Timing is what the simulator is told of a real cluster's times.
-type Timing struct {
-	Restart time.Duration // what a gang's ranks lose when it starts again
-	// RestartCost is what the queue takes that to cost; 0: as much.
-	RestartCost time.Duration
-	// Checkpoint is the work between two savings of a gang's progress; 0: it is
-	// saved at any moment.
-	Checkpoint time.Duration
-	// Start is for how long a gang holds its GPUs before it runs: until it is
-	// decided and started.
-	Start time.Duration
-	// End is for how long a gang that has done its work holds its GPUs still: until
-	// Nomad knows.
-	End time.Duration
-	// Stop is for how long a gang that is stopped for another one holds its GPUs
-	// still: until Nomad knows that its ranks are gone.
-	Stop time.Duration
-}
-
-// Predict simulates a run under the placer.
-func Predict(jobs []Job, g *GPUs, penalty float64, o queue.Options, t Timing) (Prediction, error) {
-	p, err := predict(jobs, g, penalty, o, t, func() float64 { return t.Start.Seconds() })
-	p.StartS, p.EndS, p.StopS = t.Start.Seconds(), t.End.Seconds(), t.Stop.Seconds()
+// Predict simulates a run under the placer. times says what starting, stopping and
+// restarting take on the cluster.
+func Predict(jobs []Job, g *GPUs, penalty float64, o queue.Options, times sim.Config) (Prediction, error) {
+	p, err := predict(jobs, g, penalty, o, times)
+	p.EndS, p.StopS = times.EndS, times.StopS
+	if times.StartS != nil {
+		p.StartS = times.StartS()
+	}
 	return p, err
 }
 
-func predict(jobs []Job, g *GPUs, penalty float64, o queue.Options, t Timing, start func() float64) (Prediction, error) {
-	c, err := g.Cluster(penalty)
-	if err != nil {
+func predict(jobs []Job, g *GPUs, penalty float64, o queue.Options, c sim.Config) (p Prediction, err error) {
+	if c.Cluster, err = g.Cluster(penalty); err != nil {
 		return Prediction{}, err
 	}
-	shapes := map[string]Job{}
-	var traced []trace.Job
-	preempt := false
-	for _, j := range jobs {
-		shapes[j.ID] = j
-		preempt = preempt || j.Preempt
-		traced = append(traced, trace.Job{ID: j.ID, Name: j.ID, Class: j.Class, GPUs: j.GPUs(), SubmitS: j.Submit.Seconds(),
-			Iterations: 1, IterTimeS: j.Work().Seconds()})
-	}
-	out, err := sim.Config{
-		Jobs: traced, Cluster: c, Queue: o, RestartS: t.Restart.Seconds(), RestartCostS: t.RestartCost.Seconds(), Preemptible: preempt, StartS: start, EndS: t.End.Seconds(), StopS: t.Stop.Seconds(),
-		CheckpointS: t.Checkpoint.Seconds(),
-		Gang: func(t trace.Job) pal.Gang {
-			j := shapes[t.ID]
-			return pal.Gang{ID: j.ID, Class: j.Class, MemberSets: []pal.MemberSet{{Name: "ranks", Members: j.Allocations, GPUs: j.GPUsEach}}}
-		},
-	}.Run()
+	c.Jobs, c.Queue = traced(jobs), o
+	c.Preemptible = slices.ContainsFunc(jobs, func(j Job) bool { return j.Preempt })
+	out, err := c.Run()
 	if err != nil {
 		return Prediction{}, fmt.Errorf("simulate the replay: %w", err)
 	}
 	if out.Stuck > 0 {
 		return Prediction{}, fmt.Errorf("simulate the replay: %d of %d jobs never finish", out.Stuck, len(jobs))
 	}
-	p := Prediction{MakespanS: out.MakespanS, Preemptions: out.Preemptions, JCTS: map[string]float64{}}
+	p = Prediction{MakespanS: out.MakespanS, Preemptions: out.Preemptions, JCTS: map[string]float64{}}
 	for _, j := range out.Jobs {
 		p.AvgJCTS += j.JCT() / float64(len(out.Jobs))
 		p.JCTS[j.ID] = j.JCT()
 	}
 	return p, nil
+}
+
+// traced are the jobs as the simulator takes them.
+func traced(jobs []Job) []trace.Job {
+	var out []trace.Job
+	for _, j := range jobs {
+		out = append(out, trace.Job{ID: j.ID, Name: j.ID, Class: j.Class, GPUs: j.GPUs(), MemberGPUs: j.GPUsEach,
+			SubmitS: j.Submit.Seconds(), Iterations: 1, IterTimeS: j.Work().Seconds()})
+	}
+	return out
 }
 
 // jitters are how often a run is simulated with jitter, and jitter how much
@@ -146,11 +126,12 @@ const (
 // longer to place gangs on GPUs of another one. Then again with
 // submissions up to half a second later, in the same order, and each start taking
 // what one of them took: what differs by less than those averages do is chance.
-func PredictRun(r *Result, g *GPUs, penalty float64, o queue.Options, t Timing) (Prediction, error) {
+func PredictRun(r *Result, g *GPUs, penalty float64, o queue.Options, times sim.Config) (Prediction, error) {
 	jobs := r.submitted()
 	starts := r.starting()
-	t.Start, t.End = seconds(mean(starts)), seconds(r.ending())
-	p, err := Predict(jobs, g, penalty, o, t)
+	usual := mean(starts)
+	times.StartS, times.EndS = func() float64 { return usual }, r.ending()
+	p, err := Predict(jobs, g, penalty, o, times)
 	if err != nil || len(starts) == 0 {
 		return p, err
 	}
@@ -161,7 +142,8 @@ func PredictRun(r *Result, g *GPUs, penalty float64, o queue.Options, t Timing) 
 			late[i].Submit += time.Duration(chance.Int64N(int64(jitter)))
 			late[i].Submit = max(late[i].Submit, late[max(i-1, 0)].Submit)
 		}
-		q, err := predict(late, g, penalty, o, t, func() float64 { return starts[chance.IntN(len(starts))] })
+		times.StartS = func() float64 { return starts[chance.IntN(len(starts))] }
+		q, err := predict(late, g, penalty, o, times)
 		if err != nil {
 			return p, err
 		}
@@ -170,8 +152,6 @@ func PredictRun(r *Result, g *GPUs, penalty float64, o queue.Options, t Timing) 
 	slices.Sort(p.Jittered)
 	return p, nil
 }
-
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 func mean(xs []float64) float64 {
 	sum := 0.0

@@ -75,7 +75,7 @@ type run struct {
 
 func (r *run) all(ctx context.Context, bound time.Duration) error {
 	for _, j := range r.jobs {
-		r.rendezvous.Expect(rank.Gang{Job: j.ID, Ranks: j.Allocations, Iterations: j.Iterations, Iteration: j.Iteration, Class: string(j.Class), Penalty: r.Penalty, Restart: r.Restart})
+		r.rendezvous.Expect(r.Gang(j))
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, bound, errBound)
 	defer cancel()
@@ -118,6 +118,12 @@ func (r *run) submitAll(ctx context.Context, submitted []time.Time, cancel conte
 		}
 	}
 	return nil
+}
+
+// Gang is what the ranks of a job do on this bed.
+func (b *Bed) Gang(j Job) rank.Gang {
+	return rank.Gang{Job: j.ID, Ranks: j.Allocations, Iterations: j.Iterations, Iteration: j.Iteration,
+		Class: string(j.Class), Penalty: b.Penalty, Restart: b.Restart}
 }
 
 // Submit writes the jobspec of one job and runs the command that a user would,

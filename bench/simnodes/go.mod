@@ -58,7 +58,6 @@ require (
 	github.com/zclconf/go-cty v1.18.0 // indirect
 	golang.org/x/crypto v0.48.0 // indirect
 	golang.org/x/mod v0.33.0 // indirect
-	golang.org/x/sync v0.19.0 // indirect
 	golang.org/x/sys v0.41.0 // indirect
 	golang.org/x/text v0.34.0 // indirect
 	golang.org/x/time v0.14.0 // indirect
@@ -67,7 +66,10 @@ require (
 	oss.indeed.com/go/libtime v1.6.0 // indirect
 )
 
-require github.com/hashicorp/nomad v1.11.3
+require (
+	github.com/hashicorp/nomad v1.11.3
+	golang.org/x/sync v0.19.0
+)
 
 require (
 	dario.cat/mergo v1.0.2 // indirect

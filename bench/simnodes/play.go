@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/nomad/helper/pool"
 	"github.com/hashicorp/nomad/nomad/structs"
 	"github.com/hashicorp/yamux"
+	"golang.org/x/sync/errgroup"
 )
 
 const (
@@ -91,33 +92,19 @@ func play(ctx context.Context, server string, nodes []*structs.Node, stdout io.W
 
 // register registers all nodes and returns one player for each. The nodes are not kept: 10,000 of them are large.
 func register(ctx context.Context, w *wire, nodes []*structs.Node, counts *counts) ([]*player, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	players := make([]*player, len(nodes))
-	next := make(chan int)
-	var workers sync.WaitGroup
-	for range min(registrations, len(nodes)) {
-		workers.Go(func() {
-			for i := range next {
-				p, err := patiently(ctx, func() (*player, error) { return newPlayer(w, i, nodes[i], counts) })
-				if err != nil {
-					cancel(fmt.Errorf("registering node %q: %w", nodes[i].Name, err))
-				}
-				players[i], nodes[i] = p, nil
+	all, ctx := errgroup.WithContext(ctx)
+	all.SetLimit(registrations)
+	for i := range nodes {
+		all.Go(func() (err error) {
+			if players[i], err = patiently(ctx, func() (*player, error) { return newPlayer(w, i, nodes[i], counts) }); err != nil {
+				return fmt.Errorf("registering node %q: %w", nodes[i].Name, err)
 			}
+			nodes[i] = nil
+			return ctx.Err()
 		})
 	}
-feed:
-	for i := range nodes {
-		select {
-		case next <- i:
-		case <-ctx.Done():
-			break feed
-		}
-	}
-	close(next)
-	workers.Wait()
-	return players, context.Cause(ctx)
+	return players, all.Wait()
 }
 
 // patiently tries for some time: a server that has just started refuses nodes until it has a leader and a root key.

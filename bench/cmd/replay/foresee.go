@@ -14,6 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/bench/replay"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/sim"
 )
 
 // What things take on a cluster that is not busy, as measured in replays.
@@ -28,9 +29,9 @@ const (
 	usualStop = 300 * time.Millisecond
 )
 
-// play simulates a run: average and geomean JCT, makespan (s; 0: not known) and
-// the jobs that never finish.
-type play func(g *replay.GPUs, jobs []replay.Job, seed uint64) (avg, geomean, makespan float64, never int, err error)
+// play simulates a run: average and geomean JCT, makespan (0: not known) and the jobs
+// that never finish.
+type play func(g *replay.GPUs, jobs []replay.Job, seed uint64) (f sim.Figures, never int, err error)
 
 // foreseen is what the simulator says of one line: geometric means over the
 // repetitions.
@@ -80,7 +81,7 @@ func (o options) foreseeRun(lines []*foreseen, outliers int, seed uint64) error 
 		return err
 	}
 	for _, f := range lines {
-		avg, geomean, makespan, never, err := f.jobs(gpus, slices.Clone(jobs), seed)
+		figures, never, err := f.jobs(gpus, slices.Clone(jobs), seed)
 		if err != nil {
 			return fmt.Errorf("%s, seed %d: %w", f.name, seed, err)
 		}
@@ -89,7 +90,7 @@ func (o options) foreseeRun(lines []*foreseen, outliers int, seed uint64) error 
 		for _, v := range []struct {
 			to   *float64
 			from float64
-		}{{&f.avg, avg}, {&f.geomean, geomean}, {&f.makespan, makespan}} {
+		}{{&f.avg, figures.AvgJCT}, {&f.geomean, figures.GeoJCT}, {&f.makespan, figures.Makespan}} {
 			if v.from > 0 {
 				*v.to += math.Log(v.from)
 			}
@@ -100,8 +101,8 @@ func (o options) foreseeRun(lines []*foreseen, outliers int, seed uint64) error 
 
 // foreseeable are the floor, the campaign's lines and the variants.
 func (o options) foreseeable() []*foreseen {
-	all := []*foreseen{{name: "floor", jobs: func(g *replay.GPUs, jobs []replay.Job, _ uint64) (float64, float64, float64, int, error) {
-		return 0, 0, g.Floor(jobs, penalty, usualStart+usualEnd).Seconds(), 0, nil
+	all := []*foreseen{{name: "floor", jobs: func(g *replay.GPUs, jobs []replay.Job, _ uint64) (sim.Figures, int, error) {
+		return sim.Figures{Makespan: g.Floor(jobs, penalty, usualStart+usualEnd).Seconds()}, 0, nil
 	}}}
 	for _, s := range o.schedulers() {
 		if s.rules == nil {
@@ -141,15 +142,16 @@ func (o options) foreseeable() []*foreseen {
 }
 
 func (o options) under(q queue.Options, preempt bool) play {
-	return func(g *replay.GPUs, jobs []replay.Job, _ uint64) (avg, geomean, makespan float64, never int, err error) {
+	return func(g *replay.GPUs, jobs []replay.Job, _ uint64) (f sim.Figures, never int, err error) {
 		for i := range jobs {
 			jobs[i].Preempt = preempt
 		}
 		p, err := replay.Predict(jobs, g, penalty, q, o.timing())
 		for _, j := range jobs {
-			geomean += math.Log(p.JCTS[j.ID]) / float64(len(jobs))
+			f.GeoJCT += math.Log(p.JCTS[j.ID]) / float64(len(jobs))
 		}
-		return p.AvgJCTS, math.Exp(geomean), p.MakespanS, 0, err
+		f.AvgJCT, f.GeoJCT, f.Makespan = p.AvgJCTS, math.Exp(f.GeoJCT), p.MakespanS
+		return f, 0, err
 	}
 }
 
@@ -158,8 +160,7 @@ func (o options) plainly(s scheduler) play {
 	if s.giveUp == never {
 		giveUp = 0
 	}
-	return func(g *replay.GPUs, jobs []replay.Job, seed uint64) (avg, geomean, makespan float64, never int, err error) {
-		f, never, err := replay.PredictPlain(jobs, g, penalty, s.algorithm == "spread", giveUp, usualStart+usualEnd, seed)
-		return f.AvgJCT, f.GeoJCT, f.Makespan, never, err
+	return func(g *replay.GPUs, jobs []replay.Job, seed uint64) (sim.Figures, int, error) {
+		return replay.PredictPlain(jobs, g, penalty, s.algorithm == "spread", giveUp, usualStart+usualEnd, seed)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/bench/replay"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/sim"
 )
 
 // scheduler is one line of the comparison.
@@ -42,9 +43,9 @@ func restartCost(compress float64) time.Duration {
 }
 
 // timing is what the simulator is told of a cluster that is not busy.
-func (o options) timing() replay.Timing {
-	return replay.Timing{Restart: o.compressed(restart), RestartCost: restartCost(o.compress), Checkpoint: iteration,
-		Start: usualStart, End: usualEnd, Stop: usualStop}
+func (o options) timing() sim.Config {
+	return sim.Config{RestartS: o.compressed(restart).Seconds(), RestartCostS: restartCost(o.compress).Seconds(), CheckpointS: iteration.Seconds(),
+		StartS: usualStart.Seconds, EndS: usualEnd.Seconds(), StopS: usualStop.Seconds()}
 }
 
 // never is the give-up of gangs that wait for ever.

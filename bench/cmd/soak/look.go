@@ -150,12 +150,12 @@ func (w *world) hold(job string, a *api.AllocationListStub) {
 // differences are what two sides disagree on: subject → how.
 func differences(placer, nomad world, m metrics) map[string]string {
 	out := map[string]string{}
-	for gpu := range keys(placer.holder, nomad.holder) {
+	for gpu := range union(placer.holder, nomad.holder) {
 		if p, n := placer.holder[gpu], nomad.holder[gpu]; p != n {
 			out["gpu "+gpu] = fmt.Sprintf("placer: %q, Nomad: %q", p, n)
 		}
 	}
-	for job := range keys(placer.phase, nomad.phase) {
+	for job := range union(placer.phase, nomad.phase) {
 		p, n := placer.phase[job], nomad.phase[job]
 		if p != n && (p == "" || n == "" || p == "waiting" || p == "running") {
 			out["job "+job] = fmt.Sprintf("placer: %q, Nomad: %q", p, n)
@@ -167,14 +167,10 @@ func differences(placer, nomad world, m metrics) map[string]string {
 	return out
 }
 
-func keys(a, b map[string]string) map[string]bool {
-	all := map[string]bool{}
-	for k := range a {
-		all[k] = true
-	}
-	for k := range b {
-		all[k] = true
-	}
+// union has the keys of both.
+func union(a, b map[string]string) map[string]string {
+	all := maps.Clone(a)
+	maps.Copy(all, b)
 	return all
 }
 

@@ -4,7 +4,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"sync"
@@ -128,12 +127,8 @@ func (r *report) judge() {
 
 func (r *report) write(path string) error {
 	r.mu.Lock()
-	text, err := json.MarshalIndent(r, "", " ")
-	r.mu.Unlock()
-	if err != nil {
-		return fmt.Errorf("encode results: %w", err)
-	}
-	return command.Write(path, append(text, '\n'))
+	defer r.mu.Unlock()
+	return command.WriteJSON(path, r)
 }
 
 // print sums up; its error is what failed.

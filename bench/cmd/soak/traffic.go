@@ -7,7 +7,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/nomad-pal/nomad-pal/bench/rank"
 	"github.com/nomad-pal/nomad-pal/bench/replay"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 	"github.com/nomad-pal/nomad-pal/sim/trace"
@@ -62,8 +61,7 @@ func (s *soak) traffic(ctx, timed context.Context) error {
 				return err
 			}
 		}
-		s.rendezvous.Expect(rank.Gang{Job: j.ID, Ranks: j.Allocations, Iterations: j.Iterations, Iteration: j.Iteration,
-			Class: string(j.Class), Penalty: s.Penalty, Restart: s.Restart})
+		s.rendezvous.Expect(s.Gang(j))
 		if err := s.Submit(ctx, j, s.rendezvous, true); err != nil {
 			return err
 		}
