@@ -91,12 +91,7 @@ func (c *canvas) panel(a Areas, p Panel, x, y scale, top float64) {
 		}
 		fmt.Fprintf(c, `H%.1fV%.1fZ"/>`, right(p.End), down(0))
 	}
-	for _, v := range y.ticks {
-		c.line("grid", areaLeft, down(v), areaLeft+areaWidth, down(v))
-		c.text(areaLeft-6, down(v)+4, "end", "soft", Number(v))
-	}
+	c.rows(y, top, panelHeight)
 	c.text(areaLeft, top-6, "start", "", p.Title)
-	fmt.Fprintf(c, `<g transform="translate(14 %.1f) rotate(-90)">`, top+panelHeight/2)
-	c.text(0, 0, "middle", "", a.Y.Label)
-	c.WriteString("</g>")
+	c.upright(top+panelHeight/2, a.Y.Label)
 }

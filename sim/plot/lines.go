@@ -55,10 +55,8 @@ const (
 func (l Lines) Figure() Figure {
 	var xs, ys []float64
 	for _, s := range l.Series {
-		for _, p := range s.Points {
-			if l.X.shows(p.X) && l.Y.shows(p.Y) {
-				xs, ys = append(xs, p.X), append(ys, p.Y)
-			}
+		for _, p := range l.shown(s) {
+			xs, ys = append(xs, p.X), append(ys, p.Y)
 		}
 	}
 	var c canvas
@@ -77,49 +75,60 @@ func (l Lines) Figure() Figure {
 }
 
 func (c *canvas) axes(x, y scale) {
-	for _, v := range y.ticks {
-		at := areaTop + areaHeight*(1-y.at(v))
-		c.line("grid", areaLeft, at, areaLeft+areaWidth, at)
-		c.text(areaLeft-6, at+4, "end", "soft", Number(v))
-	}
+	c.rows(y, areaTop, areaHeight)
 	for _, v := range x.ticks {
 		at := areaLeft + areaWidth*x.at(v)
 		c.line("grid", at, areaTop, at, areaTop+areaHeight)
 		c.text(at, areaTop+areaHeight+16, "middle", "soft", Number(v))
 	}
 	c.text(areaLeft+areaWidth/2, areaTop+areaHeight+36, "middle", "", x.axis.Label)
-	fmt.Fprintf(c, `<g transform="translate(14 %.1f) rotate(-90)">`, areaTop+areaHeight/2)
-	c.text(0, 0, "middle", "", y.axis.Label)
+	c.upright(areaTop+areaHeight/2, y.axis.Label)
+}
+
+// rows draws the grid of a vertical axis from the height top on.
+func (c *canvas) rows(y scale, top, height float64) {
+	for _, v := range y.ticks {
+		at := top + height*(1-y.at(v))
+		c.line("grid", areaLeft, at, areaLeft+areaWidth, at)
+		c.text(areaLeft-6, at+4, "end", "soft", Number(v))
+	}
+}
+
+// upright is a vertical axis's label around the height y.
+func (c *canvas) upright(y float64, label string) {
+	fmt.Fprintf(c, `<g transform="translate(14 %.1f) rotate(-90)">`, y)
+	c.text(0, 0, "middle", "", label)
 	c.WriteString("</g>")
 }
 
 func (l Lines) draw(c *canvas, s Series, x, y scale) {
 	fmt.Fprintf(c, `<path class="line" stroke="%s"%s d="`, hue(s.Colour), dash(s.Dashed))
-	begun, before := false, 0.0
-	for _, p := range s.Points {
-		if !l.X.shows(p.X) || !l.Y.shows(p.Y) {
-			continue
-		}
+	before := 0.0
+	for i, p := range l.shown(s) {
 		px, py := areaLeft+areaWidth*x.at(p.X), areaTop+areaHeight*(1-y.at(p.Y))
 		switch {
-		case !begun:
+		case i == 0:
 			fmt.Fprintf(c, "M%.1f %.1f", px, py)
 		case l.Steps:
 			fmt.Fprintf(c, "L%.1f %.1fL%.1f %.1f", px, before, px, py)
 		default:
 			fmt.Fprintf(c, "L%.1f %.1f", px, py)
 		}
-		begun, before = true, py
+		before = py
 	}
 	c.WriteString(`"/>`)
 	if !l.Marks {
 		return
 	}
-	for _, p := range s.Points {
-		if l.X.shows(p.X) && l.Y.shows(p.Y) {
-			fmt.Fprintf(c, `<circle cx="%.1f" cy="%.1f" r="3.5" fill="%s"/>`, areaLeft+areaWidth*x.at(p.X), areaTop+areaHeight*(1-y.at(p.Y)), hue(s.Colour))
-		}
+	for _, p := range l.shown(s) {
+		fmt.Fprintf(c, `<circle cx="%.1f" cy="%.1f" r="3.5" fill="%s"/>`,
+			areaLeft+areaWidth*x.at(p.X), areaTop+areaHeight*(1-y.at(p.Y)), hue(s.Colour))
 	}
+}
+
+// shown are the points of a series that have a place on the axes.
+func (l Lines) shown(s Series) []Point {
+	return slices.DeleteFunc(slices.Clone(s.Points), func(p Point) bool { return !l.X.shows(p.X) || !l.Y.shows(p.Y) })
 }
 
 func dash(dashed bool) string {
