@@ -111,8 +111,7 @@ func TestStatisticsOfTheIncumbent(t *testing.T) {
 }
 
 func TestReserve(t *testing.T) {
-	w := start(t, nvmltest.H200(3), fast)
-	w.fingerprint().until("three GPUs", listed(3))
+	w, _ := follow(t, 3, fast)
 	a, b := nvmltest.UUID(2), nvmltest.UUID(0)
 	res, err := w.Device.Reserve([]string{a, b})
 	if err != nil {
@@ -171,15 +170,12 @@ func TestCancelledStreamsEndAndOthersGoOn(t *testing.T) {
 }
 
 func TestUnchangedIsNotSentAgain(t *testing.T) {
-	w := start(t, nvmltest.H200(2), fast)
-	s := w.fingerprint()
-	s.until("two GPUs", listed(2))
+	_, s := follow(t, 2, fast)
 	s.quiet(1500 * time.Millisecond)
 }
 
 func TestStatsIntervalAndCancel(t *testing.T) {
-	w := start(t, nvmltest.H200(1), fast)
-	w.fingerprint().until("a GPU", listed(1))
+	w, _ := follow(t, 1, fast)
 	ctx, cancel := context.WithCancel(t.Context())
 	c, err := w.Device.Stats(ctx, 100*time.Millisecond)
 	if err != nil {

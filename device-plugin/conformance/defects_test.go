@@ -29,8 +29,7 @@ func TestU01PowerIsTheEnforcedLimit(t *testing.T) {
 }
 
 func TestU02PowerUsageIsInWatts(t *testing.T) {
-	w := start(t, nvmltest.H200(1), fast)
-	w.fingerprint().until("a GPU", listed(1))
+	w, _ := follow(t, 1, fast)
 	got := w.statistics(func(all map[string]*device.DeviceStats) bool { return len(all) == 1 })[nvmltest.UUID(0)]
 	if got, want := statValue(got.Stats.Attributes["Power usage"]), "int 75/700 W"; got != want {
 		t.Errorf("got %q, want %q", got, want)
@@ -111,9 +110,7 @@ func TestU07LibraryThatComesLater(t *testing.T) {
 }
 
 func TestU08OneLostGPUTakesNoOtherWithIt(t *testing.T) {
-	w := start(t, nvmltest.H200(8), fast)
-	s := w.fingerprint()
-	s.until("eight GPUs", listed(8))
+	w, s := follow(t, 8, fast)
 	w.set("gpu3", "lost", "1")
 	got := s.until("a lost GPU", unhealthy(nvmltest.UUID(3)))
 	if devices(got) != 8 {
@@ -168,9 +165,7 @@ func TestU11UnknownMIGModeKeepsWhatWasKnown(t *testing.T) {
 }
 
 func TestU12UnhealthyIsSaid(t *testing.T) {
-	w := start(t, nvmltest.H200(2), fast)
-	s := w.fingerprint()
-	s.until("two GPUs", listed(2))
+	w, s := follow(t, 2, fast)
 	w.set("gpu1", "remap", "2")
 	got := s.until("an unhealthy GPU", unhealthy(nvmltest.UUID(1)))
 	if d := instance(got, nvmltest.UUID(1)); d.HealthDesc == "" {
@@ -179,9 +174,7 @@ func TestU12UnhealthyIsSaid(t *testing.T) {
 }
 
 func TestU13AttributesThatChangeArePublished(t *testing.T) {
-	w := start(t, nvmltest.H200(1), fast)
-	s := w.fingerprint()
-	s.until("a GPU", listed(1))
+	w, s := follow(t, 1, fast)
 	w.set("gpu0", "limit_mw", "500000")
 	s.until("the new power limit", func(gs []*device.DeviceGroup) bool { return attribute(gs[0], "power") == "int 500 W" })
 	w.set("sys", "driver", "590.1.2")
@@ -206,9 +199,7 @@ func TestU14NoGPUsIsAMessageToo(t *testing.T) {
 }
 
 func TestU15SecondStreamOfOneProcess(t *testing.T) {
-	w := start(t, nvmltest.H200(2), fast)
-	first := w.fingerprint()
-	first.until("two GPUs", listed(2))
+	w, first := follow(t, 2, fast)
 	first.cancel()
 	w.fingerprint().until("two GPUs", listed(2))
 }
@@ -298,8 +289,7 @@ func TestU22IsolationWithoutAContainer(t *testing.T) {
 	if isOurs {
 		config += "\nreserve {\n device_nodes = true\n cuda_visible_devices = true\n}"
 	}
-	w := start(t, nvmltest.H200(2), config)
-	w.fingerprint().until("two GPUs", listed(2))
+	w, _ := follow(t, 2, config)
 	res, err := w.Device.Reserve([]string{nvmltest.UUID(1)})
 	if err != nil {
 		t.Fatal(err)

@@ -37,9 +37,7 @@ func TestPolledFaultsAndRecovery(t *testing.T) {
 		{"fabric_health", "0x2100", "0x1100", "fabric-config:no-partition"},
 	} {
 		t.Run(tc.key+" "+tc.bad, func(t *testing.T) {
-			w := start(t, nvmltest.H200(4), fast)
-			s := w.fingerprint()
-			s.until("four GPUs", listed(4))
+			w, s := follow(t, 4, fast)
 			w.set("gpu2", tc.key, tc.bad)
 			if tc.want == "" {
 				s.quiet(time.Second)
@@ -56,9 +54,7 @@ func TestPolledFaultsAndRecovery(t *testing.T) {
 }
 
 func TestFatalXidIsReportedAtOnce(t *testing.T) {
-	w := start(t, nvmltest.H200(2), `fingerprint_period = "1h"`)
-	s := w.fingerprint()
-	s.until("two GPUs", listed(2))
+	w, s := follow(t, 2, `fingerprint_period = "1h"`)
 	w.state.Set("gpu1", "field.230", "1")
 	w.set("sys", "event.1", "1 8 79 -1")
 	begin := time.Now()
@@ -74,9 +70,7 @@ func TestFatalXidIsReportedAtOnce(t *testing.T) {
 // What an application did wrong never makes a GPU unhealthy.
 func TestApplicationXidsAreCountedOnly(t *testing.T) {
 	ours(t)
-	w := start(t, nvmltest.H200(1), fast)
-	s := w.fingerprint()
-	s.until("a GPU", listed(1))
+	w, s := follow(t, 1, fast)
 	for i, xid := range []int{13, 31, 43, 45, 68, 94} {
 		w.set("sys", fmt.Sprintf("event.%d", i+1), fmt.Sprintf("0 8 %d -1", xid))
 	}
@@ -88,9 +82,7 @@ func TestApplicationXidsAreCountedOnly(t *testing.T) {
 
 func TestXidVerdictsAreOverridable(t *testing.T) {
 	ours(t)
-	w := start(t, nvmltest.H200(2), fast+"\nhealth {\n ignore_xids = [79]\n fatal_xids = [13]\n}")
-	s := w.fingerprint()
-	s.until("two GPUs", listed(2))
+	w, s := follow(t, 2, fast+"\nhealth {\n ignore_xids = [79]\n fatal_xids = [13]\n}")
 	w.state.Set("sys", "event.1", "0 8 79 -1")
 	w.set("sys", "event.2", "1 8 13 -1")
 	got := s.until("Xid 13 to count", reason(nvmltest.UUID(1), "xid:13"))
@@ -143,9 +135,7 @@ func TestXidOfOneMIGInstance(t *testing.T) {
 }
 
 func TestDriverUnloadedAndLoadedAgain(t *testing.T) {
-	w := start(t, nvmltest.H200(2), fast)
-	s := w.fingerprint()
-	s.until("two GPUs", listed(2))
+	w, s := follow(t, 2, fast)
 	w.set("sys", "init", "9")
 	s.until("no GPUs", listed(0))
 	w.set("sys", "init", "")
@@ -154,9 +144,7 @@ func TestDriverUnloadedAndLoadedAgain(t *testing.T) {
 
 func TestHungGPULeavesTheOthersAlone(t *testing.T) {
 	ours(t)
-	w := start(t, nvmltest.H200(4), fast)
-	s := w.fingerprint()
-	s.until("four GPUs", listed(4))
+	w, s := follow(t, 4, fast)
 	w.set("gpu1", "hang", "1")
 	got := s.until("a GPU that does not answer", reason(nvmltest.UUID(1), "driver-not-answering"))
 	if !instance(got, nvmltest.UUID(0)).Healthy || devices(got) != 4 {
@@ -195,9 +183,7 @@ func TestHungDriverEndsTheProcess(t *testing.T) {
 }
 
 func TestMIGLayoutChangesAreFollowed(t *testing.T) {
-	w := start(t, nvmltest.H200(2), fast)
-	s := w.fingerprint()
-	s.until("two GPUs", listed(2))
+	w, s := follow(t, 2, fast)
 	w.state.Split(1, 7)
 	w.write()
 	s.until("seven instances and a GPU", listed(8))
@@ -208,8 +194,7 @@ func TestMIGLayoutChangesAreFollowed(t *testing.T) {
 }
 
 func TestSixteenGPUs(t *testing.T) {
-	w := start(t, nvmltest.H200(16), fast)
-	w.fingerprint().until("sixteen GPUs", listed(16))
+	follow(t, 16, fast)
 }
 
 func TestSevenMIGInstancesOnEightGPUs(t *testing.T) {
@@ -227,9 +212,7 @@ func TestSevenMIGInstancesOnEightGPUs(t *testing.T) {
 
 func TestReserveRefusesUnhealthyGPUs(t *testing.T) {
 	ours(t)
-	w := start(t, nvmltest.H200(2), fast)
-	s := w.fingerprint()
-	s.until("two GPUs", listed(2))
+	w, s := follow(t, 2, fast)
 	w.set("gpu1", "remap", "2")
 	s.until("an unhealthy GPU", unhealthy(nvmltest.UUID(1)))
 	_, err := w.Device.Reserve([]string{nvmltest.UUID(0), nvmltest.UUID(1)})
@@ -241,8 +224,7 @@ func TestReserveRefusesUnhealthyGPUs(t *testing.T) {
 
 func TestCDINames(t *testing.T) {
 	ours(t)
-	w := start(t, nvmltest.H200(1), fast+"\ncdi = true")
-	w.fingerprint().until("a GPU", listed(1))
+	w, _ := follow(t, 1, fast+"\ncdi = true")
 	res, err := w.Device.Reserve([]string{nvmltest.UUID(0)})
 	if err != nil {
 		t.Fatal(err)
@@ -254,8 +236,7 @@ func TestCDINames(t *testing.T) {
 
 func TestNewStatistics(t *testing.T) {
 	ours(t)
-	w := start(t, nvmltest.H200(1), fast)
-	w.fingerprint().until("a GPU", listed(1))
+	w, _ := follow(t, 1, fast)
 	got := w.statistics(func(all map[string]*device.DeviceStats) bool {
 		s := all[nvmltest.UUID(0)]
 		return s != nil && s.Stats.Attributes["DRAM active"] != nil
@@ -297,9 +278,7 @@ func TestTopologyIsPublished(t *testing.T) {
 
 func TestNVLinkDownIsADegradation(t *testing.T) {
 	ours(t)
-	w := start(t, nvmltest.H200(4), fast)
-	s := w.fingerprint()
-	s.until("four GPUs", listed(4))
+	w, s := follow(t, 4, fast)
 	w.set("gpu1", "nvlinks", "17")
 	got := s.until("a degraded GPU", func(gs []*device.DeviceGroup) bool { return attribute(gs[0], "degraded_count") != "int 0 " })
 	if d := instance(got, nvmltest.UUID(1)); !d.Healthy || attribute(got[0], "unique.degraded") != "string "+d.ID {
@@ -326,9 +305,7 @@ func TestDegradationsAreSaidWithTheirReasons(t *testing.T) {
 		{"fabric_health", "0x150", "0x1a0", "fabric:access-timeout-recovery,fabric:route-unhealthy"},
 	} {
 		t.Run(tc.key+" "+tc.bad, func(t *testing.T) {
-			w := start(t, nvmltest.H200(2), fast)
-			s := w.fingerprint()
-			s.until("two GPUs", listed(2))
+			w, s := follow(t, 2, fast)
 			w.set("gpu1", tc.key, tc.bad)
 			s.until(tc.want, degraded(nvmltest.UUID(1), tc.want))
 			w.set("gpu1", tc.key, tc.good)
@@ -387,8 +364,7 @@ func TestEventsOfOthersWhileAGPUHangs(t *testing.T) {
 func TestHungDriverAtAStartKeepsGPUsListed(t *testing.T) {
 	ours(t)
 	config := fast + fmt.Sprintf("\nstate_dir = %q", t.TempDir())
-	w := start(t, nvmltest.H200(2), config)
-	w.fingerprint().until("two GPUs", listed(2))
+	w, _ := follow(t, 2, config)
 	w.Stop()
 	w.set("sys", "hang", "1")
 	w.launch()

@@ -142,6 +142,16 @@ func start(t *testing.T, state nvmltest.State, config string) *world {
 	return w
 }
 
+// follow starts the plugin on a node of so many H200s, and follows its fingerprints from
+// the one on that lists them all.
+func follow(t *testing.T, gpus int, config string) (*world, *stream) {
+	t.Helper()
+	w := start(t, nvmltest.H200(gpus), config)
+	s := w.fingerprint()
+	s.until(fmt.Sprintf("%d GPUs", gpus), listed(gpus))
+	return w, s
+}
+
 // Configure sets the config. Ours keeps no state unless the text says where: the
 // default directory is this machine's.
 func (w *world) Configure(text string) error {
