@@ -4,6 +4,7 @@
 package deviceplugin
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -55,12 +56,7 @@ func (v *view) groups() []*device.DeviceGroup {
 	return out
 }
 
-func modelOf(d gpu.Device) string {
-	if d.Model == "" {
-		return notAvailable
-	}
-	return d.Model
-}
+func modelOf(d gpu.Device) string { return cmp.Or(d.Model, notAvailable) }
 
 func (v *view) group(model string, devices []gpu.Device) *device.DeviceGroup {
 	g := &device.DeviceGroup{Vendor: attr.Vendor, Type: attr.Type, Name: model}
@@ -114,36 +110,28 @@ func (a attributes) hardware(inv gpu.Inventory, ds []gpu.Device, compat Compat) 
 	a.integer(attrMemoryClock, first(ds, func(d *gpu.Device) *int64 { return d.MemoryClockMHz }), structs.UnitMHz)
 	a.integer(attrPCIBandwidth, first(ds, compat.pciBandwidth), structs.UnitMBPerS)
 	a.text(attrDriverVersion, inv.DriverVersion)
-	a.text(attrDisplayState, compat.state(firstText(ds, func(d *gpu.Device) string { return d.DisplayState })))
-	a.text(attrPersistenceMode, compat.state(firstText(ds, func(d *gpu.Device) string { return d.PersistenceMode })))
+	a.text(attrDisplayState, compat.state(first(ds, func(d *gpu.Device) string { return d.DisplayState })))
+	a.text(attrPersistenceMode, compat.state(first(ds, func(d *gpu.Device) string { return d.PersistenceMode })))
 }
 
 // platform sets what else is constant for a model.
 func (a attributes) platform(inv gpu.Inventory, ds []gpu.Device) {
-	a.text(attr.Architecture, firstText(ds, func(d *gpu.Device) string { return d.Architecture }))
-	for i := range ds {
-		if d := &ds[i]; d.ComputeMajor > 0 {
-			a.number(attr.ComputeMajor, d.ComputeMajor)
-			a.number(attr.ComputeMinor, d.ComputeMinor)
-			break
-		}
+	a.text(attr.Architecture, first(ds, func(d *gpu.Device) string { return d.Architecture }))
+	if c := first(ds, func(d *gpu.Device) [2]int { return [2]int{d.ComputeMajor, d.ComputeMinor} }); c[0] > 0 {
+		a.number(attr.ComputeMajor, c[0])
+		a.number(attr.ComputeMinor, c[1])
 	}
-	if n := first(ds, func(d *gpu.Device) *int64 { return positive(d.SMCount) }); n != nil {
-		a.integer(attr.SMCount, n, "")
-	}
+	a.integer(attr.SMCount, first(ds, func(d *gpu.Device) *int64 { return positive(d.SMCount) }), "")
 	if inv.CUDAMajor > 0 {
 		a.number(attr.CUDADriverMajor, inv.CUDAMajor)
 		a.number(attr.CUDADriverMinor, inv.CUDAMinor)
 	}
-	a.text(attr.MIGProfile, firstText(ds, func(d *gpu.Device) string { return d.MIGProfile }))
-	a.text(attr.P2P, firstText(ds, func(d *gpu.Device) string { return d.P2P }))
-	a.text(attr.FabricClique, firstText(ds, func(d *gpu.Device) string { return d.Clique }))
+	a.text(attr.MIGProfile, first(ds, func(d *gpu.Device) string { return d.MIGProfile }))
+	a.text(attr.P2P, first(ds, func(d *gpu.Device) string { return d.P2P }))
+	a.text(attr.FabricClique, first(ds, func(d *gpu.Device) string { return d.Clique }))
 	a.integer(attr.NVLinkLinks, first(ds, func(d *gpu.Device) *int64 { return positive(d.Links) }), "")
-	for i := range ds {
-		if ds[i].ECC != nil {
-			a[attr.ECC] = structs.NewBoolAttribute(*ds[i].ECC)
-			break
-		}
+	if ecc := first(ds, func(d *gpu.Device) *bool { return d.ECC }); ecc != nil {
+		a[attr.ECC] = structs.NewBoolAttribute(*ecc)
 	}
 }
 
@@ -240,22 +228,15 @@ func ids(ds []gpu.Device) []string {
 	return out
 }
 
-func first(ds []gpu.Device, get func(*gpu.Device) *int64) *int64 {
+// first is the first value that is known of one of the devices.
+func first[T comparable](ds []gpu.Device, get func(*gpu.Device) T) T {
+	var unknown T
 	for i := range ds {
-		if v := get(&ds[i]); v != nil {
+		if v := get(&ds[i]); v != unknown {
 			return v
 		}
 	}
-	return nil
-}
-
-func firstText(ds []gpu.Device, get func(*gpu.Device) string) string {
-	for i := range ds {
-		if v := get(&ds[i]); v != "" {
-			return v
-		}
-	}
-	return ""
+	return unknown
 }
 
 func positive(n int) *int64 {

@@ -147,7 +147,7 @@ func (p *Plugin) ready() error {
 	if err != nil {
 		return fmt.Errorf("opening backend %q: %w", p.cfg.Backend, err)
 	}
-	p.backend, p.scans, p.samples = b, newScanner(b), newSampler(b)
+	p.backend, p.scans, p.samples = b, &scanner{backend: b}, &sampler{backend: b}
 	p.store = openStore(p.cfg.StateDir)
 	if err := p.store.Prepare(); err != nil {
 		p.log.Warn("no state is kept: faults and measurements are forgotten when the plugin restarts (config key state_dir)", "error", err)

@@ -36,7 +36,7 @@ func (d *slowDriver) Sample(ids []string) map[string]gpu.Sample {
 // not about; a driver that is slower than the caller waits gives what there is.
 func TestReadingsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSampler(&slowDriver{})
+		s := &sampler{backend: &slowDriver{}}
 		got := make(chan []string, 3)
 		ask := func(wait time.Duration, ids ...string) {
 			readings, _ := s.sample(ids, time.Minute, wait)

@@ -28,8 +28,6 @@ type scanner struct {
 	waiting []chan scanResult
 }
 
-func newScanner(b Backend) *scanner { return &scanner{backend: b} }
-
 // start begins a scan, or joins the one that runs; the result comes on the
 // channel, which is never closed.
 func (s *scanner) start() <-chan scanResult {
@@ -75,8 +73,6 @@ type sampler struct {
 	last  map[string]gpu.Sample
 	taken map[string]time.Time
 }
-
-func newSampler(b Backend) *sampler { return &sampler{backend: b} }
 
 // sample returns readings of the devices not older than maxAge, or what was
 // read last when the driver does not answer within wait. A device that could

@@ -115,11 +115,9 @@ func (h *health) latches() map[string][]latch {
 // hold mu.
 func (p *Plugin) clear(id string) {
 	known := p.health.clear(id)
-	for _, d := range p.view.inv.Devices {
-		if d.ID == id || d.Parent == id {
-			known = true
-			p.health.clear(d.ID)
-		}
+	for _, d := range p.named(id) {
+		known = true
+		p.health.clear(d)
 	}
 	if !known {
 		p.log.Warn("an unknown GPU was to be cleared", "gpu", id)
@@ -127,6 +125,17 @@ func (p *Plugin) clear(id string) {
 	}
 	p.roster.forget(id)
 	p.log.Info("latched faults are cleared by the operator", "gpu", id)
+}
+
+// named are the devices that an id names, sorted: itself, or the MIG instances of a GPU.
+// Callers hold mu.
+func (p *Plugin) named(id string) (found []string) {
+	for _, d := range p.view.inv.Devices {
+		if d.ID == id || d.Parent == id {
+			found = append(found, d.ID)
+		}
+	}
+	return found
 }
 
 // StoredDevices are the ids of the GPUs and MIG instances that the plugin which
@@ -171,17 +180,10 @@ func MissingGPUs(dir string, inv gpu.Inventory) ([]string, error) {
 // event applies an Xid to the device it names, or to all MIG instances of the
 // GPU it names. Callers hold mu.
 func (p *Plugin) event(now time.Time, e gpu.Event) {
-	hit := []string{}
-	for i := range p.view.inv.Devices {
-		d := &p.view.inv.Devices[i]
-		if d.ID == e.GPU || d.Parent == e.GPU {
-			hit = append(hit, d.ID)
-		}
-	}
+	hit := p.named(e.GPU)
 	if len(hit) == 0 {
 		hit = []string{e.GPU} // not scanned yet
 	}
-	slices.Sort(hit)
 	for _, id := range hit {
 		p.health.event(now, id, e.Xid, p.cfg.Health)
 		p.logXid(now, id, e.Xid)

@@ -168,7 +168,8 @@ func (s Schedule) wanted(now time.Time, r record, id identity, c condition) (wai
 		return "tried a short while ago"
 	case r.Measured.IsZero() || r.Identity != id || r.Alarm:
 		return ""
-	case now.Sub(r.Measured) < s.Interval+jitter(s.Interval, r.Measured):
+	case now.Sub(r.Measured) < s.Interval+spread(s.Interval/10, r.Measured.UTC().Format(time.RFC3339)):
+		// A tenth of the interval: a cluster that was started at once is not measured at once.
 		return "measured"
 	}
 	return ""
@@ -193,12 +194,6 @@ func (s Schedule) pause(r record) time.Duration {
 	default:
 		return s.Gap
 	}
-}
-
-// jitter spreads sessions over a tenth of the interval, so that a cluster that
-// was started at once is not measured at once.
-func jitter(interval time.Duration, measured time.Time) time.Duration {
-	return spread(interval/10, measured.UTC().Format(time.RFC3339))
 }
 
 // spread is a time below span, always the same for a text.

@@ -69,7 +69,12 @@ func (b beside) cells() []string {
 
 // simulate counts how often the simulator comes close.
 func (l *line) simulate() {
-	l.SimAvgJCT = replay.Median(l.each(func(r *replay.Result, _ replay.Summary) float64 { return simulatedJCT(r) }))
+	l.SimAvgJCT = l.median(func(r *replay.Result, _ replay.Summary) float64 {
+		if r.Predicted == nil {
+			return 0
+		}
+		return r.Predicted.AvgJCTOf(r)
+	})
 	l.SimClose, l.SimChance = 0, 0
 	for _, b := range l.beside() {
 		switch b.verdict() {
@@ -81,13 +86,8 @@ func (l *line) simulate() {
 	}
 }
 
-// besideHead is above the cells.
-func besideHead(scheduler string) []string {
-	return []string{scheduler, "seed", "measured avg JCT (s)", "simulated", "difference", "with jitter", "within 5 %"}
-}
-
 func (v view) simulated() *plot.Table {
-	t := &plot.Table{Head: besideHead("scheduler")}
+	t := &plot.Table{Head: []string{"scheduler", "seed", "measured avg JCT (s)", "simulated", "difference", "with jitter", "within 5 %"}}
 	for _, l := range v.lines {
 		for _, b := range l.beside() {
 			t.Rows = append(t.Rows, append([]string{l.title()}, b.cells()...))

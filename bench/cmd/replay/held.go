@@ -37,16 +37,12 @@ func (v view) held() (f plot.Figure, ok bool) {
 	if b == nil || len(a.Timeline) == 0 || len(b.Timeline) == 0 {
 		return f, false
 	}
+	n := float64(v.GPUs)
 	return plot.Areas{
 		Name: "replay-held" + v.suffix, Title: v.title("What the GPUs do"), X: plot.Axis{Label: "seconds after the first submission, compressed"},
-		Y: plot.Axis{Label: "GPUs", Ticks: quarters(v.GPUs)}, Bands: []plot.Band{{Name: "run a gang", Colour: plot.Good}, {Name: "held in vain: ranks wait for the rest of their gang", Colour: plot.Bad}},
+		Y: plot.Axis{Label: "GPUs", Ticks: []float64{0, n / 4, n / 2, 3 * n / 4, n}}, Bands: []plot.Band{{Name: "run a gang", Colour: plot.Good}, {Name: "held in vain: ranks wait for the rest of their gang", Colour: plot.Bad}},
 		Panels: []plot.Panel{v.panel(theirs, a), v.panel(ours, b)},
 	}.Figure(), true
-}
-
-func quarters(gpus int) []float64 {
-	n := float64(gpus)
-	return []float64{0, n / 4, n / 2, 3 * n / 4, n}
 }
 
 func (v view) panel(l *line, r *replay.Result) plot.Panel {

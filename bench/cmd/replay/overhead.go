@@ -56,10 +56,6 @@ func (l *line) starts() []float64 {
 	return out
 }
 
-func overheadHead(scheduler string) []string {
-	return []string{scheduler, "found free GPUs", "runs after: median", "p95", "GPUs free → placed", "placed → all ranks there", "placer's CPU per job", "placer's memory"}
-}
-
 // cells are a line's without its name.
 func (o overhead) cells(starts []float64) []string {
 	row := []string{fmt.Sprint(len(starts)), "–", "–", "–", "–", "–", "–"}
@@ -79,7 +75,8 @@ func (o overhead) cells(starts []float64) []string {
 }
 
 func (v view) overhead() *plot.Table {
-	t := &plot.Table{Head: overheadHead("scheduler")}
+	t := &plot.Table{Head: []string{"scheduler", "found free GPUs", "runs after: median", "p95", "GPUs free → placed", "placed → all ranks there",
+		"placer's CPU per job", "placer's memory"}}
 	for _, l := range v.lines {
 		t.Rows = append(t.Rows, append([]string{l.title()}, l.Overhead.cells(l.starts())...))
 	}

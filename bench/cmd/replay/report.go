@@ -228,13 +228,6 @@ func geomeanJCT(_ *replay.Result, s replay.Summary) float64 { return s.GeomeanJC
 func makespan(_ *replay.Result, s replay.Summary) float64   { return s.Makespan.Seconds() }
 func useful(_ *replay.Result, s replay.Summary) float64     { return s.Useful }
 
-func simulatedJCT(r *replay.Result) float64 {
-	if r.Predicted == nil {
-		return 0
-	}
-	return r.Predicted.AvgJCTOf(r)
-}
-
 // median is the median of a figure over the repetitions.
 func (l *line) median(f func(*replay.Result, replay.Summary) float64) float64 {
 	return replay.Median(l.each(f))

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -255,15 +256,8 @@ func (d *diagnosis) label(c nomadConfig, want string) {
 		d.add(statusOK, "placement", fmt.Sprintf("there is a block plugin %q", want), "")
 		return
 	}
-	d.add(statusFail, "placement", fmt.Sprintf("no block plugin %q in %s (found: %s)", want, d.nomadConfig, orNone(c.labels())),
+	d.add(statusFail, "placement", fmt.Sprintf("no block plugin %q in %s (found: %s)", want, d.nomadConfig, cmp.Or(strings.Join(c.labels(), ", "), "none")),
 		fmt.Sprintf("add: plugin %q { config {} }  — the label is the file's name, not \"nvidia\"", want))
-}
-
-func orNone(names []string) string {
-	if len(names) == 0 {
-		return "none"
-	}
-	return strings.Join(names, ", ")
 }
 
 // calibration checks the profile.
