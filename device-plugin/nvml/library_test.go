@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -429,6 +430,7 @@ func TestValuesThatAreNotAvailable(t *testing.T) {
 	}
 }
 
+// MIG instances take the place of their GPU; one that is gone is gone.
 func TestMIGInstances(t *testing.T) {
 	state := nvmltest.H200(3)
 	state.Split(1, 2)
@@ -449,6 +451,10 @@ func TestMIGInstances(t *testing.T) {
 	}
 	n.set("gpu1", "ret.nvmlDeviceGetMigMode", "")
 	delete(n.state, "mig1.0")
+	n.write()
+	if inv := n.scan(); len(inv.Devices) != 3 || !slices.ContainsFunc(inv.Devices, func(d gpu.Device) bool { return d.ID == nvmltest.MIGUUID(1, 1) }) {
+		t.Errorf("%d devices, want two GPUs and the second instance", len(inv.Devices))
+	}
 	delete(n.state, "mig1.1")
 	n.write()
 	if inv := n.scan(); len(inv.Devices) != 2 || fmt.Sprint(inv.Undivided) != fmt.Sprint([]string{nvmltest.UUID(1)}) {

@@ -114,58 +114,6 @@ func TestDGXA100(t *testing.T) {
 	}
 }
 
-// MIG instances take the place of their GPU; one that is gone is gone.
-func TestDGXA100InMIGMode(t *testing.T) {
-	b, s := mocked(t)
-	dev := s.Devices[2].(*server.Device)
-	children := map[int]nvml.Device{}
-	for i := range 2 {
-		child := dgxa100.NewDevice(i)
-		child.UUID = fmt.Sprintf("MIG-%d", i)
-		child.GetNameFunc = func() (string, nvml.Return) { return "Mock NVIDIA A100-SXM4-40GB MIG 3g.20gb", nvml.SUCCESS }
-		child.GetMemoryInfoFunc = func() (nvml.Memory, nvml.Return) { return nvml.Memory{Total: 20 << 30}, nvml.SUCCESS }
-		children[i] = child
-	}
-	dev.MigMode = nvml.DEVICE_MIG_ENABLE
-	for _, d := range s.Devices {
-		d := d.(*server.Device)
-		d.GetMaxMigDeviceCountFunc = func() (int, nvml.Return) { return 7, nvml.SUCCESS }
-		d.GetMigDeviceHandleByIndexFunc = func(i int) (nvml.Device, nvml.Return) {
-			if c, ok := children[i]; ok && d == dev {
-				return c, nvml.SUCCESS
-			}
-			return nil, nvml.ERROR_NOT_FOUND
-		}
-	}
-	known := b.lookup
-	b.lookup = func(symbol string) error {
-		if strings.Contains(symbol, "MigDeviceCount") || strings.Contains(symbol, "MigDeviceHandleByIndex") {
-			return nil
-		}
-		return known(symbol)
-	}
-	inv, err := b.Scan()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(inv.Devices) != 9 {
-		t.Fatalf("got %d devices, want 7 GPUs and 2 MIG instances", len(inv.Devices))
-	}
-	last := inv.Devices[8]
-	if last.ID != "MIG-1" || last.Parent != dev.UUID || last.MIGProfile != "3g.20gb" || *last.MemoryMiB != 20480 || last.Island != -1 {
-		t.Errorf("got %+v", last)
-	}
-	for _, d := range inv.Devices {
-		if d.ID == dev.UUID {
-			t.Error("the split GPU is still listed")
-		}
-	}
-	delete(children, 0)
-	if inv, err = b.Scan(); err != nil || len(inv.Devices) != 8 {
-		t.Errorf("got %d devices, %v; want 8", len(inv.Devices), err)
-	}
-}
-
 // A GPU that the driver does not list any more fell off the bus, whatever index
 // the others have now. It is listed as lost until it is back.
 func TestGPUThatIsNotListedAnyMore(t *testing.T) {
