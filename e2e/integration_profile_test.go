@@ -74,12 +74,7 @@ func TestProfiles(t *testing.T) {
 	do("Nothing is imported", "profile", "import", "-delete", "-name", "times")
 	agent.reconfigure("")
 	b.run(gang("one", 1, 1).hcl())
-	b.until("the fastest GPU is the fastest again", func() string {
-		if out, _ := b.pal("profile", "show", "-verbose", "-app", "A"); !strings.Contains(out, "GPU-1-0  0.970") {
-			return out
-		}
-		return ""
-	})
+	b.untilSays("profile show -verbose -app A", "GPU-1-0  0.970")
 	b.purge("one")
 }
 
@@ -124,10 +119,5 @@ func testManyTimes(t *testing.T, b *bed, agent *palAgent) {
 // untilProfile waits until the profile in force has a GPU's score.
 func (b *bed) untilProfile(gpu, score string) {
 	b.t.Helper()
-	b.until("the profile has "+gpu+" at "+score, func() string {
-		if out, _ := b.pal("profile", "show"); !strings.Contains(out, gpu+"  "+score) {
-			return out
-		}
-		return ""
-	})
+	b.untilSays("profile show", gpu+"  "+score)
 }

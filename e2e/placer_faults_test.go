@@ -187,8 +187,7 @@ func testUserFailure(t *testing.T, b *bed) {
 		return ""
 	})
 	mentions(t, noted, "nodes other than node-")
-	out, _ := b.pal("failures")
-	mentions(t, out, "user", "exit code 3", "broken")
+	b.says("failures", "user", "exit code 3", "broken")
 	stubs, _, err := b.API().Jobs().Allocations("broken", true, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -225,12 +224,7 @@ func testGPUFailure(t *testing.T, b *bed) {
 	if err := os.WriteFile(flag, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	b.until("the failure is seen", func() string {
-		if out, _ := b.pal("failures"); !strings.Contains(out, "unlucky") {
-			return out
-		}
-		return ""
-	})
+	b.untilSays("failures", "unlucky")
 	if err := os.Remove(flag); err != nil {
 		t.Fatal(err)
 	}
@@ -241,48 +235,35 @@ func testGPUFailure(t *testing.T, b *bed) {
 		}
 		return ""
 	})
-	out, _ := b.pal("failures")
-	mentions(t, out, "infrastructure", "Quarantine", "is unhealthy")
+	b.says("failures", "infrastructure", "Quarantine", "is unhealthy")
 	b.purge("unlucky")
 	b.inventory(1, placerScores[1], nil)
-	b.until("well again, but for the quarantine", func() string {
-		if out, _ := b.pal("gpus"); !strings.Contains(out, "quarantined") {
-			return out
-		}
-		return ""
-	})
+	b.untilSays("gpus", "quarantined")
 	testLift(t, b)
 }
 
 // An operator gives the GPUs free: the agent at work takes notice by itself.
 func testLift(t *testing.T, b *bed) {
 	b.run(gang("patient", 4, 4).hcl())
-	b.until("it waits for GPUs in quarantine", func() string {
-		if out, _ := b.pal("explain", "patient"); !strings.Contains(out, "quarantine") {
-			return out
-		}
-		return ""
-	})
+	b.untilSays("explain patient", "quarantine")
 	b.holds("it waits", func() string {
 		if g := b.gpusOf("patient"); len(g) > 0 {
 			return fmt.Sprintf("it runs on %v", g)
 		}
 		return ""
 	})
-	out, _ := b.pal("quarantine")
-	mentions(t, out, "GPU-1-", "is unhealthy")
+	b.says("quarantine", "GPU-1-", "is unhealthy")
 	if out, code := b.pal("quarantine", "-lift", gpu(0, 0)); code == 0 || !strings.Contains(out, `GPU "GPU-0-0" is not in quarantine`) {
 		t.Errorf("lifting what is not there: exit code %d: %s", code, out)
 	}
-	out, _ = b.pal("quarantine", "-lift", "-all")
+	out, _ := b.pal("quarantine", "-lift", "-all")
 	lifted := time.Now()
 	mentions(t, out, "Lifted the quarantine of GPU-1-")
 	b.untilGPUs("patient", 16)
 	if took := time.Since(lifted); took > 15*time.Second {
 		t.Errorf("it took %v from the lift to the start", took)
 	}
-	out, _ = b.pal("quarantine")
-	mentions(t, out, "No GPU is in quarantine")
+	b.says("quarantine", "No GPU is in quarantine")
 	b.purge("patient")
 }
 
@@ -300,12 +281,7 @@ func testGPUFailureOfAll(t *testing.T, b *bed) {
 	if err := os.WriteFile(flag, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	b.until("the failure is seen", func() string {
-		if out, _ := b.pal("failures"); !strings.Contains(out, "doomed") {
-			return out
-		}
-		return ""
-	})
+	b.untilSays("failures", "doomed")
 	if err := os.Remove(flag); err != nil {
 		t.Fatal(err)
 	}

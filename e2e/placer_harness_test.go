@@ -151,6 +151,24 @@ func (b *bed) pal(args ...string) (string, int) {
 	return b.output(b.Command(context.Background(), "nomad-pal", args...))
 }
 
+// says checks that a command of ours prints these words.
+func (b *bed) says(command string, words ...string) {
+	b.t.Helper()
+	out, _ := b.pal(strings.Fields(command)...)
+	mentions(b.t, out, words...)
+}
+
+// untilSays waits until a command of ours prints these words.
+func (b *bed) untilSays(command, words string) {
+	b.t.Helper()
+	b.until(command+" says "+words, func() string {
+		if out, _ := b.pal(strings.Fields(command)...); !strings.Contains(out, words) {
+			return out
+		}
+		return ""
+	})
+}
+
 // output runs a command and returns its exit code and what it prints: notes and
 // errors, too, but where it prints JSON, which they are not part of.
 func (b *bed) output(cmd *exec.Cmd) (string, int) {

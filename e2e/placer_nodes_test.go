@@ -44,8 +44,7 @@ func testSweep(t *testing.T, b *bed) {
 		}
 		return ""
 	})
-	out, _ := b.pal("quarantine")
-	mentions(t, out, "No GPU is in quarantine")
+	b.says("quarantine", "No GPU is in quarantine")
 	for i := range 30 {
 		b.purge(name(i))
 	}
@@ -92,12 +91,7 @@ func testForgedPins(t *testing.T, b *bed) {
 			}
 		}
 	}()
-	b.until("the forger is known", func() string {
-		if out, _ := b.pal("status"); !strings.Contains(out, "a-forger") {
-			return out
-		}
-		return ""
-	})
+	b.untilSays("status", "a-forger")
 	b.run(gang("honest", 2, 4).hcl())
 	b.untilGPUs("honest", 8)
 	b.holds("it runs on", func() string {

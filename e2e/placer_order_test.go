@@ -91,12 +91,7 @@ func (b *bed) sweep() {
 			}
 		}
 	}
-	b.until("all GPUs are free", func() string {
-		if out, _ := b.pal("status"); !strings.Contains(out, " 8 free") {
-			return out
-		}
-		return ""
-	})
+	b.untilSays("status", " 8 free")
 }
 
 // What one tenant borrows comes back when its owner wants it, from gangs that allow it.
@@ -107,15 +102,10 @@ func testReclaim(t *testing.T, b *bed) {
 		b.run(of("product", j))
 	}
 	b.untilTenants("product borrows", map[string]int{"lab/product": 8, "lab": 8})
-	if out, _ := b.pal("status"); !strings.Contains(out, "Borrowed") {
-		t.Errorf("status does not show the tenants:\n%s", out)
-	}
+	b.says("status", "Borrowed") // the tenants
 	b.run(of("research", gang("mine", 1, 4)))
 	b.untilTenants("research has its quota", map[string]int{"lab/product": 4, "lab/research": 4})
-	out, _ := b.pal("queue")
-	if !strings.Contains(out, "borrows-") {
-		t.Errorf("the gang that was stopped does not wait:\n%s", out)
-	}
+	b.says("queue", "borrows-") // the gang that was stopped
 	b.sweep()
 }
 
@@ -177,10 +167,7 @@ func testWindow(t *testing.T, b *bed) {
 	long.id = "later"
 	b.run(long.hcl())
 	b.untilWaits("later", "window kernel keeps 4 GPUs from it until")
-	out, _ := b.pal("explain", "later")
-	if !strings.Contains(out, "window kernel: 4 GPUs are kept from") {
-		t.Errorf("explain does not tell of the window:\n%s", out)
-	}
+	b.says("explain later", "window kernel: 4 GPUs are kept from")
 	short := gang("short", 1, 4)
 	short.meta = `pal_duration = "10m"`
 	b.run(short.hcl())
@@ -221,9 +208,7 @@ func testDeadline(t *testing.T, b *bed) {
     pal_duration = "1h"`
 	b.run(dated.hcl())
 	b.untilWaits("dated")
-	if out, _ := b.pal("explain", "dated"); !strings.Contains(out, "in danger: it goes first") {
-		t.Errorf("explain does not tell of the deadline:\n%s", out)
-	}
+	b.says("explain dated", "in danger: it goes first")
 	b.purge("full")
 	b.untilGPUs("dated", 8)
 	b.waitsOn("early")

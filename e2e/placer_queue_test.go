@@ -208,8 +208,7 @@ func testElastic(t *testing.T, b *bed) {
 	b.untilRunning("stretch", 6)
 	grown := b.members("stretch")
 	same(t, "members that run on as it grows", 2, kept(first, grown))
-	out, _ := b.pal("explain", "stretch")
-	mentions(t, out, "all of 1 to 6 members")
+	b.says("explain stretch", "all of 1 to 6 members")
 
 	b.run(gang("short", 3, 4).hcl())
 	b.untilGPUs("short", 12)
@@ -218,8 +217,7 @@ func testElastic(t *testing.T, b *bed) {
 	shrunk := b.members("stretch")
 	same(t, "members that run on as it shrinks", 2, kept(grown, shrunk))
 	same(t, "the first of them", 2, kept(first, shrunk))
-	out, _ = b.pal("explain", "stretch")
-	mentions(t, out, "on 2 of 1 to 6 members")
+	b.says("explain stretch", "on 2 of 1 to 6 members")
 
 	b.run(j.hcl()) // its author runs the same file again, which asks for two members, too
 	b.until("it has its pins again", func() string {

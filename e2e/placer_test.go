@@ -65,8 +65,7 @@ func testSingle(t *testing.T, b *bed) {
 		}
 		return ""
 	})
-	out, _ := b.pal("explain", "single")
-	mentions(t, out, "Chosen GPUs", "packed", gpu(1, 0))
+	b.says("explain single", "Chosen GPUs", "packed", gpu(1, 0))
 	b.purge("single")
 }
 
@@ -95,8 +94,7 @@ func testAcrossNodes(t *testing.T, b *bed) {
 		t.Fatalf("an outlier is in the gang: %v", got)
 	}
 	b.untilExplained("across", got)
-	out, _ := b.pal("explain", "across")
-	mentions(t, out, "L×V matrix", "Chosen GPUs", "packed")
+	b.says("explain across", "L×V matrix", "Chosen GPUs", "packed")
 	b.purge("across")
 }
 
@@ -156,12 +154,8 @@ func testStoppedWhileWaiting(t *testing.T, b *bed) {
 	b.fill("blocker", 4)
 	b.run(gang("quitter", 1, 1).hcl())
 	b.run(gang("patient", 1, 1).hcl())
-	b.until("both wait", func() string {
-		if out, _ := b.pal("queue"); !strings.Contains(out, "quitter") || !strings.Contains(out, "patient") {
-			return out
-		}
-		return ""
-	})
+	b.untilSays("queue", "quitter")
+	b.untilSays("queue", "patient")
 	b.deregister("quitter", false)
 	b.purge("blocker")
 	b.untilGPUs("patient", 1)
