@@ -76,23 +76,16 @@ func (o *Results) Flags(name string) {
 	flag.StringVar(&o.SVG, "svg", "", "folder for the plots as SVG files")
 }
 
-// Report is what results tell people.
-type Report interface {
-	Print(io.Writer)
-	Page() plot.Page
-	Figures() []plot.Figure
-}
-
-// Show prints the report and writes what people look at.
-func (o Results) Show(r Report) error {
-	r.Print(os.Stdout)
+// Show prints the tables of a report and writes what people look at.
+func (o Results) Show(report plot.Page) error {
+	report.Print(os.Stdout)
 	if o.HTML != "" {
-		if err := r.Page().WriteFile(o.HTML); err != nil {
+		if err := report.WriteFile(o.HTML); err != nil {
 			return fmt.Errorf("write the report: %w", err)
 		}
 	}
 	if o.SVG != "" {
-		if err := plot.WriteFigures(o.SVG, r.Figures()...); err != nil {
+		if err := plot.WriteFigures(o.SVG, report.Figures()...); err != nil {
 			return fmt.Errorf("write the plots: %w", err)
 		}
 	}
@@ -101,7 +94,7 @@ func (o Results) Show(r Report) error {
 
 // ShowAgain is Show for results that were read from a file. Only where -json was
 // given they are rewritten.
-func (o Results) ShowAgain(r Report, write func(path string) error) error {
+func (o Results) ShowAgain(report plot.Page, write func(path string) error) error {
 	named := false
 	flag.Visit(func(f *flag.Flag) { named = named || f.Name == "json" })
 	if named {
@@ -109,7 +102,7 @@ func (o Results) ShowAgain(r Report, write func(path string) error) error {
 			return err
 		}
 	}
-	return o.Show(r)
+	return o.Show(report)
 }
 
 // Read reads a result file, a compressed one where its name ends with .gz.

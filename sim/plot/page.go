@@ -10,6 +10,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
+	"text/tabwriter"
 )
 
 // Page is a report: one file with everything in it, no script.
@@ -57,6 +59,33 @@ func (p Page) WriteFile(path string) error {
 		return fmt.Errorf("write %q: %w", path, err)
 	}
 	return f.Close()
+}
+
+// Print writes the lead and the tables for a terminal.
+func (p Page) Print(out io.Writer) {
+	for _, text := range p.Lead {
+		fmt.Fprintln(out, text)
+	}
+	for _, s := range p.Sections {
+		if s.Table == nil {
+			continue
+		}
+		fmt.Fprintf(out, "\n%s\n", s.Title)
+		w := tabwriter.NewWriter(out, 2, 0, 2, ' ', 0)
+		for _, row := range append([][]string{s.Table.Head}, s.Table.Rows...) {
+			fmt.Fprintln(w, strings.Join(row, "\t"))
+		}
+		w.Flush()
+	}
+}
+
+// Figures are those of all sections.
+func (p Page) Figures() []Figure {
+	var all []Figure
+	for _, s := range p.Sections {
+		all = append(all, s.Figures...)
+	}
+	return all
 }
 
 // WriteFigures writes each drawing to a file of its own in dir.

@@ -197,23 +197,6 @@ func (v view) queueingPlot() plot.Figure {
 	return f.Figure()
 }
 
-func (v view) figures() []plot.Figure {
-	fs := []plot.Figure{v.avgJCT(), v.jctDistribution(), v.makespan(), v.useful(), v.queueingPlot()}
-	if f, ok := v.held(); ok {
-		fs = append(fs, f)
-	}
-	return fs
-}
-
-// Figures are those of all populations.
-func (r *report) Figures() []plot.Figure {
-	var out []plot.Figure
-	for _, v := range r.views() {
-		out = append(out, v.figures()...)
-	}
-	return out
-}
-
 func seconds(s float64) string {
 	return time.Duration(s * float64(time.Second)).Round(10 * time.Millisecond).String()
 }

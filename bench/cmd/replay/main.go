@@ -5,7 +5,7 @@
 // clients × 4 emulated GPUs under different schedulers. Repetition r takes jobs
 // and GPUs of seed + r, the same for every scheduler, so that runs of one
 // repetition are pairs. It writes what it measured to a JSON file after every
-// run and prints a table; -html writes a report with plots.
+// run and prints tables; -html writes a report with plots.
 package main
 
 import (
@@ -73,7 +73,7 @@ func run(ctx context.Context, o options) error {
 	if err := c.run(ctx); err != nil {
 		return err
 	}
-	return o.Show(c.report)
+	return o.Show(c.report.Page())
 }
 
 // populations are the numbers of outliers to run with.

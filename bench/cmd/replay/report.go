@@ -6,15 +6,12 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/nomad-pal/nomad-pal/bench/command"
 	"github.com/nomad-pal/nomad-pal/bench/replay"
-	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
 // report is the result file. Without the raw runs it is what people read, with them
@@ -278,33 +275,4 @@ func (r *report) write(path string) error {
 		short.Runs = append(short.Runs, &figures)
 	}
 	return command.WriteJSON(path, short)
-}
-
-// Print writes tables for a terminal.
-func (r *report) Print(out io.Writer) {
-	fmt.Fprintf(out, "%s, %d jobs, %d GPUs, %v× compressed; compressed seconds, medians\n", r.Workload, r.Jobs, r.GPUs, r.Compress)
-	w := tabwriter.NewWriter(out, 2, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "POPULATION\tSCHEDULER\tRUNS\tFINISHED\tDEADLOCKED\tAVG JCT\tLOW…HIGH\tSIMULATED\tGEOMEAN\tP99\tMAKESPAN\tUSEFUL\tHELD IN VAIN\tHALF PLACED")
-	for _, l := range r.Runs {
-		fmt.Fprintf(w, "%s\t%s\t%d\t%v/%d\t%d\t%.1f\t%.1f…%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f %%\t%.1f %%\t%.0f %%\n", l.Population, l.title(), l.Repetitions, l.Finished, r.Jobs, l.DeadlockedRuns,
-			l.AvgJCT, l.AvgJCTLow, l.AvgJCTHigh, l.SimAvgJCT, l.GeomeanJCT, l.P99, l.Makespan, 100*l.Useful, 100*l.HeldShare, 100*l.HalvedShare)
-	}
-	w.Flush()
-	if len(r.Margins) > 0 {
-		fmt.Fprintln(out, "\nAgainst plain Nomad, pairs of one seed: geometric mean of the ratios (95 % interval)")
-		fmt.Fprintln(w, "POPULATION\tSCHEDULER\tAGAINST\tPAIRS\tGEOMEAN JCT\tUSEFUL\tMAKESPAN\tTARGETS MET")
-		for _, m := range r.Margins {
-			fmt.Fprintln(w, strings.Join(append([]string{m.Population}, m.cells()...), "\t"))
-		}
-		w.Flush()
-	}
-	for _, v := range r.views() {
-		for _, t := range []*plot.Table{v.waits(), v.simulated(), v.overhead()} {
-			fmt.Fprintln(out)
-			for _, row := range append([][]string{t.Head}, t.Rows...) {
-				fmt.Fprintln(w, v.lines[0].Population+"\t"+strings.Join(row, "\t"))
-			}
-			w.Flush()
-		}
-	}
 }

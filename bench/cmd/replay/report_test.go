@@ -111,7 +111,7 @@ func TestReportIsReadAgain(t *testing.T) {
 	r.Command = again.Command
 	var a, b bytes.Buffer
 	for out, rep := range map[*bytes.Buffer]*report{&a: r, &b: again} {
-		rep.Print(out)
+		rep.Page().Print(out)
 		if err := rep.Page().Write(out); err != nil {
 			t.Fatal(err)
 		}
@@ -154,7 +154,7 @@ func TestPage(t *testing.T) {
 			t.Errorf("%s: %s", title, cmp.Diff(want, got))
 		}
 	}
-	if n := len(r.Figures()); n != 5 {
+	if n := len(r.Page().Figures()); n != 5 {
 		t.Errorf("%d figures", n)
 	}
 }

@@ -21,7 +21,7 @@ func (o options) reshow() error {
 			return err
 		}
 	}
-	return o.ShowAgain(r, r.write)
+	return o.ShowAgain(r.Page(), r.write)
 }
 
 // predictAnew simulates the runs of an earlier report.

@@ -3,7 +3,7 @@
 
 // Command scale is `make scale`: one real Nomad server with thousands of
 // simulated nodes of 8 GPUs (bench/simnodes), gangs placed by plain Nomad and
-// by the placer, and what both cost. It writes a JSON file and prints a table; -html writes a report with plots.
+// by the placer, and what both cost. It writes a JSON file and prints tables; -html writes a report with plots.
 package main
 
 import (
@@ -88,7 +88,7 @@ func run(ctx context.Context, o options) error {
 			return err
 		}
 	}
-	return o.Show(rep)
+	return o.Show(rep.Page())
 }
 
 // bed is a server with simulated nodes, or with real clients.

@@ -25,7 +25,7 @@ func (o options) reshow() error {
 	if err != nil {
 		return err
 	}
-	return o.ShowAgain(r, r.write)
+	return o.ShowAgain(r.Page(), r.write)
 }
 
 // The names in plots, and their colours.
@@ -63,8 +63,7 @@ func (r *report) growth(name, title, unit string, log bool, series map[string]fu
 	return f.Figure()
 }
 
-// Figures are all plots.
-func (r *report) Figures() []plot.Figure {
+func (r *report) figures() []plot.Figure {
 	each := func(seconds float64, p point) float64 { return 1000 * seconds / float64(max(p.Burst, 1)) }
 	return []plot.Figure{
 		r.growth("scale-latency", "From a job's registration until its gang of 2 × 4 GPUs has its allocations", "ms", true, map[string]func(point) float64{
@@ -99,10 +98,14 @@ func (r *report) Page() plot.Page {
 			"One real Nomad server with simulated nodes of 8 GPUs. Latencies are from a job's registration until all its allocations exist, jobs one after the other; rates are of a burst submitted from eight sides at once, medians of the rounds. Plain Nomad places the same jobs without gate or gang; \"agent\" are jobs registered at the placer's agent, \"gated\" jobs registered at Nomad with a gate.",
 			r.Provenance.String(),
 		},
-		Sections: []plot.Section{{Title: "Growth", Table: t, Figures: r.Figures()}},
+		Sections: []plot.Section{{Title: "Growth", Table: t, Figures: r.figures()}},
 	}
-	if r.Clients != nil {
-		p.Sections = append(p.Sections, plot.Section{Title: "Jobs that run, on real clients", Table: r.Clients.table()})
+	for _, x := range r.Points {
+		p.Sections = append(p.Sections, crowdTable(fmt.Sprintf("Jobs at once, on %d nodes", x.Nodes), x.Plain.Crowds, x.Crowds, x.Gated.Crowds)...)
+	}
+	if c := r.Clients; c != nil {
+		title := fmt.Sprintf("Jobs at once, on %d real clients with %d GPUs", c.Nodes, c.GPUs)
+		p.Sections = append(p.Sections, crowdTable(title, c.Plain, c.Agent, c.Gated)...)
 	}
 	if r.Extremes != nil {
 		p.Sections = append(p.Sections, plot.Section{Title: "Extremes, at 1,000 nodes", Table: r.Extremes.table()})
@@ -110,16 +113,23 @@ func (r *report) Page() plot.Page {
 	return p
 }
 
-func (c *clients) table() *plot.Table {
-	t := &plot.Table{Head: []string{fmt.Sprintf("jobs at once, on %d clients with %d GPUs", c.Nodes, c.GPUs), "plain ms", "agent ms", "gated ms"}}
-	for i, x := range c.Plain {
-		t.Rows = append(t.Rows, []string{fmt.Sprint(x.Jobs), fmt.Sprintf("%.0f", x.P50), fmt.Sprintf("%.0f", c.Agent[i].P50), fmt.Sprintf("%.0f", c.Gated[i].P50)})
+// crowdTable says when one of many jobs runs that arrive at once; it is empty without
+// crowds.
+func crowdTable(title string, plain, agent, gated []crowd) []plot.Section {
+	if len(plain) == 0 {
+		return nil
 	}
-	return t
+	t := &plot.Table{Head: []string{"jobs at once", "plain ms", "agent ms", "gated ms", "agent / plain", "gated / plain"}}
+	for i, x := range plain {
+		a, g := agent[i].P50, gated[i].P50
+		t.Rows = append(t.Rows, []string{fmt.Sprint(x.Jobs), fmt.Sprintf("%.0f", x.P50), fmt.Sprintf("%.0f", a), fmt.Sprintf("%.0f", g),
+			fmt.Sprintf("%.2f", a/x.P50), fmt.Sprintf("%.2f", g/x.P50)})
+	}
+	return []plot.Section{{Title: title, Notes: []string{"The median time until a job's task has started."}, Table: t}}
 }
 
 func (e *extremes) table() *plot.Table {
-	return &plot.Table{Head: []string{"", ""}, Rows: [][]string{
+	return &plot.Table{Head: []string{"what", "measured"}, Rows: [][]string{
 		{fmt.Sprintf("one gang of %d GPUs placed", e.WideGPUs), fmt.Sprintf("%.0f ms", e.WideMS)},
 		{fmt.Sprintf("placer's memory with %d jobs queued", e.Queued), fmt.Sprintf("%.0f MB", e.QueuedRSS)},
 		{"first placement after a restart of the placer with that queue", fmt.Sprintf("%.0f ms", e.RestartMS)},
