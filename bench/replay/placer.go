@@ -4,6 +4,7 @@
 package replay
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -31,20 +32,13 @@ type Rules struct {
 // config is the placer's configuration under the rules.
 func (r Rules) config() model.Config {
 	c := model.DefaultConfig()
-	if r.Placement != "" {
-		c.Placement = r.Placement
-	}
+	c.Placement = cmp.Or(r.Placement, c.Placement)
 	if r.Order != "" {
 		q := queue.Default()
 		q.Order, q.Backfill, q.Preempt, q.Migrate, q.LocalityWait, q.OutlierThreshold = r.Order, queue.BackfillNone, false, false, false, 0
 		c.Queue = q
 	}
-	if r.MaxWait > 0 {
-		c.Queue.MaxWait = r.MaxWait
-	}
-	if r.OverdueShare > 0 {
-		c.Queue.OverdueShare = r.OverdueShare
-	}
+	c.Queue.MaxWait, c.Queue.OverdueShare = cmp.Or(r.MaxWait, c.Queue.MaxWait), cmp.Or(r.OverdueShare, c.Queue.OverdueShare)
 	if r.Compress > 0 {
 		c.Queue.MaxWait = compress(c.Queue.MaxWait, queue.DefaultMaxWait, r.Compress)
 		c.Queue.Quantum = compress(c.Queue.Quantum, queue.DefaultQuantum, r.Compress)
@@ -54,10 +48,7 @@ func (r Rules) config() model.Config {
 }
 
 func compress(d, fallback time.Duration, by float64) time.Duration {
-	if d == 0 {
-		d = fallback
-	}
-	return time.Duration(float64(d) / by)
+	return time.Duration(float64(cmp.Or(d, fallback)) / by)
 }
 
 // Queue is the queue's policy under the rules, as the simulator takes it.
@@ -73,9 +64,7 @@ func (r Rules) HCL() string {
 	var b strings.Builder
 	c := r.config()
 	fmt.Fprintf(&b, "placement = %q\nlocality {\n  cluster = %v\n}\nhttp {\n  bind_port = 0\n}\n", c.Placement, r.Penalty)
-	if r.Restart > 0 {
-		c.RestartCost = r.Restart
-	}
+	c.RestartCost = cmp.Or(r.Restart, c.RestartCost)
 	b.WriteString("queue {\n")
 	for _, k := range model.Keys() {
 		if k.Block == "queue" {

@@ -13,6 +13,7 @@ package cuda
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 
 	"github.com/ebitengine/purego"
@@ -56,9 +57,7 @@ type Driver struct {
 // Open opens the driver library ("" for [Library]) and starts it. The error
 // says what is missing: the library, a function of it, or a working driver.
 func Open(path string) (*Driver, error) {
-	if path == "" {
-		path = Library
-	}
+	path = cmp.Or(path, Library)
 	lib, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL)
 	if err != nil {
 		return nil, fmt.Errorf("opening CUDA driver library %q (is the NVIDIA driver installed?): %w", path, err)

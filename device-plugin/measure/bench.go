@@ -233,15 +233,7 @@ func (b *bench) prepareMix(u *unit) error {
 		return err
 	}
 	u.launch = func() error {
-		for range mixPairs {
-			if err := compute(); err != nil {
-				return err
-			}
-			if err := triad(); err != nil {
-				return err
-			}
-		}
-		return nil
+		return inTurn(slices.Repeat([]func() error{compute, triad}, mixPairs)...)
 	}
 	return nil
 }
@@ -271,16 +263,22 @@ func (b *bench) prepareGather(u *unit) error {
 func (b *bench) sum(u *unit) (string, error) {
 	n := u.out.Bytes / 16
 	buf := make([]byte, 8)
-	for _, step := range []func() error{
+	err := inTurn(
 		func() error { return b.ctx.Fill(b.total, 0) },
 		func() error { return b.ctx.Launch(b.check, b.dataGrid(), &b.total.Address, &u.out.Address, &n) },
 		func() error { return b.ctx.Record(b.idle) },
 		func() error { return b.ctx.Wait(b.idle) }, // a copy would wait with a busy core
 		func() error { return b.ctx.Read(b.total, buf) },
-	} {
+	)
+	return fmt.Sprintf("%016x", binary.LittleEndian.Uint64(buf)), err
+}
+
+// inTurn takes steps until one fails.
+func inTurn(steps ...func() error) error {
+	for _, step := range steps {
 		if err := step(); err != nil {
-			return "", err
+			return err
 		}
 	}
-	return fmt.Sprintf("%016x", binary.LittleEndian.Uint64(buf)), nil
+	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/cuda"
@@ -269,21 +270,14 @@ func newWatch(ctx *cuda.Context) (*watch, error) {
 
 // time is the time of one unit, in milliseconds, over n of them.
 func (w *watch) time(u *unit, n int) (float64, error) {
-	if err := w.ctx.Record(w.from); err != nil {
-		return 0, err
-	}
-	for range n {
-		if err := u.launch(); err != nil {
-			return 0, err
-		}
-	}
-	if err := w.ctx.Record(w.to); err != nil {
-		return 0, err
-	}
-	if err := w.ctx.Wait(w.to); err != nil {
-		return 0, err
-	}
-	ms, err := w.ctx.Milliseconds(w.from, w.to)
+	ms := 0.0
+	err := inTurn(
+		func() error { return w.ctx.Record(w.from) },
+		func() error { return inTurn(slices.Repeat([]func() error{u.launch}, n)...) },
+		func() error { return w.ctx.Record(w.to) },
+		func() error { return w.ctx.Wait(w.to) },
+		func() (err error) { ms, err = w.ctx.Milliseconds(w.from, w.to); return err },
+	)
 	if err != nil {
 		return 0, err
 	}

@@ -14,7 +14,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -66,9 +65,7 @@ func (o Own) once(ctx context.Context, gpu string) (float64, error) {
 	}
 	cmd := exec.CommandContext(ctx, "sh", "-c", o.Command)
 	cmd.Env = append(os.Environ(), "CUDA_VISIBLE_DEVICES="+gpu, "NVIDIA_VISIBLE_DEVICES="+gpu)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 2 * time.Second
+	inGroup(cmd)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	start := time.Now()

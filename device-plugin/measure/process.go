@@ -53,15 +53,20 @@ const (
 	mpsOff = "CUDA_MPS_PIPE_DIRECTORY=/dev/null"
 )
 
-// start runs the child for one GPU. It sees only that GPU, is in a process
-// group of its own, and dies with this process.
+// inGroup has a command run in a process group of its own, all of which is killed with
+// its context. It dies with this process.
+func inGroup(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 2 * time.Second
+}
+
+// start runs the child for one GPU. It sees only that GPU.
 func (r Runner) start(ctx context.Context, id string, p Plan) (*process, error) {
 	args := append(slices.Clone(r.Self[1:]), "-gpu", id, "-window", p.Window.String(), "-library", r.Library, "-avoid", strings.Join(p.Avoid, ","))
 	cmd := exec.CommandContext(ctx, r.Self[0], args...)
 	cmd.Env = childEnv("CUDA_VISIBLE_DEVICES=" + id)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 2 * time.Second
+	inGroup(cmd)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, fmt.Errorf("starting the measuring process: %w", err)
@@ -176,8 +181,7 @@ func (r Runner) List(ctx context.Context) ([]gpu.Device, error) {
 	defer cancel()
 	cmd := exec.CommandContext(limited, r.Self[0], append(slices.Clone(r.Self[1:]), "-list", "-library", r.Library)...)
 	cmd.Env = childEnv()
-	cmd.WaitDelay = 2 * time.Second
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	inGroup(cmd)
 	out, err := cmd.Output()
 	var devices []gpu.Device
 	for line := range strings.Lines(string(out)) {

@@ -4,6 +4,7 @@
 package measure
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -229,9 +230,7 @@ func (s *session) measure(ctx context.Context) error {
 	s.work = m.Device.Work
 	s.result.CUDA = m.Device.CUDA
 	s.result.Warnings = append(s.result.Warnings, m.Device.Skipped...)
-	if s.result.Model == "" {
-		s.result.Model = m.Device.Name
-	}
+	s.result.Model = cmp.Or(s.result.Model, m.Device.Name)
 	s.result.Key = s.key()
 	if err := s.warmUp(ctx); err != nil {
 		return fmt.Errorf("warming up: %w", err)

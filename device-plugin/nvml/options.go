@@ -5,7 +5,11 @@
 // time. Built without cgo it says plainly that it has none.
 package nvml
 
-import "github.com/hashicorp/go-hclog"
+import (
+	"cmp"
+
+	"github.com/hashicorp/go-hclog"
+)
 
 // Options of the backend.
 type Options struct {
@@ -16,9 +20,4 @@ type Options struct {
 	Root string
 }
 
-func (o Options) root() string {
-	if o.Root == "" {
-		return "/"
-	}
-	return o.Root
-}
+func (o Options) root() string { return cmp.Or(o.Root, "/") }

@@ -4,6 +4,7 @@
 package cluster
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -82,12 +83,7 @@ type Plugin struct {
 	Config string
 }
 
-func (p Plugin) name() string {
-	if p.Name != "" {
-		return p.Name
-	}
-	return filepath.Base(p.Path)
-}
+func (p Plugin) name() string { return cmp.Or(p.Name, filepath.Base(p.Path)) }
 
 // withDefaults checks o and returns a copy in which every default is filled in.
 func (o Options) withDefaults() (Options, error) {
@@ -105,14 +101,9 @@ func (o Options) withDefaults() (Options, error) {
 		}
 		o.Bin = bin
 	}
-	if o.Servers == 0 {
-		o.Servers = 1
-	}
+	o.Servers, o.HeartbeatTTL = cmp.Or(o.Servers, 1), cmp.Or(o.HeartbeatTTL, 10*time.Second)
 	if o.Servers < 0 || o.Servers%2 == 0 {
 		return o, fmt.Errorf("%d servers: a cluster needs an odd number of them", o.Servers)
-	}
-	if o.HeartbeatTTL == 0 {
-		o.HeartbeatTTL = 10 * time.Second
 	}
 	if o.Progress == nil {
 		o.Progress = func(string) {}
@@ -124,21 +115,11 @@ func (o Options) withDefaults() (Options, error) {
 func completeClients(clients []Client, before int) ([]Client, error) {
 	out := make([]Client, len(clients))
 	for i, c := range clients {
-		if c.Name == "" {
-			c.Name = fmt.Sprintf("c%02d", before+i)
-		}
+		c.Name = cmp.Or(c.Name, fmt.Sprintf("c%02d", before+i))
 		if c.Name != filepath.Base(c.Name) {
 			return nil, fmt.Errorf("client name %q: a node name is also a directory name here", c.Name)
 		}
-		if c.Datacenter == "" {
-			c.Datacenter = "dc1"
-		}
-		if c.CPUMHz == 0 {
-			c.CPUMHz = 64_000
-		}
-		if c.MemoryMB == 0 {
-			c.MemoryMB = 65_536
-		}
+		c.Datacenter, c.CPUMHz, c.MemoryMB = cmp.Or(c.Datacenter, "dc1"), cmp.Or(c.CPUMHz, 64_000), cmp.Or(c.MemoryMB, 65_536)
 		out[i] = c
 	}
 	return out, nil

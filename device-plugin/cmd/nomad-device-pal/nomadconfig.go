@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -81,12 +82,7 @@ func (c *nomadConfig) read(path string) error {
 	if err := hcl.Decode(&f, string(data)); err != nil {
 		return err
 	}
-	if f.PluginDir != "" {
-		c.pluginDir = f.PluginDir
-	}
-	if f.DataDir != "" {
-		c.dataDir = f.DataDir
-	}
+	c.pluginDir, c.dataDir = cmp.Or(f.PluginDir, c.pluginDir), cmp.Or(f.DataDir, c.dataDir)
 	c.blocks = append(c.blocks, f.Plugins...)
 	return nil
 }
