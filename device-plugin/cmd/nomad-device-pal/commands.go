@@ -15,7 +15,6 @@ import (
 	"github.com/mattn/go-isatty"
 	"github.com/ryanuber/columnize"
 
-	"github.com/nomad-pal/nomad-pal/device-plugin/inventory"
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml"
 	"github.com/nomad-pal/nomad-pal/internal/version"
@@ -62,7 +61,7 @@ func commands(ui cli.Ui) map[string]cli.CommandFactory {
 		"doctor":      doctorCommand(ui),
 		"fingerprint": fingerprintCommand(ui),
 		"hardware":    hardwareCommand(ui),
-		"inventory":   inventoryCommand(),
+		"inventory":   inventoryCommand(ui),
 		"measure":     measureCommand(),
 		"remeasure":   remeasureCommand(ui),
 		"stats":       statsCommand(ui),
@@ -73,14 +72,6 @@ func commands(ui cli.Ui) map[string]cli.CommandFactory {
 		out[name] = func() (cli.Command, error) { return c, nil }
 	}
 	return out
-}
-
-func inventoryCommand() *command {
-	return &command{
-		synopsis: inventory.Synopsis,
-		help:     inventory.Help,
-		run:      func(args []string) int { return inventory.Run(args, os.Stdout, os.Stderr) },
-	}
 }
 
 func measureCommand() *command {

@@ -1,28 +1,29 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package inventory writes inventory files for the emulated backend: clusters
-// of GPUs that vary as real ones do.
-package inventory
+package main
 
 import (
-	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
+
+	"github.com/hashicorp/cli"
 
 	"github.com/nomad-pal/nomad-pal/sim/paldata"
 	"github.com/nomad-pal/nomad-pal/sim/population"
 )
 
-// Synopsis and Help describe the subcommand.
-const (
-	Synopsis = "Write inventory files of emulated GPUs that vary as real ones do"
-	Help     = `Usage: nomad-device-pal inventory [options]
+// inventoryCommand writes inventory files for the emulated backend: clusters of GPUs
+// that vary as real ones do.
+func inventoryCommand(ui cli.Ui) *command {
+	return &command{
+		synopsis: "Write inventory files of emulated GPUs that vary as real ones do",
+		help: `Usage: nomad-device-pal inventory [options]
 
   Draws a cluster from the measured variability of a real one and writes one
   inventory file per node for the plugin's emulated backend. The same options
@@ -40,13 +41,13 @@ const (
                     of quantiles in this program (default: $PAL_DATA).
   -out=DIR          Write node-00.hcl, node-01.hcl … there; without it, one node's
                     file goes to standard output.
-`
-)
+`,
+		run: func(args []string) int { return writeInventory(ui, args) },
+	}
+}
 
-// Run is the subcommand; it returns the exit code.
-func Run(args []string, stdout, stderr io.Writer) int {
+func writeInventory(ui cli.Ui, args []string) int {
 	fs := flag.NewFlagSet("inventory", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
 	s := population.Spec{}
 	fs.StringVar(&s.Cluster, "cluster", "longhorn", "")
 	fs.IntVar(&s.Nodes, "nodes", 1, "")
@@ -57,26 +58,20 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	outliers := fs.String("outliers", "none", "")
 	data := fs.String("data", paldata.Dir(), "")
 	out := fs.String("out", "", "")
-	if err := fs.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			fmt.Fprint(stdout, Help)
-			return 0
-		}
-		fmt.Fprintf(stderr, "inventory: %v\n", err)
-		return 2
+	if code, ok := parseFlags(ui, fs, args); !ok {
+		return code
 	}
 	if fs.NArg() > 0 {
-		fmt.Fprintf(stderr, "inventory: argument %q is not wanted\n", fs.Arg(0))
+		ui.Error(fmt.Sprintf("inventory: argument %q is not wanted", fs.Arg(0)))
 		return 2
 	}
-	if err := generate(s, *seed, *outliers, *data, *out, stdout); err != nil {
-		fmt.Fprintf(stderr, "inventory: %v\n", err)
-		return 1
+	if err := generate(ui, s, *seed, *outliers, *data, *out); err != nil {
+		return fail(ui, "inventory", err)
 	}
 	return 0
 }
 
-func generate(s population.Spec, seed uint64, outliers, data, out string, stdout io.Writer) error {
+func generate(ui cli.Ui, s population.Spec, seed uint64, outliers, data, out string) error {
 	var err error
 	if s.Outliers, err = parseOutliers(outliers); err != nil {
 		return err
@@ -94,14 +89,14 @@ func generate(s population.Spec, seed uint64, outliers, data, out string, stdout
 		if s.Nodes > 1 {
 			return fmt.Errorf("%d nodes need -out=DIR", s.Nodes)
 		}
-		_, err := io.WriteString(stdout, population.Inventory(gpus))
-		return err
+		ui.Output(strings.TrimSuffix(population.Inventory(gpus), "\n"))
+		return nil
 	}
-	return write(out, gpus, s.GPUsPerNode, stdout)
+	return write(ui, out, gpus, s.GPUsPerNode)
 }
 
 // write makes one file per node.
-func write(dir string, gpus []population.GPU, perNode int, stdout io.Writer) error {
+func write(ui cli.Ui, dir string, gpus []population.GPU, perNode int) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("writing inventories: %w", err)
 	}
@@ -110,7 +105,7 @@ func write(dir string, gpus []population.GPU, perNode int, stdout io.Writer) err
 		if err := os.WriteFile(path, []byte(population.Inventory(gpus[:perNode])), 0o644); err != nil {
 			return fmt.Errorf("writing inventory: %w", err)
 		}
-		fmt.Fprintln(stdout, path)
+		ui.Output(path)
 		gpus = gpus[perNode:]
 	}
 	return nil

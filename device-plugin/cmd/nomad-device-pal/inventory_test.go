@@ -1,14 +1,15 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-package inventory
+package main
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/hashicorp/cli"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/emulated"
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -17,11 +18,11 @@ import (
 // What the command writes, the emulated backend reads.
 func TestWrittenInventoryIsServed(t *testing.T) {
 	dir := t.TempDir()
-	var out, errs bytes.Buffer
-	if code := Run([]string{"-nodes=2", "-gpus=4", "-seed=7", "-outliers=1", "-island=2", "-data=", "-out=" + dir}, &out, &errs); code != 0 {
-		t.Fatalf("exit code %d: %s", code, &errs)
+	ui := cli.NewMockUi()
+	if code := writeInventory(ui, []string{"-nodes=2", "-gpus=4", "-seed=7", "-outliers=1", "-island=2", "-data=", "-out=" + dir}); code != 0 {
+		t.Fatalf("exit code %d: %s", code, ui.ErrorWriter)
 	}
-	paths := strings.Fields(out.String())
+	paths := strings.Fields(ui.OutputWriter.String())
 	if len(paths) != 2 || paths[1] != filepath.Join(dir, "node-01.hcl") {
 		t.Fatalf("files %q", paths)
 	}
@@ -50,7 +51,7 @@ func TestWrittenInventoryIsServed(t *testing.T) {
 	}
 }
 
-func TestRunErrors(t *testing.T) {
+func TestInventoryErrors(t *testing.T) {
 	dir := t.TempDir()
 	for _, tc := range []struct {
 		args []string
@@ -64,9 +65,9 @@ func TestRunErrors(t *testing.T) {
 		{[]string{"-data=", "-cluster=x"}, 1, `cluster "x" is unknown`},
 		{[]string{"-data=" + dir}, 1, "var_longhorn_sgemm.csv"},
 	} {
-		var out, errs bytes.Buffer
-		if code := Run(tc.args, &out, &errs); code != tc.code || !strings.Contains(errs.String(), tc.want) {
-			t.Errorf("%v: exit code %d, %q; want %d, %q", tc.args, code, &errs, tc.code, tc.want)
+		ui := cli.NewMockUi()
+		if code := writeInventory(ui, tc.args); code != tc.code || !strings.Contains(ui.ErrorWriter.String(), tc.want) {
+			t.Errorf("%v: exit code %d, %q; want %d, %q", tc.args, code, ui.ErrorWriter, tc.code, tc.want)
 		}
 	}
 }
@@ -76,11 +77,12 @@ func TestOriginalMeasurements(t *testing.T) {
 	if os.Getenv("PAL_DATA") == "" {
 		t.Skip("PAL_DATA is not set: no original measurements to draw from")
 	}
-	var own, original, errs bytes.Buffer
-	if Run([]string{"-data=", "-seed=3"}, &own, &errs) != 0 || Run([]string{"-seed=3"}, &original, &errs) != 0 {
-		t.Fatal(errs.String())
+	own, original := cli.NewMockUi(), cli.NewMockUi()
+	if writeInventory(own, []string{"-data=", "-seed=3"}) != 0 || writeInventory(original, []string{"-seed=3"}) != 0 {
+		t.Fatal(own.ErrorWriter, original.ErrorWriter)
 	}
-	if own.String() == original.String() || strings.Count(own.String(), "gpu ") != strings.Count(original.String(), "gpu ") {
-		t.Errorf("from the tables:\n%s\nfrom the originals:\n%s", &own, &original)
+	tables, measured := own.OutputWriter.String(), original.OutputWriter.String()
+	if tables == measured || strings.Count(tables, "gpu ") != strings.Count(measured, "gpu ") {
+		t.Errorf("from the tables:\n%s\nfrom the originals:\n%s", tables, measured)
 	}
 }
