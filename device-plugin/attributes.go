@@ -17,19 +17,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// The attributes that nomad-device-nvidia publishes, with its names and units.
-const (
-	attrMemory          = "memory"
-	attrPower           = "power"
-	attrBAR1            = "bar1"
-	attrDriverVersion   = "driver_version"
-	attrCoresClock      = "cores_clock"
-	attrMemoryClock     = "memory_clock"
-	attrPCIBandwidth    = "pci_bandwidth"
-	attrDisplayState    = "display_state"
-	attrPersistenceMode = "persistence_mode"
-)
-
 // notAvailable is nomad-device-nvidia's word for what it does not know.
 const notAvailable = "N/A"
 
@@ -100,18 +87,19 @@ func (a attributes) list(name string, ids []string, countName string, count int)
 	a.number(countName, count)
 }
 
-// hardware sets the incumbent's nine. Attributes are shared by the group: the
-// first device that knows a value speaks for it, as a lost GPU knows none.
+// hardware sets nomad-device-nvidia's nine, with its names and units. Attributes are
+// shared by the group: the first device that knows a value speaks for it, as a lost GPU
+// knows none.
 func (a attributes) hardware(inv gpu.Inventory, ds []gpu.Device, compat Compat) {
-	a.integer(attrMemory, first(ds, func(d *gpu.Device) *int64 { return d.MemoryMiB }), structs.UnitMiB)
-	a.integer(attrPower, first(ds, func(d *gpu.Device) *int64 { return d.PowerLimitW }), structs.UnitW)
-	a.integer(attrBAR1, first(ds, func(d *gpu.Device) *int64 { return d.BAR1MiB }), structs.UnitMiB)
-	a.integer(attrCoresClock, first(ds, func(d *gpu.Device) *int64 { return d.CoresClockMHz }), structs.UnitMHz)
-	a.integer(attrMemoryClock, first(ds, func(d *gpu.Device) *int64 { return d.MemoryClockMHz }), structs.UnitMHz)
-	a.integer(attrPCIBandwidth, first(ds, compat.pciBandwidth), structs.UnitMBPerS)
-	a.text(attrDriverVersion, inv.DriverVersion)
-	a.text(attrDisplayState, compat.state(first(ds, func(d *gpu.Device) string { return d.DisplayState })))
-	a.text(attrPersistenceMode, compat.state(first(ds, func(d *gpu.Device) string { return d.PersistenceMode })))
+	a.integer("memory", first(ds, func(d *gpu.Device) *int64 { return d.MemoryMiB }), structs.UnitMiB)
+	a.integer("power", first(ds, func(d *gpu.Device) *int64 { return d.PowerLimitW }), structs.UnitW)
+	a.integer("bar1", first(ds, func(d *gpu.Device) *int64 { return d.BAR1MiB }), structs.UnitMiB)
+	a.integer("cores_clock", first(ds, func(d *gpu.Device) *int64 { return d.CoresClockMHz }), structs.UnitMHz)
+	a.integer("memory_clock", first(ds, func(d *gpu.Device) *int64 { return d.MemoryClockMHz }), structs.UnitMHz)
+	a.integer("pci_bandwidth", first(ds, compat.pciBandwidth), structs.UnitMBPerS)
+	a.text("driver_version", inv.DriverVersion)
+	a.text("display_state", compat.state(first(ds, func(d *gpu.Device) string { return d.DisplayState })))
+	a.text("persistence_mode", compat.state(first(ds, func(d *gpu.Device) string { return d.PersistenceMode })))
 }
 
 // platform sets what else is constant for a model.

@@ -114,48 +114,33 @@ func (v *view) instance(id string, s gpu.Sample, taken time.Time) *device.Device
 	set.profiling(s)
 	v.speed(set, id)
 	return &device.DeviceStats{
-		Summary:   set[statMemoryState],
+		Summary:   set["Memory state"],
 		Stats:     &structs.StatObject{Attributes: set},
 		Timestamp: taken,
 	}
 }
 
-// nomad-device-nvidia's statistics, with its names, units and shapes.
-const (
-	statPower       = "Power usage"
-	statGPU         = "GPU utilization"
-	statMemory      = "Memory utilization"
-	statEncoder     = "Encoder utilization"
-	statDecoder     = "Decoder utilization"
-	statTemperature = "Temperature"
-	statMemoryState = "Memory state"
-	statBAR1State   = "BAR1 buffer state"
-	statECCL1       = "ECC L1 errors"
-	statECCL2       = "ECC L2 errors"
-	statECCMemory   = "ECC memory errors"
-)
-
 // statistics collects one device's values.
 type statistics map[string]*structs.StatValue
 
-// incumbent sets the eleven that dashboards know: what is not known is "N/A",
-// as there.
+// incumbent sets nomad-device-nvidia's eleven, with its names, units and shapes:
+// dashboards know them. What is not known is "N/A", as there.
 func (st statistics) incumbent(s gpu.Sample) {
 	var watts *int64
 	if s.PowerW != nil {
 		watts = new(int64(*s.PowerW + 0.5))
 	}
-	st.legacyRatio(statPower, watts, s.PowerLimitW, "W", "Power drawn now and the enforced limit")
-	st.legacy(statGPU, s.GPUPercent, "%", "Share of time that a kernel was running")
-	st.legacy(statMemory, s.MemoryPercent, "%", "Share of time that memory was being read or written")
-	st.legacy(statEncoder, s.EncoderPercent, "%", "Share of time that the video encoder was busy")
-	st.legacy(statDecoder, s.DecoderPercent, "%", "Share of time that the video decoder was busy")
-	st.legacy(statTemperature, s.TemperatureC, "C", "Temperature of the GPU")
-	st.legacyRatio(statMemoryState, s.MemoryUsedMiB, s.MemoryTotalMiB, "MiB", "Memory used and its size")
-	st.legacyRatio(statBAR1State, s.BAR1UsedMiB, s.BAR1TotalMiB, "MiB", "BAR1 address space used and its size")
-	st.legacy(statECCL1, s.ECCL1, "#", "Corrected L1 cache errors since the driver was loaded")
-	st.legacy(statECCL2, s.ECCL2, "#", "Corrected L2 cache errors since the driver was loaded")
-	st.legacy(statECCMemory, s.ECCMemory, "#", "Corrected memory errors since the driver was loaded")
+	st.legacyRatio("Power usage", watts, s.PowerLimitW, "W", "Power drawn now and the enforced limit")
+	st.legacy("GPU utilization", s.GPUPercent, "%", "Share of time that a kernel was running")
+	st.legacy("Memory utilization", s.MemoryPercent, "%", "Share of time that memory was being read or written")
+	st.legacy("Encoder utilization", s.EncoderPercent, "%", "Share of time that the video encoder was busy")
+	st.legacy("Decoder utilization", s.DecoderPercent, "%", "Share of time that the video decoder was busy")
+	st.legacy("Temperature", s.TemperatureC, "C", "Temperature of the GPU")
+	st.legacyRatio("Memory state", s.MemoryUsedMiB, s.MemoryTotalMiB, "MiB", "Memory used and its size")
+	st.legacyRatio("BAR1 buffer state", s.BAR1UsedMiB, s.BAR1TotalMiB, "MiB", "BAR1 address space used and its size")
+	st.legacy("ECC L1 errors", s.ECCL1, "#", "Corrected L1 cache errors since the driver was loaded")
+	st.legacy("ECC L2 errors", s.ECCL2, "#", "Corrected L2 cache errors since the driver was loaded")
+	st.legacy("ECC memory errors", s.ECCMemory, "#", "Corrected memory errors since the driver was loaded")
 }
 
 func (st statistics) legacy(name string, v *int64, unit, desc string) {
