@@ -26,38 +26,29 @@ const profileLimit = 32 << 20
 // profileFile is a profile's file that is read again when it changes. Whoever
 // looks at it may wait for ever, as for a network file system that hangs.
 type profileFile struct {
-	path    string
-	read    func(path string) (*profile.Profile, error)
-	mod     time.Time
-	size    int64
-	problem string // last one reported, "" when all is well
+	path string
+	read func(path string) (*profile.Profile, error)
+	mod  time.Time
+	size int64
 }
 
 // look returns the profile if the file has another one than before, nil if not.
-// problem is a new message for the log, "" for none: a file that is missing,
-// half-written or bad leaves the previous profile in force.
-func (f *profileFile) look() (p *profile.Profile, problem string) {
+func (f *profileFile) look() (p *profile.Profile, err error) {
 	st, err := os.Stat(f.path)
-	if err == nil && st.ModTime().Equal(f.mod) && st.Size() == f.size {
-		return nil, ""
-	}
-	if err == nil {
+	switch {
+	case err == nil && st.ModTime().Equal(f.mod) && st.Size() == f.size:
+		return nil, nil
+	case err == nil:
 		f.mod, f.size = st.ModTime(), st.Size()
 		p, err = f.read(f.path)
-	}
-	if err == nil {
-		f.problem = ""
-		return p, ""
 	}
 	if os.IsNotExist(err) {
 		f.mod, f.size = time.Time{}, 0
 	}
-	msg := fmt.Sprintf("config key \"profile\": reading profile %q: %v", f.path, err)
-	if msg == f.problem {
-		return nil, ""
+	if err != nil {
+		return nil, fmt.Errorf("config key \"profile\": reading profile %q: %w", f.path, err)
 	}
-	f.problem = msg
-	return nil, msg
+	return p, nil
 }
 
 // ReadProfile reads a regular file of bounded size. A named pipe is not waited for.
@@ -107,17 +98,38 @@ func (s *store) saveCopy(p *profile.Profile) error {
 	return s.Replace(profileCopy, p.Encode())
 }
 
-// followFile sends every new profile of the configured file until ctx ends, and
-// nil when there is none at the first look. Nothing waits for it: the file may
-// hang.
+// followFile follows the configured file. Nothing waits for it: the file may hang.
 func (s *stream) followFile(ctx context.Context) {
 	file := profileFile{path: s.cfg.ProfilePath, read: s.p.readProfile}
-	next := time.NewTimer(gpu.UntilTick(time.Now(), lookInterval))
-	defer next.Stop()
+	s.follow(ctx, func() time.Duration { return gpu.UntilTick(time.Now(), lookInterval) },
+		"profile is unusable, the previous one stays in force", file.look)
+}
+
+// followNomad follows Nomad's Variables.
+func (s *stream) followNomad(ctx context.Context) {
+	source, err := nomad.Open(s.cfg.ProfileFromNomad.Options)
+	if err != nil {
+		s.p.log.Warn("config key \"profile_from_nomad\": no profile can be read", "error", err)
+		return
+	}
+	s.follow(ctx, func() time.Duration { return s.cfg.ProfileFromNomad.Period },
+		"no profile from Nomad, what was known before stays in force", func() (*profile.Profile, error) { return source.Read(ctx) })
+}
+
+// follow sends every new profile until ctx ends, and nil when there is none at the
+// first look. wait is the time until the next look. A file that is missing, half-written
+// or bad, and a Nomad that does not answer, leave the previous profile in force; warning
+// is said of it, once for each reason.
+func (s *stream) follow(ctx context.Context, wait func() time.Duration, warning string, look func() (*profile.Profile, error)) {
+	problem := ""
 	for first := true; ; first = false {
-		p, problem := file.look()
-		if problem != "" {
-			s.p.log.Warn("profile is unusable, the previous one stays in force", "error", problem)
+		p, err := look()
+		switch {
+		case err == nil:
+			problem = ""
+		case ctx.Err() == nil && err.Error() != problem:
+			problem = err.Error()
+			s.p.log.Warn(warning, "error", problem)
 		}
 		if p != nil || first {
 			select {
@@ -126,47 +138,11 @@ func (s *stream) followFile(ctx context.Context) {
 				return
 			}
 		}
+		next := time.NewTimer(wait())
 		select {
 		case <-next.C:
-			next.Reset(gpu.UntilTick(time.Now(), lookInterval))
 		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// followNomad sends every new profile from Nomad's Variables until ctx ends.
-func (s *stream) followNomad(ctx context.Context) {
-	source, err := nomad.Open(s.cfg.ProfileFromNomad.Options)
-	if err != nil {
-		s.p.log.Warn("config key \"profile_from_nomad\": no profile can be read", "error", err)
-		return
-	}
-	next := time.NewTimer(0)
-	defer next.Stop()
-	problem := ""
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-next.C:
-			next.Reset(s.cfg.ProfileFromNomad.Period)
-		}
-		p, err := source.Read(ctx)
-		if err != nil {
-			if ctx.Err() == nil && err.Error() != problem {
-				problem = err.Error()
-				s.p.log.Warn("no profile from Nomad, what was known before stays in force", "error", problem)
-			}
-			continue
-		}
-		problem = ""
-		if p == nil {
-			continue
-		}
-		select {
-		case s.profiles <- p:
-		case <-ctx.Done():
+			next.Stop()
 			return
 		}
 	}
