@@ -28,8 +28,8 @@ type Backend struct {
 	once  sync.Once
 }
 
-// stamp tells whether a file changed. Size and inode are in it because a file
-// can be replaced twice within the clock's resolution.
+// stamp tells whether a file changed. Its size is in it because a file can be replaced
+// twice within the clock's resolution.
 type stamp struct {
 	mod  time.Time
 	size int64
