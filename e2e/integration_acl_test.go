@@ -80,8 +80,7 @@ func testShippedPolicies(t *testing.T, b *bed, agentToken, userToken string) {
 	if out, code := b.palAs(user, "run", "-detach", path); code != 0 {
 		t.Fatalf("run by the user: exit code %d: %s", code, out)
 	}
-	b.run(gang("secret", 1, 2).hcl())
-	b.untilGPUs("secret", 2)
+	b.runs(gang("secret", 1, 2), 2)
 	b.until("the user's job runs", func() string {
 		out, code := b.palAs(user, "explain", "mine.v2")
 		if code != 0 || !strings.Contains(out, "running") || !strings.Contains(out, "Chosen GPUs") {

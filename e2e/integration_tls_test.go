@@ -29,8 +29,7 @@ func TestTLS(t *testing.T) {
 	b.untilReady(agent)
 
 	b.scene("places", func(t *testing.T, b *bed) {
-		b.run(gang("safe", 1, 2).hcl())
-		got := b.untilGPUs("safe", 2)
+		got := b.runs(gang("safe", 1, 2), 2)
 		b.untilExplained("safe", got)
 		b.purge("safe")
 	})

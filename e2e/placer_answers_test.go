@@ -48,8 +48,7 @@ func TestAnswers(t *testing.T) {
 	}
 	agent := b.startPal(t, edgeConfig, b.envAs(agentToken))
 	b.untilReady(agent)
-	b.run(gang("secret", 1, 2).hcl())
-	b.untilGPUs("secret", 2)
+	b.runs(gang("secret", 1, 2), 2)
 	asking := append([]string{"NOMAD_PAL_ADDR=http://" + agent.Address()}, user...)
 	says(user, 0, "GPUs of jobs that it cannot see look free", "status")
 	free := func(env []string) string {

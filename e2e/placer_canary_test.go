@@ -97,8 +97,7 @@ func kept(before, after []member) int {
 // replaces those, and nomad job revert brings the old version back the same way.
 func testCanaryByHand(t *testing.T, b *bed) {
 	j := canaried("web", 2, 1, false)
-	b.run(j.hcl())
-	b.untilGPUs("web", 2)
+	b.runs(j, 2)
 	b.untilDeployed("web")
 	before := b.members("web")
 	j.seconds = 4000
@@ -112,18 +111,14 @@ func testCanaryByHand(t *testing.T, b *bed) {
 		return b.gate("web")
 	})
 	b.promote("web")
-	b.untilVersion("web", 2, "4000")
-	b.untilDeployed("web")
-	b.once("web")
+	b.untilReplaced("web", 2, "4000")
 	now := b.members("web")
 	same(t, "the canary stays", 1, kept(ms, now))
 	b.revertTo("web", "3600")
 	ms = b.untilCanary("web", 2)
 	same(t, "members that run on while reverting", 2, kept(now, ms))
 	b.promote("web")
-	b.untilVersion("web", 2, "3600")
-	b.untilDeployed("web")
-	b.once("web")
+	b.untilReplaced("web", 2, "3600")
 	b.purge("web")
 }
 
@@ -178,17 +173,22 @@ func (b *bed) untilVersion(id string, n int, seconds string) {
 	})
 }
 
+// untilReplaced is untilVersion and until the deployment is over; no GPU is given twice.
+func (b *bed) untilReplaced(id string, n int, seconds string) {
+	b.t.Helper()
+	b.untilVersion(id, n, seconds)
+	b.untilDeployed(id)
+	b.once(id)
+}
+
 // auto_promote: the same without anybody's hand.
 func testCanaryAuto(t *testing.T, b *bed) {
 	j := canaried("auto", 3, 1, true)
-	b.run(j.hcl())
-	b.untilGPUs("auto", 3)
+	b.runs(j, 3)
 	b.untilDeployed("auto")
 	j.seconds = 4000
 	b.run(j.hcl())
-	b.untilVersion("auto", 3, "4000")
-	b.untilDeployed("auto")
-	b.once("auto")
+	b.untilReplaced("auto", 3, "4000")
 	b.pinned("auto")
 	if e := b.explain("auto"); e.State != "running" {
 		t.Errorf("phase %s: %s", e.State, e.Reason)
@@ -200,8 +200,7 @@ func testCanaryAuto(t *testing.T, b *bed) {
 func testCanaryPinnedToGPUs(t *testing.T, b *bed) {
 	j := canaried("exact", 2, 2, false)
 	j.meta = `pal_pin = "gpu"`
-	b.run(j.hcl())
-	b.untilGPUs("exact", 4)
+	b.runs(j, 4)
 	b.untilDeployed("exact")
 	before := b.members("exact")
 	j.seconds = 4000
@@ -209,9 +208,7 @@ func testCanaryPinnedToGPUs(t *testing.T, b *bed) {
 	ms := b.untilCanary("exact", 2)
 	same(t, "old members that run on", 2, kept(before, ms))
 	b.promote("exact")
-	b.untilVersion("exact", 2, "4000")
-	b.untilDeployed("exact")
-	b.once("exact")
+	b.untilReplaced("exact", 2, "4000")
 	b.purge("exact")
 }
 
@@ -219,11 +216,9 @@ func testCanaryPinnedToGPUs(t *testing.T, b *bed) {
 // room it starts.
 func testCanaryWithoutRoom(t *testing.T, b *bed) {
 	j := canaried("tight", 2, 2, true)
-	b.run(j.hcl())
-	b.untilGPUs("tight", 4)
+	b.runs(j, 4)
 	b.untilDeployed("tight")
-	b.run(gang("filler", 1, 4).hcl())
-	b.untilGPUs("filler", 4)
+	b.runs(gang("filler", 1, 4), 4)
 	before := b.members("tight")
 	j.seconds = 4000
 	b.run(j.hcl())
@@ -241,9 +236,7 @@ func testCanaryWithoutRoom(t *testing.T, b *bed) {
 		return ""
 	})
 	b.purge("filler")
-	b.untilVersion("tight", 2, "4000")
-	b.untilDeployed("tight")
-	b.once("tight")
+	b.untilReplaced("tight", 2, "4000")
 	if e := b.explain("tight"); e.Reason != "2 of 2 members run" {
 		t.Error(e.Reason)
 	}

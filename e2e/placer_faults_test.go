@@ -28,14 +28,12 @@ func testFailover(t *testing.T, b *bed) {
 	})
 	other := *b
 	other.startAgent("nomad-pal")
-	b.run(gang("one", 1, 2).hcl())
-	b.untilGPUs("one", 2)
+	b.runs(gang("one", 1, 2), 2)
 	if h := other.http("/v1/health"); strings.Contains(h, `"leader": true`) {
 		t.Errorf("two lead: %s", h)
 	}
 	b.killAgent()
-	b.run(gang("two", 1, 2).hcl())
-	b.untilGPUs("two", 2)
+	b.runs(gang("two", 1, 2), 2)
 	if h := other.http("/v1/health"); !strings.Contains(h, `"leader": true`) {
 		t.Errorf("the second does not lead: %s", h)
 	}
@@ -44,8 +42,7 @@ func testFailover(t *testing.T, b *bed) {
 
 // The server is killed and comes back: the stream breaks, the placer goes on.
 func testServerRestarts(t *testing.T, b *bed) {
-	b.run(gang("before", 1, 2).hcl())
-	b.untilGPUs("before", 2)
+	b.runs(gang("before", 1, 2), 2)
 	s := b.Servers()[0]
 	if err := s.Kill(t.Context()); err != nil {
 		t.Fatal(err)
@@ -53,8 +50,7 @@ func testServerRestarts(t *testing.T, b *bed) {
 	if err := s.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b.run(gang("after", 1, 2).hcl())
-	b.untilGPUs("after", 2)
+	b.runs(gang("after", 1, 2), 2)
 	same(t, "what ran before", 2, len(b.gpusOf("before")))
 	b.purge("before", "after")
 }
@@ -203,8 +199,7 @@ func testUserFailure(t *testing.T, b *bed) {
 	}
 	// Mended and run again, it runs.
 	j.script = ""
-	b.run(j.hcl())
-	b.untilGPUs("broken", 4)
+	b.runs(j, 4)
 	b.purge("broken")
 }
 

@@ -22,8 +22,7 @@ func testMoved(t *testing.T, b *bed) {
 	}
 	j := gang("mover", 4, 1)
 	j.meta = "pal_migrate = \"true\"\n    pal_duration = \"2h\""
-	b.run(j.hcl())
-	spread := b.untilGPUs("mover", 4)
+	spread := b.runs(j, 4)
 	b.purge("blocker-0", "blocker-1", "blocker-2", "blocker-3")
 	b.until("it runs within one node", func() string {
 		g := b.gpusOf("mover")
@@ -82,8 +81,7 @@ func testLocality(t *testing.T, b *bed) {
 	b.purge("close")
 	j = gang("rack", 8, 1) // a rack has two nodes
 	j.meta = `pal_locality = "rack"`
-	b.run(j.hcl())
-	got := b.untilGPUs("rack", 8)
+	got := b.runs(j, 8)
 	racks := map[bool]bool{}
 	for _, id := range got {
 		racks[id[4] < '2'] = true
@@ -177,8 +175,7 @@ func testDistinctHosts(t *testing.T, b *bed) {
 
 // All that carries our constraints is given back at once, and runs on.
 func testReleaseAll(t *testing.T, b *bed) {
-	b.run(gang("placed", 1, 2).hcl())
-	b.untilGPUs("placed", 2)
+	b.runs(gang("placed", 1, 2), 2)
 	b.run(gang("held", 5, 4).hcl()) // larger than the cluster
 	b.stopAgent()
 	if out, code := b.pal("release", "-all", "-gate-only"); code != 0 || !strings.Contains(out, "held") || strings.Contains(out, "placed") {

@@ -91,12 +91,10 @@ func TestPlacerOutages(t *testing.T) {
 func testPreempt(t *testing.T, b *bed) {
 	low := gang("low", 4, 4)
 	low.meta, low.extra = `pal_preempt = "true"`, "priority = 20"
-	b.run(low.hcl())
-	b.untilGPUs("low", 16)
+	b.runs(low, 16)
 	high := gang("high", 2, 4)
 	high.extra = "priority = 80"
-	b.run(high.hcl())
-	b.untilGPUs("high", 8)
+	b.runs(high, 8)
 	b.untilWaits("low")
 	b.purge("high")
 	b.untilGPUs("low", 16)
@@ -108,8 +106,7 @@ func testPreempt(t *testing.T, b *bed) {
 func testDiesPreempting(t *testing.T, b *bed) {
 	low := gang("halfway", 4, 4)
 	low.meta = `pal_preempt = "true"`
-	b.run(low.hcl())
-	b.untilGPUs("halfway", 16)
+	b.runs(low, 16)
 	before := b.members("halfway")
 	b.stopAgent()
 	info := b.info("halfway")
@@ -182,8 +179,7 @@ func testService(t *testing.T, b *bed) {
 	j := gang("web", 2, 1)
 	j.kind = "service"
 	j.groups[0].extra = "update {\n max_parallel = 1\n min_healthy_time = \"100ms\"\n healthy_deadline = \"30s\"\n progress_deadline = \"1m\"\n}\n"
-	b.run(j.hcl())
-	got := b.untilGPUs("web", 2)
+	got := b.runs(j, 2)
 	b.untilExplained("web", got)
 	before := b.members("web")
 	b.untilDeployed("web")
@@ -357,10 +353,8 @@ func testEditedWhileWaiting(t *testing.T, b *bed) {
 // A running gang that its author makes larger is placed again as a whole, and
 // runs on as it was while that does not fit.
 func testGrows(t *testing.T, b *bed) {
-	b.run(gang("grower", 1, 2).hcl())
-	b.untilGPUs("grower", 2)
-	b.run(gang("grower", 3, 2).hcl())
-	got := b.untilGPUs("grower", 6)
+	b.runs(gang("grower", 1, 2), 2)
+	got := b.runs(gang("grower", 3, 2), 6)
 	b.untilExplained("grower", got)
 	b.run(gang("grower", 9, 2).hcl())
 	b.holds("the old size runs on", func() string { return cmp.Diff(got, b.gpusOf("grower")) })

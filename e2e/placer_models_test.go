@@ -83,10 +83,8 @@ func testNamedModel(t *testing.T, b *bed) {
 // A job that leaves the model open runs on one model, and never on MIG
 // instances where whole GPUs could serve it.
 func testAnyModel(t *testing.T, b *bed) {
-	b.run(asks("open", 4, 1, "nvidia/gpu", "").hcl())
-	first := b.untilGPUs("open", 4)
-	b.run(asks("open2", 1, 4, "gpu", "").hcl())
-	second := b.untilGPUs("open2", 4)
+	first := b.runs(asks("open", 4, 1, "nvidia/gpu", ""), 4)
+	second := b.runs(asks("open2", 1, 4, "gpu", ""), 4)
 	for _, ids := range [][]string{first, second} {
 		if ids[0][:5] != ids[3][:5] || strings.HasPrefix(ids[0], "MIG") {
 			t.Errorf("a gang on %v", ids)
@@ -131,12 +129,10 @@ func testAffinity(t *testing.T, b *bed) {
 
 // A job that names MIG instances is pinned to them, each given once.
 func testMIG(t *testing.T, b *bed) {
-	b.run(asks("sliced", 5, 1, "nvidia/gpu/"+sliceA100, "").hcl())
-	got := b.untilGPUs("sliced", 5)
+	got := b.runs(asks("sliced", 5, 1, "nvidia/gpu/"+sliceA100, ""), 5)
 	b.untilExplained("sliced", got)
 	same(t, "each once", 5, len(slices.Compact(slices.Clone(got))))
-	b.run(asks("rest", 2, 1, "nvidia/gpu/"+sliceA100, "").hcl())
-	rest := b.untilGPUs("rest", 2)
+	rest := b.runs(asks("rest", 2, 1, "nvidia/gpu/"+sliceA100, ""), 2)
 	all := append(slices.Clone(got), rest...)
 	slices.Sort(all)
 	same(t, "all instances", []string{"MIG-0", "MIG-1", "MIG-2", "MIG-3", "MIG-4", "MIG-5", "MIG-6"}, all)

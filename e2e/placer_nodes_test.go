@@ -92,8 +92,7 @@ func testForgedPins(t *testing.T, b *bed) {
 		}
 	}()
 	b.untilSays("status", "a-forger")
-	b.run(gang("honest", 2, 4).hcl())
-	b.untilGPUs("honest", 8)
+	b.runs(gang("honest", 2, 4), 8)
 	b.holds("it runs on", func() string {
 		if g := b.gpusOf("honest"); len(g) != 8 {
 			return fmt.Sprint(g)
@@ -148,8 +147,7 @@ func testReinstalled(t *testing.T, b *bed) {
 		}
 		return ""
 	})
-	b.run(gang("both", 2, 4).hcl())
-	b.untilGPUs("both", 8)
+	b.runs(gang("both", 2, 4), 8)
 	for _, command := range []string{"gpus", "queue", "status"} {
 		out, code := b.pal(command)
 		if code != 0 {

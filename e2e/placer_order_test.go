@@ -170,8 +170,7 @@ func testWindow(t *testing.T, b *bed) {
 	b.says("explain later", "window kernel: 4 GPUs are kept from")
 	short := gang("short", 1, 4)
 	short.meta = `pal_duration = "10m"`
-	b.run(short.hcl())
-	b.untilGPUs("short", 4)
+	b.runs(short, 4)
 	b.waitsOn("later")
 	b.sweep()
 }

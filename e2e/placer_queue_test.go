@@ -146,8 +146,7 @@ func testMemberReplaced(t *testing.T, b *bed) {
 	flag := filepath.Join(b.dir, "die-elastic")
 	j.script = "while sleep 0.2; do if [ -e " + flag + " ] && [ $NOMAD_ALLOC_INDEX = 0 ]; then exit 1; fi; done"
 	j.groups[0].extra = "restart {\n attempts = 0\n mode = \"fail\"\n}\nreschedule {\n attempts = 5\n interval = \"1h\"\n delay = \"5s\"\n delay_function = \"constant\"\n unlimited = false\n}\n"
-	b.run(j.hcl())
-	home := b.untilGPUs("elastic", 4)
+	home := b.runs(j, 4)
 	b.untilRunning("elastic", 4)
 	before := b.members("elastic")
 	stubs, _, err := b.API().Jobs().Allocations("elastic", true, nil)
@@ -198,8 +197,7 @@ func testElastic(t *testing.T, b *bed) {
 	j := gang("stretch", 2, 2)
 	j.meta = "pal_elastic = \"true\"\npal_duration = \"10h\""
 	j.groups[0].extra = "scaling {\n min = 1\n max = 6\n}\n"
-	b.run(j.hcl())
-	b.untilGPUs("stretch", 4)
+	b.runs(j, 4)
 	b.untilRunning("stretch", 2)
 	first := b.members("stretch")
 
@@ -210,8 +208,7 @@ func testElastic(t *testing.T, b *bed) {
 	same(t, "members that run on as it grows", 2, kept(first, grown))
 	b.says("explain stretch", "all of 1 to 6 members")
 
-	b.run(gang("short", 3, 4).hcl())
-	b.untilGPUs("short", 12)
+	b.runs(gang("short", 3, 4), 12)
 	b.untilGPUs("stretch", 4)
 	b.untilRunning("stretch", 2)
 	shrunk := b.members("stretch")

@@ -56,8 +56,7 @@ func mentions(t *testing.T, text string, words ...string) {
 }
 
 func testSingle(t *testing.T, b *bed) {
-	b.run(gang("single", 1, 1).hcl())
-	got := b.untilGPUs("single", 1)
+	got := b.runs(gang("single", 1, 1), 1)
 	same(t, "the fastest GPU", []string{gpu(1, 0)}, got)
 	b.until("ready", func() string {
 		if d := cmp.Diff(got, b.explained("single")); d != "" {
@@ -88,8 +87,7 @@ func testOneNode(t *testing.T, b *bed) {
 // Six members cannot share a node; the outliers GPU-0-3 and GPU-3-2 are left
 // out although their nodes are needed.
 func testAcrossNodes(t *testing.T, b *bed) {
-	b.run(gang("across", 14, 1).hcl())
-	got := b.untilGPUs("across", 14)
+	got := b.runs(gang("across", 14, 1), 14)
 	if slices.Contains(got, gpu(0, 3)) || slices.Contains(got, gpu(3, 2)) {
 		t.Fatalf("an outlier is in the gang: %v", got)
 	}
@@ -100,8 +98,7 @@ func testAcrossNodes(t *testing.T, b *bed) {
 
 func testSeveralGroups(t *testing.T, b *bed) {
 	j := job{id: "groups", groups: []group{{name: "actors", count: 2, gpus: 1}, {name: "learner", count: 1, gpus: 2}}}
-	b.run(j.hcl())
-	got := b.untilGPUs("groups", 4)
+	got := b.runs(j, 4)
 	b.untilExplained("groups", got)
 	same(t, "all in the best node", []string{gpu(1, 0), gpu(1, 1), gpu(1, 2), gpu(1, 3)}, got)
 	b.purge("groups")
@@ -121,8 +118,7 @@ func testWaits(t *testing.T, b *bed) {
 // Running the same file again adds the gate to a placed job; nothing restarts.
 func testRunAgain(t *testing.T, b *bed) {
 	j := gang("again", 2, 2)
-	b.run(j.hcl())
-	b.untilGPUs("again", 4)
+	b.runs(j, 4)
 	before := b.members("again")
 	for range 2 {
 		b.run(j.hcl())
@@ -190,8 +186,7 @@ func testBadInput(t *testing.T, b *bed) {
 		return ""
 	})
 	// It does not stand in others' way.
-	b.run(gang("small", 1, 1).hcl())
-	b.untilGPUs("small", 1)
+	b.runs(gang("small", 1, 1), 1)
 	b.purge("too-large", "small")
 }
 
@@ -211,8 +206,7 @@ func testPlan(t *testing.T, b *bed) {
 
 // Released, a job is as its author wrote it, but for the gate of `run`.
 func testRelease(t *testing.T, b *bed) {
-	b.run(gang("free", 1, 1).hcl())
-	b.untilGPUs("free", 1)
+	b.runs(gang("free", 1, 1), 1)
 	if out, code := b.pal("release", "free"); code != 0 {
 		t.Fatalf("release: %s", out)
 	}

@@ -39,11 +39,17 @@ func (b *bed) scene(name string, test func(*testing.T, *bed)) {
 	})
 }
 
+// runs runs a job and waits until it has so many GPUs, which it returns.
+func (b *bed) runs(j job, gpus int) []string {
+	b.t.Helper()
+	b.run(j.hcl())
+	return b.untilGPUs(j.id, gpus)
+}
+
 // fill runs a job on all of n × 4 GPUs.
 func (b *bed) fill(id string, n int) {
 	b.t.Helper()
-	b.run(gang(id, n, 4).hcl())
-	b.untilGPUs(id, 4*n)
+	b.runs(gang(id, n, 4), 4*n)
 }
 
 // untilWaits waits until the job stands in line, holds nothing, and has a reason
