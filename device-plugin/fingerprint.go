@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/nomad/plugins/device"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
@@ -74,9 +75,9 @@ type stream struct {
 	profiles chan *profile.Profile // from the file or from Nomad
 	waits    bool                  // the profile's file has not been looked at
 
-	pending <-chan scanResult // of the scan that runs, nil for none
-	begun   time.Time         // of the last scan
-	again   bool              // something happened since it began
+	pending <-chan singleflight.Result // of the scan that runs, nil for none
+	begun   time.Time                  // of the last scan
+	again   bool                       // something happened since it began
 	sent    []*device.DeviceGroup
 	any     bool // a message was sent
 	hung    bool // the GPUs were called unhealthy because a scan hangs
@@ -126,7 +127,7 @@ func (s *stream) loop(ctx context.Context) {
 		case <-next.C:
 			s.scan()
 		case r := <-s.pending:
-			next.Reset(s.settle(r))
+			next.Reset(s.settle(r.Val.(scanResult)))
 			s.publish(ctx)
 		case e := <-s.events:
 			s.take(e)

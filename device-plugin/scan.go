@@ -6,7 +6,10 @@ package deviceplugin
 import (
 	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/singleflight"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
@@ -22,44 +25,27 @@ type scanResult struct {
 // until the process ends, which the watchdog sees to.
 type scanner struct {
 	backend Backend
-
-	mu      sync.Mutex
-	started time.Time // of the scan that runs; zero when none does
-	waiting []chan scanResult
+	scans   singleflight.Group
+	started atomic.Pointer[time.Time] // of the scan that runs; nil when none does
 }
 
 // start begins a scan, or joins the one that runs; the result comes on the
 // channel, which is never closed.
-func (s *scanner) start() <-chan scanResult {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := make(chan scanResult, 1)
-	s.waiting = append(s.waiting, c)
-	if s.started.IsZero() {
-		s.started = time.Now()
-		go s.scan()
-	}
-	return c
-}
-
-func (s *scanner) scan() {
-	inv, err := s.backend.Scan()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range s.waiting {
-		c <- scanResult{inv, err}
-	}
-	s.waiting, s.started = nil, time.Time{}
+func (s *scanner) start() <-chan singleflight.Result {
+	return s.scans.DoChan("", func() (any, error) {
+		s.started.Store(new(time.Now()))
+		defer s.started.Store(nil)
+		inv, err := s.backend.Scan()
+		return scanResult{inv, err}, nil
+	})
 }
 
 // running is how long the present scan has been running, 0 for none.
 func (s *scanner) running() time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.started.IsZero() {
-		return 0
+	if at := s.started.Load(); at != nil {
+		return time.Since(*at)
 	}
-	return time.Since(s.started)
+	return 0
 }
 
 // sampler reads statistics, one reading at a time for all who ask, and apart
