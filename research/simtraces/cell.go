@@ -165,7 +165,7 @@ func policies() []named {
 				}
 				ps = append(ps, named{name, true, exact, func(c sim.Config) (sim.Outcome, error) {
 					c.Queue, c.Preemptible, c.MovesPerHour = q, preempt, agent.MovesPerHour
-					if c.ForecastEvery = forecastEvery; exact {
+					if c.ForecastEvery = forecastEvery(len(c.Jobs)); exact {
 						c.Estimate = sim.Exact
 					}
 					return c.Run()
@@ -207,8 +207,9 @@ func (c *result) run(p named) (run, error) {
 	return r, nil
 }
 
-// forecastEvery is after how many decisions ours is asked when waiting gangs start.
-const forecastEvery = 5
+// forecastEvery is after how many decisions ours is asked when waiting gangs start: on a long
+// trace seldom enough that the answers do not take longer than the decisions.
+func forecastEvery(jobs int) int { return max(5, jobs/500) }
 
 // seed is that of all that is drawn.
 const seed = 42
