@@ -208,8 +208,13 @@ func (c *result) run(p named) (run, error) {
 }
 
 // forecastEvery is after how many decisions ours is asked when waiting gangs start: on a long
-// trace seldom enough that the answers do not take longer than the decisions.
-func forecastEvery(jobs int) int { return max(5, jobs/500) }
+// trace a hundredth of its jobs, or the answers take longer than the decisions.
+func forecastEvery(jobs int) int {
+	if jobs <= 2500 {
+		return 5
+	}
+	return jobs / 100
+}
 
 // seed is that of all that is drawn.
 const seed = 42
