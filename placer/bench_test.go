@@ -16,6 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -118,7 +119,7 @@ func (p *Placer) pass(b *testing.B, want int) {
 	p.track(b.Context())
 	p.m.Time = now
 	p.syncQueue(b.Context())
-	actions := p.m.Queue.Decide(model.Since(now), p.m.View.Cluster)
+	actions := p.m.Queue.Decide(gang.QueueTime(now), p.m.View.Cluster)
 	for _, a := range actions {
 		t := p.m.ByID(a.Job)
 		p.prepare(t, a.Found, now)
@@ -129,7 +130,7 @@ func (p *Placer) pass(b *testing.B, want int) {
 	}
 	for _, a := range actions { // as if the commit had failed
 		p.m.View.Release(p.m.ByID(a.Job).Request.Gang, a.Placement)
-		p.m.Queue.Requeue(model.Since(now), a.Job)
+		p.m.Queue.Requeue(gang.QueueTime(now), a.Job)
 	}
 }
 
@@ -258,7 +259,7 @@ func BenchmarkPublish(b *testing.B) {
 	p.track(b.Context())
 	p.m.Time = now
 	p.syncQueue(b.Context())
-	if n := len(p.m.Queue.Decide(model.Since(now), p.m.View.Cluster)); n > 0 {
+	if n := len(p.m.Queue.Decide(gang.QueueTime(now), p.m.View.Cluster)); n > 0 {
 		b.Fatalf("%d started", n)
 	}
 	for b.Loop() {

@@ -40,7 +40,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-func noted(note string) Record { return Record{Namespace: "default", Job: "j", Note: note} }
+func noted(note string) gang.Record { return gang.Record{Namespace: "default", Job: "j", Note: note} }
 
 // A record upon which something rests is not overtaken by an older one of the job that is
 // still on its way.
@@ -54,7 +54,7 @@ func TestRecordsOfAJobInOrder(t *testing.T) {
 			written = append(written, map[bool]string{true: "older", false: "newer"}[strings.Contains(body, "older")])
 			return http.StatusOK
 		})
-		p.unsaved = []Record{noted("older")}
+		p.unsaved = []gang.Record{noted("older")}
 		p.keepBooks(t.Context(), p.m.Time)
 		synctest.Wait()
 		if _, err := p.askNomad(t.Context(), j, gang.WriteRecord{Record: noted("newer")}); err != nil {
@@ -70,7 +70,7 @@ func TestRecordsOfAJobInOrder(t *testing.T) {
 func TestRecordThatFailsIsOld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, j := bookkeeper(t, func(string) int { time.Sleep(time.Second); return http.StatusForbidden })
-		p.unsaved = []Record{noted("older")}
+		p.unsaved = []gang.Record{noted("older")}
 		p.keepBooks(t.Context(), p.m.Time)
 		p.carryOutHere(j, gang.SaveRecord{Record: noted("newer")})
 		if p.awaitBooks(); len(p.unsaved) != 1 || p.unsaved[0].Note != "newer" {
@@ -85,7 +85,7 @@ func TestRecordThatFailsIsOld(t *testing.T) {
 // A bug that writing meets is the job's whose record it was, as everywhere.
 func TestPanicWhileWriting(t *testing.T) {
 	p, j := bookkeeper(t, func(string) int { panic("a bug") })
-	p.unsaved = []Record{noted("")}
+	p.unsaved = []gang.Record{noted("")}
 	p.keepBooks(t.Context(), p.m.Time)
 	defer func() {
 		if c, ok := recover().(*callPanic); !ok || c.job != j.Key {

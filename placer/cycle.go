@@ -161,7 +161,7 @@ func (p *Placer) drop(k nomad.JobKey) {
 		return
 	}
 	if t.Queued {
-		p.m.Queue.Removed(model.Since(p.m.Time), k.String())
+		p.m.Queue.Removed(gang.QueueTime(p.m.Time), k.String())
 	}
 	if s := t.State(); s != gang.Ended && p.hooks.Events != nil {
 		p.emit(k, Finished, "was purged; it was "+s.String())

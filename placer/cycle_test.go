@@ -32,7 +32,7 @@ func pass(t *testing.T, p *Placer, s *nomad.State, now time.Time) []queue.Action
 	p.track(t.Context())
 	p.m.Time = now
 	p.syncQueue(t.Context())
-	return p.m.Queue.Decide(model.Since(now), p.m.View.Cluster)
+	return p.m.Queue.Decide(gang.QueueTime(now), p.m.View.Cluster)
 }
 
 func newPlacer(t *testing.T) *Placer {
@@ -55,7 +55,7 @@ func TestEmptyCluster(t *testing.T) {
 	if js := p.Status().Jobs; len(js) != 1 || js[0].State != gang.Unschedulable || js[0].Reason == "" {
 		t.Errorf("status: %+v", js)
 	}
-	e, err := query.New(&p.m, p.nomad, heartbeat.Activity{}, "").Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "lonely"})
+	e, err := query.New(p.m, p.nomad, heartbeat.Activity{}, "").Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "lonely"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestLineFollowsNomad(t *testing.T) {
 	if as := pass(t, p, s, now.Add(2*time.Minute)); len(as) != 1 || as[0].Job == first.Key.String() {
 		t.Fatalf("the second does not start: %v", as)
 	}
-	if err := p.m.Queue.Submit(model.Since(now.Add(2*time.Minute)), first.QueueJob(p.m.Cfg.RestartCost)); err != nil {
+	if err := p.m.Queue.Submit(gang.QueueTime(now.Add(2*time.Minute)), first.QueueJob(p.m.Cfg.RestartCost)); err != nil {
 		t.Errorf("the line still knows the first: %v", err)
 	}
 }
@@ -120,7 +120,7 @@ func firstStarts(t *testing.T, p *Placer, now time.Time) (s *nomad.State, first 
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.pretend(first, 1000, gang.Start{Job: pinned, Pins: pins, Placement: as[0].Placement, Record: Record{Decision: pal.Decision{Chosen: &pal.Choice{}}}})
+	p.pretend(first, 1000, gang.Start{Job: pinned, Pins: pins, Placement: as[0].Placement, Record: gang.Record{Decision: pal.Decision{Chosen: &pal.Choice{}}}})
 	return s, first, s.Jobs[first.Key]
 }
 

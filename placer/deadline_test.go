@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
-	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
@@ -41,9 +41,9 @@ func TestDeadlineSentence(t *testing.T) {
 func TestLocalityWaitEndsFromNow(t *testing.T) {
 	p := newPlacer(t)
 	p.m.Time = time.Unix(1_000_000, 0)
-	until := model.Since(p.m.Time.Add(time.Hour))
+	until := gang.QueueTime(p.m.Time.Add(time.Hour))
 	w := p.m.WaitsOf([]queue.Wait{{Job: "default/j", Reason: queue.ReasonLocality, Until: until}}, nil)["default/j"]
-	if w.From != model.Since(p.m.Time) || w.To != until {
+	if w.From != gang.QueueTime(p.m.Time) || w.To != until {
 		t.Errorf("it starts between %v and %v", w.From, w.To)
 	}
 }

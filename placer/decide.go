@@ -40,16 +40,16 @@ type start struct {
 // each touches its own gang alone.
 func (p *Placer) decide(ctx context.Context, now time.Time) error {
 	starts := p.arrived(now)
-	for _, a := range p.m.Queue.Decide(model.Since(now), p.m.View.Cluster) {
+	for _, a := range p.m.Queue.Decide(gang.QueueTime(now), p.m.View.Cluster) {
 		t := p.m.ByID(a.Job)
 		p.m.BeginJob(model.KeyOf(a.Job))
 		switch {
 		case t == nil:
-			p.m.Queue.Removed(model.Since(now), a.Job)
+			p.m.Queue.Removed(gang.QueueTime(now), a.Job)
 		case a.Kind == queue.Start && t.Unchecked():
 			// Nomad has not told yet what it made of the last registration: the gang may hold
 			// GPUs already.
-			p.m.Queue.Requeue(model.Since(now), a.Job)
+			p.m.Queue.Requeue(gang.QueueTime(now), a.Job)
 		case a.Kind == queue.Start:
 			starts = append(starts, p.prepare(t, a.Found, now))
 			p.m.View.Take(t.Request.Gang, a.Placement)

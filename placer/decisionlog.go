@@ -41,7 +41,7 @@ func inParallel(calls []call) {
 // forgetUnsaved drops what is about to be written of the job: something newer
 // is.
 func (p *Placer) forgetUnsaved(k nomad.JobKey) {
-	p.unsaved = slices.DeleteFunc(p.unsaved, func(r Record) bool {
+	p.unsaved = slices.DeleteFunc(p.unsaved, func(r gang.Record) bool {
 		return r.Namespace == k.Namespace && r.Job == k.ID
 	})
 }
@@ -111,7 +111,7 @@ func (p *Placer) recordsDue(now time.Time) *entry { return p.records(p.decisions
 // records writes unsaved records, the oldest, so many at most. What cannot be written is
 // unsaved again; of jobs that are gone nothing is written.
 func (p *Placer) records(most int) *entry {
-	p.unsaved = slices.DeleteFunc(p.unsaved, func(r Record) bool {
+	p.unsaved = slices.DeleteFunc(p.unsaved, func(r gang.Record) bool {
 		return p.m.State != nil && p.m.State.Jobs[keyOfRecord(r)] == nil
 	})
 	p.unsaved = p.unsaved[max(0, len(p.unsaved)-unsavedMost):]
@@ -133,9 +133,9 @@ func (p *Placer) records(most int) *entry {
 		e.paths = append(e.paths, store.DecisionPath(keyOfRecord(r)))
 	}
 	e.then = func(error) {
-		left := []Record{}
+		left := []gang.Record{}
 		for i, r := range records {
-			newer := slices.ContainsFunc(p.unsaved, func(o Record) bool { return keyOfRecord(o) == keyOfRecord(r) })
+			newer := slices.ContainsFunc(p.unsaved, func(o gang.Record) bool { return keyOfRecord(o) == keyOfRecord(r) })
 			switch {
 			case errors.Is(errs[i], store.ErrNotStorable):
 				p.log.Error("cannot record a decision; leaving it out", "job", r.Job, "namespace", r.Namespace, "error", errs[i])
@@ -148,4 +148,4 @@ func (p *Placer) records(most int) *entry {
 	return e
 }
 
-func keyOfRecord(r Record) nomad.JobKey { return nomad.JobKey{Namespace: r.Namespace, ID: r.Job} }
+func keyOfRecord(r gang.Record) nomad.JobKey { return nomad.JobKey{Namespace: r.Namespace, ID: r.Job} }

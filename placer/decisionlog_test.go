@@ -23,7 +23,7 @@ func TestRecordsInABurst(t *testing.T) {
 	put := func(n int) {
 		id := fmt.Sprintf("job-%d", n)
 		p.m.State.PutJob(benchJob(id, 1))
-		p.unsaved = append(p.unsaved, Record{Namespace: "default", Job: id, Decided: now})
+		p.unsaved = append(p.unsaved, gang.Record{Namespace: "default", Job: id, Decided: now})
 	}
 	save := func(after time.Duration, want int, again bool) {
 		t.Helper()

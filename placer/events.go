@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -166,7 +167,7 @@ func (p *Placer) noteState(t *model.Tracked, was gang.State) {
 		}
 	case gang.Ended:
 		if was != 0 {
-			o := query.OutcomeOf(p.m.State, t.Observed)
+			o := query.OutcomeOf(p.m, t.Observed)
 			p.emit(t.Key, Finished, "is "+o.Status+": "+o.Reason)
 		}
 	case gang.Native:
@@ -177,7 +178,7 @@ func (p *Placer) noteState(t *model.Tracked, was gang.State) {
 }
 
 // emitPlaced notes a decision that is in force.
-func (p *Placer) emitPlaced(t *model.Tracked, r Record) {
+func (p *Placer) emitPlaced(t *model.Tracked, r gang.Record) {
 	c := r.Decision.Chosen
 	if p.hooks.Events == nil || c == nil {
 		return
@@ -203,7 +204,7 @@ func on(c *pal.Choice) string {
 }
 
 // emitFailures notes allocations that failed, and GPUs that are kept out from now on.
-func (p *Placer) emitFailures(found []model.Failure, before map[string]model.Quarantine) {
+func (p *Placer) emitFailures(found []failure.Failure, before map[string]failure.Quarantine) {
 	if p.hooks.Events == nil {
 		return
 	}
@@ -215,7 +216,7 @@ func (p *Placer) emitFailures(found []model.Failure, before map[string]model.Qua
 		q := p.failureHistory.quarantine[id]
 		if p.m.Time.Before(q.Until) && !q.Until.Equal(before[id].Until) {
 			p.hooks.Events.Add(Event{At: p.m.Time.UTC(), Kind: Quarantined, GPUs: []string{id},
-				Text: oneLine(fmt.Sprintf("is quarantined until %s: %s", model.Moment(model.Since(q.Until)), q.Reason))})
+				Text: oneLine(fmt.Sprintf("is quarantined until %s: %s", model.Moment(gang.QueueTime(q.Until)), q.Reason))})
 		}
 	}
 }

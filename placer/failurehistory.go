@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer/failure"
-	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
@@ -31,20 +30,20 @@ const (
 
 // failureHistory is what is remembered of failures.
 type failureHistory struct {
-	failures []model.Failure // oldest first
+	failures []failure.Failure // oldest first
 	// dropped is Nomad's index of the last that is not kept any more. Times do not
 	// tell: a server whose clock was a year ahead would have nothing noted for a year.
 	dropped uint64
 	// skipped is the same of those that were not even taken in, until the others are
 	// noted.
 	skipped    uint64
-	quarantine map[string]model.Quarantine
+	quarantine map[string]failure.Quarantine
 	index      uint64    // of the quarantine, where it was read or written last
 	readAt     time.Time // when it was; zero where nothing was read yet
 }
 
 // ReadQuarantine reads which GPUs are kept out, and were.
-func ReadQuarantine(ctx context.Context, c *nomad.Client) (map[string]model.Quarantine, error) {
+func ReadQuarantine(ctx context.Context, c *nomad.Client) (map[string]failure.Quarantine, error) {
 	h := failureHistory{}
 	err := h.read(ctx, c, time.Time{})
 	return h.quarantine, err
@@ -61,9 +60,9 @@ func (h *failureHistory) read(ctx context.Context, c *nomad.Client, now time.Tim
 	return err
 }
 
-func (h *failureHistory) setQuarantine(kept store.Value[map[string]model.Quarantine]) {
+func (h *failureHistory) setQuarantine(kept store.Value[map[string]failure.Quarantine]) {
 	if h.quarantine, h.index = kept.Of, kept.Index; h.quarantine == nil {
-		h.quarantine = map[string]model.Quarantine{}
+		h.quarantine = map[string]failure.Quarantine{}
 	}
 }
 
@@ -87,13 +86,13 @@ func (h *failureHistory) load(ctx context.Context, c *nomad.Client, now time.Tim
 
 // knows says whether the failure of an allocation was noted before.
 func (h *failureHistory) knows(a *nomad.Alloc) bool {
-	return a.ModifyIndex <= h.dropped || slices.ContainsFunc(h.failures, func(f model.Failure) bool { return f.Alloc == a.ID })
+	return a.ModifyIndex <= h.dropped || slices.ContainsFunc(h.failures, func(f failure.Failure) bool { return f.Alloc == a.ID })
 }
 
 // newestJudgeable are those of the failures, oldest first, that are judged: no more than are
 // kept. There are more where a placer comes to a cluster that has had none, or where
 // what was kept is lost.
-func (h *failureHistory) newestJudgeable(found []model.Failure) []model.Failure {
+func (h *failureHistory) newestJudgeable(found []failure.Failure) []failure.Failure {
 	latest := failureHistory{failures: found}
 	latest.trimFailures()
 	h.skipped = latest.dropped
@@ -104,10 +103,10 @@ func (h *failureHistory) newestJudgeable(found []model.Failure) []model.Failure 
 // strikes that there is no room for. known is what else is known. Where it cannot be
 // written, nothing has changed, and the failures are new still. The quarantine goes
 // first: a GPU that is struck twice for one failure is struck once.
-func (h *failureHistory) note(ctx context.Context, c *nomad.Client, found []model.Failure, known failure.Evidence, now time.Time) (spared []failure.Strike, err error) {
+func (h *failureHistory) note(ctx context.Context, c *nomad.Client, found []failure.Failure, known failure.Evidence, now time.Time) (spared []failure.Strike, err error) {
 	var next *failureHistory
-	kept, err := store.In(c).Quarantine().Change(ctx, store.Value[map[string]model.Quarantine]{Of: h.quarantine, Index: h.index},
-		func(is store.Value[map[string]model.Quarantine]) (map[string]model.Quarantine, error) {
+	kept, err := store.In(c).Quarantine().Change(ctx, store.Value[map[string]failure.Quarantine]{Of: h.quarantine, Index: h.index},
+		func(is store.Value[map[string]failure.Quarantine]) (map[string]failure.Quarantine, error) {
 			h.setQuarantine(is)
 			next, spared = h.withFailures(found, known, now)
 			return next.quarantine, nil
@@ -125,7 +124,7 @@ func (h *failureHistory) note(ctx context.Context, c *nomad.Client, found []mode
 }
 
 // withFailures is the history with further failures.
-func (h *failureHistory) withFailures(found []model.Failure, known failure.Evidence, now time.Time) (next *failureHistory, spared []failure.Strike) {
+func (h *failureHistory) withFailures(found []failure.Failure, known failure.Evidence, now time.Time) (next *failureHistory, spared []failure.Strike) {
 	copied := *h
 	next = &copied
 	next.failures, next.quarantine = slices.Clone(h.failures), maps.Clone(h.quarantine)
@@ -189,7 +188,7 @@ func (h *failureHistory) trimFailures() {
 // trimQuarantine drops what counts no more, and, where many GPUs fail at a time,
 // those that are kept out for the shortest time: they fail again if they must.
 func (h *failureHistory) trimQuarantine(now time.Time) {
-	maps.DeleteFunc(h.quarantine, func(_ string, q model.Quarantine) bool {
+	maps.DeleteFunc(h.quarantine, func(_ string, q failure.Quarantine) bool {
 		return !now.Before(q.Until) && now.Sub(q.Last) > time.Duration(q.Strikes)*failure.Most && now.Sub(q.Lifted) > failure.Window
 	})
 	ids := slices.SortedFunc(maps.Keys(h.quarantine), func(a, b string) int {
@@ -197,7 +196,7 @@ func (h *failureHistory) trimQuarantine(now time.Time) {
 	})
 	room := historyBytes
 	for _, id := range ids {
-		b, err := json.Marshal(map[string]model.Quarantine{id: h.quarantine[id]})
+		b, err := json.Marshal(map[string]failure.Quarantine{id: h.quarantine[id]})
 		if room -= len(b); err != nil || room < 0 {
 			delete(h.quarantine, id)
 		}

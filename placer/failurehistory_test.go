@@ -17,7 +17,6 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/placer/failure"
-	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -93,8 +92,8 @@ func TestLiftQuarantine(t *testing.T) {
 	t.Parallel()
 	v, c := newVars(t)
 	ctx, now := t.Context(), time.Now()
-	broken := func(alloc string, gpus ...string) []model.Failure {
-		return []model.Failure{{At: now, Job: "j", Alloc: alloc, Cause: model.Infrastructure, Reason: "lost", GPUs: gpus, Unhealthy: gpus}}
+	broken := func(alloc string, gpus ...string) []failure.Failure {
+		return []failure.Failure{{At: now, Job: "j", Alloc: alloc, Cause: failure.Infrastructure, Reason: "lost", GPUs: gpus, Unhealthy: gpus}}
 	}
 	out := func(h *failureHistory, at time.Time) map[string]bool { return failure.Out(h.quarantine, at) }
 	agent := failureHistory{}
@@ -152,11 +151,11 @@ func TestLiftedStartsAnew(t *testing.T) {
 	fail := func(jobs ...string) {
 		for _, job := range jobs {
 			now = now.Add(time.Minute)
-			next, _ := h.withFailures([]model.Failure{{At: now, Job: job, Alloc: job, Cause: model.User, GPUs: []string{"g1"}}}, known, now)
+			next, _ := h.withFailures([]failure.Failure{{At: now, Job: job, Alloc: job, Cause: failure.User, GPUs: []string{"g1"}}}, known, now)
 			h = *next
 		}
 	}
-	h.quarantine = map[string]model.Quarantine{}
+	h.quarantine = map[string]failure.Quarantine{}
 	fail("a", "b", "c")
 	now = now.Add(time.Second)
 	if _, err := h.lift(nil, now); err != nil {
@@ -192,7 +191,7 @@ func TestHistoryFits(t *testing.T) {
 		if h.knows(a) {
 			t.Fatalf("failure %d is known before it is noted", i)
 		}
-		if _, err := h.note(ctx, c, []model.Failure{failure.Diagnose(a, a.GPUs, "node", nil)}, failure.Evidence{Models: models}, at); err != nil {
+		if _, err := h.note(ctx, c, []failure.Failure{failure.Diagnose(a, a.GPUs, "node", nil)}, failure.Evidence{Models: models}, at); err != nil {
 			t.Fatalf("failure %d: %v", i, err)
 		}
 	}
@@ -209,7 +208,7 @@ func TestHistoryFits(t *testing.T) {
 	if n := len(again.failures); n < 40 || n > failuresKept || !again.failures[n-1].At.Equal(last) {
 		t.Errorf("%d failures are kept", n)
 	}
-	if n := len(failure.Out(again.quarantine, last)); n < 80 || again.quarantine[allocs[299].GPUs[0]] == (model.Quarantine{}) {
+	if n := len(failure.Out(again.quarantine, last)); n < 80 || again.quarantine[allocs[299].GPUs[0]] == (failure.Quarantine{}) {
 		t.Errorf("%d GPUs are kept out", n)
 	}
 	if r := again.failures[0].Reason; len(r) > reasonBytes || !strings.HasSuffix(r, "…") || strings.Contains(r, "\uFFFD") {
@@ -224,8 +223,8 @@ func TestSweepLeavesOthersFailures(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	h := failureHistory{}
 	add := func(namespace string, index int) {
-		f := model.Failure{Namespace: namespace, Alloc: fmt.Sprint("alloc-", index), Index: uint64(index), At: now, Cause: model.User}
-		if _, err := h.note(t.Context(), c, []model.Failure{f}, failure.Evidence{}, now); err != nil {
+		f := failure.Failure{Namespace: namespace, Alloc: fmt.Sprint("alloc-", index), Index: uint64(index), At: now, Cause: failure.User}
+		if _, err := h.note(t.Context(), c, []failure.Failure{f}, failure.Evidence{}, now); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -258,7 +257,7 @@ func TestFailureOfAFutureTime(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	h := failureHistory{}
 	for i := range 2 * failuresKept {
-		h.failures = append(h.failures, model.Failure{Alloc: fmt.Sprint(i), Index: uint64(i + 1), At: now.AddDate(1, 0, 0)})
+		h.failures = append(h.failures, failure.Failure{Alloc: fmt.Sprint(i), Index: uint64(i + 1), At: now.AddDate(1, 0, 0)})
 	}
 	h.trimFailures()
 	if h.knows(&nomad.Alloc{ID: "new", ModifyIndex: 1000, ModifyTime: now.UnixNano()}) {
@@ -294,7 +293,7 @@ func TestTrimQuarantine(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 10, 0, 0, 0, 0, time.UTC)
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
-	h := failureHistory{quarantine: map[string]model.Quarantine{
+	h := failureHistory{quarantine: map[string]failure.Quarantine{
 		"spent":       {Until: ago(47 * time.Hour), Strikes: 2, Last: ago(49 * time.Hour)},
 		"one left":    {Until: ago(46 * time.Hour), Strikes: 3, Last: ago(49 * time.Hour)},
 		"out":         {Until: now.Add(time.Hour), Strikes: 1, Last: ago(time.Minute)},

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer/failure"
-	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
@@ -24,7 +23,7 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 	case err != nil:
 		return err
 	}
-	var found []model.Failure
+	var found []failure.Failure
 	var unhealthy map[string]string // looked up where there is something to explain
 	for _, a := range p.m.State.Failed() {
 		if !p.failureHistory.knows(a) {
@@ -37,7 +36,7 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 	if len(found) == 0 {
 		return nil
 	}
-	slices.SortFunc(found, func(a, b model.Failure) int {
+	slices.SortFunc(found, func(a, b failure.Failure) int {
 		return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.Alloc, b.Alloc))
 	})
 	found = p.failureHistory.newestJudgeable(found)
@@ -62,7 +61,7 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 
 // notAfter is the failure with times that are not after now. The servers' clock may be
 // ahead of ours: what happens a year from now would count for a year.
-func notAfter(f model.Failure, now time.Time) model.Failure {
+func notAfter(f failure.Failure, now time.Time) failure.Failure {
 	if ahead := f.At.Sub(now); ahead > 0 {
 		f.At, f.Placed = f.At.Add(-ahead), f.Placed.Add(-ahead)
 	}

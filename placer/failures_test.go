@@ -18,19 +18,19 @@ import (
 // for those that were down and those whose unhealthy GPUs are kept out anyway.
 func TestFailedOn(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	h := model.Model{Failures: []model.Failure{
-		{At: now.Add(-2 * model.AvoidFor), Namespace: "default", Job: "j", Node: "long ago", Cause: model.User},
-		{At: now, Namespace: "other", Job: "j", Node: "of another job", Cause: model.User},
-		{At: now, Namespace: "default", Job: "j", Node: "unhealthy", Cause: model.Infrastructure, Unhealthy: []string{"g1"}},
-		{At: now, Namespace: "default", Job: "j", Node: "down", Cause: model.Infrastructure, Reason: failure.NodeDown},
+	h := model.Model{Failures: []failure.Failure{
+		{At: now.Add(-2 * model.AvoidFor), Namespace: "default", Job: "j", Node: "long ago", Cause: failure.User},
+		{At: now, Namespace: "other", Job: "j", Node: "of another job", Cause: failure.User},
+		{At: now, Namespace: "default", Job: "j", Node: "unhealthy", Cause: failure.Infrastructure, Unhealthy: []string{"g1"}},
+		{At: now, Namespace: "default", Job: "j", Node: "down", Cause: failure.Infrastructure, Reason: failure.NodeDown},
 	}}
 	k := nomad.JobKey{Namespace: "default", ID: "j"}
 	if got := h.FailedOn(k, now); got != nil {
 		t.Errorf("avoided: %v", got)
 	}
 	h.Failures = append(h.Failures,
-		model.Failure{At: now, Namespace: "default", Job: "j", Node: "no image", Cause: model.Infrastructure, Driver: true},
-		model.Failure{At: now, Namespace: "default", Job: "j", Node: "exit 1", Cause: model.User})
+		failure.Failure{At: now, Namespace: "default", Job: "j", Node: "no image", Cause: failure.Infrastructure, Driver: true},
+		failure.Failure{At: now, Namespace: "default", Job: "j", Node: "exit 1", Cause: failure.User})
 	if d := cmp.Diff(map[string]bool{"no image": true, "exit 1": true}, h.FailedOn(k, now)); d != "" {
 		t.Errorf("avoided (-want +got):\n%s", d)
 	}
@@ -55,7 +55,7 @@ func TestTimesOfTheFuture(t *testing.T) {
 	if f := p.m.Failures[0]; !f.At.Equal(now) || !f.Placed.Equal(now.Add(-time.Minute)) {
 		t.Errorf("it failed at %v, placed at %v", f.At, f.Placed)
 	}
-	if f := (failure.Failure{At: now, Namespace: "default", Job: "j", Node: "n", Cause: model.User}); (&model.Model{Failures: []model.Failure{notAfter(f, now)}}).FailedOn(nomad.JobKey{Namespace: "default", ID: "j"}, now.Add(2*model.AvoidFor)) != nil {
+	if f := (failure.Failure{At: now, Namespace: "default", Job: "j", Node: "n", Cause: failure.User}); (&model.Model{Failures: []failure.Failure{notAfter(f, now)}}).FailedOn(nomad.JobKey{Namespace: "default", ID: "j"}, now.Add(2*model.AvoidFor)) != nil {
 		t.Error("its node is avoided for longer than it should be")
 	}
 }

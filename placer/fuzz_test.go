@@ -13,7 +13,6 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/hostile"
-	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 	"github.com/nomad-pal/nomad-pal/placer/store"
@@ -22,7 +21,7 @@ import (
 // Whatever stands in the variable of a job's record: the job is served, its record is
 // rewritten, and nothing panics.
 func FuzzRecord(f *testing.F) {
-	good, err := json.Marshal(Record{Namespace: "default", Job: "j", Submitted: time.Unix(1, 0), Attained: time.Hour, Done: time.Hour, GivenUp: "x"})
+	good, err := json.Marshal(gang.Record{Namespace: "default", Job: "j", Submitted: time.Unix(1, 0), Attained: time.Hour, Done: time.Hour, GivenUp: "x"})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -64,7 +63,7 @@ func FuzzRecord(f *testing.F) {
 		}
 		p.m.Time = now
 		p.syncQueue(t.Context())
-		for _, a := range p.m.Queue.Decide(model.Since(now), p.m.View.Cluster) {
+		for _, a := range p.m.Queue.Decide(gang.QueueTime(now), p.m.View.Cluster) {
 			if t := p.m.ByID(a.Job); t != nil {
 				if err := p.writeRecord(context.Background(), p.prepare(t, a.Found, now).Record); errors.Is(err, store.ErrNotStorable) {
 					panic(err)

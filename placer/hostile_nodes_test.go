@@ -76,7 +76,7 @@ func TestHostileNodes(t *testing.T) {
 			}
 			p.publish(now)
 			said[name] = strings.Join(p.Status().Warnings, "; ")
-			for _, g := range (query.New(&p.m, p.nomad, heartbeat.Activity{}, "")).GPUs() {
+			for _, g := range (query.New(p.m, p.nomad, heartbeat.Activity{}, "")).GPUs() {
 				if strings.ContainsFunc(g.ID, func(r rune) bool { return r < ' ' }) {
 					t.Errorf("GPU %q is listed", g.ID)
 				}

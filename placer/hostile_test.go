@@ -112,7 +112,7 @@ func startsJob(as []queue.Action, k nomad.JobKey) bool {
 // answers asks what the commands ask of each job.
 func answers(t *testing.T, p *Placer, now time.Time, jobs []hostile.Job) {
 	t.Helper()
-	s := query.New(&p.m, p.nomad, heartbeat.Activity{}, "")
+	s := query.New(p.m, p.nomad, heartbeat.Activity{}, "")
 	listed := map[string]bool{}
 	for _, j := range s.Jobs() {
 		listed[j.Job] = true
@@ -135,7 +135,7 @@ func answers(t *testing.T, p *Placer, now time.Time, jobs []hostile.Job) {
 		} else if e.Reason == "" && e.Wait == nil {
 			t.Errorf("%s: no reason why it waits", j.Name)
 		}
-		if _, err := (query.New(&p.m, p.nomad, heartbeat.Activity{}, "")).Plan(j.Job); err != nil {
+		if _, err := (query.New(p.m, p.nomad, heartbeat.Activity{}, "")).Plan(j.Job); err != nil {
 			t.Errorf("%s: plan: %v", j.Name, err)
 		}
 	}

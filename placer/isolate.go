@@ -10,9 +10,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
-	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
-	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -51,13 +49,10 @@ func (p *Placer) recoverFromPanic(panicked any, now time.Time) error {
 
 // reset forgets what was derived from Nomad's state.
 func (p *Placer) reset() {
-	q, err := queue.New(p.m.Cfg.QueueOptions())
-	if err != nil {
+	if err := p.m.Reset(); err != nil {
 		panic(err) // the options were valid before
 	}
-	p.m.Queue, p.m.Jobs, p.m.Order, p.m.View, p.runHistory = q, map[nomad.JobKey]*model.Tracked{}, nil, nil, runHistory{}
-	p.moves, p.ready, p.followed = nil, nil, followed{}
-	p.m.EndJob()
+	p.runHistory, p.moves, p.ready, p.followed = runHistory{}, nil, nil, followed{}
 }
 
 // callPanic is a panic of one of several calls that ran at a time.

@@ -22,7 +22,7 @@ const noteMoved = "moved to better GPUs"
 func (p *Placer) move(ctx context.Context, t *model.Tracked, to pal.Placement, now time.Time) {
 	p.moved = slices.DeleteFunc(p.moved, func(at time.Time) bool { return now.Sub(at) > time.Hour })
 	if n := p.m.Cfg.MovesPerHour; n > 0 && len(p.moved) >= n {
-		p.m.Queue.NoMoves(model.Since(p.moved[len(p.moved)-n].Add(time.Hour)) + 1)
+		p.m.Queue.NoMoves(gang.QueueTime(p.moved[len(p.moved)-n].Add(time.Hour)) + 1)
 	}
 	if len(p.moved) >= p.m.Cfg.MovesPerHour {
 		p.m.Queue.Kept(t.Key.String())
@@ -54,7 +54,7 @@ func (p *Placer) arrived(now time.Time) []*start {
 			continue
 		}
 		if t.Nomad != gang.Waiting || t.Refused != nil || slices.ContainsFunc(to.GPUs(), func(u int) bool { return !p.m.View.Cluster.Available(u) }) {
-			p.m.Queue.Stopped(model.Since(now), t.Key.String())
+			p.m.Queue.Stopped(gang.QueueTime(now), t.Key.String())
 			t.Placed = false
 			continue
 		}
@@ -63,7 +63,7 @@ func (p *Placer) arrived(now time.Time) []*start {
 			s.Record.Note = gang.NoteResized
 		}
 		p.m.View.Take(t.Request.Gang, *to)
-		p.m.Queue.Started(model.Since(now), t.Key.String(), *to)
+		p.m.Queue.Started(gang.QueueTime(now), t.Key.String(), *to)
 		starts = append(starts, s)
 	}
 	p.ready = later

@@ -15,7 +15,6 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/time/rate"
 
-	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/meter"
@@ -27,7 +26,7 @@ import (
 // Placer serves gated jobs. Create it with [New], let it work with
 // [Placer.Run]; one Run at a time.
 type Placer struct {
-	m     model.Model
+	m     *model.Model
 	nomad *nomad.Client
 	log   hclog.Logger
 	hooks Hooks
@@ -40,12 +39,12 @@ type Placer struct {
 	usage          usageFile
 	// configDue: the effective configuration is to be published, again.
 	configDue bool
-	moves     []arrival   // gangs that have stopped, to be moved when the view knows
-	ready     []arrival   // those of which it knows
-	moved     []time.Time // when gangs were moved, within the last hour
-	unsaved   []Record    // to be written, the oldest first
-	lot       *lot        // what is being written, nil for nothing
-	started   []time.Time // when the last gangs were, burst of them at most
+	moves     []arrival     // gangs that have stopped, to be moved when the view knows
+	ready     []arrival     // those of which it knows
+	moved     []time.Time   // when gangs were moved, within the last hour
+	unsaved   []gang.Record // to be written, the oldest first
+	lot       *lot          // what is being written, nil for nothing
+	started   []time.Time   // when the last gangs were, burst of them at most
 	lastCycle time.Time
 	warned    bool // of an old Nomad
 	warnings  []string
@@ -99,13 +98,13 @@ func New(c *nomad.Client, cfg model.Config, log hclog.Logger, hooks Hooks) (*Pla
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("placer configuration: %w", err)
 	}
-	q, err := queue.New(cfg.QueueOptions())
+	m, err := model.New(cfg, time.Now().Round(0))
 	if err != nil {
 		return nil, fmt.Errorf("placer configuration: %w", err)
 	}
 	return &Placer{
-		m:     model.Model{Cfg: cfg, Time: time.Now().Round(0), Queue: q, Jobs: map[nomad.JobKey]*model.Tracked{}, Unconfirmed: map[nomad.JobKey]model.UnconfirmedStart{}, IsolatedJobs: map[nomad.JobKey]model.IsolatedJob{}},
-		nomad: c, log: log, hooks: hooks, clock: newClock(), troubles: map[string]trouble{}, submissions: make(chan *submission), evaluationLimit: newEvaluationLimit(),
+		m: m, nomad: c, log: log, hooks: hooks, clock: newClock(), troubles: map[string]trouble{}, submissions: make(chan *submission),
+		evaluationLimit: newEvaluationLimit(),
 	}, nil
 }
 
@@ -334,11 +333,11 @@ const leastSleep = 10 * time.Millisecond
 // long enough to be stopped, or a decision is to be written down. ok is false
 // where there is not.
 func (p *Placer) sleep(now time.Time) (d time.Duration, ok bool) {
-	at, ok := p.m.Queue.Wake(model.Since(p.lastCycle)) // what has come since then is due
-	if records, some := p.decisionsDueAt(); some && (!ok || model.Since(records) < at) {
-		at, ok = model.Since(records), true
+	at, ok := p.m.Queue.Wake(gang.QueueTime(p.lastCycle)) // what has come since then is due
+	if records, some := p.decisionsDueAt(); some && (!ok || gang.QueueTime(records) < at) {
+		at, ok = gang.QueueTime(records), true
 	}
-	return max(leastSleep, at-model.Since(now)), ok
+	return max(leastSleep, at-gang.QueueTime(now)), ok
 }
 
 // applyAll takes in the events that have come meanwhile.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
@@ -29,7 +30,7 @@ func (p *Placer) publish(now time.Time) {
 	defer func() { p.publishing = time.Since(began) }()
 	s := model.Status{At: now, GPUs: p.m.View.Cluster.NumGPUs(), Free: p.m.View.Cluster.FreeGPUs(), Warnings: slices.Concat(p.warnings, p.ofNodes, p.m.Windows.Warnings(), p.troubled()), Queues: p.m.State.Queues}
 	s.InTrouble, s.Allocated, s.Outliers = p.m.CountGPUs(now)
-	waits := p.m.WaitsOf(p.m.Queue.Waiting(model.Since(now), p.m.View.Cluster), p.m.View.Cluster)
+	waits := p.m.WaitsOf(p.m.Queue.Waiting(gang.QueueTime(now), p.m.View.Cluster), p.m.View.Cluster)
 	for _, t := range p.m.Sorted() {
 		p.m.BeginJob(t.Key)
 		s.Jobs = append(s.Jobs, p.m.StatusOf(t, waits))

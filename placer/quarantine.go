@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer/failure"
-	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
@@ -33,7 +32,7 @@ func LiftQuarantine(ctx context.Context, c *nomad.Client, gpus ...string) ([]str
 		return nil, err
 	}
 	var lifted []string
-	_, err = kept.Change(ctx, is, func(is store.Value[map[string]model.Quarantine]) (map[string]model.Quarantine, error) {
+	_, err = kept.Change(ctx, is, func(is store.Value[map[string]failure.Quarantine]) (map[string]failure.Quarantine, error) {
 		h, err := failureHistory{quarantine: is.Of}, error(nil)
 		lifted, err = h.lift(gpus, time.Now())
 		return h.quarantine, err
@@ -53,7 +52,7 @@ func (h *failureHistory) lift(gpus []string, now time.Time) ([]string, error) {
 		}
 	}
 	for _, id := range gpus {
-		h.quarantine[id] = model.Quarantine{Lifted: now.UTC()}
+		h.quarantine[id] = failure.Quarantine{Lifted: now.UTC()}
 	}
 	return gpus, nil
 }

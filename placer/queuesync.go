@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
 // syncQueue has each gang tell the queue what happened to it since the last cycle, and the
@@ -26,7 +25,7 @@ func (p *Placer) syncQueue(ctx context.Context) {
 		p.m.BeginJob(t.Key)
 		p.step(ctx, t, gang.Sync{Unread: t.PassedOver, After: t.After != "", Eligible: t.Eligible})
 		if id := t.Key.String(); t.Placed && !slices.Equal(p.m.Queue.On(id), p.m.View.Holds(t.Key)) {
-			p.m.Queue.Holds(model.Since(p.m.Time), id, p.m.At(t))
+			p.m.Queue.Holds(gang.QueueTime(p.m.Time), id, p.m.At(t))
 		}
 		t.Idle = t.Quiet()
 	}

@@ -13,11 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// Record is what is kept of the last decision on a job: see [gang.Record].
-type Record = gang.Record
-
 // writeRecord records a decision.
-func (p *Placer) writeRecord(ctx context.Context, r Record) error {
+func (p *Placer) writeRecord(ctx context.Context, r gang.Record) error {
 	return store.In(p.nomad).Decision(keyOfRecord(r)).Write(ctx, r)
 }
 

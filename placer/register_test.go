@@ -93,7 +93,7 @@ func TestReplacedWhilePlaced(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				p.pretend(job, 100, gang.Start{Job: pinned, Placement: actions[0].Placement, Record: Record{Decision: pal.Decision{Chosen: &pal.Choice{}}}})
+				p.pretend(job, 100, gang.Start{Job: pinned, Placement: actions[0].Placement, Record: gang.Record{Decision: pal.Decision{Chosen: &pal.Choice{}}}})
 				committed := job.Job
 				// What really happened, as the event stream tells.
 				real = *committed

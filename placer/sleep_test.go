@@ -9,6 +9,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
@@ -21,11 +22,11 @@ func TestSleep(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Unix(1000, 0)
-	p := &Placer{m: model.Model{Queue: q}, lastCycle: began}
+	p := &Placer{m: &model.Model{Queue: q}, lastCycle: began}
 	if d, ok := p.sleep(began); ok {
 		t.Errorf("nobody waits, and it wakes after %v", d)
 	}
-	if err := q.Submit(model.Since(began), queue.Job{ID: "a", Gang: pal.SingleGPUs("a", pal.ClassA, 1), Submitted: model.Since(began)}); err != nil {
+	if err := q.Submit(gang.QueueTime(began), queue.Job{ID: "a", Gang: pal.SingleGPUs("a", pal.ClassA, 1), Submitted: gang.QueueTime(began)}); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ after, want time.Duration }{{0, time.Minute}, {20 * time.Second, 40 * time.Second}, {2 * time.Minute, leastSleep}} {
@@ -34,7 +35,7 @@ func TestSleep(t *testing.T) {
 		}
 	}
 	// So it does where a decision is to be written down.
-	p.unsaved = []Record{{Decided: began}}
+	p.unsaved = []gang.Record{{Decided: began}}
 	if d, ok := p.sleep(began); !ok || d != recordAfter {
 		t.Errorf("with a record to write it sleeps for %v, %v; want %v", d, ok, recordAfter)
 	}

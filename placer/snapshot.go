@@ -72,7 +72,7 @@ func readSnapshot(ctx context.Context, c *nomad.Client, last *query.Snapshot, ch
 	p.snapshotDependencies(ctx, now, last.Model())
 	for !p.m.IsolatePanics(func() { p.syncQueue(ctx) }) {
 	}
-	return query.New(&p.m, c, activity, stamp), nil
+	return query.New(p.m, c, activity, stamp), nil
 }
 
 // readKept reads what the placer keeps in Nomad's variables, as far as it may.
@@ -145,7 +145,7 @@ func Moves(ctx context.Context, c *nomad.Client) ([]Move, error) {
 		return nil, err
 	}
 	moves := []Move{}
-	for _, a := range s.Model().Queue.Decide(model.Since(s.Model().Time), s.Model().View.Cluster) {
+	for _, a := range s.Model().Queue.Decide(gang.QueueTime(s.Model().Time), s.Model().View.Cluster) {
 		if t := s.Model().ByID(a.Job); a.Kind == queue.Migrate && t != nil {
 			g := t.Request.Gang
 			moves = append(moves, Move{

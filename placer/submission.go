@@ -191,7 +191,7 @@ func (p *Placer) submissionRegistered(s *submission, r submitted, now time.Time)
 			p.m.State.Assume(job)
 			t.Job = job
 		} else {
-			p.m.Queue.Removed(model.Since(now), t.Key.String())
+			p.m.Queue.Removed(gang.QueueTime(now), t.Key.String())
 			p.m.Forget(t.Key)
 		}
 	}

@@ -204,13 +204,13 @@ func TestSubmissionQueuesBehind(t *testing.T) {
 	if a := submitOne(t, p, rewrite.Gate(benchJob("late", 2)), r); a.err != nil {
 		t.Fatal(a.err)
 	}
-	for _, w := range p.m.Queue.Waiting(model.Since(time.Now()), p.m.View.Cluster) {
+	for _, w := range p.m.Queue.Waiting(gang.QueueTime(time.Now()), p.m.View.Cluster) {
 		order = append(order, w.Job)
 	}
 	if d := cmp.Diff([]string{"default/first", "default/late"}, order); d != "" {
 		t.Errorf("the queue (-want +got):\n%s", d)
 	}
-	s := query.New(&p.m, p.nomad, heartbeat.Activity{}, "")
+	s := query.New(p.m, p.nomad, heartbeat.Activity{}, "")
 	planned := benchJob("planned", 0)
 	e, err := s.Plan(planned)
 	if err != nil || e.Wait == nil || e.Wait.Position != 3 {
@@ -308,7 +308,7 @@ func preemptible(t *testing.T, address string) *Placer {
 	}
 	p.track(t.Context())
 	for _, t := range p.m.Jobs {
-		t.Record = &Record{Namespace: t.Key.Namespace, Job: t.Key.ID, JobModifyIndex: 1, Decided: time.Unix(0, long), Ready: time.Unix(0, long)}
+		t.Record = &gang.Record{Namespace: t.Key.Namespace, Job: t.Key.ID, JobModifyIndex: 1, Decided: time.Unix(0, long), Ready: time.Unix(0, long)}
 	}
 	return p
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/hostile"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
@@ -37,7 +38,7 @@ func TestRecordsThatCannotBeWritten(t *testing.T) {
 	p.m.State, p.m.Profile = s, prof
 	s.PutJob(hostile.Plain("j", 1, 1, 1))
 	began := time.Now()
-	p.unsaved = []Record{{Namespace: "default", Job: "j", Decided: began.Add(-time.Hour)}}
+	p.unsaved = []gang.Record{{Namespace: "default", Job: "j", Decided: began.Add(-time.Hour)}}
 	if err := p.m.UpdateView(began); err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +69,7 @@ func TestRecordThatDoesNotFit(t *testing.T) {
 	p.nomad, p.m.State = client, nomad.NewState()
 	p.m.State.PutJob(hostile.Plain("j", 1, 1, 1))
 	p.m.State.PutJob(hostile.Plain("k", 1, 1, 1))
-	p.unsaved = []Record{{Namespace: "default", Job: "j", Mode: "" + "x", Decision: pal.Decision{Gang: long}}, {Namespace: "default", Job: "k"}}
+	p.unsaved = []gang.Record{{Namespace: "default", Job: "j", Mode: "" + "x", Decision: pal.Decision{Gang: long}}, {Namespace: "default", Job: "k"}}
 	if err := writeNow(t.Context(), p.records(10)); err != nil || len(p.unsaved) > 0 || len(stored.m) != 1 {
 		t.Errorf("%v, %d left, %d stored", err, len(p.unsaved), len(stored.m))
 	}

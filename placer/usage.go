@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
-	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
@@ -66,7 +66,7 @@ func (p *Placer) takeUsage(kept store.Value[store.Usage], now time.Time) {
 	if at.After(now) {
 		at = now
 	}
-	p.m.Queue.RememberUsage(model.Since(at), kept.Of.Usage)
+	p.m.Queue.RememberUsage(gang.QueueTime(at), kept.Of.Usage)
 }
 
 // usageDue writes what the queue has counted, if it is time.
@@ -82,7 +82,7 @@ func (p *Placer) usageNow(now time.Time) *entry {
 	if !p.usage.loaded || p.m.Cfg.Queue.HalfLife == 0 {
 		return nil
 	}
-	usage, gpuS := p.m.Queue.Usage(model.Since(now)), 0.0
+	usage, gpuS := p.m.Queue.Usage(gang.QueueTime(now)), 0.0
 	for _, u := range usage {
 		gpuS += u.GPUSeconds
 	}

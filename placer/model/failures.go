@@ -14,19 +14,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// What is known of failures: see package failure.
-type (
-	Cause      = failure.Cause
-	Failure    = failure.Failure
-	Quarantine = failure.Quarantine
-)
-
-// The causes.
-const (
-	Infrastructure = failure.Infrastructure
-	User           = failure.User
-)
-
 // AvoidFor is how long a gang goes elsewhere, if it can, after a node failed it.
 const AvoidFor = time.Hour
 
@@ -48,7 +35,7 @@ func (m *Model) FailedOn(k nomad.JobKey, now time.Time) map[string]bool {
 
 // Diagnose finds the cause of a failed or lost allocation; unhealthy are the GPUs that are
 // so now, with what the plugin says of them.
-func (m *Model) Diagnose(a *nomad.Alloc, unhealthy map[string]string) Failure {
+func (m *Model) Diagnose(a *nomad.Alloc, unhealthy map[string]string) failure.Failure {
 	f := failure.Diagnose(a, m.State.OwnGPUs(a), m.State.NodeName(a.Node), unhealthy)
 	if job := m.State.Jobs[a.Job]; job != nil && *job.JobModifyIndex <= a.CreateIndex {
 		f.JobIndex = *job.JobModifyIndex
@@ -59,7 +46,7 @@ func (m *Model) Diagnose(a *nomad.Alloc, unhealthy map[string]string) Failure {
 // Try is a member that failed, and in which of the job's tries.
 type Try struct {
 	Try int `json:"try"`
-	Failure
+	failure.Failure
 }
 
 // Tries are the members of a job that failed, as far as Nomad or the placer
@@ -67,7 +54,7 @@ type Try struct {
 // often Nomad itself rescheduled. Else a member belongs to the next try if it was placed
 // after the first member of the try before had ended: those of one try are placed together.
 func (m *Model) Tries(k nomad.JobKey) []Try {
-	var found []Failure
+	var found []failure.Failure
 	var unhealthy map[string]string // looked up where there is something to explain
 	known := map[string]bool{}
 	for _, f := range m.Failures {
@@ -83,7 +70,7 @@ func (m *Model) Tries(k nomad.JobKey) []Try {
 			found = append(found, m.Diagnose(a, unhealthy))
 		}
 	}
-	slices.SortFunc(found, func(a, b Failure) int {
+	slices.SortFunc(found, func(a, b failure.Failure) int {
 		return cmp.Or(a.Placed.Compare(b.Placed), a.At.Compare(b.At), cmp.Compare(a.Alloc, b.Alloc))
 	})
 	var out []Try

@@ -67,8 +67,8 @@ func (m *Model) Isolated(job *api.Job, now time.Time) (reason string, ok bool) {
 }
 
 // IsolatePanics does something that changes nothing but the queue's and the view's
-// what-ifs, and says whether it came to its end. Where a job breaks it, that job is
-// set aside, and isolate is to be called again. A panic of unknown cause goes on.
+// what-ifs, and says whether it came to its end. If a job breaks it, that job is left
+// alone, and IsolatePanics is to be called again. A panic of unknown cause goes on.
 func (m *Model) IsolatePanics(do func()) (done bool) {
 	defer func() {
 		r := recover()
@@ -95,5 +95,5 @@ func (m *Model) TrackIsolated(k nomad.JobKey, job *api.Job, reason string) {
 	if t == nil {
 		t = m.Add(k)
 	}
-	t.Observed, t.Refused = asideObserved(job), errors.New(reason)
+	t.Observed, t.Refused = isolatedObserved(job), errors.New(reason)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
@@ -31,13 +32,13 @@ type Model struct {
 	View         *nomad.View
 	Queue        *queue.Queue
 	Jobs         map[nomad.JobKey]*Tracked
-	Order        []*Tracked // the jobs by key; rebuilt where it has not as many
-	Failures     []Failure  // of members, oldest first
-	Quarantine   map[string]Quarantine
+	Failures     []failure.Failure // of members, oldest first
+	Quarantine   map[string]failure.Quarantine
 	Windows      windowsInForce
 	Dependencies dependencyCache
 	Unconfirmed  map[nomad.JobKey]UnconfirmedStart
 	IsolatedJobs map[nomad.JobKey]IsolatedJob
+	order        []*Tracked   // the jobs by key; rebuilt where it has not as many
 	working      nomad.JobKey // see BeginJob
 
 	Profile  *profile.Profile
@@ -46,9 +47,22 @@ type Model struct {
 	BuiltFrom uint64
 }
 
+// New makes the model of a placer that knows nothing yet but the time.
+func New(cfg Config, now time.Time) (*Model, error) {
+	m := &Model{Cfg: cfg, Time: now, Unconfirmed: map[nomad.JobKey]UnconfirmedStart{}, IsolatedJobs: map[nomad.JobKey]IsolatedJob{}}
+	return m, m.Reset()
+}
+
+// Reset forgets what was derived from Nomad's state.
+func (m *Model) Reset() (err error) {
+	m.Jobs, m.order, m.View, m.working = map[nomad.JobKey]*Tracked{}, nil, nil, nomad.JobKey{}
+	m.Queue, err = queue.New(m.Cfg.QueueOptions())
+	return err
+}
+
 // Update carries out what a gang wants done within the model, and nothing else.
 func (m *Model) Update(t *Tracked, e gang.Effect) {
-	id, now := t.Key.String(), Since(m.Time)
+	id, now := t.Key.String(), gang.QueueTime(m.Time)
 	switch e := e.(type) {
 	case gang.Own:
 		m.State.Own(t.Key, e.GPUs)
@@ -59,7 +73,7 @@ func (m *Model) Update(t *Tracked, e gang.Effect) {
 	case gang.Keep:
 		m.View.Keep(e.Placement)
 	case gang.Enqueue:
-		if err := m.Queue.Submit(Since(e.Since), e.Job); err != nil {
+		if err := m.Queue.Submit(gang.QueueTime(e.Since), e.Job); err != nil {
 			t.Refused, t.Queued = err, false
 		}
 	case gang.Dequeue:
@@ -71,7 +85,7 @@ func (m *Model) Update(t *Tracked, e gang.Effect) {
 	case gang.QueueStarted:
 		m.Queue.Started(now, id, e.Placement)
 	case gang.QueueRestored:
-		if err := m.Queue.Restore(e.Job, e.Placement, Since(e.Since)); err != nil {
+		if err := m.Queue.Restore(e.Job, e.Placement, gang.QueueTime(e.Since)); err != nil {
 			t.Queued, t.Placed = false, false
 		}
 	case gang.QueueStopped:
@@ -115,13 +129,13 @@ func (m *Model) CheckLedger() error {
 // so that thousands of jobs need not be sorted in each. It is valid if it is as long as
 // the map: [Model.Add] and [Model.Forget] keep it so, or drop it.
 func (m *Model) Sorted() []*Tracked {
-	if len(m.Order) != len(m.Jobs) {
-		m.Order = make([]*Tracked, 0, len(m.Jobs))
+	if len(m.order) != len(m.Jobs) {
+		m.order = make([]*Tracked, 0, len(m.Jobs))
 		for _, k := range slices.SortedFunc(maps.Keys(m.Jobs), nomad.JobKey.Compare) {
-			m.Order = append(m.Order, m.Jobs[k])
+			m.order = append(m.order, m.Jobs[k])
 		}
 	}
-	return m.Order
+	return m.order
 }
 
 func byKey(t *Tracked, k nomad.JobKey) int { return t.Key.Compare(k) }
@@ -129,11 +143,11 @@ func byKey(t *Tracked, k nomad.JobKey) int { return t.Key.Compare(k) }
 // Add begins to track a job.
 func (m *Model) Add(k nomad.JobKey) *Tracked {
 	t := &Tracked{Gang: gang.Gang{Observed: gang.Observed{Key: k}}}
-	if len(m.Order) == len(m.Jobs) {
-		i, _ := slices.BinarySearchFunc(m.Order, k, byKey)
-		m.Order = slices.Insert(m.Order, i, t)
+	if len(m.order) == len(m.Jobs) {
+		i, _ := slices.BinarySearchFunc(m.order, k, byKey)
+		m.order = slices.Insert(m.order, i, t)
 	} else {
-		m.Order = nil
+		m.order = nil
 	}
 	m.Jobs[k] = t
 	return t
@@ -141,10 +155,10 @@ func (m *Model) Add(k nomad.JobKey) *Tracked {
 
 // Forget ends tracking a job.
 func (m *Model) Forget(k nomad.JobKey) {
-	if i, ok := slices.BinarySearchFunc(m.Order, k, byKey); ok && len(m.Order) == len(m.Jobs) {
-		m.Order = slices.Delete(m.Order, i, i+1)
+	if i, ok := slices.BinarySearchFunc(m.order, k, byKey); ok && len(m.order) == len(m.Jobs) {
+		m.order = slices.Delete(m.order, i, i+1)
 	} else {
-		m.Order = nil
+		m.order = nil
 	}
 	delete(m.Jobs, k)
 }
@@ -164,18 +178,15 @@ func (m *Model) Unregistered(id string) bool {
 	return t != nil && t.Unregistered
 }
 
-// Since is an instant as the queue counts time: since 1970.
-func Since(t time.Time) time.Duration { return gang.QueueTime(t) }
-
 // Observed is where a job stands; one that was set aside is not looked into.
 func (m *Model) Observed(job *api.Job) gang.Observed {
 	if _, ok := m.Isolated(job, m.Time); ok {
-		return asideObserved(job)
+		return isolatedObserved(job)
 	}
 	return gang.Observe(m.State, job).WithLost(m.World())
 }
 
-func asideObserved(job *api.Job) gang.Observed {
+func isolatedObserved(job *api.Job) gang.Observed {
 	return gang.Observed{Key: nomad.KeyOf(job), Job: job, Nomad: gang.Rejected}
 }
 

@@ -20,19 +20,12 @@ import (
 
 // ViewOptions are the options of the view as they are now.
 func (m *Model) ViewOptions(now time.Time) nomad.ViewOptions {
-	o := m.Cfg.viewOptions(m.Profile, m.HeldGPUs(now))
-	o.Quarantined = failure.Out(m.Quarantine, now)
-	o.Unavailable = m.State.Unavailable(now)
-	o.Completing = m.State.Completing(now)
-	return o
-}
-
-func (c Config) viewOptions(prof *profile.Profile, held map[nomad.JobKey][]string) nomad.ViewOptions {
-	o := nomad.ViewOptions{
-		Locality: c.Locality, Profile: prof, RackMeta: c.RackMeta,
-		Apps: c.Apps, DefaultClass: c.DefaultClass, Held: held, Children: c.Children, Learned: c.Learned, OutlierThreshold: c.Queue.OutlierThreshold,
+	c := m.Cfg
+	return nomad.ViewOptions{
+		Locality: c.Locality, Profile: m.Profile, RackMeta: c.RackMeta, Apps: c.Apps, DefaultClass: c.DefaultClass,
+		Children: c.Children, Learned: c.Learned, OutlierThreshold: c.Queue.OutlierThreshold, Held: m.HeldGPUs(now),
+		Quarantined: failure.Out(m.Quarantine, now), Unavailable: m.State.Unavailable(now), Completing: m.State.Completing(now),
 	}
-	return o
 }
 
 // UpdateView brings the view up to date, or rebuilds it and tells the queue.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -95,11 +96,11 @@ func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 			}
 		}
 		if w.Reason == queue.ReasonLocality { // what is free now is not what it waits for
-			shown.From = max(shown.From, Since(m.Time)) // 0 if nothing can be foretold
+			shown.From = max(shown.From, gang.QueueTime(m.Time)) // 0 if nothing can be foretold
 			shown.To = max(shown.From, w.Until)
 		}
 		if w.Reason == queue.ReasonScattered {
-			for _, k := range m.Queue.KeptFrom(Since(m.Time), w.Job) {
+			for _, k := range m.Queue.KeptFrom(gang.QueueTime(m.Time), w.Job) {
 				shown.why = fmt.Sprintf("%s: window %s keeps %d GPUs from it until %s", w.Why(), k.Window, k.GPUs, Moment(k.To))
 			}
 		}

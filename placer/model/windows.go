@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/window"
 )
@@ -31,7 +32,7 @@ func (m *Model) SyncWindows(now time.Time) {
 	}
 	w.view, w.epoch = m.View, m.View.Epoch()
 	var list []queue.Window
-	list, w.next, w.empty = window.Queue(m.Cfg.Windows, now, Since, m.gpusOf)
+	list, w.next, w.empty = window.Queue(m.Cfg.Windows, now, gang.QueueTime, m.gpusOf)
 	m.Queue.SetWindows(list)
 }
 

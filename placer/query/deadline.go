@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
@@ -18,8 +19,8 @@ func (s *Snapshot) noteDeadline(e *Explanation, t *model.Tracked, w *model.Wait)
 	if !ok {
 		return
 	}
-	said := "pal_deadline is " + model.Moment(model.Since(at))
-	d, counts := s.m.Queue.DeadlineOf(model.Since(s.m.Time), t.Key.String())
+	said := "pal_deadline is " + model.Moment(gang.QueueTime(at))
+	d, counts := s.m.Queue.DeadlineOf(gang.QueueTime(s.m.Time), t.Key.String())
 	switch {
 	case !counts && !s.m.Cfg.Queue.Deadlines:
 		said += "; deadlines do not count here (queue { deadlines = false })"

@@ -154,7 +154,7 @@ func (s *Snapshot) explainFromState(k nomad.JobKey) (e *Explanation, st gang.Obs
 	case gang.Waiting:
 		s.explainWaiting(e, s.m.Jobs[k])
 	case gang.Ended:
-		e.Outcome = OutcomeOf(s.m.State, st)
+		e.Outcome = OutcomeOf(s.m, st)
 		e.Reason = e.Outcome.Reason
 	default:
 		e.Reason = membersSay(s.m.State, st)

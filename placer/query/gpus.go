@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
@@ -31,7 +32,7 @@ type GPU struct {
 	Unavailable string `json:"unavailable,omitempty"`
 	Degraded    string `json:"degraded,omitempty"`
 	// Quarantine says why the GPU is quarantined, and until when.
-	Quarantine *model.Quarantine `json:"quarantine,omitempty"`
+	Quarantine *failure.Quarantine `json:"quarantine,omitempty"`
 }
 
 // GPUs lists the cluster's GPUs.

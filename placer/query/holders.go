@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
@@ -79,11 +80,11 @@ func (s *Snapshot) holders(g pal.Gang, self nomad.JobKey) *Holders {
 	for _, k := range keys {
 		h := Holder{Job: k.String(), GPUs: held[k]}
 		byName[h.Job] = k
-		if from, to, ok := s.m.Queue.Ends(model.Since(s.m.Time), k.String()); ok {
+		if from, to, ok := s.m.Queue.Ends(gang.QueueTime(s.m.Time), k.String()); ok {
 			h.EndFrom, h.EndTo = time.Unix(0, int64(from)), time.Unix(0, int64(to))
 		}
-		if n, from := s.m.Queue.MayGive(model.Since(s.m.Time), k.String(), self.String()); n > 0 {
-			h.MayGive, h.GiveFrom = n, time.Unix(0, int64(max(from, model.Since(s.m.Time))))
+		if n, from := s.m.Queue.MayGive(gang.QueueTime(s.m.Time), k.String(), self.String()); n > 0 {
+			h.MayGive, h.GiveFrom = n, time.Unix(0, int64(max(from, gang.QueueTime(s.m.Time))))
 		}
 		out.Jobs = append(out.Jobs, h)
 	}

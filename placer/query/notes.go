@@ -34,9 +34,9 @@ func sizeInWords(s *queue.Size, st gang.State) string {
 
 // noteWindows says which windows keep GPUs from a waiting job, and why.
 func (s *Snapshot) noteWindows(e *Explanation, t *model.Tracked) {
-	for _, k := range s.m.Queue.KeptFrom(model.Since(s.m.Time), t.Key.String()) {
+	for _, k := range s.m.Queue.KeptFrom(gang.QueueTime(s.m.Time), t.Key.String()) {
 		said := fmt.Sprintf("window %s: %d GPUs are kept from %s to %s. ", k.Window, k.GPUs, model.Moment(k.From), model.Moment(k.To))
-		if k.From > model.Since(s.m.Time) {
+		if k.From > gang.QueueTime(s.m.Time) {
 			said += fmt.Sprintf("The job does not start on them, as it may run until %s: %.0f of 10 jobs like it end by then", model.Moment(k.Until), 10*queue.WindowChance)
 		} else {
 			said += "The job does not start on them until then"

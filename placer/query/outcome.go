@@ -9,8 +9,8 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -27,9 +27,9 @@ type Outcome struct {
 }
 
 // OutcomeOf is how a job ended, by the last allocation for each of its members.
-func OutcomeOf(s *nomad.State, st gang.Observed) *Outcome {
+func OutcomeOf(m *model.Model, st gang.Observed) *Outcome {
 	last := map[string]*nomad.Alloc{}
-	for _, a := range s.AllocsOf(st.Key) {
+	for _, a := range m.State.AllocsOf(st.Key) {
 		if was := last[a.Name]; was == nil || a.CreateIndex > was.CreateIndex {
 			last[a.Name] = a
 		}
@@ -61,7 +61,7 @@ func OutcomeOf(s *nomad.State, st gang.Observed) *Outcome {
 		o.Status, o.At = "stopped", time.Unix(0, *st.Job.SubmitTime)
 	}
 	if failed != nil && o.Status != "complete" {
-		f := failure.Diagnose(failed, s.OwnGPUs(failed), s.NodeName(failed.Node), s.Unhealthy())
+		f := m.Diagnose(failed, m.State.Unhealthy())
 		o.Reason = fmt.Sprintf("%s on node %s; %s", f.Reason, f.Node, o.Reason)
 	}
 	return o

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -92,19 +93,16 @@ func (e *Explanation) afterOthers(jobs string) {
 // planInQueue has the queue say what would become of a planned gang, and fills in e.
 func (s *Snapshot) planInQueue(e *Explanation, t *model.Tracked, v *nomad.View, d *pal.Decision) {
 	k := t.Key
-	s.m.Queue.Removed(model.Since(s.m.Time), k.String())
+	s.m.Queue.Removed(gang.QueueTime(s.m.Time), k.String())
 	s.m.Jobs[k] = t
 	for _, e := range t.Step(gang.Sync{}, s.m.World()) {
 		s.m.Update(t, e)
 	}
 	e.Elastic = s.m.SizeOf(t)
-	starts := map[string]queue.Action{}
-	for _, a := range s.m.Queue.Decide(model.Since(s.m.Time), v.Cluster) {
-		if a.Kind == queue.Start {
-			starts[a.Job] = a
-		}
-	}
-	if a, ok := starts[k.String()]; ok {
+	actions := s.m.Queue.Decide(gang.QueueTime(s.m.Time), v.Cluster)
+	starts := func(a queue.Action) bool { return a.Kind == queue.Start && a.Job == k.String() }
+	if i := slices.IndexFunc(actions, starts); i >= 0 {
+		a := actions[i]
 		e.State, e.Reason = gang.Starting, "would start now"
 		if s.activity.Idle() {
 			e.Reason = "would start if a placer were at work"

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
@@ -47,7 +48,7 @@ func TestRedaction(t *testing.T) {
 			t.Errorf("%s: the snapshot's own explanation has changed", c.name)
 		}
 	}
-	g := GPU{Job: "theirs/secret", Quarantine: &model.Quarantine{Reason: "task secret failed", Strikes: 2}}
+	g := GPU{Job: "theirs/secret", Quarantine: &failure.Quarantine{Reason: "task secret failed", Strikes: 2}}
 	if got := g.For(mine, false); got.Job != model.Unseen || strings.Contains(got.Quarantine.Reason, "secret") || got.Quarantine.Strikes != 2 || !strings.Contains(g.Quarantine.Reason, "secret") {
 		t.Errorf("%+v", got)
 	}

@@ -62,7 +62,7 @@ func (s *Snapshot) waiting() map[string]*model.Wait {
 // waitsOf is what each waiting job waits for: also for a placer, where none is at
 // work.
 func (s *Snapshot) waitsOf(c *pal.Cluster) map[string]*model.Wait {
-	waits := s.m.WaitsOf(s.m.Queue.Waiting(model.Since(s.m.Time), c), c)
+	waits := s.m.WaitsOf(s.m.Queue.Waiting(gang.QueueTime(s.m.Time), c), c)
 	if s.activity.Idle() {
 		for _, w := range waits {
 			w.Idle()

@@ -11,12 +11,13 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
 // noteTenant says what goes by the tenant of a waiting job.
 func (s *Snapshot) noteTenant(e *Explanation, t *model.Tracked) {
-	u := s.m.Queue.TenantUse(t.Key.Namespace, model.Since(s.m.Time))
+	u := s.m.Queue.TenantUse(t.Key.Namespace, gang.QueueTime(s.m.Time))
 	for _, said := range []string{quotaSentence(u), shareSentence(s.m.Cfg, u)} {
 		if said != "" {
 			e.Note = strings.TrimPrefix(e.Note+"; "+said, "; ")
@@ -80,7 +81,7 @@ func days(d time.Duration) string {
 func (s *Snapshot) Tenants(sees model.Sees) []queue.TenantUse {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	tenants := s.m.Queue.Tenants(model.Since(s.m.Time))
+	tenants := s.m.Queue.Tenants(gang.QueueTime(s.m.Time))
 	for i := range tenants {
 		unseen := func(namespace string) bool { return !sees(namespace) }
 		tenants[i].Namespaces = slices.DeleteFunc(tenants[i].Namespaces, unseen)

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer"
-	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/store"
@@ -36,9 +36,9 @@ explain <job> shows the failures of one job.
 
 // failureReport is what failures prints.
 type failureReport struct {
-	Causes     map[model.Cause]causeSum    `json:"causes"`
-	Failures   []model.Failure             `json:"failures"`
-	Quarantine map[string]model.Quarantine `json:"quarantine"`
+	Causes     map[failure.Cause]causeSum    `json:"causes"`
+	Failures   []failure.Failure             `json:"failures"`
+	Quarantine map[string]failure.Quarantine `json:"quarantine"`
 }
 
 type causeSum struct {
@@ -54,7 +54,7 @@ func (c *failuresCommand) Run(args []string) int {
 	if err != nil {
 		return c.fail(err)
 	}
-	r := failureReport{Causes: map[model.Cause]causeSum{}}
+	r := failureReport{Causes: map[failure.Cause]causeSum{}}
 	failures, err := store.In(client).Failures().Read(c.ctx)
 	if nomad.Refused(err) {
 		return c.fail(fmt.Errorf("failures of all namespaces are for operators; those of your job: nomad-pal explain <job>"))
@@ -66,7 +66,7 @@ func (c *failuresCommand) Run(args []string) int {
 	if r.Quarantine, err = placer.ReadQuarantine(c.ctx, client); err != nil {
 		return c.fail(err)
 	}
-	maps.DeleteFunc(r.Quarantine, func(_ string, q model.Quarantine) bool { return time.Now().After(q.Until) })
+	maps.DeleteFunc(r.Quarantine, func(_ string, q failure.Quarantine) bool { return time.Now().After(q.Until) })
 	for _, f := range r.Failures {
 		sum := r.Causes[f.Cause]
 		sum.Failures++

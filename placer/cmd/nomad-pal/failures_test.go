@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/failure"
 )
 
 // On a terminal failures says how long ago, with short ids in lines of 80 columns; a time
@@ -19,9 +19,9 @@ func TestFailuresOnTerminal(t *testing.T) {
 	b := base{io: streams{out: &out, terminal: true}}
 	now, gpu := time.Now(), "GPU-1b1dddf6-15d7-47b2-9336-a216a6e49fdd"
 	(&failuresCommand{b}).print(failureReport{
-		Failures: []model.Failure{{At: now.Add(-5 * time.Second), Namespace: "team", Job: "fails", Alloc: "5ab9b82d-1755-bb0a-c5f5-1266d57374fb", Node: "gpu-02",
-			Cause: model.User, Reason: "exit code 3", GPUs: []string{gpu}}},
-		Quarantine: map[string]model.Quarantine{gpu: {Until: now.Add(time.Hour), Reason: "fails"}},
+		Failures: []failure.Failure{{At: now.Add(-5 * time.Second), Namespace: "team", Job: "fails", Alloc: "5ab9b82d-1755-bb0a-c5f5-1266d57374fb", Node: "gpu-02",
+			Cause: failure.User, Reason: "exit code 3", GPUs: []string{gpu}}},
+		Quarantine: map[string]failure.Quarantine{gpu: {Until: now.Add(time.Hour), Reason: "fails"}},
 	}, now)
 	text := out.String()
 	if strings.Contains(text, gpu) || !strings.Contains(text, "GPU-1b1dddf6") {

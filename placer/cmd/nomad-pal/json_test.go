@@ -13,6 +13,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/agent"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -29,7 +30,7 @@ var (
 func TestJSONNames(t *testing.T) {
 	for _, v := range []any{
 		explained{}, placer.Event{}, query.Check{}, overview{}, failureReport{}, imported{}, groupSummary{}, classified{},
-		model.JobStatus{}, query.GPU{}, query.Explanation{}, placer.Move{}, model.Status{}, placer.Record{},
+		model.JobStatus{}, query.GPU{}, query.Explanation{}, placer.Move{}, model.Status{}, gang.Record{},
 		nomad.Obstacle{}, model.Try{}, heartbeat.Activity{}, heartbeat.Heartbeat{}, agent.Health{}, agent.Metrics{},
 	} {
 		checkNames(t, reflect.TypeOf(v), reflect.TypeOf(v).String(), map[reflect.Type]bool{})

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer"
-	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
@@ -62,7 +62,7 @@ func (c *quarantineCommand) Run(args []string) int {
 	if err != nil {
 		return c.fail(err)
 	}
-	maps.DeleteFunc(qs, func(_ string, q model.Quarantine) bool { return time.Now().After(q.Until) })
+	maps.DeleteFunc(qs, func(_ string, q failure.Quarantine) bool { return time.Now().After(q.Until) })
 	if done, code := c.structured(qs); done {
 		return code
 	}
@@ -125,7 +125,7 @@ func (c *quarantineCommand) wholeIDs(client *nomad.Client, given []string) ([]st
 }
 
 // printQuarantine prints GPUs that are quarantined.
-func (b *base) printQuarantine(qs map[string]model.Quarantine) {
+func (b *base) printQuarantine(qs map[string]failure.Quarantine) {
 	rows, ids := []string{row("GPU", "Until", "Strikes", "Reason")}, slices.Sorted(maps.Keys(qs))
 	for _, id := range ids {
 		q := qs[id]

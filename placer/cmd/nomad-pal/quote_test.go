@@ -21,6 +21,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
@@ -65,9 +66,9 @@ func printers(name string) map[string]func(b *base) {
 				Allocations: []query.Allocation{{ID: "12345678", Group: name, Node: name, Status: name, GPUs: []string{name}}},
 			})
 		},
-		"quarantine": func(b *base) { b.printQuarantine(map[string]model.Quarantine{name: {}}) },
+		"quarantine": func(b *base) { b.printQuarantine(map[string]failure.Quarantine{name: {}}) },
 		"failures": func(b *base) {
-			(&failuresCommand{*b}).print(failureReport{Failures: []model.Failure{{Job: name, Alloc: "1", Node: name, GPUs: []string{name}}}}, time.Now())
+			(&failuresCommand{*b}).print(failureReport{Failures: []failure.Failure{{Job: name, Alloc: "1", Node: name, GPUs: []string{name}}}}, time.Now())
 		},
 	}
 }

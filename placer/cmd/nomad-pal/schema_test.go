@@ -23,6 +23,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/invopop/jsonschema"
 
+	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/query"
@@ -42,7 +43,7 @@ var outputs = map[string]any{
 	"classify": classified{}, "defrag": []placer.Move{}, "doctor": []query.Check{}, "events": placer.Event{},
 	"explain": explained{}, "failures": failureReport{}, "gpus": []query.GPU{}, "plan": planned{},
 	"profile build": []groupSummary{}, "profile import": imported{}, "profile show": []groupSummary{},
-	"quarantine": map[string]model.Quarantine{}, "quarantine -lift": []string{}, "queue": []model.JobStatus{},
+	"quarantine": map[string]failure.Quarantine{}, "quarantine -lift": []string{}, "queue": []model.JobStatus{},
 	"release": []string{}, "run": query.Explanation{}, "run -detach": registration{}, "simulate": simulate.Report{},
 	"status": overview{}, "validate": validation{}, "version": versions{},
 }

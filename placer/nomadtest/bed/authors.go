@@ -11,7 +11,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -150,9 +150,9 @@ func (w *World) deregister(k nomadtest.Key, purge bool) error {
 // Quarantine keeps GPUs out for an hour, as an agent does on which much has failed.
 func (w *World) Quarantine(gpus ...string) {
 	w.T.Helper()
-	now, out := time.Now(), map[string]model.Quarantine{}
+	now, out := time.Now(), map[string]failure.Quarantine{}
 	for _, id := range gpus {
-		out[id] = model.Quarantine{Until: now.Add(time.Hour), Last: now, Strikes: 1, Reason: "as the test has it"}
+		out[id] = failure.Quarantine{Until: now.Add(time.Hour), Last: now, Strikes: 1, Reason: "as the test has it"}
 	}
 	text, err := json.Marshal(out)
 	if err == nil {

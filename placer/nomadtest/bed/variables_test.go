@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer"
-	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/store"
@@ -77,7 +77,7 @@ func TestNonsenseInVariables(t *testing.T) {
 		w.Submit(Gang{Name: "bad", Runs: time.Second, Exit: 1})
 		noted := func() bool {
 			fs, err := store.In(client).Failures().Read(w.T.Context())
-			return err == nil && slices.ContainsFunc(fs.Of.Kept, func(f model.Failure) bool { return f.Job == "bad" })
+			return err == nil && slices.ContainsFunc(fs.Of.Kept, func(f failure.Failure) bool { return f.Job == "bad" })
 		}
 		w.Expect("the failure is noted", time.Minute, noted)
 		nonsense()
