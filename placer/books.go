@@ -18,7 +18,7 @@ import (
 // entry is something to be written, of the placer's as it is now: write, which runs beside
 // the cycles, touches nothing else.
 type entry struct {
-	what  string // of [trouble]
+	what  string // of [backoff]
 	write func(context.Context) error
 	// then takes in how it went, between cycles.
 	then func(error)
@@ -84,11 +84,11 @@ func (p *Placer) takeBooks() {
 	l := p.lot
 	p.lot = nil
 	for i, e := range l.entries {
-		if _, troubled := p.troubles[e.what]; troubled || l.errs[i] != nil {
+		if _, troubled := p.backoffs[e.what]; troubled || l.errs[i] != nil {
 			p.unpublished = true
 		}
 		e.then(l.errs[i])
-		p.trouble(e.what, l.errs[i])
+		p.report(e.what, l.errs[i])
 	}
 	if l.panicked != nil {
 		panic(l.panicked)

@@ -76,8 +76,8 @@ func TestRecordThatFailsIsOld(t *testing.T) {
 		if p.awaitBooks(); len(p.unsaved) != 1 || p.unsaved[0].Note != "newer" {
 			t.Errorf("to be written: %+v", p.unsaved)
 		}
-		if len(p.troubled()) != 1 {
-			t.Errorf("it warns of %q", p.troubled())
+		if len(p.failing()) != 1 {
+			t.Errorf("it warns of %q", p.failing())
 		}
 	})
 }

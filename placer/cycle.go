@@ -6,6 +6,7 @@ package placer
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/profile"
@@ -52,8 +53,8 @@ func (p *Placer) cycle(ctx context.Context) error {
 //  6. Publish and store. Nothing above waits for that, and it may fail.
 func (p *Placer) cycleWithin(ctx context.Context) error {
 	now := p.tick()
-	if p.mayTry(readingAllocs, now) {
-		p.trouble(readingAllocs, p.nomad.ReadStale(ctx, p.m.State))
+	if !p.backsOff(readingAllocs, now) {
+		p.report(readingAllocs, p.nomad.ReadStale(ctx, p.m.State))
 		now = p.tick() // what it read may be later than now was
 	}
 	if err := p.calibrate(ctx, now); err != nil {
@@ -62,8 +63,8 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 	p.lastCycle = now
 	p.restoreLearned(ctx, now)
 	p.ready, p.moves = append(p.ready, p.moves...), nil
-	if p.mayTry(notingFailures, now) {
-		p.trouble(notingFailures, p.noteFailures(ctx, now))
+	if !p.backsOff(notingFailures, now) {
+		p.report(notingFailures, p.noteFailures(ctx, now))
 	}
 	if err := p.m.UpdateView(now); err != nil {
 		return err
@@ -169,6 +170,21 @@ func (p *Placer) drop(k nomad.JobKey) {
 	p.m.Forget(k)
 }
 
+// pinsGrace is how long after its beginning a placer lets all pins keep GPUs from
+// others: those that its predecessor wrote and had no time to record are among
+// them, and by then their members have started.
+const pinsGrace = 30 * time.Second
+
+// distrustPins ends the grace for pins that are not known to be ours.
+func (p *Placer) distrustPins(now time.Time) {
+	if p.pinsUntil.IsZero() {
+		p.pinsUntil = now.Add(pinsGrace)
+	}
+	if !now.Before(p.pinsUntil) {
+		p.m.State.OnlyOwnPins()
+	}
+}
+
 // profileAgain is how often a stored profile is looked for where there is none
 // and the nodes publish nothing to build one from.
 const profileAgain = 10 * time.Second
@@ -205,7 +221,7 @@ func (p *Placer) calibrate(ctx context.Context, now time.Time) error {
 // profileDue stores the profile in force, if it is not, for the nodes and the commands,
 // and for the placer that comes next.
 func (p *Placer) profileDue(now time.Time) *entry {
-	if !p.unstored || !p.mayTry(storingProfile, now) {
+	if !p.unstored || p.backsOff(storingProfile, now) {
 		return nil
 	}
 	prof := p.m.Profile
@@ -215,4 +231,51 @@ func (p *Placer) profileDue(now time.Time) *entry {
 		write: func(ctx context.Context) error { return store.In(p.nomad).Profile().Write(ctx, prof) },
 		then:  func(err error) { p.unstored = p.unstored || err != nil },
 	}
+}
+
+// syncQueue has each gang tell the queue what happened to it since the last cycle, and the
+// view on which GPUs it is.
+func (p *Placer) syncQueue(ctx context.Context) {
+	for _, k := range p.m.View.Shifted() {
+		if t := p.m.Jobs[k]; t != nil {
+			t.Idle = false // the queue is to know where it runs
+		}
+	}
+	for _, t := range p.m.Sorted() {
+		if t.Idle {
+			continue
+		}
+		p.m.BeginJob(t.Key)
+		p.step(ctx, t, gang.Sync{Unread: t.PassedOver, After: t.After != "", Eligible: t.Eligible})
+		if id := t.Key.String(); t.Placed && !slices.Equal(p.m.Queue.On(id), p.m.View.Holds(t.Key)) {
+			p.m.Queue.Holds(gang.QueueTime(p.m.Time), id, p.m.At(t))
+		}
+		t.Idle = t.Quiet()
+	}
+	p.m.EndJob()
+}
+
+// clock is the placer's own time: it goes on with the machine's monotonic clock,
+// and never back. A wall clock that is set back does not stop what waits for a time
+// to come; one that is set forward is followed. It is read once a cycle.
+type clock struct {
+	wall func() time.Time
+	mono func() time.Duration // since whenever
+	read time.Duration        // mono, when it was read last
+	at   time.Time            // what it said then
+}
+
+func newClock() clock {
+	began := time.Now()
+	return clock{wall: time.Now, mono: func() time.Duration { return time.Since(began) }}
+}
+
+// now is the time now, of the wall clock's kind.
+func (c *clock) now() time.Time {
+	wall, mono := c.wall().Round(0), c.mono()
+	c.at, c.read = c.at.Add(mono-c.read), mono
+	if wall.After(c.at) {
+		c.at = wall
+	}
+	return c.at
 }

@@ -84,7 +84,7 @@ func (p *Placer) inBurst(now time.Time) bool {
 // decisionsDue is how many records are to be written now: none before recordAfter,
 // and in a burst none before recordWithin.
 func (p *Placer) decisionsDue(now time.Time) int {
-	if len(p.unsaved) == 0 || !p.mayTry(recordingDecisions, now) {
+	if len(p.unsaved) == 0 || p.backsOff(recordingDecisions, now) {
 		return 0
 	}
 	switch waited := now.Sub(p.unsaved[0].Decided); {
@@ -101,7 +101,7 @@ func (p *Placer) decisionsDueAt() (at time.Time, ok bool) {
 	if len(p.unsaved) == 0 {
 		return time.Time{}, false
 	}
-	at = later(p.unsaved[0].Decided.Add(recordAfter), p.troubles[recordingDecisions].retryAt)
+	at = later(p.unsaved[0].Decided.Add(recordAfter), p.backoffs[recordingDecisions].retryAt)
 	return at, at.After(p.lastCycle)
 }
 

@@ -34,12 +34,6 @@ const (
 	maxFinishedKept = 4000
 )
 
-// What the placer does beside placing, of [trouble].
-const (
-	readingFinished   = "reading which jobs have finished that others come after"
-	recordingFinished = "recording which jobs have finished that others come after"
-)
-
 // checkDependencies finds out who waits for jobs to finish, and since when others need not.
 // It asks Nomad about atMost jobs.
 func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost int) {
@@ -168,7 +162,7 @@ func (p *Placer) readFinished(ctx context.Context, now time.Time) {
 	if f.Known == nil {
 		f.Known = map[nomad.JobKey]model.Dependency{}
 	}
-	if f.Loaded || !p.mayTry(readingFinished, now) {
+	if f.Loaded || p.backsOff(readingFinished, now) {
 		return
 	}
 	kept, err := store.In(p.nomad).Finished().Read(ctx)
@@ -176,7 +170,7 @@ func (p *Placer) readFinished(ctx context.Context, now time.Time) {
 		p.log.Warn("cannot read which jobs with followers (pal_after) have finished; asking Nomad instead", "error", err)
 		err = nil
 	}
-	if p.trouble(readingFinished, err); err != nil {
+	if p.report(readingFinished, err); err != nil {
 		return
 	}
 	for _, j := range kept {
@@ -193,13 +187,13 @@ func (p *Placer) snapshotDependencies(ctx context.Context, now time.Time, last *
 		p.m.Dependencies.Known, atMost = maps.Clone(p.m.Dependencies.Known), dependencyBatch
 	}
 	p.checkDependencies(ctx, now, atMost)
-	delete(p.troubles, readingFinished)
+	delete(p.backoffs, readingFinished)
 }
 
 // finishedDue writes which jobs have finished that somebody waits for, when that changes.
 func (p *Placer) finishedDue(now time.Time) *entry {
 	f := &p.m.Dependencies
-	if !f.Loaded || !p.mayTry(recordingFinished, now) {
+	if !f.Loaded || p.backsOff(recordingFinished, now) {
 		return nil
 	}
 	var list []store.Finished

@@ -15,7 +15,7 @@ import (
 
 // configToPublish tells the commands which configuration is in force.
 func (p *Placer) configToPublish(now time.Time) *entry {
-	if !p.configDue || !p.mayTry(publishingConfig, now) {
+	if !p.configDue || p.backsOff(publishingConfig, now) {
 		return nil
 	}
 	p.configDue = false

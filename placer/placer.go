@@ -53,7 +53,7 @@ type Placer struct {
 	pinsUntil time.Time // see distrustPins
 	again     bool      // the cycle left something that is due at once
 	clock     clock
-	troubles  map[string]trouble
+	backoffs  map[string]backoff
 	// missed: an event could not be read, so that the state is not to be trusted.
 	missed     bool
 	resyncedAt time.Time
@@ -103,7 +103,7 @@ func New(c *nomad.Client, cfg model.Config, log hclog.Logger, hooks Hooks) (*Pla
 		return nil, fmt.Errorf("placer configuration: %w", err)
 	}
 	return &Placer{
-		m: m, nomad: c, log: log, hooks: hooks, clock: newClock(), troubles: map[string]trouble{}, submissions: make(chan *submission),
+		m: m, nomad: c, log: log, hooks: hooks, clock: newClock(), backoffs: map[string]backoff{}, submissions: make(chan *submission),
 		evaluationLimit: newEvaluationLimit(),
 	}, nil
 }
@@ -315,7 +315,7 @@ func (p *Placer) resyncDue(ctx context.Context) (due bool, err error) {
 		return true, err
 	}
 	if missed {
-		p.trouble(readingEvents, nil)
+		p.report(readingEvents, nil)
 	}
 	return true, nil
 }
@@ -377,7 +377,7 @@ func (p *Placer) missedPurge() bool {
 func (p *Placer) apply(es []nomad.Event) (heard news) {
 	for _, e := range es {
 		if e.Unread != nil {
-			p.trouble(readingEvents, e.Unread)
+			p.report(readingEvents, e.Unread)
 			p.missed = true
 			continue
 		}
@@ -408,13 +408,13 @@ func (p *Placer) resync(ctx context.Context) error {
 	for _, k := range slices.SortedFunc(maps.Keys(p.m.State.Unread), nomad.JobKey.Compare) {
 		unread = append(unread, p.m.State.Unread[k])
 	}
-	p.trouble(readingJobs, errors.Join(unread...))
+	p.report(readingJobs, errors.Join(unread...))
 	p.warnOfOldNomad()
 	p.warnOfQueues()
 	if err := p.readImported(ctx); err != nil {
 		return err
 	}
-	p.trouble(pruningRecords, p.lookForStale(ctx))
+	p.report(pruningRecords, p.lookForStale(ctx))
 	return ctx.Err()
 }
 

@@ -75,7 +75,7 @@ func (p *Placer) lookForStale(ctx context.Context) error {
 
 // staleDue removes some of them.
 func (p *Placer) staleDue(now time.Time) *entry {
-	if len(p.stale) == 0 || !p.mayTry(pruningRecords, now) {
+	if len(p.stale) == 0 || p.backsOff(pruningRecords, now) {
 		return nil
 	}
 	keep := p.kept() // a job may have come back

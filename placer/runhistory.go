@@ -25,8 +25,8 @@ type runHistory struct {
 // restoreLearned tells the queue, once, what earlier placers learned and counted.
 func (p *Placer) restoreLearned(ctx context.Context, now time.Time) {
 	p.readUsage(ctx, now)
-	if p.runHistory.due && p.mayTry(readingRunTimes, now) {
-		p.trouble(readingRunTimes, p.readRunHistory(ctx))
+	if p.runHistory.due && !p.backsOff(readingRunTimes, now) {
+		p.report(readingRunTimes, p.readRunHistory(ctx))
 	}
 }
 
@@ -47,7 +47,7 @@ func (p *Placer) readRunHistory(ctx context.Context) error {
 
 // runTimesDue writes what the queue has learned since, if it is time.
 func (p *Placer) runTimesDue(now time.Time) *entry {
-	if now.Sub(p.runHistory.at) < runTimesEvery || !p.mayTry(recordingRunTimes, now) {
+	if now.Sub(p.runHistory.at) < runTimesEvery || p.backsOff(recordingRunTimes, now) {
 		return nil
 	}
 	return p.runTimes(now)

@@ -75,6 +75,23 @@ func readSnapshot(ctx context.Context, c *nomad.Client, last *query.Snapshot, ch
 	return query.New(p.m, c, activity, stamp), nil
 }
 
+// updateViewWithoutForgedPins brings the view of a snapshot, which has read all records, to what
+// an agent at work believes. What was registered a moment ago may not be recorded
+// yet.
+func (p *Placer) updateViewWithoutForgedPins(ctx context.Context, now time.Time) error {
+	for _, t := range p.m.Sorted() {
+		if t.Nomad == gang.Starting && now.Sub(time.Unix(0, *t.Job.SubmitTime)).Abs() < query.RecordComes {
+			p.m.State.Own(t.Key, t.Pins.GPUs())
+		}
+	}
+	p.m.State.OnlyOwnPins()
+	if err := p.m.UpdateView(now); err != nil {
+		return err
+	}
+	p.track(ctx)
+	return nil
+}
+
 // readKept reads what the placer keeps in Nomad's variables, as far as it may.
 // A profile that is still what last read is taken from there: it is large. stamp is that
 // of the stored one.

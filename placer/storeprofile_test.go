@@ -70,7 +70,7 @@ func TestProfileThatCannotBeStored(t *testing.T) {
 		if writes != c.writes {
 			t.Errorf("after %v: written %d times, want %d", c.after, writes, c.writes)
 		}
-		if w := p.troubled(); (len(w) == 1) != c.refuse {
+		if w := p.failing(); (len(w) == 1) != c.refuse {
 			t.Errorf("after %v: it warns %q", c.after, w)
 		}
 	}

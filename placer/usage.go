@@ -17,18 +17,10 @@ import (
 
 // The GPU time that namespaces have had, which fair share goes by, lies in one
 // variable, so that the next placer is as fair as this one.
-const (
-	// usageEvery is how often it is written at most while the placer works. A gang
-	// that ends while no placer works is not counted from the last time on; one that
-	// still runs is.
-	usageEvery = 5 * time.Minute
-)
 
-// What the placer does beside placing, of [trouble].
-const (
-	readingUsage   = "reading the use of GPUs by namespace"
-	recordingUsage = "recording the use of GPUs by namespace"
-)
+// usageEvery is how often it is written at most while the placer works. A gang that ends
+// while no placer works is not counted from the last time on; one that still runs is.
+const usageEvery = 5 * time.Minute
 
 // usageFile is what is known of the variable.
 type usageFile struct {
@@ -41,17 +33,16 @@ type usageFile struct {
 // readUsage gives the queue what earlier placers counted, once. What cannot be
 // understood is counted again.
 func (p *Placer) readUsage(ctx context.Context, now time.Time) {
-	if !p.usage.due || !p.mayTry(readingUsage, now) {
+	if !p.usage.due || p.backsOff(readingUsage, now) {
 		return
 	}
 	kept, err := store.In(p.nomad).Usage().Read(ctx)
-	if err != nil && !store.Unreadable(err) {
-		p.trouble(readingUsage, err)
-		return
-	}
-	p.trouble(readingUsage, nil)
-	if err != nil {
+	if store.Unreadable(err) {
 		p.log.Warn("cannot read the GPU time that namespaces have used; counting again", "error", err)
+		err = nil
+	}
+	if p.report(readingUsage, err); err != nil {
+		return
 	}
 	p.usage = usageFile{loaded: true, at: now}
 	p.takeUsage(kept, now)
@@ -62,16 +53,12 @@ func (p *Placer) takeUsage(kept store.Value[store.Usage], now time.Time) {
 	if !kept.There {
 		return
 	}
-	at := kept.Of.At
-	if at.After(now) {
-		at = now
-	}
-	p.m.Queue.RememberUsage(gang.QueueTime(at), kept.Of.Usage)
+	p.m.Queue.RememberUsage(gang.QueueTime(earlier(kept.Of.At, now)), kept.Of.Usage)
 }
 
 // usageDue writes what the queue has counted, if it is time.
 func (p *Placer) usageDue(now time.Time) *entry {
-	if now.Sub(p.usage.at) < usageEvery || !p.mayTry(recordingUsage, now) {
+	if now.Sub(p.usage.at) < usageEvery || p.backsOff(recordingUsage, now) {
 		return nil
 	}
 	return p.usageNow(now)

@@ -4,14 +4,19 @@
 package agent
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rpc"
 )
 
 // Connect makes a client from the nomad block; what it does not say comes from
@@ -77,4 +82,89 @@ func (n *Nomad) connectAuthors() (*api.Client, error) {
 		return nil, err
 	}
 	return c.API(), nil
+}
+
+// serveChildren lets the client register dispatched and periodic jobs, where
+// an RPC address is configured.
+func (n *Nomad) serveChildren(c *nomad.Client) error {
+	if n == nil || n.RPCAddress == "" {
+		return nil
+	}
+	addresses, err := rpcAddresses(n.RPCAddress)
+	if err != nil {
+		return err
+	}
+	cfg, err := n.config()
+	if err != nil {
+		return err
+	}
+	s := &rpc.Servers{Addresses: addresses, Region: cfg.Region, Token: cfg.SecretID}
+	if s.TLS, err = rpcTLS(cfg); err != nil {
+		return err
+	}
+	c.ServeChildren(nomad.Children{Register: s.Register, Plan: s.Plan})
+	return nil
+}
+
+// rpcAddresses reads "host:port" or several of them, separated by commas.
+func rpcAddresses(text string) ([]string, error) {
+	var out []string
+	for _, a := range strings.Split(text, ",") {
+		a = strings.TrimSpace(a)
+		if _, _, err := net.SplitHostPort(a); err != nil {
+			return nil, fmt.Errorf("nomad: rpc_address: %q is not host:port", a)
+		}
+		out = append(out, a)
+	}
+	return out, nil
+}
+
+// rpcTLS is how to speak TLS with the servers' RPC port: nil where no
+// authority is configured for Nomad's HTTP API either.
+func rpcTLS(cfg *api.Config) (*tls.Config, error) {
+	t := cfg.TLSConfig
+	if t.CACert == "" && t.CAPath == "" {
+		return nil, nil
+	}
+	roots, err := authorities(t)
+	if err != nil {
+		return nil, err
+	}
+	out := &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12, ServerName: t.TLSServerName, InsecureSkipVerify: t.Insecure}
+	if out.ServerName == "" {
+		region := cfg.Region
+		if region == "" {
+			region = "global"
+		}
+		out.ServerName = "server." + region + ".nomad"
+	}
+	if t.ClientCert != "" {
+		pair, err := tls.LoadX509KeyPair(t.ClientCert, t.ClientKey)
+		if err != nil {
+			return nil, fmt.Errorf("nomad: client_cert %q: %w", t.ClientCert, err)
+		}
+		out.Certificates = []tls.Certificate{pair}
+	}
+	return out, nil
+}
+
+func authorities(t *api.TLSConfig) (*x509.CertPool, error) {
+	files := []string{t.CACert}
+	if t.CACert == "" {
+		var err error
+		if files, err = filepath.Glob(filepath.Join(t.CAPath, "*")); err != nil {
+			return nil, fmt.Errorf("nomad: ca_path: %w", err)
+		}
+	}
+	pool := x509.NewCertPool()
+	for _, f := range files {
+		pem, err := os.ReadFile(f)
+		if err != nil {
+			return nil, fmt.Errorf("nomad: ca_cert: %w", err)
+		}
+		if !pool.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("nomad: ca_cert: %q holds no certificate in PEM", f)
+		}
+	}
+	return pool, nil
 }

@@ -262,3 +262,13 @@ func (f File) validateEndpoints(cfg model.Config) error {
 	_, err := placer.New(nil, cfg, hclog.NewNullLogger(), placer.Hooks{})
 	return err
 }
+
+// serveTenants lists how tenants stand, those of which the caller may list the jobs
+// of a namespace.
+func (s *server) serveTenants(w http.ResponseWriter, r *http.Request) {
+	c, snapshot, ok := s.snapshotFor(w, r, (*caller).listsSome)
+	if !ok {
+		return
+	}
+	writeJSON(w, http.StatusOK, snapshot.Tenants(c.sees(r.Context())))
+}

@@ -197,3 +197,42 @@ func endedByThemselves(tasks map[string]*api.TaskState) bool {
 	}
 	return len(tasks) > 0
 }
+
+// FinishedWell says whether all members of a dead batch job did their work, and when the
+// last had. Stopping a job makes one more version of it.
+func FinishedWell(job *api.Job, as []*nomad.Alloc) (at time.Time, ok bool) {
+	version := *job.Version
+	if stopped(job) && version > 0 {
+		version--
+	}
+	done := map[string]map[string]bool{} // by group, the names of members
+	for _, a := range as {
+		if *a.Version != version && *a.Version != *job.Version || a.Client != api.AllocClientStatusComplete || !endedByThemselves(a.Tasks) {
+			continue
+		}
+		if done[a.Group] == nil {
+			done[a.Group] = map[string]bool{}
+		}
+		done[a.Group][a.Name] = true
+		if end := time.Unix(0, a.ModifyTime); end.After(at) {
+			at = end
+		}
+	}
+	for _, g := range job.TaskGroups {
+		if len(done[*g.Name]) < rewrite.Members(g) {
+			return at, false
+		}
+	}
+	return at, true
+}
+
+// FinishedEarlier says the same of one that was stopped because its members had done their
+// work in an earlier version of it.
+func FinishedEarlier(job *api.Job, as []*nomad.Alloc, versions map[uint64]*api.Job) (at time.Time, ok bool) {
+	for v, last := range finishedVersions(job, as, versions) {
+		if leadsTo(versions, v, last, job) && last.at.After(at) {
+			at, ok = last.at, true
+		}
+	}
+	return at, ok
+}

@@ -212,3 +212,30 @@ func (g *Gang) settle() []Effect {
 	}
 	return []Effect{QueueSettled{}}
 }
+
+// AsksSince is since when the job asks for GPUs: since its author registered it, or
+// since the jobs have finished that it comes after.
+func (g *Gang) AsksSince() time.Time {
+	if submitted := g.Submitted(); submitted.After(g.eligible) {
+		return submitted
+	}
+	return g.eligible
+}
+
+// deadline is by when it is to have ended, in the queue's time; 0: no deadline. It
+// counts from the registration by its author, not from when the placer saw it.
+func (g *Gang) deadline() time.Duration {
+	at, ok := g.Request.Hints.DeadlineOf(g.Submitted())
+	if !ok {
+		return 0
+	}
+	return QueueTime(at)
+}
+
+// array is the parameterized or periodic job that it is a child of; "" for none.
+func (g *Gang) array() string {
+	if !nomad.Child(g.Job) {
+		return ""
+	}
+	return g.Key.Namespace + "/" + *g.Job.ParentID
+}

@@ -7,9 +7,10 @@ import (
 	"encoding/json"
 	"testing"
 
+	"strings"
+
 	"github.com/hashicorp/nomad/api"
 	"github.com/hashicorp/nomad/jobspec2"
-	"strings"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"

@@ -31,7 +31,7 @@ func TestNumbers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if json.Valid(b.Bytes()) {
-		t.Fatal("the encoder, which is Nomad's, writes JSON now: numbers.go is not needed")
+		t.Fatal("the encoder, which is Nomad's, writes JSON now: the type numbers is not needed")
 	}
 	want := map[string]any{
 		"nan": 0.0, "inf": 0.0, "neg": math.Copysign(0, -1), "list": []any{0.0, 1e300, -2.5, nil, true},

@@ -6,10 +6,13 @@ package nomad
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -18,7 +21,7 @@ import (
 // httpClient is what Nomad's own client would use, but for three things: it asks
 // for no compression, since Nomad makes a new compressor for each answer, which
 // takes more than most requests do; it keeps as many connections as requests go out
-// at a time; and it reads numbers that are none (see numbers.go).
+// at a time; and it reads numbers that are none: see [numbers].
 func httpClient(cfg *api.Config) (*http.Client, error) {
 	t := &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
@@ -57,4 +60,160 @@ func (u uncompressed) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	return withoutNaN(resp), nil
+}
+
+// How long a request may take from beginning to end: a server that accepts
+// requests and never answers them must not stop everything else. Lists of a large
+// cluster are tens of MB.
+const (
+	requestTimeout = 15 * time.Second
+	listTimeout    = 90 * time.Second
+	// streamTimeout bounds the time until a stream begins; it may last for ever.
+	streamTimeout = 30 * time.Second
+)
+
+// ErrNoAnswer is a request that Nomad did not answer in time, or not to the end.
+var ErrNoAnswer = errors.New("no answer from Nomad in time")
+
+// deadlines ends requests that are not answered in time.
+type deadlines struct{ next http.RoundTripper }
+
+// WithDeadlines bounds the time that requests to Nomad take.
+func WithDeadlines(next http.RoundTripper) http.RoundTripper { return deadlines{next} }
+
+// timeoutOf is how long a request may take, and whether only until its answer
+// begins.
+func timeoutOf(r *http.Request) (limit time.Duration, stream bool) {
+	switch path := strings.TrimSuffix(r.URL.Path, "/"); {
+	case strings.HasSuffix(path, "/v1/event/stream"):
+		return streamTimeout, true
+	case r.Method == http.MethodGet && (strings.HasSuffix(path, "/v1/nodes") || strings.HasSuffix(path, "/v1/jobs") || strings.HasSuffix(path, "/v1/allocations")):
+		return listTimeout, false
+	}
+	return requestTimeout, false
+}
+
+// RoundTrip implements http.RoundTripper.
+func (d deadlines) RoundTrip(r *http.Request) (*http.Response, error) {
+	limit, stream := timeoutOf(r)
+	ctx, cancel := context.WithCancelCause(r.Context())
+	late := fmt.Errorf("%s %s: %w (%v)", r.Method, r.URL.Path, ErrNoAnswer, limit)
+	timer := time.AfterFunc(limit, func() { cancel(late) })
+	end := func() { timer.Stop(); cancel(nil) }
+	resp, err := d.next.RoundTrip(r.WithContext(ctx))
+	if err != nil {
+		end()
+		return nil, timely(ctx, err)
+	}
+	if stream {
+		timer.Stop()
+	}
+	resp.Body = &body{ReadCloser: resp.Body, ctx: ctx, end: end}
+	return resp, nil
+}
+
+// CloseIdleConnections is what http.Client looks for.
+func (d deadlines) CloseIdleConnections() {
+	if c, ok := d.next.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
+// timely is err, or the deadline where that is what caused it.
+func timely(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); errors.Is(cause, ErrNoAnswer) {
+		return cause
+	}
+	return err
+}
+
+// body is an answer that has to be read before its deadline.
+type body struct {
+	io.ReadCloser
+	ctx context.Context
+	end func()
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		err = timely(b.ctx, err)
+	}
+	return n, err
+}
+
+func (b *body) Close() error {
+	b.end()
+	return b.ReadCloser.Close()
+}
+
+// ErrUnknownOutcome is a write of which nobody knows whether it came about: it was
+// sent, and its answer was lost, late, or that something went wrong on the way to
+// the servers' log.
+var ErrUnknownOutcome = errors.New("no answer from Nomad: the outcome is unknown")
+
+// Outcome adds [ErrUnknownOutcome] to the error of a write where that is so.
+func Outcome(err error) error {
+	if code := status(err); err == nil || code > 0 && code < http.StatusInternalServerError {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
+}
+
+// A device plugin may report NaN or an infinity in an attribute. Nomad's encoder (1.11.3)
+// writes it as NaN, +Inf or -Inf, which is no JSON: one such node would make the list of
+// nodes, and each event about it, unreadable. numbers makes them 0 while an answer is read.
+type numbers struct {
+	io.ReadCloser
+	scan numberScan
+}
+
+func (n *numbers) Read(p []byte) (int, error) {
+	got, err := n.ReadCloser.Read(p)
+	n.scan.replaceNaN(p[:got])
+	return got, err
+}
+
+// numberScan makes JSON of an answer in place, piece by piece. Outside strings, 'N', 'I'
+// and a '+' that follows no 'e' only begin what is no number.
+type numberScan struct {
+	inString, escaped bool
+	skip              int  // bytes of a word that is being replaced
+	last              byte // outside strings
+}
+
+func (s *numberScan) replaceNaN(p []byte) {
+	for i, b := range p {
+		if s.inString {
+			switch {
+			case s.escaped:
+				s.escaped = false
+			case b == '\\':
+				s.escaped = true
+			case b == '"':
+				s.inString = false
+			}
+			continue
+		}
+		switch {
+		case s.skip > 0:
+			s.skip--
+			p[i] = ' '
+		case b == '"':
+			s.inString = true
+		case b == 'N' || b == 'I':
+			p[i], s.skip = '0', 2
+		case b == '+' && s.last != 'e' && s.last != 'E':
+			p[i] = ' '
+		}
+		s.last = b
+	}
+}
+
+// withoutNaN has NaN and infinities in an answer's JSON replaced by 0 as it is read.
+func withoutNaN(r *http.Response) *http.Response {
+	if strings.HasPrefix(r.Header.Get("Content-Type"), "application/json") {
+		r.Body = &numbers{ReadCloser: r.Body}
+	}
+	return r
 }

@@ -4,12 +4,18 @@
 package query
 
 import (
+	"context"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
+	"time"
 
+	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // noteSize notes the size of an elastic gang, and what may become of it.
@@ -43,4 +49,148 @@ func (s *Snapshot) noteWindows(e *Explanation, t *model.Tracked) {
 		}
 		e.Note = strings.TrimPrefix(e.Note+"; "+said, "; ")
 	}
+}
+
+// noteDeadline says how a waiting job stands to its deadline.
+func (s *Snapshot) noteDeadline(e *Explanation, t *model.Tracked, w *model.Wait) {
+	at, ok := t.Request.Hints.DeadlineOf(t.Submitted())
+	if !ok {
+		return
+	}
+	said := "pal_deadline is " + model.Moment(gang.QueueTime(at))
+	d, counts := s.m.Queue.DeadlineOf(gang.QueueTime(s.m.Time), t.Key.String())
+	switch {
+	case !counts && !s.m.Cfg.Queue.Deadlines:
+		said += "; deadlines do not count here (queue { deadlines = false })"
+	case !counts: // it is not in the queue
+	case w == nil:
+		said += DeadlineSentence(d, 0, 0)
+	default:
+		said += DeadlineSentence(d, w.From, w.To)
+	}
+	e.Note = strings.TrimPrefix(e.Note+"; "+said, "; ")
+}
+
+// DeadlineSentence says whether a deadline will be met by a job that is expected to start
+// between from and to; 0 and 0: nobody knows.
+func DeadlineSentence(d queue.Deadline, from, to time.Duration) string {
+	if d.Lost {
+		return fmt.Sprintf(", which it will miss: it would have had to start by %s. It goes at its ordinary place", model.Moment(d.LostAt))
+	}
+	said := fmt.Sprintf(": 9 of 10 jobs like it meet that if they start by %s", model.Moment(d.StartBy))
+	switch {
+	case to == 0:
+	case to <= d.StartBy:
+		said += ", as it is expected to"
+	case from > d.LostAt:
+		said += "; as things are, it will start too late"
+	default:
+		said += "; it may start later"
+	}
+	if d.Urgent {
+		said += ". The deadline is in danger: it goes first"
+	}
+	return said
+}
+
+// noteTenant says what goes by the tenant of a waiting job.
+func (s *Snapshot) noteTenant(e *Explanation, t *model.Tracked) {
+	u := s.m.Queue.TenantUse(t.Key.Namespace, gang.QueueTime(s.m.Time))
+	for _, said := range []string{quotaSentence(u), shareSentence(s.m.Cfg, u)} {
+		if said != "" {
+			e.Note = strings.TrimPrefix(e.Note+"; "+said, "; ")
+		}
+	}
+}
+
+// quotaSentence says how a tenant stands to its quota; "" where it has none.
+func quotaSentence(u queue.TenantUse) string {
+	if u.Quota == 0 && u.Limit == nil {
+		return ""
+	}
+	said := fmt.Sprintf("tenant %s holds %d GPUs of its quota of %d", u.Tenant, u.GPUs, u.Quota)
+	if b := u.Borrowed(); b > 0 {
+		said = fmt.Sprintf("tenant %s holds %d GPUs, %d of them borrowed beyond its quota of %d", u.Tenant, u.GPUs, b, u.Quota)
+	}
+	if u.Limit != nil {
+		said += fmt.Sprintf(" and may hold %d", *u.Limit)
+	}
+	return said
+}
+
+// shareSentence says what fair share goes by; "" where it is off.
+func shareSentence(c model.Config, u queue.TenantUse) string {
+	if !c.Queue.FairShare {
+		return ""
+	}
+	const goes = "; where several tenants wait, the one with the least for its weight goes first"
+	if c.Queue.HalfLife == 0 {
+		return fmt.Sprintf("fair share: tenant %s has %d GPUs at work for its weight of %g", u.Tenant, u.GPUs, u.Weight) + goes
+	}
+	said := fmt.Sprintf("fair share: tenant %s has used %s GPU hours", u.Tenant, round3(u.GPUHours))
+	if u.Times > 0 {
+		said += fmt.Sprintf(", %s times its share", round3(u.Times))
+	}
+	return said + fmt.Sprintf(" (what was used %s ago counts half), and has %d GPUs at work", days(c.Queue.HalfLife), u.GPUs) + goes
+}
+
+// round3 is the number with three digits, or all of those before the point.
+func round3(x float64) string {
+	if x >= 100 {
+		return fmt.Sprintf("%.0f", x)
+	}
+	return fmt.Sprintf("%.3g", math.Max(0, x))
+}
+
+// days writes whole days as such.
+func days(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch {
+	case d == day:
+		return "a day"
+	case d > day && d%day == 0:
+		return fmt.Sprintf("%d days", d/day)
+	}
+	return model.ShortDuration(d)
+}
+
+// Tenants are how the tenants stand whose jobs somebody may know of: some of theirs.
+// Only namespaces that he sees are named.
+func (s *Snapshot) Tenants(sees model.Sees) []queue.TenantUse {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	tenants := s.m.Queue.Tenants(gang.QueueTime(s.m.Time))
+	for i := range tenants {
+		unseen := func(namespace string) bool { return !sees(namespace) }
+		tenants[i].Namespaces = slices.DeleteFunc(tenants[i].Namespaces, unseen)
+	}
+	return slices.DeleteFunc(tenants, func(u queue.TenantUse) bool { return len(u.Namespaces) == 0 })
+}
+
+// canariesWait is what the canaries of a running service wait for, "" where none
+// do: Nomad has tried to place them, and said that it cannot.
+func (s *Snapshot) canariesWait(ctx context.Context, st gang.Observed) (string, error) {
+	if st.Nomad != gang.Running || !gang.WantsCanaries(st) {
+		return "", nil
+	}
+	evals, err := s.nomad.Evaluations(ctx, st.Key)
+	if err != nil {
+		return "", err
+	}
+	if blocked, _ := gang.Blocked(st.Job, evals); !blocked {
+		return "", nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, err := s.m.View.Canaries(st.Job)
+	if err != nil || r.Gang.GPUs() == 0 {
+		return "", err
+	}
+	if _, ok := pal.Place(s.m.View.Cluster, r.Gang, s.m.Cfg.Policy()); ok {
+		if st.Pins.Mode == rewrite.ModePrefer {
+			return "the canaries of the new version wait for Nomad to place them", nil
+		}
+		return "the canaries of the new version wait for the placer to make room for them beside the old one", nil
+	}
+	return gang.NoCanaries + pal.Explain(s.m.View.Cluster, r.Gang, s.m.Cfg.Policy()).Reason, nil
 }

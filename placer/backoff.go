@@ -23,44 +23,48 @@ const (
 	recordingDecisions = "recording decisions"
 	recordingRunTimes  = "recording run times"
 	pruningRecords     = "removing the records of jobs that are gone"
+	readingUsage       = "reading the use of GPUs by namespace"
+	recordingUsage     = "recording the use of GPUs by namespace"
+	readingFinished    = "reading which jobs have finished that others come after"
+	recordingFinished  = "recording which jobs have finished that others come after"
 )
 
-// trouble is something that could not be done, last time.
-type trouble struct {
+// backoff is something that could not be done, last time, and when it is tried again.
+type backoff struct {
 	err      error
 	failures int
 	retryAt  time.Time
 }
 
-// trouble notes how something went. It is logged when it begins, changes and
+// report notes how something went. A failure is logged when it begins, changes and
 // ends, and stands in the status meanwhile.
-func (p *Placer) trouble(what string, err error) {
-	was, had := p.troubles[what]
+func (p *Placer) report(what string, err error) {
+	was, had := p.backoffs[what]
 	switch {
 	case errors.Is(err, context.Canceled):
 	case err == nil && had:
 		p.log.Info("works again: " + what)
-		delete(p.troubles, what)
+		delete(p.backoffs, what)
 	case err == nil:
 	default:
 		if !had || was.err.Error() != err.Error() {
 			p.log.Warn("failed, will try again: "+what, "error", err)
 		}
 		n := was.failures + 1
-		p.troubles[what] = trouble{err, n, p.m.Time.Add(min(time.Second<<min(n, 10), 5*time.Minute))}
+		p.backoffs[what] = backoff{err, n, p.m.Time.Add(min(time.Second<<min(n, 10), 5*time.Minute))}
 	}
 }
 
-// mayTry says whether it is time to try something again that failed.
-func (p *Placer) mayTry(what string, now time.Time) bool {
-	return !now.Before(p.troubles[what].retryAt)
+// backsOff says whether something failed that is not to be tried again yet.
+func (p *Placer) backsOff(what string, now time.Time) bool {
+	return now.Before(p.backoffs[what].retryAt)
 }
 
-// troubled are sentences about what does not work now.
-func (p *Placer) troubled() []string {
+// failing are sentences about what does not work now.
+func (p *Placer) failing() []string {
 	var out []string
-	for _, what := range slices.Sorted(maps.Keys(p.troubles)) {
-		out = append(out, what+" fails: "+p.troubles[what].err.Error())
+	for _, what := range slices.Sorted(maps.Keys(p.backoffs)) {
+		out = append(out, what+" fails: "+p.backoffs[what].err.Error())
 	}
 	return out
 }
