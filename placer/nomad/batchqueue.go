@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 
@@ -32,7 +31,7 @@ func (c *Client) BatchQueues(ctx context.Context, pools []string) (BatchQueues, 
 	q := (&api.QueryOptions{}).WithContext(ctx)
 	var scheduler struct{ SchedulerConfig map[string]any }
 	_, err := c.api.Raw().Query("/v1/operator/scheduler/configuration", &scheduler, q)
-	hidden := forbidden(err)
+	hidden := Refused(err)
 	if err != nil && !hidden {
 		return nil, fmt.Errorf("reading the scheduler's configuration: %w", err)
 	}
@@ -45,8 +44,8 @@ func (c *Client) BatchQueues(ctx context.Context, pools []string) (BatchQueues, 
 	}
 	var all []map[string]any
 	_, err = c.api.Raw().Query("/v1/node/pools", &all, q)
-	hidden = hidden || forbidden(err)
-	if err != nil && !forbidden(err) && !notFound(err) { // pools came with Nomad 1.6
+	hidden = hidden || Refused(err)
+	if err != nil && !Refused(err) && !notFound(err) { // pools came with Nomad 1.6
 		return nil, fmt.Errorf("reading the node pools: %w", err)
 	}
 	for _, p := range all {
@@ -69,7 +68,7 @@ func (c *Client) queryBatchQueues(ctx context.Context, pools []string, out Batch
 		q.Params = map[string]string{"node_pool": pool, "per_page": "1"}
 		var answer struct{ Type string }
 		switch _, err := c.api.Raw().Query("/v1/queue/jobs", &answer, q); {
-		case notFound(err) || forbidden(err):
+		case notFound(err) || Refused(err):
 			return nil
 		case err != nil:
 			return fmt.Errorf("asking for the batch queue of node pool %q: %w", pool, err)
@@ -79,11 +78,6 @@ func (c *Client) queryBatchQueues(ctx context.Context, pools []string, out Batch
 		}
 	}
 	return nil
-}
-
-func forbidden(err error) bool {
-	code := status(err)
-	return code == http.StatusForbidden || code == http.StatusUnauthorized
 }
 
 // queueType finds the type of a batch queue in a configuration: in its field

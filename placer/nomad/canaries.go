@@ -18,17 +18,8 @@ func (v *View) Canaries(job *api.Job) (Request, error) {
 	}
 	for i := range r.Gang.MemberSets {
 		s := &r.Gang.MemberSets[i]
-		g := job.LookupTaskGroup(s.Name)
-		s.Members = CanariesOf(g)
-		for _, a := range v.state.byJob[r.Key] {
-			if a.Group == s.Name && a.Member() && a.PlacedFor(job) && s.Members > 0 {
-				s.Members--
-				v.haveSpread(s, a.Node)
-			}
-		}
-		if s.Members == 0 {
-			s.Eligible, s.Spreads = nil, nil
-		}
+		s.Members = CanariesOf(job.LookupTaskGroup(s.Name))
+		v.discount(s, r.Key, func(a *Alloc) bool { return a.Member() && a.PlacedFor(job) })
 	}
 	return r, nil
 }

@@ -67,25 +67,27 @@ func (v *View) servesChild(job *api.Job) error {
 	return nil
 }
 
-// Servable says why no placer could serve the job, whatever the cluster; nil
-// where one could.
-func Servable(job *api.Job) error { return servable(job) }
-
 // ChoosesInstances says whether the author names device instances, or lists of
 // them: the job is for plain Nomad then.
 func ChoosesInstances(job *api.Job) bool {
+	_, t := instanceChooser(job)
+	return t != nil
+}
+
+// instanceChooser is the first task whose author does so, in its group; nil if none does.
+func instanceChooser(job *api.Job) (*api.TaskGroup, *api.Task) {
 	for _, g := range rewrite.Author(job).TaskGroups {
 		for _, t := range g.Tasks {
 			for _, d := range rewrite.GPURequests(t) {
 				for _, c := range d.Constraints {
 					if c.LTarget == "${device.ids}" || c.RTarget == "${device.ids}" {
-						return true
+						return g, t
 					}
 				}
 			}
 		}
 	}
-	return false
+	return nil, nil
 }
 
 // TemplateReason says what becomes of the children of a parameterized or

@@ -61,9 +61,8 @@ type nodePayload struct {
 }
 
 type driverPayload struct {
-	Attributes        map[string]string
-	Detected, Healthy bool
-	HealthDescription string
+	api.DriverInfo
+	UpdateTime ignored
 }
 
 func (p *nodePayload) node() *api.Node {
@@ -74,7 +73,7 @@ func (p *nodePayload) node() *api.Node {
 	n.Drivers = map[string]*api.DriverInfo{}
 	for name, d := range p.Drivers {
 		if d != nil {
-			n.Drivers[name] = &api.DriverInfo{Attributes: d.Attributes, Detected: d.Detected, Healthy: d.Healthy, HealthDescription: d.HealthDescription}
+			n.Drivers[name] = &d.DriverInfo
 		}
 	}
 	return &n
@@ -82,10 +81,8 @@ func (p *nodePayload) node() *api.Node {
 
 // taskPayload is a task's state without its times.
 type taskPayload struct {
-	State    string
-	Failed   bool
-	Restarts uint64
-	Events   []*api.TaskEvent
+	api.TaskState
+	LastRestart, StartedAt, FinishedAt ignored
 }
 
 // theirs says whether an answer was there and could not be understood: that is the
@@ -153,8 +150,8 @@ func sanitizeTasks(tasks map[string]*taskPayload) map[string]*api.TaskState {
 		if out == nil {
 			out = make(map[string]*api.TaskState, len(tasks))
 		}
-		events := slices.DeleteFunc(t.Events, func(e *api.TaskEvent) bool { return e == nil })
-		out[name] = &api.TaskState{State: t.State, Failed: t.Failed, Restarts: t.Restarts, Events: events}
+		t.Events = slices.DeleteFunc(t.Events, func(e *api.TaskEvent) bool { return e == nil })
+		out[name] = &t.TaskState
 	}
 	return out
 }

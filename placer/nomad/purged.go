@@ -4,6 +4,7 @@
 package nomad
 
 import (
+	"maps"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -117,12 +118,8 @@ func (s *State) MissedPurge(es []Event) bool {
 // purgedAfter takes over what vanished before and since a full read.
 func (s *State) purgedAfter(old *State) {
 	s.knownTo, s.begun = max(old.allocsAt, old.heardAt), old.begun
-	for id, p := range old.purged {
-		s.purged[id] = p
-	}
-	for k, kill := range old.kills {
-		s.kills[k] = kill
-	}
+	maps.Copy(s.purged, old.purged)
+	maps.Copy(s.kills, old.kills)
 	for k, job := range old.Jobs {
 		if s.Jobs[k] == nil {
 			s.kills[k] = killTimeout(job)

@@ -67,7 +67,7 @@ func Template(job *api.Job) bool { return job.IsParameterized() || job.IsPeriodi
 // cannot serve it, for its author.
 func (v *View) Request(job *api.Job) (Request, error) {
 	r := Request{Key: KeyOf(job), Job: job, Modelled: modelled(job)}
-	if err := servable(job); err != nil {
+	if err := Servable(job); err != nil {
 		return r, err
 	}
 	if err := v.state.Queues.Refusal(job); err != nil {
@@ -125,20 +125,25 @@ func (v *View) Missing(job *api.Job) (Request, error) {
 	pins, _ := rewrite.Pinned(job)
 	for i := range r.Gang.MemberSets {
 		s := &r.Gang.MemberSets[i]
-		for _, a := range v.state.byJob[r.Key] {
-			if a.Group == s.Name && a.Member() && s.Members > 0 {
-				s.Members--
-				v.haveSpread(s, a.Node)
-			}
-		}
 		if gp, ok := pins.Of(s.Name); ok && pins.Mode == rewrite.ModeClass && gp.GPUs == nil {
 			s.Eligible = v.allUsable(s.Eligible)
 		}
-		if s.Members == 0 {
-			s.Eligible, s.Spreads = nil, nil
-		}
+		v.discount(s, r.Key, (*Alloc).Member)
 	}
 	return r, nil
+}
+
+// discount leaves in a member set the members that no allocation of the job is there for.
+func (v *View) discount(s *pal.MemberSet, k JobKey, there func(*Alloc) bool) {
+	for _, a := range v.state.byJob[k] {
+		if a.Group == s.Name && s.Members > 0 && there(a) {
+			s.Members--
+			v.haveSpread(s, a.Node)
+		}
+	}
+	if s.Members == 0 {
+		s.Eligible, s.Spreads = nil, nil
+	}
 }
 
 // allUsable are those of the device groups on whose nodes no GPU is kept out.
@@ -151,8 +156,9 @@ func (v *View) allUsable(eligible []bool) []bool {
 	return out
 }
 
-// servable says why the placer serves no job like this, whatever the cluster is.
-func servable(job *api.Job) error {
+// Servable says why no placer could serve the job, whatever the cluster is; nil if one
+// could.
+func Servable(job *api.Job) error {
 	switch t := *job.Type; {
 	case t == api.JobTypeSystem || t == api.JobTypeSysbatch:
 		return fmt.Errorf("a %s job runs on every node: there is nothing to choose", t)
@@ -164,16 +170,8 @@ func servable(job *api.Job) error {
 	if err := tooMuch(job); err != nil {
 		return err
 	}
-	for _, g := range rewrite.Author(job).TaskGroups {
-		for _, t := range g.Tasks {
-			for _, d := range rewrite.GPURequests(t) {
-				for _, c := range d.Constraints {
-					if c.LTarget == "${device.ids}" || c.RTarget == "${device.ids}" {
-						return fmt.Errorf("task %q of group %q constrains ${device.ids} itself: choosing instances is the placer's part; drop that constraint, or the gate", t.Name, *g.Name)
-					}
-				}
-			}
-		}
+	if g, t := instanceChooser(job); t != nil {
+		return fmt.Errorf("task %q of group %q constrains ${device.ids} itself: choosing instances is the placer's part; drop that constraint, or the gate", t.Name, *g.Name)
 	}
 	return nil
 }

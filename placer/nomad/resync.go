@@ -91,28 +91,10 @@ func (c *Client) readNodes(ctx context.Context, s, old *State) error {
 	}
 	s.nodesAt = meta.LastIndex
 	stubs = slices.DeleteFunc(stubs, func(n *nodeStub) bool { return !n.hasGPUs() })
-	nodes, errs := make([]*api.Node, len(stubs)), make([]error, len(stubs))
-	var failed atomic.Int64
-	err = parallel(ctx, len(stubs), func(ctx context.Context, i int) error {
-		if n, ok := old.Nodes[stubs[i].ID]; ok && n.ModifyIndex == stubs[i].ModifyIndex {
-			nodes[i] = n // sanitized already
-			return nil
-		}
-		for range jobTries {
-			nodes[i], errs[i] = c.node(ctx, stubs[i].ID)
-			if notFound(errs[i]) {
-				nodes[i], errs[i] = nil, nil
-			}
-			if errs[i] == nil {
-				return nil
-			}
-		}
-		nodes[i] = old.Nodes[stubs[i].ID]
-		if !theirs(errs[i]) && failed.Add(1) > max(1, int64(len(stubs)/unreadShare)) {
-			return errs[i]
-		}
-		return nil
-	})
+	nodes, errs, err := readEach(ctx, len(stubs), func(i int) (*api.Node, bool) {
+		n := old.Nodes[stubs[i].ID] // sanitized already
+		return n, n != nil && n.ModifyIndex == stubs[i].ModifyIndex
+	}, func(ctx context.Context, i int) (*api.Node, error) { return c.node(ctx, stubs[i].ID) })
 	for i, n := range nodes {
 		if n != nil {
 			s.readNode(n, old)
@@ -128,11 +110,11 @@ func (c *Client) readNodes(ctx context.Context, s, old *State) error {
 	return err
 }
 
-// node reads a node.
+// node reads a node; nil if there is none.
 func (c *Client) node(ctx context.Context, id string) (*api.Node, error) {
 	var p *nodePayload
 	_, err := c.api.Raw().Query("/v1/node/"+url.PathEscape(id), &p, (&api.QueryOptions{}).WithContext(ctx))
-	if err != nil {
+	if err != nil && !notFound(err) {
 		return nil, err
 	}
 	return p.node(), nil
@@ -166,31 +148,17 @@ func (c *Client) readJobs(ctx context.Context, s, old *State) error {
 	}
 	s.jobsAt = meta.LastIndex
 	stubs = slices.DeleteFunc(stubs, func(j *jobStub) bool { return j == nil })
-	jobs, errs := make([]*api.Job, len(stubs)), make([]error, len(stubs))
-	var failed atomic.Int64
-	err = parallel(ctx, len(stubs), func(ctx context.Context, i int) error {
-		k := JobKey{stubs[i].Namespace, stubs[i].ID}
-		if j, ok := old.Jobs[k]; ok && *j.ModifyIndex == stubs[i].ModifyIndex && !old.assumed[k] {
-			jobs[i] = j
-			return nil
-		}
-		for range jobTries {
-			if jobs[i], errs[i] = c.Job(ctx, k); errs[i] == nil {
-				return nil
-			}
-		}
-		jobs[i] = old.Jobs[k]
-		if !theirs(errs[i]) && failed.Add(1) > max(1, int64(len(stubs)/unreadShare)) {
-			return errs[i]
-		}
-		return nil
-	})
+	key := func(i int) JobKey { return JobKey{stubs[i].Namespace, stubs[i].ID} }
+	jobs, errs, err := readEach(ctx, len(stubs), func(i int) (*api.Job, bool) {
+		j := old.Jobs[key(i)]
+		return j, j != nil && *j.ModifyIndex == stubs[i].ModifyIndex && !old.assumed[key(i)]
+	}, func(ctx context.Context, i int) (*api.Job, error) { return c.Job(ctx, key(i)) })
 	for i, j := range jobs {
 		if j != nil {
 			s.PutJob(j)
 		}
 		if errs[i] != nil {
-			s.Unread[JobKey{stubs[i].Namespace, stubs[i].ID}] = errs[i]
+			s.Unread[key(i)] = errs[i]
 		}
 	}
 	return err
@@ -203,6 +171,28 @@ const (
 	// no answer, and the others are served. More are its own fault.
 	unreadShare = 20
 )
+
+// readEach reads n objects one by one, but for those that are still as they were known. One
+// that cannot be read counts as it was known; the error is that of too many.
+func readEach[T any](
+	ctx context.Context, n int, known func(int) (was *T, current bool), read func(context.Context, int) (*T, error),
+) (objects []*T, errs []error, err error) {
+	objects, errs = make([]*T, n), make([]error, n)
+	var failed atomic.Int64
+	err = parallel(ctx, n, func(ctx context.Context, i int) error {
+		was, current := known(i)
+		for try := 0; !current && try < jobTries; try++ {
+			if objects[i], errs[i] = read(ctx, i); errs[i] == nil {
+				return nil
+			}
+		}
+		if objects[i] = was; !current && !theirs(errs[i]) && failed.Add(1) > max(1, int64(n/unreadShare)) {
+			return errs[i]
+		}
+		return nil
+	})
+	return objects, errs, err
+}
 
 // readAllocs reads all allocations in one list, with the GPUs that each was given.
 func (c *Client) readAllocs(ctx context.Context, s *State) error {

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -341,18 +340,11 @@ func sameMeasurements(a, b *api.Node) bool {
 		return false
 	}
 	for i := range da {
-		if da[i].Name != db[i].Name || rawOf(da[i]) != rawOf(db[i]) || !slices.Equal(instanceIDs(da[i]), instanceIDs(db[i])) {
+		if da[i].Name != db[i].Name || textOf(da[i], attr.Raw) != textOf(db[i], attr.Raw) || !slices.Equal(instanceIDs(da[i]), instanceIDs(db[i])) {
 			return false
 		}
 	}
 	return true
-}
-
-func rawOf(d *api.NodeDeviceResource) string {
-	if a := d.Attributes[attr.Raw]; a != nil && a.StringVal != nil {
-		return *a.StringVal
-	}
-	return ""
 }
 
 func instanceIDs(d *api.NodeDeviceResource) []string {
@@ -455,7 +447,7 @@ func (s *State) NodeName(id string) string {
 // GateOpen says whether an operator has opened the gate on a node.
 func (s *State) GateOpen(node string) bool {
 	n := s.Nodes[node]
-	return n != nil && n.Meta[strings.TrimSuffix(strings.TrimPrefix(rewrite.GateTarget, "${meta."), "}")] == rewrite.GateValue
+	return n != nil && n.Meta[rewrite.GateMeta] == rewrite.GateValue
 }
 
 func (s *State) dropAlloc(a *Alloc) {

@@ -188,16 +188,15 @@ func (s *Snapshot) checkUnprofiled() Check {
 
 // checkGate: a node whose meta opens the gate takes gangs that nobody has placed.
 func (s *Snapshot) checkGate() Check {
-	key := strings.TrimSuffix(strings.TrimPrefix(rewrite.GateTarget, "${meta."), "}")
 	var open []string
 	for _, n := range s.m.State.Nodes {
-		if n.Meta[key] == rewrite.GateValue {
+		if s.m.State.GateOpen(n.ID) {
 			open = append(open, n.Name)
 		}
 	}
 	slices.Sort(open)
 	if len(open) > 0 {
-		return Check{"gate", Fail, fmt.Sprintf("meta %s = %q opens the gate on %s: Nomad places waiting gangs there, in part, without the placer", key, rewrite.GateValue, some(open)), fmt.Sprintf("nomad node meta apply -unset %s -node-id <id>, unless you want Nomad to place the jobs itself", key)}
+		return Check{"gate", Fail, fmt.Sprintf("meta %s = %q opens the gate on %s: Nomad places waiting gangs there, in part, without the placer", rewrite.GateMeta, rewrite.GateValue, some(open)), fmt.Sprintf("nomad node meta apply -unset %s -node-id <id>, unless you want Nomad to place the jobs itself", rewrite.GateMeta)}
 	}
 	return Check{"gate", OK, "closed on all nodes", ""}
 }

@@ -67,18 +67,8 @@ func OutcomeOf(m *model.Model, st gang.Observed) *Outcome {
 	return o
 }
 
-// endOf is when the last task of an allocation ended.
-func endOf(a *nomad.Alloc) (at time.Time) {
-	for _, t := range a.Tasks {
-		if t.FinishedAt.After(at) {
-			at = t.FinishedAt
-		}
-	}
-	if at.IsZero() {
-		at = time.Unix(0, a.ModifyTime)
-	}
-	return at
-}
+// endOf is when Nomad heard of an allocation last: of one that has ended, of its end.
+func endOf(a *nomad.Alloc) time.Time { return time.Unix(0, a.ModifyTime) }
 
 // membersSay says of a gang with pins how many of its members run.
 func membersSay(s *nomad.State, st gang.Observed) string {

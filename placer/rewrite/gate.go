@@ -14,7 +14,8 @@ import (
 // evaluation. The job comes to Nomad with it: put there by the placer it would come too
 // late, since Nomad schedules a job as soon as it is registered.
 const (
-	GateTarget = "${meta.pal_gate}"
+	GateMeta   = "pal_gate"
+	GateTarget = "${meta." + GateMeta + "}"
 	GateValue  = "open"
 )
 

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -93,12 +94,7 @@ func (c *agentCommand) Run(args []string) int {
 		c.printf("The configuration is valid.\n")
 		return 0
 	}
-	if *level == "" {
-		*level = file.LogLevel
-	}
-	if *level == "" {
-		*level = "info"
-	}
+	*level = cmp.Or(*level, file.LogLevel, "info")
 	if hclog.LevelFromString(*level) == hclog.NoLevel {
 		return c.fail(fmt.Errorf("log level %q is unknown (one of trace, debug, info, warn, error)", *level))
 	}

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
@@ -163,15 +164,8 @@ func (b *base) config() *api.Config {
 			*s.to = s.from
 		}
 	}
-	if b.tlsSkipVerify {
-		cfg.TLSConfig.Insecure = true
-	}
-	if b.namespace == "" {
-		b.namespace = cfg.Namespace
-	}
-	if b.namespace == "" {
-		b.namespace = "default"
-	}
+	cfg.TLSConfig.Insecure = cfg.TLSConfig.Insecure || b.tlsSkipVerify
+	b.namespace = cmp.Or(b.namespace, cfg.Namespace, "default")
 	cfg.Namespace = ""
 	return cfg
 }
@@ -205,6 +199,16 @@ func (b *base) structured(v any) (done bool, code int) {
 	return false, 0
 }
 
+// show prints v as JSON or through the template if that was asked for, else as print does. It
+// returns the exit code.
+func (b *base) show(v any, print func()) int {
+	done, code := b.structured(v)
+	if !done {
+		print()
+	}
+	return code
+}
+
 // printf prints a message; what it quotes of others stays on one line.
 func (b *base) printf(format string, args ...any) {
 	for i, a := range args {
@@ -213,6 +217,16 @@ func (b *base) printf(format string, args ...any) {
 		}
 	}
 	fmt.Fprintf(b.io.out, format, args...)
+}
+
+// printEach prints a line for each thing that was done; none if there is nothing.
+func (b *base) printEach(things []string, done, none string) {
+	if len(things) == 0 {
+		b.printf("%s\n", none)
+	}
+	for _, t := range things {
+		b.printf("%s %s\n", done, t)
+	}
 }
 
 // readFile reads a file, standard input for "-".

@@ -92,7 +92,7 @@ func (c *classifyCommand) Run(args []string) int {
 			return c.fail(err)
 		}
 	}
-	return c.show(out, *save)
+	return c.print(out, *save)
 }
 
 // judge puts the job to the groups of the cluster's history where there are
@@ -155,7 +155,7 @@ func known(x float64) *float64 {
 	return &x
 }
 
-func (c *classifyCommand) show(out classified, saved bool) int {
+func (c *classifyCommand) print(out classified, saved bool) int {
 	code := 0
 	if out.Verdict == nil {
 		code = 1

@@ -44,17 +44,17 @@ func (c *defragCommand) Run(args []string) int {
 	if err != nil {
 		return c.fail(err)
 	}
-	if done, code := c.structured(moves); done {
-		return code
-	}
+	return c.show(moves, func() { c.print(moves) })
+}
+
+func (c *defragCommand) print(moves []placer.Move) {
 	if len(moves) == 0 {
 		c.printf("No move would pay.\n")
-		return 0
+		return
 	}
 	rows := []string{row("Job", "Namespace", "Slowdown now", "Slowdown then", "Nodes now", "Nodes then")}
 	for _, m := range moves {
 		rows = append(rows, row(m.Job, m.Namespace, fmt.Sprintf("%.3f", m.From.Cost), fmt.Sprintf("%.3f", m.To.Cost), m.From.Nodes, m.To.Nodes))
 	}
 	c.table(rows)
-	return 0
 }

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -65,14 +66,7 @@ func (c *doctorCommand) Run(args []string) int {
 			unwell = exitUnwell
 		}
 	}
-	if done, code := c.structured(checks); done {
-		if code == 0 {
-			code = unwell
-		}
-		return code
-	}
-	c.print(checks)
-	return unwell
+	return cmp.Or(c.show(checks, func() { c.print(checks) }), unwell)
 }
 
 func (c *doctorCommand) print(checks []query.Check) {

@@ -94,11 +94,7 @@ func (c *explainCommand) Run(args []string) int {
 	if err != nil {
 		return c.fail(err)
 	}
-	if done, code := c.structured(x); done {
-		return s.close(code)
-	}
-	c.print(x)
-	return s.close(0)
+	return s.close(c.show(x, func() { c.print(x) }))
 }
 
 // explain finds out what is meant, and explains it.
@@ -217,14 +213,11 @@ func printEvidence(b *base, e *query.Explanation) {
 	}
 	printTradeoffs(b, e.Tradeoffs)
 	printFailures(b, e)
-	if len(e.Allocations) > 0 {
-		b.head("Allocations")
-		rows := []string{row("ID", "Group", "Node", "Status", "GPUs")}
-		for _, a := range e.Allocations {
-			rows = append(rows, row(b.short(a.ID), a.Group, a.Node, a.Status, shortGPUs(a.GPUs, b.idLength(e.GPUIDLength))))
-		}
-		b.table(rows)
+	allocations := []string{row("ID", "Group", "Node", "Status", "GPUs")}
+	for _, a := range e.Allocations {
+		allocations = append(allocations, row(b.short(a.ID), a.Group, a.Node, a.Status, shortGPUs(a.GPUs, b.idLength(e.GPUIDLength))))
 	}
+	b.section("Allocations", allocations)
 	printNext(b, e)
 	printWords(b, e)
 }
@@ -269,47 +262,36 @@ func printWait(b *base, e *query.Explanation) {
 
 // printFailures says which members failed, try by try.
 func printFailures(b *base, e *query.Explanation) {
-	if len(e.Failures) == 0 {
-		return
-	}
-	b.head("Failures")
 	rows := []string{row("Try", "Time", "Allocation", "Node", "Cause", "Reason", "GPUs")}
 	for _, f := range e.Failures {
 		rows = append(rows, row(f.Try, clock(f.At), b.short(f.Alloc), f.Node, f.Cause, oneLine(f.Reason), shortGPUs(f.GPUs, b.idLength(e.GPUIDLength))))
 	}
-	b.table(rows)
+	b.section("Failures", rows)
 }
 
 // printObstacles says why nodes do not serve it, thing by thing.
 func printObstacles(b *base, e *query.Explanation) {
-	if len(e.Obstacles) == 0 {
-		return
-	}
+	verb := "do not"
 	if e.State == gang.Unschedulable {
-		b.head("Why nodes with GPUs could never take it (each counts once)")
-	} else {
-		b.head("Why nodes with GPUs do not take it (each counts once)")
+		verb = "could never"
 	}
 	rows := []string{row("Group", "Nodes", "Reason")}
 	for _, o := range e.Obstacles {
 		rows = append(rows, row(o.Group, fmt.Sprintf("%d of %d", o.Nodes, o.Total), o.What))
 	}
-	b.table(rows)
+	b.section("Why nodes with GPUs "+verb+" take it (each counts once)", rows)
 }
 
 func printDecision(b *base, e *query.Explanation) {
 	d := e.Decision
-	if len(d.Walk) > 0 {
-		b.head("L×V matrix, in the order tried")
-		rows := []string{row("Locality", "PM scores of the bin", "Mean", "Penalty × mean", "Free GPUs", "Result")}
-		for i, w := range d.Walk {
-			if d.WalkOmitted > 0 && i == len(d.Walk)/2 {
-				rows = append(rows, row("…", "…", "…", "…", "…", fmt.Sprintf("%d more entries were not chosen", d.WalkOmitted)))
-			}
-			rows = append(rows, row(w.Tier, bin(w), fmt.Sprintf("%.3f", w.Bin), fmt.Sprintf("%.3f", w.Product), w.Free, result(w)))
+	walk := []string{row("Locality", "PM scores of the bin", "Mean", "Penalty × mean", "Free GPUs", "Result")}
+	for i, w := range d.Walk {
+		if d.WalkOmitted > 0 && i == len(d.Walk)/2 {
+			walk = append(walk, row("…", "…", "…", "…", "…", fmt.Sprintf("%d more entries were not chosen", d.WalkOmitted)))
 		}
-		b.table(rows)
+		walk = append(walk, row(w.Tier, bin(w), fmt.Sprintf("%.3f", w.Bin), fmt.Sprintf("%.3f", w.Product), w.Free, result(w)))
 	}
+	b.section("L×V matrix, in the order tried", walk)
 	if d.Chosen != nil {
 		b.head(map[bool]string{true: "Chosen GPUs", false: "GPUs that Nomad gave it"}[e.Predicted == nil])
 		rows := []string{row("Group", "Node", "GPU", "PM score", "Class")}
@@ -323,7 +305,6 @@ func printDecision(b *base, e *query.Explanation) {
 			}
 		}
 		b.table(rows)
-		b.head("Predicted slowdown")
 		rows = []string{row("Placement", "Nodes", "Locality", "Penalty", "Slowest PM score", "Slowdown")}
 		if e.Predicted == nil {
 			rows = append(rows, choice("chosen", d.Chosen))
@@ -336,7 +317,7 @@ func printDecision(b *base, e *query.Explanation) {
 		for _, a := range e.Alternatives {
 			rows = append(rows, choice(a.What, a.Choice))
 		}
-		b.table(rows)
+		b.section("Predicted slowdown", rows)
 	}
 }
 
@@ -362,10 +343,6 @@ func result(w pal.Entry) string {
 
 // printTradeoffs says what changes of the job would change the answer.
 func printTradeoffs(b *base, all []query.Tradeoff) {
-	if len(all) == 0 {
-		return
-	}
-	b.head("What it would get now if it asked for something else")
 	rows := []string{row("Change", "Nodes", "Locality", "Penalty", "Slowest PM score", "Slowdown")}
 	for _, t := range all {
 		if t.Choice == nil {
@@ -374,7 +351,7 @@ func printTradeoffs(b *base, all []query.Tradeoff) {
 			rows = append(rows, choice(t.Change, t.Choice))
 		}
 	}
-	b.table(rows)
+	b.section("What it would get now if it asked for something else", rows)
 }
 
 func choice(name string, c *pal.Choice) string {

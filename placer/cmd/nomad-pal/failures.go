@@ -73,11 +73,7 @@ func (c *failuresCommand) Run(args []string) int {
 		sum.GPUHours += f.GPUHours
 		r.Causes[f.Cause] = sum
 	}
-	if done, code := c.structured(r); done {
-		return code
-	}
-	c.print(r, time.Now())
-	return 0
+	return c.show(r, func() { c.print(r, time.Now()) })
 }
 
 func (c *failuresCommand) print(r failureReport, now time.Time) {

@@ -39,16 +39,13 @@ func (c *gpusCommand) Run(args []string) int {
 	if err != nil {
 		return c.fail(err)
 	}
-	if done, code := c.structured(gpus); done {
-		return s.close(code)
-	}
-	c.warn(s)
-	if len(gpus) == 0 {
-		c.printf("No GPUs. Is the device plugin installed on the clients?\n")
-		return s.close(0)
-	}
-	c.printGPUs(gpus, idLength(gpus))
-	return s.close(0)
+	return s.close(c.show(gpus, func() {
+		if c.warn(s); len(gpus) == 0 {
+			c.printf("No GPUs. Is the device plugin installed on the clients?\n")
+			return
+		}
+		c.printGPUs(gpus, idLength(gpus))
+	}))
 }
 
 // idLength is how much of an id tells each of the GPUs from the others.

@@ -73,11 +73,7 @@ func (c *profileBuildCommand) Run(args []string) int {
 	if *out == "" || *out == "-" {
 		return 0
 	}
-	if done, code := c.structured(summarise(p, "")); done {
-		return code
-	}
-	c.printProfile(p, "", false)
-	return 0
+	return c.show(summarise(p, ""), func() { c.printProfile(p, "", false) })
 }
 
 // calibration is what to start from: the cluster, or nothing, and the profile

@@ -93,11 +93,7 @@ func (c *profileImportCommand) drop(client *nomad.Client, source string) int {
 	if err := store.In(client).Measurements(source).Write(c.ctx, nil); err != nil {
 		return c.fail(err)
 	}
-	if done, code := c.structured(imported{Source: source}); done {
-		return code
-	}
-	c.printf("Nothing is imported under %q any more.\n", source)
-	return 0
+	return c.show(imported{Source: source}, func() { c.printf("Nothing is imported under %q any more.\n", source) })
 }
 
 // store checks that the agent will be able to calibrate with the new rows
@@ -140,11 +136,7 @@ func (c *profileImportCommand) store(client *nomad.Client, im imported, rows []m
 	for _, e := range im.Hidden {
 		fmt.Fprintf(c.io.err, "Warning: GPU %s was an outlier for application %s and is none under the new key: PM score %.3f → %.3f. Times are compared within one key only; import the times of its peers under the same key\n", e.GPU, e.App, e.FromScore, e.ToScore)
 	}
-	if done, code := c.structured(im); done {
-		return code
-	}
-	c.printImported(im)
-	return 0
+	return c.show(im, func() { c.printImported(im) })
 }
 
 func (c *profileImportCommand) printImported(im imported) {

@@ -69,11 +69,7 @@ func (c *profileShowCommand) Run(args []string) int {
 			return 0
 		}
 	}
-	if done, code := c.structured(groups); done {
-		return code
-	}
-	c.printProfile(p, *app, *verbose)
-	return 0
+	return c.show(groups, func() { c.printProfile(p, *app, *verbose) })
 }
 
 func (c *profileShowCommand) read(files []string) (*profile.Profile, error) {

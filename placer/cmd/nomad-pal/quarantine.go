@@ -63,15 +63,13 @@ func (c *quarantineCommand) Run(args []string) int {
 		return c.fail(err)
 	}
 	maps.DeleteFunc(qs, func(_ string, q failure.Quarantine) bool { return time.Now().After(q.Until) })
-	if done, code := c.structured(qs); done {
-		return code
-	}
-	if len(qs) == 0 {
-		c.printf("No GPU is in quarantine.\n")
-		return 0
-	}
-	c.printQuarantine(qs)
-	return 0
+	return c.show(qs, func() {
+		if len(qs) == 0 {
+			c.printf("No GPU is in quarantine.\n")
+			return
+		}
+		c.printQuarantine(qs)
+	})
 }
 
 func (c *quarantineCommand) lift(gpus []string) int {
@@ -86,16 +84,7 @@ func (c *quarantineCommand) lift(gpus []string) int {
 	if err != nil {
 		return c.fail(err)
 	}
-	if done, code := c.structured(lifted); done {
-		return code
-	}
-	if len(lifted) == 0 {
-		c.printf("No GPU is in quarantine.\n")
-	}
-	for _, id := range lifted {
-		c.printf("Lifted the quarantine of %s\n", id)
-	}
-	return 0
+	return c.show(lifted, func() { c.printEach(lifted, "Lifted the quarantine of", "No GPU is in quarantine.") })
 }
 
 // wholeIDs are the ids of GPUs in quarantine of which the beginning is given.

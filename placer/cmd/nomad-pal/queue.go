@@ -90,15 +90,12 @@ func (c *queueCommand) Run(args []string) int {
 	jobs = slices.DeleteFunc(jobs, func(j model.JobStatus) bool { return !f.shows(j) })
 	byPosition(jobs)
 	shown := jobs[:c.shown(*limit, len(jobs))]
-	if done, code := c.structured(shown); done {
-		return s.close(code)
-	}
-	c.warn(s)
-	c.print(jobs, shown, time.Now())
-	if len(jobs) > 0 {
-		c.printTenants(s.Tenants())
-	}
-	return s.close(0)
+	return s.close(c.show(shown, func() {
+		c.warn(s)
+		if c.print(jobs, shown, time.Now()); len(jobs) > 0 {
+			c.printTenants(s.Tenants())
+		}
+	}))
 }
 
 func stateNames(states []gang.State) string {

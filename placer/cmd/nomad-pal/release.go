@@ -68,14 +68,5 @@ func (c *releaseCommand) Run(args []string) int {
 		}
 		released = append(released, k.String())
 	}
-	if done, code := c.structured(released); done {
-		return code
-	}
-	if len(released) == 0 {
-		c.printf("Nothing to release.\n")
-	}
-	for _, r := range released {
-		c.printf("Released %s\n", r)
-	}
-	return 0
+	return c.show(released, func() { c.printEach(released, "Released", "Nothing to release.") })
 }

@@ -107,9 +107,10 @@ func (c *statusCommand) Run(args []string) int {
 	byPosition(o.Jobs)
 	o.Tenants = s.Tenants()
 	o.gpuCounts = countGPUs(gpus)
-	if done, code := c.structured(o); done {
-		return s.close(code)
-	}
+	return s.close(c.show(o, func() { c.print(o) }))
+}
+
+func (c *statusCommand) print(o overview) {
 	profile := "none: nothing is measured yet"
 	if o.Profile > 0 {
 		profile = fmt.Sprintf("version %d", o.Profile)
@@ -122,9 +123,8 @@ func (c *statusCommand) Run(args []string) int {
 	c.printTenants(o.Tenants)
 	if len(o.Jobs) == 0 {
 		c.printf("\nNo jobs with GPUs.\n")
-		return s.close(0)
+		return
 	}
 	c.printf("\n")
 	c.printJobs(o.Jobs, time.Now())
-	return s.close(0)
 }

@@ -152,6 +152,14 @@ func (b *base) write(text string) {
 // table prints rows as [row] makes them, the first being the head.
 func (b *base) table(rows []string) { b.layOut(rows, "  ") }
 
+// section prints a table below a head; nothing if the table has only its own.
+func (b *base) section(head string, rows []string) {
+	if len(rows) > 1 {
+		b.head(head)
+		b.table(rows)
+	}
+}
+
 // pairs prints rows of a key and its value with "=" between.
 func (b *base) pairs(rows []string) { b.layOut(rows, " = ") }
 

@@ -80,10 +80,10 @@ func (c *validateCommand) Run(args []string) int {
 		v.Errors = append(v.Errors, resp.Error)
 	}
 	v.Valid = len(v.Errors) == 0
-	code := map[bool]int{false: 1}[v.Valid]
-	if done, failed := c.structured(v); done {
-		return max(code, failed)
-	}
+	return max(map[bool]int{false: 1}[v.Valid], c.show(v, func() { c.print(v) }))
+}
+
+func (c *validateCommand) print(v validation) {
 	if v.Warnings != "" {
 		c.printf("Nomad warns: %s\n", v.Warnings)
 	}
@@ -96,7 +96,6 @@ func (c *validateCommand) Run(args []string) int {
 			c.say(plain, n)
 		}
 	}
-	return code
 }
 
 // elasticNote says between how many members an elastic gang runs.

@@ -31,9 +31,5 @@ func (c *versionCommand) Run(args []string) int {
 		return 1
 	}
 	v := versions{version.Number, version.Revision, runtime.Version()}
-	if done, code := c.structured(v); done {
-		return code
-	}
-	c.printf("nomad-pal v%s\nRevision %s\n", v.Version, v.Revision)
-	return 0
+	return c.show(v, func() { c.printf("nomad-pal v%s\nRevision %s\n", v.Version, v.Revision) })
 }
