@@ -59,10 +59,7 @@ func (p *Placer) keepBooks(ctx context.Context, now time.Time) {
 func (l *lot) write(ctx context.Context) {
 	defer close(l.written)
 	l.errs = make([]error, len(l.entries))
-	var calls []call
-	for i, e := range l.entries {
-		calls = append(calls, call{do: func() { l.errs[i] = e.write(ctx) }})
-	}
+	calls := callsFor(l.entries, nil, func(i int, e entry) { l.errs[i] = e.write(ctx) })
 	l.panicked = call{do: func() { inParallel(calls) }}.runRecovered()
 }
 

@@ -96,11 +96,9 @@ func (p *Placer) prepare(t *model.Tracked, f pal.Found, now time.Time) *start {
 
 // commitAll writes the decisions, and the jobs that have come and wait, some at a time.
 func (p *Placer) commitAll(ctx context.Context, starts []*start, now time.Time) {
-	var calls []call
 	missed := p.missedPurge()
-	for _, s := range starts {
-		calls = append(calls, call{s.t.Key, func() { s.err = p.commit(ctx, s, missed) }})
-	}
+	key := func(s *start) nomad.JobKey { return s.t.Key }
+	calls := callsFor(starts, key, func(_ int, s *start) { s.err = p.commit(ctx, s, missed) })
 	waiting, answer := p.waitingSubmissions(ctx, starts)
 	inParallel(slices.Concat(calls, waiting))
 	answer(now)

@@ -4,6 +4,7 @@
 package placer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -36,6 +37,18 @@ func inParallel(calls []call) {
 			panic(panicked)
 		}
 	}
+}
+
+// callsFor are calls of do for each of all, with its number; job is the one that it is for,
+// nil if it is for none.
+func callsFor[T any](all []T, job func(T) nomad.JobKey, do func(int, T)) []call {
+	calls := make([]call, len(all))
+	for i, x := range all {
+		if calls[i].do = func() { do(i, x) }; job != nil {
+			calls[i].job = job(x)
+		}
+	}
+	return calls
 }
 
 // forgetUnsaved drops what is about to be written of the job: something newer
@@ -122,11 +135,7 @@ func (p *Placer) records(most int) *entry {
 	p.unsaved = p.unsaved[len(records):]
 	errs := make([]error, len(records))
 	e := &entry{what: recordingDecisions, write: func(ctx context.Context) error {
-		var calls []call
-		for i, r := range records {
-			calls = append(calls, call{keyOfRecord(r), func() { errs[i] = p.writeRecord(ctx, r) }})
-		}
-		inParallel(calls)
+		inParallel(callsFor(records, keyOfRecord, func(i int, r gang.Record) { errs[i] = p.writeRecord(ctx, r) }))
 		return errors.Join(slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return errors.Is(err, store.ErrNotStorable) })...)
 	}}
 	for _, r := range records {
@@ -149,3 +158,81 @@ func (p *Placer) records(most int) *entry {
 }
 
 func keyOfRecord(r gang.Record) nomad.JobKey { return nomad.JobKey{Namespace: r.Namespace, ID: r.Job} }
+
+// writeRecord records a decision.
+func (p *Placer) writeRecord(ctx context.Context, r gang.Record) error {
+	return store.In(p.nomad).Decision(keyOfRecord(r)).Write(ctx, r)
+}
+
+// saveAll records what is left when the placer ends, within two seconds: whoever
+// stops the agent does not wait long before they kill it. What is lost is only what explains
+// decisions; the decisions themselves are in the jobs.
+func (p *Placer) saveAll() {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	if err := p.checkLast(ctx); err != nil {
+		p.log.Warn("cannot check the last registrations", "error", err)
+	}
+	for _, t := range p.m.Sorted() {
+		if t.Unsaved && t.Record != nil {
+			p.unsaved = append(p.unsaved, *t.Record)
+		}
+	}
+	if err := writeNow(ctx, p.records(len(p.unsaved))); err != nil {
+		p.log.Warn("some decisions are not recorded", "error", err)
+	}
+	if err := writeNow(ctx, p.runTimes(p.tick())); err != nil {
+		p.log.Warn("the run times learned in the last minute are lost", "error", err)
+	}
+	if err := writeNow(ctx, p.usageNow(p.m.Time)); err != nil {
+		p.log.Warn("the GPU time that namespaces used in the last minutes is lost", "error", err)
+	}
+}
+
+// Records of jobs that Nomad does not know any more are removed, some with each lot: there
+// may be as many as jobs that were ever purged.
+const (
+	pruneAtOnce = 4 * writes
+	pruneWithin = 2 * time.Second
+)
+
+// kept are the paths of the records that are not stale.
+func (p *Placer) kept() map[string]bool {
+	keep := map[string]bool{}
+	for k := range p.m.State.Jobs {
+		keep[store.DecisionPath(k)] = true
+	}
+	for k := range p.m.State.Unread {
+		keep[store.DecisionPath(k)] = true
+	}
+	return keep
+}
+
+// lookForStale finds the records of jobs that are gone.
+func (p *Placer) lookForStale(ctx context.Context) error {
+	paths, err := store.In(p.nomad).Decisions().Paths(ctx)
+	if err != nil {
+		return err
+	}
+	keep := p.kept()
+	p.stale = slices.DeleteFunc(paths, func(path string) bool { return keep[path] })
+	return nil
+}
+
+// staleDue removes some of them.
+func (p *Placer) staleDue(now time.Time) *entry {
+	if len(p.stale) == 0 || p.backsOff(pruningRecords, now) {
+		return nil
+	}
+	keep := p.kept() // a job may have come back
+	some := slices.Clone(p.stale[:min(len(p.stale), pruneAtOnce)])
+	p.stale = p.stale[len(some):] // those that fail are found again
+	some = slices.DeleteFunc(some, func(path string) bool { return keep[path] })
+	return &entry{what: pruningRecords, paths: some, then: func(error) {}, write: func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, pruneWithin)
+		defer cancel()
+		errs, records := make([]error, len(some)), store.In(p.nomad).Decisions()
+		inParallel(callsFor(some, nil, func(i int, path string) { errs[i] = records.Delete(ctx, path) }))
+		return cmp.Or(errs...)
+	}}
+}

@@ -84,11 +84,8 @@ func (p *Placer) queryDependencies(ctx context.Context, wanted map[nomad.JobKey]
 	p.again = p.again || len(keys) > atMost
 	keys = keys[:min(len(keys), atMost)]
 	found, errs := make([]model.Dependency, len(keys)), make([]error, len(keys))
-	var calls []call
-	for i, k := range keys {
-		calls = append(calls, call{k, func() { found[i], errs[i] = p.readDependency(ctx, k, f.Known[k]) }})
-	}
-	inParallel(calls)
+	key := func(k nomad.JobKey) nomad.JobKey { return k }
+	inParallel(callsFor(keys, key, func(i int, k nomad.JobKey) { found[i], errs[i] = p.readDependency(ctx, k, f.Known[k]) }))
 	for i, k := range keys {
 		if errs[i] != nil {
 			if ctx.Err() != nil {

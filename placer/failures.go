@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer/failure"
@@ -24,13 +25,10 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 		return err
 	}
 	var found []failure.Failure
-	var unhealthy map[string]string // looked up where there is something to explain
+	unhealthy := sync.OnceValue(p.m.State.Unhealthy) // looked up if there is something to explain
 	for _, a := range p.m.State.Failed() {
 		if !p.failureHistory.knows(a) {
-			if unhealthy == nil {
-				unhealthy = p.m.State.Unhealthy()
-			}
-			found = append(found, notAfter(p.m.Diagnose(a, unhealthy), now))
+			found = append(found, notAfter(p.m.Diagnose(a, unhealthy()), now))
 		}
 	}
 	if len(found) == 0 {

@@ -153,11 +153,7 @@ func (l *Learner) relist(ctx context.Context, watched map[nomad.JobKey]*study) e
 			}
 		}
 	}
-	for k := range watched {
-		if running[k] == nil {
-			delete(watched, k)
-		}
-	}
+	maps.DeleteFunc(watched, func(k nomad.JobKey, _ *study) bool { return running[k] == nil })
 	active := 0
 	for _, s := range watched {
 		if !s.done {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
 // Status is the state as of the last cycle.
@@ -77,11 +78,11 @@ func (p *Placer) warnOfNodes() {
 
 // warnOfOldNomad says once what an old Nomad does to gangs.
 func (p *Placer) warnOfOldNomad() {
-	low := model.OldestNomad(p.m.State)
-	if p.warned || low == nil || !low.LessThan(version.Must(version.NewVersion(model.ExactPins))) {
+	low := p.m.State.OldestNomad()
+	if p.warned || low == nil || !low.LessThan(version.Must(version.NewVersion(nomad.ExactPins))) {
 		return
 	}
 	p.warned = true
 	p.log.Warn("this Nomad may start members with fewer GPUs than they ask for (hashicorp/nomad#18364); such gangs are requeued and tried again",
-		"version", low, "mended_in", model.ExactPins)
+		"version", low, "mended_in", nomad.ExactPins)
 }

@@ -153,12 +153,11 @@ func (p *Placer) waitingSubmissions(ctx context.Context, starts []*start) (calls
 		}
 	}
 	results := make([]submitted, len(waiting))
-	for i, s := range waiting {
-		calls = append(calls, call{nomad.KeyOf(s.job), func() {
-			results[i] = p.registerAs(ctx, s, s.job, false)
-			s.reply(results[i]) // he need not wait for the others of the cycle
-		}})
-	}
+	key := func(s *submission) nomad.JobKey { return nomad.KeyOf(s.job) }
+	calls = callsFor(waiting, key, func(i int, s *submission) {
+		results[i] = p.registerAs(ctx, s, s.job, false)
+		s.reply(results[i]) // he need not wait for the others of the cycle
+	})
 	return calls, func(now time.Time) {
 		for i, s := range waiting {
 			p.submissionRegistered(s, results[i], now)

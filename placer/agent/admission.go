@@ -110,9 +110,7 @@ func canonical(job *api.Job) (*api.Job, error) {
 	if err := json.Unmarshal(text, &out); err != nil {
 		return nil, err
 	}
-	if out.Name == nil {
-		out.Name = out.ID
-	}
+	out.Name = cmp.Or(out.Name, out.ID)
 	nomad.Canonicalize(&out)
 	return &out, nil
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/meter"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 // Agent is a placer with its HTTP API.
@@ -179,7 +180,7 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 		a.leads.Store(true)
 		defer a.current.Store(nil)
 		defer a.leads.Store(false)
-		heart := &heartbeat.Heart{Nomad: client, Log: a.log, Vitals: p.Vitals, Of: heartbeat.Heartbeat{Agent: name(), Version: version.Human(), Address: address}}
+		heart := &heartbeat.Heart{Nomad: client, Log: a.log, Vitals: p.Vitals, Of: store.Heartbeat{Agent: name(), Version: version.Human(), Address: address}}
 		wg.Go(func() { heart.Run(ctx) })
 		wg.Go(func() { a.remember(ctx) })
 		a.log.Info("placing", "placement", cfg.Placement, "queue", cfg.Queue.Order)

@@ -45,10 +45,7 @@ func (s *server) caller(r *http.Request) (*caller, error) {
 	}
 	client := connected.API()
 	context.AfterFunc(r.Context(), client.Close)
-	storage := api.DefaultNamespace
-	if s.file.Nomad != nil {
-		storage = cmp.Or(s.file.Nomad.Namespace, storage)
-	}
+	storage := cmp.Or(cmp.Or(s.file.Nomad, &Nomad{}).Namespace, api.DefaultNamespace)
 	return &caller{client, storage, map[string]bool{}}, nil
 }
 

@@ -4,6 +4,7 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -398,9 +399,7 @@ func (c *Calibration) apply(to *profile.Options) {
 	if c == nil {
 		return
 	}
-	if c.Method != "" {
-		to.Method = profile.Method(c.Method)
-	}
+	to.Method = cmp.Or(profile.Method(c.Method), to.Method)
 	if c.Edges != nil {
 		to.Edges = c.Edges
 	}

@@ -4,6 +4,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -44,10 +45,7 @@ func (a *Agent) listen(file File) (*apiListener, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := file.HTTP
-	if h == nil {
-		h = &HTTP{}
-	}
+	h := cmp.Or(file.HTTP, &HTTP{})
 	l, err := net.Listen("tcp", h.address())
 	if err != nil && h.BindPort == nil {
 		a.log.Warn("the default port is taken: going without the HTTP API; set http { bind_port }", "error", err)

@@ -4,6 +4,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -24,12 +25,8 @@ func (a *Agent) elect(ctx context.Context, c *nomad.Client, ha HA, lead func(con
 	if err != nil {
 		return err
 	}
-	path := ha.LockPath
-	if path == "" {
-		path = "nomad-pal/lock"
-	}
 	v := api.Variable{
-		Namespace: c.Namespace(), Path: path,
+		Namespace: c.Namespace(), Path: cmp.Or(ha.LockPath, "nomad-pal/lock"),
 		Lock: &api.VariableLock{TTL: ttl.String(), LockDelay: delay.String()},
 	}
 	for ctx.Err() == nil {

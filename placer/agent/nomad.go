@@ -4,6 +4,7 @@
 package agent
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -26,35 +27,18 @@ func (n *Nomad) Connect(through ...func(http.RoundTripper) http.RoundTripper) (*
 	if err != nil {
 		return nil, err
 	}
-	namespace := ""
-	if n != nil {
-		namespace = n.Namespace
-	}
-	return nomad.NewClient(cfg, namespace, through...)
+	return nomad.NewClient(cfg, cmp.Or(n, &Nomad{}).Namespace, through...)
 }
 
 // config is the nomad block as Nomad's own client takes it.
 func (n *Nomad) config() (*api.Config, error) {
-	cfg := api.DefaultConfig()
-	if n == nil {
-		n = &Nomad{}
-	}
-	for _, s := range []struct {
-		from string
-		to   *string
-	}{
-		{n.Address, &cfg.Address}, {n.Region, &cfg.Region}, {n.Token, &cfg.SecretID},
-		{n.CACert, &cfg.TLSConfig.CACert}, {n.CAPath, &cfg.TLSConfig.CAPath},
-		{n.ClientCert, &cfg.TLSConfig.ClientCert}, {n.ClientKey, &cfg.TLSConfig.ClientKey},
-		{n.TLSServerName, &cfg.TLSConfig.TLSServerName},
-	} {
-		if s.from != "" {
-			*s.to = s.from
-		}
-	}
-	if n.SkipVerify {
-		cfg.TLSConfig.Insecure = true
-	}
+	cfg, n := api.DefaultConfig(), cmp.Or(n, &Nomad{})
+	t := cfg.TLSConfig
+	cfg.Address, cfg.Region = cmp.Or(n.Address, cfg.Address), cmp.Or(n.Region, cfg.Region)
+	cfg.SecretID = cmp.Or(n.Token, cfg.SecretID)
+	t.CACert, t.CAPath = cmp.Or(n.CACert, t.CACert), cmp.Or(n.CAPath, t.CAPath)
+	t.ClientCert, t.ClientKey = cmp.Or(n.ClientCert, t.ClientCert), cmp.Or(n.ClientKey, t.ClientKey)
+	t.TLSServerName, t.Insecure = cmp.Or(n.TLSServerName, t.TLSServerName), t.Insecure || n.SkipVerify
 	if n.TokenFile != "" {
 		token, err := os.ReadFile(n.TokenFile)
 		if err != nil {
@@ -130,14 +114,8 @@ func rpcTLS(cfg *api.Config) (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12, ServerName: t.TLSServerName, InsecureSkipVerify: t.Insecure}
-	if out.ServerName == "" {
-		region := cfg.Region
-		if region == "" {
-			region = "global"
-		}
-		out.ServerName = "server." + region + ".nomad"
-	}
+	name := cmp.Or(t.TLSServerName, "server."+cmp.Or(cfg.Region, "global")+".nomad")
+	out := &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12, ServerName: name, InsecureSkipVerify: t.Insecure}
 	if t.ClientCert != "" {
 		pair, err := tls.LoadX509KeyPair(t.ClientCert, t.ClientKey)
 		if err != nil {

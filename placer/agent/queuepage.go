@@ -61,16 +61,9 @@ func (s *server) serveQueuePage(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	c, snapshot, ok := s.snapshotFor(w, r, (*caller).listsSome)
-	if !ok {
-		return
+	if jobs, ok := s.jobsFor(w, r); ok {
+		writeJSON(w, http.StatusOK, ask.page(jobs))
 	}
-	jobs, err := c.visible(r.Context(), snapshot.Jobs())
-	if err != nil {
-		refuse(w, err)
-		return
-	}
-	writeJSON(w, http.StatusOK, ask.page(jobs))
 }
 
 type queueQuery struct {

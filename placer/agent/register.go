@@ -51,7 +51,7 @@ func (s *server) serveRegister(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), submitTimeout)
 	defer cancel()
-	author := s.author(r)
+	author := author{s.authors, tokenOf(r)}
 	if err := s.rights.check(author.token, *job.Namespace, time.Now(), func() error { return author.may(ctx, job, request) }); err != nil {
 		refuseAs(w, err)
 		return
@@ -69,8 +69,6 @@ type author struct {
 	nomad *api.Client
 	token string
 }
-
-func (s *server) author(r *http.Request) author { return author{s.authors, tokenOf(r)} }
 
 // may asks Nomad whether the author may register the job, without registering
 // it: he is to replace a version of it that cannot be, so that Nomad checks the

@@ -4,6 +4,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -111,16 +112,22 @@ func (s *server) snapshotFor(w http.ResponseWriter, r *http.Request, may func(*c
 
 // serveQueue lists the jobs that the caller may see.
 func (s *server) serveQueue(w http.ResponseWriter, r *http.Request) {
+	if jobs, ok := s.jobsFor(w, r); ok {
+		writeJSON(w, http.StatusOK, jobs)
+	}
+}
+
+// jobsFor are the jobs that the caller may see; ok is false if the request is refused.
+func (s *server) jobsFor(w http.ResponseWriter, r *http.Request) (jobs []model.JobStatus, ok bool) {
 	c, snapshot, ok := s.snapshotFor(w, r, (*caller).listsSome)
 	if !ok {
-		return
+		return nil, false
 	}
 	jobs, err := c.visible(r.Context(), snapshot.Jobs())
 	if err != nil {
 		refuse(w, err)
-		return
 	}
-	writeJSON(w, http.StatusOK, jobs)
+	return jobs, err == nil
 }
 
 // serveGPUs lists the GPUs, or some of them:
@@ -160,10 +167,7 @@ func (s *server) serveExplain(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	k := nomad.JobKey{Namespace: r.URL.Query().Get("namespace"), ID: id}
-	if k.Namespace == "" {
-		k.Namespace = api.DefaultNamespace
-	}
+	k := nomad.JobKey{Namespace: cmp.Or(r.URL.Query().Get("namespace"), api.DefaultNamespace), ID: id}
 	c, snapshot, ok := s.snapshotFor(w, r, func(c *caller, ctx context.Context) error { return c.readsJob(ctx, k) })
 	if !ok {
 		return

@@ -76,9 +76,7 @@ func (s *snapshots) get(ctx context.Context) (*query.Snapshot, error) {
 	if last.fresh() {
 		return last.Snapshot, nil
 	}
-	made := s.flight.DoChan("", func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), snapshotTimeout)
-		defer cancel()
+	return shared(ctx, &s.flight, snapshotTimeout, func(ctx context.Context) (*query.Snapshot, error) {
 		if last != nil && time.Since(last.from) < sameFor && s.unchanged(ctx, last) {
 			s.last.Store(&snapshot{last.Snapshot, time.Now(), last.from, 0})
 			return last.Snapshot, nil
@@ -91,12 +89,22 @@ func (s *snapshots) get(ctx context.Context) (*query.Snapshot, error) {
 		s.last.Store(&snapshot{fresh, time.Now(), began, time.Since(began)})
 		return fresh, nil
 	})
+}
+
+// shared is what do makes for all who ask meanwhile, within so long. Whoever leaves takes
+// nothing from the others.
+func shared[T any](ctx context.Context, flight *singleflight.Group, within time.Duration, do func(context.Context) (T, error)) (made T, err error) {
+	done := flight.DoChan("", func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
+		defer cancel()
+		return do(ctx)
+	})
 	select {
 	case <-ctx.Done():
-		return nil, ctx.Err()
-	case r := <-made:
-		fresh, _ := r.Val.(*query.Snapshot)
-		return fresh, r.Err
+		return made, ctx.Err()
+	case r := <-done:
+		made, _ = r.Val.(T)
+		return made, r.Err
 	}
 }
 
@@ -177,9 +185,7 @@ func (s *activities) get(ctx context.Context) (heartbeat.Activity, error) {
 	if last := s.last.Load(); last != nil && time.Since(last.read) < snapshotAge {
 		return last.Activity, nil
 	}
-	read := s.flight.DoChan("", func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), activityTimeout)
-		defer cancel()
+	return shared(ctx, &s.flight, activityTimeout, func(ctx context.Context) (heartbeat.Activity, error) {
 		client, err := s.connect()
 		if err != nil {
 			return heartbeat.Activity{}, err
@@ -191,11 +197,4 @@ func (s *activities) get(ctx context.Context) (heartbeat.Activity, error) {
 		}
 		return a, err
 	})
-	select {
-	case <-ctx.Done():
-		return heartbeat.Activity{}, ctx.Err()
-	case r := <-read:
-		a, _ := r.Val.(heartbeat.Activity)
-		return a, r.Err
-	}
 }

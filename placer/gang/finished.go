@@ -218,12 +218,7 @@ func FinishedWell(job *api.Job, as []*nomad.Alloc) (at time.Time, ok bool) {
 			at = end
 		}
 	}
-	for _, g := range job.TaskGroups {
-		if len(done[*g.Name]) < rewrite.Members(g) {
-			return at, false
-		}
-	}
-	return at, true
+	return at, !slices.ContainsFunc(job.TaskGroups, func(g *api.TaskGroup) bool { return len(done[*g.Name]) < rewrite.Members(g) })
 }
 
 // FinishedEarlier says the same of one that was stopped because its members had done their

@@ -98,6 +98,7 @@ func (s State) Ours() bool { return s != Native && s != Template && s != Ended }
 // that completes, or whose start is under way, looks as if it waited. Its GPUs still
 // count as taken for as long as its members live.
 func (g *Gang) State() State {
+	_, committing := g.pending.(Commit)
 	switch {
 	case g.GaveUp() != nil:
 		return Failed
@@ -107,13 +108,8 @@ func (g *Gang) State() State {
 		return Completing
 	case g.Refused != nil:
 		return Rejected
-	case len(g.sent) > 0, isCommit(g.pending):
+	case len(g.sent) > 0, committing:
 		return Committing
 	}
 	return Waiting
-}
-
-func isCommit(e Effect) bool {
-	_, ok := e.(Commit)
-	return ok
 }

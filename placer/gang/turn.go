@@ -132,19 +132,16 @@ func (g *Gang) makeWhole(w World) ([]Effect, bool) {
 // stuck, or Nomad has not had its last word. A blocked evaluation from before the last
 // registration says nothing about the job as it is now.
 func (g *Gang) stuck(w World) string {
-	why := ""
-	for _, e := range g.read.evaluations {
-		switch {
-		case e.Status == api.EvalStatusPending:
-			return ""
-		case e.Status == api.EvalStatusBlocked && e.CreateIndex > *g.Job.JobModifyIndex:
-			why = refusal(e)
-		}
+	e, settled := blockedBy(g.Job, g.read.evaluations)
+	switch f := w.LastFailure(g.Job); {
+	case !settled:
+		return ""
+	case e != nil:
+		return refusal(e)
+	case f != nil:
+		return "a member failed, and Nomad does not try it again: " + f.Reason
 	}
-	if f := w.LastFailure(g.Job); why == "" && f != nil {
-		why = "a member failed, and Nomad does not try it again: " + f.Reason
-	}
-	return why
+	return ""
 }
 
 // refusal is what a blocked evaluation says of one of its groups.
@@ -162,12 +159,18 @@ func (g *Gang) blocked() (blocked, settled bool) { return Blocked(g.Job, g.read.
 // Blocked says whether one of a job's evaluations is blocked since it was registered
 // last, and whether Nomad has had its last word.
 func Blocked(job *api.Job, evals []*api.Evaluation) (blocked, settled bool) {
+	e, settled := blockedBy(job, evals)
+	return e != nil, settled
+}
+
+// blockedBy is the evaluation that is blocked, nil for none.
+func blockedBy(job *api.Job, evals []*api.Evaluation) (blocked *api.Evaluation, settled bool) {
 	for _, e := range evals {
 		switch {
 		case e.Status == api.EvalStatusPending:
-			return false, false
+			return nil, false
 		case e.Status == api.EvalStatusBlocked && e.CreateIndex > *job.JobModifyIndex:
-			blocked = true
+			blocked = e
 		}
 	}
 	return blocked, true

@@ -29,9 +29,6 @@ const (
 	handover = 10 * time.Second
 )
 
-// Heartbeat is what the agent at work says of itself.
-type Heartbeat = store.Heartbeat
-
 // Activity is whether a placer is at work, as its heartbeat tells.
 type Activity struct {
 	// Unknown is why that cannot be told.
@@ -50,7 +47,7 @@ type Activity struct {
 func (a Activity) Idle() bool { return !a.Working && a.Unknown == "" }
 
 // activityOf judges a heartbeat that was written at a time.
-func activityOf(b Heartbeat, written, now time.Time) Activity {
+func activityOf(b store.Heartbeat, written, now time.Time) Activity {
 	a := Activity{Agent: b.Agent, Version: b.Version, Address: b.Address, Trouble: b.Trouble, Since: b.Since}
 	age := now.Sub(written)
 	switch {
@@ -88,11 +85,11 @@ type Heart struct {
 	Nomad *nomad.Client
 	Log   hclog.Logger
 	// Of is the heartbeat: who beats. Times and trouble are put in.
-	Of Heartbeat
+	Of store.Heartbeat
 	// Vitals are the placer's signs of life.
 	Vitals func() VitalSigns
 
-	last   store.Value[Heartbeat] // as written or read last
+	last   store.Value[store.Heartbeat] // as written or read last
 	at     time.Time
 	failed string // the last error, logged once
 }
@@ -144,7 +141,7 @@ var errOther = errors.New("another placer is at work")
 
 // write writes the heartbeat. The last one leaves somebody else's: he is at work.
 func (h *Heart) write(ctx context.Context, now time.Time) (err error) {
-	h.last, err = store.In(h.Nomad).Heartbeat().Change(ctx, h.last, func(is store.Value[Heartbeat]) (Heartbeat, error) {
+	h.last, err = store.In(h.Nomad).Heartbeat().Change(ctx, h.last, func(is store.Value[store.Heartbeat]) (store.Heartbeat, error) {
 		other := is.There && is.Of.Agent != h.Of.Agent
 		switch {
 		case other && h.Of.Stopped:

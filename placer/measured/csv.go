@@ -4,6 +4,7 @@
 package measured
 
 import (
+	"cmp"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -120,15 +121,9 @@ func readHead(head []string, d Defaults) (map[string]int, error) {
 }
 
 func newRow(cell func(column string) string, d Defaults) (Row, error) {
-	or := func(column, fallback string) string {
-		if v := cell(column); v != "" {
-			return v
-		}
-		return fallback
-	}
 	row := Row{Sample: profile.Sample{
-		GPU: cell(columnGPU), App: pal.AppClass(or(columnApp, d.App)),
-		Model: or(columnModel, d.Model), Key: or(columnKey, d.Key),
+		GPU: cell(columnGPU), App: pal.AppClass(cmp.Or(cell(columnApp), d.App)),
+		Model: cmp.Or(cell(columnModel), d.Model), Key: cmp.Or(cell(columnKey), d.Key),
 	}}
 	var err error
 	if row.Time, err = number(columnTime, cell(columnTime)); err != nil {

@@ -55,7 +55,7 @@ type Try struct {
 // after the first member of the try before had ended: those of one try are placed together.
 func (m *Model) Tries(k nomad.JobKey) []Try {
 	var found []failure.Failure
-	var unhealthy map[string]string // looked up where there is something to explain
+	var unhealthy map[string]string // looked up if there is something to explain
 	known := map[string]bool{}
 	for _, f := range m.Failures {
 		if f.Namespace == k.Namespace && f.Job == k.ID {

@@ -137,9 +137,9 @@ func Keys() []Key {
 
 func topKeys() []Key {
 	return []Key{
-		{Name: "placement", text: &text{setPlacement, func(c *Config) string { return string(c.Placement) }},
+		{Name: "placement", text: parsed(pal.ParsePolicy, func(c *Config) *pal.PolicyName { return &c.Placement }),
 			Doc: "How GPUs are chosen: `pal` (L×V matrix), `pm-first` (fastest first, wherever), `packed`, `spread`, `random`. The last three are blind to variability: for comparison"},
-		{Name: "default_class", text: &text{setDefaultClass, func(c *Config) string { return string(c.DefaultClass) }},
+		{Name: "default_class", text: parsed(pal.ParseAppClass, func(c *Config) *pal.AppClass { return &c.DefaultClass }),
 			Doc: "Application class, A to D, of jobs that say neither `pal_class` nor `pal_app`. With A, unknown jobs take the best GPUs away from jobs that need them"},
 		{Name: "rack_meta", field: func(c *Config) any { return &c.RackMeta },
 			Doc: "Node meta key that names the node's rack. The tier `rack` needs it. The placer also constrains a job that it starts to the racks of its GPUs, if these racks hold at most a quarter of the GPU nodes: Nomad then finds the nodes faster"},
@@ -159,10 +159,12 @@ func queueKeys() []Key {
 	flag := func(name string, field func(*Config) *bool, doc string) Key {
 		return Key{Block: "queue", Name: name, field: func(c *Config) any { return field(c) }, Doc: doc}
 	}
+	backfill := parsed(queue.ParseBackfill, func(c *Config) *queue.Backfill { return &c.Queue.Backfill })
+	backfill.get = func(c *Config) string { return string(cmp.Or(c.Queue.Backfill, queue.BackfillNone)) }
 	return []Key{
-		{Block: "queue", Name: "order", text: &text{setOrder, func(c *Config) string { return string(c.Queue.Order) }},
+		{Block: "queue", Name: "order", text: parsed(queue.ParseOrder, func(c *Config) *queue.Order { return &c.Queue.Order }),
 			Doc: "`fifo`, `priority` (Nomad's job priority, then age), `las` (least GPU time attained first), `srtf` (shortest expected remaining time), `adaptive` (least expected remaining GPU time, by hints and history), `round-robin`"},
-		{Block: "queue", Name: "backfill", text: &text{setBackfill, func(c *Config) string { return string(cmp.Or(c.Queue.Backfill, queue.BackfillNone)) }},
+		{Block: "queue", Name: "backfill", text: backfill,
 			Doc: "Which gangs may pass a head that does not fit: `\"none\"` (strict order; GPUs idle), `\"reserved\"` (those that do not delay the head's reservation; gangs that say `pal_preempt = true` always may), `\"best-effort\"` (all that fit, however long the head then waits)"},
 		duration("max_wait", func(c *Config) *time.Duration { return &c.Queue.MaxWait },
 			"How long a gang may wait in all before it is overdue. Overdue gangs are served before their turn, in order of submission"),
@@ -192,38 +194,16 @@ func queueKeys() []Key {
 	}
 }
 
-func setPlacement(c *Config, value string) error {
-	name, err := pal.ParsePolicy(value)
-	if err != nil {
-		return err
+// parsed is that of a field whose values have names.
+func parsed[T ~string](parse func(string) (T, error), field func(*Config) *T) *text {
+	return &text{
+		set: func(c *Config, value string) error {
+			v, err := parse(value)
+			if err == nil {
+				*field(c) = v
+			}
+			return err
+		},
+		get: func(c *Config) string { return string(*field(c)) },
 	}
-	c.Placement = name
-	return nil
-}
-
-func setDefaultClass(c *Config, value string) error {
-	class, err := pal.ParseAppClass(value)
-	if err != nil {
-		return err
-	}
-	c.DefaultClass = class
-	return nil
-}
-
-func setOrder(c *Config, value string) error {
-	order, err := queue.ParseOrder(value)
-	if err != nil {
-		return err
-	}
-	c.Queue.Order = order
-	return nil
-}
-
-func setBackfill(c *Config, value string) error {
-	backfill, err := queue.ParseBackfill(value)
-	if err != nil {
-		return err
-	}
-	c.Queue.Backfill = backfill
-	return nil
 }

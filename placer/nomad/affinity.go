@@ -29,8 +29,7 @@ func (v *View) preferred(job *api.Job, a gpuRequest, may []bool) [][]bool {
 	var distinct []int
 	for i, d := range v.devices {
 		if may[i] {
-			node, _ := v.Cluster.Group(i)
-			sums[i] = a.affinityWeight(job, d, v.nodes[node])
+			sums[i] = a.affinityWeight(job, d, v.groupNode(i))
 			distinct = append(distinct, sums[i])
 		}
 	}
@@ -110,8 +109,7 @@ func (v *View) Avoid(r *Request, nodes map[string]bool) {
 			for _, set := range append(slices.Clone(s.Prefer), s.Eligible) {
 				set = slices.Clone(set)
 				for g := range set {
-					node, _ := v.Cluster.Group(g)
-					set[g] = set[g] && !nodes[v.nodes[node].Name]
+					set[g] = set[g] && !nodes[v.groupNode(g).Name]
 				}
 				prefer = append(prefer, set)
 			}

@@ -44,16 +44,13 @@ func NewClient(cfg *api.Config, namespace string, through ...func(http.RoundTrip
 	for _, t := range through {
 		next = t(next)
 	}
-	limited.Transport = WithDeadlines(next)
+	limited.Transport = deadlines{next}
 	own.HttpClient = &limited
 	c, err := api.NewClient(&own)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to Nomad at %q: %w", cfg.Address, err)
 	}
-	if namespace == "" {
-		namespace = "default"
-	}
-	return &Client{api: c, namespace: namespace}, nil
+	return &Client{api: c, namespace: cmp.Or(namespace, "default")}, nil
 }
 
 // API is Nomad's own client.

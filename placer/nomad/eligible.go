@@ -17,19 +17,9 @@ import (
 // poolAll is the built-in node pool that every node is in.
 const poolAll = "all"
 
-// nodeReady says whether Nomad places anything new on the node.
-func nodeReady(n *api.Node) bool {
-	return n.Status == api.NodeStatusReady && n.SchedulingEligibility == api.NodeSchedulingEligible && !n.Drain
-}
-
-// nodeServes says whether Nomad may place an allocation of the group on the
-// node, GPUs and free resources apart. Author's form of the job: our own
-// constraints are not looked at.
-func nodeServes(job *api.Job, g *api.TaskGroup, n *api.Node) bool {
-	return nodeReady(n) && nodeFits(job, g, n)
-}
-
-// nodeFits is nodeServes for a node that may not be ready now.
+// nodeFits says whether Nomad may place an allocation of the group on the node when it is
+// ready, GPUs and free resources apart. Author's form of the job: our own constraints are
+// not looked at.
 func nodeFits(job *api.Job, g *api.TaskGroup, n *api.Node) bool {
 	if !inDatacenters(job.Datacenters, n.Datacenter) {
 		return false
@@ -40,15 +30,9 @@ func nodeFits(job *api.Job, g *api.TaskGroup, n *api.Node) bool {
 	meets := func(cs []*api.Constraint) bool {
 		return !slices.ContainsFunc(cs, func(c *api.Constraint) bool { return !nodeMeets(c, n) })
 	}
-	if !meets(job.Constraints) || !meets(g.Constraints) {
-		return false
-	}
-	for _, t := range g.Tasks {
-		if !meets(t.Constraints) || !hasDriver(n, t.Driver) {
-			return false
-		}
-	}
-	return true
+	return meets(job.Constraints) && meets(g.Constraints) && !slices.ContainsFunc(g.Tasks, func(t *api.Task) bool {
+		return !meets(t.Constraints) || !hasDriver(n, t.Driver)
+	})
 }
 
 func pool(job *api.Job) string {
@@ -122,10 +106,5 @@ func gpuRequestOf(g *api.TaskGroup) (gpuRequest, error) {
 
 // serves says whether the device group may serve the ask.
 func (a gpuRequest) serves(d *api.NodeDeviceResource) bool {
-	for _, r := range a.requests {
-		if !deviceServes(r, d) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(a.requests, func(r *api.RequestedDevice) bool { return !deviceServes(r, d) })
 }

@@ -289,19 +289,18 @@ func (v *View) Epoch() uint64 { return v.epoch }
 // refreshHealth takes over which GPUs are unhealthy, in quarantine or unavailable.
 func (v *View) refreshHealth() {
 	for i, d := range v.devices {
-		node, _ := v.Cluster.Group(i)
+		node := v.groupNode(i)
 		for _, in := range d.Instances {
 			u := v.Cluster.Find(in.ID)
 			v.Cluster.SetHealth(u, !in.Healthy, v.opts.Quarantined[in.ID])
-			v.Cluster.SetUnavailable(u, v.unavailable(v.nodes[node], in.ID) != "")
+			v.Cluster.SetUnavailable(u, v.unavailable(node, in.ID) != "")
 		}
 	}
 }
 
 // Unavailable says why GPU u is not available though no job holds it; "" if it is.
 func (v *View) Unavailable(u int) string {
-	node, _ := v.Cluster.Group(v.Cluster.GroupOf(u))
-	return v.unavailable(v.nodes[node], v.Cluster.GPU(u).ID)
+	return v.unavailable(v.gpuNode(u), v.Cluster.GPU(u).ID)
 }
 
 // unavailable says why a GPU is not to be had. On a node that is away what was decided

@@ -130,16 +130,8 @@ func (s *State) purgedAfter(old *State) {
 			s.noteVanished(a)
 		}
 	}
-	s.forgetKills()
-}
-
-// forgetKills forgets how long tasks take to end of jobs of which nothing is left.
-func (s *State) forgetKills() {
-	for k := range s.kills {
-		if len(s.byJob[k]) == 0 {
-			delete(s.kills, k)
-		}
-	}
+	// Of jobs of which nothing is left it does not matter how long their tasks take to end.
+	maps.DeleteFunc(s.kills, func(k JobKey, _ time.Duration) bool { return len(s.byJob[k]) == 0 })
 }
 
 // killTimeout is how long the job's tasks have to end.

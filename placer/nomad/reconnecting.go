@@ -4,6 +4,7 @@
 package nomad
 
 import (
+	"maps"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -58,11 +59,10 @@ func (s *State) Unavailable(now time.Time) map[string]string {
 // ForgetReconnected forgets the nodes that by the servers' clock have been back for
 // longer than that. It is for callers that read once and cannot count themselves.
 func (s *State) ForgetReconnected(now time.Time) {
-	for id := range s.back {
-		if n := s.Nodes[id]; n == nil || now.Sub(time.Unix(n.StatusUpdatedAt, 0)) >= reconnectWithin {
-			delete(s.back, id)
-		}
-	}
+	maps.DeleteFunc(s.back, func(id string, _ time.Time) bool {
+		n := s.Nodes[id]
+		return n == nil || now.Sub(time.Unix(n.StatusUpdatedAt, 0)) >= reconnectWithin
+	})
 }
 
 // noteLost notes that an allocation was lost on a node that is ready, as far as is known:

@@ -150,8 +150,7 @@ func (v *View) discount(s *pal.MemberSet, k JobKey, there func(*Alloc) bool) {
 func (v *View) allUsable(eligible []bool) []bool {
 	out := slices.Clone(eligible)
 	for i := range out {
-		node, _ := v.Cluster.Group(i)
-		out[i] = out[i] && v.usable([]string{v.nodes[node].ID}) == nil
+		out[i] = out[i] && v.usable([]string{v.groupNode(i).ID}) == nil
 	}
 	return out
 }
@@ -261,8 +260,7 @@ func (v *View) eligible(job *api.Job, a gpuRequest) (may []bool, prefer [][]bool
 	e := eligibility{may: make([]bool, len(v.devices))}
 	sliced := a.leavesModelOpen() && v.wholeGPU(job, a)
 	for i, d := range v.devices {
-		node, _ := v.Cluster.Group(i)
-		e.may[i] = a.serves(d) && nodeServes(job, a.group, v.nodes[node]) && !(sliced && isMIG(d))
+		e.may[i] = a.serves(d) && notReady(v.groupNode(i)) == "" && nodeFits(job, a.group, v.groupNode(i)) && !(sliced && isMIG(d))
 	}
 	e.prefer = v.preferred(job, a, e.may)
 	v.eligibility[key] = e
@@ -273,8 +271,7 @@ func (v *View) eligible(job *api.Job, a gpuRequest) (may []bool, prefer [][]bool
 // ready.
 func (v *View) wholeGPU(job *api.Job, a gpuRequest) bool {
 	for i, d := range v.devices {
-		node, _ := v.Cluster.Group(i)
-		if !isMIG(d) && a.serves(d) && nodeFits(job, a.group, v.nodes[node]) {
+		if !isMIG(d) && a.serves(d) && nodeFits(job, a.group, v.groupNode(i)) {
 			return true
 		}
 	}
@@ -412,8 +409,7 @@ func (v *View) Pins(r Request, p pal.Placement) rewrite.Pins {
 			g = &rewrite.GroupPins{Group: name}
 			groups[name] = g
 		}
-		node, _ := v.Cluster.Group(m.Group)
-		g.Nodes = append(g.Nodes, v.nodes[node].ID)
+		g.Nodes = append(g.Nodes, v.groupNode(m.Group).ID)
 		for _, u := range m.GPUs {
 			gpu := v.Cluster.GPU(u)
 			g.GPUs = append(g.GPUs, gpu.ID)
@@ -473,8 +469,7 @@ func (v *View) barOutliers(r Request, pins *rewrite.Pins, allowed ...rewrite.Pin
 // allows says whether Nomad may give the group GPU u by pins of [rewrite.ModeClass].
 func (v *View) allows(p rewrite.Pins, group string, u int, class pal.AppClass) bool {
 	g, ok := p.Of(group)
-	node, _ := v.Cluster.Group(v.Cluster.GroupOf(u))
-	if !ok || !slices.Contains(g.Nodes, v.nodes[node].ID) || g.GPUs != nil && !slices.Contains(g.GPUs, v.Cluster.GPU(u).ID) {
+	if !ok || !slices.Contains(g.Nodes, v.gpuNode(u).ID) || g.GPUs != nil && !slices.Contains(g.GPUs, v.Cluster.GPU(u).ID) {
 		return false
 	}
 	c := v.classOfGPU(u, class)
@@ -501,7 +496,7 @@ func (v *View) usable(nodes []string) []string {
 func (v *View) gpusOf(nodes []string) []string {
 	ids := []string{}
 	for i, d := range v.devices {
-		if node, _ := v.Cluster.Group(i); slices.Contains(nodes, v.nodes[node].ID) {
+		if slices.Contains(nodes, v.groupNode(i).ID) {
 			ids = append(ids, instanceIDs(d)...)
 		}
 	}

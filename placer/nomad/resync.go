@@ -4,6 +4,7 @@
 package nomad
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,10 +29,7 @@ const parallelReads = 16
 // not known yet, which shows, and the job is read again (readOutrun). The other way round
 // it would look as if it had none, and its GPUs free.
 func (c *Client) Resync(ctx context.Context, old *State) (*State, error) {
-	if old == nil {
-		old = NewState()
-	}
-	s := NewState()
+	s, old := NewState(), cmp.Or(old, NewState())
 	s.nodeGeneration, s.back = old.nodeGeneration, maps.Clone(old.back)
 	if err := c.readNodes(ctx, s, old); err != nil {
 		return nil, fmt.Errorf("reading nodes: %w", Denied(err, ReadNodes))

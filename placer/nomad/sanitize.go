@@ -55,9 +55,14 @@ func sanitize(n *api.Node) (*api.Node, []string) {
 		copied.Drivers = drivers
 		out = &copied
 	}
-	for _, t := range resources(out) {
-		if c := int64(clamp(t.value)); t.value != c {
-			report("%d %s count as %d", t.value, t.name, c)
+	if r := out.NodeResources; r != nil {
+		for _, amount := range []struct {
+			of    string
+			value int64
+		}{{"MHz", r.Cpu.CpuShares}, {"MB of memory", r.Memory.MemoryMB}, {"MB of disk", r.Disk.DiskMB}} {
+			if c := int64(clamp(amount.value)); amount.value != c {
+				report("%d %s count as %d", amount.value, amount.of, c)
+			}
 		}
 	}
 	return out, problems
@@ -190,20 +195,6 @@ func badText(s string) string {
 // shortID is an id as operators know it from `nomad node status`.
 func shortID(id string) string {
 	return id[:min(8, len(id))]
-}
-
-type resource struct {
-	name  string
-	value int64
-}
-
-// resources are the resources that a node says it has.
-func resources(n *api.Node) []resource {
-	r := n.NodeResources
-	if r == nil {
-		return nil
-	}
-	return []resource{{"MHz", r.Cpu.CpuShares}, {"MB of memory", r.Memory.MemoryMB}, {"MB of disk", r.Disk.DiskMB}}
 }
 
 // clamp is the amount that counts.

@@ -51,8 +51,7 @@ func (v *View) attributeValues(job *api.Job, a gpuRequest, attribute string, may
 	in := attributeValues{of: make([]int, len(v.devices))}
 	numbers := map[string]int{}
 	for i := range in.of {
-		node, _ := v.Cluster.Group(i)
-		value := nodeTarget(attribute, v.nodes[node])
+		value := nodeTarget(attribute, v.groupNode(i))
 		if in.of[i] = -1; !may[i] || !value.ok {
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hashicorp/go-version"
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -308,13 +309,9 @@ func sameNode(a, b *api.Node) bool {
 	same := a.Status == b.Status && a.SchedulingEligibility == b.SchedulingEligibility && a.Drain == b.Drain &&
 		a.Name == b.Name && a.Datacenter == b.Datacenter && a.NodePool == b.NodePool && a.NodeClass == b.NodeClass &&
 		maps.Equal(a.Attributes, b.Attributes) && maps.Equal(a.Meta, b.Meta) && sameMeasurements(a, b)
-	if !same || (a.NodeResources == nil) != (b.NodeResources == nil) || len(a.Drivers) != len(b.Drivers) {
+	same = same && maps.EqualFunc(a.Drivers, b.Drivers, func(x, y *api.DriverInfo) bool { return x.Detected == y.Detected && x.Healthy == y.Healthy })
+	if !same || (a.NodeResources == nil) != (b.NodeResources == nil) {
 		return false
-	}
-	for name, d := range a.Drivers {
-		if o := b.Drivers[name]; o == nil || o.Detected != d.Detected || o.Healthy != d.Healthy {
-			return false
-		}
 	}
 	if a.NodeResources == nil {
 		return true
@@ -335,16 +332,9 @@ func sameMeasurements(a, b *api.Node) bool {
 	if a == nil {
 		return len(gpuDevices(b)) == 0
 	}
-	da, db := gpuDevices(a), gpuDevices(b)
-	if len(da) != len(db) {
-		return false
-	}
-	for i := range da {
-		if da[i].Name != db[i].Name || textOf(da[i], attr.Raw) != textOf(db[i], attr.Raw) || !slices.Equal(instanceIDs(da[i]), instanceIDs(db[i])) {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(gpuDevices(a), gpuDevices(b), func(x, y *api.NodeDeviceResource) bool {
+		return x.Name == y.Name && textOf(x, attr.Raw) == textOf(y, attr.Raw) && slices.Equal(instanceIDs(x), instanceIDs(y))
+	})
 }
 
 func instanceIDs(d *api.NodeDeviceResource) []string {
@@ -482,4 +472,20 @@ func (s *State) dropNode(id string) {
 	delete(s.odd, id)
 	s.nodeGeneration++
 	s.sorted = nil
+}
+
+// ExactPins is the first Nomad that never starts an allocation with fewer GPUs
+// than it asks for where single instances are named (hashicorp/nomad#18364).
+const ExactPins = "1.11.1"
+
+// OldestNomad is the lowest Nomad version among the nodes, nil where none says it.
+func (s *State) OldestNomad() *version.Version {
+	var low *version.Version
+	for _, n := range s.Nodes {
+		v, err := version.NewVersion(n.Attributes["nomad.version"])
+		if err == nil && (low == nil || v.LessThan(low)) {
+			low = v
+		}
+	}
+	return low
 }

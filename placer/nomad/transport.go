@@ -75,11 +75,8 @@ const (
 // ErrNoAnswer is a request that Nomad did not answer in time, or not to the end.
 var ErrNoAnswer = errors.New("no answer from Nomad in time")
 
-// deadlines ends requests that are not answered in time.
+// deadlines bounds the time that requests to Nomad take.
 type deadlines struct{ next http.RoundTripper }
-
-// WithDeadlines bounds the time that requests to Nomad take.
-func WithDeadlines(next http.RoundTripper) http.RoundTripper { return deadlines{next} }
 
 // timeoutOf is how long a request may take, and whether only until its answer
 // begins.

@@ -171,20 +171,22 @@ func (s *State) gpuNodes() []*api.Node {
 // sameInventory says whether two forms of a node differ at most in status,
 // health, and what the core does not see.
 func sameInventory(a, b *api.Node, rackMeta string) bool {
-	da, db := gpuDevices(a), gpuDevices(b)
-	if a.ID != b.ID || a.Name != b.Name || a.Datacenter != b.Datacenter || a.Meta[rackMeta] != b.Meta[rackMeta] || len(da) != len(db) {
+	if a.ID != b.ID || a.Name != b.Name || a.Datacenter != b.Datacenter || a.Meta[rackMeta] != b.Meta[rackMeta] {
 		return false
 	}
-	for i := range da {
-		same := da[i].Name == db[i].Name && slices.Equal(instanceIDs(da[i]), instanceIDs(db[i])) &&
-			maps.Equal(domains(da[i], numaPrefix), domains(db[i], numaPrefix)) &&
-			maps.Equal(domains(da[i], islandPrefix), domains(db[i], islandPrefix)) && samePublished(da[i], db[i])
-		if !same {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(gpuDevices(a), gpuDevices(b), func(x, y *api.NodeDeviceResource) bool {
+		return x.Name == y.Name && slices.Equal(instanceIDs(x), instanceIDs(y)) && maps.Equal(domains(x, numaPrefix), domains(y, numaPrefix)) &&
+			maps.Equal(domains(x, islandPrefix), domains(y, islandPrefix)) && samePublished(x, y)
+	})
 }
+
+// groupNode is the node of a device group, gpuNode that of GPU u.
+func (v *View) groupNode(group int) *api.Node {
+	i, _ := v.Cluster.Group(group)
+	return v.nodes[i]
+}
+
+func (v *View) gpuNode(u int) *api.Node { return v.groupNode(v.Cluster.GroupOf(u)) }
 
 func hasGPUs(r *api.NodeResources) bool { return r != nil && slices.ContainsFunc(r.Devices, isGPU) }
 
@@ -206,10 +208,6 @@ func gpuDevices(n *api.Node) []*api.NodeDeviceResource {
 	return ds
 }
 
-func deviceName(d *api.NodeDeviceResource) string {
-	return d.Vendor + "/" + d.Type + "/" + d.Name
-}
-
 func (v *View) node(n *api.Node) pal.Node {
 	out := pal.Node{ID: n.ID, Name: n.Name, Rack: n.Meta[v.opts.RackMeta], Datacenter: n.Datacenter}
 	for _, d := range gpuDevices(n) {
@@ -221,7 +219,7 @@ func (v *View) node(n *api.Node) pal.Node {
 
 func (v *View) deviceGroup(n *api.Node, d *api.NodeDeviceResource) pal.DeviceGroup {
 	numa, island := domains(d, numaPrefix), domains(d, islandPrefix)
-	g := pal.DeviceGroup{Name: deviceName(d)}
+	g := pal.DeviceGroup{Name: d.Vendor + "/" + d.Type + "/" + d.Name}
 	said := v.published(d)
 	for _, in := range d.Instances {
 		u := pal.GPU{

@@ -15,7 +15,6 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
-	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -57,12 +56,12 @@ func (s *Snapshot) Checks() []Check {
 
 // checkVersion is of the clients: the servers do not show theirs to every token.
 func (s *Snapshot) checkVersion() Check {
-	low, known := model.OldestNomad(s.m.State), version.Must(version.NewVersion(model.ExactPins))
+	low, known := s.m.State.OldestNomad(), version.Must(version.NewVersion(nomad.ExactPins))
 	switch {
 	case low == nil:
 		return Check{"nomad version", Warn, "no client says which Nomad it runs", "nomad node status: are there clients, and may the token read nodes?"}
 	case low.LessThan(known):
-		return Check{"nomad version", Warn, fmt.Sprintf("the oldest client runs %s, which may start members with fewer GPUs than they ask for (hashicorp/nomad#18364)", low), "upgrade Nomad to " + model.ExactPins + " or later; until then such gangs are requeued"}
+		return Check{"nomad version", Warn, fmt.Sprintf("the oldest client runs %s, which may start members with fewer GPUs than they ask for (hashicorp/nomad#18364)", low), "upgrade Nomad to " + nomad.ExactPins + " or later; until then such gangs are requeued"}
 	}
 	return Check{"nomad version", OK, fmt.Sprintf("the oldest client runs %s", low), ""}
 }

@@ -26,7 +26,7 @@ func beating(w *bed.World, name string, vitals func() heartbeat.VitalSigns) (sto
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	h := &heartbeat.Heart{Nomad: c, Log: hclog.NewNullLogger(), Vitals: vitals, Of: heartbeat.Heartbeat{Agent: name, Version: "v1", Address: "https://pal"}}
+	h := &heartbeat.Heart{Nomad: c, Log: hclog.NewNullLogger(), Vitals: vitals, Of: store.Heartbeat{Agent: name, Version: "v1", Address: "https://pal"}}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); h.Run(ctx) }()

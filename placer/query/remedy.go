@@ -5,6 +5,7 @@ package query
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 	"strings"
@@ -96,12 +97,8 @@ func (t *trial) pair(all []remedy) []remedy {
 			if t.left == 0 {
 				return nil
 			}
-			both := remedy{Changes{}, a.text + " and " + b.text}
-			for _, c := range []Changes{a.Changes, b.Changes} {
-				for k, value := range c {
-					both.Changes[k] = value
-				}
-			}
+			both := remedy{maps.Clone(a.Changes), a.text + " and " + b.text}
+			maps.Copy(both.Changes, b.Changes)
 			if len(both.Changes) == len(a.Changes)+len(b.Changes) && t.couldRun(both.Changes) {
 				return []remedy{both}
 			}

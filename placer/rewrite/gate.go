@@ -35,15 +35,8 @@ func groupGated(g *api.TaskGroup) bool { return slices.ContainsFunc(g.Constraint
 // FullyGated says whether no group of the job can be scheduled past the gate: it is on
 // the job, or on every group.
 func FullyGated(job *api.Job) bool {
-	if slices.ContainsFunc(job.Constraints, isGate) {
-		return true
-	}
-	for _, g := range job.TaskGroups {
-		if !groupGated(g) {
-			return false
-		}
-	}
-	return len(job.TaskGroups) > 0
+	open := func(g *api.TaskGroup) bool { return !groupGated(g) }
+	return slices.ContainsFunc(job.Constraints, isGate) || len(job.TaskGroups) > 0 && !slices.ContainsFunc(job.TaskGroups, open)
 }
 
 // Gate is the job with the gate, on the whole job: a gang waits as a whole,

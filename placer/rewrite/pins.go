@@ -86,10 +86,14 @@ type Racks struct {
 }
 
 // GPUs are the instance ids of all groups, sorted.
-func (p Pins) GPUs() []string {
-	var all []string
+func (p Pins) GPUs() []string { return p.all(func(g GroupPins) []string { return g.GPUs }) }
+
+// Nodes are the node ids of all groups, sorted.
+func (p Pins) Nodes() []string { return p.all(func(g GroupPins) []string { return g.Nodes }) }
+
+func (p Pins) all(of func(GroupPins) []string) (all []string) {
 	for _, g := range p.Groups {
-		all = append(all, g.GPUs...)
+		all = append(all, of(g)...)
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
@@ -182,16 +186,6 @@ func Pin(job *api.Job, p Pins, in Racks) (*api.Job, error) {
 		out.Constraints = append(slices.Clone(out.Constraints), constraint(target, markedList(markJob, values)))
 	}
 	return out, nil
-}
-
-// Nodes are the node ids of all groups, sorted.
-func (p Pins) Nodes() []string {
-	var all []string
-	for _, g := range p.Groups {
-		all = append(all, g.Nodes...)
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
 }
 
 // pinGroup writes the pins of one group. The mark says which mode wrote them, so that

@@ -20,8 +20,8 @@ func Pinned(job *api.Job) (Pins, bool) {
 	var p Pins
 	e, elastic := ElasticOf(job)
 	for _, g := range job.TaskGroups {
-		if mark, nodes, ok := groupPin(g); ok {
-			p.Mode = modeOf(g, mark)
+		if mode, mark, nodes := groupPin(g); mode != "" {
+			p.Mode = mode
 			gp := GroupPins{Group: *g.Name, Nodes: nodes}
 			for _, t := range g.Tasks {
 				for _, d := range GPURequests(t) {
@@ -38,59 +38,40 @@ func Pinned(job *api.Job) (Pins, bool) {
 	return p, len(p.Groups) > 0
 }
 
-// groupPin finds the pin of the group itself: a constraint, or an affinity of
-// [ModePrefer].
-func groupPin(g *api.TaskGroup) (mark string, nodes []string, ok bool) {
+// groupPin finds the pin of the group itself, and its mode; "" for none. ModeGPU and
+// ModePrefer share a mark: a constraint or an affinity tells them apart.
+func groupPin(g *api.TaskGroup) (mode Mode, mark string, nodes []string) {
+	modes := map[string]Mode{Mark: ModeGPU, markClass: ModeClass, markNodes: ModeClass}
 	for _, c := range g.Constraints {
 		if mark, nodes, ok := splitMarked(c.LTarget, c.Operand, c.RTarget, nodeTarget); ok {
-			return mark, nodes, true
+			return modes[mark], mark, nodes
 		}
 	}
+	modes[Mark] = ModePrefer
 	for _, a := range g.Affinities {
 		if mark, nodes, ok := splitMarked(a.LTarget, a.Operand, a.RTarget, nodeTarget); ok {
-			return mark, nodes, true
+			return modes[mark], mark, nodes
 		}
 	}
-	return "", nil, false
-}
-
-// modeOf is the mode of a group that is pinned with the mark. ModeGPU and ModePrefer
-// share one: a constraint or an affinity tells them apart.
-func modeOf(g *api.TaskGroup, mark string) Mode {
-	if mark != Mark {
-		return ModeClass
-	}
-	for _, c := range g.Constraints {
-		if _, _, ok := splitMarked(c.LTarget, c.Operand, c.RTarget, nodeTarget); ok {
-			return ModeGPU
-		}
-	}
-	return ModePrefer
+	return "", "", nil
 }
 
 // readDevice adds what one device request says to the pins of its group.
 func readDevice(d *api.RequestedDevice, mark string, p *Pins, gp *GroupPins) {
-	switch p.Mode {
-	case ModeGPU:
-		for _, c := range d.Constraints {
-			if _, ids, ok := splitMarked(c.LTarget, c.Operand, c.RTarget, idsTarget); ok {
-				gp.GPUs = ids
-			}
-		}
-	case ModePrefer:
+	if p.Mode == ModePrefer {
 		for _, a := range d.Affinities {
 			if _, ids, ok := splitMarked(a.LTarget, a.Operand, a.RTarget, idsTarget); ok {
 				gp.GPUs = ids
 			}
 		}
-	case ModeClass:
-		for _, c := range d.Constraints {
-			if _, ids, ok := splitMarked(c.LTarget, c.Operand, c.RTarget, idsTarget); ok {
-				gp.GPUs = ids
-			}
-			if class, ceiling, ok := ceilingOf(c); ok && mark == markClass {
-				p.Class, p.Ceiling = class, ceiling
-			}
+		return
+	}
+	for _, c := range d.Constraints {
+		if _, ids, ok := splitMarked(c.LTarget, c.Operand, c.RTarget, idsTarget); ok {
+			gp.GPUs = ids
+		}
+		if class, ceiling, ok := ceilingOf(c); ok && mark == markClass {
+			p.Class, p.Ceiling = class, ceiling
 		}
 	}
 }
@@ -143,8 +124,8 @@ func unpin(job *api.Job) *api.Job {
 // without a pin to nodes has none of ours: what looks like ours on its devices was
 // written by its author.
 func unpinGroup(g *api.TaskGroup) {
-	mark, _, ok := groupPin(g)
-	if !ok {
+	mode, mark, _ := groupPin(g)
+	if mode == "" {
 		return
 	}
 	ours := func(target string) func(*api.Constraint) bool {

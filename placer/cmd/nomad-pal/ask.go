@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
@@ -183,22 +182,6 @@ func (a *answers) Warnings() []string {
 	return health.Warnings
 }
 
-// Find finds a job by id or unique prefix.
-func (a *answers) Find(namespace, id string) (nomad.JobKey, error) {
-	if a.agent == nil {
-		return a.snapshot.Find(namespace, id)
-	}
-	jobs, err := a.Jobs()
-	if err != nil {
-		return nomad.JobKey{}, err
-	}
-	var keys []nomad.JobKey
-	for _, j := range jobs {
-		keys = append(keys, nomad.JobKey{Namespace: j.Namespace, ID: j.Job})
-	}
-	return query.FindJob(keys, namespace, id)
-}
-
 // Explain says why.
 func (a *answers) Explain(k nomad.JobKey) (*query.Explanation, error) {
 	if a.agent == nil {
@@ -300,6 +283,3 @@ func workSentence(a heartbeat.Activity, now time.Time) string {
 	}
 	return fmt.Sprintf("at work since %s: %s, %s", when(a.Since, now), a.Agent, a.Version)
 }
-
-// palAddress is the agent that whoever runs the command configured.
-func palAddress() string { return os.Getenv("NOMAD_PAL_ADDR") }

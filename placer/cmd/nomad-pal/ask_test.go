@@ -120,7 +120,7 @@ func (c *cluster) activity(token string) heartbeat.Activity {
 }
 
 // beat writes a heartbeat as if it were an agent's.
-func (c *cluster) beat(b heartbeat.Heartbeat) {
+func (c *cluster) beat(b store.Heartbeat) {
 	c.t.Helper()
 	if err := store.In(c.client("root")).Heartbeat().Write(c.t.Context(), b); err != nil {
 		c.t.Fatal(err)
@@ -179,7 +179,7 @@ func TestNoPlacer(t *testing.T) {
 		t.Errorf("run: %d %s", code, out)
 	}
 	c.idleEverywhere(job, never)
-	c.beat(heartbeat.Heartbeat{Agent: "gone", Since: time.Now(), Worked: time.Now().Add(-3 * time.Hour), Trouble: "it hangs"})
+	c.beat(store.Heartbeat{Agent: "gone", Since: time.Now(), Worked: time.Now().Add(-3 * time.Hour), Trouble: "it hangs"})
 	c.idleEverywhere(job, since)
 	if _, _, err := c.does("queue"); !strings.Contains(err, "(3h ago): nothing starts until one is. The agent gone: it hangs.") {
 		t.Error(err)
@@ -281,7 +281,7 @@ func TestTokenGoesNowhereElse(t *testing.T) {
 		http.Error(w, "trapped", http.StatusTeapot)
 	}))
 	defer trap.Close()
-	c.beat(heartbeat.Heartbeat{Agent: "trap", Since: time.Now(), Worked: time.Now(), Address: trap.URL})
+	c.beat(store.Heartbeat{Agent: "trap", Since: time.Now(), Worked: time.Now(), Address: trap.URL})
 	job := c.job("default", "train", 2)
 	all := [][]string{{"explain", "train"}, {"queue"}, {"status"}, {"gpus"}, {"plan", job}, {"run", "-detach", job}}
 	for _, args := range all {

@@ -94,7 +94,7 @@ func (b *base) flags(name string) *flag.FlagSet {
 	} {
 		fs.BoolVar(to, flagName, false, "")
 	}
-	fs.StringVar(&b.palAddress, "pal-address", palAddress(), "")
+	fs.StringVar(&b.palAddress, "pal-address", os.Getenv("NOMAD_PAL_ADDR"), "")
 	return fs
 }
 
@@ -151,20 +151,12 @@ func (b *base) client() (*nomad.Client, error) {
 // namespace in it is put into b.
 func (b *base) config() *api.Config {
 	cfg := api.DefaultConfig()
-	for _, s := range []struct {
-		from string
-		to   *string
-	}{
-		{b.address, &cfg.Address}, {b.region, &cfg.Region}, {b.namespace, &cfg.Namespace}, {b.token, &cfg.SecretID},
-		{b.caCert, &cfg.TLSConfig.CACert}, {b.caPath, &cfg.TLSConfig.CAPath},
-		{b.clientCert, &cfg.TLSConfig.ClientCert}, {b.clientKey, &cfg.TLSConfig.ClientKey},
-		{b.tlsServerName, &cfg.TLSConfig.TLSServerName},
-	} {
-		if s.from != "" {
-			*s.to = s.from
-		}
-	}
-	cfg.TLSConfig.Insecure = cfg.TLSConfig.Insecure || b.tlsSkipVerify
+	t := cfg.TLSConfig
+	cfg.Address, cfg.Region = cmp.Or(b.address, cfg.Address), cmp.Or(b.region, cfg.Region)
+	cfg.SecretID = cmp.Or(b.token, cfg.SecretID)
+	t.CACert, t.CAPath = cmp.Or(b.caCert, t.CACert), cmp.Or(b.caPath, t.CAPath)
+	t.ClientCert, t.ClientKey = cmp.Or(b.clientCert, t.ClientCert), cmp.Or(b.clientKey, t.ClientKey)
+	t.TLSServerName, t.Insecure = cmp.Or(b.tlsServerName, t.TLSServerName), t.Insecure || b.tlsSkipVerify
 	b.namespace = cmp.Or(b.namespace, cfg.Namespace, "default")
 	cfg.Namespace = ""
 	return cfg

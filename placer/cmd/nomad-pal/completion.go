@@ -18,9 +18,7 @@ import (
 
 type completionCommand struct{ base }
 
-func (c *completionCommand) Synopsis() string {
-	return "Print a script for the completion of a shell"
-}
+func (c *completionCommand) Synopsis() string { return "Print a script for the completion of a shell" }
 
 func (c *completionCommand) Help() string {
 	return help("completion bash | zsh | fish", `

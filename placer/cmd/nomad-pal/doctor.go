@@ -22,9 +22,7 @@ import (
 
 type doctorCommand struct{ base }
 
-func (c *doctorCommand) Synopsis() string {
-	return "Check everything that nomad-pal needs"
-}
+func (c *doctorCommand) Synopsis() string { return "Check everything that nomad-pal needs" }
 
 func (c *doctorCommand) Help() string {
 	return help("doctor [options]", `

@@ -198,8 +198,12 @@ func printEvidence(b *base, e *query.Explanation) {
 		rows = append(rows, row("Note", oneLine(e.Note)))
 	}
 	if d := e.Decision; d != nil {
+		request := fmt.Sprintf("%d GPUs, application class %s", d.Demand, d.Class)
+		if e.ClassFrom != "" {
+			request += ": " + e.ClassFrom
+		}
 		rows = append(rows,
-			row("Request", fmt.Sprintf("%d GPUs, application class %s%s", d.Demand, d.Class, because(e.ClassFrom))),
+			row("Request", request),
 			row("Policy", d.Policy),
 			row("Candidates", candidates(d.Candidates)))
 	}
@@ -220,13 +224,6 @@ func printEvidence(b *base, e *query.Explanation) {
 	b.section("Allocations", allocations)
 	printNext(b, e)
 	printWords(b, e)
-}
-
-func because(from string) string {
-	if from == "" {
-		return ""
-	}
-	return ": " + from
 }
 
 func candidates(c pal.Candidates) string {

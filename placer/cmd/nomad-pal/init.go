@@ -20,9 +20,7 @@ import (
 
 type initCommand struct{ base }
 
-func (c *initCommand) Synopsis() string {
-	return "Write configuration, policies and an example job"
-}
+func (c *initCommand) Synopsis() string { return "Write configuration, policies and an example job" }
 
 func (c *initCommand) Help() string {
 	return help("init [options]", `

@@ -5,6 +5,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -70,13 +71,11 @@ func (b *base) readJob(path string, f *jobFlags) (*api.Job, *api.JobSubmission, 
 	if err != nil {
 		return nil, nil, fmt.Errorf("parsing job file from %s: %w", path, err)
 	}
-	for _, s := range []struct {
-		from string
-		to   **string
-	}{{f.consulNamespace, &job.ConsulNamespace}, {f.vaultNamespace, &job.VaultNamespace}} {
-		if s.from != "" {
-			*s.to = &s.from
-		}
+	if f.consulNamespace != "" {
+		job.ConsulNamespace = &f.consulNamespace
+	}
+	if f.vaultNamespace != "" {
+		job.VaultNamespace = &f.vaultNamespace
 	}
 	if job.Region != nil {
 		b.region = *job.Region
@@ -193,8 +192,6 @@ func parseJSONJob(body []byte) (*api.Job, error) {
 	if either.Nested != nil {
 		job = either.Nested
 	}
-	if job.Name == nil {
-		job.Name = job.ID
-	}
+	job.Name = cmp.Or(job.Name, job.ID)
 	return job, nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 var (
@@ -31,7 +32,7 @@ func TestJSONNames(t *testing.T) {
 	for _, v := range []any{
 		explained{}, placer.Event{}, query.Check{}, overview{}, failureReport{}, imported{}, groupSummary{}, classified{},
 		model.JobStatus{}, query.GPU{}, query.Explanation{}, placer.Move{}, model.Status{}, gang.Record{},
-		nomad.Obstacle{}, model.Try{}, heartbeat.Activity{}, heartbeat.Heartbeat{}, agent.Health{}, agent.Metrics{},
+		nomad.Obstacle{}, model.Try{}, heartbeat.Activity{}, store.Heartbeat{}, agent.Health{}, agent.Metrics{},
 	} {
 		checkNames(t, reflect.TypeOf(v), reflect.TypeOf(v).String(), map[reflect.Type]bool{})
 	}

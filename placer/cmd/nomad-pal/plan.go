@@ -51,6 +51,7 @@ type planned struct {
 
 func (c *planCommand) Run(args []string) int {
 	const trouble = 255
+	failed := func(err error) int { c.fail(err); return trouble }
 	fs := c.flags("plan")
 	f := c.jobFlags(fs)
 	diff := fs.Bool("diff", true, "")
@@ -61,19 +62,16 @@ func (c *planCommand) Run(args []string) int {
 	}
 	job, _, err := c.readJob(rest[0], f)
 	if err != nil {
-		c.fail(err)
-		return trouble
+		return failed(err)
 	}
 	c.jobspec = rest[0]
 	s, err := c.ask()
 	if err != nil {
-		c.fail(err)
-		return trouble
+		return failed(err)
 	}
 	e, err := s.Plan(job)
 	if err != nil {
-		c.fail(err)
-		return trouble
+		return failed(err)
 	}
 	x := planned{Explanation: e}
 	is, unread := s.nomad.Job(c.ctx, nomad.KeyOf(job))

@@ -6,12 +6,10 @@ package main
 import (
 	"flag"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/hashicorp/cli"
 
@@ -124,9 +122,6 @@ func strange(strangers map[string]string) error {
 	return fmt.Errorf("%d GPUs are not in the cluster:\n%s\nCheck the ids with nomad-pal gpus, or say -allow-unknown", len(ids), strings.Join(lines, "\n"))
 }
 
-// now is the time of a calibration as profiles hold it.
-func now() string { return time.Now().UTC().Format(time.RFC3339) }
-
 // writeTo writes data to a file at once, or to standard output for "" and "-".
 func (b *base) writeTo(path string, data []byte) error {
 	if path == "" || path == "-" {
@@ -138,13 +133,4 @@ func (b *base) writeTo(path string, data []byte) error {
 		return err
 	}
 	return os.Rename(tmp, path) // readers, as the plugin, see all or nothing
-}
-
-// writeWith writes what f writes, as writeTo does.
-func (b *base) writeWith(path string, f func(io.Writer) error) error {
-	var s strings.Builder
-	if err := f(&s); err != nil {
-		return err
-	}
-	return b.writeTo(path, []byte(s.String()))
 }

@@ -5,6 +5,7 @@ package main
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/placer"
@@ -62,7 +63,7 @@ func (c *profileBuildCommand) Run(args []string) int {
 	if err != nil {
 		return c.fail(err)
 	}
-	options.Created = now()
+	options.Created = time.Now().UTC().Format(time.RFC3339)
 	p, err := cal.Build(options, samples...)
 	if err != nil {
 		return c.fail(err)

@@ -4,8 +4,8 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
-	"io"
 
 	"github.com/nomad-pal/nomad-pal/placer/measured"
 	"github.com/nomad-pal/nomad-pal/placer/store"
@@ -48,10 +48,14 @@ func (c *profileExportCommand) Run(args []string) int {
 	if err != nil {
 		return c.fail(err)
 	}
+	text := p.Encode()
 	if *table {
-		err = c.writeWith(*out, func(w io.Writer) error { return measured.WriteCSV(w, measured.Samples(p)) })
-	} else {
-		err = c.writeTo(*out, p.Encode())
+		var b bytes.Buffer
+		err = measured.WriteCSV(&b, measured.Samples(p))
+		text = b.Bytes()
+	}
+	if err == nil {
+		err = c.writeTo(*out, text)
 	}
 	if err != nil {
 		return c.fail(fmt.Errorf("writing the profile: %w", err))

@@ -24,9 +24,9 @@ import (
 	"github.com/invopop/jsonschema"
 
 	"github.com/nomad-pal/nomad-pal/placer/failure"
-	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/query"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 
 	validator "github.com/santhosh-tekuri/jsonschema/v6"
 
@@ -431,7 +431,7 @@ func TestTemplateNames(t *testing.T) {
 		"{{if .start_from}}foretold{{else}}not foretold{{end}}":                             "not foretold",
 		"{{range .decision.chosen.members}}{{.node}} {{range .gpus}}{{.id}} {{end}}{{end}}": "node-0 GPU-0-0 GPU-0-1",
 	} {
-		c.beat(heartbeat.Heartbeat{Agent: "a", Worked: time.Now(), Since: time.Now().Add(-time.Hour)})
+		c.beat(store.Heartbeat{Agent: "a", Worked: time.Now(), Since: time.Now().Add(-time.Hour)})
 		if _, out, said := c.does("plan", "-t", text, path); strings.TrimSpace(out) != want {
 			t.Errorf("%s: %q, want %q\n%s", text, out, want, said)
 		}

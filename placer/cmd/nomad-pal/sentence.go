@@ -120,12 +120,7 @@ func gpuRange(least, most int) string {
 }
 
 // counted is a number of things.
-func counted(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
+func counted(n int, what string) string { return verbed(n, what, what+"s") }
 
 // waitsSentence is of a gang that waits, or would.
 func waitsSentence(e *query.Explanation, now time.Time) string {
@@ -198,10 +193,6 @@ func changesSentence(c query.Changes) string {
 // isJobFile says whether an argument of explain is a jobspec: no name of a job that
 // people use looks like one.
 func isJobFile(name string) bool {
-	for _, end := range []string{".hcl", ".nomad", ".json"} {
-		if strings.HasSuffix(name, end) {
-			return true
-		}
-	}
-	return name == "-" || isURL(name) || strings.HasPrefix(name, "/") || strings.HasPrefix(name, "./") || strings.HasPrefix(name, "../")
+	ends := []string{".hcl", ".nomad", ".json"}
+	return slices.ContainsFunc(ends, func(end string) bool { return strings.HasSuffix(name, end) }) || name == "-" || isURL(name) || strings.HasPrefix(name, "/") || strings.HasPrefix(name, "./") || strings.HasPrefix(name, "../")
 }

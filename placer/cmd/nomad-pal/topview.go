@@ -321,11 +321,6 @@ func (v *topView) running() (n int) {
 	return n
 }
 
-func (v *topView) withoutGPUs() (jobs []model.JobStatus) {
-	for _, j := range v.state.jobs {
-		if slices.Contains(queueStates, j.State) {
-			jobs = append(jobs, j)
-		}
-	}
-	return jobs
+func (v *topView) withoutGPUs() []model.JobStatus {
+	return slices.DeleteFunc(slices.Clone(v.state.jobs), func(j model.JobStatus) bool { return !slices.Contains(queueStates, j.State) })
 }
