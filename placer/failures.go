@@ -6,13 +6,246 @@ package placer
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer/failure"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
+
+const (
+	// failuresKept bounds how many failures are kept.
+	failuresKept = 120
+	// historyBytes bounds failures and quarantine each: items have names as well.
+	historyBytes = store.Bytes - 1<<10
+	// reasonBytes bounds a reason: that of a driver may be a page long.
+	reasonBytes = 300
+	// quarantineReread is how soon a quarantine that an operator lifts is noticed.
+	quarantineReread = 2 * time.Second
+)
+
+// failureHistory is what is remembered of failures.
+type failureHistory struct {
+	failures []failure.Failure // oldest first
+	// dropped is Nomad's index of the last that is not kept any more. Times do not
+	// tell: a server whose clock was a year ahead would have nothing noted for a year.
+	dropped uint64
+	// skipped is the same of those that were not even taken in, until the others are
+	// noted.
+	skipped    uint64
+	quarantine map[string]failure.Quarantine
+	index      uint64    // of the quarantine, where it was read or written last
+	readAt     time.Time // when it was; zero where nothing was read yet
+}
+
+// ReadQuarantine reads which GPUs are kept out, and were.
+func ReadQuarantine(ctx context.Context, c *nomad.Client) (map[string]failure.Quarantine, error) {
+	h := failureHistory{}
+	err := h.read(ctx, c, time.Time{})
+	return h.quarantine, err
+}
+
+// read reads the quarantine as it is now. One that is unreadable is none, which the
+// error says.
+func (h *failureHistory) read(ctx context.Context, c *nomad.Client, now time.Time) error {
+	kept, err := store.In(c).Quarantine().Read(ctx)
+	if err == nil || store.Unreadable(err) {
+		h.setQuarantine(kept)
+		h.readAt = now
+	}
+	return err
+}
+
+func (h *failureHistory) setQuarantine(kept store.Value[map[string]failure.Quarantine]) {
+	if h.quarantine, h.index = kept.Of, kept.Index; h.quarantine == nil {
+		h.quarantine = map[string]failure.Quarantine{}
+	}
+}
+
+// load reads what earlier placers remembered, and every now and then whether
+// an operator has lifted a quarantine. What is unreadable is as if it were not
+// there, which the error says.
+func (h *failureHistory) load(ctx context.Context, c *nomad.Client, now time.Time) (err error) {
+	switch {
+	case h.readAt.IsZero():
+		failures, odd := store.In(c).Failures().Read(ctx)
+		if odd != nil && !store.Unreadable(odd) {
+			return odd
+		}
+		h.failures, h.dropped = failures.Of.Kept, failures.Of.Dropped
+		return cmp.Or(h.read(ctx, c, now), odd)
+	case now.Sub(h.readAt) >= quarantineReread && len(failure.Out(h.quarantine, now)) > 0:
+		return h.read(ctx, c, now)
+	}
+	return nil
+}
+
+// knows says whether the failure of an allocation was noted before.
+func (h *failureHistory) knows(a *nomad.Alloc) bool {
+	return a.ModifyIndex <= h.dropped || slices.ContainsFunc(h.failures, func(f failure.Failure) bool { return f.Alloc == a.ID })
+}
+
+// newestJudgeable are those of the failures, oldest first, that are judged: no more than are
+// kept. There are more where a placer comes to a cluster that has had none, or where
+// what was kept is lost.
+func (h *failureHistory) newestJudgeable(found []failure.Failure) []failure.Failure {
+	latest := failureHistory{failures: found}
+	latest.trimFailures()
+	h.skipped = latest.dropped
+	return latest.failures
+}
+
+// note adds failures, oldest first, and what follows for their GPUs; spared are the
+// strikes that there is no room for. known is what else is known. Where it cannot be
+// written, nothing has changed, and the failures are new still. The quarantine goes
+// first: a GPU that is struck twice for one failure is struck once.
+func (h *failureHistory) note(ctx context.Context, c *nomad.Client, found []failure.Failure, known failure.Evidence, now time.Time) (spared []failure.Strike, err error) {
+	var next *failureHistory
+	kept, err := store.In(c).Quarantine().Change(ctx, store.Value[map[string]failure.Quarantine]{Of: h.quarantine, Index: h.index},
+		func(is store.Value[map[string]failure.Quarantine]) (map[string]failure.Quarantine, error) {
+			h.setQuarantine(is)
+			next, spared = h.withFailures(found, known, now)
+			return next.quarantine, nil
+		})
+	h.setQuarantine(kept)
+	if err != nil {
+		return nil, err
+	}
+	if err := store.In(c).Failures().Write(ctx, store.Failures{Kept: next.failures, Dropped: next.dropped}); err != nil {
+		return nil, err
+	}
+	next.setQuarantine(kept)
+	*h = *next
+	return spared, nil
+}
+
+// withFailures is the history with further failures.
+func (h *failureHistory) withFailures(found []failure.Failure, known failure.Evidence, now time.Time) (next *failureHistory, spared []failure.Strike) {
+	copied := *h
+	next = &copied
+	next.failures, next.quarantine = slices.Clone(h.failures), maps.Clone(h.quarantine)
+	for _, f := range found {
+		f.Reason = store.AtMost(reasonBytes, f.Reason)
+		next.failures = append(next.failures, f)
+		known.Failures, known.Quarantine = next.failures, next.quarantine
+		strikes, none := known.Judge(f, now)
+		for _, s := range strikes {
+			next.quarantine[s.GPU] = s.On(next.quarantine[s.GPU], now)
+		}
+		spared = append(spared, none...)
+	}
+	next.dropped, next.skipped = max(next.dropped, next.skipped), 0
+	next.trimFailures()
+	next.trimQuarantine(now)
+	return next, spared
+}
+
+// trimFailures drops failures that there is no room for: of the namespace with the
+// most the oldest, so that one author's sweep does not push out what is known of
+// others.
+func (h *failureHistory) trimFailures() {
+	size, room, count := make([]int, len(h.failures)), historyBytes, map[string]int{}
+	for i, f := range h.failures {
+		b, err := json.Marshal(f)
+		if size[i] = len(b) + 1; err != nil {
+			size[i] = historyBytes // nothing that could be kept
+		}
+		room -= size[i]
+		count[f.Namespace]++
+	}
+	over := len(h.failures) - failuresKept
+	gone := make([]bool, len(h.failures))
+	from := map[string]int{} // the oldest of a namespace lies there or behind
+	for over > 0 || room < 0 {
+		most := ""
+		for namespace, n := range count {
+			if n > count[most] || n == count[most] && namespace < most {
+				most = namespace
+			}
+		}
+		i := from[most]
+		for gone[i] || h.failures[i].Namespace != most {
+			i++
+		}
+		gone[i], from[most] = true, i+1
+		count[most]--
+		over, room = over-1, room+size[i]
+		h.dropped = max(h.dropped, h.failures[i].Index)
+	}
+	kept := h.failures[:0:0]
+	for i, f := range h.failures {
+		if !gone[i] {
+			kept = append(kept, f)
+		}
+	}
+	h.failures = kept
+}
+
+// trimQuarantine drops what counts no more, and, where many GPUs fail at a time,
+// those that are kept out for the shortest time: they fail again if they must.
+func (h *failureHistory) trimQuarantine(now time.Time) {
+	maps.DeleteFunc(h.quarantine, func(_ string, q failure.Quarantine) bool {
+		return !now.Before(q.Until) && now.Sub(q.Last) > time.Duration(q.Strikes)*failure.Most && now.Sub(q.Lifted) > failure.Window
+	})
+	ids := slices.SortedFunc(maps.Keys(h.quarantine), func(a, b string) int {
+		return cmp.Or(h.quarantine[b].Until.Compare(h.quarantine[a].Until), h.quarantine[b].Lifted.Compare(h.quarantine[a].Lifted), strings.Compare(a, b))
+	})
+	room := historyBytes
+	for _, id := range ids {
+		b, err := json.Marshal(map[string]failure.Quarantine{id: h.quarantine[id]})
+		if room -= len(b); err != nil || room < 0 {
+			delete(h.quarantine, id)
+		}
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// LiftQuarantine ends the quarantine of GPUs, of all where none are named, and
+// returns them by id. A GPU that is not in quarantine is an error, and nothing
+// is lifted then. Agents at work take notice within quarantineReread.
+func LiftQuarantine(ctx context.Context, c *nomad.Client, gpus ...string) ([]string, error) {
+	kept := store.In(c).Quarantine()
+	is, err := kept.Read(ctx)
+	if err != nil || len(gpus) == 0 && len(failure.Out(is.Of, time.Now())) == 0 {
+		return nil, err
+	}
+	var lifted []string
+	_, err = kept.Change(ctx, is, func(is store.Value[map[string]failure.Quarantine]) (map[string]failure.Quarantine, error) {
+		h, err := failureHistory{quarantine: is.Of}, error(nil)
+		lifted, err = h.lift(gpus, time.Now())
+		return h.quarantine, err
+	})
+	return lifted, err
+}
+
+func (h *failureHistory) lift(gpus []string, now time.Time) ([]string, error) {
+	in := failure.Out(h.quarantine, now)
+	if len(gpus) == 0 {
+		gpus = slices.Collect(maps.Keys(in))
+	}
+	gpus = slices.Compact(slices.Sorted(slices.Values(gpus)))
+	for _, id := range gpus {
+		if !in[id] {
+			return nil, fmt.Errorf("GPU %q is not in quarantine", id)
+		}
+	}
+	for _, id := range gpus {
+		h.quarantine[id] = failure.Quarantine{Lifted: now.UTC()}
+	}
+	return gpus, nil
+}
 
 // noteFailures looks for allocations that failed since the last cycle, and
 // draws the consequences for their GPUs.

@@ -6,6 +6,11 @@ package gang
 import (
 	"fmt"
 	"slices"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // State is where a gang stands. Its zero value is none.
@@ -113,3 +118,110 @@ func (g *Gang) State() State {
 	}
 	return Waiting
 }
+
+// Observed is what Nomad says of a job, and the state that follows from it alone.
+// One cycle reads it from Nomad's objects; it is replaced, never changed.
+type Observed struct {
+	Key nomad.JobKey
+	Job *api.Job
+	// Nomad is the state by what Nomad shows: one of [Waiting], [Starting], [Running],
+	// [Stopping], [Resubmitted], [Lost], [Native], [Template] and [Ended]; [Rejected]
+	// for a job that is set aside. What the placer remembers refines it:
+	// [Gang.State].
+	Nomad   State
+	Pins    rewrite.Pins
+	Members []*nomad.Alloc // live and to go on
+	// Want and Have are members that the groups with GPUs want, and have or had.
+	Want, Have int
+	// Misplaced is set where a member runs on a GPU that its pins do not name, or on
+	// fewer than it asked for (Nomad before 1.11.1 does that,
+	// hashicorp/nomad#18364).
+	Misplaced bool
+}
+
+// Observe works out what Nomad says of a job: it counts the job's allocations, and reads
+// gate and pins off the job. A job whose gang was lost is [Ended] here; to tell takes
+// more than Nomad's objects, see [Observed.WithLost].
+func Observe(s *nomad.State, job *api.Job) Observed {
+	st := Observed{Key: nomad.KeyOf(job), Job: job}
+	pins, pinned := rewrite.Pinned(job)
+	st.Pins = pins
+	byGroup, wanted, live := map[string]int{}, gpusPerMember(job), false
+	gated, past, placed := rewrite.Gated(job), false, false
+	for _, a := range s.AllocsOf(st.Key) {
+		if a.Member() {
+			st.Members = append(st.Members, a)
+			past = past || a.PlacedFor(job) && (!pinned || s.GateOpen(a.Node))
+		}
+		placed = placed || a.PlacedFor(job)
+		if a.Member() || a.FinishedIn(job) {
+			byGroup[a.Group]++
+		}
+		live = live || a.Live()
+		if gp, ok := pins.Of(a.Group); ok && a.Member() && pins.Mode == rewrite.ModeGPU {
+			st.Misplaced = st.Misplaced || len(a.GPUs) != wanted[a.Group] || slices.ContainsFunc(a.GPUs, func(id string) bool { return !slices.Contains(gp.GPUs, id) })
+		}
+	}
+	for _, g := range job.TaskGroups {
+		if slices.ContainsFunc(g.Tasks, func(t *api.Task) bool { return len(rewrite.GPURequests(t)) > 0 }) {
+			st.Want += rewrite.Members(g)
+			st.Have += min(rewrite.Members(g), byGroup[*g.Name])
+		}
+	}
+	dropped := gated && !placed && !stopped(job)
+	if st.Nomad = st.state(pinned, gated, past, dropped); st.Nomad == Running && !live {
+		st.Nomad = Ended
+	}
+	return st
+}
+
+// gpusPerMember are the GPUs of one member of each group.
+func gpusPerMember(job *api.Job) map[string]int {
+	n := map[string]int{}
+	for _, g := range job.TaskGroups {
+		n[*g.Name] = rewrite.GPUsPerMember(g)
+	}
+	return n
+}
+
+// state is the state by the job's constraints.
+//
+// pastGate: Nomad has placed a member past the gate. If the job is pinned too, that
+// counts only if an operator has opened the gate: otherwise Nomad was about to place
+// the member when the gate came, and it is to be stopped.
+//
+// dropped: nothing of this version was ever placed behind its gate, so it cannot have
+// ended. Nomad calls it dead all the same if it has dropped the blocked evaluation, as
+// it does when the members of a batch job are drained.
+func (st *Observed) state(pinned, gated, pastGate, dropped bool) State {
+	switch {
+	case nomad.Ended(st.Job) && !dropped:
+		return Ended
+	case nomad.Template(st.Job):
+		return Template
+	case gated && len(st.Members) == 0:
+		return Waiting
+	case gated && pastGate:
+		return Native
+	case gated && pinned:
+		return Stopping
+	case gated:
+		return Resubmitted
+	case !pinned:
+		return Native
+	case st.Have < st.Want:
+		return Starting
+	}
+	return Running
+}
+
+// Holds counts the GPUs that the job's members hold.
+func (st Observed) Holds() int {
+	n := 0
+	for _, a := range st.Members {
+		n += len(a.GPUs)
+	}
+	return n
+}
+
+func stopped(job *api.Job) bool { return job.Stop != nil && *job.Stop }

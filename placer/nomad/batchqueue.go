@@ -4,11 +4,11 @@
 package nomad
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/hashicorp/nomad/api"
 )
@@ -22,36 +22,52 @@ type BatchQueues map[string]string
 // passthrough is the type of no queue.
 const passthrough = "passthrough"
 
+// queueConfig is what a scheduler's configuration, or a node pool, says of a batch queue: in
+// Nomad's branch f-batch-job-queue, as of a pool's own SchedulerConfiguration.
+type queueConfig struct {
+	BatchQueue             struct{ Type string }
+	SchedulerConfiguration struct{ BatchQueue struct{ Type string } }
+}
+
+// kind is the type of the queue; "" if there is none.
+func (q queueConfig) kind() string {
+	if kind := cmp.Or(q.BatchQueue.Type, q.SchedulerConfiguration.BatchQueue.Type); kind != passthrough {
+		return kind
+	}
+	return ""
+}
+
 // BatchQueues finds the queues of the given node pools: in the scheduler's
 // configuration, in the pools, and, where the token may see neither, by asking
-// for the queues themselves. Nomad's API module does not know the fields yet, so
-// they are looked for by name.
+// for the queues themselves. Nomad's API module does not know them yet.
 func (c *Client) BatchQueues(ctx context.Context, pools []string) (BatchQueues, error) {
 	out := BatchQueues{}
 	q := (&api.QueryOptions{}).WithContext(ctx)
-	var scheduler struct{ SchedulerConfig map[string]any }
+	var scheduler struct{ SchedulerConfig queueConfig }
 	_, err := c.api.Raw().Query("/v1/operator/scheduler/configuration", &scheduler, q)
 	hidden := Refused(err)
 	if err != nil && !hidden {
 		return nil, fmt.Errorf("reading the scheduler's configuration: %w", err)
 	}
-	if kind := queueType(scheduler.SchedulerConfig); kind != "" {
+	if kind := scheduler.SchedulerConfig.kind(); kind != "" {
 		for _, pool := range pools {
 			if pool != poolAll {
 				out[pool] = kind
 			}
 		}
 	}
-	var all []map[string]any
+	var all []struct {
+		Name string
+		queueConfig
+	}
 	_, err = c.api.Raw().Query("/v1/node/pools", &all, q)
 	hidden = hidden || Refused(err)
 	if err != nil && !Refused(err) && !notFound(err) { // pools came with Nomad 1.6
 		return nil, fmt.Errorf("reading the node pools: %w", err)
 	}
 	for _, p := range all {
-		name, _ := p["Name"].(string)
-		if kind := queueType(p); kind != "" && name != poolAll {
-			out[name] = kind
+		if kind := p.kind(); kind != "" && p.Name != poolAll {
+			out[p.Name] = kind
 		}
 	}
 	if !hidden {
@@ -79,34 +95,6 @@ func (c *Client) queryBatchQueues(ctx context.Context, pools []string, out Batch
 	}
 	return nil
 }
-
-// queueType finds the type of a batch queue in a configuration: in its field
-// BatchQueue, or in that of a scheduler configuration within it, however they
-// are spelt; "" where there is none.
-func queueType(config map[string]any) string {
-	for _, key := range slices.Sorted(maps.Keys(config)) {
-		inner, ok := config[key].(map[string]any)
-		if !ok {
-			continue
-		}
-		switch plain(key) {
-		case "batchqueue", "batchjobqueue":
-			for _, k := range slices.Sorted(maps.Keys(inner)) {
-				if kind, ok := inner[k].(string); ok && plain(k) == "type" && kind != passthrough {
-					return kind
-				}
-			}
-		case "schedulerconfig", "schedulerconfiguration":
-			if kind := queueType(inner); kind != "" {
-				return kind
-			}
-		}
-	}
-	return ""
-}
-
-// plain is a field's name in whatever style it was written.
-func plain(key string) string { return strings.ToLower(strings.ReplaceAll(key, "_", "")) }
 
 // Warnings says of each queue what it means for gated jobs, by pool.
 func (q BatchQueues) Warnings() []string {

@@ -22,7 +22,7 @@ const (
 	noneQueued  = `{"SchedulerConfig":{"BatchQueue":{"Type":"","TenantType":"","MetadataKey":"","Config":null}},"Index":5}`
 	plainPools  = `[{"Name":"all","SchedulerConfiguration":null},{"Name":"default","Meta":{"batch_queue":"x"}},{"Name":"gpu","SchedulerConfiguration":{"SchedulerAlgorithm":"spread"}}]`
 	gpuQueued   = `[{"Name":"all"},{"Name":"default"},{"Name":"gpu","BatchQueue":{"Type":"fifo"}}]`
-	gpuNested   = `[{"Name":"default"},{"Name":"gpu","SchedulerConfiguration":{"batch_queue":{"type":"fifo"}}}]`
+	gpuNested   = `[{"Name":"default"},{"Name":"gpu","SchedulerConfiguration":{"BatchQueue":{"Type":"fifo"}}}]`
 )
 
 func TestBatchQueues(t *testing.T) {

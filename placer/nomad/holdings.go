@@ -5,6 +5,7 @@ package nomad
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
 
@@ -52,14 +53,10 @@ func (v *View) refresh() {
 		v.free[i] = total(n)
 	}
 	keys := map[JobKey]bool{}
-	for k := range v.state.byJob {
-		keys[k] = true
-	}
-	for k := range v.state.Jobs {
-		keys[k] = true
-	}
-	for _, m := range []map[JobKey][]string{v.opts.Held, v.opts.Completing} {
-		for k := range m {
+	for _, some := range []iter.Seq[JobKey]{
+		maps.Keys(v.state.byJob), maps.Keys(v.state.Jobs), maps.Keys(v.opts.Held), maps.Keys(v.opts.Completing),
+	} {
+		for k := range some {
 			keys[k] = true
 		}
 	}

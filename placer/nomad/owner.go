@@ -251,7 +251,7 @@ type trimmed struct {
 }
 
 // owned is the node with its own GPUs only, nil where it has none.
-func (s *State) owned(n *api.Node, conflicts map[string]*conflict) *api.Node {
+func (s *State) owned(n *api.Node, conflicts map[conflict][]string) *api.Node {
 	if len(s.owners.shared) == 0 {
 		return n
 	}
@@ -262,7 +262,8 @@ func (s *State) owned(n *api.Node, conflicts map[string]*conflict) *api.Node {
 		}
 		if owner, why := s.owners.owner(id, s.Nodes); owner != n.ID {
 			left = append(left, id)
-			note(conflicts, n.ID, owner, why, id)
+			c := conflict{n.ID, owner, why}
+			conflicts[c] = append(conflicts[c], id)
 		}
 	}
 	if len(left) == 0 {
@@ -303,20 +304,11 @@ func without(n *api.Node, ids []string) *api.Node {
 	return &out
 }
 
-// conflict is what one node names that belongs to another.
-type conflict struct {
-	node, owner, why string
-	gpus             []string
-}
+// conflict is that a node names GPUs which belong to another.
+type conflict struct{ node, owner, why string }
 
-func note(conflicts map[string]*conflict, node, owner, why, gpu string) {
-	key := node + "\x00" + owner + "\x00" + why
-	c := conflicts[key]
-	if c == nil {
-		c = &conflict{node: node, owner: owner, why: why}
-		conflicts[key] = c
-	}
-	c.gpus = append(c.gpus, gpu)
+func (c conflict) compare(o conflict) int {
+	return cmp.Or(strings.Compare(c.node, o.node), strings.Compare(c.owner, o.owner), strings.Compare(c.why, o.why))
 }
 
 // maxWarnings bounds the warnings about nodes.
@@ -330,12 +322,11 @@ func (s *State) NodeWarnings() []string {
 }
 
 // warn rebuilds the warnings.
-func (s *State) warn(conflicts map[string]*conflict) {
+func (s *State) warn(conflicts map[conflict][]string) {
 	var out []string
-	for _, key := range slices.Sorted(maps.Keys(conflicts)) {
-		c := conflicts[key]
-		gpus := fmt.Sprintf("GPU %q", slices.Min(c.gpus))
-		if more := len(c.gpus) - 1; more > 0 {
+	for _, c := range slices.SortedFunc(maps.Keys(conflicts), conflict.compare) {
+		gpus := fmt.Sprintf("GPU %q", slices.Min(conflicts[c]))
+		if more := len(conflicts[c]) - 1; more > 0 {
 			gpus = fmt.Sprintf("%s and %d more", gpus, more)
 		}
 		out = append(out, fmt.Sprintf("%s: named by node %s and by node %s; counted for the latter, %s", gpus, s.describe(c.node), s.describe(c.owner), c.why))

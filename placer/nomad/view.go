@@ -151,7 +151,7 @@ func (s *State) gpuNodes() []*api.Node {
 	if s.sorted != nil {
 		return s.sorted
 	}
-	nodes, conflicts := []*api.Node{}, map[string]*conflict{}
+	nodes, conflicts := []*api.Node{}, map[conflict][]string{}
 	for _, n := range s.Nodes {
 		if len(gpuDevices(n)) == 0 {
 			continue

@@ -301,3 +301,21 @@ func (s *Snapshot) allocations(st gang.Observed) []Allocation {
 	}
 	return as
 }
+
+// For is the explanation as somebody may know it: see [model.JobStatus.For].
+func (e Explanation) For(sees model.Sees) *Explanation {
+	if e.Wait != nil {
+		now := sees.Wait(*e.Wait)
+		e.Reason, e.WaitsFor = model.Rephrase(e.Reason, *e.Wait, now), model.Rephrase(e.WaitsFor, *e.Wait, now)
+		e.Wait = &now
+	}
+	if e.Holders != nil {
+		h := *e.Holders
+		h.Jobs = slices.Clone(h.Jobs)
+		for i := range h.Jobs {
+			h.Jobs[i].Job = sees.Name(h.Jobs[i].Job)
+		}
+		e.Holders = &h
+	}
+	return &e
+}

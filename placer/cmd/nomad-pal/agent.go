@@ -21,8 +21,6 @@ import (
 
 type agentCommand struct{ base }
 
-func (c *agentCommand) Synopsis() string { return "Run the placer" }
-
 func (c *agentCommand) Help() string {
 	return help("agent [options]", `
 Runs the placer until it is interrupted. SIGHUP makes it read its configuration

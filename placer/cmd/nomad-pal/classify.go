@@ -18,10 +18,6 @@ import (
 
 type classifyCommand struct{ base }
 
-func (c *classifyCommand) Synopsis() string {
-	return "Say which application class a running job belongs to"
-}
-
 func (c *classifyCommand) Help() string {
 	return help("classify [options] <job>", `
 Watches the GPUs of a running job through the device plugin's statistics and

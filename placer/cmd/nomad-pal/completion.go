@@ -18,8 +18,6 @@ import (
 
 type completionCommand struct{ base }
 
-func (c *completionCommand) Synopsis() string { return "Print a script for the completion of a shell" }
-
 func (c *completionCommand) Help() string {
 	return help("completion bash | zsh | fish", `
 Prints a script that has the shell complete commands, options, the ids of jobs

@@ -11,8 +11,6 @@ import (
 
 type defragCommand struct{ base }
 
-func (c *defragCommand) Synopsis() string { return "Show which gangs would be moved to better GPUs" }
-
 func (c *defragCommand) Help() string {
 	return help("defrag -dry-run [options]", `
 Shows the moves that would pay now: gangs that allow it (pal_migrate), whose

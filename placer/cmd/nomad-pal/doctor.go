@@ -22,8 +22,6 @@ import (
 
 type doctorCommand struct{ base }
 
-func (c *doctorCommand) Synopsis() string { return "Check everything that nomad-pal needs" }
-
 func (c *doctorCommand) Help() string {
 	return help("doctor [options]", `
 Looks at everything that nomad-pal needs, and says of each whether it is well,

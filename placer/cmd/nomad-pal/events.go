@@ -20,8 +20,6 @@ import (
 
 type eventsCommand struct{ base }
 
-func (c *eventsCommand) Synopsis() string { return "Show what the placer did, as it happens" }
-
 func (c *eventsCommand) Help() string {
 	return help("events [options]", `
 Shows what the placer did, the oldest first: jobs that came (queued), got GPUs

@@ -20,10 +20,6 @@ import (
 
 type explainCommand struct{ base }
 
-func (c *explainCommand) Synopsis() string {
-	return "Say why a job, allocation, GPU or node is as it is"
-}
-
 func (c *explainCommand) Help() string {
 	return help("explain [options] <job> | <allocation> | <gpu> | <node> | <jobspec>", `
 Says in one sentence why the job runs where it runs, or why it waits. Then the

@@ -18,10 +18,6 @@ import (
 
 type failuresCommand struct{ base }
 
-func (c *failuresCommand) Synopsis() string {
-	return "Show what failed, by cause, and GPUs in quarantine"
-}
-
 func (c *failuresCommand) Help() string {
 	return help("failures [options]", `
 Shows the last allocations with GPUs that failed or were lost: by cause, with the

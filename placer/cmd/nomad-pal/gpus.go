@@ -13,8 +13,6 @@ import (
 
 type gpusCommand struct{ base }
 
-func (c *gpusCommand) Synopsis() string { return "Show every GPU: classes, health, who uses it" }
-
 func (c *gpusCommand) Help() string {
 	return help("gpus [options]", `
 Shows every GPU with its variability class per application class (1 is the
@@ -50,11 +48,7 @@ func (c *gpusCommand) Run(args []string) int {
 
 // idLength is how much of an id tells each of the GPUs from the others.
 func idLength(gpus []query.GPU) int {
-	ids := make([]string, len(gpus))
-	for i, g := range gpus {
-		ids[i] = g.ID
-	}
-	return query.IDLength(ids)
+	return query.IDLength(each(gpus, func(g query.GPU) string { return g.ID }))
 }
 
 // printGPUs prints a table of GPUs, on a terminal with so much of their ids.

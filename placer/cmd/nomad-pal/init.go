@@ -20,8 +20,6 @@ import (
 
 type initCommand struct{ base }
 
-func (c *initCommand) Synopsis() string { return "Write configuration, policies and an example job" }
-
 func (c *initCommand) Help() string {
 	return help("init [options]", `
 Looks at the cluster that it talks to, and writes what nomad-pal needs there into

@@ -48,11 +48,7 @@ func (b *base) idLength(n int) int {
 }
 
 func shortGPUs(ids []string, n int) string {
-	out := make([]string, len(ids))
-	for i, id := range ids {
-		out[i] = shortGPU(id, n)
-	}
-	return strings.Join(out, " ")
+	return strings.Join(each(ids, func(id string) string { return shortGPU(id, n) }), " ")
 }
 
 // printNext says what to do next.

@@ -14,13 +14,13 @@ import (
 	"github.com/hashicorp/cli"
 
 	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/measured"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
 // profileCommand only says which commands there are below it.
 type profileCommand struct{ base }
-
-func (c *profileCommand) Synopsis() string { return "Build, show, import and export profiles" }
 
 func (c *profileCommand) Help() string {
 	return help("profile <command>", "A profile says how fast each GPU is, per application class.",
@@ -84,6 +84,16 @@ func (b *base) readRows(files []string, d measured.Defaults) ([]measured.Row, er
 		rows = append(rows, more...)
 	}
 	return rows, nil
+}
+
+// readCalibration reads what to calibrate from, without one imported source ("": with all),
+// and says what is left out.
+func (b *base) readCalibration(client *nomad.Client, but string) (*placer.Calibration, error) {
+	cal, problem, err := placer.ReadCalibration(b.ctx, client, but)
+	if err == nil && problem != nil {
+		fmt.Fprintln(b.io.err, "Warning: left out:", problem)
+	}
+	return cal, err
 }
 
 // samplesOf completes the models of rows from the cluster's GPUs. strangers

@@ -14,8 +14,6 @@ import (
 
 type profileBuildCommand struct{ base }
 
-func (c *profileBuildCommand) Synopsis() string { return "Calibrate measurements into a profile file" }
-
 func (c *profileBuildCommand) Help() string {
 	return help("profile build [options] [<file>...]", `
 Turns measured times into a profile: how fast every GPU is for every
@@ -86,12 +84,8 @@ func (c *profileBuildCommand) calibration(cluster bool, previous string) (*place
 		if err != nil {
 			return nil, err
 		}
-		var problem error
-		if cal, problem, err = placer.ReadCalibration(c.ctx, client, ""); err != nil {
+		if cal, err = c.readCalibration(client, ""); err != nil {
 			return nil, err
-		}
-		if problem != nil {
-			fmt.Fprintln(c.io.err, "Warning: left out:", problem)
 		}
 	}
 	if previous != "" {

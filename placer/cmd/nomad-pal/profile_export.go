@@ -8,12 +8,9 @@ import (
 	"fmt"
 
 	"github.com/nomad-pal/nomad-pal/placer/measured"
-	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 type profileExportCommand struct{ base }
-
-func (c *profileExportCommand) Synopsis() string { return "Write the profile in force to a file" }
 
 func (c *profileExportCommand) Help() string {
 	return help("profile export [options]", `
@@ -37,14 +34,7 @@ func (c *profileExportCommand) Run(args []string) int {
 	if _, ok := c.parse(fs, args, 0); !ok {
 		return 1
 	}
-	client, err := c.client()
-	if err != nil {
-		return c.fail(err)
-	}
-	p, err := store.In(client).Profile().Read(c.ctx)
-	if err == nil && p == nil {
-		err = c.noProfile(client)
-	}
+	p, err := c.profileInForce()
 	if err != nil {
 		return c.fail(err)
 	}

@@ -10,17 +10,12 @@ import (
 	"strings"
 
 	"github.com/nomad-pal/nomad-pal/pal/profile"
-	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/measured"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 type profileImportCommand struct{ base }
-
-func (c *profileImportCommand) Synopsis() string {
-	return "Give the placer measurements made elsewhere"
-}
 
 func (c *profileImportCommand) Help() string {
 	return help("profile import [options] <file>...", `
@@ -99,12 +94,9 @@ func (c *profileImportCommand) drop(client *nomad.Client, source string) int {
 // store checks that the agent will be able to calibrate with the new rows
 // before it writes them.
 func (c *profileImportCommand) store(client *nomad.Client, im imported, rows []measured.Row, allow bool) int {
-	cal, problem, err := placer.ReadCalibration(c.ctx, client, im.Source)
+	cal, err := c.readCalibration(client, im.Source)
 	if err != nil {
 		return c.fail(err)
-	}
-	if problem != nil {
-		fmt.Fprintln(c.io.err, "Warning: left out:", problem)
 	}
 	samples, strangers, err := samplesOf(rows, cal.Known)
 	if len(strangers) > 0 && !allow {

@@ -13,15 +13,12 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 var errNoProfile = errors.New("there is no profile yet: the agent makes one when the nodes publish measurements, or see nomad-pal profile import")
 
 type profileShowCommand struct{ base }
-
-func (c *profileShowCommand) Synopsis() string { return "Show how fast the GPUs are" }
 
 func (c *profileShowCommand) Help() string {
 	return help("profile show [options] [<file>]", `
@@ -75,15 +72,7 @@ func (c *profileShowCommand) Run(args []string) int {
 func (c *profileShowCommand) read(files []string) (*profile.Profile, error) {
 	switch len(files) {
 	case 0:
-		client, err := c.client()
-		if err != nil {
-			return nil, err
-		}
-		p, err := store.In(client).Profile().Read(c.ctx)
-		if err == nil && p == nil {
-			err = c.noProfile(client)
-		}
-		return p, err
+		return c.profileInForce()
 	case 1:
 		data, err := c.readFile(files[0])
 		if err != nil {
@@ -98,17 +87,25 @@ func (c *profileShowCommand) read(files []string) (*profile.Profile, error) {
 	return nil, fmt.Errorf("nomad-pal profile show takes one file, got %d", len(files))
 }
 
-// noProfile is why there is none to be seen. Nomad shows somebody without a token
-// an empty list of variables, not a refusal.
-func (b *base) noProfile(client *nomad.Client) error {
+// profileInForce is the profile in force; the error says why there is none to be seen.
+// Nomad shows somebody without a token an empty list of variables, not a refusal.
+func (b *base) profileInForce() (*profile.Profile, error) {
+	client, err := b.client()
+	if err != nil {
+		return nil, err
+	}
+	p, err := store.In(client).Profile().Read(b.ctx)
+	if err != nil || p != nil {
+		return p, err
+	}
 	if b.config().SecretID != "" {
-		return errNoProfile
+		return nil, errNoProfile
 	}
 	self, _, err := client.API().ACLTokens().Self((&api.QueryOptions{}).WithContext(b.ctx))
 	if aclDisabled(self, err) {
-		return errNoProfile
+		return nil, errNoProfile
 	}
-	return fmt.Errorf("no profile can be seen without a token: Nomad has access control on; set NOMAD_TOKEN or say -token")
+	return nil, fmt.Errorf("no profile can be seen without a token: Nomad has access control on; set NOMAD_TOKEN or say -token")
 }
 
 // groupSummary is how the GPUs of one model, application and key compare.

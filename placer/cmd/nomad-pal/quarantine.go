@@ -19,8 +19,6 @@ import (
 
 type quarantineCommand struct{ base }
 
-func (c *quarantineCommand) Synopsis() string { return "Show GPUs in quarantine, or lift it" }
-
 func (c *quarantineCommand) Help() string {
 	return help("quarantine [options] | -lift [options] <gpu>... | -lift -all", `
 Shows the GPUs that get no new jobs for a while because something failed on

@@ -6,6 +6,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -19,8 +20,6 @@ type queueCommand struct{ base }
 
 // terminalRows is how many jobs are shown on a terminal if nothing is said.
 const terminalRows = 20
-
-func (c *queueCommand) Synopsis() string { return "Show who waits, in order, and for what" }
 
 func (c *queueCommand) Help() string {
 	return help("queue [options]", `
@@ -74,7 +73,7 @@ func (c *queueCommand) Run(args []string) int {
 		for _, name := range strings.Split(*states, ",") {
 			var s gang.State
 			if err := s.UnmarshalText([]byte(name)); name == "" || err != nil || !slices.Contains(queueStates, s) {
-				return c.fail(fmt.Errorf("-state: %q is none of %s", name, stateNames(queueStates)))
+				return c.fail(fmt.Errorf("-state: %q is none of %s", name, strings.Join(each(queueStates, gang.State.String), ", ")))
 			}
 			f.states = append(f.states, s)
 		}
@@ -88,7 +87,7 @@ func (c *queueCommand) Run(args []string) int {
 		return c.fail(err)
 	}
 	jobs = slices.DeleteFunc(jobs, func(j model.JobStatus) bool { return !f.shows(j) })
-	byPosition(jobs)
+	slices.SortStableFunc(jobs, byPosition)
 	shown := jobs[:c.shown(*limit, len(jobs))]
 	return s.close(c.show(shown, func() {
 		c.warn(s)
@@ -96,14 +95,6 @@ func (c *queueCommand) Run(args []string) int {
 			c.printTenants(s.Tenants())
 		}
 	}))
-}
-
-func stateNames(states []gang.State) string {
-	var names []string
-	for _, s := range states {
-		names = append(names, s.String())
-	}
-	return strings.Join(names, ", ")
 }
 
 // shown is how many of n jobs are shown.
@@ -150,21 +141,22 @@ func (b *base) printJobs(jobs []model.JobStatus, now time.Time) {
 	}
 	rows := []string{cells("#", "Job", "Namespace", "Expected start", "Reason", "State", "GPUs", "Class", "Submitted")}
 	for _, j := range jobs {
-		position := ""
-		if j.Position > 0 {
-			position = fmt.Sprint(j.Position)
-		}
-		rows = append(rows, cells(position, j.Job, j.Namespace, soon(j.StartFrom, j.StartTo, now), shownReason(j), stateCell(j.State), j.Size(), j.Class, ago(j.Submitted, now)))
+		rows = append(rows, cells(positionOf(j), j.Job, j.Namespace, soon(j.StartFrom, j.StartTo, now), shownReason(j), stateCell(j.State), j.Size(), j.Class, ago(j.Submitted, now)))
 	}
 	b.table(rows)
 }
 
-// byPosition sorts jobs: those without a position come last, as they are.
-func byPosition(jobs []model.JobStatus) {
-	const last = 1 << 30
-	slices.SortStableFunc(jobs, func(a, b model.JobStatus) int {
-		return cmp.Compare(cmp.Or(a.Position, last), cmp.Or(b.Position, last))
-	})
+// byPosition orders jobs: those without a position come last.
+func byPosition(a, b model.JobStatus) int {
+	return cmp.Compare(cmp.Or(a.Position, math.MaxInt), cmp.Or(b.Position, math.MaxInt))
+}
+
+// positionOf is a job's position in the queue; "" if it has none.
+func positionOf(j model.JobStatus) string {
+	if j.Position == 0 {
+		return ""
+	}
+	return fmt.Sprint(j.Position)
 }
 
 // shownReason is a job's reason beside its state.

@@ -12,8 +12,6 @@ import (
 
 type releaseCommand struct{ base }
 
-func (c *releaseCommand) Synopsis() string { return "Give a job back to plain Nomad" }
-
 func (c *releaseCommand) Help() string {
 	return help("release [options] <job> | -all", `
 Restores a job as its author wrote it, without gate and pins, and leaves it to

@@ -26,8 +26,6 @@ import (
 
 type runCommand struct{ base }
 
-func (c *runCommand) Synopsis() string { return "Run a job through the placer" }
-
 func (c *runCommand) Help() string {
 	return help("run [options] <jobspec>", `
 Adds the gate to a job, registers it as nomad job run does, and watches until

@@ -22,8 +22,6 @@ var schemas []byte
 
 type schemaCommand struct{ base }
 
-func (c *schemaCommand) Synopsis() string { return "Print the JSON schema of what a command prints" }
-
 func (c *schemaCommand) Help() string {
 	return help("schema [<command>]", `
 Prints the JSON schema (2020-12) of what a command prints with -json; without a

@@ -11,10 +11,6 @@ import (
 
 type simulateCommand struct{ base }
 
-func (c *simulateCommand) Synopsis() string {
-	return "Play a trace or a workload under the placer's policies"
-}
-
 // Help is that of the simulator itself.
 func (c *simulateCommand) Help() string {
 	var text strings.Builder

@@ -16,8 +16,6 @@ import (
 
 type statusCommand struct{ base }
 
-func (c *statusCommand) Synopsis() string { return "Show GPUs and jobs at a glance" }
-
 func (c *statusCommand) Help() string {
 	return help("status [options]", `
 Shows how many GPUs there are and are free, what tenants hold and have used, and
@@ -104,7 +102,7 @@ func (c *statusCommand) Run(args []string) int {
 	if c.given("namespace") && c.namespace != "*" {
 		o.Jobs = slices.DeleteFunc(o.Jobs, func(j model.JobStatus) bool { return j.Namespace != c.namespace })
 	}
-	byPosition(o.Jobs)
+	slices.SortStableFunc(o.Jobs, byPosition)
 	o.Tenants = s.Tenants()
 	o.gpuCounts = countGPUs(gpus)
 	return s.close(c.show(o, func() { c.print(o) }))

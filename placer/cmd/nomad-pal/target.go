@@ -47,7 +47,7 @@ func (c *explainCommand) target(s *answers, name string) (*target, error) {
 	if err != nil {
 		all = nil // the token cannot read nodes
 	}
-	if t := hardware(all, name, func(id string) bool { return id == name }); t != nil {
+	if t := hardware(all, func(id string) bool { return id == name }); t != nil {
 		return t, nil
 	}
 	k, err := query.FindJob(keys, c.namespace, name)
@@ -58,7 +58,7 @@ func (c *explainCommand) target(s *answers, name string) (*target, error) {
 		return &target{job: k}, nil
 	}
 	begins := func(id string) bool { return strings.HasPrefix(id, name) }
-	if t := hardware(all, name, begins); t != nil {
+	if t := hardware(all, begins); t != nil {
 		return t, nil
 	}
 	if n := beginnings(all, begins); n > 1 {
@@ -71,7 +71,7 @@ func (c *explainCommand) target(s *answers, name string) (*target, error) {
 }
 
 // hardware is the GPU or node that alone is meant; nil if there is none.
-func hardware(all []query.GPU, name string, is func(string) bool) *target {
+func hardware(all []query.GPU, is func(string) bool) *target {
 	if beginnings(all, is) != 1 {
 		return nil
 	}

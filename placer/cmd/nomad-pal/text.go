@@ -117,6 +117,15 @@ func wrapped(text string, width int) []string {
 	return append(lines, line)
 }
 
+// each is what of makes of each of all.
+func each[T, U any](all []T, of func(T) U) []U {
+	out := make([]U, len(all))
+	for i, x := range all {
+		out[i] = of(x)
+	}
+	return out
+}
+
 // say prints a paragraph.
 func (b *base) say(s style, text string) { b.sayAfter("", s, text) }
 

@@ -27,8 +27,6 @@ type topCommand struct {
 	screen tcell.Screen
 }
 
-func (c *topCommand) Synopsis() string { return "Show the cluster as it changes, in the terminal" }
-
 func (c *topCommand) Help() string {
 	return help("top [options]", `
 Shows racks, nodes and GPUs by variability class, and jobs: the waiting ones by

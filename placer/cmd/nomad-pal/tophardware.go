@@ -76,11 +76,7 @@ func (u *topUnit) free() (n int) {
 }
 
 func unitNames(units []*topUnit) []string {
-	out := make([]string, len(units))
-	for i, u := range units {
-		out[i] = u.name
-	}
-	return out
+	return each(units, func(u *topUnit) string { return u.name })
 }
 
 // listRacks shows of each class how many GPUs are free, of how many.
@@ -153,10 +149,7 @@ func (v *topView) mark(g query.GPU) (string, rune) {
 }
 
 func (v *topView) listGPUs(shown []query.GPU) {
-	keys := make([]string, len(shown))
-	for i, g := range shown {
-		keys[i] = g.ID
-	}
+	keys := each(shown, func(g query.GPU) string { return g.ID })
 	v.hardware.fill([]string{"GPU", "Node", string(v.class), "Score " + string(v.class), "State", "Job"}, keys, func(i int) []topCell {
 		g := shown[i]
 		state, job := gpuState(g), tview.Escape(quoted(g.Job, ""))

@@ -5,7 +5,6 @@ package main
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -132,25 +131,21 @@ func (v *topView) arrangeJobs() {
 			several = several || j.Namespace != jobs[0].Namespace
 		}
 	}
-	const last = 1 << 30
-	byPosition := func(a, b model.JobStatus) int {
-		return cmp.Or(cmp.Compare(topRank(a), topRank(b)), cmp.Compare(cmp.Or(a.Position, last), cmp.Or(b.Position, last)), strings.Compare(a.Job, b.Job))
+	byRank := func(a, b model.JobStatus) int {
+		return cmp.Or(cmp.Compare(topRank(a), topRank(b)), byPosition(a, b), strings.Compare(a.Job, b.Job))
 	}
 	slices.SortStableFunc(jobs, func(a, b model.JobStatus) int {
 		switch v.order {
 		case topByGPUs:
-			return cmp.Or(cmp.Compare(b.GPUs, a.GPUs), byPosition(a, b))
+			return cmp.Or(cmp.Compare(b.GPUs, a.GPUs), byRank(a, b))
 		case topByAge:
-			return cmp.Or(a.Submitted.Compare(b.Submitted), byPosition(a, b))
+			return cmp.Or(a.Submitted.Compare(b.Submitted), byRank(a, b))
 		case topByName:
 			return cmp.Or(strings.Compare(a.Job, b.Job), strings.Compare(a.Namespace, b.Namespace))
 		}
-		return byPosition(a, b)
+		return byRank(a, b)
 	})
-	keys := make([]string, len(jobs))
-	for i, j := range jobs {
-		keys[i] = j.Namespace + "/" + j.Job
-	}
+	keys := each(jobs, func(j model.JobStatus) string { return j.Namespace + "/" + j.Job })
 	heads := []string{"#", "Job", "State", "GPUs", "Class", "Submitted", "Expected start", "Reason"}
 	heads[[...]int{0, 3, 5, 1}[v.order]] += "↓"
 	if several {
@@ -159,16 +154,13 @@ func (v *topView) arrangeJobs() {
 	now := v.state.at
 	v.jobs.fill(heads, keys, func(i int) []topCell {
 		j := jobs[i]
-		position, start := "", ""
-		if j.Position > 0 {
-			position = fmt.Sprint(j.Position)
-		}
+		start := ""
 		if topRank(j) == 0 {
 			start = soon(j.StartFrom, j.StartTo, now)
 		}
 		style := map[int]style{0: yellow, 1: green, 2: red}[topRank(j)]
 		cells := []topCell{
-			{text: position, right: true}, {text: j.Job, style: bold}, {text: j.State.String(), style: style}, {text: j.Size(), right: true},
+			{text: positionOf(j), right: true}, {text: j.Job, style: bold}, {text: j.State.String(), style: style}, {text: j.Size(), right: true},
 			{text: j.Class}, {text: ago(j.Submitted, now), right: true}, {text: start, right: true}, {text: shownReason(j)},
 		}
 		if several {

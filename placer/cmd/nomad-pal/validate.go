@@ -15,8 +15,6 @@ import (
 
 type validateCommand struct{ base }
 
-func (c *validateCommand) Synopsis() string { return "Check a jobspec, without running it" }
-
 func (c *validateCommand) Help() string {
 	return help("validate [options] <jobspec>", `
 Checks that a jobspec can be read, that its hints make sense together, that the

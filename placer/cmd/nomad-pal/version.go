@@ -11,8 +11,6 @@ import (
 
 type versionCommand struct{ base }
 
-func (c *versionCommand) Synopsis() string { return "Print the version" }
-
 func (c *versionCommand) Help() string {
 	return help("version [options]", "Prints version and revision.", examples("Which version is this?", "nomad-pal version"), outputOptions)
 }
