@@ -103,8 +103,8 @@ func New(c *nomad.Client, cfg model.Config, log hclog.Logger, hooks Hooks) (*Pla
 		return nil, fmt.Errorf("placer configuration: %w", err)
 	}
 	return &Placer{
-		m: m, nomad: c, log: log, hooks: hooks, clock: newClock(), backoffs: map[string]backoff{}, submissions: make(chan *submission),
-		evaluationLimit: newEvaluationLimit(),
+		m: m, nomad: c, log: log, hooks: hooks, clock: newClock(), backoffs: map[string]backoff{},
+		submissions: make(chan *submission), evaluationLimit: newEvaluationLimit(),
 	}, nil
 }
 

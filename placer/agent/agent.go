@@ -182,7 +182,8 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 		a.leads.Store(true)
 		defer a.current.Store(nil)
 		defer a.leads.Store(false)
-		heart := &heartbeat.Heart{Nomad: client, Log: a.log, Vitals: p.Vitals, Of: store.Heartbeat{Agent: name(), Version: version.Human(), Address: address}}
+		of := store.Heartbeat{Agent: name(), Version: version.Human(), Address: address}
+		heart := &heartbeat.Heart{Nomad: client, Log: a.log, Vitals: p.Vitals, Of: of}
 		wg.Go(func() { heart.Run(ctx) })
 		wg.Go(func() { a.remember(ctx) })
 		a.log.Info("placing", "placement", cfg.Placement, "queue", cfg.Queue.Order)

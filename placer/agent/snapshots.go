@@ -93,7 +93,9 @@ func (s *snapshots) get(ctx context.Context) (*query.Snapshot, error) {
 
 // shared is what do makes for all who ask meanwhile, within so long. Whoever leaves takes
 // nothing from the others.
-func shared[T any](ctx context.Context, flight *singleflight.Group, within time.Duration, do func(context.Context) (T, error)) (made T, err error) {
+func shared[T any](
+	ctx context.Context, flight *singleflight.Group, within time.Duration, do func(context.Context) (T, error),
+) (made T, err error) {
 	done := flight.DoChan("", func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
 		defer cancel()

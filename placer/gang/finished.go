@@ -218,7 +218,8 @@ func FinishedWell(job *api.Job, as []*nomad.Alloc) (at time.Time, ok bool) {
 			at = end
 		}
 	}
-	return at, !slices.ContainsFunc(job.TaskGroups, func(g *api.TaskGroup) bool { return len(done[*g.Name]) < rewrite.Members(g) })
+	lacks := func(g *api.TaskGroup) bool { return len(done[*g.Name]) < rewrite.Members(g) }
+	return at, !slices.ContainsFunc(job.TaskGroups, lacks)
 }
 
 // FinishedEarlier says the same of one that was stopped because its members had done their

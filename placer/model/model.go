@@ -56,7 +56,8 @@ type Model struct {
 
 // New makes the model of a placer that knows nothing yet but the time.
 func New(cfg Config, now time.Time) (*Model, error) {
-	m := &Model{Cfg: cfg, Time: now, Unconfirmed: map[nomad.JobKey]UnconfirmedStart{}, IsolatedJobs: map[nomad.JobKey]IsolatedJob{}}
+	m := &Model{Cfg: cfg, Time: now}
+	m.Unconfirmed, m.IsolatedJobs = map[nomad.JobKey]UnconfirmedStart{}, map[nomad.JobKey]IsolatedJob{}
 	return m, m.Reset()
 }
 

@@ -260,7 +260,8 @@ func (v *View) eligible(job *api.Job, a gpuRequest) (may []bool, prefer [][]bool
 	e := eligibility{may: make([]bool, len(v.devices))}
 	sliced := a.leavesModelOpen() && v.wholeGPU(job, a)
 	for i, d := range v.devices {
-		e.may[i] = a.serves(d) && notReady(v.groupNode(i)) == "" && nodeFits(job, a.group, v.groupNode(i)) && !(sliced && isMIG(d))
+		n := v.groupNode(i)
+		e.may[i] = a.serves(d) && notReady(n) == "" && nodeFits(job, a.group, n) && !(sliced && isMIG(d))
 	}
 	e.prefer = v.preferred(job, a, e.may)
 	v.eligibility[key] = e

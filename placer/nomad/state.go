@@ -309,8 +309,8 @@ func sameNode(a, b *api.Node) bool {
 	same := a.Status == b.Status && a.SchedulingEligibility == b.SchedulingEligibility && a.Drain == b.Drain &&
 		a.Name == b.Name && a.Datacenter == b.Datacenter && a.NodePool == b.NodePool && a.NodeClass == b.NodeClass &&
 		maps.Equal(a.Attributes, b.Attributes) && maps.Equal(a.Meta, b.Meta) && sameMeasurements(a, b)
-	same = same && maps.EqualFunc(a.Drivers, b.Drivers, func(x, y *api.DriverInfo) bool { return x.Detected == y.Detected && x.Healthy == y.Healthy })
-	if !same || (a.NodeResources == nil) != (b.NodeResources == nil) {
+	alike := func(x, y *api.DriverInfo) bool { return x.Detected == y.Detected && x.Healthy == y.Healthy }
+	if !same || !maps.EqualFunc(a.Drivers, b.Drivers, alike) || (a.NodeResources == nil) != (b.NodeResources == nil) {
 		return false
 	}
 	if a.NodeResources == nil {

@@ -175,8 +175,9 @@ func sameInventory(a, b *api.Node, rackMeta string) bool {
 		return false
 	}
 	return slices.EqualFunc(gpuDevices(a), gpuDevices(b), func(x, y *api.NodeDeviceResource) bool {
-		return x.Name == y.Name && slices.Equal(instanceIDs(x), instanceIDs(y)) && maps.Equal(domains(x, numaPrefix), domains(y, numaPrefix)) &&
-			maps.Equal(domains(x, islandPrefix), domains(y, islandPrefix)) && samePublished(x, y)
+		return x.Name == y.Name && slices.Equal(instanceIDs(x), instanceIDs(y)) && samePublished(x, y) &&
+			maps.Equal(domains(x, numaPrefix), domains(y, numaPrefix)) &&
+			maps.Equal(domains(x, islandPrefix), domains(y, islandPrefix))
 	})
 }
 

@@ -36,7 +36,8 @@ func groupGated(g *api.TaskGroup) bool { return slices.ContainsFunc(g.Constraint
 // the job, or on every group.
 func FullyGated(job *api.Job) bool {
 	open := func(g *api.TaskGroup) bool { return !groupGated(g) }
-	return slices.ContainsFunc(job.Constraints, isGate) || len(job.TaskGroups) > 0 && !slices.ContainsFunc(job.TaskGroups, open)
+	return slices.ContainsFunc(job.Constraints, isGate) ||
+		len(job.TaskGroups) > 0 && !slices.ContainsFunc(job.TaskGroups, open)
 }
 
 // Gate is the job with the gate, on the whole job: a gang waits as a whole,

@@ -41,19 +41,25 @@ func Pinned(job *api.Job) (Pins, bool) {
 // groupPin finds the pin of the group itself, and its mode; "" for none. ModeGPU and
 // ModePrefer share a mark: a constraint or an affinity tells them apart.
 func groupPin(g *api.TaskGroup) (mode Mode, mark string, nodes []string) {
-	modes := map[string]Mode{Mark: ModeGPU, markClass: ModeClass, markNodes: ModeClass}
 	for _, c := range g.Constraints {
 		if mark, nodes, ok := splitMarked(c.LTarget, c.Operand, c.RTarget, nodeTarget); ok {
-			return modes[mark], mark, nodes
+			return modeOf(mark, ModeGPU), mark, nodes
 		}
 	}
-	modes[Mark] = ModePrefer
 	for _, a := range g.Affinities {
 		if mark, nodes, ok := splitMarked(a.LTarget, a.Operand, a.RTarget, nodeTarget); ok {
-			return modes[mark], mark, nodes
+			return modeOf(mark, ModePrefer), mark, nodes
 		}
 	}
 	return "", "", nil
+}
+
+// modeOf is the mode that a mark stands for; plain is that of [Mark].
+func modeOf(mark string, plain Mode) Mode {
+	if mark == Mark {
+		return plain
+	}
+	return ModeClass
 }
 
 // readDevice adds what one device request says to the pins of its group.

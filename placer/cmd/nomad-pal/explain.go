@@ -215,7 +215,8 @@ func printEvidence(b *base, e *query.Explanation) {
 	printFailures(b, e)
 	allocations := []string{row("ID", "Group", "Node", "Status", "GPUs")}
 	for _, a := range e.Allocations {
-		allocations = append(allocations, row(b.short(a.ID), a.Group, a.Node, a.Status, shortGPUs(a.GPUs, b.idLength(e.GPUIDLength))))
+		gpus := shortGPUs(a.GPUs, b.idLength(e.GPUIDLength))
+		allocations = append(allocations, row(b.short(a.ID), a.Group, a.Node, a.Status, gpus))
 	}
 	b.section("Allocations", allocations)
 	printNext(b, e)

@@ -73,7 +73,8 @@ func (c *queueCommand) Run(args []string) int {
 		for _, name := range strings.Split(*states, ",") {
 			var s gang.State
 			if err := s.UnmarshalText([]byte(name)); name == "" || err != nil || !slices.Contains(queueStates, s) {
-				return c.fail(fmt.Errorf("-state: %q is none of %s", name, strings.Join(each(queueStates, gang.State.String), ", ")))
+				known := strings.Join(each(queueStates, gang.State.String), ", ")
+				return c.fail(fmt.Errorf("-state: %q is none of %s", name, known))
 			}
 			f.states = append(f.states, s)
 		}

@@ -193,8 +193,10 @@ func changesSentence(c query.Changes) string {
 // isJobFile says whether an argument of explain is a jobspec: no name of a job that
 // people use looks like one.
 func isJobFile(name string) bool {
-	ends := []string{".hcl", ".nomad", ".json"}
-	return slices.ContainsFunc(ends, func(end string) bool { return strings.HasSuffix(name, end) }) || name == "-" || isURL(name) || strings.HasPrefix(name, "/") || strings.HasPrefix(name, "./") || strings.HasPrefix(name, "../")
+	ends, begins := []string{".hcl", ".nomad", ".json"}, []string{"/", "./", "../"}
+	return name == "-" || isURL(name) ||
+		slices.ContainsFunc(ends, func(end string) bool { return strings.HasSuffix(name, end) }) ||
+		slices.ContainsFunc(begins, func(begin string) bool { return strings.HasPrefix(name, begin) })
 }
 
 // clock is a time in the reader's zone, and says which that is.

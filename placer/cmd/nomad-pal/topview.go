@@ -322,5 +322,6 @@ func (v *topView) running() (n int) {
 }
 
 func (v *topView) withoutGPUs() []model.JobStatus {
-	return slices.DeleteFunc(slices.Clone(v.state.jobs), func(j model.JobStatus) bool { return !slices.Contains(queueStates, j.State) })
+	have := func(j model.JobStatus) bool { return !slices.Contains(queueStates, j.State) }
+	return slices.DeleteFunc(slices.Clone(v.state.jobs), have)
 }
