@@ -4,6 +4,7 @@
 package placer
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -21,11 +22,11 @@ import (
 
 // ReadSnapshot reads everything from Nomad once.
 func ReadSnapshot(ctx context.Context, c *nomad.Client) (*query.Snapshot, error) {
-	return readSnapshot(ctx, c, query.New(&model.Model{}, c, heartbeat.Activity{}, ""), func(*model.Config) {})
+	return Refresh(ctx, c, nil)
 }
 
 // Refresh reads what has changed of nodes and jobs since the last snapshot, which stays as
-// it is, and everything else.
+// it is, and everything else; all if last is nil.
 func Refresh(ctx context.Context, c *nomad.Client, last *query.Snapshot) (*query.Snapshot, error) {
 	return readSnapshot(ctx, c, last, func(*model.Config) {})
 }
@@ -36,6 +37,7 @@ func readSnapshot(ctx context.Context, c *nomad.Client, last *query.Snapshot, ch
 		return nil, err
 	}
 	change(&cfg)
+	last = cmp.Or(last, query.New(&model.Model{}, c, heartbeat.Activity{}, ""))
 	p, err := New(c, cfg, hclog.NewNullLogger(), Hooks{})
 	if err != nil {
 		return nil, err
@@ -157,7 +159,7 @@ const (
 
 // Moves are the moves that would be made now if moving gangs were switched on.
 func Moves(ctx context.Context, c *nomad.Client) ([]Move, error) {
-	s, err := readSnapshot(ctx, c, query.New(&model.Model{}, c, heartbeat.Activity{}, ""), func(cfg *model.Config) { cfg.Queue.Migrate = true })
+	s, err := readSnapshot(ctx, c, nil, func(cfg *model.Config) { cfg.Queue.Migrate = true })
 	if err != nil {
 		return nil, err
 	}

@@ -147,10 +147,7 @@ func (s *snapshots) refresh(ctx context.Context) (_ *query.Snapshot, err error) 
 		return nil, err
 	}
 	defer client.API().Close() // Nomad allows one address 100 connections by default
-	if last := s.last.Load(); last != nil {
-		return placer.Refresh(ctx, client, last.Snapshot)
-	}
-	return placer.ReadSnapshot(ctx, client)
+	return placer.Refresh(ctx, client, s.latest())
 }
 
 // unchanged says whether the last snapshot shows what Nomad has.

@@ -89,23 +89,21 @@ func (a *answers) askAgent(address string, cfg *api.Config) error {
 
 // look reads Nomad itself.
 func (a *answers) look() (err error) {
-	if a.snapshot == nil {
-		a.snapshot, err = placer.ReadSnapshot(a.b.ctx, a.nomad)
-	} else {
-		a.snapshot, err = placer.Refresh(a.b.ctx, a.nomad, a.snapshot)
-	}
-	if err == nil {
+	if a.snapshot, err = placer.Refresh(a.b.ctx, a.nomad, a.snapshot); err == nil {
 		a.activity = a.snapshot.Activity()
 	}
 	return err
 }
 
-// again has the next answers be new ones.
-func (a *answers) again() error {
-	if a.agent == nil {
-		return a.look()
+// askAgain has the next answers be new ones; a is nil if nobody was asked before.
+func (b *base) askAgain(a *answers) (*answers, error) {
+	switch {
+	case a == nil:
+		return b.ask()
+	case a.agent == nil:
+		return a, a.look()
 	}
-	return a.get("/v1/agent", "", &a.activity)
+	return a, a.get("/v1/agent", "", &a.activity)
 }
 
 func (a *answers) get(path, namespace string, out any) error {

@@ -285,7 +285,11 @@ func (c *runCommand) watch(k nomad.JobKey) int {
 	var a *answers
 	for {
 		began := time.Now()
-		e, err := c.look(&a, k)
+		var e *query.Explanation
+		var err error
+		if a, err = c.askAgain(a); err == nil {
+			e, err = a.Explain(k)
+		}
 		switch {
 		case c.ctx.Err() != nil:
 			c.printf("Detached. The job stays registered: see nomad-pal explain %s\n", k.ID)
@@ -321,17 +325,4 @@ func (c *runCommand) watch(k nomad.JobKey) int {
 		case <-c.ctx.Done():
 		}
 	}
-}
-
-// look asks again whoever was asked before.
-func (c *runCommand) look(a **answers, k nomad.JobKey) (e *query.Explanation, err error) {
-	if *a == nil {
-		*a, err = c.ask()
-	} else {
-		err = (*a).again()
-	}
-	if err != nil {
-		return nil, err
-	}
-	return (*a).Explain(k)
 }

@@ -134,12 +134,7 @@ func (c *topCommand) within(f func()) {
 // look asks again whoever was asked before; after an error, it begins again.
 func (c *topCommand) look(a **answers) (s topState) {
 	s.at = time.Now()
-	if *a == nil {
-		*a, s.err = c.ask()
-	} else {
-		s.err = (*a).again()
-	}
-	if s.err == nil {
+	if *a, s.err = c.askAgain(*a); s.err == nil {
 		s.jobs, s.err = (*a).Jobs()
 	}
 	if s.err == nil {
