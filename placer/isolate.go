@@ -22,25 +22,20 @@ import (
 // recoverFromPanic takes in a panic: it sets aside the job at fault, forgets all that was
 // derived from Nomad's state, and returns the panic as an error.
 func (p *Placer) recoverFromPanic(panicked any, now time.Time) error {
-	stack := string(debug.Stack())
-	var in *callPanic
-	if c, ok := panicked.(*callPanic); ok {
-		in, panicked, stack = c, c.value, c.stack
-	}
+	stack, job := string(debug.Stack()), ""
 	k, ok := p.m.JobAtFault()
-	if in != nil {
-		k, ok = in.job, in.job != nomad.JobKey{}
+	if c, in := panicked.(*callPanic); in {
+		panicked, stack = c.value, c.stack
+		k, ok = c.job, c.job != nomad.JobKey{}
 	}
 	if ok {
-		p.vitals.Panicked(k.String())
-	} else {
-		p.vitals.Panicked("")
+		job = k.String()
 	}
-	switch {
-	case ok && p.m.State != nil:
+	p.vitals.Panicked(job)
+	if ok && p.m.State != nil {
 		p.m.IsolateJob(k, panicked, now)
 		p.log.Error("a bug while handling one job; setting that job aside", "job", k.ID, "namespace", k.Namespace, "panic", panicked, "stack", stack)
-	default:
+	} else {
 		p.log.Error("a bug; starting again", "panic", panicked, "stack", stack)
 	}
 	p.reset()
