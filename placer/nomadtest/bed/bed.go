@@ -158,6 +158,7 @@ func (w *World) StartPlacerAs(token string) *Placer {
 	var ctx context.Context
 	ctx, p.cancel = context.WithCancel(context.Background())
 	w.placers = append(w.placers, p)
+	w.rules.starts(p)
 	go func() {
 		defer close(p.done)
 		defer w.rules.died(p.Name)

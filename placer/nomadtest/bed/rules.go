@@ -47,6 +47,7 @@ type rules struct {
 	lookedAt nomadtest.Progress
 	inPart   bool
 	ledgers  int             // looked into
+	placers  []*Placer
 	dead     map[string]bool // placers that have ended
 	diedAt   time.Time       // the last of them
 	// atOnce is, of registrations that Nomad wrote late, by JobModifyIndex, the index that
@@ -93,6 +94,13 @@ func newRules(w *World) *rules {
 	w.Nomad.Observe(w.transcript())
 	w.Nomad.Observe(nomadtest.Observer{Wrote: r.wrote, Placed: r.placed, Ended: r.ended, Shared: r.shared})
 	return r
+}
+
+// starts takes note of a placer, before it does anything.
+func (r *rules) starts(p *Placer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.placers = append(r.placers, p)
 }
 
 func (r *rules) said() []string {
@@ -250,7 +258,7 @@ func (r *rules) shared(gpu string, first, second nomadtest.Member) {
 // known says whether all placers had a chance to see the member: no list has one
 // whose job was purged. Pins that were there before that Nomad itself follows at once.
 func (r *rules) known(m nomadtest.Member, pinned uint64) bool {
-	return m.Purged.IsZero() || pinned > m.PurgedIndex && r.seen[m.PurgedIndex] && !slices.ContainsFunc(r.w.placers, func(p *Placer) bool {
+	return m.Purged.IsZero() || pinned > m.PurgedIndex && r.seen[m.PurgedIndex] && !slices.ContainsFunc(r.placers, func(p *Placer) bool {
 		return p.began.After(m.Purged) || p.Vitals().Last.After(m.Purged) // or has lost touch with Nomad
 	})
 }
@@ -258,7 +266,7 @@ func (r *rules) known(m nomadtest.Member, pinned uint64) bool {
 // sawAll says whether all placers have had a cycle with all that is in Nomad, since they began or
 // lost touch.
 func (r *rules) sawAll() bool {
-	return !slices.ContainsFunc(r.w.placers, func(p *Placer) bool {
+	return !slices.ContainsFunc(r.placers, func(p *Placer) bool {
 		v := p.Vitals()
 		return !r.dead[p.Name] && (v.LastCycle.Before(p.began) || v.LastCycle.Before(v.Last))
 	})
