@@ -46,7 +46,7 @@ type rules struct {
 	// part then.
 	lookedAt nomadtest.Progress
 	inPart   bool
-	ledgers  int             // looked into
+	ledgers  int // looked into
 	placers  []*Placer
 	dead     map[string]bool // placers that have ended
 	diedAt   time.Time       // the last of them
