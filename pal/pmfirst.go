@@ -113,44 +113,77 @@ func (s *search) lowestSlots(all []binSlots, need int) []binSlots {
 }
 
 // fewestNodes keeps the slots of as few groups as hold the members: whole ones with the most
-// slots, and for what is left then one that holds it, with the fewest slots. Of a group the
-// lowest bins are taken. It writes over all.
+// slots, and for what is left then one that holds it, with the fewest slots. Of groups with
+// as many slots those with the lowest bins are taken, then the first; of a group its lowest
+// bins. It writes over all.
 func (s *search) fewestNodes(all []binSlots, need int) []binSlots {
 	groups := zeros(&s.c.scratch.perCount, s.c.largestGroup+1) // by their slots
 	for of := range byGroup(all) {
 		groups[members(of)]++
 	}
-	whole, rest := zeros(&s.c.scratch.perBin, len(groups)), 0
-	for slots := len(groups) - 1; slots > 0 && need > 0; slots-- {
-		whole[slots] = min(groups[slots], need/slots)
-		need -= whole[slots] * slots
-		if groups[slots] == whole[slots] || need == 0 {
-			continue
+	level, whole, rest := len(groups)-1, 0, 0 // all groups with more slots than level are taken, of those with as many whole
+	for ; level > 0; level-- {
+		whole = min(groups[level], need/level)
+		if need -= whole * level; need == 0 || whole < groups[level] {
+			break
 		}
+	}
+	switch {
+	case level == 0:
+		return nil
+	case need > 0:
 		for rest = need; groups[rest] == 0; {
 			rest++
 		}
-		break
 	}
-	if need > 0 && rest == 0 {
-		return nil
-	}
-	kept := all[:0]
+	return s.keepGroups(all, level, whole, rest, need)
+}
+
+// keepGroups keeps the groups with more slots than level, of those with as many so many with
+// the lowest bins, and of one other with rest slots the need lowest.
+func (s *search) keepGroups(all []binSlots, level, whole, rest, need int) []binSlots {
+	perBin, last := zeros(&s.c.scratch.perBin, len(s.values)), -1
 	for of := range byGroup(all) {
-		n := members(of)
-		switch {
-		case whole[n] > 0:
-			whole[n]--
-			kept = append(kept, of...)
-		case n == rest && need > 0:
-			for _, e := range of {
-				e.n = uint16(min(int(e.n), need))
-				need -= int(e.n)
-				kept = append(kept, e)
-			}
+		if members(of) == level {
+			perBin[worstOf(of, level)]++
 		}
 	}
-	return kept
+	if whole > 0 {
+		last = cutoff(perBin, &whole)
+	}
+	kept, part, at := all[:0], []binSlots(nil), 0
+	for of := range byGroup(all) {
+		n := members(of)
+		v := worstOf(of, n)
+		switch {
+		case n > level, n == level && v < last:
+			kept = append(kept, of...)
+		case n == level && v == last && whole > 0:
+			whole--
+			kept = append(kept, of...)
+		case n == rest && (part == nil || worstOf(of, need) < worstOf(part, need)):
+			part, at = append(part[:0], of...), len(kept)
+		}
+	}
+	for i := range part {
+		n := min(int(part[i].n), need)
+		part[i].n, need = uint16(n), need-n
+		if need == 0 {
+			part = part[:i+1]
+			break
+		}
+	}
+	return slices.Insert(kept, at, part...)
+}
+
+// worstOf is the bin of the last of so many members on a group.
+func worstOf(slots []binSlots, n int) int {
+	for _, e := range slots {
+		if n -= int(e.n); n <= 0 {
+			return int(e.v)
+		}
+	}
+	return int(slots[len(slots)-1].v)
 }
 
 // byGroup are the slots of one group after the other.

@@ -70,6 +70,8 @@ func TestTightAcrossNodes(t *testing.T) {
 		"no empty node broken up":   {[]PMScore{1, 1, 1, 1}, []int{8, 8, 4, 0}, 0.1, 12, []int{8, 0, 4, 0}},
 		"all of them":               {[]PMScore{1, 1, 1, 1}, []int{8, 3, 5, 2}, 0.1, 18, []int{8, 3, 5, 2}},
 		"none holds the rest alone": {[]PMScore{1, 1, 1, 1}, []int{5, 5, 2, 2}, 0.1, 11, []int{5, 5, 1, 0}},
+		"of as many, the best":      {[]PMScore{1.04, 1, 1.02, 1}, []int{8, 8, 8, 4}, 0.1, 20, []int{0, 8, 8, 4}},
+		"of as many, for the rest":  {[]PMScore{1.04, 1, 1.02, 1}, []int{3, 8, 3, 2}, 0.1, 11, []int{0, 8, 3, 0}},
 		"a little slower":           {[]PMScore{1.04, 1, 1, 1}, []int{8, 5, 5, 5}, 0.1, 10, []int{8, 2, 0, 0}},
 		"more than a little slower": {[]PMScore{1.08, 1, 1, 1}, []int{8, 5, 5, 5}, 0.1, 10, []int{0, 5, 5, 0}},
 		"as published":              {[]PMScore{1.04, 1, 1, 1}, []int{8, 5, 5, 5}, 0, 10, []int{0, 5, 5, 0}},
