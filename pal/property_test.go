@@ -89,12 +89,13 @@ func TestPlacementIsSound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := draw(t)
 		c, before := d.cluster(t), d.cluster(t)
-		name := rapid.SampledFrom(policies).Draw(t, "policy")
-		pl, ok := Place(c, d.gang, policy(name))
+		p := policy(rapid.SampledFrom(policies).Draw(t, "policy"))
+		p.Tight = rapid.SampledFrom([]float64{0, 0.1, 0.5}).Draw(t, "tight")
+		pl, ok := Place(c, d.gang, p)
 		if diff := cmp.Diff(before, c, sameCluster); diff != "" {
 			t.Fatalf("place changed the cluster: %s", diff)
 		}
-		again, okAgain := Place(c, d.gang, policy(name))
+		again, okAgain := Place(c, d.gang, p)
 		if ok != okAgain || !cmp.Equal(pl, again) {
 			t.Fatalf("not deterministic: %v %v", pl, again)
 		}
@@ -151,6 +152,39 @@ func TestPALFindsTheLowestCost(t *testing.T) {
 			t.Fatalf("PAL costs %v, the best is %v", pl.Cost(), best)
 		}
 	})
+}
+
+// Room for wide gangs costs little more, and no gang its place; who runs on several nodes
+// in any case runs on no more of them.
+func TestTightCostsLittleMore(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := draw(t)
+		d.gang.MemberSets = d.gang.MemberSets[:1]
+		c := d.cluster(t)
+		published, fits := Place(c, d.gang, policy(PAL))
+		tight := Policy{Name: PAL, Tight: rapid.SampledFrom([]float64{0.05, 0.1, 0.5}).Draw(t, "tight")}
+		pl, ok := Place(c, d.gang, tight)
+		if ok != fits {
+			t.Fatalf("fits %v, as published %v", ok, fits)
+		}
+		if !ok || d.gang.GPUs() == 1 { // which as published ignores distance
+			return
+		}
+		if pl.Cost() > (1+tight.Tight)*published.Cost()+1e-9 {
+			t.Fatalf("costs %v, as published %v", pl.Cost(), published.Cost())
+		}
+		if a, b := nodesOf(pl), nodesOf(published); pl.Tier == TierCluster && published.Tier == TierCluster && a > b {
+			t.Fatalf("%d nodes, as published %d", a, b)
+		}
+	})
+}
+
+func nodesOf(pl Placement) int {
+	groups := map[int]bool{}
+	for _, m := range pl.Members {
+		groups[m.Group] = true
+	}
+	return len(groups)
 }
 
 // exhaustive tries all sets of members of a gang of one member set.
