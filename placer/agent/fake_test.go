@@ -387,11 +387,12 @@ func (r *running) send(method, path, token, body string, headers ...string) (int
 	return resp.StatusCode, b.String()
 }
 
-// ready waits until the agent places.
+// ready waits until the agent is, and if it is at work, until it has looked at the cluster by
+// itself: what it asks Nomad then is somebody's.
 func (r *running) ready() *running {
 	r.t.Helper()
 	until(r.t, "the agent is ready", func() bool {
-		if r.url() == "" {
+		if r.url() == "" || r.agent.current.Load() != nil && !r.agent.lookedAhead.Load() {
 			return false
 		}
 		status, body := r.send(http.MethodGet, "/v1/health", "", "")
