@@ -71,6 +71,7 @@ func (o options) measure(r report) error {
 	}
 	defer file.Close()
 	all, ps := r.cells, policies()
+	r.of = len(all)
 	var mu sync.Mutex // of what follows
 	left, done := map[*result]int{}, 0
 	count := func(c *result) error { // one more of the cell's runs is done

@@ -206,3 +206,18 @@ func TestPolicies(t *testing.T) {
 		}
 	}
 }
+
+// Tables of some of the cells say so.
+func TestPartSaysSo(t *testing.T) {
+	dir := t.TempDir()
+	o := options{tables: filepath.Join(dir, "t.md"), workers: 1}
+	small := &result{cell: cell{Trace: "small", Part: chosen, TaskGPUs: 8, NodeGPUs: 8, Load: 0.6, GPUs: 32, Jobs: 1}, jobs: []trace.Job{{ID: "a", Class: "A", GPUs: 1, Iterations: 60, IterTimeS: 1}}}
+	broken := &result{cell: cell{Trace: "broken", Part: chosen, TaskGPUs: 8, NodeGPUs: 8, Load: 0.6, GPUs: 0, Jobs: 2}}
+	if err := o.measure(report{cells: []*result{small, broken}}); err == nil {
+		t.Fatal("a cell without GPUs can be run")
+	}
+	b, err := os.ReadFile(o.tables)
+	if err != nil || !strings.Contains(string(b), "This is not all: 1 of 2 cells.") {
+		t.Errorf("the tables of one cell do not say that there is another (%v):\n%.600s", err, b)
+	}
+}
