@@ -49,8 +49,7 @@ func (g *GPUs) Floor(jobs []Job, penalty float64, overhead time.Duration) time.D
 }
 
 // PredictPlain simulates a run under plain Nomad. never is the number of jobs that never
-// finish; the figures are over the others. Real runs took 1.0 to 1.6 times as long on average
-// (12 of replay.json, without those that never finished).
+// finish; the figures are over the others.
 func PredictPlain(jobs []Job, g *GPUs, penalty float64, spread bool, giveUp, overhead time.Duration, seed uint64) (f sim.Figures, never int, err error) {
 	c, err := g.Cluster(penalty)
 	if err != nil {
