@@ -20,6 +20,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/meter"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
@@ -77,6 +78,7 @@ type Placer struct {
 
 	mu     sync.Mutex // guards what follows
 	status model.Status
+	known  *query.Snapshot
 }
 
 // Hooks are told of what the placer does. Those around the commit of a decision are
@@ -402,6 +404,7 @@ func (p *Placer) resync(ctx context.Context) error {
 		return err
 	}
 	p.m.State, p.missed, p.resyncedAt = s, false, p.tick()
+	p.publishKnown()
 	p.configDue = true // somebody may have written over them
 	p.m.Dependencies.Doubt()
 	var unread []error

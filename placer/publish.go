@@ -10,8 +10,10 @@ import (
 	"github.com/hashicorp/go-version"
 
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // Status is the state as of the last cycle.
@@ -19,6 +21,21 @@ func (p *Placer) Status() model.Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.status
+}
+
+// Known is where a first snapshot may begin instead of nothing (see [Refresh]): the nodes
+// and jobs as of the last full read. It shows nothing by itself; nil before that read.
+func (p *Placer) Known() *query.Snapshot {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.known
+}
+
+func (p *Placer) publishKnown() {
+	known := query.New(&model.Model{State: p.m.State.Objects()}, p.nomad, heartbeat.Activity{}, "")
+	p.mu.Lock()
+	p.known = known
+	p.mu.Unlock()
 }
 
 // publish makes the state of this cycle visible. What the waiting ones wait for

@@ -21,6 +21,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 const openConfig = "http {\n  bind_port = 0\n  register = true\n  admission = true\n}\n"
@@ -233,12 +234,32 @@ func TestSnapshotsAreShared(t *testing.T) {
 	}
 }
 
+// unknown: no placer has read anything.
+func unknown() *query.Snapshot { return nil }
+
+// The look ahead takes nodes and jobs from what the placer has read: 10,000 nodes take
+// Nomad and the agent seconds to read.
+func TestLookAheadReadsNothingTwice(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, nil)
+	f.has(gpuJob("default", "waits", 99))
+	r := f.run(openConfig).ready()
+	if status, _ := r.send(http.MethodGet, "/v1/queue", agentsToken, ""); status != http.StatusOK {
+		t.Fatalf("status %d", status)
+	}
+	for _, one := range []string{"GET /v1/node/n1$", "GET /v1/job/waits$"} {
+		if n := len(f.askedFor(one)); n != 1 {
+			t.Errorf("%s: asked for %d times, want 1: %v", one, n, f.askedFor(one))
+		}
+	}
+}
+
 // While Nomad does not answer the agent, whoever does not wait any longer leaves
 // alone, and other requests are answered.
 func TestSlowNomadHoldsNothing(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, nil)
-	s := newSnapshots(func() (*nomad.Client, error) { return (&Nomad{Address: f.URL, Token: agentsToken}).Connect() }, func(string, any, []byte) { t.Error("panic") })
+	s := newSnapshots(func() (*nomad.Client, error) { return (&Nomad{Address: f.URL, Token: agentsToken}).Connect() }, unknown, func(string, any, []byte) { t.Error("panic") })
 	f.block = regexp.MustCompile("GET /v1/allocations")
 	first, leave := contextOf(t)
 	gone := make(chan error, 1)
@@ -298,7 +319,7 @@ func TestSnapshotsAtOnce(t *testing.T) {
 	f := newFake(t, nil)
 	f.has(gpuJob("default", "runs", 1), "GPU-1")
 	f.has(gpuJob("default", "waits", 3))
-	s := newSnapshots(func() (*nomad.Client, error) { return (&Nomad{Address: f.URL, Token: agentsToken}).Connect() }, func(_ string, v any, stack []byte) { t.Errorf("panic: %v %s", v, stack) })
+	s := newSnapshots(func() (*nomad.Client, error) { return (&Nomad{Address: f.URL, Token: agentsToken}).Connect() }, unknown, func(_ string, v any, stack []byte) { t.Errorf("panic: %v %s", v, stack) })
 	waits := nomad.JobKey{Namespace: "default", ID: "waits"}
 	var planned api.Job
 	if err := json.Unmarshal([]byte(gpuJob("default", "planned", 1)), &planned); err != nil {

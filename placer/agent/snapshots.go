@@ -4,6 +4,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"runtime/debug"
@@ -38,6 +39,7 @@ const (
 // nothing from the others.
 type snapshots struct {
 	connect  func() (*nomad.Client, error)
+	known    func() *query.Snapshot // where the first one begins, or nil
 	panicked func(what string, v any, stack []byte)
 	flight   singleflight.Group
 	last     atomic.Pointer[snapshot]
@@ -57,8 +59,8 @@ func (s *snapshot) fresh() bool {
 	return s != nil && time.Since(s.made) < max(snapshotAge, 3*s.took)
 }
 
-func newSnapshots(connect func() (*nomad.Client, error), panicked func(string, any, []byte)) *snapshots {
-	return &snapshots{connect: connect, panicked: panicked, making: make(chan struct{}, snapshotsAtOnce)}
+func newSnapshots(connect func() (*nomad.Client, error), known func() *query.Snapshot, panicked func(string, any, []byte)) *snapshots {
+	return &snapshots{connect: connect, known: known, panicked: panicked, making: make(chan struct{}, snapshotsAtOnce)}
 }
 
 // latest is the last one, however old; nil if there is none.
@@ -126,7 +128,8 @@ func (s *snapshots) ahead(ctx context.Context) {
 // errPanicked is a snapshot that could not be made by our own fault.
 var errPanicked = errors.New("the agent failed to look at the cluster: its log says why")
 
-// refresh reads what has changed since the last snapshot. A panic in it is the end of
+// refresh reads what has changed since the last snapshot, or, for the first, since the
+// placer read everything: a large cluster is not read twice, nor kept in memory twice. A panic in it is the end of
 // this try only: in a flight that others wait for it would end the process.
 func (s *snapshots) refresh(ctx context.Context) (_ *query.Snapshot, err error) {
 	select {
@@ -147,7 +150,7 @@ func (s *snapshots) refresh(ctx context.Context) (_ *query.Snapshot, err error) 
 		return nil, err
 	}
 	defer client.API().Close() // Nomad allows one address 100 connections by default
-	return placer.Refresh(ctx, client, s.latest())
+	return placer.Refresh(ctx, client, cmp.Or(s.latest(), s.known()))
 }
 
 // unchanged says whether the last snapshot shows what Nomad has.
