@@ -6,6 +6,7 @@ package pal
 import (
 	"fmt"
 	"math"
+	"strings"
 )
 
 // MaxGPUs is how many GPUs a gang may ask for. No cluster comes near it, and sums and
@@ -90,4 +91,24 @@ func plus(a, b int) int {
 // GPUs may lie anywhere.
 func SingleGPUs(id string, class AppClass, n int) Gang {
 	return Gang{ID: id, Class: class, MemberSets: []MemberSet{{Members: n, GPUs: 1}}}
+}
+
+// Demand writes the gang's member sets but for their names: gangs of one text and MaxTier
+// fit where the other does. Lists of eligible and preferred device groups compare by
+// identity, as they are as long as the cluster has groups: a caller that wants gangs to be
+// alike gives them the same slice. The addresses decide no order.
+func (g Gang) Demand() string {
+	var b strings.Builder
+	for _, s := range g.MemberSets {
+		var eligible *bool
+		if len(s.Eligible) > 0 {
+			eligible = &s.Eligible[0]
+		}
+		fmt.Fprintf(&b, "%d×%d %v %p", s.Members, s.GPUs, s.Need, eligible)
+		for _, set := range s.Prefer {
+			fmt.Fprintf(&b, ">%p", &set[0])
+		}
+		b.WriteByte(';')
+	}
+	return b.String()
 }

@@ -53,7 +53,9 @@ func benchState(nodes, waiting int) (*nomad.State, *profile.Profile, error) {
 		})
 	}
 	for i := range waiting {
-		s.PutJob(rewrite.Gate(benchJob(fmt.Sprintf("job-%04d", i), uint64(i+1))))
+		job := benchJob(fmt.Sprintf("job-%04d", i), uint64(i+1))
+		job.Version, job.SubmitTime = new(uint64), new(time.Now().UnixNano()+int64(i)) // nothing before it is to be read, nor is it overdue
+		s.PutJob(rewrite.Gate(job))
 	}
 	p, err := profile.Build(samples, profile.DefaultOptions(), nil)
 	return s, p, err
@@ -74,7 +76,7 @@ func benchJob(id string, index uint64) *api.Job {
 }
 
 // benchPlacer is a placer that knows the state and talks to nobody.
-func benchPlacer(b *testing.B, s *nomad.State, prof *profile.Profile) *Placer {
+func benchPlacer(b testing.TB, s *nomad.State, prof *profile.Profile) *Placer {
 	p, err := New(nil, model.DefaultConfig(), hclog.NewNullLogger(), Hooks{})
 	if err != nil {
 		b.Fatal(err)
@@ -108,7 +110,7 @@ func fill(s *nomad.State, from, to int) {
 // pass is the work of one cycle beside talking to Nomad, after an event about
 // one allocation: bring the view and the queue up to date, decide, work out
 // reasons and pins. Nothing is committed: the queue is as before.
-func (p *Placer) pass(b *testing.B, want int) {
+func (p *Placer) pass(b testing.TB, want int) {
 	now := time.Now()
 	for _, a := range p.m.State.AllocsOf(nomad.JobKey{Namespace: "default", ID: "busy7"}) {
 		p.m.State.PutAlloc(a)
@@ -116,8 +118,9 @@ func (p *Placer) pass(b *testing.B, want int) {
 	if err := p.m.UpdateView(now); err != nil {
 		b.Fatal(err)
 	}
-	p.track(b.Context())
 	p.m.Time = now
+	p.track(b.Context())
+	p.reconcileAll(func(t *model.Tracked) { p.step(b.Context(), t, gang.Turn{}) })
 	p.syncQueue(b.Context())
 	actions := p.m.Queue.Decide(gang.QueueTime(now), p.m.View.Cluster)
 	for _, a := range actions {
@@ -245,25 +248,52 @@ func BenchmarkEvent(b *testing.B) {
 	report(b, took, 1)
 }
 
-// BenchmarkPublish is what making the queue visible costs, once a second at
-// most.
-func BenchmarkPublish(b *testing.B) {
-	const nodes, waiting = 10000, 1000
+// publisher is a placer on a full cluster on which so many wait, and what it does to make
+// that visible.
+func publisher(b testing.TB, nodes, waiting int) (publish func()) {
 	s, prof, err := benchState(nodes, waiting)
 	if err != nil {
 		b.Fatal(err)
 	}
-	fill(s, 0, nodes) // all wait
+	fill(s, 0, nodes)
 	p := benchPlacer(b, s, prof)
+	p.pass(b, 0)
 	now := time.Now()
-	p.track(b.Context())
-	p.m.Time = now
-	p.syncQueue(b.Context())
-	if n := len(p.m.Queue.Decide(gang.QueueTime(now), p.m.View.Cluster)); n > 0 {
-		b.Fatalf("%d started", n)
-	}
-	for b.Loop() {
+	return func() {
 		p.status.At = time.Time{}
 		p.publish(now)
+	}
+}
+
+// Between two cycles nothing happens to most jobs, and a cycle does nothing about them,
+// whether they run or wait: with 10,000 in the queue it would take milliseconds.
+func TestCycleLooksAtWhatChanged(t *testing.T) {
+	s, prof, err := benchState(20, 500)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill(s, 0, 20)
+	p := benchPlacer(t, s, prof)
+	p.pass(t, 0)
+	if allocs := testing.AllocsPerRun(10, func() { p.pass(t, 0) }); allocs > 200 {
+		t.Errorf("%v memory allocations in a cycle in which one of 500 waiting gangs' neighbours changed", allocs)
+	}
+}
+
+// What is shown of waiting gangs takes a look at the cluster for each kind of them, not for
+// each of them.
+func TestPublishLooksOnceForWhatIsAlike(t *testing.T) {
+	few, many := testing.AllocsPerRun(3, publisher(t, 10, 100)), testing.AllocsPerRun(3, publisher(t, 300, 100))
+	if many > 3*few {
+		t.Errorf("%v memory allocations on 10 nodes, %v on 300", few, many)
+	}
+}
+
+// BenchmarkPublish is what making the queue visible costs, once a second at
+// most.
+func BenchmarkPublish(b *testing.B) {
+	publish := publisher(b, 10000, 1000)
+	for b.Loop() {
+		publish()
 	}
 }

@@ -143,7 +143,6 @@ func (p *Placer) trackJob(ctx context.Context, k nomad.JobKey) {
 	if t == nil {
 		t = p.m.Add(k)
 	}
-	t.Idle = false
 	p.m.ReleaseUnconfirmed(job)
 	o := gang.Observation{Observed: st}
 	if st.Ours() {
@@ -250,7 +249,7 @@ func (p *Placer) syncQueue(ctx context.Context) {
 		if id := t.Key.String(); t.Placed && !slices.Equal(p.m.Queue.On(id), p.m.View.Holds(t.Key)) {
 			p.m.Queue.Holds(gang.QueueTime(p.m.Time), id, p.m.At(t))
 		}
-		t.Idle = t.Quiet()
+		t.Idle = t.Quiet() && !t.PassedOver && t.After == ""
 	}
 	p.m.EndJob()
 }

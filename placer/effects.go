@@ -21,6 +21,7 @@ import (
 // step has a gang take in an event, and carries out what follows. Its trouble is kept
 // from the others.
 func (p *Placer) step(ctx context.Context, t *model.Tracked, e gang.Event) {
+	t.Idle = false
 	for e != nil {
 		was := t.State()
 		todo := t.Step(e, p.m.World())

@@ -4,9 +4,7 @@
 package queue
 
 import (
-	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -103,25 +101,6 @@ type signature struct {
 	efficiency float64
 }
 
-// memberSetsOf writes a gang's member sets. Lists of eligible and preferred device groups
-// compare by identity, as they are as long as the cluster has groups: a caller that wants
-// gangs in one bucket gives them the same slice. The addresses decide no order.
-func memberSetsOf(g pal.Gang) string {
-	var b strings.Builder
-	for _, s := range g.MemberSets {
-		var eligible *bool
-		if len(s.Eligible) > 0 {
-			eligible = &s.Eligible[0]
-		}
-		fmt.Fprintf(&b, "%d×%d %v %p", s.Members, s.GPUs, s.Need, eligible)
-		for _, set := range s.Prefer {
-			fmt.Fprintf(&b, ">%p", &set[0])
-		}
-		b.WriteByte(';')
-	}
-	return b.String()
-}
-
 // bucket holds the waiting gangs of one signature, sorted by their keys. A bucket exists
 // while it has gangs.
 type bucket struct {
@@ -207,12 +186,12 @@ func (q *Queue) enqueue(e *entry) {
 	}
 }
 
-// memberSets is memberSetsOf without its cost for the common gang of one-GPU members.
+// memberSets is [pal.Gang.Demand] without its cost for the common gang of one-GPU members.
 func memberSets(g pal.Gang) string {
 	if len(g.MemberSets) == 1 && g.MemberSets[0].Eligible == nil && g.MemberSets[0].Prefer == nil && g.MemberSets[0].Need == (pal.Resources{}) && g.MemberSets[0].GPUs == 1 {
 		return strconv.Itoa(g.MemberSets[0].Members)
 	}
-	return memberSetsOf(g)
+	return g.Demand()
 }
 
 // dequeue takes a waiting entry out of its bucket and the lists. The last one takes the

@@ -192,9 +192,15 @@ func (g *Gang) PastKnown() bool {
 	return g.Nomad != Waiting || g.position.index == *g.Job.JobModifyIndex
 }
 
-// Quiet says whether the gang runs as it should, the queue knows, and it is
-// written down: most gangs are, at most times, and need no look until they change.
+// Quiet says whether the gang needs no look until something happens to it or changes in
+// Nomad, as most gangs at most times: it runs as it should, the queue knows, and it is
+// written down; or it waits, and the queue knows all that it asks for.
 func (g *Gang) Quiet() bool {
+	if g.Nomad == Waiting {
+		dead := g.Job.Status != nil && *g.Job.Status == "dead"
+		return g.Queued && !g.Placed && !g.edited && g.Refused == nil && g.Target == nil && g.stop == nil && g.stumbled == "" &&
+			len(g.sent) == 0 && !g.Unchecked() && g.PastKnown() && !dead && g.eligible.IsZero()
+	}
 	return g.Nomad == Running && !g.Misplaced && g.Queued && g.Placed && g.Target == nil && !g.overwrote &&
 		g.stumbled == "" && g.Record != nil && !g.Unsaved && !g.Record.Ready.IsZero() && g.Record.JobModifyIndex == *g.Job.JobModifyIndex &&
 		(g.canariesDone == *g.Job.JobModifyIndex || !WantsCanaries(g.Observed))

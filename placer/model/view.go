@@ -154,9 +154,9 @@ func (m *Model) ReleaseUnconfirmed(job *api.Job) {
 func (m *Model) HeldGPUs(now time.Time) map[nomad.JobKey][]string {
 	maps.DeleteFunc(m.Unconfirmed, func(_ nomad.JobKey, l UnconfirmedStart) bool { return !now.Before(l.Until) })
 	held := map[nomad.JobKey][]string{}
-	for k, t := range m.Jobs {
+	for _, t := range m.Sorted() {
 		if len(t.Held) > 0 {
-			held[k] = t.Held
+			held[t.Key] = t.Held
 		}
 	}
 	for k, l := range m.Unconfirmed {

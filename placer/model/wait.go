@@ -82,12 +82,13 @@ func withObstacles(reason string, passing bool, found []nomad.Obstacle) string {
 // takes GPUs that jobs of others hold for ones that are not there.
 func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 	out := map[string]*Wait{}
+	whyNot := whyNotOnce(c)
 	position := 0
 	for _, w := range ws {
 		shown := &Wait{Wait: w}
 		if t := m.ByID(w.Job); t != nil && w.Reason == queue.ReasonTooLarge {
-			shown.never, shown.why = pal.WhyNot(c, t.Request.Least())
-			found := m.View.Obstacles(t.Job)
+			shown.never, shown.why = whyNot(t.Request.Least())
+			found := m.View.LastingObstacles(t.Job)
 			if why := Barred(found); !shown.never && why != "" {
 				shown.never, shown.why = true, why
 			}
@@ -114,4 +115,25 @@ func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 		out[w.Job] = shown
 	}
 	return out
+}
+
+// whyNotOnce is [pal.WhyNot] that looks at a large cluster once for gangs that are alike.
+func whyNotOnce(c *pal.Cluster) func(pal.Gang) (never bool, why string) {
+	type answer struct {
+		never bool
+		why   string
+	}
+	known := map[string]answer{}
+	return func(g pal.Gang) (bool, string) {
+		key := fmt.Sprint(g.Class, " ", g.MaxTier, " ", g.Demand())
+		for _, s := range g.MemberSets {
+			key += fmt.Sprintf(" %q", s.Name)
+		}
+		a, ok := known[key]
+		if !ok {
+			a.never, a.why = pal.WhyNot(c, g)
+			known[key] = a
+		}
+		return a.never, a.why
+	}
 }

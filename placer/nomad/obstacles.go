@@ -40,52 +40,91 @@ func (o Obstacle) String() string {
 // Obstacles are what keeps the job's groups from nodes with GPUs: by group, the
 // most nodes first. Groups that ask for no GPUs are left out.
 func (v *View) Obstacles(job *api.Job) []Obstacle {
-	author := rewrite.Author(job)
-	groups := make([][]int, len(v.nodes)) // device groups by node
+	groups := v.groupsByNode()
+	return eachAsk(job, func(author *api.Job, a gpuRequest) []Obstacle {
+		ports := staticPorts(a.group)
+		inUse := v.portsInUse(KeyOf(job), len(ports))
+		return v.count(func(i int) (what string, now bool) {
+			if what, now = v.obstacle(author, a, i, groups[i]); what == "" {
+				what, now = takenPort(ports, inUse[v.nodes[i].ID]), true
+			}
+			return what, now
+		})
+	})
+}
+
+// LastingObstacles are those of [View.Obstacles] that do not pass as jobs end and nodes
+// come back. Asks that are alike share one look at the nodes.
+func (v *View) LastingObstacles(job *api.Job) []Obstacle {
+	return eachAsk(job, func(author *api.Job, a gpuRequest) []Obstacle {
+		key := fmt.Sprintf("%s %d %+v", eligibilityKey(author, a), a.gpus, needOf(a.group))
+		for _, name := range slices.Sorted(maps.Keys(a.group.Volumes)) {
+			if vol := a.group.Volumes[name]; vol != nil {
+				key += fmt.Sprintf(" %q %q %t %t", vol.Type, vol.Source, vol.ReadOnly, vol.PerAlloc)
+			}
+		}
+		found, known := v.lasting[key]
+		if !known {
+			if len(v.lasting) >= eligibilityKept {
+				clear(v.lasting)
+			}
+			groups := v.groupsByNode()
+			found = v.count(func(i int) (string, bool) { return v.lastingObstacle(author, a, i, groups[i]), false })
+			v.lasting[key] = found
+		}
+		return slices.Clone(found)
+	})
+}
+
+// groupsByNode are the cluster's device groups by node.
+func (v *View) groupsByNode() [][]int {
+	groups := make([][]int, len(v.nodes))
 	for gi := range v.devices {
 		node, _ := v.Cluster.Group(gi)
 		groups[node] = append(groups[node], gi)
 	}
-	var out []Obstacle
+	return groups
+}
+
+// eachAsk has find tell of each group of the job that asks for GPUs, as its author wrote it.
+func eachAsk(job *api.Job, find func(author *api.Job, a gpuRequest) []Obstacle) (out []Obstacle) {
+	author := rewrite.Author(job)
 	for _, g := range author.TaskGroups {
 		a, err := gpuRequestOf(g)
 		if err != nil || a.gpus == 0 {
 			continue
 		}
-		counts, ports := map[Obstacle]int{}, staticPorts(g)
-		for i := range v.nodes {
-			what, now := v.obstacle(author, a, i, groups[i])
-			if what == "" && len(ports) > 0 {
-				what, now = v.takenPort(ports, v.nodes[i], KeyOf(job)), true
-			}
-			if what != "" {
-				counts[Obstacle{Group: *g.Name, What: what, Total: len(v.nodes), Now: now, Away: what == notReady(v.nodes[i])}]++
-			}
+		found := find(author, a)
+		for i := range found {
+			found[i].Group = *g.Name
 		}
-		var found []Obstacle
-		for o, nodes := range counts {
-			o.Nodes = nodes
-			found = append(found, o)
-		}
-		slices.SortFunc(found, func(a, b Obstacle) int { return cmp.Or(b.Nodes-a.Nodes, cmp.Compare(a.What, b.What)) })
 		out = append(out, found...)
 	}
 	return out
+}
+
+// count looks at each node, and counts what is in the way.
+func (v *View) count(look func(node int) (what string, now bool)) (found []Obstacle) {
+	counts := map[Obstacle]int{}
+	for i, n := range v.nodes {
+		if what, now := look(i); what != "" {
+			counts[Obstacle{What: what, Total: len(v.nodes), Now: now, Away: what == notReady(n)}]++
+		}
+	}
+	for o, nodes := range counts {
+		o.Nodes = nodes
+		found = append(found, o)
+	}
+	slices.SortFunc(found, func(a, b Obstacle) int { return cmp.Or(b.Nodes-a.Nodes, cmp.Compare(a.What, b.What)) })
+	return found
 }
 
 // obstacle is the first thing that keeps the ask from a node, "" for none: what
 // will not change by itself comes first. now says whether it may.
 func (v *View) obstacle(job *api.Job, a gpuRequest, i int, groups []int) (what string, now bool) {
 	n := v.nodes[i]
-	for _, f := range []func() string{
-		func() string { return unfit(job, a.group, n) },
-		func() string { return missingVolume(a.group, n) },
-		func() string { return v.missingDevice(a, groups) },
-		func() string { return lacks(needOf(a.group), total(n), "nodes have less than %d %s") },
-	} {
-		if what := f(); what != "" {
-			return what, false
-		}
+	if what := v.lastingObstacle(job, a, i, groups); what != "" {
+		return what, false
 	}
 	if what := notReady(n); what != "" {
 		return what, true
@@ -97,6 +136,22 @@ func (v *View) obstacle(job *api.Job, a gpuRequest, i int, groups []int) (what s
 		return fmt.Sprintf("fewer than %d matching GPUs are free", a.gpus), true
 	}
 	return "", false
+}
+
+// lastingObstacle is the first thing that keeps the ask from a node even if that is idle.
+func (v *View) lastingObstacle(job *api.Job, a gpuRequest, i int, groups []int) string {
+	n := v.nodes[i]
+	for _, f := range []func() string{
+		func() string { return unfit(job, a.group, n) },
+		func() string { return missingVolume(a.group, n) },
+		func() string { return v.missingDevice(a, groups) },
+		func() string { return lacks(needOf(a.group), total(n), "nodes have less than %d %s") },
+	} {
+		if what := f(); what != "" {
+			return what
+		}
+	}
+	return ""
 }
 
 // unfit is what [nodeFits] finds missing.
@@ -173,19 +228,31 @@ func staticPorts(g *api.TaskGroup) map[string]int {
 	return ports
 }
 
-// takenPort is a static port that an allocation of another job has on a node, "" for
-// none.
-func (v *View) takenPort(ports map[string]int, n *api.Node, job JobKey) string {
-	taken := map[int]bool{}
+// portsInUse are the host ports that other jobs have, by node; nil if n, those that are
+// wanted, is 0.
+func (v *View) portsInUse(job JobKey, n int) map[string]map[int]bool {
+	if n == 0 {
+		return nil
+	}
+	inUse := map[string]map[int]bool{}
 	for _, a := range v.state.Allocs {
-		if a.Node == n.ID && a.Job != job && a.Live() {
-			for _, p := range a.Ports {
-				taken[p] = true
-			}
+		if len(a.Ports) == 0 || a.Job == job || !a.Live() {
+			continue
+		}
+		if inUse[a.Node] == nil {
+			inUse[a.Node] = map[int]bool{}
+		}
+		for _, p := range a.Ports {
+			inUse[a.Node][p] = true
 		}
 	}
+	return inUse
+}
+
+// takenPort is a wanted static port that is in use, "" for none.
+func takenPort(ports map[string]int, inUse map[int]bool) string {
 	for _, label := range slices.Sorted(maps.Keys(ports)) {
-		if taken[ports[label]] {
+		if inUse[ports[label]] {
 			return fmt.Sprintf("static port %d (%s) is in use", ports[label], label)
 		}
 	}

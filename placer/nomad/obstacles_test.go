@@ -4,9 +4,12 @@
 package nomad
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/hashicorp/nomad/api"
 )
 
@@ -65,7 +68,9 @@ func TestObstacles(t *testing.T) {
 				c.change(job, s.Nodes)
 			}
 			var got []string
-			for _, o := range view(t, s).Obstacles(job) {
+			v := view(t, s)
+			lasting(t, v, job)
+			for _, o := range v.Obstacles(job) {
 				text := o.String()
 				if o.Now {
 					text += ", for now"
@@ -76,6 +81,49 @@ func TestObstacles(t *testing.T) {
 				t.Error(d)
 			}
 		})
+	}
+}
+
+// lasting checks that the lasting obstacles are those of all that do not pass.
+func lasting(t *testing.T, v *View, job *api.Job) {
+	t.Helper()
+	all := slices.DeleteFunc(v.Obstacles(job), func(o Obstacle) bool { return o.Now })
+	if d := cmp.Diff(all, v.LastingObstacles(job), cmpopts.EquateEmpty()); d != "" {
+		t.Error(d)
+	}
+}
+
+// Jobs share what keeps them from nodes only if they ask for the same, and until a node
+// changes.
+func TestLastingObstaclesAreOfTheAsk(t *testing.T) {
+	s := world(3)
+	s.Nodes["id-0"].HostVolumes = map[string]*api.HostVolumeInfo{"data": {ReadOnly: true}}
+	var jobs []*api.Job
+	for i, change := range []func(*api.TaskGroup){
+		func(*api.TaskGroup) {},
+		func(g *api.TaskGroup) { g.Name = new("other") },
+		func(g *api.TaskGroup) { g.Tasks[0].Resources.Devices[0].Count = new(uint64(99)) },
+		func(g *api.TaskGroup) { g.Tasks[0].Resources.MemoryMB = new(9_000_000) },
+		func(g *api.TaskGroup) { g.Volumes = map[string]*api.VolumeRequest{"d": {Type: "host", Source: "data"}} },
+		func(g *api.TaskGroup) {
+			g.Volumes = map[string]*api.VolumeRequest{"d": {Type: "host", Source: "data", ReadOnly: true}}
+		},
+	} {
+		job := addJob(t, s, jobspec(fmt.Sprint("j", i), 1, 1, ""), uint64(i+1))
+		change(job.TaskGroups[0])
+		jobs = append(jobs, job)
+	}
+	v := view(t, s)
+	for range 2 {
+		for _, job := range jobs {
+			lasting(t, v, job)
+		}
+		n := *s.Nodes["id-1"]
+		n.HostVolumes, n.ModifyIndex = map[string]*api.HostVolumeInfo{"data": {}}, n.ModifyIndex+1
+		s.Nodes["id-1"], s.sorted = &n, nil
+		if !v.Update(s, v.opts) {
+			t.Fatal("the view is to be built anew")
+		}
 	}
 }
 

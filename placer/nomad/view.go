@@ -70,6 +70,8 @@ type View struct {
 	shifted []JobKey                  // see Shifted
 	// eligibility caches which device groups may serve an ask, by its text.
 	eligibility map[string]eligibility
+	// lasting caches what lastingly keeps asks from nodes.
+	lasting map[string][]Obstacle
 	// values caches what spreads go over, in the same way.
 	values map[string]attributeValues
 	// avoiding caches preferences that leave out nodes, by those and what is
@@ -84,7 +86,7 @@ type View struct {
 // Allocations and pins of the jobs in without count as if they were not there. What
 // nodes say cannot make it fail, only the options can: see [State.NodeWarnings].
 func (s *State) View(o ViewOptions, without ...JobKey) (*View, error) {
-	v := &View{opts: o, state: s, without: without, nodeOf: map[string]int{}, inRack: map[string]int{}, holds: map[JobKey][]int{}, eligibility: map[string]eligibility{}, values: map[string]attributeValues{}, avoiding: map[string][][]bool{}}
+	v := &View{opts: o, state: s, without: without, nodeOf: map[string]int{}, inRack: map[string]int{}, holds: map[JobKey][]int{}, eligibility: map[string]eligibility{}, lasting: map[string][]Obstacle{}, values: map[string]attributeValues{}, avoiding: map[string][][]bool{}}
 	v.nodes = slices.Clone(s.gpuNodes())
 	ns := make([]pal.Node, len(v.nodes))
 	for i, n := range v.nodes {
@@ -123,6 +125,7 @@ func (v *View) Update(s *State, o ViewOptions) bool {
 	}
 	if changed {
 		clear(v.eligibility)
+		clear(v.lasting)
 		clear(v.values)
 		clear(v.avoiding)
 		v.epoch++
