@@ -28,11 +28,12 @@ type randomWorld struct {
 	rng  *rand.Rand
 	g    *Gang
 	jobs map[string]*api.Job // made once: they do not change
-	// queued and placed are what the queue has been told.
-	queued, placed bool
-	log            []string
-	index          uint64
-	history        map[string]int // transitions
+	// queued and placed are what the queue has been told; stopping: it waits for a gang
+	// to stop whose gate is not on.
+	queued, placed, stopping bool
+	log                      []string
+	index                    uint64
+	history                  map[string]int // transitions
 }
 
 // TestRandomEvents: whatever happens, in whatever order, the machine does not panic,
@@ -66,6 +67,11 @@ func (w *randomWorld) live(events int) (wrong string) {
 		w.change()
 		e := w.event()
 		_, seen := e.(Observation)
+		_, sync := e.(Sync)
+		switch e.(type) {
+		case Preempt, Move:
+			w.stopping = true
+		}
 		for answers := 0; e != nil; answers++ {
 			if answers > 25 {
 				return "the turn does not end"
@@ -99,12 +105,19 @@ func (w *randomWorld) live(events int) (wrong string) {
 		if w.queued != w.g.Queued || w.placed != w.g.Placed {
 			return fmt.Sprintf("the queue was told queued %v, placed %v; the gang believes %v, %v", w.queued, w.placed, w.g.Queued, w.g.Placed)
 		}
+		if runs := w.g.Nomad == Running || w.g.Nomad == Starting; sync && w.stopping && runs && (w.g.stop == nil || !w.g.stop.gated) {
+			return "the queue waits for it to stop, and it runs on"
+		}
 	}
 	return ""
 }
 
 // check follows what the queue and Nomad are told.
 func (w *randomWorld) check(e Effect) string {
+	switch e.(type) {
+	case Dequeue, QueueRestored, QueueStarted, QueueStopped, QueueRequeued, QueueKept, StopMembers:
+		w.stopping = false
+	}
 	switch e.(type) {
 	case Enqueue:
 		if w.queued {
@@ -172,6 +185,7 @@ func (w *randomWorld) event() Event {
 	if w.g.Job == nil {
 		return w.observation()
 	}
+	decided := w.placed && !w.g.read.ReadOnly // who only reads decides nothing
 	switch n := w.rng.IntN(20); {
 	case n < 5:
 		return w.observation()
@@ -179,11 +193,11 @@ func (w *randomWorld) event() Event {
 		return Turn{ReadOnly: w.rng.IntN(20) == 0, Last: w.rng.IntN(20) == 0}
 	case n < 16:
 		return Sync{Unread: w.rng.IntN(10) == 0}
-	case n == 16 && w.placed:
+	case n == 16 && decided:
 		return Preempt{"other"}
-	case n == 17 && w.placed && w.rng.IntN(2) == 0:
+	case n == 17 && decided && w.rng.IntN(2) == 0:
 		return Resize{To: pal.Placement{Members: make([]pal.Member, 1+w.rng.IntN(4)), Penalty: 1, PMScore: 1}}
-	case n == 17 && w.placed:
+	case n == 17 && decided:
 		return Move{pal.Placement{Penalty: 1, PMScore: 1}}
 	case n > 17 && w.queued && (!w.placed || w.g.Target != nil):
 		pins := somePins("g1", "g2")

@@ -278,22 +278,10 @@ func (g *Gang) failed(f Failure, w World) []Effect {
 	if r, ok := f.Of.(Register); ok && r.Why == ToUndo && conflict {
 		g.overwrote = false
 	}
-	_, unwritten := f.Of.(WriteRecord)
-	if unwritten {
-		g.counted = 0 // what it counts in was not written, as far as is known
-	}
-	var out []Effect
-	if s := g.stop; s != nil && !s.gated {
-		g.stop = nil
-		if s.recorded && s.before != nil { // it runs on: the stop did not happen
-			g.Record, g.counted = s.before, 0
-			out = append(out, SaveRecord{*g.Record})
-		} else if unwritten { // it may be in Nomad all the same
-			out = append(out, SaveRecord{*g.Record})
-		}
-		if s.why != Requeued {
-			return append(out, QueueKept{}, g.log(Warn, "could not stop a gang", "reason", s.why, "error", f.Err))
-		}
+	s := g.stop
+	out := g.cancelStop(f.Of)
+	if s != nil && !s.gated && s.why != Requeued {
+		return append(out, g.log(Warn, "could not stop a gang", "reason", s.why, "error", f.Err))
 	}
 	if conflict {
 		return append(out, g.log(Debug, "lost a race", "state", g.State()))
@@ -306,13 +294,37 @@ func (g *Gang) failed(f Failure, w World) []Effect {
 	return out
 }
 
+// cancelStop takes in that a step of stopping the gang did not come about: before the gate is on,
+// it runs on, as its record and the queue are told.
+func (g *Gang) cancelStop(step Effect) (out []Effect) {
+	_, unwritten := step.(WriteRecord)
+	if unwritten {
+		g.counted = 0 // what it counts in was not written, as far as is known
+	}
+	s := g.stop
+	if s == nil || s.gated {
+		return nil
+	}
+	g.stop = nil
+	if s.recorded && s.before != nil {
+		g.Record, g.counted = s.before, 0
+		out = append(out, SaveRecord{*g.Record})
+	} else if unwritten { // it may be in Nomad all the same
+		out = append(out, SaveRecord{*g.Record})
+	}
+	if s.why != Requeued {
+		out = append(out, QueueKept{})
+	}
+	return out
+}
+
 // putOff takes in that something was not even tried: the cycle had no time left, or
 // Nomad is asked only so often. It counts as no failure.
 func (g *Gang) putOff(n NotNow) []Effect {
 	if c, ok := n.Of.(Commit); ok {
 		return []Effect{Release{g.Request.Gang, c.Placement}, g.requeue()}
 	}
-	return nil
+	return g.cancelStop(n.Of)
 }
 
 // wrong is an error that needs nobody's answer.
