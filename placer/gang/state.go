@@ -153,7 +153,7 @@ func Observe(s *nomad.State, job *api.Job) Observed {
 			st.Members = append(st.Members, a)
 			past = past || a.PlacedFor(job) && (!pinned || s.GateOpen(a.Node))
 		}
-		placed = placed || a.PlacedFor(job)
+		placed = placed || a.PlacedFor(job) && a.Desired == api.AllocDesiredStatusRun
 		if a.Member() || a.FinishedIn(job) {
 			byGroup[a.Group]++
 		}
@@ -190,9 +190,10 @@ func gpusPerMember(job *api.Job) map[string]int {
 // counts only if an operator has opened the gate: otherwise Nomad was about to place
 // the member when the gate came, and it is to be stopped.
 //
-// dropped: nothing of this version was ever placed behind its gate, so it cannot have
-// ended. Nomad calls it dead all the same if it has dropped the blocked evaluation, as
-// it does when the members of a batch job are drained.
+// dropped: nothing of this version was placed behind its gate and left to run, so it cannot
+// have ended. Nomad calls it dead all the same if it has dropped the blocked evaluation: as
+// it does when the members of a batch job are drained, and of a service whose deployment
+// waits for its author, when the members are stopped that Nomad had placed as the gate came.
 func (st *Observed) state(pinned, gated, pastGate, dropped bool) State {
 	switch {
 	case nomad.Ended(st.Job) && !dropped:
