@@ -110,6 +110,54 @@ func testDoneWhileDisconnected(t *testing.T, b *bed) {
 	b.purge("away")
 }
 
+// A gang is preempted while a node of its is away, as its author allows: nobody waits for the
+// member there, which Nomad cannot stop. The gang starts again elsewhere, and runs on when
+// the node is back, and Nomad stops that member.
+func testPreemptedWhileDisconnected(t *testing.T, b *bed) {
+	j := gang("away", 2, 4)
+	j.meta, j.extra = `pal_preempt = "true"`, "priority = 20"
+	j.groups[0].extra = "disconnect {\n lost_after = \"1h\"\n}\n"
+	b.run(j.hcl())
+	b.untilRunning("away", 2)
+	n := b.Clients()[1]
+	b.until("it runs on node-1, too", func() string { return without(b.gpusOf("away"), gpu(1, 0)) })
+	if err := n.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.untilRunning("away", 1)
+	urgent := gang("urgent", 3, 4)
+	urgent.extra = "priority = 90"
+	b.run(urgent.hcl())
+	b.untilRunning("urgent", 3)
+	b.purge("urgent")
+	b.until("it runs elsewhere", func() string {
+		if e := b.explain("away"); e.State != "running" {
+			return e.State + ": " + e.Reason
+		}
+		return ""
+	})
+	elsewhere := b.members("away")
+	if err := n.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.until("nothing of it is left on node-1", func() string {
+		if g := b.gpusOf("away"); without(g, gpu(1, 0)) == "" || len(g) != 8 {
+			return fmt.Sprint(g)
+		}
+		return ""
+	})
+	b.holds("the others run on", func() string { return missing(kept(elsewhere, b.members("away")), 2) })
+	b.purge("away")
+}
+
+// without says that a GPU is not among those.
+func without(gpus []string, id string) string {
+	if slices.Contains(gpus, id) {
+		return ""
+	}
+	return fmt.Sprintf("%s is not among %v", id, gpus)
+}
+
 // A gang ends, and its author runs the same file again before Nomad knows: what
 // ended is the old version, which Nomad runs again, so it is placed once more. The
 // nodes are held back and the placer is away, so that it comes in this order.

@@ -225,7 +225,9 @@ func (g *Gang) fail(now time.Time, why string) {
 }
 
 // dying says whether allocations of the job still hold resources.
-func (g *Gang) dying(w World) bool { return slices.ContainsFunc(w.Allocs(g.Key), (*nomad.Alloc).Live) }
+func (g *Gang) dying(w World) bool {
+	return slices.ContainsFunc(w.Allocs(g.Key), func(a *nomad.Alloc) bool { return a.Live() && !a.LeftBehind(g.Job) })
+}
 
 // startedAt is when the job's oldest member was made.
 func (g *Gang) startedAt(now time.Time) time.Time {

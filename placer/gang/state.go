@@ -149,6 +149,9 @@ func Observe(s *nomad.State, job *api.Job) Observed {
 	byGroup, wanted, live := map[string]int{}, gpusPerMember(job), false
 	gated, past, placed := rewrite.Gated(job), false, false
 	for _, a := range s.AllocsOf(st.Key) {
+		if a.LeftBehind(job) {
+			continue
+		}
 		if a.Member() {
 			st.Members = append(st.Members, a)
 			past = past || a.PlacedFor(job) && (!pinned || s.GateOpen(a.Node))
@@ -166,6 +169,8 @@ func Observe(s *nomad.State, job *api.Job) Observed {
 		if slices.ContainsFunc(g.Tasks, func(t *api.Task) bool { return len(rewrite.GPURequests(t)) > 0 }) {
 			st.Want += rewrite.Members(g)
 			st.Have += min(rewrite.Members(g), byGroup[*g.Name])
+			// Of more than it wants, as when one that was left behind is back, Nomad stops some.
+			st.Misplaced = st.Misplaced && byGroup[*g.Name] <= rewrite.Members(g)
 		}
 	}
 	dropped := gated && !placed && !stopped(job)

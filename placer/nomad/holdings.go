@@ -229,7 +229,7 @@ func (v *View) holdingOf(k JobKey) holding {
 		return h
 	}
 	for _, a := range v.state.byJob[k] {
-		if !a.Live() {
+		if !a.Live() || v.state.leftBehind(a) {
 			continue
 		}
 		if i, ok := v.nodeOf[a.Node]; ok {
@@ -385,7 +385,7 @@ func (s *State) claims(job *api.Job) []claim {
 		c := claim{gpus: gp.GPUs, nodes: slices.Sorted(slices.Values(gp.Nodes)), need: needOf(g), per: a.gpus}
 		members := 0
 		for _, a := range s.byJob[KeyOf(job)] {
-			if a.Group == *g.Name && (a.Member() || a.FinishedIn(job)) {
+			if a.Group == *g.Name && (a.Member() && !a.LeftBehind(job) || a.FinishedIn(job)) {
 				members++
 				c.gpus = slices.DeleteFunc(slices.Clone(c.gpus), func(id string) bool { return slices.Contains(a.GPUs, id) })
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // A node that is back may still run what was lost with it, until its client
@@ -176,6 +177,36 @@ func TestGPUsOfNodesThatAreAway(t *testing.T) {
 		change(&back)
 		if !v.Cluster.Available(v.Cluster.Find("n0-0")) {
 			t.Errorf("%s: its GPUs are not to be had when it is back", name)
+		}
+	}
+}
+
+// A member whose node has lost touch with Nomad holds its GPU until its gang is being stopped,
+// or goes elsewhere. From then on it is nobody's, also when the node is back and has not said
+// yet what it runs.
+func TestLeftBehind(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		gated  bool
+		gpus   []string // of the pins
+		client string
+		want   bool
+	}{
+		{"its gang runs on", false, []string{"n0-1", "n1-1"}, "unknown", false},
+		{"its gang is stopped", true, []string{"n0-1", "n1-1"}, "unknown", true},
+		{"its gang was started elsewhere", false, []string{"n1-0", "n1-1"}, "unknown", true},
+		{"it says that it runs", true, []string{"n0-1", "n1-1"}, "running", false},
+	} {
+		s := world(2)
+		job := pinnedTo(t, s, "j", 2, 1, 10, []string{"id-0", "id-1"}, c.gpus...)
+		if c.gated {
+			s.PutJob(rewrite.Gate(job))
+		}
+		s.PutAlloc(alloc("a", JobKey{"default", "j"}, 0, c.client, 5, "n0-1"))
+		v := view(t, s)
+		held := slices.Contains(v.Holds(JobKey{"default", "j"}), v.Cluster.Find("n0-1"))
+		if got := s.Unavailable(time.Unix(1000, 0))["n0-1"] != ""; got != c.want || held == c.want {
+			t.Errorf("%s: unavailable %v, held %v; want %v, %v", c.name, got, held, c.want, !c.want)
 		}
 	}
 }

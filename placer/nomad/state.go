@@ -63,6 +63,26 @@ func (a *Alloc) Live() bool {
 // Member says whether the allocation runs, or is about to, and is to go on.
 func (a *Alloc) Member() bool { return a.Live() && a.Desired == api.AllocDesiredStatusRun }
 
+// LeftBehind says whether the allocation is on a node that has lost touch with Nomad, and its
+// gang is being stopped, or was started elsewhere. The author lets it run on there for a
+// while (disconnect); Nomad can neither ask what it does nor stop it before the node is back,
+// and then does (seen on 1.11.3). Nothing waits for it; its GPUs go to nobody.
+func (a *Alloc) LeftBehind(job *api.Job) bool {
+	if a.Client != api.AllocClientStatusUnknown {
+		return false
+	}
+	pins, pinned := rewrite.Pinned(job)
+	gp, _ := pins.Of(a.Group)
+	elsewhere := !slices.Contains(gp.Nodes, a.Node) || pins.Mode == rewrite.ModeGPU && slices.ContainsFunc(a.GPUs, func(id string) bool { return !slices.Contains(gp.GPUs, id) })
+	return pinned && (rewrite.Gated(job) || elsewhere && pins.Mode != rewrite.ModePrefer)
+}
+
+// leftBehind is the same of an allocation whose job is known.
+func (s *State) leftBehind(a *Alloc) bool {
+	job := s.Jobs[a.Job]
+	return job != nil && a.LeftBehind(job)
+}
+
 // FinishedIn says whether the allocation did its work for the job's present
 // version. Nomad runs the members of a batch job again that finished in an older
 // one, also where the client told of the end after the newer one was registered.
@@ -118,6 +138,8 @@ type State struct {
 	assumed map[JobKey]bool
 	// earlier are allocations that were live before the lists, which have them not.
 	earlier map[string]*Alloc
+	// away are allocations with GPUs on nodes that have lost touch with Nomad.
+	away map[string]*Alloc
 	// completing are gangs some of whose members have just ended.
 	completing map[JobKey]*completing
 	// Events up to these indexes are already in the lists.
@@ -186,7 +208,7 @@ func NewState() *State {
 	return &State{
 		Nodes: map[string]*api.Node{}, Unread: map[JobKey]error{}, Allocs: map[string]*Alloc{}, Jobs: map[JobKey]*api.Job{},
 		byJob: map[JobKey]map[string]*Alloc{}, bad: map[string]*Alloc{}, orphans: map[string]*Alloc{}, staleVersions: map[string]*Alloc{}, completing: map[JobKey]*completing{},
-		back: map[string]time.Time{}, purged: map[string]*purged{}, assumed: map[JobKey]bool{}, earlier: map[string]*Alloc{}, kills: map[JobKey]time.Duration{}, trimmed: map[string]trimmed{}, odd: map[string][]string{}, own: map[JobKey][]string{},
+		back: map[string]time.Time{}, purged: map[string]*purged{}, assumed: map[JobKey]bool{}, earlier: map[string]*Alloc{}, away: map[string]*Alloc{}, kills: map[JobKey]time.Duration{}, trimmed: map[string]trimmed{}, odd: map[string][]string{}, own: map[JobKey][]string{},
 	}
 }
 
@@ -268,6 +290,7 @@ func (s *State) PutAlloc(a *Alloc) {
 	s.noteStaleAlloc(a)
 	failed := a.Client == api.AllocClientStatusFailed || a.Client == api.AllocClientStatusLost
 	keep(s.bad, a, failed && len(a.GPUs) > 0)
+	keep(s.away, a, a.Client == api.AllocClientStatusUnknown && len(a.GPUs) > 0)
 	if old != nil && old.Live() {
 		s.noteEnd(a)
 		s.noteLost(a)
@@ -458,6 +481,7 @@ func (s *State) dropAlloc(a *Alloc) {
 		delete(s.kills, a.Job)
 	}
 	delete(s.bad, a.ID)
+	delete(s.away, a.ID)
 	delete(s.orphans, a.ID)
 	delete(s.staleVersions, a.ID)
 }

@@ -44,7 +44,7 @@ func (s *State) Reconnecting(now time.Time) map[string]bool {
 }
 
 // Unavailable says of GPUs, by instance id, why no job may have them yet although Nomad
-// counts them as free: see [State.Reconnecting] and [State.Purged].
+// counts them as free, or will: see [State.Reconnecting], [State.Purged] and [Alloc.LeftBehind].
 func (s *State) Unavailable(now time.Time) map[string]string {
 	why := map[string]string{}
 	for id := range s.Reconnecting(now) {
@@ -52,6 +52,13 @@ func (s *State) Unavailable(now time.Time) map[string]string {
 	}
 	for id := range s.Purged(now) {
 		why[id] = "tasks of a purged job may still be ending on it"
+	}
+	for _, a := range s.away {
+		if s.leftBehind(a) {
+			for _, id := range s.OwnGPUs(a) {
+				why[id] = "its node has lost touch with Nomad, and may still run a member of a gang that was stopped"
+			}
+		}
 	}
 	return why
 }
