@@ -44,7 +44,7 @@ func TestCandidates(t *testing.T) {
 	}
 }
 
-// TestWalkCountsFree counts what an entry of the LV matrix had to choose from
+// TestWalkCountsFree counts what an entry of the L×V matrix had to choose from
 // one by one, with few and with many groups that may not serve the gang, and looks which
 // PM scores are in its bin.
 func TestWalkCountsFree(t *testing.T) {

@@ -53,7 +53,7 @@ type Decision struct {
 	Packed *Choice `json:"packed,omitempty"`
 
 	Candidates Candidates `json:"candidates"`
-	// Walk are the entries of the LV matrix that were tried, in order. Of many it has
+	// Walk are the entries of the L×V matrix that were tried, in order. Of many it has
 	// the first and the last; WalkOmitted is how many are left out between them.
 	Walk        []Entry `json:"walk,omitempty"`
 	WalkOmitted int     `json:"walk_omitted,omitempty"`
@@ -105,7 +105,7 @@ type Candidates struct {
 	Outliers int `json:"outliers,omitempty"`
 }
 
-// Entry is one entry of the LV matrix, in the order walked.
+// Entry is one entry of the L×V matrix, in the order walked.
 type Entry struct {
 	Bin PMScore `json:"bin"` // value of the bin, the mean of its GPUs: those up to it count
 	// Lowest and Highest are of the PM scores in the bin. They count as equal.
@@ -116,6 +116,6 @@ type Entry struct {
 	Free    int     `json:"free"`    // eligible free GPUs up to the bin
 	Taken   bool    `json:"taken"`
 	// PassedOver: the gang fits, but on a node with more free GPUs, or on more nodes, which
-	// are left to wider gangs (see [Policy.Tight]).
+	// are left to wider gangs (see [Policy.RoomForWide]).
 	PassedOver bool `json:"passed_over,omitempty"`
 }

@@ -13,13 +13,13 @@
 //   - PM score: time on one GPU relative to the median GPU of its model;
 //   - variability class: a bin of PM scores, 1 the fastest;
 //   - locality tier: how far apart the GPUs of a gang are, each with a penalty;
-//   - LV matrix: penalty × bin value, walked from the cheapest entry;
+//   - L×V matrix: penalty × bin value, walked from the cheapest entry;
 //   - cost: PM score of the slowest member × locality penalty.
 //
 // To follow one decision: a [Cluster] (cluster.go) keeps counts of free GPUs up to
 // date. [Place] (place.go) tries the preferences of a gang, and for each the GPU
-// models that would do. Each try is a search (search.go) by the policy: PAL (walk.go),
-// PM-First (pmfirst.go) or a baseline (baseline.go); gangs to be spread are placed
+// models that would do. Each try is a search (search.go) by the policy: PAL (lvmatrix.go,
+// roomforwide.go), PM-First (pmfirst.go) or a baseline (baseline.go); gangs to be spread are placed
 // member by member (spread.go). [Explain] (explain.go) tells how it went. The tests
 // compare the searches with plain ones that try everything.
 package pal

@@ -12,7 +12,7 @@ import (
 )
 
 // Explain is [Place] with its reasons: what was to choose from, the entries of
-// the LV matrix that were walked, what was chosen and what packed placement
+// the L×V matrix that were walked, what was chosen and what packed placement
 // would have chosen; or why the gang does not fit.
 func Explain(c *Cluster, g Gang, p Policy) Decision {
 	f, ok := Find(c, g, p)

@@ -31,7 +31,7 @@ func TestExplainFoundIsExplain(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := draw(t)
 		c := d.cluster(t)
-		p := policy(rapid.SampledFrom(policies).Draw(t, "policy"))
+		p := policy(rapid.SampledFrom(Policies()).Draw(t, "policy"))
 		found := p
 		found.OutlierThreshold = rapid.SampledFrom([]float64{0, 1.05, 1.5}).Draw(t, "avoid")
 		f, ok := Find(c, d.gang, found)
@@ -117,7 +117,7 @@ func TestOutlierThreshold(t *testing.T) {
 		d := draw(t)
 		c, held := d.cluster(t), d.cluster(t)
 		above := rapid.SampledFrom([]float64{1.05, 1.5, 9}).Draw(t, "above")
-		p := policy(rapid.SampledFrom(policies).Draw(t, "policy"))
+		p := policy(rapid.SampledFrom(Policies()).Draw(t, "policy"))
 		for range rapid.IntRange(0, 3).Draw(t, "rounds") { // counts follow
 			u, taken := rapid.IntRange(0, c.NumGPUs()-1).Draw(t, "gpu"), rapid.Bool().Draw(t, "taken")
 			c.Outliers(d.gang.Class, above)

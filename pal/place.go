@@ -36,7 +36,7 @@ type Found struct {
 	policy    Policy
 	prefer    int // which preference held it; -1: none
 	model     int // or anyModel
-	walked    int // entries of the LV matrix
+	walked    int // entries of the L×V matrix
 	roomier   roomier
 }
 
@@ -85,7 +85,7 @@ func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 // also answers for a policy that does not mind them, if none of them is free. A
 // caller's own random numbers cannot be drawn twice.
 func (f *Found) current(c *Cluster, g Gang, p Policy) bool {
-	if f.c != c || f.stateHash != c.stateHash || f.policy.Name != p.Name || f.policy.Tight != p.Tight || !f.gang.same(g) {
+	if f.c != c || f.stateHash != c.stateHash || f.policy.Name != p.Name || f.policy.RoomForWide != p.RoomForWide || !f.gang.same(g) {
 		return false
 	}
 	if f.policy.Sample != nil || p.Sample != nil {

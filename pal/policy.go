@@ -3,7 +3,10 @@
 
 package pal
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Policy chooses GPUs for a gang.
 type Policy struct {
@@ -11,12 +14,12 @@ type Policy struct {
 	// Sample draws k distinct numbers in 0…n-1 for [Random]. The caller seeds it, so
 	// that a run can be repeated; nil: the gang's ID is the seed.
 	Sample func(n, k int) []int
-	// Tight has PAL leave wide gangs more room. Of the nodes whose bin value is at most
-	// 1 + Tight times the best (0.1: 10 % more), it takes the one with the fewest free
-	// GPUs; a gang that needs several nodes takes as few as hold it at 1 + Tight/2 times
+	// RoomForWide has PAL leave wide gangs more room. Of the nodes whose bin value is at most
+	// 1 + RoomForWide times the best (0.1: 10 % more), it takes the one with the fewest free
+	// GPUs; a gang that needs several nodes takes as few as hold it at 1 + RoomForWide/2 times
 	// the best. 0: the node with most GPUs up to the best bin, and the best GPUs wherever
 	// they are, as published.
-	Tight float64
+	RoomForWide float64
 	// OutlierThreshold leaves out the GPUs whose PM score for the gang's class is above
 	// it; 0: none. Use one value for a cluster, which counts its GPUs again for another.
 	OutlierThreshold float64
@@ -27,18 +30,29 @@ type PolicyName string
 
 // The placement policies. Packed, Spread and Random are the baselines.
 const (
-	PAL     PolicyName = "pal"      // walks the LV matrix (PAL alg. 2)
+	PAL     PolicyName = "pal"      // walks the L×V matrix (PAL alg. 2)
 	PMFirst PolicyName = "pm-first" // lowest bins first, wherever (PAL alg. 1)
 	Packed  PolicyName = "packed"   // fewest nodes, blind to variability
 	Spread  PolicyName = "spread"   // most nodes, blind to variability
 	Random  PolicyName = "random"
 )
 
+// Policies are the placement policies.
+func Policies() []PolicyName { return []PolicyName{PAL, PMFirst, Packed, Spread, Random} }
+
 // ParsePolicy reads a placement policy's name.
 func ParsePolicy(s string) (PolicyName, error) {
-	switch p := PolicyName(s); p {
-	case PAL, PMFirst, Packed, Spread, Random:
-		return p, nil
+	return ParseName("placement policy", s, Policies()...)
+}
+
+// ParseName reads one of the names. The error says what it is the name of, and lists all.
+func ParseName[T ~string](what, s string, all ...T) (T, error) {
+	var names []string
+	for _, n := range all {
+		if s == string(n) {
+			return n, nil
+		}
+		names = append(names, string(n))
 	}
-	return "", fmt.Errorf("placement policy %q is unknown (one of pal, pm-first, packed, spread, random)", s)
+	return "", fmt.Errorf("%s %q is unknown (one of %s)", what, s, strings.Join(names, ", "))
 }

@@ -80,8 +80,6 @@ func policy(name PolicyName) Policy {
 	return Policy{Name: name}
 }
 
-var policies = []PolicyName{PAL, PMFirst, Packed, Spread, Random}
-
 // Whatever the policy: only available GPUs, all or nothing, every member on one
 // device group with the GPUs and memory it needs, the cluster left as it was,
 // the same answer twice.
@@ -89,8 +87,8 @@ func TestPlacementIsSound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := draw(t)
 		c, before := d.cluster(t), d.cluster(t)
-		p := policy(rapid.SampledFrom(policies).Draw(t, "policy"))
-		p.Tight = rapid.SampledFrom([]float64{0, 0.1, 0.5}).Draw(t, "tight")
+		p := policy(rapid.SampledFrom(Policies()).Draw(t, "policy"))
+		p.RoomForWide = rapid.SampledFrom([]float64{0, 0.1, 0.5}).Draw(t, "room")
 		pl, ok := Place(c, d.gang, p)
 		if diff := cmp.Diff(before, c, sameCluster); diff != "" {
 			t.Fatalf("place changed the cluster: %s", diff)
@@ -156,13 +154,13 @@ func TestPALFindsTheLowestCost(t *testing.T) {
 
 // Room for wide gangs costs little more, and no gang its place; who runs on several nodes
 // in any case runs on no more of them.
-func TestTightCostsLittleMore(t *testing.T) {
+func TestRoomForWideCostsLittleMore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := draw(t)
 		d.gang.MemberSets = d.gang.MemberSets[:1]
 		c := d.cluster(t)
 		published, fits := Place(c, d.gang, policy(PAL))
-		tight := Policy{Name: PAL, Tight: rapid.SampledFrom([]float64{0.05, 0.1, 0.5}).Draw(t, "tight")}
+		tight := Policy{Name: PAL, RoomForWide: rapid.SampledFrom([]float64{0.05, 0.1, 0.5}).Draw(t, "tight")}
 		pl, ok := Place(c, d.gang, tight)
 		if ok != fits {
 			t.Fatalf("fits %v, as published %v", ok, fits)
@@ -170,7 +168,7 @@ func TestTightCostsLittleMore(t *testing.T) {
 		if !ok || d.gang.GPUs() == 1 { // which as published ignores distance
 			return
 		}
-		if pl.Cost() > (1+tight.Tight)*published.Cost()+1e-9 {
+		if pl.Cost() > (1+tight.RoomForWide)*published.Cost()+1e-9 {
 			t.Fatalf("costs %v, as published %v", pl.Cost(), published.Cost())
 		}
 		if a, b := nodesOf(pl), nodesOf(published); pl.Tier == TierCluster && published.Tier == TierCluster && a > b {

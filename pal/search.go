@@ -5,7 +5,6 @@ package pal
 
 import (
 	"fmt"
-	"math"
 	"math/bits"
 	"slices"
 )
@@ -30,17 +29,6 @@ type search struct {
 	listed  []int32 // see groups
 	walked  int     // entries of the matrix that PAL walked
 	roomier roomier
-}
-
-// roomier is by tier the lowest bin that holds the gang in some domain, though not where
-// it leaves wide gangs most room; +Inf: none does.
-type roomier [TierCluster + 1]PMScore
-
-func nowhere() (r roomier) {
-	for t := range r {
-		r[t] = PMScore(math.Inf(1))
-	}
-	return r
 }
 
 // scale is what searches for GPUs of one model, or of any, for one class have in

@@ -36,7 +36,7 @@ func TestSpreadIsSound(t *testing.T) {
 				d.gang.MemberSets[i].Spreads = append(d.gang.MemberSets[i].Spreads, o)
 			}
 		}
-		p := policy(rapid.SampledFrom(policies).Draw(t, "policy"))
+		p := policy(rapid.SampledFrom(Policies()).Draw(t, "policy"))
 		p.OutlierThreshold = rapid.SampledFrom([]float64{0, 1.05}).Draw(t, "avoid")
 		if p.OutlierThreshold > 0 {
 			before.countOutliers(p.OutlierThreshold)

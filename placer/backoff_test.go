@@ -44,16 +44,16 @@ func TestRecordsThatCannotBeWritten(t *testing.T) {
 	}
 	for i := range 20 { // within a second
 		p.m.Time = began.Add(time.Duration(i) * 50 * time.Millisecond)
-		p.keepBooks(t.Context(), p.m.Time)
-		p.awaitBooks()
+		p.startWrites(t.Context(), p.m.Time)
+		p.awaitWrites()
 	}
 	p.publish(began)
 	if w := strings.Join(p.Status().Warnings, "\n"); tries != 1 || !strings.Contains(w, recordingDecisions+" fails") || !strings.Contains(w, "The token lacks") {
 		t.Errorf("%d tries, want 1; warnings: %s", tries, w)
 	}
 	broken = false
-	p.keepBooks(t.Context(), began.Add(time.Minute))
-	p.awaitBooks()
+	p.startWrites(t.Context(), began.Add(time.Minute))
+	p.awaitWrites()
 	p.publish(began.Add(time.Hour))
 	if w := p.Status().Warnings; len(w) > 0 || len(p.unsaved) > 0 {
 		t.Errorf("when it can be written again: warnings %q, %d records left", w, len(p.unsaved))

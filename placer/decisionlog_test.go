@@ -27,8 +27,8 @@ func TestRecordsInABurst(t *testing.T) {
 	}
 	save := func(after time.Duration, want int, again bool) {
 		t.Helper()
-		p.keepBooks(t.Context(), now.Add(after))
-		p.awaitBooks()
+		p.startWrites(t.Context(), now.Add(after))
+		p.awaitWrites()
 		if got, due := len(stored.m), p.decisionsDue(now.Add(after)) > 0; got != want || due != again {
 			t.Errorf("after %v: %d records written, want %d; more are due %v, want %v", after, got, want, due, again)
 		}

@@ -9,7 +9,7 @@
 //	rewrite  the job: gate off, pins on                      (placer/rewrite, pure)
 //	commit   by check-and-set register: the one atomic step
 //	ready    when all allocations run on exactly these GPUs  (placer/gang, pure)
-//	record   the decision with its reasons, for explain: beside the cycles (books.go)
+//	record   the decision with its reasons, for explain: beside the cycles (writebehind.go)
 //
 // Who holds which GPU is one ledger, the view: it follows from Nomad's state and from
 // what is under way, and the queue is told of it. A cycle reads the clock once.

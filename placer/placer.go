@@ -158,7 +158,7 @@ func (p *Placer) safely(ctx context.Context) (err error) {
 // events. Reading after subscribing leaves no gap.
 func (p *Placer) session(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer p.awaitBooks()
+	defer p.awaitWrites()
 	defer cancel()
 	begun, err := p.nomad.JobsIndex(ctx)
 	if err != nil {
@@ -255,11 +255,11 @@ func (p *Placer) runCycles(ctx context.Context, ended <-chan error) error {
 			p.arriving = append(p.arriving, s)
 			p.takeSubmissions()
 			heard = change
-		case <-p.booksWritten():
-			p.keepBooks(ctx, p.tick())
+		case <-p.writesDone():
+			p.startWrites(ctx, p.tick())
 		case <-tick.C:
 			heard = max(heard, p.eachSecond())
-			p.keepBooks(ctx, p.tick())
+			p.startWrites(ctx, p.tick())
 		case <-wake.C:
 			heard = change
 		}
@@ -294,7 +294,7 @@ func (p *Placer) runCycle(ctx context.Context) (heard news, debounced time.Time,
 	if err := p.cycle(ctx); err != nil {
 		return 0, debounced, err
 	}
-	p.keepBooks(ctx, p.m.Time)
+	p.startWrites(ctx, p.m.Time)
 	p.vitals.CycleEnded(time.Now())
 	p.hooks.Meter.Cycle(time.Since(began))
 	debounced = time.Now().Add(debounceFor(time.Since(began)))

@@ -62,8 +62,8 @@ func TestProfileThatCannotBeStored(t *testing.T) {
 		if err := p.calibrate(t.Context(), p.m.Time); err != nil {
 			t.Fatalf("after %v: %v", c.after, err)
 		}
-		p.keepBooks(t.Context(), p.m.Time)
-		p.awaitBooks()
+		p.startWrites(t.Context(), p.m.Time)
+		p.awaitWrites()
 		if p.m.Profile == nil || len(p.m.Profile.GPUs) != 2 {
 			t.Fatalf("after %v: the profile in force is %+v", c.after, p.m.Profile)
 		}

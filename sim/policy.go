@@ -60,13 +60,13 @@ func Baselines() []Policy {
 		{Name: "srtf", Queue: preemptive(queue.SRTF), Preempts: true, Estimate: exact, About: "shortest remaining time first, preemptive, packed; run times are known exactly; no bound on waiting"},
 	}
 	for _, p := range []Policy{
-		{Name: "las", Queue: withOurRules(preemptive(queue.LAS)), Preempts: true, About: "least attained GPU time first in levels, preemptive, packed, with our waits for near GPUs, outliers avoided and moves"},
+		{Name: "las", Queue: withOurRules(preemptive(queue.LAS)), Preempts: true, About: "least attained GPU time first in levels, preemptive, packed, with our waits for closer GPUs, avoided outliers and moves"},
 		{Name: "tiresias", Queue: preemptive(queue.LAS), Preempts: true, About: "as Tiresias: least attained GPU time first in levels, preemptive, packed"},
-		{Name: "gandiva", Queue: migrating(preemptive(queue.RoundRobin)), Preempts: true, About: "as Gandiva: time slices of an hour in turn, packed, moved where that pays; it does not put two jobs on one GPU"},
+		{Name: "gandiva", Queue: migrating(preemptive(queue.RoundRobin)), Preempts: true, About: "as Gandiva: time slices of an hour in turn, packed, moved if that pays; it does not put two jobs on one GPU"},
 	} {
 		unbounded := p
 		p.Queue.MaxWait = queue.DefaultMaxWait
-		p.About += fmt.Sprintf("; who has waited %v goes first", queue.DefaultMaxWait)
+		p.About += fmt.Sprintf("; who has waited %.0f hours goes first", queue.DefaultMaxWait.Hours())
 		unbounded.Name += "-unbounded"
 		unbounded.About += "; no bound on waiting"
 		ps = append(ps, p, unbounded)

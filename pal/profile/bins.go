@@ -3,7 +3,11 @@
 
 package profile
 
-import "sort"
+import (
+	"sort"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
 
 // Method says how scores are put into bins.
 type Method string
@@ -20,6 +24,11 @@ const (
 	// mean silhouette of the GPUs that are not outliers, plus the outliers.
 	KMeansSilhouette Method = "kmeans-silhouette"
 )
+
+// ParseMethod reads a method's name.
+func ParseMethod(s string) (Method, error) {
+	return pal.ParseName("method", s, Edges, KMeans, KMeansSilhouette)
+}
 
 // maxSilhouetteK is the most clusters that KMeansSilhouette tries.
 const maxSilhouetteK = 10

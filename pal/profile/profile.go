@@ -87,10 +87,8 @@ func DefaultOptions() Options {
 }
 
 func (o Options) check() error {
-	switch o.Method {
-	case Edges, KMeans, KMeansSilhouette:
-	default:
-		return fmt.Errorf("method %q is unknown (one of %s, %s, %s)", o.Method, Edges, KMeans, KMeansSilhouette)
+	if _, err := ParseMethod(string(o.Method)); err != nil {
+		return err
 	}
 	if len(o.Edges) == 0 || len(o.Edges) >= MaxClass {
 		return fmt.Errorf("edges: %d given, want 1 to %d", len(o.Edges), MaxClass-1)

@@ -69,13 +69,12 @@ const (
 	RoundRobin Order = "round-robin"
 )
 
+// Orders are the orders of the queue.
+func Orders() []Order { return []Order{FIFO, Priority, LAS, SRTF, Adaptive, RoundRobin} }
+
 // ParseOrder reads an order's name.
 func ParseOrder(s string) (Order, error) {
-	switch o := Order(s); o {
-	case FIFO, Priority, LAS, SRTF, Adaptive, RoundRobin:
-		return o, nil
-	}
-	return "", fmt.Errorf("queue order %q is unknown (one of fifo, priority, las, srtf, adaptive, round-robin)", s)
+	return pal.ParseName("queue order", s, Orders()...)
 }
 
 // Options are the queue's policy.
@@ -144,11 +143,7 @@ const (
 
 // ParseBackfill reads a kind of backfill.
 func ParseBackfill(s string) (Backfill, error) {
-	switch b := Backfill(s); b {
-	case BackfillNone, BackfillReserved, BackfillBestEffort:
-		return b, nil
-	}
-	return "", fmt.Errorf("%q is unknown (one of none, reserved, best-effort)", s)
+	return pal.ParseName("backfill", s, BackfillNone, BackfillReserved, BackfillBestEffort)
 }
 
 // Defaults of [Options].
@@ -160,9 +155,9 @@ const (
 	DefaultRuntime = 10 * time.Minute
 	// DefaultOutlierThreshold is the PM score above which a GPU is an outlier.
 	DefaultOutlierThreshold = 1.5
-	// DefaultTight has gangs leave wide ones room among GPUs that differ by 10 % at most, as
+	// DefaultRoomForWide has gangs leave wide ones room among GPUs that differ by 10 % at most, as
 	// those that are no outliers do. See [pal.Policy].
-	DefaultTight = 0.1
+	DefaultRoomForWide = 0.1
 )
 
 // Default is the one policy that the agent ships and the simulator's tables show.
@@ -174,11 +169,11 @@ func Default() Options {
 }
 
 // Placement is the placement policy of the name with the defaults of the agent: under PAL,
-// [DefaultTight].
+// [DefaultRoomForWide].
 func Placement(name pal.PolicyName) pal.Policy {
 	p := pal.Policy{Name: name}
 	if name == pal.PAL {
-		p.Tight = DefaultTight
+		p.RoomForWide = DefaultRoomForWide
 	}
 	return p
 }
@@ -191,7 +186,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.Backfill = BackfillNone
 	}
 	if _, err := ParseBackfill(string(o.Backfill)); err != nil {
-		return o, fmt.Errorf("queue: backfill %w", err)
+		return o, fmt.Errorf("queue: %w", err)
 	}
 	if _, err := pal.ParsePolicy(string(o.Placement.Name)); err != nil {
 		return o, err

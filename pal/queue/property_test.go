@@ -37,7 +37,7 @@ func newPlayer(t *rapid.T) *player {
 	p := &player{t: t, jobs: map[string]Job{}, places: map[string]pal.Placement{}, ends: map[string]time.Duration{},
 		waiting: map[string]time.Duration{}, stopped: map[string]bool{}, changed: map[string]time.Duration{}, longest: 200 * time.Minute}
 	p.opt = Options{
-		Order:    rapid.SampledFrom([]Order{FIFO, Priority, LAS, SRTF, Adaptive, RoundRobin}).Draw(t, "order"),
+		Order:    rapid.SampledFrom(Orders()).Draw(t, "order"),
 		Backfill: rapid.SampledFrom([]Backfill{BackfillNone, BackfillReserved, BackfillBestEffort}).Draw(t, "backfill"),
 		Preempt:  rapid.Bool().Draw(t, "preempt"), Migrate: rapid.Bool().Draw(t, "migrate"),
 		LocalityWait: rapid.Bool().Draw(t, "locality wait"), FairShare: rapid.Bool().Draw(t, "fair"), Exclusive: rapid.Bool().Draw(t, "exclusive"),

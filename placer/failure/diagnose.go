@@ -66,7 +66,7 @@ type Failure struct {
 	// may be the image, the node or the GPUs: they are suspects, as those of a
 	// program that fails are.
 	Driver bool `json:"driver,omitempty"`
-	// Named: Sick is what the task driver said, in words that an author can put in
+	// Named: Unhealthy is what the task driver said, in words that an author can put in
 	// its mouth, by a command's name, say.
 	Named bool `json:"named,omitempty"`
 	// GPUHours is the work that was lost: since the allocation was made.

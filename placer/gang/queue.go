@@ -30,10 +30,10 @@ func (g *Gang) QueueJob(restart time.Duration) queue.Job {
 	if r := g.ran(); r != nil && r.Attained > 0 {
 		attained, done, waited = r.Attained, r.Done, r.Waited
 	}
-	near := h.Wait
-	if near == 0 && (*g.Job.Type != api.JobTypeBatch || spreads(g.Request.Gang)) {
+	wait := h.Wait
+	if wait == 0 && (*g.Job.Type != api.JobTypeBatch || spreads(g.Request.Gang)) {
 		// Services and spread gangs do not wait for locality unless told to.
-		near = 1
+		wait = 1
 	}
 	// Names are those of a namespace: jobs that others call the same teach nothing of
 	// these.
@@ -41,7 +41,7 @@ func (g *Gang) QueueJob(restart time.Duration) queue.Job {
 		ID: g.Key.String(), Name: g.Key.Namespace + "/" + name, Tenant: g.Key.Namespace, Gang: g.Request.Full(), Least: g.least(), Efficiency: h.Efficiency,
 		Priority: *g.Job.Priority, Submitted: QueueTime(g.AsksSince()), Estimate: h.Duration, Limit: rewrite.Limit(g.Job),
 		Preemptible: h.Preempt && !g.Misplaced, Migratable: h.Migrate && !g.Misplaced,
-		Attained: attained, Done: done, Waited: waited, RestartCost: restart, LocalityWait: near,
+		Attained: attained, Done: done, Waited: waited, RestartCost: restart, LocalityWait: wait,
 		Deadline: g.deadline(), Array: g.array(), ArrayParallel: h.Parallel,
 	}
 }

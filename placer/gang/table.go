@@ -33,48 +33,48 @@ type duty struct {
 
 // What every gang that is ours begins its turn with.
 var (
-	dutyPosition   = duty{say: "find its place in the queue", do: (*Gang).findPosition, reads: true, common: true}
-	dutyRecall     = duty{say: "read its record", do: (*Gang).readRecord, reads: true, to: []State{Failed}, common: true}
-	dutyFinished   = duty{say: "stop the job if its members finished in an earlier version of it", do: (*Gang).stopFinished, always: true, to: []State{Rejected}}
-	atWorkFinished = duty{say: dutyFinished.say, do: (*Gang).stopFinished, always: true}
-	dutyPending    = duty{say: "have Nomad evaluate the job again if it calls it dead", do: (*Gang).keepPending}
-	dutyLookBack   = duty{say: "look whether an earlier placer overwrote a change", do: (*Gang).findEarlierLostUpdate, common: true}
-	dutyUndo       = duty{say: "undo a lost update: stop, purge or restore the job as its author left it", do: (*Gang).undo, to: []State{Waiting, Starting, Running, Resubmitted, Ended}, common: true}
+	dutyPosition    = duty{say: "find its place in the queue", do: (*Gang).findPosition, reads: true, common: true}
+	dutyRecord      = duty{say: "read its record", do: (*Gang).readRecord, reads: true, to: []State{Failed}, common: true}
+	dutyFinished    = duty{say: "stop the job if its members finished in an earlier version of it", do: (*Gang).stopFinished, always: true, to: []State{Rejected}}
+	atWorkFinished  = duty{say: dutyFinished.say, do: (*Gang).stopFinished, always: true}
+	dutyPending     = duty{say: "have Nomad evaluate the job again if it calls it dead", do: (*Gang).keepPending}
+	dutyOverwritten = duty{say: "look whether an earlier placer overwrote a change", do: (*Gang).findEarlierLostUpdate, common: true}
+	dutyUndo        = duty{say: "undo a lost update: stop, purge or restore the job as its author left it", do: (*Gang).undo, to: []State{Waiting, Starting, Running, Resubmitted, Ended}, common: true}
 )
 
 // duties are what may be due in each state, in this order: what an earlier placer knew
 // comes first, since the others rest on it; then what was overwritten is undone, before
 // anything else is registered over it.
 var duties = [numStates][]duty{
-	Waiting:    {dutyPosition, dutyRecall, dutyLookBack, dutyUndo, dutyFinished, dutyPending},
-	Committing: {dutyPosition, dutyRecall, dutyLookBack, dutyUndo, dutyFinished},
-	Completing: {dutyPosition, dutyRecall, dutyLookBack, dutyUndo, dutyFinished},
-	Rejected:   {dutyPosition, dutyRecall, dutyLookBack, dutyUndo, dutyFinished},
-	Failed:     {dutyPosition, dutyRecall, dutyLookBack, dutyUndo},
+	Waiting:    {dutyPosition, dutyRecord, dutyOverwritten, dutyUndo, dutyFinished, dutyPending},
+	Committing: {dutyPosition, dutyRecord, dutyOverwritten, dutyUndo, dutyFinished},
+	Completing: {dutyPosition, dutyRecord, dutyOverwritten, dutyUndo, dutyFinished},
+	Rejected:   {dutyPosition, dutyRecord, dutyOverwritten, dutyUndo, dutyFinished},
+	Failed:     {dutyPosition, dutyRecord, dutyOverwritten, dutyUndo},
 	Starting: {
-		dutyRecall, dutyLookBack, dutyUndo,
+		dutyRecord, dutyOverwritten, dutyUndo,
 		atWorkFinished,
 		{say: "record the decision if the members take long", do: (*Gang).saveSlow},
 		{say: "give missing members other nodes, do without them, or requeue the gang, if it stays incomplete", do: (*Gang).makeWhole, registers: true, to: []State{Stopping, Completing, Running}},
 	},
 	Running: {
-		dutyRecall, dutyLookBack, dutyUndo, atWorkFinished,
+		dutyRecord, dutyOverwritten, dutyUndo, atWorkFinished,
 		{say: "make room for canaries", do: (*Gang).makeCanaryRoom, registers: true, to: []State{Starting}},
 		{say: "requeue the gang if Nomad gave it other GPUs", do: (*Gang).requeueMisplaced, always: true, registers: true, to: []State{Stopping}},
 		{say: "record that all members are there", do: (*Gang).recordReady, always: true},
 	},
-	Stopping:    {dutyRecall, dutyLookBack, dutyUndo, {say: "stop the members, or let them run on if a placer died before it stopped them", do: (*Gang).stopOrGoOn, to: []State{Starting, Running}}},
-	Resubmitted: {dutyRecall, dutyLookBack, dutyUndo, {say: "give it back its pins, or place its new size, for which it is stopped if it gets GPUs of its own again", do: (*Gang).restorePins, registers: true, to: []State{Starting, Running, Native}}},
+	Stopping:    {dutyRecord, dutyOverwritten, dutyUndo, {say: "stop the members, or let them run on if a placer died before it stopped them", do: (*Gang).stopOrGoOn, to: []State{Starting, Running}}},
+	Resubmitted: {dutyRecord, dutyOverwritten, dutyUndo, {say: "give it back its pins, or place its new size, for which it is stopped if it gets GPUs of its own again", do: (*Gang).restorePins, registers: true, to: []State{Starting, Running, Native}}},
 	Ended:       {dutyUndo},
-	Lost:        {dutyRecall, dutyLookBack, dutyUndo, {say: "requeue it, or give it up", do: (*Gang).requeueLost, registers: true, to: []State{Completing, Failed}}},
+	Lost:        {dutyRecord, dutyOverwritten, dutyUndo, {say: "requeue it, or give it up", do: (*Gang).requeueLost, registers: true, to: []State{Completing, Failed}}},
 }
 
 // The handlers of the table. What cannot happen in a state, or changes nothing there, has
 // one all the same: the queue waits for an answer to each of its decisions.
 var (
 	notOurs   = handler{do: ignore}
-	cannot    = handler{do: (*Gang).refuseStart, say: "tell the queue that it does not start"}
-	notToStop = handler{do: (*Gang).keep, say: "tell the queue that it is not stopped"}
+	cannot    = handler{do: (*Gang).refuseStart, say: "refuse"}
+	notToStop = handler{do: (*Gang).keep, say: "refuse"}
 	turn      = handler{do: (*Gang).takeTurn, say: "do what is due"}
 	observed  = handler{do: (*Gang).observe, say: "take in what Nomad shows"}
 	outOfLine = handler{do: (*Gang).leaveQueue, say: "leave the queue"}

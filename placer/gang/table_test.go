@@ -93,8 +93,8 @@ author may edit, stop or purge the job, its members may end or fail, a node may 
 			fmt.Fprintf(&b, "  %s --> %s\n", s, to)
 		}
 	}
-	b.WriteString("```\n\n## What is due in each state\n\nOnce a cycle, in this order; the first thing that changes Nomad ends the turn. After a failure the gang waits\nbefore its next try: 2 s at first, 5 min at most. What is marked * is due all the same. In every state the turn begins with:\n\n")
-	for _, d := range []duty{dutyPosition, dutyRecall, dutyLookBack, dutyUndo} {
+	b.WriteString("```\n\n## What is due in each state\n\nOnce a cycle, in this order; the first thing that changes Nomad ends the turn. After a failure the gang waits\nbefore its next try: 2 s at first, 5 min at most. What is marked * is done even then. In\nmost states the turn begins with:\n\n")
+	for _, d := range []duty{dutyPosition, dutyRecord, dutyOverwritten, dutyUndo} {
 		fmt.Fprintf(&b, "* %s\n", d.say)
 	}
 	for _, s := range States() {
@@ -126,8 +126,8 @@ author may edit, stop or purge the job, its members may end or fail, a node may 
 		b.WriteString("\n")
 	}
 	b.WriteString(`
-` + "`sync`" + ` has the gang tell the queue what happened to it since the last cycle; ` + "`start`, `preempt` and `move`" + ` are the
-queue's decisions. The stories in placer/gang/testdata/stories show all of this, event by event.
+` + "`sync`" + ` has the gang tell the queue what happened to it since the last cycle. The other four are the queue's decisions;
+*refuse* tells the queue that the gang does not start, or is not stopped, moved or resized. The stories in placer/gang/testdata/stories show all of this, event by event.
 `)
 	return b.String()
 }

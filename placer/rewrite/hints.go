@@ -103,48 +103,35 @@ func (h *Hints) read(meta map[string]string, where string, seen map[string]strin
 	return nil
 }
 
+// hints are all hints, each with how its value is read.
+var hints = map[string]func(h *Hints, value string) error{
+	"pal_class":              func(h *Hints, v string) (err error) { h.Class, err = pal.ParseAppClass(v); return },
+	"pal_app":                func(h *Hints, v string) (err error) { h.App = v; return },
+	"pal_pin":                func(h *Hints, v string) (err error) { h.Pin, err = ParseMode(v); return },
+	"pal_locality":           func(h *Hints, v string) (err error) { h.Locality, err = pal.ParseTier(v); return },
+	"pal_locality_wait":      func(h *Hints, v string) (err error) { h.Wait, err = parseSpan(v); return },
+	"pal_duration":           func(h *Hints, v string) (err error) { h.Duration, err = parseSpan(v); return },
+	"pal_preempt":            func(h *Hints, v string) (err error) { h.Preempt, err = parseBool(v); return },
+	"pal_migrate":            func(h *Hints, v string) (err error) { h.Migrate, err = parseBool(v); return },
+	"pal_on_failure":         func(h *Hints, v string) (err error) { h.OnFailure, err = parseFailureAction(v); return },
+	"pal_after":              func(h *Hints, v string) (err error) { h.After, err = parseJobs(v); return },
+	"pal_deadline":           func(h *Hints, v string) (err error) { h.Deadline, h.Within, err = parseDeadline(v); return },
+	"pal_array_parallel":     func(h *Hints, v string) (err error) { h.Parallel, err = parseCount(v); return },
+	elasticHint:              func(h *Hints, v string) (err error) { h.Elastic, err = parseBool(v); return },
+	"pal_elastic_efficiency": func(h *Hints, v string) (err error) { h.Efficiency, err = parseEfficiency(v); return },
+}
+
 // set takes one hint. An unknown key is an error, not ignored: a hint that is spelt wrong
 // would otherwise do nothing, and nobody would notice.
-func (h *Hints) set(key, value string) (err error) {
-	switch key {
-	case "pal_class":
-		h.Class, err = pal.ParseAppClass(value)
-	case "pal_app":
-		h.App = value
-	case "pal_pin":
-		h.Pin, err = ParseMode(value)
-	case "pal_locality":
-		h.Locality, err = pal.ParseTier(value)
-	case "pal_locality_wait":
-		h.Wait, err = parseSpan(value)
-	case "pal_duration":
-		h.Duration, err = parseSpan(value)
-	case "pal_preempt":
-		h.Preempt, err = parseBool(value)
-	case "pal_migrate":
-		h.Migrate, err = parseBool(value)
-	case "pal_on_failure":
-		h.OnFailure, err = parseFailureAction(value)
-	case "pal_after":
-		h.After, err = parseJobs(value)
-	case "pal_deadline":
-		h.Deadline, h.Within, err = parseDeadline(value)
-	case "pal_array_parallel":
-		if h.Parallel, err = strconv.Atoi(value); err != nil || h.Parallel < 1 {
-			err = fmt.Errorf("not a number of at least 1")
-		}
-	case elasticHint:
-		h.Elastic, err = parseBool(value)
-	case "pal_elastic_efficiency":
-		h.Efficiency, err = parseEfficiency(value)
-	default:
-		err = fmt.Errorf("no such hint (one of pal_after, pal_app, pal_array_parallel, pal_class, pal_deadline, pal_duration, pal_elastic, pal_elastic_efficiency, pal_locality, pal_locality_wait, pal_migrate, pal_on_failure, pal_pin, pal_preempt)")
+func (h *Hints) set(key, value string) error {
+	if hints[key] == nil {
+		return fmt.Errorf("no such hint (one of %s)", strings.Join(slices.Sorted(maps.Keys(hints)), ", "))
 	}
-	return err
+	return hints[key](h, value)
 }
 
 // Limit is after how long Nomad ends all of the job's allocations (max_run_duration
-// of its groups, Nomad 2.0.2 and later); 0 if it lets any run for ever. A group of
+// of its groups, Nomad 2.0.3 and later); 0 if it lets any run for ever. A group of
 // count 0 has none.
 func Limit(job *api.Job) time.Duration {
 	var most time.Duration
@@ -177,11 +164,15 @@ func parseBool(s string) (bool, error) {
 }
 
 func parseFailureAction(s string) (FailureAction, error) {
-	switch a := FailureAction(s); a {
-	case ReplaceGang, ReplaceMember, ReplaceNothing:
-		return a, nil
+	return pal.ParseName("action", s, ReplaceGang, ReplaceMember, ReplaceNothing)
+}
+
+func parseCount(s string) (int, error) {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 {
+		return 0, fmt.Errorf("not a number of at least 1")
 	}
-	return "", fmt.Errorf("unknown action (one of gang, member, none)")
+	return n, nil
 }
 
 // maxAfter bounds the jobs that one waits for: the placer looks at each in every cycle.

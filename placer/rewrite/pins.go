@@ -48,11 +48,7 @@ const (
 
 // ParseMode reads a pin mode.
 func ParseMode(s string) (Mode, error) {
-	switch m := Mode(s); m {
-	case ModeGPU, ModeClass, ModePrefer:
-		return m, nil
-	}
-	return "", fmt.Errorf("pin mode %q is unknown (one of gpu, class, prefer)", s)
+	return pal.ParseName("pin mode", s, ModeGPU, ModeClass, ModePrefer)
 }
 
 // Pins tie a job to GPUs.

@@ -195,8 +195,8 @@ func (o *options) policyFlags(f *flag.FlagSet) {
 
 const usage = `Usage: nomad-pal simulate [options]
 
-  Plays a workload under a policy and reports what would become of the jobs.
-  The defaults are those of "nomad-pal agent"; -config reads its configuration.
+Plays a workload under a policy and reports what would become of the jobs.
+The defaults are those of "nomad-pal agent"; -config reads its configuration.
 
 `
 

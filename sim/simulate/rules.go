@@ -92,8 +92,8 @@ func (o *options) settle() error {
 			set()
 		}
 	}
-	if !slices.Contains([]profile.Method{profile.Edges, profile.KMeans, profile.KMeansSilhouette}, o.rules.Calibration.Method) {
-		return fmt.Errorf("-calibration %q is unknown (one of edges, kmeans, kmeans-silhouette)", o.rules.Calibration.Method)
+	if _, err := profile.ParseMethod(string(o.rules.Calibration.Method)); err != nil {
+		return fmt.Errorf("-calibration: %w", err)
 	}
 	return o.checkBaseline()
 }

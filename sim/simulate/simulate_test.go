@@ -6,6 +6,7 @@ package simulate
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"math"
 	"net/http"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/placer/agent"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/sim"
@@ -72,7 +74,7 @@ func TestBadInput(t *testing.T) {
 		"elastic efficiency":  {[]string{"-trace", good, "-elastic-efficiency", "0.4"}, "-elastic-efficiency 0.4 is not between 0.5 and 1"},
 		"tasks":               {[]string{"-trace", good, "-task-gpus", "8"}, "-task-gpus 8 is more than the 4 GPUs of a node"},
 		"tenant":              {[]string{"-trace", good, "-tenant", "ann"}, `holds no job of "ann"`},
-		"calibration":         {[]string{"-trace", good, "-calibration", "guess"}, `-calibration "guess" is unknown`},
+		"calibration":         {[]string{"-trace", good, "-calibration", "guess"}, `-calibration: method "guess" is unknown (one of edges, kmeans, kmeans-silhouette)`},
 		"configuration":       {[]string{"-trace", good, "-config", write("bad.hcl", "queue { order = \"best\" }\n")}, `queue order "best" is unknown`},
 		"failures":            {[]string{"-trace", good, "-policy", "nomad", "-mtbf", "10h"}, "simulate nomad: GPUs that fail are not modelled"},
 		"argument":            {[]string{"extra"}, `argument "extra" is not a flag`},
@@ -287,6 +289,9 @@ func TestPoliciesAreDescribed(t *testing.T) {
 		if !strings.Contains(help, "  "+p.Name+"\n") || !strings.Contains(help, p.About) {
 			t.Errorf("-help does not describe %s", p.Name)
 		}
+	}
+	if list := strings.Trim(fmt.Sprint(pal.Policies()), "[]"); !strings.Contains(help, strings.ReplaceAll(list, " ", ", ")) {
+		t.Errorf("-help does not list the placement policies: %s", list)
 	}
 }
 

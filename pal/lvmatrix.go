@@ -12,7 +12,7 @@ import "slices"
 //
 // A domain is one place of a tier: a certain rack, or node, or NVLink island.
 
-// lvEntry is one entry of the LV matrix: GPUs with bin value up to values[v],
+// lvEntry is one entry of the L×V matrix: GPUs with bin value up to values[v],
 // all within one domain of the tier.
 type lvEntry struct {
 	v       int
@@ -20,7 +20,7 @@ type lvEntry struct {
 	product float64
 }
 
-// matrix is the LV matrix in walking order: by product, on equal products the
+// matrix is the L×V matrix in walking order: by product, on equal products the
 // closer tier, then the lower bin (PAL alg. 2, line 3; the artifact sorts
 // stably with "within" built first).
 //
@@ -63,7 +63,7 @@ func (s *search) lvMatrix() []lvEntry {
 	return s.matrix(s.c.locality, s.k, append(ts, s.g.MaxTier))
 }
 
-// walk is PAL (alg. 2): take the first entry of the LV matrix that can hold the
+// walk is PAL (alg. 2): take the first entry of the L×V matrix that can hold the
 // gang. A gang of one GPU has no locality to gain and goes to PM-First, as in
 // the artifact; unless wide gangs are to be left room, when it goes to the
 // tightest node.
@@ -80,7 +80,7 @@ func (s *search) lvMatrix() []lvEntry {
 // combinations of a node's GPUs for the lowest worst bin. None is below the entry's
 // bin, or an entry before it would have been taken: so the first one is the best.
 func (s *search) walk() []Member {
-	if s.n == 1 && s.p.Tight > 0 && s.g.MaxTier == 0 {
+	if s.n == 1 && s.p.RoomForWide > 0 && s.g.MaxTier == 0 {
 		if d := s.bestNode(); d.v < len(s.values) {
 			return s.within(d)
 		}
@@ -143,39 +143,6 @@ func (s *search) bestDomain(t Tier) domain {
 	return s.inFewNodes(d)
 }
 
-// inFewNodes has the gang take as few nodes of the domain as hold it at little more than
-// the cost of the best bin: half as much as for a node, since such gangs are wide, and their
-// cost counts for more GPUs. PAL as published takes the best GPUs wherever they are, and
-// breaks up one empty node after the other.
-func (s *search) inFewNodes(d domain) domain {
-	if s.p.Tight == 0 || d.v == len(s.values) {
-		return d
-	}
-	worst := d.v
-	chosen := s.fromSlots(d.groups, s.littleMore(d.v, s.p.Tight/2), func(all []binSlots, need int) []binSlots {
-		kept := s.fewestNodes(all, need)
-		for i := range kept {
-			worst = max(worst, int(kept[i].v))
-		}
-		return kept
-	})
-	if chosen == nil { // its member sets compete for the GPUs
-		return d
-	}
-	s.roomier[d.tier] = s.values[d.v]
-	d.chosen, d.v = chosen, worst
-	return d
-}
-
-// littleMore is the highest bin whose value is at most so much above that of another.
-func (s *search) littleMore(v int, more float64) int {
-	limit := v
-	for limit+1 < len(s.values) && float64(s.values[limit+1]) <= (1+more)*float64(s.values[v]) {
-		limit++
-	}
-	return limit
-}
-
 // groupsOf is the device groups of domain i, and how many GPUs they have available.
 func (d *topologyLevel) groupsOf(i int) (groups []int32, free int) {
 	return d.groups[i], int(d.free[i])
@@ -213,27 +180,9 @@ func (s *search) bestNode() domain {
 			best = d
 		}
 	}
-	if s.p.Tight > 0 && best.v < len(s.values) {
+	if s.p.RoomForWide > 0 && best.v < len(s.values) {
 		s.roomier[TierNode] = s.values[best.v]
 		best = s.tightest(best)
-	}
-	return best
-}
-
-// tightest is the node with the fewest free GPUs of those that hold the gang at
-// little more than the cost of the best. It leaves empty nodes to gangs that need
-// a whole one. The limit is in bins, since only bins choose. PAL as published takes
-// the node with most GPUs, which breaks up one empty node after the other.
-func (s *search) tightest(best domain) domain {
-	limit, fewest := s.littleMore(best.v, s.p.Tight), s.free(best.group)
-	for _, g := range s.groups() {
-		n := s.free(g)
-		if n < s.n || n >= fewest {
-			continue
-		}
-		if v, free := s.lowestBin(g); v <= limit && s.eligibleForAll(g) && s.holdsAll(g) {
-			best, fewest = domain{v: v, free: free, group: g, tier: TierNode}, n
-		}
 	}
 	return best
 }

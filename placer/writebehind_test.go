@@ -55,12 +55,12 @@ func TestRecordsOfAJobInOrder(t *testing.T) {
 			return http.StatusOK
 		})
 		p.unsaved = []gang.Record{noted("older")}
-		p.keepBooks(t.Context(), p.m.Time)
+		p.startWrites(t.Context(), p.m.Time)
 		synctest.Wait()
 		if _, err := p.askNomad(t.Context(), j, gang.WriteRecord{Record: noted("newer")}); err != nil {
 			t.Fatal(err)
 		}
-		if p.awaitBooks(); !slices.Equal(written, []string{"older", "newer"}) {
+		if p.awaitWrites(); !slices.Equal(written, []string{"older", "newer"}) {
 			t.Errorf("written: %q", written)
 		}
 	})
@@ -71,9 +71,9 @@ func TestRecordThatFailsIsOld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, j := bookkeeper(t, func(string) int { time.Sleep(time.Second); return http.StatusForbidden })
 		p.unsaved = []gang.Record{noted("older")}
-		p.keepBooks(t.Context(), p.m.Time)
+		p.startWrites(t.Context(), p.m.Time)
 		p.carryOutHere(j, gang.SaveRecord{Record: noted("newer")})
-		if p.awaitBooks(); len(p.unsaved) != 1 || p.unsaved[0].Note != "newer" {
+		if p.awaitWrites(); len(p.unsaved) != 1 || p.unsaved[0].Note != "newer" {
 			t.Errorf("to be written: %+v", p.unsaved)
 		}
 		if len(p.failing()) != 1 {
@@ -86,11 +86,11 @@ func TestRecordThatFailsIsOld(t *testing.T) {
 func TestPanicWhileWriting(t *testing.T) {
 	p, j := bookkeeper(t, func(string) int { panic("a bug") })
 	p.unsaved = []gang.Record{noted("")}
-	p.keepBooks(t.Context(), p.m.Time)
+	p.startWrites(t.Context(), p.m.Time)
 	defer func() {
 		if c, ok := recover().(*callPanic); !ok || c.job != j.Key {
 			t.Errorf("the panic is of job %+v", c)
 		}
 	}()
-	p.awaitBooks()
+	p.awaitWrites()
 }

@@ -35,9 +35,9 @@ type lot struct {
 	panicked *callPanic
 }
 
-// keepBooks begins to write what is due, if nothing is being written.
-func (p *Placer) keepBooks(ctx context.Context, now time.Time) {
-	if p.takeBooks(); p.lot != nil {
+// startWrites begins to write what is due, if nothing is being written.
+func (p *Placer) startWrites(ctx context.Context, now time.Time) {
+	if p.takeWrites(); p.lot != nil {
 		return
 	}
 	l := &lot{paths: map[string]bool{}, written: make(chan struct{})}
@@ -63,18 +63,18 @@ func (l *lot) write(ctx context.Context) {
 	l.panicked = call{do: func() { inParallel(calls) }}.runRecovered()
 }
 
-// booksWritten is closed when the lot under way is written; nil: none is under way.
-func (p *Placer) booksWritten() <-chan struct{} {
+// writesDone is closed when the lot under way is written; nil: none is under way.
+func (p *Placer) writesDone() <-chan struct{} {
 	if p.lot == nil {
 		return nil
 	}
 	return p.lot.written
 }
 
-// takeBooks takes in how a lot went, if it is written.
-func (p *Placer) takeBooks() {
+// takeWrites takes in how a lot went, if it is written.
+func (p *Placer) takeWrites() {
 	select {
-	case <-p.booksWritten():
+	case <-p.writesDone():
 	default:
 		return
 	}
@@ -92,11 +92,11 @@ func (p *Placer) takeBooks() {
 	}
 }
 
-// awaitBooks waits for what is being written.
-func (p *Placer) awaitBooks() {
+// awaitWrites waits for what is being written.
+func (p *Placer) awaitWrites() {
 	if p.lot != nil {
 		<-p.lot.written
-		p.takeBooks()
+		p.takeWrites()
 	}
 }
 
@@ -104,7 +104,7 @@ func (p *Placer) awaitBooks() {
 // written next is not to be overtaken.
 func (p *Placer) awaitRecord(path string) {
 	if p.lot != nil && p.lot.paths[path] {
-		p.awaitBooks()
+		p.awaitWrites()
 	}
 }
 

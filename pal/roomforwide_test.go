@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestTight: a gang leaves the empty node to a wide one if a fuller node costs
+// TestRoomForWide: a gang leaves the empty node to a wide one if a fuller node costs
 // little more, and only then.
-func TestTight(t *testing.T) {
+func TestRoomForWide(t *testing.T) {
 	for name, tc := range map[string]struct {
 		score PMScore // of the GPUs of the fuller node
 		tight float64
@@ -39,7 +39,7 @@ func TestTight(t *testing.T) {
 			for i := range 5 { // 3 of the second node stay free
 				c.SetTaken(8+i, true)
 			}
-			g, p := SingleGPUs("g", ClassA, tc.gpus), Policy{Name: PAL, Tight: tc.tight}
+			g, p := SingleGPUs("g", ClassA, tc.gpus), Policy{Name: PAL, RoomForWide: tc.tight}
 			pl, ok := Place(c, g, p)
 			if !ok || pl.Members[0].Group != tc.want || pl.Tier > TierNode {
 				t.Errorf("placed on %v, want node %d", pl, tc.want)
@@ -57,7 +57,7 @@ func TestTight(t *testing.T) {
 
 // A gang that needs several nodes takes as few as hold it at little more than the best bin,
 // and breaks up no empty one for what others have room for.
-func TestTightAcrossNodes(t *testing.T) {
+func TestRoomForWideAcrossNodes(t *testing.T) {
 	for name, tc := range map[string]struct {
 		scores []PMScore // of the nodes' GPUs
 		free   []int     // GPUs of the nodes, of 8 each
@@ -90,7 +90,7 @@ func TestTightAcrossNodes(t *testing.T) {
 					c.SetTaken(8*n+i, true)
 				}
 			}
-			g, p := SingleGPUs("g", ClassA, tc.gpus), Policy{Name: PAL, Tight: tc.tight}
+			g, p := SingleGPUs("g", ClassA, tc.gpus), Policy{Name: PAL, RoomForWide: tc.tight}
 			pl, ok := Place(c, g, p)
 			if !ok {
 				t.Fatal("it does not fit")

@@ -1,0 +1,69 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package pal
+
+import "math"
+
+// roomier is by tier the lowest bin with which PAL as published takes a domain; with
+// [Policy.RoomForWide] the gang went where it leaves wide gangs more room. +Inf: nothing
+// was passed over.
+type roomier [TierCluster + 1]PMScore
+
+func nowhere() (r roomier) {
+	for t := range r {
+		r[t] = PMScore(math.Inf(1))
+	}
+	return r
+}
+
+// inFewNodes has the gang take as few nodes of the domain as hold it at little more than
+// the cost of the best bin: half as much as for a node, since such gangs are wide, and their
+// cost counts for more GPUs. PAL as published takes the best GPUs wherever they are, and
+// breaks up one empty node after the other.
+func (s *search) inFewNodes(d domain) domain {
+	if s.p.RoomForWide == 0 || d.v == len(s.values) {
+		return d
+	}
+	worst := d.v
+	chosen := s.fromSlots(d.groups, s.littleMore(d.v, s.p.RoomForWide/2), func(all []binSlots, need int) []binSlots {
+		kept := s.fewestNodes(all, need)
+		for i := range kept {
+			worst = max(worst, int(kept[i].v))
+		}
+		return kept
+	})
+	if chosen == nil { // its member sets compete for the GPUs
+		return d
+	}
+	s.roomier[d.tier] = s.values[d.v]
+	d.chosen, d.v = chosen, worst
+	return d
+}
+
+// littleMore is the highest bin whose value is at most so much above that of another.
+func (s *search) littleMore(v int, more float64) int {
+	limit := v
+	for limit+1 < len(s.values) && float64(s.values[limit+1]) <= (1+more)*float64(s.values[v]) {
+		limit++
+	}
+	return limit
+}
+
+// tightest is the node with the fewest free GPUs of those that hold the gang at
+// little more than the cost of the best. It leaves empty nodes to gangs that need
+// a whole one. The limit is in bins, since only bins choose. PAL as published takes
+// the node with most GPUs, which breaks up one empty node after the other.
+func (s *search) tightest(best domain) domain {
+	limit, fewest := s.littleMore(best.v, s.p.RoomForWide), s.free(best.group)
+	for _, g := range s.groups() {
+		n := s.free(g)
+		if n < s.n || n >= fewest {
+			continue
+		}
+		if v, free := s.lowestBin(g); v <= limit && s.eligibleForAll(g) && s.holdsAll(g) {
+			best, fewest = domain{v: v, free: free, group: g, tier: TierNode}, n
+		}
+	}
+	return best
+}

@@ -1,0 +1,34 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package model
+
+import (
+	"strings"
+	"testing"
+)
+
+// The reference says of a key whose values have names what each of them does.
+func TestKeysNameTheirValues(t *testing.T) {
+	t.Parallel()
+	named := 0
+	for _, k := range Keys() {
+		if k.text == nil {
+			continue
+		}
+		err := k.Set(&Config{}, "nonsense")
+		if err == nil {
+			t.Errorf("%s takes nonsense", k.Path())
+			continue
+		}
+		_, names, _ := strings.Cut(strings.TrimSuffix(err.Error(), ")"), "(one of ")
+		for name := range strings.SplitSeq(names, ", ") {
+			if named++; len(name) > 1 && !strings.Contains(k.Doc, name+"`") && !strings.Contains(k.Doc, name+"\"`") {
+				t.Errorf("the documentation of %s does not name %q", k.Path(), name)
+			}
+		}
+	}
+	if named < 10 {
+		t.Errorf("found %d names only", named)
+	}
+}
