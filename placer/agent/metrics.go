@@ -123,7 +123,7 @@ func (a *Agent) gauges() []meter.Gauge {
 		gauge("gpus", "GPUs in the cluster.", func(m Metrics) float64 { return float64(m.GPUs) }),
 		gauge("gpus_free", "GPUs that a job could get now.", func(m Metrics) float64 { return float64(m.Free) }),
 		gauge("gpus_allocated", "GPUs that jobs hold, or are promised.", func(m Metrics) float64 { return float64(m.Allocated) }),
-		gauge("gpus_requested", "GPUs that waiting jobs request, those that cannot start apart.", func(m Metrics) float64 { return float64(m.Requested) }),
+		gauge("gpus_requested", "GPUs that waiting jobs request. Jobs that are rejected, unschedulable or failed do not count.", func(m Metrics) float64 { return float64(m.Requested) }),
 		gauge("gpus_unhealthy", "GPUs that are not chosen because they are unhealthy.", func(m Metrics) float64 { return float64(m.InTrouble.Unhealthy) }),
 		gauge("gpus_quarantined", "GPUs that are not chosen because jobs failed on them.", func(m Metrics) float64 { return float64(m.InTrouble.Quarantined) }),
 		gauge("gpus_degraded", "GPUs that work, but not as they should, and are chosen last.", func(m Metrics) float64 { return float64(m.InTrouble.Degraded) }),
@@ -153,7 +153,7 @@ func (a *Agent) gauges() []meter.Gauge {
 		counter("cycles_total", "Cycles of the placer.", func(m Metrics) float64 { return float64(m.Cycles) }),
 		counter("restarts_total", "Times the placer's work was started again.", func(m Metrics) float64 { return float64(m.Restarts) }),
 		counter("lost_connections_total", "Restarts for which Nomad or the network was to blame.", func(m Metrics) float64 { return float64(m.LostConnections) }),
-		counter("panics_total", "Broken invariants that the placer survived.", func(m Metrics) float64 { return float64(m.Panics) }),
-		counter("api_panics_total", "Requests to the API that broke an invariant.", func(m Metrics) float64 { return float64(m.APIPanics) }),
+		counter("panics_total", "Panics that the placer survived.", func(m Metrics) float64 { return float64(m.Panics) }),
+		counter("api_panics_total", "Requests to the API that ended in a panic.", func(m Metrics) float64 { return float64(m.APIPanics) }),
 	}
 }

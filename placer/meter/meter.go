@@ -91,7 +91,7 @@ func New(version, revision string, gauges []Gauge) *Meter {
 	waits := []float64{1, 5, 15, 60, 5 * 60, 15 * 60, 3600, 4 * 3600, 12 * 3600, 36 * 3600, 7 * 24 * 3600}
 	m.wait = histogram(m.public, "wait_seconds", "Time that gangs waited in all before they were placed, by application class.", waits, "app_class")
 	m.waitNamed = histogram(m.named, "namespace_wait_seconds", "Time that gangs waited in all before they were placed, by namespace.", waits, "namespace")
-	m.slowdown = histogram(m.public, "predicted_slowdown_ratio", "By how much placed gangs are expected to run longer than on median GPUs close together, by application class.",
+	m.slowdown = histogram(m.public, "predicted_slowdown_ratio", "Predicted slowdown of placed gangs: run time over that on median GPUs of one node, by application class.",
 		[]float64{0.9, 0.95, 1, 1.05, 1.1, 1.2, 1.5, 2, 3}, "app_class")
 	m.accuracy = histogram(m.public, "observed_slowdown_ratio", "Run time of finished gangs over their pal_duration, by application class.",
 		[]float64{0.25, 0.5, 0.8, 0.9, 0.95, 1, 1.05, 1.1, 1.2, 1.5, 2, 3}, "app_class")

@@ -67,9 +67,10 @@ func doctorCommand(ui cli.Ui) *command {
   where this plugin is installed and the profile. What is not given comes from
   the plugin's block in Nomad's configuration. Exits with 1 when something does
   not work.
-` + sourceHelp + `  -nomad-config=PATH  Nomad's configuration file or directory (default /etc/nomad.d).
-  -state-dir=DIR     The plugin's state_dir.
-  -cuda=LIBRARY      CUDA driver library (default libcuda.so.1).
+` + sourceHelp + `  -nomad-config=PATH
+                   Nomad's configuration file or directory (default /etc/nomad.d).
+  -state-dir=DIR   The plugin's state_dir.
+  -cuda=LIBRARY    CUDA driver library (default libcuda.so.1).
 `,
 		run: func(args []string) int {
 			d := diagnosis{patience: gpu.DriverWithin}

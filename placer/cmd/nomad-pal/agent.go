@@ -35,7 +35,7 @@ Agent Options:
   -log-json                Log as JSON.
 `, examples(
 		"Run the placer by its defaults:", "nomad-pal agent",
-		"Check a configuration, and run with it:", "nomad-pal agent -check-config -config /etc/nomad-pal",
+		"Check a configuration, and run with it:", "nomad-pal agent -check-config -config /etc/nomad-pal.d",
 		"Have it reload its configuration:", "systemctl reload nomad-pal",
 	))
 }

@@ -253,7 +253,7 @@ func TestCommandsAskTheAgent(t *testing.T) {
 	if code, _, said := c.does("failures", "-token", "blind"); code != 1 || !strings.Contains(said, "those of your job: nomad-pal explain <job>") {
 		t.Errorf("failures: %d %s", code, said)
 	}
-	const noToken = "No token was given: NOMAD_TOKEN"
+	const noToken = "No token was given: set NOMAD_TOKEN"
 	if _, _, said := c.does("explain", "-namespace=secret", "held"); strings.Contains(said, noToken) {
 		t.Errorf("with a token: %s", said)
 	}

@@ -64,9 +64,9 @@ General Options:
   -no-color, -force-color  Without them there is colour on a terminal, unless NO_COLOR is set.
   -pal-namespace=<ns>      The namespace of the placer's variables, "default" by default.
   -pal-address=<addr>      The HTTP API of the placer's agent, NOMAD_PAL_ADDR by default. It is
-                           asked with your token. Without it, an agent that publishes its
-                           address in Nomad is asked if you have no token to lose, else Nomad
-                           itself is read, of which your token may show a part only.
+                           asked with your token. Without it, the command asks the agent
+                           that publishes its address in Nomad if you use no token, and
+                           otherwise reads Nomad, of which your token may show only part.
 `
 
 const outputOptions = `

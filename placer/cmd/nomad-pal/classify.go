@@ -23,9 +23,9 @@ func (c *classifyCommand) Help() string {
 Watches the GPUs of a running job through the device plugin's statistics and
 says which application class it belongs to, and why: A is held down by the power
 cap or uses the compute units all the time, B is in between, C streams memory, D
-accesses it at random. Once 20 jobs are remembered, a job is put to the nearest
-of the three groups that they form; before, fixed thresholds decide. Watch it when it is past its start, where it works as it
-mostly does.
+accesses it at random. Once 20 jobs are remembered, a job gets the class of the
+nearest of the three groups that they form; before, fixed thresholds decide. Watch
+the job after its start-up, when it does its usual work.
 
 Classify Options:
 

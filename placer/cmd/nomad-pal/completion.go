@@ -21,7 +21,7 @@ type completionCommand struct{ base }
 func (c *completionCommand) Help() string {
 	return help("completion bash | zsh | fish", `
 Prints a script that has the shell complete commands, options, the ids of jobs
-and GPUs. It writes no file: where the script belongs is yours to say.
+and GPUs. It writes no file: you decide where the script goes.
 `, examples(
 		"In this shell only:", "source <(nomad-pal completion bash)",
 		"For all of your shells, with bash-completion:", "nomad-pal completion bash > \\\n          ~/.local/share/bash-completion/completions/nomad-pal",

@@ -15,7 +15,7 @@ func (c *defragCommand) Help() string {
 	return help("defrag -dry-run [options]", `
 Shows the moves that would pay now: gangs that allow it (pal_migrate), whose
 predicted gain is worth more than being stopped and started again. The agent
-makes such moves itself where its configuration says queue { migrate = true }.
+makes such moves itself if its configuration says queue { migrate = true }.
 
 Defrag Options:
 
@@ -32,7 +32,7 @@ func (c *defragCommand) Run(args []string) int {
 		return 1
 	}
 	if !*dry {
-		return c.fail(fmt.Errorf("only -dry-run: moves are made by the agent, where its configuration says queue { migrate = true }"))
+		return c.fail(fmt.Errorf("only -dry-run: moves are made by the agent, if its configuration says queue { migrate = true }"))
 	}
 	client, err := c.client()
 	if err != nil {

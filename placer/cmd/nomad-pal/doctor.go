@@ -24,11 +24,10 @@ type doctorCommand struct{ base }
 
 func (c *doctorCommand) Help() string {
 	return help("doctor [options]", `
-Looks at everything that nomad-pal needs, and says of each whether it is well,
-and what to do if not: Nomad's address, version and the token's rights, the
+Checks everything that nomad-pal needs, and says what is wrong and what to do: Nomad's address, version and the token's rights, the
 device plugin on every client, the profile and which GPUs it lacks, nodes whose
 meta opens the gate by accident, clocks, the agent at work, and warnings. It
-changes nothing. Use a token like the agent's: another one may see a part only.
+changes nothing. Use a token like the agent's: another one may see only part.
 
 Exit codes: 0 nothing fails (there may be warnings); 1 an error; 2 something fails.
 
@@ -38,7 +37,7 @@ Doctor Options:
                            given several times.
 `, examples(
 		"Is everything in place?", "nomad-pal doctor",
-		"Before the agent is restarted with a new configuration:", "nomad-pal doctor -config /etc/nomad-pal/agent.hcl",
+		"Before the agent is restarted with a new configuration:", "nomad-pal doctor -config /etc/nomad-pal.d",
 	), outputOptions, generalOptions)
 }
 

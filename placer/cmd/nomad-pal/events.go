@@ -25,8 +25,8 @@ func (c *eventsCommand) Help() string {
 Shows what the placer did, the oldest first: jobs that came (queued), got GPUs
 (placed, moved), started, were stopped, wait again (requeued), failed or ended,
 allocations that failed, and GPUs that were put into quarantine. The agent keeps
-the last 5,000 events in memory, since it started; it is asked for them with your
-token, and leaves out what that may not see.
+the last 5,000 events in memory, since it started; it
+leaves out what your token may not see.
 
 Events Options:
 

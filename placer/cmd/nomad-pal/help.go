@@ -139,7 +139,7 @@ func nearest(name string, names []string) string {
 // given if it refused; else "".
 func (b *base) unreached(err error) string {
 	if strings.Contains(err.Error(), "ermission denied") && b.config().SecretID == "" {
-		return "No token was given: NOMAD_TOKEN (or -token) is for that."
+		return "No token was given: set NOMAD_TOKEN, or -token."
 	}
 	var transport *url.Error
 	var dial *net.OpError

@@ -37,8 +37,8 @@ File Options:
   -key=<key>               The comparability key of rows that name none: what must be equal for
                            two times to be compared (batch size, power limit, driver branch).
 
-Files are tables (CSV) with a head and the columns gpu, app, time and, if
-wanted, model, key and noise; JSON arrays of objects with these names; reports
+Files are tables (CSV) with a header and the columns gpu, app, time and
+optionally model, key and noise; JSON arrays of objects with these names; reports
 of nomad-device-pal measure; or profiles. "-" is standard input.
 `
 

@@ -22,13 +22,13 @@ type quarantineCommand struct{ base }
 func (c *quarantineCommand) Help() string {
 	return help("quarantine [options] | -lift [options] <gpu>... | -lift -all", `
 Shows the GPUs that get no new jobs for a while because something failed on
-them, until when and why. With -lift, gives GPUs free again before that: a
-running agent takes notice within seconds, and holds nothing against them that
-happened before. Unhealthy GPUs get none all the same.
+them, until when and why. With -lift, frees GPUs before that: a running
+agent notices within seconds, and forgets what failed on them. Unhealthy GPUs get no
+jobs even then.
 
 Quarantine Options:
 
-  -lift                    Give the named GPUs free.
+  -lift                    Free the named GPUs.
   -all                     With -lift: all GPUs in quarantine.
 `, examples(
 		"Which GPUs are quarantined, and why?", "nomad-pal quarantine",

@@ -58,7 +58,7 @@ This is what ` + "`nomad-pal <command> -help`" + ` prints. [Options that command
 				seen[title] = section
 				fmt.Fprintf(&common, "\n```text\n%s\n\n%s\n```\n", title, section)
 			}
-			own = strings.TrimRight(before, "\n") + "\n" + after
+			own = strings.TrimRight(before, "\n") + "\n\n" + after
 			has = append(has, strings.TrimSuffix(title, ":"))
 		}
 		fmt.Fprintf(&b, "\n## %s\n\n```text\n%s\n```\n", name, trimmedText(own))

@@ -15,8 +15,8 @@ type releaseCommand struct{ base }
 func (c *releaseCommand) Help() string {
 	return help("release [options] <job> | -all", `
 Restores a job as its author wrote it, without gate and pins, and leaves it to
-Nomad. A running batch gang whose pins are taken off is restarted by Nomad
-where its device blocks change; add -gate-only to leave the pins of running jobs.
+Nomad. Nomad restarts a running batch gang if taking off its pins changes its
+device blocks; -gate-only leaves the pins of running jobs.
 
 Release Options:
 

@@ -25,8 +25,8 @@ type schemaCommand struct{ base }
 func (c *schemaCommand) Help() string {
 	return help("schema [<command>]", `
 Prints the JSON schema (2020-12) of what a command prints with -json; without a
-command, that of all of them, each as a property. The names of fields stay what
-they are: new ones may come, so take no offence at names that you do not know.
+command, that of all of them, each as a property. Fields keep
+their names, and new ones may come: programs must ignore names that they do not know.
 Templates (-t) use the same names.
 `, examples(
 		"What does explain -json print?", "nomad-pal schema explain",

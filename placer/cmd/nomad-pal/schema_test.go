@@ -238,7 +238,7 @@ func schemaPage(all *jsonschema.Schema) string {
 Each command that takes ` + "`-json`" + ` and ` + "`-t`" + ` prints one value, ` + "`events`" + ` one a line. ` + "`nomad-pal schema`" + ` prints
 the same as JSON schemas, for validators and for programs that make types of them. Templates (` + "`-t`" + `) use these names:
 ` + "`nomad-pal status -t '{{.free}}'`" + `. Times are RFC 3339, durations are nanoseconds unless the name has a unit. In a
-template, a field that the JSON leaves out is empty; a name that there is not is an error. Fields may be added; those
+template, a field that the JSON leaves out is empty; an unknown name is an error. Fields may be added; those
 that are here keep name and meaning.
 
 | command | prints |

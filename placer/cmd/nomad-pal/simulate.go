@@ -15,7 +15,7 @@ type simulateCommand struct{ base }
 func (c *simulateCommand) Help() string {
 	var text strings.Builder
 	simulate.Run([]string{"-help"}, &text, &text)
-	return narrow(text.String()) + examples(
+	return narrow(text.String()) + "\n" + examples(
 		"A generated workload under the defaults:", "nomad-pal simulate",
 		"My cluster's history, under my agent's configuration:", "nomad-pal simulate -from-nomad -config agent.hcl",
 		"Against plain Nomad, with a report:", "nomad-pal simulate -policy nomad-30m -html report.html",

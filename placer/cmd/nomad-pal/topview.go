@@ -248,7 +248,7 @@ func (v *topView) ask(whole bool) {
 		v.pages.ShowPage("whole")
 		v.app.SetFocus(v.whole)
 	}
-	select { // an older wish is not wanted any more
+	select { // an older request is out of date
 	case <-v.wants:
 	default:
 	}
