@@ -384,3 +384,14 @@ func TestChildDoesNotOutliveItsInput(t *testing.T) {
 		t.Errorf("the child ended with %s (%v)", state, state.Sys().(syscall.WaitStatus).Signal())
 	}
 }
+
+// A MIG instance is refused: nothing is started for it.
+func TestMIGIsRefused(t *testing.T) {
+	t.Parallel()
+	mig := target(0)
+	mig.Device.MIGProfile = "3g.71gb"
+	r := Runner{Self: []string{"/nothing/is/started"}}.Session(t.Context(), mig, quick(), nil)
+	if !r.Partial || !strings.HasPrefix(r.Problem, "a MIG instance is not measured") {
+		t.Errorf("partial %v: %q", r.Partial, r.Problem)
+	}
+}

@@ -172,8 +172,13 @@ func TestHungGPU(t *testing.T) {
 	n := open(t, nvmltest.H200(3))
 	n.scan()
 	n.set("gpu1", "hang", "1")
+	var asked chan struct{}
 	for range 2 {
 		inv := n.scan()
+		if asked != nil && n.slots[1].busy != asked {
+			t.Error("a GPU is asked again though its calls hang")
+		}
+		asked = n.slots[1].busy
 		if d := of(t, inv, nvmltest.UUID(1)); !d.Signals.Unanswered || *d.MemoryMiB != 143771 {
 			t.Errorf("got %+v", d.Signals)
 		}

@@ -72,6 +72,9 @@ func TestShards(t *testing.T) {
 			t.Errorf("shards of %d do not bring the profile back: %v", max, err)
 		}
 	}
+	if shards, err := p.Shards(0); err != nil || len(shards) != 1 || len(shards[0]["data"]) > len(p.Encode())/4 {
+		t.Errorf("%d shards of %d bytes of JSON, not compressed: %v", len(shards), len(p.Encode()), err)
+	}
 	if _, err := p.Shards(10); err == nil {
 		t.Error("shards of 10 bytes were made")
 	}

@@ -255,9 +255,8 @@ func (p *pass) withoutWindows() (back func()) {
 // startingAt has the gang that GPUs are looked for start then, until the function that
 // it returns is called.
 func (p *pass) startingAt(at time.Duration) (back func()) {
-	was := p.windows.startsAt
 	p.windows.startsAt = at
-	return func() { p.windows.startsAt = was }
+	return func() { p.windows.startsAt = 0 }
 }
 
 // crosses says whether a gang may run into a window on the GPUs.

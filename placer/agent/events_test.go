@@ -49,6 +49,9 @@ func TestEventsEndpoint(t *testing.T) {
 	if some := get("/v1/events?namespace=default", agentsToken); strings.Count(some, "\n") != 1 || !strings.Contains(some, `"hers"`) {
 		t.Errorf("of a namespace:\n%s", some)
 	}
+	if some := get("/v1/events?kind="+string(placer.Quarantined), agentsToken); strings.Count(some, "\n") != 1 || !strings.Contains(some, "GPU-1") {
+		t.Errorf("of a kind:\n%s", some)
+	}
 	es, _ := log.After(0)
 	last := get("/v1/events?after="+fmt.Sprint(es[2].ID), agentsToken, "Accept: text/event-stream")
 	if !strings.HasPrefix(last, "id: "+fmt.Sprint(es[3].ID)+"\ndata: {") || !strings.HasSuffix(last, "}\n\n") {

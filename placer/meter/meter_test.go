@@ -6,6 +6,7 @@ package meter_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer/meter"
 )
@@ -23,6 +24,21 @@ func TestCountersBeginAtZero(t *testing.T) {
 	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("%s is not there", want)
+		}
+	}
+}
+
+// Series that name namespaces are for those only who may see names.
+func TestNamedSeries(t *testing.T) {
+	m := meter.New("1.0.0", "abc", nil)
+	m.Placed("research", "A", 2*time.Second, 1.1)
+	for _, named := range []bool{false, true} {
+		text, err := m.Gather(named)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(string(text), `nomad_pal_namespace_wait_seconds_count{namespace="research"} 1`); got != named || !strings.Contains(string(text), `nomad_pal_placements_total{app_class="A"} 1`) {
+			t.Errorf("named %v: the namespace is there: %v\n%s", named, got, text)
 		}
 	}
 }

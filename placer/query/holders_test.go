@@ -66,6 +66,26 @@ func TestHolders(t *testing.T) {
 	})
 }
 
+// A gang that would fit if its members might be farther apart is told so.
+func TestFartherApart(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(2, 4)
+		p := w.StartPlacer()
+		defer beating(w, "agent", p.Vitals)()
+		for _, name := range []string{"one", "other"} {
+			w.Submit(bed.Gang{Name: name, GPUs: 3, Runs: time.Hour})
+			w.ExpectRunning(name, 10*time.Second)
+		}
+		w.Submit(bed.Gang{Name: "near", Members: 2, GPUs: 1, Runs: time.Hour, Meta: map[string]string{"pal_locality": "node"}})
+		w.RunFor(time.Minute)
+		e, err := snapshot(w).Explain(w.T.Context(), nomad.JobKey{Namespace: "default", ID: "near"})
+		want := []string{"It would fit now without pal_locality = node, on GPUs that are farther apart.", "With count = 1 instead of 2 it would fit now."}
+		if err != nil || !slices.Equal(e.Remedies, want) {
+			w.T.Errorf("%q, want %q: %v", e.Remedies, want, err)
+		}
+	})
+}
+
 // So much of a GPU's id is shown that it is the only one.
 func TestIDLength(t *testing.T) {
 	t.Parallel()
