@@ -5,6 +5,7 @@ package agent
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -151,6 +152,21 @@ func TestRegister(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A job that the placer takes for new does not replace one that came in between.
+func TestNewJobReplacesNone(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, nil)
+	client, err := api.NewClient(&api.Config{Address: f.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	job := &api.Job{ID: new("one"), Namespace: new("default")}
+	f.set(func() { f.putJob(&api.Job{ID: job.ID, Namespace: job.Namespace}) })
+	if _, err := (author{client, agentsToken}).register(api.JobRegisterRequest{})(t.Context(), job, true); !errors.Is(err, nomad.ErrConflict) {
+		t.Errorf("got %v", err)
+	}
 }
 
 // While Nomad does not say whether the author may, nothing is done, and the

@@ -5,6 +5,8 @@ package main
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -39,5 +41,20 @@ func TestDoctorOfAHungDriver(t *testing.T) {
 		if !strings.Contains(strings.Join(said, "\n"), want) {
 			t.Errorf("findings lack %q:\n%s", want, strings.Join(said, "\n"))
 		}
+	}
+}
+
+// Of a directory, the files are read that Nomad reads.
+func TestNomadConfigDirectory(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"a.hcl": "plugin_dir = \"/plugins\"\n", "b.json": `{"data_dir": "/data"}`, "notes.txt": "plugin_dir = \"/elsewhere\"\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c, err := readNomadConfig(dir); err != nil || c.pluginDir != "/plugins" || c.dataDir != "/data" || len(c.unreadable) > 0 {
+		t.Errorf("%+v, %v", c, err)
 	}
 }
