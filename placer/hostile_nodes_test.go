@@ -14,8 +14,8 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
-	"github.com/nomad-pal/nomad-pal/placer/hostile"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest/hostile"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
@@ -95,7 +95,7 @@ func hostileNodesReport(nodes []hostile.Node, said map[string]string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `# What hostile nodes do to the placer
 
-Written by `+"`make faults`"+`. Each of the %d nodes of placer/hostile, alone and all together, beside two honest nodes of 8 GPUs. The
+Written by `+"`make faults`"+`. Each of the %d nodes of placer/nomadtest/hostile, alone and all together, beside two honest nodes of 8 GPUs. The
 honest GPUs stay theirs and healthy, only their own measurements count, and a gang of 2 × 8 GPUs starts on them (TestHostileNodes).
 
 | the node has | the warning |

@@ -14,9 +14,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
-	"github.com/nomad-pal/nomad-pal/placer/hostile"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest/hostile"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
@@ -70,7 +70,7 @@ func hostileReport(p *Placer, as []queue.Action, jobs []hostile.Job) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `# What hostile jobs do to the placer
 
-Written by `+"`make faults`"+`. The %d jobs of placer/hostile, which Nomad takes or passes on, all together beside an honest gang of
+Written by `+"`make faults`"+`. The %d jobs of placer/nomadtest/hostile, which Nomad takes or passes on, all together beside an honest gang of
 2 × 4 GPUs on 8 nodes of 8 GPUs, half of them free. Nothing panics and the honest gang starts, beside all of them and beside each
 alone (TestHostileJobs).
 

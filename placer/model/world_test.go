@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"github.com/nomad-pal/nomad-pal/placer/failure"
-	"github.com/nomad-pal/nomad-pal/placer/hostile"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest/hostile"
 )
 
 // A member of an earlier version that fails when it is stopped says nothing of the job as
