@@ -3,7 +3,10 @@
 
 package pal
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // PAL in short: every pair of a bin and a locality tier predicts a slowdown, bin
 // value × penalty. The gang gets the pair with the smallest product that has
@@ -34,15 +37,7 @@ func (s *scale) matrix(l Locality, class int, tiers []Tier) []lvEntry {
 		}
 	}
 	slices.SortStableFunc(es, func(a, b lvEntry) int {
-		switch {
-		case a.product < b.product:
-			return -1
-		case a.product > b.product:
-			return 1
-		case a.tier != b.tier:
-			return int(a.tier) - int(b.tier)
-		}
-		return a.v - b.v
+		return cmp.Or(cmp.Compare(a.product, b.product), cmp.Compare(a.tier, b.tier), cmp.Compare(a.v, b.v))
 	})
 	return es
 }

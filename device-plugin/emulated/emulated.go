@@ -178,9 +178,9 @@ func sample(f fields) gpu.Sample {
 	throttle := "none"
 	switch or(f.Fault, "") {
 	case FaultThermal:
-		throttle = "hw-thermal"
+		throttle = gpu.ThrottleHWThermal
 	case FaultBrake:
-		throttle = "power-brake"
+		throttle = gpu.ThrottleBrake
 	}
 	return gpu.Sample{
 		PowerW: new(or(f.PowerW, 75)), PowerLimitW: new(or(f.PowerLimitW, 700)),

@@ -141,6 +141,15 @@ type Event struct {
 	Xid int
 }
 
+// Reasons why the clocks are held down that say something about the GPU.
+const (
+	ThrottlePower      = "power-cap"
+	ThrottleSWThermal  = "sw-thermal"
+	ThrottleHWThermal  = "hw-thermal"
+	ThrottleHWSlowdown = "hw-slowdown"
+	ThrottleBrake      = "power-brake"
+)
+
 // Sample is one reading of a device's statistics.
 type Sample struct {
 	PowerW                                 *float64

@@ -5,7 +5,6 @@ package measure
 
 import (
 	"math"
-	"slices"
 
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
@@ -22,15 +21,11 @@ type summary struct {
 // summarise reads the times in the order in which they were measured: windows
 // that follow each other are alike, and count for less than independent ones.
 func summarise(times []float64) summary {
-	s := summary{Median: median(times), CI: math.Inf(1)}
+	s := summary{Median: profile.Median(times), CI: math.Inf(1)}
 	if len(times) < 3 {
 		return s
 	}
-	dev := make([]float64, len(times))
-	for i, x := range times {
-		dev[i] = math.Abs(x - s.Median)
-	}
-	s.Sigma = 1.4826 * median(dev) / s.Median
+	s.Sigma = profile.RobustSigma(times, s.Median) / s.Median
 	rho := math.Max(0, math.Min(0.95, autocorrelation(times, s.Median)))
 	n := float64(len(times)) * (1 - rho) / (1 + rho)
 	// 1.2533 is the standard error of a median over that of a mean.
@@ -53,8 +48,6 @@ func autocorrelation(xs []float64, center float64) float64 {
 	return num / den
 }
 
-func median(xs []float64) float64 { return profile.Quantile(slices.Sorted(slices.Values(xs)), 0.5) }
-
 // steady reports whether the later half of the values differs from the earlier
 // by less than the relative bound.
 func steady(xs []float64, bound float64) bool {
@@ -62,6 +55,6 @@ func steady(xs []float64, bound float64) bool {
 	if h == 0 {
 		return false
 	}
-	a, b := median(xs[:h]), median(xs[h:])
+	a, b := profile.Median(xs[:h]), profile.Median(xs[h:])
 	return math.Abs(b-a) <= bound*math.Abs(a)
 }

@@ -99,15 +99,6 @@ func (t *telemetry) between(from, to time.Time) []reading {
 	return out
 }
 
-// Throttle reasons as the NVML adapter names them.
-const (
-	throttlePower      = "power-cap"
-	throttleSWThermal  = "sw-thermal"
-	throttleHWThermal  = "hw-thermal"
-	throttleHWSlowdown = "hw-slowdown"
-	throttleBrake      = "power-brake"
-)
-
 // annotate puts what the readings say into a window, and drops it where the
 // hardware, not the workload, held it down.
 func (w *Window) annotate(rs []reading) {
@@ -125,7 +116,7 @@ func (w *Window) annotate(rs []reading) {
 		}
 	}
 	w.Throttle = strings.Join(reasons, ",")
-	for _, reason := range []string{throttleHWThermal, throttleBrake, throttleHWSlowdown} {
+	for _, reason := range []string{gpu.ThrottleHWThermal, gpu.ThrottleBrake, gpu.ThrottleHWSlowdown} {
 		if seen[reason] {
 			w.Dropped = reason
 			return
@@ -159,10 +150,10 @@ func limitedBy(rs []reading) Limit {
 			continue
 		}
 		known++
-		if strings.Contains(r.throttle, throttlePower) || r.powerPart != nil && *r.powerPart >= 100*limitShare {
+		if strings.Contains(r.throttle, gpu.ThrottlePower) || r.powerPart != nil && *r.powerPart >= 100*limitShare {
 			power++
 		}
-		if strings.Contains(r.throttle, throttleSWThermal) || strings.Contains(r.throttle, throttleHWThermal) || r.thermoPart != nil && *r.thermoPart >= 100*limitShare {
+		if strings.Contains(r.throttle, gpu.ThrottleSWThermal) || strings.Contains(r.throttle, gpu.ThrottleHWThermal) || r.thermoPart != nil && *r.thermoPart >= 100*limitShare {
 			thermal++
 		}
 	}

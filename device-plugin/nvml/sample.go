@@ -229,17 +229,15 @@ func heat(r *reader, dev nvml.Device, s *gpu.Sample) {
 	}
 }
 
+// reasonNames are the clocks event reasons in words, from the lowest bit on.
 func reasonNames(bits uint64) string {
 	var out []string
-	for _, n := range []struct {
-		bit  uint64
-		name string
-	}{
-		{gpuIdle, "idle"}, {appClocks, "application-clocks"}, {swPowerCap, "power-cap"}, {hwSlowdown, "hw-slowdown"}, {syncBoost, "sync-boost"},
-		{swThermal, "sw-thermal"}, {hwThermal, "hw-thermal"}, {hwBrake, "power-brake"}, {displayClok, "display-clocks"},
+	for i, name := range []string{
+		"idle", "application-clocks", gpu.ThrottlePower, gpu.ThrottleHWSlowdown, "sync-boost", gpu.ThrottleSWThermal,
+		gpu.ThrottleHWThermal, gpu.ThrottleBrake, "display-clocks",
 	} {
-		if bits&n.bit != 0 {
-			out = append(out, n.name)
+		if bits&(1<<i) != 0 {
+			out = append(out, name)
 		}
 	}
 	if len(out) == 0 {

@@ -78,26 +78,14 @@ func (b *Backend) signals(r *reader, dev nvml.Device, uuid string) gpu.Signals {
 		s.SRAMFault = e.BThresholdExceeded != 0
 	}
 	reasons, _ := throttleReasons(r, dev)
-	s.ThermalSlowdown = reasons&(hwThermal) != 0 || reasons&hwSlowdown != 0 && reasons&hwBrake == 0
-	s.PowerBrake = reasons&hwBrake != 0
+	has := func(bit uint64) bool { return reasons&bit != 0 }
+	s.PowerBrake = has(nvml.ClocksThrottleReasonHwPowerBrakeSlowdown)
+	s.ThermalSlowdown = has(nvml.ClocksThrottleReasonHwThermalSlowdown) || has(nvml.ClocksThrottleReasonHwSlowdown) && !s.PowerBrake
 	s.Fabric, s.FabricLimits = fabricState(r, dev)
 	s.NVLinkErrors = b.nvlinkErrors(r, dev, uuid)
 	s.PCIeDegraded = b.pcieDegraded(r, dev, uuid)
 	return s
 }
-
-// Bits of the clocks event reasons.
-const (
-	gpuIdle     = 0x1
-	appClocks   = 0x2
-	swPowerCap  = 0x4
-	hwSlowdown  = 0x8
-	syncBoost   = 0x10
-	swThermal   = 0x20
-	hwThermal   = 0x40
-	hwBrake     = 0x80
-	displayClok = 0x100
-)
 
 func throttleReasons(r *reader, dev nvml.Device) (uint64, bool) {
 	if v, ok := value(r, "nvmlDeviceGetCurrentClocksEventReasons", dev.GetCurrentClocksEventReasons); ok {

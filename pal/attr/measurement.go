@@ -5,8 +5,9 @@ package attr
 
 import (
 	"fmt"
+	"maps"
 	"math"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -45,8 +46,8 @@ type Measurement struct {
 //
 //	GPU-1 key=wgmma1/700W/ecc/r570 A=1.234 B=2.5;GPU-2 …
 func FormatMeasurements(ms []Measurement) string {
-	sorted := append([]Measurement(nil), ms...)
-	sort.SliceStable(sorted, func(i, j int) bool { return sorted[i].GPU < sorted[j].GPU })
+	sorted := slices.Clone(ms)
+	slices.SortStableFunc(sorted, func(a, b Measurement) int { return strings.Compare(a.GPU, b.GPU) })
 	var b strings.Builder
 	for i, m := range sorted {
 		if i > 0 {
@@ -56,7 +57,7 @@ func FormatMeasurements(ms []Measurement) string {
 		if m.Key != "" {
 			b.WriteString(" key=" + m.Key)
 		}
-		for _, c := range sortedClasses(m.Times) {
+		for _, c := range slices.Sorted(maps.Keys(m.Times)) {
 			fmt.Fprintf(&b, " %s=%s", c, strconv.FormatFloat(m.Times[c], 'g', 6, 64))
 		}
 	}
@@ -111,7 +112,7 @@ func parseMeasurement(entry string) (Measurement, error) {
 		}
 		m.Times[pal.AppClass(name)] = v
 	}
-	for _, name := range append(sortedClasses(m.Times), pal.AppClass(m.GPU), pal.AppClass(m.Key)) {
+	for _, name := range append(slices.Sorted(maps.Keys(m.Times)), pal.AppClass(m.GPU), pal.AppClass(m.Key)) {
 		if len(name) > MaxName {
 			return Measurement{}, fmt.Errorf("%.80q… has %d bytes, more than %d", name, len(name), MaxName)
 		}
@@ -128,13 +129,4 @@ func CheckValue(v float64) error {
 		return fmt.Errorf("%v is not within %v and %v", v, MinValue, MaxValue)
 	}
 	return nil
-}
-
-func sortedClasses(m map[pal.AppClass]float64) []pal.AppClass {
-	cs := make([]pal.AppClass, 0, len(m))
-	for c := range m {
-		cs = append(cs, c)
-	}
-	sort.Slice(cs, func(i, j int) bool { return cs[i] < cs[j] })
-	return cs
 }

@@ -66,7 +66,7 @@ func Bins(scores []float64, method Method, edges []float64) Binning {
 func kmeansBins(scores []float64, k int) Binning {
 	c := KMeans1D(scores, k)
 	b := Binning{Rank: c.Rank, Centers: c.Centroids, Values: make([]float64, len(c.Centroids))}
-	m := median(c.Centroids)
+	m := Median(c.Centroids)
 	for i, v := range c.Centroids {
 		b.Values[i] = v / m
 	}
@@ -139,7 +139,7 @@ func binMedians(scores []float64, rank []int, edges []float64) []float64 {
 	for r := range values {
 		values[r] = nominalValue(r, edges)
 		if len(members[r]) > 0 {
-			values[r] = median(members[r])
+			values[r] = Median(members[r])
 		}
 		if r > 0 && values[r] < values[r-1] {
 			values[r] = values[r-1]

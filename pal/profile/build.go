@@ -148,7 +148,7 @@ func groupSamples(samples []Sample) ([]measuredGroup, error) {
 		sort.Slice(rs, func(i, j int) bool { return rs[i].gpu < rs[j].gpu })
 		groups = append(groups, measuredGroup{id, rs})
 	}
-	sort.Slice(groups, func(i, j int) bool { return groups[i].id.less(groups[j].id) })
+	slices.SortFunc(groups, func(a, b measuredGroup) int { return a.id.compare(b.id) })
 	return groups, nil
 }
 
@@ -208,7 +208,7 @@ func combine(gpu string, reps []Sample) reading {
 		times[i] = s.Time
 		r.noise = math.Max(r.noise, s.Noise)
 	}
-	r.time = median(times)
+	r.time = Median(times)
 	if len(reps) >= 3 {
 		r.noise = medianError * repetitionSigma(times, r.time) / math.Sqrt(float64(len(times))) / r.time
 	}
@@ -229,8 +229,8 @@ func reference(rs []reading, minGPUs int) (ref float64, dropped int) {
 	if len(asc) < minGPUs {
 		return asc[(len(asc)-1)/2], 0
 	}
-	m := median(asc)
-	limit := dropSigmas * robustSigma(asc, m)
+	m := Median(asc)
+	limit := dropSigmas * RobustSigma(asc, m)
 	var kept []float64
 	for _, t := range asc {
 		// A limit of 0: more than half of the times are equal, which says nothing
@@ -239,7 +239,7 @@ func reference(rs []reading, minGPUs int) (ref float64, dropped int) {
 			kept = append(kept, t)
 		}
 	}
-	return median(kept), len(asc) - len(kept)
+	return Median(kept), len(asc) - len(kept)
 }
 
 // addGroup calibrates one group and adds its entries to gpus. A GPU of two models, or
@@ -253,7 +253,7 @@ func (p *Profile) addGroup(c measuredGroup, prev *Profile, gpus map[string]*GPU)
 		scores[i] = pmScore(r.time, g.Reference)
 	}
 	g.Noise, g.Spread = groupNoise(c, prev), spread(scores, p.Options.Outlier)
-	g.SingleClass = g.isSingleClass(robustSigma(scores, 1), prev)
+	g.SingleClass = g.isSingleClass(RobustSigma(scores, 1), prev)
 	entries := p.classify(&g, c.readings, scores, prev)
 	p.Groups = append(p.Groups, g)
 	for i, r := range c.readings {
@@ -304,7 +304,7 @@ func groupNoise(c measuredGroup, prev *Profile) float64 {
 		}
 	}
 	if len(known) > 0 {
-		return median(known)
+		return Median(known)
 	}
 	if prev != nil {
 		if i, ok := prev.byGroup[c.id]; ok {

@@ -61,7 +61,7 @@ func (p *Profile) checkGroups() error {
 	for i := range p.Groups {
 		g := &p.Groups[i]
 		name := fmt.Sprintf("group %d (model %q, app %q, key %q)", i+1, g.Model, g.App, g.Key)
-		if i > 0 && !p.Groups[i-1].id().less(g.id()) {
+		if i > 0 && p.Groups[i-1].id().compare(g.id()) >= 0 {
 			return fmt.Errorf("%s: out of order or twice", name)
 		}
 		if !positive(g.Reference) {

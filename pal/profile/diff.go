@@ -4,9 +4,10 @@
 package profile
 
 import (
+	"cmp"
 	"fmt"
 	"math"
-	"sort"
+	"slices"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 )
@@ -72,12 +73,7 @@ func Diff(old, cur *Profile) []Event {
 			events = append(events, event(Removed, k, b.model, b.Entry, Entry{}))
 		}
 	}
-	sort.Slice(events, func(i, j int) bool {
-		if events[i].GPU != events[j].GPU {
-			return events[i].GPU < events[j].GPU
-		}
-		return events[i].App < events[j].App
-	})
+	slices.SortFunc(events, func(a, b Event) int { return cmp.Or(cmp.Compare(a.GPU, b.GPU), cmp.Compare(a.App, b.App)) })
 	return events
 }
 

@@ -4,10 +4,11 @@
 package profile
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
-	"sort"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
@@ -49,7 +50,7 @@ type Sample struct {
 func SamplesOf(model string, ms []attr.Measurement) []Sample {
 	var out []Sample
 	for _, m := range ms {
-		for _, app := range sortedApps(m.Times) {
+		for _, app := range slices.Sorted(maps.Keys(m.Times)) {
 			out = append(out, Sample{GPU: m.GPU, Model: model, Key: m.Key, App: app, Time: m.Times[app]})
 		}
 	}
@@ -200,14 +201,8 @@ type groupID struct {
 
 func (g Group) id() groupID { return groupID{g.Model, g.App, g.Key} }
 
-func (a groupID) less(b groupID) bool {
-	if a.model != b.model {
-		return a.model < b.model
-	}
-	if a.app != b.app {
-		return a.app < b.app
-	}
-	return a.key < b.key
+func (a groupID) compare(b groupID) int {
+	return cmp.Or(cmp.Compare(a.model, b.model), cmp.Compare(a.app, b.app), cmp.Compare(a.key, b.key))
 }
 
 func (p *Profile) index() {
@@ -222,12 +217,3 @@ func (p *Profile) index() {
 }
 
 func positive(x float64) bool { return x > 0 && !math.IsInf(x, 0) }
-
-func sortedApps(m map[pal.AppClass]float64) []pal.AppClass {
-	apps := make([]pal.AppClass, 0, len(m))
-	for a := range m {
-		apps = append(apps, a)
-	}
-	sort.Slice(apps, func(i, j int) bool { return apps[i] < apps[j] })
-	return apps
-}

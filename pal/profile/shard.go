@@ -5,6 +5,7 @@ package profile
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/base64"
@@ -37,9 +38,7 @@ const maxProfile = 1 << 30
 // Shards cuts the packed profile into pieces of at most max bytes, items' names
 // included (0: [ShardBytes]).
 func (p *Profile) Shards(max int) ([]Shard, error) {
-	if max == 0 {
-		max = ShardBytes
-	}
+	max = cmp.Or(max, ShardBytes)
 	if max <= shardOverhead {
 		return nil, fmt.Errorf("shards of %d bytes are too small, want more than %d", max, shardOverhead)
 	}

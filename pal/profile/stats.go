@@ -5,16 +5,16 @@ package profile
 
 import (
 	"math"
-	"sort"
+	"slices"
 )
 
 // madSigma scales a median absolute deviation to the standard deviation of a
 // normal distribution.
 const madSigma = 1.4826
 
-// median of the values (mean of the middle two for an even number), NaN for
+// Median of the values (mean of the middle two for an even number), NaN for
 // none. The input is not changed.
-func median(xs []float64) float64 { return Quantile(sorted(xs), 0.5) }
+func Median(xs []float64) float64 { return Quantile(sorted(xs), 0.5) }
 
 // Quantile of ascending values by linear interpolation, NaN for none. p is
 // clamped to 0…1.
@@ -30,17 +30,17 @@ func Quantile(asc []float64, p float64) float64 {
 	return asc[i] + (pos-float64(i))*(asc[i+1]-asc[i])
 }
 
-// robustSigma is the standard deviation estimated from the median absolute
+// RobustSigma is the standard deviation estimated from the median absolute
 // deviation around center.
-func robustSigma(xs []float64, center float64) float64 {
+func RobustSigma(xs []float64, center float64) float64 {
 	dev := make([]float64, len(xs))
 	for i, x := range xs {
 		dev[i] = math.Abs(x - center)
 	}
-	return madSigma * median(dev)
+	return madSigma * Median(dev)
 }
 
-// repetitionSigma is robustSigma for the few repetitions of one measurement,
+// repetitionSigma is RobustSigma for the few repetitions of one measurement,
 // of which the median absolute deviation says too little on average: it is
 // corrected by the factors of Croux and Rousseeuw (1992) for up to 9 values.
 func repetitionSigma(xs []float64, center float64) float64 {
@@ -49,13 +49,11 @@ func repetitionSigma(xs []float64, center float64) float64 {
 	if small := [...]float64{2: 1.196, 3: 1.495, 4: 1.363, 5: 1.206, 6: 1.200, 7: 1.140, 8: 1.129, 9: 1.107}; n < len(small) {
 		factor = small[n]
 	}
-	return factor * robustSigma(xs, center)
+	return factor * RobustSigma(xs, center)
 }
 
 func sorted(xs []float64) []float64 {
-	s := append([]float64(nil), xs...)
-	sort.Float64s(s)
-	return s
+	return slices.Sorted(slices.Values(xs))
 }
 
 // meanStd is the mean and the standard deviation with one degree of freedom

@@ -4,6 +4,7 @@
 package queue
 
 import (
+	container "container/heap"
 	"strconv"
 	"time"
 
@@ -19,67 +20,31 @@ type heap struct {
 	es   []*entry
 }
 
-func (h *heap) push(e *entry) {
-	h.es = append(h.es, e)
-	h.up(len(h.es) - 1)
-}
-
-// remove puts the last entry in the place of the one that leaves. Its key may be smaller
-// or greater than those around it there, hence both directions.
-func (h *heap) remove(e *entry) {
-	i, last := *h.pos(e), len(h.es)-1
-	if i != last {
-		h.es[i] = h.es[last]
-		*h.pos(h.es[i]) = i
-	}
-	h.es[last] = nil
-	h.es = h.es[:last]
-	if i != last {
-		h.down(h.up(i))
-	}
-}
+func (h *heap) push(e *entry)   { container.Push(h, e) }
+func (h *heap) remove(e *entry) { container.Remove(h, *h.pos(e)) }
 
 // fix moves an entry to its place after its key has changed.
-func (h *heap) fix(e *entry) { h.down(h.up(*h.pos(e))) }
+func (h *heap) fix(e *entry) { container.Fix(h, *h.pos(e)) }
 
-// up moves an entry towards the root while it is less than its parent, and returns where
-// it ends.
-func (h *heap) up(i int) int {
-	e := h.es[i]
-	for i > 0 {
-		parent := (i - 1) / 2
-		if !h.less(e, h.es[parent]) {
-			break
-		}
-		h.es[i] = h.es[parent]
-		*h.pos(h.es[i]) = i
-		i = parent
-	}
-	h.es[i] = e
-	*h.pos(e) = i
-	return i
+// Len, Less, Swap, Push and Pop are what container/heap asks for.
+func (h *heap) Len() int           { return len(h.es) }
+func (h *heap) Less(i, j int) bool { return h.less(h.es[i], h.es[j]) }
+
+func (h *heap) Swap(i, j int) {
+	h.es[i], h.es[j] = h.es[j], h.es[i]
+	*h.pos(h.es[i]), *h.pos(h.es[j]) = i, j
 }
 
-// down moves an entry away from the root while a child is less than it.
-func (h *heap) down(i int) {
-	e := h.es[i]
-	for {
-		child := 2*i + 1
-		if child >= len(h.es) {
-			break
-		}
-		if child+1 < len(h.es) && h.less(h.es[child+1], h.es[child]) {
-			child++
-		}
-		if !h.less(h.es[child], e) {
-			break
-		}
-		h.es[i] = h.es[child]
-		*h.pos(h.es[i]) = i
-		i = child
-	}
-	h.es[i] = e
-	*h.pos(e) = i
+func (h *heap) Push(e any) {
+	*h.pos(e.(*entry)) = len(h.es)
+	h.es = append(h.es, e.(*entry))
+}
+
+func (h *heap) Pop() any {
+	last := len(h.es) - 1
+	e := h.es[last]
+	h.es[last], h.es = nil, h.es[:last]
+	return e
 }
 
 // signature is what two waiting gangs share if one fits exactly where the

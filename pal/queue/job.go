@@ -4,6 +4,7 @@
 package queue
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -182,9 +183,7 @@ func (o Options) withDefaults() (Options, error) {
 	if _, err := ParseOrder(string(o.Order)); err != nil {
 		return o, err
 	}
-	if o.Backfill == "" {
-		o.Backfill = BackfillNone
-	}
+	o.Backfill = cmp.Or(o.Backfill, BackfillNone)
 	if _, err := ParseBackfill(string(o.Backfill)); err != nil {
 		return o, fmt.Errorf("queue: %w", err)
 	}
@@ -203,18 +202,8 @@ func (o Options) withDefaults() (Options, error) {
 	if err := o.checkTenants(); err != nil {
 		return o, err
 	}
-	if o.MaxWait == 0 {
-		o.MaxWait = DefaultMaxWait
-	}
-	if o.OverdueShare == 0 {
-		o.OverdueShare = DefaultOverdueShare
-	}
-	if o.Quantum == 0 {
-		o.Quantum = DefaultQuantum
-	}
-	if o.DefaultRuntime == 0 {
-		o.DefaultRuntime = DefaultRuntime
-	}
+	o.MaxWait, o.OverdueShare = cmp.Or(o.MaxWait, DefaultMaxWait), cmp.Or(o.OverdueShare, DefaultOverdueShare)
+	o.Quantum, o.DefaultRuntime = cmp.Or(o.Quantum, DefaultQuantum), cmp.Or(o.DefaultRuntime, DefaultRuntime)
 	return o, nil
 }
 

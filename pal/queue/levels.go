@@ -36,13 +36,8 @@ func byStart(a, b *entry) int {
 
 func newLevels() levels {
 	return levels{due: heap{
-		less: func(a, b *entry) bool {
-			if a.levelDue != b.levelDue {
-				return a.levelDue < b.levelDue
-			}
-			return a.seq < b.seq
-		},
-		pos: func(e *entry) *int { return &e.duePos },
+		less: func(a, b *entry) bool { return a.levelDue < b.levelDue || a.levelDue == b.levelDue && a.seq < b.seq },
+		pos:  func(e *entry) *int { return &e.duePos },
 	}}
 }
 

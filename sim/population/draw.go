@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
 // Outliers says which GPUs of a drawn cluster are outliers in application
@@ -199,7 +200,7 @@ func (s Spec) drawOutliers(gpus []GPU, rng *rand.Rand) {
 	}
 	hit := func(i int) {
 		gpus[i].Outlier = true
-		gpus[i].Scores[0] = even(tail.OutlierQuantiles, rng.Float64())
+		gpus[i].Scores[0] = profile.Quantile(tail.OutlierQuantiles, rng.Float64())
 	}
 	if s.Outliers.measured {
 		for i := range gpus {

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
 func draw(t *testing.T, s Spec, seed uint64) []GPU {
@@ -91,7 +93,7 @@ func TestDrawFollowsTheTables(t *testing.T) {
 	sort.Float64s(a)
 	table, _ := find(Tables(), "longhorn", "resnet50")
 	for _, p := range []float64{.05, .25, .5, .75, .95} {
-		if got, want := even(a, p), table.Quantile(p); math.Abs(got-want) > 0.004 {
+		if got, want := profile.Quantile(a, p), table.Quantile(p); math.Abs(got-want) > 0.004 {
 			t.Errorf("quantile %v of class A is %.4f, the table has %.4f", p, got, want)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"sort"
+
+	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
 // OutlierFrom is the time, relative to the median GPU, from which a run counts
@@ -43,7 +45,7 @@ func Probabilities() []float64 {
 func (t Table) Quantile(u float64) float64 {
 	probs := Probabilities()
 	if len(t.Quantiles) != len(probs) {
-		return even(t.Quantiles, u)
+		return profile.Quantile(t.Quantiles, u)
 	}
 	u = math.Max(0, math.Min(1, u))
 	i := sort.SearchFloat64s(probs, u)
@@ -52,16 +54,6 @@ func (t Table) Quantile(u float64) float64 {
 	}
 	f := (u - probs[i-1]) / (probs[i] - probs[i-1])
 	return t.Quantiles[i-1] + f*(t.Quantiles[i]-t.Quantiles[i-1])
-}
-
-// even is the quantile u of ascending values at even steps.
-func even(asc []float64, u float64) float64 {
-	pos := math.Max(0, math.Min(1, u)) * float64(len(asc)-1)
-	i := int(pos)
-	if i >= len(asc)-1 {
-		return asc[len(asc)-1]
-	}
-	return asc[i] + (pos-float64(i))*(asc[i+1]-asc[i])
 }
 
 // Run is one measured run of an application on one GPU.
@@ -85,14 +77,14 @@ func NewTable(cluster, app string, runs []Run) (Table, error) {
 	var medians, noise []float64
 	for _, times := range byGPU {
 		sort.Float64s(times)
-		m := even(times, 0.5)
+		m := profile.Quantile(times, 0.5)
 		medians = append(medians, m)
 		if len(times) >= 3 {
-			noise = append(noise, 1.4826*medianDistance(times, m)/m)
+			noise = append(noise, profile.RobustSigma(times, m)/m)
 		}
 	}
 	sort.Float64s(medians)
-	t := Table{Cluster: cluster, App: app, GPUs: len(byGPU), Runs: len(runs), MedianTime: even(medians, 0.5)}
+	t := Table{Cluster: cluster, App: app, GPUs: len(byGPU), Runs: len(runs), MedianTime: profile.Quantile(medians, 0.5)}
 	for _, m := range medians {
 		if s := m / t.MedianTime; s < OutlierFrom {
 			t.Quantiles = append(t.Quantiles, s)
@@ -107,18 +99,9 @@ func NewTable(cluster, app string, runs []Run) (Table, error) {
 	t.OutlierShare = float64(len(t.OutlierQuantiles)) / float64(len(runs))
 	if len(noise) > 0 {
 		sort.Float64s(noise)
-		t.Noise = even(noise, 0.5)
+		t.Noise = profile.Quantile(noise, 0.5)
 	}
 	return t, nil
-}
-
-func medianDistance(xs []float64, m float64) float64 {
-	d := make([]float64, len(xs))
-	for i, x := range xs {
-		d[i] = math.Abs(x - m)
-	}
-	sort.Float64s(d)
-	return even(d, 0.5)
 }
 
 // Compact is the table with quantiles at [Probabilities] and at most 7 of the
@@ -127,13 +110,13 @@ func (t Table) Compact() Table {
 	c := t
 	c.Quantiles, c.OutlierQuantiles = nil, nil
 	for _, p := range Probabilities() {
-		c.Quantiles = append(c.Quantiles, round(even(t.Quantiles, p), 4))
+		c.Quantiles = append(c.Quantiles, round(profile.Quantile(t.Quantiles, p), 4))
 	}
 	if n := len(t.OutlierQuantiles); n > 0 {
 		kept := min(n, 7)
 		for i := range kept {
 			u := float64(i) / math.Max(1, float64(kept-1))
-			c.OutlierQuantiles = append(c.OutlierQuantiles, round(even(t.OutlierQuantiles, u), 2))
+			c.OutlierQuantiles = append(c.OutlierQuantiles, round(profile.Quantile(t.OutlierQuantiles, u), 2))
 		}
 	}
 	c.Noise, c.OutlierShare = round(t.Noise, 5), round(t.OutlierShare, 4)

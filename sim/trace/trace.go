@@ -79,20 +79,6 @@ type Trace struct {
 	Skipped map[string]int
 }
 
-// Summary tells in one line what was read and skipped.
-func (t Trace) Summary() string {
-	s := fmt.Sprintf("%s: %d jobs", t.Name, len(t.Jobs))
-	reasons := make([]string, 0, len(t.Skipped))
-	for r := range t.Skipped {
-		reasons = append(reasons, r)
-	}
-	sort.Strings(reasons)
-	for _, r := range reasons {
-		s += fmt.Sprintf(", %d skipped (%s)", t.Skipped[r], r)
-	}
-	return s
-}
-
 // Skip counts a row that is no job.
 func (t *Trace) Skip(reason string) {
 	if t.Skipped == nil {
@@ -113,9 +99,7 @@ func ReadFile(path string) (Trace, error) {
 	})
 }
 
-// Read reads a trace in any of the formats; name is what errors call it.
-func Read(name string, r io.Reader) (Trace, error) { return read(name, r, nil) }
-
+// read reads a trace in any of the formats; name is what errors call it.
 func read(name string, r io.Reader, siblings func(string) (io.ReadCloser, error)) (Trace, error) {
 	b := bufio.NewReaderSize(r, 1<<16)
 	head, err := b.Peek(4096)
