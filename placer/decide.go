@@ -170,7 +170,7 @@ func (p *Placer) dryRun(ctx context.Context, job *api.Job) error {
 // most. After a conflict the job is read again, since somebody else changed it.
 func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 	t := s.t
-	p.hooks.Meter.Registered(string(gang.ToStart), outcome(s.err))
+	p.hooks.Meter.Registrations.WithLabelValues(string(gang.ToStart), outcome(s.err)).Inc()
 	p.audit(t.Key, "registered", s.err, "purpose", gang.ToStart, "over", *t.Job.JobModifyIndex, "gpus", model.GPUIDs(p.m.View, s.Placement.GPUs()), "waited", s.Record.Waited.Round(time.Millisecond))
 	if s.err != nil {
 		p.holdUnconfirmed(s, now)

@@ -114,7 +114,7 @@ func (p *Placer) decisionsDueAt() (at time.Time, ok bool) {
 	if len(p.unsaved) == 0 {
 		return time.Time{}, false
 	}
-	at = later(p.unsaved[0].Decided.Add(recordAfter), p.backoffs[recordingDecisions].retryAt)
+	at = slices.MaxFunc([]time.Time{p.unsaved[0].Decided.Add(recordAfter), p.backoffs[recordingDecisions].retryAt}, time.Time.Compare)
 	return at, at.After(p.lastCycle)
 }
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/nomad/api"
 	"golang.org/x/time/rate"
 
@@ -56,13 +57,13 @@ func (p *Placer) carryOut(ctx context.Context, t *model.Tracked, e gang.Effect) 
 func (p *Placer) note(t *model.Tracked, e gang.Effect, err error) {
 	switch e := e.(type) {
 	case gang.Register:
-		p.hooks.Meter.Registered(string(e.Why), outcome(err))
+		p.hooks.Meter.Registrations.WithLabelValues(string(e.Why), outcome(err)).Inc()
 		if why, _ := t.Stopping(); e.Why == gang.ToStop && err == nil {
-			p.hooks.Meter.Stopped(string(why))
+			p.hooks.Meter.Stops.WithLabelValues(string(why)).Inc()
 		}
 		p.audit(t.Key, "registered", err, "purpose", e.Why, "over", *t.Job.JobModifyIndex)
 	case gang.Deregister:
-		p.hooks.Meter.Registered(string(e.Why), outcome(err))
+		p.hooks.Meter.Registrations.WithLabelValues(string(e.Why), outcome(err)).Inc()
 		p.audit(t.Key, "deregistered", err, "purpose", e.Why, "purge", e.Purge)
 	case gang.StopMembers:
 		if len(e.Allocs) > 0 {
@@ -156,7 +157,7 @@ func (p *Placer) carryOutHere(t *model.Tracked, e gang.Effect) {
 	case gang.Again:
 		p.again = true
 	case gang.Log:
-		p.logOf(t, e)
+		p.log.With("job", t.Key.ID, "namespace", t.Key.Namespace).Log(hclog.Level(e.Level), e.Text, e.Args...)
 	case gang.Placed:
 		p.notePlaced(t, e.Record)
 	case gang.Counted:
@@ -188,19 +189,7 @@ func (p *Placer) notePlaced(t *model.Tracked, r gang.Record) {
 func (p *Placer) noteFinished(t *model.Tracked) {
 	said, r := t.Request.Hints.Duration, t.Record
 	if said > 0 && r != nil && r.Attained == 0 && !r.Decided.IsZero() {
-		p.hooks.Meter.Finished(string(t.Request.Gang.Class), float64(p.m.Time.Sub(r.Decided))/float64(said))
-	}
-}
-
-func (p *Placer) logOf(t *model.Tracked, e gang.Log) {
-	log := p.log.With("job", t.Key.ID, "namespace", t.Key.Namespace)
-	switch e.Level {
-	case gang.Debug:
-		log.Debug(e.Text, e.Args...)
-	case gang.Info:
-		log.Info(e.Text, e.Args...)
-	case gang.Warn:
-		log.Warn(e.Text, e.Args...)
+		p.hooks.Meter.Accuracy.WithLabelValues(string(t.Request.Gang.Class)).Observe(float64(p.m.Time.Sub(r.Decided)) / float64(said))
 	}
 }
 

@@ -26,7 +26,7 @@ func TestEveryEffectIsCarriedOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	effects := regexp.MustCompile(`func \((\w+)\) effect\(\)`).FindAllStringSubmatch(string(defined), -1)
+	effects := regexp.MustCompile(`func \((\w+)\) awaits\(\)`).FindAllStringSubmatch(string(defined), -1)
 	if len(effects) < 10 {
 		t.Fatalf("%d effects found", len(effects))
 	}

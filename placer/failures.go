@@ -205,13 +205,6 @@ func (h *failureHistory) trimQuarantine(now time.Time) {
 	}
 }
 
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
 // LiftQuarantine ends the quarantine of GPUs, of all where none are named, and
 // returns them by id. A GPU that is not in quarantine is an error, and nothing
 // is lifted then. Agents at work take notice within quarantineReread.
@@ -272,12 +265,12 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 	})
 	found = p.failureHistory.newestJudgeable(found)
 	for _, f := range found {
-		p.hooks.Meter.Failed(string(f.Cause))
+		p.hooks.Meter.Failures.WithLabelValues(string(f.Cause)).Inc()
 		p.log.Warn("allocation failed", "job", f.Job, "namespace", f.Namespace, "node", f.Node, "cause", f.Cause, "reason", f.Reason)
 	}
 	successes := p.m.State.Successes()
 	for i := range successes {
-		successes[i].At = earlier(successes[i].At, now)
+		successes[i].At = earliest(successes[i].At, now)
 	}
 	before := p.failureHistory.quarantine
 	spared, err := p.failureHistory.note(ctx, p.nomad, found, failure.Evidence{Successes: successes, Models: p.m.State.GPUModels()}, now)
@@ -299,9 +292,5 @@ func notAfter(f failure.Failure, now time.Time) failure.Failure {
 	return f
 }
 
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
-}
+// earliest is the first of times.
+func earliest(ts ...time.Time) time.Time { return slices.MinFunc(ts, time.Time.Compare) }

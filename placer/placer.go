@@ -86,7 +86,7 @@ type Placer struct {
 // kill the placer there.
 type Hooks struct {
 	BeforeCommit, AfterCommit func(nomad.JobKey)
-	// Meter counts what is done; nil counts nothing.
+	// Meter counts what is done; nil: nobody reads it.
 	Meter *meter.Meter
 	// Events keeps what is done, for people; nil keeps nothing.
 	Events *EventLog
@@ -94,6 +94,9 @@ type Hooks struct {
 	// nothing. It is for tests.
 	Ledger func(error)
 }
+
+// unread is the meter of placers whose counts nobody reads: of snapshots and tests.
+var unread = sync.OnceValue(func() *meter.Meter { return meter.New("", "", nil) })
 
 // New makes a placer. Logs go to log.
 func New(c *nomad.Client, cfg model.Config, log hclog.Logger, hooks Hooks) (*Placer, error) {
@@ -103,6 +106,9 @@ func New(c *nomad.Client, cfg model.Config, log hclog.Logger, hooks Hooks) (*Pla
 	m, err := model.New(cfg, time.Now().Round(0))
 	if err != nil {
 		return nil, fmt.Errorf("placer configuration: %w", err)
+	}
+	if hooks.Meter == nil {
+		hooks.Meter = unread()
 	}
 	return &Placer{
 		m: m, nomad: c, log: log, hooks: hooks, clock: newClock(), backoffs: map[string]backoff{},
@@ -296,7 +302,7 @@ func (p *Placer) runCycle(ctx context.Context) (heard news, debounced time.Time,
 	}
 	p.startWrites(ctx, p.m.Time)
 	p.vitals.CycleEnded(time.Now())
-	p.hooks.Meter.Cycle(time.Since(began))
+	p.hooks.Meter.Cycles.WithLabelValues().Observe(time.Since(began).Seconds())
 	debounced = time.Now().Add(debounceFor(time.Since(began)))
 	heard = p.applyAll()
 	if p.takeSubmissions() || p.again {

@@ -114,7 +114,7 @@ func (p *Placer) takeUsage(kept store.Value[store.Usage], now time.Time) {
 	if !kept.There {
 		return
 	}
-	p.m.Queue.RememberUsage(gang.QueueTime(earlier(kept.Of.At, now)), kept.Of.Usage)
+	p.m.Queue.RememberUsage(gang.QueueTime(earliest(kept.Of.At, now)), kept.Of.Usage)
 }
 
 // usageDue writes what the queue has counted, if it is time.

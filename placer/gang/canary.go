@@ -31,11 +31,11 @@ func (g *Gang) makeCanaryRoom(w World) ([]Effect, bool) {
 		if !g.read.hasEvaluations {
 			return await(ReadEvaluations{})
 		}
-		blocked, settled := g.blocked()
+		blocked, settled := Blocked(g.Job, g.read.evaluations)
 		if !settled {
 			return nothing()
 		}
-		if !blocked {
+		if blocked == nil {
 			g.canariesDone = index
 			return nothing()
 		}

@@ -132,7 +132,7 @@ func (NotNow) event() Kind          { return OnAnswer }
 func (Failure) event() Kind         { return OnAnswer }
 
 // Effect is something that the placer is to do for a gang.
-type Effect interface{ effect() }
+type Effect interface{ awaits() (answer bool) }
 
 // Effects on Nomad. Each has an answer, and the gang waits for it.
 type (
@@ -224,35 +224,35 @@ type (
 	Counted struct{}
 )
 
-func (ReadRecord) effect()      {}
-func (ReadVersions) effect()    {}
-func (ReadAllocs) effect()      {}
-func (ReadSource) effect()      {}
-func (ReadEvaluations) effect() {}
-func (Register) effect()        {}
-func (Commit) effect()          {}
-func (StopMembers) effect()     {}
-func (Deregister) effect()      {}
-func (Evaluate) effect()        {}
-func (WriteRecord) effect()     {}
-func (SaveRecord) effect()      {}
-func (Own) effect()             {}
-func (Take) effect()            {}
-func (Release) effect()         {}
-func (Keep) effect()            {}
-func (Again) effect()           {}
-func (Log) effect()             {}
-func (Enqueue) effect()         {}
-func (Dequeue) effect()         {}
-func (QueueStarted) effect()    {}
-func (QueueRestored) effect()   {}
-func (QueueStopped) effect()    {}
-func (QueueRequeued) effect()   {}
-func (QueueKept) effect()       {}
-func (QueueSettled) effect()    {}
-func (Arrived) effect()         {}
-func (Placed) effect()          {}
-func (Counted) effect()         {}
+func (ReadRecord) awaits() bool      { return true }
+func (ReadVersions) awaits() bool    { return true }
+func (ReadAllocs) awaits() bool      { return true }
+func (ReadSource) awaits() bool      { return true }
+func (ReadEvaluations) awaits() bool { return true }
+func (Register) awaits() bool        { return true }
+func (Commit) awaits() bool          { return true }
+func (StopMembers) awaits() bool     { return true }
+func (Deregister) awaits() bool      { return true }
+func (Evaluate) awaits() bool        { return true }
+func (WriteRecord) awaits() bool     { return true }
+func (SaveRecord) awaits() bool      { return false }
+func (Own) awaits() bool             { return false }
+func (Take) awaits() bool            { return false }
+func (Release) awaits() bool         { return false }
+func (Keep) awaits() bool            { return false }
+func (Again) awaits() bool           { return false }
+func (Log) awaits() bool             { return false }
+func (Enqueue) awaits() bool         { return false }
+func (Dequeue) awaits() bool         { return false }
+func (QueueStarted) awaits() bool    { return false }
+func (QueueRestored) awaits() bool   { return false }
+func (QueueStopped) awaits() bool    { return false }
+func (QueueRequeued) awaits() bool   { return false }
+func (QueueKept) awaits() bool       { return false }
+func (QueueSettled) awaits() bool    { return false }
+func (Arrived) awaits() bool         { return false }
+func (Placed) awaits() bool          { return false }
+func (Counted) awaits() bool         { return false }
 
 // Purpose is what a registration or a deregistration is for.
 type Purpose string
@@ -272,12 +272,12 @@ const (
 	ToFinish  Purpose = "finish"  // stop what has finished
 )
 
-// Level is how loud a [Log] is.
+// Level is how loud a [Log] is: a number of hclog's.
 type Level int
 
 // The levels.
 const (
-	Debug Level = iota
+	Debug Level = iota + 2
 	Info
 	Warn
 )

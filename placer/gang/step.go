@@ -41,13 +41,7 @@ func (g *Gang) Step(e Event, w World) []Effect {
 }
 
 // AwaitsAnswer says whether an effect has an answer.
-func AwaitsAnswer(e Effect) bool {
-	switch e.(type) {
-	case ReadRecord, ReadVersions, ReadAllocs, ReadSource, ReadEvaluations, Register, Commit, StopMembers, Deregister, Evaluate, WriteRecord:
-		return true
-	}
-	return false
-}
+func AwaitsAnswer(e Effect) bool { return e.awaits() }
 
 // ignore is for events that say nothing to a gang in this state.
 func ignore(*Gang, Event, World) []Effect { return nil }

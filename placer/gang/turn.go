@@ -116,7 +116,8 @@ func (g *Gang) makeWhole(w World) ([]Effect, bool) {
 	why = fmt.Sprintf("%d of %d members are there: %s", g.Have, g.Want, why)
 	g.fail(now, why)
 	// A batch job that Nomad does not try again has nothing to gain by room.
-	blocked, _ := g.blocked()
+	e, _ := Blocked(g.Job, g.read.evaluations)
+	blocked := e != nil
 	if es := g.doWithout(blocked, w); es != nil {
 		return append([]Effect{g.log(Info, "goes on without the missing members", "reason", why)}, es...), false
 	}
@@ -132,7 +133,7 @@ func (g *Gang) makeWhole(w World) ([]Effect, bool) {
 // stuck, or Nomad has not had its last word. A blocked evaluation from before the last
 // registration says nothing about the job as it is now.
 func (g *Gang) stuck(w World) string {
-	e, settled := blockedBy(g.Job, g.read.evaluations)
+	e, settled := Blocked(g.Job, g.read.evaluations)
 	switch f := w.LastFailure(g.Job); {
 	case !settled:
 		return ""
@@ -152,19 +153,9 @@ func refusal(e *api.Evaluation) string {
 	return "no reason given"
 }
 
-// blocked says whether an evaluation of the job as it is now is blocked, and
-// whether Nomad has had its last word.
-func (g *Gang) blocked() (blocked, settled bool) { return Blocked(g.Job, g.read.evaluations) }
-
-// Blocked says whether one of a job's evaluations is blocked since it was registered
-// last, and whether Nomad has had its last word.
-func Blocked(job *api.Job, evals []*api.Evaluation) (blocked, settled bool) {
-	e, settled := blockedBy(job, evals)
-	return e != nil, settled
-}
-
-// blockedBy is the evaluation that is blocked, nil for none.
-func blockedBy(job *api.Job, evals []*api.Evaluation) (blocked *api.Evaluation, settled bool) {
+// Blocked is the evaluation that is blocked since the job was registered last, nil for none;
+// settled: Nomad has had its last word.
+func Blocked(job *api.Job, evals []*api.Evaluation) (blocked *api.Evaluation, settled bool) {
 	for _, e := range evals {
 		switch {
 		case e.Status == api.EvalStatusPending:
@@ -315,10 +306,7 @@ func (g *Gang) requeueLost(w World) ([]Effect, bool) {
 		r = &lost
 	}
 	out := []Effect{g.log(Warn, "gang was lost, requeueing it", "reason", reason)}
-	if g.Queued { // it joins the queue again, to go elsewhere than where it failed
-		out = append(out, Dequeue{})
-		g.Queued, g.Placed = false, false
-	}
+	out = append(out, g.dequeue()...) // it joins the queue again, to go elsewhere than where it failed
 	return append(out, g.stopFor(stopping{why: Requeued}, r, w)...), false
 }
 

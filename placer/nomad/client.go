@@ -53,6 +53,19 @@ func NewClient(cfg *api.Config, namespace string, through ...func(http.RoundTrip
 	return &Client{api: c, namespace: cmp.Or(namespace, "default")}, nil
 }
 
+// Config is how to connect to Nomad: what over does not say comes from Nomad's environment
+// variables. It has no namespace: every request names its own.
+func Config(over api.Config) *api.Config {
+	cfg := api.DefaultConfig()
+	cfg.Address, cfg.Region = cmp.Or(over.Address, cfg.Address), cmp.Or(over.Region, cfg.Region)
+	cfg.SecretID, cfg.Namespace = cmp.Or(over.SecretID, cfg.SecretID), ""
+	t, o := cfg.TLSConfig, over.TLSConfig
+	t.CACert, t.CAPath = cmp.Or(o.CACert, t.CACert), cmp.Or(o.CAPath, t.CAPath)
+	t.ClientCert, t.ClientKey = cmp.Or(o.ClientCert, t.ClientCert), cmp.Or(o.ClientKey, t.ClientKey)
+	t.TLSServerName, t.Insecure = cmp.Or(o.TLSServerName, t.TLSServerName), t.Insecure || o.Insecure
+	return cfg
+}
+
 // API is Nomad's own client.
 func (c *Client) API() *api.Client { return c.api }
 
@@ -187,9 +200,10 @@ func (c *Client) DryRun(ctx context.Context, job *api.Job) (*api.JobPlanResponse
 	return resp, nil
 }
 
-func notFound(err error) bool { return status(err) == http.StatusNotFound }
+func notFound(err error) bool { return StatusOf(err) == http.StatusNotFound }
 
-func status(err error) int {
+// StatusOf is the HTTP status that Nomad, or an agent, refused a request with; 0 for other errors.
+func StatusOf(err error) int {
 	var unexpected api.UnexpectedResponseError
 	if errors.As(err, &unexpected) {
 		return unexpected.StatusCode()

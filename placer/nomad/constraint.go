@@ -4,6 +4,7 @@
 package nomad
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 
@@ -143,36 +144,26 @@ func compareText(l, r string) int {
 	li, err1 := strconv.ParseInt(l, 10, 64)
 	ri, err2 := strconv.ParseInt(r, 10, 64)
 	if err1 == nil && err2 == nil {
-		return sign(li < ri, li > ri)
+		return cmp.Compare(li, ri)
 	}
 	lf, err1 := strconv.ParseFloat(l, 64)
 	rf, err2 := strconv.ParseFloat(r, 64)
 	if err1 == nil && err2 == nil {
-		return sign(lf < rf, lf > rf)
+		return cmp.Compare(lf, rf)
 	}
 	return strings.Compare(l, r)
 }
 
-func sign(less, more bool) int {
-	switch {
-	case less:
-		return -1
-	case more:
-		return 1
-	}
-	return 0
-}
-
-func ordered(operand string, cmp int) bool {
+func ordered(operand string, order int) bool {
 	switch operand {
 	case "<":
-		return cmp < 0
+		return order < 0
 	case "<=":
-		return cmp <= 0
+		return order <= 0
 	case ">":
-		return cmp > 0
+		return order > 0
 	case ">=":
-		return cmp >= 0
+		return order >= 0
 	}
 	return false
 }

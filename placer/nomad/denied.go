@@ -50,6 +50,6 @@ func Denied(err error, right Right) error {
 
 // Refused says whether Nomad did not do it for lack of a right.
 func Refused(err error) bool {
-	code := status(err)
+	code := StatusOf(err)
 	return code == http.StatusForbidden || code == http.StatusUnauthorized
 }

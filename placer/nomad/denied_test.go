@@ -50,7 +50,7 @@ func TestDenied(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), string(r.right)) {
 				t.Errorf("got %v, want it to name %s", err, r.right)
 			}
-			if status(err) != http.StatusForbidden {
+			if StatusOf(err) != http.StatusForbidden {
 				t.Errorf("the cause is lost: %v", err)
 			}
 		})

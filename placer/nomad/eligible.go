@@ -21,18 +21,7 @@ const poolAll = "all"
 // ready, GPUs and free resources apart. Author's form of the job: our own constraints are
 // not looked at.
 func nodeFits(job *api.Job, g *api.TaskGroup, n *api.Node) bool {
-	if !inDatacenters(job.Datacenters, n.Datacenter) {
-		return false
-	}
-	if p := pool(job); p != poolAll && p != n.NodePool {
-		return false
-	}
-	meets := func(cs []*api.Constraint) bool {
-		return !slices.ContainsFunc(cs, func(c *api.Constraint) bool { return !nodeMeets(c, n) })
-	}
-	return meets(job.Constraints) && meets(g.Constraints) && !slices.ContainsFunc(g.Tasks, func(t *api.Task) bool {
-		return !meets(t.Constraints) || !hasDriver(n, t.Driver)
-	})
+	return unfit(job, g, n) == nil
 }
 
 func pool(job *api.Job) string {

@@ -27,7 +27,7 @@ func (s *State) Measurements() (samples []profile.Sample, known map[string]strin
 	known = map[string]string{}
 	var problems []error
 	for _, n := range s.gpuNodes() {
-		for _, d := range gpuDevices(n) {
+		for _, d := range GPUDevices(n) {
 			own := map[string]bool{}
 			for _, in := range d.Instances {
 				known[in.ID], own[in.ID] = d.Name, true

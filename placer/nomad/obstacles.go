@@ -141,8 +141,10 @@ func (v *View) obstacle(job *api.Job, a gpuRequest, i int, groups []int) (what s
 // lastingObstacle is the first thing that keeps the ask from a node even if that is idle.
 func (v *View) lastingObstacle(job *api.Job, a gpuRequest, i int, groups []int) string {
 	n := v.nodes[i]
+	if why := unfit(job, a.group, n); why != nil {
+		return why()
+	}
 	for _, f := range []func() string{
-		func() string { return unfit(job, a.group, n) },
 		func() string { return missingVolume(a.group, n) },
 		func() string { return v.missingDevice(a, groups) },
 		func() string { return lacks(needOf(a.group), total(n), "nodes have less than %d %s") },
@@ -154,34 +156,32 @@ func (v *View) lastingObstacle(job *api.Job, a gpuRequest, i int, groups []int) 
 	return ""
 }
 
-// unfit is what [nodeFits] finds missing.
-func unfit(job *api.Job, g *api.TaskGroup, n *api.Node) string {
+// unfit is what [nodeFits] finds missing, nil for nothing: put into words if somebody asks.
+func unfit(job *api.Job, g *api.TaskGroup, n *api.Node) func() string {
+	is := func(format string, args ...any) func() string {
+		return func() string { return fmt.Sprintf(format, args...) }
+	}
 	if !inDatacenters(job.Datacenters, n.Datacenter) {
-		return fmt.Sprintf("datacenter %q is not among the job's", n.Datacenter)
+		return is("datacenter %q is not among the job's", n.Datacenter)
 	}
 	if p := pool(job); p != poolAll && p != n.NodePool {
-		return fmt.Sprintf("node pool %q is not the job's", n.NodePool)
+		return is("node pool %q is not the job's", n.NodePool)
 	}
-	unmet := func(cs []*api.Constraint) string {
-		for _, c := range cs {
-			if !nodeMeets(c, n) {
-				return "constraint " + constraintText(c)
-			}
+	unmet := func(c *api.Constraint) bool { return !nodeMeets(c, n) }
+	for _, cs := range [][]*api.Constraint{job.Constraints, g.Constraints} {
+		if i := slices.IndexFunc(cs, unmet); i >= 0 {
+			return func() string { return "constraint " + constraintText(cs[i]) }
 		}
-		return ""
-	}
-	if what := cmp.Or(unmet(job.Constraints), unmet(g.Constraints)); what != "" {
-		return what
 	}
 	for _, t := range g.Tasks {
-		if what := unmet(t.Constraints); what != "" {
-			return what
+		if i := slices.IndexFunc(t.Constraints, unmet); i >= 0 {
+			return func() string { return "constraint " + constraintText(t.Constraints[i]) }
 		}
 		if !hasDriver(n, t.Driver) {
-			return "missing drivers: " + t.Driver
+			return is("missing drivers: %s", t.Driver)
 		}
 	}
-	return ""
+	return nil
 }
 
 // constraintText is a constraint as Nomad writes it.

@@ -236,7 +236,7 @@ func (o *owners) holds(node, gpu, owner string) bool {
 // namedBy are the ids of the GPUs that a node names.
 func namedBy(n *api.Node) map[string]bool {
 	ids := map[string]bool{}
-	for _, d := range gpuDevices(n) {
+	for _, d := range GPUDevices(n) {
 		for _, in := range d.Instances {
 			ids[in.ID] = true
 		}

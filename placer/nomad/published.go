@@ -143,7 +143,7 @@ func (v *View) bins(model string, gs map[string]map[int]rating) {
 		v.givenBins = map[binKey]pal.PMScore{}
 		count := map[binKey]int{}
 		for _, n := range v.nodes {
-			for _, d := range gpuDevices(n) {
+			for _, d := range GPUDevices(n) {
 				for _, ratings := range given(d) {
 					for i, r := range ratings {
 						if k := (binKey{d.Name, i, r.class}); !r.outlier() {

@@ -5,6 +5,7 @@ package nomad
 
 import (
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -287,35 +288,18 @@ const eligibilityKept = 10_000
 // drivers, datacenters, pool and device names. Jobs that differ in nothing else share an
 // entry, which saves most of the work: one answer takes a look at every device group.
 func eligibilityKey(job *api.Job, a gpuRequest) string {
-	var b strings.Builder
-	write := func(cs []*api.Constraint) {
-		for _, c := range cs {
-			fmt.Fprintf(&b, "%q %q %q;", c.LTarget, c.Operand, c.RTarget)
-		}
-		b.WriteByte('|')
-	}
-	like := func(as []*api.Affinity) {
-		for _, a := range as {
-			fmt.Fprintf(&b, "%q %q %q %d;", a.LTarget, a.Operand, a.RTarget, weight(a))
-		}
-		b.WriteByte('|')
-	}
-	fmt.Fprintf(&b, "%q %q|", job.Datacenters, pool(job))
-	write(job.Constraints)
-	like(job.Affinities)
-	write(a.group.Constraints)
-	like(a.group.Affinities)
+	all := []any{job.Datacenters, pool(job), job.Constraints, job.Affinities, a.group.Constraints, a.group.Affinities}
 	for _, t := range a.group.Tasks {
-		fmt.Fprintf(&b, "%q", t.Driver)
-		write(t.Constraints)
-		like(t.Affinities)
+		all = append(all, t.Driver, t.Constraints, t.Affinities)
 	}
 	for _, r := range a.requests {
-		fmt.Fprintf(&b, "%q", r.Name)
-		write(r.Constraints)
-		like(r.Affinities)
+		all = append(all, r.Name, r.Constraints, r.Affinities)
 	}
-	sum := sha256.Sum256([]byte(b.String())) // authors write as much as they like
+	text, err := json.Marshal(all)
+	if err != nil {
+		panic(err) // texts and numbers only
+	}
+	sum := sha256.Sum256(text) // authors write as much as they like
 	return string(sum[:])
 }
 

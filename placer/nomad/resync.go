@@ -253,7 +253,7 @@ func (c *Client) ReadStale(ctx context.Context, s *State) error {
 			s.dropAlloc(a)
 		case err != nil:
 			errs = append(errs, fmt.Errorf("reading allocation %q: %w", a.ID, Denied(err, ReadJob)))
-			if status(err) == 0 {
+			if StatusOf(err) == 0 {
 				return errors.Join(errs...) // it is not there at all
 			}
 		default:

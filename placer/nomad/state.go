@@ -348,7 +348,7 @@ func sameNode(a, b *api.Node) bool {
 	if a.NodeResources == nil {
 		return true
 	}
-	return total(a) == total(b) && slices.EqualFunc(gpuDevices(a), gpuDevices(b), sameDevice)
+	return total(a) == total(b) && slices.EqualFunc(GPUDevices(a), GPUDevices(b), sameDevice)
 }
 
 func sameDevice(a, b *api.NodeDeviceResource) bool {
@@ -362,9 +362,9 @@ func sameDevice(a, b *api.NodeDeviceResource) bool {
 // again with every change of one of its allocations.
 func sameMeasurements(a, b *api.Node) bool {
 	if a == nil {
-		return len(gpuDevices(b)) == 0
+		return len(GPUDevices(b)) == 0
 	}
-	return slices.EqualFunc(gpuDevices(a), gpuDevices(b), func(x, y *api.NodeDeviceResource) bool {
+	return slices.EqualFunc(GPUDevices(a), GPUDevices(b), func(x, y *api.NodeDeviceResource) bool {
 		return x.Name == y.Name && textOf(x, attr.Raw) == textOf(y, attr.Raw) && slices.Equal(instanceIDs(x), instanceIDs(y))
 	})
 }
@@ -434,7 +434,7 @@ func (s *State) Successes() []Success {
 func (s *State) GPUModels() map[string]string {
 	models := map[string]string{}
 	for _, n := range s.gpuNodes() {
-		for _, d := range gpuDevices(n) {
+		for _, d := range GPUDevices(n) {
 			for _, in := range d.Instances {
 				models[in.ID] = d.Name
 			}
@@ -447,7 +447,7 @@ func (s *State) GPUModels() map[string]string {
 func (s *State) Unhealthy() map[string]string {
 	unhealthy := map[string]string{}
 	for _, n := range s.gpuNodes() {
-		for _, d := range gpuDevices(n) {
+		for _, d := range GPUDevices(n) {
 			for _, in := range d.Instances {
 				if !in.Healthy {
 					unhealthy[in.ID] = in.HealthDescription

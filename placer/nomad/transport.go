@@ -151,7 +151,7 @@ var ErrUnknownOutcome = errors.New("no answer from Nomad: the outcome is unknown
 
 // Outcome adds [ErrUnknownOutcome] to the error of a write where that is so.
 func Outcome(err error) error {
-	if code := status(err); err == nil || code > 0 && code < http.StatusInternalServerError {
+	if code := StatusOf(err); err == nil || code > 0 && code < http.StatusInternalServerError {
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)

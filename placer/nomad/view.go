@@ -131,7 +131,7 @@ func (v *View) Update(s *State, o ViewOptions) bool {
 		v.epoch++
 		v.devices = v.devices[:0]
 		for _, n := range v.nodes {
-			v.devices = append(v.devices, gpuDevices(n)...)
+			v.devices = append(v.devices, GPUDevices(n)...)
 		}
 	}
 	unhealthy := changed || !maps.Equal(o.Quarantined, v.opts.Quarantined) || !maps.Equal(o.Unavailable, v.opts.Unavailable)
@@ -156,7 +156,7 @@ func (s *State) gpuNodes() []*api.Node {
 	}
 	nodes, conflicts := []*api.Node{}, map[conflict][]string{}
 	for _, n := range s.Nodes {
-		if len(gpuDevices(n)) == 0 {
+		if len(GPUDevices(n)) == 0 {
 			continue
 		}
 		if n = s.owned(n, conflicts); n != nil {
@@ -177,7 +177,7 @@ func sameInventory(a, b *api.Node, rackMeta string) bool {
 	if a.ID != b.ID || a.Name != b.Name || a.Datacenter != b.Datacenter || a.Meta[rackMeta] != b.Meta[rackMeta] {
 		return false
 	}
-	return slices.EqualFunc(gpuDevices(a), gpuDevices(b), func(x, y *api.NodeDeviceResource) bool {
+	return slices.EqualFunc(GPUDevices(a), GPUDevices(b), func(x, y *api.NodeDeviceResource) bool {
 		return x.Name == y.Name && slices.Equal(instanceIDs(x), instanceIDs(y)) && samePublished(x, y) &&
 			maps.Equal(domains(x, numaPrefix), domains(y, numaPrefix)) &&
 			maps.Equal(domains(x, islandPrefix), domains(y, islandPrefix))
@@ -198,7 +198,8 @@ func isGPU(d *api.NodeDeviceResource) bool {
 	return d != nil && d.Vendor == attr.Vendor && d.Type == attr.Type
 }
 
-func gpuDevices(n *api.Node) []*api.NodeDeviceResource {
+// GPUDevices are the node's groups of GPUs, by name.
+func GPUDevices(n *api.Node) []*api.NodeDeviceResource {
 	if n.NodeResources == nil {
 		return nil
 	}
@@ -214,7 +215,7 @@ func gpuDevices(n *api.Node) []*api.NodeDeviceResource {
 
 func (v *View) node(n *api.Node) pal.Node {
 	out := pal.Node{ID: n.ID, Name: n.Name, Rack: n.Meta[v.opts.RackMeta], Datacenter: n.Datacenter}
-	for _, d := range gpuDevices(n) {
+	for _, d := range GPUDevices(n) {
 		v.devices = append(v.devices, d)
 		out.Groups = append(out.Groups, v.deviceGroup(n, d))
 	}

@@ -70,7 +70,7 @@ func (s *Snapshot) checkVersion() Check {
 func (s *Snapshot) gpusOn() (with []*api.Node, without int) {
 	for _, id := range slices.Sorted(maps.Keys(s.m.State.Nodes)) {
 		n := s.m.State.Nodes[id]
-		if len(gpuGroups(n)) > 0 {
+		if len(nomad.GPUDevices(n)) > 0 {
 			with = append(with, n)
 		} else {
 			without++
@@ -78,18 +78,6 @@ func (s *Snapshot) gpusOn() (with []*api.Node, without int) {
 	}
 	slices.SortStableFunc(with, func(a, b *api.Node) int { return strings.Compare(a.Name, b.Name) })
 	return with, without
-}
-
-func gpuGroups(n *api.Node) (out []*api.NodeDeviceResource) {
-	if n.NodeResources == nil {
-		return nil
-	}
-	for _, d := range n.NodeResources.Devices {
-		if d != nil && d.Type == attr.Type {
-			out = append(out, d)
-		}
-	}
-	return out
 }
 
 func (s *Snapshot) checkGPUs() Check {
@@ -116,7 +104,7 @@ func (s *Snapshot) checkPlugin() Check {
 	with, _ := s.gpusOn()
 	var others []string
 	for _, n := range with {
-		if slices.ContainsFunc(gpuGroups(n), func(d *api.NodeDeviceResource) bool { return d.Attributes[attr.Reference] == nil }) {
+		if slices.ContainsFunc(nomad.GPUDevices(n), func(d *api.NodeDeviceResource) bool { return d.Attributes[attr.Reference] == nil }) {
 			others = append(others, n.Name)
 		}
 	}
@@ -157,7 +145,7 @@ func (s *Snapshot) checkProfile() Check {
 func (s *Snapshot) behind(version int64) (names []string) {
 	with, _ := s.gpusOn()
 	for _, n := range with {
-		for _, d := range gpuGroups(n) {
+		for _, d := range nomad.GPUDevices(n) {
 			if v := d.Attributes[attr.ProfileVersion]; v != nil && v.IntVal != nil && *v.IntVal != version {
 				names = append(names, n.Name)
 				break

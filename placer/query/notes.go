@@ -177,7 +177,7 @@ func (s *Snapshot) canariesWait(ctx context.Context, st gang.Observed) (string, 
 	if err != nil {
 		return "", err
 	}
-	if blocked, _ := gang.Blocked(st.Job, evals); !blocked {
+	if blocked, _ := gang.Blocked(st.Job, evals); blocked == nil {
 		return "", nil
 	}
 	s.mu.Lock()

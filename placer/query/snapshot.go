@@ -119,11 +119,6 @@ func (s *Snapshot) Warnings() []string {
 	return slices.Concat(s.m.State.Queues.Warnings(), s.m.State.NodeWarnings(), s.m.Windows.Warnings())
 }
 
-// Find finds a job by id or unique prefix in a namespace ("*": all).
-func (s *Snapshot) Find(namespace, id string) (nomad.JobKey, error) {
-	return FindJob(s.m.State.SortedJobs(), namespace, id)
-}
-
 // FindJob finds a job among those that are known. One that is not may have no GPUs,
 // or have ended.
 func FindJob(known []nomad.JobKey, namespace, id string) (nomad.JobKey, error) {

@@ -82,11 +82,11 @@ func (w *World) checkGPUs(s *query.Snapshot) {
 		w.T.Errorf("profile: %v, warnings: %q", s.Profile(), s.Warnings())
 	}
 	for id, want := range map[string]string{"runs": "runs", "ru": "runs", "nobody": "nobody"} {
-		if k, err := s.Find("default", id); err != nil || k != (nomad.JobKey{Namespace: "default", ID: want}) {
+		if k, err := query.FindJob(s.Model().State.SortedJobs(), "default", id); err != nil || k != (nomad.JobKey{Namespace: "default", ID: want}) {
 			w.T.Errorf("%q is %v, %v", id, k, err)
 		}
 	}
-	if k, err := s.Find("*", "nobody"); err != nil || k.Namespace != "default" {
+	if k, err := query.FindJob(s.Model().State.SortedJobs(), "*", "nobody"); err != nil || k.Namespace != "default" {
 		w.T.Errorf("nobody anywhere is %v, %v", k, err)
 	}
 }
