@@ -35,8 +35,6 @@ type Agent struct {
 	current atomic.Pointer[placer.Placer]
 	leads   atomic.Bool
 	panics  atomic.Int64 // of requests, survived
-	// lookedAhead: the look at the cluster that nobody had asked for is over.
-	lookedAhead atomic.Bool
 	// followers are the requests that wait for events.
 	followers atomic.Int64
 	history   history
@@ -209,7 +207,7 @@ func (a *Agent) lookAhead(ctx context.Context, s *snapshots) {
 		p := a.current.Load()
 		if p != nil && !p.Vitals().LastCycle.IsZero() || time.Since(began) > lookAheadAfter {
 			s.ahead(ctx)
-			a.lookedAhead.Store(true)
+			a.log.Debug("looked at the cluster for readers to come")
 			return
 		}
 	}

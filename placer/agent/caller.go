@@ -131,8 +131,7 @@ func (c *caller) visible(ctx context.Context, jobs []model.JobStatus) ([]model.J
 // that is not there from one that the caller may not know of.
 func (c *caller) readsJob(ctx context.Context, k nomad.JobKey) error {
 	_, _, err := c.nomad.Jobs().Info(k.ID, (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx))
-	var unexpected api.UnexpectedResponseError
-	if errors.As(err, &unexpected) && unexpected.StatusCode() == http.StatusNotFound {
+	if nomad.StatusOf(err) == http.StatusNotFound {
 		return fmt.Errorf("%w %q in namespace %q", errNoJob, k.ID, k.Namespace)
 	}
 	return needs(err, fmt.Sprintf("the capability %q in namespace %q", "read-job", k.Namespace))

@@ -80,18 +80,17 @@ func (l *Learn) period() (time.Duration, error) {
 // Locality are locality penalties: slowdown factors of a gang that is spread
 // that far, at least 1. Tiers that are not given are not told apart.
 type Locality struct {
-	Island     float64         `hcl:"island,optional"`
-	NUMA       float64         `hcl:"numa,optional"`
-	Node       float64         `hcl:"node,optional"`
-	Rack       float64         `hcl:"rack,optional"`
-	Datacenter float64         `hcl:"datacenter,optional"`
-	Cluster    float64         `hcl:"cluster,optional"`
-	Classes    []LocalityClass `hcl:"class,block"`
+	Penalties penalties       `hcl:",remain"`
+	Classes   []LocalityClass `hcl:"class,block"`
 }
 
 // LocalityClass are the penalties of one application class where they differ.
 type LocalityClass struct {
-	Name       string  `hcl:"name,label"`
+	Name      string    `hcl:"name,label"`
+	Penalties penalties `hcl:",remain"`
+}
+
+type penalties struct {
 	Island     float64 `hcl:"island,optional"`
 	NUMA       float64 `hcl:"numa,optional"`
 	Node       float64 `hcl:"node,optional"`
@@ -111,21 +110,16 @@ type Tenant struct {
 
 // Window keeps nodes for maintenance, or for some jobs: see [window.Window].
 type Window struct {
-	Name        string   `hcl:"name,label"`
-	Start       string   `hcl:"start,optional"`
-	Cron        string   `hcl:"cron,optional"`
-	TimeZone    string   `hcl:"time_zone,optional"`
-	Duration    string   `hcl:"duration"`
-	Nodes       []string `hcl:"nodes,optional"`
-	Racks       []string `hcl:"racks,optional"`
-	NodePools   []string `hcl:"node_pools,optional"`
-	Datacenters []string `hcl:"datacenters,optional"`
-	For         []string `hcl:"for,optional"`
+	Name     string        `hcl:"name,label"`
+	Start    string        `hcl:"start,optional"`
+	Duration string        `hcl:"duration"`
+	Rest     window.Window `hcl:",remain"`
 }
 
 // rule is the window as the placer takes it.
 func (w Window) rule() (window.Window, error) {
-	r := window.Window{Name: w.Name, Cron: w.Cron, TimeZone: w.TimeZone, Nodes: w.Nodes, Racks: w.Racks, NodePools: w.NodePools, Datacenters: w.Datacenters, For: w.For}
+	r := w.Rest
+	r.Name = w.Name
 	if err := duration(fmt.Sprintf("window %q: duration", w.Name), w.Duration, &r.Duration); err != nil {
 		return r, err
 	}
@@ -375,22 +369,22 @@ func (l *Locality) apply(to *pal.Locality) error {
 	if l == nil {
 		return nil
 	}
-	set := func(class int, tiers [6]float64) {
-		for i, p := range tiers {
+	set := func(class int, p penalties) {
+		for i, p := range []float64{p.Island, p.NUMA, p.Node, p.Rack, p.Datacenter, p.Cluster} {
 			if p != 0 {
 				to[int(pal.TierIsland)+i][class] = p
 			}
 		}
 	}
 	for class := range pal.NumClasses {
-		set(class, [6]float64{l.Island, l.NUMA, l.Node, l.Rack, l.Datacenter, l.Cluster})
+		set(class, l.Penalties)
 	}
 	for _, c := range l.Classes {
 		class, err := pal.ParseAppClass(c.Name)
 		if err != nil {
 			return fmt.Errorf("locality: %w", err)
 		}
-		set(class.Index(), [6]float64{c.Island, c.NUMA, c.Node, c.Rack, c.Datacenter, c.Cluster})
+		set(class.Index(), c.Penalties)
 	}
 	return nil
 }

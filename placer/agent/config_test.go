@@ -98,6 +98,8 @@ func keys(t reflect.Type, into map[string]bool, block func(string)) {
 		tag := f.Tag.Get("hcl")
 		name, kind, _ := strings.Cut(tag, ",")
 		switch {
+		case kind == "remain" && f.Type.Kind() == reflect.Struct:
+			keys(f.Type, into, block)
 		case tag == "" || kind == "label" || kind == "remain":
 		case kind == "block":
 			block(name)

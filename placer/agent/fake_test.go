@@ -392,7 +392,7 @@ func (r *running) send(method, path, token, body string, headers ...string) (int
 func (r *running) ready() *running {
 	r.t.Helper()
 	until(r.t, "the agent is ready", func() bool {
-		if r.url() == "" || r.agent.current.Load() != nil && !r.agent.lookedAhead.Load() {
+		if r.url() == "" || r.agent.current.Load() != nil && !strings.Contains(r.log.String(), "looked at the cluster for readers to come") {
 			return false
 		}
 		status, body := r.send(http.MethodGet, "/v1/health", "", "")

@@ -5,8 +5,11 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"reflect"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer/gang"
@@ -14,40 +17,27 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// Metrics is what /v1/metrics answers: numbers only, no names, so it needs no
-// token.
+// Metrics is what /v1/metrics answers: numbers only, no names, so it needs no token. Those
+// with a help are there for Prometheus, too, by the same name and, in a map, with a label.
 type Metrics struct {
-	// Leader is 1 on the agent that places, 0 on those that wait.
-	Leader int `json:"leader"`
-	// GPUs and Free count all GPUs and those that a job could get now.
-	GPUs int `json:"gpus"`
-	Free int `json:"gpus_free"`
-	// Allocated are GPUs that jobs hold, or are promised.
-	Allocated int `json:"gpus_allocated"`
+	Leader    int `json:"leader" help:"1 on the agent that places, 0 on those that wait."`
+	GPUs      int `json:"gpus" help:"GPUs in the cluster."`
+	Free      int `json:"gpus_free" help:"GPUs that a job could get now."`
+	Allocated int `json:"gpus_allocated" help:"GPUs that jobs hold, or are promised."`
 	// InTrouble are GPUs that are not chosen: unhealthy, quarantined; and degraded ones,
 	// which are chosen last.
 	InTrouble model.GPUsInTrouble `json:"gpus_in_trouble"`
-	// Outliers are GPUs whose PM score for an application class is above the
-	// outlier_threshold, by class.
-	Outliers map[string]int `json:"gpus_outliers"`
-	// Jobs counts jobs by state; Refused are those that will not start as things
-	// are: rejected, unschedulable and failed.
-	Jobs    map[gang.State]int `json:"jobs"`
-	Refused int                `json:"jobs_refused"`
-	// Requested is the number of GPUs that waiting jobs request.
-	Requested int `json:"gpus_requested"`
-	// CycleAge is the time since the placer's loop last showed that it works, in
-	// seconds; -1 before it first did. It does each second, also with nothing to
-	// do.
-	CycleAge float64 `json:"cycle_age_seconds"`
-	// Cycles counts the placer's cycles, Restarts how often its work was started again,
-	// LostConnections those of them for which Nomad or the network was to blame,
-	// Panics broken invariants that were survived, APIPanics those of requests.
-	Cycles          int   `json:"cycles_total"`
-	Restarts        int   `json:"restarts_total"`
-	LostConnections int   `json:"lost_connections_total"`
-	Panics          int   `json:"panics_total"`
-	APIPanics       int64 `json:"api_panics_total"`
+	Outliers  map[string]int      `json:"gpus_outliers" label:"app_class" help:"GPUs whose PM score for an application class is above the outlier_threshold."`
+	Jobs      map[gang.State]int  `json:"jobs" label:"state" help:"Jobs with GPUs by state (docs/design/gang-states.md)."`
+	Refused   int                 `json:"jobs_refused" help:"Jobs that will not start as things are: rejected, unschedulable, failed."`
+	Requested int                 `json:"gpus_requested" help:"GPUs that waiting jobs request. Jobs that are rejected, unschedulable or failed do not count."`
+	// CycleAge: the loop shows that it works each second, also with nothing to do.
+	CycleAge        float64 `json:"cycle_age_seconds" help:"Time since the placer's loop last showed that it works, -1 before it first did."`
+	Cycles          int     `json:"cycles_total" help:"Cycles of the placer."`
+	Restarts        int     `json:"restarts_total" help:"Times the placer's work was started again."`
+	LostConnections int     `json:"lost_connections_total" help:"Restarts for which Nomad or the network was to blame."`
+	Panics          int     `json:"panics_total" help:"Panics that the placer survived."`
+	APIPanics       int64   `json:"api_panics_total" help:"Requests to the API that ended in a panic."`
 	// Goroutines of the process: more and more of them is a leak.
 	Goroutines int `json:"go_goroutines"`
 }
@@ -109,51 +99,34 @@ func (s *server) serveMetrics(w http.ResponseWriter, r *http.Request) {
 
 // gauges are what is read when metrics are asked for.
 func (a *Agent) gauges() []meter.Gauge {
-	of := func(read func(Metrics) float64) func() map[string]float64 {
-		return func() map[string]float64 { return meter.One(read(a.metrics(time.Now()))) }
+	read := func(of func(Metrics) any) func() map[string]float64 {
+		return func() map[string]float64 { return readings(reflect.ValueOf(of(a.metrics(time.Now())))) }
 	}
-	gauge := func(name, help string, read func(Metrics) float64) meter.Gauge {
-		return meter.Gauge{Name: name, Help: help, Read: of(read)}
+	out := []meter.Gauge{
+		{Name: "gpus_unhealthy", Help: "GPUs that are not chosen because they are unhealthy.", Read: read(func(m Metrics) any { return m.InTrouble.Unhealthy })},
+		{Name: "gpus_quarantined", Help: "GPUs that are not chosen because jobs failed on them.", Read: read(func(m Metrics) any { return m.InTrouble.Quarantined })},
+		{Name: "gpus_degraded", Help: "GPUs that work, but not as they should, and are chosen last.", Read: read(func(m Metrics) any { return m.InTrouble.Degraded })},
+		{Name: "trouble", Help: "1 while the placer does not do its work, as /v1/health says.", Read: read(func(Metrics) any { return min(1, len(a.health(time.Now()).Trouble)) })},
+		{Name: "warnings", Help: "Things that operators should look at: /v1/health names them.", Read: read(func(Metrics) any { return a.health(time.Now()).WarningCount })},
 	}
-	counter := func(name, help string, read func(Metrics) float64) meter.Gauge {
-		return meter.Gauge{Name: name, Help: help, Counter: true, Read: of(read)}
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[Metrics]()) {
+		if help, name := f.Tag.Get("help"), f.Tag.Get("json"); help != "" {
+			of := func(m Metrics) any { return reflect.ValueOf(m).FieldByIndex(f.Index).Interface() }
+			out = append(out, meter.Gauge{Name: name, Help: help, Label: f.Tag.Get("label"), Counter: strings.HasSuffix(name, "_total"), Read: read(of)})
+		}
 	}
-	return []meter.Gauge{
-		gauge("leader", "1 on the agent that places, 0 on those that wait.", func(m Metrics) float64 { return float64(m.Leader) }),
-		gauge("gpus", "GPUs in the cluster.", func(m Metrics) float64 { return float64(m.GPUs) }),
-		gauge("gpus_free", "GPUs that a job could get now.", func(m Metrics) float64 { return float64(m.Free) }),
-		gauge("gpus_allocated", "GPUs that jobs hold, or are promised.", func(m Metrics) float64 { return float64(m.Allocated) }),
-		gauge("gpus_requested", "GPUs that waiting jobs request. Jobs that are rejected, unschedulable or failed do not count.", func(m Metrics) float64 { return float64(m.Requested) }),
-		gauge("gpus_unhealthy", "GPUs that are not chosen because they are unhealthy.", func(m Metrics) float64 { return float64(m.InTrouble.Unhealthy) }),
-		gauge("gpus_quarantined", "GPUs that are not chosen because jobs failed on them.", func(m Metrics) float64 { return float64(m.InTrouble.Quarantined) }),
-		gauge("gpus_degraded", "GPUs that work, but not as they should, and are chosen last.", func(m Metrics) float64 { return float64(m.InTrouble.Degraded) }),
-		{Name: "gpus_outliers", Help: "GPUs whose PM score for an application class is above the outlier_threshold.", Label: "app_class", Read: func() map[string]float64 {
-			out := map[string]float64{}
-			for class, n := range a.metrics(time.Now()).Outliers {
-				out[class] = float64(n)
-			}
-			return out
-		}},
-		gauge("jobs_refused", "Jobs that will not start as things are: rejected, unschedulable, failed.", func(m Metrics) float64 { return float64(m.Refused) }),
-		{Name: "jobs", Help: "Jobs with GPUs by state (docs/design/gang-states.md).", Label: "state", Read: func() map[string]float64 {
-			out := map[string]float64{}
-			for state, n := range a.metrics(time.Now()).Jobs {
-				out[state.String()] = float64(n)
-			}
-			return out
-		}},
-		gauge("cycle_age_seconds", "Time since the placer's loop last showed that it works, -1 before it first did.", func(m Metrics) float64 { return m.CycleAge }),
-		gauge("trouble", "1 while the placer does not do its work, as /v1/health says.", func(Metrics) float64 {
-			if a.health(time.Now()).Trouble != "" {
-				return 1
-			}
-			return 0
-		}),
-		gauge("warnings", "Things that operators should look at: /v1/health names them.", func(Metrics) float64 { return float64(a.health(time.Now()).WarningCount) }),
-		counter("cycles_total", "Cycles of the placer.", func(m Metrics) float64 { return float64(m.Cycles) }),
-		counter("restarts_total", "Times the placer's work was started again.", func(m Metrics) float64 { return float64(m.Restarts) }),
-		counter("lost_connections_total", "Restarts for which Nomad or the network was to blame.", func(m Metrics) float64 { return float64(m.LostConnections) }),
-		counter("panics_total", "Panics that the placer survived.", func(m Metrics) float64 { return float64(m.Panics) }),
-		counter("api_panics_total", "Requests to the API that ended in a panic.", func(m Metrics) float64 { return float64(m.APIPanics) }),
+	return out
+}
+
+// readings are a number, or the numbers of a map by label.
+func readings(v reflect.Value) map[string]float64 {
+	number := func(v reflect.Value) float64 { return v.Convert(reflect.TypeFor[float64]()).Float() }
+	if v.Kind() != reflect.Map {
+		return meter.One(number(v))
 	}
+	out := map[string]float64{}
+	for label, n := range v.Seq2() {
+		out[fmt.Sprint(label)] = number(n)
+	}
+	return out
 }

@@ -45,11 +45,11 @@ func TestPrometheus(t *testing.T) {
 	s := siteOn(t, "")
 	m := s.agent.meter
 	m.Placed("secret-project", "A", 90*time.Second, 1.05)
-	m.Registered("start", "done")
-	m.Stopped("preempted")
-	m.Failed("user")
-	m.Finished("A", 1.1)
-	m.Cycle(3 * time.Millisecond)
+	m.Registrations.WithLabelValues("start", "done").Inc()
+	m.Stops.WithLabelValues("preempted").Inc()
+	m.Failures.WithLabelValues("user").Inc()
+	m.Accuracy.WithLabelValues("A").Observe(1.1)
+	m.Cycles.WithLabelValues().Observe(0.003)
 	text := metricsOf(t, s, "?format=prometheus", "nobody")
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	if _, err := parser.TextToMetricFamilies(strings.NewReader(text)); err != nil {

@@ -32,13 +32,10 @@ func (n *Nomad) Connect(through ...func(http.RoundTripper) http.RoundTripper) (*
 
 // config is the nomad block as Nomad's own client takes it.
 func (n *Nomad) config() (*api.Config, error) {
-	cfg, n := api.DefaultConfig(), cmp.Or(n, &Nomad{})
-	t := cfg.TLSConfig
-	cfg.Address, cfg.Region = cmp.Or(n.Address, cfg.Address), cmp.Or(n.Region, cfg.Region)
-	cfg.SecretID = cmp.Or(n.Token, cfg.SecretID)
-	t.CACert, t.CAPath = cmp.Or(n.CACert, t.CACert), cmp.Or(n.CAPath, t.CAPath)
-	t.ClientCert, t.ClientKey = cmp.Or(n.ClientCert, t.ClientCert), cmp.Or(n.ClientKey, t.ClientKey)
-	t.TLSServerName, t.Insecure = cmp.Or(n.TLSServerName, t.TLSServerName), t.Insecure || n.SkipVerify
+	n = cmp.Or(n, &Nomad{})
+	cfg := nomad.Config(api.Config{Address: n.Address, Region: n.Region, SecretID: n.Token, TLSConfig: &api.TLSConfig{
+		CACert: n.CACert, CAPath: n.CAPath, ClientCert: n.ClientCert, ClientKey: n.ClientKey, TLSServerName: n.TLSServerName, Insecure: n.SkipVerify,
+	}})
 	if n.TokenFile != "" {
 		token, err := os.ReadFile(n.TokenFile)
 		if err != nil {
@@ -50,7 +47,6 @@ func (n *Nomad) config() (*api.Config, error) {
 		user, password, _ := strings.Cut(n.HTTPAuth, ":")
 		cfg.HttpAuth = &api.HttpBasicAuth{Username: user, Password: password}
 	}
-	cfg.Namespace = "" // every request names its own
 	return cfg, nil
 }
 

@@ -25,22 +25,18 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
-// Meter is the counters of one agent. They go on when another placer begins in it. A nil
-// Meter counts nothing.
+// Meter is the counters of one agent. They go on when another placer begins in it.
 type Meter struct {
 	public, named *prometheus.Registry
 	metrics       []Metric
 
-	placements    *prometheus.CounterVec
-	registrations *prometheus.CounterVec
-	stops         *prometheus.CounterVec
-	failures      *prometheus.CounterVec
-	wait          *prometheus.HistogramVec
-	waitNamed     *prometheus.HistogramVec
-	slowdown      *prometheus.HistogramVec
-	accuracy      *prometheus.HistogramVec
-	cycle         *prometheus.HistogramVec
-	requests      *prometheus.HistogramVec
+	// Registrations are by purpose and outcome, Stops by reason, Failures by cause, and
+	// Accuracy by application class.
+	Registrations, Stops, Failures *prometheus.CounterVec
+	Accuracy, Cycles               *prometheus.HistogramVec
+
+	placements                          *prometheus.CounterVec
+	wait, waitNamed, slowdown, requests *prometheus.HistogramVec
 }
 
 // Metric describes one metric of ours, for the reference.
@@ -85,17 +81,17 @@ func New(version, revision string, gauges []Gauge) *Meter {
 		return register(r, prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + name, Help: help, Buckets: buckets}, labels))
 	}
 	m.placements = counter("placements_total", "Gangs placed, by application class.", "app_class")
-	m.registrations = counter("registrations_total", "Registrations of jobs by the placer: why, and what became of them (done, conflict, unknown, failed).", "purpose", "outcome")
-	m.stops = counter("stops_total", "Gangs stopped by the placer: preempted for another, moved to better GPUs, or requeued because they were not whole.", "reason")
-	m.failures = counter("allocation_failures_total", "Allocations that failed, by whose fault it was: user, infrastructure or unknown.", "cause")
+	m.Registrations = counter("registrations_total", "Registrations of jobs by the placer: why, and what became of them (done, conflict, unknown, failed).", "purpose", "outcome")
+	m.Stops = counter("stops_total", "Gangs stopped by the placer: preempted for another, moved to better GPUs, or requeued because they were not whole.", "reason")
+	m.Failures = counter("allocation_failures_total", "Allocations that failed, by whose fault it was: user, infrastructure or unknown.", "cause")
 	waits := []float64{1, 5, 15, 60, 5 * 60, 15 * 60, 3600, 4 * 3600, 12 * 3600, 36 * 3600, 7 * 24 * 3600}
 	m.wait = histogram(m.public, "wait_seconds", "Time that gangs waited in all before they were placed, by application class.", waits, "app_class")
 	m.waitNamed = histogram(m.named, "namespace_wait_seconds", "Time that gangs waited in all before they were placed, by namespace.", waits, "namespace")
 	m.slowdown = histogram(m.public, "predicted_slowdown_ratio", "Predicted slowdown of placed gangs: run time over that on median GPUs of one node, by application class.",
 		[]float64{0.9, 0.95, 1, 1.05, 1.1, 1.2, 1.5, 2, 3}, "app_class")
-	m.accuracy = histogram(m.public, "observed_slowdown_ratio", "Run time of finished gangs over their pal_duration, by application class.",
+	m.Accuracy = histogram(m.public, "observed_slowdown_ratio", "Run time of finished gangs over their pal_duration, by application class.",
 		[]float64{0.25, 0.5, 0.8, 0.9, 0.95, 1, 1.05, 1.1, 1.2, 1.5, 2, 3}, "app_class")
-	m.cycle = histogram(m.public, "cycle_duration_seconds", "How long the placer's cycles took.", []float64{0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60})
+	m.Cycles = histogram(m.public, "cycle_duration_seconds", "How long the placer's cycles took.", []float64{0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60})
 	m.requests = histogram(m.public, "nomad_request_duration_seconds", "How long Nomad took to begin its answers, by method, kind of object and status (0: no answer).",
 		[]float64{0.002, 0.01, 0.05, 0.25, 1, 5, 30}, "method", "object", "code")
 	const help = "1, with the version of the agent."
@@ -118,10 +114,10 @@ func (m *Meter) begin() {
 		m.placements.WithLabelValues(string(class))
 	}
 	for _, reason := range []gang.Reason{gang.Preempted, gang.Moved, gang.Requeued} {
-		m.stops.WithLabelValues(string(reason))
+		m.Stops.WithLabelValues(string(reason))
 	}
 	for _, cause := range []failure.Cause{failure.User, failure.Infrastructure, failure.Unknown} {
-		m.failures.WithLabelValues(string(cause))
+		m.Failures.WithLabelValues(string(cause))
 	}
 }
 
@@ -195,56 +191,12 @@ func (m *Meter) Gather(named bool) ([]byte, error) {
 // Placed counts a gang that was placed after it had waited so long; slowdown is what
 // is expected of its GPUs.
 func (m *Meter) Placed(namespace, class string, waited time.Duration, slowdown float64) {
-	if m == nil {
-		return
-	}
 	m.placements.WithLabelValues(class).Inc()
 	m.wait.WithLabelValues(class).Observe(waited.Seconds())
 	m.waitNamed.WithLabelValues(namespace).Observe(waited.Seconds())
 	if slowdown > 0 {
 		m.slowdown.WithLabelValues(class).Observe(slowdown)
 	}
-}
-
-// Finished counts a gang that has done its work in so much of the time that its author
-// said.
-func (m *Meter) Finished(class string, ratio float64) {
-	if m == nil {
-		return
-	}
-	m.accuracy.WithLabelValues(class).Observe(ratio)
-}
-
-// Registered counts a registration.
-func (m *Meter) Registered(purpose, outcome string) {
-	if m == nil {
-		return
-	}
-	m.registrations.WithLabelValues(purpose, outcome).Inc()
-}
-
-// Stopped counts a gang that the placer stops.
-func (m *Meter) Stopped(reason string) {
-	if m == nil {
-		return
-	}
-	m.stops.WithLabelValues(reason).Inc()
-}
-
-// Failed counts an allocation that failed.
-func (m *Meter) Failed(cause string) {
-	if m == nil {
-		return
-	}
-	m.failures.WithLabelValues(cause).Inc()
-}
-
-// Cycle counts a cycle.
-func (m *Meter) Cycle(took time.Duration) {
-	if m == nil {
-		return
-	}
-	m.cycle.WithLabelValues().Observe(took.Seconds())
 }
 
 // Transport counts the requests that go through next.

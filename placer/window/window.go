@@ -20,25 +20,26 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 )
 
-// Window is a time, once or again and again, in which nodes are kept.
+// Window is a time, once or again and again, in which nodes are kept. Its keys in HCL are those
+// that are written as they are kept.
 type Window struct {
 	Name string `json:"name"`
 	// Start is when it begins; Cron instead says when it begins again and again, in
 	// TimeZone (UTC where that is ""), as in Nomad's periodic block.
 	Start    time.Time `json:"start,omitzero"`
-	Cron     string    `json:"cron,omitempty"`
-	TimeZone string    `json:"time_zone,omitempty"`
+	Cron     string    `json:"cron,omitempty" hcl:"cron,optional"`
+	TimeZone string    `json:"time_zone,omitempty" hcl:"time_zone,optional"`
 	// Duration is how long it lasts each time.
 	Duration time.Duration `json:"duration"`
 	// Nodes, by name or id, Racks, NodePools and Datacenters choose the nodes: names,
 	// or patterns with * and ?. A node is chosen that fits in all of those that are
 	// given; all nodes are if none is.
-	Nodes       []string `json:"nodes,omitempty"`
-	Racks       []string `json:"racks,omitempty"`
-	NodePools   []string `json:"node_pools,omitempty"`
-	Datacenters []string `json:"datacenters,omitempty"`
+	Nodes       []string `json:"nodes,omitempty" hcl:"nodes,optional"`
+	Racks       []string `json:"racks,omitempty" hcl:"racks,optional"`
+	NodePools   []string `json:"node_pools,omitempty" hcl:"node_pools,optional"`
+	Datacenters []string `json:"datacenters,omitempty" hcl:"datacenters,optional"`
 	// For is who may use the nodes all the same: see [queue.Window].
-	For []string `json:"for,omitempty"`
+	For []string `json:"for,omitempty" hcl:"for,optional"`
 }
 
 // Node is what a window chooses nodes by.

@@ -33,10 +33,10 @@ type base struct {
 	ctx context.Context
 	io  streams
 
-	address, region, namespace, token        string
-	caCert, caPath, clientCert, clientKey    string
-	tlsServerName, storage, palAddress       string
-	tlsSkipVerify, noColor, forceColor, json bool
+	connect                        api.Config // as far as options say
+	tls                            api.TLSConfig
+	namespace, storage, palAddress string
+	noColor, forceColor, json      bool
 	// verbose: ids are shown in full.
 	verbose  bool
 	template string
@@ -83,14 +83,14 @@ func (b *base) flags(name string) *flag.FlagSet {
 	fs := flag.NewFlagSet(name, flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	for flagName, to := range map[string]*string{
-		"address": &b.address, "region": &b.region, "namespace": &b.namespace, "token": &b.token,
-		"ca-cert": &b.caCert, "ca-path": &b.caPath, "client-cert": &b.clientCert, "client-key": &b.clientKey,
-		"tls-server-name": &b.tlsServerName, "pal-namespace": &b.storage, "t": &b.template,
+		"address": &b.connect.Address, "region": &b.connect.Region, "namespace": &b.namespace, "token": &b.connect.SecretID,
+		"ca-cert": &b.tls.CACert, "ca-path": &b.tls.CAPath, "client-cert": &b.tls.ClientCert, "client-key": &b.tls.ClientKey,
+		"tls-server-name": &b.tls.TLSServerName, "pal-namespace": &b.storage, "t": &b.template,
 	} {
 		fs.StringVar(to, flagName, "", "")
 	}
 	for flagName, to := range map[string]*bool{
-		"tls-skip-verify": &b.tlsSkipVerify, "no-color": &b.noColor, "force-color": &b.forceColor, "json": &b.json,
+		"tls-skip-verify": &b.tls.Insecure, "no-color": &b.noColor, "force-color": &b.forceColor, "json": &b.json,
 	} {
 		fs.BoolVar(to, flagName, false, "")
 	}
@@ -150,16 +150,9 @@ func (b *base) client() (*nomad.Client, error) {
 // config is how to connect, by the options and Nomad's environment variables. The
 // namespace in it is put into b.
 func (b *base) config() *api.Config {
-	cfg := api.DefaultConfig()
-	t := cfg.TLSConfig
-	cfg.Address, cfg.Region = cmp.Or(b.address, cfg.Address), cmp.Or(b.region, cfg.Region)
-	cfg.SecretID = cmp.Or(b.token, cfg.SecretID)
-	t.CACert, t.CAPath = cmp.Or(b.caCert, t.CACert), cmp.Or(b.caPath, t.CAPath)
-	t.ClientCert, t.ClientKey = cmp.Or(b.clientCert, t.ClientCert), cmp.Or(b.clientKey, t.ClientKey)
-	t.TLSServerName, t.Insecure = cmp.Or(b.tlsServerName, t.TLSServerName), t.Insecure || b.tlsSkipVerify
-	b.namespace = cmp.Or(b.namespace, cfg.Namespace, "default")
-	cfg.Namespace = ""
-	return cfg
+	b.connect.TLSConfig = &b.tls
+	b.namespace = cmp.Or(b.namespace, api.DefaultConfig().Namespace, "default")
+	return nomad.Config(b.connect)
 }
 
 // structured prints v as JSON or through the template where that was asked

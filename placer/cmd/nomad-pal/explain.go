@@ -172,27 +172,21 @@ func printEvidence(b *base, e *query.Explanation) {
 	rows := []string{
 		row("Job", e.Job), row("Namespace", e.Namespace), row("State", stateCell(e.State)), row("Reason", oneLine(e.Reason)),
 	}
-	if !e.Submitted.IsZero() {
-		rows = append(rows, row("Submitted", when(e.Submitted, time.Now())))
-	}
-	if o := e.Outcome; o != nil {
-		style := map[string]style{"complete": green, "failed": red, "stopped": yellow}[o.Status]
-		if rows = append(rows, row("Outcome", painted{style, o.Status})); !o.At.IsZero() {
-			rows = append(rows, row("Ended", when(o.At, time.Now())))
+	known := func(key, value string) {
+		if value != "" {
+			rows = append(rows, row(key, value))
 		}
 	}
-	if e.Mode != "" {
-		rows = append(rows, row("Pins", e.Mode))
+	known("Submitted", when(e.Submitted, time.Now()))
+	if o := e.Outcome; o != nil {
+		style := map[string]style{"complete": green, "failed": red, "stopped": yellow}[o.Status]
+		rows = append(rows, row("Outcome", painted{style, o.Status}))
+		known("Ended", when(o.At, time.Now()))
 	}
-	if !e.Decided.IsZero() {
-		rows = append(rows, row("Decided", clock(e.Decided)))
-	}
-	if !e.Ready.IsZero() {
-		rows = append(rows, row("Ready", clock(e.Ready)))
-	}
-	if e.Note != "" {
-		rows = append(rows, row("Note", oneLine(e.Note)))
-	}
+	known("Pins", e.Mode)
+	known("Decided", clock(e.Decided))
+	known("Ready", clock(e.Ready))
+	known("Note", oneLine(e.Note))
 	if d := e.Decision; d != nil {
 		request := fmt.Sprintf("%d GPUs, application class %s", d.Demand, d.Class)
 		if e.ClassFrom != "" {

@@ -4,7 +4,6 @@
 package main
 
 import (
-	"bytes"
 	"embed"
 	"errors"
 	"fmt"
@@ -60,11 +59,8 @@ func (c *initCommand) Run(args []string) int {
 		return c.fail(err)
 	}
 	site.TokenFile = filepath.Join(whole, "agent.token")
-	files, err := site.files()
-	if err == nil {
-		err = writeFiles(*dir, files, *force)
-	}
-	if err != nil {
+	files := site.files()
+	if err := writeFiles(*dir, files, *force); err != nil {
 		return c.fail(err)
 	}
 	c.say(plain, site.found())
@@ -86,20 +82,17 @@ type file struct {
 var initFiles embed.FS
 
 // files are what is to be written.
-func (s *site) files() ([]file, error) {
+func (s *site) files() []file {
 	names := []string{"plugin.hcl", "agent.hcl", "example.nomad.hcl"}
 	if s.ACL {
 		names = append(names, "acl.sh")
 	}
 	var out []file
 	for _, name := range names {
-		t, err := template.New(name+".tmpl").Delims("<<", ">>").Funcs(template.FuncMap{"hcl": hclString}).ParseFS(initFiles, "initfiles/"+name+".tmpl")
-		if err != nil {
-			return nil, err
-		}
-		var text bytes.Buffer
+		t := template.Must(template.New(name+".tmpl").Delims("<<", ">>").Funcs(template.FuncMap{"hcl": hclString}).ParseFS(initFiles, "initfiles/"+name+".tmpl"))
+		var text strings.Builder
 		if err := t.Execute(&text, s); err != nil {
-			return nil, err
+			panic(err) // it is the program's own
 		}
 		mode := os.FileMode(0o644)
 		if strings.HasSuffix(name, ".sh") {
@@ -108,7 +101,7 @@ func (s *site) files() ([]file, error) {
 		out = append(out, file{name, text.String(), mode})
 	}
 	if !s.ACL {
-		return out, nil
+		return out
 	}
 	stored := func(policy string) string {
 		return strings.ReplaceAll(policy, `namespace "default"`, "namespace "+hclString(s.Storage))
@@ -119,7 +112,7 @@ func (s *site) files() ([]file, error) {
 		text := strings.NewReplacer("research user.policy.hcl", "nomad-pal-user-"+n+" "+name, "research", n).Replace(stored(acl.User))
 		out = append(out, file{name, text, 0o644})
 	}
-	return out, nil
+	return out
 }
 
 // hclString is a string in HCL.

@@ -78,7 +78,7 @@ func (b *base) readJob(path string, f *jobFlags) (*api.Job, *api.JobSubmission, 
 		job.VaultNamespace = &f.vaultNamespace
 	}
 	if job.Region != nil {
-		b.region = *job.Region
+		b.connect.Region = *job.Region
 	}
 	if job.Namespace == nil {
 		b.config() // finds the namespace

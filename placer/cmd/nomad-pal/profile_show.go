@@ -55,11 +55,7 @@ func (c *profileShowCommand) Run(args []string) int {
 		return c.fail(fmt.Errorf("the profile holds nothing for application %q", *app))
 	}
 	if *svg != "" {
-		text, err := drawProfile(p.Version, groups)
-		if err == nil {
-			err = c.writeTo(*svg, text)
-		}
-		if err != nil {
+		if err := c.writeTo(*svg, drawProfile(p.Version, groups)); err != nil {
 			return c.fail(fmt.Errorf("drawing the profile: %w", err))
 		}
 		if *svg == "-" {

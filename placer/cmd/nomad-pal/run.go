@@ -171,11 +171,7 @@ func (c *runCommand) registerAtAgent(agent string, job *api.Job, opts *api.Regis
 // registered the job in the last case: registering it again with its gate
 // changes nothing then.
 func elsewhere(err error) bool {
-	var unexpected api.UnexpectedResponseError
-	if !errors.As(err, &unexpected) {
-		return true
-	}
-	switch unexpected.StatusCode() {
+	switch nomad.StatusOf(err) {
 	case 0, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusMisdirectedRequest, http.StatusServiceUnavailable:
 		return true
 	}
@@ -184,8 +180,7 @@ func elsewhere(err error) bool {
 
 // notTaken says why an agent did not take a job in.
 func notTaken(err error) string {
-	var unexpected api.UnexpectedResponseError
-	if errors.As(err, &unexpected) && unexpected.StatusCode() == http.StatusNotFound {
+	if nomad.StatusOf(err) == http.StatusNotFound {
 		return "does not register jobs (its http block lacks register = true)"
 	}
 	return fmt.Sprintf("did not take the job in (%v)", err)

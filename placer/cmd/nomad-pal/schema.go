@@ -56,27 +56,24 @@ func (c *schemaCommand) Run(args []string) int {
 
 var reference = regexp.MustCompile(`"\$ref":\s*"#/\$defs/([^"]+)"`)
 
-// schemaNames are the commands that have a schema.
-func schemaNames() []string {
-	var all struct {
-		Properties map[string]json.RawMessage `json:"properties"`
-	}
+// readSchemas are the schemas by command, and the types that they refer to.
+func readSchemas() (all struct {
+	Schema     string                     `json:"$schema"`
+	Properties map[string]json.RawMessage `json:"properties"`
+	Defs       map[string]json.RawMessage `json:"$defs"`
+}) {
 	if err := json.Unmarshal(schemas, &all); err != nil {
-		return nil
+		panic(err) // a test writes them
 	}
-	return slices.Sorted(maps.Keys(all.Properties))
+	return all
 }
+
+// schemaNames are the commands that have a schema.
+func schemaNames() []string { return slices.Sorted(maps.Keys(readSchemas().Properties)) }
 
 // schemaOf is the schema of one command, with the types that it uses.
 func schemaOf(command string) ([]byte, error) {
-	var all struct {
-		Schema     string                     `json:"$schema"`
-		Properties map[string]json.RawMessage `json:"properties"`
-		Defs       map[string]json.RawMessage `json:"$defs"`
-	}
-	if err := json.Unmarshal(schemas, &all); err != nil {
-		return nil, fmt.Errorf("reading the schemas: %w", err)
-	}
+	all := readSchemas()
 	one, ok := all.Properties[command]
 	if !ok {
 		return nil, fmt.Errorf("%q has no schema (one of %s)", command, strings.Join(schemaNames(), ", "))
@@ -90,16 +87,16 @@ func schemaOf(command string) ([]byte, error) {
 			}
 		}
 	}
-	var out map[string]json.RawMessage
-	err := json.Unmarshal(one, &out)
-	if err == nil {
-		out["$schema"], err = json.Marshal(all.Schema)
-	}
-	if err == nil && len(used) > 0 {
-		out["$defs"], err = json.Marshal(used)
-	}
-	if err != nil {
+	var own map[string]json.RawMessage
+	if err := json.Unmarshal(one, &own); err != nil {
 		return nil, fmt.Errorf("reading the schema of %s: %w", command, err)
+	}
+	out := map[string]any{"$schema": all.Schema}
+	for name, part := range own {
+		out[name] = part
+	}
+	if len(used) > 0 {
+		out["$defs"] = used
 	}
 	text, err := json.Marshal(out)
 	return append(text, '\n'), err

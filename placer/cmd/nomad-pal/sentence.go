@@ -199,11 +199,19 @@ func isJobFile(name string) bool {
 		slices.ContainsFunc(begins, func(begin string) bool { return strings.HasPrefix(name, begin) })
 }
 
-// clock is a time in the reader's zone, and says which that is.
-func clock(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05 MST") }
+// clock is a time in the reader's zone, and says which that is; "" for one that never was.
+func clock(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.Local().Format("2006-01-02 15:04:05 MST")
+}
 
-// when is a time, and how far from now it is.
+// when is a time, and how far from now it is; "" for one that never was.
 func when(t, now time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
 	if d := t.Sub(now); d > 0 {
 		return clock(t) + " (in " + about(d) + ")"
 	}

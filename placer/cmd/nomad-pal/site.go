@@ -138,13 +138,10 @@ func (s *site) lookAtGPUs(nodes []*api.Node) {
 	kinds := map[kind]int{}
 	for _, n := range nodes {
 		other := false
-		for _, d := range n.NodeResources.Devices {
-			if d == nil || d.Type != attr.Type {
-				continue
-			}
+		for _, d := range nomad.GPUDevices(n) {
 			healthy := 0
 			for _, g := range d.Instances {
-				if g != nil && g.Healthy {
+				if g.Healthy {
 					healthy++
 				}
 			}
