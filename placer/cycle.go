@@ -164,7 +164,7 @@ func (p *Placer) drop(k nomad.JobKey) {
 		p.m.Queue.Removed(gang.QueueTime(p.m.Time), k.String())
 	}
 	if s := t.State(); s != gang.Ended && p.hooks.Events != nil {
-		p.emit(k, Finished, "was purged; it was "+s.String())
+		p.emit(k, Finished, "was purged; it was "+string(s))
 	}
 	p.m.Forget(k)
 }

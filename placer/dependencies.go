@@ -159,15 +159,11 @@ func (p *Placer) readFinished(ctx context.Context, now time.Time) {
 	if f.Known == nil {
 		f.Known = map[nomad.JobKey]model.Dependency{}
 	}
-	if f.Loaded || p.backsOff(readingFinished, now) {
+	if f.Loaded {
 		return
 	}
-	kept, err := store.In(p.nomad).Finished().Read(ctx)
-	if store.Unreadable(err) {
-		p.log.Warn("cannot read which jobs with followers (pal_after) have finished; asking Nomad instead", "error", err)
-		err = nil
-	}
-	if p.report(readingFinished, err); err != nil {
+	kept, ok := readOnce(ctx, p, now, readingFinished, store.In(p.nomad).Finished().Read)
+	if !ok {
 		return
 	}
 	for _, j := range kept {

@@ -64,8 +64,7 @@ const eventGPUs = 256
 // keeps nothing.
 type EventLog struct {
 	mu      sync.Mutex
-	ring    []Event // the oldest first, from start on
-	start   int
+	last    []Event // the oldest first
 	size    int
 	next    uint64
 	changed chan struct{} // closed with the next event
@@ -86,12 +85,8 @@ func (l *EventLog) Add(e Event) {
 	defer l.mu.Unlock()
 	e.ID = l.next
 	l.next++
-	if len(l.ring) < l.size {
-		l.ring = append(l.ring, e)
-	} else {
-		l.ring[l.start] = e
-		l.start = (l.start + 1) % l.size
-	}
+	l.last = append(l.last, e)
+	l.last = l.last[max(0, len(l.last)-l.size):]
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
@@ -101,13 +96,11 @@ func (l *EventLog) Add(e Event) {
 func (l *EventLog) After(id uint64) ([]Event, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var out []Event
-	for i := range l.ring {
-		if e := l.ring[(l.start+i)%len(l.ring)]; e.ID > id {
-			out = append(out, e)
-		}
+	behind := slices.IndexFunc(l.last, func(e Event) bool { return e.ID > id })
+	if behind < 0 {
+		return nil, l.changed
 	}
-	return out, l.changed
+	return slices.Clone(l.last[behind:]), l.changed
 }
 
 // For is the event as somebody may know it; ok is false if he may not at all. What
@@ -141,10 +134,10 @@ func (p *Placer) noteState(t *model.Tracked, was gang.State) {
 	}
 	switch is {
 	case gang.Waiting:
-		if was == 0 {
+		if was == "" {
 			p.emit(t.Key, Queued, fmt.Sprintf("waits for %s GPUs", model.InRange(t.Request.Least().GPUs(), t.Request.Gang.GPUs())))
 		} else if was != gang.Committing && was != gang.Rejected {
-			text := "waits again; it was " + was.String()
+			text := "waits again; it was " + string(was)
 			if was == gang.Completing {
 				text = "waits again: all its members have stopped"
 			}
@@ -166,12 +159,12 @@ func (p *Placer) noteState(t *model.Tracked, was gang.State) {
 			p.emit(t.Key, Refused, t.Refused.Error())
 		}
 	case gang.Ended:
-		if was != 0 {
+		if was != "" {
 			o := query.OutcomeOf(p.m, t.Observed)
 			p.emit(t.Key, Finished, "is "+o.Status+": "+o.Reason)
 		}
 	case gang.Native:
-		if was != 0 {
+		if was != "" {
 			p.emit(t.Key, Released, "is Nomad's to place from now on")
 		}
 	}

@@ -81,7 +81,7 @@ alone (TestHostileJobs).
 		k := nomad.KeyOf(j.Job)
 		now, why := "left to Nomad", "it asks for no GPUs"
 		if s, ok := status[k.ID]; ok {
-			now, why = s.State.String(), s.Reason
+			now, why = string(s.State), s.Reason
 		}
 		if startsJob(as, k) {
 			now, why = "started", "it asks for what there is"

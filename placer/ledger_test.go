@@ -74,7 +74,7 @@ func TestLedger(t *testing.T) {
 // one that is quiet, of one that is being stopped, and of one that has stopped to be moved.
 func TestQueueFollowsLedger(t *testing.T) {
 	for _, state := range []gang.State{gang.Running, gang.Stopping, gang.Waiting} {
-		t.Run(state.String(), func(t *testing.T) {
+		t.Run(string(state), func(t *testing.T) {
 			p := ledgerPlacer(t, 0, 1, 2, 3)
 			k := p.m.Jobs[busy0]
 			k.Nomad = state

@@ -63,34 +63,26 @@ func (p *Placer) publish(now time.Time) {
 
 // warnOfQueues says once which queues of Nomad's own are in the way.
 func (p *Placer) warnOfQueues() {
-	warnings := p.m.State.Queues.Warnings()
-	if slices.Equal(warnings, p.warnings) {
-		return
-	}
-	p.warnings = warnings
-	for _, w := range warnings {
-		p.log.Warn(w)
-	}
-	if len(warnings) == 0 {
-		p.log.Info("no batch queue of Nomad's own is in the way any more")
-	}
+	p.warnings = p.tell(p.warnings, p.m.State.Queues.Warnings(), func(w string) { p.log.Warn(w) }, "no batch queue of Nomad's own is in the way any more")
 }
 
 // warnOfNodes says once what of the nodes' own data is left out.
 func (p *Placer) warnOfNodes() {
-	warnings := p.m.State.NodeWarnings()
-	if slices.Equal(warnings, p.ofNodes) {
-		return
-	}
+	p.ofNodes = p.tell(p.ofNodes, p.m.State.NodeWarnings(), func(w string) { p.log.Warn("a node's data is left out", "why", w) }, "no node's data is left out any more")
+}
+
+// tell logs the warnings that were not told before, and that none is left. It returns those
+// that are told now.
+func (p *Placer) tell(told, warnings []string, warn func(string), none string) []string {
 	for _, w := range warnings {
-		if !slices.Contains(p.ofNodes, w) {
-			p.log.Warn("a node's data is left out", "why", w)
+		if !slices.Contains(told, w) {
+			warn(w)
 		}
 	}
-	if len(warnings) == 0 {
-		p.log.Info("no node's data is left out any more")
+	if len(warnings) == 0 && len(told) > 0 {
+		p.log.Info(none)
 	}
-	p.ofNodes = warnings
+	return warnings
 }
 
 // warnOfOldNomad says once what an old Nomad does to gangs.

@@ -29,25 +29,34 @@ type runHistory struct {
 
 // restoreLearned tells the queue, once, what earlier placers learned and counted.
 func (p *Placer) restoreLearned(ctx context.Context, now time.Time) {
-	p.readUsage(ctx, now)
-	if p.runHistory.due && !p.backsOff(readingRunTimes, now) {
-		p.report(readingRunTimes, p.readRunHistory(ctx))
+	kept := store.In(p.nomad)
+	if p.usage.due {
+		if was, ok := readOnce(ctx, p, now, readingUsage, kept.Usage().Read); ok {
+			p.usage = usageFile{loaded: true, at: now}
+			p.takeUsage(was, now)
+		}
+	}
+	if p.runHistory.due {
+		if history, ok := readOnce(ctx, p, now, readingRunTimes, kept.RunTimes().Read); ok {
+			p.m.Queue.Remember(history)
+			p.runHistory = runHistory{loaded: true, lessons: p.m.Queue.Lessons()}
+		}
 	}
 }
 
-// readRunHistory gives the queue what earlier placers learned, once. What cannot be
-// understood is learned again.
-func (p *Placer) readRunHistory(ctx context.Context) error {
-	history, err := store.In(p.nomad).RunTimes().Read(ctx)
-	if err != nil {
-		if ctx.Err() != nil || !store.Unreadable(err) {
-			return err
-		}
-		p.log.Warn("cannot read some learned run times; learning them again", "error", err)
+// readOnce reads what earlier placers kept; ok is false until it could be read. What
+// cannot be understood counts as not there: it is learned again.
+func readOnce[T any](ctx context.Context, p *Placer, now time.Time, what string, read func(context.Context) (T, error)) (kept T, ok bool) {
+	if p.backsOff(what, now) {
+		return kept, false
 	}
-	p.m.Queue.Remember(history)
-	p.runHistory = runHistory{loaded: true, lessons: p.m.Queue.Lessons()}
-	return nil
+	kept, err := read(ctx)
+	if store.Unreadable(err) {
+		p.log.Warn("some of what was kept cannot be understood; going on without: "+what, "error", err)
+		err = nil
+	}
+	p.report(what, err)
+	return kept, err == nil
 }
 
 // runTimesDue writes what the queue has learned since, if it is time.
@@ -89,24 +98,6 @@ type usageFile struct {
 	loaded bool
 	at     time.Time // when it was written last
 	gpuS   float64   // the GPU seconds in it, as they counted then
-}
-
-// readUsage gives the queue what earlier placers counted, once. What cannot be
-// understood is counted again.
-func (p *Placer) readUsage(ctx context.Context, now time.Time) {
-	if !p.usage.due || p.backsOff(readingUsage, now) {
-		return
-	}
-	kept, err := store.In(p.nomad).Usage().Read(ctx)
-	if store.Unreadable(err) {
-		p.log.Warn("cannot read the GPU time that namespaces have used; counting again", "error", err)
-		err = nil
-	}
-	if p.report(readingUsage, err); err != nil {
-		return
-	}
-	p.usage = usageFile{loaded: true, at: now}
-	p.takeUsage(kept, now)
 }
 
 // takeUsage gives the queue what was counted. Clocks of agents may differ.

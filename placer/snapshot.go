@@ -102,7 +102,7 @@ func (p *Placer) readKept(ctx context.Context, now time.Time, last *query.Snapsh
 	if stamp, err = kept.Profile().Stamp(ctx); err != nil {
 		return "", err
 	}
-	if p.m.Profile = last.Model().Profile; p.m.Profile == nil || stamp == "" || stamp != last.ProfileStamp() {
+	if p.m.Profile = last.Model().Profile; p.m.Profile == nil || stamp == "" || stamp != last.ProfileStamp {
 		if p.m.Profile, err = kept.Profile().Read(ctx); err != nil && !store.Unreadable(err) {
 			return "", err
 		}

@@ -146,12 +146,9 @@ func asRegistered(job *api.Job, now time.Time) *api.Job {
 // waitingSubmissions are calls that register those that do not start; done, after
 // them, answers the authors.
 func (p *Placer) waitingSubmissions(ctx context.Context, starts []*start) (calls []call, done func(now time.Time)) {
-	var waiting []*submission
-	for _, s := range p.joined {
-		if !slices.ContainsFunc(starts, func(o *start) bool { return o.submission == s }) {
-			waiting = append(waiting, s)
-		}
-	}
+	waiting := slices.DeleteFunc(slices.Clone(p.joined), func(s *submission) bool {
+		return slices.ContainsFunc(starts, func(o *start) bool { return o.submission == s })
+	})
 	results := make([]submitted, len(waiting))
 	key := func(s *submission) nomad.JobKey { return nomad.KeyOf(s.job) }
 	calls = callsFor(waiting, key, func(i int, s *submission) {

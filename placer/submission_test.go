@@ -83,13 +83,13 @@ func TestSubmission(t *testing.T) {
 		err    error // of registering it with its GPUs
 		pinned []bool
 		want   error
-		phase  gang.State // afterwards, 0 for not known
+		phase  gang.State // afterwards, "" for not known
 	}{
 		{"starts", false, false, nil, []bool{true}, nil, gang.Starting},
 		{"waits", true, false, nil, []bool{false}, nil, gang.Waiting},
 		{"is there already", true, true, nil, []bool{false}, nil, gang.Waiting},
 		{"is there when it is registered", false, false, nomad.ErrConflict, []bool{true, false}, nil, gang.Waiting},
-		{"is refused", false, false, denied, []bool{true}, denied, 0},
+		{"is refused", false, false, denied, []bool{true}, denied, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, prof, err := benchState(2, 0)
@@ -121,9 +121,9 @@ func TestSubmission(t *testing.T) {
 			}
 			known := p.m.Jobs[nomad.KeyOf(job)]
 			switch {
-			case c.phase == 0 && (known != nil || p.m.View.Cluster.FreeGPUs() != free):
+			case c.phase == "" && (known != nil || p.m.View.Cluster.FreeGPUs() != free):
 				t.Errorf("it is known, or holds GPUs: %v, %d of %d free", known, p.m.View.Cluster.FreeGPUs(), free)
-			case c.phase != 0 && (known == nil || known.Nomad != c.phase || known.Unregistered):
+			case c.phase != "" && (known == nil || known.Nomad != c.phase || known.Unregistered):
 				t.Errorf("it stands as %+v, want %s", known, c.phase)
 			}
 			if len(p.joined) != 0 {

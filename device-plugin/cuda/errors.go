@@ -54,8 +54,7 @@ func (e *Error) hint() string {
 
 // CodeOf is the driver's code in err, 0 where there is none.
 func CodeOf(err error) int {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
 	}
 	return 0

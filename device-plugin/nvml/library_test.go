@@ -243,8 +243,7 @@ func TestDriverThatGoesAndComesBack(t *testing.T) {
 	for _, ret := range []string{"9", "18"} {
 		n.set("sys", "init", ret)
 		_, err := n.Scan()
-		var u *gpu.Unavailable
-		if !errors.As(err, &u) {
+		if _, ok := errors.AsType[*gpu.Unavailable](err); !ok {
 			t.Errorf("%s: error %v", ret, err)
 		}
 		if got := n.Sample([]string{nvmltest.UUID(0)}); len(got) != 0 {

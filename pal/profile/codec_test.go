@@ -5,6 +5,7 @@ package profile
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -86,9 +87,7 @@ func TestJoinErrors(t *testing.T) {
 	ps, _ := p.Shards(500)
 	qs, _ := q.Shards(500)
 	broken := Shard{}
-	for k, v := range ps[1] {
-		broken[k] = v
-	}
+	maps.Copy(broken, ps[1])
 	broken["data"] = strings.Replace(broken["data"], broken["data"][:1], "?", 1)
 	for _, tc := range []struct {
 		name   string

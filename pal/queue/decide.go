@@ -91,8 +91,8 @@ func (q *Queue) Decide(now time.Duration, c *pal.Cluster) []Action {
 
 // putBack leaves the cluster as it was before the pass, whatever has happened.
 func (p *pass) putBack() {
-	for i := len(p.undo) - 1; i >= 0; i-- {
-		p.undo[i]()
+	for _, undo := range slices.Backward(p.undo) {
+		undo()
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -59,9 +60,7 @@ const agentsToken = "the-agents-own"
 func newFake(t *testing.T, rights map[string][]string) *fake {
 	t.Helper()
 	f := &fake{t: t, rights: map[string][]string{agentsToken: {"*"}}, jobs: map[string]*api.Job{}, vars: map[string]string{}, locks: map[string]string{}, index: 10, blocked: make(chan struct{})}
-	for token, namespaces := range rights {
-		f.rights[token] = namespaces
-	}
+	maps.Copy(f.rights, rights)
 	f.Server = httptest.NewServer(f)
 	t.Cleanup(func() {
 		f.CloseClientConnections()

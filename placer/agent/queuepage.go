@@ -33,7 +33,7 @@ type QueuePage struct {
 var queueOrders = map[string]func(a, b model.JobStatus) int{
 	"position":  func(a, b model.JobStatus) int { return last(a.Position == 0, b.Position == 0, a.Position-b.Position) },
 	"job":       func(a, b model.JobStatus) int { return 0 }, // by name, as all that are equal
-	"state":     func(a, b model.JobStatus) int { return cmp.Compare(a.State.String(), b.State.String()) },
+	"state":     func(a, b model.JobStatus) int { return cmp.Compare(a.State, b.State) },
 	"gpus":      func(a, b model.JobStatus) int { return a.GPUs - b.GPUs },
 	"class":     func(a, b model.JobStatus) int { return cmp.Compare(a.Class, b.Class) },
 	"submitted": func(a, b model.JobStatus) int { return a.Submitted.Compare(b.Submitted) },
@@ -105,7 +105,7 @@ func (q queueQuery) page(jobs []model.JobStatus) QueuePage {
 		p.States[j.State]++
 	}
 	jobs = slices.DeleteFunc(jobs, func(j model.JobStatus) bool {
-		return q.state != "" && j.State.String() != q.state || q.class != "" && j.Class != q.class ||
+		return q.state != "" && string(j.State) != q.state || q.class != "" && j.Class != q.class ||
 			!strings.Contains(strings.ToLower(j.Namespace+"/"+j.Job), q.search)
 	})
 	slices.SortFunc(jobs, q.order)

@@ -20,24 +20,19 @@ import (
 type Event interface{ event() Kind }
 
 // Kind is the kind of an event, for the table.
-type Kind uint8
+type Kind string
 
 // The kinds. An answer belongs to the effect that it answers, whatever the state.
 const (
-	OnObserve Kind = iota
-	OnTurn
-	OnSync
-	OnStart
-	OnPreempt
-	OnMove
-	OnResize
-	OnAnswer
-	numKinds = OnAnswer
+	OnObserve Kind = "observe"
+	OnTurn    Kind = "turn"
+	OnSync    Kind = "sync"
+	OnStart   Kind = "start"
+	OnPreempt Kind = "preempt"
+	OnMove    Kind = "move"
+	OnResize  Kind = "resize"
+	OnAnswer  Kind = "answer"
 )
-
-var kindNames = [numKinds]string{"observe", "turn", "sync", "start", "preempt", "move", "resize"}
-
-func (k Kind) String() string { return kindNames[k] }
 
 // Kinds are those that the table is about.
 func Kinds() []Kind { return []Kind{OnObserve, OnTurn, OnSync, OnStart, OnPreempt, OnMove, OnResize} }

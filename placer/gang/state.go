@@ -4,7 +4,6 @@
 package gang
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/hashicorp/nomad/api"
@@ -14,56 +13,27 @@ import (
 )
 
 // State is where a gang stands. Its zero value is none.
-type State uint8
+type State string
 
 // The states; what each is, [State.Meaning] says.
 const (
-	_ State = iota
-	Waiting
-	Committing
-	Starting
-	Running
-	Stopping
-	Completing
-	Resubmitted
-	Lost
-	Failed
-	Rejected
-	Unschedulable
-	Native
-	Template
-	Ended
-	numStates
+	Waiting       State = "waiting"
+	Committing    State = "committing"
+	Starting      State = "starting"
+	Running       State = "running"
+	Stopping      State = "stopping"
+	Completing    State = "completing"
+	Resubmitted   State = "resubmitted"
+	Lost          State = "lost"
+	Failed        State = "failed"
+	Rejected      State = "rejected"
+	Unschedulable State = "unschedulable"
+	Native        State = "native"
+	Template      State = "template"
+	Ended         State = "ended"
 )
 
-var names = [numStates]string{
-	Waiting: "waiting", Committing: "committing", Starting: "starting", Running: "running", Stopping: "stopping",
-	Completing: "completing", Resubmitted: "resubmitted", Lost: "lost", Failed: "failed", Rejected: "rejected",
-	Unschedulable: "unschedulable", Native: "native", Template: "template", Ended: "ended",
-}
-
-// String is the state's name, as people see it.
-func (s State) String() string {
-	if s < numStates {
-		return names[s]
-	}
-	return fmt.Sprintf("state %d", uint8(s))
-}
-
-// MarshalText is the state's name.
-func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// UnmarshalText reads a name.
-func (s *State) UnmarshalText(name []byte) error {
-	i := slices.Index(names[:], string(name))
-	if i < 0 {
-		return fmt.Errorf("state %q of a job is unknown", name)
-	}
-	*s = State(i)
-	return nil
-}
-
-var meanings = [numStates]string{
+var meanings = map[State]string{
 	Waiting:       "Gated, nothing runs: the job is in the queue.",
 	Committing:    "Its registration with pins was sent, and Nomad has not said what became of it.",
 	Starting:      "Pinned; not all members are there yet.",
@@ -88,11 +58,7 @@ func (s State) Meaning() string { return meanings[s] }
 
 // States are all of them, in the order of a gang's life.
 func States() []State {
-	var out []State
-	for s := Waiting; s < numStates; s++ {
-		out = append(out, s)
-	}
-	return out
+	return []State{Waiting, Committing, Starting, Running, Stopping, Completing, Resubmitted, Lost, Failed, Rejected, Unschedulable, Native, Template, Ended}
 }
 
 // Ours says whether a job in this state is the placer's to place.

@@ -45,7 +45,7 @@ var (
 // duties are what may be due in each state, in this order: what an earlier placer knew
 // comes first, since the others rest on it; then what was overwritten is undone, before
 // anything else is registered over it.
-var duties = [numStates][]duty{
+var duties = map[State][]duty{
 	Waiting:    {dutyPosition, dutyRecord, dutyOverwritten, dutyUndo, dutyFinished, dutyPending},
 	Committing: {dutyPosition, dutyRecord, dutyOverwritten, dutyUndo, dutyFinished},
 	Completing: {dutyPosition, dutyRecord, dutyOverwritten, dutyUndo, dutyFinished},
@@ -88,7 +88,7 @@ var (
 )
 
 // table is what each event does in each state.
-var table = [numStates][numKinds]handler{
+var table = map[State]map[Kind]handler{
 	Waiting:     {OnObserve: observed, OnTurn: turn, OnSync: inLine, OnStart: begin, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop},
 	Committing:  {OnObserve: observed, OnTurn: turn, OnSync: inLine, OnStart: begin, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop},
 	Completing:  {OnObserve: observed, OnTurn: turn, OnSync: inLine, OnStart: begin, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop},
@@ -109,7 +109,12 @@ var table = [numStates][numKinds]handler{
 // the author made of the job.
 func (s State) To() []State {
 	out, common := s.to()
-	for _, t := range common {
+	return s.others(out, common)
+}
+
+// others adds those of the states that are not this one, each once.
+func (s State) others(out, to []State) []State {
+	for _, t := range to {
 		if t != s && !slices.Contains(out, t) {
 			out = append(out, t)
 		}
@@ -119,22 +124,15 @@ func (s State) To() []State {
 
 // to are the same; those that the common duties lead to come separately.
 func (s State) to() (out, common []State) {
-	add := func(to []State) {
-		for _, t := range to {
-			if t != s && !slices.Contains(out, t) {
-				out = append(out, t)
-			}
-		}
-	}
 	for _, k := range Kinds() {
-		add(table[s][k].to)
+		out = s.others(out, table[s][k].to)
 	}
 	for _, d := range duties[s] {
 		if d.common {
 			common = append(common, d.to...)
 			continue
 		}
-		add(d.to)
+		out = s.others(out, d.to)
 	}
 	return out, common
 }

@@ -19,11 +19,10 @@ import (
 // machine's.
 func TestTableIsWhole(t *testing.T) {
 	t.Parallel()
+	if len(States()) != len(meanings) {
+		t.Errorf("%d states, %d have a meaning", len(States()), len(meanings))
+	}
 	for _, s := range States() {
-		var back State
-		if err := back.UnmarshalText([]byte(s.String())); err != nil || back != s {
-			t.Errorf("state %q reads as %q: %v", s, back, err)
-		}
 		if s.Meaning() == "" {
 			t.Errorf("state %q has no meaning", s)
 		}

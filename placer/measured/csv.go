@@ -92,8 +92,7 @@ func ReadCSV(name string, r io.Reader, d Defaults) ([]Row, error) {
 
 // csvError is the parser's error as file:line.
 func csvError(name string, err error) error {
-	var p *csv.ParseError
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*csv.ParseError](err); ok {
 		return fmt.Errorf("%s:%d: %w", name, p.Line, p.Err)
 	}
 	return fmt.Errorf("reading %q: %w", name, err)

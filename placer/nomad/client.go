@@ -204,8 +204,7 @@ func notFound(err error) bool { return StatusOf(err) == http.StatusNotFound }
 
 // StatusOf is the HTTP status that Nomad, or an agent, refused a request with; 0 for other errors.
 func StatusOf(err error) int {
-	var unexpected api.UnexpectedResponseError
-	if errors.As(err, &unexpected) {
+	if unexpected, ok := errors.AsType[api.UnexpectedResponseError](err); ok {
 		return unexpected.StatusCode()
 	}
 	return 0

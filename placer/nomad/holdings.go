@@ -136,16 +136,11 @@ func (v *View) refreshJobs(keys []JobKey, before ViewOptions) {
 
 // own works out which GPUs a job holds.
 func (v *View) own(k JobKey) {
-	var mine []int
-	for _, u := range v.wants[k].gpus {
-		if v.owner[u] == k {
-			mine = append(mine, u)
-		}
-	}
+	mine := slices.DeleteFunc(slices.Clone(v.wants[k].gpus), func(u int) bool { return v.owner[u] != k })
 	if !slices.Equal(mine, v.holds[k]) {
 		v.shifted = append(v.shifted, k)
 	}
-	if mine == nil {
+	if len(mine) == 0 {
 		delete(v.holds, k)
 	} else {
 		v.holds[k] = mine
@@ -467,10 +462,7 @@ func (v *View) dealt(r Request, owned []int) (ms []pal.Member) {
 		byGroup[w] = append(byGroup[w], u)
 	}
 	for _, w := range slices.SortedFunc(maps.Keys(byGroup), func(a, b where) int {
-		if a.set != b.set {
-			return a.set - b.set
-		}
-		return a.group - b.group
+		return cmp.Or(cmp.Compare(a.set, b.set), cmp.Compare(a.group, b.group))
 	}) {
 		for chunk := range slices.Chunk(byGroup[w], max(1, perMember[w.set])) {
 			ms = append(ms, pal.Member{MemberSet: w.set, Group: w.group, GPUs: chunk})

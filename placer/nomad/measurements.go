@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
-	"sort"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -70,12 +69,7 @@ func MergeSamples(published, imported []profile.Sample, known map[string]string)
 	for _, s := range imported {
 		over[gpuApp{s.GPU, string(s.App)}] = true
 	}
-	var out []profile.Sample
-	for _, s := range published {
-		if !over[gpuApp{s.GPU, string(s.App)}] {
-			out = append(out, s)
-		}
-	}
+	out := slices.DeleteFunc(slices.Clone(published), func(s profile.Sample) bool { return over[gpuApp{s.GPU, string(s.App)}] })
 	for _, s := range imported {
 		if model, ok := known[s.GPU]; ok {
 			s.Model = model
@@ -105,7 +99,7 @@ func (c *Client) JobGPUs(ctx context.Context, k JobKey) (map[string][]string, er
 		}
 	}
 	for _, ids := range out {
-		sort.Strings(ids)
+		slices.Sort(ids)
 	}
 	return out, nil
 }

@@ -199,12 +199,7 @@ func (o *owners) byAllocs(allocs map[string]*Alloc) {
 // owner is whom a GPU that several nodes name belongs to, and why.
 func (o *owners) owner(gpu string, nodes map[string]*api.Node) (node, why string) {
 	cs := present(o.claims[gpu])
-	var ready []claimant
-	for _, c := range cs {
-		if n := nodes[c.node]; n != nil && n.Status == api.NodeStatusReady {
-			ready = append(ready, c)
-		}
-	}
+	ready := slices.DeleteFunc(slices.Clone(cs), func(c claimant) bool { return nodes[c.node] == nil || nodes[c.node].Status != api.NodeStatusReady })
 	switch len(ready) {
 	case 0:
 		newest := slices.MaxFunc(cs, func(a, b claimant) int {

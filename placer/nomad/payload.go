@@ -34,15 +34,9 @@ type nodeStub struct {
 }
 
 func (n *nodeStub) hasGPUs() bool {
-	if n == nil || n.NodeResources == nil {
-		return false
-	}
-	for _, d := range n.NodeResources.Devices {
-		if d != nil && d.Vendor == attr.Vendor && d.Type == attr.Type {
-			return true
-		}
-	}
-	return false
+	return n != nil && n.NodeResources != nil && slices.ContainsFunc(n.NodeResources.Devices, func(d *struct{ Vendor, Type string }) bool {
+		return d != nil && d.Vendor == attr.Vendor && d.Type == attr.Type
+	})
 }
 
 // jobStub is a job as the list has it, with what is read of it.

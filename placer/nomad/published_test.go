@@ -4,6 +4,7 @@
 package nomad
 
 import (
+	"maps"
 	"slices"
 	"testing"
 
@@ -19,9 +20,7 @@ func publish(s *State, node string, change func(*api.NodeDeviceResource)) {
 	n := *s.Nodes[node]
 	resources, d := *n.NodeResources, *n.NodeResources.Devices[0]
 	d.Attributes = map[string]*api.Attribute{}
-	for name, a := range n.NodeResources.Devices[0].Attributes {
-		d.Attributes[name] = a
-	}
+	maps.Copy(d.Attributes, n.NodeResources.Devices[0].Attributes)
 	d.Instances = nil
 	for _, in := range n.NodeResources.Devices[0].Instances {
 		c := *in

@@ -203,12 +203,7 @@ func GPUDevices(n *api.Node) []*api.NodeDeviceResource {
 	if n.NodeResources == nil {
 		return nil
 	}
-	var ds []*api.NodeDeviceResource
-	for _, d := range n.NodeResources.Devices {
-		if isGPU(d) {
-			ds = append(ds, d)
-		}
-	}
+	ds := slices.DeleteFunc(slices.Clone(n.NodeResources.Devices), func(d *api.NodeDeviceResource) bool { return !isGPU(d) })
 	slices.SortStableFunc(ds, func(a, b *api.NodeDeviceResource) int { return strings.Compare(a.Name, b.Name) })
 	return ds
 }

@@ -35,7 +35,7 @@ func beating(w *bed.World, name string, vitals func() heartbeat.VitalSigns) (sto
 
 func activity(w *bed.World) heartbeat.Activity {
 	w.T.Helper()
-	return snapshot(w).Activity()
+	return snapshot(w).Activity
 }
 
 // Whether a placer is at work shows in Nomad: also that it died, stopped in order,

@@ -104,7 +104,7 @@ func (s *Snapshot) planInQueue(e *Explanation, t *model.Tracked, v *nomad.View, 
 	if i := slices.IndexFunc(actions, starts); i >= 0 {
 		a := actions[i]
 		e.State, e.Reason = gang.Starting, "would start now"
-		if s.activity.Idle() {
+		if s.Activity.Idle() {
 			e.Reason = "would start if a placer were at work"
 		}
 		d.Placed, d.Reason, d.Chosen = true, "", pal.Describe(v.Cluster, t.Request.Gang, a.Placement)

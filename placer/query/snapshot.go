@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -29,11 +28,12 @@ import (
 // for [Snapshot.Plan], which takes a snapshot of its own. It is safe for concurrent
 // use.
 type Snapshot struct {
-	m        *model.Model
-	nomad    *nomad.Client
-	activity heartbeat.Activity
-	// profileStamp is that of the stored profile.
-	profileStamp string
+	m     *model.Model
+	nomad *nomad.Client
+	// Activity is whether a placer was at work.
+	Activity heartbeat.Activity
+	// ProfileStamp is that of the profile that lay in Nomad.
+	ProfileStamp string
 
 	// mu guards the queue and the view, which try things out to answer. It is held
 	// for no request to Nomad.
@@ -44,14 +44,11 @@ type Snapshot struct {
 // New makes a snapshot that answers from m, and asks c for what is kept of single
 // jobs only. profileStamp is that of the stored profile.
 func New(m *model.Model, c *nomad.Client, a heartbeat.Activity, profileStamp string) *Snapshot {
-	return &Snapshot{m: m, nomad: c, activity: a, profileStamp: profileStamp}
+	return &Snapshot{m: m, nomad: c, Activity: a, ProfileStamp: profileStamp}
 }
 
 // Model is what the snapshot answers from; not to be changed.
 func (s *Snapshot) Model() *model.Model { return s.m }
-
-// ProfileStamp is that of the profile that lay in Nomad.
-func (s *Snapshot) ProfileStamp() string { return s.profileStamp }
 
 // Close lets go of the connections that answering has opened. The snapshot can be
 // asked again after it.
@@ -69,7 +66,7 @@ func (s *Snapshot) waiting() map[string]*model.Wait {
 // work.
 func (s *Snapshot) waitsOf(c *pal.Cluster) map[string]*model.Wait {
 	waits := s.m.WaitsOf(s.m.Queue.Waiting(gang.QueueTime(s.m.Time), c), c)
-	if s.activity.Idle() {
+	if s.Activity.Idle() {
 		for _, w := range waits {
 			w.Idle()
 		}
@@ -77,14 +74,11 @@ func (s *Snapshot) waitsOf(c *pal.Cluster) map[string]*model.Wait {
 	return waits
 }
 
-// Activity is whether a placer is at work.
-func (s *Snapshot) Activity() heartbeat.Activity { return s.activity }
-
 // Unchanged says whether a snapshot would show the same nodes, jobs and allocations now,
 // and a placer at work, or none.
 func (s *Snapshot) Unchanged(ctx context.Context, c *nomad.Client) (bool, error) {
 	a, err := heartbeat.ReadActivity(ctx, c, time.Now())
-	if err != nil || a.Working != s.activity.Working || a.Idle() != s.activity.Idle() {
+	if err != nil || a.Working != s.Activity.Working || a.Idle() != s.Activity.Idle() {
 		return false, err
 	}
 	return c.Unchanged(ctx, s.m.State)
@@ -110,9 +104,6 @@ func (s *Snapshot) Jobs() []model.JobStatus {
 	}
 	return js
 }
-
-// Profile is the profile in force; nil where nothing is measured.
-func (s *Snapshot) Profile() *profile.Profile { return s.m.Profile }
 
 // Warnings are about Nomad itself and its nodes, for operators.
 func (s *Snapshot) Warnings() []string {

@@ -274,13 +274,7 @@ func GPURequests(t *api.Task) []*api.RequestedDevice {
 	if t.Resources == nil {
 		return nil
 	}
-	var ds []*api.RequestedDevice
-	for _, d := range t.Resources.Devices {
-		if IsGPU(d.Name) {
-			ds = append(ds, d)
-		}
-	}
-	return ds
+	return slices.DeleteFunc(slices.Clone(t.Resources.Devices), func(d *api.RequestedDevice) bool { return !IsGPU(d.Name) })
 }
 
 // atMost bounds the author's numbers: beyond what a gang may ask for, how much more

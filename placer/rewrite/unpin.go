@@ -166,9 +166,9 @@ func Wrote(left, right string) bool {
 // withoutLastCeiling drops our ceiling: the last one, since an author may have
 // written the same and ours is appended.
 func withoutLastCeiling(cs []*api.Constraint) []*api.Constraint {
-	for i := len(cs) - 1; i >= 0; i-- {
-		if _, _, ok := ceilingOf(cs[i]); ok {
-			last := cs[i]
+	for _, c := range slices.Backward(cs) {
+		if _, _, ok := ceilingOf(c); ok {
+			last := c
 			return without(cs, func(c *api.Constraint) bool { return c == last })
 		}
 	}

@@ -90,7 +90,7 @@ func (a *answers) askAgent(address string, cfg *api.Config) error {
 // look reads Nomad itself.
 func (a *answers) look() (err error) {
 	if a.snapshot, err = placer.Refresh(a.b.ctx, a.nomad, a.snapshot); err == nil {
-		a.activity = a.snapshot.Activity()
+		a.activity = a.snapshot.Activity
 	}
 	return err
 }
@@ -156,7 +156,7 @@ func (a *answers) GPUs() (gpus []query.GPU, err error) {
 // Profile is the version of the profile in force, 0 for none.
 func (a *answers) Profile() (int, error) {
 	if a.agent == nil {
-		if p := a.snapshot.Profile(); p != nil {
+		if p := a.snapshot.Model().Profile; p != nil {
 			return p.Version, nil
 		}
 		return 0, nil
@@ -250,8 +250,7 @@ func (a *answers) part() string {
 // aclDisabled says whether Nomad answered that it has no access control: by an error, or,
 // as 1.11.3 does, by a token of that name.
 func aclDisabled(self *api.ACLToken, err error) bool {
-	var unexpected api.UnexpectedResponseError
-	if errors.As(err, &unexpected) {
+	if unexpected, ok := errors.AsType[api.UnexpectedResponseError](err); ok {
 		return strings.Contains(unexpected.Body(), "ACL support disabled")
 	}
 	return err == nil && self.AccessorID == "acls-disabled"

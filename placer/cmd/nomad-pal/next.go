@@ -17,7 +17,7 @@ import (
 
 // stateCell is a state, coloured.
 func stateCell(s gang.State) painted {
-	p := painted{plain, s.String()}
+	p := painted{plain, string(s)}
 	switch s {
 	case gang.Running:
 		p.style = green

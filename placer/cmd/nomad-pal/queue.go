@@ -71,9 +71,9 @@ func (c *queueCommand) Run(args []string) int {
 	if *states != "" {
 		f.states = nil
 		for _, name := range strings.Split(*states, ",") {
-			var s gang.State
-			if err := s.UnmarshalText([]byte(name)); name == "" || err != nil || !slices.Contains(queueStates, s) {
-				known := strings.Join(each(queueStates, gang.State.String), ", ")
+			s := gang.State(name)
+			if !slices.Contains(queueStates, s) {
+				known := strings.Join(each(queueStates, func(s gang.State) string { return string(s) }), ", ")
 				return c.fail(fmt.Errorf("-state: %q is none of %s", name, known))
 			}
 			f.states = append(f.states, s)

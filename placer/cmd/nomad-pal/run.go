@@ -307,7 +307,7 @@ func (c *runCommand) watch(k nomad.JobKey) int {
 				_, code := c.structured(e)
 				return cmp.Or(code, map[bool]int{true: 2}[over])
 			}
-		} else if word := e.State.String() + ": " + e.Reason; word != last {
+		} else if word := string(e.State) + ": " + e.Reason; word != last {
 			c.printf("%s  %s\n", time.Now().Format(time.TimeOnly), word)
 			last = word
 		}

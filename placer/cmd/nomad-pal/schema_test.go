@@ -80,9 +80,9 @@ func schemaOfAll(t *testing.T) *jsonschema.Schema {
 		Mapper: func(t reflect.Type) *jsonschema.Schema {
 			switch t {
 			case reflect.TypeFor[gang.State]():
-				return oneOf(gang.Waiting, gang.Ended)
+				return oneOf(gang.States()...)
 			case reflect.TypeFor[pal.Tier]():
-				return oneOf(pal.TierIsland, pal.TierCluster)
+				return oneOf(pal.TierIsland, pal.TierNUMA, pal.TierNode, pal.TierRack, pal.TierDatacenter, pal.TierCluster)
 			}
 			return nil
 		},
@@ -150,13 +150,10 @@ func capital(name string) string {
 }
 
 // oneOf is one of the words from first to last.
-func oneOf[T interface {
-	~uint8
-	fmt.Stringer
-}](first, last T) *jsonschema.Schema {
+func oneOf[T any](words ...T) *jsonschema.Schema {
 	s := &jsonschema.Schema{Type: "string"}
-	for w := first; w <= last; w++ {
-		s.Enum = append(s.Enum, w.String())
+	for _, w := range words {
+		s.Enum = append(s.Enum, fmt.Sprint(w))
 	}
 	return s
 }

@@ -126,7 +126,7 @@ func (v *topView) arrangeJobs() {
 	var jobs []model.JobStatus
 	several := false
 	for _, j := range v.state.jobs {
-		if v.matches(j.Job, j.Namespace, j.State.String(), j.Reason, j.Class) {
+		if v.matches(j.Job, j.Namespace, string(j.State), j.Reason, j.Class) {
 			jobs = append(jobs, j)
 			several = several || j.Namespace != jobs[0].Namespace
 		}
@@ -160,7 +160,7 @@ func (v *topView) arrangeJobs() {
 		}
 		style := map[int]style{0: yellow, 1: green, 2: red}[topRank(j)]
 		cells := []topCell{
-			{text: positionOf(j), right: true}, {text: j.Job, style: bold}, {text: j.State.String(), style: style}, {text: j.Size(), right: true},
+			{text: positionOf(j), right: true}, {text: j.Job, style: bold}, {text: string(j.State), style: style}, {text: j.Size(), right: true},
 			{text: j.Class}, {text: ago(j.Submitted, now), right: true}, {text: start, right: true}, {text: shownReason(j)},
 		}
 		if several {

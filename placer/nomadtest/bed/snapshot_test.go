@@ -78,8 +78,8 @@ func (w *World) checkGPUs(s *query.Snapshot) {
 	if busy["default/runs"] != 2 || busy["default/alone"] != 1 {
 		w.T.Errorf("who has GPUs: %v", busy)
 	}
-	if s.Profile() != nil || len(s.Warnings()) > 0 {
-		w.T.Errorf("profile: %v, warnings: %q", s.Profile(), s.Warnings())
+	if s.Model().Profile != nil || len(s.Warnings()) > 0 {
+		w.T.Errorf("profile: %v, warnings: %q", s.Model().Profile, s.Warnings())
 	}
 	for id, want := range map[string]string{"runs": "runs", "ru": "runs", "nobody": "nobody"} {
 		if k, err := query.FindJob(s.Model().State.SortedJobs(), "default", id); err != nil || k != (nomad.JobKey{Namespace: "default", ID: want}) {

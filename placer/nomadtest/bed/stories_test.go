@@ -194,7 +194,7 @@ func TestFailsAtOnceAndIsTriedElsewhere(t *testing.T) {
 		{"as Nomad's default", 1, nil, false, 3, gang.Failed},
 		{"never by Nomad", 0, nil, false, 3, gang.Failed},
 		{"no other try", 1, map[string]string{"pal_on_failure": "none"}, false, 1, gang.Failed},
-		{"by an earlier placer", 1, nil, true, 1, 0},
+		{"by an earlier placer", 1, nil, true, 1, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			Run(t, Options{Seed: 1}, func(w *World) {
@@ -218,7 +218,7 @@ func TestFailsAtOnceAndIsTriedElsewhere(t *testing.T) {
 				if len(tried) != c.want {
 					w.T.Errorf("tried on %v, want %d GPUs", tried, c.want)
 				}
-				phase := gang.State(0)
+				var phase gang.State
 				for _, j := range p.Status().Jobs {
 					phase = j.State
 				}
