@@ -34,16 +34,7 @@ func (s *search) packed() []Member {
 	if best >= 0 {
 		return s.split(best, s.firstFree(best, s.n))
 	}
-	return s.eachSet(s.memberSetOrder(), s.fillUp)
-}
-
-// memberSetOrder is the order in which the job lists its member sets.
-func (s *search) memberSetOrder() []int {
-	order := make([]int, len(s.g.MemberSets))
-	for i := range order {
-		order[i] = i
-	}
-	return order
+	return s.eachSet(nil, s.fillUp)
 }
 
 // fillUp repeatedly fills the group with most free GPUs, on ties the first. It goes
@@ -151,7 +142,7 @@ func (s *search) firstFree(group int32, n int) []int {
 // random draws slots of k GPUs in index order, any group; with one-GPU members
 // it draws GPUs, as the artifact does.
 func (s *search) random() []Member {
-	return s.eachSet(s.memberSetOrder(), s.randomSet)
+	return s.eachSet(nil, s.randomSet)
 }
 
 // sample draws as the policy says, else by the gang's name: the same gang draws

@@ -23,9 +23,8 @@ func (s *search) pmFirst(groups []int32, limit int) []Member {
 // fromSlots places the member sets, those with the most GPUs a member first, on the slots
 // up to a bin that choose keeps of each; choose returns nil if they hold too few members.
 func (s *search) fromSlots(groups []int32, limit int, choose func(all []binSlots, members int) []binSlots) []Member {
-	order := s.memberSetOrder()
-	slices.SortStableFunc(order, func(a, b int) int { return s.g.MemberSets[b].GPUs - s.g.MemberSets[a].GPUs })
-	return s.eachSet(order, func(set int) []Member {
+	most := func(a, b int) int { return s.g.MemberSets[b].GPUs - s.g.MemberSets[a].GPUs }
+	return s.eachSet(most, func(set int) []Member {
 		kept := choose(s.slotsUpTo(set, groups, limit), s.g.MemberSets[set].Members)
 		if kept == nil {
 			return nil
@@ -34,12 +33,19 @@ func (s *search) fromSlots(groups []int32, limit int, choose func(all []binSlots
 	})
 }
 
-// eachSet places member set after member set, each on what the ones before left, and
-// returns the members in the gang's order. For that it takes GPUs in the cluster, and
-// gives them back at the end, however it ends.
-func (s *search) eachSet(order []int, place func(set int) []Member) []Member {
+// eachSet places member set after member set, by compare or, without one, as the job lists
+// them, each on what the ones before left, and returns the members in the gang's order. For
+// that it takes GPUs in the cluster, and gives them back at the end, however it ends.
+func (s *search) eachSet(compare func(a, b int) int, place func(set int) []Member) []Member {
 	if len(s.g.MemberSets) == 1 {
 		return place(0)
+	}
+	order := make([]int, len(s.g.MemberSets))
+	for i := range order {
+		order[i] = i
+	}
+	if compare != nil {
+		slices.SortStableFunc(order, compare)
 	}
 	var all []Member
 	defer func() { s.c.Release(s.g, Placement{Members: all}) }()

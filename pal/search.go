@@ -123,7 +123,7 @@ func (s *search) place() []Member {
 	case Packed:
 		return s.packed()
 	case Spread:
-		return s.eachSet(s.memberSetOrder(), s.spreadOut)
+		return s.eachSet(nil, s.spreadOut)
 	case Random:
 		return s.random()
 	}

@@ -62,11 +62,11 @@ func (t *Trace) addPAI(tb *table) error {
 		t.Skip("no GPU or no end")
 		return nil
 	}
-	share, err := tb.float("plan_gpu", 0)
+	share, err := tb.float("plan_gpu")
 	if err != nil {
 		return err
 	}
-	instances, err := tb.float("inst_num", 0)
+	instances, err := tb.float("inst_num")
 	if err != nil {
 		return err
 	}
@@ -100,17 +100,17 @@ func (t *Trace) addPod(tb *table) error {
 	if err := t.addSpan(tb, j, "scheduled_time", "deletion_time"); err != nil || len(t.Jobs) == before {
 		return err
 	}
-	t.Jobs[before].SubmitS, err = tb.float("creation_time", 0)
+	t.Jobs[before].SubmitS, err = tb.float("creation_time")
 	return err
 }
 
 // addSpan adds a job that lasted from one column to the other.
 func (t *Trace) addSpan(tb *table, j Job, from, to string) error {
-	start, err := tb.float(from, 0)
+	start, err := tb.float(from)
 	if err != nil {
 		return err
 	}
-	end, err := tb.float(to, 0)
+	end, err := tb.float(to)
 	if err != nil {
 		return err
 	}

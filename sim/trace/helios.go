@@ -67,7 +67,7 @@ func (t *Trace) addHelios(tb *table) error {
 // started.
 func (t *table) runS() (float64, error) {
 	if !t.has("start_time") || !t.has("end_time") {
-		return t.float("duration", 0)
+		return t.float("duration")
 	}
 	start, err1 := t.timeS("start_time")
 	end, err2 := t.timeS("end_time")
@@ -75,7 +75,7 @@ func (t *table) runS() (float64, error) {
 	case t.text("start_time") == "":
 		return 0, nil
 	case err1 != nil || err2 != nil || end < start:
-		return t.float("duration", 0)
+		return t.float("duration")
 	}
 	return end - start, nil
 }

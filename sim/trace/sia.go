@@ -72,18 +72,18 @@ func siaJob(t *table, models map[string]Model) (Job, error) {
 	if err != nil {
 		return Job{}, err
 	}
-	submit, err := t.float("submit_time", 0)
+	submit, err := t.float("submit_time")
 	if err != nil {
 		return Job{}, err
 	}
-	iterations, err := t.float("duration", 0)
+	iterations, err := t.float("duration")
 	if err != nil {
 		return Job{}, err
 	}
 	j := Job{ID: t.text("job_id"), Line: t.line, Name: m.Name, Class: m.Class, GPUs: gpus, SubmitS: submit,
 		Iterations: iterations, IterTimeS: m.IterTimeS}
 	if t.text("estimate") != "" {
-		j.EstimateS, err = t.float("estimate", 0)
+		j.EstimateS, err = t.float("estimate")
 	}
 	if err == nil {
 		err = siaOrder(t, &j)
@@ -97,7 +97,7 @@ func siaOrder(t *table, j *Job) (err error) {
 		j.After = strings.Fields(after)
 	}
 	if t.text("deadline") != "" {
-		if j.DeadlineS, err = t.float("deadline", 0); err != nil {
+		if j.DeadlineS, err = t.float("deadline"); err != nil {
 			return err
 		}
 	}

@@ -87,10 +87,10 @@ func (t *table) text(col string) string {
 	return t.row[i]
 }
 
-func (t *table) float(col string, low float64) (float64, error) {
+func (t *table) float(col string) (float64, error) {
 	v, err := strconv.ParseFloat(t.text(col), 64)
 	if err == nil {
-		err = number(v, low)
+		err = number(v, 0)
 	}
 	if err != nil {
 		return 0, t.errorf("column %q: %w", col, err)

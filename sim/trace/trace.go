@@ -6,7 +6,7 @@
 //
 // Five formats are read: Sia (the CSV of the PAL artifact), Philly (the public
 // JSON), Helios and Acme (CSV) and Alibaba (its CSV forms of 2020 and 2023).
-// [Read] tells them apart by their first bytes. What cannot be a job is an error that names file
+// [ReadFile] tells them apart by their first bytes. What cannot be a job is an error that names file
 // and line; where a format is known to hold such rows (jobs killed before they
 // ran, CPU-only jobs) they are counted in [Trace.Skipped] by reason instead.
 //

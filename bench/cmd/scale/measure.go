@@ -200,7 +200,7 @@ func (b *bed) measure(ctx context.Context, h how, round, burst, paced int, ps pi
 	}
 	defer w.stop()
 	name := fmt.Sprintf("%s-%d", h, round)
-	placed, err := b.oneByOne(ctx, w, h, name+"-paced", min(paced, burst), func(id string) *api.Job { return b.gang(id, h, 2, 4) }, w.placed)
+	placed, err := b.oneByOne(ctx, h, name+"-paced", min(paced, burst), func(id string) *api.Job { return b.gang(id, h, 2, 4) }, w.placed)
 	if err != nil {
 		return err
 	}
@@ -271,7 +271,7 @@ func (b *bed) forget(ctx context.Context, name string) error {
 // each took in ms. They are stopped at the end only: a client reports one batch
 // of changes after the other, and the end of a job would delay the next one's
 // start on the same node.
-func (b *bed) oneByOne(ctx context.Context, w *watcher, h how, name string, n int, job func(id string) *api.Job, there func(context.Context, string, int) (time.Time, error)) ([]float64, error) {
+func (b *bed) oneByOne(ctx context.Context, h how, name string, n int, job func(id string) *api.Job, there func(context.Context, string, int) (time.Time, error)) ([]float64, error) {
 	var latencies []float64
 	for i := range n {
 		j := job(fmt.Sprintf("%s-%d", name, i))
@@ -292,7 +292,7 @@ func (b *bed) oneByOne(ctx context.Context, w *watcher, h how, name string, n in
 // of one, and returns the median time until one runs, in ms.
 func (b *bed) crowd(ctx context.Context, w *watcher, h how, name string, n int) (p50 float64, err error) {
 	if n == 1 {
-		latencies, err := b.oneByOne(ctx, w, h, name, 20, func(id string) *api.Job { return b.gang(id, h, 1, 1) }, w.runs)
+		latencies, err := b.oneByOne(ctx, h, name, 20, func(id string) *api.Job { return b.gang(id, h, 1, 1) }, w.runs)
 		return percentile(latencies, 0.5), err
 	}
 	id := func(i int) string { return fmt.Sprintf("%s-%d", name, i) }
