@@ -4,12 +4,13 @@
 package placer
 
 import (
+	"errors"
 	"testing"
 	"time"
 )
 
 // The placer's clock follows the wall clock forward and goes on while that is set
-// back: waits end, and times never come twice.
+// back: waits end, and times never come twice. It is of no use any more when it is far ahead.
 func TestClock(t *testing.T) {
 	wall, mono := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC), time.Hour
 	c := clock{wall: func() time.Time { return wall }, mono: func() time.Duration { return mono }}
@@ -19,19 +20,23 @@ func TestClock(t *testing.T) {
 		passes  time.Duration
 		step    time.Duration // of the wall clock besides
 		elapsed time.Duration // since the beginning, by the clock
+		setBack bool
 	}{
-		{"at first", 0, 0, 0},
-		{"a minute", time.Minute, 0, time.Minute},
-		{"set back by an hour", time.Minute, -time.Hour, 2 * time.Minute},
-		{"another minute", time.Minute, 0, 3 * time.Minute},
-		{"set right again", time.Minute, time.Hour, 4 * time.Minute},
-		{"set forward by an hour", time.Minute, time.Hour, time.Hour + 5*time.Minute},
-		{"and back", time.Minute, -time.Hour, time.Hour + 6*time.Minute},
-		{"an hour and a half on", 90 * time.Minute, 0, 2*time.Hour + 36*time.Minute},
+		{"at first", 0, 0, 0, false},
+		{"a minute", time.Minute, 0, time.Minute, false},
+		{"set back by an hour", time.Minute, -time.Hour, 2 * time.Minute, true},
+		{"another minute", time.Minute, 0, 3 * time.Minute, true},
+		{"set right again", time.Minute, time.Hour, 4 * time.Minute, false},
+		{"set forward by an hour", time.Minute, time.Hour, time.Hour + 5*time.Minute, false},
+		{"and back", time.Minute, -time.Hour, time.Hour + 6*time.Minute, true},
+		{"an hour and a half on", 90 * time.Minute, 0, 2*time.Hour + 36*time.Minute, true},
 	} {
 		wall, mono = wall.Add(s.passes+s.step), mono+s.passes
 		if got := c.now().Sub(began); got != s.elapsed {
 			t.Errorf("%s: %v after the beginning, want %v", s.name, got, s.elapsed)
+		}
+		if err := c.setBack(); errors.Is(err, ErrClockSetBack) != s.setBack {
+			t.Errorf("%s: %v", s.name, err)
 		}
 	}
 }

@@ -265,6 +265,34 @@ func TestFailureOfAFutureTime(t *testing.T) {
 	}
 }
 
+// A GPU that was struck while a clock was a month ahead is kept out for no longer than any
+// other, and neither counts as struck more often, nor its failures as forgotten.
+func TestQuarantineOfAFutureTime(t *testing.T) {
+	t.Parallel()
+	_, c := newVars(t)
+	ctx, now := t.Context(), time.Now()
+	ahead := now.AddDate(0, 1, 0)
+	struck := []failure.Failure{{At: ahead, Job: "j", Alloc: "a", Cause: failure.Infrastructure, Reason: "lost", GPUs: []string{"g"}, Unhealthy: []string{"g"}}}
+	before, after := failureHistory{}, failureHistory{}
+	if _, err := before.note(ctx, c, struck, failure.Evidence{}, ahead); err != nil {
+		t.Fatal(err)
+	}
+	if err := after.load(ctx, c, now); err != nil {
+		t.Fatal(err)
+	}
+	for _, stored := range []bool{false, true} {
+		q := after.quarantine["g"]
+		if got := q.Until.Sub(now); got != failure.Base || q.Last.After(now) || q.Strikes != 1 {
+			t.Errorf("stored %v: it is kept out for %v more, want %v; %+v", stored, got, failure.Base, q)
+		}
+		kept, err := ReadQuarantine(ctx, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		after.quarantine = kept
+	}
+}
+
 // A placer that comes to a cluster on which much has failed, and nothing is kept of
 // it, judges the last failures and no more than it keeps.
 func TestManyFailuresAtOnce(t *testing.T) {

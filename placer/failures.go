@@ -79,11 +79,35 @@ func (h *failureHistory) load(ctx context.Context, c *nomad.Client, now time.Tim
 			return odd
 		}
 		h.failures, h.dropped = failures.Of.Kept, failures.Of.Dropped
-		return cmp.Or(h.read(ctx, c, now), odd)
+		if err := h.read(ctx, c, now); err != nil {
+			return err
+		}
+		return cmp.Or(h.putRight(ctx, c, now), odd)
 	case now.Sub(h.readAt) >= quarantineReread && len(failure.Out(h.quarantine, now)) > 0:
 		return h.read(ctx, c, now)
 	}
 	return nil
+}
+
+// putRight has the stored quarantine go by this clock, if an earlier one was ahead: it would
+// keep GPUs out for as much longer.
+func (h *failureHistory) putRight(ctx context.Context, c *nomad.Client, now time.Time) error {
+	ahead := func(q failure.Quarantine) bool { return q.Ahead(now) }
+	if !slices.ContainsFunc(slices.Collect(maps.Values(h.quarantine)), ahead) {
+		return nil
+	}
+	kept, err := store.In(c).Quarantine().Change(ctx, store.Value[map[string]failure.Quarantine]{Of: h.quarantine, Index: h.index},
+		func(is store.Value[map[string]failure.Quarantine]) (map[string]failure.Quarantine, error) {
+			out := maps.Clone(is.Of)
+			for id, q := range out {
+				out[id] = q.By(now)
+			}
+			return out, nil
+		})
+	if h.setQuarantine(kept); err != nil {
+		h.readAt = time.Time{} // again, with the next load
+	}
+	return err
 }
 
 // knows says whether the failure of an allocation was noted before.

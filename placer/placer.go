@@ -4,6 +4,7 @@
 package placer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -119,8 +120,8 @@ func New(c *nomad.Client, cfg model.Config, log hclog.Logger, hooks Hooks) (*Pla
 // Vitals are the signs of life of [Placer.Run].
 func (p *Placer) Vitals() heartbeat.VitalSigns { return p.vitals.Status() }
 
-// Run serves until ctx ends. It returns ctx's error only: trouble with Nomad is
-// logged and tried again, at growing intervals.
+// Run serves until ctx ends. It returns ctx's error, or [ErrClockSetBack]: trouble with Nomad
+// is logged and tried again, at growing intervals.
 func (p *Placer) Run(ctx context.Context) error {
 	const slowest = 15 * time.Second
 	pause := 100 * time.Millisecond
@@ -128,9 +129,9 @@ func (p *Placer) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := p.safely(ctx)
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || errors.Is(err, ErrClockSetBack) {
 			p.saveAll()
-			break
+			return cmp.Or(ctx.Err(), err)
 		}
 		if time.Since(began) > slowest {
 			pause = 100 * time.Millisecond
@@ -222,7 +223,7 @@ func (p *Placer) runCycles(ctx context.Context, ended <-chan error) error {
 	heard, debounced := change, time.Time{}
 	for {
 		again, err := p.resyncDue(ctx)
-		if err != nil {
+		if err = cmp.Or(err, p.clock.setBack()); err != nil {
 			return err
 		}
 		if again {

@@ -161,7 +161,7 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 	if err := file.Nomad.serveChildren(client); err != nil {
 		return err
 	}
-	lead := func(ctx context.Context) error {
+	once := func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
 		var wg sync.WaitGroup
 		defer wg.Wait()
@@ -189,6 +189,13 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 		wg.Go(func() { a.remember(ctx) })
 		a.log.Info("placing", "placement", cfg.Placement, "queue", cfg.Queue.Order)
 		return p.Run(ctx)
+	}
+	lead := func(ctx context.Context) error {
+		err := once(ctx)
+		for ; errors.Is(err, placer.ErrClockSetBack); err = once(ctx) {
+			a.log.Warn("beginning anew", "because", err)
+		}
+		return err
 	}
 	if file.HA == nil || !file.HA.Enabled {
 		return lead(ctx)

@@ -69,6 +69,20 @@ func Out(qs map[string]Quarantine, now time.Time) map[string]bool {
 	return out
 }
 
+// Ahead says whether the quarantine was begun or lifted by a clock that was ahead of now.
+func (q Quarantine) Ahead(now time.Time) bool { return q.Last.After(now) || q.Lifted.After(now) }
+
+// By is the quarantine by the clock that says now: what comes after that is as if it were now.
+func (q Quarantine) By(now time.Time) Quarantine {
+	if ahead := q.Last.Sub(now); ahead > 0 {
+		q.Last, q.Until = q.Last.Add(-ahead), q.Until.Add(-ahead)
+	}
+	if q.Lifted.After(now) {
+		q.Lifted = now
+	}
+	return q
+}
+
 // Strike is one reason to keep a GPU out.
 type Strike struct {
 	GPU, Reason string
