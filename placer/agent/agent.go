@@ -35,6 +35,8 @@ type Agent struct {
 	current atomic.Pointer[placer.Placer]
 	leads   atomic.Bool
 	panics  atomic.Int64 // of requests, survived
+	// lockError is why the lock could not be asked for, last time; empty if it could.
+	lockError atomic.Pointer[string]
 	// followers are the requests that wait for events.
 	followers atomic.Int64
 	history   history

@@ -112,11 +112,22 @@ func TestElection(t *testing.T) {
 		t.Error(err)
 	}
 	until(t, "the second one leads", second.agent.leads.Load)
+	second.ready()
 	// Somebody else gets the lock.
 	f.set(func() { f.broken = regexp.MustCompile("PUT /v1/var/nomad-pal/lock") })
 	until(t, "it leads no more", func() bool { return !second.agent.leads.Load() })
+	until(t, "its health says that it cannot take over", func() bool {
+		status, text := second.send(http.MethodGet, "/v1/health", "", "")
+		return status == http.StatusServiceUnavailable && strings.Contains(text, "cannot ask for the lock")
+	})
+	if got := strings.Count(second.log.String(), "cannot ask for the lock"); got != 1 {
+		t.Errorf("its log says so %d times, want once", got)
+	}
 	f.set(func() { f.broken = nil; f.locks = map[string]string{} })
 	until(t, "it leads again", second.agent.leads.Load)
+	if _, text := second.send(http.MethodGet, "/v1/health", "", ""); strings.Contains(text, "lock") {
+		t.Errorf("it leads, and its health says %s", text)
+	}
 }
 
 // An agent whose work restarts again and again says so, and so do its

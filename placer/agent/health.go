@@ -44,7 +44,7 @@ func (s *server) serveHealth(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	status := http.StatusOK
-	if h.Leader && (!h.Ready || h.Trouble != "") {
+	if h.Trouble != "" || h.Leader && !h.Ready {
 		status = http.StatusServiceUnavailable
 	}
 	writeJSON(w, status, h)
@@ -54,6 +54,9 @@ func (a *Agent) health(now time.Time) Health {
 	p := a.current.Load()
 	h := Health{Leader: a.leads.Load()}
 	if p == nil {
+		if failed := a.lockError.Load(); failed != nil && *failed != "" {
+			h.Trouble, h.LastError = "it cannot ask for the lock in Nomad, and so not take over: see its log", *failed
+		}
 		return h
 	}
 	return h.of(p.Status(), p.Vitals(), now)

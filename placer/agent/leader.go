@@ -52,10 +52,7 @@ func (a *Agent) term(ctx context.Context, locks *api.Locks, ttl time.Duration, l
 	}
 	acquired := time.Now()
 	err := call(func(ctx context.Context) error { _, err := locks.Acquire(ctx); return err })
-	if err != nil {
-		if !errors.Is(err, api.ErrLockConflict) {
-			a.log.Debug("lock not acquired", "error", err)
-		}
+	if a.noteLock(ctx, err); err != nil {
 		return nil
 	}
 	leading, cancel := context.WithCancel(ctx)
@@ -88,6 +85,24 @@ func (a *Agent) term(ctx context.Context, locks *api.Locks, ttl time.Duration, l
 		return nil
 	}
 	return err
+}
+
+// noteLock takes in how asking for the lock went. That another agent has it is as it should
+// be; else nobody may be at work, and an operator is to know why.
+func (a *Agent) noteLock(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	text := ""
+	if err != nil && !errors.Is(err, api.ErrLockConflict) {
+		text = err.Error()
+	}
+	switch was := a.lockError.Swap(&text); {
+	case text != "" && (was == nil || *was != text):
+		a.log.Warn("cannot ask for the lock, trying again; until then this agent cannot take over", "error", err)
+	case text == "" && was != nil && *was != "":
+		a.log.Info("asking for the lock works again")
+	}
 }
 
 // pause waits unless ctx ends.
