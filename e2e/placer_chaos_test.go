@@ -36,12 +36,8 @@ func TestPlacerChaos(t *testing.T) {
 	t.Parallel()
 	jobs, seed := number("PLACER_CHAOS_JOBS", 40), uint64(number("PLACER_CHAOS_SEED", 1))
 	t.Logf("%d jobs, seed %d", jobs, seed)
-	c := newChaos(t, seed)
-	ctx, cancel := context.WithCancel(t.Context())
-	var watching sync.WaitGroup
-	watching.Go(func() { c.watch(ctx) })
-	defer watching.Wait()
-	defer cancel()
+	c := newChaos(t, seed, chaosServer, chaosConfig)
+	defer c.watch()()
 	c.play(jobs)
 	c.leftovers()
 	t.Logf("ended: %v; registered by agents: %d; faults: %v; longest that a gang was partly there: %v; left over by Nomad, of %d forgotten when a client was killed: %d",
@@ -97,27 +93,28 @@ const chaosServer = `server {
 // chaos is one run. All but the observer belongs to the test's goroutine.
 type chaos struct {
 	*bed
-	rng     *rand.Rand // of jobs and faults
-	way     *rand.Rand // of where jobs are registered
-	placers [2]*bed    // one cluster, two agents
-	stories []*story
-	ended   map[string]int // by kind and end
-	faults  map[string]int
-	mend    func() // ends the lasting fault, nil where there is none
-	mendAt  time.Time
-	files   []string // those of the plugins, at the beginning
-	claimed map[string]bool
-	lost    map[process]string // what clients forgot when they were killed, and when
-	exempt  int                // those of them that were left over
+	rng      *rand.Rand // of jobs and faults
+	way      *rand.Rand // of where jobs are registered
+	placers  [2]*bed    // one cluster, two agents
+	stories  []*story
+	ended    map[string]int // by kind and end
+	faults   map[string]int
+	mend     func() // ends the lasting fault, nil where there is none
+	mendAt   time.Time
+	files    []string // those of the plugins, at the beginning
+	claimed  map[string]bool
+	lost     map[process]string // what clients forgot when they were killed, and when
+	exempt   int                // those of them that were left over
+	bouncing sync.Mutex
 	// atAgents counts the jobs that an agent registered.
 	atAgents int
 
 	observer *observer
 }
 
-func newChaos(t *testing.T, seed uint64) *chaos {
-	b := newBed(t, placerScores, cluster.Options{HeartbeatTTL: chaosHeartbeat, ServerHCL: chaosServer})
-	b.config = b.nomadBlock() + chaosConfig
+func newChaos(t *testing.T, seed uint64, server, config string) *chaos {
+	b := newBed(t, placerScores, cluster.Options{HeartbeatTTL: chaosHeartbeat, ServerHCL: server})
+	b.config = b.nomadBlock() + config
 	c := &chaos{bed: b, rng: rand.New(rand.NewPCG(seed, 0)), way: rand.New(rand.NewPCG(seed, 1)), ended: map[string]int{}, faults: map[string]int{}, claimed: map[string]bool{}, lost: map[process]string{}, observer: newObserver(t.Log)}
 	for k := range c.placers {
 		p := *b
@@ -338,6 +335,8 @@ func (c *chaos) killPlugin(client *cluster.Agent) {
 
 func (c *chaos) bounce(a *cluster.Agent) {
 	c.t.Helper()
+	c.bouncing.Lock()
+	defer c.bouncing.Unlock()
 	c.kill(a)
 	c.start(a)
 }

@@ -78,6 +78,7 @@ func (e *observer) forget(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.members, id)
+	delete(e.partly, id)
 }
 
 func (e *observer) jobs() []string {
@@ -148,8 +149,18 @@ func killed(a *api.AllocationListStub) bool {
 	return false
 }
 
-// watch looks again and again until ctx ends.
-func (c *chaos) watch(ctx context.Context) {
+// watch looks again and again until it is told to end.
+func (c *chaos) watch() (end func()) {
+	ctx, cancel := context.WithCancel(c.t.Context())
+	var watching sync.WaitGroup
+	watching.Go(func() { c.lookOn(ctx) })
+	return func() {
+		cancel()
+		watching.Wait()
+	}
+}
+
+func (c *chaos) lookOn(ctx context.Context) {
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
 	for {

@@ -28,6 +28,11 @@ chaos: build nomad fault-points ## 1,000 jobs on a real cluster under random fau
 	PLACER_CHAOS_JOBS=$${PLACER_CHAOS_JOBS:-1000} E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) \
 		go test -count=1 -timeout 120m -v -run TestPlacerChaos ./e2e
 
+.PHONY: chaos-authors
+chaos-authors: build nomad fault-points ## Authors who change forty jobs several times a second on a real cluster under faults (a quarter of an hour)
+	PLACER_AUTHORS_SECONDS=$${PLACER_AUTHORS_SECONDS:-300} E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) \
+		go test -count=1 -timeout 120m -v -run TestPlacerAuthors ./e2e
+
 .PHONY: simulate-faults
 simulate-faults: ## Random walks of the placer on an in-memory Nomad under faults, SIMULATE_STEPS (10 million) steps from seed SIMULATE_FROM on, and all small worlds; writes docs/results/simulate-faults.md (10 minutes on two free processors)
 	@mkdir -p docs/results

@@ -1,0 +1,115 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package e2e_test
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// settle waits until each job is as its author wants it, and says of each that does not come to it.
+func settle(authors []*chaosAuthor, within time.Duration, lacks func(*chaosAuthor, *written) string) {
+	for end := time.Now().Add(within); ; <-time.After(2 * time.Second) {
+		open := 0
+		for _, a := range authors {
+			for _, w := range a.jobs {
+				why := lacks(a, w)
+				if why == "" {
+					continue
+				}
+				if open++; time.Now().After(end) {
+					a.observer.wrong("%s: %s\n%s", w.id, why, strings.Join(w.log, "\n"))
+					a.logAllocs(w.id)
+					a.t.Logf("%+v", a.explain(w.id))
+				}
+			}
+		}
+		if open == 0 || time.Now().After(end) {
+			return
+		}
+	}
+}
+
+// lacksService is why a service is not as its author wants it. It is stopped then, for the others to have its GPUs.
+func (a *chaosAuthor) lacksService(w *written) string {
+	if w.spec.kind != "service" {
+		return ""
+	}
+	why := a.lacks(w)
+	if why == "" && !w.gone {
+		a.deregister(w, false)
+	}
+	return why
+}
+
+// lacks is why a job is not as its author wants it; "" if it is.
+func (a *chaosAuthor) lacks(w *written) string {
+	info, _, err := a.API().Jobs().Info(w.id, nil)
+	switch {
+	case err != nil && strings.Contains(err.Error(), "not found") && w.purged:
+		return ""
+	case err != nil:
+		return err.Error()
+	}
+	stubs, _, err := a.API().Jobs().Allocations(w.id, false, nil)
+	if err != nil {
+		return err.Error()
+	}
+	live, done := map[string]bool{}, map[string]bool{}
+	for _, s := range stubs {
+		switch {
+		case s.ClientStatus == "running" || s.ClientStatus == "pending":
+			live[s.ID] = true
+		case s.ClientStatus == "complete" && (s.DesiredStatus == "run" || !killed(s)):
+			done[s.Name] = true // by Nomad's word: it counts what the client of a purged node has killed (seen on 2.0.5)
+		}
+	}
+	stopped := info.Stop != nil && *info.Stop
+	switch {
+	case w.gone && (!stopped || len(live) > 0):
+		return fmt.Sprintf("its author stopped it; it is %s, and %d run", *info.Status, len(live))
+	case w.gone:
+		return ""
+	case w.kind == "native" && *info.JobModifyIndex != w.touched:
+		return "somebody else has registered it"
+	}
+	return cmp.Or(w.differs(info), a.unfinished(w, info, len(live), len(done)))
+}
+
+// differs is what a job says that its author did not write.
+func (w *written) differs(info *api.Job) string {
+	if got := info.Meta["edition"]; got != fmt.Sprint(w.edition) {
+		return fmt.Sprintf("it is edition %s, not %d", got, w.edition)
+	}
+	for i, g := range info.TaskGroups {
+		if w.kind != "elastic" && *g.Count != w.spec.groups[i].count {
+			return fmt.Sprintf("group %s has %d members, not %d", *g.Name, *g.Count, w.spec.groups[i].count)
+		}
+	}
+	return ""
+}
+
+// unfinished is what a job has still to do.
+func (a *chaosAuthor) unfinished(w *written, info *api.Job, live, done int) string {
+	members := 0
+	for _, g := range info.TaskGroups {
+		members += *g.Count
+	}
+	e := a.explain(w.id)
+	service, dead := w.spec.kind == "service", *info.Status == "dead"
+	switch {
+	case live == 0 && e.Reason != "" && slices.Contains([]string{"unschedulable", "rejected", "failed"}, e.State):
+		return ""
+	case service && (e.State == "running" && live >= members || w.kind == "canary" && live > 0 || e.State == "waiting" && live == 0):
+		return ""
+	case !service && dead && live == 0 && (w.kind == "native" || done >= members && e.State == "ended"):
+		return ""
+	}
+	return fmt.Sprintf("%d of %d run, %d are done, Nomad says %s, it is %s: %s", live, members, done, *info.Status, e.State, e.Reason)
+}
