@@ -395,3 +395,16 @@ func TestMIGIsRefused(t *testing.T) {
 		t.Errorf("partial %v: %q", r.Partial, r.Problem)
 	}
 }
+
+// A window is judged by the readings taken while it lasted.
+func TestReadingsOfAWindow(t *testing.T) {
+	t.Parallel()
+	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
+	var w telemetry
+	for s := range 6 {
+		w.readings = append(w.readings, reading{at: at(s)})
+	}
+	if got := w.between(at(2), at(4)); len(got) != 3 || !got[0].at.Equal(at(2)) || !got[2].at.Equal(at(4)) {
+		t.Errorf("from 2 to 4: %v", got)
+	}
+}
