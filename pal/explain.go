@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math/bits"
 	"slices"
+	"strings"
 )
 
 // Explain is [Place] with its reasons: what was to choose from, the entries of
@@ -293,14 +294,16 @@ func (n *Candidates) add(gpus []gpuState) {
 
 // others are the GPUs that match and cannot be chosen, in words.
 func (n Candidates) others() string {
-	text := fmt.Sprintf("%d allocated, %d unhealthy, %d quarantined", n.Allocated, n.Unhealthy, n.Quarantined)
-	if n.Unavailable > 0 {
-		text += fmt.Sprintf(", %d unavailable", n.Unavailable)
+	var parts []string
+	for _, of := range []struct {
+		n    int
+		what string
+	}{{n.Allocated, "allocated"}, {n.Unhealthy, "unhealthy"}, {n.Quarantined, "quarantined"}, {n.Unavailable, "unavailable"}, {n.Outliers, "too slow"}} {
+		if of.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", of.n, of.what))
+		}
 	}
-	if n.Outliers > 0 {
-		text += fmt.Sprintf(", %d too slow", n.Outliers)
-	}
-	return text
+	return strings.Join(parts, ", ")
 }
 
 // freeOutliers are the GPUs that the gang might use, but for their PM score.

@@ -210,7 +210,7 @@ func (v *View) classOf(job *api.Job, h rewrite.Hints) (class pal.AppClass, from 
 			return c, "learned from earlier runs of this job", nil
 		}
 	}
-	return v.opts.DefaultClass, "the job says nothing: the default", nil
+	return v.opts.DefaultClass, "the default, as the job names none", nil
 }
 
 // modeOf is how tightly the job is pinned. Services, and gangs that lose or gain single

@@ -220,7 +220,7 @@ func TestPlanAfter(t *testing.T) {
 		w.ExpectRunning("train", 10*time.Second)
 		for gpus, want := range map[int]string{
 			2: "would start now, provided that train has finished well (pal_after",
-			4: "would wait: needs 4 GPUs, 2 of the 4 that match are free (2 allocated, 0 unhealthy, 0 quarantined); and it starts only once train has finished well (pal_after)",
+			4: "would wait: needs 4 GPUs, 2 of the 4 that match are free (2 allocated); and it starts only once train has finished well (pal_after)",
 		} {
 			job := bed.Gang{Name: "report", GPUs: gpus, Meta: map[string]string{"pal_after": "train"}}.Job()
 			nomad.Canonicalize(job)

@@ -144,7 +144,7 @@ func (e *Explanation) resubmitted(st gang.Observed, job *api.Job, d pal.Decision
 	e.State, e.Obstacles = gang.Running, nil
 	switch {
 	case gang.SameRequests(st.Job, job):
-		e.Reason = fmt.Sprintf("runs on %d GPUs, and would keep them; the diff of nomad-pal plan says which of its tasks Nomad would restart", st.Holds())
+		e.Reason = fmt.Sprintf("runs on %d GPUs and would keep them; nomad-pal plan shows which of its tasks Nomad would restart", st.Holds())
 		e.Decision = nil
 	case d.Placed:
 		e.State = gang.Starting

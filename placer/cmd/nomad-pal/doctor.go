@@ -122,7 +122,7 @@ func (c *doctorCommand) checkToken(client *nomad.Client) query.Check {
 	self, _, err := client.API().ACLTokens().Self(one)
 	switch {
 	case aclDisabled(self, err):
-		return query.Check{Name: "token", Verdict: query.Warn, Found: "Nomad has no access control: anybody may do everything", Next: "nomad acl bootstrap, for all but trials"}
+		return query.Check{Name: "token", Verdict: query.Warn, Found: "Nomad has no access control: anybody may do everything", Next: "for anything but a trial: nomad acl bootstrap"}
 	case err == nil && self.Type == "management":
 		return query.Check{Name: "token", Verdict: query.OK, Found: "a management token"}
 	}

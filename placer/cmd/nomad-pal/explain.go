@@ -326,7 +326,7 @@ func result(w pal.Entry) string {
 	case w.PassedOver:
 		return "fits, but where wide gangs need the room"
 	}
-	return "does not hold the gang"
+	return "does not fit"
 }
 
 // printTradeoffs says what changes of the job would change the answer.

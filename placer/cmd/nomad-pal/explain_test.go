@@ -131,7 +131,7 @@ func TestExplainWhatIf(t *testing.T) {
 		{"gpus=5", "wide", "never starts on this cluster as it is"},
 		{"g.count=3", "wide", "With g.count = 3: wide never starts"},
 		{"priority=90", "wide", "With priority = 90: wide would wait: "},
-		{"pal_locality=node", "train", "With pal_locality = node: train is running: runs on 4 GPUs, and would keep them"},
+		{"pal_locality=node", "train", "With pal_locality = node: train runs on 4 GPUs and would keep them"},
 		{"gpus=2", "train", "asks for others: its members would be stopped and started again, as a whole; they would be on 2 GPUs"},
 	} {
 		code, out, said := c.does("explain", "-what-if", s.what, s.of)

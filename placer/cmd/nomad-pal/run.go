@@ -252,7 +252,7 @@ func (c *runCommand) registered(client *nomad.Client, job *api.Job, resp *api.Jo
 			c.printf(": %s", nomad.TemplateReason(job, cfg.Children))
 		}
 	case rewrite.Gated(job) && c.placed(client, job):
-		c.printf(" with its GPUs chosen, starting: see nomad-pal explain %s", *job.ID)
+		c.printf(" with its GPUs chosen: see nomad-pal explain %s", *job.ID)
 	case rewrite.Gated(job):
 		c.printf(", waiting for the placer: see nomad-pal explain %s", *job.ID)
 	}

@@ -39,7 +39,7 @@ func TestRunDetached(t *testing.T) {
 		t.Errorf("without a placer: %d\n%s%s", code, out, said)
 	}
 	url := c.agent("", "http {\n  bind_port = 0\n  register = true\n}\n")
-	if code, out, said := c.does("run", "-detach", "-pal-address", url, c.job("default", "now", 1)); code != 0 || !strings.Contains(out, "with its GPUs chosen, starting") {
+	if code, out, said := c.does("run", "-detach", "-pal-address", url, c.job("default", "now", 1)); code != 0 || !strings.Contains(out, "with its GPUs chosen") {
 		t.Errorf("at once: %d\n%s%s", code, out, said)
 	}
 }

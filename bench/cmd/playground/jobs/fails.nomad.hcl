@@ -3,7 +3,8 @@ job "fails" {
   type = "batch"
 
   meta {
-    pal_class = "A"
+    pal_class   = "A"
+    pal_preempt = "true" # so it need not wait for whole, which has a reservation
   }
 
   group "workers" {
