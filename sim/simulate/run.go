@@ -97,6 +97,9 @@ func (o *options) inputs() (t trace.Trace, nodes []pal.Node, err error) {
 			return t, nil, err
 		}
 	}
+	if len(t.Jobs) == 0 && o.fromNomad {
+		return t, nil, errors.New("no finished batch job with GPUs is left in Nomad, which forgets jobs some hours after their end (job_gc_threshold)")
+	}
 	if len(t.Jobs) == 0 {
 		return t, nil, fmt.Errorf("trace %q holds no job", t.Name)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/agent"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/sim"
@@ -142,9 +143,9 @@ func TestRepeatable(t *testing.T) {
 // TestEveryPolicyEnds runs every policy on a small generated workload.
 func TestEveryPolicyEnds(t *testing.T) {
 	var runs [][]string
-	for _, policy := range []string{"pal", "pm-first", "packed", "spread", "random"} {
-		for _, order := range []string{"fifo", "priority", "las", "srtf", "adaptive", "round-robin"} {
-			runs = append(runs, []string{policy, "-order", order})
+	for _, policy := range pal.Policies() {
+		for _, order := range queue.Orders() {
+			runs = append(runs, []string{string(policy), "-order", string(order)})
 		}
 	}
 	for _, p := range sim.Baselines() {
@@ -213,6 +214,10 @@ func TestFromNomad(t *testing.T) {
 	}
 	if d := cmp.Diff(map[string]int{"no GPU": 1, "not a batch job": 1}, got.Skipped); d != "" {
 		t.Errorf("skipped (-want +got):\n%s", d)
+	}
+	answers["/v1/allocations"] = "[]"
+	if _, said := simulate(t, 1, "-quiet", "-from-nomad"); !strings.Contains(said, "no finished batch job with GPUs is left in Nomad") {
+		t.Errorf("without a history: %s", said)
 	}
 }
 

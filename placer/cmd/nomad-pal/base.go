@@ -118,7 +118,7 @@ func (b *base) parse(fs *flag.FlagSet, args []string, want int) (rest []string, 
 		}
 	}
 	if want >= 0 && fs.NArg() != want {
-		return nil, b.fail(fmt.Errorf("nomad-pal %s takes %d arguments, got %d; see -help", fs.Name(), want, fs.NArg())) == 0
+		return nil, b.fail(fmt.Errorf("nomad-pal %s takes %s, got %d; see -help", fs.Name(), counted(want, "argument"), fs.NArg())) == 0
 	}
 	return fs.Args(), true
 }
