@@ -70,6 +70,29 @@ func TestPTX(t *testing.T) {
 	}
 }
 
+// TestAllKernels: the tests here know each kernel of the PTX files.
+func TestAllKernels(t *testing.T) {
+	known := map[string]bool{}
+	for _, k := range allKernels() {
+		known[k.entry] = true
+	}
+	files, err := filepath.Glob("ptx/*.ptx")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no PTX files", err)
+	}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`\.visible \.entry (\w+)`).FindAllStringSubmatch(string(text), -1) {
+			if !known[m[1]] {
+				t.Errorf("%s: allKernels lacks %s", name, m[1])
+			}
+		}
+	}
+}
+
 // assembler is ptxas: that of PTXAS or PATH. `make ptxas` fetches one.
 func assembler(t *testing.T) string {
 	t.Helper()
