@@ -42,9 +42,10 @@ type pass struct {
 	// slack says, after a gang did not fit, how long one like it may run to fit all the
 	// same, at cost 1; 0: it is not the run time that matters.
 	slack  time.Duration
-	kept   []int                 // GPUs held until its end
-	hidden []int                 // GPUs kept for the overdue gang whose turn it is
-	ever   map[signature]bool    // what would fit the empty cluster
+	kept   []int              // GPUs held until its end
+	hidden []int              // GPUs kept for the overdue gang whose turn it is
+	ever   map[signature]bool // what would fit the empty cluster
+	found  map[signature]foundNow
 	alone  map[beside]*pal.Found // see aloneBesideWindows
 	heads  []*tenant             // with gangs that the walk has yet to try, sorted
 	sorted int                   // after so many actions

@@ -98,11 +98,11 @@ func have(ids []string) string {
 }
 
 // Waiting lists the waiting gangs in their order, each with what it waits for.
-// It decides nothing and leaves the cluster as it is. It looks for GPUs for each gang for
-// which enough are free, not once for each kind of gang, so it costs more than Decide.
+// It decides nothing and leaves the cluster as it is. Where there are windows it looks for
+// GPUs for each gang for which enough are free, not once for each kind of gang.
 func (q *Queue) Waiting(now time.Duration, c *pal.Cluster) []Wait {
 	q.hurry(now)
-	p := &pass{Queue: q, c: c, now: now, ever: map[signature]bool{}}
+	p := &pass{Queue: q, c: c, now: now, ever: map[signature]bool{}, found: map[signature]foundNow{}}
 	defer p.putBack()
 	p.holdPending() // as Decide does before it goes through the queue
 	for _, cl := range q.claims {
@@ -200,7 +200,7 @@ func (p *pass) reason(e *entry, ahead string) (Reason, []string) {
 	case e.gpus > p.c.FreeGPUs():
 		return ReasonGPUs, nil
 	}
-	pl, ok := p.place(e)
+	pl, ok := p.placeNow(e)
 	switch {
 	case !ok:
 		return ReasonScattered, nil
@@ -210,6 +210,22 @@ func (p *pass) reason(e *entry, ahead string) (Reason, []string) {
 		return ReasonLocality, nil
 	}
 	return ReasonNext, nil
+}
+
+// foundNow is what place says of a kind of gang while the cluster stays as it is.
+type foundNow struct {
+	pl pal.Placement
+	ok bool
+}
+
+// placeNow is place for one gang of each kind, if it does not matter how long they run.
+func (p *pass) placeNow(e *entry) (pal.Placement, bool) {
+	if f, known := p.found[e.sig]; known && len(p.windows.list) == 0 {
+		return f.pl, f.ok
+	}
+	pl, ok := p.place(e)
+	p.found[e.sig] = foundNow{pl, ok}
+	return pl, ok
 }
 
 // everFits says whether the gang would fit if nothing of ours ran. One that fits now
