@@ -82,8 +82,8 @@ func (c *chaos) disturb(end time.Time, pause time.Duration) {
 	}
 }
 
-// revive starts the server again if it ends by itself, as its unit does: 1.11.3 panics where
-// it applies a plan of a job that was purged meanwhile (applyPlan of nomad/plan_apply.go).
+// revive starts the server again if it ends by itself, as its unit does: Nomad 1.11.3 can panic
+// as it applies a plan of a job that was purged meanwhile.
 func (c *chaos) revive() (end func()) {
 	ctx, cancel := context.WithCancel(c.t.Context())
 	var reviving sync.WaitGroup
