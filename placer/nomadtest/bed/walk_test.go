@@ -182,7 +182,8 @@ placer can look, at worst to its end: "%s" counts these.
 A registration may be written long after Nomad has checked it ("slow write"). Its pins rest on what was free at the check:
 what came upon these GPUs after that no placer could have known, and it does not count as given twice.
 
-Not modelled: what Nomad's servers do to each other, federated regions, and real GPUs.
+Not modelled: what Nomad's servers do to each other, federated regions, members on a silent node that may run on there
+(disconnect), deployments that fail or wait for their author, and real GPUs.
 
 | what happens | times | in walks | of which failed |
 |---|---|---|---|
