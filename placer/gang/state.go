@@ -94,9 +94,11 @@ type Observed struct {
 	// [Stopping], [Resubmitted], [Lost], [Native], [Template] and [Ended]; [Rejected]
 	// for a job that is set aside. What the placer remembers refines it:
 	// [Gang.State].
-	Nomad   State
-	Pins    rewrite.Pins
-	Members []*nomad.Alloc // live and to go on
+	Nomad State
+	Pins  rewrite.Pins
+	// Members are live and to go on. What a gang has left behind on a node that is away
+	// ([nomad.Alloc.LeftBehind]) is no part of it any more: nobody waits for its end.
+	Members []*nomad.Alloc
 	// Want and Have are members that the groups with GPUs want, and have or had.
 	Want, Have int
 	// Misplaced is set where a member runs on a GPU that its pins do not name, or on
