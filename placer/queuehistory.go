@@ -52,7 +52,7 @@ func readOnce[T any](ctx context.Context, p *Placer, now time.Time, what string,
 	}
 	kept, err := read(ctx)
 	if store.Unreadable(err) {
-		p.log.Warn("some of what was kept cannot be understood; going on without: "+what, "error", err)
+		p.log.Warn("failed in part, going on without the rest: "+what, "error", err)
 		err = nil
 	}
 	p.report(what, err)
