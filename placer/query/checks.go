@@ -126,7 +126,7 @@ func some(names []string) string {
 func (s *Snapshot) checkProfile() Check {
 	p := s.m.Profile
 	if p == nil {
-		return Check{"profile", Warn, "nothing is measured, so that all GPUs count as equally fast", "turn the probe of the device plugin on, or nomad-pal profile import"}
+		return Check{"profile", Warn, "nothing is measured, so that all GPUs count as equally fast", "let the device plugin measure (measure { mode = \"idle\" }), or nomad-pal profile import"}
 	}
 	found := fmt.Sprintf("version %d of %d GPUs", p.Version, len(p.GPUs))
 	if made, err := time.Parse(time.RFC3339, p.Created); err == nil {

@@ -142,7 +142,7 @@ func (b *base) printProfile(p *profile.Profile, app string, verbose bool) {
 			unmeasured++
 		}
 	}
-	b.pairs(append(rows, row("GPUs", fmt.Sprintf("%d, %d of them unmeasured (last class)", len(p.GPUs), unmeasured))))
+	b.pairs(append(rows, row("GPUs", fmt.Sprintf("%d, %d of them unmeasured", len(p.GPUs), unmeasured))))
 	for _, g := range summarise(p, app) {
 		b.printGroup(g, verbose)
 	}

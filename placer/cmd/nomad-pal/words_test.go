@@ -25,6 +25,7 @@ var synonyms = []struct {
 	{regexp.MustCompile(`(^|  )(Waited|Since)(  |$)`), "Submitted"},
 	{regexp.MustCompile(`(^|  )(Why|Gang|Starts|Expected to end|Demand|Health)(  | = |$)`), "Reason, Job, Expected start, Expected end, Request, State"},
 	{regexp.MustCompile(`(?i)gpus_wanted|GPUs that they want`), "requested"},
+	{regexp.MustCompile(`(?i)\bprobes?\b`), "measure"},
 }
 
 // wrong are the synonyms in a text, each with its line.
@@ -44,7 +45,7 @@ func wrong(text string) (out []string) {
 func TestSynonyms(t *testing.T) {
 	for _, text := range []string{
 		"Phase      = waiting", `{"phase": "waiting"}`, "8 free of 16, 8 busy", "GPU-1 is held by train.", "16 GPUs: 8 held, 8 free", "is kept out until noon",
-		"in 4 minutes to 9 minutes", "(3 seconds ago)", "#  Job  GPUs  Waited  Reason", "Gang  State", "Job  State  Why", "Demand     = 8 GPUs", "GPU  Health  Job", "nomad_pal_gpus_wanted",
+		"in 4 minutes to 9 minutes", "(3 seconds ago)", "#  Job  GPUs  Waited  Reason", "Gang  State", "Job  State  Why", "Demand     = 8 GPUs", "GPU  Health  Job", "nomad_pal_gpus_wanted", "turn the probe on",
 	} {
 		if len(wrong(text)) != 1 {
 			t.Errorf("%s: %q", text, wrong(text))
