@@ -13,6 +13,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strings"
 	"text/template"
 
 	"github.com/hashicorp/nomad/api"
@@ -128,17 +129,26 @@ func (b *base) given(name string) bool { return b.flagsGiven[name] }
 
 // fail prints an error and returns the exit code for it.
 func (b *base) fail(err error) int {
-	fmt.Fprintln(b.io.err, "Error:", err)
+	b.complain("Error: " + err.Error())
 	if said := b.unreached(err); said != "" {
-		fmt.Fprintln(b.io.err, said)
+		b.complain(said)
 	}
 	return 1
+}
+
+// complain prints to standard error, in lines that fit a terminal.
+func (b *base) complain(text string) {
+	for line := range strings.SplitSeq(text, "\n") {
+		for _, l := range wrapped(line, b.width()) {
+			fmt.Fprintln(b.io.err, l)
+		}
+	}
 }
 
 // warn prints what is left out of what a command shows.
 func (b *base) warn(a *answers) {
 	for _, w := range a.Warnings() {
-		fmt.Fprintln(b.io.err, "Warning:", oneLine(w))
+		b.complain("Warning: " + oneLine(w))
 	}
 }
 

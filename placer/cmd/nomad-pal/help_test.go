@@ -219,3 +219,16 @@ func TestOutputOptionsAreRefused(t *testing.T) {
 		t.Errorf("%d refused", refused)
 	}
 }
+
+// Errors fit the terminal, too.
+func TestErrorsFitTheTerminal(t *testing.T) {
+	code, _, said := newCluster(t).seen("queue", "-state", "foo")
+	if code != 1 || strings.Count(said, "\n") < 2 || !strings.Contains(oneLine(said), "unschedulable, failed") {
+		t.Errorf("%d: %s", code, said)
+	}
+	for line := range strings.Lines(said) {
+		if textWidth(strings.TrimRight(line, "\n")) > columns {
+			t.Errorf("%q is too wide", line)
+		}
+	}
+}
