@@ -91,8 +91,8 @@ func (st *stream) send(line []byte) {
 }
 
 // Read waits for events, or until a heartbeat is due. It hands out one line at a
-// time, each a moment after the one before: so a reader does the same with it
-// whenever its goroutines run.
+// time, each a moment after the one before, and the end a moment after it came: so a
+// reader does the same with it whenever its goroutines run.
 func (st *stream) Read(b []byte) (int, error) {
 	next := time.NewTimer(heartbeatInterval)
 	defer next.Stop()
@@ -102,15 +102,15 @@ func (st *stream) Read(b []byte) (int, error) {
 			return n, nil
 		}
 		ready, err := st.pending()
-		if ready {
+		if ready || err != nil {
 			if err := pause(st.ctx, st.lineDelay); err != nil {
+				return 0, err
+			}
+			if !ready {
 				return 0, err
 			}
 			st.takeBatch()
 			continue
-		}
-		if err != nil {
-			return 0, err
 		}
 		select {
 		case <-st.notify:
