@@ -50,6 +50,30 @@ func TestManyRecordsToRemove(t *testing.T) {
 	})
 }
 
+// While Nomad takes long to tell of one job, those of its namespace start of which nothing is
+// to be read.
+func TestSlowAnswerHoldsNoNewJob(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 4)
+		edited := Gang{Name: "aaa", GPUs: 8, Runs: time.Hour}.Job()
+		for range 2 {
+			if err := w.Register(edited); err != nil {
+				t.Fatal(err)
+			}
+			edited.Meta = map[string]string{"changed": "yes"}
+		}
+		w.Submit(Gang{Name: "new", GPUs: 4, Runs: time.Hour})
+		w.Nomad.FailBy(func(r nomadtest.Request) nomadtest.Fault {
+			if strings.HasSuffix(r.Path, "/job/aaa/versions") {
+				return nomadtest.Slow
+			}
+			return nomadtest.None
+		})
+		w.StartPlacer()
+		w.ExpectRunning("new", 15*time.Second) // ten of which the answer takes
+	})
+}
+
 // Nor does it keep anybody from asking after the others.
 func TestSnapshotOfUnansweredJobs(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
