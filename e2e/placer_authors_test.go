@@ -67,9 +67,8 @@ func (c *chaos) disturb(end time.Time, pause time.Duration) {
 	c.t.Helper()
 	next := time.Now().Add(pause)
 	for tick := time.NewTicker(200 * time.Millisecond); time.Now().Before(end); <-tick.C {
-		if c.mend != nil && time.Now().After(c.mendAt) {
-			c.mend()
-			c.mend = nil
+		if time.Now().After(c.mendAt) {
+			c.endFault()
 		}
 		if pause > 0 && time.Now().After(next) {
 			if c.rng.IntN(4) == 0 {
@@ -132,14 +131,11 @@ func (c *chaos) tamper() {
 // calm ends all faults.
 func (c *chaos) calm() {
 	c.t.Helper()
-	if c.mend != nil {
-		c.mend()
-		c.mend = nil
-	}
+	c.endFault()
 	c.lift()
 }
 
-// author has some jobs, to which nobody else but the placers does anything.
+// chaosAuthor has some jobs, to which nobody else but the placers does anything.
 type chaosAuthor struct {
 	*chaos
 	name string

@@ -148,9 +148,8 @@ func (c *chaos) play(jobs int) {
 	end := last.Add(time.Duration(number("PLACER_CHAOS_MINUTES", 24*60)) * time.Minute)
 	for jobs > 0 || len(c.stories) > 0 {
 		<-tick.C
-		if c.mend != nil && time.Now().After(c.mendAt) {
-			c.mend()
-			c.mend = nil
+		if time.Now().After(c.mendAt) {
+			c.endFault()
 		}
 		if c.follow() > 0 {
 			last = time.Now()
@@ -173,8 +172,14 @@ func (c *chaos) play(jobs int) {
 			break
 		}
 	}
+	c.endFault()
+}
+
+// endFault ends the lasting fault, if there is one.
+func (c *chaos) endFault() {
 	if c.mend != nil {
 		c.mend()
+		c.mend = nil
 	}
 }
 
