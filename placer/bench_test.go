@@ -231,13 +231,7 @@ func BenchmarkFree(b *testing.B) {
 // BenchmarkEvent is a cycle after an event with nothing to decide, while 10,000
 // gangs wait: what a busy queue costs.
 func BenchmarkEvent(b *testing.B) {
-	s, prof, err := benchState(10000, 10000)
-	if err != nil {
-		b.Fatal(err)
-	}
-	fill(s, 0, 10000)
-	p := benchPlacer(b, s, prof)
-	p.pass(b, 0)
+	p := crowded(b, 10000, 10000)
 	var took []time.Duration
 	b.ReportAllocs()
 	for b.Loop() {
@@ -248,9 +242,8 @@ func BenchmarkEvent(b *testing.B) {
 	report(b, took, 1)
 }
 
-// publisher is a placer on a full cluster on which so many wait, and what it does to make
-// that visible.
-func publisher(b testing.TB, nodes, waiting int) (publish func()) {
+// crowded is a placer on a full cluster on which so many wait.
+func crowded(b testing.TB, nodes, waiting int) *Placer {
 	s, prof, err := benchState(nodes, waiting)
 	if err != nil {
 		b.Fatal(err)
@@ -258,7 +251,12 @@ func publisher(b testing.TB, nodes, waiting int) (publish func()) {
 	fill(s, 0, nodes)
 	p := benchPlacer(b, s, prof)
 	p.pass(b, 0)
-	now := time.Now()
+	return p
+}
+
+// publisher is what a crowded placer does to make the queue visible.
+func publisher(b testing.TB, nodes, waiting int) (publish func()) {
+	p, now := crowded(b, nodes, waiting), time.Now()
 	return func() {
 		p.status.At = time.Time{}
 		p.publish(now)
@@ -268,13 +266,7 @@ func publisher(b testing.TB, nodes, waiting int) (publish func()) {
 // Between two cycles nothing happens to most jobs, and a cycle does nothing about them,
 // whether they run or wait: with 10,000 in the queue it would take milliseconds.
 func TestCycleLooksAtWhatChanged(t *testing.T) {
-	s, prof, err := benchState(20, 500)
-	if err != nil {
-		t.Fatal(err)
-	}
-	fill(s, 0, 20)
-	p := benchPlacer(t, s, prof)
-	p.pass(t, 0)
+	p := crowded(t, 20, 500)
 	if allocs := testing.AllocsPerRun(10, func() { p.pass(t, 0) }); allocs > 200 {
 		t.Errorf("%v memory allocations in a cycle in which one of 500 waiting gangs' neighbours changed", allocs)
 	}

@@ -279,9 +279,6 @@ func (p *Placer) eachSecond() news {
 	if p.reconcileDue() {
 		return change
 	}
-	if p.unpublished {
-		p.publish(p.tick())
-	}
 	return 0
 }
 
