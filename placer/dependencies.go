@@ -73,7 +73,8 @@ func (p *Placer) queryDependencies(ctx context.Context, wanted map[nomad.JobKey]
 	var keys []nomad.JobKey
 	for k := range wanted {
 		if t := p.m.Jobs[k]; t != nil {
-			f.Known[k] = model.Dependency{Why: ahead(t)}
+			was := f.Known[k]
+			f.Known[k] = model.Dependency{Why: ahead(t), Heard: was.Heard, Purged: was.Purged}
 		} else if !now.Before(f.Known[k].Due) {
 			keys = append(keys, k)
 		}
@@ -95,7 +96,11 @@ func (p *Placer) queryDependencies(ctx context.Context, wanted map[nomad.JobKey]
 				found[i].Why = "Nomad does not show it: " + errs[i].Error()
 			}
 		}
-		if found[i].Due = now.Add(dependencyPoll); f.Listens && errs[i] == nil {
+		switch found[i].Due = now.Add(dependencyPoll); {
+		case errs[i] != nil:
+		case found[i].Heard > 0:
+			found[i].Due = now // with the next cycle: Nomad is about to make the change
+		case f.Listens:
 			found[i].Due = time.Unix(math.MaxInt32, 0) // unless something is heard of it
 		}
 		f.Known[k] = found[i]
@@ -115,14 +120,15 @@ func ahead(t *model.Tracked) string {
 	return "it has not started"
 }
 
-// readDependency finds out how a job stands that others come after; had is what was known.
+// readDependency finds out how a job stands that others come after; had is what was known,
+// and what is returned where Nomad does not show yet what was heard since.
 func (p *Placer) readDependency(ctx context.Context, k nomad.JobKey, had model.Dependency) (model.Dependency, error) {
 	job, err := p.nomad.Job(ctx, k)
 	switch {
-	case err != nil:
+	case err != nil, had.Outdated(job):
 		return had, err
 	case job == nil && !had.Finished.IsZero():
-		return had, nil // Nomad has forgotten it since
+		return model.Dependency{Finished: had.Finished}, nil // Nomad has forgotten it since
 	case job == nil:
 		return model.Dependency{Why: "Nomad does not have it: it was purged, or forgotten, or is yet to come"}, nil
 	case nomad.Template(job):

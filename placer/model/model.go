@@ -219,6 +219,11 @@ type dependencyCache struct {
 type Dependency struct {
 	// Due is when Nomad is asked for it again: zero at once.
 	Due time.Time
+	// Heard is the index of a change that an event has told of: what Nomad shows of the job
+	// is older where it has another one, and where it has none though it was not Purged.
+	// Nomad sends an event before it makes the change (seen on 1.11.3). Zero: nothing was heard.
+	Heard  uint64
+	Purged bool
 	// Finished is when it finished well; zero: it has not, and why says what it does.
 	Finished time.Time
 	Why      string
@@ -232,9 +237,20 @@ func (f *dependencyCache) Hear(e nomad.Event) bool {
 	if !ok || job == nil || e.Progress() && (job.Status == nil || *job.Status != "dead") {
 		return false
 	}
-	of.Due = time.Time{}
+	of.Due, of.Heard, of.Purged = time.Time{}, e.Index, e.Purged()
+	if !of.Purged && job.ModifyIndex != nil {
+		of.Heard = *job.ModifyIndex
+	}
 	f.Known[e.About()] = of
 	return true
+}
+
+// Outdated says whether a job, nil where Nomad has none, is older than what was heard of it.
+func (d Dependency) Outdated(job *api.Job) bool {
+	if job == nil {
+		return d.Heard > 0 && !d.Purged
+	}
+	return *job.ModifyIndex < d.Heard
 }
 
 // Doubt has Nomad asked for all of them again: events may have been missed.

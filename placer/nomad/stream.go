@@ -180,10 +180,10 @@ func (e Event) Progress() bool {
 	return false
 }
 
-// purged says whether the event's job is gone. Nomad says so from 1.11 on;
+// Purged says whether the event's job is gone. Nomad says so from 1.11 on;
 // before, a purge is told from a stop by the job alone, which a stop changes and
 // a purge does not.
-func (e Event) purged() bool {
+func (e Event) Purged() bool {
 	p := e.Payload
 	return p.Deleted || e.Type == "JobDeregistered" && p.Job.ModifyIndex != nil && *p.Job.ModifyIndex < e.Index
 }
@@ -206,7 +206,7 @@ func (s *State) Apply(e Event) bool {
 		}
 		s.heardAt = e.Index
 		s.PutAlloc(a)
-	case e.Topic == "Job" && p.Job != nil && e.purged():
+	case e.Topic == "Job" && p.Job != nil && e.Purged():
 		if vanished := e.Index > s.begun && s.vanishedWith(p.Job); e.Index <= s.jobsAt {
 			return vanished
 		}

@@ -101,7 +101,7 @@ func TestPurgedJobsAreForgotten(t *testing.T) {
 			e := Event{Topic: "Job", Type: c.kind, Index: c.index}
 			e.Payload.Job = &api.Job{ID: &id, Namespace: &namespace, Stop: &c.stop, ModifyIndex: &c.modify}
 			e.Payload.Deleted = c.deleted
-			if got := e.purged(); got != c.gone {
+			if got := e.Purged(); got != c.gone {
 				t.Errorf("purged = %v, want %v", got, c.gone)
 			}
 		})

@@ -195,7 +195,7 @@ func (s *State) MissedPurge(es []Event) bool {
 		switch a := e.Payload.Allocation; {
 		case a != nil && s.Allocs[a.ID] == nil:
 			unknown[e.About()] = true
-		case e.Topic == "Job" && e.Payload.Job != nil && e.purged() && unknown[e.About()]:
+		case e.Topic == "Job" && e.Payload.Job != nil && e.Purged() && unknown[e.About()]:
 			return true
 		}
 	}

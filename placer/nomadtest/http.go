@@ -85,6 +85,9 @@ func topicsOf(r *http.Request) (out []string) {
 func (s *Server) route(r *http.Request) (any, error) {
 	parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/v1/"), "/")
 	read := r.Method == http.MethodGet
+	if !read || parts[0] != "job" {
+		s.was = uncommitted{}
+	}
 	switch parts[0] {
 	case "nodes", "node":
 		return s.serveNodes(r, parts)
@@ -260,6 +263,11 @@ func (s *Server) serveJob(r *http.Request, parts []string) (any, error) {
 
 func (s *Server) readJob(r *http.Request, k Key, what string) (any, error) {
 	j := s.jobs[k]
+	if what == "" {
+		j = s.visible(k)
+	} else {
+		s.was = uncommitted{}
+	}
 	switch what {
 	case "allocations":
 		out := []*api.AllocationListStub{}

@@ -115,7 +115,7 @@ func (s *Server) register(r *api.JobRegisterRequest) *api.JobRegisterResponse {
 		next.versions, next.submissions = was.versions, was.submissions
 	}
 	s.addVersion(next, &own, r.Submission)
-	s.jobs[k] = next
+	s.setJob(k, next)
 	s.publishJob("JobRegistered", k)
 	out := &api.JobRegisterResponse{JobModifyIndex: at}
 	if !isTemplate(&own) {
@@ -156,7 +156,7 @@ func (s *Server) deregister(k Key, purge bool, submitted time.Time) (*api.JobDer
 	at := s.nextIndex("jobs", "evals")
 	out.JobModifyIndex, out.EvalCreateIndex = at, at
 	if purge {
-		delete(s.jobs, k)
+		s.setJob(k, nil)
 		s.purgeAllocs(k)
 		// The event has the job as it was before.
 		s.publish("JobDeregistered", "Job", k.ID, k.Namespace, map[string]any{"Job": was.Job, "Deleted": true})
@@ -168,7 +168,7 @@ func (s *Server) deregister(k Key, purge bool, submitted time.Time) (*api.JobDer
 	own.ModifyIndex, own.JobModifyIndex, own.SubmitTime = new(at), new(at), new(submitted.UnixNano())
 	next := &job{Job: &own, spec: Spec(&own), versions: was.versions, submissions: was.submissions}
 	s.addVersion(next, &own, nil)
-	s.jobs[k] = next
+	s.setJob(k, next)
 	s.updateStatus(k)
 	s.publishJob("JobDeregistered", k)
 	if !isTemplate(&own) {
@@ -196,7 +196,7 @@ func (s *Server) updateStatus(k Key) bool {
 	// The version is the same.
 	next.versions = slices.Clone(j.versions)
 	next.versions[0] = &own
-	s.jobs[k] = &next
+	s.setJob(k, &next)
 	return true
 }
 
@@ -252,7 +252,7 @@ func (s *Server) Collect(older time.Duration) {
 			continue
 		}
 		s.nextIndex("jobs", "evals", "allocs")
-		delete(s.jobs, k)
+		s.setJob(k, nil)
 		for _, a := range s.byJob[k] {
 			delete(s.allocs, a.id)
 		}

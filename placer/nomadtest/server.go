@@ -113,6 +113,7 @@ type Server struct {
 	observers    []Observer
 	// eventFaults are by chance for each event and stream.
 	eventFaults EventFaults
+	was         uncommitted
 }
 
 // New makes a cluster without nodes. Close it when the test ends.

@@ -30,6 +30,10 @@ type EventFaults struct {
 	Lost, SilentlyLost, Late, Doubled float64
 	// Delay is how late an event that is late comes at most; others overtake it.
 	Delay time.Duration
+	// Early is how likely it is that a change is told of half a second before it is made,
+	// or less: Nomad sends its events before it commits what they tell of (txn.Commit in
+	// Nomad 1.11.3), so who asks for a job because of an event may get it as it was.
+	Early float64
 }
 
 // SetEventFaults sets what happens to events from now on.
@@ -37,6 +41,41 @@ func (s *Server) SetEventFaults(f EventFaults) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.eventFaults = f
+}
+
+// earlyBy is how long before its change an event comes at most.
+const earlyBy = 500 * time.Millisecond
+
+// uncommitted are the jobs that the last write changes, as they were, while readers may not
+// see it yet. Who has been answered has seen it: Nomad's answers do not go back in time.
+type uncommitted struct {
+	index uint64
+	until time.Time
+	jobs  map[Key]*job
+}
+
+// setJob changes a job with the present index; nil: it is forgotten.
+func (s *Server) setJob(k Key, j *job) {
+	if s.was.index != s.index {
+		s.was = uncommitted{index: s.index, jobs: map[Key]*job{}}
+	}
+	if _, ok := s.was.jobs[k]; !ok {
+		s.was.jobs[k] = s.jobs[k]
+	}
+	if s.jobs[k] = j; j == nil {
+		delete(s.jobs, k)
+	}
+}
+
+// visible is a job as a reader sees it.
+func (s *Server) visible(k Key) *job {
+	was, changed := s.was.jobs[k]
+	if !changed || s.was.index != s.index || !s.opts.Now().Before(s.was.until) {
+		s.was = uncommitted{}
+		return s.jobs[k]
+	}
+	s.count("fault: an event comes before its change")
+	return was
 }
 
 // stream is a subscription to the events.
@@ -182,6 +221,9 @@ type event struct {
 
 // publish sends an event to all who have subscribed.
 func (s *Server) publish(kind, topic, key, namespace string, payload any) {
+	if rng := s.random(fmt.Sprint("early ", s.index)); s.was.index == s.index && rng.Float64() < s.eventFaults.Early {
+		s.was.until = s.opts.Now().Add(time.Duration(rng.Float64() * float64(earlyBy)))
+	}
 	var line []byte
 	for _, st := range slices.Clone(s.streams) {
 		if st.ended() {

@@ -176,6 +176,41 @@ func TestAfterUnread(t *testing.T) {
 	})
 }
 
+// Nomad tells of a change before it makes it: who asks for the job at once may get it as it
+// was. That is no reason to wait for ever for one that has finished or has come; nor is a
+// request that failed.
+func TestAfterIsToldEarly(t *testing.T) {
+	for name, disturb := range map[string]func(w *bed.World){
+		"early": func(w *bed.World) { w.Nomad.SetEventFaults(nomadtest.EventFaults{Early: 1}) },
+		"failed": func(w *bed.World) {
+			w.Nomad.Fail("", "GET /v1/job/prepare", nomadtest.Failed, 2)
+			w.Nomad.Fail("", "GET /v1/job/train", nomadtest.Failed, 2)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(5) {
+				bed.Run(t, bed.Options{Seed: seed}, func(w *bed.World) {
+					w.AddNodes(1, 4)
+					w.StartPlacer()
+					w.Submit(bed.Gang{Name: "report", Runs: time.Hour, Meta: map[string]string{"pal_after": "prepare,train"}})
+					w.RunFor(5 * time.Second)
+					disturb(w)
+					w.Submit(bed.Gang{Name: "prepare", Ungated: true, Runs: 10 * time.Second, Change: withoutGPUs})
+					w.RunFor(5 * time.Second)
+					if got := reason(w, "report"); got != "waits for job prepare (pal_after): it has not ended" && name == "early" {
+						w.T.Errorf("report %q while prepare runs", got)
+					}
+					w.Submit(bed.Gang{Name: "train", Runs: 10 * time.Second})
+					w.ExpectRunning("report", 25*time.Second)
+					if early := w.Nomad.Faults()["an event comes before its change"]; name == "early" && early == 0 {
+						w.T.Error("nothing came early")
+					}
+				})
+			}
+		})
+	}
+}
+
 // A thousand jobs that wait for others cost no requests while nothing happens to those, and
 // each starts soon after the one that it comes after has finished.
 func TestAfterMany(t *testing.T) {

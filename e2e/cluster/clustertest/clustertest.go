@@ -64,8 +64,8 @@ func Placer(t *testing.T, c *cluster.Cluster, o cluster.PlacerOptions) *cluster.
 	return p
 }
 
-// lines is how many of a log are shown.
-const lines = 100
+// lines is how many of a log are shown: few, or nobody finds why the test failed.
+const lines = 30
 
 func logs(t *testing.T, c *cluster.Cluster) {
 	t.Helper()
