@@ -38,7 +38,7 @@ func TestRecordsThatCannotBeWritten(t *testing.T) {
 	p.m.State, p.m.Profile = s, prof
 	s.PutJob(hostile.Plain("j", 1, 1, 1))
 	began := time.Now()
-	p.unsaved = []gang.Record{{Namespace: "default", Job: "j", Decided: began.Add(-time.Hour)}}
+	p.unsaved.put(gang.Record{Namespace: "default", Job: "j", Decided: began.Add(-time.Hour)})
 	if err := p.m.UpdateView(began); err != nil {
 		t.Fatal(err)
 	}
@@ -55,8 +55,8 @@ func TestRecordsThatCannotBeWritten(t *testing.T) {
 	p.startWrites(t.Context(), began.Add(time.Minute))
 	p.awaitWrites()
 	p.publish(began.Add(time.Hour))
-	if w := p.Status().Warnings; len(w) > 0 || len(p.unsaved) > 0 {
-		t.Errorf("when it can be written again: warnings %q, %d records left", w, len(p.unsaved))
+	if w := p.Status().Warnings; len(w) > 0 || p.unsaved.len() > 0 {
+		t.Errorf("when it can be written again: warnings %q, %d records left", w, p.unsaved.len())
 	}
 }
 
@@ -69,9 +69,10 @@ func TestRecordThatDoesNotFit(t *testing.T) {
 	p.nomad, p.m.State = client, nomad.NewState()
 	p.m.State.PutJob(hostile.Plain("j", 1, 1, 1))
 	p.m.State.PutJob(hostile.Plain("k", 1, 1, 1))
-	p.unsaved = []gang.Record{{Namespace: "default", Job: "j", Mode: "" + "x", Decision: pal.Decision{Gang: long}}, {Namespace: "default", Job: "k"}}
-	if err := writeNow(t.Context(), p.records(10)); err != nil || len(p.unsaved) > 0 || len(stored.m) != 1 {
-		t.Errorf("%v, %d left, %d stored", err, len(p.unsaved), len(stored.m))
+	p.unsaved.put(gang.Record{Namespace: "default", Job: "j", Mode: "x", Decision: pal.Decision{Gang: long}})
+	p.unsaved.put(gang.Record{Namespace: "default", Job: "k"})
+	if err := writeNow(t.Context(), p.records(10)); err != nil || p.unsaved.len() > 0 || len(stored.m) != 1 {
+		t.Errorf("%v, %d left, %d stored", err, p.unsaved.len(), len(stored.m))
 	}
 }
 

@@ -5,6 +5,7 @@ package placer
 
 import (
 	"cmp"
+	"container/list"
 	"context"
 	"errors"
 	"slices"
@@ -51,12 +52,50 @@ func callsFor[T any](all []T, job func(T) nomad.JobKey, do func(int, T)) []call 
 	return calls
 }
 
-// forgetUnsaved drops what is about to be written of the job: something newer
-// is.
-func (p *Placer) forgetUnsaved(k nomad.JobKey) {
-	p.unsaved = slices.DeleteFunc(p.unsaved, func(r gang.Record) bool {
-		return r.Namespace == k.Namespace && r.Job == k.ID
-	})
+// unsavedRecords are decisions that are to be written down, one of each job, the oldest
+// first. The zero value has none.
+type unsavedRecords struct {
+	records list.List // of gang.Record
+	of      map[nomad.JobKey]*list.Element
+}
+
+// put has a record written after all others, and none that there was of its job.
+func (u *unsavedRecords) put(r gang.Record) {
+	u.forget(keyOfRecord(r))
+	u.keep(r, u.records.PushBack(r))
+}
+
+// putBack has a record written next, unless there is a newer one of its job.
+func (u *unsavedRecords) putBack(r gang.Record) {
+	if u.of[keyOfRecord(r)] == nil {
+		u.keep(r, u.records.PushFront(r))
+	}
+}
+
+func (u *unsavedRecords) keep(r gang.Record, at *list.Element) {
+	if u.of == nil {
+		u.of = map[nomad.JobKey]*list.Element{}
+	}
+	u.of[keyOfRecord(r)] = at
+}
+
+func (u *unsavedRecords) forget(k nomad.JobKey) {
+	if at := u.of[k]; at != nil {
+		u.records.Remove(at)
+		delete(u.of, k)
+	}
+}
+
+func (u *unsavedRecords) len() int { return len(u.of) }
+
+// oldest is the record that is written next; there has to be one.
+func (u *unsavedRecords) oldest() gang.Record { return u.records.Front().Value.(gang.Record) }
+
+// take takes out the oldest record.
+func (u *unsavedRecords) take() gang.Record {
+	r := u.oldest()
+	u.forget(keyOfRecord(r))
+	return r
 }
 
 const (
@@ -97,10 +136,10 @@ func (p *Placer) inBurst(now time.Time) bool {
 // decisionsDue is how many records are to be written now: none before recordAfter,
 // and in a burst none before recordWithin.
 func (p *Placer) decisionsDue(now time.Time) int {
-	if len(p.unsaved) == 0 || p.backsOff(recordingDecisions, now) {
+	if p.unsaved.len() == 0 || p.backsOff(recordingDecisions, now) {
 		return 0
 	}
-	switch waited := now.Sub(p.unsaved[0].Decided); {
+	switch waited := now.Sub(p.unsaved.oldest().Decided); {
 	case waited < 0: // decided by another agent, whose clock is ahead
 	case waited < recordAfter, waited < recordWithin && p.inBurst(now):
 		return 0
@@ -111,10 +150,10 @@ func (p *Placer) decisionsDue(now time.Time) int {
 // decisionsDueAt is when records are due that were not at the last cycle; ok is false
 // where none are.
 func (p *Placer) decisionsDueAt() (at time.Time, ok bool) {
-	if len(p.unsaved) == 0 {
+	if p.unsaved.len() == 0 {
 		return time.Time{}, false
 	}
-	at = slices.MaxFunc([]time.Time{p.unsaved[0].Decided.Add(recordAfter), p.backoffs[recordingDecisions].retryAt}, time.Time.Compare)
+	at = slices.MaxFunc([]time.Time{p.unsaved.oldest().Decided.Add(recordAfter), p.backoffs[recordingDecisions].retryAt}, time.Time.Compare)
 	return at, at.After(p.lastCycle)
 }
 
@@ -124,15 +163,18 @@ func (p *Placer) recordsDue(now time.Time) *entry { return p.records(p.decisions
 // records writes unsaved records, the oldest, so many at most. What cannot be written is
 // unsaved again; of jobs that are gone nothing is written.
 func (p *Placer) records(most int) *entry {
-	p.unsaved = slices.DeleteFunc(p.unsaved, func(r gang.Record) bool {
-		return p.m.State != nil && p.m.State.Jobs[keyOfRecord(r)] == nil
-	})
-	p.unsaved = p.unsaved[max(0, len(p.unsaved)-unsavedMost):]
-	records := slices.Clone(p.unsaved[:min(len(p.unsaved), most)])
+	for p.unsaved.len() > unsavedMost {
+		p.unsaved.take()
+	}
+	var records []gang.Record
+	for len(records) < most && p.unsaved.len() > 0 {
+		if r := p.unsaved.take(); p.m.State == nil || p.m.State.Jobs[keyOfRecord(r)] != nil {
+			records = append(records, r)
+		}
+	}
 	if len(records) == 0 {
 		return nil
 	}
-	p.unsaved = p.unsaved[len(records):]
 	errs := make([]error, len(records))
 	e := &entry{what: recordingDecisions, write: func(ctx context.Context) error {
 		inParallel(callsFor(records, keyOfRecord, func(i int, r gang.Record) { errs[i] = p.writeRecord(ctx, r) }))
@@ -142,17 +184,14 @@ func (p *Placer) records(most int) *entry {
 		e.paths = append(e.paths, store.DecisionPath(keyOfRecord(r)))
 	}
 	e.then = func(error) {
-		left := []gang.Record{}
-		for i, r := range records {
-			newer := slices.ContainsFunc(p.unsaved, func(o gang.Record) bool { return keyOfRecord(o) == keyOfRecord(r) })
+		for i, r := range slices.Backward(records) {
 			switch {
 			case errors.Is(errs[i], store.ErrNotStorable):
 				p.log.Error("cannot record a decision; leaving it out", "job", r.Job, "namespace", r.Namespace, "error", errs[i])
-			case errs[i] != nil && !newer:
-				left = append(left, r)
+			case errs[i] != nil:
+				p.unsaved.putBack(r)
 			}
 		}
-		p.unsaved = append(left, p.unsaved...)
 	}
 	return e
 }
@@ -175,10 +214,10 @@ func (p *Placer) saveAll() {
 	}
 	for _, t := range p.m.Sorted() {
 		if t.Unsaved && t.Record != nil {
-			p.unsaved = append(p.unsaved, *t.Record)
+			p.unsaved.put(*t.Record)
 		}
 	}
-	if err := writeNow(ctx, p.records(len(p.unsaved))); err != nil {
+	if err := writeNow(ctx, p.records(p.unsaved.len())); err != nil {
 		p.log.Warn("some decisions are not recorded", "error", err)
 	}
 	if err := writeNow(ctx, p.runTimes(p.tick())); err != nil {

@@ -23,7 +23,7 @@ func TestRecordsInABurst(t *testing.T) {
 	put := func(n int) {
 		id := fmt.Sprintf("job-%d", n)
 		p.m.State.PutJob(benchJob(id, 1))
-		p.unsaved = append(p.unsaved, gang.Record{Namespace: "default", Job: id, Decided: now})
+		p.unsaved.put(gang.Record{Namespace: "default", Job: id, Decided: now})
 	}
 	save := func(after time.Duration, want int, again bool) {
 		t.Helper()
@@ -42,9 +42,8 @@ func TestRecordsInABurst(t *testing.T) {
 	if _, ok := p.decisionsDueAt(); ok {
 		t.Error("a record is due, but none is there")
 	}
-	put(0)
-	p.unsaved[0].Decided = now.Add(time.Hour) // by another agent, whose clock is ahead
-	if save(0, 1, false); len(p.unsaved) > 0 {
+	p.unsaved.put(gang.Record{Namespace: "default", Job: "job-0", Decided: now.Add(time.Hour)}) // by another agent, whose clock is ahead
+	if save(0, 1, false); p.unsaved.len() > 0 {
 		t.Error("a record waits for the clock of the agent that decided")
 	}
 	for i := range burst {

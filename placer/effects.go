@@ -143,7 +143,7 @@ func (p *Placer) askNomad(ctx context.Context, t *model.Tracked, e gang.Effect) 
 		if err := p.writeRecord(ctx, e.Record); err != nil {
 			return nil, err
 		}
-		p.forgetUnsaved(t.Key)
+		p.unsaved.forget(t.Key)
 	}
 	return gang.Done{Of: e}, nil
 }
@@ -152,8 +152,7 @@ func (p *Placer) askNomad(ctx context.Context, t *model.Tracked, e gang.Effect) 
 func (p *Placer) carryOutHere(t *model.Tracked, e gang.Effect) {
 	switch e := e.(type) {
 	case gang.SaveRecord:
-		p.forgetUnsaved(t.Key)
-		p.unsaved = append(p.unsaved, e.Record)
+		p.unsaved.put(e.Record)
 	case gang.Again:
 		p.again = true
 	case gang.Log:

@@ -44,7 +44,7 @@ type Placer struct {
 	moves     []arrival     // gangs that have stopped, to be moved when the view knows
 	ready     []arrival     // those of which it knows
 	moved     []time.Time   // when gangs were moved, within the last hour
-	unsaved   []gang.Record // to be written, the oldest first
+	unsaved   unsavedRecords
 	lot       *lot          // what is being written, nil for nothing
 	started   []time.Time   // when the last gangs were, burst of them at most
 	lastCycle time.Time

@@ -35,7 +35,7 @@ func TestSleep(t *testing.T) {
 		}
 	}
 	// So it does where a decision is to be written down.
-	p.unsaved = []gang.Record{{Decided: began}}
+	p.unsaved.put(gang.Record{Decided: began})
 	if d, ok := p.sleep(began); !ok || d != recordAfter {
 		t.Errorf("with a record to write it sleeps for %v, %v; want %v", d, ok, recordAfter)
 	}

@@ -54,7 +54,7 @@ func TestRecordsOfAJobInOrder(t *testing.T) {
 			written = append(written, map[bool]string{true: "older", false: "newer"}[strings.Contains(body, "older")])
 			return http.StatusOK
 		})
-		p.unsaved = []gang.Record{noted("older")}
+		p.unsaved.put(noted("older"))
 		p.startWrites(t.Context(), p.m.Time)
 		synctest.Wait()
 		if _, err := p.askNomad(t.Context(), j, gang.WriteRecord{Record: noted("newer")}); err != nil {
@@ -70,11 +70,11 @@ func TestRecordsOfAJobInOrder(t *testing.T) {
 func TestRecordThatFailsIsOld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, j := bookkeeper(t, func(string) int { time.Sleep(time.Second); return http.StatusForbidden })
-		p.unsaved = []gang.Record{noted("older")}
+		p.unsaved.put(noted("older"))
 		p.startWrites(t.Context(), p.m.Time)
 		p.carryOutHere(j, gang.SaveRecord{Record: noted("newer")})
-		if p.awaitWrites(); len(p.unsaved) != 1 || p.unsaved[0].Note != "newer" {
-			t.Errorf("to be written: %+v", p.unsaved)
+		if p.awaitWrites(); p.unsaved.len() != 1 || p.unsaved.oldest().Note != "newer" {
+			t.Errorf("to be written: %d, %+v", p.unsaved.len(), p.unsaved.of)
 		}
 		if len(p.failing()) != 1 {
 			t.Errorf("it warns of %q", p.failing())
@@ -85,7 +85,7 @@ func TestRecordThatFailsIsOld(t *testing.T) {
 // A bug that writing meets is the job's whose record it was, as everywhere.
 func TestPanicWhileWriting(t *testing.T) {
 	p, j := bookkeeper(t, func(string) int { panic("a bug") })
-	p.unsaved = []gang.Record{noted("")}
+	p.unsaved.put(noted(""))
 	p.startWrites(t.Context(), p.m.Time)
 	defer func() {
 		if c, ok := recover().(*callPanic); !ok || c.job != j.Key {
