@@ -107,11 +107,7 @@ func (s *stream) followFile(ctx context.Context) {
 
 // followNomad follows Nomad's Variables.
 func (s *stream) followNomad(ctx context.Context) {
-	source, err := nomad.Open(s.cfg.ProfileFromNomad.Options)
-	if err != nil {
-		s.p.log.Warn("config key \"profile_from_nomad\": no profile can be read", "error", err)
-		return
-	}
+	source := nomad.Open(s.cfg.ProfileFromNomad.Options)
 	s.follow(ctx, func() time.Duration { return s.cfg.ProfileFromNomad.Period },
 		"no profile from Nomad, what was known before stays in force", func() (*profile.Profile, error) { return source.Read(ctx) })
 }

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -35,13 +36,20 @@ type Options struct {
 
 // Source is the profile in Nomad.
 type Source struct {
-	opts Options
-	api  *api.Client
-	seen string // the shards and their indexes when last read
+	opts   Options
+	api    *api.Client   // nil: to be made
+	within time.Duration // how long a look may take
+	seen   string        // the shards and their indexes when last read
 }
 
-// Open makes a source; it does not connect.
-func Open(o Options) (*Source, error) {
+// lookWithin is longer than Nomad takes to answer for all shards.
+const lookWithin = time.Minute
+
+// Open makes a source; it reads no file and does not connect.
+func Open(o Options) *Source { return &Source{opts: o, within: lookWithin} }
+
+// client makes a client, with the certificates that there are now.
+func (o Options) client() (*api.Client, error) {
 	cfg := api.DefaultConfig()
 	cfg.Address, cfg.Namespace = cmp.Or(o.Address, cfg.Address), cmp.Or(o.Namespace, cfg.Namespace)
 	tls := cfg.TLSConfig
@@ -50,12 +58,28 @@ func Open(o Options) (*Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to Nomad at %q: %w", cfg.Address, err)
 	}
-	return &Source{opts: o, api: client}, nil
+	return client, nil
 }
 
 // Read returns the profile if it is another one than the last that was read,
-// nil if it is the same. An error leaves what was read before as it is.
-func (s *Source) Read(ctx context.Context) (*profile.Profile, error) {
+// nil if it is the same. An error leaves what was read before as it is. The next look
+// reads the certificates again: they may have been replaced.
+func (s *Source) Read(ctx context.Context) (p *profile.Profile, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.within)
+	defer cancel()
+	if s.api == nil {
+		if s.api, err = s.opts.client(); err != nil {
+			return nil, err
+		}
+	}
+	if p, err = s.read(ctx); err != nil {
+		s.api.Close()
+		s.api = nil
+	}
+	return p, err
+}
+
+func (s *Source) read(ctx context.Context) (*profile.Profile, error) {
 	if err := s.authenticate(); err != nil {
 		return nil, err
 	}

@@ -4,8 +4,17 @@
 package nomad
 
 import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
+	"io"
+	"log"
+	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -14,6 +23,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -89,11 +99,7 @@ func source(t *testing.T, v *variables) (*Source, string) {
 	if err := os.WriteFile(token, []byte("first\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s, err := Open(Options{Address: server.URL, TokenFile: token})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s, token
+	return Open(Options{Address: server.URL, TokenFile: token}), token
 }
 
 func TestRead(t *testing.T) {
@@ -129,11 +135,86 @@ func TestRead(t *testing.T) {
 }
 
 func TestTokenFileThatIsMissing(t *testing.T) {
-	s, err := Open(Options{TokenFile: filepath.Join(t.TempDir(), "none")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := Open(Options{TokenFile: filepath.Join(t.TempDir(), "none")})
 	if _, err := s.Read(t.Context()); err == nil || !strings.Contains(err.Error(), "none") {
 		t.Errorf("error %v, want one that names the file", err)
 	}
+}
+
+// An answer that never comes does not end the watching for good.
+func TestAnswerThatNeverComes(t *testing.T) {
+	v := &variables{items: map[string]map[string]string{}, index: map[string]uint64{}}
+	v.put(t, 7, 0)
+	lost := make(chan struct{})
+	first := make(chan struct{}, 1)
+	first <- struct{}{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-first:
+			<-lost
+		default:
+			v.ServeHTTP(w, r)
+		}
+	}))
+	defer server.Close()
+	defer close(lost)
+	s := Open(Options{Address: server.URL})
+	s.within = 100 * time.Millisecond
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if _, err := s.Read(ctx); err == nil || ctx.Err() != nil {
+		t.Fatalf("error %v, %v", err, ctx.Err())
+	}
+	s.within = time.Minute
+	if p, err := s.Read(ctx); err != nil || p.Version != 7 {
+		t.Errorf("profile %v, error %v; want version 7", p, err)
+	}
+}
+
+// A certificate that is not there yet, or has run out, is replaced while the plugin runs.
+func TestCertificateThatIsReplaced(t *testing.T) {
+	v := &variables{items: map[string]map[string]string{}, index: map[string]uint64{}}
+	v.put(t, 7, 0)
+	server := httptest.NewUnstartedServer(v)
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes that fail
+	server.StartTLS()
+	defer server.Close()
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	s := Open(Options{Address: server.URL, CACert: ca})
+	if _, err := s.Read(t.Context()); err == nil || !strings.Contains(err.Error(), ca) {
+		t.Errorf("without the file: %v", err)
+	}
+	pemOf := func(c *x509.Certificate) []byte {
+		return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})
+	}
+	if err := os.WriteFile(ca, pemOf(stranger(t)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Read(t.Context()); err == nil || !strings.Contains(err.Error(), "x509") {
+		t.Errorf("with another authority: %v", err)
+	}
+	if err := os.WriteFile(ca, pemOf(server.Certificate()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := s.Read(t.Context()); err != nil || p.Version != 7 {
+		t.Errorf("profile %v, error %v; want version 7", p, err)
+	}
+}
+
+// stranger is the certificate of an authority that nobody knows.
+func stranger(t *testing.T) *x509.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, err = x509.ParseCertificate(der); err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
