@@ -35,8 +35,14 @@ type machine struct {
 
 func (m machine) Scan() (gpu.Inventory, error)              { return m.inv, m.err }
 func (m machine) Sample(ids []string) map[string]gpu.Sample { return m.samples }
-func (m machine) Processes(ids []string) map[string][]int   { return m.pids }
-func (m machine) Close()                                    {}
+func (m machine) Processes(ids []string) map[string][]int {
+	out := map[string][]int{}
+	for _, id := range ids {
+		out[id] = m.pids[id]
+	}
+	return out
+}
+func (m machine) Close() {}
 
 func twoGPUs() machine {
 	idle := gpu.Sample{GPUPercent: new(int64(0)), MemoryUsedMiB: new(int64(4)), Throttle: new("power-cap"),

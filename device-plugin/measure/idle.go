@@ -46,8 +46,11 @@ func (r Runner) uses(all []gpu.Device, ids []string) map[string]use {
 	quiet := false
 	for _, id := range ids {
 		u := use{by: busyBy(samples[id])}
-		if len(pids[id]) > 0 {
-			u.by = describeProcess(proc, pids[id][0])
+		switch found, told := pids[id]; {
+		case len(found) > 0:
+			u.by = describeProcess(proc, found[0])
+		case r.Processes != nil && !told:
+			u.by = "the driver does not say what computes on it"
 		}
 		out[id], quiet = u, quiet || u.by == ""
 	}

@@ -79,7 +79,9 @@ func TestUses(t *testing.T) {
 		Sample: func([]string) map[string]gpu.Sample {
 			return map[string]gpu.Sample{"GPU-c": {MemoryUsedMiB: new(int64(2000))}}
 		},
-		Processes: func([]string) map[string][]int { return map[string][]int{"GPU-a": {4711, 4712}, "GPU-b": {4713}} },
+		Processes: func([]string) map[string][]int {
+			return map[string][]int{"GPU-a": {4711, 4712}, "GPU-b": {4713}, "GPU-c": nil, "GPU-d": nil}
+		},
 	}
 	// The environments of all processes are read only for GPUs that seem idle.
 	if err := os.WriteFile(filepath.Join(proc, "4711", "environ"), []byte("NVIDIA_VISIBLE_DEVICES=GPU-a"), 0o644); err != nil {
@@ -92,9 +94,10 @@ func TestUses(t *testing.T) {
 	if a := r.uses(all, []string{"GPU-a", "GPU-d"})["GPU-a"]; !a.task {
 		t.Error("environments were not read for a GPU that seems idle")
 	}
-	want := map[string]string{"GPU-a": "process 4711, py?[2Jthon", "GPU-b": "process 4713", "GPU-c": "2000 MiB of its memory", "GPU-d": ""}
+	want := map[string]string{"GPU-a": "process 4711, py?[2Jthon", "GPU-b": "process 4713", "GPU-c": "2000 MiB of its memory", "GPU-d": "",
+		"GPU-e": "the driver does not say what computes on it"}
 	got := map[string]string{}
-	for id, u := range r.uses(nil, []string{"GPU-a", "GPU-b", "GPU-c", "GPU-d"}) {
+	for id, u := range r.uses(nil, []string{"GPU-a", "GPU-b", "GPU-c", "GPU-d", "GPU-e"}) {
 		got[id] = u.String()
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

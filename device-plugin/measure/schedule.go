@@ -162,7 +162,7 @@ func (s Schedule) wanted(now time.Time, r record, id identity, c condition) (wai
 		return "the plugin or the machine goes down when it is measured"
 	case c.early:
 		return "not its node's turn"
-	case !r.Measured.IsZero() && r.Problem == "" && r.Identity != id:
+	case !r.Measured.IsZero() && r.Problem == "" && r.Identity != id && !r.often(now, s.Gap):
 		return "" // what is known is not true any more
 	case !r.Tried.IsZero() && now.Sub(r.Tried) < s.pause(r):
 		return "tried a short while ago"
@@ -173,6 +173,13 @@ func (s Schedule) wanted(now time.Time, r record, id identity, c condition) (wai
 		return "measured"
 	}
 	return ""
+}
+
+// often says whether there were two sessions within a gap: a power limit that somebody
+// changes all day must not have the GPU measured all day.
+func (r record) often(now time.Time, gap time.Duration) bool {
+	n := len(r.Sessions)
+	return n > 1 && now.Sub(r.Sessions[n-2].At) < gap
 }
 
 // early are the rules once one GPU of a node is due: GPUs share the node's

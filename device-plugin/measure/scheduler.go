@@ -41,6 +41,7 @@ type Scheduler struct {
 	reserved  map[string]reservation
 	running   map[string]*running
 	told      map[string]bool // devices of which it was said that they are not measured
+	unsaved   bool            // the records could not be stored: the disk may have room again
 }
 
 // reservation is a GPU that Nomad gave to a task. There is no call for giving
@@ -55,6 +56,20 @@ type reservation struct {
 type running struct {
 	cancel context.CancelFunc
 	done   chan struct{}
+	ending time.Time // since when its process is to end; zero while it measures
+}
+
+// stuck says whether the session's process does not end: it is in the driver, which
+// cannot be interrupted, and the GPU is of no use to a task.
+func (r *running) stuck(now time.Time) bool {
+	return r != nil && !r.ending.IsZero() && now.Sub(r.ending) >= reserveWait
+}
+
+// end notes that the process is to end.
+func (r *running) end(now time.Time) {
+	if r.ending.IsZero() {
+		r.ending = now
+	}
 }
 
 // NewScheduler reads the stored results. A state file that cannot be read is an
@@ -94,9 +109,7 @@ func (s *Scheduler) begin(now time.Time, ts []Target) {
 		r.Begun = now.UTC().Truncate(time.Second)
 		s.records[t.Device.ID] = r
 	}
-	if err := saveRecords(s.cfg.StateDir, s.records); err != nil {
-		s.log.Warn("it cannot be stored that GPUs are being measured", "error", err)
-	}
+	s.save()
 }
 
 // Changed has a value each time there is something new to publish.
@@ -104,7 +117,8 @@ func (s *Scheduler) Changed() <-chan struct{} { return s.changed }
 
 // Observe takes a scan of the node and the GPUs that are unhealthy, and fills
 // in the times of devices that were measured, and which of them are slow beyond
-// doubt: what is still true of the device.
+// doubt: what is still true of the device. It says of which the driver keeps a
+// measuring process that was killed.
 func (s *Scheduler) Observe(inv *gpu.Inventory, unhealthy map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,6 +131,9 @@ func (s *Scheduler) Observe(inv *gpu.Inventory, unhealthy map[string]bool) {
 		if err := Supported(*d); err != nil && !s.told[d.ID] {
 			s.told[d.ID] = true
 			s.log.Info("GPU is not measured", "gpu", d.ID, "model", d.Model, "reason", err)
+		}
+		if s.running[d.ID].stuck(time.Now()) {
+			d.Signals.Unanswered = true
 		}
 		if len(d.Times) > 0 {
 			continue // the backend knows better
@@ -142,6 +159,7 @@ func (s *Scheduler) Reserve(ids []string) error {
 		s.reserved[id] = reservation{at: time.Now()}
 		delete(s.idleSince, id)
 		if r := s.running[id]; r != nil {
+			r.end(time.Now())
 			r.cancel()
 			ending = append(ending, r)
 		}
@@ -152,6 +170,7 @@ func (s *Scheduler) Reserve(ids []string) error {
 		select {
 		case <-r.done:
 		case <-timeout:
+			s.tell()
 			return fmt.Errorf("a measurement on one of the GPUs %v was killed but has not ended after %s", ids, reserveWait)
 		}
 	}
@@ -183,10 +202,26 @@ func (s *Scheduler) Run(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
+			s.letGo()
 			return
 		case <-tick.C:
 		}
 	}
+}
+
+// letGo forgets that sessions run, as the plugin is about to end: the driver may take
+// longer for their end than the plugin is given.
+func (s *Scheduler) letGo() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.running) == 0 {
+		return
+	}
+	for id, r := range s.records {
+		r.Begun = time.Time{}
+		s.records[id] = r
+	}
+	s.save()
 }
 
 // session runs one and takes its outcome.
@@ -194,7 +229,15 @@ func (s *Scheduler) session(ctx context.Context, t Target, r *running) {
 	defer r.cancel()
 	id := t.Device.ID
 	s.log.Info("measuring GPU", "gpu", id)
-	res := s.run.Session(ctx, t, s.cfg.Plan, nil)
+	res := s.run.Session(ctx, t, s.cfg.Plan, func(p Progress) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if p.Doing != ending {
+			r.ending = time.Time{} // another try, with another kernel
+			return
+		}
+		r.end(time.Now())
+	})
 	close(r.done) // the GPU is free, whatever follows
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,16 +247,30 @@ func (s *Scheduler) session(ctx context.Context, t Target, r *running) {
 	s.records[id] = rec
 	s.report(res, events)
 	s.crossCheck()
-	if err := saveRecords(s.cfg.StateDir, s.records); err != nil {
-		s.log.Warn("measurements cannot be stored: they are lost when the plugin restarts", "error", err)
+	s.save()
+	if res.Problem != interrupted { // an order outlives a task that came meanwhile
+		if err := statedir.Measure.Done(s.cfg.StateDir, id); err != nil && !res.Partial {
+			s.log.Warn("order to measure cannot be removed", "gpu", id, "error", err)
+		}
 	}
-	if err := statedir.Measure.Done(s.cfg.StateDir, id); err != nil && !res.Partial {
-		s.log.Warn("order to measure cannot be removed", "gpu", id, "error", err)
-	}
+	s.tell()
+}
+
+// tell has the node scanned, as there is something new to publish.
+func (s *Scheduler) tell() {
 	select {
 	case s.changed <- struct{}{}:
 	default:
 	}
+}
+
+// save stores the records, or notes that it could not. Callers hold mu.
+func (s *Scheduler) save() {
+	err := saveRecords(s.cfg.StateDir, s.records)
+	if err != nil && !s.unsaved {
+		s.log.Warn("measurements cannot be stored: they are lost when the plugin restarts", "error", err)
+	}
+	s.unsaved = err != nil
 }
 
 // crossCheck puts what the node's GPUs computed beside each other, and says what
@@ -341,6 +398,9 @@ func (s *Scheduler) look(now time.Time) {
 	s.mu.Lock()
 	for id, r := range s.records {
 		s.records[id] = r.notAfter(now)
+	}
+	if s.unsaved {
+		s.save()
 	}
 	ids, all := s.wanted(now), s.inv.Devices
 	for id := range s.idleSince {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,6 +49,12 @@ func TestDue(t *testing.T) {
 		{"measured yesterday", Idle, ago(24 * time.Hour), idle, "measured"},
 		{"measured long ago", Idle, ago(week * 12 / 10), idle, ""},
 		{"measured with another driver", Idle, with(ago(24*time.Hour), func(r *record) { r.Identity.Driver = "570.1" }), idle, ""},
+		{"measured with another power limit, twice within the hour", Idle, with(ago(time.Minute), func(r *record) {
+			r.Identity.PowerW, r.Sessions = 500, []pastSession{{At: now.Add(-50 * time.Minute)}, {At: now.Add(-time.Minute)}}
+		}), idle, "tried a short while ago"},
+		{"the same, an hour later", Idle, with(ago(61*time.Minute), func(r *record) {
+			r.Identity.PowerW, r.Sessions = 500, []pastSession{{At: now.Add(-110 * time.Minute)}, {At: now.Add(-61 * time.Minute)}}
+		}), idle, ""},
 		{"drift alarm a minute ago", Idle, with(ago(time.Minute), func(r *record) { r.Alarm = true }), idle, "tried a short while ago"},
 		{"drift alarm 11 minutes ago", Idle, with(ago(11*time.Minute), func(r *record) { r.Alarm = true }), idle, ""},
 		{"interrupted 11 minutes ago", Idle, record{Tried: now.Add(-11 * time.Minute), Problem: interrupted}, idle, ""},
@@ -322,6 +329,26 @@ func TestMeasuringThatTakesTheMachineDownIsNotTriedAgainAtOnce(t *testing.T) {
 	}
 }
 
+// The end of the plugin is no crash, even if its sessions do not end with it.
+func TestEndOfThePluginIsNoCrash(t *testing.T) {
+	cfg := DefaultSchedule()
+	cfg.StateDir = statedir.Dir(t.TempDir())
+	s, err := NewScheduler(cfg, Runner{}, hclog.NewNullLogger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.run.proc = t.TempDir()
+	s.begin(time.Now(), []Target{target(0)})
+	s.running[fakecuda.UUID(0)] = &running{cancel: func() {}, done: make(chan struct{})}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	s.Run(ctx)
+	again, err := NewScheduler(cfg, Runner{}, hclog.NewNullLogger())
+	if r := again.records[fakecuda.UUID(0)]; err != nil || r.Downs != 0 || r.Problem != "" {
+		t.Errorf("record %+v, error %v", r, err)
+	}
+}
+
 func TestReserveEndsMeasuring(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, "scale=1")
@@ -496,11 +523,107 @@ func TestReserveWaitsForTheTeardown(t *testing.T) {
 		if err := s.Reserve(ids); err != nil {
 			t.Error(err)
 		}
-		s.running["GPU-hung"] = &running{cancel: func() {}, done: make(chan struct{})}
-		if err := s.Reserve([]string{"GPU-hung"}); err == nil || !strings.Contains(err.Error(), "was killed but has not ended") {
+	})
+}
+
+// A measuring process that hangs in the driver cannot be killed. No task could have its
+// GPU: it is unhealthy until the process has ended.
+func TestProcessThatCannotBeKilledMakesItsGPUUnhealthy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := NewScheduler(DefaultSchedule(), Runner{}, hclog.NewNullLogger())
+		if err != nil {
+			t.Fatal(err)
+		}
+		hung, tearing := fakecuda.UUID(0), fakecuda.UUID(1)
+		s.running[hung] = &running{cancel: func() {}, done: make(chan struct{})}
+		s.running[tearing] = &running{cancel: func() {}, done: make(chan struct{}), ending: time.Now().Add(time.Second)}
+		if err := s.Reserve([]string{hung}); err == nil || !strings.Contains(err.Error(), "was killed but has not ended") {
 			t.Errorf("a session that never ends: %v", err)
 		}
+		select {
+		case <-s.Changed():
+		default:
+			t.Error("the node is not scanned at once")
+		}
+		inv := twoGPUs().inv
+		s.Observe(&inv, nil)
+		if !inv.Devices[0].Signals.Unanswered || inv.Devices[1].Signals.Unanswered {
+			t.Errorf("signals %+v and %+v, want the first not to answer", inv.Devices[0].Signals, inv.Devices[1].Signals)
+		}
 	})
+}
+
+// So it is where a session wants to end by itself, and no task is waiting.
+func TestSessionTellsThatItEnds(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	held := filepath.Join(t.TempDir(), "held")
+	if err := syscall.Mkfifo(held, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// Something outside its process group keeps the output of the child open.
+	f.Self = append([]string{"sh", "-c", `setsid sh -c "read x < ` + held + `" & exec "$@"`, "sh"}, f.Self...)
+	let, err := os.OpenFile(held, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { let.Close() })
+	n := newNode(t, f, func(s *Schedule) { s.Plan.Classes = []pal.AppClass{pal.ClassA} })
+	t.Cleanup(func() { // before the node stops
+		if _, err := let.WriteString("\n\n\n\n"); err != nil {
+			t.Error(err)
+		}
+	})
+	n.until("the session's end told", func() bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		r := n.running[fakecuda.UUID(0)]
+		return r != nil && r.stuck(time.Now().Add(reserveWait))
+	})
+}
+
+// A task that comes while a GPU is being measured does not undo the operator's order.
+func TestOrderOutlivesAnInterruption(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, "scale=1")
+	n := newNode(t, f, func(s *Schedule) { s.Mode, s.Hold = Manual, time.Millisecond })
+	if err := statedir.Measure.Give(n.cfg.StateDir, fakecuda.UUID(0)); err != nil {
+		t.Fatal(err)
+	}
+	n.until("measuring", func() bool { return n.busy(0) })
+	if err := n.Reserve([]string{fakecuda.UUID(0)}); err != nil {
+		t.Fatal(err)
+	}
+	f.tell(t, "scale=0.001")
+	n.until("measured after the task", func() bool { return n.measured(0) })
+	n.until("the order gone", func() bool { return !statedir.Measure.Given(n.cfg.StateDir, fakecuda.UUID(0)) })
+}
+
+// Results that a full disk did not take are stored once it has room.
+func TestResultsAreStoredWhenTheDiskHasRoomAgain(t *testing.T) {
+	cfg := DefaultSchedule()
+	cfg.StateDir = statedir.Dir(filepath.Join(t.TempDir(), "state"))
+	var log bytes.Buffer
+	s, err := NewScheduler(cfg, Runner{}, hclog.New(&hclog.LoggerOptions{Output: &log}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.records["GPU-1"] = record{Key: "k"}
+	if err := os.WriteFile(string(cfg.StateDir), nil, 0o600); err != nil { // in its place
+		t.Fatal(err)
+	}
+	s.save()
+	s.look(time.Now())
+	if n := strings.Count(log.String(), "measurements cannot be stored"); n != 1 {
+		t.Errorf("said %d times, want once:\n%s", n, log.String())
+	}
+	if err := os.Remove(string(cfg.StateDir)); err != nil {
+		t.Fatal(err)
+	}
+	s.look(time.Now())
+	if kept, err := loadRecords(cfg.StateDir); err != nil || kept["GPU-1"].Key != "k" {
+		t.Errorf("stored %v, error %v", kept, err)
+	}
 }
 
 // A GPU that cannot be measured yet is left alone, and it is said once.

@@ -72,7 +72,8 @@ type Runner struct {
 	Library string
 	// Sample reads telemetry; nil without.
 	Sample func(ids []string) map[string]gpu.Sample
-	// Processes are those that compute on each GPU; nil without.
+	// Processes are those that compute on each GPU, which is left out if it does not
+	// answer; nil without.
 	Processes func(ids []string) map[string][]int
 	proc      string // "": /proc
 }
@@ -83,6 +84,9 @@ type Target struct {
 	Driver string // version
 	Solo   bool
 }
+
+// ending is what a session does last: its process is to end.
+const ending = "ending"
 
 // Progress is told to whoever watches a session.
 type Progress struct {
@@ -112,6 +116,7 @@ type session struct {
 // Session measures one GPU. It ends early, with a partial result, when ctx
 // does: the child is killed before it returns. progress may be nil.
 func (r Runner) Session(ctx context.Context, t Target, p Plan, progress func(Progress)) Result {
+	p.Warmup = min(p.Warmup, p.Limit/2) // or nothing is left to measure in
 	p.Settle = min(p.Settle, p.Warmup)
 	p.Avoid = slices.Clone(p.Avoid)
 	s := newSession(r, t, p, progress)
@@ -212,6 +217,7 @@ func (s *session) run(ctx context.Context) error {
 	s.watch = watchTelemetry(ctx, s.target.Device.ID, s.Sample)
 	err = s.measure(ctx)
 	s.watch.close()
+	s.tell(ending)
 	child.close(err != nil)
 	s.result.CPUSeconds = math.Round(100*child.cpu().Seconds()) / 100
 	return err

@@ -109,7 +109,7 @@ func TestSession(t *testing.T) {
 		t.Fatalf("partial: %s", a.Problem)
 	}
 	if diff := cmp.Diff([]string{"compiling fill", "compiling sum", "compiling wgmma1", "warming up", "class A",
-		"compiling triad1", "class B", "class C", "compiling gather1", "class D"}, said); diff != "" {
+		"compiling triad1", "class B", "class C", "compiling gather1", "class D", "ending"}, said); diff != "" {
 		t.Errorf("progress (-want +got)\n%s", diff)
 	}
 	if !strings.HasPrefix(a.Key, "wgmma1/700W/ecc/r580/") || a.CUDA != "13.0" || !a.Warmup.Steady {
@@ -236,6 +236,19 @@ func TestTimeLimitEndsANoisySession(t *testing.T) {
 	}
 	if r.Partial || r.Apps[0].Converged || !strings.Contains(strings.Join(r.Warnings, "\n"), "class A: the median is known to ") {
 		t.Errorf("converged %v, partial %q, warnings %q", r.Apps[0].Converged, r.Problem, r.Warnings)
+	}
+}
+
+// A warm-up that never ends leaves half of the time to measure in.
+func TestWarmUpLongerThanTheSession(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	p := quick()
+	p.Limit, p.Warmup, p.Settle, p.Classes = time.Second, time.Hour, time.Hour, []pal.AppClass{pal.ClassA}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if r := f.Session(ctx, target(0), p, nil); r.Partial || len(r.Apps[0].Windows) < p.MinWindows {
+		t.Errorf("partial %q, warnings %q", r.Problem, r.Warnings)
 	}
 }
 

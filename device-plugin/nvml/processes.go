@@ -13,22 +13,23 @@ import (
 )
 
 // Processes lists the processes that compute on each GPU, those behind a
-// multi-process server too. A GPU that does not answer in time, or that is still
-// being asked, is left out; so is one whose driver does not tell.
+// multi-process server too. A GPU that does not answer in time, is lost, or is still
+// being asked, is left out; one whose driver cannot tell has none.
 func (b *Backend) Processes(ids []string) map[string][]int {
 	type answer struct {
 		id   string
 		pids []int
+		ok   bool
 	}
 	asked := b.listable(ids)
 	answers := make(chan answer, len(asked))
 	for id, dev := range asked {
 		go func() {
-			pids := b.processes(dev)
+			pids, ok := b.processes(dev)
 			b.mu.Lock()
 			delete(b.listing, id)
 			b.mu.Unlock()
-			answers <- answer{id, pids}
+			answers <- answer{id, pids, ok}
 		}()
 	}
 	timeout := time.NewTimer(answerWithin)
@@ -37,7 +38,7 @@ func (b *Backend) Processes(ids []string) map[string][]int {
 	for range asked {
 		select {
 		case a := <-answers:
-			if len(a.pids) > 0 {
+			if a.ok {
 				out[a.id] = a.pids
 			}
 		case <-timeout.C:
@@ -61,15 +62,14 @@ func (b *Backend) listable(ids []string) map[string]nvml.Device {
 	return out
 }
 
-// processes asks one GPU.
-func (b *Backend) processes(dev nvml.Device) []int {
+// processes asks one GPU; ok is false where it did not answer.
+func (b *Backend) processes(dev nvml.Device) (pids []int, ok bool) {
 	b.conn.RLock()
 	defer b.conn.RUnlock()
 	if !b.up {
-		return nil
+		return nil, false
 	}
 	r := &reader{sym: b.symbols}
-	var pids []int
 	for _, list := range []struct {
 		function string
 		ask      func() ([]nvml.ProcessInfo, nvml.Return)
@@ -78,11 +78,16 @@ func (b *Backend) processes(dev nvml.Device) []int {
 		{"nvmlDeviceGetMPSComputeRunningProcesses", dev.GetMPSComputeRunningProcesses},
 	} {
 		f := list.function
-		found, _ := value(r, f+"_v3|"+f+"_v2|"+f, list.ask)
+		found, ret := answer(r, f+"_v3|"+f+"_v2|"+f, list.ask)
+		switch ret {
+		case nvml.SUCCESS, nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_FUNCTION_NOT_FOUND, nvml.ERROR_NO_PERMISSION:
+		default:
+			return nil, false
+		}
 		for _, p := range found {
 			pids = append(pids, int(p.Pid))
 		}
 	}
 	slices.Sort(pids)
-	return slices.Compact(pids)
+	return slices.Compact(pids), true
 }

@@ -16,11 +16,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
 )
 
-// Processes come from the real library's call, by GPU; those of a GPU that is
-// lost, or that has none, are not listed.
+// Processes come from the real library's call, by GPU. A GPU that has none is not
+// one that does not answer: that may be in use.
 func TestProcesses(t *testing.T) {
 	dir := t.TempDir()
-	state := nvmltest.H200(4)
+	state := nvmltest.H200(5)
 	state.Set("gpu0", "processes", "4712,4711")
 	state.Set("gpu2", "processes", "4713")
 	state.Set("sys", "pids", dir)
@@ -35,8 +35,9 @@ func TestProcesses(t *testing.T) {
 	}
 	n.scan()
 	n.set("gpu2", "lost", "1")
-	got := n.Processes([]string{nvmltest.UUID(0), nvmltest.UUID(1), nvmltest.UUID(2), nvmltest.UUID(3), "GPU-none"})
-	want := map[string][]int{nvmltest.UUID(0): {4711, 4712}, nvmltest.UUID(3): {os.Getpid()}}
+	n.set("gpu4", "ret.nvmlDeviceGetComputeRunningProcesses_v3", "3") // not supported
+	got := n.Processes([]string{nvmltest.UUID(0), nvmltest.UUID(1), nvmltest.UUID(2), nvmltest.UUID(3), nvmltest.UUID(4), "GPU-none"})
+	want := map[string][]int{nvmltest.UUID(0): {4711, 4712}, nvmltest.UUID(1): nil, nvmltest.UUID(3): {os.Getpid()}, nvmltest.UUID(4): nil}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
