@@ -93,7 +93,10 @@ type latch struct {
 	Xid  int    `json:"xid"`
 	Boot string `json:"boot,omitempty"` // boot of the machine and load of the
 	Load string `json:"load,omitempty"` // driver that it was seen under
-	good int    // readings of "no recovery action" since
+	// Chosen: the operator named the Xid in fatal_xids. The driver, which asks for no
+	// recovery from it, has no say.
+	Chosen bool `json:"chosen,omitempty"`
+	good   int  // readings of "no recovery action" since
 }
 
 // record is what is remembered of one device.
@@ -143,11 +146,11 @@ func (h *health) event(now time.Time, id string, xid int, cfg HealthConfig) {
 	r.xidLast, r.xidCount = xid, r.xidCount+1
 	switch judgeXid(xid, cfg) {
 	case xidReset, xidHost:
-		h.latch(r, xid)
+		h.latch(r, xid, slices.Contains(cfg.FatalXids, xid))
 	case xidDoubleBit:
 		r.doubleBit = now
 		if now.Sub(r.contained) > containedWithin {
-			h.latch(r, xid)
+			h.latch(r, xid, false)
 		}
 	case xidContained:
 		r.contained = now
@@ -159,9 +162,9 @@ func (h *health) event(now time.Time, id string, xid int, cfg HealthConfig) {
 	}
 }
 
-func (h *health) latch(r *record, xid int) {
+func (h *health) latch(r *record, xid int, chosen bool) {
 	h.changed = true
-	l := latch{Xid: xid, Boot: h.boot, Load: h.load}
+	l := latch{Xid: xid, Boot: h.boot, Load: h.load, Chosen: chosen}
 	if i := slices.IndexFunc(r.latches, func(o latch) bool { return o.Xid == xid }); i >= 0 {
 		r.latches[i] = l
 		return
@@ -191,7 +194,7 @@ func (h *health) clear(id string) bool {
 // observe takes one scan's readings. spacing is the time between scans that
 // counts as one reading for slowdowns.
 func (h *health) observe(now time.Time, inv gpu.Inventory, spacing time.Duration) {
-	h.boot, h.load = inv.Boot, inv.DriverLoad
+	h.boot, h.load = cmp.Or(inv.Boot, h.boot), cmp.Or(inv.DriverLoad, h.load) // a failed scan knows neither
 	for i := range inv.Devices {
 		d := &inv.Devices[i]
 		r := h.record(d.ID)
@@ -219,10 +222,14 @@ func (h *health) expire(r *record, d *gpu.Device) {
 		r.nvlinkXid = false
 	}
 	for i := range r.latches {
-		if d.Signals.Recovery != nil && *d.Signals.Recovery == 0 {
-			r.latches[i].good++
+		l := &r.latches[i]
+		if l.Boot == "" && h.boot != "" || l.Load == "" && h.load != "" { // it came before the first scan
+			l.Boot, l.Load, h.changed = cmp.Or(l.Boot, h.boot), cmp.Or(l.Load, h.load), true
+		}
+		if d.Signals.Recovery != nil && *d.Signals.Recovery == 0 && !l.Chosen {
+			l.good++
 		} else {
-			r.latches[i].good = 0
+			l.good = 0
 		}
 	}
 	h.unlatch(r, func(l latch) bool {

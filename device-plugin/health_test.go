@@ -56,6 +56,8 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) string {
 			s.health.observe(s.now, s.inv, time.Minute)
 			s.health.verdicts(s.inv, s.cfg)
 		}
+	case "no-driver":
+		s.health.observe(s.now, gpu.Inventory{}, time.Minute)
 	case "xid":
 		var id string
 		var n, after int
