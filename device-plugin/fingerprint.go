@@ -6,6 +6,7 @@ package deviceplugin
 import (
 	"context"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -55,7 +56,7 @@ func (p *Plugin) Fingerprint(ctx context.Context) (<-chan *device.FingerprintRes
 	if p.measures != nil && p.running != p.measures { // by one stream only
 		p.running, s.measures, s.changed = p.measures, p.measures, p.measures.Changed()
 	}
-	go s.run(ctx)
+	p.streams.Go(func() { s.run(ctx) })
 	return s.out, nil
 }
 
@@ -114,7 +115,7 @@ func (s *stream) run(ctx context.Context) {
 
 // loop is the stream's life: scan, publish, wait for a reason to do it again.
 func (s *stream) loop(ctx context.Context) {
-	first := time.NewTimer(firstWithin)
+	first := time.NewTimer(s.p.patience)
 	defer first.Stop()
 	next := time.NewTimer(0)
 	defer next.Stop()
@@ -236,9 +237,11 @@ func (s *stream) watch() (changed bool) {
 	}
 	s.hung = true
 	s.p.log.Warn("the driver does not answer", "for", running.Round(time.Second))
-	for i := range s.p.view.inv.Devices {
-		s.p.view.inv.Devices[i].Signals = gpu.Signals{Unanswered: true}
+	devices := slices.Clone(s.p.view.inv.Devices) // whoever sends statistics reads those that were
+	for i := range devices {
+		devices[i].Signals = gpu.Signals{Unanswered: true}
 	}
+	s.p.view.inv.Devices = devices
 	s.p.judge()
 	return true
 }
@@ -250,7 +253,7 @@ func (s *stream) publish(ctx context.Context) {
 	s.p.mu.Lock()
 	known, groups := s.p.scanned, s.p.view.groups()
 	s.p.mu.Unlock()
-	if !s.any && (!known || s.waits) && time.Since(s.opened) < firstWithin {
+	if !s.any && (!known || s.waits) && time.Since(s.opened) < s.p.patience {
 		return
 	}
 	if s.any && reflect.DeepEqual(groups, s.sent) {

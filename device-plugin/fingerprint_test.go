@@ -165,6 +165,30 @@ func TestU16CancelledStreamsLeaveNothingBehind(t *testing.T) {
 	})
 }
 
+// A driver that takes seconds to start, as without persistence mode, has no GPUs for
+// Nomad meanwhile; a person waits for them.
+func TestFirstMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for patience, want := range map[time.Duration]int{0: 0, time.Minute: 1} {
+			p, s, _, _ := onStage(2, DefaultConfig())
+			if patience != 0 {
+				p.patience = patience
+			}
+			hang := make(chan struct{})
+			s.hang = hang
+			begin := time.Now()
+			time.AfterFunc(5*time.Second, func() { close(hang) })
+			c, end := fingerprints(t, p)
+			if got := next(t, c); len(got) != want {
+				t.Errorf("patience %s: %d groups after %s, want %d", patience, len(got), time.Since(begin), want)
+			}
+			end()
+			synctest.Wait()
+			time.Sleep(time.Minute)
+		}
+	})
+}
+
 func TestHangingScanIsWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, s, log, exits := onStage(2, DefaultConfig())
@@ -172,6 +196,9 @@ func TestHangingScanIsWatched(t *testing.T) {
 		if got := next(t, c); !got[0].Devices[0].Healthy {
 			t.Fatal("unhealthy at first")
 		}
+		p.mu.Lock()
+		before := p.view // as whoever sends statistics holds it
+		p.mu.Unlock()
 		hang := make(chan struct{})
 		s.set(func(s *stage) { s.hang = hang })
 		begin := time.Now()
@@ -181,6 +208,9 @@ func TestHangingScanIsWatched(t *testing.T) {
 		}
 		if took := time.Since(begin); took > 75*time.Second { // a period, and the patience with a scan
 			t.Errorf("it took %s", took)
+		}
+		if before.inv.Devices[1].Signals.Unanswered {
+			t.Error("a view that others hold has changed")
 		}
 		if _, err := p.Reserve([]string{"GPU-0"}); err == nil || !strings.Contains(err.Error(), "driver-not-answering") {
 			t.Errorf("Reserve: %v", err)

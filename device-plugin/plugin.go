@@ -4,6 +4,7 @@
 package deviceplugin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,6 +53,9 @@ type Options struct {
 	Exit func(code int)
 	// Self is the command that runs measure.ChildMain; nil switches measuring off.
 	Self []string
+	// Patience is how long the first message waits for the first scan; 0 for no longer
+	// than Nomad's client bears, which waits for it when it starts.
+	Patience time.Duration
 }
 
 // Plugin implements Nomad's device.DevicePlugin.
@@ -60,10 +64,14 @@ type Plugin struct {
 	open func(Config, hclog.Logger) (Backend, error)
 	exit func(int)
 	self []string
+	// patience is how long the first message waits for a scan.
+	patience time.Duration
 	// readProfile reads the configured profile's file.
 	readProfile func(path string) (*profile.Profile, error)
 	// started is when the process began, for all that matters here.
 	started time.Time
+
+	streams sync.WaitGroup // of fingerprints
 
 	mu       sync.Mutex
 	cfg      Config
@@ -87,7 +95,7 @@ type Plugin struct {
 // New returns a plugin with the default configuration. It does no more than
 // that: Nomad starts a plugin several times only to ask its name.
 func New(o Options) *Plugin {
-	p := &Plugin{log: o.Log, open: o.Open, exit: o.Exit, self: o.Self, readProfile: ReadProfile, started: time.Now(), warned: map[string]bool{}, toldXid: map[string]time.Time{}}
+	p := &Plugin{log: o.Log, open: o.Open, exit: o.Exit, self: o.Self, patience: cmp.Or(o.Patience, firstWithin), readProfile: ReadProfile, started: time.Now(), warned: map[string]bool{}, toldXid: map[string]time.Time{}}
 	p.configure(DefaultConfig())
 	return p
 }
@@ -135,6 +143,17 @@ func (p *Plugin) Configure(cfg Config) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.configure(cfg)
+}
+
+// Settle waits until the fingerprint streams have ended, as they do when Nomad ends the
+// plugin: what is measured is cut short then, and that is no crash.
+func (p *Plugin) Settle(limit time.Duration) {
+	done := make(chan struct{})
+	go func() { defer close(done); p.streams.Wait() }()
+	select {
+	case <-done:
+	case <-time.After(limit):
+	}
 }
 
 // ready opens the backend and reads the stored latches, once a configuration.
@@ -234,9 +253,7 @@ func (p *Plugin) observe(now time.Time, r scanResult) {
 	}
 	inv.Devices = p.unignored(inv.Devices, r.err == nil)
 	if r.err == nil {
-		if err := p.store.saveInventory(inv); err != nil {
-			p.warnOnce("the list of GPUs cannot be stored: " + err.Error())
-		}
+		p.stored("the list of GPUs cannot be stored", p.store.saveInventory(inv))
 	}
 	p.health.observe(now, inv, min(p.cfg.FingerprintPeriod, time.Minute))
 	p.view.inv = p.withMeasurements(inv)
@@ -282,12 +299,18 @@ func (p *Plugin) judge() {
 	p.view.verdicts, p.view.cfg, p.view.compat = verdicts, p.cfg.Variability, p.cfg.Compat
 	p.rate()
 	if p.health.changed { // and until it is stored: a disk that is full may have room again
-		if err := p.store.save(p.health.latches()); err != nil {
-			p.warnOnce("faults cannot be stored: they are forgotten when the plugin restarts: " + err.Error())
-			return
-		}
-		p.health.changed = false
+		err := p.store.save(p.health.latches())
+		p.stored("faults cannot be stored: they are forgotten when the plugin restarts", err)
+		p.health.changed = err != nil
 	}
+}
+
+// stored logs that something cannot be stored, when that begins.
+func (p *Plugin) stored(trouble string, err error) {
+	if err != nil && !p.warned[trouble] {
+		p.log.Warn(trouble, "error", err)
+	}
+	p.warned[trouble] = err != nil
 }
 
 // rate makes the view's ratings. Callers hold mu.

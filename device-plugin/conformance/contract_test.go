@@ -5,8 +5,12 @@ package conformance_test
 
 import (
 	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -238,4 +242,26 @@ func TestBadConfigNamesTheKeyAndThePreviousStays(t *testing.T) {
 	if diff := cmp.Diff(nvmltest.UUID(0), got[0].Devices[0].ID); diff != "" {
 		t.Error(diff)
 	}
+}
+
+// A plugin does not outlive the agent that started it: agents that do not start, again
+// and again, would fill the machine with plugins.
+func TestPluginEndsWithItsParent(t *testing.T) {
+	ours(t)
+	t.Parallel()
+	said := filepath.Join(t.TempDir(), "handshake")
+	if err := syscall.Mkfifo(said, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	agent := exec.Command("sh", "-c", `"$0" > "$1" 2>/dev/null & read line < "$1"; echo $!`, binary, said)
+	agent.Env = append(os.Environ(), base.Handshake.MagicCookieKey+"="+base.Handshake.MagicCookieValue)
+	out, err := agent.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid := strings.TrimSpace(string(out))
+	eventually(t, "the end of plugin "+pid, func() bool {
+		state, err := os.ReadFile("/proc/" + pid + "/stat")
+		return err != nil || strings.Contains(string(state), ") Z ") // nobody may have waited for it
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -19,9 +20,9 @@ import (
 
 // idleNode is a node whose two GPUs NVML and CUDA play together; the second is
 // slow. scale is the length of a simulated second.
-func idleNode(t *testing.T, scale string) (nvmltest.State, string) {
+func idleNode(t *testing.T, scale string) (state nvmltest.State, config, dir string) {
 	t.Helper()
-	dir := t.TempDir()
+	dir = t.TempDir()
 	lib, err := fakecuda.Build(dir)
 	if errors.Is(err, fakecuda.ErrNoCompiler) {
 		t.Skip(err)
@@ -32,18 +33,18 @@ func idleNode(t *testing.T, scale string) (nvmltest.State, string) {
 	if err := os.WriteFile(lib+".settings", []byte("gpus=2\nslow.1=1.04\nscale="+scale+"\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	state := nvmltest.H200(2)
+	state = nvmltest.H200(2)
 	for i := range 2 {
 		state.Set(fmt.Sprintf("gpu%d", i), "uuid", fakecuda.UUID(i))
 		state.Set(fmt.Sprintf("gpu%d", i), "sm_mhz", "1900") // not idle's: a rate is judged by it
 	}
-	return state, fast + fmt.Sprintf("\nstate_dir = %q\nmeasure {\n jitter = \"0s\"\n cuda_library = %q\n idle_for = \"1s\"\n warmup = \"0s\"\n limit = \"10s\"\n}", dir, lib)
+	return state, fast + fmt.Sprintf("\nstate_dir = %q\nmeasure {\n jitter = \"0s\"\n cuda_library = %q\n idle_for = \"1s\"\n warmup = \"0s\"\n limit = \"10s\"\n}", dir, lib), dir
 }
 
 // Idle GPUs are measured without being asked, and the results are published.
 func TestIdleGPUsAreMeasuredAndPublished(t *testing.T) {
 	ours(t)
-	state, config := idleNode(t, "0.001")
+	state, config, _ := idleNode(t, "0.001")
 	w := start(t, state, config)
 	s := w.fingerprint()
 	got := s.untilWithin(time.Minute, "times of both GPUs", func(gs []*device.DeviceGroup) bool {
@@ -62,7 +63,7 @@ func TestIdleGPUsAreMeasuredAndPublished(t *testing.T) {
 // Reserve does not wait for a measurement, and no process of it is left.
 func TestReserveEndsAMeasurement(t *testing.T) {
 	ours(t)
-	state, config := idleNode(t, "1") // sessions take as long as on a GPU
+	state, config, dir := idleNode(t, "1") // sessions take as long as on a GPU
 	w := start(t, state, config)
 	w.fingerprint().until("two GPUs", listed(2))
 	eventually(t, "measuring begins", func() bool { return len(children(t, w.PID())) == 2 })
@@ -86,6 +87,12 @@ func TestReserveEndsAMeasurement(t *testing.T) {
 		}
 		return true
 	})
+	// Nomad ended it: a client that is restarted again and again must not keep its GPUs
+	// from being measured.
+	kept, err := os.ReadFile(filepath.Join(dir, "measurements.json"))
+	if err != nil || strings.Contains(string(kept), "begun") {
+		t.Errorf("error %v, stored\n%s", err, kept)
+	}
 }
 
 // children are the processes that a process started.

@@ -5,7 +5,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -181,9 +180,7 @@ func (d *diagnosis) devices() {
 
 // health asks the plugin itself what it would publish.
 func (d *diagnosis) health() {
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
-	defer cancel()
-	groups, err := firstFingerprint(ctx, d.plugin())
+	groups, err := firstFingerprint(d.plugin())
 	if err != nil {
 		d.add(statusFail, "gpus", err.Error(), "")
 		return

@@ -14,7 +14,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/hashicorp/cli"
 	"github.com/hashicorp/go-hclog"
@@ -22,6 +21,7 @@ import (
 	"github.com/hashicorp/nomad/plugins/shared/structs"
 
 	deviceplugin "github.com/nomad-pal/nomad-pal/device-plugin"
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
@@ -89,7 +89,7 @@ func quiet() hclog.Logger {
 
 // plugin starts the plugin inside this process.
 func (s *source) plugin() *deviceplugin.Plugin {
-	p := deviceplugin.New(deviceplugin.Options{Log: quiet(), Open: open, Exit: func(int) {}})
+	p := deviceplugin.New(deviceplugin.Options{Log: quiet(), Open: open, Exit: func(int) {}, Patience: 2 * gpu.DriverWithin})
 	p.Configure(s.config())
 	return p
 }
@@ -103,9 +103,7 @@ func fingerprintCommand(ui cli.Ui) *command {
 			if code, ok := s.parse(ui, "fingerprint", args, nil); !ok {
 				return code
 			}
-			ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
-			defer cancel()
-			groups, err := firstFingerprint(ctx, s.plugin())
+			groups, err := firstFingerprint(s.plugin())
 			if err != nil {
 				return fail(ui, "fingerprint", err)
 			}
@@ -115,8 +113,8 @@ func fingerprintCommand(ui cli.Ui) *command {
 }
 
 // firstFingerprint is the plugin's first message.
-func firstFingerprint(ctx context.Context, p *deviceplugin.Plugin) ([]*device.DeviceGroup, error) {
-	ctx, cancel := context.WithCancel(ctx)
+func firstFingerprint(p *deviceplugin.Plugin) ([]*device.DeviceGroup, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), gpu.DriverWithin)
 	defer cancel()
 	stream, err := p.Fingerprint(ctx)
 	if err != nil {
@@ -124,7 +122,7 @@ func firstFingerprint(ctx context.Context, p *deviceplugin.Plugin) ([]*device.De
 	}
 	msg, ok := <-stream
 	if !ok {
-		return nil, fmt.Errorf("no answer: %w", ctx.Err())
+		return nil, fmt.Errorf("%w within %s", gpu.ErrNoAnswer, gpu.DriverWithin)
 	}
 	return msg.Devices, nil
 }

@@ -9,6 +9,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/hashicorp/cli"
 	"github.com/hashicorp/go-hclog"
@@ -17,6 +18,7 @@ import (
 
 	deviceplugin "github.com/nomad-pal/nomad-pal/device-plugin"
 	"github.com/nomad-pal/nomad-pal/device-plugin/emulated"
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml"
 	"github.com/nomad-pal/nomad-pal/internal/version"
@@ -33,6 +35,21 @@ func main() {
 	os.Exit(run(os.Args[1:]))
 }
 
+// endWith ends this process once its parent has ended. An agent that is killed, or that
+// does not start for a mistake in its configuration, leaves its plugins running, one more
+// at each try; no agent takes a device plugin up again, and it keeps the driver open.
+func endWith(parent int) {
+	for {
+		time.Sleep(gpu.UntilTick(time.Now(), parentEvery))
+		if os.Getppid() != parent {
+			os.Exit(0)
+		}
+	}
+}
+
+// parentEvery is how often the parent is looked at.
+const parentEvery = 5 * time.Second
+
 // childCommand starts this binary as the process that holds a CUDA context; nil
 // when it cannot find itself.
 func childCommand() []string {
@@ -45,9 +62,15 @@ func childCommand() []string {
 
 // serve speaks to Nomad until it is told to stop.
 func serve() {
+	go endWith(os.Getppid())
 	log := hclog.New(&hclog.LoggerOptions{Name: deviceplugin.Name, Level: hclog.Trace, JSONFormat: true, Output: os.Stderr})
-	device.Serve(deviceplugin.New(deviceplugin.Options{Log: log, Open: open, Exit: os.Exit, Self: childCommand()}), log)
+	plugin := deviceplugin.New(deviceplugin.Options{Log: log, Open: open, Exit: os.Exit, Self: childCommand()})
+	device.Serve(plugin, log)
+	plugin.Settle(settleWithin)
 }
+
+// settleWithin is less than the two seconds after which Nomad kills a plugin that it ends.
+const settleWithin = 1500 * time.Millisecond
 
 // open makes the backend that the configuration names.
 func open(cfg deviceplugin.Config, log hclog.Logger) (deviceplugin.Backend, error) {

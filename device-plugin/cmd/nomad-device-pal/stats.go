@@ -14,6 +14,8 @@ import (
 	"github.com/hashicorp/cli"
 	"github.com/hashicorp/nomad/plugins/device"
 	"github.com/hashicorp/nomad/plugins/shared/structs"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
 func statsCommand(ui cli.Ui) *command {
@@ -36,7 +38,7 @@ func statsCommand(ui cli.Ui) *command {
 				ui.Error("stats: -interval is below 100ms")
 				return 2
 			}
-			ctx, cancel := context.WithTimeout(context.Background(), interval+15*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), 2*interval+gpu.DriverWithin)
 			defer cancel()
 			groups, err := s.statistics(ctx, interval)
 			if err != nil {
@@ -56,7 +58,10 @@ func (s *source) statistics(ctx context.Context, interval time.Duration) ([]*dev
 	if err != nil {
 		return nil, err
 	}
-	if m := <-devices; m == nil || len(m.Devices) == 0 {
+	switch m := <-devices; {
+	case m == nil:
+		return nil, fmt.Errorf("%w within %s", gpu.ErrNoAnswer, gpu.DriverWithin)
+	case len(m.Devices) == 0:
 		return nil, fmt.Errorf("no GPUs")
 	}
 	stream, err := p.Stats(ctx, interval)
