@@ -38,13 +38,14 @@ const (
 	degradedNVLink  = "nvlink-errors"
 	degradedRetired = "pages-retired"
 	degradedSlow    = "slow"
+	degradedWrong   = "wrong-results"
 )
 
 // checkReasons checks the key health.ignore.
 func checkReasons(reasons []string) error {
 	known := []string{reasonLost, reasonUnanswered, reasonReset, reasonRecovery, reasonRemap, reasonRetired,
 		reasonSRAM, reasonFabric, reasonFabricFail, reasonFabricConf, reasonNVLink,
-		degradedThermal, degradedBrake, degradedPCIe, degradedFabric, degradedNVLink, degradedRetired, degradedSlow}
+		degradedThermal, degradedBrake, degradedPCIe, degradedFabric, degradedNVLink, degradedRetired, degradedSlow, degradedWrong}
 	for _, r := range reasons {
 		if !slices.Contains(known, r) {
 			return fmt.Errorf("config key %q: %q is not one of %s", "health.ignore", r, strings.Join(known, ", "))
@@ -233,9 +234,12 @@ func (h *health) expire(r *record, d *gpu.Device) {
 		}
 	}
 	h.unlatch(r, func(l latch) bool {
-		return back || l.good >= clearAfter || differs(l.Boot, h.boot) || differs(l.Load, h.load)
+		return back || l.good >= clearAfter || h.void(l)
 	})
 }
+
+// void says whether a latch is of an earlier boot or load of the driver.
+func (h *health) void(l latch) bool { return differs(l.Boot, h.boot) || differs(l.Load, h.load) }
 
 func differs(then, now string) bool { return then != "" && now != "" && then != now }
 
@@ -351,6 +355,7 @@ func (r *record) degradations(s gpu.Signals, cfg HealthConfig) []string {
 	add(s.RetiredPages > retiredWatch, degradedRetired)
 	add(s.PCIeDegraded, degradedPCIe)
 	add(s.Slow, degradedSlow)
+	add(s.Wrong, degradedWrong)
 	add(r.brake, degradedBrake)
 	add(r.thermal, degradedThermal)
 	slices.Sort(out)

@@ -116,7 +116,7 @@ func signal(t *testing.T, s *gpu.Signals, name string) {
 	flags := map[string]*bool{
 		"lost": &s.Lost, "reset": &s.ResetRequired, "unanswered": &s.Unanswered, "remap-failed": &s.RemapFailed, "remap-pending": &s.RemapPending,
 		"sram": &s.SRAMFault, "link-down": &s.NVLinkDown, "link-errors": &s.NVLinkErrors,
-		"pcie": &s.PCIeDegraded, "hot": &s.ThermalSlowdown, "brake": &s.PowerBrake,
+		"pcie": &s.PCIeDegraded, "hot": &s.ThermalSlowdown, "brake": &s.PowerBrake, "wrong": &s.Wrong,
 	}
 	if f := flags[name]; f != nil {
 		*f = true

@@ -118,6 +118,9 @@ type Signals struct {
 	PCIeDegraded bool // narrower than half its width, or replays past the threshold
 	// Slow: measured far below what any sound GPU of the model reaches.
 	Slow bool
+	// Wrong: when it was measured, it computed something else than before, or than most
+	// GPUs like it.
+	Wrong bool
 	// ThermalSlowdown and PowerBrake hold at this moment.
 	ThermalSlowdown, PowerBrake bool
 	// Reported is a fault that the backend itself decided on: a short stable

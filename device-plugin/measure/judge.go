@@ -61,6 +61,7 @@ func (s *session) usable(c pal.AppClass, ws []Window, a *App) []float64 {
 		}
 	}
 	if wrong > 0 {
+		s.result.Corrupt = true
 		s.warn("class %s: %d of %d windows gave a wrong result: the GPU computes wrongly (silent data corruption)", c, wrong, len(ws))
 	}
 	if 2*hot > len(ws) {

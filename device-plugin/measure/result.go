@@ -58,6 +58,8 @@ type Result struct {
 	// Partial: the session ended early, Problem says why; what Apps holds is good.
 	Partial bool   `json:"partial,omitempty"`
 	Problem string `json:"problem,omitempty"`
+	// Corrupt: the same work did not always give the same result.
+	Corrupt bool `json:"corrupt,omitempty"`
 	// Warnings are what a person should know.
 	Warnings []string `json:"warnings,omitempty"`
 	// Solo: other GPUs of the node were not measured at the same time.

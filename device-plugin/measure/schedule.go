@@ -93,6 +93,8 @@ type record struct {
 	// it computed something else.
 	Sums  map[pal.AppClass]string `json:"sums,omitempty"`
 	Wrong string                  `json:"wrong,omitempty"`
+	// Corrupt: in its last session it did not agree with itself.
+	Corrupt bool `json:"corrupt,omitempty"`
 	// Drift watches each class's time against its own past.
 	Drift map[pal.AppClass]profile.Drift `json:"drift,omitempty"`
 	Alarm bool                           `json:"alarm,omitempty"` // a drift waits for confirmation
@@ -247,6 +249,7 @@ func (r *record) accept(res Result, id identity) map[pal.AppClass]profile.DriftE
 	r.Problem = res.Problem
 	m, ok := res.Measurement()
 	if res.Partial || !ok {
+		r.Corrupt = r.Corrupt || res.Corrupt
 		if res.Problem == interrupted {
 			return nil
 		}
@@ -261,7 +264,7 @@ func (r *record) accept(res Result, id identity) map[pal.AppClass]profile.DriftE
 	}
 	r.Identity, r.Key, r.Times, r.Measured, r.Failures, r.Solo = id, m.Key, m.Times, res.Started, 0, res.Solo
 	r.Sums = ballotOf(res).sums
-	r.Slow = false
+	r.Slow, r.Corrupt = false, res.Corrupt
 	events := map[pal.AppClass]profile.DriftEvent{}
 	r.Alarm = false
 	for _, a := range res.Apps {

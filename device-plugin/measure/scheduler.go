@@ -117,8 +117,8 @@ func (s *Scheduler) Changed() <-chan struct{} { return s.changed }
 
 // Observe takes a scan of the node and the GPUs that are unhealthy, and fills
 // in the times of devices that were measured, and which of them are slow beyond
-// doubt: what is still true of the device. It says of which the driver keeps a
-// measuring process that was killed.
+// doubt: what is still true of the device. It says which compute wrongly, and of which
+// the driver keeps a measuring process that was killed.
 func (s *Scheduler) Observe(inv *gpu.Inventory, unhealthy map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,10 +135,11 @@ func (s *Scheduler) Observe(inv *gpu.Inventory, unhealthy map[string]bool) {
 		if s.running[d.ID].stuck(time.Now()) {
 			d.Signals.Unanswered = true
 		}
+		r := s.records[d.ID]
+		d.Signals.Wrong = r.Corrupt || r.Wrong != ""
 		if len(d.Times) > 0 {
 			continue // the backend knows better
 		}
-		r := s.records[d.ID]
 		if m, ok := r.measurement(d.ID, identityOf(*d, inv.DriverVersion)); ok {
 			d.Key, d.Times, d.Signals.Slow = m.Key, m.Times, r.Slow
 		}

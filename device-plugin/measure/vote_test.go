@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/cuda/fakecuda"
+	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 	"github.com/nomad-pal/nomad-pal/internal/testlog"
 	"github.com/nomad-pal/nomad-pal/pal"
 )
@@ -96,7 +98,40 @@ func TestSchedulerSilencesTheGPUThatComputesWrongly(t *testing.T) {
 	if len(ds[0].Times) != 1 || len(ds[1].Times) != 1 || len(ds[2].Times) != 0 {
 		t.Errorf("published: %v, %v, %v; want all but the third", ds[0].Times, ds[1].Times, ds[2].Times)
 	}
+	if ds[1].Signals.Wrong || !ds[2].Signals.Wrong {
+		t.Error("not said in its health")
+	}
 	if !strings.Contains(log.String(), "computes another result than 2 of the 3 GPUs like it") {
 		t.Errorf("log:\n%s", &log)
 	}
+}
+
+// So does one that does not agree with itself, alone in its node, over a restart, until a
+// whole session finds nothing.
+func TestSchedulerTellsTheGPUThatDisagreesWithItself(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, "fail=corrupt", "fail.gpu=0", "fail.after=30")
+	n := newNode(t, f, func(s *Schedule) { s.Plan.Classes, s.Plan.Limit = []pal.AppClass{pal.ClassA}, time.Second })
+	tried := func(n *node) func() bool {
+		return func() bool {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			r := n.records[fakecuda.UUID(0)]
+			return !r.Tried.IsZero() && r.Begun.IsZero()
+		}
+	}
+	n.until("a session", tried(n))
+	if ds := n.observe(); !ds[0].Signals.Wrong || ds[1].Signals.Wrong {
+		t.Errorf("wrong: %v and %v, want the first", ds[0].Signals.Wrong, ds[1].Signals.Wrong)
+	}
+	n.stop()
+	f.tell(t)
+	again := newNode(t, f, func(s *Schedule) { s.StateDir, s.Mode = n.cfg.StateDir, Manual })
+	if ds := again.observe(); !ds[0].Signals.Wrong {
+		t.Error("forgotten at a restart")
+	}
+	if err := statedir.Measure.Give(n.cfg.StateDir, fakecuda.UUID(0)); err != nil {
+		t.Fatal(err)
+	}
+	again.until("measured again, and sound", func() bool { return !again.observe()[0].Signals.Wrong })
 }
