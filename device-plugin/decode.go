@@ -6,6 +6,7 @@ package deviceplugin
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -156,6 +157,9 @@ func (f key) set(to reflect.Value, value any) error {
 	}
 	if err == nil {
 		err = json.Unmarshal(literal, to.Addr().Interface())
+	}
+	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
+		return fmt.Errorf("%s is not a whole number", strings.TrimPrefix(wrong.Value, "number ")) // Nomad checked the rest
 	}
 	if err != nil {
 		return err

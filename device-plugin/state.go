@@ -177,6 +177,23 @@ func MissingGPUs(dir string, inv gpu.Inventory) ([]string, error) {
 	return ids(r.stored), nil
 }
 
+// LatchedFaults are the health reasons that a state directory holds of GPUs, by id: those
+// that neither a boot nor a load of the driver, as the scan found them, made void.
+func LatchedFaults(dir string, inv gpu.Inventory) (map[string]string, error) {
+	kept, err := openStore(dir).load()
+	h := newHealth()
+	h.restore(kept)
+	h.boot, h.load = inv.Boot, inv.DriverLoad
+	out := map[string]string{}
+	for id, r := range h.records {
+		r.latches = slices.DeleteFunc(r.latches, func(l latch) bool { return h.void(l) })
+		if reason := r.fault(gpu.Signals{}, HealthConfig{}); reason != "" {
+			out[id] = reason
+		}
+	}
+	return out, err
+}
+
 // event applies an Xid to the device it names, or to all MIG instances of the
 // GPU it names. Callers hold mu.
 func (p *Plugin) event(now time.Time, e gpu.Event) {

@@ -20,13 +20,27 @@ import (
 // own schema and encodes it, as Nomad's agent does before it calls SetConfig.
 // Errors name line and key.
 func EncodeConfig(schema *hclspec.Spec, text string) ([]byte, error) {
-	spec, err := decoder(schema, "config")
-	if err != nil {
-		return nil, err
-	}
 	f, diags := hclparse.NewParser().ParseHCL([]byte(text), "config.hcl")
 	if diags.HasErrors() {
 		return nil, diags
+	}
+	return encode(schema, f)
+}
+
+// EncodeJSON is EncodeConfig for a block in JSON: the agent's configuration reaches the
+// schema in that form.
+func EncodeJSON(schema *hclspec.Spec, text []byte) ([]byte, error) {
+	f, diags := hclparse.NewParser().ParseJSON(text, "config.json")
+	if diags.HasErrors() {
+		return nil, diags
+	}
+	return encode(schema, f)
+}
+
+func encode(schema *hclspec.Spec, f *hcl.File) ([]byte, error) {
+	spec, err := decoder(schema, "config")
+	if err != nil {
+		return nil, err
 	}
 	value, diags := hcldec.Decode(f.Body, spec, nil)
 	if diags.HasErrors() {

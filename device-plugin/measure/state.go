@@ -5,6 +5,7 @@ package measure
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 )
@@ -30,6 +31,25 @@ func loadRecords(d statedir.Dir) (map[string]record, error) {
 		return nil, fmt.Errorf("reading state %q: format is %q, want %q", recordsFile, f.Format, recordsFormat)
 	}
 	return f.GPUs, nil
+}
+
+// Troubles says why GPUs of a state directory are not measured, or not rated, by id.
+func Troubles(d statedir.Dir) (map[string]string, error) {
+	records, err := loadRecords(d)
+	out := map[string]string{}
+	for id, r := range records {
+		switch {
+		case r.Wrong != "":
+			out[id] = "is not rated: " + r.Wrong
+		case r.Corrupt:
+			out[id] = "does not always compute the same (silent data corruption)"
+		case r.Downs >= mostDowns:
+			out[id] = fmt.Sprintf("is measured on an order only: %d times in a row the plugin or the machine went down meanwhile", r.Downs)
+		case r.Problem != "" && r.Problem != interrupted:
+			out[id] = fmt.Sprintf("could not be measured at %s: %s", r.Tried.Format(time.RFC3339), r.Problem)
+		}
+	}
+	return out, err
 }
 
 func saveRecords(d statedir.Dir, records map[string]record) error {

@@ -62,10 +62,10 @@ func doctorCommand(ui cli.Ui) *command {
 		synopsis: "Check driver, GPUs and installation, and say how to fix what is wrong",
 		help: `Usage: nomad-device-pal doctor [options]
 
-  Checks the driver, NVML, CUDA, permissions, the GPUs, the state directory,
-  where this plugin is installed and the profile. What is not given comes from
-  the plugin's block in Nomad's configuration. Exits with 1 when something does
-  not work.
+  Checks the driver, NVML, CUDA, permissions, the GPUs, the state directory
+  with the faults and failed measurements in it, where this plugin is installed,
+  its block in Nomad's configuration, and the profile. What is not given comes
+  from that block. Exits with 1 when something does not work.
 ` + sourceHelp + `  -nomad-config=PATH
                    Nomad's configuration file or directory (default /etc/nomad.d).
   -state-dir=DIR   The plugin's state_dir.
@@ -104,6 +104,7 @@ func (d *diagnosis) run() {
 	}
 	d.state()
 	d.placement()
+	d.block()
 	d.calibration()
 }
 

@@ -6,12 +6,19 @@ package main
 import (
 	"cmp"
 	"errors"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/nomad/plugins/base"
+
 	deviceplugin "github.com/nomad-pal/nomad-pal/device-plugin"
+	"github.com/nomad-pal/nomad-pal/device-plugin/conformance"
 	"github.com/nomad-pal/nomad-pal/device-plugin/cuda"
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
@@ -38,6 +45,43 @@ func (d *diagnosis) configured() {
 	d.library = cmp.Or(d.library, defaults.NVMLLibrary)
 	d.cudaLibrary = cmp.Or(d.cudaLibrary, defaults.Measure.CUDALibrary)
 	d.stateDir = cmp.Or(d.stateDir, defaults.StateDir)
+}
+
+// block checks this plugin's block as Nomad's agent does when it starts.
+func (d *diagnosis) block() {
+	name := strings.TrimSuffix(filepath.Base(d.self), filepath.Ext(d.self))
+	for _, b := range d.agent.blocks {
+		if b.Name != name {
+			continue
+		}
+		err := accepts(b.Raw)
+		if diags := (hcl.Diagnostics)(nil); errors.As(err, &diags) {
+			err = errors.New(diags[0].Detail) // its lines are not those of the file
+		}
+		if err != nil {
+			d.add(statusFail, "config", err.Error(), "mend the block: Nomad's agent does not start with it")
+			return
+		}
+		d.add(statusOK, "config", "the plugin accepts its block", "")
+	}
+}
+
+// accepts is nil for a config block that the plugin takes.
+func accepts(block map[string]any) error {
+	text, err := json.Marshal(block)
+	if err != nil {
+		return err
+	}
+	p := deviceplugin.New(deviceplugin.Options{Log: quiet(), Open: open})
+	schema, err := p.ConfigSchema()
+	if err != nil {
+		return err
+	}
+	data, err := conformance.EncodeJSON(schema, text)
+	if err != nil {
+		return err
+	}
+	return p.SetConfig(&base.Config{PluginConfig: data})
 }
 
 // cuda starts the CUDA driver, with which the plugin measures.
@@ -101,6 +145,34 @@ func (d *diagnosis) state() {
 		os.Remove(probe.Name())
 	}
 	d.missing(err == nil)
+	d.latched()
+	d.measured()
+}
+
+// latched looks for faults that the running plugin holds, and that no scan shows.
+func (d *diagnosis) latched() {
+	if d.inv == nil {
+		return
+	}
+	faults, err := deviceplugin.LatchedFaults(d.stateDir, *d.inv)
+	if err != nil {
+		d.add(statusWarn, "state", err.Error(), "the plugin starts without it, and writes it again")
+	}
+	for _, id := range slices.Sorted(maps.Keys(faults)) {
+		d.add(statusFail, "health", id+" is unhealthy: "+faults[id]+", as the plugin remembers", remedy(faults[id])+
+			"; if that is done: nomad-device-pal clear -state-dir="+d.stateDir+" "+id)
+	}
+}
+
+// measured looks for GPUs that the running plugin could not measure, or rate.
+func (d *diagnosis) measured() {
+	troubles, err := measure.Troubles(statedir.Dir(d.stateDir))
+	if err != nil {
+		d.add(statusWarn, "state", err.Error(), "the plugin starts without it, and measures again")
+	}
+	for _, id := range slices.Sorted(maps.Keys(troubles)) {
+		d.add(statusWarn, "measure", id+" "+troubles[id], "when that is mended: nomad-device-pal remeasure -state-dir="+d.stateDir+" "+id)
+	}
 }
 
 // missing looks for stored GPUs that the scan did not find.

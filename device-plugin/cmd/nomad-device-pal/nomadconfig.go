@@ -60,7 +60,8 @@ type agentFile struct {
 
 // pluginBlock is a plugin block: its label and the keys that matter here.
 type pluginBlock struct {
-	Name   string `hcl:",key"`
+	Name   string         `hcl:",key"`
+	Raw    map[string]any `hcl:"config"` // all of it
 	Config struct {
 		StateDir    *string `hcl:"state_dir"` // nil: not given, "": none wanted
 		NVMLLibrary string  `hcl:"nvml_library"`
