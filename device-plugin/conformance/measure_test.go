@@ -14,6 +14,7 @@ import (
 
 	"github.com/hashicorp/nomad/plugins/device"
 
+	"github.com/nomad-pal/nomad-pal/device-plugin/conformance"
 	"github.com/nomad-pal/nomad-pal/device-plugin/cuda/fakecuda"
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
 )
@@ -60,6 +61,29 @@ func TestIdleGPUsAreMeasuredAndPublished(t *testing.T) {
 	}
 }
 
+// An upgraded package replaces the binary, days perhaps before the client is restarted: the
+// plugin that runs measures with its own.
+func TestMeasuringWithABinaryThatWasReplaced(t *testing.T) {
+	ours(t)
+	state, config, dir := idleNode(t, "0.001")
+	w := driverless(t, state)
+	old := filepath.Join(dir, filepath.Base(binary))
+	run(t, "cp", binary, old)
+	p, err := conformance.Start(old, w.env, w.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Stop)
+	w.Process = p
+	run(t, "ln", "-sf", "/bin/false", old)
+	if err := w.Configure(config); err != nil {
+		t.Fatal(err)
+	}
+	w.fingerprint().untilWithin(time.Minute, "times of a GPU", func(gs []*device.DeviceGroup) bool {
+		return len(gs) > 0 && strings.Contains(attribute(gs[0], "unique.variability_raw"), fakecuda.UUID(0))
+	})
+}
+
 // Reserve does not wait for a measurement, and no process of it is left.
 func TestReserveEndsAMeasurement(t *testing.T) {
 	ours(t)
@@ -78,6 +102,12 @@ func TestReserveEndsAMeasurement(t *testing.T) {
 		t.Errorf("measuring processes %v after Reserve, want that of the other GPU", got)
 	}
 	measuring := children(t, w.PID())
+	for _, pid := range measuring { // who sees a GPU busy asks who it is
+		comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+		if cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err != nil || string(comm) != "nomad-device-pa\n" || !strings.HasPrefix(string(cmdline), "nomad-device-pal\x00measure-child") {
+			t.Errorf("measuring process %d is %q, %q, error %v", pid, comm, cmdline, err)
+		}
+	}
 	w.Stop()
 	eventually(t, "the processes to end with the plugin", func() bool {
 		for _, pid := range measuring {

@@ -323,6 +323,7 @@ func ChildMain(args []string, in io.Reader, out, stderr io.Writer) int {
 	if err := fs.Parse(args); err != nil {
 		return 2
 	}
+	_ = os.WriteFile("/proc/self/comm", []byte(childName), 0) // else that of /proc/self/exe
 	if *list {
 		return childList(*library, out)
 	}

@@ -53,6 +53,9 @@ const (
 	mpsOff = "CUDA_MPS_PIPE_DIRECTORY=/dev/null"
 )
 
+// childName is how a child shows in lists of processes.
+const childName = "nomad-device-pal"
+
 // inGroup has a command run in a process group of its own, all of which is killed with
 // its context. It dies with this process.
 func inGroup(cmd *exec.Cmd) {
@@ -65,6 +68,7 @@ func inGroup(cmd *exec.Cmd) {
 func (r Runner) start(ctx context.Context, id string, p Plan) (*process, error) {
 	args := append(slices.Clone(r.Self[1:]), "-gpu", id, "-window", p.Window.String(), "-library", r.Library, "-avoid", strings.Join(p.Avoid, ","))
 	cmd := exec.CommandContext(ctx, r.Self[0], args...)
+	cmd.Args[0] = childName
 	cmd.Env = childEnv("CUDA_VISIBLE_DEVICES=" + id)
 	inGroup(cmd)
 	stdin, err := cmd.StdinPipe()

@@ -50,12 +50,14 @@ func endWith(parent int) {
 // parentEvery is how often the parent is looked at.
 const parentEvery = 5 * time.Second
 
-// childCommand starts this binary as the process that holds a CUDA context; nil
-// when it cannot find itself.
+// childCommand starts this very binary, which an upgraded package may have replaced, as
+// the process that holds a CUDA context; nil when it cannot find itself.
 func childCommand() []string {
-	self, err := os.Executable()
-	if err != nil {
-		return nil
+	self := "/proc/self/exe"
+	if _, err := os.Stat(self); err != nil {
+		if self, err = os.Executable(); err != nil {
+			return nil
+		}
 	}
 	return []string{self, measure.ChildCommand}
 }
