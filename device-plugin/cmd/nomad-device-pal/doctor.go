@@ -232,20 +232,22 @@ func (d *diagnosis) placement() {
 	for _, w := range c.unreadable {
 		d.add(statusWarn, "placement", w, "")
 	}
-	dir := c.pluginDir
-	if dir == "" && c.dataDir != "" {
-		dir = filepath.Join(c.dataDir, "plugins")
-	}
-	name := filepath.Base(d.self)
-	switch {
+	dir, name := c.plugins(), filepath.Base(d.self)
+	switch installed := c.installed(d.self); {
 	case dir == "":
 		d.add(statusFail, "placement", "neither plugin_dir nor data_dir is set in "+d.nomadConfig, "set plugin_dir and put "+name+" there")
-	case filepath.Clean(dir) != filepath.Dir(d.self):
-		d.add(statusWarn, "placement", fmt.Sprintf("plugin_dir is %s, this binary is %s", dir, d.self), "install "+d.self+" "+filepath.Join(dir, name))
+	case installed == "":
+		d.add(statusWarn, "placement", fmt.Sprintf("plugin_dir is %s, this binary is %s", dir, d.self), "ln -s "+d.self+" "+filepath.Join(dir, name))
 	default:
-		d.add(statusOK, "placement", "this binary is in plugin_dir "+dir, "")
+		d.add(statusOK, "placement", "this binary is in plugin_dir "+dir+" as "+installed, "")
 	}
-	d.label(c, strings.TrimSuffix(name, filepath.Ext(name)))
+	d.label(c, d.blockName())
+}
+
+// blockName is the label that Nomad knows this binary by: its name in plugin_dir.
+func (d *diagnosis) blockName() string {
+	name := cmp.Or(d.agent.installed(d.self), filepath.Base(d.self))
+	return strings.TrimSuffix(name, filepath.Ext(name))
 }
 
 // label checks the plugin block: Nomad loads an external plugin only when there

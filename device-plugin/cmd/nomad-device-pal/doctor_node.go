@@ -5,14 +5,12 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/nomad/plugins/base"
@@ -28,9 +26,8 @@ import (
 // configured takes what no flag gave from the plugin's block in Nomad's
 // configuration, then from the defaults.
 func (d *diagnosis) configured() {
-	name := strings.TrimSuffix(filepath.Base(d.self), filepath.Ext(d.self))
 	for _, b := range d.agent.blocks {
-		if b.Name != name {
+		if b.Name != d.blockName() {
 			continue
 		}
 		if dir := b.Config.StateDir; dir != nil {
@@ -49,9 +46,8 @@ func (d *diagnosis) configured() {
 
 // block checks this plugin's block as Nomad's agent does when it starts.
 func (d *diagnosis) block() {
-	name := strings.TrimSuffix(filepath.Base(d.self), filepath.Ext(d.self))
 	for _, b := range d.agent.blocks {
-		if b.Name != name {
+		if b.Name != d.blockName() {
 			continue
 		}
 		err := accepts(b.Raw)

@@ -88,6 +88,27 @@ func (c *nomadConfig) read(path string) error {
 	return nil
 }
 
+// plugins is the directory of plugins, "" if nothing says which.
+func (c *nomadConfig) plugins() string {
+	if c.pluginDir == "" && c.dataDir != "" {
+		return filepath.Join(c.dataDir, "plugins")
+	}
+	return c.pluginDir
+}
+
+// installed is the name that a binary, or a link to it, has in the directory of plugins;
+// "" if it is not there.
+func (c *nomadConfig) installed(binary string) string {
+	entries, _ := os.ReadDir(c.plugins()) // not there: nothing is
+	own, err := os.Stat(binary)
+	for _, e := range entries {
+		if st, err2 := os.Stat(filepath.Join(c.plugins(), e.Name())); err == nil && err2 == nil && os.SameFile(own, st) {
+			return e.Name()
+		}
+	}
+	return ""
+}
+
 // labels are those of all plugin blocks.
 func (c *nomadConfig) labels() []string {
 	var out []string
