@@ -66,6 +66,44 @@ func (r Runner) uses(all []gpu.Device, ids []string) map[string]use {
 	return out
 }
 
+// intruders says what has begun to use GPUs that are being measured: a task that was given
+// one, or a process that computes there and is no child of ours.
+func (r Runner) intruders(all []gpu.Device, ids []string) map[string]string {
+	proc := cmp.Or(r.proc, "/proc")
+	tasks := visibleTo(proc, all)
+	var pids map[string][]int
+	if r.Processes != nil {
+		pids = r.Processes(ids)
+	}
+	out := map[string]string{}
+	for _, id := range ids {
+		if tasks[id] {
+			out[id] = use{task: true}.String()
+		}
+		for _, pid := range pids[id] {
+			if parent, ok := parentOf(proc, pid); ok && parent != os.Getpid() {
+				out[id] = describeProcess(proc, pid)
+			}
+		}
+	}
+	return out
+}
+
+// parentOf is the parent of a process; ok is false for one that has gone, or that cannot
+// be seen from here.
+func parentOf(proc string, pid int) (parent int, ok bool) {
+	stat, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return 0, false
+	}
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:]) // behind its name
+	if len(fields) < 2 {
+		return 0, false
+	}
+	parent, err = strconv.Atoi(string(fields[1]))
+	return parent, err == nil
+}
+
 // describeProcess names a process for people. Its name is whatever it likes.
 func describeProcess(proc string, pid int) string {
 	name, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "comm"))
@@ -121,15 +159,15 @@ func visibleTo(proc string, all []gpu.Device) map[string]bool {
 	return found
 }
 
-// hasDevices reports whether a process sees the driver at all. Images made for
-// CUDA carry "all" in their environment, whether they run with GPUs or not.
+// hasDevices reports whether a process sees the driver at all.
 func hasDevices(process string) bool {
 	_, err := os.Stat(filepath.Join(process, "root/dev/nvidiactl"))
 	return err == nil
 }
 
-// given adds the GPUs that a value of the variable names: by UUID, or the start
-// of one; by number; or all. What is not a UUID counts only where real is true.
+// given adds the GPUs that a value of the variable names: by UUID, or the start of one,
+// or by number, which counts only where real is true. "all" names none: images made for
+// CUDA carry it, and so do containers that only watch GPUs. Who computes shows otherwise.
 func given(list string, all []gpu.Device, real func() bool, found map[string]bool) {
 	byBus := slices.SortedFunc(slices.Values(all), func(a, b gpu.Device) int { return cmp.Compare(a.BusID, b.BusID) })
 	for word := range strings.SplitSeq(list, ",") {
@@ -140,7 +178,7 @@ func given(list string, all []gpu.Device, real func() bool, found map[string]boo
 		n, err := strconv.Atoi(whole)
 		for i, d := range byBus {
 			switch {
-			case word == "all" || err == nil && (n == i || n == d.Minor):
+			case err == nil && (n == i || n == d.Minor):
 				if !found[d.ID] && real() {
 					found[d.ID] = true
 				}

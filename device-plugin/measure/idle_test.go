@@ -20,8 +20,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// A process is given GPUs by UUID, by number or all at once; what a container
-// image says counts only where the container has the driver's devices.
+// A process is given GPUs by UUID, or by number where its container has the driver's
+// devices. A container that watches all GPUs is no reason to measure none.
 func TestVisibleTo(t *testing.T) {
 	all := []gpu.Device{
 		{ID: "GPU-aaaa-1", BusID: "0000:b0:00.0", Minor: 1},
@@ -37,7 +37,7 @@ func TestVisibleTo(t *testing.T) {
 		{"GPU-aaaa-1", false, every[:1]},
 		{"GPU-bbbb,MIG-cccc-3", false, every[1:]},
 		{"GPU-dddd-4", false, every[2:]},
-		{"all", true, every},
+		{"all", true, nil},
 		{"all", false, nil},
 		{"0", true, every[1:2]},
 		{"0", false, nil},
@@ -101,6 +101,32 @@ func TestUses(t *testing.T) {
 		got[id] = u.String()
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// Who comes while a GPU is being measured is told from the process that measures it.
+func TestIntruders(t *testing.T) {
+	proc := t.TempDir()
+	for pid, stat := range map[string]string{
+		"4711": fmt.Sprintf("4711 (nomad-device-pa) S %d 1 1", os.Getpid()), "4712": "4712 (a ) b) S 1 1 1", "4713": "4713 (odd)", "4714": "4714 (sh) S 1 1 1",
+	} {
+		if err := os.MkdirAll(filepath.Join(proc, pid), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(proc, pid, "stat"), []byte(stat), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(proc, "4714", "environ"), []byte("NVIDIA_VISIBLE_DEVICES=GPU-c"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r := Runner{proc: proc, Processes: func([]string) map[string][]int {
+		return map[string][]int{"GPU-a": {4711, 4713, 9999}, "GPU-b": {4711, 4712}, "GPU-c": {4711}}
+	}}
+	ids := []string{"GPU-a", "GPU-b", "GPU-c", "GPU-d"}
+	got := r.intruders([]gpu.Device{{ID: "GPU-a"}, {ID: "GPU-b"}, {ID: "GPU-c"}, {ID: "GPU-d"}}, ids)
+	if diff := cmp.Diff(map[string]string{"GPU-b": "process 4712", "GPU-c": "a task was given it"}, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }

@@ -6,6 +6,7 @@ package measure
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -403,13 +404,16 @@ func (s *Scheduler) look(now time.Time) {
 	if s.unsaved {
 		s.save()
 	}
-	ids, all := s.wanted(now), s.inv.Devices
+	ids, all, measured := s.wanted(now), s.inv.Devices, slices.Sorted(maps.Keys(s.running))
 	for id := range s.idleSince {
 		if !slices.Contains(ids, id) {
 			delete(s.idleSince, id)
 		}
 	}
 	s.mu.Unlock()
+	if len(measured) > 0 {
+		s.yield(now, s.run.intruders(all, measured))
+	}
 	if len(ids) == 0 {
 		return
 	}
@@ -424,6 +428,20 @@ func (s *Scheduler) look(now time.Time) {
 			delete(s.idleSince, id)
 		case s.idleSince[id].IsZero():
 			s.idleSince[id] = now
+		}
+	}
+}
+
+// yield ends the sessions of GPUs that somebody has begun to use: they would be slow for
+// him, and measured as slow.
+func (s *Scheduler) yield(now time.Time, intruders map[string]string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, by := range intruders {
+		if r := s.running[id]; r != nil && r.ending.IsZero() {
+			s.log.Info("measuring ends, as the GPU is used", "gpu", id, "by", by)
+			r.end(now)
+			r.cancel()
 		}
 	}
 }

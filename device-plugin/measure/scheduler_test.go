@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -580,6 +581,38 @@ func TestSessionTellsThatItEnds(t *testing.T) {
 		r := n.running[fakecuda.UUID(0)]
 		return r != nil && r.stuck(time.Now().Add(reserveWait))
 	})
+}
+
+// Somebody who knows nothing of Nomad starts to compute on a GPU that is being measured.
+func TestMeasuringEndsForAProcessThatComes(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, "scale=1")
+	var came atomic.Bool
+	f.Processes = func(ids []string) map[string][]int {
+		out := map[string][]int{}
+		for _, id := range ids {
+			out[id] = nil
+			if came.Load() && id == fakecuda.UUID(1) {
+				out[id] = []int{4711}
+			}
+		}
+		return out
+	}
+	n := newNode(t, f, nil)
+	if err := os.MkdirAll(filepath.Join(n.proc, "4711"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(n.proc, "4711", "stat"), []byte("4711 (python) R 1 1 1"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	n.until("sessions begun", func() bool { return n.busy(0) && n.busy(1) })
+	came.Store(true)
+	n.until("the session's end", func() bool { return !n.busy(1) })
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if r := n.records[fakecuda.UUID(1)]; r.Problem != interrupted || n.running[fakecuda.UUID(0)] == nil {
+		t.Errorf("problem %q, want %q; the other GPU's session goes on: %v", r.Problem, interrupted, n.running[fakecuda.UUID(0)] != nil)
+	}
 }
 
 // A task that comes while a GPU is being measured does not undo the operator's order.
