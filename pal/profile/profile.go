@@ -60,17 +60,17 @@ func SamplesOf(model string, ms []attr.Measurement) []Sample {
 // Options are the rules of a calibration. They are part of the profile: scores
 // of GPUs measured later are binned by the same rules.
 type Options struct {
-	Method Method `json:"method"`
+	Method Method `json:"method" hcl:"method,optional"`
 	// Edges are the upper ends of all classes but the last, ascending; at most
 	// MaxClass−1.
-	Edges []float64 `json:"edges"`
+	Edges []float64 `json:"edges" hcl:"edges,optional"`
 	// Hysteresis is how far beyond its class's edge a score must be, in two
 	// sessions, before the GPU changes class.
-	Hysteresis float64 `json:"hysteresis"`
+	Hysteresis float64 `json:"hysteresis" hcl:"hysteresis,optional"`
 	// Outlier is the score from which a GPU is an outlier at once.
-	Outlier float64 `json:"outlier"`
+	Outlier float64 `json:"outlier" hcl:"outlier,optional"`
 	// MinGPUs is the number of GPUs below which a reference is only provisional.
-	MinGPUs int `json:"min_gpus"`
+	MinGPUs int `json:"min_gpus" hcl:"min_gpus,optional"`
 	// Created is the time of the calibration, RFC 3339, stored as it is.
 	Created string `json:"-"`
 	// Known lists GPUs that exist, id to model; those without a sample get the

@@ -18,16 +18,16 @@ import (
 type Tenant struct {
 	// Namespaces belong to it: names, or patterns with * and ?. None: the one of the
 	// tenant's last name.
-	Namespaces []string `json:"namespaces,omitempty"`
+	Namespaces []string `json:"namespaces,omitempty" hcl:"namespaces,optional"`
 	// Weight is that of its fair share among the tenants of its parent; 0: 1.
-	Weight float64 `json:"weight,omitempty"`
+	Weight float64 `json:"weight,omitempty" hcl:"weight,optional"`
 	// Quota is the nominal quota: GPUs that are its own. Others may borrow them while
 	// they are idle. 0: of a tenant with children, the sum of theirs; else none, and
 	// all that it holds is borrowed.
-	Quota int `json:"quota,omitempty"`
+	Quota int `json:"quota,omitempty" hcl:"quota,optional"`
 	// BorrowingLimit is how many GPUs beyond Quota it holds at most; nil: as many as
 	// are idle.
-	BorrowingLimit *int `json:"borrowing_limit,omitempty"`
+	BorrowingLimit *int `json:"borrowing_limit,omitempty" hcl:"borrowing_limit,optional"`
 }
 
 // tenant is a node of the tree; the root is none.

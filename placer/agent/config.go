@@ -4,7 +4,6 @@
 package agent
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -29,19 +28,20 @@ import (
 // File is the configuration as written. docs/reference/configuration.md says what each
 // key does, its unit and its default.
 type File struct {
-	LogLevel    string       `hcl:"log_level,optional"`
-	LogJSON     bool         `hcl:"log_json,optional"`
-	Locality    *Locality    `hcl:"locality,block"`
-	Queue       *Queue       `hcl:"queue,block"`
-	Tenants     []Tenant     `hcl:"tenant,block"`
-	Windows     []Window     `hcl:"window,block"`
-	Apps        []App        `hcl:"app,block"`
-	Calibration *Calibration `hcl:"calibration,block"`
-	Learn       *Learn       `hcl:"learn,block"`
-	Nomad       *Nomad       `hcl:"nomad,block"`
-	HTTP        *HTTP        `hcl:"http,block"`
-	HA          *HA          `hcl:"high_availability,block"`
-	Admission   *Admission   `hcl:"admission,block"`
+	LogLevel string    `hcl:"log_level,optional"`
+	LogJSON  bool      `hcl:"log_json,optional"`
+	Locality *Locality `hcl:"locality,block"`
+	Queue    *Queue    `hcl:"queue,block"`
+	Tenants  []Tenant  `hcl:"tenant,block"`
+	Windows  []Window  `hcl:"window,block"`
+	Apps     []App     `hcl:"app,block"`
+	// Calibration says how measured times become classes; see [profile.Options].
+	Calibration *profile.Options `hcl:"calibration,block"`
+	Learn       *Learn           `hcl:"learn,block"`
+	Nomad       *Nomad           `hcl:"nomad,block"`
+	HTTP        *HTTP            `hcl:"http,block"`
+	HA          *HA              `hcl:"high_availability,block"`
+	Admission   *Admission       `hcl:"admission,block"`
 	// Rest are the keys of [model.Keys] that are in no block.
 	Rest hcl.Body `hcl:",remain"`
 
@@ -99,13 +99,10 @@ type penalties struct {
 	Cluster    float64 `hcl:"cluster,optional"`
 }
 
-// Tenant is what namespaces may use that belong together: see [queue.Tenant].
+// Tenant is what namespaces may use that belong together.
 type Tenant struct {
-	Name           string   `hcl:"name,label"`
-	Namespaces     []string `hcl:"namespaces,optional"`
-	Weight         float64  `hcl:"weight,optional"`
-	Quota          int      `hcl:"quota,optional"`
-	BorrowingLimit *int     `hcl:"borrowing_limit,optional"`
+	Name string       `hcl:"name,label"`
+	Rest queue.Tenant `hcl:",remain"`
 }
 
 // Window keeps nodes for maintenance, or for some jobs: see [window.Window].
@@ -137,15 +134,6 @@ func (w Window) rule() (window.Window, error) {
 type App struct {
 	Name  string `hcl:"name,label"`
 	Class string `hcl:"class"`
-}
-
-// Calibration says how measured times become classes.
-type Calibration struct {
-	Method     string    `hcl:"method,optional"`
-	Edges      []float64 `hcl:"edges,optional"`
-	Hysteresis *float64  `hcl:"hysteresis,optional"`
-	Outlier    *float64  `hcl:"outlier,optional"`
-	MinGPUs    *int      `hcl:"min_gpus,optional"`
 }
 
 // Nomad says where Nomad is. What is not given comes from Nomad's environment
@@ -198,7 +186,8 @@ type HA struct {
 // Load reads configuration files, and the *.hcl and *.json files of
 // directories in lexical order, as one. Errors name file and line.
 func Load(paths []string) (File, error) {
-	var f File
+	calibration := profile.DefaultOptions() // what a block leaves out stays as it is here
+	f := File{Calibration: &calibration}
 	parser := hclparse.NewParser()
 	var files []*hcl.File
 	names, err := list(paths)
@@ -333,7 +322,7 @@ func (f File) PlacerConfig() (model.Config, error) {
 		if _, twice := c.Queue.Tenants[t.Name]; twice {
 			return c, fmt.Errorf("tenant %q is there twice", t.Name)
 		}
-		c.Queue.Tenants[t.Name] = queue.Tenant{Namespaces: t.Namespaces, Weight: t.Weight, Quota: t.Quota, BorrowingLimit: t.BorrowingLimit}
+		c.Queue.Tenants[t.Name] = t.Rest
 	}
 	for _, w := range f.Windows {
 		rule, err := w.rule()
@@ -342,7 +331,9 @@ func (f File) PlacerConfig() (model.Config, error) {
 		}
 		c.Windows = append(c.Windows, rule)
 	}
-	f.Calibration.apply(&c.Calibration)
+	if f.Calibration != nil {
+		c.Calibration = *f.Calibration
+	}
 	if _, err := f.Learn.period(); err != nil {
 		return c, err
 	}
@@ -387,23 +378,4 @@ func (l *Locality) apply(to *pal.Locality) error {
 		set(class.Index(), c.Penalties)
 	}
 	return nil
-}
-
-func (c *Calibration) apply(to *profile.Options) {
-	if c == nil {
-		return
-	}
-	to.Method = cmp.Or(profile.Method(c.Method), to.Method)
-	if c.Edges != nil {
-		to.Edges = c.Edges
-	}
-	if c.Hysteresis != nil {
-		to.Hysteresis = *c.Hysteresis
-	}
-	if c.Outlier != nil {
-		to.Outlier = *c.Outlier
-	}
-	if c.MinGPUs != nil {
-		to.MinGPUs = *c.MinGPUs
-	}
 }
