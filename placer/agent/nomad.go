@@ -6,12 +6,10 @@ package agent
 import (
 	"cmp"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/hashicorp/nomad/api"
@@ -106,39 +104,10 @@ func rpcTLS(cfg *api.Config) (*tls.Config, error) {
 	if t.CACert == "" && t.CAPath == "" {
 		return nil, nil
 	}
-	roots, err := authorities(t)
-	if err != nil {
-		return nil, err
+	// The HTTP API's client has read the same files.
+	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, ServerName: "server." + cmp.Or(cfg.Region, "global") + ".nomad"}}}
+	if err := api.ConfigureTLS(c, t); err != nil {
+		return nil, fmt.Errorf("nomad: TLS of the RPC port: %w", err)
 	}
-	name := cmp.Or(t.TLSServerName, "server."+cmp.Or(cfg.Region, "global")+".nomad")
-	out := &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12, ServerName: name, InsecureSkipVerify: t.Insecure}
-	if t.ClientCert != "" {
-		pair, err := tls.LoadX509KeyPair(t.ClientCert, t.ClientKey)
-		if err != nil {
-			return nil, fmt.Errorf("nomad: client_cert %q: %w", t.ClientCert, err)
-		}
-		out.Certificates = []tls.Certificate{pair}
-	}
-	return out, nil
-}
-
-func authorities(t *api.TLSConfig) (*x509.CertPool, error) {
-	files := []string{t.CACert}
-	if t.CACert == "" {
-		var err error
-		if files, err = filepath.Glob(filepath.Join(t.CAPath, "*")); err != nil {
-			return nil, fmt.Errorf("nomad: ca_path: %w", err)
-		}
-	}
-	pool := x509.NewCertPool()
-	for _, f := range files {
-		pem, err := os.ReadFile(f)
-		if err != nil {
-			return nil, fmt.Errorf("nomad: ca_cert: %w", err)
-		}
-		if !pool.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("nomad: ca_cert: %q holds no certificate in PEM", f)
-		}
-	}
-	return pool, nil
+	return c.Transport.(*http.Transport).TLSClientConfig, nil
 }

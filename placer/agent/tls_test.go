@@ -150,9 +150,9 @@ func TestRPCTLS(t *testing.T) {
 		{"an authority", api.TLSConfig{CACert: i.cert}, "", "server.global.nomad", ""},
 		{"a folder of them, in a region", api.TLSConfig{CAPath: onlyCert(t, i)}, "eu", "server.eu.nomad", ""},
 		{"a name and a certificate", api.TLSConfig{CACert: i.cert, TLSServerName: "n", ClientCert: i.cert, ClientKey: i.key}, "", "n", ""},
-		{"no authority", api.TLSConfig{CACert: "/none"}, "", "", "nomad: ca_cert"},
-		{"no certificate in it", api.TLSConfig{CACert: i.key}, "", "", "holds no certificate"},
-		{"no key", api.TLSConfig{CACert: i.cert, ClientCert: i.cert, ClientKey: "/none"}, "", "", "nomad: client_cert"},
+		{"no authority", api.TLSConfig{CACert: "/none"}, "", "", "open /none"},
+		{"no certificate in it", api.TLSConfig{CACert: i.key}, "", "", "parse PEM"},
+		{"no key", api.TLSConfig{CACert: i.cert, ClientCert: i.cert, ClientKey: "/none"}, "", "", "open /none"},
 	} {
 		got, err := rpcTLS(&api.Config{TLSConfig: &c.tls, Region: c.region})
 		switch {

@@ -193,7 +193,7 @@ func (s *Servers) plan(ctx context.Context, job *api.Job) (map[string]refusal, e
 // and leaves everything else as it is. Groups, tasks and devices must be the
 // same in both, in the same order.
 func transfer(to map[string]any, from *api.Job) error {
-	to["Constraints"] = constraints(from.Constraints)
+	to["Constraints"] = from.Constraints
 	groups, err := list(to, "TaskGroups", len(from.TaskGroups))
 	if err != nil {
 		return err
@@ -210,7 +210,7 @@ func transferGroup(to map[string]any, from *api.TaskGroup) error {
 	if to["Name"] != *from.Name {
 		return fmt.Errorf("group %q is %v on the server", *from.Name, to["Name"])
 	}
-	to["Constraints"], to["Affinities"] = constraints(from.Constraints), affinities(from.Affinities)
+	to["Constraints"], to["Affinities"] = from.Constraints, from.Affinities
 	tasks, err := list(to, "Tasks", len(from.Tasks))
 	if err != nil {
 		return err
@@ -242,7 +242,7 @@ func transferDevices(to map[string]any, from *api.Task) error {
 		if devices[i]["Name"] != d.Name {
 			return fmt.Errorf("device %q is %v on the server", d.Name, devices[i]["Name"])
 		}
-		devices[i]["Constraints"], devices[i]["Affinities"] = constraints(d.Constraints), affinities(d.Affinities)
+		devices[i]["Constraints"], devices[i]["Affinities"] = d.Constraints, d.Affinities
 	}
 	return nil
 }
@@ -262,24 +262,4 @@ func list(m map[string]any, key string, want int) ([]map[string]any, error) {
 		out[i] = e
 	}
 	return out, nil
-}
-
-func constraints(cs []*api.Constraint) []map[string]any {
-	var out []map[string]any
-	for _, c := range cs {
-		out = append(out, map[string]any{"LTarget": c.LTarget, "RTarget": c.RTarget, "Operand": c.Operand})
-	}
-	return out
-}
-
-func affinities(as []*api.Affinity) []map[string]any {
-	var out []map[string]any
-	for _, a := range as {
-		weight := int8(50) // Nomad's default
-		if a.Weight != nil {
-			weight = *a.Weight
-		}
-		out = append(out, map[string]any{"LTarget": a.LTarget, "RTarget": a.RTarget, "Operand": a.Operand, "Weight": weight})
-	}
-	return out
 }
