@@ -5,6 +5,7 @@ package nomad
 
 import (
 	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -13,43 +14,35 @@ import (
 	"github.com/hashicorp/nomad/plugins/shared/structs"
 )
 
-// target is what one side of a constraint refers to. ok is false where it
-// refers to something that is not there.
-type target[T any] struct {
-	value T
-	ok    bool
-}
-
 // nodeTarget resolves one side of a node constraint as Nomad does
-// (https://developer.hashicorp.com/nomad/docs/runtime/interpolation).
-func nodeTarget(s string, n *api.Node) target[string] {
+// (https://developer.hashicorp.com/nomad/docs/runtime/interpolation). ok is false where it
+// refers to something that is not there.
+func nodeTarget(s string, n *api.Node) (value string, ok bool) {
 	inner, ok := interpolation(s)
 	if !ok {
-		return target[string]{s, true}
+		return s, true
 	}
 	switch inner {
 	case "node.unique.id":
-		return target[string]{n.ID, true}
+		return n.ID, true
 	case "node.unique.name":
-		return target[string]{n.Name, true}
+		return n.Name, true
 	case "node.datacenter":
-		return target[string]{n.Datacenter, true}
+		return n.Datacenter, true
 	case "node.class":
-		return target[string]{n.NodeClass, true}
+		return n.NodeClass, true
 	case "node.pool":
-		return target[string]{n.NodePool, true}
+		return n.NodePool, true
 	}
-	from := n.Attributes
-	key, isAttr := strings.CutPrefix(inner, "attr.")
-	if !isAttr {
-		var isMeta bool
-		if key, isMeta = strings.CutPrefix(inner, "meta."); !isMeta {
-			return target[string]{}
-		}
-		from = n.Meta
+	if key, ok := strings.CutPrefix(inner, "attr."); ok {
+		value, ok = n.Attributes[key]
+		return value, ok
 	}
-	v, found := from[key]
-	return target[string]{v, found}
+	if key, ok := strings.CutPrefix(inner, "meta."); ok {
+		value, ok = n.Meta[key]
+		return value, ok
+	}
+	return "", false
 }
 
 // interpolation is what stands within ${…}; ok is false for a literal.
@@ -59,27 +52,42 @@ func interpolation(s string) (string, bool) {
 }
 
 // nodeMeets says whether the node meets a constraint of a job, a group or a
-// task, by Nomad's rules: an operator needs both sides, but "!=" also holds if one side is
-// missing. distinct_hosts and distinct_property concern several allocations: they
+// task. distinct_hosts and distinct_property concern several allocations: they
 // are met by every single node.
 func nodeMeets(c *api.Constraint, n *api.Node) bool {
-	l, r := nodeTarget(c.LTarget, n), nodeTarget(c.RTarget, n)
-	both := l.ok && r.ok
-	switch c.Operand {
-	case api.ConstraintDistinctHosts, api.ConstraintDistinctProperty:
+	if c.Operand == api.ConstraintDistinctHosts || c.Operand == api.ConstraintDistinctProperty {
 		return true
-	case "=", "==", "is", "":
-		return both && l.value == r.value
-	case "!=", "not":
-		return l != r
-	case "<", "<=", ">", ">=":
-		return both && ordered(c.Operand, compareText(l.value, r.value))
-	case api.ConstraintAttributeIsSet:
-		return l.ok
-	case api.ConstraintAttributeIsNotSet:
-		return !l.ok
 	}
-	return both && matches(c.Operand, l.value, r.value)
+	l, lok := nodeTarget(c.LTarget, n)
+	r, rok := nodeTarget(c.RTarget, n)
+	return holds(c.Operand, lok, rok, func() (int, bool) {
+		if strings.ContainsAny(c.Operand, "<>") {
+			return compareText(l, r), true
+		}
+		return strings.Compare(l, r), true
+	}, func() (string, string, bool) { return l, r, true })
+}
+
+// holds says whether an operator holds, by Nomad's rules: it needs both sides, but "!="
+// also holds if one of them is missing. order compares the sides, and texts are they as
+// texts, where that can be.
+func holds(operator string, l, r bool, order func() (int, bool), texts func() (l, r string, ok bool)) bool {
+	switch operator {
+	case api.ConstraintAttributeIsSet:
+		return l
+	case api.ConstraintAttributeIsNotSet:
+		return !l
+	}
+	if !l || !r {
+		return l != r && (operator == "!=" || operator == "not")
+	}
+	switch operator {
+	case "=", "==", "is", "", "!=", "not", "<", "<=", ">", ">=":
+		o, ok := order()
+		return ok && ordered(operator, o)
+	}
+	left, right, ok := texts()
+	return ok && matches(operator, left, right)
 }
 
 // matches are the operators that nodes and devices share.
@@ -93,9 +101,11 @@ func matches(operand, l, r string) bool {
 		re, err := compiled(r)
 		return err == nil && re.MatchString(l)
 	case api.ConstraintSetContains, api.ConstraintSetContainsAll:
-		return containsAll(l, r)
+		have := elements(l)
+		return !slices.ContainsFunc(elements(r), func(e string) bool { return !slices.Contains(have, e) })
 	case api.ConstraintSetContainsAny:
-		return containsAny(l, r)
+		have := elements(l)
+		return slices.ContainsFunc(elements(r), func(e string) bool { return slices.Contains(have, e) })
 	}
 	return false
 }
@@ -126,13 +136,7 @@ func semverMatches(l, r string) bool {
 			return false
 		}
 		order := v.Compare(want)
-		met := order == 0
-		if operand == "!=" {
-			met = order != 0
-		} else if operand != "" && operand != "=" {
-			met = ordered(operand, order)
-		}
-		if !met {
+		if operand == "==" || !ordered(operand, order) { // semver has no "=="
 			return false
 		}
 	}
@@ -156,6 +160,10 @@ func compareText(l, r string) int {
 
 func ordered(operand string, order int) bool {
 	switch operand {
+	case "=", "==", "is", "":
+		return order == 0
+	case "!=", "not":
+		return order != 0
 	case "<":
 		return order < 0
 	case "<=":
@@ -168,39 +176,21 @@ func ordered(operand string, order int) bool {
 	return false
 }
 
-func set(s string) map[string]bool {
-	m := map[string]bool{}
-	for _, e := range strings.Split(s, ",") {
-		m[strings.TrimSpace(e)] = true
+// elements are those of a list in a text.
+func elements(s string) []string {
+	es := strings.Split(s, ",")
+	for i := range es {
+		es[i] = strings.TrimSpace(es[i])
 	}
-	return m
+	return es
 }
 
-func containsAll(l, r string) bool {
-	have := set(l)
-	for e := range set(r) {
-		if !have[e] {
-			return false
-		}
-	}
-	return true
-}
-
-func containsAny(l, r string) bool {
-	have := set(l)
-	for e := range set(r) {
-		if have[e] {
-			return true
-		}
-	}
-	return false
-}
-
-// deviceTarget resolves one side of a device constraint.
-func deviceTarget(s string, d *api.NodeDeviceResource) target[*structs.Attribute] {
+// deviceTarget resolves one side of a device constraint; nil if it refers to something that
+// is not there.
+func deviceTarget(s string, d *api.NodeDeviceResource) *structs.Attribute {
 	inner, ok := interpolation(s)
 	if !ok {
-		return target[*structs.Attribute]{structs.ParseAttribute(s), true}
+		return structs.ParseAttribute(s)
 	}
 	switch inner {
 	case "device.ids":
@@ -208,58 +198,30 @@ func deviceTarget(s string, d *api.NodeDeviceResource) target[*structs.Attribute
 		for i, in := range d.Instances {
 			ids[i] = in.ID
 		}
-		return target[*structs.Attribute]{structs.NewStringAttribute(strings.Join(ids, ",")), true}
+		return structs.NewStringAttribute(strings.Join(ids, ","))
 	case "device.model":
-		return target[*structs.Attribute]{structs.NewStringAttribute(d.Name), true}
+		return structs.NewStringAttribute(d.Name)
 	case "device.vendor":
-		return target[*structs.Attribute]{structs.NewStringAttribute(d.Vendor), true}
+		return structs.NewStringAttribute(d.Vendor)
 	case "device.type":
-		return target[*structs.Attribute]{structs.NewStringAttribute(d.Type), true}
+		return structs.NewStringAttribute(d.Type)
 	}
 	key, ok := strings.CutPrefix(inner, "device.attr.")
 	a, found := d.Attributes[key]
 	if !ok || !found || a == nil {
-		return target[*structs.Attribute]{}
+		return nil
 	}
-	return target[*structs.Attribute]{
-		&structs.Attribute{Float: a.FloatVal, Int: a.IntVal, String: a.StringVal, Bool: a.BoolVal, Unit: a.Unit}, true,
-	}
+	return &structs.Attribute{Float: a.FloatVal, Int: a.IntVal, String: a.StringVal, Bool: a.BoolVal, Unit: a.Unit}
 }
 
 // deviceMeets says whether the device group meets a constraint of a request.
 func deviceMeets(c *api.Constraint, d *api.NodeDeviceResource) bool {
 	l, r := deviceTarget(c.LTarget, d), deviceTarget(c.RTarget, d)
-	both := l.ok && r.ok
-	switch c.Operand {
-	case "!=", "not":
-		if l.ok != r.ok {
-			return true
-		}
-		if !both {
-			return false
-		}
-		order, comparable := l.value.Compare(r.value)
-		return comparable && order != 0
-	case "=", "==", "is", "", "<", "<=", ">", ">=":
-		if !both {
-			return false
-		}
-		order, comparable := l.value.Compare(r.value)
-		if strings.ContainsAny(c.Operand, "<>") {
-			return comparable && ordered(c.Operand, order)
-		}
-		return comparable && order == 0
-	case api.ConstraintAttributeIsSet:
-		return l.ok
-	case api.ConstraintAttributeIsNotSet:
-		return !l.ok
-	}
-	if !both {
-		return false
-	}
-	ls, ok1 := asText(l.value)
-	rs, ok2 := asText(r.value)
-	return ok1 && ok2 && matches(c.Operand, ls, rs)
+	return holds(c.Operand, l != nil, r != nil, func() (int, bool) { return l.Compare(r) }, func() (string, string, bool) {
+		left, ok1 := asText(l)
+		right, ok2 := asText(r)
+		return left, right, ok1 && ok2
+	})
 }
 
 // asText is the text of a string attribute; versions may also be plain numbers.

@@ -5,7 +5,6 @@ package nomad
 
 import (
 	"cmp"
-	"iter"
 	"maps"
 	"slices"
 
@@ -41,51 +40,25 @@ type use struct {
 	pal.Resources
 }
 
-// refresh works out from scratch who holds which GPU, and what is left of the nodes.
+// refresh works out from scratch who holds which GPU, and what is left of the nodes: as if
+// nobody held anything, and all jobs had changed.
 func (v *View) refresh() {
 	_, v.seen, _ = v.state.Touched(Mark{})
-	v.moved = nil
 	clear(v.owner)
-	before := v.holds
-	v.holds, v.wants, v.rivals = map[JobKey][]int{}, map[JobKey]holding{}, map[int][]JobKey{}
-	v.free = make([]pal.Resources, len(v.nodes))
+	v.wants, v.rivals, v.free = map[JobKey]holding{}, map[int][]JobKey{}, make([]pal.Resources, len(v.nodes))
+	for u := range v.owner {
+		v.Cluster.SetTaken(u, false)
+	}
 	for i, n := range v.nodes {
 		v.free[i] = total(n)
+		v.Cluster.SetFree(i, v.free[i])
 	}
-	keys := map[JobKey]bool{}
-	for _, some := range []iter.Seq[JobKey]{
-		maps.Keys(v.state.byJob), maps.Keys(v.state.Jobs), maps.Keys(v.opts.Held), maps.Keys(v.opts.Completing),
-	} {
-		for k := range some {
-			keys[k] = true
-		}
-	}
-	for k := range keys {
-		v.replace(k, v.holdingOf(k))
-	}
-	for i, k := range v.owner {
-		v.Cluster.SetTaken(i, k != JobKey{})
-		if k != (JobKey{}) {
-			v.holds[k] = append(v.holds[k], i)
-		}
-	}
-	for i, f := range v.free {
-		v.Cluster.SetFree(i, f)
-	}
-	for k := range keys {
-		if before[k] == nil && v.holds[k] != nil {
-			v.shifted = append(v.shifted, k)
-		}
-	}
-	for k, had := range before {
-		if !slices.Equal(had, v.holds[k]) {
-			v.shifted = append(v.shifted, k)
-		}
-	}
+	keys := slices.AppendSeq(slices.Collect(maps.Keys(v.holds)), maps.Keys(v.state.byJob))
+	v.refreshJobs(slices.AppendSeq(keys, maps.Keys(v.state.Jobs)), ViewOptions{})
 }
 
-// refreshJobs is refresh where only these jobs have changed, and what was held for
-// jobs or by those that end.
+// refreshJobs does that for jobs that have changed, and for those for which, or by which as
+// they end, other GPUs are held than before.
 func (v *View) refreshJobs(keys []JobKey, before ViewOptions) {
 	changed := map[JobKey]bool{}
 	for _, k := range keys {

@@ -103,8 +103,8 @@ func (v *View) Request(job *api.Job) (Request, error) {
 			Name: *g.Name, Members: max(0, r.membersOf(g)-v.finished(job, *g.Name)), GPUs: a.gpus, Need: needWithin(author, g),
 		}
 		if set.Members > 0 { // the others must not limit them
-			set.Eligible, set.Prefer = v.eligible(author, a)
-			set.Spreads = v.spreads(author, a, set.Eligible)
+			e := v.eligible(author, a)
+			set.Eligible, set.Prefer, set.Spreads = e.may, e.prefer, v.spreads(author, a, e)
 		}
 		r.Gang.MemberSets = append(r.Gang.MemberSets, set)
 	}
@@ -238,27 +238,27 @@ func (v *View) finished(job *api.Job, group string) int {
 	return n
 }
 
-// eligibility is which device groups may serve an ask, and which of them are
-// preferred.
+// eligibility is which device groups may serve an ask, which of them are preferred, and what
+// spreads of such asks go over, by attribute, once worked out.
 type eligibility struct {
 	may    []bool
 	prefer [][]bool
+	values map[string]attributeValues
 }
 
 // eligible says for each device group whether it may serve the ask: Nomad may
 // use it, and it is a whole GPU where the ask leaves that open and whole GPUs
 // could serve it, busy or not.
-func (v *View) eligible(job *api.Job, a gpuRequest) (may []bool, prefer [][]bool) {
+func (v *View) eligible(job *api.Job, a gpuRequest) eligibility {
 	key := eligibilityKey(job, a)
 	if e, ok := v.eligibility[key]; ok {
-		return e.may, e.prefer
+		return e
 	}
 	if len(v.eligibility) >= eligibilityKept { // of jobs that are gone, most of them
 		clear(v.eligibility)
-		clear(v.values)
 		clear(v.avoiding) // its keys are addresses of what eligibility holds
 	}
-	e := eligibility{may: make([]bool, len(v.devices))}
+	e := eligibility{may: make([]bool, len(v.devices)), values: map[string]attributeValues{}}
 	sliced := a.leavesModelOpen() && v.wholeGPU(job, a)
 	for i, d := range v.devices {
 		n := v.groupNode(i)
@@ -266,7 +266,7 @@ func (v *View) eligible(job *api.Job, a gpuRequest) (may []bool, prefer [][]bool
 	}
 	e.prefer = v.preferred(job, a, e.may)
 	v.eligibility[key] = e
-	return e.may, e.prefer
+	return e
 }
 
 // wholeGPU says whether some whole GPU could serve the ask if its node were
@@ -284,11 +284,11 @@ func (v *View) wholeGPU(job *api.Job, a gpuRequest) bool {
 // constraint each second makes another one each time.
 const eligibilityKept = 10_000
 
-// eligibilityKey stands for all that eligibility depends on: constraints, affinities,
+// eligibilityKey stands for all that eligibility depends on: constraints, affinities, spreads,
 // drivers, datacenters, pool and device names. Jobs that differ in nothing else share an
 // entry, which saves most of the work: one answer takes a look at every device group.
 func eligibilityKey(job *api.Job, a gpuRequest) string {
-	all := []any{job.Datacenters, pool(job), job.Constraints, job.Affinities, a.group.Constraints, a.group.Affinities}
+	all := []any{job.Datacenters, pool(job), job.Constraints, job.Affinities, a.group.Constraints, a.group.Affinities, job.Spreads, a.group.Spreads}
 	for _, t := range a.group.Tasks {
 		all = append(all, t.Driver, t.Constraints, t.Affinities)
 	}

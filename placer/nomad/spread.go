@@ -13,19 +13,18 @@ import (
 )
 
 // spreads are the spread blocks of the job and of one of its groups, as the core
-// takes them. may are the device groups that may serve the group: values that no
-// such node has do not count.
+// takes them. Values that no node has which may serve the group do not count.
 //
 // As in Nomad a block without targets wants as many members on each value; what
 // targets leave of 100 % is wanted on each value that has none.
-func (v *View) spreads(job *api.Job, a gpuRequest, may []bool) []pal.SpreadOver {
+func (v *View) spreads(job *api.Job, a gpuRequest, e eligibility) []pal.SpreadOver {
 	var out []pal.SpreadOver
 	for _, sp := range slices.Concat(job.Spreads, a.group.Spreads) {
 		o := pal.SpreadOver{Weight: 50}
 		if sp.Weight != nil {
 			o.Weight = float64(*sp.Weight)
 		}
-		in := v.attributeValues(job, a, sp.Attribute, may)
+		in := v.attributeValues(sp.Attribute, e)
 		o.Values, o.Have = in.of, make([]int, len(in.names))
 		o.Targets = spreadTargets(sp, in.names, float64(rewrite.Members(a.group)))
 		out = append(out, o)
@@ -40,29 +39,25 @@ type attributeValues struct {
 	of    []int
 }
 
-func (v *View) attributeValues(job *api.Job, a gpuRequest, attribute string, may []bool) attributeValues {
-	key := attribute + " " + eligibilityKey(job, a)
-	if in, ok := v.values[key]; ok {
+func (v *View) attributeValues(attribute string, e eligibility) attributeValues {
+	if in, ok := e.values[attribute]; ok {
 		return in
-	}
-	if len(v.values) >= eligibilityKept {
-		clear(v.values)
 	}
 	in := attributeValues{of: make([]int, len(v.devices))}
 	numbers := map[string]int{}
 	for i := range in.of {
-		value := nodeTarget(attribute, v.groupNode(i))
-		if in.of[i] = -1; !may[i] || !value.ok {
+		value, there := nodeTarget(attribute, v.groupNode(i))
+		if in.of[i] = -1; !e.may[i] || !there {
 			continue
 		}
-		n, ok := numbers[value.value]
+		n, ok := numbers[value]
 		if !ok {
 			n = len(in.names)
-			numbers[value.value], in.names = n, append(in.names, value.value)
+			numbers[value], in.names = n, append(in.names, value)
 		}
 		in.of[i] = n
 	}
-	v.values[key] = in
+	e.values[attribute] = in
 	return in
 }
 

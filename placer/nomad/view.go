@@ -72,8 +72,6 @@ type View struct {
 	eligibility map[string]eligibility
 	// lasting caches what lastingly keeps asks from nodes.
 	lasting map[string][]Obstacle
-	// values caches what spreads go over, in the same way.
-	values map[string]attributeValues
 	// avoiding caches preferences that leave out nodes, by those and what is
 	// eligible: the queue tells kinds of gangs by their slices.
 	avoiding map[string][][]bool
@@ -86,7 +84,7 @@ type View struct {
 // Allocations and pins of the jobs in without count as if they were not there. What
 // nodes say cannot make it fail, only the options can: see [State.NodeWarnings].
 func (s *State) View(o ViewOptions, without ...JobKey) (*View, error) {
-	v := &View{opts: o, state: s, without: without, nodeOf: map[string]int{}, inRack: map[string]int{}, holds: map[JobKey][]int{}, eligibility: map[string]eligibility{}, lasting: map[string][]Obstacle{}, values: map[string]attributeValues{}, avoiding: map[string][][]bool{}}
+	v := &View{opts: o, state: s, without: without, nodeOf: map[string]int{}, inRack: map[string]int{}, holds: map[JobKey][]int{}, eligibility: map[string]eligibility{}, lasting: map[string][]Obstacle{}, avoiding: map[string][][]bool{}}
 	v.nodes = slices.Clone(s.gpuNodes())
 	ns := make([]pal.Node, len(v.nodes))
 	for i, n := range v.nodes {
@@ -126,7 +124,6 @@ func (v *View) Update(s *State, o ViewOptions) bool {
 	if changed {
 		clear(v.eligibility)
 		clear(v.lasting)
-		clear(v.values)
 		clear(v.avoiding)
 		v.epoch++
 		v.devices = v.devices[:0]
