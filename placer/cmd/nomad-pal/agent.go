@@ -19,10 +19,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/agent"
 )
 
-type agentCommand struct{ base }
-
-func (c *agentCommand) Help() string {
-	return help("agent [options]", `
+var helpAgent = help("agent [options]", `
 Runs the placer until it is interrupted. SIGHUP makes it read its configuration
 again. Without -config it works by the defaults, on the Nomad that Nomad's
 environment variables name.
@@ -34,11 +31,10 @@ Agent Options:
   -log-level=<level>       trace, debug, info, warn or error; wins over the file.
   -log-json                Log as JSON.
 `, examples(
-		"Run the placer by its defaults:", "nomad-pal agent",
-		"Check a configuration, and run with it:", "nomad-pal agent -check-config -config /etc/nomad-pal.d",
-		"Have it reload its configuration:", "systemctl reload nomad-pal",
-	))
-}
+	"Run the placer by its defaults:", "nomad-pal agent",
+	"Check a configuration, and run with it:", "nomad-pal agent -check-config -config /etc/nomad-pal.d",
+	"Have it reload its configuration:", "systemctl reload nomad-pal",
+))
 
 // agentKeys are general options that the agent's configuration has, by the key
 // there.
@@ -48,10 +44,10 @@ var agentKeys = map[string]string{
 	"tls-skip-verify": "skip_verify", "pal-namespace": "namespace",
 }
 
-// foreign refuses options of other commands: the agent connects as its
+// foreignToAgent refuses options of other commands: the agent connects as its
 // configuration says, also when that is read again.
-func (c *agentCommand) foreign() error {
-	for _, name := range slices.Sorted(maps.Keys(c.flagsGiven)) {
+func (b *base) foreignToAgent() error {
+	for _, name := range slices.Sorted(maps.Keys(b.flagsGiven)) {
 		if key, ok := agentKeys[name]; ok {
 			return fmt.Errorf("-%s is not an option of the agent: say nomad { %s } in its configuration, or set Nomad's environment variable", name, key)
 		}
@@ -68,43 +64,43 @@ type paths []string
 func (p *paths) String() string     { return strings.Join(*p, ",") }
 func (p *paths) Set(s string) error { *p = append(*p, s); return nil }
 
-func (c *agentCommand) Run(args []string) int {
+func (b *base) runAgent(args []string) int {
 	var config paths
-	fs := c.flags("agent")
+	fs := b.flags("agent")
 	fs.Var(&config, "config", "")
 	check := fs.Bool("check-config", false, "")
 	level := fs.String("log-level", "", "")
 	logJSON := fs.Bool("log-json", false, "")
-	if _, ok := c.parse(fs, args, 0); !ok {
+	if _, ok := b.parse(fs, args, 0); !ok {
 		return 1
 	}
-	if err := c.foreign(); err != nil {
-		return c.fail(err)
+	if err := b.foreignToAgent(); err != nil {
+		return b.fail(err)
 	}
 	file, err := agent.Load(config)
 	if err == nil {
 		_, err = file.PlacerConfig()
 	}
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
 	if *check {
-		c.printf("The configuration is valid.\n")
+		b.printf("The configuration is valid.\n")
 		return 0
 	}
 	*level = cmp.Or(*level, file.LogLevel, "info")
 	if hclog.LevelFromString(*level) == hclog.NoLevel {
-		return c.fail(fmt.Errorf("log level %q is unknown (one of trace, debug, info, warn, error)", *level))
+		return b.fail(fmt.Errorf("log level %q is unknown (one of trace, debug, info, warn, error)", *level))
 	}
 	log := hclog.New(&hclog.LoggerOptions{
-		Name: "nomad-pal", Level: hclog.LevelFromString(*level), Output: c.io.err, JSONFormat: *logJSON || file.LogJSON,
+		Name: "nomad-pal", Level: hclog.LevelFromString(*level), Output: b.io.err, JSONFormat: *logJSON || file.LogJSON,
 	})
 	log.Info("starting", "version", version.Human())
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
-	if err := agent.New(log, hooks()).Run(c.ctx, config, hup); err != nil {
-		return c.fail(err)
+	if err := agent.New(log, hooks()).Run(b.ctx, config, hup); err != nil {
+		return b.fail(err)
 	}
 	log.Info("stopped")
 	return 0

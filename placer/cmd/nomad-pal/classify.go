@@ -16,10 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-type classifyCommand struct{ base }
-
-func (c *classifyCommand) Help() string {
-	return help("classify [options] <job>", `
+var helpClassify = help("classify [options] <job>", `
 Watches the GPUs of a running job through the device plugin's statistics and
 says which application class it belongs to, and why: A is held down by the power
 cap or uses the compute units all the time, B is in between, C streams memory, D
@@ -35,10 +32,9 @@ Classify Options:
   -save                    Remember the class and the readings in the cluster: for the job's
                            next runs (nomad-pal run -learned), and to judge other jobs by.
 `, examples(
-		"Which class is my job of?", "nomad-pal classify train",
-		"Remember it for the job's next runs:", "nomad-pal classify -save -for 5m train",
-	), outputOptions, generalOptions)
-}
+	"Which class is my job of?", "nomad-pal classify train",
+	"Remember it for the job's next runs:", "nomad-pal classify -save -for 5m train",
+), outputOptions, generalOptions)
 
 // classified is the command's JSON.
 type classified struct {
@@ -52,66 +48,66 @@ type classified struct {
 	Medians   map[string]*float64 `json:"medians"`           // null: not known
 }
 
-func (c *classifyCommand) Run(args []string) int {
-	fs := c.flags("classify")
+func (b *base) runClassify(args []string) int {
+	fs := b.flags("classify")
 	length := fs.Duration("for", time.Minute, "")
 	every := fs.Duration("every", 5*time.Second, "")
 	save := fs.Bool("save", false, "")
-	rest, ok := c.parse(fs, args, 1)
+	rest, ok := b.parse(fs, args, 1)
 	if !ok {
 		return 1
 	}
 	if *every <= 0 || *length < *every {
-		return c.fail(fmt.Errorf("-every %s must be positive and at most -for %s", *every, *length))
+		return b.fail(fmt.Errorf("-every %s must be positive and at most -for %s", *every, *length))
 	}
-	client, err := c.client()
+	client, err := b.client()
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
-	k := nomad.JobKey{Namespace: c.namespace, ID: rest[0]}
+	k := nomad.JobKey{Namespace: b.namespace, ID: rest[0]}
 	out := classified{Namespace: k.Namespace, Job: k.ID}
-	readings, err := c.watch(client, k, *length, *every, &out)
+	readings, err := b.watchGPUs(client, k, *length, *every, &out)
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
 	f := classify.Summarise(readings)
 	out.Readings = f.Readings
 	out.Medians = map[string]*float64{"power_cap": known(f.PowerCap), "power": known(f.Power), "compute": known(f.Compute), "memory": known(f.Memory)}
-	v, ok := c.judge(client, f, &out)
+	v, ok := b.judge(client, f, &out)
 	if ok {
 		out.Verdict = &v
 	} else {
 		out.Missing = v.Reason
 	}
 	if ok && *save {
-		if err := store.In(client).Class(k).Write(c.ctx, store.Class{Job: k, Verdict: v, Features: f}); err != nil {
-			return c.fail(err)
+		if err := store.In(client).Class(k).Write(b.ctx, store.Class{Job: k, Verdict: v, Features: f}); err != nil {
+			return b.fail(err)
 		}
 	}
-	return c.print(out, *save)
+	return b.printClassified(out, *save)
 }
 
 // judge puts the job to the groups of the cluster's history where there are
 // enough jobs in it, else to the thresholds.
-func (c *classifyCommand) judge(client *nomad.Client, f classify.Features, out *classified) (classify.Verdict, bool) {
-	known, err := store.In(client).Classes().Read(c.ctx)
+func (b *base) judge(client *nomad.Client, f classify.Features, out *classified) (classify.Verdict, bool) {
+	known, err := store.In(client).Classes().Read(b.ctx)
 	if err != nil {
-		fmt.Fprintf(c.io.err, "The history of classified jobs is not, or not fully, used: %v\n", err)
+		fmt.Fprintf(b.io.err, "The history of classified jobs is not, or not fully, used: %v\n", err)
 	}
 	v, by, ok := classify.Judge(store.FeaturesOf(known), f)
 	out.JudgedBy = by
 	return v, ok
 }
 
-// watch takes readings until the time is up, each of the plugin's once, and none
+// watchGPUs takes readings until the time is up, each of the plugin's once, and none
 // from before. The job's GPUs are looked up each time, as it may be moved.
-func (c *classifyCommand) watch(client *nomad.Client, k nomad.JobKey, length, every time.Duration, out *classified) ([]classify.Reading, error) {
+func (b *base) watchGPUs(client *nomad.Client, k nomad.JobKey, length, every time.Duration, out *classified) ([]classify.Reading, error) {
 	var readings []classify.Reading
 	seen := map[string]time.Time{} // GPU to its last reading
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for end := time.Now().Add(length); ; {
-		gpus, err := client.JobGPUs(c.ctx, k)
+		gpus, err := client.JobGPUs(b.ctx, k)
 		if err != nil {
 			return nil, err
 		}
@@ -119,7 +115,7 @@ func (c *classifyCommand) watch(client *nomad.Client, k nomad.JobKey, length, ev
 			return nil, fmt.Errorf("job %q in namespace %q has no running allocation with GPUs", k.ID, k.Namespace)
 		}
 		for _, node := range slices.Sorted(maps.Keys(gpus)) {
-			rs, err := client.GPUReadings(c.ctx, node, gpus[node])
+			rs, err := client.GPUReadings(b.ctx, node, gpus[node])
 			if err != nil {
 				return nil, err
 			}
@@ -134,11 +130,11 @@ func (c *classifyCommand) watch(client *nomad.Client, k nomad.JobKey, length, ev
 			out.GPUs = slices.Sorted(maps.Keys(seen))
 			return readings, nil
 		}
-		fmt.Fprintf(c.io.err, "%d readings, %s left\n", len(readings), time.Until(end).Round(time.Second))
+		fmt.Fprintf(b.io.err, "%d readings, %s left\n", len(readings), time.Until(end).Round(time.Second))
 		select {
 		case <-tick.C:
-		case <-c.ctx.Done():
-			return nil, c.ctx.Err()
+		case <-b.ctx.Done():
+			return nil, b.ctx.Err()
 		}
 	}
 }
@@ -151,12 +147,12 @@ func known(x float64) *float64 {
 	return &x
 }
 
-func (c *classifyCommand) print(out classified, saved bool) int {
+func (b *base) printClassified(out classified, saved bool) int {
 	code := 0
 	if out.Verdict == nil {
 		code = 1
 	}
-	if done, failed := c.structured(out); done {
+	if done, failed := b.structured(out); done {
 		return cmp.Or(failed, code)
 	}
 	rows := []string{
@@ -165,18 +161,18 @@ func (c *classifyCommand) print(out classified, saved bool) int {
 		row("Tensor cores", share(out.Medians["compute"])), row("Memory bandwidth", share(out.Medians["memory"])),
 	}
 	if out.Verdict == nil {
-		c.pairs(append(rows, row("Application class", "not known: "+out.Missing)))
+		b.pairs(append(rows, row("Application class", "not known: "+out.Missing)))
 		return code
 	}
 	sure := "clear"
 	if !out.Verdict.Sure {
 		sure = "near a boundary, or too little is known: watch longer, or decide yourself"
 	}
-	c.pairs(append(rows, row("Application class", string(out.Verdict.Class)), row("Because", out.Verdict.Reason), row("Judged by", out.JudgedBy), row("How sure", sure)))
+	b.pairs(append(rows, row("Application class", string(out.Verdict.Class)), row("Because", out.Verdict.Reason), row("Judged by", out.JudgedBy), row("How sure", sure)))
 	if saved {
-		c.printf("\nRemembered for the next runs of %q.\n", out.Job)
+		b.printf("\nRemembered for the next runs of %q.\n", out.Job)
 	} else {
-		c.printf("\nTo use it: meta { pal_class = %q }\n", out.Verdict.Class)
+		b.printf("\nTo use it: meta { pal_class = %q }\n", out.Verdict.Class)
 	}
 	return code
 }

@@ -16,19 +16,15 @@ import (
 	"github.com/hashicorp/cli"
 )
 
-type completionCommand struct{ base }
-
-func (c *completionCommand) Help() string {
-	return help("completion bash | zsh | fish", `
+var helpCompletion = help("completion bash | zsh | fish", `
 Prints a script that has the shell complete commands, options, the ids of jobs
 and GPUs. It writes no file: you decide where the script goes.
 `, examples(
-		"In this shell only:", "source <(nomad-pal completion bash)",
-		"For all of your shells, with bash-completion:", "nomad-pal completion bash > \\\n          ~/.local/share/bash-completion/completions/nomad-pal",
-		"With zsh:", `nomad-pal completion zsh > "${fpath[1]}/_nomad-pal"`,
-		"With fish:", "nomad-pal completion fish > \\\n          ~/.config/fish/completions/nomad-pal.fish",
-	))
-}
+	"In this shell only:", "source <(nomad-pal completion bash)",
+	"For all of your shells, with bash-completion:", "nomad-pal completion bash > \\\n          ~/.local/share/bash-completion/completions/nomad-pal",
+	"With zsh:", `nomad-pal completion zsh > "${fpath[1]}/_nomad-pal"`,
+	"With fish:", "nomad-pal completion fish > \\\n          ~/.config/fish/completions/nomad-pal.fish",
+))
 
 // completeCommand is what the scripts ask for candidates: it is none of the commands.
 const completeCommand = "__complete"
@@ -54,16 +50,16 @@ if [ "$funcstack[1]" = "_nomad-pal" ]; then _nomad_pal; else compdef _nomad_pal 
 `,
 }
 
-func (c *completionCommand) Run(args []string) int {
-	rest, ok := c.parse(c.only(c.flags("completion")), args, 1)
+func (b *base) runCompletion(args []string) int {
+	rest, ok := b.parse(b.only(b.flags("completion")), args, 1)
 	if !ok {
 		return 1
 	}
 	script, ok := completionScripts[rest[0]]
 	if !ok {
-		return c.fail(fmt.Errorf("no completion for shell %q (one of bash, fish, zsh)", rest[0]))
+		return b.fail(fmt.Errorf("no completion for shell %q (one of bash, fish, zsh)", rest[0]))
 	}
-	c.write(script)
+	b.write(script)
 	return 0
 }
 

@@ -9,10 +9,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer"
 )
 
-type defragCommand struct{ base }
-
-func (c *defragCommand) Help() string {
-	return help("defrag -dry-run [options]", `
+var helpDefrag = help("defrag -dry-run [options]", `
 Shows the moves that would pay now: gangs that allow it (pal_migrate), whose
 predicted gain is worth more than being stopped and started again. The agent
 makes such moves itself if its configuration says queue { migrate = true }.
@@ -21,38 +18,37 @@ Defrag Options:
 
   -dry-run                 Required: this command moves nothing.
 `, examples(
-		"Which gangs would run better elsewhere?", "nomad-pal defrag -dry-run",
-	), outputOptions, generalOptions)
-}
+	"Which gangs would run better elsewhere?", "nomad-pal defrag -dry-run",
+), outputOptions, generalOptions)
 
-func (c *defragCommand) Run(args []string) int {
-	fs := c.flags("defrag")
+func (b *base) runDefrag(args []string) int {
+	fs := b.flags("defrag")
 	dry := fs.Bool("dry-run", false, "")
-	if _, ok := c.parse(fs, args, 0); !ok {
+	if _, ok := b.parse(fs, args, 0); !ok {
 		return 1
 	}
 	if !*dry {
-		return c.fail(fmt.Errorf("only -dry-run: moves are made by the agent, if its configuration says queue { migrate = true }"))
+		return b.fail(fmt.Errorf("only -dry-run: moves are made by the agent, if its configuration says queue { migrate = true }"))
 	}
-	client, err := c.client()
+	client, err := b.client()
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
-	moves, err := placer.Moves(c.ctx, client)
+	moves, err := placer.Moves(b.ctx, client)
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
-	return c.show(moves, func() { c.print(moves) })
+	return b.show(moves, func() { b.printMoves(moves) })
 }
 
-func (c *defragCommand) print(moves []placer.Move) {
+func (b *base) printMoves(moves []placer.Move) {
 	if len(moves) == 0 {
-		c.printf("No move would pay.\n")
+		b.printf("No move would pay.\n")
 		return
 	}
 	rows := []string{row("Job", "Namespace", "Slowdown now", "Slowdown then", "Nodes now", "Nodes then")}
 	for _, m := range moves {
 		rows = append(rows, row(m.Job, m.Namespace, fmt.Sprintf("%.3f", m.From.Cost), fmt.Sprintf("%.3f", m.To.Cost), m.From.Nodes, m.To.Nodes))
 	}
-	c.table(rows)
+	b.table(rows)
 }

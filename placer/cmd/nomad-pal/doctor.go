@@ -20,10 +20,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-type doctorCommand struct{ base }
-
-func (c *doctorCommand) Help() string {
-	return help("doctor [options]", `
+var helpDoctor = help("doctor [options]", `
 Checks everything that nomad-pal needs, and says what is wrong and what to do: Nomad's address, version and the token's rights, the
 device plugin on every client, the profile and which GPUs it lacks, nodes whose
 meta opens the gate by accident, clocks, the agent at work, and warnings. It
@@ -36,22 +33,21 @@ Doctor Options:
   -config=<path>           Check this configuration of the agent, too. May be
                            given several times.
 `, examples(
-		"Is everything in place?", "nomad-pal doctor",
-		"Before the agent is restarted with a new configuration:", "nomad-pal doctor -config /etc/nomad-pal.d",
-	), outputOptions, generalOptions)
-}
+	"Is everything in place?", "nomad-pal doctor",
+	"Before the agent is restarted with a new configuration:", "nomad-pal doctor -config /etc/nomad-pal.d",
+), outputOptions, generalOptions)
 
 // exitUnwell is the exit code of doctor when something fails.
 const exitUnwell = 2
 
-func (c *doctorCommand) Run(args []string) int {
-	fs := c.flags("doctor")
+func (b *base) runDoctor(args []string) int {
+	fs := b.flags("doctor")
 	var config paths
 	fs.Var(&config, "config", "")
-	if _, ok := c.parse(fs, args, 0); !ok {
+	if _, ok := b.parse(fs, args, 0); !ok {
 		return 1
 	}
-	checks := c.checks()
+	checks := b.checks()
 	if len(config) > 0 {
 		checks = append(checks, checkConfig(config))
 	}
@@ -61,50 +57,50 @@ func (c *doctorCommand) Run(args []string) int {
 			unwell = exitUnwell
 		}
 	}
-	return cmp.Or(c.show(checks, func() { c.print(checks) }), unwell)
+	return cmp.Or(b.show(checks, func() { b.printChecks(checks) }), unwell)
 }
 
-func (c *doctorCommand) print(checks []query.Check) {
+func (b *base) printChecks(checks []query.Check) {
 	styles := map[query.Verdict]style{query.OK: green, query.Warn: yellow, query.Fail: red}
 	count := map[query.Verdict]int{}
 	for _, k := range checks {
 		count[k.Verdict]++
 		mark := paint(styles[k.Verdict], string(k.Verdict)) + strings.Repeat(" ", 6-len(k.Verdict))
-		c.sayAfter(mark, plain, k.Name+": "+oneLine(k.Found))
+		b.sayAfter(mark, plain, k.Name+": "+oneLine(k.Found))
 		if k.Next != "" && k.Verdict != query.OK {
-			c.sayAfter("      → ", plain, oneLine(k.Next))
+			b.sayAfter("      → ", plain, oneLine(k.Next))
 		}
 	}
-	c.write("\n")
-	c.say(plain, fmt.Sprintf("Checked: %d OK, %d WARN, %d FAIL.", count[query.OK], count[query.Warn], count[query.Fail]))
+	b.write("\n")
+	b.say(plain, fmt.Sprintf("Checked: %d OK, %d WARN, %d FAIL.", count[query.OK], count[query.Warn], count[query.Fail]))
 }
 
 // checks are all of them, as far as Nomad answers.
-func (c *doctorCommand) checks() []query.Check {
-	client, err := c.client()
+func (b *base) checks() []query.Check {
+	client, err := b.client()
 	if err != nil {
 		return []query.Check{query.ChecksFailed(err)}
 	}
-	checks := []query.Check{c.checkReach(client)}
+	checks := []query.Check{b.checkReach(client)}
 	if checks[0].Verdict == query.Fail {
 		return checks
 	}
-	checks = append(checks, c.checkToken(client), c.checkAgent(client))
-	beat, err := store.In(client).Heartbeat().Read(c.ctx)
+	checks = append(checks, b.checkToken(client), b.checkAgent(client))
+	beat, err := store.In(client).Heartbeat().Read(b.ctx)
 	if err == nil {
 		checks = append(checks, query.CheckClocks(beat.Written, beat.Of.Worked, time.Now()))
 	}
-	if c.palAddress != "" {
-		checks = append(checks, c.checkAPI())
+	if b.palAddress != "" {
+		checks = append(checks, b.checkAPI())
 	}
-	s, err := placer.ReadSnapshot(c.ctx, client)
+	s, err := placer.ReadSnapshot(b.ctx, client)
 	if err != nil {
 		return append(checks, query.ChecksFailed(err))
 	}
 	return append(checks, s.Checks()...)
 }
 
-func (c *doctorCommand) checkReach(client *nomad.Client) query.Check {
+func (b *base) checkReach(client *nomad.Client) query.Check {
 	address := client.API().Address()
 	leader, err := client.API().Status().Leader()
 	switch {
@@ -117,8 +113,8 @@ func (c *doctorCommand) checkReach(client *nomad.Client) query.Check {
 }
 
 // checkToken tries what the placer needs to read.
-func (c *doctorCommand) checkToken(client *nomad.Client) query.Check {
-	one := (&api.QueryOptions{PerPage: 1}).WithContext(c.ctx)
+func (b *base) checkToken(client *nomad.Client) query.Check {
+	one := (&api.QueryOptions{PerPage: 1}).WithContext(b.ctx)
 	self, _, err := client.API().ACLTokens().Self(one)
 	switch {
 	case aclDisabled(self, err):
@@ -138,7 +134,7 @@ func (c *doctorCommand) checkToken(client *nomad.Client) query.Check {
 	everywhere.Namespace = "*"
 	_, _, err = client.API().Jobs().List(&everywhere)
 	try(`"list-jobs"`, err)
-	_, err = store.In(client).Failures().Read(c.ctx)
+	_, err = store.In(client).Failures().Read(b.ctx)
 	try(`reading the variables "nomad-pal/*"`, err)
 	if len(lacks) > 0 {
 		return query.Check{Name: "token", Verdict: query.Fail, Found: "the token lacks " + strings.Join(lacks, ", "), Next: "use a token with the agent's policy; the checks below may show a part only"}
@@ -146,8 +142,8 @@ func (c *doctorCommand) checkToken(client *nomad.Client) query.Check {
 	return query.Check{Name: "token", Verdict: query.OK, Found: "it reads nodes, jobs, and the placer's variables"}
 }
 
-func (c *doctorCommand) checkAgent(client *nomad.Client) query.Check {
-	a, err := heartbeat.ReadActivity(c.ctx, client, time.Now())
+func (b *base) checkAgent(client *nomad.Client) query.Check {
+	a, err := heartbeat.ReadActivity(b.ctx, client, time.Now())
 	switch {
 	case err != nil:
 		return query.Check{Name: "agent", Verdict: query.Fail, Found: err.Error()}
@@ -162,8 +158,8 @@ func (c *doctorCommand) checkAgent(client *nomad.Client) query.Check {
 }
 
 // checkAPI asks the agent that is configured how it is.
-func (c *doctorCommand) checkAPI() query.Check {
-	a, err := c.ask()
+func (b *base) checkAPI() query.Check {
+	a, err := b.ask()
 	if err == nil && a.agent == nil {
 		return query.Check{Name: "agent's API", Verdict: query.Fail, Found: a.note, Next: "is NOMAD_PAL_ADDR (or -pal-address) right?"}
 	}
@@ -171,9 +167,9 @@ func (c *doctorCommand) checkAPI() query.Check {
 		return query.Check{Name: "agent's API", Verdict: query.Fail, Found: err.Error(), Next: "is NOMAD_PAL_ADDR (or -pal-address) right?"}
 	}
 	if warnings := a.Warnings(); len(warnings) > 0 {
-		return query.Check{Name: "agent's API", Verdict: query.Warn, Found: fmt.Sprintf("%s answers, with %d warnings: %s", c.palAddress, len(warnings), strings.Join(warnings, "; ")), Next: "nomad-pal status shows them until they are over"}
+		return query.Check{Name: "agent's API", Verdict: query.Warn, Found: fmt.Sprintf("%s answers, with %d warnings: %s", b.palAddress, len(warnings), strings.Join(warnings, "; ")), Next: "nomad-pal status shows them until they are over"}
 	}
-	return query.Check{Name: "agent's API", Verdict: query.OK, Found: c.palAddress + " answers"}
+	return query.Check{Name: "agent's API", Verdict: query.OK, Found: b.palAddress + " answers"}
 }
 
 func checkConfig(config paths) query.Check {

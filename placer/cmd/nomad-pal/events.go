@@ -18,10 +18,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer"
 )
 
-type eventsCommand struct{ base }
-
-func (c *eventsCommand) Help() string {
-	return help("events [options]", `
+var helpEvents = help("events [options]", `
 Shows what the placer did, the oldest first: jobs that came (queued), got GPUs
 (placed, moved), started, were stopped, wait again (requeued), failed or ended,
 allocations that failed, and GPUs that were put into quarantine. The agent keeps
@@ -37,11 +34,10 @@ Events Options:
                            a terminal, all elsewhere.
   -json                    One JSON object a line.
 `, examples(
-		"What happened to my job?", "nomad-pal events -job train",
-		"Watch the cluster:", "nomad-pal events -follow -limit 10",
-		"Keep them in a file, while the agent is up:", "nomad-pal events -follow -json >> events.jsonl",
-	), exitCodes, generalOptions)
-}
+	"What happened to my job?", "nomad-pal events -job train",
+	"Watch the cluster:", "nomad-pal events -follow -limit 10",
+	"Keep them in a file, while the agent is up:", "nomad-pal events -follow -json >> events.jsonl",
+), exitCodes, generalOptions)
 
 // terminalEvents is how many events are shown on a terminal if nothing is said.
 const terminalEvents = 50
@@ -49,77 +45,77 @@ const terminalEvents = 50
 // eventsAgain is after how long an agent that does not answer is asked again.
 const eventsAgain = 2 * time.Second
 
-func (c *eventsCommand) Run(args []string) int {
-	fs := c.only(c.flags("events"), "json")
+func (b *base) runEvents(args []string) int {
+	fs := b.only(b.flags("events"), "json")
 	follow := fs.Bool("follow", false, "")
 	job := fs.String("job", "", "")
 	limit := fs.Int("limit", -1, "")
-	if _, ok := c.parse(fs, args, 0); !ok {
+	if _, ok := b.parse(fs, args, 0); !ok {
 		return 1
 	}
-	if c.template != "" {
-		return c.fail(errors.New("-t does not go with events: see -json"))
+	if b.template != "" {
+		return b.fail(errors.New("-t does not go with events: see -json"))
 	}
-	if *limit < 0 && c.io.terminal {
+	if *limit < 0 && b.io.terminal {
 		*limit = terminalEvents
 	}
-	s, err := c.ask()
+	s, err := b.ask()
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
 	if s.agent == nil {
-		return c.fail(errors.New(cmp.Or(s.note, "events are in the agent's memory, and no agent is known: NOMAD_PAL_ADDR or -pal-address names it")))
+		return b.fail(errors.New(cmp.Or(s.note, "events are in the agent's memory, and no agent is known: NOMAD_PAL_ADDR or -pal-address names it")))
 	}
 	q := url.Values{}
 	if *job != "" {
 		q.Set("job", *job)
 	}
-	if c.given("namespace") {
-		q.Set("namespace", c.namespace)
+	if b.given("namespace") {
+		q.Set("namespace", b.namespace)
 	}
-	last, err := c.past(s, q, *limit)
+	last, err := b.pastEvents(s, q, *limit)
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
 	if !*follow {
 		return s.close(0)
 	}
-	return c.follow(s, q, last)
+	return b.followEvents(s, q, last)
 }
 
-// follow prints events as they happen, until it is interrupted.
-func (c *eventsCommand) follow(s *answers, q url.Values, last uint64) int {
+// followEvents prints events as they happen, until it is interrupted.
+func (b *base) followEvents(s *answers, q url.Values, last uint64) int {
 	q.Set("follow", "true")
 	for lost := false; ; {
 		if last > 0 {
 			q.Set("after", fmt.Sprint(last))
 		}
-		err := c.events(s, q, func(e placer.Event) {
+		err := b.readEvents(s, q, func(e placer.Event) {
 			last, lost = e.ID, false
-			c.print(e)
+			b.printEvent(e)
 		})
-		if c.ctx.Err() != nil {
+		if b.ctx.Err() != nil {
 			return 0
 		}
 		if err == nil {
 			continue // the agent ends each answer after a while
 		}
 		if !lost {
-			fmt.Fprintln(c.io.err, "Warning: the agent does not answer, trying again:", err)
+			fmt.Fprintln(b.io.err, "Warning: the agent does not answer, trying again:", err)
 		}
 		lost = true
 		select {
 		case <-time.After(eventsAgain):
-		case <-c.ctx.Done():
+		case <-b.ctx.Done():
 			return 0
 		}
 	}
 }
 
-// past prints the last events, and returns the ID of the last one.
-func (c *eventsCommand) past(s *answers, q url.Values, limit int) (last uint64, err error) {
+// pastEvents prints the last events, and returns the ID of the last one.
+func (b *base) pastEvents(s *answers, q url.Values, limit int) (last uint64, err error) {
 	var all []placer.Event
-	if err := c.events(s, q, func(e placer.Event) { all = append(all, e) }); err != nil {
+	if err := b.readEvents(s, q, func(e placer.Event) { all = append(all, e) }); err != nil {
 		return 0, err
 	}
 	if len(all) > 0 {
@@ -129,17 +125,17 @@ func (c *eventsCommand) past(s *answers, q url.Values, limit int) (last uint64, 
 		all = all[len(all)-limit:]
 	}
 	for _, e := range all {
-		c.print(e)
+		b.printEvent(e)
 	}
-	if len(all) == 0 && !c.json {
-		fmt.Fprintln(c.io.err, "No events yet.")
+	if len(all) == 0 && !b.json {
+		fmt.Fprintln(b.io.err, "No events yet.")
 	}
 	return last, nil
 }
 
-// events reads the answer to one request.
-func (c *eventsCommand) events(s *answers, q url.Values, take func(placer.Event)) error {
-	body, err := s.agent.Raw().Response("/v1/events?"+q.Encode(), (&api.QueryOptions{}).WithContext(c.ctx))
+// readEvents reads the answer to one request.
+func (b *base) readEvents(s *answers, q url.Values, take func(placer.Event)) error {
+	body, err := s.agent.Raw().Response("/v1/events?"+q.Encode(), (&api.QueryOptions{}).WithContext(b.ctx))
 	if err != nil {
 		return s.plain(err)
 	}
@@ -161,11 +157,11 @@ var eventStyles = map[placer.EventKind]style{
 	placer.GivenUp: red, placer.Refused: red, placer.AllocFailed: red, placer.Quarantined: red,
 }
 
-func (c *eventsCommand) print(e placer.Event) {
-	if c.json {
+func (b *base) printEvent(e placer.Event) {
+	if b.json {
 		text, err := json.Marshal(e)
 		if err == nil {
-			fmt.Fprintln(c.io.out, string(text))
+			fmt.Fprintln(b.io.out, string(text))
 		}
 		return
 	}
@@ -182,5 +178,5 @@ func (c *eventsCommand) print(e placer.Event) {
 		kind = paint(s, kind)
 	}
 	mark := e.At.Local().Format("2006-01-02 15:04:05") + "  " + kind + strings.Repeat(" ", 13-len(e.Kind))
-	c.sayAfter(mark, plain, text)
+	b.sayAfter(mark, plain, text)
 }

@@ -18,10 +18,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-type explainCommand struct{ base }
-
-func (c *explainCommand) Help() string {
-	return help("explain [options] <job> | <allocation> | <gpu> | <node> | <jobspec>", `
+var helpExplain = help("explain [options] <job> | <allocation> | <gpu> | <node> | <jobspec>", `
 Says in one sentence why the job runs where it runs, or why it waits. Then the
 evidence: what was to choose from, the entries of the L×V matrix in the order
 they were tried, the chosen GPUs with PM scores and variability classes, the
@@ -47,11 +44,10 @@ Explain Options:
                            <group>.count and so on for one of several groups. Nothing is changed. A running
                            job is explained as if its file were run again.
 `, jobOptions, examples(
-		"Why does my job wait?", "nomad-pal explain train",
-		"Would it start now with fewer members, or in another class?", "nomad-pal explain -what-if count=2 train\n      $ nomad-pal explain -what-if pal_class=B,count=4 train.nomad.hcl",
-		"Who uses this GPU, and how fast is it?", "nomad-pal explain GPU-8d3f1c02",
-	), exitCodes, outputOptions, generalOptions)
-}
+	"Why does my job wait?", "nomad-pal explain train",
+	"Would it start now with fewer members, or in another class?", "nomad-pal explain -what-if count=2 train\n      $ nomad-pal explain -what-if pal_class=B,count=4 train.nomad.hcl",
+	"Who uses this GPU, and how fast is it?", "nomad-pal explain GPU-8d3f1c02",
+), exitCodes, outputOptions, generalOptions)
 
 // explained is what explain prints.
 type explained struct {
@@ -69,41 +65,41 @@ type explained struct {
 	idLength   int
 }
 
-func (c *explainCommand) Run(args []string) int {
-	fs := c.flags("explain")
-	f := c.jobFlags(fs)
+func (b *base) runExplain(args []string) int {
+	fs := b.flags("explain")
+	f := b.jobFlags(fs)
 	var whatIf paths
 	fs.Var(&whatIf, "what-if", "")
-	rest, ok := c.parse(fs, args, 1)
+	rest, ok := b.parse(fs, args, 1)
 	if !ok {
 		return 1
 	}
 	changes, err := query.ParseChanges(whatIf...)
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
-	s, err := c.ask()
+	s, err := b.ask()
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
-	x, err := c.explain(s, rest[0], f, changes)
+	x, err := b.explain(s, rest[0], f, changes)
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
-	return s.close(c.show(x, func() { c.print(x) }))
+	return s.close(b.show(x, func() { b.printExplained(x) }))
 }
 
 // explain finds out what is meant, and explains it.
-func (c *explainCommand) explain(s *answers, name string, f *jobFlags, changes query.Changes) (*explained, error) {
+func (b *base) explain(s *answers, name string, f *jobFlags, changes query.Changes) (*explained, error) {
 	if isJobFile(name) {
-		job, _, err := c.readJob(name, f)
+		job, _, err := b.readJob(name, f)
 		if err != nil {
 			return nil, err
 		}
-		c.jobspec = name
-		return c.planned(s, job, changes)
+		b.jobspec = name
+		return b.planned(s, job, changes)
 	}
-	t, err := c.target(s, name)
+	t, err := b.target(s, name)
 	if err != nil {
 		return nil, err
 	}
@@ -113,16 +109,16 @@ func (c *explainCommand) explain(s *answers, name string, f *jobFlags, changes q
 	case t.gpu != nil:
 		return &explained{Kind: "gpu", Summary: gpuSentence(*t.gpu), GPU: t.gpu}, nil
 	case t.node != "":
-		return c.explainNode(s, t)
+		return b.explainNode(s, t)
 	case len(changes) > 0:
-		job, err := s.nomad.Job(c.ctx, t.job)
+		job, err := s.nomad.Job(b.ctx, t.job)
 		if err != nil {
 			return nil, err
 		}
 		if job == nil {
 			return nil, fmt.Errorf("no job %q in namespace %q", t.job.ID, t.job.Namespace)
 		}
-		return c.planned(s, rewrite.Author(job), changes)
+		return b.planned(s, rewrite.Author(job), changes)
 	}
 	e, err := s.Explain(t.job)
 	if err != nil {
@@ -137,7 +133,7 @@ func (c *explainCommand) explain(s *answers, name string, f *jobFlags, changes q
 }
 
 // planned explains what would happen to a job that is not as it is in Nomad.
-func (c *explainCommand) planned(s *answers, job *api.Job, changes query.Changes) (*explained, error) {
+func (b *base) planned(s *answers, job *api.Job, changes query.Changes) (*explained, error) {
 	if err := changes.Apply(job); err != nil {
 		return nil, err
 	}
@@ -148,16 +144,16 @@ func (c *explainCommand) planned(s *answers, job *api.Job, changes query.Changes
 	return &explained{Kind: "job", Summary: changesSentence(changes) + sentence(e, time.Now()), WhatIf: changes, Explanation: e}, nil
 }
 
-func (c *explainCommand) print(x *explained) {
+func (b *base) printExplained(x *explained) {
 	switch {
 	case x.GPU != nil:
-		c.printGPU(x)
+		b.printGPU(x)
 	case x.Node != nil:
-		c.printNode(x)
+		b.printNode(x)
 	default:
-		c.say(bold, x.Summary)
-		c.write("\n")
-		printEvidence(&c.base, x.Explanation)
+		b.say(bold, x.Summary)
+		b.write("\n")
+		printEvidence(b, x.Explanation)
 	}
 }
 

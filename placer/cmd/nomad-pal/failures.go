@@ -16,19 +16,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-type failuresCommand struct{ base }
-
-func (c *failuresCommand) Help() string {
-	return help("failures [options]", `
+var helpFailures = help("failures [options]", `
 Shows the last allocations with GPUs that failed or were lost: by cause, with the
 GPU hours that were lost; each of them; and the GPUs that are quarantined
 for it. It is for operators, as it names jobs of all namespaces; nomad-pal
 explain <job> shows the failures of one job.
 `, examples(
-		"What failed, and whose fault was it?", "nomad-pal failures",
-		"Failures and GPU hours lost, by cause:", "nomad-pal failures -t '{{range $c, $s := .causes}}{{$c}} {{$s}} {{end}}'",
-	), outputOptions, generalOptions)
-}
+	"What failed, and whose fault was it?", "nomad-pal failures",
+	"Failures and GPU hours lost, by cause:", "nomad-pal failures -t '{{range $c, $s := .causes}}{{$c}} {{$s}} {{end}}'",
+), outputOptions, generalOptions)
 
 // failureReport is what failures prints.
 type failureReport struct {
@@ -42,25 +38,25 @@ type causeSum struct {
 	GPUHours float64 `json:"gpu_hours"`
 }
 
-func (c *failuresCommand) Run(args []string) int {
-	if _, ok := c.parse(c.flags("failures"), args, 0); !ok {
+func (b *base) runFailures(args []string) int {
+	if _, ok := b.parse(b.flags("failures"), args, 0); !ok {
 		return 1
 	}
-	client, err := c.client()
+	client, err := b.client()
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
 	r := failureReport{Causes: map[failure.Cause]causeSum{}}
-	failures, err := store.In(client).Failures().Read(c.ctx)
+	failures, err := store.In(client).Failures().Read(b.ctx)
 	if nomad.Refused(err) {
-		return c.fail(fmt.Errorf("failures of all namespaces are for operators; those of your job: nomad-pal explain <job>"))
+		return b.fail(fmt.Errorf("failures of all namespaces are for operators; those of your job: nomad-pal explain <job>"))
 	}
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
 	r.Failures = failures.Of.Kept
-	if r.Quarantine, err = placer.ReadQuarantine(c.ctx, client); err != nil {
-		return c.fail(err)
+	if r.Quarantine, err = placer.ReadQuarantine(b.ctx, client); err != nil {
+		return b.fail(err)
 	}
 	maps.DeleteFunc(r.Quarantine, func(_ string, q failure.Quarantine) bool { return time.Now().After(q.Until) })
 	for _, f := range r.Failures {
@@ -69,19 +65,19 @@ func (c *failuresCommand) Run(args []string) int {
 		sum.GPUHours += f.GPUHours
 		r.Causes[f.Cause] = sum
 	}
-	return c.show(r, func() { c.print(r, time.Now()) })
+	return b.show(r, func() { b.printReport(r, time.Now()) })
 }
 
-func (c *failuresCommand) print(r failureReport, now time.Time) {
+func (b *base) printReport(r failureReport, now time.Time) {
 	if len(r.Failures) == 0 {
-		c.printf("Nothing failed.\n")
+		b.printf("Nothing failed.\n")
 	} else {
 		rows := []string{row("Cause", "Failures", "GPU hours lost")}
 		for _, cause := range slices.Sorted(maps.Keys(r.Causes)) {
 			rows = append(rows, row(cause, r.Causes[cause].Failures, fmt.Sprintf("%.2f", r.Causes[cause].GPUHours)))
 		}
-		c.table(rows)
-		c.printf("\n")
+		b.table(rows)
+		b.printf("\n")
 		var ids []string
 		for _, f := range r.Failures {
 			ids = append(ids, f.GPUs...)
@@ -89,12 +85,12 @@ func (c *failuresCommand) print(r failureReport, now time.Time) {
 		length := query.IDLength(ids)
 		rows = []string{row("Time", "Job", "Allocation", "Node", "Cause", "Reason", "GPUs")}
 		for _, f := range r.Failures {
-			rows = append(rows, row(ago(f.At, now), nomad.JobKey{Namespace: f.Namespace, ID: f.Job}, c.short(f.Alloc), f.Node, f.Cause, oneLine(f.Reason), shortGPUs(f.GPUs, c.idLength(length))))
+			rows = append(rows, row(ago(f.At, now), nomad.JobKey{Namespace: f.Namespace, ID: f.Job}, b.short(f.Alloc), f.Node, f.Cause, oneLine(f.Reason), shortGPUs(f.GPUs, b.idLength(length))))
 		}
-		c.table(rows)
+		b.table(rows)
 	}
 	if len(r.Quarantine) > 0 {
-		c.printf("\nQuarantine\n")
-		c.printQuarantine(r.Quarantine)
+		b.printf("\nQuarantine\n")
+		b.printQuarantine(r.Quarantine)
 	}
 }

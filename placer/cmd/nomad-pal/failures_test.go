@@ -18,7 +18,7 @@ func TestFailuresOnTerminal(t *testing.T) {
 	var out bytes.Buffer
 	b := base{io: streams{out: &out, terminal: true}}
 	now, gpu := time.Now(), "GPU-1b1dddf6-15d7-47b2-9336-a216a6e49fdd"
-	(&failuresCommand{b}).print(failureReport{
+	b.printReport(failureReport{
 		Failures: []failure.Failure{{At: now.Add(-5 * time.Second), Namespace: "team", Job: "fails", Alloc: "5ab9b82d-1755-bb0a-c5f5-1266d57374fb", Node: "gpu-02",
 			Cause: failure.User, Reason: "exit code 3", GPUs: []string{gpu}}},
 		Quarantine: map[string]failure.Quarantine{gpu: {Until: now.Add(time.Hour), Reason: "fails"}},

@@ -11,38 +11,34 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-type gpusCommand struct{ base }
-
-func (c *gpusCommand) Help() string {
-	return help("gpus [options]", `
+var helpGPUs = help("gpus [options]", `
 Shows every GPU with its variability class per application class (1 is the
 fastest), its PM score for class A, its state (free, allocated, unhealthy,
 quarantined, or unavailable, and why), and the job that holds it. A degraded GPU
 is in the last class.
 `, examples(
-		"Which GPUs are there, and who holds them?", "nomad-pal gpus",
-		"Which are not healthy?", "nomad-pal gpus | grep -e unhealthy -e degraded -e quarantined",
-	), exitCodes, outputOptions, generalOptions)
-}
+	"Which GPUs are there, and who holds them?", "nomad-pal gpus",
+	"Which are not healthy?", "nomad-pal gpus | grep -e unhealthy -e degraded -e quarantined",
+), exitCodes, outputOptions, generalOptions)
 
-func (c *gpusCommand) Run(args []string) int {
-	if _, ok := c.parse(c.flags("gpus"), args, 0); !ok {
+func (b *base) runGPUs(args []string) int {
+	if _, ok := b.parse(b.flags("gpus"), args, 0); !ok {
 		return 1
 	}
-	s, err := c.ask()
+	s, err := b.ask()
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
 	gpus, err := s.GPUs()
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
-	return s.close(c.show(gpus, func() {
-		if c.warn(s); len(gpus) == 0 {
-			c.printf("No GPUs. Is the device plugin installed on the clients?\n")
+	return s.close(b.show(gpus, func() {
+		if b.warn(s); len(gpus) == 0 {
+			b.printf("No GPUs. Is the device plugin installed on the clients?\n")
 			return
 		}
-		c.printGPUs(gpus, idLength(gpus))
+		b.printGPUs(gpus, idLength(gpus))
 	}))
 }
 

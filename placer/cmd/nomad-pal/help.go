@@ -20,8 +20,10 @@ import (
 
 // help is the help of a command: how it is used, what it does, and its options, in lines
 // of at most 80 columns.
-func help(usage, text string, options ...string) string {
-	return reflow(strings.TrimSpace("Usage: nomad-pal " + usage + "\n\n" + strings.TrimSpace(text) + "\n" + strings.Join(options, "")))
+func help(usage, text string, options ...string) func() string {
+	return func() string {
+		return reflow(strings.TrimSpace("Usage: nomad-pal " + usage + "\n\n" + strings.TrimSpace(text) + "\n" + strings.Join(options, "")))
+	}
 }
 
 // examples are pairs of what one wants, and the command for it.

@@ -17,10 +17,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/deploy/acl"
 )
 
-type initCommand struct{ base }
-
-func (c *initCommand) Help() string {
-	return help("init [options]", `
+var helpInit = help("init [options]", `
 Looks at the cluster that it talks to, and writes what nomad-pal needs there into
 a folder: the configuration of the device plugin and of the agent (address, TLS,
 servers, racks, namespaces), an example job that fits the GPUs, and, if Nomad has
@@ -33,42 +30,41 @@ Init Options:
   -o=<dir>                 The folder, nomad-pal by default.
   -force                   Write over files that are there.
 `, examples(
-		"Begin:", "nomad-pal init",
-		"Look at the cluster again, into another folder:", "nomad-pal init -o /tmp/nomad-pal",
-		"Is all well with what it wrote?", "nomad-pal doctor -config nomad-pal/agent.hcl",
-	), generalOptions)
-}
+	"Begin:", "nomad-pal init",
+	"Look at the cluster again, into another folder:", "nomad-pal init -o /tmp/nomad-pal",
+	"Is all well with what it wrote?", "nomad-pal doctor -config nomad-pal/agent.hcl",
+), generalOptions)
 
-func (c *initCommand) Run(args []string) int {
-	fs := c.only(c.flags("init"))
+func (b *base) runInit(args []string) int {
+	fs := b.only(b.flags("init"))
 	dir := fs.String("o", "nomad-pal", "")
 	force := fs.Bool("force", false, "")
-	if _, ok := c.parse(fs, args, 0); !ok {
+	if _, ok := b.parse(fs, args, 0); !ok {
 		return 1
 	}
-	client, err := c.client()
+	client, err := b.client()
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
-	site, err := c.lookAround(client)
+	site, err := b.lookAround(client)
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
 	whole, err := filepath.Abs(*dir)
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
 	site.TokenFile = filepath.Join(whole, "agent.token")
 	files := site.files()
 	if err := writeFiles(*dir, files, *force); err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
-	c.say(plain, site.found())
-	c.write("\n")
+	b.say(plain, site.found())
+	b.write("\n")
 	for _, f := range files {
-		c.printf("Wrote %s\n", filepath.Join(*dir, f.name))
+		b.printf("Wrote %s\n", filepath.Join(*dir, f.name))
 	}
-	c.printSteps(site.steps(*dir))
+	b.printSteps(site.steps(*dir))
 	return 0
 }
 

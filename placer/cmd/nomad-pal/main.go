@@ -53,49 +53,47 @@ func run(ctx context.Context, args []string, io streams) int {
 
 // command is one of nomad-pal's, with what it does in one line.
 type command struct {
-	runner
+	base
 	synopsis string
+	help     func() string
+	run      func(b *base, args []string) int
 }
 
-type runner interface {
-	Help() string
-	Run(args []string) int
-}
-
-func (c command) Synopsis() string { return c.synopsis }
+func (c *command) Synopsis() string      { return c.synopsis }
+func (c *command) Help() string          { return c.help() }
+func (c *command) Run(args []string) int { return c.run(&c.base, args) }
 
 // commands are all commands, one file each.
 func commands(ctx context.Context, io streams) map[string]cli.CommandFactory {
-	b := base{ctx: ctx, io: io}
-	make := func(synopsis string, r runner) cli.CommandFactory {
-		return func() (cli.Command, error) { return command{r, synopsis}, nil }
+	make := func(synopsis string, help func() string, run func(*base, []string) int) cli.CommandFactory {
+		return func() (cli.Command, error) { return &command{base{ctx: ctx, io: io}, synopsis, help, run}, nil }
 	}
 	return map[string]cli.CommandFactory{
-		"agent":          make("Run the placer", &agentCommand{base: b}),
-		"run":            make("Run a job through the placer", &runCommand{base: b}),
-		"plan":           make("Say what would happen to a job, without running it", &planCommand{base: b}),
-		"explain":        make("Say why a job, allocation, GPU or node is as it is", &explainCommand{base: b}),
-		"status":         make("Show GPUs and jobs at a glance", &statusCommand{base: b}),
-		"queue":          make("Show who waits, in order, and for what", &queueCommand{base: b}),
-		"init":           make("Write configuration, policies and an example job", &initCommand{base: b}),
-		"gpus":           make("Show every GPU: classes, health, who uses it", &gpusCommand{base: b}),
-		"completion":     make("Print a script for the completion of a shell", &completionCommand{base: b}),
-		"doctor":         make("Check everything that nomad-pal needs", &doctorCommand{base: b}),
-		"events":         make("Show what the placer did, as it happens", &eventsCommand{base: b}),
-		"failures":       make("Show what failed, by cause, and GPUs in quarantine", &failuresCommand{base: b}),
-		"quarantine":     make("Show GPUs in quarantine, or lift it", &quarantineCommand{base: b}),
-		"defrag":         make("Show which gangs would be moved to better GPUs", &defragCommand{base: b}),
-		"classify":       make("Say which application class a running job belongs to", &classifyCommand{base: b}),
-		"schema":         make("Print the JSON schema of what a command prints", &schemaCommand{base: b}),
-		"simulate":       make("Play a trace or a workload under the placer's policies", &simulateCommand{base: b}),
-		"release":        make("Give a job back to plain Nomad", &releaseCommand{base: b}),
-		"profile":        make("Build, show, import and export profiles", &profileCommand{base: b}),
-		"profile build":  make("Calibrate measurements into a profile file", &profileBuildCommand{base: b}),
-		"profile show":   make("Show how fast the GPUs are", &profileShowCommand{base: b}),
-		"profile import": make("Give the placer measurements made elsewhere", &profileImportCommand{base: b}),
-		"profile export": make("Write the profile in force to a file", &profileExportCommand{base: b}),
-		"top":            make("Show the cluster as it changes, in the terminal", &topCommand{base: b}),
-		"validate":       make("Check a jobspec, without running it", &validateCommand{base: b}),
-		"version":        make("Print the version", &versionCommand{base: b}),
+		"agent":          make("Run the placer", helpAgent, (*base).runAgent),
+		"run":            make("Run a job through the placer", helpRun, (*base).runRun),
+		"plan":           make("Say what would happen to a job, without running it", helpPlan, (*base).runPlan),
+		"explain":        make("Say why a job, allocation, GPU or node is as it is", helpExplain, (*base).runExplain),
+		"status":         make("Show GPUs and jobs at a glance", helpStatus, (*base).runStatus),
+		"queue":          make("Show who waits, in order, and for what", helpQueue, (*base).runQueue),
+		"init":           make("Write configuration, policies and an example job", helpInit, (*base).runInit),
+		"gpus":           make("Show every GPU: classes, health, who uses it", helpGPUs, (*base).runGPUs),
+		"completion":     make("Print a script for the completion of a shell", helpCompletion, (*base).runCompletion),
+		"doctor":         make("Check everything that nomad-pal needs", helpDoctor, (*base).runDoctor),
+		"events":         make("Show what the placer did, as it happens", helpEvents, (*base).runEvents),
+		"failures":       make("Show what failed, by cause, and GPUs in quarantine", helpFailures, (*base).runFailures),
+		"quarantine":     make("Show GPUs in quarantine, or lift it", helpQuarantine, (*base).runQuarantine),
+		"defrag":         make("Show which gangs would be moved to better GPUs", helpDefrag, (*base).runDefrag),
+		"classify":       make("Say which application class a running job belongs to", helpClassify, (*base).runClassify),
+		"schema":         make("Print the JSON schema of what a command prints", helpSchema, (*base).runSchema),
+		"simulate":       make("Play a trace or a workload under the placer's policies", helpSimulate, (*base).runSimulate),
+		"release":        make("Give a job back to plain Nomad", helpRelease, (*base).runRelease),
+		"profile":        make("Build, show, import and export profiles", helpProfile, (*base).runProfile),
+		"profile build":  make("Calibrate measurements into a profile file", helpProfileBuild, (*base).runProfileBuild),
+		"profile show":   make("Show how fast the GPUs are", helpProfileShow, (*base).runProfileShow),
+		"profile import": make("Give the placer measurements made elsewhere", helpProfileImport, (*base).runProfileImport),
+		"profile export": make("Write the profile in force to a file", helpProfileExport, (*base).runProfileExport),
+		"top":            make("Show the cluster as it changes, in the terminal", helpTop, (*base).runTop),
+		"validate":       make("Check a jobspec, without running it", helpValidate, (*base).runValidate),
+		"version":        make("Print the version", helpVersion, (*base).runVersion),
 	}
 }

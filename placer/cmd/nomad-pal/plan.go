@@ -18,10 +18,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-type planCommand struct{ base }
-
-func (c *planCommand) Help() string {
-	return help("plan [options] <jobspec>", `
+var helpPlan = help("plan [options] <jobspec>", `
 Says whether the job would start now if it were run, on which GPUs and why, or
 what it would wait for, on the queue and the cluster as they are. Of a job that
 runs it says whether it would keep its GPUs. Of a job that Nomad has it shows
@@ -37,10 +34,9 @@ it is written or on this cluster; 3 no placer is at work, so that nothing starts
 255 an error. (As with nomad job plan, 1 means
 that allocations would be made.)
 `, examples(
-		"Would it start now, and where?", "nomad-pal plan train.nomad.hcl",
-		"In a script:", "nomad-pal plan -t '{{.state}}: {{.reason}}' train.nomad.hcl",
-	), jobOptions, outputOptions, generalOptions)
-}
+	"Would it start now, and where?", "nomad-pal plan train.nomad.hcl",
+	"In a script:", "nomad-pal plan -t '{{.state}}: {{.reason}}' train.nomad.hcl",
+), jobOptions, outputOptions, generalOptions)
 
 // planned is what plan prints.
 type planned struct {
@@ -52,23 +48,23 @@ type planned struct {
 	Diff []string `json:"diff,omitempty"`
 }
 
-func (c *planCommand) Run(args []string) int {
+func (b *base) runPlan(args []string) int {
 	const trouble = 255
-	failed := func(err error) int { c.fail(err); return trouble }
-	fs := c.flags("plan")
-	f := c.jobFlags(fs)
+	failed := func(err error) int { b.fail(err); return trouble }
+	fs := b.flags("plan")
+	f := b.jobFlags(fs)
 	diff := fs.Bool("diff", true, "")
 	override := fs.Bool("policy-override", false, "")
-	rest, ok := c.parse(fs, args, 1)
+	rest, ok := b.parse(fs, args, 1)
 	if !ok {
 		return trouble
 	}
-	job, _, err := c.readJob(rest[0], f)
+	job, _, err := b.readJob(rest[0], f)
 	if err != nil {
 		return failed(err)
 	}
-	c.jobspec = rest[0]
-	s, err := c.ask()
+	b.jobspec = rest[0]
+	s, err := b.ask()
 	if err != nil {
 		return failed(err)
 	}
@@ -77,21 +73,21 @@ func (c *planCommand) Run(args []string) int {
 		return failed(err)
 	}
 	x := planned{Explanation: e}
-	is, unread := s.nomad.Job(c.ctx, nomad.KeyOf(job))
+	is, unread := s.nomad.Job(b.ctx, nomad.KeyOf(job))
 	if is != nil {
 		x.JobModifyIndex = *is.JobModifyIndex
 	}
 	if unread == nil && *diff {
-		if x.Diff, err = c.diff(s, is, job, *override); err != nil {
+		if x.Diff, err = b.diff(s, is, job, *override); err != nil {
 			s.note = strings.TrimPrefix(fmt.Sprintf("%s; what would change of the job is not known: %v", s.note, err), "; ")
 		}
 	}
-	if done, code := c.structured(x); done {
+	if done, code := b.structured(x); done {
 		if code != 0 {
 			return trouble
 		}
 	} else {
-		c.print(x, unread == nil)
+		b.printPlan(x, unread == nil)
 	}
 	idle := s.close(0)
 	switch {
@@ -106,19 +102,19 @@ func (c *planCommand) Run(args []string) int {
 // never says whether the job, as it is written, can never start.
 func (x planned) never() bool { return x.State == gang.Rejected || x.State == gang.Unschedulable }
 
-// print writes a plan for people. indexKnown: it is known whether Nomad has the job, and in
+// printPlan writes a plan for people. indexKnown: it is known whether Nomad has the job, and in
 // which version.
-func (c *planCommand) print(x planned, indexKnown bool) {
+func (b *base) printPlan(x planned, indexKnown bool) {
 	for _, line := range x.Diff {
-		c.write(quoted(line, "") + "\n")
+		b.write(quoted(line, "") + "\n")
 	}
 	if len(x.Diff) > 0 {
-		c.write("\n")
+		b.write("\n")
 	}
-	printExplanation(&c.base, x.Explanation)
+	printExplanation(b, x.Explanation)
 	if indexKnown && !x.never() {
-		c.write("\n")
-		c.say(plain, fmt.Sprintf("Job modify index: %d. nomad-pal run -check-index %d runs it only if it is still that.", x.JobModifyIndex, x.JobModifyIndex))
+		b.write("\n")
+		b.say(plain, fmt.Sprintf("Job modify index: %d. nomad-pal run -check-index %d runs it only if it is still that.", x.JobModifyIndex, x.JobModifyIndex))
 	}
 }
 
@@ -126,7 +122,7 @@ func (c *planCommand) print(x planned, indexKnown bool) {
 // as its author writes it: Nomad compares with what the placer has made of it.
 
 // diff is what would change, a line each; none for a job that Nomad does not have.
-func (c *planCommand) diff(s *answers, is, job *api.Job, override bool) ([]string, error) {
+func (b *base) diff(s *answers, is, job *api.Job, override bool) ([]string, error) {
 	if is == nil {
 		return nil, nil
 	}
@@ -136,7 +132,7 @@ func (c *planCommand) diff(s *answers, is, job *api.Job, override bool) ([]strin
 			planned = pinned
 		}
 	}
-	w := (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(c.ctx)
+	w := (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(b.ctx)
 	resp, _, err := s.nomad.API().Jobs().PlanOpts(planned, &api.PlanOptions{Diff: true, PolicyOverride: override}, w)
 	if err != nil {
 		return nil, err

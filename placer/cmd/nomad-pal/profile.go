@@ -19,15 +19,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// profileCommand only says which commands there are below it.
-type profileCommand struct{ base }
+var helpProfile = help("profile <command>", "A profile says how fast each GPU is, per application class.",
+	examples("Show the one in force:", "nomad-pal profile show"))
 
-func (c *profileCommand) Help() string {
-	return help("profile <command>", "A profile says how fast each GPU is, per application class.",
-		examples("Show the one in force:", "nomad-pal profile show"))
-}
-
-func (c *profileCommand) Run([]string) int { return cli.RunResultHelp }
+// runProfile only says which commands there are below it.
+func (b *base) runProfile([]string) int { return cli.RunResultHelp }
 
 const fileOptions = `
 File Options:

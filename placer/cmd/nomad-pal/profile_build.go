@@ -12,10 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/measured"
 )
 
-type profileBuildCommand struct{ base }
-
-func (c *profileBuildCommand) Help() string {
-	return help("profile build [options] [<file>...]", `
+var helpProfileBuild = help("profile build [options] [<file>...]", `
 Turns measured times into a profile: how fast every GPU is for every
 application, relative to the median GPU of its kind, and its variability class.
 The profile is printed, or written to a file that the device plugin can read
@@ -28,13 +25,12 @@ Build Options:
   -previous=<file>         The profile before this one: it gives the version to follow, and
                            classes change only beyond the hysteresis.
 `, fileOptions, calibrationOptions, examples(
-		"Turn measured times into a profile for the device plugin:", "nomad-pal profile build -o profile.json times.csv",
-		"Recalibrate what the cluster has measured:", "nomad-pal profile build -cluster -method kmeans",
-	), outputOptions, generalOptions)
-}
+	"Turn measured times into a profile for the device plugin:", "nomad-pal profile build -o profile.json times.csv",
+	"Recalibrate what the cluster has measured:", "nomad-pal profile build -cluster -method kmeans",
+), outputOptions, generalOptions)
 
-func (c *profileBuildCommand) Run(args []string) int {
-	fs := c.flags("profile build")
+func (b *base) runProfileBuild(args []string) int {
+	fs := b.flags("profile build")
 	var defaults measured.Defaults
 	var options profile.Options
 	fileFlags(fs, &defaults)
@@ -42,54 +38,54 @@ func (c *profileBuildCommand) Run(args []string) int {
 	cluster := fs.Bool("cluster", false, "")
 	out := fs.String("o", "", "")
 	previous := fs.String("previous", "", "")
-	files, ok := c.parse(fs, args, -1)
+	files, ok := b.parse(fs, args, -1)
 	if !ok {
 		return 1
 	}
 	if len(files) == 0 && !*cluster {
-		return c.fail(fmt.Errorf("nothing to build from: name files, or say -cluster; see nomad-pal profile build -help"))
+		return b.fail(fmt.Errorf("nothing to build from: name files, or say -cluster; see nomad-pal profile build -help"))
 	}
-	rows, err := c.readRows(files, defaults)
+	rows, err := b.readRows(files, defaults)
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
-	cal, err := c.calibration(*cluster, *previous)
+	cal, err := b.calibration(*cluster, *previous)
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
 	samples, _, err := samplesOf(rows, cal.Known)
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
 	options.Created = time.Now().UTC().Format(time.RFC3339)
 	p, err := cal.Build(options, samples...)
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
-	if err := c.writeTo(*out, p.Encode()); err != nil {
-		return c.fail(fmt.Errorf("writing the profile: %w", err))
+	if err := b.writeTo(*out, p.Encode()); err != nil {
+		return b.fail(fmt.Errorf("writing the profile: %w", err))
 	}
 	if *out == "" || *out == "-" {
 		return 0
 	}
-	return c.show(summarise(p, ""), func() { c.printProfile(p, "", false) })
+	return b.show(summarise(p, ""), func() { b.printProfile(p, "", false) })
 }
 
 // calibration is what to start from: the cluster, or nothing, and the profile
 // to follow.
-func (c *profileBuildCommand) calibration(cluster bool, previous string) (*placer.Calibration, error) {
+func (b *base) calibration(cluster bool, previous string) (*placer.Calibration, error) {
 	cal := &placer.Calibration{}
 	if cluster {
-		client, err := c.client()
+		client, err := b.client()
 		if err != nil {
 			return nil, err
 		}
-		if cal, err = c.readCalibration(client, ""); err != nil {
+		if cal, err = b.readCalibration(client, ""); err != nil {
 			return nil, err
 		}
 	}
 	if previous != "" {
-		data, err := c.readFile(previous)
+		data, err := b.readFile(previous)
 		if err != nil {
 			return nil, fmt.Errorf("reading the previous profile: %w", err)
 		}

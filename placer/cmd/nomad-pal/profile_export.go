@@ -10,10 +10,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/measured"
 )
 
-type profileExportCommand struct{ base }
-
-func (c *profileExportCommand) Help() string {
-	return help("profile export [options]", `
+var helpProfileExport = help("profile export [options]", `
 Writes the profile that the agent keeps in Nomad's variables: as it is, for the
 device plugin, another cluster or safekeeping; or the times in it as a table.
 
@@ -22,36 +19,35 @@ Export Options:
   -o=<file>                Where to, standard output by default.
   -csv                     The times as a table, as profile build and import read it.
 `, examples(
-		"Keep the profile:", "nomad-pal profile export -o profile.json",
-		"As a table:", "nomad-pal profile export -csv -o times.csv",
-	), generalOptions)
-}
+	"Keep the profile:", "nomad-pal profile export -o profile.json",
+	"As a table:", "nomad-pal profile export -csv -o times.csv",
+), generalOptions)
 
-func (c *profileExportCommand) Run(args []string) int {
-	fs := c.only(c.flags("profile export"))
+func (b *base) runProfileExport(args []string) int {
+	fs := b.only(b.flags("profile export"))
 	out := fs.String("o", "", "")
 	table := fs.Bool("csv", false, "")
-	if _, ok := c.parse(fs, args, 0); !ok {
+	if _, ok := b.parse(fs, args, 0); !ok {
 		return 1
 	}
-	p, err := c.profileInForce()
+	p, err := b.profileInForce()
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
 	text := p.Encode()
 	if *table {
-		var b bytes.Buffer
-		err = measured.WriteCSV(&b, measured.Samples(p))
-		text = b.Bytes()
+		var csv bytes.Buffer
+		err = measured.WriteCSV(&csv, measured.Samples(p))
+		text = csv.Bytes()
 	}
 	if err == nil {
-		err = c.writeTo(*out, text)
+		err = b.writeTo(*out, text)
 	}
 	if err != nil {
-		return c.fail(fmt.Errorf("writing the profile: %w", err))
+		return b.fail(fmt.Errorf("writing the profile: %w", err))
 	}
 	if *out != "" && *out != "-" {
-		c.printf("Wrote profile version %d, %d GPUs, to %s\n", p.Version, len(p.GPUs), *out)
+		b.printf("Wrote profile version %d, %d GPUs, to %s\n", p.Version, len(p.GPUs), *out)
 	}
 	return 0
 }

@@ -15,10 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-type profileImportCommand struct{ base }
-
-func (c *profileImportCommand) Help() string {
-	return help("profile import [options] <file>...", `
+var helpProfileImport = help("profile import [options] <file>...", `
 Stores measured times in Nomad's variables. The agent takes them in at its next
 full read (resync, 5 minutes by default) or at once on SIGHUP, and calibrates
 again. For the GPUs and applications that they name, they count instead of what
@@ -31,11 +28,10 @@ Import Options:
   -dry-run                 Say what would change, and change nothing.
   -delete                  Delete what was imported under -name.
 `, fileOptions, examples(
-		"What would measurements from elsewhere change?", "nomad-pal profile import -dry-run times.csv",
-		"Have the placer use them:", "nomad-pal profile import -name bench times.csv",
-		"Stop using them:", "nomad-pal profile import -name bench -delete",
-	), outputOptions, generalOptions)
-}
+	"What would measurements from elsewhere change?", "nomad-pal profile import -dry-run times.csv",
+	"Have the placer use them:", "nomad-pal profile import -name bench times.csv",
+	"Stop using them:", "nomad-pal profile import -name bench -delete",
+), outputOptions, generalOptions)
 
 // imported is what profile import says.
 type imported struct {
@@ -49,61 +45,61 @@ type imported struct {
 	Hidden []profile.Event `json:"hidden_outliers,omitempty"`
 }
 
-func (c *profileImportCommand) Run(args []string) int {
-	fs := c.flags("profile import")
+func (b *base) runProfileImport(args []string) int {
+	fs := b.flags("profile import")
 	var defaults measured.Defaults
 	fileFlags(fs, &defaults)
 	source := fs.String("name", "", "")
 	allow := fs.Bool("allow-unknown", false, "")
 	dry := fs.Bool("dry-run", false, "")
 	drop := fs.Bool("delete", false, "")
-	files, ok := c.parse(fs, args, -1)
+	files, ok := b.parse(fs, args, -1)
 	if !ok {
 		return 1
 	}
 	if *drop != (len(files) == 0) || *drop && *source == "" {
-		return c.fail(fmt.Errorf("say files to import, or -delete and -name; see nomad-pal profile import -help"))
+		return b.fail(fmt.Errorf("say files to import, or -delete and -name; see nomad-pal profile import -help"))
 	}
 	if *source == "" {
 		*source = sourceName(files[0])
 	}
 	if err := store.CheckSource(*source); err != nil {
-		return c.fail(fmt.Errorf("-name: %w", err))
+		return b.fail(fmt.Errorf("-name: %w", err))
 	}
-	rows, err := c.readRows(files, defaults)
+	rows, err := b.readRows(files, defaults)
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
-	client, err := c.client()
+	client, err := b.client()
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
 	if *drop {
-		return c.drop(client, *source)
+		return b.dropImported(client, *source)
 	}
-	return c.store(client, imported{Source: *source, DryRun: *dry}, rows, *allow)
+	return b.storeImported(client, imported{Source: *source, DryRun: *dry}, rows, *allow)
 }
 
-func (c *profileImportCommand) drop(client *nomad.Client, source string) int {
-	if err := store.In(client).Measurements(source).Write(c.ctx, nil); err != nil {
-		return c.fail(err)
+func (b *base) dropImported(client *nomad.Client, source string) int {
+	if err := store.In(client).Measurements(source).Write(b.ctx, nil); err != nil {
+		return b.fail(err)
 	}
-	return c.show(imported{Source: source}, func() { c.printf("Nothing is imported under %q any more.\n", source) })
+	return b.show(imported{Source: source}, func() { b.printf("Nothing is imported under %q any more.\n", source) })
 }
 
-// store checks that the agent will be able to calibrate with the new rows
+// storeImported checks that the agent will be able to calibrate with the new rows
 // before it writes them.
-func (c *profileImportCommand) store(client *nomad.Client, im imported, rows []measured.Row, allow bool) int {
-	cal, err := c.readCalibration(client, im.Source)
+func (b *base) storeImported(client *nomad.Client, im imported, rows []measured.Row, allow bool) int {
+	cal, err := b.readCalibration(client, im.Source)
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
 	samples, strangers, err := samplesOf(rows, cal.Known)
 	if len(strangers) > 0 && !allow {
 		err = strange(strangers)
 	}
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
 	options := profile.DefaultOptions()
 	if cal.Profile != nil {
@@ -111,7 +107,7 @@ func (c *profileImportCommand) store(client *nomad.Client, im imported, rows []m
 	}
 	p, err := cal.Build(options, samples...)
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
 	im.Samples, im.Unknown, im.Changes = len(samples), len(strangers), profile.Diff(cal.Profile, p)
 	im.Hidden = hiddenOutliers(cal.Profile, p, im.Changes, options.Outlier)
@@ -121,35 +117,35 @@ func (c *profileImportCommand) store(client *nomad.Client, im imported, rows []m
 	}
 	im.GPUs = len(gpus)
 	if !im.DryRun {
-		if err := store.In(client).Measurements(im.Source).Write(c.ctx, samples); err != nil {
-			return c.fail(err)
+		if err := store.In(client).Measurements(im.Source).Write(b.ctx, samples); err != nil {
+			return b.fail(err)
 		}
 	}
 	for _, e := range im.Hidden {
-		fmt.Fprintf(c.io.err, "Warning: GPU %s was an outlier for application %s and is none under the new key: PM score %.3f → %.3f. Times are compared within one key only; import the times of its peers under the same key\n", e.GPU, e.App, e.FromScore, e.ToScore)
+		fmt.Fprintf(b.io.err, "Warning: GPU %s was an outlier for application %s and is none under the new key: PM score %.3f → %.3f. Times are compared within one key only; import the times of its peers under the same key\n", e.GPU, e.App, e.FromScore, e.ToScore)
 	}
-	return c.show(im, func() { c.printImported(im) })
+	return b.show(im, func() { b.printImported(im) })
 }
 
-func (c *profileImportCommand) printImported(im imported) {
+func (b *base) printImported(im imported) {
 	verb := "Imported"
 	if im.DryRun {
 		verb = "Would import"
 	}
-	c.printf("%s %d measurements of %d GPUs as %q", verb, im.Samples, im.GPUs, im.Source)
+	b.printf("%s %d measurements of %d GPUs as %q", verb, im.Samples, im.GPUs, im.Source)
 	if im.Unknown > 0 {
-		c.printf(", %d of which the cluster does not have now", im.Unknown)
+		b.printf(", %d of which the cluster does not have now", im.Unknown)
 	}
-	c.printf(".\n")
+	b.printf(".\n")
 	const few = 20
 	for _, e := range im.Changes[:min(few, len(im.Changes))] {
-		c.printf("  %s\n", e)
+		b.printf("  %s\n", e)
 	}
 	if len(im.Changes) > few {
-		c.printf("  and %d more changes\n", len(im.Changes)-few)
+		b.printf("  and %d more changes\n", len(im.Changes)-few)
 	}
 	if !im.DryRun {
-		c.printf("The agent takes them in at its next full read, or at once on SIGHUP.\n")
+		b.printf("The agent takes them in at its next full read, or at once on SIGHUP.\n")
 	}
 }
 

@@ -18,10 +18,7 @@ import (
 
 var errNoProfile = errors.New("there is no profile yet: the agent makes one when the nodes publish measurements, or see nomad-pal profile import")
 
-type profileShowCommand struct{ base }
-
-func (c *profileShowCommand) Help() string {
-	return help("profile show [options] [<file>]", `
+var helpProfileShow = help("profile show [options] [<file>]", `
 Shows, for each GPU model and application, how PM scores (time relative to the
 median GPU) are distributed over the variability classes, and names the
 outliers. Without a file it shows the profile in force.
@@ -32,45 +29,44 @@ Show Options:
   -svg=<file>              Draw the distributions.
   -verbose                 List every GPU.
 `, examples(
-		"How different are the GPUs?", "nomad-pal profile show",
-		"Draw it:", "nomad-pal profile show -svg gpus.svg",
-	), outputOptions, generalOptions)
-}
+	"How different are the GPUs?", "nomad-pal profile show",
+	"Draw it:", "nomad-pal profile show -svg gpus.svg",
+), outputOptions, generalOptions)
 
-func (c *profileShowCommand) Run(args []string) int {
-	fs := c.flags("profile show")
+func (b *base) runProfileShow(args []string) int {
+	fs := b.flags("profile show")
 	app := fs.String("app", "", "")
 	svg := fs.String("svg", "", "")
 	verbose := fs.Bool("verbose", false, "")
-	rest, ok := c.parse(fs, args, -1)
+	rest, ok := b.parse(fs, args, -1)
 	if !ok {
 		return 1
 	}
-	p, err := c.read(rest)
+	p, err := b.readProfile(rest)
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
 	groups := summarise(p, *app)
 	if len(groups) == 0 {
-		return c.fail(fmt.Errorf("the profile holds nothing for application %q", *app))
+		return b.fail(fmt.Errorf("the profile holds nothing for application %q", *app))
 	}
 	if *svg != "" {
-		if err := c.writeTo(*svg, drawProfile(p.Version, groups)); err != nil {
-			return c.fail(fmt.Errorf("drawing the profile: %w", err))
+		if err := b.writeTo(*svg, drawProfile(p.Version, groups)); err != nil {
+			return b.fail(fmt.Errorf("drawing the profile: %w", err))
 		}
 		if *svg == "-" {
 			return 0
 		}
 	}
-	return c.show(groups, func() { c.printProfile(p, *app, *verbose) })
+	return b.show(groups, func() { b.printProfile(p, *app, *verbose) })
 }
 
-func (c *profileShowCommand) read(files []string) (*profile.Profile, error) {
+func (b *base) readProfile(files []string) (*profile.Profile, error) {
 	switch len(files) {
 	case 0:
-		return c.profileInForce()
+		return b.profileInForce()
 	case 1:
-		data, err := c.readFile(files[0])
+		data, err := b.readFile(files[0])
 		if err != nil {
 			return nil, fmt.Errorf("reading the profile: %w", err)
 		}

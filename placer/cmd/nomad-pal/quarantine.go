@@ -17,10 +17,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-type quarantineCommand struct{ base }
-
-func (c *quarantineCommand) Help() string {
-	return help("quarantine [options] | -lift [options] <gpu>... | -lift -all", `
+var helpQuarantine = help("quarantine [options] | -lift [options] <gpu>... | -lift -all", `
 Shows the GPUs that get no new jobs for a while because something failed on
 them, until when and why. With -lift, frees GPUs before that: a running
 agent notices within seconds, and forgets what failed on them. Unhealthy GPUs get no
@@ -31,66 +28,65 @@ Quarantine Options:
   -lift                    Free the named GPUs.
   -all                     With -lift: all GPUs in quarantine.
 `, examples(
-		"Which GPUs are quarantined, and why?", "nomad-pal quarantine",
-		"After a GPU was replaced or reset:", "nomad-pal quarantine -lift GPU-8d3f1c02",
-	), outputOptions, generalOptions)
-}
+	"Which GPUs are quarantined, and why?", "nomad-pal quarantine",
+	"After a GPU was replaced or reset:", "nomad-pal quarantine -lift GPU-8d3f1c02",
+), outputOptions, generalOptions)
 
-func (c *quarantineCommand) Run(args []string) int {
-	fs := c.flags("quarantine")
+func (b *base) runQuarantine(args []string) int {
+	fs := b.flags("quarantine")
 	lift := fs.Bool("lift", false, "")
 	all := fs.Bool("all", false, "")
-	gpus, ok := c.parse(fs, args, -1)
+	gpus, ok := b.parse(fs, args, -1)
 	if !ok {
 		return 1
 	}
 	switch {
 	case !*lift && (*all || len(gpus) > 0):
-		return c.fail(errors.New("GPUs and -all go with -lift; see nomad-pal quarantine -help"))
+		return b.fail(errors.New("GPUs and -all go with -lift; see nomad-pal quarantine -help"))
 	case *lift && *all == (len(gpus) > 0):
-		return c.fail(errors.New("say which GPUs, or -all"))
+		return b.fail(errors.New("say which GPUs, or -all"))
 	case *lift:
-		return c.lift(gpus)
+		return b.lift(gpus)
 	}
-	client, err := c.client()
+	client, err := b.client()
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
-	qs, err := placer.ReadQuarantine(c.ctx, client)
+	qs, err := placer.ReadQuarantine(b.ctx, client)
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
 	maps.DeleteFunc(qs, func(_ string, q failure.Quarantine) bool { return time.Now().After(q.Until) })
-	return c.show(qs, func() {
+	return b.show(qs, func() {
 		if len(qs) == 0 {
-			c.printf("No GPU is in quarantine.\n")
+			b.printf("No GPU is in quarantine.\n")
 			return
 		}
-		c.printQuarantine(qs)
+		b.printQuarantine(qs)
 	})
 }
 
-func (c *quarantineCommand) lift(gpus []string) int {
-	client, err := c.client()
+func (b *base) lift(gpus []string) int {
+	client, err := b.client()
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
-	if gpus, err = c.wholeIDs(client, gpus); err != nil {
-		return c.fail(err)
+	if gpus, err = b.wholeIDs(client, gpus); err != nil {
+		return b.fail(err)
 	}
-	lifted, err := placer.LiftQuarantine(c.ctx, client, gpus...)
+	lifted, err := placer.LiftQuarantine(b.ctx, client, gpus...)
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
-	return c.show(lifted, func() { c.printEach(lifted, "Lifted the quarantine of", "No GPU is in quarantine.") })
+	return b.show(lifted, func() { b.printEach(lifted, "Lifted the quarantine of", "No GPU is in quarantine.") })
 }
 
 // wholeIDs are the ids of GPUs in quarantine of which the beginning is given.
-func (c *quarantineCommand) wholeIDs(client *nomad.Client, given []string) ([]string, error) {
+func (b *base) wholeIDs(client *nomad.Client, given []string) ([]string, error) {
 	if len(given) == 0 {
 		return nil, nil
 	}
-	qs, err := placer.ReadQuarantine(c.ctx, client)
+	qs, err := placer.ReadQuarantine(b.ctx, client)
 	if err != nil {
 		return nil, err
 	}

@@ -16,13 +16,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-type queueCommand struct{ base }
-
 // terminalRows is how many jobs are shown on a terminal if nothing is said.
 const terminalRows = 20
 
-func (c *queueCommand) Help() string {
-	return help("queue [options]", `
+var helpQueue = help("queue [options]", `
 Shows the waiting jobs in the order in which they will be served (#), each with
 the reason why it waits, and a summary of all of them. Jobs that will not start as
 things are come last: rejected (as they are written), unschedulable (on this
@@ -37,11 +34,10 @@ Queue Options:
   -state=<state>,...       Only jobs in these states, such as waiting,
                            unschedulable, rejected or failed.
 `, examples(
-		"Who is next?", "nomad-pal queue -limit 5",
-		"Which jobs will never start, and why?", "nomad-pal queue -state rejected,unschedulable,failed -limit 0",
-		"How many GPUs do waiting jobs of class A request?", "nomad-pal queue -class A -limit 1",
-	), exitCodes, outputOptions, generalOptions)
-}
+	"Who is next?", "nomad-pal queue -limit 5",
+	"Which jobs will never start, and why?", "nomad-pal queue -state rejected,unschedulable,failed -limit 0",
+	"How many GPUs do waiting jobs of class A request?", "nomad-pal queue -class A -limit 1",
+), exitCodes, outputOptions, generalOptions)
 
 // queueStates are those of jobs that have no GPUs and want some.
 var queueStates = []gang.State{gang.Waiting, gang.Committing, gang.Completing, gang.Rejected, gang.Unschedulable, gang.Failed}
@@ -56,17 +52,17 @@ func (f queueFilter) shows(j model.JobStatus) bool {
 	return slices.Contains(f.states, j.State) && (f.namespace == "" || f.namespace == "*" || f.namespace == j.Namespace) && (f.class == "" || f.class == j.Class)
 }
 
-func (c *queueCommand) Run(args []string) int {
-	fs := c.flags("queue")
+func (b *base) runQueue(args []string) int {
+	fs := b.flags("queue")
 	limit := fs.Int("limit", -1, "")
 	class := fs.String("class", "", "")
 	states := fs.String("state", "", "")
-	if _, ok := c.parse(fs, args, 0); !ok {
+	if _, ok := b.parse(fs, args, 0); !ok {
 		return 1
 	}
 	f := queueFilter{class: strings.ToUpper(*class), states: queueStates}
-	if c.given("namespace") {
-		f.namespace = c.namespace
+	if b.given("namespace") {
+		f.namespace = b.namespace
 	}
 	if *states != "" {
 		f.states = nil
@@ -74,33 +70,33 @@ func (c *queueCommand) Run(args []string) int {
 			s := gang.State(name)
 			if !slices.Contains(queueStates, s) {
 				known := strings.Join(each(queueStates, func(s gang.State) string { return string(s) }), ", ")
-				return c.fail(fmt.Errorf("-state: %q is none of %s", name, known))
+				return b.fail(fmt.Errorf("-state: %q is none of %s", name, known))
 			}
 			f.states = append(f.states, s)
 		}
 	}
-	s, err := c.ask()
+	s, err := b.ask()
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
 	jobs, err := s.Jobs()
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
 	jobs = slices.DeleteFunc(jobs, func(j model.JobStatus) bool { return !f.shows(j) })
 	slices.SortStableFunc(jobs, byPosition)
-	shown := jobs[:c.shown(*limit, len(jobs))]
-	return s.close(c.show(shown, func() {
-		c.warn(s)
-		if c.print(jobs, shown, time.Now()); len(jobs) > 0 {
-			c.printTenants(s.Tenants())
+	shown := jobs[:b.shown(*limit, len(jobs))]
+	return s.close(b.show(shown, func() {
+		b.warn(s)
+		if b.printQueue(jobs, shown, time.Now()); len(jobs) > 0 {
+			b.printTenants(s.Tenants())
 		}
 	}))
 }
 
 // shown is how many of n jobs are shown.
-func (c *queueCommand) shown(limit, n int) int {
-	if limit < 0 && c.io.terminal && !c.json && c.template == "" {
+func (b *base) shown(limit, n int) int {
+	if limit < 0 && b.io.terminal && !b.json && b.template == "" {
 		limit = terminalRows
 	}
 	if limit <= 0 {
@@ -109,14 +105,14 @@ func (c *queueCommand) shown(limit, n int) int {
 	return min(limit, n)
 }
 
-func (c *queueCommand) print(jobs, shown []model.JobStatus, now time.Time) {
+func (b *base) printQueue(jobs, shown []model.JobStatus, now time.Time) {
 	if len(jobs) == 0 {
-		c.write("No job waits.\n")
+		b.write("No job waits.\n")
 		return
 	}
-	c.printJobs(shown, now)
-	c.write("\n")
-	c.say(plain, queueSummary(jobs)+more(len(jobs)-len(shown)))
+	b.printJobs(shown, now)
+	b.write("\n")
+	b.say(plain, queueSummary(jobs)+more(len(jobs)-len(shown)))
 }
 
 // printJobs prints a table of jobs; a column that would say the same of all is left out.

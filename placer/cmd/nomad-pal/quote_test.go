@@ -68,7 +68,7 @@ func printers(name string) map[string]func(b *base) {
 		},
 		"quarantine": func(b *base) { b.printQuarantine(map[string]failure.Quarantine{name: {}}) },
 		"failures": func(b *base) {
-			(&failuresCommand{*b}).print(failureReport{Failures: []failure.Failure{{Job: name, Alloc: "1", Node: name, GPUs: []string{name}}}}, time.Now())
+			b.printReport(failureReport{Failures: []failure.Failure{{Job: name, Alloc: "1", Node: name, GPUs: []string{name}}}}, time.Now())
 		},
 	}
 }

@@ -10,10 +10,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-type releaseCommand struct{ base }
-
-func (c *releaseCommand) Help() string {
-	return help("release [options] <job> | -all", `
+var helpRelease = help("release [options] <job> | -all", `
 Restores a job as its author wrote it, without gate and pins, and leaves it to
 Nomad. Nomad restarts a running batch gang if taking off its pins changes its
 device blocks; -gate-only leaves the pins of running jobs.
@@ -23,34 +20,33 @@ Release Options:
   -all                     All jobs that carry a gate or pins.
   -gate-only               Only open gates.
 `, examples(
-		"Leave one job to Nomad:", "nomad-pal release train",
-		"Before nomad-pal is removed, with running jobs left alone:", "nomad-pal release -all -gate-only",
-	), outputOptions, generalOptions)
-}
+	"Leave one job to Nomad:", "nomad-pal release train",
+	"Before nomad-pal is removed, with running jobs left alone:", "nomad-pal release -all -gate-only",
+), outputOptions, generalOptions)
 
-func (c *releaseCommand) Run(args []string) int {
-	fs := c.flags("release")
+func (b *base) runRelease(args []string) int {
+	fs := b.flags("release")
 	all := fs.Bool("all", false, "")
 	gateOnly := fs.Bool("gate-only", false, "")
-	rest, ok := c.parse(fs, args, -1)
+	rest, ok := b.parse(fs, args, -1)
 	if !ok {
 		return 1
 	}
 	if *all == (len(rest) == 1) {
-		return c.fail(fmt.Errorf("say one job, or -all"))
+		return b.fail(fmt.Errorf("say one job, or -all"))
 	}
-	client, err := c.client()
+	client, err := b.client()
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
-	state, err := client.Resync(c.ctx, nil)
+	state, err := client.Resync(b.ctx, nil)
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
 	released := []string{}
 	for _, k := range state.SortedJobs() {
 		job := state.Jobs[k]
-		if !*all && (k.ID != rest[0] || k.Namespace != c.namespace) {
+		if !*all && (k.ID != rest[0] || k.Namespace != b.namespace) {
 			continue
 		}
 		_, pinned := rewrite.Pinned(job)
@@ -61,10 +57,10 @@ func (c *releaseCommand) Run(args []string) int {
 		if *gateOnly {
 			out = rewrite.Open(job)
 		}
-		if _, err := client.Register(c.ctx, out, *job.JobModifyIndex); err != nil {
-			return c.fail(err)
+		if _, err := client.Register(b.ctx, out, *job.JobModifyIndex); err != nil {
+			return b.fail(err)
 		}
 		released = append(released, k.String())
 	}
-	return c.show(released, func() { c.printEach(released, "Released", "Nothing to release.") })
+	return b.show(released, func() { b.printEach(released, "Released", "Nothing to release.") })
 }

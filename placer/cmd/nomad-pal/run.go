@@ -24,10 +24,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-type runCommand struct{ base }
-
-func (c *runCommand) Help() string {
-	return help("run [options] <jobspec>", `
+var helpRun = help("run [options] <jobspec>", `
 Adds the gate to a job, registers it as nomad job run does, and watches until
 the placer has placed it. Jobs without GPUs are registered as they are. Running
 the same file again leaves what runs alone. There is no -ui: nomad job status -ui
@@ -56,14 +53,13 @@ Run Options:
   -learned                 Where the job says no pal_class and no pal_app, say the class that
                            nomad-pal classify -save remembered.
 `, examples(
-		"Run a job, and watch until it runs:", "nomad-pal run train.nomad.hcl",
-		"Leave it in the queue and go on:", "nomad-pal run -detach -var gpus=8 train.nomad.hcl",
-	), jobOptions, outputOptions, generalOptions)
-}
+	"Run a job, and watch until it runs:", "nomad-pal run train.nomad.hcl",
+	"Leave it in the queue and go on:", "nomad-pal run -detach -var gpus=8 train.nomad.hcl",
+), jobOptions, outputOptions, generalOptions)
 
-func (c *runCommand) Run(args []string) int {
-	fs := c.flags("run")
-	f, opts := c.jobFlags(fs), &api.RegisterOptions{}
+func (b *base) runRun(args []string) int {
+	fs := b.flags("run")
+	f, opts := b.jobFlags(fs), &api.RegisterOptions{}
 	detach := fs.Bool("detach", false, "")
 	output := fs.Bool("output", false, "")
 	checkIndex := fs.String("check-index", "", "")
@@ -72,58 +68,58 @@ func (c *runCommand) Run(args []string) int {
 	fs.BoolVar(&opts.PreserveResources, "preserve-resources", false, "")
 	fs.BoolVar(&opts.PolicyOverride, "policy-override", false, "")
 	learned := fs.Bool("learned", false, "")
-	rest, ok := c.parse(fs, args, 1)
+	rest, ok := b.parse(fs, args, 1)
 	if !ok {
 		return 1
 	}
 	if *checkIndex != "" {
 		index, err := strconv.ParseUint(*checkIndex, 10, 64)
 		if err != nil {
-			return c.fail(fmt.Errorf("parsing check-index value %q: %w", *checkIndex, err))
+			return b.fail(fmt.Errorf("parsing check-index value %q: %w", *checkIndex, err))
 		}
 		opts.EnforceIndex, opts.ModifyIndex = true, index
 	}
-	job, submission, err := c.readJob(rest[0], f)
+	job, submission, err := b.readJob(rest[0], f)
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
 	opts.Submission = submission
-	client, err := c.client()
+	client, err := b.client()
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
 	if *learned {
-		if err := c.useLearned(client, job); err != nil {
-			return c.fail(err)
+		if err := b.useLearned(client, job); err != nil {
+			return b.fail(err)
 		}
 	}
 	gated, err := gateForRun(job)
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
 	if *output {
-		return c.output(gated)
+		return b.printJob(gated)
 	}
 	if rewrite.Gated(gated) {
 		// Where the queues cannot be read, the placer will say so.
-		if q, err := client.QueueFor(c.ctx, gated); err == nil && q.Refusal(gated) != nil {
-			return c.fail(fmt.Errorf("job %q: %w", *job.ID, q.Refusal(gated)))
+		if q, err := client.QueueFor(b.ctx, gated); err == nil && q.Refusal(gated) != nil {
+			return b.fail(fmt.Errorf("job %q: %w", *job.ID, q.Refusal(gated)))
 		}
 	}
-	resp, err := c.register(client, c.palAddress, gated, opts)
+	resp, err := b.register(client, b.palAddress, gated, opts)
 	if err != nil {
-		return c.notRegistered(*job.ID, err)
+		return b.notRegistered(*job.ID, err)
 	}
 	if *detach || !rewrite.AsksGPUs(gated) || nomad.Template(gated) {
-		return c.registered(client, gated, resp)
+		return b.registered(client, gated, resp)
 	}
-	return c.watch(nomad.JobKey{Namespace: *job.Namespace, ID: *job.ID})
+	return b.watchJob(nomad.JobKey{Namespace: *job.Namespace, ID: *job.ID})
 }
 
-// output prints the job as it would be sent.
-func (c *runCommand) output(job *api.Job) int {
-	c.json, c.template = true, ""
-	_, code := c.structured(map[string]*api.Job{"Job": job})
+// printJob prints the job as it would be sent.
+func (b *base) printJob(job *api.Job) int {
+	b.json, b.template = true, ""
+	_, code := b.structured(map[string]*api.Job{"Job": job})
 	return code
 }
 
@@ -131,31 +127,31 @@ var enforced = regexp.MustCompile(`\((` + api.RegisterEnforceIndexErrPrefix + `[
 
 // notRegistered says why Nomad did not take the job: of an index that is not the job's any
 // more, in Nomad's own words.
-func (c *runCommand) notRegistered(id string, err error) int {
+func (b *base) notRegistered(id string, err error) int {
 	if m := enforced.FindStringSubmatch(err.Error()); m != nil {
-		code := c.fail(errors.New(m[1]))
-		fmt.Fprintln(c.io.err, "Job not updated. See its index: nomad-pal plan, or nomad job inspect")
+		code := b.fail(errors.New(m[1]))
+		fmt.Fprintln(b.io.err, "Job not updated. See its index: nomad-pal plan, or nomad job inspect")
 		return code
 	}
-	return c.fail(fmt.Errorf("registering job %q: %w", id, nomad.Denied(err, nomad.SubmitJob)))
+	return b.fail(fmt.Errorf("registering job %q: %w", id, nomad.Denied(err, nomad.SubmitJob)))
 }
 
 // register registers at the agent where there is one for the job, else at Nomad.
-func (c *runCommand) register(client *nomad.Client, agent string, job *api.Job, opts *api.RegisterOptions) (*api.JobRegisterResponse, error) {
-	w := (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(c.ctx)
+func (b *base) register(client *nomad.Client, agent string, job *api.Job, opts *api.RegisterOptions) (*api.JobRegisterResponse, error) {
+	w := (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(b.ctx)
 	if agent != "" && rewrite.Gated(job) {
-		resp, err := c.registerAtAgent(agent, job, opts, w)
-		if err == nil || c.ctx.Err() != nil || !elsewhere(err) {
+		resp, err := b.registerAtAgent(agent, job, opts, w)
+		if err == nil || b.ctx.Err() != nil || !elsewhere(err) {
 			return resp, err
 		}
-		fmt.Fprintf(c.io.err, "The agent at %s %s: registering it at Nomad\n", agent, notTaken(err))
+		fmt.Fprintf(b.io.err, "The agent at %s %s: registering it at Nomad\n", agent, notTaken(err))
 	}
 	resp, _, err := client.API().Jobs().RegisterOpts(job, opts, w)
 	return resp, err
 }
 
-func (c *runCommand) registerAtAgent(agent string, job *api.Job, opts *api.RegisterOptions, w *api.WriteOptions) (*api.JobRegisterResponse, error) {
-	cfg := c.config()
+func (b *base) registerAtAgent(agent string, job *api.Job, opts *api.RegisterOptions, w *api.WriteOptions) (*api.JobRegisterResponse, error) {
+	cfg := b.config()
 	cfg.Address, cfg.TLSConfig.TLSServerName = agent, ""
 	at, err := api.NewClient(cfg)
 	if err != nil {
@@ -188,18 +184,18 @@ func notTaken(err error) string {
 
 // useLearned gives the job the class that was remembered for its name, where
 // its author says none.
-func (c *runCommand) useLearned(client *nomad.Client, job *api.Job) error {
+func (b *base) useLearned(client *nomad.Client, job *api.Job) error {
 	h, err := rewrite.ParseHints(job)
 	if err != nil || h.Class != "" || h.App != "" {
 		return err
 	}
-	is, err := store.In(client).Class(nomad.KeyOf(job)).Read(c.ctx)
+	is, err := store.In(client).Class(nomad.KeyOf(job)).Read(b.ctx)
 	if err != nil || !is.There {
 		return err
 	}
 	v := is.Of.Verdict
 	job.SetMeta("pal_class", string(v.Class))
-	fmt.Fprintf(c.io.err, "Application class %s, as remembered: %s\n", v.Class, v.Reason)
+	fmt.Fprintf(b.io.err, "Application class %s, as remembered: %s\n", v.Class, v.Reason)
 	return nil
 }
 
@@ -230,42 +226,42 @@ type registration struct {
 	Evaluation string `json:"evaluation"`
 }
 
-func (c *runCommand) registered(client *nomad.Client, job *api.Job, resp *api.JobRegisterResponse) int {
+func (b *base) registered(client *nomad.Client, job *api.Job, resp *api.JobRegisterResponse) int {
 	v := registration{*job.ID, *job.Namespace, rewrite.Gated(job), resp.EvalID}
-	activity, err := heartbeat.ReadActivity(c.ctx, client, time.Now())
+	activity, err := heartbeat.ReadActivity(b.ctx, client, time.Now())
 	if err != nil {
 		activity.Unknown = err.Error()
 	}
 	after := func(code int) int { // it is registered, which is what was asked for
 		if rewrite.Gated(job) && activity.Idle() {
-			fmt.Fprintln(c.io.err, oneLine(idleSentence(activity, time.Now())))
+			fmt.Fprintln(b.io.err, oneLine(idleSentence(activity, time.Now())))
 		}
 		return code
 	}
-	if done, code := c.structured(v); done {
+	if done, code := b.structured(v); done {
 		return after(code)
 	}
-	c.printf("Job %q registered", *job.ID)
+	b.printf("Job %q registered", *job.ID)
 	switch {
 	case nomad.Template(job):
-		if cfg, err := placer.ReadEffectiveConfig(c.ctx, client); err == nil {
-			c.printf(": %s", nomad.TemplateReason(job, cfg.Children))
+		if cfg, err := placer.ReadEffectiveConfig(b.ctx, client); err == nil {
+			b.printf(": %s", nomad.TemplateReason(job, cfg.Children))
 		}
-	case rewrite.Gated(job) && c.placed(client, job):
-		c.printf(" with its GPUs chosen: see nomad-pal explain %s", *job.ID)
+	case rewrite.Gated(job) && b.placed(client, job):
+		b.printf(" with its GPUs chosen: see nomad-pal explain %s", *job.ID)
 	case rewrite.Gated(job):
-		c.printf(", waiting for the placer: see nomad-pal explain %s", *job.ID)
+		b.printf(", waiting for the placer: see nomad-pal explain %s", *job.ID)
 	}
-	c.printf("\n")
+	b.printf("\n")
 	if resp.Warnings != "" {
-		c.printf("Nomad warns: %s\n", resp.Warnings)
+		b.printf("Nomad warns: %s\n", resp.Warnings)
 	}
 	return after(0)
 }
 
 // placed says whether the job was registered with its GPUs right away.
-func (c *runCommand) placed(client *nomad.Client, job *api.Job) bool {
-	now, err := client.Job(c.ctx, nomad.KeyOf(job))
+func (b *base) placed(client *nomad.Client, job *api.Job) bool {
+	now, err := client.Job(b.ctx, nomad.KeyOf(job))
 	if err != nil || now == nil {
 		return false
 	}
@@ -273,51 +269,51 @@ func (c *runCommand) placed(client *nomad.Client, job *api.Job) bool {
 	return pinned && !rewrite.Gated(now)
 }
 
-// watch follows the job until all members run or it ends, printing each new
+// watchJob follows the job until all members run or it ends, printing each new
 // word on it.
-func (c *runCommand) watch(k nomad.JobKey) int {
+func (b *base) watchJob(k nomad.JobKey) int {
 	last, idle := "", ""
 	var a *answers
 	for {
 		began := time.Now()
 		var e *query.Explanation
 		var err error
-		if a, err = c.askAgain(a); err == nil {
+		if a, err = b.askAgain(a); err == nil {
 			e, err = a.Explain(k)
 		}
 		switch {
-		case c.ctx.Err() != nil:
-			c.printf("Detached. The job stays registered: see nomad-pal explain %s\n", k.ID)
+		case b.ctx.Err() != nil:
+			b.printf("Detached. The job stays registered: see nomad-pal explain %s\n", k.ID)
 			return map[bool]int{true: exitNoPlacer}[idle != ""]
 		case err != nil:
-			return c.fail(err)
+			return b.fail(err)
 		}
 		said := idle
 		if idle = ""; a.activity.Idle() {
 			idle = idleSentence(a.activity, time.Now())
 		}
 		if idle != "" && said == "" {
-			fmt.Fprintln(c.io.err, oneLine(idle))
+			fmt.Fprintln(b.io.err, oneLine(idle))
 		}
 		over := e.State == gang.Rejected || e.State == gang.Failed
 		runs := e.State == gang.Running && !slices.ContainsFunc(e.Allocations, func(a query.Allocation) bool { return a.Status == api.AllocClientStatusPending })
 		done := over || runs || e.State == gang.Ended || e.State == gang.Native
-		if c.json || c.template != "" {
+		if b.json || b.template != "" {
 			if done {
-				_, code := c.structured(e)
+				_, code := b.structured(e)
 				return cmp.Or(code, map[bool]int{true: 2}[over])
 			}
 		} else if word := string(e.State) + ": " + e.Reason; word != last {
-			c.printf("%s  %s\n", time.Now().Format(time.TimeOnly), word)
+			b.printf("%s  %s\n", time.Now().Format(time.TimeOnly), word)
 			last = word
 		}
 		if done {
-			printExplanation(&c.base, e)
+			printExplanation(b, e)
 			return map[bool]int{true: 2}[over]
 		}
 		select {
 		case <-time.After(max(500*time.Millisecond, 10*time.Since(began))): // a look at a large cluster costs its servers
-		case <-c.ctx.Done():
+		case <-b.ctx.Done():
 		}
 	}
 }

@@ -20,22 +20,18 @@ import (
 //go:embed schema.json
 var schemas []byte
 
-type schemaCommand struct{ base }
-
-func (c *schemaCommand) Help() string {
-	return help("schema [<command>]", `
+var helpSchema = help("schema [<command>]", `
 Prints the JSON schema (2020-12) of what a command prints with -json; without a
 command, that of all of them, each as a property. Fields keep
 their names, and new ones may come: programs must ignore names that they do not know.
 Templates (-t) use the same names.
 `, examples(
-		"What does explain -json print?", "nomad-pal schema explain",
-		"Which commands have a schema?", "nomad-pal schema | jq '.properties | keys'",
-	))
-}
+	"What does explain -json print?", "nomad-pal schema explain",
+	"Which commands have a schema?", "nomad-pal schema | jq '.properties | keys'",
+))
 
-func (c *schemaCommand) Run(args []string) int {
-	rest, ok := c.parse(c.only(c.flags("schema")), args, -1)
+func (b *base) runSchema(args []string) int {
+	rest, ok := b.parse(b.only(b.flags("schema")), args, -1)
 	if !ok {
 		return 1
 	}
@@ -48,9 +44,9 @@ func (c *schemaCommand) Run(args []string) int {
 		err = json.Indent(&out, text, "", "  ")
 	}
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
-	c.write(out.String())
+	b.write(out.String())
 	return 0
 }
 

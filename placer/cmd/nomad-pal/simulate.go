@@ -9,10 +9,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/simulate"
 )
 
-type simulateCommand struct{ base }
-
-// Help is that of the simulator itself.
-func (c *simulateCommand) Help() string {
+// helpSimulate is that of the simulator itself.
+func helpSimulate() string {
 	var text strings.Builder
 	simulate.Run([]string{"-help"}, &text, &text)
 	return narrow(text.String()) + "\n" + examples(
@@ -38,6 +36,6 @@ func narrow(text string) string {
 	return strings.Join(out, "\n")
 }
 
-func (c *simulateCommand) Run(args []string) int {
-	return simulate.Run(args, c.io.out, c.io.err)
+func (b *base) runSimulate(args []string) int {
+	return simulate.Run(args, b.io.out, b.io.err)
 }

@@ -14,18 +14,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-type statusCommand struct{ base }
-
-func (c *statusCommand) Help() string {
-	return help("status [options]", `
+var helpStatus = help("status [options]", `
 Shows how many GPUs there are and are free, what tenants hold and have used, and
 every job with GPUs that has not ended: its state and, if it waits, the reason.
 With -namespace, the jobs of that one only.
 `, examples(
-		"How full is the cluster, and what do my jobs do?", "nomad-pal status -namespace research",
-		"How many GPUs are free?", "nomad-pal status -t '{{.free}}'",
-	), exitCodes, outputOptions, generalOptions)
-}
+	"How full is the cluster, and what do my jobs do?", "nomad-pal status -namespace research",
+	"How many GPUs are free?", "nomad-pal status -t '{{.free}}'",
+), exitCodes, outputOptions, generalOptions)
 
 // overview is what status prints.
 type overview struct {
@@ -81,13 +77,13 @@ func (n gpuCounts) String() string {
 	return text
 }
 
-func (c *statusCommand) Run(args []string) int {
-	if _, ok := c.parse(c.flags("status"), args, 0); !ok {
+func (b *base) runStatus(args []string) int {
+	if _, ok := b.parse(b.flags("status"), args, 0); !ok {
 		return 1
 	}
-	s, err := c.ask()
+	s, err := b.ask()
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
 	o, gpus := overview{Warnings: s.Warnings(), Placer: s.activity}, []query.GPU(nil)
 	if o.Jobs, err = s.Jobs(); err == nil {
@@ -97,18 +93,18 @@ func (c *statusCommand) Run(args []string) int {
 		o.Profile, err = s.Profile()
 	}
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
-	if c.given("namespace") && c.namespace != "*" {
-		o.Jobs = slices.DeleteFunc(o.Jobs, func(j model.JobStatus) bool { return j.Namespace != c.namespace })
+	if b.given("namespace") && b.namespace != "*" {
+		o.Jobs = slices.DeleteFunc(o.Jobs, func(j model.JobStatus) bool { return j.Namespace != b.namespace })
 	}
 	slices.SortStableFunc(o.Jobs, byPosition)
 	o.Tenants = s.Tenants()
 	o.gpuCounts = countGPUs(gpus)
-	return s.close(c.show(o, func() { c.print(o) }))
+	return s.close(b.show(o, func() { b.printStatus(o) }))
 }
 
-func (c *statusCommand) print(o overview) {
+func (b *base) printStatus(o overview) {
 	profile := "none: nothing is measured yet"
 	if o.Profile > 0 {
 		profile = fmt.Sprintf("version %d", o.Profile)
@@ -117,12 +113,12 @@ func (c *statusCommand) print(o overview) {
 	for _, w := range o.Warnings {
 		rows = append(rows, row("Warning", oneLine(w)))
 	}
-	c.pairs(rows)
-	c.printTenants(o.Tenants)
+	b.pairs(rows)
+	b.printTenants(o.Tenants)
 	if len(o.Jobs) == 0 {
-		c.printf("\nNo jobs with GPUs.\n")
+		b.printf("\nNo jobs with GPUs.\n")
 		return
 	}
-	c.printf("\n")
-	c.printJobs(o.Jobs, time.Now())
+	b.printf("\n")
+	b.printJobs(o.Jobs, time.Now())
 }

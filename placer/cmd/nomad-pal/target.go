@@ -31,7 +31,7 @@ type target struct {
 // target finds a job, GPU, node or allocation by its id or name, or by the beginning of
 // it if no other begins so. A whole name goes before a beginning, and in each case jobs
 // go before GPUs, nodes and allocations.
-func (c *explainCommand) target(s *answers, name string) (*target, error) {
+func (b *base) target(s *answers, name string) (*target, error) {
 	jobs, err := s.Jobs()
 	if err != nil {
 		return nil, err
@@ -39,7 +39,7 @@ func (c *explainCommand) target(s *answers, name string) (*target, error) {
 	var keys []nomad.JobKey
 	for _, j := range jobs {
 		k := nomad.JobKey{Namespace: j.Namespace, ID: j.Job}
-		if keys = append(keys, k); k.ID == name && (c.namespace == "*" || c.namespace == k.Namespace) {
+		if keys = append(keys, k); k.ID == name && (b.namespace == "*" || b.namespace == k.Namespace) {
 			return &target{job: k}, nil
 		}
 	}
@@ -50,11 +50,11 @@ func (c *explainCommand) target(s *answers, name string) (*target, error) {
 	if t := hardware(all, func(id string) bool { return id == name }); t != nil {
 		return t, nil
 	}
-	k, err := query.FindJob(keys, c.namespace, name)
+	k, err := query.FindJob(keys, b.namespace, name)
 	if err != nil || k.ID != name {
 		return &target{job: k}, err
 	}
-	if job, err := s.nomad.Job(c.ctx, k); err == nil && job != nil {
+	if job, err := s.nomad.Job(b.ctx, k); err == nil && job != nil {
 		return &target{job: k}, nil
 	}
 	begins := func(id string) bool { return strings.HasPrefix(id, name) }
@@ -64,7 +64,7 @@ func (c *explainCommand) target(s *answers, name string) (*target, error) {
 	if n := beginnings(all, begins); n > 1 {
 		return nil, fmt.Errorf("%q is the beginning of %d GPUs and nodes: say more of it", name, n)
 	}
-	if t, err := c.allocation(s, name); t != nil || err != nil {
+	if t, err := b.allocation(s, name); t != nil || err != nil {
 		return t, err
 	}
 	return &target{job: k}, nil
@@ -101,14 +101,14 @@ func beginnings(all []query.GPU, is func(string) bool) int {
 }
 
 // allocation finds an allocation; nil if there is none.
-func (c *explainCommand) allocation(s *answers, prefix string) (*target, error) {
+func (b *base) allocation(s *answers, prefix string) (*target, error) {
 	even := prefix
 	if digits := strings.ReplaceAll(prefix, "-", ""); len(digits) < 4 || strings.Trim(digits, "0123456789abcdef") != "" {
 		return nil, nil
 	} else if len(digits)%2 == 1 { // Nomad takes whole bytes
 		even = prefix[:len(prefix)-1]
 	}
-	found, _, err := s.nomad.API().Allocations().List((&api.QueryOptions{Prefix: even, Namespace: cmp.Or(c.namespace, "*")}).WithContext(c.ctx))
+	found, _, err := s.nomad.API().Allocations().List((&api.QueryOptions{Prefix: even, Namespace: cmp.Or(b.namespace, "*")}).WithContext(b.ctx))
 	if err != nil {
 		return nil, nil // as if it were not there
 	}
@@ -131,10 +131,10 @@ type nodeState struct {
 	Drain       bool   `json:"drain,omitempty"`
 }
 
-func (c *explainCommand) explainNode(s *answers, t *target) (*explained, error) {
+func (b *base) explainNode(s *answers, t *target) (*explained, error) {
 	n := &nodeState{Name: t.node}
 	filter := fmt.Sprintf("Name == %q", t.node)
-	if stubs, _, err := s.nomad.API().Nodes().List((&api.QueryOptions{Filter: filter}).WithContext(c.ctx)); err == nil {
+	if stubs, _, err := s.nomad.API().Nodes().List((&api.QueryOptions{Filter: filter}).WithContext(b.ctx)); err == nil {
 		for _, s := range stubs {
 			if s.Name == t.node {
 				n.ID, n.Status, n.Eligibility, n.Drain = s.ID, s.Status, s.SchedulingEligibility, s.Drain
@@ -153,20 +153,20 @@ func (c *explainCommand) explainNode(s *answers, t *target) (*explained, error) 
 	return &explained{Kind: "node", Summary: text + ".", Node: n, NodeGPUs: t.gpus, idLength: t.idLength}, nil
 }
 
-func (c *explainCommand) printGPU(x *explained) {
-	c.say(bold, x.Summary)
+func (b *base) printGPU(x *explained) {
+	b.say(bold, x.Summary)
 	g := x.GPU
 	if len(g.PMScores) > 0 {
-		c.head("How fast it is")
+		b.head("How fast it is")
 		rows := []string{row("Application class", "PM score", "Variability class")}
 		for _, a := range pal.AppClasses() {
 			if s, ok := g.PMScores[a]; ok {
 				rows = append(rows, row(a, score(s), class(g.Classes[a])))
 			}
 		}
-		c.table(rows)
+		b.table(rows)
 	} else {
-		c.write("\nIt is not measured: nothing is known of how fast it is.\n")
+		b.write("\nIt is not measured: nothing is known of how fast it is.\n")
 	}
 	var next []string
 	switch {
@@ -179,15 +179,15 @@ func (c *explainCommand) printGPU(x *explained) {
 		namespace, id, _ := strings.Cut(g.Job, "/")
 		next = append(next, fmt.Sprintf("Why that job is there: nomad-pal explain -namespace %s %s", namespace, id))
 	}
-	c.printSteps(next)
+	b.printSteps(next)
 	if len(g.PMScores) > 0 {
-		c.printLegend("PM score", "Application class", "Variability class")
+		b.printLegend("PM score", "Application class", "Variability class")
 	}
 }
 
-func (c *explainCommand) printNode(x *explained) {
-	c.say(bold, x.Summary)
-	c.write("\n")
-	c.printGPUs(x.NodeGPUs, x.idLength)
-	c.printLegend("PM score", "Variability class")
+func (b *base) printNode(x *explained) {
+	b.say(bold, x.Summary)
+	b.write("\n")
+	b.printGPUs(x.NodeGPUs, x.idLength)
+	b.printLegend("PM score", "Variability class")
 }

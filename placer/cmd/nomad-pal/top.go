@@ -27,8 +27,7 @@ type topCommand struct {
 	screen tcell.Screen
 }
 
-func (c *topCommand) Help() string {
-	return help("top [options]", `
+var helpTop = help("top [options]", `
 Shows racks, nodes and GPUs by variability class, and jobs: the waiting ones by
 position, then those that run. Below stands why the selected one is as it is.
 Works in 80 columns and 24 lines, and without colours.
@@ -39,12 +38,13 @@ Top Options:
   -interval=<duration>     How often to look. Default: 2s, and up to 20s on a cluster
                            about which it takes seconds to ask.
 `, examples(
-		"Watch the cluster:", "nomad-pal top",
-		"Over an agent, which knows all GPUs in use:", "nomad-pal top -pal-address http://127.0.0.1:8090",
-	), generalOptions)
-}
+	"Watch the cluster:", "nomad-pal top",
+	"Over an agent, which knows all GPUs in use:", "nomad-pal top -pal-address http://127.0.0.1:8090",
+), generalOptions)
 
-func (c *topCommand) Run(args []string) int {
+func (b *base) runTop(args []string) int { return (&topCommand{base: *b}).run(args) }
+
+func (c *topCommand) run(args []string) int {
 	fs := c.only(c.flags("top"))
 	every := fs.Duration("interval", 2*time.Second, "")
 	if _, ok := c.parse(fs, args, 0); !ok {

@@ -77,7 +77,7 @@ func (c *cluster) top(width, height int, args ...string) *topScreen {
 	s := newTopScreen(c.t, width, height)
 	ctx, cancel := context.WithCancel(c.t.Context())
 	command := &topCommand{base: base{ctx: ctx, io: streams{out: &s.said, err: &s.said}}, screen: s}
-	go func() { s.ended <- command.Run(append([]string{"-interval", "20ms"}, args...)) }()
+	go func() { s.ended <- command.run(append([]string{"-interval", "20ms"}, args...)) }()
 	c.t.Cleanup(cancel)
 	return s
 }

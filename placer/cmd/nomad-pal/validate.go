@@ -13,20 +13,16 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-type validateCommand struct{ base }
-
-func (c *validateCommand) Help() string {
-	return help("validate [options] <jobspec>", `
+var helpValidate = help("validate [options] <jobspec>", `
 Checks that a jobspec can be read, that its hints make sense together, that the
 placer could take it in, and, as nomad job validate does, what Nomad itself says
 of it. Whether there is room for it is what plan says.
 
 Exit codes: 0 it is valid; 1 it is not, or an error.
 `, examples(
-		"Is it right?", "nomad-pal validate train.nomad.hcl",
-		"All jobspecs of a folder:", "for f in *.nomad.hcl; do nomad-pal validate $f; done",
-	), jobOptions, outputOptions, generalOptions)
-}
+	"Is it right?", "nomad-pal validate train.nomad.hcl",
+	"All jobspecs of a folder:", "for f in *.nomad.hcl; do nomad-pal validate $f; done",
+), jobOptions, outputOptions, generalOptions)
 
 // validation is what validate prints.
 type validation struct {
@@ -41,20 +37,20 @@ type validation struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-func (c *validateCommand) Run(args []string) int {
-	fs := c.flags("validate")
-	f := c.jobFlags(fs)
-	rest, ok := c.parse(fs, args, 1)
+func (b *base) runValidate(args []string) int {
+	fs := b.flags("validate")
+	f := b.jobFlags(fs)
+	rest, ok := b.parse(fs, args, 1)
 	if !ok {
 		return 1
 	}
-	job, _, err := c.readJob(rest[0], f)
+	job, _, err := b.readJob(rest[0], f)
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
-	client, err := c.client()
+	client, err := b.client()
 	if err != nil {
-		return c.fail(err)
+		return b.fail(err)
 	}
 	v := validation{Job: *job.ID, Namespace: *job.Namespace}
 	gated, err := gateForRun(job)
@@ -62,36 +58,36 @@ func (c *validateCommand) Run(args []string) int {
 		v.Errors, gated = append(v.Errors, err.Error()), job
 	} else if rewrite.Gated(gated) {
 		// Where the queues cannot be read, the placer will say so.
-		if q, err := client.QueueFor(c.ctx, gated); err == nil && q.Refusal(gated) != nil {
+		if q, err := client.QueueFor(b.ctx, gated); err == nil && q.Refusal(gated) != nil {
 			v.Errors = append(v.Errors, q.Refusal(gated).Error())
 		}
 	}
 	if e, ok := rewrite.ElasticOf(job); ok {
 		v.Notes = append(v.Notes, elasticNote(e))
 	}
-	resp, _, err := client.API().Jobs().Validate(gated, (&api.WriteOptions{Namespace: v.Namespace}).WithContext(c.ctx))
+	resp, _, err := client.API().Jobs().Validate(gated, (&api.WriteOptions{Namespace: v.Namespace}).WithContext(b.ctx))
 	if err != nil {
-		return c.fail(fmt.Errorf("asking Nomad about job %q: %w", v.Job, nomad.Denied(err, nomad.ReadJob)))
+		return b.fail(fmt.Errorf("asking Nomad about job %q: %w", v.Job, nomad.Denied(err, nomad.ReadJob)))
 	}
 	v.Errors, v.Warnings = append(v.Errors, resp.ValidationErrors...), resp.Warnings
 	if len(resp.ValidationErrors) == 0 && resp.Error != "" {
 		v.Errors = append(v.Errors, resp.Error)
 	}
 	v.Valid = len(v.Errors) == 0
-	return max(map[bool]int{false: 1}[v.Valid], c.show(v, func() { c.print(v) }))
+	return max(map[bool]int{false: 1}[v.Valid], b.show(v, func() { b.printValidation(v) }))
 }
 
-func (c *validateCommand) print(v validation) {
+func (b *base) printValidation(v validation) {
 	if v.Warnings != "" {
-		c.printf("Nomad warns: %s\n", v.Warnings)
+		b.printf("Nomad warns: %s\n", v.Warnings)
 	}
 	for _, e := range v.Errors {
-		fmt.Fprintln(c.io.err, "Error:", strings.TrimSpace(e))
+		fmt.Fprintln(b.io.err, "Error:", strings.TrimSpace(e))
 	}
 	if v.Valid {
-		c.printf("Job validation successful\n")
+		b.printf("Job validation successful\n")
 		for _, n := range v.Notes {
-			c.say(plain, n)
+			b.say(plain, n)
 		}
 	}
 }

@@ -9,11 +9,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/version"
 )
 
-type versionCommand struct{ base }
-
-func (c *versionCommand) Help() string {
-	return help("version [options]", "Prints version and revision.", examples("Which version is this?", "nomad-pal version"), outputOptions)
-}
+var helpVersion = help("version [options]", "Prints version and revision.", examples("Which version is this?", "nomad-pal version"), outputOptions)
 
 // versions are what version prints.
 type versions struct {
@@ -24,10 +20,10 @@ type versions struct {
 	Go string `json:"go"`
 }
 
-func (c *versionCommand) Run(args []string) int {
-	if _, ok := c.parse(c.flags("version"), args, 0); !ok {
+func (b *base) runVersion(args []string) int {
+	if _, ok := b.parse(b.flags("version"), args, 0); !ok {
 		return 1
 	}
 	v := versions{version.Number, version.Revision, runtime.Version()}
-	return c.show(v, func() { c.printf("nomad-pal v%s\nRevision %s\n", v.Version, v.Revision) })
+	return b.show(v, func() { b.printf("nomad-pal v%s\nRevision %s\n", v.Version, v.Revision) })
 }
