@@ -60,12 +60,11 @@ type alloc struct {
 	modifyIndex uint64
 }
 
-func (a *alloc) clientTerminal() bool {
-	switch a.client {
-	case api.AllocClientStatusComplete, api.AllocClientStatusFailed, api.AllocClientStatusLost:
-		return true
-	}
-	return false
+func (a *alloc) clientTerminal() bool { return Ended(a.client) }
+
+// Ended says whether a client status is that of an allocation that is over.
+func Ended(client string) bool {
+	return client == api.AllocClientStatusComplete || client == api.AllocClientStatusFailed || client == api.AllocClientStatusLost
 }
 
 func (a *alloc) terminal() bool { return a.desired != api.AllocDesiredStatusRun || a.clientTerminal() }
@@ -90,7 +89,7 @@ func (s *Server) sortedAllocs() []*alloc {
 }
 
 func compareAllocs(a, b *alloc) int {
-	return cmp.Or(cmp.Compare(a.createIndex, b.createIndex), compareKeys(a.key, b.key), cmp.Compare(a.name, b.name), cmp.Compare(a.id, b.id))
+	return cmp.Or(cmp.Compare(a.createIndex, b.createIndex), a.key.Compare(b.key), cmp.Compare(a.name, b.name), cmp.Compare(a.id, b.id))
 }
 
 // updateAlloc notes a change of an allocation at the present index, and tells of it.

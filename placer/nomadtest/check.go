@@ -61,13 +61,7 @@ type Member struct {
 }
 
 // Ended says whether its client has told that it is over.
-func (m Member) Ended() bool {
-	switch m.Client {
-	case api.AllocClientStatusComplete, api.AllocClientStatusFailed, api.AllocClientStatusLost:
-		return true
-	}
-	return false
-}
+func (m Member) Ended() bool { return Ended(m.Client) }
 
 // Live says whether it is there, and is to go on.
 func (m Member) Live() bool { return !m.Ended() && m.Desired == api.AllocDesiredStatusRun }

@@ -188,7 +188,7 @@ func (s *Server) serveRegister(r *http.Request) (any, error) {
 	if value(request.Job.Namespace) == "" {
 		request.Job.Namespace = new(namespaceOf(r))
 	}
-	k := Key{*request.Job.Namespace, *request.Job.ID}
+	k := Key{Namespace: *request.Job.Namespace, ID: *request.Job.ID}
 	if err := s.authorize(r, k.Namespace, submitJobs); err != nil {
 		return nil, err
 	}
@@ -235,7 +235,7 @@ func (s *Server) serveJob(r *http.Request, parts []string) (any, error) {
 	} else {
 		last = ""
 	}
-	k := Key{namespaceOf(r), strings.Join(parts, "/")}
+	k := Key{Namespace: namespaceOf(r), ID: strings.Join(parts, "/")}
 	right := readJobs
 	if r.Method != http.MethodGet && last != "evaluate" {
 		right = submitJobs

@@ -90,7 +90,7 @@ func validate(j *api.Job) error {
 // register writes a job, whatever its index is by now. It was submitted when it was
 // checked: a version that was submitted before the one that it replaced was written late.
 func (s *Server) register(r *api.JobRegisterRequest) *api.JobRegisterResponse {
-	j, k := r.Job, Key{*r.Job.Namespace, *r.Job.ID}
+	j, k := r.Job, Key{Namespace: *r.Job.Namespace, ID: *r.Job.ID}
 	was := s.jobs[k]
 	text := Spec(j)
 	if was != nil && was.spec == text && value(was.Stop) == value(j.Stop) {

@@ -4,6 +4,7 @@
 package nomadtest
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -38,35 +39,16 @@ func (s *Server) AddNode(n *api.Node) {
 }
 
 func setNodeDefaults(n *api.Node) {
-	set := func(p *string, v string) {
-		if *p == "" {
-			*p = v
-		}
-	}
-	set(&n.Name, n.ID)
-	set(&n.Datacenter, "dc1")
-	set(&n.NodePool, "default")
-	set(&n.Status, api.NodeStatusReady)
-	set(&n.SchedulingEligibility, api.NodeSchedulingEligible)
+	n.Name, n.Datacenter, n.NodePool = cmp.Or(n.Name, n.ID), cmp.Or(n.Datacenter, "dc1"), cmp.Or(n.NodePool, "default")
+	n.Status, n.SchedulingEligibility = cmp.Or(n.Status, api.NodeStatusReady), cmp.Or(n.SchedulingEligibility, api.NodeSchedulingEligible)
 	if n.Attributes == nil {
 		n.Attributes = map[string]string{"driver.raw_exec": "1", "nomad.version": "1.11.3", "kernel.name": "linux"}
 	}
 	if n.Drivers == nil {
 		n.Drivers = map[string]*api.DriverInfo{"raw_exec": {Detected: true, Healthy: true}}
 	}
-	if n.NodeResources == nil {
-		n.NodeResources = &api.NodeResources{}
-	}
-	r := *n.NodeResources
-	if r.Cpu.CpuShares == 0 {
-		r.Cpu.CpuShares = 100_000
-	}
-	if r.Memory.MemoryMB == 0 {
-		r.Memory.MemoryMB = 1 << 20
-	}
-	if r.Disk.DiskMB == 0 {
-		r.Disk.DiskMB = 1 << 20
-	}
+	r := *cmp.Or(n.NodeResources, &api.NodeResources{})
+	r.Cpu.CpuShares, r.Memory.MemoryMB, r.Disk.DiskMB = cmp.Or(r.Cpu.CpuShares, 100_000), cmp.Or(r.Memory.MemoryMB, 1<<20), cmp.Or(r.Disk.DiskMB, 1<<20)
 	n.NodeResources = &r
 }
 
@@ -229,7 +211,7 @@ func (s *Server) Drain(id string) {
 			touched[a.key] = true
 		}
 	}
-	for _, k := range slices.SortedFunc(maps.Keys(touched), compareKeys) {
+	for _, k := range slices.SortedFunc(maps.Keys(touched), Key.Compare) {
 		s.evaluate(k, "node-drain")
 	}
 	s.afterJitter(time.Second, "drain of "+id+" is complete", func() {

@@ -88,7 +88,7 @@ func (s *Server) evaluateNode(id string) {
 			seen[a.key] = true
 		}
 	}
-	for _, k := range slices.SortedFunc(maps.Keys(seen), compareKeys) {
+	for _, k := range slices.SortedFunc(maps.Keys(seen), Key.Compare) {
 		s.evaluate(k, "node-update")
 	}
 }
@@ -113,7 +113,7 @@ func (s *Server) capacityChanged() {
 		if s.opts.OneWorker {
 			wait = time.Duration(i+1) * s.opts.Scheduling / time.Duration(len(blocked))
 		}
-		k := Key{e.Namespace, e.JobID}
+		k := Key{Namespace: e.Namespace, ID: e.JobID}
 		s.after(wait, "scheduler takes up "+e.ID+" again", func() {
 			if !s.opts.OneWorker || pass == s.unblocked { // else it begins with the oldest again
 				s.schedule(k, e.ID, nil)

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
 // Options are how a cluster behaves. Zero values mean the defaults.
@@ -48,29 +50,16 @@ type Options struct {
 }
 
 func (o *Options) setDefaults() {
-	set := func(d *time.Duration, v time.Duration) {
-		if *d == 0 {
-			*d = v
-		}
-	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	set(&o.Latency, 500*time.Microsecond)
-	set(&o.Raft, time.Millisecond)
-	set(&o.Scheduling, 5*time.Millisecond)
-	set(&o.Client, 200*time.Millisecond)
-	set(&o.Kill, 300*time.Millisecond)
+	o.Latency, o.Raft = cmp.Or(o.Latency, 500*time.Microsecond), cmp.Or(o.Raft, time.Millisecond)
+	o.Scheduling = cmp.Or(o.Scheduling, 5*time.Millisecond)
+	o.Client, o.Kill = cmp.Or(o.Client, 200*time.Millisecond), cmp.Or(o.Kill, 300*time.Millisecond)
 }
 
 // Key names a job.
-type Key struct{ Namespace, ID string }
-
-func (k Key) String() string { return k.Namespace + "/" + k.ID }
-
-func compareKeys(a, b Key) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.ID, b.ID))
-}
+type Key = nomad.JobKey
 
 // Server is a Nomad cluster: servers and clients. Its methods are safe for
 // concurrent use.
@@ -275,7 +264,7 @@ func (s *Server) Progress() Progress {
 	return Progress{s.steps, s.index}
 }
 
-func sortedKeys(m map[Key]*job) []Key { return slices.SortedFunc(maps.Keys(m), compareKeys) }
+func sortedKeys(m map[Key]*job) []Key { return slices.SortedFunc(maps.Keys(m), Key.Compare) }
 
 func value[T any](p *T) (v T) {
 	if p != nil {

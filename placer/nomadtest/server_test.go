@@ -131,7 +131,7 @@ func TestSteps(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour)
-		k := Key{"default", "a"}
+		k := Key{Namespace: "default", ID: "a"}
 		for _, want := range []string{"pending", "running", "complete"} {
 			if _, ok := s.Step(); !ok {
 				t.Fatal("nothing is due")

@@ -4,6 +4,7 @@
 package bed
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -12,7 +13,6 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/placer/failure"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -53,18 +53,18 @@ func (g Gang) Job() *api.Job {
 			script = fmt.Sprintf("sleep %g; [ $NOMAD_ALLOC_INDEX = 0 ] && exit %d; exit 0", g.Runs.Seconds(), g.Exit)
 		}
 	}
-	members, gpus, namespace := max(1, g.Members), uint64(max(1, g.GPUs)), or(g.Namespace, "default")
-	priority, unlimited := or(g.Priority, 50), false
+	members, gpus, namespace := max(1, g.Members), uint64(max(1, g.GPUs)), cmp.Or(g.Namespace, "default")
+	priority, unlimited := cmp.Or(g.Priority, 50), false
 	zero, second, hour, fail, constant := time.Duration(0), time.Second, time.Hour, "fail", "constant"
 	job := &api.Job{
 		ID: &g.Name, Name: &g.Name, Namespace: &namespace, Type: &kind, Priority: &priority, Datacenters: []string{"*"}, Meta: g.Meta,
 		TaskGroups: []*api.TaskGroup{{
-			Name: ptr("workers"), Count: &members,
+			Name: new("workers"), Count: &members,
 			RestartPolicy:    &api.RestartPolicy{Attempts: &g.Restarts, Delay: &second, Interval: &hour, Mode: &fail},
-			ReschedulePolicy: &api.ReschedulePolicy{Attempts: &g.Reschedules, Delay: ptr(5 * time.Second), DelayFunction: &constant, MaxDelay: &zero, Interval: &hour, Unlimited: &unlimited},
+			ReschedulePolicy: &api.ReschedulePolicy{Attempts: &g.Reschedules, Delay: new(5 * time.Second), DelayFunction: &constant, MaxDelay: &zero, Interval: &hour, Unlimited: &unlimited},
 			Tasks: []*api.Task{{
 				Name: "work", Driver: "raw_exec", Config: map[string]any{"command": "/bin/sh", "args": []string{"-c", script}},
-				Resources: &api.Resources{CPU: ptr(100), MemoryMB: ptr(100), Devices: []*api.RequestedDevice{{Name: "nvidia/gpu", Count: &gpus}}},
+				Resources: &api.Resources{CPU: new(100), MemoryMB: new(100), Devices: []*api.RequestedDevice{{Name: "nvidia/gpu", Count: &gpus}}},
 			}},
 		}},
 	}
@@ -88,16 +88,6 @@ func elastic(least, most int64) func(*api.Job) {
 		j.TaskGroups[0].Scaling = &api.ScalingPolicy{Min: &least, Max: &most}
 	}
 }
-
-func or[T comparable](v, other T) T {
-	var zero T
-	if v == zero {
-		return other
-	}
-	return v
-}
-
-func ptr[T any](v T) *T { return &v }
 
 // Key is the key of a job in namespace "default".
 func Key(name string) nomadtest.Key { return nomadtest.Key{Namespace: "default", ID: name} }
@@ -175,6 +165,3 @@ func copyOf(job *api.Job) *api.Job {
 	}
 	return &out
 }
-
-// JobKey is the key as placer/nomad has it.
-func JobKey(k nomadtest.Key) nomad.JobKey { return nomad.JobKey{Namespace: k.Namespace, ID: k.ID} }

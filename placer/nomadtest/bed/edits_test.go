@@ -24,7 +24,7 @@ func TestResizedThenPreempted(t *testing.T) {
 				w.StartPlacer()
 				w.Submit(Gang{Name: "a", Members: members[0], GPUs: 1, Runs: time.Hour, Priority: 20, Meta: map[string]string{"pal_preempt": "true"}})
 				w.ExpectRunning("a", 10*time.Second)
-				if err := w.Edit(Key("a"), func(job *api.Job) { job.TaskGroups[0].Count = ptr(members[1]) }); err != nil {
+				if err := w.Edit(Key("a"), func(job *api.Job) { job.TaskGroups[0].Count = new(members[1]) }); err != nil {
 					t.Fatal(err)
 				}
 				w.Expect("the new size", 30*time.Second, func() bool { return len(w.GPUs(Key("a"))) == members[1] })
@@ -56,7 +56,7 @@ func TestResizedMembersShareNoGPU(t *testing.T) {
 					w.StartPlacer()
 					w.Submit(Gang{Name: "a", Members: members[0], GPUs: 1, Runs: time.Hour})
 					w.ExpectRunning("a", 10*time.Second)
-					if err := w.Edit(Key("a"), func(job *api.Job) { job.TaskGroups[0].Count = ptr(members[1]) }); err != nil {
+					if err := w.Edit(Key("a"), func(job *api.Job) { job.TaskGroups[0].Count = new(members[1]) }); err != nil {
 						t.Fatal(err)
 					}
 					w.Expect("the new size", 30*time.Second, func() bool { return len(w.Members(Key("a"))) == members[1] })
@@ -102,7 +102,7 @@ func TestResizedWhileThePlacerDies(t *testing.T) {
 			p := w.StartPlacer()
 			w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: time.Hour})
 			w.ExpectRunning("a", 10*time.Second)
-			if err := w.Edit(Key("a"), func(job *api.Job) { job.TaskGroups[0].Count = ptr(4) }); err != nil {
+			if err := w.Edit(Key("a"), func(job *api.Job) { job.TaskGroups[0].Count = new(4) }); err != nil {
 				t.Fatal(err)
 			}
 			w.RunFor(time.Duration(after) * time.Second)
@@ -124,7 +124,7 @@ func TestResizedBesideAStart(t *testing.T) {
 		w.Submit(Gang{Name: "before", Runs: 30 * time.Second})
 		w.ExpectRunning("a", 10*time.Second)
 		w.ExpectRunning("before", 10*time.Second)
-		if err := w.Edit(Key("a"), func(job *api.Job) { job.TaskGroups[0].Count = ptr(2) }); err != nil {
+		if err := w.Edit(Key("a"), func(job *api.Job) { job.TaskGroups[0].Count = new(2) }); err != nil {
 			t.Fatal(err)
 		}
 		w.Submit(Gang{Name: "b", Runs: time.Hour})

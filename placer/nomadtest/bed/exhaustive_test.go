@@ -38,7 +38,7 @@ func (s small) String() string {
 
 var edits = map[string]func(w *World) error{
 	"edit": func(w *World) error {
-		return w.Edit(Key("job-001"), func(j *api.Job) { j.TaskGroups[0].Count = ptr(1) })
+		return w.Edit(Key("job-001"), func(j *api.Job) { j.TaskGroups[0].Count = new(1) })
 	},
 	"re-run": func(w *World) error { return w.Rerun(Key("job-001")) },
 	"stop":   func(w *World) error { return w.Stop(Key("job-001")) },

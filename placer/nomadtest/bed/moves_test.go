@@ -176,7 +176,7 @@ func (w *World) client() *nomad.Client {
 // explained is what is said of a job.
 func (w *World) explained(name string) *query.Explanation {
 	w.T.Helper()
-	e, err := w.snapshot().Explain(context.Background(), JobKey(Key(name)))
+	e, err := w.snapshot().Explain(context.Background(), Key(name))
 	if err != nil {
 		w.T.Fatal(err)
 	}
@@ -201,7 +201,7 @@ func TestTellsMoves(t *testing.T) {
 // canaried is a service that updates by a canary.
 func canaried() Gang {
 	return Gang{Name: "s", GPUs: 1, Service: true, Change: func(j *api.Job) {
-		j.TaskGroups[0].Update = &api.UpdateStrategy{Canary: ptr(1), AutoPromote: ptr(true), MinHealthyTime: ptr(time.Second), MaxParallel: ptr(1)}
+		j.TaskGroups[0].Update = &api.UpdateStrategy{Canary: new(1), AutoPromote: new(true), MinHealthyTime: new(time.Second), MaxParallel: new(1)}
 	}}
 }
 

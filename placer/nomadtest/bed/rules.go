@@ -14,6 +14,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -146,16 +147,10 @@ func (r *rules) formOf(j *api.Job) string {
 	return form
 }
 
-func keyOf(j *api.Job) nomadtest.Key { return nomadtest.Key{Namespace: *j.Namespace, ID: *j.ID} }
-
-func compareKeys(a, b nomadtest.Key) int {
-	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.ID, b.ID))
-}
-
 func (r *rules) story(k nomadtest.Key) *story {
 	if r.jobs[k] == nil {
 		r.jobs[k] = &story{wrote: map[string]bool{}, done: map[string]bool{}}
-		i, _ := slices.BinarySearchFunc(r.order, k, compareKeys)
+		i, _ := slices.BinarySearchFunc(r.order, k, nomad.JobKey.Compare)
 		r.order = slices.Insert(r.order, i, k)
 	}
 	return r.jobs[k]
@@ -164,7 +159,7 @@ func (r *rules) story(k nomadtest.Key) *story {
 func (r *rules) submits(j *api.Job) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := r.story(keyOf(j))
+	s := r.story(nomad.KeyOf(j))
 	s.last, s.gone, s.unknown = copyOf(j), false, false
 	j.Canonicalize()
 	s.form = authorForm(j)

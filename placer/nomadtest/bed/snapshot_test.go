@@ -53,7 +53,7 @@ func TestSnapshotTellsTheTruth(t *testing.T) {
 			t.Errorf("of what waits is said: %+v", e)
 		}
 		s := w.snapshot()
-		if _, err := s.Explain(context.Background(), JobKey(Key("missing"))); err == nil {
+		if _, err := s.Explain(context.Background(), Key("missing")); err == nil {
 			t.Error("a job that is not there is explained")
 		}
 		if again, err := placer.Refresh(context.Background(), w.client(), s); err != nil || len(again.Jobs()) != len(s.Jobs()) || len(s.Jobs()) != 6 {

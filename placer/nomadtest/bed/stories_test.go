@@ -159,7 +159,7 @@ func TestRetriesGoElsewhere(t *testing.T) {
 				w.StartPlacer()
 				w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: 6 * time.Second, Exit: 1, Change: func(j *api.Job) {
 					j.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", "[ $NOMAD_ALLOC_INDEX = 0 ] && exit 1; sleep infinity"}
-					j.TaskGroups[0].Tasks[0].KillTimeout = ptr(time.Minute)
+					j.TaskGroups[0].Tasks[0].KillTimeout = new(time.Minute)
 				}})
 				w.RunFor(3 * time.Minute)
 				tried := map[string]uint64{}
@@ -376,7 +376,7 @@ func TestPurgedTasksGoOn(t *testing.T) {
 			Run(t, Options{Seed: 1, Nomad: nomadtest.Options{Kill: 8 * time.Second}}, func(w *World) {
 				w.AddNodes(1, 2)
 				w.StartPlacer()
-				w.Submit(Gang{Name: "a", GPUs: 2, Change: func(j *api.Job) { j.TaskGroups[0].Tasks[0].KillTimeout = ptr(20 * time.Second) }})
+				w.Submit(Gang{Name: "a", GPUs: 2, Change: func(j *api.Job) { j.TaskGroups[0].Tasks[0].KillTimeout = new(20 * time.Second) }})
 				w.ExpectRunning("a", 5*time.Second)
 				w.RunFor(10 * time.Second)
 				w.Submit(Gang{Name: "b", GPUs: 2, Runs: time.Second, Priority: 80})

@@ -234,14 +234,14 @@ func (x *Walk) edit(k nomadtest.Key) {
 	x.try(x.Edit(k, func(j *api.Job) {
 		switch how {
 		case 0:
-			j.Priority = ptr(20 + 10*x.rng.IntN(6))
+			j.Priority = new(20 + 10*x.rng.IntN(6))
 		case 1:
 			gpus := int(*j.TaskGroups[0].Tasks[0].Resources.Devices[0].Count)
 			most := min(3, x.room(gpus))
 			if j.Meta["pal_locality"] == "node" {
 				most = min(most, x.gpus/gpus)
 			}
-			j.TaskGroups[0].Count = ptr(1 + x.rng.IntN(most))
+			j.TaskGroups[0].Count = new(1 + x.rng.IntN(most))
 		case 2:
 			j.Meta = maps.Clone(j.Meta)
 			j.Meta["edited"] = fmt.Sprint(x.rng.IntN(1000))

@@ -17,6 +17,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -78,13 +79,7 @@ func (x *Script) cleanUp() {
 	})
 }
 
-func over(a *api.AllocationListStub) bool {
-	switch a.ClientStatus {
-	case api.AllocClientStatusComplete, api.AllocClientStatusFailed, api.AllocClientStatusLost:
-		return true
-	}
-	return false
-}
+func over(a *api.AllocationListStub) bool { return nomadtest.Ended(a.ClientStatus) }
 
 func (x *Script) must(err error) {
 	if err != nil {
@@ -178,7 +173,7 @@ func (x *Script) show(id string) {
 		if x.seen[a.ID] == 0 {
 			x.seen[a.ID] = len(x.seen) + 1
 		}
-		fmt.Fprintf(&x.out, "  %d %s %s, to %s, version %d, %s%s\n", x.seen[a.ID], x.name(a), a.ClientStatus, a.DesiredStatus, a.JobVersion, x.gpus(a.ID), events(a))
+		fmt.Fprintf(&x.out, "  %d %s %s, to %s, version %d, %d GPUs%s\n", x.seen[a.ID], x.name(a), a.ClientStatus, a.DesiredStatus, a.JobVersion, len(x.gpus(a.ID)), events(a))
 	}
 }
 
@@ -231,32 +226,24 @@ func (x *Script) order(id string, later, earlier int) {
 	fmt.Fprintf(&x.out, "%d began %s %d had ended\n", later, which, earlier)
 }
 
-func (x *Script) gpus(id string) string {
+// gpus are those of an allocation.
+func (x *Script) gpus(id string) (ids []string) {
 	a, _, err := x.API().Allocations().Info(id, nil)
 	x.must(err)
-	var ids []string
 	for _, t := range a.AllocatedResources.Tasks {
 		for _, d := range t.Devices {
 			ids = append(ids, d.DeviceIDs...)
 		}
 	}
-	slices.Sort(ids)
-	return fmt.Sprintf("%d GPUs", len(ids))
+	return ids
 }
 
 // gpusOf prints which GPUs the members have that are to go on.
 func (x *Script) gpusOf(id string) {
 	var ids []string
-	for _, stub := range x.allocs(id) {
-		if stub.DesiredStatus != api.AllocDesiredStatusRun || over(stub) {
-			continue
-		}
-		a, _, err := x.API().Allocations().Info(stub.ID, nil)
-		x.must(err)
-		for _, t := range a.AllocatedResources.Tasks {
-			for _, d := range t.Devices {
-				ids = append(ids, d.DeviceIDs...)
-			}
+	for _, a := range x.allocs(id) {
+		if a.DesiredStatus == api.AllocDesiredStatusRun && !over(a) {
+			ids = append(ids, x.gpus(a.ID)...)
 		}
 	}
 	slices.Sort(ids)
