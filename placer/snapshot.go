@@ -125,12 +125,8 @@ func (p *Placer) readKept(ctx context.Context, now time.Time, last *query.Snapsh
 	}
 	// What runs took is not either: who cannot read it gets the order that the jobs'
 	// own hints give.
-	if history, err := kept.RunTimes().Read(ctx); err == nil || store.Unreadable(err) {
-		p.m.Queue.Remember(history)
-	}
-	if usage, err := kept.Usage().Read(ctx); err == nil {
-		p.takeUsage(usage, now)
-	}
+	p.runHistory.due, p.usage.due = true, true
+	p.restoreLearned(ctx, now)
 	return stamp, nil
 }
 

@@ -70,8 +70,8 @@ type Patch struct {
 }
 
 // Review says what to do with a job that somebody is about to register.
-// children: dispatched and periodic jobs can be served.
-func (a *Admission) Review(job *api.Job, children bool) Review {
+// queues are Nomad's own; children: dispatched and periodic jobs can be served.
+func (a *Admission) Review(job *api.Job, queues nomad.BatchQueues, children bool) Review {
 	r := Review{Patch: []Patch{}, Warnings: []string{}, Errors: []string{}}
 	full, err := canonical(job)
 	switch {
@@ -79,6 +79,14 @@ func (a *Admission) Review(job *api.Job, children bool) Review {
 		r.Errors = append(r.Errors, err.Error())
 		return r
 	case !rewrite.AsksGPUs(full):
+		return r
+	}
+	if why := queues.Refusal(full); why != nil { // it gets no gate, and is refused where it has one
+		if rewrite.Gated(full) {
+			r.Errors = append(r.Errors, "nomad-pal: "+why.Error())
+		} else {
+			r.Warnings = append(r.Warnings, "nomad-pal leaves this job to Nomad's own batch queue")
+		}
 		return r
 	}
 	wanted := a.wants(full)
@@ -222,11 +230,7 @@ func (s *server) serveAdmission(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer done()
-	if r, ok := queued(request.Job, s.queues(r.Context(), request.Job)); ok {
-		writeJSON(w, http.StatusOK, r)
-		return
-	}
-	writeJSON(w, http.StatusOK, s.file.Admission.Review(request.Job, s.cfg.Children))
+	writeJSON(w, http.StatusOK, s.file.Admission.Review(request.Job, s.queues(r.Context(), request.Job), s.cfg.Children))
 }
 
 // queues are Nomad's own: those that the placer knows or, in an agent that stands
@@ -250,20 +254,4 @@ func (s *server) queues(ctx context.Context, job *api.Job) nomad.BatchQueues {
 		s.agent.log.Warn("cannot tell whether Nomad has a batch queue of its own", "job", *full.ID, "error", err)
 	}
 	return queues
-}
-
-// queued is the answer for a job that Nomad's own batch queue takes: it gets no
-// gate, and is refused where it has one. ok is false for others.
-func queued(job *api.Job, queues nomad.BatchQueues) (r Review, ok bool) {
-	full, err := canonical(job)
-	if err != nil || !rewrite.AsksGPUs(full) || queues.Refusal(full) == nil {
-		return r, false
-	}
-	r = Review{Patch: []Patch{}, Warnings: []string{}, Errors: []string{}}
-	if why := "nomad-pal: " + queues.Refusal(full).Error(); rewrite.Gated(full) {
-		r.Errors = append(r.Errors, why)
-	} else {
-		r.Warnings = append(r.Warnings, "nomad-pal leaves this job to Nomad's own batch queue")
-	}
-	return r, true
 }

@@ -102,13 +102,14 @@ func TestAdmissionKeepsOutOfQueues(t *testing.T) {
 		t.Fatal(err)
 	}
 	queues := nomad.BatchQueues{"gpu": "fifo"}
-	if r, ok := queued(&job, queues); !ok || len(r.Patch)+len(r.Errors) > 0 || len(r.Warnings) != 1 {
-		t.Errorf("without a gate: %+v, %v", r, ok)
+	var a *Admission
+	if r := a.Review(&job, queues, true); len(r.Patch)+len(r.Errors) > 0 || len(r.Warnings) != 1 {
+		t.Errorf("without a gate: %+v", r)
 	}
-	if r, ok := queued(rewrite.Gate(&job), queues); !ok || len(r.Errors) != 1 {
-		t.Errorf("with a gate: %+v, %v", r, ok)
+	if r := a.Review(rewrite.Gate(&job), queues, true); len(r.Errors) != 1 {
+		t.Errorf("with a gate: %+v", r)
 	}
-	if r, ok := queued(&job, nomad.BatchQueues{"other": "fifo"}); ok {
+	if r := a.Review(&job, nomad.BatchQueues{"other": "fifo"}, true); len(r.Patch) == 0 {
 		t.Errorf("of another pool: %+v", r)
 	}
 }

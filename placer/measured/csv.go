@@ -4,7 +4,6 @@
 package measured
 
 import (
-	"cmp"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -16,7 +15,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
@@ -77,11 +75,18 @@ func ReadCSV(name string, r io.Reader, d Defaults) ([]Row, error) {
 			}
 			return ""
 		}
-		row, err := newRow(cell, d)
+		record := record{GPU: cell(columnGPU), App: cell(columnApp), Model: cell(columnModel), Key: cell(columnKey)}
+		record.Time, err = number(columnTime, cell(columnTime))
+		if text := cell(columnNoise); err == nil && text != "" {
+			record.Noise, err = number(columnNoise, text)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", where, err)
 		}
-		row.At = where
+		row, err := record.row(where, d)
+		if err != nil {
+			return nil, err
+		}
 		rows = append(rows, row)
 	}
 	if len(rows) == 0 {
@@ -117,23 +122,6 @@ func readHead(head []string, d Defaults) (map[string]int, error) {
 		}
 	}
 	return at, nil
-}
-
-func newRow(cell func(column string) string, d Defaults) (Row, error) {
-	row := Row{Sample: profile.Sample{
-		GPU: cell(columnGPU), App: pal.AppClass(cmp.Or(cell(columnApp), d.App)),
-		Model: cmp.Or(cell(columnModel), d.Model), Key: cmp.Or(cell(columnKey), d.Key),
-	}}
-	var err error
-	if row.Time, err = number(columnTime, cell(columnTime)); err != nil {
-		return row, err
-	}
-	if text := cell(columnNoise); text != "" {
-		if row.Noise, err = number(columnNoise, text); err != nil {
-			return row, err
-		}
-	}
-	return row, row.check()
 }
 
 func number(column, text string) (float64, error) {

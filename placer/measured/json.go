@@ -31,7 +31,7 @@ func Read(name string, data []byte, d Defaults) ([]Row, error) {
 	return ReadCSV(name, bytes.NewReader(data), d)
 }
 
-// record is one time in JSON.
+// record is one time as a file has it.
 type record struct {
 	GPU   string  `json:"gpu"`
 	App   string  `json:"app"`
