@@ -60,7 +60,7 @@ func (v *View) refresh() {
 // refreshJobs does that for jobs that have changed, and for those for which, or by which as
 // they end, other GPUs are held than before.
 func (v *View) refreshJobs(keys []JobKey, before ViewOptions) {
-	changed := map[JobKey]bool{}
+	changed := make(map[JobKey]bool, len(keys))
 	for _, k := range keys {
 		changed[k] = true
 	}
@@ -71,28 +71,25 @@ func (v *View) refreshJobs(keys []JobKey, before ViewOptions) {
 			}
 		}
 	}
-	gpus, nodes := map[int]bool{}, map[int]bool{}
+	var gpus, nodes []int // some of them twice
 	for _, pl := range v.moved {
 		for _, u := range pl.GPUs() {
-			gpus[u] = true
 			node, _ := v.Cluster.Group(v.Cluster.GroupOf(u))
-			nodes[node] = true
+			gpus, nodes = append(gpus, u), append(nodes, node)
 		}
 	}
 	v.moved = nil
 	for k := range changed {
 		h := v.holdingOf(k)
 		for _, h := range []holding{v.wants[k], h} {
-			for _, u := range h.gpus {
-				gpus[u] = true
-			}
+			gpus = append(gpus, h.gpus...)
 			for _, u := range h.uses {
-				nodes[u.node] = true
+				nodes = append(nodes, u.node)
 			}
 		}
 		v.replace(k, h)
 	}
-	for u := range gpus {
+	for _, u := range gpus {
 		for _, k := range v.rivals[u] {
 			changed[k] = true
 		}
@@ -102,7 +99,7 @@ func (v *View) refreshJobs(keys []JobKey, before ViewOptions) {
 	for k := range changed {
 		v.own(k)
 	}
-	for n := range nodes {
+	for _, n := range nodes {
 		v.Cluster.SetFree(n, v.free[n])
 	}
 }
