@@ -34,9 +34,6 @@ const (
 	OnAnswer  Kind = "answer"
 )
 
-// Kinds are those that the table is about.
-func Kinds() []Kind { return []Kind{OnObserve, OnTurn, OnSync, OnStart, OnPreempt, OnMove, OnResize} }
-
 type (
 	// Observation is what Nomad says now: the job or a member has changed, or the
 	// cluster has.

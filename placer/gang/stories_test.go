@@ -73,7 +73,7 @@ func (s *story) happens(t *testing.T, d *datadriven.TestData) string {
 	}
 	defer func() {
 		is := s.g.State()
-		if e.event() != OnObserve && is != was && !slices.Contains(was.To(), is) && !slices.Contains(s.began.To(), is) {
+		if e.event() != OnObserve && is != was && !slices.Contains(was.reaches(), is) && !slices.Contains(s.began.reaches(), is) {
 			t.Errorf("%s: the table does not say that a gang goes from %s, or %s, to %s", d.Pos, was, s.began, is)
 		}
 	}()

@@ -3,8 +3,6 @@
 
 package gang
 
-import "slices"
-
 // handler is what an event does in a state. to are the states that the gang may be in
 // afterwards, other than the one it was in, once all answers are there.
 type handler struct {
@@ -102,37 +100,4 @@ var table = map[State]map[Kind]handler{
 	Native:      {OnObserve: observed, OnTurn: notOurs, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop},
 	Template:    {OnObserve: observed, OnTurn: notOurs, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop},
 	Ended:       {OnObserve: observed, OnTurn: turn, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop},
-}
-
-// To are the states that a gang may go to from this one by what the placer does. What
-// Nomad shows may bring it to any state; and a lost update that is undone, to whatever
-// the author made of the job.
-func (s State) To() []State {
-	out, common := s.to()
-	return s.others(out, common)
-}
-
-// others adds those of the states that are not this one, each once.
-func (s State) others(out, to []State) []State {
-	for _, t := range to {
-		if t != s && !slices.Contains(out, t) {
-			out = append(out, t)
-		}
-	}
-	return out
-}
-
-// to are the same; those that the common duties lead to come separately.
-func (s State) to() (out, common []State) {
-	for _, k := range Kinds() {
-		out = s.others(out, table[s][k].to)
-	}
-	for _, d := range duties[s] {
-		if d.common {
-			common = append(common, d.to...)
-			continue
-		}
-		out = s.others(out, d.to)
-	}
-	return out, common
 }

@@ -29,7 +29,7 @@ func TestTableIsWhole(t *testing.T) {
 		if s == Unschedulable {
 			continue
 		}
-		for _, k := range Kinds() {
+		for _, k := range kinds() {
 			if table[s][k].do == nil {
 				t.Errorf("state %s does not handle %s", s, k)
 			}
@@ -109,17 +109,17 @@ author may edit, stop or purge the job, its members may end or fail, a node may 
 		}
 	}
 	b.WriteString("\n## What an event does\n\n| state |")
-	kinds := slices.DeleteFunc(Kinds(), func(k Kind) bool { return k == OnObserve || k == OnTurn })
-	for _, k := range kinds {
+	verdicts := slices.DeleteFunc(kinds(), func(k Kind) bool { return k == OnObserve || k == OnTurn })
+	for _, k := range verdicts {
 		fmt.Fprintf(&b, " %s |", k)
 	}
-	b.WriteString("\n|---|" + strings.Repeat("---|", len(kinds)) + "\n")
+	b.WriteString("\n|---|" + strings.Repeat("---|", len(verdicts)) + "\n")
 	for _, s := range States() {
 		if s == Unschedulable {
 			continue
 		}
 		fmt.Fprintf(&b, "| %s |", s)
-		for _, k := range kinds {
+		for _, k := range verdicts {
 			fmt.Fprintf(&b, " %s |", table[s][k].say)
 		}
 		b.WriteString("\n")
@@ -129,4 +129,40 @@ author may edit, stop or purge the job, its members may end or fail, a node may 
 *refuse* tells the queue that the gang does not start, or is not stopped, moved or resized. The stories in placer/gang/testdata/stories show all of this, event by event.
 `)
 	return b.String()
+}
+
+// kinds are those that the table is about.
+func kinds() []Kind { return []Kind{OnObserve, OnTurn, OnSync, OnStart, OnPreempt, OnMove, OnResize} }
+
+// reaches are the states that a gang may go to from this one by what the placer does. What
+// Nomad shows may bring it to any state; and a lost update that is undone, to whatever
+// the author made of the job.
+func (s State) reaches() []State {
+	out, common := s.to()
+	return s.others(out, common)
+}
+
+// others adds those of the states that are not this one, each once.
+func (s State) others(out, to []State) []State {
+	for _, t := range to {
+		if t != s && !slices.Contains(out, t) {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// to are the same; those that the common duties lead to come separately.
+func (s State) to() (out, common []State) {
+	for _, k := range kinds() {
+		out = s.others(out, table[s][k].to)
+	}
+	for _, d := range duties[s] {
+		if d.common {
+			common = append(common, d.to...)
+			continue
+		}
+		out = s.others(out, d.to)
+	}
+	return out, common
 }
