@@ -4,6 +4,7 @@
 package nomadtest
 
 import (
+	"cmp"
 	"path"
 	"regexp"
 	"slices"
@@ -99,14 +100,8 @@ func constraintHolds(operand, l string, lok bool, r string, rok bool) bool {
 		return false
 	}
 	switch operand {
-	case "<":
-		return l < r
-	case "<=":
-		return l <= r
-	case ">":
-		return l > r
-	case ">=":
-		return l >= r
+	case "<", "<=", ">", ">=":
+		return inOrder(operand, cmp.Compare(l, r))
 	case api.ConstraintRegex:
 		re, err := regexp.Compile(r)
 		return err == nil && re.MatchString(l)
@@ -118,6 +113,23 @@ func constraintHolds(operand, l string, lok bool, r string, rok bool) bool {
 		return slices.ContainsFunc(split(r), func(e string) bool { return slices.Contains(have, e) })
 	}
 	return true // an operator that no test needs
+}
+
+// inOrder are the operators that compare, of two values' order.
+func inOrder(operand string, order int) bool {
+	switch operand {
+	case "!=", "not":
+		return order != 0
+	case "<":
+		return order < 0
+	case "<=":
+		return order <= 0
+	case ">":
+		return order > 0
+	case ">=":
+		return order >= 0
+	}
+	return order == 0
 }
 
 func split(text string) []string {
@@ -149,19 +161,7 @@ func deviceMeets(c *api.Constraint, d *api.NodeDeviceResource) bool {
 	switch c.Operand {
 	case "=", "==", "is", "", "!=", "not", "<", "<=", ">", ">=":
 		order, ok := l.Compare(r)
-		switch c.Operand {
-		case "!=", "not":
-			return ok && order != 0
-		case "<":
-			return ok && order < 0
-		case "<=":
-			return ok && order <= 0
-		case ">":
-			return ok && order > 0
-		case ">=":
-			return ok && order >= 0
-		}
-		return ok && order == 0
+		return ok && inOrder(c.Operand, order)
 	}
 	lt, lok := l.GetString()
 	rt, rok := r.GetString()

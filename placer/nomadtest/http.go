@@ -92,9 +92,6 @@ func (s *Server) route(r *http.Request) (any, error) {
 	case "nodes", "node":
 		return s.serveNodes(r, parts)
 	case "jobs":
-		if len(parts) == 2 && parts[1] == "parse" {
-			return struct{}{}, s.authorize(r, namespaceOf(r), submitJobs)
-		}
 		if read {
 			return s.listJobs(r)
 		}
@@ -229,7 +226,7 @@ func (s *Server) commitDelay(r *http.Request, k Key) {
 func (s *Server) serveJob(r *http.Request, parts []string) (any, error) {
 	// A job's id may have slashes.
 	last := parts[len(parts)-1]
-	known := slices.Contains([]string{"versions", "allocations", "evaluations", "submission", "plan", "evaluate", "deployments", "deployment", "summary"}, last)
+	known := slices.Contains([]string{"versions", "allocations", "evaluations", "submission", "plan", "evaluate"}, last)
 	if known && len(parts) > 1 {
 		parts = parts[:len(parts)-1]
 	} else {
@@ -277,8 +274,6 @@ func (s *Server) readJob(r *http.Request, k Key, what string) (any, error) {
 		return out, nil
 	case "evaluations":
 		return append([]*api.Evaluation{}, s.evals[k]...), nil
-	case "deployments":
-		return []any{}, nil
 	}
 	if j == nil {
 		return nil, httpError(http.StatusNotFound, "job not found")

@@ -221,17 +221,6 @@ func (s *Server) Drain(id string) {
 	})
 }
 
-// Nodes are the nodes by id.
-func (s *Server) Nodes() []*api.Node {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var out []*api.Node
-	for _, id := range s.sortedNodes() {
-		out = append(out, s.nodes[id].Node)
-	}
-	return out
-}
-
 func (s *Server) sortedNodes() []string { return slices.Sorted(maps.Keys(s.nodes)) }
 
 // GPUNode is a node with so many GPUs of one model, named n-k.
