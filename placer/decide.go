@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // start is a decision to be committed.
@@ -32,6 +34,7 @@ type start struct {
 	submission *submission // nil if Nomad has the job
 	submitted  submitted
 	refused    bool
+	unfit      []string // nodes, by name, on which Nomad's dry run refuses it
 }
 
 // decide asks the queue what to do and does it. Starts are only prepared in the loop,
@@ -121,7 +124,7 @@ func (p *Placer) commit(ctx context.Context, s *start, missed bool) (err error) 
 		return fmt.Errorf("placing job %q: %w: a job was purged meanwhile whose tasks may still run", s.t.Key.ID, nomad.ErrConflict)
 	}
 	if c.DryRun {
-		if err := p.dryRun(ctx, s.Job); err != nil {
+		if err := p.dryRun(ctx, s); err != nil {
 			return err
 		}
 	}
@@ -153,16 +156,62 @@ func (p *Placer) registerStart(ctx context.Context, s *start) (*api.JobRegisterR
 	return r.response, r.err
 }
 
-// dryRun asks Nomad about what the view does not model.
-func (p *Placer) dryRun(ctx context.Context, job *api.Job) error {
-	resp, err := p.nomad.DryRun(ctx, job)
-	if err != nil {
+// dryRun asks Nomad about what the view does not model. If Nomad refuses, it finds out on
+// which nodes: the gang then goes elsewhere, if it can.
+func (p *Placer) dryRun(ctx context.Context, s *start) error {
+	why, err := p.refusal(ctx, s.Job)
+	if err != nil || why == "" {
 		return err
 	}
-	for group, m := range resp.FailedTGAllocs {
-		return fmt.Errorf("nomad's dry run refuses group %q on the chosen nodes: %s", group, nomad.Refusal(m))
+	s.unfit = p.unfitNodes(ctx, s)
+	return fmt.Errorf("%w %s", errDryRun, why)
+}
+
+// errDryRun: a start has come to nothing because Nomad's scheduler would not place the gang.
+var errDryRun = errors.New("nomad's dry run refuses")
+
+// refusal says which group Nomad's dry run refuses, and why; "" for none.
+func (p *Placer) refusal(ctx context.Context, job *api.Job) (string, error) {
+	resp, err := p.nomad.DryRun(ctx, job)
+	if err != nil || len(resp.FailedTGAllocs) == 0 {
+		return "", err
 	}
-	return nil
+	group := slices.Min(slices.Collect(maps.Keys(resp.FailedTGAllocs)))
+	return fmt.Sprintf("group %q on the chosen nodes: %s", group, nomad.Refusal(resp.FailedTGAllocs[group])), nil
+}
+
+// mostDryRuns bounds the dry runs by which a refusal is looked into.
+const mostDryRuns = 32
+
+// unfitNodes are the chosen nodes, by name, on which Nomad refuses the gang's members even if
+// they are alone. If it refuses none so, or cannot be asked about all, nobody knows.
+func (p *Placer) unfitNodes(ctx context.Context, s *start) (unfit []string) {
+	members := map[int]map[string]int{} // by node, then group
+	for _, m := range s.Placement.Members {
+		node, _ := p.m.View.Cluster.Group(m.Group)
+		if members[node] == nil {
+			members[node] = map[string]int{}
+		}
+		members[node][s.t.Request.Gang.MemberSets[m.MemberSet].Name]++
+	}
+	if s.Pins.Mode == rewrite.ModePrefer || len(members) > mostDryRuns {
+		return nil
+	}
+	for _, node := range slices.Sorted(maps.Keys(members)) {
+		n := p.m.View.Cluster.Node(node)
+		job, err := rewrite.PinAlone(s.t.Job, s.Pins, n.ID, members[node])
+		if err != nil {
+			return nil
+		}
+		why, err := p.refusal(ctx, job)
+		if err != nil {
+			return nil
+		}
+		if why != "" {
+			unfit = append(unfit, n.Name)
+		}
+	}
+	return unfit
 }
 
 // committed takes in how a commit went. If the outcome is not known, the GPUs stay kept
@@ -180,6 +229,12 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 			return
 		}
 		p.step(ctx, t, gang.Failure{Of: gang.Commit{Start: s.Start}, Err: s.err})
+		if t.NoteUnfit(s.unfit, now) {
+			t.GoElsewhere(p.m.World())
+		}
+		if errors.Is(s.err, errDryRun) {
+			t.DryRun = s.err.Error()
+		}
 		if errors.Is(s.err, nomad.ErrConflict) {
 			_ = p.readAgain(ctx, t.Key) // else an event tells
 		}

@@ -21,7 +21,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/meter"
-	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
@@ -220,14 +219,6 @@ func (a *Agent) lookAhead(ctx context.Context, s *snapshots) {
 			return
 		}
 	}
-}
-
-// known is what the placer at work has read; nil if none is.
-func (a *Agent) known() *query.Snapshot {
-	if p := a.current.Load(); p != nil {
-		return p.Known()
-	}
-	return nil
 }
 
 // name tells this agent from others: its machine and its process.

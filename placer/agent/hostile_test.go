@@ -22,7 +22,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
-	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 const openConfig = "http {\n  bind_port = 0\n  register = true\n  admission = true\n}\n"
@@ -251,7 +250,7 @@ func TestSnapshotsAreShared(t *testing.T) {
 }
 
 // unknown: no placer has read anything.
-func unknown() *query.Snapshot { return nil }
+func unknown() *placer.Placer { return nil }
 
 // The look ahead takes nodes and jobs from what the placer has read: 10,000 nodes take
 // Nomad and the agent seconds to read.

@@ -61,6 +61,7 @@ func (s *server) serveRegister(w http.ResponseWriter, r *http.Request) {
 		refuseAs(w, err)
 		return
 	}
+	s.snapshots.changed() // its author sees it at once
 	writeJSON(w, http.StatusOK, resp)
 }
 

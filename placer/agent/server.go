@@ -45,7 +45,7 @@ func (a *Agent) newServer(file File) (*server, error) {
 		return nil, err
 	}
 	connect := func() (*nomad.Client, error) { return file.Nomad.Connect(a.meter.Transport) }
-	s := &server{agent: a, file: file, cfg: cfg, snapshots: newSnapshots(connect, a.known, a.panicked), bodies: newBodies()}
+	s := &server{agent: a, file: file, cfg: cfg, snapshots: newSnapshots(connect, a.current.Load, a.panicked), bodies: newBodies()}
 	s.activities.connect = connect
 	if file.HTTP != nil && file.HTTP.Register {
 		if s.authors, err = file.Nomad.connectAuthors(); err != nil {

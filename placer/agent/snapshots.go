@@ -4,7 +4,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"runtime/debug"
@@ -39,7 +38,7 @@ const (
 // nothing from the others.
 type snapshots struct {
 	connect  func() (*nomad.Client, error)
-	known    func() *query.Snapshot // where the first one begins, or nil
+	atWork   func() *placer.Placer // where the first one begins, and what says why jobs could not start; or nil
 	panicked func(what string, v any, stack []byte)
 	flight   singleflight.Group
 	last     atomic.Pointer[snapshot]
@@ -59,8 +58,8 @@ func (s *snapshot) fresh() bool {
 	return s != nil && time.Since(s.made) < max(snapshotAge, 3*s.took)
 }
 
-func newSnapshots(connect func() (*nomad.Client, error), known func() *query.Snapshot, panicked func(string, any, []byte)) *snapshots {
-	return &snapshots{connect: connect, known: known, panicked: panicked, making: make(chan struct{}, snapshotsAtOnce)}
+func newSnapshots(connect func() (*nomad.Client, error), atWork func() *placer.Placer, panicked func(string, any, []byte)) *snapshots {
+	return &snapshots{connect: connect, atWork: atWork, panicked: panicked, making: make(chan struct{}, snapshotsAtOnce)}
 }
 
 // latest is the last one, however old; nil if there is none.
@@ -118,6 +117,12 @@ func (s *snapshots) ahead(ctx context.Context) {
 	if _, err := s.get(ctx); err != nil {
 		return // a reader will hear of it
 	}
+	s.changed()
+}
+
+// changed has whoever asks next see what has changed since the last snapshot: he may have
+// changed it himself.
+func (s *snapshots) changed() {
 	if last := s.last.Load(); last != nil {
 		old := *last
 		old.made = time.Time{}
@@ -150,7 +155,15 @@ func (s *snapshots) refresh(ctx context.Context) (_ *query.Snapshot, err error) 
 		return nil, err
 	}
 	defer client.API().Close() // Nomad allows one address 100 connections by default
-	return placer.Refresh(ctx, client, cmp.Or(s.latest(), s.known()))
+	last, p := s.latest(), s.atWork()
+	if last == nil && p != nil {
+		last = p.Known()
+	}
+	fresh, err := placer.Refresh(ctx, client, last)
+	if err == nil && p != nil {
+		fresh.Tell(p.Status().Refusals)
+	}
+	return fresh, err
 }
 
 // unchanged says whether the last snapshot shows what Nomad has.

@@ -224,6 +224,14 @@ func (g *Gang) fail(now time.Time, why string) {
 	g.Trouble = why
 }
 
+// GoElsewhere takes in that it is known since it could not start why, and that it is to go to
+// other nodes: it is tried again soon.
+func (g *Gang) GoElsewhere(w World) {
+	g.Request, g.Refused = w.Request(g.Observed)
+	g.edited = g.Queued
+	g.Tries, g.RetryAt = 1, w.Now().Add(time.Second)
+}
+
 // dying says whether allocations of the job still hold resources.
 func (g *Gang) dying(w World) bool {
 	return slices.ContainsFunc(w.Allocs(g.Key), func(a *nomad.Alloc) bool { return a.Live() && !a.LeftBehind(g.Job) })

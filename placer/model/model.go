@@ -277,6 +277,37 @@ type Tracked struct {
 	// since when it need not.
 	After    string
 	Eligible time.Time
+	// unfit are nodes, by name, on which Nomad's dry run refused the gang, and when.
+	unfit map[string]time.Time
+	// DryRun is what that said last, of whichever form of the job; "" if it has refused nothing.
+	DryRun string
+}
+
+// NoteUnfit notes that Nomad's dry run refused the gang on nodes, and says whether that is new.
+func (t *Tracked) NoteUnfit(nodes []string, now time.Time) (fresh bool) {
+	for _, n := range nodes {
+		if now.Sub(t.unfit[n]) < AvoidFor {
+			continue
+		}
+		if t.unfit == nil {
+			t.unfit = map[string]time.Time{}
+		}
+		t.unfit[n], fresh = now, true
+	}
+	return fresh
+}
+
+// withUnfit adds those nodes for as long as a gang avoids nodes that failed it.
+func (t *Tracked) withUnfit(nodes map[string]bool, now time.Time) map[string]bool {
+	for n, at := range t.unfit {
+		if now.Sub(at) < AvoidFor {
+			if nodes == nil {
+				nodes = map[string]bool{}
+			}
+			nodes[n] = true
+		}
+	}
+	return nodes
 }
 
 // EvaluationQueries counts the queries for one job since it was committed at index.

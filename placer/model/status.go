@@ -31,6 +31,9 @@ type Status struct {
 	Warnings []string `json:"warnings,omitempty"`
 	// Queues are Nomad's own that are in the way.
 	Queues nomad.BatchQueues `json:"batch_queues,omitempty"`
+	// Refusals are why Nomad's dry run refused the start of waiting jobs, the last time that it
+	// was tried. Nomad itself does not show it.
+	Refusals map[nomad.JobKey]string `json:"-"`
 }
 
 // JobStatus is one job of the placer's.

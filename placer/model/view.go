@@ -79,15 +79,20 @@ func (m *Model) Reconsider() {
 }
 
 // RequestOf reads what a job wants. A gang that was requeued wants other nodes
-// than those that failed it, too.
+// than those that failed it, too, and than those on which Nomad's dry run refused it.
 func (m *Model) RequestOf(st gang.Observed) (nomad.Request, error) {
 	r, err := m.View.Request(st.Job)
-	if err == nil {
-		if nodes := m.Avoids(st, m.Time); nodes != nil {
-			m.View.Avoid(&r, nodes)
-		}
+	if err != nil {
+		return r, err
 	}
-	return r, err
+	nodes := m.Avoids(st, m.Time)
+	if t := m.Jobs[st.Key]; t != nil && st.Nomad == gang.Waiting {
+		nodes = t.withUnfit(nodes, m.Time)
+	}
+	if nodes != nil {
+		m.View.Avoid(&r, nodes)
+	}
+	return r, nil
 }
 
 // Avoids are the nodes, by name, that a gang that was requeued goes to only if

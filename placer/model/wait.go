@@ -96,6 +96,9 @@ func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 				shown.why = withObstacles(shown.why, false, found)
 			}
 		}
+		if t := m.ByID(w.Job); t != nil && w.Reason == queue.ReasonNext && t.Trouble != "" {
+			shown.why, shown.From, shown.To = t.Trouble, 0, 0 // it has been tried
+		}
 		if w.Reason == queue.ReasonLocality { // what is free now is not what it waits for
 			shown.From = max(shown.From, gang.QueueTime(m.Time)) // 0 if nothing can be foretold
 			shown.To = max(shown.From, w.Until)

@@ -58,11 +58,6 @@ func (v *View) Obstacles(job *api.Job) []Obstacle {
 func (v *View) LastingObstacles(job *api.Job) []Obstacle {
 	return eachAsk(job, func(author *api.Job, a gpuRequest) []Obstacle {
 		key := fmt.Sprintf("%s %d %+v", eligibilityKey(author, a), a.gpus, needOf(a.group))
-		for _, name := range slices.Sorted(maps.Keys(a.group.Volumes)) {
-			if vol := a.group.Volumes[name]; vol != nil {
-				key += fmt.Sprintf(" %q %q %t %t", vol.Type, vol.Source, vol.ReadOnly, vol.PerAlloc)
-			}
-		}
 		found, known := v.lasting[key]
 		if !known {
 			if len(v.lasting) >= eligibilityKept {
@@ -145,7 +140,6 @@ func (v *View) lastingObstacle(job *api.Job, a gpuRequest, i int, groups []int) 
 		return why()
 	}
 	for _, f := range []func() string{
-		func() string { return missingVolume(a.group, n) },
 		func() string { return v.missingDevice(a, groups) },
 		func() string { return lacks(needOf(a.group), total(n), "nodes have less than %d %s") },
 	} {
@@ -180,6 +174,9 @@ func unfit(job *api.Job, g *api.TaskGroup, n *api.Node) func() string {
 		if !hasDriver(n, t.Driver) {
 			return is("missing drivers: %s", t.Driver)
 		}
+	}
+	if missingVolume(g, n) != "" {
+		return func() string { return missingVolume(g, n) }
 	}
 	return nil
 }

@@ -48,14 +48,20 @@ type jobStub struct {
 // nodePayload is a node as it is read by itself, or as events carry it.
 type nodePayload struct {
 	api.Node
-	Drivers                              map[string]*driverPayload
-	Events, DrainStrategy, LastDrain     ignored
-	CSIControllerPlugins, CSINodePlugins ignored
-	HostVolumes, HostNetworks, Links     ignored
+	Drivers                          map[string]*driverPayload
+	CSINodePlugins                   map[string]*csiPayload
+	Events, DrainStrategy, LastDrain ignored
+	CSIControllerPlugins             ignored
+	HostNetworks, Links              ignored
 }
 
 type driverPayload struct {
 	api.DriverInfo
+	UpdateTime ignored
+}
+
+type csiPayload struct {
+	api.CSIInfo
 	UpdateTime ignored
 }
 
@@ -68,6 +74,12 @@ func (p *nodePayload) node() *api.Node {
 	for name, d := range p.Drivers {
 		if d != nil {
 			n.Drivers[name] = &d.DriverInfo
+		}
+	}
+	n.CSINodePlugins = map[string]*api.CSIInfo{}
+	for name, c := range p.CSINodePlugins {
+		if c != nil {
+			n.CSINodePlugins[name] = &c.CSIInfo
 		}
 	}
 	return &n

@@ -100,7 +100,7 @@ func (v *View) Request(job *api.Job) (Request, error) {
 		// A group whose members have all finished stays, so that a member set keeps
 		// its number.
 		set := pal.MemberSet{
-			Name: *g.Name, Members: max(0, r.membersOf(g)-v.finished(job, *g.Name)), GPUs: a.gpus, Need: needWithin(author, g),
+			Name: *g.Name, Members: max(0, r.membersOf(g)-v.finished(job, *g.Name)), GPUs: a.gpus, Need: v.needWithin(author, g),
 		}
 		if set.Members > 0 { // the others must not limit them
 			e := v.eligible(author, a)
@@ -285,10 +285,10 @@ func (v *View) wholeGPU(job *api.Job, a gpuRequest) bool {
 const eligibilityKept = 10_000
 
 // eligibilityKey stands for all that eligibility depends on: constraints, affinities, spreads,
-// drivers, datacenters, pool and device names. Jobs that differ in nothing else share an
-// entry, which saves most of the work: one answer takes a look at every device group.
+// drivers, volumes, datacenters, pool and device names. Jobs that differ in nothing else share
+// an entry, which saves most of the work: one answer takes a look at every device group.
 func eligibilityKey(job *api.Job, a gpuRequest) string {
-	all := []any{job.Datacenters, pool(job), job.Constraints, job.Affinities, a.group.Constraints, a.group.Affinities, job.Spreads, a.group.Spreads}
+	all := []any{job.Datacenters, pool(job), job.Constraints, job.Affinities, a.group.Constraints, a.group.Affinities, job.Spreads, a.group.Spreads, a.group.Volumes}
 	for _, t := range a.group.Tasks {
 		all = append(all, t.Driver, t.Constraints, t.Affinities)
 	}
@@ -303,13 +303,33 @@ func eligibilityKey(job *api.Job, a gpuRequest) string {
 	return string(sum[:])
 }
 
-// needWithin is needOf with distinct_hosts taken into account.
-func needWithin(job *api.Job, g *api.TaskGroup) pal.Resources {
+// needWithin is needOf with what bounds the members on one node: distinct_hosts, and static
+// ports.
+func (v *View) needWithin(job *api.Job, g *api.TaskGroup) pal.Resources {
 	need := needOf(g)
-	if distinctHosts(job.Constraints) || distinctHosts(g.Constraints) {
+	switch {
+	case distinctHosts(job.Constraints) || distinctHosts(g.Constraints):
 		need.PerNode = 1
+	case len(staticPorts(g)) > 0:
+		need.PerNode = v.addresses()
 	}
 	return need
+}
+
+// addresses is the most that a node has on one network: so many members of one static port it
+// takes, as one with IPv4 and IPv6 does (seen on 1.11.3). At least 1.
+func (v *View) addresses() int {
+	most := 1
+	for _, n := range v.nodes {
+		on := map[string]int{}
+		for _, network := range n.NodeResources.Networks {
+			if network != nil && network.IP != "" {
+				on[network.Device]++
+				most = max(most, on[network.Device])
+			}
+		}
+	}
+	return most
 }
 
 func distinctHosts(cs []*api.Constraint) bool {

@@ -342,6 +342,8 @@ func sameNode(a, b *api.Node) bool {
 		a.Name == b.Name && a.Datacenter == b.Datacenter && a.NodePool == b.NodePool && a.NodeClass == b.NodeClass &&
 		maps.Equal(a.Attributes, b.Attributes) && maps.Equal(a.Meta, b.Meta) && sameMeasurements(a, b)
 	alike := func(x, y *api.DriverInfo) bool { return x.Detected == y.Detected && x.Healthy == y.Healthy }
+	mounts := func(x, y *api.HostVolumeInfo) bool { return x != nil && y != nil && x.ReadOnly == y.ReadOnly }
+	same = same && maps.EqualFunc(a.HostVolumes, b.HostVolumes, mounts) && (len(a.CSINodePlugins) == 0) == (len(b.CSINodePlugins) == 0)
 	if !same || !maps.EqualFunc(a.Drivers, b.Drivers, alike) || (a.NodeResources == nil) != (b.NodeResources == nil) {
 		return false
 	}

@@ -4,6 +4,8 @@
 package nomad
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -233,6 +235,57 @@ func TestRequestEligible(t *testing.T) {
 	}
 }
 
+// A gang with volumes goes to nodes that can mount them, as far as Nomad tells of its nodes;
+// and when a node gets one, the gang hears of it.
+func TestRequestEligibleByVolume(t *testing.T) {
+	hear := func(s *State, id, volumes string) bool { // as an event brings it
+		t.Helper()
+		n := *s.Nodes[id]
+		n.ModifyIndex++
+		text, err := json.Marshal(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var p nodePayload
+		if err := errors.Join(json.Unmarshal(text, &p), json.Unmarshal([]byte(volumes), &p)); err != nil {
+			t.Fatal(err)
+		}
+		return s.putNode(p.node())
+	}
+	for volumes, want := range map[*api.VolumeRequest][]bool{
+		{Type: "host", Source: "data", ReadOnly: true}: {false, true, true},
+		{Type: "host", Source: "data"}:                 {false, true, false},
+		{Type: "csi", Source: "models"}:                {false, false, true},
+	} {
+		s := world(3)
+		job := addJob(t, s, jobspec("j", 1, 1, ""), 1)
+		job.TaskGroups[0].Volumes = map[string]*api.VolumeRequest{"d": volumes}
+		v := view(t, s)
+		for id, has := range map[string]string{
+			"id-1": `{"HostVolumes": {"data": {"Path": "/data"}}}`,
+			"id-2": `{"HostVolumes": {"data": {"ReadOnly": true}}, "CSINodePlugins": {"ebs": {"Healthy": true, "UpdateTime": "no time"}, "gone": null}}`,
+		} {
+			before := v.Epoch()
+			if !hear(s, id, has) || !v.Update(s, options()) || v.Epoch() == before {
+				t.Fatalf("%s: a node that got a volume is as it was", id)
+			}
+			if hear(s, id, has) {
+				t.Errorf("%s: nothing has changed, and it counts as a change", id)
+			}
+		}
+		r, err := v.Request(job)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(want, r.Gang.MemberSets[0].Eligible); d != "" {
+			t.Errorf("%+v: %s", volumes, d)
+		}
+		if n := len(v.Obstacles(job)); n == 0 {
+			t.Errorf("%+v: nothing is in the way", volumes)
+		}
+	}
+}
+
 // Pins name exactly the GPUs of the placement, and a pinned job's placement is
 // read back from them.
 func TestPinsRoundTrip(t *testing.T) {
@@ -266,12 +319,21 @@ func TestPinsRoundTrip(t *testing.T) {
 	}
 }
 
-// distinct_hosts: one member a node, though all would fit one.
+// distinct_hosts, or a static port: one member a node, though all would fit one. A node has a
+// port on each of its addresses.
 func TestDistinctHosts(t *testing.T) {
 	s := world(4)
-	for extra, nodes := range map[string]int{"": 1, "constraint {\n  distinct_hosts = true\n}": 3} {
+	for extra, nodes := range map[string]int{"": 1, "constraint {\n  distinct_hosts = true\n}": 3, "# static port": 3, "# static port on two addresses": 2} {
+		s.Nodes["id-1"].NodeResources.Networks = nil
+		if strings.HasSuffix(extra, "addresses") {
+			s.Nodes["id-1"].NodeResources.Networks = []*api.NetworkResource{nil, {Mode: "bridge"}, {Device: "eth0", IP: "192.0.2.2"}, {Device: "eth0", IP: "fd00::2"}}
+		}
 		v := view(t, s)
-		r, err := v.Request(addJob(t, s, jobspec("j", 3, 1, extra), 1))
+		job := addJob(t, s, jobspec("j", 3, 1, extra), 1)
+		if strings.HasPrefix(extra, "# static port") {
+			job.TaskGroups[0].Networks = []*api.NetworkResource{{ReservedPorts: []api.Port{{Label: "rdzv", Value: 29500}}}}
+		}
+		r, err := v.Request(job)
 		if err != nil {
 			t.Fatal(err)
 		}

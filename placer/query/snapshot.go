@@ -74,6 +74,18 @@ func (s *Snapshot) waitsOf(c *pal.Cluster) map[string]*model.Wait {
 	return waits
 }
 
+// Tell takes over what only the placer at work knows: why jobs that wait could not start.
+func (s *Snapshot) Tell(refusals map[nomad.JobKey]string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waits = nil
+	for k, why := range refusals {
+		if t := s.m.Jobs[k]; t != nil && t.Nomad == gang.Waiting {
+			t.Trouble = why
+		}
+	}
+}
+
 // Unchanged says whether a snapshot would show the same nodes, jobs and allocations now,
 // and a placer at work, or none.
 func (s *Snapshot) Unchanged(ctx context.Context, c *nomad.Client) (bool, error) {

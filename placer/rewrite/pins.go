@@ -184,6 +184,23 @@ func Pin(job *api.Job, p Pins, in Racks) (*api.Job, error) {
 	return out, nil
 }
 
+// PinAlone is [Pin] for the members on one of the nodes, as if the job had no others: so many
+// by group. It is for dry runs.
+func PinAlone(job *api.Job, p Pins, node string, members map[string]int) (*api.Job, error) {
+	alone := *job
+	alone.TaskGroups = mapGroups(job.TaskGroups, func(g *api.TaskGroup) {
+		g.Count, g.Scaling = new(members[*g.Name]), nil // a scaling block may ask for more
+	})
+	there := p
+	there.Groups = nil
+	for _, g := range p.Groups {
+		if members[g.Group] > 0 {
+			there.Groups = append(there.Groups, GroupPins{Group: g.Group, Nodes: []string{node}, GPUs: g.GPUs})
+		}
+	}
+	return Pin(&alone, there, Racks{})
+}
+
 // pinGroup writes the pins of one group. The mark says which mode wrote them, so that
 // [Pinned] can read them back.
 func pinGroup(g *api.TaskGroup, p Pins, gp GroupPins) {

@@ -1,0 +1,90 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest/hostile"
+	"github.com/nomad-pal/nomad-pal/placer/query"
+)
+
+// A gang that only Nomad's dry run can judge goes to the nodes where Nomad takes it, though
+// others have better GPUs, and though each try shows some of the others only.
+func TestRefusedByDryRunGoesElsewhere(t *testing.T) {
+	good := []string{"node-id-00001", "node-id-00004"}
+	var registered []string
+	p := placerAt(t, func(w http.ResponseWriter, r *http.Request) {
+		var request struct{ Job *api.Job }
+		if r.Method != http.MethodPut || json.NewDecoder(r.Body).Decode(&request) != nil {
+			http.NotFound(w, r)
+			return
+		}
+		g := request.Job.TaskGroups[0]
+		_, nodes, _ := strings.Cut(g.Constraints[len(g.Constraints)-1].RTarget, ",")
+		on := strings.Split(nodes, ",")
+		if *g.Count > len(on) {
+			t.Errorf("%d members on %v", *g.Count, on)
+		}
+		if r.URL.Path == "/v1/jobs" {
+			registered = on
+		}
+		refused := map[string]*api.AllocationMetric{}
+		if slices.ContainsFunc(on, func(n string) bool { return !slices.Contains(good, n) }) {
+			refused["g"] = nil
+		}
+		if err := json.NewEncoder(w).Encode(map[string]any{"FailedTGAllocs": refused, "JobModifyIndex": 300}); err != nil {
+			t.Error(err)
+		}
+	})
+	s, prof, err := benchState(6, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.m.Profile, p.m.State = prof, s
+	job := hostile.Plain("j", 2, 4, 1)
+	job.TaskGroups[0].Tasks[0].Resources.Cores = new(1)
+	s.PutJob(job)
+	now := time.Now()
+	for range 4 { // with each try two nodes are found out, and it is tried again soon
+		p.m.Time = now
+		if err := p.m.UpdateView(now); err != nil {
+			t.Fatal(err)
+		}
+		p.track(t.Context())
+		p.syncQueue(t.Context())
+		if err := p.decide(t.Context(), now); err != nil {
+			t.Fatal(err)
+		}
+		if registered != nil {
+			break
+		}
+		p.publish(now)
+		seen := p.m.Jobs[nomad.KeyOf(job)]
+		seen.Trouble = "" // nobody but this placer knows of it
+		asked := query.New(p.m, p.nomad, heartbeat.Activity{Working: true}, "")
+		asked.Tell(p.Status().Refusals)
+		const why = "nomad's dry run refuses group \"g\" on the chosen nodes: no reason given"
+		if e, err := asked.Explain(t.Context(), seen.Key); err != nil || e.Reason != why || !e.StartFrom.IsZero() {
+			t.Errorf("explain: %v, %+v", err, e)
+		}
+		if js := asked.Jobs(); len(js) != 1 || js[0].Reason != why {
+			t.Errorf("queue: %+v", js)
+		}
+		now = now.Add(1100 * time.Millisecond)
+	}
+	if state := p.m.Jobs[nomad.KeyOf(job)].Nomad; state != gang.Starting || !slices.Equal(registered, good) {
+		t.Errorf("it is %s on %v, want it on %v", state, registered, good)
+	}
+}
