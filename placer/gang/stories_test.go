@@ -220,7 +220,7 @@ func (s *story) answer(t *testing.T, d *datadriven.TestData) Event {
 		return VersionsRead{vs}
 	case "evaluations":
 		var evals []*api.Evaluation
-		for status, index := range map[string]uint64{api.EvalStatusBlocked: s.index + 1, api.EvalStatusPending: s.index + 1} {
+		for status, index := range map[string]uint64{api.EvalStatusBlocked: s.index + 1, api.EvalStatusPending: s.index + 1, api.EvalStatusComplete: s.index} {
 			if d.HasArg(status) {
 				evals = append(evals, &api.Evaluation{Status: status, CreateIndex: index, FailedTGAllocs: map[string]*api.AllocationMetric{"g": {NodesEvaluated: 3, NodesExhausted: 3}}})
 			}

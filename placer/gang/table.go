@@ -53,7 +53,7 @@ var duties = map[State][]duty{
 		dutyRecord, dutyOverwritten, dutyUndo,
 		atWorkFinished,
 		{say: "record the decision if the members take long", do: (*Gang).saveSlow},
-		{say: "give missing members other nodes, do without them, or requeue the gang, if it stays incomplete", do: (*Gang).makeWhole, registers: true, to: []State{Stopping, Completing, Running}},
+		{say: "if it stays incomplete: give missing members other nodes, do without them, requeue the gang, or have Nomad evaluate it", do: (*Gang).makeWhole, registers: true, to: []State{Stopping, Completing, Running}},
 	},
 	Running: {
 		dutyRecord, dutyOverwritten, dutyUndo, atWorkFinished,

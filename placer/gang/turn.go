@@ -110,7 +110,10 @@ func (g *Gang) makeWhole(w World) ([]Effect, bool) {
 		return await(ReadEvaluations{Limited: true})
 	}
 	why := g.stuck(w)
-	if why == "" {
+	switch {
+	case why == "" && g.unevaluated() && now.Sub(g.evaluatedAt) >= evaluateAgain:
+		return append([]Effect{g.log(Info, "Nomad does not look at it, having it evaluated")}, Evaluate{}), false
+	case why == "":
 		return nothing()
 	}
 	why = fmt.Sprintf("%d of %d members are there: %s", g.Have, g.Want, why)
@@ -127,6 +130,12 @@ func (g *Gang) makeWhole(w World) ([]Effect, bool) {
 	}
 	r, said := g.countFailure(w)
 	return append(append(said, g.log(Warn, "gang is not whole, requeueing it", "reason", why)), g.stopFor(stopping{why: Requeued}, r, w)...), false
+}
+
+// unevaluated says whether Nomad has made no evaluation since the job was registered last. It
+// makes none for a child whose parent was purged meanwhile (seen on 1.11.3).
+func (g *Gang) unevaluated() bool {
+	return !slices.ContainsFunc(g.read.evaluations, func(e *api.Evaluation) bool { return e.CreateIndex >= *g.Job.JobModifyIndex })
 }
 
 // stuck is why the rest of the job does not come: "" if it is not known to be
