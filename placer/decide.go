@@ -184,7 +184,8 @@ func (p *Placer) refusal(ctx context.Context, job *api.Job) (string, error) {
 const mostDryRuns = 32
 
 // unfitNodes are the chosen nodes, by name, on which Nomad refuses the gang's members even if
-// they are alone. If it refuses none so, or cannot be asked about all, nobody knows.
+// they are alone, and which are not known as such. If it refuses none so, or cannot be asked
+// about all, nobody knows.
 func (p *Placer) unfitNodes(ctx context.Context, s *start) (unfit []string) {
 	members := map[int]map[string]int{} // by node, then group
 	for _, m := range s.Placement.Members {
@@ -197,8 +198,12 @@ func (p *Placer) unfitNodes(ctx context.Context, s *start) (unfit []string) {
 	if s.Pins.Mode == rewrite.ModePrefer || len(members) > mostDryRuns {
 		return nil
 	}
+	known := s.t.Unfit(s.t.Job, p.m.Time)
 	for _, node := range slices.Sorted(maps.Keys(members)) {
 		n := p.m.View.Cluster.Node(node)
+		if known[n.Name] {
+			continue
+		}
 		job, err := rewrite.PinAlone(s.t.Job, s.Pins, n.ID, members[node])
 		if err != nil {
 			return nil
@@ -229,11 +234,10 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 			return
 		}
 		p.step(ctx, t, gang.Failure{Of: gang.Commit{Start: s.Start}, Err: s.err})
-		if t.NoteUnfit(s.unfit, now) {
-			t.GoElsewhere(p.m.World())
-		}
 		if errors.Is(s.err, errDryRun) {
 			t.DryRun = s.err.Error()
+			t.NoteUnfit(s.unfit, now)
+			t.RefusedStart(p.m.World(), len(s.unfit) > 0)
 		}
 		if errors.Is(s.err, nomad.ErrConflict) {
 			_ = p.readAgain(ctx, t.Key) // else an event tells

@@ -88,3 +88,38 @@ func TestRefusedByDryRunGoesElsewhere(t *testing.T) {
 		t.Errorf("it is %s on %v, want it on %v", state, registered, good)
 	}
 }
+
+// A gang that Nomad refuses wherever it could be is tried again within half a minute, however
+// often it was: what is in its way ends without an event.
+func TestRefusedByDryRunIsTriedAgain(t *testing.T) {
+	p := placerAt(t, func(w http.ResponseWriter, r *http.Request) {
+		if err := json.NewEncoder(w).Encode(map[string]any{"FailedTGAllocs": map[string]any{"g": nil}}); err != nil {
+			t.Error(err)
+		}
+	})
+	s, prof, err := benchState(1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.m.Profile, p.m.State = prof, s
+	job := hostile.Plain("j", 1, 1, 1)
+	job.TaskGroups[0].Tasks[0].Resources.Cores = new(1)
+	s.PutJob(job)
+	now, tried := time.Now(), 0
+	for range 12 {
+		p.m.Time = now
+		if err := p.m.UpdateView(now); err != nil {
+			t.Fatal(err)
+		}
+		p.track(t.Context())
+		p.syncQueue(t.Context())
+		if err := p.decide(t.Context(), now); err != nil {
+			t.Fatal(err)
+		}
+		g := p.m.Jobs[nomad.KeyOf(job)]
+		if wait := g.RetryAt.Sub(now); wait <= 0 || wait > 30*time.Second {
+			t.Fatalf("after %d tries it is tried again in %v", tried, wait)
+		}
+		tried, now = tried+1, g.RetryAt
+	}
+}

@@ -224,12 +224,22 @@ func (g *Gang) fail(now time.Time, why string) {
 	g.Trouble = why
 }
 
-// GoElsewhere takes in that it is known since it could not start why, and that it is to go to
-// other nodes: it is tried again soon.
-func (g *Gang) GoElsewhere(w World) {
-	g.Request, g.Refused = w.Request(g.Observed)
-	g.edited = g.Queued
-	g.Tries, g.RetryAt = 1, w.Now().Add(time.Second)
+// refusedAgain is after how long at most a start is tried again that Nomad's dry run refused:
+// no event tells that a port or a volume has come free.
+const refusedAgain = 30 * time.Second
+
+// RefusedStart takes in that Nomad's dry run refused its start. elsewhere: since then there are
+// nodes that it goes around, and it is tried again soon.
+func (g *Gang) RefusedStart(w World, elsewhere bool) {
+	again := w.Now().Add(refusedAgain)
+	if elsewhere {
+		g.Request, g.Refused = w.Request(g.Observed)
+		g.edited = g.Queued
+		g.Tries, again = 1, w.Now().Add(time.Second)
+	}
+	if g.RetryAt.After(again) || elsewhere {
+		g.RetryAt = again
+	}
 }
 
 // dying says whether allocations of the job still hold resources.

@@ -24,10 +24,7 @@ func (m *Model) FailedOn(k nomad.JobKey, now time.Time) map[string]bool {
 	var nodes map[string]bool
 	for _, f := range m.Failures {
 		if f.Job == k.ID && f.Namespace == k.Namespace && f.Unhealthy == nil && f.Reason != failure.NodeDown && now.Sub(f.At) < AvoidFor {
-			if nodes == nil {
-				nodes = map[string]bool{}
-			}
-			nodes[f.Node] = true
+			nodes = mark(nodes, f.Node)
 		}
 	}
 	return nodes

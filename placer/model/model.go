@@ -277,34 +277,33 @@ type Tracked struct {
 	// since when it need not.
 	After    string
 	Eligible time.Time
-	// unfit are nodes, by name, on which Nomad's dry run refused the gang, and when.
-	unfit map[string]time.Time
+	// unfit are nodes on which Nomad's dry run refused the gang, and when.
+	unfit map[unfitNode]time.Time
 	// DryRun is what that said last, of whichever form of the job; "" if it has refused nothing.
 	DryRun string
 }
 
-// NoteUnfit notes that Nomad's dry run refused the gang on nodes, and says whether that is new.
-func (t *Tracked) NoteUnfit(nodes []string, now time.Time) (fresh bool) {
-	for _, n := range nodes {
-		if now.Sub(t.unfit[n]) < AvoidFor {
-			continue
-		}
-		if t.unfit == nil {
-			t.unfit = map[string]time.Time{}
-		}
-		t.unfit[n], fresh = now, true
-	}
-	return fresh
+// unfitNode is a node, by name, that is unfit for a job as it was registered at the index.
+type unfitNode struct {
+	node  string
+	index uint64
 }
 
-// withUnfit adds those nodes for as long as a gang avoids nodes that failed it.
-func (t *Tracked) withUnfit(nodes map[string]bool, now time.Time) map[string]bool {
+// NoteUnfit notes that Nomad's dry run refused the gang on nodes.
+func (t *Tracked) NoteUnfit(nodes []string, now time.Time) {
+	if t.unfit == nil {
+		t.unfit = map[unfitNode]time.Time{}
+	}
+	for _, n := range nodes {
+		t.unfit[unfitNode{n, *t.Job.JobModifyIndex}] = now
+	}
+}
+
+// Unfit are the nodes on which it did, as long ago at most as a gang avoids nodes that failed it.
+func (t *Tracked) Unfit(job *api.Job, now time.Time) (nodes map[string]bool) {
 	for n, at := range t.unfit {
-		if now.Sub(at) < AvoidFor {
-			if nodes == nil {
-				nodes = map[string]bool{}
-			}
-			nodes[n] = true
+		if n.index == *job.JobModifyIndex && now.Sub(at) < AvoidFor {
+			nodes = mark(nodes, n.node)
 		}
 	}
 	return nodes

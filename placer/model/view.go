@@ -87,12 +87,23 @@ func (m *Model) RequestOf(st gang.Observed) (nomad.Request, error) {
 	}
 	nodes := m.Avoids(st, m.Time)
 	if t := m.Jobs[st.Key]; t != nil && st.Nomad == gang.Waiting {
-		nodes = t.withUnfit(nodes, m.Time)
+		for n := range t.Unfit(st.Job, m.Time) {
+			nodes = mark(nodes, n)
+		}
 	}
 	if nodes != nil {
 		m.View.Avoid(&r, nodes)
 	}
 	return r, nil
+}
+
+// mark adds a name to a set, which may be nil.
+func mark(set map[string]bool, name string) map[string]bool {
+	if set == nil {
+		set = map[string]bool{}
+	}
+	set[name] = true
+	return set
 }
 
 // Avoids are the nodes, by name, that a gang that was requeued goes to only if
