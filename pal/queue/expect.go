@@ -13,11 +13,12 @@ import (
 // by counting GPUs, once as if everything ended when expected and gangs behind a
 // large one passed it, and once as if everything took twice as long and nobody
 // passed. Only where the run time of everybody ahead can be foretold, and without the GPUs
-// of running gangs whose end nobody knows: a service may never give them back.
+// of running gangs whose end nobody knows: a service may never give them back. Counting GPUs
+// tells nothing of gangs that a quota, an array or a window keeps waiting.
 func (p *pass) expect(queue []*entry, ws []Wait) {
 	if len(p.forecasts.waits) >= fewestWaits {
 		for i, e := range queue {
-			if e.state == waiting && ws[i].Reason != ReasonTooLarge {
+			if e.state == waiting && ws[i].Reason != ReasonTooLarge && ws[i].Reason != ReasonLimit {
 				r := p.foretellStart(p.now, e, ws[i].AheadGPUs)
 				ws[i].From, ws[i].To = r.from, r.to
 			}
@@ -30,7 +31,7 @@ func (p *pass) expect(queue []*entry, ws []Wait) {
 		nextEnd = early.steps[1].at
 	}
 	for i, e := range queue {
-		if e.state != waiting || ws[i].Reason == ReasonTooLarge || ws[i].Reason == ReasonWindow {
+		if e.state != waiting || !ws[i].Reason.holdsUp() { // more than GPUs is in its way
 			continue
 		}
 		run, ok := p.foretell(e)

@@ -80,3 +80,44 @@ func TestExpectBesideService(t *testing.T) {
 		t.Errorf("nobody knows when the service ends: %+v", ws)
 	}
 }
+
+// That GPUs are free says nothing of a gang whose tenant may not have more of them now: no start
+// is foretold. One that needs more than its tenant may ever hold never starts. Neither is in
+// the way of others.
+func TestExpectBeyondLimit(t *testing.T) {
+	c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	none := 0
+	q, err := New(Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, Backfill: BackfillReserved, Tenants: map[string]Tenant{
+		"lab": {Quota: 3, BorrowingLimit: &none}, "lab/a": {}, "b": {}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	submit := func(id, tenant string, members, parallel int) {
+		g := pal.Gang{ID: id, Class: pal.ClassA, MemberSets: []pal.MemberSet{{Members: members, GPUs: 1}}}
+		if err := q.Submit(0, Job{ID: id, Tenant: tenant, Gang: g, Estimate: time.Hour, Array: "array", ArrayParallel: parallel}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	submit("runs", "a", 2, 0)
+	submit("element", "b", 1, 1)
+	for _, a := range q.Decide(0, c) {
+		c.Take(pal.Gang{Class: pal.ClassA, MemberSets: []pal.MemberSet{{Members: len(a.Placement.Members), GPUs: 1}}}, a.Placement)
+		q.Started(0, a.Job, a.Placement)
+	}
+	submit("never", "a", 4, 0)
+	submit("quota", "a", 2, 0)
+	submit("array", "b", 1, 1)
+	submit("next", "b", 1, 0)
+	want := map[string]Reason{"never": ReasonLimit, "quota": ReasonQuota, "array": ReasonArray, "next": ReasonNext}
+	for _, w := range q.Waiting(time.Minute, c) {
+		if w.Reason != want[w.Job] || w.Ahead != "" || w.AheadGPUs != 0 || (w.To != 0) != (w.Job == "next") {
+			t.Errorf("%+v", w)
+		}
+		if w.Job == "never" && w.Why() != "cannot start: it needs 4 GPUs, and its tenant may hold 3 at most (quota and borrowing_limit)" {
+			t.Error(w.Why())
+		}
+	}
+}

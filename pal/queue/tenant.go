@@ -264,6 +264,16 @@ func (p *pass) limiting(e *entry, gpus int) *tenant {
 	return nil
 }
 
+// tooLargeFor is the tenant that may never hold as many GPUs as the gang needs; nil for none.
+func (e *entry) tooLargeFor() *tenant {
+	for t := e.of.tenant; t != nil; t = t.parent {
+		if most, ok := t.limit(); ok && e.least() > most {
+			return t
+		}
+	}
+	return nil
+}
+
 // byTenant says whether who goes first depends on the tenant.
 func (q *Queue) byTenant() bool { return q.opt.FairShare || q.tree.quotas }
 

@@ -21,6 +21,7 @@ const (
 	ReasonStopping  Reason = "stopping"   // gangs are being stopped for it
 	ReasonShrinking Reason = "shrinking"  // elastic gangs give GPUs back for it
 	ReasonTooLarge  Reason = "too-large"  // could not run on the empty cluster
+	ReasonLimit     Reason = "limit"      // its tenant may never hold so many
 	ReasonQuota     Reason = "quota"      // its tenant's quota is used up
 	ReasonArray     Reason = "array"      // as many of its array run as may
 	ReasonGPUs      Reason = "gpus"       // too few GPUs are free
@@ -40,6 +41,7 @@ type Wait struct {
 	GPUs     int    `json:"gpus"`            // it needs, an elastic gang at least
 	Most     int    `json:"most,omitempty"`  // GPUs that an elastic gang could use
 	Free     int    `json:"free"`            // free now
+	Limit    int    `json:"limit,omitempty"` // GPUs that its tenant may hold at most, where Reason is ReasonLimit
 	Ahead    string `json:"ahead,omitempty"` // the gang that goes first, "" for that one itself
 	// AheadGPUs is what those ahead need in all.
 	AheadGPUs int      `json:"ahead_gpus,omitempty"`
@@ -71,6 +73,8 @@ func (w Wait) Why() string {
 		return fmt.Sprintf("waits until %s given back members that it could do without", have(w.Stopping))
 	case ReasonTooLarge:
 		return fmt.Sprintf("cannot start: it needs %d GPUs of a kind and place that the cluster does not have (unhealthy GPUs and those in quarantine do not count)", w.GPUs)
+	case ReasonLimit:
+		return fmt.Sprintf("cannot start: it needs %d GPUs, and its tenant may hold %d at most (quota and borrowing_limit)", w.GPUs, w.Limit)
 	case ReasonQuota:
 		return "waits: its tenant's quota is used up"
 	case ReasonArray:
@@ -122,7 +126,10 @@ func (q *Queue) Waiting(now time.Duration, c *pal.Cluster) []Wait {
 		if w.Reason == ReasonWindow {
 			w.Until = p.barring(e).To
 		}
-		if e.state == waiting && w.Reason != ReasonTooLarge && w.Reason != ReasonWindow {
+		if w.Reason == ReasonLimit {
+			w.Limit, _ = e.tooLargeFor().limit()
+		}
+		if e.state == waiting && w.Reason.holdsUp() {
 			if ahead == "" {
 				ahead = e.job.ID
 			}
@@ -132,6 +139,16 @@ func (q *Queue) Waiting(now time.Duration, c *pal.Cluster) []Wait {
 	}
 	p.expect(queue, ws)
 	return ws
+}
+
+// holdsUp says whether those behind a gang that waits for this wait for it, too: GPUs are kept
+// for no gang that could not use them.
+func (r Reason) holdsUp() bool {
+	switch r {
+	case ReasonTooLarge, ReasonLimit, ReasonQuota, ReasonArray, ReasonWindow:
+		return false
+	}
+	return true
 }
 
 // inOrder lists starting gangs, then the overdue one whose turn it is, then the
@@ -191,6 +208,8 @@ func (p *pass) reason(e *entry, ahead string) (Reason, []string) {
 	switch {
 	case !ever:
 		return ReasonTooLarge, nil
+	case e.tooLargeFor() != nil:
+		return ReasonLimit, nil
 	case p.overArray(e):
 		return ReasonArray, nil
 	case p.overQuota(e):

@@ -17,7 +17,8 @@ import (
 // Wait is what the queue says of a waiting job, as people see it.
 type Wait struct {
 	queue.Wait
-	// never: the cluster could not hold it even if all GPUs were free and healthy.
+	// never: the cluster could not hold it even if all GPUs were free and healthy, or its
+	// tenant may not.
 	never bool
 	// why is what it waits for, as a sentence without its subject.
 	why string
@@ -85,7 +86,7 @@ func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 	whyNot := whyNotOnce(c)
 	position := 0
 	for _, w := range ws {
-		shown := &Wait{Wait: w}
+		shown := &Wait{Wait: w, never: w.Reason == queue.ReasonLimit}
 		if t := m.ByID(w.Job); t != nil && w.Reason == queue.ReasonTooLarge {
 			shown.never, shown.why = whyNot(t.Request.Least())
 			found := m.View.LastingObstacles(t.Job)

@@ -94,6 +94,15 @@ func (e *Explanation) takeWait(w *model.Wait) {
 	}
 }
 
+// waitsFor is why a job waits: what the free GPUs lack for it goes first, unless its tenant may
+// never hold so many.
+func waitsFor(d *pal.Decision, w *model.Wait) string {
+	if w.Reason == queue.ReasonLimit {
+		return w.Why()
+	}
+	return cmp.Or(d.Reason, w.Why())
+}
+
 // Explain says why a job runs where it runs, or why it does not.
 func (s *Snapshot) Explain(ctx context.Context, k nomad.JobKey) (*Explanation, error) {
 	e, err := s.explain(ctx, k)
@@ -272,7 +281,7 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	}
 	if wait != nil {
 		e.takeWait(wait)
-		e.Reason = cmp.Or(d.Reason, wait.Why())
+		e.Reason = waitsFor(&d, wait)
 	}
 	if e.State == gang.Waiting && t.After == "" {
 		e.Holders, e.Remedies, e.Alternatives = s.holders(t.Request.Least(), t.Key), s.remedies(t.Request), s.lastGPUs(t)

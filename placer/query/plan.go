@@ -121,7 +121,7 @@ func (s *Snapshot) planInQueue(e *Explanation, t *model.Tracked, v *nomad.View, 
 			e.Holders, e.Remedies = s.holders(t.Request.Least(), k), s.remedies(t.Request)
 		}
 		if e.State == gang.Unschedulable {
-			e.Reason = "would never start on this cluster: " + cmp.Or(d.Reason, w.Why())
+			e.Reason = "would never start on this cluster: " + waitsFor(d, w)
 			e.neverRuns(v, t.Job)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -41,6 +42,10 @@ const mostTried = 100
 // neverRuns says of an explanation what would have to change, each by itself or, if that is
 // not enough, two at a time. What only stands in the way now is beside the point.
 func (e *Explanation) neverRuns(v *nomad.View, job *api.Job) {
+	if e.Wait != nil && e.Wait.Reason == queue.ReasonLimit {
+		e.Remedies = append(e.Remedies, fmt.Sprintf("Ask for %d GPUs at most, or have quota or borrowing_limit of the tenant raised.", e.Wait.Limit))
+		return
+	}
 	for _, o := range e.Obstacles {
 		if o.Away && e.Decision.Demand <= v.Cluster.NumGPUs() {
 			e.Remedies = append(e.Remedies, fmt.Sprintf("It may start when nodes are back: %s.", o))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
@@ -89,6 +90,31 @@ func TestReclaim(t *testing.T) {
 		}
 		if got := strings.Join(names, "; "); got != "lab ops; lab/ops ops" {
 			w.T.Errorf("who sees ops only is told of tenants %s", got)
+		}
+	})
+}
+
+// A job that asks for more than its tenant may ever hold never starts, though the GPUs are free:
+// queue and explain say so, and what to do.
+func TestBeyondLimit(t *testing.T) {
+	none := 0
+	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
+		c.Queue.Tenants = map[string]queue.Tenant{"default": {Quota: 4, BorrowingLimit: &none}}
+	}}, func(w *bed.World) {
+		w.AddNodes(2, 4)
+		p := w.StartPlacer()
+		w.Submit(bed.Gang{Name: "greedy", Members: 2, GPUs: 4})
+		w.RunFor(3 * time.Second)
+		s := snapshot(w)
+		const why = "it needs 8 GPUs, and its tenant may hold 4 at most"
+		for from, js := range map[string][]model.JobStatus{"status": p.Status().Jobs, "snapshot": s.Jobs()} {
+			if len(js) != 1 || js[0].State != gang.Unschedulable || js[0].Position != 0 || !strings.Contains(js[0].Reason, why) {
+				w.T.Errorf("%s: %+v", from, js)
+			}
+		}
+		e, err := s.Explain(w.T.Context(), nomad.JobKey(bed.Key("greedy")))
+		if err != nil || e.State != gang.Unschedulable || !strings.Contains(e.Reason, why) || !e.StartFrom.IsZero() || len(e.Remedies) != 1 || !strings.Contains(e.Remedies[0], "4 GPUs at most") {
+			w.T.Errorf("explain: %v, %+v", err, e)
 		}
 	})
 }
