@@ -26,9 +26,8 @@ func paiColumns() []string {
 // pods that never started are skipped. siblings opens the file of that name in the same
 // directory, nil where there is no directory.
 func readAlibaba(name string, r io.Reader, siblings func(string) (io.ReadCloser, error)) (Trace, error) {
-	b := bufio.NewReader(r)
-	head, _ := b.Peek(4096) // an error shows up again when the table is read
-	first, _, _ := strings.Cut(string(head), "\n")
+	b := bufio.NewReaderSize(r, headBytes)
+	first := firstLine(b)
 	t := Trace{Name: name, Format: "alibaba"}
 	row, required := t.addPAI, []string{"inst_num", "start_time", "end_time", "plan_gpu"}
 	header := paiColumns()

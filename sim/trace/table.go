@@ -4,6 +4,7 @@
 package trace
 
 import (
+	"bufio"
 	"encoding/csv"
 	"fmt"
 	"io"
@@ -24,8 +25,12 @@ type table struct {
 // openTable takes the column names from the first line, or from header if the
 // file has none of its own.
 func openTable(name string, r io.Reader, header []string, required ...string) (*table, error) {
-	t := &table{name: name, csv: csv.NewReader(r), col: map[string]int{}}
-	t.csv.ReuseRecord = true
+	b := bufio.NewReaderSize(r, headBytes)
+	t := &table{name: name, csv: csv.NewReader(b), col: map[string]int{}}
+	t.csv.ReuseRecord, t.csv.TrimLeadingSpace = true, true
+	if first := firstLine(b); strings.Contains(first, ";") && !strings.Contains(first, ",") {
+		t.csv.Comma = ';' // as spreadsheets write it where a comma is part of numbers
+	}
 	if header == nil {
 		row, err := t.csv.Read()
 		if err != nil {
@@ -34,7 +39,7 @@ func openTable(name string, r io.Reader, header []string, required ...string) (*
 		header = append([]string(nil), row...)
 	}
 	for i, h := range header {
-		t.col[h] = i
+		t.col[strings.ToLower(strings.TrimSpace(h))] = i
 	}
 	for _, c := range required {
 		if _, ok := t.col[c]; !ok {
@@ -84,15 +89,15 @@ func (t *table) text(col string) string {
 	if !ok || i >= len(t.row) {
 		return ""
 	}
-	return t.row[i]
+	return strings.TrimSpace(t.row[i])
 }
 
 func (t *table) float(col string) (float64, error) {
 	v, err := strconv.ParseFloat(t.text(col), 64)
-	if err == nil {
-		err = number(v, 0)
-	}
 	if err != nil {
+		return 0, t.errorf("column %q: %q is not a number", col, t.text(col))
+	}
+	if err := number(v, 0); err != nil {
 		return 0, t.errorf("column %q: %w", col, err)
 	}
 	return v, nil
@@ -103,7 +108,7 @@ func (t *table) float(col string) (float64, error) {
 func (t *table) int(col string, low int) (int, error) {
 	v, err := strconv.Atoi(strings.TrimSuffix(t.text(col), ".0"))
 	if err != nil {
-		return 0, t.errorf("column %q: %w", col, err)
+		return 0, t.errorf("column %q: %q is not a whole number", col, t.text(col))
 	}
 	if v < low {
 		return 0, t.errorf("column %q: %d is less than %d", col, v, low)
@@ -112,20 +117,28 @@ func (t *table) int(col string, low int) (int, error) {
 }
 
 // timeS reads "2006-01-02 15:04:05", with or without an offset from UTC
-// ("+08:00"), as seconds.
+// ("+08:00"), or with a T for the space, as seconds.
 func (t *table) timeS(col string) (float64, error) {
-	v, err := time.Parse(time.DateTime, t.text(col))
-	if err != nil {
-		v, err = time.Parse(offsetTime, t.text(col))
+	for _, layout := range []string{time.DateTime, offsetTime, time.RFC3339} {
+		if v, err := time.Parse(layout, t.text(col)); err == nil {
+			return float64(v.Unix()), nil
+		}
 	}
-	if err != nil {
-		return 0, t.errorf("column %q: %w", col, err)
-	}
-	return float64(v.Unix()), nil
+	return 0, t.errorf("column %q: %q is not a time such as 2020-04-01 00:04:03", col, t.text(col))
 }
 
 // offsetTime is how the Acme traces write times.
 const offsetTime = time.DateTime + "Z07:00"
+
+// headBytes are looked at to tell the formats apart.
+const headBytes = 1 << 16
+
+// firstLine is the first line of what b reads, as far as it is looked at; nothing is consumed.
+func firstLine(b *bufio.Reader) string {
+	head, _ := b.Peek(4096) // an error shows up again when it is read
+	line, _, _ := strings.Cut(string(head), "\n")
+	return strings.TrimSpace(line)
+}
 
 func (t *table) errorf(format string, args ...any) error {
 	return fmt.Errorf("%s:%d: %w", t.name, t.line, fmt.Errorf(format, args...))

@@ -18,7 +18,6 @@ package trace
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"fmt"
 	"io"
@@ -87,6 +86,9 @@ func (t *Trace) Skip(reason string) {
 	t.Skipped[reason]++
 }
 
+// mark is what spreadsheets put before a table in UTF-8.
+const mark = "\ufeff"
+
 // ReadFile reads a trace in any of the formats.
 func ReadFile(path string) (Trace, error) {
 	f, err := os.Open(path)
@@ -101,12 +103,15 @@ func ReadFile(path string) (Trace, error) {
 
 // read reads a trace in any of the formats; name is what errors call it.
 func read(name string, r io.Reader, siblings func(string) (io.ReadCloser, error)) (Trace, error) {
-	b := bufio.NewReaderSize(r, 1<<16)
-	head, err := b.Peek(4096)
+	b := bufio.NewReaderSize(r, headBytes)
+	head, err := b.Peek(len(mark))
 	if err != nil && err != io.EOF {
 		return Trace{}, fmt.Errorf("read trace %q: %w", name, err)
 	}
-	first := strings.TrimSpace(string(bytes.SplitN(head, []byte("\n"), 2)[0]))
+	if string(head) == mark {
+		_, _ = b.Discard(len(mark))
+	}
+	first := strings.ToLower(firstLine(b))
 	switch {
 	case strings.HasPrefix(first, "[") || strings.HasPrefix(first, "{"):
 		return ReadPhilly(name, b)
@@ -117,7 +122,7 @@ func read(name string, r io.Reader, siblings func(string) (io.ReadCloser, error)
 	case strings.Contains(first, "creation_time") || strings.Contains(first, "gpu_milli") || strings.Count(first, ",") == 9:
 		return readAlibaba(name, b, siblings)
 	}
-	return Trace{}, fmt.Errorf("%s:1: unknown trace format: neither Sia (job_id,num_gpus,…), Philly (JSON), Helios or Acme (job_id,…,gpu_num,…) nor Alibaba", name)
+	return Trace{}, fmt.Errorf("%s:1: unknown trace format: neither Sia (job_id,num_gpus,…), Philly (JSON), Helios or Acme (job_id,…,gpu_num,…) nor Alibaba; write jobs of your own with the columns job_id,user,gpu_num,submit_time,duration", name)
 }
 
 // number checks that v is a finite number of at least low.

@@ -169,6 +169,30 @@ func TestErrorsNameTheLine(t *testing.T) {
 	}
 }
 
+// A table is read however a spreadsheet writes it.
+func TestTablesOfSpreadsheets(t *testing.T) {
+	plain := "job_id,user,gpu_num,submit_time,duration\n1,bob,2,2024-01-01 00:00:00,3600\n"
+	want, err := read("f", strings.NewReader(plain), nil)
+	if err != nil || len(want.Jobs) != 1 {
+		t.Fatal(want, err)
+	}
+	for name, text := range map[string]string{
+		"mark of UTF-8":          "\ufeff" + plain,
+		"lines of Windows":       strings.ReplaceAll(plain, "\n", "\r\n"),
+		"semicolons":             strings.ReplaceAll(plain, ",", ";"),
+		"spaces":                 strings.ReplaceAll(plain, ",", " , "),
+		"capitals":               strings.Replace(plain, "job_id,user,gpu_num", "Job_ID,User,GPU_num", 1),
+		"times of ISO 8601":      strings.Replace(plain, " 00:00:00", "T00:00:00Z", 1),
+		"quotes after the mark":  "\ufeff" + strings.Replace(plain, "job_id", `"job_id"`, 1),
+		"all of it, and a blank": "\ufeff" + strings.ReplaceAll(strings.ReplaceAll(plain, ",", "; "), "\n", "\r\n") + "\r\n",
+	} {
+		got, err := read("f", strings.NewReader(text), nil)
+		if d := cmp.Diff(want, got); err != nil || d != "" {
+			t.Errorf("%s: %v %s", name, err, d)
+		}
+	}
+}
+
 func TestFit(t *testing.T) {
 	tr, err := read("f", strings.NewReader("job_id,num_gpus,submit_time,duration,model\n0,1,5,10,vgg19\n1,9,6,10,vgg19\n"), nil)
 	if err != nil {
