@@ -41,12 +41,12 @@ type Placer struct {
 	usage          usageFile
 	// configDue: the effective configuration is to be published, again.
 	configDue bool
-	moves     []arrival     // gangs that have stopped, to be moved when the view knows
-	ready     []arrival     // those of which it knows
-	moved     []time.Time   // when gangs were moved, within the last hour
+	moves     []arrival   // gangs that have stopped, to be moved when the view knows
+	ready     []arrival   // those of which it knows
+	moved     []time.Time // when gangs were moved, within the last hour
 	unsaved   unsavedRecords
-	lot       *lot          // what is being written, nil for nothing
-	started   []time.Time   // when the last gangs were, burst of them at most
+	lot       *lot        // what is being written, nil for nothing
+	started   []time.Time // when the last gangs were, burst of them at most
 	lastCycle time.Time
 	warned    bool // of an old Nomad
 	warnings  []string
