@@ -310,6 +310,9 @@ func (s *Scheduler) report(res Result, events map[pal.AppClass]profile.DriftEven
 	switch {
 	case res.Problem == interrupted:
 		s.log.Debug("measuring interrupted", "gpu", res.GPU)
+		if !res.Corrupt {
+			return // a median of the first windows is known badly, as is to be expected
+		}
 	case res.Partial:
 		s.log.Warn("GPU cannot be measured", "gpu", res.GPU, "reason", res.Problem)
 	default:

@@ -615,6 +615,21 @@ func TestMeasuringEndsForAProcessThatComes(t *testing.T) {
 	}
 }
 
+// What an interrupted session says of how well it measured is of no interest.
+func TestInterruptedSessionsWarnOfCorruptionOnly(t *testing.T) {
+	for _, corrupt := range []bool{false, true} {
+		var log bytes.Buffer
+		s, err := NewScheduler(DefaultSchedule(), Runner{}, hclog.New(&hclog.LoggerOptions{Output: &log}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.report(Result{Problem: interrupted, Partial: true, Corrupt: corrupt, Warnings: []string{"class B: "}}, nil)
+		if got := strings.Contains(log.String(), "WARN"); got != corrupt {
+			t.Errorf("corrupt %v: warned %v:\n%s", corrupt, got, &log)
+		}
+	}
+}
+
 // A task that comes while a GPU is being measured does not undo the operator's order.
 func TestOrderOutlivesAnInterruption(t *testing.T) {
 	t.Parallel()
