@@ -43,7 +43,7 @@ func (e *Error) hint() string {
 	case NoDevice:
 		return ", the driver shows no GPU to this process"
 	case DeviceUnavailable:
-		return ", the GPU is in exclusive mode and in use, or must be reset"
+		return ", the GPU is in exclusive mode and in use, prohibits computing (nvidia-smi -c), or must be reset"
 	case SystemNotReady:
 		return ", the NVSwitch fabric is not ready (is the fabric manager running?)"
 	case NoBinaryForGPU, UnsupportedPTX:

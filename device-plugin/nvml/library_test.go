@@ -650,3 +650,25 @@ func TestLibraryThatWasReplacedWhileVersionsDiffer(t *testing.T) {
 		t.Error("no new process is asked for, and this one never gets the other library")
 	}
 }
+
+// A driver that is there and does not count its GPUs for a moment has not lost them.
+func TestUncountedGPUs(t *testing.T) {
+	state := nvmltest.H200(3)
+	state.Set("gpu2", "mig", "1") // and no instance
+	state.Set("sys", "ret.nvmlDeviceGetCount_v2", "999")
+	n := open(t, state)
+	if _, err := n.Scan(); err == nil || !strings.Contains(err.Error(), "how many GPUs there are: NVML error 999 (unknown)") {
+		t.Errorf("at first: %v", err)
+	}
+	n.set("sys", "ret.nvmlDeviceGetCount_v2", "")
+	before := n.scan()
+	n.set("sys", "ret.nvmlDeviceGetCount_v2", "999")
+	inv := n.scan()
+	if len(inv.Devices) != 2 || len(inv.Undivided) != 1 || !inv.Devices[0].Signals.Unanswered || inv.Devices[0].Signals.Lost || len(inv.Warnings) != 1 {
+		t.Errorf("uncounted: %+v", inv)
+	}
+	n.set("sys", "ret.nvmlDeviceGetCount_v2", "")
+	if diff := cmp.Diff(before.Devices, n.scan().Devices); diff != "" {
+		t.Errorf("afterwards (-before +now)\n%s", diff)
+	}
+}

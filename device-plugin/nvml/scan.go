@@ -60,6 +60,9 @@ func (b *Backend) Scan() (gpu.Inventory, error) {
 func (b *Backend) scan() (gpu.Inventory, error) {
 	inv := gpu.Inventory{Boot: b.bootID(), DriverLoad: b.driverLoad()}
 	count, err := b.system(&inv)
+	if unread := (*unreadable)(nil); errors.As(err, &unread) {
+		return b.uncounted(inv, unread)
+	}
 	if err != nil {
 		return gpu.Inventory{}, err
 	}
@@ -87,6 +90,13 @@ func (b *Backend) scan() (gpu.Inventory, error) {
 	b.compareLinks(fs)
 	b.topology(fs)
 	b.remember(fs)
+	list(&inv, fs)
+	slices.Sort(inv.Warnings)
+	return inv, nil
+}
+
+// list fills in the devices.
+func list(inv *gpu.Inventory, fs []found) {
 	for _, f := range fs {
 		inv.Devices = append(inv.Devices, f.devices...)
 		if len(f.devices) == 0 {
@@ -94,8 +104,6 @@ func (b *Backend) scan() (gpu.Inventory, error) {
 		}
 	}
 	gpu.Sort(inv.Devices)
-	slices.Sort(inv.Warnings)
-	return inv, nil
 }
 
 // system reads what belongs to the driver and the number of GPUs.
@@ -115,13 +123,29 @@ func (b *Backend) system(inv *gpu.Inventory) (int, error) {
 	if gone(ret) {
 		return 0, &gpu.Unavailable{What: "the NVIDIA driver went away", Err: fmt.Errorf("%w: %w", errDriverGone, code(ret)), Restart: ret == nvml.ERROR_LIB_RM_VERSION_MISMATCH}
 	}
+	unanswered := gpu.Signals{Unanswered: true}
 	if ret != nvml.SUCCESS {
-		return 0, &gpu.Unavailable{What: "NVML does not say how many GPUs there are", Err: code(ret)}
+		return 0, &unreadable{what: "NVML does not say how many GPUs there are", signals: unanswered, err: code(ret)}
 	}
 	if count < 0 || count > mostGPUs {
-		return 0, &gpu.Unavailable{What: fmt.Sprintf("NVML says that there are %d GPUs", count)}
+		return 0, &unreadable{what: fmt.Sprintf("NVML says that there are %d GPUs", count), signals: unanswered}
 	}
 	return count, nil
+}
+
+// uncounted is the outcome where a driver that is there does not count its GPUs: those
+// that it had are still in the machine.
+func (b *Backend) uncounted(inv gpu.Inventory, why *unreadable) (gpu.Inventory, error) {
+	fs := b.vanished(nil)
+	if len(fs) == 0 {
+		return gpu.Inventory{}, &gpu.Unavailable{What: why.what, Err: why.err}
+	}
+	for i := range fs {
+		fs[i] = fs[i].withSignals(why.signals)
+	}
+	list(&inv, fs)
+	inv.Warnings = []string{why.Error()}
+	return inv, nil
 }
 
 // readAll reads the GPUs with indexes below count, all at once.
