@@ -64,6 +64,9 @@ func (d *diagnosis) block() {
 
 // accepts is nil for a config block that the plugin takes.
 func accepts(block map[string]any) error {
+	if block == nil {
+		block = map[string]any{} // there is no config in it
+	}
 	text, err := json.Marshal(block)
 	if err != nil {
 		return err
