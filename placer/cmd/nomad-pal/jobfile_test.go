@@ -215,8 +215,8 @@ func TestValidate(t *testing.T) {
 			t.Errorf("elastic: %d %s%s", code, out, said)
 		}
 	}
-	answer = api.JobValidateResponse{ValidationErrors: []string{"missing tasks"}, Error: "1 error", Warnings: "old"}
-	if code, out, said := c.does("validate", path); code != 1 || out != "Nomad warns: old\n" || said != "Error: missing tasks\n" {
+	answer = api.JobValidateResponse{ValidationErrors: []string{"missing tasks"}, Error: "1 error", Warnings: "1 warning:\n\n* old"}
+	if code, out, said := c.does("validate", path); code != 1 || out != "Nomad warns: 1 warning: * old\n" || said != "Error: missing tasks\n" {
 		t.Errorf("Nomad's errors: %d %s%s", code, out, said)
 	}
 	wrong := strings.Replace(string(text), `group "g" {`, "meta {\n    pal_class = \"Z\"\n  }\n  group \"g\" {", 1)

@@ -5,6 +5,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -42,6 +43,9 @@ func (b *base) runRelease(args []string) int {
 	state, err := client.Resync(b.ctx, nil)
 	if err != nil {
 		return b.fail(err)
+	}
+	if k := (nomad.JobKey{Namespace: b.namespace, ID: strings.Join(rest, "")}); !*all && state.Jobs[k] == nil {
+		return b.fail(fmt.Errorf("no job %q with GPUs in namespace %q", k.ID, k.Namespace))
 	}
 	released := []string{}
 	for _, k := range state.SortedJobs() {

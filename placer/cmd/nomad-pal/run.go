@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -249,12 +250,14 @@ func (b *base) registered(client *nomad.Client, job *api.Job, resp *api.JobRegis
 		}
 	case rewrite.Gated(job) && b.placed(client, job):
 		b.printf(" with its GPUs chosen: see nomad-pal explain %s", *job.ID)
+	case rewrite.Gated(job) && nomad.Servable(job) != nil:
+		b.printf(". It will not start as it is: %s. Change it, or take out its gate", nomad.Servable(job))
 	case rewrite.Gated(job):
 		b.printf(", waiting for the placer: see nomad-pal explain %s", *job.ID)
 	}
 	b.printf("\n")
 	if resp.Warnings != "" {
-		b.printf("Nomad warns: %s\n", resp.Warnings)
+		b.printf("Nomad warns: %s\n", strings.Join(strings.Fields(resp.Warnings), " "))
 	}
 	return after(0)
 }

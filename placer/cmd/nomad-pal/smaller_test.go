@@ -38,6 +38,17 @@ func TestRunDetached(t *testing.T) {
 	if code, out, said := c.does("run", "-detach", c.job("default", "early", 1)); code != 0 || !strings.Contains(out, "waiting for the placer") || !strings.Contains(said, "No placer is at work") {
 		t.Errorf("without a placer: %d\n%s%s", code, out, said)
 	}
+	text, err := os.ReadFile(c.job("default", "everywhere", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	system := strings.Replace(string(text), `type      = "batch"`, "type = \"system\"\n  constraint {\n    attribute = \"${meta.pal_gate}\"\n    value     = \"open\"\n  }", 1)
+	if code, out, said := c.reads(system, "run", "-detach", "-"); code != 0 || !strings.Contains(out, "It will not start as it is: a system job runs on every node") {
+		t.Errorf("a system job: %d\n%s%s", code, out, said)
+	}
+	if code, _, said := c.does("release", "erly"); code != 1 || !strings.Contains(said, `no job "erly" with GPUs in namespace "default"`) {
+		t.Errorf("release of a job that is not there: %d\n%s", code, said)
+	}
 	url := c.agent("", "http {\n  bind_port = 0\n  register = true\n}\n")
 	if code, out, said := c.does("run", "-detach", "-pal-address", url, c.job("default", "now", 1)); code != 0 || !strings.Contains(out, "with its GPUs chosen") {
 		t.Errorf("at once: %d\n%s%s", code, out, said)

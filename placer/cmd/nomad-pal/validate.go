@@ -79,7 +79,7 @@ func (b *base) runValidate(args []string) int {
 
 func (b *base) printValidation(v validation) {
 	if v.Warnings != "" {
-		b.printf("Nomad warns: %s\n", v.Warnings)
+		b.printf("Nomad warns: %s\n", strings.Join(strings.Fields(v.Warnings), " "))
 	}
 	for _, e := range v.Errors {
 		fmt.Fprintln(b.io.err, "Error:", strings.TrimSpace(e))
