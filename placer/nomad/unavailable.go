@@ -134,6 +134,17 @@ func (s *State) Purged(now time.Time) map[string]bool {
 	return gpus
 }
 
+// VanishedSince has what vanished since the State before this one, and nobody has looked at
+// since, count from when that was read. It is for callers who look now and then only: they
+// would call GPUs unavailable long after their placer has given them to others.
+func (s *State) VanishedSince(before time.Time) {
+	for _, p := range s.purged {
+		if p.since.IsZero() {
+			p.since = before
+		}
+	}
+}
+
 // noteVanished notes that an allocation is in no list any more.
 func (s *State) noteVanished(a *Alloc) {
 	kill, ok := s.kills[a.Job]
