@@ -41,7 +41,7 @@ func readAlibaba(name string, r io.Reader, siblings func(string) (io.ReadCloser,
 			return Trace{}, err
 		}
 		header = nil
-		row, required = times.add(&t), []string{"name", "num_gpu"}
+		row, required = func(tb *table) { times.add(&t, tb) }, []string{"name", "num_gpu"}
 	case strings.Contains(first, "plan_gpu"):
 		header = nil
 	}
@@ -56,69 +56,49 @@ func readAlibaba(name string, r io.Reader, siblings func(string) (io.ReadCloser,
 	return t, nil
 }
 
-func (t *Trace) addPAI(tb *table) error {
+func (t *Trace) addPAI(tb *table) {
 	if tb.text("plan_gpu") == "" || tb.text("start_time") == "" || tb.text("end_time") == "" {
 		t.Skip("no GPU or no end")
-		return nil
+		return
 	}
-	share, err := tb.float("plan_gpu")
-	if err != nil {
-		return err
-	}
-	instances, err := tb.float("inst_num")
-	if err != nil {
-		return err
-	}
+	share, instances := tb.float("plan_gpu"), tb.float("inst_num")
 	if most := 1e6; instances > most || share > 100*most {
-		return tb.errorf("%v instances of %v %% of a GPU are more than there can be", instances, share)
+		tb.fail("%v instances of %v %% of a GPU are more than there can be", instances, share)
 	}
 	member := int(math.Ceil(share / 100))
-	j := Job{ID: tb.text("job_name") + "/" + tb.text("task_name"), Name: tb.text("task_name"),
-		GPUs: int(instances) * member, MemberGPUs: member}
-	return t.addSpan(tb, j, "start_time", "end_time")
+	t.addSpan(tb, Job{ID: tb.text("job_name") + "/" + tb.text("task_name"), Name: tb.text("task_name"),
+		GPUs: int(instances) * member, MemberGPUs: member}, "start_time", "end_time")
 }
 
-func (t *Trace) addPod(tb *table) error {
+func (t *Trace) addPod(tb *table) {
 	if tb.text("deletion_time") == "" {
 		t.Skip("no GPU or no end")
-		return nil
+		return
 	}
-	gpus, err := tb.int("num_gpu", 0)
-	if err != nil {
-		return err
-	}
+	gpus := tb.int("num_gpu", 0)
 	j := Job{ID: tb.text("name"), Name: tb.text("qos"), GPUs: gpus, MemberGPUs: gpus}
 	if !tb.has("scheduled_time") {
-		return t.addSpan(tb, j, "creation_time", "deletion_time")
+		t.addSpan(tb, j, "creation_time", "deletion_time")
+		return
 	}
 	if tb.text("scheduled_time") == "" {
 		t.Skip("never started")
-		return nil
+		return
 	}
-	before := len(t.Jobs)
-	if err := t.addSpan(tb, j, "scheduled_time", "deletion_time"); err != nil || len(t.Jobs) == before {
-		return err
+	if t.addSpan(tb, j, "scheduled_time", "deletion_time") {
+		t.Jobs[len(t.Jobs)-1].SubmitS = tb.float("creation_time")
 	}
-	t.Jobs[before].SubmitS, err = tb.float("creation_time")
-	return err
 }
 
-// addSpan adds a job that lasted from one column to the other.
-func (t *Trace) addSpan(tb *table, j Job, from, to string) error {
-	start, err := tb.float(from)
-	if err != nil {
-		return err
-	}
-	end, err := tb.float(to)
-	if err != nil {
-		return err
-	}
+// addSpan adds a job that lasted from one column to the other, if it is one.
+func (t *Trace) addSpan(tb *table, j Job, from, to string) bool {
+	start, end := tb.float(from), tb.float(to)
 	if j.GPUs == 0 || end <= start {
 		t.Skip("no GPU or no end")
-		return nil
+		return false
 	}
 	j.Line = tb.line
 	j.Class, j.SubmitS, j.Iterations, j.IterTimeS = pal.ClassA, start, end-start, 1
 	t.Jobs = append(t.Jobs, j)
-	return nil
+	return true
 }

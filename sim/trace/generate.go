@@ -4,6 +4,7 @@
 package trace
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -13,16 +14,13 @@ import (
 
 // Shape says what kind of workload to generate.
 type Shape struct {
-	Jobs int
-	// RatePerHour is the mean rate of arrivals (Poisson). 0: 32, which brings
-	// 160 jobs in 5 hours, as the Sia-Philly workloads do.
-	RatePerHour float64
-	// MaxGPUs bounds the size of a job; 0: 48.
-	MaxGPUs int
-	// LongShare is the share of 4-GPU jobs and wider ones whose work is drawn
-	// from the long tail (1,000 s … 3 days at score 1); 0: 0.15.
-	LongShare float64
+	Jobs    int
+	MaxGPUs int // bounds the size of a job; 0: 48
 }
+
+// ratePerHour is the mean rate of arrivals (Poisson): it brings 160 jobs in 5 hours, as
+// the Sia-Philly workloads do.
+const ratePerHour = 32.0
 
 // mix is one row of what the generator draws from: how often a model comes in
 // which sizes and how long it runs. The weights follow what the Sia paper
@@ -54,19 +52,14 @@ func mixes() []mix {
 // shape, same workload.
 func SiaPhilly(seed uint64, s Shape) Trace {
 	r := rand.New(rand.NewPCG(seed, 0x5a1a))
-	if s.RatePerHour == 0 {
-		s.RatePerHour = 32
-	}
-	if s.MaxGPUs == 0 {
-		s.MaxGPUs = 48
-	}
+	s.MaxGPUs = cmp.Or(s.MaxGPUs, 48)
 	t := Trace{Name: fmt.Sprintf("sia-philly seed %d", seed)}
 	models, ms := modelsByName(), mixes()
 	at := 0.0
 	for i := range s.Jobs {
-		at += r.ExpFloat64() / s.RatePerHour * 3600
+		at += r.ExpFloat64() / ratePerHour * 3600
 		m := pick(r, ms)
-		work := m.draw(r, s.LongShare)
+		work := m.draw(r)
 		model := models[m.model]
 		t.Jobs = append(t.Jobs, Job{
 			ID: fmt.Sprint(i), Name: m.model, Class: model.Class,
@@ -99,13 +92,10 @@ func pick(r *rand.Rand, ms []mix) mix {
 	return ms[len(ms)-1]
 }
 
-// draw is the work in seconds; longShare 0 leaves the row's own share.
-func (m mix) draw(r *rand.Rand, longShare float64) float64 {
-	span, p := m.shortS, m.longPct
-	if longShare > 0 && p > 0 {
-		p = longShare
-	}
-	if r.Float64() < p {
+// draw is the work in seconds.
+func (m mix) draw(r *rand.Rand) float64 {
+	span := m.shortS
+	if r.Float64() < m.longPct {
 		span = m.longS
 	}
 	return logUniform(r, span[0], span[1])

@@ -33,51 +33,35 @@ func ReadHelios(name string, r io.Reader) (Trace, error) {
 	return t, nil
 }
 
-func (t *Trace) addHelios(tb *table) error {
+func (t *Trace) addHelios(tb *table) {
 	if strings.TrimSpace(tb.text("gpu_num")) == "" {
 		t.Skip("no GPU")
-		return nil
+		return
 	}
-	gpus, err := tb.int("gpu_num", 0)
-	if err != nil {
-		return err
-	}
-	submit, err := tb.timeS("submit_time")
-	if err != nil {
-		return err
-	}
-	duration, err := tb.runS()
-	if err != nil {
-		return err
-	}
+	j := Job{ID: tb.text("job_id"), Line: tb.line, Name: nameOf(tb.text("jobname"), tb.text("user")), Tenant: nameOf(tb.text("vc"), tb.text("user")),
+		Class: pal.ClassA, GPUs: tb.int("gpu_num", 0), SubmitS: tb.timeS("submit_time"), Iterations: tb.runS(), IterTimeS: 1}
 	switch {
-	case gpus == 0:
+	case j.GPUs == 0:
 		t.Skip("no GPU")
-	case duration == 0:
+	case j.Iterations == 0:
 		t.Skip("never ran")
 	default:
-		t.Jobs = append(t.Jobs, Job{ID: tb.text("job_id"), Line: tb.line, Name: nameOf(tb.text("jobname"), tb.text("user")),
-			Tenant: nameOf(tb.text("vc"), tb.text("user")), Class: pal.ClassA, GPUs: gpus, SubmitS: submit,
-			Iterations: duration, IterTimeS: 1})
+		t.Jobs = append(t.Jobs, j)
 	}
-	return nil
 }
 
 // runS is how long a job of a Helios or Acme trace ran: 0 where it never
 // started.
-func (t *table) runS() (float64, error) {
-	if !t.has("start_time") || !t.has("end_time") {
-		return t.float("duration")
-	}
-	start, err1 := t.timeS("start_time")
-	end, err2 := t.timeS("end_time")
+func (t *table) runS() float64 {
+	start, ok1 := timeS(t.text("start_time"))
+	end, ok2 := timeS(t.text("end_time"))
 	switch {
-	case t.text("start_time") == "":
-		return 0, nil
-	case err1 != nil || err2 != nil || end < start:
+	case t.has("start_time") && t.has("end_time") && t.text("start_time") == "":
+		return 0
+	case !ok1 || !ok2 || end < start:
 		return t.float("duration")
 	}
-	return end - start, nil
+	return end - start
 }
 
 func nameOf(candidates ...string) string {

@@ -40,43 +40,33 @@ func podTimes(list string, siblings func(string) (io.ReadCloser, error)) (*openb
 	return p, tb.each(p.read)
 }
 
-func (p *openbTimes) read(tb *table) error {
+func (p *openbTimes) read(tb *table) {
 	var one Trace
-	if err := one.addPod(tb); err != nil {
-		return err
-	}
+	one.addPod(tb)
 	if len(one.Jobs) == 0 {
 		p.never[tb.text("name")] = true
-		return nil
+		return
 	}
 	j := one.Jobs[0]
 	p.byName[j.ID] = j
 	p.byGPUs[j.GPUs] = append(p.byGPUs[j.GPUs], j)
-	return nil
 }
 
-// add makes what adds a row of a list without times to the trace.
-func (p *openbTimes) add(t *Trace) func(*table) error {
-	return func(tb *table) error {
-		gpus, err := tb.int("num_gpu", 0)
-		if err != nil {
-			return err
-		}
-		name := tb.text("name")
-		j, ok := p.byName[name]
-		switch like := p.byGPUs[gpus]; {
-		case gpus == 0 || p.never[name]:
-			t.Skip("no GPU or never started")
-			return nil
-		case !ok && len(like) == 0:
-			t.Skip("no pod of its size has times")
-			return nil
-		case !ok:
-			j = like[p.turn[gpus]%len(like)]
-			p.turn[gpus]++
-		}
-		j.ID, j.GPUs, j.MemberGPUs, j.Line = name, gpus, gpus, tb.line
-		t.Jobs = append(t.Jobs, j)
-		return nil
+// add adds a row of a list without times to the trace.
+func (p *openbTimes) add(t *Trace, tb *table) {
+	gpus, name := tb.int("num_gpu", 0), tb.text("name")
+	j, ok := p.byName[name]
+	switch like := p.byGPUs[gpus]; {
+	case gpus == 0 || p.never[name]:
+		t.Skip("no GPU or never started")
+		return
+	case !ok && len(like) == 0:
+		t.Skip("no pod of its size has times")
+		return
+	case !ok:
+		j = like[p.turn[gpus]%len(like)]
+		p.turn[gpus]++
 	}
+	j.ID, j.GPUs, j.MemberGPUs, j.Line = name, gpus, gpus, tb.line
+	t.Jobs = append(t.Jobs, j)
 }

@@ -37,72 +37,41 @@ func SiaModels() []Model {
 // to have ended, in seconds after submit_time; array and parallel the name of its array
 // and how many of that run at a time.
 func ReadSia(name string, r io.Reader) (Trace, error) {
-	models := map[string]Model{}
-	for _, m := range SiaModels() {
-		models[m.Name] = m
-	}
+	models := modelsByName()
 	t, err := openTable(name, r, nil, "job_id", "num_gpus", "submit_time", "duration", "model")
 	if err != nil {
 		return Trace{}, err
 	}
 	tr := Trace{Name: name, Format: "sia"}
-	for {
-		if err := t.next(); err == io.EOF {
-			return tr, nil
-		} else if err != nil {
-			return Trace{}, err
-		}
-		j, err := siaJob(t, models)
-		if err != nil {
-			return Trace{}, err
-		}
+	err = t.each(func(t *table) {
+		j := siaJob(t, models)
 		if n := len(tr.Jobs); n > 0 && j.SubmitS < tr.Jobs[n-1].SubmitS {
-			return Trace{}, t.errorf("column %q: %v is before %v of the line above", "submit_time", j.SubmitS, tr.Jobs[n-1].SubmitS)
+			t.fail("column %q: %v is before %v of the line above", "submit_time", j.SubmitS, tr.Jobs[n-1].SubmitS)
 		}
 		tr.Jobs = append(tr.Jobs, j)
-	}
+	})
+	return tr, err
 }
 
-func siaJob(t *table, models map[string]Model) (Job, error) {
+func siaJob(t *table, models map[string]Model) Job {
 	m, ok := models[t.text("model")]
 	if !ok {
-		return Job{}, t.errorf("column %q: model %q is unknown", "model", t.text("model"))
+		t.fail("column %q: model %q is unknown", "model", t.text("model"))
 	}
-	gpus, err := t.int("num_gpus", 1)
-	if err != nil {
-		return Job{}, err
-	}
-	submit, err := t.float("submit_time")
-	if err != nil {
-		return Job{}, err
-	}
-	iterations, err := t.float("duration")
-	if err != nil {
-		return Job{}, err
-	}
-	j := Job{ID: t.text("job_id"), Line: t.line, Name: m.Name, Class: m.Class, GPUs: gpus, SubmitS: submit,
-		Iterations: iterations, IterTimeS: m.IterTimeS}
+	j := Job{ID: t.text("job_id"), Line: t.line, Name: m.Name, Class: m.Class, GPUs: t.int("num_gpus", 1), SubmitS: t.float("submit_time"),
+		Iterations: t.float("duration"), IterTimeS: m.IterTimeS}
+	// The PAL artifact does not have the columns below.
 	if t.text("estimate") != "" {
-		j.EstimateS, err = t.float("estimate")
+		j.EstimateS = t.float("estimate")
 	}
-	if err == nil {
-		err = siaOrder(t, &j)
-	}
-	return j, err
-}
-
-// siaOrder reads the columns that the PAL artifact does not have.
-func siaOrder(t *table, j *Job) (err error) {
 	if after := t.text("after"); after != "" {
 		j.After = strings.Fields(after)
 	}
 	if t.text("deadline") != "" {
-		if j.DeadlineS, err = t.float("deadline"); err != nil {
-			return err
-		}
+		j.DeadlineS = t.float("deadline")
 	}
 	if j.Array = t.text("array"); j.Array != "" {
-		j.Parallel, err = t.int("parallel", 1)
+		j.Parallel = t.int("parallel", 1)
 	}
-	return err
+	return j
 }

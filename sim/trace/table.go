@@ -20,6 +20,7 @@ type table struct {
 	col  map[string]int
 	row  []string
 	line int
+	err  error // the first thing that is wrong with the row; what is read after it means nothing
 }
 
 // openTable takes the column names from the first line, or from header if the
@@ -49,30 +50,20 @@ func openTable(name string, r io.Reader, header []string, required ...string) (*
 	return t, nil
 }
 
-// next reads a row; io.EOF ends the table.
-func (t *table) next() error {
-	row, err := t.csv.Read()
-	if err == io.EOF {
-		return err
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", t.name, err)
-	}
-	t.row = row
-	t.line, _ = t.csv.FieldPos(0)
-	return nil
-}
-
-// each reads all rows that are left.
-func (t *table) each(row func(*table) error) error {
+// each reads all rows, until one is wrong.
+func (t *table) each(row func(*table)) error {
 	for {
-		if err := t.next(); err == io.EOF {
+		rec, err := t.csv.Read()
+		if err == io.EOF {
 			return nil
-		} else if err != nil {
-			return err
 		}
-		if err := row(t); err != nil {
-			return err
+		if err != nil {
+			return fmt.Errorf("%s: %w", t.name, err)
+		}
+		t.row = rec
+		t.line, _ = t.csv.FieldPos(0)
+		if row(t); t.err != nil {
+			return t.err
 		}
 	}
 }
@@ -92,43 +83,47 @@ func (t *table) text(col string) string {
 	return strings.TrimSpace(t.row[i])
 }
 
-func (t *table) float(col string) (float64, error) {
+func (t *table) float(col string) float64 {
 	v, err := strconv.ParseFloat(t.text(col), 64)
 	if err != nil {
-		return 0, t.errorf("column %q: %q is not a number", col, t.text(col))
+		t.fail("column %q: %q is not a number", col, t.text(col))
+	} else if err := number(v, 0); err != nil {
+		t.fail("column %q: %w", col, err)
 	}
-	if err := number(v, 0); err != nil {
-		return 0, t.errorf("column %q: %w", col, err)
-	}
-	return v, nil
+	return v
 }
 
 // int reads a whole number; "8.0" is one too, as tools that know no missing
 // integers write it.
-func (t *table) int(col string, low int) (int, error) {
+func (t *table) int(col string, low int) int {
 	v, err := strconv.Atoi(strings.TrimSuffix(t.text(col), ".0"))
 	if err != nil {
-		return 0, t.errorf("column %q: %q is not a whole number", col, t.text(col))
+		t.fail("column %q: %q is not a whole number", col, t.text(col))
+	} else if v < low {
+		t.fail("column %q: %d is less than %d", col, v, low)
 	}
-	if v < low {
-		return 0, t.errorf("column %q: %d is less than %d", col, v, low)
+	return v
+}
+
+// timeS reads a time as seconds.
+func (t *table) timeS(col string) float64 {
+	s, ok := timeS(t.text(col))
+	if !ok {
+		t.fail("column %q: %q is not a time such as 2020-04-01 00:04:03", col, t.text(col))
 	}
-	return v, nil
+	return s
 }
 
 // timeS reads "2006-01-02 15:04:05", with or without an offset from UTC
-// ("+08:00"), or with a T for the space, as seconds.
-func (t *table) timeS(col string) (float64, error) {
-	for _, layout := range []string{time.DateTime, offsetTime, time.RFC3339} {
-		if v, err := time.Parse(layout, t.text(col)); err == nil {
-			return float64(v.Unix()), nil
+// ("+08:00", as the Acme traces write it), or with a T for the space, as seconds.
+func timeS(text string) (s float64, ok bool) {
+	for _, layout := range []string{time.DateTime, time.DateTime + "Z07:00", time.RFC3339} {
+		if v, err := time.Parse(layout, text); err == nil {
+			return float64(v.Unix()), true
 		}
 	}
-	return 0, t.errorf("column %q: %q is not a time such as 2020-04-01 00:04:03", col, t.text(col))
+	return 0, false
 }
-
-// offsetTime is how the Acme traces write times.
-const offsetTime = time.DateTime + "Z07:00"
 
 // headBytes are looked at to tell the formats apart.
 const headBytes = 1 << 16
@@ -140,6 +135,9 @@ func firstLine(b *bufio.Reader) string {
 	return strings.TrimSpace(line)
 }
 
-func (t *table) errorf(format string, args ...any) error {
-	return fmt.Errorf("%s:%d: %w", t.name, t.line, fmt.Errorf(format, args...))
+// fail keeps what is wrong with the row, if it is the first thing.
+func (t *table) fail(format string, args ...any) {
+	if t.err == nil {
+		t.err = fmt.Errorf("%s:%d: %w", t.name, t.line, fmt.Errorf(format, args...))
+	}
 }
