@@ -43,13 +43,6 @@ func (p Provenance) String() string {
 	return fmt.Sprintf("%s, commit %s, %s, %d cores. Command: %s.", p.Date, p.Commit, p.Go, p.CPUs, strings.Join(p.Command, " "))
 }
 
-// Tidy drops from the command what names files of the machine it ran on.
-func (p *Provenance) Tidy() {
-	if len(p.Command) > 0 {
-		p.Command = invocation(p.Command[0], p.Command[1:])
-	}
-}
-
 // invocation is a command line as a result file keeps it: the program's name and
 // its flags without those that name files of this machine.
 func invocation(name string, args []string) []string {
@@ -71,7 +64,7 @@ type Results struct{ JSON, From, HTML, SVG string }
 // Flags defines the flags of a command that has reports, before they are parsed.
 func (o *Results) Flags(name string) {
 	flag.StringVar(&o.JSON, "json", "bench/results/"+name+".json", "result file")
-	flag.StringVar(&o.From, "from", "", "result file of an earlier run to report on, without a new run; it is rewritten only where -json names it")
+	flag.StringVar(&o.From, "from", "", "result file of an earlier run to report on, without a new run")
 	flag.StringVar(&o.HTML, "html", "", "report with plots to write, one page that opens offline")
 	flag.StringVar(&o.SVG, "svg", "", "folder for the plots as SVG files")
 }
@@ -80,54 +73,44 @@ func (o *Results) Flags(name string) {
 func (o Results) Show(report plot.Page) error {
 	report.Print(os.Stdout)
 	if o.HTML != "" {
-		if err := report.WriteFile(o.HTML); err != nil {
+		var page bytes.Buffer
+		err := report.Write(&page)
+		if err == nil {
+			err = Write(o.HTML, page.Bytes())
+		}
+		if err != nil {
 			return fmt.Errorf("write the report: %w", err)
 		}
 	}
-	if o.SVG != "" {
-		if err := plot.WriteFigures(o.SVG, report.Figures()...); err != nil {
+	for _, f := range report.Figures() {
+		if o.SVG == "" {
+			break
+		}
+		if err := Write(filepath.Join(o.SVG, f.Name+".svg"), []byte(f.File())); err != nil {
 			return fmt.Errorf("write the plots: %w", err)
 		}
 	}
 	return nil
 }
 
-// ShowAgain is Show for results that were read from a file. Only where -json was
-// given they are rewritten.
-func (o Results) ShowAgain(report plot.Page, write func(path string) error) error {
-	named := false
-	flag.Visit(func(f *flag.Flag) { named = named || f.Name == "json" })
-	if named {
-		if err := write(o.JSON); err != nil {
-			return err
-		}
-	}
-	return o.Show(report)
-}
-
 // Read reads a result file, a compressed one where its name ends with .gz.
 func Read(path string, into any) error {
-	text, err := os.ReadFile(path)
+	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
+	defer f.Close()
+	var text io.Reader = f
 	if strings.HasSuffix(path, ".gz") {
-		if text, err = unzip(text); err != nil {
-			return fmt.Errorf("read results %q: %w", path, err)
-		}
+		text, err = gzip.NewReader(f)
 	}
-	if err := json.Unmarshal(text, into); err != nil {
+	if err == nil {
+		err = json.NewDecoder(text).Decode(into)
+	}
+	if err != nil {
 		return fmt.Errorf("read results %q: %w", path, err)
 	}
 	return nil
-}
-
-func unzip(text []byte) ([]byte, error) {
-	z, err := gzip.NewReader(bytes.NewReader(text))
-	if err != nil {
-		return nil, err
-	}
-	return io.ReadAll(z)
 }
 
 // WriteJSON writes a value as a result file.

@@ -43,12 +43,6 @@ type Prediction struct {
 	JCTS map[string]float64 `json:"jct_by_job_s,omitempty"`
 	// Preemptions are the runs beyond the first of each job.
 	Preemptions int `json:"preemptions,omitempty"`
-	// StartS is what it was told of starting a gang.
-	StartS float64 `json:"start_s,omitempty"`
-	// EndS is what it was told of a gang's end.
-	EndS float64 `json:"end_s,omitempty"`
-	// StopS is what it was told of stopping one for another.
-	StopS float64 `json:"stop_s,omitempty"`
 	// Jittered are the averages (s), over the jobs that finished in the run,
 	// ascending, where starts and submissions come a little earlier or later:
 	// how much hangs on chance.
@@ -72,18 +66,9 @@ func (p *Prediction) AvgJCTOf(r *Result) float64 {
 	return sum / float64(n)
 }
 
-// Predict simulates a run under the placer. times says what starting, stopping and
+// Predict simulates a run under the placer. c says what starting, stopping and
 // restarting take on the cluster.
-func Predict(jobs []Job, g *GPUs, penalty float64, o queue.Options, times sim.Config) (Prediction, error) {
-	p, err := predict(jobs, g, penalty, o, times)
-	p.EndS, p.StopS = times.EndS, times.StopS
-	if times.StartS != nil {
-		p.StartS = times.StartS()
-	}
-	return p, err
-}
-
-func predict(jobs []Job, g *GPUs, penalty float64, o queue.Options, c sim.Config) (p Prediction, err error) {
+func Predict(jobs []Job, g *GPUs, penalty float64, o queue.Options, c sim.Config) (p Prediction, err error) {
 	if c.Cluster, err = g.Cluster(penalty); err != nil {
 		return Prediction{}, err
 	}
@@ -143,7 +128,7 @@ func PredictRun(r *Result, g *GPUs, penalty float64, o queue.Options, times sim.
 			late[i].Submit = max(late[i].Submit, late[max(i-1, 0)].Submit)
 		}
 		times.StartS = func() float64 { return starts[chance.IntN(len(starts))] }
-		q, err := predict(late, g, penalty, o, times)
+		q, err := Predict(late, g, penalty, o, times)
 		if err != nil {
 			return p, err
 		}

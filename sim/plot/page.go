@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"html/template"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"text/tabwriter"
 )
@@ -48,19 +46,6 @@ func (p Page) Write(w io.Writer) error {
 	return t.Execute(w, map[string]any{"Page": p, "Style": template.CSS(style)})
 }
 
-// WriteFile writes the page to a file.
-func (p Page) WriteFile(path string) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	if err := p.Write(f); err != nil {
-		f.Close()
-		return fmt.Errorf("write %q: %w", path, err)
-	}
-	return f.Close()
-}
-
 // Print writes the lead and the tables for a terminal.
 func (p Page) Print(out io.Writer) {
 	for _, text := range p.Lead {
@@ -86,17 +71,4 @@ func (p Page) Figures() []Figure {
 		all = append(all, s.Figures...)
 	}
 	return all
-}
-
-// WriteFigures writes each drawing to a file of its own in dir.
-func WriteFigures(dir string, figures ...Figure) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	for _, f := range figures {
-		if err := os.WriteFile(filepath.Join(dir, f.Name+".svg"), []byte(f.File()), 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
 }

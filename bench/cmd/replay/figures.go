@@ -20,7 +20,6 @@ func readReport(path string) (*report, error) {
 	if err := command.Read(path, r); err != nil {
 		return nil, err
 	}
-	r.Tidy()
 	for _, l := range r.Runs {
 		if len(l.Raw) == 0 {
 			return nil, fmt.Errorf("read results %q: scheduler %q has no raw results", path, l.Scheduler)

@@ -29,7 +29,7 @@ type options struct {
 	nodes, jobs, reps, parallel, single   int
 	seed                                  uint64
 	compress, overload                    float64
-	predict, resume, foresee              bool
+	resume, foresee                       bool
 	longest, bound, maxWait               time.Duration
 }
 
@@ -41,7 +41,6 @@ func main() {
 	flag.StringVar(&o.modes, "modes", "", "comma-separated schedulers to run; empty: all")
 	o.Flags("replay")
 	flag.BoolVar(&o.resume, "resume", false, "go on with the result file: runs that it has are not run again")
-	flag.BoolVar(&o.predict, "predict", false, "with -from: simulate the runs again (with the PAL_DATA that the run had, or none)")
 	flag.BoolVar(&o.foresee, "foresee", false, "print what the simulator says of these runs, without any")
 	flag.IntVar(&o.nodes, "nodes", 16, "clients, of 4 GPUs each")
 	flag.IntVar(&o.jobs, "jobs", 100, "jobs: the first of the workload")
@@ -61,7 +60,11 @@ func main() {
 
 func run(ctx context.Context, o options) error {
 	if o.From != "" {
-		return o.reshow()
+		r, err := readReport(o.From)
+		if err != nil {
+			return err
+		}
+		return o.Show(r.Page())
 	}
 	if o.foresee {
 		return o.foreseeAll(os.Stdout)

@@ -37,7 +37,7 @@ func result(first float64, predicted *replay.Prediction) *replay.Result {
 // sample has three runs of plain Nomad, whose second gang never comes together,
 // and two of the placer.
 func sample() *report {
-	r := &report{Provenance: command.Provenance{Command: []string{"replay", "-json", "/somewhere", "-seed", "1"}}, Workload: "w", GPUs: 8, Jobs: 2, Compress: 120}
+	r := &report{Provenance: command.Provenance{Command: []string{"replay", "-seed", "1"}}, Workload: "w", GPUs: 8, Jobs: 2, Compress: 120}
 	for i := range 2 {
 		res := result(10+float64(i), &replay.Prediction{AvgJCTS: 99, JCTS: map[string]float64{"a": 10, "b": 21}, Jittered: []float64{13.9, 15.5, 16}})
 		res.Cost = &replay.Cost{CPUS: 0.1, RSSMB: 30 + 2*float64(i)}
@@ -86,7 +86,7 @@ func TestSummary(t *testing.T) {
 	}
 }
 
-// A report that is read again says the same, without this machine's files.
+// A report that is read again says the same.
 func TestReportIsReadAgain(t *testing.T) {
 	t.Parallel()
 	r := sample()
@@ -105,10 +105,6 @@ func TestReportIsReadAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"replay", "-seed", "1"}; !cmp.Equal(again.Command, want) {
-		t.Errorf("command %q, want %q", again.Command, want)
-	}
-	r.Command = again.Command
 	var a, b bytes.Buffer
 	for out, rep := range map[*bytes.Buffer]*report{&a: r, &b: again} {
 		rep.Page().Print(out)

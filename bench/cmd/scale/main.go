@@ -47,10 +47,14 @@ func main() {
 }
 
 func run(ctx context.Context, o options) error {
-	if o.From != "" {
-		return o.reshow()
-	}
 	rep := &report{Provenance: command.NewProvenance("scale")}
+	if o.From != "" {
+		rep = &report{}
+		if err := command.Read(o.From, rep); err != nil {
+			return err
+		}
+		return o.Show(rep.Page())
+	}
 	if o.rounds < 1 {
 		return fmt.Errorf("-rounds: %d, at least 1 is needed", o.rounds)
 	}

@@ -6,15 +6,15 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/bench/command"
 )
 
 // profileSeconds is what is looked at of a burst.
-const profileSeconds = "25"
+const profileSeconds = 25
 
 // serverHCL has Nomad's server answer requests for profiles, where they are asked
 // for.
@@ -37,21 +37,9 @@ func (b *bed) profile(ctx context.Context, name string) (stop func() error) {
 }
 
 func (b *bed) writeProfile(ctx context.Context, name string) error {
-	q := (&api.QueryOptions{Params: map[string]string{"seconds": profileSeconds}}).WithContext(ctx)
-	body, err := b.api.Raw().Response("/v1/agent/pprof/profile", q)
+	text, err := b.api.Agent().CPUProfile(api.PprofOptions{Seconds: profileSeconds}, (&api.QueryOptions{}).WithContext(ctx))
 	if err != nil {
 		return fmt.Errorf("profile Nomad's server: %w", err)
 	}
-	defer body.Close()
-	if err := os.MkdirAll(b.o.profiles, 0o755); err != nil {
-		return err
-	}
-	f, err := os.Create(filepath.Join(b.o.profiles, name))
-	if err != nil {
-		return err
-	}
-	if _, err := io.Copy(f, body); err != nil {
-		return fmt.Errorf("profile Nomad's server: %w", err)
-	}
-	return f.Close()
+	return command.Write(filepath.Join(b.o.profiles, name), text)
 }

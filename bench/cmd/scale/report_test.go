@@ -17,7 +17,7 @@ func TestReport(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	from := filepath.Join(dir, "scale.json")
-	r := &report{Provenance: command.Provenance{Command: []string{"scale", "-nomad", "/n", "-nodes", "100"}}, Points: []point{
+	r := &report{Provenance: command.Provenance{Command: []string{"scale", "-nodes", "100"}}, Points: []point{
 		{Nodes: 100, GPUs: 800, Burst: 50, PlacerRSS: 30, ServerRSS: 150, Plain: way{GangsPerS: 70, P50: 40, P99: 80, ServerCPU: 0.4},
 			Gated: way{GangsPerS: 30, P50: 50, P99: 100}, way: way{GangsPerS: 60, P50: 42, P99: 90, PlacerCPU: 0.2, ServerCPU: 0.8}},
 		{Nodes: 10000, GPUs: 80000, Burst: 200, PlacerRSS: 300, ServerRSS: 1500, Plain: way{GangsPerS: 9, P50: 400, P99: 800, ServerCPU: 4},
@@ -27,8 +27,8 @@ func TestReport(t *testing.T) {
 	if err := r.write(from); err != nil {
 		t.Fatal(err)
 	}
-	again, err := readReport(from)
-	if err != nil {
+	again := &report{}
+	if err := command.Read(from, again); err != nil {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
@@ -47,16 +47,13 @@ func TestReport(t *testing.T) {
 			t.Errorf("the terminal lacks %q:\n%s", want, b.String())
 		}
 	}
-	o := options{Results: command.Results{From: from, HTML: filepath.Join(dir, "r.html"), SVG: filepath.Join(dir, "svg")}}
+	o := options{Results: command.Results{From: from, HTML: filepath.Join(dir, "new", "r.html"), SVG: filepath.Join(dir, "svg")}}
 	if err := o.Show(again.Page()); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"r.html", "svg/scale-latency.svg", "svg/scale-rate.svg", "svg/scale-memory.svg", "svg/scale-cpu.svg"} {
+	for _, name := range []string{"new/r.html", "svg/scale-latency.svg", "svg/scale-rate.svg", "svg/scale-memory.svg", "svg/scale-cpu.svg"} {
 		if st, err := os.Stat(filepath.Join(dir, name)); err != nil || st.Size() < 500 {
 			t.Errorf("%s: %v", name, err)
 		}
-	}
-	if _, err := readReport(filepath.Join(dir, "none.json")); err == nil {
-		t.Error("a file that is not there is read")
 	}
 }

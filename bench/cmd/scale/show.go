@@ -6,27 +6,8 @@ package main
 import (
 	"fmt"
 
-	"github.com/nomad-pal/nomad-pal/bench/command"
 	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
-
-func readReport(path string) (*report, error) {
-	r := &report{}
-	if err := command.Read(path, r); err != nil {
-		return nil, err
-	}
-	r.Tidy()
-	return r, nil
-}
-
-// reshow shows an earlier run.
-func (o options) reshow() error {
-	r, err := readReport(o.From)
-	if err != nil {
-		return err
-	}
-	return o.ShowAgain(r.Page(), r.write)
-}
 
 // The names in plots, and their colours.
 const (
