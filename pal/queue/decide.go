@@ -134,20 +134,17 @@ func (p *pass) taken(u int) bool {
 // keep holds the free GPUs of a placement until the end of the pass. Those that are
 // still in use are kept from others by whoever uses them.
 func (p *pass) keep(pl pal.Placement) {
-	held, free := p.hold(pl)
+	held, free := p.hold(pl.GPUs())
 	p.kept = append(p.kept, held...)
 	p.undo = append(p.undo, free)
 }
 
-// hold keeps the free GPUs of a placement from being chosen; free lets them go
-// again.
-func (p *pass) hold(pl pal.Placement) (held []int, free func()) {
-	for _, m := range pl.Members {
-		for _, u := range m.GPUs {
-			if p.c.Available(u) {
-				p.c.SetTaken(u, true)
-				held = append(held, u)
-			}
+// hold keeps those of the GPUs that are free from being chosen; free lets them go again.
+func (p *pass) hold(gpus []int) (held []int, free func()) {
+	for _, u := range gpus {
+		if u < p.c.NumGPUs() && p.c.Available(u) {
+			p.c.SetTaken(u, true)
+			held = append(held, u)
 		}
 	}
 	return held, func() {
@@ -155,6 +152,21 @@ func (p *pass) hold(pl pal.Placement) (held []int, free func()) {
 			p.c.SetTaken(u, false)
 		}
 	}
+}
+
+// setOf is the set of the GPUs, touches whether any that a placement has is in a set.
+func setOf(gpus []int) map[int]bool {
+	set := make(map[int]bool, len(gpus))
+	for _, u := range gpus {
+		set[u] = true
+	}
+	return set
+}
+
+func touches(pl pal.Placement, set map[int]bool) bool {
+	return slices.ContainsFunc(pl.Members, func(m pal.Member) bool {
+		return slices.ContainsFunc(m.GPUs, func(u int) bool { return set[u] })
+	})
 }
 
 // holdPending holds the GPUs of starts and moves that were decided earlier and
@@ -190,14 +202,7 @@ func (p *pass) claims() {
 }
 
 func (p *pass) allFree(pl pal.Placement) bool {
-	for _, m := range pl.Members {
-		for _, u := range m.GPUs {
-			if !p.c.Available(u) {
-				return false
-			}
-		}
-	}
-	return true
+	return !slices.ContainsFunc(pl.GPUs(), func(u int) bool { return !p.c.Available(u) })
 }
 
 // claimed says whether GPUs are being freed for the gang.

@@ -241,31 +241,17 @@ func (p *pass) vacateMembers(v *entry, from, to int) (back func()) {
 // claimLent decides that the gangs give the members back whose GPUs are wanted, with
 // those that came after them: Nomad ends the last first.
 func (p *pass) claimLent(e *entry, pl pal.Placement, from []*entry) bool {
-	wanted := map[int]bool{}
-	for _, u := range pl.GPUs() {
-		wanted[u] = true
-	}
-	c := &claim{by: e, placement: pl, lent: true}
-	for _, v := range from {
+	return p.takeFrom(&claim{by: e, placement: pl, lent: true}, from, func(v *entry, wanted map[int]bool) (a Action, ok bool) {
 		n := slices.IndexFunc(v.placement.Members, func(m pal.Member) bool {
 			return slices.ContainsFunc(m.GPUs, func(u int) bool { return wanted[u] })
 		})
 		if n < 0 {
-			continue
+			return a, false
 		}
-		v.state = stopping
-		c.victims = append(c.victims, v)
 		p.learnLent(p.now, v)
-		to := pal.Measure(p.c, v.sized(n), v.placement.Members[:n:n])
-		v.target = to
-		p.actions = append(p.actions, Action{Kind: Resize, Job: v.job.ID, For: e.job.ID, Found: pal.Found{Placement: to}})
-	}
-	if len(c.victims) == 0 {
-		return false
-	}
-	p.Queue.claims = append(p.Queue.claims, c)
-	p.keep(pl)
-	return true
+		v.target = pal.Measure(p.c, v.sized(n), v.placement.Members[:n:n])
+		return Action{Kind: Resize, Found: pal.Found{Placement: v.target}}, true
+	})
 }
 
 // grow gives free GPUs that nobody who waits can use to elastic gangs: to those that are
@@ -313,7 +299,7 @@ func (p *pass) larger(e *entry) (best pal.Placement, ok bool) {
 		takes := left * to.Cost() * e.job.Slower(now+n, set.Members)
 		if fits && p.head != nil {
 			if r := p.reserved(); r.known && p.now+time.Duration(takes)+e.job.RestartCost > r.at {
-				_, free := p.hold(r.placement)
+				_, free := p.hold(r.placement.GPUs())
 				to, fits = p.enlarged(e, &more)
 				free()
 				takes = left * to.Cost() * e.job.Slower(now+n, set.Members)
@@ -365,13 +351,10 @@ func (q *Queue) learnLent(now time.Duration, e *entry) {
 
 // growTo decides the growth.
 func (p *pass) growTo(e *entry, to pal.Placement) {
-	e.state, e.target = moving, to
 	e.grownAt = cmp.Or(e.grownAt, p.now)
 	e.lent = len(to.Members)*e.full.MemberSets[0].GPUs - e.gpus
 	p.lend(e, e.lent)
-	p.pending = append(p.pending, e)
-	p.keep(to)
-	p.actions = append(p.actions, Action{Kind: Resize, Job: e.job.ID, Found: pal.Found{Placement: to}})
+	p.moveTo(e, Resize, to)
 }
 
 // lend counts GPUs on which a gang is about to grow, or (negative) is not any more, as

@@ -23,24 +23,14 @@ func (p *pass) place(e *entry) (pal.Placement, bool) {
 // its own bound (within) in any case: it runs already.
 func (p *pass) search(e *entry) (pal.Found, bool) {
 	p.trying = e.job.ID
-	policy := p.opt.Placement
 	if e.within > 0 {
+		policy := p.opt.Placement
 		policy.OutlierThreshold = float64(e.within)
 		f, ok := pal.Find(p.c, e.job.Gang, policy)
 		p.trying = ""
 		return f, ok
 	}
-	if p.opt.OutlierThreshold > 0 {
-		bad := p.c.Outliers(e.job.Gang.Class, p.opt.OutlierThreshold)
-		if bad > 0 && e.gpus <= p.c.NumGPUs()-bad {
-			policy.OutlierThreshold = p.opt.OutlierThreshold
-		}
-	}
-	f, ok := pal.Find(p.c, e.job.Gang, policy)
-	if !ok && policy.OutlierThreshold > 0 && p.needsOutliers(e, policy) {
-		policy.OutlierThreshold = 0
-		f, ok = pal.Find(p.c, e.job.Gang, policy)
-	}
+	f, _, ok := p.avoiding(p.c, e.job.Gang, func(policy pal.Policy) bool { return p.needsOutliers(e, policy) })
 	p.trying = "" // not deferred: see Trying
 	return f, ok
 }
@@ -48,12 +38,19 @@ func (p *pass) search(e *entry) (pal.Found, bool) {
 // Look is what the Queue would find for a gang on a cluster that has others beside its own,
 // and by which policy: outliers are left out unless the gang could never run on the others.
 func (q *Queue) Look(c *pal.Cluster, g pal.Gang) (f pal.Found, by pal.Policy, ok bool) {
+	return q.avoiding(c, g, func(by pal.Policy) bool { return !fitsIdle(c, g, by) })
+}
+
+// avoiding looks for GPUs that are no outliers, and for any if the gang needs outliers.
+func (q *Queue) avoiding(c *pal.Cluster, g pal.Gang, needs func(pal.Policy) bool) (f pal.Found, by pal.Policy, ok bool) {
 	by = q.opt.Placement
-	if bad := c.Outliers(g.Class, q.opt.OutlierThreshold); q.opt.OutlierThreshold > 0 && bad > 0 && g.GPUs() <= c.NumGPUs()-bad {
-		by.OutlierThreshold = q.opt.OutlierThreshold
+	if q.opt.OutlierThreshold > 0 {
+		if bad := c.Outliers(g.Class, q.opt.OutlierThreshold); bad > 0 && g.GPUs() <= c.NumGPUs()-bad {
+			by.OutlierThreshold = q.opt.OutlierThreshold
+		}
 	}
 	f, ok = pal.Find(c, g, by)
-	if !ok && by.OutlierThreshold > 0 && !fitsIdle(c, g, by) {
+	if !ok && by.OutlierThreshold > 0 && needs(by) {
 		by.OutlierThreshold = 0
 		f, ok = pal.Find(c, g, by)
 	}

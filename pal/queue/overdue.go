@@ -79,15 +79,10 @@ type turn struct {
 // foreseeTurn works out until: when the last of the gangs on the kept GPUs is expected to
 // end. Gangs are sorted by their ends, so it is looked for from the back.
 func (p *pass) foreseeTurn() {
-	t, on := p.turn, map[int]bool{}
-	for _, u := range t.placement.GPUs() {
-		on[u] = true
-	}
+	t, on := p.turn, setOf(p.turn.placement.GPUs())
 	t.until = p.now
 	for _, e := range slices.Backward(p.byEnd) {
-		if slices.ContainsFunc(e.placement.Members, func(m pal.Member) bool {
-			return slices.ContainsFunc(m.GPUs, func(u int) bool { return on[u] })
-		}) {
+		if touches(e.placement, on) {
 			t.until = min(t.last, e.expectedEnd)
 			break
 		}
@@ -96,10 +91,7 @@ func (p *pass) foreseeTurn() {
 
 // bySubmission compares by the time of submission.
 func (e *entry) bySubmission(o *entry) int {
-	if c := cmp.Compare(e.job.Submitted, o.job.Submitted); c != 0 {
-		return c
-	}
-	return cmp.Compare(e.seq, o.seq)
+	return cmp.Or(cmp.Compare(e.job.Submitted, o.job.Submitted), cmp.Compare(e.seq, o.seq))
 }
 
 // serve gives overdue gangs their turn: each starts, stops others or has GPUs
@@ -189,10 +181,7 @@ func (p *pass) valid(t *turn) bool {
 	}
 	for _, es := range [][]*entry{p.running, p.pending} {
 		for _, e := range es {
-			for _, u := range e.placement.GPUs() {
-				delete(busy, u)
-			}
-			for _, u := range e.target.GPUs() {
+			for _, u := range append(e.placement.GPUs(), e.target.GPUs()...) {
 				delete(busy, u)
 			}
 		}
@@ -202,7 +191,7 @@ func (p *pass) valid(t *turn) bool {
 
 // hide keeps the turn's free GPUs from being chosen for the rest of the pass, show lets
 // them be chosen for a moment.
-func (p *pass) hide() { p.hidden, _ = p.hold(p.turn.placement) }
+func (p *pass) hide() { p.hidden, _ = p.hold(p.turn.placement.GPUs()) }
 
 func (p *pass) show() {
 	for _, u := range p.hidden {

@@ -18,7 +18,9 @@ func (p *pass) preemptFor(e *entry) bool {
 	if !p.opt.Preempt || p.barring(e) != nil {
 		return false
 	}
-	return p.stopEnough(e, p.unprotected(e, p.above(p.level(e, p.now)))) || p.reclaim(e)
+	vs := p.above(p.level(e, p.now))
+	vs.spare = func(v *entry) bool { return p.spared(v, e) }
+	return p.stopEnough(e, vs) || p.reclaim(e)
 }
 
 // stopEnough stops as many of the victims as it takes for the gang to start,
@@ -59,28 +61,31 @@ func (p *pass) mayBeStopped(v *entry) bool { return p.now >= v.safeUntil }
 // and moves cost it half of its run time at most.
 const minRuns = 2
 
-// claim decides the preemption: those of the victims stop whose GPUs are
-// taken, and nobody else gets what they free. It is false, and nobody is stopped, if the
-// placement needs GPUs of none: these are free, and the gang only does not get them
-// because they are kept for the head.
+// claim decides the preemption: those of the victims stop whose GPUs are taken.
 func (p *pass) claim(e *entry, pl pal.Placement, victims []*entry) bool {
-	wanted := map[int]bool{}
-	for _, u := range pl.GPUs() {
-		wanted[u] = true
-	}
-	c := &claim{by: e, placement: pl}
+	return p.takeFrom(&claim{by: e, placement: pl}, victims, func(v *entry, wanted map[int]bool) (Action, bool) {
+		return Action{Kind: Preempt}, touches(v.placement, wanted)
+	})
+}
+
+// takeFrom decides a claim: what ask says becomes of the victims, and nobody else gets what
+// they free. It is false, and nobody is stopped, if the placement needs GPUs of none: these
+// are free, and the gang only does not get them because they are kept for the head.
+func (p *pass) takeFrom(c *claim, victims []*entry, ask func(v *entry, wanted map[int]bool) (Action, bool)) bool {
+	wanted := setOf(c.placement.GPUs())
 	for _, v := range victims {
-		if slices.ContainsFunc(v.placement.GPUs(), func(u int) bool { return wanted[u] }) {
+		if a, ok := ask(v, wanted); ok {
 			v.state = stopping
 			c.victims = append(c.victims, v)
-			p.actions = append(p.actions, Action{Kind: Preempt, Job: v.job.ID, For: e.job.ID})
+			a.Job, a.For = v.job.ID, c.by.job.ID
+			p.actions = append(p.actions, a)
 		}
 	}
 	if len(c.victims) == 0 {
 		return false
 	}
 	p.Queue.claims = append(p.Queue.claims, c)
-	p.keep(pl)
+	p.keep(c.placement)
 	return true
 }
 
@@ -101,7 +106,7 @@ func (p *pass) migrate() {
 		}
 		e.stayed = p.version
 		if pl, ok := p.better(e); ok {
-			p.moveTo(e, pl)
+			p.moveTo(e, Migrate, pl)
 		}
 	}
 }
@@ -126,11 +131,11 @@ func (p *pass) better(e *entry) (pal.Placement, bool) {
 	return pl, gain > 2*e.job.RestartCost
 }
 
-// moveTo decides the move. Until it is reported the gang has both its old and its new
-// GPUs.
-func (p *pass) moveTo(e *entry, pl pal.Placement) {
+// moveTo decides the move, or the growth. Until it is reported the gang has both its old
+// and its new GPUs.
+func (p *pass) moveTo(e *entry, kind Kind, pl pal.Placement) {
 	e.state, e.target = moving, pl
 	p.pending = append(p.pending, e)
 	p.keep(pl)
-	p.actions = append(p.actions, Action{Kind: Migrate, Job: e.job.ID, Found: pal.Found{Placement: pl}})
+	p.actions = append(p.actions, Action{Kind: kind, Job: e.job.ID, Found: pal.Found{Placement: pl}})
 }

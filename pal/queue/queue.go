@@ -401,12 +401,7 @@ func (q *Queue) forget(e *entry) {
 // Rebase is called after the cluster was rebuilt: f gives every job its gang
 // and, if it runs, its placement in the numbers of the new cluster. What runs keeps running.
 func (q *Queue) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang, pal.Placement)) {
-	var queued []*entry
-	for _, e := range q.sorted() {
-		if e.state == waiting {
-			q.dequeue(e)
-			queued = append(queued, e)
-		}
+	q.changeEach(func(e *entry) {
 		e.regang(func(g pal.Gang) (out pal.Gang) {
 			out, e.placement = f(e.job.ID, g, e.placement)
 			return out
@@ -424,32 +419,30 @@ func (q *Queue) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang,
 		if e.granted && e.state >= running {
 			q.account.used += e.gpus - was
 		}
-		q.sign(e)
 		// A target has old numbers. Of a gang that shrinks it is its first members; one that
 		// moves goes nowhere until it has been stopped, or kept, and is decided on anew.
 		e.target.Members = e.placement.Members[:min(len(e.target.Members), len(e.placement.Members))]
-	}
-	for _, e := range queued {
-		q.enqueue(e)
-	}
+	})
 	q.claims, q.turn = nil, nil // of the old numbers; what they were for is decided again
-	clear(q.everFitting)
-	clear(q.windows.alone)
-	clear(q.leastCosts)
-	clear(q.needing)
-	q.version++
 }
 
 // Reconsider is called when other nodes than before may serve gangs: f gives
 // every job its gang, of the size that it had, again.
 func (q *Queue) Reconsider(f func(id string, g pal.Gang) pal.Gang) {
+	q.changeEach(func(e *entry) {
+		e.regang(func(g pal.Gang) pal.Gang { return f(e.job.ID, g) })
+	})
+}
+
+// changeEach changes every entry; those that wait are in no bucket meanwhile.
+func (q *Queue) changeEach(change func(*entry)) {
 	var queued []*entry
 	for _, e := range q.sorted() {
 		if e.state == waiting {
 			q.dequeue(e)
 			queued = append(queued, e)
 		}
-		e.regang(func(g pal.Gang) pal.Gang { return f(e.job.ID, g) })
+		change(e)
 		q.sign(e)
 	}
 	for _, e := range queued {

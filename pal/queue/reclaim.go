@@ -34,11 +34,7 @@ func (p *pass) reclaim(e *entry) bool {
 	var vs []*entry
 	all := p.above(math.MinInt)
 	for v := all.next(); v != nil; v = all.next() {
-		own, others := apart(e.of.tenant, v.of.tenant)
-		if own == nil || own.Quota == 0 || own.gpus+p.promised(own)+e.gpus > own.Quota {
-			continue
-		}
-		if others == nil || others.gpus-freed[others] > others.Quota {
+		if within, over := p.quotas(e, v, freed); within && over {
 			vs = append(vs, v)
 			free(v)
 		}
@@ -47,55 +43,46 @@ func (p *pass) reclaim(e *entry) bool {
 	return len(vs) > 0 && p.stopEnough(e, &victims{p: p, left: vs})
 }
 
-// unprotected leaves out of the victims of a gang those that must not be stopped for
-// it: a gang within its tenant's quota is not stopped for one of a tenant that would
-// borrow: its tenant would only take the GPUs back.
-func (p *pass) unprotected(e *entry, vs *victims) *victims {
+// quotas compares a waiting gang's tenant with that of one that runs where their ways up
+// the tree meet: within says whether the first part stays within its quota with the gang,
+// over whether the second is above its own without what is freed.
+func (p *pass) quotas(e, v *entry, freed map[*tenant]int) (within, over bool) {
 	if !p.tree.quotas {
-		return vs
+		return false, true
 	}
-	vs.spare = func(v *entry) bool { return p.spared(v, e) }
-	return vs
+	own, others := apart(e.of.tenant, v.of.tenant)
+	within = own != nil && own.gpus+p.promised(own)+e.gpus <= own.Quota
+	return within, others == nil || others.gpus-freed[others] > others.Quota
 }
 
 // spared says whether a gang must not be stopped, or made smaller, for a waiting one: its
-// tenant is within its quota, and that of the waiting one would not be.
+// tenant is within its quota, and that of the waiting one would borrow. It would only take
+// the GPUs back.
 func (p *pass) spared(v, e *entry) bool {
-	if !p.tree.quotas {
-		return false
-	}
-	own, others := apart(e.of.tenant, v.of.tenant)
-	if others == nil || others.gpus > others.Quota {
-		return false
-	}
-	return own == nil || own.gpus+p.promised(own)+e.gpus > own.Quota
+	within, over := p.quotas(e, v, nil)
+	return !within && !over
 }
 
 // reclaims says whether a waiting gang e would only take GPUs back that its tenant lent
 // to v's.
 func (p *pass) reclaims(v, e *entry) bool {
-	if !p.tree.quotas {
-		return false
-	}
-	own, others := apart(e.of.tenant, v.of.tenant)
-	return own != nil && own.Quota > 0 && own.gpus+p.promised(own)+e.gpus <= own.Quota && (others == nil || others.gpus > others.Quota)
+	within, over := p.quotas(e, v, nil)
+	return within && over
 }
 
 // apart is where two tenants' ways down the tree part. Of research/vision and
 // research/speech it is these two, of research/vision and sales/web it is research and
 // sales. It is nil for a tenant that the other is a part of; nil and nil for the same.
 func apart(a, b *tenant) (ofA, ofB *tenant) {
-	chainA, chainB := a.chain, b.chain
-	for i := 0; ; i++ {
-		switch {
-		case i < len(chainA) && i < len(chainB) && chainA[i] == chainB[i]:
-			continue
-		case i < len(chainA):
-			ofA = chainA[i]
-		}
-		if i < len(chainB) {
-			ofB = chainB[i]
-		}
-		return ofA, ofB
+	i := 0
+	for i < min(len(a.chain), len(b.chain)) && a.chain[i] == b.chain[i] {
+		i++
 	}
+	if i < len(a.chain) {
+		ofA = a.chain[i]
+	}
+	if i < len(b.chain) {
+		ofB = b.chain[i]
+	}
+	return ofA, ofB
 }

@@ -60,7 +60,7 @@ func (p *pass) reserved() *reservation {
 // chosen again only if it stands in the way: that costs several searches.
 func (p *pass) beside(r *reservation, e *entry) (pal.Found, bool) {
 	find := func() (pal.Found, bool) {
-		_, free := p.hold(r.placement)
+		_, free := p.hold(r.placement.GPUs())
 		defer free()
 		return p.find(e)
 	}
@@ -75,10 +75,7 @@ func (p *pass) beside(r *reservation, e *entry) (pal.Found, bool) {
 // byEnd sorts running gangs by when they are expected to end. Whoever changes an expected
 // end takes the gang out of Queue.byEnd first: it is found there by that.
 func byEnd(a, b *entry) int {
-	if c := cmp.Compare(a.expectedEnd, b.expectedEnd); c != 0 {
-		return c
-	}
-	return cmp.Compare(a.seq, b.seq)
+	return cmp.Or(cmp.Compare(a.expectedEnd, b.expectedEnd), cmp.Compare(a.seq, b.seq))
 }
 
 // foreseeEnds foresees again when those gangs end that should have ended by now, at least

@@ -217,9 +217,7 @@ func (o Options) checkQuotas() error {
 // (1), or no longer (-1). Each entry that is not waiting is counted once, with the size
 // that it has: it is not resized in between.
 func (q *Queue) hold(e *entry, sign int) {
-	for t := e.of.tenant; t != nil; t = t.parent {
-		t.gpus += sign * e.gpus
-	}
+	q.lend(e, sign*e.gpus)
 	if a := e.job.array(); a != "" {
 		if q.arrays[a] += sign; q.arrays[a] == 0 {
 			delete(q.arrays, a)
@@ -233,21 +231,11 @@ func (q *Queue) hold(e *entry, sign int) {
 func (p *pass) promised(t *tenant) int {
 	n := 0
 	for _, c := range p.Queue.claims {
-		if c.by.state == waiting && c.by.of.tenant.within(t) {
+		if c.by.state == waiting && slices.Contains(c.by.of.tenant.chain, t) {
 			n += c.by.least()
 		}
 	}
 	return n
-}
-
-// within says whether the tenant is the other or a part of it.
-func (t *tenant) within(other *tenant) bool {
-	for ; t != nil; t = t.parent {
-		if t == other {
-			return true
-		}
-	}
-	return false
 }
 
 // overQuota says whether the gang would take a tenant, or its array, above its limit.
@@ -355,17 +343,9 @@ func (p *pass) compare(a, b *entry, claimA, claimB uint8) int {
 // Fair Tree does: what research has used counts when it is compared with sales, not when
 // research/vision is with research/speech.
 func (p *pass) compareShares(a, b *tenant) int {
-	for len(a.chain) > len(b.chain) {
-		a = a.parent
-	}
-	for len(b.chain) > len(a.chain) {
-		b = b.parent
-	}
-	if a == b { // one is a part of the other
+	a, b = apart(a, b)
+	if a == nil || b == nil { // one is a part of the other
 		return 0
-	}
-	for a.parent != b.parent {
-		a, b = a.parent, b.parent
 	}
 	if c := cmp.Compare(p.fair(a, p.now), p.fair(b, p.now)); c != 0 || !p.tree.deep {
 		return c

@@ -200,13 +200,8 @@ func (p *pass) reason(e *entry, ahead string) (Reason, []string) {
 			return ReasonStopping, ids
 		}
 	}
-	ever, known := p.ever[e.kind()]
-	if !known {
-		ever = p.everFits(e)
-		p.ever[e.kind()] = ever
-	}
 	switch {
-	case !ever:
+	case !p.possible(e):
 		return ReasonTooLarge, nil
 	case e.tooLargeFor() != nil:
 		return ReasonLimit, nil

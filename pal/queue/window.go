@@ -88,11 +88,7 @@ func (q *Queue) SetWindows(ws []Window) {
 	before := q.windows.list
 	q.windows = windows{nextTo: math.MaxInt64, alone: map[beside]*pal.Found{}}
 	for i, w := range ws {
-		c := &closure{Window: w, bit: 1 << i, on: make(map[int]bool, len(w.GPUs))}
-		for _, u := range w.GPUs {
-			c.on[u] = true
-		}
-		q.windows.list = append(q.windows.list, c)
+		q.windows.list = append(q.windows.list, &closure{Window: w, bit: 1 << i, on: setOf(w.GPUs)})
 		q.windows.nextTo = min(q.windows.nextTo, w.To)
 	}
 	q.version++
@@ -205,7 +201,7 @@ func (p *pass) offWindows(e *entry, long time.Duration, closed []*closure, searc
 		}
 		before := len(closed)
 		for _, w := range p.closed(e, p.reach(e, at, long, e.cost(f.Placement))) {
-			if !slices.Contains(closed, w) && w.touches(f.Placement) {
+			if !slices.Contains(closed, w) && touches(f.Placement, w.on) {
 				closed = append(closed, w)
 			}
 		}
@@ -215,28 +211,14 @@ func (p *pass) offWindows(e *entry, long time.Duration, closed []*closure, searc
 	}
 }
 
-func (w *closure) touches(pl pal.Placement) bool {
-	return slices.ContainsFunc(pl.GPUs(), func(u int) bool { return w.on[u] })
-}
-
 // besideWindows is search without the GPUs of the windows.
 func (p *pass) besideWindows(e *entry, closed []*closure) (pal.Found, bool) {
-	var hidden []int
-	defer func() {
-		for _, u := range hidden {
-			p.c.SetTaken(u, false)
-		}
-	}()
 	for _, w := range closed {
 		if len(w.on) >= p.c.NumGPUs() {
 			return pal.Found{}, false
 		}
-		for _, u := range w.GPUs {
-			if u < p.c.NumGPUs() && p.c.Available(u) {
-				p.c.SetTaken(u, true)
-				hidden = append(hidden, u)
-			}
-		}
+		_, free := p.hold(w.GPUs)
+		defer free()
 	}
 	if p.c.FreeGPUs() < e.gpus {
 		return pal.Found{}, false
@@ -265,7 +247,7 @@ func (p *pass) crosses(e *entry, pl pal.Placement) bool {
 		return false
 	}
 	closed := p.closed(e, p.reach(e, p.startTime(), p.longest(e, p.now), e.cost(pl)))
-	return slices.ContainsFunc(closed, func(w *closure) bool { return w.touches(pl) })
+	return slices.ContainsFunc(closed, func(w *closure) bool { return touches(pl, w.on) })
 }
 
 // barring is the window that keeps a gang from starting until it ends, even if nothing

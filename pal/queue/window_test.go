@@ -173,7 +173,7 @@ func TestNothingRunsIntoWindows(t *testing.T) {
 			}
 			for id, p := range w.places {
 				for _, win := range w.queue.windows.list {
-					if w.now >= win.From && w.now+5*time.Minute <= win.To && !win.admits(jobs[id]) && win.touches(p) {
+					if w.now >= win.From && w.now+5*time.Minute <= win.To && !win.admits(jobs[id]) && touches(p, win.on) {
 						t.Fatalf("%v: %s, which started at %v, runs in window %s", w.now, id, started[id], win.Name)
 					}
 				}

@@ -6,10 +6,9 @@ package simulate
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
-	"sort"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/sim"
 	"github.com/nomad-pal/nomad-pal/sim/paldata"
 	"github.com/nomad-pal/nomad-pal/sim/population"
@@ -30,12 +29,7 @@ func readProfiles(files profiles) (rows [pal.NumClasses][]paldata.Row, err error
 
 // overMedian are the times over their median.
 func overMedian(xs []float64) []float64 {
-	asc := slices.Clone(xs)
-	sort.Float64s(asc)
-	m := asc[len(asc)/2]
-	if len(asc)%2 == 0 {
-		m = (asc[len(asc)/2-1] + m) / 2
-	}
+	m := profile.Median(xs)
 	out := make([]float64, len(xs))
 	for i, x := range xs {
 		out[i] = x / m
@@ -90,9 +84,7 @@ func gpuMedians(rows []paldata.Row) []float64 {
 	}
 	medians := make([]float64, len(order))
 	for i, id := range order {
-		t := runs[id]
-		sort.Float64s(t)
-		medians[i] = (t[(len(t)-1)/2] + t[len(t)/2]) / 2
+		medians[i] = profile.Median(runs[id])
 	}
 	return medians
 }
