@@ -119,14 +119,15 @@ func testPayload(t *testing.T, b *bed) {
 	b.purge(child, other, "withpay")
 }
 
-// What only Nomad knows, here a volume that no node has, is asked by a dry run
+// What only Nomad knows, here a volume for each member, is asked by a dry run
 // of the child, as a child, before it is written.
 func testChildDryRun(t *testing.T, b *bed) {
 	j := parameterized("volume", "optional")
 	j.groups[0].extra = `
     volume "data" {
-      type   = "host"
-      source = "nowhere"
+      type      = "host"
+      source    = "nowhere"
+      per_alloc = true
     }`
 	b.run(j.hcl())
 	child := b.dispatch("volume", nil)
