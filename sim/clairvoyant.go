@@ -401,7 +401,7 @@ func (e *clairvoyantEngine) outcome() Outcome {
 		j, t := &e.jobs[i], e.Jobs[i]
 		o.Jobs = append(o.Jobs, JobResult{ID: t.ID, Class: t.Class, GPUs: t.GPUs, WorkS: t.WorkS(), Submit: t.SubmitS,
 			Start: j.first.Seconds(), Finish: j.finish.Seconds(), Wait: (j.finish - seconds(t.SubmitS)).Seconds() - j.heldS,
-			HeldS: j.heldS, Runs: j.runs, Tier: j.placement.Tier, Tracked: true})
+			HeldS: j.heldS, Runs: j.runs, Tier: j.placement.Tier})
 		o.Preemptions += j.runs - 1
 	}
 	o.totals(&e.use)

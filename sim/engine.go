@@ -98,7 +98,6 @@ type engine struct {
 	now      time.Duration
 	next     int // next arrival
 	events   events
-	eventSeq int64
 	tracked  int // jobs of the trace
 	finished int // of those
 	wakeAt   time.Duration
@@ -347,9 +346,7 @@ func (e *engine) start(i int, p pal.Placement) {
 	e.queue.Started(e.now, e.Jobs[i].ID, p)
 	e.use.wait(-1, -e.Jobs[i].GPUs)
 	e.use.hold(j.gpus)
-	e.eventSeq++
-	j.event = e.eventSeq
-	e.events.push(event{at: j.since + seconds(j.left*j.cost), seq: j.event, job: i, gpu: -1})
+	j.event = e.events.push(event{at: j.since + seconds(j.left*j.cost), job: i, gpu: -1})
 	e.observe(i, kind, p)
 }
 
@@ -370,17 +367,15 @@ func (e *engine) observe(i int, kind string, p pal.Placement) {
 // halt ends the work of job i, which holds its GPUs for a while still.
 func (e *engine) halt(i int) {
 	j := &e.jobs[i]
-	e.eventSeq++
-	j.stopping, j.halted, j.event = true, e.now, e.eventSeq
-	e.events.push(event{at: e.now + seconds(e.StopS), seq: j.event, job: i, gpu: -1})
+	j.stopping, j.halted = true, e.now
+	j.event = e.events.push(event{at: e.now + seconds(e.StopS), job: i, gpu: -1})
 }
 
 // linger is that job i has done its work, and holds its GPUs for a while still.
 func (e *engine) linger(i int) {
 	j := &e.jobs[i]
-	e.eventSeq++
-	j.done, j.finish, j.halted, j.event = true, e.now, e.now, e.eventSeq
-	e.events.push(event{at: e.now + seconds(e.EndS), seq: j.event, job: i, gpu: -1})
+	j.done, j.finish, j.halted = true, e.now, e.now
+	j.event = e.events.push(event{at: e.now + seconds(e.EndS), job: i, gpu: -1})
 }
 
 // preempted puts job i back into the queue.

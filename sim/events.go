@@ -20,38 +20,49 @@ type event struct {
 	repair bool
 }
 
-// events is a heap of events in order of time, then of making.
-type events []event
+// events are those to come, in order of time, then of making.
+type events struct {
+	heap eventHeap
+	made int64
+}
 
-func (h events) Len() int { return len(h) }
-func (h events) Less(a, b int) bool {
+type eventHeap []event
+
+func (h eventHeap) Len() int { return len(h) }
+func (h eventHeap) Less(a, b int) bool {
 	if h[a].at != h[b].at {
 		return h[a].at < h[b].at
 	}
 	return h[a].seq < h[b].seq
 }
-func (h events) Swap(a, b int) { h[a], h[b] = h[b], h[a] }
-func (h *events) Push(x any)   { *h = append(*h, x.(event)) }
-func (h *events) Pop() any {
+func (h eventHeap) Swap(a, b int) { h[a], h[b] = h[b], h[a] }
+func (h *eventHeap) Push(x any)   { *h = append(*h, x.(event)) }
+func (h *eventHeap) Pop() any {
 	last := (*h)[len(*h)-1]
 	*h = (*h)[:len(*h)-1]
 	return last
 }
 
-func (h *events) push(e event) { heap.Push(h, e) }
-
-func (h *events) nextAt() (time.Duration, bool) {
-	if len(*h) == 0 {
-		return 0, false
-	}
-	return (*h)[0].at, true
+// push numbers an event, from 1, and adds it.
+func (es *events) push(e event) int64 {
+	es.made++
+	e.seq = es.made
+	heap.Push(&es.heap, e)
+	return e.seq
 }
 
-func (h *events) popUntil(at time.Duration) (event, bool) {
-	if len(*h) == 0 || (*h)[0].at > at {
+func (es *events) nextAt() (time.Duration, bool) {
+	if len(es.heap) == 0 {
+		return 0, false
+	}
+	return es.heap[0].at, true
+}
+
+func (es *events) popUntil(at time.Duration) (event, bool) {
+	if next, ok := es.nextAt(); !ok || next > at {
 		return event{}, false
 	}
-	return heap.Pop(h).(event), true
+	return heap.Pop(&es.heap).(event), true
 }
 
 // Failures are the rates at which GPUs fail; zero: they never do.
@@ -100,8 +111,7 @@ func (f *faults) occupy(job int, p pal.Placement, on bool) {
 func (e *engine) nextFailure() {
 	n := e.Cluster.NumGPUs()
 	gap := e.faults.rand.ExpFloat64() * e.Failures.MTBFH * 3600 / float64(n)
-	e.eventSeq++
-	e.events.push(event{at: e.now + seconds(gap), seq: e.eventSeq, gpu: e.faults.rand.IntN(n)})
+	e.events.push(event{at: e.now + seconds(gap), gpu: e.faults.rand.IntN(n)})
 }
 
 // fault takes a GPU down, with the gang on it, or brings it back.
@@ -126,6 +136,5 @@ func (e *engine) fault(ev event) {
 	}
 	e.Cluster.SetHealth(ev.gpu, true, false)
 	e.queue.Changed()
-	e.eventSeq++
-	e.events.push(event{at: e.now + seconds(e.faults.rand.ExpFloat64()*e.Failures.RepairH*3600), seq: e.eventSeq, gpu: ev.gpu, repair: true})
+	e.events.push(event{at: e.now + seconds(e.faults.rand.ExpFloat64()*e.Failures.RepairH*3600), gpu: ev.gpu, repair: true})
 }

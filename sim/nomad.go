@@ -58,7 +58,6 @@ type nomadEngine struct {
 	used      []int // GPUs in use per device group
 	nodesWith []int // by number of GPUs: device groups with as many free or more
 	events    events
-	seq       int64
 	now       time.Duration
 	finished  int
 	use       usage
@@ -233,13 +232,8 @@ func (e *nomadEngine) evaluate(i int) {
 	}
 	e.blocked = append(e.blocked, i)
 	if before == 0 && len(j.members) > 0 && e.RendezvousS > 0 {
-		e.push(e.now+seconds(e.RendezvousS), i, j.round)
+		e.events.push(event{at: e.now + seconds(e.RendezvousS), job: i, gpu: j.round})
 	}
-}
-
-func (e *nomadEngine) push(at time.Duration, job, gpu int) {
-	e.seq++
-	e.events.push(event{at: at, seq: e.seq, job: job, gpu: gpu})
 }
 
 func (e *nomadEngine) begin(i int) {
@@ -249,7 +243,7 @@ func (e *nomadEngine) begin(i int) {
 	e.running++
 	e.givenUp = 0
 	e.use.wait(-1, -j.gang.GPUs())
-	e.push(e.now+seconds(e.StartS+e.Jobs[i].WorkS()*j.cost), i, -1)
+	e.events.push(event{at: e.now + seconds(e.StartS+e.Jobs[i].WorkS()*j.cost), job: i, gpu: -1})
 }
 
 // nodeOrder is an evaluation's random order of nodes. Each allocation goes on
@@ -342,7 +336,7 @@ func (e *nomadEngine) outcome() Outcome {
 	for i := range e.jobs {
 		j, t := &e.jobs[i], e.Jobs[i]
 		r := JobResult{ID: t.ID, Class: t.Class, GPUs: t.GPUs, WorkS: t.WorkS(), Submit: t.SubmitS,
-			Start: -1, Finish: -1, Wait: -1, Runs: j.round + 1, Tracked: j.done}
+			Start: -1, Finish: -1, Wait: -1, Runs: j.round + 1}
 		if j.done {
 			r.Start, r.Finish = j.first.Seconds(), j.finish.Seconds()
 			r.Wait, r.HeldS, r.Tier = r.Start-r.Submit, r.Finish-r.Start, j.tier

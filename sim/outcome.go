@@ -86,7 +86,7 @@ func (e *engine) outcome() Outcome {
 		t := e.Jobs[i]
 		r := JobResult{ID: t.ID, Class: t.Class, GPUs: t.GPUs, WorkS: t.WorkS(), Submit: t.SubmitS, Start: j.first.Seconds(),
 			Finish: j.finish.Seconds(), Wait: j.waited.Seconds(), HeldS: j.ranS / float64(t.GPUs), Runs: j.runs,
-			Tier: j.placement.Tier, Tracked: true}
+			Tier: j.placement.Tier}
 		if j.finish < 0 {
 			o.Stuck++
 			r.Finish = -1

@@ -15,18 +15,17 @@ import "github.com/nomad-pal/nomad-pal/pal"
 // JobResult is what became of one job. Times are seconds since the trace began;
 // -1: never.
 type JobResult struct {
-	ID      string
-	Class   pal.AppClass
-	GPUs    int
-	WorkS   float64
-	Submit  float64
-	Start   float64 // first start
-	Finish  float64
-	Wait    float64
-	HeldS   float64  // how long it held its GPUs in all
-	Runs    int      // starts, the first included; 0: not counted
-	Tier    pal.Tier // how far apart its GPUs were when it ended; 0: never ran
-	Tracked bool
+	ID     string
+	Class  pal.AppClass
+	GPUs   int
+	WorkS  float64
+	Submit float64
+	Start  float64 // first start
+	Finish float64
+	Wait   float64
+	HeldS  float64  // how long it held its GPUs in all
+	Runs   int      // starts, the first included; 0: not counted
+	Tier   pal.Tier // how far apart its GPUs were when it ended; 0: never ran
 }
 
 // Slowdown is the time that the job held its GPUs over its work at cost 1; 1

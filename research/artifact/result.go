@@ -26,7 +26,7 @@ func (r *rounds) result() Result {
 			continue
 		}
 		res.Jobs = append(res.Jobs, sim.JobResult{ID: j.ID, Class: j.Class, GPUs: j.GPUs, WorkS: j.WorkS(), Submit: j.SubmitS,
-			Start: j.firstStart, Finish: j.finish, Wait: j.waitS, HeldS: j.attained, Tier: j.placement.Tier, Tracked: true})
+			Start: j.firstStart, Finish: j.finish, Wait: j.waitS, HeldS: j.attained, Tier: j.placement.Tier})
 		end = max(end, j.finish)
 	}
 	if end > 0 {

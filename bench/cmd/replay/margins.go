@@ -34,7 +34,6 @@ type margin struct {
 	// finish counts until the end of its run, so the true margins are larger.
 	AtLeast    bool   `json:"at_least"`
 	GeomeanJCT *ratio `json:"geomean_jct,omitempty"`
-	AvgJCT     *ratio `json:"avg_jct,omitempty"`
 	Useful     *ratio `json:"useful_utilisation,omitempty"`
 	Makespan   *ratio `json:"makespan,omitempty"`
 	title      string
@@ -70,7 +69,7 @@ func (r *report) margins() []*margin {
 
 func (l *line) against(o *line) *margin {
 	m := &margin{Population: l.Population, Scheduler: l.Scheduler, Preemption: l.Preemption, Against: o.Scheduler, title: l.title()}
-	var geomean, avg, useful, makespan []float64
+	var geomean, useful, makespan []float64
 	for _, ours := range l.Raw {
 		its := o.of(ours.Seed)
 		if its == nil {
@@ -88,11 +87,10 @@ func (l *line) against(o *line) *margin {
 		m.Pairs++
 		m.AtLeast = m.AtLeast || b.Finished < b.Jobs
 		geomean = append(geomean, float64(a.GeomeanJCT)/float64(b.GeomeanJCT))
-		avg = append(avg, float64(a.AvgJCT)/float64(b.AvgJCT))
 		useful = append(useful, a.Useful/b.Useful)
 		makespan = append(makespan, float64(a.Makespan)/float64(b.Makespan))
 	}
-	m.GeomeanJCT, m.AvgJCT = newRatio(geomean, geomeanTarget), newRatio(avg, 0)
+	m.GeomeanJCT = newRatio(geomean, geomeanTarget)
 	m.Useful, m.Makespan = newRatio(useful, usefulTarget), newRatio(makespan, makespanTarget)
 	return m
 }

@@ -28,9 +28,8 @@ type point struct {
 	// where it knows one. Gated jobs are registered at Nomad with the gate, for
 	// the placer to find; plain Nomad places the jobs without gate or gang.
 	way
-	Gated    way     `json:"gated"`
-	Plain    way     `json:"plain"`
-	PlainP50 float64 `json:"plain_p50_ms"` // again, beside the placer's
+	Gated way `json:"gated"`
+	Plain way `json:"plain"`
 
 	PlacerRSS  float64 `json:"placer_rss_mb"`
 	PlacerIdle float64 `json:"placer_idle_cpu_percent"`
@@ -92,7 +91,6 @@ func (o options) point(ctx context.Context, nodes int) (p point, err error) {
 		}
 	}
 	p.way, p.Gated, p.Plain = all[agent].way(), all[gated].way(), all[plain].way()
-	p.PlainP50 = p.Plain.P50
 	return p, nil
 }
 
