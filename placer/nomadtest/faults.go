@@ -52,15 +52,18 @@ type Request struct {
 	Query string
 	// Job is the id of the job that is to be registered.
 	Job string
-	// Number counts the requests of this client with this method, path and job: 1,
+	// Number counts the requests of this client with this method, path, query and job: 1,
 	// 2, …
 	Number int
 }
 
 func (r Request) String() string {
 	about := ""
+	if r.Query != "" {
+		about = "?" + r.Query
+	}
 	if r.Job != "" {
-		about = " of " + r.Job
+		about += " of " + r.Job
 	}
 	return fmt.Sprintf("%s: %s %s%s (%d)", r.Client, r.Method, r.Path, about, r.Number)
 }

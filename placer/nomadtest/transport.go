@@ -46,7 +46,7 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method == http.MethodPut && r.URL.Path == "/v1/jobs" {
 		req.Job = gjson.GetBytes(body, "Job.ID").Str
 	}
-	req.Number = s.count("request " + t.client + r.Method + r.URL.Path + req.Job)
+	req.Number = s.count("request " + t.client + r.Method + r.URL.Path + "?" + r.URL.RawQuery + req.Job)
 	wait := s.jitter(s.opts.Latency, "latency "+req.String())
 	s.mu.Unlock()
 	if err := pause(r.Context(), wait); err != nil {
