@@ -103,10 +103,11 @@ func TestReserveEndsAMeasurement(t *testing.T) {
 	}
 	measuring := children(t, w.PID())
 	for _, pid := range measuring { // who sees a GPU busy asks who it is
-		comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
-		if cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err != nil || string(comm) != "nomad-device-pa\n" || !strings.HasPrefix(string(cmdline), "nomad-device-pal\x00measure-child") {
-			t.Errorf("measuring process %d is %q, %q, error %v", pid, comm, cmdline, err)
-		}
+		eventually(t, "the measuring process says what it is", func() bool { // once it runs
+			comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+			cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+			return err == nil && string(comm) == "nomad-device-pa\n" && strings.HasPrefix(string(cmdline), "nomad-device-pal\x00measure-child")
+		})
 	}
 	w.Stop()
 	eventually(t, "the processes to end with the plugin", func() bool {

@@ -56,7 +56,7 @@ func play(ctx context.Context, o options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, bed.Close()) }()
-	placer, err := bed.StartPlacer(cluster.PlacerOptions{Config: config()})
+	placer, err := bed.StartPlacer(cluster.PlacerOptions{Config: config(bed.Servers()[0].RPCAddr())})
 	if err != nil {
 		return err
 	}
@@ -77,9 +77,11 @@ func play(ctx context.Context, o options) (err error) {
 	return placer.Stop()
 }
 
-// config is the agent's: that of the demo, and it registers jobs.
-func config() string {
-	return strings.Replace(replay.Rules{Penalty: 1.7}.HCL(), "http {\n", "http {\n  register = true\n", 1)
+// config is the agent's: that of the demo, and it registers jobs, also dispatched and
+// periodic ones.
+func config(rpc string) string {
+	return strings.Replace(replay.Rules{Penalty: 1.7}.HCL(), "http {\n", "http {\n  register = true\n", 1) +
+		fmt.Sprintf("nomad {\n  rpc_address = %q\n}\n", rpc)
 }
 
 // explain prints what to type.
