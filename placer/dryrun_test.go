@@ -48,25 +48,10 @@ func TestRefusedByDryRunGoesElsewhere(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	s, prof, err := benchState(6, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.m.Profile, p.m.State = prof, s
-	job := hostile.Plain("j", 2, 4, 1)
-	job.TaskGroups[0].Tasks[0].Resources.Cores = new(1)
-	s.PutJob(job)
+	job := withCores(t, p, 6, hostile.Plain("j", 2, 4, 1))
 	now := time.Now()
 	for range 4 { // with each try two nodes are found out, and it is tried again soon
-		p.m.Time = now
-		if err := p.m.UpdateView(now); err != nil {
-			t.Fatal(err)
-		}
-		p.track(t.Context())
-		p.syncQueue(t.Context())
-		if err := p.decide(t.Context(), now); err != nil {
-			t.Fatal(err)
-		}
+		decideAt(t, p, now)
 		if registered != nil {
 			break
 		}
@@ -97,29 +82,41 @@ func TestRefusedByDryRunIsTriedAgain(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	s, prof, err := benchState(1, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.m.Profile, p.m.State = prof, s
-	job := hostile.Plain("j", 1, 1, 1)
-	job.TaskGroups[0].Tasks[0].Resources.Cores = new(1)
-	s.PutJob(job)
+	job := withCores(t, p, 1, hostile.Plain("j", 1, 1, 1))
 	now, tried := time.Now(), 0
 	for range 12 {
-		p.m.Time = now
-		if err := p.m.UpdateView(now); err != nil {
-			t.Fatal(err)
-		}
-		p.track(t.Context())
-		p.syncQueue(t.Context())
-		if err := p.decide(t.Context(), now); err != nil {
-			t.Fatal(err)
-		}
+		decideAt(t, p, now)
 		g := p.m.Jobs[nomad.KeyOf(job)]
 		if wait := g.RetryAt.Sub(now); wait <= 0 || wait > 30*time.Second {
 			t.Fatalf("after %d tries it is tried again in %v", tried, wait)
 		}
 		tried, now = tried+1, g.RetryAt
+	}
+}
+
+// withCores has a job, which only Nomad can judge, wait on a cluster of so many nodes.
+func withCores(t *testing.T, p *Placer, nodes int, job *api.Job) *api.Job {
+	t.Helper()
+	s, prof, err := benchState(nodes, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.m.Profile, p.m.State = prof, s
+	job.TaskGroups[0].Tasks[0].Resources.Cores = new(1)
+	s.PutJob(job)
+	return job
+}
+
+// decideAt is what a cycle does up to its decisions.
+func decideAt(t *testing.T, p *Placer, now time.Time) {
+	t.Helper()
+	p.m.Time = now
+	if err := p.m.UpdateView(now); err != nil {
+		t.Fatal(err)
+	}
+	p.track(t.Context())
+	p.syncQueue(t.Context())
+	if err := p.decide(t.Context(), now); err != nil {
+		t.Fatal(err)
 	}
 }
