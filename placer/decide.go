@@ -34,7 +34,6 @@ type start struct {
 	submission *submission // nil if Nomad has the job
 	submitted  submitted
 	refused    bool
-	unfit      []string // nodes, by name, on which Nomad's dry run refuses it
 }
 
 // decide asks the queue what to do and does it. Starts are only prepared in the loop,
@@ -163,12 +162,8 @@ func (p *Placer) dryRun(ctx context.Context, s *start) error {
 	if err != nil || why == "" {
 		return err
 	}
-	s.unfit = p.unfitNodes(ctx, s)
-	return fmt.Errorf("%w %s", errDryRun, why)
+	return &gang.DryRunRefusal{Why: why, Unfit: p.unfitNodes(ctx, s)}
 }
-
-// errDryRun: a start has come to nothing because Nomad's scheduler would not place the gang.
-var errDryRun = errors.New("nomad's dry run refuses")
 
 // refusal says which group Nomad's dry run refuses, and why; "" for none.
 func (p *Placer) refusal(ctx context.Context, job *api.Job) (string, error) {
@@ -233,12 +228,11 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 			p.registerWithGate(ctx, s, now)
 			return
 		}
-		p.step(ctx, t, gang.Failure{Of: gang.Commit{Start: s.Start}, Err: s.err})
-		if errors.Is(s.err, errDryRun) {
+		if refused := (*gang.DryRunRefusal)(nil); errors.As(s.err, &refused) {
 			t.DryRun = s.err.Error()
-			t.NoteUnfit(s.unfit, now)
-			t.RefusedStart(p.m.World(), len(s.unfit) > 0)
+			t.NoteUnfit(refused.Unfit, now)
 		}
+		p.step(ctx, t, gang.Failure{Of: gang.Commit{Start: s.Start}, Err: s.err})
 		if errors.Is(s.err, nomad.ErrConflict) {
 			_ = p.readAgain(ctx, t.Key) // else an event tells
 		}

@@ -105,8 +105,8 @@ type (
 	// NotNow answers what may be asked only so often: nothing was asked.
 	NotNow struct{ Of Effect }
 	// Failure answers an effect that could not be carried out. Err is
-	// [nomad.ErrConflict] if the job has changed, and [nomad.ErrUnknownOutcome] if it
-	// may have been carried out.
+	// [nomad.ErrConflict] if the job has changed, [nomad.ErrUnknownOutcome] if it may
+	// have been carried out, and a [*DryRunRefusal] if Nomad would not place the gang.
 	Failure struct {
 		Of  Effect
 		Err error

@@ -224,22 +224,31 @@ func (g *Gang) fail(now time.Time, why string) {
 	g.Trouble = why
 }
 
+// DryRunRefusal is why a start has come to nothing that Nomad's scheduler would not place.
+type DryRunRefusal struct {
+	Why string
+	// Unfit are nodes, by name, on which it refuses the gang's members even alone, and on which
+	// it had not been known to; none if nobody knows.
+	Unfit []string
+}
+
+func (r *DryRunRefusal) Error() string { return "nomad's dry run refuses " + r.Why }
+
 // refusedAgain is after how long at most a start is tried again that Nomad's dry run refused:
 // no event tells that a port or a volume has come free.
 const refusedAgain = 30 * time.Second
 
-// RefusedStart takes in that Nomad's dry run refused its start. elsewhere: since then there are
-// nodes that it goes around, and it is tried again soon.
-func (g *Gang) RefusedStart(w World, elsewhere bool) {
-	again := w.Now().Add(refusedAgain)
-	if elsewhere {
-		g.Request, g.Refused = w.Request(g.Observed)
-		g.edited = g.Queued
-		g.Tries, again = 1, w.Now().Add(time.Second)
+// avoidUnfit has a gang whose start Nomad's dry run refused tried again soon: at once, nearly,
+// where there are now nodes that it goes around.
+func (g *Gang) avoidUnfit(r *DryRunRefusal, w World) {
+	if len(r.Unfit) == 0 {
+		if again := w.Now().Add(refusedAgain); g.RetryAt.After(again) {
+			g.RetryAt = again
+		}
+		return
 	}
-	if g.RetryAt.After(again) || elsewhere {
-		g.RetryAt = again
-	}
+	g.Request, g.Refused = w.Request(g.Observed)
+	g.edited, g.Tries, g.RetryAt = g.Queued, 1, w.Now().Add(time.Second)
 }
 
 // dying says whether allocations of the job still hold resources.

@@ -365,6 +365,9 @@ func (g *Gang) notStarted(s Start, err error, w World) []Effect {
 		g.sent = append(g.sent, s)
 	}
 	g.fail(w.Now(), err.Error())
+	if refused := (*DryRunRefusal)(nil); errors.As(err, &refused) {
+		g.avoidUnfit(refused, w)
+	}
 	g.stumbled = fmt.Sprintf("%T", Commit{})
 	return append(out, g.log(Warn, "could not place", "error", err, "retry_in", g.RetryAt.Sub(w.Now())))
 }
