@@ -56,14 +56,10 @@ func ignore(*Gang, Event, World) []Effect { return nil }
 func (g *Gang) observe(e Event, w World) []Effect {
 	o, now := e.(Observation), w.Now()
 	changed := g.Job == nil || *g.Job.JobModifyIndex != *o.Job.JobModifyIndex
-	if g.Job != nil && changed {
-		g.Tries, g.RetryAt, g.Trouble, g.stumbled, g.lineage = 0, time.Time{}, "", "", lineage{}
-		if o.Nomad == Waiting {
-			g.Target = nil // what it would be placed as now was worked out for what it was
-		}
-	}
 	var out []Effect
 	if changed {
+		g.Tries, g.RetryAt, g.Trouble, g.stumbled, g.lineage = 0, time.Time{}, "", "", lineage{}
+		g.Target = nil // that was worked out for what the job was
 		es, ours := g.cameAbout(o.Observed)
 		out = append(out, es...)
 		g.edited = g.Queued && (g.edited || !ours)
@@ -74,7 +70,7 @@ func (g *Gang) observe(e Event, w World) []Effect {
 		g.overwrote, g.recreated = true, *o.Job.CreateIndex != *g.Job.CreateIndex
 	}
 	if changed && g.stop != nil && g.stop.gated && (o.Nomad == Starting || o.Nomad == Running || o.Nomad == Resubmitted) {
-		g.stop, g.Target, g.Held = nil, nil, nil // its author registered it again meanwhile: it runs on
+		g.stop, g.Held = nil, nil // its author registered it again meanwhile: it runs on
 		out = append(out, QueueKept{})
 	}
 	if g.becomes(o.Observed); !g.Observed.Ours() {

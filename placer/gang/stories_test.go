@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -353,6 +354,16 @@ func told(e Effect) string {
 		return name + recorded(e.Record)
 	case Own:
 		return name + " " + strings.Join(e.GPUs, " ")
+	case Enqueue:
+		since := ""
+		if QueueTime(e.Since) != e.Job.Submitted {
+			since = fmt.Sprintf(", waits since %v", e.Since.Sub(time.Unix(0, int64(e.Job.Submitted))))
+		}
+		return name + asks(e.Job) + since
+	case QueueRestored:
+		return name + asks(e.Job)
+	case Keep:
+		return fmt.Sprintf("%s %d members", name, len(e.Placement.Members))
 	case Dequeue:
 		return name + map[bool]string{true: " as finished"}[e.Finished]
 	case Log:
@@ -361,10 +372,28 @@ func told(e Effect) string {
 	return name
 }
 
+// asks is what a job asks of the queue that other stories' jobs do not.
+func asks(j queue.Job) string {
+	out := ""
+	if j.Submitted != 1 {
+		out += fmt.Sprintf(", submitted at %v", j.Submitted)
+	}
+	if j.Attained > 0 {
+		out += fmt.Sprintf(", ran %v, did %v, waited %v", j.Attained, j.Done, j.Waited)
+	}
+	return out
+}
+
 func recorded(r Record) string {
 	var said []string
+	if r.Namespace != "default" || r.Job != "j" {
+		said = append(said, fmt.Sprintf("of %s/%s", r.Namespace, r.Job))
+	}
 	if r.Attained > 0 {
 		said = append(said, fmt.Sprintf("ran %v", r.Attained))
+	}
+	if r.Done != r.Attained {
+		said = append(said, fmt.Sprintf("did %v", r.Done))
 	}
 	if !r.Stopped.IsZero() {
 		said = append(said, "stopped")
@@ -380,6 +409,9 @@ func recorded(r Record) string {
 	}
 	if r.GivenUp != "" {
 		said = append(said, r.GivenUp)
+	}
+	if r.Note != "" {
+		said = append(said, r.Note)
 	}
 	if len(said) == 0 {
 		return ""
