@@ -256,13 +256,17 @@ func (g *Gang) dying(w World) bool {
 	return slices.ContainsFunc(w.Allocs(g.Key), func(a *nomad.Alloc) bool { return a.Live() && !a.LeftBehind(g.Job) })
 }
 
-// startedAt is when the job's oldest member was made.
+// startedAt is since when the job's members run, as far as its record does not count that
+// already: they may have run on when the gang was to be stopped.
 func (g *Gang) startedAt(now time.Time) time.Time {
 	at := now
 	for _, a := range g.Members {
 		if c := time.Unix(0, a.CreateTime); c.Before(at) {
 			at = c
 		}
+	}
+	if g.Record != nil && g.Record.Stopped.After(at) && g.Record.Stopped.Before(now) {
+		return g.Record.Stopped
 	}
 	return at
 }

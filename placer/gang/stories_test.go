@@ -30,7 +30,7 @@ import (
 //	observe <job> / <allocations>   Nomad shows this: see TestObserved for the words
 //	refuse                          from now on the job cannot be served
 //	turn | sync | start gpus=g1+g2 | preempt for=j | move gpus=g1+g2 | resize gpus=1+2+3 [for=j]
-//	record [none] [given-up] [done] [infra-failures=n] [failures=n]
+//	record [none] [given-up] [ready] [cost=x] [infra-failures=n] [failures=n]
 //	versions / <job>, one line per version, or - for one that Nomad does not keep
 //	evaluations [blocked] [pending]
 //	allocs / <version> <allocation>
@@ -274,6 +274,9 @@ func (s *story) record(d *datadriven.TestData) *Record {
 	}
 	if d.HasArg("ready") {
 		r.Ready = s.w.now
+	}
+	if cost, ok := d.Arg("cost"); ok {
+		r.Decision.Chosen.Cost, _ = strconv.ParseFloat(cost.Vals[0], 64)
 	}
 	d.MaybeScanArgs(s.t, "infra-failures", &r.InfraFailures)
 	d.MaybeScanArgs(s.t, "failures", &r.UserFailures)
