@@ -51,6 +51,8 @@ func TestFinishedWhileStopping(t *testing.T) {
 		{"one is of an earlier version", 98, 100, done, true, []string{look}},
 		{"its author ran it again", 99, 100, done, false, nil},
 		{"somebody reverted to the gate", 99, -int64(time.Minute), done, true, []string{look, compare}},
+		{"nobody heard of it for a minute", 99, -int64(time.Minute), done, true, stopped},
+		{"nor of it after an edit", 99, -int64(time.Minute), done, true, stopped},
 		{"the servers' clock was stepped back", 99, -int64(time.Minute), done, true, stopped},
 	} {
 		job := plainJob("j", 100)
@@ -70,9 +72,14 @@ func TestFinishedWhileStopping(t *testing.T) {
 		s.PutJob(job)
 		var listed []*nomad.Alloc
 		told := uint64(150) // after the gate
-		if c.name == "somebody reverted to the gate" {
+		switch c.name {
+		case "somebody reverted to the gate":
+			told, versions[98] = 90, job
+		case "nobody heard of it for a minute":
 			told = 90
-			versions[98] = job
+		case "nor of it after an edit":
+			told, versions[98] = 90, rewrite.Gate(plainJob("j", 98))
+			versions[98].Priority = new(int)
 		}
 		for i, tasks := range []map[string]*api.TaskState{done, c.tasks} {
 			version := uint64([]int{99, c.version}[i])
@@ -162,6 +169,37 @@ func TestEndedAfterUpdateInPlace(t *testing.T) {
 		g := &Gang{Observed: Observe(w.state, job), lineage: lineage{version: 150, index: 150}}
 		if got := g.finishUnknown(w); got != c.want {
 			t.Errorf("ended at %d, ours since 150: to be looked into: %t", c.modified, got)
+		}
+	}
+}
+
+// What comes after a job may start when all members of the job as it was last asked for have
+// done their work.
+func TestFinishedWell(t *testing.T) {
+	t.Parallel()
+	done := events(api.TaskStarted, api.TaskTerminated)
+	of := func(member int, version uint64, client string, tasks map[string]*api.TaskState) *nomad.Alloc {
+		return &nomad.Alloc{Name: fmt.Sprintf("j.g[%d]", member), Group: "g", Version: &version, Client: client, Tasks: tasks, ModifyTime: int64(member)}
+	}
+	for _, c := range []struct {
+		name    string
+		stopped bool
+		as      []*nomad.Alloc // of the job's version 5, as they were
+		want    bool
+	}{
+		{"both have", false, []*nomad.Alloc{of(7, 5, "complete", done), of(8, 5, "complete", done)}, true},
+		{"one has, twice", false, []*nomad.Alloc{of(7, 5, "complete", done), of(7, 5, "complete", done)}, false},
+		{"one runs", false, []*nomad.Alloc{of(7, 5, "complete", done), of(8, 5, "running", events(api.TaskStarted))}, false},
+		{"one was lost when its task had ended", false, []*nomad.Alloc{of(7, 5, "complete", done), of(8, 5, "lost", done)}, false},
+		{"one has before its author ran it again", false, []*nomad.Alloc{of(7, 5, "complete", done), of(8, 4, "complete", done)}, false},
+		{"both have, then it was stopped", true, []*nomad.Alloc{of(7, 4, "complete", done), of(8, 4, "complete", done)}, true},
+		{"both have before that", true, []*nomad.Alloc{of(7, 3, "complete", done), of(8, 3, "complete", done)}, false},
+	} {
+		job := plainJob("j", 5)
+		job.Stop = &c.stopped
+		at, ok := FinishedWell(job, c.as)
+		if ok != c.want || ok && at.UnixNano() != 8 {
+			t.Errorf("%s: finished %v, at %d", c.name, ok, at.UnixNano())
 		}
 	}
 }

@@ -105,15 +105,13 @@ func AuthorSpec(job *api.Job) string {
 	return string(text)
 }
 
-// bare is a JSON value without members that hold nothing.
+// bare takes from a JSON value the members that hold nothing; nil: nothing is left.
 func bare(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		for k, m := range v {
-			if m = bare(m); m == nil {
+			if bare(m) == nil {
 				delete(v, k)
-			} else {
-				v[k] = m
 			}
 		}
 		if len(v) == 0 {
@@ -149,7 +147,7 @@ func (g *Gang) overwroteWith(now *api.Job) bool {
 // replaced the one that it was meant to.
 func (g *Gang) confirm(versions map[uint64]*api.Job) {
 	now := versions[*g.Job.Version]
-	if g.unconfirmed() && now != nil && *now.JobModifyIndex == *g.Job.JobModifyIndex && !g.overwroteWith(now) {
+	if now != nil && *now.JobModifyIndex == *g.Job.JobModifyIndex && !g.overwroteWith(now) {
 		g.guess = nil
 	}
 }

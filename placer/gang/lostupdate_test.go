@@ -20,7 +20,7 @@ func TestLostUpdate(t *testing.T) {
 	author := plainJob("j", 1)
 	pin := func(job *api.Job, gpus ...string) *api.Job {
 		p := rewrite.Pins{Mode: rewrite.ModeGPU}
-		for _, g := range job.TaskGroups {
+		for _, g := range job.TaskGroups[:1] {
 			p.Groups = append(p.Groups, rewrite.GroupPins{Group: *g.Name, Nodes: []string{"n1"}, GPUs: gpus})
 		}
 		out, err := rewrite.Pin(job, p, rewrite.Racks{})
@@ -48,6 +48,19 @@ func TestLostUpdate(t *testing.T) {
 			g := *j.TaskGroups[0]
 			g.Scaling = &api.ScalingPolicy{ModifyIndex: index}
 			j.TaskGroups[0] = &g
+		})
+	}
+	elastic, least, most := plainJob("e", 1), int64(1), int64(4)
+	elastic.Meta = map[string]string{"pal_elastic": "true"}
+	elastic.TaskGroups[0].Scaling = &api.ScalingPolicy{Min: &least, Max: &most}
+	evaluator := "evaluator"
+	elastic.TaskGroups = append(elastic.TaskGroups, &api.TaskGroup{Name: &evaluator})
+	count := func(job *api.Job, group, n int) *api.Job {
+		return with(job, func(j *api.Job) {
+			j.TaskGroups = slices.Clone(j.TaskGroups)
+			g := *j.TaskGroups[group]
+			g.Count = &n
+			j.TaskGroups[group] = &g
 		})
 	}
 	gated, pinned, other := rewrite.Gate(author), pin(author, "g1"), pin(author, "g2")
@@ -83,6 +96,8 @@ func TestLostUpdate(t *testing.T) {
 		{"stopped, started again by a clock that was put back", []*api.Job{gated, pinned, stop(pinned), at(pinned, -time.Hour)}, false},
 		{"edited by a clock that was put back, while Nomad took long to write", []*api.Job{gated, pinned, at(edit(gated), -time.Hour), at(other, -2*raceTime)}, true},
 		{"stopped by a clock that was put forward, while Nomad took long to write", []*api.Job{gated, at(stop(gated), time.Hour), pinned}, true},
+		{"an elastic gang starts with fewer members", []*api.Job{rewrite.Gate(elastic), count(rewrite.Gate(elastic), 0, 3), count(pin(elastic, "g1"), 0, 1)}, false},
+		{"edited beside its elastic group while it was placed", []*api.Job{rewrite.Gate(elastic), count(rewrite.Gate(elastic), 1, 3), pin(elastic, "g1")}, true},
 		{"the base is not kept", []*api.Job{nil, stop(gated), pinned}, false},
 	} {
 		versions := map[uint64]*api.Job{}

@@ -77,7 +77,7 @@ func storyJob(t *testing.T, d *datadriven.TestData) *api.Job {
 			status = "dead"
 		case "type":
 			kind = a.Vals[0]
-		case "periodic":
+		case "periodic", "edited":
 		default:
 			d.Fatalf(t, "no argument %q", a.Key)
 		}
@@ -96,6 +96,9 @@ func storyJob(t *testing.T, d *datadriven.TestData) *api.Job {
 	}
 	if canary > 0 {
 		job.TaskGroups[0].Update = &api.UpdateStrategy{Canary: &canary}
+	}
+	if d.HasArg("edited") {
+		job.Meta = map[string]string{"learning_rate": "0.1"}
 	}
 	if d.HasArg("periodic") {
 		job.Periodic = &api.PeriodicConfig{}

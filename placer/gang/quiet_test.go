@@ -6,9 +6,11 @@ package gang
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -39,5 +41,31 @@ func TestQuiet(t *testing.T) {
 	g.Step(Failure{Of: g.pending, Err: errors.New("500")}, w)
 	if g.Quiet() || !g.Unsettled() {
 		t.Errorf("one of which something is not known: quiet %v, unsettled %v", g.Quiet(), g.Unsettled())
+	}
+}
+
+// A gang that waits needs no look, unless the queue does not know all that it asks for, or
+// time alone makes something due: that would not be done until something happened to it.
+func TestQuietWhileItWaits(t *testing.T) {
+	for name, change := range map[string]func(*Gang){
+		"":                                 func(*Gang) {},
+		"the queue does not know it":       func(g *Gang) { g.Queued = false },
+		"the queue believes that it runs":  func(g *Gang) { g.Placed = true },
+		"its author changed it":            func(g *Gang) { g.edited = true },
+		"it cannot be served":              func(g *Gang) { g.Refused = errors.New("a unicorn") },
+		"it has stopped to go elsewhere":   func(g *Gang) { g.Target = &pal.Placement{} },
+		"it is being stopped":              func(g *Gang) { g.stop = &stopping{} },
+		"something is not known of it":     func(g *Gang) { g.stumbled = "ReadVersions" },
+		"Nomad has not answered its start": func(g *Gang) { g.sent = []Start{{}} },
+		"its record is not read":           func(g *Gang) { g.Pins = somePins("g1") },
+		"Nomad calls it dead":              func(g *Gang) { dead := "dead"; g.Job.Status = &dead },
+		"it came after another job":        func(g *Gang) { g.eligible = time.Unix(1000, 0) },
+		"it replaced its author's change":  func(g *Gang) { g.overwrote = true },
+	} {
+		g := &Gang{Observed: Observed{Job: plainJob("j", 0), Nomad: Waiting}, Queued: true}
+		change(g)
+		if quiet := g.Quiet(); quiet != (name == "") {
+			t.Errorf("a gang that waits, and %s: quiet %v", name, quiet)
+		}
 	}
 }

@@ -265,9 +265,6 @@ func (g *Gang) failed(f Failure, w World) []Effect {
 		return nil
 	}
 	conflict := errors.Is(f.Err, nomad.ErrConflict)
-	if r, ok := f.Of.(Register); ok && r.Why == ToUndo && conflict {
-		g.overwrote = false
-	}
 	s := g.stop
 	out := g.cancelStop(f.Of)
 	if s != nil && !s.gated && s.why != Requeued {

@@ -30,14 +30,14 @@ import (
 //	observe <job> / <allocations>   Nomad shows this: see TestObserved for the words
 //	refuse                          from now on the job cannot be served
 //	turn | sync | start gpus=g1+g2 | preempt for=j | move gpus=g1+g2 | resize gpus=1+2+3 [for=j]
-//	record [none] [given-up] [ready] [cost=x] [infra-failures=n] [failures=n]
+//	record [none] [given-up] [ready] [ran=5m] [cost=x] [infra-failures=n] [failures=n]
 //	versions / <job>, one line per version, or - for one that Nomad does not keep
 //	evaluations [blocked] [pending]
 //	allocs / <version> <allocation>
 //	source
 //	registered [index=n] [as <job>] | done | conflict | unknown | error
-//	world [+5s] [failure=user|infrastructure] [holds=1+2] [promised] [room=g1+g2] [no-room]
-//	      [broken] [ceiling] [member] [healthy]
+//	world [+5s] [failure=user|infrastructure|unknown] [holds=1+2] [promised] [room=g1+g2] [no-room]
+//	      [broken] [ceiling] [member] [healthy] [efficiency=x]
 type story struct {
 	t *testing.T
 	g *Gang
@@ -46,6 +46,8 @@ type story struct {
 	refused error
 	// member: lost members are replaced one by one.
 	member bool
+	// efficiency is what each doubling of an elastic gang's members keeps.
+	efficiency float64
 	// index is the JobModifyIndex of the last registration.
 	index   uint64
 	pending Effect
@@ -117,7 +119,7 @@ func (s *story) world(d *datadriven.TestData) string {
 			}
 			s.w.now = s.w.now.Add(by)
 		case a.Key == "failure":
-			s.w.failure = &failure.Failure{Cause: map[string]failure.Cause{"user": failure.User, "infrastructure": failure.Infrastructure}[value], Reason: "exit code 1", At: s.w.now}
+			s.w.failure = &failure.Failure{Cause: map[string]failure.Cause{"user": failure.User, "infrastructure": failure.Infrastructure, "unknown": failure.Unknown}[value], Reason: "exit code 1", At: s.w.now}
 		case a.Key == "healthy":
 			s.w.failure = nil
 		case a.Key == "holds":
@@ -131,6 +133,8 @@ func (s *story) world(d *datadriven.TestData) string {
 			}
 		case a.Key == "member":
 			s.member = true
+		case a.Key == "efficiency":
+			s.efficiency, _ = strconv.ParseFloat(value, 64)
 		case a.Key == "ceiling":
 			s.w.room.Pins.Ceiling = 3
 		case a.Key == "broken":
@@ -275,6 +279,10 @@ func (s *story) record(d *datadriven.TestData) *Record {
 	if d.HasArg("ready") {
 		r.Ready = s.w.now
 	}
+	if ran, ok := d.Arg("ran"); ok {
+		r.Attained, _ = time.ParseDuration(ran.Vals[0])
+		r.Done, r.Stopped = r.Attained, s.w.now
+	}
 	if cost, ok := d.Arg("cost"); ok {
 		r.Decision.Chosen.Cost, _ = strconv.ParseFloat(cost.Vals[0], 64)
 	}
@@ -328,6 +336,7 @@ func (s *story) request() nomad.Request {
 	for _, job := range s.w.state.Jobs {
 		if e, ok := rewrite.ElasticOf(job); ok {
 			r.Elastic, r.Gang.MemberSets[0].Members = &e, rewrite.Members(job.TaskGroups[0])
+			r.Hints.Efficiency = s.efficiency
 		}
 	}
 	return r
