@@ -26,13 +26,15 @@ func TestElastic(t *testing.T) {
 		spec string
 		want string // the error, "" if it is elastic, "no" if it is not
 	}{
-		"elastic":       {spec("batch", on, scaling, ""), ""},
-		"no hint":       {spec("batch", "", scaling, ""), "no"},
-		"said to be no": {spec("batch", `pal_elastic = "false"`, scaling, ""), "no"},
-		"no block":      {spec("batch", on, "", ""), `meta pal_elastic: group "g" has no scaling block`},
-		"switched off":  {spec("batch", on, "scaling {\n enabled = false\n min = 2\n max = 8\n}\n", ""), "is not enabled"},
-		"autoscaler":    {spec("batch", on, "scaling {\n min = 2\n max = 8\n policy {\n cooldown = \"1m\"\n}\n}\n", ""), "has a policy"},
-		"down to none":  {spec("batch", on, "scaling {\n min = 0\n max = 8\n}\n", ""), "needs a min of at least 1"},
+		"elastic":                      {spec("batch", on, scaling, ""), ""},
+		"no hint":                      {spec("batch", "", scaling, ""), "no"},
+		"said to be no":                {spec("batch", `pal_elastic = "false"`, scaling, ""), "no"},
+		"no block":                     {spec("batch", on, "", ""), `meta pal_elastic: group "g" has no scaling block`},
+		"switched off":                 {spec("batch", on, "scaling {\n enabled = false\n min = 2\n max = 8\n}\n", ""), "is not enabled"},
+		"autoscaler":                   {spec("batch", on, "scaling {\n min = 2\n max = 8\n policy {\n cooldown = \"1m\"\n}\n}\n", ""), "has a policy"},
+		"down to none":                 {spec("batch", on, "scaling {\n min = 0\n max = 8\n}\n", ""), "needs a min of at least 1"},
+		"more at least than at most":   {spec("batch", on, "scaling {\n min = 8\n max = 2\n}\n", ""), "needs a max of at least its min"},
+		"stopped, and so switched off": {spec("batch", on, "scaling {\n enabled = false\n min = 2\n max = 8\n}\n", ""), ""},
 		"two groups": {spec("batch", on, scaling, "group \"h\" {\n task \"t\" {\n driver = \"raw_exec\"\n"+gpu+"}\n}\n"),
 			`groups "g" and "h" both ask for GPUs`},
 		"a group without GPUs":  {spec("batch", on, scaling, "group \"h\" {\n task \"t\" {\n driver = \"raw_exec\"\n}\n}\n"), ""},
@@ -42,6 +44,9 @@ func TestElastic(t *testing.T) {
 		"replaced one by one":   {spec("batch", on+"\npal_on_failure = \"member\"", scaling, ""), `contradicts pal_on_failure = "member"`},
 		"efficiency":            {spec("batch", on+"\npal_elastic_efficiency = \"0.9\"", scaling, ""), ""},
 		"efficiency of nothing": {spec("batch", `pal_elastic_efficiency = "0.9"`, scaling, ""), "says nothing without pal_elastic"},
+		"inefficient":           {spec("batch", on+"\npal_elastic_efficiency = \"0.5\"", scaling, ""), ""},
+		"too inefficient":       {spec("batch", on+"\npal_elastic_efficiency = \"0.4\"", scaling, ""), "not a number from 0.5 to 1"},
+		"efficient in words":    {spec("batch", on+"\npal_elastic_efficiency = \"very\"", scaling, ""), "not a number from 0.5 to 1"},
 		"too efficient":         {spec("batch", on+"\npal_elastic_efficiency = \"1.1\"", scaling, ""), "not a number from 0.5 to 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -50,6 +55,8 @@ func TestElastic(t *testing.T) {
 				t.Fatal(err)
 			}
 			job.Canonicalize()
+			stop := strings.HasPrefix(name, "stopped")
+			job.Stop = &stop
 			h, err := rewrite.ParseHints(job)
 			e, elastic := rewrite.ElasticOf(job)
 			switch {

@@ -289,6 +289,83 @@ func TestUnionOfCeilings(t *testing.T) {
 	}
 }
 
+// Members that get further nodes keep those that they have, and their GPUs; groups that get
+// none keep theirs.
+func TestUnionOfNodes(t *testing.T) {
+	pins := func(groups ...rewrite.GroupPins) rewrite.Pins {
+		return rewrite.Pins{Mode: rewrite.ModeClass, Groups: groups}
+	}
+	had := pins(rewrite.GroupPins{Group: "a", Nodes: []string{"n2", "n3"}, GPUs: []string{"g2", "g3"}}, rewrite.GroupPins{Group: "b", Nodes: []string{"n4"}})
+	more := pins(rewrite.GroupPins{Group: "a", Nodes: []string{"n1", "n2"}, GPUs: []string{"g1", "g2"}})
+	want := pins(rewrite.GroupPins{Group: "a", Nodes: []string{"n1", "n2", "n3"}, GPUs: []string{"g1", "g2", "g3"}}, had.Groups[1])
+	if d := cmp.Diff(want, had.Union(more)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	if d := cmp.Diff(pins(rewrite.GroupPins{Group: "b", Nodes: []string{"n4"}}), pins(had.Groups[1]).Union(pins(had.Groups[1]))); d != "" {
+		t.Errorf("GPUs that were not named (-want +got):\n%s", d)
+	}
+}
+
+// A dry run of the members on one node asks for them on the GPUs that they are to get there.
+func TestPinAlone(t *testing.T) {
+	job, err := jobspec2.Parse("j", strings.NewReader("job \"j\" {\n group \"a\" {\n count = 4\n task \"t\" {\n driver = \"raw_exec\"\n resources {\n device \"nvidia/gpu\" {}\n }\n }\n }\n}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	job.Canonicalize()
+	p := rewrite.Pins{Mode: rewrite.ModeGPU, Groups: []rewrite.GroupPins{{Group: "a", Nodes: []string{"n1", "n2"}, GPUs: []string{"g1", "g2"}}}}
+	alone, err := rewrite.PinAlone(job, p, "n2", map[string]int{"a": 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Groups[0].Nodes = []string{"n2"}
+	if got, _ := rewrite.Pinned(alone); *alone.TaskGroups[0].Count != 1 || cmp.Diff(p, got) != "" {
+		t.Errorf("%d members pinned to %+v", *alone.TaskGroups[0].Count, got)
+	}
+	if none, err := rewrite.PinAlone(job, p, "n2", nil); err != nil || *none.TaskGroups[0].Count != 0 {
+		t.Errorf("members that are elsewhere: %v, %v", none, err)
+	}
+}
+
+// What the placer wrote into a job is told from what its author wrote.
+func TestWrote(t *testing.T) {
+	for _, c := range []struct {
+		left, right string
+		want        bool
+	}{
+		{rewrite.GateTarget, rewrite.GateValue, true},
+		{"${node.unique.id}", "nomad-pal,n1", true},
+		{"${node.unique.id}", "nomad-pal/class,n1", true},
+		{"${meta.rack}", "nomad-pal/job,r1", true},
+		{"${device.attr.pal_a_3}", "${device.ids}", true},
+		{"${node.unique.id}", "n1,nomad-pal", false},
+		{"${meta.app}", "nomad-pal-demo", false},
+	} {
+		if got := rewrite.Wrote(c.left, c.right); got != c.want {
+			t.Errorf("%s, %s: %v", c.left, c.right, got)
+		}
+	}
+}
+
+// A hint that cannot be read is refused, and the error says what may stand there.
+func TestHintsRefused(t *testing.T) {
+	for _, c := range []struct{ key, value, want string }{
+		{"pal_preempt", "perhaps", "neither true nor false"},
+		{"pal_duration", "-5m", "not a positive duration"},
+		{"pal_locality_wait", "0s", "not a positive duration"},
+		{"pal_deadline", "-1h", "nor a positive duration"},
+		{"pal_array_parallel", "many", "not a number of at least 1"},
+		{"pal_after", strings.Repeat("a,", 20) + "b", ""},
+		{"pal_after", "a,b,c,d,e,f,g,h,i,k,l,m,n,o,p,q,r,s,t,u,v,w,x,y,z,1,2,3,4,5,6,7,8", "more than 32 jobs"},
+	} {
+		id := "j"
+		_, err := rewrite.ParseHints(&api.Job{ID: &id, Meta: map[string]string{c.key: c.value}})
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s = %q: %v, want %q", c.key, c.value, err, c.want)
+		}
+	}
+}
+
 // How long Nomad lets a job run: as long as its last group, for ever where one
 // of them has no limit. The limit stays through what we make of a job.
 func TestLimit(t *testing.T) {
