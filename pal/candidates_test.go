@@ -4,7 +4,9 @@
 package pal
 
 import (
+	"math"
 	"math/rand"
+	"slices"
 	"testing"
 )
 
@@ -12,19 +14,24 @@ import (
 func TestCandidates(t *testing.T) {
 	r := rand.New(rand.NewSource(1))
 	c := bigCluster(t, 20, 0.5)
-	g := Gang{ID: "g", Class: ClassA, MemberSets: []MemberSet{{Members: 1, GPUs: 1, Eligible: make([]bool, c.Groups())}}}
-	for range 200 {
+	g := Gang{ID: "g", Class: ClassA, MemberSets: []MemberSet{{Members: 1, GPUs: 1, Eligible: make([]bool, c.Groups())}, {Members: 1, GPUs: 1, Eligible: make([]bool, c.Groups())}}}
+	sets := g.MemberSets
+	for i := range 200 {
+		g.MemberSets = sets[:1+i%2]
 		for range 5 {
 			u := r.Intn(c.NumGPUs())
 			c.SetTaken(u, r.Intn(2) == 0)
 			c.SetHealth(r.Intn(c.NumGPUs()), r.Intn(3) == 0, r.Intn(3) == 0)
 			c.SetUnavailable(r.Intn(c.NumGPUs()), r.Intn(3) == 0)
-			g.MemberSets[0].Eligible[r.Intn(c.Groups())] = r.Intn(4) > 0
+			for _, set := range g.MemberSets {
+				set.Eligible[r.Intn(c.Groups())] = r.Intn(4) > 0
+			}
 		}
-		want := Candidates{Total: c.NumGPUs()}
+		const above = 1.05
+		want, outliers := Candidates{Total: c.NumGPUs()}, 0
 		for u := range c.NumGPUs() {
 			switch gpu := c.GPU(u); {
-			case !g.MemberSets[0].Eligible[c.GroupOf(u)]:
+			case !slices.ContainsFunc(g.MemberSets, func(set MemberSet) bool { return set.Eligible[c.GroupOf(u)] }):
 				want.Ineligible++
 			case gpu.Unhealthy:
 				want.Unhealthy++
@@ -34,12 +41,18 @@ func TestCandidates(t *testing.T) {
 				want.Unavailable++
 			case c.Available(u):
 				want.Free++
+				if gpu.Scores[ClassA.Index()] > above {
+					outliers++
+				}
 			default:
 				want.Allocated++
 			}
 		}
 		if got := candidates(c, g); got != want {
 			t.Fatalf("got %+v, want %+v", got, want)
+		}
+		if got := c.freeOutliers(g, above); got != outliers {
+			t.Fatalf("%d outliers are free, want %d", got, outliers)
 		}
 	}
 }
@@ -60,10 +73,10 @@ func TestWalkCountsFree(t *testing.T) {
 			g.MemberSets[0].Eligible[gi] = r.Float64() < share
 		}
 		for _, e := range Explain(c, g, Policy{Name: PAL}).Walk {
-			want, in := 0, scores{}
+			want, in := 0, scores{lowest: math.MaxFloat32}
 			for u := range c.NumGPUs() {
 				if c.GPU(u).Binned[i%4] == e.Bin {
-					in = in.with(c.GPU(u).Scores[i%4])
+					in.lowest, in.highest = min(in.lowest, c.GPU(u).Scores[i%4]), max(in.highest, c.GPU(u).Scores[i%4])
 				}
 				if c.Available(u) && g.MemberSets[0].Eligible[c.GroupOf(u)] && c.GPU(u).Binned[i%4] <= e.Bin {
 					want++
