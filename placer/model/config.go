@@ -75,27 +75,10 @@ func DefaultConfig() Config {
 	}
 }
 
-// Validate checks what the types do not.
+// Validate checks what is not checked as it is read, key by key.
 func (c Config) Validate() error {
-	if _, err := pal.ParsePolicy(string(c.Placement)); err != nil {
-		return err
-	}
 	if err := c.Locality.Validate(); err != nil {
 		return err
-	}
-	if c.DefaultClass.Index() < 0 {
-		return fmt.Errorf("default class %q is unknown (one of A, B, C, D)", c.DefaultClass)
-	}
-	for app, class := range c.Apps {
-		if class.Index() < 0 {
-			return fmt.Errorf("app %q: class %q is unknown (one of A, B, C, D)", app, class)
-		}
-	}
-	if c.GangReadyTimeout <= 0 || c.Resync <= 0 {
-		return fmt.Errorf("gang_ready_timeout %v and resync %v must be above 0", c.GangReadyTimeout, c.Resync)
-	}
-	if c.Retries < 0 || c.MovesPerHour < 0 || c.RestartCost < 0 {
-		return fmt.Errorf("retries %d, moves_per_hour %d and restart_cost %v must not be negative", c.Retries, c.MovesPerHour, c.RestartCost)
 	}
 	for i, w := range c.Windows {
 		if err := w.Check(); err != nil {

@@ -4,7 +4,11 @@
 package model_test
 
 import (
+	"maps"
 	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -29,6 +33,100 @@ func TestLastFailureIsOfTheJobAsItIs(t *testing.T) {
 		m.Failures = []failure.Failure{{Alloc: "a", Cause: failure.Infrastructure}}
 		if got := m.World().LastFailure(job) != nil; got != c.want {
 			t.Errorf("a member of version %d of a job at version 5 failed: %t", c.version, got)
+		}
+	}
+}
+
+// The failure of a member that Nomad has replaced, or of an earlier registration, or of another
+// job says nothing of the job as it is.
+func TestLastFailureIsNotMended(t *testing.T) {
+	t.Parallel()
+	job, other := hostile.Plain("j", 1, 1, 1), hostile.Plain("k", 1, 1, 1)
+	version, index := uint64(5), uint64(100)
+	job.Version, job.JobModifyIndex, job.ModifyIndex = &version, &index, &index
+	for name, c := range map[string]struct {
+		alloc nomad.Alloc
+		want  bool
+	}{
+		"of the job as it is":  {nomad.Alloc{ID: "a", Job: nomad.KeyOf(job), ModifyIndex: 101}, true},
+		"replaced":             {nomad.Alloc{ID: "a", Job: nomad.KeyOf(job), ModifyIndex: 101, Next: "b"}, false},
+		"before it was edited": {nomad.Alloc{ID: "a", Job: nomad.KeyOf(job), ModifyIndex: 100}, false},
+		"of another job":       {nomad.Alloc{ID: "a", Job: nomad.KeyOf(other), ModifyIndex: 101}, false},
+		"not there any more":   {nomad.Alloc{ID: "b", Job: nomad.KeyOf(job), ModifyIndex: 101}, false},
+	} {
+		m := model.Model{State: nomad.NewState(), Failures: []failure.Failure{{Alloc: "a", Cause: failure.User}}}
+		m.State.PutJob(job)
+		m.State.PutAlloc(&c.alloc)
+		if got := m.World().LastFailure(job) != nil; got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+// The tries that explain shows are those of the job, of its namespace, and those that Nomad
+// alone remembers are among them.
+func TestTriesThatNomadRemembers(t *testing.T) {
+	t.Parallel()
+	m := model.Model{State: nomad.NewState()}
+	job := hostile.Plain("j", 1, 1, 1)
+	m.State.PutJob(job)
+	k, at := nomad.KeyOf(job), time.Unix(1000, 0)
+	m.Failures = []failure.Failure{
+		{Namespace: k.Namespace, Job: "j", Alloc: "known", Placed: at, At: at.Add(time.Minute)},
+		{Namespace: "other", Job: "j", Alloc: "theirs"}, {Namespace: k.Namespace, Job: "k", Alloc: "k"},
+	}
+	for id, client := range map[string]string{"known": "failed", "failed": "failed", "lost": "lost", "done": "complete", "without GPUs": "failed"} {
+		a := &nomad.Alloc{ID: id, Job: k, Client: client, GPUs: []string{"g"}, CreateTime: at.Add(time.Hour).UnixNano(), ModifyTime: at.Add(2 * time.Hour).UnixNano()}
+		if id == "without GPUs" {
+			a.GPUs = nil
+		}
+		m.State.PutAlloc(a)
+	}
+	got := map[string]int{}
+	for _, f := range m.Tries(k) {
+		got[f.Alloc] = f.Try
+	}
+	if want := map[string]int{"known": 1, "failed": 2, "lost": 2}; !maps.Equal(got, want) {
+		t.Errorf("tries %v, want %v", got, want)
+	}
+}
+
+// A job that others come after is asked for again when an event tells that it was changed, or
+// has ended; what Nomad shows is believed from that change on.
+func TestHearOfDependencies(t *testing.T) {
+	t.Parallel()
+	index, dead, running := uint64(100), "dead", "running"
+	for name, c := range map[string]struct {
+		event    nomad.Event
+		told     bool
+		outdated []bool // the job at 99, at 100, and none
+	}{
+		"registered":           {nomad.Event{Topic: "Job", Type: "JobRegistered", Index: 100}, true, []bool{true, false, true}},
+		"it runs":              {nomad.Event{Topic: "Job", Type: "AllocationUpdated", Index: 105}, false, []bool{false, false, false}},
+		"it has ended":         {nomad.Event{Topic: "Job", Type: "AllocationUpdated", Index: 105, Payload: nomad.Payload{Job: &api.Job{Status: &dead}}}, true, []bool{true, false, true}},
+		"purged":               {nomad.Event{Topic: "Job", Type: "JobDeregistered", Index: 105}, true, []bool{true, true, false}},
+		"a member has stopped": {nomad.Event{Topic: "Allocation", Type: "AllocationUpdated", Index: 105, Payload: nomad.Payload{}}, false, []bool{false, false, false}},
+	} {
+		job := hostile.Plain("j", 1, 1, 1)
+		job.ModifyIndex, job.Status = &index, &running
+		if given := c.event.Payload.Job; given != nil {
+			job.Status = given.Status
+		}
+		if c.event.Topic == "Job" {
+			c.event.Payload.Job = job
+		}
+		m, k := model.Model{}, nomad.KeyOf(job)
+		m.Dependencies.Known = map[nomad.JobKey]model.Dependency{k: {Due: time.Unix(1000, 0)}}
+		if told := m.Dependencies.Hear(c.event); told != c.told || m.Dependencies.Known[k].Due.IsZero() != c.told {
+			t.Errorf("%s: told %v, to be asked for %v", name, told, m.Dependencies.Known[k].Due)
+		}
+		before := *job
+		older := index - 1
+		before.ModifyIndex = &older
+		for i, j := range []*api.Job{&before, job, nil} {
+			if got := m.Dependencies.Known[k].Outdated(j); got != c.outdated[i] {
+				t.Errorf("%s: job %d is outdated: %v", name, i, got)
+			}
 		}
 	}
 }
