@@ -148,7 +148,11 @@ func (e *Explanation) resubmitted(st gang.Observed, job *api.Job, d pal.Decision
 		e.Decision = nil
 	case d.Placed:
 		e.State = gang.Starting
-		e.Reason = fmt.Sprintf("runs on %d GPUs, and asks for others: its members would be stopped and started again, as a whole", st.Holds())
+		become := "stopped and started again, as a whole"
+		if *job.Type == api.JobTypeService {
+			become = "replaced as its update block says"
+		}
+		e.Reason = fmt.Sprintf("runs on %d GPUs, and asks for others: its members would be %s", st.Holds(), become)
 	default:
 		e.Reason = fmt.Sprintf("runs on %d GPUs, and would run on as it is: what it asks for now does not fit: %s", st.Holds(), d.Reason)
 	}

@@ -1,0 +1,73 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest/hostile"
+)
+
+// How a tenant stands to its quota, and to its share.
+func TestTenantSentences(t *testing.T) {
+	t.Parallel()
+	limit := 12
+	share := func(halfLife time.Duration) (c model.Config) {
+		c.Queue.FairShare, c.Queue.HalfLife = true, halfLife
+		return c
+	}
+	for _, c := range []struct {
+		cfg  model.Config
+		use  queue.TenantUse
+		want string
+	}{
+		{model.Config{}, queue.TenantUse{Tenant: "a", GPUs: 4}, ""},
+		{model.Config{}, queue.TenantUse{Tenant: "a", GPUs: 4, Quota: 8}, "tenant a holds 4 GPUs of its quota of 8"},
+		{model.Config{}, queue.TenantUse{Tenant: "a", GPUs: 4, Limit: &limit}, "tenant a holds 4 GPUs, 4 of them borrowed beyond its quota of 0 and may hold 12"},
+		{model.Config{}, queue.TenantUse{Tenant: "a", GPUs: 9, Quota: 8, Limit: &limit}, "tenant a holds 9 GPUs, 1 of them borrowed beyond its quota of 8 and may hold 12"},
+		{share(0), queue.TenantUse{Tenant: "a", GPUs: 4, Weight: 2}, "fair share: tenant a has 4 GPUs at work for its weight of 2; "},
+		{share(24 * time.Hour), queue.TenantUse{Tenant: "a", GPUs: 4, GPUHours: 0.123456}, "fair share: tenant a has used 0.123 GPU hours (what was used a day ago counts half), and has 4 GPUs at work; "},
+		{share(7 * 24 * time.Hour), queue.TenantUse{Tenant: "a", GPUHours: 1234.5, Times: 2.1}, "fair share: tenant a has used 1234 GPU hours, 2.1 times its share (what was used 7 days ago counts half), and has 0 GPUs at work; "},
+		{share(36 * time.Hour), queue.TenantUse{Tenant: "a", GPUHours: 100}, "fair share: tenant a has used 100 GPU hours (what was used 36h ago counts half), and has 0 GPUs at work; "},
+	} {
+		got := quotaSentence(c.use) + shareSentence(c.cfg, c.use)
+		if c.want == "" && got != "" || !strings.HasPrefix(got, c.want) {
+			t.Errorf("got  %s\nwant %s", got, c.want)
+		}
+	}
+}
+
+// What becomes of the members of a job that runs, if its file is run again.
+func TestResubmittedSentences(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		kind   string
+		count  int
+		placed bool
+		want   string
+		state  gang.State
+	}{
+		"the same":               {"batch", 2, true, "would keep them", gang.Running},
+		"larger":                 {"batch", 3, true, "its members would be stopped and started again, as a whole", gang.Starting},
+		"a larger service":       {"service", 3, true, "its members would be replaced as its update block says", gang.Starting},
+		"too large":              {"batch", 3, false, "would run on as it is: what it asks for now does not fit: no room", gang.Running},
+		"a service is too large": {"service", 3, false, "would run on as it is: what it asks for now does not fit: no room", gang.Running},
+	} {
+		was, now := hostile.Plain("j", 2, 1, 1), hostile.Plain("j", c.count, 1, 1)
+		was.Type, now.Type = &c.kind, &c.kind
+		st := gang.Observed{Job: was, Members: []*nomad.Alloc{{GPUs: []string{"a"}}, {GPUs: []string{"b"}}}}
+		e := &Explanation{Obstacles: []nomad.Obstacle{{}}, Decision: &pal.Decision{}}
+		e.resubmitted(st, now, pal.Decision{Placed: c.placed, Reason: "no room"})
+		if !strings.HasPrefix(e.Reason, "runs on 2 GPUs") || !strings.Contains(e.Reason, c.want) || e.State != c.state || e.Obstacles != nil {
+			t.Errorf("%s: %s, %s", name, e.State, e.Reason)
+		}
+	}
+}
