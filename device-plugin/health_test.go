@@ -168,3 +168,28 @@ func TestFatalXidsMakeAGPUUnhealthy(t *testing.T) {
 		}
 	}
 }
+
+// An Xid of NVLink is a fault of the GPU while a link is down, and of nobody otherwise.
+func TestNVLinkXidsCountWhileALinkIsDown(t *testing.T) {
+	for _, xid := range []int{74, 144, 145, 146, 147, 148, 149, 150} {
+		for _, down := range []bool{false, true} {
+			h, cfg := newHealth(), DefaultConfig().Health
+			inv := gpu.Inventory{Devices: []gpu.Device{{ID: "g", Signals: gpu.Signals{NVLinkDown: down}}}}
+			h.event(time.Unix(0, 0), "g", xid, cfg)
+			if v := h.verdicts(inv, cfg)["g"]; v.healthy == down {
+				t.Errorf("Xid %d, a link is down: %v, healthy: %v", xid, down, v.healthy)
+			}
+		}
+	}
+}
+
+// A fatal Xid that comes again and again is remembered once: what is stored does not grow.
+func TestAFatalXidIsRememberedOnce(t *testing.T) {
+	h, cfg := newHealth(), DefaultConfig().Health
+	for i, xid := range []int{119, 79, 119, 119, 79} {
+		h.event(time.Unix(int64(i), 0), "g", xid, cfg)
+	}
+	if got := h.records["g"].latches; len(got) != 2 || got[0].Xid != 79 || got[1].Xid != 119 {
+		t.Errorf("remembered: %+v", got)
+	}
+}
